@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package gpusemconv holds every metric, attribute and header name of the
+// product, once. Names that the OpenTelemetry hardware conventions define
+// (`hw.*`) are used as they are; what they lack lives under `hw.gpu.*`,
+// `gpu.node.*`, `gpu.agent.*` and `gpu.straggler.*`.
+package gpusemconv // import "github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+
+// Resource attributes. A resource is a node.
+const (
+	AttrHostName    = "host.name"
+	AttrHostID      = "host.id"
+	AttrK8sNodeName = "k8s.node.name"
+	AttrClusterName = "k8s.cluster.name"
+	AttrJobID       = "gpu.job.id"
+	AttrJobRole     = "gpu.job.role"
+)
+
+// Point attributes.
+const (
+	AttrHWID           = "hw.id"
+	AttrHWType         = "hw.type"
+	AttrSensorLocation = "hw.sensor_location"
+	AttrGPUTask        = "hw.gpu.task"
+	AttrErrorType      = "error.type"
+	AttrECCCounter     = "gpu.ecc.counter"
+	AttrClock          = "clock"
+	AttrReason         = "reason"
+	AttrHWModel        = "hw.model"
+	AttrHWVendor       = "hw.vendor"
+	AttrHWName         = "hw.name"
+	AttrGPUIndex       = "gpu.index"
+	AttrXIDCode        = "gpu.xid.code"
+	AttrMemoryLocation = "gpu.memory.location"
+	AttrActivityUnit   = "unit"
+	AttrKind           = "kind"
+	AttrCause          = "cause"
+	AttrLimit          = "limit"
+
+	// AttrSignal names the input of the node score, see SignalThroughput and its siblings.
+	AttrSignal = "gpu.signal"
+	// AttrNodeState is StateActive, StateIdle, StateCalibrating or StateMissing.
+	AttrNodeState = "gpu.node.state"
+	// AttrDetectionMode is fleet, cached, local or none.
+	AttrDetectionMode = "gpu.detection.mode"
+	// AttrPeerGroup is the key of the nodes a node is compared with.
+	AttrPeerGroup = "gpu.peer_group"
+)
+
+// Per-GPU metrics of the nvml receiver. Every point carries AttrHWID.
+const (
+	MetricGPUInfo               = "hw.gpu.info"
+	MetricGPUUp                 = "hw.gpu.up"
+	MetricGPUMemoryLimit        = "hw.gpu.memory.limit"
+	MetricGPUMemoryUsage        = "hw.gpu.memory.usage"
+	MetricGPUMemoryUtil         = "hw.gpu.memory.utilization"
+	MetricGPUUtilization        = "hw.gpu.utilization"
+	MetricTemperature           = "hw.temperature"
+	MetricPower                 = "hw.power"
+	MetricGPUPowerLimit         = "hw.gpu.power.limit"
+	MetricEnergy                = "hw.energy"
+	MetricGPUClock              = "hw.gpu.clock.frequency"
+	MetricGPUClockLimit         = "hw.gpu.clock.frequency.limit"
+	MetricErrors                = "hw.errors"
+	MetricGPUThrottleActive     = "hw.gpu.throttle.active"
+	MetricGPUActivity           = "hw.gpu.activity"
+	MetricGPUXIDEvents          = "hw.gpu.xid.events"
+	MetricGPUPCIeReplays        = "hw.gpu.pcie.replays"
+	MetricGPUPCIeLinkWidth      = "hw.gpu.pcie.link.width"
+	MetricGPUPCIeLinkGeneration = "hw.gpu.pcie.link.generation"
+	MetricGPURetiredPages       = "hw.gpu.memory.retired_pages"
+	MetricGPURetirementPending  = "hw.gpu.memory.retirement.pending"
+	MetricGPURemappedRows       = "hw.gpu.memory.remapped_rows"
+	MetricGPURemapPending       = "hw.gpu.memory.remap.pending"
+	MetricGPURemapFailed        = "hw.gpu.memory.remap.failed"
+	MetricGPUNVLinkErrors       = "hw.gpu.nvlink.errors"
+)
+
+// Metrics that a training job may push to its node's agent.
+const (
+	// MetricAppStepDuration is the time of one training step, gauge, seconds.
+	MetricAppStepDuration = "gpu.app.step.duration"
+	// MetricAppStepRate is the number of training steps per second, gauge, "{step}/s".
+	MetricAppStepRate = "gpu.app.step.rate"
+)
+
+// Node metrics, one resource per node.
+const (
+	// MetricNodeHealthScore is the node's score, gauge in [0,1], with AttrNodeState.
+	MetricNodeHealthScore = "gpu.node.health_score"
+	// MetricNodeSignal is an unnormalised input of the score, gauge, with AttrSignal.
+	MetricNodeSignal = "gpu.node.signal"
+	// MetricNodeHeartbeat is the time of the node's last report, gauge int, Unix seconds.
+	MetricNodeHeartbeat = "gpu.node.heartbeat"
+	// MetricNodeStraggler is the gateway's verdict, gauge int 0/1, with AttrPeerGroup.
+	MetricNodeStraggler = "gpu.node.straggler"
+
+	// MetricAgentStraggler is the node's own verdict, gauge int 0/1.
+	MetricAgentStraggler = "gpu.agent.straggler"
+	// MetricAgentThreshold is the threshold the node judges itself by, gauge in [0,1].
+	MetricAgentThreshold = "gpu.agent.threshold"
+	// MetricAgentDetectionMode is 1 for the mode in force and 0 for the others.
+	MetricAgentDetectionMode = "gpu.agent.detection_mode"
+	// MetricAgentGatewayReachable is 1 while pushes are answered, gauge int 0/1.
+	MetricAgentGatewayReachable = "gpu.agent.gateway_reachable"
+)
+
+// Gateway metrics, one resource per cluster, one point per peer group.
+const (
+	MetricStragglerThreshold   = "gpu.straggler.threshold"
+	MetricStragglerMedian      = "gpu.straggler.median"
+	MetricStragglerMAD         = "gpu.straggler.mad"
+	MetricStragglerNodes       = "gpu.straggler.nodes"
+	MetricStragglerQuorumMet   = "gpu.straggler.quorum_met"
+	MetricStragglerCoverageLow = "gpu.straggler.coverage_low"
+	MetricStragglerPanicMode   = "gpu.straggler.panic_mode"
+	MetricStragglerCount       = "gpu.straggler.count"
+)
+
+// Signals, the inputs of the node score.
+const (
+	SignalThroughput = "throughput"
+	SignalCompute    = "compute"
+	SignalMemory     = "memory"
+	SignalCPU        = "cpu"
+)
+
+// Node states.
+const (
+	StateActive      = "active"
+	StateIdle        = "idle"
+	StateCalibrating = "calibrating"
+	StateMissing     = "missing"
+)
+
+// Headers on the wire; gRPC uses the same names in its metadata. No `X-` prefix (RFC 6648).
+const (
+	HeaderCluster   = "gpu-cluster"
+	HeaderNode      = "gpu-node"
+	HeaderGroup     = "gpu-group"
+	HeaderThreshold = "gpu-straggler-threshold"
+	HeaderQuorumMet = "gpu-straggler-quorum-met"
+	HeaderParams    = "gpu-straggler-params"
+)

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package threshold
+
+import (
+	"sync"
+	"time"
+)
+
+// maxInboxEntries bounds what a client keeps of the answers it got; a node
+// asks for a handful of groups, a head node for some hundred.
+const maxInboxEntries = 4096
+
+// Inbox keeps the newest threshold per cluster and peer group that came back
+// with pushes. Answers race when pushes overlap, so an older version never
+// replaces a newer one unless that one has expired: a gateway whose clock
+// went back must be heard again. The zero value is ready.
+type Inbox struct {
+	mu      sync.RWMutex
+	entries map[inboxKey]Received
+}
+
+type inboxKey struct{ cluster, group string }
+
+// Put stores v and reports whether it was new.
+func (b *Inbox) Put(cluster string, v Value, now time.Time) bool {
+	key := inboxKey{cluster, v.Group}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	old, ok := b.entries[key]
+	if ok && v.Version <= old.Version && old.Fresh(now) {
+		// The same computation seen again is still a proof of life.
+		if v.Version == old.Version {
+			old.At = now
+			b.entries[key] = old
+		}
+		return false
+	}
+	if b.entries == nil {
+		b.entries = make(map[inboxKey]Received)
+	}
+	if !ok && len(b.entries) >= maxInboxEntries {
+		b.evictOldest()
+	}
+	b.entries[key] = Received{Value: v, At: now}
+	return true
+}
+
+// Get returns the newest value of a group, however old; see Received.Fresh.
+func (b *Inbox) Get(cluster, group string) (Received, bool) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	r, ok := b.entries[inboxKey{cluster, group}]
+	return r, ok
+}
+
+func (b *Inbox) evictOldest() {
+	var oldest inboxKey
+	var at time.Time
+	for key, r := range b.entries {
+		if at.IsZero() || r.At.Before(at) {
+			oldest, at = key, r.At
+		}
+	}
+	delete(b.entries, oldest)
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package threshold holds the straggler threshold as it travels: from the
+// gateway's straggler processor through the threshold extension into the
+// response of a push, and from there to the straggler processor of the node
+// that pushed. It decides nothing about stragglers; internal/straggler does.
+package threshold // import "github.com/gpu-collector/gpu-collector/internal/threshold"
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Bounds of what crosses a trust boundary.
+const (
+	// MaxNameLength bounds cluster, node and group names: a DNS name's length (RFC 1035).
+	MaxNameLength = 253
+	// MaxGroups is the number of peer groups that one push may ask for.
+	MaxGroups = 16
+	// MaxTTL bounds how long a received threshold may claim to be fresh.
+	MaxTTL = time.Hour
+)
+
+// Value is the threshold of one peer group, or of a whole cluster when Group is empty.
+// Scores and thresholds are in [0,1].
+type Value struct {
+	Group string
+	// Version grows with each computation, across restarts of the gateway too:
+	// it is the time of the computation in Unix milliseconds.
+	Version int64
+	// Threshold below which a node's score makes it a straggler.
+	Threshold float64
+	// QuorumMet is false when too few nodes were active to compute Threshold
+	// anew; Threshold is then the last one that had a quorum.
+	QuorumMet bool
+	// Median and Scale (1.4826*MAD) of the active nodes' scores, K the factor on Scale.
+	Median, Scale, K float64
+	// Nodes is the number of active nodes behind Median.
+	Nodes int
+	// Ref is the peers' median throughput in the unit of the signal, 0 when unknown.
+	Ref float64
+	// TTL is how long the value may be used after it was received.
+	TTL time.Duration
+}
+
+// Validate reports why v may not be used, nil when it may.
+func (v *Value) Validate() error {
+	switch {
+	case !inUnit(v.Threshold):
+		return fmt.Errorf("threshold %v is not in [0,1]", v.Threshold)
+	case !inUnit(v.Median):
+		return fmt.Errorf("median %v is not in [0,1]", v.Median)
+	case !finite(v.Scale) || v.Scale < 0:
+		return fmt.Errorf("scale %v is not a finite number >= 0", v.Scale)
+	case !finite(v.K) || v.K < 0:
+		return fmt.Errorf("k %v is not a finite number >= 0", v.K)
+	case !finite(v.Ref) || v.Ref < 0:
+		return fmt.Errorf("ref %v is not a finite number >= 0", v.Ref)
+	case v.Nodes < 0:
+		return fmt.Errorf("node count %d is negative", v.Nodes)
+	case v.TTL <= 0 || v.TTL > MaxTTL:
+		return fmt.Errorf("ttl %s is not in (0s,%s]", v.TTL, MaxTTL)
+	}
+	return nil
+}
+
+// ValidName reports whether s can name a cluster, node or peer group on the
+// wire: 1 to MaxNameLength printable ASCII characters.
+func ValidName(s string) bool {
+	if s == "" || len(s) > MaxNameLength {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] < 0x20 || s[i] > 0x7e {
+			return false
+		}
+	}
+	return true
+}
+
+// Claim is who a client says it is. A claim selects what is returned; it is
+// no proof of identity.
+type Claim struct {
+	Cluster string
+	// Node is set when the push is one node's.
+	Node   string
+	Groups []string
+}
+
+// Publisher takes the thresholds that a gateway computed.
+type Publisher interface {
+	// Publish replaces everything published before. It keeps snap: the caller
+	// may not change it any more.
+	Publish(snap *Snapshot)
+}
+
+// Source gives a node the thresholds that came back with its pushes.
+type Source interface {
+	// SetClaim says for whom the next pushes ask.
+	SetClaim(Claim)
+	// Received returns the newest threshold of a peer group of a cluster.
+	Received(cluster, group string) (Received, bool)
+	// Reachable reports whether the last push was answered; false before the first.
+	Reachable() bool
+}
+
+// Received is a Value and when it arrived.
+type Received struct {
+	Value
+	At time.Time
+}
+
+// Fresh reports whether the value is within its own TTL.
+func (r *Received) Fresh(now time.Time) bool { return now.Sub(r.At) <= r.TTL }
+
+func inUnit(f float64) bool { return f >= 0 && f <= 1 }
+
+func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }

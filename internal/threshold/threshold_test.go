@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package threshold
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func value(group string) Value {
+	return Value{
+		Group: group, Version: 1790000000000, Threshold: 0.870348, QuorumMet: true,
+		Median: 0.93, Scale: 0.012, K: 2, Nodes: 64, Ref: 1.0 / 19.2, TTL: 50 * time.Second,
+	}
+}
+
+func TestMemberRoundTrip(t *testing.T) {
+	in := value("AR/stage-0")
+	member, err := EncodeMember(in)
+	require.NoError(t, err)
+	assert.Equal(t, `"AR/stage-0";v=1790000000000;q;t="0.870348";m="0.93";s="0.012";k="2";n=64;ref="0.0520833333";ttl=50`, member)
+
+	other := value(`odd "name" \ with, commas`)
+	other.QuorumMet, other.Ref = false, 0
+	second, err := EncodeMember(other)
+	require.NoError(t, err)
+
+	got, err := ParseParams([]string{member + ", " + second})
+	require.NoError(t, err)
+	require.Len(t, got, 2)
+	assert.InDelta(t, in.Ref, got[0].Ref, 1e-9)
+	in.Ref = got[0].Ref
+	assert.Equal(t, []Value{in, other}, got)
+}
+
+func TestParseParamsKeepsTheValidMembers(t *testing.T) {
+	good, err := EncodeMember(value("good"))
+	require.NoError(t, err)
+	for name, bad := range map[string]string{
+		"not in the unit interval": `"x";v=1;q;t="1.5";m="1";s="0";k="2";n=5;ttl=50`,
+		"not a number":             `"x";v=1;q;t="NaN";m="1";s="0";k="2";n=5;ttl=50`,
+		"infinite":                 `"x";v=1;q;t="0.9";m="1";s="+Inf";k="2";n=5;ttl=50`,
+		"no threshold":             `"x";v=1;q;m="1";s="0";k="2";n=5;ttl=50`,
+		"no ttl":                   `"x";v=1;q;t="0.9";m="1";s="0";k="2";n=5`,
+		"endless ttl":              `"x";v=1;q;t="0.9";m="1";s="0";k="2";n=5;ttl=999999999999`,
+		"negative node count":      `"x";v=1;q;t="0.9";m="1";s="0";k="2";n=-5;ttl=50`,
+		"wrong type":               `"x";v="one";q;t="0.9";m="1";s="0";k="2";n=5;ttl=50`,
+		"a token for a name":       `x;v=1;q;t="0.9";m="1";s="0";k="2";n=5;ttl=50`,
+		"an inner list":            `("x");v=1`,
+		"an empty name":            `"";v=1;q;t="0.9";m="1";s="0";k="2";n=5;ttl=50`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := ParseParams([]string{bad, good})
+			require.Error(t, err)
+			require.Len(t, got, 1)
+			assert.Equal(t, "good", got[0].Group)
+		})
+	}
+}
+
+func TestParseGroups(t *testing.T) {
+	header, err := EncodeGroups([]string{"a", "", "b/c", "no\nnewline", strings.Repeat("x", MaxNameLength+1)})
+	require.NoError(t, err)
+	assert.Equal(t, `"a", "b/c"`, header)
+	groups, err := ParseGroups([]string{header})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a", "b/c"}, groups)
+
+	empty, err := EncodeGroups(nil)
+	require.NoError(t, err)
+	assert.Empty(t, empty)
+
+	many := make([]string, MaxGroups+5)
+	for i := range many {
+		many[i] = string(rune('a' + i))
+	}
+	header, err = EncodeGroups(many)
+	require.NoError(t, err)
+	groups, err = ParseGroups([]string{header})
+	require.NoError(t, err)
+	assert.Equal(t, many[:MaxGroups], groups)
+
+	for name, bad := range map[string][]string{
+		"too many":  {strings.Repeat(`"a",`, MaxGroups) + `"b"`},
+		"too long":  {`"` + strings.Repeat("a", maxHeaderBytes) + `"`},
+		"no string": {`17`},
+		"garbage":   {"\x00\xff"},
+		"long name": {`"` + strings.Repeat("a", MaxNameLength+1) + `"`},
+	} {
+		_, err := ParseGroups(bad)
+		assert.Error(t, err, name)
+	}
+}
+
+func TestParseThreshold(t *testing.T) {
+	f, err := ParseThreshold(" 0.870348 ")
+	require.NoError(t, err)
+	assert.InDelta(t, 0.870348, f, 0)
+	for _, bad := range []string{"", "NaN", "inf", "-0.1", "1.0001", "0,9", strings.Repeat("9", 1000)} {
+		_, err := ParseThreshold(bad)
+		assert.Error(t, err, bad)
+	}
+}
+
+func TestNewEntryRefusesWhatMustNotBePublished(t *testing.T) {
+	for name, change := range map[string]func(*Value){
+		"threshold": func(v *Value) { v.Threshold = math.NaN() },
+		"median":    func(v *Value) { v.Median = 1.1 },
+		"scale":     func(v *Value) { v.Scale = math.Inf(1) },
+		"k":         func(v *Value) { v.K = -1 },
+		"ref":       func(v *Value) { v.Ref = -1 },
+		"nodes":     func(v *Value) { v.Nodes = -1 },
+		"ttl":       func(v *Value) { v.TTL = 0 },
+		"group":     func(v *Value) { v.Group = "ümlaut" },
+	} {
+		v := value("g")
+		change(&v)
+		_, err := NewEntry(v)
+		assert.Error(t, err, name)
+	}
+}
+
+func TestStoreStopsServingWhatIsOld(t *testing.T) {
+	var s Store
+	assert.Nil(t, s.Cluster("c", start))
+	e, err := NewEntry(value("g"))
+	require.NoError(t, err)
+	s.Publish(&Snapshot{At: start, TTL: time.Minute, Clusters: map[string]*Cluster{"c": {Groups: map[string]*Entry{"g": e}}}})
+	require.NotNil(t, s.Cluster("c", start.Add(time.Minute)))
+	assert.Same(t, e, s.Cluster("c", start).Groups["g"])
+	assert.Nil(t, s.Cluster("other", start))
+	assert.Nil(t, s.Cluster("c", start.Add(time.Minute+1)))
+}
+
+func TestInboxTakesOnlyNewerUntilExpiry(t *testing.T) {
+	var b Inbox
+	newer, older := value("g"), value("g")
+	newer.Version, newer.Threshold = 2, 0.8
+	older.Version, older.Threshold = 1, 0.7
+
+	assert.True(t, b.Put("c", newer, start))
+	assert.False(t, b.Put("c", older, start), "a late answer")
+	got, ok := b.Get("c", "g")
+	require.True(t, ok)
+	assert.InDelta(t, 0.8, got.Threshold, 0)
+
+	assert.False(t, b.Put("c", newer, start.Add(40*time.Second)))
+	got, _ = b.Get("c", "g")
+	assert.True(t, got.Fresh(start.Add(80*time.Second)), "an unchanged version refreshes")
+
+	assert.True(t, b.Put("c", older, start.Add(91*time.Second)), "after expiry any version is heard")
+	_, ok = b.Get("c", "elsewhere")
+	assert.False(t, ok)
+}
+
+func TestInboxIsBounded(t *testing.T) {
+	var b Inbox
+	for i := range maxInboxEntries + 10 {
+		v := value("g")
+		v.Version = int64(i)
+		b.Put(strings.Repeat("c", i%200)+string(rune(i)), v, start.Add(time.Duration(i)))
+	}
+	assert.LessOrEqual(t, len(b.entries), maxInboxEntries)
+}
+
+func FuzzParseParams(f *testing.F) {
+	member, err := EncodeMember(value("AR/stage-0"))
+	require.NoError(f, err)
+	f.Add(member)
+	f.Add(`"x";v=1;q=?0;t=0.5;m=1;s=0;k=2;n=5;ttl=50`)
+	f.Add(`("a" "b");x`)
+	f.Fuzz(func(t *testing.T, header string) {
+		values, _ := ParseParams([]string{header})
+		for _, v := range values {
+			require.NoError(t, v.Validate())
+			again, err := EncodeMember(v)
+			require.NoError(t, err)
+			back, err := ParseParams([]string{again})
+			require.NoError(t, err)
+			require.Len(t, back, 1)
+		}
+	})
+}
+
+func FuzzParseGroups(f *testing.F) {
+	f.Add(`"a", "b/c"`)
+	f.Fuzz(func(t *testing.T, header string) {
+		groups, err := ParseGroups([]string{header})
+		if err != nil {
+			return
+		}
+		require.LessOrEqual(t, len(groups), MaxGroups)
+		for _, g := range groups {
+			require.True(t, ValidName(g))
+		}
+	})
+}

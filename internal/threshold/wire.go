@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package threshold
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+)
+
+// maxHeaderBytes bounds what is parsed of one header: proxies commonly stop
+// at 8 KiB for all headers together.
+const maxHeaderBytes = 8 << 10
+
+// FormatNumber writes f with up to nine significant digits.
+func FormatNumber(f float64) string { return strconv.FormatFloat(f, 'g', 9, 64) }
+
+// ParseThreshold reads a plain threshold header: a finite number in [0,1].
+func ParseThreshold(s string) (float64, error) {
+	f, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
+	if err != nil {
+		return 0, fmt.Errorf("threshold %q is not a number", clip(s))
+	}
+	if !inUnit(f) {
+		return 0, fmt.Errorf("threshold %q is not in [0,1]", clip(s))
+	}
+	return f, nil
+}
+
+// EncodeGroups writes peer group names as a structured-field list of strings
+// (RFC 9651), the value of a gpu-group request header. Names beyond MaxGroups
+// and names that are not ValidName are left out.
+func EncodeGroups(groups []string) (string, error) {
+	list := make(httpsfv.List, 0, min(len(groups), MaxGroups))
+	for _, g := range groups {
+		if len(list) == MaxGroups {
+			break
+		}
+		if ValidName(g) {
+			list = append(list, httpsfv.NewItem(g))
+		}
+	}
+	if len(list) == 0 {
+		return "", nil
+	}
+	return httpsfv.Marshal(list)
+}
+
+// ParseGroups reads a gpu-group request header. More than MaxGroups members
+// is an error: the sender would wait for an answer that never comes.
+func ParseGroups(header []string) ([]string, error) {
+	list, err := parseList(header)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) > MaxGroups {
+		return nil, fmt.Errorf("%d peer groups asked for, at most %d may be", len(list), MaxGroups)
+	}
+	groups := make([]string, 0, len(list))
+	for _, m := range list {
+		name, err := memberName(m)
+		if err != nil {
+			return nil, err
+		}
+		groups = append(groups, name)
+	}
+	return groups, nil
+}
+
+// EncodeMember writes v as one member of a gpu-straggler-params list:
+//
+//	"stage-0";v=1790000000000;q=?1;t="0.870348";m="0.93";s="0.012";k="2";n=64;ref="0.0520833";ttl=50
+//
+// Real numbers are strings: an RFC 9651 decimal has three fractional digits,
+// too few for a step rate.
+func EncodeMember(v Value) (string, error) {
+	if !ValidName(v.Group) && v.Group != "" {
+		return "", fmt.Errorf("peer group %q has no wire form: 1 to %d printable ASCII characters are allowed", clip(v.Group), MaxNameLength)
+	}
+	item := httpsfv.NewItem(v.Group)
+	p := item.Params
+	p.Add("v", v.Version)
+	p.Add("q", v.QuorumMet)
+	p.Add("t", FormatNumber(v.Threshold))
+	p.Add("m", FormatNumber(v.Median))
+	p.Add("s", FormatNumber(v.Scale))
+	p.Add("k", FormatNumber(v.K))
+	p.Add("n", int64(v.Nodes))
+	if v.Ref > 0 {
+		p.Add("ref", FormatNumber(v.Ref))
+	}
+	p.Add("ttl", int64(math.Ceil(v.TTL.Seconds())))
+	return httpsfv.Marshal(httpsfv.List{item})
+}
+
+// ParseParams reads a gpu-straggler-params response header. Members that are
+// not valid are left out and reported in the error; the valid ones are
+// returned all the same.
+func ParseParams(header []string) ([]Value, error) {
+	list, err := parseList(header)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) > MaxGroups {
+		return nil, fmt.Errorf("%d members, at most %d may be", len(list), MaxGroups)
+	}
+	var errs []error
+	values := make([]Value, 0, len(list))
+	for _, m := range list {
+		v, err := decodeMember(m)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		values = append(values, v)
+	}
+	return values, errors.Join(errs...)
+}
+
+func decodeMember(m httpsfv.Member) (Value, error) {
+	var v Value
+	name, err := memberName(m)
+	if err != nil {
+		return v, err
+	}
+	d := memberReader{params: m.(httpsfv.Item).Params}
+	v = Value{
+		Group:     name,
+		Version:   d.integer("v", true),
+		QuorumMet: d.boolean("q"),
+		Threshold: d.number("t", true),
+		Median:    d.number("m", true),
+		Scale:     d.number("s", true),
+		K:         d.number("k", true),
+		Nodes:     int(d.integer("n", true)),
+		Ref:       d.number("ref", false),
+	}
+	ttl := d.integer("ttl", true)
+	if d.err == nil && (ttl < 1 || ttl > int64(MaxTTL/time.Second)) {
+		d.err = fmt.Errorf("`ttl` %d is not in [1,%d] seconds", ttl, int64(MaxTTL/time.Second))
+	}
+	v.TTL = time.Duration(ttl) * time.Second
+	if d.err == nil {
+		d.err = v.Validate()
+	}
+	if d.err != nil {
+		return Value{}, fmt.Errorf("peer group %q: %w", clip(name), d.err)
+	}
+	return v, nil
+}
+
+// memberReader reads typed parameters and keeps the first error.
+type memberReader struct {
+	params *httpsfv.Params
+	err    error
+}
+
+func (d *memberReader) get(key string, required bool) any {
+	v, ok := d.params.Get(key)
+	if !ok && required && d.err == nil {
+		d.err = fmt.Errorf("parameter `%s` is missing", key)
+	}
+	return v
+}
+
+func (d *memberReader) integer(key string, required bool) int64 {
+	switch v := d.get(key, required).(type) {
+	case int64:
+		return v
+	case nil:
+	default:
+		d.fail(key, "an integer")
+	}
+	return 0
+}
+
+func (d *memberReader) boolean(key string) bool {
+	switch v := d.get(key, true).(type) {
+	case bool:
+		return v
+	case nil:
+	default:
+		d.fail(key, "a boolean")
+	}
+	return false
+}
+
+// number takes a string, as EncodeMember writes it, or an RFC 9651 number.
+func (d *memberReader) number(key string, required bool) float64 {
+	switch v := d.get(key, required).(type) {
+	case string:
+		f, err := strconv.ParseFloat(v, 64)
+		if err == nil && finite(f) {
+			return f
+		}
+		d.fail(key, "a finite number")
+	case int64:
+		return float64(v)
+	case float64:
+		return v
+	case nil:
+	default:
+		d.fail(key, "a number")
+	}
+	return 0
+}
+
+func (d *memberReader) fail(key, want string) {
+	if d.err == nil {
+		d.err = fmt.Errorf("parameter `%s` is not %s", key, want)
+	}
+}
+
+func memberName(m httpsfv.Member) (string, error) {
+	item, ok := m.(httpsfv.Item)
+	if !ok {
+		return "", errors.New("a member is an inner list, a string is wanted")
+	}
+	name, ok := item.Value.(string)
+	if !ok {
+		return "", fmt.Errorf("member %v is not a string", item.Value)
+	}
+	if !ValidName(name) {
+		return "", fmt.Errorf("peer group %q is not 1 to %d printable ASCII characters", clip(name), MaxNameLength)
+	}
+	return name, nil
+}
+
+// parseList turns a panic of the parser into an error: httpsfv v1.1.0 had one
+// (a cut-off display string), and a gRPC server does not survive a panic.
+func parseList(header []string) (list httpsfv.List, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			list, err = nil, fmt.Errorf("not a structured-field list: %v", r)
+		}
+	}()
+	total := 0
+	for _, h := range header {
+		total += len(h)
+	}
+	if total > maxHeaderBytes {
+		return nil, fmt.Errorf("%d bytes, at most %d are read", total, maxHeaderBytes)
+	}
+	list, err = httpsfv.UnmarshalList(header)
+	if err != nil {
+		return nil, fmt.Errorf("not a structured-field list: %w", err)
+	}
+	return list, nil
+}
+
+// clip keeps hostile input out of logs at full length.
+func clip(s string) string {
+	const most = 64
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "..."
+}
