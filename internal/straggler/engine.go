@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package straggler
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Engine compares the nodes of many clusters with their peers. It is not safe
+// for concurrent use.
+type Engine struct {
+	cfg      Config
+	clusters map[string]*cluster
+	nodes    int
+	groups   int
+
+	report      Report
+	names       []string
+	scores      []float64
+	throughputs []float64
+}
+
+type cluster struct {
+	name   string
+	nodes  map[string]*node
+	groups map[string]*group
+	// order lists the groups by name: maps have none and a tick must be deterministic.
+	order []*group
+	// wide is the rule over all active nodes, for clients that know no groups.
+	wide       rule
+	wideCounts [numStates]int
+}
+
+type group struct {
+	name    string
+	peers   []string
+	cluster *cluster
+	// members are ordered by name from the first tick after a join on.
+	members  []*node
+	unsorted bool
+	rule    rule
+	counts  [numStates]int
+}
+
+type node struct {
+	name  string
+	group *group
+	seen  time.Time
+	fresh bool // observed since the last tick
+
+	state         State
+	score         float64
+	hasScore      bool
+	throughput    float64
+	hasThroughput bool
+	verdict       Verdict
+}
+
+// New returns an engine; cfg must be valid.
+func New(cfg Config) *Engine {
+	return &Engine{cfg: cfg, clusters: make(map[string]*cluster)}
+}
+
+// Observe takes what one push said about one node, or returns one of the
+// package's errors and changes nothing.
+func (e *Engine) Observe(o *Observation, now time.Time) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	n, err := e.node(o)
+	if err != nil {
+		return err
+	}
+	n.seen, n.fresh = now, true
+	if o.HasScore {
+		n.score, n.hasScore, n.state = o.Score, true, o.State
+	}
+	if o.HasThroughput {
+		n.throughput, n.hasThroughput = o.Throughput, true
+	}
+	return nil
+}
+
+// node finds or adds the node of an observation and moves it when its peer
+// group has changed.
+func (e *Engine) node(o *Observation) (*node, error) {
+	c := e.clusters[o.Cluster]
+	if c == nil {
+		if len(e.clusters) >= e.cfg.MaxClusters {
+			return nil, ErrTooManyClusters
+		}
+		if e.nodes >= e.cfg.MaxNodes {
+			return nil, ErrTooManyNodes
+		}
+	} else if n := c.nodes[o.Node]; n != nil {
+		if slices.Equal(n.group.peers, o.Peers) {
+			return n, nil
+		}
+		return n, e.move(c, n, o.Peers)
+	}
+	if e.nodes >= e.cfg.MaxNodes {
+		return nil, ErrTooManyNodes
+	}
+	if e.groups >= e.cfg.MaxGroups && (c == nil || c.groups[GroupKey(o.Peers)] == nil) {
+		return nil, ErrTooManyGroups
+	}
+	if c == nil {
+		c = &cluster{
+			name:   strings.Clone(o.Cluster),
+			nodes:  make(map[string]*node),
+			groups: make(map[string]*group),
+		}
+		e.clusters[c.name] = c
+	}
+	n := &node{name: strings.Clone(o.Node), state: StateCalibrating}
+	c.nodes[n.name] = n
+	e.nodes++
+	e.join(c, n, o.Peers)
+	return n, nil
+}
+
+// move puts a node among other peers. What it was compared with before says
+// nothing about it now.
+func (e *Engine) move(c *cluster, n *node, peers []string) error {
+	if e.groups >= e.cfg.MaxGroups && c.groups[GroupKey(peers)] == nil && len(n.group.members) > 1 {
+		return ErrTooManyGroups
+	}
+	e.leave(n)
+	n.verdict = Verdict{}
+	e.join(c, n, peers)
+	return nil
+}
+
+func (e *Engine) join(c *cluster, n *node, peers []string) {
+	key := GroupKey(peers)
+	g := c.groups[key]
+	if g == nil {
+		g = &group{name: key, cluster: c, peers: make([]string, len(peers))}
+		for i, p := range peers {
+			g.peers[i] = strings.Clone(p)
+		}
+		c.groups[key] = g
+		at, _ := slices.BinarySearchFunc(c.order, key, func(g *group, key string) int { return cmp.Compare(g.name, key) })
+		c.order = slices.Insert(c.order, at, g)
+		e.groups++
+	}
+	g.members, g.unsorted = append(g.members, n), true
+	n.group = g
+}
+
+func (e *Engine) leave(n *node) {
+	n.group.members = slices.DeleteFunc(n.group.members, func(m *node) bool { return m == n })
+	e.dropIfEmpty(n.group)
+}
+
+func (e *Engine) dropIfEmpty(g *group) {
+	if len(g.members) > 0 {
+		return
+	}
+	delete(g.cluster.groups, g.name)
+	g.cluster.order = slices.DeleteFunc(g.cluster.order, func(o *group) bool { return o == g })
+	e.groups--
+}
+
+// Nodes returns the number of nodes kept, missing ones included.
+func (e *Engine) Nodes() int { return e.nodes }

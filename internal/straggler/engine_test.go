@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package straggler
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+const tick = 10 * time.Second
+
+// fleet drives an engine: one push of each node, then a tick.
+type fleet struct {
+	t   require.TestingT
+	e   *Engine
+	now time.Time
+}
+
+func newFleet(t require.TestingT, change func(*Config)) *fleet {
+	cfg := DefaultConfig()
+	if change != nil {
+		change(&cfg)
+	}
+	require.NoError(t, cfg.Validate())
+	return &fleet{t: t, e: New(cfg), now: start}
+}
+
+func (f *fleet) push(cluster, node string, peers []string, state State, score float64) {
+	o := Observation{Cluster: cluster, Node: node, Peers: peers, State: state, Score: score, HasScore: true}
+	require.NoError(f.t, f.e.Observe(&o, f.now))
+}
+
+// round pushes scores[i] for node i of cluster c and ticks.
+func (f *fleet) round(scores ...float64) *Report {
+	for i, s := range scores {
+		f.push("c", fmt.Sprintf("n%02d", i), nil, StateActive, s)
+	}
+	return f.tick()
+}
+
+func (f *fleet) tick() *Report {
+	f.now = f.now.Add(tick)
+	return f.e.Tick(f.now)
+}
+
+func groupOf(t require.TestingT, r *Report, cluster, group string) GroupReport {
+	for _, g := range r.Groups {
+		if g.Cluster == cluster && g.Group == group {
+			return g
+		}
+	}
+	require.Failf(t, "no such group", "%s/%s in %v", cluster, group, r.Groups)
+	return GroupReport{}
+}
+
+func stragglers(r *Report) []string {
+	var names []string
+	for _, n := range r.Nodes {
+		if n.Straggler {
+			names = append(names, n.Node)
+		}
+	}
+	return names
+}
+
+func TestThresholdFollowsTheFormula(t *testing.T) {
+	f := newFleet(t, nil)
+	g := groupOf(t, f.round(0.90, 0.94, 0.80, 1.00, 0.92), "c", DefaultGroup)
+	// median 0.92, deviations 0.02 0.02 0.12 0.08 0 -> MAD 0.02
+	assert.True(t, g.Valid)
+	assert.True(t, g.Quorum)
+	assert.InDelta(t, 0.92, g.Median, 1e-12)
+	assert.InDelta(t, 0.02, g.MAD, 1e-12)
+	assert.InDelta(t, 0.92-2*1.4826*0.02, g.Threshold, 1e-12)
+
+	first := g.Threshold
+	g = groupOf(t, f.round(1, 1, 1, 1, 1), "c", DefaultGroup)
+	assert.Zero(t, g.MAD)
+	assert.InDelta(t, 0.2*0.95+0.8*first, g.Threshold, 1e-12, "MAD 0 leaves min_gap, smoothed")
+}
+
+func TestStragglerNeedsPersistence(t *testing.T) {
+	f := newFleet(t, nil)
+	healthy := []float64{1, 1, 1, 1, 1, 1}
+	slow := []float64{1, 1, 0.4, 1, 1, 1}
+	f.round(healthy...)
+	assert.Empty(t, stragglers(f.round(slow...)))
+	assert.Empty(t, stragglers(f.round(healthy...)), "one dip is none")
+
+	since := f.now.Add(tick)
+	f.round(slow...)
+	f.round(slow...)
+	r := f.round(slow...)
+	require.Len(t, r.Changes, 1)
+	assert.Equal(t, "n02", r.Changes[0].Node)
+	assert.True(t, r.Changes[0].Straggler)
+	assert.Equal(t, since, r.Changes[0].Since)
+	assert.Equal(t, 1, groupOf(t, r, "c", DefaultGroup).Stragglers)
+	assert.Equal(t, 1, groupOf(t, r, "c", "").Stragglers)
+
+	for range 50 {
+		r = f.round(slow...)
+		assert.Equal(t, []string{"n02"}, stragglers(r))
+		assert.Empty(t, r.Changes, "one change per episode")
+	}
+	f.round(healthy...)
+	f.round(healthy...)
+	r = f.round(healthy...)
+	require.Len(t, r.Changes, 1)
+	assert.False(t, r.Changes[0].Straggler)
+	assert.Empty(t, stragglers(r))
+}
+
+func TestGroupsAreJudgedApart(t *testing.T) {
+	f := newFleet(t, func(c *Config) { c.Quorum = 4 })
+	var r *Report
+	for range 5 {
+		for i := range 4 {
+			f.push("c", fmt.Sprintf("a%d", i), []string{"job", "stage-0"}, StateActive, 1)
+			f.push("c", fmt.Sprintf("b%d", i), []string{"job", "stage-1"}, StateActive, 0.6)
+			f.push("other", fmt.Sprintf("a%d", i), []string{"job", "stage-0"}, StateActive, 0.3)
+		}
+		r = f.tick()
+	}
+	assert.Empty(t, stragglers(r), "a slower stage is no straggler")
+	assert.InDelta(t, 0.95, groupOf(t, r, "c", "job/stage-0").Threshold, 1e-9)
+	assert.InDelta(t, 0.55, groupOf(t, r, "c", "job/stage-1").Threshold, 1e-9)
+	assert.InDelta(t, 0.25, groupOf(t, r, "other", "job/stage-0").Threshold, 1e-9)
+	assert.Equal(t, 8, groupOf(t, r, "c", "").Counts[StateActive])
+}
+
+func TestIdleAndCalibratingNodesAreLeftOut(t *testing.T) {
+	f := newFleet(t, nil)
+	var r *Report
+	for range 5 {
+		for i := range 5 {
+			f.push("c", fmt.Sprintf("busy%d", i), nil, StateActive, 0.9)
+			f.push("c", fmt.Sprintf("idle%d", i), nil, StateIdle, 0.1)
+			f.push("c", fmt.Sprintf("new%d", i), nil, StateCalibrating, 0.2)
+		}
+		r = f.tick()
+	}
+	g := groupOf(t, r, "c", DefaultGroup)
+	assert.InDelta(t, 0.9, g.Median, 1e-12)
+	assert.Empty(t, stragglers(r))
+	assert.Equal(t, [numStates]int{StateActive: 5, StateIdle: 5, StateCalibrating: 5}, g.Counts)
+
+	f.push("c", "busy0", nil, StateActive, 0.1)
+	f.tick()
+	f.push("c", "busy0", nil, StateIdle, 0.1)
+	r = f.tick()
+	assert.Empty(t, stragglers(r))
+}
+
+func TestQuorumHoldsTheLastThreshold(t *testing.T) {
+	f := newFleet(t, nil)
+	g := groupOf(t, f.round(1, 1, 1, 1), "c", DefaultGroup)
+	assert.False(t, g.Valid, "four of five nodes say nothing")
+
+	g = groupOf(t, f.round(1, 1, 1, 1, 1), "c", DefaultGroup)
+	assert.True(t, g.Valid && g.Quorum)
+	for i := range 3 {
+		f.push("c", fmt.Sprintf("n%02d", i), nil, StateIdle, 1)
+	}
+	g = groupOf(t, f.tick(), "c", DefaultGroup)
+	assert.True(t, g.Valid)
+	assert.False(t, g.Quorum)
+	assert.InDelta(t, 0.95, g.Threshold, 1e-12)
+}
+
+func TestCheckpointDipAccusesNobody(t *testing.T) {
+	f := newFleet(t, nil)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range 400 {
+		level := 0.95
+		if i%40 < 6 {
+			level = 0.55
+		}
+		scores := make([]float64, 64)
+		for j := range scores {
+			scores[j] = level + 0.005*(rng.Float64()-0.5)
+		}
+		r := f.round(scores...)
+		require.Empty(t, stragglers(r), "tick %d", i)
+		require.False(t, groupOf(t, r, "c", DefaultGroup).Panic, "tick %d", i)
+	}
+}
+
+func TestPanicHoldsTheThresholdAndEnds(t *testing.T) {
+	f := newFleet(t, nil)
+	healthy := slices.Repeat([]float64{1}, 20)
+	f.round(healthy...)
+	before := groupOf(t, f.round(healthy...), "c", DefaultGroup).Threshold
+
+	sick := slices.Clone(healthy)
+	for i := range 9 {
+		sick[i] = 0.3
+	}
+	r := f.round(sick...)
+	g := groupOf(t, r, "c", DefaultGroup)
+	assert.True(t, g.Panic && g.PanicBegan, "9 of 20 are more than 0.4")
+	assert.InDelta(t, before, g.Threshold, 0)
+	for range 5 {
+		r = f.round(sick...)
+		g = groupOf(t, r, "c", DefaultGroup)
+		assert.True(t, g.Panic)
+		assert.False(t, g.PanicBegan, "said once")
+		assert.Empty(t, stragglers(r))
+	}
+	for i := range 3 {
+		assert.True(t, groupOf(t, f.tick0(), "c", DefaultGroup).Panic, "tick %d", i)
+		g = groupOf(t, f.round(healthy...), "c", DefaultGroup)
+	}
+	assert.False(t, g.Panic)
+}
+
+// tick0 returns the last report again without a tick.
+func (f *fleet) tick0() *Report { return &f.e.report }
+
+func TestSilentNodes(t *testing.T) {
+	f := newFleet(t, nil)
+	f.round(1, 1, 1, 1, 1, 0.2)
+	f.round(1, 1, 1, 1, 1, 0.2)
+	require.Equal(t, []string{"n05"}, stragglers(f.round(1, 1, 1, 1, 1, 0.2)))
+	var r *Report
+	for range 6 {
+		r = f.round(1, 1, 1, 1, 1)
+	}
+	g := groupOf(t, r, "c", DefaultGroup)
+	assert.Equal(t, 1, g.Counts[StateMissing])
+	assert.False(t, g.CoverageLow, "5 of 6")
+	assert.Empty(t, stragglers(r), "who is silent is missing, not slow")
+
+	for range 6 {
+		r = f.round(1, 1, 1)
+	}
+	assert.True(t, groupOf(t, r, "c", DefaultGroup).CoverageLow, "3 of 6")
+	f.now = f.now.Add(2 * time.Hour)
+	r = f.tick()
+	assert.Empty(t, r.Groups)
+	assert.Zero(t, f.e.Nodes())
+	assert.Zero(t, f.e.groups)
+	assert.Empty(t, f.e.clusters)
+}
+
+func TestHeartbeatConfirmsAScore(t *testing.T) {
+	f := newFleet(t, nil)
+	f.round(1, 1, 1, 1, 1, 0.3)
+	for range 20 {
+		for i := range 6 {
+			o := Observation{Cluster: "c", Node: fmt.Sprintf("n%02d", i)}
+			require.NoError(t, f.e.Observe(&o, f.now))
+		}
+		f.tick()
+	}
+	assert.Equal(t, []string{"n05"}, stragglers(f.tick0()))
+}
+
+func TestAStaleScoreCountsOnce(t *testing.T) {
+	f := newFleet(t, nil)
+	r := f.round(1, 1, 1, 1, 1, 0.3)
+	for range 4 {
+		r = f.tick()
+	}
+	assert.Empty(t, stragglers(r), "one low push is one observation, whatever the number of ticks")
+}
+
+func TestMovingToAnotherGroupStartsAnew(t *testing.T) {
+	f := newFleet(t, nil)
+	for range 4 {
+		f.round(1, 1, 1, 1, 1, 0.3)
+	}
+	require.Equal(t, []string{"n05"}, stragglers(f.tick0()))
+	f.push("c", "n05", []string{"elsewhere"}, StateActive, 0.3)
+	r := f.tick()
+	assert.Empty(t, stragglers(r))
+	assert.Equal(t, 1, groupOf(t, r, "c", "elsewhere").Counts[StateActive])
+	assert.Equal(t, 5, groupOf(t, r, "c", DefaultGroup).Counts[StateActive])
+}
+
+func TestBadObservations(t *testing.T) {
+	long := strings.Repeat("x", 10<<20)
+	ok := Observation{Cluster: "c", Node: "n", Score: 0.5, HasScore: true, Throughput: 1, HasThroughput: true}
+	for name, tc := range map[string]struct {
+		change func(*Observation)
+		want   error
+	}{
+		"empty cluster":       {func(o *Observation) { o.Cluster = "" }, ErrNoCluster},
+		"empty node":          {func(o *Observation) { o.Node = "" }, ErrNoNode},
+		"10 MB node":          {func(o *Observation) { o.Node = long }, ErrNameTooLong},
+		"10 MB cluster":       {func(o *Observation) { o.Cluster = long }, ErrNameTooLong},
+		"10 MB peer":          {func(o *Observation) { o.Peers = []string{long} }, ErrNameTooLong},
+		"NaN":                 {func(o *Observation) { o.Score = math.NaN() }, ErrScoreRange},
+		"infinite":            {func(o *Observation) { o.Score = math.Inf(1) }, ErrScoreRange},
+		"above 1":             {func(o *Observation) { o.Score = 1.0000001 }, ErrScoreRange},
+		"below 0":             {func(o *Observation) { o.Score = -0.1 }, ErrScoreRange},
+		"NaN throughput":      {func(o *Observation) { o.Throughput = math.NaN() }, ErrThroughput},
+		"infinite throughput": {func(o *Observation) { o.Throughput = math.Inf(1) }, ErrThroughput},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := New(DefaultConfig())
+			o := ok
+			tc.change(&o)
+			require.ErrorIs(t, e.Observe(&o, start), tc.want)
+			assert.Zero(t, e.Nodes())
+			assert.Empty(t, e.clusters)
+		})
+	}
+}
+
+func TestStateIsBounded(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MaxClusters, cfg.MaxGroups, cfg.MaxNodes = 2, 3, 4
+	e := New(cfg)
+	observe := func(cluster, node string, peers ...string) error {
+		return e.Observe(&Observation{Cluster: cluster, Node: node, Peers: peers}, start)
+	}
+	require.NoError(t, observe("a", "1", "g1"))
+	require.NoError(t, observe("b", "1", "g1"))
+	require.ErrorIs(t, observe("z", "1", "g1"), ErrTooManyClusters)
+	require.NoError(t, observe("a", "2", "g2"))
+	require.ErrorIs(t, observe("a", "3", "g3"), ErrTooManyGroups)
+	require.ErrorIs(t, observe("a", "1", "g3"), nil, "its old group ends with it")
+	require.ErrorIs(t, observe("a", "3", "g4"), ErrTooManyGroups)
+	require.NoError(t, observe("a", "3", "g2"))
+	require.ErrorIs(t, observe("a", "2", "g4"), ErrTooManyGroups, "its old group lives on")
+	require.ErrorIs(t, observe("a", "4", "g2"), ErrTooManyNodes)
+	require.NoError(t, observe("a", "2", "g2"), "known nodes still count")
+}
+
+func TestRefIsTheMedianThroughputOfBusyNodes(t *testing.T) {
+	f := newFleet(t, nil)
+	for i := range 7 {
+		state := StateCalibrating
+		if i > 4 {
+			state = StateIdle
+		}
+		o := Observation{Cluster: "c", Node: fmt.Sprint(i), State: state, Score: 1, HasScore: true, Throughput: float64(i + 1), HasThroughput: true}
+		require.NoError(t, f.e.Observe(&o, f.now))
+	}
+	g := groupOf(t, f.tick(), "c", DefaultGroup)
+	assert.InDelta(t, 3, g.Ref, 1e-12)
+	assert.False(t, g.Valid, "nobody is active")
+}
+
+func TestGroupKey(t *testing.T) {
+	assert.Equal(t, DefaultGroup, GroupKey(nil))
+	assert.Equal(t, DefaultGroup, GroupKey([]string{"", ""}))
+	assert.Equal(t, "AR/stage-0", GroupKey([]string{"AR", "stage-0"}))
+	assert.Equal(t, "/stage-0", GroupKey([]string{"", "stage-0"}))
+	assert.Equal(t, "a%2Fb/c%20d%22%C3%BC", GroupKey([]string{"a/b", `c d"ü`}))
+}
+
+func TestGroupKeyNeverCollides(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		word := rapid.StringMatching(`[a/%"\\ü ]{0,4}`)
+		a := rapid.SliceOfN(word, 2, 2).Draw(t, "a")
+		b := rapid.SliceOfN(word, 2, 2).Draw(t, "b")
+		if !slices.Equal(a, b) {
+			assert.NotEqual(t, GroupKey(a), GroupKey(b))
+		}
+	})
+}
+
+// TestThresholdKeepsItsDistance is the guarantee of the published threshold:
+// in [0,1], and never closer to the median than min_gap unless the median is.
+func TestThresholdKeepsItsDistance(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := newFleet(t, func(c *Config) {
+			c.K = rapid.Float64Range(0.1, 4).Draw(t, "k")
+			c.Alpha = rapid.Float64Range(0.01, 1).Draw(t, "alpha")
+			c.MinGap = rapid.Float64Range(0, 0.3).Draw(t, "min_gap")
+		})
+		for range 6 {
+			scores := rapid.SliceOfN(rapid.Float64Range(0, 1), 5, 12).Draw(t, "scores")
+			g := groupOf(t, f.round(scores...), "c", DefaultGroup)
+			if !g.Valid || g.Panic {
+				continue
+			}
+			require.GreaterOrEqual(t, g.Threshold, 0.0)
+			require.LessOrEqual(t, g.Threshold, max(g.Median-f.e.cfg.MinGap, 0))
+		}
+	})
+}
+
+func TestSortedMAD(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		x := rapid.SliceOfN(rapid.Float64Range(0, 1), 1, 40).Draw(t, "x")
+		m := median(x)
+		deviations := make([]float64, len(x))
+		for i := range x {
+			deviations[i] = math.Abs(x[i] - m)
+		}
+		assert.InDelta(t, median(deviations), sortedMAD(x, m), 1e-15)
+	})
+}
+
+func TestConfigSaysAllMistakesAtOnce(t *testing.T) {
+	cfg := Config{K: math.NaN(), MinGap: -1, Alpha: 2, Quorum: 1}
+	err := cfg.Validate()
+	for _, key := range []string{"k", "min_gap", "alpha", "quorum", "panic_fraction", "panic_exit_ticks", "enter_ticks", "leave_ticks", "max_clusters", "max_groups", "max_nodes"} {
+		assert.ErrorContains(t, err, "`"+key+"`")
+	}
+}
+
+func BenchmarkTick(b *testing.B) {
+	cfg := DefaultConfig()
+	e := New(cfg)
+	rng := rand.New(rand.NewPCG(1, 2))
+	observe := func() {
+		for i := range cfg.MaxNodes {
+			o := Observation{Cluster: "c", Node: fmt.Sprintf("n%06d", i), Peers: []string{fmt.Sprintf("job-%d", i%2000)}, Score: 0.9 + 0.05*rng.Float64(), HasScore: true}
+			require.NoError(b, e.Observe(&o, start))
+		}
+	}
+	observe()
+	e.Tick(start)
+	b.ReportAllocs()
+	for b.Loop() {
+		e.Tick(start)
+	}
+}
+
+func BenchmarkObserve(b *testing.B) {
+	e := New(DefaultConfig())
+	o := Observation{Cluster: "c", Node: "node-1", Peers: []string{"job", "stage-0"}, Score: 0.9, HasScore: true}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := e.Observe(&o, start); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

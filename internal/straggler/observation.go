@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package straggler
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"time"
+)
+
+// State of a node as it reports it, or StateMissing when it stopped reporting.
+type State uint8
+
+// States. Only active nodes have peers and can be stragglers.
+const (
+	StateActive State = iota
+	StateIdle
+	StateCalibrating
+	StateMissing
+	numStates
+)
+
+// ParseState reads a gpu.node.state attribute.
+func ParseState(s string) (State, bool) {
+	switch s {
+	case "active":
+		return StateActive, true
+	case "idle":
+		return StateIdle, true
+	case "calibrating":
+		return StateCalibrating, true
+	}
+	return StateMissing, false
+}
+
+func (s State) String() string {
+	switch s {
+	case StateActive:
+		return "active"
+	case StateIdle:
+		return "idle"
+	case StateCalibrating:
+		return "calibrating"
+	default:
+		return "missing"
+	}
+}
+
+// maxNameLength is a DNS name's (RFC 1035).
+const maxNameLength = 253
+
+// Why an observation is not taken.
+var (
+	ErrNoCluster       = errors.New("no cluster name")
+	ErrNoNode          = errors.New("no node name")
+	ErrNameTooLong     = errors.New("name is longer than 253 bytes")
+	ErrScoreRange      = errors.New("score is not a number in [0,1]")
+	ErrThroughput      = errors.New("throughput is not a finite number >= 0")
+	ErrTooManyClusters = errors.New("more clusters than `max_clusters`")
+	ErrTooManyGroups   = errors.New("more peer groups than `max_groups`")
+	ErrTooManyNodes    = errors.New("more nodes than `max_nodes`")
+)
+
+// Observation is what one push said about one node.
+type Observation struct {
+	Cluster, Node string
+	// Peers are the values of the peer-group attributes, in configured order,
+	// empty where the node has none. Not kept.
+	Peers []string
+	State State
+	// Score in [0,1]; only read when HasScore. Without it the observation is a
+	// heartbeat: what was known is confirmed.
+	Score    float64
+	HasScore bool
+	// Throughput in the unit of the signal; only read when HasThroughput.
+	Throughput    float64
+	HasThroughput bool
+}
+
+func (o *Observation) validate() error {
+	switch {
+	case o.Cluster == "":
+		return ErrNoCluster
+	case o.Node == "":
+		return ErrNoNode
+	case len(o.Cluster) > maxNameLength || len(o.Node) > maxNameLength:
+		return ErrNameTooLong
+	case o.HasScore && !(o.Score >= 0 && o.Score <= 1):
+		return ErrScoreRange
+	case o.HasThroughput && !(o.Throughput >= 0 && !math.IsInf(o.Throughput, 1)):
+		return ErrThroughput
+	}
+	for _, p := range o.Peers {
+		if len(p) > maxNameLength {
+			return ErrNameTooLong
+		}
+	}
+	return nil
+}
+
+// DefaultGroup is the peer group of nodes that name none.
+const DefaultGroup = "default"
+
+// GroupKey names the peer group of nodes with these attribute values:
+// percent-encoded and joined with '/', so that different values never
+// collide and the key is printable ASCII. Agent and gateway must agree on
+// it, since it is what a node asks for.
+func GroupKey(peers []string) string {
+	empty := true
+	for _, p := range peers {
+		if p != "" {
+			empty = false
+			break
+		}
+	}
+	if empty {
+		return DefaultGroup
+	}
+	var b strings.Builder
+	for i, p := range peers {
+		if i > 0 {
+			b.WriteByte('/')
+		}
+		for j := range len(p) {
+			c := p[j]
+			if c <= 0x20 || c >= 0x7f || c == '/' || c == '%' || c == '"' || c == '\\' {
+				const hex = "0123456789ABCDEF"
+				b.WriteByte('%')
+				b.WriteByte(hex[c>>4])
+				b.WriteByte(hex[c&15])
+				continue
+			}
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+// Verdict is the state machine of one node under the plain rule; the gateway
+// and the node itself run the same one. The zero value is a node in good standing.
+type Verdict struct {
+	// Straggler is the current verdict, Since the first observation of the
+	// run of low scores that led to it.
+	Straggler bool
+	Since     time.Time
+
+	low, high int
+	lowSince  time.Time
+}
+
+// Step takes one score against one threshold and reports whether Straggler changed.
+func (v *Verdict) Step(score, threshold float64, at time.Time, enter, leave int) bool {
+	if score < threshold {
+		if v.low == 0 {
+			v.lowSince = at
+		}
+		v.low, v.high = v.low+1, 0
+		if !v.Straggler && v.low >= enter {
+			v.Straggler, v.Since = true, v.lowSince
+			return true
+		}
+		return false
+	}
+	v.high, v.low = v.high+1, 0
+	if v.Straggler && v.high >= leave {
+		v.Straggler = false
+		return true
+	}
+	return false
+}
+
+// Reset ends any run and verdict and reports whether Straggler changed.
+func (v *Verdict) Reset() bool {
+	was := v.Straggler
+	*v = Verdict{}
+	return was
+}
+
+// Suspect reports whether the last score was below the threshold.
+func (v *Verdict) Suspect() bool { return v.low > 0 || v.Straggler }
