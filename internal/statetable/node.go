@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package statetable // import "github.com/gpu-collector/gpu-collector/internal/statetable"
+
+import (
+	"math/bits"
+	"sync"
+	"time"
+)
+
+// node is the state of one node. Its series lie in one slice, in the order in
+// which they were first reported: a sender keeps its order, so a report is
+// compared by walking that slice, and the index is only asked when it is not.
+// Neither holds a pointer, so the garbage collector does not look inside.
+type node struct {
+	key NodeKey
+
+	mu      sync.Mutex
+	entries []entry
+	// index holds position+1 of an entry, 0 for none: open addressing with
+	// linear probing, at most three quarters full.
+	index []uint32
+
+	heard       time.Duration
+	resyncAt    time.Duration
+	heartbeatAt time.Duration
+
+	// generation counts the reports that have changed what is known here, and
+	// committer is the last of them. A report that forwarded a series while
+	// another did cannot tell which of the two the next hop took last.
+	generation uint64
+	committer  uint64
+
+	// owner is the last report that looked at this node, and visit the mark
+	// that it leaves on the entries it has seen.
+	owner    uint64
+	visit    uint16
+	inflight int32
+	evicted  bool
+}
+
+// entry is the last value of one series: 32 bytes.
+type entry struct {
+	key    uint64
+	value  uint64
+	origin uint64
+	// time is the point's timestamp in units of 2^20 ns (about 1 ms), modulo
+	// 2^32 (52 days), never 0; 0 stands for none.
+	time uint32
+	// seen is the visit that last reported this series. After 65,536 visits
+	// without it, it may be taken for a series reported twice, and is sent.
+	seen uint16
+	// bits holds, from the top: kind (2), unknown, repeated, heard (12).
+	bits uint16
+}
+
+const (
+	kindShift = 14
+	unknown   = 1 << 13 // not known to be what the next hop has
+	repeated  = 1 << 12 // came more than once in one report
+	heardMask = 1<<12 - 1
+
+	// ticksPerTTL is the resolution of entry.heard: a series expires between
+	// TTL and 9/8 TTL after it was last reported.
+	ticksPerTTL = 8
+
+	timeShift = 20
+	// maxReorder is how much older than the state a point may be and still be
+	// taken for one that was overtaken. A sender of the Collector gives up
+	// retrying after 5 minutes (configretry, max_elapsed_time); beyond that, a
+	// clock has been set back, and its points must not be lost.
+	maxReorder = uint32(5 * time.Minute >> timeShift)
+)
+
+func (e *entry) kind() Kind        { return Kind(e.bits >> kindShift) }
+func (e *entry) heard() uint16     { return e.bits & heardMask }
+func (e *entry) hear(tick uint16)  { e.bits = e.bits&^heardMask | tick }
+func (e *entry) is(f uint16) bool  { return e.bits&f != 0 }
+func (e *entry) set(f uint16)      { e.bits |= f }
+func (e *entry) setTime(at uint32) { e.time = later(e.time, at) }
+
+func (e *entry) equal(p *Point) bool {
+	return e.value == p.Value && e.origin == p.Origin && e.kind() == p.Kind
+}
+
+// older reports whether a point at the given time was overtaken by the state.
+func (e *entry) older(at uint32) bool {
+	if e.time == 0 || at == 0 {
+		return false
+	}
+	d := e.time - at // modulo 2^32: a later point gives a large number
+	return d != 0 && d <= maxReorder
+}
+
+// later returns the later of two times; after a clock was set back by more than
+// maxReorder, the new one.
+func later(old, at uint32) uint32 {
+	if at == 0 || (old != 0 && old-at <= maxReorder) {
+		return old
+	}
+	return at
+}
+
+// coarse brings a Unix time in nanoseconds to the resolution of entry.time.
+func coarse(unixNano uint64) uint32 {
+	if unixNano == 0 {
+		return 0
+	}
+	return max(uint32(unixNano>>timeShift), 1)
+}
+
+// find returns the position of a series; hint is where it is expected.
+func (n *node) find(key uint64, hint int) (int, bool) {
+	if uint(hint) < uint(len(n.entries)) && n.entries[hint].key == key {
+		return hint, true
+	}
+	if len(n.index) == 0 {
+		return 0, false
+	}
+	for slot := n.slot(key); ; slot++ {
+		if slot == len(n.index) {
+			slot = 0
+		}
+		at := n.index[slot]
+		if at == 0 {
+			return 0, false
+		}
+		if n.entries[at-1].key == key {
+			return int(at - 1), true
+		}
+	}
+}
+
+// slot maps a key to the index by its high bits, for any length of the index
+// (D. Lemire, "Fast Random Integer Generation in an Interval", 2019).
+func (n *node) slot(key uint64) int {
+	hi, _ := bits.Mul64(key, uint64(len(n.index)))
+	return int(hi)
+}
+
+// grow makes room for more entries. It is exact for a first report and then
+// takes an eighth more, since memory per series is what bounds a fleet.
+func (n *node) grow(more int) {
+	need := len(n.entries) + more
+	if need <= cap(n.entries) && need <= len(n.index)/4*3 {
+		return
+	}
+	if need > cap(n.entries) {
+		entries := make([]entry, len(n.entries), max(need, len(n.entries)+len(n.entries)/8))
+		copy(entries, n.entries)
+		n.entries = entries
+	}
+	n.reindex()
+}
+
+func (n *node) reindex() {
+	size := (cap(n.entries)+2)/3*4 + 4
+	if len(n.index) == size {
+		clear(n.index)
+	} else {
+		n.index = make([]uint32, size)
+	}
+	for i := range n.entries {
+		n.link(i)
+	}
+}
+
+// link enters the entry at position i into the index.
+func (n *node) link(i int) {
+	slot := n.slot(n.entries[i].key)
+	for n.index[slot] != 0 {
+		if slot++; slot == len(n.index) {
+			slot = 0
+		}
+	}
+	n.index[slot] = uint32(i) + 1
+}
+
+// insert appends an entry; grow has made room.
+func (n *node) insert(key uint64) int {
+	n.entries = append(n.entries, entry{key: key})
+	i := len(n.entries) - 1
+	n.link(i)
+	return i
+}
+
+// forgetAll makes every series unknown, so that each is sent when it is next
+// reported, in whichever push that is.
+func (n *node) forgetAll() {
+	for i := range n.entries {
+		n.entries[i].set(unknown)
+	}
+}
+
+// compact drops the series that expired and returns how many.
+func (n *node) compact(tick uint16) int {
+	before := len(n.entries)
+	kept := n.entries[:0]
+	for _, e := range n.entries {
+		if (tick-e.heard())&heardMask <= ticksPerTTL {
+			kept = append(kept, e)
+		}
+	}
+	n.entries = kept
+	if len(kept) == before {
+		return 0
+	}
+	if len(kept) < cap(kept)/2 {
+		n.entries = append(make([]entry, 0, len(kept)), kept...)
+	}
+	n.reindex()
+	return before - len(kept)
+}

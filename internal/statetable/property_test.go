@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package statetable
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// hop is the next hop: it keeps the last value of each series that reached it.
+type hop map[seriesID]Point
+
+type seriesID struct {
+	node NodeKey
+	key  uint64
+}
+
+func (h hop) take(node NodeKey, points []Point) {
+	for _, p := range points {
+		h[seriesID{node, p.Key}] = p
+	}
+}
+
+func (h hop) has(t require.TestingT, node NodeKey, points map[uint64]Point) {
+	for key, want := range points {
+		got := h[seriesID{node, key}]
+		got.Time = want.Time
+		require.Equal(t, want, got)
+	}
+}
+
+// forwarded observes the points as one node's part of a report.
+func forwarded(r *Report, node NodeKey, points []Point) []Point {
+	var out []Point
+	r.OpenNode(node)
+	for _, p := range points {
+		if r.Observe(p) == Forward {
+			out = append(out, p)
+		}
+	}
+	r.CloseNode()
+	return out
+}
+
+// shuffled returns a node's state as a full report, in random order.
+func shuffled(t *rapid.T, state map[uint64]Point) []Point {
+	var points []Point
+	for key := range uint64(maxKeys) {
+		if p, ok := state[key]; ok {
+			points = append(points, p)
+		}
+	}
+	if len(points) > 1 && rapid.Bool().Draw(t, "reorder") {
+		points = rapid.Permutation(points).Draw(t, "order")
+	}
+	return points
+}
+
+const maxKeys = 12
+
+// For any sequence of full reports, refusals, lost answers, resyncs, restarts
+// of either side, bounds and evictions: after each accepted push the next hop's
+// state is the sender's, save what a restart of the next hop lost, which is
+// back once the resync interval has passed.
+func TestNextHopFollowsSender(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const resync, ttl = 50 * time.Second, 80 * time.Second
+		set := Settings{
+			MaxNodes:       rapid.IntRange(1, 4).Draw(t, "max_nodes"),
+			MaxSeries:      rapid.IntRange(3, 40).Draw(t, "max_series"),
+			TTL:            ttl,
+			ResyncInterval: resync,
+			Rand:           func(n int64) int64 { return rapid.Int64Range(0, n-1).Draw(t, "phase") },
+		}
+		var (
+			table  = New(set)
+			next   = hop{}
+			lostAt = time.Duration(-1) // when the next hop restarted, -1 when healed
+			now    time.Duration
+			clock  = uint64(1_800_000_000e9)
+			nodes  = []NodeKey{nodeA, nodeB, KeyOf([]byte("c"))}
+			truth  = map[NodeKey]map[uint64]Point{}
+			pushed = map[NodeKey]time.Duration{}
+		)
+		for _, n := range nodes {
+			truth[n] = map[uint64]Point{}
+		}
+		push := func(t *rapid.T) {
+			node := rapid.SampledFrom(nodes).Draw(t, "node")
+			state := truth[node]
+			clock += 1e9
+			for _, key := range rapid.SliceOfN(rapid.Uint64Range(0, maxKeys-1), 0, 4).Draw(t, "changed") {
+				state[key] = Point{
+					Key:    key,
+					Value:  rapid.Uint64Range(0, 2).Draw(t, "value"),
+					Origin: rapid.Uint64Range(0, 1).Draw(t, "start"),
+					Kind:   Kind(rapid.Uint64Range(0, 2).Draw(t, "kind")),
+				}
+			}
+			for key, p := range state {
+				p.Time = clock
+				state[key] = p
+			}
+			// One node's part may come in two resources.
+			points := shuffled(t, state)
+			cut := rapid.IntRange(0, len(points)).Draw(t, "cut")
+			r := table.Begin(now)
+			out := forwarded(r, node, points[:cut])
+			out = append(out, forwarded(r, node, points[cut:])...)
+			switch rapid.SampledFrom([]string{"accepted", "accepted", "refused", "answer lost", "half taken"}).Draw(t, "outcome") {
+			case "accepted":
+				next.take(node, out)
+				r.Commit()
+				pushed[node] = now
+				if lostAt < 0 {
+					next.has(t, node, state)
+				}
+			case "refused":
+				r.Abort()
+			case "answer lost":
+				next.take(node, out)
+				r.Abort()
+			case "half taken":
+				next.take(node, out[:len(out)/2])
+				r.Abort()
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"push":  push,
+			"push2": push,
+			"time": func(t *rapid.T) {
+				now += time.Duration(rapid.Int64Range(0, int64(ttl)).Draw(t, "passes"))
+				table.Sweep(now)
+			},
+			"table restarts": func(*rapid.T) { table = New(set) },
+			"next hop restarts": func(*rapid.T) {
+				next, lostAt = hop{}, now
+			},
+			"heal": func(t *rapid.T) {
+				// A full resync interval and one accepted push of each node.
+				now += resync
+				clock += 1e9
+				for _, node := range nodes {
+					for key, p := range truth[node] {
+						p.Time = clock
+						truth[node][key] = p
+					}
+					r := table.Begin(now)
+					next.take(node, forwarded(r, node, shuffled(t, truth[node])))
+					r.Commit()
+					next.has(t, node, truth[node])
+				}
+				lostAt = -1
+			},
+			"": func(t *rapid.T) {
+				stats := table.Stats()
+				require.LessOrEqual(t, stats.Nodes, int64(set.MaxNodes))
+				require.LessOrEqual(t, stats.Series, int64(set.MaxSeries))
+				var nodes, series int
+				for i := range table.shards {
+					for _, n := range table.shards[i].nodes {
+						nodes++
+						series += len(n.entries)
+						require.Zero(t, n.inflight)
+					}
+				}
+				require.EqualValues(t, nodes, stats.Nodes)
+				require.EqualValues(t, series, stats.Series)
+			},
+		})
+	})
+}
+
+// An unchanged report within bounds and between resyncs forwards nothing.
+func TestUnchangedForwardsNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table := New(Settings{MaxNodes: 1, MaxSeries: maxKeys})
+		state := map[uint64]Point{}
+		for range rapid.IntRange(1, 10).Draw(t, "reports") {
+			for _, key := range rapid.SliceOfN(rapid.Uint64Range(0, maxKeys-1), 0, 4).Draw(t, "changed") {
+				state[key] = Point{Key: key, Value: rapid.Uint64().Draw(t, "value")}
+			}
+			r := table.Begin(0)
+			forwarded(r, nodeA, shuffled(t, state))
+			r.Commit()
+			r = table.Begin(0)
+			require.Empty(t, forwarded(r, nodeA, shuffled(t, state)))
+			r.Commit()
+		}
+	})
+}
+
+// Reports of one node that overlap in any way: the next hop takes them in any
+// order, and their outcomes arrive in any order. Once no report is under way,
+// each series is either unknown or at the next hop as the table has it, so the
+// next accepted report makes the two equal.
+func TestOverlappingReportsLoseNothing(t *testing.T) {
+	type flight struct {
+		report    *Report
+		points    []Point
+		delivered bool
+		accepted  bool
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		var (
+			table   = New(Settings{MaxNodes: 1, MaxSeries: rapid.IntRange(1, 4).Draw(t, "max_series")})
+			next    = hop{}
+			flights []*flight
+			clock   = uint64(1_800_000_000e9)
+			timed   = rapid.Bool().Draw(t, "timed")
+		)
+		state := func(t *rapid.T) map[uint64]Point {
+			clock += 1e9
+			points := map[uint64]Point{}
+			for key := range uint64(3) {
+				if rapid.Bool().Draw(t, "reported") {
+					p := Point{Key: key, Value: rapid.Uint64Range(0, 2).Draw(t, "value")}
+					if timed {
+						// Reports may overtake each other before they get here.
+						p.Time = clock - rapid.Uint64Range(0, 5e9).Draw(t, "late")
+					}
+					points[key] = p
+				}
+			}
+			return points
+		}
+		deliver := func(f *flight, ok bool) {
+			f.delivered, f.accepted = true, ok
+			next.take(nodeA, f.points)
+		}
+		finish := func(i int) {
+			f := flights[i]
+			if f.accepted {
+				f.report.Commit()
+			} else {
+				f.report.Abort()
+			}
+			flights = append(flights[:i], flights[i+1:]...)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"begin": func(t *rapid.T) {
+				if len(flights) == 4 {
+					t.Skip()
+				}
+				r := table.Begin(0)
+				flights = append(flights, &flight{report: r, points: forwarded(r, nodeA, shuffled(t, state(t)))})
+			},
+			"deliver": func(t *rapid.T) {
+				if len(flights) == 0 {
+					t.Skip()
+				}
+				f := rapid.SampledFrom(flights).Draw(t, "flight")
+				if f.delivered {
+					t.Skip()
+				}
+				deliver(f, rapid.Bool().Draw(t, "accepted"))
+			},
+			"finish": func(t *rapid.T) {
+				if len(flights) == 0 {
+					t.Skip()
+				}
+				i := rapid.IntRange(0, len(flights)-1).Draw(t, "flight")
+				if !flights[i].delivered {
+					flights[i].accepted = false // refused before it got anywhere
+				}
+				finish(i)
+			},
+		})
+		for len(flights) > 0 {
+			if !flights[0].delivered {
+				deliver(flights[0], true)
+			}
+			finish(0)
+		}
+		clock += 10e9
+		last := map[uint64]Point{}
+		for key := range uint64(3) {
+			last[key] = Point{Key: key, Value: rapid.Uint64Range(0, 2).Draw(t, "last"), Time: clock}
+		}
+		r := table.Begin(0)
+		next.take(nodeA, forwarded(r, nodeA, shuffled(t, last)))
+		r.Commit()
+		next.has(t, nodeA, last)
+	})
+}
+
+// Many goroutines, own and shared nodes, sweeps: for the race detector, and the
+// counts must come out.
+func TestConcurrentUse(t *testing.T) {
+	table := New(Settings{MaxNodes: 5, MaxSeries: 60, TTL: 80, ResyncInterval: 50, HeartbeatInterval: 10, Rand: rand.Int64N})
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 500 {
+				now := time.Duration(i)
+				r := table.Begin(now)
+				for _, node := range []NodeKey{nodeA, nodeB, {Lo: uint64(g)}} {
+					r.OpenNode(node)
+					for key := range uint64(10) {
+						r.Observe(Point{Key: key, Value: uint64(i) * key})
+					}
+					r.Forget(3)
+					r.HeartbeatDue()
+					r.CloseNode()
+				}
+				if i%7 == 0 {
+					r.Abort()
+				} else {
+					r.Commit()
+				}
+				if i%50 == 0 {
+					table.Sweep(now)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	assert.LessOrEqual(t, table.Stats().Nodes, int64(5))
+	assert.LessOrEqual(t, table.Stats().Series, int64(60))
+	table.Sweep(time.Hour)
+	assert.Zero(t, table.Stats().Nodes)
+	assert.Zero(t, table.Stats().Series)
+}
