@@ -90,6 +90,9 @@ const (
 	MetricNodeHealthScore = "gpu.node.health_score"
 	// MetricNodeSignal is an unnormalised input of the score, gauge, with AttrSignal.
 	MetricNodeSignal = "gpu.node.signal"
+	// MetricNodeCPUPressure is the share of time in which some task waited for
+	// a CPU (Linux PSI), gauge in [0,1].
+	MetricNodeCPUPressure = "gpu.node.cpu.pressure"
 	// MetricNodeHeartbeat is the time of the node's last report, gauge int, Unix seconds.
 	MetricNodeHeartbeat = "gpu.node.heartbeat"
 	// MetricNodeStraggler is the gateway's verdict, gauge int 0/1, with AttrPeerGroup.
