@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:generate mdatagen metadata.yaml
+
+// Package csvreplayreceiver replays recorded telemetry, DCGM's long form or a
+// wide table, as live full-state samples: one report per time step of the
+// recording, with the time of the replay.
+package csvreplayreceiver // import "github.com/gpu-collector/gpu-collector/receiver/csvreplayreceiver"
