@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package thresholdextension
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/threshold"
+)
+
+const (
+	thresholdPath  = "/api/v1/threshold"
+	thresholdsPath = "/api/v1/thresholds"
+)
+
+// thresholdBody answers GET /api/v1/threshold. A cluster without a threshold
+// yet has 0 and false, as pollers of this API expect, not an error.
+type thresholdBody struct {
+	Threshold float64     `json:"threshold"`
+	QuorumMet bool        `json:"quorum_met"`
+	Cluster   string      `json:"cluster_id"`
+	Groups    []groupBody `json:"groups,omitempty"`
+}
+
+type groupBody struct {
+	Group     string  `json:"group"`
+	Threshold float64 `json:"threshold"`
+	QuorumMet bool    `json:"quorum_met"`
+	Median    float64 `json:"median"`
+	Scale     float64 `json:"scale"`
+	K         float64 `json:"k"`
+	Nodes     int     `json:"nodes"`
+	Ref       float64 `json:"ref,omitempty"`
+	Version   int64   `json:"version"`
+	TTL       float64 `json:"ttl_seconds"`
+}
+
+// problem is an error in the form of RFC 9457.
+type problem struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+}
+
+// apiHandler answers the GET requests and leaves the rest to next.
+func (e *thresholdExtension) apiHandler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != thresholdPath && r.URL.Path != thresholdsPath {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			writeProblem(w, http.StatusMethodNotAllowed, "only GET is served here")
+			return
+		}
+		caller, ok := e.caller(r.Context(), e.httpClaim(r))
+		if !ok {
+			writeProblem(w, http.StatusBadRequest, "`cluster_id` is not 1 to 253 printable ASCII characters")
+			return
+		}
+		if r.URL.Path == thresholdPath {
+			e.serveThreshold(w, caller)
+		} else {
+			e.serveThresholds(w, caller)
+		}
+	})
+}
+
+func (e *thresholdExtension) serveThreshold(w http.ResponseWriter, caller threshold.Caller) {
+	if caller.Cluster == "" {
+		writeProblem(w, http.StatusBadRequest, "`cluster_id` is missing, it names the cluster: "+thresholdPath+"?cluster_id=NAME")
+		return
+	}
+	// Without the groups: pollers read at most 8 KiB.
+	body := e.body(caller.Cluster, e.published.Cluster(caller.Cluster, e.now()))
+	body.Groups = nil
+	writeJSON(w, http.StatusOK, "application/json", body)
+}
+
+// serveThresholds lists all clusters, or the authenticated client's own.
+func (e *thresholdExtension) serveThresholds(w http.ResponseWriter, caller threshold.Caller) {
+	bodies := []thresholdBody{}
+	if snap := e.published.Snapshot(e.now()); snap != nil {
+		for _, name := range slices.Sorted(maps.Keys(snap.Clusters)) {
+			if e.cfg.ClusterAuthAttribute != "" && name != caller.Cluster {
+				continue
+			}
+			bodies = append(bodies, e.body(name, snap.Clusters[name]))
+		}
+	}
+	writeJSON(w, http.StatusOK, "application/json", bodies)
+}
+
+func (e *thresholdExtension) body(name string, c *threshold.Cluster) thresholdBody {
+	b := thresholdBody{Cluster: name}
+	if c == nil {
+		return b
+	}
+	if e.ingero {
+		b.Threshold, b.QuorumMet, _ = c.IngeroThreshold()
+	} else if c.Wide != nil {
+		b.Threshold, b.QuorumMet = c.Wide.Threshold, c.Wide.QuorumMet
+	}
+	for _, g := range slices.Sorted(maps.Keys(c.Groups)) {
+		v := c.Groups[g]
+		b.Groups = append(b.Groups, groupBody{
+			Group: g, Threshold: v.Threshold, QuorumMet: v.QuorumMet, Median: v.Median, Scale: v.Scale,
+			K: v.K, Nodes: v.Nodes, Ref: v.Ref, Version: v.Version, TTL: float64(v.TTL) / float64(time.Second),
+		})
+	}
+	return b
+}
+
+func writeProblem(w http.ResponseWriter, code int, detail string) {
+	writeJSON(w, code, "application/problem+json", problem{http.StatusText(code), code, detail})
+}
+
+func writeJSON(w http.ResponseWriter, code int, contentType string, body any) {
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	// The client is gone when this fails; there is nobody left to tell.
+	_ = json.NewEncoder(w).Encode(body)
+}

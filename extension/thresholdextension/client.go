@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package thresholdextension
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/extension/extensionmiddleware"
+	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/gpu-collector/gpu-collector/internal/threshold"
+)
+
+// Outcomes of an answer, for the counter.
+const (
+	outcomeNew        = "new"
+	outcomeUnchanged  = "unchanged"
+	outcomeAbsent     = "absent"
+	outcomeUnanswered = "unanswered"
+)
+
+// warnInterval is the least time between two warnings about one peer's headers.
+const warnInterval = time.Minute
+
+// GetHTTPRoundTripper implements extensionmiddleware.HTTPClient.
+func (e *thresholdExtension) GetHTTPRoundTripper(context.Context) (extensionmiddleware.WrapHTTPRoundTripperFunc, error) {
+	return func(_ context.Context, base http.RoundTripper) (http.RoundTripper, error) {
+		return &roundTripper{base: base, ext: e}, nil
+	}, nil
+}
+
+type roundTripper struct {
+	base http.RoundTripper
+	ext  *thresholdExtension
+}
+
+// RoundTrip adds the claim and reads the answer's headers; it never touches the body.
+func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !strings.HasSuffix(r.URL.Path, metricsPath) {
+		return t.base.RoundTrip(r)
+	}
+	claim, groups := t.ext.ask()
+	r = r.Clone(r.Context())
+	for _, h := range t.ext.claimHeaders(claim, groups) {
+		r.Header.Set(h.Name, h.Value)
+	}
+	resp, err := t.base.RoundTrip(r)
+	if err != nil {
+		t.ext.hear(r.Context(), "http", claim.Cluster, nil, false)
+		return resp, err
+	}
+	t.ext.hear(r.Context(), "http", claim.Cluster, resp.Header.Values, answered(resp))
+	return resp, nil
+}
+
+// answered tells a gateway's refusal from a proxy that speaks for an absent
+// gateway: a gateway that is overloaded says when to come back (RFC 9110, 10.2.3).
+func answered(resp *http.Response) bool {
+	return resp.StatusCode < http.StatusInternalServerError || resp.Header.Get("Retry-After") != ""
+}
+
+// GetGRPCClientOptions implements extensionmiddleware.GRPCClient. Only a
+// chained interceptor may be added: WithUnaryInterceptor would silently
+// replace the one that sets the exporter's configured headers.
+func (e *thresholdExtension) GetGRPCClientOptions(context.Context) ([]grpc.DialOption, error) {
+	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(
+		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			if method != metricsMethod {
+				return invoke(ctx, method, req, reply, cc, opts...)
+			}
+			claim, groups := e.ask()
+			for _, h := range e.claimHeaders(claim, groups) {
+				ctx = metadata.AppendToOutgoingContext(ctx, h.Name, h.Value)
+			}
+			var md metadata.MD
+			err := invoke(ctx, method, req, reply, cc, append(opts, grpc.Header(&md))...)
+			code := status.Code(err)
+			unanswered := len(md) == 0 && (code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled)
+			e.hear(ctx, "grpc", claim.Cluster, md.Get, !unanswered)
+			return err
+		},
+	)}, nil
+}
+
+// ask returns for whom this push asks: all groups in turn when there are more
+// than one request may carry.
+func (e *thresholdExtension) ask() (*threshold.Claim, []string) {
+	claim := e.claim.Load()
+	groups := claim.Groups
+	if len(groups) > threshold.MaxGroups {
+		windows := (len(groups) + threshold.MaxGroups - 1) / threshold.MaxGroups
+		from := int(e.rotation.Add(1)-1) % windows * threshold.MaxGroups
+		groups = groups[from:min(from+threshold.MaxGroups, len(groups))]
+	}
+	return claim, groups
+}
+
+func (e *thresholdExtension) claimHeaders(c *threshold.Claim, groups []string) []threshold.Header {
+	headers := make([]threshold.Header, 0, 3)
+	if threshold.ValidName(c.Cluster) {
+		headers = append(headers, threshold.Header{Name: e.names.Cluster, Value: c.Cluster})
+	}
+	if threshold.ValidName(c.Node) {
+		headers = append(headers, threshold.Header{Name: e.names.Node, Value: c.Node})
+	}
+	// The names are checked one by one, so that marshalling cannot fail.
+	if list, err := threshold.EncodeGroups(groups); err == nil && list != "" {
+		headers = append(headers, threshold.Header{Name: e.names.Group, Value: list})
+	}
+	return headers
+}
+
+// hear takes the headers of an answer to a push for a cluster.
+func (e *thresholdExtension) hear(ctx context.Context, transport, cluster string, values func(string) []string, answered bool) {
+	e.reachable.Store(answered)
+	outcome := outcomeUnanswered
+	if answered {
+		var err error
+		if outcome, err = e.read(cluster, values); err != nil {
+			e.warn("the gateway's threshold was ignored in part or whole", err)
+		}
+	}
+	e.telemetry.ExtensionStragglerThresholdResponses.Add(ctx, 1,
+		metric.WithAttributeSet(outcomeSet(transport, outcome)))
+}
+
+// read keeps the valid values of an answer; what is invalid is reported and
+// does not take the valid ones with it.
+func (e *thresholdExtension) read(cluster string, values func(string) []string) (string, error) {
+	now := e.now()
+	outcome := outcomeAbsent
+	put := func(v threshold.Value) {
+		if e.inbox.Put(cluster, v, now) {
+			outcome = outcomeNew
+		} else if outcome == outcomeAbsent {
+			outcome = outcomeUnchanged
+		}
+	}
+	var errs []error
+	if h := values(e.names.Threshold); len(h) > 0 {
+		t, err := threshold.ParseThreshold(h[0])
+		quorum := first(values(e.names.QuorumMet))
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case quorum != "true" && quorum != "false":
+			errs = append(errs, errors.New("quorum header is neither true nor false"))
+		default:
+			put(threshold.Value{Version: now.UnixMilli(), Threshold: t, QuorumMet: quorum == "true", TTL: e.cfg.ReceivedTTL})
+		}
+	}
+	if h := values(e.names.Params); len(h) > 0 {
+		params, err := threshold.ParseParams(h)
+		errs = append(errs, err)
+		for _, v := range params {
+			put(v)
+		}
+	}
+	err := errors.Join(errs...)
+	if err != nil {
+		outcome = outcomeInvalid
+	}
+	return outcome, err
+}
+
+// warn logs at most once per warnInterval: a peer must not fill the log.
+func (e *thresholdExtension) warn(msg string, err error) {
+	now := e.now().Unix()
+	last := e.warned.Load()
+	if now-last < int64(warnInterval/time.Second) || !e.warned.CompareAndSwap(last, now) {
+		return
+	}
+	e.set.Logger.Warn(msg, zap.Error(err))
+}

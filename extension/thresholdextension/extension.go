@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package thresholdextension
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componentstatus"
+	"go.opentelemetry.io/collector/extension"
+	"go.opentelemetry.io/collector/extension/extensionmiddleware"
+	"go.uber.org/zap"
+
+	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadata"
+	"github.com/gpu-collector/gpu-collector/internal/threshold"
+)
+
+var (
+	_ extension.Extension            = (*thresholdExtension)(nil)
+	_ extensionmiddleware.HTTPServer = (*thresholdExtension)(nil)
+	_ extensionmiddleware.GRPCServer = (*thresholdExtension)(nil)
+	_ extensionmiddleware.HTTPClient = (*thresholdExtension)(nil)
+	_ extensionmiddleware.GRPCClient = (*thresholdExtension)(nil)
+	_ threshold.Publisher            = (*thresholdExtension)(nil)
+	_ threshold.Source               = (*thresholdExtension)(nil)
+)
+
+type thresholdExtension struct {
+	cfg       *Config
+	names     threshold.Names
+	ingero    bool
+	set       component.TelemetrySettings
+	telemetry *metadata.TelemetryBuilder
+	now       func() time.Time
+
+	// Server side: what the gateway computed.
+	published threshold.Store
+
+	// Client side: what came back, and for whom the pushes ask.
+	inbox     threshold.Inbox
+	claim     atomic.Pointer[threshold.Claim]
+	rotation  atomic.Uint32
+	reachable atomic.Bool
+	warned    atomic.Int64 // Unix seconds of the last warning
+
+	server *http.Server
+	served sync.WaitGroup
+}
+
+func newExtension(set extension.Settings, cfg *Config) (*thresholdExtension, error) {
+	tb, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
+	if err != nil {
+		return nil, err
+	}
+	e := &thresholdExtension{
+		cfg: cfg, names: cfg.Headers.names(), ingero: cfg.ingero(),
+		set: set.TelemetrySettings, telemetry: tb, now: time.Now,
+	}
+	e.SetClaim(threshold.Claim{Cluster: cfg.Cluster})
+	return e, nil
+}
+
+// Start serves the API when it has a port of its own.
+func (e *thresholdExtension) Start(ctx context.Context, host component.Host) error {
+	if !e.cfg.API.HasValue() {
+		return nil
+	}
+	api := e.cfg.API.Get()
+	ln, err := api.ToListener(ctx)
+	if err != nil {
+		return fmt.Errorf("`api::endpoint` %s cannot be listened on: %w", api.NetAddr.Endpoint, err)
+	}
+	e.server, err = api.ToServer(ctx, host.GetExtensions(), e.set, e.apiHandler(http.NotFoundHandler()))
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	e.served.Go(func() {
+		if err := e.server.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			componentstatus.ReportStatus(host, componentstatus.NewPermanentErrorEvent(err))
+		}
+	})
+	e.set.Logger.Info("threshold API listens", zap.String("endpoint", ln.Addr().String()))
+	return nil
+}
+
+// Shutdown ends the API server.
+func (e *thresholdExtension) Shutdown(ctx context.Context) error {
+	var err error
+	if e.server != nil {
+		if err = e.server.Shutdown(ctx); err != nil {
+			err = errors.Join(err, e.server.Close())
+		}
+		e.served.Wait()
+	}
+	e.telemetry.Shutdown()
+	return err
+}
+
+// Publish implements threshold.Publisher.
+func (e *thresholdExtension) Publish(snap *threshold.Snapshot) { e.published.Publish(snap) }
+
+// SetClaim implements threshold.Source. The configured cluster stands in for
+// a claim without one.
+func (e *thresholdExtension) SetClaim(c threshold.Claim) {
+	if c.Cluster == "" {
+		c.Cluster = e.cfg.Cluster
+	}
+	e.claim.Store(&c)
+}
+
+// Received implements threshold.Source. The empty group is the whole cluster;
+// it never stands in for a group without a quorum, or node and gateway would
+// disagree.
+func (e *thresholdExtension) Received(cluster, group string) (threshold.Received, bool) {
+	return e.inbox.Get(cluster, group)
+}
+
+// Reachable implements threshold.Source.
+func (e *thresholdExtension) Reachable() bool { return e.reachable.Load() }

@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package thresholdextension
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/client"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/extension"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadata"
+	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadatatest"
+	"github.com/gpu-collector/gpu-collector/internal/threshold"
+)
+
+func newTestExtension(t *testing.T, change func(*Config)) (*thresholdExtension, *componenttest.Telemetry) {
+	tel := componenttest.NewTelemetry()
+	t.Cleanup(func() { require.NoError(t, tel.Shutdown(context.WithoutCancel(t.Context()))) })
+	cfg := createDefaultConfig().(*Config)
+	if change != nil {
+		change(cfg)
+	}
+	require.NoError(t, cfg.Validate())
+	set := extension.Settings{ID: component.NewID(metadata.Type), TelemetrySettings: tel.NewTelemetrySettings()}
+	e, err := newExtension(set, cfg)
+	require.NoError(t, err)
+	require.NoError(t, e.Start(t.Context(), componenttest.NewNopHost()))
+	t.Cleanup(func() { require.NoError(t, e.Shutdown(context.WithoutCancel(t.Context()))) })
+	return e, tel
+}
+
+var version atomic.Int64
+
+func publish(t *testing.T, e *thresholdExtension, cluster string, wide float64, groups ...threshold.Value) {
+	c := &threshold.Cluster{Groups: map[string]*threshold.Entry{}}
+	base := threshold.Value{Version: version.Add(1), QuorumMet: true, Median: 1, K: 2, Nodes: 8, TTL: 50 * time.Second}
+	if wide >= 0 {
+		base.Threshold = wide
+		w, err := threshold.NewEntry(base)
+		require.NoError(t, err)
+		c.Wide = w
+	}
+	for _, g := range groups {
+		v := base
+		v.Group, v.Threshold, v.Ref = g.Group, g.Threshold, g.Ref
+		entry, err := threshold.NewEntry(v)
+		require.NoError(t, err)
+		c.Groups[g.Group] = entry
+	}
+	e.Publish(&threshold.Snapshot{At: time.Now(), TTL: 50 * time.Second, Clusters: map[string]*threshold.Cluster{cluster: c}})
+}
+
+// gateway is an OTLP server behind the extension's server side.
+type gateway struct {
+	pmetricotlp.UnimplementedGRPCServer
+	err    error
+	caller threshold.Caller
+}
+
+func (g *gateway) Export(ctx context.Context, _ pmetricotlp.ExportRequest) (pmetricotlp.ExportResponse, error) {
+	g.caller = threshold.CallerFromContext(ctx)
+	return pmetricotlp.NewExportResponse(), g.err
+}
+
+func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	g.caller = threshold.CallerFromContext(r.Context())
+	if g.err != nil {
+		http.Error(w, g.err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.WriteHeader(http.StatusOK)
+}
+
+func serveHTTP(t *testing.T, e *thresholdExtension, g *gateway) string {
+	wrap, err := e.GetHTTPHandler(t.Context())
+	require.NoError(t, err)
+	h, err := wrap(t.Context(), g)
+	require.NoError(t, err)
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+func serveGRPC(t *testing.T, e *thresholdExtension, g *gateway) string {
+	opts, err := e.GetGRPCServerOptions(t.Context())
+	require.NoError(t, err)
+	srv := grpc.NewServer(opts...)
+	pmetricotlp.RegisterGRPCServer(srv, g)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = srv.Serve(ln) }()
+	t.Cleanup(func() { srv.Stop(); <-done })
+	return ln.Addr().String()
+}
+
+// pusher returns a push through the extension's client side.
+func pusher(t *testing.T, e *thresholdExtension, transport, addr string) func() error {
+	if transport == "grpc" {
+		opts, err := e.GetGRPCClientOptions(t.Context())
+		require.NoError(t, err)
+		cc, err := grpc.NewClient(addr, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = cc.Close() })
+		return func() error {
+			_, err := pmetricotlp.NewGRPCClient(cc).Export(t.Context(), pmetricotlp.NewExportRequest())
+			return err
+		}
+	}
+	wrap, err := e.GetHTTPRoundTripper(t.Context())
+	require.NoError(t, err)
+	base := &http.Transport{}
+	t.Cleanup(base.CloseIdleConnections)
+	rt, err := wrap(t.Context(), base)
+	require.NoError(t, err)
+	c := &http.Client{Transport: rt}
+	return func() error {
+		resp, err := c.Post(addr+"/v1/metrics", "application/x-protobuf", nil)
+		if err != nil {
+			return err
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		return resp.Body.Close()
+	}
+}
+
+func serve(t *testing.T, e *thresholdExtension, g *gateway, transport string) string {
+	if transport == "grpc" {
+		return serveGRPC(t, e, g)
+	}
+	return serveHTTP(t, e, g)
+}
+
+func TestThresholdCrossesTheWire(t *testing.T) {
+	for _, transport := range []string{"grpc", "http"} {
+		t.Run(transport, func(t *testing.T) {
+			server, tel := newTestExtension(t, nil)
+			node, nodeTel := newTestExtension(t, nil)
+			g := &gateway{}
+			push := pusher(t, node, transport, serve(t, server, g, transport))
+			assert.False(t, node.Reachable())
+
+			node.SetClaim(threshold.Claim{Cluster: "prod", Node: "n1", Groups: []string{"AR/stage-0", "unknown"}})
+			require.NoError(t, push())
+			_, ok := node.Received("prod", "AR/stage-0")
+			assert.False(t, ok, "nothing is said before something is known")
+			assert.True(t, node.Reachable())
+			assert.Equal(t, threshold.Caller{Cluster: "prod"}, g.caller)
+
+			publish(t, server, "prod", 0.9,
+				threshold.Value{Group: "AR/stage-0", Threshold: 0.8, Ref: 0.0520833333},
+				threshold.Value{Group: "AR/stage-1", Threshold: 0.7})
+			require.NoError(t, push())
+			r, ok := node.Received("prod", "AR/stage-0")
+			require.True(t, ok)
+			assert.InDelta(t, 0.8, r.Threshold, 0)
+			assert.InDelta(t, 0.0520833333, r.Ref, 0)
+			assert.True(t, r.QuorumMet)
+			assert.Equal(t, 50*time.Second, r.TTL)
+			r, ok = node.Received("prod", "")
+			require.True(t, ok)
+			assert.InDelta(t, 0.9, r.Threshold, 0)
+			_, ok = node.Received("prod", "AR/stage-1")
+			assert.False(t, ok, "only the groups asked for")
+			_, ok = node.Received("prod", "unknown")
+			assert.False(t, ok)
+
+			g.err = status.Error(codes.Unavailable, "overloaded")
+			publish(t, server, "prod", 0.9, threshold.Value{Group: "AR/stage-0", Threshold: 0.6})
+			_ = push()
+			r, _ = node.Received("prod", "AR/stage-0")
+			assert.InDelta(t, 0.6, r.Threshold, 0, "refusals carry the headers too")
+
+			metadatatest.AssertEqualExtensionStragglerThresholdRequests(t, tel, []metricdata.DataPoint[int64]{
+				{Attributes: outcomeSet(transport, outcomeServed), Value: 2},
+				{Attributes: outcomeSet(transport, outcomeNoThreshold), Value: 1},
+			}, metricdatatest.IgnoreTimestamp())
+			got, err := nodeTel.GetMetric("otelcol_extension_straggler_threshold_responses")
+			require.NoError(t, err)
+			assert.NotEmpty(t, got.Data)
+		})
+	}
+}
+
+func TestGatewayAway(t *testing.T) {
+	for _, transport := range []string{"grpc", "http"} {
+		t.Run(transport, func(t *testing.T) {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			addr := ln.Addr().String()
+			require.NoError(t, ln.Close())
+			if transport == "http" {
+				addr = "http://" + addr
+			}
+			node, tel := newTestExtension(t, func(c *Config) { c.Cluster = "prod" })
+			node.reachable.Store(true)
+			require.Error(t, pusher(t, node, transport, addr)())
+			assert.False(t, node.Reachable())
+			metadatatest.AssertEqualExtensionStragglerThresholdResponses(t, tel, []metricdata.DataPoint[int64]{
+				{Attributes: outcomeSet(transport, outcomeUnanswered), Value: 1},
+			}, metricdatatest.IgnoreTimestamp())
+		})
+	}
+}
+
+func TestProxyThatSpeaksForAnAbsentGateway(t *testing.T) {
+	for code, want := range map[int]bool{200: true, 400: true, 429: true, 500: false, 502: false, 503: false, 504: false} {
+		resp := &http.Response{StatusCode: code, Header: http.Header{}}
+		assert.Equal(t, want, answered(resp), code)
+		resp.Header.Set("Retry-After", "3")
+		assert.True(t, answered(resp), code)
+	}
+}
+
+func TestHostileAnswers(t *testing.T) {
+	e, tel := newTestExtension(t, func(c *Config) { c.Cluster = "prod" })
+	answer := http.Header{}
+	for _, bad := range []string{"NaN", "7", "-1", strings.Repeat("9", 9000)} {
+		answer.Set("gpu-straggler-threshold", bad)
+		answer.Set("gpu-straggler-quorum-met", "true")
+		e.hear(t.Context(), "http", "prod", answer.Values, true)
+	}
+	answer.Set("gpu-straggler-threshold", "0.5")
+	answer.Set("gpu-straggler-quorum-met", "yes")
+	answer.Set("gpu-straggler-params", `"ok";v=1;q;t="0.5";m="1";s="0";k="2";n=5;ttl=50, "bad";v=1`)
+	e.hear(t.Context(), "http", "prod", answer.Values, true)
+	_, ok := e.Received("prod", "")
+	assert.False(t, ok)
+	_, ok = e.Received("prod", "ok")
+	assert.True(t, ok, "the valid member still counts")
+	metadatatest.AssertEqualExtensionStragglerThresholdResponses(t, tel, []metricdata.DataPoint[int64]{
+		{Attributes: outcomeSet("http", outcomeInvalid), Value: 5},
+	}, metricdatatest.IgnoreTimestamp())
+}
+
+func TestHostileRequests(t *testing.T) {
+	e, tel := newTestExtension(t, nil)
+	publish(t, e, "prod", 0.9)
+	url := serveHTTP(t, e, &gateway{})
+	for name, change := range map[string]func(*http.Request){
+		"long cluster":   func(r *http.Request) { r.Header.Set("gpu-cluster", strings.Repeat("c", 300)) },
+		"no ASCII":       func(r *http.Request) { r.Header.Set("gpu-cluster", "clüster") },
+		"broken groups":  func(r *http.Request) { r.Header.Set("gpu-cluster", "prod"); r.Header.Set("gpu-group", "\"open") },
+		"hundred groups": func(r *http.Request) { r.Header.Set("gpu-group", strings.Repeat(`"g",`, 100)+`"g"`) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/metrics", http.NoBody)
+			require.NoError(t, err)
+			change(req)
+			resp, err := http.DefaultClient.Do(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, http.StatusOK, resp.StatusCode, "the data is not refused for a bad claim")
+			assert.Empty(t, resp.Header.Get("gpu-straggler-params"))
+		})
+	}
+	metadatatest.AssertEqualExtensionStragglerThresholdRequests(t, tel, []metricdata.DataPoint[int64]{
+		{Attributes: outcomeSet("http", outcomeInvalid), Value: 4},
+	}, metricdatatest.IgnoreTimestamp())
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestManyGroupsAreAskedForInTurn(t *testing.T) {
+	e, _ := newTestExtension(t, nil)
+	groups := make([]string, 40)
+	for i := range groups {
+		groups[i] = "g" + string(rune('A'+i))
+	}
+	e.SetClaim(threshold.Claim{Cluster: "prod", Groups: groups})
+	asked := map[string]bool{}
+	for range 3 {
+		_, some := e.ask()
+		assert.LessOrEqual(t, len(some), threshold.MaxGroups)
+		for _, g := range some {
+			asked[g] = true
+		}
+	}
+	assert.Len(t, asked, len(groups))
+}
+
+func TestIngeroCompatibility(t *testing.T) {
+	for name, tc := range map[string]struct {
+		wide      float64
+		cluster   string
+		want      string
+		wantQuery string
+	}{
+		"plain":                 {0.870348, "prod", "0.870348", "?cluster_id=prod"},
+		"perfect fleet":         {1, "prod", "0.99", "?cluster_id=prod"},
+		"hopeless fleet":        {0.01, "prod", "0.1", "?cluster_id=prod"},
+		"no threshold":          {-1, "prod", "", "?cluster_id=prod"},
+		"unknown cluster":       {0.8, "prod", "", "?cluster_id=elsewhere"},
+		"query wins over claim": {0.8, "prod", "0.8", "?cluster_id=prod"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, _ := newTestExtension(t, func(c *Config) { c.Compatibility = []string{"ingero"} })
+			publish(t, e, tc.cluster, tc.wide)
+			url := serveHTTP(t, e, &gateway{})
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/metrics"+tc.wantQuery, strings.NewReader("{}"))
+			require.NoError(t, err)
+			req.Header.Set("gpu-cluster", "claimed")
+			resp, err := http.DefaultClient.Do(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, tc.want, resp.Header.Get("X-Ingero-Threshold"))
+			quorum := ""
+			if tc.want != "" {
+				quorum = "true"
+			}
+			assert.Equal(t, quorum, resp.Header.Get("X-Ingero-Quorum-Met"))
+		})
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func get(t *testing.T, url string) (int, string, string) {
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	require.NoError(t, err)
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	http.DefaultClient.CloseIdleConnections()
+	return resp.StatusCode, resp.Header.Get("Content-Type"), string(body)
+}
+
+func TestAPI(t *testing.T) {
+	api := confighttp.NewDefaultServerConfig()
+	api.NetAddr.Endpoint = "127.0.0.1:0"
+	e, _ := newTestExtension(t, func(c *Config) {
+		c.API = configoptional.Some(api)
+	})
+	url := serveHTTP(t, e, &gateway{})
+
+	code, _, body := get(t, url+"/api/v1/threshold?cluster_id=prod")
+	assert.Equal(t, http.StatusOK, code, "a cluster without a threshold is no error")
+	assert.JSONEq(t, `{"threshold":0,"quorum_met":false,"cluster_id":"prod"}`, body)
+
+	publish(t, e, "prod", 0.870348, threshold.Value{Group: "b", Threshold: 0.5}, threshold.Value{Group: "a", Threshold: 0.25, Ref: 2})
+	code, ct, body := get(t, url+"/api/v1/threshold?cluster_id=prod")
+	assert.Equal(t, http.StatusOK, code)
+	assert.Equal(t, "application/json", ct)
+	assert.JSONEq(t, `{"threshold":0.870348,"quorum_met":true,"cluster_id":"prod"}`, body)
+
+	code, ct, body = get(t, url+"/api/v1/threshold")
+	assert.Equal(t, http.StatusBadRequest, code)
+	assert.Equal(t, "application/problem+json", ct)
+	assert.Contains(t, body, "cluster_id")
+	code, _, _ = get(t, url+"/api/v1/threshold?cluster_id="+strings.Repeat("x", 254))
+	assert.Equal(t, http.StatusBadRequest, code)
+
+	_, _, body = get(t, url+"/api/v1/thresholds")
+	var all []thresholdBody
+	require.NoError(t, json.Unmarshal([]byte(body), &all))
+	require.Len(t, all, 1)
+	require.Len(t, all[0].Groups, 2)
+	assert.Equal(t, "a", all[0].Groups[0].Group)
+	assert.InDelta(t, 2, all[0].Groups[0].Ref, 0)
+
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/api/v1/threshold?cluster_id=prod", http.NoBody)
+	require.NoError(t, err)
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode)
+	http.DefaultClient.CloseIdleConnections()
+}
+
+type authData map[string]string
+
+func (a authData) GetAttribute(name string) any { return a[name] }
+
+func (a authData) GetAttributeNames() []string { return nil }
+
+func TestClusterIsBoundToTheCredentials(t *testing.T) {
+	e, _ := newTestExtension(t, func(c *Config) { c.ClusterAuthAttribute = "tenant" })
+	publish(t, e, "victim", 0.9)
+
+	ctx := client.NewContext(t.Context(), client.Info{Auth: authData{"tenant": "mine"}})
+	caller, headers := e.answer(ctx, "http", "victim", nil)
+	assert.Equal(t, threshold.Caller{Cluster: "mine", Authenticated: true}, caller)
+	assert.Empty(t, headers)
+
+	caller, headers = e.answer(t.Context(), "http", "victim", nil)
+	assert.Equal(t, threshold.Caller{}, caller, "without credentials there is no cluster")
+	assert.Empty(t, headers)
+
+	rec := httptest.NewRecorder()
+	e.apiHandler(http.NotFoundHandler()).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/api/v1/thresholds", http.NoBody).WithContext(ctx))
+	assert.JSONEq(t, `[]`, rec.Body.String(), "other tenants' clusters are not listed")
+}
+
+func TestAPIPortInUseIsAnErrorThatNamesIt(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	cfg := createDefaultConfig().(*Config)
+	api := confighttp.NewDefaultServerConfig()
+	api.NetAddr.Endpoint = ln.Addr().String()
+	cfg.API = configoptional.Some(api)
+	e, err := newExtension(extension.Settings{ID: component.NewID(metadata.Type), TelemetrySettings: componenttest.NewNopTelemetrySettings()}, cfg)
+	require.NoError(t, err)
+	err = e.Start(t.Context(), componenttest.NewNopHost())
+	require.ErrorContains(t, err, "`api::endpoint` "+ln.Addr().String())
+	require.NoError(t, e.Shutdown(t.Context()))
+}
+
+func BenchmarkAnswer(b *testing.B) {
+	e, err := newExtension(extension.Settings{TelemetrySettings: componenttest.NewNopTelemetrySettings()}, createDefaultConfig().(*Config))
+	require.NoError(b, err)
+	entry, err := threshold.NewEntry(threshold.Value{Group: "AR/stage-0", Threshold: 0.9, Median: 1, TTL: time.Hour})
+	require.NoError(b, err)
+	e.Publish(&threshold.Snapshot{At: time.Now(), TTL: time.Hour, Clusters: map[string]*threshold.Cluster{
+		"prod": {Wide: entry, Groups: map[string]*threshold.Entry{"AR/stage-0": entry}},
+	}})
+	groups := []string{`"AR/stage-0"`}
+	b.ReportAllocs()
+	for b.Loop() {
+		e.answer(b.Context(), "grpc", "prod", groups)
+	}
+}

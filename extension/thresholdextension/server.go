@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package thresholdextension
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"go.opentelemetry.io/collector/client"
+	"go.opentelemetry.io/collector/extension/extensionmiddleware"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/gpu-collector/gpu-collector/internal/threshold"
+)
+
+const (
+	metricsPath   = "/v1/metrics"
+	metricsMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+)
+
+// Ingero's names: X-Ingero-* over HTTP, the same without the prefix in gRPC
+// metadata (pkg/contract of its agent). Its agent names the cluster in the
+// query; its documentation also names a header.
+const (
+	ingeroThreshold     = "X-Ingero-Threshold"
+	ingeroQuorumMet     = "X-Ingero-Quorum-Met"
+	ingeroThresholdGRPC = "ingero-threshold"
+	ingeroQuorumMetGRPC = "ingero-quorum-met"
+	ingeroClusterHeader = "ingero.cluster.id"
+	clusterQuery        = "cluster_id"
+)
+
+// Outcomes of a request, for the counter.
+const (
+	outcomeServed      = "served"
+	outcomeNoThreshold = "no_threshold"
+	outcomeNoCluster   = "no_cluster"
+	outcomeInvalid     = "invalid"
+)
+
+// GetHTTPHandler implements extensionmiddleware.HTTPServer. The headers are
+// set before the receiver runs, so that refusals carry them too; the value is
+// at most one tick old either way.
+func (e *thresholdExtension) GetHTTPHandler(context.Context) (extensionmiddleware.WrapHTTPHandlerFunc, error) {
+	return func(_ context.Context, next http.Handler) (http.Handler, error) {
+		push := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !strings.HasSuffix(r.URL.Path, metricsPath) {
+				next.ServeHTTP(w, r)
+				return
+			}
+			caller, headers := e.answer(r.Context(), "http", e.httpClaim(r), r.Header.Values(e.names.Group))
+			for _, h := range headers {
+				w.Header().Set(h.Name, h.Value)
+			}
+			next.ServeHTTP(w, r.WithContext(threshold.ContextWithCaller(r.Context(), caller)))
+		})
+		return e.apiHandler(push), nil
+	}, nil
+}
+
+// GetGRPCServerOptions implements extensionmiddleware.GRPCServer. Only a
+// chained interceptor may be added: a second UnaryInterceptor panics.
+func (e *thresholdExtension) GetGRPCServerOptions(context.Context) ([]grpc.ServerOption, error) {
+	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(
+		func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			if info.FullMethod != metricsMethod {
+				return handler(ctx, req)
+			}
+			md, _ := metadata.FromIncomingContext(ctx)
+			caller, headers := e.answer(ctx, "grpc", first(md.Get(e.names.Cluster)), md.Get(e.names.Group))
+			if len(headers) > 0 {
+				out := make(metadata.MD, len(headers))
+				for _, h := range headers {
+					out.Set(h.Name, h.Value)
+				}
+				// Fails only when the headers are on their way already; the
+				// client then keeps what it has.
+				_ = grpc.SetHeader(ctx, out)
+			}
+			return handler(threshold.ContextWithCaller(ctx, caller), req)
+		},
+	)}, nil
+}
+
+// httpClaim returns the cluster that the client names: in the query, then in
+// our header, then in Ingero's.
+func (e *thresholdExtension) httpClaim(r *http.Request) string {
+	if r.URL.RawQuery != "" {
+		if c := r.URL.Query().Get(clusterQuery); c != "" {
+			return c
+		}
+	}
+	if c := r.Header.Get(e.names.Cluster); c != "" || !e.ingero {
+		return c
+	}
+	return r.Header.Get(ingeroClusterHeader)
+}
+
+// answer resolves who asks and what there is to say.
+func (e *thresholdExtension) answer(ctx context.Context, transport, claimed string, groupHeader []string) (threshold.Caller, []threshold.Header) {
+	outcome := outcomeServed
+	caller, ok := e.caller(ctx, claimed)
+	if !ok {
+		outcome = outcomeInvalid
+	}
+	var groups []string
+	if len(groupHeader) > 0 {
+		var err error
+		if groups, err = threshold.ParseGroups(groupHeader); err != nil {
+			outcome = outcomeInvalid
+			e.warn("a client's peer groups were ignored", err)
+		}
+	}
+	var headers []threshold.Header
+	if caller.Cluster != "" {
+		c := e.published.Cluster(caller.Cluster, e.now())
+		headers = c.Respond(headers, &e.names, groups)
+		if e.ingero {
+			if transport == "http" {
+				headers = c.RespondIngero(headers, ingeroThreshold, ingeroQuorumMet)
+			} else {
+				headers = c.RespondIngero(headers, ingeroThresholdGRPC, ingeroQuorumMetGRPC)
+			}
+		}
+	}
+	switch {
+	case outcome != outcomeServed:
+	case caller.Cluster == "":
+		outcome = outcomeNoCluster
+	case len(headers) == 0:
+		outcome = outcomeNoThreshold
+	}
+	e.telemetry.ExtensionStragglerThresholdRequests.Add(ctx, 1,
+		metric.WithAttributeSet(outcomeSet(transport, outcome)))
+	return caller, headers
+}
+
+// caller binds the claim to the authenticated identity where that is asked
+// for. It reports false for a claim that cannot name a cluster.
+func (e *thresholdExtension) caller(ctx context.Context, claimed string) (threshold.Caller, bool) {
+	if e.cfg.ClusterAuthAttribute != "" {
+		auth := client.FromContext(ctx).Auth
+		if auth == nil {
+			return threshold.Caller{}, true
+		}
+		name, _ := auth.GetAttribute(e.cfg.ClusterAuthAttribute).(string)
+		if !threshold.ValidName(name) {
+			return threshold.Caller{}, name == ""
+		}
+		return threshold.Caller{Cluster: name, Authenticated: true}, true
+	}
+	if claimed == "" {
+		return threshold.Caller{}, true
+	}
+	if !threshold.ValidName(claimed) {
+		return threshold.Caller{}, false
+	}
+	return threshold.Caller{Cluster: claimed}, true
+}
+
+func first(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return values[0]
+}
+
+func outcomeSet(transport, outcome string) attribute.Set {
+	return attribute.NewSet(attribute.String("transport", transport), attribute.String("outcome", outcome))
+}
