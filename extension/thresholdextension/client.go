@@ -58,14 +58,17 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 		t.ext.hear(r.Context(), "http", claim.Cluster, nil, false)
 		return resp, err
 	}
-	t.ext.hear(r.Context(), "http", claim.Cluster, resp.Header.Values, answered(resp))
+	t.ext.hear(r.Context(), "http", claim.Cluster, resp.Header.Values, t.ext.answered(resp))
 	return resp, nil
 }
 
 // answered tells a gateway's refusal from a proxy that speaks for an absent
-// gateway: a gateway that is overloaded says when to come back (RFC 9110, 10.2.3).
-func answered(resp *http.Response) bool {
-	return resp.StatusCode < http.StatusInternalServerError || resp.Header.Get("Retry-After") != ""
+// gateway: the gateway says its threshold, or when to come back (RFC 9110, 10.2.3).
+func (e *thresholdExtension) answered(resp *http.Response) bool {
+	return resp.StatusCode < http.StatusInternalServerError ||
+		resp.Header.Get("Retry-After") != "" ||
+		resp.Header.Get(e.names.Threshold) != "" ||
+		resp.Header.Get(e.names.Params) != ""
 }
 
 // GetGRPCClientOptions implements extensionmiddleware.GRPCClient. Only a

@@ -226,11 +226,12 @@ func TestGatewayAway(t *testing.T) {
 }
 
 func TestProxyThatSpeaksForAnAbsentGateway(t *testing.T) {
+	e, _ := newTestExtension(t, nil)
 	for code, want := range map[int]bool{200: true, 400: true, 429: true, 500: false, 502: false, 503: false, 504: false} {
 		resp := &http.Response{StatusCode: code, Header: http.Header{}}
-		assert.Equal(t, want, answered(resp), code)
+		assert.Equal(t, want, e.answered(resp), code)
 		resp.Header.Set("Retry-After", "3")
-		assert.True(t, answered(resp), code)
+		assert.True(t, e.answered(resp), code)
 	}
 }
 
