@@ -35,7 +35,7 @@ func HashBytes(b []byte) uint64 { return xxhash.Sum64(b) }
 // collision of its own where only one of them differs, and it is not symmetric.
 // Add the mixed hashes of a set's members for a hash that ignores their order.
 func Mix(a, b uint64) uint64 {
-	return finish(a ^ bits.RotateLeft64(finish(b+0x9e3779b97f4a7c15), 32))
+	return finish(a*0x9e3779b97f4a7c15 + bits.RotateLeft64((b+1)*0xd6e8feb86659fd93, 32))
 }
 
 // finish is a bijection that spreads each bit over all (D. Stafford's variant

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diffprocessor // import "github.com/gpu-collector/gpu-collector/processor/diffprocessor"
+
+import (
+	"context"
+	"fmt"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/processor"
+
+	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadata"
+)
+
+// NewFactory returns the factory of the diff processor.
+func NewFactory() processor.Factory {
+	return processor.NewFactory(
+		metadata.Type,
+		createDefaultConfig,
+		processor.WithMetrics(createMetrics, metadata.MetricsStability),
+	)
+}
+
+func createMetrics(_ context.Context, set processor.Settings, cfg component.Config, next consumer.Metrics) (processor.Metrics, error) {
+	c, ok := cfg.(*Config)
+	if !ok {
+		return nil, fmt.Errorf("diff processor: configuration is a %T: must be a *diffprocessor.Config", cfg)
+	}
+	return newProcessor(c, set, next)
+}
