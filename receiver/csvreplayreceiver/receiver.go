@@ -169,7 +169,6 @@ func (r *csvReplay) rewind(ctx context.Context) (err error) {
 	if r.reader, err = r.newReader(ctx, r.file); err != nil {
 		return err
 	}
-	r.translator.starts.Reset()
 	r.pacer.rewind()
 	return nil
 }
@@ -200,6 +199,9 @@ func (r *csvReplay) pass(ctx context.Context) (steps int64, err error) {
 		}
 		if err := r.wait(ctx, due); err != nil {
 			return steps, err
+		}
+		if steps == 0 {
+			r.translator.starts.Begin(time.Now())
 		}
 		r.send(ctx, step)
 		steps++

@@ -244,6 +244,9 @@ func (n *dcgmNode) build() {
 		}
 	}
 	for _, g := range n.present {
+		if g.have&(1<<iXID) == 0 {
+			continue
+		}
 		g.countXID()
 		for i := range g.xids {
 			n.put(metricXIDEvents, g, g.xids[i].attrs, float64(g.xids[i].count))
@@ -282,9 +285,6 @@ func (g *dcgmGPU) memoryLimit() (float64, bool) {
 // another code is one event. A code that was there from the first row is of
 // unknown age and no event; the same code twice in a row looks like one.
 func (g *dcgmGPU) countXID() {
-	if g.have&(1<<iXID) == 0 {
-		return
-	}
 	v := math.Round(g.values[iXID])
 	changed := g.seenXID && v != g.lastXID
 	g.seenXID, g.lastXID = true, v

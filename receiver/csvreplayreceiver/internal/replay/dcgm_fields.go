@@ -26,28 +26,28 @@ const (
 )
 
 var (
-	metricTemperature  = &Metric{semconv.MetricTemperature, "Temperature of a sensor.", "Cel", KindGauge, false}
-	metricPower        = &Metric{semconv.MetricPower, "Power draw.", "W", KindGauge, false}
-	metricPowerLimit   = &Metric{semconv.MetricGPUPowerLimit, "Power limit.", "W", KindGauge, false}
-	metricEnergy       = &Metric{semconv.MetricEnergy, "Energy used.", "J", KindSum, false}
-	metricUtilization  = &Metric{semconv.MetricGPUUtilization, "Fraction of time the GPU was busy with the task.", "1", KindGauge, false}
-	metricActivity     = &Metric{semconv.MetricGPUActivity, "Fraction of cycles a unit of the GPU was active.", "1", KindGauge, false}
-	metricClock        = &Metric{semconv.MetricGPUClock, "Clock frequency.", "Hz", KindGauge, true}
-	metricErrors       = &Metric{semconv.MetricErrors, "Errors of the hardware.", "{error}", KindSum, true}
-	metricPCIeReplays  = &Metric{semconv.MetricGPUPCIeReplays, "PCIe replays.", "{replay}", KindSum, true}
-	metricPCIeWidth    = &Metric{semconv.MetricGPUPCIeLinkWidth, "Width of the PCIe link.", "{lane}", KindGauge, true}
-	metricPCIeGen      = &Metric{semconv.MetricGPUPCIeLinkGeneration, "Generation of the PCIe link.", "1", KindGauge, true}
-	metricRetiredPages = &Metric{semconv.MetricGPURetiredPages, "Retired memory pages.", "{page}", KindGauge, true}
-	metricRemappedRows = &Metric{semconv.MetricGPURemappedRows, "Remapped memory rows.", "{row}", KindGauge, true}
-	metricRemapPending = &Metric{semconv.MetricGPURemapPending, "Whether a row remap waits for a reset.", "1", KindGauge, true}
-	metricRemapFailed  = &Metric{semconv.MetricGPURemapFailed, "Whether a row remap has failed.", "1", KindGauge, true}
-	metricNVLinkErrors = &Metric{semconv.MetricGPUNVLinkErrors, "NVLink errors of all links.", "{error}", KindSum, true}
-	metricMemoryUsage  = &Metric{semconv.MetricGPUMemoryUsage, "Memory in use.", "By", KindUpDownCounter, true}
-	metricMemoryLimit  = &Metric{semconv.MetricGPUMemoryLimit, "Size of the memory.", "By", KindUpDownCounter, true}
-	metricMemoryUtil   = &Metric{semconv.MetricGPUMemoryUtil, "Fraction of the memory in use.", "1", KindGauge, false}
-	metricThrottle     = &Metric{semconv.MetricGPUThrottleActive, "Whether the clock is held down for the reason.", "1", KindGauge, true}
-	metricXIDEvents    = &Metric{semconv.MetricGPUXIDEvents, "Xid events seen since the start.", "{event}", KindSum, true}
-	metricInfo         = &Metric{semconv.MetricGPUInfo, "Static facts of the GPU; always 1.", "1", KindGauge, true}
+	metricTemperature  = &Metric{Name: semconv.MetricTemperature, Description: "Temperature of a sensor.", Unit: "Cel"}
+	metricPower        = &Metric{Name: semconv.MetricPower, Description: "Power draw.", Unit: "W"}
+	metricPowerLimit   = &Metric{Name: semconv.MetricGPUPowerLimit, Description: "Power limit.", Unit: "W"}
+	metricEnergy       = &Metric{Name: semconv.MetricEnergy, Description: "Energy used.", Unit: "J", Kind: KindSum}
+	metricUtilization  = &Metric{Name: semconv.MetricGPUUtilization, Description: "Fraction of time the GPU was busy with the task.", Unit: "1"}
+	metricActivity     = &Metric{Name: semconv.MetricGPUActivity, Description: "Fraction of cycles a unit of the GPU was active.", Unit: "1"}
+	metricClock        = &Metric{Name: semconv.MetricGPUClock, Description: "Clock frequency.", Unit: "Hz", Integer: true}
+	metricErrors       = &Metric{Name: semconv.MetricErrors, Description: "Errors of the hardware.", Unit: "{error}", Kind: KindSum, Integer: true}
+	metricPCIeReplays  = &Metric{Name: semconv.MetricGPUPCIeReplays, Description: "PCIe replays.", Unit: "{replay}", Kind: KindSum, Integer: true}
+	metricPCIeWidth    = &Metric{Name: semconv.MetricGPUPCIeLinkWidth, Description: "Width of the PCIe link.", Unit: "{lane}", Integer: true}
+	metricPCIeGen      = &Metric{Name: semconv.MetricGPUPCIeLinkGeneration, Description: "Generation of the PCIe link.", Unit: "1", Integer: true}
+	metricRetiredPages = &Metric{Name: semconv.MetricGPURetiredPages, Description: "Retired memory pages.", Unit: "{page}", Integer: true}
+	metricRemappedRows = &Metric{Name: semconv.MetricGPURemappedRows, Description: "Remapped memory rows.", Unit: "{row}", Integer: true}
+	metricRemapPending = &Metric{Name: semconv.MetricGPURemapPending, Description: "Whether a row remap waits for a reset.", Unit: "1", Integer: true}
+	metricRemapFailed  = &Metric{Name: semconv.MetricGPURemapFailed, Description: "Whether a row remap has failed.", Unit: "1", Integer: true}
+	metricNVLinkErrors = &Metric{Name: semconv.MetricGPUNVLinkErrors, Description: "NVLink errors of all links.", Unit: "{error}", Kind: KindSum, Integer: true}
+	metricMemoryUsage  = &Metric{Name: semconv.MetricGPUMemoryUsage, Description: "Memory in use.", Unit: "By", Kind: KindUpDownCounter, Integer: true}
+	metricMemoryLimit  = &Metric{Name: semconv.MetricGPUMemoryLimit, Description: "Size of the memory.", Unit: "By", Kind: KindUpDownCounter, Integer: true}
+	metricMemoryUtil   = &Metric{Name: semconv.MetricGPUMemoryUtil, Description: "Fraction of the memory in use.", Unit: "1"}
+	metricThrottle     = &Metric{Name: semconv.MetricGPUThrottleActive, Description: "Whether the clock is held down for the reason.", Unit: "1", Integer: true}
+	metricXIDEvents    = &Metric{Name: semconv.MetricGPUXIDEvents, Description: "Xid events seen since the start.", Unit: "{event}", Kind: KindSum, Integer: true, FromZero: true}
+	metricInfo         = &Metric{Name: semconv.MetricGPUInfo, Description: "Static facts of the GPU; always 1.", Unit: "1", Integer: true}
 	hwTypeGPU          = Attribute{Key: semconv.AttrHWType, Text: "gpu"}
 	hwTypeOnly         = []Attribute{hwTypeGPU}
 )

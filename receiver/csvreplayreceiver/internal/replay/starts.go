@@ -10,9 +10,11 @@ import (
 // Starts keeps the start time of each monotonic sum. The true start lies before
 // the recording and is unknown, so by the OpenTelemetry data model ("Cumulative
 // streams: handling unknown start time") the first point's own time stands for
-// it; a value that falls is a reset and starts anew.
+// it; a value that falls is a reset and starts anew. Sums with FromZero start
+// where the pass did.
 type Starts struct {
 	max    int
+	begin  time.Time
 	series map[string]*sumState
 	key    []byte
 }
@@ -41,6 +43,9 @@ func (s *Starts) At(node []Attribute, p *Point, now time.Time) (start time.Time,
 		return time.Time{}, false
 	case !found:
 		state = &sumState{start: now}
+		if p.Metric.FromZero && s.begin.Before(now) {
+			state.start = s.begin
+		}
 		s.series[string(s.key)] = state
 	case p.Value < state.last:
 		state.start = now
@@ -49,8 +54,11 @@ func (s *Starts) At(node []Attribute, p *Point, now time.Time) (start time.Time,
 	return state.start, true
 }
 
-// Reset forgets all series: a loop of the recording starts over.
-func (s *Starts) Reset() { clear(s.series) }
+// Begin forgets all series, for a pass over the recording that begins at now.
+func (s *Starts) Begin(now time.Time) {
+	clear(s.series)
+	s.begin = now
+}
 
 func appendAttributes(dst []byte, attrs []Attribute) []byte {
 	for i := range attrs {

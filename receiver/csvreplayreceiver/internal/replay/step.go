@@ -67,4 +67,7 @@ type Metric struct {
 	Kind        Kind
 	// Integer says that values are whole numbers.
 	Integer bool
+	// FromZero says that the sum was counted from the recording's beginning, so
+	// its start time is known.
+	FromZero bool
 }

@@ -151,11 +151,11 @@ func parseDecimal(b []byte, unit time.Duration) (time.Duration, bool) {
 	var at time.Duration
 	digits := 0
 	for ; len(b) > 0 && b[0] >= '0' && b[0] <= '9'; b = b[1:] {
-		at = at*10 + time.Duration(b[0]-'0')
-		digits++
 		if at > maxTime/10 {
 			return 0, false
 		}
+		at = at*10 + time.Duration(b[0]-'0')
+		digits++
 	}
 	if at > maxTime/unit {
 		return 0, false

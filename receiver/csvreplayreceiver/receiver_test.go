@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package csvreplayreceiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/open-telemetry/opentelemetry-collector-contrib/pkg/pdatatest/pmetrictest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/receiver/receivertest"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/gpu-collector/gpu-collector/receiver/csvreplayreceiver/internal/metadata"
+	"github.com/gpu-collector/gpu-collector/receiver/csvreplayreceiver/internal/metadatatest"
+)
+
+// sample is one call of the consumer.
+type sample struct {
+	after time.Duration // since the replay began
+	md    pmetric.Metrics
+}
+
+func (s sample) hosts() []string {
+	var hosts []string
+	for _, rm := range s.md.ResourceMetrics().All() {
+		host, _ := rm.Resource().Attributes().Get("host.name")
+		hosts = append(hosts, host.Str())
+	}
+	return hosts
+}
+
+func points(md pmetric.Metrics) map[string]pmetric.NumberDataPoint {
+	all := map[string]pmetric.NumberDataPoint{}
+	for _, rm := range md.ResourceMetrics().All() {
+		host, _ := rm.Resource().Attributes().Get("host.name")
+		for _, sm := range rm.ScopeMetrics().All() {
+			for _, m := range sm.Metrics().All() {
+				var dps pmetric.NumberDataPointSlice
+				if m.Type() == pmetric.MetricTypeGauge {
+					dps = m.Gauge().DataPoints()
+				} else {
+					dps = m.Sum().DataPoints()
+				}
+				for _, dp := range dps.All() {
+					all[host.Str()+" "+m.Name()] = dp
+				}
+			}
+		}
+	}
+	return all
+}
+
+// run replays for the given time within a synctest bubble and returns what the consumer got.
+type run struct {
+	cfg     *Config
+	lasts   time.Duration
+	consume func(context.Context, pmetric.Metrics) error
+
+	samples []sample
+	logs    *observer.ObservedLogs
+	metrics *componenttest.Telemetry
+}
+
+func (r *run) do(t *testing.T) {
+	t.Helper()
+	r.metrics = componenttest.NewTelemetry()
+	t.Cleanup(func() { require.NoError(t, r.metrics.Shutdown(context.Background())) })
+	core, logs := observer.New(zapcore.InfoLevel)
+	r.logs = logs
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		next, err := consumer.NewMetrics(func(ctx context.Context, md pmetric.Metrics) error {
+			own := pmetric.NewMetrics()
+			md.CopyTo(own)
+			r.samples = append(r.samples, sample{time.Since(begin), own})
+			if r.consume != nil {
+				return r.consume(ctx, md)
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		set := receivertest.NewNopSettings(metadata.Type)
+		set.TelemetrySettings = r.metrics.NewTelemetrySettings()
+		set.Logger = zap.New(core)
+		recv, err := NewFactory().CreateMetrics(t.Context(), set, r.cfg, next)
+		require.NoError(t, err)
+		require.NoError(t, recv.Start(t.Context(), componenttest.NewNopHost()))
+		time.Sleep(r.lasts)
+		synctest.Wait()
+		require.NoError(t, recv.Shutdown(t.Context()))
+	})
+}
+
+func (r *run) times() []string {
+	var times []string
+	for _, s := range r.samples {
+		times = append(times, s.after.String())
+	}
+	return times
+}
+
+func writeFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "recording.csv")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// tableConfig replays host,t,v with t in seconds; v is a gauge "v" and n, if named, a sum "n".
+func tableConfig(t *testing.T, text string) *Config {
+	t.Helper()
+	cfg := createDefaultConfig().(*Config)
+	cfg.Path = writeFile(t, text)
+	cfg.Format = formatTable
+	cfg.ProgressInterval = 0
+	table := TableConfig{
+		Time:     TimeConfig{Column: "t", Unit: "s"},
+		Resource: map[string]string{"host.name": "{host}"},
+		Metrics:  []MetricConfig{{Column: "v", Name: "v"}},
+	}
+	if strings.Contains(text[:strings.IndexByte(text, '\n')], ",n") {
+		table.Metrics = append(table.Metrics, MetricConfig{Column: "n", Name: "n", Type: "sum"})
+	}
+	cfg.Table = configoptional.Some(table)
+	require.NoError(t, cfg.Validate())
+	return cfg
+}
+
+func TestPaceAndOneTimestampPerReport(t *testing.T) {
+	r := run{cfg: tableConfig(t, "t,host,v\n100,a,1\n100,b,2\n104,a,3\n104,b,4\n105,a,5\n"), lasts: time.Hour}
+	r.cfg.Speed = 2
+	r.do(t)
+	assert.Equal(t, []string{"0s", "2s", "2.5s"}, r.times())
+	assert.Equal(t, []string{"a", "b"}, r.samples[0].hosts(), "a step leaves in one call, a resource per node")
+	for _, s := range r.samples {
+		want := pcommon.NewTimestampFromTime(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(s.after))
+		for _, dp := range points(s.md) {
+			assert.Equal(t, want, dp.Timestamp(), "the time of the replay, which synctest begins in 2000")
+		}
+	}
+}
+
+func TestLoopStartsSumsAnew(t *testing.T) {
+	r := run{cfg: tableConfig(t, "t,host,v,n\n0,a,1,10\n2,a,1,12\n3,a,1,11\n"), lasts: 5500 * time.Millisecond}
+	r.cfg.Loop = true
+	r.do(t)
+	require.Equal(t, []string{"0s", "2s", "3s", "4s"}, r.times(), "the loop follows at the last gap")
+	var starts []time.Duration
+	for _, s := range r.samples {
+		dp := points(s.md)["a n"]
+		starts = append(starts, s.after-dp.Timestamp().AsTime().Sub(dp.StartTimestamp().AsTime()))
+	}
+	assert.Equal(t, []time.Duration{0, 0, 3 * time.Second, 4 * time.Second}, starts,
+		"a sum starts with its first point, when it falls, and with the loop")
+	assert.Equal(t, 1, r.logs.FilterMessage("replay stopped before its end").Len())
+}
+
+func TestLoopOverNothingEnds(t *testing.T) {
+	r := run{cfg: tableConfig(t, "t,host,v\n0,a,x\n"), lasts: time.Hour}
+	r.cfg.Loop = true
+	r.do(t)
+	assert.Empty(t, r.samples)
+	assert.Equal(t, 1, r.logs.FilterMessageSnippet("replay finished without a step").Len())
+}
+
+func TestStartOffset(t *testing.T) {
+	r := run{cfg: tableConfig(t, "t,host,v\n10,a,1\n11,a,2\n12,a,3\n13,a,4\n"), lasts: 3500 * time.Millisecond}
+	r.cfg.StartOffset = 2 * time.Second
+	r.cfg.Loop = true
+	r.do(t)
+	var values []float64
+	for _, s := range r.samples {
+		values = append(values, points(s.md)["a v"].DoubleValue())
+	}
+	assert.Equal(t, []float64{3, 4, 3, 4}, values, "on each pass")
+	assert.Equal(t, []string{"0s", "1s", "2s", "3s"}, r.times())
+}
+
+func TestBatchSizeNeverSplitsANode(t *testing.T) {
+	text := "t,host,gpu,v\n0,a,0,1\n0,b,0,2\n0,a,1,3\n0,c,0,4\n0,c,1,5\n0,c,2,6\n0,d,0,7\n"
+	for size, want := range map[int][][]string{
+		0: {{"a", "b", "c", "d"}},
+		1: {{"a"}, {"b"}, {"c"}, {"d"}},
+		3: {{"a", "b"}, {"c"}, {"d"}},
+		4: {{"a", "b"}, {"c", "d"}},
+		7: {{"a", "b", "c", "d"}},
+	} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			r := run{cfg: tableConfig(t, text), lasts: time.Second}
+			r.cfg.BatchSize = size
+			r.cfg.Table.Get().Metrics[0].Attributes = map[string]string{"hw.id": "{gpu}"}
+			r.do(t)
+			var hosts [][]string
+			for _, s := range r.samples {
+				hosts = append(hosts, s.hosts())
+			}
+			assert.Equal(t, want, hosts)
+		})
+	}
+}
+
+func TestRefusedAndStuckBatchesDoNotStopTheReplay(t *testing.T) {
+	r := run{cfg: tableConfig(t, "t,host,v\n0,a,1\n1,a,2\n30,a,3\n31,a,4\n"), lasts: time.Minute}
+	calls := 0
+	r.consume = func(ctx context.Context, _ pmetric.Metrics) error {
+		switch calls++; calls {
+		case 1:
+			return errors.New("no")
+		case 2:
+			<-ctx.Done() // for the whole timeout
+			return ctx.Err()
+		}
+		return nil
+	}
+	r.do(t)
+	assert.Equal(t, []string{"0s", "1s", "30s", "31s"}, r.times())
+	metadatatest.AssertEqualReceiverCsvReplayRows(t, r.metrics, []metricdata.DataPoint[int64]{{Value: 2}}, metricdatatest.IgnoreTimestamp())
+	metadatatest.AssertEqualReceiverCsvReplayRefusedRows(t, r.metrics, []metricdata.DataPoint[int64]{{Value: 2}}, metricdatatest.IgnoreTimestamp())
+	metadatatest.AssertEqualReceiverCsvReplaySteps(t, r.metrics, []metricdata.DataPoint[int64]{{Value: 4}}, metricdatatest.IgnoreTimestamp())
+	assert.Equal(t, 2, r.logs.FilterMessageSnippet("refused a batch").Len())
+}
+
+func TestRefusalsDoNotFloodTheLog(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("t,host,v\n")
+	for i := range 100 {
+		fmt.Fprintf(&text, "0.%02d,a,1\n", i)
+	}
+	r := run{cfg: tableConfig(t, text.String()), lasts: time.Minute}
+	r.consume = func(context.Context, pmetric.Metrics) error { return errors.New("no") }
+	r.do(t)
+	assert.Len(t, r.samples, 100)
+	assert.Equal(t, 1, r.logs.FilterMessageSnippet("refused a batch").Len())
+}
+
+func TestShutdownCutsAWait(t *testing.T) {
+	r := run{cfg: tableConfig(t, "t,host,v\n0,a,1\n3000,a,2\n"), lasts: time.Second}
+	r.do(t) // synctest fails if the goroutine outlives the shutdown
+	assert.Len(t, r.samples, 1)
+}
+
+func TestShutdownCutsACall(t *testing.T) {
+	r := run{cfg: tableConfig(t, "t,host,v\n0,a,1\n"), lasts: time.Second}
+	r.consume = func(ctx context.Context, _ pmetric.Metrics) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	r.do(t)
+	assert.Zero(t, r.logs.FilterMessageSnippet("refused a batch").Len(), "a shutdown is no refusal to report")
+}
+
+func TestMalformedRowsAreCountedAndNamedUpToACap(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("t,host,v\n0,a,1\n0,b\n")
+	for range 50 {
+		text.WriteString("0,b,x\n")
+	}
+	text.WriteString("1,a,2\n0,a,3\n")
+	r := run{cfg: tableConfig(t, text.String()), lasts: time.Minute}
+	r.do(t)
+	assert.Len(t, r.samples, 2)
+	named := r.logs.FilterMessage("row skipped").All()
+	require.Len(t, named, 10)
+	assert.Equal(t, map[string]any{
+		"path": r.cfg.Path, "line": int64(3), "reason": "field_count", "detail": "it has 2 fields, the header 3",
+	}, named[0].ContextMap())
+	assert.Equal(t, `column "v" is "x"`, named[1].ContextMap()["detail"])
+	assert.Equal(t, 1, r.logs.FilterMessage("further skipped rows are only counted").Len())
+
+	reason := func(name string, n int64) metricdata.DataPoint[int64] {
+		return metricdata.DataPoint[int64]{Value: n, Attributes: attribute.NewSet(attribute.String("reason", name))}
+	}
+	metadatatest.AssertEqualReceiverCsvReplaySkippedRows(t, r.metrics,
+		[]metricdata.DataPoint[int64]{reason("field_count", 1), reason("bad_number", 50), reason("out_of_order", 1)},
+		metricdatatest.IgnoreTimestamp())
+	end := r.logs.FilterMessage("replay finished").All()
+	require.Len(t, end, 1)
+	assert.Equal(t, map[string]int64{"field_count": 1, "bad_number": 50, "out_of_order": 1}, end[0].ContextMap()["skipped_by_reason"])
+}
+
+func TestProgressLines(t *testing.T) {
+	// Rows of equal length, so that bytes and time run alike.
+	r := run{cfg: tableConfig(t, "t,host,v\n10,a,1\n14,a,2\n18,a,3\n22,a,4\n26,a,5\n"), lasts: time.Hour}
+	r.cfg.ProgressInterval = 5 * time.Second
+	r.do(t)
+	lines := r.logs.FilterMessage("replay progress").All()
+	require.Len(t, lines, 3, "at 5, 10 and 15 s of 16")
+	for i, want := range []struct {
+		rows int64
+		left time.Duration
+	}{{2, 11 * time.Second}, {3, 6 * time.Second}, {4, time.Second}} {
+		m := lines[i].ContextMap()
+		assert.Equal(t, want.rows, m["rows"])
+		// The reader has read one row ahead of the step that it returned.
+		assert.InDelta(t, want.left.Seconds(), m["time_left"].(time.Duration).Seconds(), 5, "line %d", i)
+		assert.Regexp(t, `^\d+\.\d%$`, m["done"])
+	}
+	end := r.logs.FilterMessage("replay finished").All()
+	require.Len(t, end, 1)
+	m := end[0].ContextMap()
+	assert.EqualValues(t, 5, m["rows"])
+	assert.EqualValues(t, 5, m["steps"])
+	assert.EqualValues(t, 0, m["skipped"])
+	assert.Equal(t, 16*time.Second, m["took"])
+	assert.Equal(t, "replay finished", r.logs.All()[r.logs.Len()-1].Message, "then it is idle")
+}
+
+func TestStartErrors(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+	for name, tt := range map[string]struct {
+		path string
+		want []string
+	}{
+		"missing file":   {filepath.Join(t.TempDir(), "gone.csv"), []string{"gone.csv", "no such file"}},
+		"directory":      {t.TempDir(), []string{"it is a directory"}},
+		"named pipe":     {fifo, []string{"it is no regular file"}},
+		"empty file":     {writeFile(t, ""), []string{"recording.csv", "it is empty"}},
+		"missing column": {writeFile(t, "t,hostname,value\n1,a,2\n"), []string{"recording.csv", `no column "host"`, `no column "v"`, "t, hostname, value"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := tableConfig(t, "t,host,v\n")
+			cfg.Path = tt.path
+			recv, err := NewFactory().CreateMetrics(t.Context(), receivertest.NewNopSettings(metadata.Type), cfg, nopConsumer(t))
+			require.NoError(t, err)
+			err = recv.Start(t.Context(), componenttest.NewNopHost())
+			require.Error(t, err)
+			for _, want := range tt.want {
+				assert.ErrorContains(t, err, want)
+			}
+			assert.NoError(t, recv.Shutdown(t.Context()))
+		})
+	}
+}
+
+func nopConsumer(t *testing.T) consumer.Metrics {
+	t.Helper()
+	next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { return nil })
+	require.NoError(t, err)
+	return next
+}
+
+// The demo of the product: it must stay replayable with the mapping of the README.
+func TestDemoRecording(t *testing.T) {
+	cfg := loadConfig(t, "table")
+	cfg.Path = filepath.Join("..", "..", "configs", "demo", "step-times-AR.csv")
+	cfg.StartOffset = 0
+	cfg.BatchSize = 0
+	r := run{cfg: cfg, lasts: time.Minute}
+	r.do(t)
+	require.Len(t, r.samples, 44)
+	for _, s := range r.samples {
+		require.Equal(t, 16, s.md.ResourceMetrics().Len())
+		for _, rm := range s.md.ResourceMetrics().All() {
+			attrs := rm.Resource().Attributes().AsRaw()
+			host, role := attrs["host.name"].(string), attrs["gpu.job.role"].(string)
+			assert.Regexp(t, `^dp[0-3]-pp[0-3]$`, host)
+			assert.Equal(t, "stage-"+host[len(host)-1:], role)
+			assert.Equal(t, "AR", attrs["gpu.job.id"])
+		}
+	}
+	assert.InDelta(t, 44.80378, points(r.samples[0].md)["dp0-pp0 gpu.app.step.duration"].DoubleValue(), 1e-9)
+	assert.InDelta(t, 43.6, r.samples[43].after.Seconds(), 0.1, "2,006 s of recording at 46 times the speed")
+	end := r.logs.FilterMessage("replay finished").All()
+	require.Len(t, end, 1)
+	assert.EqualValues(t, 704, end[0].ContextMap()["rows"])
+	assert.EqualValues(t, 0, end[0].ContextMap()["skipped"])
+}
+
+func TestGolden(t *testing.T) {
+	for _, name := range []string{"dcgm", "table"} {
+		t.Run(name, func(t *testing.T) {
+			cfg := loadConfig(t, name)
+			cfg.Path = filepath.Join("testdata", "golden", name+".csv")
+			cfg.Loop, cfg.StartOffset, cfg.BatchSize = false, 0, 0
+			r := run{cfg: cfg, lasts: time.Minute}
+			r.do(t)
+			for i, s := range r.samples {
+				path := filepath.Join("testdata", "golden", fmt.Sprintf("%s-step-%d.json", name, i))
+				if *update {
+					writeMetrics(t, path, s.md)
+				}
+				// Times come from synctest's clock, so they are compared as well.
+				require.NoError(t, pmetrictest.CompareMetrics(readMetrics(t, path), s.md))
+			}
+			files, err := filepath.Glob(filepath.Join("testdata", "golden", name+"-step-*.json"))
+			require.NoError(t, err)
+			assert.Len(t, r.samples, len(files))
+		})
+	}
+}
