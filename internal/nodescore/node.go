@@ -190,7 +190,11 @@ func (n *Node) Evaluate(now time.Time, peers threshold.Received, known bool) Res
 		// Another job may come with another rate.
 		n.rate, n.score, n.app = baseline{}, baseline{}, false
 	}
-	normal, calibrated := n.normalise(raw, peers)
+	ref := 0.0
+	if known && now.Sub(peers.At) <= n.cfg.CachedTTL {
+		ref = peers.Ref
+	}
+	normal, calibrated := n.normalise(raw, ref)
 	res.Score, res.HasScore = Score(&n.cfg.Weights, &n.cfg.Floors, &normal)
 	if res.State != straggler.StateIdle {
 		res.State = straggler.StateActive
@@ -221,6 +225,8 @@ func (n *Node) take(now time.Time) Reading {
 }
 
 func (n *Node) selectMode(now time.Time, peers threshold.Received, known bool) Mode {
+	// Before its first quorum a gateway returns a reference, but no threshold.
+	known = known && peers.Threshold > 0
 	switch {
 	case known && peers.QuorumMet && peers.Fresh(now):
 		return ModeFleet
@@ -249,14 +255,11 @@ func (n *Node) idle(r *Reading, now time.Time) bool {
 // normalise divides throughput by its reference: the peers' median where the
 // gateway gave one, so that a node that was slow from its first step is found
 // too, else the node's own baseline. Without either it says false.
-func (n *Node) normalise(raw Values, peers threshold.Received) (Values, bool) {
+func (n *Node) normalise(raw Values, ref float64) (Values, bool) {
 	if !raw.Known[Throughput] {
 		return raw, true
 	}
-	ref := 0.0
-	if (n.mode == ModeFleet || n.mode == ModeCached) && peers.Ref > 0 {
-		ref = peers.Ref
-	} else if n.rate.n >= n.cfg.CalibrationSamples {
+	if ref <= 0 && n.rate.n >= n.cfg.CalibrationSamples {
 		ref = n.rate.value
 	}
 	if ref <= 0 {

@@ -87,6 +87,17 @@ func TestSlowFromTheFirstStepIsFoundByPeers(t *testing.T) {
 	assert.True(t, res.Changed)
 }
 
+func TestAReferenceWithoutAThresholdCalibrates(t *testing.T) {
+	r := newRig(t)
+	cold := r.fresh(0, 1.0/19)
+	cold.QuorumMet = false
+	res := r.step(cold, input{StepDuration, 38})
+	assert.Equal(t, straggler.StateActive, res.State)
+	assert.InDelta(t, 0.5, res.Score, 1e-9)
+	assert.Equal(t, ModeNone, res.Mode)
+	assert.False(t, res.Straggler)
+}
+
 func TestModesFallFromFleetToNone(t *testing.T) {
 	r := newRig(t)
 	var last *threshold.Received

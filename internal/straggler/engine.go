@@ -165,5 +165,11 @@ func (e *Engine) dropIfEmpty(g *group) {
 	e.groups--
 }
 
+// Has reports whether a node is kept.
+func (e *Engine) Has(cluster, node string) bool {
+	c := e.clusters[cluster]
+	return c != nil && c.nodes[node] != nil
+}
+
 // Nodes returns the number of nodes kept, missing ones included.
 func (e *Engine) Nodes() int { return e.nodes }

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stragglerprocessor
+
+import (
+	"context"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/processor"
+	"go.uber.org/zap"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
+)
+
+// agent scores the nodes whose data passes. It usually sees one; a replay or
+// a head node speaks for many.
+type agent struct {
+	cfg       *Config
+	nodeCfg   nodescore.Config
+	next      consumer.Metrics
+	logger    *zap.Logger
+	telemetry *metadata.TelemetryBuilder
+	rejects   *rejects
+	ids       identifier
+	nodeName  string
+	source    threshold.Source // nil without a threshold extension
+
+	mu    sync.Mutex
+	nodes map[nodeKey]*agentNode
+	swept time.Time
+}
+
+type nodeKey struct{ cluster, node string }
+
+type agentNode struct {
+	nodeKey
+	peers []string
+	group string
+	seen  time.Time
+	score *nodescore.Node
+}
+
+var _ processor.Metrics = (*agent)(nil)
+
+func newAgent(set processor.Settings, cfg *Config, next consumer.Metrics) (*agent, error) {
+	nodeCfg, err := cfg.node()
+	if err != nil {
+		return nil, err
+	}
+	tb, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
+	if err != nil {
+		return nil, err
+	}
+	name := cfg.Agent.NodeName
+	if name == "" {
+		// Without a name, data that names no node is passed on unscored and counted.
+		name, _ = os.Hostname()
+	}
+	return &agent{
+		cfg: cfg, nodeCfg: nodeCfg, next: next, logger: set.Logger, telemetry: tb,
+		rejects: newRejects(tb), ids: newIdentifier(cfg), nodeName: name,
+		nodes: make(map[nodeKey]*agentNode),
+	}, nil
+}
+
+func (a *agent) Start(_ context.Context, host component.Host) error {
+	if a.cfg.ThresholdExtension == nil {
+		a.logger.Info("no `threshold_extension`: nodes judge themselves by their own past only")
+		return nil
+	}
+	src, err := findExtension[threshold.Source](host, a.cfg.ThresholdExtension)
+	if err != nil {
+		return err
+	}
+	a.source = src
+	return nil
+}
+
+func (a *agent) Shutdown(context.Context) error {
+	a.telemetry.Shutdown()
+	return nil
+}
+
+// Capabilities implements processor.Metrics: the scores are added to the push.
+func (*agent) Capabilities() consumer.Capabilities { return consumer.Capabilities{MutatesData: true} }
+
+func (a *agent) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
+	a.score(ctx, md, time.Now())
+	return a.next.ConsumeMetrics(ctx, md)
+}
+
+// pending is a node that this push has readings of, and where its score goes.
+type pending struct {
+	node *agentNode
+	rm   pmetric.ResourceMetrics
+	ts   pcommon.Timestamp
+}
+
+func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	var due []pending
+	var id identity
+	changed := a.sweep(now)
+	for _, rm := range md.ResourceMetrics().All() {
+		var reading nodescore.Reading
+		ts := collectReading(&reading, rm, a.rejects, ctx)
+		if reading.Empty() {
+			continue
+		}
+		attrs := rm.Resource().Attributes()
+		a.ids.read(&id, ctx, attrs)
+		if id.node == "" {
+			if a.nodeName == "" {
+				a.rejects.add(ctx, straggler.ErrNoNode)
+				continue
+			}
+			id.node = a.nodeName
+			attrs.PutStr(gpusemconv.AttrHostName, a.nodeName)
+		}
+		n, fresh := a.node(ctx, &id)
+		if n == nil {
+			continue
+		}
+		changed = changed || fresh
+		n.seen = now
+		n.score.Observe(&reading, now)
+		if n.score.Due(now) && !slices.ContainsFunc(due, func(p pending) bool { return p.node == n }) {
+			due = append(due, pending{n, rm, ts})
+		}
+	}
+	if changed {
+		a.claim()
+	}
+	for _, p := range due {
+		a.evaluate(p, now)
+	}
+}
+
+// node finds or adds the node of an identity and reports whether the claim
+// has to follow. It returns nil for one that cannot be taken.
+func (a *agent) node(ctx context.Context, id *identity) (*agentNode, bool) {
+	n := a.nodes[nodeKey{id.cluster, id.node}]
+	if n != nil {
+		if slices.Equal(n.peers, id.peers) {
+			return n, false
+		}
+		n.setPeers(id.peers)
+		n.score.Restart()
+		return n, true
+	}
+	switch {
+	case id.cluster == "":
+		a.rejects.add(ctx, straggler.ErrNoCluster)
+		return nil, false
+	case len(id.cluster) > threshold.MaxNameLength || len(id.node) > threshold.MaxNameLength:
+		a.rejects.add(ctx, straggler.ErrNameTooLong)
+		return nil, false
+	case len(a.nodes) >= a.cfg.Agent.MaxNodes:
+		a.rejects.add(ctx, straggler.ErrTooManyNodes)
+		return nil, false
+	}
+	n = &agentNode{
+		nodeKey: nodeKey{strings.Clone(id.cluster), strings.Clone(id.node)},
+		score:   nodescore.NewNode(&a.nodeCfg),
+	}
+	n.setPeers(id.peers)
+	a.nodes[n.nodeKey] = n
+	return n, true
+}
+
+func (n *agentNode) setPeers(peers []string) {
+	n.peers = make([]string, len(peers))
+	for i, p := range peers {
+		n.peers[i] = strings.Clone(p)
+	}
+	n.group = straggler.GroupKey(n.peers)
+}
+
+// sweep forgets nodes that fell silent and reports whether there were any.
+func (a *agent) sweep(now time.Time) bool {
+	if now.Sub(a.swept) < a.cfg.ttl() {
+		return false
+	}
+	a.swept = now
+	before := len(a.nodes)
+	maps.DeleteFunc(a.nodes, func(_ nodeKey, n *agentNode) bool {
+		return now.Sub(n.seen) > max(a.cfg.Agent.CachedTTL, a.cfg.ttl())
+	})
+	return len(a.nodes) != before
+}
+
+// claim tells the extension for whom the pushes ask. One connection speaks
+// for one cluster; nodes of another keep to their own past.
+func (a *agent) claim() {
+	if a.source == nil {
+		return
+	}
+	var c threshold.Claim
+	groups := map[string]struct{}{}
+	for _, key := range slices.SortedFunc(maps.Keys(a.nodes), compareKeys) {
+		if c.Cluster == "" {
+			c.Cluster = key.cluster
+		}
+		if key.cluster != c.Cluster {
+			a.logger.Warn("one agent speaks for nodes of several clusters; only those of the first get thresholds",
+				zap.String("first", c.Cluster), zap.String("other", key.cluster))
+			break
+		}
+		c.Node = key.node
+		groups[a.nodes[key].group] = struct{}{}
+	}
+	if len(a.nodes) != 1 {
+		c.Node = ""
+	}
+	c.Groups = slices.Sorted(maps.Keys(groups))
+	a.source.SetClaim(c)
+}
+
+func compareKeys(x, y nodeKey) int {
+	if c := strings.Compare(x.cluster, y.cluster); c != 0 {
+		return c
+	}
+	return strings.Compare(x.node, y.node)
+}
+
+func (a *agent) evaluate(p pending, now time.Time) {
+	var peers threshold.Received
+	var known, reachable bool
+	if a.source != nil {
+		peers, known = a.source.Received(p.node.cluster, p.node.group)
+		reachable = a.source.Reachable()
+	}
+	res := p.node.score.Evaluate(now, peers, known)
+	appendResult(p.rm, timestampOrNow(p.ts, now), &res, reachable)
+	if res.Changed {
+		a.logVerdict(p.node, &res)
+	}
+}
+
+func (a *agent) logVerdict(n *agentNode, res *nodescore.Result) {
+	fields := []zap.Field{
+		zap.String("node", n.nodeKey.node), zap.String("cluster", n.cluster), zap.String("group", n.group),
+		zap.Float64("score", round(res.Score)), zap.Float64("threshold", round(res.Threshold)),
+		zap.Stringer("mode", res.Mode),
+	}
+	if res.Straggler {
+		a.logger.Warn("this node takes itself for a straggler", append(fields, zap.Time("since", res.Since))...)
+		return
+	}
+	a.logger.Info("this node no longer takes itself for a straggler", fields...)
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stragglerprocessor
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/threshold"
+)
+
+// Modes of the processor.
+const (
+	modeAgent   = "agent"
+	modeGateway = "gateway"
+)
+
+const compatibilityIngero = "ingero"
+
+// Config of the processor.
+type Config struct {
+	// Mode is agent or gateway; there is no default, the two do different work.
+	Mode string `mapstructure:"mode"`
+	// ThresholdExtension is the straggler_threshold extension that carries the
+	// thresholds: published to in mode gateway, read from in mode agent.
+	ThresholdExtension *component.ID `mapstructure:"threshold_extension"`
+	// PushInterval is the pace of pushes: the agent evaluates a node at most
+	// once in it, the gateway computes thresholds once in it.
+	PushInterval time.Duration `mapstructure:"push_interval"`
+	// TTLMultiplier times PushInterval is how long silence is tolerated.
+	TTLMultiplier int `mapstructure:"ttl_multiplier"`
+	// GroupBy lists the resource attributes whose values make nodes peers.
+	GroupBy []string `mapstructure:"group_by"`
+	// DefaultCluster is the cluster of nodes that name none.
+	DefaultCluster string `mapstructure:"default_cluster"`
+	// EnterTicks and LeaveTicks are the persistence of a verdict, at the node
+	// and at the gateway.
+	EnterTicks int `mapstructure:"enter_ticks"`
+	LeaveTicks int `mapstructure:"leave_ticks"`
+	// Compatibility lists foreign metrics that are read too: ingero.
+	Compatibility []string `mapstructure:"compatibility"`
+
+	Gateway GatewayConfig `mapstructure:"gateway"`
+	Agent   AgentConfig   `mapstructure:"agent"`
+
+	_ struct{}
+}
+
+// GatewayConfig is used in mode gateway.
+type GatewayConfig struct {
+	K                float64       `mapstructure:"k"`
+	MinGap           float64       `mapstructure:"min_gap"`
+	Alpha            float64       `mapstructure:"alpha"`
+	Quorum           int           `mapstructure:"quorum"`
+	PanicFraction    float64       `mapstructure:"panic_fraction"`
+	PanicExitTicks   int           `mapstructure:"panic_exit_ticks"`
+	CoverageFraction float64       `mapstructure:"coverage_fraction"`
+	Retention        time.Duration `mapstructure:"retention"`
+	MaxClusters      int           `mapstructure:"max_clusters"`
+	MaxGroups        int           `mapstructure:"max_groups"`
+	MaxNodes         int           `mapstructure:"max_nodes"`
+
+	_ struct{}
+}
+
+// AgentConfig is used in mode agent.
+type AgentConfig struct {
+	// NodeName is given to data that names no node, the host's name by default.
+	NodeName           string             `mapstructure:"node_name"`
+	Weights            map[string]float64 `mapstructure:"weights"`
+	Floors             map[string]float64 `mapstructure:"floors"`
+	IdleBelow          float64            `mapstructure:"idle_below"`
+	IdleAfter          time.Duration      `mapstructure:"idle_after"`
+	CalibrationSamples int                `mapstructure:"calibration_samples"`
+	BaselineAlpha      float64            `mapstructure:"baseline_alpha"`
+	SuspectBand        float64            `mapstructure:"suspect_band"`
+	CachedTTL          time.Duration      `mapstructure:"cached_ttl"`
+	LocalFraction      float64            `mapstructure:"local_fraction"`
+	MaxNodes           int                `mapstructure:"max_nodes"`
+
+	_ struct{}
+}
+
+func createDefaultConfig() component.Config {
+	s, n := straggler.DefaultConfig(), nodescore.DefaultConfig()
+	return &Config{
+		PushInterval:   n.Interval,
+		TTLMultiplier:  5,
+		GroupBy:        []string{gpusemconv.AttrJobID, gpusemconv.AttrJobRole},
+		DefaultCluster: "default",
+		EnterTicks:     s.EnterTicks,
+		LeaveTicks:     s.LeaveTicks,
+		Gateway: GatewayConfig{
+			K: s.K, MinGap: s.MinGap, Alpha: s.Alpha, Quorum: s.Quorum,
+			PanicFraction: s.PanicFraction, PanicExitTicks: s.PanicExitTicks,
+			CoverageFraction: s.CoverageFraction, Retention: s.Retention,
+			MaxClusters: s.MaxClusters, MaxGroups: s.MaxGroups, MaxNodes: s.MaxNodes,
+		},
+		Agent: AgentConfig{
+			IdleBelow: n.IdleBelow, IdleAfter: n.IdleAfter,
+			CalibrationSamples: n.CalibrationSamples, BaselineAlpha: n.BaselineAlpha, SuspectBand: n.SuspectBand,
+			CachedTTL: n.CachedTTL, LocalFraction: n.LocalFraction,
+			MaxNodes: 10_000,
+		},
+	}
+}
+
+func (c *Config) ttl() time.Duration { return time.Duration(c.TTLMultiplier) * c.PushInterval }
+
+func (c *Config) ingero() bool { return slices.Contains(c.Compatibility, compatibilityIngero) }
+
+func (c *Config) engine() straggler.Config {
+	g := &c.Gateway
+	return straggler.Config{
+		K: g.K, MinGap: g.MinGap, Alpha: g.Alpha, Quorum: g.Quorum,
+		PanicFraction: g.PanicFraction, PanicExitTicks: g.PanicExitTicks,
+		EnterTicks: c.EnterTicks, LeaveTicks: c.LeaveTicks,
+		CoverageFraction: g.CoverageFraction,
+		TTL:              c.ttl(), Retention: g.Retention,
+		MaxClusters: g.MaxClusters, MaxGroups: g.MaxGroups, MaxNodes: g.MaxNodes,
+	}
+}
+
+// node returns the engine's configuration; the errors name unknown signals.
+func (c *Config) node() (nodescore.Config, error) {
+	a := &c.Agent
+	n := nodescore.Config{
+		Weights: nodescore.DefaultWeights(), Floors: nodescore.DefaultFloors(),
+		Interval: c.PushInterval, ReadingTTL: c.ttl(),
+		IdleBelow: a.IdleBelow, IdleAfter: a.IdleAfter,
+		CalibrationSamples: a.CalibrationSamples, BaselineAlpha: a.BaselineAlpha, SuspectBand: a.SuspectBand,
+		CachedTTL: a.CachedTTL, LocalFraction: a.LocalFraction,
+		EnterTicks: c.EnterTicks, LeaveTicks: c.LeaveTicks,
+	}
+	var errs []error
+	overlay := func(key string, from map[string]float64, to []float64) {
+		for _, name := range slices.Sorted(maps.Keys(from)) {
+			s, err := nodescore.ParseSignal(name)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("`agent::%s`: %w", key, err))
+				continue
+			}
+			to[s] = from[name]
+		}
+	}
+	overlay("weights", a.Weights, n.Weights[:])
+	overlay("floors", a.Floors, n.Floors[:])
+	return n, errors.Join(errs...)
+}
+
+// Validate implements xconfmap.Validator.
+func (c *Config) Validate() error {
+	var errs []error
+	switch c.Mode {
+	case modeAgent:
+		n, err := c.node()
+		errs = append(errs, err, n.Validate())
+		if c.Agent.MaxNodes < 1 {
+			errs = append(errs, fmt.Errorf("`agent::max_nodes` is %d, must be at least 1", c.Agent.MaxNodes))
+		}
+		if c.Agent.NodeName != "" && !threshold.ValidName(c.Agent.NodeName) {
+			errs = append(errs, fmt.Errorf("`agent::node_name` is %q, must be 1 to %d printable ASCII characters", c.Agent.NodeName, threshold.MaxNameLength))
+		}
+	case modeGateway:
+		g := c.engine()
+		errs = append(errs, g.Validate())
+		if c.PushInterval <= 0 {
+			errs = append(errs, fmt.Errorf("`push_interval` is %s, must be more than 0s", c.PushInterval))
+		}
+	default:
+		errs = append(errs, fmt.Errorf("`mode` is %q, must be %q on a GPU node or %q above the nodes", c.Mode, modeAgent, modeGateway))
+	}
+	if c.TTLMultiplier < 1 {
+		errs = append(errs, fmt.Errorf("`ttl_multiplier` is %d, must be at least 1", c.TTLMultiplier))
+	}
+	if ttl := c.ttl(); ttl > threshold.MaxTTL {
+		errs = append(errs, fmt.Errorf("`push_interval` times `ttl_multiplier` is %s, must be at most %s", ttl, threshold.MaxTTL))
+	}
+	if !threshold.ValidName(c.DefaultCluster) {
+		errs = append(errs, fmt.Errorf("`default_cluster` is %q, must be 1 to %d printable ASCII characters", c.DefaultCluster, threshold.MaxNameLength))
+	}
+	for i, name := range c.GroupBy {
+		if name == "" {
+			errs = append(errs, fmt.Errorf("`group_by` has an empty name at position %d, must be a resource attribute", i))
+		} else if slices.Contains(c.GroupBy[:i], name) {
+			errs = append(errs, fmt.Errorf("`group_by` names %q twice", name))
+		}
+	}
+	for _, name := range c.Compatibility {
+		if name != compatibilityIngero {
+			errs = append(errs, fmt.Errorf("`compatibility` has %q, only %q is known", name, compatibilityIngero))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stragglerprocessor
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
+)
+
+// Ingero's metrics and attributes (its agent's internal/health/emitter).
+const (
+	ingeroScore      = "ingero.node.health_score"
+	ingeroThroughput = "ingero.node.throughput_ratio"
+	ingeroState      = "ingero.node.state"
+)
+
+var errForeignCluster = errors.New("cluster is not the authenticated client's")
+
+// observer reads pushes into an engine.
+type observer struct {
+	ids     identifier
+	ingero  bool
+	rejects *rejects
+	id      identity // scratch
+}
+
+func newObserver(cfg *Config, r *rejects) *observer {
+	return &observer{ids: newIdentifier(cfg), ingero: cfg.ingero(), rejects: r}
+}
+
+// observe takes what each resource says about its node. What is not valid is
+// counted and left out; the rest of the push still counts.
+func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.Metrics, now time.Time) {
+	caller := threshold.CallerFromContext(ctx)
+	for _, rm := range md.ResourceMetrics().All() {
+		found, ok := o.read(rm)
+		if !ok {
+			continue
+		}
+		o.ids.read(&o.id, ctx, rm.Resource().Attributes())
+		if caller.Authenticated && o.id.cluster != caller.Cluster {
+			o.rejects.add(ctx, errForeignCluster)
+			continue
+		}
+		found.Cluster, found.Node, found.Peers = o.id.cluster, o.id.node, o.id.peers
+		o.fillPeers(rm)
+		if found.ingero && found.HasScore && !e.Has(found.Cluster, found.Node) {
+			// The first score of Ingero's agent is always about 0.27: its
+			// throughput term starts at 0.
+			found.HasScore = false
+		}
+		if err := e.Observe(&found.Observation, now); err != nil {
+			o.rejects.add(ctx, err)
+			// A bad score says nothing about the rest: the node is alive.
+			if errors.Is(err, straggler.ErrScoreRange) || errors.Is(err, straggler.ErrThroughput) {
+				found.HasScore, found.HasThroughput = false, false
+				_ = e.Observe(&found.Observation, now)
+			}
+		}
+	}
+}
+
+// found is an observation and where it came from.
+type found struct {
+	straggler.Observation
+	ingero bool
+}
+
+// read looks for a score, the throughput behind it, or a heartbeat.
+func (o *observer) read(rm pmetric.ResourceMetrics) (f found, any bool) {
+	f.State = straggler.StateCalibrating
+	ingeroIdleWindow := false
+	for _, sm := range rm.ScopeMetrics().All() {
+		for _, m := range sm.Metrics().All() {
+			switch name := m.Name(); {
+			case name == gpusemconv.MetricNodeHealthScore:
+				any = f.takeScore(m, gpusemconv.AttrNodeState) || any
+			case name == gpusemconv.MetricNodeSignal:
+				any = f.takeThroughput(m) || any
+			case name == gpusemconv.MetricNodeHeartbeat:
+				any = true
+			case o.ingero && name == ingeroScore:
+				f.ingero = f.takeScore(m, ingeroState)
+				any = any || f.ingero
+			case o.ingero && name == ingeroThroughput:
+				if p, ok := last(m); ok && number(p) == 0 {
+					ingeroIdleWindow = true
+				}
+			}
+		}
+	}
+	if f.ingero && ingeroIdleWindow && f.State == straggler.StateActive {
+		// Active without a single launch in its window: just restored or stuck
+		// between jobs, not slow.
+		f.State = straggler.StateCalibrating
+	}
+	return f, any
+}
+
+func (f *found) takeScore(m pmetric.Metric, stateAttr string) bool {
+	p, ok := last(m)
+	if !ok {
+		return false
+	}
+	f.Score, f.HasScore = number(p), true
+	f.State = straggler.StateActive
+	if v, ok := p.Attributes().Get(stateAttr); ok {
+		if s, known := straggler.ParseState(v.Str()); known {
+			f.State = s
+		} else {
+			f.State = straggler.StateCalibrating
+		}
+	}
+	return true
+}
+
+func (f *found) takeThroughput(m pmetric.Metric) bool {
+	for _, p := range numberPoints(m).All() {
+		v, ok := p.Attributes().Get(gpusemconv.AttrSignal)
+		if ok && v.Str() == nodescore.Throughput.String() && !p.Flags().NoRecordedValue() {
+			f.Throughput, f.HasThroughput = number(p), true
+			return true
+		}
+	}
+	return false
+}
+
+// fillPeers takes peer attributes that Ingero puts on the point, not on the
+// resource: the workload type.
+func (o *observer) fillPeers(rm pmetric.ResourceMetrics) {
+	if !o.ingero {
+		return
+	}
+	var attrs pcommon.Map
+	found := false
+	for i, name := range o.ids.groupBy {
+		if o.id.peers[i] != "" {
+			continue
+		}
+		if !found {
+			if attrs, found = scoreAttributes(rm); !found {
+				return
+			}
+		}
+		if v, ok := attrs.Get(name); ok {
+			o.id.peers[i] = text(v)
+		}
+	}
+}
+
+func scoreAttributes(rm pmetric.ResourceMetrics) (pcommon.Map, bool) {
+	for _, sm := range rm.ScopeMetrics().All() {
+		for _, m := range sm.Metrics().All() {
+			if m.Name() == ingeroScore {
+				if p, ok := last(m); ok {
+					return p.Attributes(), true
+				}
+			}
+		}
+	}
+	return pcommon.Map{}, false
+}
+
+// last returns the newest point of a gauge that has a value.
+func last(m pmetric.Metric) (pmetric.NumberDataPoint, bool) {
+	points := numberPoints(m)
+	for i := points.Len() - 1; i >= 0; i-- {
+		if p := points.At(i); !p.Flags().NoRecordedValue() {
+			return p, true
+		}
+	}
+	return pmetric.NumberDataPoint{}, false
+}
+
+// rejects counts what was not used, by reason.
+type rejects struct {
+	telemetry *metadata.TelemetryBuilder
+	sets      map[error]metric.MeasurementOption
+}
+
+// reasons are the values of the reason attribute.
+var reasons = map[error]string{
+	straggler.ErrNoCluster:       "no_cluster",
+	straggler.ErrNoNode:          "no_node",
+	straggler.ErrNameTooLong:     "name_too_long",
+	straggler.ErrScoreRange:      "score_range",
+	straggler.ErrThroughput:      "throughput_range",
+	straggler.ErrTooManyClusters: "max_clusters",
+	straggler.ErrTooManyGroups:   "max_groups",
+	straggler.ErrTooManyNodes:    "max_nodes",
+	errForeignCluster:            "foreign_cluster",
+	errReading:                   "reading_range",
+}
+
+func newRejects(tb *metadata.TelemetryBuilder) *rejects {
+	r := &rejects{telemetry: tb, sets: make(map[error]metric.MeasurementOption, len(reasons))}
+	for err, name := range reasons {
+		r.sets[err] = metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", name)))
+	}
+	return r
+}
+
+// add counts err, one of the keys of reasons.
+func (r *rejects) add(ctx context.Context, err error) {
+	r.telemetry.ProcessorStragglerRejected.Add(ctx, 1, r.sets[err])
+}
