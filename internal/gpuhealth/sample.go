@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package gpuhealth holds what is known of one GPU at one moment and decides
+// which of it can be true. It knows neither NVML nor OpenTelemetry.
+package gpuhealth // import "github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+
+// Opt is a reading that may be absent: what a GPU does not support is not zero.
+type Opt[T any] struct {
+	V  T
+	OK bool
+}
+
+// Some is a reading that is there.
+func Some[T any](v T) Opt[T] { return Opt[T]{V: v, OK: true} }
+
+// NVML reports a reading that it does not have as NVML_VALUE_NOT_AVAILABLE,
+// which is -1 in the width of the field (nvml.h).
+const (
+	notAvailable32 = 1<<32 - 1
+	notAvailable64 = 1<<64 - 1
+)
+
+// Ratio32 turns a 32-bit raw reading into base units, absent where NVML says
+// that it has no value. Two factors, because 123456 mW / 1000 is exact where
+// 123456 * 0.001 is not.
+func Ratio32(raw uint32, mul, div float64) Opt[float64] {
+	if raw == notAvailable32 {
+		return Opt[float64]{}
+	}
+	return Some(float64(raw) * mul / div)
+}
+
+// Ratio64 is Ratio32 for a 64-bit raw reading.
+func Ratio64(raw uint64, mul, div float64) Opt[float64] {
+	if raw == notAvailable64 {
+		return Opt[float64]{}
+	}
+	return Some(float64(raw) * mul / div)
+}
+
+// Count64 is a 64-bit count or size, absent where NVML says that it has no value.
+func Count64(raw uint64) Opt[uint64] {
+	if raw == notAvailable64 {
+		return Opt[uint64]{}
+	}
+	return Some(raw)
+}
+
+// Reason says why a GPU does not answer.
+type Reason string
+
+// The reasons. They are values of the attribute `reason` of `hw.gpu.up`.
+const (
+	ReasonOK              Reason = "ok"
+	ReasonLost            Reason = "lost"
+	ReasonHang            Reason = "hang"
+	ReasonResetRequired   Reason = "reset_required"
+	ReasonNotFound        Reason = "not_found"
+	ReasonDriverNotLoaded Reason = "driver_not_loaded"
+	ReasonDriverMismatch  Reason = "driver_mismatch"
+	ReasonError           Reason = "error"
+)
+
+// Identity is what does not change while the driver stays loaded. UUID is the
+// identity; Index is only where NVML enumerates the GPU at present.
+type Identity struct {
+	UUID          string
+	Index         int
+	Model         string
+	Serial        string
+	PCIBusID      string
+	VBIOS         string
+	DriverVersion string
+	CUDAVersion   string
+}
+
+// Clock is a clock domain.
+type Clock int
+
+// The clock domains, in NVML's order.
+const (
+	ClockGraphics Clock = iota
+	ClockSM
+	ClockMemory
+	ClockVideo
+	NumClocks
+)
+
+// ECCError tells errors that ECC corrected from those that it could not.
+type ECCError int
+
+// The kinds of ECC errors, in NVML's order.
+const (
+	ECCCorrected ECCError = iota
+	ECCUncorrected
+	NumECCErrors
+)
+
+// ECCCounter is the span that a count of ECC errors covers.
+type ECCCounter int
+
+// The spans, in NVML's order: since the driver was loaded, or over the life of the board.
+const (
+	ECCVolatile ECCCounter = iota
+	ECCAggregate
+	NumECCCounters
+)
+
+// ThrottleReason is a bit of NVML's clocks event reasons (nvml.h, nvmlClocksEventReasons).
+type ThrottleReason uint64
+
+// The reasons that hold clocks down. GPU idle (0x1) is left out: it is no fault.
+const (
+	ThrottleAppClocks     ThrottleReason = 0x2
+	ThrottlePowerCap      ThrottleReason = 0x4
+	ThrottleHWSlowdown    ThrottleReason = 0x8
+	ThrottleSyncBoost     ThrottleReason = 0x10
+	ThrottleSWThermal     ThrottleReason = 0x20
+	ThrottleHWThermal     ThrottleReason = 0x40
+	ThrottlePowerBrake    ThrottleReason = 0x80
+	ThrottleDisplayClocks ThrottleReason = 0x100
+)
+
+// Readings is what one poll read, in base units.
+type Readings struct {
+	// MemoryTotal and MemoryUsed are bytes.
+	MemoryTotal, MemoryUsed Opt[uint64]
+	// Utilization, Encoder and Decoder are fractions of the driver's sample period.
+	Utilization, Encoder, Decoder Opt[float64]
+	// Temperature and MemoryTemperature are degrees Celsius.
+	Temperature, MemoryTemperature Opt[float64]
+	// Power, PowerLimit (in force) and PowerLimitMax are watts.
+	Power, PowerLimit, PowerLimitMax Opt[float64]
+	// Energy is joules since the driver was loaded.
+	Energy Opt[float64]
+	// Clocks and ClockLimits are hertz.
+	Clocks, ClockLimits [NumClocks]Opt[float64]
+	// ECC counts memory errors.
+	ECC [NumECCErrors][NumECCCounters]Opt[uint64]
+	// Throttle is a set of ThrottleReason bits.
+	Throttle Opt[uint64]
+}
+
+// Sample is one GPU at one moment. A GPU that does not answer still has one,
+// with its identity, Reason set and no readings.
+type Sample struct {
+	Identity
+	Reason Reason
+	Readings
+}
+
+// Up reports whether the GPU answered.
+func (s *Sample) Up() bool { return s.Reason == ReasonOK }

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nvml polls the GPUs of a node through NVML and survives what NVML
+// does to its callers: hangs, lost GPUs, missing symbols, drivers that go and
+// come back. It is the only package that imports go-nvml.
+package nvml // import "github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
+
+import (
+	"strconv"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+)
+
+// Code is a return code of NVML (nvml.h, nvmlReturn_t). Its names are ours and
+// never come from nvmlErrorString: that is one more symbol which may be missing.
+type Code int
+
+// The codes that decide something here.
+const (
+	Success              Code = 0
+	Uninitialized        Code = 1
+	InvalidArgument      Code = 2
+	NotSupported         Code = 3
+	NoPermission         Code = 4
+	NotFound             Code = 6
+	DriverNotLoaded      Code = 9
+	Timeout              Code = 10
+	LibraryNotFound      Code = 12
+	FunctionNotFound     Code = 13
+	GPUIsLost            Code = 15
+	ResetRequired        Code = 16
+	LibRMVersionMismatch Code = 18
+	NoData               Code = 21
+	VersionMismatch      Code = 25
+	Deprecated           Code = 26
+	Unknown              Code = 999
+)
+
+var codeNames = map[Code]string{
+	Success:              "success",
+	Uninitialized:        "uninitialized",
+	InvalidArgument:      "invalid_argument",
+	NotSupported:         "not_supported",
+	NoPermission:         "no_permission",
+	5:                    "already_initialized",
+	NotFound:             "not_found",
+	7:                    "insufficient_size",
+	8:                    "insufficient_power",
+	DriverNotLoaded:      "driver_not_loaded",
+	Timeout:              "timeout",
+	11:                   "irq_issue",
+	LibraryNotFound:      "library_not_found",
+	FunctionNotFound:     "function_not_found",
+	14:                   "corrupted_inforom",
+	GPUIsLost:            "gpu_is_lost",
+	ResetRequired:        "reset_required",
+	17:                   "operating_system",
+	LibRMVersionMismatch: "lib_rm_version_mismatch",
+	19:                   "in_use",
+	20:                   "memory",
+	NoData:               "no_data",
+	22:                   "vgpu_ecc_not_supported",
+	23:                   "insufficient_resources",
+	24:                   "freq_not_supported",
+	VersionMismatch:      "argument_version_mismatch",
+	Deprecated:           "deprecated",
+	27:                   "not_ready",
+	28:                   "gpu_not_found",
+	29:                   "invalid_state",
+	30:                   "reset_type_not_supported",
+	Unknown:              "unknown",
+}
+
+// String is the name that telemetry carries.
+func (c Code) String() string {
+	if name, ok := codeNames[c]; ok {
+		return name
+	}
+	return "code_" + strconv.Itoa(int(c))
+}
+
+// unsupported reports whether the code says that this GPU or driver does not
+// know the call: an answer, and no failure.
+func (c Code) unsupported() bool {
+	return c == NotSupported || c == FunctionNotFound
+}
+
+// tryOlder reports whether an older call may still answer where a newer one
+// gave this code.
+func (c Code) tryOlder() bool {
+	return c.unsupported() || c == InvalidArgument || c == VersionMismatch || c == Deprecated
+}
+
+// deviceGone reports whether no further call on the device can succeed.
+func (c Code) deviceGone() bool {
+	switch c {
+	case GPUIsLost, ResetRequired, Uninitialized, DriverNotLoaded, LibRMVersionMismatch:
+		return true
+	default:
+		return false
+	}
+}
+
+// driverSuspect reports whether the code, when every device gives it, tells of
+// a driver that was unloaded or replaced rather than of a broken GPU.
+func (c Code) driverSuspect() bool {
+	switch c {
+	case Uninitialized, DriverNotLoaded, LibRMVersionMismatch, Unknown:
+		return true
+	default:
+		return false
+	}
+}
+
+// reason is what `hw.gpu.up` says of a GPU that failed with the code.
+func (c Code) reason() gpuhealth.Reason {
+	switch c {
+	case Success:
+		return gpuhealth.ReasonOK
+	case GPUIsLost:
+		return gpuhealth.ReasonLost
+	case ResetRequired:
+		return gpuhealth.ReasonResetRequired
+	case NotFound:
+		return gpuhealth.ReasonNotFound
+	case Uninitialized, DriverNotLoaded, LibraryNotFound:
+		return gpuhealth.ReasonDriverNotLoaded
+	case LibRMVersionMismatch:
+		return gpuhealth.ReasonDriverMismatch
+	default:
+		return gpuhealth.ReasonError
+	}
+}

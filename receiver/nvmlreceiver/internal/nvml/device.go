@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo
+
+package nvml
+
+import (
+	"context"
+	"fmt"
+
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+)
+
+// NewLibrary returns NVML at the path, or where the dynamic linker finds
+// libnvidia-ml.so.1 when the path is empty. Nothing is loaded before Open.
+func NewLibrary(path string, failure Failure) Library {
+	return &library{path: path, failure: failure}
+}
+
+type library struct {
+	path    string
+	failure Failure
+	binding *binding
+}
+
+func (l *library) Open() error {
+	b, err := bind(l.path)
+	if err != nil {
+		return err
+	}
+	l.binding = b
+	return nil
+}
+
+func (l *library) Init() Code {
+	_, code := guarded(l, fnInit, func() (struct{}, gonvml.Return) { return struct{}{}, l.binding.raw.Init() })
+	return code
+}
+
+func (l *library) Shutdown() Code {
+	_, code := guarded(l, fnShutdown, func() (struct{}, gonvml.Return) { return struct{}{}, l.binding.raw.Shutdown() })
+	return code
+}
+
+func (l *library) Versions() (driver, cuda string) {
+	driver, code := guarded(l, fnDriverVersion, l.binding.raw.SystemGetDriverVersion)
+	if code != Success {
+		driver = ""
+	}
+	v, code := guarded(l, fnCUDAVersion, l.binding.raw.SystemGetCudaDriverVersion)
+	if code == Success {
+		// nvml.h: 1000 * major + 10 * minor.
+		cuda = fmt.Sprintf("%d.%d", v/1000, v%1000/10)
+	}
+	return driver, cuda
+}
+
+func (l *library) DeviceCount() (int, Code) {
+	return guarded(l, fnDeviceCount, l.binding.raw.DeviceGetCount)
+}
+
+func (l *library) Device(index int) (Device, Code) {
+	raw, code := guarded(l, fnDeviceByIndex, func() (gonvml.Device, gonvml.Return) { return l.binding.raw.DeviceGetHandleByIndex(index) })
+	if code != Success {
+		return nil, code
+	}
+	return &device{library: l, index: index, raw: raw}, Success
+}
+
+type device struct {
+	library *library
+	index   int
+	raw     gonvml.Device
+}
+
+func (d *device) Identity() (gpuhealth.Identity, Code) {
+	uuid, code := guarded(d.library, fnUUID, d.raw.GetUUID)
+	if code != Success {
+		return gpuhealth.Identity{}, code
+	}
+	id := gpuhealth.Identity{UUID: uuid, Index: d.index}
+	if v, code := guarded(d.library, fnName, d.raw.GetName); code == Success {
+		id.Model = v
+	}
+	if v, code := guarded(d.library, fnSerial, d.raw.GetSerial); code == Success {
+		id.Serial = v
+	}
+	if v, code := guarded(d.library, fnVBIOS, d.raw.GetVbiosVersion); code == Success {
+		id.VBIOS = v
+	}
+	if v, code := guarded(d.library, fnPCIInfo, d.raw.GetPciInfo); code == Success {
+		id.PCIBusID = cString(v.BusId[:])
+	}
+	return id, Success
+}
+
+func (d *device) Read(ctx context.Context, into *gpuhealth.Readings) Code {
+	return readAll(ctx, len(readers), func(i int, t *tally) { readers[i](d, into, t) })
+}
+
+// cString is the text before the first NUL of a C array; go-nvml has such
+// arrays as int8 or uint8, by version.
+func cString[T int8 | uint8](chars []T) string {
+	text := make([]byte, 0, len(chars))
+	for _, c := range chars {
+		if c == 0 {
+			break
+		}
+		text = append(text, byte(c))
+	}
+	return string(text)
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo
+
+package nvml
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/NVIDIA/go-nvml/pkg/dl"
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// Supported reports whether this binary can load NVML.
+const Supported = true
+
+const defaultLibrary = "libnvidia-ml.so.1"
+
+// function is a C function of NVML that this package may call. go-nvml is
+// linked with unresolved symbols: calling one that the driver lacks ends the
+// process, so go-nvml's methods are reached through guarded only, which looks
+// the symbol up first. TestGuard keeps the table in step with go-nvml and finds
+// calls that go around it.
+type function int
+
+const (
+	fnInit function = iota
+	fnShutdown
+	fnDriverVersion
+	fnCUDAVersion
+	fnDeviceCount
+	fnDeviceByIndex
+	fnUUID
+	fnName
+	fnSerial
+	fnPCIInfo
+	fnVBIOS
+	fnMemoryV2
+	fnMemory
+	fnUtilization
+	fnEncoder
+	fnDecoder
+	fnTemperatureV
+	fnTemperature
+	fnFieldValues
+	fnPower
+	fnPowerLimit
+	fnPowerLimitRange
+	fnEnergy
+	fnClock
+	fnMaxClock
+	fnECC
+	fnClockEvents
+	fnClockThrottle
+	numFunctions
+)
+
+// functions names, for each function, go-nvml's method and the C symbols of
+// which it calls the newest that is there: one of them suffices.
+var functions = [numFunctions]struct {
+	method  string
+	symbols []string
+}{
+	fnInit:            {"Init", []string{"nvmlInit_v2", "nvmlInit"}},
+	fnShutdown:        {"Shutdown", []string{"nvmlShutdown"}},
+	fnDriverVersion:   {"SystemGetDriverVersion", []string{"nvmlSystemGetDriverVersion"}},
+	fnCUDAVersion:     {"SystemGetCudaDriverVersion", []string{"nvmlSystemGetCudaDriverVersion"}},
+	fnDeviceCount:     {"DeviceGetCount", []string{"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"}},
+	fnDeviceByIndex:   {"DeviceGetHandleByIndex", []string{"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"}},
+	fnUUID:            {"GetUUID", []string{"nvmlDeviceGetUUID"}},
+	fnName:            {"GetName", []string{"nvmlDeviceGetName"}},
+	fnSerial:          {"GetSerial", []string{"nvmlDeviceGetSerial"}},
+	fnPCIInfo:         {"GetPciInfo", []string{"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"}},
+	fnVBIOS:           {"GetVbiosVersion", []string{"nvmlDeviceGetVbiosVersion"}},
+	fnMemoryV2:        {"GetMemoryInfo_v2", []string{"nvmlDeviceGetMemoryInfo_v2"}},
+	fnMemory:          {"GetMemoryInfo", []string{"nvmlDeviceGetMemoryInfo"}},
+	fnUtilization:     {"GetUtilizationRates", []string{"nvmlDeviceGetUtilizationRates"}},
+	fnEncoder:         {"GetEncoderUtilization", []string{"nvmlDeviceGetEncoderUtilization"}},
+	fnDecoder:         {"GetDecoderUtilization", []string{"nvmlDeviceGetDecoderUtilization"}},
+	fnTemperatureV:    {"GetTemperatureV", []string{"nvmlDeviceGetTemperatureV"}},
+	fnTemperature:     {"GetTemperature", []string{"nvmlDeviceGetTemperature"}},
+	fnFieldValues:     {"GetFieldValues", []string{"nvmlDeviceGetFieldValues"}},
+	fnPower:           {"GetPowerUsage", []string{"nvmlDeviceGetPowerUsage"}},
+	fnPowerLimit:      {"GetEnforcedPowerLimit", []string{"nvmlDeviceGetEnforcedPowerLimit"}},
+	fnPowerLimitRange: {"GetPowerManagementLimitConstraints", []string{"nvmlDeviceGetPowerManagementLimitConstraints"}},
+	fnEnergy:          {"GetTotalEnergyConsumption", []string{"nvmlDeviceGetTotalEnergyConsumption"}},
+	fnClock:           {"GetClockInfo", []string{"nvmlDeviceGetClockInfo"}},
+	fnMaxClock:        {"GetMaxClockInfo", []string{"nvmlDeviceGetMaxClockInfo"}},
+	fnECC:             {"GetTotalEccErrors", []string{"nvmlDeviceGetTotalEccErrors"}},
+	fnClockEvents:     {"GetCurrentClocksEventReasons", []string{"nvmlDeviceGetCurrentClocksEventReasons"}},
+	fnClockThrottle:   {"GetCurrentClocksThrottleReasons", []string{"nvmlDeviceGetCurrentClocksThrottleReasons"}},
+}
+
+// guarded runs call, which has to be fn's method of go-nvml, if the library
+// has a symbol for it.
+func guarded[T any](l *library, fn function, call func() (T, gonvml.Return)) (T, Code) {
+	if !l.binding.has[fn] {
+		var none T
+		return none, FunctionNotFound
+	}
+	value, ret := call()
+	code := Code(ret)
+	if code != Success && !code.unsupported() && l.failure != nil {
+		l.failure(functions[fn].symbols[0], code)
+	}
+	return value, code
+}
+
+// binding is the one NVML library of the process. The dynamic linker binds
+// each symbol once, and go-nvml keeps its versioned symbols in package
+// variables, so there is one go-nvml object for all receivers of the process:
+// it rewrites those variables only while nothing is initialised.
+type binding struct {
+	path string
+	raw  gonvml.Interface
+	has  [numFunctions]bool
+	// pin keeps the library mapped after nvmlShutdown: symbols that the linker
+	// has bound would otherwise point into nothing.
+	pin *dl.DynamicLibrary
+}
+
+var process struct {
+	sync.Mutex
+	binding *binding
+}
+
+// bind loads the library, or returns the one that is already loaded.
+func bind(path string) (*binding, error) {
+	if path == "" {
+		path = defaultLibrary
+	}
+	process.Lock()
+	defer process.Unlock()
+	if b := process.binding; b != nil {
+		if b.path != path {
+			return nil, fmt.Errorf("%w: %q, so %q cannot be", ErrOtherLibrary, b.path, path)
+		}
+		return b, nil
+	}
+
+	pin := dl.New(path, dl.RTLD_LAZY|dl.RTLD_GLOBAL)
+	if err := pin.Open(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrLibraryNotFound, err)
+	}
+	b := &binding{path: path, raw: gonvml.New(gonvml.WithLibraryPath(path)), pin: pin}
+	for fn, f := range functions {
+		for _, symbol := range f.symbols {
+			if pin.Lookup(symbol) == nil {
+				b.has[fn] = true
+				break
+			}
+		}
+	}
+	process.binding = b
+	return b, nil
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo
+
+package nvml
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const bindingPath = "github.com/NVIDIA/go-nvml/pkg/nvml"
+
+// TestGuard proves that no method of go-nvml can be reached except through
+// guarded, with the entry of the table that names it.
+func TestGuard(t *testing.T) {
+	methods := map[string]bool{}
+	for _, i := range []reflect.Type{
+		reflect.TypeFor[gonvml.Interface](), reflect.TypeFor[gonvml.Device](), reflect.TypeFor[gonvml.EventSet](),
+	} {
+		for n := range i.NumMethod() {
+			methods[i.Method(n).Name] = true
+		}
+	}
+	// They call nothing in the library.
+	delete(methods, "Extensions")
+
+	names := functionNames(t)
+	uses := map[string]int{}
+	for name, file := range parsePackage(t) {
+		if !importsBinding(file) {
+			continue
+		}
+		checkGuarded(t, name, file, methods, names, uses)
+	}
+	for fn, f := range functions {
+		assert.Positive(t, uses[f.method], "entry %d, %s, is not used", fn, f.method)
+	}
+}
+
+// checkGuarded walks the file: inside guarded's call argument a selector of
+// go-nvml has to be the one of the table; elsewhere there must be none.
+func checkGuarded(t *testing.T, name string, file *ast.File, methods map[string]bool, names map[string]function, uses map[string]int) {
+	t.Helper()
+	var inside []function // entry of the enclosing guarded call
+	var walk func(ast.Node)
+	walk = func(root ast.Node) {
+		ast.Inspect(root, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok && calls(call, "guarded") {
+				fn, ok := names[call.Args[1].(*ast.Ident).Name]
+				require.True(t, ok, "%s: guarded is called with an entry that is not in the table", name)
+				inside = append(inside, fn)
+				walk(call.Args[2])
+				inside = inside[:len(inside)-1]
+				return false
+			}
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			if x, ok := sel.X.(*ast.Ident); ok && x.Name == "gonvml" {
+				assert.False(t, methods[sel.Sel.Name], "%s: gonvml.%s is called around the guard", name, sel.Sel.Name)
+				return true
+			}
+			if !reachesRaw(sel.X) {
+				return true
+			}
+			if assert.NotEmpty(t, inside, "%s: %s is called around the guard", name, sel.Sel.Name) {
+				want := functions[inside[len(inside)-1]].method
+				assert.Equal(t, want, sel.Sel.Name, "%s: guarded for %s", name, want)
+				uses[want]++
+			}
+			return true
+		})
+	}
+	walk(file)
+}
+
+// reachesRaw reports whether the expression is a go-nvml value: by convention,
+// which the next check enforces, those live in fields named raw.
+func reachesRaw(x ast.Expr) bool {
+	sel, ok := x.(*ast.SelectorExpr)
+	return ok && sel.Sel.Name == "raw"
+}
+
+// TestBindingValuesAreRaw proves that go-nvml's interfaces are held only in
+// fields and variables named raw, or b.raw, which TestGuard watches.
+func TestBindingValuesAreRaw(t *testing.T) {
+	for name, file := range parsePackage(t) {
+		if !importsBinding(file) {
+			continue
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			field, ok := n.(*ast.Field)
+			if !ok {
+				return true
+			}
+			sel, ok := field.Type.(*ast.SelectorExpr)
+			if !ok || !slices.Contains([]string{"Interface", "Device", "EventSet"}, sel.Sel.Name) {
+				return true
+			}
+			for _, ident := range field.Names {
+				assert.Equal(t, "raw", ident.Name, "%s: a field or parameter holds go-nvml's %s", name, sel.Sel.Name)
+			}
+			return true
+		})
+	}
+}
+
+// TestTable proves from go-nvml's source that each method ends in the symbols
+// that the table names, so that an update of go-nvml cannot go unnoticed.
+func TestTable(t *testing.T) {
+	out, err := exec.Command("go", "list", "-f", "{{.Dir}}", bindingPath).Output()
+	if err != nil {
+		t.Skipf("the source of go-nvml is not at hand: %v", err)
+	}
+	source := bindingSource(t, strings.TrimSpace(string(out)))
+	for _, f := range functions {
+		assert.ElementsMatch(t, source.symbols(t, f.method), f.symbols, f.method)
+	}
+}
+
+type goSource struct {
+	methods   map[string]*ast.FuncDecl // of library, nvmlDevice and their handlers
+	functions map[string]*ast.FuncDecl
+	versioned map[string][]string // variable -> the functions it may hold
+}
+
+func bindingSource(t *testing.T, dir string) goSource {
+	t.Helper()
+	s := goSource{methods: map[string]*ast.FuncDecl{}, functions: map[string]*ast.FuncDecl{}, versioned: map[string][]string{}}
+	for _, name := range []string{"nvml.go", "lib.go", "init.go", "system.go", "device.go"} {
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, name), nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				if n.Recv == nil {
+					s.functions[n.Name.Name] = n
+				} else if receiver, ok := n.Recv.List[0].Type.(*ast.Ident); !ok || receiver.Name == "nvmlDevice" {
+					s.methods[n.Name.Name] = n
+				} else {
+					s.methods[receiver.Name+"."+n.Name.Name] = n
+				}
+			case *ast.ValueSpec:
+				for i := range n.Values {
+					s.mayHold(n.Names[i], n.Values[i])
+				}
+			case *ast.AssignStmt:
+				for i := range min(len(n.Lhs), len(n.Rhs)) {
+					s.mayHold(n.Lhs[i], n.Rhs[i])
+				}
+			}
+			return true
+		})
+	}
+	return s
+}
+
+func (s goSource) mayHold(left, right ast.Expr) {
+	l, lok := left.(*ast.Ident)
+	r, rok := right.(*ast.Ident)
+	if lok && rok && strings.HasPrefix(l.Name, "nvml") && strings.HasPrefix(r.Name, "nvml") {
+		s.versioned[l.Name] = append(s.versioned[l.Name], r.Name)
+	}
+}
+
+// symbols follows the method to the C functions that it may call.
+func (s goSource) symbols(t *testing.T, method string) []string {
+	t.Helper()
+	decl := s.methods[method]
+	require.NotNil(t, decl, "go-nvml has no method %s", method)
+	var found []string
+	var follow func(*ast.FuncDecl)
+	follow = func(d *ast.FuncDecl) {
+		ast.Inspect(d, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.CompositeLit); ok { // a handler, whose V1 makes the call
+				if ident, ok := lit.Type.(*ast.Ident); ok && s.methods[ident.Name+".V1"] != nil {
+					follow(s.methods[ident.Name+".V1"])
+				}
+			}
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			switch fun := call.Fun.(type) {
+			case *ast.Ident:
+				if versions := s.versioned[fun.Name]; versions != nil {
+					for _, v := range versions {
+						follow(s.functions[v])
+					}
+				} else if f := s.functions[fun.Name]; f != nil && strings.HasPrefix(fun.Name, "nvml") {
+					follow(f)
+				}
+			case *ast.SelectorExpr:
+				if x, ok := fun.X.(*ast.Ident); ok && x.Name == "C" && regexp.MustCompile(`^nvml[A-Z]`).MatchString(fun.Sel.Name) {
+					found = append(found, fun.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+	follow(decl)
+	return found
+}
+
+// functionNames maps the names of the table's constants to their values.
+func functionNames(t *testing.T) map[string]function {
+	t.Helper()
+	names := map[string]function{}
+	for _, file := range parsePackage(t) {
+		ast.Inspect(file, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(spec.Names[0].Name, "fn") {
+				names[spec.Names[0].Name] = function(len(names))
+			}
+			return true
+		})
+	}
+	require.Len(t, names, int(numFunctions))
+	return names
+}
+
+func parsePackage(t *testing.T) map[string]*ast.File {
+	t.Helper()
+	entries, err := os.ReadDir(".")
+	require.NoError(t, err)
+	files := map[string]*ast.File{}
+	for _, e := range entries {
+		if name := e.Name(); strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") {
+			files[name], err = parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+			require.NoError(t, err)
+		}
+	}
+	return files
+}
+
+func importsBinding(file *ast.File) bool {
+	return slices.ContainsFunc(file.Imports, func(i *ast.ImportSpec) bool { return strings.Trim(i.Path.Value, `"`) == bindingPath })
+}
+
+func calls(call *ast.CallExpr, name string) bool {
+	ident, ok := call.Fun.(*ast.Ident)
+	return ok && ident.Name == name
+}

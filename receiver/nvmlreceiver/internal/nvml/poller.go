@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvml
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+)
+
+// The errors of a Report besides those of Library.Open.
+var (
+	// ErrDriver says that NVML could not be initialised.
+	ErrDriver = errors.New("the NVIDIA driver does not answer")
+	// ErrHang says that a call that concerns no single GPU has not returned.
+	ErrHang = errors.New("a call of NVML has not returned")
+	// ErrClosed says that the poller was closed.
+	ErrClosed = errors.New("the poller is closed")
+)
+
+// Config is what a Poller needs.
+type Config struct {
+	Library Library
+	// Deadline bounds a Poll. What has not answered by then hangs.
+	Deadline time.Duration
+	// Retry is the pause between attempts to load the library or to initialise
+	// the driver. It is long because nvmlInit may load the kernel module and
+	// so fight with someone who is replacing the driver.
+	Retry time.Duration
+	// Now is time.Now where it is nil.
+	Now func() time.Time
+
+	_ struct{}
+}
+
+// Report is what one Poll found.
+type Report struct {
+	// Samples has one entry for each GPU that was ever seen, ordered by index
+	// and UUID. It belongs to the caller. The samples are not validated.
+	Samples []gpuhealth.Sample
+	// Generation counts the times that NVML was initialised.
+	Generation uint64
+	// Unidentified counts the GPUs that NVML enumerates but that never said
+	// who they are.
+	Unidentified int
+	// Err says why nothing, or nothing new, is known of the node as a whole.
+	Err error
+}
+
+// Poller reads all GPUs of the node. Each GPU has its own worker, and what
+// concerns the driver another, so that one call that never returns costs one
+// thread and the readings of one GPU.
+type Poller struct {
+	cfg    Config
+	ctx    context.Context // done when the poller is closed
+	cancel context.CancelFunc
+
+	mu      sync.Mutex // held by Poll and Close
+	closed  bool
+	control *worker[driverState]
+	slots   []*slot
+	known   known
+
+	ready      bool
+	generation uint64
+	driver     driverState // of the last attempt to initialise
+	next       time.Time   // no attempt to initialise before
+}
+
+// driverState is what the control worker found out.
+type driverState struct {
+	err         error // of Library.Open
+	code        Code  // of nvmlInit or nvmlDeviceGetCount
+	initialised bool  // the job was to initialise, and did
+	count       int
+	version     string
+	cuda        string
+}
+
+// NewPoller returns a poller that has not touched the library yet.
+func NewPoller(cfg Config) *Poller {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Poller{cfg: cfg, ctx: ctx, cancel: cancel}
+}
+
+// Poll reads every GPU, and returns within the deadline whatever they do.
+func (p *Poller) Poll(ctx context.Context) Report {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ctx.Err() != nil {
+		return Report{Err: ErrClosed, Generation: p.generation}
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Deadline)
+	defer cancel()
+	defer context.AfterFunc(p.ctx, cancel)()
+
+	r := p.poll(ctx)
+	if p.ctx.Err() != nil {
+		// Who had not answered when the poll was cut short did not hang.
+		return Report{Err: ErrClosed, Generation: p.generation}
+	}
+	return r
+}
+
+func (p *Poller) poll(ctx context.Context) Report {
+	if !p.ready && !p.initialise(ctx, false) {
+		return p.down()
+	}
+	suspect := p.round(ctx)
+	if !suspect {
+		p.next = time.Time{}
+		return p.report()
+	}
+	if p.idle() && !p.cfg.Now().Before(p.next) {
+		if !p.initialise(ctx, true) {
+			return p.down()
+		}
+		p.round(ctx)
+	}
+	return p.report()
+}
+
+// initialise loads the library and begins a generation of handles, after the
+// end of the one before where there was one. It returns whether NVML is ready.
+func (p *Poller) initialise(ctx context.Context, again bool) bool {
+	if p.control == nil {
+		p.control = newWorker[driverState]()
+	}
+	if !p.control.busy {
+		if p.cfg.Now().Before(p.next) {
+			return false
+		}
+		p.ready = false
+		p.control.start(func() driverState { return p.begin(again) })
+	}
+	// An earlier attempt may still be in flight: without persistence mode
+	// nvmlInit takes seconds for each GPU.
+	state, ok := p.control.wait(ctx)
+	if !ok {
+		p.driver.err = fmt.Errorf("%w: initialisation", ErrHang)
+		return false
+	}
+	p.next = p.cfg.Now().Add(p.cfg.Retry)
+	p.driver = state
+	if !state.initialised {
+		return false
+	}
+	p.ready = true
+	p.generation++
+	p.resize(state.count)
+	return true
+}
+
+// begin runs on the control worker.
+func (p *Poller) begin(again bool) driverState {
+	lib := p.cfg.Library
+	var state driverState
+	if again {
+		// An error here is no news: the driver may have gone.
+		lib.Shutdown()
+	}
+	if state.err = lib.Open(); state.err != nil {
+		return state
+	}
+	if state.code = lib.Init(); state.code != Success {
+		return state
+	}
+	if state.count, state.code = lib.DeviceCount(); state.code != Success || p.ctx.Err() != nil {
+		lib.Shutdown()
+		return state
+	}
+	state.version, state.cuda = lib.Versions()
+	state.initialised = true
+	return state
+}
+
+// resize gives each GPU of a new generation a slot without a handle. No worker
+// is busy here.
+func (p *Poller) resize(count int) {
+	for i := count; i < len(p.slots); i++ {
+		p.slots[i].worker.close()
+	}
+	p.slots = p.slots[:min(count, len(p.slots))]
+	for _, s := range p.slots {
+		s.device, s.last = nil, slotResult{}
+	}
+	for i := len(p.slots); i < count; i++ {
+		p.slots = append(p.slots, &slot{index: i, worker: newWorker[slotResult]()})
+	}
+}
+
+// round asks every GPU that is not still busy with an earlier round, and the
+// driver for their number. It returns whether the driver has to be initialised
+// again: it is gone, or has other GPUs than this generation knows.
+func (p *Poller) round(ctx context.Context) (suspect bool) {
+	p.control.take() // a count that came too late
+	counting := p.control.start(func() driverState {
+		count, code := p.cfg.Library.DeviceCount()
+		return driverState{count: count, code: code}
+	})
+	for _, s := range p.slots {
+		s.worker.take() // a reading that came too late is of an earlier moment
+		s.asked = s.worker.start(func() slotResult { return s.read(ctx, p.cfg.Library) })
+	}
+
+	broken := 0
+	for _, s := range p.slots {
+		var result slotResult
+		ok := false
+		if s.asked { // who hung in an earlier round is not waited for again
+			result, ok = s.worker.wait(ctx)
+		}
+		s.note(result, ok)
+		if ok && result.code.driverSuspect() {
+			broken++
+		}
+	}
+	var state driverState
+	ok := false
+	if counting {
+		state, ok = p.control.wait(ctx)
+	}
+	switch {
+	case !ok:
+		p.driver.err = fmt.Errorf("%w: device count", ErrHang)
+	case state.code == Success:
+		p.driver.err, p.driver.code = nil, Success
+		suspect = state.count != len(p.slots)
+	default:
+		p.driver.err, p.driver.code = nil, state.code
+		suspect = state.code.driverSuspect()
+	}
+	return suspect || broken > 0 && broken == len(p.slots)
+}
+
+// idle reports whether no call is in flight, so that NVML may be shut down.
+func (p *Poller) idle() bool {
+	if p.control != nil && p.control.busy {
+		return false
+	}
+	for _, s := range p.slots {
+		if s.worker.busy {
+			return false
+		}
+	}
+	return true
+}
+
+// Interrupt makes a Poll that is under way, and any later one, return at once.
+func (p *Poller) Interrupt() { p.cancel() }
+
+// Close stops a Poll that is under way, ends the workers and shuts NVML down,
+// and returns within the timeout. While a call hangs NVML must not be shut
+// down: it is left as it is then, and the error says so.
+func (p *Poller) Close(timeout time.Duration) error {
+	p.cancel()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil
+	}
+	p.closed = true
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+
+	for _, s := range p.slots {
+		s.worker.wait(ctx)
+	}
+	if p.control != nil {
+		if state, ok := p.control.wait(ctx); ok && state.initialised {
+			p.ready = true
+		}
+		if p.ready && p.idle() {
+			p.control.start(func() driverState { p.cfg.Library.Shutdown(); return driverState{} })
+			p.control.wait(ctx)
+		}
+	}
+	stuck := !p.idle()
+	for _, s := range p.slots {
+		s.worker.close()
+	}
+	if p.control != nil {
+		p.control.close()
+	}
+	if stuck {
+		return fmt.Errorf("%w: NVML is not shut down", ErrHang)
+	}
+	return nil
+}

@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvml
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	testDeadline = 3 * time.Second
+	testRetry    = 30 * time.Second
+)
+
+// scripted is a Library whose answers a test writes.
+type scripted struct {
+	mu        sync.Mutex
+	openErr   error
+	initCode  Code
+	countCode Code
+	gpus      []*scriptedGPU
+	hangInit  chan struct{} // nvmlInit returns when it is closed
+	hangCount chan struct{}
+
+	inits, shutdowns, inFlight int
+	shutdownInFlight           bool // nvmlShutdown was called while a device call was in flight
+}
+
+type scriptedGPU struct {
+	lib     *scripted
+	uuid    string
+	code    Code // of every call
+	hang    chan struct{}
+	entered int
+}
+
+func script(n int) *scripted {
+	s := &scripted{}
+	for i := range n {
+		s.gpus = append(s.gpus, &scriptedGPU{lib: s, uuid: "GPU-" + strconv.Itoa(i)})
+	}
+	return s
+}
+
+func (s *scripted) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+func (s *scripted) Open() error { s.mu.Lock(); defer s.mu.Unlock(); return s.openErr }
+
+func (s *scripted) Init() Code {
+	s.mu.Lock()
+	s.inits++
+	hang := s.hangInit
+	s.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.initCode
+}
+
+func (s *scripted) Shutdown() Code {
+	s.set(func() {
+		s.shutdowns++
+		s.shutdownInFlight = s.shutdownInFlight || s.inFlight > 0
+	})
+	return Success
+}
+
+func (*scripted) Versions() (string, string) { return "570.1", "12.8" }
+
+func (s *scripted) DeviceCount() (int, Code) {
+	s.mu.Lock()
+	hang := s.hangCount
+	s.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.gpus), s.countCode
+}
+
+func (s *scripted) Device(i int) (Device, Code) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gpus[i].code != Success {
+		return nil, s.gpus[i].code
+	}
+	return &scriptedDevice{index: i, gpu: s.gpus[i]}, Success
+}
+
+type scriptedDevice struct {
+	index int
+	gpu   *scriptedGPU
+}
+
+func (d *scriptedDevice) Identity() (gpuhealth.Identity, Code) {
+	return gpuhealth.Identity{UUID: d.gpu.uuid, Index: d.index}, Success
+}
+
+func (d *scriptedDevice) Read(_ context.Context, r *gpuhealth.Readings) Code {
+	g := d.gpu
+	g.lib.mu.Lock()
+	g.entered++
+	g.lib.inFlight++
+	hang, code := g.hang, g.code
+	g.lib.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
+	g.lib.set(func() { g.lib.inFlight-- })
+	r.Power = gpuhealth.Some(100.0)
+	return code
+}
+
+func poller(s *scripted) *Poller {
+	return NewPoller(Config{Library: s, Deadline: testDeadline, Retry: testRetry})
+}
+
+func reasons(r Report) map[string]gpuhealth.Reason {
+	out := map[string]gpuhealth.Reason{}
+	for _, s := range r.Samples {
+		out[s.UUID] = s.Reason
+	}
+	return out
+}
+
+func TestPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(2)
+		p := poller(s)
+		r := p.Poll(t.Context())
+		require.NoError(t, r.Err)
+		require.Len(t, r.Samples, 2)
+		assert.Equal(t, gpuhealth.Identity{UUID: "GPU-0", DriverVersion: "570.1", CUDAVersion: "12.8"}, r.Samples[0].Identity)
+		assert.Equal(t, gpuhealth.Some(100.0), r.Samples[1].Power)
+		assert.EqualValues(t, 1, r.Generation)
+		require.NoError(t, p.Close(time.Second))
+		assert.Equal(t, 1, s.shutdowns)
+		require.ErrorIs(t, p.Poll(t.Context()).Err, ErrClosed)
+		require.NoError(t, p.Close(time.Second))
+	})
+}
+
+func TestHangCostsOneGPU(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(4)
+		p := poller(s)
+		p.Poll(t.Context())
+
+		release := make(chan struct{})
+		s.set(func() { s.gpus[2].hang = release })
+		began := time.Now()
+		r := p.Poll(t.Context())
+		assert.Equal(t, testDeadline, time.Since(began))
+		assert.Equal(t, map[string]gpuhealth.Reason{"GPU-0": "ok", "GPU-1": "ok", "GPU-2": "hang", "GPU-3": "ok"}, reasons(r))
+		assert.Equal(t, gpuhealth.Readings{}, r.Samples[2].Readings)
+
+		// Polls that follow neither wait for it again nor call it again.
+		for range 5 {
+			began = time.Now()
+			assert.Equal(t, gpuhealth.ReasonHang, reasons(p.Poll(t.Context()))["GPU-2"])
+			assert.Zero(t, time.Since(began))
+		}
+		assert.Equal(t, 2, s.gpus[2].entered)
+
+		s.set(func() { s.gpus[2].hang = nil })
+		close(release)
+		synctest.Wait()
+		assert.Equal(t, gpuhealth.ReasonOK, reasons(p.Poll(t.Context()))["GPU-2"])
+		require.NoError(t, p.Close(time.Second))
+	})
+}
+
+func TestCloseWhileACallHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(2)
+		release := make(chan struct{})
+		s.gpus[1].hang = release
+		p := poller(s)
+		polled := make(chan Report)
+		go func() { polled <- p.Poll(context.Background()) }()
+		synctest.Wait()
+
+		began := time.Now()
+		require.ErrorIs(t, p.Close(2*time.Second), ErrHang)
+		assert.Equal(t, 2*time.Second, time.Since(began))
+		r := <-polled
+		require.ErrorIs(t, r.Err, ErrClosed)
+		assert.Empty(t, r.Samples, "a poll that was cut short does not call anyone hanging")
+		assert.Zero(t, s.shutdowns)
+
+		close(release) // the worker ends with its call: synctest fails if it does not
+		synctest.Wait()
+		assert.Zero(t, s.shutdowns)
+	})
+}
+
+func TestDriverReload(t *testing.T) {
+	for _, code := range []Code{DriverNotLoaded, Uninitialized, Unknown, LibRMVersionMismatch} {
+		for _, from := range []string{"count", "devices"} {
+			t.Run(code.String()+" from "+from, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := script(2)
+					p := poller(s)
+					p.Poll(t.Context())
+
+					fail := func(c Code) {
+						s.set(func() {
+							s.initCode = c
+							if from == "count" {
+								s.countCode = c
+								return
+							}
+							s.gpus[0].code, s.gpus[1].code = c, c
+						})
+					}
+					fail(code)
+					r := p.Poll(t.Context())
+					require.ErrorIs(t, r.Err, ErrDriver)
+					assert.Equal(t, map[string]gpuhealth.Reason{"GPU-0": code.reason(), "GPU-1": code.reason()}, reasons(r))
+					assert.Equal(t, 2, s.inits)
+
+					// nvmlInit is left alone for a while.
+					p.Poll(t.Context())
+					assert.Equal(t, 2, s.inits)
+
+					fail(Success)
+					time.Sleep(testRetry)
+					r = p.Poll(t.Context())
+					require.NoError(t, r.Err)
+					assert.EqualValues(t, 2, r.Generation)
+					assert.Equal(t, map[string]gpuhealth.Reason{"GPU-0": "ok", "GPU-1": "ok"}, reasons(r))
+					require.NoError(t, p.Close(time.Second))
+					assert.False(t, s.shutdownInFlight)
+				})
+			})
+		}
+	}
+}
+
+func TestNoRestartWhileACallHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(2)
+		p := poller(s)
+		p.Poll(t.Context())
+		release := make(chan struct{})
+		s.set(func() { s.gpus[0].hang = release })
+		p.Poll(t.Context())
+
+		s.set(func() { s.countCode = DriverNotLoaded })
+		r := p.Poll(t.Context())
+		require.ErrorIs(t, r.Err, ErrDriver)
+		assert.Zero(t, s.shutdowns)
+
+		s.set(func() { s.countCode, s.gpus[0].hang = Success, nil })
+		close(release)
+		synctest.Wait()
+		p.Poll(t.Context())
+		require.NoError(t, p.Close(time.Second))
+		assert.False(t, s.shutdownInFlight)
+	})
+}
+
+func TestSlowInit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(1)
+		s.hangInit = make(chan struct{})
+		p := poller(s)
+		require.ErrorIs(t, p.Poll(t.Context()).Err, ErrHang)
+		require.ErrorIs(t, p.Poll(t.Context()).Err, ErrHang)
+		close(s.hangInit)
+		r := p.Poll(t.Context())
+		require.NoError(t, r.Err)
+		assert.Len(t, r.Samples, 1)
+		assert.Equal(t, 1, s.inits, "one call in flight at most")
+		require.NoError(t, p.Close(time.Second))
+	})
+}
+
+func TestInitThatNeverReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(1)
+		s.hangInit = make(chan struct{})
+		p := poller(s)
+		p.Poll(t.Context())
+		require.ErrorIs(t, p.Close(time.Second), ErrHang)
+		close(s.hangInit)
+		synctest.Wait()
+		assert.Equal(t, 1, s.shutdowns, "an init that comes back after the end is undone")
+	})
+}
+
+func TestHangingCountCostsNoGPU(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(2)
+		p := poller(s)
+		p.Poll(t.Context())
+		hang := make(chan struct{})
+		s.set(func() { s.hangCount = hang })
+		r := p.Poll(t.Context())
+		require.ErrorIs(t, r.Err, ErrHang)
+		assert.Equal(t, map[string]gpuhealth.Reason{"GPU-0": "ok", "GPU-1": "ok"}, reasons(r))
+		s.set(func() { s.hangCount = nil })
+		close(hang)
+		synctest.Wait()
+		require.NoError(t, p.Poll(t.Context()).Err)
+		require.NoError(t, p.Close(time.Second))
+	})
+}
+
+func TestLostGPUKeepsItsIdentity(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(3)
+		p := poller(s)
+		p.Poll(t.Context())
+		for code, want := range map[Code]gpuhealth.Reason{
+			GPUIsLost: "lost", ResetRequired: "reset_required", Unknown: "error",
+		} {
+			s.set(func() { s.gpus[1].code = code })
+			for range 3 { // with a handle, then without one
+				assert.Equal(t, map[string]gpuhealth.Reason{"GPU-0": "ok", "GPU-1": want, "GPU-2": "ok"}, reasons(p.Poll(t.Context())))
+			}
+			s.set(func() { s.gpus[1].code = Success })
+			assert.Equal(t, gpuhealth.ReasonOK, reasons(p.Poll(t.Context()))["GPU-1"])
+		}
+		assert.Equal(t, 1, s.inits, "one GPU is no reason to initialise again")
+		require.NoError(t, p.Close(time.Second))
+	})
+}
+
+func TestGPUThatIsGoneAfterAReload(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*scripted)
+		want   map[string]gpuhealth.Reason
+	}{
+		{
+			name:   "no longer enumerated, and the indices move",
+			change: func(s *scripted) { s.gpus = s.gpus[1:] },
+			want:   map[string]gpuhealth.Reason{"GPU-0": "not_found", "GPU-1": "ok", "GPU-2": "ok"},
+		},
+		{
+			name: "enumerated, but the handle cannot be had",
+			change: func(s *scripted) {
+				s.gpus = append(s.gpus, &scriptedGPU{lib: s, uuid: "GPU-3"})
+				s.gpus[1].code = GPUIsLost
+			},
+			want: map[string]gpuhealth.Reason{"GPU-0": "ok", "GPU-1": "lost", "GPU-2": "ok", "GPU-3": "ok"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := script(3)
+				p := poller(s)
+				p.Poll(t.Context())
+				s.set(func() { tt.change(s) })
+				r := p.Poll(t.Context())
+				assert.EqualValues(t, 2, r.Generation, "another number of GPUs is another generation")
+				assert.Equal(t, tt.want, reasons(r))
+				assert.Equal(t, tt.want, reasons(p.Poll(t.Context())))
+				require.NoError(t, p.Close(time.Second))
+			})
+		})
+	}
+}
+
+func TestUnidentifiedGPU(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(2)
+		s.gpus[0].code = Unknown
+		p := poller(s)
+		r := p.Poll(t.Context())
+		assert.Equal(t, 1, r.Unidentified)
+		assert.Equal(t, map[string]gpuhealth.Reason{"GPU-1": "ok"}, reasons(r))
+		require.NoError(t, p.Close(time.Second))
+	})
+}
+
+func TestLibraryThatComesLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(1)
+		missing := errors.Join(ErrLibraryNotFound)
+		s.openErr = missing
+		p := poller(s)
+		require.ErrorIs(t, p.Poll(t.Context()).Err, ErrLibraryNotFound)
+		s.set(func() { s.openErr = nil })
+		r := p.Poll(t.Context())
+		require.ErrorIs(t, r.Err, ErrLibraryNotFound, "it is looked for at a slow pace")
+		assert.Empty(t, r.Samples)
+		time.Sleep(testRetry)
+		require.NoError(t, p.Poll(t.Context()).Err)
+		require.NoError(t, p.Close(time.Second))
+	})
+}
+
+func TestKnownIsBounded(t *testing.T) {
+	var k known
+	for i := range maxKnown + 10 {
+		k.round = uint64(i)
+		k.claim(gpuhealth.Identity{UUID: "GPU-" + strconv.Itoa(i)})
+	}
+	assert.Len(t, k.byUUID, maxKnown)
+	assert.NotContains(t, k.byUUID, "GPU-9", "those unseen for longest are forgotten")
+	assert.Contains(t, k.byUUID, "GPU-10")
+}
+
+func TestTally(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		codes []Code
+		want  Code
+	}{
+		{"nothing asked", nil, Success},
+		{"one failing call costs its own field only", []Code{Unknown, Success}, Success},
+		{"nothing is supported, but it answers", []Code{NotSupported, NotSupported}, Success},
+		{"nothing but errors", []Code{Unknown, NoPermission}, Unknown},
+		{"an error and symbols that the library lacks", []Code{FunctionNotFound, Unknown}, Unknown},
+		{"lost in the middle", []Code{Success, GPUIsLost, Success}, GPUIsLost},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := readAll(t.Context(), len(tt.codes), func(i int, tl *tally) {
+				assert.Equal(t, tt.codes[i] == Success, tl.ok(tt.codes[i]))
+			})
+			assert.Equal(t, tt.want, got)
+		})
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	asked := 0
+	readAll(canceled, 3, func(int, *tally) { asked++ })
+	assert.Equal(t, 1, asked, "nobody waits for the rest")
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo
+
+package nvml
+
+import (
+	"encoding/binary"
+
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+)
+
+// reader fills in some readings and notes what its calls returned. A new
+// signal is a new reader, a new function in the guard's table and a new field
+// of gpuhealth.Readings.
+type reader func(*device, *gpuhealth.Readings, *tally)
+
+var readers = []reader{
+	readMemory,
+	readUtilization,
+	readTemperature,
+	readPower,
+	readClocks,
+	readECC,
+	readThrottle,
+	readFields,
+}
+
+// readMemory prefers the call that tells used from reserved bytes (driver 510).
+func readMemory(d *device, r *gpuhealth.Readings, t *tally) {
+	m2, code := guarded(d.library, fnMemoryV2, d.raw.GetMemoryInfo_v2)
+	if t.ok(code) {
+		r.MemoryTotal, r.MemoryUsed = gpuhealth.Count64(m2.Total), gpuhealth.Count64(m2.Used)
+		return
+	}
+	if !code.tryOlder() {
+		return
+	}
+	m1, code := guarded(d.library, fnMemory, d.raw.GetMemoryInfo)
+	if t.ok(code) {
+		r.MemoryTotal, r.MemoryUsed = gpuhealth.Count64(m1.Total), gpuhealth.Count64(m1.Used)
+	}
+}
+
+func readUtilization(d *device, r *gpuhealth.Readings, t *tally) {
+	if u, code := guarded(d.library, fnUtilization, d.raw.GetUtilizationRates); t.ok(code) {
+		r.Utilization = gpuhealth.Ratio32(u.Gpu, 1, 100)
+	}
+	if v, code := guarded(d.library, fnEncoder, func() (uint32, gonvml.Return) { return first(d.raw.GetEncoderUtilization()) }); t.ok(code) {
+		r.Encoder = gpuhealth.Ratio32(v, 1, 100)
+	}
+	if v, code := guarded(d.library, fnDecoder, func() (uint32, gonvml.Return) { return first(d.raw.GetDecoderUtilization()) }); t.ok(code) {
+		r.Decoder = gpuhealth.Ratio32(v, 1, 100)
+	}
+}
+
+func first[T any](v, _ T, ret gonvml.Return) (T, gonvml.Return) { return v, ret }
+
+func second[T any](_, v T, ret gonvml.Return) (T, gonvml.Return) { return v, ret }
+
+// readTemperature prefers the call that replaced GetTemperature in NVML 13.
+func readTemperature(d *device, r *gpuhealth.Readings, t *tally) {
+	v, code := guarded(d.library, fnTemperatureV, func() (gonvml.Temperature, gonvml.Return) { return d.raw.GetTemperatureV().V1() })
+	if t.ok(code) {
+		r.Temperature = gpuhealth.Some(float64(v.Temperature))
+		return
+	}
+	if !code.tryOlder() {
+		return
+	}
+	old, code := guarded(d.library, fnTemperature, func() (uint32, gonvml.Return) { return d.raw.GetTemperature(gonvml.TEMPERATURE_GPU) })
+	if t.ok(code) {
+		r.Temperature = gpuhealth.Ratio32(old, 1, 1)
+	}
+}
+
+func readPower(d *device, r *gpuhealth.Readings, t *tally) {
+	if mw, code := guarded(d.library, fnPower, d.raw.GetPowerUsage); t.ok(code) {
+		r.Power = gpuhealth.Ratio32(mw, 1, 1000)
+	}
+	if mw, code := guarded(d.library, fnPowerLimit, d.raw.GetEnforcedPowerLimit); t.ok(code) {
+		r.PowerLimit = gpuhealth.Ratio32(mw, 1, 1000)
+	}
+	if mw, code := guarded(d.library, fnPowerLimitRange, func() (uint32, gonvml.Return) { return second(d.raw.GetPowerManagementLimitConstraints()) }); t.ok(code) {
+		r.PowerLimitMax = gpuhealth.Ratio32(mw, 1, 1000)
+	}
+	if mj, code := guarded(d.library, fnEnergy, d.raw.GetTotalEnergyConsumption); t.ok(code) {
+		r.Energy = gpuhealth.Ratio64(mj, 1, 1000)
+	}
+}
+
+func readClocks(d *device, r *gpuhealth.Readings, t *tally) {
+	for c := range gpuhealth.NumClocks {
+		domain := gonvml.ClockType(c)
+		if mhz, code := guarded(d.library, fnClock, func() (uint32, gonvml.Return) { return d.raw.GetClockInfo(domain) }); t.ok(code) {
+			r.Clocks[c] = gpuhealth.Ratio32(mhz, 1e6, 1)
+		}
+		if mhz, code := guarded(d.library, fnMaxClock, func() (uint32, gonvml.Return) { return d.raw.GetMaxClockInfo(domain) }); t.ok(code) {
+			r.ClockLimits[c] = gpuhealth.Ratio32(mhz, 1e6, 1)
+		}
+	}
+}
+
+func readECC(d *device, r *gpuhealth.Readings, t *tally) {
+	for e := range gpuhealth.NumECCErrors {
+		for c := range gpuhealth.NumECCCounters {
+			n, code := guarded(d.library, fnECC, func() (uint64, gonvml.Return) {
+				return d.raw.GetTotalEccErrors(gonvml.MemoryErrorType(e), gonvml.EccCounterType(c))
+			})
+			if t.ok(code) {
+				r.ECC[e][c] = gpuhealth.Count64(n)
+			}
+		}
+	}
+}
+
+// readThrottle falls back to the name that the call had before driver 535.
+func readThrottle(d *device, r *gpuhealth.Readings, t *tally) {
+	bits, code := guarded(d.library, fnClockEvents, d.raw.GetCurrentClocksEventReasons)
+	if code.tryOlder() {
+		t.ok(code)
+		bits, code = guarded(d.library, fnClockThrottle, d.raw.GetCurrentClocksThrottleReasons)
+	}
+	if t.ok(code) {
+		r.Throttle = gpuhealth.Count64(bits)
+	}
+}
+
+// readFields is the one batched field read; more fields cost no more calls.
+func readFields(d *device, r *gpuhealth.Readings, t *tally) {
+	fields := []gonvml.FieldValue{{FieldId: gonvml.FI_DEV_MEMORY_TEMP}}
+	_, code := guarded(d.library, fnFieldValues, func() (struct{}, gonvml.Return) { return struct{}{}, d.raw.GetFieldValues(fields) })
+	if !t.ok(code) {
+		return
+	}
+	// nvml.h: a field has its own return code, and its value is void without success.
+	if f := &fields[0]; Code(f.NvmlReturn) == Success && gonvml.ValueType(f.ValueType) == gonvml.VALUE_TYPE_UNSIGNED_INT {
+		r.MemoryTemperature = gpuhealth.Ratio32(binary.NativeEndian.Uint32(f.Value[:]), 1, 1)
+	}
+}

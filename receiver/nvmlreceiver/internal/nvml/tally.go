@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvml
+
+import "context"
+
+// tally sums up what the calls of one reading said about the GPU as a whole.
+type tally struct {
+	answered bool // a call succeeded, or the GPU said that it does not support it
+	gone     Code // the first code after which no call can succeed
+	failed   Code // the first other failure
+}
+
+// ok notes the code of a call and reports whether its value counts.
+func (t *tally) ok(code Code) bool {
+	switch {
+	case code == Success:
+		t.answered = true
+		return true
+	case code == FunctionNotFound:
+		// The library said this, not the GPU.
+	case code == NotSupported:
+		t.answered = true
+	case code.deviceGone():
+		if t.gone == Success {
+			t.gone = code
+		}
+	case t.failed == Success:
+		t.failed = code
+	}
+	return false
+}
+
+// verdict is Success while the GPU answered anything at all: one failing call
+// costs its own field only.
+func (t *tally) verdict() Code {
+	switch {
+	case t.gone != Success:
+		return t.gone
+	case t.answered:
+		return Success
+	default:
+		return t.failed
+	}
+}
+
+// readAll runs the readers in order until the GPU is gone or nobody waits any more.
+func readAll(ctx context.Context, readers int, run func(i int, t *tally)) Code {
+	var t tally
+	for i := range readers {
+		run(i, &t)
+		if t.gone != Success || ctx.Err() != nil {
+			break
+		}
+	}
+	return t.verdict()
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvmlreceiver
+
+import (
+	"strings"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+)
+
+// maxSeries bounds the counters whose start times are remembered: 256 GPUs
+// with as many counters as the receiver could have.
+const maxSeries = 256 * 64
+
+// startTimes gives each monotonic series its start time. NVML does not say
+// when a counter began, so the first point starts at its own time, which the
+// OpenTelemetry data model has for an unknown start; a counter that goes back
+// was reset after its last point, and starts there.
+type startTimes struct {
+	series map[string]counter
+	key    strings.Builder
+}
+
+type counter struct {
+	start, last pcommon.Timestamp
+	value       float64
+}
+
+// apply sets the start times of the monotonic sums in place.
+func (s *startTimes) apply(md pmetric.Metrics) {
+	for _, rm := range md.ResourceMetrics().All() {
+		for _, sm := range rm.ScopeMetrics().All() {
+			for _, m := range sm.Metrics().All() {
+				if m.Type() != pmetric.MetricTypeSum || !m.Sum().IsMonotonic() {
+					continue
+				}
+				for _, dp := range m.Sum().DataPoints().All() {
+					dp.SetStartTimestamp(s.start(m.Name(), dp))
+				}
+			}
+		}
+	}
+}
+
+func (s *startTimes) start(name string, dp pmetric.NumberDataPoint) pcommon.Timestamp {
+	value := dp.DoubleValue()
+	if dp.ValueType() == pmetric.NumberDataPointValueTypeInt {
+		value = float64(dp.IntValue())
+	}
+	key := s.seriesKey(name, dp.Attributes())
+
+	c, known := s.series[key]
+	switch {
+	case !known:
+		if s.series == nil || len(s.series) >= maxSeries {
+			// Out of bounds is out of the ordinary: all series start again.
+			s.series = map[string]counter{}
+		}
+		c.start = dp.Timestamp()
+	case value < c.value:
+		c.start = c.last
+	}
+	c.last, c.value = dp.Timestamp(), value
+	s.series[key] = c
+	return c.start
+}
+
+// seriesKey relies on the builder putting attributes in the same order each time.
+func (s *startTimes) seriesKey(name string, attributes pcommon.Map) string {
+	s.key.Reset()
+	s.key.WriteString(name)
+	for _, v := range attributes.All() {
+		s.key.WriteByte(0)
+		s.key.WriteString(v.Str())
+	}
+	return s.key.String()
+}

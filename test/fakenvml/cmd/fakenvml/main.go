@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command fakenvml builds the fake NVML library and an example of its state
+// file, for people who want to see the collector work without a GPU.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/gpu-collector/gpu-collector/test/fakenvml"
+)
+
+const maxGPUs = 64 // of the library
+
+func main() {
+	dir := flag.String("out", "", "directory for the library and the state file")
+	gpus := flag.Int("gpus", 8, "number of GPUs in the state file, 1 to 64")
+	flag.Parse()
+	if err := run(os.Stdout, *dir, *gpus); err != nil {
+		fmt.Fprintln(os.Stderr, "fakenvml:", err)
+		os.Exit(1)
+	}
+}
+
+func run(w io.Writer, dir string, gpus int) error {
+	if dir == "" {
+		return errors.New("-out is missing: name the directory to write to")
+	}
+	if gpus < 1 || gpus > maxGPUs {
+		return fmt.Errorf("-gpus is %d: it has to be 1 to %d", gpus, maxGPUs)
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	library, err := fakenvml.Build(dir)
+	if err != nil {
+		return err
+	}
+	state := filepath.Join(dir, "state")
+	if err := fakenvml.NewState(gpus).Write(state); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "export %s=%s\n# in the collector's configuration:\n#   receivers:\n#     nvml:\n#       library_path: %s\n", fakenvml.StateEnv, state, library)
+	return nil
+}
