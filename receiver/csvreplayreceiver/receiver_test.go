@@ -238,6 +238,10 @@ func TestRefusedAndStuckBatchesDoNotStopTheReplay(t *testing.T) {
 	metadatatest.AssertEqualReceiverCsvReplayRefusedRows(t, r.metrics, []metricdata.DataPoint[int64]{{Value: 2}}, metricdatatest.IgnoreTimestamp())
 	metadatatest.AssertEqualReceiverCsvReplaySteps(t, r.metrics, []metricdata.DataPoint[int64]{{Value: 4}}, metricdatatest.IgnoreTimestamp())
 	assert.Equal(t, 2, r.logs.FilterMessageSnippet("refused a batch").Len())
+	end := r.logs.FilterMessage("replay finished").All()
+	require.Len(t, end, 1)
+	assert.EqualValues(t, 2, end[0].ContextMap()["refused"])
+	assert.EqualValues(t, 2, end[0].ContextMap()["rows"])
 }
 
 func TestRefusalsDoNotFloodTheLog(t *testing.T) {

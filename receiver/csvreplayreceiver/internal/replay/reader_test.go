@@ -210,7 +210,8 @@ func TestTableMapping(t *testing.T) {
 		"01.02.2025 10:00,r1,s1,,g0,0.5,1,2,100\n" +
 		"01.02.2025 10:00,r1,s1,,g1,,3,,200\n" +
 		"01.02.2025 10:00,r1s,1,lead,g0,,,7,-1\n" +
-		"01.02.2025 10:00,r2,s1,lead,g0,,,8,\n"
+		"01.02.2025 10:00,r2,s1,lead,g0,,,8,\n" +
+		"01.02.2025 10:01,r1,s1,,g1,,,,201\n"
 	r, err := NewTable(strings.NewReader(in), spec, Options{})
 	require.NoError(t, err)
 	step, err := r.Next()
@@ -235,6 +236,12 @@ func TestTableMapping(t *testing.T) {
 	}, got)
 	assert.Same(t, first.Points[0].Metric, first.Points[1].Metric, "one metric has one description")
 	assert.Equal(t, Attribute{Key: "gpu.job.role", Text: "lead"}, step.Nodes[1].Attributes[1])
+
+	step, err = r.Next()
+	require.NoError(t, err)
+	require.Len(t, step.Nodes, 1)
+	require.Len(t, step.Nodes[0].Points, 1, "nothing is left of the step before")
+	assert.Equal(t, []Attribute{{Key: "gpu", Text: "g1"}}, step.Nodes[0].Points[0].Attributes)
 }
 
 func TestCheckTemplate(t *testing.T) {
