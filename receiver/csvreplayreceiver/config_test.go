@@ -78,7 +78,7 @@ func TestValidateNamesEveryMistake(t *testing.T) {
 		"path", "format", "speed", "start_offset", "step_window", "max_gap", "progress_interval",
 		"timeout", "batch_size", "max_step_rows", "max_line_bytes",
 	} {
-		assert.ErrorContains(t, err, "`"+key+"`")
+		require.ErrorContains(t, err, "`"+key+"`")
 	}
 	assert.Len(t, strings.Split(err.Error(), "\n"), 11, "one sentence per mistake")
 }

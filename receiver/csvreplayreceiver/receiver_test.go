@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -205,7 +206,7 @@ func TestBatchSizeNeverSplitsANode(t *testing.T) {
 		4: {{"a", "b"}, {"c", "d"}},
 		7: {{"a", "b", "c", "d"}},
 	} {
-		t.Run(fmt.Sprint(size), func(t *testing.T) {
+		t.Run(strconv.Itoa(size), func(t *testing.T) {
 			r := run{cfg: tableConfig(t, text), lasts: time.Second}
 			r.cfg.BatchSize = size
 			r.cfg.Table.Get().Metrics[0].Attributes = map[string]string{"hw.id": "{gpu}"}
@@ -350,7 +351,7 @@ func TestStartErrors(t *testing.T) {
 			err = recv.Start(t.Context(), componenttest.NewNopHost())
 			require.Error(t, err)
 			for _, want := range tt.want {
-				assert.ErrorContains(t, err, want)
+				require.ErrorContains(t, err, want)
 			}
 			assert.NoError(t, recv.Shutdown(t.Context()))
 		})

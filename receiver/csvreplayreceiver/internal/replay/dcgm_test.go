@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -42,7 +43,7 @@ func dcgmSteps(t *testing.T, in string, opts Options) (steps [][]string, stats *
 					switch {
 					case a.Key == "hw.type":
 					case a.Text == "":
-						attrs = append(attrs, fmt.Sprint(a.Number))
+						attrs = append(attrs, strconv.FormatInt(a.Number, 10))
 					default:
 						attrs = append(attrs, a.Text)
 					}

@@ -39,16 +39,17 @@ func readAll(t *testing.T, in string, opts Options) (steps []string, skips []ski
 			return steps, skips, r.Stats()
 		}
 		require.NoError(t, err)
-		s := step.Time.String() + ":"
+		var s strings.Builder
+		s.WriteString(step.Time.String() + ":")
 		rows := 0
 		for _, n := range step.Nodes {
 			rows += n.Rows
 			for _, p := range n.Points {
-				s += fmt.Sprintf(" %s=%v", n.Attributes[0].Text, p.Value)
+				fmt.Fprintf(&s, " %s=%v", n.Attributes[0].Text, p.Value)
 			}
 		}
 		assert.Equal(t, step.Rows, rows, "rows of the step and of its nodes")
-		steps = append(steps, s)
+		steps = append(steps, s.String())
 	}
 }
 
