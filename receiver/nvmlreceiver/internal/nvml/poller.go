@@ -172,11 +172,14 @@ func (p *Poller) begin(again bool) driverState {
 	if state.code = lib.Init(); state.code != Success {
 		return state
 	}
-	if state.count, state.code = lib.DeviceCount(); state.code != Success || p.ctx.Err() != nil {
+	if state.count, state.code = lib.DeviceCount(); state.code == Success {
+		state.version, state.cuda = lib.Versions()
+	}
+	// Where the poller was closed meanwhile, nobody else would shut down.
+	if state.code != Success || p.ctx.Err() != nil {
 		lib.Shutdown()
 		return state
 	}
-	state.version, state.cuda = lib.Versions()
 	state.initialised = true
 	return state
 }
@@ -258,7 +261,7 @@ func (p *Poller) Interrupt() { p.cancel() }
 
 // Close stops a Poll that is under way, ends the workers and shuts NVML down,
 // and returns within the timeout. While a call hangs NVML must not be shut
-// down: it is left as it is then, and the error says so.
+// down: the error says so, and it is done when the call returns, if ever.
 func (p *Poller) Close(timeout time.Duration) error {
 	p.cancel()
 	p.mu.Lock()
@@ -289,8 +292,22 @@ func (p *Poller) Close(timeout time.Duration) error {
 	if p.control != nil {
 		p.control.close()
 	}
-	if stuck {
-		return fmt.Errorf("%w: NVML is not shut down", ErrHang)
+	if !stuck {
+		return nil
 	}
-	return nil
+	if p.ready {
+		go p.shutdownLate()
+	}
+	return fmt.Errorf("%w: NVML is not shut down", ErrHang)
+}
+
+// shutdownLate gives NVML back once the calls that hung at the end have
+// returned. A session that is left open would keep the next poller of the
+// process from ever seeing a driver that is loaded again.
+func (p *Poller) shutdownLate() {
+	for _, s := range p.slots {
+		<-s.worker.done
+	}
+	<-p.control.done
+	p.cfg.Library.Shutdown()
 }

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvmlreceiver
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/confmap/confmaptest"
+	"go.opentelemetry.io/collector/confmap/xconfmap"
+
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
+)
+
+func loadConfig(t *testing.T, id string) *Config {
+	t.Helper()
+	file, err := confmaptest.LoadConf(filepath.Join("testdata", "config.yaml"))
+	require.NoError(t, err)
+	sub, err := file.Sub(id)
+	require.NoError(t, err)
+	cfg := createDefaultConfig()
+	require.NoError(t, sub.Unmarshal(cfg))
+	return cfg.(*Config)
+}
+
+func TestConfigIsRead(t *testing.T) {
+	cfg := loadConfig(t, "nvml")
+	require.NoError(t, xconfmap.Validate(cfg))
+	assert.Equal(t, createDefaultConfig(), component.Config(cfg))
+
+	cfg = loadConfig(t, "nvml/all")
+	require.NoError(t, xconfmap.Validate(cfg))
+	assert.Equal(t, 5*time.Second, cfg.CollectionInterval)
+	assert.Equal(t, 4*time.Second, cfg.Timeout)
+	assert.Equal(t, "/run/nvidia/driver/usr/lib64/libnvidia-ml.so.1", cfg.LibraryPath)
+	assert.Equal(t, 2*time.Second, cfg.Deadline)
+	assert.Equal(t, time.Minute, cfg.RetryInterval)
+	assert.Equal(t, "lab", cfg.Cluster)
+	assert.Equal(t, "node-7", cfg.NodeName)
+	assert.False(t, cfg.Metrics.HwEnergy.Enabled)
+}
+
+func TestValidateReportsEveryMistake(t *testing.T) {
+	err := loadConfig(t, "nvml/wrong").Validate()
+	for _, want := range []string{
+		"`deadline` is 2s: it has to be at most `collection_interval`, which is 1s",
+		"`deadline` is 2s: it has to be less than `timeout`, which is 1s",
+		"`retry_interval` is 0s: it has to be more than 0",
+		"`library_path` is \"lib/libnvidia-ml.so.1\": it has to be an absolute path or a bare file name",
+	} {
+		require.ErrorContains(t, err, want)
+	}
+	require.ErrorContains(t, loadConfig(t, "nvml/no_deadline").Validate(), "`deadline` is -1s: it has to be more than 0")
+
+	cfg := loadConfig(t, "nvml")
+	cfg.CollectionInterval = 0
+	require.ErrorContains(t, cfg.Validate(), "collection_interval")
+}
+
+func TestNodeResource(t *testing.T) {
+	t.Setenv(nodeNameEnv, "from-the-environment")
+	cfg := loadConfig(t, "nvml")
+	attributes := nodeResource(cfg).Attributes().AsRaw()
+	assert.NotEmpty(t, attributes["host.name"])
+	assert.Equal(t, "from-the-environment", attributes["k8s.node.name"])
+	assert.NotContains(t, attributes, "k8s.cluster.name")
+
+	attributes = nodeResource(loadConfig(t, "nvml/all")).Attributes().AsRaw()
+	assert.Equal(t, "node-7.example", attributes["host.name"])
+	assert.Equal(t, "node-7", attributes["k8s.node.name"])
+	assert.Equal(t, "lab", attributes["k8s.cluster.name"])
+
+	t.Setenv(nodeNameEnv, "")
+	assert.NotContains(t, nodeResource(cfg).Attributes().AsRaw(), "k8s.node.name")
+}
+
+func TestFactoryRefusesForeignConfig(t *testing.T) {
+	_, err := createMetrics(t.Context(), settings(t).Settings, struct{}{}, nil)
+	require.ErrorContains(t, err, "not a *nvmlreceiver.Config")
+	assert.Equal(t, metadata.Type, NewFactory().Type())
+}

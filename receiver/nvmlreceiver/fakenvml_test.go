@@ -1,0 +1,519 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo
+
+package nvmlreceiver
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/pprof"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/open-telemetry/opentelemetry-collector-contrib/pkg/pdatatest/pmetrictest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
+	"go.uber.org/goleak"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadatatest"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
+	"github.com/gpu-collector/gpu-collector/test/fakenvml"
+)
+
+// These tests go through the real ABI: go-nvml loads a libnvidia-ml.so.1 of
+// ours. The linker binds its symbols once per process, so a test that needs
+// another library runs in a process of its own.
+
+var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
+
+func startFake(tb testing.TB, state *fakenvml.State) (n *node, rewrite func()) {
+	tb.Helper()
+	rewrite = state.Install(tb)
+	library := fakenvml.Library(tb)
+	return startNode(tb, func(cfg *Config) { cfg.LibraryPath = library }), rewrite
+}
+
+// awaitGoroutines waits for calls that hung to end, and with them the session
+// that they kept open: the next test needs a fresh one.
+func awaitGoroutines(t *testing.T, before goleak.Option) {
+	t.Helper()
+	var err error
+	for began := time.Now(); time.Since(began) < time.Minute; {
+		if err = goleak.Find(before); err == nil {
+			return
+		}
+	}
+	t.Fatal(err)
+}
+
+func compareGolden(t *testing.T, name string, actual pmetric.Metrics) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		writeGolden(t, path, actual)
+	}
+	expected := readGolden(t, path)
+	require.NoError(t, pmetrictest.CompareMetrics(expected, actual, ignoreTimes()...))
+}
+
+// A golden file is OTLP JSON written as YAML, without times.
+func writeGolden(t *testing.T, path string, md pmetric.Metrics) {
+	t.Helper()
+	kept := pmetric.NewMetrics()
+	md.CopyTo(kept)
+	for _, p := range points(kept) {
+		p.SetTimestamp(0)
+		p.SetStartTimestamp(0)
+	}
+	text, err := (&pmetric.JSONMarshaler{}).MarshalMetrics(kept)
+	require.NoError(t, err)
+	var tree any
+	require.NoError(t, json.Unmarshal(text, &tree))
+	text, err = yaml.Marshal(tree)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, text, 0o600))
+}
+
+func readGolden(t *testing.T, path string) pmetric.Metrics {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var tree any
+	require.NoError(t, yaml.Unmarshal(text, &tree))
+	text, err = json.Marshal(tree)
+	require.NoError(t, err)
+	md, err := (&pmetric.JSONUnmarshaler{}).UnmarshalMetrics(text)
+	require.NoError(t, err)
+	return md
+}
+
+func ignoreTimes() []pmetrictest.CompareMetricsOption {
+	return []pmetrictest.CompareMetricsOption{
+		pmetrictest.IgnoreTimestamp(), pmetrictest.IgnoreStartTimestamp(),
+		pmetrictest.IgnoreMetricsOrder(), pmetrictest.IgnoreMetricDataPointsOrder(),
+	}
+}
+
+func TestEightGPUs(t *testing.T) {
+	n, _ := startFake(t, fakenvml.NewState(8).SetGPU(3, "throttle", "0xE5"))
+	md := n.first()
+	n.shutdown()
+	compareGolden(t, "eight_gpus.yaml", md)
+
+	times := map[pcommon.Timestamp]bool{}
+	for _, p := range points(md) {
+		times[p.Timestamp()] = true
+		_, ok := p.Attributes().Get("hw.id")
+		assert.True(t, ok)
+	}
+	assert.Len(t, times, 1, "one report has one time")
+}
+
+func TestSameStateSamePoints(t *testing.T) {
+	n, _ := startFake(t, fakenvml.NewState(8))
+	first := n.first()
+	second := n.scrape()
+	n.shutdown()
+	require.NoError(t, pmetrictest.CompareMetrics(first, second, pmetrictest.IgnoreTimestamp()))
+}
+
+func TestNotSupportedIsAbsent(t *testing.T) {
+	state := fakenvml.NewState(2).
+		SetGPU(0, "call.nvmlDeviceGetPowerUsage.return", int(nvml.NotSupported)).
+		SetGPU(0, "call.nvmlDeviceGetTotalEccErrors.return", int(nvml.NotSupported)).
+		DeleteGPU(0, "temperature.memory", "serial")
+	n, _ := startFake(t, state)
+	md := n.first()
+	assert.Equal(t, map[string]float64{fakenvml.UUID(1): 351.25}, values(md, "hw.power", nil))
+	assert.Empty(t, values(md, "hw.errors", map[string]string{"hw.id": fakenvml.UUID(0)}))
+	assert.NotContains(t, values(md, "hw.temperature", map[string]string{"hw.sensor_location": "memory"}), fakenvml.UUID(0))
+	assert.Len(t, values(md, "hw.temperature", map[string]string{"hw.sensor_location": "gpu"}), 2)
+	assert.Equal(t, upAll(2), up(md))
+	_, err := n.telemetry.GetMetric("otelcol_receiver_nvml_call_failures")
+	require.Error(t, err, "that a call is not supported is no failure")
+	n.shutdown()
+}
+
+func TestFailingCallCostsItsFieldOnly(t *testing.T) {
+	n, _ := startFake(t, fakenvml.NewState(2).SetGPU(0, "call.nvmlDeviceGetPowerUsage.return", int(nvml.Unknown)))
+	md := n.first()
+	assert.NotContains(t, values(md, "hw.power", nil), fakenvml.UUID(0))
+	assert.Equal(t, upAll(2), up(md))
+	metadatatest.AssertEqualReceiverNvmlCallFailures(t, n.telemetry, []metricdata.DataPoint[int64]{{
+		Attributes: attribute.NewSet(attribute.String("function", "nvmlDeviceGetPowerUsage"), attribute.String("return", "unknown")),
+		Value:      1,
+	}}, metricdatatest.IgnoreTimestamp(), metricdatatest.IgnoreExemplars())
+	n.shutdown()
+}
+
+func TestOldCallsAnswerForNewOnes(t *testing.T) {
+	state := fakenvml.NewState(1)
+	for _, call := range []string{"nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetTemperatureV", "nvmlDeviceGetCurrentClocksEventReasons"} {
+		state.SetGPU(0, "call."+call+".return", int(nvml.NotSupported))
+	}
+	n, _ := startFake(t, state)
+	md := n.first()
+	// The old call counts the reserved bytes as used.
+	assert.InDelta(t, float64(60<<30+512<<20), values(md, "hw.gpu.memory.usage", nil)[fakenvml.UUID(0)], 0)
+	assert.Len(t, values(md, "hw.temperature", map[string]string{"hw.sensor_location": "gpu"}), 1)
+	assert.NotEmpty(t, values(md, "hw.gpu.throttle.active", nil))
+	n.shutdown()
+}
+
+func TestLostGPU(t *testing.T) {
+	state := fakenvml.NewState(8)
+	n, rewrite := startFake(t, state)
+	before := n.first()
+
+	state.SetGPU(2, "present", 0)
+	rewrite()
+	for range 2 {
+		lost := n.scrape()
+		want := upAll(8)
+		want[fakenvml.UUID(2)] = "lost"
+		assert.Equal(t, want, up(lost))
+		assert.NotContains(t, values(lost, "hw.power", nil), fakenvml.UUID(2))
+		assert.Equal(t, values(before, "hw.gpu.info", nil), values(lost, "hw.gpu.info", nil), "it keeps its identity")
+		compareGolden(t, "lost_gpu.yaml", lost)
+	}
+
+	state.SetGPU(2, "present", 1)
+	rewrite()
+	require.NoError(t, pmetrictest.CompareMetrics(before, n.scrape(), ignoreTimes()...))
+	n.shutdown()
+	assert.Equal(t, 1, n.logs.FilterMessage("GPU does not answer").Len())
+	assert.Equal(t, 1, n.logs.FilterMessage("GPU answers again").Len())
+}
+
+func TestHangingGPU(t *testing.T) {
+	state := fakenvml.NewState(8)
+	rewrite := state.Install(t)
+	library := fakenvml.Library(t)
+	const deadline = time.Second
+	before := goleak.IgnoreCurrent()
+	n := startNode(t, func(cfg *Config) { cfg.LibraryPath, cfg.Deadline = library, deadline })
+	n.first()
+
+	state.SetGPU(3, "hang", "nvmlDeviceGetTemperatureV")
+	rewrite()
+	began := time.Now()
+	md := n.scrape()
+	assert.Less(t, time.Since(began), 3*deadline)
+	want := upAll(8)
+	want[fakenvml.UUID(3)] = "hang"
+	assert.Equal(t, want, up(md))
+	assert.Len(t, values(md, "hw.power", nil), 7)
+
+	threads := pprof.Lookup("threadcreate").Count()
+	for range 20 {
+		assert.Equal(t, want, up(n.scrape()))
+	}
+	// Not zero: the runtime may start a thread of its own at any time.
+	assert.Less(t, pprof.Lookup("threadcreate").Count()-threads, 10, "a hanging GPU costs one thread, not one for each scrape")
+
+	n.shutdown()
+	assert.Equal(t, 1, n.logs.FilterMessage("NVML was left as it is").Len())
+
+	state.DeleteGPU(3, "hang")
+	rewrite()
+	awaitGoroutines(t, before)
+}
+
+func TestShutdownDuringAHangingScrape(t *testing.T) {
+	state := fakenvml.NewState(2).SetGPU(1, "hang", "*")
+	rewrite := state.Install(t)
+	library := fakenvml.Library(t)
+	before := goleak.IgnoreCurrent()
+	n := startNode(t, func(cfg *Config) {
+		cfg.LibraryPath, cfg.Deadline, cfg.CollectionInterval = library, time.Hour, time.Hour
+	})
+	n.shutdown()
+	assert.Zero(t, n.first().DataPointCount(), "a scrape that was cut short reports nobody")
+	state.DeleteGPU(1, "hang")
+	rewrite()
+	awaitGoroutines(t, before)
+}
+
+func TestHangingGPUThatComesBack(t *testing.T) {
+	state := fakenvml.NewState(2)
+	rewrite := state.Install(t)
+	library := fakenvml.Library(t)
+	n := startNode(t, func(cfg *Config) { cfg.LibraryPath, cfg.Deadline = library, 500*time.Millisecond })
+	n.first()
+	state.SetGPU(1, "hang", "nvmlDeviceGetPowerUsage")
+	rewrite()
+	assert.Equal(t, "hang", up(n.scrape())[fakenvml.UUID(1)])
+	state.DeleteGPU(1, "hang")
+	rewrite()
+	assert.Eventually(t, func() bool { return up(n.scrape())[fakenvml.UUID(1)] == "ok" }, time.Minute, time.Millisecond)
+	n.shutdown()
+	assert.Zero(t, n.logs.FilterMessage("NVML was left as it is").Len())
+}
+
+func TestImpossibleReadingsAreRejectedAndCounted(t *testing.T) {
+	state := fakenvml.NewState(2).
+		SetGPU(0, "temperature", 300).
+		SetGPU(0, "memory.used", uint64(81)<<30).
+		SetGPU(1, "power", "0xFFFFFFFF") // NVML's "not available"
+	n, _ := startFake(t, state)
+	md := n.first()
+	assert.Equal(t, upAll(2), up(md))
+	gpu := map[string]string{"hw.sensor_location": "gpu"}
+	assert.Equal(t, map[string]float64{fakenvml.UUID(1): 46}, values(md, "hw.temperature", gpu))
+	assert.Len(t, values(md, "hw.gpu.memory.limit", nil), 2)
+	assert.Len(t, values(md, "hw.gpu.memory.usage", nil), 1)
+	assert.Len(t, values(md, "hw.gpu.memory.utilization", nil), 1)
+	assert.Equal(t, map[string]float64{fakenvml.UUID(0): 350}, values(md, "hw.power", nil))
+	metadatatest.AssertEqualReceiverNvmlRejectedFields(t, n.telemetry, []metricdata.DataPoint[int64]{
+		{Attributes: attribute.NewSet(attribute.String("field", "temperature.gpu")), Value: 1},
+		{Attributes: attribute.NewSet(attribute.String("field", "memory.used")), Value: 1},
+	}, metricdatatest.IgnoreTimestamp(), metricdatatest.IgnoreExemplars())
+	n.shutdown()
+}
+
+func TestDriverThatIsReloaded(t *testing.T) {
+	state := fakenvml.NewState(2)
+	n, rewrite := startFake(t, state)
+	n.first()
+
+	state.Set("driver.loaded", 0)
+	rewrite()
+	for range 3 {
+		md := n.scrape()
+		assert.Equal(t, map[string]string{fakenvml.UUID(0): "driver_not_loaded", fakenvml.UUID(1): "driver_not_loaded"}, up(md))
+		assert.Empty(t, values(md, "hw.power", nil))
+	}
+
+	state.Set("driver.loaded", 1).Set("driver.version", "580.1")
+	rewrite()
+	md := n.scrape()
+	assert.Equal(t, upAll(2), up(md))
+	assert.Len(t, values(md, "hw.gpu.info", map[string]string{"hw.driver_version": "580.1"}), 2)
+
+	// Unloaded and loaded again between two scrapes: old handles answer UNKNOWN.
+	state.Set("driver.epoch", 1)
+	rewrite()
+	assert.Equal(t, upAll(2), up(n.scrape()))
+	metadatatest.AssertEqualReceiverNvmlDriverGenerations(t, n.telemetry,
+		[]metricdata.DataPoint[int64]{{Value: 3}}, metricdatatest.IgnoreTimestamp(), metricdatatest.IgnoreExemplars())
+	n.shutdown()
+}
+
+func TestDriverThatComesAfterTheStart(t *testing.T) {
+	state := fakenvml.NewState(1).Set("driver.loaded", 0)
+	n, rewrite := startFake(t, state)
+	assert.Zero(t, n.first().DataPointCount())
+	assert.Zero(t, n.scrape().DataPointCount())
+	state.Set("driver.loaded", 1)
+	rewrite()
+	assert.Equal(t, upAll(1), up(n.scrape()))
+	n.shutdown()
+}
+
+func TestCountersThatGoBack(t *testing.T) {
+	state := fakenvml.NewState(1).SetGPU(0, "ecc.uncorrected.volatile", 7)
+	n, rewrite := startFake(t, state)
+	series := map[string]string{"error.type": "uncorrected", "gpu.ecc.counter": "volatile"}
+	first := point(t, n.first(), "hw.errors", series)
+	second := point(t, n.scrape(), "hw.errors", series)
+	assert.Equal(t, first.StartTimestamp(), second.StartTimestamp())
+
+	state.SetGPU(0, "ecc.uncorrected.volatile", 2).SetGPU(0, "energy", 1500)
+	rewrite()
+	md := n.scrape()
+	reset := point(t, md, "hw.errors", series)
+	assert.EqualValues(t, 2, reset.IntValue())
+	assert.Equal(t, second.Timestamp(), reset.StartTimestamp())
+	energy := point(t, md, "hw.energy", nil)
+	assert.InDelta(t, 1.5, energy.DoubleValue(), 0)
+	assert.Equal(t, second.Timestamp(), energy.StartTimestamp())
+	aggregate := point(t, md, "hw.errors", map[string]string{"error.type": "corrected", "gpu.ecc.counter": "aggregate"})
+	assert.Equal(t, first.StartTimestamp(), aggregate.StartTimestamp(), "what did not go back goes on")
+	n.shutdown()
+}
+
+func TestGPUWithoutUsableIdentity(t *testing.T) {
+	n, _ := startFake(t, fakenvml.NewState(2).SetGPU(1, "uuid", "garbage"))
+	assert.Equal(t, upAll(1), up(n.first()))
+	metadatatest.AssertEqualReceiverNvmlRejectedFields(t, n.telemetry, []metricdata.DataPoint[int64]{
+		{Attributes: attribute.NewSet(attribute.String("field", "uuid")), Value: 1},
+	}, metricdatatest.IgnoreTimestamp(), metricdatatest.IgnoreExemplars())
+	n.shutdown()
+}
+
+// missing are symbols of drivers of different ages, with and without an older
+// call that answers in their place.
+var missing = []string{
+	"nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetFieldValues", "nvmlSystemGetCudaDriverVersion",
+	"nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetTemperatureV", "nvmlDeviceGetCurrentClocksEventReasons",
+	"nvmlInit_v2", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetPciInfo_v3",
+}
+
+const childEnv = "NVMLRECEIVER_TEST_CHILD"
+
+func TestMissingSymbols(t *testing.T) {
+	cmd := exec.Command(os.Args[0], "-test.run=^TestMissingSymbolsChild$", "-test.v")
+	cmd.Env = append(os.Environ(), childEnv+"=1")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "the process has to survive:\n%s", out)
+	assert.Contains(t, string(out), "--- PASS: TestMissingSymbolsChild")
+}
+
+func TestMissingSymbolsChild(t *testing.T) {
+	if os.Getenv(childEnv) == "" {
+		t.Skip("runs in a process of its own, started by TestMissingSymbols")
+	}
+	fakenvml.NewState(2).Install(t)
+	library := fakenvml.Library(t, missing...)
+	n := startNode(t, func(cfg *Config) { cfg.LibraryPath = library })
+	md := n.first()
+	assert.Equal(t, upAll(2), up(md))
+	assert.Empty(t, values(md, "hw.energy", nil))
+	assert.Len(t, values(md, "hw.temperature", map[string]string{"hw.sensor_location": "gpu"}), 2)
+	assert.Empty(t, values(md, "hw.temperature", map[string]string{"hw.sensor_location": "memory"}))
+	assert.Len(t, values(md, "hw.gpu.memory.usage", nil), 2)
+	assert.Len(t, values(md, "hw.gpu.throttle.active", nil), 2)
+	n.shutdown()
+
+	// One process, one library: another one is refused, and said so once.
+	other := fakenvml.Library(t)
+	n = startNode(t, func(cfg *Config) { cfg.LibraryPath = other })
+	assert.Zero(t, n.first().DataPointCount())
+	n.shutdown()
+	assert.Equal(t, 1, n.logs.FilterMessage("no GPU metrics will be emitted").Len())
+}
+
+// TestTestBinaryBindsLazily proves that the tests above show what they should:
+// with BIND_NOW a missing symbol would end the process before main.
+func TestTestBinaryBindsLazily(t *testing.T) {
+	readelf, err := exec.LookPath("readelf")
+	if err != nil {
+		t.Skip("readelf is not on PATH")
+	}
+	out, err := exec.Command(readelf, "-d", os.Args[0]).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.NotContains(t, string(out), "BIND_NOW")
+	assert.False(t, strings.Contains(string(out), "FLAGS_1") && strings.Contains(string(out), " NOW"), "%s", out)
+}
+
+func BenchmarkScrapeEightGPUs(b *testing.B) {
+	fakenvml.NewState(8).Install(b)
+	cfg := createDefaultConfig().(*Config)
+	cfg.LibraryPath = fakenvml.Library(b)
+	r, err := newReceiver(cfg, settings(b).Settings, consumertest.NewNop(), nvml.NewLibrary)
+	require.NoError(b, err)
+	b.ReportAllocs()
+	for b.Loop() {
+		md, err := r.scraper.scrape(context.Background())
+		if err != nil || md.DataPointCount() == 0 {
+			b.Fatalf("%d points, %v", md.DataPointCount(), err)
+		}
+	}
+	b.StopTimer()
+	require.NoError(b, r.scraper.shutdown(context.Background()))
+}
+
+// points are all points of the report.
+func points(md pmetric.Metrics) []pmetric.NumberDataPoint {
+	var all []pmetric.NumberDataPoint
+	for _, rm := range md.ResourceMetrics().All() {
+		for _, sm := range rm.ScopeMetrics().All() {
+			for _, m := range sm.Metrics().All() {
+				all = append(all, pointsOf(m)...)
+			}
+		}
+	}
+	return all
+}
+
+func pointsOf(m pmetric.Metric) []pmetric.NumberDataPoint {
+	dps := m.Gauge().DataPoints
+	if m.Type() == pmetric.MetricTypeSum {
+		dps = m.Sum().DataPoints
+	}
+	var all []pmetric.NumberDataPoint
+	for _, dp := range dps().All() {
+		all = append(all, dp)
+	}
+	return all
+}
+
+// find returns the points of the metric that have the attributes.
+func find(md pmetric.Metrics, metric string, attributes map[string]string) []pmetric.NumberDataPoint {
+	var found []pmetric.NumberDataPoint
+	for _, rm := range md.ResourceMetrics().All() {
+		for _, sm := range rm.ScopeMetrics().All() {
+			for _, m := range sm.Metrics().All() {
+				if m.Name() != metric {
+					continue
+				}
+			next:
+				for _, dp := range pointsOf(m) {
+					for k, want := range attributes {
+						if got, ok := dp.Attributes().Get(k); !ok || got.Str() != want {
+							continue next
+						}
+					}
+					found = append(found, dp)
+				}
+			}
+		}
+	}
+	return found
+}
+
+func point(t *testing.T, md pmetric.Metrics, metric string, attributes map[string]string) pmetric.NumberDataPoint {
+	t.Helper()
+	found := find(md, metric, attributes)
+	require.Len(t, found, 1)
+	return found[0]
+}
+
+// values maps each GPU's UUID to the value of its point.
+func values(md pmetric.Metrics, metric string, attributes map[string]string) map[string]float64 {
+	out := map[string]float64{}
+	for _, dp := range find(md, metric, attributes) {
+		id, _ := dp.Attributes().Get("hw.id")
+		if dp.ValueType() == pmetric.NumberDataPointValueTypeInt {
+			out[id.Str()] = float64(dp.IntValue())
+		} else {
+			out[id.Str()] = dp.DoubleValue()
+		}
+	}
+	return out
+}
+
+// up maps each GPU's UUID to the reason of hw.gpu.up.
+func up(md pmetric.Metrics) map[string]string {
+	out := map[string]string{}
+	for _, dp := range find(md, "hw.gpu.up", nil) {
+		id, _ := dp.Attributes().Get("hw.id")
+		reason, _ := dp.Attributes().Get("reason")
+		out[id.Str()] = reason.Str()
+		if (reason.Str() == "ok") != (dp.IntValue() == 1) {
+			out[id.Str()] += " contradicts the value"
+		}
+	}
+	return out
+}
+
+func upAll(gpus int) map[string]string {
+	out := map[string]string{}
+	for i := range gpus {
+		out[fakenvml.UUID(i)] = "ok"
+	}
+	return out
+}

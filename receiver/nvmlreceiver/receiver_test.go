@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvmlreceiver
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/receiver"
+	"go.opentelemetry.io/collector/scraper/scraperhelper"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadatatest"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
+)
+
+// testSettings are receiver settings whose log and metrics a test can read.
+type testSettings struct {
+	receiver.Settings
+	logs      *observer.ObservedLogs
+	telemetry *componenttest.Telemetry
+}
+
+func settings(tb testing.TB) testSettings {
+	tb.Helper()
+	telemetry := componenttest.NewTelemetry()
+	tb.Cleanup(func() { require.NoError(tb, telemetry.Shutdown(context.Background())) })
+	core, logs := observer.New(zapcore.InfoLevel)
+	set := metadatatest.NewSettings(telemetry)
+	set.Logger = zap.New(core)
+	return testSettings{Settings: set, logs: logs, telemetry: telemetry}
+}
+
+// node is a receiver that scrapes when a test says so.
+type node struct {
+	testing.TB
+	testSettings
+	receiver *nvmlReceiver
+	ticks    chan time.Time
+	reports  chan pmetric.Metrics
+	cfg      *Config
+}
+
+// startNode starts a receiver under a fixed resource.
+func startNode(tb testing.TB, change func(*Config)) *node {
+	tb.Helper()
+	n := &node{TB: tb, testSettings: settings(tb), ticks: make(chan time.Time), reports: make(chan pmetric.Metrics, 1)}
+	n.cfg = createDefaultConfig().(*Config)
+	host, id := "node-1", "0123456789abcdef0123456789abcdef"
+	n.cfg.ResourceAttributes.HostName.OverrideValue = &host
+	n.cfg.ResourceAttributes.HostID.OverrideValue = &id
+	n.cfg.NodeName, n.cfg.Cluster = "node-1", "lab"
+	n.cfg.InitialDelay = 0
+	n.cfg.RetryInterval = time.Nanosecond
+	if change != nil {
+		change(n.cfg)
+	}
+	next, err := consumer.NewMetrics(func(_ context.Context, md pmetric.Metrics) error {
+		n.reports <- md
+		return nil
+	})
+	require.NoError(tb, err)
+	n.receiver, err = newReceiver(n.cfg, n.Settings, next, nvml.NewLibrary, scraperhelper.WithTickerChannel(n.ticks))
+	require.NoError(tb, err)
+	require.NoError(tb, n.receiver.Start(tb.Context(), componenttest.NewNopHost()))
+	return n
+}
+
+// first is the report of the scrape that follows the start at once.
+func (n *node) first() pmetric.Metrics { n.Helper(); return n.await() }
+
+func (n *node) scrape() pmetric.Metrics {
+	n.Helper()
+	n.ticks <- time.Time{}
+	return n.await()
+}
+
+func (n *node) await() pmetric.Metrics {
+	n.Helper()
+	select {
+	case md := <-n.reports:
+		return md
+	case <-time.After(time.Minute):
+		n.Fatal("no report")
+		panic("unreachable")
+	}
+}
+
+func (n *node) shutdown() {
+	n.Helper()
+	began := time.Now()
+	require.NoError(n, n.receiver.Shutdown(context.Background()))
+	assert.Less(n, time.Since(began), 5*time.Second)
+}
+
+func TestNoLibrary(t *testing.T) {
+	n := startNode(t, func(cfg *Config) { cfg.LibraryPath = "/nonexistent/libnvidia-ml.so.1" })
+	assert.Zero(t, n.first().DataPointCount())
+	for range 3 {
+		assert.Zero(t, n.scrape().ResourceMetrics().Len())
+	}
+	n.shutdown()
+	assert.Equal(t, 1, n.logs.FilterLevelExact(zapcore.WarnLevel).Len(), "%v", n.logs.All())
+	assert.Zero(t, n.logs.FilterLevelExact(zapcore.ErrorLevel).Len())
+}
+
+func TestShutdownWithoutStart(t *testing.T) {
+	r, err := newReceiver(createDefaultConfig().(*Config), settings(t).Settings, consumertest.NewNop(), nvml.NewLibrary)
+	require.NoError(t, err)
+	require.NoError(t, r.Shutdown(context.Background()))
+}
