@@ -21,9 +21,14 @@ type node struct {
 	// linear probing, at most three quarters full.
 	index []uint32
 
-	heard       time.Duration
-	resyncAt    time.Duration
-	heartbeatAt time.Duration
+	heard    time.Duration
+	resyncAt time.Duration
+
+	// The next heartbeat's earliest time, and the last one's report and
+	// timestamp, as in entry.time.
+	heartbeatAt   time.Duration
+	heartbeatBy   uint64
+	heartbeatTime uint32
 
 	// generation counts the reports that have changed what is known here, and
 	// committer is the last of them. A report that forwarded a series while
@@ -83,12 +88,12 @@ func (e *entry) equal(p *Point) bool {
 	return e.value == p.Value && e.origin == p.Origin && e.kind() == p.Kind
 }
 
-// older reports whether a point at the given time was overtaken by the state.
-func (e *entry) older(at uint32) bool {
-	if e.time == 0 || at == 0 {
+// older reports whether a point at the given time was overtaken by the state's.
+func older(state, at uint32) bool {
+	if state == 0 || at == 0 {
 		return false
 	}
-	d := e.time - at // modulo 2^32: a later point gives a large number
+	d := state - at // modulo 2^32: a later point gives a large number
 	return d != 0 && d <= maxReorder
 }
 

@@ -306,7 +306,7 @@ func TestConcurrentUse(t *testing.T) {
 						r.Observe(Point{Key: key, Value: uint64(i) * key})
 					}
 					r.Forget(3)
-					r.HeartbeatDue()
+					r.HeartbeatDue(0)
 					r.CloseNode()
 				}
 				if i%7 == 0 {

@@ -145,7 +145,7 @@ func (r *Report) Observe(p Point) Verdict {
 	e.seen = n.visit
 	e.hear(r.tick)
 	switch {
-	case e.older(at):
+	case older(e.time, at):
 		r.stale++
 		return Stale
 	case again || e.is(unknown|repeated) || !e.equal(&p):
@@ -184,15 +184,21 @@ func (r *Report) Forget(key uint64) {
 	r.pending = append(r.pending, pending{key: key, at: int32(i), forget: true})
 }
 
-// HeartbeatDue reports whether the open node is due a heartbeat, which the
-// caller then sends with this report. A node there is no room for always is.
-func (r *Report) HeartbeatDue() bool {
-	if r.node == nil {
+// HeartbeatDue reports whether the open node is due a heartbeat with the given
+// Unix time in nanoseconds, which the caller then sends with this report: at
+// most one per report, and none older than one before. A node there is no room
+// for always is due.
+func (r *Report) HeartbeatDue(unixNano uint64) bool {
+	n := r.node
+	if n == nil {
 		return true
 	}
-	if r.now < r.node.heartbeatAt {
+	at := coarse(unixNano)
+	if r.now < n.heartbeatAt || n.heartbeatBy == r.id || older(n.heartbeatTime, at) {
 		return false
 	}
+	n.heartbeatBy = r.id
+	n.heartbeatTime = later(n.heartbeatTime, at)
 	r.visits[len(r.visits)-1].heartbeat = true
 	return true
 }

@@ -206,7 +206,7 @@ func TestHeartbeatDue(t *testing.T) {
 	beat := func(tb *Table, now time.Duration, key NodeKey, accepted bool) bool {
 		r := tb.Begin(now)
 		r.OpenNode(key)
-		due := r.HeartbeatDue()
+		due := r.HeartbeatDue(0)
 		r.CloseNode()
 		if accepted {
 			r.Commit()
@@ -221,6 +221,20 @@ func TestHeartbeatDue(t *testing.T) {
 	assert.False(t, beat(tb, 10, nodeA, true))
 	assert.True(t, beat(tb, 10, nodeB, true))
 	assert.True(t, beat(tb, 11, nodeA, true))
+
+	r := tb.Begin(100)
+	for _, want := range []bool{true, false} {
+		r.OpenNode(nodeA)
+		assert.Equal(t, want, r.HeartbeatDue(2e18), "one per report")
+		r.CloseNode()
+	}
+	r.Commit()
+	r = tb.Begin(200)
+	r.OpenNode(nodeA)
+	assert.False(t, r.HeartbeatDue(2e18-1e9), "an overtaken report")
+	assert.True(t, r.HeartbeatDue(2e18), "the same time again")
+	r.CloseNode()
+	r.Commit()
 
 	each := newTable(func(s *Settings) { s.MaxNodes = 1 })
 	assert.True(t, beat(each, 0, nodeA, true))

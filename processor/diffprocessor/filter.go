@@ -52,8 +52,13 @@ func (f *filter) resource(rm pmetric.ResourceMetrics) bool {
 	})
 	f.received += f.points
 	// A resource without points says nothing, not even that the node is there.
-	if f.points > 0 && !f.hasBeat && f.report.HeartbeatDue() {
-		f.heartbeat(rm)
+	if f.points > 0 && !f.hasBeat {
+		if f.newest == 0 {
+			f.newest = pcommon.NewTimestampFromTime(time.Now())
+		}
+		if f.report.HeartbeatDue(uint64(f.newest)) {
+			f.heartbeat(rm)
+		}
 	}
 	return rm.ScopeMetrics().Len() == 0
 }
@@ -61,10 +66,6 @@ func (f *filter) resource(rm pmetric.ResourceMetrics) bool {
 // heartbeat says when the node last reported, so that silence can be told from
 // lack of change.
 func (f *filter) heartbeat(rm pmetric.ResourceMetrics) {
-	at := f.newest
-	if at == 0 {
-		at = pcommon.NewTimestampFromTime(time.Now())
-	}
 	sm := rm.ScopeMetrics().AppendEmpty()
 	sm.Scope().SetName(metadata.ScopeName)
 	m := sm.Metrics().AppendEmpty()
@@ -72,8 +73,8 @@ func (f *filter) heartbeat(rm pmetric.ResourceMetrics) {
 	m.SetDescription("Time of the node's last report.")
 	m.SetUnit("s")
 	dp := m.SetEmptyGauge().DataPoints().AppendEmpty()
-	dp.SetTimestamp(at)
-	dp.SetIntValue(at.AsTime().Unix())
+	dp.SetTimestamp(f.newest)
+	dp.SetIntValue(f.newest.AsTime().Unix())
 	f.heartbeats++
 }
 

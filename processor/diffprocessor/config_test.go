@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diffprocessor
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/confmap/confmaptest"
+	"go.opentelemetry.io/collector/confmap/xconfmap"
+
+	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadata"
+)
+
+func TestLoadConfig(t *testing.T) {
+	for _, tt := range []struct {
+		id   component.ID
+		want *Config
+	}{
+		{component.NewID(metadata.Type), createDefaultConfig().(*Config)},
+		{component.NewIDWithName(metadata.Type, "all"), &Config{
+			ResyncInterval:    time.Minute,
+			HeartbeatInterval: 30 * time.Second,
+			TTL:               5 * time.Minute,
+			MaxNodes:          2000,
+			MaxSeries:         1_000_000,
+		}},
+	} {
+		t.Run(tt.id.String(), func(t *testing.T) {
+			conf, err := confmaptest.LoadConf(filepath.Join("testdata", "config.yaml"))
+			require.NoError(t, err)
+			sub, err := conf.Sub(tt.id.String())
+			require.NoError(t, err)
+			cfg := createDefaultConfig()
+			require.NoError(t, sub.Unmarshal(cfg))
+			require.NoError(t, xconfmap.Validate(cfg))
+			assert.Equal(t, tt.want, cfg)
+		})
+	}
+}
+
+func TestValidate(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		edit func(*Config)
+		want []string // one per mistake, none when valid
+	}{
+		{"defaults", func(*Config) {}, nil},
+		{"no resync", func(c *Config) { c.ResyncInterval = 0 }, nil},
+		{"resync", func(c *Config) { c.ResyncInterval = -1 }, []string{"`resync_interval` is -1ns: must be positive"}},
+		{"heartbeat", func(c *Config) { c.HeartbeatInterval = -time.Second }, []string{"`heartbeat_interval` is -1s: must be positive"}},
+		{"ttl", func(c *Config) { c.TTL = 999 * time.Millisecond }, []string{"`ttl` is 999ms: must be at least 1s"}},
+		{"nodes", func(c *Config) { c.MaxNodes = 0 }, []string{"`max_nodes` is 0: must be at least 1"}},
+		{"series", func(c *Config) { c.MaxSeries = 0 }, []string{"`max_series` is 0: must be between 1 and"}},
+		{"too many series", func(c *Config) { c.MaxSeries = maxSeriesLimit + 1 }, []string{"`max_series` is 1000000001: must be"}},
+		{
+			"everything", func(c *Config) { *c = Config{ResyncInterval: -1, HeartbeatInterval: -1} },
+			[]string{"`resync_interval`", "`heartbeat_interval`", "`ttl`", "`max_nodes`", "`max_series`"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := createDefaultConfig().(*Config)
+			tt.edit(cfg)
+			err := cfg.Validate()
+			if len(tt.want) == 0 {
+				require.NoError(t, err)
+				return
+			}
+			joined, ok := err.(interface{ Unwrap() []error })
+			require.True(t, ok, "%v", err)
+			require.Len(t, joined.Unwrap(), len(tt.want))
+			for _, want := range tt.want {
+				assert.ErrorContains(t, err, want)
+			}
+		})
+	}
+}
