@@ -52,7 +52,7 @@ func createDefaultConfig() component.Config {
 	controller.CollectionInterval = defaultInterval
 	return &Config{
 		ControllerConfig:     controller,
-		MetricsBuilderConfig: metadata.DefaultMetricsBuilderConfig(),
+		MetricsBuilderConfig: metadata.NewDefaultMetricsBuilderConfig(),
 		Deadline:             defaultDeadline,
 		RetryInterval:        defaultRetry,
 	}

@@ -3,6 +3,7 @@
 package fakenvml
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -101,12 +102,9 @@ func (s *State) Write(path string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // gone already when all went well
-	if _, err = f.WriteString(s.String()); err != nil {
-		f.Close()
-		return err
-	}
-	if err = f.Close(); err != nil {
+	defer func() { _ = os.Remove(f.Name()) }() // gone already when all went well
+	_, err = f.WriteString(s.String())
+	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), path)

@@ -107,7 +107,7 @@ func readECC(d *device, r *gpuhealth.Readings, t *tally) {
 	for e := range gpuhealth.NumECCErrors {
 		for c := range gpuhealth.NumECCCounters {
 			n, code := guarded(d.library, fnECC, func() (uint64, gonvml.Return) {
-				return d.raw.GetTotalEccErrors(gonvml.MemoryErrorType(e), gonvml.EccCounterType(c))
+				return d.raw.GetTotalEccErrors(gonvml.MemoryErrorType(e), gonvml.EccCounterType(c)) //nolint:gosec // two values each
 			})
 			if t.ok(code) {
 				r.ECC[e][c] = gpuhealth.Count64(n)
@@ -136,7 +136,7 @@ func readFields(d *device, r *gpuhealth.Readings, t *tally) {
 		return
 	}
 	// nvml.h: a field has its own return code, and its value is void without success.
-	if f := &fields[0]; Code(f.NvmlReturn) == Success && gonvml.ValueType(f.ValueType) == gonvml.VALUE_TYPE_UNSIGNED_INT {
+	if f := &fields[0]; Code(f.NvmlReturn) == Success && f.ValueType == uint32(gonvml.VALUE_TYPE_UNSIGNED_INT) {
 		r.MemoryTemperature = gpuhealth.Ratio32(binary.NativeEndian.Uint32(f.Value[:]), 1, 1)
 	}
 }

@@ -46,6 +46,6 @@ func run(w io.Writer, dir string, gpus int) error {
 	if err := fakenvml.NewState(gpus).Write(state); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "export %s=%s\n# in the collector's configuration:\n#   receivers:\n#     nvml:\n#       library_path: %s\n", fakenvml.StateEnv, state, library)
-	return nil
+	_, err = fmt.Fprintf(w, "export %s=%s\n# in the collector's configuration:\n#   receivers:\n#     nvml:\n#       library_path: %s\n", fakenvml.StateEnv, state, library)
+	return err
 }
