@@ -26,7 +26,8 @@ func newGauges(rm pmetric.ResourceMetrics, ts pcommon.Timestamp) gauges {
 	return gauges{sm.Metrics(), ts}
 }
 
-// metric starts a gauge and returns a function that adds points to it.
+// metric starts a gauge and returns its points. Flags have no unit: with "1"
+// Prometheus would call them a ratio.
 func (g gauges) metric(name, unit, description string) pmetric.NumberDataPointSlice {
 	m := g.metrics.AppendEmpty()
 	m.SetName(name)
@@ -72,15 +73,15 @@ func appendResult(rm pmetric.ResourceMetrics, ts pcommon.Timestamp, res *nodesco
 			}
 		}
 	}
-	g.flag(g.metric(gpusemconv.MetricAgentStraggler, "1", "1 while the node takes itself for a straggler."), res.Straggler)
+	g.flag(g.metric(gpusemconv.MetricAgentStraggler, "", "1 while the node takes itself for a straggler."), res.Straggler)
 	if res.Mode != nodescore.ModeNone {
 		g.double(g.metric(gpusemconv.MetricAgentThreshold, "1", "Threshold that the node judges itself by."), res.Threshold)
 	}
-	modes := g.metric(gpusemconv.MetricAgentDetectionMode, "1", "1 for what the node judges itself by: fleet, cached, local or none.")
+	modes := g.metric(gpusemconv.MetricAgentDetectionMode, "", "1 for what the node judges itself by: fleet, cached, local or none.")
 	for m := range nodescore.NumModes {
 		g.flag(modes, m == res.Mode).Attributes().PutStr(gpusemconv.AttrDetectionMode, m.String())
 	}
-	g.flag(g.metric(gpusemconv.MetricAgentGatewayReachable, "1", "1 while the gateway answers the pushes."), reachable)
+	g.flag(g.metric(gpusemconv.MetricAgentGatewayReachable, "", "1 while the gateway answers the pushes."), reachable)
 }
 
 // reportMetrics turns a gateway's tick into one resource per cluster, with a
@@ -113,9 +114,9 @@ func appendCluster(md pmetric.Metrics, ts pcommon.Timestamp, groups []straggler.
 	median := g.metric(gpusemconv.MetricStragglerMedian, "1", "Median score of the active nodes.")
 	mad := g.metric(gpusemconv.MetricStragglerMAD, "1", "Median absolute deviation of the active nodes' scores.")
 	nodes := g.metric(gpusemconv.MetricStragglerNodes, "{node}", "Nodes by state.")
-	quorum := g.metric(gpusemconv.MetricStragglerQuorumMet, "1", "1 while enough nodes are active to compute a threshold.")
-	coverage := g.metric(gpusemconv.MetricStragglerCoverageLow, "1", "1 while too many of the known nodes are missing.")
-	panicMode := g.metric(gpusemconv.MetricStragglerPanicMode, "1", "1 while so many nodes are below the threshold that it is held instead.")
+	quorum := g.metric(gpusemconv.MetricStragglerQuorumMet, "", "1 while enough nodes are active to compute a threshold.")
+	coverage := g.metric(gpusemconv.MetricStragglerCoverageLow, "", "1 while too many of the known nodes are missing.")
+	panicMode := g.metric(gpusemconv.MetricStragglerPanicMode, "", "1 while so many nodes are below the threshold that it is held instead.")
 	count := g.metric(gpusemconv.MetricStragglerCount, "{node}", "Stragglers.")
 	for i := range groups {
 		gr := &groups[i]
@@ -159,7 +160,7 @@ func appendNode(md pmetric.Metrics, ts pcommon.Timestamp, n *straggler.NodeRepor
 		}
 	}
 	g := newGauges(rm, ts)
-	p := g.flag(g.metric(gpusemconv.MetricNodeStraggler, "1", "1 while the gateway takes the node for a straggler."), n.Straggler)
+	p := g.flag(g.metric(gpusemconv.MetricNodeStraggler, "", "1 while the gateway takes the node for a straggler."), n.Straggler)
 	p.Attributes().PutStr(gpusemconv.AttrPeerGroup, n.Group)
 }
 

@@ -171,8 +171,8 @@ func (g *gateway) log(r *straggler.Report) {
 			zap.Float64("score", round(n.Score)), zap.Float64("threshold", round(n.Threshold)),
 		}
 		if n.Straggler {
-			g.logger.Warn(fmt.Sprintf("STRAGGLER %s: score %.2f is below %.2f, its %d active peers of %s have a median of %.2f, since %s",
-				n.Node, n.Score, n.Threshold, n.Active-1, n.Group, n.Median, n.Since.UTC().Format(time.TimeOnly)), fields...)
+			g.logger.Warn(fmt.Sprintf("STRAGGLER %s: score %.2f is below the threshold %.2f since %s; the %d active nodes of %s have a median of %.2f",
+				n.Node, n.Score, n.Threshold, n.Since.UTC().Format(time.RFC3339), n.Active, n.Group, n.Median), fields...)
 		} else {
 			g.logger.Info(fmt.Sprintf("%s is no straggler any more (%s, score %.2f)", n.Node, n.State, n.Score), fields...)
 		}

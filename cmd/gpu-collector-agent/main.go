@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command gpu-collector-agent is the lean distribution for GPU nodes.
+package main
+
+import (
+	"go.opentelemetry.io/collector/confmap/provider/envprovider"
+	"go.opentelemetry.io/collector/confmap/provider/fileprovider"
+	"go.opentelemetry.io/collector/confmap/provider/yamlprovider"
+
+	"github.com/gpu-collector/gpu-collector/internal/distro"
+)
+
+func main() {
+	distro.Main("gpu-collector-agent", "OpenTelemetry Collector agent for GPU nodes", components,
+		envprovider.NewFactory(), fileprovider.NewFactory(), yamlprovider.NewFactory())
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command gpu-collector is the full distribution: agent, shard and gateway.
+package main
+
+import (
+	"go.opentelemetry.io/collector/confmap/provider/envprovider"
+	"go.opentelemetry.io/collector/confmap/provider/fileprovider"
+	"go.opentelemetry.io/collector/confmap/provider/httpprovider"
+	"go.opentelemetry.io/collector/confmap/provider/httpsprovider"
+	"go.opentelemetry.io/collector/confmap/provider/yamlprovider"
+
+	"github.com/gpu-collector/gpu-collector/internal/distro"
+)
+
+func main() {
+	distro.Main("gpu-collector", "OpenTelemetry Collector distribution for GPU fleets", components,
+		envprovider.NewFactory(), fileprovider.NewFactory(), httpprovider.NewFactory(),
+		httpsprovider.NewFactory(), yamlprovider.NewFactory())
+}

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Writes everything that is generated: components.go of both distributions
+# (OCB) and the metadata of each component (mdatagen). The tools' versions are
+# pinned in internal/tools/go.mod.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+tools=$PWD/.cache/tools
+mkdir -p "$tools"
+(cd internal/tools && go build -o "$tools/ocb" go.opentelemetry.io/collector/cmd/builder \
+	&& go build -o "$tools/mdatagen" go.opentelemetry.io/collector/cmd/mdatagen)
+
+# OCB writes a main.go too; ours is ours, so only components.go is taken.
+generate_components() { # MANIFEST DIRECTORY
+	local out
+	out=$(mktemp -d)
+	sed "s|^  output_path:.*|  output_path: $out|" "$1" >"$out/manifest.yaml"
+	# `path: .` in the manifest is relative to it.
+	sed -i "s|path: \.\$|path: $PWD|" "$out/manifest.yaml"
+	"$tools/ocb" --config "$out/manifest.yaml" --skip-get-modules --skip-compilation >"$out/log" 2>&1 \
+		|| { cat "$out/log" >&2; return 1; }
+	cp "$out/components.go" "$2/components.go"
+	rm -rf "$out"
+}
+generate_components builder-config.yaml cmd/gpu-collector
+generate_components builder-config-agent.yaml cmd/gpu-collector-agent
+
+for metadata in $(git ls-files -co --exclude-standard '*/metadata.yaml' | grep -E '^(receiver|processor|exporter|extension|connector)/'); do
+	(cd "$(dirname "$metadata")" && "$tools/mdatagen" metadata.yaml)
+done
