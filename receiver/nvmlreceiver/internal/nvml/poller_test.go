@@ -338,7 +338,9 @@ func TestLostGPUKeepsItsIdentity(t *testing.T) {
 		} {
 			s.set(func() { s.gpus[1].code = code })
 			for range 3 { // with a handle, then without one
-				assert.Equal(t, map[string]gpuhealth.Reason{"GPU-0": "ok", "GPU-1": want, "GPU-2": "ok"}, reasons(p.Poll(t.Context())))
+				r := p.Poll(t.Context())
+				assert.Equal(t, map[string]gpuhealth.Reason{"GPU-0": "ok", "GPU-1": want, "GPU-2": "ok"}, reasons(r))
+				assert.Zero(t, r.Unidentified)
 			}
 			s.set(func() { s.gpus[1].code = Success })
 			assert.Equal(t, gpuhealth.ReasonOK, reasons(p.Poll(t.Context()))["GPU-1"])
@@ -353,6 +355,8 @@ func TestGPUThatIsGoneAfterAReload(t *testing.T) {
 		name   string
 		change func(*scripted)
 		want   map[string]gpuhealth.Reason
+
+		unidentified int
 	}{
 		{
 			name:   "no longer enumerated, and the indices move",
@@ -367,6 +371,14 @@ func TestGPUThatIsGoneAfterAReload(t *testing.T) {
 			},
 			want: map[string]gpuhealth.Reason{"GPU-0": "ok", "GPU-1": "lost", "GPU-2": "ok", "GPU-3": "ok"},
 		},
+		{
+			name: "a stranger that does not answer sits at the index of a GPU that moved",
+			change: func(s *scripted) {
+				s.gpus = []*scriptedGPU{s.gpus[0], {lib: s, code: GPUIsLost}, s.gpus[1], s.gpus[2]}
+			},
+			want:         map[string]gpuhealth.Reason{"GPU-0": "ok", "GPU-1": "ok", "GPU-2": "ok"},
+			unidentified: 1,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -377,6 +389,7 @@ func TestGPUThatIsGoneAfterAReload(t *testing.T) {
 				r := p.Poll(t.Context())
 				assert.EqualValues(t, 2, r.Generation, "another number of GPUs is another generation")
 				assert.Equal(t, tt.want, reasons(r))
+				assert.Equal(t, tt.unidentified, r.Unidentified)
 				assert.Equal(t, tt.want, reasons(p.Poll(t.Context())))
 				require.NoError(t, p.Close(time.Second))
 			})

@@ -104,6 +104,17 @@ func (k *known) claim(id gpuhealth.Identity) bool {
 	return true
 }
 
+// lastAt is the GPU that was last seen at the index and not elsewhere since.
+func (k *known) lastAt(index int) *knownGPU {
+	var last *knownGPU
+	for _, g := range k.byUUID {
+		if g.id.Index == index && (last == nil || g.round > last.round) {
+			last = g
+		}
+	}
+	return last
+}
+
 func (k *known) forgetOldest() {
 	oldest, round := "", k.round+1
 	for uuid, g := range k.byUUID {
@@ -147,7 +158,6 @@ func (p *Poller) report() Report {
 	for _, s := range p.slots {
 		id := s.last.id
 		if id.UUID == "" {
-			r.Unidentified++
 			continue
 		}
 		id.DriverVersion, id.CUDAVersion = p.driver.version, p.driver.cuda
@@ -160,23 +170,26 @@ func (p *Poller) report() Report {
 		}
 		r.Samples = append(r.Samples, sample)
 	}
+	// A slot that failed before it could be asked for its UUID is taken for the
+	// GPU that had its index, if no other slot speaks for that one.
+	for _, s := range p.slots {
+		if s.last.id.UUID != "" {
+			continue
+		}
+		if g := p.known.lastAt(s.index); g != nil {
+			g.round = p.known.round
+			r.Samples = append(r.Samples, gpuhealth.Sample{Identity: g.id, Reason: s.last.reason()})
+		} else {
+			r.Unidentified++
+		}
+	}
 	for _, g := range p.known.byUUID {
 		if g.round != p.known.round {
-			r.Samples = append(r.Samples, gpuhealth.Sample{Identity: g.id, Reason: p.unclaimedReason(g.id.Index)})
+			r.Samples = append(r.Samples, gpuhealth.Sample{Identity: g.id, Reason: gpuhealth.ReasonNotFound})
 		}
 	}
 	sortSamples(r.Samples)
 	return r
-}
-
-// unclaimedReason says what became of a GPU that no slot speaks for. A slot
-// that failed before it could be asked for its UUID is taken for the GPU that
-// had its index.
-func (p *Poller) unclaimedReason(index int) gpuhealth.Reason {
-	if index < len(p.slots) && p.slots[index].last.id.UUID == "" {
-		return p.slots[index].last.reason()
-	}
-	return gpuhealth.ReasonNotFound
 }
 
 func sortSamples(samples []gpuhealth.Sample) {
