@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+# `make help` lists the targets.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1.0-dev)
+GOLANGCI_VERSION := v2.12.0
+TOOLS := $(CURDIR)/.cache/tools
+
+# go-nvml's own headers mark half of its calls as deprecated.
+export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
+# NVML's symbols are bound when they are called: with `-z now` the process
+# would die at start on a machine without a driver.
+LDFLAGS := -s -w -X github.com/gpu-collector/gpu-collector/internal/distro.Version=$(VERSION) -extldflags=-Wl,-z,lazy
+
+GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' 2>/dev/null) go.mod go.sum
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+bin/gpu-collector: $(GO_FILES)
+	@echo "building $@ (the first build of a machine takes some minutes)"
+	go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/gpu-collector
+
+bin/gpu-collector-agent: $(GO_FILES)
+	@echo "building $@"
+	go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/gpu-collector-agent
+
+.PHONY: build
+build: bin/gpu-collector bin/gpu-collector-agent ## Build both distributions into bin/
+
+.PHONY: run
+run: bin/gpu-collector ## Replay a real training run and find its straggler (Ctrl-C ends it)
+	@echo
+	@echo "A recorded training run of 16 workers replays; one of them was slowed on purpose."
+	@echo "Within half a minute a line below says STRAGGLER and names it. Meanwhile, in another terminal:"
+	@echo "  curl -s 127.0.0.1:9464/metrics | grep gpu_node_straggler      every worker's verdict"
+	@echo "  curl -s 127.0.0.1:8085/api/v1/thresholds                      the thresholds by peer group"
+	@echo
+	@exec bin/gpu-collector --config configs/demo.yaml
+
+.PHONY: generate
+generate: ## Write components.go, metadata and component docs anew
+	scripts/generate.sh
+
+.PHONY: test
+test: build ## Everything: unit tests with the race detector, integration tests, an external OCB build
+	go test -race -timeout 9m $$(go list ./... | grep -v /test/integration)
+	go test -timeout 9m ./test/integration/...
+	test/ocb/run.sh
+
+.PHONY: test-unit
+test-unit: ## The unit tests alone
+	go test -race $$(go list ./... | grep -v /test/integration)
+
+.PHONY: lint
+lint: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Run the linters
+	$< run ./...
+
+$(TOOLS)/golangci-lint-$(GOLANGCI_VERSION):
+	@echo "building golangci-lint $(GOLANGCI_VERSION) (once, some minutes)"
+	@mkdir -p $(TOOLS)
+	cd $(TOOLS) && GOBIN=$(TOOLS) CGO_ENABLED=0 go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	mv $(TOOLS)/golangci-lint $@
+
+.PHONY: check-generated
+check-generated: generate ## Fail when generated files are not what generate writes
+	@git diff --exit-code -- '*components.go' '*generated_*' '*documentation.md' '*README.md' '*/internal/metadata/*' '*/internal/metadatatest/*' '*config.schema.yaml' \
+		|| { echo "generated files differ: run make generate and commit"; exit 1; }
+	@untracked=$$(git ls-files -o --exclude-standard -- '*components.go' '*generated_*'); \
+		[ -z "$$untracked" ] || { echo "generated files are not committed: $$untracked"; exit 1; }
+
+.PHONY: bench
+bench: ## Run the benchmarks
+	go test -run '^$$' -bench . -benchmem ./internal/... ./processor/... ./extension/... ./receiver/...
+
+FUZZTIME ?= 60s
+.PHONY: fuzz
+fuzz: ## Fuzz every parser of outside bytes, FUZZTIME each (60s)
+	scripts/fuzz.sh $(FUZZTIME)
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf bin .cache

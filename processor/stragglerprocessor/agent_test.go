@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stragglerprocessor
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/processor"
+
+	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
+)
+
+type agentRig struct {
+	t    *testing.T
+	a    *agent
+	sink *consumertest.MetricsSink
+	ext  *fakeExtension
+	tel  *componenttest.Telemetry
+}
+
+func newAgentRig(t *testing.T, change func(*Config)) *agentRig {
+	r := &agentRig{t: t, sink: new(consumertest.MetricsSink), ext: &fakeExtension{received: map[string]threshold.Received{}}, tel: componenttest.NewTelemetry()}
+	t.Cleanup(func() { require.NoError(t, r.tel.Shutdown(context.WithoutCancel(t.Context()))) })
+	cfg := createDefaultConfig().(*Config)
+	cfg.Mode = modeAgent
+	cfg.ThresholdExtension = &extensionID
+	cfg.Agent.NodeName = "me"
+	if change != nil {
+		change(cfg)
+	}
+	require.NoError(t, cfg.Validate())
+	a, err := newAgent(processor.Settings{ID: component.NewID(metadata.Type), TelemetrySettings: r.tel.NewTelemetrySettings()}, cfg, r.sink)
+	require.NoError(t, err)
+	require.NoError(t, a.Start(t.Context(), hostWith(r.ext)))
+	t.Cleanup(func() { require.NoError(t, a.Shutdown(context.WithoutCancel(t.Context()))) })
+	r.a = a
+	return r
+}
+
+// push sends md, waits a push interval, and returns what was handed on.
+func (r *agentRig) push(md pmetric.Metrics) map[string]float64 {
+	r.sink.Reset()
+	require.NoError(r.t, r.a.ConsumeMetrics(r.t.Context(), md))
+	time.Sleep(10 * time.Second)
+	return values(r.sink.AllMetrics()[0], "host.name")
+}
+
+func step(node string, seconds float64) pmetric.Metrics {
+	md := pmetric.NewMetrics()
+	addStep(md, node, "stage-0", seconds)
+	return md
+}
+
+func addStep(md pmetric.Metrics, node, role string, seconds float64) {
+	attrs := map[string]any{"gpu.job.id": "J", "gpu.job.role": role, "k8s.cluster.name": "prod"}
+	if node != "" {
+		attrs["host.name"] = node
+	}
+	gauge(resource(md, attrs), "gpu.app.step.duration", seconds)
+}
+
+func (r *agentRig) receive(th, ref float64) {
+	r.ext.reachable = true
+	r.ext.received["prod J/stage-0"] = threshold.Received{
+		At:    time.Now(),
+		Value: threshold.Value{Threshold: th, Median: 1, Ref: ref, QuorumMet: true, TTL: 50 * time.Second},
+	}
+}
+
+func TestAgentJudgesItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newAgentRig(t, nil)
+		got := r.push(step("n1", 45))
+		assert.NotContains(t, got, "n1 gpu.node.health_score active")
+		assert.InDelta(t, 1.0/45, got["n1 gpu.node.signal throughput"], 1e-9)
+		assert.InDelta(t, 1, got["n1 gpu.agent.detection_mode none"], 0)
+		assert.Zero(t, got["n1 gpu.agent.gateway_reachable"])
+		assert.Equal(t, threshold.Claim{Cluster: "prod", Node: "n1", Groups: []string{"J/stage-0"}}, r.ext.claim)
+
+		for i := range 3 {
+			r.receive(0.95, 1.0/19)
+			got = r.push(step("n1", 45))
+			assert.InDelta(t, 19.0/45, got["n1 gpu.node.health_score active"], 1e-9)
+			assert.InDelta(t, 1, got["n1 gpu.agent.detection_mode fleet"], 0)
+			assert.Zero(t, got["n1 gpu.agent.detection_mode none"])
+			assert.InDelta(t, 0.95, got["n1 gpu.agent.threshold"], 0)
+			assert.InDelta(t, 1, got["n1 gpu.agent.gateway_reachable"], 0)
+			assert.InDelta(t, map[bool]float64{true: 1}[i == 2], got["n1 gpu.agent.straggler"], 0)
+		}
+		assert.InDelta(t, 45, got["n1 gpu.app.step.duration"], 0, "what came goes on")
+	})
+}
+
+func TestAgentScoresTheGPUs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newAgentRig(t, nil)
+		push := func(util float64) map[string]float64 {
+			md := pmetric.NewMetrics()
+			rm := resource(md, map[string]any{"host.name": "n1"})
+			for i := range 8 {
+				id := fmt.Sprintf("GPU-%d", i)
+				gauge(rm, "hw.gpu.utilization", util, "hw.id", id, "hw.gpu.task", "general")
+				gauge(rm, "hw.gpu.utilization", 0, "hw.id", id, "hw.gpu.task", "encoder")
+				gauge(rm, "hw.gpu.clock.frequency", 1.5e9, "hw.id", id, "clock", "sm")
+				gauge(rm, "hw.gpu.clock.frequency", 9e9, "hw.id", id, "clock", "memory")
+				gauge(rm, "hw.gpu.clock.frequency.limit", 2e9, "hw.id", id, "clock", "sm")
+				gauge(rm, "hw.gpu.memory.usage", 60e9, "hw.id", id)
+				gauge(rm, "hw.gpu.memory.limit", 80e9, "hw.id", id)
+			}
+			return r.push(md)
+		}
+		var got map[string]float64
+		for range 7 {
+			got = push(0.8)
+		}
+		assert.InDelta(t, 0.6, got["n1 gpu.node.signal throughput"], 1e-9)
+		assert.InDelta(t, 0.75, got["n1 gpu.node.signal compute"], 1e-9)
+		assert.InDelta(t, 0.25, got["n1 gpu.node.signal memory"], 1e-9)
+		assert.NotContains(t, got, "n1 gpu.node.signal cpu")
+		assert.InDelta(t, (0.4+0.25*0.75+0.2*0.25)/0.85, got["n1 gpu.node.health_score active"], 1e-9)
+		for range 7 {
+			got = push(0)
+		}
+		assert.Contains(t, got, "n1 gpu.node.health_score idle")
+	})
+}
+
+func TestAgentSpeaksForManyNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newAgentRig(t, nil)
+		md := pmetric.NewMetrics()
+		addStep(md, "n1", "stage-0", 19)
+		addStep(md, "n2", "stage-1", 20)
+		addStep(md, "n3", "stage-1", 20)
+		got := r.push(md)
+		for _, n := range []string{"n1", "n2", "n3"} {
+			assert.Contains(t, got, n+" gpu.node.signal throughput")
+		}
+		assert.Equal(t, threshold.Claim{Cluster: "prod", Groups: []string{"J/stage-0", "J/stage-1"}}, r.ext.claim)
+
+		time.Sleep(10 * time.Minute)
+		r.push(step("n1", 19))
+		assert.Equal(t, "n1", r.ext.claim.Node, "silent nodes are forgotten")
+	})
+}
+
+func TestAnApplicationNeedNotNameItsNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newAgentRig(t, nil)
+		got := r.push(step("", 19))
+		assert.Contains(t, got, "me gpu.node.signal throughput")
+		assert.Equal(t, "me", r.ext.claim.Node)
+	})
+}
+
+func TestEvaluationsKeepTheirPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newAgentRig(t, nil)
+		scored := 0
+		for range 100 {
+			r.sink.Reset()
+			require.NoError(t, r.a.ConsumeMetrics(t.Context(), step("n1", 19)))
+			time.Sleep(time.Second)
+			if _, ok := values(r.sink.AllMetrics()[0], "host.name")["n1 gpu.agent.straggler"]; ok {
+				scored++
+			}
+		}
+		assert.Equal(t, 20, scored, "a job that reports each second is judged no more often than half an interval")
+	})
+}
+
+func TestOneTimestampPerReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newAgentRig(t, nil)
+		md := step("n1", 19)
+		at := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0).Timestamp()
+		time.Sleep(3 * time.Second)
+		r.push(md)
+		for _, sm := range r.sink.AllMetrics()[0].ResourceMetrics().At(0).ScopeMetrics().All() {
+			for _, m := range sm.Metrics().All() {
+				for _, p := range m.Gauge().DataPoints().All() {
+					assert.Equal(t, at, p.Timestamp(), m.Name())
+				}
+			}
+		}
+	})
+}
+
+func TestAgentIgnoresNonsenseAndCountsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newAgentRig(t, func(c *Config) { c.Agent.MaxNodes = 1 })
+		md := step("n1", 19)
+		gauge(md.ResourceMetrics().At(0), "gpu.app.step.duration", math.NaN())
+		gauge(md.ResourceMetrics().At(0), "gpu.app.step.duration", -1)
+		addStep(md, "n2", "stage-0", 19)
+		resource(md, nil)
+		got := r.push(md)
+		assert.InDelta(t, 1.0/19, got["n1 gpu.node.signal throughput"], 1e-9)
+		assert.NotContains(t, got, "n2 gpu.node.signal throughput")
+		assert.Equal(t, map[string]int64{"reading_range": 2, "max_nodes": 1}, rejected(t, r.tel))
+		assert.Equal(t, 3, r.sink.AllMetrics()[0].ResourceMetrics().Len(), "the data itself passes")
+	})
+}
+
+func TestAnotherJobStartsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newAgentRig(t, nil)
+		for range 20 {
+			r.push(step("n1", 10))
+		}
+		md := pmetric.NewMetrics()
+		addStep(md, "n1", "stage-7", 40)
+		var got map[string]float64
+		for range 20 {
+			again := pmetric.NewMetrics()
+			md.CopyTo(again)
+			got = r.push(again)
+			assert.Zero(t, got["n1 gpu.agent.straggler"], "four times slower, but another job")
+		}
+		assert.InDelta(t, 1, got["n1 gpu.agent.detection_mode local"], 0)
+		assert.Equal(t, []string{"J/stage-7"}, r.ext.claim.Groups)
+	})
+}

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stragglerprocessor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/open-telemetry/opentelemetry-collector-contrib/pkg/pdatatest/pmetrictest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/processor"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	zapobserver "go.uber.org/zap/zaptest/observer"
+
+	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
+)
+
+type gatewayRig struct {
+	t    *testing.T
+	g    *gateway
+	sink *consumertest.MetricsSink
+	ext  *fakeExtension
+	tel  *componenttest.Telemetry
+	logs *zapobserver.ObservedLogs
+}
+
+func newGatewayRig(t *testing.T, change func(*Config), next consumer.Metrics) *gatewayRig {
+	r := &gatewayRig{t: t, sink: new(consumertest.MetricsSink), ext: &fakeExtension{}, tel: componenttest.NewTelemetry()}
+	t.Cleanup(func() { require.NoError(t, r.tel.Shutdown(context.WithoutCancel(t.Context()))) })
+	cfg := createDefaultConfig().(*Config)
+	cfg.Mode = modeGateway
+	cfg.ThresholdExtension = &extensionID
+	if change != nil {
+		change(cfg)
+	}
+	require.NoError(t, cfg.Validate())
+	if next == nil {
+		next = r.sink
+	}
+	set := processor.Settings{ID: component.NewID(metadata.Type), TelemetrySettings: r.tel.NewTelemetrySettings()}
+	core, logs := zapobserver.New(zapcore.InfoLevel)
+	set.Logger, r.logs = zap.New(core), logs
+	g, err := newGateway(set, cfg, next)
+	require.NoError(t, err)
+	r.g = g
+	return r
+}
+
+func (r *gatewayRig) push(md pmetric.Metrics) {
+	require.NoError(r.t, r.g.ConsumeMetrics(r.t.Context(), md))
+}
+
+// tick runs one comparison and returns what it handed on.
+func (r *gatewayRig) tick() map[string]float64 {
+	r.sink.Reset()
+	r.g.tick(r.t.Context(), time.Now())
+	if len(r.sink.AllMetrics()) == 0 {
+		return nil
+	}
+	require.Len(r.t, r.sink.AllMetrics(), 1)
+	return values(r.sink.AllMetrics()[0], "host.name")
+}
+
+func fleet(scores ...float64) pmetric.Metrics {
+	md := pmetric.NewMetrics()
+	for i, s := range scores {
+		rm := resource(md, map[string]any{"host.name": fmt.Sprintf("n%d", i), "k8s.cluster.name": "prod", "gpu.job.id": "J", "gpu.job.role": "stage-0"})
+		gauge(rm, "gpu.node.health_score", s, "gpu.node.state", "active")
+		gauge(rm, "gpu.node.signal", 10*s, "gpu.signal", "throughput")
+	}
+	return md
+}
+
+func TestGatewayFindsAndPublishes(t *testing.T) {
+	r := newGatewayRig(t, nil, nil)
+	require.NoError(t, r.g.Start(t.Context(), hostWith(r.ext)))
+	defer func() { require.NoError(t, r.g.Shutdown(t.Context())) }()
+
+	md := fleet(1, 1, 0.4, 1, 1)
+	var got map[string]float64
+	for i := range 3 {
+		r.push(md)
+		got = r.tick()
+		assert.InDelta(t, map[bool]float64{true: 1}[i == 2], got["n2 gpu.node.straggler J/stage-0"], 0)
+	}
+	assert.Contains(t, got, "n0 gpu.node.straggler J/stage-0")
+	assert.Zero(t, got["n0 gpu.node.straggler J/stage-0"])
+	for key, want := range map[string]float64{
+		" gpu.straggler.threshold J/stage-0":         0.95,
+		" gpu.straggler.median J/stage-0":            1,
+		" gpu.straggler.mad J/stage-0":               0,
+		" gpu.straggler.nodes active J/stage-0":      5,
+		" gpu.straggler.nodes idle J/stage-0":        0,
+		" gpu.straggler.nodes calibrating J/stage-0": 0,
+		" gpu.straggler.nodes missing J/stage-0":     0,
+		" gpu.straggler.quorum_met J/stage-0":        1,
+		" gpu.straggler.coverage_low J/stage-0":      0,
+		" gpu.straggler.panic_mode J/stage-0":        0,
+		" gpu.straggler.count J/stage-0":             1,
+		" gpu.straggler.count":                       1,
+		" gpu.straggler.threshold":                   0.95,
+	} {
+		assert.Contains(t, got, key)
+		assert.InDelta(t, want, got[key], 1e-9, key)
+	}
+
+	c := r.ext.snap.Clusters["prod"]
+	require.NotNil(t, c)
+	assert.InDelta(t, 0.95, c.Wide.Threshold, 1e-9)
+	v := c.Groups["J/stage-0"].Value
+	assert.InDelta(t, 0.95, v.Threshold, 1e-9)
+	assert.InDelta(t, 10, v.Ref, 1e-9)
+	assert.Equal(t, 5, v.Nodes)
+	assert.Equal(t, 50*time.Second, v.TTL)
+	assert.True(t, v.QuorumMet)
+
+	lines := r.logs.FilterLevelExact(zapcore.WarnLevel).All()
+	require.Len(t, lines, 1, "one line per episode")
+	assert.Contains(t, lines[0].Message, "STRAGGLER n2: score 0.40 is below the threshold 0.95 since ")
+	assert.Contains(t, lines[0].Message, "the 5 active nodes of J/stage-0 have a median of 1.00")
+}
+
+func TestGatewayPassesDataUntouched(t *testing.T) {
+	r := newGatewayRig(t, nil, nil)
+	md := fleet(1, 0.5)
+	want := pmetric.NewMetrics()
+	md.CopyTo(want)
+	md.MarkReadOnly()
+	r.push(md)
+	require.Len(t, r.sink.AllMetrics(), 1)
+	require.NoError(t, pmetrictest.CompareMetrics(want, r.sink.AllMetrics()[0]))
+	assert.False(t, r.g.Capabilities().MutatesData)
+}
+
+func TestGatewayTicksByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newGatewayRig(t, nil, nil)
+		require.NoError(t, r.g.Start(t.Context(), hostWith(r.ext)))
+		r.push(fleet(1, 1, 1, 1, 1))
+		r.sink.Reset()
+		time.Sleep(10*time.Second - 1)
+		synctest.Wait()
+		assert.Empty(t, r.sink.AllMetrics())
+		time.Sleep(1)
+		synctest.Wait()
+		assert.Len(t, r.sink.AllMetrics(), 1)
+
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		all := r.sink.AllMetrics()
+		got := values(all[len(all)-1], "host.name")
+		assert.InDelta(t, 5, got[" gpu.straggler.nodes missing J/stage-0"], 0)
+		assert.NotContains(t, got, "n0 gpu.node.straggler J/stage-0", "nothing is said about a node that is gone")
+		require.NoError(t, r.g.Shutdown(t.Context()))
+	})
+}
+
+func TestGatewayKeepsNoLockOverTheNextComponent(t *testing.T) {
+	var r *gatewayRig
+	next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error {
+		require.True(t, r.g.mu.TryLock(), "the engine is locked while the next component works")
+		r.g.mu.Unlock()
+		return errors.New("refused")
+	})
+	require.NoError(t, err)
+	r = newGatewayRig(t, nil, next)
+	require.EqualError(t, r.g.ConsumeMetrics(t.Context(), fleet(1, 1, 1, 1, 1)), "refused", "the sender hears of it")
+	r.g.tick(t.Context(), time.Now())
+	m, err := r.tel.GetMetric("otelcol_processor_straggler_emit_failures")
+	require.NoError(t, err)
+	assert.NotEmpty(t, m.Data)
+}
+
+// TestBadScores pushes nonsense beside a valid fleet: the nonsense is counted,
+// the fleet still gets its threshold.
+func TestBadScores(t *testing.T) {
+	r := newGatewayRig(t, nil, nil)
+	md := fleet(1, 1, 1, 1, 1)
+	bad := func(attrs map[string]any, score float64) pmetric.NumberDataPoint {
+		return gauge(resource(md, attrs), "gpu.node.health_score", score, "gpu.node.state", "active")
+	}
+	node := func(name string) map[string]any { return map[string]any{"host.name": name, "k8s.cluster.name": "prod"} }
+	bad(node("nan"), math.NaN())
+	bad(node("inf"), math.Inf(1))
+	bad(node("high"), 1.5)
+	bad(node("low"), -0.5)
+	bad(map[string]any{"host.name": "x", "k8s.cluster.name": ""}, 0.5)
+	bad(map[string]any{"k8s.cluster.name": "prod"}, 0.5)
+	bad(node(strings.Repeat("x", 10<<20)), 0.5)
+	bad(map[string]any{"host.name": map[string]any{"a": "b"}, "k8s.cluster.name": "prod"}, 0.5)
+	bad(node("stale"), 0.5).SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
+	gauge(resource(md, node("rate")), "gpu.node.signal", math.Inf(1), "gpu.signal", "throughput")
+	empty := resource(md, node("no value"))
+	gauge(empty, "gpu.node.health_score", 0).SetTimestamp(0)
+	empty.ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0).Attributes().Clear()
+	histogram := resource(md, node("histogram")).ScopeMetrics().At(0).Metrics().AppendEmpty()
+	histogram.SetName("gpu.node.health_score")
+	histogram.SetEmptyHistogram().DataPoints().AppendEmpty()
+	r.push(md)
+	got := r.tick()
+	assert.InDelta(t, 0.95, got[" gpu.straggler.threshold J/stage-0"], 1e-9)
+	assert.Equal(t, map[string]int64{
+		"score_range": 4, "no_cluster": 1, "no_node": 2, "name_too_long": 1, "throughput_range": 1,
+	}, rejected(t, r.tel))
+}
+
+func TestClusterOfANode(t *testing.T) {
+	for name, tc := range map[string]struct {
+		attrs  map[string]any
+		caller threshold.Caller
+		want   string
+		reason string
+	}{
+		"its own":               {map[string]any{"k8s.cluster.name": "a"}, threshold.Caller{Cluster: "b"}, "a", ""},
+		"the caller's":          {nil, threshold.Caller{Cluster: "b"}, "b", ""},
+		"the default":           {nil, threshold.Caller{}, "default", ""},
+		"the credentials' only": {map[string]any{"k8s.cluster.name": "victim"}, threshold.Caller{Cluster: "mine", Authenticated: true}, "", "foreign_cluster"},
+		"credentials agree":     {map[string]any{"k8s.cluster.name": "mine"}, threshold.Caller{Cluster: "mine", Authenticated: true}, "mine", ""},
+		"none by mistake":       {map[string]any{"k8s.cluster.name": ""}, threshold.Caller{Cluster: "b"}, "", "no_cluster"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newGatewayRig(t, nil, nil)
+			md := pmetric.NewMetrics()
+			rm := resource(md, tc.attrs)
+			rm.Resource().Attributes().PutStr("host.name", "n")
+			gauge(rm, "gpu.node.health_score", 1)
+			require.NoError(t, r.g.ConsumeMetrics(threshold.ContextWithCaller(t.Context(), tc.caller), md))
+			assert.Equal(t, tc.want != "", r.g.engine.Has(tc.want, "n"))
+			if tc.reason != "" {
+				assert.Equal(t, map[string]int64{tc.reason: 1}, rejected(t, r.tel))
+			}
+		})
+	}
+}
+
+func TestHeartbeatKeepsANodeAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newGatewayRig(t, nil, nil)
+		r.push(fleet(1, 1, 1, 1, 1))
+		for range 10 {
+			time.Sleep(10 * time.Second)
+			md := pmetric.NewMetrics()
+			for i := range 5 {
+				rm := resource(md, map[string]any{"host.name": fmt.Sprintf("n%d", i), "k8s.cluster.name": "prod", "gpu.job.id": "J", "gpu.job.role": "stage-0"})
+				gauge(rm, "gpu.node.heartbeat", 1)
+			}
+			r.push(md)
+			assert.InDelta(t, 5, r.tick()[" gpu.straggler.nodes active J/stage-0"], 0)
+		}
+	})
+}
+
+func ingeroPush(state string, throughput, score float64, nodes ...string) pmetric.Metrics {
+	md := pmetric.NewMetrics()
+	for _, n := range nodes {
+		rm := resource(md, map[string]any{"ingero.node.id": n, "ingero.cluster.id": "prod"})
+		gauge(rm, "ingero.node.health_score", score, "ingero.node.state", state, "ingero.workload_type", "training")
+		gauge(rm, "ingero.node.throughput_ratio", throughput, "ingero.node.state", state)
+	}
+	return md
+}
+
+func TestIngeroNodes(t *testing.T) {
+	r := newGatewayRig(t, func(c *Config) {
+		c.Compatibility = []string{"ingero"}
+		c.GroupBy = []string{"ingero.workload_type"}
+	}, nil)
+	names := []string{"a", "b", "c", "d", "e"}
+	r.push(ingeroPush("active", 0.9, 0.27, names...))
+	got := r.tick()
+	assert.InDelta(t, 5, got[" gpu.straggler.nodes calibrating training"], 0, "the first score is never a score")
+
+	r.push(ingeroPush("active", 0.9, 0.94, names...))
+	r.push(ingeroPush("idle", 0.9, 0.1, "f"))
+	r.push(ingeroPush("idle", 0.9, 0.1, "f"))
+	r.push(ingeroPush("active", 0, 0.2, "g"))
+	r.push(ingeroPush("active", 0, 0.2, "g"))
+	r.push(ingeroPush("calibrating", 0.5, 0.3, "h"))
+	r.push(ingeroPush("calibrating", 0.5, 0.3, "h"))
+	got = r.tick()
+	assert.InDelta(t, 0.89, got[" gpu.straggler.threshold training"], 1e-9)
+	assert.InDelta(t, 5, got[" gpu.straggler.nodes active training"], 0)
+	assert.InDelta(t, 1, got[" gpu.straggler.nodes idle training"], 0)
+	assert.InDelta(t, 2, got[" gpu.straggler.nodes calibrating training"], 0)
+
+	plain := newGatewayRig(t, nil, nil)
+	plain.push(ingeroPush("active", 0.9, 0.94, names...))
+	assert.Nil(t, plain.tick(), "only where it was asked for")
+}
+
+func TestStartErrorsSayWhatToConfigure(t *testing.T) {
+	r := newGatewayRig(t, nil, nil)
+	require.EqualError(t, r.g.Start(t.Context(), host{}),
+		"`threshold_extension` is \"straggler_threshold\", which `service::extensions` does not list")
+	type other struct {
+		component.StartFunc
+		component.ShutdownFunc
+	}
+	require.EqualError(t, r.g.Start(t.Context(), hostWith(&other{})),
+		"`threshold_extension` is \"straggler_threshold\", must be a straggler_threshold extension")
+	require.NoError(t, r.g.Shutdown(t.Context()))
+}
+
+func BenchmarkObserve(b *testing.B) {
+	cfg := createDefaultConfig().(*Config)
+	cfg.Mode = modeGateway
+	set := processor.Settings{TelemetrySettings: componenttest.NewNopTelemetrySettings()}
+	g, err := newGateway(set, cfg, consumertest.NewNop())
+	require.NoError(b, err)
+	md := fleet(0.97)
+	// The score comes last of a full report: one metric of 40 with 8 GPUs each.
+	rm := md.ResourceMetrics().At(0)
+	for i := range 40 {
+		m := rm.ScopeMetrics().At(0).Metrics().AppendEmpty()
+		m.SetName(fmt.Sprintf("hw.gpu.metric.%d", i))
+		dps := m.SetEmptyGauge().DataPoints()
+		for j := range 8 {
+			p := dps.AppendEmpty()
+			p.SetDoubleValue(float64(j))
+			p.SetTimestamp(pcommon.Timestamp(1))
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := g.ConsumeMetrics(b.Context(), md); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
