@@ -33,6 +33,7 @@ const warnInterval = time.Minute
 
 // GetHTTPRoundTripper implements extensionmiddleware.HTTPClient.
 func (e *thresholdExtension) GetHTTPRoundTripper(context.Context) (extensionmiddleware.WrapHTTPRoundTripperFunc, error) {
+	e.isClient.Store(true)
 	return func(_ context.Context, base http.RoundTripper) (http.RoundTripper, error) {
 		return &roundTripper{base: base, ext: e}, nil
 	}, nil
@@ -48,9 +49,9 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !strings.HasSuffix(r.URL.Path, metricsPath) {
 		return t.base.RoundTrip(r)
 	}
-	claim, groups := t.ext.ask()
+	claim := t.ext.ask()
 	r = r.Clone(r.Context())
-	for _, h := range t.ext.claimHeaders(claim, groups) {
+	for _, h := range t.ext.claimHeaders(claim) {
 		r.Header.Set(h.Name, h.Value)
 	}
 	resp, err := t.base.RoundTrip(r)
@@ -75,13 +76,14 @@ func (e *thresholdExtension) answered(resp *http.Response) bool {
 // chained interceptor may be added: WithUnaryInterceptor would silently
 // replace the one that sets the exporter's configured headers.
 func (e *thresholdExtension) GetGRPCClientOptions(context.Context) ([]grpc.DialOption, error) {
+	e.isClient.Store(true)
 	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(
 		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			if method != metricsMethod {
 				return invoke(ctx, method, req, reply, cc, opts...)
 			}
-			claim, groups := e.ask()
-			for _, h := range e.claimHeaders(claim, groups) {
+			claim := e.ask()
+			for _, h := range e.claimHeaders(claim) {
 				ctx = metadata.AppendToOutgoingContext(ctx, h.Name, h.Value)
 			}
 			var md metadata.MD
@@ -94,20 +96,27 @@ func (e *thresholdExtension) GetGRPCClientOptions(context.Context) ([]grpc.DialO
 	)}, nil
 }
 
-// ask returns for whom this push asks: all groups in turn when there are more
-// than one request may carry.
-func (e *thresholdExtension) ask() (*threshold.Claim, []string) {
+// ask returns for whom this push asks: the nodes of this agent, or else those
+// who asked here; all groups in turn when there are more than one request may
+// carry.
+func (e *thresholdExtension) ask() *threshold.Claim {
 	claim := e.claim.Load()
-	groups := claim.Groups
-	if len(groups) > threshold.MaxGroups {
-		windows := (len(groups) + threshold.MaxGroups - 1) / threshold.MaxGroups
-		from := int(e.rotation.Add(1)-1) % windows * threshold.MaxGroups
-		groups = groups[from:min(from+threshold.MaxGroups, len(groups))]
+	if claim.Node == "" && len(claim.Groups) == 0 {
+		if below := e.asks.Next(e.now()); below.Cluster != "" {
+			return &below
+		}
 	}
-	return claim, groups
+	if len(claim.Groups) <= threshold.MaxGroups {
+		return claim
+	}
+	windows := (len(claim.Groups) + threshold.MaxGroups - 1) / threshold.MaxGroups
+	from := int(e.rotation.Add(1)-1) % windows * threshold.MaxGroups
+	part := *claim
+	part.Groups = claim.Groups[from:min(from+threshold.MaxGroups, len(claim.Groups))]
+	return &part
 }
 
-func (e *thresholdExtension) claimHeaders(c *threshold.Claim, groups []string) []threshold.Header {
+func (e *thresholdExtension) claimHeaders(c *threshold.Claim) []threshold.Header {
 	headers := make([]threshold.Header, 0, 3)
 	if threshold.ValidName(c.Cluster) {
 		headers = append(headers, threshold.Header{Name: e.names.Cluster, Value: c.Cluster})
@@ -116,7 +125,7 @@ func (e *thresholdExtension) claimHeaders(c *threshold.Claim, groups []string) [
 		headers = append(headers, threshold.Header{Name: e.names.Node, Value: c.Node})
 	}
 	// The names are checked one by one, so that marshalling cannot fail.
-	if list, err := threshold.EncodeGroups(groups); err == nil && list != "" {
+	if list, err := threshold.EncodeGroups(c.Groups); err == nil && list != "" {
 		headers = append(headers, threshold.Header{Name: e.names.Group, Value: list})
 	}
 	return headers

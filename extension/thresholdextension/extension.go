@@ -49,6 +49,10 @@ type thresholdExtension struct {
 	reachable atomic.Bool
 	warned    atomic.Int64 // Unix seconds of the last warning
 
+	// A middle tier is both: it asks above for what was asked of it.
+	isClient atomic.Bool
+	asks     threshold.Asks
+
 	server *http.Server
 	served sync.WaitGroup
 }

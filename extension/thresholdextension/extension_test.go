@@ -204,6 +204,34 @@ func TestThresholdCrossesTheWire(t *testing.T) {
 	}
 }
 
+// TestMiddleTier pushes node -> shard -> gateway: the shard asks above for what
+// was asked of it and hands the answer down.
+func TestMiddleTier(t *testing.T) {
+	for _, transport := range []string{"grpc", "http"} {
+		t.Run(transport, func(t *testing.T) {
+			top, _ := newTestExtension(t, nil)
+			shard, _ := newTestExtension(t, nil)
+			node, _ := newTestExtension(t, nil)
+			publish(t, top, "prod", 0.9, threshold.Value{Group: "g", Threshold: 0.8})
+			up := pusher(t, shard, transport, serve(t, top, &gateway{}, transport))
+			push := pusher(t, node, transport, serve(t, shard, &gateway{}, transport))
+			node.SetClaim(threshold.Claim{Cluster: "prod", Node: "n", Groups: []string{"g"}})
+
+			require.NoError(t, push())
+			_, ok := node.Received("prod", "g")
+			assert.False(t, ok)
+			require.NoError(t, up())
+			require.NoError(t, push())
+			r, ok := node.Received("prod", "g")
+			require.True(t, ok)
+			assert.InDelta(t, 0.8, r.Threshold, 0)
+			r, ok = node.Received("prod", "")
+			require.True(t, ok)
+			assert.InDelta(t, 0.9, r.Threshold, 0)
+		})
+	}
+}
+
 func TestGatewayAway(t *testing.T) {
 	for _, transport := range []string{"grpc", "http"} {
 		t.Run(transport, func(t *testing.T) {
@@ -292,9 +320,9 @@ func TestManyGroupsAreAskedForInTurn(t *testing.T) {
 	e.SetClaim(threshold.Claim{Cluster: "prod", Groups: groups})
 	asked := map[string]bool{}
 	for range 3 {
-		_, some := e.ask()
-		assert.LessOrEqual(t, len(some), threshold.MaxGroups)
-		for _, g := range some {
+		some := e.ask()
+		assert.LessOrEqual(t, len(some.Groups), threshold.MaxGroups)
+		for _, g := range some.Groups {
 			asked[g] = true
 		}
 	}

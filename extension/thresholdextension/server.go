@@ -117,7 +117,7 @@ func (e *thresholdExtension) answer(ctx context.Context, transport, claimed stri
 	}
 	var headers []threshold.Header
 	if caller.Cluster != "" {
-		c := e.published.Cluster(caller.Cluster, e.now())
+		c := e.lookup(caller.Cluster, groups)
 		headers = c.Respond(headers, &e.names, groups)
 		if e.ingero {
 			if transport == "http" {
@@ -137,6 +137,17 @@ func (e *thresholdExtension) answer(ctx context.Context, transport, claimed stri
 	e.telemetry.ExtensionStragglerThresholdRequests.Add(ctx, 1,
 		metric.WithAttributeSet(outcomeSet(transport, outcome)))
 	return caller, headers
+}
+
+// lookup returns what is known of a cluster: computed here, or heard from the
+// tier above.
+func (e *thresholdExtension) lookup(cluster string, groups []string) *threshold.Cluster {
+	now := e.now()
+	if c := e.published.Cluster(cluster, now); c != nil || !e.isClient.Load() {
+		return c
+	}
+	e.asks.Add(cluster, groups, now)
+	return e.inbox.Cluster(cluster, groups, now)
 }
 
 // caller binds the claim to the authenticated identity where that is asked

@@ -41,8 +41,8 @@ type group struct {
 	// members are ordered by name from the first tick after a join on.
 	members  []*node
 	unsorted bool
-	rule    rule
-	counts  [numStates]int
+	rule     rule
+	counts   [numStates]int
 }
 
 type node struct {

@@ -64,3 +64,40 @@ func (b *Inbox) evictOldest() {
 	}
 	delete(b.entries, oldest)
 }
+
+// Cluster returns what a middle tier can hand down to a client of these
+// groups: the fresh values, with what is left of their lives. It returns nil
+// when there are none.
+func (b *Inbox) Cluster(cluster string, groups []string, now time.Time) *Cluster {
+	c := &Cluster{Wide: b.entry(cluster, "", now)}
+	for _, g := range groups {
+		if e := b.entry(cluster, g, now); e != nil {
+			if c.Groups == nil {
+				c.Groups = make(map[string]*Entry, len(groups))
+			}
+			c.Groups[g] = e
+		}
+	}
+	if c.Wide == nil && c.Groups == nil {
+		return nil
+	}
+	return c
+}
+
+func (b *Inbox) entry(cluster, group string, now time.Time) *Entry {
+	r, ok := b.Get(cluster, group)
+	if !ok {
+		return nil
+	}
+	v := r.Value
+	v.TTL -= now.Sub(r.At)
+	// Less than a second has no wire form: it would be rounded up.
+	if v.TTL < time.Second {
+		return nil
+	}
+	e, err := NewEntry(v)
+	if err != nil {
+		return nil
+	}
+	return e
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package threshold
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAsksGoUpInTurn(t *testing.T) {
+	var a Asks
+	assert.Equal(t, Claim{}, a.Next(start), "nobody asked")
+	a.Add("", []string{"x"}, start)
+	assert.Equal(t, Claim{}, a.Next(start))
+
+	groups := make([]string, 20)
+	for i := range groups {
+		groups[i] = fmt.Sprintf("g%02d", i)
+	}
+	a.Add("big", groups[:10], start)
+	a.Add("big", groups[10:], start)
+	a.Add("small", nil, start)
+
+	asked := map[string][]string{}
+	for range 3 {
+		c := a.Next(start)
+		assert.LessOrEqual(t, len(c.Groups), MaxGroups)
+		asked[c.Cluster] = append(asked[c.Cluster], c.Groups...)
+	}
+	assert.ElementsMatch(t, groups, asked["big"])
+	assert.Contains(t, asked, "small")
+
+	a.Add("small", []string{"new"}, start.Add(askTTL))
+	var last []Claim
+	for range 3 {
+		last = append(last, a.Next(start.Add(askTTL+time.Minute)))
+	}
+	for _, c := range last {
+		assert.Equal(t, Claim{Cluster: "small", Groups: []string{"new"}}, c, "what nobody asks for any more is forgotten")
+	}
+}
+
+func TestAsksAreBounded(t *testing.T) {
+	var a Asks
+	for i := range 3 * maxAsks {
+		a.Add("c", []string{fmt.Sprint(i)}, start)
+	}
+	assert.Len(t, a.seen, maxAsks)
+}
+
+func TestInboxHandsDownWhatIsLeft(t *testing.T) {
+	var b Inbox
+	assert.Nil(t, b.Cluster("c", []string{"g"}, start))
+	wide := value("")
+	b.Put("c", wide, start)
+	b.Put("c", value("g"), start)
+	c := b.Cluster("c", []string{"g", "other"}, start.Add(20*time.Second))
+	require.NotNil(t, c)
+	require.Len(t, c.Groups, 1)
+	assert.Equal(t, 30*time.Second, c.Groups["g"].TTL)
+	assert.InDelta(t, wide.Threshold, c.Wide.Threshold, 0)
+	assert.Nil(t, b.Cluster("c", []string{"g"}, start.Add(49*time.Second+1)), "a dead threshold is not handed down")
+}
