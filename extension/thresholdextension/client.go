@@ -83,9 +83,11 @@ func (e *thresholdExtension) GetGRPCClientOptions(context.Context) ([]grpc.DialO
 				return invoke(ctx, method, req, reply, cc, opts...)
 			}
 			claim := e.ask()
+			var pairs []string
 			for _, h := range e.claimHeaders(claim) {
-				ctx = metadata.AppendToOutgoingContext(ctx, h.Name, h.Value)
+				pairs = append(pairs, h.Name, h.Value)
 			}
+			ctx = metadata.AppendToOutgoingContext(ctx, pairs...)
 			var md metadata.MD
 			err := invoke(ctx, method, req, reply, cc, append(opts, grpc.Header(&md))...)
 			code := status.Code(err)

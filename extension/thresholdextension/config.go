@@ -110,8 +110,12 @@ type headerName struct{ key, name string }
 
 func (h *HeadersConfig) list() []headerName {
 	return []headerName{
-		{"cluster", h.Cluster}, {"node", h.Node}, {"group", h.Group},
-		{"threshold", h.Threshold}, {"quorum_met", h.QuorumMet}, {"params", h.Params},
+		{"cluster", h.Cluster},
+		{"node", h.Node},
+		{"group", h.Group},
+		{"threshold", h.Threshold},
+		{"quorum_met", h.QuorumMet},
+		{"params", h.Params},
 	}
 }
 

@@ -49,8 +49,9 @@ func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 	cfg.Headers.Group = "grpc-group"
 	cfg.Headers.Params = cfg.Headers.Threshold
 	err := cfg.Validate()
+	require.Error(t, err)
 	for _, want := range []string{"`cluster`", "`received_ttl`", "`compatibility` has \"dcgm\"", "`headers::node`", "`headers::group`", "`headers::params`"} {
-		assert.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, want)
 	}
 	assert.Len(t, strings.Split(err.Error(), "\n"), 6)
 }

@@ -445,7 +445,7 @@ func TestClusterIsBoundToTheCredentials(t *testing.T) {
 func TestAPIPortInUseIsAnErrorThatNamesIt(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	defer ln.Close()
+	defer func() { require.NoError(t, ln.Close()) }()
 	cfg := createDefaultConfig().(*Config)
 	api := confighttp.NewDefaultServerConfig()
 	api.NetAddr.Endpoint = ln.Addr().String()

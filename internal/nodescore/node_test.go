@@ -261,7 +261,7 @@ func TestConfigSaysAllMistakesAtOnce(t *testing.T) {
 	cfg := Config{Weights: Weights{-1}, Floors: Floors{0, 2}, IdleBelow: math.NaN()}
 	err := cfg.Validate()
 	for _, key := range []string{"weights::throughput", "floors::compute", "push_interval", "idle_below", "idle_after", "calibration_samples", "baseline_alpha", "suspect_band", "cached_ttl", "local_fraction", "enter_ticks", "leave_ticks"} {
-		assert.ErrorContains(t, err, "`"+key+"`")
+		require.ErrorContains(t, err, "`"+key+"`")
 	}
 	cfg = DefaultConfig()
 	cfg.Weights = Weights{}

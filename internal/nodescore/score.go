@@ -57,7 +57,7 @@ func DefaultWeights() Weights { return Weights{0.40, 0.25, 0.20, 0.15} }
 // Floors are the values below which a signal is alarming by itself.
 type Floors [NumSignals]float64
 
-// DefaultFloors: a third of the expected speed for throughput and clock.
+// DefaultFloors are a third of the expected speed for throughput and clock.
 // Memory and CPU are spent on purpose by training jobs, so that only their
 // exhaustion alarms.
 func DefaultFloors() Floors { return Floors{0.35, 0.35, 0.02, 0.10} }

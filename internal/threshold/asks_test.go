@@ -4,6 +4,7 @@ package threshold
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -47,7 +48,7 @@ func TestAsksGoUpInTurn(t *testing.T) {
 func TestAsksAreBounded(t *testing.T) {
 	var a Asks
 	for i := range 3 * maxAsks {
-		a.Add("c", []string{fmt.Sprint(i)}, start)
+		a.Add("c", []string{strconv.Itoa(i)}, start)
 	}
 	assert.Len(t, a.seen, maxAsks)
 }

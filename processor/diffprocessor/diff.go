@@ -57,7 +57,7 @@ func newProcessor(cfg *Config, set processor.Settings, next consumer.Metrics) (*
 			TTL:               cfg.TTL,
 			ResyncInterval:    cfg.ResyncInterval,
 			HeartbeatInterval: cfg.HeartbeatInterval,
-			Rand:              rand.Int64N, //nolint:gosec // spreads the load, keeps no secret
+			Rand:              rand.Int64N,
 		}),
 	}
 	p.scratch.New = func() any { return new(filter) }

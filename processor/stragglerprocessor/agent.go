@@ -254,7 +254,7 @@ func (a *agent) evaluate(p pending, now time.Time) {
 
 func (a *agent) logVerdict(n *agentNode, res *nodescore.Result) {
 	fields := []zap.Field{
-		zap.String("node", n.nodeKey.node), zap.String("cluster", n.cluster), zap.String("group", n.group),
+		zap.String("node", n.node), zap.String("cluster", n.cluster), zap.String("group", n.group),
 		zap.Float64("score", round(res.Score)), zap.Float64("threshold", round(res.Threshold)),
 		zap.Stringer("mode", res.Mode),
 	}

@@ -51,7 +51,7 @@ func TestLoadAgent(t *testing.T) {
 func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 	err := load(t, "straggler/mistakes").Validate()
 	for _, want := range []string{"`mode` is \"\"", "`ttl_multiplier`", "`group_by` has an empty name", "`group_by` names \"a\" twice", "`default_cluster`", "`compatibility`"} {
-		assert.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, want)
 	}
 
 	cfg := load(t, "straggler/mistakes")
@@ -59,7 +59,7 @@ func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 	cfg.Gateway.K = -1
 	cfg.Gateway.Quorum = 2
 	for _, want := range []string{"`k`", "`quorum`", "`push_interval`"} {
-		assert.ErrorContains(t, cfg.Validate(), want)
+		require.ErrorContains(t, cfg.Validate(), want)
 	}
 
 	cfg.Mode = modeAgent

@@ -3,6 +3,7 @@
 package stragglerprocessor
 
 import (
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -79,22 +80,22 @@ func gauge(rm pmetric.ResourceMetrics, name string, v float64, pairs ...string) 
 	return p
 }
 
-// values flattens md to "resource name{attributes}" -> value.
-func values(md pmetric.Metrics, resourceKey string) map[string]float64 {
+// values flattens md to "host metric attributes..." -> value.
+func values(md pmetric.Metrics) map[string]float64 {
 	out := map[string]float64{}
 	for _, rm := range md.ResourceMetrics().All() {
 		who := ""
-		if v, ok := rm.Resource().Attributes().Get(resourceKey); ok {
+		if v, ok := rm.Resource().Attributes().Get("host.name"); ok {
 			who = v.Str()
 		}
 		for _, sm := range rm.ScopeMetrics().All() {
 			for _, m := range sm.Metrics().All() {
 				for _, p := range numberPoints(m).All() {
-					key := who + " " + m.Name()
+					key := []string{who, m.Name()}
 					for _, v := range p.Attributes().All() {
-						key += " " + v.Str()
+						key = append(key, v.Str())
 					}
-					out[key] = number(p)
+					out[strings.Join(key, " ")] = number(p)
 				}
 			}
 		}

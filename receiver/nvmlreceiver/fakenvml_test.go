@@ -89,7 +89,7 @@ func writeGolden(t *testing.T, path string, md pmetric.Metrics) {
 
 func readGolden(t *testing.T, path string) pmetric.Metrics {
 	t.Helper()
-	text, err := os.ReadFile(path) //nolint:gosec // a golden file
+	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	var tree any
 	require.NoError(t, yaml.Unmarshal(text, &tree))
@@ -365,7 +365,7 @@ var missing = []string{
 const childEnv = "NVMLRECEIVER_TEST_CHILD"
 
 func TestMissingSymbols(t *testing.T) {
-	cmd := exec.Command(os.Args[0], "-test.run=^TestMissingSymbolsChild$", "-test.v") //nolint:gosec // this test binary
+	cmd := exec.Command(os.Args[0], "-test.run=^TestMissingSymbolsChild$", "-test.v")
 	cmd.Env = append(os.Environ(), childEnv+"=1")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "the process has to survive:\n%s", out)
@@ -403,7 +403,7 @@ func TestTestBinaryBindsLazily(t *testing.T) {
 	if err != nil {
 		t.Skip("readelf is not on PATH")
 	}
-	out, err := exec.Command(readelf, "-d", os.Args[0]).CombinedOutput() //nolint:gosec // this test binary
+	out, err := exec.Command(readelf, "-d", os.Args[0]).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	assert.NotContains(t, string(out), "BIND_NOW")
 	assert.False(t, strings.Contains(string(out), "FLAGS_1") && strings.Contains(string(out), " NOW"), "%s", out)

@@ -64,10 +64,10 @@ func record(mb *metadata.MetricsBuilder, ts pcommon.Timestamp, s *gpuhealth.Samp
 	id := s.UUID
 
 	if s.MemoryTotal.OK {
-		mb.RecordHwGpuMemoryLimitDataPoint(ts, int64(s.MemoryTotal.V), id) //nolint:gosec // Validate bounds it
+		mb.RecordHwGpuMemoryLimitDataPoint(ts, int64(s.MemoryTotal.V), id)
 	}
 	if s.MemoryUsed.OK {
-		mb.RecordHwGpuMemoryUsageDataPoint(ts, int64(s.MemoryUsed.V), id) //nolint:gosec // Validate bounds it
+		mb.RecordHwGpuMemoryUsageDataPoint(ts, int64(s.MemoryUsed.V), id)
 	}
 	if s.MemoryTotal.OK && s.MemoryUsed.OK {
 		mb.RecordHwGpuMemoryUtilizationDataPoint(ts, float64(s.MemoryUsed.V)/float64(s.MemoryTotal.V), id)
@@ -115,7 +115,7 @@ func record(mb *metadata.MetricsBuilder, ts pcommon.Timestamp, s *gpuhealth.Samp
 	for e, errorType := range errorTypes {
 		for c, counter := range eccCounters {
 			if v := s.ECC[e][c]; v.OK {
-				mb.RecordHwErrorsDataPoint(ts, int64(v.V), id, gpuType, errorType, //nolint:gosec // Validate bounds it
+				mb.RecordHwErrorsDataPoint(ts, int64(v.V), id, gpuType, errorType,
 					metadata.AttributeGpuMemoryLocationAll, counter)
 			}
 		}

@@ -84,7 +84,7 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	}
 	if n := report.Generation - s.generation; n > 0 {
 		s.generation = report.Generation
-		s.telemetry.ReceiverNvmlDriverGenerations.Add(ctx, int64(n)) //nolint:gosec // a handful
+		s.telemetry.ReceiverNvmlDriverGenerations.Add(ctx, int64(n))
 	}
 	s.news.report(&report)
 	if len(report.Samples) == 0 {

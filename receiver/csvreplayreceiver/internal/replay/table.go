@@ -160,7 +160,7 @@ func appendKey(dst []byte, templates []boundTemplate, fields [][]byte) []byte {
 		start := len(dst)
 		dst = t.template.render(dst, fields)
 		// The length after the text keeps "a"+"bc" and "ab"+"c" apart.
-		dst = binary.BigEndian.AppendUint32(dst, uint32(len(dst)-start)) //nolint:gosec // a line is far below 4 GiB
+		dst = binary.BigEndian.AppendUint32(dst, uint32(len(dst)-start))
 	}
 	return dst
 }

@@ -107,7 +107,7 @@ func readECC(d *device, r *gpuhealth.Readings, t *tally) {
 	for e := range gpuhealth.NumECCErrors {
 		for c := range gpuhealth.NumECCCounters {
 			n, code := guarded(d.library, fnECC, func() (uint64, gonvml.Return) {
-				return d.raw.GetTotalEccErrors(gonvml.MemoryErrorType(e), gonvml.EccCounterType(c)) //nolint:gosec // two values each
+				return d.raw.GetTotalEccErrors(gonvml.MemoryErrorType(e), gonvml.EccCounterType(c))
 			})
 			if t.ok(code) {
 				r.ECC[e][c] = gpuhealth.Count64(n)
