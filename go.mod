@@ -67,6 +67,7 @@ require (
 	go.uber.org/goleak v1.3.0
 	go.uber.org/zap v1.28.0
 	go.yaml.in/yaml/v3 v3.0.4
+	golang.org/x/mod v0.37.0
 	golang.org/x/net v0.56.0
 	google.golang.org/grpc v1.81.1
 	pgregory.net/rapid v1.3.0
