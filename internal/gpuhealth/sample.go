@@ -72,6 +72,15 @@ type Identity struct {
 	VBIOS         string
 	DriverVersion string
 	CUDAVersion   string
+	MIG
+}
+
+// MIG says which slice of which GPU this is; it is empty for a whole GPU.
+type MIG struct {
+	// Parent is the UUID of the GPU that the slice is cut from.
+	Parent string
+	// GPUInstance and ComputeInstance are the ids that Xid events carry.
+	GPUInstance, ComputeInstance Opt[uint32]
 }
 
 // Clock is a clock domain.
@@ -120,26 +129,6 @@ const (
 	ThrottlePowerBrake    ThrottleReason = 0x80
 	ThrottleDisplayClocks ThrottleReason = 0x100
 )
-
-// Readings is what one poll read, in base units.
-type Readings struct {
-	// MemoryTotal and MemoryUsed are bytes.
-	MemoryTotal, MemoryUsed Opt[uint64]
-	// Utilization, Encoder and Decoder are fractions of the driver's sample period.
-	Utilization, Encoder, Decoder Opt[float64]
-	// Temperature and MemoryTemperature are degrees Celsius.
-	Temperature, MemoryTemperature Opt[float64]
-	// Power, PowerLimit (in force) and PowerLimitMax are watts.
-	Power, PowerLimit, PowerLimitMax Opt[float64]
-	// Energy is joules since the driver was loaded.
-	Energy Opt[float64]
-	// Clocks and ClockLimits are hertz.
-	Clocks, ClockLimits [NumClocks]Opt[float64]
-	// ECC counts memory errors.
-	ECC [NumECCErrors][NumECCCounters]Opt[uint64]
-	// Throttle is a set of ThrottleReason bits.
-	Throttle Opt[uint64]
-}
 
 // Sample is one GPU at one moment. A GPU that does not answer still has one,
 // with its identity, Reason set and no readings.

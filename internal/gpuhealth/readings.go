@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpuhealth
+
+// ECCLocation is where in the GPU a memory error was counted.
+type ECCLocation int
+
+// The locations. Readings.ECC is their sum as the driver counts it.
+const (
+	ECCDRAM ECCLocation = iota
+	ECCSRAM
+	NumECCLocations
+)
+
+// RetirementCause is why a page was retired, on GPUs up to Volta.
+type RetirementCause int
+
+// The causes, in NVML's order (nvmlPageRetirementCause).
+const (
+	RetiredSBE RetirementCause = iota
+	RetiredDBE
+	NumRetirementCauses
+)
+
+// RemappedRows is the state of row remapping, on Ampere and newer.
+type RemappedRows struct {
+	// Corrected and Uncorrected count rows by the error that made them go.
+	Corrected, Uncorrected Opt[uint64]
+	// Pending is a remapping that waits for a reset; Failed one that could not be done.
+	Pending, Failed Opt[bool]
+}
+
+// RecoveryAction is what the driver asks for (field 230, nvmlDeviceGpuRecoveryAction).
+type RecoveryAction int
+
+// The recovery actions, in NVML's order.
+const (
+	RecoveryNone RecoveryAction = iota
+	RecoveryReset
+	RecoveryReboot
+	RecoveryDrainP2P
+	RecoveryDrainReset
+	RecoveryIMEX
+	NumRecoveryActions
+)
+
+// TemperatureLimit is a temperature at which something happens.
+type TemperatureLimit int
+
+// The limits.
+const (
+	// LimitSlowdown: the hardware slows down (hw.limit_type throttled, sensor gpu).
+	LimitSlowdown TemperatureLimit = iota
+	// LimitShutdown: the hardware shuts down (critical, gpu).
+	LimitShutdown
+	// LimitGPUMax: the software slows down (max, gpu).
+	LimitGPUMax
+	// LimitMemoryMax: the software slows down (max, memory).
+	LimitMemoryMax
+	NumTemperatureLimits
+)
+
+// ThrottleTime is a cumulative clock of lowered clocks.
+type ThrottleTime int
+
+// The clocks: fields 74 to 78, 269 to 271 of nvml.h.
+const (
+	ThrottleTimePower ThrottleTime = iota
+	ThrottleTimeThermal
+	ThrottleTimeSyncBoost
+	ThrottleTimeBoardLimit
+	ThrottleTimeLowUtilization
+	ThrottleTimeSWThermal
+	ThrottleTimeHWThermal
+	ThrottleTimePowerBrake
+	NumThrottleTimes
+)
+
+// Link is a bus that bytes go over.
+type Link int
+
+// The links.
+const (
+	LinkPCIe Link = iota
+	LinkNVLink
+	NumLinks
+)
+
+// Direction is seen from the GPU.
+type Direction int
+
+// The directions.
+const (
+	Transmit Direction = iota
+	Receive
+	NumDirections
+)
+
+// PCIe is the GPU's PCIe link. Width is in lanes.
+type PCIe struct {
+	Width, WidthMax, Generation, GenerationMax Opt[uint32]
+	// Replays counts retransmissions, Rollovers how often that counter in the hardware wrapped.
+	Replays, Rollovers Opt[uint64]
+}
+
+// NVLinkError is a kind of NVLink error.
+type NVLinkError int
+
+// The kinds. CRC counts exist up to Hopper, symbol errors and failed
+// recoveries from NVLink 5 (Blackwell) on.
+const (
+	NVLinkReplay NVLinkError = iota
+	NVLinkRecovery
+	NVLinkCRCFlit
+	NVLinkCRCData
+	NVLinkSymbol
+	NVLinkRecoveryFailed
+	NumNVLinkErrors
+)
+
+// NVLinks is the state of a GPU's NVLinks.
+type NVLinks struct {
+	// Up and Down count the links that the driver knows of, by state.
+	Up, Down Opt[uint32]
+	// Errors are sums over the links.
+	Errors [NumNVLinkErrors]Opt[uint64]
+	// PerLink is by link id and nil unless asked for. It belongs to this
+	// sample alone: Validate writes to it.
+	PerLink []NVLink
+}
+
+// NVLink is one link.
+type NVLink struct {
+	Up     Opt[bool]
+	Errors [NumNVLinkErrors]Opt[uint64]
+}
+
+// MaxNVLinks bounds link ids (NVML_NVLINK_MAX_LINKS is 36 in NVML 13).
+const MaxNVLinks = 36
+
+// FabricState is how far a GPU got in joining its NVLink fabric.
+type FabricState int
+
+// The states, in NVML's order (NVML_GPU_FABRIC_STATE_*).
+const (
+	FabricNotSupported FabricState = iota
+	FabricNotStarted
+	FabricInProgress
+	FabricCompleted
+	NumFabricStates
+)
+
+// FabricSummary is the driver's summary of the fabric's health.
+type FabricSummary int
+
+// The summaries, in NVML's order (NVML_GPU_FABRIC_HEALTH_SUMMARY_*).
+const (
+	FabricSummaryNotSupported FabricSummary = iota
+	FabricSummaryHealthy
+	FabricSummaryUnhealthy
+	FabricSummaryLimitedCapacity
+	NumFabricSummaries
+)
+
+// FabricCondition is a bit field of the fabric's health mask, true while it is bad.
+type FabricCondition int
+
+// The conditions (NVML_GPU_FABRIC_HEALTH_MASK_*).
+const (
+	FabricDegradedBandwidth FabricCondition = iota
+	FabricRouteRecovery
+	FabricRouteUnhealthy
+	FabricAccessTimeout
+	FabricIncorrectConfiguration
+	NumFabricConditions
+)
+
+// Fabric is the GPU's place in the NVLink fabric, on Hopper and newer.
+type Fabric struct {
+	State Opt[FabricState]
+	// Summary is there with the third version of the call only (driver 570 or so).
+	Summary Opt[FabricSummary]
+	// Conditions are absent where the driver does not support the one.
+	Conditions [NumFabricConditions]Opt[bool]
+}
+
+// ProcessType is what a process uses the GPU for.
+type ProcessType int
+
+// The types.
+const (
+	ProcessCompute ProcessType = iota
+	ProcessGraphics
+	NumProcessTypes
+)
+
+// Mode is a setting of the GPU that drifts when nobody looks.
+type Mode int
+
+// The modes; a reading is true while the mode is on.
+const (
+	ModePersistence Mode = iota
+	ModeECC
+	ModeMIG
+	ModeGSP
+	ModeConfidentialCompute
+	NumModes
+)
+
+// Activity is a unit of the GPU whose use GPM measures, on Hopper and newer.
+type Activity int
+
+// The units.
+const (
+	ActivitySM Activity = iota
+	ActivitySMOccupancy
+	ActivityTensor
+	ActivityDRAM
+	ActivityFP64
+	ActivityFP32
+	ActivityFP16
+	NumActivities
+)
+
+// Readings is what one poll read, in base units.
+type Readings struct {
+	// MemoryTotal, MemoryUsed and MemoryReserved are bytes. Used does not hold the reserved.
+	MemoryTotal, MemoryUsed, MemoryReserved Opt[uint64]
+	// Utilization, Encoder and Decoder are fractions of the driver's sample period.
+	Utilization, Encoder, Decoder Opt[float64]
+	// Activity is fractions of peak between two GPM samples.
+	Activity [NumActivities]Opt[float64]
+	// Temperature and MemoryTemperature are degrees Celsius.
+	Temperature, MemoryTemperature Opt[float64]
+	// TemperatureLimits are degrees Celsius.
+	TemperatureLimits [NumTemperatureLimits]Opt[float64]
+	// TemperatureMargin is the degrees left to the GPU's maximum (T.Limit).
+	// It goes below zero; at SlowdownMargin (field 194, -2 on H100, absent on
+	// A100) the hardware slows down.
+	TemperatureMargin, SlowdownMargin Opt[float64]
+	// Power, PowerLimit (in force) and PowerLimitMax are watts.
+	Power, PowerLimit, PowerLimitMax Opt[float64]
+	// Energy is joules since the driver was loaded.
+	Energy Opt[float64]
+	// Clocks and ClockLimits are hertz.
+	Clocks, ClockLimits [NumClocks]Opt[float64]
+	// PerformanceState is NVML's P state: 0 is full speed, 15 is idle.
+	PerformanceState Opt[uint32]
+	// ECC counts memory errors, ECCLocation by where.
+	ECC         [NumECCErrors][NumECCCounters]Opt[uint64]
+	ECCLocation [NumECCErrors][NumECCCounters][NumECCLocations]Opt[uint64]
+	// SRAMThresholdExceeded is NVIDIA's criterion for replacing the board.
+	SRAMThresholdExceeded Opt[bool]
+	// RetiredPages counts pages by cause; RetirementPending is one that waits for a reset.
+	RetiredPages      [NumRetirementCauses]Opt[uint64]
+	RetirementPending Opt[bool]
+	RemappedRows      RemappedRows
+	RecoveryAction    Opt[RecoveryAction]
+	// Throttle is a set of ThrottleReason bits.
+	Throttle Opt[uint64]
+	// ThrottleTime is seconds since the driver was loaded.
+	ThrottleTime [NumThrottleTimes]Opt[float64]
+	// IO is bytes, cumulative.
+	IO     [NumLinks][NumDirections]Opt[uint64]
+	PCIe   PCIe
+	NVLink NVLinks
+	Fabric Fabric
+	// Processes counts processes; what they are called is nobody's business here.
+	Processes [NumProcessTypes]Opt[uint64]
+	Modes     [NumModes]Opt[bool]
+}
