@@ -27,7 +27,42 @@ const (
 	FieldClock             Field = "clock"
 	FieldClockLimit        Field = "clock.limit"
 	FieldECC               Field = "ecc"
+	FieldParent            Field = "parent"
+	FieldInstance          Field = "mig.instance"
+	FieldMemoryReserved    Field = "memory.reserved"
+	FieldActivity          Field = "activity"
+	FieldTemperatureLimit  Field = "temperature.limit"
+	FieldTemperatureMargin Field = "temperature.margin"
+	FieldPerformanceState  Field = "performance_state"
+	FieldECCLocation       Field = "ecc.location"
+	FieldRetiredPages      Field = "retired_pages"
+	FieldRemappedRows      Field = "remapped_rows"
+	FieldRecoveryAction    Field = "recovery_action"
+	FieldThrottle          Field = "throttle"
+	FieldThrottleTime      Field = "throttle.time"
+	FieldIO                Field = "io"
+	FieldPCIeWidth         Field = "pcie.width"
+	FieldPCIeWidthMax      Field = "pcie.width.max"
+	FieldPCIeGeneration    Field = "pcie.generation"
+	FieldPCIeGenerationMax Field = "pcie.generation.max"
+	FieldPCIeReplays       Field = "pcie.replays"
+	FieldNVLinks           Field = "nvlink.links"
+	FieldNVLinkErrors      Field = "nvlink.errors"
+	FieldFabric            Field = "fabric"
+	FieldProcesses         Field = "processes"
 )
+
+// Fields are all names that Validate may return.
+var Fields = []Field{
+	FieldUUID, FieldParent, FieldInstance, FieldMemoryTotal, FieldMemoryUsed, FieldMemoryReserved,
+	FieldUtilization, FieldEncoder, FieldDecoder, FieldActivity, FieldTemperature,
+	FieldMemoryTemperature, FieldTemperatureLimit, FieldTemperatureMargin, FieldPower,
+	FieldPowerLimit, FieldPowerLimitMax, FieldEnergy, FieldClock, FieldClockLimit,
+	FieldPerformanceState, FieldECC, FieldECCLocation, FieldRetiredPages, FieldRemappedRows,
+	FieldRecoveryAction, FieldThrottle, FieldThrottleTime, FieldIO, FieldPCIeWidth,
+	FieldPCIeWidthMax, FieldPCIeGeneration, FieldPCIeGenerationMax, FieldPCIeReplays,
+	FieldNVLinks, FieldNVLinkErrors, FieldFabric, FieldProcesses,
+}
 
 // Bounds of what can be true, wide on purpose: no board works outside -50 to
 // 200 Celsius, draws 10 kW or clocks at 100 GHz, while garbage from a dying
@@ -37,6 +72,19 @@ const (
 	maxTemperatureCelsius = 200
 	maxPowerWatts         = 10_000
 	maxClockHertz         = 100e9
+	maxMarginCelsius      = 200
+	// NVML's P states end at 15; 32 is NVML_PSTATE_UNKNOWN.
+	maxPerformanceState = 15
+	// A board retires at most 64 pages or remaps 512 rows (NVIDIA GPU memory
+	// error management), a node runs at most 4 million processes (kernel.pid_max).
+	maxRows      = 1 << 16
+	maxProcesses = 1 << 22
+	// A board has at most 7 slices of each kind.
+	maxInstance = 1 << 10
+	// 50 years. No driver stays loaded as long.
+	maxThrottleSeconds  = 50 * 365 * 24 * 3600
+	maxPCIeGeneration   = 7
+	throttleReasonsMask = 1<<32 - 1
 )
 
 // Validate takes out of the sample what cannot be true and returns the names
@@ -61,12 +109,17 @@ func (s *Sample) Validate() []Field {
 		v.within(FieldClock, &s.Clocks[c], 0, maxClockHertz)
 		v.within(FieldClockLimit, &s.ClockLimits[c], 0, maxClockHertz)
 	}
-	v.memory(&s.MemoryTotal, &s.MemoryUsed)
+	v.memory(&s.MemoryTotal, &s.MemoryUsed, &s.MemoryReserved)
 	for e := range NumECCErrors {
 		for c := range NumECCCounters {
-			v.int64(FieldECC, &s.ECC[e][c])
+			v.count(FieldECC, &s.ECC[e][c])
+			for l := range NumECCLocations {
+				v.count(FieldECCLocation, &s.ECCLocation[e][c][l])
+			}
 		}
 	}
+	v.readings(&s.Readings)
+	v.slice(s)
 	return v.rejected
 }
 
@@ -98,9 +151,10 @@ func (v *validator) within(f Field, o *Opt[float64], low, high float64) {
 	}
 }
 
-// int64 keeps counts inside what a metric point can carry.
-func (v *validator) int64(f Field, o *Opt[uint64]) {
-	if o.OK && o.V > math.MaxInt64 {
+// count keeps counts inside what a metric point can carry. What NVML has no
+// value for is -1, and some drivers widen the -1 of a 32-bit field.
+func (v *validator) count(f Field, o *Opt[uint64]) {
+	if o.OK && (o.V > math.MaxInt64 || o.V == notAvailable32) {
 		*o = Opt[uint64]{}
 		v.rejected = append(v.rejected, f)
 	}
@@ -108,15 +162,22 @@ func (v *validator) int64(f Field, o *Opt[uint64]) {
 
 // memory rejects a total of zero, and of a pair that does not fit the used
 // bytes: the total is a constant of the board and the likelier of the two.
-func (v *validator) memory(total, used *Opt[uint64]) {
-	v.int64(FieldMemoryTotal, total)
-	v.int64(FieldMemoryUsed, used)
+func (v *validator) memory(total, used, reserved *Opt[uint64]) {
+	v.count(FieldMemoryTotal, total)
+	v.count(FieldMemoryUsed, used)
+	v.count(FieldMemoryReserved, reserved)
 	if total.OK && total.V == 0 {
-		*total = Opt[uint64]{}
-		v.rejected = append(v.rejected, FieldMemoryTotal)
+		reject(v, FieldMemoryTotal, total)
 	}
 	if total.OK && used.OK && used.V > total.V {
-		*used = Opt[uint64]{}
-		v.rejected = append(v.rejected, FieldMemoryUsed)
+		reject(v, FieldMemoryUsed, used)
 	}
+	if total.OK && reserved.OK && reserved.V > total.V {
+		reject(v, FieldMemoryReserved, reserved)
+	}
+}
+
+func reject[T any](v *validator, f Field, o *Opt[T]) {
+	*o = Opt[T]{}
+	v.rejected = append(v.rejected, f)
 }

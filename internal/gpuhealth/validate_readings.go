@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpuhealth
+
+// readings takes out of a reading what the tables of single bounds say.
+func (v *validator) readings(r *Readings) {
+	for a := range NumActivities {
+		v.within(FieldActivity, &r.Activity[a], 0, 1)
+	}
+	for l := range NumTemperatureLimits {
+		v.within(FieldTemperatureLimit, &r.TemperatureLimits[l], minTemperatureCelsius, maxTemperatureCelsius)
+	}
+	v.within(FieldTemperatureMargin, &r.TemperatureMargin, -maxMarginCelsius, maxMarginCelsius)
+	v.within(FieldTemperatureMargin, &r.SlowdownMargin, -maxMarginCelsius, maxMarginCelsius)
+	atMost(v, FieldPerformanceState, &r.PerformanceState, maxPerformanceState)
+
+	for c := range NumRetirementCauses {
+		atMost(v, FieldRetiredPages, &r.RetiredPages[c], maxRows)
+	}
+	atMost(v, FieldRemappedRows, &r.RemappedRows.Corrected, maxRows)
+	atMost(v, FieldRemappedRows, &r.RemappedRows.Uncorrected, maxRows)
+	below(v, FieldRecoveryAction, &r.RecoveryAction, NumRecoveryActions)
+
+	// All bits at once is NVML_VALUE_NOT_AVAILABLE and not every reason at once.
+	if r.Throttle.OK && r.Throttle.V >= throttleReasonsMask {
+		reject(v, FieldThrottle, &r.Throttle)
+	}
+	for t := range NumThrottleTimes {
+		v.within(FieldThrottleTime, &r.ThrottleTime[t], 0, maxThrottleSeconds)
+	}
+	for l := range NumLinks {
+		for d := range NumDirections {
+			v.count(FieldIO, &r.IO[l][d])
+		}
+	}
+	v.pcie(&r.PCIe)
+	v.nvlinks(&r.NVLink)
+
+	below(v, FieldFabric, &r.Fabric.State, NumFabricStates)
+	below(v, FieldFabric, &r.Fabric.Summary, NumFabricSummaries)
+	for p := range NumProcessTypes {
+		atMost(v, FieldProcesses, &r.Processes[p], maxProcesses)
+	}
+}
+
+// slice checks what says which slice of which GPU a sample is.
+func (v *validator) slice(s *Sample) {
+	if s.Parent != "" && (!ValidUUID(s.Parent) || s.Parent == s.UUID) {
+		s.Parent = ""
+		v.rejected = append(v.rejected, FieldParent)
+	}
+	atMost(v, FieldInstance, &s.GPUInstance, maxInstance)
+	atMost(v, FieldInstance, &s.ComputeInstance, maxInstance)
+}
+
+// pcie rejects, of a pair that does not fit, the current value: the maximum is
+// a constant of the board and its slot.
+func (v *validator) pcie(p *PCIe) {
+	for _, f := range []struct {
+		name Field
+		o    *Opt[uint32]
+	}{{FieldPCIeWidthMax, &p.WidthMax}, {FieldPCIeWidth, &p.Width}} {
+		if f.o.OK && !pcieWidth(f.o.V) {
+			reject(v, f.name, f.o)
+		}
+	}
+	for _, f := range []struct {
+		name Field
+		o    *Opt[uint32]
+	}{{FieldPCIeGenerationMax, &p.GenerationMax}, {FieldPCIeGeneration, &p.Generation}} {
+		if f.o.OK && (f.o.V < 1 || f.o.V > maxPCIeGeneration) {
+			reject(v, f.name, f.o)
+		}
+	}
+	if p.Width.OK && p.WidthMax.OK && p.Width.V > p.WidthMax.V {
+		reject(v, FieldPCIeWidth, &p.Width)
+	}
+	if p.Generation.OK && p.GenerationMax.OK && p.Generation.V > p.GenerationMax.V {
+		reject(v, FieldPCIeGeneration, &p.Generation)
+	}
+	v.count(FieldPCIeReplays, &p.Replays)
+	v.count(FieldPCIeReplays, &p.Rollovers)
+}
+
+// pcieWidth reports whether PCI Express has links of so many lanes.
+func pcieWidth(lanes uint32) bool {
+	switch lanes {
+	case 1, 2, 4, 8, 12, 16, 32:
+		return true
+	}
+	return false
+}
+
+func (v *validator) nvlinks(n *NVLinks) {
+	atMost(v, FieldNVLinks, &n.Up, MaxNVLinks)
+	atMost(v, FieldNVLinks, &n.Down, MaxNVLinks)
+	if n.Up.OK && n.Down.OK && n.Up.V+n.Down.V > MaxNVLinks {
+		reject(v, FieldNVLinks, &n.Up)
+		reject(v, FieldNVLinks, &n.Down)
+	}
+	for e := range NumNVLinkErrors {
+		v.count(FieldNVLinkErrors, &n.Errors[e])
+	}
+	if len(n.PerLink) > MaxNVLinks {
+		n.PerLink = nil
+		v.rejected = append(v.rejected, FieldNVLinks)
+	}
+	for i := range n.PerLink {
+		for e := range NumNVLinkErrors {
+			v.count(FieldNVLinkErrors, &n.PerLink[i].Errors[e])
+		}
+	}
+}
+
+func atMost[T uint32 | uint64](v *validator, f Field, o *Opt[T], most T) {
+	if o.OK && o.V > most {
+		reject(v, f, o)
+	}
+}
+
+// below keeps a value of the driver's inside the enumeration that this code knows.
+func below[T ~int](v *validator, f Field, o *Opt[T], end T) {
+	if o.OK && (o.V < 0 || o.V >= end) {
+		reject(v, f, o)
+	}
+}

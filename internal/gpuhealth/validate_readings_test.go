@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpuhealth
+
+import (
+	"encoding/json"
+	"math"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+const testMIG = "MIG-00000000-0000-0000-0000-000000000002"
+
+func TestValidateReadings(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*Sample)
+		want   []Field
+	}{
+		{"reserved is more than all", func(s *Sample) { s.MemoryTotal, s.MemoryReserved = Some[uint64](5), Some[uint64](6) }, []Field{FieldMemoryReserved}},
+		{"used of 32 bits of -1", func(s *Sample) { s.MemoryUsed = Some[uint64](0xFFFFFFFF) }, []Field{FieldMemoryUsed}},
+		{"activity over one", func(s *Sample) { s.Activity[ActivityTensor] = Some(1.5) }, []Field{FieldActivity}},
+		{"activity below zero", func(s *Sample) { s.Activity[ActivityFP16] = Some(-0.1) }, []Field{FieldActivity}},
+		{"activity NaN", func(s *Sample) { s.Activity[ActivitySM] = Some(math.NaN()) }, []Field{FieldActivity}},
+		{"activity of all", func(s *Sample) { s.Activity[ActivitySM] = Some(1.0) }, nil},
+		{"limit of 300", func(s *Sample) { s.TemperatureLimits[LimitMemoryMax] = Some(300.0) }, []Field{FieldTemperatureLimit}},
+		{"margin below zero", func(s *Sample) { s.TemperatureMargin, s.SlowdownMargin = Some(-3.0), Some(-2.0) }, nil},
+		{"margin out of the world", func(s *Sample) { s.TemperatureMargin, s.SlowdownMargin = Some(-201.0), Some(math.Inf(1)) }, []Field{FieldTemperatureMargin, FieldTemperatureMargin}},
+		{"P state unknown to NVML", func(s *Sample) { s.PerformanceState = Some[uint32](32) }, []Field{FieldPerformanceState}},
+		{"P state idle", func(s *Sample) { s.PerformanceState = Some[uint32](15) }, nil},
+		{"ECC by location of -1", func(s *Sample) { s.ECCLocation[ECCUncorrected][ECCAggregate][ECCSRAM] = Some[uint64](math.MaxUint64) }, []Field{FieldECCLocation}},
+		{"ECC of 32 bits of -1", func(s *Sample) { s.ECC[ECCCorrected][ECCVolatile] = Some[uint64](0xFFFFFFFF) }, []Field{FieldECC}},
+		{"retired pages of -1", func(s *Sample) { s.RetiredPages[RetiredDBE] = Some[uint64](math.MaxUint64) }, []Field{FieldRetiredPages}},
+		{"retired pages at NVIDIA's limit", func(s *Sample) { s.RetiredPages[RetiredSBE] = Some[uint64](64) }, nil},
+		{"remapped rows of 32 bits of -1", func(s *Sample) {
+			s.RemappedRows.Corrected, s.RemappedRows.Uncorrected = Some[uint64](0xFFFFFFFF), Some[uint64](512)
+		}, []Field{FieldRemappedRows}},
+		{"an unknown recovery action", func(s *Sample) { s.RecoveryAction = Some(NumRecoveryActions) }, []Field{FieldRecoveryAction}},
+		{"a negative recovery action", func(s *Sample) { s.RecoveryAction = Some(RecoveryAction(-1)) }, []Field{FieldRecoveryAction}},
+		{"all throttle bits", func(s *Sample) { s.Throttle = Some[uint64](0xFFFFFFFF) }, []Field{FieldThrottle}},
+		{"a throttle bit of tomorrow", func(s *Sample) { s.Throttle = Some[uint64](0x1000) }, nil},
+		{"throttled before it was built", func(s *Sample) { s.ThrottleTime[ThrottleTimePower] = Some(1e10) }, []Field{FieldThrottleTime}},
+		{"throttled for less than nothing", func(s *Sample) { s.ThrottleTime[ThrottleTimePowerBrake] = Some(-1.0) }, []Field{FieldThrottleTime}},
+		{"bytes of -1", func(s *Sample) { s.IO[LinkNVLink][Receive] = Some[uint64](math.MaxUint64) }, []Field{FieldIO}},
+		{"no lanes", func(s *Sample) { s.PCIe.Width = Some[uint32](0) }, []Field{FieldPCIeWidth}},
+		{"three lanes", func(s *Sample) { s.PCIe.Width = Some[uint32](3) }, []Field{FieldPCIeWidth}},
+		{"no lanes at most", func(s *Sample) { s.PCIe.WidthMax, s.PCIe.Width = Some[uint32](0), Some[uint32](16) }, []Field{FieldPCIeWidthMax}},
+		{"wider than it can be", func(s *Sample) { s.PCIe.WidthMax, s.PCIe.Width = Some[uint32](8), Some[uint32](16) }, []Field{FieldPCIeWidth}},
+		{"generation 0", func(s *Sample) { s.PCIe.Generation = Some[uint32](0) }, []Field{FieldPCIeGeneration}},
+		{"generation 8", func(s *Sample) { s.PCIe.GenerationMax = Some[uint32](8) }, []Field{FieldPCIeGenerationMax}},
+		{"faster than it can be", func(s *Sample) { s.PCIe.GenerationMax, s.PCIe.Generation = Some[uint32](4), Some[uint32](5) }, []Field{FieldPCIeGeneration}},
+		{"an idle link", func(s *Sample) {
+			s.PCIe = PCIe{Width: Some[uint32](16), WidthMax: Some[uint32](16), Generation: Some[uint32](1), GenerationMax: Some[uint32](7)}
+		}, nil},
+		{"replays of -1", func(s *Sample) {
+			s.PCIe.Replays, s.PCIe.Rollovers = Some[uint64](0xFFFFFFFF), Some[uint64](math.MaxUint64)
+		}, []Field{FieldPCIeReplays, FieldPCIeReplays}},
+		{"links of -1", func(s *Sample) { s.NVLink.Up = Some[uint32](0xFFFFFFFF) }, []Field{FieldNVLinks}},
+		{"more links than there are", func(s *Sample) { s.NVLink.Up, s.NVLink.Down = Some[uint32](30), Some[uint32](30) }, []Field{FieldNVLinks, FieldNVLinks}},
+		{"link errors of -1", func(s *Sample) { s.NVLink.Errors[NVLinkSymbol] = Some[uint64](math.MaxUint64) }, []Field{FieldNVLinkErrors}},
+		{"errors of one link of -1", func(s *Sample) {
+			s.NVLink.PerLink = make([]NVLink, 18)
+			s.NVLink.PerLink[17].Errors[NVLinkReplay] = Some[uint64](math.MaxUint64)
+		}, []Field{FieldNVLinkErrors}},
+		{"a list of links without end", func(s *Sample) { s.NVLink.PerLink = make([]NVLink, MaxNVLinks+1) }, []Field{FieldNVLinks}},
+		{"a fabric of tomorrow", func(s *Sample) { s.Fabric.State, s.Fabric.Summary = Some(NumFabricStates), Some(FabricSummary(-1)) }, []Field{FieldFabric, FieldFabric}},
+		{"processes of 32 bits of -1", func(s *Sample) { s.Processes[ProcessCompute] = Some[uint64](0xFFFFFFFF) }, []Field{FieldProcesses}},
+		{"a slice of a GPU", func(s *Sample) {
+			s.UUID, s.Parent, s.GPUInstance, s.ComputeInstance = testMIG, testUUID, Some[uint32](13), Some[uint32](0)
+		}, nil},
+		{"a slice of nothing known", func(s *Sample) { s.Parent = "0" }, []Field{FieldParent}},
+		{"a slice of itself", func(s *Sample) { s.Parent = s.UUID }, []Field{FieldParent}},
+		{"instances of -1", func(s *Sample) { s.GPUInstance, s.ComputeInstance = Some[uint32](0xFFFFFFFF), Some[uint32](0xFFFFFFFF) }, []Field{FieldInstance, FieldInstance}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := Sample{Identity: Identity{UUID: testUUID}, Reason: ReasonOK}
+			s.Power = Some(80.0)
+			tt.change(&s)
+			assert.Equal(t, tt.want, s.Validate())
+			assert.Equal(t, Some(80.0), s.Power, "the rest of the sample is kept")
+			assert.Empty(t, s.Validate(), "what is rejected once is gone")
+			for _, f := range tt.want {
+				assert.Contains(t, Fields, f)
+			}
+		})
+	}
+}
+
+// Every number of a sample must have a bound: garbage in any of them alone has
+// to be found, so that a new field without validation fails here.
+func TestValidateCoversEveryNumber(t *testing.T) {
+	seen := 0
+	var visit func(path string, v reflect.Value, s *Sample)
+	visit = func(path string, v reflect.Value, s *Sample) {
+		switch o := v.Addr().Interface().(type) {
+		case *Opt[float64]:
+			for _, garbage := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+				*o = Some(garbage)
+				assert.NotEmpty(t, s.Validate(), "%s = %v", path, garbage)
+				assert.False(t, o.OK, path)
+			}
+			seen++
+			return
+		case *Opt[uint64]:
+			for _, garbage := range []uint64{math.MaxUint64, math.MaxUint32} {
+				*o = Some(garbage)
+				assert.NotEmpty(t, s.Validate(), "%s = %v", path, garbage)
+				assert.False(t, o.OK, path)
+			}
+			seen++
+			return
+		case *Opt[uint32]:
+			*o = Some[uint32](math.MaxUint32)
+			assert.NotEmpty(t, s.Validate(), path)
+			assert.False(t, o.OK, path)
+			seen++
+			return
+		case *Opt[bool]:
+			return
+		}
+		switch v.Kind() {
+		case reflect.Struct:
+			if ok := v.FieldByName("OK"); ok.IsValid() { // an enumeration
+				ok.SetBool(true)
+				v.FieldByName("V").SetInt(-1)
+				assert.NotEmpty(t, s.Validate(), path)
+				seen++
+				return
+			}
+			for i := range v.NumField() {
+				visit(path+"."+v.Type().Field(i).Name, v.Field(i), s)
+			}
+		case reflect.Array, reflect.Slice:
+			for i := range v.Len() {
+				visit(path, v.Index(i), s)
+			}
+		}
+	}
+	s := Sample{Identity: Identity{UUID: testUUID}}
+	s.NVLink.PerLink = make([]NVLink, 1)
+	visit("", reflect.ValueOf(&s).Elem(), &s)
+	assert.Greater(t, seen, 70)
+}
+
+func TestFieldsAreDistinct(t *testing.T) {
+	sorted := slices.Sorted(slices.Values(Fields))
+	assert.Len(t, slices.Compact(sorted), len(Fields))
+}
+
+// What a driver may return is any bits; the sample is built from them by way
+// of JSON, because it can name every field.
+func FuzzValidateReadings(f *testing.F) {
+	f.Add([]byte(`{"Temperature":{"V":300,"OK":true},"PCIe":{"Width":{"V":3,"OK":true}},"NVLink":{"PerLink":[{}]}}`))
+	f.Add([]byte(`{"UUID":"GPU-1","MemoryTotal":{"V":1,"OK":true},"MemoryUsed":{"V":2,"OK":true},"Fabric":{"State":{"V":-7,"OK":true}}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s := Sample{Identity: Identity{UUID: testUUID}}
+		if json.Unmarshal(data, &s) != nil {
+			t.Skip()
+		}
+		uuid := s.UUID
+		rejected := s.Validate()
+		for _, r := range rejected {
+			if !slices.Contains(Fields, r) {
+				t.Fatalf("unknown field %q", r)
+			}
+		}
+		again := s.Validate()
+		if ValidUUID(uuid) && len(again) > 0 || s.UUID != uuid {
+			t.Fatalf("still rejected: %q", again)
+		}
+		if s.PCIe.Width.OK && s.PCIe.WidthMax.OK && s.PCIe.Width.V > s.PCIe.WidthMax.V {
+			t.Fatal("wider than it can be")
+		}
+	})
+}
