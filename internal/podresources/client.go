@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package podresources asks the kubelet which containers it gave which GPU to.
+package podresources // import "github.com/gpu-collector/gpu-collector/internal/podresources"
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
+)
+
+// DefaultSocket is where the kubelet serves the API (KEP-606).
+const DefaultSocket = "/var/lib/kubelet/pod-resources/kubelet.sock"
+
+// The bounds of an answer. A node has some hundred pods; an answer with more
+// than this is not of a kubelet.
+const (
+	maxMessageBytes = 16 << 20
+	maxEntries      = 16_384
+	maxNameBytes    = 256
+)
+
+var reconnect = backoff.Config{BaseDelay: time.Second, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 10 * time.Second}
+
+// Config is what a Client needs.
+type Config struct {
+	// Socket is the path of the kubelet's socket.
+	Socket string
+	// Resources are the prefixes of the resource names that are GPUs.
+	Resources []string
+	// TTL is how long an answer, or the lack of one, is good.
+	TTL time.Duration
+	// Deadline bounds a call.
+	Deadline time.Duration
+	// Now is time.Now where it is nil.
+	Now func() time.Time
+
+	_ struct{}
+}
+
+// Container names a container of a pod. PodUID is empty where the kubelet does
+// not say it: the API has no such field in v1.
+type Container struct {
+	PodUID, Pod, Namespace, Name string
+}
+
+// Allocation says that the container holds the device.
+type Allocation struct {
+	Device Device
+	Container
+}
+
+// Client asks the kubelet, at most once in a TTL.
+type Client struct {
+	cfg Config
+
+	mu     sync.Mutex
+	conn   *grpc.ClientConn
+	closed bool
+	asked  time.Time
+	answer []Allocation
+	err    error
+}
+
+// New returns a client that has not connected yet.
+func New(cfg Config) *Client {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Client{cfg: cfg}
+}
+
+// Allocations returns which containers hold which GPU, of the last answer that
+// is not older than the TTL, asking for a new one otherwise. It returns within
+// the deadline. After an error there are no allocations: those of before may
+// be wrong by now. fresh tells that the kubelet was asked by this call.
+func (c *Client) Allocations(ctx context.Context) (answer []Allocation, fresh bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.cfg.Now()
+	if c.closed || !c.asked.IsZero() && now.Sub(c.asked) < c.cfg.TTL {
+		return c.answer, false, c.err
+	}
+	c.asked = now
+	c.answer, c.err = c.list(ctx)
+	return c.answer, true, c.err
+}
+
+// Close ends the connection. The client has no answers after it.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed, c.answer, c.err = true, nil, nil
+	if c.conn == nil {
+		return nil
+	}
+	err := c.conn.Close()
+	c.conn = nil
+	return err
+}
+
+func (c *Client) list(ctx context.Context) ([]Allocation, error) {
+	if c.conn == nil {
+		// It connects when it is first used, and again when the kubelet restarts.
+		conn, err := grpc.NewClient("unix://"+c.cfg.Socket,
+			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithNoProxy(),
+			// gRPC's own longest pause of two minutes is for far servers.
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: c.cfg.Deadline}),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes)))
+		if err != nil {
+			return nil, fmt.Errorf("cannot use the socket %q: %w", c.cfg.Socket, err)
+		}
+		c.conn = conn
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Deadline)
+	defer cancel()
+	response, err := podresourcesapi.NewPodResourcesListerClient(c.conn).List(ctx, &podresourcesapi.ListPodResourcesRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("cannot list pod resources at %q: %w", c.cfg.Socket, err)
+	}
+	return allocations(response, c.cfg.Resources)
+}
+
+// allocations turns an answer into a list without what is no GPU.
+func allocations(response *podresourcesapi.ListPodResourcesResponse, resources []string) ([]Allocation, error) {
+	var all []Allocation
+	add := func(pod *podresourcesapi.PodResources, container *podresourcesapi.ContainerResources, id string) error {
+		device, ok := ParseDevice(id)
+		if !ok {
+			return nil
+		}
+		if len(all) >= maxEntries {
+			return fmt.Errorf("the kubelet's answer has more than %d devices", maxEntries)
+		}
+		all = append(all, Allocation{Device: device, Container: Container{
+			Pod: bounded(pod.GetName()), Namespace: bounded(pod.GetNamespace()), Name: bounded(container.GetName()),
+		}})
+		return nil
+	}
+	for _, pod := range response.GetPodResources() {
+		for _, container := range pod.GetContainers() {
+			for _, devices := range container.GetDevices() {
+				if !isGPU(devices.GetResourceName(), resources) {
+					continue
+				}
+				for _, id := range devices.GetDeviceIds() {
+					if err := add(pod, container, id); err != nil {
+						return nil, err
+					}
+				}
+			}
+			for _, dynamic := range container.GetDynamicResources() {
+				for _, claim := range dynamic.GetClaimResources() {
+					// The CDI name tells best, as a driver may name its devices as it likes.
+					ids := make([]string, 0, 1+len(claim.GetCdiDevices()))
+					for _, cdi := range claim.GetCdiDevices() {
+						ids = append(ids, cdi.GetName())
+					}
+					if len(ids) == 0 && isGPU(claim.GetDriverName(), resources) {
+						ids = append(ids, claim.GetDeviceName())
+					}
+					for _, id := range ids {
+						if err := add(pod, container, id); err != nil {
+							return nil, err
+						}
+					}
+				}
+			}
+		}
+	}
+	return all, nil
+}
+
+func isGPU(resource string, prefixes []string) bool {
+	for _, prefix := range prefixes {
+		if strings.HasPrefix(resource, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// bounded cuts a name that no API server would have taken. Valid UTF-8 is what
+// protobuf lets through.
+func bounded(name string) string {
+	if len(name) > maxNameBytes {
+		return strings.ToValidUTF8(name[:maxNameBytes], "")
+	}
+	return name
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podresources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// kubelet is a pod-resources server on a unix socket.
+type kubelet struct {
+	podresourcesapi.UnimplementedPodResourcesListerServer
+	list  func(context.Context) (*podresourcesapi.ListPodResourcesResponse, error)
+	calls int
+}
+
+func (k *kubelet) List(ctx context.Context, _ *podresourcesapi.ListPodResourcesRequest) (*podresourcesapi.ListPodResourcesResponse, error) {
+	k.calls++
+	return k.list(ctx)
+}
+
+// socketPath is short: the kernel takes at most 107 bytes.
+func socketPath(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "podres")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return filepath.Join(dir, "kubelet.sock")
+}
+
+func serve(t *testing.T, socket string, k *kubelet) {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
+	require.NoError(t, err)
+	server := grpc.NewServer()
+	podresourcesapi.RegisterPodResourcesListerServer(server, k)
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Stop()
+		require.NoError(t, <-done)
+	})
+}
+
+// clock is the time of a client.
+type clock struct{ now time.Time }
+
+func client(t *testing.T, socket string, deadline time.Duration) (*Client, *clock) {
+	t.Helper()
+	at := &clock{now: time.Unix(1000, 0)}
+	c := New(Config{
+		Socket: socket, Resources: []string{"nvidia.com/", "gpu.nvidia.com"},
+		TTL: 15 * time.Second, Deadline: deadline, Now: func() time.Time { return at.now },
+	})
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c, at
+}
+
+func answer(pods ...*podresourcesapi.PodResources) func(context.Context) (*podresourcesapi.ListPodResourcesResponse, error) {
+	return func(context.Context) (*podresourcesapi.ListPodResourcesResponse, error) {
+		return &podresourcesapi.ListPodResourcesResponse{PodResources: pods}, nil
+	}
+}
+
+func pod(name string, containers ...*podresourcesapi.ContainerResources) *podresourcesapi.PodResources {
+	return &podresourcesapi.PodResources{Name: name, Namespace: "ml", Containers: containers}
+}
+
+func container(name, resource string, ids ...string) *podresourcesapi.ContainerResources {
+	return &podresourcesapi.ContainerResources{
+		Name:    name,
+		Devices: []*podresourcesapi.ContainerDevices{{ResourceName: resource, DeviceIds: ids}},
+	}
+}
+
+func TestAllocations(t *testing.T) {
+	socket := socketPath(t)
+	k := &kubelet{list: answer(
+		pod("train-0", container("worker", "nvidia.com/gpu", uuid, "GPU-b"), container("sidecar", "example.com/nic", "GPU-c")),
+		pod("serve-0", container("model", "nvidia.com/mig-1g.10gb", "MIG-a"), container("model-2", "nvidia.com/gpu.shared", "GPU-d::3", "not-a-gpu")),
+		pod("claim-0", &podresourcesapi.ContainerResources{Name: "c", DynamicResources: []*podresourcesapi.DynamicResource{{
+			ClaimResources: []*podresourcesapi.ClaimResource{
+				{DriverName: "gpu.nvidia.com", DeviceName: "gpu-7", CdiDevices: []*podresourcesapi.CDIDevice{{Name: "k8s.gpu.nvidia.com/claim=x-gpu-5"}}},
+				{DriverName: "gpu.nvidia.com", DeviceName: "gpu-6"},
+				{DriverName: "nic.example.com", DeviceName: "gpu-4"},
+			},
+		}}}),
+	)}
+	serve(t, socket, k)
+	c, at := client(t, socket, time.Minute)
+
+	got, fresh, err := c.Allocations(t.Context())
+	require.NoError(t, err)
+	assert.True(t, fresh)
+	gpu := func(id string) Device { return Device{UUID: id, Index: -1, GPUInstance: -1} }
+	shared := gpu("GPU-d")
+	shared.Shared = true
+	assert.Equal(t, []Allocation{
+		{gpu(uuid), Container{Pod: "train-0", Namespace: "ml", Name: "worker"}},
+		{gpu("GPU-b"), Container{Pod: "train-0", Namespace: "ml", Name: "worker"}},
+		{gpu("MIG-a"), Container{Pod: "serve-0", Namespace: "ml", Name: "model"}},
+		{shared, Container{Pod: "serve-0", Namespace: "ml", Name: "model-2"}},
+		{Device{Index: 5, GPUInstance: -1}, Container{Pod: "claim-0", Namespace: "ml", Name: "c"}},
+		{Device{Index: 6, GPUInstance: -1}, Container{Pod: "claim-0", Namespace: "ml", Name: "c"}},
+	}, got)
+
+	k.list = answer()
+	at.now = at.now.Add(14 * time.Second)
+	cached, fresh, err := c.Allocations(t.Context())
+	require.NoError(t, err)
+	assert.False(t, fresh)
+	assert.Equal(t, got, cached)
+	assert.Equal(t, 1, k.calls)
+
+	at.now = at.now.Add(time.Second)
+	got, fresh, err = c.Allocations(t.Context())
+	require.NoError(t, err)
+	assert.True(t, fresh)
+	assert.Empty(t, got)
+	assert.Equal(t, 2, k.calls)
+}
+
+func TestAbsentSocketThatComes(t *testing.T) {
+	socket := socketPath(t)
+	c, at := client(t, socket, time.Minute)
+	_, fresh, err := c.Allocations(t.Context())
+	assert.True(t, fresh)
+	require.ErrorContains(t, err, socket)
+	_, fresh, err = c.Allocations(t.Context())
+	assert.False(t, fresh, "an error is good for the TTL too")
+	require.Error(t, err)
+
+	serve(t, socket, &kubelet{list: answer(pod("p", container("c", "nvidia.com/gpu", uuid)))})
+	require.Eventually(t, func() bool {
+		at.now = at.now.Add(time.Minute)
+		got, _, err := c.Allocations(t.Context())
+		return err == nil && len(got) == 1
+	}, time.Minute, 10*time.Millisecond)
+}
+
+func TestHangingKubelet(t *testing.T) {
+	socket := socketPath(t)
+	serve(t, socket, &kubelet{list: func(ctx context.Context) (*podresourcesapi.ListPodResourcesResponse, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}})
+	c, _ := client(t, socket, 50*time.Millisecond)
+	began := time.Now()
+	got, _, err := c.Allocations(t.Context())
+	require.ErrorContains(t, err, "DeadlineExceeded")
+	assert.Empty(t, got)
+	assert.Less(t, time.Since(began), 10*time.Second)
+}
+
+// TestSocketThatSaysNothing has a server that accepts and never speaks.
+func TestSocketThatSaysNothing(t *testing.T) {
+	socket := socketPath(t)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	c, _ := client(t, socket, 50*time.Millisecond)
+	_, _, err = c.Allocations(t.Context())
+	require.Error(t, err)
+}
+
+// TestNonsense has a server that does not speak gRPC.
+func TestNonsense(t *testing.T) {
+	socket := socketPath(t)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
+	require.NoError(t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte("HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("\xff\x00", 4096)))
+			_ = conn.Close()
+		}
+	}()
+	t.Cleanup(func() { _ = listener.Close(); <-done })
+	c, _ := client(t, socket, time.Second)
+	got, _, err := c.Allocations(t.Context())
+	require.Error(t, err)
+	assert.Empty(t, got)
+}
+
+func TestErrorForgetsTheAnswerBefore(t *testing.T) {
+	socket := socketPath(t)
+	k := &kubelet{list: answer(pod("p", container("c", "nvidia.com/gpu", uuid)))}
+	serve(t, socket, k)
+	c, at := client(t, socket, time.Minute)
+	got, _, err := c.Allocations(t.Context())
+	require.NoError(t, err)
+	require.Len(t, got, 1)
+
+	at.now = at.now.Add(time.Minute)
+	k.list = func(context.Context) (*podresourcesapi.ListPodResourcesResponse, error) { return nil, errors.New("no") }
+	got, _, err = c.Allocations(t.Context())
+	require.Error(t, err)
+	assert.Empty(t, got)
+}
+
+func TestAnswerIsBounded(t *testing.T) {
+	socket := socketPath(t)
+	ids := make([]string, maxEntries+1)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("GPU-%d", i)
+	}
+	k := &kubelet{list: answer(pod("p", container("c", "nvidia.com/gpu", ids...)))}
+	serve(t, socket, k)
+	c, at := client(t, socket, time.Minute)
+	_, _, err := c.Allocations(t.Context())
+	require.ErrorContains(t, err, "more than 16384 devices")
+
+	at.now = at.now.Add(time.Minute)
+	k.list = answer(pod(strings.Repeat("p", maxMessageBytes)))
+	_, _, err = c.Allocations(t.Context())
+	require.ErrorContains(t, err, "ResourceExhausted")
+
+	at.now = at.now.Add(time.Minute)
+	k.list = answer(pod(strings.Repeat("ä", maxNameBytes), container("c", "nvidia.com/gpu", uuid)))
+	got, _, err := c.Allocations(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, got[0].Pod, maxNameBytes)
+}
+
+func TestClosedClient(t *testing.T) {
+	c, _ := client(t, "/nonexistent", time.Second)
+	require.NoError(t, c.Close())
+	got, fresh, err := c.Allocations(t.Context())
+	require.NoError(t, err)
+	assert.False(t, fresh)
+	assert.Empty(t, got)
+}
