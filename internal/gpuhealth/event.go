@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpuhealth
+
+import "time"
+
+// maxEvents bounds the Xids that count for one GPU at a time.
+const maxEvents = 64
+
+// event is a Xid that still counts. It is kept with the whole GPU.
+type event struct {
+	xid         Xid
+	reason      string
+	first, last time.Time
+	// slice, gi and ci say for which slice of the GPU it counts; empty for the GPU.
+	slice  string
+	gi, ci Opt[uint32]
+	// silent and pending are what ClearsAnswer and ClearsRemap wait for the end of.
+	silent, pending bool
+}
+
+func (x Xid) endsWithGeneration() bool {
+	switch x.Clears.By {
+	case ClearsGeneration, ClearsAnswer, ClearsRemap:
+		return true
+	default:
+		return false
+	}
+}
+
+func (e *event) ofSlice() bool { return e.slice != "" || e.gi.OK }
+
+func (e *event) hits(s *Sample) bool {
+	if s.Parent == "" {
+		// Where there are no slices an instance id cannot mean one.
+		mig := s.Modes[ModeMIG]
+		return !e.ofSlice() || mig.OK && !mig.V
+	}
+	if e.slice != "" {
+		return e.slice == s.UUID
+	}
+	return e.gi.OK && e.gi == s.GPUInstance && (!e.ci.OK || e.ci == s.ComputeInstance)
+}
+
+// over reports whether an event no longer counts after this poll of the GPU.
+func (e *event) over(s *Sample, t *track, now time.Time) bool {
+	clears := e.xid.Clears
+	switch clears.By {
+	case ClearsQuiet:
+		return now.Sub(e.last) >= clears.After
+	case ClearsAnswer:
+		e.silent = e.silent || !s.Up()
+		return e.silent && t.answered >= cleanPolls
+	case ClearsRemap:
+		if p := s.RemappedRows.Pending; p.OK {
+			if e.pending && !p.V {
+				return true
+			}
+			e.pending = p.V
+		}
+		return !e.pending && now.Sub(e.last) >= clears.After
+	default:
+		return false
+	}
+}
+
+func dropEvents(events []event, over func(*event) bool) []event {
+	kept := events[:0]
+	for i := range events {
+		if !over(&events[i]) {
+			kept = append(kept, events[i])
+		}
+	}
+	clear(events[len(kept):])
+	return kept
+}
+
+// addEvent reports false when there was no place for the event, or none was
+// left for the one that it took the place of.
+func (t *track) addEvent(e event) bool {
+	for i := range t.events {
+		if o := &t.events[i]; o.xid.Code == e.xid.Code && o.slice == e.slice && o.gi == e.gi && o.ci == e.ci {
+			o.last = later(o.last, e.last)
+			o.silent, o.pending = false, false
+			return true
+		}
+	}
+	if len(t.events) < maxEvents {
+		t.events = append(t.events, e)
+		return true
+	}
+	least := 0
+	for i := range t.events {
+		if t.events[i].xid.Cap > t.events[least].xid.Cap {
+			least = i
+		}
+	}
+	if e.xid.Cap < t.events[least].xid.Cap {
+		t.events[least] = e
+	}
+	return false
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// instance is absent for an error of the whole GPU, where NVML gives 0xFFFFFFFF.
+func instance(id Opt[uint32]) Opt[uint32] {
+	if id.OK && id.V == notAvailable32 {
+		return Opt[uint32]{}
+	}
+	return id
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpuhealth
+
+import (
+	"strings"
+	"sync"
+	"time"
+)
+
+// maxTracks bounds the GPUs and slices that a node has, with many to spare:
+// 16 boards of 7 slices are 128.
+const maxTracks = 1024
+
+// Monitor judges the GPUs of one node. It has no clock: what it says depends
+// on its calls alone. It may be called from several goroutines.
+type Monitor struct {
+	mu         sync.Mutex
+	rubric     Rubric
+	tracks     map[string]*track
+	generation uint64
+	start      time.Time
+	dropped    uint64
+	view       view
+}
+
+// NewMonitor starts a monitor that judges by the rubric as it is now.
+func NewMonitor(r *Rubric) *Monitor {
+	own := Rubric{rules: r.Rules(), xids: map[uint64]Xid{}}
+	for code, x := range r.xids {
+		own.xids[code] = x
+	}
+	return &Monitor{rubric: own, tracks: map[string]*track{}}
+}
+
+// NewGeneration tells that the driver was opened anew at start, as generation
+// n: Xids that a reset ends and that are older no longer count, and counters
+// may begin at zero. The same n again changes nothing.
+func (m *Monitor) NewGeneration(n uint64, start time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n == m.generation {
+		return
+	}
+	m.generation, m.start = n, start
+	for _, t := range m.tracks {
+		t.newGeneration(m.rubric.rules, start)
+	}
+}
+
+// ObserveXid takes an event into account from the next Observe of its GPU on,
+// and returns what the rubric knows of its code. Events of slices that NVIDIA
+// answers by restarting the node count for the whole GPU.
+func (m *Monitor) ObserveXid(ev XidEvent) Xid {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	x := m.rubric.Xid(ev.Code)
+	if x.Off || x.Cap >= NoCap || x.endsWithGeneration() && ev.Time.Before(m.start) {
+		return x
+	}
+	e := event{xid: x, reason: x.Reason(), first: ev.Time, last: ev.Time}
+	uuid := ev.UUID
+	if ev.Parent != "" {
+		uuid = ev.Parent
+	}
+	if x.Class != XidNode {
+		if ev.Parent != "" && ev.Parent != ev.UUID {
+			e.slice = ev.UUID
+		} else {
+			e.gi, e.ci = instance(ev.GPUInstance), instance(ev.ComputeInstance)
+		}
+	}
+	if !m.track(uuid, ev.Time).addEvent(e) {
+		m.dropped++
+	}
+	return x
+}
+
+// Acknowledge ends all Xids and rules of a GPU, those that no clean poll ends
+// too, and takes its NVLinks of now for all that there are. What is still
+// wrong is found again at the next poll. It reports whether the GPU is known.
+func (m *Monitor) Acknowledge(uuid string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.tracks[uuid]
+	if t == nil {
+		return false
+	}
+	clear(t.rules)
+	clear(t.events)
+	t.events = t.events[:0]
+	t.linksUp = 0
+	return true
+}
+
+// Dropped counts the Xids and GPUs that a bound of the monitor's left no place for.
+func (m *Monitor) Dropped() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.dropped
+}
+
+// Observe judges a GPU by one validated sample more. Of one report, GPUs come
+// before their slices: a slice inherits the last verdict on its GPU.
+func (m *Monitor) Observe(s *Sample, now time.Time) Verdict {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.track(s.UUID, now)
+	t.seen = now
+	if usable(s) {
+		t.missed, t.answered, t.read = 0, min(t.answered+1, cleanPolls), true
+		if s.Parent == "" {
+			t.learn(s, now)
+		}
+	} else {
+		t.missed, t.answered = min(t.missed+1, missedPolls), 0
+		if s.Reason == ReasonHang {
+			t.missed = missedPolls
+		}
+	}
+	m.applyRules(t, s, now)
+	if s.Parent == "" {
+		t.events = dropEvents(t.events, func(e *event) bool { return e.over(s, t, now) })
+	}
+	m.judge(t, s, now)
+	return t.verdict
+}
+
+// applyRules moves each rule of the sample on by one poll. Without a usable
+// reading the rules that need one stay as they are.
+func (m *Monitor) applyRules(t *track, s *Sample, now time.Time) {
+	m.view.s, m.view.t, m.view.now = s, t, now
+	for i := range m.rubric.rules {
+		r, st := &m.rubric.rules[i], &t.rules[i]
+		if r.Off || !r.always && (s.Parent != "" || t.missed > 0) {
+			continue
+		}
+		m.view.active = st.active
+		st.step(r, r.condition(&m.view), now)
+	}
+	m.view.s, m.view.t = nil, nil
+}
+
+// judge turns the rules and events that are active into a verdict.
+func (m *Monitor) judge(t *track, s *Sample, now time.Time) {
+	var parent *track
+	if s.Parent != "" {
+		parent = m.tracks[s.Parent]
+	}
+	unknown := !t.read
+	t.evidence = false
+	if parent != nil {
+		unknown = unknown || parent.verdict.State == StateUnknown
+		t.evidence = parent.evidence
+	}
+	for i := range m.rubric.rules {
+		if r := &m.rubric.rules[i]; t.rules[i].active {
+			unknown = unknown || r.Unknown
+			t.evidence = t.evidence || r.always && !r.Unknown && r.Cap < minDegraded
+		}
+	}
+	events := t.events
+	if s.Parent != "" {
+		events = nil
+		if parent != nil {
+			events = parent.events
+		}
+	}
+	for i := range events {
+		if e := &events[i]; e.hits(s) {
+			t.evidence = t.evidence || e.xid.Cap < minDegraded
+		}
+	}
+	unknown = unknown && !t.evidence
+
+	t.reasons = t.reasons[:0]
+	predicted := false
+	score := NoCap
+	for i := range m.rubric.rules {
+		r := &m.rubric.rules[i]
+		if !t.rules[i].active || unknown && !r.always {
+			continue
+		}
+		if r.Cap < score {
+			score, predicted = r.Cap, r.Predicted
+		}
+		t.add(ActiveReason{Reason: r.Name, Action: r.Action, Cap: r.Cap, Since: t.rules[i].since})
+	}
+	for i := range events {
+		e := &events[i]
+		if !e.hits(s) {
+			continue
+		}
+		if e.xid.Cap < score {
+			score, predicted = e.xid.Cap, false
+		}
+		a := ActiveReason{Reason: e.reason, Action: e.xid.Action, Cap: e.xid.Cap, Since: e.first}
+		if f := s.RemappedRows.Failed; e.xid.Code == xidRowRemapFailure && f.OK && f.V {
+			a.Action = ActionService
+		}
+		t.add(a)
+	}
+	if parent != nil {
+		if parent.verdict.Score.OK && parent.verdict.Score.V < score {
+			score, predicted = parent.verdict.Score.V, parent.verdict.Hardware == HardwarePredictedFailure
+		}
+		for _, a := range parent.reasons {
+			t.add(a)
+		}
+	}
+
+	v := Verdict{UUID: s.UUID, State: StateUnknown, Reasons: t.reasons, Previous: t.verdict.State, Since: t.verdict.Since}
+	if !unknown {
+		v.Score, v.State = Some(score), StateOf(score)
+		v.Hardware = hardwareState(v.State, predicted && s.Up())
+	}
+	if v.Changed = v.State != v.Previous; v.Changed {
+		v.Since = now
+	}
+	t.verdict = v
+}
+
+func hardwareState(s State, predicted bool) HardwareState {
+	switch {
+	case s == StateHealthy:
+		return HardwareOK
+	case s == StateDegraded:
+		return HardwareDegraded
+	case predicted:
+		return HardwarePredictedFailure
+	default:
+		return HardwareFailed
+	}
+}
+
+// add keeps the reasons in order, and each of them once.
+func (t *track) add(a ActiveReason) {
+	at := len(t.reasons)
+	for i := range t.reasons {
+		r := &t.reasons[i]
+		if r.Reason == a.Reason {
+			return
+		}
+		if at == len(t.reasons) && (a.Cap < r.Cap || a.Cap == r.Cap && a.Reason < r.Reason) {
+			at = i
+		}
+	}
+	t.reasons = append(t.reasons, ActiveReason{})
+	copy(t.reasons[at+1:], t.reasons[at:])
+	t.reasons[at] = a
+}
+
+// track is the GPU's, which takes the place of the one not seen for longest
+// when there are too many.
+func (m *Monitor) track(uuid string, now time.Time) *track {
+	if t := m.tracks[uuid]; t != nil {
+		return t
+	}
+	if len(m.tracks) >= maxTracks {
+		var oldest string
+		for u, t := range m.tracks {
+			if o := m.tracks[oldest]; o == nil || t.seen.Before(o.seen) || t.seen.Equal(o.seen) && strings.Compare(u, oldest) < 0 {
+				oldest = u
+			}
+		}
+		delete(m.tracks, oldest)
+		m.dropped++
+	}
+	t := &track{seen: now, rules: make([]ruleState, len(m.rubric.rules))}
+	m.tracks[uuid] = t
+	return t
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpuhealth
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// NoCap is the score of a GPU without a fault.
+const NoCap = 100
+
+// Scores at which the states begin.
+const (
+	minHealthy  = 90
+	minDegraded = 50
+)
+
+// StateOf is the state that a score stands for.
+func StateOf(score int) State {
+	switch {
+	case score >= minHealthy:
+		return StateHealthy
+	case score >= minDegraded:
+		return StateDegraded
+	default:
+		return StateUnhealthy
+	}
+}
+
+// ClearsBy is what ends a rule or a Xid.
+type ClearsBy string
+
+const (
+	// ClearsCondition: the condition was gone for two polls, and for Clears.After.
+	ClearsCondition ClearsBy = "condition"
+	// ClearsGeneration: the driver was loaded anew, or the GPU reset, which
+	// takes closing and opening the driver too.
+	ClearsGeneration ClearsBy = "generation"
+	// ClearsService: never by itself. A new board has another UUID.
+	ClearsService ClearsBy = "service"
+	// ClearsFirstAnswer: the first poll that the GPU answers.
+	ClearsFirstAnswer ClearsBy = "first_answer"
+
+	// ClearsQuiet (Xids): no such event for Clears.After.
+	ClearsQuiet ClearsBy = "quiet"
+	// ClearsRemap (Xids): a pending row remapping was seen and is done; without one as ClearsQuiet.
+	ClearsRemap ClearsBy = "remap"
+	// ClearsAnswer (Xids): as ClearsGeneration, or the GPU had stopped answering and does again.
+	ClearsAnswer ClearsBy = "answer"
+)
+
+// Clears says when a rule or a Xid ends. An operator may end all of them (Monitor.Acknowledge).
+type Clears struct {
+	By    ClearsBy
+	After time.Duration
+}
+
+// Rule is one row of the rubric.
+type Rule struct {
+	// Name is the reason that the rule reports.
+	Name string
+	// When is the condition in words.
+	When string
+	// Cap is the highest score while the rule is active.
+	Cap    int
+	Action Action
+	Clears Clears
+	// Source of the condition. Caps are our judgement.
+	Source string
+	// Predicted: the GPU works but asks to be replaced.
+	Predicted bool
+	// Unknown: the rule takes the score away instead of lowering it; Cap is NoCap.
+	Unknown bool
+	// Off rules are not looked at.
+	Off bool
+
+	// polls is how many polls in a row have to meet the condition, 0 is as 1.
+	polls int
+	// always rules do not need a reading.
+	always    bool
+	condition func(*view) finding
+}
+
+// State is the state that the rule alone puts a GPU in.
+func (r *Rule) State() State {
+	if r.Unknown {
+		return StateUnknown
+	}
+	return StateOf(r.Cap)
+}
+
+// finding is the answer of a condition.
+type finding int
+
+const (
+	// absent: the sample does not say.
+	absent finding = iota
+	no
+	yes
+)
+
+func found(b bool) finding {
+	if b {
+		return yes
+	}
+	return no
+}
+
+func foundIf(o Opt[bool]) finding {
+	if !o.OK {
+		return absent
+	}
+	return found(o.V)
+}
+
+// Rubric is the rules and the Xid catalogue that a Monitor judges by.
+type Rubric struct {
+	rules []Rule
+	xids  map[uint64]Xid
+}
+
+// DefaultRubric is the rubric without overrides.
+func DefaultRubric() *Rubric { return &Rubric{rules: slices.Clone(defaultRules), xids: defaultXids()} }
+
+// Rules are the rules by cap, then by name.
+func (r *Rubric) Rules() []Rule {
+	rules := slices.Clone(r.rules)
+	slices.SortFunc(rules, func(a, b Rule) int {
+		if a.Cap != b.Cap {
+			return a.Cap - b.Cap
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return rules
+}
+
+// Xid is what the rubric knows of a code; a code that it does not know is XidUnknown.
+func (r *Rubric) Xid(code uint64) Xid {
+	if x, ok := r.xids[code]; ok {
+		return x
+	}
+	return unknownXid(code)
+}
+
+// Xids are the codes that the rubric knows, in order.
+func (r *Rubric) Xids() []Xid {
+	xids := slices.Collect(maps.Values(r.xids))
+	slices.SortFunc(xids, func(a, b Xid) int { return int(a.Code) - int(b.Code) })
+	return xids
+}
+
+// Override changes a rule or a Xid. What is absent or empty stays as it was.
+type Override struct {
+	// Cap is 0 to 100.
+	Cap    Opt[int]
+	Action Action
+	Off    bool
+}
+
+// Actions are all actions, in rising order of effort.
+var Actions = []Action{ActionNone, ActionRestartApp, ActionResetGPU, ActionReboot, ActionService}
+
+// OverrideRule changes a rule. The error says which rules there are, which
+// caps, or which actions.
+func (r *Rubric) OverrideRule(name string, o Override) error {
+	err := o.validate()
+	i := slices.IndexFunc(r.rules, func(rule Rule) bool { return rule.Name == name })
+	if i < 0 {
+		names := make([]string, 0, len(r.rules))
+		for _, rule := range r.Rules() {
+			names = append(names, rule.Name)
+		}
+		return errors.Join(fmt.Errorf("no rule is called %q; the rules are %s", name, strings.Join(names, ", ")), err)
+	}
+	rule := &r.rules[i]
+	if rule.Unknown && o.Cap.OK {
+		err = errors.Join(err, fmt.Errorf("rule %q takes the score away and has no cap; it can only be turned off", name))
+	}
+	if err != nil {
+		return err
+	}
+	o.apply(&rule.Cap, &rule.Action, &rule.Off)
+	return nil
+}
+
+// OverrideXid changes what a Xid does, also one that the catalogue does not have.
+func (r *Rubric) OverrideXid(code uint64, o Override) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	x := r.Xid(code)
+	o.apply(&x.Cap, &x.Action, &x.Off)
+	r.xids[code] = x
+	return nil
+}
+
+func (o Override) validate() error {
+	var errs []error
+	if o.Cap.OK && (o.Cap.V < 0 || o.Cap.V > NoCap) {
+		errs = append(errs, fmt.Errorf("a cap of %d is not a score; it has to be 0 to 100", o.Cap.V))
+	}
+	if o.Action != "" && !slices.Contains(Actions, o.Action) {
+		errs = append(errs, fmt.Errorf("%q is no action; the actions are %q", o.Action, Actions))
+	}
+	return errors.Join(errs...)
+}
+
+func (o Override) apply(limit *int, action *Action, off *bool) {
+	if o.Cap.OK {
+		*limit = o.Cap.V
+	}
+	if o.Action != "" {
+		*action = o.Action
+	}
+	*off = *off || o.Off
+}

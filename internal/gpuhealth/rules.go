@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpuhealth
+
+import (
+	"math/bits"
+	"time"
+)
+
+// Thresholds, and where they are from.
+const (
+	// DCGM's health watch fails a GPU at 63 retired pages, or above 15 for
+	// uncorrectable errors while more come: NVIDIA's criteria for replacement.
+	maxRetiredPages = 63
+	maxRetiredDBE   = 15
+	maxDBEPerWeek   = 1
+	// gpud: 0.6 slowdown events per minute over 10 minutes; fewer are noise.
+	hotMinutes = 6
+	// DCGM: NVLink CRC errors per second, replays per minute, PCIe replays per
+	// minute; its limit of 10 single bit errors is weak evidence.
+	nvlinkCRCPerSecond = 100
+	nvlinkPerMinute    = 1
+	pcieReplaysMinute  = 8
+	correctedPerMinute = 10
+	// More than a tenth of ten minutes slowed down by software.
+	softThermalWindow  = 10 * time.Minute
+	softThermalSeconds = 60
+
+	tenMinutes = 10 * time.Minute
+)
+
+var (
+	whileTrue = Clears{By: ClearsCondition}
+	tenClean  = Clears{By: ClearsCondition, After: tenMinutes}
+	hourClean = Clears{By: ClearsCondition, After: time.Hour}
+	service   = Clears{By: ClearsService}
+	reload    = Clears{By: ClearsGeneration}
+)
+
+// defaultRules is the rubric: one row for each thing that can be wrong.
+var defaultRules = []Rule{
+	{
+		Name: "gpu_lost", When: "the driver says that the GPU is lost", Cap: 0, Action: ActionReboot, Clears: whileTrue,
+		Source: "NVML_ERROR_GPU_IS_LOST; NVIDIA's action for Xid 79 is RESTART_BM", always: true,
+		condition: answers(ReasonLost),
+	},
+	{
+		Name: "gpu_missing", When: "a GPU that was there is no longer found", Cap: 0, Action: ActionReboot, Clears: whileTrue,
+		Source: "the driver no longer lists it", always: true,
+		condition: answers(ReasonNotFound),
+	},
+	{
+		Name: "nvml_hang", When: "the driver did not answer within the deadline", Cap: NoCap, Action: ActionReboot,
+		Clears: Clears{By: ClearsFirstAnswer}, Source: "a hang is no proof of a broken GPU (NVSentinel)", Unknown: true, always: true,
+		condition: func(v *view) finding { return found(v.s.Reason == ReasonHang) },
+	},
+	{
+		Name: "no_reading", When: "no usable reading in 3 polls", Cap: NoCap, Action: ActionNone,
+		Clears: Clears{By: ClearsFirstAnswer}, Source: "what nobody measured is not healthy", Unknown: true, always: true,
+		condition: func(v *view) finding { return found(v.t.missed >= missedPolls && v.s.Reason != ReasonHang) },
+	},
+	{
+		Name: "remap_failed", When: "a row could not be remapped", Cap: 10, Action: ActionService, Clears: service,
+		Source: "NVIDIA GPU memory error management: criterion for replacement; DCGM FAIL", Predicted: true,
+		condition: func(v *view) finding { return foundIf(v.s.RemappedRows.Failed) },
+	},
+	{
+		Name: "sram_threshold_exceeded", When: "uncorrectable SRAM errors are over NVIDIA's threshold", Cap: 10, Action: ActionService, Clears: service,
+		Source: "NVIDIA GPU memory error management: criterion for replacement", Predicted: true,
+		condition: func(v *view) finding { return foundIf(v.s.SRAMThresholdExceeded) },
+	},
+	{
+		Name: "retired_pages", When: "63 or more retired pages, or more than 15 for uncorrectable errors and more than 1 of them new within a week",
+		Cap: 10, Action: ActionService, Clears: service, Source: "DCGM health watch FAIL", Predicted: true,
+		condition: retiredPages,
+	},
+	{
+		Name: "recovery_reset", When: "the driver asks for a GPU reset", Cap: 20, Action: ActionResetGPU, Clears: whileTrue,
+		Source: "NVML field 230", condition: recovery(RecoveryReset),
+	},
+	{
+		Name: "recovery_reboot", When: "the driver asks for a reboot of the node", Cap: 20, Action: ActionReboot, Clears: whileTrue,
+		Source: "NVML field 230", condition: recovery(RecoveryReboot),
+	},
+	{
+		Name: "recovery_drain_p2p", When: "the driver asks to end peer-to-peer traffic", Cap: 20, Action: ActionRestartApp, Clears: whileTrue,
+		Source: "NVML field 230", condition: recovery(RecoveryDrainP2P),
+	},
+	{
+		Name: "recovery_drain_reset", When: "the driver asks to drain and reset the GPU", Cap: 20, Action: ActionResetGPU, Clears: whileTrue,
+		Source: "NVML field 230", condition: recovery(RecoveryDrainReset),
+	},
+	{
+		Name: "recovery_imex", When: "the driver asks to recover the IMEX domain", Cap: 20, Action: ActionRestartApp, Clears: whileTrue,
+		Source: "NVML field 230", condition: recovery(RecoveryIMEX),
+	},
+	{
+		Name: "reset_required", When: "calls fail because the GPU has to be reset", Cap: 20, Action: ActionResetGPU, Clears: whileTrue,
+		Source: "NVML_ERROR_RESET_REQUIRED", always: true, condition: answers(ReasonResetRequired),
+	},
+	{
+		Name: "ecc_uncorrected", When: "an uncorrectable memory error since the driver was loaded", Cap: 30, Action: ActionResetGPU, Clears: reload,
+		Source: "DCGM health watch FAIL: volatile DBE > 0", condition: func(v *view) finding {
+			n := v.s.ECC[ECCUncorrected][ECCVolatile]
+			return foundIf(Opt[bool]{n.V > 0, n.OK})
+		},
+	},
+	{
+		Name: "nvlink_down", When: "fewer NVLinks are up than there were before", Cap: 30, Action: ActionReboot, Clears: whileTrue,
+		Source: "DCGM health watch FAIL; NVSentinel reboots", condition: func(v *view) finding {
+			up := v.s.NVLink.Up
+			return foundIf(Opt[bool]{up.V < v.t.linksUp, up.OK})
+		},
+	},
+	{
+		Name: "fabric_unhealthy", When: "the fabric is unhealthy, or no longer complete though it was", Cap: 30, Action: ActionResetGPU, Clears: whileTrue,
+		Source: "NVIDIA Health Validation CRITICAL", condition: fabricUnhealthy,
+	},
+	{
+		Name: "nvlink_errors_rising", When: "NVLink replays and recoveries rise over 3 minutes, at least 1 in each", Cap: 30, Action: ActionResetGPU, Clears: tenClean,
+		Source: "DCGM health watch FAIL; one alone does not always end a job (arXiv 2503.11901)",
+		condition: func(v *view) finding {
+			return foundIf(v.t.history.rising(v.now, countLinkReplays, nvlinkPerMinute))
+		},
+	},
+	{
+		Name: "remap_pending", When: "a row remapping waits for a GPU reset", Cap: 50, Action: ActionResetGPU, Clears: whileTrue,
+		Source: "DCGM health watch WARN", condition: func(v *view) finding { return foundIf(v.s.RemappedRows.Pending) },
+	},
+	{
+		Name: "retirement_pending", When: "a page retirement waits for a GPU reset", Cap: 50, Action: ActionResetGPU, Clears: whileTrue,
+		Source: "DCGM health watch WARN", condition: func(v *view) finding { return foundIf(v.s.RetirementPending) },
+	},
+	{
+		Name: "hw_throttle_lasting", When: "slowed down by hardware for heat or power in 6 of the last 10 minutes, until 10 minutes without", Cap: 55, Action: ActionService, Clears: whileTrue,
+		Source: "gpud: 0.6 events per minute", condition: func(v *view) finding {
+			minutes := bits.OnesCount16(v.t.throttle.minutes)
+			return foundIf(Opt[bool]{minutes >= hotMinutes || v.active && minutes > 0, v.t.throttle.known})
+		},
+	},
+	{
+		Name: "thermal_margin", When: "the thermal margin is below the slowdown offset, twice", Cap: 55, Action: ActionService, Clears: tenClean,
+		Source: "NVSentinel ADR-042; a single reading may be wrong (gpud)", polls: 2, condition: func(v *view) finding {
+			m, s := v.s.TemperatureMargin, v.s.SlowdownMargin
+			return foundIf(Opt[bool]{m.V < s.V, m.OK && s.OK})
+		},
+	},
+	{
+		Name: "nvlink_errors", When: "an NVLink replay or recovery within a minute", Cap: 60, Action: ActionNone, Clears: tenClean,
+		Source:    "DCGM health watch; does not always end a job (arXiv 2503.11901)",
+		condition: perMinute(countLinkReplays, func(n float64) bool { return n >= nvlinkPerMinute }),
+	},
+	{
+		Name: "nvlink_recovery_failed", When: "an NVLink could not be recovered", Cap: 60, Action: ActionResetGPU, Clears: tenClean,
+		Source: "NVML field 214 (Blackwell)", condition: perMinute(countLinkFailures, func(n float64) bool { return n > 0 }),
+	},
+	{
+		Name: "nvlink_crc", When: "100 or more NVLink CRC errors per second over a minute", Cap: 60, Action: ActionResetGPU, Clears: tenClean,
+		Source: "DCGM health watch", condition: perMinute(countLinkCRC, func(n float64) bool { return n/60 >= nvlinkCRCPerSecond }),
+	},
+	{
+		Name: "fabric_limited", When: "the fabric runs at limited capacity or bandwidth", Cap: 60, Action: ActionNone, Clears: tenClean,
+		Source: "NVML_GPU_FABRIC_HEALTH_SUMMARY_LIMITED_CAPACITY", condition: func(v *view) finding {
+			s, b := v.s.Fabric.Summary, v.s.Fabric.Conditions[FabricDegradedBandwidth]
+			return foundIf(Opt[bool]{s.OK && s.V == FabricSummaryLimitedCapacity || b.OK && b.V, s.OK || b.OK})
+		},
+	},
+	{
+		Name: "pcie_width", When: "the PCIe link is narrower than it can be", Cap: 60, Action: ActionService, Clears: whileTrue,
+		Source: "DCGM_FR_PCIE_WIDTH", condition: func(v *view) finding {
+			w, m := v.s.PCIe.Width, v.s.PCIe.WidthMax
+			return foundIf(Opt[bool]{w.V < m.V, w.OK && m.OK})
+		},
+	},
+	{
+		Name: "pcie_generation", When: "the PCIe link of a GPU at work is slower than it can be, twice", Cap: 60, Action: ActionService, Clears: whileTrue,
+		Source: "DCGM_FR_PCIE_GENERATION; an idle link slows down to save power", polls: 2, condition: pcieGeneration,
+	},
+	{
+		Name: "pcie_replays", When: "more than 8 PCIe replays per minute", Cap: 70, Action: ActionService, Clears: tenClean,
+		Source: "DCGM health watch WARN", condition: perMinute(countPCIeReplays, func(n float64) bool { return n > pcieReplaysMinute }),
+	},
+	{
+		Name: "pcie_replay_rollover", When: "the PCIe replay counter rolled over", Cap: 70, Action: ActionService, Clears: tenClean,
+		Source: "NVML field 95", condition: perMinute(countPCIeRollovers, func(n float64) bool { return n > 0 }),
+	},
+	{
+		Name: "ecc_corrected_rate", When: "more than 10 corrected memory errors per minute", Cap: 70, Action: ActionNone, Clears: hourClean,
+		Source: "DCGM's limit, weak evidence", condition: perMinute(countCorrected, func(n float64) bool { return n > correctedPerMinute }),
+	},
+	{
+		Name: "hw_thermal_slowdown", When: "slowed down by hardware for heat", Cap: 75, Action: ActionNone, Clears: tenClean,
+		Source: "DCGM health watch WARN", condition: func(v *view) finding { return v.t.throttle.thermal },
+	},
+	{
+		Name: "sw_thermal_slowdown", When: "slowed down by software for heat for more than a tenth of the last 10 minutes", Cap: 75, Action: ActionNone, Clears: tenClean,
+		Source: "DCGM health watch WARN", condition: func(v *view) finding {
+			ms := v.t.history.grew(v.now, countSoftThermal, softThermalWindow)
+			return foundIf(Opt[bool]{ms.V > softThermalSeconds*1000, ms.OK})
+		},
+	},
+	{
+		Name: "memory_hot", When: "the memory is hotter than its maximum", Cap: 75, Action: ActionNone, Clears: tenClean,
+		Source: "NVML field 195", condition: func(v *view) finding {
+			t, m := v.s.MemoryTemperature, v.s.TemperatureLimits[LimitMemoryMax]
+			return foundIf(Opt[bool]{t.V > m.V, t.OK && m.OK})
+		},
+	},
+	{
+		Name: "memory_history", When: "a page was retired or a row remapped for an uncorrectable error at some time", Cap: 85, Action: ActionNone, Clears: whileTrue,
+		Source: "NVSentinel ignores it: informational", condition: func(v *view) finding {
+			p, r := v.s.RetiredPages[RetiredDBE], v.s.RemappedRows.Uncorrected
+			return foundIf(Opt[bool]{p.OK && p.V > 0 || r.OK && r.V > 0, p.OK || r.OK})
+		},
+	},
+	{
+		Name: "ecc_off", When: "ECC is off on a datacentre GPU", Cap: 85, Action: ActionNone, Clears: whileTrue,
+		Source: "NVSentinel ignores it: informational", condition: func(v *view) finding {
+			ecc := v.s.Modes[ModeECC]
+			return foundIf(Opt[bool]{!ecc.V && datacentre(v.s.Model), ecc.OK})
+		},
+	},
+	{
+		Name: "fabric_in_progress", When: "the GPU is joining its fabric", Cap: 85, Action: ActionNone, Clears: whileTrue,
+		Source: "NVML_GPU_FABRIC_STATE_IN_PROGRESS", condition: func(v *view) finding {
+			s := v.s.Fabric.State
+			return foundIf(Opt[bool]{s.V == FabricInProgress && !v.t.fabricCompleted, s.OK})
+		},
+	},
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpuhealth
+
+import "time"
+
+const (
+	// missedPolls without a usable reading make a GPU unknown.
+	missedPolls = 3
+	// cleanPolls without the condition end a rule.
+	cleanPolls = 2
+	// staleAfter ends a rule whose reading is gone while the GPU answers: row
+	// remapping is no longer reported once MIG instances exist.
+	staleAfter = 10 * time.Minute
+)
+
+// track is what a monitor knows of one GPU or slice.
+type track struct {
+	seen    time.Time
+	verdict Verdict
+	// evidence: something that needs no reading makes it unhealthy.
+	evidence bool
+	reasons  []ActiveReason
+	rules    []ruleState
+	events   []event
+
+	// missed counts polls in a row without a usable reading, answered those with one.
+	missed, answered int
+	read             bool
+
+	// history is nil for a slice: device rules belong to its GPU.
+	history         *history
+	week            week
+	throttle        throttle
+	lastPoll        time.Time
+	linksUp         uint32
+	fabricCompleted bool
+}
+
+type ruleState struct {
+	active        bool
+	yes, no       int
+	since         time.Time
+	met, answered time.Time
+}
+
+// step takes what the condition said at this poll.
+func (st *ruleState) step(r *Rule, f finding, now time.Time) {
+	switch f {
+	case yes:
+		st.yes, st.no = min(st.yes+1, r.polls+1), 0
+		st.met, st.answered = now, now
+		if !st.active && st.yes >= r.polls {
+			st.active, st.since = true, now
+		}
+		return
+	case no:
+		st.yes, st.no = 0, min(st.no+1, cleanPolls)
+		st.answered = now
+	default:
+		st.yes = 0
+	}
+	if st.active && st.over(r.Clears, f, now) {
+		*st = ruleState{}
+	}
+}
+
+func (st *ruleState) over(c Clears, f finding, now time.Time) bool {
+	switch c.By {
+	case ClearsFirstAnswer:
+		return f == no
+	case ClearsCondition:
+		if f == absent {
+			return now.Sub(st.answered) >= max(staleAfter, c.After)
+		}
+		return st.no >= cleanPolls && now.Sub(st.met) >= c.After
+	default:
+		return false
+	}
+}
+
+// throttle is when the hardware slowed the GPU down.
+type throttle struct {
+	known   bool
+	thermal finding
+	// minutes is a bit for each of the last ten, this one first.
+	minutes uint16
+	minute  int64
+	last    [NumThrottleTimes]Opt[float64]
+}
+
+const lastTenMinutes = 1<<10 - 1
+
+func (th *throttle) update(r *Readings, now time.Time) {
+	minute := now.Unix() / 60
+	if d := minute - th.minute; d > 0 {
+		th.minutes = th.minutes << min(d, 16) & lastTenMinutes
+		th.minute = minute
+	}
+	thermal := th.held(r, ThrottleHWThermal, ThrottleTimeHWThermal)
+	brake := th.held(r, ThrottlePowerBrake, ThrottleTimePowerBrake)
+	if thermal == yes || brake == yes {
+		th.minutes |= 1
+	}
+	th.thermal, th.known = thermal, thermal != absent || brake != absent
+}
+
+// held reports whether the reason holds at this moment or did since the last poll.
+func (th *throttle) held(r *Readings, bit ThrottleReason, clock ThrottleTime) finding {
+	f := absent
+	if r.Throttle.OK {
+		f = found(r.Throttle.V&uint64(bit) != 0)
+	}
+	if v, last := r.ThrottleTime[clock], th.last[clock]; v.OK {
+		th.last[clock] = v
+		if grew := last.OK && v.V > last.V; grew || f == absent {
+			f = found(grew)
+		}
+	}
+	return f
+}
+
+// learn takes a usable reading of a whole GPU.
+func (t *track) learn(s *Sample, now time.Time) {
+	if t.history == nil {
+		t.history = &history{}
+	}
+	h := t.history
+	h.add(countPCIeReplays, s.PCIe.Replays)
+	h.add(countPCIeRollovers, s.PCIe.Rollovers)
+	h.add(countCorrected, s.ECC[ECCCorrected][ECCVolatile])
+	h.add(countLinkReplays, sum(s.NVLink.Errors[NVLinkReplay], s.NVLink.Errors[NVLinkRecovery]))
+	h.add(countLinkFailures, s.NVLink.Errors[NVLinkRecoveryFailed])
+	h.add(countLinkCRC, sum(s.NVLink.Errors[NVLinkCRCFlit], s.NVLink.Errors[NVLinkCRCData]))
+	switch seconds := s.ThrottleTime[ThrottleTimeSWThermal]; {
+	case seconds.OK:
+		h.add(countSoftThermal, Some(uint64(seconds.V*1000)))
+	case s.Throttle.OK:
+		var held uint64
+		if s.Throttle.V&uint64(ThrottleSWThermal) != 0 && !t.lastPoll.IsZero() {
+			held = uint64(max(0, min(now.Sub(t.lastPoll), maxGap)).Milliseconds())
+		}
+		h.addTo(countSoftThermal, held)
+	}
+	t.throttle.update(&s.Readings, now)
+	t.lastPoll = now
+
+	if dbe := s.RetiredPages[RetiredDBE]; dbe.OK {
+		t.week.add(now, dbe.V)
+	}
+	if up := s.NVLink.Up; up.OK {
+		t.linksUp = max(t.linksUp, up.V)
+	}
+	if s.Fabric.State.OK && s.Fabric.State.V == FabricCompleted {
+		t.fabricCompleted = true
+	}
+}
+
+func sum(a, b Opt[uint64]) Opt[uint64] { return Opt[uint64]{a.V + b.V, a.OK || b.OK} }
+
+// usable reports whether a poll told anything of the GPU.
+func usable(s *Sample) bool {
+	return s.Up() && (s.MemoryTotal.OK || s.MemoryUsed.OK || s.Temperature.OK || s.Power.OK || s.Utilization.OK ||
+		s.Throttle.OK || s.Clocks[ClockSM].OK || s.Clocks[ClockGraphics].OK || s.PCIe.Width.OK || s.NVLink.Up.OK ||
+		s.RecoveryAction.OK || s.RemappedRows.Failed.OK || s.RemappedRows.Pending.OK || s.SRAMThresholdExceeded.OK ||
+		s.ECC[ECCUncorrected][ECCVolatile].OK || s.Activity[ActivitySM].OK || s.Processes[ProcessCompute].OK)
+}
+
+// newGeneration forgets what a load of the driver ends.
+func (t *track) newGeneration(rules []Rule, start time.Time) {
+	for i := range rules {
+		if rules[i].Clears.By == ClearsGeneration {
+			t.rules[i] = ruleState{}
+		}
+	}
+	t.events = dropEvents(t.events, func(e *event) bool {
+		return e.xid.endsWithGeneration() && e.last.Before(start)
+	})
+	if t.history != nil {
+		t.history.restart()
+	}
+	t.throttle.last = [NumThrottleTimes]Opt[float64]{}
+	t.fabricCompleted = false
+}

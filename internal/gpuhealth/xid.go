@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpuhealth
+
+import (
+	"strconv"
+	"time"
+)
+
+// XidClass groups Xids by what they say about the GPU.
+type XidClass string
+
+// The classes. They are values of the attribute `gpu.xid.class`.
+const (
+	XidApplication      XidClass = "application"
+	XidInformational    XidClass = "informational"
+	XidSecondary        XidClass = "secondary"
+	XidContainedMemory  XidClass = "contained_memory"
+	XidReset            XidClass = "reset_gpu"
+	XidUncorrectableECC XidClass = "uncorrectable_ecc"
+	XidNVLink           XidClass = "nvlink"
+	XidNode             XidClass = "node"
+	XidHardware         XidClass = "hardware"
+	XidUnknown          XidClass = "unknown"
+)
+
+// Xid is what is known of one Xid code.
+type Xid struct {
+	Code  uint64
+	Class XidClass
+	// Immediate is the immediate action of NVIDIA's catalogue in its own
+	// words, empty where the catalogue has none.
+	Immediate string
+	// Action is ours.
+	Action Action
+	// Cap is the highest score while the event counts; NoCap has no effect.
+	Cap    int
+	Clears Clears
+	Off    bool
+}
+
+// Reason is the name under which the Xid is reported as a reason.
+func (x Xid) Reason() string { return "xid_" + strconv.FormatUint(x.Code, 10) }
+
+// Codes with a rule of their own.
+const (
+	xidRowRemapFailure = 64
+	xidContained       = 94
+)
+
+const (
+	xidQuiet = time.Hour
+	// capUnknownXid: nobody has classified it, so somebody should look.
+	capUnknownXid = 50
+)
+
+// span is a run of codes, both ends in it.
+type span struct{ first, last uint64 }
+
+// catalogue is NVIDIA's Xid catalogue
+// (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html), by class and
+// effect; class and immediate action are NVIDIA's, caps are our judgement.
+var catalogue = []struct {
+	codes []span
+	xid   Xid
+}{
+	{
+		[]span{
+			{8, 8},
+			{11, 11},
+			{13, 13},
+			{25, 25},
+			{31, 32},
+			{39, 41},
+			{60, 60},
+			{68, 72},
+			{75, 77},
+			{80, 80},
+			{82, 86},
+			{88, 89},
+			{96, 105},
+			{126, 135},
+			{139, 139},
+		},
+		Xid{Class: XidApplication, Immediate: "RESTART_APP", Action: ActionRestartApp, Cap: NoCap, Clears: quiet(xidQuiet)},
+	},
+	{
+		[]span{
+			{37, 38},
+			{43, 44},
+			{63, 63},
+			{66, 67},
+			{93, 93},
+			{106, 107},
+			{121, 121},
+			{137, 137},
+			{141, 141},
+			{152, 153},
+			{157, 157},
+			{160, 161},
+		},
+		Xid{Class: XidInformational, Immediate: "IGNORE", Action: ActionNone, Cap: NoCap, Clears: quiet(xidQuiet)},
+	},
+	// A high rate of corrected errors: no fault yet, but no longer healthy.
+	{
+		[]span{{92, 92}},
+		Xid{Class: XidInformational, Immediate: "IGNORE", Action: ActionNone, Cap: 70, Clears: quiet(xidQuiet)},
+	},
+	// These explain another Xid or point to the driver's recovery action.
+	{
+		[]span{{45, 45}, {154, 154}, {171, 172}},
+		Xid{Class: XidSecondary, Action: ActionNone, Cap: NoCap, Clears: quiet(xidQuiet)},
+	},
+	{
+		[]span{{xidContained, xidContained}},
+		Xid{Class: XidContainedMemory, Immediate: "RESTART_APP", Action: ActionRestartApp, Cap: 50, Clears: Clears{By: ClearsRemap, After: xidQuiet}},
+	},
+	{
+		[]span{
+			{46, 46},
+			{62, 62},
+			{xidRowRemapFailure, xidRowRemapFailure},
+			{95, 95},
+			{109, 110},
+			{119, 120},
+			{136, 136},
+			{140, 140},
+			{143, 143},
+			{155, 156},
+			{158, 158},
+		},
+		Xid{Class: XidReset, Immediate: "RESET_GPU", Action: ActionResetGPU, Cap: 20, Clears: Clears{By: ClearsGeneration}},
+	},
+	{
+		[]span{{48, 48}},
+		Xid{Class: XidUncorrectableECC, Immediate: "WORKFLOW_XID_48", Action: ActionResetGPU, Cap: 20, Clears: Clears{By: ClearsGeneration}},
+	},
+	{
+		[]span{{74, 74}},
+		Xid{Class: XidNVLink, Immediate: "WORKFLOW_NVLINK_ERR", Action: ActionResetGPU, Cap: 20, Clears: Clears{By: ClearsGeneration}},
+	},
+	// NVLink 5: whether they are fatal is in a sub-code that NVML's event lacks.
+	{
+		[]span{{144, 150}},
+		Xid{Class: XidNVLink, Immediate: "WORKFLOW_NVLINK5_ERR", Action: ActionRestartApp, Cap: 50, Clears: quiet(xidQuiet)},
+	},
+	{
+		[]span{{79, 79}},
+		Xid{Class: XidNode, Immediate: "RESTART_BM", Action: ActionReboot, Cap: 0, Clears: Clears{By: ClearsAnswer}},
+	},
+	{
+		[]span{{151, 151}},
+		Xid{Class: XidNode, Immediate: "RESTART_VM", Action: ActionReboot, Cap: 20, Clears: Clears{By: ClearsGeneration}},
+	},
+	{
+		[]span{{54, 54}},
+		Xid{Class: XidHardware, Immediate: "CHECK_MECHANICALS", Action: ActionService, Cap: 20, Clears: Clears{By: ClearsGeneration}},
+	},
+	{
+		[]span{{142, 142}, {162, 170}},
+		Xid{Class: XidHardware, Action: ActionNone, Cap: 50, Clears: quiet(xidQuiet)},
+	},
+}
+
+func quiet(d time.Duration) Clears { return Clears{By: ClearsQuiet, After: d} }
+
+// defaultXids is the catalogue by code.
+func defaultXids() map[uint64]Xid {
+	m := map[uint64]Xid{}
+	for _, row := range catalogue {
+		for _, s := range row.codes {
+			for code := s.first; code <= s.last; code++ {
+				x := row.xid
+				x.Code = code
+				m[code] = x
+			}
+		}
+	}
+	return m
+}
+
+// unknownXid is what a code gets that the catalogue does not have.
+func unknownXid(code uint64) Xid {
+	return Xid{Code: code, Class: XidUnknown, Action: ActionNone, Cap: capUnknownXid, Clears: quiet(xidQuiet)}
+}
