@@ -37,6 +37,12 @@ const (
 	AttrCause          = "cause"
 	AttrLimit          = "limit"
 
+	AttrHWParent = "hw.parent"
+	AttrHWState  = "hw.state"
+	AttrState    = "state"
+	AttrAction   = "action"
+	AttrXIDClass = "gpu.xid.class"
+
 	// AttrSignal names the input of the node score, see SignalThroughput and its siblings.
 	AttrSignal = "gpu.signal"
 	// AttrNodeState is StateActive, StateIdle, StateCalibrating or StateMissing.
@@ -74,6 +80,38 @@ const (
 	MetricGPURemapPending       = "hw.gpu.memory.remap.pending"
 	MetricGPURemapFailed        = "hw.gpu.memory.remap.failed"
 	MetricGPUNVLinkErrors       = "hw.gpu.nvlink.errors"
+)
+
+// Health of a GPU, and the GPUs of a node.
+const (
+	MetricHWStatus          = "hw.status"
+	MetricGPUHealthScore    = "hw.gpu.health.score"
+	MetricGPUHealthState    = "hw.gpu.health.state"
+	MetricGPUHealthReason   = "hw.gpu.health.reason"
+	MetricGPURecoveryAction = "hw.gpu.recovery_action"
+	MetricGPUCount          = "hw.gpu.count"
+	MetricGPUAllocation     = "hw.gpu.allocation"
+)
+
+// Events of the nvml receiver: names of log records, and their attributes
+// besides AttrHWID and AttrHWParent.
+const (
+	// EventXid is one Xid error.
+	EventXid = "hw.gpu.xid"
+	// EventHealthChange is a change of hw.gpu.health.state.
+	EventHealthChange = "hw.gpu.health.change"
+
+	// AttrXIDImmediateAction is the immediate action of NVIDIA's catalogue.
+	AttrXIDImmediateAction = "gpu.xid.immediate_action"
+	AttrGPUInstance        = "gpu.mig.gpu_instance.id"
+	AttrComputeInstance    = "gpu.mig.compute_instance.id"
+	AttrHealthAction       = "hw.gpu.health.action"
+	AttrHealthFrom         = "hw.gpu.health.from"
+	AttrHealthTo           = "hw.gpu.health.to"
+	AttrHealthScore        = "hw.gpu.health.score"
+	// AttrHealthReasons and AttrHealthActions are lists of the same length.
+	AttrHealthReasons = "hw.gpu.health.reasons"
+	AttrHealthActions = "hw.gpu.health.actions"
 )
 
 // Metrics that a training job may push to its node's agent.

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/collector/confmap/xconfmap"
 	"go.opentelemetry.io/collector/scraper/scraperhelper"
 
+	"github.com/gpu-collector/gpu-collector/internal/podresources"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 )
 
@@ -42,6 +43,68 @@ type Config struct {
 	// environment variable K8S_NODE_NAME.
 	NodeName string `mapstructure:"node_name"`
 
+	// Detail is how many points a GPU has: DetailStandard, or DetailFull for
+	// those too that repeat others or that only a specialist reads.
+	Detail Detail `mapstructure:"detail"`
+	// ExpectedGPUs is how many GPUs the node has. 0 means as many as the PCI
+	// bus has shown since the start.
+	ExpectedGPUs int `mapstructure:"expected_gpus"`
+	// ReleaseFile is a path: while a file is there NVML is shut down, so that
+	// the driver can be unloaded. Empty means never.
+	ReleaseFile string `mapstructure:"release_file"`
+	// ProcPath and SysPath are where the host's /proc and /sys are.
+	ProcPath string `mapstructure:"proc_path"`
+	SysPath  string `mapstructure:"sys_path"`
+	// PodResources says how to ask the kubelet for hw.gpu.allocation.
+	PodResources PodResourcesConfig `mapstructure:"pod_resources"`
+	// Health changes the rubric that GPUs are judged by.
+	Health HealthConfig `mapstructure:"health"`
+
+	_ struct{}
+}
+
+// Detail is how many points a GPU has.
+type Detail string
+
+// The details.
+const (
+	DetailStandard Detail = "standard"
+	DetailFull     Detail = "full"
+)
+
+// PodResourcesConfig says how to ask the kubelet which container holds which GPU.
+type PodResourcesConfig struct {
+	// Socket is the path of the kubelet's pod-resources socket.
+	Socket string `mapstructure:"socket"`
+	// ResourcePrefixes are how names of resources begin that are GPUs.
+	ResourcePrefixes []string `mapstructure:"resource_prefixes"`
+	// CacheDuration is how long an answer is good.
+	CacheDuration time.Duration `mapstructure:"cache_duration"`
+	// Timeout bounds a call.
+	Timeout time.Duration `mapstructure:"timeout"`
+
+	_ struct{}
+}
+
+// HealthConfig changes the rubric.
+type HealthConfig struct {
+	// Rules are by name, see the README.
+	Rules map[string]HealthOverride `mapstructure:"rules"`
+	// Xids are by code.
+	Xids map[string]HealthOverride `mapstructure:"xids"`
+
+	_ struct{}
+}
+
+// HealthOverride changes a rule or a Xid; what is not set stays as it is.
+type HealthOverride struct {
+	// Enabled false: it is not looked at.
+	Enabled *bool `mapstructure:"enabled"`
+	// Cap is the highest score while it is active, 0 to 100.
+	Cap *int `mapstructure:"cap"`
+	// Action is what an operator is told to do.
+	Action string `mapstructure:"action"`
+
 	_ struct{}
 }
 
@@ -55,6 +118,15 @@ func createDefaultConfig() component.Config {
 		MetricsBuilderConfig: metadata.NewDefaultMetricsBuilderConfig(),
 		Deadline:             defaultDeadline,
 		RetryInterval:        defaultRetry,
+		Detail:               DetailStandard,
+		ProcPath:             "/proc",
+		SysPath:              "/sys",
+		PodResources: PodResourcesConfig{
+			Socket:           podresources.DefaultSocket,
+			ResourcePrefixes: []string{"nvidia.com/", "gpu.nvidia.com"},
+			CacheDuration:    15 * time.Second,
+			Timeout:          time.Second,
+		},
 	}
 }
 
@@ -80,5 +152,28 @@ func (c *Config) Validate() error {
 	if strings.Contains(c.LibraryPath, "/") && !filepath.IsAbs(c.LibraryPath) {
 		errs = append(errs, fmt.Errorf("`library_path` is %q: it has to be an absolute path or a bare file name", c.LibraryPath))
 	}
-	return errors.Join(errs...)
+	if c.Detail != DetailStandard && c.Detail != DetailFull {
+		errs = append(errs, fmt.Errorf("`detail` is %q: it has to be %q or %q", c.Detail, DetailStandard, DetailFull))
+	}
+	if c.ExpectedGPUs < 0 {
+		errs = append(errs, fmt.Errorf("`expected_gpus` is %d: it has to be 0, for as many as the PCI bus shows, or more", c.ExpectedGPUs))
+	}
+	for _, path := range []struct{ key, value string }{
+		{"proc_path", c.ProcPath}, {"sys_path", c.SysPath}, {"pod_resources::socket", c.PodResources.Socket},
+	} {
+		if !filepath.IsAbs(path.value) {
+			errs = append(errs, fmt.Errorf("`%s` is %q: it has to be an absolute path", path.key, path.value))
+		}
+	}
+	if c.ReleaseFile != "" && !filepath.IsAbs(c.ReleaseFile) {
+		errs = append(errs, fmt.Errorf("`release_file` is %q: it has to be an absolute path or empty", c.ReleaseFile))
+	}
+	if c.PodResources.CacheDuration < 0 {
+		errs = append(errs, fmt.Errorf("`pod_resources::cache_duration` is %v: it has to be 0 or more", c.PodResources.CacheDuration))
+	}
+	if t := c.PodResources.Timeout; t <= 0 || c.Deadline > 0 && t > c.Deadline {
+		errs = append(errs, fmt.Errorf("`pod_resources::timeout` is %v: it has to be more than 0 and at most `deadline`, which is %v", t, c.Deadline))
+	}
+	_, err := c.Health.rubric()
+	return errors.Join(append(errs, err)...)
 }

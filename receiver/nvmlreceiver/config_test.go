@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/confmap/confmaptest"
 	"go.opentelemetry.io/collector/confmap/xconfmap"
+	"go.opentelemetry.io/collector/consumer/consumertest"
 
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 )
@@ -79,7 +80,7 @@ func TestNodeResource(t *testing.T) {
 }
 
 func TestFactoryRefusesForeignConfig(t *testing.T) {
-	_, err := createMetrics(t.Context(), settings(t).Settings, struct{}{}, nil)
+	_, err := NewFactory().CreateMetrics(t.Context(), settings(t).Settings, struct{}{}, consumertest.NewNop())
 	require.ErrorContains(t, err, "not a *nvmlreceiver.Config")
 	assert.Equal(t, metadata.Type, NewFactory().Type())
 }

@@ -38,8 +38,9 @@ func TestNames(t *testing.T) {
 	mb := metadata.NewMetricsBuilder(metadata.NewDefaultMetricsBuilderConfig(), settings(t).Settings)
 	sample := gpuhealth.Sample{Identity: gpuhealth.Identity{UUID: "GPU-1", Model: "m"}, Reason: gpuhealth.ReasonOK}
 	sample.Temperature, sample.Utilization, sample.PowerLimit = gpuhealth.Some(1.0), gpuhealth.Some(1.0), gpuhealth.Some(1.0)
-	sample.Clocks[0], sample.ECC[0][0], sample.Throttle = gpuhealth.Some(1.0), gpuhealth.Some[uint64](1), gpuhealth.Some[uint64](1)
-	record(mb, 1, &sample)
+	sample.Clocks[gpuhealth.ClockSM], sample.ECC[0][0], sample.Throttle = gpuhealth.Some(1.0), gpuhealth.Some[uint64](1), gpuhealth.Some[uint64](1)
+	r := recorder{mb: mb, ts: 1}
+	r.sample(&sample)
 	got := map[string][]string{}
 	for _, rm := range mb.Emit().ResourceMetrics().All() {
 		for _, metric := range rm.ScopeMetrics().At(0).Metrics().All() {

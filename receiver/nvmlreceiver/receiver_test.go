@@ -4,6 +4,8 @@ package nvmlreceiver
 
 import (
 	"context"
+	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/scraper/scraperhelper"
@@ -19,6 +22,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
 )
@@ -48,6 +52,10 @@ type node struct {
 	ticks    chan time.Time
 	reports  chan pmetric.Metrics
 	cfg      *Config
+
+	shared       *instances
+	logsReceiver *nvmlReceiver
+	records      consumertest.LogsSink
 }
 
 // startNode starts a receiver under a fixed resource.
@@ -61,6 +69,7 @@ func startNode(tb testing.TB, change func(*Config)) *node {
 	n.cfg.NodeName, n.cfg.Cluster = "node-1", "lab"
 	n.cfg.InitialDelay = 0
 	n.cfg.RetryInterval = time.Nanosecond
+	n.cfg.ProcPath, n.cfg.SysPath = filepath.Join("testdata", "host", "proc"), filepath.Join("testdata", "host", "sys")
 	if change != nil {
 		change(n.cfg)
 	}
@@ -69,8 +78,17 @@ func startNode(tb testing.TB, change func(*Config)) *node {
 		return nil
 	})
 	require.NoError(tb, err)
-	n.receiver, err = newReceiver(n.cfg, n.Settings, next, nvml.NewLibrary, scraperhelper.WithTickerChannel(n.ticks))
+	n.shared = &instances{}
+	n.receiver, err = createMetrics(n.shared, n.Settings, n.cfg, next, nvml.NewLibrary, scraperhelper.WithTickerChannel(n.ticks))
 	require.NoError(tb, err)
+	logs, err := createLogs(n.shared, n.Settings, n.cfg, &n.records, nvml.NewLibrary)
+	require.NoError(tb, err)
+	n.logsReceiver = logs
+	require.NoError(tb, logs.Start(tb.Context(), componenttest.NewNopHost()))
+	tb.Cleanup(func() { // for a test that failed before its own
+		_ = n.receiver.Shutdown(context.Background())
+		_ = logs.Shutdown(context.Background())
+	})
 	require.NoError(tb, n.receiver.Start(tb.Context(), componenttest.NewNopHost()))
 	return n
 }
@@ -99,7 +117,36 @@ func (n *node) shutdown() {
 	n.Helper()
 	began := time.Now()
 	require.NoError(n, n.receiver.Shutdown(context.Background()))
+	require.NoError(n, n.logsReceiver.Shutdown(context.Background()))
 	assert.Less(n, time.Since(began), 5*time.Second)
+}
+
+// logRecords are the log records of the name, in the order they came.
+func (n *node) logRecords(name string) []plog.LogRecord {
+	var records []plog.LogRecord
+	for _, ld := range n.records.AllLogs() {
+		for _, rl := range ld.ResourceLogs().All() {
+			for _, lr := range rl.ScopeLogs().At(0).LogRecords().All() {
+				if lr.EventName() == name {
+					records = append(records, lr)
+				}
+			}
+		}
+	}
+	return records
+}
+
+// healthChanges are the GPU's changes of state, as from>to. They are complete
+// after a shutdown.
+func (n *node) healthChanges(uuid string) []string {
+	var changes []string
+	for _, lr := range n.logRecords(gpusemconv.EventHealthChange) {
+		a := lr.Attributes().AsRaw()
+		if a[gpusemconv.AttrHWID] == uuid {
+			changes = append(changes, fmt.Sprintf("%v>%v", a[gpusemconv.AttrHealthFrom], a[gpusemconv.AttrHealthTo]))
+		}
+	}
+	return changes
 }
 
 func TestNoLibrary(t *testing.T) {
@@ -114,7 +161,15 @@ func TestNoLibrary(t *testing.T) {
 }
 
 func TestShutdownWithoutStart(t *testing.T) {
-	r, err := newReceiver(createDefaultConfig().(*Config), settings(t).Settings, consumertest.NewNop(), nvml.NewLibrary)
+	cfg, shared := createDefaultConfig(), &instances{}
+	metrics, err := createMetrics(shared, settings(t).Settings, cfg, consumertest.NewNop(), nvml.NewLibrary)
 	require.NoError(t, err)
-	require.NoError(t, r.Shutdown(context.Background()))
+	logs, err := createLogs(shared, settings(t).Settings, cfg, consumertest.NewNop(), nvml.NewLibrary)
+	require.NoError(t, err)
+	require.Len(t, shared.all, 1)
+	require.NoError(t, metrics.Shutdown(context.Background()))
+	require.NoError(t, metrics.Shutdown(context.Background()), "a second shutdown takes nothing from the other signal")
+	require.Len(t, shared.all, 1)
+	require.NoError(t, logs.Shutdown(context.Background()))
+	require.Empty(t, shared.all)
 }

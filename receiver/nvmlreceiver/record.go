@@ -26,116 +26,54 @@ var upReasons = map[gpuhealth.Reason]metadata.AttributeUpReason{
 	gpuhealth.ReasonError:           metadata.AttributeUpReasonError,
 }
 
-var clocks = [gpuhealth.NumClocks]metadata.AttributeClock{
-	gpuhealth.ClockGraphics: metadata.AttributeClockGraphics,
-	gpuhealth.ClockSM:       metadata.AttributeClockSm,
-	gpuhealth.ClockMemory:   metadata.AttributeClockMemory,
-	gpuhealth.ClockVideo:    metadata.AttributeClockVideo,
-}
-
-var errorTypes = [gpuhealth.NumECCErrors]metadata.AttributeErrorType{
-	gpuhealth.ECCCorrected:   metadata.AttributeErrorTypeCorrected,
-	gpuhealth.ECCUncorrected: metadata.AttributeErrorTypeUncorrected,
-}
-
-var eccCounters = [gpuhealth.NumECCCounters]metadata.AttributeGpuEccCounter{
-	gpuhealth.ECCVolatile:  metadata.AttributeGpuEccCounterVolatile,
-	gpuhealth.ECCAggregate: metadata.AttributeGpuEccCounterAggregate,
-}
-
-var throttleReasons = []struct {
-	bit    gpuhealth.ThrottleReason
-	reason metadata.AttributeThrottleReason
-}{
-	{gpuhealth.ThrottleSWThermal, metadata.AttributeThrottleReasonSwThermal},
-	{gpuhealth.ThrottleHWThermal, metadata.AttributeThrottleReasonHwThermal},
-	{gpuhealth.ThrottlePowerBrake, metadata.AttributeThrottleReasonPowerBrake},
-	{gpuhealth.ThrottlePowerCap, metadata.AttributeThrottleReasonPowerCap},
-	{gpuhealth.ThrottleHWSlowdown, metadata.AttributeThrottleReasonHwSlowdown},
-	{gpuhealth.ThrottleSyncBoost, metadata.AttributeThrottleReasonSyncBoost},
-	{gpuhealth.ThrottleAppClocks, metadata.AttributeThrottleReasonAppClocks},
-	{gpuhealth.ThrottleDisplayClocks, metadata.AttributeThrottleReasonDisplayClocks},
-}
-
-// record adds the points of one validated sample. What the sample does not
+// recorder adds the points of one validated sample. What the sample does not
 // have gets no point.
-func record(mb *metadata.MetricsBuilder, ts pcommon.Timestamp, s *gpuhealth.Sample) {
-	recordIdentity(mb, ts, s)
-	id := s.UUID
+type recorder struct {
+	mb *metadata.MetricsBuilder
+	ts pcommon.Timestamp
+	// full asks for every attribute value; without it those that repeat others,
+	// or that only a specialist reads, are left out.
+	full bool
 
-	if s.MemoryTotal.OK {
-		mb.RecordHwGpuMemoryLimitDataPoint(ts, int64(s.MemoryTotal.V), id)
-	}
-	if s.MemoryUsed.OK {
-		mb.RecordHwGpuMemoryUsageDataPoint(ts, int64(s.MemoryUsed.V), id)
-	}
-	if s.MemoryTotal.OK && s.MemoryUsed.OK {
-		mb.RecordHwGpuMemoryUtilizationDataPoint(ts, float64(s.MemoryUsed.V)/float64(s.MemoryTotal.V), id)
-	}
+	s  *gpuhealth.Sample
+	id string
+	// parent is hw.parent for a MIG slice and nil for a whole GPU.
+	parent []metadata.MetricAttributeOption
+}
 
-	if s.Utilization.OK {
-		mb.RecordHwGpuUtilizationDataPoint(ts, s.Utilization.V, id, metadata.AttributeHwGpuTaskGeneral)
+// sample adds everything that the sample has, but for the verdict.
+func (r *recorder) sample(s *gpuhealth.Sample) {
+	r.of(s)
+	r.identity()
+	if !s.Up() {
+		return
 	}
-	if s.Encoder.OK {
-		mb.RecordHwGpuUtilizationDataPoint(ts, s.Encoder.V, id, metadata.AttributeHwGpuTaskEncoder)
-	}
-	if s.Decoder.OK {
-		mb.RecordHwGpuUtilizationDataPoint(ts, s.Decoder.V, id, metadata.AttributeHwGpuTaskDecoder)
-	}
+	r.load()
+	r.temperature()
+	r.power()
+	r.clocks()
+	r.throttle()
+	r.memoryErrors()
+	r.retirement()
+	r.recovery()
+	r.pcie()
+	r.nvlink()
+	r.fabric()
+	r.settings()
+}
 
-	if s.Temperature.OK {
-		mb.RecordHwTemperatureDataPoint(ts, s.Temperature.V, id, metadata.AttributeHwSensorLocationGpu)
-	}
-	if s.MemoryTemperature.OK {
-		mb.RecordHwTemperatureDataPoint(ts, s.MemoryTemperature.V, id, metadata.AttributeHwSensorLocationMemory)
-	}
-
-	if s.Power.OK {
-		mb.RecordHwPowerDataPoint(ts, s.Power.V, id, gpuType)
-	}
-	if s.PowerLimit.OK {
-		mb.RecordHwGpuPowerLimitDataPoint(ts, s.PowerLimit.V, id, metadata.AttributePowerLimitKindEnforced)
-	}
-	if s.PowerLimitMax.OK {
-		mb.RecordHwGpuPowerLimitDataPoint(ts, s.PowerLimitMax.V, id, metadata.AttributePowerLimitKindMax)
-	}
-	if s.Energy.OK {
-		mb.RecordHwEnergyDataPoint(ts, s.Energy.V, id, gpuType)
-	}
-
-	for c, attribute := range clocks {
-		if v := s.Clocks[c]; v.OK {
-			mb.RecordHwGpuClockFrequencyDataPoint(ts, v.V, id, attribute)
-		}
-		if v := s.ClockLimits[c]; v.OK {
-			mb.RecordHwGpuClockFrequencyLimitDataPoint(ts, v.V, id, attribute)
-		}
-	}
-
-	for e, errorType := range errorTypes {
-		for c, counter := range eccCounters {
-			if v := s.ECC[e][c]; v.OK {
-				mb.RecordHwErrorsDataPoint(ts, int64(v.V), id, gpuType, errorType,
-					metadata.AttributeGpuMemoryLocationAll, counter)
-			}
-		}
-	}
-
-	if s.Throttle.OK {
-		for _, t := range throttleReasons {
-			var active int64
-			if s.Throttle.V&uint64(t.bit) != 0 {
-				active = 1
-			}
-			mb.RecordHwGpuThrottleActiveDataPoint(ts, active, id, t.reason)
-		}
+func (r *recorder) of(s *gpuhealth.Sample) {
+	r.s, r.id, r.parent = s, s.UUID, nil
+	if s.Parent != "" {
+		r.parent = []metadata.MetricAttributeOption{metadata.WithHwParentMetricAttribute(s.Parent)}
 	}
 }
 
-// recordIdentity adds the points that every GPU has, also one that is lost.
-func recordIdentity(mb *metadata.MetricsBuilder, ts pcommon.Timestamp, s *gpuhealth.Sample) {
-	facts := make([]metadata.MetricAttributeOption, 0, 6)
-	for _, f := range []struct {
+// identity adds the points that every GPU has, also one that is lost.
+func (r *recorder) identity() {
+	s := r.s
+	facts := append(make([]metadata.MetricAttributeOption, 0, 7), r.parent...)
+	for _, f := range [...]struct {
 		value string
 		with  func(string) metadata.MetricAttributeOption
 	}{
@@ -150,11 +88,63 @@ func recordIdentity(mb *metadata.MetricsBuilder, ts pcommon.Timestamp, s *gpuhea
 			facts = append(facts, f.with(f.value))
 		}
 	}
-	mb.RecordHwGpuInfoDataPoint(ts, 1, s.UUID, vendor, int64(s.Index), facts...)
+	r.mb.RecordHwGpuInfoDataPoint(r.ts, 1, s.UUID, vendor, int64(s.Index), facts...)
+	r.mb.RecordHwGpuUpDataPoint(r.ts, oneIf(s.Up()), s.UUID, upReasons[s.Reason], r.parent...)
+}
 
-	var up int64
-	if s.Up() {
-		up = 1
+func (r *recorder) load() {
+	s := r.s
+	if s.MemoryTotal.OK {
+		r.mb.RecordHwGpuMemoryLimitDataPoint(r.ts, int64(s.MemoryTotal.V), r.id, r.parent...)
 	}
-	mb.RecordHwGpuUpDataPoint(ts, up, s.UUID, upReasons[s.Reason])
+	if s.MemoryUsed.OK {
+		r.mb.RecordHwGpuMemoryUsageDataPoint(r.ts, int64(s.MemoryUsed.V), r.id, r.parent...)
+	}
+	if s.MemoryReserved.OK {
+		r.mb.RecordHwGpuMemoryReservedDataPoint(r.ts, int64(s.MemoryReserved.V), r.id, r.parent...)
+	}
+	if s.MemoryTotal.OK && s.MemoryUsed.OK {
+		r.mb.RecordHwGpuMemoryUtilizationDataPoint(r.ts, float64(s.MemoryUsed.V)/float64(s.MemoryTotal.V), r.id, r.parent...)
+	}
+	if s.Utilization.OK {
+		r.mb.RecordHwGpuUtilizationDataPoint(r.ts, s.Utilization.V, r.id, metadata.AttributeHwGpuTaskGeneral, r.parent...)
+	}
+	if s.Encoder.OK && r.full {
+		r.mb.RecordHwGpuUtilizationDataPoint(r.ts, s.Encoder.V, r.id, metadata.AttributeHwGpuTaskEncoder, r.parent...)
+	}
+	if s.Decoder.OK && r.full {
+		r.mb.RecordHwGpuUtilizationDataPoint(r.ts, s.Decoder.V, r.id, metadata.AttributeHwGpuTaskDecoder, r.parent...)
+	}
+	for unit, attribute := range activities {
+		if v := s.Activity[unit]; v.OK {
+			r.mb.RecordHwGpuActivityDataPoint(r.ts, v.V, r.id, attribute, r.parent...)
+		}
+	}
+	for kind, attribute := range processTypes {
+		if v := s.Processes[kind]; v.OK && (r.full || kind == int(gpuhealth.ProcessCompute)) {
+			r.mb.RecordHwGpuProcessesDataPoint(r.ts, int64(v.V), r.id, attribute, r.parent...)
+		}
+	}
+}
+
+var activities = [gpuhealth.NumActivities]metadata.AttributeActivityUnit{
+	gpuhealth.ActivitySM:          metadata.AttributeActivityUnitSm,
+	gpuhealth.ActivitySMOccupancy: metadata.AttributeActivityUnitSmOccupancy,
+	gpuhealth.ActivityTensor:      metadata.AttributeActivityUnitTensor,
+	gpuhealth.ActivityDRAM:        metadata.AttributeActivityUnitDram,
+	gpuhealth.ActivityFP64:        metadata.AttributeActivityUnitFp64,
+	gpuhealth.ActivityFP32:        metadata.AttributeActivityUnitFp32,
+	gpuhealth.ActivityFP16:        metadata.AttributeActivityUnitFp16,
+}
+
+var processTypes = [gpuhealth.NumProcessTypes]metadata.AttributeProcessType{
+	gpuhealth.ProcessCompute:  metadata.AttributeProcessTypeCompute,
+	gpuhealth.ProcessGraphics: metadata.AttributeProcessTypeGraphics,
+}
+
+func oneIf(on bool) int64 {
+	if on {
+		return 1
+	}
+	return 0
 }

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/podresources"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
 )
@@ -24,22 +25,36 @@ import (
 // of the five seconds that a shutdown may take to the pipeline.
 const closeTimeout = 2 * time.Second
 
-// gpuScraper turns the poller's reports into metrics. The controller calls its
-// methods one at a time.
+// gpuScraper turns the poller's reports into metrics and log records. The
+// controller calls its methods one at a time.
 type gpuScraper struct {
 	set       receiver.Settings
-	poller    *nvml.Poller
+	session   session
 	telemetry *metadata.TelemetryBuilder
 	builder   *metadata.MetricsBuilder
+	recorder  recorder
 	resource  pcommon.Resource
 	starts    startTimes
 	news      news
+	logs      logSink
 	now       func() time.Time
+	silent    bool // nobody wants metrics
+
+	rubric    *gpuhealth.Rubric
+	monitor   *gpuhealth.Monitor
+	xids      xids
+	inventory inventory
+	pressure  cpuPressure
+	pods      pods
 
 	generation uint64
 }
 
-func newScraper(cfg *Config, set receiver.Settings, telemetry *metadata.TelemetryBuilder, library newLibrary) *gpuScraper {
+func newScraper(cfg *Config, set receiver.Settings, telemetry *metadata.TelemetryBuilder, library newLibrary) (*gpuScraper, error) {
+	rubric, err := cfg.Health.rubric()
+	if err != nil {
+		return nil, err
+	}
 	s := &gpuScraper{
 		set:       set,
 		telemetry: telemetry,
@@ -47,64 +62,150 @@ func newScraper(cfg *Config, set receiver.Settings, telemetry *metadata.Telemetr
 		resource:  nodeResource(cfg),
 		news:      news{log: set.Logger},
 		now:       time.Now,
+		rubric:    rubric,
+		monitor:   gpuhealth.NewMonitor(rubric),
+		inventory: inventory{configured: cfg.ExpectedGPUs, sys: cfg.SysPath},
+		pressure:  cpuPressure{proc: cfg.ProcPath, log: set.Logger},
 	}
-	s.poller = nvml.NewPoller(nvml.Config{
+	s.recorder = recorder{mb: s.builder, full: cfg.Detail == DetailFull}
+	s.logs = logSink{resource: s.resource, version: set.BuildInfo.Version, log: set.Logger, dropped: s.countDropped, now: s.now}
+	s.pods = pods{log: set.Logger, failure: func() { telemetry.ReceiverNvmlPodResourcesFailures.Add(context.Background(), 1) }}
+	if cfg.Metrics.HwGpuAllocation.Enabled {
+		s.pods.client = podresources.New(podresources.Config{
+			Socket:    cfg.PodResources.Socket,
+			Resources: cfg.PodResources.ResourcePrefixes,
+			TTL:       cfg.PodResources.CacheDuration,
+			Deadline:  cfg.PodResources.Timeout,
+		})
+	}
+	s.session = session{releaseFile: cfg.ReleaseFile, log: set.Logger, open: func() *nvml.Poller {
+		return nvml.NewPoller(s.pollerConfig(cfg, library))
+	}}
+	return s, nil
+}
+
+func (s *gpuScraper) pollerConfig(cfg *Config, library newLibrary) nvml.Config {
+	return nvml.Config{
 		Library:  library(cfg.LibraryPath, s.countFailure),
 		Deadline: cfg.Deadline,
 		Retry:    cfg.RetryInterval,
-	})
-	return s
+	}
 }
 
 // start does not touch NVML: nvmlInit may take long, and a receiver without a
 // driver is no failure.
-func (*gpuScraper) start(context.Context, component.Host) error { return nil }
+func (s *gpuScraper) start(context.Context, component.Host) error {
+	s.logs.start()
+	return nil
+}
 
 // interrupt makes a scrape that is under way return.
-func (s *gpuScraper) interrupt() { s.poller.Interrupt() }
+func (s *gpuScraper) interrupt() { s.session.interrupt() }
 
 func (s *gpuScraper) shutdown(context.Context) error {
-	err := s.poller.Close(closeTimeout)
+	err := s.session.close()
+	s.logs.shutdown()
 	s.telemetry.Shutdown()
 	if err != nil {
 		// Nothing that anyone could do, and no reason to fail the shutdown.
 		s.set.Logger.Warn("NVML was left as it is", zap.Error(err))
 	}
-	return nil
+	return s.pods.close()
 }
 
 func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	// Read before the poll: nearly all readings are of that moment, also when
 	// one GPU holds the report up until the deadline.
-	ts := pcommon.NewTimestampFromTime(s.now())
-	report := s.poller.Poll(ctx)
+	now := s.now()
+	ts := pcommon.NewTimestampFromTime(now)
+	allocations := s.pods.ask(ctx)
+	report := s.session.poll(ctx)
+	held := allocations()
 
-	if errors.Is(report.Err, nvml.ErrClosed) {
+	if errors.Is(report.Err, nvml.ErrClosed) || errors.Is(report.Err, errReleased) {
 		return pmetric.NewMetrics(), nil
 	}
 	if n := report.Generation - s.generation; n > 0 {
 		s.generation = report.Generation
 		s.telemetry.ReceiverNvmlDriverGenerations.Add(ctx, int64(n))
+		s.monitor.NewGeneration(report.Generation, now)
 	}
 	s.news.report(&report)
-	if len(report.Samples) == 0 {
+
+	s.recorder.ts = ts
+	samples := s.valid(ctx, report.Samples)
+	for i := range samples {
+		sample := &samples[i]
+		verdict := s.monitor.Observe(sample, now)
+		s.logs.health(sample, &verdict)
+		s.recorder.sample(sample)
+		s.recorder.verdict(&verdict)
+	}
+	for _, x := range s.xids.all() {
+		var parent []metadata.MetricAttributeOption
+		if x.parent != "" {
+			parent = append(parent, metadata.WithHwParentMetricAttribute(x.parent))
+		}
+		s.builder.RecordHwGpuXidEventsDataPoint(ts, x.count, x.uuid, int64(x.code), string(s.rubric.Xid(x.code).Class), parent...)
+	}
+	recordAllocations(s.builder, ts, samples, held)
+	s.recordNode(ts, now, samples)
+
+	metrics := s.builder.Emit(metadata.WithResource(s.resource))
+	s.starts.apply(metrics)
+	if s.silent {
 		return pmetric.NewMetrics(), nil
 	}
+	return metrics, nil
+}
 
-	for i := range report.Samples {
-		sample := &report.Samples[i]
-		rejected := sample.Validate()
+// valid takes out of the samples what cannot be true, and the samples that
+// have no identity.
+func (s *gpuScraper) valid(ctx context.Context, samples []gpuhealth.Sample) []gpuhealth.Sample {
+	valid := samples[:0]
+	for i := range samples {
+		rejected := samples[i].Validate()
 		for _, field := range rejected {
 			s.telemetry.ReceiverNvmlRejectedFields.Add(ctx, 1, metric.WithAttributes(attribute.String("field", string(field))))
 		}
-		if len(rejected) > 0 && rejected[0] == gpuhealth.FieldUUID {
-			continue
+		if len(rejected) == 0 || rejected[0] != gpuhealth.FieldUUID {
+			valid = append(valid, samples[i])
 		}
-		record(s.builder, ts, sample)
 	}
-	metrics := s.builder.Emit(metadata.WithResource(s.resource))
-	s.starts.apply(metrics)
-	return metrics, nil
+	return valid
+}
+
+// recordNode adds what concerns no single GPU. A node that has no GPU and
+// expects none has nothing to say.
+func (s *gpuScraper) recordNode(ts pcommon.Timestamp, now time.Time, samples []gpuhealth.Sample) {
+	expected := s.inventory.expected(now)
+	if len(samples) == 0 && !expected.OK {
+		return
+	}
+	found, lost := census(samples)
+	if expected.OK {
+		s.builder.RecordHwGpuCountDataPoint(ts, int64(expected.V), metadata.AttributeCountStateExpected)
+		lost = max(lost, expected.V-found)
+	}
+	s.builder.RecordHwGpuCountDataPoint(ts, int64(found), metadata.AttributeCountStateFound)
+	s.builder.RecordHwGpuCountDataPoint(ts, int64(lost), metadata.AttributeCountStateLost)
+	if v := s.pressure.read(); v.OK {
+		s.builder.RecordGpuNodeCPUPressureDataPoint(ts, v.V)
+	}
+}
+
+// onXid is called by the goroutine that waits for events and must not block it.
+func (s *gpuScraper) onXid(ev gpuhealth.XidEvent) {
+	if !gpuhealth.ValidUUID(ev.UUID) || !s.xids.add(&ev) {
+		s.countDropped()
+		return
+	}
+	xid := s.monitor.ObserveXid(ev)
+	s.logs.xid(&ev, &xid)
+}
+
+func (s *gpuScraper) countDropped() {
+	s.telemetry.ReceiverNvmlDroppedEvents.Add(context.Background(), 1)
 }
 
 func (s *gpuScraper) countFailure(function string, code nvml.Code) {

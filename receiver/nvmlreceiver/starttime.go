@@ -3,10 +3,12 @@
 package nvmlreceiver
 
 import (
-	"strings"
+	"strconv"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 )
 
 // maxSeries bounds the counters whose start times are remembered: 256 GPUs
@@ -18,8 +20,8 @@ const maxSeries = 256 * 64
 // OpenTelemetry data model has for an unknown start; a counter that goes back
 // was reset after its last point, and starts there.
 type startTimes struct {
-	series map[string]counter
-	key    strings.Builder
+	series map[string]*counter
+	key    []byte
 }
 
 type counter struct {
@@ -32,7 +34,9 @@ func (s *startTimes) apply(md pmetric.Metrics) {
 	for _, rm := range md.ResourceMetrics().All() {
 		for _, sm := range rm.ScopeMetrics().All() {
 			for _, m := range sm.Metrics().All() {
-				if m.Type() != pmetric.MetricTypeSum || !m.Sum().IsMonotonic() {
+				// The receiver counts Xids itself and knows when it began: the
+				// builder has put the time of its creation.
+				if m.Type() != pmetric.MetricTypeSum || !m.Sum().IsMonotonic() || m.Name() == gpusemconv.MetricGPUXIDEvents {
 					continue
 				}
 				for _, dp := range m.Sum().DataPoints().All() {
@@ -48,31 +52,33 @@ func (s *startTimes) start(name string, dp pmetric.NumberDataPoint) pcommon.Time
 	if dp.ValueType() == pmetric.NumberDataPointValueTypeInt {
 		value = float64(dp.IntValue())
 	}
-	key := s.seriesKey(name, dp.Attributes())
+	s.seriesKey(name, dp.Attributes())
 
-	c, known := s.series[key]
+	c, known := s.series[string(s.key)]
 	switch {
 	case !known:
 		if s.series == nil || len(s.series) >= maxSeries {
 			// Out of bounds is out of the ordinary: all series start again.
-			s.series = map[string]counter{}
+			s.series = map[string]*counter{}
 		}
-		c.start = dp.Timestamp()
+		c = &counter{start: dp.Timestamp()}
+		s.series[string(s.key)] = c
 	case value < c.value:
 		c.start = c.last
 	}
 	c.last, c.value = dp.Timestamp(), value
-	s.series[key] = c
 	return c.start
 }
 
 // seriesKey relies on the builder putting attributes in the same order each time.
-func (s *startTimes) seriesKey(name string, attributes pcommon.Map) string {
-	s.key.Reset()
-	s.key.WriteString(name)
+func (s *startTimes) seriesKey(name string, attributes pcommon.Map) {
+	s.key = append(s.key[:0], name...)
 	for _, v := range attributes.All() {
-		s.key.WriteByte(0)
-		s.key.WriteString(v.Str())
+		s.key = append(s.key, 0)
+		if v.Type() == pcommon.ValueTypeInt {
+			s.key = strconv.AppendInt(s.key, v.Int(), 10)
+		} else {
+			s.key = append(s.key, v.Str()...)
+		}
 	}
-	return s.key.String()
 }

@@ -8,6 +8,26 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 )
 
+// GpuNodeCPUPressureMetricConfig provides config for the gpu.node.cpu.pressure metric.
+type GpuNodeCPUPressureMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *GpuNodeCPUPressureMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
 // HwEnergyMetricConfig provides config for the hw.energy metric.
 type HwEnergyMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
@@ -35,6 +55,46 @@ type HwErrorsMetricConfig struct {
 }
 
 func (ms *HwErrorsMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwGpuActivityMetricConfig provides config for the hw.gpu.activity metric.
+type HwGpuActivityMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuActivityMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwGpuAllocationMetricConfig provides config for the hw.gpu.allocation metric.
+type HwGpuAllocationMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuAllocationMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	if parser == nil {
 		return nil
 	}
@@ -88,6 +148,146 @@ func (ms *HwGpuClockFrequencyLimitMetricConfig) Unmarshal(parser *confmap.Conf) 
 	return nil
 }
 
+// HwGpuCountMetricConfig provides config for the hw.gpu.count metric.
+type HwGpuCountMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuCountMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwGpuEccSramThresholdExceededMetricConfig provides config for the hw.gpu.ecc.sram.threshold_exceeded metric.
+type HwGpuEccSramThresholdExceededMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuEccSramThresholdExceededMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwGpuFabricHealthMetricConfig provides config for the hw.gpu.fabric.health metric.
+type HwGpuFabricHealthMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuFabricHealthMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwGpuFabricStateMetricConfig provides config for the hw.gpu.fabric.state metric.
+type HwGpuFabricStateMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuFabricStateMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwGpuHealthReasonMetricConfig provides config for the hw.gpu.health.reason metric.
+type HwGpuHealthReasonMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuHealthReasonMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwGpuHealthScoreMetricConfig provides config for the hw.gpu.health.score metric.
+type HwGpuHealthScoreMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuHealthScoreMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwGpuHealthStateMetricConfig provides config for the hw.gpu.health.state metric.
+type HwGpuHealthStateMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuHealthStateMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
 // HwGpuInfoMetricConfig provides config for the hw.gpu.info metric.
 type HwGpuInfoMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
@@ -108,6 +308,26 @@ func (ms *HwGpuInfoMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	return nil
 }
 
+// HwGpuIoMetricConfig provides config for the hw.gpu.io metric.
+type HwGpuIoMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuIoMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
 // HwGpuMemoryLimitMetricConfig provides config for the hw.gpu.memory.limit metric.
 type HwGpuMemoryLimitMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
@@ -115,6 +335,126 @@ type HwGpuMemoryLimitMetricConfig struct {
 }
 
 func (ms *HwGpuMemoryLimitMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwGpuMemoryRemapFailedMetricConfig provides config for the hw.gpu.memory.remap.failed metric.
+type HwGpuMemoryRemapFailedMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuMemoryRemapFailedMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwGpuMemoryRemapPendingMetricConfig provides config for the hw.gpu.memory.remap.pending metric.
+type HwGpuMemoryRemapPendingMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuMemoryRemapPendingMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwGpuMemoryRemappedRowsMetricConfig provides config for the hw.gpu.memory.remapped_rows metric.
+type HwGpuMemoryRemappedRowsMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuMemoryRemappedRowsMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwGpuMemoryReservedMetricConfig provides config for the hw.gpu.memory.reserved metric.
+type HwGpuMemoryReservedMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuMemoryReservedMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwGpuMemoryRetiredPagesMetricConfig provides config for the hw.gpu.memory.retired_pages metric.
+type HwGpuMemoryRetiredPagesMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuMemoryRetiredPagesMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwGpuMemoryRetirementPendingMetricConfig provides config for the hw.gpu.memory.retirement.pending metric.
+type HwGpuMemoryRetirementPendingMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuMemoryRetirementPendingMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	if parser == nil {
 		return nil
 	}
@@ -168,6 +508,166 @@ func (ms *HwGpuMemoryUtilizationMetricConfig) Unmarshal(parser *confmap.Conf) er
 	return nil
 }
 
+// HwGpuModeMetricConfig provides config for the hw.gpu.mode metric.
+type HwGpuModeMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuModeMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwGpuNvlinkErrorsMetricConfig provides config for the hw.gpu.nvlink.errors metric.
+type HwGpuNvlinkErrorsMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuNvlinkErrorsMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwGpuNvlinkLinkErrorsMetricConfig provides config for the hw.gpu.nvlink.link.errors metric.
+type HwGpuNvlinkLinkErrorsMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuNvlinkLinkErrorsMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwGpuNvlinkLinkUpMetricConfig provides config for the hw.gpu.nvlink.link.up metric.
+type HwGpuNvlinkLinkUpMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuNvlinkLinkUpMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwGpuNvlinkLinksMetricConfig provides config for the hw.gpu.nvlink.links metric.
+type HwGpuNvlinkLinksMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuNvlinkLinksMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwGpuPcieLinkGenerationMetricConfig provides config for the hw.gpu.pcie.link.generation metric.
+type HwGpuPcieLinkGenerationMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuPcieLinkGenerationMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwGpuPcieLinkWidthMetricConfig provides config for the hw.gpu.pcie.link.width metric.
+type HwGpuPcieLinkWidthMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuPcieLinkWidthMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwGpuPcieReplaysMetricConfig provides config for the hw.gpu.pcie.replays metric.
+type HwGpuPcieReplaysMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuPcieReplaysMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
 // HwGpuPowerLimitMetricConfig provides config for the hw.gpu.power.limit metric.
 type HwGpuPowerLimitMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
@@ -188,6 +688,66 @@ func (ms *HwGpuPowerLimitMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	return nil
 }
 
+// HwGpuProcessesMetricConfig provides config for the hw.gpu.processes metric.
+type HwGpuProcessesMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuProcessesMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwGpuRecoveryActionMetricConfig provides config for the hw.gpu.recovery_action metric.
+type HwGpuRecoveryActionMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuRecoveryActionMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwGpuTemperatureMarginMetricConfig provides config for the hw.gpu.temperature.margin metric.
+type HwGpuTemperatureMarginMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuTemperatureMarginMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
 // HwGpuThrottleActiveMetricConfig provides config for the hw.gpu.throttle.active metric.
 type HwGpuThrottleActiveMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
@@ -195,6 +755,26 @@ type HwGpuThrottleActiveMetricConfig struct {
 }
 
 func (ms *HwGpuThrottleActiveMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwGpuThrottleTimeMetricConfig provides config for the hw.gpu.throttle.time metric.
+type HwGpuThrottleTimeMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuThrottleTimeMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	if parser == nil {
 		return nil
 	}
@@ -248,6 +828,26 @@ func (ms *HwGpuUtilizationMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	return nil
 }
 
+// HwGpuXidEventsMetricConfig provides config for the hw.gpu.xid.events metric.
+type HwGpuXidEventsMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuXidEventsMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
 // HwPowerMetricConfig provides config for the hw.power metric.
 type HwPowerMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
@@ -255,6 +855,26 @@ type HwPowerMetricConfig struct {
 }
 
 func (ms *HwPowerMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HwStatusMetricConfig provides config for the hw.status metric.
+type HwStatusMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwStatusMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	if parser == nil {
 		return nil
 	}
@@ -288,31 +908,92 @@ func (ms *HwTemperatureMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	return nil
 }
 
+// HwTemperatureLimitMetricConfig provides config for the hw.temperature.limit metric.
+type HwTemperatureLimitMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwTemperatureLimitMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
 // MetricsConfig provides config for nvml metrics.
 type MetricsConfig struct {
-	HwEnergy                 HwEnergyMetricConfig                 `mapstructure:"hw.energy"`
-	HwErrors                 HwErrorsMetricConfig                 `mapstructure:"hw.errors"`
-	HwGpuClockFrequency      HwGpuClockFrequencyMetricConfig      `mapstructure:"hw.gpu.clock.frequency"`
-	HwGpuClockFrequencyLimit HwGpuClockFrequencyLimitMetricConfig `mapstructure:"hw.gpu.clock.frequency.limit"`
-	HwGpuInfo                HwGpuInfoMetricConfig                `mapstructure:"hw.gpu.info"`
-	HwGpuMemoryLimit         HwGpuMemoryLimitMetricConfig         `mapstructure:"hw.gpu.memory.limit"`
-	HwGpuMemoryUsage         HwGpuMemoryUsageMetricConfig         `mapstructure:"hw.gpu.memory.usage"`
-	HwGpuMemoryUtilization   HwGpuMemoryUtilizationMetricConfig   `mapstructure:"hw.gpu.memory.utilization"`
-	HwGpuPowerLimit          HwGpuPowerLimitMetricConfig          `mapstructure:"hw.gpu.power.limit"`
-	HwGpuThrottleActive      HwGpuThrottleActiveMetricConfig      `mapstructure:"hw.gpu.throttle.active"`
-	HwGpuUp                  HwGpuUpMetricConfig                  `mapstructure:"hw.gpu.up"`
-	HwGpuUtilization         HwGpuUtilizationMetricConfig         `mapstructure:"hw.gpu.utilization"`
-	HwPower                  HwPowerMetricConfig                  `mapstructure:"hw.power"`
-	HwTemperature            HwTemperatureMetricConfig            `mapstructure:"hw.temperature"`
+	GpuNodeCPUPressure            GpuNodeCPUPressureMetricConfig            `mapstructure:"gpu.node.cpu.pressure"`
+	HwEnergy                      HwEnergyMetricConfig                      `mapstructure:"hw.energy"`
+	HwErrors                      HwErrorsMetricConfig                      `mapstructure:"hw.errors"`
+	HwGpuActivity                 HwGpuActivityMetricConfig                 `mapstructure:"hw.gpu.activity"`
+	HwGpuAllocation               HwGpuAllocationMetricConfig               `mapstructure:"hw.gpu.allocation"`
+	HwGpuClockFrequency           HwGpuClockFrequencyMetricConfig           `mapstructure:"hw.gpu.clock.frequency"`
+	HwGpuClockFrequencyLimit      HwGpuClockFrequencyLimitMetricConfig      `mapstructure:"hw.gpu.clock.frequency.limit"`
+	HwGpuCount                    HwGpuCountMetricConfig                    `mapstructure:"hw.gpu.count"`
+	HwGpuEccSramThresholdExceeded HwGpuEccSramThresholdExceededMetricConfig `mapstructure:"hw.gpu.ecc.sram.threshold_exceeded"`
+	HwGpuFabricHealth             HwGpuFabricHealthMetricConfig             `mapstructure:"hw.gpu.fabric.health"`
+	HwGpuFabricState              HwGpuFabricStateMetricConfig              `mapstructure:"hw.gpu.fabric.state"`
+	HwGpuHealthReason             HwGpuHealthReasonMetricConfig             `mapstructure:"hw.gpu.health.reason"`
+	HwGpuHealthScore              HwGpuHealthScoreMetricConfig              `mapstructure:"hw.gpu.health.score"`
+	HwGpuHealthState              HwGpuHealthStateMetricConfig              `mapstructure:"hw.gpu.health.state"`
+	HwGpuInfo                     HwGpuInfoMetricConfig                     `mapstructure:"hw.gpu.info"`
+	HwGpuIo                       HwGpuIoMetricConfig                       `mapstructure:"hw.gpu.io"`
+	HwGpuMemoryLimit              HwGpuMemoryLimitMetricConfig              `mapstructure:"hw.gpu.memory.limit"`
+	HwGpuMemoryRemapFailed        HwGpuMemoryRemapFailedMetricConfig        `mapstructure:"hw.gpu.memory.remap.failed"`
+	HwGpuMemoryRemapPending       HwGpuMemoryRemapPendingMetricConfig       `mapstructure:"hw.gpu.memory.remap.pending"`
+	HwGpuMemoryRemappedRows       HwGpuMemoryRemappedRowsMetricConfig       `mapstructure:"hw.gpu.memory.remapped_rows"`
+	HwGpuMemoryReserved           HwGpuMemoryReservedMetricConfig           `mapstructure:"hw.gpu.memory.reserved"`
+	HwGpuMemoryRetiredPages       HwGpuMemoryRetiredPagesMetricConfig       `mapstructure:"hw.gpu.memory.retired_pages"`
+	HwGpuMemoryRetirementPending  HwGpuMemoryRetirementPendingMetricConfig  `mapstructure:"hw.gpu.memory.retirement.pending"`
+	HwGpuMemoryUsage              HwGpuMemoryUsageMetricConfig              `mapstructure:"hw.gpu.memory.usage"`
+	HwGpuMemoryUtilization        HwGpuMemoryUtilizationMetricConfig        `mapstructure:"hw.gpu.memory.utilization"`
+	HwGpuMode                     HwGpuModeMetricConfig                     `mapstructure:"hw.gpu.mode"`
+	HwGpuNvlinkErrors             HwGpuNvlinkErrorsMetricConfig             `mapstructure:"hw.gpu.nvlink.errors"`
+	HwGpuNvlinkLinkErrors         HwGpuNvlinkLinkErrorsMetricConfig         `mapstructure:"hw.gpu.nvlink.link.errors"`
+	HwGpuNvlinkLinkUp             HwGpuNvlinkLinkUpMetricConfig             `mapstructure:"hw.gpu.nvlink.link.up"`
+	HwGpuNvlinkLinks              HwGpuNvlinkLinksMetricConfig              `mapstructure:"hw.gpu.nvlink.links"`
+	HwGpuPcieLinkGeneration       HwGpuPcieLinkGenerationMetricConfig       `mapstructure:"hw.gpu.pcie.link.generation"`
+	HwGpuPcieLinkWidth            HwGpuPcieLinkWidthMetricConfig            `mapstructure:"hw.gpu.pcie.link.width"`
+	HwGpuPcieReplays              HwGpuPcieReplaysMetricConfig              `mapstructure:"hw.gpu.pcie.replays"`
+	HwGpuPowerLimit               HwGpuPowerLimitMetricConfig               `mapstructure:"hw.gpu.power.limit"`
+	HwGpuProcesses                HwGpuProcessesMetricConfig                `mapstructure:"hw.gpu.processes"`
+	HwGpuRecoveryAction           HwGpuRecoveryActionMetricConfig           `mapstructure:"hw.gpu.recovery_action"`
+	HwGpuTemperatureMargin        HwGpuTemperatureMarginMetricConfig        `mapstructure:"hw.gpu.temperature.margin"`
+	HwGpuThrottleActive           HwGpuThrottleActiveMetricConfig           `mapstructure:"hw.gpu.throttle.active"`
+	HwGpuThrottleTime             HwGpuThrottleTimeMetricConfig             `mapstructure:"hw.gpu.throttle.time"`
+	HwGpuUp                       HwGpuUpMetricConfig                       `mapstructure:"hw.gpu.up"`
+	HwGpuUtilization              HwGpuUtilizationMetricConfig              `mapstructure:"hw.gpu.utilization"`
+	HwGpuXidEvents                HwGpuXidEventsMetricConfig                `mapstructure:"hw.gpu.xid.events"`
+	HwPower                       HwPowerMetricConfig                       `mapstructure:"hw.power"`
+	HwStatus                      HwStatusMetricConfig                      `mapstructure:"hw.status"`
+	HwTemperature                 HwTemperatureMetricConfig                 `mapstructure:"hw.temperature"`
+	HwTemperatureLimit            HwTemperatureLimitMetricConfig            `mapstructure:"hw.temperature.limit"`
 }
 
 func DefaultMetricsConfig() MetricsConfig {
 	return MetricsConfig{
+		GpuNodeCPUPressure: GpuNodeCPUPressureMetricConfig{
+			Enabled: true,
+		},
 		HwEnergy: HwEnergyMetricConfig{
 			Enabled: true,
 		},
 		HwErrors: HwErrorsMetricConfig{
 			Enabled: true,
+		},
+		HwGpuActivity: HwGpuActivityMetricConfig{
+			Enabled: false,
+		},
+		HwGpuAllocation: HwGpuAllocationMetricConfig{
+			Enabled: false,
 		},
 		HwGpuClockFrequency: HwGpuClockFrequencyMetricConfig{
 			Enabled: true,
@@ -320,10 +1001,52 @@ func DefaultMetricsConfig() MetricsConfig {
 		HwGpuClockFrequencyLimit: HwGpuClockFrequencyLimitMetricConfig{
 			Enabled: true,
 		},
+		HwGpuCount: HwGpuCountMetricConfig{
+			Enabled: true,
+		},
+		HwGpuEccSramThresholdExceeded: HwGpuEccSramThresholdExceededMetricConfig{
+			Enabled: true,
+		},
+		HwGpuFabricHealth: HwGpuFabricHealthMetricConfig{
+			Enabled: true,
+		},
+		HwGpuFabricState: HwGpuFabricStateMetricConfig{
+			Enabled: true,
+		},
+		HwGpuHealthReason: HwGpuHealthReasonMetricConfig{
+			Enabled: true,
+		},
+		HwGpuHealthScore: HwGpuHealthScoreMetricConfig{
+			Enabled: true,
+		},
+		HwGpuHealthState: HwGpuHealthStateMetricConfig{
+			Enabled: true,
+		},
 		HwGpuInfo: HwGpuInfoMetricConfig{
 			Enabled: true,
 		},
+		HwGpuIo: HwGpuIoMetricConfig{
+			Enabled: true,
+		},
 		HwGpuMemoryLimit: HwGpuMemoryLimitMetricConfig{
+			Enabled: true,
+		},
+		HwGpuMemoryRemapFailed: HwGpuMemoryRemapFailedMetricConfig{
+			Enabled: true,
+		},
+		HwGpuMemoryRemapPending: HwGpuMemoryRemapPendingMetricConfig{
+			Enabled: true,
+		},
+		HwGpuMemoryRemappedRows: HwGpuMemoryRemappedRowsMetricConfig{
+			Enabled: true,
+		},
+		HwGpuMemoryReserved: HwGpuMemoryReservedMetricConfig{
+			Enabled: false,
+		},
+		HwGpuMemoryRetiredPages: HwGpuMemoryRetiredPagesMetricConfig{
+			Enabled: true,
+		},
+		HwGpuMemoryRetirementPending: HwGpuMemoryRetirementPendingMetricConfig{
 			Enabled: true,
 		},
 		HwGpuMemoryUsage: HwGpuMemoryUsageMetricConfig{
@@ -332,10 +1055,46 @@ func DefaultMetricsConfig() MetricsConfig {
 		HwGpuMemoryUtilization: HwGpuMemoryUtilizationMetricConfig{
 			Enabled: true,
 		},
+		HwGpuMode: HwGpuModeMetricConfig{
+			Enabled: true,
+		},
+		HwGpuNvlinkErrors: HwGpuNvlinkErrorsMetricConfig{
+			Enabled: true,
+		},
+		HwGpuNvlinkLinkErrors: HwGpuNvlinkLinkErrorsMetricConfig{
+			Enabled: false,
+		},
+		HwGpuNvlinkLinkUp: HwGpuNvlinkLinkUpMetricConfig{
+			Enabled: false,
+		},
+		HwGpuNvlinkLinks: HwGpuNvlinkLinksMetricConfig{
+			Enabled: true,
+		},
+		HwGpuPcieLinkGeneration: HwGpuPcieLinkGenerationMetricConfig{
+			Enabled: true,
+		},
+		HwGpuPcieLinkWidth: HwGpuPcieLinkWidthMetricConfig{
+			Enabled: true,
+		},
+		HwGpuPcieReplays: HwGpuPcieReplaysMetricConfig{
+			Enabled: true,
+		},
 		HwGpuPowerLimit: HwGpuPowerLimitMetricConfig{
 			Enabled: true,
 		},
+		HwGpuProcesses: HwGpuProcessesMetricConfig{
+			Enabled: true,
+		},
+		HwGpuRecoveryAction: HwGpuRecoveryActionMetricConfig{
+			Enabled: true,
+		},
+		HwGpuTemperatureMargin: HwGpuTemperatureMarginMetricConfig{
+			Enabled: true,
+		},
 		HwGpuThrottleActive: HwGpuThrottleActiveMetricConfig{
+			Enabled: true,
+		},
+		HwGpuThrottleTime: HwGpuThrottleTimeMetricConfig{
 			Enabled: true,
 		},
 		HwGpuUp: HwGpuUpMetricConfig{
@@ -344,10 +1103,19 @@ func DefaultMetricsConfig() MetricsConfig {
 		HwGpuUtilization: HwGpuUtilizationMetricConfig{
 			Enabled: true,
 		},
+		HwGpuXidEvents: HwGpuXidEventsMetricConfig{
+			Enabled: true,
+		},
 		HwPower: HwPowerMetricConfig{
 			Enabled: true,
 		},
+		HwStatus: HwStatusMetricConfig{
+			Enabled: true,
+		},
 		HwTemperature: HwTemperatureMetricConfig{
+			Enabled: true,
+		},
+		HwTemperatureLimit: HwTemperatureLimitMetricConfig{
 			Enabled: true,
 		},
 	}

@@ -27,10 +27,19 @@ func TestMetricsBuilderConfig(t *testing.T) {
 			name: "all_set",
 			want: MetricsBuilderConfig{
 				Metrics: MetricsConfig{
+					GpuNodeCPUPressure: GpuNodeCPUPressureMetricConfig{
+						Enabled: true,
+					},
 					HwEnergy: HwEnergyMetricConfig{
 						Enabled: true,
 					},
 					HwErrors: HwErrorsMetricConfig{
+						Enabled: true,
+					},
+					HwGpuActivity: HwGpuActivityMetricConfig{
+						Enabled: true,
+					},
+					HwGpuAllocation: HwGpuAllocationMetricConfig{
 						Enabled: true,
 					},
 					HwGpuClockFrequency: HwGpuClockFrequencyMetricConfig{
@@ -39,10 +48,52 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					HwGpuClockFrequencyLimit: HwGpuClockFrequencyLimitMetricConfig{
 						Enabled: true,
 					},
+					HwGpuCount: HwGpuCountMetricConfig{
+						Enabled: true,
+					},
+					HwGpuEccSramThresholdExceeded: HwGpuEccSramThresholdExceededMetricConfig{
+						Enabled: true,
+					},
+					HwGpuFabricHealth: HwGpuFabricHealthMetricConfig{
+						Enabled: true,
+					},
+					HwGpuFabricState: HwGpuFabricStateMetricConfig{
+						Enabled: true,
+					},
+					HwGpuHealthReason: HwGpuHealthReasonMetricConfig{
+						Enabled: true,
+					},
+					HwGpuHealthScore: HwGpuHealthScoreMetricConfig{
+						Enabled: true,
+					},
+					HwGpuHealthState: HwGpuHealthStateMetricConfig{
+						Enabled: true,
+					},
 					HwGpuInfo: HwGpuInfoMetricConfig{
 						Enabled: true,
 					},
+					HwGpuIo: HwGpuIoMetricConfig{
+						Enabled: true,
+					},
 					HwGpuMemoryLimit: HwGpuMemoryLimitMetricConfig{
+						Enabled: true,
+					},
+					HwGpuMemoryRemapFailed: HwGpuMemoryRemapFailedMetricConfig{
+						Enabled: true,
+					},
+					HwGpuMemoryRemapPending: HwGpuMemoryRemapPendingMetricConfig{
+						Enabled: true,
+					},
+					HwGpuMemoryRemappedRows: HwGpuMemoryRemappedRowsMetricConfig{
+						Enabled: true,
+					},
+					HwGpuMemoryReserved: HwGpuMemoryReservedMetricConfig{
+						Enabled: true,
+					},
+					HwGpuMemoryRetiredPages: HwGpuMemoryRetiredPagesMetricConfig{
+						Enabled: true,
+					},
+					HwGpuMemoryRetirementPending: HwGpuMemoryRetirementPendingMetricConfig{
 						Enabled: true,
 					},
 					HwGpuMemoryUsage: HwGpuMemoryUsageMetricConfig{
@@ -51,10 +102,46 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					HwGpuMemoryUtilization: HwGpuMemoryUtilizationMetricConfig{
 						Enabled: true,
 					},
+					HwGpuMode: HwGpuModeMetricConfig{
+						Enabled: true,
+					},
+					HwGpuNvlinkErrors: HwGpuNvlinkErrorsMetricConfig{
+						Enabled: true,
+					},
+					HwGpuNvlinkLinkErrors: HwGpuNvlinkLinkErrorsMetricConfig{
+						Enabled: true,
+					},
+					HwGpuNvlinkLinkUp: HwGpuNvlinkLinkUpMetricConfig{
+						Enabled: true,
+					},
+					HwGpuNvlinkLinks: HwGpuNvlinkLinksMetricConfig{
+						Enabled: true,
+					},
+					HwGpuPcieLinkGeneration: HwGpuPcieLinkGenerationMetricConfig{
+						Enabled: true,
+					},
+					HwGpuPcieLinkWidth: HwGpuPcieLinkWidthMetricConfig{
+						Enabled: true,
+					},
+					HwGpuPcieReplays: HwGpuPcieReplaysMetricConfig{
+						Enabled: true,
+					},
 					HwGpuPowerLimit: HwGpuPowerLimitMetricConfig{
 						Enabled: true,
 					},
+					HwGpuProcesses: HwGpuProcessesMetricConfig{
+						Enabled: true,
+					},
+					HwGpuRecoveryAction: HwGpuRecoveryActionMetricConfig{
+						Enabled: true,
+					},
+					HwGpuTemperatureMargin: HwGpuTemperatureMarginMetricConfig{
+						Enabled: true,
+					},
 					HwGpuThrottleActive: HwGpuThrottleActiveMetricConfig{
+						Enabled: true,
+					},
+					HwGpuThrottleTime: HwGpuThrottleTimeMetricConfig{
 						Enabled: true,
 					},
 					HwGpuUp: HwGpuUpMetricConfig{
@@ -63,10 +150,19 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					HwGpuUtilization: HwGpuUtilizationMetricConfig{
 						Enabled: true,
 					},
+					HwGpuXidEvents: HwGpuXidEventsMetricConfig{
+						Enabled: true,
+					},
 					HwPower: HwPowerMetricConfig{
 						Enabled: true,
 					},
+					HwStatus: HwStatusMetricConfig{
+						Enabled: true,
+					},
 					HwTemperature: HwTemperatureMetricConfig{
+						Enabled: true,
+					},
+					HwTemperatureLimit: HwTemperatureLimitMetricConfig{
 						Enabled: true,
 					},
 				},
@@ -82,10 +178,19 @@ func TestMetricsBuilderConfig(t *testing.T) {
 			name: "none_set",
 			want: MetricsBuilderConfig{
 				Metrics: MetricsConfig{
+					GpuNodeCPUPressure: GpuNodeCPUPressureMetricConfig{
+						Enabled: false,
+					},
 					HwEnergy: HwEnergyMetricConfig{
 						Enabled: false,
 					},
 					HwErrors: HwErrorsMetricConfig{
+						Enabled: false,
+					},
+					HwGpuActivity: HwGpuActivityMetricConfig{
+						Enabled: false,
+					},
+					HwGpuAllocation: HwGpuAllocationMetricConfig{
 						Enabled: false,
 					},
 					HwGpuClockFrequency: HwGpuClockFrequencyMetricConfig{
@@ -94,10 +199,52 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					HwGpuClockFrequencyLimit: HwGpuClockFrequencyLimitMetricConfig{
 						Enabled: false,
 					},
+					HwGpuCount: HwGpuCountMetricConfig{
+						Enabled: false,
+					},
+					HwGpuEccSramThresholdExceeded: HwGpuEccSramThresholdExceededMetricConfig{
+						Enabled: false,
+					},
+					HwGpuFabricHealth: HwGpuFabricHealthMetricConfig{
+						Enabled: false,
+					},
+					HwGpuFabricState: HwGpuFabricStateMetricConfig{
+						Enabled: false,
+					},
+					HwGpuHealthReason: HwGpuHealthReasonMetricConfig{
+						Enabled: false,
+					},
+					HwGpuHealthScore: HwGpuHealthScoreMetricConfig{
+						Enabled: false,
+					},
+					HwGpuHealthState: HwGpuHealthStateMetricConfig{
+						Enabled: false,
+					},
 					HwGpuInfo: HwGpuInfoMetricConfig{
 						Enabled: false,
 					},
+					HwGpuIo: HwGpuIoMetricConfig{
+						Enabled: false,
+					},
 					HwGpuMemoryLimit: HwGpuMemoryLimitMetricConfig{
+						Enabled: false,
+					},
+					HwGpuMemoryRemapFailed: HwGpuMemoryRemapFailedMetricConfig{
+						Enabled: false,
+					},
+					HwGpuMemoryRemapPending: HwGpuMemoryRemapPendingMetricConfig{
+						Enabled: false,
+					},
+					HwGpuMemoryRemappedRows: HwGpuMemoryRemappedRowsMetricConfig{
+						Enabled: false,
+					},
+					HwGpuMemoryReserved: HwGpuMemoryReservedMetricConfig{
+						Enabled: false,
+					},
+					HwGpuMemoryRetiredPages: HwGpuMemoryRetiredPagesMetricConfig{
+						Enabled: false,
+					},
+					HwGpuMemoryRetirementPending: HwGpuMemoryRetirementPendingMetricConfig{
 						Enabled: false,
 					},
 					HwGpuMemoryUsage: HwGpuMemoryUsageMetricConfig{
@@ -106,10 +253,46 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					HwGpuMemoryUtilization: HwGpuMemoryUtilizationMetricConfig{
 						Enabled: false,
 					},
+					HwGpuMode: HwGpuModeMetricConfig{
+						Enabled: false,
+					},
+					HwGpuNvlinkErrors: HwGpuNvlinkErrorsMetricConfig{
+						Enabled: false,
+					},
+					HwGpuNvlinkLinkErrors: HwGpuNvlinkLinkErrorsMetricConfig{
+						Enabled: false,
+					},
+					HwGpuNvlinkLinkUp: HwGpuNvlinkLinkUpMetricConfig{
+						Enabled: false,
+					},
+					HwGpuNvlinkLinks: HwGpuNvlinkLinksMetricConfig{
+						Enabled: false,
+					},
+					HwGpuPcieLinkGeneration: HwGpuPcieLinkGenerationMetricConfig{
+						Enabled: false,
+					},
+					HwGpuPcieLinkWidth: HwGpuPcieLinkWidthMetricConfig{
+						Enabled: false,
+					},
+					HwGpuPcieReplays: HwGpuPcieReplaysMetricConfig{
+						Enabled: false,
+					},
 					HwGpuPowerLimit: HwGpuPowerLimitMetricConfig{
 						Enabled: false,
 					},
+					HwGpuProcesses: HwGpuProcessesMetricConfig{
+						Enabled: false,
+					},
+					HwGpuRecoveryAction: HwGpuRecoveryActionMetricConfig{
+						Enabled: false,
+					},
+					HwGpuTemperatureMargin: HwGpuTemperatureMarginMetricConfig{
+						Enabled: false,
+					},
 					HwGpuThrottleActive: HwGpuThrottleActiveMetricConfig{
+						Enabled: false,
+					},
+					HwGpuThrottleTime: HwGpuThrottleTimeMetricConfig{
 						Enabled: false,
 					},
 					HwGpuUp: HwGpuUpMetricConfig{
@@ -118,10 +301,19 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					HwGpuUtilization: HwGpuUtilizationMetricConfig{
 						Enabled: false,
 					},
+					HwGpuXidEvents: HwGpuXidEventsMetricConfig{
+						Enabled: false,
+					},
 					HwPower: HwPowerMetricConfig{
 						Enabled: false,
 					},
+					HwStatus: HwStatusMetricConfig{
+						Enabled: false,
+					},
 					HwTemperature: HwTemperatureMetricConfig{
+						Enabled: false,
+					},
+					HwTemperatureLimit: HwTemperatureLimitMetricConfig{
 						Enabled: false,
 					},
 				},
@@ -137,7 +329,7 @@ func TestMetricsBuilderConfig(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := loadMetricsBuilderConfig(t, tt.name)
-			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(HwEnergyMetricConfig{}, HwErrorsMetricConfig{}, HwGpuClockFrequencyMetricConfig{}, HwGpuClockFrequencyLimitMetricConfig{}, HwGpuInfoMetricConfig{}, HwGpuMemoryLimitMetricConfig{}, HwGpuMemoryUsageMetricConfig{}, HwGpuMemoryUtilizationMetricConfig{}, HwGpuPowerLimitMetricConfig{}, HwGpuThrottleActiveMetricConfig{}, HwGpuUpMetricConfig{}, HwGpuUtilizationMetricConfig{}, HwPowerMetricConfig{}, HwTemperatureMetricConfig{}, HostIDResourceAttributeConfig{}, HostNameResourceAttributeConfig{}, K8sClusterNameResourceAttributeConfig{}, K8sNodeNameResourceAttributeConfig{}))
+			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(GpuNodeCPUPressureMetricConfig{}, HwEnergyMetricConfig{}, HwErrorsMetricConfig{}, HwGpuActivityMetricConfig{}, HwGpuAllocationMetricConfig{}, HwGpuClockFrequencyMetricConfig{}, HwGpuClockFrequencyLimitMetricConfig{}, HwGpuCountMetricConfig{}, HwGpuEccSramThresholdExceededMetricConfig{}, HwGpuFabricHealthMetricConfig{}, HwGpuFabricStateMetricConfig{}, HwGpuHealthReasonMetricConfig{}, HwGpuHealthScoreMetricConfig{}, HwGpuHealthStateMetricConfig{}, HwGpuInfoMetricConfig{}, HwGpuIoMetricConfig{}, HwGpuMemoryLimitMetricConfig{}, HwGpuMemoryRemapFailedMetricConfig{}, HwGpuMemoryRemapPendingMetricConfig{}, HwGpuMemoryRemappedRowsMetricConfig{}, HwGpuMemoryReservedMetricConfig{}, HwGpuMemoryRetiredPagesMetricConfig{}, HwGpuMemoryRetirementPendingMetricConfig{}, HwGpuMemoryUsageMetricConfig{}, HwGpuMemoryUtilizationMetricConfig{}, HwGpuModeMetricConfig{}, HwGpuNvlinkErrorsMetricConfig{}, HwGpuNvlinkLinkErrorsMetricConfig{}, HwGpuNvlinkLinkUpMetricConfig{}, HwGpuNvlinkLinksMetricConfig{}, HwGpuPcieLinkGenerationMetricConfig{}, HwGpuPcieLinkWidthMetricConfig{}, HwGpuPcieReplaysMetricConfig{}, HwGpuPowerLimitMetricConfig{}, HwGpuProcessesMetricConfig{}, HwGpuRecoveryActionMetricConfig{}, HwGpuTemperatureMarginMetricConfig{}, HwGpuThrottleActiveMetricConfig{}, HwGpuThrottleTimeMetricConfig{}, HwGpuUpMetricConfig{}, HwGpuUtilizationMetricConfig{}, HwGpuXidEventsMetricConfig{}, HwPowerMetricConfig{}, HwStatusMetricConfig{}, HwTemperatureMetricConfig{}, HwTemperatureLimitMetricConfig{}, HostIDResourceAttributeConfig{}, HostNameResourceAttributeConfig{}, K8sClusterNameResourceAttributeConfig{}, K8sNodeNameResourceAttributeConfig{}))
 			require.Emptyf(t, diff, "Config mismatch (-expected +actual):\n%s", diff)
 		})
 	}

@@ -19,6 +19,52 @@ const (
 	AggregationStrategyMax = "max"
 )
 
+// AttributeActivityUnit specifies the value activity.unit attribute.
+type AttributeActivityUnit int
+
+const (
+	_ AttributeActivityUnit = iota
+	AttributeActivityUnitSm
+	AttributeActivityUnitSmOccupancy
+	AttributeActivityUnitTensor
+	AttributeActivityUnitDram
+	AttributeActivityUnitFp64
+	AttributeActivityUnitFp32
+	AttributeActivityUnitFp16
+)
+
+// String returns the string representation of the AttributeActivityUnit.
+func (av AttributeActivityUnit) String() string {
+	switch av {
+	case AttributeActivityUnitSm:
+		return "sm"
+	case AttributeActivityUnitSmOccupancy:
+		return "sm_occupancy"
+	case AttributeActivityUnitTensor:
+		return "tensor"
+	case AttributeActivityUnitDram:
+		return "dram"
+	case AttributeActivityUnitFp64:
+		return "fp64"
+	case AttributeActivityUnitFp32:
+		return "fp32"
+	case AttributeActivityUnitFp16:
+		return "fp16"
+	}
+	return ""
+}
+
+// MapAttributeActivityUnit is a helper map of string to AttributeActivityUnit attribute value.
+var MapAttributeActivityUnit = map[string]AttributeActivityUnit{
+	"sm":           AttributeActivityUnitSm,
+	"sm_occupancy": AttributeActivityUnitSmOccupancy,
+	"tensor":       AttributeActivityUnitTensor,
+	"dram":         AttributeActivityUnitDram,
+	"fp64":         AttributeActivityUnitFp64,
+	"fp32":         AttributeActivityUnitFp32,
+	"fp16":         AttributeActivityUnitFp16,
+}
+
 // AttributeClock specifies the value clock attribute.
 type AttributeClock int
 
@@ -53,6 +99,36 @@ var MapAttributeClock = map[string]AttributeClock{
 	"video":    AttributeClockVideo,
 }
 
+// AttributeCountState specifies the value count.state attribute.
+type AttributeCountState int
+
+const (
+	_ AttributeCountState = iota
+	AttributeCountStateExpected
+	AttributeCountStateFound
+	AttributeCountStateLost
+)
+
+// String returns the string representation of the AttributeCountState.
+func (av AttributeCountState) String() string {
+	switch av {
+	case AttributeCountStateExpected:
+		return "expected"
+	case AttributeCountStateFound:
+		return "found"
+	case AttributeCountStateLost:
+		return "lost"
+	}
+	return ""
+}
+
+// MapAttributeCountState is a helper map of string to AttributeCountState attribute value.
+var MapAttributeCountState = map[string]AttributeCountState{
+	"expected": AttributeCountStateExpected,
+	"found":    AttributeCountStateFound,
+	"lost":     AttributeCountStateLost,
+}
+
 // AttributeErrorType specifies the value error.type attribute.
 type AttributeErrorType int
 
@@ -77,6 +153,86 @@ func (av AttributeErrorType) String() string {
 var MapAttributeErrorType = map[string]AttributeErrorType{
 	"corrected":   AttributeErrorTypeCorrected,
 	"uncorrected": AttributeErrorTypeUncorrected,
+}
+
+// AttributeFabricCondition specifies the value fabric.condition attribute.
+type AttributeFabricCondition int
+
+const (
+	_ AttributeFabricCondition = iota
+	AttributeFabricConditionDegradedBandwidth
+	AttributeFabricConditionRouteRecovery
+	AttributeFabricConditionRouteUnhealthy
+	AttributeFabricConditionAccessTimeout
+	AttributeFabricConditionIncorrectConfiguration
+	AttributeFabricConditionUnhealthy
+	AttributeFabricConditionLimitedCapacity
+)
+
+// String returns the string representation of the AttributeFabricCondition.
+func (av AttributeFabricCondition) String() string {
+	switch av {
+	case AttributeFabricConditionDegradedBandwidth:
+		return "degraded_bandwidth"
+	case AttributeFabricConditionRouteRecovery:
+		return "route_recovery"
+	case AttributeFabricConditionRouteUnhealthy:
+		return "route_unhealthy"
+	case AttributeFabricConditionAccessTimeout:
+		return "access_timeout"
+	case AttributeFabricConditionIncorrectConfiguration:
+		return "incorrect_configuration"
+	case AttributeFabricConditionUnhealthy:
+		return "unhealthy"
+	case AttributeFabricConditionLimitedCapacity:
+		return "limited_capacity"
+	}
+	return ""
+}
+
+// MapAttributeFabricCondition is a helper map of string to AttributeFabricCondition attribute value.
+var MapAttributeFabricCondition = map[string]AttributeFabricCondition{
+	"degraded_bandwidth":      AttributeFabricConditionDegradedBandwidth,
+	"route_recovery":          AttributeFabricConditionRouteRecovery,
+	"route_unhealthy":         AttributeFabricConditionRouteUnhealthy,
+	"access_timeout":          AttributeFabricConditionAccessTimeout,
+	"incorrect_configuration": AttributeFabricConditionIncorrectConfiguration,
+	"unhealthy":               AttributeFabricConditionUnhealthy,
+	"limited_capacity":        AttributeFabricConditionLimitedCapacity,
+}
+
+// AttributeFabricState specifies the value fabric.state attribute.
+type AttributeFabricState int
+
+const (
+	_ AttributeFabricState = iota
+	AttributeFabricStateNotSupported
+	AttributeFabricStateNotStarted
+	AttributeFabricStateInProgress
+	AttributeFabricStateCompleted
+)
+
+// String returns the string representation of the AttributeFabricState.
+func (av AttributeFabricState) String() string {
+	switch av {
+	case AttributeFabricStateNotSupported:
+		return "not_supported"
+	case AttributeFabricStateNotStarted:
+		return "not_started"
+	case AttributeFabricStateInProgress:
+		return "in_progress"
+	case AttributeFabricStateCompleted:
+		return "completed"
+	}
+	return ""
+}
+
+// MapAttributeFabricState is a helper map of string to AttributeFabricState attribute value.
+var MapAttributeFabricState = map[string]AttributeFabricState{
+	"not_supported": AttributeFabricStateNotSupported,
+	"not_started":   AttributeFabricStateNotStarted,
+	"in_progress":   AttributeFabricStateInProgress,
+	"completed":     AttributeFabricStateCompleted,
 }
 
 // AttributeGpuEccCounter specifies the value gpu.ecc.counter attribute.
@@ -105,12 +261,40 @@ var MapAttributeGpuEccCounter = map[string]AttributeGpuEccCounter{
 	"aggregate": AttributeGpuEccCounterAggregate,
 }
 
+// AttributeGpuLink specifies the value gpu.link attribute.
+type AttributeGpuLink int
+
+const (
+	_ AttributeGpuLink = iota
+	AttributeGpuLinkPcie
+	AttributeGpuLinkNvlink
+)
+
+// String returns the string representation of the AttributeGpuLink.
+func (av AttributeGpuLink) String() string {
+	switch av {
+	case AttributeGpuLinkPcie:
+		return "pcie"
+	case AttributeGpuLinkNvlink:
+		return "nvlink"
+	}
+	return ""
+}
+
+// MapAttributeGpuLink is a helper map of string to AttributeGpuLink attribute value.
+var MapAttributeGpuLink = map[string]AttributeGpuLink{
+	"pcie":   AttributeGpuLinkPcie,
+	"nvlink": AttributeGpuLinkNvlink,
+}
+
 // AttributeGpuMemoryLocation specifies the value gpu.memory.location attribute.
 type AttributeGpuMemoryLocation int
 
 const (
 	_ AttributeGpuMemoryLocation = iota
 	AttributeGpuMemoryLocationAll
+	AttributeGpuMemoryLocationDram
+	AttributeGpuMemoryLocationSram
 )
 
 // String returns the string representation of the AttributeGpuMemoryLocation.
@@ -118,13 +302,91 @@ func (av AttributeGpuMemoryLocation) String() string {
 	switch av {
 	case AttributeGpuMemoryLocationAll:
 		return "all"
+	case AttributeGpuMemoryLocationDram:
+		return "dram"
+	case AttributeGpuMemoryLocationSram:
+		return "sram"
 	}
 	return ""
 }
 
 // MapAttributeGpuMemoryLocation is a helper map of string to AttributeGpuMemoryLocation attribute value.
 var MapAttributeGpuMemoryLocation = map[string]AttributeGpuMemoryLocation{
-	"all": AttributeGpuMemoryLocationAll,
+	"all":  AttributeGpuMemoryLocationAll,
+	"dram": AttributeGpuMemoryLocationDram,
+	"sram": AttributeGpuMemoryLocationSram,
+}
+
+// AttributeHealthAction specifies the value health.action attribute.
+type AttributeHealthAction int
+
+const (
+	_ AttributeHealthAction = iota
+	AttributeHealthActionNone
+	AttributeHealthActionRestartApp
+	AttributeHealthActionResetGpu
+	AttributeHealthActionReboot
+	AttributeHealthActionService
+)
+
+// String returns the string representation of the AttributeHealthAction.
+func (av AttributeHealthAction) String() string {
+	switch av {
+	case AttributeHealthActionNone:
+		return "none"
+	case AttributeHealthActionRestartApp:
+		return "restart_app"
+	case AttributeHealthActionResetGpu:
+		return "reset_gpu"
+	case AttributeHealthActionReboot:
+		return "reboot"
+	case AttributeHealthActionService:
+		return "service"
+	}
+	return ""
+}
+
+// MapAttributeHealthAction is a helper map of string to AttributeHealthAction attribute value.
+var MapAttributeHealthAction = map[string]AttributeHealthAction{
+	"none":        AttributeHealthActionNone,
+	"restart_app": AttributeHealthActionRestartApp,
+	"reset_gpu":   AttributeHealthActionResetGpu,
+	"reboot":      AttributeHealthActionReboot,
+	"service":     AttributeHealthActionService,
+}
+
+// AttributeHealthState specifies the value health.state attribute.
+type AttributeHealthState int
+
+const (
+	_ AttributeHealthState = iota
+	AttributeHealthStateUnknown
+	AttributeHealthStateHealthy
+	AttributeHealthStateDegraded
+	AttributeHealthStateUnhealthy
+)
+
+// String returns the string representation of the AttributeHealthState.
+func (av AttributeHealthState) String() string {
+	switch av {
+	case AttributeHealthStateUnknown:
+		return "unknown"
+	case AttributeHealthStateHealthy:
+		return "healthy"
+	case AttributeHealthStateDegraded:
+		return "degraded"
+	case AttributeHealthStateUnhealthy:
+		return "unhealthy"
+	}
+	return ""
+}
+
+// MapAttributeHealthState is a helper map of string to AttributeHealthState attribute value.
+var MapAttributeHealthState = map[string]AttributeHealthState{
+	"unknown":   AttributeHealthStateUnknown,
+	"healthy":   AttributeHealthStateHealthy,
+	"degraded":  AttributeHealthStateDegraded,
+	"unhealthy": AttributeHealthStateUnhealthy,
 }
 
 // AttributeHwGpuTask specifies the value hw.gpu.task attribute.
@@ -157,6 +419,36 @@ var MapAttributeHwGpuTask = map[string]AttributeHwGpuTask{
 	"decoder": AttributeHwGpuTaskDecoder,
 }
 
+// AttributeHwLimitType specifies the value hw.limit_type attribute.
+type AttributeHwLimitType int
+
+const (
+	_ AttributeHwLimitType = iota
+	AttributeHwLimitTypeThrottled
+	AttributeHwLimitTypeCritical
+	AttributeHwLimitTypeMax
+)
+
+// String returns the string representation of the AttributeHwLimitType.
+func (av AttributeHwLimitType) String() string {
+	switch av {
+	case AttributeHwLimitTypeThrottled:
+		return "throttled"
+	case AttributeHwLimitTypeCritical:
+		return "critical"
+	case AttributeHwLimitTypeMax:
+		return "max"
+	}
+	return ""
+}
+
+// MapAttributeHwLimitType is a helper map of string to AttributeHwLimitType attribute value.
+var MapAttributeHwLimitType = map[string]AttributeHwLimitType{
+	"throttled": AttributeHwLimitTypeThrottled,
+	"critical":  AttributeHwLimitTypeCritical,
+	"max":       AttributeHwLimitTypeMax,
+}
+
 // AttributeHwSensorLocation specifies the value hw.sensor_location attribute.
 type AttributeHwSensorLocation int
 
@@ -183,6 +475,40 @@ var MapAttributeHwSensorLocation = map[string]AttributeHwSensorLocation{
 	"memory": AttributeHwSensorLocationMemory,
 }
 
+// AttributeHwState specifies the value hw.state attribute.
+type AttributeHwState int
+
+const (
+	_ AttributeHwState = iota
+	AttributeHwStateOk
+	AttributeHwStateDegraded
+	AttributeHwStateFailed
+	AttributeHwStatePredictedFailure
+)
+
+// String returns the string representation of the AttributeHwState.
+func (av AttributeHwState) String() string {
+	switch av {
+	case AttributeHwStateOk:
+		return "ok"
+	case AttributeHwStateDegraded:
+		return "degraded"
+	case AttributeHwStateFailed:
+		return "failed"
+	case AttributeHwStatePredictedFailure:
+		return "predicted_failure"
+	}
+	return ""
+}
+
+// MapAttributeHwState is a helper map of string to AttributeHwState attribute value.
+var MapAttributeHwState = map[string]AttributeHwState{
+	"ok":                AttributeHwStateOk,
+	"degraded":          AttributeHwStateDegraded,
+	"failed":            AttributeHwStateFailed,
+	"predicted_failure": AttributeHwStatePredictedFailure,
+}
+
 // AttributeHwType specifies the value hw.type attribute.
 type AttributeHwType int
 
@@ -203,6 +529,164 @@ func (av AttributeHwType) String() string {
 // MapAttributeHwType is a helper map of string to AttributeHwType attribute value.
 var MapAttributeHwType = map[string]AttributeHwType{
 	"gpu": AttributeHwTypeGpu,
+}
+
+// AttributeLinkKind specifies the value link.kind attribute.
+type AttributeLinkKind int
+
+const (
+	_ AttributeLinkKind = iota
+	AttributeLinkKindCurrent
+	AttributeLinkKindMax
+)
+
+// String returns the string representation of the AttributeLinkKind.
+func (av AttributeLinkKind) String() string {
+	switch av {
+	case AttributeLinkKindCurrent:
+		return "current"
+	case AttributeLinkKindMax:
+		return "max"
+	}
+	return ""
+}
+
+// MapAttributeLinkKind is a helper map of string to AttributeLinkKind attribute value.
+var MapAttributeLinkKind = map[string]AttributeLinkKind{
+	"current": AttributeLinkKindCurrent,
+	"max":     AttributeLinkKindMax,
+}
+
+// AttributeMode specifies the value mode attribute.
+type AttributeMode int
+
+const (
+	_ AttributeMode = iota
+	AttributeModePersistence
+	AttributeModeEcc
+	AttributeModeMig
+	AttributeModeGsp
+	AttributeModeCc
+)
+
+// String returns the string representation of the AttributeMode.
+func (av AttributeMode) String() string {
+	switch av {
+	case AttributeModePersistence:
+		return "persistence"
+	case AttributeModeEcc:
+		return "ecc"
+	case AttributeModeMig:
+		return "mig"
+	case AttributeModeGsp:
+		return "gsp"
+	case AttributeModeCc:
+		return "cc"
+	}
+	return ""
+}
+
+// MapAttributeMode is a helper map of string to AttributeMode attribute value.
+var MapAttributeMode = map[string]AttributeMode{
+	"persistence": AttributeModePersistence,
+	"ecc":         AttributeModeEcc,
+	"mig":         AttributeModeMig,
+	"gsp":         AttributeModeGsp,
+	"cc":          AttributeModeCc,
+}
+
+// AttributeNetworkIoDirection specifies the value network.io.direction attribute.
+type AttributeNetworkIoDirection int
+
+const (
+	_ AttributeNetworkIoDirection = iota
+	AttributeNetworkIoDirectionTransmit
+	AttributeNetworkIoDirectionReceive
+)
+
+// String returns the string representation of the AttributeNetworkIoDirection.
+func (av AttributeNetworkIoDirection) String() string {
+	switch av {
+	case AttributeNetworkIoDirectionTransmit:
+		return "transmit"
+	case AttributeNetworkIoDirectionReceive:
+		return "receive"
+	}
+	return ""
+}
+
+// MapAttributeNetworkIoDirection is a helper map of string to AttributeNetworkIoDirection attribute value.
+var MapAttributeNetworkIoDirection = map[string]AttributeNetworkIoDirection{
+	"transmit": AttributeNetworkIoDirectionTransmit,
+	"receive":  AttributeNetworkIoDirectionReceive,
+}
+
+// AttributeNvlinkErrorType specifies the value nvlink.error.type attribute.
+type AttributeNvlinkErrorType int
+
+const (
+	_ AttributeNvlinkErrorType = iota
+	AttributeNvlinkErrorTypeReplay
+	AttributeNvlinkErrorTypeRecovery
+	AttributeNvlinkErrorTypeCrcFlit
+	AttributeNvlinkErrorTypeCrcData
+	AttributeNvlinkErrorTypeSymbol
+	AttributeNvlinkErrorTypeRecoveryFailed
+)
+
+// String returns the string representation of the AttributeNvlinkErrorType.
+func (av AttributeNvlinkErrorType) String() string {
+	switch av {
+	case AttributeNvlinkErrorTypeReplay:
+		return "replay"
+	case AttributeNvlinkErrorTypeRecovery:
+		return "recovery"
+	case AttributeNvlinkErrorTypeCrcFlit:
+		return "crc_flit"
+	case AttributeNvlinkErrorTypeCrcData:
+		return "crc_data"
+	case AttributeNvlinkErrorTypeSymbol:
+		return "symbol"
+	case AttributeNvlinkErrorTypeRecoveryFailed:
+		return "recovery_failed"
+	}
+	return ""
+}
+
+// MapAttributeNvlinkErrorType is a helper map of string to AttributeNvlinkErrorType attribute value.
+var MapAttributeNvlinkErrorType = map[string]AttributeNvlinkErrorType{
+	"replay":          AttributeNvlinkErrorTypeReplay,
+	"recovery":        AttributeNvlinkErrorTypeRecovery,
+	"crc_flit":        AttributeNvlinkErrorTypeCrcFlit,
+	"crc_data":        AttributeNvlinkErrorTypeCrcData,
+	"symbol":          AttributeNvlinkErrorTypeSymbol,
+	"recovery_failed": AttributeNvlinkErrorTypeRecoveryFailed,
+}
+
+// AttributeNvlinkState specifies the value nvlink.state attribute.
+type AttributeNvlinkState int
+
+const (
+	_ AttributeNvlinkState = iota
+	AttributeNvlinkStateUp
+	AttributeNvlinkStateDown
+)
+
+// String returns the string representation of the AttributeNvlinkState.
+func (av AttributeNvlinkState) String() string {
+	switch av {
+	case AttributeNvlinkStateUp:
+		return "up"
+	case AttributeNvlinkStateDown:
+		return "down"
+	}
+	return ""
+}
+
+// MapAttributeNvlinkState is a helper map of string to AttributeNvlinkState attribute value.
+var MapAttributeNvlinkState = map[string]AttributeNvlinkState{
+	"up":   AttributeNvlinkStateUp,
+	"down": AttributeNvlinkStateDown,
 }
 
 // AttributePowerLimitKind specifies the value power.limit.kind attribute.
@@ -229,6 +713,152 @@ func (av AttributePowerLimitKind) String() string {
 var MapAttributePowerLimitKind = map[string]AttributePowerLimitKind{
 	"enforced": AttributePowerLimitKindEnforced,
 	"max":      AttributePowerLimitKindMax,
+}
+
+// AttributeProcessType specifies the value process.type attribute.
+type AttributeProcessType int
+
+const (
+	_ AttributeProcessType = iota
+	AttributeProcessTypeCompute
+	AttributeProcessTypeGraphics
+)
+
+// String returns the string representation of the AttributeProcessType.
+func (av AttributeProcessType) String() string {
+	switch av {
+	case AttributeProcessTypeCompute:
+		return "compute"
+	case AttributeProcessTypeGraphics:
+		return "graphics"
+	}
+	return ""
+}
+
+// MapAttributeProcessType is a helper map of string to AttributeProcessType attribute value.
+var MapAttributeProcessType = map[string]AttributeProcessType{
+	"compute":  AttributeProcessTypeCompute,
+	"graphics": AttributeProcessTypeGraphics,
+}
+
+// AttributeRecoveryAction specifies the value recovery.action attribute.
+type AttributeRecoveryAction int
+
+const (
+	_ AttributeRecoveryAction = iota
+	AttributeRecoveryActionNone
+	AttributeRecoveryActionReset
+	AttributeRecoveryActionReboot
+	AttributeRecoveryActionDrainP2p
+	AttributeRecoveryActionDrainReset
+	AttributeRecoveryActionImex
+)
+
+// String returns the string representation of the AttributeRecoveryAction.
+func (av AttributeRecoveryAction) String() string {
+	switch av {
+	case AttributeRecoveryActionNone:
+		return "none"
+	case AttributeRecoveryActionReset:
+		return "reset"
+	case AttributeRecoveryActionReboot:
+		return "reboot"
+	case AttributeRecoveryActionDrainP2p:
+		return "drain_p2p"
+	case AttributeRecoveryActionDrainReset:
+		return "drain_reset"
+	case AttributeRecoveryActionImex:
+		return "imex"
+	}
+	return ""
+}
+
+// MapAttributeRecoveryAction is a helper map of string to AttributeRecoveryAction attribute value.
+var MapAttributeRecoveryAction = map[string]AttributeRecoveryAction{
+	"none":        AttributeRecoveryActionNone,
+	"reset":       AttributeRecoveryActionReset,
+	"reboot":      AttributeRecoveryActionReboot,
+	"drain_p2p":   AttributeRecoveryActionDrainP2p,
+	"drain_reset": AttributeRecoveryActionDrainReset,
+	"imex":        AttributeRecoveryActionImex,
+}
+
+// AttributeRemapCause specifies the value remap.cause attribute.
+type AttributeRemapCause int
+
+const (
+	_ AttributeRemapCause = iota
+	AttributeRemapCauseCorrected
+	AttributeRemapCauseUncorrected
+)
+
+// String returns the string representation of the AttributeRemapCause.
+func (av AttributeRemapCause) String() string {
+	switch av {
+	case AttributeRemapCauseCorrected:
+		return "corrected"
+	case AttributeRemapCauseUncorrected:
+		return "uncorrected"
+	}
+	return ""
+}
+
+// MapAttributeRemapCause is a helper map of string to AttributeRemapCause attribute value.
+var MapAttributeRemapCause = map[string]AttributeRemapCause{
+	"corrected":   AttributeRemapCauseCorrected,
+	"uncorrected": AttributeRemapCauseUncorrected,
+}
+
+// AttributeReplayKind specifies the value replay.kind attribute.
+type AttributeReplayKind int
+
+const (
+	_ AttributeReplayKind = iota
+	AttributeReplayKindReplay
+	AttributeReplayKindRollover
+)
+
+// String returns the string representation of the AttributeReplayKind.
+func (av AttributeReplayKind) String() string {
+	switch av {
+	case AttributeReplayKindReplay:
+		return "replay"
+	case AttributeReplayKindRollover:
+		return "rollover"
+	}
+	return ""
+}
+
+// MapAttributeReplayKind is a helper map of string to AttributeReplayKind attribute value.
+var MapAttributeReplayKind = map[string]AttributeReplayKind{
+	"replay":   AttributeReplayKindReplay,
+	"rollover": AttributeReplayKindRollover,
+}
+
+// AttributeRetirementCause specifies the value retirement.cause attribute.
+type AttributeRetirementCause int
+
+const (
+	_ AttributeRetirementCause = iota
+	AttributeRetirementCauseSbe
+	AttributeRetirementCauseDbe
+)
+
+// String returns the string representation of the AttributeRetirementCause.
+func (av AttributeRetirementCause) String() string {
+	switch av {
+	case AttributeRetirementCauseSbe:
+		return "sbe"
+	case AttributeRetirementCauseDbe:
+		return "dbe"
+	}
+	return ""
+}
+
+// MapAttributeRetirementCause is a helper map of string to AttributeRetirementCause attribute value.
+var MapAttributeRetirementCause = map[string]AttributeRetirementCause{
+	"sbe": AttributeRetirementCauseSbe,
+	"dbe": AttributeRetirementCauseDbe,
 }
 
 // AttributeThrottleReason specifies the value throttle.reason attribute.
@@ -279,6 +909,56 @@ var MapAttributeThrottleReason = map[string]AttributeThrottleReason{
 	"sync_boost":     AttributeThrottleReasonSyncBoost,
 	"app_clocks":     AttributeThrottleReasonAppClocks,
 	"display_clocks": AttributeThrottleReasonDisplayClocks,
+}
+
+// AttributeThrottleTimeReason specifies the value throttle.time.reason attribute.
+type AttributeThrottleTimeReason int
+
+const (
+	_ AttributeThrottleTimeReason = iota
+	AttributeThrottleTimeReasonPower
+	AttributeThrottleTimeReasonThermal
+	AttributeThrottleTimeReasonSyncBoost
+	AttributeThrottleTimeReasonBoardLimit
+	AttributeThrottleTimeReasonLowUtilization
+	AttributeThrottleTimeReasonSwThermal
+	AttributeThrottleTimeReasonHwThermal
+	AttributeThrottleTimeReasonPowerBrake
+)
+
+// String returns the string representation of the AttributeThrottleTimeReason.
+func (av AttributeThrottleTimeReason) String() string {
+	switch av {
+	case AttributeThrottleTimeReasonPower:
+		return "power"
+	case AttributeThrottleTimeReasonThermal:
+		return "thermal"
+	case AttributeThrottleTimeReasonSyncBoost:
+		return "sync_boost"
+	case AttributeThrottleTimeReasonBoardLimit:
+		return "board_limit"
+	case AttributeThrottleTimeReasonLowUtilization:
+		return "low_utilization"
+	case AttributeThrottleTimeReasonSwThermal:
+		return "sw_thermal"
+	case AttributeThrottleTimeReasonHwThermal:
+		return "hw_thermal"
+	case AttributeThrottleTimeReasonPowerBrake:
+		return "power_brake"
+	}
+	return ""
+}
+
+// MapAttributeThrottleTimeReason is a helper map of string to AttributeThrottleTimeReason attribute value.
+var MapAttributeThrottleTimeReason = map[string]AttributeThrottleTimeReason{
+	"power":           AttributeThrottleTimeReasonPower,
+	"thermal":         AttributeThrottleTimeReasonThermal,
+	"sync_boost":      AttributeThrottleTimeReasonSyncBoost,
+	"board_limit":     AttributeThrottleTimeReasonBoardLimit,
+	"low_utilization": AttributeThrottleTimeReasonLowUtilization,
+	"sw_thermal":      AttributeThrottleTimeReasonSwThermal,
+	"hw_thermal":      AttributeThrottleTimeReasonHwThermal,
+	"power_brake":     AttributeThrottleTimeReasonPowerBrake,
 }
 
 // AttributeUpReason specifies the value up.reason attribute.
@@ -332,79 +1012,238 @@ var MapAttributeUpReason = map[string]AttributeUpReason{
 }
 
 var MetricsInfo = metricsInfo{
+	GpuNodeCPUPressure: metricInfo{
+		Name: "gpu.node.cpu.pressure",
+	},
 	HwEnergy: metricInfo{
 		Name:       "hw.energy",
-		Attributes: []string{"hw.id", "hw.type"},
+		Attributes: []string{"hw.id", "hw.parent", "hw.type"},
 	},
 	HwErrors: metricInfo{
 		Name:       "hw.errors",
-		Attributes: []string{"hw.id", "hw.type", "error.type", "gpu.memory.location", "gpu.ecc.counter"},
+		Attributes: []string{"hw.id", "hw.parent", "hw.type", "error.type", "gpu.memory.location", "gpu.ecc.counter"},
+	},
+	HwGpuActivity: metricInfo{
+		Name:       "hw.gpu.activity",
+		Attributes: []string{"hw.id", "hw.parent", "activity.unit"},
+	},
+	HwGpuAllocation: metricInfo{
+		Name:       "hw.gpu.allocation",
+		Attributes: []string{"hw.id", "hw.parent", "k8s.pod.uid", "k8s.pod.name", "k8s.namespace.name", "k8s.container.name", "shared"},
 	},
 	HwGpuClockFrequency: metricInfo{
 		Name:       "hw.gpu.clock.frequency",
-		Attributes: []string{"hw.id", "clock"},
+		Attributes: []string{"hw.id", "hw.parent", "clock"},
 	},
 	HwGpuClockFrequencyLimit: metricInfo{
 		Name:       "hw.gpu.clock.frequency.limit",
-		Attributes: []string{"hw.id", "clock"},
+		Attributes: []string{"hw.id", "hw.parent", "clock"},
+	},
+	HwGpuCount: metricInfo{
+		Name:       "hw.gpu.count",
+		Attributes: []string{"count.state"},
+	},
+	HwGpuEccSramThresholdExceeded: metricInfo{
+		Name:       "hw.gpu.ecc.sram.threshold_exceeded",
+		Attributes: []string{"hw.id", "hw.parent"},
+	},
+	HwGpuFabricHealth: metricInfo{
+		Name:       "hw.gpu.fabric.health",
+		Attributes: []string{"hw.id", "hw.parent", "fabric.condition"},
+	},
+	HwGpuFabricState: metricInfo{
+		Name:       "hw.gpu.fabric.state",
+		Attributes: []string{"hw.id", "hw.parent", "fabric.state"},
+	},
+	HwGpuHealthReason: metricInfo{
+		Name:       "hw.gpu.health.reason",
+		Attributes: []string{"hw.id", "hw.parent", "health.reason", "health.action"},
+	},
+	HwGpuHealthScore: metricInfo{
+		Name:       "hw.gpu.health.score",
+		Attributes: []string{"hw.id", "hw.parent"},
+	},
+	HwGpuHealthState: metricInfo{
+		Name:       "hw.gpu.health.state",
+		Attributes: []string{"hw.id", "hw.parent", "health.state"},
 	},
 	HwGpuInfo: metricInfo{
 		Name:       "hw.gpu.info",
-		Attributes: []string{"hw.id", "hw.vendor", "gpu.index", "hw.model", "hw.serial_number", "hw.driver_version", "hw.firmware_version", "gpu.pci.bus_id", "gpu.cuda.version"},
+		Attributes: []string{"hw.id", "hw.parent", "hw.vendor", "gpu.index", "hw.model", "hw.serial_number", "hw.driver_version", "hw.firmware_version", "gpu.pci.bus_id", "gpu.cuda.version"},
+	},
+	HwGpuIo: metricInfo{
+		Name:       "hw.gpu.io",
+		Attributes: []string{"hw.id", "hw.parent", "network.io.direction", "gpu.link"},
 	},
 	HwGpuMemoryLimit: metricInfo{
 		Name:       "hw.gpu.memory.limit",
-		Attributes: []string{"hw.id"},
+		Attributes: []string{"hw.id", "hw.parent"},
+	},
+	HwGpuMemoryRemapFailed: metricInfo{
+		Name:       "hw.gpu.memory.remap.failed",
+		Attributes: []string{"hw.id", "hw.parent"},
+	},
+	HwGpuMemoryRemapPending: metricInfo{
+		Name:       "hw.gpu.memory.remap.pending",
+		Attributes: []string{"hw.id", "hw.parent"},
+	},
+	HwGpuMemoryRemappedRows: metricInfo{
+		Name:       "hw.gpu.memory.remapped_rows",
+		Attributes: []string{"hw.id", "hw.parent", "remap.cause"},
+	},
+	HwGpuMemoryReserved: metricInfo{
+		Name:       "hw.gpu.memory.reserved",
+		Attributes: []string{"hw.id", "hw.parent"},
+	},
+	HwGpuMemoryRetiredPages: metricInfo{
+		Name:       "hw.gpu.memory.retired_pages",
+		Attributes: []string{"hw.id", "hw.parent", "retirement.cause"},
+	},
+	HwGpuMemoryRetirementPending: metricInfo{
+		Name:       "hw.gpu.memory.retirement.pending",
+		Attributes: []string{"hw.id", "hw.parent"},
 	},
 	HwGpuMemoryUsage: metricInfo{
 		Name:       "hw.gpu.memory.usage",
-		Attributes: []string{"hw.id"},
+		Attributes: []string{"hw.id", "hw.parent"},
 	},
 	HwGpuMemoryUtilization: metricInfo{
 		Name:       "hw.gpu.memory.utilization",
-		Attributes: []string{"hw.id"},
+		Attributes: []string{"hw.id", "hw.parent"},
+	},
+	HwGpuMode: metricInfo{
+		Name:       "hw.gpu.mode",
+		Attributes: []string{"hw.id", "hw.parent", "mode"},
+	},
+	HwGpuNvlinkErrors: metricInfo{
+		Name:       "hw.gpu.nvlink.errors",
+		Attributes: []string{"hw.id", "hw.parent", "nvlink.error.type"},
+	},
+	HwGpuNvlinkLinkErrors: metricInfo{
+		Name:       "hw.gpu.nvlink.link.errors",
+		Attributes: []string{"hw.id", "hw.parent", "gpu.link.id", "nvlink.error.type"},
+	},
+	HwGpuNvlinkLinkUp: metricInfo{
+		Name:       "hw.gpu.nvlink.link.up",
+		Attributes: []string{"hw.id", "hw.parent", "gpu.link.id"},
+	},
+	HwGpuNvlinkLinks: metricInfo{
+		Name:       "hw.gpu.nvlink.links",
+		Attributes: []string{"hw.id", "hw.parent", "nvlink.state"},
+	},
+	HwGpuPcieLinkGeneration: metricInfo{
+		Name:       "hw.gpu.pcie.link.generation",
+		Attributes: []string{"hw.id", "hw.parent", "link.kind"},
+	},
+	HwGpuPcieLinkWidth: metricInfo{
+		Name:       "hw.gpu.pcie.link.width",
+		Attributes: []string{"hw.id", "hw.parent", "link.kind"},
+	},
+	HwGpuPcieReplays: metricInfo{
+		Name:       "hw.gpu.pcie.replays",
+		Attributes: []string{"hw.id", "hw.parent", "replay.kind"},
 	},
 	HwGpuPowerLimit: metricInfo{
 		Name:       "hw.gpu.power.limit",
-		Attributes: []string{"hw.id", "power.limit.kind"},
+		Attributes: []string{"hw.id", "hw.parent", "power.limit.kind"},
+	},
+	HwGpuProcesses: metricInfo{
+		Name:       "hw.gpu.processes",
+		Attributes: []string{"hw.id", "hw.parent", "process.type"},
+	},
+	HwGpuRecoveryAction: metricInfo{
+		Name:       "hw.gpu.recovery_action",
+		Attributes: []string{"hw.id", "hw.parent", "recovery.action"},
+	},
+	HwGpuTemperatureMargin: metricInfo{
+		Name:       "hw.gpu.temperature.margin",
+		Attributes: []string{"hw.id", "hw.parent"},
 	},
 	HwGpuThrottleActive: metricInfo{
 		Name:       "hw.gpu.throttle.active",
-		Attributes: []string{"hw.id", "throttle.reason"},
+		Attributes: []string{"hw.id", "hw.parent", "throttle.reason"},
+	},
+	HwGpuThrottleTime: metricInfo{
+		Name:       "hw.gpu.throttle.time",
+		Attributes: []string{"hw.id", "hw.parent", "throttle.time.reason"},
 	},
 	HwGpuUp: metricInfo{
 		Name:       "hw.gpu.up",
-		Attributes: []string{"hw.id", "up.reason"},
+		Attributes: []string{"hw.id", "hw.parent", "up.reason"},
 	},
 	HwGpuUtilization: metricInfo{
 		Name:       "hw.gpu.utilization",
-		Attributes: []string{"hw.id", "hw.gpu.task"},
+		Attributes: []string{"hw.id", "hw.parent", "hw.gpu.task"},
+	},
+	HwGpuXidEvents: metricInfo{
+		Name:       "hw.gpu.xid.events",
+		Attributes: []string{"hw.id", "hw.parent", "gpu.xid.code", "gpu.xid.class"},
 	},
 	HwPower: metricInfo{
 		Name:       "hw.power",
-		Attributes: []string{"hw.id", "hw.type"},
+		Attributes: []string{"hw.id", "hw.parent", "hw.type"},
+	},
+	HwStatus: metricInfo{
+		Name:       "hw.status",
+		Attributes: []string{"hw.id", "hw.parent", "hw.type", "hw.state"},
 	},
 	HwTemperature: metricInfo{
 		Name:       "hw.temperature",
-		Attributes: []string{"hw.id", "hw.sensor_location"},
+		Attributes: []string{"hw.id", "hw.parent", "hw.sensor_location"},
+	},
+	HwTemperatureLimit: metricInfo{
+		Name:       "hw.temperature.limit",
+		Attributes: []string{"hw.id", "hw.parent", "hw.sensor_location", "hw.limit_type"},
 	},
 }
 
 type metricsInfo struct {
-	HwEnergy                 metricInfo
-	HwErrors                 metricInfo
-	HwGpuClockFrequency      metricInfo
-	HwGpuClockFrequencyLimit metricInfo
-	HwGpuInfo                metricInfo
-	HwGpuMemoryLimit         metricInfo
-	HwGpuMemoryUsage         metricInfo
-	HwGpuMemoryUtilization   metricInfo
-	HwGpuPowerLimit          metricInfo
-	HwGpuThrottleActive      metricInfo
-	HwGpuUp                  metricInfo
-	HwGpuUtilization         metricInfo
-	HwPower                  metricInfo
-	HwTemperature            metricInfo
+	GpuNodeCPUPressure            metricInfo
+	HwEnergy                      metricInfo
+	HwErrors                      metricInfo
+	HwGpuActivity                 metricInfo
+	HwGpuAllocation               metricInfo
+	HwGpuClockFrequency           metricInfo
+	HwGpuClockFrequencyLimit      metricInfo
+	HwGpuCount                    metricInfo
+	HwGpuEccSramThresholdExceeded metricInfo
+	HwGpuFabricHealth             metricInfo
+	HwGpuFabricState              metricInfo
+	HwGpuHealthReason             metricInfo
+	HwGpuHealthScore              metricInfo
+	HwGpuHealthState              metricInfo
+	HwGpuInfo                     metricInfo
+	HwGpuIo                       metricInfo
+	HwGpuMemoryLimit              metricInfo
+	HwGpuMemoryRemapFailed        metricInfo
+	HwGpuMemoryRemapPending       metricInfo
+	HwGpuMemoryRemappedRows       metricInfo
+	HwGpuMemoryReserved           metricInfo
+	HwGpuMemoryRetiredPages       metricInfo
+	HwGpuMemoryRetirementPending  metricInfo
+	HwGpuMemoryUsage              metricInfo
+	HwGpuMemoryUtilization        metricInfo
+	HwGpuMode                     metricInfo
+	HwGpuNvlinkErrors             metricInfo
+	HwGpuNvlinkLinkErrors         metricInfo
+	HwGpuNvlinkLinkUp             metricInfo
+	HwGpuNvlinkLinks              metricInfo
+	HwGpuPcieLinkGeneration       metricInfo
+	HwGpuPcieLinkWidth            metricInfo
+	HwGpuPcieReplays              metricInfo
+	HwGpuPowerLimit               metricInfo
+	HwGpuProcesses                metricInfo
+	HwGpuRecoveryAction           metricInfo
+	HwGpuTemperatureMargin        metricInfo
+	HwGpuThrottleActive           metricInfo
+	HwGpuThrottleTime             metricInfo
+	HwGpuUp                       metricInfo
+	HwGpuUtilization              metricInfo
+	HwGpuXidEvents                metricInfo
+	HwPower                       metricInfo
+	HwStatus                      metricInfo
+	HwTemperature                 metricInfo
+	HwTemperatureLimit            metricInfo
 }
 
 type metricInfo struct {
@@ -452,10 +1291,72 @@ func WithHwModelMetricAttribute(hwModelAttributeValue string) MetricAttributeOpt
 	})
 }
 
+func WithHwParentMetricAttribute(hwParentAttributeValue string) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutStr("hw.parent", hwParentAttributeValue)
+	})
+}
+
 func WithHwSerialNumberMetricAttribute(hwSerialNumberAttributeValue string) MetricAttributeOption {
 	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
 		dp.Attributes().PutStr("hw.serial_number", hwSerialNumberAttributeValue)
 	})
+}
+
+func WithK8sPodUIDMetricAttribute(k8sPodUIDAttributeValue string) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutStr("k8s.pod.uid", k8sPodUIDAttributeValue)
+	})
+}
+
+type metricGpuNodeCPUPressure struct {
+	data     pmetric.Metric                 // data buffer for generated metric.
+	config   GpuNodeCPUPressureMetricConfig // metric config provided by user.
+	capacity int                            // max observed number of data points added to the metric.
+}
+
+// init fills gpu.node.cpu.pressure metric with initial data.
+func (m *metricGpuNodeCPUPressure) init() {
+	m.data.SetName("gpu.node.cpu.pressure")
+	m.data.SetDescription("Share of the last ten seconds in which some task waited for a CPU (Linux PSI, some avg10).")
+	m.data.SetUnit("1")
+	m.data.SetEmptyGauge()
+}
+
+func (m *metricGpuNodeCPUPressure) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricGpuNodeCPUPressure) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricGpuNodeCPUPressure) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricGpuNodeCPUPressure(cfg GpuNodeCPUPressureMetricConfig) metricGpuNodeCPUPressure {
+	m := metricGpuNodeCPUPressure{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
 }
 
 type metricHwEnergy struct {
@@ -475,7 +1376,7 @@ func (m *metricHwEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string, hwTypeAttributeValue string) {
+func (m *metricHwEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string, hwTypeAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -485,6 +1386,9 @@ func (m *metricHwEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Tim
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
 	dp.Attributes().PutStr("hw.type", hwTypeAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -530,7 +1434,7 @@ func (m *metricHwErrors) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwErrors) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, hwTypeAttributeValue string, errorTypeAttributeValue string, gpuMemoryLocationAttributeValue string, gpuEccCounterAttributeValue string) {
+func (m *metricHwErrors) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, hwTypeAttributeValue string, errorTypeAttributeValue string, gpuMemoryLocationAttributeValue string, gpuEccCounterAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -543,6 +1447,9 @@ func (m *metricHwErrors) recordDataPoint(start pcommon.Timestamp, ts pcommon.Tim
 	dp.Attributes().PutStr("error.type", errorTypeAttributeValue)
 	dp.Attributes().PutStr("gpu.memory.location", gpuMemoryLocationAttributeValue)
 	dp.Attributes().PutStr("gpu.ecc.counter", gpuEccCounterAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -571,6 +1478,121 @@ func newMetricHwErrors(cfg HwErrorsMetricConfig) metricHwErrors {
 	return m
 }
 
+type metricHwGpuActivity struct {
+	data     pmetric.Metric            // data buffer for generated metric.
+	config   HwGpuActivityMetricConfig // metric config provided by user.
+	capacity int                       // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.activity metric with initial data.
+func (m *metricHwGpuActivity) init() {
+	m.data.SetName("hw.gpu.activity")
+	m.data.SetDescription("Share of its peak at which the unit of the GPU worked between two scrapes (GPM; Hopper and newer).")
+	m.data.SetUnit("1")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuActivity) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string, activityUnitAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutStr("unit", activityUnitAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuActivity) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuActivity) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuActivity(cfg HwGpuActivityMetricConfig) metricHwGpuActivity {
+	m := metricHwGpuActivity{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHwGpuAllocation struct {
+	data     pmetric.Metric              // data buffer for generated metric.
+	config   HwGpuAllocationMetricConfig // metric config provided by user.
+	capacity int                         // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.allocation metric with initial data.
+func (m *metricHwGpuAllocation) init() {
+	m.data.SetName("hw.gpu.allocation")
+	m.data.SetDescription("1 for each container that the kubelet gave the GPU to. A relation of its own, so that a pod that comes or goes makes no new series of anything else.")
+	m.data.SetUnit("1")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuAllocation) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, k8sPodNameAttributeValue string, k8sNamespaceNameAttributeValue string, k8sContainerNameAttributeValue string, sharedAttributeValue bool, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutStr("k8s.pod.name", k8sPodNameAttributeValue)
+	dp.Attributes().PutStr("k8s.namespace.name", k8sNamespaceNameAttributeValue)
+	dp.Attributes().PutStr("k8s.container.name", k8sContainerNameAttributeValue)
+	dp.Attributes().PutBool("shared", sharedAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuAllocation) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuAllocation) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuAllocation(cfg HwGpuAllocationMetricConfig) metricHwGpuAllocation {
+	m := metricHwGpuAllocation{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
 type metricHwGpuClockFrequency struct {
 	data     pmetric.Metric                  // data buffer for generated metric.
 	config   HwGpuClockFrequencyMetricConfig // metric config provided by user.
@@ -586,7 +1608,7 @@ func (m *metricHwGpuClockFrequency) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwGpuClockFrequency) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string, clockAttributeValue string) {
+func (m *metricHwGpuClockFrequency) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string, clockAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -596,6 +1618,9 @@ func (m *metricHwGpuClockFrequency) recordDataPoint(start pcommon.Timestamp, ts 
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
 	dp.Attributes().PutStr("clock", clockAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -639,7 +1664,7 @@ func (m *metricHwGpuClockFrequencyLimit) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwGpuClockFrequencyLimit) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string, clockAttributeValue string) {
+func (m *metricHwGpuClockFrequencyLimit) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string, clockAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -649,6 +1674,9 @@ func (m *metricHwGpuClockFrequencyLimit) recordDataPoint(start pcommon.Timestamp
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
 	dp.Attributes().PutStr("clock", clockAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -669,6 +1697,393 @@ func (m *metricHwGpuClockFrequencyLimit) emit(metrics pmetric.MetricSlice) {
 
 func newMetricHwGpuClockFrequencyLimit(cfg HwGpuClockFrequencyLimitMetricConfig) metricHwGpuClockFrequencyLimit {
 	m := metricHwGpuClockFrequencyLimit{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHwGpuCount struct {
+	data     pmetric.Metric         // data buffer for generated metric.
+	config   HwGpuCountMetricConfig // metric config provided by user.
+	capacity int                    // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.count metric with initial data.
+func (m *metricHwGpuCount) init() {
+	m.data.SetName("hw.gpu.count")
+	m.data.SetDescription("GPUs of the node - those that there should be (configured, or on the PCI bus), those that answered, and those that do not.")
+	m.data.SetUnit("{gpu}")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuCount) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, countStateAttributeValue string) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("state", countStateAttributeValue)
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuCount) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuCount) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuCount(cfg HwGpuCountMetricConfig) metricHwGpuCount {
+	m := metricHwGpuCount{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHwGpuEccSramThresholdExceeded struct {
+	data     pmetric.Metric                            // data buffer for generated metric.
+	config   HwGpuEccSramThresholdExceededMetricConfig // metric config provided by user.
+	capacity int                                       // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.ecc.sram.threshold_exceeded metric with initial data.
+func (m *metricHwGpuEccSramThresholdExceeded) init() {
+	m.data.SetName("hw.gpu.ecc.sram.threshold_exceeded")
+	m.data.SetDescription("1 when the SRAM has had more uncorrectable errors than NVIDIA's criterion for replacing the board allows.")
+	m.data.SetUnit("1")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuEccSramThresholdExceeded) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuEccSramThresholdExceeded) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuEccSramThresholdExceeded) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuEccSramThresholdExceeded(cfg HwGpuEccSramThresholdExceededMetricConfig) metricHwGpuEccSramThresholdExceeded {
+	m := metricHwGpuEccSramThresholdExceeded{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHwGpuFabricHealth struct {
+	data     pmetric.Metric                // data buffer for generated metric.
+	config   HwGpuFabricHealthMetricConfig // metric config provided by user.
+	capacity int                           // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.fabric.health metric with initial data.
+func (m *metricHwGpuFabricHealth) init() {
+	m.data.SetName("hw.gpu.fabric.health")
+	m.data.SetDescription("1 while the condition holds.")
+	m.data.SetUnit("1")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuFabricHealth) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, fabricConditionAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutStr("condition", fabricConditionAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuFabricHealth) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuFabricHealth) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuFabricHealth(cfg HwGpuFabricHealthMetricConfig) metricHwGpuFabricHealth {
+	m := metricHwGpuFabricHealth{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHwGpuFabricState struct {
+	data     pmetric.Metric               // data buffer for generated metric.
+	config   HwGpuFabricStateMetricConfig // metric config provided by user.
+	capacity int                          // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.fabric.state metric with initial data.
+func (m *metricHwGpuFabricState) init() {
+	m.data.SetName("hw.gpu.fabric.state")
+	m.data.SetDescription("1 for how far the GPU got in joining its NVLink fabric.")
+	m.data.SetUnit("1")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuFabricState) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, fabricStateAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutStr("state", fabricStateAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuFabricState) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuFabricState) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuFabricState(cfg HwGpuFabricStateMetricConfig) metricHwGpuFabricState {
+	m := metricHwGpuFabricState{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHwGpuHealthReason struct {
+	data     pmetric.Metric                // data buffer for generated metric.
+	config   HwGpuHealthReasonMetricConfig // metric config provided by user.
+	capacity int                           // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.health.reason metric with initial data.
+func (m *metricHwGpuHealthReason) init() {
+	m.data.SetName("hw.gpu.health.reason")
+	m.data.SetDescription("1 while the reason holds the score down; absent otherwise.")
+	m.data.SetUnit("1")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuHealthReason) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, healthReasonAttributeValue string, healthActionAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutStr("reason", healthReasonAttributeValue)
+	dp.Attributes().PutStr("action", healthActionAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuHealthReason) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuHealthReason) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuHealthReason(cfg HwGpuHealthReasonMetricConfig) metricHwGpuHealthReason {
+	m := metricHwGpuHealthReason{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHwGpuHealthScore struct {
+	data     pmetric.Metric               // data buffer for generated metric.
+	config   HwGpuHealthScoreMetricConfig // metric config provided by user.
+	capacity int                          // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.health.score metric with initial data.
+func (m *metricHwGpuHealthScore) init() {
+	m.data.SetName("hw.gpu.health.score")
+	m.data.SetDescription("Health of the GPU from 0 to 100, the least cap of the active reasons; absent while nothing is known.")
+	m.data.SetUnit("1")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuHealthScore) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuHealthScore) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuHealthScore) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuHealthScore(cfg HwGpuHealthScoreMetricConfig) metricHwGpuHealthScore {
+	m := metricHwGpuHealthScore{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHwGpuHealthState struct {
+	data     pmetric.Metric               // data buffer for generated metric.
+	config   HwGpuHealthStateMetricConfig // metric config provided by user.
+	capacity int                          // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.health.state metric with initial data.
+func (m *metricHwGpuHealthState) init() {
+	m.data.SetName("hw.gpu.health.state")
+	m.data.SetDescription("1 for the state that the GPU's health is in, 0 for the others.")
+	m.data.SetUnit("1")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuHealthState) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, healthStateAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutStr("state", healthStateAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuHealthState) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuHealthState) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuHealthState(cfg HwGpuHealthStateMetricConfig) metricHwGpuHealthState {
+	m := metricHwGpuHealthState{config: cfg}
 
 	if cfg.Enabled {
 		m.data = pmetric.NewMetric()
@@ -734,6 +2149,65 @@ func newMetricHwGpuInfo(cfg HwGpuInfoMetricConfig) metricHwGpuInfo {
 	return m
 }
 
+type metricHwGpuIo struct {
+	data     pmetric.Metric      // data buffer for generated metric.
+	config   HwGpuIoMetricConfig // metric config provided by user.
+	capacity int                 // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.io metric with initial data.
+func (m *metricHwGpuIo) init() {
+	m.data.SetName("hw.gpu.io")
+	m.data.SetDescription("Bytes over the bus.")
+	m.data.SetUnit("By")
+	m.data.SetEmptySum()
+	m.data.Sum().SetIsMonotonic(true)
+	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuIo) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, networkIoDirectionAttributeValue string, gpuLinkAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Sum().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutStr("network.io.direction", networkIoDirectionAttributeValue)
+	dp.Attributes().PutStr("gpu.link", gpuLinkAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuIo) updateCapacity() {
+	if m.data.Sum().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Sum().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuIo) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuIo(cfg HwGpuIoMetricConfig) metricHwGpuIo {
+	m := metricHwGpuIo{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
 type metricHwGpuMemoryLimit struct {
 	data     pmetric.Metric               // data buffer for generated metric.
 	config   HwGpuMemoryLimitMetricConfig // metric config provided by user.
@@ -751,7 +2225,7 @@ func (m *metricHwGpuMemoryLimit) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwGpuMemoryLimit) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string) {
+func (m *metricHwGpuMemoryLimit) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -760,6 +2234,9 @@ func (m *metricHwGpuMemoryLimit) recordDataPoint(start pcommon.Timestamp, ts pco
 	dp.SetTimestamp(ts)
 	dp.SetIntValue(val)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -788,6 +2265,340 @@ func newMetricHwGpuMemoryLimit(cfg HwGpuMemoryLimitMetricConfig) metricHwGpuMemo
 	return m
 }
 
+type metricHwGpuMemoryRemapFailed struct {
+	data     pmetric.Metric                     // data buffer for generated metric.
+	config   HwGpuMemoryRemapFailedMetricConfig // metric config provided by user.
+	capacity int                                // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.memory.remap.failed metric with initial data.
+func (m *metricHwGpuMemoryRemapFailed) init() {
+	m.data.SetName("hw.gpu.memory.remap.failed")
+	m.data.SetDescription("1 when a row could not be remapped, which is a criterion for replacing the board.")
+	m.data.SetUnit("1")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuMemoryRemapFailed) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuMemoryRemapFailed) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuMemoryRemapFailed) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuMemoryRemapFailed(cfg HwGpuMemoryRemapFailedMetricConfig) metricHwGpuMemoryRemapFailed {
+	m := metricHwGpuMemoryRemapFailed{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHwGpuMemoryRemapPending struct {
+	data     pmetric.Metric                      // data buffer for generated metric.
+	config   HwGpuMemoryRemapPendingMetricConfig // metric config provided by user.
+	capacity int                                 // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.memory.remap.pending metric with initial data.
+func (m *metricHwGpuMemoryRemapPending) init() {
+	m.data.SetName("hw.gpu.memory.remap.pending")
+	m.data.SetDescription("1 while a row waits for a reset to be remapped.")
+	m.data.SetUnit("1")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuMemoryRemapPending) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuMemoryRemapPending) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuMemoryRemapPending) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuMemoryRemapPending(cfg HwGpuMemoryRemapPendingMetricConfig) metricHwGpuMemoryRemapPending {
+	m := metricHwGpuMemoryRemapPending{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHwGpuMemoryRemappedRows struct {
+	data     pmetric.Metric                      // data buffer for generated metric.
+	config   HwGpuMemoryRemappedRowsMetricConfig // metric config provided by user.
+	capacity int                                 // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.memory.remapped_rows metric with initial data.
+func (m *metricHwGpuMemoryRemappedRows) init() {
+	m.data.SetName("hw.gpu.memory.remapped_rows")
+	m.data.SetDescription("Rows of memory that were remapped, on Ampere and newer.")
+	m.data.SetUnit("{row}")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuMemoryRemappedRows) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, remapCauseAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutStr("cause", remapCauseAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuMemoryRemappedRows) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuMemoryRemappedRows) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuMemoryRemappedRows(cfg HwGpuMemoryRemappedRowsMetricConfig) metricHwGpuMemoryRemappedRows {
+	m := metricHwGpuMemoryRemappedRows{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHwGpuMemoryReserved struct {
+	data     pmetric.Metric                  // data buffer for generated metric.
+	config   HwGpuMemoryReservedMetricConfig // metric config provided by user.
+	capacity int                             // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.memory.reserved metric with initial data.
+func (m *metricHwGpuMemoryReserved) init() {
+	m.data.SetName("hw.gpu.memory.reserved")
+	m.data.SetDescription("GPU memory that the driver and the firmware keep for themselves.")
+	m.data.SetUnit("By")
+	m.data.SetEmptySum()
+	m.data.Sum().SetIsMonotonic(false)
+	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuMemoryReserved) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Sum().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuMemoryReserved) updateCapacity() {
+	if m.data.Sum().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Sum().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuMemoryReserved) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuMemoryReserved(cfg HwGpuMemoryReservedMetricConfig) metricHwGpuMemoryReserved {
+	m := metricHwGpuMemoryReserved{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHwGpuMemoryRetiredPages struct {
+	data     pmetric.Metric                      // data buffer for generated metric.
+	config   HwGpuMemoryRetiredPagesMetricConfig // metric config provided by user.
+	capacity int                                 // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.memory.retired_pages metric with initial data.
+func (m *metricHwGpuMemoryRetiredPages) init() {
+	m.data.SetName("hw.gpu.memory.retired_pages")
+	m.data.SetDescription("Pages of memory that were retired, on GPUs up to Volta.")
+	m.data.SetUnit("{page}")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuMemoryRetiredPages) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, retirementCauseAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutStr("cause", retirementCauseAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuMemoryRetiredPages) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuMemoryRetiredPages) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuMemoryRetiredPages(cfg HwGpuMemoryRetiredPagesMetricConfig) metricHwGpuMemoryRetiredPages {
+	m := metricHwGpuMemoryRetiredPages{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHwGpuMemoryRetirementPending struct {
+	data     pmetric.Metric                           // data buffer for generated metric.
+	config   HwGpuMemoryRetirementPendingMetricConfig // metric config provided by user.
+	capacity int                                      // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.memory.retirement.pending metric with initial data.
+func (m *metricHwGpuMemoryRetirementPending) init() {
+	m.data.SetName("hw.gpu.memory.retirement.pending")
+	m.data.SetDescription("1 while a page waits for a reset to be retired.")
+	m.data.SetUnit("1")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuMemoryRetirementPending) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuMemoryRetirementPending) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuMemoryRetirementPending) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuMemoryRetirementPending(cfg HwGpuMemoryRetirementPendingMetricConfig) metricHwGpuMemoryRetirementPending {
+	m := metricHwGpuMemoryRetirementPending{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
 type metricHwGpuMemoryUsage struct {
 	data     pmetric.Metric               // data buffer for generated metric.
 	config   HwGpuMemoryUsageMetricConfig // metric config provided by user.
@@ -805,7 +2616,7 @@ func (m *metricHwGpuMemoryUsage) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwGpuMemoryUsage) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string) {
+func (m *metricHwGpuMemoryUsage) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -814,6 +2625,9 @@ func (m *metricHwGpuMemoryUsage) recordDataPoint(start pcommon.Timestamp, ts pco
 	dp.SetTimestamp(ts)
 	dp.SetIntValue(val)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -857,7 +2671,7 @@ func (m *metricHwGpuMemoryUtilization) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwGpuMemoryUtilization) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string) {
+func (m *metricHwGpuMemoryUtilization) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -866,6 +2680,9 @@ func (m *metricHwGpuMemoryUtilization) recordDataPoint(start pcommon.Timestamp, 
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -894,6 +2711,461 @@ func newMetricHwGpuMemoryUtilization(cfg HwGpuMemoryUtilizationMetricConfig) met
 	return m
 }
 
+type metricHwGpuMode struct {
+	data     pmetric.Metric        // data buffer for generated metric.
+	config   HwGpuModeMetricConfig // metric config provided by user.
+	capacity int                   // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.mode metric with initial data.
+func (m *metricHwGpuMode) init() {
+	m.data.SetName("hw.gpu.mode")
+	m.data.SetDescription("1 while the mode is on, else 0.")
+	m.data.SetUnit("1")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuMode) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, modeAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutStr("mode", modeAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuMode) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuMode) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuMode(cfg HwGpuModeMetricConfig) metricHwGpuMode {
+	m := metricHwGpuMode{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHwGpuNvlinkErrors struct {
+	data     pmetric.Metric                // data buffer for generated metric.
+	config   HwGpuNvlinkErrorsMetricConfig // metric config provided by user.
+	capacity int                           // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.nvlink.errors metric with initial data.
+func (m *metricHwGpuNvlinkErrors) init() {
+	m.data.SetName("hw.gpu.nvlink.errors")
+	m.data.SetDescription("Errors of all NVLinks of the GPU together.")
+	m.data.SetUnit("{error}")
+	m.data.SetEmptySum()
+	m.data.Sum().SetIsMonotonic(true)
+	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuNvlinkErrors) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, nvlinkErrorTypeAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Sum().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutStr("error.type", nvlinkErrorTypeAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuNvlinkErrors) updateCapacity() {
+	if m.data.Sum().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Sum().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuNvlinkErrors) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuNvlinkErrors(cfg HwGpuNvlinkErrorsMetricConfig) metricHwGpuNvlinkErrors {
+	m := metricHwGpuNvlinkErrors{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHwGpuNvlinkLinkErrors struct {
+	data     pmetric.Metric                    // data buffer for generated metric.
+	config   HwGpuNvlinkLinkErrorsMetricConfig // metric config provided by user.
+	capacity int                               // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.nvlink.link.errors metric with initial data.
+func (m *metricHwGpuNvlinkLinkErrors) init() {
+	m.data.SetName("hw.gpu.nvlink.link.errors")
+	m.data.SetDescription("Errors of one NVLink.")
+	m.data.SetUnit("{error}")
+	m.data.SetEmptySum()
+	m.data.Sum().SetIsMonotonic(true)
+	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuNvlinkLinkErrors) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, gpuLinkIDAttributeValue int64, nvlinkErrorTypeAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Sum().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutInt("gpu.link.id", gpuLinkIDAttributeValue)
+	dp.Attributes().PutStr("error.type", nvlinkErrorTypeAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuNvlinkLinkErrors) updateCapacity() {
+	if m.data.Sum().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Sum().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuNvlinkLinkErrors) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuNvlinkLinkErrors(cfg HwGpuNvlinkLinkErrorsMetricConfig) metricHwGpuNvlinkLinkErrors {
+	m := metricHwGpuNvlinkLinkErrors{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHwGpuNvlinkLinkUp struct {
+	data     pmetric.Metric                // data buffer for generated metric.
+	config   HwGpuNvlinkLinkUpMetricConfig // metric config provided by user.
+	capacity int                           // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.nvlink.link.up metric with initial data.
+func (m *metricHwGpuNvlinkLinkUp) init() {
+	m.data.SetName("hw.gpu.nvlink.link.up")
+	m.data.SetDescription("1 while the NVLink is up, else 0.")
+	m.data.SetUnit("1")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuNvlinkLinkUp) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, gpuLinkIDAttributeValue int64, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutInt("gpu.link.id", gpuLinkIDAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuNvlinkLinkUp) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuNvlinkLinkUp) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuNvlinkLinkUp(cfg HwGpuNvlinkLinkUpMetricConfig) metricHwGpuNvlinkLinkUp {
+	m := metricHwGpuNvlinkLinkUp{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHwGpuNvlinkLinks struct {
+	data     pmetric.Metric               // data buffer for generated metric.
+	config   HwGpuNvlinkLinksMetricConfig // metric config provided by user.
+	capacity int                          // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.nvlink.links metric with initial data.
+func (m *metricHwGpuNvlinkLinks) init() {
+	m.data.SetName("hw.gpu.nvlink.links")
+	m.data.SetDescription("NVLinks by state.")
+	m.data.SetUnit("{link}")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuNvlinkLinks) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, nvlinkStateAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutStr("state", nvlinkStateAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuNvlinkLinks) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuNvlinkLinks) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuNvlinkLinks(cfg HwGpuNvlinkLinksMetricConfig) metricHwGpuNvlinkLinks {
+	m := metricHwGpuNvlinkLinks{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHwGpuPcieLinkGeneration struct {
+	data     pmetric.Metric                      // data buffer for generated metric.
+	config   HwGpuPcieLinkGenerationMetricConfig // metric config provided by user.
+	capacity int                                 // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.pcie.link.generation metric with initial data.
+func (m *metricHwGpuPcieLinkGeneration) init() {
+	m.data.SetName("hw.gpu.pcie.link.generation")
+	m.data.SetDescription("Generation of the PCIe link. An idle GPU lowers it to save power.")
+	m.data.SetUnit("1")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuPcieLinkGeneration) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, linkKindAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutStr("kind", linkKindAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuPcieLinkGeneration) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuPcieLinkGeneration) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuPcieLinkGeneration(cfg HwGpuPcieLinkGenerationMetricConfig) metricHwGpuPcieLinkGeneration {
+	m := metricHwGpuPcieLinkGeneration{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHwGpuPcieLinkWidth struct {
+	data     pmetric.Metric                 // data buffer for generated metric.
+	config   HwGpuPcieLinkWidthMetricConfig // metric config provided by user.
+	capacity int                            // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.pcie.link.width metric with initial data.
+func (m *metricHwGpuPcieLinkWidth) init() {
+	m.data.SetName("hw.gpu.pcie.link.width")
+	m.data.SetDescription("Lanes of the PCIe link.")
+	m.data.SetUnit("{lane}")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuPcieLinkWidth) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, linkKindAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutStr("kind", linkKindAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuPcieLinkWidth) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuPcieLinkWidth) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuPcieLinkWidth(cfg HwGpuPcieLinkWidthMetricConfig) metricHwGpuPcieLinkWidth {
+	m := metricHwGpuPcieLinkWidth{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHwGpuPcieReplays struct {
+	data     pmetric.Metric               // data buffer for generated metric.
+	config   HwGpuPcieReplaysMetricConfig // metric config provided by user.
+	capacity int                          // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.pcie.replays metric with initial data.
+func (m *metricHwGpuPcieReplays) init() {
+	m.data.SetName("hw.gpu.pcie.replays")
+	m.data.SetDescription("Retransmissions on the PCIe link.")
+	m.data.SetUnit("{replay}")
+	m.data.SetEmptySum()
+	m.data.Sum().SetIsMonotonic(true)
+	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuPcieReplays) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, replayKindAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Sum().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutStr("kind", replayKindAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuPcieReplays) updateCapacity() {
+	if m.data.Sum().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Sum().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuPcieReplays) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuPcieReplays(cfg HwGpuPcieReplaysMetricConfig) metricHwGpuPcieReplays {
+	m := metricHwGpuPcieReplays{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
 type metricHwGpuPowerLimit struct {
 	data     pmetric.Metric              // data buffer for generated metric.
 	config   HwGpuPowerLimitMetricConfig // metric config provided by user.
@@ -909,7 +3181,7 @@ func (m *metricHwGpuPowerLimit) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwGpuPowerLimit) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string, powerLimitKindAttributeValue string) {
+func (m *metricHwGpuPowerLimit) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string, powerLimitKindAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -919,6 +3191,9 @@ func (m *metricHwGpuPowerLimit) recordDataPoint(start pcommon.Timestamp, ts pcom
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
 	dp.Attributes().PutStr("limit", powerLimitKindAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -947,6 +3222,173 @@ func newMetricHwGpuPowerLimit(cfg HwGpuPowerLimitMetricConfig) metricHwGpuPowerL
 	return m
 }
 
+type metricHwGpuProcesses struct {
+	data     pmetric.Metric             // data buffer for generated metric.
+	config   HwGpuProcessesMetricConfig // metric config provided by user.
+	capacity int                        // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.processes metric with initial data.
+func (m *metricHwGpuProcesses) init() {
+	m.data.SetName("hw.gpu.processes")
+	m.data.SetDescription("Processes that use the GPU.")
+	m.data.SetUnit("{process}")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuProcesses) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, processTypeAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutStr("type", processTypeAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuProcesses) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuProcesses) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuProcesses(cfg HwGpuProcessesMetricConfig) metricHwGpuProcesses {
+	m := metricHwGpuProcesses{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHwGpuRecoveryAction struct {
+	data     pmetric.Metric                  // data buffer for generated metric.
+	config   HwGpuRecoveryActionMetricConfig // metric config provided by user.
+	capacity int                             // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.recovery_action metric with initial data.
+func (m *metricHwGpuRecoveryAction) init() {
+	m.data.SetName("hw.gpu.recovery_action")
+	m.data.SetDescription("1 for what the driver asks to be done with the GPU.")
+	m.data.SetUnit("1")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuRecoveryAction) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, recoveryActionAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutStr("action", recoveryActionAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuRecoveryAction) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuRecoveryAction) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuRecoveryAction(cfg HwGpuRecoveryActionMetricConfig) metricHwGpuRecoveryAction {
+	m := metricHwGpuRecoveryAction{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHwGpuTemperatureMargin struct {
+	data     pmetric.Metric                     // data buffer for generated metric.
+	config   HwGpuTemperatureMarginMetricConfig // metric config provided by user.
+	capacity int                                // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.temperature.margin metric with initial data.
+func (m *metricHwGpuTemperatureMargin) init() {
+	m.data.SetName("hw.gpu.temperature.margin")
+	m.data.SetDescription("Degrees left until the GPU slows down; may be below zero.")
+	m.data.SetUnit("Cel")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuTemperatureMargin) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuTemperatureMargin) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuTemperatureMargin) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuTemperatureMargin(cfg HwGpuTemperatureMarginMetricConfig) metricHwGpuTemperatureMargin {
+	m := metricHwGpuTemperatureMargin{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
 type metricHwGpuThrottleActive struct {
 	data     pmetric.Metric                  // data buffer for generated metric.
 	config   HwGpuThrottleActiveMetricConfig // metric config provided by user.
@@ -962,7 +3404,7 @@ func (m *metricHwGpuThrottleActive) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwGpuThrottleActive) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, throttleReasonAttributeValue string) {
+func (m *metricHwGpuThrottleActive) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, throttleReasonAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -972,6 +3414,9 @@ func (m *metricHwGpuThrottleActive) recordDataPoint(start pcommon.Timestamp, ts 
 	dp.SetIntValue(val)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
 	dp.Attributes().PutStr("reason", throttleReasonAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1000,6 +3445,64 @@ func newMetricHwGpuThrottleActive(cfg HwGpuThrottleActiveMetricConfig) metricHwG
 	return m
 }
 
+type metricHwGpuThrottleTime struct {
+	data     pmetric.Metric                // data buffer for generated metric.
+	config   HwGpuThrottleTimeMetricConfig // metric config provided by user.
+	capacity int                           // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.throttle.time metric with initial data.
+func (m *metricHwGpuThrottleTime) init() {
+	m.data.SetName("hw.gpu.throttle.time")
+	m.data.SetDescription("Time for which the reason held the clocks down.")
+	m.data.SetUnit("s")
+	m.data.SetEmptySum()
+	m.data.Sum().SetIsMonotonic(true)
+	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuThrottleTime) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string, throttleTimeReasonAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Sum().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutStr("reason", throttleTimeReasonAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuThrottleTime) updateCapacity() {
+	if m.data.Sum().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Sum().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuThrottleTime) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuThrottleTime(cfg HwGpuThrottleTimeMetricConfig) metricHwGpuThrottleTime {
+	m := metricHwGpuThrottleTime{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
 type metricHwGpuUp struct {
 	data     pmetric.Metric      // data buffer for generated metric.
 	config   HwGpuUpMetricConfig // metric config provided by user.
@@ -1015,7 +3518,7 @@ func (m *metricHwGpuUp) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwGpuUp) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, upReasonAttributeValue string) {
+func (m *metricHwGpuUp) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, upReasonAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1025,6 +3528,9 @@ func (m *metricHwGpuUp) recordDataPoint(start pcommon.Timestamp, ts pcommon.Time
 	dp.SetIntValue(val)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
 	dp.Attributes().PutStr("reason", upReasonAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1068,7 +3574,7 @@ func (m *metricHwGpuUtilization) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwGpuUtilization) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string, hwGpuTaskAttributeValue string) {
+func (m *metricHwGpuUtilization) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string, hwGpuTaskAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1078,6 +3584,9 @@ func (m *metricHwGpuUtilization) recordDataPoint(start pcommon.Timestamp, ts pco
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
 	dp.Attributes().PutStr("hw.gpu.task", hwGpuTaskAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1106,6 +3615,65 @@ func newMetricHwGpuUtilization(cfg HwGpuUtilizationMetricConfig) metricHwGpuUtil
 	return m
 }
 
+type metricHwGpuXidEvents struct {
+	data     pmetric.Metric             // data buffer for generated metric.
+	config   HwGpuXidEventsMetricConfig // metric config provided by user.
+	capacity int                        // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.xid.events metric with initial data.
+func (m *metricHwGpuXidEvents) init() {
+	m.data.SetName("hw.gpu.xid.events")
+	m.data.SetDescription("Xid errors that the driver reported since the receiver listens.")
+	m.data.SetUnit("{event}")
+	m.data.SetEmptySum()
+	m.data.Sum().SetIsMonotonic(true)
+	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuXidEvents) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, gpuXidCodeAttributeValue int64, gpuXidClassAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Sum().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutInt("gpu.xid.code", gpuXidCodeAttributeValue)
+	dp.Attributes().PutStr("gpu.xid.class", gpuXidClassAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuXidEvents) updateCapacity() {
+	if m.data.Sum().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Sum().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuXidEvents) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuXidEvents(cfg HwGpuXidEventsMetricConfig) metricHwGpuXidEvents {
+	m := metricHwGpuXidEvents{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
 type metricHwPower struct {
 	data     pmetric.Metric      // data buffer for generated metric.
 	config   HwPowerMetricConfig // metric config provided by user.
@@ -1121,7 +3689,7 @@ func (m *metricHwPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string, hwTypeAttributeValue string) {
+func (m *metricHwPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string, hwTypeAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1131,6 +3699,9 @@ func (m *metricHwPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Time
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
 	dp.Attributes().PutStr("hw.type", hwTypeAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1159,6 +3730,65 @@ func newMetricHwPower(cfg HwPowerMetricConfig) metricHwPower {
 	return m
 }
 
+type metricHwStatus struct {
+	data     pmetric.Metric       // data buffer for generated metric.
+	config   HwStatusMetricConfig // metric config provided by user.
+	capacity int                  // max observed number of data points added to the metric.
+}
+
+// init fills hw.status metric with initial data.
+func (m *metricHwStatus) init() {
+	m.data.SetName("hw.status")
+	m.data.SetDescription("1 for the state that the GPU is in and 0 for the others; 0 for all while it is unknown.")
+	m.data.SetUnit("1")
+	m.data.SetEmptySum()
+	m.data.Sum().SetIsMonotonic(false)
+	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwStatus) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, hwTypeAttributeValue string, hwStateAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Sum().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutStr("hw.type", hwTypeAttributeValue)
+	dp.Attributes().PutStr("hw.state", hwStateAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwStatus) updateCapacity() {
+	if m.data.Sum().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Sum().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwStatus) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwStatus(cfg HwStatusMetricConfig) metricHwStatus {
+	m := metricHwStatus{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
 type metricHwTemperature struct {
 	data     pmetric.Metric            // data buffer for generated metric.
 	config   HwTemperatureMetricConfig // metric config provided by user.
@@ -1174,7 +3804,7 @@ func (m *metricHwTemperature) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwTemperature) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string, hwSensorLocationAttributeValue string) {
+func (m *metricHwTemperature) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string, hwSensorLocationAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1184,6 +3814,9 @@ func (m *metricHwTemperature) recordDataPoint(start pcommon.Timestamp, ts pcommo
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
 	dp.Attributes().PutStr("hw.sensor_location", hwSensorLocationAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1212,30 +3845,119 @@ func newMetricHwTemperature(cfg HwTemperatureMetricConfig) metricHwTemperature {
 	return m
 }
 
+type metricHwTemperatureLimit struct {
+	data     pmetric.Metric                 // data buffer for generated metric.
+	config   HwTemperatureLimitMetricConfig // metric config provided by user.
+	capacity int                            // max observed number of data points added to the metric.
+}
+
+// init fills hw.temperature.limit metric with initial data.
+func (m *metricHwTemperatureLimit) init() {
+	m.data.SetName("hw.temperature.limit")
+	m.data.SetDescription("Temperature at which something happens.")
+	m.data.SetUnit("Cel")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwTemperatureLimit) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string, hwSensorLocationAttributeValue string, hwLimitTypeAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutStr("hw.sensor_location", hwSensorLocationAttributeValue)
+	dp.Attributes().PutStr("hw.limit_type", hwLimitTypeAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwTemperatureLimit) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwTemperatureLimit) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwTemperatureLimit(cfg HwTemperatureLimitMetricConfig) metricHwTemperatureLimit {
+	m := metricHwTemperatureLimit{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
 // MetricsBuilder provides an interface for scrapers to report metrics while taking care of all the transformations
 // required to produce metric representation defined in metadata and user config.
 type MetricsBuilder struct {
-	config                         MetricsBuilderConfig // config of the metrics builder.
-	startTime                      pcommon.Timestamp    // start time that will be applied to all recorded data points.
-	metricsCapacity                int                  // maximum observed number of metrics per resource.
-	metricsBuffer                  pmetric.Metrics      // accumulates metrics data before emitting.
-	buildInfo                      component.BuildInfo  // contains version information.
-	resourceAttributeIncludeFilter map[string]filter.Filter
-	resourceAttributeExcludeFilter map[string]filter.Filter
-	metricHwEnergy                 metricHwEnergy
-	metricHwErrors                 metricHwErrors
-	metricHwGpuClockFrequency      metricHwGpuClockFrequency
-	metricHwGpuClockFrequencyLimit metricHwGpuClockFrequencyLimit
-	metricHwGpuInfo                metricHwGpuInfo
-	metricHwGpuMemoryLimit         metricHwGpuMemoryLimit
-	metricHwGpuMemoryUsage         metricHwGpuMemoryUsage
-	metricHwGpuMemoryUtilization   metricHwGpuMemoryUtilization
-	metricHwGpuPowerLimit          metricHwGpuPowerLimit
-	metricHwGpuThrottleActive      metricHwGpuThrottleActive
-	metricHwGpuUp                  metricHwGpuUp
-	metricHwGpuUtilization         metricHwGpuUtilization
-	metricHwPower                  metricHwPower
-	metricHwTemperature            metricHwTemperature
+	config                              MetricsBuilderConfig // config of the metrics builder.
+	startTime                           pcommon.Timestamp    // start time that will be applied to all recorded data points.
+	metricsCapacity                     int                  // maximum observed number of metrics per resource.
+	metricsBuffer                       pmetric.Metrics      // accumulates metrics data before emitting.
+	buildInfo                           component.BuildInfo  // contains version information.
+	resourceAttributeIncludeFilter      map[string]filter.Filter
+	resourceAttributeExcludeFilter      map[string]filter.Filter
+	metricGpuNodeCPUPressure            metricGpuNodeCPUPressure
+	metricHwEnergy                      metricHwEnergy
+	metricHwErrors                      metricHwErrors
+	metricHwGpuActivity                 metricHwGpuActivity
+	metricHwGpuAllocation               metricHwGpuAllocation
+	metricHwGpuClockFrequency           metricHwGpuClockFrequency
+	metricHwGpuClockFrequencyLimit      metricHwGpuClockFrequencyLimit
+	metricHwGpuCount                    metricHwGpuCount
+	metricHwGpuEccSramThresholdExceeded metricHwGpuEccSramThresholdExceeded
+	metricHwGpuFabricHealth             metricHwGpuFabricHealth
+	metricHwGpuFabricState              metricHwGpuFabricState
+	metricHwGpuHealthReason             metricHwGpuHealthReason
+	metricHwGpuHealthScore              metricHwGpuHealthScore
+	metricHwGpuHealthState              metricHwGpuHealthState
+	metricHwGpuInfo                     metricHwGpuInfo
+	metricHwGpuIo                       metricHwGpuIo
+	metricHwGpuMemoryLimit              metricHwGpuMemoryLimit
+	metricHwGpuMemoryRemapFailed        metricHwGpuMemoryRemapFailed
+	metricHwGpuMemoryRemapPending       metricHwGpuMemoryRemapPending
+	metricHwGpuMemoryRemappedRows       metricHwGpuMemoryRemappedRows
+	metricHwGpuMemoryReserved           metricHwGpuMemoryReserved
+	metricHwGpuMemoryRetiredPages       metricHwGpuMemoryRetiredPages
+	metricHwGpuMemoryRetirementPending  metricHwGpuMemoryRetirementPending
+	metricHwGpuMemoryUsage              metricHwGpuMemoryUsage
+	metricHwGpuMemoryUtilization        metricHwGpuMemoryUtilization
+	metricHwGpuMode                     metricHwGpuMode
+	metricHwGpuNvlinkErrors             metricHwGpuNvlinkErrors
+	metricHwGpuNvlinkLinkErrors         metricHwGpuNvlinkLinkErrors
+	metricHwGpuNvlinkLinkUp             metricHwGpuNvlinkLinkUp
+	metricHwGpuNvlinkLinks              metricHwGpuNvlinkLinks
+	metricHwGpuPcieLinkGeneration       metricHwGpuPcieLinkGeneration
+	metricHwGpuPcieLinkWidth            metricHwGpuPcieLinkWidth
+	metricHwGpuPcieReplays              metricHwGpuPcieReplays
+	metricHwGpuPowerLimit               metricHwGpuPowerLimit
+	metricHwGpuProcesses                metricHwGpuProcesses
+	metricHwGpuRecoveryAction           metricHwGpuRecoveryAction
+	metricHwGpuTemperatureMargin        metricHwGpuTemperatureMargin
+	metricHwGpuThrottleActive           metricHwGpuThrottleActive
+	metricHwGpuThrottleTime             metricHwGpuThrottleTime
+	metricHwGpuUp                       metricHwGpuUp
+	metricHwGpuUtilization              metricHwGpuUtilization
+	metricHwGpuXidEvents                metricHwGpuXidEvents
+	metricHwPower                       metricHwPower
+	metricHwStatus                      metricHwStatus
+	metricHwTemperature                 metricHwTemperature
+	metricHwTemperatureLimit            metricHwTemperatureLimit
 }
 
 // MetricBuilderOption applies changes to default metrics builder.
@@ -1257,26 +3979,58 @@ func WithStartTime(startTime pcommon.Timestamp) MetricBuilderOption {
 }
 func NewMetricsBuilder(mbc MetricsBuilderConfig, settings receiver.Settings, options ...MetricBuilderOption) *MetricsBuilder {
 	mb := &MetricsBuilder{
-		config:                         mbc,
-		startTime:                      pcommon.NewTimestampFromTime(time.Now()),
-		metricsBuffer:                  pmetric.NewMetrics(),
-		buildInfo:                      settings.BuildInfo,
-		metricHwEnergy:                 newMetricHwEnergy(mbc.Metrics.HwEnergy),
-		metricHwErrors:                 newMetricHwErrors(mbc.Metrics.HwErrors),
-		metricHwGpuClockFrequency:      newMetricHwGpuClockFrequency(mbc.Metrics.HwGpuClockFrequency),
-		metricHwGpuClockFrequencyLimit: newMetricHwGpuClockFrequencyLimit(mbc.Metrics.HwGpuClockFrequencyLimit),
-		metricHwGpuInfo:                newMetricHwGpuInfo(mbc.Metrics.HwGpuInfo),
-		metricHwGpuMemoryLimit:         newMetricHwGpuMemoryLimit(mbc.Metrics.HwGpuMemoryLimit),
-		metricHwGpuMemoryUsage:         newMetricHwGpuMemoryUsage(mbc.Metrics.HwGpuMemoryUsage),
-		metricHwGpuMemoryUtilization:   newMetricHwGpuMemoryUtilization(mbc.Metrics.HwGpuMemoryUtilization),
-		metricHwGpuPowerLimit:          newMetricHwGpuPowerLimit(mbc.Metrics.HwGpuPowerLimit),
-		metricHwGpuThrottleActive:      newMetricHwGpuThrottleActive(mbc.Metrics.HwGpuThrottleActive),
-		metricHwGpuUp:                  newMetricHwGpuUp(mbc.Metrics.HwGpuUp),
-		metricHwGpuUtilization:         newMetricHwGpuUtilization(mbc.Metrics.HwGpuUtilization),
-		metricHwPower:                  newMetricHwPower(mbc.Metrics.HwPower),
-		metricHwTemperature:            newMetricHwTemperature(mbc.Metrics.HwTemperature),
-		resourceAttributeIncludeFilter: make(map[string]filter.Filter),
-		resourceAttributeExcludeFilter: make(map[string]filter.Filter),
+		config:                              mbc,
+		startTime:                           pcommon.NewTimestampFromTime(time.Now()),
+		metricsBuffer:                       pmetric.NewMetrics(),
+		buildInfo:                           settings.BuildInfo,
+		metricGpuNodeCPUPressure:            newMetricGpuNodeCPUPressure(mbc.Metrics.GpuNodeCPUPressure),
+		metricHwEnergy:                      newMetricHwEnergy(mbc.Metrics.HwEnergy),
+		metricHwErrors:                      newMetricHwErrors(mbc.Metrics.HwErrors),
+		metricHwGpuActivity:                 newMetricHwGpuActivity(mbc.Metrics.HwGpuActivity),
+		metricHwGpuAllocation:               newMetricHwGpuAllocation(mbc.Metrics.HwGpuAllocation),
+		metricHwGpuClockFrequency:           newMetricHwGpuClockFrequency(mbc.Metrics.HwGpuClockFrequency),
+		metricHwGpuClockFrequencyLimit:      newMetricHwGpuClockFrequencyLimit(mbc.Metrics.HwGpuClockFrequencyLimit),
+		metricHwGpuCount:                    newMetricHwGpuCount(mbc.Metrics.HwGpuCount),
+		metricHwGpuEccSramThresholdExceeded: newMetricHwGpuEccSramThresholdExceeded(mbc.Metrics.HwGpuEccSramThresholdExceeded),
+		metricHwGpuFabricHealth:             newMetricHwGpuFabricHealth(mbc.Metrics.HwGpuFabricHealth),
+		metricHwGpuFabricState:              newMetricHwGpuFabricState(mbc.Metrics.HwGpuFabricState),
+		metricHwGpuHealthReason:             newMetricHwGpuHealthReason(mbc.Metrics.HwGpuHealthReason),
+		metricHwGpuHealthScore:              newMetricHwGpuHealthScore(mbc.Metrics.HwGpuHealthScore),
+		metricHwGpuHealthState:              newMetricHwGpuHealthState(mbc.Metrics.HwGpuHealthState),
+		metricHwGpuInfo:                     newMetricHwGpuInfo(mbc.Metrics.HwGpuInfo),
+		metricHwGpuIo:                       newMetricHwGpuIo(mbc.Metrics.HwGpuIo),
+		metricHwGpuMemoryLimit:              newMetricHwGpuMemoryLimit(mbc.Metrics.HwGpuMemoryLimit),
+		metricHwGpuMemoryRemapFailed:        newMetricHwGpuMemoryRemapFailed(mbc.Metrics.HwGpuMemoryRemapFailed),
+		metricHwGpuMemoryRemapPending:       newMetricHwGpuMemoryRemapPending(mbc.Metrics.HwGpuMemoryRemapPending),
+		metricHwGpuMemoryRemappedRows:       newMetricHwGpuMemoryRemappedRows(mbc.Metrics.HwGpuMemoryRemappedRows),
+		metricHwGpuMemoryReserved:           newMetricHwGpuMemoryReserved(mbc.Metrics.HwGpuMemoryReserved),
+		metricHwGpuMemoryRetiredPages:       newMetricHwGpuMemoryRetiredPages(mbc.Metrics.HwGpuMemoryRetiredPages),
+		metricHwGpuMemoryRetirementPending:  newMetricHwGpuMemoryRetirementPending(mbc.Metrics.HwGpuMemoryRetirementPending),
+		metricHwGpuMemoryUsage:              newMetricHwGpuMemoryUsage(mbc.Metrics.HwGpuMemoryUsage),
+		metricHwGpuMemoryUtilization:        newMetricHwGpuMemoryUtilization(mbc.Metrics.HwGpuMemoryUtilization),
+		metricHwGpuMode:                     newMetricHwGpuMode(mbc.Metrics.HwGpuMode),
+		metricHwGpuNvlinkErrors:             newMetricHwGpuNvlinkErrors(mbc.Metrics.HwGpuNvlinkErrors),
+		metricHwGpuNvlinkLinkErrors:         newMetricHwGpuNvlinkLinkErrors(mbc.Metrics.HwGpuNvlinkLinkErrors),
+		metricHwGpuNvlinkLinkUp:             newMetricHwGpuNvlinkLinkUp(mbc.Metrics.HwGpuNvlinkLinkUp),
+		metricHwGpuNvlinkLinks:              newMetricHwGpuNvlinkLinks(mbc.Metrics.HwGpuNvlinkLinks),
+		metricHwGpuPcieLinkGeneration:       newMetricHwGpuPcieLinkGeneration(mbc.Metrics.HwGpuPcieLinkGeneration),
+		metricHwGpuPcieLinkWidth:            newMetricHwGpuPcieLinkWidth(mbc.Metrics.HwGpuPcieLinkWidth),
+		metricHwGpuPcieReplays:              newMetricHwGpuPcieReplays(mbc.Metrics.HwGpuPcieReplays),
+		metricHwGpuPowerLimit:               newMetricHwGpuPowerLimit(mbc.Metrics.HwGpuPowerLimit),
+		metricHwGpuProcesses:                newMetricHwGpuProcesses(mbc.Metrics.HwGpuProcesses),
+		metricHwGpuRecoveryAction:           newMetricHwGpuRecoveryAction(mbc.Metrics.HwGpuRecoveryAction),
+		metricHwGpuTemperatureMargin:        newMetricHwGpuTemperatureMargin(mbc.Metrics.HwGpuTemperatureMargin),
+		metricHwGpuThrottleActive:           newMetricHwGpuThrottleActive(mbc.Metrics.HwGpuThrottleActive),
+		metricHwGpuThrottleTime:             newMetricHwGpuThrottleTime(mbc.Metrics.HwGpuThrottleTime),
+		metricHwGpuUp:                       newMetricHwGpuUp(mbc.Metrics.HwGpuUp),
+		metricHwGpuUtilization:              newMetricHwGpuUtilization(mbc.Metrics.HwGpuUtilization),
+		metricHwGpuXidEvents:                newMetricHwGpuXidEvents(mbc.Metrics.HwGpuXidEvents),
+		metricHwPower:                       newMetricHwPower(mbc.Metrics.HwPower),
+		metricHwStatus:                      newMetricHwStatus(mbc.Metrics.HwStatus),
+		metricHwTemperature:                 newMetricHwTemperature(mbc.Metrics.HwTemperature),
+		metricHwTemperatureLimit:            newMetricHwTemperatureLimit(mbc.Metrics.HwTemperatureLimit),
+		resourceAttributeIncludeFilter:      make(map[string]filter.Filter),
+		resourceAttributeExcludeFilter:      make(map[string]filter.Filter),
 	}
 	if mbc.ResourceAttributes.HostID.MetricsInclude != nil {
 		mb.resourceAttributeIncludeFilter["host.id"] = filter.CreateFilter(mbc.ResourceAttributes.HostID.MetricsInclude)
@@ -1372,20 +4126,52 @@ func (mb *MetricsBuilder) EmitForResource(options ...ResourceMetricsOption) {
 	ils.Scope().SetName(ScopeName)
 	ils.Scope().SetVersion(mb.buildInfo.Version)
 	ils.Metrics().EnsureCapacity(mb.metricsCapacity)
+	mb.metricGpuNodeCPUPressure.emit(ils.Metrics())
 	mb.metricHwEnergy.emit(ils.Metrics())
 	mb.metricHwErrors.emit(ils.Metrics())
+	mb.metricHwGpuActivity.emit(ils.Metrics())
+	mb.metricHwGpuAllocation.emit(ils.Metrics())
 	mb.metricHwGpuClockFrequency.emit(ils.Metrics())
 	mb.metricHwGpuClockFrequencyLimit.emit(ils.Metrics())
+	mb.metricHwGpuCount.emit(ils.Metrics())
+	mb.metricHwGpuEccSramThresholdExceeded.emit(ils.Metrics())
+	mb.metricHwGpuFabricHealth.emit(ils.Metrics())
+	mb.metricHwGpuFabricState.emit(ils.Metrics())
+	mb.metricHwGpuHealthReason.emit(ils.Metrics())
+	mb.metricHwGpuHealthScore.emit(ils.Metrics())
+	mb.metricHwGpuHealthState.emit(ils.Metrics())
 	mb.metricHwGpuInfo.emit(ils.Metrics())
+	mb.metricHwGpuIo.emit(ils.Metrics())
 	mb.metricHwGpuMemoryLimit.emit(ils.Metrics())
+	mb.metricHwGpuMemoryRemapFailed.emit(ils.Metrics())
+	mb.metricHwGpuMemoryRemapPending.emit(ils.Metrics())
+	mb.metricHwGpuMemoryRemappedRows.emit(ils.Metrics())
+	mb.metricHwGpuMemoryReserved.emit(ils.Metrics())
+	mb.metricHwGpuMemoryRetiredPages.emit(ils.Metrics())
+	mb.metricHwGpuMemoryRetirementPending.emit(ils.Metrics())
 	mb.metricHwGpuMemoryUsage.emit(ils.Metrics())
 	mb.metricHwGpuMemoryUtilization.emit(ils.Metrics())
+	mb.metricHwGpuMode.emit(ils.Metrics())
+	mb.metricHwGpuNvlinkErrors.emit(ils.Metrics())
+	mb.metricHwGpuNvlinkLinkErrors.emit(ils.Metrics())
+	mb.metricHwGpuNvlinkLinkUp.emit(ils.Metrics())
+	mb.metricHwGpuNvlinkLinks.emit(ils.Metrics())
+	mb.metricHwGpuPcieLinkGeneration.emit(ils.Metrics())
+	mb.metricHwGpuPcieLinkWidth.emit(ils.Metrics())
+	mb.metricHwGpuPcieReplays.emit(ils.Metrics())
 	mb.metricHwGpuPowerLimit.emit(ils.Metrics())
+	mb.metricHwGpuProcesses.emit(ils.Metrics())
+	mb.metricHwGpuRecoveryAction.emit(ils.Metrics())
+	mb.metricHwGpuTemperatureMargin.emit(ils.Metrics())
 	mb.metricHwGpuThrottleActive.emit(ils.Metrics())
+	mb.metricHwGpuThrottleTime.emit(ils.Metrics())
 	mb.metricHwGpuUp.emit(ils.Metrics())
 	mb.metricHwGpuUtilization.emit(ils.Metrics())
+	mb.metricHwGpuXidEvents.emit(ils.Metrics())
 	mb.metricHwPower.emit(ils.Metrics())
+	mb.metricHwStatus.emit(ils.Metrics())
 	mb.metricHwTemperature.emit(ils.Metrics())
+	mb.metricHwTemperatureLimit.emit(ils.Metrics())
 
 	for _, op := range options {
 		op.apply(rm)
@@ -1417,24 +4203,74 @@ func (mb *MetricsBuilder) Emit(options ...ResourceMetricsOption) pmetric.Metrics
 	return metrics
 }
 
+// RecordGpuNodeCPUPressureDataPoint adds a data point to gpu.node.cpu.pressure metric.
+func (mb *MetricsBuilder) RecordGpuNodeCPUPressureDataPoint(ts pcommon.Timestamp, val float64) {
+	mb.metricGpuNodeCPUPressure.recordDataPoint(mb.startTime, ts, val)
+}
+
 // RecordHwEnergyDataPoint adds a data point to hw.energy metric.
-func (mb *MetricsBuilder) RecordHwEnergyDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string, hwTypeAttributeValue AttributeHwType) {
-	mb.metricHwEnergy.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, hwTypeAttributeValue.String())
+func (mb *MetricsBuilder) RecordHwEnergyDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string, hwTypeAttributeValue AttributeHwType, options ...MetricAttributeOption) {
+	mb.metricHwEnergy.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, hwTypeAttributeValue.String(), options...)
 }
 
 // RecordHwErrorsDataPoint adds a data point to hw.errors metric.
-func (mb *MetricsBuilder) RecordHwErrorsDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, hwTypeAttributeValue AttributeHwType, errorTypeAttributeValue AttributeErrorType, gpuMemoryLocationAttributeValue AttributeGpuMemoryLocation, gpuEccCounterAttributeValue AttributeGpuEccCounter) {
-	mb.metricHwErrors.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, hwTypeAttributeValue.String(), errorTypeAttributeValue.String(), gpuMemoryLocationAttributeValue.String(), gpuEccCounterAttributeValue.String())
+func (mb *MetricsBuilder) RecordHwErrorsDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, hwTypeAttributeValue AttributeHwType, errorTypeAttributeValue AttributeErrorType, gpuMemoryLocationAttributeValue AttributeGpuMemoryLocation, gpuEccCounterAttributeValue AttributeGpuEccCounter, options ...MetricAttributeOption) {
+	mb.metricHwErrors.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, hwTypeAttributeValue.String(), errorTypeAttributeValue.String(), gpuMemoryLocationAttributeValue.String(), gpuEccCounterAttributeValue.String(), options...)
+}
+
+// RecordHwGpuActivityDataPoint adds a data point to hw.gpu.activity metric.
+func (mb *MetricsBuilder) RecordHwGpuActivityDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string, activityUnitAttributeValue AttributeActivityUnit, options ...MetricAttributeOption) {
+	mb.metricHwGpuActivity.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, activityUnitAttributeValue.String(), options...)
+}
+
+// RecordHwGpuAllocationDataPoint adds a data point to hw.gpu.allocation metric.
+func (mb *MetricsBuilder) RecordHwGpuAllocationDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, k8sPodNameAttributeValue string, k8sNamespaceNameAttributeValue string, k8sContainerNameAttributeValue string, sharedAttributeValue bool, options ...MetricAttributeOption) {
+	mb.metricHwGpuAllocation.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, k8sPodNameAttributeValue, k8sNamespaceNameAttributeValue, k8sContainerNameAttributeValue, sharedAttributeValue, options...)
 }
 
 // RecordHwGpuClockFrequencyDataPoint adds a data point to hw.gpu.clock.frequency metric.
-func (mb *MetricsBuilder) RecordHwGpuClockFrequencyDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string, clockAttributeValue AttributeClock) {
-	mb.metricHwGpuClockFrequency.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, clockAttributeValue.String())
+func (mb *MetricsBuilder) RecordHwGpuClockFrequencyDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string, clockAttributeValue AttributeClock, options ...MetricAttributeOption) {
+	mb.metricHwGpuClockFrequency.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, clockAttributeValue.String(), options...)
 }
 
 // RecordHwGpuClockFrequencyLimitDataPoint adds a data point to hw.gpu.clock.frequency.limit metric.
-func (mb *MetricsBuilder) RecordHwGpuClockFrequencyLimitDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string, clockAttributeValue AttributeClock) {
-	mb.metricHwGpuClockFrequencyLimit.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, clockAttributeValue.String())
+func (mb *MetricsBuilder) RecordHwGpuClockFrequencyLimitDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string, clockAttributeValue AttributeClock, options ...MetricAttributeOption) {
+	mb.metricHwGpuClockFrequencyLimit.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, clockAttributeValue.String(), options...)
+}
+
+// RecordHwGpuCountDataPoint adds a data point to hw.gpu.count metric.
+func (mb *MetricsBuilder) RecordHwGpuCountDataPoint(ts pcommon.Timestamp, val int64, countStateAttributeValue AttributeCountState) {
+	mb.metricHwGpuCount.recordDataPoint(mb.startTime, ts, val, countStateAttributeValue.String())
+}
+
+// RecordHwGpuEccSramThresholdExceededDataPoint adds a data point to hw.gpu.ecc.sram.threshold_exceeded metric.
+func (mb *MetricsBuilder) RecordHwGpuEccSramThresholdExceededDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, options ...MetricAttributeOption) {
+	mb.metricHwGpuEccSramThresholdExceeded.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, options...)
+}
+
+// RecordHwGpuFabricHealthDataPoint adds a data point to hw.gpu.fabric.health metric.
+func (mb *MetricsBuilder) RecordHwGpuFabricHealthDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, fabricConditionAttributeValue AttributeFabricCondition, options ...MetricAttributeOption) {
+	mb.metricHwGpuFabricHealth.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, fabricConditionAttributeValue.String(), options...)
+}
+
+// RecordHwGpuFabricStateDataPoint adds a data point to hw.gpu.fabric.state metric.
+func (mb *MetricsBuilder) RecordHwGpuFabricStateDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, fabricStateAttributeValue AttributeFabricState, options ...MetricAttributeOption) {
+	mb.metricHwGpuFabricState.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, fabricStateAttributeValue.String(), options...)
+}
+
+// RecordHwGpuHealthReasonDataPoint adds a data point to hw.gpu.health.reason metric.
+func (mb *MetricsBuilder) RecordHwGpuHealthReasonDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, healthReasonAttributeValue string, healthActionAttributeValue AttributeHealthAction, options ...MetricAttributeOption) {
+	mb.metricHwGpuHealthReason.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, healthReasonAttributeValue, healthActionAttributeValue.String(), options...)
+}
+
+// RecordHwGpuHealthScoreDataPoint adds a data point to hw.gpu.health.score metric.
+func (mb *MetricsBuilder) RecordHwGpuHealthScoreDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, options ...MetricAttributeOption) {
+	mb.metricHwGpuHealthScore.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, options...)
+}
+
+// RecordHwGpuHealthStateDataPoint adds a data point to hw.gpu.health.state metric.
+func (mb *MetricsBuilder) RecordHwGpuHealthStateDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, healthStateAttributeValue AttributeHealthState, options ...MetricAttributeOption) {
+	mb.metricHwGpuHealthState.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, healthStateAttributeValue.String(), options...)
 }
 
 // RecordHwGpuInfoDataPoint adds a data point to hw.gpu.info metric.
@@ -1442,49 +4278,159 @@ func (mb *MetricsBuilder) RecordHwGpuInfoDataPoint(ts pcommon.Timestamp, val int
 	mb.metricHwGpuInfo.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, hwVendorAttributeValue, gpuIndexAttributeValue, options...)
 }
 
+// RecordHwGpuIoDataPoint adds a data point to hw.gpu.io metric.
+func (mb *MetricsBuilder) RecordHwGpuIoDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, networkIoDirectionAttributeValue AttributeNetworkIoDirection, gpuLinkAttributeValue AttributeGpuLink, options ...MetricAttributeOption) {
+	mb.metricHwGpuIo.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, networkIoDirectionAttributeValue.String(), gpuLinkAttributeValue.String(), options...)
+}
+
 // RecordHwGpuMemoryLimitDataPoint adds a data point to hw.gpu.memory.limit metric.
-func (mb *MetricsBuilder) RecordHwGpuMemoryLimitDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string) {
-	mb.metricHwGpuMemoryLimit.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue)
+func (mb *MetricsBuilder) RecordHwGpuMemoryLimitDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, options ...MetricAttributeOption) {
+	mb.metricHwGpuMemoryLimit.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, options...)
+}
+
+// RecordHwGpuMemoryRemapFailedDataPoint adds a data point to hw.gpu.memory.remap.failed metric.
+func (mb *MetricsBuilder) RecordHwGpuMemoryRemapFailedDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, options ...MetricAttributeOption) {
+	mb.metricHwGpuMemoryRemapFailed.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, options...)
+}
+
+// RecordHwGpuMemoryRemapPendingDataPoint adds a data point to hw.gpu.memory.remap.pending metric.
+func (mb *MetricsBuilder) RecordHwGpuMemoryRemapPendingDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, options ...MetricAttributeOption) {
+	mb.metricHwGpuMemoryRemapPending.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, options...)
+}
+
+// RecordHwGpuMemoryRemappedRowsDataPoint adds a data point to hw.gpu.memory.remapped_rows metric.
+func (mb *MetricsBuilder) RecordHwGpuMemoryRemappedRowsDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, remapCauseAttributeValue AttributeRemapCause, options ...MetricAttributeOption) {
+	mb.metricHwGpuMemoryRemappedRows.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, remapCauseAttributeValue.String(), options...)
+}
+
+// RecordHwGpuMemoryReservedDataPoint adds a data point to hw.gpu.memory.reserved metric.
+func (mb *MetricsBuilder) RecordHwGpuMemoryReservedDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, options ...MetricAttributeOption) {
+	mb.metricHwGpuMemoryReserved.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, options...)
+}
+
+// RecordHwGpuMemoryRetiredPagesDataPoint adds a data point to hw.gpu.memory.retired_pages metric.
+func (mb *MetricsBuilder) RecordHwGpuMemoryRetiredPagesDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, retirementCauseAttributeValue AttributeRetirementCause, options ...MetricAttributeOption) {
+	mb.metricHwGpuMemoryRetiredPages.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, retirementCauseAttributeValue.String(), options...)
+}
+
+// RecordHwGpuMemoryRetirementPendingDataPoint adds a data point to hw.gpu.memory.retirement.pending metric.
+func (mb *MetricsBuilder) RecordHwGpuMemoryRetirementPendingDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, options ...MetricAttributeOption) {
+	mb.metricHwGpuMemoryRetirementPending.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, options...)
 }
 
 // RecordHwGpuMemoryUsageDataPoint adds a data point to hw.gpu.memory.usage metric.
-func (mb *MetricsBuilder) RecordHwGpuMemoryUsageDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string) {
-	mb.metricHwGpuMemoryUsage.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue)
+func (mb *MetricsBuilder) RecordHwGpuMemoryUsageDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, options ...MetricAttributeOption) {
+	mb.metricHwGpuMemoryUsage.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, options...)
 }
 
 // RecordHwGpuMemoryUtilizationDataPoint adds a data point to hw.gpu.memory.utilization metric.
-func (mb *MetricsBuilder) RecordHwGpuMemoryUtilizationDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string) {
-	mb.metricHwGpuMemoryUtilization.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue)
+func (mb *MetricsBuilder) RecordHwGpuMemoryUtilizationDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string, options ...MetricAttributeOption) {
+	mb.metricHwGpuMemoryUtilization.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, options...)
+}
+
+// RecordHwGpuModeDataPoint adds a data point to hw.gpu.mode metric.
+func (mb *MetricsBuilder) RecordHwGpuModeDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, modeAttributeValue AttributeMode, options ...MetricAttributeOption) {
+	mb.metricHwGpuMode.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, modeAttributeValue.String(), options...)
+}
+
+// RecordHwGpuNvlinkErrorsDataPoint adds a data point to hw.gpu.nvlink.errors metric.
+func (mb *MetricsBuilder) RecordHwGpuNvlinkErrorsDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, nvlinkErrorTypeAttributeValue AttributeNvlinkErrorType, options ...MetricAttributeOption) {
+	mb.metricHwGpuNvlinkErrors.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, nvlinkErrorTypeAttributeValue.String(), options...)
+}
+
+// RecordHwGpuNvlinkLinkErrorsDataPoint adds a data point to hw.gpu.nvlink.link.errors metric.
+func (mb *MetricsBuilder) RecordHwGpuNvlinkLinkErrorsDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, gpuLinkIDAttributeValue int64, nvlinkErrorTypeAttributeValue AttributeNvlinkErrorType, options ...MetricAttributeOption) {
+	mb.metricHwGpuNvlinkLinkErrors.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, gpuLinkIDAttributeValue, nvlinkErrorTypeAttributeValue.String(), options...)
+}
+
+// RecordHwGpuNvlinkLinkUpDataPoint adds a data point to hw.gpu.nvlink.link.up metric.
+func (mb *MetricsBuilder) RecordHwGpuNvlinkLinkUpDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, gpuLinkIDAttributeValue int64, options ...MetricAttributeOption) {
+	mb.metricHwGpuNvlinkLinkUp.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, gpuLinkIDAttributeValue, options...)
+}
+
+// RecordHwGpuNvlinkLinksDataPoint adds a data point to hw.gpu.nvlink.links metric.
+func (mb *MetricsBuilder) RecordHwGpuNvlinkLinksDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, nvlinkStateAttributeValue AttributeNvlinkState, options ...MetricAttributeOption) {
+	mb.metricHwGpuNvlinkLinks.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, nvlinkStateAttributeValue.String(), options...)
+}
+
+// RecordHwGpuPcieLinkGenerationDataPoint adds a data point to hw.gpu.pcie.link.generation metric.
+func (mb *MetricsBuilder) RecordHwGpuPcieLinkGenerationDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, linkKindAttributeValue AttributeLinkKind, options ...MetricAttributeOption) {
+	mb.metricHwGpuPcieLinkGeneration.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, linkKindAttributeValue.String(), options...)
+}
+
+// RecordHwGpuPcieLinkWidthDataPoint adds a data point to hw.gpu.pcie.link.width metric.
+func (mb *MetricsBuilder) RecordHwGpuPcieLinkWidthDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, linkKindAttributeValue AttributeLinkKind, options ...MetricAttributeOption) {
+	mb.metricHwGpuPcieLinkWidth.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, linkKindAttributeValue.String(), options...)
+}
+
+// RecordHwGpuPcieReplaysDataPoint adds a data point to hw.gpu.pcie.replays metric.
+func (mb *MetricsBuilder) RecordHwGpuPcieReplaysDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, replayKindAttributeValue AttributeReplayKind, options ...MetricAttributeOption) {
+	mb.metricHwGpuPcieReplays.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, replayKindAttributeValue.String(), options...)
 }
 
 // RecordHwGpuPowerLimitDataPoint adds a data point to hw.gpu.power.limit metric.
-func (mb *MetricsBuilder) RecordHwGpuPowerLimitDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string, powerLimitKindAttributeValue AttributePowerLimitKind) {
-	mb.metricHwGpuPowerLimit.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, powerLimitKindAttributeValue.String())
+func (mb *MetricsBuilder) RecordHwGpuPowerLimitDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string, powerLimitKindAttributeValue AttributePowerLimitKind, options ...MetricAttributeOption) {
+	mb.metricHwGpuPowerLimit.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, powerLimitKindAttributeValue.String(), options...)
+}
+
+// RecordHwGpuProcessesDataPoint adds a data point to hw.gpu.processes metric.
+func (mb *MetricsBuilder) RecordHwGpuProcessesDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, processTypeAttributeValue AttributeProcessType, options ...MetricAttributeOption) {
+	mb.metricHwGpuProcesses.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, processTypeAttributeValue.String(), options...)
+}
+
+// RecordHwGpuRecoveryActionDataPoint adds a data point to hw.gpu.recovery_action metric.
+func (mb *MetricsBuilder) RecordHwGpuRecoveryActionDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, recoveryActionAttributeValue AttributeRecoveryAction, options ...MetricAttributeOption) {
+	mb.metricHwGpuRecoveryAction.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, recoveryActionAttributeValue.String(), options...)
+}
+
+// RecordHwGpuTemperatureMarginDataPoint adds a data point to hw.gpu.temperature.margin metric.
+func (mb *MetricsBuilder) RecordHwGpuTemperatureMarginDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string, options ...MetricAttributeOption) {
+	mb.metricHwGpuTemperatureMargin.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, options...)
 }
 
 // RecordHwGpuThrottleActiveDataPoint adds a data point to hw.gpu.throttle.active metric.
-func (mb *MetricsBuilder) RecordHwGpuThrottleActiveDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, throttleReasonAttributeValue AttributeThrottleReason) {
-	mb.metricHwGpuThrottleActive.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, throttleReasonAttributeValue.String())
+func (mb *MetricsBuilder) RecordHwGpuThrottleActiveDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, throttleReasonAttributeValue AttributeThrottleReason, options ...MetricAttributeOption) {
+	mb.metricHwGpuThrottleActive.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, throttleReasonAttributeValue.String(), options...)
+}
+
+// RecordHwGpuThrottleTimeDataPoint adds a data point to hw.gpu.throttle.time metric.
+func (mb *MetricsBuilder) RecordHwGpuThrottleTimeDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string, throttleTimeReasonAttributeValue AttributeThrottleTimeReason, options ...MetricAttributeOption) {
+	mb.metricHwGpuThrottleTime.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, throttleTimeReasonAttributeValue.String(), options...)
 }
 
 // RecordHwGpuUpDataPoint adds a data point to hw.gpu.up metric.
-func (mb *MetricsBuilder) RecordHwGpuUpDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, upReasonAttributeValue AttributeUpReason) {
-	mb.metricHwGpuUp.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, upReasonAttributeValue.String())
+func (mb *MetricsBuilder) RecordHwGpuUpDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, upReasonAttributeValue AttributeUpReason, options ...MetricAttributeOption) {
+	mb.metricHwGpuUp.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, upReasonAttributeValue.String(), options...)
 }
 
 // RecordHwGpuUtilizationDataPoint adds a data point to hw.gpu.utilization metric.
-func (mb *MetricsBuilder) RecordHwGpuUtilizationDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string, hwGpuTaskAttributeValue AttributeHwGpuTask) {
-	mb.metricHwGpuUtilization.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, hwGpuTaskAttributeValue.String())
+func (mb *MetricsBuilder) RecordHwGpuUtilizationDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string, hwGpuTaskAttributeValue AttributeHwGpuTask, options ...MetricAttributeOption) {
+	mb.metricHwGpuUtilization.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, hwGpuTaskAttributeValue.String(), options...)
+}
+
+// RecordHwGpuXidEventsDataPoint adds a data point to hw.gpu.xid.events metric.
+func (mb *MetricsBuilder) RecordHwGpuXidEventsDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, gpuXidCodeAttributeValue int64, gpuXidClassAttributeValue string, options ...MetricAttributeOption) {
+	mb.metricHwGpuXidEvents.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, gpuXidCodeAttributeValue, gpuXidClassAttributeValue, options...)
 }
 
 // RecordHwPowerDataPoint adds a data point to hw.power metric.
-func (mb *MetricsBuilder) RecordHwPowerDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string, hwTypeAttributeValue AttributeHwType) {
-	mb.metricHwPower.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, hwTypeAttributeValue.String())
+func (mb *MetricsBuilder) RecordHwPowerDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string, hwTypeAttributeValue AttributeHwType, options ...MetricAttributeOption) {
+	mb.metricHwPower.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, hwTypeAttributeValue.String(), options...)
+}
+
+// RecordHwStatusDataPoint adds a data point to hw.status metric.
+func (mb *MetricsBuilder) RecordHwStatusDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, hwTypeAttributeValue AttributeHwType, hwStateAttributeValue AttributeHwState, options ...MetricAttributeOption) {
+	mb.metricHwStatus.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, hwTypeAttributeValue.String(), hwStateAttributeValue.String(), options...)
 }
 
 // RecordHwTemperatureDataPoint adds a data point to hw.temperature metric.
-func (mb *MetricsBuilder) RecordHwTemperatureDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string, hwSensorLocationAttributeValue AttributeHwSensorLocation) {
-	mb.metricHwTemperature.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, hwSensorLocationAttributeValue.String())
+func (mb *MetricsBuilder) RecordHwTemperatureDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string, hwSensorLocationAttributeValue AttributeHwSensorLocation, options ...MetricAttributeOption) {
+	mb.metricHwTemperature.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, hwSensorLocationAttributeValue.String(), options...)
+}
+
+// RecordHwTemperatureLimitDataPoint adds a data point to hw.temperature.limit metric.
+func (mb *MetricsBuilder) RecordHwTemperatureLimitDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string, hwSensorLocationAttributeValue AttributeHwSensorLocation, hwLimitTypeAttributeValue AttributeHwLimitType, options ...MetricAttributeOption) {
+	mb.metricHwTemperatureLimit.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, hwSensorLocationAttributeValue.String(), hwLimitTypeAttributeValue.String(), options...)
 }
 
 // Reset resets metrics builder to its initial state. It should be used when external metrics source is restarted,

@@ -23,12 +23,15 @@ func Tracer(settings component.TelemetrySettings) trace.Tracer {
 // TelemetryBuilder provides an interface for components to report telemetry
 // as defined in metadata and user config.
 type TelemetryBuilder struct {
-	meter                         metric.Meter
-	mu                            sync.Mutex
-	registrations                 []metric.Registration
-	ReceiverNvmlCallFailures      metric.Int64Counter
-	ReceiverNvmlDriverGenerations metric.Int64Counter
-	ReceiverNvmlRejectedFields    metric.Int64Counter
+	meter                            metric.Meter
+	mu                               sync.Mutex
+	registrations                    []metric.Registration
+	ReceiverNvmlCallDuration         metric.Float64Histogram
+	ReceiverNvmlCallFailures         metric.Int64Counter
+	ReceiverNvmlDriverGenerations    metric.Int64Counter
+	ReceiverNvmlDroppedEvents        metric.Int64Counter
+	ReceiverNvmlPodResourcesFailures metric.Int64Counter
+	ReceiverNvmlRejectedFields       metric.Int64Counter
 }
 
 // TelemetryBuilderOption applies changes to default builder.
@@ -60,6 +63,13 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	}
 	builder.meter = Meter(settings)
 	var err, errs error
+	builder.ReceiverNvmlCallDuration, err = builder.meter.Float64Histogram(
+		"otelcol_receiver_nvml_call_duration",
+		metric.WithDescription("Duration of the calls of NVML, of all functions together. [Development]"),
+		metric.WithUnit("s"),
+		metric.WithExplicitBucketBoundaries([]float64{1e-05, 0.0001, 0.001, 0.01, 0.1, 1, 10}...),
+	)
+	errs = errors.Join(errs, err)
 	builder.ReceiverNvmlCallFailures, err = builder.meter.Int64Counter(
 		"otelcol_receiver_nvml_call_failures",
 		metric.WithDescription("Calls that returned an error, by function and return code. That a GPU does not support a call is an answer and is not counted. [Development]"),
@@ -70,6 +80,18 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_receiver_nvml_driver_generations",
 		metric.WithDescription("Times that NVML was initialised; more than one tells of a driver that was loaded again. [Development]"),
 		metric.WithUnit("{generation}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ReceiverNvmlDroppedEvents, err = builder.meter.Int64Counter(
+		"otelcol_receiver_nvml_dropped_events",
+		metric.WithDescription("Xid events and changes of health that were not counted or not logged, because too many came at once or the pipeline refused them. [Development]"),
+		metric.WithUnit("{event}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ReceiverNvmlPodResourcesFailures, err = builder.meter.Int64Counter(
+		"otelcol_receiver_nvml_pod_resources_failures",
+		metric.WithDescription("Times that the kubelet could not be asked which pods hold which GPU. [Development]"),
+		metric.WithUnit("{call}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ReceiverNvmlRejectedFields, err = builder.meter.Int64Counter(

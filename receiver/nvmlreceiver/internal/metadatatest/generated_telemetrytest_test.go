@@ -19,13 +19,25 @@ func TestSetupTelemetry(t *testing.T) {
 	tb, err := metadata.NewTelemetryBuilder(testTel.NewTelemetrySettings())
 	require.NoError(t, err)
 	defer tb.Shutdown()
+	tb.ReceiverNvmlCallDuration.Record(context.Background(), 1)
 	tb.ReceiverNvmlCallFailures.Add(context.Background(), 1)
 	tb.ReceiverNvmlDriverGenerations.Add(context.Background(), 1)
+	tb.ReceiverNvmlDroppedEvents.Add(context.Background(), 1)
+	tb.ReceiverNvmlPodResourcesFailures.Add(context.Background(), 1)
 	tb.ReceiverNvmlRejectedFields.Add(context.Background(), 1)
+	AssertEqualReceiverNvmlCallDuration(t, testTel,
+		[]metricdata.HistogramDataPoint[float64]{{}}, metricdatatest.IgnoreValue(),
+		metricdatatest.IgnoreTimestamp())
 	AssertEqualReceiverNvmlCallFailures(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualReceiverNvmlDriverGenerations(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualReceiverNvmlDroppedEvents(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualReceiverNvmlPodResourcesFailures(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualReceiverNvmlRejectedFields(t, testTel,
