@@ -119,6 +119,9 @@ func (m *Monitor) Observe(s *Sample, now time.Time) Verdict {
 		}
 	}
 	m.applyRules(t, s, now)
+	if t.history != nil && t.missed == 0 {
+		t.history.mark(now)
+	}
 	if s.Parent == "" {
 		t.events = dropEvents(t.events, func(e *event) bool { return e.over(s, t, now) })
 	}

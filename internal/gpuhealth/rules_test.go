@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpuhealth
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const pollEvery = 10 * time.Second
+
+var testStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// healthySample is an H100 at work with nothing wrong.
+func healthySample() Sample {
+	s := Sample{Identity: Identity{UUID: testUUID, Model: "NVIDIA H100 80GB HBM3"}, Reason: ReasonOK}
+	s.MemoryTotal, s.MemoryUsed = Some[uint64](80<<30), Some[uint64](40<<30)
+	s.Utilization, s.Temperature, s.Power = Some(0.9), Some(60.0), Some(600.0)
+	s.MemoryTemperature, s.TemperatureLimits[LimitMemoryMax] = Some(70.0), Some(95.0)
+	s.TemperatureMargin, s.SlowdownMargin = Some(25.0), Some(-2.0)
+	s.PerformanceState, s.Throttle = Some[uint32](0), Some[uint64](0)
+	for i := range NumThrottleTimes {
+		s.ThrottleTime[i] = Some(0.0)
+	}
+	for e := range NumECCErrors {
+		for c := range NumECCCounters {
+			s.ECC[e][c] = Some[uint64](0)
+		}
+	}
+	s.SRAMThresholdExceeded, s.RecoveryAction = Some(false), Some(RecoveryNone)
+	s.RetiredPages = [NumRetirementCauses]Opt[uint64]{Some[uint64](0), Some[uint64](0)}
+	s.RetirementPending = Some(false)
+	s.RemappedRows = RemappedRows{Corrected: Some[uint64](0), Uncorrected: Some[uint64](0), Pending: Some(false), Failed: Some(false)}
+	s.PCIe = PCIe{
+		Width: Some[uint32](16), WidthMax: Some[uint32](16), Generation: Some[uint32](5), GenerationMax: Some[uint32](5),
+		Replays: Some[uint64](0), Rollovers: Some[uint64](0),
+	}
+	s.NVLink.Up, s.NVLink.Down = Some[uint32](18), Some[uint32](0)
+	for e := range NumNVLinkErrors {
+		s.NVLink.Errors[e] = Some[uint64](0)
+	}
+	s.Fabric.State, s.Fabric.Summary = Some(FabricCompleted), Some(FabricSummaryHealthy)
+	s.Modes[ModeECC], s.Modes[ModeMIG] = Some(true), Some(false)
+	return s
+}
+
+// patient is one GPU, polled by hand.
+type patient struct {
+	*testing.T
+	m       *Monitor
+	s       Sample
+	now     time.Time
+	verdict Verdict
+}
+
+func newPatient(t *testing.T) *patient {
+	p := &patient{T: t, m: NewMonitor(DefaultRubric()), s: healthySample(), now: testStart}
+	p.m.NewGeneration(1, p.now)
+	p.poll(1)
+	return p
+}
+
+func (p *patient) poll(n int) {
+	for range n {
+		s := p.s
+		require.Empty(p, s.Validate(), "a sample of a test has to be valid")
+		p.verdict = p.m.Observe(&s, p.now)
+		p.now = p.now.Add(pollEvery)
+	}
+}
+
+// each polls n times and changes the sample before each.
+func (p *patient) each(n int, change func(*Sample)) {
+	for range n {
+		change(&p.s)
+		p.poll(1)
+	}
+}
+
+func (p *patient) reason(name string) *ActiveReason {
+	for i := range p.verdict.Reasons {
+		if p.verdict.Reasons[i].Reason == name {
+			return &p.verdict.Reasons[i]
+		}
+	}
+	return nil
+}
+
+func bump(o *Opt[uint64], n uint64) { o.V += n }
+
+const (
+	pollsPerMinute     = int(time.Minute / pollEvery)
+	pollsPerTenMinutes = 10 * pollsPerMinute
+)
+
+// Each rule is entered by ill, with one poll less of it not yet where that is
+// said, and left by well and then polls more, with one poll less not yet.
+var ruleCases = map[string]struct {
+	ill func(*Sample)
+	// polls of ill that it takes, 1 when 0.
+	polls int
+	well  func(*Sample)
+	// leave is the polls that it takes: 0 for those that no poll ends.
+	leave int
+	// generation: a new load of the driver ends it.
+	generation bool
+}{
+	"gpu_lost":       {ill: because(ReasonLost), well: because(ReasonOK), leave: 2},
+	"gpu_missing":    {ill: because(ReasonNotFound), well: because(ReasonOK), leave: 2},
+	"reset_required": {ill: because(ReasonResetRequired), well: because(ReasonOK), leave: 2},
+	"nvml_hang":      {ill: because(ReasonHang), well: because(ReasonOK), leave: 1},
+	"no_reading":     {ill: because(ReasonDriverNotLoaded), polls: 3, well: because(ReasonOK), leave: 1},
+	"remap_failed": {
+		ill:  func(s *Sample) { s.RemappedRows.Failed = Some(true) },
+		well: func(s *Sample) { s.RemappedRows.Failed = Some(false) },
+	},
+	"sram_threshold_exceeded": {
+		ill:  func(s *Sample) { s.SRAMThresholdExceeded = Some(true) },
+		well: func(s *Sample) { s.SRAMThresholdExceeded = Some(false) },
+	},
+	"retired_pages": {
+		ill:  func(s *Sample) { s.RetiredPages[RetiredSBE] = Some[uint64](63) },
+		well: func(s *Sample) { s.RetiredPages[RetiredSBE] = Some[uint64](62) },
+	},
+	"recovery_reset":       {ill: recovers(RecoveryReset), well: recovers(RecoveryNone), leave: 2},
+	"recovery_reboot":      {ill: recovers(RecoveryReboot), well: recovers(RecoveryNone), leave: 2},
+	"recovery_drain_p2p":   {ill: recovers(RecoveryDrainP2P), well: recovers(RecoveryNone), leave: 2},
+	"recovery_drain_reset": {ill: recovers(RecoveryDrainReset), well: recovers(RecoveryNone), leave: 2},
+	"recovery_imex":        {ill: recovers(RecoveryIMEX), well: recovers(RecoveryNone), leave: 2},
+	"ecc_uncorrected": {
+		ill:        func(s *Sample) { s.ECC[ECCUncorrected][ECCVolatile] = Some[uint64](1) },
+		well:       func(s *Sample) { s.ECC[ECCUncorrected][ECCVolatile] = Some[uint64](0) },
+		generation: true,
+	},
+	"nvlink_down": {
+		ill:   func(s *Sample) { s.NVLink.Up, s.NVLink.Down = Some[uint32](17), Some[uint32](1) },
+		well:  func(s *Sample) { s.NVLink.Up, s.NVLink.Down = Some[uint32](18), Some[uint32](0) },
+		leave: 2,
+	},
+	"fabric_unhealthy": {
+		ill:   func(s *Sample) { s.Fabric.Summary = Some(FabricSummaryUnhealthy) },
+		well:  func(s *Sample) { s.Fabric.Summary = Some(FabricSummaryHealthy) },
+		leave: 2,
+	},
+	"remap_pending": {
+		ill:   func(s *Sample) { s.RemappedRows.Pending = Some(true) },
+		well:  func(s *Sample) { s.RemappedRows.Pending = Some(false) },
+		leave: 2,
+	},
+	"retirement_pending": {
+		ill:   func(s *Sample) { s.RetirementPending = Some(true) },
+		well:  func(s *Sample) { s.RetirementPending = Some(false) },
+		leave: 2,
+	},
+	// The first poll of the GPU was the first of minute 0, so 6 minutes of heat
+	// begin with the sixth of it. Ten minutes after minute 5 the last is forgotten.
+	"hw_throttle_lasting": {
+		ill:   func(s *Sample) { s.Throttle = Some(uint64(ThrottleHWThermal)) },
+		polls: 5 * pollsPerMinute, // minutes 0 to 5
+		well:  func(s *Sample) { s.Throttle = Some[uint64](0) },
+		leave: 5 + 9*pollsPerMinute + 2,
+	},
+	"thermal_margin": {
+		ill:   func(s *Sample) { s.TemperatureMargin = Some(-3.0) },
+		polls: 2,
+		well:  func(s *Sample) { s.TemperatureMargin = Some(-2.0) },
+		leave: pollsPerTenMinutes,
+	},
+	"nvlink_errors": {
+		ill:   func(s *Sample) { bump(&s.NVLink.Errors[NVLinkReplay], 1) },
+		well:  func(*Sample) {},
+		leave: 5 + pollsPerTenMinutes,
+	},
+	"nvlink_recovery_failed": {
+		ill:   func(s *Sample) { bump(&s.NVLink.Errors[NVLinkRecoveryFailed], 1) },
+		well:  func(*Sample) {},
+		leave: 5 + pollsPerTenMinutes,
+	},
+	"nvlink_crc": {
+		ill:   func(s *Sample) { bump(&s.NVLink.Errors[NVLinkCRCFlit], 1000) },
+		polls: 6,
+		well:  func(*Sample) {},
+		leave: pollsPerTenMinutes,
+	},
+	"fabric_limited": {
+		ill:   func(s *Sample) { s.Fabric.Summary = Some(FabricSummaryLimitedCapacity) },
+		well:  func(s *Sample) { s.Fabric.Summary = Some(FabricSummaryHealthy) },
+		leave: pollsPerTenMinutes,
+	},
+	"pcie_width": {
+		ill:   func(s *Sample) { s.PCIe.Width = Some[uint32](8) },
+		well:  func(s *Sample) { s.PCIe.Width = Some[uint32](16) },
+		leave: 2,
+	},
+	"pcie_generation": {
+		ill:   func(s *Sample) { s.PCIe.Generation = Some[uint32](4) },
+		polls: 2,
+		well:  func(s *Sample) { s.PCIe.Generation = Some[uint32](5) },
+		leave: 2,
+	},
+	"pcie_replays": {
+		ill:   func(s *Sample) { bump(&s.PCIe.Replays, 3) },
+		polls: 3, // 9 in a minute
+		well:  func(*Sample) {},
+		leave: 3 + pollsPerTenMinutes,
+	},
+	"pcie_replay_rollover": {
+		ill:   func(s *Sample) { bump(&s.PCIe.Rollovers, 1) },
+		well:  func(*Sample) {},
+		leave: 5 + pollsPerTenMinutes,
+	},
+	"ecc_corrected_rate": {
+		ill:   func(s *Sample) { bump(&s.ECC[ECCCorrected][ECCVolatile], 5) },
+		polls: 3, // 15 in a minute
+		well:  func(*Sample) {},
+		leave: 3 + 6*pollsPerTenMinutes,
+	},
+	"hw_thermal_slowdown": {
+		ill:   func(s *Sample) { s.ThrottleTime[ThrottleTimeHWThermal].V += 0.1 },
+		well:  func(*Sample) {},
+		leave: pollsPerTenMinutes,
+	},
+	// 7 polls of 10 s are more than 60 s; 60 polls later the window is down to 60 s.
+	"sw_thermal_slowdown": {
+		ill:   func(s *Sample) { s.ThrottleTime[ThrottleTimeSWThermal].V += 10 },
+		polls: 7,
+		well:  func(*Sample) {},
+		leave: 53 + pollsPerTenMinutes,
+	},
+	"memory_hot": {
+		ill:   func(s *Sample) { s.MemoryTemperature = Some(96.0) },
+		well:  func(s *Sample) { s.MemoryTemperature = Some(95.0) },
+		leave: pollsPerTenMinutes,
+	},
+	"memory_history": {
+		ill:   func(s *Sample) { s.RemappedRows.Uncorrected = Some[uint64](1) },
+		well:  func(s *Sample) { s.RemappedRows.Uncorrected = Some[uint64](0) },
+		leave: 2,
+	},
+	"ecc_off": {
+		ill:   func(s *Sample) { s.Modes[ModeECC] = Some(false) },
+		well:  func(s *Sample) { s.Modes[ModeECC] = Some(true) },
+		leave: 2,
+	},
+}
+
+func because(r Reason) func(*Sample) { return func(s *Sample) { s.Reason = r } }
+
+func recovers(a RecoveryAction) func(*Sample) {
+	return func(s *Sample) { s.RecoveryAction = Some(a) }
+}
+
+func TestRulesAreEnteredAndLeft(t *testing.T) {
+	for _, rule := range DefaultRubric().Rules() {
+		t.Run(rule.Name, func(t *testing.T) {
+			tt, ok := ruleCases[rule.Name]
+			if !ok {
+				// These need more than one change; each has a test of its own.
+				require.Contains(t, []string{"nvlink_errors_rising", "fabric_in_progress"}, rule.Name, "no rule without a test")
+				return
+			}
+			p := newPatient(t)
+			require.Equal(t, StateHealthy, p.verdict.State)
+			require.Equal(t, Some(100), p.verdict.Score)
+
+			polls := max(tt.polls, 1)
+			p.each(polls-1, tt.ill)
+			require.Nil(t, p.reason(rule.Name), "entered early")
+			p.each(1, tt.ill)
+			r := p.reason(rule.Name)
+			require.NotNil(t, r, "not entered: %v", p.verdict.Reasons)
+			assert.Equal(t, rule.Cap, r.Cap)
+			assert.Equal(t, rule.Action, r.Action)
+			assert.Equal(t, p.now.Add(-pollEvery), r.Since)
+			assertMinOfCaps(t, p.verdict)
+			if rule.Unknown {
+				assert.Equal(t, StateUnknown, p.verdict.State)
+				assert.False(t, p.verdict.Score.OK)
+			} else {
+				assert.LessOrEqual(t, p.verdict.Score.V, rule.Cap)
+			}
+
+			switch {
+			case tt.generation:
+				p.each(500, tt.well)
+				require.NotNil(t, p.reason(rule.Name), "left without a new generation")
+				p.m.NewGeneration(2, p.now)
+				p.poll(1)
+			case tt.leave == 0:
+				p.each(500, tt.well)
+				p.m.NewGeneration(2, p.now)
+				p.poll(1)
+				require.NotNil(t, p.reason(rule.Name), "left without service")
+				require.True(t, p.m.Acknowledge(testUUID))
+				p.poll(1)
+			default:
+				p.each(tt.leave-1, tt.well)
+				require.NotNil(t, p.reason(rule.Name), "left early")
+				p.each(1, tt.well)
+			}
+			assert.Nil(t, p.reason(rule.Name), "not left")
+		})
+	}
+}
+
+// The state in the table of the research is the one that the cap stands for.
+func TestStateOfRules(t *testing.T) {
+	for name, want := range map[string]State{
+		"gpu_lost": StateUnhealthy, "nvml_hang": StateUnknown, "remap_failed": StateUnhealthy, "recovery_reset": StateUnhealthy,
+		"ecc_uncorrected": StateUnhealthy, "nvlink_down": StateUnhealthy, "remap_pending": StateDegraded,
+		"hw_throttle_lasting": StateDegraded, "pcie_width": StateDegraded, "pcie_replays": StateDegraded,
+		"hw_thermal_slowdown": StateDegraded, "memory_history": StateDegraded,
+	} {
+		for _, r := range DefaultRubric().Rules() {
+			if r.Name == name {
+				assert.Equal(t, want, r.State(), name)
+			}
+		}
+	}
+	for score, want := range map[int]State{100: StateHealthy, 90: StateHealthy, 89: StateDegraded, 50: StateDegraded, 49: StateUnhealthy, 0: StateUnhealthy} {
+		assert.Equal(t, want, StateOf(score), score)
+	}
+}
+
+func assertMinOfCaps(t *testing.T, v Verdict) {
+	t.Helper()
+	if !v.Score.OK {
+		assert.Equal(t, StateUnknown, v.State)
+		return
+	}
+	least := NoCap
+	for _, r := range v.Reasons {
+		least = min(least, r.Cap)
+	}
+	assert.Equal(t, least, v.Score.V)
+	assert.Equal(t, StateOf(least), v.State)
+}
