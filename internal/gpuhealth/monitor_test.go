@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpuhealth
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func TestUnknown(t *testing.T) {
+	t.Run("from the start", func(t *testing.T) {
+		m := NewMonitor(DefaultRubric())
+		v := m.Observe(&Sample{Identity: Identity{UUID: testUUID}, Reason: ReasonDriverNotLoaded}, testStart)
+		assert.Equal(t, Verdict{UUID: testUUID, State: StateUnknown, Changed: true, Since: testStart, Reasons: v.Reasons}, v)
+		assert.Empty(t, v.Reasons)
+	})
+	t.Run("two missed polls change nothing", func(t *testing.T) {
+		p := newPatient(t)
+		p.s.Reason = ReasonError
+		p.poll(2)
+		assert.Equal(t, StateHealthy, p.verdict.State)
+		p.s.Reason = ReasonOK
+		p.poll(1)
+		p.s.Reason = ReasonError
+		p.poll(2)
+		assert.Equal(t, StateHealthy, p.verdict.State, "they are counted in a row")
+		p.poll(1)
+		assert.Equal(t, StateUnknown, p.verdict.State)
+		assert.Equal(t, HardwareUnknown, p.verdict.Hardware)
+		assert.True(t, p.verdict.Changed)
+		assert.Equal(t, StateHealthy, p.verdict.Previous)
+		assert.Equal(t, p.now.Add(-pollEvery), p.verdict.Since)
+		p.s.Reason = ReasonOK
+		p.poll(1)
+		assert.Equal(t, StateHealthy, p.verdict.State, "the first success ends it")
+	})
+	t.Run("an answer without a reading", func(t *testing.T) {
+		p := newPatient(t)
+		p.s = Sample{Identity: p.s.Identity, Reason: ReasonOK}
+		p.poll(3)
+		assert.Equal(t, StateUnknown, p.verdict.State)
+	})
+	t.Run("a condition does not heal while nobody looks", func(t *testing.T) {
+		p := newPatient(t)
+		p.s.RemappedRows.Pending = Some(true)
+		p.poll(1)
+		p.s.Reason = ReasonHang
+		p.poll(500)
+		assert.Equal(t, StateUnknown, p.verdict.State)
+		assert.Nil(t, p.reason("remap_pending"), "what is not known is no reason")
+		p.s.Reason, p.s.RemappedRows.Pending = ReasonOK, Some(false)
+		p.poll(1)
+		assert.Equal(t, Some(50), p.verdict.Score)
+		p.poll(1)
+		assert.Equal(t, Some(100), p.verdict.Score)
+	})
+	t.Run("a hang does not hide what is known without a reading", func(t *testing.T) {
+		p := newPatient(t)
+		p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 119, Time: p.now})
+		p.s.Reason = ReasonHang
+		p.poll(1)
+		assert.Equal(t, Some(20), p.verdict.Score)
+		assertMinOfCaps(t, p.verdict)
+		assert.NotNil(t, p.reason("nvml_hang"))
+	})
+	t.Run("lost, then the driver goes too", func(t *testing.T) {
+		p := newPatient(t)
+		p.s.Reason = ReasonLost
+		p.poll(1)
+		p.s.Reason = ReasonDriverNotLoaded
+		p.poll(5)
+		assert.Equal(t, Some(0), p.verdict.Score)
+		p.poll(pollsPerTenMinutes)
+		assert.Equal(t, StateUnknown, p.verdict.State, "in the end nobody knows")
+	})
+}
+
+func TestHysteresis(t *testing.T) {
+	p := newPatient(t)
+	p.s.PCIe.Width = Some[uint32](8)
+	p.poll(1)
+	for range 10 {
+		p.s.PCIe.Width = Some[uint32](16)
+		p.poll(1)
+		assert.Equal(t, StateDegraded, p.verdict.State, "one clean poll is not enough")
+		p.s.PCIe.Width = Some[uint32](8)
+		p.poll(1)
+		assert.False(t, p.verdict.Changed)
+	}
+}
+
+func TestAReadingThatVanishesEndsItsRuleInTime(t *testing.T) {
+	p := newPatient(t)
+	p.s.RemappedRows.Pending = Some(true)
+	p.poll(1)
+	p.s.RemappedRows = RemappedRows{} // MIG instances exist now
+	p.poll(pollsPerTenMinutes - 1)
+	require.NotNil(t, p.reason("remap_pending"))
+	p.poll(1)
+	assert.Nil(t, p.reason("remap_pending"))
+}
+
+func TestNVLinkErrorsRising(t *testing.T) {
+	minute := func(p *patient, n uint64) {
+		p.each(1, func(s *Sample) { bump(&s.NVLink.Errors[NVLinkRecovery], n) })
+		p.poll(pollsPerMinute - 1)
+	}
+	p := newPatient(t)
+	p.poll(pollsPerMinute)
+	for _, n := range []uint64{3, 3, 3, 3, 2, 1} {
+		minute(p, n)
+		require.Nil(t, p.reason("nvlink_errors_rising"), "as many, or fewer")
+		require.Equal(t, Some(60), p.verdict.Score)
+	}
+	minute(p, 4)
+	require.Nil(t, p.reason("nvlink_errors_rising"))
+	minute(p, 9)
+	r := p.reason("nvlink_errors_rising")
+	require.NotNil(t, r)
+	assert.Equal(t, Some(30), p.verdict.Score)
+	p.poll(2 * pollsPerMinute)
+	assert.NotNil(t, p.reason("nvlink_errors_rising"))
+	p.poll(pollsPerTenMinutes)
+	assert.Nil(t, p.reason("nvlink_errors_rising"))
+}
+
+func TestFabricInProgress(t *testing.T) {
+	p := newPatient(t)
+	p.s.Fabric.State = Some(FabricInProgress)
+	p.poll(1)
+	assert.Equal(t, Some(30), p.verdict.Score, "it had been complete")
+	assert.Nil(t, p.reason("fabric_in_progress"))
+	p.m.NewGeneration(2, p.now)
+	p.poll(2)
+	assert.Equal(t, Some(85), p.verdict.Score, "a new load of the driver begins anew")
+	assert.NotNil(t, p.reason("fabric_in_progress"))
+	p.s.Fabric.State = Some(FabricCompleted)
+	p.poll(2)
+	assert.Equal(t, Some(100), p.verdict.Score)
+}
+
+func TestRetiredPagesOfAWeek(t *testing.T) {
+	p := newPatient(t)
+	dbe := func(n uint64) { p.s.RetiredPages[RetiredDBE] = Some(n) }
+	dbe(14)
+	p.poll(1)
+	dbe(15)
+	p.poll(1)
+	require.Nil(t, p.reason("retired_pages"))
+	p.now = p.now.Add(9 * 24 * time.Hour)
+	p.poll(1)
+	dbe(16)
+	p.poll(1)
+	require.Nil(t, p.reason("retired_pages"), "one within the week")
+	dbe(17)
+	p.poll(1)
+	assert.NotNil(t, p.reason("retired_pages"), "two within the week")
+	assert.Equal(t, HardwarePredictedFailure, p.verdict.Hardware)
+	p.s.Reason = ReasonLost
+	p.poll(1)
+	assert.Equal(t, HardwareFailed, p.verdict.Hardware, "it no longer answers")
+}
+
+func TestPCIeGenerationOfAnIdleGPU(t *testing.T) {
+	p := newPatient(t)
+	p.s.PCIe.Generation, p.s.Utilization, p.s.PerformanceState = Some[uint32](1), Some(0.0), Some[uint32](8)
+	p.poll(100)
+	assert.Equal(t, StateHealthy, p.verdict.State)
+}
+
+func TestECCOffOnADesk(t *testing.T) {
+	for model, want := range map[string]State{
+		"NVIDIA A10": StateDegraded, "Tesla T4": StateDegraded, "NVIDIA RTX A6000": StateHealthy,
+		"NVIDIA GeForce RTX 4090": StateHealthy, "": StateHealthy,
+	} {
+		p := newPatient(t)
+		p.s.Model, p.s.Modes[ModeECC] = model, Some(false)
+		p.poll(1)
+		assert.Equal(t, want, p.verdict.State, model)
+	}
+}
+
+func TestCountersThatGoBack(t *testing.T) {
+	p := newPatient(t)
+	p.s.PCIe.Replays = Some[uint64](1_000_000)
+	p.s.NVLink.Errors[NVLinkReplay] = Some[uint64](1_000_000)
+	p.m.NewGeneration(2, p.now)
+	p.poll(1)
+	assert.Equal(t, StateHealthy, p.verdict.State, "the first value of a generation is no growth")
+	p.s.PCIe.Replays = Some[uint64](5)
+	p.s.NVLink.Errors[NVLinkReplay] = Some[uint64](0)
+	p.poll(20)
+	assert.Equal(t, StateHealthy, p.verdict.State, "a counter that went back did not grow")
+}
+
+// Polls an hour apart still give a rate per minute.
+func TestRateOverALongGap(t *testing.T) {
+	p := newPatient(t)
+	p.now = p.now.Add(time.Hour)
+	bump(&p.s.PCIe.Replays, 8*60)
+	p.poll(1)
+	assert.Nil(t, p.reason("pcie_replays"), "8 a minute")
+	p.now = p.now.Add(time.Hour)
+	bump(&p.s.PCIe.Replays, 9*61)
+	p.poll(1)
+	assert.NotNil(t, p.reason("pcie_replays"), "9 a minute")
+}
+
+func TestSWThermalByPollsWhereThereIsNoClock(t *testing.T) {
+	p := newPatient(t)
+	p.s.ThrottleTime = [NumThrottleTimes]Opt[float64]{}
+	p.m = NewMonitor(DefaultRubric())
+	p.s.Throttle = Some(uint64(ThrottleSWThermal))
+	p.poll(7)
+	assert.Nil(t, p.reason("sw_thermal_slowdown"))
+	p.poll(1)
+	assert.NotNil(t, p.reason("sw_thermal_slowdown"))
+}
+
+func TestOneThrottledPollIsOnlySlight(t *testing.T) {
+	p := newPatient(t)
+	p.s.Throttle = Some(uint64(ThrottlePowerBrake | ThrottlePowerCap))
+	p.poll(3)
+	assert.Equal(t, StateHealthy, p.verdict.State, "a power cap is no fault, a short brake neither")
+	p.s.Throttle = Some(uint64(ThrottleHWThermal))
+	p.poll(1)
+	assert.Equal(t, Some(75), p.verdict.Score)
+}
+
+func TestSlices(t *testing.T) {
+	slice := func(gi uint32) *Sample {
+		s := Sample{Identity: Identity{UUID: fmt.Sprint("MIG-", gi)}, Reason: ReasonOK}
+		s.Parent, s.GPUInstance, s.ComputeInstance = testUUID, Some(gi), Some[uint32](0)
+		s.MemoryTotal = Some[uint64](10 << 30)
+		return &s
+	}
+	start := func(t *testing.T) *patient {
+		p := newPatient(t)
+		p.s.Modes[ModeMIG] = Some(true)
+		p.poll(1)
+		return p
+	}
+	t.Run("inherit the rules of the GPU", func(t *testing.T) {
+		p := start(t)
+		p.s.PCIe.Width = Some[uint32](8)
+		p.poll(1)
+		v := p.m.Observe(slice(1), p.now)
+		assert.Equal(t, Some(60), v.Score)
+		assert.Equal(t, p.verdict.Reasons, v.Reasons)
+		assertMinOfCaps(t, v)
+	})
+	t.Run("have Xids of their own", func(t *testing.T) {
+		p := start(t)
+		x := p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 94, Time: p.now, GPUInstance: Some[uint32](2), ComputeInstance: Some[uint32](0xFFFFFFFF)})
+		assert.Equal(t, XidContainedMemory, x.Class)
+		p.poll(1)
+		assert.Equal(t, Some(100), p.verdict.Score, "not the GPU's")
+		assert.Equal(t, Some(100), p.m.Observe(slice(1), p.now).Score, "not the other slice's")
+		v := p.m.Observe(slice(2), p.now)
+		assert.Equal(t, Some(50), v.Score)
+		assertMinOfCaps(t, v)
+		p.now = p.now.Add(time.Hour)
+		p.poll(1)
+		assert.Equal(t, Some(100), p.m.Observe(slice(2), p.now).Score)
+	})
+	t.Run("one compute instance of two", func(t *testing.T) {
+		p := start(t)
+		p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 94, Time: p.now, GPUInstance: Some[uint32](2), ComputeInstance: Some[uint32](1)})
+		p.poll(1)
+		s := slice(2)
+		assert.Equal(t, Some(100), p.m.Observe(s, p.now).Score)
+		s.ComputeInstance = Some[uint32](1)
+		assert.Equal(t, Some(50), p.m.Observe(s, p.now).Score)
+	})
+	t.Run("told by the UUID of the slice", func(t *testing.T) {
+		p := start(t)
+		p.m.ObserveXid(XidEvent{UUID: "MIG-3", Parent: testUUID, Code: 48, Time: p.now})
+		p.poll(1)
+		assert.Equal(t, Some(100), p.verdict.Score)
+		assert.Equal(t, Some(20), p.m.Observe(slice(3), p.now).Score)
+	})
+	t.Run("off the bus is of the whole", func(t *testing.T) {
+		p := start(t)
+		p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 79, Time: p.now, GPUInstance: Some[uint32](2)})
+		p.poll(1)
+		assert.Equal(t, Some(0), p.verdict.Score)
+		assert.Equal(t, Some(0), p.m.Observe(slice(1), p.now).Score)
+	})
+	t.Run("an instance where there is no MIG", func(t *testing.T) {
+		p := newPatient(t)
+		p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 48, Time: p.now, GPUInstance: Some[uint32](0)})
+		p.poll(1)
+		assert.Equal(t, Some(20), p.verdict.Score)
+	})
+	t.Run("unknown with the GPU", func(t *testing.T) {
+		p := start(t)
+		p.s.Reason = ReasonHang
+		p.poll(1)
+		v := p.m.Observe(slice(1), p.now)
+		assert.Equal(t, StateUnknown, v.State)
+		assert.False(t, v.Score.OK)
+		require.Len(t, v.Reasons, 1)
+		assert.Equal(t, "nvml_hang", v.Reasons[0].Reason)
+	})
+}
+
+func TestOverrides(t *testing.T) {
+	r := DefaultRubric()
+	require.NoError(t, r.OverrideRule("pcie_width", Override{Cap: Some(40), Action: ActionReboot}))
+	require.NoError(t, r.OverrideRule("gpu_lost", Override{Off: true}))
+	require.NoError(t, r.OverrideXid(94, Override{Off: true}))
+	require.NoError(t, r.OverrideXid(31, Override{Cap: Some(80)}))
+	require.NoError(t, r.OverrideXid(999, Override{Cap: Some(10), Action: ActionService}))
+	p := newPatient(t)
+	p.m = NewMonitor(r)
+	require.NoError(t, r.OverrideXid(31, Override{Cap: Some(0)}), "a monitor keeps the rubric that it started with")
+	p.s.PCIe.Width = Some[uint32](8)
+	p.poll(1)
+	assert.Equal(t, StateUnhealthy, p.verdict.State)
+	assert.Equal(t, ActionReboot, p.reason("pcie_width").Action)
+
+	p.s.PCIe.Width = Some[uint32](16)
+	p.poll(2)
+	p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 94, Time: p.now})
+	p.poll(1)
+	assert.Equal(t, Some(100), p.verdict.Score)
+	p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 31, Time: p.now})
+	p.poll(1)
+	assert.Equal(t, Some(80), p.verdict.Score)
+	p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 999, Time: p.now})
+	p.poll(1)
+	assert.Equal(t, Some(10), p.verdict.Score)
+	assert.Equal(t, ActionService, p.reason("xid_999").Action)
+
+	p = newPatient(t)
+	p.m = NewMonitor(r)
+	p.poll(1)
+	p.s.Reason = ReasonLost
+	p.poll(3)
+	assert.Equal(t, StateUnknown, p.verdict.State, "a rule that is off leaves a GPU without a reading")
+}
+
+func TestOverrideMistakes(t *testing.T) {
+	r := DefaultRubric()
+	err := r.OverrideRule("pcie", Override{Cap: Some(101), Action: "kick"})
+	require.ErrorContains(t, err, `no rule is called "pcie"; the rules are gpu_lost, gpu_missing, remap_failed`)
+	require.ErrorContains(t, err, "a cap of 101 is not a score")
+	require.ErrorContains(t, err, `"kick" is no action; the actions are ["none" "restart_app" "reset_gpu" "reboot" "service"]`)
+	require.ErrorContains(t, r.OverrideXid(1, Override{Cap: Some(-1)}), "a cap of -1")
+	require.ErrorContains(t, r.OverrideRule("nvml_hang", Override{Cap: Some(10)}), "can only be turned off")
+	require.NoError(t, r.OverrideRule("nvml_hang", Override{Off: true}))
+}
+
+func TestRulesAreWellFormed(t *testing.T) {
+	names := map[string]bool{}
+	for _, r := range DefaultRubric().Rules() {
+		assert.False(t, names[r.Name], r.Name)
+		names[r.Name] = true
+		assert.NotEmpty(t, r.When, r.Name)
+		assert.NotEmpty(t, r.Source, r.Name)
+		assert.Contains(t, Actions, r.Action, r.Name)
+		assert.NotNil(t, r.condition, r.Name)
+		assert.Contains(t, []ClearsBy{ClearsCondition, ClearsGeneration, ClearsService, ClearsFirstAnswer}, r.Clears.By, r.Name)
+		assert.True(t, r.Cap >= 0 && r.Cap <= NoCap, r.Name)
+	}
+}
+
+func TestMonitorIsBounded(t *testing.T) {
+	m := NewMonitor(DefaultRubric())
+	s := healthySample()
+	for i := range maxTracks + 3 {
+		s.UUID = fmt.Sprint("GPU-", i)
+		m.Observe(&s, testStart.Add(time.Duration(i)))
+	}
+	assert.Len(t, m.tracks, maxTracks)
+	assert.NotContains(t, m.tracks, "GPU-0")
+	assert.Equal(t, uint64(3), m.Dropped())
+	assert.False(t, m.Acknowledge("GPU-0"))
+}
+
+// Whatever happens, the score is the least cap of the reasons, and the same
+// happenings give the same verdicts.
+func TestVerdictsFollowFromWhatHappened(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := NewMonitor(DefaultRubric()), NewMonitor(DefaultRubric())
+		now := testStart
+		gpu := healthySample()
+		slice := Sample{Identity: Identity{UUID: testMIG}, Reason: ReasonOK}
+		slice.Parent, slice.GPUInstance = testUUID, Some[uint32](1)
+		slice.MemoryTotal = Some[uint64](1)
+		names := make([]string, 0, len(ruleCases))
+		for _, r := range DefaultRubric().Rules() {
+			if _, ok := ruleCases[r.Name]; ok {
+				names = append(names, r.Name)
+			}
+		}
+		generation := uint64(0)
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.SampledFrom([]int{1, 10, 60, 900, 4000, -5}).Draw(t, "seconds")) * time.Second)
+			switch rapid.IntRange(0, 6).Draw(t, "what") {
+			case 0:
+				ev := XidEvent{UUID: testUUID, Code: rapid.Uint64Range(0, 180).Draw(t, "code"), Time: now}
+				if rapid.Bool().Draw(t, "instance") {
+					ev.GPUInstance = Some(rapid.Uint32Range(0, 2).Draw(t, "gi"))
+				}
+				a.ObserveXid(ev)
+				b.ObserveXid(ev)
+			case 1:
+				generation++
+				a.NewGeneration(generation, now)
+				b.NewGeneration(generation, now)
+			case 2:
+				gpu = healthySample()
+			case 3, 4:
+				ruleCases[rapid.SampledFrom(names).Draw(t, "ill")].ill(&gpu)
+			case 5:
+				ruleCases[rapid.SampledFrom(names).Draw(t, "well")].well(&gpu)
+			case 6:
+				slice.Reason = rapid.SampledFrom([]Reason{ReasonOK, ReasonLost, ReasonError}).Draw(t, "reason")
+			}
+			for _, s := range []*Sample{&gpu, &slice} {
+				x, y := *s, *s
+				va, vb := a.Observe(&x, now), b.Observe(&y, now)
+				least := NoCap
+				for i, r := range va.Reasons {
+					least = min(least, r.Cap)
+					if i > 0 && r.Cap < va.Reasons[i-1].Cap {
+						t.Fatalf("not in order: %v", va.Reasons)
+					}
+				}
+				if va.Score.OK && (va.Score.V != least || va.State != StateOf(least)) || va.Score.OK == (va.State == StateUnknown) {
+					t.Fatalf("score %v, state %s, reasons %v", va.Score, va.State, va.Reasons)
+				}
+				if fmt.Sprint(va) != fmt.Sprint(vb) {
+					t.Fatalf("%v is not %v", va, vb)
+				}
+			}
+		}
+	})
+}
+
+func TestObserveDoesNotAllocate(t *testing.T) {
+	m := NewMonitor(DefaultRubric())
+	s, now := healthySample(), testStart
+	m.Observe(&s, now)
+	assert.Zero(t, testing.AllocsPerRun(1000, func() {
+		now = now.Add(pollEvery)
+		m.Observe(&s, now)
+	}))
+}
+
+func BenchmarkObserve(b *testing.B) {
+	b.ReportAllocs()
+	m := NewMonitor(DefaultRubric())
+	s, now := healthySample(), testStart
+	for b.Loop() {
+		now = now.Add(pollEvery)
+		m.Observe(&s, now)
+	}
+}
