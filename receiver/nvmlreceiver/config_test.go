@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/confmap/xconfmap"
 	"go.opentelemetry.io/collector/consumer/consumertest"
 
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 )
 
@@ -43,6 +44,22 @@ func TestConfigIsRead(t *testing.T) {
 	assert.Equal(t, "lab", cfg.Cluster)
 	assert.Equal(t, "node-7", cfg.NodeName)
 	assert.False(t, cfg.Metrics.HwEnergy.Enabled)
+	assert.Equal(t, DetailFull, cfg.Detail)
+	assert.Equal(t, 8, cfg.ExpectedGPUs)
+	assert.Equal(t, "/run/gpu-collector/release", cfg.ReleaseFile)
+	assert.Equal(t, []string{"nvidia.com/", "example.com/"}, cfg.PodResources.ResourcePrefixes)
+	assert.Equal(t, 500*time.Millisecond, cfg.PodResources.Timeout)
+
+	rubric, err := cfg.Health.rubric()
+	require.NoError(t, err)
+	assert.True(t, rubric.Xid(94).Off)
+	assert.Equal(t, 80, rubric.Xid(31).Cap)
+	for _, rule := range rubric.Rules() {
+		if rule.Name == "nvlink_down" {
+			assert.Equal(t, 60, rule.Cap)
+			assert.Equal(t, gpuhealth.ActionService, rule.Action)
+		}
+	}
 }
 
 func TestValidateReportsEveryMistake(t *testing.T) {
@@ -52,6 +69,18 @@ func TestValidateReportsEveryMistake(t *testing.T) {
 		"`deadline` is 2s: it has to be less than `timeout`, which is 1s",
 		"`retry_interval` is 0s: it has to be more than 0",
 		"`library_path` is \"lib/libnvidia-ml.so.1\": it has to be an absolute path or a bare file name",
+		"`detail` is \"all\": it has to be \"standard\" or \"full\"",
+		"`expected_gpus` is -1: it has to be 0",
+		"`release_file` is \"release\": it has to be an absolute path or empty",
+		"`proc_path` is \"proc\": it has to be an absolute path",
+		"`sys_path` is \"\": it has to be an absolute path",
+		"`pod_resources::socket` is \"kubelet.sock\": it has to be an absolute path",
+		"`pod_resources::cache_duration` is -1s: it has to be 0 or more",
+		"`pod_resources::timeout` is 3s: it has to be more than 0 and at most `deadline`, which is 2s",
+		"`health::rules::no_such_rule`: no rule is called",
+		"`health::xids::94`: a cap of 101 is not a score",
+		"`health::xids::rubbish`: \"rubbish\" is no Xid",
+		"`health::xids::48`: \"pray\" is no action",
 	} {
 		require.ErrorContains(t, err, want)
 	}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvmlreceiver
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+)
+
+func TestCPUPressure(t *testing.T) {
+	dir := t.TempDir()
+	core, logs := observer.New(zap.WarnLevel)
+	p := cpuPressure{proc: dir, log: zap.New(core)}
+	assert.False(t, p.read().OK, "a kernel without PSI")
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "pressure"), 0o750))
+	file := filepath.Join(dir, "pressure", "cpu")
+	for _, bad := range []string{
+		"", "garbage", "full avg10=1.00 avg60=0.00 avg300=0.00 total=0\n",
+		"some avg10=x avg60=0.00 avg300=0.00 total=0\n", "some avg10=101 avg60=0.00 avg300=0.00 total=0\n",
+		"some avg10=-1 avg60=0.00 avg300=0.00 total=0\n", "some avg10=NaN avg60=0.00 avg300=0.00 total=0\n",
+	} {
+		require.NoError(t, os.WriteFile(file, []byte(bad), 0o600))
+		assert.False(t, p.read().OK, bad)
+	}
+	assert.Equal(t, 1, logs.Len(), "one warning, however often")
+
+	require.NoError(t, os.WriteFile(file, []byte("some avg10=25.50 avg60=0.00 avg300=0.00 total=7\n"), 0o600))
+	assert.Equal(t, gpuhealth.Some(0.255), p.read())
+
+	p = cpuPressure{proc: filepath.Join(dir, "absent"), log: zap.New(core)}
+	assert.False(t, p.read().OK)
+	assert.Equal(t, 2, logs.Len())
+}
+
+// pciDevice puts a device on the bus of a made-up sysfs.
+func pciDevice(t *testing.T, sys, address, vendor, class, driver string) string {
+	t.Helper()
+	dir := filepath.Join(sys, "bus", "pci", "devices", address)
+	require.NoError(t, os.MkdirAll(dir, 0o750))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "vendor"), []byte(vendor+"\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "class"), []byte(class+"\n"), 0o600))
+	if driver != "" {
+		require.NoError(t, os.Symlink(filepath.Join("..", "..", "drivers", driver), filepath.Join(dir, "driver")))
+	}
+	return dir
+}
+
+func TestInventory(t *testing.T) {
+	sys := t.TempDir()
+	now := testTime
+	v := inventory{sys: sys}
+	assert.False(t, v.expected(now).OK, "no bus, nothing expected")
+
+	pciDevice(t, sys, "0000:1b:00.0", "0x10de", "0x030200", "nvidia")
+	gone := pciDevice(t, sys, "0000:2b:00.0", "0x10de", "0x030000", "")
+	pciDevice(t, sys, "0000:3b:00.0", "0x10de", "0x030200", "vfio-pci") // of a virtual machine
+	pciDevice(t, sys, "0000:4b:00.0", "0x10de", "0x068000", "")         // an NVSwitch
+	pciDevice(t, sys, "0000:5b:00.0", "0x15b3", "0x020700", "")         // a NIC
+	pciDevice(t, sys, "0000:6b:00.0", "0x1a03", "0x030000", "")         // the BMC's graphics
+	assert.False(t, v.expected(now).OK, "the bus is looked at once a minute")
+	now = now.Add(inventoryInterval)
+	assert.Equal(t, gpuhealth.Some(2), v.expected(now))
+
+	require.NoError(t, os.RemoveAll(gone))
+	now = now.Add(inventoryInterval)
+	assert.Equal(t, gpuhealth.Some(2), v.expected(now), "a GPU that left the bus is missing, not unexpected")
+
+	v = inventory{configured: 8, sys: sys}
+	assert.Equal(t, gpuhealth.Some(8), v.expected(now))
+}
+
+func TestCensusLeavesSlicesOut(t *testing.T) {
+	found, down := census([]gpuhealth.Sample{
+		{Identity: gpuhealth.Identity{UUID: "GPU-1"}, Reason: gpuhealth.ReasonOK},
+		{Identity: gpuhealth.Identity{UUID: "MIG-1", MIG: gpuhealth.MIG{Parent: "GPU-1"}}, Reason: gpuhealth.ReasonOK},
+		{Identity: gpuhealth.Identity{UUID: "GPU-2"}, Reason: gpuhealth.ReasonLost},
+	})
+	assert.Equal(t, 1, found)
+	assert.Equal(t, 1, down)
+}
+
+func TestXidsAreBounded(t *testing.T) {
+	var x xids
+	for code := range uint64(maxXidSeries) {
+		require.True(t, x.add(&gpuhealth.XidEvent{UUID: "GPU-1", Code: code}))
+	}
+	assert.False(t, x.add(&gpuhealth.XidEvent{UUID: "GPU-1", Code: maxXidSeries}))
+	assert.True(t, x.add(&gpuhealth.XidEvent{UUID: "GPU-1", Code: 0}), "what is known goes on")
+	all := x.all()
+	assert.Len(t, all, maxXidSeries)
+	assert.Equal(t, xidCount{xidSeries{"GPU-1", "", 0}, 2}, all[0])
+}
+
+// TestExpectedGPUsWithoutADriver: a node that lost its driver still says that
+// its GPUs are missing.
+func TestExpectedGPUsWithoutADriver(t *testing.T) {
+	n := startNode(t, func(cfg *Config) {
+		cfg.LibraryPath = "/nonexistent/libnvidia-ml.so.1"
+		cfg.ExpectedGPUs = 8
+	})
+	md := n.first()
+	n.shutdown()
+	for state, want := range map[string]int64{"expected": 8, "found": 0, "lost": 8} {
+		found := find(md, "hw.gpu.count", map[string]string{"state": state})
+		if assert.Len(t, found, 1, state) {
+			assert.Equal(t, want, found[0].IntValue(), state)
+		}
+	}
+	assert.InDelta(t, 0.125, find(md, "gpu.node.cpu.pressure", nil)[0].DoubleValue(), 0)
+	assert.Equal(t, 4, md.DataPointCount())
+}
+
+func TestXidLogRecord(t *testing.T) {
+	n := startNode(t, func(cfg *Config) { cfg.LibraryPath = "/nonexistent/libnvidia-ml.so.1" })
+	n.first()
+	at := testTime.Add(1500 * time.Millisecond)
+	s := n.receiver.scraper
+	s.onXid(gpuhealth.XidEvent{UUID: gpuA, Code: 79, Time: at})
+	s.onXid(gpuhealth.XidEvent{UUID: gpuA, Code: 31, Time: at, GPUInstance: some[uint32](1), ComputeInstance: some[uint32](0)})
+	s.onXid(gpuhealth.XidEvent{UUID: gpuA, Code: 31, Time: at})
+	s.onXid(gpuhealth.XidEvent{UUID: "", Code: 31, Time: at})
+	md := n.scrape()
+	n.shutdown()
+
+	lost := find(md, "hw.gpu.xid.events", map[string]string{"gpu.xid.class": "node"})
+	app := find(md, "hw.gpu.xid.events", map[string]string{"gpu.xid.class": "application"})
+	require.Len(t, lost, 1)
+	require.Len(t, app, 1)
+	assert.EqualValues(t, 1, lost[0].IntValue())
+	assert.EqualValues(t, 2, app[0].IntValue())
+	assert.Less(t, app[0].StartTimestamp(), app[0].Timestamp(), "the count began before the first event")
+
+	records := n.logRecords("hw.gpu.xid")
+	require.Len(t, records, 3)
+	assert.Equal(t, at.UnixNano(), records[0].Timestamp().AsTime().UnixNano())
+	assert.Equal(t, "Error", records[0].SeverityText())
+	assert.Equal(t, map[string]any{
+		"hw.id": gpuA, "gpu.xid.code": int64(79), "gpu.xid.class": "node",
+		"gpu.xid.immediate_action": "RESTART_BM", "hw.gpu.health.action": "reboot",
+	}, records[0].Attributes().AsRaw())
+	assert.Equal(t, "Warn", records[1].SeverityText())
+	assert.Equal(t, map[string]any{
+		"hw.id": gpuA, "gpu.xid.code": int64(31), "gpu.xid.class": "application",
+		"gpu.xid.immediate_action": "RESTART_APP", "hw.gpu.health.action": "restart_app",
+		"gpu.mig.gpu_instance.id": int64(1), "gpu.mig.compute_instance.id": int64(0),
+	}, records[1].Attributes().AsRaw())
+	resource := n.records.AllLogs()[0].ResourceLogs().At(0).Resource().Attributes().AsRaw()
+	assert.Equal(t, "node-1", resource["host.name"])
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvmlreceiver
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+)
+
+var testTime = time.Unix(1_700_000_000, 0)
+
+// points are all points of the report.
+func points(md pmetric.Metrics) []pmetric.NumberDataPoint {
+	var all []pmetric.NumberDataPoint
+	for _, rm := range md.ResourceMetrics().All() {
+		for _, sm := range rm.ScopeMetrics().All() {
+			for _, m := range sm.Metrics().All() {
+				all = append(all, pointsOf(m)...)
+			}
+		}
+	}
+	return all
+}
+
+func pointsOf(m pmetric.Metric) []pmetric.NumberDataPoint {
+	dps := m.Gauge().DataPoints
+	if m.Type() == pmetric.MetricTypeSum {
+		dps = m.Sum().DataPoints
+	}
+	var all []pmetric.NumberDataPoint
+	for _, dp := range dps().All() {
+		all = append(all, dp)
+	}
+	return all
+}
+
+// find returns the points of the metric that have the attributes.
+func find(md pmetric.Metrics, metric string, attributes map[string]string) []pmetric.NumberDataPoint {
+	var found []pmetric.NumberDataPoint
+	for _, rm := range md.ResourceMetrics().All() {
+		for _, sm := range rm.ScopeMetrics().All() {
+			for _, m := range sm.Metrics().All() {
+				if m.Name() != metric {
+					continue
+				}
+			next:
+				for _, dp := range pointsOf(m) {
+					for k, want := range attributes {
+						if got, ok := dp.Attributes().Get(k); !ok || got.Str() != want {
+							continue next
+						}
+					}
+					found = append(found, dp)
+				}
+			}
+		}
+	}
+	return found
+}
+
+func point(t *testing.T, md pmetric.Metrics, metric string, attributes map[string]string) pmetric.NumberDataPoint {
+	t.Helper()
+	found := find(md, metric, attributes)
+	require.Len(t, found, 1)
+	return found[0]
+}
+
+// values maps each GPU's UUID to the value of its point.
+func values(md pmetric.Metrics, metric string, attributes map[string]string) map[string]float64 {
+	out := map[string]float64{}
+	for _, dp := range find(md, metric, attributes) {
+		id, _ := dp.Attributes().Get("hw.id")
+		if dp.ValueType() == pmetric.NumberDataPointValueTypeInt {
+			out[id.Str()] = float64(dp.IntValue())
+		} else {
+			out[id.Str()] = dp.DoubleValue()
+		}
+	}
+	return out
+}
+
+// up maps each GPU's UUID to the reason of hw.gpu.up.
+func up(md pmetric.Metrics) map[string]string {
+	out := map[string]string{}
+	for _, dp := range find(md, "hw.gpu.up", nil) {
+		id, _ := dp.Attributes().Get("hw.id")
+		reason, _ := dp.Attributes().Get("reason")
+		out[id.Str()] = reason.Str()
+		if (reason.Str() == "ok") != (dp.IntValue() == 1) {
+			out[id.Str()] += " contradicts the value"
+		}
+	}
+	return out
+}
