@@ -3,6 +3,7 @@
 package gpuhealth
 
 import (
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -26,11 +27,7 @@ type Monitor struct {
 
 // NewMonitor starts a monitor that judges by the rubric as it is now.
 func NewMonitor(r *Rubric) *Monitor {
-	own := Rubric{rules: r.Rules(), xids: map[uint64]Xid{}}
-	for code, x := range r.xids {
-		own.xids[code] = x
-	}
-	return &Monitor{rubric: own, tracks: map[string]*track{}}
+	return &Monitor{rubric: Rubric{rules: r.Rules(), xids: maps.Clone(r.xids)}, tracks: map[string]*track{}}
 }
 
 // NewGeneration tells that the driver was opened anew at start, as generation

@@ -36,21 +36,21 @@ func StateOf(score int) State {
 type ClearsBy string
 
 const (
-	// ClearsCondition: the condition was gone for two polls, and for Clears.After.
+	// ClearsCondition is that the condition was gone for two polls, and for Clears.After.
 	ClearsCondition ClearsBy = "condition"
-	// ClearsGeneration: the driver was loaded anew, or the GPU reset, which
+	// ClearsGeneration is that the driver was loaded anew, or the GPU reset, which
 	// takes closing and opening the driver too.
 	ClearsGeneration ClearsBy = "generation"
-	// ClearsService: never by itself. A new board has another UUID.
+	// ClearsService is never by itself. A new board has another UUID.
 	ClearsService ClearsBy = "service"
-	// ClearsFirstAnswer: the first poll that the GPU answers.
+	// ClearsFirstAnswer is the first poll that the GPU answers.
 	ClearsFirstAnswer ClearsBy = "first_answer"
 
-	// ClearsQuiet (Xids): no such event for Clears.After.
+	// ClearsQuiet is, for Xids, no such event for Clears.After.
 	ClearsQuiet ClearsBy = "quiet"
-	// ClearsRemap (Xids): a pending row remapping was seen and is done; without one as ClearsQuiet.
+	// ClearsRemap is, for Xids, that a pending row remapping was seen and is done; without one as ClearsQuiet.
 	ClearsRemap ClearsBy = "remap"
-	// ClearsAnswer (Xids): as ClearsGeneration, or the GPU had stopped answering and does again.
+	// ClearsAnswer is, for Xids, as ClearsGeneration, or the GPU had stopped answering and does again.
 	ClearsAnswer ClearsBy = "answer"
 )
 

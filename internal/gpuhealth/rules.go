@@ -26,12 +26,12 @@ const (
 	softThermalWindow  = 10 * time.Minute
 	softThermalSeconds = 60
 
-	tenMinutes = 10 * time.Minute
+	cleanFor = 10 * time.Minute
 )
 
 var (
 	whileTrue = Clears{By: ClearsCondition}
-	tenClean  = Clears{By: ClearsCondition, After: tenMinutes}
+	tenClean  = Clears{By: ClearsCondition, After: cleanFor}
 	hourClean = Clears{By: ClearsCondition, After: time.Hour}
 	service   = Clears{By: ClearsService}
 	reload    = Clears{By: ClearsGeneration}

@@ -82,7 +82,7 @@ var catalogue = []struct {
 			{126, 135},
 			{139, 139},
 		},
-		Xid{Class: XidApplication, Immediate: "RESTART_APP", Action: ActionRestartApp, Cap: NoCap, Clears: quiet(xidQuiet)},
+		Xid{Class: XidApplication, Immediate: "RESTART_APP", Action: ActionRestartApp, Cap: NoCap, Clears: quiet},
 	},
 	{
 		[]span{
@@ -99,17 +99,17 @@ var catalogue = []struct {
 			{157, 157},
 			{160, 161},
 		},
-		Xid{Class: XidInformational, Immediate: "IGNORE", Action: ActionNone, Cap: NoCap, Clears: quiet(xidQuiet)},
+		Xid{Class: XidInformational, Immediate: "IGNORE", Action: ActionNone, Cap: NoCap, Clears: quiet},
 	},
 	// A high rate of corrected errors: no fault yet, but no longer healthy.
 	{
 		[]span{{92, 92}},
-		Xid{Class: XidInformational, Immediate: "IGNORE", Action: ActionNone, Cap: 70, Clears: quiet(xidQuiet)},
+		Xid{Class: XidInformational, Immediate: "IGNORE", Action: ActionNone, Cap: 70, Clears: quiet},
 	},
 	// These explain another Xid or point to the driver's recovery action.
 	{
 		[]span{{45, 45}, {154, 154}, {171, 172}},
-		Xid{Class: XidSecondary, Action: ActionNone, Cap: NoCap, Clears: quiet(xidQuiet)},
+		Xid{Class: XidSecondary, Action: ActionNone, Cap: NoCap, Clears: quiet},
 	},
 	{
 		[]span{{xidContained, xidContained}},
@@ -142,7 +142,7 @@ var catalogue = []struct {
 	// NVLink 5: whether they are fatal is in a sub-code that NVML's event lacks.
 	{
 		[]span{{144, 150}},
-		Xid{Class: XidNVLink, Immediate: "WORKFLOW_NVLINK5_ERR", Action: ActionRestartApp, Cap: 50, Clears: quiet(xidQuiet)},
+		Xid{Class: XidNVLink, Immediate: "WORKFLOW_NVLINK5_ERR", Action: ActionRestartApp, Cap: 50, Clears: quiet},
 	},
 	{
 		[]span{{79, 79}},
@@ -158,11 +158,12 @@ var catalogue = []struct {
 	},
 	{
 		[]span{{142, 142}, {162, 170}},
-		Xid{Class: XidHardware, Action: ActionNone, Cap: 50, Clears: quiet(xidQuiet)},
+		Xid{Class: XidHardware, Action: ActionNone, Cap: 50, Clears: quiet},
 	},
 }
 
-func quiet(d time.Duration) Clears { return Clears{By: ClearsQuiet, After: d} }
+// quiet ends what nobody asks for a reset for.
+var quiet = Clears{By: ClearsQuiet, After: xidQuiet}
 
 // defaultXids is the catalogue by code.
 func defaultXids() map[uint64]Xid {
@@ -181,5 +182,5 @@ func defaultXids() map[uint64]Xid {
 
 // unknownXid is what a code gets that the catalogue does not have.
 func unknownXid(code uint64) Xid {
-	return Xid{Code: code, Class: XidUnknown, Action: ActionNone, Cap: capUnknownXid, Clears: quiet(xidQuiet)}
+	return Xid{Code: code, Class: XidUnknown, Action: ActionNone, Cap: capUnknownXid, Clears: quiet}
 }
