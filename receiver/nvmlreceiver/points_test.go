@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
 
 var testTime = time.Unix(1_700_000_000, 0)
@@ -94,4 +95,16 @@ func up(md pmetric.Metrics) map[string]string {
 		}
 	}
 	return out
+}
+
+// sumOf is the value of a counter of the receiver's own.
+func sumOf(t *testing.T, m metricdata.Metrics) int64 {
+	t.Helper()
+	sum, ok := m.Data.(metricdata.Sum[int64])
+	require.True(t, ok, "%T", m.Data)
+	total := int64(0)
+	for _, dp := range sum.DataPoints {
+		total += dp.Value
+	}
+	return total
 }

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo
+
+package nvmlreceiver
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/processor/processortest"
+	"google.golang.org/grpc"
+	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/processor/diffprocessor"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
+	"github.com/gpu-collector/gpu-collector/test/fakenvml"
+)
+
+// TestDiffForwardsTheHeartbeatOnly runs two reports of one state through the
+// processor that will follow the receiver.
+func TestDiffForwardsTheHeartbeatOnly(t *testing.T) {
+	factory := diffprocessor.NewFactory()
+	cfg := factory.CreateDefaultConfig().(*diffprocessor.Config)
+	cfg.ResyncInterval = 0 // a resend is due at a random time
+	sink := &consumertest.MetricsSink{}
+	diff, err := factory.CreateMetrics(t.Context(), processortest.NewNopSettings(factory.Type()), cfg, sink)
+	require.NoError(t, err)
+	require.NoError(t, diff.Start(t.Context(), componenttest.NewNopHost()))
+	t.Cleanup(func() { require.NoError(t, diff.Shutdown(context.Background())) })
+
+	state := fakenvml.NewState(8)
+	rewrite := state.Install(t)
+	library := fakenvml.Library(t)
+	n := startNode(t, func(cfg *Config) { cfg.LibraryPath, cfg.Detail = library, DetailFull })
+	require.NoError(t, diff.ConsumeMetrics(t.Context(), n.first()))
+	all := sink.DataPointCount()
+	require.Greater(t, all, 8*40)
+	for range 3 {
+		sink.Reset()
+		require.NoError(t, diff.ConsumeMetrics(t.Context(), n.scrape()))
+		require.Equal(t, 1, sink.DataPointCount())
+		assert.Len(t, find(sink.AllMetrics()[0], gpusemconv.MetricNodeHeartbeat, nil), 1)
+	}
+
+	state.SetGPU(5, "temperature", 71)
+	rewrite()
+	sink.Reset()
+	require.NoError(t, diff.ConsumeMetrics(t.Context(), n.scrape()))
+	assert.Equal(t, map[string]float64{fakenvml.UUID(5): 71}, values(sink.AllMetrics()[0], "hw.temperature", nil))
+	assert.Equal(t, 2, sink.DataPointCount())
+	n.shutdown()
+}
+
+// TestRelease lets an operator unload the driver: while the file is there no
+// GPU has a point, and the driver may come back as another one.
+func TestRelease(t *testing.T) {
+	state := fakenvml.NewState(2)
+	rewrite := state.Install(t)
+	library, file := fakenvml.Library(t), filepath.Join(t.TempDir(), "release")
+	n := startNode(t, func(cfg *Config) { cfg.LibraryPath, cfg.ReleaseFile = library, file })
+	assert.Equal(t, upAll(2), up(n.first()))
+
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	for range 3 {
+		assert.Zero(t, n.scrape().DataPointCount())
+	}
+	// Nothing of the old driver is left to see that this one is another.
+	state.Set("driver.epoch", 1).Set("driver.version", "580.1")
+	rewrite()
+	assert.Zero(t, n.scrape().DataPointCount())
+
+	require.NoError(t, os.Remove(file))
+	md := n.scrape()
+	assert.Equal(t, upAll(2), up(md))
+	assert.Len(t, values(md, "hw.gpu.info", map[string]string{"hw.driver_version": "580.1"}), 2)
+	assert.Equal(t, map[string]float64{fakenvml.UUID(0): 100, fakenvml.UUID(1): 100}, values(md, "hw.gpu.health.score", nil))
+	generations, err := n.telemetry.GetMetric("otelcol_receiver_nvml_driver_generations")
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, sumOf(t, generations))
+	n.shutdown()
+	assert.Equal(t, 1, n.logs.FilterMessage("NVML is released: no GPU metrics while the file is there").Len())
+	assert.Equal(t, 1, n.logs.FilterMessage("NVML is in use again").Len())
+}
+
+func TestShutdownWhileReleased(t *testing.T) {
+	fakenvml.NewState(1).Install(t)
+	library, file := fakenvml.Library(t), filepath.Join(t.TempDir(), "release")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	n := startNode(t, func(cfg *Config) { cfg.LibraryPath, cfg.ReleaseFile = library, file })
+	assert.Zero(t, n.first().DataPointCount())
+	n.shutdown()
+}
+
+// TestLogsAlone has no metrics pipeline: the GPUs are read all the same.
+func TestLogsAlone(t *testing.T) {
+	state := fakenvml.NewState(1).SetGPU(0, "present", 1)
+	rewrite := state.Install(t)
+	cfg := createDefaultConfig().(*Config)
+	cfg.LibraryPath, cfg.InitialDelay, cfg.RetryInterval = fakenvml.Library(t), 0, time.Nanosecond
+	cfg.CollectionInterval, cfg.Deadline, cfg.PodResources.Timeout = 20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond
+	sink := &consumertest.LogsSink{}
+	r, err := createLogs(&instances{}, settings(t).Settings, cfg, sink, nvml.NewLibrary)
+	require.NoError(t, err)
+	require.NoError(t, r.Start(t.Context(), componenttest.NewNopHost()))
+	state.SetGPU(0, "ecc.uncorrected.volatile", 1)
+	rewrite()
+	assert.Eventually(t, func() bool { return sink.LogRecordCount() > 0 }, time.Minute, time.Millisecond)
+	require.NoError(t, r.Shutdown(context.Background()))
+	record := sink.AllLogs()[0].ResourceLogs().At(0).ScopeLogs().At(0).LogRecords().At(0)
+	assert.Equal(t, gpusemconv.EventHealthChange, record.EventName())
+	to, _ := record.Attributes().Get(gpusemconv.AttrHealthTo)
+	assert.Equal(t, "unhealthy", to.Str())
+	reasons, _ := record.Attributes().Get(gpusemconv.AttrHealthReasons)
+	actions, _ := record.Attributes().Get(gpusemconv.AttrHealthActions)
+	assert.Equal(t, reasons.Slice().Len(), actions.Slice().Len())
+	assert.Positive(t, reasons.Slice().Len())
+}
+
+type kubelet struct {
+	podresourcesapi.UnimplementedPodResourcesListerServer
+}
+
+func (kubelet) List(context.Context, *podresourcesapi.ListPodResourcesRequest) (*podresourcesapi.ListPodResourcesResponse, error) {
+	return &podresourcesapi.ListPodResourcesResponse{PodResources: []*podresourcesapi.PodResources{{
+		Name: "train-0", Namespace: "ml", Containers: []*podresourcesapi.ContainerResources{{
+			Name: "worker", Devices: []*podresourcesapi.ContainerDevices{{ResourceName: "nvidia.com/gpu", DeviceIds: []string{fakenvml.UUID(1)}}},
+		}},
+	}}}, nil
+}
+
+func TestAllocation(t *testing.T) {
+	dir, err := os.MkdirTemp("", "kubelet")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "kubelet.sock")
+	fakenvml.NewState(2).Install(t)
+	library := fakenvml.Library(t)
+	change := func(cfg *Config) {
+		cfg.LibraryPath, cfg.PodResources.Socket, cfg.PodResources.CacheDuration = library, socket, 0
+		cfg.Metrics.HwGpuAllocation.Enabled = true
+	}
+
+	// Without a kubelet everything else is there.
+	n := startNode(t, change)
+	md := n.first()
+	assert.Equal(t, upAll(2), up(md))
+	assert.Empty(t, find(md, "hw.gpu.allocation", nil))
+	n.scrape()
+	n.shutdown()
+	assert.Equal(t, 1, n.logs.FilterMessage("no hw.gpu.allocation: the kubelet does not say which pods hold which GPU").Len())
+	failures, err := n.telemetry.GetMetric("otelcol_receiver_nvml_pod_resources_failures")
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, sumOf(t, failures))
+
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
+	require.NoError(t, err)
+	server := grpc.NewServer()
+	podresourcesapi.RegisterPodResourcesListerServer(server, kubelet{})
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() { server.Stop(); require.NoError(t, <-served) })
+	n = startNode(t, change)
+	md = n.first()
+	n.shutdown()
+	assert.Equal(t, map[string]any{
+		"hw.id": fakenvml.UUID(1), "k8s.pod.name": "train-0", "k8s.namespace.name": "ml", "k8s.container.name": "worker", "shared": false,
+	}, point(t, md, "hw.gpu.allocation", nil).Attributes().AsRaw())
+	for _, p := range points(md) {
+		if pod, ok := p.Attributes().Get("k8s.pod.name"); ok {
+			assert.Equal(t, "train-0", pod.Str())
+		}
+	}
+}
