@@ -76,6 +76,10 @@ check-generated: generate ## Fail when generated files are not what generate wri
 bench: ## Run the benchmarks
 	go test -run '^$$' -bench . -benchmem ./internal/... ./processor/... ./extension/... ./receiver/...
 
+.PHONY: bench-nvml
+bench-nvml: bin/gpu-collector-agent ## What the nvml receiver and the lean agent cost a node of eight GPUs
+	go run ./test/bench/nvml
+
 FUZZTIME ?= 60s
 .PHONY: fuzz
 fuzz: ## Fuzz every parser of outside bytes, FUZZTIME each (60s)

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime/pprof"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -411,21 +412,35 @@ func TestTestBinaryBindsLazily(t *testing.T) {
 	assert.False(t, strings.Contains(string(out), "FLAGS_1") && strings.Contains(string(out), " NOW"), "%s", out)
 }
 
+// BenchmarkScrapeEightGPUs reports the CPU time of all threads, which is what
+// a scrape costs the workload of the node.
 func BenchmarkScrapeEightGPUs(b *testing.B) {
 	fakenvml.NewState(8).Install(b)
 	cfg := createDefaultConfig().(*Config)
 	cfg.LibraryPath = fakenvml.Library(b)
 	r, err := createMetrics(&instances{}, settings(b).Settings, cfg, consumertest.NewNop(), nvml.NewLibrary)
 	require.NoError(b, err)
+	points := 0
+	before := cpuTime(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		md, err := r.scraper.scrape(context.Background())
-		if err != nil || md.DataPointCount() == 0 {
-			b.Fatalf("%d points, %v", md.DataPointCount(), err)
+		if points = md.DataPointCount(); err != nil || points == 0 {
+			b.Fatalf("%d points, %v", points, err)
 		}
 	}
 	b.StopTimer()
+	b.ReportMetric((cpuTime(b)-before).Seconds()*1000/float64(b.N), "cpu-ms/op")
+	b.ReportMetric(float64(points), "points/op")
 	require.NoError(b, r.scraper.shutdown(context.Background()))
+}
+
+// cpuTime is what the process has used, in user and in kernel mode.
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var usage syscall.Rusage
+	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 func upAll(gpus int) map[string]string {

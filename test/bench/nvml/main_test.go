@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestScrapeFigures(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, scrapeFigures(&out, strings.NewReader(`goos: linux
+BenchmarkScrapeEightGPUs-2   	    2000	    600000 ns/op	         3.25 cpu-ms/op	       400 points/op	  200000 B/op	    1500 allocs/op
+PASS
+`)))
+	assert.Equal(t, []string{
+		"figure nvml_scrape_cpu 3.25 ms limit 3 short",
+		"figure nvml_scrape_points 400 points",
+		"figure nvml_scrape_allocated 200000 bytes",
+		"figure nvml_scrape_allocations 1500 allocs",
+	}, strings.Split(strings.TrimSpace(out.String()), "\n"))
+	require.Error(t, scrapeFigures(&out, strings.NewReader("PASS\n")))
+}
+
+func TestFigure(t *testing.T) {
+	var out bytes.Buffer
+	figure(&out, "a", 1.23456789, "ms", 3)
+	assert.Equal(t, "figure a 1.235 ms limit 3 pass\n", out.String())
+}
