@@ -108,7 +108,15 @@ var catalogue = []struct {
 	},
 	// These explain another Xid or point to the driver's recovery action.
 	{
-		[]span{{45, 45}, {154, 154}, {171, 172}},
+		[]span{{45, 45}},
+		Xid{Class: XidSecondary, Immediate: "WORKFLOW_XID_45", Action: ActionNone, Cap: NoCap, Clears: quiet},
+	},
+	{
+		[]span{{154, 154}},
+		Xid{Class: XidSecondary, Immediate: "XID_154", Action: ActionNone, Cap: NoCap, Clears: quiet},
+	},
+	{
+		[]span{{171, 172}},
 		Xid{Class: XidSecondary, Action: ActionNone, Cap: NoCap, Clears: quiet},
 	},
 	{

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpuhealth_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/otlptranslator"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+)
+
+var update = flag.Bool("update", false, "write the tables of docs/metrics.md")
+
+const (
+	docsFile     = "../../docs/metrics.md"
+	metadataFile = "../../receiver/nvmlreceiver/metadata.yaml"
+)
+
+type metadata struct {
+	Attributes map[string]struct {
+		Name string `yaml:"name_override"`
+	} `yaml:"attributes"`
+	Metrics map[string]struct {
+		Enabled    bool     `yaml:"enabled"`
+		Unit       string   `yaml:"unit"`
+		Gauge      *any     `yaml:"gauge"`
+		Attributes []string `yaml:"attributes"`
+		Sum        *struct {
+			Monotonic bool `yaml:"monotonic"`
+		} `yaml:"sum"`
+	} `yaml:"metrics"`
+}
+
+func readMetadata(t *testing.T) metadata {
+	text, err := os.ReadFile(metadataFile)
+	require.NoError(t, err)
+	var m metadata
+	require.NoError(t, yaml.Unmarshal(text, &m))
+	require.NotEmpty(t, m.Metrics)
+	return m
+}
+
+func (m *metadata) label(attribute string) string {
+	if name := m.Attributes[attribute].Name; name != "" {
+		return name
+	}
+	return attribute
+}
+
+// prometheusName is what the Prometheus exporter with its defaults makes of a metric.
+func (m *metadata) prometheusName(t *testing.T, name string) (string, string) {
+	metric := m.Metrics[name]
+	kind, words := otlptranslator.MetricType(otlptranslator.MetricTypeGauge), "gauge"
+	switch {
+	case metric.Sum != nil && metric.Sum.Monotonic:
+		kind, words = otlptranslator.MetricTypeMonotonicCounter, "counter"
+	case metric.Sum != nil:
+		kind, words = otlptranslator.MetricTypeNonMonotonicCounter, "up-down counter"
+	}
+	namer := otlptranslator.MetricNamer{WithMetricSuffixes: true}
+	built, err := namer.Build(otlptranslator.Metric{Name: name, Unit: metric.Unit, Type: kind})
+	require.NoError(t, err)
+	return built, words
+}
+
+func (m *metadata) table(t *testing.T) string {
+	var b strings.Builder
+	b.WriteString("| Metric | In Prometheus | Unit | Kind | Attributes besides `hw.id`, `hw.parent` | Default |\n|---|---|---|---|---|---|\n")
+	for _, name := range slices.Sorted(maps.Keys(m.Metrics)) {
+		metric := m.Metrics[name]
+		var attributes []string
+		for _, a := range metric.Attributes {
+			if a != "hw.id" && a != "hw.parent" {
+				attributes = append(attributes, "`"+m.label(a)+"`")
+			}
+		}
+		prometheus, kind := m.prometheusName(t, name)
+		onOff := map[bool]string{true: "on", false: "off"}[metric.Enabled]
+		fmt.Fprintf(&b, "| `%s` | `%s` | `%s` | %s | %s | %s |\n", name, prometheus, metric.Unit, kind, strings.Join(attributes, ", "), onOff)
+	}
+	return b.String()
+}
+
+func clears(c gpuhealth.Clears) string {
+	var after string
+	if c.After > 0 {
+		after = fmt.Sprintf("%.0f minutes", c.After.Minutes())
+	}
+	switch c.By {
+	case gpuhealth.ClearsCondition:
+		if after != "" {
+			return after + " without it"
+		}
+		return "2 polls without it"
+	case gpuhealth.ClearsGeneration:
+		return "the driver is loaded anew, or the GPU reset"
+	case gpuhealth.ClearsService:
+		return "never by itself"
+	case gpuhealth.ClearsFirstAnswer:
+		return "the first answer"
+	case gpuhealth.ClearsQuiet:
+		return after + " without another"
+	case gpuhealth.ClearsRemap:
+		return "the remapping that it left pending is done, else " + after + " without another"
+	case gpuhealth.ClearsAnswer:
+		return "the driver is loaded anew, or the GPU was away and answers for 2 polls"
+	default:
+		return string(c.By)
+	}
+}
+
+func ruleTable() string {
+	var b strings.Builder
+	b.WriteString("| Cap | State | Reason | When | Action | Ends after | Source |\n|---|---|---|---|---|---|---|\n")
+	for _, r := range gpuhealth.DefaultRubric().Rules() {
+		limit, state := strconv.Itoa(r.Cap), string(r.State())
+		if r.Unknown {
+			limit = "none"
+		}
+		if r.Predicted {
+			state += ", `predicted_failure`"
+		}
+		fmt.Fprintf(&b, "| %s | %s | `%s` | %s | `%s` | %s | %s |\n", limit, state, r.Name, r.When, r.Action, clears(r.Clears), r.Source)
+	}
+	return b.String()
+}
+
+func xidTable() string {
+	type row struct {
+		xid   gpuhealth.Xid
+		codes []uint64
+	}
+	var rows []row
+	for _, x := range gpuhealth.DefaultRubric().Xids() {
+		code := x.Code
+		x.Code = 0
+		i := slices.IndexFunc(rows, func(r row) bool { return r.xid == x })
+		if i < 0 {
+			rows = append(rows, row{xid: x})
+			i = len(rows) - 1
+		}
+		rows[i].codes = append(rows[i].codes, code)
+	}
+	unknown := gpuhealth.DefaultRubric().Xid(0)
+	unknown.Code = 0
+	rows = append(rows, row{xid: unknown})
+	slices.SortStableFunc(rows, func(a, b row) int { return a.xid.Cap - b.xid.Cap })
+
+	var b strings.Builder
+	b.WriteString("| Cap | Class | Xids | NVIDIA's immediate action | Action | Ends after |\n|---|---|---|---|---|---|\n")
+	for _, r := range rows {
+		limit, ends := strconv.Itoa(r.xid.Cap), clears(r.xid.Clears)
+		if r.xid.Cap == gpuhealth.NoCap {
+			limit, ends = "none", ""
+		}
+		codes := "all others"
+		if len(r.codes) > 0 {
+			codes = ranges(r.codes)
+		}
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s | `%s` | %s |\n", limit, r.xid.Class, codes, r.xid.Immediate, r.xid.Action, ends)
+	}
+	return b.String()
+}
+
+func ranges(codes []uint64) string {
+	var parts []string
+	for i := 0; i < len(codes); {
+		j := i
+		for j+1 < len(codes) && codes[j+1] == codes[j]+1 {
+			j++
+		}
+		if j > i {
+			parts = append(parts, fmt.Sprintf("%d–%d", codes[i], codes[j]))
+		} else {
+			parts = append(parts, strconv.FormatUint(codes[i], 10))
+		}
+		i = j + 1
+	}
+	return strings.Join(parts, ", ")
+}
+
+// The tables of the documentation are what the code does. `go test -run
+// TestDocs -update ./internal/gpuhealth` writes them.
+func TestDocsTables(t *testing.T) {
+	m := readMetadata(t)
+	text, err := os.ReadFile(docsFile)
+	require.NoError(t, err)
+	docs := string(text)
+	for name, table := range map[string]string{"metrics": m.table(t), "rubric": ruleTable(), "xids": xidTable()} {
+		begin, end := "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->"
+		i, j := strings.Index(docs, begin), strings.Index(docs, end)
+		require.True(t, i >= 0 && j > i, "markers of %s", name)
+		if *update {
+			docs = docs[:i+len(begin)] + table + docs[j:]
+			continue
+		}
+		assert.Equal(t, table, docs[i+len(begin):j], "the table of %s is old: go test -run TestDocs -update ./internal/gpuhealth", name)
+	}
+	if *update {
+		require.NoError(t, os.WriteFile(docsFile, []byte(docs), 0o600))
+	}
+}
+
+var (
+	promqlBlock = regexp.MustCompile("(?s)```promql\n(.*?)```")
+	promqlName  = regexp.MustCompile(`\b(?:hw|gpu|k8s|host)_[a-z0-9_]+`)
+	promqlText  = regexp.MustCompile(`"[^"]*"`)
+	promqlLabel = regexp.MustCompile(`([a-z_]+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"`)
+)
+
+// A query that names no metric of the receiver finds nothing and says so to nobody.
+func TestDocsQueriesNameWhatThereIs(t *testing.T) {
+	m := readMetadata(t)
+	known, labels := map[string]bool{}, map[string]bool{}
+	for name, metric := range m.Metrics {
+		prometheus, _ := m.prometheusName(t, name)
+		known[prometheus] = true
+		for _, a := range metric.Attributes {
+			labels[strings.ReplaceAll(m.label(a), ".", "_")] = true
+		}
+	}
+	for _, resource := range []string{"host_name", "host_id", "k8s_node_name", "k8s_cluster_name"} {
+		labels[resource] = true
+	}
+	docs, err := os.ReadFile(docsFile)
+	require.NoError(t, err)
+	blocks := promqlBlock.FindAllStringSubmatch(string(docs), -1)
+	require.NotEmpty(t, blocks)
+	for _, block := range blocks {
+		for _, name := range promqlName.FindAllString(promqlText.ReplaceAllString(block[1], ""), -1) {
+			assert.True(t, known[name] || labels[name], "%s in:\n%s", name, block[1])
+		}
+		for _, match := range promqlLabel.FindAllStringSubmatch(block[1], -1) {
+			assert.True(t, labels[match[1]], "label %s in:\n%s", match[1], block[1])
+		}
+	}
+}
+
+// Every metric is explained, not only listed.
+func TestDocsExplainEveryMetric(t *testing.T) {
+	m := readMetadata(t)
+	text, err := os.ReadFile(docsFile)
+	require.NoError(t, err)
+	_, prose, ok := strings.Cut(string(text), "<!-- end metrics -->")
+	require.True(t, ok)
+	for name := range m.Metrics {
+		assert.Contains(t, prose, "`"+name+"`", "not explained")
+	}
+}
