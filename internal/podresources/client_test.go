@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -34,13 +33,9 @@ func (k *kubelet) List(ctx context.Context, _ *podresourcesapi.ListPodResourcesR
 	return k.list(ctx)
 }
 
-// socketPath is short: the kernel takes at most 107 bytes.
 func socketPath(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "podres")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return filepath.Join(dir, "kubelet.sock")
+	return filepath.Join(t.TempDir(), "kubelet.sock")
 }
 
 func serve(t *testing.T, socket string, k *kubelet) {

@@ -26,10 +26,10 @@ type inventory struct {
 	next       time.Time
 }
 
-// expected is the number of GPUs that there should be, absent where nobody
+// gpus is the number of GPUs that there should be, absent where nobody
 // knows. A GPU that left the bus is still expected: the most that were seen
 // since the start count.
-func (v *inventory) expected(now time.Time) gpuhealth.Opt[int] {
+func (v *inventory) gpus(now time.Time) gpuhealth.Opt[int] {
 	if v.configured > 0 {
 		return gpuhealth.Some(v.configured)
 	}
@@ -65,7 +65,7 @@ func pciGPUs(sys string) int {
 }
 
 func sysText(device, name string) string {
-	text, err := os.ReadFile(filepath.Join(device, name))
+	text, err := os.ReadFile(filepath.Join(device, name)) //nolint:gosec // G304: sysfs is where the operator says it is
 	if err != nil {
 		return ""
 	}

@@ -58,7 +58,7 @@ func TestInventory(t *testing.T) {
 	sys := t.TempDir()
 	now := testTime
 	v := inventory{sys: sys}
-	assert.False(t, v.expected(now).OK, "no bus, nothing expected")
+	assert.False(t, v.gpus(now).OK, "no bus, nothing expected")
 
 	pciDevice(t, sys, "0000:1b:00.0", "0x10de", "0x030200", "nvidia")
 	gone := pciDevice(t, sys, "0000:2b:00.0", "0x10de", "0x030000", "")
@@ -66,16 +66,16 @@ func TestInventory(t *testing.T) {
 	pciDevice(t, sys, "0000:4b:00.0", "0x10de", "0x068000", "")         // an NVSwitch
 	pciDevice(t, sys, "0000:5b:00.0", "0x15b3", "0x020700", "")         // a NIC
 	pciDevice(t, sys, "0000:6b:00.0", "0x1a03", "0x030000", "")         // the BMC's graphics
-	assert.False(t, v.expected(now).OK, "the bus is looked at once a minute")
+	assert.False(t, v.gpus(now).OK, "the bus is looked at once a minute")
 	now = now.Add(inventoryInterval)
-	assert.Equal(t, gpuhealth.Some(2), v.expected(now))
+	assert.Equal(t, some(2), v.gpus(now))
 
 	require.NoError(t, os.RemoveAll(gone))
 	now = now.Add(inventoryInterval)
-	assert.Equal(t, gpuhealth.Some(2), v.expected(now), "a GPU that left the bus is missing, not unexpected")
+	assert.Equal(t, some(2), v.gpus(now), "a GPU that left the bus is missing, not unexpected")
 
 	v = inventory{configured: 8, sys: sys}
-	assert.Equal(t, gpuhealth.Some(8), v.expected(now))
+	assert.Equal(t, some(8), v.gpus(now))
 }
 
 func TestCensusLeavesSlicesOut(t *testing.T) {

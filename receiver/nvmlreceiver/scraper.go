@@ -178,7 +178,7 @@ func (s *gpuScraper) valid(ctx context.Context, samples []gpuhealth.Sample) []gp
 // recordNode adds what concerns no single GPU. A node that has no GPU and
 // expects none has nothing to say.
 func (s *gpuScraper) recordNode(ts pcommon.Timestamp, now time.Time, samples []gpuhealth.Sample) {
-	expected := s.inventory.expected(now)
+	expected := s.inventory.gpus(now)
 	if len(samples) == 0 && !expected.OK {
 		return
 	}

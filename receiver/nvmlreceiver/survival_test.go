@@ -21,7 +21,7 @@ import (
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/processor/diffprocessor"
+	"github.com/gpu-collector/gpu-collector/processor/diffprocessor" //nolint:depguard // of this test alone: what follows the receiver
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 )
@@ -139,10 +139,7 @@ func (kubelet) List(context.Context, *podresourcesapi.ListPodResourcesRequest) (
 }
 
 func TestAllocation(t *testing.T) {
-	dir, err := os.MkdirTemp("", "kubelet")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	socket := filepath.Join(dir, "kubelet.sock")
+	socket := filepath.Join(t.TempDir(), "kubelet.sock")
 	fakenvml.NewState(2).Install(t)
 	library := fakenvml.Library(t)
 	change := func(cfg *Config) {

@@ -50,8 +50,8 @@ func main() {
 	span := flag.Duration("span", 30*time.Second, "how long the agent is measured")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	err := errors.Join(scrape(ctx, os.Stdout), idle(ctx, os.Stdout, *agent, *config, *warmup, *span))
+	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -65,14 +65,14 @@ func figure(w io.Writer, name string, value float64, unit string, limit float64)
 		text = strconv.FormatFloat(value, 'g', 4, 64)
 	}
 	if limit == 0 {
-		fmt.Fprintf(w, "figure %s %s %s\n", name, text, unit)
+		_, _ = fmt.Fprintf(w, "figure %s %s %s\n", name, text, unit)
 		return
 	}
 	verdict := "pass"
 	if value > limit {
 		verdict = "short"
 	}
-	fmt.Fprintf(w, "figure %s %s %s limit %v %s\n", name, text, unit, limit, verdict)
+	_, _ = fmt.Fprintf(w, "figure %s %s %s limit %v %s\n", name, text, unit, limit, verdict)
 }
 
 // scrape runs the receiver's own benchmark, which reports CPU time: the time
