@@ -85,6 +85,12 @@ func (c Code) unsupported() bool {
 	return c == NotSupported || c == FunctionNotFound
 }
 
+// failure reports whether a call that gave this code failed: silence within
+// the time of a wait is an answer, as an empty place in an enumeration is.
+func (c Code) failure() bool {
+	return c != Success && c != Timeout && c != NotFound && !c.unsupported()
+}
+
 // tryOlder reports whether an older call may still answer where a newer one
 // gave this code.
 func (c Code) tryOlder() bool {

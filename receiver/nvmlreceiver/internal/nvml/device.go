@@ -7,6 +7,7 @@ package nvml
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -69,10 +70,25 @@ func (l *library) Device(index int) (Device, Code) {
 	return &device{library: l, index: index, raw: raw}, Success
 }
 
+func (l *library) NewEvents() (Events, Code) {
+	set, code := guarded(l, fnEventCreate, l.binding.raw.EventSetCreate)
+	if code != Success {
+		return nil, code
+	}
+	return &events{library: l, raw: set, uuids: map[any]string{}}, Success
+}
+
 type device struct {
 	library *library
 	index   int
 	raw     gonvml.Device
+	uuid    string
+
+	slow     gpuhealth.Readings // of the last slow reading
+	wasSlow  bool
+	fields   fields
+	wholeMIG bool // the GPU does not know MIG
+	activity map[uint32]*activity
 }
 
 func (d *device) Identity() (gpuhealth.Identity, Code) {
@@ -80,6 +96,11 @@ func (d *device) Identity() (gpuhealth.Identity, Code) {
 	if code != Success {
 		return gpuhealth.Identity{}, code
 	}
+	if uuid == "" {
+		// Nothing can be said of a GPU without a name.
+		return gpuhealth.Identity{}, NoData
+	}
+	d.uuid = uuid
 	id := gpuhealth.Identity{UUID: uuid, Index: d.index}
 	if v, code := guarded(d.library, fnName, d.raw.GetName); code == Success {
 		id.Model = v
@@ -96,8 +117,36 @@ func (d *device) Identity() (gpuhealth.Identity, Code) {
 	return id, Success
 }
 
-func (d *device) Read(ctx context.Context, into *gpuhealth.Readings) Code {
-	return readAll(ctx, len(readers), func(i int, t *tally) { readers[i](d, into, t) })
+func (d *device) Read(ctx context.Context, request Request, into *Answer) Code {
+	var t tally
+	if request.Slow || !d.wasSlow {
+		d.slow = gpuhealth.Readings{}
+		for _, read := range slowReaders {
+			read(d, &d.slow, &t)
+			if t.gone != Success || ctx.Err() != nil {
+				return t.verdict()
+			}
+		}
+		d.wasSlow = true
+		d.fields.links(d.slow.NVLink.PerLink)
+	}
+	into.Readings = d.slow
+	// The sample's own, as whoever has the sample may write to it.
+	into.NVLink.PerLink = slices.Clone(d.slow.NVLink.PerLink)
+	for _, read := range fastReaders {
+		read(d, &into.Readings, &t)
+		if t.gone != Success || ctx.Err() != nil {
+			return t.verdict()
+		}
+	}
+	d.readSlices(ctx, request, into, &t)
+	if request.Activity && t.gone == Success {
+		d.readActivity(into, &t)
+	}
+	if !request.PerLink {
+		into.NVLink.PerLink = nil
+	}
+	return t.verdict()
 }
 
 // cString is the text before the first NUL of a C array; go-nvml has such

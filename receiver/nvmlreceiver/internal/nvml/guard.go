@@ -53,6 +53,42 @@ const (
 	fnECC
 	fnClockEvents
 	fnClockThrottle
+	fnPerformanceState
+	fnMargin
+	fnThreshold
+	fnMemoryErrors
+	fnSRAM
+	fnRetiredPages
+	fnRetirementPending
+	fnRemappedRows
+	fnPersistence
+	fnECCMode
+	fnMIGMode
+	fnGSPMode
+	fnConfidential
+	fnPCIeWidth
+	fnPCIeWidthMax
+	fnPCIeGeneration
+	fnPCIeGenerationMax
+	fnNVLinkState
+	fnFabricV
+	fnFabric
+	fnCompute
+	fnGraphics
+	fnMIGCount
+	fnMIGDevice
+	fnGPUInstance
+	fnComputeInstance
+	fnEventCreate
+	fnEventRegister
+	fnEventWait
+	fnEventFree
+	fnGPMSupport
+	fnGPMAlloc
+	fnGPMFree
+	fnGPMSample
+	fnGPMSliceSample
+	fnGPMMetrics
 	numFunctions
 )
 
@@ -62,34 +98,70 @@ var functions = [numFunctions]struct {
 	method  string
 	symbols []string
 }{
-	fnInit:            {"Init", []string{"nvmlInit_v2", "nvmlInit"}},
-	fnShutdown:        {"Shutdown", []string{"nvmlShutdown"}},
-	fnDriverVersion:   {"SystemGetDriverVersion", []string{"nvmlSystemGetDriverVersion"}},
-	fnCUDAVersion:     {"SystemGetCudaDriverVersion", []string{"nvmlSystemGetCudaDriverVersion"}},
-	fnDeviceCount:     {"DeviceGetCount", []string{"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"}},
-	fnDeviceByIndex:   {"DeviceGetHandleByIndex", []string{"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"}},
-	fnUUID:            {"GetUUID", []string{"nvmlDeviceGetUUID"}},
-	fnName:            {"GetName", []string{"nvmlDeviceGetName"}},
-	fnSerial:          {"GetSerial", []string{"nvmlDeviceGetSerial"}},
-	fnPCIInfo:         {"GetPciInfo", []string{"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"}},
-	fnVBIOS:           {"GetVbiosVersion", []string{"nvmlDeviceGetVbiosVersion"}},
-	fnMemoryV2:        {"GetMemoryInfo_v2", []string{"nvmlDeviceGetMemoryInfo_v2"}},
-	fnMemory:          {"GetMemoryInfo", []string{"nvmlDeviceGetMemoryInfo"}},
-	fnUtilization:     {"GetUtilizationRates", []string{"nvmlDeviceGetUtilizationRates"}},
-	fnEncoder:         {"GetEncoderUtilization", []string{"nvmlDeviceGetEncoderUtilization"}},
-	fnDecoder:         {"GetDecoderUtilization", []string{"nvmlDeviceGetDecoderUtilization"}},
-	fnTemperatureV:    {"GetTemperatureV", []string{"nvmlDeviceGetTemperatureV"}},
-	fnTemperature:     {"GetTemperature", []string{"nvmlDeviceGetTemperature"}},
-	fnFieldValues:     {"GetFieldValues", []string{"nvmlDeviceGetFieldValues"}},
-	fnPower:           {"GetPowerUsage", []string{"nvmlDeviceGetPowerUsage"}},
-	fnPowerLimit:      {"GetEnforcedPowerLimit", []string{"nvmlDeviceGetEnforcedPowerLimit"}},
-	fnPowerLimitRange: {"GetPowerManagementLimitConstraints", []string{"nvmlDeviceGetPowerManagementLimitConstraints"}},
-	fnEnergy:          {"GetTotalEnergyConsumption", []string{"nvmlDeviceGetTotalEnergyConsumption"}},
-	fnClock:           {"GetClockInfo", []string{"nvmlDeviceGetClockInfo"}},
-	fnMaxClock:        {"GetMaxClockInfo", []string{"nvmlDeviceGetMaxClockInfo"}},
-	fnECC:             {"GetTotalEccErrors", []string{"nvmlDeviceGetTotalEccErrors"}},
-	fnClockEvents:     {"GetCurrentClocksEventReasons", []string{"nvmlDeviceGetCurrentClocksEventReasons"}},
-	fnClockThrottle:   {"GetCurrentClocksThrottleReasons", []string{"nvmlDeviceGetCurrentClocksThrottleReasons"}},
+	fnInit:              {"Init", []string{"nvmlInit_v2", "nvmlInit"}},
+	fnShutdown:          {"Shutdown", []string{"nvmlShutdown"}},
+	fnDriverVersion:     {"SystemGetDriverVersion", []string{"nvmlSystemGetDriverVersion"}},
+	fnCUDAVersion:       {"SystemGetCudaDriverVersion", []string{"nvmlSystemGetCudaDriverVersion"}},
+	fnDeviceCount:       {"DeviceGetCount", []string{"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"}},
+	fnDeviceByIndex:     {"DeviceGetHandleByIndex", []string{"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"}},
+	fnUUID:              {"GetUUID", []string{"nvmlDeviceGetUUID"}},
+	fnName:              {"GetName", []string{"nvmlDeviceGetName"}},
+	fnSerial:            {"GetSerial", []string{"nvmlDeviceGetSerial"}},
+	fnPCIInfo:           {"GetPciInfo", []string{"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"}},
+	fnVBIOS:             {"GetVbiosVersion", []string{"nvmlDeviceGetVbiosVersion"}},
+	fnMemoryV2:          {"GetMemoryInfo_v2", []string{"nvmlDeviceGetMemoryInfo_v2"}},
+	fnMemory:            {"GetMemoryInfo", []string{"nvmlDeviceGetMemoryInfo"}},
+	fnUtilization:       {"GetUtilizationRates", []string{"nvmlDeviceGetUtilizationRates"}},
+	fnEncoder:           {"GetEncoderUtilization", []string{"nvmlDeviceGetEncoderUtilization"}},
+	fnDecoder:           {"GetDecoderUtilization", []string{"nvmlDeviceGetDecoderUtilization"}},
+	fnTemperatureV:      {"GetTemperatureV", []string{"nvmlDeviceGetTemperatureV"}},
+	fnTemperature:       {"GetTemperature", []string{"nvmlDeviceGetTemperature"}},
+	fnFieldValues:       {"GetFieldValues", []string{"nvmlDeviceGetFieldValues"}},
+	fnPower:             {"GetPowerUsage", []string{"nvmlDeviceGetPowerUsage"}},
+	fnPowerLimit:        {"GetEnforcedPowerLimit", []string{"nvmlDeviceGetEnforcedPowerLimit"}},
+	fnPowerLimitRange:   {"GetPowerManagementLimitConstraints", []string{"nvmlDeviceGetPowerManagementLimitConstraints"}},
+	fnEnergy:            {"GetTotalEnergyConsumption", []string{"nvmlDeviceGetTotalEnergyConsumption"}},
+	fnClock:             {"GetClockInfo", []string{"nvmlDeviceGetClockInfo"}},
+	fnMaxClock:          {"GetMaxClockInfo", []string{"nvmlDeviceGetMaxClockInfo"}},
+	fnECC:               {"GetTotalEccErrors", []string{"nvmlDeviceGetTotalEccErrors"}},
+	fnClockEvents:       {"GetCurrentClocksEventReasons", []string{"nvmlDeviceGetCurrentClocksEventReasons"}},
+	fnClockThrottle:     {"GetCurrentClocksThrottleReasons", []string{"nvmlDeviceGetCurrentClocksThrottleReasons"}},
+	fnPerformanceState:  {"GetPerformanceState", []string{"nvmlDeviceGetPerformanceState"}},
+	fnMargin:            {"GetMarginTemperature", []string{"nvmlDeviceGetMarginTemperature"}},
+	fnThreshold:         {"GetTemperatureThreshold", []string{"nvmlDeviceGetTemperatureThreshold"}},
+	fnMemoryErrors:      {"GetMemoryErrorCounter", []string{"nvmlDeviceGetMemoryErrorCounter"}},
+	fnSRAM:              {"GetSramEccErrorStatus", []string{"nvmlDeviceGetSramEccErrorStatus"}},
+	fnRetiredPages:      {"GetRetiredPages", []string{"nvmlDeviceGetRetiredPages"}},
+	fnRetirementPending: {"GetRetiredPagesPendingStatus", []string{"nvmlDeviceGetRetiredPagesPendingStatus"}},
+	fnRemappedRows:      {"GetRemappedRows", []string{"nvmlDeviceGetRemappedRows"}},
+	fnPersistence:       {"GetPersistenceMode", []string{"nvmlDeviceGetPersistenceMode"}},
+	fnECCMode:           {"GetEccMode", []string{"nvmlDeviceGetEccMode"}},
+	fnMIGMode:           {"GetMigMode", []string{"nvmlDeviceGetMigMode"}},
+	fnGSPMode:           {"GetGspFirmwareMode", []string{"nvmlDeviceGetGspFirmwareMode"}},
+	fnConfidential:      {"SystemGetConfComputeState", []string{"nvmlSystemGetConfComputeState"}},
+	fnPCIeWidth:         {"GetCurrPcieLinkWidth", []string{"nvmlDeviceGetCurrPcieLinkWidth"}},
+	fnPCIeWidthMax:      {"GetMaxPcieLinkWidth", []string{"nvmlDeviceGetMaxPcieLinkWidth"}},
+	fnPCIeGeneration:    {"GetCurrPcieLinkGeneration", []string{"nvmlDeviceGetCurrPcieLinkGeneration"}},
+	fnPCIeGenerationMax: {"GetMaxPcieLinkGeneration", []string{"nvmlDeviceGetMaxPcieLinkGeneration"}},
+	fnNVLinkState:       {"GetNvLinkState", []string{"nvmlDeviceGetNvLinkState"}},
+	fnFabricV:           {"GetGpuFabricInfoV", []string{"nvmlDeviceGetGpuFabricInfoV"}},
+	fnFabric:            {"GetGpuFabricInfo", []string{"nvmlDeviceGetGpuFabricInfo"}},
+	fnCompute:           {"GetComputeRunningProcesses", []string{"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses"}},
+	fnGraphics:          {"GetGraphicsRunningProcesses", []string{"nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2", "nvmlDeviceGetGraphicsRunningProcesses"}},
+	fnMIGCount:          {"GetMaxMigDeviceCount", []string{"nvmlDeviceGetMaxMigDeviceCount"}},
+	fnMIGDevice:         {"GetMigDeviceHandleByIndex", []string{"nvmlDeviceGetMigDeviceHandleByIndex"}},
+	fnGPUInstance:       {"GetGpuInstanceId", []string{"nvmlDeviceGetGpuInstanceId"}},
+	fnComputeInstance:   {"GetComputeInstanceId", []string{"nvmlDeviceGetComputeInstanceId"}},
+	fnEventCreate:       {"EventSetCreate", []string{"nvmlEventSetCreate"}},
+	fnEventRegister:     {"RegisterEvents", []string{"nvmlDeviceRegisterEvents"}},
+	fnEventWait:         {"EventSetWait", []string{"nvmlEventSetWait_v2", "nvmlEventSetWait"}},
+	fnEventFree:         {"EventSetFree", []string{"nvmlEventSetFree"}},
+	fnGPMSupport:        {"GpmQueryDeviceSupport", []string{"nvmlGpmQueryDeviceSupport"}},
+	fnGPMAlloc:          {"GpmSampleAlloc", []string{"nvmlGpmSampleAlloc"}},
+	fnGPMFree:           {"GpmSampleFree", []string{"nvmlGpmSampleFree"}},
+	fnGPMSample:         {"GpmSampleGet", []string{"nvmlGpmSampleGet"}},
+	fnGPMSliceSample:    {"GpmMigSampleGet", []string{"nvmlGpmMigSampleGet"}},
+	fnGPMMetrics:        {"GpmMetricsGet", []string{"nvmlGpmMetricsGet"}},
 }
 
 // guarded runs call, which has to be fn's method of go-nvml, if the library
@@ -101,7 +173,7 @@ func guarded[T any](l *library, fn function, call func() (T, gonvml.Return)) (T,
 	}
 	value, ret := call()
 	code := Code(ret)
-	if code != Success && !code.unsupported() && l.failure != nil {
+	if code.failure() && l.failure != nil {
 		l.failure(functions[fn].symbols[0], code)
 	}
 	return value, code

@@ -142,7 +142,7 @@ type goSource struct {
 func bindingSource(t *testing.T, dir string) goSource {
 	t.Helper()
 	s := goSource{methods: map[string]*ast.FuncDecl{}, functions: map[string]*ast.FuncDecl{}, versioned: map[string][]string{}}
-	for _, name := range []string{"nvml.go", "lib.go", "init.go", "system.go", "device.go"} {
+	for _, name := range []string{"nvml.go", "lib.go", "init.go", "system.go", "device.go", "event_set.go", "gpm.go"} {
 		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, name), nil, parser.SkipObjectResolution)
 		require.NoError(t, err)
 		ast.Inspect(file, func(n ast.Node) bool {
@@ -170,15 +170,24 @@ func bindingSource(t *testing.T, dir string) goSource {
 	return s
 }
 
+var versioned = regexp.MustCompile("^(nvml|deviceGet)[A-Z]")
+
 func (s goSource) mayHold(left, right ast.Expr) {
 	l, lok := left.(*ast.Ident)
 	r, rok := right.(*ast.Ident)
-	if lok && rok && strings.HasPrefix(l.Name, "nvml") && strings.HasPrefix(r.Name, "nvml") {
+	if lok && rok && versioned.MatchString(l.Name) && versioned.MatchString(r.Name) {
 		s.versioned[l.Name] = append(s.versioned[l.Name], r.Name)
 	}
 }
 
 // symbols follows the method to the C functions that it may call.
+// Of GetGpuFabricInfoV the versions that call its own symbol; V1 calls another.
+var handlerVersions = map[string][]string{"GpuFabricInfoHandler": {"V3"}}
+
+// receivers are the names that go-nvml gives to the receivers of what a method
+// of its library hands the call on to.
+var receivers = map[string]string{"set": "nvmlEventSet", "gpmSample": "nvmlGpmSample"}
+
 func (s goSource) symbols(t *testing.T, method string) []string {
 	t.Helper()
 	decl := s.methods[method]
@@ -189,7 +198,13 @@ func (s goSource) symbols(t *testing.T, method string) []string {
 		ast.Inspect(d, func(n ast.Node) bool {
 			if lit, ok := n.(*ast.CompositeLit); ok { // a handler, whose V1 makes the call
 				if ident, ok := lit.Type.(*ast.Ident); ok && s.methods[ident.Name+".V1"] != nil {
-					follow(s.methods[ident.Name+".V1"])
+					versions := handlerVersions[ident.Name]
+					if versions == nil {
+						versions = []string{"V1"}
+					}
+					for _, v := range versions {
+						follow(s.methods[ident.Name+"."+v])
+					}
 				}
 			}
 			call, ok := n.(*ast.CallExpr)
@@ -202,11 +217,13 @@ func (s goSource) symbols(t *testing.T, method string) []string {
 					for _, v := range versions {
 						follow(s.functions[v])
 					}
-				} else if f := s.functions[fun.Name]; f != nil && strings.HasPrefix(fun.Name, "nvml") {
+				} else if f := s.functions[fun.Name]; f != nil && (strings.HasPrefix(fun.Name, "nvml") || strings.HasPrefix(fun.Name, "gpm")) {
 					follow(f)
 				}
 			case *ast.SelectorExpr:
-				if x, ok := fun.X.(*ast.Ident); ok && x.Name == "C" && regexp.MustCompile(`^nvml[A-Z]`).MatchString(fun.Sel.Name) {
+				if x, ok := fun.X.(*ast.Ident); ok && receivers[x.Name] != "" {
+					follow(s.methods[receivers[x.Name]+"."+fun.Sel.Name])
+				} else if ok && x.Name == "C" && regexp.MustCompile(`^nvml[A-Z]`).MatchString(fun.Sel.Name) {
 					found = append(found, fun.Sel.Name)
 				}
 			}

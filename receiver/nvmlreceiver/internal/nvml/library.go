@@ -5,6 +5,7 @@ package nvml
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 )
@@ -33,6 +34,52 @@ type Library interface {
 	DeviceCount() (int, Code)
 	// Device returns a handle that is good until Shutdown.
 	Device(index int) (Device, Code)
+	// NewEvents returns an event set, good until Shutdown.
+	NewEvents() (Events, Code)
+}
+
+// Request says what one reading is to hold.
+type Request struct {
+	// Slow asks for the readings that rarely change too. Without it they are
+	// those of the last slow reading of the same handle.
+	Slow bool
+	// Activity asks for GPM's readings, PerLink for each NVLink by itself.
+	Activity, PerLink bool
+}
+
+// Answer is what one reading found.
+type Answer struct {
+	gpuhealth.Readings
+	// Slices are the MIG slices that the GPU is cut into now.
+	Slices []Slice
+}
+
+// Slice is one MIG slice.
+type Slice struct {
+	gpuhealth.Identity
+	gpuhealth.Readings
+}
+
+// Event is something that the driver reported of a GPU.
+type Event struct {
+	UUID string // of the whole GPU, as it was when it was registered
+	// Xid is false for the kinds of events that nobody asked for.
+	Xid  bool
+	Code uint64
+	// GPUInstance and ComputeInstance are there where the event is one of a MIG slice.
+	GPUInstance, ComputeInstance gpuhealth.Opt[uint32]
+}
+
+// Events is an event set of NVML. Register may be called by any goroutine,
+// also while another one waits.
+type Events interface {
+	// Register adds a GPU of the same library. Its UUID is kept, because a GPU
+	// that is lost no longer says it.
+	Register(device Device, uuid string) Code
+	// Wait returns an event, Timeout, or another code.
+	Wait(timeout time.Duration) (Event, Code)
+	// Free must not be called while Wait or Register is.
+	Free()
 }
 
 // Device is one GPU. Its methods are called by one goroutine at a time and may
@@ -42,9 +89,11 @@ type Device interface {
 	// when the code is Success.
 	Identity() (gpuhealth.Identity, Code)
 	// Read fills in what the GPU reports now. A code other than Success says
-	// that the GPU as a whole does not answer, and the readings are void. It
-	// returns early when ctx is done.
-	Read(ctx context.Context, into *gpuhealth.Readings) Code
+	// that the GPU as a whole does not answer, and the answer is void. It
+	// returns early when ctx is done. The first reading of a handle is slow.
+	Read(ctx context.Context, request Request, into *Answer) Code
+	// Close gives back what the handle holds. It is the last call on it.
+	Close()
 }
 
 // Failure is told each call that failed, by the name of the C function. Calls

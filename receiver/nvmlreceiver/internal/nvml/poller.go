@@ -18,9 +18,13 @@ var (
 	ErrDriver = errors.New("the NVIDIA driver does not answer")
 	// ErrHang says that a call that concerns no single GPU has not returned.
 	ErrHang = errors.New("a call of NVML has not returned")
+	// ErrReleased says that the poller let go of the driver until Resume.
+	ErrReleased = errors.New("NVML is released")
 	// ErrClosed says that the poller was closed.
 	ErrClosed = errors.New("the poller is closed")
 )
+
+var errHeld = fmt.Errorf("%w: NVML is not shut down", ErrHang)
 
 // Config is what a Poller needs.
 type Config struct {
@@ -31,6 +35,14 @@ type Config struct {
 	// the driver. It is long because nvmlInit may load the kernel module and
 	// so fight with someone who is replacing the driver.
 	Retry time.Duration
+	// SlowInterval is how often the readings that rarely change are read
+	// again, a minute where it is 0. The GPUs take turns within it.
+	SlowInterval time.Duration
+	// OnXid is told each Xid, by a goroutine that must not be held up. Nobody
+	// waits for events where it is nil.
+	OnXid func(gpuhealth.XidEvent)
+	// Activity reads GPM (Hopper and newer), PerLink each NVLink by itself.
+	Activity, PerLink bool
 	// Now is time.Now where it is nil.
 	Now func() time.Time
 
@@ -66,6 +78,8 @@ type Poller struct {
 	known   known
 
 	ready      bool
+	released   bool
+	watch      *watch // for events of this generation, or nil
 	generation uint64
 	driver     driverState // of the last attempt to initialise
 	next       time.Time   // no attempt to initialise before
@@ -76,6 +90,7 @@ type driverState struct {
 	err         error // of Library.Open
 	code        Code  // of nvmlInit or nvmlDeviceGetCount
 	initialised bool  // the job was to initialise, and did
+	events      Events
 	count       int
 	version     string
 	cuda        string
@@ -85,6 +100,9 @@ type driverState struct {
 func NewPoller(cfg Config) *Poller {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.SlowInterval <= 0 {
+		cfg.SlowInterval = time.Minute
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Poller{cfg: cfg, ctx: ctx, cancel: cancel}
@@ -101,6 +119,10 @@ func (p *Poller) Poll(ctx context.Context) Report {
 	defer cancel()
 	defer context.AfterFunc(p.ctx, cancel)()
 
+	if p.released {
+		p.letGo(ctx) // if a call was in the way before
+		return Report{Err: ErrReleased, Generation: p.generation}
+	}
 	r := p.poll(ctx)
 	if p.ctx.Err() != nil {
 		// Who had not answered when the poll was cut short did not hang.
@@ -138,7 +160,8 @@ func (p *Poller) initialise(ctx context.Context, again bool) bool {
 			return false
 		}
 		p.ready = false
-		p.control.start(func() driverState { return p.begin(again) })
+		end := p.takeGeneration()
+		p.control.start(func() driverState { return p.begin(again, end) })
 	}
 	// An earlier attempt may still be in flight: without persistence mode
 	// nvmlInit takes seconds for each GPU.
@@ -155,16 +178,19 @@ func (p *Poller) initialise(ctx context.Context, again bool) bool {
 	p.ready = true
 	p.generation++
 	p.resize(state.count)
+	if state.events != nil {
+		p.watch = p.watchEvents(state.events)
+	}
 	return true
 }
 
 // begin runs on the control worker.
-func (p *Poller) begin(again bool) driverState {
+func (p *Poller) begin(again bool, old generation) driverState {
 	lib := p.cfg.Library
 	var state driverState
 	if again {
 		// An error here is no news: the driver may have gone.
-		lib.Shutdown()
+		old.end(lib)
 	}
 	if state.err = lib.Open(); state.err != nil {
 		return state
@@ -174,10 +200,14 @@ func (p *Poller) begin(again bool) driverState {
 	}
 	if state.count, state.code = lib.DeviceCount(); state.code == Success {
 		state.version, state.cuda = lib.Versions()
+		if p.cfg.OnXid != nil {
+			// Without events the readings are still worth having.
+			state.events, _ = lib.NewEvents()
+		}
 	}
 	// Where the poller was closed meanwhile, nobody else would shut down.
 	if state.code != Success || p.ctx.Err() != nil {
-		lib.Shutdown()
+		generation{watch: &watch{events: state.events}}.end(lib)
 		return state
 	}
 	state.initialised = true
@@ -190,12 +220,17 @@ func (p *Poller) resize(count int) {
 	for i := count; i < len(p.slots); i++ {
 		p.slots[i].worker.close()
 	}
+	now := p.cfg.Now()
 	p.slots = p.slots[:min(count, len(p.slots))]
 	for _, s := range p.slots {
-		s.device, s.last = nil, slotResult{}
+		s.last = slotResult{}
 	}
 	for i := len(p.slots); i < count; i++ {
 		p.slots = append(p.slots, &slot{index: i, worker: newWorker[slotResult]()})
+	}
+	for i, s := range p.slots {
+		// All are slow at first, as their handles are new; then they take turns.
+		s.slow = now.Add(p.cfg.SlowInterval * time.Duration(i+1) / time.Duration(count))
 	}
 }
 
@@ -208,9 +243,14 @@ func (p *Poller) round(ctx context.Context) (suspect bool) {
 		count, code := p.cfg.Library.DeviceCount()
 		return driverState{count: count, code: code}
 	})
+	now := p.cfg.Now()
 	for _, s := range p.slots {
 		s.worker.take() // a reading that came too late is of an earlier moment
-		s.asked = s.worker.start(func() slotResult { return s.read(ctx, p.cfg.Library) })
+		request := Request{Activity: p.cfg.Activity, PerLink: p.cfg.PerLink, Slow: !now.Before(s.slow)}
+		s.asked = s.worker.start(func() slotResult { return s.read(ctx, p.cfg.Library, p.watch, request) })
+		if s.asked && request.Slow {
+			s.slow = now.Add(p.cfg.SlowInterval)
+		}
 	}
 
 	broken := 0
@@ -273,19 +313,7 @@ func (p *Poller) Close(timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 
-	for _, s := range p.slots {
-		s.worker.wait(ctx)
-	}
-	if p.control != nil {
-		if state, ok := p.control.wait(ctx); ok && state.initialised {
-			p.ready = true
-		}
-		if p.ready && p.idle() {
-			p.control.start(func() driverState { p.cfg.Library.Shutdown(); return driverState{} })
-			p.control.wait(ctx)
-		}
-	}
-	stuck := !p.idle()
+	stuck := !p.letGo(ctx)
 	for _, s := range p.slots {
 		s.worker.close()
 	}
@@ -296,18 +324,24 @@ func (p *Poller) Close(timeout time.Duration) error {
 		return nil
 	}
 	if p.ready {
-		go p.shutdownLate()
+		go p.shutdownLate(p.takeGeneration())
 	}
-	return fmt.Errorf("%w: NVML is not shut down", ErrHang)
+	return errHeld
 }
 
 // shutdownLate gives NVML back once the calls that hung at the end have
 // returned. A session that is left open would keep the next poller of the
 // process from ever seeing a driver that is loaded again.
-func (p *Poller) shutdownLate() {
+func (p *Poller) shutdownLate(old generation) {
 	for _, s := range p.slots {
 		<-s.worker.done
 	}
 	<-p.control.done
-	p.cfg.Library.Shutdown()
+	// A job that hung may have left a handle behind.
+	for _, s := range p.slots {
+		if s.device != nil {
+			old.devices = append(old.devices, s.device)
+		}
+	}
+	old.end(p.cfg.Library)
 }

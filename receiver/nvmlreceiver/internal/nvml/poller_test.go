@@ -5,6 +5,7 @@ package nvml
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -35,7 +36,14 @@ type scripted struct {
 	hangInit  chan struct{} // nvmlInit returns when it is closed
 	hangCount chan struct{}
 
-	inits, shutdowns, inFlight int
+	events    chan Event // nil: there are none
+	hangWait  chan struct{}
+	waitCode  Code
+	registers []string
+	freed     int
+	freedBusy bool // an event set was freed under a wait
+
+	inits, shutdowns, inFlight, waiting int
 	shutdownInFlight           bool // nvmlShutdown was called while a device call was in flight
 }
 
@@ -45,6 +53,10 @@ type scriptedGPU struct {
 	code    Code // of every call
 	hang    chan struct{}
 	entered int
+
+	slow, closed int
+	answered     time.Time
+	slices       []Slice
 }
 
 func script(n int) *scripted {
@@ -79,7 +91,7 @@ func (s *scripted) Init() Code {
 func (s *scripted) Shutdown() Code {
 	s.set(func() {
 		s.shutdowns++
-		s.shutdownInFlight = s.shutdownInFlight || s.inFlight > 0
+		s.shutdownInFlight = s.shutdownInFlight || s.inFlight > 0 || s.waiting > 0
 	})
 	return Success
 }
@@ -107,6 +119,45 @@ func (s *scripted) Device(i int) (Device, Code) {
 	return &scriptedDevice{index: i, gpu: s.gpus[i]}, Success
 }
 
+func (s *scripted) NewEvents() (Events, Code) {
+	if s.events == nil {
+		return nil, NotSupported
+	}
+	return scriptedEvents{s}, Success
+}
+
+type scriptedEvents struct{ lib *scripted }
+
+func (e scriptedEvents) Register(_ Device, uuid string) Code {
+	e.lib.set(func() { e.lib.registers = append(e.lib.registers, uuid) })
+	return Success
+}
+
+func (e scriptedEvents) Wait(timeout time.Duration) (Event, Code) {
+	s := e.lib
+	s.mu.Lock()
+	s.waiting++
+	hang, code := s.hangWait, s.waitCode
+	s.mu.Unlock()
+	defer s.set(func() { s.waiting-- })
+	if hang != nil {
+		<-hang
+	}
+	if code != Success {
+		return Event{}, code
+	}
+	select {
+	case event := <-s.events:
+		return event, Success
+	case <-time.After(timeout):
+		return Event{}, Timeout
+	}
+}
+
+func (e scriptedEvents) Free() {
+	e.lib.set(func() { e.lib.freed++; e.lib.freedBusy = e.lib.freedBusy || e.lib.waiting > 0 })
+}
+
 type scriptedDevice struct {
 	index int
 	gpu   *scriptedGPU
@@ -116,9 +167,15 @@ func (d *scriptedDevice) Identity() (gpuhealth.Identity, Code) {
 	return gpuhealth.Identity{UUID: d.gpu.uuid, Index: d.index}, Success
 }
 
-func (d *scriptedDevice) Read(_ context.Context, r *gpuhealth.Readings) Code {
+func (d *scriptedDevice) Close() { d.gpu.lib.set(func() { d.gpu.closed++ }) }
+
+func (d *scriptedDevice) Read(_ context.Context, request Request, r *Answer) Code {
 	g := d.gpu
 	g.lib.mu.Lock()
+	if request.Slow {
+		g.slow++
+	}
+	r.Slices = slices.Clone(g.slices)
 	g.entered++
 	g.lib.inFlight++
 	hang, code := g.hang, g.code
@@ -126,7 +183,7 @@ func (d *scriptedDevice) Read(_ context.Context, r *gpuhealth.Readings) Code {
 	if hang != nil {
 		<-hang
 	}
-	g.lib.set(func() { g.lib.inFlight-- })
+	g.lib.set(func() { g.lib.inFlight--; g.answered = time.Now() })
 	r.Power = gpuhealth.Some(100.0)
 	return code
 }
@@ -451,15 +508,11 @@ func TestTally(t *testing.T) {
 		{"lost in the middle", []Code{Success, GPUIsLost, Success}, GPUIsLost},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := readAll(t.Context(), len(tt.codes), func(i int, tl *tally) {
-				assert.Equal(t, tt.codes[i] == Success, tl.ok(tt.codes[i]))
-			})
-			assert.Equal(t, tt.want, got)
+			var tl tally
+			for _, code := range tt.codes {
+				assert.Equal(t, code == Success, tl.ok(code))
+			}
+			assert.Equal(t, tt.want, tl.verdict())
 		})
 	}
-	canceled, cancel := context.WithCancel(t.Context())
-	cancel()
-	asked := 0
-	readAll(canceled, 3, func(int, *tally) { asked++ })
-	assert.Equal(t, 1, asked, "nobody waits for the rest")
 }

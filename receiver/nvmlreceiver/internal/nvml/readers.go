@@ -5,8 +5,6 @@
 package nvml
 
 import (
-	"encoding/binary"
-
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
@@ -17,15 +15,17 @@ import (
 // of gpuhealth.Readings.
 type reader func(*device, *gpuhealth.Readings, *tally)
 
-var readers = []reader{
+// fastReaders run at each poll.
+var fastReaders = []reader{
 	readMemory,
 	readUtilization,
 	readTemperature,
+	readFields,
 	readPower,
 	readClocks,
 	readECC,
 	readThrottle,
-	readFields,
+	readPCIe,
 }
 
 // readMemory prefers the call that tells used from reserved bytes (driver 510).
@@ -33,6 +33,7 @@ func readMemory(d *device, r *gpuhealth.Readings, t *tally) {
 	m2, code := guarded(d.library, fnMemoryV2, d.raw.GetMemoryInfo_v2)
 	if t.ok(code) {
 		r.MemoryTotal, r.MemoryUsed = gpuhealth.Count64(m2.Total), gpuhealth.Count64(m2.Used)
+		r.MemoryReserved = gpuhealth.Count64(m2.Reserved)
 		return
 	}
 	if !code.tryOlder() {
@@ -62,6 +63,9 @@ func second[T any](_, v T, ret gonvml.Return) (T, gonvml.Return) { return v, ret
 
 // readTemperature prefers the call that replaced GetTemperature in NVML 13.
 func readTemperature(d *device, r *gpuhealth.Readings, t *tally) {
+	if m, code := guarded(d.library, fnMargin, d.raw.GetMarginTemperature); t.ok(code) {
+		r.TemperatureMargin = gpuhealth.Some(float64(m.MarginTemperature))
+	}
 	v, code := guarded(d.library, fnTemperatureV, func() (gonvml.Temperature, gonvml.Return) { return d.raw.GetTemperatureV().V1() })
 	if t.ok(code) {
 		r.Temperature = gpuhealth.Some(float64(v.Temperature))
@@ -77,14 +81,12 @@ func readTemperature(d *device, r *gpuhealth.Readings, t *tally) {
 }
 
 func readPower(d *device, r *gpuhealth.Readings, t *tally) {
-	if mw, code := guarded(d.library, fnPower, d.raw.GetPowerUsage); t.ok(code) {
-		r.Power = gpuhealth.Ratio32(mw, 1, 1000)
-	}
-	if mw, code := guarded(d.library, fnPowerLimit, d.raw.GetEnforcedPowerLimit); t.ok(code) {
-		r.PowerLimit = gpuhealth.Ratio32(mw, 1, 1000)
-	}
-	if mw, code := guarded(d.library, fnPowerLimitRange, func() (uint32, gonvml.Return) { return second(d.raw.GetPowerManagementLimitConstraints()) }); t.ok(code) {
-		r.PowerLimitMax = gpuhealth.Ratio32(mw, 1, 1000)
+	// Field 186 is the power of this moment; the call may be an average over a
+	// second (nvml.h), and is for drivers that lack the field.
+	if !r.Power.OK {
+		if mw, code := guarded(d.library, fnPower, d.raw.GetPowerUsage); t.ok(code) {
+			r.Power = gpuhealth.Ratio32(mw, 1, 1000)
+		}
 	}
 	if mj, code := guarded(d.library, fnEnergy, d.raw.GetTotalEnergyConsumption); t.ok(code) {
 		r.Energy = gpuhealth.Ratio64(mj, 1, 1000)
@@ -96,9 +98,6 @@ func readClocks(d *device, r *gpuhealth.Readings, t *tally) {
 		domain := gonvml.ClockType(c)
 		if mhz, code := guarded(d.library, fnClock, func() (uint32, gonvml.Return) { return d.raw.GetClockInfo(domain) }); t.ok(code) {
 			r.Clocks[c] = gpuhealth.Ratio32(mhz, 1e6, 1)
-		}
-		if mhz, code := guarded(d.library, fnMaxClock, func() (uint32, gonvml.Return) { return d.raw.GetMaxClockInfo(domain) }); t.ok(code) {
-			r.ClockLimits[c] = gpuhealth.Ratio32(mhz, 1e6, 1)
 		}
 	}
 }
@@ -128,15 +127,22 @@ func readThrottle(d *device, r *gpuhealth.Readings, t *tally) {
 	}
 }
 
-// readFields is the one batched field read; more fields cost no more calls.
-func readFields(d *device, r *gpuhealth.Readings, t *tally) {
-	fields := []gonvml.FieldValue{{FieldId: gonvml.FI_DEV_MEMORY_TEMP}}
-	_, code := guarded(d.library, fnFieldValues, func() (struct{}, gonvml.Return) { return struct{}{}, d.raw.GetFieldValues(fields) })
-	if !t.ok(code) {
-		return
+func readPCIe(d *device, r *gpuhealth.Readings, t *tally) {
+	if n, code := guarded(d.library, fnPCIeWidth, d.raw.GetCurrPcieLinkWidth); t.ok(code) {
+		r.PCIe.Width = count32(n)
 	}
-	// nvml.h: a field has its own return code, and its value is void without success.
-	if f := &fields[0]; Code(f.NvmlReturn) == Success && f.ValueType == uint32(gonvml.VALUE_TYPE_UNSIGNED_INT) {
-		r.MemoryTemperature = gpuhealth.Ratio32(binary.NativeEndian.Uint32(f.Value[:]), 1, 1)
+	if n, code := guarded(d.library, fnPCIeGeneration, d.raw.GetCurrPcieLinkGeneration); t.ok(code) {
+		r.PCIe.Generation = count32(n)
 	}
+	if p, code := guarded(d.library, fnPerformanceState, d.raw.GetPerformanceState); t.ok(code) && p >= 0 && p <= 15 {
+		r.PerformanceState = gpuhealth.Some(uint32(p))
+	}
+}
+
+// count32 is a count that go-nvml widened, absent where NVML has no value.
+func count32(n int) gpuhealth.Opt[uint32] {
+	if n < 0 || n >= 1<<32-1 {
+		return gpuhealth.Opt[uint32]{}
+	}
+	return gpuhealth.Some(uint32(n))
 }

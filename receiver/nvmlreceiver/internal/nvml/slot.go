@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 )
@@ -18,19 +19,20 @@ type slot struct {
 	device Device
 	id     gpuhealth.Identity
 
+	slow  time.Time  // when the slow readings are due
 	asked bool       // in this round
 	last  slotResult // of the last round; its identity survives rounds that fail
 }
 
 type slotResult struct {
-	id       gpuhealth.Identity
-	code     Code
-	hung     bool
-	readings gpuhealth.Readings
+	id     gpuhealth.Identity
+	code   Code
+	hung   bool
+	answer Answer
 }
 
 // read runs on the slot's worker.
-func (s *slot) read(ctx context.Context, lib Library) slotResult {
+func (s *slot) read(ctx context.Context, lib Library, w *watch, request Request) slotResult {
 	if s.device == nil {
 		device, code := lib.Device(s.index)
 		if code != Success {
@@ -41,11 +43,16 @@ func (s *slot) read(ctx context.Context, lib Library) slotResult {
 			return slotResult{code: code}
 		}
 		s.device, s.id = device, id
+		if w != nil {
+			// Who cannot be registered has no Xids, and still has readings.
+			w.events.Register(device, id.UUID)
+		}
 	}
 	result := slotResult{id: s.id}
-	result.code = s.device.Read(ctx, &result.readings)
+	result.code = s.device.Read(ctx, request, &result.answer)
 	if result.code != Success {
 		// After a reset the same index may need a new handle.
+		s.device.Close()
 		s.device = nil
 	}
 	return result
@@ -81,6 +88,7 @@ type known struct {
 
 type knownGPU struct {
 	id    gpuhealth.Identity
+	parts []gpuhealth.Identity // its MIG slices, when it last answered
 	round uint64 // in which it was last claimed by a slot
 }
 
@@ -138,10 +146,18 @@ func (p *Poller) down() Report {
 		reason = gpuhealth.ReasonDriverNotLoaded
 	}
 	for _, g := range p.known.byUUID {
-		r.Samples = append(r.Samples, gpuhealth.Sample{Identity: g.id, Reason: reason})
+		r.silent(g, reason)
 	}
 	sortSamples(r.Samples)
 	return r
+}
+
+// silent reports a known GPU that does not answer, and with it its slices.
+func (r *Report) silent(g *knownGPU, reason gpuhealth.Reason) {
+	r.Samples = append(r.Samples, gpuhealth.Sample{Identity: g.id, Reason: reason})
+	for _, id := range g.parts {
+		r.Samples = append(r.Samples, gpuhealth.Sample{Identity: id, Reason: reason})
+	}
 }
 
 // report turns the last round into samples.
@@ -164,11 +180,22 @@ func (p *Poller) report() Report {
 		if gpuhealth.ValidUUID(id.UUID) && !p.known.claim(id) {
 			continue
 		}
-		sample := gpuhealth.Sample{Identity: id, Reason: s.last.reason()}
-		if sample.Up() {
-			sample.Readings = s.last.readings
+		g := p.known.byUUID[id.UUID] // nil for garbage
+		if g == nil {
+			g = &knownGPU{id: id}
 		}
-		r.Samples = append(r.Samples, sample)
+		if reason := s.last.reason(); reason != gpuhealth.ReasonOK {
+			r.silent(g, reason)
+			continue
+		}
+		r.Samples = append(r.Samples, gpuhealth.Sample{Identity: id, Reason: gpuhealth.ReasonOK, Readings: s.last.answer.Readings})
+		g.parts = g.parts[:0]
+		for i := range s.last.answer.Slices {
+			part := &s.last.answer.Slices[i]
+			part.DriverVersion, part.CUDAVersion = id.DriverVersion, id.CUDAVersion
+			g.parts = append(g.parts, part.Identity)
+			r.Samples = append(r.Samples, gpuhealth.Sample{Identity: part.Identity, Reason: gpuhealth.ReasonOK, Readings: part.Readings})
+		}
 	}
 	// A slot that failed before it could be asked for its UUID is taken for the
 	// GPU that had its index, if no other slot speaks for that one.
@@ -178,14 +205,14 @@ func (p *Poller) report() Report {
 		}
 		if g := p.known.lastAt(s.index); g != nil {
 			g.round = p.known.round
-			r.Samples = append(r.Samples, gpuhealth.Sample{Identity: g.id, Reason: s.last.reason()})
+			r.silent(g, s.last.reason())
 		} else {
 			r.Unidentified++
 		}
 	}
 	for _, g := range p.known.byUUID {
 		if g.round != p.known.round {
-			r.Samples = append(r.Samples, gpuhealth.Sample{Identity: g.id, Reason: gpuhealth.ReasonNotFound})
+			r.silent(g, gpuhealth.ReasonNotFound)
 		}
 	}
 	sortSamples(r.Samples)
@@ -194,7 +221,7 @@ func (p *Poller) report() Report {
 
 func sortSamples(samples []gpuhealth.Sample) {
 	slices.SortFunc(samples, func(a, b gpuhealth.Sample) int {
-		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.UUID, b.UUID))
+		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Parent, b.Parent), cmp.Compare(a.UUID, b.UUID))
 	})
 }
 

@@ -18,3 +18,4 @@ func (stub) Shutdown() Code             { return LibraryNotFound }
 func (stub) Versions() (string, string) { return "", "" }
 func (stub) DeviceCount() (int, Code)   { return 0, LibraryNotFound }
 func (stub) Device(int) (Device, Code)  { return nil, LibraryNotFound }
+func (stub) NewEvents() (Events, Code)  { return nil, LibraryNotFound }

@@ -2,8 +2,6 @@
 
 package nvml
 
-import "context"
-
 // tally sums up what the calls of one reading said about the GPU as a whole.
 type tally struct {
 	answered bool // a call succeeded, or the GPU said that it does not support it
@@ -42,16 +40,4 @@ func (t *tally) verdict() Code {
 	default:
 		return t.failed
 	}
-}
-
-// readAll runs the readers in order until the GPU is gone or nobody waits any more.
-func readAll(ctx context.Context, readers int, run func(i int, t *tally)) Code {
-	var t tally
-	for i := range readers {
-		run(i, &t)
-		if t.gone != Success || ctx.Err() != nil {
-			break
-		}
-	}
-	return t.verdict()
 }

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo
+
+package nvml
+
+import (
+	"encoding/binary"
+	"math"
+
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+)
+
+// allLinks is the scope of a field that is summed over the NVLinks (nvml.h).
+const allLinks = math.MaxUint32
+
+// A setter puts a field's value where it belongs. What a setter adds to is
+// empty before the batch.
+type setter func(*fields, *gpuhealth.Readings, value)
+
+// field is one entry of the batch.
+type field struct {
+	id, scope uint32
+	set       setter
+}
+
+// value is the raw value of a field.
+type value struct {
+	kind gonvml.ValueType
+	bits [8]byte
+}
+
+// fields is the batch of one GPU: what it was found not to support is not
+// asked again while its handle lasts.
+type fields struct {
+	batch   []field
+	raw     []gonvml.FieldValue
+	numLink int
+	built   bool
+	io      [gpuhealth.NumDirections]wrapped
+}
+
+// wrapped makes a cumulative count of a 32-bit counter that wraps.
+type wrapped struct {
+	seen  bool
+	last  uint32
+	total uint64
+}
+
+func (w *wrapped) add(v uint32) uint64 {
+	if !w.seen {
+		w.seen, w.total = true, uint64(v)
+	} else {
+		// Modulo 2^32: what wrapped more than once between two polls is lost.
+		w.total += uint64(v - w.last)
+	}
+	w.last = v
+	return w.total
+}
+
+var nodeFields = []field{
+	{id: gonvml.FI_DEV_MEMORY_TEMP, set: func(_ *fields, r *gpuhealth.Readings, v value) { r.MemoryTemperature = v.float(1) }},
+	{id: gonvml.FI_DEV_POWER_INSTANT, set: func(_ *fields, r *gpuhealth.Readings, v value) { r.Power = v.float(1000) }},
+	{id: gonvml.FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT, set: func(_ *fields, r *gpuhealth.Readings, v value) { r.SlowdownMargin = v.float(1) }},
+	{id: gonvml.FI_DEV_GET_GPU_RECOVERY_ACTION, set: func(_ *fields, r *gpuhealth.Readings, v value) {
+		if n := v.count(); n.OK && n.V < uint64(gpuhealth.NumRecoveryActions) {
+			r.RecoveryAction = gpuhealth.Some(gpuhealth.RecoveryAction(n.V))
+		}
+	}},
+	{id: gonvml.FI_DEV_PCIE_REPLAY_COUNTER, set: func(_ *fields, r *gpuhealth.Readings, v value) { r.PCIe.Replays = v.count() }},
+	{id: gonvml.FI_DEV_PCIE_REPLAY_ROLLOVER_COUNTER, set: func(_ *fields, r *gpuhealth.Readings, v value) { r.PCIe.Rollovers = v.count() }},
+	{id: gonvml.FI_DEV_PCIE_COUNT_TX_BYTES, set: pcieBytes(gpuhealth.Transmit)},
+	{id: gonvml.FI_DEV_PCIE_COUNT_RX_BYTES, set: pcieBytes(gpuhealth.Receive)},
+	throttled(gonvml.FI_DEV_PERF_POLICY_POWER, gpuhealth.ThrottleTimePower),
+	throttled(gonvml.FI_DEV_PERF_POLICY_THERMAL, gpuhealth.ThrottleTimeThermal),
+	throttled(gonvml.FI_DEV_PERF_POLICY_SYNC_BOOST, gpuhealth.ThrottleTimeSyncBoost),
+	throttled(gonvml.FI_DEV_PERF_POLICY_BOARD_LIMIT, gpuhealth.ThrottleTimeBoardLimit),
+	throttled(gonvml.FI_DEV_PERF_POLICY_LOW_UTILIZATION, gpuhealth.ThrottleTimeLowUtilization),
+	throttled(gonvml.FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN, gpuhealth.ThrottleTimeSWThermal),
+	throttled(gonvml.FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN, gpuhealth.ThrottleTimeHWThermal),
+	throttled(gonvml.FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN, gpuhealth.ThrottleTimePowerBrake),
+}
+
+// linkFields are asked once for all links.
+var linkFields = []field{
+	nvlinkBytes(gonvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX, gpuhealth.Transmit),
+	nvlinkBytes(gonvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, gpuhealth.Receive),
+	// Up to Ampere the driver counts both kinds of CRC errors over all links.
+	{id: gonvml.FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, set: func(_ *fields, r *gpuhealth.Readings, v value) {
+		r.NVLink.Errors[gpuhealth.NVLinkCRCFlit] = v.count()
+	}},
+	{id: gonvml.FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL, set: func(_ *fields, r *gpuhealth.Readings, v value) {
+		r.NVLink.Errors[gpuhealth.NVLinkCRCData] = v.count()
+	}},
+}
+
+// perLink are asked for each link: 161 and 162 up to Hopper, the others from
+// Blackwell on. Which of them a GPU has, it says itself. Field 163 counts
+// CRC errors of both kinds and is used where the sums above are not there.
+func perLink(link uint32) []field {
+	one := func(id uint32, kind gpuhealth.NVLinkError) field {
+		return field{id: id, scope: link, set: func(_ *fields, r *gpuhealth.Readings, v value) {
+			n := v.count()
+			if !n.OK {
+				return
+			}
+			sum := &r.NVLink.Errors[kind]
+			sum.V, sum.OK = sum.V+n.V, true
+			if int(link) < len(r.NVLink.PerLink) {
+				r.NVLink.PerLink[link].Errors[kind] = n
+			}
+		}}
+	}
+	return []field{
+		one(gonvml.FI_DEV_NVLINK_ERROR_DL_REPLAY, gpuhealth.NVLinkReplay),
+		one(gonvml.FI_DEV_NVLINK_ERROR_DL_RECOVERY, gpuhealth.NVLinkRecovery),
+		one(gonvml.FI_DEV_NVLINK_ERROR_DL_CRC, gpuhealth.NVLinkCRCFlit),
+		one(gonvml.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS, gpuhealth.NVLinkRecovery),
+		one(gonvml.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS, gpuhealth.NVLinkRecoveryFailed),
+		one(gonvml.FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS, gpuhealth.NVLinkSymbol),
+	}
+}
+
+func throttled(id uint32, which gpuhealth.ThrottleTime) field {
+	return field{id: id, set: func(_ *fields, r *gpuhealth.Readings, v value) { r.ThrottleTime[which] = v.float(1e9) }}
+}
+
+func pcieBytes(d gpuhealth.Direction) setter {
+	return func(f *fields, r *gpuhealth.Readings, v value) {
+		if n := v.count(); n.OK {
+			if v.kind == gonvml.VALUE_TYPE_UNSIGNED_INT {
+				n.V = f.io[d].add(uint32(n.V))
+			}
+			r.IO[gpuhealth.LinkPCIe][d] = n
+		}
+	}
+}
+
+func nvlinkBytes(id uint32, d gpuhealth.Direction) field {
+	return field{id: id, scope: allLinks, set: func(_ *fields, r *gpuhealth.Readings, v value) {
+		if n := v.count(); n.OK && n.V < math.MaxUint64>>10 {
+			r.IO[gpuhealth.LinkNVLink][d] = gpuhealth.Some(n.V << 10) // KiB
+		}
+	}}
+}
+
+// links begins a new batch when the number of links is another one.
+func (f *fields) links(links []gpuhealth.NVLink) {
+	if f.built && len(links) == f.numLink {
+		return
+	}
+	f.built, f.numLink = true, len(links)
+	f.batch = append(f.batch[:0], nodeFields...)
+	if len(links) > 0 {
+		f.batch = append(f.batch, linkFields...)
+		for l := range links {
+			f.batch = append(f.batch, perLink(uint32(l))...)
+		}
+	}
+	f.raw = make([]gonvml.FieldValue, len(f.batch))
+}
+
+// readFields is the one batched field read of a poll.
+func readFields(d *device, r *gpuhealth.Readings, t *tally) {
+	f := &d.fields
+	if len(f.batch) == 0 {
+		return
+	}
+	f.ask(f.raw, f.batch)
+	_, code := guarded(d.library, fnFieldValues, func() (struct{}, gonvml.Return) { return struct{}{}, d.raw.GetFieldValues(f.raw) })
+	if code == InvalidArgument {
+		// One field that the driver cannot stand spoils the batch
+		// (dcgm-exporter#581): find it, once, by asking each alone.
+		d.readEachField(t)
+	} else if !t.ok(code) {
+		return
+	}
+
+	kept := f.batch[:0]
+	sums := r.NVLink.Errors
+	for i, one := range f.batch {
+		v := &f.raw[i]
+		switch code := Code(v.NvmlReturn); {
+		case code == Success:
+			if one.id == gonvml.FI_DEV_NVLINK_ERROR_DL_CRC && sums[gpuhealth.NVLinkCRCFlit].OK {
+				break
+			}
+			one.set(f, r, value{kind: gonvml.ValueType(v.ValueType), bits: v.Value})
+			if one.id == gonvml.FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL {
+				sums = r.NVLink.Errors
+			}
+		case code.tryOlder():
+			continue
+		}
+		kept = append(kept, one)
+	}
+	f.batch, f.raw = kept, f.raw[:len(kept)]
+}
+
+func (*fields) ask(raw []gonvml.FieldValue, batch []field) {
+	for i, one := range batch {
+		raw[i] = gonvml.FieldValue{FieldId: one.id, ScopeId: one.scope}
+	}
+}
+
+func (d *device) readEachField(t *tally) {
+	f := &d.fields
+	for i := range f.raw {
+		alone := f.raw[i : i+1]
+		f.ask(alone, f.batch[i:i+1])
+		_, code := guarded(d.library, fnFieldValues, func() (struct{}, gonvml.Return) { return struct{}{}, d.raw.GetFieldValues(alone) })
+		if !t.ok(code) {
+			alone[0].NvmlReturn = uint32(code)
+		}
+		if t.gone != Success {
+			return
+		}
+	}
+}
+
+// count is the value as a count, absent where it is none.
+func (v value) count() gpuhealth.Opt[uint64] {
+	switch v.kind {
+	case gonvml.VALUE_TYPE_UNSIGNED_INT:
+		if n := binary.NativeEndian.Uint32(v.bits[:]); n != math.MaxUint32 {
+			return gpuhealth.Some(uint64(n))
+		}
+	case gonvml.VALUE_TYPE_UNSIGNED_LONG, gonvml.VALUE_TYPE_UNSIGNED_LONG_LONG:
+		return gpuhealth.Count64(binary.NativeEndian.Uint64(v.bits[:]))
+	case gonvml.VALUE_TYPE_SIGNED_INT:
+		if n := int32(binary.NativeEndian.Uint32(v.bits[:])); n >= 0 {
+			return gpuhealth.Some(uint64(n))
+		}
+	case gonvml.VALUE_TYPE_SIGNED_LONG_LONG:
+		if n := int64(binary.NativeEndian.Uint64(v.bits[:])); n >= 0 {
+			return gpuhealth.Some(uint64(n))
+		}
+	case gonvml.VALUE_TYPE_UNSIGNED_SHORT:
+		return gpuhealth.Some(uint64(binary.NativeEndian.Uint16(v.bits[:])))
+	}
+	return gpuhealth.Opt[uint64]{}
+}
+
+// float is the value divided by div. A signed field may be below zero.
+func (v value) float(div float64) gpuhealth.Opt[float64] {
+	switch v.kind {
+	case gonvml.VALUE_TYPE_DOUBLE:
+		return gpuhealth.Some(math.Float64frombits(binary.NativeEndian.Uint64(v.bits[:])) / div)
+	case gonvml.VALUE_TYPE_SIGNED_INT:
+		return gpuhealth.Some(float64(int32(binary.NativeEndian.Uint32(v.bits[:]))) / div)
+	case gonvml.VALUE_TYPE_SIGNED_LONG_LONG:
+		return gpuhealth.Some(float64(int64(binary.NativeEndian.Uint64(v.bits[:]))) / div)
+	}
+	n := v.count()
+	return gpuhealth.Opt[float64]{V: float64(n.V) / div, OK: n.OK}
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo
+
+package nvml
+
+import (
+	"context"
+
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+)
+
+// readSlices lists the MIG slices anew at each poll: they are made and
+// destroyed while the driver runs, and handles do not outlive them.
+func (d *device) readSlices(ctx context.Context, request Request, into *Answer, t *tally) {
+	if d.wholeMIG {
+		return
+	}
+	mode, code := guarded(d.library, fnMIGMode, func() (int, gonvml.Return) { return first(d.raw.GetMigMode()) })
+	if !t.ok(code) {
+		d.wholeMIG = code.unsupported()
+		return
+	}
+	into.Modes[gpuhealth.ModeMIG] = gpuhealth.Some(mode == 1)
+	if mode != 1 {
+		return
+	}
+	places, code := guarded(d.library, fnMIGCount, d.raw.GetMaxMigDeviceCount)
+	if !t.ok(code) {
+		return
+	}
+	for i := range places {
+		handle, code := guarded(d.library, fnMIGDevice, func() (gonvml.Device, gonvml.Return) { return d.raw.GetMigDeviceHandleByIndex(i) })
+		if code == NotFound || code == InvalidArgument {
+			continue // an empty place
+		}
+		if !t.ok(code) {
+			continue
+		}
+		if slice, ok := d.readSlice(&device{library: d.library, index: d.index, raw: handle}, t); ok {
+			into.Slices = append(into.Slices, slice)
+		}
+		if t.gone != Success || ctx.Err() != nil {
+			return
+		}
+	}
+	if request.Activity {
+		for i := range into.Slices {
+			s := &into.Slices[i]
+			if gi := s.GPUInstance; gi.OK && t.gone == Success {
+				d.measure(gi, &s.Readings, t)
+			}
+		}
+	}
+}
+
+// readSlice reads what NVML gives of a slice: memory and processes. Clocks,
+// power and temperature are the whole GPU's.
+func (d *device) readSlice(part *device, t *tally) (Slice, bool) {
+	// A slice that was destroyed meanwhile is no failure of the GPU.
+	var own tally
+	uuid, code := guarded(d.library, fnUUID, part.raw.GetUUID)
+	if !own.ok(code) || uuid == "" {
+		if code.deviceGone() {
+			t.ok(code)
+		}
+		return Slice{}, false
+	}
+	s := Slice{Identity: gpuhealth.Identity{UUID: uuid, Index: d.index, MIG: gpuhealth.MIG{Parent: d.uuid}}}
+	if v, code := guarded(d.library, fnName, part.raw.GetName); own.ok(code) {
+		s.Model = v
+	}
+	if n, code := guarded(d.library, fnGPUInstance, part.raw.GetGpuInstanceId); own.ok(code) {
+		s.GPUInstance = count32(n)
+	}
+	if n, code := guarded(d.library, fnComputeInstance, part.raw.GetComputeInstanceId); own.ok(code) {
+		s.ComputeInstance = count32(n)
+	}
+	readMemory(part, &s.Readings, &own)
+	readProcesses(part, &s.Readings, &own)
+	if own.gone != Success {
+		t.ok(own.gone)
+		return Slice{}, false
+	}
+	return s, true
+}

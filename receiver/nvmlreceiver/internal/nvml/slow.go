@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo
+
+package nvml
+
+import (
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+)
+
+// slowReaders run once a minute: what they read changes with a reset, a repair
+// or an operator.
+var slowReaders = []reader{
+	readLimits,
+	readModes,
+	readMemoryHealth,
+	readECCLocations,
+	readNVLinkStates,
+	readFabric,
+	readProcesses,
+}
+
+func readLimits(d *device, r *gpuhealth.Readings, t *tally) {
+	if mw, code := guarded(d.library, fnPowerLimit, d.raw.GetEnforcedPowerLimit); t.ok(code) {
+		r.PowerLimit = gpuhealth.Ratio32(mw, 1, 1000)
+	}
+	if mw, code := guarded(d.library, fnPowerLimitRange, func() (uint32, gonvml.Return) { return second(d.raw.GetPowerManagementLimitConstraints()) }); t.ok(code) {
+		r.PowerLimitMax = gpuhealth.Ratio32(mw, 1, 1000)
+	}
+	for c := range gpuhealth.NumClocks {
+		if mhz, code := guarded(d.library, fnMaxClock, func() (uint32, gonvml.Return) { return d.raw.GetMaxClockInfo(gonvml.ClockType(c)) }); t.ok(code) {
+			r.ClockLimits[c] = gpuhealth.Ratio32(mhz, 1e6, 1)
+		}
+	}
+	for limit, threshold := range map[gpuhealth.TemperatureLimit]gonvml.TemperatureThresholds{
+		gpuhealth.LimitShutdown:  gonvml.TEMPERATURE_THRESHOLD_SHUTDOWN,
+		gpuhealth.LimitSlowdown:  gonvml.TEMPERATURE_THRESHOLD_SLOWDOWN,
+		gpuhealth.LimitMemoryMax: gonvml.TEMPERATURE_THRESHOLD_MEM_MAX,
+		gpuhealth.LimitGPUMax:    gonvml.TEMPERATURE_THRESHOLD_GPU_MAX,
+	} {
+		if c, code := guarded(d.library, fnThreshold, func() (uint32, gonvml.Return) { return d.raw.GetTemperatureThreshold(threshold) }); t.ok(code) {
+			r.TemperatureLimits[limit] = gpuhealth.Ratio32(c, 1, 1)
+		}
+	}
+	if n, code := guarded(d.library, fnPCIeWidthMax, d.raw.GetMaxPcieLinkWidth); t.ok(code) {
+		r.PCIe.WidthMax = count32(n)
+	}
+	if n, code := guarded(d.library, fnPCIeGenerationMax, d.raw.GetMaxPcieLinkGeneration); t.ok(code) {
+		r.PCIe.GenerationMax = count32(n)
+	}
+}
+
+func readModes(d *device, r *gpuhealth.Readings, t *tally) {
+	if m, code := guarded(d.library, fnPersistence, d.raw.GetPersistenceMode); t.ok(code) {
+		r.Modes[gpuhealth.ModePersistence] = gpuhealth.Some(m == gonvml.FEATURE_ENABLED)
+	}
+	if m, code := guarded(d.library, fnECCMode, func() (gonvml.EnableState, gonvml.Return) { return first(d.raw.GetEccMode()) }); t.ok(code) {
+		r.Modes[gpuhealth.ModeECC] = gpuhealth.Some(m == gonvml.FEATURE_ENABLED)
+	}
+	if m, code := guarded(d.library, fnGSPMode, func() (bool, gonvml.Return) { return first(d.raw.GetGspFirmwareMode()) }); t.ok(code) {
+		r.Modes[gpuhealth.ModeGSP] = gpuhealth.Some(m)
+	}
+	if s, code := guarded(d.library, fnConfidential, d.library.binding.raw.SystemGetConfComputeState); t.ok(code) {
+		r.Modes[gpuhealth.ModeConfidentialCompute] = gpuhealth.Some(s.CcFeature == gonvml.CC_SYSTEM_FEATURE_ENABLED)
+	}
+}
+
+func readMemoryHealth(d *device, r *gpuhealth.Readings, t *tally) {
+	// NVML's order of causes is SBE, DBE (nvmlPageRetirementCause_t).
+	for cause := range gpuhealth.NumRetirementCauses {
+		if pages, code := guarded(d.library, fnRetiredPages, func() ([]uint64, gonvml.Return) {
+			return d.raw.GetRetiredPages(gonvml.PageRetirementCause(cause))
+		}); t.ok(code) {
+			r.RetiredPages[cause] = gpuhealth.Some(uint64(len(pages)))
+		}
+	}
+	if p, code := guarded(d.library, fnRetirementPending, d.raw.GetRetiredPagesPendingStatus); t.ok(code) {
+		r.RetirementPending = gpuhealth.Some(p == gonvml.FEATURE_ENABLED)
+	}
+	if rows, code := guarded(d.library, fnRemappedRows, func() (gpuhealth.RemappedRows, gonvml.Return) {
+		corrected, uncorrected, pending, failed, ret := d.raw.GetRemappedRows()
+		return gpuhealth.RemappedRows{
+			Corrected: rowCount(corrected), Uncorrected: rowCount(uncorrected),
+			Pending: gpuhealth.Some(pending), Failed: gpuhealth.Some(failed),
+		}, ret
+	}); t.ok(code) {
+		r.RemappedRows = rows
+	}
+	if s, code := guarded(d.library, fnSRAM, d.raw.GetSramEccErrorStatus); t.ok(code) {
+		r.SRAMThresholdExceeded = gpuhealth.Some(s.BThresholdExceeded != 0)
+	}
+}
+
+func rowCount(n int) gpuhealth.Opt[uint64] {
+	c := count32(n)
+	return gpuhealth.Opt[uint64]{V: uint64(c.V), OK: c.OK}
+}
+
+func readECCLocations(d *device, r *gpuhealth.Readings, t *tally) {
+	locations := [gpuhealth.NumECCLocations]gonvml.MemoryLocation{gonvml.MEMORY_LOCATION_DRAM, gonvml.MEMORY_LOCATION_SRAM}
+	for e := range gpuhealth.NumECCErrors {
+		for c := range gpuhealth.NumECCCounters {
+			for l, location := range locations {
+				n, code := guarded(d.library, fnMemoryErrors, func() (uint64, gonvml.Return) {
+					return d.raw.GetMemoryErrorCounter(gonvml.MemoryErrorType(e), gonvml.EccCounterType(c), location)
+				})
+				if t.ok(code) {
+					r.ECCLocation[e][c][l] = gpuhealth.Count64(n)
+				}
+			}
+		}
+	}
+}
+
+// readNVLinkStates asks link by link until the driver knows no more of them.
+// It always fills PerLink, whose length later tells how many links to ask.
+func readNVLinkStates(d *device, r *gpuhealth.Readings, t *tally) {
+	var up, down uint32
+	for link := range gpuhealth.MaxNVLinks {
+		state, code := guarded(d.library, fnNVLinkState, func() (gonvml.EnableState, gonvml.Return) { return d.raw.GetNvLinkState(link) })
+		if code == InvalidArgument || link == 0 && code.unsupported() {
+			break // there is no such link: no failure of the GPU
+		}
+		one := gpuhealth.NVLink{}
+		if t.ok(code) {
+			active := state == gonvml.FEATURE_ENABLED
+			one.Up = gpuhealth.Some(active)
+			if active {
+				up++
+			} else {
+				down++
+			}
+		} else if t.gone != Success {
+			return
+		}
+		r.NVLink.PerLink = append(r.NVLink.PerLink, one)
+	}
+	if up+down > 0 {
+		r.NVLink.Up, r.NVLink.Down = gpuhealth.Some(up), gpuhealth.Some(down)
+	}
+}
+
+func readFabric(d *device, r *gpuhealth.Readings, t *tally) {
+	v3, code := guarded(d.library, fnFabricV, func() (gonvml.GpuFabricInfo_v3, gonvml.Return) { return d.raw.GetGpuFabricInfoV().V3() })
+	if t.ok(code) {
+		r.Fabric = fabric(v3.State, v3.HealthMask)
+		if s := gpuhealth.FabricSummary(v3.HealthSummary); s > gpuhealth.FabricSummaryNotSupported && s < gpuhealth.NumFabricSummaries {
+			r.Fabric.Summary = gpuhealth.Some(s)
+		}
+		return
+	}
+	if !code.tryOlder() {
+		return
+	}
+	v2, code := guarded(d.library, fnFabricV, func() (gonvml.GpuFabricInfo_v2, gonvml.Return) { return d.raw.GetGpuFabricInfoV().V2() })
+	if t.ok(code) {
+		r.Fabric = fabric(v2.State, v2.HealthMask)
+		return
+	}
+	if !code.tryOlder() {
+		return
+	}
+	v1, code := guarded(d.library, fnFabric, d.raw.GetGpuFabricInfo)
+	if t.ok(code) {
+		r.Fabric = fabric(v1.State, 0)
+	}
+}
+
+// fabric reads the health mask: two bits for each condition, 0 not supported,
+// 1 true, 2 false, and four for the configuration, where 1 is correct and more
+// is wrong (nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*).
+func fabric(state uint8, mask uint32) gpuhealth.Fabric {
+	f := gpuhealth.Fabric{}
+	if s := gpuhealth.FabricState(state); s > gpuhealth.FabricNotSupported && s < gpuhealth.NumFabricStates {
+		f.State = gpuhealth.Some(s)
+	}
+	for c := range gpuhealth.FabricIncorrectConfiguration {
+		if bits := mask >> (2 * c) & 3; bits == 1 || bits == 2 {
+			f.Conditions[c] = gpuhealth.Some(bits == 1)
+		}
+	}
+	if bits := mask >> 8 & 15; bits != 0 {
+		f.Conditions[gpuhealth.FabricIncorrectConfiguration] = gpuhealth.Some(bits != 1)
+	}
+	return f
+}
+
+func readProcesses(d *device, r *gpuhealth.Readings, t *tally) {
+	if p, code := guarded(d.library, fnCompute, d.raw.GetComputeRunningProcesses); t.ok(code) {
+		r.Processes[gpuhealth.ProcessCompute] = gpuhealth.Some(uint64(len(p)))
+	}
+	if p, code := guarded(d.library, fnGraphics, d.raw.GetGraphicsRunningProcesses); t.ok(code) {
+		r.Processes[gpuhealth.ProcessGraphics] = gpuhealth.Some(uint64(len(p)))
+	}
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvml
+
+import (
+	"context"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+)
+
+const (
+	// eventWait bounds one wait for an event, and with it what a reload, a
+	// release and a shutdown wait for the one in flight.
+	eventWait = 500 * time.Millisecond
+	// eventPause follows a wait that failed: a lost GPU may fail each of them at once.
+	eventPause = time.Second
+)
+
+// watch waits for the events of one generation, on a goroutine of its own.
+type watch struct {
+	events Events
+	stop   chan struct{}
+	done   chan struct{} // closed when no wait is in flight any more
+}
+
+func (p *Poller) watchEvents(events Events) *watch {
+	w := &watch{events: events, stop: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		for !w.stopped() {
+			event, code := events.Wait(eventWait)
+			switch {
+			case w.stopped() || p.ctx.Err() != nil:
+				return
+			case code == Success:
+				// A kind that nobody asked for, or of a GPU that nobody
+				// registered, tells nothing that could be named.
+				if event.Xid && event.UUID != "" {
+					p.cfg.OnXid(gpuhealth.XidEvent{
+						UUID: event.UUID, Code: event.Code, Time: p.cfg.Now(),
+						GPUInstance: event.GPUInstance, ComputeInstance: event.ComputeInstance,
+					})
+				}
+			case code != Timeout:
+				select {
+				case <-w.stop:
+				case <-p.ctx.Done():
+				case <-time.After(eventPause):
+				}
+			}
+		}
+	}()
+	return w
+}
+
+func (w *watch) stopped() bool {
+	select {
+	case <-w.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// generation is what has to be given back before NVML is shut down.
+type generation struct {
+	watch   *watch
+	devices []Device
+}
+
+// takeGeneration takes the generation from the poller and tells its goroutine
+// to end. It takes the handles of workers that are idle only.
+func (p *Poller) takeGeneration() generation {
+	old := generation{watch: p.watch}
+	if p.watch != nil {
+		close(p.watch.stop)
+		p.watch = nil
+	}
+	for _, s := range p.slots {
+		if !s.worker.busy && s.device != nil {
+			old.devices = append(old.devices, s.device)
+			s.device = nil
+		}
+	}
+	return old
+}
+
+// end gives everything back and shuts NVML down. It waits for the wait for
+// events, since nothing may be freed under it, and so may hang with it.
+func (g generation) end(lib Library) {
+	if w := g.watch; w != nil && w.events != nil {
+		if w.done != nil {
+			<-w.done
+		}
+		w.events.Free()
+	}
+	for _, d := range g.devices {
+		d.Close()
+	}
+	lib.Shutdown()
+}
+
+// letGo waits for the calls in flight and shuts NVML down, if ctx allows. It
+// returns whether nothing is in flight and nothing open any more.
+func (p *Poller) letGo(ctx context.Context) bool {
+	for _, s := range p.slots {
+		s.worker.wait(ctx)
+	}
+	if p.control == nil {
+		return true
+	}
+	if state, ok := p.control.wait(ctx); ok && state.initialised {
+		p.ready = true
+		if state.events != nil {
+			p.watch = p.watchEvents(state.events)
+		}
+	}
+	if p.ready && p.idle() {
+		p.ready = false
+		old := p.takeGeneration()
+		p.control.start(func() driverState { old.end(p.cfg.Library); return driverState{} })
+		p.control.wait(ctx)
+	}
+	return p.idle()
+}
+
+// Release shuts NVML down, so that the driver can be unbound, reset or
+// replaced, and keeps it so until Resume: polls return ErrReleased. Where a
+// call hangs past the timeout the error says so, and later polls try again.
+func (p *Poller) Release(timeout time.Duration) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return ErrClosed
+	}
+	p.released = true
+	ctx, cancel := context.WithTimeout(p.ctx, timeout)
+	defer cancel()
+	if !p.letGo(ctx) {
+		return errHeld
+	}
+	return nil
+}
+
+// Resume lets the next poll initialise NVML again, as a new generation.
+func (p *Poller) Resume() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.released, p.next = false, time.Time{}
+}
