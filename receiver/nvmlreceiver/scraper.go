@@ -89,6 +89,9 @@ func (s *gpuScraper) pollerConfig(cfg *Config, library newLibrary) nvml.Config {
 		Library:  library(cfg.LibraryPath, s.countFailure),
 		Deadline: cfg.Deadline,
 		Retry:    cfg.RetryInterval,
+		OnXid:    s.onXid,
+		Activity: cfg.Metrics.HwGpuActivity.Enabled,
+		PerLink:  cfg.Metrics.HwGpuNvlinkLinkErrors.Enabled || cfg.Metrics.HwGpuNvlinkLinkUp.Enabled,
 	}
 }
 

@@ -223,6 +223,12 @@ func measure(ctx context.Context, w io.Writer, pid int, exited <-chan error, sin
 	}
 	percent := 100 * (after.CPUTime() - before.CPUTime()) / time.Since(began).Seconds()
 	figure(w, "agent_idle_rss", float64(after.ResidentMemory())/1e6, "MB", maxIdleMegabytes)
+	status, err := status(pid)
+	if err != nil {
+		return err
+	}
+	// The rest is the binary and the libraries, which the kernel may drop.
+	figure(w, "agent_idle_rss_anonymous", float64(status.RssAnon)/1e6, "MB", 0)
 	figure(w, "agent_idle_cpu", percent, "%", maxIdleCPUPercent)
 	return nil
 }
@@ -233,4 +239,12 @@ func stat(pid int) (procfs.ProcStat, error) {
 		return procfs.ProcStat{}, err
 	}
 	return proc.Stat()
+}
+
+func status(pid int) (procfs.ProcStatus, error) {
+	proc, err := procfs.NewProc(pid)
+	if err != nil {
+		return procfs.ProcStatus{}, err
+	}
+	return proc.NewStatus()
 }
