@@ -19,7 +19,7 @@
 typedef int ret_t;
 enum {
     OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3,
-    INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMED_OUT = 10,
+    NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMED_OUT = 10,
     GPU_IS_LOST = 15, VERSION_MISMATCH = 25, UNKNOWN = 999
 };
 
@@ -46,12 +46,14 @@ _Static_assert(sizeof(event_t) == 32, "nvmlEventData_t");
 #define EVENT_XID 8ULL
 #define FIELD_MEMORY_TEMP 82
 #define TYPE_UNSIGNED_INT 1
+#define TYPE_UNSIGNED_LONG_LONG 3
+#define TYPE_SIGNED_INT 5
 #define API __attribute__((visibility("default")))
 
 /* ---- the state file ---- */
 
 struct entry { char *key, *value; };
-struct xid { int gpu; unsigned long long code; };
+struct xid { int gpu; unsigned long long code; unsigned gi, ci; };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char path[4096];
@@ -67,8 +69,16 @@ static int session;          /* nvmlInit minus nvmlShutdown */
 static int stale;            /* the driver went away under this session */
 static long long epoch;      /* driver.epoch when the session began */
 
-static struct device { int index; } devices[MAX_GPUS];
-struct event_set { unsigned long long registered; size_t cursor; };
+/* A device is a GPU, or a MIG slice of one: its number is the GPU's index plus
+ * 256 times one more than the slice's place. */
+#define MAX_SLICES 8
+#define SLICE(gpu, place) ((gpu) | ((place) + 1) << 8)
+#define GPU_OF(number) ((number) & 255)
+#define PLACE_OF(number) (((number) >> 8) - 1)
+static struct device { int index; } devices[MAX_GPUS], parts[MAX_GPUS][MAX_SLICES];
+static int in_flight;        /* calls that were entered and have not left */
+struct event_set { unsigned long long registered; size_t cursor; int waiting; };
+struct gpm_sample { int number; };
 
 static int by_key(const void *a, const void *b) { return strcmp(((const struct entry *)a)->key, ((const struct entry *)b)->key); }
 
@@ -100,8 +110,8 @@ static void parse(char *contents) {
         char *value = line + strcspn(line, " \t");
         if (*value) { *value++ = 0; value += strspn(value, " \t"); }
         if (!strcmp(line, "xid")) {
-            struct xid x = {0, 0};
-            if (sscanf(value, "%d %llu", &x.gpu, &x.code) != 2) continue;
+            struct xid x = {0, 0, 0xFFFFFFFFu, 0xFFFFFFFFu};
+            if (sscanf(value, "%d %llu %u %u", &x.gpu, &x.code, &x.gi, &x.ci) < 2) continue;
             if (num_xids == xcap) xids = realloc(xids, (xcap = xcap * 2 + 16) * sizeof *xids);
             xids[num_xids++] = x;
             continue;
@@ -136,9 +146,14 @@ static int gpu_count(void) {
     return n < 0 ? 0 : n > MAX_GPUS ? MAX_GPUS : (int)n;
 }
 
+static void key_of(char *key, size_t size, int gpu, const char *name) {
+    if (PLACE_OF(gpu) < 0) snprintf(key, size, "gpu.%d.%s", gpu, name);
+    else snprintf(key, size, "gpu.%d.mig.%d.%s", GPU_OF(gpu), PLACE_OF(gpu), name);
+}
+
 static long long gpu_number(int gpu, const char *name, int *there) {
     char key[128];
-    snprintf(key, sizeof key, "gpu.%d.%s", gpu, name);
+    key_of(key, sizeof key, gpu, name);
     const char *v = get(key);
     *there = v && *v;
     return *there ? strtoll(v, NULL, 0) : 0;
@@ -148,7 +163,7 @@ static int hangs(int gpu, const char *function) {
     char key[64];
     const char *v;
     if (gpu < 0) v = get("hang");
-    else { snprintf(key, sizeof key, "gpu.%d.hang", gpu); v = get(key); }
+    else { key_of(key, sizeof key, gpu, "hang"); v = get(key); }
     return v && (!strcmp(v, "*") || !strcmp(v, function));
 }
 
@@ -160,8 +175,9 @@ static void pause_ms(long ms) {
 /* enter takes the lock and says what the call returns before it does anything.
  * It returns only when the state file no longer lets the call hang. */
 static ret_t enter(int gpu, const char *function) {
-    char key[160];
+    char key[160], name[96];
     pthread_mutex_lock(&lock);
+    in_flight++;
     reload();
     while (hangs(gpu, function)) {
         pthread_mutex_unlock(&lock);
@@ -176,19 +192,30 @@ static ret_t enter(int gpu, const char *function) {
     ret_t ret = (ret_t)number(key, OK);
     if (ret == OK && gpu >= 0) {
         int there;
-        long long present = gpu_number(gpu, "present", &there);
+        long long present = gpu_number(GPU_OF(gpu), "present", &there);
         if (there && !present) return GPU_IS_LOST;
-        snprintf(key, sizeof key, "gpu.%d.call.%s.return", gpu, function);
+        snprintf(name, sizeof name, "call.%s.return", function);
+        key_of(key, sizeof key, gpu, name);
         ret = (ret_t)number(key, OK);
     }
     return ret;
 }
 
-static ret_t leave(ret_t ret) { pthread_mutex_unlock(&lock); return ret; }
+static ret_t leave(ret_t ret) { in_flight--; pthread_mutex_unlock(&lock); return ret; }
+
+/* What a caller must not do, and what it opened and closed, for tests. */
+static void trace(const char *what) {
+    const char *name = getenv("FAKENVML_TRACE");
+    FILE *f = name && *name ? fopen(name, "a") : NULL;
+    if (!f) return;
+    fprintf(f, "%s\n", what);
+    fclose(f);
+}
 
 static int index_of(void *device) {
     struct device *d = device;
-    return d >= devices && d < devices + MAX_GPUS ? d->index : -2;
+    if (d >= devices && d < devices + MAX_GPUS) return d->index;
+    return d >= parts[0] && d < parts[0] + MAX_GPUS * MAX_SLICES ? d->index : -2;
 }
 
 #define ENTER(device) \
@@ -206,7 +233,7 @@ static ret_t copy(const char *from, char *to, unsigned size) {
 
 static ret_t gpu_text(int gpu, const char *name, char *to, unsigned size) {
     char key[128];
-    snprintf(key, sizeof key, "gpu.%d.%s", gpu, name);
+    key_of(key, sizeof key, gpu, name);
     return copy(get(key), to, size);
 }
 
@@ -220,7 +247,7 @@ static ret_t gpu_u32(int gpu, const char *name, unsigned *to) {
 
 static ret_t gpu_u64(int gpu, const char *name, unsigned long long *to) {
     char key[128];
-    snprintf(key, sizeof key, "gpu.%d.%s", gpu, name);
+    key_of(key, sizeof key, gpu, name);
     const char *v = get(key);
     if (!v || !*v) return NOT_SUPPORTED;
     *to = strtoull(v, NULL, 0);
@@ -234,6 +261,7 @@ API const char *nvmlErrorString(ret_t r) { (void)r; return "fakenvml"; }
 static ret_t init(const char *function) {
     ret_t ret;
     pthread_mutex_lock(&lock);
+    in_flight++;
     const char *p = getenv("FAKENVML_STATE");
     snprintf(path, sizeof path, "%s", p ? p : "");
     reload();
@@ -250,8 +278,12 @@ static ret_t init(const char *function) {
     if (session++ == 0) {
         stale = 0;
         epoch = number("driver.epoch", 0);
-        for (int i = 0; i < MAX_GPUS; i++) devices[i].index = i;
+        for (int i = 0; i < MAX_GPUS; i++) {
+            devices[i].index = i;
+            for (int j = 0; j < MAX_SLICES; j++) parts[i][j].index = SLICE(i, j);
+        }
     }
+    trace("init");
     return leave(OK);
 }
 
@@ -260,8 +292,10 @@ API ret_t nvmlInit(void) { return init("nvmlInit"); }
 
 API ret_t nvmlShutdown(void) {
     pthread_mutex_lock(&lock);
+    if (in_flight++) trace("VIOLATION shutdown while a call is in flight");
     if (!session) return leave(UNINITIALIZED);
     session--;
+    trace("shutdown");
     return leave(OK);
 }
 
@@ -332,8 +366,15 @@ API ret_t nvmlDeviceGetMemoryInfo(void *device, memory_t *m) {
     return leave(ret);
 }
 
+/* Some of what a whole GPU tells it does not while it is cut into slices. */
+static int is_cut(int gpu) {
+    int there;
+    return gpu_number(gpu, "mig.mode", &there) == 1;
+}
+
 API ret_t nvmlDeviceGetUtilizationRates(void *device, utilization_t *u) {
     ENTER(device);
+    if (is_cut(gpu)) return leave(NOT_SUPPORTED);
     if ((ret = gpu_u32(gpu, "utilization.gpu", &u->gpu)) == OK && gpu_u32(gpu, "utilization.memory", &u->memory) != OK) u->memory = 0;
     return leave(ret);
 }
@@ -354,16 +395,39 @@ API ret_t nvmlDeviceGetTemperature(void *device, int sensor, unsigned *t) {
     return leave(gpu_u32(gpu, "temperature", t));
 }
 
+/* The types that drivers give to fields, as far as they differ from the rest. */
+static int field_type(unsigned id) {
+    switch (id) {
+    case 82: case 94: case 95: case 186: case 197: case 198: case 230: return TYPE_UNSIGNED_INT;
+    case 193: case 194: case 195: case 196: return TYPE_SIGNED_INT;
+    default: return TYPE_UNSIGNED_LONG_LONG;
+    }
+}
+
 API ret_t nvmlDeviceGetFieldValues(void *device, int n, field_t *fields) {
     ENTER(device);
+    int there;
+    long long spoiler = gpu_number(gpu, "field.spoiler", &there);
+    if (there)
+        for (int i = 0; i < n; i++)
+            if (fields[i].fieldId == (unsigned)spoiler) return leave(INVALID_ARGUMENT);
     for (int i = 0; i < n; i++) {
         field_t *f = &fields[i];
+        char name[64];
         memset(&f->value, 0, sizeof f->value);
-        f->ret = NOT_SUPPORTED;
+        f->valueType = field_type(f->fieldId);
         if (f->fieldId == FIELD_MEMORY_TEMP) {
-            f->valueType = TYPE_UNSIGNED_INT;
             f->ret = gpu_u32(gpu, "temperature.memory", &f->value.ui);
+            continue;
         }
+        if (f->scopeId && f->scopeId != 0xFFFFFFFFu) snprintf(name, sizeof name, "field.%u.%u", f->fieldId, f->scopeId);
+        else snprintf(name, sizeof name, "field.%u", f->fieldId);
+        f->ret = gpu_u64(gpu, name, &f->value.ull);
+        if (f->ret != OK) {
+            snprintf(name, sizeof name, "field.%u", f->fieldId); /* every link alike */
+            f->ret = gpu_u64(gpu, name, &f->value.ull);
+        }
+        if (f->valueType != TYPE_UNSIGNED_LONG_LONG && f->ret == OK) { unsigned low = (unsigned)f->value.ull; f->value.ull = 0; f->value.ui = low; }
     }
     return leave(OK);
 }
@@ -410,10 +474,17 @@ API ret_t nvmlEventSetCreate(void **set) {
     struct event_set *s = calloc(1, sizeof *s);
     s->cursor = num_xids;
     *set = s;
+    trace("event_set_create");
     return leave(OK);
 }
 
-API ret_t nvmlEventSetFree(void *set) { free(set); return OK; }
+API ret_t nvmlEventSetFree(void *set) {
+    pthread_mutex_lock(&lock);
+    in_flight++;
+    trace(((struct event_set *)set)->waiting ? "VIOLATION event set freed while someone waits" : "event_set_free");
+    free(set);
+    return leave(OK);
+}
 
 API ret_t nvmlDeviceRegisterEvents(void *device, unsigned long long types, void *set) {
     ENTER(device);
@@ -424,7 +495,11 @@ API ret_t nvmlDeviceRegisterEvents(void *device, unsigned long long types, void 
 API ret_t nvmlEventSetWait_v2(void *set, event_t *event, unsigned timeout_ms) {
     struct event_set *s = set;
     for (unsigned waited = 0;; waited += 2) {
+        pthread_mutex_lock(&lock);
+        s->waiting = 1;
+        pthread_mutex_unlock(&lock);
         ret_t ret = enter(-1, __func__);
+        s->waiting = 0;
         if (ret != OK) return leave(ret);
         if (s->cursor > num_xids) s->cursor = num_xids;
         while (s->cursor < num_xids) {
@@ -434,11 +509,210 @@ API ret_t nvmlEventSetWait_v2(void *set, event_t *event, unsigned timeout_ms) {
             event->device = &devices[x.gpu];
             event->eventType = EVENT_XID;
             event->eventData = x.code;
-            event->gpuInstanceId = event->computeInstanceId = 0xFFFFFFFFu;
+            event->gpuInstanceId = x.gi;
+            event->computeInstanceId = x.ci;
             return leave(OK);
         }
-        leave(OK);
-        if (waited >= timeout_ms) return TIMED_OUT;
+        if (waited >= timeout_ms) return leave(TIMED_OUT);
+        s->waiting = 1;
+        pthread_mutex_unlock(&lock);
         pause_ms(2);
+        pthread_mutex_lock(&lock);
+        s->waiting = 0;
+        leave(OK);
     }
+}
+
+/* ---- what is read once a minute ---- */
+
+typedef struct { unsigned version; int margin; } margin_t;
+typedef struct { unsigned version; unsigned long long counts[11]; unsigned exceeded; } sram_t;
+typedef struct { unsigned environment, feature, devTools; } confidential_t;
+typedef struct { unsigned version; unsigned char uuid[16]; ret_t status; unsigned clique; unsigned char state; unsigned mask; } fabric_v2_t;
+typedef struct { unsigned version; unsigned char uuid[16]; ret_t status; unsigned clique; unsigned char state; unsigned mask; unsigned char summary; } fabric_v3_t;
+typedef struct { unsigned pid; unsigned long long memory; unsigned gi, ci; } process_t;
+
+_Static_assert(sizeof(sram_t) == 104, "nvmlEccSramErrorStatus_v1_t");
+_Static_assert(sizeof(fabric_v3_t) == 40, "nvmlGpuFabricInfo_v3_t");
+_Static_assert(sizeof(process_t) == 24, "nvmlProcessInfo_t");
+
+#define GETTER(function, key) API ret_t function(void *device, unsigned *v) { ENTER(device); return leave(gpu_u32(gpu, key, v)); }
+GETTER(nvmlDeviceGetPerformanceState, "pstate")
+GETTER(nvmlDeviceGetPersistenceMode, "mode.persistence")
+GETTER(nvmlDeviceGetCurrPcieLinkWidth, "pcie.width")
+GETTER(nvmlDeviceGetMaxPcieLinkWidth, "pcie.width.max")
+GETTER(nvmlDeviceGetCurrPcieLinkGeneration, "pcie.generation")
+GETTER(nvmlDeviceGetMaxPcieLinkGeneration, "pcie.generation.max")
+GETTER(nvmlDeviceGetRetiredPagesPendingStatus, "retired.pending")
+GETTER(nvmlDeviceGetGpuInstanceId, "gi")
+GETTER(nvmlDeviceGetComputeInstanceId, "ci")
+
+#define PAIR(function, key) API ret_t function(void *device, unsigned *v, unsigned *other) { ENTER(device); *other = 0; return leave(gpu_u32(gpu, key, v)); }
+PAIR(nvmlDeviceGetEccMode, "mode.ecc")
+PAIR(nvmlDeviceGetMigMode, "mig.mode")
+PAIR(nvmlDeviceGetGspFirmwareMode, "mode.gsp")
+
+API ret_t nvmlDeviceGetMarginTemperature(void *device, margin_t *m) {
+    ENTER(device);
+    if (m->version != STRUCT_VERSION(margin_t, 1)) return leave(VERSION_MISMATCH);
+    return leave(gpu_u32(gpu, "temperature.margin", (unsigned *)&m->margin));
+}
+
+API ret_t nvmlDeviceGetTemperatureThreshold(void *device, int type, unsigned *t) {
+    ENTER(device);
+    static const char *keys[] = {"temperature.shutdown", "temperature.slowdown", "temperature.memory.max", "temperature.max"};
+    if (type < 0 || type > 3) return leave(INVALID_ARGUMENT);
+    return leave(gpu_u32(gpu, keys[type], t));
+}
+
+API ret_t nvmlDeviceGetMemoryErrorCounter(void *device, int error, int counter, int location, unsigned long long *n) {
+    ENTER(device);
+    char name[64];
+    if (error < 0 || error > 1 || counter < 0 || counter > 1) return leave(INVALID_ARGUMENT);
+    snprintf(name, sizeof name, "ecc.%s.%s.%s", error ? "uncorrected" : "corrected", counter ? "aggregate" : "volatile",
+             location == 2 ? "dram" : location == 7 ? "sram" : "other");
+    return leave(gpu_u64(gpu, name, n));
+}
+
+API ret_t nvmlDeviceGetSramEccErrorStatus(void *device, sram_t *s) {
+    ENTER(device);
+    if (s->version != STRUCT_VERSION(sram_t, 1)) return leave(VERSION_MISMATCH);
+    return leave(gpu_u32(gpu, "sram.threshold_exceeded", &s->exceeded));
+}
+
+API ret_t nvmlDeviceGetRetiredPages(void *device, int cause, unsigned *n, unsigned long long *addresses) {
+    ENTER(device);
+    unsigned there = 0;
+    if ((ret = gpu_u32(gpu, cause ? "retired.dbe" : "retired.sbe", &there)) != OK) return leave(ret);
+    if (*n < there) { *n = there; return leave(INSUFFICIENT_SIZE); }
+    for (unsigned i = 0; i < there; i++) addresses[i] = 4096ULL * i;
+    *n = there;
+    return leave(OK);
+}
+
+API ret_t nvmlDeviceGetRemappedRows(void *device, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed) {
+    ENTER(device);
+    *uncorrected = *pending = *failed = 0;
+    if (is_cut(gpu)) return leave(NOT_SUPPORTED); /* while slices exist */
+    gpu_u32(gpu, "remapped.uncorrected", uncorrected);
+    gpu_u32(gpu, "remapped.pending", pending);
+    gpu_u32(gpu, "remapped.failed", failed);
+    return leave(gpu_u32(gpu, "remapped.corrected", corrected));
+}
+
+API ret_t nvmlSystemGetConfComputeState(confidential_t *c) {
+    ret_t ret = enter(-1, __func__);
+    if (ret != OK) return leave(ret);
+    memset(c, 0, sizeof *c);
+    if (!get("confidential_compute")) return leave(NOT_SUPPORTED);
+    c->feature = (unsigned)number("confidential_compute", 0);
+    return leave(OK);
+}
+
+API ret_t nvmlDeviceGetNvLinkState(void *device, unsigned link, unsigned *active) {
+    ENTER(device);
+    unsigned links;
+    char name[64];
+    if ((ret = gpu_u32(gpu, "nvlink.links", &links)) != OK) return leave(ret);
+    if (link >= links) return leave(INVALID_ARGUMENT);
+    snprintf(name, sizeof name, "nvlink.%u.up", link);
+    if (gpu_u32(gpu, name, active) != OK) *active = 1;
+    return leave(OK);
+}
+
+API ret_t nvmlDeviceGetGpuFabricInfoV(void *device, fabric_v3_t *f) {
+    ENTER(device);
+    unsigned state, newest;
+    if (gpu_u32(gpu, "fabric.version", &newest) != OK) newest = 3;
+    int v3 = f->version == STRUCT_VERSION(fabric_v3_t, 3);
+    if (!v3 && f->version != STRUCT_VERSION(fabric_v2_t, 2)) return leave(VERSION_MISMATCH);
+    if (v3 && newest < 3) return leave(VERSION_MISMATCH);
+    if ((ret = gpu_u32(gpu, "fabric.state", &state)) != OK) return leave(ret);
+    f->state = (unsigned char)state;
+    if (gpu_u32(gpu, "fabric.mask", &f->mask) != OK) f->mask = 0;
+    if (v3) f->summary = (unsigned char)(gpu_u32(gpu, "fabric.summary", &state) == OK ? state : 0);
+    return leave(OK);
+}
+
+static ret_t processes(void *device, const char *function, const char *key, unsigned *n, process_t *infos) {
+    int gpu = index_of(device);
+    if (gpu < 0) return INVALID_ARGUMENT;
+    unsigned there = 0;
+    ret_t ret = enter(gpu, function);
+    if (ret != OK || (ret = gpu_u32(gpu, key, &there)) != OK) return leave(ret);
+    if (*n < there) { *n = there; return leave(INSUFFICIENT_SIZE); }
+    for (unsigned i = 0; i < there; i++) infos[i] = (process_t){1000 + i, 1 << 20, 0xFFFFFFFFu, 0xFFFFFFFFu};
+    *n = there;
+    return leave(OK);
+}
+
+API ret_t nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *n, process_t *infos) { return processes(device, __func__, "processes.compute", n, infos); }
+API ret_t nvmlDeviceGetGraphicsRunningProcesses_v3(void *device, unsigned *n, process_t *infos) { return processes(device, __func__, "processes.graphics", n, infos); }
+
+/* ---- MIG ---- */
+
+API ret_t nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *n) { ENTER(device); return leave(gpu_u32(gpu, "mig.places", n)); }
+
+API ret_t nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned place, void **slice) {
+    ENTER(device);
+    char key[64];
+    if (place >= MAX_SLICES || PLACE_OF(gpu) >= 0) return leave(INVALID_ARGUMENT);
+    key_of(key, sizeof key, SLICE(gpu, (int)place), "uuid");
+    if (!get(key)) return leave(NOT_FOUND);
+    *slice = &parts[gpu][place];
+    return leave(OK);
+}
+
+/* ---- GPM ---- */
+
+typedef struct { unsigned version, supported; } gpm_support_t;
+typedef struct { unsigned id; ret_t ret; double value; char *names[3]; } gpm_metric_t;
+typedef struct { unsigned version, n; struct gpm_sample *first, *second; gpm_metric_t metrics[333]; } gpm_get_t;
+
+API ret_t nvmlGpmQueryDeviceSupport(void *device, gpm_support_t *s) {
+    ENTER(device);
+    if (gpu_u32(gpu, "gpm.supported", &s->supported) != OK) s->supported = 0;
+    return leave(OK);
+}
+
+API ret_t nvmlGpmSampleAlloc(struct gpm_sample **sample) {
+    ret_t ret = enter(-1, __func__);
+    if (ret != OK) return leave(ret);
+    *sample = calloc(1, sizeof **sample);
+    (*sample)->number = -1;
+    trace("gpm_alloc");
+    return leave(OK);
+}
+
+API ret_t nvmlGpmSampleFree(struct gpm_sample *sample) {
+    pthread_mutex_lock(&lock);
+    in_flight++;
+    trace("gpm_free");
+    free(sample);
+    return leave(OK);
+}
+
+API ret_t nvmlGpmSampleGet(void *device, struct gpm_sample *sample) { ENTER(device); sample->number = gpu; return leave(OK); }
+
+API ret_t nvmlGpmMigSampleGet(void *device, unsigned gi, struct gpm_sample *sample) {
+    ENTER(device);
+    for (int i = 0; i < MAX_SLICES; i++) {
+        int there;
+        if (gpu_number(SLICE(gpu, i), "gi", &there) == gi && there) { sample->number = SLICE(gpu, i); return leave(OK); }
+    }
+    return leave(INVALID_ARGUMENT);
+}
+
+API ret_t nvmlGpmMetricsGet(gpm_get_t *g) {
+    ret_t ret = enter(-1, __func__);
+    if (ret != OK) return leave(ret);
+    if (g->version != 1 || g->first->number < 0 || g->first->number != g->second->number) return leave(INVALID_ARGUMENT);
+    for (unsigned i = 0; i < g->n; i++) {
+        char name[64];
+        unsigned percent = 0;
+        snprintf(name, sizeof name, "gpm.%u", g->metrics[i].id);
+        g->metrics[i].ret = gpu_u32(g->second->number, name, &percent);
+        g->metrics[i].value = percent;
+    }
+    return leave(OK);
 }

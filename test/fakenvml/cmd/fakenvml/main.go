@@ -20,19 +20,24 @@ const maxGPUs = 64 // of the library
 func main() {
 	dir := flag.String("out", "", "directory for the library and the state file")
 	gpus := flag.Int("gpus", 8, "number of GPUs in the state file, 1 to 64")
+	profile := flag.String("profile", "h100", "model of the GPUs: h100, a100-mig or t4")
 	flag.Parse()
-	if err := run(os.Stdout, *dir, *gpus); err != nil {
+	if err := run(os.Stdout, *dir, *profile, *gpus); err != nil {
 		fmt.Fprintln(os.Stderr, "fakenvml:", err)
 		os.Exit(1)
 	}
 }
 
-func run(w io.Writer, dir string, gpus int) error {
+func run(w io.Writer, dir, profile string, gpus int) error {
 	if dir == "" {
 		return errors.New("-out is missing: name the directory to write to")
 	}
 	if gpus < 1 || gpus > maxGPUs {
 		return fmt.Errorf("-gpus is %d: it has to be 1 to %d", gpus, maxGPUs)
+	}
+	newState, ok := fakenvml.Profiles[profile]
+	if !ok {
+		return fmt.Errorf("-profile is %q: it has to be h100, a100-mig or t4", profile)
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -43,7 +48,7 @@ func run(w io.Writer, dir string, gpus int) error {
 		return err
 	}
 	state := filepath.Join(dir, "state")
-	if err := fakenvml.NewState(gpus).Write(state); err != nil {
+	if err := newState(gpus).Write(state); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(w, "export %s=%s\n# in the collector's configuration:\n#   receivers:\n#     nvml:\n#       library_path: %s\n", fakenvml.StateEnv, state, library)
