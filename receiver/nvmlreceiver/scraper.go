@@ -86,7 +86,7 @@ func newScraper(cfg *Config, set receiver.Settings, telemetry *metadata.Telemetr
 
 func (s *gpuScraper) pollerConfig(cfg *Config, library newLibrary) nvml.Config {
 	return nvml.Config{
-		Library:  library(cfg.LibraryPath, s.countFailure),
+		Library:  library(cfg.LibraryPath, s.countFailure, s.timeCall),
 		Deadline: cfg.Deadline,
 		Retry:    cfg.RetryInterval,
 		OnXid:    s.onXid,
@@ -214,4 +214,8 @@ func (s *gpuScraper) countDropped() {
 func (s *gpuScraper) countFailure(function string, code nvml.Code) {
 	s.telemetry.ReceiverNvmlCallFailures.Add(context.Background(), 1, metric.WithAttributes(
 		attribute.String("function", function), attribute.String("return", code.String())))
+}
+
+func (s *gpuScraper) timeCall(d time.Duration) {
+	s.telemetry.ReceiverNvmlCallDuration.Record(context.Background(), d.Seconds())
 }

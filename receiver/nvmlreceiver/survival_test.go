@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/processor/processortest"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"google.golang.org/grpc"
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
@@ -177,4 +178,17 @@ func TestAllocation(t *testing.T) {
 			assert.Equal(t, "train-0", pod.Str())
 		}
 	}
+}
+
+// TestCallsAreTimed: the histogram of the receiver's own has every call of a scrape.
+func TestCallsAreTimed(t *testing.T) {
+	n, _ := startFake(t, fakenvml.NewState(1))
+	n.first()
+	duration, err := n.telemetry.GetMetric("otelcol_receiver_nvml_call_duration")
+	require.NoError(t, err)
+	histogram, ok := duration.Data.(metricdata.Histogram[float64])
+	require.True(t, ok)
+	require.Len(t, histogram.DataPoints, 1)
+	assert.Greater(t, histogram.DataPoints[0].Count, uint64(20))
+	n.shutdown()
 }

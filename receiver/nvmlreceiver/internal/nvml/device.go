@@ -16,13 +16,14 @@ import (
 
 // NewLibrary returns NVML at the path, or where the dynamic linker finds
 // libnvidia-ml.so.1 when the path is empty. Nothing is loaded before Open.
-func NewLibrary(path string, failure Failure) Library {
-	return &library{path: path, failure: failure}
+func NewLibrary(path string, failure Failure, timing ...Timing) Library {
+	return &library{path: path, failure: failure, timing: timing}
 }
 
 type library struct {
 	path    string
 	failure Failure
+	timing  []Timing
 	binding *binding
 }
 

@@ -7,6 +7,7 @@ package nvml
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/dl"
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -171,7 +172,18 @@ func guarded[T any](l *library, fn function, call func() (T, gonvml.Return)) (T,
 		var none T
 		return none, FunctionNotFound
 	}
+	var began time.Time
+	// A wait for an event takes long by intention.
+	timed := len(l.timing) > 0 && fn != fnEventWait
+	if timed {
+		began = time.Now()
+	}
 	value, ret := call()
+	if timed {
+		for _, tell := range l.timing {
+			tell(time.Since(began))
+		}
+	}
 	code := Code(ret)
 	if code.failure() && l.failure != nil {
 		l.failure(functions[fn].symbols[0], code)

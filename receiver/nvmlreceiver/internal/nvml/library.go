@@ -99,3 +99,7 @@ type Device interface {
 // Failure is told each call that failed, by the name of the C function. Calls
 // that are not supported are no failures. It may be called from any goroutine.
 type Failure func(function string, code Code)
+
+// Timing is told how long each call took that returned, but for waits for
+// events. It may be called from any goroutine.
+type Timing func(time.Duration)

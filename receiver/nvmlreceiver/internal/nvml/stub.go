@@ -8,7 +8,7 @@ package nvml
 const Supported = false
 
 // NewLibrary returns a library whose Open always fails with ErrNotBuilt.
-func NewLibrary(string, Failure) Library { return stub{} }
+func NewLibrary(string, Failure, ...Timing) Library { return stub{} }
 
 type stub struct{}
 
