@@ -68,6 +68,14 @@ func TestUnknown(t *testing.T) {
 		assertMinOfCaps(t, p.verdict)
 		assert.NotNil(t, p.reason("nvml_hang"))
 	})
+	t.Run("a hang, then another silence", func(t *testing.T) {
+		p := newPatient(t)
+		p.s.Reason = ReasonHang
+		p.poll(1)
+		p.s.Reason = ReasonError
+		p.poll(1)
+		assert.Equal(t, StateUnknown, p.verdict.State)
+	})
 	t.Run("lost, then the driver goes too", func(t *testing.T) {
 		p := newPatient(t)
 		p.s.Reason = ReasonLost
@@ -94,6 +102,38 @@ func TestHysteresis(t *testing.T) {
 	}
 }
 
+func TestTwiceIsTwiceInARow(t *testing.T) {
+	p := newPatient(t)
+	for range 5 {
+		p.s.TemperatureMargin = Some(-5.0)
+		p.poll(1)
+		p.s.TemperatureMargin = Opt[float64]{}
+		p.poll(1)
+	}
+	assert.Equal(t, StateHealthy, p.verdict.State)
+}
+
+func TestPredictedFailureIsOfAGPUThatAnswers(t *testing.T) {
+	p := newPatient(t)
+	p.s.RemappedRows.Failed = Some(true)
+	p.poll(1)
+	assert.Equal(t, HardwarePredictedFailure, p.verdict.Hardware)
+	p.s.Reason = ReasonError
+	p.poll(1)
+	assert.Equal(t, Some(10), p.verdict.Score)
+	assert.Equal(t, HardwareFailed, p.verdict.Hardware)
+}
+
+func TestAcknowledgedLinksAreNotMissed(t *testing.T) {
+	p := newPatient(t)
+	p.s.NVLink.Up, p.s.NVLink.Down = Some[uint32](12), Some[uint32](6)
+	p.poll(1)
+	require.NotNil(t, p.reason("nvlink_down"))
+	p.m.Acknowledge(testUUID)
+	p.poll(1)
+	assert.Nil(t, p.reason("nvlink_down"), "the bridge was taken out")
+}
+
 func TestAReadingThatVanishesEndsItsRuleInTime(t *testing.T) {
 	p := newPatient(t)
 	p.s.RemappedRows.Pending = Some(true)
@@ -117,8 +157,14 @@ func TestNVLinkErrorsRising(t *testing.T) {
 		require.Nil(t, p.reason("nvlink_errors_rising"), "as many, or fewer")
 		require.Equal(t, Some(60), p.verdict.Score)
 	}
+	minute(p, 5)
+	require.Nil(t, p.reason("nvlink_errors_rising"), "1, 5 after 2")
 	minute(p, 4)
-	require.Nil(t, p.reason("nvlink_errors_rising"))
+	require.Nil(t, p.reason("nvlink_errors_rising"), "1, 5, 4")
+	for _, n := range []uint64{0, 1, 2} {
+		minute(p, n)
+		require.Nil(t, p.reason("nvlink_errors_rising"), "a minute without is not rising yet")
+	}
 	minute(p, 9)
 	r := p.reason("nvlink_errors_rising")
 	require.NotNil(t, r)
@@ -306,6 +352,12 @@ func TestSlices(t *testing.T) {
 		assert.False(t, v.Score.OK)
 		require.Len(t, v.Reasons, 1)
 		assert.Equal(t, "nvml_hang", v.Reasons[0].Reason)
+
+		p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 119, Time: p.now})
+		p.poll(1)
+		s := slice(1)
+		s.Reason = ReasonHang
+		assert.Equal(t, Some(20), p.m.Observe(s, p.now).Score, "what is known of the GPU is known of its slices")
 	})
 }
 
@@ -343,6 +395,19 @@ func TestOverrides(t *testing.T) {
 	p.s.Reason = ReasonLost
 	p.poll(3)
 	assert.Equal(t, StateUnknown, p.verdict.State, "a rule that is off leaves a GPU without a reading")
+}
+
+func TestALossThatCapsLittleIsNoEvidence(t *testing.T) {
+	r := DefaultRubric()
+	require.NoError(t, r.OverrideRule("gpu_lost", Override{Cap: Some(60)}))
+	p := newPatient(t)
+	p.m = NewMonitor(r)
+	p.poll(1)
+	p.s.Reason = ReasonLost
+	p.poll(2)
+	assert.Equal(t, Some(60), p.verdict.Score)
+	p.poll(1)
+	assert.Equal(t, StateUnknown, p.verdict.State)
 }
 
 func TestOverrideMistakes(t *testing.T) {
