@@ -415,7 +415,7 @@ func TestTestBinaryBindsLazily(t *testing.T) {
 // BenchmarkScrapeEightGPUs reports the CPU time of all threads, which is what
 // a scrape costs the workload of the node.
 func BenchmarkScrapeEightGPUs(b *testing.B) {
-	fakenvml.NewState(8).Install(b)
+	fakenvml.NewH100(8).Install(b)
 	cfg := createDefaultConfig().(*Config)
 	cfg.LibraryPath = fakenvml.Library(b)
 	r, err := createMetrics(&instances{}, settings(b).Settings, cfg, consumertest.NewNop(), nvml.NewLibrary)

@@ -141,7 +141,7 @@ func idle(ctx context.Context, w io.Writer, agent, config string, warmup, span t
 		return err
 	}
 	state := filepath.Join(dir, "state")
-	if err = fakenvml.NewState(8).Write(state); err != nil {
+	if err = fakenvml.NewH100(8).Write(state); err != nil {
 		return err
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
