@@ -44,7 +44,7 @@ type scripted struct {
 	freedBusy bool // an event set was freed under a wait
 
 	inits, shutdowns, inFlight, waiting int
-	shutdownInFlight           bool // nvmlShutdown was called while a device call was in flight
+	shutdownInFlight                    bool // nvmlShutdown was called while a device call was in flight
 }
 
 type scriptedGPU struct {

@@ -89,7 +89,7 @@ type known struct {
 type knownGPU struct {
 	id    gpuhealth.Identity
 	parts []gpuhealth.Identity // its MIG slices, when it last answered
-	round uint64 // in which it was last claimed by a slot
+	round uint64               // in which it was last claimed by a slot
 }
 
 // claim notes that a slot speaks for the GPU in this round, and returns false

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo
+
+package nvml
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/test/fakenvml"
+)
+
+// These tests go through the real ABI: go-nvml loads a libnvidia-ml.so.1 of ours.
+
+type abi struct {
+	testing.TB
+	*Poller
+	rewrite func()
+	xids    chan gpuhealth.XidEvent
+	trace   string
+}
+
+func openFake(tb testing.TB, state *fakenvml.State, change func(*Config)) *abi {
+	tb.Helper()
+	a := &abi{TB: tb, xids: make(chan gpuhealth.XidEvent, 16), trace: filepath.Join(tb.TempDir(), "trace")}
+	tb.Setenv("FAKENVML_TRACE", a.trace)
+	a.rewrite = state.Install(tb)
+	cfg := Config{Library: NewLibrary(fakenvml.Library(tb), nil), Deadline: 2 * time.Second, Retry: time.Nanosecond}
+	cfg.OnXid = func(ev gpuhealth.XidEvent) { a.xids <- ev }
+	if change != nil {
+		change(&cfg)
+	}
+	a.Poller = NewPoller(cfg)
+	tb.Cleanup(func() {
+		require.NoError(tb, a.Close(time.Minute))
+		a.balanced()
+	})
+	return a
+}
+
+// balanced proves that what was opened is closed, and nothing under a call.
+func (a *abi) balanced() {
+	a.Helper()
+	text, err := os.ReadFile(a.trace)
+	require.NoError(a, err)
+	n := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		n[strings.TrimSpace(line)]++
+		assert.NotContains(a, line, "VIOLATION")
+	}
+	assert.Equal(a, n["init"], n["shutdown"])
+	assert.Equal(a, n["event_set_create"], n["event_set_free"])
+	assert.Equal(a, n["gpm_alloc"], n["gpm_free"])
+}
+
+func (a *abi) poll() map[string]gpuhealth.Sample {
+	a.Helper()
+	out := map[string]gpuhealth.Sample{}
+	for _, s := range a.Poll(a.Context()).Samples {
+		out[s.UUID] = s
+	}
+	return out
+}
+
+func (a *abi) xid() gpuhealth.XidEvent {
+	a.Helper()
+	select {
+	case ev := <-a.xids:
+		return ev
+	case <-time.After(time.Minute):
+		a.Fatal("no Xid")
+		panic("unreachable")
+	}
+}
+
+func TestH100(t *testing.T) {
+	state := fakenvml.NewH100(1).SetGPU(0, "field.161.3", 7).SetGPU(0, "field.163.3", 2).SetGPU(0, "nvlink.5.up", 0).SetGPU(0, "field.230", 1)
+	a := openFake(t, state, func(c *Config) { c.PerLink = true })
+	s := a.poll()[fakenvml.UUID(0)]
+	require.True(t, s.Up())
+	assert.Empty(t, s.Validate())
+	some := gpuhealth.Some[float64]
+	assert.Equal(t, some(351), s.Power)
+	assert.Equal(t, some(-2), s.SlowdownMargin)
+	assert.Equal(t, some(40), s.TemperatureMargin)
+	assert.Equal(t, [gpuhealth.NumTemperatureLimits]gpuhealth.Opt[float64]{some(90), some(95), some(87), some(95)}, s.TemperatureLimits)
+	assert.Equal(t, some(1), s.ThrottleTime[gpuhealth.ThrottleTimePower])
+	assert.Equal(t, gpuhealth.Some(gpuhealth.RecoveryReset), s.RecoveryAction)
+	assert.Equal(t, gpuhealth.Some[uint64](5_000_000<<10), s.IO[gpuhealth.LinkNVLink][gpuhealth.Transmit])
+	assert.Equal(t, gpuhealth.Some[uint64](2_000_000), s.IO[gpuhealth.LinkPCIe][gpuhealth.Receive])
+	assert.Equal(t, gpuhealth.Some[uint32](17), s.NVLink.Up)
+	assert.Equal(t, gpuhealth.Some[uint32](1), s.NVLink.Down)
+	assert.Equal(t, gpuhealth.Some[uint64](7), s.NVLink.Errors[gpuhealth.NVLinkReplay])
+	assert.Equal(t, gpuhealth.Some[uint64](2), s.NVLink.Errors[gpuhealth.NVLinkCRCFlit])
+	assert.False(t, s.NVLink.Errors[gpuhealth.NVLinkSymbol].OK, "Blackwell's fields are not an H100's")
+	assert.Equal(t, gpuhealth.Some[uint64](7), s.NVLink.PerLink[3].Errors[gpuhealth.NVLinkReplay])
+	assert.Equal(t, gpuhealth.Some(gpuhealth.FabricCompleted), s.Fabric.State)
+	assert.Equal(t, gpuhealth.Some(gpuhealth.FabricSummaryHealthy), s.Fabric.Summary)
+	for _, c := range s.Fabric.Conditions {
+		assert.Equal(t, gpuhealth.Some(false), c)
+	}
+	assert.Equal(t, gpuhealth.Some(true), s.Modes[gpuhealth.ModePersistence])
+	assert.Equal(t, gpuhealth.Some(false), s.Modes[gpuhealth.ModeMIG])
+	assert.False(t, s.RetiredPages[0].OK)
+	assert.Equal(t, gpuhealth.Some(false), s.RemappedRows.Failed)
+
+	assert.Equal(t, s, a.poll()[fakenvml.UUID(0)], "the same state gives the same sample")
+}
+
+func TestFieldsAreLearnt(t *testing.T) {
+	state := fakenvml.NewH100(1).SetGPU(0, "field.spoiler", 230)
+	a := openFake(t, state, nil)
+	s := a.poll()[fakenvml.UUID(0)]
+	assert.False(t, s.RecoveryAction.OK)
+	assert.Equal(t, gpuhealth.Some(351.0), s.Power, "one field that the driver cannot stand costs itself only")
+
+	// It is not asked again, nor what is not supported.
+	state.DeleteGPU(0, "field.spoiler").SetGPU(0, "field.221", 1).SetGPU(0, "field.197", 10)
+	a.rewrite()
+	s = a.poll()[fakenvml.UUID(0)]
+	assert.False(t, s.RecoveryAction.OK)
+	assert.False(t, s.NVLink.Errors[gpuhealth.NVLinkSymbol].OK)
+	assert.Equal(t, gpuhealth.Some[uint64](1<<32+10), s.IO[gpuhealth.LinkPCIe][gpuhealth.Transmit], "the counter wrapped")
+
+	// A new driver is asked for everything again.
+	state.Set("driver.epoch", 1)
+	a.rewrite()
+	s = a.poll()[fakenvml.UUID(0)]
+	assert.True(t, s.RecoveryAction.OK)
+	assert.True(t, s.NVLink.Errors[gpuhealth.NVLinkSymbol].OK)
+}
+
+func TestT4(t *testing.T) {
+	a := openFake(t, fakenvml.NewT4(1), nil)
+	s := a.poll()[fakenvml.UUID(0)]
+	assert.Equal(t, gpuhealth.NVLinks{}, s.NVLink)
+	assert.Equal(t, gpuhealth.Fabric{}, s.Fabric)
+	assert.Equal(t, gpuhealth.RemappedRows{}, s.RemappedRows)
+	assert.Equal(t, gpuhealth.Some[uint64](0), s.RetiredPages[gpuhealth.RetiredDBE])
+	assert.False(t, s.MemoryTemperature.OK)
+	assert.Equal(t, gpuhealth.Some(40.0), s.Power, "the old call, as there is no field")
+}
+
+func TestMIG(t *testing.T) {
+	state := fakenvml.NewA100MIG(2)
+	a := openFake(t, state, nil)
+	samples := a.poll()
+	require.Len(t, samples, 6)
+	parent := samples[fakenvml.UUID(1)]
+	assert.False(t, parent.Utilization.OK)
+	assert.Equal(t, gpuhealth.Some(true), parent.Modes[gpuhealth.ModeMIG])
+	part := samples[fakenvml.SliceUUID(1, 0)]
+	assert.Equal(t, gpuhealth.MIG{Parent: fakenvml.UUID(1), GPUInstance: gpuhealth.Some[uint32](2), ComputeInstance: gpuhealth.Some[uint32](0)}, part.MIG)
+	assert.Equal(t, gpuhealth.Some(uint64(20)<<30), part.MemoryTotal)
+	assert.False(t, part.Power.OK)
+
+	// Reshaped, lost, healed, switched off.
+	state.DeleteSlice(1, 0).Slice(1, 3, 5, 0, "2g.10gb", 10<<30)
+	a.rewrite()
+	samples = a.poll()
+	assert.NotContains(t, samples, fakenvml.SliceUUID(1, 0))
+	assert.Contains(t, samples, fakenvml.SliceUUID(1, 3))
+	state.SetGPU(1, "present", 0).XIDOf(1, 79, 5, 0)
+	a.rewrite()
+	samples = a.poll()
+	assert.Equal(t, gpuhealth.ReasonLost, samples[fakenvml.SliceUUID(1, 3)].Reason, "a slice is lost with its GPU")
+	ev := a.xid()
+	assert.Equal(t, fakenvml.UUID(1), ev.UUID, "the name of a lost GPU is kept")
+	assert.EqualValues(t, 79, ev.Code)
+	assert.Equal(t, gpuhealth.Some[uint32](5), ev.GPUInstance)
+	state.SetGPU(1, "present", 1).SetGPU(1, "mig.mode", 0)
+	a.rewrite()
+	samples = a.poll()
+	assert.Len(t, samples, 4, "the other GPU keeps its slices")
+	assert.True(t, func() bool { s := samples[fakenvml.UUID(1)]; return s.Up() && s.Utilization.OK }())
+}
+
+func TestActivity(t *testing.T) {
+	state := fakenvml.NewH100(1).SetGPU(0, "mig.mode", 1).SetGPU(0, "mig.places", 7).Slice(0, 0, 2, 0, "3g.40gb", 40<<30).SetGPU(0, "mig.0.gpm.2", 25)
+	a := openFake(t, state, func(c *Config) { c.Activity = true })
+	assert.False(t, func() bool { s := a.poll()[fakenvml.UUID(0)]; return s.Activity[0].OK }(), "it takes two samples")
+	samples := a.poll()
+	s := samples[fakenvml.UUID(0)]
+	assert.Equal(t, gpuhealth.Some(0.8), s.Activity[gpuhealth.ActivitySM])
+	assert.Equal(t, gpuhealth.Some(0.55), s.Activity[gpuhealth.ActivityTensor])
+	s = samples[fakenvml.SliceUUID(0, 0)]
+	assert.Equal(t, gpuhealth.Some(0.25), s.Activity[gpuhealth.ActivitySM])
+	state.DeleteSlice(0, 0)
+	a.rewrite()
+	a.poll()
+	a.poll()
+}
+
+func TestXidAcrossAReload(t *testing.T) {
+	state := fakenvml.NewH100(2)
+	a := openFake(t, state, nil)
+	a.poll()
+	state.XID(1, 31)
+	a.rewrite()
+	assert.Equal(t, fakenvml.UUID(1), a.xid().UUID)
+	state.Set("driver.loaded", 0)
+	a.rewrite()
+	require.ErrorIs(t, a.Poll(t.Context()).Err, ErrDriver)
+	state.Set("driver.loaded", 1).Set("driver.epoch", 1)
+	a.rewrite()
+	assert.EqualValues(t, 2, a.Poll(t.Context()).Generation)
+	state.XID(0, 48)
+	a.rewrite()
+	ev := a.xid()
+	assert.Equal(t, fakenvml.UUID(0), ev.UUID)
+	assert.EqualValues(t, 48, ev.Code)
+}
+
+func TestReleaseAndResume(t *testing.T) {
+	state := fakenvml.NewH100(2)
+	a := openFake(t, state, func(c *Config) { c.Activity = true })
+	a.poll()
+	require.NoError(t, a.Release(time.Minute))
+	a.balanced()
+	require.ErrorIs(t, a.Poll(t.Context()).Err, ErrReleased)
+	state.Set("driver.epoch", 1)
+	a.rewrite()
+	a.Resume()
+	r := a.Poll(t.Context())
+	require.NoError(t, r.Err)
+	assert.Len(t, r.Samples, 2)
+	assert.EqualValues(t, 2, r.Generation)
+}
+
+func TestAnyCallMayHang(t *testing.T) {
+	for _, function := range []string{
+		"nvmlDeviceGetRemappedRows", "nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex",
+		"nvmlGpmSampleGet", "nvmlDeviceRegisterEvents", "nvmlDeviceGetFieldValues", "nvmlDeviceGetHandleByIndex_v2",
+	} {
+		t.Run(function, func(t *testing.T) {
+			state := fakenvml.NewA100MIG(3).SetGPU(1, "hang", function).SetGPU(1, "gpm.supported", 1)
+			a := openFake(t, state, func(c *Config) { c.Activity = true; c.Deadline = 200 * time.Millisecond })
+			samples := a.poll()
+			assert.NotContains(t, samples, fakenvml.UUID(1))
+			assert.Len(t, samples, 6)
+			state.DeleteGPU(1, "hang")
+			a.rewrite()
+			for len(samples) < 9 { // the call returns when the library has seen the file
+				samples = a.poll()
+			}
+		})
+	}
+}
+
+func TestSixteenGPUsOneFails(t *testing.T) {
+	for _, code := range []Code{Unknown, GPUIsLost} {
+		a := openFake(t, fakenvml.NewH100(16).SetGPU(11, "call.nvmlDeviceGetHandleByIndex_v2.return", int(code)).
+			SetGPU(3, "uuid", "").SetGPU(7, "uuid", fakenvml.UUID(6)), nil)
+		r := a.Poll(t.Context())
+		require.NoError(t, r.Err)
+		assert.Len(t, r.Samples, 13, "16 less one that fails, one without a name and one with another's")
+		assert.Equal(t, 2, r.Unidentified)
+		require.NoError(t, a.Close(time.Minute))
+	}
+}
+
+func BenchmarkPoll(b *testing.B) {
+	a := openFake(b, fakenvml.NewH100(8), nil)
+	a.Poll(b.Context())
+	cpu := func() int64 {
+		var u syscall.Rusage
+		require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+		return u.Utime.Nano() + u.Stime.Nano()
+	}
+	b.ReportAllocs()
+	began := cpu()
+	for b.Loop() {
+		if r := a.Poll(b.Context()); len(r.Samples) != 8 {
+			b.Fatal(r.Err)
+		}
+	}
+	b.ReportMetric(float64(cpu()-began)/float64(b.N), "cpu-ns/op")
+}
