@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvml
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+)
+
+func watched(s *scripted, xids *[]gpuhealth.XidEvent) *Poller {
+	s.events = make(chan Event, 8)
+	return NewPoller(Config{Library: s, Deadline: testDeadline, Retry: testRetry, OnXid: func(ev gpuhealth.XidEvent) {
+		s.set(func() { *xids = append(*xids, ev) })
+	}})
+}
+
+func TestEventsOfOtherKindsAreIgnored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(2)
+		var xids []gpuhealth.XidEvent
+		p := watched(s, &xids)
+		p.Poll(t.Context())
+		assert.ElementsMatch(t, []string{"GPU-0", "GPU-1"}, s.registers)
+		s.events <- Event{UUID: "GPU-0", Code: 1}
+		s.events <- Event{Xid: true, Code: 2}
+		s.events <- Event{UUID: "GPU-1", Xid: true, Code: 79}
+		synctest.Wait()
+		require.Len(t, xids, 1)
+		assert.Equal(t, "GPU-1", xids[0].UUID)
+		require.NoError(t, p.Close(time.Second))
+		assert.Equal(t, 1, s.freed)
+		assert.False(t, s.freedBusy)
+	})
+}
+
+func TestWaitForEventsHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(2)
+		release := make(chan struct{})
+		s.hangWait = release
+		var xids []gpuhealth.XidEvent
+		p := watched(s, &xids)
+		began := time.Now()
+		assert.Len(t, p.Poll(t.Context()).Samples, 2)
+		assert.Zero(t, time.Since(began), "the readings do not wait for events")
+		synctest.Wait() // the wait is in flight
+
+		require.ErrorIs(t, p.Release(time.Second), ErrHang)
+		assert.Zero(t, s.shutdowns)
+		require.ErrorIs(t, p.Poll(t.Context()).Err, ErrReleased)
+		close(release)
+		synctest.Wait()
+		assert.Equal(t, 1, s.shutdowns, "given back when the wait returned")
+		assert.False(t, s.freedBusy || s.shutdownInFlight)
+		require.NoError(t, p.Close(time.Second))
+		assert.Equal(t, 1, s.shutdowns)
+	})
+}
+
+func TestWaitsThatFailAreSpaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(1)
+		s.waitCode = GPUIsLost
+		var xids []gpuhealth.XidEvent
+		p := watched(s, &xids)
+		p.Poll(t.Context())
+		synctest.Wait()
+		s.set(func() { s.waitCode = Success })
+		s.events <- Event{UUID: "GPU-0", Xid: true, Code: 79}
+		began := time.Now()
+		time.Sleep(eventPause)
+		synctest.Wait()
+		require.Len(t, xids, 1, "the others are still listened to")
+		assert.Equal(t, eventPause, xids[0].Time.Sub(began))
+		require.NoError(t, p.Close(time.Second))
+	})
+}
+
+func TestReleaseWhileACallHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(2)
+		p := poller(s)
+		p.Poll(t.Context())
+		release := make(chan struct{})
+		s.set(func() { s.gpus[0].hang = release })
+		p.Poll(t.Context())
+		require.ErrorIs(t, p.Release(time.Second), ErrHang)
+		s.set(func() { s.gpus[0].hang = nil })
+		close(release)
+		synctest.Wait()
+		require.ErrorIs(t, p.Poll(t.Context()).Err, ErrReleased)
+		assert.Equal(t, 1, s.shutdowns, "a later poll lets go")
+		assert.False(t, s.shutdownInFlight)
+		p.Resume()
+		assert.Len(t, p.Poll(t.Context()).Samples, 2)
+		require.NoError(t, p.Close(time.Second))
+	})
+}
+
+func TestOthersAnswerWhileOneHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(8)
+		p := poller(s)
+		p.Poll(t.Context())
+		release := make(chan struct{})
+		s.set(func() { s.gpus[0].hang = release })
+		began := time.Now()
+		p.Poll(t.Context())
+		for _, g := range s.gpus[1:] {
+			assert.Zero(t, g.answered.Sub(began))
+		}
+		close(release)
+		require.NoError(t, p.Close(time.Second))
+	})
+}
+
+func TestSlowReadingsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(6)
+		p := poller(s)
+		p.Poll(t.Context())
+		for range 6 {
+			time.Sleep(10 * time.Second)
+			before := 0
+			for _, g := range s.gpus {
+				before += g.slow
+			}
+			p.Poll(t.Context())
+			after := 0
+			for _, g := range s.gpus {
+				after += g.slow
+			}
+			assert.Equal(t, 1, after-before, "one GPU at a time, each once a minute")
+		}
+		require.NoError(t, p.Close(time.Second))
+		for _, g := range s.gpus {
+			assert.Equal(t, 1, g.slow)
+			assert.Equal(t, 1, g.closed)
+		}
+	})
+}
