@@ -55,6 +55,7 @@ func TestWaitForEventsHangs(t *testing.T) {
 		assert.Zero(t, s.shutdowns)
 		require.ErrorIs(t, p.Poll(t.Context()).Err, ErrReleased)
 		close(release)
+		time.Sleep(2 * eventWait) // of the bubble's clock: the wait ends by itself
 		synctest.Wait()
 		assert.Equal(t, 1, s.shutdowns, "given back when the wait returned")
 		assert.False(t, s.freedBusy || s.shutdownInFlight)
