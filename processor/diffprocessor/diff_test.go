@@ -317,6 +317,22 @@ func TestHeartbeatInterval(t *testing.T) {
 	})
 }
 
+func TestOnlyNodesHaveAHeartbeat(t *testing.T) {
+	for attr, want := range map[string]int{
+		gpusemconv.AttrHostName: 2, gpusemconv.AttrK8sNodeName: 2, gpusemconv.AttrHostID: 2,
+		gpusemconv.AttrClusterName: 1,
+	} {
+		sink := new(consumertest.MetricsSink)
+		p := newTestProcessor(t, sink, nil)
+		md := report("n1", 0, 1)
+		attrs := md.ResourceMetrics().At(0).Resource().Attributes()
+		attrs.Clear()
+		attrs.PutStr(attr, "x")
+		require.NoError(t, p.ConsumeMetrics(t.Context(), md))
+		assert.Equal(t, want, sink.DataPointCount(), attr)
+	}
+}
+
 func TestTelemetry(t *testing.T) {
 	tel := componenttest.NewTelemetry()
 	defer func() { require.NoError(t, tel.Shutdown(context.Background())) }()

@@ -52,7 +52,7 @@ func (f *filter) resource(rm pmetric.ResourceMetrics) bool {
 	})
 	f.received += f.points
 	// A resource without points says nothing, not even that the node is there.
-	if f.points > 0 && !f.hasBeat {
+	if f.points > 0 && !f.hasBeat && isNode(rm.Resource().Attributes()) {
 		if f.newest == 0 {
 			f.newest = pcommon.NewTimestampFromTime(time.Now())
 		}
@@ -61,6 +61,17 @@ func (f *filter) resource(rm pmetric.ResourceMetrics) bool {
 		}
 	}
 	return rm.ScopeMetrics().Len() == 0
+}
+
+// isNode tells nodes from other resources, such as a cluster with figures of
+// its own: only nodes have a heartbeat.
+func isNode(attrs pcommon.Map) bool {
+	for _, name := range [...]string{gpusemconv.AttrHostName, gpusemconv.AttrK8sNodeName, gpusemconv.AttrHostID} {
+		if _, ok := attrs.Get(name); ok {
+			return true
+		}
+	}
+	return false
 }
 
 // heartbeat says when the node last reported, so that silence can be told from
