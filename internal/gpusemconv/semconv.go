@@ -32,6 +32,7 @@ const (
 	AttrGPUIndex       = "gpu.index"
 	AttrXIDCode        = "gpu.xid.code"
 	AttrMemoryLocation = "gpu.memory.location"
+	AttrMemoryState    = "gpu.memory.state"
 	AttrActivityUnit   = "unit"
 	AttrKind           = "kind"
 	AttrCause          = "cause"

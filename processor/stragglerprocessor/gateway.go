@@ -98,20 +98,20 @@ func (g *gateway) run(ctx context.Context) {
 	}
 }
 
-// tick compares, publishes, logs what changed, and hands the metrics on. The
-// report belongs to the engine, so that everything is copied out of it under
-// the lock, and the next component is called without it.
+// tick compares, publishes, logs what changed, and hands the metrics on. Only
+// the comparison holds up the pushes: the report is rewritten by the next Tick
+// and by nothing else, and there is one ticker.
 func (g *gateway) tick(ctx context.Context, now time.Time) {
-	g.mu.Lock()
 	began := time.Now()
+	g.mu.Lock()
 	report := g.engine.Tick(now)
 	nodes := g.engine.Nodes()
+	g.mu.Unlock()
 	took := time.Since(began)
+
 	snap := snapshot(report, g.cfg)
 	md := reportMetrics(report, g.cfg.GroupBy)
 	g.log(report)
-	g.mu.Unlock()
-
 	g.telemetry.ProcessorStragglerTickDuration.Record(ctx, took.Seconds())
 	g.telemetry.ProcessorStragglerNodes.Record(ctx, int64(nodes))
 	if g.publisher != nil {
