@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -184,6 +185,27 @@ func TestGatewayKeepsNoLockOverTheNextComponent(t *testing.T) {
 	m, err := r.tel.GetMetric("otelcol_processor_straggler_emit_failures")
 	require.NoError(t, err)
 	assert.NotEmpty(t, m.Data)
+}
+
+// TestPushesAndTicksTogether is for the race detector: a report is read while
+// pushes change the engine behind it.
+func TestPushesAndTicksTogether(t *testing.T) {
+	r := newGatewayRig(t, nil, consumertest.NewNop())
+	var pushers sync.WaitGroup
+	for n := range 4 {
+		pushers.Go(func() {
+			for i := range 200 {
+				md := fleet(1, 0.9, float64(i%10)/10, 0.8, 0.9)
+				md.ResourceMetrics().At(0).Resource().Attributes().PutStr("gpu.job.role", fmt.Sprintf("stage-%d", (i+n)%3))
+				assert.NoError(t, r.g.ConsumeMetrics(t.Context(), md))
+			}
+		})
+	}
+	for range 100 {
+		r.g.tick(t.Context(), time.Now())
+	}
+	pushers.Wait()
+	assert.Equal(t, 5, r.g.engine.Nodes())
 }
 
 // TestBadScores pushes nonsense beside a valid fleet: the nonsense is counted,
