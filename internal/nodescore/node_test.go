@@ -139,6 +139,33 @@ func TestLocalModeFindsASlowdownAndKeepsIt(t *testing.T) {
 	assert.False(t, res.Straggler)
 }
 
+func TestASmallSlowdownDoesNotBecomeNormal(t *testing.T) {
+	r := newRig(t)
+	for range 30 {
+		r.step(nil, input{StepRate, 1})
+	}
+	for range 2000 {
+		require.False(t, r.step(nil, input{StepRate, 0.92}).Straggler)
+	}
+	var res Result
+	for range 3 {
+		res = r.step(nil, input{StepRate, 0.84})
+	}
+	assert.True(t, res.Straggler, "16 % below what it could do once")
+}
+
+func TestWhatTheFleetSuspectsIsNotLearnt(t *testing.T) {
+	r := newRig(t)
+	for range 30 {
+		r.step(r.fresh(0.95, 1), input{StepRate, 0.98})
+	}
+	for range 500 {
+		r.step(r.fresh(0.95, 1), input{StepRate, 0.94})
+	}
+	assert.InDelta(t, 0.98, r.n.rate.value, 1e-9)
+	assert.InDelta(t, 0.98, r.n.score.value, 1e-9)
+}
+
 func TestIdleNodes(t *testing.T) {
 	gpu := func(util float64) []input {
 		return []input{{Utilization, util}, {SMClock, 1.9e9}, {SMClockLimit, 1.98e9}, {MemoryUsed, 1 << 30}, {MemoryLimit, 80 << 30}}

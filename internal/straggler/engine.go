@@ -51,12 +51,23 @@ type node struct {
 	seen  time.Time
 	fresh bool // observed since the last tick
 
-	state         State
+	// reported is what the node says of itself, missing that it has said nothing
+	// for too long. What it said is kept: behind a processor that forwards only
+	// changes, the heartbeat of a node that is back confirms its old score.
+	reported      State
+	missing       bool
 	score         float64
 	hasScore      bool
 	throughput    float64
 	hasThroughput bool
 	verdict       Verdict
+}
+
+func (n *node) state() State {
+	if n.missing {
+		return StateMissing
+	}
+	return n.reported
 }
 
 // New returns an engine; cfg must be valid.
@@ -76,7 +87,7 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 	}
 	n.seen, n.fresh = now, true
 	if o.HasScore {
-		n.score, n.hasScore, n.state = o.Score, true, o.State
+		n.score, n.hasScore, n.reported = o.Score, true, o.State
 	}
 	if o.HasThroughput {
 		n.throughput, n.hasThroughput = o.Throughput, true
@@ -115,7 +126,7 @@ func (e *Engine) node(o *Observation) (*node, error) {
 		}
 		e.clusters[c.name] = c
 	}
-	n := &node{name: strings.Clone(o.Node), state: StateCalibrating}
+	n := &node{name: strings.Clone(o.Node), reported: StateCalibrating}
 	c.nodes[n.name] = n
 	e.nodes++
 	e.join(c, n, o.Peers)

@@ -219,6 +219,9 @@ func TestPanicHoldsTheThresholdAndEnds(t *testing.T) {
 		assert.False(t, g.PanicBegan, "said once")
 		assert.Empty(t, stragglers(r))
 	}
+	f.round(healthy...)
+	f.round(healthy...)
+	f.round(sick...)
 	for i := range 3 {
 		assert.True(t, groupOf(t, f.tick0(), "c", DefaultGroup).Panic, "tick %d", i)
 		g = groupOf(t, f.round(healthy...), "c", DefaultGroup)
@@ -242,6 +245,11 @@ func TestSilentNodes(t *testing.T) {
 	assert.Equal(t, 1, g.Counts[StateMissing])
 	assert.False(t, g.CoverageLow, "5 of 6")
 	assert.Empty(t, stragglers(r), "who is silent is missing, not slow")
+
+	back := Observation{Cluster: "c", Node: "n05"}
+	require.NoError(t, f.e.Observe(&back, f.now))
+	r = f.round(1, 1, 1, 1, 1)
+	assert.Equal(t, 6, groupOf(t, r, "c", DefaultGroup).Counts[StateActive], "a heartbeat brings the old score back")
 
 	for range 6 {
 		r = f.round(1, 1, 1)
@@ -350,8 +358,10 @@ func TestRefIsTheMedianThroughputOfBusyNodes(t *testing.T) {
 		o := Observation{Cluster: "c", Node: strconv.Itoa(i), State: state, Score: 1, HasScore: true, Throughput: float64(i + 1), HasThroughput: true}
 		require.NoError(t, f.e.Observe(&o, f.now))
 	}
+	stuck := Observation{Cluster: "c", Node: "stuck", State: StateActive, HasThroughput: true}
+	require.NoError(t, f.e.Observe(&stuck, f.now))
 	g := groupOf(t, f.tick(), "c", DefaultGroup)
-	assert.InDelta(t, 3, g.Ref, 1e-12)
+	assert.InDelta(t, 3, g.Ref, 1e-12, "who does nothing at all is no reference")
 	assert.False(t, g.Valid, "nobody is active")
 }
 

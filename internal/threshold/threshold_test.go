@@ -151,6 +151,10 @@ func TestInboxTakesOnlyNewerUntilExpiry(t *testing.T) {
 	require.True(t, ok)
 	assert.InDelta(t, 0.8, got.Threshold, 0)
 
+	newest := newer
+	newest.Version = 3
+	assert.True(t, b.Put("c", newest, start))
+	newer = newest
 	assert.False(t, b.Put("c", newer, start.Add(40*time.Second)))
 	got, _ = b.Get("c", "g")
 	assert.True(t, got.Fresh(start.Add(80*time.Second)), "an unchanged version refreshes")

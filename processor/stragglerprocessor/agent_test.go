@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/processor"
+	"go.opentelemetry.io/collector/processor/processortest"
 
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
@@ -232,4 +234,43 @@ func TestAnotherJobStartsAnew(t *testing.T) {
 		assert.InDelta(t, 1, got["n1 gpu.agent.detection_mode local"], 0)
 		assert.Equal(t, []string{"J/stage-7"}, r.ext.claim.Groups)
 	})
+}
+
+func TestNodesOfAnotherClusterKeepToThemselves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newAgentRig(t, nil)
+		md := pmetric.NewMetrics()
+		addStep(md, "n1", "stage-0", 19)
+		other := resource(md, map[string]any{"host.name": "n2", "k8s.cluster.name": "zoo", "gpu.job.id": "Z"})
+		gauge(other, "gpu.app.step.duration", 19)
+		got := r.push(md)
+		assert.Contains(t, got, "n2 gpu.node.signal throughput")
+		assert.Equal(t, threshold.Claim{Cluster: "prod", Groups: []string{"J/stage-0"}}, r.ext.claim)
+	})
+}
+
+func TestAgentNamesThatCannotBeTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newAgentRig(t, nil)
+		md := pmetric.NewMetrics()
+		gauge(resource(md, map[string]any{"host.name": "n1", "k8s.cluster.name": ""}), "gpu.app.step.duration", 19)
+		gauge(resource(md, map[string]any{"host.name": strings.Repeat("x", 1<<20)}), "gpu.app.step.duration", 19)
+		r.push(md)
+		assert.Equal(t, map[string]int64{"no_cluster": 1, "name_too_long": 1}, rejected(t, r.tel))
+		assert.Empty(t, r.a.nodes)
+	})
+}
+
+func TestFactoryMakesWhatTheModeSays(t *testing.T) {
+	for mode, mutates := range map[string]bool{modeAgent: true, modeGateway: false} {
+		cfg := createDefaultConfig().(*Config)
+		cfg.Mode = mode
+		require.NoError(t, cfg.Validate())
+		p, err := NewFactory().CreateMetrics(t.Context(), processortest.NewNopSettings(metadata.Type), cfg, consumertest.NewNop())
+		require.NoError(t, err)
+		assert.Equal(t, mutates, p.Capabilities().MutatesData)
+		require.NoError(t, p.Start(t.Context(), componenttest.NewNopHost()), "an extension is not required")
+		require.NoError(t, p.ConsumeMetrics(t.Context(), step("n1", 19)))
+		require.NoError(t, p.Shutdown(t.Context()))
+	}
 }

@@ -136,6 +136,25 @@ func TestGatewayFindsAndPublishes(t *testing.T) {
 	assert.Contains(t, lines[0].Message, "the 5 active nodes of J/stage-0 have a median of 1.00")
 }
 
+func TestAReferenceIsPublishedBeforeTheFirstScore(t *testing.T) {
+	r := newGatewayRig(t, nil, nil)
+	require.NoError(t, r.g.Start(t.Context(), hostWith(r.ext)))
+	defer func() { require.NoError(t, r.g.Shutdown(t.Context())) }()
+	md := fleet(1, 1, 1, 1, 1)
+	for _, rm := range md.ResourceMetrics().All() {
+		rm.ScopeMetrics().At(0).Metrics().RemoveIf(func(m pmetric.Metric) bool { return m.Name() == "gpu.node.health_score" })
+	}
+	r.push(md)
+	r.tick()
+	c := r.ext.snap.Clusters["prod"]
+	require.NotNil(t, c)
+	assert.Nil(t, c.Wide)
+	v := c.Groups["J/stage-0"].Value
+	assert.InDelta(t, 10, v.Ref, 1e-9)
+	assert.Zero(t, v.Threshold)
+	assert.False(t, v.QuorumMet)
+}
+
 func TestGatewayPassesDataUntouched(t *testing.T) {
 	r := newGatewayRig(t, nil, nil)
 	md := fleet(1, 0.5)
@@ -236,6 +255,9 @@ func TestBadScores(t *testing.T) {
 	r.push(md)
 	got := r.tick()
 	assert.InDelta(t, 0.95, got[" gpu.straggler.threshold J/stage-0"], 1e-9)
+	for _, alive := range []string{"nan", "inf", "high", "low", "rate"} {
+		assert.True(t, r.g.engine.Has("prod", alive), "%s is there, whatever its value", alive)
+	}
 	assert.Equal(t, map[string]int64{
 		"score_range": 4, "no_cluster": 1, "no_node": 2, "name_too_long": 1, "throughput_range": 1,
 	}, rejected(t, r.tel))
