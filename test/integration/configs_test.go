@@ -36,7 +36,7 @@ func TestShippedConfigsAreValid(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			text, err := validate(t, collectorBinary, "configs/"+name)
-			assert.NoError(t, err, text)
+			require.NoError(t, err, text)
 			assert.Empty(t, text)
 		})
 	}
@@ -45,7 +45,7 @@ func TestShippedConfigsAreValid(t *testing.T) {
 		binary, err := agentBinary()
 		require.NoError(t, err)
 		text, err := validate(t, binary, "configs/agent.yaml")
-		assert.NoError(t, err, text)
+		require.NoError(t, err, text)
 		assert.Empty(t, text)
 	})
 }

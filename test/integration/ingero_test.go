@@ -30,15 +30,15 @@ func stringAttr(key, value string) object {
 	return object{"key": key, "value": object{"stringValue": value}}
 }
 
-// ingeroPoint is a gauge with one point. An int is sent as an integer.
-func ingeroGauge(name, unit string, value any, attrs ...any) object {
+// ingeroGauge is a gauge with one point. An int is sent as an integer.
+func ingeroGauge(name string, value any, attrs ...any) object {
 	point := object{"timeUnixNano": strconv.FormatInt(time.Now().UnixNano(), 10), "attributes": append(list{}, attrs...)}
 	if v, ok := value.(int); ok {
 		point["asInt"] = v
 	} else {
 		point["asDouble"] = value
 	}
-	return object{"name": name, "unit": unit, "gauge": object{"dataPoints": list{point}}}
+	return object{"name": name, "unit": "1", "gauge": object{"dataPoints": list{point}}}
 }
 
 func ingeroBody(t *testing.T, cluster, name string, metrics ...any) []byte {
@@ -75,12 +75,12 @@ func (n ingeroNode) report(t *testing.T, cluster string) []byte {
 		}},
 	}}
 	return ingeroBody(t, cluster, n.name,
-		ingeroGauge("ingero.node.health_score", "1", n.score, state, workload, stringAttr("ingero.cgroup_path_hash", "8a5edab282632443")),
-		ingeroGauge("ingero.node.throughput_ratio", "1", n.throughput, state, workload),
-		ingeroGauge("ingero.node.compute_efficiency", "1", 0.9, state, workload),
-		ingeroGauge("ingero.node.degradation_warning", "1", 0, state, workload),
-		ingeroGauge("ingero.agent.detection_mode", "1", 1, stringAttr("ingero.detection_mode", "none")),
-		ingeroGauge("ingero.node.world_size", "1", 16),
+		ingeroGauge("ingero.node.health_score", n.score, state, workload, stringAttr("ingero.cgroup_path_hash", "8a5edab282632443")),
+		ingeroGauge("ingero.node.throughput_ratio", n.throughput, state, workload),
+		ingeroGauge("ingero.node.compute_efficiency", 0.9, state, workload),
+		ingeroGauge("ingero.node.degradation_warning", 0, state, workload),
+		ingeroGauge("ingero.agent.detection_mode", 1, stringAttr("ingero.detection_mode", "none")),
+		ingeroGauge("ingero.node.world_size", 16),
 		counter,
 	)
 }
@@ -88,7 +88,7 @@ func (n ingeroNode) report(t *testing.T, cluster string) []byte {
 // event is the push of its own in which a node says that it is a straggler.
 func (n ingeroNode) event(t *testing.T, cluster string) []byte {
 	t.Helper()
-	return ingeroBody(t, cluster, n.name, ingeroGauge("ingero.node.straggler_event", "1", 1,
+	return ingeroBody(t, cluster, n.name, ingeroGauge("ingero.node.straggler_event", 1,
 		stringAttr("ingero.detection_mode", "fleet"),
 		object{"key": "threshold", "value": object{"doubleValue": 0.87}},
 		object{"key": "score", "value": object{"doubleValue": 0.5}},
