@@ -59,6 +59,7 @@ func TestDemoNamesTheStraggler(t *testing.T) {
 	assert.Zero(t, c.log.count("no longer takes itself"))
 	assert.Zero(t, c.log.count("no straggler any more"))
 	assert.Zero(t, c.log.count("panic mode"))
+	assert.Empty(t, c.log.lines("\terror\t"))
 	assertDemoMetrics(t, scrape(t, prom), slow)
 	assertDemoAPI(t, api)
 }

@@ -149,7 +149,7 @@ func requireQuiet(t *testing.T, n *gpuNode) {
 	t.Helper()
 	eventually(t, 20*time.Second, "three seconds of scrapes have passed", func() bool { return n.uptime() >= 3*time.Second })
 	assert.Len(t, n.log.lines("warn", `"otelcol.component.id": "nvml"`), 1)
-	assert.Empty(t, n.log.lines("error\t"))
+	assert.Empty(t, n.log.lines("\terror\t"))
 	for metric := range scrape(t, n.prom) {
 		assert.NotRegexp(t, "^hw_", metric)
 	}
