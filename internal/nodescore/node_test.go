@@ -28,7 +28,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	cfg := DefaultConfig()
-	require.NoError(t, cfg.Validate())
+	require.NoError(t, cfg.Validate(""))
 	return &rig{t: t, n: NewNode(&cfg), now: start}
 }
 
@@ -166,6 +166,28 @@ func TestWhatTheFleetSuspectsIsNotLearnt(t *testing.T) {
 	assert.InDelta(t, 0.98, r.n.score.value, 1e-9)
 }
 
+// TestAGatewayThatIsGoneHealsNobody: a node that was slow from its first step
+// has no better past of its own; what its peers could do stays the measure.
+func TestAGatewayThatIsGoneHealsNobody(t *testing.T) {
+	r := newRig(t)
+	var last *threshold.Received
+	for range 10 {
+		last = r.fresh(0.95, 1.0/19)
+		r.step(last, input{StepDuration, 45})
+	}
+	var res Result
+	for range 500 {
+		res = r.step(last, input{StepDuration, 45})
+		require.True(t, res.Straggler)
+	}
+	assert.Equal(t, ModeLocal, res.Mode)
+	assert.InDelta(t, 0.85, res.Threshold, 1e-9)
+	for range 3 {
+		res = r.step(last, input{StepDuration, 19})
+	}
+	assert.False(t, res.Straggler, "and it may recover without a gateway too")
+}
+
 func TestIdleNodes(t *testing.T) {
 	gpu := func(util float64) []input {
 		return []input{{Utilization, util}, {SMClock, 1.9e9}, {SMClockLimit, 1.98e9}, {MemoryUsed, 1 << 30}, {MemoryLimit, 80 << 30}}
@@ -286,13 +308,13 @@ func TestScoreStaysInTheUnitInterval(t *testing.T) {
 
 func TestConfigSaysAllMistakesAtOnce(t *testing.T) {
 	cfg := Config{Weights: Weights{-1}, Floors: Floors{0, 2}, IdleBelow: math.NaN()}
-	err := cfg.Validate()
+	err := cfg.Validate("")
 	for _, key := range []string{"weights::throughput", "floors::compute", "push_interval", "idle_below", "idle_after", "calibration_samples", "baseline_alpha", "suspect_band", "cached_ttl", "local_fraction", "enter_ticks", "leave_ticks"} {
 		require.ErrorContains(t, err, "`"+key+"`")
 	}
 	cfg = DefaultConfig()
 	cfg.Weights = Weights{}
-	assert.ErrorContains(t, cfg.Validate(), "`weights` are all 0")
+	assert.ErrorContains(t, cfg.Validate(""), "`weights` are all 0")
 }
 
 func TestParseSignal(t *testing.T) {

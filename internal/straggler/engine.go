@@ -55,6 +55,7 @@ type node struct {
 	// for too long. What it said is kept: behind a processor that forwards only
 	// changes, the heartbeat of a node that is back confirms its old score.
 	reported      State
+	told          bool // the node has told its state itself
 	missing       bool
 	score         float64
 	hasScore      bool
@@ -87,7 +88,12 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 	}
 	n.seen, n.fresh = now, true
 	if o.HasScore {
-		n.score, n.hasScore, n.reported = o.Score, true, o.State
+		n.score, n.hasScore = o.Score, true
+	}
+	if o.HasState {
+		n.reported, n.told = o.State, true
+	} else if o.HasScore && !n.told {
+		n.reported = StateActive
 	}
 	if o.HasThroughput {
 		n.throughput, n.hasThroughput = o.Throughput, true

@@ -33,12 +33,12 @@ func newFleet(t require.TestingT, change func(*Config)) *fleet {
 	if change != nil {
 		change(&cfg)
 	}
-	require.NoError(t, cfg.Validate())
+	require.NoError(t, cfg.Validate(""))
 	return &fleet{t: t, e: New(cfg), now: start}
 }
 
 func (f *fleet) push(cluster, node string, peers []string, state State, score float64) {
-	o := Observation{Cluster: cluster, Node: node, Peers: peers, State: state, Score: score, HasScore: true}
+	o := Observation{Cluster: cluster, Node: node, Peers: peers, State: state, HasState: true, Score: score, HasScore: true}
 	require.NoError(f.t, f.e.Observe(&o, f.now))
 }
 
@@ -276,6 +276,19 @@ func TestHeartbeatConfirmsAScore(t *testing.T) {
 	assert.Equal(t, []string{"n05"}, stragglers(f.tick0()))
 }
 
+func TestStateAndScoreComeApart(t *testing.T) {
+	f := newFleet(t, nil)
+	observe := func(o Observation) GroupReport {
+		o.Cluster, o.Node = "c", "n"
+		require.NoError(t, f.e.Observe(&o, f.now))
+		return groupOf(t, f.tick(), "c", DefaultGroup)
+	}
+	assert.Equal(t, 1, observe(Observation{}).Counts[StateCalibrating])
+	assert.Equal(t, 1, observe(Observation{Score: 1, HasScore: true}).Counts[StateActive], "never told its state")
+	assert.Equal(t, 1, observe(Observation{State: StateIdle, HasState: true}).Counts[StateIdle])
+	assert.Equal(t, 1, observe(Observation{Score: 1, HasScore: true}).Counts[StateIdle], "a changed score alone changes no state")
+}
+
 func TestAStaleScoreCountsOnce(t *testing.T) {
 	f := newFleet(t, nil)
 	r := f.round(1, 1, 1, 1, 1, 0.3)
@@ -355,10 +368,10 @@ func TestRefIsTheMedianThroughputOfBusyNodes(t *testing.T) {
 		if i > 4 {
 			state = StateIdle
 		}
-		o := Observation{Cluster: "c", Node: strconv.Itoa(i), State: state, Score: 1, HasScore: true, Throughput: float64(i + 1), HasThroughput: true}
+		o := Observation{Cluster: "c", Node: strconv.Itoa(i), State: state, HasState: true, Score: 1, HasScore: true, Throughput: float64(i + 1), HasThroughput: true}
 		require.NoError(t, f.e.Observe(&o, f.now))
 	}
-	stuck := Observation{Cluster: "c", Node: "stuck", State: StateActive, HasThroughput: true}
+	stuck := Observation{Cluster: "c", Node: "stuck", State: StateActive, HasState: true, HasThroughput: true}
 	require.NoError(t, f.e.Observe(&stuck, f.now))
 	g := groupOf(t, f.tick(), "c", DefaultGroup)
 	assert.InDelta(t, 3, g.Ref, 1e-12, "who does nothing at all is no reference")
@@ -419,7 +432,7 @@ func TestSortedMAD(t *testing.T) {
 
 func TestConfigSaysAllMistakesAtOnce(t *testing.T) {
 	cfg := Config{K: math.NaN(), MinGap: -1, Alpha: 2, Quorum: 1}
-	err := cfg.Validate()
+	err := cfg.Validate("")
 	for _, key := range []string{"k", "min_gap", "alpha", "quorum", "panic_fraction", "panic_exit_ticks", "enter_ticks", "leave_ticks", "max_clusters", "max_groups", "max_nodes"} {
 		assert.ErrorContains(t, err, "`"+key+"`")
 	}

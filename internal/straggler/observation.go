@@ -68,7 +68,10 @@ type Observation struct {
 	// Peers are the values of the peer-group attributes, in configured order,
 	// empty where the node has none. Not kept.
 	Peers []string
-	State State
+	// State that the node reports; only read when HasState. A node that has
+	// never told its state is active from its first score on.
+	State    State
+	HasState bool
 	// Score in [0,1]; only read when HasScore. Without it the observation is a
 	// heartbeat: what was known is confirmed.
 	Score    float64

@@ -85,7 +85,7 @@ func TestAgentJudgesItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newAgentRig(t, nil)
 		got := r.push(step("n1", 45))
-		assert.NotContains(t, got, "n1 gpu.node.health_score active")
+		assert.NotContains(t, got, "n1 gpu.node.health_score")
 		assert.InDelta(t, 1.0/45, got["n1 gpu.node.signal throughput"], 1e-9)
 		assert.InDelta(t, 1, got["n1 gpu.agent.detection_mode none"], 0)
 		assert.Zero(t, got["n1 gpu.agent.gateway_reachable"])
@@ -94,7 +94,7 @@ func TestAgentJudgesItself(t *testing.T) {
 		for i := range 3 {
 			r.receive(0.95, 1.0/19)
 			got = r.push(step("n1", 45))
-			assert.InDelta(t, 19.0/45, got["n1 gpu.node.health_score active"], 1e-9)
+			assert.InDelta(t, 19.0/45, got["n1 gpu.node.health_score"], 1e-9)
 			assert.InDelta(t, 1, got["n1 gpu.agent.detection_mode fleet"], 0)
 			assert.Zero(t, got["n1 gpu.agent.detection_mode none"])
 			assert.InDelta(t, 0.95, got["n1 gpu.agent.threshold"], 0)
@@ -131,11 +131,12 @@ func TestAgentScoresTheGPUs(t *testing.T) {
 		assert.InDelta(t, 0.75, got["n1 gpu.node.signal compute"], 1e-9)
 		assert.InDelta(t, 0.25, got["n1 gpu.node.signal memory"], 1e-9)
 		assert.NotContains(t, got, "n1 gpu.node.signal cpu")
-		assert.InDelta(t, (0.4+0.25*0.75+0.2*0.25)/0.85, got["n1 gpu.node.health_score active"], 1e-9)
+		assert.InDelta(t, (0.4+0.25*0.75+0.2*0.25)/0.85, got["n1 gpu.node.health_score"], 1e-9)
 		for range 7 {
 			got = push(0)
 		}
-		assert.Contains(t, got, "n1 gpu.node.health_score idle")
+		assert.InDelta(t, 1, got["n1 gpu.node.state idle"], 0)
+		assert.Zero(t, got["n1 gpu.node.state active"])
 	})
 }
 

@@ -162,7 +162,7 @@ func (c *Config) Validate() error {
 	switch c.Mode {
 	case modeAgent:
 		n, err := c.node()
-		errs = append(errs, err, n.Validate())
+		errs = append(errs, err, n.Validate("agent::"))
 		if c.Agent.MaxNodes < 1 {
 			errs = append(errs, fmt.Errorf("`agent::max_nodes` is %d, must be at least 1", c.Agent.MaxNodes))
 		}
@@ -171,7 +171,7 @@ func (c *Config) Validate() error {
 		}
 	case modeGateway:
 		g := c.engine()
-		errs = append(errs, g.Validate())
+		errs = append(errs, g.Validate("gateway::"))
 		if c.PushInterval <= 0 {
 			errs = append(errs, fmt.Errorf("`push_interval` is %s, must be more than 0s", c.PushInterval))
 		}

@@ -58,7 +58,7 @@ func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 	cfg.Mode = modeGateway
 	cfg.Gateway.K = -1
 	cfg.Gateway.Quorum = 2
-	for _, want := range []string{"`k`", "`quorum`", "`push_interval`"} {
+	for _, want := range []string{"`gateway::k`", "`gateway::quorum`", "`push_interval`"} {
 		require.ErrorContains(t, cfg.Validate(), want)
 	}
 
@@ -70,7 +70,7 @@ func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 	for _, want := range []string{
 		"`agent::weights`: unknown signal \"speed\", known are throughput, compute, memory, cpu",
 		"`agent::floors`: unknown signal \"temperature\"",
-		"`weights::memory` is -1", "`agent::max_nodes`", "`agent::node_name`", "`push_interval`",
+		"`agent::weights::memory` is -1", "`agent::max_nodes`", "`agent::node_name`", "`push_interval`",
 	} {
 		assert.ErrorContains(t, cfg.Validate(), want)
 	}

@@ -61,9 +61,14 @@ func (g gauges) flag(to pmetric.NumberDataPointSlice, on bool) pmetric.NumberDat
 // appendResult adds an agent's evaluation to the push that it came from.
 func appendResult(rm pmetric.ResourceMetrics, ts pcommon.Timestamp, res *nodescore.Result, reachable bool) {
 	g := newGauges(rm, ts)
+	// The state is a metric of its own: as an attribute of the score each change
+	// would leave the old score standing beside the new one.
+	states := g.metric(gpusemconv.MetricNodeState, "", "1 for the state of the node: active, idle or calibrating.")
+	for _, s := range [...]straggler.State{straggler.StateActive, straggler.StateIdle, straggler.StateCalibrating} {
+		g.flag(states, s == res.State).Attributes().PutStr(gpusemconv.AttrNodeState, s.String())
+	}
 	if res.HasScore {
-		p := g.double(g.metric(gpusemconv.MetricNodeHealthScore, "1", "Health score of the node, 1 is as fast as its peers or its own best."), res.Score)
-		p.Attributes().PutStr(gpusemconv.AttrNodeState, res.State.String())
+		g.double(g.metric(gpusemconv.MetricNodeHealthScore, "1", "Health score of the node, 1 is as fast as its peers or its own best."), res.Score)
 	}
 	if res.Signals.Known != [nodescore.NumSignals]bool{} {
 		signals := g.metric(gpusemconv.MetricNodeSignal, "1", "Input of the score: throughput in its own unit, the others as fractions.")
@@ -162,6 +167,9 @@ func appendNode(md pmetric.Metrics, ts pcommon.Timestamp, n *straggler.NodeRepor
 	g := newGauges(rm, ts)
 	p := g.flag(g.metric(gpusemconv.MetricNodeStraggler, "", "1 while the gateway takes the node for a straggler."), n.Straggler)
 	p.Attributes().PutStr(gpusemconv.AttrPeerGroup, n.Group)
+	// The verdict is renewed with each tick, the node is not: a diff processor
+	// after this one must not take the tick for a sign of life.
+	g.point(g.metric(gpusemconv.MetricNodeHeartbeat, "s", "Time of the node's last report.")).SetIntValue(n.Seen.Unix())
 }
 
 func timestampOrNow(ts pcommon.Timestamp, now time.Time) pcommon.Timestamp {

@@ -292,6 +292,24 @@ func TestClusterOfANode(t *testing.T) {
 	}
 }
 
+// TestStateOfANode reads what an agent writes, whole and as a diff.
+func TestStateOfANode(t *testing.T) {
+	r := newGatewayRig(t, nil, nil)
+	say := func(points map[string]float64) map[string]float64 {
+		md := pmetric.NewMetrics()
+		rm := resource(md, map[string]any{"host.name": "n", "k8s.cluster.name": "prod", "gpu.job.id": "J"})
+		for state, v := range points {
+			gauge(rm, "gpu.node.state", v, "gpu.node.state", state)
+		}
+		r.push(md)
+		return r.tick()
+	}
+	assert.InDelta(t, 1, say(map[string]float64{"active": 1, "idle": 0, "calibrating": 0})[" gpu.straggler.nodes active J/"], 0)
+	assert.InDelta(t, 1, say(map[string]float64{"active": 0, "idle": 1})[" gpu.straggler.nodes idle J/"], 0)
+	assert.InDelta(t, 1, say(map[string]float64{"idle": 0})[" gpu.straggler.nodes idle J/"], 0, "what it is not says nothing")
+	assert.InDelta(t, 1, say(map[string]float64{"dancing": 1})[" gpu.straggler.nodes calibrating J/"], 0)
+}
+
 func TestHeartbeatKeepsANodeAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newGatewayRig(t, nil, nil)

@@ -59,7 +59,7 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 		if found.ingero && found.HasScore && !e.Has(found.Cluster, found.Node) {
 			// The first score of Ingero's agent is always about 0.27: its
 			// throughput term starts at 0.
-			found.HasScore = false
+			found.HasScore, found.State = false, straggler.StateCalibrating
 		}
 		if err := e.Observe(&found.Observation, now); err != nil {
 			o.rejects.add(ctx, err)
@@ -80,13 +80,14 @@ type found struct {
 
 // read looks for a score, the throughput behind it, or a heartbeat.
 func (o *observer) read(rm pmetric.ResourceMetrics) (f found, any bool) {
-	f.State = straggler.StateCalibrating
 	ingeroIdleWindow := false
 	for _, sm := range rm.ScopeMetrics().All() {
 		for _, m := range sm.Metrics().All() {
 			switch name := m.Name(); {
 			case name == gpusemconv.MetricNodeHealthScore:
 				any = f.takeScore(m, gpusemconv.AttrNodeState) || any
+			case name == gpusemconv.MetricNodeState:
+				any = f.takeState(m) || any
 			case name == gpusemconv.MetricNodeSignal:
 				any = f.takeThroughput(m) || any
 			case name == gpusemconv.MetricNodeHeartbeat:
@@ -115,15 +116,31 @@ func (f *found) takeScore(m pmetric.Metric, stateAttr string) bool {
 		return false
 	}
 	f.Score, f.HasScore = number(p), true
-	f.State = straggler.StateActive
 	if v, ok := p.Attributes().Get(stateAttr); ok {
-		if s, known := straggler.ParseState(v.Str()); known {
-			f.State = s
-		} else {
-			f.State = straggler.StateCalibrating
-		}
+		f.setState(v.Str())
 	}
 	return true
+}
+
+// takeState reads the state metric: the point with a 1 names the state.
+func (f *found) takeState(m pmetric.Metric) bool {
+	for _, p := range numberPoints(m).All() {
+		if v, ok := p.Attributes().Get(gpusemconv.AttrNodeState); ok && !p.Flags().NoRecordedValue() && number(p) == 1 {
+			f.setState(v.Str())
+			return true
+		}
+	}
+	return false
+}
+
+// setState takes a state that is not known for one in which a node is not to
+// be compared.
+func (f *found) setState(name string) {
+	s, known := straggler.ParseState(name)
+	if !known {
+		s = straggler.StateCalibrating
+	}
+	f.State, f.HasState = s, true
 }
 
 func (f *found) takeThroughput(m pmetric.Metric) bool {

@@ -71,7 +71,8 @@ func assertDemoMetrics(t *testing.T, s scraped, slow string) {
 			node := labels{"host_name": fmt.Sprintf("dp%d-pp%d", dp, pp), "k8s_cluster_name": "demo", "gpu_job_id": "AR", "gpu_job_role": fmt.Sprintf("stage-%d", pp)}
 			assert.True(t, s.is(1, "gpu_agent_detection_mode", node.and(labels{"gpu_detection_mode": "fleet"})), "%v judges itself by the fleet", node)
 			assert.True(t, s.is(1, "gpu_agent_gateway_reachable", node))
-			score, ok := s.value("gpu_node_health_score_ratio", node.and(labels{"gpu_node_state": "active"}))
+			assert.True(t, s.is(1, "gpu_node_state", node.and(labels{"gpu_node_state": "active"})))
+			score, ok := s.value("gpu_node_health_score_ratio", node)
 			assert.True(t, ok, "%v has a score", node)
 			if node["host_name"] == slow {
 				assert.Less(t, score, 0.6)

@@ -99,7 +99,7 @@ func TestGPUsThroughBothTiers(t *testing.T) {
 	}
 	n.await("the node is active and reaches its gateway", func(s scraped) bool {
 		return s.is(1, "gpu_straggler_nodes", labels{"k8s_cluster_name": "lab", "gpu_peer_group": "", "gpu_node_state": "active"}) &&
-			len(s.with("gpu_node_health_score_ratio", labels{"gpu_node_state": "active"})) == 1 &&
+			len(s["gpu_node_health_score_ratio"]) == 1 &&
 			len(s["gpu_agent_gateway_reachable"]) == 1 && s["gpu_agent_gateway_reachable"][0].value == 1
 	})
 
