@@ -64,13 +64,11 @@ func (c *Config) Validate(section string) error {
 			errs = append(errs, fmt.Errorf("`"+key+"` "+format, args...))
 		}
 	}
-	var sum float64
 	for i := range NumSignals {
 		add(!(c.Weights[i] >= 0 && c.Weights[i] <= 1), section+"weights::"+i.String(), "is %v, must be in [0,1]", c.Weights[i])
 		add(!(c.Floors[i] >= 0 && c.Floors[i] < 1), section+"floors::"+i.String(), "is %v, must be in [0,1)", c.Floors[i])
-		sum += c.Weights[i]
 	}
-	add(sum == 0, section+"weights", "are all 0, at least one signal must count")
+	add(c.Weights[Throughput]+c.Weights[Compute] == 0, section+"weights", "give nothing to throughput and compute, one of them must count")
 	add(c.Interval <= 0, "push_interval", "is %s, must be more than 0s", c.Interval)
 	add(!(c.IdleBelow >= 0 && c.IdleBelow < 1), section+"idle_below", "is %v, must be in [0,1)", c.IdleBelow)
 	add(c.IdleAfter <= 0, section+"idle_after", "is %s, must be more than 0s", c.IdleAfter)

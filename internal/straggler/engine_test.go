@@ -246,7 +246,7 @@ func TestSilentNodes(t *testing.T) {
 	assert.False(t, g.CoverageLow, "5 of 6")
 	assert.Empty(t, stragglers(r), "who is silent is missing, not slow")
 
-	back := Observation{Cluster: "c", Node: "n05"}
+	back := Observation{Cluster: "c", Node: "n05", Heartbeat: true}
 	require.NoError(t, f.e.Observe(&back, f.now))
 	r = f.round(1, 1, 1, 1, 1)
 	assert.Equal(t, 6, groupOf(t, r, "c", DefaultGroup).Counts[StateActive], "a heartbeat brings the old score back")
@@ -268,7 +268,7 @@ func TestHeartbeatConfirmsAScore(t *testing.T) {
 	f.round(1, 1, 1, 1, 1, 0.3)
 	for range 20 {
 		for i := range 6 {
-			o := Observation{Cluster: "c", Node: fmt.Sprintf("n%02d", i)}
+			o := Observation{Cluster: "c", Node: fmt.Sprintf("n%02d", i), Heartbeat: true}
 			require.NoError(t, f.e.Observe(&o, f.now))
 		}
 		f.tick()
@@ -296,6 +296,54 @@ func TestAStaleScoreCountsOnce(t *testing.T) {
 		r = f.tick()
 	}
 	assert.Empty(t, stragglers(r), "one low push is one observation, whatever the number of ticks")
+}
+
+// TestReportsThatNameNoJobMoveNobody mixes a node's two reports: its GPUs',
+// which know no job, and its job's.
+func TestReportsThatNameNoJobMoveNobody(t *testing.T) {
+	f := newFleet(t, nil)
+	var r *Report
+	for range 5 {
+		for i := range 6 {
+			name := fmt.Sprintf("n%02d", i)
+			f.push("c", name, []string{"job", ""}, StateActive, map[bool]float64{true: 0.3, false: 1}[i == 3])
+			gpus := Observation{Cluster: "c", Node: name, Peers: []string{"", ""}, Heartbeat: true}
+			require.NoError(t, f.e.Observe(&gpus, f.now))
+		}
+		r = f.tick()
+	}
+	assert.Equal(t, []string{"n03"}, stragglers(r))
+	assert.Equal(t, 6, groupOf(t, r, "c", "job/").Counts[StateActive])
+
+	for range 6 {
+		for i := range 6 {
+			gpus := Observation{Cluster: "c", Node: fmt.Sprintf("n%02d", i), Peers: []string{"", ""}}
+			require.NoError(t, f.e.Observe(&gpus, f.now))
+		}
+		r = f.tick()
+	}
+	assert.Equal(t, 6, groupOf(t, r, "c", DefaultGroup).Counts[StateCalibrating], "the job is over")
+}
+
+// TestAnOldScoreIsNotJudgedAnew: a node that speaks without a score, and one
+// that has just changed its job, are not judged by what they said before.
+func TestAnOldScoreIsNotJudgedAnew(t *testing.T) {
+	f := newFleet(t, nil)
+	f.round(1, 1, 1, 1, 1, 0.3)
+	for range 10 {
+		f.round(1, 1, 1, 1, 1)
+		o := Observation{Cluster: "c", Node: "n05", Throughput: 3, HasThroughput: true}
+		require.NoError(t, f.e.Observe(&o, f.now))
+	}
+	assert.Empty(t, stragglers(f.tick()))
+	for range 10 {
+		for i := range 5 {
+			f.push("c", fmt.Sprintf("b%d", i), []string{"B"}, StateActive, 1)
+		}
+		o := Observation{Cluster: "c", Node: "n05", Peers: []string{"B"}, Heartbeat: true}
+		require.NoError(t, f.e.Observe(&o, f.now))
+		assert.Empty(t, stragglers(f.tick()))
+	}
 }
 
 func TestMovingToAnotherGroupStartsAnew(t *testing.T) {
@@ -384,6 +432,11 @@ func TestGroupKey(t *testing.T) {
 	assert.Equal(t, "AR/stage-0", GroupKey([]string{"AR", "stage-0"}))
 	assert.Equal(t, "/stage-0", GroupKey([]string{"", "stage-0"}))
 	assert.Equal(t, "a%2Fb/c%20d%22%C3%BC", GroupKey([]string{"a/b", `c d"ü`}))
+	long := strings.Repeat("j", 130)
+	one, other := GroupKey([]string{long, long + "1"}), GroupKey([]string{long, long + "2"})
+	assert.Len(t, one, maxKeyLength)
+	assert.Len(t, other, maxKeyLength)
+	assert.NotEqual(t, one, other)
 }
 
 func TestGroupKeyNeverCollides(t *testing.T) {

@@ -49,8 +49,6 @@ type NodeReport struct {
 	Score     float64
 	Straggler bool
 	Since     time.Time
-	// Seen is when the node was last observed.
-	Seen time.Time
 	// Threshold and Median are the group's at this tick.
 	Threshold, Median float64
 	Active            int
@@ -133,7 +131,7 @@ func (e *Engine) tickGroup(g *group, now time.Time) (stragglers int) {
 		}
 		nr := NodeReport{
 			Cluster: g.cluster.name, Group: g.name, Node: n.name, Peers: g.peers,
-			State: n.state(), Score: n.score, Straggler: n.verdict.Straggler, Since: n.verdict.Since, Seen: n.seen,
+			State: n.state(), Score: n.score, Straggler: n.verdict.Straggler, Since: n.verdict.Since,
 			Threshold: g.rule.threshold, Median: g.rule.median, Active: g.rule.active,
 		}
 		e.report.Nodes = append(e.report.Nodes, nr)

@@ -333,6 +333,17 @@ func TestOnlyNodesHaveAHeartbeat(t *testing.T) {
 	}
 }
 
+func TestAVerdictIsNoSignOfLife(t *testing.T) {
+	sink := new(consumertest.MetricsSink)
+	p := newTestProcessor(t, sink, nil)
+	md := report("n1", 0, 1)
+	for _, m := range md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().All() {
+		m.SetName(gpusemconv.MetricNodeStraggler)
+	}
+	require.NoError(t, p.ConsumeMetrics(t.Context(), md))
+	assert.Equal(t, 1, sink.DataPointCount())
+}
+
 func TestTelemetry(t *testing.T) {
 	tel := componenttest.NewTelemetry()
 	defer func() { require.NoError(t, tel.Shutdown(context.Background())) }()

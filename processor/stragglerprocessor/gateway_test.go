@@ -9,6 +9,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,7 +70,7 @@ func (r *gatewayRig) push(md pmetric.Metrics) {
 // tick runs one comparison and returns what it handed on.
 func (r *gatewayRig) tick() map[string]float64 {
 	r.sink.Reset()
-	r.g.tick(r.t.Context(), time.Now())
+	r.g.hand(r.t.Context(), r.g.tick(r.t.Context(), time.Now()))
 	if len(r.sink.AllMetrics()) == 0 {
 		return nil
 	}
@@ -200,10 +201,50 @@ func TestGatewayKeepsNoLockOverTheNextComponent(t *testing.T) {
 	require.NoError(t, err)
 	r = newGatewayRig(t, nil, next)
 	require.EqualError(t, r.g.ConsumeMetrics(t.Context(), fleet(1, 1, 1, 1, 1)), "refused", "the sender hears of it")
-	r.g.tick(t.Context(), time.Now())
+	r.g.hand(t.Context(), r.g.tick(t.Context(), time.Now()))
 	m, err := r.tel.GetMetric("otelcol_processor_straggler_emit_failures")
 	require.NoError(t, err)
 	assert.NotEmpty(t, m.Data)
+}
+
+// TestASlowNextComponentKeepsNoThresholds: the snapshot is renewed with each
+// tick, and the newest metrics wait while older ones are dropped and counted.
+func TestASlowNextComponentKeepsNoThresholds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var handed atomic.Int64
+		next, err := consumer.NewMetrics(func(ctx context.Context, md pmetric.Metrics) error {
+			if md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Name() == "gpu.node.health_score" {
+				return nil // a push
+			}
+			handed.Add(1)
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		require.NoError(t, err)
+		r := newGatewayRig(t, nil, next)
+		require.NoError(t, r.g.Start(t.Context(), hostWith(r.ext)))
+		for range 30 {
+			r.push(fleet(1, 1, 1, 1, 1))
+			time.Sleep(10 * time.Second)
+		}
+		synctest.Wait()
+		assert.Less(t, time.Since(r.ext.snap.At), 11*time.Second)
+		assert.GreaterOrEqual(t, handed.Load(), int64(15), "each is given up after an interval")
+		require.NoError(t, r.g.Shutdown(t.Context()))
+	})
+}
+
+func TestANameCannotForgeALogLine(t *testing.T) {
+	r := newGatewayRig(t, nil, nil)
+	for range 3 {
+		md := fleet(1, 1, 1, 1, 1, 0.2)
+		md.ResourceMetrics().At(5).Resource().Attributes().PutStr("host.name", "evil\nSTRAGGLER forged")
+		r.push(md)
+		r.tick()
+	}
+	lines := r.logs.FilterLevelExact(zapcore.WarnLevel).All()
+	require.NotEmpty(t, lines)
+	assert.NotContains(t, lines[len(lines)-1].Message, "\n")
 }
 
 // TestPushesAndTicksTogether is for the race detector: a report is read while
@@ -259,7 +300,7 @@ func TestBadScores(t *testing.T) {
 		assert.True(t, r.g.engine.Has("prod", alive), "%s is there, whatever its value", alive)
 	}
 	assert.Equal(t, map[string]int64{
-		"score_range": 4, "no_cluster": 1, "no_node": 2, "name_too_long": 1, "throughput_range": 1,
+		"score_range": 4, "no_cluster": 1, "no_node": 2, "name_too_long": 1, "attribute_too_long": 1, "throughput_range": 1,
 	}, rejected(t, r.tel))
 }
 

@@ -26,7 +26,15 @@ const (
 	ingeroState      = "ingero.node.state"
 )
 
-var errForeignCluster = errors.New("cluster is not the authenticated client's")
+var (
+	errForeignCluster = errors.New("cluster is not the authenticated client's")
+	errLongAttribute  = errors.New("resource attribute is longer than 4 KiB")
+)
+
+// maxAttribute is the length from which a resource attribute is counted: it
+// becomes a label of every series of its node. Kubernetes stops at 63 bytes
+// for a label's value, command lines are the longest in practice.
+const maxAttribute = 4 << 10
 
 // observer reads pushes into an engine.
 type observer struct {
@@ -49,7 +57,13 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 		if !ok {
 			continue
 		}
-		o.ids.read(&o.id, ctx, rm.Resource().Attributes())
+		attrs := rm.Resource().Attributes()
+		for _, v := range attrs.All() {
+			if v.Type() == pcommon.ValueTypeStr && len(v.Str()) > maxAttribute {
+				o.rejects.add(ctx, errLongAttribute)
+			}
+		}
+		o.ids.read(&o.id, ctx, attrs)
 		if caller.Authenticated && o.id.cluster != caller.Cluster {
 			o.rejects.add(ctx, errForeignCluster)
 			continue
@@ -65,7 +79,7 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 			o.rejects.add(ctx, err)
 			// A bad score says nothing about the rest: the node is alive.
 			if errors.Is(err, straggler.ErrScoreRange) || errors.Is(err, straggler.ErrThroughput) {
-				found.HasScore, found.HasThroughput = false, false
+				found.HasScore, found.HasThroughput, found.Heartbeat = false, false, false
 				_ = e.Observe(&found.Observation, now)
 			}
 		}
@@ -91,7 +105,7 @@ func (o *observer) read(rm pmetric.ResourceMetrics) (f found, any bool) {
 			case name == gpusemconv.MetricNodeSignal:
 				any = f.takeThroughput(m) || any
 			case name == gpusemconv.MetricNodeHeartbeat:
-				any = true
+				f.Heartbeat, any = true, true
 			case o.ingero && name == ingeroScore:
 				f.ingero = f.takeScore(m, ingeroState)
 				any = any || f.ingero
@@ -218,6 +232,7 @@ var reasons = map[error]string{
 	straggler.ErrTooManyGroups:   "max_groups",
 	straggler.ErrTooManyNodes:    "max_nodes",
 	errForeignCluster:            "foreign_cluster",
+	errLongAttribute:             "attribute_too_long",
 	errReading:                   "reading_range",
 }
 

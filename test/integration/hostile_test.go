@@ -255,12 +255,21 @@ processors:
 		assert.InDelta(t, float64(len(attacks)), invalid()-before, 0)
 	})
 
-	// Last, since from here on the Prometheus endpoint has a label of 10 MB.
 	t.Run("10 MB attribute that nobody reads", func(t *testing.T) {
+		before := g.rejected("attribute_too_long")
 		md := pmetric.NewMetrics()
 		score(md, "junk", map[string]string{"k8s.cluster.name": "before", "junk": strings.Repeat("x", 10*mib)}, 0.97)
 		assert.Equal(t, http.StatusOK, g.post(protobufType, marshal(t, md)).status)
 		assert.NoError(t, g.push(t.Context(), md))
+		assert.InDelta(t, 2, g.rejected("attribute_too_long")-before, 0)
+		cut := 0
+		for _, series := range scrape(t, g.prom)["gpu_node_health_score_ratio"] {
+			assert.LessOrEqual(t, len(series.labels["junk"]), 4096)
+			if series.labels["junk"] != "" {
+				cut++
+			}
+		}
+		assert.Equal(t, 1, cut, "the value is there, its attribute cut")
 	})
 
 	g.requireFleet("before")
