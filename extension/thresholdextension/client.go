@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -27,6 +28,11 @@ const (
 	outcomeAbsent     = "absent"
 	outcomeUnanswered = "unanswered"
 )
+
+// maxReconnectDelay bounds the pause between two attempts to connect. gRPC
+// doubles it up to two minutes by default, and configgrpc has no key for it;
+// a gateway that is back has to hear of its nodes with their next push.
+const maxReconnectDelay = 5 * time.Second
 
 // warnInterval is the least time between two warnings about one peer's headers.
 const warnInterval = time.Minute
@@ -77,7 +83,11 @@ func (e *thresholdExtension) answered(resp *http.Response) bool {
 // replace the one that sets the exporter's configured headers.
 func (e *thresholdExtension) GetGRPCClientOptions(context.Context) ([]grpc.DialOption, error) {
 	e.isClient.Store(true)
-	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(
+	reconnect := backoff.DefaultConfig
+	reconnect.MaxDelay = maxReconnectDelay
+	return []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff: reconnect, MinConnectTimeout: maxReconnectDelay,
+	}), grpc.WithChainUnaryInterceptor(
 		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			if method != metricsMethod {
 				return invoke(ctx, method, req, reply, cc, opts...)

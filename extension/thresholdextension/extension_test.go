@@ -22,12 +22,14 @@ import (
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/extension"
+	"go.opentelemetry.io/collector/pdata/plog/plogotlp"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	grpcmetadata "google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadata"
@@ -309,6 +311,54 @@ func TestHostileRequests(t *testing.T) {
 		{Attributes: outcomeSet("http", outcomeInvalid), Value: 4},
 	}, metricdatatest.IgnoreTimestamp())
 	http.DefaultClient.CloseIdleConnections()
+}
+
+type logsServer struct {
+	plogotlp.UnimplementedGRPCServer
+}
+
+func (*logsServer) Export(context.Context, plogotlp.ExportRequest) (plogotlp.ExportResponse, error) {
+	return plogotlp.NewExportResponse(), nil
+}
+
+func TestOnlyMetricsPushesAreAnswered(t *testing.T) {
+	e, tel := newTestExtension(t, nil)
+	publish(t, e, "prod", 0.9)
+	opts, err := e.GetGRPCServerOptions(t.Context())
+	require.NoError(t, err)
+	srv := grpc.NewServer(opts...)
+	plogotlp.RegisterGRPCServer(srv, &logsServer{})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = srv.Serve(ln) }()
+	t.Cleanup(func() { srv.Stop(); <-done })
+	cc, err := grpc.NewClient(ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = cc.Close() })
+	var md grpcmetadata.MD
+	ctx := grpcmetadata.AppendToOutgoingContext(t.Context(), "gpu-cluster", "prod")
+	_, err = plogotlp.NewGRPCClient(cc).Export(ctx, plogotlp.NewExportRequest(), grpc.Header(&md))
+	require.NoError(t, err)
+	assert.Empty(t, md.Get("gpu-straggler-threshold"))
+
+	url := serveHTTP(t, e, &gateway{})
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/logs", http.NoBody)
+	require.NoError(t, err)
+	req.Header.Set("gpu-cluster", "prod")
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	http.DefaultClient.CloseIdleConnections()
+	assert.Empty(t, resp.Header.Get("gpu-straggler-threshold"))
+	_, err = tel.GetMetric("otelcol_extension_straggler_threshold_requests")
+	require.Error(t, err, "nothing is counted")
+}
+
+func TestAGatewayKeepsNoAsks(t *testing.T) {
+	e, _ := newTestExtension(t, nil)
+	e.answer(t.Context(), "http", "anything", []string{`"g"`})
+	assert.Equal(t, threshold.Claim{}, e.asks.Next(time.Now()), "only a middle tier asks on")
 }
 
 func TestManyGroupsAreAskedForInTurn(t *testing.T) {

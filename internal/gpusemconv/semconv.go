@@ -32,6 +32,7 @@ const (
 	AttrGPUIndex       = "gpu.index"
 	AttrXIDCode        = "gpu.xid.code"
 	AttrMemoryLocation = "gpu.memory.location"
+	AttrMemoryState    = "gpu.memory.state"
 	AttrActivityUnit   = "unit"
 	AttrKind           = "kind"
 	AttrCause          = "cause"
@@ -124,7 +125,9 @@ const (
 
 // Node metrics, one resource per node.
 const (
-	// MetricNodeHealthScore is the node's score, gauge in [0,1], with AttrNodeState.
+	// MetricNodeState is 1 for the state the node is in and 0 for the others, with AttrNodeState.
+	MetricNodeState = "gpu.node.state"
+	// MetricNodeHealthScore is the node's score, gauge in [0,1].
 	MetricNodeHealthScore = "gpu.node.health_score"
 	// MetricNodeSignal is an unnormalised input of the score, gauge, with AttrSignal.
 	MetricNodeSignal = "gpu.node.signal"

@@ -55,32 +55,30 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate returns all mistakes of c, one error per field.
-func (c *Config) Validate() error {
+// Validate returns all mistakes of c, one error per field. section is put
+// before the keys that are the agent's alone.
+func (c *Config) Validate(section string) error {
 	var errs []error
-	add := func(bad bool, format string, args ...any) {
+	add := func(bad bool, key, format string, args ...any) {
 		if bad {
-			errs = append(errs, fmt.Errorf(format, args...))
+			errs = append(errs, fmt.Errorf("`"+key+"` "+format, args...))
 		}
 	}
-	var sum float64
 	for i := range NumSignals {
-		add(!(c.Weights[i] >= 0 && c.Weights[i] <= 1), "`weights::%s` is %v, must be in [0,1]", i, c.Weights[i])
-		add(!(c.Floors[i] >= 0 && c.Floors[i] < 1), "`floors::%s` is %v, must be in [0,1)", i, c.Floors[i])
-		sum += c.Weights[i]
+		add(!(c.Weights[i] >= 0 && c.Weights[i] <= 1), section+"weights::"+i.String(), "is %v, must be in [0,1]", c.Weights[i])
+		add(!(c.Floors[i] >= 0 && c.Floors[i] < 1), section+"floors::"+i.String(), "is %v, must be in [0,1)", c.Floors[i])
 	}
-	add(sum == 0, "`weights` are all 0, at least one signal must count")
-	add(c.Interval <= 0, "`push_interval` is %s, must be more than 0s", c.Interval)
-	add(c.ReadingTTL < c.Interval, "a reading may be %s old, must be at least `push_interval`", c.ReadingTTL)
-	add(!(c.IdleBelow >= 0 && c.IdleBelow < 1), "`idle_below` is %v, must be in [0,1)", c.IdleBelow)
-	add(c.IdleAfter <= 0, "`idle_after` is %s, must be more than 0s", c.IdleAfter)
-	add(c.CalibrationSamples < 1, "`calibration_samples` is %d, must be at least 1", c.CalibrationSamples)
-	add(!(c.BaselineAlpha > 0 && c.BaselineAlpha <= 1), "`baseline_alpha` is %v, must be in (0,1]", c.BaselineAlpha)
-	add(!(c.SuspectBand > 0 && c.SuspectBand < 1), "`suspect_band` is %v, must be in (0,1)", c.SuspectBand)
-	add(c.CachedTTL <= 0, "`cached_ttl` is %s, must be more than 0s", c.CachedTTL)
-	add(!(c.LocalFraction > 0 && c.LocalFraction < 1), "`local_fraction` is %v, must be in (0,1)", c.LocalFraction)
-	add(c.EnterTicks < 1, "`enter_ticks` is %d, must be at least 1", c.EnterTicks)
-	add(c.LeaveTicks < 1, "`leave_ticks` is %d, must be at least 1", c.LeaveTicks)
+	add(c.Weights[Throughput]+c.Weights[Compute] == 0, section+"weights", "give nothing to throughput and compute, one of them must count")
+	add(c.Interval <= 0, "push_interval", "is %s, must be more than 0s", c.Interval)
+	add(!(c.IdleBelow >= 0 && c.IdleBelow < 1), section+"idle_below", "is %v, must be in [0,1)", c.IdleBelow)
+	add(c.IdleAfter <= 0, section+"idle_after", "is %s, must be more than 0s", c.IdleAfter)
+	add(c.CalibrationSamples < 1, section+"calibration_samples", "is %d, must be at least 1", c.CalibrationSamples)
+	add(!(c.BaselineAlpha > 0 && c.BaselineAlpha <= 1), section+"baseline_alpha", "is %v, must be in (0,1]", c.BaselineAlpha)
+	add(!(c.SuspectBand > 0 && c.SuspectBand < 1), section+"suspect_band", "is %v, must be in (0,1)", c.SuspectBand)
+	add(c.CachedTTL <= 0, section+"cached_ttl", "is %s, must be more than 0s", c.CachedTTL)
+	add(!(c.LocalFraction > 0 && c.LocalFraction < 1), section+"local_fraction", "is %v, must be in (0,1)", c.LocalFraction)
+	add(c.EnterTicks < 1, "enter_ticks", "is %d, must be at least 1", c.EnterTicks)
+	add(c.LeaveTicks < 1, "leave_ticks", "is %d, must be at least 1", c.LeaveTicks)
 	return errors.Join(errs...)
 }
 
@@ -132,6 +130,9 @@ type Node struct {
 	verdict straggler.Verdict
 	mode    Mode
 	app     bool // the application has reported its steps
+	// peers is what the gateway said last. Without a baseline of its own, what
+	// its peers could do stays the measure of a node.
+	peers threshold.Value
 }
 
 type sample struct {
@@ -183,12 +184,15 @@ func (n *Node) Evaluate(now time.Time, peers threshold.Received, known bool) Res
 	n.app = n.app || r.hasApp()
 	raw := r.signals(n.cfg.IdleBelow, n.app)
 	res := Result{Signals: raw}
+	if known && peers.QuorumMet {
+		n.peers = peers.Value
+	}
 	n.mode = n.selectMode(now, peers, known)
 
 	if n.idle(&r, now) {
 		res.State = straggler.StateIdle
 		// Another job may come with another rate.
-		n.rate, n.score, n.app = baseline{}, baseline{}, false
+		n.rate, n.score, n.app, n.peers = baseline{}, baseline{}, false, threshold.Value{}
 	}
 	ref := 0.0
 	if known && now.Sub(peers.At) <= n.cfg.CachedTTL {
@@ -232,7 +236,7 @@ func (n *Node) selectMode(now time.Time, peers threshold.Received, known bool) M
 		return ModeFleet
 	case known && now.Sub(peers.At) <= n.cfg.CachedTTL:
 		return ModeCached
-	case n.score.n >= n.cfg.CalibrationSamples:
+	case n.score.n >= n.cfg.CalibrationSamples || n.peers.QuorumMet:
 		return ModeLocal
 	}
 	return ModeNone
@@ -263,6 +267,9 @@ func (n *Node) normalise(raw Values, ref float64) (Values, bool) {
 		ref = n.rate.value
 	}
 	if ref <= 0 {
+		ref = n.peers.Ref
+	}
+	if ref <= 0 {
 		raw.Known[Throughput] = false
 		return raw, false
 	}
@@ -276,11 +283,16 @@ func (n *Node) judge(res *Result, now time.Time, peers threshold.Received) {
 	case ModeFleet, ModeCached:
 		res.Threshold = peers.Threshold
 	case ModeLocal:
-		res.Threshold = n.cfg.LocalFraction * n.score.value
+		normal := n.score.value
+		if n.score.n < n.cfg.CalibrationSamples {
+			normal = n.peers.Median
+		}
+		res.Threshold = n.cfg.LocalFraction * normal
 	}
-	if res.State != straggler.StateActive || n.mode == ModeNone {
+	switch {
+	case res.State == straggler.StateIdle:
 		res.Changed = n.verdict.Reset()
-	} else {
+	case res.State == straggler.StateActive && n.mode != ModeNone:
 		res.Changed = n.verdict.Step(res.Score, res.Threshold, now, n.cfg.EnterTicks, n.cfg.LeaveTicks)
 	}
 	res.Straggler, res.Since = n.verdict.Straggler, n.verdict.Since

@@ -28,7 +28,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	cfg := DefaultConfig()
-	require.NoError(t, cfg.Validate())
+	require.NoError(t, cfg.Validate(""))
 	return &rig{t: t, n: NewNode(&cfg), now: start}
 }
 
@@ -139,6 +139,91 @@ func TestLocalModeFindsASlowdownAndKeepsIt(t *testing.T) {
 	assert.False(t, res.Straggler)
 }
 
+func TestASmallSlowdownDoesNotBecomeNormal(t *testing.T) {
+	r := newRig(t)
+	for range 30 {
+		r.step(nil, input{StepRate, 1})
+	}
+	for range 2000 {
+		require.False(t, r.step(nil, input{StepRate, 0.92}).Straggler)
+	}
+	var res Result
+	for range 3 {
+		res = r.step(nil, input{StepRate, 0.84})
+	}
+	assert.True(t, res.Straggler, "16 % below what it could do once")
+}
+
+func TestWhatTheFleetSuspectsIsNotLearnt(t *testing.T) {
+	r := newRig(t)
+	for range 30 {
+		r.step(r.fresh(0.95, 1), input{StepRate, 0.98})
+	}
+	for range 500 {
+		r.step(r.fresh(0.95, 1), input{StepRate, 0.94})
+	}
+	assert.InDelta(t, 0.98, r.n.rate.value, 1e-9)
+	assert.InDelta(t, 0.98, r.n.score.value, 1e-9)
+}
+
+// TestAGatewayThatIsGoneHealsNobody: a node that was slow from its first step
+// has no better past of its own; what its peers could do stays the measure.
+func TestAGatewayThatIsGoneHealsNobody(t *testing.T) {
+	r := newRig(t)
+	var last *threshold.Received
+	for range 10 {
+		last = r.fresh(0.95, 1.0/19)
+		r.step(last, input{StepDuration, 45})
+	}
+	var res Result
+	for range 500 {
+		res = r.step(last, input{StepDuration, 45})
+		require.True(t, res.Straggler)
+	}
+	assert.Equal(t, ModeLocal, res.Mode)
+	assert.InDelta(t, 0.85, res.Threshold, 1e-9)
+	for range 3 {
+		res = r.step(last, input{StepDuration, 19})
+	}
+	assert.False(t, res.Straggler, "and it may recover without a gateway too")
+}
+
+// TestAPauseAccusesNobody: between two phases of a job the GPUs do nothing and
+// keep their memory.
+func TestAPauseAccusesNobody(t *testing.T) {
+	gpu := func(util float64) []input {
+		return []input{{Utilization, util}, {SMClock, 1.9e9}, {SMClockLimit, 1.98e9}, {MemoryUsed, 79 << 30}, {MemoryLimit, 80 << 30}}
+	}
+	for name, peers := range map[string]func(*rig) *threshold.Received{
+		"fleet": func(r *rig) *threshold.Received { return r.fresh(0.9, 0.94) },
+		"local": func(*rig) *threshold.Received { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			for cycle := range 10 {
+				for range 15 {
+					res := r.step(peers(r), gpu(0.98)...)
+					require.False(t, res.Straggler, "cycle %d", cycle)
+				}
+				for range 4 {
+					require.False(t, r.step(peers(r), gpu(0)...).Straggler, "cycle %d", cycle)
+				}
+			}
+		})
+	}
+}
+
+func TestAnApplicationThatFellSilentIsNotReplaced(t *testing.T) {
+	r := newRig(t)
+	gpu := []input{{Utilization, 0.9}, {SMClock, 1.9e9}, {SMClockLimit, 2e9}}
+	r.step(nil, append(gpu, input{StepRate, 0.05})...)
+	var res Result
+	for range 10 {
+		res = r.step(nil, gpu...)
+	}
+	assert.False(t, res.Signals.Known[Throughput])
+}
+
 func TestIdleNodes(t *testing.T) {
 	gpu := func(util float64) []input {
 		return []input{{Utilization, util}, {SMClock, 1.9e9}, {SMClockLimit, 1.98e9}, {MemoryUsed, 1 << 30}, {MemoryLimit, 80 << 30}}
@@ -148,7 +233,9 @@ func TestIdleNodes(t *testing.T) {
 		r.step(nil, gpu(0.98)...)
 	}
 	for range 6 {
-		assert.Equal(t, straggler.StateActive, r.step(nil, gpu(0)...).State, "a minute of quiet is none")
+		res := r.step(nil, gpu(0)...)
+		assert.Equal(t, straggler.StateCalibrating, res.State, "a pause is not idleness yet, and no slowness")
+		assert.False(t, res.HasScore)
 	}
 	assert.Equal(t, straggler.StateIdle, r.step(nil, gpu(0.01)...).State)
 	res := r.step(nil, gpu(0.9)...)
@@ -209,7 +296,7 @@ func TestOldReadingsExpire(t *testing.T) {
 }
 
 func TestScore(t *testing.T) {
-	w, f := DefaultWeights(), DefaultFloors()
+	w, f := Weights{0.40, 0.25, 0.20, 0.15}, Floors{0.35, 0.35, 0.02, 0.10}
 	set := func(pairs ...float64) *Values {
 		var v Values
 		for i, x := range pairs {
@@ -233,6 +320,7 @@ func TestScore(t *testing.T) {
 		"more than full is 1":  {set(1.7), 1, true},
 		"infinite is clamped":  {set(math.Inf(1)), 1, true},
 		"negative is clamped":  {set(-3, 1, 1, 1), 0.3, true},
+		"memory alone is none": {&Values{Known: [NumSignals]bool{Memory: true, CPU: true}, V: [NumSignals]float64{0, 0, 1, 1}}, 0, false},
 		"unweighted is absent": {&Values{Known: [NumSignals]bool{}, V: [NumSignals]float64{1}}, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -259,13 +347,13 @@ func TestScoreStaysInTheUnitInterval(t *testing.T) {
 
 func TestConfigSaysAllMistakesAtOnce(t *testing.T) {
 	cfg := Config{Weights: Weights{-1}, Floors: Floors{0, 2}, IdleBelow: math.NaN()}
-	err := cfg.Validate()
+	err := cfg.Validate("")
 	for _, key := range []string{"weights::throughput", "floors::compute", "push_interval", "idle_below", "idle_after", "calibration_samples", "baseline_alpha", "suspect_band", "cached_ttl", "local_fraction", "enter_ticks", "leave_ticks"} {
 		require.ErrorContains(t, err, "`"+key+"`")
 	}
 	cfg = DefaultConfig()
 	cfg.Weights = Weights{}
-	assert.ErrorContains(t, cfg.Validate(), "`weights` are all 0")
+	assert.ErrorContains(t, cfg.Validate(""), "`weights` give nothing to throughput and compute")
 }
 
 func TestParseSignal(t *testing.T) {

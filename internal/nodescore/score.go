@@ -50,22 +50,24 @@ func (v *Values) Set(s Signal, x float64) { v.V[s], v.Known[s] = x, true }
 // Weights are the shares of the signals in the score.
 type Weights [NumSignals]float64
 
-// DefaultWeights are 0.40 throughput, 0.25 compute, 0.20 memory, 0.15 CPU:
-// the composition that operators of peer-based straggler detection know.
-func DefaultWeights() Weights { return Weights{0.40, 0.25, 0.20, 0.15} }
+// DefaultWeights are 0.40 throughput, 0.25 compute, 0.15 CPU: the proportions
+// that operators of peer-based straggler detection know. They also give 0.20
+// to free memory; here it has no weight unless asked for, since frameworks
+// fill the memory on purpose and a full GPU is not a slow one.
+func DefaultWeights() Weights { return Weights{0.40, 0.25, 0, 0.15} }
 
 // Floors are the values below which a signal is alarming by itself.
 type Floors [NumSignals]float64
 
 // DefaultFloors are a third of the expected speed for throughput and clock.
-// Memory and CPU are spent on purpose by training jobs, so that only their
-// exhaustion alarms.
-func DefaultFloors() Floors { return Floors{0.35, 0.35, 0.02, 0.10} }
+// CPU is spent on purpose by training jobs, so that only its exhaustion alarms.
+func DefaultFloors() Floors { return Floors{0.35, 0.35, 0, 0.10} }
 
 // Score combines normalised signals in [0,1]: the weighted mean of the known
 // ones, times a penalty in [0.5,1] for the signal furthest below its floor, so
-// that the mean cannot hide one dead signal. It is unknown (false) when no
-// signal with a weight is.
+// that the mean cannot hide one dead signal. It is unknown (false) unless
+// throughput or compute is known and weighted: memory and CPU alone say
+// nothing about speed, and a node that pauses has nothing else to show.
 func Score(w *Weights, floors *Floors, v *Values) (float64, bool) {
 	var sum, weight float64
 	penalty := 1.0
@@ -80,7 +82,7 @@ func Score(w *Weights, floors *Floors, v *Values) (float64, bool) {
 			penalty = min(penalty, 0.5+0.5*x/floors[i])
 		}
 	}
-	if weight == 0 {
+	if !(v.Known[Throughput] && w[Throughput] > 0 || v.Known[Compute] && w[Compute] > 0) {
 		return 0, false
 	}
 	return clamp01(sum / weight * penalty), true

@@ -61,27 +61,27 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate returns all mistakes of c, one error per field.
-func (c *Config) Validate() error {
+// Validate returns all mistakes of c, one error per field. section is put
+// before the keys that are the gateway's alone.
+func (c *Config) Validate(section string) error {
 	var errs []error
-	add := func(bad bool, format string, args ...any) {
+	add := func(bad bool, key, format string, args ...any) {
 		if bad {
-			errs = append(errs, fmt.Errorf(format, args...))
+			errs = append(errs, fmt.Errorf("`"+key+"` "+format, args...))
 		}
 	}
-	add(!(c.K > 0 && c.K <= 10), "`k` is %v, must be in (0,10]", c.K)
-	add(!(c.MinGap >= 0 && c.MinGap < 1), "`min_gap` is %v, must be in [0,1)", c.MinGap)
-	add(!(c.Alpha > 0 && c.Alpha <= 1), "`alpha` is %v, must be in (0,1]", c.Alpha)
-	add(c.Quorum < 3, "`quorum` is %d, must be at least 3: the median of two nodes accuses neither", c.Quorum)
-	add(!(c.PanicFraction > 0 && c.PanicFraction <= 1), "`panic_fraction` is %v, must be in (0,1]", c.PanicFraction)
-	add(c.PanicExitTicks < 1, "`panic_exit_ticks` is %d, must be at least 1", c.PanicExitTicks)
-	add(c.EnterTicks < 1, "`enter_ticks` is %d, must be at least 1", c.EnterTicks)
-	add(c.LeaveTicks < 1, "`leave_ticks` is %d, must be at least 1", c.LeaveTicks)
-	add(!(c.CoverageFraction >= 0 && c.CoverageFraction <= 1), "`coverage_fraction` is %v, must be in [0,1]", c.CoverageFraction)
-	add(c.TTL <= 0, "the time a node may be silent is %s, must be more than 0s", c.TTL)
-	add(c.Retention < c.TTL, "`retention` is %s, must be at least the %s that a node may be silent", c.Retention, c.TTL)
-	add(c.MaxClusters < 1, "`max_clusters` is %d, must be at least 1", c.MaxClusters)
-	add(c.MaxGroups < 1, "`max_groups` is %d, must be at least 1", c.MaxGroups)
-	add(c.MaxNodes < 1, "`max_nodes` is %d, must be at least 1", c.MaxNodes)
+	add(!(c.K > 0 && c.K <= 10), section+"k", "is %v, must be in (0,10]", c.K)
+	add(!(c.MinGap >= 0 && c.MinGap < 1), section+"min_gap", "is %v, must be in [0,1)", c.MinGap)
+	add(!(c.Alpha > 0 && c.Alpha <= 1), section+"alpha", "is %v, must be in (0,1]", c.Alpha)
+	add(c.Quorum < 3, section+"quorum", "is %d, must be at least 3: the median of two nodes accuses neither", c.Quorum)
+	add(!(c.PanicFraction > 0 && c.PanicFraction <= 1), section+"panic_fraction", "is %v, must be in (0,1]", c.PanicFraction)
+	add(c.PanicExitTicks < 1, section+"panic_exit_ticks", "is %d, must be at least 1", c.PanicExitTicks)
+	add(c.EnterTicks < 1, "enter_ticks", "is %d, must be at least 1", c.EnterTicks)
+	add(c.LeaveTicks < 1, "leave_ticks", "is %d, must be at least 1", c.LeaveTicks)
+	add(!(c.CoverageFraction >= 0 && c.CoverageFraction <= 1), section+"coverage_fraction", "is %v, must be in [0,1]", c.CoverageFraction)
+	add(c.Retention < c.TTL, section+"retention", "is %s, must be at least the %s that a node may be silent", c.Retention, c.TTL)
+	add(c.MaxClusters < 1, section+"max_clusters", "is %d, must be at least 1", c.MaxClusters)
+	add(c.MaxGroups < 1, section+"max_groups", "is %d, must be at least 1", c.MaxGroups)
+	add(c.MaxNodes < 1, section+"max_nodes", "is %d, must be at least 1", c.MaxNodes)
 	return errors.Join(errs...)
 }

@@ -48,15 +48,29 @@ type group struct {
 type node struct {
 	name  string
 	group *group
-	seen  time.Time
-	fresh bool // observed since the last tick
+	// grouped is when a report last named the group.
+	grouped time.Time
+	seen    time.Time
+	fresh   bool // observed since the last tick
 
-	state         State
+	// reported is what the node says of itself, missing that it has said nothing
+	// for too long. What it said is kept: behind a processor that forwards only
+	// changes, the heartbeat of a node that is back confirms its old score.
+	reported      State
+	told          bool // the node has told its state itself
+	missing       bool
 	score         float64
 	hasScore      bool
 	throughput    float64
 	hasThroughput bool
 	verdict       Verdict
+}
+
+func (n *node) state() State {
+	if n.missing {
+		return StateMissing
+	}
+	return n.reported
 }
 
 // New returns an engine; cfg must be valid.
@@ -70,13 +84,19 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	n, err := e.node(o)
+	n, err := e.node(o, now)
 	if err != nil {
 		return err
 	}
-	n.seen, n.fresh = now, true
+	n.seen = now
+	n.fresh = n.fresh || o.HasScore || o.Heartbeat
 	if o.HasScore {
-		n.score, n.hasScore, n.state = o.Score, true, o.State
+		n.score, n.hasScore = o.Score, true
+	}
+	if o.HasState {
+		n.reported, n.told = o.State, true
+	} else if o.HasScore && !n.told {
+		n.reported = StateActive
 	}
 	if o.HasThroughput {
 		n.throughput, n.hasThroughput = o.Throughput, true
@@ -86,7 +106,7 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 
 // node finds or adds the node of an observation and moves it when its peer
 // group has changed.
-func (e *Engine) node(o *Observation) (*node, error) {
+func (e *Engine) node(o *Observation, now time.Time) (*node, error) {
 	c := e.clusters[o.Cluster]
 	if c == nil {
 		if len(e.clusters) >= e.cfg.MaxClusters {
@@ -96,10 +116,16 @@ func (e *Engine) node(o *Observation) (*node, error) {
 			return nil, ErrTooManyNodes
 		}
 	} else if n := c.nodes[o.Node]; n != nil {
-		if slices.Equal(n.group.peers, o.Peers) {
-			return n, nil
+		switch {
+		case slices.Equal(n.group.peers, o.Peers):
+			n.grouped = now
+		case noPeers(o.Peers) && now.Sub(n.grouped) <= e.cfg.TTL:
+			// Another report of the node names its job.
+		default:
+			n.grouped = now
+			return n, e.move(c, n, o.Peers)
 		}
-		return n, e.move(c, n, o.Peers)
+		return n, nil
 	}
 	if e.nodes >= e.cfg.MaxNodes {
 		return nil, ErrTooManyNodes
@@ -115,7 +141,7 @@ func (e *Engine) node(o *Observation) (*node, error) {
 		}
 		e.clusters[c.name] = c
 	}
-	n := &node{name: strings.Clone(o.Node), state: StateCalibrating}
+	n := &node{name: strings.Clone(o.Node), reported: StateCalibrating, grouped: now}
 	c.nodes[n.name] = n
 	e.nodes++
 	e.join(c, n, o.Peers)
@@ -130,6 +156,7 @@ func (e *Engine) move(c *cluster, n *node, peers []string) error {
 	}
 	e.leave(n)
 	n.verdict = Verdict{}
+	n.hasScore, n.hasThroughput, n.reported, n.told = false, false, StateCalibrating, false
 	e.join(c, n, peers)
 	return nil
 }

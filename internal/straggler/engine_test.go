@@ -33,12 +33,12 @@ func newFleet(t require.TestingT, change func(*Config)) *fleet {
 	if change != nil {
 		change(&cfg)
 	}
-	require.NoError(t, cfg.Validate())
+	require.NoError(t, cfg.Validate(""))
 	return &fleet{t: t, e: New(cfg), now: start}
 }
 
 func (f *fleet) push(cluster, node string, peers []string, state State, score float64) {
-	o := Observation{Cluster: cluster, Node: node, Peers: peers, State: state, Score: score, HasScore: true}
+	o := Observation{Cluster: cluster, Node: node, Peers: peers, State: state, HasState: true, Score: score, HasScore: true}
 	require.NoError(f.t, f.e.Observe(&o, f.now))
 }
 
@@ -219,6 +219,9 @@ func TestPanicHoldsTheThresholdAndEnds(t *testing.T) {
 		assert.False(t, g.PanicBegan, "said once")
 		assert.Empty(t, stragglers(r))
 	}
+	f.round(healthy...)
+	f.round(healthy...)
+	f.round(sick...)
 	for i := range 3 {
 		assert.True(t, groupOf(t, f.tick0(), "c", DefaultGroup).Panic, "tick %d", i)
 		g = groupOf(t, f.round(healthy...), "c", DefaultGroup)
@@ -243,6 +246,11 @@ func TestSilentNodes(t *testing.T) {
 	assert.False(t, g.CoverageLow, "5 of 6")
 	assert.Empty(t, stragglers(r), "who is silent is missing, not slow")
 
+	back := Observation{Cluster: "c", Node: "n05", Heartbeat: true}
+	require.NoError(t, f.e.Observe(&back, f.now))
+	r = f.round(1, 1, 1, 1, 1)
+	assert.Equal(t, 6, groupOf(t, r, "c", DefaultGroup).Counts[StateActive], "a heartbeat brings the old score back")
+
 	for range 6 {
 		r = f.round(1, 1, 1)
 	}
@@ -260,12 +268,25 @@ func TestHeartbeatConfirmsAScore(t *testing.T) {
 	f.round(1, 1, 1, 1, 1, 0.3)
 	for range 20 {
 		for i := range 6 {
-			o := Observation{Cluster: "c", Node: fmt.Sprintf("n%02d", i)}
+			o := Observation{Cluster: "c", Node: fmt.Sprintf("n%02d", i), Heartbeat: true}
 			require.NoError(t, f.e.Observe(&o, f.now))
 		}
 		f.tick()
 	}
 	assert.Equal(t, []string{"n05"}, stragglers(f.tick0()))
+}
+
+func TestStateAndScoreComeApart(t *testing.T) {
+	f := newFleet(t, nil)
+	observe := func(o Observation) GroupReport {
+		o.Cluster, o.Node = "c", "n"
+		require.NoError(t, f.e.Observe(&o, f.now))
+		return groupOf(t, f.tick(), "c", DefaultGroup)
+	}
+	assert.Equal(t, 1, observe(Observation{}).Counts[StateCalibrating])
+	assert.Equal(t, 1, observe(Observation{Score: 1, HasScore: true}).Counts[StateActive], "never told its state")
+	assert.Equal(t, 1, observe(Observation{State: StateIdle, HasState: true}).Counts[StateIdle])
+	assert.Equal(t, 1, observe(Observation{Score: 1, HasScore: true}).Counts[StateIdle], "a changed score alone changes no state")
 }
 
 func TestAStaleScoreCountsOnce(t *testing.T) {
@@ -275,6 +296,54 @@ func TestAStaleScoreCountsOnce(t *testing.T) {
 		r = f.tick()
 	}
 	assert.Empty(t, stragglers(r), "one low push is one observation, whatever the number of ticks")
+}
+
+// TestReportsThatNameNoJobMoveNobody mixes a node's two reports: its GPUs',
+// which know no job, and its job's.
+func TestReportsThatNameNoJobMoveNobody(t *testing.T) {
+	f := newFleet(t, nil)
+	var r *Report
+	for range 5 {
+		for i := range 6 {
+			name := fmt.Sprintf("n%02d", i)
+			f.push("c", name, []string{"job", ""}, StateActive, map[bool]float64{true: 0.3, false: 1}[i == 3])
+			gpus := Observation{Cluster: "c", Node: name, Peers: []string{"", ""}, Heartbeat: true}
+			require.NoError(t, f.e.Observe(&gpus, f.now))
+		}
+		r = f.tick()
+	}
+	assert.Equal(t, []string{"n03"}, stragglers(r))
+	assert.Equal(t, 6, groupOf(t, r, "c", "job/").Counts[StateActive])
+
+	for range 6 {
+		for i := range 6 {
+			gpus := Observation{Cluster: "c", Node: fmt.Sprintf("n%02d", i), Peers: []string{"", ""}}
+			require.NoError(t, f.e.Observe(&gpus, f.now))
+		}
+		r = f.tick()
+	}
+	assert.Equal(t, 6, groupOf(t, r, "c", DefaultGroup).Counts[StateCalibrating], "the job is over")
+}
+
+// TestAnOldScoreIsNotJudgedAnew: a node that speaks without a score, and one
+// that has just changed its job, are not judged by what they said before.
+func TestAnOldScoreIsNotJudgedAnew(t *testing.T) {
+	f := newFleet(t, nil)
+	f.round(1, 1, 1, 1, 1, 0.3)
+	for range 10 {
+		f.round(1, 1, 1, 1, 1)
+		o := Observation{Cluster: "c", Node: "n05", Throughput: 3, HasThroughput: true}
+		require.NoError(t, f.e.Observe(&o, f.now))
+	}
+	assert.Empty(t, stragglers(f.tick()))
+	for range 10 {
+		for i := range 5 {
+			f.push("c", fmt.Sprintf("b%d", i), []string{"B"}, StateActive, 1)
+		}
+		o := Observation{Cluster: "c", Node: "n05", Peers: []string{"B"}, Heartbeat: true}
+		require.NoError(t, f.e.Observe(&o, f.now))
+		assert.Empty(t, stragglers(f.tick()))
+	}
 }
 
 func TestMovingToAnotherGroupStartsAnew(t *testing.T) {
@@ -347,11 +416,13 @@ func TestRefIsTheMedianThroughputOfBusyNodes(t *testing.T) {
 		if i > 4 {
 			state = StateIdle
 		}
-		o := Observation{Cluster: "c", Node: strconv.Itoa(i), State: state, Score: 1, HasScore: true, Throughput: float64(i + 1), HasThroughput: true}
+		o := Observation{Cluster: "c", Node: strconv.Itoa(i), State: state, HasState: true, Score: 1, HasScore: true, Throughput: float64(i + 1), HasThroughput: true}
 		require.NoError(t, f.e.Observe(&o, f.now))
 	}
+	stuck := Observation{Cluster: "c", Node: "stuck", State: StateActive, HasState: true, HasThroughput: true}
+	require.NoError(t, f.e.Observe(&stuck, f.now))
 	g := groupOf(t, f.tick(), "c", DefaultGroup)
-	assert.InDelta(t, 3, g.Ref, 1e-12)
+	assert.InDelta(t, 3, g.Ref, 1e-12, "who does nothing at all is no reference")
 	assert.False(t, g.Valid, "nobody is active")
 }
 
@@ -361,6 +432,11 @@ func TestGroupKey(t *testing.T) {
 	assert.Equal(t, "AR/stage-0", GroupKey([]string{"AR", "stage-0"}))
 	assert.Equal(t, "/stage-0", GroupKey([]string{"", "stage-0"}))
 	assert.Equal(t, "a%2Fb/c%20d%22%C3%BC", GroupKey([]string{"a/b", `c d"ü`}))
+	long := strings.Repeat("j", 130)
+	one, other := GroupKey([]string{long, long + "1"}), GroupKey([]string{long, long + "2"})
+	assert.Len(t, one, maxKeyLength)
+	assert.Len(t, other, maxKeyLength)
+	assert.NotEqual(t, one, other)
 }
 
 func TestGroupKeyNeverCollides(t *testing.T) {
@@ -409,7 +485,7 @@ func TestSortedMAD(t *testing.T) {
 
 func TestConfigSaysAllMistakesAtOnce(t *testing.T) {
 	cfg := Config{K: math.NaN(), MinGap: -1, Alpha: 2, Quorum: 1}
-	err := cfg.Validate()
+	err := cfg.Validate("")
 	for _, key := range []string{"k", "min_gap", "alpha", "quorum", "panic_fraction", "panic_exit_ticks", "enter_ticks", "leave_ticks", "max_clusters", "max_groups", "max_nodes"} {
 		assert.ErrorContains(t, err, "`"+key+"`")
 	}

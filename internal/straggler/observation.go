@@ -4,7 +4,10 @@ package straggler
 
 import (
 	"errors"
+	"fmt"
+	"hash/fnv"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -66,13 +69,19 @@ var (
 type Observation struct {
 	Cluster, Node string
 	// Peers are the values of the peer-group attributes, in configured order,
-	// empty where the node has none. Not kept.
+	// empty where the node has none. Not kept. All empty says nothing: a node's
+	// GPUs know nothing of the job that its other reports name.
 	Peers []string
-	State State
-	// Score in [0,1]; only read when HasScore. Without it the observation is a
-	// heartbeat: what was known is confirmed.
+	// State that the node reports; only read when HasState. A node that has
+	// never told its state is active from its first score on.
+	State    State
+	HasState bool
+	// Score in [0,1]; only read when HasScore.
 	Score    float64
 	HasScore bool
+	// Heartbeat confirms the score known before: the node has reported, and a
+	// processor that forwards only changes had none to forward.
+	Heartbeat bool
 	// Throughput in the unit of the signal; only read when HasThroughput.
 	Throughput    float64
 	HasThroughput bool
@@ -102,19 +111,16 @@ func (o *Observation) validate() error {
 // DefaultGroup is the peer group of nodes that name none.
 const DefaultGroup = "default"
 
+// maxKeyLength is what a header may carry of a group's name.
+const maxKeyLength = maxNameLength
+
 // GroupKey names the peer group of nodes with these attribute values:
 // percent-encoded and joined with '/', so that different values never
-// collide and the key is printable ASCII. Agent and gateway must agree on
+// collide and the key is printable ASCII; the end of a key that is longer than
+// a name may be is replaced by its hash. Agent and gateway must agree on
 // it, since it is what a node asks for.
 func GroupKey(peers []string) string {
-	empty := true
-	for _, p := range peers {
-		if p != "" {
-			empty = false
-			break
-		}
-	}
-	if empty {
+	if noPeers(peers) {
 		return DefaultGroup
 	}
 	var b strings.Builder
@@ -134,7 +140,17 @@ func GroupKey(peers []string) string {
 			b.WriteByte(c)
 		}
 	}
-	return b.String()
+	key := b.String()
+	if len(key) <= maxKeyLength {
+		return key
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(key)) // never fails
+	return fmt.Sprintf("%s~%016x", key[:maxKeyLength-17], h.Sum64())
+}
+
+func noPeers(peers []string) bool {
+	return !slices.ContainsFunc(peers, func(p string) bool { return p != "" })
 }
 
 // Verdict is the state machine of one node under the plain rule; the gateway

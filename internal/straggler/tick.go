@@ -102,9 +102,7 @@ func (e *Engine) expire(c *cluster, now time.Time) {
 				e.nodes--
 				return true
 			}
-			if silent > e.cfg.TTL {
-				n.state, n.hasScore, n.hasThroughput = StateMissing, false, false
-			}
+			n.missing = silent > e.cfg.TTL
 			return false
 		})
 		e.dropIfEmpty(g)
@@ -121,7 +119,7 @@ func (e *Engine) tickGroup(g *group, now time.Time) (stragglers int) {
 	}
 	g.counts = [numStates]int{}
 	for _, n := range g.members {
-		g.counts[n.state]++
+		g.counts[n.state()]++
 	}
 	e.scores, e.throughputs = e.scores[:0], e.throughputs[:0]
 	e.collect(g.members)
@@ -133,7 +131,7 @@ func (e *Engine) tickGroup(g *group, now time.Time) (stragglers int) {
 		}
 		nr := NodeReport{
 			Cluster: g.cluster.name, Group: g.name, Node: n.name, Peers: g.peers,
-			State: n.state, Score: n.score, Straggler: n.verdict.Straggler, Since: n.verdict.Since,
+			State: n.state(), Score: n.score, Straggler: n.verdict.Straggler, Since: n.verdict.Since,
 			Threshold: g.rule.threshold, Median: g.rule.median, Active: g.rule.active,
 		}
 		e.report.Nodes = append(e.report.Nodes, nr)
@@ -150,7 +148,7 @@ func (e *Engine) judge(g *group, n *node, now time.Time) bool {
 	fresh := n.fresh
 	n.fresh = false
 	switch {
-	case n.state != StateActive || !n.hasScore:
+	case n.state() != StateActive || !n.hasScore:
 		// Idle, calibrating and missing nodes do no work to be slow at.
 		return n.verdict.Reset()
 	case !g.rule.quorum || g.rule.panic || !fresh:
@@ -164,11 +162,12 @@ func (e *Engine) judge(g *group, n *node, now time.Time) bool {
 // collect adds the members' scores and throughputs to the scratch slices.
 func (e *Engine) collect(members []*node) {
 	for _, n := range members {
-		if n.state == StateActive && n.hasScore {
+		state := n.state()
+		if state == StateActive && n.hasScore {
 			e.scores = append(e.scores, n.score)
 		}
 		// A calibrating node waits for the reference that it helps to form.
-		if (n.state == StateActive || n.state == StateCalibrating) && n.hasThroughput && n.throughput > 0 {
+		if (state == StateActive || state == StateCalibrating) && n.hasThroughput && n.throughput > 0 {
 			e.throughputs = append(e.throughputs, n.throughput)
 		}
 	}

@@ -29,10 +29,10 @@ func (b *Inbox) Put(cluster string, v Value, now time.Time) bool {
 	defer b.mu.Unlock()
 	old, ok := b.entries[key]
 	if ok && v.Version <= old.Version && old.Fresh(now) {
-		// The same computation seen again is still a proof of life.
-		if v.Version == old.Version {
-			old.At = now
-			b.entries[key] = old
+		// The same computation seen again is a proof of life, unless a middle
+		// tier hands it down with what is left of it.
+		if v.Version == old.Version && now.Add(v.TTL).After(old.At.Add(old.TTL)) {
+			b.entries[key] = Received{Value: v, At: now}
 		}
 		return false
 	}

@@ -151,9 +151,19 @@ func TestInboxTakesOnlyNewerUntilExpiry(t *testing.T) {
 	require.True(t, ok)
 	assert.InDelta(t, 0.8, got.Threshold, 0)
 
+	newest := newer
+	newest.Version = 3
+	assert.True(t, b.Put("c", newest, start))
+	newer = newest
 	assert.False(t, b.Put("c", newer, start.Add(40*time.Second)))
 	got, _ = b.Get("c", "g")
 	assert.True(t, got.Fresh(start.Add(80*time.Second)), "an unchanged version refreshes")
+
+	shrunken := newer
+	shrunken.TTL = 5 * time.Second
+	assert.False(t, b.Put("c", shrunken, start.Add(80*time.Second)))
+	got, _ = b.Get("c", "g")
+	assert.False(t, got.Fresh(start.Add(91*time.Second)), "what a middle tier hands down does not outlive the gateway")
 
 	assert.True(t, b.Put("c", older, start.Add(91*time.Second)), "after expiry any version is heard")
 	_, ok = b.Get("c", "elsewhere")

@@ -317,6 +317,33 @@ func TestHeartbeatInterval(t *testing.T) {
 	})
 }
 
+func TestOnlyNodesHaveAHeartbeat(t *testing.T) {
+	for attr, want := range map[string]int{
+		gpusemconv.AttrHostName: 2, gpusemconv.AttrK8sNodeName: 2, gpusemconv.AttrHostID: 2,
+		gpusemconv.AttrClusterName: 1,
+	} {
+		sink := new(consumertest.MetricsSink)
+		p := newTestProcessor(t, sink, nil)
+		md := report("n1", 0, 1)
+		attrs := md.ResourceMetrics().At(0).Resource().Attributes()
+		attrs.Clear()
+		attrs.PutStr(attr, "x")
+		require.NoError(t, p.ConsumeMetrics(t.Context(), md))
+		assert.Equal(t, want, sink.DataPointCount(), attr)
+	}
+}
+
+func TestAVerdictIsNoSignOfLife(t *testing.T) {
+	sink := new(consumertest.MetricsSink)
+	p := newTestProcessor(t, sink, nil)
+	md := report("n1", 0, 1)
+	for _, m := range md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().All() {
+		m.SetName(gpusemconv.MetricNodeStraggler)
+	}
+	require.NoError(t, p.ConsumeMetrics(t.Context(), md))
+	assert.Equal(t, 1, sink.DataPointCount())
+}
+
 func TestTelemetry(t *testing.T) {
 	tel := componenttest.NewTelemetry()
 	defer func() { require.NoError(t, tel.Shutdown(context.Background())) }()

@@ -27,6 +27,7 @@ type filter struct {
 	newest  pcommon.Timestamp // latest timestamp of its points
 	points  int64             // that it came with
 	hasBeat bool              // it came with a heartbeat, from a diff processor before this one
+	spoke   bool              // the node itself spoke, not only a gateway about it
 }
 
 func (f *filter) reset() {
@@ -41,7 +42,7 @@ func (f *filter) filter(md pmetric.Metrics) {
 
 // resource and its siblings below report whether nothing is left.
 func (f *filter) resource(rm pmetric.ResourceMetrics) bool {
-	f.newest, f.points, f.hasBeat = 0, 0, false
+	f.newest, f.points, f.hasBeat, f.spoke = 0, 0, false, false
 	f.report.OpenNode(f.ident.node(rm.Resource().Attributes()))
 	defer f.report.CloseNode()
 
@@ -52,7 +53,7 @@ func (f *filter) resource(rm pmetric.ResourceMetrics) bool {
 	})
 	f.received += f.points
 	// A resource without points says nothing, not even that the node is there.
-	if f.points > 0 && !f.hasBeat {
+	if f.points > 0 && f.spoke && !f.hasBeat && isNode(rm.Resource().Attributes()) {
 		if f.newest == 0 {
 			f.newest = pcommon.NewTimestampFromTime(time.Now())
 		}
@@ -61,6 +62,17 @@ func (f *filter) resource(rm pmetric.ResourceMetrics) bool {
 		}
 	}
 	return rm.ScopeMetrics().Len() == 0
+}
+
+// isNode tells nodes from other resources, such as a cluster with figures of
+// its own: only nodes have a heartbeat.
+func isNode(attrs pcommon.Map) bool {
+	for _, name := range [...]string{gpusemconv.AttrHostName, gpusemconv.AttrK8sNodeName, gpusemconv.AttrHostID} {
+		if _, ok := attrs.Get(name); ok {
+			return true
+		}
+	}
+	return false
 }
 
 // heartbeat says when the node last reported, so that silence can be told from
@@ -79,6 +91,7 @@ func (f *filter) heartbeat(rm pmetric.ResourceMetrics) {
 }
 
 func (f *filter) metric(m pmetric.Metric, scope uint64) bool {
+	f.spoke = f.spoke || m.Name() != gpusemconv.MetricNodeStraggler
 	switch m.Type() {
 	case pmetric.MetricTypeGauge:
 		f.hasBeat = f.hasBeat || m.Name() == gpusemconv.MetricNodeHeartbeat

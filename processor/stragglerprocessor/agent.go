@@ -49,8 +49,10 @@ type agentNode struct {
 	nodeKey
 	peers []string
 	group string
-	seen  time.Time
-	score *nodescore.Node
+	// grouped is when a report last named the group.
+	grouped time.Time
+	seen    time.Time
+	score   *nodescore.Node
 }
 
 var _ processor.Metrics = (*agent)(nil)
@@ -102,10 +104,9 @@ func (a *agent) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
 	return a.next.ConsumeMetrics(ctx, md)
 }
 
-// pending is a node that this push has readings of, and where its score goes.
+// pending is a node that this push has readings of.
 type pending struct {
 	node *agentNode
-	rm   pmetric.ResourceMetrics
 	ts   pcommon.Timestamp
 }
 
@@ -132,7 +133,7 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 			id.node = a.nodeName
 			attrs.PutStr(gpusemconv.AttrHostName, a.nodeName)
 		}
-		n, fresh := a.node(ctx, &id)
+		n, fresh := a.node(ctx, &id, now)
 		if n == nil {
 			continue
 		}
@@ -140,28 +141,34 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 		n.seen = now
 		n.score.Observe(&reading, now)
 		if n.score.Due(now) && !slices.ContainsFunc(due, func(p pending) bool { return p.node == n }) {
-			due = append(due, pending{n, rm, ts})
+			due = append(due, pending{n, ts})
 		}
 	}
 	if changed {
 		a.claim()
 	}
 	for _, p := range due {
-		a.evaluate(p, now)
+		a.evaluate(md, p, now)
 	}
 }
 
 // node finds or adds the node of an identity and reports whether the claim
 // has to follow. It returns nil for one that cannot be taken.
-func (a *agent) node(ctx context.Context, id *identity) (*agentNode, bool) {
+func (a *agent) node(ctx context.Context, id *identity, now time.Time) (*agentNode, bool) {
 	n := a.nodes[nodeKey{id.cluster, id.node}]
 	if n != nil {
-		if slices.Equal(n.peers, id.peers) {
-			return n, false
+		switch {
+		case slices.Equal(n.peers, id.peers):
+			n.grouped = now
+		case !id.grouped() && now.Sub(n.grouped) <= a.cfg.ttl():
+			// The GPUs' own report; the job's names the group.
+		default:
+			n.grouped = now
+			n.setPeers(id.peers)
+			n.score.Restart()
+			return n, true
 		}
-		n.setPeers(id.peers)
-		n.score.Restart()
-		return n, true
+		return n, false
 	}
 	switch {
 	case id.cluster == "":
@@ -177,6 +184,7 @@ func (a *agent) node(ctx context.Context, id *identity) (*agentNode, bool) {
 	n = &agentNode{
 		nodeKey: nodeKey{strings.Clone(id.cluster), strings.Clone(id.node)},
 		score:   nodescore.NewNode(&a.nodeCfg),
+		grouped: now,
 	}
 	n.setPeers(id.peers)
 	a.nodes[n.nodeKey] = n
@@ -238,7 +246,10 @@ func compareKeys(x, y nodeKey) int {
 	return strings.Compare(x.node, y.node)
 }
 
-func (a *agent) evaluate(p pending, now time.Time) {
+// evaluate adds what is found to the push, on a resource that is the same
+// whichever report led to it, so that a node has one score and not one per
+// source.
+func (a *agent) evaluate(md pmetric.Metrics, p pending, now time.Time) {
 	var peers threshold.Received
 	var known, reachable bool
 	if a.source != nil {
@@ -246,7 +257,9 @@ func (a *agent) evaluate(p pending, now time.Time) {
 		reachable = a.source.Reachable()
 	}
 	res := p.node.score.Evaluate(now, peers, known)
-	appendResult(p.rm, timestampOrNow(p.ts, now), &res, reachable)
+	rm := md.ResourceMetrics().AppendEmpty()
+	a.ids.stamp(rm.Resource().Attributes(), p.node.cluster, p.node.node, p.node.peers)
+	appendResult(rm, timestampOrNow(p.ts, now), &res, reachable)
 	if res.Changed {
 		a.logVerdict(p.node, &res)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/processor"
+	"go.opentelemetry.io/collector/processor/processortest"
 
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
@@ -83,7 +85,7 @@ func TestAgentJudgesItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newAgentRig(t, nil)
 		got := r.push(step("n1", 45))
-		assert.NotContains(t, got, "n1 gpu.node.health_score active")
+		assert.NotContains(t, got, "n1 gpu.node.health_score")
 		assert.InDelta(t, 1.0/45, got["n1 gpu.node.signal throughput"], 1e-9)
 		assert.InDelta(t, 1, got["n1 gpu.agent.detection_mode none"], 0)
 		assert.Zero(t, got["n1 gpu.agent.gateway_reachable"])
@@ -92,7 +94,7 @@ func TestAgentJudgesItself(t *testing.T) {
 		for i := range 3 {
 			r.receive(0.95, 1.0/19)
 			got = r.push(step("n1", 45))
-			assert.InDelta(t, 19.0/45, got["n1 gpu.node.health_score active"], 1e-9)
+			assert.InDelta(t, 19.0/45, got["n1 gpu.node.health_score"], 1e-9)
 			assert.InDelta(t, 1, got["n1 gpu.agent.detection_mode fleet"], 0)
 			assert.Zero(t, got["n1 gpu.agent.detection_mode none"])
 			assert.InDelta(t, 0.95, got["n1 gpu.agent.threshold"], 0)
@@ -129,11 +131,47 @@ func TestAgentScoresTheGPUs(t *testing.T) {
 		assert.InDelta(t, 0.75, got["n1 gpu.node.signal compute"], 1e-9)
 		assert.InDelta(t, 0.25, got["n1 gpu.node.signal memory"], 1e-9)
 		assert.NotContains(t, got, "n1 gpu.node.signal cpu")
-		assert.InDelta(t, (0.4+0.25*0.75+0.2*0.25)/0.85, got["n1 gpu.node.health_score active"], 1e-9)
+		assert.InDelta(t, (0.4+0.25*0.75)/0.65, got["n1 gpu.node.health_score"], 1e-9)
 		for range 7 {
 			got = push(0)
 		}
-		assert.Contains(t, got, "n1 gpu.node.health_score idle")
+		assert.InDelta(t, 1, got["n1 gpu.node.state idle"], 0)
+		assert.Zero(t, got["n1 gpu.node.state active"])
+	})
+}
+
+// TestGPUsAndJobAreOneNode mixes the two reports of a node: NVML's, which knows
+// no job, and the job's own.
+func TestGPUsAndJobAreOneNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newAgentRig(t, nil)
+		var got map[string]float64
+		scores := map[string]bool{}
+		for range 10 {
+			gpus := pmetric.NewMetrics()
+			rm := resource(gpus, map[string]any{"host.name": "n1", "host.id": "x", "k8s.cluster.name": "prod"})
+			gauge(rm, "hw.gpu.clock.frequency", 1.5e9, "clock", "sm")
+			gauge(rm, "hw.gpu.clock.frequency.limit", 2e9, "clock", "sm")
+			gauge(rm, "hw.gpu.utilization", 1, "hw.gpu.task", "general")
+			for _, md := range []pmetric.Metrics{gpus, step("n1", 19)} {
+				r.receive(0.5, 1.0/19)
+				r.sink.Reset()
+				require.NoError(t, r.a.ConsumeMetrics(t.Context(), md))
+				time.Sleep(5 * time.Second)
+				got = values(r.sink.AllMetrics()[0])
+				for _, rm := range r.sink.AllMetrics()[0].ResourceMetrics().All() {
+					for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
+						if m.Name() == "gpu.node.health_score" {
+							scores[fmt.Sprint(rm.Resource().Attributes().AsRaw())] = true
+						}
+					}
+				}
+			}
+		}
+		assert.InDelta(t, 1, got["n1 gpu.node.state active"], 0)
+		assert.InDelta(t, (0.4+0.25*0.75)/0.65, got["n1 gpu.node.health_score"], 1e-9)
+		assert.Equal(t, []string{"J/stage-0"}, r.ext.claim.Groups)
+		assert.Len(t, scores, 2, "one resource once the job is known: %v", scores)
 	})
 }
 
@@ -188,8 +226,8 @@ func TestOneTimestampPerReport(t *testing.T) {
 		at := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0).Timestamp()
 		time.Sleep(3 * time.Second)
 		r.push(md)
-		for _, sm := range r.sink.AllMetrics()[0].ResourceMetrics().At(0).ScopeMetrics().All() {
-			for _, m := range sm.Metrics().All() {
+		for _, rm := range r.sink.AllMetrics()[0].ResourceMetrics().All() {
+			for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
 				for _, p := range m.Gauge().DataPoints().All() {
 					assert.Equal(t, at, p.Timestamp(), m.Name())
 				}
@@ -210,7 +248,7 @@ func TestAgentIgnoresNonsenseAndCountsIt(t *testing.T) {
 		assert.InDelta(t, 1.0/19, got["n1 gpu.node.signal throughput"], 1e-9)
 		assert.NotContains(t, got, "n2 gpu.node.signal throughput")
 		assert.Equal(t, map[string]int64{"reading_range": 2, "max_nodes": 1}, rejected(t, r.tel))
-		assert.Equal(t, 3, r.sink.AllMetrics()[0].ResourceMetrics().Len(), "the data itself passes")
+		assert.Equal(t, 3+1, r.sink.AllMetrics()[0].ResourceMetrics().Len(), "the data itself passes, and a score is added")
 	})
 }
 
@@ -232,4 +270,43 @@ func TestAnotherJobStartsAnew(t *testing.T) {
 		assert.InDelta(t, 1, got["n1 gpu.agent.detection_mode local"], 0)
 		assert.Equal(t, []string{"J/stage-7"}, r.ext.claim.Groups)
 	})
+}
+
+func TestNodesOfAnotherClusterKeepToThemselves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newAgentRig(t, nil)
+		md := pmetric.NewMetrics()
+		addStep(md, "n1", "stage-0", 19)
+		other := resource(md, map[string]any{"host.name": "n2", "k8s.cluster.name": "zoo", "gpu.job.id": "Z"})
+		gauge(other, "gpu.app.step.duration", 19)
+		got := r.push(md)
+		assert.Contains(t, got, "n2 gpu.node.signal throughput")
+		assert.Equal(t, threshold.Claim{Cluster: "prod", Groups: []string{"J/stage-0"}}, r.ext.claim)
+	})
+}
+
+func TestAgentNamesThatCannotBeTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newAgentRig(t, nil)
+		md := pmetric.NewMetrics()
+		gauge(resource(md, map[string]any{"host.name": "n1", "k8s.cluster.name": ""}), "gpu.app.step.duration", 19)
+		gauge(resource(md, map[string]any{"host.name": strings.Repeat("x", 1<<20)}), "gpu.app.step.duration", 19)
+		r.push(md)
+		assert.Equal(t, map[string]int64{"no_cluster": 1, "name_too_long": 1}, rejected(t, r.tel))
+		assert.Empty(t, r.a.nodes)
+	})
+}
+
+func TestFactoryMakesWhatTheModeSays(t *testing.T) {
+	for mode, mutates := range map[string]bool{modeAgent: true, modeGateway: false} {
+		cfg := createDefaultConfig().(*Config)
+		cfg.Mode = mode
+		require.NoError(t, cfg.Validate())
+		p, err := NewFactory().CreateMetrics(t.Context(), processortest.NewNopSettings(metadata.Type), cfg, consumertest.NewNop())
+		require.NoError(t, err)
+		assert.Equal(t, mutates, p.Capabilities().MutatesData)
+		require.NoError(t, p.Start(t.Context(), componenttest.NewNopHost()), "an extension is not required")
+		require.NoError(t, p.ConsumeMetrics(t.Context(), step("n1", 19)))
+		require.NoError(t, p.Shutdown(t.Context()))
+	}
 }

@@ -159,24 +159,20 @@ func (c *Config) node() (nodescore.Config, error) {
 // Validate implements xconfmap.Validator.
 func (c *Config) Validate() error {
 	var errs []error
-	switch c.Mode {
-	case modeAgent:
-		n, err := c.node()
-		errs = append(errs, err, n.Validate())
-		if c.Agent.MaxNodes < 1 {
-			errs = append(errs, fmt.Errorf("`agent::max_nodes` is %d, must be at least 1", c.Agent.MaxNodes))
-		}
-		if c.Agent.NodeName != "" && !threshold.ValidName(c.Agent.NodeName) {
-			errs = append(errs, fmt.Errorf("`agent::node_name` is %q, must be 1 to %d printable ASCII characters", c.Agent.NodeName, threshold.MaxNameLength))
-		}
-	case modeGateway:
-		g := c.engine()
-		errs = append(errs, g.Validate())
-		if c.PushInterval <= 0 {
-			errs = append(errs, fmt.Errorf("`push_interval` is %s, must be more than 0s", c.PushInterval))
-		}
-	default:
+	if c.Mode != modeAgent && c.Mode != modeGateway {
 		errs = append(errs, fmt.Errorf("`mode` is %q, must be %q on a GPU node or %q above the nodes", c.Mode, modeAgent, modeGateway))
+	}
+	// Both sections are checked in either mode; the keys they share once.
+	g := c.engine()
+	errs = append(errs, g.Validate("gateway::"))
+	n, err := c.node()
+	n.EnterTicks, n.LeaveTicks = 1, 1
+	errs = append(errs, err, n.Validate("agent::"))
+	if c.Agent.MaxNodes < 1 {
+		errs = append(errs, fmt.Errorf("`agent::max_nodes` is %d, must be at least 1", c.Agent.MaxNodes))
+	}
+	if c.Agent.NodeName != "" && !threshold.ValidName(c.Agent.NodeName) {
+		errs = append(errs, fmt.Errorf("`agent::node_name` is %q, must be 1 to %d printable ASCII characters", c.Agent.NodeName, threshold.MaxNameLength))
 	}
 	if c.TTLMultiplier < 1 {
 		errs = append(errs, fmt.Errorf("`ttl_multiplier` is %d, must be at least 1", c.TTLMultiplier))

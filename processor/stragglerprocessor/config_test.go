@@ -4,6 +4,7 @@ package stragglerprocessor
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,7 +43,7 @@ func TestLoadAgent(t *testing.T) {
 	n, err := cfg.node()
 	require.NoError(t, err)
 	assert.Equal(t, nodescore.Weights{1, 0.25, 0, 0.15}, n.Weights)
-	assert.Equal(t, nodescore.Floors{0.35, 0.35, 0.02, 0.2}, n.Floors)
+	assert.Equal(t, nodescore.Floors{0.35, 0.35, 0, 0.2}, n.Floors)
 	assert.Equal(t, 15*time.Second, n.ReadingTTL)
 	assert.Equal(t, time.Minute, n.CachedTTL)
 	assert.Equal(t, []string{"gpu.job.id"}, cfg.GroupBy)
@@ -50,6 +51,8 @@ func TestLoadAgent(t *testing.T) {
 
 func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 	err := load(t, "straggler/mistakes").Validate()
+	require.Error(t, err)
+	assert.Len(t, strings.Split(err.Error(), "\n"), 7, "one sentence per mistake: %v", err)
 	for _, want := range []string{"`mode` is \"\"", "`ttl_multiplier`", "`group_by` has an empty name", "`group_by` names \"a\" twice", "`default_cluster`", "`compatibility`"} {
 		require.ErrorContains(t, err, want)
 	}
@@ -58,7 +61,7 @@ func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 	cfg.Mode = modeGateway
 	cfg.Gateway.K = -1
 	cfg.Gateway.Quorum = 2
-	for _, want := range []string{"`k`", "`quorum`", "`push_interval`"} {
+	for _, want := range []string{"`gateway::k`", "`gateway::quorum`", "`push_interval`"} {
 		require.ErrorContains(t, cfg.Validate(), want)
 	}
 
@@ -70,7 +73,7 @@ func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 	for _, want := range []string{
 		"`agent::weights`: unknown signal \"speed\", known are throughput, compute, memory, cpu",
 		"`agent::floors`: unknown signal \"temperature\"",
-		"`weights::memory` is -1", "`agent::max_nodes`", "`agent::node_name`", "`push_interval`",
+		"`agent::weights::memory` is -1", "`agent::max_nodes`", "`agent::node_name`", "`push_interval`",
 	} {
 		assert.ErrorContains(t, cfg.Validate(), want)
 	}

@@ -58,12 +58,17 @@ func (g gauges) flag(to pmetric.NumberDataPointSlice, on bool) pmetric.NumberDat
 	return p
 }
 
-// appendResult adds an agent's evaluation to the push that it came from.
+// appendResult adds an agent's evaluation to a resource.
 func appendResult(rm pmetric.ResourceMetrics, ts pcommon.Timestamp, res *nodescore.Result, reachable bool) {
 	g := newGauges(rm, ts)
+	// The state is a metric of its own: as an attribute of the score each change
+	// would leave the old score standing beside the new one.
+	states := g.metric(gpusemconv.MetricNodeState, "", "1 for the state of the node: active, idle or calibrating.")
+	for _, s := range [...]straggler.State{straggler.StateActive, straggler.StateIdle, straggler.StateCalibrating} {
+		g.flag(states, s == res.State).Attributes().PutStr(gpusemconv.AttrNodeState, s.String())
+	}
 	if res.HasScore {
-		p := g.double(g.metric(gpusemconv.MetricNodeHealthScore, "1", "Health score of the node, 1 is as fast as its peers or its own best."), res.Score)
-		p.Attributes().PutStr(gpusemconv.AttrNodeState, res.State.String())
+		g.double(g.metric(gpusemconv.MetricNodeHealthScore, "1", "Health score of the node, 1 is as fast as its peers or its own best."), res.Score)
 	}
 	if res.Signals.Known != [nodescore.NumSignals]bool{} {
 		signals := g.metric(gpusemconv.MetricNodeSignal, "1", "Input of the score: throughput in its own unit, the others as fractions.")
@@ -87,7 +92,7 @@ func appendResult(rm pmetric.ResourceMetrics, ts pcommon.Timestamp, res *nodesco
 // reportMetrics turns a gateway's tick into one resource per cluster, with a
 // point per peer group and one without group for the whole cluster, and one
 // resource per node that reports.
-func reportMetrics(r *straggler.Report, groupBy []string) pmetric.Metrics {
+func reportMetrics(r *straggler.Report, ids *identifier) pmetric.Metrics {
 	md := pmetric.NewMetrics()
 	ts := pcommon.NewTimestampFromTime(r.At)
 	for from := 0; from < len(r.Groups); {
@@ -100,7 +105,7 @@ func reportMetrics(r *straggler.Report, groupBy []string) pmetric.Metrics {
 	}
 	for i := range r.Nodes {
 		if n := &r.Nodes[i]; n.State != straggler.StateMissing {
-			appendNode(md, ts, n, groupBy)
+			appendNode(md, ts, n, ids)
 		}
 	}
 	return md
@@ -149,16 +154,9 @@ func appendCluster(md pmetric.Metrics, ts pcommon.Timestamp, groups []straggler.
 	g.metrics.RemoveIf(func(m pmetric.Metric) bool { return m.Gauge().DataPoints().Len() == 0 })
 }
 
-func appendNode(md pmetric.Metrics, ts pcommon.Timestamp, n *straggler.NodeReport, groupBy []string) {
+func appendNode(md pmetric.Metrics, ts pcommon.Timestamp, n *straggler.NodeReport, ids *identifier) {
 	rm := md.ResourceMetrics().AppendEmpty()
-	attrs := rm.Resource().Attributes()
-	attrs.PutStr(gpusemconv.AttrHostName, n.Node)
-	attrs.PutStr(gpusemconv.AttrClusterName, n.Cluster)
-	for i, name := range groupBy {
-		if n.Peers[i] != "" {
-			attrs.PutStr(name, n.Peers[i])
-		}
-	}
+	ids.stamp(rm.Resource().Attributes(), n.Cluster, n.Node, n.Peers)
 	g := newGauges(rm, ts)
 	p := g.flag(g.metric(gpusemconv.MetricNodeStraggler, "", "1 while the gateway takes the node for a straggler."), n.Straggler)
 	p.Attributes().PutStr(gpusemconv.AttrPeerGroup, n.Group)

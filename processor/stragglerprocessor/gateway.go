@@ -5,6 +5,7 @@ package stragglerprocessor
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -32,6 +33,10 @@ type gateway struct {
 	mu     sync.Mutex
 	engine *straggler.Engine
 
+	// outbox holds the newest tick's metrics until the next component has time:
+	// a slow one must not keep the thresholds from being renewed.
+	outbox chan pmetric.Metrics
+
 	stop context.CancelFunc
 	done sync.WaitGroup
 }
@@ -47,6 +52,7 @@ func newGateway(set processor.Settings, cfg *Config, next consumer.Metrics) (*ga
 		cfg: cfg, next: next, logger: set.Logger, telemetry: tb,
 		observer: newObserver(cfg, newRejects(tb)),
 		engine:   straggler.New(cfg.engine()),
+		outbox:   make(chan pmetric.Metrics, 1),
 	}, nil
 }
 
@@ -63,6 +69,7 @@ func (g *gateway) Start(_ context.Context, host component.Host) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	g.stop = cancel
 	g.done.Go(func() { g.run(ctx) })
+	g.done.Go(func() { g.emit(ctx) })
 	return nil
 }
 
@@ -93,37 +100,66 @@ func (g *gateway) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			g.tick(ctx, time.Now())
+			g.offer(ctx, g.tick(ctx, time.Now()))
 		}
 	}
 }
 
-// tick compares, publishes, logs what changed, and hands the metrics on. The
-// report belongs to the engine, so that everything is copied out of it under
-// the lock, and the next component is called without it.
-func (g *gateway) tick(ctx context.Context, now time.Time) {
-	g.mu.Lock()
+// offer puts md into the outbox in place of what is still there.
+func (g *gateway) offer(ctx context.Context, md pmetric.Metrics) {
+	select {
+	case <-g.outbox:
+		g.telemetry.ProcessorStragglerEmitFailures.Add(ctx, 1)
+	default:
+	}
+	// There is one writer, so that there is room now.
+	g.outbox <- md
+}
+
+func (g *gateway) emit(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case md := <-g.outbox:
+			g.hand(ctx, md)
+		}
+	}
+}
+
+// hand gives one tick's metrics to the next component.
+func (g *gateway) hand(ctx context.Context, md pmetric.Metrics) {
+	if md.DataPointCount() == 0 {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, g.cfg.PushInterval)
+	defer cancel()
+	if err := g.next.ConsumeMetrics(limited, md); err != nil {
+		g.telemetry.ProcessorStragglerEmitFailures.Add(ctx, 1)
+		g.logger.Debug("the next component refused this tick's metrics; the next tick has newer ones", zap.Error(err))
+	}
+}
+
+// tick compares, publishes, logs what changed, and returns the metrics. Only
+// the comparison holds up the pushes: the report is rewritten by the next Tick
+// and by nothing else, and there is one ticker.
+func (g *gateway) tick(ctx context.Context, now time.Time) pmetric.Metrics {
 	began := time.Now()
+	g.mu.Lock()
 	report := g.engine.Tick(now)
 	nodes := g.engine.Nodes()
-	took := time.Since(began)
-	snap := snapshot(report, g.cfg)
-	md := reportMetrics(report, g.cfg.GroupBy)
-	g.log(report)
 	g.mu.Unlock()
+	took := time.Since(began)
 
+	snap := snapshot(report, g.cfg)
+	md := reportMetrics(report, &g.observer.ids)
+	g.log(report)
 	g.telemetry.ProcessorStragglerTickDuration.Record(ctx, took.Seconds())
 	g.telemetry.ProcessorStragglerNodes.Record(ctx, int64(nodes))
 	if g.publisher != nil {
 		g.publisher.Publish(snap)
 	}
-	if md.DataPointCount() == 0 {
-		return
-	}
-	if err := g.next.ConsumeMetrics(ctx, md); err != nil {
-		g.telemetry.ProcessorStragglerEmitFailures.Add(ctx, 1)
-		g.logger.Debug("the next component refused this tick's metrics; the next tick has newer ones", zap.Error(err))
-	}
+	return md
 }
 
 // snapshot turns a report into what the extension serves.
@@ -172,9 +208,9 @@ func (g *gateway) log(r *straggler.Report) {
 		}
 		if n.Straggler {
 			g.logger.Warn(fmt.Sprintf("STRAGGLER %s: score %.2f is below the threshold %.2f since %s; the %d active nodes of %s have a median of %.2f",
-				n.Node, n.Score, n.Threshold, n.Since.UTC().Format(time.RFC3339), n.Active, n.Group, n.Median), fields...)
+				oneLine(n.Node), n.Score, n.Threshold, n.Since.UTC().Format(time.RFC3339), n.Active, n.Group, n.Median), fields...)
 		} else {
-			g.logger.Info(fmt.Sprintf("%s is no straggler any more (%s, score %.2f)", n.Node, n.State, n.Score), fields...)
+			g.logger.Info(fmt.Sprintf("%s is no straggler any more (%s, score %.2f)", oneLine(n.Node), n.State, n.Score), fields...)
 		}
 	}
 	for i := range r.Groups {
@@ -185,4 +221,12 @@ func (g *gateway) log(r *straggler.Report) {
 				zap.Int("active", gr.Counts[straggler.StateActive]), zap.Float64("median", round(gr.Median)))
 		}
 	}
+}
+
+// oneLine quotes a name that could forge a line of a log.
+func oneLine(name string) string {
+	if threshold.ValidName(name) {
+		return name
+	}
+	return strconv.QuoteToASCII(name)
 }

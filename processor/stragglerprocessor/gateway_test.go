@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,7 +70,7 @@ func (r *gatewayRig) push(md pmetric.Metrics) {
 // tick runs one comparison and returns what it handed on.
 func (r *gatewayRig) tick() map[string]float64 {
 	r.sink.Reset()
-	r.g.tick(r.t.Context(), time.Now())
+	r.g.hand(r.t.Context(), r.g.tick(r.t.Context(), time.Now()))
 	if len(r.sink.AllMetrics()) == 0 {
 		return nil
 	}
@@ -135,6 +137,25 @@ func TestGatewayFindsAndPublishes(t *testing.T) {
 	assert.Contains(t, lines[0].Message, "the 5 active nodes of J/stage-0 have a median of 1.00")
 }
 
+func TestAReferenceIsPublishedBeforeTheFirstScore(t *testing.T) {
+	r := newGatewayRig(t, nil, nil)
+	require.NoError(t, r.g.Start(t.Context(), hostWith(r.ext)))
+	defer func() { require.NoError(t, r.g.Shutdown(t.Context())) }()
+	md := fleet(1, 1, 1, 1, 1)
+	for _, rm := range md.ResourceMetrics().All() {
+		rm.ScopeMetrics().At(0).Metrics().RemoveIf(func(m pmetric.Metric) bool { return m.Name() == "gpu.node.health_score" })
+	}
+	r.push(md)
+	r.tick()
+	c := r.ext.snap.Clusters["prod"]
+	require.NotNil(t, c)
+	assert.Nil(t, c.Wide)
+	v := c.Groups["J/stage-0"].Value
+	assert.InDelta(t, 10, v.Ref, 1e-9)
+	assert.Zero(t, v.Threshold)
+	assert.False(t, v.QuorumMet)
+}
+
 func TestGatewayPassesDataUntouched(t *testing.T) {
 	r := newGatewayRig(t, nil, nil)
 	md := fleet(1, 0.5)
@@ -180,10 +201,71 @@ func TestGatewayKeepsNoLockOverTheNextComponent(t *testing.T) {
 	require.NoError(t, err)
 	r = newGatewayRig(t, nil, next)
 	require.EqualError(t, r.g.ConsumeMetrics(t.Context(), fleet(1, 1, 1, 1, 1)), "refused", "the sender hears of it")
-	r.g.tick(t.Context(), time.Now())
+	r.g.hand(t.Context(), r.g.tick(t.Context(), time.Now()))
 	m, err := r.tel.GetMetric("otelcol_processor_straggler_emit_failures")
 	require.NoError(t, err)
 	assert.NotEmpty(t, m.Data)
+}
+
+// TestASlowNextComponentKeepsNoThresholds: the snapshot is renewed with each
+// tick, and the newest metrics wait while older ones are dropped and counted.
+func TestASlowNextComponentKeepsNoThresholds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var handed atomic.Int64
+		next, err := consumer.NewMetrics(func(ctx context.Context, md pmetric.Metrics) error {
+			if md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Name() == "gpu.node.health_score" {
+				return nil // a push
+			}
+			handed.Add(1)
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		require.NoError(t, err)
+		r := newGatewayRig(t, nil, next)
+		require.NoError(t, r.g.Start(t.Context(), hostWith(r.ext)))
+		for range 30 {
+			r.push(fleet(1, 1, 1, 1, 1))
+			time.Sleep(10 * time.Second)
+		}
+		synctest.Wait()
+		assert.Less(t, time.Since(r.ext.snap.At), 11*time.Second)
+		assert.GreaterOrEqual(t, handed.Load(), int64(15), "each is given up after an interval")
+		require.NoError(t, r.g.Shutdown(t.Context()))
+	})
+}
+
+func TestANameCannotForgeALogLine(t *testing.T) {
+	r := newGatewayRig(t, nil, nil)
+	for range 3 {
+		md := fleet(1, 1, 1, 1, 1, 0.2)
+		md.ResourceMetrics().At(5).Resource().Attributes().PutStr("host.name", "evil\nSTRAGGLER forged")
+		r.push(md)
+		r.tick()
+	}
+	lines := r.logs.FilterLevelExact(zapcore.WarnLevel).All()
+	require.NotEmpty(t, lines)
+	assert.NotContains(t, lines[len(lines)-1].Message, "\n")
+}
+
+// TestPushesAndTicksTogether is for the race detector: a report is read while
+// pushes change the engine behind it.
+func TestPushesAndTicksTogether(t *testing.T) {
+	r := newGatewayRig(t, nil, consumertest.NewNop())
+	var pushers sync.WaitGroup
+	for n := range 4 {
+		pushers.Go(func() {
+			for i := range 200 {
+				md := fleet(1, 0.9, float64(i%10)/10, 0.8, 0.9)
+				md.ResourceMetrics().At(0).Resource().Attributes().PutStr("gpu.job.role", fmt.Sprintf("stage-%d", (i+n)%3))
+				assert.NoError(t, r.g.ConsumeMetrics(t.Context(), md))
+			}
+		})
+	}
+	for range 100 {
+		r.g.tick(t.Context(), time.Now())
+	}
+	pushers.Wait()
+	assert.Equal(t, 5, r.g.engine.Nodes())
 }
 
 // TestBadScores pushes nonsense beside a valid fleet: the nonsense is counted,
@@ -214,8 +296,11 @@ func TestBadScores(t *testing.T) {
 	r.push(md)
 	got := r.tick()
 	assert.InDelta(t, 0.95, got[" gpu.straggler.threshold J/stage-0"], 1e-9)
+	for _, alive := range []string{"nan", "inf", "high", "low", "rate"} {
+		assert.True(t, r.g.engine.Has("prod", alive), "%s is there, whatever its value", alive)
+	}
 	assert.Equal(t, map[string]int64{
-		"score_range": 4, "no_cluster": 1, "no_node": 2, "name_too_long": 1, "throughput_range": 1,
+		"score_range": 4, "no_cluster": 1, "no_node": 2, "name_too_long": 1, "attribute_too_long": 1, "throughput_range": 1,
 	}, rejected(t, r.tel))
 }
 
@@ -246,6 +331,24 @@ func TestClusterOfANode(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestStateOfANode reads what an agent writes, whole and as a diff.
+func TestStateOfANode(t *testing.T) {
+	r := newGatewayRig(t, nil, nil)
+	say := func(points map[string]float64) map[string]float64 {
+		md := pmetric.NewMetrics()
+		rm := resource(md, map[string]any{"host.name": "n", "k8s.cluster.name": "prod", "gpu.job.id": "J"})
+		for state, v := range points {
+			gauge(rm, "gpu.node.state", v, "gpu.node.state", state)
+		}
+		r.push(md)
+		return r.tick()
+	}
+	assert.InDelta(t, 1, say(map[string]float64{"active": 1, "idle": 0, "calibrating": 0})[" gpu.straggler.nodes active J/"], 0)
+	assert.InDelta(t, 1, say(map[string]float64{"active": 0, "idle": 1})[" gpu.straggler.nodes idle J/"], 0)
+	assert.InDelta(t, 1, say(map[string]float64{"idle": 0})[" gpu.straggler.nodes idle J/"], 0, "what it is not says nothing")
+	assert.InDelta(t, 1, say(map[string]float64{"dancing": 1})[" gpu.straggler.nodes calibrating J/"], 0)
 }
 
 func TestHeartbeatKeepsANodeAlive(t *testing.T) {

@@ -5,6 +5,7 @@ package stragglerprocessor
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -24,6 +25,11 @@ const (
 type identity struct {
 	cluster, node string
 	peers         []string // scratch, one value per group_by attribute
+}
+
+// grouped reports whether the resource names a group.
+func (id *identity) grouped() bool {
+	return slices.ContainsFunc(id.peers, func(p string) bool { return p != "" })
 }
 
 // identifier reads identities out of resources.
@@ -53,8 +59,10 @@ func (r *identifier) read(id *identity, ctx context.Context, attrs pcommon.Map) 
 	}
 }
 
+// node names the node. On Kubernetes host.name is often the pod's and changes
+// with it.
 func (r *identifier) node(attrs pcommon.Map) string {
-	for _, name := range [...]string{gpusemconv.AttrHostName, gpusemconv.AttrK8sNodeName, gpusemconv.AttrHostID} {
+	for _, name := range [...]string{gpusemconv.AttrK8sNodeName, gpusemconv.AttrHostName, gpusemconv.AttrHostID} {
 		if v, ok := attrs.Get(name); ok && text(v) != "" {
 			return text(v)
 		}
@@ -80,6 +88,18 @@ func (r *identifier) cluster(ctx context.Context, attrs pcommon.Map) string {
 		return c.Cluster
 	}
 	return r.defaultCluster
+}
+
+// stamp writes an identity: what the node's score, signals and verdict carry,
+// whichever of its reports led to them.
+func (r *identifier) stamp(attrs pcommon.Map, cluster, node string, peers []string) {
+	attrs.PutStr(gpusemconv.AttrHostName, node)
+	attrs.PutStr(gpusemconv.AttrClusterName, cluster)
+	for i, name := range r.groupBy {
+		if peers[i] != "" {
+			attrs.PutStr(name, peers[i])
+		}
+	}
 }
 
 // text returns a string value as it is, without a copy, and "" for a value of

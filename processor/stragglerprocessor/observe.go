@@ -26,7 +26,15 @@ const (
 	ingeroState      = "ingero.node.state"
 )
 
-var errForeignCluster = errors.New("cluster is not the authenticated client's")
+var (
+	errForeignCluster = errors.New("cluster is not the authenticated client's")
+	errLongAttribute  = errors.New("resource attribute is longer than 4 KiB")
+)
+
+// maxAttribute is the length from which a resource attribute is counted: it
+// becomes a label of every series of its node. Kubernetes stops at 63 bytes
+// for a label's value, command lines are the longest in practice.
+const maxAttribute = 4 << 10
 
 // observer reads pushes into an engine.
 type observer struct {
@@ -49,7 +57,13 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 		if !ok {
 			continue
 		}
-		o.ids.read(&o.id, ctx, rm.Resource().Attributes())
+		attrs := rm.Resource().Attributes()
+		for _, v := range attrs.All() {
+			if v.Type() == pcommon.ValueTypeStr && len(v.Str()) > maxAttribute {
+				o.rejects.add(ctx, errLongAttribute)
+			}
+		}
+		o.ids.read(&o.id, ctx, attrs)
 		if caller.Authenticated && o.id.cluster != caller.Cluster {
 			o.rejects.add(ctx, errForeignCluster)
 			continue
@@ -59,13 +73,13 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 		if found.ingero && found.HasScore && !e.Has(found.Cluster, found.Node) {
 			// The first score of Ingero's agent is always about 0.27: its
 			// throughput term starts at 0.
-			found.HasScore = false
+			found.HasScore, found.State = false, straggler.StateCalibrating
 		}
 		if err := e.Observe(&found.Observation, now); err != nil {
 			o.rejects.add(ctx, err)
 			// A bad score says nothing about the rest: the node is alive.
 			if errors.Is(err, straggler.ErrScoreRange) || errors.Is(err, straggler.ErrThroughput) {
-				found.HasScore, found.HasThroughput = false, false
+				found.HasScore, found.HasThroughput, found.Heartbeat = false, false, false
 				_ = e.Observe(&found.Observation, now)
 			}
 		}
@@ -80,17 +94,18 @@ type found struct {
 
 // read looks for a score, the throughput behind it, or a heartbeat.
 func (o *observer) read(rm pmetric.ResourceMetrics) (f found, any bool) {
-	f.State = straggler.StateCalibrating
 	ingeroIdleWindow := false
 	for _, sm := range rm.ScopeMetrics().All() {
 		for _, m := range sm.Metrics().All() {
 			switch name := m.Name(); {
 			case name == gpusemconv.MetricNodeHealthScore:
 				any = f.takeScore(m, gpusemconv.AttrNodeState) || any
+			case name == gpusemconv.MetricNodeState:
+				any = f.takeState(m) || any
 			case name == gpusemconv.MetricNodeSignal:
 				any = f.takeThroughput(m) || any
 			case name == gpusemconv.MetricNodeHeartbeat:
-				any = true
+				f.Heartbeat, any = true, true
 			case o.ingero && name == ingeroScore:
 				f.ingero = f.takeScore(m, ingeroState)
 				any = any || f.ingero
@@ -115,15 +130,31 @@ func (f *found) takeScore(m pmetric.Metric, stateAttr string) bool {
 		return false
 	}
 	f.Score, f.HasScore = number(p), true
-	f.State = straggler.StateActive
 	if v, ok := p.Attributes().Get(stateAttr); ok {
-		if s, known := straggler.ParseState(v.Str()); known {
-			f.State = s
-		} else {
-			f.State = straggler.StateCalibrating
-		}
+		f.setState(v.Str())
 	}
 	return true
+}
+
+// takeState reads the state metric: the point with a 1 names the state.
+func (f *found) takeState(m pmetric.Metric) bool {
+	for _, p := range numberPoints(m).All() {
+		if v, ok := p.Attributes().Get(gpusemconv.AttrNodeState); ok && !p.Flags().NoRecordedValue() && number(p) == 1 {
+			f.setState(v.Str())
+			return true
+		}
+	}
+	return false
+}
+
+// setState takes a state that is not known for one in which a node is not to
+// be compared.
+func (f *found) setState(name string) {
+	s, known := straggler.ParseState(name)
+	if !known {
+		s = straggler.StateCalibrating
+	}
+	f.State, f.HasState = s, true
 }
 
 func (f *found) takeThroughput(m pmetric.Metric) bool {
@@ -201,6 +232,7 @@ var reasons = map[error]string{
 	straggler.ErrTooManyGroups:   "max_groups",
 	straggler.ErrTooManyNodes:    "max_nodes",
 	errForeignCluster:            "foreign_cluster",
+	errLongAttribute:             "attribute_too_long",
 	errReading:                   "reading_range",
 }
 

@@ -31,7 +31,7 @@ var sources = map[string]source{
 	gpusemconv.MetricGPUUtilization:  {nodescore.Utilization, gpusemconv.AttrGPUTask, "general"},
 	gpusemconv.MetricGPUClock:        {nodescore.SMClock, gpusemconv.AttrClock, "sm"},
 	gpusemconv.MetricGPUClockLimit:   {nodescore.SMClockLimit, gpusemconv.AttrClock, "sm"},
-	gpusemconv.MetricGPUMemoryUsage:  {input: nodescore.MemoryUsed},
+	gpusemconv.MetricGPUMemoryUsage:  {nodescore.MemoryUsed, gpusemconv.AttrMemoryState, "used"},
 	gpusemconv.MetricGPUMemoryLimit:  {input: nodescore.MemoryLimit},
 	gpusemconv.MetricNodeCPUPressure: {input: nodescore.CPUPressure},
 }

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"debug/elf"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/test/fakenvml"
+)
+
+// TestBinariesBindLazily reads what `readelf -d` shows: go-nvml is linked with
+// unresolved symbols, so that a binary that binds them at once would not start
+// without a driver. Distributions' compilers may default to `-z now`.
+func TestBinariesBindLazily(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("ELF is Linux's")
+	}
+	agent, err := agentBinary()
+	require.NoError(t, err)
+	for _, binary := range []string{collectorBinary, agent} {
+		f, err := elf.Open(binary)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = f.Close() })
+		symbols, err := f.DynamicSymbols()
+		require.NoError(t, err)
+		names := map[string]bool{}
+		for _, s := range symbols {
+			names[s.Name] = s.Section == elf.SHN_UNDEF
+		}
+		require.True(t, names["nvmlInit_v2"], "the binary calls NVML")
+
+		now, err := f.DynValue(elf.DT_BIND_NOW)
+		require.NoError(t, err)
+		assert.Empty(t, now)
+		flags, err := f.DynValue(elf.DT_FLAGS)
+		require.NoError(t, err)
+		for _, v := range flags {
+			assert.Zero(t, elf.DynFlag(v)&elf.DF_BIND_NOW, "BIND_NOW")
+		}
+		flags1, err := f.DynValue(elf.DT_FLAGS_1)
+		require.NoError(t, err)
+		for _, v := range flags1 {
+			assert.Zero(t, elf.DynFlag1(v)&elf.DF_1_NOW, "NOW")
+		}
+	}
+}
+
+// TestWithoutCgo builds the collector without cgo: it runs, says once why it
+// has no GPU metrics, and does all the rest.
+func TestWithoutCgo(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	binary, err := build("gpu-collector", "gpu-collector-nocgo", "CGO_ENABLED=0")
+	require.NoError(t, err)
+	t.Logf("built in %s", time.Since(began).Round(time.Second))
+	n := startGPUNode(t, binary, fakenvml.Library(t))
+	n.waitLog(1, 10*time.Second, "warn", "no GPU metrics will be emitted", "CGO_ENABLED=1")
+	requireQuiet(t, n)
+
+	text, err := validate(t, binary, "configs/all-in-one.yaml")
+	assert.NoError(t, err, text)
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestDemoNamesTheStraggler replays the recorded training run until it has
+// begun anew: the worker that was slowed is named within the first half
+// minute, and nobody else ever.
+func TestDemoNamesTheStraggler(t *testing.T) {
+	t.Parallel()
+	const slow = "dp0-pp0"
+	prom, api := freeAddr(t), freeAddr(t)
+	began := time.Now()
+	c := start(t, options{
+		configs: []string{"configs/demo.yaml"},
+		env: []string{
+			"DEMO_OTLP_PORT=" + portOf(t, freeAddr(t)),
+			"DEMO_PROMETHEUS_PORT=" + portOf(t, prom),
+			"DEMO_API_PORT=" + portOf(t, api),
+			"DEMO_DATA=configs/demo/step-times-AR.csv",
+		},
+	})
+
+	c.waitLog(1, 30*time.Second, "STRAGGLER ")
+	t.Logf("named after %s", time.Since(began).Round(time.Millisecond))
+	eventually(t, 10*time.Second, "gateway and agent both flag "+slow, func() bool {
+		s := scrape(t, prom)
+		return s.is(1, "gpu_node_straggler", labels{"host_name": slow}) && s.is(1, "gpu_agent_straggler", labels{"host_name": slow})
+	})
+
+	// Until well into the second pass: the jump back to the beginning of the
+	// recording must not look like a fault.
+	eventually(t, 75*time.Second, "the replay has begun anew", func() bool {
+		require.False(t, c.ended())
+		s := scrape(t, prom)
+		require.Len(t, s["gpu_node_straggler"], 16)
+		for _, metric := range []string{"gpu_node_straggler", "gpu_agent_straggler"} {
+			for host, v := range s.by(metric, "host_name", nil) {
+				require.Equal(t, host == slow, v == 1, "%s of %s is %v", metric, host, v)
+			}
+		}
+		return c.log.count("replay progress", `"pass": 2`) >= 2
+	})
+
+	stragglers := c.log.lines("STRAGGLER ")
+	require.Len(t, stragglers, 1, "one line per episode")
+	assert.Contains(t, stragglers[0], "STRAGGLER "+slow+":")
+	self := c.log.lines("this node takes itself for a straggler")
+	require.Len(t, self, 1)
+	assert.Contains(t, self[0], `"node": "`+slow+`"`)
+	assert.Zero(t, c.log.count("no longer takes itself"))
+	assert.Zero(t, c.log.count("no straggler any more"))
+	assert.Zero(t, c.log.count("panic mode"))
+	assert.Empty(t, c.log.lines("\terror\t"))
+	assertDemoMetrics(t, scrape(t, prom), slow)
+	assertDemoAPI(t, api)
+}
+
+func assertDemoMetrics(t *testing.T, s scraped, slow string) {
+	t.Helper()
+	for dp := range 4 {
+		for pp := range 4 {
+			node := labels{"host_name": fmt.Sprintf("dp%d-pp%d", dp, pp), "k8s_cluster_name": "demo", "gpu_job_id": "AR", "gpu_job_role": fmt.Sprintf("stage-%d", pp)}
+			assert.True(t, s.is(1, "gpu_agent_detection_mode", node.and(labels{"gpu_detection_mode": "fleet"})), "%v judges itself by the fleet", node)
+			assert.True(t, s.is(1, "gpu_agent_gateway_reachable", node))
+			assert.True(t, s.is(1, "gpu_node_state", node.and(labels{"gpu_node_state": "active"})))
+			score, ok := s.value("gpu_node_health_score_ratio", node)
+			assert.True(t, ok, "%v has a score", node)
+			if node["host_name"] == slow {
+				assert.Less(t, score, 0.6)
+			} else {
+				assert.Greater(t, score, 0.95)
+			}
+			threshold, ok := s.value("gpu_agent_threshold_ratio", node)
+			assert.True(t, ok)
+			assert.InDelta(t, 0.94, threshold, 0.03)
+		}
+	}
+	for _, g := range []struct {
+		group       labels
+		nodes, slow float64
+	}{
+		{labels{"gpu_peer_group": "AR/stage-0"}, 4, 1},
+		{labels{"gpu_peer_group": "AR/stage-1"}, 4, 0},
+		{labels{"gpu_peer_group": "AR/stage-2"}, 4, 0},
+		// Five percent slower than the others by design, and healthy.
+		{labels{"gpu_peer_group": "AR/stage-3"}, 4, 0},
+		{labels{"gpu_peer_group": ""}, 16, 1},
+	} {
+		l := g.group.and(labels{"k8s_cluster_name": "demo"})
+		for metric, want := range map[string]float64{
+			"gpu_straggler_count": g.slow, "gpu_straggler_coverage_low": 0, "gpu_straggler_panic_mode": 0, "gpu_straggler_quorum_met": 1,
+		} {
+			assert.True(t, s.is(want, metric, l), "%s of %v is not %v", metric, l, want)
+		}
+		for state, want := range map[string]float64{"active": g.nodes, "idle": 0, "calibrating": 0, "missing": 0} {
+			assert.True(t, s.is(want, "gpu_straggler_nodes", l.and(labels{"gpu_node_state": state})), "%s nodes of %v", state, l)
+		}
+		for metric, within := range map[string][2]float64{
+			"gpu_straggler_threshold_ratio": {0.91, 0.95},
+			"gpu_straggler_median_ratio":    {0.97, 1},
+			"gpu_straggler_mad_ratio":       {0, 0.02},
+		} {
+			v, ok := s.value(metric, l)
+			assert.True(t, ok, "%s of %v", metric, l)
+			assert.GreaterOrEqual(t, v, within[0], metric)
+			assert.LessOrEqual(t, v, within[1], metric)
+		}
+	}
+}
+
+func assertDemoAPI(t *testing.T, addr string) {
+	t.Helper()
+	var clusters []struct {
+		Cluster   string  `json:"cluster_id"`
+		Threshold float64 `json:"threshold"`
+		QuorumMet bool    `json:"quorum_met"`
+		Groups    []struct {
+			Group string  `json:"group"`
+			Ref   float64 `json:"ref"`
+		} `json:"groups"`
+	}
+	getJSON(t, "http://"+addr+"/api/v1/thresholds", &clusters)
+	require.Len(t, clusters, 1)
+	assert.Equal(t, "demo", clusters[0].Cluster)
+	assert.True(t, clusters[0].QuorumMet)
+	require.Len(t, clusters[0].Groups, 4)
+	// Each stage has a reference of its own, in steps per second, and the last
+	// one's is lower: what is slow for the others is normal there.
+	first, last := clusters[0].Groups[0], clusters[0].Groups[3]
+	assert.Equal(t, "AR/stage-3", last.Group)
+	assert.InDelta(t, 1/19.3, first.Ref, 0.003)
+	assert.Greater(t, last.Ref/first.Ref, 0.9)
+	assert.Less(t, last.Ref/first.Ref, 0.99)
+}

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+const mib = 1 << 20
+
+// target is a gateway under attack.
+type target struct {
+	gatewayPorts
+	*collector
+	client pmetricotlp.GRPCClient
+}
+
+// push sends a valid request over gRPC.
+func (g *target) push(ctx context.Context, md pmetric.Metrics) error {
+	_, err := g.client.Export(ctx, pmetricotlp.NewExportRequestFromMetrics(md))
+	return err
+}
+
+func (g *target) post(contentType string, body []byte, headers ...string) response {
+	g.t.Helper()
+	return post(g.t, "http://"+g.http+"/v1/metrics", contentType, body, headers...)
+}
+
+// rejected returns how many values were ignored for a reason.
+func (g *target) rejected(reason string) float64 {
+	g.t.Helper()
+	v, _ := scrape(g.t, g.telemetry).value("otelcol_processor_straggler_rejected", labels{"reason": reason})
+	return v
+}
+
+// requireFleet pushes a healthy fleet of a cluster and requires that its
+// threshold comes back: whatever came before, the gateway does its work.
+func (g *target) requireFleet(cluster string) {
+	g.t.Helper()
+	md := pmetric.NewMetrics()
+	healthyFleet(md, cluster)
+	eventually(g.t, 20*time.Second, "the threshold of "+cluster, func() bool {
+		var header metadata.MD
+		ctx := metadata.AppendToOutgoingContext(g.t.Context(), "gpu-cluster", cluster, "gpu-group", `"default"`)
+		_, err := g.client.Export(ctx, pmetricotlp.NewExportRequestFromMetrics(md), grpc.Header(&header))
+		require.NoError(g.t, err)
+		return len(header.Get("gpu-straggler-threshold")) == 1 && len(header.Get("gpu-straggler-params")) == 1 &&
+			header.Get("gpu-straggler-quorum-met")[0] == "true"
+	})
+}
+
+// healthyFleet adds six nodes of a cluster.
+func healthyFleet(md pmetric.Metrics, cluster string) {
+	for n := range 6 {
+		score(md, fmt.Sprintf("good%d", n), map[string]string{"k8s.cluster.name": cluster}, 0.97)
+	}
+}
+
+// TestHostileInput does to one gateway what broken and malicious senders do.
+func TestHostileInput(t *testing.T) {
+	t.Parallel()
+	ports := newGatewayPorts(t)
+	g := &target{gatewayPorts: ports, collector: start(t, options{configs: []string{"configs/gateway.yaml", ports.overlay(t), `
+processors:
+  straggler:
+    # Nodes pushed once stay known during the test.
+    ttl_multiplier: 600
+    gateway: {max_clusters: 8, max_groups: 600, max_nodes: 2000}
+`}})}
+	g.client = grpcClient(t, ports.grpc)
+	g.requireFleet("before")
+	g.requireFleet("groups")
+
+	t.Run("malformed", func(t *testing.T) {
+		for name, a := range map[string]struct {
+			contentType, body string
+			status            int
+		}{
+			"protobuf":           {protobufType, "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01garbage", http.StatusBadRequest},
+			"truncated protobuf": {protobufType, string(marshal(t, step(0))[:100]), http.StatusBadRequest},
+			"json":               {jsonType, `{"resourceMetrics": [{"resource"`, http.StatusBadRequest},
+			"another json":       {jsonType, `{"resourceMetrics": 5}`, http.StatusBadRequest},
+			"deep json":          {jsonType, strings.Repeat(`{"resourceMetrics":[`, 20_000), http.StatusBadRequest},
+			"text":               {"text/plain", "hello", http.StatusUnsupportedMediaType},
+		} {
+			assert.Equal(t, a.status, g.post(a.contentType, []byte(a.body), "gpu-cluster", "before").status, name)
+		}
+		resp := g.post(protobufType, []byte("not gzip"), "Content-Encoding", "gzip")
+		assert.Equal(t, http.StatusBadRequest, resp.status)
+
+		for _, garbage := range []string{"", "\xff", "\x0a\xff\xff\xff\xff\x0f", strings.Repeat("\x0a\x02", 1000)} {
+			err := exportRaw(t, ports.grpc, []byte(garbage))
+			if garbage == "" {
+				assert.NoError(t, err, "an empty push is legal")
+			} else {
+				assert.Error(t, err)
+			}
+		}
+	})
+
+	t.Run("scores", func(t *testing.T) {
+		before := g.rejected("score_range")
+		md := pmetric.NewMetrics()
+		bad := []float64{math.NaN(), math.Inf(1), math.Inf(-1), -0.01, 1.01, math.MaxFloat64, -math.SmallestNonzeroFloat64}
+		for i, v := range bad {
+			score(md, fmt.Sprintf("bad%d", i), map[string]string{"k8s.cluster.name": "mixed"}, v)
+		}
+		healthyFleet(md, "mixed")
+		require.NoError(t, g.push(t.Context(), md))
+		// The valid part of this one push makes a threshold; the nodes with a
+		// bad score are known, but count for nothing.
+		eventually(t, 10*time.Second, "the mixed push counts", func() bool {
+			s := scrape(t, g.prom)
+			wide := labels{"k8s_cluster_name": "mixed", "gpu_peer_group": ""}
+			return s.is(6, "gpu_straggler_nodes", wide.and(labels{"gpu_node_state": "active"})) &&
+				s.is(float64(len(bad)), "gpu_straggler_nodes", wide.and(labels{"gpu_node_state": "calibrating"})) &&
+				s.is(0.97, "gpu_straggler_median_ratio", wide) && s.is(1, "gpu_straggler_quorum_met", wide)
+		})
+		assert.InDelta(t, float64(len(bad)), g.rejected("score_range")-before, 0)
+	})
+
+	t.Run("names", func(t *testing.T) {
+		md := pmetric.NewMetrics()
+		score(md, "x", map[string]string{"k8s.cluster.name": ""}, 0.5)
+		score(md, "", map[string]string{"k8s.cluster.name": "named"}, 0.5)
+		score(md, strings.Repeat("n", 300), map[string]string{"k8s.cluster.name": "named"}, 0.5)
+		score(md, "x", map[string]string{"k8s.cluster.name": strings.Repeat("c", 300)}, 0.5)
+		score(md, "x", map[string]string{"k8s.cluster.name": "named", "gpu.job.id": strings.Repeat("g", 300)}, 0.5)
+		healthyFleet(md, "named")
+		require.NoError(t, g.push(t.Context(), md))
+		assert.InDelta(t, 1, g.rejected("no_cluster"), 0)
+		assert.InDelta(t, 1, g.rejected("no_node"), 0)
+		assert.InDelta(t, 3, g.rejected("name_too_long"), 0)
+		g.requireFleet("named")
+	})
+
+	t.Run("odd metrics", func(t *testing.T) {
+		md := pmetric.NewMetrics()
+		odd := func(name string) pmetric.Metric {
+			m := node(md, name, map[string]string{"k8s.cluster.name": "odd"}).AppendEmpty()
+			m.SetName("gpu.node.health_score")
+			return m
+		}
+		odd("untyped")
+		odd("no points").SetEmptyGauge()
+		odd("no value").SetEmptyGauge().DataPoints().AppendEmpty()
+		odd("histogram").SetEmptyHistogram().DataPoints().AppendEmpty().SetCount(3)
+		odd("stale").SetEmptyGauge().DataPoints().AppendEmpty().SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
+		p := odd("unknown state").SetEmptyGauge().DataPoints().AppendEmpty()
+		p.SetDoubleValue(0.1)
+		p.Attributes().PutStr("gpu.node.state", "on fire")
+		healthyFleet(md, "odd")
+		require.NoError(t, g.push(t.Context(), md))
+		eventually(t, 10*time.Second, "the rest counts", func() bool {
+			return scrape(t, g.prom).is(0.97, "gpu_straggler_median_ratio", labels{"k8s_cluster_name": "odd", "gpu_peer_group": ""})
+		})
+	})
+
+	t.Run("10 MB attribute", func(t *testing.T) {
+		md := pmetric.NewMetrics()
+		score(md, "huge", map[string]string{"k8s.cluster.name": "huge", "junk": strings.Repeat("x", 10*mib)}, 0.1)
+		score(md, strings.Repeat("h", 10*mib), map[string]string{"k8s.cluster.name": "huge"}, 0.1)
+		healthyFleet(md, "huge")
+		body := marshal(t, md)
+		// Over what the receivers take as a whole.
+		assert.Equal(t, http.StatusBadRequest, g.post(protobufType, body).status)
+		assert.Equal(t, http.StatusBadRequest, g.post(protobufType, gzipped(t, body), "Content-Encoding", "gzip").status)
+		assert.Equal(t, codes.ResourceExhausted, status.Code(g.push(t.Context(), md)))
+
+		// Within it.
+		for _, encoding := range []string{"", "gzip"} {
+			before := g.rejected("name_too_long")
+			md := pmetric.NewMetrics()
+			score(md, strings.Repeat("h", 10*mib), map[string]string{"k8s.cluster.name": "huge"}, 0.1)
+			healthyFleet(md, "huge")
+			body := marshal(t, md)
+			headers := []string{}
+			if encoding != "" {
+				body, headers = gzipped(t, body), []string{"Content-Encoding", encoding}
+			}
+			assert.Equal(t, http.StatusOK, g.post(protobufType, body, headers...).status)
+			assert.InDelta(t, 1, g.rejected("name_too_long")-before, 0)
+		}
+		// 200 MB of zeros in 200 KB.
+		bomb := gzipped(t, make([]byte, 200*mib))
+		assert.Equal(t, http.StatusBadRequest, g.post(protobufType, bomb, "Content-Encoding", "gzip").status)
+		g.requireFleet("huge")
+	})
+
+	t.Run("1000 clusters", func(t *testing.T) {
+		md := pmetric.NewMetrics()
+		for i := range 1000 {
+			score(md, "x", map[string]string{"k8s.cluster.name": fmt.Sprintf("cluster%d", i)}, 0.5)
+		}
+		require.NoError(t, g.push(t.Context(), md))
+		assert.GreaterOrEqual(t, g.rejected("max_clusters"), 1000.0-8)
+	})
+
+	t.Run("1000 groups", func(t *testing.T) {
+		md := pmetric.NewMetrics()
+		for i := range 1000 {
+			score(md, fmt.Sprintf("solo%d", i), map[string]string{"k8s.cluster.name": "groups", "gpu.job.role": fmt.Sprintf("role%d", i)}, 0.5)
+		}
+		healthyFleet(md, "groups")
+		require.NoError(t, g.push(t.Context(), md))
+		assert.Greater(t, g.rejected("max_groups"), 400.0)
+		eventually(t, 10*time.Second, "the groups that fit are compared", func() bool {
+			n := len(scrape(t, g.prom)["gpu_straggler_count"])
+			require.LessOrEqual(t, n, 600+8)
+			return n > 500
+		})
+		g.requireFleet("groups")
+	})
+
+	t.Run("headers", func(t *testing.T) {
+		invalid := func() float64 {
+			var sum float64
+			for _, s := range scrape(t, g.telemetry).with("otelcol_extension_straggler_threshold_requests", labels{"outcome": "invalid"}) {
+				sum += s.value
+			}
+			return sum
+		}
+		before := invalid()
+		body := marshal(t, step(0))
+		groups := strings.TrimSuffix(strings.Repeat(`"stage", `, 1000), ", ")
+		attacks := [][]string{
+			{"gpu-cluster", strings.Repeat("c", 1000)},
+			{"gpu-cluster", "b\xfccher"},
+			{"gpu-cluster", "before", "gpu-group", groups},
+			{"gpu-cluster", "before", "gpu-group", `"unterminated`},
+			{"gpu-cluster", "before", "gpu-group", `;;;=`},
+		}
+		for _, headers := range attacks {
+			resp := g.post(protobufType, body, headers...)
+			assert.Equal(t, http.StatusOK, resp.status, "headers never cost the data")
+			assert.Empty(t, resp.header.Get("gpu-straggler-params"))
+		}
+		assert.InDelta(t, float64(len(attacks)), invalid()-before, 0)
+	})
+
+	t.Run("10 MB attribute that nobody reads", func(t *testing.T) {
+		before := g.rejected("attribute_too_long")
+		md := pmetric.NewMetrics()
+		score(md, "junk", map[string]string{"k8s.cluster.name": "before", "junk": strings.Repeat("x", 10*mib)}, 0.97)
+		assert.Equal(t, http.StatusOK, g.post(protobufType, marshal(t, md)).status)
+		assert.NoError(t, g.push(t.Context(), md))
+		assert.InDelta(t, 2, g.rejected("attribute_too_long")-before, 0)
+		cut := 0
+		for _, series := range scrape(t, g.prom)["gpu_node_health_score_ratio"] {
+			assert.LessOrEqual(t, len(series.labels["junk"]), 4096)
+			if series.labels["junk"] != "" {
+				cut++
+			}
+		}
+		assert.Equal(t, 1, cut, "the value is there, its attribute cut")
+	})
+
+	g.requireFleet("before")
+	assert.False(t, g.ended())
+	assert.Zero(t, g.log.count("panic"))
+}
+
+// exportRaw sends bytes as an export request.
+func exportRaw(t *testing.T, addr string, body []byte) error {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	var reply []byte
+	return conn.Invoke(t.Context(), "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export", &body, &reply,
+		grpc.ForceCodecV2(rawCodec{}))
+}
+
+// rawCodec passes bytes through as if they were protobuf.
+type rawCodec struct{}
+
+// Marshal implements encoding.CodecV2.
+func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(*v.(*[]byte))}, nil
+}
+
+// Unmarshal implements encoding.CodecV2.
+func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	*v.(*[]byte) = data.Materialize()
+	return nil
+}
+
+// Name implements encoding.CodecV2.
+func (rawCodec) Name() string { return "proto" }

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/test/fakenvml"
+)
+
+const gpus = 8
+
+// gpuNode is configs/all-in-one.yaml with a library of its own.
+type gpuNode struct {
+	*collector
+	prom, telemetry string
+	state           *fakenvml.State
+	stateFile       string
+}
+
+func startGPUNode(t *testing.T, binary, library string) *gpuNode {
+	t.Helper()
+	n := &gpuNode{prom: freeAddr(t), telemetry: freeAddr(t), state: fakenvml.NewState(gpus), stateFile: filepath.Join(t.TempDir(), "state")}
+	require.NoError(t, n.state.Write(n.stateFile))
+	loopback := freeAddr(t)
+	n.collector = start(t, options{
+		binary: binary,
+		configs: []string{"configs/all-in-one.yaml", fmt.Sprintf(`
+receivers:
+  nvml: {collection_interval: 200ms, deadline: 150ms, retry_interval: 200ms, library_path: %q}
+  otlp/app: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}
+  otlp/gateway: {protocols: {grpc: {endpoint: %q}}}
+processors:
+  straggler/agent: {push_interval: 200ms}
+  straggler/gateway: {push_interval: 200ms}
+exporters:
+  otlp_grpc: {endpoint: %q}
+  prometheus: {endpoint: %q}
+extensions:
+  straggler_threshold/gateway: {api: {endpoint: %q}}
+service:
+  telemetry: {metrics: %s}
+`, library, freeAddr(t), freeAddr(t), loopback, loopback, n.prom, freeAddr(t), telemetryReader(t, n.telemetry))},
+		env: []string{fakenvml.StateEnv + "=" + n.stateFile, "GPU_COLLECTOR_CLUSTER=lab"},
+	})
+	return n
+}
+
+// uptime is how long the process has run, by its own account.
+func (n *gpuNode) uptime() time.Duration {
+	n.t.Helper()
+	s, _ := scrape(n.t, n.telemetry).value("otelcol_process_uptime", nil)
+	return time.Duration(s * float64(time.Second))
+}
+
+func (n *gpuNode) await(what string, condition func(scraped) bool) {
+	n.t.Helper()
+	eventually(n.t, 20*time.Second, what, func() bool { return condition(scrape(n.t, n.prom)) })
+}
+
+// awaitGPUs waits until all GPUs are up at the Prometheus endpoint: what NVML
+// said has gone through the agent's pipeline, over OTLP, and through the gateway's.
+func (n *gpuNode) awaitGPUs() {
+	n.t.Helper()
+	n.await("all GPUs are up", func(s scraped) bool {
+		for i := range gpus {
+			if !s.is(1, "hw_gpu_up_ratio", labels{"hw_id": fakenvml.UUID(i), "reason": "ok", "k8s_cluster_name": "lab"}) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func TestGPUsThroughBothTiers(t *testing.T) {
+	t.Parallel()
+	n := startGPUNode(t, collectorBinary, fakenvml.Library(t))
+	n.awaitGPUs()
+	s := scrape(t, n.prom)
+	for i := range gpus {
+		gpu := labels{"hw_id": fakenvml.UUID(i)}
+		for metric, want := range map[string]float64{
+			"hw_power_watts":            350 + 1.25*float64(i),
+			"hw_gpu_memory_limit_bytes": 80 << 30,
+			"hw_gpu_memory_usage_bytes": float64((60 + i) << 30),
+		} {
+			assert.True(t, s.is(want, metric, gpu), "%s of GPU %d is not %v", metric, i, want)
+		}
+		assert.True(t, s.is(float64(45+i), "hw_temperature_celsius", gpu.and(labels{"hw_sensor_location": "gpu"})))
+		assert.True(t, s.is(1980e6, "hw_gpu_clock_frequency_hertz", gpu.and(labels{"clock": "sm"})))
+		assert.True(t, s.is(float64(i), "hw_errors_total", gpu.and(labels{"error_type": "corrected", "gpu_ecc_counter": "aggregate"})))
+	}
+	n.await("the node is active and reaches its gateway", func(s scraped) bool {
+		return s.is(1, "gpu_straggler_nodes", labels{"k8s_cluster_name": "lab", "gpu_peer_group": "", "gpu_node_state": "active"}) &&
+			len(s["gpu_node_health_score_ratio"]) == 1 &&
+			len(s["gpu_agent_gateway_reachable"]) == 1 && s["gpu_agent_gateway_reachable"][0].value == 1
+	})
+
+	n.state.SetGPU(2, "temperature", 91)
+	require.NoError(t, n.state.Write(n.stateFile))
+	n.await("GPU 2 is hot", func(s scraped) bool {
+		return s.is(91, "hw_temperature_celsius", labels{"hw_id": fakenvml.UUID(2), "hw_sensor_location": "gpu"})
+	})
+
+	// A lost GPU and a hanging one are seen, and the others still report.
+	n.state.SetGPU(3, "present", 0).SetGPU(4, "hang", "*").SetGPU(5, "temperature", 92)
+	require.NoError(t, n.state.Write(n.stateFile))
+	n.await("GPU 3 is lost, GPU 4 hangs, GPU 5 is hot", func(s scraped) bool {
+		return s.is(0, "hw_gpu_up_ratio", labels{"hw_id": fakenvml.UUID(3), "reason": "lost"}) &&
+			s.is(0, "hw_gpu_up_ratio", labels{"hw_id": fakenvml.UUID(4), "reason": "hang"}) &&
+			s.is(92, "hw_temperature_celsius", labels{"hw_id": fakenvml.UUID(5), "hw_sensor_location": "gpu"})
+	})
+	assert.Equal(t, 2, n.log.count("GPU does not answer"), "one line per GPU")
+
+	n.state.SetGPU(3, "present", 1).DeleteGPU(4, "hang")
+	require.NoError(t, n.state.Write(n.stateFile))
+	n.waitLog(2, 20*time.Second, "GPU answers again")
+
+	n.kill()
+	n.restart()
+	n.awaitGPUs()
+}
+
+// TestNoLibrary starts without NVML, says so once, and takes it when it comes.
+func TestNoLibrary(t *testing.T) {
+	t.Parallel()
+	library := filepath.Join(t.TempDir(), "libnvidia-ml.so.1")
+	n := startGPUNode(t, collectorBinary, library)
+	n.waitLog(1, 10*time.Second, "warn", "no GPU metrics until the NVML library is there")
+	requireQuiet(t, n)
+
+	built, err := os.ReadFile(fakenvml.Library(t))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(library+".new", built, 0o700))
+	require.NoError(t, os.Rename(library+".new", library))
+	n.awaitGPUs()
+}
+
+// requireQuiet lets many scrapes pass: the nvml receiver has said one thing
+// and emitted nothing.
+func requireQuiet(t *testing.T, n *gpuNode) {
+	t.Helper()
+	eventually(t, 20*time.Second, "three seconds of scrapes have passed", func() bool { return n.uptime() >= 3*time.Second })
+	assert.Len(t, n.log.lines("warn", `"otelcol.component.id": "nvml"`), 1)
+	assert.Empty(t, n.log.lines("\terror\t"))
+	for metric := range scrape(t, n.prom) {
+		assert.NotRegexp(t, "^hw_", metric)
+	}
+}

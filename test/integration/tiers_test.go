@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"testing"
+)
+
+// gatewayPorts are the addresses of a gateway; restarts keep them.
+type gatewayPorts struct{ grpc, http, prom, api, health, telemetry string }
+
+func newGatewayPorts(t *testing.T) gatewayPorts {
+	t.Helper()
+	return gatewayPorts{freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t)}
+}
+
+// overlay moves configs/gateway.yaml to the addresses and to a faster pace.
+func (p gatewayPorts) overlay(t *testing.T) string {
+	t.Helper()
+	return fmt.Sprintf(`
+receivers:
+  otlp:
+    protocols:
+      grpc: {endpoint: %q}
+      http: {endpoint: %q}
+processors:
+  straggler: {push_interval: 200ms}
+exporters:
+  prometheus: {endpoint: %q}
+extensions:
+  straggler_threshold: {api: {endpoint: %q}}
+  healthcheckv2: {http: {endpoint: %q}}
+service:
+  telemetry:
+    metrics: %s
+`, p.grpc, p.http, p.prom, p.api, p.health, telemetryReader(t, p.telemetry))
+}
+
+// telemetryReader is the value of service::telemetry::metrics that serves the
+// collector's own metrics at an address.
+func telemetryReader(t *testing.T, addr string) string {
+	t.Helper()
+	return fmt.Sprintf("{readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %s}}}}]}", portOf(t, addr))
+}
+
+// agentPorts are the addresses of an agent.
+type agentPorts struct{ grpc, http, prom, health, telemetry string }
+
+func newAgentPorts(t *testing.T) agentPorts {
+	t.Helper()
+	return agentPorts{freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t)}
+}
+
+// overlay moves configs/agent.yaml to the addresses, without GPUs, at a pace
+// at which it loses patience within seconds.
+func (p agentPorts) overlay(t *testing.T) string {
+	t.Helper()
+	return fmt.Sprintf(`
+receivers:
+  otlp:
+    protocols:
+      grpc: {endpoint: %q}
+      http: {endpoint: %q}
+processors:
+  straggler:
+    push_interval: 200ms
+    agent: {cached_ttl: 3s, calibration_samples: 3}
+exporters:
+  prometheus: {endpoint: %q}
+extensions:
+  healthcheckv2: {http: {endpoint: %q}}
+service:
+  telemetry:
+    metrics: %s
+  pipelines:
+    metrics:
+      receivers: [otlp]
+`, p.grpc, p.http, p.prom, p.health, telemetryReader(t, p.telemetry))
+}
