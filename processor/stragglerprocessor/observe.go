@@ -77,9 +77,10 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 		}
 		if err := e.Observe(&found.Observation, now); err != nil {
 			o.rejects.add(ctx, err)
-			// A bad score says nothing about the rest: the node is alive.
+			// The node is alive, but there is nothing to compare it by.
 			if errors.Is(err, straggler.ErrScoreRange) || errors.Is(err, straggler.ErrThroughput) {
 				found.HasScore, found.HasThroughput, found.Heartbeat = false, false, false
+				found.State, found.HasState = straggler.StateCalibrating, true
 				_ = e.Observe(&found.Observation, now)
 			}
 		}

@@ -171,8 +171,8 @@ func (c *Config) Validate() error {
 	if c.PodResources.CacheDuration < 0 {
 		errs = append(errs, fmt.Errorf("`pod_resources::cache_duration` is %v: it has to be 0 or more", c.PodResources.CacheDuration))
 	}
-	if t := c.PodResources.Timeout; t <= 0 || c.Deadline > 0 && t > c.Deadline {
-		errs = append(errs, fmt.Errorf("`pod_resources::timeout` is %v: it has to be more than 0 and at most `deadline`, which is %v", t, c.Deadline))
+	if t := c.PodResources.Timeout; t <= 0 {
+		errs = append(errs, fmt.Errorf("`pod_resources::timeout` is %v: it has to be more than 0", t))
 	}
 	_, err := c.Health.rubric()
 	return errors.Join(append(errs, err)...)

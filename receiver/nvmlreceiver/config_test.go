@@ -76,7 +76,7 @@ func TestValidateReportsEveryMistake(t *testing.T) {
 		"`sys_path` is \"\": it has to be an absolute path",
 		"`pod_resources::socket` is \"kubelet.sock\": it has to be an absolute path",
 		"`pod_resources::cache_duration` is -1s: it has to be 0 or more",
-		"`pod_resources::timeout` is 3s: it has to be more than 0 and at most `deadline`, which is 2s",
+		"`pod_resources::timeout` is -3s: it has to be more than 0",
 		"`health::rules::no_such_rule`: no rule is called",
 		"`health::xids::94`: a cap of 101 is not a score",
 		"`health::xids::rubbish`: \"rubbish\" is no Xid",

@@ -75,7 +75,7 @@ func newScraper(cfg *Config, set receiver.Settings, telemetry *metadata.Telemetr
 			Socket:    cfg.PodResources.Socket,
 			Resources: cfg.PodResources.ResourcePrefixes,
 			TTL:       cfg.PodResources.CacheDuration,
-			Deadline:  cfg.PodResources.Timeout,
+			Deadline:  min(cfg.PodResources.Timeout, cfg.Deadline),
 		})
 	}
 	s.session = session{releaseFile: cfg.ReleaseFile, log: set.Logger, open: func() *nvml.Poller {

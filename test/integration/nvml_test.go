@@ -4,6 +4,7 @@ package integration
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 )
@@ -21,6 +23,7 @@ const gpus = 8
 type gpuNode struct {
 	*collector
 	prom, telemetry string
+	app             string // where the job pushes, OTLP/HTTP
 	state           *fakenvml.State
 	stateFile       string
 }
@@ -29,6 +32,7 @@ func startGPUNode(t *testing.T, binary, library string) *gpuNode {
 	t.Helper()
 	n := &gpuNode{prom: freeAddr(t), telemetry: freeAddr(t), state: fakenvml.NewState(gpus), stateFile: filepath.Join(t.TempDir(), "state")}
 	require.NoError(t, n.state.Write(n.stateFile))
+	n.app = freeAddr(t)
 	loopback := freeAddr(t)
 	n.collector = start(t, options{
 		binary: binary,
@@ -47,7 +51,7 @@ extensions:
   straggler_threshold/gateway: {api: {endpoint: %q}}
 service:
   telemetry: {metrics: %s}
-`, library, freeAddr(t), freeAddr(t), loopback, loopback, n.prom, freeAddr(t), telemetryReader(t, n.telemetry))},
+`, library, freeAddr(t), n.app, loopback, loopback, n.prom, freeAddr(t), telemetryReader(t, n.telemetry))},
 		env: []string{fakenvml.StateEnv + "=" + n.stateFile, "GPU_COLLECTOR_CLUSTER=lab"},
 	})
 	return n
@@ -77,6 +81,30 @@ func (n *gpuNode) awaitGPUs() {
 		}
 		return true
 	})
+}
+
+// TestGPUsAndJobAreOneNode: a node has two reports, its GPUs' and its job's.
+// They are one node, in the group that the job names.
+func TestGPUsAndJobAreOneNode(t *testing.T) {
+	t.Parallel()
+	n := startGPUNode(t, collectorBinary, fakenvml.Library(t))
+	n.awaitGPUs()
+	job := func(s scraped) bool {
+		md := pmetric.NewMetrics()
+		gauge(node(md, "", map[string]string{"gpu.job.id": "llm"}), "gpu.app.step.duration", "s", 0.5)
+		md.ResourceMetrics().At(0).Resource().Attributes().Remove("host.name")
+		require.Equal(t, http.StatusOK, post(t, "http://"+n.app+"/v1/metrics", protobufType, marshal(t, md)).status)
+		group := labels{"gpu_peer_group": "llm/", "k8s_cluster_name": "lab"}
+		return s.is(1, "gpu_straggler_nodes", group.and(labels{"gpu_node_state": "active"})) &&
+			s.is(2, "gpu_node_signal_ratio", labels{"gpu_signal": "throughput", "gpu_job_id": "llm"}) &&
+			len(s.with("gpu_node_health_score_ratio", labels{"gpu_job_id": "llm"})) == 1
+	}
+	n.await("the job's group has the one node, and it is active", job)
+	for range 20 {
+		var s scraped
+		n.await("it stays so while both report", func(now scraped) bool { s = now; return job(now) })
+		assert.False(t, s.is(1, "gpu_straggler_nodes", labels{"gpu_peer_group": "default", "gpu_node_state": "active", "k8s_cluster_name": "lab"}), "no second node beside it")
+	}
 }
 
 func TestGPUsThroughBothTiers(t *testing.T) {
