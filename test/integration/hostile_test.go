@@ -260,7 +260,7 @@ processors:
 		md := pmetric.NewMetrics()
 		score(md, "junk", map[string]string{"k8s.cluster.name": "before", "junk": strings.Repeat("x", 10*mib)}, 0.97)
 		assert.Equal(t, http.StatusOK, g.post(protobufType, marshal(t, md)).status)
-		assert.NoError(t, g.push(t.Context(), md))
+		require.NoError(t, g.push(t.Context(), md))
 		assert.InDelta(t, 2, g.rejected("attribute_too_long")-before, 0)
 		cut := 0
 		for _, series := range scrape(t, g.prom)["gpu_node_health_score_ratio"] {
