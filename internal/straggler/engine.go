@@ -67,8 +67,12 @@ type node struct {
 }
 
 func (n *node) state() State {
-	if n.missing {
+	switch {
+	case n.missing:
 		return StateMissing
+	case n.reported == StateActive && !n.hasScore:
+		// There is nothing to compare it by.
+		return StateCalibrating
 	}
 	return n.reported
 }
@@ -90,8 +94,11 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 	}
 	n.seen = now
 	n.fresh = n.fresh || o.HasScore || o.Heartbeat
-	if o.HasScore {
+	switch {
+	case o.HasScore:
 		n.score, n.hasScore = o.Score, true
+	case o.NoScore:
+		n.hasScore = false
 	}
 	if o.HasState {
 		n.reported, n.told = o.State, true
@@ -119,8 +126,8 @@ func (e *Engine) node(o *Observation, now time.Time) (*node, error) {
 		switch {
 		case slices.Equal(n.group.peers, o.Peers):
 			n.grouped = now
-		case noPeers(o.Peers) && now.Sub(n.grouped) <= e.cfg.TTL:
-			// Another report of the node names its job.
+		case SaysNothingNew(n.group.peers, o.Peers) && now.Sub(n.grouped) <= e.cfg.TTL:
+			// Another report of the node knows more of its job.
 		default:
 			n.grouped = now
 			return n, e.move(c, n, o.Peers)

@@ -289,6 +289,18 @@ func TestStateAndScoreComeApart(t *testing.T) {
 	assert.Equal(t, 1, observe(Observation{Score: 1, HasScore: true}).Counts[StateIdle], "a changed score alone changes no state")
 }
 
+func TestABadScoreVoidsTheOldOneOnly(t *testing.T) {
+	f := newFleet(t, nil)
+	observe := func(o Observation) GroupReport {
+		o.Cluster, o.Node = "c", "n"
+		require.NoError(t, f.e.Observe(&o, f.now))
+		return groupOf(t, f.tick(), "c", DefaultGroup)
+	}
+	assert.Equal(t, 1, observe(Observation{Score: 1, HasScore: true}).Counts[StateActive])
+	assert.Equal(t, 1, observe(Observation{NoScore: true}).Counts[StateCalibrating])
+	assert.Equal(t, 1, observe(Observation{Score: 1, HasScore: true}).Counts[StateActive], "the next good one counts again")
+}
+
 func TestAStaleScoreCountsOnce(t *testing.T) {
 	f := newFleet(t, nil)
 	r := f.round(1, 1, 1, 1, 1, 0.3)
@@ -314,6 +326,17 @@ func TestReportsThatNameNoJobMoveNobody(t *testing.T) {
 	}
 	assert.Equal(t, []string{"n03"}, stragglers(r))
 	assert.Equal(t, 6, groupOf(t, r, "c", "job/").Counts[StateActive])
+
+	for range 5 {
+		for i := range 6 {
+			name := fmt.Sprintf("n%02d", i)
+			f.push("c", name, []string{"job", "role"}, StateActive, map[bool]float64{true: 0.3, false: 1}[i == 3])
+			half := Observation{Cluster: "c", Node: name, Peers: []string{"job", ""}, Heartbeat: true}
+			require.NoError(t, f.e.Observe(&half, f.now))
+		}
+		r = f.tick()
+	}
+	assert.Equal(t, []string{"n03"}, stragglers(r), "a report that knows half of it moves nobody either")
 
 	for range 6 {
 		for i := range 6 {

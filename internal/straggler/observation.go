@@ -79,6 +79,8 @@ type Observation struct {
 	// Score in [0,1]; only read when HasScore.
 	Score    float64
 	HasScore bool
+	// NoScore says that the node's score cannot be used; the old one is void.
+	NoScore bool
 	// Heartbeat confirms the score known before: the node has reported, and a
 	// processor that forwards only changes had none to forward.
 	Heartbeat bool
@@ -113,6 +115,17 @@ const DefaultGroup = "default"
 
 // maxKeyLength is what a header may carry of a group's name.
 const maxKeyLength = maxNameLength
+
+// SaysNothingNew reports whether peers contradict nothing of known: each is the
+// same or empty. A node's reports know more or less of its job.
+func SaysNothingNew(known, peers []string) bool {
+	for i, p := range peers {
+		if p != "" && (i >= len(known) || p != known[i]) {
+			return false
+		}
+	}
+	return true
+}
 
 // GroupKey names the peer group of nodes with these attribute values:
 // percent-encoded and joined with '/', so that different values never

@@ -160,8 +160,8 @@ func (a *agent) node(ctx context.Context, id *identity, now time.Time) (*agentNo
 		switch {
 		case slices.Equal(n.peers, id.peers):
 			n.grouped = now
-		case !id.grouped() && now.Sub(n.grouped) <= a.cfg.ttl():
-			// The GPUs' own report; the job's names the group.
+		case straggler.SaysNothingNew(n.peers, id.peers) && now.Sub(n.grouped) <= a.cfg.ttl():
+			// The GPUs' own report; the job's knows more.
 		default:
 			n.grouped = now
 			n.setPeers(id.peers)

@@ -342,6 +342,7 @@ func TestStateOfANode(t *testing.T) {
 		for state, v := range points {
 			gauge(rm, "gpu.node.state", v, "gpu.node.state", state)
 		}
+		gauge(rm, "gpu.node.health_score", 1)
 		r.push(md)
 		return r.tick()
 	}

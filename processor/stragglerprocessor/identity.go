@@ -5,7 +5,6 @@ package stragglerprocessor
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -25,11 +24,6 @@ const (
 type identity struct {
 	cluster, node string
 	peers         []string // scratch, one value per group_by attribute
-}
-
-// grouped reports whether the resource names a group.
-func (id *identity) grouped() bool {
-	return slices.ContainsFunc(id.peers, func(p string) bool { return p != "" })
 }
 
 // identifier reads identities out of resources.

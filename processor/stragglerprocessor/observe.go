@@ -80,7 +80,7 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 			// The node is alive, but there is nothing to compare it by.
 			if errors.Is(err, straggler.ErrScoreRange) || errors.Is(err, straggler.ErrThroughput) {
 				found.HasScore, found.HasThroughput, found.Heartbeat = false, false, false
-				found.State, found.HasState = straggler.StateCalibrating, true
+				found.NoScore = true
 				_ = e.Observe(&found.Observation, now)
 			}
 		}
