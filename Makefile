@@ -57,7 +57,7 @@ test-unit: ## The unit tests alone
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Run the linters
-	$< run ./...
+	GOLANGCI_LINT_CACHE=$(CURDIR)/.cache/golangci-lint $< run ./...
 
 $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION):
 	@echo "building golangci-lint $(GOLANGCI_VERSION) (once, some minutes)"
