@@ -123,6 +123,7 @@ type Node struct {
 	heldAt    [numInputs]time.Time
 	held      [numInputs]sample
 	evaluated time.Time
+	scored    time.Time // when it was last active
 	idleSince time.Time
 
 	rate    baseline // throughput
@@ -179,10 +180,11 @@ func (n *Node) Restart() { *n = Node{cfg: n.cfg, mode: ModeNone} }
 // Evaluate scores the readings since the last evaluation and judges the node
 // by what its gateway said last, if anything.
 func (n *Node) Evaluate(now time.Time, peers threshold.Received, known bool) Result {
+	spoke := n.window.hasApp()
 	r := n.take(now)
 	n.evaluated = now
 	n.app = n.app || r.hasApp()
-	raw := r.signals(n.cfg.IdleBelow, n.app)
+	raw := r.signals(n.cfg.IdleBelow, n.app, spoke)
 	res := Result{Signals: raw}
 	if known && peers.QuorumMet {
 		n.peers = peers.Value
@@ -205,6 +207,9 @@ func (n *Node) Evaluate(now time.Time, peers threshold.Received, known bool) Res
 		if !calibrated || !res.HasScore {
 			res.State = straggler.StateCalibrating
 		}
+	}
+	if res.State == straggler.StateActive {
+		n.scored = now
 	}
 	n.judge(&res, now, peers)
 	n.learn(&res, raw)
@@ -291,6 +296,9 @@ func (n *Node) judge(res *Result, now time.Time, peers threshold.Received) {
 	}
 	switch {
 	case res.State == straggler.StateIdle:
+		res.Changed = n.verdict.Reset()
+	case res.State != straggler.StateActive && now.Sub(n.scored) > n.cfg.ReadingTTL:
+		// It has nothing left to be slow at.
 		res.Changed = n.verdict.Reset()
 	case res.State == straggler.StateActive && n.mode != ModeNone:
 		res.Changed = n.verdict.Step(res.Score, res.Threshold, now, n.cfg.EnterTicks, n.cfg.LeaveTicks)

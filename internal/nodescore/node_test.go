@@ -213,6 +213,28 @@ func TestAPauseAccusesNobody(t *testing.T) {
 	}
 }
 
+// TestAJobThatEndedIsNotSlow: without utilisation, as under MIG, a clock that
+// falls because the job is over must not be judged.
+func TestAJobThatEndedIsNotSlow(t *testing.T) {
+	r := newRig(t)
+	clock := func(hz float64) []input { return []input{{SMClock, hz}, {SMClockLimit, 2e9}} }
+	for range 15 {
+		r.step(nil, append(clock(1.95e9), input{StepRate, 2})...)
+	}
+	for range 60 {
+		require.False(t, r.step(nil, clock(3e8)...).Straggler)
+	}
+	for range 15 {
+		r.step(r.fresh(0.95, 4), append(clock(1.95e9), input{StepRate, 2})...)
+	}
+	require.True(t, r.n.verdict.Straggler)
+	var res Result
+	for range 14 {
+		res = r.step(r.fresh(0.95, 4), clock(3e8)...)
+	}
+	assert.False(t, res.Straggler, "a verdict ends with the work it is about")
+}
+
 func TestAnApplicationThatFellSilentIsNotReplaced(t *testing.T) {
 	r := newRig(t)
 	gpu := []input{{Utilization, 0.9}, {SMClock, 1.9e9}, {SMClockLimit, 2e9}}
@@ -258,18 +280,18 @@ func TestSignalsFromTheGPUs(t *testing.T) {
 		r.Add(MemoryLimit, 80<<30)
 	}
 	r.Add(CPUPressure, 0.2)
-	v := r.signals(0.05, false)
+	v := r.signals(0.05, false, false)
 	assert.Equal(t, [NumSignals]bool{true, true, true, true}, v.Known)
 	assert.InDelta(t, 0.45, v.V[Throughput], 1e-12)
 	assert.InDelta(t, 0.5, v.V[Compute], 1e-12)
 	assert.InDelta(t, 0.25, v.V[Memory], 1e-12)
 	assert.InDelta(t, 0.8, v.V[CPU], 1e-12)
 
-	v = r.signals(0.05, true)
+	v = r.signals(0.05, true, true)
 	assert.False(t, v.Known[Throughput], "an application that fell silent is not replaced by another unit")
 
 	r.Add(SMClock, 990e6)
-	v = r.signals(0.05, false)
+	v = r.signals(0.05, false, false)
 	assert.False(t, v.Known[Compute], "nine clocks, eight limits")
 }
 
@@ -280,7 +302,7 @@ func TestReadingRefusesNonsense(t *testing.T) {
 	}
 	assert.True(t, r.Empty())
 	assert.True(t, r.Add(StepDuration, 0))
-	assert.False(t, r.signals(0.05, true).Known[Throughput], "no step takes no time")
+	assert.False(t, r.signals(0.05, true, true).Known[Throughput], "no step takes no time")
 }
 
 func TestOldReadingsExpire(t *testing.T) {

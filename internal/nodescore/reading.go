@@ -61,7 +61,8 @@ func (r *Reading) hasApp() bool { return r.n[StepDuration] > 0 || r.n[StepRate] 
 // where it is pushed, else utilisation times clock fraction, a stand-in that
 // needs nothing from the application. The two have different units, so a node
 // whose application has spoken (app) never falls back to the stand-in.
-func (r *Reading) signals(idleBelow float64, app bool) (v Values) {
+// spoke says that it has spoken since the last evaluation.
+func (r *Reading) signals(idleBelow float64, app, spoke bool) (v Values) {
 	clock, hasClock := r.ratio(SMClock, SMClockLimit)
 	util, hasUtil := r.mean(Utilization)
 	busy := hasUtil && util >= idleBelow
@@ -77,7 +78,7 @@ func (r *Reading) signals(idleBelow float64, app bool) (v Values) {
 		v.Set(Throughput, util*clock)
 	}
 	// An idle GPU lowers its clock on purpose.
-	if hasClock && (busy || !hasUtil && app) {
+	if hasClock && (busy || !hasUtil && spoke) {
 		v.Set(Compute, clock)
 	}
 	if used, ok := r.ratio(MemoryUsed, MemoryLimit); ok {

@@ -455,6 +455,7 @@ func TestGroupKey(t *testing.T) {
 	assert.Equal(t, "AR/stage-0", GroupKey([]string{"AR", "stage-0"}))
 	assert.Equal(t, "/stage-0", GroupKey([]string{"", "stage-0"}))
 	assert.Equal(t, "a%2Fb/c%20d%22%C3%BC", GroupKey([]string{"a/b", `c d"ü`}))
+	assert.NotEqual(t, DefaultGroup, GroupKey([]string{DefaultGroup}))
 	long := strings.Repeat("j", 130)
 	one, other := GroupKey([]string{long, long + "1"}), GroupKey([]string{long, long + "2"})
 	assert.Len(t, one, maxKeyLength)

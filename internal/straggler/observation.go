@@ -154,6 +154,9 @@ func GroupKey(peers []string) string {
 		}
 	}
 	key := b.String()
+	if key == DefaultGroup {
+		return "%64efault" // a job of that name is not the nodes without one
+	}
 	if len(key) <= maxKeyLength {
 		return key
 	}
