@@ -3,7 +3,9 @@
 package main
 
 import (
+	fleetviewexporter "github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter"
 	admissionextension "github.com/gpu-collector/gpu-collector/extension/admissionextension"
+	fleetviewextension "github.com/gpu-collector/gpu-collector/extension/fleetviewextension"
 	thresholdextension "github.com/gpu-collector/gpu-collector/extension/thresholdextension"
 	wirediffextension "github.com/gpu-collector/gpu-collector/extension/wirediffextension"
 	diffprocessor "github.com/gpu-collector/gpu-collector/processor/diffprocessor"
@@ -70,6 +72,7 @@ func components() (otelcol.Factories, error) {
 		pprofextension.NewFactory(),
 		filestorage.NewFactory(),
 		admissionextension.NewFactory(),
+		fleetviewextension.NewFactory(),
 		thresholdextension.NewFactory(),
 		wirediffextension.NewFactory(),
 	)
@@ -84,6 +87,7 @@ func components() (otelcol.Factories, error) {
 		pprofextension.NewFactory().Type():           "github.com/open-telemetry/opentelemetry-collector-contrib/extension/pprofextension v0.155.0",
 		filestorage.NewFactory().Type():              "github.com/open-telemetry/opentelemetry-collector-contrib/extension/storage/filestorage v0.155.0",
 		admissionextension.NewFactory().Type():       "github.com/gpu-collector/gpu-collector v0.0.0",
+		fleetviewextension.NewFactory().Type():       "github.com/gpu-collector/gpu-collector v0.0.0",
 		thresholdextension.NewFactory().Type():       "github.com/gpu-collector/gpu-collector v0.0.0",
 		wirediffextension.NewFactory().Type():        "github.com/gpu-collector/gpu-collector v0.0.0",
 	})
@@ -114,6 +118,7 @@ func components() (otelcol.Factories, error) {
 		kafkaexporter.NewFactory(),
 		prometheusexporter.NewFactory(),
 		prometheusremotewriteexporter.NewFactory(),
+		fleetviewexporter.NewFactory(),
 	)
 	if err != nil {
 		return otelcol.Factories{}, err
@@ -126,6 +131,7 @@ func components() (otelcol.Factories, error) {
 		kafkaexporter.NewFactory().Type():                 "github.com/open-telemetry/opentelemetry-collector-contrib/exporter/kafkaexporter v0.155.0",
 		prometheusexporter.NewFactory().Type():            "github.com/open-telemetry/opentelemetry-collector-contrib/exporter/prometheusexporter v0.155.0",
 		prometheusremotewriteexporter.NewFactory().Type(): "github.com/open-telemetry/opentelemetry-collector-contrib/exporter/prometheusremotewriteexporter v0.155.0",
+		fleetviewexporter.NewFactory().Type():             "github.com/gpu-collector/gpu-collector v0.0.0",
 	})
 
 	factories.Processors, err = otelcol.MakeFactoryMap[processor.Factory](

@@ -17,7 +17,7 @@ import (
 func TestDemoNamesTheStraggler(t *testing.T) {
 	t.Parallel()
 	const slow = "dp0-pp0"
-	prom, api := freeAddr(t), freeAddr(t)
+	prom, api, fleet := freeAddr(t), freeAddr(t), freeAddr(t)
 	began := time.Now()
 	c := start(t, options{
 		configs: []string{"configs/demo.yaml"},
@@ -25,6 +25,7 @@ func TestDemoNamesTheStraggler(t *testing.T) {
 			"DEMO_OTLP_PORT=" + portOf(t, freeAddr(t)),
 			"DEMO_PROMETHEUS_PORT=" + portOf(t, prom),
 			"DEMO_API_PORT=" + portOf(t, api),
+			"DEMO_FLEET_PORT=" + portOf(t, fleet),
 			"DEMO_DATA=configs/demo/step-times-AR.csv",
 		},
 	})
@@ -62,6 +63,7 @@ func TestDemoNamesTheStraggler(t *testing.T) {
 	assert.Empty(t, c.log.lines("\terror\t"))
 	assertDemoMetrics(t, scrape(t, prom), slow)
 	assertDemoAPI(t, api)
+	assertDemoFleetView(t, fleet, slow)
 }
 
 func assertDemoMetrics(t *testing.T, s scraped, slow string) {

@@ -23,6 +23,7 @@ const gpus = 8
 type gpuNode struct {
 	*collector
 	prom, telemetry string
+	fleet           string // API of the fleet view
 	app             string // where the job pushes, OTLP/HTTP
 	state           *fakenvml.State
 	stateFile       string
@@ -30,7 +31,7 @@ type gpuNode struct {
 
 func startGPUNode(t *testing.T, binary, library string) *gpuNode {
 	t.Helper()
-	n := &gpuNode{prom: freeAddr(t), telemetry: freeAddr(t), state: fakenvml.NewState(gpus), stateFile: filepath.Join(t.TempDir(), "state")}
+	n := &gpuNode{prom: freeAddr(t), fleet: freeAddr(t), telemetry: freeAddr(t), state: fakenvml.NewState(gpus), stateFile: filepath.Join(t.TempDir(), "state")}
 	require.NoError(t, n.state.Write(n.stateFile))
 	n.app = freeAddr(t)
 	loopback := freeAddr(t)
@@ -49,9 +50,10 @@ exporters:
   prometheus: {endpoint: %q}
 extensions:
   straggler_threshold/gateway: {api: {endpoint: %q}}
+  fleet_view: {http: {endpoint: %q}, stream: {interval: 200ms}}
 service:
   telemetry: {metrics: %s}
-`, library, freeAddr(t), n.app, loopback, loopback, n.prom, freeAddr(t), telemetryReader(t, n.telemetry))},
+`, library, freeAddr(t), n.app, loopback, loopback, n.prom, freeAddr(t), n.fleet, telemetryReader(t, n.telemetry))},
 		env: []string{fakenvml.StateEnv + "=" + n.stateFile, "GPU_COLLECTOR_CLUSTER=lab"},
 	})
 	return n

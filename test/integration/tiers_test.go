@@ -8,11 +8,11 @@ import (
 )
 
 // gatewayPorts are the addresses of a gateway; restarts keep them.
-type gatewayPorts struct{ grpc, http, prom, api, health, telemetry string }
+type gatewayPorts struct{ grpc, http, prom, api, health, telemetry, fleet string }
 
 func newGatewayPorts(t *testing.T) gatewayPorts {
 	t.Helper()
-	return gatewayPorts{freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t)}
+	return gatewayPorts{freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t)}
 }
 
 // overlay moves configs/gateway.yaml to the addresses and to a faster pace.
@@ -30,11 +30,12 @@ exporters:
   prometheus: {endpoint: %q}
 extensions:
   straggler_threshold: {api: {endpoint: %q}}
+  fleet_view: {http: {endpoint: %q}}
   healthcheckv2: {http: {endpoint: %q}}
 service:
   telemetry:
     metrics: %s
-`, p.grpc, p.http, p.prom, p.api, p.health, telemetryReader(t, p.telemetry))
+`, p.grpc, p.http, p.prom, p.api, p.fleet, p.health, telemetryReader(t, p.telemetry))
 }
 
 // telemetryReader is the value of service::telemetry::metrics that serves the

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetviewextension
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/confighttp"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+)
+
+// Config of the extension.
+type Config struct {
+	// HTTP is the server of API and web page.
+	HTTP confighttp.ServerConfig `mapstructure:"http"`
+	// MaxNodes, MaxGPUsPerNode, MaxGroups and MaxEpisodes bound what is kept;
+	// MaxEpisodes counts the open ones and those that are over each by themselves.
+	MaxNodes       int `mapstructure:"max_nodes"`
+	MaxGPUsPerNode int `mapstructure:"max_gpus_per_node"`
+	MaxGroups      int `mapstructure:"max_groups"`
+	MaxEpisodes    int `mapstructure:"max_episodes"`
+	// MissingAfter is the silence after which a node counts as missing,
+	// NodeExpiry the one after which it is forgotten. GPUExpiry is that of a GPU
+	// whose node goes on reporting.
+	MissingAfter time.Duration `mapstructure:"missing_after"`
+	NodeExpiry   time.Duration `mapstructure:"node_expiry"`
+	GPUExpiry    time.Duration `mapstructure:"gpu_expiry"`
+	// Stream is the live stream.
+	Stream StreamConfig `mapstructure:"stream"`
+
+	_ struct{}
+}
+
+// StreamConfig bounds the live stream.
+type StreamConfig struct {
+	// MaxClients is how many may watch at a time.
+	MaxClients int `mapstructure:"max_clients"`
+	// Interval is the time between two events with changes.
+	Interval time.Duration `mapstructure:"interval"`
+	// WriteTimeout is how long a client may take for one event before it is cut off.
+	WriteTimeout time.Duration `mapstructure:"write_timeout"`
+	// NodesPerEvent bounds an event, and with it the memory that a client costs.
+	NodesPerEvent int `mapstructure:"nodes_per_event"`
+
+	_ struct{}
+}
+
+func createDefaultConfig() component.Config {
+	server := confighttp.NewDefaultServerConfig()
+	server.NetAddr.Endpoint = "127.0.0.1:8086"
+	state := fleetstate.DefaultConfig()
+	return &Config{
+		HTTP:     server,
+		MaxNodes: state.MaxNodes, MaxGPUsPerNode: state.MaxGPUsPerNode, MaxGroups: state.MaxGroups, MaxEpisodes: state.MaxEpisodes,
+		MissingAfter: state.MissingAfter, NodeExpiry: state.NodeExpiry, GPUExpiry: state.GPUExpiry,
+		Stream: StreamConfig{MaxClients: 1000, Interval: time.Second, WriteTimeout: 10 * time.Second, NodesPerEvent: 250},
+	}
+}
+
+func (c *Config) state() fleetstate.Config {
+	return fleetstate.Config{
+		MaxNodes: c.MaxNodes, MaxGPUsPerNode: c.MaxGPUsPerNode, MaxGroups: c.MaxGroups, MaxEpisodes: c.MaxEpisodes,
+		MissingAfter: c.MissingAfter, NodeExpiry: c.NodeExpiry, GPUExpiry: c.GPUExpiry,
+	}
+}
+
+// minInterval keeps the search for changes, milliseconds at 100,000 nodes, to
+// a small share of a CPU.
+const minInterval = 100 * time.Millisecond
+
+// Validate implements xconfmap.Validator.
+func (c *Config) Validate() error {
+	state := c.state()
+	errs := []error{state.Validate()}
+	if c.Stream.MaxClients < 0 {
+		errs = append(errs, fmt.Errorf("`stream::max_clients` is %d, must be positive, or 0 for no stream", c.Stream.MaxClients))
+	}
+	if c.Stream.Interval < minInterval {
+		errs = append(errs, fmt.Errorf("`stream::interval` is %s, must be at least %s", c.Stream.Interval, minInterval))
+	}
+	if c.Stream.WriteTimeout <= 0 {
+		errs = append(errs, fmt.Errorf("`stream::write_timeout` is %s, must be greater than 0s", c.Stream.WriteTimeout))
+	}
+	if c.Stream.NodesPerEvent <= 0 {
+		errs = append(errs, fmt.Errorf("`stream::nodes_per_event` is %d, must be greater than 0", c.Stream.NodesPerEvent))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetviewextension
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componentstatus"
+	"go.opentelemetry.io/collector/extension"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
+
+	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension/internal/metadata"
+	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension/web"
+	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
+	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
+	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+)
+
+var (
+	_ extension.Extension = (*fleetViewExtension)(nil)
+	_ fleetstate.Sink     = (*fleetViewExtension)(nil)
+)
+
+// expireInterval is how often silent nodes are looked for; they are kept for hours.
+const expireInterval = time.Minute
+
+type fleetViewExtension struct {
+	cfg       *Config
+	set       extension.Settings
+	telemetry *metadata.TelemetryBuilder
+	state     *fleetstate.Store
+	feed      *fleetstate.Feed
+	history   fleethistory.History
+
+	api    *fleetapi.API
+	server *http.Server
+	stop   chan struct{}
+	tasks  sync.WaitGroup
+}
+
+func newExtension(set extension.Settings, cfg *Config) (*fleetViewExtension, error) {
+	tb, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
+	if err != nil {
+		return nil, err
+	}
+	state := fleetstate.New(cfg.state())
+	return &fleetViewExtension{
+		cfg: cfg, set: set, telemetry: tb, state: state, feed: fleetstate.NewFeed(state, cfg.Stream.MaxClients),
+		history: fleethistory.None{}, stop: make(chan struct{}),
+	}, nil
+}
+
+// State implements fleetstate.Sink.
+func (e *fleetViewExtension) State() *fleetstate.Store { return e.state }
+
+// History implements fleetstate.Sink.
+func (e *fleetViewExtension) History() fleethistory.History { return e.history }
+
+// Start serves API and page.
+func (e *fleetViewExtension) Start(ctx context.Context, host component.Host) error {
+	if err := e.observe(); err != nil {
+		return err
+	}
+	ln, err := e.cfg.HTTP.ToListener(ctx)
+	if err != nil {
+		return fmt.Errorf("`http::endpoint` %s cannot be listened on: %w", e.cfg.HTTP.NetAddr.Endpoint, err)
+	}
+	e.api = fleetapi.New(fleetapi.Options{
+		Store: e.state, Feed: e.feed, History: e.history, Version: e.set.BuildInfo.Version, Pages: web.Handler(),
+		Stream: fleetapi.StreamOptions{WriteTimeout: e.cfg.Stream.WriteTimeout, NodesPerEvent: e.cfg.Stream.NodesPerEvent},
+	})
+	e.server, err = e.cfg.HTTP.ToServer(ctx, host.GetExtensions(), e.set.TelemetrySettings, e.api)
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	e.tasks.Go(func() {
+		if err := e.server.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			componentstatus.ReportStatus(host, componentstatus.NewPermanentErrorEvent(err))
+		}
+	})
+	e.tasks.Go(e.run)
+	e.set.Logger.Info("fleet view listens", zap.String("endpoint", ln.Addr().String()))
+	return nil
+}
+
+// run looks for changes for those who watch, and for nodes to forget.
+func (e *fleetViewExtension) run() {
+	changes, expire := time.NewTicker(e.cfg.Stream.Interval), time.NewTicker(expireInterval)
+	defer changes.Stop()
+	defer expire.Stop()
+	for {
+		select {
+		case <-e.stop:
+			return
+		case now := <-changes.C:
+			e.feed.Advance(now)
+		case now := <-expire.C:
+			if n := e.state.Expire(now); n > 0 {
+				e.set.Logger.Info("nodes forgotten, silent for `node_expiry`", zap.Int("nodes", n))
+			}
+		}
+	}
+}
+
+// observe says how much is kept and what was not taken.
+func (e *fleetViewExtension) observe() error {
+	return errors.Join(
+		e.telemetry.RegisterExtensionFleetViewNodesCallback(func(_ context.Context, o metric.Int64Observer) error {
+			o.Observe(int64(e.state.Nodes()))
+			return nil
+		}),
+		e.telemetry.RegisterExtensionFleetViewStreamClientsCallback(func(_ context.Context, o metric.Int64Observer) error {
+			o.Observe(int64(e.feed.Watchers()))
+			return nil
+		}),
+		e.telemetry.RegisterExtensionFleetViewStreamCutsCallback(func(_ context.Context, o metric.Int64Observer) error {
+			if e.api != nil {
+				o.Observe(e.api.Cut())
+			}
+			return nil
+		}),
+		e.telemetry.RegisterExtensionFleetViewDroppedCallback(func(_ context.Context, o metric.Int64Observer) error {
+			e.state.Dropped(func(d fleetstate.Drop, n int64) {
+				o.Observe(n, metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", d.String()))))
+			})
+			return nil
+		}),
+	)
+}
+
+// Shutdown ends the streams, then the server.
+func (e *fleetViewExtension) Shutdown(ctx context.Context) error {
+	var err error
+	if e.server != nil {
+		e.api.Close()
+		close(e.stop)
+		if err = e.server.Shutdown(ctx); err != nil {
+			err = errors.Join(err, e.server.Close())
+		}
+		e.tasks.Wait()
+	}
+	e.telemetry.Shutdown()
+	return err
+}

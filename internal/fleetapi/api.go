@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetapi
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
+	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+)
+
+// Options of an API.
+type Options struct {
+	Store   *fleetstate.Store
+	Feed    *fleetstate.Feed
+	History fleethistory.History
+	// Version of the product.
+	Version string
+	// Now is the clock.
+	Now func() time.Time
+	// Stream bounds the live stream.
+	Stream StreamOptions
+	// Pages serves what is not the API, such as the web page; none by default.
+	Pages http.Handler
+}
+
+// API answers the requests.
+type API struct {
+	o       Options
+	huma    huma.API
+	mux     *http.ServeMux
+	started time.Time
+	done    chan struct{}
+	ended   atomic.Bool
+	// Cut counts the clients of the stream that were too slow.
+	cut atomic.Int64
+}
+
+// New returns the API.
+func New(o Options) *API {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.History == nil {
+		o.History = fleethistory.None{}
+	}
+	o.Stream.setDefaults()
+	a := &API{o: o, mux: http.NewServeMux(), started: o.Now(), done: make(chan struct{})}
+	// Nothing that the library would load from elsewhere, and no schema links
+	// in answers.
+	cfg := huma.DefaultConfig("gpu-collector fleet view", o.Version)
+	cfg.Info.Description = "The state of a GPU fleet: nodes, GPUs, stragglers, episodes. Every view says how old it is."
+	cfg.Info.License = &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"}
+	cfg.DocsPath, cfg.SchemasPath, cfg.CreateHooks = "", "", nil
+	a.huma = humago.New(a.mux, cfg)
+	a.huma.UseMiddleware(knownParams(a.huma))
+	a.registerFleet()
+	a.registerTelemetry()
+	a.registerObserve()
+	a.mux.Handle("GET /docs/", http.StripPrefix("/docs/", docs()))
+	if o.Pages != nil {
+		a.mux.Handle("GET /", o.Pages)
+	}
+	return a
+}
+
+// OpenAPI returns the document of the API, version 3.1.
+func (a *API) OpenAPI() *huma.OpenAPI { return a.huma.OpenAPI() }
+
+// Cut returns how many clients of the stream were too slow and cut off.
+func (a *API) Cut() int64 { return a.cut.Load() }
+
+// Close ends the streams, so that a server can shut down.
+func (a *API) Close() {
+	if !a.ended.Swap(true) {
+		close(a.done)
+	}
+}
+
+// get registers an operation that reads.
+func get[I, O any](a *API, id, path, tag, summary string, f func(context.Context, *I) (*O, error)) {
+	huma.Register(a.huma, huma.Operation{
+		OperationID: id, Method: http.MethodGet, Path: path, Summary: summary, Tags: []string{tag},
+		Errors: []int{http.StatusNotFound, http.StatusUnprocessableEntity},
+	}, func(ctx context.Context, in *I) (*output[O], error) {
+		body, err := f(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		return &output[O]{CacheControl: "no-store", Body: body}, nil
+	})
+}
+
+type output[O any] struct {
+	CacheControl string `header:"Cache-Control"`
+	Body         *O
+}
+
+// contentSecurityPolicy lets pages load what this server serves and nothing else.
+const contentSecurityPolicy = "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// ServeHTTP implements http.Handler.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", contentSecurityPolicy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		h.Set("Allow", "GET, HEAD")
+		problem(w, http.StatusMethodNotAllowed, "only GET is served here")
+		return
+	}
+	if _, pattern := a.mux.Handler(r); pattern == "" || pattern == "GET /" && strings.HasPrefix(r.URL.Path, "/api/") {
+		problem(w, http.StatusNotFound, "there is nothing at "+r.URL.Path+"; /docs/ lists what there is")
+		return
+	}
+	a.mux.ServeHTTP(w, r)
+}
+
+func problem(w http.ResponseWriter, status int, detail string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	// The client is gone when this fails; there is nobody left to tell.
+	_ = json.NewEncoder(w).Encode(huma.ErrorModel{Title: http.StatusText(status), Status: status, Detail: detail})
+}

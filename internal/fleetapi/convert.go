@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetapi
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+)
+
+// converter makes API types of views at one point in time. What it returns
+// points into the views, which never change.
+type converter struct {
+	store *fleetstate.Store
+	now   time.Time
+	group *fleetstate.Group // the last one looked up: neighbours share it
+}
+
+func (a *API) converter() *converter { return &converter{store: a.o.Store, now: a.o.Now()} }
+
+func (c *converter) sighting(at time.Time) Sighting {
+	return Sighting{LastSeen: at.UTC(), AgeSeconds: c.age(at)}
+}
+
+func (c *converter) age(at time.Time) float64 { return max(0, c.now.Sub(at).Seconds()) }
+
+func (c *converter) node(v fleetstate.View, gpus bool) Node {
+	n := v.Node
+	out := Node{
+		Cluster: n.Cluster, Node: n.Key.Node, Sighting: c.sighting(v.Seen),
+		Group: n.Group, JobID: n.JobID, JobRole: n.JobRole, HostID: n.HostID,
+		State: v.State, Health: n.Health.String(),
+		Straggler: n.Values.Flag(fleetstate.NodeStraggler),
+		Suspicion: n.Values.Get(fleetstate.NodeSuspicion), Rank: n.Values.Get(fleetstate.NodeRank),
+		AgentStraggler: flag(n.Values.Get(fleetstate.NodeAgentStraggler)), DetectionMode: n.Mode,
+		GatewayReachable: flag(n.Values.Get(fleetstate.NodeGatewayReachable)),
+		Score:            n.Values.Get(fleetstate.NodeScore), Threshold: n.Values.Get(fleetstate.NodeThreshold),
+		CPUPressure: n.Values.Get(fleetstate.NodeCPUPressure),
+		Usage:       known(&n.Usage), MaxTemperature: known(&n.MaxCelsius), Power: known(&n.Watts),
+		Signals: c.signals(n),
+		GPUCount: GPUCount{
+			Known: len(n.GPUs), Expected: n.Values.Get(fleetstate.NodeGPUsExpected),
+			Found: n.Values.Get(fleetstate.NodeGPUsFound), Lost: n.Values.Get(fleetstate.NodeGPUsLost),
+		},
+	}
+	if gpus {
+		out.GPUs = gpuList(n)
+	}
+	return out
+}
+
+func (c *converter) signals(n *fleetstate.Node) []Signal {
+	list := make([]Signal, 0, nodesignal.Count)
+	for s := range nodesignal.Count {
+		if n.Signals.Known[s] {
+			list = append(list, Signal{Signal: s.String(), Value: n.Signals.V[s]})
+		}
+	}
+	if len(list) == 0 || n.Group == "" {
+		return list
+	}
+	k := fleetstate.GroupKey{Cluster: n.Cluster, Group: n.Group}
+	if c.group == nil || c.group.GroupKey != k {
+		var ok bool
+		if c.group, ok = c.store.Group(k); !ok {
+			c.group = &fleetstate.Group{GroupKey: k}
+		}
+	}
+	i := 0
+	for s := range nodesignal.Count {
+		if !n.Signals.Known[s] {
+			continue
+		}
+		if c.group.Medians.Known[s] {
+			list[i].Median = &c.group.Medians.V[s]
+		}
+		i++
+	}
+	return list
+}
+
+// gpuList returns the GPUs in the order of their indices.
+func gpuList(n *fleetstate.Node) []GPU {
+	list := make([]GPU, len(n.GPUs))
+	for i := range n.GPUs {
+		list[i] = gpu(&n.GPUs[i])
+	}
+	slices.SortStableFunc(list, func(a, b GPU) int {
+		return cmp.Or(cmp.Compare(index(a), index(b)), cmp.Compare(a.UUID, b.UUID))
+	})
+	return list
+}
+
+func index(g GPU) int {
+	if g.Index == nil {
+		return math.MaxInt
+	}
+	return *g.Index
+}
+
+func gpu(g *fleetstate.GPU) GPU {
+	out := GPU{
+		UUID: g.UUID, Parent: g.Parent, Model: g.Model, Serial: g.Serial, Driver: g.Driver, BusID: g.BusID,
+		Up: flag(g.Get(fleetstate.GPUUp)), UpReason: g.UpReason,
+		Health: g.Health.String(), HealthScore: g.Get(fleetstate.GPUHealthScore), Action: g.Action,
+		Reasons: make([]HealthReason, len(g.Reasons)), Xids: make([]Xid, len(g.Xids)),
+		Throttles:         append([]string{}, g.Throttles...),
+		Temperature:       g.Get(fleetstate.GPUTemperature),
+		TemperatureLimit:  g.Get(fleetstate.GPUTemperatureLimit),
+		TemperatureMargin: g.Get(fleetstate.GPUTemperatureMargin),
+		MemoryTemperature: g.Get(fleetstate.GPUMemoryTemperature),
+		Power:             g.Get(fleetstate.GPUPower), PowerLimit: g.Get(fleetstate.GPUPowerLimit),
+		Utilization:    g.Get(fleetstate.GPUUtilization),
+		TensorActivity: g.Get(fleetstate.GPUTensorActivity), SMActivity: g.Get(fleetstate.GPUSMActivity),
+		SMClock: g.Get(fleetstate.GPUSMClock), SMClockLimit: g.Get(fleetstate.GPUSMClockLimit),
+		MemoryUsed: g.Get(fleetstate.GPUMemoryUsed), MemoryLimit: g.Get(fleetstate.GPUMemoryLimit),
+		ECC: ECC{
+			Corrected: g.Get(fleetstate.GPUECCCorrected), Uncorrected: g.Get(fleetstate.GPUECCUncorrected),
+			CorrectedTotal: g.Get(fleetstate.GPUECCCorrectedTotal), UncorrectedTotal: g.Get(fleetstate.GPUECCUncorrectedTotal),
+		},
+		RemappedRows: Rows{Corrected: g.Get(fleetstate.GPURemappedCorrectable), Uncorrected: g.Get(fleetstate.GPURemappedUncorrectable)},
+		PCIeWidth:    g.Get(fleetstate.GPUPCIeWidth), PCIeWidthMax: g.Get(fleetstate.GPUPCIeWidthMax),
+		PCIeReplays: g.Get(fleetstate.GPUPCIeReplays),
+	}
+	if g.Index >= 0 {
+		out.Index = &g.Index
+	}
+	for i, r := range g.Reasons {
+		out.Reasons[i] = HealthReason(r)
+	}
+	for i, x := range g.Xids {
+		out.Xids[i] = Xid(x)
+	}
+	return out
+}
+
+func (c *converter) groupView(g *fleetstate.Group) Group {
+	out := Group{
+		Cluster: g.Cluster, Group: g.Group, Sighting: c.sighting(g.Seen), Nodes: g.Nodes,
+		Threshold: g.Get(fleetstate.GroupThreshold), Median: g.Get(fleetstate.GroupMedian), MAD: g.Get(fleetstate.GroupMAD),
+		QuorumMet: g.Flag(fleetstate.GroupQuorum), CoverageLow: g.Flag(fleetstate.GroupCoverageLow),
+		PanicMode: g.Flag(fleetstate.GroupPanic), Incident: g.Flag(fleetstate.GroupIncident),
+		Signals: []GroupSignal{},
+	}
+	if out.Nodes == nil {
+		out.Nodes = map[string]int64{}
+	}
+	if n := g.Get(fleetstate.GroupStragglers); n != nil {
+		out.Stragglers = int(*n)
+	}
+	for s := range nodesignal.Count {
+		if g.Medians.Known[s] {
+			out.Signals = append(out.Signals, GroupSignal{s.String(), g.Medians.V[s]})
+		}
+	}
+	return out
+}
+
+func (c *converter) episode(e *fleetstate.Episode) Episode {
+	out := Episode{
+		ID: e.ID, Subject: e.Subject, Cluster: e.Cluster, Group: e.Group, Node: e.Node,
+		Open: e.Open(), Since: e.Since.UTC(), Updated: e.Updated.UTC(), AgeSeconds: c.age(e.Updated), Duration: c.age(e.Since),
+		Signal: e.Signal, Severity: e.Severity, Confidence: e.Confidence, Gap: e.Gap, Value: e.Value, Median: e.Median,
+		Rank: e.Rank, Active: e.Active, LostGPUHours: e.LostGPUHoursPerHour, Nodes: e.Nodes, NodeCount: e.NodeCount,
+		Cause: e.Cause, Reason: e.Reason, Action: e.Action, Test: e.Test, GPU: e.GPU, Text: e.Text,
+	}
+	if !e.Open() {
+		ended := e.Ended.UTC()
+		out.Ended, out.Duration = &ended, max(0, e.Ended.Sub(e.Since).Seconds())
+	}
+	for _, ev := range e.Evidence {
+		out.Evidence = append(out.Evidence, Evidence(ev))
+	}
+	return out
+}
+
+func flag(v *float64) *bool {
+	if v == nil {
+		return nil
+	}
+	b := *v != 0
+	return &b
+}
+
+func known(v *float64) *float64 {
+	if math.IsNaN(*v) {
+		return nil
+	}
+	return v
+}

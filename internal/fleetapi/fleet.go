@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetapi
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+)
+
+const tagFleet = "fleet"
+
+// NodePage is a page of nodes.
+type NodePage struct {
+	Page
+	Nodes []Node `json:"nodes"`
+}
+
+// GPUPage is a page of GPUs.
+type GPUPage struct {
+	Page
+	GPUs []NodeGPU `json:"gpus"`
+}
+
+// NodeGPUs holds the GPUs of a node.
+type NodeGPUs struct {
+	Cluster string `json:"cluster"`
+	Node    string `json:"node"`
+	Sighting
+	GPUs []GPU `json:"gpus"`
+}
+
+// StragglerList is a ranking, the most suspect node first.
+type StragglerList struct {
+	At         time.Time   `json:"at"`
+	Ranked     int         `json:"ranked" doc:"Nodes of which enough is known to be ranked"`
+	Stragglers []Straggler `json:"stragglers" doc:"The most suspect nodes, named as stragglers or not"`
+}
+
+// EpisodePage is a page of episodes.
+type EpisodePage struct {
+	Page
+	Episodes []Episode `json:"episodes"`
+}
+
+// GroupPage is a page of groups.
+type GroupPage struct {
+	Page
+	Groups []Group `json:"groups"`
+}
+
+func (a *API) registerFleet() {
+	get(a, "list-nodes", "/api/v1/nodes", tagFleet, "Nodes, by cluster and name", a.listNodes)
+	get(a, "get-node", "/api/v1/nodes/{node}", tagFleet, "A node with its GPUs", a.getNode)
+	get(a, "get-node-gpus", "/api/v1/nodes/{node}/gpus", tagFleet, "The GPUs of a node", a.getNodeGPUs)
+	get(a, "list-gpus", "/api/v1/gpus", tagFleet, "GPUs, by cluster and node", a.listGPUs)
+	get(a, "list-stragglers", "/api/v1/stragglers", tagFleet, "The most suspect nodes, also while none is a straggler", a.listStragglers)
+	get(a, "list-episodes", "/api/v1/episodes", tagFleet, "Episodes, the newest first", a.listEpisodes)
+	get(a, "list-groups", "/api/v1/groups", tagFleet, "Peer groups, by cluster and name", a.listGroups)
+	get(a, "get-summary", "/api/v1/stats/summary", tagFleet, "The fleet in numbers", a.getSummary)
+	get(a, "get-health", "/api/v1/health", tagFleet, "How the server is", a.getHealth)
+}
+
+type listNodesInput struct {
+	NodeParams
+	PageParams
+	GPUs bool `query:"gpus" doc:"With the GPUs of each node"`
+}
+
+func (a *API) listNodes(_ context.Context, in *listNodesInput) (*NodePage, error) {
+	c := a.converter()
+	f := in.filter()
+	views, total := a.o.Store.List(&f, c.now, in.offset(), in.PageSize)
+	out := &NodePage{Page: in.page(len(views), total), Nodes: make([]Node, len(views))}
+	for i, v := range views {
+		out.Nodes[i] = c.node(v, in.GPUs)
+	}
+	return out, nil
+}
+
+type getNodeInput struct {
+	Node    string `path:"node" maxLength:"253" doc:"Name of the node"`
+	Cluster string `query:"cluster" maxLength:"253" doc:"Its cluster, where nodes of several clusters have that name"`
+}
+
+// find returns the node that a request names.
+func (a *API) find(in *getNodeInput, now time.Time) (fleetstate.View, error) {
+	if in.Cluster != "" {
+		if v, ok := a.o.Store.Node(fleetstate.Key{Cluster: in.Cluster, Node: in.Node}, now); ok {
+			return v, nil
+		}
+		return fleetstate.View{}, huma.Error404NotFound("no node " + in.Node + " in cluster " + in.Cluster + " is known")
+	}
+	views := a.o.Store.Named(in.Node, now)
+	switch len(views) {
+	case 0:
+		return fleetstate.View{}, huma.Error404NotFound("no node " + in.Node + " is known")
+	case 1:
+		return views[0], nil
+	default:
+		names := make([]string, len(views))
+		for i, v := range views {
+			names[i] = v.Cluster
+		}
+		return fleetstate.View{}, badParam("query.cluster", "", "nodes of several clusters have this name, %s", choice(names))
+	}
+}
+
+func (a *API) getNode(_ context.Context, in *getNodeInput) (*Node, error) {
+	c := a.converter()
+	v, err := a.find(in, c.now)
+	if err != nil {
+		return nil, err
+	}
+	n := c.node(v, true)
+	return &n, nil
+}
+
+func (a *API) getNodeGPUs(_ context.Context, in *getNodeInput) (*NodeGPUs, error) {
+	c := a.converter()
+	v, err := a.find(in, c.now)
+	if err != nil {
+		return nil, err
+	}
+	return &NodeGPUs{Cluster: v.Cluster, Node: v.Key.Node, Sighting: c.sighting(v.Seen), GPUs: gpuList(v.Node)}, nil
+}
+
+type listGPUsInput struct {
+	Cluster  []string `query:"cluster" maxItems:"100" doc:"Only of these clusters"`
+	Names    []string `query:"names" maxItems:"1000" doc:"Only of nodes of these names; one that ends with * stands for all that begin so"`
+	Health   []string `query:"health" enum:"unknown,healthy,degraded,unhealthy" doc:"Only GPUs in one of these states"`
+	MinUsage float64  `query:"min_usage" minimum:"0" maximum:"1" doc:"Least utilisation"`
+	PageParams
+}
+
+func (a *API) listGPUs(_ context.Context, in *listGPUsInput) (*GPUPage, error) {
+	c := a.converter()
+	out := &GPUPage{GPUs: []NodeGPU{}}
+	nodes := NodeParams{Cluster: in.Cluster, Names: in.Names}
+	f := nodes.filter()
+	var health [fleetstate.Unhealthy + 1]bool
+	for _, name := range in.Health {
+		if h, ok := fleetstate.ParseHealth(name); ok {
+			health[h] = true
+		}
+	}
+	total := 0
+	a.o.Store.Each(&f, c.now, func(v fleetstate.View) bool {
+		for i := range v.GPUs {
+			g := &v.GPUs[i]
+			if len(in.Health) > 0 && !health[g.Health] {
+				continue
+			}
+			if u := g.Get(fleetstate.GPUUtilization); in.MinUsage > 0 && (u == nil || *u < in.MinUsage) {
+				continue
+			}
+			if total >= in.offset() && len(out.GPUs) < in.PageSize {
+				out.GPUs = append(out.GPUs, NodeGPU{Cluster: v.Cluster, Node: v.Key.Node, Sighting: c.sighting(v.Seen), GPU: gpu(g)})
+			}
+			total++
+		}
+		return true
+	})
+	out.Page = in.page(len(out.GPUs), total)
+	return out, nil
+}
+
+type listStragglersInput struct {
+	Cluster []string `query:"cluster" maxItems:"100" doc:"Only of these clusters"`
+	Group   []string `query:"group" maxItems:"100" doc:"Only of these peer groups"`
+	Limit   int      `query:"limit" minimum:"1" maximum:"1000" default:"10" doc:"Length of the list"`
+}
+
+func (a *API) listStragglers(_ context.Context, in *listStragglersInput) (*StragglerList, error) {
+	c := a.converter()
+	f := fleetstate.Filter{Clusters: in.Cluster, Groups: in.Group}
+	views, ranked := a.o.Store.Stragglers(&f, c.now, in.Limit)
+	out := &StragglerList{At: c.now.UTC(), Ranked: ranked, Stragglers: make([]Straggler, len(views))}
+	isOpen := true
+	open := map[fleetstate.Key]*fleetstate.Episode{}
+	for _, e := range a.o.Store.Episodes(&fleetstate.EpisodeFilter{Clusters: in.Cluster, Open: &isOpen}) {
+		open[fleetstate.Key{Cluster: e.Cluster, Node: e.Node}] = e
+	}
+	for i, v := range views {
+		s := Straggler{Place: i + 1, Node: c.node(v, false)}
+		if g, ok := a.o.Store.Group(fleetstate.GroupKey{Cluster: v.Cluster, Group: v.Group}); ok {
+			s.GroupMedian = g.Get(fleetstate.GroupMedian)
+		}
+		if e := open[v.Key]; e != nil {
+			ep := c.episode(e)
+			s.Episode = &ep
+		}
+		out.Stragglers[i] = s
+	}
+	return out, nil
+}
+
+type listEpisodesInput struct {
+	Cluster []string       `query:"cluster" maxItems:"100" doc:"Only of these clusters"`
+	Node    []string       `query:"node" maxItems:"100" doc:"Only of these nodes"`
+	Open    optional[bool] `query:"open" doc:"Only open ones, or only those that are over"`
+	Since   time.Time      `query:"since" doc:"Without those that ended before"`
+	PageParams
+}
+
+func (a *API) listEpisodes(_ context.Context, in *listEpisodesInput) (*EpisodePage, error) {
+	c := a.converter()
+	list := a.o.Store.Episodes(&fleetstate.EpisodeFilter{Clusters: in.Cluster, Nodes: in.Node, Open: in.Open.pointer(), Since: in.Since})
+	part := slice(list, &in.PageParams)
+	out := &EpisodePage{Page: in.page(len(part), len(list)), Episodes: make([]Episode, len(part))}
+	for i, e := range part {
+		out.Episodes[i] = c.episode(e)
+	}
+	return out, nil
+}
+
+type listGroupsInput struct {
+	Cluster []string `query:"cluster" maxItems:"100" doc:"Only of these clusters"`
+	PageParams
+}
+
+func (a *API) listGroups(_ context.Context, in *listGroupsInput) (*GroupPage, error) {
+	c := a.converter()
+	var list []*fleetstate.Group
+	for _, g := range a.o.Store.Groups() {
+		if len(in.Cluster) == 0 || slices.Contains(in.Cluster, g.Cluster) {
+			list = append(list, g)
+		}
+	}
+	part := slice(list, &in.PageParams)
+	out := &GroupPage{Page: in.page(len(part), len(list)), Groups: make([]Group, len(part))}
+	for i, g := range part {
+		out.Groups[i] = c.groupView(g)
+	}
+	return out, nil
+}
+
+type getSummaryInput struct {
+	Cluster []string `query:"cluster" maxItems:"100" doc:"Only of these clusters"`
+}
+
+func (a *API) getSummary(_ context.Context, in *getSummaryInput) (*Summary, error) {
+	c := a.converter()
+	out := &Summary{At: c.now.UTC(), NodesByState: map[string]int{}, GPUsByHealth: map[string]int{}}
+	clusters := map[string]struct{}{}
+	var usage, watts float64
+	var users int
+	oldest := c.now
+	var health [fleetstate.Unhealthy + 1]int
+	a.o.Store.Each(&fleetstate.Filter{Clusters: in.Cluster}, c.now, func(v fleetstate.View) bool {
+		out.Nodes++
+		out.GPUs += len(v.GPUs)
+		clusters[v.Cluster] = struct{}{}
+		if v.State == "" {
+			v.State = "unknown"
+		}
+		out.NodesByState[v.State]++
+		if v.Values.Flag(fleetstate.NodeStraggler) {
+			out.Stragglers++
+		}
+		if v.Seen.Before(oldest) {
+			oldest = v.Seen
+		}
+		if !math.IsNaN(v.Usage) {
+			usage += v.Usage
+			users++
+		}
+		if !math.IsNaN(v.Watts) {
+			watts += v.Watts
+		}
+		for i := range v.GPUs {
+			health[v.GPUs[i].Health]++
+			if up := v.GPUs[i].Get(fleetstate.GPUUp); up != nil && *up == 0 {
+				out.GPUsDown++
+			}
+		}
+		return true
+	})
+	for h, n := range health {
+		out.GPUsByHealth[fleetstate.Health(h).String()] = n
+	}
+	if users > 0 {
+		usage /= float64(users)
+		out.Usage, out.Power = &usage, &watts
+	}
+	out.Clusters, out.MaxAge = len(clusters), c.age(oldest)
+	for _, g := range a.o.Store.Groups() {
+		if g.Group != "" && (len(in.Cluster) == 0 || slices.Contains(in.Cluster, g.Cluster)) {
+			out.Groups++
+		}
+	}
+	open := true
+	out.OpenEpisodes = len(a.o.Store.Episodes(&fleetstate.EpisodeFilter{Clusters: in.Cluster, Open: &open}))
+	return out, nil
+}
+
+func (a *API) getHealth(context.Context, *struct{}) (*Health, error) {
+	h := a.o.History.Status()
+	out := &Health{
+		Status: "ok", Version: a.o.Version, Started: a.started.UTC(), Now: a.o.Now().UTC(),
+		Nodes: a.o.Store.Nodes(), Streams: a.o.Feed.Watchers(), Dropped: map[string]int64{},
+		History: HistoryHealth{Storage: h.Storage, OK: h.Err == nil, Dropped: h.Dropped, Bytes: h.Bytes},
+	}
+	a.o.Store.Dropped(func(d fleetstate.Drop, n int64) { out.Dropped[d.String()] = n })
+	if h.Err != nil {
+		out.Status, out.History.Error = "degraded", h.Err.Error()
+	}
+	if !h.Oldest.IsZero() {
+		oldest := h.Oldest.UTC()
+		out.History.Oldest = &oldest
+	}
+	return out, nil
+}
+
+func slice[T any](list []T, p *PageParams) []T {
+	return list[min(p.offset(), len(list)):min(p.offset()+p.PageSize, len(list))]
+}

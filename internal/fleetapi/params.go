@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetapi
+
+import (
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+)
+
+// optional tells a parameter that is not there from its zero value.
+type optional[T any] struct {
+	Value T
+	Set   bool
+}
+
+// Schema implements huma.SchemaProvider.
+func (o optional[T]) Schema(r huma.Registry) *huma.Schema {
+	return huma.SchemaFromType(r, reflect.TypeOf(o.Value))
+}
+
+// Receiver implements huma.ParamWrapper.
+func (o *optional[T]) Receiver() reflect.Value { return reflect.ValueOf(o).Elem().Field(0) }
+
+// OnParamSet implements huma.ParamReactor.
+func (o *optional[T]) OnParamSet(set bool, _ any) { o.Set = set }
+
+func (o *optional[T]) pointer() *T {
+	if !o.Set {
+		return nil
+	}
+	return &o.Value
+}
+
+// PageParams select a page.
+type PageParams struct {
+	Page     int `query:"page" minimum:"1" maximum:"1000000" default:"1" doc:"Number of the page, from 1"`
+	PageSize int `query:"page_size" minimum:"1" maximum:"1000" default:"100" doc:"Most items on a page"`
+}
+
+func (p *PageParams) offset() int { return (p.Page - 1) * p.PageSize }
+
+func (p *PageParams) page(n, total int) Page {
+	return Page{Page: p.Page, PageSize: p.PageSize, Total: total, More: p.offset()+n < total}
+}
+
+// NodeParams select nodes.
+type NodeParams struct {
+	Cluster   []string       `query:"cluster" maxItems:"100" doc:"Only of these clusters"`
+	Names     []string       `query:"names" maxItems:"1000" doc:"Only nodes of these names; one that ends with * stands for all that begin so"`
+	Group     []string       `query:"group" maxItems:"100" doc:"Only of these peer groups"`
+	State     []string       `query:"state" enum:"active,idle,calibrating,missing" doc:"Only nodes in one of these states"`
+	Health    []string       `query:"health" enum:"unknown,healthy,degraded,unhealthy" doc:"Only nodes whose worst GPU is in one of these states"`
+	Straggler optional[bool] `query:"straggler" doc:"Only stragglers, or only others"`
+	MinUsage  float64        `query:"min_usage" minimum:"0" maximum:"1" doc:"Least mean utilisation of the node's GPUs"`
+}
+
+func (p *NodeParams) filter() fleetstate.Filter {
+	f := fleetstate.Filter{
+		Clusters: p.Cluster, Names: p.Names, Groups: p.Group, States: p.State,
+		Straggler: p.Straggler.pointer(), MinUsage: p.MinUsage,
+	}
+	for _, name := range p.Health {
+		// The schema has checked the names.
+		if h, ok := fleetstate.ParseHealth(name); ok {
+			f.Health = append(f.Health, h)
+		}
+	}
+	return f
+}
+
+// knownParams refuses query parameters that the operation does not have, which
+// are misspelt more often than not.
+func knownParams(api huma.API) func(huma.Context, func(huma.Context)) {
+	return func(ctx huma.Context, next func(huma.Context)) {
+		var names []string
+		for _, p := range ctx.Operation().Parameters {
+			if p.In == "query" {
+				names = append(names, p.Name)
+			}
+		}
+		u := ctx.URL()
+		var errs []error
+		for name, values := range u.Query() {
+			switch {
+			case !slices.Contains(names, name):
+				errs = append(errs, &huma.ErrorDetail{Location: "query." + name, Message: "no such parameter, " + choice(names)})
+			case len(values) > 1:
+				errs = append(errs, &huma.ErrorDetail{Location: "query." + name, Message: "given " + strconv.Itoa(len(values)) + " times, give it once, several values joined by commas"})
+			}
+		}
+		if len(errs) > 0 {
+			slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+			_ = huma.WriteErr(api, ctx, http.StatusUnprocessableEntity, "validation failed", errs...)
+			return
+		}
+		next(ctx)
+	}
+}
+
+func choice(names []string) string {
+	if len(names) == 0 {
+		return "this operation has none"
+	}
+	return "must be one of " + strings.Join(names, ", ")
+}
+
+// badParam is an error about one parameter.
+func badParam(location string, value any, format string, args ...any) error {
+	return huma.Error422UnprocessableEntity("validation failed", &huma.ErrorDetail{
+		Location: location, Value: value, Message: fmt.Sprintf(format, args...),
+	})
+}

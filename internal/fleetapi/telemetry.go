@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetapi
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
+)
+
+const tagHistory = "history"
+
+// defaultRange is how far a question without a start looks back.
+const defaultRange = time.Hour
+
+// Sample is a point of the past.
+type Sample struct {
+	At         time.Time         `json:"at"`
+	Cluster    string            `json:"cluster"`
+	Host       string            `json:"host,omitempty"`
+	GPU        string            `json:"gpu,omitempty"`
+	Metric     string            `json:"metric"`
+	Attributes map[string]string `json:"attributes,omitempty"`
+	Value      float64           `json:"value"`
+}
+
+// SamplePage is a page of samples, the newest first.
+type SamplePage struct {
+	Page
+	Start   time.Time `json:"start"`
+	End     time.Time `json:"end"`
+	Samples []Sample  `json:"samples"`
+}
+
+// Recorded says of what time there is history.
+type Recorded struct {
+	First   time.Time `json:"first"`
+	Last    time.Time `json:"last"`
+	Samples int64     `json:"samples"`
+}
+
+// RecordedHost is a node of which there is history.
+type RecordedHost struct {
+	Cluster string `json:"cluster"`
+	Host    string `json:"host"`
+	Recorded
+}
+
+// HostPage is a page of nodes.
+type HostPage struct {
+	Page
+	Hosts []RecordedHost `json:"hosts"`
+}
+
+// RecordedGPU is a GPU of which there is history.
+type RecordedGPU struct {
+	Cluster string `json:"cluster"`
+	Host    string `json:"host"`
+	GPU     string `json:"gpu"`
+	Recorded
+}
+
+// RecordedGPUPage is a page of GPUs.
+type RecordedGPUPage struct {
+	Page
+	GPUs []RecordedGPU `json:"gpus"`
+}
+
+// Aggregation are the figures of a metric, by what it is grouped by.
+type Aggregation struct {
+	Cluster string  `json:"cluster,omitempty"`
+	Host    string  `json:"host,omitempty"`
+	GPU     string  `json:"gpu,omitempty"`
+	Metric  string  `json:"metric"`
+	Count   int64   `json:"count"`
+	Min     float64 `json:"min"`
+	Max     float64 `json:"max"`
+	Mean    float64 `json:"mean"`
+	Sum     float64 `json:"sum"`
+}
+
+// AggregationList holds the figures of a time.
+type AggregationList struct {
+	Start        time.Time     `json:"start"`
+	End          time.Time     `json:"end"`
+	GroupBy      string        `json:"group_by"`
+	Aggregations []Aggregation `json:"aggregations"`
+}
+
+func (a *API) registerTelemetry() {
+	get(a, "list-telemetry", "/api/v1/telemetry", tagHistory, "Samples of the past, the newest first", a.listTelemetry)
+	get(a, "list-telemetry-hosts", "/api/v1/telemetry/hosts", tagHistory, "Nodes of which there is history", a.listTelemetryHosts)
+	get(a, "list-telemetry-gpus", "/api/v1/telemetry/hosts/{host}/gpus", tagHistory, "GPUs of a node of which there is history", a.listTelemetryGPUs)
+	get(a, "list-aggregations", "/api/v1/telemetry/aggregations", tagHistory, "Figures over samples of the past", a.listAggregations)
+}
+
+// TimeParams select a time.
+type TimeParams struct {
+	Start time.Time `query:"start" doc:"From then on; by default an hour before the end"`
+	End   time.Time `query:"end" doc:"Until then; by default now"`
+}
+
+func (p *TimeParams) span(now time.Time) (start, end time.Time, err error) {
+	start, end = p.Start, p.End
+	if end.IsZero() {
+		end = now
+	}
+	if start.IsZero() {
+		start = end.Add(-defaultRange)
+	}
+	if start.After(end) {
+		err = badParam("query.start", start.Format(time.RFC3339), "must not be after `end`, %s", end.Format(time.RFC3339))
+	}
+	return start.UTC(), end.UTC(), err
+}
+
+type listTelemetryInput struct {
+	Cluster []string `query:"cluster" maxItems:"100" doc:"Only of these clusters"`
+	Host    []string `query:"host" maxItems:"100" doc:"Only of these nodes"`
+	GPU     []string `query:"gpu" maxItems:"1000" doc:"Only of these GPUs, by UUID"`
+	Metric  []string `query:"metric" maxItems:"100" doc:"Only of these metrics"`
+	TimeParams
+	PageParams
+}
+
+func (a *API) listTelemetry(ctx context.Context, in *listTelemetryInput) (*SamplePage, error) {
+	start, end, err := in.span(a.o.Now())
+	if err != nil {
+		return nil, err
+	}
+	list, total, err := a.o.History.Telemetry(ctx, &fleethistory.Query{
+		Clusters: in.Cluster, Hosts: in.Host, GPUs: in.GPU, Metrics: in.Metric,
+		Start: start, End: end, Offset: in.offset(), Limit: in.PageSize,
+	})
+	if err != nil {
+		return nil, historyError(err)
+	}
+	out := &SamplePage{Page: in.historyPage(len(list), total), Start: start, End: end, Samples: make([]Sample, len(list))}
+	for i, s := range list {
+		out.Samples[i] = Sample{
+			At: time.UnixMilli(s.At).UTC(), Cluster: s.Cluster, Host: s.Node, GPU: s.GPU,
+			Metric: s.Metric, Attributes: attributes(s.Attributes), Value: s.Value,
+		}
+	}
+	return out, nil
+}
+
+type listTelemetryHostsInput struct {
+	Cluster []string `query:"cluster" maxItems:"100" doc:"Only of these clusters"`
+	TimeParams
+	PageParams
+}
+
+func (a *API) listTelemetryHosts(ctx context.Context, in *listTelemetryHostsInput) (*HostPage, error) {
+	start, end, err := in.span(a.o.Now())
+	if err != nil {
+		return nil, err
+	}
+	list, total, err := a.o.History.Hosts(ctx, &fleethistory.Query{
+		Clusters: in.Cluster, Start: start, End: end, Offset: in.offset(), Limit: in.PageSize,
+	})
+	if err != nil {
+		return nil, historyError(err)
+	}
+	out := &HostPage{Page: in.historyPage(len(list), total), Hosts: make([]RecordedHost, len(list))}
+	for i, h := range list {
+		out.Hosts[i] = RecordedHost{h.Cluster, h.Host, Recorded{h.First.UTC(), h.Last.UTC(), h.Samples}}
+	}
+	return out, nil
+}
+
+type listTelemetryGPUsInput struct {
+	Host    string   `path:"host" maxLength:"253" doc:"Name of the node"`
+	Cluster []string `query:"cluster" maxItems:"100" doc:"Only of these clusters"`
+	TimeParams
+	PageParams
+}
+
+func (a *API) listTelemetryGPUs(ctx context.Context, in *listTelemetryGPUsInput) (*RecordedGPUPage, error) {
+	start, end, err := in.span(a.o.Now())
+	if err != nil {
+		return nil, err
+	}
+	list, total, err := a.o.History.GPUs(ctx, &fleethistory.Query{
+		Clusters: in.Cluster, Hosts: []string{in.Host}, Start: start, End: end, Offset: in.offset(), Limit: in.PageSize,
+	})
+	if err != nil {
+		return nil, historyError(err)
+	}
+	out := &RecordedGPUPage{Page: in.historyPage(len(list), total), GPUs: make([]RecordedGPU, len(list))}
+	for i, g := range list {
+		out.GPUs[i] = RecordedGPU{g.Cluster, g.Host, g.GPU, Recorded{g.First.UTC(), g.Last.UTC(), g.Samples}}
+	}
+	return out, nil
+}
+
+type listAggregationsInput struct {
+	GroupBy string   `query:"group_by" enum:"cluster,host,gpu,metric" default:"host" doc:"What makes a row, besides the metric"`
+	Range   string   `query:"time_range" default:"1h" maxLength:"32" example:"24h" doc:"How far back from now, such as 30m, 24h or 7d"`
+	Cluster []string `query:"cluster" maxItems:"100" doc:"Only of these clusters"`
+	Host    []string `query:"host" maxItems:"100" doc:"Only of these nodes"`
+	GPU     []string `query:"gpu" maxItems:"1000" doc:"Only of these GPUs, by UUID"`
+	Metric  []string `query:"metric" maxItems:"100" doc:"Only of these metrics"`
+}
+
+func (a *API) listAggregations(ctx context.Context, in *listAggregationsInput) (*AggregationList, error) {
+	span, err := parseRange(in.Range)
+	if err != nil {
+		return nil, err
+	}
+	end := a.o.Now().UTC()
+	out := &AggregationList{Start: end.Add(-span), End: end, GroupBy: in.GroupBy, Aggregations: []Aggregation{}}
+	list, err := a.o.History.Aggregations(ctx, &fleethistory.AggregationQuery{
+		Query: fleethistory.Query{
+			Clusters: in.Cluster, Hosts: in.Host, GPUs: in.GPU, Metrics: in.Metric, Start: out.Start, End: end,
+		},
+		GroupBy: fleethistory.GroupBy(in.GroupBy),
+	})
+	if err != nil {
+		return nil, historyError(err)
+	}
+	for _, g := range list {
+		out.Aggregations = append(out.Aggregations, Aggregation(g))
+	}
+	return out, nil
+}
+
+// maxRange is longer than anybody keeps history, and short enough to be
+// counted back from now.
+const maxRange = 10 * 365 * 24 * time.Hour
+
+// parseRange also takes days, which time.ParseDuration does not know.
+func parseRange(s string) (time.Duration, error) {
+	text := s
+	days, inDays := strings.CutSuffix(s, "d")
+	if inDays {
+		text = days + "h"
+	}
+	d, err := time.ParseDuration(text)
+	if err == nil && inDays {
+		if d > maxRange/24 {
+			d = maxRange
+		}
+		d *= 24
+	}
+	if err != nil || d <= 0 || d > maxRange {
+		return 0, badParam("query.time_range", s, "must be a duration of at most 3650d, such as 30m, 24h or 7d")
+	}
+	return d, nil
+}
+
+func (p *PageParams) historyPage(n, total int) Page {
+	out := p.page(n, total)
+	if total < 0 {
+		out.More = n == p.PageSize
+	}
+	return out
+}
+
+// historyError turns errors of the history into answers. That there is no
+// history is no fault of the server's.
+func historyError(err error) error {
+	switch {
+	case errors.Is(err, fleethistory.ErrOff):
+		return huma.Error404NotFound(err.Error())
+	case errors.Is(err, context.DeadlineExceeded):
+		return huma.Error503ServiceUnavailable("the question took too long: ask for a shorter time or for less")
+	default:
+		return huma.Error503ServiceUnavailable(err.Error())
+	}
+}
+
+// attributes splits what fleethistory.Sample holds in one string.
+func attributes(s string) map[string]string {
+	if s == "" {
+		return nil
+	}
+	out := map[string]string{}
+	for pair := range strings.SplitSeq(s, ",") {
+		k, v, _ := strings.Cut(pair, "=")
+		out[k] = v
+	}
+	return out
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fleethistory is what the fleet view asks of a store of past
+// telemetry. The stores are packages below it.
+package fleethistory // import "github.com/gpu-collector/gpu-collector/internal/fleethistory"
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Sample is one point of a series. Node may be empty for figures of a cluster,
+// GPU for figures of a node.
+type Sample struct {
+	Cluster, Node, GPU string
+	Metric             string
+	// Attributes are those of the point besides the ones above, as
+	// `key=value` in the order of the keys, joined by commas.
+	Attributes string
+	At         int64 // Unix milliseconds
+	Value      float64
+}
+
+// Query selects samples.
+type Query struct {
+	Clusters []string
+	// Hosts, GPUs and Metrics select all where they are empty.
+	Hosts, GPUs, Metrics []string
+	// Start and End bound the time, both included.
+	Start, End time.Time
+	// Offset and Limit select a page, the newest samples first.
+	Offset, Limit int
+}
+
+// Host is a node of which there is history.
+type Host struct {
+	Cluster, Host string
+	First, Last   time.Time
+	Samples       int64
+}
+
+// GPU is a GPU of which there is history.
+type GPU struct {
+	Cluster, Host, GPU string
+	First, Last        time.Time
+	Samples            int64
+}
+
+// GroupBy is what an aggregation makes one row of.
+type GroupBy string
+
+// What samples are grouped by, besides the metric.
+const (
+	ByCluster GroupBy = "cluster"
+	ByHost    GroupBy = "host"
+	ByGPU     GroupBy = "gpu"
+	ByMetric  GroupBy = "metric"
+)
+
+// AggregationQuery asks for figures over the samples that Query selects.
+type AggregationQuery struct {
+	Query
+	GroupBy GroupBy
+}
+
+// Aggregation are the figures of one group and metric.
+type Aggregation struct {
+	Cluster, Host, GPU  string // empty beyond what is grouped by
+	Metric              string
+	Count               int64
+	Min, Max, Mean, Sum float64
+}
+
+// Status says how the history is.
+type Status struct {
+	// Storage is none, sqlite or prometheus.
+	Storage string
+	// Err is why it cannot be written or read now, nil while it can.
+	Err error
+	// Dropped counts samples that were not kept, since the start.
+	Dropped int64
+	// Oldest is the time of the oldest sample, zero when unknown.
+	Oldest time.Time
+	// Bytes is the size of what is stored, 0 when unknown.
+	Bytes int64
+}
+
+// History stores samples and answers questions about them. Its methods may be
+// called from any goroutine.
+type History interface {
+	// Enabled reports whether Write keeps anything, so that nobody prepares
+	// samples for nothing.
+	Enabled() bool
+	// Write takes samples to be stored. It never waits: what there is no room
+	// for is dropped and counted. The slice is the caller's again afterwards.
+	Write(batch []Sample)
+	// Telemetry returns a page of samples and how many are selected in all, -1
+	// where that is not known.
+	Telemetry(ctx context.Context, q *Query) (page []Sample, total int, err error)
+	// Hosts returns the nodes of which there is history, by name; GPUs those of
+	// one node. Only Clusters, Hosts, Start, End, Offset and Limit are looked at.
+	Hosts(ctx context.Context, q *Query) (page []Host, total int, err error)
+	GPUs(ctx context.Context, q *Query) (page []GPU, total int, err error)
+	// Aggregations returns figures by group.
+	Aggregations(ctx context.Context, q *AggregationQuery) ([]Aggregation, error)
+	// Status says how the history is.
+	Status() Status
+}
+
+// Errors of the questions. Others are the server's fault or a timeout.
+var (
+	// ErrOff is returned by every question when there is no history.
+	ErrOff = errors.New("no history is kept: set `history::storage` of the fleet_view extension")
+	// ErrUnavailable is returned when the store cannot be read now.
+	ErrUnavailable = errors.New("the history cannot be read now")
+)
+
+// None keeps nothing.
+type None struct{}
+
+var _ History = None{}
+
+// Enabled implements History.
+func (None) Enabled() bool { return false }
+
+// Write implements History.
+func (None) Write([]Sample) {}
+
+// Telemetry implements History.
+func (None) Telemetry(context.Context, *Query) ([]Sample, int, error) { return nil, 0, ErrOff }
+
+// Hosts implements History.
+func (None) Hosts(context.Context, *Query) ([]Host, int, error) { return nil, 0, ErrOff }
+
+// GPUs implements History.
+func (None) GPUs(context.Context, *Query) ([]GPU, int, error) { return nil, 0, ErrOff }
+
+// Aggregations implements History.
+func (None) Aggregations(context.Context, *AggregationQuery) ([]Aggregation, error) {
+	return nil, ErrOff
+}
+
+// Status implements History.
+func (None) Status() Status { return Status{Storage: "none"} }

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetstate
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// maxRemoved bounds the forgotten nodes that a feed remembers; who has not
+// heard of more than that gets a full view again.
+const maxRemoved = 10_000
+
+// Feed finds out what changed from one frame to the next, once for all who
+// watch. It compares published views by their pointers, so it costs those who
+// publish nothing; nobody waits for those who watch.
+type Feed struct {
+	s     *Store
+	limit int
+
+	mu       sync.Mutex
+	watchers int
+	frame    *frame
+
+	// Used by Advance alone.
+	number  uint64
+	last    []*entry
+	removed []removal
+}
+
+// fed is what a feed keeps at an entry: what it last announced.
+type fed struct {
+	view    *Node
+	seen    int64
+	missing bool
+	// changed and sighted are the last frames in which the view changed, or
+	// only the time of the last sign of life did.
+	changed, sighted atomic.Uint64
+}
+
+type removal struct {
+	frame uint64
+	key   Key
+}
+
+// frame is immutable once next of the one before it is closed.
+type frame struct {
+	number  uint64
+	at      time.Time
+	entries []*entry // all, at that time
+	changed []*entry // since the frame before, sightings included
+	removed []removal
+	known   uint64 // all removals after that frame are in removed
+	next    chan struct{}
+}
+
+// NewFeed returns the feed of a store. A store has one.
+func NewFeed(s *Store, maxWatchers int) *Feed {
+	return &Feed{s: s, limit: maxWatchers, frame: &frame{next: make(chan struct{})}}
+}
+
+// Watchers returns how many watch.
+func (f *Feed) Watchers() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.watchers
+}
+
+// Advance makes a new frame and wakes those who wait for it. One goroutine
+// calls it, as often as watchers are to hear of changes; it does nothing while
+// nobody watches.
+func (f *Feed) Advance(now time.Time) {
+	if f.Watchers() == 0 {
+		return
+	}
+	f.number++
+	next := &frame{number: f.number, at: now, entries: f.s.index.all(), next: make(chan struct{})}
+	ms, missing := now.UnixMilli(), f.s.cfg.MissingAfter.Milliseconds()
+	for _, e := range next.entries {
+		view, seen := e.view.Load(), e.seen.Load()
+		gone := ms-seen > missing
+		switch {
+		case view != e.fed.view || gone != e.fed.missing:
+			e.fed.changed.Store(f.number)
+		case seen != e.fed.seen:
+			e.fed.sighted.Store(f.number)
+		default:
+			continue
+		}
+		e.fed.view, e.fed.seen, e.fed.missing = view, seen, gone
+		next.changed = append(next.changed, e)
+	}
+	// The index is a new slice whenever nodes came or went.
+	if len(f.last) > 0 && (len(next.entries) == 0 || &f.last[0] != &next.entries[0] || len(f.last) != len(next.entries)) {
+		for _, e := range f.last {
+			if e.gone.Load() {
+				f.removed = append(f.removed, removal{f.number, e.key})
+			}
+		}
+	}
+	f.last = next.entries
+	if over := len(f.removed) - maxRemoved; over > 0 {
+		next.known = f.removed[over-1].frame
+		f.removed = append([]removal(nil), f.removed[over:]...)
+	} else {
+		next.known = f.current().known
+	}
+	next.removed = f.removed[:len(f.removed):len(f.removed)]
+
+	f.mu.Lock()
+	before := f.frame
+	f.frame = next
+	f.mu.Unlock()
+	close(before.next)
+}
+
+// ErrTooManyWatchers is returned when as many watch as may.
+var ErrTooManyWatchers = errors.New("as many clients as are allowed watch already")
+
+// Watcher follows a feed at its own speed: what changed several times since it
+// last looked, it sees once, in its latest state.
+type Watcher struct {
+	f      *Feed
+	filter Filter
+	frame  *frame
+	// shown are the nodes that the watcher has been told of, where being
+	// selected may change.
+	shown map[Key]struct{}
+	once  sync.Once
+}
+
+// Watch returns a watcher of the selected nodes. It must be closed.
+func (f *Feed) Watch(filter Filter) (*Watcher, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.watchers >= f.limit {
+		return nil, ErrTooManyWatchers
+	}
+	f.watchers++
+	w := &Watcher{f: f, filter: filter, frame: f.frame}
+	if !filter.fixed() {
+		w.shown = map[Key]struct{}{}
+	}
+	return w, nil
+}
+
+// Close ends the watch.
+func (w *Watcher) Close() {
+	w.once.Do(func() {
+		w.f.mu.Lock()
+		defer w.f.mu.Unlock()
+		w.f.watchers--
+	})
+}
+
+// Next is closed when there is a newer frame than the watcher has seen.
+func (w *Watcher) Next() <-chan struct{} { return w.frame.next }
+
+// Full calls yield for all selected nodes and brings the watcher to the
+// current frame.
+func (w *Watcher) Full(now time.Time, yield func(View) bool) {
+	w.frame = w.f.current()
+	clear(w.shown)
+	w.f.s.Each(&w.filter, now, func(v View) bool {
+		w.show(v.Key)
+		return yield(v)
+	})
+}
+
+func (f *Feed) current() *frame {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.frame
+}
+
+func (w *Watcher) show(k Key) {
+	if w.shown != nil {
+		w.shown[k] = struct{}{}
+	}
+}
+
+// Changes is what became of the selected nodes since a watcher last looked.
+type Changes struct {
+	At time.Time
+	// Changed are nodes with a new view, Seen those that only gave a sign of
+	// life, Removed those that are gone or no longer selected.
+	Changed, Seen []View
+	Removed       []Key
+	// Missed says that the watcher lost track and must take the full view.
+	Missed bool
+}
+
+// Changes brings the watcher to the current frame and returns what changed.
+func (w *Watcher) Changes(now time.Time) Changes {
+	from, to := w.frame, w.f.current()
+	w.frame = to
+	c := Changes{At: to.at}
+	if from.number == to.number {
+		return c
+	}
+	if from.number < to.known {
+		c.Missed = true
+		return c
+	}
+	// Who was quick enough looks at what changed in one frame, others at all.
+	list := to.entries
+	if from.number+1 == to.number {
+		list = to.changed
+	}
+	ms := now.UnixMilli()
+	for _, e := range list {
+		changed := e.fed.changed.Load() > from.number
+		if !changed && e.fed.sighted.Load() <= from.number || !w.filter.matchKey(e.key) || e.gone.Load() {
+			continue
+		}
+		v := w.f.s.view(e, ms)
+		if w.shown != nil {
+			_, shown := w.shown[e.key]
+			selected := w.filter.matchNode(v.Node, v.State)
+			switch {
+			case shown && !selected:
+				delete(w.shown, e.key)
+				c.Removed = append(c.Removed, e.key)
+				continue
+			case !selected:
+				continue
+			case !shown:
+				w.show(e.key)
+				changed = true
+			}
+		}
+		if changed {
+			c.Changed = append(c.Changed, v)
+		} else {
+			c.Seen = append(c.Seen, v)
+		}
+	}
+	for _, r := range to.removed {
+		if r.frame <= from.number || !w.filter.matchKey(r.key) {
+			continue
+		}
+		// It may have come back since.
+		if w.f.s.find(r.key) != nil {
+			continue
+		}
+		if w.shown != nil {
+			if _, shown := w.shown[r.key]; !shown {
+				continue
+			}
+			delete(w.shown, r.key)
+		}
+		c.Removed = append(c.Removed, r.key)
+	}
+	return c
+}

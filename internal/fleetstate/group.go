@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetstate
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+)
+
+// GroupKey names a peer group. The empty group is the whole cluster.
+type GroupKey struct{ Cluster, Group string }
+
+// Group is the latest view of a peer group, as the gateway reported it.
+type Group struct {
+	GroupKey
+	// Seen is when the gateway last reported it.
+	Seen time.Time
+	// Nodes counts nodes by state.
+	Nodes map[string]int64
+	// Medians holds the peers' median of each signal.
+	Medians nodesignal.Values
+	values  [numGroupFields]float64
+	known   uint16
+}
+
+// GroupField is a number of a group.
+type GroupField uint8
+
+// The numbers of a group, flags as 0 and 1.
+const (
+	GroupThreshold GroupField = iota
+	GroupMedian
+	GroupMAD
+	GroupQuorum
+	GroupCoverageLow
+	GroupPanic
+	GroupStragglers
+	GroupIncident
+	numGroupFields
+)
+
+// Get returns the number, nil when it is unknown. The target never changes.
+func (g *Group) Get(f GroupField) *float64 {
+	if g.known&(1<<f) == 0 {
+		return nil
+	}
+	return &g.values[f]
+}
+
+// Flag reports whether the field is known and not 0.
+func (g *Group) Flag(f GroupField) bool { return g.known&(1<<f) != 0 && g.values[f] != 0 }
+
+// maxStates bounds the states that nodes of a group are counted by.
+const maxStates = 16
+
+// groups are few and change at each tick of the gateway, so one lock will do.
+type groups struct {
+	mu  sync.RWMutex
+	all map[GroupKey]*Group // never changed in place
+}
+
+func (g *groups) init() { g.all = map[GroupKey]*Group{} }
+
+func (g *groups) expire(before int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	maps.DeleteFunc(g.all, func(_ GroupKey, v *Group) bool { return v.Seen.UnixMilli() < before })
+}
+
+// UpdateGroup changes a copy of the group's view by f and publishes it. It
+// returns false when there is no room for the group, which is counted.
+func (s *Store) UpdateGroup(k GroupKey, now time.Time, f func(*GroupUpdate)) bool {
+	if len(k.Cluster) > MaxName || len(k.Group) > MaxName {
+		s.drop(DropText)
+		return false
+	}
+	s.groups.mu.Lock()
+	defer s.groups.mu.Unlock()
+	old := s.groups.all[k]
+	if old == nil {
+		if len(s.groups.all) >= s.cfg.MaxGroups {
+			s.drop(DropMaxGroups)
+			return false
+		}
+		old = &Group{GroupKey: k}
+	}
+	next := *old
+	next.Seen = now
+	f(&GroupUpdate{&next, false})
+	s.groups.all[k] = &next
+	return true
+}
+
+// GroupUpdate changes one group's view.
+type GroupUpdate struct {
+	g        *Group
+	ownNodes bool
+}
+
+// Set gives a number of the group. NaN ends it.
+func (u *GroupUpdate) Set(f GroupField, x float64) {
+	if !finite(x) {
+		u.g.known &^= 1 << f
+		return
+	}
+	u.g.values[f] = x
+	u.g.known |= 1 << f
+}
+
+// SetMedian gives the peers' median of a signal. NaN ends it.
+func (u *GroupUpdate) SetMedian(s nodesignal.Signal, x float64) {
+	if !finite(x) {
+		u.g.Medians.Known[s] = false
+		return
+	}
+	u.g.Medians.Set(s, x)
+}
+
+// SetNodes gives the number of nodes in a state. NaN ends it.
+func (u *GroupUpdate) SetNodes(state string, x float64) {
+	if !u.ownNodes {
+		u.g.Nodes = maps.Clone(u.g.Nodes)
+		if u.g.Nodes == nil {
+			u.g.Nodes = map[string]int64{}
+		}
+		u.ownNodes = true
+	}
+	if !finite(x) {
+		delete(u.g.Nodes, state)
+	} else if _, known := u.g.Nodes[state]; known || len(u.g.Nodes) < maxStates {
+		u.g.Nodes[state] = int64(x)
+	}
+}
+
+// Group returns the view of a group.
+func (s *Store) Group(k GroupKey) (*Group, bool) {
+	s.groups.mu.RLock()
+	defer s.groups.mu.RUnlock()
+	g, ok := s.groups.all[k]
+	return g, ok
+}
+
+// Groups returns the views of all groups, in the order of their keys.
+func (s *Store) Groups() []*Group {
+	s.groups.mu.RLock()
+	list := slices.Collect(maps.Values(s.groups.all))
+	s.groups.mu.RUnlock()
+	slices.SortFunc(list, func(a, b *Group) int {
+		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Group, b.Group))
+	})
+	return list
+}

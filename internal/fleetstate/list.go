@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetstate
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+)
+
+// View is a node's view and when it last gave a sign of life.
+type View struct {
+	*Node
+	Seen  time.Time
+	State string // Node.State, or missing
+}
+
+func (s *Store) view(e *entry, now int64) View {
+	v := View{Node: e.view.Load()}
+	seen := e.seen.Load()
+	v.Seen, v.State = time.UnixMilli(seen), s.state(v.Node, seen, now)
+	return v
+}
+
+func (s *Store) state(n *Node, seen, now int64) string {
+	if now-seen > s.cfg.MissingAfter.Milliseconds() {
+		return gpusemconv.StateMissing
+	}
+	return n.State
+}
+
+// Filter selects nodes. The zero filter selects all.
+type Filter struct {
+	Clusters []string
+	// Names of nodes; one that ends with `*` stands for all that begin so.
+	Names  []string
+	Groups []string
+	States []string
+	Health []Health
+	// Straggler selects by the gateway's verdict.
+	Straggler *bool
+	// MinUsage is the least mean utilisation of a node's GPUs, a fraction.
+	MinUsage float64
+}
+
+// fixed reports whether a node that is selected stays so.
+func (f *Filter) fixed() bool {
+	return len(f.Groups) == 0 && len(f.States) == 0 && len(f.Health) == 0 && f.Straggler == nil && f.MinUsage == 0
+}
+
+func (f *Filter) all() bool { return f.fixed() && len(f.Clusters) == 0 && len(f.Names) == 0 }
+
+func (f *Filter) matchKey(k Key) bool {
+	if len(f.Clusters) > 0 && !slices.Contains(f.Clusters, k.Cluster) {
+		return false
+	}
+	if len(f.Names) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(f.Names, func(name string) bool {
+		if prefix, ok := strings.CutSuffix(name, "*"); ok {
+			return strings.HasPrefix(k.Node, prefix)
+		}
+		return name == k.Node
+	})
+}
+
+func (f *Filter) matchNode(n *Node, state string) bool {
+	return (len(f.Groups) == 0 || slices.Contains(f.Groups, n.Group)) &&
+		(len(f.States) == 0 || slices.Contains(f.States, state)) &&
+		(len(f.Health) == 0 || slices.Contains(f.Health, n.Health)) &&
+		(f.Straggler == nil || *f.Straggler == n.Values.Flag(NodeStraggler)) &&
+		// Unknown usage is NaN, which is not at least anything.
+		(f.MinUsage == 0 || n.Usage >= f.MinUsage)
+}
+
+// Each calls yield for the selected nodes in the order of their keys, until it
+// returns false.
+func (s *Store) Each(f *Filter, now time.Time, yield func(View) bool) {
+	ms := now.UnixMilli()
+	for _, e := range s.index.all() {
+		if e.gone.Load() || !f.matchKey(e.key) {
+			continue
+		}
+		v := s.view(e, ms)
+		if f.matchNode(v.Node, v.State) && !yield(v) {
+			return
+		}
+	}
+}
+
+// List returns the selected nodes from an offset on, at most limit of them,
+// and how many are selected in all.
+func (s *Store) List(f *Filter, now time.Time, offset, limit int) (page []View, total int) {
+	if f.all() {
+		list := s.index.all()
+		ms := now.UnixMilli()
+		for _, e := range list[min(offset, len(list)):min(offset+limit, len(list))] {
+			page = append(page, s.view(e, ms))
+		}
+		return page, len(list)
+	}
+	s.Each(f, now, func(v View) bool {
+		if total >= offset && len(page) < limit {
+			page = append(page, v)
+		}
+		total++
+		return true
+	})
+	return page, total
+}
+
+// Node returns the view of a node.
+func (s *Store) Node(k Key, now time.Time) (View, bool) {
+	e := s.find(k)
+	if e == nil {
+		return View{}, false
+	}
+	return s.view(e, now.UnixMilli()), true
+}
+
+// Stragglers ranks the selected nodes, the most suspect first: those that are
+// stragglers, then by suspicion, then by how far the score is below the
+// group's median. Nodes of which nothing of that is known are left out.
+func (s *Store) Stragglers(f *Filter, now time.Time, limit int) (top []View, total int) {
+	type ranked struct {
+		View
+		straggler bool
+		suspicion float64
+		below     float64
+	}
+	compare := func(a, b ranked) int {
+		if a.straggler != b.straggler {
+			if a.straggler {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(b.suspicion, a.suspicion), cmp.Compare(b.below, a.below), a.Key.Compare(b.Key))
+	}
+	medians := map[GroupKey]float64{}
+	for _, g := range s.Groups() {
+		if m := g.Get(GroupMedian); m != nil {
+			medians[g.GroupKey] = *m
+		}
+	}
+	var list []ranked
+	s.Each(f, now, func(v View) bool {
+		r := ranked{View: v, straggler: v.Values.Flag(NodeStraggler)}
+		suspicion, score := v.Values.Get(NodeSuspicion), v.Values.Get(NodeScore)
+		if !r.straggler && suspicion == nil && score == nil {
+			return true
+		}
+		if suspicion != nil {
+			r.suspicion = *suspicion
+		}
+		if m, ok := medians[GroupKey{v.Cluster, v.Group}]; ok && score != nil {
+			r.below = m - *score
+		}
+		total++
+		// The list is short; most nodes are below its last.
+		if len(list) == limit && compare(r, list[limit-1]) >= 0 {
+			return true
+		}
+		at, _ := slices.BinarySearchFunc(list, r, compare)
+		list = slices.Insert(list, at, r)
+		list = list[:min(len(list), limit)]
+		return true
+	})
+	for i := range list {
+		top = append(top, list[i].View)
+	}
+	return top, total
+}
+
+// Named returns the nodes of a name, of whatever cluster. The shard of a node
+// follows from its name alone.
+func (s *Store) Named(name string, now time.Time) []View {
+	sh := s.shard(Key{Node: name})
+	sh.mu.RLock()
+	var found []*entry
+	for k, e := range sh.nodes {
+		if k.Node == name {
+			found = append(found, e)
+		}
+	}
+	sh.mu.RUnlock()
+	slices.SortFunc(found, byKey)
+	list := make([]View, len(found))
+	for i, e := range found {
+		list[i] = s.view(e, now.UnixMilli())
+	}
+	return list
+}

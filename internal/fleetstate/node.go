@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fleetstate keeps the latest view of every node and GPU of a fleet,
+// of its peer groups and its episodes, and says what changed. Views are
+// immutable and replaced as a whole: readers take no lock that a writer waits
+// for, so reads never hold up ingest. Pure: no pdata, no clock of its own.
+package fleetstate // import "github.com/gpu-collector/gpu-collector/internal/fleetstate"
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+)
+
+// Key names a node. The same name may occur in several clusters.
+type Key struct{ Cluster, Node string }
+
+// Node is the latest view of a node. It never changes once a reader has it.
+type Node struct {
+	Key
+	// Group is the peer group that the gateway compares the node in.
+	Group          string
+	HostID         string
+	JobID, JobRole string
+	// State is active, idle or calibrating as the node says, or empty. Whether
+	// it is missing is a matter of time: View.State.
+	State string
+	// Mode is what the node judges itself by: fleet, cached, local or none.
+	Mode    string
+	Values  NodeValues
+	Signals nodesignal.Values
+	GPUs    []GPU
+
+	// What follows is derived from the GPUs.
+
+	// Health is the worst of the GPUs', HealthUnknown when none is known.
+	Health Health
+	// Usage is the mean utilisation of the GPUs, a fraction, NaN when unknown.
+	Usage float64
+	// MaxCelsius is the hottest GPU's temperature, NaN when unknown.
+	MaxCelsius float64
+	// Watts is the power of all GPUs together, NaN when unknown.
+	Watts float64
+}
+
+// NodeField is a number of a node.
+type NodeField uint8
+
+// The numbers of a node, flags as 0 and 1.
+const (
+	NodeScore            NodeField = iota // [0,1]
+	NodeThreshold                         // the node's own threshold, [0,1]
+	NodeAgentStraggler                    // the node's own verdict
+	NodeGatewayReachable                  // flag
+	NodeStraggler                         // the gateway's verdict
+	NodeSuspicion                         // S/h, 1 is where a straggler is named
+	NodeRank                              // 1 is the most suspect of its cluster
+	NodeCPUPressure                       // [0,1]
+	NodeGPUsExpected                      // count
+	NodeGPUsFound                         // count
+	NodeGPUsLost                          // count
+	numNodeFields
+)
+
+// NodeValues holds numbers by field, and which of them are known.
+type NodeValues struct {
+	v     [numNodeFields]float64
+	known uint16
+}
+
+// Get returns the number, nil when it is unknown. The target never changes.
+func (v *NodeValues) Get(f NodeField) *float64 {
+	if v.known&(1<<f) == 0 {
+		return nil
+	}
+	return &v.v[f]
+}
+
+// Flag reports whether the field is known and not 0.
+func (v *NodeValues) Flag(f NodeField) bool { return v.known&(1<<f) != 0 && v.v[f] != 0 }
+
+func (v *NodeValues) same(f NodeField, x float64) bool {
+	return v.known&(1<<f) != 0 && math.Float64bits(v.v[f]) == math.Float64bits(x)
+}
+
+// GPU is the latest view of a GPU or of a MIG slice.
+type GPU struct {
+	// UUID is the identity; Parent is the GPU that a MIG slice is cut from.
+	UUID, Parent string
+	// Index is NVML's, -1 when unknown; it is no identity.
+	Index                        int
+	Model, Serial, Driver, BusID string
+	Health                       Health
+	UpReason                     string // ok, or why the GPU does not answer
+	Action                       string // what the driver asks for, none included
+	Reasons                      []Reason
+	Throttles                    []string // active reasons, sorted
+	Xids                         []Xid
+	values                       [numGPUFields]float64
+	known                        uint64
+}
+
+// Reason is a rule that holds the health score of a GPU down.
+type Reason struct{ Reason, Action string }
+
+// Xid is how often the driver reported an error.
+type Xid struct {
+	Code  int
+	Class string
+	Count float64
+}
+
+// GPUField is a number of a GPU.
+type GPUField uint8
+
+// The numbers of a GPU, in the units of the metrics they come from.
+const (
+	GPUUp                    GPUField = iota // flag
+	GPUHealthScore                           // 0 to 100
+	GPUTemperature                           // °C
+	GPUTemperatureLimit                      // °C at which the hardware slows down
+	GPUTemperatureMargin                     // degrees left to the highest operating temperature
+	GPUMemoryTemperature                     // °C
+	GPUPower                                 // W
+	GPUPowerLimit                            // W, enforced
+	GPUUtilization                           // fraction
+	GPUTensorActivity                        // fraction
+	GPUSMActivity                            // fraction
+	GPUSMClock                               // Hz
+	GPUSMClockLimit                          // Hz
+	GPUMemoryUsed                            // bytes
+	GPUMemoryLimit                           // bytes
+	GPUECCCorrected                          // errors since the driver was loaded
+	GPUECCUncorrected                        // errors since the driver was loaded
+	GPUECCCorrectedTotal                     // errors over the life of the board
+	GPUECCUncorrectedTotal                   // errors over the life of the board
+	GPURemappedCorrectable                   // rows
+	GPURemappedUncorrectable                 // rows
+	GPUPCIeWidth                             // lanes
+	GPUPCIeWidthMax                          // lanes
+	GPUPCIeReplays                           // retransmissions
+	numGPUFields
+)
+
+// Get returns the number, nil when it is unknown. The target never changes.
+func (g *GPU) Get(f GPUField) *float64 {
+	if g.known&(1<<f) == 0 {
+		return nil
+	}
+	return &g.values[f]
+}
+
+func (g *GPU) same(f GPUField, x float64) bool {
+	return g.known&(1<<f) != 0 && math.Float64bits(g.values[f]) == math.Float64bits(x)
+}
+
+// empty reports whether nothing is known of the GPU but its name.
+func (g *GPU) empty() bool {
+	return bits.OnesCount64(g.known) == 0 && g.Health == HealthUnknown && g.UpReason == "" &&
+		len(g.Reasons) == 0 && len(g.Throttles) == 0 && len(g.Xids) == 0
+}
+
+// Health is the state of a GPU's health; a greater one is worse.
+type Health uint8
+
+// The states of health.
+const (
+	HealthUnknown Health = iota
+	Healthy
+	Degraded
+	Unhealthy
+)
+
+var healths = [...]string{"unknown", "healthy", "degraded", "unhealthy"}
+
+func (h Health) String() string { return healths[h] }
+
+// ParseHealth returns the state of that name.
+func ParseHealth(s string) (Health, bool) {
+	for i, name := range healths {
+		if name == s {
+			return Health(i), true
+		}
+	}
+	return 0, false
+}
+
+// derive fills what is derived from the GPUs. Slices of a GPU share its board
+// and have no temperature or power of their own, so they do not count twice.
+func (n *Node) derive() {
+	n.Health, n.Usage, n.MaxCelsius, n.Watts = HealthUnknown, math.NaN(), math.NaN(), math.NaN()
+	used, users := 0.0, 0
+	for i := range n.GPUs {
+		g := &n.GPUs[i]
+		n.Health = max(n.Health, g.Health)
+		if v := g.Get(GPUUtilization); v != nil && g.Parent == "" {
+			used += *v
+			users++
+		}
+		if v := g.Get(GPUTemperature); v != nil && !(n.MaxCelsius >= *v) {
+			n.MaxCelsius = *v
+		}
+		if v := g.Get(GPUPower); v != nil && g.Parent == "" {
+			if math.IsNaN(n.Watts) {
+				n.Watts = 0
+			}
+			n.Watts += *v
+		}
+	}
+	if users > 0 {
+		n.Usage = used / float64(users)
+	}
+}

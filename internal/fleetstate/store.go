@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetstate
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Config bounds a store.
+type Config struct {
+	// MaxNodes and MaxGPUsPerNode bound what is kept; MIG slices count as GPUs.
+	MaxNodes, MaxGPUsPerNode int
+	// MaxGroups bounds the peer groups, all clusters together.
+	MaxGroups int
+	// MaxEpisodes bounds the episodes kept, the open ones and those that are
+	// over each by themselves; the oldest go first.
+	MaxEpisodes int
+	// MissingAfter is the silence after which a node counts as missing.
+	MissingAfter time.Duration
+	// NodeExpiry is the silence after which a node is forgotten.
+	NodeExpiry time.Duration
+	// GPUExpiry is the silence after which a GPU of a node that goes on
+	// reporting is forgotten: above twice the resync interval of `diff`, behind
+	// which a GPU that idles says nothing.
+	GPUExpiry time.Duration
+}
+
+// DefaultConfig returns bounds for a fleet of 100,000 nodes.
+func DefaultConfig() Config {
+	return Config{
+		MaxNodes: 100_000, MaxGPUsPerNode: 128, MaxGroups: 10_000, MaxEpisodes: 10_000,
+		MissingAfter: time.Minute, NodeExpiry: 24 * time.Hour, GPUExpiry: 10 * time.Minute,
+	}
+}
+
+// Validate reports every mistake.
+func (c *Config) Validate() error {
+	var errs []error
+	for _, n := range []struct {
+		key string
+		v   int
+	}{{"max_nodes", c.MaxNodes}, {"max_gpus_per_node", c.MaxGPUsPerNode}, {"max_groups", c.MaxGroups}, {"max_episodes", c.MaxEpisodes}} {
+		if n.v <= 0 {
+			errs = append(errs, fmt.Errorf("`%s` is %d, must be greater than 0", n.key, n.v))
+		}
+	}
+	for _, d := range []struct {
+		key string
+		v   time.Duration
+	}{{"missing_after", c.MissingAfter}, {"node_expiry", c.NodeExpiry}, {"gpu_expiry", c.GPUExpiry}} {
+		if d.v <= 0 {
+			errs = append(errs, fmt.Errorf("`%s` is %s, must be greater than 0s", d.key, d.v))
+		}
+	}
+	if c.MissingAfter > 0 && c.NodeExpiry > 0 && c.NodeExpiry < c.MissingAfter {
+		errs = append(errs, fmt.Errorf("`node_expiry` is %s, must not be less than `missing_after`, %s", c.NodeExpiry, c.MissingAfter))
+	}
+	return errors.Join(errs...)
+}
+
+// shards is a power of two; locks of different nodes rarely meet.
+const shards = 64
+
+// MaxName bounds every name and text of a view, in bytes: a DNS name's length (RFC 1035).
+const MaxName = 253
+
+// Store keeps the latest views. Its methods may be called from any goroutine.
+type Store struct {
+	cfg    Config
+	seed   maphash.Seed
+	nodes  atomic.Int64
+	shards [shards]shard
+	index  index
+	drops  [numDrops]atomic.Int64
+
+	groups   groups
+	episodes episodes
+}
+
+type shard struct {
+	mu    sync.RWMutex
+	nodes map[Key]*entry
+}
+
+// entry is a node's place. Its view is replaced as a whole.
+type entry struct {
+	key  Key
+	view atomic.Pointer[Node]
+	// seen is when the node last gave a sign of life, Unix milliseconds.
+	seen atomic.Int64
+	gone atomic.Bool
+
+	// mu is held by one writer, for one resource; no reader takes it.
+	mu sync.Mutex
+	// gpuSeen is when each GPU of the view was last reported, guarded by mu.
+	gpuSeen []int64
+	gpusAt  int64 // when gpuSeen was last looked through, guarded by mu
+
+	fed fed // used by the feed
+}
+
+// New returns an empty store. The configuration is valid.
+func New(cfg Config) *Store {
+	s := &Store{cfg: cfg, seed: maphash.MakeSeed()}
+	for i := range s.shards {
+		s.shards[i].nodes = map[Key]*entry{}
+	}
+	s.groups.init()
+	s.episodes.init(cfg.MaxEpisodes)
+	return s
+}
+
+// Nodes returns the number of nodes.
+func (s *Store) Nodes() int { return int(s.nodes.Load()) }
+
+// MissingAfter is the silence after which a node counts as missing.
+func (s *Store) MissingAfter() time.Duration { return s.cfg.MissingAfter }
+
+// Drop is a reason for which something was not taken.
+type Drop uint8
+
+// The reasons.
+const (
+	DropNoNode      Drop = iota // the resource names no node, or none of at most MaxName bytes
+	DropMaxNodes                // MaxNodes
+	DropMaxGPUs                 // MaxGPUsPerNode
+	DropMaxGroups               // MaxGroups
+	DropMaxEpisodes             // MaxEpisodes, only of episodes that are open
+	DropMaxDetails              // more Xids, reasons or throttle reasons of a GPU than are kept
+	DropText                    // a name or text of more than MaxName bytes
+	numDrops
+)
+
+var drops = [numDrops]string{"no_node", "max_nodes", "max_gpus_per_node", "max_groups", "max_episodes", "max_details", "text_too_long"}
+
+func (d Drop) String() string { return drops[d] }
+
+// Dropped calls f for each reason with how much was not taken so far.
+func (s *Store) Dropped(f func(Drop, int64)) {
+	for d := range numDrops {
+		f(d, s.drops[d].Load())
+	}
+}
+
+func (s *Store) drop(d Drop) { s.drops[d].Add(1) }
+
+func (s *Store) shard(k Key) *shard {
+	return &s.shards[maphash.String(s.seed, k.Node)%shards]
+}
+
+func (s *Store) find(k Key) *entry {
+	sh := s.shard(k)
+	sh.mu.RLock()
+	defer sh.mu.RUnlock()
+	return sh.nodes[k]
+}
+
+// place returns the node's entry and makes it if there is none and room for it.
+func (s *Store) place(k Key) (*entry, error) {
+	if e := s.find(k); e != nil {
+		return e, nil
+	}
+	if k.Node == "" || len(k.Node) > MaxName || len(k.Cluster) > MaxName {
+		s.drop(DropNoNode)
+		return nil, errNoNode
+	}
+	sh := s.shard(k)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if e := sh.nodes[k]; e != nil {
+		return e, nil
+	}
+	if s.nodes.Add(1) > int64(s.cfg.MaxNodes) {
+		s.nodes.Add(-1)
+		s.drop(DropMaxNodes)
+		return nil, errMaxNodes
+	}
+	e := &entry{key: k}
+	n := &Node{Key: k}
+	n.derive()
+	e.view.Store(n)
+	sh.nodes[k] = e
+	s.index.add(e)
+	return e, nil
+}
+
+var (
+	errNoNode   = errors.New("no name of a node")
+	errMaxNodes = errors.New("as many nodes as `max_nodes` allows are known")
+)
+
+// Expire forgets nodes that have been silent for NodeExpiry, and returns how
+// many it forgot.
+func (s *Store) Expire(now time.Time) int {
+	before := now.Add(-s.cfg.NodeExpiry).UnixMilli()
+	n := 0
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		for k, e := range sh.nodes {
+			if e.seen.Load() < before {
+				delete(sh.nodes, k)
+				e.gone.Store(true)
+				n++
+			}
+		}
+		sh.mu.Unlock()
+	}
+	if n > 0 {
+		s.nodes.Add(int64(-n))
+		s.index.stale()
+	}
+	s.groups.expire(before)
+	return n
+}

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetstate
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+)
+
+// Bounds of the lists of one GPU: there are 8 throttle reasons and about 40
+// rules; codes of Xids beyond what NVIDIA lists are garbage.
+const (
+	maxReasons   = 64
+	maxThrottles = 16
+	maxXids      = 64
+)
+
+// gpuCheck is how often a node's GPUs are looked through for those that are
+// no longer reported.
+const gpuCheck = 10 * time.Second
+
+// Update changes one node's view by what one resource says. Between Begin and
+// Commit it holds the node's lock, and nothing else. The view is copied at the
+// first real change, and not at all when a report brings nothing new.
+type Update struct {
+	s      *Store
+	e      *entry
+	view   *Node // the published one, or a copy that only this update has
+	at     int64 // Unix milliseconds
+	cursor int   // GPU after the last one found: reports list them in order
+
+	ownNode, ownGPUs bool
+}
+
+// Begin starts an update of a node. It returns false when there is no room for
+// the node or it has no name; that is counted.
+func (s *Store) Begin(k Key, now time.Time) (Update, bool) {
+	e, err := s.place(k)
+	if err != nil {
+		return Update{}, false
+	}
+	return s.lock(e, now), true
+}
+
+// BeginKnown is Begin for a node that must be known already.
+func (s *Store) BeginKnown(k Key, now time.Time) (Update, bool) {
+	e := s.find(k)
+	if e == nil {
+		return Update{}, false
+	}
+	return s.lock(e, now), true
+}
+
+func (s *Store) lock(e *entry, now time.Time) Update {
+	e.mu.Lock()
+	return Update{s: s, e: e, view: e.view.Load(), at: now.UnixMilli()}
+}
+
+// Commit publishes the update. A zero seen is no sign of life of the node.
+func (u *Update) Commit(seen time.Time) {
+	u.expireGPUs()
+	if u.ownNode {
+		if u.ownGPUs {
+			u.view.derive()
+		}
+		u.e.view.Store(u.view)
+	}
+	if !seen.IsZero() {
+		// A report may overtake another.
+		if ms := min(seen.UnixMilli(), u.at); ms > u.e.seen.Load() {
+			u.e.seen.Store(ms)
+		}
+	} else if u.e.seen.Load() == 0 {
+		// Known only from what the gateway says: it expires like any other.
+		u.e.seen.Store(u.at)
+	}
+	u.e.mu.Unlock()
+}
+
+func (u *Update) expireGPUs() {
+	if u.at-u.e.gpusAt < gpuCheck.Milliseconds() {
+		return
+	}
+	u.e.gpusAt = u.at
+	before := u.at - u.s.cfg.GPUExpiry.Milliseconds()
+	for i := len(u.e.gpuSeen) - 1; i >= 0; i-- {
+		if u.e.gpuSeen[i] < before || u.view.GPUs[i].empty() {
+			u.gpus()
+			u.view.GPUs = slices.Delete(u.view.GPUs, i, i+1)
+			u.e.gpuSeen = slices.Delete(u.e.gpuSeen, i, i+1)
+		}
+	}
+}
+
+func (u *Update) node() *Node {
+	if !u.ownNode {
+		n := *u.view
+		u.view, u.ownNode = &n, true
+	}
+	return u.view
+}
+
+func (u *Update) gpus() []GPU {
+	n := u.node()
+	if !u.ownGPUs {
+		n.GPUs = append(make([]GPU, 0, len(n.GPUs)+1), n.GPUs...)
+		u.ownGPUs = true
+	}
+	return n.GPUs
+}
+
+// text reports whether s is short enough to be kept.
+func (u *Update) text(s string) bool {
+	if len(s) > MaxName {
+		u.s.drop(DropText)
+		return false
+	}
+	return true
+}
+
+// Facts are what a resource says of its node; an empty one says nothing.
+type Facts struct{ HostID, JobID, JobRole string }
+
+// SetFacts takes what the resource says.
+func (u *Update) SetFacts(f Facts) {
+	if f.HostID != "" && f.HostID != u.view.HostID && u.text(f.HostID) {
+		u.node().HostID = f.HostID
+	}
+	if f.JobID != "" && f.JobID != u.view.JobID && u.text(f.JobID) {
+		u.node().JobID = f.JobID
+	}
+	if f.JobRole != "" && f.JobRole != u.view.JobRole && u.text(f.JobRole) {
+		u.node().JobRole = f.JobRole
+	}
+}
+
+// SetGroup names the node's peer group.
+func (u *Update) SetGroup(group string) {
+	if group != u.view.Group && u.text(group) {
+		u.node().Group = group
+	}
+}
+
+// Set gives a number of the node. NaN ends it.
+func (u *Update) Set(f NodeField, x float64) {
+	switch {
+	case !finite(x):
+		u.Unset(f)
+	case !u.view.Values.same(f, x):
+		n := u.node()
+		n.Values.v[f] = x
+		n.Values.known |= 1 << f
+	}
+}
+
+// Unset says that a number of the node is no longer known.
+func (u *Update) Unset(f NodeField) {
+	if u.view.Values.known&(1<<f) != 0 {
+		u.node().Values.known &^= 1 << f
+	}
+}
+
+// SetSignal gives a signal of the node. NaN ends it.
+func (u *Update) SetSignal(s nodesignal.Signal, x float64) {
+	known := u.view.Signals.Known[s]
+	switch {
+	case !finite(x):
+		if known {
+			u.node().Signals.Known[s] = false
+		}
+	case !known || math.Float64bits(u.view.Signals.V[s]) != math.Float64bits(x):
+		u.node().Signals.Set(s, x)
+	}
+}
+
+// SetState says whether the node is in the state of that name: of each set of
+// points one is 1, and in a report of differences the former may come first
+// or last.
+func (u *Update) SetState(name string, on bool) {
+	if next, changed := oneOf(u.view.State, name, on); changed && u.text(next) {
+		u.node().State = next
+	}
+}
+
+// SetMode says whether the node judges itself by that.
+func (u *Update) SetMode(name string, on bool) {
+	if next, changed := oneOf(u.view.Mode, name, on); changed && u.text(next) {
+		u.node().Mode = next
+	}
+}
+
+func oneOf(current, name string, on bool) (next string, changed bool) {
+	switch {
+	case on:
+		return name, current != name
+	case current == name:
+		return "", current != ""
+	default:
+		return current, false
+	}
+}
+
+// GPU returns the position of the GPU of that UUID in this update, -1 when
+// there is no room for it, which is counted.
+func (u *Update) GPU(uuid string) int {
+	list := u.view.GPUs
+	for range list {
+		if u.cursor >= len(list) {
+			u.cursor = 0
+		}
+		i := u.cursor
+		u.cursor++
+		if list[i].UUID == uuid {
+			u.e.gpuSeen[i] = u.at
+			return i
+		}
+	}
+	if uuid == "" || !u.text(uuid) {
+		return -1
+	}
+	if len(list) >= u.s.cfg.MaxGPUsPerNode {
+		u.s.drop(DropMaxGPUs)
+		return -1
+	}
+	u.gpus()
+	u.view.GPUs = append(u.view.GPUs, GPU{UUID: uuid, Index: -1})
+	u.e.gpuSeen = append(u.e.gpuSeen, u.at)
+	u.cursor = len(u.view.GPUs)
+	return len(u.view.GPUs) - 1
+}
+
+// KnownGPU is GPU for a point that ends something: it makes no new GPU.
+func (u *Update) KnownGPU(uuid string) int {
+	for i := range u.view.GPUs {
+		if u.view.GPUs[i].UUID == uuid {
+			return i
+		}
+	}
+	return -1
+}
+
+// SetGPU gives a number of a GPU. NaN ends it.
+func (u *Update) SetGPU(i int, f GPUField, x float64) {
+	switch {
+	case !finite(x):
+		if u.view.GPUs[i].known&(1<<f) != 0 {
+			u.gpus()[i].known &^= 1 << f
+		}
+	case !u.view.GPUs[i].same(f, x):
+		g := &u.gpus()[i]
+		g.values[f] = x
+		g.known |= 1 << f
+	}
+}
+
+// Info is what does not change in the life of a GPU.
+type Info struct {
+	Index                        int
+	Model, Serial, Driver, BusID string
+}
+
+// SetInfo gives the static facts of a GPU.
+func (u *Update) SetInfo(i int, in Info) {
+	g := &u.view.GPUs[i]
+	if g.Index == in.Index && g.Model == in.Model && g.Serial == in.Serial && g.Driver == in.Driver && g.BusID == in.BusID {
+		return
+	}
+	for _, s := range []string{in.Model, in.Serial, in.Driver, in.BusID} {
+		if !u.text(s) {
+			return
+		}
+	}
+	g = &u.gpus()[i]
+	g.Index, g.Model, g.Serial, g.Driver, g.BusID = in.Index, in.Model, in.Serial, in.Driver, in.BusID
+}
+
+// SetParent says which GPU a MIG slice is cut from.
+func (u *Update) SetParent(i int, uuid string) {
+	if u.view.GPUs[i].Parent != uuid && u.text(uuid) {
+		u.gpus()[i].Parent = uuid
+	}
+}
+
+// SetHealth says whether the GPU is in that state of health.
+func (u *Update) SetHealth(i int, h Health, on bool) {
+	switch current := u.view.GPUs[i].Health; {
+	case on && current != h:
+		u.gpus()[i].Health = h
+	case !on && current == h && current != HealthUnknown:
+		u.gpus()[i].Health = HealthUnknown
+	}
+}
+
+// SetUp says whether the GPU answers and why not. An ended series of another
+// reason than the current one changes nothing.
+func (u *Update) SetUp(i int, up float64, reason string) {
+	g := &u.view.GPUs[i]
+	if !finite(up) {
+		if g.UpReason == reason {
+			g := &u.gpus()[i]
+			g.UpReason, g.known = "", g.known&^(1<<GPUUp)
+		}
+		return
+	}
+	if g.UpReason != reason && u.text(reason) {
+		u.gpus()[i].UpReason = reason
+	}
+	u.SetGPU(i, GPUUp, up)
+}
+
+// SetAction says whether the driver asks for that action.
+func (u *Update) SetAction(i int, action string, on bool) {
+	if next, changed := oneOf(u.view.GPUs[i].Action, action, on); changed && u.text(next) {
+		u.gpus()[i].Action = next
+	}
+}
+
+// SetThrottle says whether the reason holds the clocks of the GPU down.
+func (u *Update) SetThrottle(i int, reason string, on bool) {
+	list := u.view.GPUs[i].Throttles
+	if at, found := slices.BinarySearch(list, reason); found != on {
+		if next, ok := edit(u, list, at, on, maxThrottles, reason, reason); ok {
+			u.gpus()[i].Throttles = next
+		}
+	}
+}
+
+// SetReason says whether the rule holds the health of the GPU down.
+func (u *Update) SetReason(i int, reason Reason, on bool) {
+	list := u.view.GPUs[i].Reasons
+	at, found := slices.BinarySearchFunc(list, reason, func(a, b Reason) int {
+		if c := strings.Compare(a.Reason, b.Reason); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Action, b.Action)
+	})
+	if found == on {
+		return
+	}
+	if next, ok := edit(u, list, at, on, maxReasons, reason, reason.Reason+reason.Action); ok {
+		u.gpus()[i].Reasons = next
+	}
+}
+
+// SetXid gives the count of an Xid. NaN ends it.
+func (u *Update) SetXid(i int, x Xid) {
+	list := u.view.GPUs[i].Xids
+	at, found := slices.BinarySearchFunc(list, x.Code, func(a Xid, code int) int { return a.Code - code })
+	on := finite(x.Count)
+	if found && on {
+		if list[at] != x && u.text(x.Class) {
+			next := slices.Clone(list)
+			next[at] = x
+			u.gpus()[i].Xids = next
+		}
+		return
+	}
+	if found == on {
+		return
+	}
+	if next, ok := edit(u, list, at, on, maxXids, x, x.Class); ok {
+		u.gpus()[i].Xids = next
+	}
+}
+
+// edit returns a copy of list with v put in at a position, or taken out there:
+// readers may hold the list.
+func edit[T any](u *Update, list []T, at int, on bool, limit int, v T, text string) ([]T, bool) {
+	if !on {
+		return slices.Concat(list[:at], list[at+1:]), true
+	}
+	if len(list) >= limit {
+		u.s.drop(DropMaxDetails)
+		return nil, false
+	}
+	if !u.text(text) {
+		return nil, false
+	}
+	return slices.Insert(slices.Clone(list), at, v), true
+}
+
+// finite tells numbers from NaN, which ends a value, and from what JSON cannot say.
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
+// Group returns the node's peer group as this update knows it.
+func (u *Update) Group() string { return u.view.Group }

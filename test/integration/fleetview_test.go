@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
+	"github.com/gpu-collector/gpu-collector/test/fakenvml"
+)
+
+// TestFleetViewShowsANode asks the API of configs/all-in-one.yaml for a node
+// with GPUs, and watches one of them get hot.
+func TestFleetViewShowsANode(t *testing.T) {
+	t.Parallel()
+	n := startGPUNode(t, collectorBinary, fakenvml.Library(t))
+	url := "http://" + n.fleet + "/api/v1"
+
+	var nodes fleetapi.NodePage
+	eventually(t, 20*time.Second, "the node is there with its GPUs", func() bool {
+		getJSON(t, url+"/nodes?gpus=true", &nodes)
+		return len(nodes.Nodes) == 1 && len(nodes.Nodes[0].GPUs) == gpus && nodes.Nodes[0].Group != ""
+	})
+	node := nodes.Nodes[0]
+	assert.Equal(t, "lab", node.Cluster)
+	assert.Equal(t, "healthy", node.Health)
+	assert.Less(t, node.AgeSeconds, 5.0)
+	for i, g := range node.GPUs {
+		require.NotNil(t, g.Index)
+		assert.Equal(t, i, *g.Index)
+		require.NotNil(t, g.Temperature, g.UUID)
+		require.NotNil(t, g.Power, g.UUID)
+		require.NotNil(t, g.MemoryLimit, g.UUID)
+		assert.NotEmpty(t, g.Model)
+	}
+	var stragglers fleetapi.StragglerList
+	getJSON(t, url+"/stragglers", &stragglers)
+	require.Len(t, stragglers.Stragglers, 1, "a list although nobody is one")
+	assert.False(t, stragglers.Stragglers[0].Straggler)
+
+	events := observe(t, url+"/observe?gpus=true&names="+node.Node)
+	first := <-events
+	assert.Equal(t, fleetapi.EventSnapshot, first.name)
+	const hot = 83
+	require.NoError(t, n.state.SetGPU(3, "temperature", hot).Write(n.stateFile))
+	deadline := time.After(20 * time.Second)
+	for seen := false; !seen; {
+		select {
+		case e := <-events:
+			if e.name != fleetapi.EventDiff {
+				continue
+			}
+			var d fleetapi.Diff
+			require.NoError(t, json.Unmarshal([]byte(e.data), &d))
+			for _, changed := range d.Changed {
+				assert.Equal(t, node.Node, changed.Node)
+				seen = seen || *changed.MaxTemperature == hot
+			}
+		case <-deadline:
+			require.Fail(t, "the stream does not tell of the temperature")
+		}
+	}
+}
+
+type serverSentEvent struct{ name, data string }
+
+// observe follows a stream until the test ends.
+func observe(t *testing.T, url string) <-chan serverSentEvent {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	require.NoError(t, err)
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	events := make(chan serverSentEvent, 1000)
+	go func() {
+		lines := bufio.NewScanner(resp.Body)
+		lines.Buffer(nil, 1<<24)
+		var e serverSentEvent
+		for lines.Scan() {
+			switch line := lines.Text(); {
+			case strings.HasPrefix(line, "event: "):
+				e.name = line[len("event: "):]
+			case strings.HasPrefix(line, "data: "):
+				e.data = line[len("data: "):]
+			case line == "" && e.name != "":
+				events <- e
+				e = serverSentEvent{}
+			}
+		}
+	}()
+	return events
+}
+
+func assertDemoFleetView(t *testing.T, addr, slow string) {
+	t.Helper()
+	url := "http://" + addr + "/api/v1"
+	var list fleetapi.NodePage
+	getJSON(t, url+"/nodes?straggler=true", &list)
+	require.Len(t, list.Nodes, 1)
+	assert.Equal(t, slow, list.Nodes[0].Node)
+	assert.Equal(t, 1, list.Total)
+	getJSON(t, url+"/nodes?page_size=10&page=2", &list)
+	assert.Len(t, list.Nodes, 6)
+	assert.Equal(t, 16, list.Total)
+	var ranking fleetapi.StragglerList
+	getJSON(t, url+"/stragglers", &ranking)
+	require.Len(t, ranking.Stragglers, 10)
+	assert.Equal(t, slow, ranking.Stragglers[0].Node.Node)
+	var groups fleetapi.GroupPage
+	getJSON(t, url+"/groups", &groups)
+	require.Len(t, groups.Groups, 5, "four stages and the cluster")
+	for _, g := range groups.Groups {
+		assert.True(t, g.QuorumMet, g.Group)
+	}
+}
