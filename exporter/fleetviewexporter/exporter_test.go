@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetviewexporter
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/exporter/exportertest"
+	"go.opentelemetry.io/collector/pdata/plog"
+
+	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter/internal/metadata"
+	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
+	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+)
+
+// sink stands in for the extension.
+type sink struct {
+	component.StartFunc
+	component.ShutdownFunc
+	state   *fleetstate.Store
+	history fleethistory.History
+}
+
+func (s *sink) State() *fleetstate.Store      { return s.state }
+func (s *sink) History() fleethistory.History { return s.history }
+
+type host map[component.ID]component.Component
+
+func (h host) GetExtensions() map[component.ID]component.Component { return h }
+
+func newTestExporter(tb testing.TB) *fleetExporter {
+	tb.Helper()
+	e := newExporter(createDefaultConfig().(*Config), componenttest.NewNopTelemetrySettings())
+	e.now = func() time.Time { return start }
+	s := &sink{state: fleetstate.New(fleetstate.DefaultConfig()), history: fleethistory.None{}}
+	require.NoError(tb, e.start(tb.Context(), host{e.cfg.Extension: s}))
+	return e
+}
+
+func (e *fleetExporter) push(t *testing.T, b *reportBuilder) {
+	t.Helper()
+	require.NoError(t, e.pushMetrics(t.Context(), b.md))
+}
+
+func (e *fleetExporter) view(t *testing.T, cluster, node string) fleetstate.View {
+	t.Helper()
+	v, ok := e.state.Node(fleetstate.Key{Cluster: cluster, Node: node}, e.now())
+	require.True(t, ok)
+	return v
+}
+
+func TestStart(t *testing.T) {
+	set := exportertest.NewNopSettings(metadata.Type)
+	f := NewFactory()
+	other := component.MustNewID("other")
+	for name, tc := range map[string]struct {
+		host host
+		want string
+	}{
+		"absent":     {host{}, "`extension` is \"fleet_view\", which `service::extensions` does not list"},
+		"other kind": {host{component.MustNewID("fleet_view"): &struct{ sinkless }{}, other: nil}, "must be a fleet_view extension"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, err := f.CreateMetrics(t.Context(), set, f.CreateDefaultConfig())
+			require.NoError(t, err)
+			require.ErrorContains(t, m.Start(t.Context(), tc.host), tc.want)
+			require.NoError(t, m.Shutdown(context.WithoutCancel(t.Context())))
+			l, err := f.CreateLogs(t.Context(), set, f.CreateDefaultConfig())
+			require.NoError(t, err)
+			require.ErrorContains(t, l.Start(t.Context(), tc.host), tc.want)
+			require.NoError(t, l.Shutdown(context.WithoutCancel(t.Context())))
+		})
+	}
+}
+
+type sinkless struct {
+	component.StartFunc
+	component.ShutdownFunc
+}
+
+// TestFullReport takes a report of a node as the nvml receiver sends it.
+func TestFullReport(t *testing.T) {
+	e := newTestExporter(t)
+	e.push(t, &reportBuilder{md: report("n1", 3)})
+	v := e.view(t, "bench", "n1")
+	assert.Equal(t, start.UnixMilli(), v.Seen.UnixMilli())
+	assert.Equal(t, "id-of-n1", v.HostID)
+	assert.Equal(t, fleetstate.Healthy, v.Health)
+	require.Len(t, v.GPUs, 8)
+	g := &v.GPUs[2]
+	assert.Equal(t, uuid(2), g.UUID)
+	assert.Equal(t, "NVIDIA H100 80GB HBM3", g.Model)
+	assert.Equal(t, []any{2, "16500000", "570.1", "0000:18:00.0", "ok", "none"}, []any{g.Index, g.Serial, g.Driver, g.BusID, g.UpReason, g.Action})
+	for f, want := range map[fleetstate.GPUField]float64{
+		fleetstate.GPUUp: 1, fleetstate.GPUHealthScore: 100, fleetstate.GPUTemperature: 55, fleetstate.GPUMemoryTemperature: 65,
+		fleetstate.GPUPower: 605, fleetstate.GPUPowerLimit: 700, fleetstate.GPUUtilization: 0.9,
+		fleetstate.GPUSMClock: 1.895e9, fleetstate.GPUSMClockLimit: 1.98e9, fleetstate.GPUMemoryUsed: 70e9 + 5, fleetstate.GPUMemoryLimit: 80e9,
+		fleetstate.GPUECCCorrected: 0, fleetstate.GPUECCUncorrected: 0, fleetstate.GPUECCCorrectedTotal: 0, fleetstate.GPUECCUncorrectedTotal: 0,
+		fleetstate.GPUPCIeWidth: 16, fleetstate.GPUPCIeWidthMax: 16, fleetstate.GPUPCIeReplays: 0,
+		fleetstate.GPURemappedCorrectable: 0, fleetstate.GPURemappedUncorrectable: 0,
+	} {
+		require.NotNil(t, g.Get(f), f)
+		assert.InDelta(t, want, *g.Get(f), 0, f)
+	}
+	assert.Nil(t, g.Get(fleetstate.GPUTensorActivity))
+	assert.InDelta(t, 60, v.MaxCelsius, 0)
+	assert.InDelta(t, 0.9, v.Usage, 1e-12)
+	assert.InDelta(t, 8*603+28, v.Watts, 1e-9)
+}
+
+func TestErrorsByKind(t *testing.T) {
+	e := newTestExporter(t)
+	b := newReport("c", "n")
+	n := 1
+	for _, counter := range []string{"volatile", "aggregate"} {
+		for _, kind := range []string{"corrected", "uncorrected"} {
+			for _, where := range []string{"dram", "all"} {
+				b.point(gpusemconv.MetricErrors, n, gpusemconv.AttrHWID, "g", gpusemconv.AttrErrorType, kind,
+					gpusemconv.AttrMemoryLocation, where, gpusemconv.AttrECCCounter, counter)
+				n++
+			}
+		}
+	}
+	e.push(t, b)
+	g := &e.view(t, "c", "n").GPUs[0]
+	assert.InDelta(t, 2, *g.Get(fleetstate.GPUECCCorrected), 0)
+	assert.InDelta(t, 4, *g.Get(fleetstate.GPUECCUncorrected), 0)
+	assert.InDelta(t, 6, *g.Get(fleetstate.GPUECCCorrectedTotal), 0)
+	assert.InDelta(t, 8, *g.Get(fleetstate.GPUECCUncorrectedTotal), 0)
+}
+
+// TestDifferences takes what a diff processor lets through.
+func TestDifferences(t *testing.T) {
+	e := newTestExporter(t)
+	e.push(t, &reportBuilder{md: report("n1", 0)})
+	id := []any{gpusemconv.AttrHWID, uuid(1)}
+	state := func(s string) []any { return append([]any{gpusemconv.AttrState, s}, id...) }
+	reason := append([]any{gpusemconv.AttrReason, "ecc", gpusemconv.AttrAction, "reset_gpu"}, id...)
+	up := func(s string) []any { return append([]any{gpusemconv.AttrReason, s}, id...) }
+
+	e.push(t, newReport("bench", "n1").
+		point(gpusemconv.MetricGPUHealthState, 1, state("degraded")...).
+		point(gpusemconv.MetricGPUHealthState, 0, state("healthy")...).
+		point(gpusemconv.MetricGPUHealthReason, 1, reason...).
+		point(gpusemconv.MetricGPUThrottleActive, 1, append([]any{gpusemconv.AttrReason, "hw_thermal"}, id...)...).
+		point(gpusemconv.MetricGPUXIDEvents, 2, append([]any{gpusemconv.AttrXIDCode, 63, gpusemconv.AttrXIDClass, "memory"}, id...)...).
+		point(gpusemconv.MetricGPUUp, 0, up("lost")...).
+		point(gpusemconv.MetricGPUUp, nil, up("ok")...).
+		point(gpusemconv.MetricGPUHealthScore, nil, id...))
+	v := e.view(t, "bench", "n1")
+	require.Len(t, v.GPUs, 8)
+	g := &v.GPUs[1]
+	assert.Equal(t, fleetstate.Degraded, g.Health)
+	assert.Equal(t, fleetstate.Degraded, v.Health)
+	assert.Equal(t, []fleetstate.Reason{{Reason: "ecc", Action: "reset_gpu"}}, g.Reasons)
+	assert.Equal(t, []string{"hw_thermal"}, g.Throttles)
+	assert.Equal(t, []fleetstate.Xid{{Code: 63, Class: "memory", Count: 2}}, g.Xids)
+	assert.Equal(t, "lost", g.UpReason)
+	assert.InDelta(t, 0, *g.Get(fleetstate.GPUUp), 0)
+	assert.Nil(t, g.Get(fleetstate.GPUHealthScore))
+	assert.InDelta(t, 51, *g.Get(fleetstate.GPUTemperature), 0, "what did not change is still there")
+
+	e.push(t, newReport("bench", "n1").
+		point(gpusemconv.MetricGPUHealthState, 0, state("degraded")...).
+		point(gpusemconv.MetricGPUHealthState, 1, state("healthy")...).
+		point(gpusemconv.MetricGPUHealthReason, 0, reason...).
+		point(gpusemconv.MetricGPUXIDEvents, nil, append([]any{gpusemconv.AttrXIDCode, 63}, id...)...).
+		point(gpusemconv.MetricGPUThrottleActive, nil, append([]any{gpusemconv.AttrReason, "hw_thermal"}, id...)...).
+		point(gpusemconv.MetricTemperature, nil, gpusemconv.AttrHWID, "GPU-unknown", gpusemconv.AttrSensorLocation, "gpu"))
+	v = e.view(t, "bench", "n1")
+	require.Len(t, v.GPUs, 8, "an end makes no GPU")
+	g = &v.GPUs[1]
+	assert.Equal(t, fleetstate.Healthy, g.Health)
+	assert.Empty(t, g.Reasons)
+	assert.Empty(t, g.Throttles)
+	assert.Empty(t, g.Xids)
+}
+
+func TestNodeAndGroup(t *testing.T) {
+	e := newTestExporter(t)
+	group := []any{gpusemconv.AttrPeerGroup, "job/stage-0"}
+	e.push(t, newReport("c", "n1").attr(gpusemconv.AttrJobID, "job").attr(gpusemconv.AttrJobRole, "stage-0").
+		point(gpusemconv.MetricNodeHealthScore, 0.7).
+		point(gpusemconv.MetricNodeState, 1, gpusemconv.AttrNodeState, "active").
+		point(gpusemconv.MetricNodeState, 0, gpusemconv.AttrNodeState, "idle").
+		point(gpusemconv.MetricNodeSignal, 0.05, gpusemconv.AttrSignal, "throughput").
+		point(gpusemconv.MetricNodeSignal, 1.0, gpusemconv.AttrSignal, "what is not known").
+		point(gpusemconv.MetricAgentDetectionMode, 1, gpusemconv.AttrDetectionMode, "fleet").
+		point(gpusemconv.MetricAgentThreshold, 0.9).
+		point(gpusemconv.MetricAgentStraggler, 1).
+		point(gpusemconv.MetricGPUCount, 8, gpusemconv.AttrState, "expected").
+		point(gpusemconv.MetricGPUCount, 1, gpusemconv.AttrState, "lost"))
+	e.push(t, newReport("c", "n1").point(gpusemconv.MetricNodeStraggler, 1, group...).point(metricNodeSuspicion, 1.4))
+	e.push(t, newReport("c", "").
+		point(gpusemconv.MetricStragglerMedian, 0.99, group...).
+		point(gpusemconv.MetricStragglerNodes, 4, append([]any{gpusemconv.AttrNodeState, "active"}, group...)...).
+		point(gpusemconv.MetricStragglerQuorumMet, 1, group...).
+		point(gpusemconv.MetricStragglerCount, 1).
+		point(metricSignalMedian, 0.06, append([]any{gpusemconv.AttrSignal, "throughput"}, group...)...).
+		point(metricStragglerRank, 1, append([]any{gpusemconv.AttrHostName, "n1"}, group...)...).
+		point(metricStragglerRank, 2, append([]any{gpusemconv.AttrHostName, "never seen"}, group...)...))
+
+	v := e.view(t, "c", "n1")
+	assert.Equal(t, []string{"job/stage-0", "job", "stage-0", "active", "fleet"}, []string{v.Group, v.JobID, v.JobRole, v.State, v.Mode})
+	for f, want := range map[fleetstate.NodeField]float64{
+		fleetstate.NodeScore: 0.7, fleetstate.NodeThreshold: 0.9, fleetstate.NodeAgentStraggler: 1, fleetstate.NodeStraggler: 1,
+		fleetstate.NodeSuspicion: 1.4, fleetstate.NodeRank: 1, fleetstate.NodeGPUsExpected: 8, fleetstate.NodeGPUsLost: 1,
+	} {
+		require.NotNil(t, v.Values.Get(f), f)
+		assert.InDelta(t, want, *v.Values.Get(f), 0, f)
+	}
+	want := nodesignal.Values{}
+	want.Set(nodesignal.Throughput, 0.05)
+	assert.Equal(t, want, v.Signals)
+	assert.Equal(t, 1, e.state.Nodes(), "a rank makes no node")
+
+	g, ok := e.state.Group(fleetstate.GroupKey{Cluster: "c", Group: "job/stage-0"})
+	require.True(t, ok)
+	assert.InDelta(t, 0.99, *g.Get(fleetstate.GroupMedian), 0)
+	assert.True(t, g.Flag(fleetstate.GroupQuorum))
+	assert.Equal(t, map[string]int64{"active": 4}, g.Nodes)
+	assert.InDelta(t, 0.06, g.Medians.V[nodesignal.Throughput], 0)
+	assert.Nil(t, g.Get(fleetstate.GroupStragglers))
+	g, ok = e.state.Group(fleetstate.GroupKey{Cluster: "c"})
+	require.True(t, ok, "the whole cluster")
+	assert.InDelta(t, 1, *g.Get(fleetstate.GroupStragglers), 0)
+
+	// The node moves to another group; the end of the former verdict comes last.
+	e.push(t, newReport("c", "n1").point(gpusemconv.MetricNodeStraggler, 0, gpusemconv.AttrPeerGroup, "other").
+		point(gpusemconv.MetricNodeStraggler, nil, group...))
+	v = e.view(t, "c", "n1")
+	assert.Equal(t, "other", v.Group)
+	require.NotNil(t, v.Values.Get(fleetstate.NodeStraggler))
+	assert.False(t, v.Values.Flag(fleetstate.NodeStraggler))
+}
+
+// TestSignsOfLife tells what a node says from what is said about it.
+func TestSignsOfLife(t *testing.T) {
+	e := newTestExporter(t)
+	now := start
+	e.now = func() time.Time { return now }
+	e.push(t, newReport("c", "n").point(gpusemconv.MetricNodeHealthScore, 0.9))
+	assert.Equal(t, start, e.view(t, "c", "n").Seen.UTC())
+
+	now = now.Add(30 * time.Second)
+	e.push(t, newReport("c", "n").point(gpusemconv.MetricNodeStraggler, 0, gpusemconv.AttrPeerGroup, "g"))
+	assert.Equal(t, start, e.view(t, "c", "n").Seen.UTC(), "the gateway's verdict is no sign of life")
+
+	beat := start.Add(20 * time.Second)
+	e.push(t, newReport("c", "n").point(gpusemconv.MetricNodeHeartbeat, int(beat.Unix())).point(gpusemconv.MetricNodeHealthScore, 0.8))
+	assert.Equal(t, beat, e.view(t, "c", "n").Seen.UTC(), "a heartbeat says when")
+
+	e.push(t, newReport("c", "n").point(gpusemconv.MetricNodeHeartbeat, int(start.Add(time.Hour).Unix())))
+	assert.Equal(t, now, e.view(t, "c", "n").Seen.UTC(), "nothing is seen in the future")
+
+	e.push(t, newReport("c", "n").point(gpusemconv.MetricNodeHeartbeat, int(start.Unix())))
+	assert.Equal(t, now, e.view(t, "c", "n").Seen.UTC(), "an old report changes nothing")
+
+	now = now.Add(61 * time.Second)
+	assert.Equal(t, gpusemconv.StateMissing, e.view(t, "c", "n").State)
+}
+
+func TestIdentity(t *testing.T) {
+	e := newTestExporter(t)
+	for name, tc := range map[string]struct {
+		attrs map[string]any
+		want  fleetstate.Key
+	}{
+		"kubernetes": {map[string]any{"k8s.node.name": "k", "host.name": "pod", "k8s.cluster.name": "c"}, fleetstate.Key{Cluster: "c", Node: "k"}},
+		"host":       {map[string]any{"host.name": "h", "host.id": "i"}, fleetstate.Key{Cluster: "default", Node: "h"}},
+		"id":         {map[string]any{"host.id": "i", "k8s.cluster.name": ""}, fleetstate.Key{Node: "i"}},
+		"none":       {map[string]any{"k8s.cluster.name": "c", "host.name": []any{}}, fleetstate.Key{Cluster: "c"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newReport("", "")
+			attrs := b.md.ResourceMetrics().At(0).Resource().Attributes()
+			require.NoError(t, attrs.FromRaw(tc.attrs))
+			assert.Equal(t, tc.want, readIdentity(attrs, e.cfg.DefaultCluster).Key)
+		})
+	}
+}
+
+func TestEpisodes(t *testing.T) {
+	e := newTestExporter(t)
+	record := func(phase string, at time.Time) plog.Logs {
+		ld := plog.NewLogs()
+		rl := ld.ResourceLogs().AppendEmpty()
+		rl.Resource().Attributes().PutStr(gpusemconv.AttrHostName, "n1")
+		rl.Resource().Attributes().PutStr(gpusemconv.AttrClusterName, "c")
+		records := rl.ScopeLogs().AppendEmpty().LogRecords()
+		records.AppendEmpty().SetEventName(gpusemconv.EventXid)
+		lr := records.AppendEmpty()
+		lr.SetEventName(eventEpisode)
+		lr.SetTimestamp(ts(at))
+		lr.Body().SetStr("n1 is 20 % slower than its peers")
+		require.NoError(t, lr.Attributes().FromRaw(map[string]any{
+			attrEpisodeID: "e1", attrPhase: phase, attrSubject: "node", attrSince: start.Format(time.RFC3339Nano),
+			attrSeverity: "major", attrGap: 0.2, attrRank: int64(1), attrConfidence: "not a number",
+			gpusemconv.AttrPeerGroup: "g", gpusemconv.AttrSignal: "throughput", attrReason: "thermal",
+		}))
+		if phase != phaseEnd {
+			m := lr.Attributes().PutEmptySlice(attrEvidence).AppendEmpty().SetEmptyMap()
+			m.PutStr(evidenceFact, "hot")
+			m.PutDouble(evidenceValue, 91)
+			m.PutInt(evidencePeers, 60)
+			lr.Attributes().PutEmptySlice(attrNodes).AppendEmpty().SetStr("n1")
+		}
+		return ld
+	}
+	require.NoError(t, e.pushLogs(t.Context(), record("onset", start)))
+	list := e.state.Episodes(&fleetstate.EpisodeFilter{})
+	require.Len(t, list, 1, "other events are no episodes")
+	ep := list[0]
+	assert.True(t, ep.Open())
+	assert.Equal(t, []string{"e1", "node", "c", "g", "n1", "throughput", "major", "thermal"},
+		[]string{ep.ID, ep.Subject, ep.Cluster, ep.Group, ep.Node, ep.Signal, ep.Severity, ep.Reason})
+	assert.InDelta(t, 0.2, *ep.Gap, 0)
+	assert.Nil(t, ep.Confidence)
+	assert.Equal(t, int64(1), *ep.Rank)
+	assert.True(t, ep.Since.Equal(start))
+	require.Len(t, ep.Evidence, 1)
+	assert.Equal(t, "hot", ep.Evidence[0].Fact)
+	assert.InDelta(t, 60, *ep.Evidence[0].Peers, 0)
+
+	require.NoError(t, e.pushLogs(t.Context(), record(phaseEnd, start.Add(time.Minute))))
+	list = e.state.Episodes(&fleetstate.EpisodeFilter{})
+	require.Len(t, list, 1)
+	assert.True(t, list[0].Ended.Equal(start.Add(time.Minute)))
+	assert.Len(t, list[0].Evidence, 1, "what it was is known from its onset")
+}
+
+type recorder struct {
+	fleethistory.None
+	samples []fleethistory.Sample
+}
+
+func (*recorder) Enabled() bool                   { return true }
+func (r *recorder) Write(b []fleethistory.Sample) { r.samples = append(r.samples, b...) }
+
+func TestHistoryTakesAllMetrics(t *testing.T) {
+	e := newTestExporter(t)
+	r := &recorder{}
+	e.history = r
+	e.push(t, newReport("c", "n").point("some.metric", 1.5, "b", "2,3", "a", "1", gpusemconv.AttrHWID, "g").
+		point("some.metric", nil, "a", "gone").point(gpusemconv.MetricNodeHealthScore, 0.9))
+	assert.Equal(t, []fleethistory.Sample{
+		{Cluster: "c", Node: "n", GPU: "g", Metric: "some.metric", Attributes: "a=1,b=2;3", Value: 1.5},
+		{Cluster: "c", Node: "n", Metric: gpusemconv.MetricNodeHealthScore, Value: 0.9},
+	}, r.samples)
+	e.push(t, newReport("c", "m").point("other", 1))
+	assert.Equal(t, "n", r.samples[0].Node, "a batch that is used again changes nothing")
+}

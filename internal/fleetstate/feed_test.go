@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetstate
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// client keeps what a watcher is told, as a browser would.
+type client struct {
+	w     *Watcher
+	nodes map[Key]View
+}
+
+func (c *client) full(now time.Time) {
+	c.nodes = map[Key]View{}
+	c.w.Full(now, func(v View) bool { c.nodes[v.Key] = v; return true })
+}
+
+func (c *client) follow(t require.TestingT, now time.Time) (changed, seen int) {
+	ch := c.w.Changes(now)
+	if ch.Missed {
+		c.full(now)
+		return 0, 0
+	}
+	for _, v := range ch.Changed {
+		c.nodes[v.Key] = v
+	}
+	for _, v := range ch.Seen {
+		known, ok := c.nodes[v.Key]
+		require.True(t, ok, "a sign of life of a node that was never shown")
+		known.Seen = v.Seen
+		c.nodes[v.Key] = known
+	}
+	for _, k := range ch.Removed {
+		delete(c.nodes, k)
+	}
+	return len(ch.Changed), len(ch.Seen)
+}
+
+// TestWatchersSeeTheSelection changes nodes at random, lets clients of several
+// filters look whenever they like, and compares what they know in the end with
+// what a question answers.
+func TestWatchersSeeTheSelection(t *testing.T) {
+	yes := true
+	filters := []Filter{{}, {Names: []string{"1", "2"}}, {Straggler: &yes}, {States: []string{"active"}}, {Health: []Health{Degraded}}, {MinUsage: 0.5}}
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := DefaultConfig()
+		cfg.NodeExpiry = 3 * time.Minute
+		s := New(cfg)
+		f := NewFeed(s, len(filters))
+		now := t0
+		clients := make([]*client, len(filters))
+		for i := range clients {
+			w, err := f.Watch(filters[i])
+			require.NoError(t, err)
+			clients[i] = &client{w: w}
+			clients[i].full(now)
+		}
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			switch rapid.IntRange(0, 5).Draw(t, "step") {
+			case 0:
+				now = now.Add(time.Duration(rapid.IntRange(1, 70).Draw(t, "seconds")) * time.Second)
+			case 1:
+				s.Expire(now)
+				f.Advance(now)
+			case 2:
+				c := clients[rapid.IntRange(0, len(clients)-1).Draw(t, "client")]
+				c.follow(t, now)
+			default:
+				u, ok := s.Begin(Key{"c", fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "node"))}, now)
+				require.True(t, ok)
+				switch rapid.IntRange(0, 4).Draw(t, "what") {
+				case 0:
+					u.Set(NodeStraggler, float64(rapid.IntRange(0, 1).Draw(t, "straggler")))
+				case 1:
+					u.SetState("active", rapid.Bool().Draw(t, "active"))
+				case 2:
+					u.SetHealth(u.GPU("g"), Degraded, rapid.Bool().Draw(t, "degraded"))
+				case 3:
+					u.SetGPU(u.GPU("g"), GPUUtilization, rapid.SampledFrom([]float64{0, 0.5, 1}).Draw(t, "usage"))
+				}
+				u.Commit(now)
+			}
+		}
+		f.Advance(now)
+		for i, c := range clients {
+			c.follow(t, now)
+			want, _ := s.List(&filters[i], now, 0, 100)
+			require.Len(t, c.nodes, len(want), "filter %d", i)
+			for _, v := range want {
+				got, ok := c.nodes[v.Key]
+				require.True(t, ok)
+				require.Same(t, v.Node, got.Node)
+				require.Equal(t, v.Seen, got.Seen)
+				require.Equal(t, v.State, got.State)
+			}
+			changed, seen := c.follow(t, now)
+			require.Zero(t, changed+seen, "nothing is told twice")
+			c.w.Close()
+		}
+	})
+}
+
+func TestSlowWatcherGetsTheLatestOnce(t *testing.T) {
+	s := New(DefaultConfig())
+	f := NewFeed(s, 1)
+	put(t, s, "c", "n", t0, nil)
+	w, err := f.Watch(Filter{})
+	require.NoError(t, err)
+	defer w.Close()
+	c := client{w: w}
+	c.full(t0)
+	f.Advance(t0)
+	c.follow(t, t0)
+	for i := range 100 {
+		put(t, s, "c", "n", t0, func(u *Update) { u.Set(NodeScore, float64(i)) })
+		f.Advance(t0)
+	}
+	ch := w.Changes(t0)
+	require.Len(t, ch.Changed, 1)
+	assert.InDelta(t, 99, *ch.Changed[0].Values.Get(NodeScore), 0)
+	assert.Empty(t, w.Changes(t0).Changed)
+}
+
+func TestSignsOfLifeAreNoNewViews(t *testing.T) {
+	s := New(DefaultConfig())
+	f := NewFeed(s, 1)
+	put(t, s, "c", "n", t0, nil)
+	w, err := f.Watch(Filter{})
+	require.NoError(t, err)
+	defer w.Close()
+	c := client{w: w}
+	c.full(t0)
+	f.Advance(t0)
+	c.follow(t, t0)
+	put(t, s, "c", "n", t0.Add(time.Second), nil)
+	f.Advance(t0.Add(time.Second))
+	changed, seen := c.follow(t, t0.Add(time.Second))
+	assert.Equal(t, []int{0, 1}, []int{changed, seen})
+	f.Advance(t0.Add(2 * time.Minute))
+	changed, seen = c.follow(t, t0.Add(2*time.Minute))
+	assert.Equal(t, []int{1, 0}, []int{changed, seen}, "that a node is missing is news")
+}
+
+func TestFeedBounds(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MaxNodes = 2 * maxRemoved
+	s := New(cfg)
+	f := NewFeed(s, 2)
+	a, err := f.Watch(Filter{})
+	require.NoError(t, err)
+	b, err := f.Watch(Filter{})
+	require.NoError(t, err)
+	_, err = f.Watch(Filter{})
+	require.ErrorIs(t, err, ErrTooManyWatchers)
+	a.Close()
+	a.Close()
+	assert.Equal(t, 1, f.Watchers(), "closed twice, counted once")
+
+	next := b.Next()
+	for i := range maxRemoved + 1 {
+		put(t, s, "c", fmt.Sprint(i), t0, nil)
+	}
+	f.Advance(t0)
+	<-next
+	b.Full(t0, func(View) bool { return true })
+	later := t0.Add(cfg.NodeExpiry + time.Second)
+	s.Expire(later)
+	f.Advance(later)
+	assert.True(t, b.Changes(later).Missed, "more is gone than is remembered")
+	b.Full(later, func(View) bool { t.Error("there is no node"); return false })
+	f.Advance(later)
+	assert.False(t, b.Changes(later).Missed)
+	b.Close()
+	before := b.Next()
+	f.Advance(later)
+	select {
+	case <-before:
+		t.Error("nobody watches")
+	default:
+	}
+}

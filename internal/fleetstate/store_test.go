@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetstate
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func put(tb testing.TB, s *Store, cluster, node string, now time.Time, f func(*Update)) {
+	tb.Helper()
+	u, ok := s.Begin(Key{cluster, node}, now)
+	require.True(tb, ok)
+	if f != nil {
+		f(&u)
+	}
+	u.Commit(now)
+}
+
+func names(views []View) []string {
+	list := []string{}
+	for _, v := range views {
+		list = append(list, v.Cluster+"/"+v.Key.Node)
+	}
+	return list
+}
+
+func dropped(s *Store) map[string]int64 {
+	out := map[string]int64{}
+	s.Dropped(func(d Drop, n int64) {
+		if n > 0 {
+			out[d.String()] = n
+		}
+	})
+	return out
+}
+
+func TestBounds(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MaxNodes, cfg.MaxGPUsPerNode, cfg.MaxGroups, cfg.MaxEpisodes = 2, 2, 1, 2
+	s := New(cfg)
+	long := strings.Repeat("x", MaxName+1)
+	for _, k := range []Key{{"c", "a"}, {"c", "b"}} {
+		put(t, s, k.Cluster, k.Node, t0, nil)
+	}
+	for _, k := range []Key{{"c", "c"}, {"c", ""}, {"c", long}, {long, "d"}} {
+		_, ok := s.Begin(k, t0)
+		assert.False(t, ok)
+	}
+	put(t, s, "c", "a", t0, func(u *Update) {
+		assert.Equal(t, 0, u.GPU("0"))
+		assert.Equal(t, 1, u.GPU("1"))
+		assert.Equal(t, -1, u.GPU("2"))
+		assert.Equal(t, -1, u.GPU(long))
+		assert.Equal(t, -1, u.GPU(""))
+		for i := range 2 * maxXids {
+			u.SetXid(0, Xid{Code: i, Count: 1})
+			u.SetReason(0, Reason{Reason: fmt.Sprint(i)}, true)
+			u.SetThrottle(0, fmt.Sprint(i), true)
+		}
+		u.SetState(long, true)
+		u.SetGroup(long)
+		u.Set(NodeScore, math.Inf(1))
+	})
+	v, _ := s.Node(Key{"c", "a"}, t0)
+	assert.Len(t, v.GPUs[0].Xids, maxXids)
+	assert.Len(t, v.GPUs[0].Reasons, maxReasons)
+	assert.Len(t, v.GPUs[0].Throttles, maxThrottles)
+	assert.Empty(t, v.State)
+	assert.Nil(t, v.Values.Get(NodeScore), "JSON has no infinity")
+
+	assert.True(t, s.UpdateGroup(GroupKey{"c", "g"}, t0, func(*GroupUpdate) {}))
+	assert.False(t, s.UpdateGroup(GroupKey{"c", "h"}, t0, func(*GroupUpdate) {}))
+	for _, id := range []string{"1", "2", "3"} {
+		s.PutEpisode(&Episode{ID: id, Since: t0})
+	}
+	assert.Equal(t, map[string]int64{
+		"no_node": 3, "max_nodes": 1, "max_gpus_per_node": 1, "max_groups": 1, "max_episodes": 1,
+		"max_details": 2*maxXids - maxXids + 2*maxXids - maxReasons + 2*maxXids - maxThrottles, "text_too_long": 3,
+	}, dropped(s))
+}
+
+func TestExpiry(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MaxNodes = 2
+	s := New(cfg)
+	put(t, s, "c", "old", t0, nil)
+	put(t, s, "c", "new", t0.Add(time.Hour), nil)
+	s.UpdateGroup(GroupKey{"c", "g"}, t0, func(*GroupUpdate) {})
+	views, total := s.List(&Filter{}, t0, 0, 10)
+	assert.Equal(t, []string{"c/new", "c/old"}, names(views))
+	assert.Equal(t, 2, total)
+	assert.Zero(t, s.Expire(t0.Add(cfg.NodeExpiry)))
+	assert.Equal(t, 1, s.Expire(t0.Add(cfg.NodeExpiry+time.Millisecond)))
+	views, total = s.List(&Filter{}, t0, 0, 10)
+	assert.Equal(t, []string{"c/new"}, names(views))
+	assert.Equal(t, 1, total)
+	assert.Empty(t, s.Groups())
+	put(t, s, "c", "another", t0, nil) // there is room again
+	assert.Equal(t, 2, s.Nodes())
+}
+
+func TestGPUExpiry(t *testing.T) {
+	s := New(DefaultConfig())
+	report := func(at time.Time, uuids ...string) {
+		put(t, s, "c", "n", at, func(u *Update) {
+			for _, id := range uuids {
+				u.SetGPU(u.GPU(id), GPUTemperature, 50)
+			}
+		})
+	}
+	count := func() int { v, _ := s.Node(Key{"c", "n"}, t0); return len(v.GPUs) }
+	report(t0, "a", "b", "c")
+	report(t0.Add(10*time.Minute), "c", "a")
+	assert.Equal(t, 3, count())
+	report(t0.Add(10*time.Minute+gpuCheck), "c", "a")
+	assert.Equal(t, 2, count(), "b is gone, the others are not")
+	v, _ := s.Node(Key{"c", "n"}, t0)
+	assert.Equal(t, []string{"a", "c"}, []string{v.GPUs[0].UUID, v.GPUs[1].UUID})
+	put(t, s, "c", "n", t0.Add(11*time.Minute), func(u *Update) { u.SetGPU(u.KnownGPU("a"), GPUTemperature, math.NaN()) })
+	assert.Equal(t, 1, count(), "nothing is known of a any more")
+}
+
+func TestFilters(t *testing.T) {
+	s := New(DefaultConfig())
+	put(t, s, "c1", "a1", t0, func(u *Update) {
+		u.SetState("active", true)
+		u.Set(NodeStraggler, 1)
+		u.SetGroup("g")
+		u.SetGPU(u.GPU("0"), GPUUtilization, 0.9)
+		u.SetGPU(u.GPU("1"), GPUUtilization, 0.5)
+		u.SetHealth(1, Degraded, true)
+	})
+	put(t, s, "c1", "a2", t0, func(u *Update) {
+		u.SetState("idle", true)
+		u.SetHealth(u.GPU("0"), Healthy, true)
+		u.SetGPU(0, GPUUtilization, 0)
+	})
+	put(t, s, "c2", "b1", t0.Add(-time.Hour), func(u *Update) { u.SetState("active", true) })
+	yes, no := true, false
+	for name, tc := range map[string]struct {
+		f    Filter
+		want []string
+	}{
+		"all":           {Filter{}, []string{"c1/a1", "c1/a2", "c2/b1"}},
+		"cluster":       {Filter{Clusters: []string{"c2", "c3"}}, []string{"c2/b1"}},
+		"name":          {Filter{Names: []string{"a2", "b1"}}, []string{"c1/a2", "c2/b1"}},
+		"prefix":        {Filter{Names: []string{"a*"}}, []string{"c1/a1", "c1/a2"}},
+		"group":         {Filter{Groups: []string{"g"}}, []string{"c1/a1"}},
+		"active":        {Filter{States: []string{"active"}}, []string{"c1/a1"}},
+		"missing":       {Filter{States: []string{"missing"}}, []string{"c2/b1"}},
+		"health":        {Filter{Health: []Health{Degraded}}, []string{"c1/a1"}},
+		"unknown":       {Filter{Health: []Health{HealthUnknown}}, []string{"c2/b1"}},
+		"straggler":     {Filter{Straggler: &yes}, []string{"c1/a1"}},
+		"no straggler":  {Filter{Straggler: &no}, []string{"c1/a2", "c2/b1"}},
+		"usage":         {Filter{MinUsage: 0.7}, []string{"c1/a1"}},
+		"greater usage": {Filter{MinUsage: 0.71}, []string{}},
+		"several":       {Filter{Clusters: []string{"c1"}, States: []string{"idle"}, Health: []Health{Healthy}}, []string{"c1/a2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			views, total := s.List(&tc.f, t0, 0, 10)
+			assert.Equal(t, tc.want, names(views))
+			assert.Equal(t, len(tc.want), total)
+			for i := range tc.want {
+				page, total := s.List(&tc.f, t0, i, 1)
+				assert.Equal(t, tc.want[i:i+1], names(page))
+				assert.Equal(t, len(tc.want), total)
+			}
+			page, _ := s.List(&tc.f, t0, len(tc.want), 1)
+			assert.Empty(t, page)
+		})
+	}
+	assert.Equal(t, []string{"c1/a1"}, names(s.Named("a1", t0)))
+	put(t, s, "c0", "a1", t0, nil)
+	assert.Equal(t, []string{"c0/a1", "c1/a1"}, names(s.Named("a1", t0)))
+}
+
+func TestRanking(t *testing.T) {
+	s := New(DefaultConfig())
+	for name, v := range map[string][3]float64{ // straggler, suspicion, score; NaN is unknown
+		"flagged":    {1, 0.2, 0.9},
+		"suspect":    {0, 0.9, 0.9},
+		"suspected":  {0, 0.3, 0.95},
+		"low score":  {0, 0, 0.5},
+		"high score": {0, 0, 1},
+		"only score": {math.NaN(), math.NaN(), 0.8},
+		"nothing":    {math.NaN(), math.NaN(), math.NaN()},
+	} {
+		put(t, s, "c", name, t0, func(u *Update) {
+			u.SetGroup("g")
+			u.Set(NodeStraggler, v[0])
+			u.Set(NodeSuspicion, v[1])
+			u.Set(NodeScore, v[2])
+		})
+	}
+	s.UpdateGroup(GroupKey{"c", "g"}, t0, func(u *GroupUpdate) { u.Set(GroupMedian, 1) })
+	want := []string{"c/flagged", "c/suspect", "c/suspected", "c/low score", "c/only score", "c/high score"}
+	for n := 1; n <= len(want); n++ {
+		top, total := s.Stragglers(&Filter{}, t0, n)
+		assert.Equal(t, want[:n], names(top))
+		assert.Equal(t, len(want), total)
+	}
+}
+
+func TestEpisodeRing(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MaxEpisodes = 3
+	s := New(cfg)
+	for i := range 5 {
+		id := fmt.Sprint(i)
+		since := t0.Add(time.Duration(i) * time.Minute)
+		require.True(t, s.PutEpisode(&Episode{ID: id, Cluster: "c", Node: "n" + id, Since: since, Updated: since, Reason: "why"}))
+		require.True(t, s.PutEpisode(&Episode{ID: id, Cluster: "c", Node: "n" + id, Since: since, Updated: since.Add(time.Second), Ended: since.Add(time.Second)}))
+	}
+	last := &Episode{ID: "open", Cluster: "d", Node: "m", Nodes: []string{"n4"}, Since: t0, Updated: t0.Add(time.Hour)}
+	require.True(t, s.PutEpisode(last))
+	assert.False(t, s.PutEpisode(&Episode{ID: "open", Updated: t0}), "an older record comes too late")
+	list := func(f EpisodeFilter) string {
+		var ids []string
+		for _, e := range s.Episodes(&f) {
+			ids = append(ids, e.ID)
+		}
+		return strings.Join(ids, " ")
+	}
+	yes, no := true, false
+	assert.Equal(t, "4 3 2 open", list(EpisodeFilter{}))
+	assert.Equal(t, "open", list(EpisodeFilter{Open: &yes}))
+	assert.Equal(t, "4 3 2", list(EpisodeFilter{Open: &no}))
+	assert.Equal(t, "4 3 open", list(EpisodeFilter{Since: t0.Add(3 * time.Minute)}))
+	assert.Equal(t, "open", list(EpisodeFilter{Clusters: []string{"d"}}))
+	assert.Equal(t, "4 open", list(EpisodeFilter{Nodes: []string{"n4"}}))
+	assert.Equal(t, "why", s.Episodes(&EpisodeFilter{Nodes: []string{"n4"}})[0].Reason, "what it was is known from its onset")
+}
+
+// TestConcurrency has writers, readers, watchers and expiry at once; the race
+// detector looks on.
+func TestConcurrency(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MaxNodes = 50
+	s := New(cfg)
+	f := NewFeed(s, 10)
+	var wg sync.WaitGroup
+	const rounds = 300
+	for w := range 4 {
+		wg.Go(func() {
+			for i := range rounds {
+				now := t0.Add(time.Duration(i) * time.Minute)
+				u, ok := s.Begin(Key{"c", fmt.Sprint((i + w) % 60)}, now)
+				if ok {
+					u.SetGPU(u.GPU(fmt.Sprint(i%3)), GPUTemperature, float64(i))
+					u.SetThrottle(0, fmt.Sprint(i%5), i%2 == 0)
+					u.Commit(now)
+				}
+				s.UpdateGroup(GroupKey{"c", fmt.Sprint(i % 5)}, now, func(u *GroupUpdate) { u.SetNodes("active", float64(i)) })
+				s.PutEpisode(&Episode{ID: fmt.Sprint(i % 9), Since: now, Updated: now})
+				s.Expire(now)
+			}
+		})
+		wg.Go(func() {
+			watch, err := f.Watch(Filter{Names: []string{"1*"}, MinUsage: float64(w % 2)})
+			if !assert.NoError(t, err) {
+				return
+			}
+			defer watch.Close()
+			watch.Full(t0, func(v View) bool { return v.MaxCelsius >= 0 || v.Node != nil })
+			for range rounds {
+				watch.Changes(t0)
+				s.List(&Filter{States: []string{"missing"}}, t0, 0, 10)
+				s.Stragglers(&Filter{}, t0, 3)
+				s.Episodes(&EpisodeFilter{})
+			}
+		})
+	}
+	wg.Go(func() {
+		for i := range rounds {
+			f.Advance(t0.Add(time.Duration(i) * time.Minute))
+		}
+	})
+	wg.Wait()
+	assert.Zero(t, f.Watchers())
+}
