@@ -74,7 +74,10 @@ type listNodesInput struct {
 
 func (a *API) listNodes(_ context.Context, in *listNodesInput) (*NodePage, error) {
 	c := a.converter()
-	f := in.filter()
+	f, err := in.filter()
+	if err != nil {
+		return nil, err
+	}
 	views, total := a.o.Store.List(&f, c.now, in.offset(), in.PageSize)
 	out := &NodePage{Page: in.page(len(views), total), Nodes: make([]Node, len(views))}
 	for i, v := range views {
@@ -141,8 +144,10 @@ type listGPUsInput struct {
 func (a *API) listGPUs(_ context.Context, in *listGPUsInput) (*GPUPage, error) {
 	c := a.converter()
 	out := &GPUPage{GPUs: []NodeGPU{}}
-	nodes := NodeParams{Cluster: in.Cluster, Names: in.Names}
-	f := nodes.filter()
+	if err := checkUsage(in.MinUsage); err != nil {
+		return nil, err
+	}
+	f := fleetstate.Filter{Clusters: in.Cluster, Names: in.Names}
 	var health [fleetstate.Unhealthy + 1]bool
 	for _, name := range in.Health {
 		if h, ok := fleetstate.ParseHealth(name); ok {

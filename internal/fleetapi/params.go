@@ -4,6 +4,7 @@ package fleetapi
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"reflect"
 	"slices"
@@ -62,7 +63,7 @@ type NodeParams struct {
 	MinUsage  float64        `query:"min_usage" minimum:"0" maximum:"1" doc:"Least mean utilisation of the node's GPUs"`
 }
 
-func (p *NodeParams) filter() fleetstate.Filter {
+func (p *NodeParams) filter() (fleetstate.Filter, error) {
 	f := fleetstate.Filter{
 		Clusters: p.Cluster, Names: p.Names, Groups: p.Group, States: p.State,
 		Straggler: p.Straggler.pointer(), MinUsage: p.MinUsage,
@@ -73,7 +74,15 @@ func (p *NodeParams) filter() fleetstate.Filter {
 			f.Health = append(f.Health, h)
 		}
 	}
-	return f
+	return f, checkUsage(p.MinUsage)
+}
+
+// checkUsage refuses what the bounds of a schema let pass: NaN is not out of them.
+func checkUsage(v float64) error {
+	if math.IsNaN(v) {
+		return badParam("query.min_usage", "NaN", "must be a number from 0 to 1")
+	}
+	return nil
 }
 
 // knownParams refuses query parameters that the operation does not have, which

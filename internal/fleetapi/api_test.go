@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
+	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func newAPI(change func(*Options)) *API {
+	s := fleetstate.New(fleetstate.DefaultConfig())
+	o := Options{Store: s, Feed: fleetstate.NewFeed(s, 10), Version: "v1", Now: func() time.Time { return t0 }}
+	if change != nil {
+		change(&o)
+	}
+	return New(o)
+}
+
+func put(a *API, cluster, node string, seen time.Time, f func(*fleetstate.Update)) {
+	u, ok := a.o.Store.Begin(fleetstate.Key{Cluster: cluster, Node: node}, t0)
+	if !ok {
+		panic("no room")
+	}
+	if f != nil {
+		f(&u)
+	}
+	u.Commit(seen)
+}
+
+// fleet is three nodes of two clusters, one of them a straggler with a sick GPU.
+func fleet(a *API) {
+	put(a, "c1", "n1", t0.Add(-2*time.Second), func(u *fleetstate.Update) {
+		u.SetGroup("g")
+		u.SetState("active", true)
+		u.Set(fleetstate.NodeStraggler, 1)
+		u.Set(fleetstate.NodeScore, 0.5)
+		u.SetSignal(nodesignal.Throughput, 0.02)
+		for i, id := range []string{"GPU-b", "GPU-a"} {
+			g := u.GPU(id)
+			u.SetInfo(g, fleetstate.Info{Index: 1 - i, Model: "H100"})
+			u.SetGPU(g, fleetstate.GPUUtilization, 0.5+0.4*float64(i))
+			u.SetHealth(g, fleetstate.Healthy, true)
+			u.SetUp(g, 1, "ok")
+		}
+		u.SetHealth(0, fleetstate.Unhealthy, true)
+		u.SetUp(0, 0, "lost")
+		u.SetReason(0, fleetstate.Reason{Reason: "lost", Action: "reboot"}, true)
+		u.SetXid(0, fleetstate.Xid{Code: 79, Class: "fatal", Count: 1})
+		u.SetThrottle(0, "hw_thermal", true)
+	})
+	put(a, "c1", "n2", t0.Add(-time.Second), func(u *fleetstate.Update) {
+		u.SetGroup("g")
+		u.SetState("active", true)
+		u.Set(fleetstate.NodeStraggler, 0)
+		u.Set(fleetstate.NodeScore, 0.99)
+		u.SetGPU(u.GPU("GPU-c"), fleetstate.GPUPower, 300)
+	})
+	put(a, "c2", "n1", t0.Add(-time.Hour), nil)
+	a.o.Store.UpdateGroup(fleetstate.GroupKey{Cluster: "c1", Group: "g"}, t0, func(u *fleetstate.GroupUpdate) {
+		u.Set(fleetstate.GroupMedian, 0.98)
+		u.Set(fleetstate.GroupQuorum, 1)
+		u.SetMedian(nodesignal.Throughput, 0.05)
+		u.SetNodes("active", 2)
+	})
+	gap := 0.6
+	a.o.Store.PutEpisode(&fleetstate.Episode{
+		ID: "e1", Subject: "node", Cluster: "c1", Group: "g", Node: "n1", Since: t0.Add(-time.Minute), Updated: t0.Add(-time.Minute),
+		Gap: &gap, Evidence: []fleetstate.Evidence{{Fact: "hot", Value: 90}},
+	})
+	a.o.Store.PutEpisode(&fleetstate.Episode{
+		ID: "e0", Subject: "node", Cluster: "c1", Node: "n2", Since: t0.Add(-time.Hour), Updated: t0.Add(-50 * time.Minute), Ended: t0.Add(-50 * time.Minute),
+	})
+}
+
+func ask(a *API, target string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, http.NoBody))
+	return w
+}
+
+func get200[T any](t *testing.T, a *API, target string) T {
+	t.Helper()
+	w := ask(a, target)
+	require.Equal(t, http.StatusOK, w.Code, w.Body)
+	assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+	var out T
+	dec := json.NewDecoder(w.Body)
+	dec.DisallowUnknownFields()
+	require.NoError(t, dec.Decode(&out))
+	return out
+}
+
+func TestNodes(t *testing.T) {
+	a := newAPI(nil)
+	fleet(a)
+	for query, want := range map[string]string{
+		"":                            "c1/n1 c1/n2 c2/n1 of 3",
+		"?page_size=2":                "c1/n1 c1/n2 of 3, more",
+		"?page_size=2&page=2":         "c2/n1 of 3",
+		"?page=9":                     "of 3",
+		"?cluster=c1":                 "c1/n1 c1/n2 of 2",
+		"?names=n1":                   "c1/n1 c2/n1 of 2",
+		"?names=n1,n2&cluster=c1":     "c1/n1 c1/n2 of 2",
+		"?names=n*&health=unhealthy":  "c1/n1 of 1",
+		"?health=unknown,unhealthy":   "c1/n1 c1/n2 c2/n1 of 3",
+		"?straggler=true":             "c1/n1 of 1",
+		"?straggler=false":            "c1/n2 c2/n1 of 2",
+		"?state=missing":              "c2/n1 of 1",
+		"?state=active&min_usage=0.7": "c1/n1 of 1",
+		"?min_usage=0.71":             "of 0",
+		"?group=g":                    "c1/n1 c1/n2 of 2",
+		"?cluster=":                   "c1/n1 c1/n2 c2/n1 of 3",
+	} {
+		t.Run(query, func(t *testing.T) {
+			out := get200[NodePage](t, a, "/api/v1/nodes"+query)
+			got := ""
+			for _, n := range out.Nodes {
+				got += n.Cluster + "/" + n.Node + " "
+				assert.Nil(t, n.GPUs)
+			}
+			got += fmt.Sprint("of ", out.Total)
+			if out.More {
+				got += ", more"
+			}
+			assert.Equal(t, want, got)
+		})
+	}
+	assert.Len(t, get200[NodePage](t, a, "/api/v1/nodes?gpus=true").Nodes[0].GPUs, 2)
+}
+
+func TestNode(t *testing.T) {
+	a := newAPI(nil)
+	fleet(a)
+	n := get200[Node](t, a, "/api/v1/nodes/n1?cluster=c1")
+	assert.InDelta(t, 2, n.AgeSeconds, 1e-9)
+	assert.Equal(t, t0.Add(-2*time.Second), n.LastSeen)
+	assert.Equal(t, []string{"g", "active", "unhealthy"}, []string{n.Group, n.State, n.Health})
+	assert.True(t, n.Straggler)
+	require.Len(t, n.Signals, 1)
+	assert.InDelta(t, 0.05, *n.Signals[0].Median, 0)
+	require.Len(t, n.GPUs, 2)
+	assert.Equal(t, []string{"GPU-a", "GPU-b"}, []string{n.GPUs[0].UUID, n.GPUs[1].UUID}, "in the order of their indices")
+	g := n.GPUs[1]
+	assert.False(t, *g.Up)
+	assert.Equal(t, "lost", g.UpReason)
+	assert.Equal(t, []HealthReason{{"lost", "reboot"}}, g.Reasons)
+	assert.Equal(t, []Xid{{79, "fatal", 1}}, g.Xids)
+	assert.Equal(t, []string{"hw_thermal"}, g.Throttles)
+	assert.Nil(t, g.Temperature)
+
+	assert.Len(t, get200[Node](t, a, "/api/v1/nodes/n2").GPUs, 1, "the only one of its name")
+	assert.Equal(t, n.GPUs, get200[NodeGPUs](t, a, "/api/v1/nodes/n1/gpus?cluster=c1").GPUs)
+	missing := get200[Node](t, a, "/api/v1/nodes/n1?cluster=c2")
+	assert.Equal(t, "missing", missing.State)
+	assert.InDelta(t, 3600, missing.AgeSeconds, 1e-9)
+}
+
+func TestGPUs(t *testing.T) {
+	a := newAPI(nil)
+	fleet(a)
+	for query, want := range map[string]string{
+		"":                           "GPU-b GPU-a GPU-c of 3",
+		"?page_size=1&page=2":        "GPU-a of 3, more",
+		"?health=unhealthy":          "GPU-b of 1",
+		"?min_usage=0.6":             "GPU-a of 1",
+		"?names=n2":                  "GPU-c of 1",
+		"?cluster=c2":                "of 0",
+		"?cluster=c1&health=unknown": "GPU-c of 1",
+	} {
+		t.Run(query, func(t *testing.T) {
+			out := get200[GPUPage](t, a, "/api/v1/gpus"+query)
+			got := ""
+			for _, g := range out.GPUs {
+				got += g.UUID + " "
+				assert.NotZero(t, g.AgeSeconds)
+			}
+			got += fmt.Sprint("of ", out.Total)
+			if out.More {
+				got += ", more"
+			}
+			assert.Equal(t, want, got)
+		})
+	}
+}
+
+func TestFleet(t *testing.T) {
+	a := newAPI(nil)
+	fleet(a)
+	ranking := get200[StragglerList](t, a, "/api/v1/stragglers?limit=1")
+	assert.Equal(t, 2, ranking.Ranked)
+	require.Len(t, ranking.Stragglers, 1)
+	first := ranking.Stragglers[0]
+	assert.Equal(t, []any{1, "n1", 0.98, "e1"}, []any{first.Place, first.Node.Node, *first.GroupMedian, first.Episode.ID})
+
+	for query, want := range map[string]string{"": "e1 e0", "?open=true": "e1", "?open=false": "e0", "?node=n2": "e0", "?cluster=c2": "", "?since=2026-01-02T02:30:00Z": "e1"} {
+		var ids []string
+		for _, e := range get200[EpisodePage](t, a, "/api/v1/episodes"+query).Episodes {
+			ids = append(ids, e.ID)
+		}
+		assert.Equal(t, want, strings.Join(ids, " "), query)
+	}
+	list := get200[EpisodePage](t, a, "/api/v1/episodes").Episodes
+	assert.InDelta(t, 60, list[0].Duration, 1e-9)
+	assert.InDelta(t, 600, list[1].Duration, 1e-9)
+	assert.Equal(t, []Evidence{{Fact: "hot", Value: 90}}, list[0].Evidence)
+
+	groups := get200[GroupPage](t, a, "/api/v1/groups").Groups
+	require.Len(t, groups, 1)
+	assert.True(t, groups[0].QuorumMet)
+	assert.Equal(t, []GroupSignal{{"throughput", 0.05}}, groups[0].Signals)
+	assert.Empty(t, get200[GroupPage](t, a, "/api/v1/groups?cluster=c2").Groups)
+
+	sum := get200[Summary](t, a, "/api/v1/stats/summary")
+	usage, watts := 0.7, 300.0
+	assert.Equal(t, Summary{
+		At: t0, Clusters: 2, Groups: 1, Nodes: 3, GPUs: 3, NodesByState: map[string]int{"active": 2, "missing": 1},
+		GPUsByHealth: map[string]int{"unknown": 1, "healthy": 1, "degraded": 0, "unhealthy": 1}, GPUsDown: 1,
+		Stragglers: 1, OpenEpisodes: 1, Usage: &usage, Power: &watts, MaxAge: 3600,
+	}, sum)
+	assert.Equal(t, 2, get200[Summary](t, a, "/api/v1/stats/summary?cluster=c1").Nodes)
+
+	h := get200[Health](t, a, "/api/v1/health")
+	assert.Equal(t, []any{"ok", "v1", 3, "none"}, []any{h.Status, h.Version, h.Nodes, h.History.Storage})
+}
+
+// TestBadParameters asks with every kind of mistake: each answer names the
+// parameter and what would be right.
+func TestBadParameters(t *testing.T) {
+	a := newAPI(nil)
+	fleet(a)
+	for target, want := range map[string][]string{
+		"nodes?page=0":                                 {"query.page", ">= 1"},
+		"nodes?page=x":                                 {"query.page", "integer"},
+		"nodes?page_size=1001":                         {"query.page_size", "<= 1000"},
+		"nodes?min_usage=2":                            {"query.min_usage", "<= 1"},
+		"nodes?min_usage=NaN":                          {"query.min_usage"},
+		"nodes?straggler=maybe":                        {"query.straggler", "boolean"},
+		"nodes?state=asleep":                           {"query.state", "active"},
+		"nodes?health=fine":                            {"query.health", "unhealthy"},
+		"nodes?helth=healthy":                          {"query.helth", "must be one of", "health"},
+		"nodes?page=1&page=2":                          {"query.page", "once"},
+		"nodes/n1":                                     {"query.cluster", "must be one of c1, c2"},
+		"nodes/n1/gpus":                                {"query.cluster", "must be one of c1, c2"},
+		"gpus?health=fine":                             {"query.health", "unhealthy"},
+		"stragglers?limit=0":                           {"query.limit", ">= 1"},
+		"episodes?since=yesterday":                     {"query.since"},
+		"episodes?open=2":                              {"query.open", "boolean"},
+		"stats/summary?x=1":                            {"query.x", "must be one of cluster"},
+		"health?x=1":                                   {"query.x", "this operation has none"},
+		"observe?min_usage=-1":                         {"query.min_usage", ">= 0"},
+		"telemetry?page_size=2000":                     {"query.page_size", "<= 1000"},
+		"telemetry?start=2026-01-03T00:00:00Z":         {"query.start", "must not be after `end`"},
+		"telemetry/aggregations?group_by=x":            {"query.group_by", "host"},
+		"telemetry/aggregations?time_range=1":          {"query.time_range", "30m"},
+		"telemetry/aggregations?time_range=999999999d": {"query.time_range", "3650d"},
+		"telemetry/hosts/" + strings.Repeat("x", 254) + "/gpus": {"path.host", "253"},
+	} {
+		t.Run(target[:min(len(target), 60)], func(t *testing.T) {
+			w := ask(a, "/api/v1/"+target)
+			assert.Equal(t, http.StatusUnprocessableEntity, w.Code)
+			assert.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+			var p huma.ErrorModel
+			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p), w.Body)
+			require.NotEmpty(t, p.Errors)
+			text := p.Errors[0].Location + ": " + p.Errors[0].Message
+			for _, s := range want {
+				assert.Contains(t, text, s)
+			}
+		})
+	}
+}
+
+func TestNotThere(t *testing.T) {
+	a := newAPI(func(o *Options) { o.Pages = http.NotFoundHandler() })
+	for _, tt := range []struct {
+		method, target string
+		status         int
+		detail         string
+	}{
+		{"GET", "/api/v1/nodes/n9", 404, "no node n9 is known"},
+		{"GET", "/api/v1/nodes/n9?cluster=c", 404, "no node n9 in cluster c is known"},
+		{"GET", "/api/v1/nope", 404, "/docs/ lists"},
+		{"GET", "/api/v2/nodes", 404, "/docs/ lists"},
+		{"POST", "/api/v1/nodes", 405, "only GET"},
+		{"GET", "/api/v1/telemetry", 404, "`history::storage`"},
+		{"GET", "/api/v1/telemetry/hosts", 404, "`history::storage`"},
+		{"GET", "/api/v1/telemetry/hosts/n/gpus", 404, "`history::storage`"},
+		{"GET", "/api/v1/telemetry/aggregations?time_range=7d", 404, "`history::storage`"},
+	} {
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, httptest.NewRequest(tt.method, tt.target, http.NoBody))
+		assert.Equal(t, tt.status, w.Code, tt.target)
+		assert.Equal(t, "application/problem+json", w.Header().Get("Content-Type"), tt.target)
+		var p huma.ErrorModel
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p), w.Body)
+		assert.Contains(t, p.Detail, tt.detail)
+		assert.Equal(t, tt.status, p.Status)
+	}
+}
+
+// history answers with what it was asked.
+type history struct {
+	fleethistory.None
+	q   *fleethistory.Query
+	err error
+}
+
+func (h *history) Telemetry(_ context.Context, q *fleethistory.Query) ([]fleethistory.Sample, int, error) {
+	h.q = q
+	return []fleethistory.Sample{{Cluster: "c", Node: "n", GPU: "g", Metric: "m", Attributes: "a=1,b=2", At: t0.UnixMilli(), Value: 3}}, -1, h.err
+}
+
+func (h *history) Status() fleethistory.Status {
+	return fleethistory.Status{Storage: "sqlite", Err: h.err, Dropped: 4, Oldest: t0}
+}
+
+func TestTelemetry(t *testing.T) {
+	h := &history{}
+	a := newAPI(func(o *Options) { o.History = h })
+	out := get200[SamplePage](t, a, "/api/v1/telemetry?host=n,m&metric=x&page=3&page_size=1&end=2026-01-01T00:00:00Z")
+	end := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	assert.Equal(t, &fleethistory.Query{Hosts: []string{"n", "m"}, Metrics: []string{"x"}, Start: end.Add(-time.Hour), End: end, Offset: 2, Limit: 1}, h.q)
+	assert.Equal(t, Page{3, 1, -1, true}, out.Page)
+	assert.Equal(t, []Sample{{At: t0, Cluster: "c", Host: "n", GPU: "g", Metric: "m", Attributes: map[string]string{"a": "1", "b": "2"}, Value: 3}}, out.Samples)
+
+	h.err = errors.New("disk is full")
+	w := ask(a, "/api/v1/telemetry")
+	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+	assert.Contains(t, w.Body.String(), "disk is full")
+	health := get200[Health](t, a, "/api/v1/health")
+	assert.Equal(t, "degraded", health.Status)
+	assert.Equal(t, HistoryHealth{Storage: "sqlite", Error: "disk is full", Dropped: 4, Oldest: &t0}, health.History)
+}
+
+// TestDocument checks what tools rely on: both versions parse, every operation
+// has an id, a summary and described parameters, and every reference leads somewhere.
+func TestDocument(t *testing.T) {
+	a := newAPI(nil)
+	for path, version := range map[string]string{"/openapi.json": "3.1.0", "/openapi-3.0.json": "3.0.3"} {
+		w := ask(a, path)
+		require.Equal(t, http.StatusOK, w.Code)
+		var doc map[string]any
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &doc))
+		assert.Equal(t, version, doc["openapi"])
+		schemas := doc["components"].(map[string]any)["schemas"].(map[string]any)
+		refs(doc, func(ref string) {
+			assert.Contains(t, schemas, strings.TrimPrefix(ref, "#/components/schemas/"), ref)
+		})
+		paths := doc["paths"].(map[string]any)
+		for _, p := range []string{
+			"nodes", "nodes/{node}", "nodes/{node}/gpus", "gpus", "stragglers", "episodes", "groups", "stats/summary", "health",
+			"observe", "telemetry", "telemetry/hosts", "telemetry/hosts/{host}/gpus", "telemetry/aggregations",
+		} {
+			require.Contains(t, paths, "/api/v1/"+p)
+			op := paths["/api/v1/"+p].(map[string]any)["get"].(map[string]any)
+			assert.NotEmpty(t, op["operationId"])
+			assert.NotEmpty(t, op["summary"])
+			params, _ := op["parameters"].([]any)
+			for _, v := range params {
+				assert.NotEmpty(t, v.(map[string]any)["description"], "%s: %v", p, v)
+			}
+		}
+	}
+}
+
+func refs(v any, f func(string)) {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, x := range v {
+			if s, ok := x.(string); ok && k == "$ref" {
+				f(s)
+			}
+			refs(x, f)
+		}
+	case []any:
+		for _, x := range v {
+			refs(x, f)
+		}
+	}
+}
+
+func TestPagesLoadNothingFromElsewhere(t *testing.T) {
+	a := newAPI(nil)
+	for _, path := range []string{"/docs/", "/docs/docs.js", "/docs/docs.css"} {
+		w := ask(a, path)
+		require.Equal(t, http.StatusOK, w.Code, path)
+		assert.NotContains(t, w.Body.String(), "://", path)
+		assert.NotContains(t, w.Body.String(), "<script>", "the policy forbids scripts in the page")
+		assert.Contains(t, w.Header().Get("Content-Security-Policy"), "default-src 'self'")
+		assert.NotContains(t, w.Header().Get("Content-Security-Policy"), "unsafe")
+	}
+}
+
+// FuzzQuery asks with anything: no query makes the server fail.
+func FuzzQuery(f *testing.F) {
+	a := newAPI(nil)
+	fleet(a)
+	paths := []string{
+		"nodes", "nodes/n1", "nodes/n2/gpus", "gpus", "stragglers", "episodes", "groups", "stats/summary", "health",
+		"telemetry", "telemetry/hosts", "telemetry/hosts/n/gpus", "telemetry/aggregations",
+	}
+	for i := range paths {
+		f.Add(uint8(i), "page=1&page_size=10&names=n*&straggler=true&since=2026-01-01T00:00:00Z&time_range=1d")
+		f.Add(uint8(i), "cluster=,&health=,healthy&min_usage=1e-300&page=1000000&%zz;")
+	}
+	f.Fuzz(func(t *testing.T, which uint8, query string) {
+		r := httptest.NewRequest(http.MethodGet, "/api/v1/"+paths[int(which)%len(paths)], http.NoBody)
+		r.URL.RawQuery = query
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, r)
+		if w.Code >= 500 {
+			t.Fatalf("%d for %q: %s", w.Code, url.QueryEscape(query), w.Body)
+		}
+		if !json.Valid(w.Body.Bytes()) {
+			t.Fatalf("no JSON for %q: %s", query, w.Body)
+		}
+	})
+}
