@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetviewextension
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/confmap/confmaptest"
+	"go.opentelemetry.io/collector/confmap/xconfmap"
+	"go.opentelemetry.io/collector/extension"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
+
+	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension/internal/metadata"
+	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension/internal/metadatatest"
+	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
+	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+)
+
+func newTestExtension(t *testing.T, change func(*Config)) (*fleetViewExtension, *componenttest.Telemetry) {
+	t.Helper()
+	tel := componenttest.NewTelemetry()
+	t.Cleanup(func() { require.NoError(t, tel.Shutdown(context.WithoutCancel(t.Context()))) })
+	cfg := createDefaultConfig().(*Config)
+	cfg.HTTP.NetAddr.Endpoint = "127.0.0.1:0"
+	if change != nil {
+		change(cfg)
+	}
+	require.NoError(t, xconfmap.Validate(cfg))
+	set := extension.Settings{ID: component.NewID(metadata.Type), TelemetrySettings: tel.NewTelemetrySettings()}
+	e, err := newExtension(set, cfg)
+	require.NoError(t, err)
+	return e, tel
+}
+
+func freeAddr(t *testing.T) string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, ln.Close()) }()
+	return ln.Addr().String()
+}
+
+// TestServesWhatIsWritten asks through confighttp's server, and shuts down
+// while a client watches.
+func TestServesWhatIsWritten(t *testing.T) {
+	addr := freeAddr(t)
+	e, tel := newTestExtension(t, func(c *Config) {
+		c.HTTP.NetAddr.Endpoint = addr
+		c.MaxNodes = 1
+		c.Stream.Interval = minInterval
+	})
+	require.NoError(t, e.Start(t.Context(), componenttest.NewNopHost()))
+	u, ok := e.State().Begin(fleetstate.Key{Cluster: "c", Node: "n"}, time.Now())
+	require.True(t, ok)
+	u.Commit(time.Now())
+	_, ok = e.State().Begin(fleetstate.Key{Cluster: "c", Node: "m"}, time.Now())
+	require.False(t, ok)
+
+	resp, err := http.Get("http://" + addr + "/api/v1/nodes")
+	require.NoError(t, err)
+	var page fleetapi.NodePage
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(&page))
+	require.NoError(t, resp.Body.Close())
+	require.Len(t, page.Nodes, 1)
+
+	for _, path := range []string{"/", "/docs/"} {
+		resp, err = http.Get("http://" + addr + path)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, http.StatusOK, resp.StatusCode, path)
+	}
+
+	stream, err := http.Get("http://" + addr + "/api/v1/observe")
+	require.NoError(t, err)
+	buf := make([]byte, 15)
+	_, err = stream.Body.Read(buf)
+	require.NoError(t, err)
+	assert.Equal(t, "event: snapshot", string(buf))
+
+	metadatatest.AssertEqualExtensionFleetViewNodes(t, tel, []metricdata.DataPoint[int64]{{Value: 1}}, metricdatatest.IgnoreTimestamp())
+	metadatatest.AssertEqualExtensionFleetViewStreamClients(t, tel, []metricdata.DataPoint[int64]{{Value: 1}}, metricdatatest.IgnoreTimestamp())
+	metadatatest.AssertEqualExtensionFleetViewStreamCuts(t, tel, []metricdata.DataPoint[int64]{{Value: 0}}, metricdatatest.IgnoreTimestamp())
+	got, err := tel.GetMetric("otelcol_extension_fleet_view_dropped")
+	require.NoError(t, err)
+	for _, p := range got.Data.(metricdata.Sum[int64]).DataPoints {
+		reason, _ := p.Attributes.Value("reason")
+		want := int64(0)
+		if reason.AsString() == "max_nodes" {
+			want = 1
+		}
+		assert.Equal(t, want, p.Value, reason.AsString())
+	}
+
+	// The stream does not hold the shutdown up.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Second)
+	defer cancel()
+	require.NoError(t, e.Shutdown(ctx))
+	require.NoError(t, stream.Body.Close())
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestStartUndoesItself(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, ln.Close()) }()
+	e, _ := newTestExtension(t, func(c *Config) { c.HTTP.NetAddr.Endpoint = ln.Addr().String() })
+	require.ErrorContains(t, e.Start(t.Context(), componenttest.NewNopHost()), "`http::endpoint`")
+	require.NoError(t, e.Shutdown(context.WithoutCancel(t.Context())))
+}
+
+func TestShutdownWithoutStart(t *testing.T) {
+	e, _ := newTestExtension(t, nil)
+	require.NoError(t, e.Shutdown(context.WithoutCancel(t.Context())))
+}
+
+func TestConfig(t *testing.T) {
+	conf, err := confmaptest.LoadConf(filepath.Join("testdata", "config.yaml"))
+	require.NoError(t, err)
+	load := func(id string) *Config {
+		cfg := createDefaultConfig().(*Config)
+		sub, err := conf.Sub(id)
+		require.NoError(t, err)
+		require.NoError(t, sub.Unmarshal(cfg))
+		return cfg
+	}
+	standard := load("fleet_view")
+	require.NoError(t, xconfmap.Validate(standard))
+	assert.Equal(t, "127.0.0.1:8086", standard.HTTP.NetAddr.Endpoint)
+	all := load("fleet_view/all")
+	require.NoError(t, xconfmap.Validate(all))
+	want := createDefaultConfig().(*Config)
+	want.HTTP.NetAddr.Endpoint = "0.0.0.0:8000"
+	want.MaxNodes, want.MaxGPUsPerNode, want.MaxGroups, want.MaxEpisodes = 10, 8, 3, 4
+	want.MissingAfter, want.NodeExpiry, want.GPUExpiry = 30*time.Second, time.Hour, 5*time.Minute
+	want.Stream = StreamConfig{MaxClients: 7, Interval: 2 * time.Second, WriteTimeout: 3 * time.Second, NodesPerEvent: 10}
+	assert.Equal(t, want, all)
+
+	err = xconfmap.Validate(load("fleet_view/mistakes"))
+	for _, key := range []string{
+		"max_nodes", "max_gpus_per_node", "max_groups", "max_episodes", "missing_after", "node_expiry", "gpu_expiry",
+		"stream::max_clients", "stream::interval", "stream::write_timeout", "stream::nodes_per_event",
+	} {
+		require.ErrorContains(t, err, "`"+key+"` is ")
+	}
+	require.ErrorContains(t, xconfmap.Validate(load("fleet_view/expiry")), "must not be less than `missing_after`, 2h0m0s")
+}
