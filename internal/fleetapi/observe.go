@@ -193,7 +193,7 @@ func (s *stream) changes() error {
 			d.Changed = append(d.Changed, c.node(v, s.gpus))
 		}
 		for _, v := range take(&changes.Seen, limit) {
-			d.Seen = append(d.Seen, Seen{Key(v.Key), c.sighting(v.Seen)})
+			d.Seen = append(d.Seen, Seen{Key(v.Key), c.sighting(v.Seen), v.State})
 		}
 		for _, k := range take(&changes.Removed, limit) {
 			d.Removed = append(d.Removed, Key(k))

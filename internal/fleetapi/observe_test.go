@@ -101,7 +101,7 @@ func TestObserve(t *testing.T) {
 	assert.False(t, d.Changed[0].Straggler)
 	assert.InDelta(t, 1, d.Changed[0].AgeSeconds, 1e-9)
 	require.Len(t, d.Seen, 1)
-	assert.Equal(t, Seen{Key{"c1", "n2"}, Sighting{t0, 0}}, d.Seen[0])
+	assert.Equal(t, Seen{Key{"c1", "n2"}, Sighting{t0, 0}, "active"}, d.Seen[0])
 	w.next(EventEpisodes, &e)
 	assert.Empty(t, e.Episodes)
 

@@ -259,6 +259,7 @@ type Key struct {
 type Seen struct {
 	Key
 	Sighting
+	State string `json:"state,omitempty" doc:"As of a node: after a sign of life it may no longer be missing"`
 }
 
 // Snapshot is the full view that a stream begins with, in parts.

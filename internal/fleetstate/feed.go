@@ -26,7 +26,7 @@ type Feed struct {
 
 	// Used by Advance alone.
 	number  uint64
-	last    []*entry
+	last    *rows
 	removed []removal
 }
 
@@ -49,7 +49,7 @@ type removal struct {
 type frame struct {
 	number  uint64
 	at      time.Time
-	entries []*entry // all, at that time
+	entries *rows    // all, at that time
 	changed []*entry // since the frame before, sightings included
 	removed []removal
 	known   uint64 // all removals after that frame are in removed
@@ -76,10 +76,11 @@ func (f *Feed) Advance(now time.Time) {
 		return
 	}
 	f.number++
-	next := &frame{number: f.number, at: now, entries: f.s.index.all(), next: make(chan struct{})}
+	next := &frame{number: f.number, at: now, entries: f.s.index.get(), next: make(chan struct{})}
 	ms, missing := now.UnixMilli(), f.s.cfg.MissingAfter.Milliseconds()
-	for _, e := range next.entries {
-		view, seen := e.view.Load(), e.seen.Load()
+	for i := range next.entries.all {
+		e := next.entries.all[i].e
+		view, seen := e.view.Load(), e.live.seen.Load()
 		gone := ms-seen > missing
 		switch {
 		case view != e.fed.view || gone != e.fed.missing:
@@ -92,11 +93,11 @@ func (f *Feed) Advance(now time.Time) {
 		e.fed.view, e.fed.seen, e.fed.missing = view, seen, gone
 		next.changed = append(next.changed, e)
 	}
-	// The index is a new slice whenever nodes came or went.
-	if len(f.last) > 0 && (len(next.entries) == 0 || &f.last[0] != &next.entries[0] || len(f.last) != len(next.entries)) {
-		for _, e := range f.last {
-			if e.gone.Load() {
-				f.removed = append(f.removed, removal{f.number, e.key})
+	// The rows are new ones whenever nodes came or went.
+	if f.last != nil && f.last != next.entries {
+		for i := range f.last.all {
+			if r := &f.last.all[i]; r.live.gone() {
+				f.removed = append(f.removed, removal{f.number, r.key})
 			}
 		}
 	}
@@ -185,7 +186,8 @@ func (w *Watcher) show(k Key) {
 type Changes struct {
 	At time.Time
 	// Changed are nodes with a new view, Seen those that only gave a sign of
-	// life, Removed those that are gone or no longer selected.
+	// life, after which they may no longer be missing; Removed those that are
+	// gone or no longer selected.
 	Changed, Seen []View
 	Removed       []Key
 	// Missed says that the watcher lost track and must take the full view.
@@ -204,16 +206,11 @@ func (w *Watcher) Changes(now time.Time) Changes {
 		c.Missed = true
 		return c
 	}
-	// Who was quick enough looks at what changed in one frame, others at all.
-	list := to.entries
-	if from.number+1 == to.number {
-		list = to.changed
-	}
 	ms := now.UnixMilli()
-	for _, e := range list {
+	look := func(e *entry) {
 		changed := e.fed.changed.Load() > from.number
-		if !changed && e.fed.sighted.Load() <= from.number || !w.filter.matchKey(e.key) || e.gone.Load() {
-			continue
+		if !changed && e.fed.sighted.Load() <= from.number || !w.filter.matchKey(e.key) || e.live.gone() {
+			return
 		}
 		v := w.f.s.view(e, ms)
 		if w.shown != nil {
@@ -223,9 +220,9 @@ func (w *Watcher) Changes(now time.Time) Changes {
 			case shown && !selected:
 				delete(w.shown, e.key)
 				c.Removed = append(c.Removed, e.key)
-				continue
+				return
 			case !selected:
-				continue
+				return
 			case !shown:
 				w.show(e.key)
 				changed = true
@@ -235,6 +232,16 @@ func (w *Watcher) Changes(now time.Time) Changes {
 			c.Changed = append(c.Changed, v)
 		} else {
 			c.Seen = append(c.Seen, v)
+		}
+	}
+	// Who was quick enough looks at what changed in one frame, others at all.
+	if from.number+1 == to.number {
+		for _, e := range to.changed {
+			look(e)
+		}
+	} else {
+		for i := range to.entries.all {
+			look(to.entries.all[i].e)
 		}
 	}
 	for _, r := range to.removed {

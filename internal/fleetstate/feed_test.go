@@ -35,7 +35,7 @@ func (c *client) follow(t require.TestingT, now time.Time) (changed, seen int) {
 	for _, v := range ch.Seen {
 		known, ok := c.nodes[v.Key]
 		require.True(t, ok, "a sign of life of a node that was never shown")
-		known.Seen = v.Seen
+		known.Seen, known.State = v.Seen, v.State
 		c.nodes[v.Key] = known
 	}
 	for _, k := range ch.Removed {

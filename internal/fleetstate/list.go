@@ -20,17 +20,19 @@ type View struct {
 
 func (s *Store) view(e *entry, now int64) View {
 	v := View{Node: e.view.Load()}
-	seen := e.seen.Load()
+	seen := e.live.seen.Load()
 	v.Seen, v.State = time.UnixMilli(seen), s.state(v.Node, seen, now)
 	return v
 }
 
 func (s *Store) state(n *Node, seen, now int64) string {
-	if now-seen > s.cfg.MissingAfter.Milliseconds() {
+	if s.missing(seen, now) {
 		return gpusemconv.StateMissing
 	}
 	return n.State
 }
+
+func (s *Store) missing(seen, now int64) bool { return now-seen > s.cfg.MissingAfter.Milliseconds() }
 
 // Filter selects nodes. The zero filter selects all.
 type Filter struct {
@@ -77,35 +79,49 @@ func (f *Filter) matchNode(n *Node, state string) bool {
 		(f.MinUsage == 0 || n.Usage >= f.MinUsage)
 }
 
+// scan calls yield for the entries of the selected nodes in the order of their
+// keys, until it returns false.
+func (s *Store) scan(f *Filter, now time.Time, yield func(*entry) bool) {
+	ms := now.UnixMilli()
+	rows := s.index.get()
+	for _, part := range rows.spans(f) {
+		for i := part.from; i < part.to; i++ {
+			r := &rows.all[i]
+			facts := r.live.facts.Load()
+			if facts&goneBit != 0 || !f.matchFacts(facts, s.missing(r.live.seen.Load(), ms)) {
+				continue
+			}
+			if len(f.Groups) > 0 && !slices.Contains(f.Groups, r.e.view.Load().Group) {
+				continue
+			}
+			if !yield(r.e) {
+				return
+			}
+		}
+	}
+}
+
 // Each calls yield for the selected nodes in the order of their keys, until it
 // returns false.
 func (s *Store) Each(f *Filter, now time.Time, yield func(View) bool) {
 	ms := now.UnixMilli()
-	for _, e := range s.index.all() {
-		if e.gone.Load() || !f.matchKey(e.key) {
-			continue
-		}
-		v := s.view(e, ms)
-		if f.matchNode(v.Node, v.State) && !yield(v) {
-			return
-		}
-	}
+	s.scan(f, now, func(e *entry) bool { return yield(s.view(e, ms)) })
 }
 
 // List returns the selected nodes from an offset on, at most limit of them,
 // and how many are selected in all.
 func (s *Store) List(f *Filter, now time.Time, offset, limit int) (page []View, total int) {
+	ms := now.UnixMilli()
 	if f.all() {
-		list := s.index.all()
-		ms := now.UnixMilli()
-		for _, e := range list[min(offset, len(list)):min(offset+limit, len(list))] {
-			page = append(page, s.view(e, ms))
+		list := s.index.get().all
+		for i := range list[min(offset, len(list)):min(offset+limit, len(list))] {
+			page = append(page, s.view(list[offset+i].e, ms))
 		}
 		return page, len(list)
 	}
-	s.Each(f, now, func(v View) bool {
+	s.scan(f, now, func(e *entry) bool {
 		if total >= offset && len(page) < limit {
-			page = append(page, v)
+			page = append(page, s.view(e, ms))
 		}
 		total++
 		return true
@@ -188,7 +204,7 @@ func (s *Store) Named(name string, now time.Time) []View {
 		}
 	}
 	sh.mu.RUnlock()
-	slices.SortFunc(found, byKey)
+	slices.SortFunc(found, func(a, b *entry) int { return a.key.Compare(b.key) })
 	list := make([]View, len(found))
 	for i, e := range found {
 		list[i] = s.view(e, now.UnixMilli())

@@ -85,15 +85,27 @@ type Store struct {
 type shard struct {
 	mu    sync.RWMutex
 	nodes map[Key]*entry
+	spare []live // for nodes to come
+}
+
+// liveChunk is how many nodes' worth is allocated at once.
+const liveChunk = 64
+
+// newLive returns a place among others. mu is held.
+func (sh *shard) newLive() *live {
+	if len(sh.spare) == 0 {
+		sh.spare = make([]live, liveChunk)
+	}
+	l := &sh.spare[0]
+	sh.spare = sh.spare[1:]
+	return l
 }
 
 // entry is a node's place. Its view is replaced as a whole.
 type entry struct {
 	key  Key
 	view atomic.Pointer[Node]
-	// seen is when the node last gave a sign of life, Unix milliseconds.
-	seen atomic.Int64
-	gone atomic.Bool
+	live *live
 
 	// mu is held by one writer, for one resource; no reader takes it.
 	mu sync.Mutex
@@ -180,10 +192,11 @@ func (s *Store) place(k Key) (*entry, error) {
 		s.drop(DropMaxNodes)
 		return nil, errMaxNodes
 	}
-	e := &entry{key: k}
+	e := &entry{key: k, live: sh.newLive()}
 	n := &Node{Key: k}
 	n.derive()
 	e.view.Store(n)
+	e.live.facts.Store(pack(n))
 	sh.nodes[k] = e
 	s.index.add(e)
 	return e, nil
@@ -203,9 +216,9 @@ func (s *Store) Expire(now time.Time) int {
 		sh := &s.shards[i]
 		sh.mu.Lock()
 		for k, e := range sh.nodes {
-			if e.seen.Load() < before {
+			if e.live.seen.Load() < before {
 				delete(sh.nodes, k)
-				e.gone.Store(true)
+				e.live.facts.Or(goneBit)
 				n++
 			}
 		}

@@ -110,6 +110,25 @@ func TestExpiry(t *testing.T) {
 	assert.Equal(t, 2, s.Nodes())
 }
 
+// TestForgottenWhileItReports forgets a node between the beginning and the end
+// of an update: it does not come back as a ghost.
+func TestForgottenWhileItReports(t *testing.T) {
+	s := New(DefaultConfig())
+	put(t, s, "c", "n", t0, nil)
+	late := t0.Add(25 * time.Hour)
+	u, ok := s.Begin(Key{"c", "n"}, late)
+	require.True(t, ok)
+	require.Equal(t, 1, s.Expire(late))
+	u.Set(NodeScore, 1)
+	u.Commit(late)
+	_, total := s.List(&Filter{}, late, 0, 10)
+	assert.Zero(t, total)
+	put(t, s, "c", "n", late, nil)
+	views, total := s.List(&Filter{}, late, 0, 10)
+	assert.Equal(t, []string{"c/n"}, names(views))
+	assert.Equal(t, 1, total)
+}
+
 func TestGPUExpiry(t *testing.T) {
 	s := New(DefaultConfig())
 	report := func(at time.Time, uuids ...string) {
@@ -165,6 +184,9 @@ func TestFilters(t *testing.T) {
 		"no straggler":  {Filter{Straggler: &no}, []string{"c1/a2", "c2/b1"}},
 		"usage":         {Filter{MinUsage: 0.7}, []string{"c1/a1"}},
 		"greater usage": {Filter{MinUsage: 0.71}, []string{}},
+		"overlapping":   {Filter{Names: []string{"a1", "a*", "a1", "a"}}, []string{"c1/a1", "c1/a2"}},
+		"everything":    {Filter{Names: []string{"*", "b1"}, Clusters: []string{"c2", "c1"}}, []string{"c1/a1", "c1/a2", "c2/b1"}},
+		"no such name":  {Filter{Names: []string{"a", "a3", "z*", ""}}, []string{}},
 		"several":       {Filter{Clusters: []string{"c1"}, States: []string{"idle"}, Health: []Health{Healthy}}, []string{"c1/a2"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -68,15 +68,16 @@ func (u *Update) Commit(seen time.Time) {
 			u.view.derive()
 		}
 		u.e.view.Store(u.view)
+		u.e.live.set(pack(u.view))
 	}
 	if !seen.IsZero() {
 		// A report may overtake another.
-		if ms := min(seen.UnixMilli(), u.at); ms > u.e.seen.Load() {
-			u.e.seen.Store(ms)
+		if ms := min(seen.UnixMilli(), u.at); ms > u.e.live.seen.Load() {
+			u.e.live.seen.Store(ms)
 		}
-	} else if u.e.seen.Load() == 0 {
+	} else if u.e.live.seen.Load() == 0 {
 		// Known only from what the gateway says: it expires like any other.
-		u.e.seen.Store(u.at)
+		u.e.live.seen.Store(u.at)
 	}
 	u.e.mu.Unlock()
 }
