@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 )
 
 // Engine compares the nodes of many clusters with their peers. It is not safe
@@ -56,14 +58,13 @@ type node struct {
 	// reported is what the node says of itself, missing that it has said nothing
 	// for too long. What it said is kept: behind a processor that forwards only
 	// changes, the heartbeat of a node that is back confirms its old score.
-	reported      State
-	told          bool // the node has told its state itself
-	missing       bool
-	score         float64
-	hasScore      bool
-	throughput    float64
-	hasThroughput bool
-	verdict       Verdict
+	reported State
+	told     bool // the node has told its state itself
+	missing  bool
+	score    float64
+	hasScore bool
+	values   nodesignal.Values
+	verdict  Verdict
 	// asked is true once the node was asked for its state.
 	asked bool
 }
@@ -107,8 +108,10 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 	} else if o.HasScore && !n.told {
 		n.reported = StateActive
 	}
-	if o.HasThroughput {
-		n.throughput, n.hasThroughput = o.Throughput, true
+	for s := range nodesignal.Score {
+		if o.Values.Known[s] {
+			n.values.Set(s, o.Values.V[s])
+		}
 	}
 	return nil
 }
@@ -165,7 +168,7 @@ func (e *Engine) move(c *cluster, n *node, peers []string) error {
 	}
 	e.leave(n)
 	n.verdict = Verdict{}
-	n.hasScore, n.hasThroughput, n.reported, n.told = false, false, StateCalibrating, false
+	n.hasScore, n.values, n.reported, n.told = false, nodesignal.Values{}, StateCalibrating, false
 	e.join(c, n, peers)
 	return nil
 }
@@ -211,7 +214,7 @@ func (e *Engine) Has(cluster, node string) bool {
 // changes takes for known here what is not. Call Asked once it was asked for.
 func (e *Engine) Wants(clusterName, nodeName string) bool {
 	n := e.kept(clusterName, nodeName)
-	return n != nil && !n.asked && !n.hasScore && !n.told && !n.hasThroughput
+	return n != nil && !n.asked && !n.hasScore && !n.told && n.values.Known == [nodesignal.Count]bool{}
 }
 
 // Asked notes that the node was asked for its state. It is wanted no more while

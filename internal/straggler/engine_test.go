@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -53,6 +55,11 @@ func (f *fleet) round(scores ...float64) *Report {
 func (f *fleet) tick() *Report {
 	f.now = f.now.Add(tick)
 	return f.e.Tick(f.now)
+}
+
+func throughput(x float64) (v nodesignal.Values) {
+	v.Set(nodesignal.Throughput, x)
+	return v
 }
 
 func groupOf(t require.TestingT, r *Report, cluster, group string) GroupReport {
@@ -289,7 +296,7 @@ func TestANodeIsWantedOnceAndOnlyWhenItSaidNothing(t *testing.T) {
 	for node, o := range map[string]Observation{
 		"score":      {HasScore: true, Score: 1},
 		"state":      {HasState: true, State: StateIdle},
-		"throughput": {HasThroughput: true, Throughput: 1},
+		"throughput": {Values: throughput(1)},
 	} {
 		o.Cluster, o.Node = "c", node
 		require.NoError(t, f.e.Observe(&o, f.now))
@@ -376,7 +383,7 @@ func TestAnOldScoreIsNotJudgedAnew(t *testing.T) {
 	f.round(1, 1, 1, 1, 1, 0.3)
 	for range 10 {
 		f.round(1, 1, 1, 1, 1)
-		o := Observation{Cluster: "c", Node: "n05", Throughput: 3, HasThroughput: true}
+		o := Observation{Cluster: "c", Node: "n05", Values: throughput(3)}
 		require.NoError(t, f.e.Observe(&o, f.now))
 	}
 	assert.Empty(t, stragglers(f.tick()))
@@ -405,7 +412,7 @@ func TestMovingToAnotherGroupStartsAnew(t *testing.T) {
 
 func TestBadObservations(t *testing.T) {
 	long := strings.Repeat("x", 10<<20)
-	ok := Observation{Cluster: "c", Node: "n", Score: 0.5, HasScore: true, Throughput: 1, HasThroughput: true}
+	ok := Observation{Cluster: "c", Node: "n", Score: 0.5, HasScore: true, Values: throughput(1)}
 	for name, tc := range map[string]struct {
 		change func(*Observation)
 		want   error
@@ -419,8 +426,8 @@ func TestBadObservations(t *testing.T) {
 		"infinite":            {func(o *Observation) { o.Score = math.Inf(1) }, ErrScoreRange},
 		"above 1":             {func(o *Observation) { o.Score = 1.0000001 }, ErrScoreRange},
 		"below 0":             {func(o *Observation) { o.Score = -0.1 }, ErrScoreRange},
-		"NaN throughput":      {func(o *Observation) { o.Throughput = math.NaN() }, ErrThroughput},
-		"infinite throughput": {func(o *Observation) { o.Throughput = math.Inf(1) }, ErrThroughput},
+		"NaN throughput":      {func(o *Observation) { o.Values = throughput(math.NaN()) }, ErrSignalRange},
+		"infinite throughput": {func(o *Observation) { o.Values = throughput(math.Inf(1)) }, ErrSignalRange},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := New(DefaultConfig())
@@ -460,10 +467,10 @@ func TestRefIsTheMedianThroughputOfBusyNodes(t *testing.T) {
 		if i > 4 {
 			state = StateIdle
 		}
-		o := Observation{Cluster: "c", Node: strconv.Itoa(i), State: state, HasState: true, Score: 1, HasScore: true, Throughput: float64(i + 1), HasThroughput: true}
+		o := Observation{Cluster: "c", Node: strconv.Itoa(i), State: state, HasState: true, Score: 1, HasScore: true, Values: throughput(float64(i + 1))}
 		require.NoError(t, f.e.Observe(&o, f.now))
 	}
-	stuck := Observation{Cluster: "c", Node: "stuck", State: StateActive, HasState: true, HasThroughput: true}
+	stuck := Observation{Cluster: "c", Node: "stuck", State: StateActive, HasState: true, Values: throughput(0)}
 	require.NoError(t, f.e.Observe(&stuck, f.now))
 	g := groupOf(t, f.tick(), "c", DefaultGroup)
 	assert.InDelta(t, 3, g.Ref, 1e-12, "who does nothing at all is no reference")

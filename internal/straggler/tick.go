@@ -6,53 +6,9 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 )
-
-// Report is what one tick found. It and all it holds belong to the engine and
-// are valid until the next Tick.
-type Report struct {
-	At     time.Time
-	Groups []GroupReport
-	// Nodes lists every node kept, by cluster, group and name.
-	Nodes []NodeReport
-	// Changes lists the nodes whose verdict changed with this tick.
-	Changes []NodeReport
-}
-
-// GroupReport is one peer group, or a whole cluster when Group is empty.
-type GroupReport struct {
-	Cluster, Group string
-	// Valid is false until a quorum was met once; then Threshold is the newest
-	// that had a quorum and no panic.
-	Valid     bool
-	Quorum    bool
-	Threshold float64
-	Median    float64
-	// MAD is the plain median absolute deviation, without the factor MADToSigma.
-	MAD float64
-	// Ref is the median throughput of the busy nodes, 0 below the quorum.
-	Ref         float64
-	Counts      [numStates]int // indexed by State
-	CoverageLow bool
-	Panic       bool
-	// PanicBegan is true on the first tick of a panic.
-	PanicBegan bool
-	Stragglers int
-}
-
-// NodeReport is the verdict on one node.
-type NodeReport struct {
-	Cluster, Group, Node string
-	// Peers are the values of the peer-group attributes.
-	Peers     []string
-	State     State
-	Score     float64
-	Straggler bool
-	Since     time.Time
-	// Threshold and Median are the group's at this tick.
-	Threshold, Median float64
-	Active            int
-}
 
 // Tick computes thresholds and verdicts from the observations so far.
 func (e *Engine) Tick(now time.Time) *Report {
@@ -167,8 +123,8 @@ func (e *Engine) collect(members []*node) {
 			e.scores = append(e.scores, n.score)
 		}
 		// A calibrating node waits for the reference that it helps to form.
-		if (state == StateActive || state == StateCalibrating) && n.hasThroughput && n.throughput > 0 {
-			e.throughputs = append(e.throughputs, n.throughput)
+		if (state == StateActive || state == StateCalibrating) && n.values.V[nodesignal.Throughput] > 0 {
+			e.throughputs = append(e.throughputs, n.values.V[nodesignal.Throughput])
 		}
 	}
 }

@@ -119,14 +119,14 @@ func (c *Config) ingero() bool { return slices.Contains(c.Compatibility, compati
 
 func (c *Config) engine() straggler.Config {
 	g := &c.Gateway
-	return straggler.Config{
-		K: g.K, MinGap: g.MinGap, Alpha: g.Alpha, Quorum: g.Quorum,
-		PanicFraction: g.PanicFraction, PanicExitTicks: g.PanicExitTicks,
-		EnterTicks: c.EnterTicks, LeaveTicks: c.LeaveTicks,
-		CoverageFraction: g.CoverageFraction,
-		TTL:              c.ttl(), Retention: g.Retention,
-		MaxClusters: g.MaxClusters, MaxGroups: g.MaxGroups, MaxNodes: g.MaxNodes,
-	}
+	e := straggler.DefaultConfig()
+	e.K, e.MinGap, e.Alpha, e.Quorum = g.K, g.MinGap, g.Alpha, g.Quorum
+	e.PanicFraction, e.PanicExitTicks = g.PanicFraction, g.PanicExitTicks
+	e.EnterTicks, e.LeaveTicks = c.EnterTicks, c.LeaveTicks
+	e.CoverageFraction = g.CoverageFraction
+	e.TTL, e.Retention = c.ttl(), g.Retention
+	e.MaxClusters, e.MaxGroups, e.MaxNodes = g.MaxClusters, g.MaxGroups, g.MaxNodes
+	return e
 }
 
 // node returns the engine's configuration; the errors name unknown signals.

@@ -303,7 +303,7 @@ func TestBadScores(t *testing.T) {
 		assert.True(t, r.g.engine.Has("prod", alive), "%s is there, whatever its value", alive)
 	}
 	assert.Equal(t, map[string]int64{
-		"score_range": 4, "no_cluster": 1, "no_node": 2, "name_too_long": 1, "attribute_too_long": 1, "throughput_range": 1,
+		"score_range": 4, "no_cluster": 1, "no_node": 2, "name_too_long": 1, "attribute_too_long": 1, "signal_range": 1,
 	}, rejected(t, r.tel))
 }
 

@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/nodescore"
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/resync"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
@@ -78,15 +78,15 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 		}
 		// The first report of a node may hold the one part of its state, the
 		// second the other; a heartbeat after them means that nothing will come.
-		if found.Heartbeat && !found.HasScore && !found.HasState && !found.HasThroughput &&
+		if found.Heartbeat && !found.HasScore && !found.HasState && found.Values.Known == [nodesignal.Count]bool{} &&
 			e.Wants(found.Cluster, found.Node) && resync.Ask(ctx, found.Node) {
 			e.Asked(found.Cluster, found.Node)
 		}
 		if err := e.Observe(&found.Observation, now); err != nil {
 			o.rejects.add(ctx, err)
 			// The node is alive, but there is nothing to compare it by.
-			if errors.Is(err, straggler.ErrScoreRange) || errors.Is(err, straggler.ErrThroughput) {
-				found.HasScore, found.HasThroughput, found.Heartbeat = false, false, false
+			if errors.Is(err, straggler.ErrScoreRange) || errors.Is(err, straggler.ErrSignalRange) {
+				found.HasScore, found.Values, found.Heartbeat = false, nodesignal.Values{}, false
 				found.NoScore = true
 				_ = e.Observe(&found.Observation, now)
 			}
@@ -111,7 +111,7 @@ func (o *observer) read(rm pmetric.ResourceMetrics) (f found, any bool) {
 			case name == gpusemconv.MetricNodeState:
 				any = f.takeState(m) || any
 			case name == gpusemconv.MetricNodeSignal:
-				any = f.takeThroughput(m) || any
+				any = f.takeSignals(m) || any
 			case name == gpusemconv.MetricNodeHeartbeat:
 				f.Heartbeat, any = true, true
 			case o.ingero && name == ingeroScore:
@@ -165,15 +165,19 @@ func (f *found) setState(name string) {
 	f.State, f.HasState = s, true
 }
 
-func (f *found) takeThroughput(m pmetric.Metric) bool {
+// takeSignals reads the raw signals. A name that is not known is of a newer agent.
+func (f *found) takeSignals(m pmetric.Metric) (any bool) {
 	for _, p := range numberPoints(m).All() {
 		v, ok := p.Attributes().Get(gpusemconv.AttrSignal)
-		if ok && v.Str() == nodescore.Throughput.String() && !p.Flags().NoRecordedValue() {
-			f.Throughput, f.HasThroughput = number(p), true
-			return true
+		if !ok || p.Flags().NoRecordedValue() {
+			continue
+		}
+		if s, err := nodesignal.Parse(v.Str()); err == nil && s != nodesignal.Score {
+			f.Values.Set(s, number(p))
+			any = true
 		}
 	}
-	return false
+	return any
 }
 
 // fillPeers takes peer attributes that Ingero puts on the point, not on the
@@ -235,7 +239,7 @@ var reasons = map[error]string{
 	straggler.ErrNoNode:          "no_node",
 	straggler.ErrNameTooLong:     "name_too_long",
 	straggler.ErrScoreRange:      "score_range",
-	straggler.ErrThroughput:      "throughput_range",
+	straggler.ErrSignalRange:     "signal_range",
 	straggler.ErrTooManyClusters: "max_clusters",
 	straggler.ErrTooManyGroups:   "max_groups",
 	straggler.ErrTooManyNodes:    "max_nodes",
