@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/processor"
 	"go.uber.org/zap"
@@ -20,11 +19,10 @@ import (
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
-// gateway compares nodes with their peers. Data passes through untouched;
-// what it finds leaves by its own tick.
+// gateway compares nodes with their peers. Its parts are in the pipelines that
+// name it: what passes there is observed, what it finds leaves by its own tick.
 type gateway struct {
 	cfg       *Config
-	next      consumer.Metrics
 	logger    *zap.Logger
 	telemetry *metadata.TelemetryBuilder
 	observer  *observer
@@ -33,30 +31,33 @@ type gateway struct {
 	mu     sync.Mutex
 	engine *straggler.Engine
 
-	// outbox holds the newest tick's metrics until the next component has time:
-	// a slow one must not keep the thresholds from being renewed.
-	outbox chan pmetric.Metrics
+	outputsMu sync.Mutex
+	outputs   outputs
 
 	stop context.CancelFunc
 	done sync.WaitGroup
 }
 
-var _ processor.Metrics = (*gateway)(nil)
-
-func newGateway(set processor.Settings, cfg *Config, next consumer.Metrics) (*gateway, error) {
+func newGateway(set processor.Settings, cfg *Config) (*gateway, error) {
 	tb, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
 	if err != nil {
 		return nil, err
 	}
 	return &gateway{
-		cfg: cfg, next: next, logger: set.Logger, telemetry: tb,
+		cfg: cfg, logger: set.Logger, telemetry: tb,
 		observer: newObserver(cfg, newRejects(tb)),
 		engine:   straggler.New(cfg.engine()),
-		outbox:   make(chan pmetric.Metrics, 1),
 	}, nil
 }
 
-func (g *gateway) Start(_ context.Context, host component.Host) error {
+// join adds an output. The service makes all parts before it starts the first.
+func (g *gateway) join(add func(*outputs)) {
+	g.outputsMu.Lock()
+	defer g.outputsMu.Unlock()
+	add(&g.outputs)
+}
+
+func (g *gateway) start(host component.Host) error {
 	if g.cfg.ThresholdExtension == nil {
 		g.logger.Warn("no `threshold_extension`: thresholds are computed, but no node gets to know them")
 	} else {
@@ -66,30 +67,37 @@ func (g *gateway) Start(_ context.Context, host component.Host) error {
 		}
 		g.publisher = p
 	}
+	g.join(func(o *outputs) {
+		switch {
+		case len(o.metrics) == 0:
+			g.logger.Warn("no metrics pipeline names this processor: there are no nodes to compare")
+		case len(o.logs) == 0:
+			g.logger.Info("no logs pipeline names this processor: episodes are told in this log only")
+		}
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	g.stop = cancel
 	g.done.Go(func() { g.run(ctx) })
-	g.done.Go(func() { g.emit(ctx) })
 	return nil
 }
 
-func (g *gateway) Shutdown(context.Context) error {
+// halt ends the ticks.
+func (g *gateway) halt() {
 	if g.stop != nil {
 		g.stop()
 		g.done.Wait()
 	}
+}
+
+func (g *gateway) close() error {
 	g.telemetry.Shutdown()
 	return nil
 }
 
-// Capabilities implements processor.Metrics: gateway mode only looks.
-func (*gateway) Capabilities() consumer.Capabilities { return consumer.Capabilities{} }
-
-func (g *gateway) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
+func (g *gateway) observe(ctx context.Context, md pmetric.Metrics, now time.Time) {
 	g.mu.Lock()
-	g.observer.observe(ctx, g.engine, md, time.Now())
-	g.mu.Unlock()
-	return g.next.ConsumeMetrics(ctx, md)
+	defer g.mu.Unlock()
+	g.observer.observe(ctx, g.engine, md, now)
 }
 
 func (g *gateway) run(ctx context.Context) {
@@ -105,38 +113,17 @@ func (g *gateway) run(ctx context.Context) {
 	}
 }
 
-// offer puts md into the outbox in place of what is still there.
+// offer gives every metrics pipeline the metrics of a tick, each its own.
 func (g *gateway) offer(ctx context.Context, md pmetric.Metrics) {
-	select {
-	case <-g.outbox:
-		g.telemetry.ProcessorStragglerEmitFailures.Add(ctx, 1)
-	default:
-	}
-	// There is one writer, so that there is room now.
-	g.outbox <- md
-}
-
-func (g *gateway) emit(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case md := <-g.outbox:
-			g.hand(ctx, md)
+	g.outputsMu.Lock()
+	defer g.outputsMu.Unlock()
+	for i, p := range g.outputs.metrics {
+		own := md
+		if i+1 < len(g.outputs.metrics) {
+			own = pmetric.NewMetrics()
+			md.CopyTo(own)
 		}
-	}
-}
-
-// hand gives one tick's metrics to the next component.
-func (g *gateway) hand(ctx context.Context, md pmetric.Metrics) {
-	if md.DataPointCount() == 0 {
-		return
-	}
-	limited, cancel := context.WithTimeout(ctx, g.cfg.PushInterval)
-	defer cancel()
-	if err := g.next.ConsumeMetrics(limited, md); err != nil {
-		g.telemetry.ProcessorStragglerEmitFailures.Add(ctx, 1)
-		g.logger.Debug("the next component refused this tick's metrics; the next tick has newer ones", zap.Error(err))
+		p.offer(ctx, own)
 	}
 }
 

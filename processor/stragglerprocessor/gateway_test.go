@@ -37,7 +37,7 @@ import (
 
 type gatewayRig struct {
 	t    *testing.T
-	g    *gateway
+	g    *gatewayMetrics
 	sink *consumertest.MetricsSink
 	ext  *fakeExtension
 	tel  *componenttest.Telemetry
@@ -60,9 +60,9 @@ func newGatewayRig(t *testing.T, change func(*Config), next consumer.Metrics) *g
 	set := processor.Settings{ID: component.NewID(metadata.Type), TelemetrySettings: r.tel.NewTelemetrySettings()}
 	core, logs := zapobserver.New(zapcore.InfoLevel)
 	set.Logger, r.logs = zap.New(core), logs
-	g, err := newGateway(set, cfg, next)
+	p, err := createMetrics(&gateways{}, set, cfg, next)
 	require.NoError(t, err)
-	r.g = g
+	r.g = p.(*gatewayMetrics)
 	return r
 }
 
@@ -462,23 +462,25 @@ func TestIngeroNodes(t *testing.T) {
 }
 
 func TestStartErrorsSayWhatToConfigure(t *testing.T) {
-	r := newGatewayRig(t, nil, nil)
-	require.EqualError(t, r.g.Start(t.Context(), host{}),
-		"`threshold_extension` is \"straggler_threshold\", which `service::extensions` does not list")
 	type other struct {
 		component.StartFunc
 		component.ShutdownFunc
 	}
-	require.EqualError(t, r.g.Start(t.Context(), hostWith(&other{})),
-		"`threshold_extension` is \"straggler_threshold\", must be a straggler_threshold extension")
-	require.NoError(t, r.g.Shutdown(t.Context()))
+	for want, h := range map[string]host{
+		"`threshold_extension` is \"straggler_threshold\", which `service::extensions` does not list": {},
+		"`threshold_extension` is \"straggler_threshold\", must be a straggler_threshold extension":   hostWith(&other{}),
+	} {
+		r := newGatewayRig(t, nil, nil)
+		require.EqualError(t, r.g.Start(t.Context(), h), want)
+		require.NoError(t, r.g.Shutdown(t.Context()))
+	}
 }
 
 func BenchmarkObserve(b *testing.B) {
 	cfg := createDefaultConfig().(*Config)
 	cfg.Mode = modeGateway
 	set := processor.Settings{TelemetrySettings: componenttest.NewNopTelemetrySettings()}
-	g, err := newGateway(set, cfg, consumertest.NewNop())
+	g, err := createMetrics(&gateways{}, set, cfg, consumertest.NewNop())
 	require.NoError(b, err)
 	md := fleet(0.97)
 	// The score comes last of a full report: one metric of 40 with 8 GPUs each.

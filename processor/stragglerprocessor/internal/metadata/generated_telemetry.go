@@ -23,13 +23,14 @@ func Tracer(settings component.TelemetrySettings) trace.Tracer {
 // TelemetryBuilder provides an interface for components to report telemetry
 // as defined in metadata and user config.
 type TelemetryBuilder struct {
-	meter                          metric.Meter
-	mu                             sync.Mutex
-	registrations                  []metric.Registration
-	ProcessorStragglerEmitFailures metric.Int64Counter
-	ProcessorStragglerNodes        metric.Int64Gauge
-	ProcessorStragglerRejected     metric.Int64Counter
-	ProcessorStragglerTickDuration metric.Float64Histogram
+	meter                             metric.Meter
+	mu                                sync.Mutex
+	registrations                     []metric.Registration
+	ProcessorStragglerEmitFailures    metric.Int64Counter
+	ProcessorStragglerEpisodesDropped metric.Int64Counter
+	ProcessorStragglerNodes           metric.Int64Gauge
+	ProcessorStragglerRejected        metric.Int64Counter
+	ProcessorStragglerTickDuration    metric.Float64Histogram
 }
 
 // TelemetryBuilderOption applies changes to default builder.
@@ -65,6 +66,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_processor_straggler_emit_failures",
 		metric.WithDescription("Number of ticks whose metrics the next component refused. [Development]"),
 		metric.WithUnit("{tick}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ProcessorStragglerEpisodesDropped, err = builder.meter.Int64Counter(
+		"otelcol_processor_straggler_episodes_dropped",
+		metric.WithDescription("Number of episode records that a logs pipeline did not take, or that found its queue full. [Development]"),
+		metric.WithUnit("{record}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ProcessorStragglerNodes, err = builder.meter.Int64Gauge(

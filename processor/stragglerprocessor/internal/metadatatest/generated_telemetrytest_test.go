@@ -20,10 +20,14 @@ func TestSetupTelemetry(t *testing.T) {
 	require.NoError(t, err)
 	defer tb.Shutdown()
 	tb.ProcessorStragglerEmitFailures.Add(context.Background(), 1)
+	tb.ProcessorStragglerEpisodesDropped.Add(context.Background(), 1)
 	tb.ProcessorStragglerNodes.Record(context.Background(), 1)
 	tb.ProcessorStragglerRejected.Add(context.Background(), 1)
 	tb.ProcessorStragglerTickDuration.Record(context.Background(), 1)
 	AssertEqualProcessorStragglerEmitFailures(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualProcessorStragglerEpisodesDropped(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualProcessorStragglerNodes(t, testTel,
