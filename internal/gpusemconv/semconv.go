@@ -44,6 +44,10 @@ const (
 	AttrAction   = "action"
 	AttrXIDClass = "gpu.xid.class"
 
+	// AttrProcessType is what a process uses the GPU for.
+	AttrProcessType        = "type"
+	AttrNetworkIODirection = "network.io.direction"
+
 	// AttrSignal names the input of the node score, see SignalThroughput and its siblings.
 	AttrSignal = "gpu.signal"
 	// AttrNodeState is StateActive, StateIdle, StateCalibrating or StateMissing.
@@ -81,6 +85,19 @@ const (
 	MetricGPURemapPending       = "hw.gpu.memory.remap.pending"
 	MetricGPURemapFailed        = "hw.gpu.memory.remap.failed"
 	MetricGPUNVLinkErrors       = "hw.gpu.nvlink.errors"
+	MetricGPUNVLinkLinks        = "hw.gpu.nvlink.links"
+	MetricGPUThrottleTime       = "hw.gpu.throttle.time"
+	MetricGPUProcesses          = "hw.gpu.processes"
+)
+
+// Metrics of the host that help to explain a slow node, by the conventions for
+// hardware and for systems.
+const (
+	// MetricHWNetworkBandwidth is the bandwidth of an adapter's link, By/s.
+	MetricHWNetworkBandwidth = "hw.network.bandwidth.limit"
+	MetricSystemLoadAverage  = "system.cpu.load_average.1m"
+	MetricSystemCPUUtil      = "system.cpu.utilization"
+	MetricSystemMemoryUtil   = "system.memory.utilization"
 )
 
 // Health of a GPU, and the GPUs of a node.

@@ -109,8 +109,11 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 		n.reported = StateActive
 	}
 	for s := range nodesignal.Score {
-		if o.Values.Known[s] {
+		switch {
+		case o.Values.Known[s]:
 			n.values.Set(s, o.Values.V[s])
+		case o.Gone[s]:
+			n.values.Known[s] = false
 		}
 	}
 	return nil

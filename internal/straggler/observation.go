@@ -89,6 +89,8 @@ type Observation struct {
 	// Values are the raw signals that this push told, >= 0, each in the unit of
 	// its signal. nodesignal.Score is not read: that is Score.
 	Values nodesignal.Values
+	// Gone are the signals that the node measures no more; their values are void.
+	Gone [nodesignal.Count]bool
 }
 
 func (o *Observation) validate() error {

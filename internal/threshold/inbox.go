@@ -32,7 +32,7 @@ func (b *Inbox) Put(cluster string, v Value, now time.Time) bool {
 		// The same computation seen again is a proof of life, unless a middle
 		// tier hands it down with what is left of it.
 		if v.Version == old.Version && now.Add(v.TTL).After(old.At.Add(old.TTL)) {
-			b.entries[key] = Received{Value: v, At: now}
+			b.entries[key] = Received{Value: v, At: now, First: old.First}
 		}
 		return false
 	}
@@ -42,7 +42,7 @@ func (b *Inbox) Put(cluster string, v Value, now time.Time) bool {
 	if !ok && len(b.entries) >= maxInboxEntries {
 		b.evictOldest()
 	}
-	b.entries[key] = Received{Value: v, At: now}
+	b.entries[key] = Received{Value: v, At: now, First: now}
 	return true
 }
 

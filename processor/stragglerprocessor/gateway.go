@@ -134,6 +134,7 @@ func (g *gateway) tick(ctx context.Context, now time.Time) pmetric.Metrics {
 	began := time.Now()
 	g.mu.Lock()
 	report := g.engine.Tick(now)
+	g.observer.facts.sweep(now)
 	nodes := g.engine.Nodes()
 	g.mu.Unlock()
 	took := time.Since(began)

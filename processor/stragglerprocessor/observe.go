@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reason"
 	"github.com/gpu-collector/gpu-collector/internal/resync"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
@@ -42,11 +43,12 @@ type observer struct {
 	ids     identifier
 	ingero  bool
 	rejects *rejects
+	facts   *factReader
 	id      identity // scratch
 }
 
 func newObserver(cfg *Config, r *rejects) *observer {
-	return &observer{ids: newIdentifier(cfg), ingero: cfg.ingero(), rejects: r}
+	return &observer{ids: newIdentifier(cfg), ingero: cfg.ingero(), rejects: r, facts: newFactReader(cfg)}
 }
 
 // observe takes what each resource says about its node. What is not valid is
@@ -54,11 +56,13 @@ func newObserver(cfg *Config, r *rejects) *observer {
 func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.Metrics, now time.Time) {
 	caller := threshold.CallerFromContext(ctx)
 	for _, rm := range md.ResourceMetrics().All() {
+		attrs := rm.Resource().Attributes()
+		o.facts.begin(ctx, &o.ids, attrs, now)
 		found, ok := o.read(rm)
+		o.facts.end(ctx, o.rejects)
 		if !ok {
 			continue
 		}
-		attrs := rm.Resource().Attributes()
 		for _, v := range attrs.All() {
 			if v.Type() == pcommon.ValueTypeStr && len(v.Str()) > maxAttribute {
 				o.rejects.add(ctx, errLongAttribute)
@@ -100,7 +104,8 @@ type found struct {
 	ingero bool
 }
 
-// read looks for a score, the throughput behind it, or a heartbeat.
+// read looks for a score, the signals behind it, or a heartbeat, and hands
+// everything else on to the facts.
 func (o *observer) read(rm pmetric.ResourceMetrics) (f found, any bool) {
 	ingeroIdleWindow := false
 	for _, sm := range rm.ScopeMetrics().All() {
@@ -121,6 +126,8 @@ func (o *observer) read(rm pmetric.ResourceMetrics) (f found, any bool) {
 				if p, ok := last(m); ok && number(p) == 0 {
 					ingeroIdleWindow = true
 				}
+			default:
+				o.facts.take(m)
 			}
 		}
 	}
@@ -246,6 +253,10 @@ var reasons = map[error]string{
 	errForeignCluster:            "foreign_cluster",
 	errLongAttribute:             "attribute_too_long",
 	errReading:                   "reading_range",
+	reason.ErrName:               "fact_name",
+	reason.ErrRange:              "fact_range",
+	reason.ErrTooManyNodes:       "fact_max_nodes",
+	reason.ErrTooManyDevices:     "fact_max_devices",
 }
 
 func newRejects(tb *metadata.TelemetryBuilder) *rejects {
@@ -257,6 +268,8 @@ func newRejects(tb *metadata.TelemetryBuilder) *rejects {
 }
 
 // add counts err, one of the keys of reasons.
-func (r *rejects) add(ctx context.Context, err error) {
-	r.telemetry.ProcessorStragglerRejected.Add(ctx, 1, r.sets[err])
+func (r *rejects) add(ctx context.Context, err error) { r.addN(ctx, err, 1) }
+
+func (r *rejects) addN(ctx context.Context, err error, n int64) {
+	r.telemetry.ProcessorStragglerRejected.Add(ctx, n, r.sets[err])
 }
