@@ -41,8 +41,10 @@ type Config struct {
 	GroupBy []string `mapstructure:"group_by"`
 	// DefaultCluster is the cluster of nodes that name none.
 	DefaultCluster string `mapstructure:"default_cluster"`
-	// EnterTicks and LeaveTicks are the persistence of a verdict, at the node
-	// and at the gateway.
+	// Decision is what makes a straggler: cusum or threshold.
+	Decision string `mapstructure:"decision"`
+	// EnterTicks and LeaveTicks are the persistence of a verdict by the
+	// threshold, at the node and at the gateway.
 	EnterTicks int `mapstructure:"enter_ticks"`
 	LeaveTicks int `mapstructure:"leave_ticks"`
 	// Compatibility lists foreign metrics that are read too: ingero.
@@ -62,11 +64,20 @@ type GatewayConfig struct {
 	Quorum           int           `mapstructure:"quorum"`
 	PanicFraction    float64       `mapstructure:"panic_fraction"`
 	PanicExitTicks   int           `mapstructure:"panic_exit_ticks"`
+	ExitBand         float64       `mapstructure:"exit_band"`
 	CoverageFraction float64       `mapstructure:"coverage_fraction"`
 	Retention        time.Duration `mapstructure:"retention"`
 	MaxClusters      int           `mapstructure:"max_clusters"`
 	MaxGroups        int           `mapstructure:"max_groups"`
 	MaxNodes         int           `mapstructure:"max_nodes"`
+
+	// MinPeers and the sections are the engine's own, for decision cusum.
+	MinPeers  int                 `mapstructure:"min_peers"`
+	Estimator straggler.Estimator `mapstructure:"estimator"`
+	CUSUM     straggler.CUSUM     `mapstructure:"cusum"`
+	Split     straggler.Split     `mapstructure:"split"`
+	Incident  straggler.Incident  `mapstructure:"incident"`
+	Episodes  straggler.Episodes  `mapstructure:"episodes"`
 
 	_ struct{}
 }
@@ -96,13 +107,16 @@ func createDefaultConfig() component.Config {
 		TTLMultiplier:  5,
 		GroupBy:        []string{gpusemconv.AttrJobID, gpusemconv.AttrJobRole},
 		DefaultCluster: "default",
+		Decision:       s.Decision.String(),
 		EnterTicks:     s.EnterTicks,
 		LeaveTicks:     s.LeaveTicks,
 		Gateway: GatewayConfig{
 			K: s.K, MinGap: s.MinGap, Alpha: s.Alpha, Quorum: s.Quorum,
 			PanicFraction: s.PanicFraction, PanicExitTicks: s.PanicExitTicks,
-			CoverageFraction: s.CoverageFraction, Retention: s.Retention,
+			ExitBand: s.ExitBand, CoverageFraction: s.CoverageFraction, Retention: s.Retention,
 			MaxClusters: s.MaxClusters, MaxGroups: s.MaxGroups, MaxNodes: s.MaxNodes,
+			MinPeers: s.MinPeers, Estimator: s.Estimator, CUSUM: s.CUSUM,
+			Split: s.Split, Incident: s.Incident, Episodes: s.Episodes,
 		},
 		Agent: AgentConfig{
 			IdleBelow: n.IdleBelow, IdleAfter: n.IdleAfter,
@@ -120,9 +134,12 @@ func (c *Config) ingero() bool { return slices.Contains(c.Compatibility, compati
 func (c *Config) engine() straggler.Config {
 	g := &c.Gateway
 	e := straggler.DefaultConfig()
+	e.Decision, _ = straggler.ParseDecision(c.Decision) // Validate has said what is wrong with it
 	e.K, e.MinGap, e.Alpha, e.Quorum = g.K, g.MinGap, g.Alpha, g.Quorum
 	e.PanicFraction, e.PanicExitTicks = g.PanicFraction, g.PanicExitTicks
-	e.EnterTicks, e.LeaveTicks = c.EnterTicks, c.LeaveTicks
+	e.EnterTicks, e.LeaveTicks, e.ExitBand = c.EnterTicks, c.LeaveTicks, g.ExitBand
+	e.MinPeers, e.Estimator, e.CUSUM = g.MinPeers, g.Estimator, g.CUSUM
+	e.Split, e.Incident, e.Episodes = g.Split, g.Incident, g.Episodes
 	e.CoverageFraction = g.CoverageFraction
 	e.TTL, e.Retention = c.ttl(), g.Retention
 	e.MaxClusters, e.MaxGroups, e.MaxNodes = g.MaxClusters, g.MaxGroups, g.MaxNodes
@@ -161,6 +178,9 @@ func (c *Config) Validate() error {
 	var errs []error
 	if c.Mode != modeAgent && c.Mode != modeGateway {
 		errs = append(errs, fmt.Errorf("`mode` is %q, must be %q on a GPU node or %q above the nodes", c.Mode, modeAgent, modeGateway))
+	}
+	if _, err := straggler.ParseDecision(c.Decision); err != nil {
+		errs = append(errs, fmt.Errorf("`decision` %w", err))
 	}
 	// Both sections are checked in either mode; the keys they share once.
 	g := c.engine()
