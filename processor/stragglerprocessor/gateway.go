@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/processor"
 	"go.uber.org/zap"
 
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
@@ -155,13 +156,14 @@ func snapshot(r *straggler.Report, cfg *Config) *threshold.Snapshot {
 	snap := &threshold.Snapshot{At: r.At, TTL: cfg.ttl(), Clusters: make(map[string]*threshold.Cluster)}
 	for i := range r.Groups {
 		gr := &r.Groups[i]
-		if !gr.Valid && gr.Ref == 0 {
+		signals := signalParams(gr)
+		if !gr.Valid && gr.Ref == 0 && signals == nil {
 			continue
 		}
 		v := threshold.Value{
 			Group: gr.Group, Version: r.At.UnixMilli(), QuorumMet: gr.Quorum && gr.Valid,
 			Median: gr.Median, Scale: straggler.MADToSigma * gr.MAD, K: cfg.Gateway.K,
-			Nodes: gr.Counts[straggler.StateActive], Ref: gr.Ref, TTL: cfg.ttl(),
+			Nodes: gr.Counts[straggler.StateActive], Ref: gr.Ref, TTL: cfg.ttl(), Signals: signals,
 		}
 		if gr.Valid {
 			v.Threshold = gr.Threshold
@@ -183,6 +185,27 @@ func snapshot(r *straggler.Report, cfg *Config) *threshold.Snapshot {
 		}
 	}
 	return snap
+}
+
+// signalParams is what the nodes of a group, or of its cohorts, judge their
+// signals by: by signal, and the lower cohort first.
+func signalParams(gr *straggler.GroupReport) []threshold.SignalParams {
+	var params []threshold.SignalParams
+	add := func(s nodesignal.Signal, r *straggler.SignalReport, from float64, hasFrom bool) {
+		if r.Known && r.Params.Valid() {
+			params = append(params, threshold.SignalParams{Signal: s, From: from, HasFrom: hasFrom, Params: r.Params})
+		}
+	}
+	for s := range nodesignal.Count {
+		if len(gr.Cohorts) == 0 {
+			add(s, &gr.Signals[s], 0, false)
+		}
+		for i := range gr.Cohorts {
+			c := &gr.Cohorts[i]
+			add(s, &c.Signals[s], c.From, c.HasFrom)
+		}
+	}
+	return params
 }
 
 // log writes one line per change. The line has to make sense by itself: for

@@ -5,6 +5,7 @@ package stragglerprocessor
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -58,7 +59,7 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 	for _, rm := range md.ResourceMetrics().All() {
 		attrs := rm.Resource().Attributes()
 		o.facts.begin(ctx, &o.ids, attrs, now)
-		found, ok := o.read(rm)
+		found, ok := o.read(ctx, rm)
 		o.facts.end(ctx, o.rejects)
 		if !ok {
 			continue
@@ -88,12 +89,6 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 		}
 		if err := e.Observe(&found.Observation, now); err != nil {
 			o.rejects.add(ctx, err)
-			// The node is alive, but there is nothing to compare it by.
-			if errors.Is(err, straggler.ErrScoreRange) || errors.Is(err, straggler.ErrSignalRange) {
-				found.HasScore, found.Values, found.Heartbeat = false, nodesignal.Values{}, false
-				found.NoScore = true
-				_ = e.Observe(&found.Observation, now)
-			}
 		}
 	}
 }
@@ -105,8 +100,9 @@ type found struct {
 }
 
 // read looks for a score, the signals behind it, or a heartbeat, and hands
-// everything else on to the facts.
-func (o *observer) read(rm pmetric.ResourceMetrics) (f found, any bool) {
+// everything else on to the facts. A value that cannot be used is counted and
+// voids the one before: the node is alive, but there is nothing to compare it by.
+func (o *observer) read(ctx context.Context, rm pmetric.ResourceMetrics) (f found, any bool) {
 	ingeroIdleWindow := false
 	for _, sm := range rm.ScopeMetrics().All() {
 		for _, m := range sm.Metrics().All() {
@@ -116,7 +112,7 @@ func (o *observer) read(rm pmetric.ResourceMetrics) (f found, any bool) {
 			case name == gpusemconv.MetricNodeState:
 				any = f.takeState(m) || any
 			case name == gpusemconv.MetricNodeSignal:
-				any = f.takeSignals(m) || any
+				any = o.takeSignals(ctx, &f, m) || any
 			case name == gpusemconv.MetricNodeHeartbeat:
 				f.Heartbeat, any = true, true
 			case o.ingero && name == ingeroScore:
@@ -131,6 +127,10 @@ func (o *observer) read(rm pmetric.ResourceMetrics) (f found, any bool) {
 			}
 		}
 	}
+	if f.HasScore && !(f.Score >= 0 && f.Score <= 1) {
+		o.rejects.add(ctx, straggler.ErrScoreRange)
+		f.HasScore, f.NoScore = false, true
+	}
 	if f.ingero && ingeroIdleWindow && f.State == straggler.StateActive {
 		// Active without a single launch in its window: just restored or stuck
 		// between jobs, not slow.
@@ -142,7 +142,9 @@ func (o *observer) read(rm pmetric.ResourceMetrics) (f found, any bool) {
 func (f *found) takeScore(m pmetric.Metric, stateAttr string) bool {
 	p, ok := last(m)
 	if !ok {
-		return false
+		// Without a point that has a value, it is gone.
+		f.NoScore = numberPoints(m).Len() > 0
+		return f.NoScore
 	}
 	f.Score, f.HasScore = number(p), true
 	if v, ok := p.Attributes().Get(stateAttr); ok {
@@ -172,16 +174,38 @@ func (f *found) setState(name string) {
 	f.State, f.HasState = s, true
 }
 
-// takeSignals reads the raw signals. A name that is not known is of a newer agent.
-func (f *found) takeSignals(m pmetric.Metric) (any bool) {
+// signals are those that a node tells, by name. One that is not known is of a
+// newer agent.
+var signals = func() map[string]nodesignal.Signal {
+	m := make(map[string]nodesignal.Signal)
+	for s := range nodesignal.Score {
+		m[s.String()] = s
+	}
+	return m
+}()
+
+// takeSignals reads the raw signals: those that are told, and those that are
+// told to be gone. Of the others the push says nothing, as behind diff.
+func (o *observer) takeSignals(ctx context.Context, f *found, m pmetric.Metric) (any bool) {
 	for _, p := range numberPoints(m).All() {
-		v, ok := p.Attributes().Get(gpusemconv.AttrSignal)
-		if !ok || p.Flags().NoRecordedValue() {
+		name, ok := p.Attributes().Get(gpusemconv.AttrSignal)
+		if !ok {
 			continue
 		}
-		if s, err := nodesignal.Parse(v.Str()); err == nil && s != nodesignal.Score {
-			f.Values.Set(s, number(p))
-			any = true
+		s, ok := signals[name.Str()]
+		if !ok {
+			continue
+		}
+		any = true
+		x := number(p)
+		switch {
+		case p.Flags().NoRecordedValue():
+			f.Gone[s] = !f.Values.Known[s]
+		case x >= 0 && !math.IsInf(x, 1):
+			f.Values.Set(s, x)
+		default:
+			o.rejects.add(ctx, straggler.ErrSignalRange)
+			f.Gone[s] = !f.Values.Known[s]
 		}
 	}
 	return any
