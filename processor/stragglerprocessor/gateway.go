@@ -5,16 +5,18 @@ package stragglerprocessor
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/processor"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reason"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
@@ -27,10 +29,12 @@ type gateway struct {
 	logger    *zap.Logger
 	telemetry *metadata.TelemetryBuilder
 	observer  *observer
+	version   string
 	publisher threshold.Publisher // nil without a threshold extension
 
 	mu     sync.Mutex
 	engine *straggler.Engine
+	facts  *reason.Store
 
 	outputsMu sync.Mutex
 	outputs   outputs
@@ -48,6 +52,8 @@ func newGateway(set processor.Settings, cfg *Config) (*gateway, error) {
 		cfg: cfg, logger: set.Logger, telemetry: tb,
 		observer: newObserver(cfg, newRejects(tb)),
 		engine:   straggler.New(cfg.engine()),
+		facts:    reason.New(reason.Config{MaxNodes: cfg.Gateway.MaxNodes, Retention: cfg.Gateway.Retention}),
+		version:  set.BuildInfo.Version,
 	}, nil
 }
 
@@ -137,18 +143,55 @@ func (g *gateway) tick(ctx context.Context, now time.Time) pmetric.Metrics {
 	report := g.engine.Tick(now)
 	g.observer.facts.sweep(now)
 	nodes := g.engine.Nodes()
+	found := episodes(report, g.facts, g.cfg.GroupBy)
+	g.facts.Sweep(now)
 	g.mu.Unlock()
 	took := time.Since(began)
 
 	snap := snapshot(report, g.cfg)
 	md := reportMetrics(report, &g.observer.ids)
 	g.log(report)
+	for i := range found {
+		g.announce(ctx, &found[i], now)
+	}
+	g.count(ctx, &report.Counters)
 	g.telemetry.ProcessorStragglerTickDuration.Record(ctx, took.Seconds())
 	g.telemetry.ProcessorStragglerNodes.Record(ctx, int64(nodes))
 	if g.publisher != nil {
 		g.publisher.Publish(snap)
 	}
 	return md
+}
+
+// announce tells of one event: in the log, and in the logs pipelines.
+func (g *gateway) announce(ctx context.Context, ep *episode, now time.Time) {
+	ep.tell(g.logger)
+	g.telemetry.ProcessorStragglerEpisodes.Add(ctx, 1, metric.WithAttributeSet(attribute.NewSet(
+		attribute.String("phase", ep.Kind.String()), attribute.String("subject", ep.Subject.String()))))
+	g.outputsMu.Lock()
+	defer g.outputsMu.Unlock()
+	for _, sink := range g.outputs.logs {
+		sink.offer(ep.record(&g.observer.ids, g.version, now))
+	}
+}
+
+// count adds up what the engine did not take at its word.
+func (g *gateway) count(ctx context.Context, c *straggler.Counters) {
+	t := g.telemetry
+	for _, add := range [...]struct {
+		to metric.Int64Counter
+		n  int64
+	}{
+		{t.ProcessorStragglerGroupChanges, c.GroupChanges},
+		{t.ProcessorStragglerContested, c.Contested},
+		{t.ProcessorStragglerStuck, c.Stuck},
+		{t.ProcessorStragglerFlapping, c.Flapping},
+		{t.ProcessorStragglerFolded, c.Folded},
+	} {
+		if add.n > 0 {
+			add.to.Add(ctx, add.n)
+		}
+	}
 }
 
 // snapshot turns a report into what the extension serves.
@@ -232,12 +275,4 @@ func (g *gateway) log(r *straggler.Report) {
 				zap.Int("active", gr.Counts[straggler.StateActive]), zap.Float64("median", round(gr.Median)))
 		}
 	}
-}
-
-// oneLine quotes a name that could forge a line of a log.
-func oneLine(name string) string {
-	if threshold.ValidName(name) {
-		return name
-	}
-	return strconv.QuoteToASCII(name)
 }
