@@ -25,7 +25,7 @@ type episode struct {
 }
 
 // episodes completes the events of a report.
-func episodes(r *straggler.Report, facts *reason.Store, groupBy []string) []episode {
+func episodes(r *straggler.Report, facts *factReader, groupBy []string) []episode {
 	if len(r.Events) == 0 {
 		return nil
 	}
@@ -39,7 +39,7 @@ func episodes(r *straggler.Report, facts *reason.Store, groupBy []string) []epis
 				if since.IsZero() {
 					since = ep.At
 				}
-				f := facts.Explain(ep.Cluster, ep.Node, names(members), since, ep.At)
+				f := facts.explain(ep.Cluster, ep.Node, names(members), since, ep.At)
 				ep.finding = &f
 			}
 			ep.cost, ep.hasCost = cost(ep.Event, members, facts, groupBy)
@@ -80,7 +80,7 @@ func names(nodes []straggler.NodeReport) iter.Seq[string] {
 // cost is gap times GPUs: in a synchronous job, which steps together, all wait
 // for the slowest (Greyhound, ATC '25). It is known when the nodes belong to a
 // job and all active ones have told their number of GPUs.
-func cost(ev *straggler.Event, members []straggler.NodeReport, facts *reason.Store, groupBy []string) (float64, bool) {
+func cost(ev *straggler.Event, members []straggler.NodeReport, facts *factReader, groupBy []string) (float64, bool) {
 	job := slices.Index(groupBy, gpusemconv.AttrJobID)
 	if ev.Gap <= 0 || job < 0 || job >= len(ev.Peers) || ev.Peers[job] == "" {
 		return 0, false
@@ -90,7 +90,7 @@ func cost(ev *straggler.Event, members []straggler.NodeReport, facts *reason.Sto
 		if members[i].State != straggler.StateActive {
 			continue
 		}
-		n, ok := facts.GPUs(members[i].Cluster, members[i].Node)
+		n, ok := facts.store.GPUs(members[i].Cluster, members[i].Node)
 		if !ok {
 			return 0, false
 		}

@@ -16,7 +16,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/reason"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
@@ -29,12 +28,12 @@ type gateway struct {
 	logger    *zap.Logger
 	telemetry *metadata.TelemetryBuilder
 	observer  *observer
+	reporter  reporter // used by the ticks alone
 	version   string
 	publisher threshold.Publisher // nil without a threshold extension
 
 	mu     sync.Mutex
 	engine *straggler.Engine
-	facts  *reason.Store
 
 	outputsMu sync.Mutex
 	outputs   outputs
@@ -48,11 +47,12 @@ func newGateway(set processor.Settings, cfg *Config) (*gateway, error) {
 	if err != nil {
 		return nil, err
 	}
+	o := newObserver(cfg, newRejects(tb))
 	return &gateway{
 		cfg: cfg, logger: set.Logger, telemetry: tb,
-		observer: newObserver(cfg, newRejects(tb)),
+		observer: o,
+		reporter: reporter{ids: &o.ids},
 		engine:   straggler.New(cfg.engine()),
-		facts:    reason.New(reason.Config{MaxNodes: cfg.Gateway.MaxNodes, Retention: cfg.Gateway.Retention}),
 		version:  set.BuildInfo.Version,
 	}, nil
 }
@@ -143,13 +143,12 @@ func (g *gateway) tick(ctx context.Context, now time.Time) pmetric.Metrics {
 	report := g.engine.Tick(now)
 	g.observer.facts.sweep(now)
 	nodes := g.engine.Nodes()
-	found := episodes(report, g.facts, g.cfg.GroupBy)
-	g.facts.Sweep(now)
+	found := episodes(report, g.observer.facts, g.cfg.GroupBy)
 	g.mu.Unlock()
 	took := time.Since(began)
 
 	snap := snapshot(report, g.cfg)
-	md := reportMetrics(report, &g.observer.ids)
+	md := g.reporter.metrics(report)
 	g.log(report)
 	for i := range found {
 		g.announce(ctx, &found[i], now)
