@@ -201,6 +201,8 @@ const (
 
 	// MetricAgentStraggler is the node's own verdict, gauge int 0/1.
 	MetricAgentStraggler = "gpu.agent.straggler"
+	// MetricAgentSuspicion is S/h, the worst of the signals', gauge in [0,2].
+	MetricAgentSuspicion = "gpu.agent.suspicion"
 	// MetricAgentThreshold is the threshold the node judges itself by, gauge in [0,1].
 	MetricAgentThreshold = "gpu.agent.threshold"
 	// MetricAgentDetectionMode is 1 for the mode in force and 0 for the others.

@@ -165,12 +165,20 @@ func TestInboxRemembersWhenAVersionWasFirstHeard(t *testing.T) {
 	b.Put("c", value("g"), start.Add(time.Second))
 	got, _ := b.Get("c", "g")
 	assert.Equal(t, start, got.First)
+	assert.Zero(t, got.After)
 	assert.Equal(t, start.Add(time.Second), got.At)
 	newer := value("g")
 	newer.Version++
 	b.Put("c", newer, start.Add(2*time.Second))
 	got, _ = b.Get("c", "g")
 	assert.Equal(t, start.Add(2*time.Second), got.First)
+	assert.Equal(t, start.Add(time.Second), got.After)
+	newer.TTL = time.Second
+	b.Put("c", newer, start.Add(3*time.Second))
+	newer.Version++
+	b.Put("c", newer, start.Add(4*time.Second))
+	got, _ = b.Get("c", "g")
+	assert.Equal(t, start.Add(3*time.Second), got.After, "heard again, if from a middle tier")
 }
 
 // BenchmarkNewEntry is what a tick pays for each peer group, and a push nothing.

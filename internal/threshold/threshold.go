@@ -158,9 +158,14 @@ type Source interface {
 // Received is a Value and when it arrived.
 type Received struct {
 	Value
-	// At is when it was last confirmed, First when its version was first heard:
-	// the value is of a time between that answer and the one before it.
-	At, First time.Time
+	// At is when it was last confirmed.
+	At time.Time
+	// First is when its version was first heard, After when the one before it
+	// was last: the value is of a tick between them. After is zero for the first
+	// value of a group.
+	First, After time.Time
+
+	heard time.Time // by any answer, one with less left of its life too
 }
 
 // Fresh reports whether the value is within its own TTL.

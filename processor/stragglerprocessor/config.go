@@ -5,7 +5,6 @@ package stragglerprocessor
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -50,6 +49,9 @@ type Config struct {
 	// Compatibility lists foreign metrics that are read too: ingero.
 	Compatibility []string `mapstructure:"compatibility"`
 
+	// Signals changes how signals are measured, scored and compared, by name.
+	Signals map[string]SignalConfig `mapstructure:"signals"`
+
 	Gateway GatewayConfig `mapstructure:"gateway"`
 	Agent   AgentConfig   `mapstructure:"agent"`
 
@@ -85,17 +87,16 @@ type GatewayConfig struct {
 // AgentConfig is used in mode agent.
 type AgentConfig struct {
 	// NodeName is given to data that names no node, the host's name by default.
-	NodeName           string             `mapstructure:"node_name"`
-	Weights            map[string]float64 `mapstructure:"weights"`
-	Floors             map[string]float64 `mapstructure:"floors"`
-	IdleBelow          float64            `mapstructure:"idle_below"`
-	IdleAfter          time.Duration      `mapstructure:"idle_after"`
-	CalibrationSamples int                `mapstructure:"calibration_samples"`
-	BaselineAlpha      float64            `mapstructure:"baseline_alpha"`
-	SuspectBand        float64            `mapstructure:"suspect_band"`
-	CachedTTL          time.Duration      `mapstructure:"cached_ttl"`
-	LocalFraction      float64            `mapstructure:"local_fraction"`
-	MaxNodes           int                `mapstructure:"max_nodes"`
+	NodeName           string        `mapstructure:"node_name"`
+	IdleBelow          float64       `mapstructure:"idle_below"`
+	IdleAfter          time.Duration `mapstructure:"idle_after"`
+	LoadAbove          float64       `mapstructure:"load_above"`
+	CalibrationSamples int           `mapstructure:"calibration_samples"`
+	BaselineAlpha      float64       `mapstructure:"baseline_alpha"`
+	SuspectBand        float64       `mapstructure:"suspect_band"`
+	CachedTTL          time.Duration `mapstructure:"cached_ttl"`
+	LocalFraction      float64       `mapstructure:"local_fraction"`
+	MaxNodes           int           `mapstructure:"max_nodes"`
 
 	_ struct{}
 }
@@ -119,7 +120,7 @@ func createDefaultConfig() component.Config {
 			Split: s.Split, Incident: s.Incident, Episodes: s.Episodes,
 		},
 		Agent: AgentConfig{
-			IdleBelow: n.IdleBelow, IdleAfter: n.IdleAfter,
+			IdleBelow: n.IdleBelow, IdleAfter: n.IdleAfter, LoadAbove: n.LoadAbove,
 			CalibrationSamples: n.CalibrationSamples, BaselineAlpha: n.BaselineAlpha, SuspectBand: n.SuspectBand,
 			CachedTTL: n.CachedTTL, LocalFraction: n.LocalFraction,
 			MaxNodes: 10_000,
@@ -135,6 +136,8 @@ func (c *Config) engine() straggler.Config {
 	g := &c.Gateway
 	e := straggler.DefaultConfig()
 	e.Decision, _ = straggler.ParseDecision(c.Decision) // Validate has said what is wrong with it
+	n, _ := c.node()                                    // the same
+	e.Signals = n.Signals
 	e.K, e.MinGap, e.Alpha, e.Quorum = g.K, g.MinGap, g.Alpha, g.Quorum
 	e.PanicFraction, e.PanicExitTicks = g.PanicFraction, g.PanicExitTicks
 	e.EnterTicks, e.LeaveTicks, e.ExitBand = c.EnterTicks, c.LeaveTicks, g.ExitBand
@@ -146,31 +149,18 @@ func (c *Config) engine() straggler.Config {
 	return e
 }
 
-// node returns the engine's configuration; the errors name unknown signals.
+// node returns the agent's configuration. The trackers' constants are the
+// gateway's, since both run the same ones.
 func (c *Config) node() (nodescore.Config, error) {
 	a := &c.Agent
-	n := nodescore.Config{
-		Weights: nodescore.DefaultWeights(), Floors: nodescore.DefaultFloors(),
-		Interval: c.PushInterval, ReadingTTL: c.ttl(),
-		IdleBelow: a.IdleBelow, IdleAfter: a.IdleAfter,
-		CalibrationSamples: a.CalibrationSamples, BaselineAlpha: a.BaselineAlpha, SuspectBand: a.SuspectBand,
-		CachedTTL: a.CachedTTL, LocalFraction: a.LocalFraction,
-		EnterTicks: c.EnterTicks, LeaveTicks: c.LeaveTicks,
-	}
-	var errs []error
-	overlay := func(key string, from map[string]float64, to []float64) {
-		for _, name := range slices.Sorted(maps.Keys(from)) {
-			s, err := nodescore.ParseSignal(name)
-			if err != nil {
-				errs = append(errs, fmt.Errorf("`agent::%s`: %w", key, err))
-				continue
-			}
-			to[s] = from[name]
-		}
-	}
-	overlay("weights", a.Weights, n.Weights[:])
-	overlay("floors", a.Floors, n.Floors[:])
-	return n, errors.Join(errs...)
+	n := nodescore.DefaultConfig()
+	n.CUSUM, n.CohortWindow = c.Gateway.CUSUM, c.Gateway.Split.Window
+	n.Interval, n.ReadingTTL = c.PushInterval, c.ttl()
+	n.IdleBelow, n.IdleAfter, n.LoadAbove = a.IdleBelow, a.IdleAfter, a.LoadAbove
+	n.CalibrationSamples, n.BaselineAlpha, n.SuspectBand = a.CalibrationSamples, a.BaselineAlpha, a.SuspectBand
+	n.CachedTTL, n.LocalFraction = a.CachedTTL, a.LocalFraction
+	n.EnterTicks, n.LeaveTicks = c.EnterTicks, c.LeaveTicks
+	return n, c.signals(&n)
 }
 
 // Validate implements xconfmap.Validator.

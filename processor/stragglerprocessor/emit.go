@@ -79,15 +79,18 @@ func appendResult(rm pmetric.ResourceMetrics, ts pcommon.Timestamp, res *nodesco
 	if res.HasScore {
 		g.double(g.metric(gpusemconv.MetricNodeHealthScore, "1", "Health score of the node, 1 is as fast as its peers or its own best."), res.Score)
 	}
-	if res.Signals.Known != [nodescore.NumSignals]bool{} {
-		signals := g.metric(gpusemconv.MetricNodeSignal, "1", "Input of the score: throughput in its own unit, the others as fractions.")
-		for s := range nodescore.NumSignals {
+	if res.Signals.Known != [nodesignal.Count]bool{} {
+		signals := g.metric(gpusemconv.MetricNodeSignal, "1", "What is measured of the node's work: throughput in its own unit, power in watts, the others as fractions.")
+		for s := range nodesignal.Score {
 			if res.Signals.Known[s] {
 				g.double(signals, res.Signals.V[s]).Attributes().PutStr(gpusemconv.AttrSignal, s.String())
 			}
 		}
 	}
 	g.flag(g.metric(gpusemconv.MetricAgentStraggler, "", "1 while the node takes itself for a straggler."), res.Straggler)
+	if res.BySignals {
+		g.double(g.metric(gpusemconv.MetricAgentSuspicion, "1", "How sure the node is that it is a straggler: from 1 on it is one if that lasts, 2 at most."), res.Suspicion)
+	}
 	if res.Mode != nodescore.ModeNone {
 		g.double(g.metric(gpusemconv.MetricAgentThreshold, "1", "Threshold that the node judges itself by."), res.Threshold)
 	}

@@ -281,6 +281,7 @@ var reasons = map[error]string{
 	reason.ErrRange:              "fact_range",
 	reason.ErrTooManyNodes:       "fact_max_nodes",
 	reason.ErrTooManyDevices:     "fact_max_devices",
+	errGPUs:                      "max_gpus",
 }
 
 func newRejects(tb *metadata.TelemetryBuilder) *rejects {

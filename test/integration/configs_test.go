@@ -132,16 +132,18 @@ func TestBadConfigNamesEveryMistake(t *testing.T) {
   straggler:
     mode: agent
     leave_ticks: 0
+    signals:
+      speed: {weight: 1}
+      cpu: {weight: 2}
+      memory: {floor: 1}
     agent:
-      weights: {speed: 1, cpu: 2}
-      floors: {memory: 1}
       idle_after: 0s
       calibration_samples: 0
       local_fraction: 1
       max_nodes: 0
 `,
 			want: []string{
-				"leave_ticks` is 0", "unknown signal \"speed\"", "weights::cpu` is 2", "floors::memory` is 1", "idle_after` is 0s",
+				"leave_ticks` is 0", "unknown signal \"speed\"", "signals::cpu::weight` is 2", "signals::memory::floor` is 1", "idle_after` is 0s",
 				"calibration_samples` is 0", "local_fraction` is 1", "max_nodes` is 0",
 			},
 		},
