@@ -113,7 +113,8 @@ func (s *Store) finding(n *Node, r *Rule, w window, observation bool) Finding {
 			gpu, adapter = -1, -1
 			switch facts[t.Fact].scope {
 			case ofGPU:
-				gpu, f.GPU = of, n.gpus[of].id
+				gpu = n.slowest(t.Fact, v, of, w)
+				f.GPU = n.gpus[gpu].id
 			case ofAdapter:
 				adapter, f.GPU = of, n.adapters[of].id
 			case ofNode:
@@ -131,6 +132,22 @@ func (s *Store) finding(n *Node, r *Rule, w window, observation bool) Finding {
 		f.Evidence = s.appendEvidence(f.Evidence, n, fact, gpu, adapter, w)
 	}
 	return f
+}
+
+// slowest returns, of the GPUs that share the worst value of a fact, the one
+// with the lowest SM clock: a brake or a cap often holds all of them. It is
+// first where no clock is known.
+func (n *Node) slowest(f Fact, worst float64, first int, w window) int {
+	at, lowest := first, 2.0
+	for i := first; i < len(n.gpus); i++ {
+		if v, ok := n.value(f, i, w); !ok || v != worst {
+			continue
+		}
+		if clock, ok := n.value(SMClock, i, w); ok && clock < lowest {
+			at, lowest = i, clock
+		}
+	}
+	return at
 }
 
 // appendEvidence adds a fact of the GPU or adapter that the finding points at,
@@ -173,7 +190,7 @@ func (s *Store) appendEvidence(list []Evidence, n *Node, fact Fact, gpu, adapter
 // peerScratch holds the peers' worst values per fact, and their medians once
 // asked for.
 type peerScratch struct {
-	values [NumFacts][]float32
+	values [NumFacts][]float64
 	m      [NumFacts]float64
 	done   [NumFacts]bool
 }
@@ -194,7 +211,7 @@ func (s *Store) readPeers(cluster, self string, peers iter.Seq[string], w window
 		}
 		for f := range NumFacts {
 			if v, _, ok := n.worst(f, w); ok {
-				p.values[f] = append(p.values[f], float32(v))
+				p.values[f] = append(p.values[f], v)
 			}
 		}
 		if left--; left == 0 {
@@ -211,9 +228,9 @@ func (p *peerScratch) median(f Fact) (float64, bool) {
 	if !p.done[f] {
 		slices.Sort(v)
 		mid := len(v) / 2
-		p.m[f] = float64(v[mid])
+		p.m[f] = v[mid]
 		if len(v)%2 == 0 {
-			p.m[f] = (p.m[f] + float64(v[mid-1])) / 2
+			p.m[f] = (p.m[f] + v[mid-1]) / 2
 		}
 		p.done[f] = true
 	}

@@ -87,7 +87,7 @@ func newWindow(since, now time.Time) window {
 	return w
 }
 
-// minutes is how long growth is known for in the window.
+// minutes is the time that history.since takes growth from.
 func (w window) minutes() float64 {
-	return max(1, min(float64(w.end-w.start)/60, historyMinutes))
+	return max(1, min(float64(w.end-w.start/60*60)/60, historyMinutes))
 }

@@ -5,6 +5,7 @@ package reason
 import (
 	"math"
 	"strings"
+	"time"
 )
 
 // Node holds what is known of one node.
@@ -43,6 +44,7 @@ type series struct {
 	of   uint8 // index of GPU or adapter
 	fact Fact
 	sub  uint32 // Xid, or hash of the attributes
+	from uint32 // start of the series, seconds
 	raw  float64
 }
 
@@ -193,10 +195,11 @@ func (n *Node) DropUp(gpu int, u Up) {
 	}
 }
 
-// PutXid takes the cumulative number of Xids of one code. A series that is new
-// to a node that was known for two minutes tells of new Xids; one that is there
-// when the node is first heard of is history.
-func (n *Node) PutXid(gpu int, code uint16, v float64) error {
+// PutXid takes the cumulative number of Xids of one code since from, which is
+// when their receiver began to listen. A series that is new to a node that was
+// known for two minutes tells of new Xids, and so does one that begins anew;
+// one that is there when the node is first heard of is history.
+func (n *Node) PutXid(gpu int, code uint16, v float64, from time.Time) error {
 	fact, ok := xidFacts[code]
 	if !ok {
 		return nil // an application's, or nothing to act on
@@ -206,13 +209,21 @@ func (n *Node) PutXid(gpu int, code uint16, v float64) error {
 	}
 	g := &n.gpus[gpu]
 	g.seen = n.seen
-	of := uint8(gpu) //nolint:gosec // below MaxGPUs
-	d := 0.0
-	if s := n.find(of, fact, uint32(code)); s != nil {
+	of, begin := uint8(gpu), seconds(from) //nolint:gosec // below MaxGPUs
+	var d float64
+	if s := n.find(of, fact, uint32(code)); s == nil {
+		if !n.keep(series{of, fact, uint32(code), begin, v}) {
+			return ErrTooManyDevices
+		}
+		if n.seen-n.first >= settled {
+			d = v
+		}
+	} else {
+		if begin > s.from {
+			s.raw = 0
+		}
 		d = grown(s.raw, v)
-		s.raw = v
-	} else if n.keep(series{of, fact, uint32(code), v}) && n.seen-n.first >= settled {
-		d = v
+		s.raw, s.from = v, begin
 	}
 	if d > 0 {
 		g.xid, g.xidAt = code, n.seen
@@ -269,7 +280,7 @@ func (n *Node) PutNetworkErrors(id string, sub uint32, v float64) error {
 	of := uint8(i) //nolint:gosec // below MaxAdapters
 	s := n.find(of, NetworkErrors, sub)
 	if s == nil {
-		if !n.keep(series{of, NetworkErrors, sub, v}) {
+		if !n.keep(series{of, NetworkErrors, sub, 0, v}) {
 			return ErrTooManyDevices
 		}
 		return nil

@@ -27,7 +27,7 @@ const (
 
 // Config of a Store.
 type Config struct {
-	// MaxNodes that are kept. A node of 8 GPUs takes about 2 KiB.
+	// MaxNodes that are kept. A node of 8 GPUs takes about 2.5 KiB.
 	MaxNodes int
 	// Retention without a word from a node forgets it.
 	Retention time.Duration
@@ -85,10 +85,10 @@ func (s *Store) Touch(cluster, node string, now time.Time) {
 }
 
 // Sweep forgets nodes that were not heard of for Retention. One call looks at
-// a part of them, 32 calls at all.
+// a part of them, 32 calls or fewer at all.
 func (s *Store) Sweep(now time.Time) {
 	limit := int64(seconds(now)) - int64(s.cfg.Retention/time.Second)
-	for range len(s.all)/32 + 1 {
+	for range s.cfg.MaxNodes/32 + 1 {
 		if len(s.all) == 0 {
 			return
 		}

@@ -234,7 +234,7 @@ func readXid(n *reason.Node, p pmetric.NumberDataPoint) error {
 	if err != nil {
 		return err
 	}
-	return n.PutXid(gpu, uint16(code), number(p))
+	return n.PutXid(gpu, uint16(code), number(p), p.StartTimestamp().AsTime())
 }
 
 // readErrors reads the errors of GPUs' memory and of network adapters, which
