@@ -3,7 +3,9 @@
 package stragglerprocessor
 
 import (
+	"fmt"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
 )
 
 func load(t *testing.T, id string) *Config {
@@ -30,8 +33,7 @@ func TestDefaultsAreTheEngines(t *testing.T) {
 	cfg := load(t, "straggler")
 	require.NoError(t, cfg.Validate())
 	e := cfg.engine()
-	assert.Equal(t, 50*time.Second, e.TTL)
-	assert.Equal(t, 5, e.Quorum)
+	assert.Equal(t, straggler.DefaultConfig(), e)
 	n, err := cfg.node()
 	require.NoError(t, err)
 	assert.Equal(t, nodescore.DefaultConfig(), n)
@@ -80,7 +82,14 @@ func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 	cfg.Mode = modeGateway
 	cfg.Gateway.K = -1
 	cfg.Gateway.Quorum = 2
-	for _, want := range []string{"`gateway::k`", "`gateway::quorum`", "`push_interval`"} {
+	cfg.Decision = "vote"
+	cfg.Gateway.CUSUM.ClipHigh = 0
+	cfg.Gateway.Split.MinSide = 1
+	cfg.Gateway.Episodes.MaxOnsets = 0
+	for _, want := range []string{
+		"`decision` is \"vote\", must be cusum or threshold", "`gateway::cusum::clip_high`", "`gateway::split::min_side`", "`gateway::episodes::max_onsets`",
+		"`gateway::k`", "`gateway::quorum`", "`push_interval`",
+	} {
 		require.ErrorContains(t, cfg.Validate(), want)
 	}
 
@@ -107,5 +116,65 @@ func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 		"`agent::max_nodes`", "`agent::node_name`", "`push_interval`",
 	} {
 		assert.ErrorContains(t, cfg.Validate(), want)
+	}
+}
+
+// TestEverySettingOfTheEngineHasAKey changes each key in turn and sees which
+// settings of the engine follow.
+func TestEverySettingOfTheEngineHasAKey(t *testing.T) {
+	base := createDefaultConfig().(*Config)
+	reached := map[string]bool{}
+	leaves(reflect.ValueOf(base).Elem(), "", func(key string, _ reflect.Value) {
+		changed := createDefaultConfig().(*Config)
+		leaves(reflect.ValueOf(changed).Elem(), "", func(other string, v reflect.Value) {
+			if other != key {
+				return
+			}
+			switch v.Kind() {
+			case reflect.String:
+				if key == ".Decision" {
+					v.SetString("threshold")
+				}
+			case reflect.Int, reflect.Int64:
+				v.SetInt(v.Int() + 1)
+			case reflect.Float64:
+				v.SetFloat(v.Float() + 1)
+			}
+		})
+		before, after := settings(base.engine()), settings(changed.engine())
+		for name, v := range after {
+			if before[name] != v {
+				reached[name] = true
+			}
+		}
+	})
+	for name := range settings(base.engine()) {
+		if !strings.HasPrefix(name, ".Signals") {
+			assert.True(t, reached[name], name)
+		}
+	}
+}
+
+func settings(e straggler.Config) map[string]any {
+	all := map[string]any{}
+	leaves(reflect.ValueOf(&e).Elem(), "", func(name string, v reflect.Value) { all[name] = v.Interface() })
+	return all
+}
+
+// leaves visits the fields of a struct that are no structs themselves.
+func leaves(v reflect.Value, name string, visit func(string, reflect.Value)) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.IsExported() {
+				leaves(v.Field(i), name+"."+f.Name, visit)
+			}
+		}
+	case reflect.Array:
+		for i := range v.Len() {
+			leaves(v.Index(i), fmt.Sprintf("%s[%d]", name, i), visit)
+		}
+	default:
+		visit(name, v)
 	}
 }
