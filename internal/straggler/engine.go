@@ -113,7 +113,7 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 		case o.Values.Known[s]:
 			n.values.Set(s, o.Values.V[s])
 		case o.Gone[s]:
-			n.values.Known[s] = false
+			n.values.V[s], n.values.Known[s] = 0, false
 		}
 	}
 	return nil
