@@ -18,14 +18,14 @@ type Fact uint8
 // window; flags are 1 when they held at any time in it; the others are the
 // last reading.
 const (
-	GPULost        Fact = iota // the driver lost the GPU, or no longer finds it
-	GPUSilent                  // the GPU does not answer for another reason
-	XidOffBus                  // Xid 79
-	XidMemory                  // Xids of the memory
-	XidReset                   // Xids that ask for a reset of the GPU or for service
-	XidNVLink                  // Xids of NVLink
-	LastXid                    // code of the newest of the Xids above
-	ECCUncorrected             // uncorrectable memory errors
+	GPULost Fact = iota
+	GPUSilent
+	XidOffBus
+	XidMemory
+	XidReset
+	XidNVLink
+	LastXid
+	ECCUncorrected
 	RemapFailed
 	RemapPending
 	RetirementPending
@@ -37,24 +37,25 @@ const (
 	SWThermalTime
 	HWSlowdown
 	PowerCap
-	SMClock // fraction of its highest, while the GPU works
+	SMClock
 	Temperature
 	Power
 	PowerLimit
-	PCIeGeneration // fraction of the best that GPU and slot can do, while the GPU works
-	PCIeWidth      // fraction of the best that GPU and slot can do
+	PCIeGeneration
+	PCIeSpeed
+	PCIeWidth
 	PCIeReplays
-	NVLinkReplays // replays and recoveries
+	NVLinkReplays
 	NVLinkCRC
 	NVLinksUp
 	NetworkErrors
-	NetworkBandwidth // of all adapters together
+	NetworkBandwidth
 	CPUPressure
 	CPUSteal
 	LoadAverage
-	HostMemory // fraction in use
-	GPUMemory  // fraction in use
-	Processes  // that compute on the GPU
+	HostMemory
+	GPUMemory
+	Processes
 	Utilization
 	NumFacts
 )
@@ -70,49 +71,51 @@ const (
 
 type factInfo struct {
 	name, unit string
+	what       string // for people
 	scope      scope
 	low        bool // low is bad
 }
 
 var facts = [NumFacts]factInfo{
-	GPULost:           {name: "gpu_lost", unit: "1"},
-	GPUSilent:         {name: "gpu_silent", unit: "1"},
-	XidOffBus:         {name: "xid_off_bus", unit: "{event}"},
-	XidMemory:         {name: "xid_memory", unit: "{event}"},
-	XidReset:          {name: "xid_reset", unit: "{event}"},
-	XidNVLink:         {name: "xid_nvlink", unit: "{event}"},
-	LastXid:           {name: "last_xid", unit: "1"},
-	ECCUncorrected:    {name: "ecc_uncorrected", unit: "{error}"},
-	RemapFailed:       {name: "remap_failed", unit: "1"},
-	RemapPending:      {name: "remap_pending", unit: "1"},
-	RetirementPending: {name: "retirement_pending", unit: "1"},
-	PowerBrake:        {name: "power_brake", unit: "1"},
-	PowerBrakeTime:    {name: "power_brake_time", unit: "s"},
-	HWThermal:         {name: "hw_thermal", unit: "1"},
-	HWThermalTime:     {name: "hw_thermal_time", unit: "s"},
-	SWThermal:         {name: "sw_thermal", unit: "1"},
-	SWThermalTime:     {name: "sw_thermal_time", unit: "s"},
-	HWSlowdown:        {name: "hw_slowdown", unit: "1"},
-	PowerCap:          {name: "power_cap", unit: "1"},
-	SMClock:           {name: "sm_clock", unit: "1", low: true},
-	Temperature:       {name: "temperature", unit: "Cel"},
-	Power:             {name: "power", unit: "W"},
-	PowerLimit:        {name: "power_limit", unit: "W", low: true},
-	PCIeGeneration:    {name: "pcie_generation", unit: "1", low: true},
-	PCIeWidth:         {name: "pcie_width", unit: "1", low: true},
-	PCIeReplays:       {name: "pcie_replays", unit: "{replay}"},
-	NVLinkReplays:     {name: "nvlink_replays", unit: "{error}"},
-	NVLinkCRC:         {name: "nvlink_crc", unit: "{error}"},
-	NVLinksUp:         {name: "nvlinks_up", unit: "{link}", low: true},
-	NetworkErrors:     {name: "network_errors", unit: "{error}", scope: ofAdapter},
-	NetworkBandwidth:  {name: "network_bandwidth", unit: "By/s", scope: ofNode, low: true},
-	CPUPressure:       {name: "cpu_pressure", unit: "1", scope: ofNode},
-	CPUSteal:          {name: "cpu_steal", unit: "1", scope: ofNode},
-	LoadAverage:       {name: "load_average", unit: "{thread}", scope: ofNode},
-	HostMemory:        {name: "host_memory", unit: "1", scope: ofNode},
-	GPUMemory:         {name: "gpu_memory", unit: "1"},
-	Processes:         {name: "processes", unit: "{process}"},
-	Utilization:       {name: "utilization", unit: "1", low: true},
+	GPULost:           {name: "gpu_lost", unit: "1", what: "the driver lost the GPU, or no longer finds it"},
+	GPUSilent:         {name: "gpu_silent", unit: "1", what: "the GPU does not answer for another reason"},
+	XidOffBus:         {name: "xid_off_bus", unit: "{event}", what: "Xid 79"},
+	XidMemory:         {name: "xid_memory", unit: "{event}", what: "Xids of the memory: 48, 63, 64, 92, 94, 95"},
+	XidReset:          {name: "xid_reset", unit: "{event}", what: "Xids for which NVIDIA asks for a reset or for service"},
+	XidNVLink:         {name: "xid_nvlink", unit: "{event}", what: "Xids of NVLink: 74, 144 to 150"},
+	LastXid:           {name: "last_xid", unit: "1", what: "code of the newest of these Xids"},
+	ECCUncorrected:    {name: "ecc_uncorrected", unit: "{error}", what: "uncorrectable memory errors"},
+	RemapFailed:       {name: "remap_failed", unit: "1", what: "a row of memory could not be remapped"},
+	RemapPending:      {name: "remap_pending", unit: "1", what: "a row of memory waits for a reset to be remapped"},
+	RetirementPending: {name: "retirement_pending", unit: "1", what: "a page of memory waits for a reset to be retired"},
+	PowerBrake:        {name: "power_brake", unit: "1", what: "the power brake held the clocks down"},
+	PowerBrakeTime:    {name: "power_brake_time", unit: "s", what: "time for which it did"},
+	HWThermal:         {name: "hw_thermal", unit: "1", what: "the hardware held the clocks down because of heat"},
+	HWThermalTime:     {name: "hw_thermal_time", unit: "s", what: "time for which it did"},
+	SWThermal:         {name: "sw_thermal", unit: "1", what: "the driver held the clocks down because of heat"},
+	SWThermalTime:     {name: "sw_thermal_time", unit: "s", what: "time for which it did"},
+	HWSlowdown:        {name: "hw_slowdown", unit: "1", what: "the hardware held the clocks down"},
+	PowerCap:          {name: "power_cap", unit: "1", what: "the power limit held the clocks down"},
+	SMClock:           {name: "sm_clock", unit: "1", what: "SM clock, fraction of its highest, while the GPU works", low: true},
+	Temperature:       {name: "temperature", unit: "Cel", what: "temperature of the GPU"},
+	Power:             {name: "power", unit: "W", what: "power drawn"},
+	PowerLimit:        {name: "power_limit", unit: "W", what: "power limit in force", low: true},
+	PCIeGeneration:    {name: "pcie_generation", unit: "1", what: "generation of the PCIe link, while the GPU works", low: true},
+	PCIeSpeed:         {name: "pcie_speed", unit: "1", what: "the same, fraction of the best that GPU and slot can do", low: true},
+	PCIeWidth:         {name: "pcie_width", unit: "1", what: "lanes of the PCIe link, fraction of the most that GPU and slot can do", low: true},
+	PCIeReplays:       {name: "pcie_replays", unit: "{replay}", what: "retransmissions on the PCIe link"},
+	NVLinkReplays:     {name: "nvlink_replays", unit: "{error}", what: "replays and recoveries on the NVLinks"},
+	NVLinkCRC:         {name: "nvlink_crc", unit: "{error}", what: "CRC errors on the NVLinks"},
+	NVLinksUp:         {name: "nvlinks_up", unit: "{link}", what: "NVLinks that are up", low: true},
+	NetworkErrors:     {name: "network_errors", unit: "{error}", what: "errors of a network adapter", scope: ofAdapter},
+	NetworkBandwidth:  {name: "network_bandwidth", unit: "By/s", what: "bandwidth of the links of all network adapters together", scope: ofNode, low: true},
+	CPUPressure:       {name: "cpu_pressure", unit: "1", what: "share of time in which some task waited for a CPU", scope: ofNode},
+	CPUSteal:          {name: "cpu_steal", unit: "1", what: "share of CPU time that the hypervisor took", scope: ofNode},
+	LoadAverage:       {name: "load_average", unit: "{thread}", what: "runnable tasks, mean of a minute", scope: ofNode},
+	HostMemory:        {name: "host_memory", unit: "1", what: "memory of the host in use, fraction", scope: ofNode},
+	GPUMemory:         {name: "gpu_memory", unit: "1", what: "memory of the GPU in use, fraction"},
+	Processes:         {name: "processes", unit: "{process}", what: "processes that compute on the GPU"},
+	Utilization:       {name: "utilization", unit: "1", what: "share of time in which the GPU was busy", low: true},
 }
 
 // String returns the fact's name in snake_case.

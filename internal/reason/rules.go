@@ -107,19 +107,19 @@ var rules = []Rule{
 		Evidence: []Fact{SMClock, Power}, Source: "NVML clocks event reason 0x80; DCGM warns when throttling time grows",
 	},
 	{
-		Reason: "hw_thermal", When: "the hardware slows down because of heat",
+		Reason: "hw_thermal", When: "the hardware lowers the clocks because of heat",
 		Action: ActionCheckCool, Advice: "Check fans, airflow and coolant of the node: the GPU is too hot and its hardware slows it down.",
 		Tests:    []Test{{Fact: HWThermal, Limit: 1}, {Fact: HWThermalTime, Limit: throttledSeconds}},
 		Evidence: []Fact{Temperature, SMClock}, Source: "NVML clocks event reason 0x40; DCGM warns when throttling time grows",
 	},
 	{
-		Reason: "sw_thermal", When: "the driver slows down because of heat",
+		Reason: "sw_thermal", When: "the driver lowers the clocks because of heat",
 		Action: ActionCheckCool, Advice: "Check fans, airflow and coolant of the node: the driver lowers the clocks to keep the GPU cool.",
 		Tests:    []Test{{Fact: SWThermal, Limit: 1}, {Fact: SWThermalTime, Limit: throttledSeconds}},
 		Evidence: []Fact{Temperature, SMClock}, Source: "NVML clocks event reason 0x20; DCGM warns when throttling time grows",
 	},
 	{
-		Reason: "hw_slowdown", When: "the hardware slows down and says neither heat nor the power brake",
+		Reason: "hw_slowdown", When: "the hardware lowers the clocks and says neither heat nor the power brake",
 		Action: ActionCheckPower, Advice: "Check power and cooling of the GPU, and its seating: the hardware slows it down.",
 		Tests:    []Test{{Fact: HWSlowdown, Limit: 1}},
 		Evidence: []Fact{SMClock, Temperature, Power}, Source: "NVML clocks event reason 0x8",
@@ -137,9 +137,12 @@ var rules = []Rule{
 		Evidence: []Fact{PowerLimit, Power, Temperature, Utilization}, Source: "the least gap of the signal compute",
 	},
 	{
-		Reason: "pcie_link_degraded", When: "the PCIe link has less lanes than GPU and slot can do, or a lower generation while the GPU works",
+		Reason: "pcie_link_degraded", When: "the PCIe link has less lanes than GPU and slot can do, or, while the GPU works, a lower generation than they can do or the peers have",
 		Action: ActionCheckPCIe, Advice: "Drain the node and reseat the GPU or its riser: the PCIe link is below what it can do.",
-		Tests:    []Test{{Fact: PCIeWidth, Limit: belowFull}, {Fact: PCIeGeneration, Limit: belowFull}},
+		Tests: []Test{
+			{Fact: PCIeWidth, Limit: belowFull}, {Fact: PCIeSpeed, Limit: belowFull},
+			{Fact: PCIeGeneration, Limit: peersDecide, NeedsPeers: true},
+		},
 		Evidence: []Fact{PCIeReplays, Utilization}, Source: "DCGM: PCIe width and generation below the maximum",
 	},
 	{

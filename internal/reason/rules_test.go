@@ -161,7 +161,14 @@ var faults = []fault{
 	{reason: "sw_power_cap", fact: PowerCap, value: 1, apply: set(FieldPowerCap, 1), alone: true},
 	{reason: "sm_clock_low", fact: SMClock, value: 0.8, apply: set(FieldSMClock, 0.8*1.98e9), alone: true},
 	{reason: "pcie_link_degraded", fact: PCIeWidth, value: 0.5, apply: set(FieldPCIeWidth, 8)},
-	{reason: "pcie_link_degraded", fact: PCIeGeneration, value: 0.2, apply: set(FieldPCIeGeneration, 1)},
+	{reason: "pcie_link_degraded", fact: PCIeSpeed, value: 0.2, apply: set(FieldPCIeGeneration, 1)},
+	{reason: "pcie_link_degraded", fact: PCIeGeneration, value: 3, alone: true, apply: func(f *fleet, n *Node, g int) {
+		f.t.Helper()
+		i, err := n.GPU(gpuID(g))
+		require.NoError(f.t, err)
+		n.Drop(i, FieldPCIeGenerationLimit)
+		f.put(n, g, FieldPCIeGeneration, 3)
+	}},
 	{reason: "pcie_replays", fact: PCIeReplays, value: 50, apply: set(FieldPCIeReplays, 1050)},
 	{reason: "nvlink_errors", fact: NVLinkReplays, value: 1, apply: set(FieldNVLinkReplay, 1001)},
 	{reason: "nvlink_errors", fact: NVLinkReplays, value: 2, apply: set(FieldNVLinkRecovery, 1002)},
@@ -397,6 +404,29 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
+// The receiver has no series of a throttle reason that never held: of a GPU
+// that answers that is a no, of another one it says nothing.
+func TestThrottleReasonsThatNeverHeld(t *testing.T) {
+	for answers, observation := range map[Up]bool{UpAnswers: false, UpUnknown: true} {
+		f := newFleet(t)
+		for i := range fleetNodes {
+			n := f.node(i)
+			for g := range fleetGPUs {
+				f.up(n, g, answers)
+				for field := FieldPowerBrake; field < firstGauge; field++ {
+					at, err := n.GPU(gpuID(g))
+					require.NoError(t, err)
+					n.Drop(at, field)
+				}
+			}
+		}
+		f.put(f.node(0), 3, FieldHWSlowdown, 1)
+		got := f.explain()
+		assert.Equal(t, Reason("hw_slowdown"), got.Reason)
+		assert.Equal(t, observation, got.Observation)
+	}
+}
+
 // Of several GPUs under the same brake the slowest is named.
 func TestTheSlowestOfEquals(t *testing.T) {
 	f := newFleet(t)
@@ -424,6 +454,7 @@ func TestFactsHaveNames(t *testing.T) {
 	for f := range NumFacts {
 		assert.Regexp(t, `^[a-z][a-z0-9_]*$`, f.String())
 		assert.NotEmpty(t, f.Unit(), f.String())
+		assert.NotEmpty(t, facts[f].what, f.String())
 		assert.False(t, seen[f.String()], f.String())
 		seen[f.String()] = true
 	}

@@ -44,6 +44,9 @@ func (n *Node) value(f Fact, i int, w window) (float64, bool) {
 	case SMClock:
 		return g.fraction(FieldSMClock, FieldSMClockLimit, true)
 	case PCIeGeneration:
+		v := g.gauges[FieldPCIeGeneration-firstGauge]
+		return float64(v), known(v) && !g.rests()
+	case PCIeSpeed:
 		return g.fraction(FieldPCIeGeneration, FieldPCIeGenerationLimit, true)
 	case PCIeWidth:
 		return g.fraction(FieldPCIeWidth, FieldPCIeWidthLimit, false)
@@ -52,7 +55,8 @@ func (n *Node) value(f Fact, i int, w window) (float64, bool) {
 	switch {
 	case field < firstGauge:
 		bit := uint16(1) << field
-		return one(g.on&bit != 0 || g.held[field] != 0 && g.held[field] >= w.start), g.told&bit != 0
+		held := g.on&bit != 0 || g.held[field] != 0 && g.held[field] >= w.start
+		return one(held), g.told&bit != 0 || silentFlags&bit != 0 && g.up == UpAnswers
 	case field < firstCounter:
 		v := g.gauges[field-firstGauge]
 		return float64(v), known(v)
@@ -74,13 +78,19 @@ var source = [NumFacts]Field{
 	PowerBrakeTime: FieldPowerBrakeTime, HWThermalTime: FieldHWThermalTime, SWThermalTime: FieldSWThermalTime,
 }
 
-// fraction is a reading as a share of its limit. Underload, a GPU at rest has
-// none: it lowers its clocks and its link to save power.
+// silentFlags are those that have no series until they first hold: of a GPU
+// that answers, no word is a no.
+const silentFlags = 1<<FieldPowerBrake | 1<<FieldHWThermal | 1<<FieldSWThermal | 1<<FieldHWSlowdown | 1<<FieldPowerCap
+
+// rests reports whether the GPU is known to do nothing: it lowers its clocks
+// and its link then, to save power.
+func (g *gpu) rests() bool { return g.gauges[FieldUtilization-firstGauge] == 0 }
+
+// fraction is a reading as a share of its limit; underload, a GPU at rest has
+// none.
 func (g *gpu) fraction(f, limit Field, underload bool) (float64, bool) {
-	if underload {
-		if u := g.gauges[FieldUtilization-firstGauge]; u == 0 {
-			return 0, false
-		}
+	if underload && g.rests() {
+		return 0, false
 	}
 	v, l := g.gauges[f-firstGauge], g.gauges[limit-firstGauge]
 	if !(v > 0 && l > 0) {

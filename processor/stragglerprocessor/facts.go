@@ -228,7 +228,7 @@ func readXid(n *reason.Node, p pmetric.NumberDataPoint) error {
 		}
 	}
 	if code < 0 || code > 1<<15 {
-		return reason.ErrRange
+		return nil // -1 stands for the codes beyond those that are told apart
 	}
 	gpu, err := n.GPU(hwID(attrs))
 	if err != nil {

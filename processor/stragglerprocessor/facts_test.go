@@ -198,7 +198,7 @@ func TestEachMetricThatExplains(t *testing.T) {
 		{sample: sample{name: "hw.gpu.throttle.active", pairs: []string{"reason", "power_cap"}, value: 1}, want: "sw_power_cap", fact: reason.PowerCap},
 		{sample: sample{name: "hw.gpu.clock.frequency", pairs: []string{"clock", "sm"}, value: 1.2e9}, want: "sm_clock_low", fact: reason.SMClock},
 		{sample: sample{name: "hw.gpu.pcie.link.width", pairs: []string{"kind", "current"}, value: 8}, want: "pcie_link_degraded", fact: reason.PCIeWidth},
-		{sample: sample{name: "hw.gpu.pcie.link.generation", pairs: []string{"kind", "current"}, value: 3}, want: "pcie_link_degraded", fact: reason.PCIeGeneration},
+		{sample: sample{name: "hw.gpu.pcie.link.generation", pairs: []string{"kind", "current"}, value: 3}, want: "pcie_link_degraded", fact: reason.PCIeSpeed},
 		{sample: sample{name: "hw.gpu.pcie.replays", pairs: []string{"kind", "replay"}, value: 99, count: true}, want: "pcie_replays", fact: reason.PCIeReplays},
 		{sample: sample{name: "hw.gpu.nvlink.errors", pairs: []string{"error.type", "replay"}, value: 1, count: true}, want: "nvlink_errors", fact: reason.NVLinkReplays},
 		{sample: sample{name: "hw.gpu.nvlink.errors", pairs: []string{"error.type", "recovery"}, value: 1, count: true}, want: "nvlink_errors", fact: reason.NVLinkReplays},
@@ -239,6 +239,7 @@ func TestEachMetricThatExplains(t *testing.T) {
 		{sample: sample{name: "hw.gpu.clock.frequency", pairs: []string{"clock", "video"}, value: 1e8}, want: reason.Unexplained},
 		{sample: sample{name: "hw.gpu.pcie.replays", pairs: []string{"kind", "rollover"}, value: 99, count: true}, want: reason.Unexplained},
 		{sample: sample{name: "hw.gpu.processes", pairs: []string{"type", "graphics"}, value: 5}, want: reason.Unexplained},
+		{sample: sample{name: "hw.gpu.xid.events", pairs: []string{"gpu.xid.code", "-1"}, value: 9, count: true}, want: reason.Unexplained},
 		{sample: sample{name: "hw.gpu.xid.events", pairs: []string{"gpu.xid.code", "31"}, value: 9, count: true}, want: reason.Unexplained},
 	} {
 		t.Run(strings.Join(append([]string{tt.sample.name}, tt.sample.pairs...), "/"), func(t *testing.T) {
