@@ -39,7 +39,7 @@ func episodes(r *straggler.Report, facts *factReader, groupBy []string) []episod
 				if since.IsZero() {
 					since = ep.At
 				}
-				f := facts.explain(ep.Cluster, ep.Node, names(members), since, ep.At)
+				f := facts.explain(ep.Cluster, ep.Node, workers(members), since, ep.At)
 				ep.finding = &f
 			}
 			ep.cost, ep.hasCost = cost(ep.Event, members, facts, groupBy)
@@ -67,10 +67,12 @@ func groupMembers(nodes []straggler.NodeReport, cluster, group string) []straggl
 	return nodes[at:end]
 }
 
-func names(nodes []straggler.NodeReport) iter.Seq[string] {
+// workers are the names of the active nodes: what a node does not do for want
+// of work says nothing about one that works.
+func workers(nodes []straggler.NodeReport) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range nodes {
-			if !yield(nodes[i].Node) {
+			if nodes[i].State == straggler.StateActive && !yield(nodes[i].Node) {
 				return
 			}
 		}

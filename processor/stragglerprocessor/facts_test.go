@@ -286,6 +286,18 @@ func TestEachMetricThatExplains(t *testing.T) {
 	}
 }
 
+// Nodes without work are no peers of one that is slow.
+func TestPeersOfAnExplanationWork(t *testing.T) {
+	got := slices.Collect(workers([]straggler.NodeReport{
+		{Node: "a", State: straggler.StateActive},
+		{Node: "b", State: straggler.StateIdle},
+		{Node: "c", State: straggler.StateMissing},
+		{Node: "d", State: straggler.StateActive},
+		{Node: "e", State: straggler.StateCalibrating},
+	}))
+	assert.Equal(t, []string{"a", "d"}, got)
+}
+
 // A series that ends takes what it said with it.
 func TestFactsOfASeriesThatEnds(t *testing.T) {
 	r := newFactRig(t, nil)
