@@ -25,7 +25,7 @@ type node struct {
 	// and cluster are hashes of what the node is called.
 	names          names
 	attrs          uint16
-	brought        uint16 // metrics, to the dictionary
+	brought        brought
 	described      bool
 	label, cluster uint64
 
@@ -257,12 +257,13 @@ func (n *node) pause(d time.Duration) bool {
 // pauseSlack is how much any report may be late.
 const pauseSlack = 500 * time.Millisecond
 
-// compact drops the series that expired and returns how many.
-func (n *node) compact(tick uint16) int {
+// compact drops the series that expired, and where asked to those without a name,
+// and returns how many.
+func (n *node) compact(tick uint16, unnamed bool) int {
 	before := len(n.entries)
 	kept := n.entries[:0]
 	for _, e := range n.entries {
-		if (tick-e.heard())&heardMask <= ticksPerTTL {
+		if (tick-e.heard())&heardMask <= ticksPerTTL && (!unnamed || e.metric != 0) {
 			kept = append(kept, e)
 		}
 	}

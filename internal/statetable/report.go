@@ -3,6 +3,7 @@
 package statetable // import "github.com/gpu-collector/gpu-collector/internal/statetable"
 
 import (
+	"bytes"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
@@ -80,9 +81,14 @@ type Report struct {
 	pending []pending
 	namer   namer
 	text    []byte // encoded names of pending's new series
+	metric  span   // in text, the last one described
+	named   uint32 // pending.metric whose number is number, for one node
+	number  uint16
 
 	stale, untracked, unnamed, resyncs int64
 }
+
+type span struct{ from, to uint32 }
 
 // visit is one node's part of a report: the points it forwards are
 // pending[from:to], judged against the given generation.
@@ -102,8 +108,9 @@ type pending struct {
 	at               int32 // position when compared, -1 for a new series
 	kind             Kind
 	repeated, forget bool
-	metric           uint16 // of a new series that has a name; then in Report.text
-	from, to         uint32
+	// Of a new series that has a name, where in Report.text its metric begins, plus
+	// 1, and between which its attributes are; 0 without a name.
+	metric, from, to uint32
 }
 
 // Begin starts a report.
@@ -158,7 +165,7 @@ func (r *Report) DescribeNode(attrs []Attr) {
 		return
 	}
 	r.namer.next()
-	n.attrs = r.namer.add(&n.names, text)
+	n.attrs = r.namer.add(n, text)
 	r.namer.next()
 }
 
@@ -245,18 +252,36 @@ func (r *Report) Describe(m *Metric, attrs []Attr) {
 		r.unnamed++
 		return
 	}
-	from := len(r.text)
-	text, ok := encodePairs(r.text, attrs)
+	metric, ok := r.describe(m)
 	if !ok {
 		r.unnamed++
 		return
 	}
-	r.text = text
-	p := &r.pending[len(r.pending)-1]
-	if p.metric = r.table.dict.metric(m, &n.brought); p.metric == 0 {
+	from := len(r.text)
+	if r.text, ok = encodePairs(r.text, attrs); !ok {
+		r.text = r.text[:from]
 		r.unnamed++
+		return
 	}
-	p.from, p.to = uint32(from), uint32(len(text))
+	p := &r.pending[len(r.pending)-1]
+	p.metric, p.from, p.to = metric, uint32(from), uint32(len(r.text))
+}
+
+// describe writes a metric to text, unless it is the last one's, and returns
+// where that begins, plus 1.
+func (r *Report) describe(m *Metric) (uint32, bool) {
+	from := len(r.text)
+	text, ok := encodeMetric(r.text, m)
+	if !ok {
+		return 0, false
+	}
+	r.text = text
+	if last := r.metric; bytes.Equal(text[from:], text[last.from:last.to]) {
+		r.text = text[:from]
+		return last.from + 1, true
+	}
+	r.metric = span{uint32(from), uint32(len(text))}
+	return r.metric.from + 1, true
 }
 
 // Relayed notes that the open node's report comes from another tier, which

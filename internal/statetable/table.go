@@ -97,6 +97,9 @@ type Table struct {
 
 	vanishedTicks uint64
 
+	sweeping sync.Mutex
+	rename   bool // see forgetNames
+
 	nodes, series, stale, untracked, unnamed, resyncs, evicted atomic.Int64
 }
 
@@ -136,33 +139,54 @@ func (t *Table) Stats() Stats {
 	}
 }
 
-// Sweep forgets the nodes and series that were not heard of for TTL. Call it a
-// few times per TTL. It holds one node's lock at a time.
+// Sweep forgets the nodes and series that were not heard of for TTL, and the
+// names that none has any more. Call it a few times per TTL. It holds one node's
+// lock at a time.
 func (t *Table) Sweep(now time.Duration) {
 	if t.set.TTL <= 0 {
 		return
 	}
+	t.sweeping.Lock()
+	defer t.sweeping.Unlock()
 	tick := uint16(t.ticks(now)) & heardMask
 	namer := namer{dict: t.dict}
+	names := t.dict.sweep()
 	for n := range t.all() {
 		n.mu.Lock()
-		if n.evicted { // by another sweep
-			n.mu.Unlock()
-			continue
-		}
 		// A node with a report under way stays: its commit would go nowhere.
 		expired := n.inflight == 0 && now-n.heard >= t.set.TTL
 		if expired {
 			n.evicted = true
 			t.series.Add(-int64(len(n.entries)))
-		} else if dropped := n.compact(tick); dropped > 0 {
-			t.series.Add(-int64(dropped))
-			namer.rebuild(n)
+		} else {
+			if dropped := n.compact(tick, t.rename && n.inflight == 0); dropped > 0 {
+				t.series.Add(-int64(dropped))
+				namer.rebuild(n)
+			}
+			names.mark(n)
 		}
 		n.mu.Unlock()
 		if expired {
 			t.remove(n)
 		}
+	}
+	t.forgetNames(names)
+}
+
+// forgetNames frees what the sweep has not marked. Where a name had found no room
+// and there is some now, the next sweep forgets the series without a name, which
+// are new when they are next reported, and get one.
+func (t *Table) forgetNames(names *marks) {
+	freed := t.dict.release(names)
+	for by, f := range freed {
+		if n := t.lookup(by); n != nil {
+			n.mu.Lock()
+			n.brought = n.brought.without(f)
+			n.mu.Unlock()
+		}
+	}
+	if t.rename = len(freed) > 0 && t.dict.refused.Load(); t.rename {
+		t.dict.refused.Store(false)
 	}
 }
 

@@ -4,7 +4,6 @@ package statetable
 
 import (
 	"fmt"
-	"strconv"
 	"testing"
 	"time"
 
@@ -280,7 +279,7 @@ func TestEndlessAttributeValues(t *testing.T) {
 	for n := range tb.all() {
 		assert.LessOrEqual(t, len(n.names.bytes), maxNodeNameBytes)
 	}
-	assert.Len(t, tb.dict.pairs, maxValuesPerKey, "the nodes share names of few values only")
+	assert.Len(t, tb.dict.pairs.ids, maxValuesPerKey/2, "the nodes share names of few values only")
 	push(tb, 0, nodeB, double(1, 1))
 	assert.Equal(t, []Verdict{Unchanged}, push(tb, 0, nodeB, double(1, 1)))
 }
@@ -306,29 +305,4 @@ func TestWholeNodes(t *testing.T) {
 	assert.False(t, whole(11, 20))
 	assert.True(t, whole(10.9, 30))
 	assert.False(t, whole(11.8, 30), "the band is around 10.9, which went with the other point")
-}
-
-// TestOneNodesNamesLeaveRoomForOthers: a node that invents names is not the
-// reason why another's series cannot be declared gone.
-func TestOneNodesNamesLeaveRoomForOthers(t *testing.T) {
-	tb := New(Settings{MaxNodes: 10, MaxSeries: 1_000_000, TTL: time.Hour, VanishedAfter: time.Minute})
-	bring := func(key NodeKey, prefix string, metrics int) {
-		r := tb.Begin(0)
-		r.OpenNode(key)
-		for i := range metrics {
-			r.Observe(double(uint64(i+1)<<32, 1))
-			r.Describe(&Metric{Name: prefix + strconv.Itoa(i)}, nil)
-		}
-		r.CloseNode()
-		r.Commit()
-	}
-	bring(nodeA, "a", maxMetrics+4000)
-	assert.EqualValues(t, maxMetrics+4000-maxNodeMetrics, tb.Stats().Unnamed)
-	bring(nodeB, "b", 50)
-	assert.EqualValues(t, maxMetrics+4000-maxNodeMetrics, tb.Stats().Unnamed)
-	count := 0
-	for range tb.Series(nodeB) {
-		count++
-	}
-	assert.Equal(t, 50, count)
 }
