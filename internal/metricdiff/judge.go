@@ -122,7 +122,7 @@ func (j *Judge) time() pcommon.Timestamp {
 // unchanged reports whether all of the resource stays here although its points
 // were kept, as none of them changed.
 func (j *Judge) unchanged() bool {
-	if !j.WholeNodes || j.Report.Changed() {
+	if !j.WholeNodes || j.asItIs || j.Report.Changed() {
 		return false
 	}
 	j.Forwarded = j.before
@@ -177,7 +177,7 @@ func (j *Judge) point(p statetable.Point, start, at pcommon.Timestamp, flags pme
 	switch j.Report.Observe(p) {
 	case statetable.Forward:
 	case statetable.Unchanged:
-		if !j.WholeNodes {
+		if !j.WholeNodes && !j.asItIs {
 			return true
 		}
 	case statetable.Stale:

@@ -62,6 +62,7 @@ type node struct {
 	visit    uint16
 	inflight int32
 	evicted  bool
+	owes     bool // an entry may be owed
 }
 
 // entry is the last value of one series: 32 bytes.
@@ -86,7 +87,7 @@ const (
 	kindShift = 14
 	unknown   = 1 << 13 // not known to be what the next hop has
 	repeated  = 1 << 12 // came more than once in one report
-	gone      = 1 << 11 // the next hop has been told that the series ended
+	gone      = 1 << 11 // the next hop has been told that the series ended, see owed
 	heardMask = 1<<11 - 1
 
 	// ticksPerTTL is the resolution of entry.heard, which thus counts up to 32
@@ -108,6 +109,25 @@ func (e *entry) is(f uint16) bool  { return e.bits&f != 0 }
 func (e *entry) set(f uint16)      { e.bits |= f }
 func (e *entry) unset(f uint16)    { e.bits &^= f }
 func (e *entry) setTime(at uint32) { e.time = later(e.time, at) }
+
+// owed reports whether the next hop has to be told again that the series ended.
+// What is gone is otherwise unknown.
+func (e *entry) owed() bool { return e.bits&(gone|unknown) == gone }
+
+// doubt makes the series one to be sent when it is next reported.
+func (e *entry) doubt() {
+	if !e.is(gone) {
+		e.set(unknown)
+	}
+}
+
+// live takes note that the series is reported again.
+func (e *entry) live() {
+	if e.is(gone) {
+		e.unset(gone)
+		e.set(unknown)
+	}
+}
 
 // serves reports whether what the next hop has will do for p.
 func (e *entry) serves(p *Point) bool {
@@ -232,7 +252,7 @@ func (n *node) insert(key uint64) int {
 func (n *node) forgetAll() {
 	n.heartbeatAt, n.heartbeatBy = 0, 0
 	for i := range n.entries {
-		n.entries[i].set(unknown)
+		n.entries[i].doubt()
 	}
 }
 

@@ -215,8 +215,8 @@ func (r *Report) Observe(p Point) Verdict {
 	case older(e.time, at):
 		r.stale++
 		return Stale
-	case again || e.is(unknown|repeated) || !e.serves(&p):
-		e.unset(gone)
+	case again || e.is(unknown|repeated|gone) || !e.serves(&p):
+		e.live()
 		r.changed = true
 		r.pend(&p, at, i, again)
 		return Forward
@@ -295,11 +295,12 @@ func (r *Report) Relayed() {
 
 // Vanished yields each named series that the open node did not report for
 // VanishedAfter, although it went on reporting, and that the next hop has not
-// been told of. The caller forwards a point without a value for it. Call it once
-// the node's points are observed.
+// been told of; and those of which it was told in vain, see ResyncNode. The
+// caller forwards a point without a value for it. Call it once the node's points
+// are observed.
 func (r *Report) Vanished(yield func(Series) bool) {
 	n, after := r.node, r.table.vanishedTicks
-	if n == nil || after == 0 || n.scanned == r.ticks {
+	if n == nil || (n.owes && !r.owed(yield)) || after == 0 || n.scanned == r.ticks {
 		return
 	}
 	n.scanned = r.ticks
@@ -318,12 +319,39 @@ func (r *Report) Vanished(yield func(Series) bool) {
 		}
 		// In doubt from now on: a report that overlaps may carry it again.
 		e.set(unknown)
-		r.changed = true
-		r.pending = append(r.pending, pending{key: e.key, at: int32(i), forget: true})
-		if !yield(r.table.name(n, e)) {
+		if !r.end(i, yield) {
 			return
 		}
 	}
+}
+
+// owed is Vanished for the series whose end has to be told again.
+func (r *Report) owed(yield func(Series) bool) bool {
+	n := r.node
+	n.owes = false
+	for i := range n.entries {
+		e := &n.entries[i]
+		if !e.owed() {
+			continue
+		}
+		if e.metric == 0 {
+			e.set(unknown)
+			continue
+		}
+		n.owes = true // until this is accepted
+		if !r.end(i, yield) {
+			return false
+		}
+	}
+	return true
+}
+
+// end yields the series at position i as one that the report ends.
+func (r *Report) end(i int, yield func(Series) bool) bool {
+	e := &r.node.entries[i]
+	r.changed = true
+	r.pending = append(r.pending, pending{key: e.key, at: int32(i), forget: true})
+	return yield(r.table.name(r.node, e))
 }
 
 // Changed reports whether anything of the open node is forwarded so far. With

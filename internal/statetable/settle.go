@@ -33,11 +33,12 @@ func (r *Report) commit(v *visit) {
 		at, found := n.find(p.key, int(p.at))
 		switch {
 		case p.forget:
-			if found {
-				n.entries[at].set(unknown)
-				if !doubt {
-					n.entries[at].set(gone)
-				}
+			switch {
+			case !found:
+			case doubt:
+				n.entries[at].doubt()
+			default:
+				n.entries[at].set(unknown | gone)
 			}
 			continue
 		case found && p.at < 0 && !doubt:
@@ -132,7 +133,7 @@ func (r *Report) Abort() {
 			r.settle(n, v)
 			for j := range points {
 				if at, found := n.find(points[j].key, int(points[j].at)); found {
-					n.entries[at].set(unknown)
+					n.entries[at].doubt()
 				}
 			}
 		}

@@ -209,11 +209,19 @@ func (t *Table) Resync(cluster, name string) {
 	}
 }
 
-// ResyncNode is Resync for the one node of that key.
+// ResyncNode is Resync for the one node of that key, of which something that was
+// accepted has been given up: that may have told of the end of a series, too, so
+// each is told again.
 func (t *Table) ResyncNode(key NodeKey) {
 	if n := t.lookup(key); n != nil {
 		n.mu.Lock()
 		t.resyncNode(n)
+		for i := range n.entries {
+			if e := &n.entries[i]; e.is(gone) {
+				e.unset(unknown)
+				n.owes = true
+			}
+		}
 		n.mu.Unlock()
 	}
 }
