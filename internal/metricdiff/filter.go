@@ -62,6 +62,8 @@ func (f *Filter) resource(rm pmetric.ResourceMetrics) bool {
 	})
 	reported := rm.ScopeMetrics().Len()
 	f.vanished(func(s *statetable.Series, at pcommon.Timestamp) { marker(rm, reported, s, at) })
+	from := rm.ScopeMetrics().Len()
+	f.repeated(func(s *statetable.Series, at pcommon.Timestamp) { repeat(rm, from, s, at) })
 	if f.unchanged() {
 		rm.ScopeMetrics().RemoveIf(func(pmetric.ScopeMetrics) bool { return true })
 	}

@@ -33,6 +33,7 @@ type node struct {
 	usual    time.Duration // between reports, 0 until there were two
 	paused   time.Duration // the last pause
 	resyncAt time.Duration
+	opaqueAt time.Duration
 	// epoch is the table's when the series were last made known.
 	epoch uint64
 
@@ -43,6 +44,11 @@ type node struct {
 	relayedAt time.Duration
 	relayed   bool
 	scanned   uint64
+
+	// lacking is whether the next hop is to get the whole state, and starts are the
+	// start times of sums by entry.origin; nil unless another tier reports.
+	lacking bool
+	starts  map[uint32]uint64
 
 	// The next heartbeat's earliest time, and the last one's report and
 	// timestamp, as in entry.time.
@@ -93,6 +99,9 @@ const (
 	// ticksPerTTL is the resolution of entry.heard, which thus counts up to 32
 	// TTL; Sweep lets no series become that old.
 	ticksPerTTL = 64
+	// relayedTTLs is how many TTL a series is remembered that another tier reports
+	// for, which does so when it changes and at its own resync.
+	relayedTTLs = 8
 
 	timeShift = 20
 	// maxReorder is how much older than the state a point may be and still be
@@ -128,6 +137,9 @@ func (e *entry) live() {
 		e.set(unknown)
 	}
 }
+
+// opaque reports whether the point cannot be made of what is known.
+func (e *entry) opaque() bool { return e.kind() == KindHash || e.metric == 0 }
 
 // serves reports whether what the next hop has will do for p.
 func (e *entry) serves(p *Point) bool {
@@ -277,13 +289,13 @@ func (n *node) pause(d time.Duration) bool {
 // pauseSlack is how much any report may be late.
 const pauseSlack = 500 * time.Millisecond
 
-// compact drops the series that expired, and where asked to those without a name,
-// and returns how many.
-func (n *node) compact(tick uint16, unnamed bool) int {
+// compact drops the series that were not heard of for longer than most, in
+// ticks, and where asked to those without a name, and returns how many.
+func (n *node) compact(tick, most uint16, unnamed bool) int {
 	before := len(n.entries)
 	kept := n.entries[:0]
 	for _, e := range n.entries {
-		if (tick-e.heard())&heardMask <= ticksPerTTL && (!unnamed || e.metric != 0) {
+		if (tick-e.heard())&heardMask <= most && (!unnamed || e.metric != 0) {
 			kept = append(kept, e)
 		}
 	}

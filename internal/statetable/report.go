@@ -35,6 +35,9 @@ type Point struct {
 	Value uint64
 	// Origin is what else must be equal: the start time of a sum, and flags.
 	Origin uint64
+	// Start is the start time of a sum, in Unix nanoseconds, where that is all that
+	// Origin says; 0 otherwise.
+	Start uint64
 	// Time is in Unix nanoseconds, 0 when there is none.
 	Time uint64
 	Kind Kind
@@ -77,6 +80,7 @@ type Report struct {
 	cursor  int   // where in node.entries the next point is expected
 	fresh   bool  // the point just observed is of a new series
 	changed bool  // something of the open node is forwarded
+	again   int   // points that were repeated
 	visits  []visit
 	pending []pending
 	namer   namer
@@ -98,16 +102,19 @@ type visit struct {
 	epoch      uint64
 	from, to   int
 	heartbeat  bool
+	repeated   bool // what the node did not report was, see Repeated
 }
 
 // pending is a forwarded point, to be remembered once it is accepted.
 type pending struct {
 	key, value       uint64
+	start            uint64
 	origin           uint32
 	time             uint32
 	at               int32 // position when compared, -1 for a new series
 	kind             Kind
 	repeated, forget bool
+	stands           bool // what the table has was sent as it is
 	// Of a new series that has a name, where in Report.text its metric begins, plus
 	// 1, and between which its attributes are; 0 without a name.
 	metric, from, to uint32
@@ -141,6 +148,7 @@ func (r *Report) OpenNode(key NodeKey) {
 		paused := n.pause(r.now - n.heard)
 		n.heard = r.now
 		r.resync(n, paused)
+		r.opaque(n)
 	}
 	n.inflight++
 	r.visits = append(r.visits, visit{node: n, generation: n.generation, epoch: n.epoch, from: len(r.pending)})
@@ -177,12 +185,29 @@ func (r *Report) resync(n *node, now bool) {
 	if !due && !now && n.epoch == epoch {
 		return
 	}
+	// What paused may have reported elsewhere, so what is known here may be old.
+	n.lacking = !now
 	if due {
 		n.resyncAt += every * (1 + (r.now-n.resyncAt)/every)
 	}
 	n.epoch = epoch
 	n.forgetAll()
 	r.resyncs++
+}
+
+// opaque forgets those of the node's series that no tier after this one can
+// repeat, for it has only a hash of them or no name.
+func (r *Report) opaque(n *node) {
+	every := r.table.set.OpaqueInterval
+	if every <= 0 || every >= r.table.set.ResyncInterval || r.now < n.opaqueAt {
+		return
+	}
+	n.opaqueAt += every * (1 + (r.now-n.opaqueAt)/every)
+	for i := range n.entries {
+		if e := &n.entries[i]; e.opaque() {
+			e.set(unknown)
+		}
+	}
 }
 
 // Observe compares a point with what is known of its series.
@@ -232,7 +257,7 @@ func (r *Report) Observe(p Point) Verdict {
 
 func (r *Report) pend(p *Point, at uint32, i int, again bool) {
 	r.pending = append(r.pending, pending{
-		key: p.Key, value: p.Value, origin: short(p.Origin), kind: p.Kind,
+		key: p.Key, value: p.Value, start: p.Start, origin: short(p.Origin), kind: p.Kind,
 		time: at, at: int32(i), repeated: again,
 	})
 }

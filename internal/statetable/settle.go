@@ -24,6 +24,9 @@ func (r *Report) commit(v *visit) {
 		return
 	}
 	doubt := r.settle(n, v)
+	if v.repeated && !doubt {
+		n.lacking = false
+	}
 	room := r.table.reserve(n, countNew(points))
 	n.grow(room)
 	r.namer.next()
@@ -40,6 +43,13 @@ func (r *Report) commit(v *visit) {
 			default:
 				n.entries[at].set(unknown | gone)
 			}
+			continue
+		case p.stands:
+			// Not heard of: nobody but this table said it.
+			if found && !doubt {
+				n.entries[at].unset(unknown)
+			}
+			r.table.repeated.Add(1)
 			continue
 		case found && p.at < 0 && !doubt:
 			p.repeated = true // entered by this very report
@@ -58,6 +68,7 @@ func (r *Report) commit(v *visit) {
 			room--
 		}
 		n.entries[at].store(p, r.tick, doubt)
+		n.began(p)
 	}
 	r.table.series.Add(-int64(room))
 	n.names.trim()
@@ -147,6 +158,7 @@ func (r *Report) finish() {
 	r.table.unnamed.Add(r.unnamed)
 	r.table.resyncs.Add(r.resyncs)
 	clear(r.visits) // no node is kept alive by the pool
+	r.again = 0
 	r.visits, r.pending, r.text, r.metric = r.visits[:0], r.pending[:0], r.text[:0], span{}
 	if cap(r.text) > keepText {
 		r.text, r.namer, r.pending = nil, namer{dict: r.table.dict}, nil

@@ -54,6 +54,10 @@ type Settings struct {
 	// ResyncInterval is the period after which all series of a node are sent
 	// again. Zero means never.
 	ResyncInterval time.Duration
+	// OpaqueInterval is ResyncInterval, where that is longer, for series that a
+	// tier after this one cannot repeat: those of KindHash and those without a
+	// name. Zero means the same.
+	OpaqueInterval time.Duration
 	// VanishedAfter is how long a node goes on reporting without a series until
 	// that is declared gone, see Report.Vanished; up to TTL/16 more. Zero means
 	// never, and so does a zero TTL.
@@ -82,6 +86,9 @@ type Stats struct {
 	Unnamed int64
 	// Resyncs counts the times that a node's series were all made due again.
 	Resyncs int64
+	// Repeated counts points that were made of what is known here and accepted,
+	// Unrepeatable those that could not be made, see Report.Repeated.
+	Repeated, Unrepeatable int64
 	// EvictedNodes counts nodes forgotten because of TTL.
 	EvictedNodes int64
 }
@@ -100,7 +107,7 @@ type Table struct {
 	sweeping sync.Mutex
 	rename   bool // see forgetNames
 
-	nodes, series, stale, untracked, unnamed, resyncs, evicted atomic.Int64
+	nodes, series, stale, untracked, unnamed, resyncs, repeated, unrepeatable, evicted atomic.Int64
 }
 
 type shard struct {
@@ -135,6 +142,8 @@ func (t *Table) Stats() Stats {
 		Untracked:    t.untracked.Load(),
 		Unnamed:      t.unnamed.Load(),
 		Resyncs:      t.resyncs.Load(),
+		Repeated:     t.repeated.Load(),
+		Unrepeatable: t.unrepeatable.Load(),
 		EvictedNodes: t.evicted.Load(),
 	}
 }
@@ -159,7 +168,7 @@ func (t *Table) Sweep(now time.Duration) {
 			n.evicted = true
 			t.series.Add(-int64(len(n.entries)))
 		} else {
-			if dropped := n.compact(tick, t.rename && n.inflight == 0); dropped > 0 {
+			if dropped := n.compact(tick, n.most(now, t.set.TTL), t.rename && n.inflight == 0); dropped > 0 {
 				t.series.Add(-int64(dropped))
 				namer.rebuild(n)
 			}
@@ -228,6 +237,7 @@ func (t *Table) ResyncNode(key NodeKey) {
 
 func (t *Table) resyncNode(n *node) {
 	n.forgetAll()
+	n.lacking = true
 	// Nobody's next number, so whatever is under way comes into doubt.
 	n.generation += 2
 	t.resyncs.Add(1)
@@ -290,6 +300,9 @@ func (t *Table) add(s *shard, key NodeKey, old *node, now time.Duration) *node {
 	n := &node{key: key, heard: now, since: now, epoch: t.epoch.Load()}
 	if t.set.ResyncInterval > 0 {
 		n.resyncAt = now + 1 + time.Duration(t.set.Rand(int64(t.set.ResyncInterval)))
+	}
+	if t.set.OpaqueInterval > 0 {
+		n.opaqueAt = now + 1 + time.Duration(t.set.Rand(int64(t.set.OpaqueInterval)))
 	}
 	s.nodes[key] = n
 	return n
