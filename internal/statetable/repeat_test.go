@@ -276,3 +276,25 @@ func TestStartsAreBounded(t *testing.T) {
 	assert.EqualValues(t, 1, n.starts[short(1)])
 	assert.EqualValues(t, 499, n.starts[short(499)])
 }
+
+// What the next hop dropped is repeated, also when that shows while a repetition
+// is under way.
+func TestResyncOfANodeRepeats(t *testing.T) {
+	tb := repeating(func(s *Settings) { s.ResyncInterval = 0 })
+	relay(tb, 0, true, double(1, 1))
+	require.Empty(t, relay(tb, 10, true))
+	tb.ResyncNode(nodeA)
+	r := tb.Begin(20 * time.Second)
+	r.OpenNode(nodeA)
+	r.Relayed()
+	count := 0
+	for range r.Repeated(uint64(1_800_000_020 * time.Second)) {
+		count++
+	}
+	require.Equal(t, 1, count)
+	r.CloseNode()
+	tb.ResyncNode(nodeA)
+	r.Commit()
+	require.Len(t, relay(tb, 30, true), 1)
+	require.Empty(t, relay(tb, 40, true))
+}
