@@ -240,8 +240,15 @@ func TestRepetitionIsBounded(t *testing.T) {
 }
 
 func TestOpaqueSeriesAreDueMoreOften(t *testing.T) {
+	assert.Equal(t, [3]int{10, 1, 10}, opaque(t, time.Hour), "a hash, a named number, one without a name")
+	assert.Equal(t, [3]int{1, 1, 1}, opaque(t, 0), "never is never")
+}
+
+// opaque counts how often each of three kinds of series is forwarded in ten minutes.
+func opaque(t *testing.T, resync time.Duration) [3]int {
+	t.Helper()
 	tb := newTable(func(s *Settings) {
-		s.ResyncInterval, s.OpaqueInterval = time.Hour, time.Minute
+		s.ResyncInterval, s.OpaqueInterval = resync, time.Minute
 		s.Rand = func(n int64) int64 { return n - 1 }
 	})
 	hash := Point{Key: 1, Value: 7, Kind: KindHash}
@@ -260,8 +267,8 @@ func TestOpaqueSeriesAreDueMoreOften(t *testing.T) {
 		r.CloseNode()
 		r.Commit()
 	}
-	assert.Equal(t, [3]int{10, 1, 10}, forwarded, "a hash, a named number, one without a name")
 	assert.Zero(t, tb.Stats().Resyncs)
+	return forwarded
 }
 
 // The starts that are remembered are no more than the series, however often a
