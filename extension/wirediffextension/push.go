@@ -143,6 +143,7 @@ func (p *push) settle(accepted bool) {
 func (p *push) end(ctx context.Context, accepted bool) {
 	e := p.ext
 	if p.report != nil {
+		e.table.Reached(time.Since(e.epoch), accepted)
 		e.telemetry.ExtensionWireDiffReceivedPoints.Add(ctx, p.judge.Received)
 		if p.judge.Ahead > 0 {
 			e.telemetry.ExtensionWireDiffAheadPoints.Add(ctx, p.judge.Ahead)

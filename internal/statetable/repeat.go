@@ -51,6 +51,31 @@ func (r *Report) Repeated(unixNano uint64) func(yield func(Series) bool) {
 	}
 }
 
+// returned is for a node that another tier was silent about, so long that it may
+// have forgotten the node. It then sends whatever there is, since the node paused
+// or this end was out of its reach, see Reached; what this report does not hold
+// has to come, or is gone: the node may have been rebuilt.
+func (n *node) returned() {
+	for i := range n.entries {
+		if e := &n.entries[i]; e.seen != n.visit {
+			e.set(unknown | gone)
+		}
+	}
+}
+
+// Reached takes note of whether the next hop took what it was sent. When it was
+// out of reach for half a TTL, all is due again: it may have forgotten the nodes,
+// for which it waits five eighths of its own, see Relayed.
+func (t *Table) Reached(now time.Duration, taken bool) {
+	since := t.awaySince.Load()
+	switch {
+	case !taken && since == 0:
+		t.awaySince.CompareAndSwap(0, max(int64(now), 1))
+	case taken && since != 0 && t.awaySince.CompareAndSwap(since, 0) && t.set.TTL > 0 && now-time.Duration(since) >= t.set.TTL/2:
+		t.Resync("", "")
+	}
+}
+
 // began remembers the start of a sum, of which its entry has only a hash. Most
 // sums of a node share theirs.
 func (n *node) began(p *pending) {

@@ -310,12 +310,17 @@ func (r *Report) describe(m *Metric) (uint32, bool) {
 }
 
 // Relayed notes that the open node's report comes from another tier, which
-// reduced it: what it lacks is not gone. This holds for twice the TTL, which
-// no series of before outlives.
+// reduced it: what it lacks is not gone. This holds for twice the TTL. Where the
+// tier was silent for five eighths of one, it sends everything again.
 func (r *Report) Relayed() {
-	if r.node != nil {
-		r.node.relayed, r.node.relayedAt = true, r.now
+	n := r.node
+	if n == nil {
+		return
 	}
+	if n.relayed && r.now-n.relayedAt >= r.table.set.TTL/8*5 {
+		n.returned()
+	}
+	n.relayed, n.relayedAt = true, r.now
 }
 
 // Vanished yields each named series that the open node did not report for

@@ -103,6 +103,7 @@ type Table struct {
 	dict    *dictionary
 
 	vanishedTicks uint64
+	awaySince     atomic.Int64 // when the next hop first refused, see Reached; 0 for not
 
 	sweeping sync.Mutex
 	rename   bool // see forgetNames

@@ -237,7 +237,9 @@ func (p *diffProcessor) reduce(ctx context.Context, md pmetric.Metrics) error {
 		}
 		p.telemetry.ProcessorDiffVanishedSeries.Add(ctx, f.Vanished)
 	default:
-		if err := p.next.ConsumeMetrics(ctx, md); err != nil {
+		err := p.next.ConsumeMetrics(ctx, md)
+		p.table.Reached(p.now().Sub(p.epoch), err == nil)
+		if err != nil {
 			return err
 		}
 		p.telemetry.ProcessorDiffForwardedPoints.Add(ctx, f.Forwarded)

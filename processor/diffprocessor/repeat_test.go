@@ -45,7 +45,7 @@ func (e exporter) apply(md pmetric.Metrics, points int) {
 	for _, rm := range md.ResourceMetrics().All() {
 		for _, sm := range rm.ScopeMetrics().All() {
 			for _, m := range sm.Metrics().All() {
-				if m.Name() == gpusemconv.MetricNodeHeartbeat {
+				if !slices.Contains(kinds, m.Name()) {
 					continue
 				}
 				for i := range pointCount(m) {
@@ -205,6 +205,12 @@ func (c *chain) poll() {
 	if c.shard.buffer != nil {
 		c.shard.flush(context.Background())
 	}
+	// What the gateway itself says of all nodes, dead or not.
+	for _, node := range chainNodes {
+		md := encodeReport(node, c.now, []seriesName{{node, "integer", 0}}, nil)
+		md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).SetName(gpusemconv.MetricNodeStraggler)
+		_ = c.gateway.ConsumeMetrics(context.Background(), md)
+	}
 	c.shard.table.Sweep(c.now)
 	c.gateway.table.Sweep(c.now)
 }
@@ -263,7 +269,8 @@ func repeats(t *rapid.T, flush time.Duration) {
 			if last, dead := c.silent[name.node]; dead {
 				require.LessOrEqual(t, has.at, last, "%v of a dead node", name)
 			} else if _, is := c.truth[name]; !is {
-				require.True(t, unheard[name], "%v vanished but is served", name)
+				expired := has.at < c.now-5*time.Minute
+				require.True(t, expired || unheard[name], "%v vanished but is served", name)
 			}
 		}
 	}
@@ -293,6 +300,19 @@ func repeats(t *rapid.T, flush time.Duration) {
 				c.link = rapid.SampledFrom([]string{"", "", "", "refused", "answer lost"}).Draw(t, "link")
 				c.hop = rapid.SampledFrom([]string{"", "", "", "refused", "half taken"}).Draw(t, "hop")
 				c.poll()
+			}
+		},
+		"long silence": func(t *rapid.T) {
+			c.hop = ""
+			c.link = rapid.SampledFrom([]string{"", "refused"}).Draw(t, "link")
+			for range rapid.IntRange(20, 100).Draw(t, "polls") {
+				c.poll()
+			}
+			for name := range c.known {
+				// The shard may forget it before it can tell of its end.
+				if _, dead := c.silent[name.node]; dead && c.link == "refused" {
+					unheard[name] = true
+				}
 			}
 		},
 		"shard restarts": func(t *rapid.T) {
