@@ -31,7 +31,8 @@ func (s *Store) Explain(cluster, node string, peers iter.Seq[string], since, now
 		return unexplained()
 	}
 	w := newWindow(since, now)
-	s.readPeers(cluster, node, peers, w)
+	s.findPeers(cluster, node, peers, w)
+	defer s.peers.forget()
 	observed := -1
 	for i := range rules {
 		switch s.try(n, &rules[i], w) {
@@ -187,52 +188,63 @@ func (s *Store) appendEvidence(list []Evidence, n *Node, fact Fact, gpu, adapter
 	return append(list, e)
 }
 
-// peerScratch holds the peers' worst values per fact, and their medians once
-// asked for.
+// peerScratch holds the peers that are looked at and, of the facts that were
+// asked for, the medians.
 type peerScratch struct {
-	values [NumFacts][]float64
-	m      [NumFacts]float64
-	done   [NumFacts]bool
+	nodes  []*Node
+	window window
+	values []float64
+	facts  [NumFacts]peerFact
 }
 
-func (s *Store) readPeers(cluster, self string, peers iter.Seq[string], w window) {
+type peerFact struct {
+	median      float64
+	read, known bool
+}
+
+func (s *Store) findPeers(cluster, self string, peers iter.Seq[string], w window) {
 	p := &s.peers
-	for f := range p.values {
-		p.values[f], p.done[f] = p.values[f][:0], false
-	}
-	left := MaxPeers
+	p.forget()
+	p.window = w
 	for name := range peers {
 		if name == self {
 			continue
 		}
-		n, ok := s.nodes[nodeKey{cluster, name}]
-		if !ok {
-			continue
-		}
-		for f := range NumFacts {
-			if v, _, ok := n.worst(f, w); ok {
-				p.values[f] = append(p.values[f], v)
+		if n, ok := s.nodes[nodeKey{cluster, name}]; ok {
+			if p.nodes = append(p.nodes, n); len(p.nodes) == MaxPeers {
+				return
 			}
-		}
-		if left--; left == 0 {
-			return
 		}
 	}
 }
 
+func (p *peerScratch) forget() {
+	clear(p.nodes)
+	p.nodes, p.facts = p.nodes[:0], [NumFacts]peerFact{}
+}
+
+// median of the peers' worst values, and whether enough of them know the fact.
 func (p *peerScratch) median(f Fact) (float64, bool) {
-	v := p.values[f]
+	m := &p.facts[f]
+	if m.read {
+		return m.median, m.known
+	}
+	m.read = true
+	v := p.values[:0]
+	for _, n := range p.nodes {
+		if x, _, ok := n.worst(f, p.window); ok {
+			v = append(v, x)
+		}
+	}
+	p.values = v
 	if len(v) < minPeers {
 		return 0, false
 	}
-	if !p.done[f] {
-		slices.Sort(v)
-		mid := len(v) / 2
-		p.m[f] = v[mid]
-		if len(v)%2 == 0 {
-			p.m[f] = (p.m[f] + v[mid-1]) / 2
-		}
-		p.done[f] = true
+	slices.Sort(v)
+	mid := len(v) / 2
+	m.median, m.known = v[mid], true
+	if len(v)%2 == 0 {
+		m.median = (m.median + v[mid-1]) / 2
 	}
-	return p.m[f], true
+	return m.median, true
 }
