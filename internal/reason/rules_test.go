@@ -323,6 +323,46 @@ func TestAContrastGoesBeforeAnObservation(t *testing.T) {
 	assert.False(t, got.Observation)
 }
 
+// Of several observations the first in the table is given.
+func TestTheFirstObservation(t *testing.T) {
+	f := newFleet(t)
+	for i := range fleetNodes {
+		f.put(f.node(i), 1, FieldPCIeWidth, 8)
+		f.put(f.node(i), 2, FieldSWThermal, 1)
+	}
+	got := f.explain()
+	assert.Equal(t, Reason("sw_thermal"), got.Reason)
+	assert.True(t, got.Observation)
+}
+
+// Within a rule, too, the fact that the peers do not share says which GPU it is.
+func TestTheGPUOfTheContrast(t *testing.T) {
+	f := newFleet(t)
+	for i := range fleetNodes {
+		f.put(f.node(i), 1, FieldECCUncorrected, 1001)
+	}
+	f.put(f.node(0), 4, FieldRemapPending, 1)
+	got := f.explain()
+	assert.Equal(t, Reason("gpu_memory_fault"), got.Reason)
+	assert.Equal(t, gpuID(4), got.GPU)
+}
+
+// An Xid from before the window is no evidence.
+func TestAnOldXid(t *testing.T) {
+	f := newFleet(t)
+	f.xid(f.node(0), 3, 119, 1)
+	f.now = f.now.Add(time.Hour)
+	assert.Equal(t, Unexplained, f.explain().Reason)
+	f.up(f.node(0), 3, UpLost)
+	for _, e := range f.explain().Evidence {
+		assert.NotEqual(t, LastXid, e.Fact)
+	}
+	f.xid(f.node(0), 3, 79, 1)
+	got := f.explain()
+	require.Len(t, got.Evidence, 3)
+	assert.Equal(t, Evidence{Fact: LastXid, GPU: gpuID(3), Value: 79}, got.Evidence[2])
+}
+
 func TestTheTableIsTheDocumentedOrder(t *testing.T) {
 	var got []Reason
 	seen := map[Reason]bool{}
@@ -352,7 +392,7 @@ func TestThresholds(t *testing.T) {
 		"0.9 s of hardware throttling":         set(FieldHWThermalTime, 1000.9),
 		"0.9 s of software throttling":         set(FieldSWThermalTime, 1000.9),
 		"a clock 4 % of its maximum lower":     set(FieldSMClock, 1.9e9-0.04*1.98e9),
-		"8 PCIe replays per minute":            set(FieldPCIeReplays, 1012), // a minute and a half
+		"8 PCIe replays per minute":            set(FieldPCIeReplays, 1016), // in two minutes, with the one that the window begins in
 		"0.9 % less bandwidth":                 func(f *fleet, n *Node, _ int) { _ = n.PutBandwidth("mlx5_0", 49.1e9) },
 		"19 % more pressure":                   setNode(NodeCPUPressure, 0.21),
 		"4 % stolen":                           setNode(NodeCPUSteal, 0.04),

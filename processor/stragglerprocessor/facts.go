@@ -223,7 +223,7 @@ func readXid(n *reason.Node, p pmetric.NumberDataPoint) error {
 	code := v.Int()
 	if v.Type() == pcommon.ValueTypeStr {
 		var err error
-		if code, err = strconv.ParseInt(v.Str(), 10, 16); err != nil {
+		if code, err = strconv.ParseInt(v.Str(), 10, 64); err != nil {
 			return reason.ErrRange
 		}
 	}

@@ -239,6 +239,11 @@ func TestEachMetricThatExplains(t *testing.T) {
 		{sample: sample{name: "hw.gpu.clock.frequency", pairs: []string{"clock", "video"}, value: 1e8}, want: reason.Unexplained},
 		{sample: sample{name: "hw.gpu.pcie.replays", pairs: []string{"kind", "rollover"}, value: 99, count: true}, want: reason.Unexplained},
 		{sample: sample{name: "hw.gpu.processes", pairs: []string{"type", "graphics"}, value: 5}, want: reason.Unexplained},
+		{
+			sample: sample{name: "hw.errors", count: true, value: 900, pairs: []string{"hw.type", "network", "error.type", "crc"}}, id: "mlx5_0", want: reason.Unexplained,
+			before: []sample{{name: "hw.errors", count: true, value: 900, pairs: []string{"hw.type", "network", "error.type", "crc"}}},
+		},
+		{sample: sample{name: "hw.gpu.xid.events", pairs: []string{"gpu.xid.code", "-65457"}, value: 9, count: true}, want: reason.Unexplained},
 		{sample: sample{name: "hw.gpu.xid.events", pairs: []string{"gpu.xid.code", "-1"}, value: 9, count: true}, want: reason.Unexplained},
 		{sample: sample{name: "hw.gpu.xid.events", pairs: []string{"gpu.xid.code", "31"}, value: 9, count: true}, want: reason.Unexplained},
 	} {
@@ -320,8 +325,24 @@ func TestFactsOfASeriesThatEnds(t *testing.T) {
 	end(lost)
 	assert.Equal(t, reason.Unexplained, r.explain().Reason)
 
+	for i := range 6 {
+		md := pmetric.NewMetrics()
+		(&sample{name: "gpu.node.cpu.pressure", value: 0.1, whole: true}).write(newReport(md, i), "")
+		r.observe(md)
+	}
 	r.send(sample{name: "gpu.node.cpu.pressure", value: 0.9, whole: true}, "")
+	require.Equal(t, reason.Reason("cpu_contention"), r.explain().Reason)
 	end(sample{name: "gpu.node.cpu.pressure", whole: true})
+	assert.Equal(t, reason.Unexplained, r.explain().Reason)
+}
+
+// What was added since the last point is no total.
+func TestFactsOfDeltas(t *testing.T) {
+	r := newFactRig(t, nil)
+	md := pmetric.NewMetrics()
+	(&sample{name: "hw.gpu.pcie.replays", pairs: []string{"kind", "replay"}, value: 1e6, count: true}).write(newReport(md, 0), testGPU(0, 3))
+	md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Sum().SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
+	r.observe(md)
 	assert.Equal(t, reason.Unexplained, r.explain().Reason)
 }
 
@@ -364,10 +385,6 @@ func TestFactsOfGarbage(t *testing.T) {
 	histogram := rm.ScopeMetrics().At(0).Metrics().AppendEmpty()
 	histogram.SetName("hw.power")
 	histogram.SetEmptyHistogram().DataPoints().AppendEmpty()
-	delta := rm.ScopeMetrics().At(0).Metrics().AppendEmpty()
-	delta.SetName("hw.gpu.pcie.replays")
-	delta.SetEmptySum().SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
-	delta.Sum().DataPoints().AppendEmpty().SetDoubleValue(1e6)
 	r.observe(md)
 
 	md = pmetric.NewMetrics()
@@ -459,6 +476,32 @@ func TestReadingFactsAllocatesNothing(t *testing.T) {
 		}
 		facts.end(t.Context(), r.g.observer.rejects)
 	}))
+}
+
+// Any push at all leaves an answer with a reason, and as much state as is allowed.
+func FuzzFacts(f *testing.F) {
+	for _, md := range []pmetric.Metrics{healthyReport(0), fleet(1, 0.5)} {
+		body, err := pmetricotlp.NewExportRequestFromMetrics(md).MarshalProto()
+		require.NoError(f, err)
+		f.Add(body)
+	}
+	cfg := createDefaultConfig().(*Config)
+	cfg.Gateway.MaxNodes = 8
+	tb, err := metadata.NewTelemetryBuilder(componenttest.NewNopTelemetrySettings())
+	require.NoError(f, err)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		req := pmetricotlp.NewExportRequest()
+		if req.UnmarshalProto(body) != nil {
+			return
+		}
+		o, engine := newObserver(cfg, newRejects(tb)), straggler.New(cfg.engine())
+		o.observe(t.Context(), engine, req.Metrics(), epoch)
+		o.observe(t.Context(), engine, req.Metrics(), epoch.Add(3*time.Minute))
+		got := o.facts.explain("prod", "n0", slices.Values([]string{"n1", "n2", "n3"}), epoch, epoch.Add(3*time.Minute))
+		if got.Reason == "" || o.facts.store.Len() > 8 {
+			t.Fatal(got, o.facts.store.Len())
+		}
+	})
 }
 
 // BenchmarkFacts is a report of 320 points: what observing it costs with the
