@@ -480,7 +480,13 @@ func TestReadingFactsAllocatesNothing(t *testing.T) {
 
 // Any push at all leaves an answer with a reason, and as much state as is allowed.
 func FuzzFacts(f *testing.F) {
-	for _, md := range []pmetric.Metrics{healthyReport(0), fleet(1, 0.5)} {
+	seeds := []pmetric.Metrics{fleet(1)}
+	for i := range samples {
+		md := pmetric.NewMetrics()
+		samples[i].write(newReport(md, 0), "GPU-1")
+		seeds = append(seeds, md)
+	}
+	for _, md := range seeds {
 		body, err := pmetricotlp.NewExportRequestFromMetrics(md).MarshalProto()
 		require.NoError(f, err)
 		f.Add(body)
