@@ -16,11 +16,11 @@ import (
 var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 const (
-	fleetNodes = 7
+	fleetNodes = 5
 	fleetGPUs  = 8
 )
 
-// fleet is a cluster "c" of nodes n0 to n6, healthy and under load; n0 is the
+// fleet is a cluster "c" of nodes n0 to n4, healthy and under load; n0 is the
 // one that is accused.
 type fleet struct {
 	t     *testing.T

@@ -336,6 +336,16 @@ func TestFactsOfASeriesThatEnds(t *testing.T) {
 	assert.Equal(t, reason.Unexplained, r.explain().Reason)
 }
 
+func TestFactsOfTheNumberOfGPUs(t *testing.T) {
+	r := newFactRig(t, nil)
+	for state, v := range map[string]float64{"found": 7, "lost": 1, "expected": 8} {
+		r.send(sample{name: "hw.gpu.count", pairs: []string{"state", state}, value: v, whole: true}, "")
+	}
+	n, ok := r.g.observer.facts.store.GPUs("prod", "n0")
+	assert.True(t, ok)
+	assert.Equal(t, 8, n)
+}
+
 // What was added since the last point is no total.
 func TestFactsOfDeltas(t *testing.T) {
 	r := newFactRig(t, nil)
