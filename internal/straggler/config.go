@@ -50,12 +50,16 @@ type Config struct {
 	Signals [nodesignal.Count]nodesignal.Spec
 	// MinPeers with a signal are needed to judge any of them by it: of three
 	// nodes, the median is one and its spread says nothing.
-	MinPeers  int
-	Estimator Estimator
-	CUSUM     CUSUM
-	Split     Split
-	Incident  Incident
-	Episodes  Episodes
+	MinPeers int
+	// WarmupTicks with values are needed of a node before it is judged: the
+	// first steps of a job compile and fill caches, and nodes that do other work
+	// than the rest must be seen together to be told apart.
+	WarmupTicks int
+	Estimator   Estimator
+	CUSUM       CUSUM
+	Split       Split
+	Incident    Incident
+	Episodes    Episodes
 
 	// CoverageFraction of the expected nodes must report, else coverage is low.
 	CoverageFraction float64
@@ -171,7 +175,7 @@ func DefaultConfig() Config {
 		PanicFraction: 0.4, PanicExitTicks: 3,
 		EnterTicks: 3, LeaveTicks: 3,
 		Signals:  nodesignal.Defaults(),
-		MinPeers: 4,
+		MinPeers: 4, WarmupTicks: 6,
 		Estimator: Estimator{
 			TiedBelow: 0.005, TiedClip: 0.05, PriorScale: 0.01, PriorPeers: 10,
 			ScaleAlpha: 0.05, MinScale: 0.01, MaxQuantum: 0.05,

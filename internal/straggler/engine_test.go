@@ -39,6 +39,16 @@ func newFleet(t require.TestingT, change func(*Config)) *fleet {
 	return &fleet{t: t, e: New(cfg), now: start}
 }
 
+// newPlain is a fleet under the plain rule.
+func newPlain(t require.TestingT, change func(*Config)) *fleet {
+	return newFleet(t, func(c *Config) {
+		c.Decision = DecisionThreshold
+		if change != nil {
+			change(c)
+		}
+	})
+}
+
 func (f *fleet) push(cluster, node string, peers []string, state State, score float64) {
 	o := Observation{Cluster: cluster, Node: node, Peers: peers, State: state, HasState: true, Score: score, HasScore: true}
 	require.NoError(f.t, f.e.Observe(&o, f.now))
@@ -83,7 +93,7 @@ func stragglers(r *Report) []string {
 }
 
 func TestThresholdFollowsTheFormula(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	g := groupOf(t, f.round(0.90, 0.94, 0.80, 1.00, 0.92), "c", DefaultGroup)
 	// median 0.92, deviations 0.02 0.02 0.12 0.08 0 -> MAD 0.02
 	assert.True(t, g.Valid)
@@ -99,7 +109,7 @@ func TestThresholdFollowsTheFormula(t *testing.T) {
 }
 
 func TestStragglerNeedsPersistence(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	healthy := []float64{1, 1, 1, 1, 1, 1}
 	slow := []float64{1, 1, 0.4, 1, 1, 1}
 	f.round(healthy...)
@@ -131,7 +141,7 @@ func TestStragglerNeedsPersistence(t *testing.T) {
 }
 
 func TestGroupsAreJudgedApart(t *testing.T) {
-	f := newFleet(t, func(c *Config) { c.Quorum = 4 })
+	f := newPlain(t, func(c *Config) { c.Quorum = 4 })
 	var r *Report
 	for range 5 {
 		for i := range 4 {
@@ -149,7 +159,7 @@ func TestGroupsAreJudgedApart(t *testing.T) {
 }
 
 func TestIdleAndCalibratingNodesAreLeftOut(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	var r *Report
 	for range 5 {
 		for i := range 5 {
@@ -172,7 +182,7 @@ func TestIdleAndCalibratingNodesAreLeftOut(t *testing.T) {
 }
 
 func TestQuorumHoldsTheLastThreshold(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	g := groupOf(t, f.round(1, 1, 1, 1), "c", DefaultGroup)
 	assert.False(t, g.Valid, "four of five nodes say nothing")
 
@@ -188,7 +198,7 @@ func TestQuorumHoldsTheLastThreshold(t *testing.T) {
 }
 
 func TestCheckpointDipAccusesNobody(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range 400 {
 		level := 0.95
@@ -206,7 +216,7 @@ func TestCheckpointDipAccusesNobody(t *testing.T) {
 }
 
 func TestPanicHoldsTheThresholdAndEnds(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	healthy := slices.Repeat([]float64{1}, 20)
 	f.round(healthy...)
 	before := groupOf(t, f.round(healthy...), "c", DefaultGroup).Threshold
@@ -240,7 +250,7 @@ func TestPanicHoldsTheThresholdAndEnds(t *testing.T) {
 func (f *fleet) tick0() *Report { return &f.e.report }
 
 func TestSilentNodes(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	f.round(1, 1, 1, 1, 1, 0.2)
 	f.round(1, 1, 1, 1, 1, 0.2)
 	require.Equal(t, []string{"n05"}, stragglers(f.round(1, 1, 1, 1, 1, 0.2)))
@@ -271,7 +281,7 @@ func TestSilentNodes(t *testing.T) {
 }
 
 func TestHeartbeatConfirmsAScore(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	f.round(1, 1, 1, 1, 1, 0.3)
 	for range 20 {
 		for i := range 6 {
@@ -284,7 +294,7 @@ func TestHeartbeatConfirmsAScore(t *testing.T) {
 }
 
 func TestANodeIsWantedOnceAndOnlyWhenItSaidNothing(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	assert.False(t, f.e.Wants("c", "n"), "nothing is known of it")
 	beat := Observation{Cluster: "c", Node: "n", Heartbeat: true}
 	require.NoError(t, f.e.Observe(&beat, f.now))
@@ -305,7 +315,7 @@ func TestANodeIsWantedOnceAndOnlyWhenItSaidNothing(t *testing.T) {
 }
 
 func TestStateAndScoreComeApart(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	observe := func(o Observation) GroupReport {
 		o.Cluster, o.Node = "c", "n"
 		require.NoError(t, f.e.Observe(&o, f.now))
@@ -318,7 +328,7 @@ func TestStateAndScoreComeApart(t *testing.T) {
 }
 
 func TestABadScoreVoidsTheOldOneOnly(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	observe := func(o Observation) GroupReport {
 		o.Cluster, o.Node = "c", "n"
 		require.NoError(t, f.e.Observe(&o, f.now))
@@ -330,7 +340,7 @@ func TestABadScoreVoidsTheOldOneOnly(t *testing.T) {
 }
 
 func TestAStaleScoreCountsOnce(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	r := f.round(1, 1, 1, 1, 1, 0.3)
 	for range 4 {
 		r = f.tick()
@@ -341,7 +351,7 @@ func TestAStaleScoreCountsOnce(t *testing.T) {
 // TestReportsThatNameNoJobMoveNobody mixes a node's two reports: its GPUs',
 // which know no job, and its job's.
 func TestReportsThatNameNoJobMoveNobody(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	var r *Report
 	for range 5 {
 		for i := range 6 {
@@ -379,7 +389,7 @@ func TestReportsThatNameNoJobMoveNobody(t *testing.T) {
 // TestAnOldScoreIsNotJudgedAnew: a node that speaks without a score, and one
 // that has just changed its job, are not judged by what they said before.
 func TestAnOldScoreIsNotJudgedAnew(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	f.round(1, 1, 1, 1, 1, 0.3)
 	for range 10 {
 		f.round(1, 1, 1, 1, 1)
@@ -398,7 +408,7 @@ func TestAnOldScoreIsNotJudgedAnew(t *testing.T) {
 }
 
 func TestMovingToAnotherGroupStartsAnew(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	for range 4 {
 		f.round(1, 1, 1, 1, 1, 0.3)
 	}
@@ -461,7 +471,7 @@ func TestStateIsBounded(t *testing.T) {
 }
 
 func TestRefIsTheMedianThroughputOfBusyNodes(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	for i := range 7 {
 		state := StateCalibrating
 		if i > 4 {
@@ -506,7 +516,7 @@ func TestGroupKeyNeverCollides(t *testing.T) {
 // in [0,1], and never closer to the median than min_gap unless the median is.
 func TestThresholdKeepsItsDistance(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f := newFleet(t, func(c *Config) {
+		f := newPlain(t, func(c *Config) {
 			c.K = rapid.Float64Range(0.1, 4).Draw(t, "k")
 			c.Alpha = rapid.Float64Range(0.01, 1).Draw(t, "alpha")
 			c.MinGap = rapid.Float64Range(0, 0.3).Draw(t, "min_gap")
@@ -523,15 +533,17 @@ func TestThresholdKeepsItsDistance(t *testing.T) {
 	})
 }
 
-func TestSortedMAD(t *testing.T) {
+func TestMedian(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		x := rapid.SliceOfN(rapid.Float64Range(0, 1), 1, 40).Draw(t, "x")
-		m := median(x)
-		deviations := make([]float64, len(x))
-		for i := range x {
-			deviations[i] = math.Abs(x[i] - m)
+		number := rapid.OneOf(rapid.Float64Range(0, 1), rapid.SampledFrom([]float64{0, 0.5, 1}))
+		x := rapid.SliceOfN(number, 1, 40).Draw(t, "x")
+		got := median(bitsOf(nil, x))
+		slices.Sort(x)
+		n := len(x)
+		assert.InDelta(t, (x[n/2]+x[(n-1)/2])/2, got, 1e-15)
+		for k := range x {
+			assert.InDelta(t, x[k], math.Float64frombits(nth(bitsOf(nil, x), k)), 0)
 		}
-		assert.InDelta(t, median(deviations), sortedMAD(x, m), 1e-15)
 	})
 }
 

@@ -66,6 +66,7 @@ func (c *Config) Validate(section string) error {
 	m.count("panic_exit_ticks", c.PanicExitTicks, 1, maxTicks)
 	m.fraction("exit_band", c.ExitBand)
 	m.add(c.MinPeers < 3, "min_peers", "is %d, must be at least 3: the median of two nodes accuses neither", c.MinPeers)
+	m.count("warmup_ticks", c.WarmupTicks, 1, 200)
 	for s := range nodesignal.Count {
 		spec, key := &c.Signals[s], "signals::"+s.String()+"::"
 		m.add(!(spec.MinGap > 0 && spec.MinGap < 1), key+"min_gap", "is %v, must be in (0,1)", spec.MinGap)
