@@ -84,7 +84,11 @@ type Estimator struct {
 	PriorPeers float64 `mapstructure:"prior_peers"`
 	// ScaleAlpha is the weight of this tick in the spread's moving average. The
 	// spread is smoothed, the centre never: that must move with the fleet.
+	// Of fewer than ScalePeers peers it shrinks much slower than it grows: each
+	// tick says little, and to take them for steadier than they are costs false
+	// alarms.
 	ScaleAlpha float64 `mapstructure:"scale_alpha"`
+	ScalePeers float64 `mapstructure:"scale_peers"`
 	// MinScale is the least spread: what is measured is no better than 1 %.
 	MinScale float64 `mapstructure:"min_scale"`
 	// MaxQuantum bounds the step between values that is taken for a resolution.
@@ -178,7 +182,7 @@ func DefaultConfig() Config {
 		MinPeers: 4, WarmupTicks: 6,
 		Estimator: Estimator{
 			TiedBelow: 0.005, TiedClip: 0.05, PriorScale: 0.01, PriorPeers: 10,
-			ScaleAlpha: 0.05, MinScale: 0.01, MaxQuantum: 0.05,
+			ScaleAlpha: 0.05, ScalePeers: 40, MinScale: 0.01, MaxQuantum: 0.05,
 			PhiAlpha: 0.01, MaxPhi: 0.9, MinKappa: 1.5, MinLimit: 8,
 			LevelWindow: time.Hour,
 		},

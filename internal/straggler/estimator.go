@@ -60,7 +60,11 @@ func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, x, bi
 		t.scale, t.phi = s, firstPhi
 	}
 	t.ticks++
-	t.scale += max(e.ScaleAlpha, 1/float64(t.ticks)) * (s - t.scale)
+	alpha := e.ScaleAlpha
+	if s < t.scale {
+		alpha *= float64(len(x)) / (float64(len(x)) + e.ScalePeers)
+	}
+	t.scale += max(alpha, 1/float64(t.ticks)) * (s - t.scale)
 	p.Scale = max(t.scale, e.MinScale, quantum(b, x, e.MaxQuantum*level)/level/2)
 	// Half of the smallest loss worth an alert lies halfway between healthy and
 	// faulty, where a cumulative sum finds the latter soonest; the limit keeps

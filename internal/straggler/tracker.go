@@ -2,7 +2,10 @@
 
 package straggler
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // CUSUM holds the constants of the cumulative sum (Page, Biometrika 1954) that
 // every node runs per signal.
@@ -27,7 +30,7 @@ type CUSUM struct {
 // measured with: three ticks against glitches, three minutes to be well again,
 // a bias of 0.02 at a gap of 0.05 learnt over an hour of 10 s ticks.
 func DefaultCUSUM() CUSUM {
-	return CUSUM{ClipLow: -3, ClipHigh: 8, EnterTicks: 3, LeaveTicks: 18, BiasShare: 0.4, BiasTicks: 360}
+	return CUSUM{ClipLow: -3, ClipHigh: 8, EnterTicks: 3, LeaveTicks: 18, BiasShare: 0.4, BiasTicks: 1080}
 }
 
 // Params are what one tick of a group says about one signal: all that a
@@ -77,6 +80,7 @@ type Tracker struct {
 	since     int64   // tick of the last empty sum
 	run, calm uint16
 	age       uint16 // ticks since the last empty sum, at most gapTicks
+	learnt    uint16 // ticks in the bias
 	straggler bool
 }
 
@@ -100,8 +104,11 @@ func (t *Tracker) step(c *CUSUM, p *Params, d, perScale float64, at int64) (chan
 		t.run = 0
 	}
 	// Frozen while suspect, and bounded: what is beyond the bound always counts.
+	// The first ticks weigh more, so that a node that was always a little slower
+	// is not taken for one that became so.
 	if t.sum < p.Limit/2 {
-		t.bias += (d - t.bias) / c.BiasTicks
+		t.learnt = min(t.learnt, math.MaxUint16-1) + 1
+		t.bias += min(max(d-t.bias, -p.Scale), p.Scale) / min(c.BiasTicks, float64(t.learnt))
 	}
 	t.bias = min(max(t.bias, -p.MaxBias), p.MaxBias)
 	if t.sum == 0 {

@@ -92,6 +92,7 @@ func (e *Estimator) validate(m *mistakes) {
 	m.share(s+"prior_scale", e.PriorScale)
 	m.add(!(e.PriorPeers >= 0 && e.PriorPeers <= maxConstant), s+"prior_peers", "is %v, must be in [0,%v]", e.PriorPeers, maxConstant)
 	m.share(s+"scale_alpha", e.ScaleAlpha)
+	m.add(!(e.ScalePeers >= 0 && e.ScalePeers <= maxConstant), s+"scale_peers", "is %v, must be in [0,%v]", e.ScalePeers, maxConstant)
 	m.add(!(e.MinScale >= minScale && e.MinScale <= 1), s+"min_scale", "is %v, must be in [%v,1]", e.MinScale, minScale)
 	m.fraction(s+"max_quantum", e.MaxQuantum)
 	m.share(s+"phi_alpha", e.PhiAlpha)
