@@ -56,7 +56,7 @@ const (
 	AttrDetectionMode = "gpu.detection.mode"
 	// AttrPeerGroup is the key of the nodes a node is compared with.
 	AttrPeerGroup = "gpu.peer_group"
-	// AttrCohort is lower or upper, the part of a group that is split.
+	// AttrCohort is the part of a group that is split, 1 for the lowest.
 	AttrCohort = "gpu.peer_group.cohort"
 )
 

@@ -73,13 +73,14 @@ type GatewayConfig struct {
 	MaxGroups        int           `mapstructure:"max_groups"`
 	MaxNodes         int           `mapstructure:"max_nodes"`
 
-	// MinPeers and the sections are the engine's own, for decision cusum.
-	MinPeers  int                 `mapstructure:"min_peers"`
-	Estimator straggler.Estimator `mapstructure:"estimator"`
-	CUSUM     straggler.CUSUM     `mapstructure:"cusum"`
-	Split     straggler.Split     `mapstructure:"split"`
-	Incident  straggler.Incident  `mapstructure:"incident"`
-	Episodes  straggler.Episodes  `mapstructure:"episodes"`
+	// The engine's own, for decision cusum.
+	MinPeers    int                 `mapstructure:"min_peers"`
+	WarmupTicks int                 `mapstructure:"warmup_ticks"`
+	Estimator   straggler.Estimator `mapstructure:"estimator"`
+	CUSUM       straggler.CUSUM     `mapstructure:"cusum"`
+	Split       straggler.Split     `mapstructure:"split"`
+	Incident    straggler.Incident  `mapstructure:"incident"`
+	Episodes    straggler.Episodes  `mapstructure:"episodes"`
 
 	_ struct{}
 }
@@ -116,7 +117,7 @@ func createDefaultConfig() component.Config {
 			PanicFraction: s.PanicFraction, PanicExitTicks: s.PanicExitTicks,
 			ExitBand: s.ExitBand, CoverageFraction: s.CoverageFraction, Retention: s.Retention,
 			MaxClusters: s.MaxClusters, MaxGroups: s.MaxGroups, MaxNodes: s.MaxNodes,
-			MinPeers: s.MinPeers, Estimator: s.Estimator, CUSUM: s.CUSUM,
+			MinPeers: s.MinPeers, WarmupTicks: s.WarmupTicks, Estimator: s.Estimator, CUSUM: s.CUSUM,
 			Split: s.Split, Incident: s.Incident, Episodes: s.Episodes,
 		},
 		Agent: AgentConfig{
@@ -141,7 +142,7 @@ func (c *Config) engine() straggler.Config {
 	e.K, e.MinGap, e.Alpha, e.Quorum = g.K, g.MinGap, g.Alpha, g.Quorum
 	e.PanicFraction, e.PanicExitTicks = g.PanicFraction, g.PanicExitTicks
 	e.EnterTicks, e.LeaveTicks, e.ExitBand = c.EnterTicks, c.LeaveTicks, g.ExitBand
-	e.MinPeers, e.Estimator, e.CUSUM = g.MinPeers, g.Estimator, g.CUSUM
+	e.MinPeers, e.WarmupTicks, e.Estimator, e.CUSUM = g.MinPeers, g.WarmupTicks, g.Estimator, g.CUSUM
 	e.Split, e.Incident, e.Episodes = g.Split, g.Incident, g.Episodes
 	e.CoverageFraction = g.CoverageFraction
 	e.TTL, e.Retention = c.ttl(), g.Retention

@@ -5,6 +5,7 @@ package stragglerprocessor
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -222,9 +223,6 @@ func appendCluster(md pmetric.Metrics, ts pcommon.Timestamp, groups []straggler.
 	return g
 }
 
-// cohorts are the values of AttrCohort.
-var cohorts = [...]string{"lower", "upper"}
-
 // appendSignals adds what nodes are compared with, signal by signal.
 func appendSignals(g gauges, groups []straggler.GroupReport) {
 	medians := g.metric(gpusemconv.MetricStragglerSignalMedian, "1", "Median of the active nodes' signal, in its own unit.")
@@ -247,8 +245,8 @@ func appendSignals(g gauges, groups []straggler.GroupReport) {
 		if len(gr.Cohorts) == 0 {
 			add(gr, &gr.Signals, "")
 		}
-		for j := range gr.Cohorts[:min(len(gr.Cohorts), len(cohorts))] {
-			add(gr, &gr.Cohorts[j].Signals, cohorts[j])
+		for j := range gr.Cohorts {
+			add(gr, &gr.Cohorts[j].Signals, strconv.Itoa(j+1))
 		}
 	}
 }

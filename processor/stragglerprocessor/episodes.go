@@ -36,7 +36,7 @@ func episodes(r *straggler.Report, facts *factReader, groupBy []string) []episod
 			members := groupMembers(r.Nodes, ep.Cluster, ep.Group)
 			if ep.Subject == straggler.SubjectNode {
 				since := ep.Since
-				if since.IsZero() {
+				if !ep.sinceKnown() {
 					since = ep.At
 				}
 				f := facts.explain(ep.Cluster, ep.Node, workers(members), since, ep.At)
@@ -101,9 +101,12 @@ func cost(ev *straggler.Event, members []straggler.NodeReport, facts *factReader
 	return min(ev.Gap, 1) * float64(gpus), gpus > 0
 }
 
+// sinceKnown is false when the node was slow from the first comparison on.
+func (ep *episode) sinceKnown() bool { return ep.Since.Unix() > 0 }
+
 // duration of an episode that has ended, zero when its beginning is not known.
 func (ep *episode) duration() time.Duration {
-	if ep.Since.IsZero() {
+	if !ep.sinceKnown() {
 		return 0
 	}
 	return max(ep.At.Sub(ep.Since), 0)

@@ -63,7 +63,7 @@ func onset() straggler.Event {
 		Cluster: "prod", Group: "J/stage-0", Node: "n2", Peers: []string{"J", "stage-0"},
 		Signal: nodesignal.Throughput, Severity: straggler.SeverityMajor,
 		At: noon.Add(time.Minute), Since: noon, Confidence: 0.75,
-		Gap: 0.125, Value: 8.75, Median: 10, Rank: 1, Active: 8,
+		Gap: 0.125, Value: 8.75, Median: 10, Rank: 1, Active: 8, NodeCount: 1,
 	}
 }
 
@@ -112,7 +112,7 @@ func TestAnOnsetSaysAllThatIsKnown(t *testing.T) {
 
 func TestWhatIsNotKnownIsLeftOut(t *testing.T) {
 	ev := onset()
-	ev.Node, ev.Since, ev.Rank, ev.Severity = "n3", time.Time{}, 0, straggler.SeverityCritical
+	ev.Node, ev.Since, ev.Rank, ev.Severity = "n3", time.UnixMilli(0), 0, straggler.SeverityCritical
 	lr := theRecord(complete(t, ev))
 	a := lr.Attributes().AsRaw()
 	assert.Equal(t, plog.SeverityNumberError, lr.SeverityNumber())
@@ -144,7 +144,7 @@ func TestOtherEpisodes(t *testing.T) {
 	many := onset()
 	many.Subject, many.Node, many.Cause, many.NodeCount, many.Nodes = straggler.SubjectGroup, "", straggler.CauseStragglers, 2, []string{"n1", "n2"}
 	level := onset()
-	level.Subject, level.Node, level.Cause = straggler.SubjectGroup, "", straggler.CauseLevel
+	level.Subject, level.Node, level.Cause, level.NodeCount = straggler.SubjectGroup, "", straggler.CauseLevel, 8
 	over := level
 	over.Kind, over.Cause = straggler.EventEnd, straggler.CauseRelearned
 	missing := onset()
@@ -171,11 +171,14 @@ func TestOtherEpisodes(t *testing.T) {
 		}, []string{"gpu.straggler.reason", "gpu.straggler.gpu_hours_lost_per_hour", "hw.id"}},
 		{many, plog.SeverityNumberWarn, "INCIDENT: 2 nodes of the 8 active ones of group J/stage-0 of cluster prod have fallen behind since 2026-03-01T12:00:00Z, by 12.5 % of throughput; the job loses 8 GPU-hours per hour", map[string]any{
 			"gpu.straggler.nodes": []any{"n1", "n2"}, "gpu.straggler.node_count": int64(2), "gpu.straggler.cause": "stragglers",
-		}, []string{"gpu.straggler.reason", "gpu.straggler.value", "gpu.straggler.rank"}},
-		{level, plog.SeverityNumberWarn, "INCIDENT: group J/stage-0 of cluster prod as a whole has been 12.5 % off its usual throughput since", nil, []string{"gpu.straggler.nodes"}},
-		{over, plog.SeverityNumberInfo, "the incident of group J/stage-0 of cluster prod is over: relearned after 1m0s", nil, nil},
+			"gpu.straggler.peers.median": 10.0,
+		}, []string{"gpu.straggler.reason", "gpu.straggler.value", "gpu.straggler.rank", "gpu.straggler.confidence"}},
+		{level, plog.SeverityNumberWarn, "INCIDENT: group J/stage-0 of cluster prod as a whole has been 12.5 % off its usual throughput since", map[string]any{
+			"gpu.straggler.value": 8.75, "gpu.straggler.node_count": int64(8),
+		}, nil},
+		{over, plog.SeverityNumberInfo, "the incident of group J/stage-0 of cluster prod is over: relearned after 1m0s", nil, []string{"gpu.straggler.gap", "gpu.straggler.value", "gpu.straggler.peers.median"}},
 		{missing, plog.SeverityNumberWarn, "MISSING: nothing is heard of n2 of group J/stage-0 of cluster prod since 2026-03-01T12:00:00Z", nil, []string{
-			"gpu.signal", "gpu.straggler.gap", "gpu.straggler.severity", "gpu.straggler.reason",
+			"gpu.signal", "gpu.straggler.gap", "gpu.straggler.node_count", "gpu.straggler.nodes", "gpu.straggler.reason",
 		}},
 		{back, plog.SeverityNumberInfo, "the silence of n2 is over: recovered after 1m0s", nil, nil},
 		{silent, plog.SeverityNumberWarn, "MISSING: nothing is heard of 3 nodes of group", map[string]any{"gpu.straggler.node_count": int64(3)}, nil},
@@ -204,7 +207,7 @@ func TestOtherEpisodes(t *testing.T) {
 // TestEpisodesAreDocumented compares docs/events.md with what a record can have.
 func TestEpisodesAreDocumented(t *testing.T) {
 	group := onset()
-	group.Subject, group.Cause, group.Nodes, group.NodeCount = straggler.SubjectGroup, straggler.CauseStragglers, []string{"n2"}, 1
+	group.Subject, group.Node, group.Cause, group.Nodes, group.NodeCount = straggler.SubjectGroup, "", straggler.CauseStragglers, []string{"n2"}, 1
 	end := onset()
 	end.Kind, end.Cause = straggler.EventEnd, straggler.CauseRecovered
 	all := map[string]any{}

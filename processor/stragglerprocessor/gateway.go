@@ -4,7 +4,6 @@ package stragglerprocessor
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -30,6 +29,7 @@ type gateway struct {
 	observer  *observer
 	reporter  reporter // used by the ticks alone
 	version   string
+	decision  straggler.Decision
 	publisher threshold.Publisher // nil without a threshold extension
 
 	mu     sync.Mutex
@@ -48,11 +48,13 @@ func newGateway(set processor.Settings, cfg *Config) (*gateway, error) {
 		return nil, err
 	}
 	o := newObserver(cfg, newRejects(tb))
+	engine := cfg.engine()
 	return &gateway{
 		cfg: cfg, logger: set.Logger, telemetry: tb,
 		observer: o,
 		reporter: reporter{ids: &o.ids},
-		engine:   straggler.New(cfg.engine()),
+		engine:   straggler.New(engine),
+		decision: engine.Decision,
 		version:  set.BuildInfo.Version,
 	}, nil
 }
@@ -149,7 +151,7 @@ func (g *gateway) tick(ctx context.Context, now time.Time) pmetric.Metrics {
 
 	snap := snapshot(report, g.cfg)
 	md := g.reporter.metrics(report)
-	g.log(report)
+	g.warn(report)
 	for i := range found {
 		g.announce(ctx, &found[i], now)
 	}
@@ -250,21 +252,11 @@ func signalParams(gr *straggler.GroupReport) []threshold.SignalParams {
 	return params
 }
 
-// log writes one line per change. The line has to make sense by itself: for
-// many it is the only thing they read.
-func (g *gateway) log(r *straggler.Report) {
-	for i := range r.Changes {
-		n := &r.Changes[i]
-		fields := []zap.Field{
-			zap.String("node", n.Node), zap.String("cluster", n.Cluster), zap.String("group", n.Group),
-			zap.Float64("score", round(n.Score)), zap.Float64("threshold", round(n.Threshold)),
-		}
-		if n.Straggler {
-			g.logger.Warn(fmt.Sprintf("STRAGGLER %s: score %.2f is below the threshold %.2f since %s; the %d active nodes of %s have a median of %.2f",
-				oneLine(n.Node), n.Score, n.Threshold, n.Since.UTC().Format(time.RFC3339), n.Active, n.Group, n.Median), fields...)
-		} else {
-			g.logger.Info(fmt.Sprintf("%s is no straggler any more (%s, score %.2f)", oneLine(n.Node), n.State, n.Score), fields...)
-		}
+// warn tells when a threshold stands still. With decision cusum nobody is
+// judged by it, and an incident says the same.
+func (g *gateway) warn(r *straggler.Report) {
+	if g.decision != straggler.DecisionThreshold {
+		return
 	}
 	for i := range r.Groups {
 		gr := &r.Groups[i]

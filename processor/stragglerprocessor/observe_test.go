@@ -121,10 +121,11 @@ func TestASignalIsVoidByItself(t *testing.T) {
 func TestAScoreThatIsGoneIsVoid(t *testing.T) {
 	r := newGatewayRig(t, nil, nil)
 	r.push(fleet(1, 1, 1, 1, 1))
+	assert.InDelta(t, 1, r.tick()[" gpu.straggler.quorum_met J/stage-0"], 0)
 	md := fleet(1)
 	md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0).SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
 	r.push(md)
-	assert.InDelta(t, 4, r.tick()[" gpu.straggler.nodes active J/stage-0"], 0)
+	assert.Zero(t, r.tick()[" gpu.straggler.quorum_met J/stage-0"])
 }
 
 // TestObservePointsWithoutAllocation: what is allocated does not grow with the

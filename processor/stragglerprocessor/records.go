@@ -50,7 +50,8 @@ func (ep *episode) fill(a pcommon.Map) {
 	a.PutStr(gpusemconv.AttrEpisodeID, ep.ID)
 	a.PutStr(gpusemconv.AttrEpisodePhase, ep.Kind.String())
 	a.PutStr(gpusemconv.AttrEpisodeSubject, ep.Subject.String())
-	if !ep.Since.IsZero() {
+	a.PutStr(gpusemconv.AttrEpisodeSeverity, ep.Severity.String())
+	if ep.sinceKnown() {
 		a.PutStr(gpusemconv.AttrEpisodeSince, ep.Since.UTC().Format(iso8601))
 		if ep.Kind == straggler.EventEnd {
 			a.PutDouble(gpusemconv.AttrEpisodeDuration, ep.duration().Seconds())
@@ -58,27 +59,27 @@ func (ep *episode) fill(a pcommon.Map) {
 	}
 	putText(a, gpusemconv.AttrPeerGroup, ep.Group)
 	putText(a, gpusemconv.AttrEpisodeCause, ep.Cause)
-	if ep.NodeCount > 0 {
+	if ep.Node == "" && ep.NodeCount > 0 {
 		a.PutInt(gpusemconv.AttrEpisodeNodeCount, int64(ep.NodeCount))
-	}
-	if len(ep.Nodes) > 0 {
 		list := a.PutEmptySlice(gpusemconv.AttrEpisodeNodes)
 		for _, n := range ep.Nodes {
 			list.AppendEmpty().SetStr(n)
 		}
 	}
-	if ep.Subject == straggler.SubjectNode || ep.Subject == straggler.SubjectGroup {
-		a.PutStr(gpusemconv.AttrEpisodeSeverity, ep.Severity.String())
-		a.PutStr(gpusemconv.AttrSignal, ep.Signal.String())
-		a.PutDouble(gpusemconv.AttrEpisodeGap, ep.Gap)
-		a.PutInt(gpusemconv.AttrEpisodePeersActive, int64(ep.Active))
-	}
-	if ep.Subject == straggler.SubjectNode {
+	switch ep.Subject {
+	case straggler.SubjectNode:
 		a.PutDouble(gpusemconv.AttrEpisodeConfidence, ep.Confidence)
 		a.PutDouble(gpusemconv.AttrEpisodeValue, ep.Value)
-		a.PutDouble(gpusemconv.AttrEpisodePeersMedian, ep.Median)
 		if ep.Rank > 0 {
 			a.PutInt(gpusemconv.AttrEpisodeRank, int64(ep.Rank))
+		}
+		ep.fillComparison(a)
+	case straggler.SubjectGroup:
+		if ep.Cause == straggler.CauseLevel {
+			a.PutDouble(gpusemconv.AttrEpisodeValue, ep.Value)
+		}
+		if ep.Kind != straggler.EventEnd {
+			ep.fillComparison(a)
 		}
 	}
 	if ep.hasCost {
@@ -96,6 +97,13 @@ func (ep *episode) fill(a pcommon.Map) {
 			}
 		}
 	}
+}
+
+func (ep *episode) fillComparison(a pcommon.Map) {
+	a.PutStr(gpusemconv.AttrSignal, ep.Signal.String())
+	a.PutDouble(gpusemconv.AttrEpisodeGap, ep.Gap)
+	a.PutDouble(gpusemconv.AttrEpisodePeersMedian, ep.Median)
+	a.PutInt(gpusemconv.AttrEpisodePeersActive, int64(ep.Active))
 }
 
 // iso8601 in UTC, to the millisecond, as OpenTelemetry's own attributes of

@@ -119,11 +119,14 @@ func (ep *episode) missingSentence() string {
 	if ep.Kind == straggler.EventEnd {
 		return fmt.Sprintf("the silence of %s is over: %s%s", who, ep.Cause, ep.after())
 	}
-	return fmt.Sprintf("MISSING: nothing is heard of %s of group %s of cluster %s%s", who, ep.Group, oneLine(ep.Cluster), ep.since())
+	if ep.Group != "" {
+		who += " of group " + ep.Group
+	}
+	return fmt.Sprintf("MISSING: nothing is heard of %s of cluster %s%s", who, oneLine(ep.Cluster), ep.since())
 }
 
 func (ep *episode) since() string {
-	if ep.Since.IsZero() {
+	if !ep.sinceKnown() {
 		return " since before it was watched"
 	}
 	return " since " + ep.Since.UTC().Format(time.RFC3339)
