@@ -58,7 +58,10 @@ func (e *Engine) follow(g *group, i, rising int, now time.Time) {
 			return
 		}
 		since := e.since(g, i)
-		ep = &episode{id: episodeID(SubjectNode, g.cluster.name, g.name, n.name, since), since: since, signal: m.signal}
+		// Of a node that was slow from the first, only the tick tells one episode
+		// from the other.
+		id := episodeID(SubjectNode, g.cluster.name, g.name, n.name, cmp.Or(since, e.at))
+		ep = &episode{id: id, since: since, signal: m.signal}
 		n.slow = ep
 		m.flags |= flagEpisode
 	}
@@ -170,7 +173,8 @@ func (e *Engine) severity(g *group, i int, now time.Time) {
 	if s < ep.severity {
 		s = SeverityOf(gap / 0.8)
 	}
-	if s == ep.severity {
+	// A node that is about to be well is on its way to the end, not to less.
+	if s == ep.severity || (s < ep.severity && !g.behind(i, ep.signal)) {
 		ep.differs = 0
 		return
 	}
@@ -180,6 +184,15 @@ func (e *Engine) severity(g *group, i int, now time.Time) {
 		ep.severity, ep.differs = s, 0
 		e.events = append(e.events, e.nodeEvent(EventSeverity, n, now))
 	}
+}
+
+// behind reports whether a member was slow by a signal at its last value.
+func (g *group) behind(i int, s nodesignal.Signal) bool {
+	if g.plain != nil {
+		return g.plain[i].low > 0
+	}
+	sig := g.signals[s]
+	return sig != nil && sig.trackers[i].run > 0
 }
 
 // nodeEvent says how a node compares with its peers now.
