@@ -21,6 +21,10 @@ type Config struct {
 	Signals  [nodesignal.Count]nodesignal.Spec
 	// CUSUM holds the constants of the trackers, the gateway's.
 	CUSUM straggler.CUSUM
+	// WarmupTicks and StuckTicks are the gateway's: ticks with values without
+	// which a node is not judged, and with the very same throughput from which
+	// nobody is taken to measure it.
+	WarmupTicks, StuckTicks int
 	// CohortWindow is the time constant of the mean by which a node of a split
 	// group finds its cohort, the gateway's.
 	CohortWindow time.Duration
@@ -56,7 +60,7 @@ func DefaultConfig() Config {
 	return Config{
 		Weights: DefaultWeights(), Floors: DefaultFloors(),
 		Measures: DefaultMeasures(), Signals: s.Signals,
-		CUSUM: s.CUSUM, CohortWindow: s.Split.Window,
+		CUSUM: s.CUSUM, WarmupTicks: 6, StuckTicks: s.Episodes.StuckTicks, CohortWindow: s.Split.Window,
 		Interval: 10 * time.Second, ReadingTTL: 50 * time.Second,
 		// Idle nodes of a real H100 fleet sit at exactly 0 % utilisation;
 		// 5 % for a minute leaves room for health checks. Utilisation is over up
@@ -210,9 +214,7 @@ func (n *Node) Evaluate(now time.Time, peers threshold.Received, known bool) Res
 		node: !metered || util >= n.cfg.IdleBelow, gpu: n.cfg.LoadAbove, unmetered: spoke,
 	}, &n.used)}
 	if before != n.used[nodesignal.Throughput] {
-		// Another unit.
-		n.rate = baseline{}
-		n.trackers.reset(nodesignal.Throughput)
+		n.rate = baseline{} // another unit
 	}
 	raw := &res.Signals.Values
 	if known && peers.QuorumMet {
@@ -243,15 +245,16 @@ func (n *Node) Evaluate(now time.Time, peers threshold.Received, known bool) Res
 	}
 	n.judge(&res, now, peers)
 	n.learn(&res, raw)
-	n.trackers.push(n.cfg, now, res.State, raw)
+	n.trackers.push(now, &res)
 	return res
 }
 
 func (n *Node) selectMode(now time.Time, peers threshold.Received, known bool) Mode {
 	// Before its first quorum a gateway returns a reference, but no threshold.
-	known = known && (peers.Threshold > 0 || len(peers.Signals) > 0)
+	signals := len(peers.Signals) > 0
+	known = known && (peers.Threshold > 0 || signals)
 	switch {
-	case known && peers.QuorumMet && peers.Fresh(now):
+	case known && (peers.QuorumMet || signals) && peers.Fresh(now):
 		return ModeFleet
 	case known && now.Sub(peers.At) <= n.cfg.CachedTTL:
 		return ModeCached
@@ -312,23 +315,25 @@ func (n *Node) normalise(raw nodesignal.Values, ref float64) (nodesignal.Values,
 func (n *Node) judge(res *Result, now time.Time, peers threshold.Received) {
 	res.Mode = n.mode
 	res.Threshold = n.threshold(peers)
+	fresh := peers.Fresh(now)
+	res.BySignals = n.mode == ModeFleet && len(peers.Signals) > 0
 	work := res.State == straggler.StateActive
+	switch {
+	case fresh:
+		n.trackers.hear(n.cfg, &peers)
+	case n.mode == ModeLocal || n.mode == ModeNone:
+		n.trackers.forget()
+	}
 	switch {
 	case res.State == straggler.StateIdle, !work && now.Sub(n.scored) > n.cfg.ReadingTTL:
 		// It has nothing to be slow at.
 		n.verdict.Reset()
 		n.trackers.resetAll()
-	case n.mode == ModeFleet && n.trackers.hear(n.cfg, now, &peers):
+	case res.BySignals:
 		n.verdict.Reset()
-	case n.mode == ModeLocal || n.mode == ModeNone:
-		n.trackers.resetAll()
-		fallthrough
-	default:
-		if work && n.mode != ModeNone {
-			n.verdict.Step(res.Score, res.Threshold, now, n.cfg.EnterTicks, n.cfg.LeaveTicks)
-		}
+	case work && n.mode != ModeNone:
+		n.verdict.Step(res.Score, res.Threshold, now, n.cfg.EnterTicks, n.cfg.LeaveTicks)
 	}
-	res.BySignals = n.mode == ModeFleet && n.trackers.heard(n.cfg, now)
 	res.Suspicion, res.Signal = n.trackers.worst()
 	res.Straggler, res.Since = n.verdict.Straggler, n.verdict.Since
 	if since, slow := n.trackers.straggler(); slow {

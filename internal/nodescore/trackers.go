@@ -3,7 +3,7 @@
 package nodescore
 
 import (
-	"math"
+	"slices"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
@@ -20,81 +20,62 @@ type trackers struct {
 	// pushed are the newest evaluations, the last at next-1.
 	pushed [4]pushed
 	next   int
-	// version is the tick that was stepped last, spoken when the gateway last
-	// told parameters.
-	version int64
-	spoken  time.Time
-	// mean is the node's own in the signal that groups are split by.
-	mean   float64
-	meanAt time.Time
+	version int64 // the tick that was stepped last
+	// warm counts the ticks for which the node has been active.
+	warm   int
+	same   sameness
+	cohort cohort
 }
 
 type tracker struct {
 	straggler.Tracker
-	params  straggler.Params // of the last step
-	stepped time.Time
+	params straggler.Params // of the last step
+	told   int64            // tick of the last value
 }
 
 type pushed struct {
 	at     time.Time
 	state  straggler.State
+	active int // pushes in a row, this one included
+	score  float64
 	values nodesignal.Values
 }
 
 // push notes what goes to the gateway.
-func (t *trackers) push(cfg *Config, now time.Time, state straggler.State, values *nodesignal.Values) {
-	t.pushed[t.next%len(t.pushed)] = pushed{now, state, *values}
+func (t *trackers) push(now time.Time, res *Result) {
+	active := 0
+	if res.State == straggler.StateActive {
+		active = 1
+		if t.next > 0 {
+			active += t.pushed[(t.next-1)%len(t.pushed)].active
+		}
+	}
+	t.pushed[t.next%len(t.pushed)] = pushed{now, res.State, active, res.Score, res.Signals.Values}
 	t.next++
-	by, ok := splitBy(cfg)
-	if !ok || state != straggler.StateActive || !values.Known[by] {
+}
+
+// hear steps the trackers with a tick that is new. A tick without parameters
+// ends what the trackers say: nobody is compared any more.
+func (t *trackers) hear(cfg *Config, peers *threshold.Received) {
+	if peers.Version == t.version {
 		return
 	}
-	x := values.V[by]
-	if t.meanAt.IsZero() {
-		t.mean = x
-	} else {
-		t.mean += (1 - math.Exp(-now.Sub(t.meanAt).Seconds()/cfg.CohortWindow.Seconds())) * (x - t.mean)
+	elapsed := time.Duration(peers.Version-t.version) * time.Millisecond
+	p := t.pair(cfg, peers)
+	switch {
+	case p == nil:
+	case t.version == 0:
+		// The gateway counted the pushes before its first answer.
+		t.warm = max(p.active-1, 0)
+		t.cohort.ticks = t.warm
+	case elapsed > cfg.ReadingTTL:
+		// To the gateway, too, the node was missing.
+		t.forget()
 	}
-	t.meanAt = now
-}
-
-// splitBy is the signal by which the gateway splits groups: the first relative
-// one that decides.
-func splitBy(cfg *Config) (nodesignal.Signal, bool) {
-	for s := range nodesignal.Score {
-		if cfg.Signals[s].Decides && cfg.Signals[s].Relative {
-			return s, true
-		}
+	t.version = peers.Version
+	if p != nil {
+		t.step(cfg, p, peers, elapsed)
 	}
-	return 0, false
-}
-
-// hear steps the trackers with a tick that is new, and reports whether the
-// gateway compares signal by signal, now or not long ago.
-func (t *trackers) hear(cfg *Config, now time.Time, peers *threshold.Received) bool {
-	if len(peers.Signals) > 0 {
-		t.spoken = now
-	}
-	if !t.heard(cfg, now) {
-		return false
-	}
-	if peers.Version != t.version {
-		t.version = peers.Version
-		if p := t.pair(cfg, peers); p != nil {
-			t.step(cfg, now, p, peers)
-		}
-	}
-	for s := range t.signals {
-		// What nobody is compared by any more accuses nobody.
-		if tr := &t.signals[s]; now.Sub(tr.stepped) > cfg.CachedTTL {
-			tr.Reset()
-		}
-	}
-	return true
-}
-
-func (t *trackers) heard(cfg *Config, now time.Time) bool {
-	return !t.spoken.IsZero() && now.Sub(t.spoken) <= cfg.CachedTTL
 }
 
 // pair finds what the gateway had of this node at the tick of an answer, nil
@@ -105,53 +86,53 @@ func (t *trackers) pair(cfg *Config, peers *threshold.Received) *pushed {
 	if by.IsZero() || peers.First.Sub(by) > cfg.Interval+cfg.Interval/2 {
 		by = peers.First.Add(-cfg.Interval / 2)
 	}
-	for i := range t.pushed {
-		at := t.next - 1 - i
-		if at < 0 {
-			break
-		}
-		if p := &t.pushed[at%len(t.pushed)]; !p.at.After(by) {
+	for i := 1; i <= min(t.next, len(t.pushed)); i++ {
+		if p := &t.pushed[(t.next-i)%len(t.pushed)]; !p.at.After(by) {
 			return p
 		}
 	}
 	return nil
 }
 
-func (t *trackers) step(cfg *Config, now time.Time, p *pushed, peers *threshold.Received) {
+func (t *trackers) step(cfg *Config, p *pushed, peers *threshold.Received, elapsed time.Duration) {
+	t.same.count(p)
 	if p.state != straggler.StateActive {
+		t.forget()
+		return
+	}
+	_, slow := t.straggler()
+	t.warm = min(t.warm+1, cfg.WarmupTicks)
+	if t.cohort.follow(cfg, p, peers.Signals, elapsed, slow) && !slow {
+		// What was learnt among other peers does not count.
 		t.resetAll()
+	}
+	if t.cohort.unknown(cfg) {
 		return
 	}
 	for s := range nodesignal.Score {
-		if !p.values.Known[s] {
-			continue
-		}
-		if params := t.params(s, peers.Signals); params != nil {
-			tr := &t.signals[s]
+		tr := &t.signals[s]
+		params := t.cohort.params(s, peers.Signals)
+		switch {
+		case params == nil:
+			// Too few peers to say anything of any of them.
+			tr.Reset()
+		case !p.values.Known[s]:
+			if time.Duration(peers.Version-tr.told)*time.Millisecond > cfg.ReadingTTL {
+				tr.Reset()
+			}
+		default:
+			tr.told, tr.params = peers.Version, *params
+			if t.warm < cfg.WarmupTicks {
+				continue
+			}
+			before := tr.Tracker
 			tr.Step(&cfg.CUSUM, params, p.values.V[s], peers.Version)
-			tr.params, tr.stepped = *params, now
+			if s == nodesignal.Throughput && t.same.ticks >= cfg.StuckTicks && before.Suspicion(params) == 0 && tr.Suspicion(params) > 0 {
+				// It is the peers that moved: nobody measures this one.
+				tr.Tracker = before
+			}
 		}
 	}
-}
-
-// params returns those of a signal, of the node's own cohort where the group
-// is split: the last whose lower bound the node's mean reaches.
-func (t *trackers) params(s nodesignal.Signal, all []threshold.SignalParams) (found *straggler.Params) {
-	from := math.Inf(-1)
-	for i := range all {
-		p := &all[i]
-		if p.Signal != s || p.HasFrom && p.From > t.mean {
-			continue
-		}
-		lower := math.Inf(-1)
-		if p.HasFrom {
-			lower = p.From
-		}
-		if found == nil || lower >= from {
-			found, from = &p.Params, lower
-		}
-	}
-	return found
 }
 
 // worst returns the greatest suspicion and whose it is.
@@ -180,10 +161,98 @@ func (t *trackers) straggler() (since time.Time, slow bool) {
 	return since, slow
 }
 
-func (t *trackers) reset(s nodesignal.Signal) { t.signals[s].Reset() }
+// forget makes the node one that has just come.
+func (t *trackers) forget() {
+	t.warm = 0
+	t.cohort = cohort{}
+	t.resetAll()
+}
 
 func (t *trackers) resetAll() {
 	for s := range t.signals {
 		t.signals[s].Reset()
 	}
+}
+
+// sameness counts the ticks with the very same throughput.
+type sameness struct {
+	x     float64
+	ticks int
+}
+
+func (s *sameness) count(p *pushed) {
+	if !p.values.Known[nodesignal.Throughput] {
+		return
+	}
+	if x := p.values.V[nodesignal.Throughput]; x != s.x {
+		*s = sameness{x: x}
+	} else {
+		s.ticks++
+	}
+}
+
+// cohort is the part of a split group that the node belongs to, by its own mean
+// of the signal that groups are split by.
+type cohort struct {
+	mean  float64
+	ticks int // in the mean
+	// edges is how many there are, below those of them that the mean reaches;
+	// from is the highest of these.
+	edges, below int
+	from         float64
+}
+
+// maxMeanTicks is where a tick's weight in a young mean stops to fall.
+const maxMeanTicks = 254
+
+// follow takes a value into the mean, which stands still while the node is
+// slow, and reports whether the node's peers are others now.
+func (c *cohort) follow(cfg *Config, p *pushed, signals []threshold.SignalParams, elapsed time.Duration, slow bool) (moved bool) {
+	if !slow {
+		x := splitValue(cfg, p)
+		c.ticks = min(c.ticks+1, maxMeanTicks)
+		weight := max(float64(elapsed)/float64(cfg.CohortWindow), 1/float64(c.ticks))
+		c.mean += min(1, weight) * (x - c.mean)
+	}
+	edges, below, highest := 0, 0, 0.0
+	for i := range signals {
+		from := signals[i].From
+		if !signals[i].HasFrom || slices.ContainsFunc(signals[:i], func(o threshold.SignalParams) bool { return o.HasFrom && o.From == from }) {
+			continue
+		}
+		edges++
+		if c.mean >= from {
+			if below == 0 || from > highest {
+				highest = from
+			}
+			below++
+		}
+	}
+	moved = edges != c.edges || below != c.below
+	c.edges, c.below, c.from = edges, below, highest
+	return moved
+}
+
+// splitValue is the first relative signal that decides, else the score.
+func splitValue(cfg *Config, p *pushed) float64 {
+	for s := range nodesignal.Score {
+		if cfg.Signals[s].Decides && cfg.Signals[s].Relative && p.values.Known[s] {
+			return p.values.V[s]
+		}
+	}
+	return p.score
+}
+
+// unknown is true in a split group for a node too new to tell its part.
+func (c *cohort) unknown(cfg *Config) bool { return c.edges > 0 && c.ticks < cfg.WarmupTicks }
+
+// params returns those of a signal for the node's cohort.
+func (c *cohort) params(s nodesignal.Signal, all []threshold.SignalParams) *straggler.Params {
+	for i := range all {
+		p := &all[i]
+		if p.Signal == s && (p.HasFrom && c.below > 0 && p.From == c.from || !p.HasFrom && c.below == 0) {
+			return &p.Params
+		}
+	}
+	return nil
 }
