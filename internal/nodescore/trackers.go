@@ -18,8 +18,8 @@ import (
 type trackers struct {
 	signals [nodesignal.Count]tracker
 	// pushed are the newest evaluations, the last at next-1.
-	pushed [4]pushed
-	next   int
+	pushed  [4]pushed
+	next    int
 	version int64 // the tick that was stepped last
 	// warm counts the ticks for which the node has been active.
 	warm   int
@@ -29,7 +29,7 @@ type trackers struct {
 
 type tracker struct {
 	straggler.Tracker
-	params straggler.Params // of the last step
+	params straggler.Params // of the last tick
 	told   int64            // tick of the last value
 }
 
@@ -63,11 +63,12 @@ func (t *trackers) hear(cfg *Config, peers *threshold.Received) {
 	elapsed := time.Duration(peers.Version-t.version) * time.Millisecond
 	p := t.pair(cfg, peers)
 	switch {
-	case p == nil:
 	case t.version == 0:
 		// The gateway counted the pushes before its first answer.
-		t.warm = max(p.active-1, 0)
-		t.cohort.ticks = t.warm
+		if p != nil {
+			t.warm = max(p.active-1, 0)
+			t.cohort.ticks = t.warm
+		}
 	case elapsed > cfg.ReadingTTL:
 		// To the gateway, too, the node was missing.
 		t.forget()
@@ -79,7 +80,7 @@ func (t *trackers) hear(cfg *Config, peers *threshold.Received) {
 }
 
 // pair finds what the gateway had of this node at the tick of an answer, nil
-// for nothing. Where the answer before is long ago or unknown, the tick is no
+// for nothing new. Where the answer before is long ago or unknown, the tick is no
 // more than an interval old, and pushes are at least half of one apart.
 func (t *trackers) pair(cfg *Config, peers *threshold.Received) *pushed {
 	by := peers.After
@@ -87,7 +88,12 @@ func (t *trackers) pair(cfg *Config, peers *threshold.Received) *pushed {
 		by = peers.First.Add(-cfg.Interval / 2)
 	}
 	for i := 1; i <= min(t.next, len(t.pushed)); i++ {
-		if p := &t.pushed[(t.next-i)%len(t.pushed)]; !p.at.After(by) {
+		p := &t.pushed[(t.next-i)%len(t.pushed)]
+		switch {
+		case p.at.After(by):
+		case by.Sub(p.at) > 2*cfg.Interval:
+			return nil
+		default:
 			return p
 		}
 	}
@@ -112,16 +118,19 @@ func (t *trackers) step(cfg *Config, p *pushed, peers *threshold.Received, elaps
 	for s := range nodesignal.Score {
 		tr := &t.signals[s]
 		params := t.cohort.params(s, peers.Signals)
-		switch {
-		case params == nil:
+		if params == nil {
 			// Too few peers to say anything of any of them.
 			tr.Reset()
+			continue
+		}
+		tr.params = *params
+		switch {
 		case !p.values.Known[s]:
 			if time.Duration(peers.Version-tr.told)*time.Millisecond > cfg.ReadingTTL {
 				tr.Reset()
 			}
 		default:
-			tr.told, tr.params = peers.Version, *params
+			tr.told = peers.Version
 			if t.warm < cfg.WarmupTicks {
 				continue
 			}
@@ -196,41 +205,53 @@ func (s *sameness) count(p *pushed) {
 type cohort struct {
 	mean  float64
 	ticks int // in the mean
-	// edges is how many there are, below those of them that the mean reaches;
-	// from is the highest of these.
-	edges, below int
-	from         float64
+	// edges are lower bounds, from is that of the node's own part, if it has one.
+	edges [maxEdges]float64
+	count int
+	from  float64
+	below int // edges that the mean reaches
 }
+
+// maxEdges a group is split at, at most.
+const maxEdges = 8
 
 // maxMeanTicks is where a tick's weight in a young mean stops to fall.
 const maxMeanTicks = 254
 
 // follow takes a value into the mean, which stands still while the node is
-// slow, and reports whether the node's peers are others now.
+// slow, and reports whether the node's peers are others now. Like its gateway,
+// a node looks at its mean only when the edges are new, or the mean is.
 func (c *cohort) follow(cfg *Config, p *pushed, signals []threshold.SignalParams, elapsed time.Duration, slow bool) (moved bool) {
+	young := c.ticks < cfg.WarmupTicks
 	if !slow {
-		x := splitValue(cfg, p)
 		c.ticks = min(c.ticks+1, maxMeanTicks)
 		weight := max(float64(elapsed)/float64(cfg.CohortWindow), 1/float64(c.ticks))
-		c.mean += min(1, weight) * (x - c.mean)
+		c.mean += min(1, weight) * (splitValue(cfg, p) - c.mean)
 	}
-	edges, below, highest := 0, 0, 0.0
+	var edges [maxEdges]float64
+	count := 0
 	for i := range signals {
-		from := signals[i].From
-		if !signals[i].HasFrom || slices.ContainsFunc(signals[:i], func(o threshold.SignalParams) bool { return o.HasFrom && o.From == from }) {
+		if from := signals[i].From; signals[i].HasFrom && count < maxEdges && !slices.Contains(edges[:count], from) {
+			edges[count] = from
+			count++
+		}
+	}
+	if count == c.count && edges == c.edges && !young {
+		return false
+	}
+	was := *c
+	c.edges, c.count = edges, count
+	c.from, c.below = 0, 0
+	for _, from := range edges[:count] {
+		if c.mean < from {
 			continue
 		}
-		edges++
-		if c.mean >= from {
-			if below == 0 || from > highest {
-				highest = from
-			}
-			below++
+		if c.below == 0 || from > c.from {
+			c.from = from
 		}
+		c.below++
 	}
-	moved = edges != c.edges || below != c.below
-	c.edges, c.below, c.from = edges, below, highest
-	return moved
+	return count != was.count || c.below != was.below
 }
 
 // splitValue is the first relative signal that decides, else the score.
@@ -244,7 +265,7 @@ func splitValue(cfg *Config, p *pushed) float64 {
 }
 
 // unknown is true in a split group for a node too new to tell its part.
-func (c *cohort) unknown(cfg *Config) bool { return c.edges > 0 && c.ticks < cfg.WarmupTicks }
+func (c *cohort) unknown(cfg *Config) bool { return c.count > 0 && c.ticks < cfg.WarmupTicks }
 
 // params returns those of a signal for the node's cohort.
 func (c *cohort) params(s nodesignal.Signal, all []threshold.SignalParams) *straggler.Params {

@@ -200,10 +200,9 @@ func snapshot(r *straggler.Report, cfg *Config) *threshold.Snapshot {
 	snap := &threshold.Snapshot{At: r.At, TTL: cfg.ttl(), Clusters: make(map[string]*threshold.Cluster)}
 	for i := range r.Groups {
 		gr := &r.Groups[i]
+		// A group that nobody can be judged by says so: its nodes would go on with
+		// what they heard last.
 		signals := signalParams(gr)
-		if !gr.Valid && gr.Ref == 0 && signals == nil {
-			continue
-		}
 		v := threshold.Value{
 			Group: gr.Group, Version: r.At.UnixMilli(), QuorumMet: gr.Quorum && gr.Valid,
 			Median: gr.Median, Scale: straggler.MADToSigma * gr.MAD, K: cfg.Gateway.K,
