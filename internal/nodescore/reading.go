@@ -106,7 +106,7 @@ func (t *table) row(gpu string, inputs int) int {
 	if at >= 0 {
 		return at
 	}
-	if len(t.rows) > MaxGPUs {
+	if gpu != "" && len(t.rows) >= MaxGPUs {
 		return -1
 	}
 	t.rows = append(t.rows, row{strings.Clone(gpu), make([]cell, inputs)})
