@@ -60,7 +60,7 @@ func DefaultConfig() Config {
 	return Config{
 		Weights: DefaultWeights(), Floors: DefaultFloors(),
 		Measures: DefaultMeasures(), Signals: s.Signals,
-		CUSUM: s.CUSUM, WarmupTicks: 6, StuckTicks: s.Episodes.StuckTicks, CohortWindow: s.Split.Window,
+		CUSUM: s.CUSUM, WarmupTicks: s.WarmupTicks, StuckTicks: s.Episodes.StuckTicks, CohortWindow: s.Split.Window,
 		Interval: 10 * time.Second, ReadingTTL: 50 * time.Second,
 		// Idle nodes of a real H100 fleet sit at exactly 0 % utilisation;
 		// 5 % for a minute leaves room for health checks. Utilisation is over up

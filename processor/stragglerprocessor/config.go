@@ -156,6 +156,7 @@ func (c *Config) node() (nodescore.Config, error) {
 	a := &c.Agent
 	n := nodescore.DefaultConfig()
 	n.CUSUM, n.CohortWindow = c.Gateway.CUSUM, c.Gateway.Split.Window
+	n.WarmupTicks, n.StuckTicks = c.Gateway.WarmupTicks, c.Gateway.Episodes.StuckTicks
 	n.Interval, n.ReadingTTL = c.PushInterval, c.ttl()
 	n.IdleBelow, n.IdleAfter, n.LoadAbove = a.IdleBelow, a.IdleAfter, a.LoadAbove
 	n.CalibrationSamples, n.BaselineAlpha, n.SuspectBand = a.CalibrationSamples, a.BaselineAlpha, a.SuspectBand
