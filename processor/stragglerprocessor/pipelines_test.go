@@ -10,11 +10,18 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/processor"
 	"go.opentelemetry.io/collector/processor/processortest"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	zapobserver "go.uber.org/zap/zaptest/observer"
+
+	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
 // TestOneGatewayForAllPipelines has a gateway in two metrics pipelines and a
@@ -96,4 +103,63 @@ func TestAnAgentHasNothingToSayInLogs(t *testing.T) {
 	cfg.Mode = modeAgent
 	_, err := f.CreateLogs(t.Context(), processortest.NewNopSettings(f.Type()), cfg, consumertest.NewNop())
 	require.ErrorContains(t, err, "`mode` is \"agent\"")
+}
+
+// TestEpisodesReachTheLogsPipelines from the pushes of a slow node on: one
+// record each at two pipelines, the line in the own log, and the counts.
+func TestEpisodesReachTheLogsPipelines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tel := componenttest.NewTelemetry()
+		cfg := createDefaultConfig().(*Config)
+		cfg.Mode = modeGateway
+		set := processor.Settings{ID: component.NewID(metadata.Type), TelemetrySettings: tel.NewTelemetrySettings()}
+		set.BuildInfo.Version = "1.2.3"
+		core, lines := zapobserver.New(zapcore.WarnLevel)
+		set.Logger = zap.New(core)
+		shared := &gateways{}
+		metrics, err := createMetrics(shared, set, cfg, consumertest.NewNop())
+		require.NoError(t, err)
+		var stores [2]consumertest.LogsSink
+		parts := []component.Component{metrics}
+		for i := range stores {
+			p, err := createLogs(shared, set, cfg, &stores[i])
+			require.NoError(t, err)
+			parts = append(parts, p)
+		}
+		for _, p := range parts {
+			require.NoError(t, p.Start(t.Context(), componenttest.NewNopHost()))
+		}
+		for range 30 {
+			require.NoError(t, metrics.ConsumeMetrics(t.Context(), hardware(8, "n2")))
+			require.NoError(t, metrics.ConsumeMetrics(t.Context(), fleet(1, 1, 0.7, 1, 1, 1, 1, 1)))
+			time.Sleep(cfg.PushInterval)
+		}
+		synctest.Wait()
+		for i := range stores {
+			require.Equal(t, 1, stores[i].LogRecordCount())
+			rl := stores[i].AllLogs()[0].ResourceLogs().At(0)
+			assert.Equal(t, "1.2.3", rl.ScopeLogs().At(0).Scope().Version())
+			a := theRecord(rl).Attributes().AsRaw()
+			assert.Equal(t, "onset", a["gpu.straggler.phase"])
+			assert.Equal(t, "critical", a["gpu.straggler.severity"])
+			assert.Equal(t, "GPU-2-0", a["hw.id"])
+			assert.InDelta(t, 0.3*64, a["gpu.straggler.gpu_hours_lost_per_hour"], 1)
+			assert.NotContains(t, a, "gpu.straggler.since", "it was slow from the first comparison on")
+		}
+		told := lines.FilterMessageSnippet("STRAGGLER n2: ").All()
+		require.Len(t, told, 1)
+		assert.Equal(t, "GPU-2-0", told[0].ContextMap()["gpu"])
+		m, err := tel.GetMetric("otelcol_processor_straggler_episodes")
+		require.NoError(t, err)
+		sum, ok := m.Data.(metricdata.Sum[int64])
+		require.True(t, ok)
+		require.Len(t, sum.DataPoints, 1)
+		assert.EqualValues(t, 1, sum.DataPoints[0].Value)
+		phase, _ := sum.DataPoints[0].Attributes.Value("phase")
+		assert.Equal(t, "onset", phase.AsString())
+		for _, p := range parts {
+			require.NoError(t, p.Shutdown(t.Context()))
+		}
+		require.NoError(t, tel.Shutdown(context.WithoutCancel(t.Context())))
+	})
 }
