@@ -36,11 +36,12 @@ type estimator struct {
 // that of a mean over 60 s told every 10 s. It errs to the slow side.
 const firstPhi = 0.8
 
-// update takes the cohort's values of this tick and their nodes' biases; false
-// means that nobody can be judged. elapsed is since the tick before.
-func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, x, bias []float64, at int64, elapsed time.Duration) bool {
-	t.n, t.known = len(x), false
-	if t.n < cfg.MinPeers {
+// update takes the values of this tick, and their nodes' biases, of those of the
+// cohort's n nodes that show what is normal; false means that nobody can be
+// judged. elapsed is since the tick before.
+func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, n int, x, bias []float64, at int64, elapsed time.Duration) bool {
+	t.n, t.known = n, false
+	if len(x) < cfg.MinPeers {
 		return false
 	}
 	b.bits = bitsOf(b.bits[:0], x)
@@ -65,17 +66,23 @@ func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, x, bi
 		alpha *= float64(len(x)) / (float64(len(x)) + e.ScalePeers)
 	}
 	t.scale += max(alpha, 1/float64(t.ticks)) * (s - t.scale)
-	p.Scale = max(t.scale, e.MinScale, quantum(b, x, e.MaxQuantum*level)/level/2)
+	q := quantum(b, x, e.MaxQuantum*level) / level
+	p.Scale = max(t.scale, e.MinScale, q/2)
 	// Half of the smallest loss worth an alert lies halfway between healthy and
-	// faulty, where a cumulative sum finds the latter soonest; the limit keeps
-	// the time to a false alarm where it is with the smallest allowance, and
-	// grows with what lasts from one tick to the next.
-	p.Kappa = max(e.MinKappa, spec.MinGap/2/p.Scale)
-	p.Limit = max(e.MinLimit, e.MinLimit*(e.MinKappa/p.Kappa)*(1+t.phi)/math.Sqrt(1-t.phi))
+	// faulty, where a cumulative sum finds the latter soonest; one step of a
+	// coarse resolution counts for little. The limit keeps the time to a false
+	// alarm where it is with the smallest allowance: it grows with what lasts from
+	// one tick to the next, and shrinks where the least scale is more than there is.
+	p.Kappa = max(e.MinKappa, spec.MinGap/2/p.Scale, stepKappa*q/p.Scale)
+	p.Limit = max(e.MinLimit, e.MinLimit*(e.MinKappa/p.Kappa)*(t.scale/p.Scale)*(1+t.phi)/math.Sqrt(1-t.phi))
 	p.MaxBias = cfg.CUSUM.BiasShare * spec.MinGap
 	t.known = true
 	return true
 }
+
+// stepKappa is the share of one step of a resolution that is taken off: a tenth
+// is left, for a node that is off by one step for minutes.
+const stepKappa = 0.9
 
 // learn follows the usual level and how long the centre has been below it, and
 // returns what a difference is a fraction of.

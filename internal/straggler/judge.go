@@ -19,7 +19,7 @@ func (e *Engine) judge(g *group, s nodesignal.Signal) {
 			t.known, t.n = false, 0
 			continue
 		}
-		if t.update(&e.cfg, &e.cfg.Signals[s], &e.scratch, e.x, e.bias, e.at, e.elapsed) {
+		if t.update(&e.cfg, &e.cfg.Signals[s], &e.scratch, len(e.slots), e.x, e.bias, e.at, e.elapsed) {
 			e.step(g, s, t)
 			continue
 		}
@@ -33,12 +33,14 @@ func (e *Engine) judge(g *group, s nodesignal.Signal) {
 }
 
 // gather finds the members of a cohort that can be compared by s: their slots,
-// and the values and biases of those that told one since the last tick, or of
-// all when most did not.
+// and the values and biases of those that told one since the last tick and are
+// not suspect, or of all when those are too few. A tenth of suspects would make
+// the spread of the others look an eighth wider than it is.
 func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
 	sig := g.signals[s]
 	slots, x, bias := e.slots[:0], e.x[:0], e.bias[:0]
 	young := e.young(g)
+	suspect := sig.cohorts[cohort].params.Limit / 2
 	split := len(g.split.edges) > 0
 	for i := range g.members {
 		m := &g.members[i]
@@ -55,11 +57,11 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
 			continue
 		}
 		slots = append(slots, int32(i)) //nolint:gosec // at most max_nodes
-		if m.fresh.has(s) {
-			x, bias = append(x, sig.x[i]), append(bias, sig.trackers[i].bias)
+		if tr := &sig.trackers[i]; m.fresh.has(s) && tr.sum <= suspect {
+			x, bias = append(x, sig.x[i]), append(bias, tr.bias)
 		}
 	}
-	if 2*len(x) < len(slots) {
+	if 2*len(x) < len(slots) || len(x) < e.cfg.MinPeers {
 		x, bias = x[:0], bias[:0]
 		for _, i := range slots {
 			x, bias = append(x, sig.x[i]), append(bias, sig.trackers[i].bias)

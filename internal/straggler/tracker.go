@@ -28,9 +28,9 @@ type CUSUM struct {
 
 // DefaultCUSUM returns the constants that the scenarios of test/scenarios were
 // measured with: three ticks against glitches, three minutes to be well again,
-// a bias of 0.02 at a gap of 0.05 learnt over an hour of 10 s ticks.
+// a bias of 0.025 at a gap of 0.05 learnt over six hours of 10 s ticks.
 func DefaultCUSUM() CUSUM {
-	return CUSUM{ClipLow: -3, ClipHigh: 8, EnterTicks: 3, LeaveTicks: 18, BiasShare: 0.4, BiasTicks: 1080}
+	return CUSUM{ClipLow: -3, ClipHigh: 8, EnterTicks: 3, LeaveTicks: 18, BiasShare: 0.5, BiasTicks: 2160}
 }
 
 // Params are what one tick of a group says about one signal: all that a
