@@ -30,6 +30,9 @@ type Model struct {
 	// from one tick to the next. A mean over 60 s that is pushed each 10 s has
 	// about 0.8.
 	Sigma, Phi float64
+	// Restless multiplies the noise in every second hour, as when a job goes
+	// over to other work; 0 and 1 are none.
+	Restless float64
 	// Window is the number of ticks that a value is the moving mean of; 0 and 1
 	// are the tick's own. A loss too comes to be known over that time.
 	Window int
@@ -156,10 +159,14 @@ func (w *world) next() []float64 {
 func (w *world) fill(values []float64, tick int) {
 	m := &w.m
 	fresh := m.Sigma * math.Sqrt(1-m.Phi*m.Phi)
+	loud := 1.0
+	if m.Restless > 0 && tick/perHour%2 == 1 {
+		loud = m.Restless
+	}
 	drift := 1 - m.Drift*float64(tick)/float64(24*perHour)
 	for i := range values {
 		w.noise[i] = m.Phi*w.noise[i] + fresh*w.rng.NormFloat64()
-		v := w.level[i] * (1 + w.bias[i] + w.noise[i]) * drift
+		v := w.level[i] * (1 + w.bias[i] + loud*w.noise[i]) * drift
 		if m.Dip.Every > 0 {
 			v *= 1 - m.Dip.Depth*w.paused(tick, i)
 		}

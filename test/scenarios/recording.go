@@ -81,7 +81,7 @@ func ReadRecording(path string) (*Recording, error) {
 func (r *Recording) Scenario() Scenario {
 	return Scenario{
 		ID: "R", Name: "real run, one of 16 workers slowed", Recording: r, Nodes: len(r.stages),
-		Length: 36 * time.Hour, Runs: 1, Promise: Promise{FalseOnsets: 0.01, Recall: 0.99, Within: time.Hour, Delay50: time.Minute},
+		Length: 36 * time.Hour, Runs: 1, Promise: promiseSlow,
 	}
 }
 

@@ -49,10 +49,11 @@ const (
 )
 
 // promise10 is the promise for losses of 10 % and more, promiseMass for such of
-// many nodes at once, promise5 for those of 5 %.
+// many nodes at once, promiseSlow for those that come to be known slowly, promise5 for those of 5 %.
 var (
 	promise10   = Promise{FalseOnsets: 0.01, Recall: 0.99, Within: time.Hour, Delay50: time.Minute}
 	promiseMass = Promise{FalseOnsets: 0.01, Recall: 0.99, Within: time.Hour, Delay50: time.Minute, Events: 1}
+	promiseSlow = Promise{FalseOnsets: 0.01, Recall: 0.99, Within: time.Hour}
 	promise5    = Promise{FalseOnsets: 0.01, Recall: 0.95, Within: 10 * time.Minute}
 )
 
@@ -61,7 +62,7 @@ func standard(id, name string, m Model, loss float64, p Promise) Scenario {
 	return Scenario{
 		ID: id, Name: name, Model: m, Fault: Fault{Nodes: 6, Loss: loss}, Promise: p,
 		Nodes: 64, Warmup: standardWarmup, Length: standardLength, Begin: standardBegin, For: standardFor,
-		Runs: 40,
+		Runs: 25,
 	}
 }
 
@@ -102,8 +103,15 @@ func All() []Scenario {
 	}
 	labelled := correlated(0.01)
 	labelled.Labelled = true
+	restless := correlated(0.01)
+	restless.Restless = 2
 	hard := Model{Sigma: 0.015, Phi: 0.95, Bias: 0.01}
 
+	// As many as leave no job with an incident.
+	few := func(s Scenario) Scenario {
+		s.Fault.Nodes, s.Runs = 2, 50
+		return s
+	}
 	small := func(id, name string, nodes int, faulty float64, runs int) Scenario {
 		return standard(id, name, labelled, 0.10, promise10).with(func(s *Scenario) {
 			s.Nodes, s.Fault.Nodes, s.Runs = nodes, faulty, runs
@@ -113,13 +121,14 @@ func All() []Scenario {
 		standard("01", "iid noise 1 %, loss 10 %", Model{Sigma: 0.01}, 0.10, promise10),
 		standard("02", "AR .8 noise 1 %, loss 10 %", correlated(0.01), 0.10, promise10),
 		standard("03", "as 02, each node off by 1 %", biased, 0.10, promise10),
-		standard("04", "AR .8 noise 2 %, loss 5 %", correlated(0.02), 0.05, promise5),
+		// The hardest to promise both for, so the largest sample.
+		standard("04", "AR .8 noise 2 %, loss 5 %", correlated(0.02), 0.05, promise5).with(func(s *Scenario) { s.Runs = 60 }),
 		standard("05", "AR .8 noise 1 %, loss 20 %", correlated(0.01), 0.20, promise10),
 		standard("06", "steps of 0.05, loss 10 %", quantised, 0.10, promise10),
-		standard("07", "two jobs 50/50, no labels, loss 10 %", two(0.5, false), 0.10, promise10),
-		standard("07L", "as 07, jobs labelled", two(0.5, true), 0.10, promise10),
-		standard("08", "two jobs 70/30, no labels, loss 10 %", two(0.7, false), 0.10, promise10),
-		standard("08L", "as 08, jobs labelled", two(0.7, true), 0.10, promise10),
+		few(standard("07", "two jobs 50/50, no labels, loss 10 %", two(0.5, false), 0.10, promise10)),
+		few(standard("07L", "as 07, jobs labelled", two(0.5, true), 0.10, promise10)),
+		few(standard("08", "two jobs 70/30, no labels, loss 10 %", two(0.7, false), 0.10, promise10)),
+		few(standard("08L", "as 08, jobs labelled", two(0.7, true), 0.10, promise10)),
 		standard("09", "nodes drift 4 % an hour", correlated(0.01), 0.04, Promise{FalseOnsets: 0.01, Recall: 0.99, Within: 4 * time.Hour}).with(func(s *Scenario) {
 			s.Fault.Drift, s.Fault.Nodes, s.For = true, 3, 0
 		}),
@@ -137,14 +146,16 @@ func All() []Scenario {
 		small("15", "8 nodes, loss 10 %", 8, 1, 150),
 		small("16", "16 nodes, loss 10 %", 16, 2, 80),
 		standard("17", "10,000 nodes, loss 10 %", correlated(0.01), 0.10, promise10).with(func(s *Scenario) {
-			s.Nodes, s.Fault.Nodes, s.Runs = 10_000, 40, 3
+			s.Nodes, s.Fault.Nodes, s.Runs = 10_000, 60, 2
 			s.Length, s.Begin, s.For = 150*time.Minute, 105*time.Minute, 0
 		}),
 		standard("18", "AR .95 noise 1.5 %, each off by 1 %", hard, 0.10, Promise{FalseOnsets: 0.2, Recall: 0.99, Within: time.Hour}),
-		standard("19", "mean over 60 s, loss 10 %", windowed, 0.10, Promise{FalseOnsets: 0.01, Recall: 0.99, Within: time.Hour}),
+		standard("19", "mean over 60 s, loss 10 %", windowed, 0.10, promiseSlow),
 		standard("20", "AR .8 noise 1 %, loss 5 %", correlated(0.01), 0.05, promise5),
-		standard("21", "each 8th rank does 3 % less by design", role(0.03), 0.10, Promise{Gap: true}),
-		standard("22", "each 8th rank does 6 % less by design", role(0.06), 0.10, Promise{Gap: true}),
+		standard("21", "noise of 1 and 2 % by turns, loss 10 %", restless, 0.10, promiseSlow),
+		standard("22", "AR .8 noise .3 %, loss 5 %", correlated(0.003), 0.05, promise5),
+		standard("23", "each 8th rank does 3 % less by design", role(0.03), 0.10, Promise{Gap: true}),
+		standard("24", "each 8th rank does 6 % less by design", role(0.06), 0.10, Promise{Gap: true}),
 	}
 }
 
