@@ -555,21 +555,51 @@ func TestConfigSaysAllMistakesAtOnce(t *testing.T) {
 	}
 }
 
-func BenchmarkTick(b *testing.B) {
+// benchFleet is a hundred thousand nodes in two thousand groups.
+func benchFleet(b *testing.B, decision Decision) (*Engine, func(at time.Time)) {
 	cfg := DefaultConfig()
+	cfg.Decision = decision
 	e := New(cfg)
 	rng := rand.New(rand.NewPCG(1, 2))
-	observe := func() {
-		for i := range cfg.MaxNodes {
-			o := Observation{Cluster: "c", Node: fmt.Sprintf("n%06d", i), Peers: []string{fmt.Sprintf("job-%d", i%2000)}, Score: 0.9 + 0.05*rng.Float64(), HasScore: true}
-			require.NoError(b, e.Observe(&o, start))
+	names, jobs := make([]string, cfg.MaxNodes), make([][]string, 2000)
+	for i := range names {
+		names[i] = fmt.Sprintf("n%06d", i)
+	}
+	for i := range jobs {
+		jobs[i] = []string{fmt.Sprintf("job-%d", i)}
+	}
+	return e, func(at time.Time) {
+		for i, name := range names {
+			x := 0.9 * (1 + 0.01*rng.NormFloat64())
+			o := Observation{Cluster: "c", Node: name, Peers: jobs[i%len(jobs)], Score: min(x, 1), HasScore: true}
+			o.Values.Set(nodesignal.Throughput, 1000*x)
+			o.Values.Set(nodesignal.Compute, 0.95*(1+0.01*rng.NormFloat64()))
+			require.NoError(b, e.Observe(&o, at))
 		}
 	}
-	observe()
-	e.Tick(start)
-	b.ReportAllocs()
-	for b.Loop() {
-		e.Tick(start)
+}
+
+// BenchmarkTick takes new values before each tick, whose time does not count.
+func BenchmarkTick(b *testing.B) {
+	for _, decision := range []Decision{DecisionThreshold, DecisionCUSUM} {
+		b.Run(decision.String(), func(b *testing.B) {
+			e, observe := benchFleet(b, decision)
+			at := start
+			for range 20 { // to be warm
+				observe(at)
+				at = at.Add(tick)
+				e.Tick(at)
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				b.StopTimer()
+				observe(at)
+				at = at.Add(tick)
+				b.StartTimer()
+				e.Tick(at)
+			}
+		})
 	}
 }
 

@@ -140,29 +140,23 @@ func (t *estimator) atUsual(cfg *Config, spec *nodesignal.Spec, b *scratch, x, b
 	return b.ux, b.ubias, median(b.bits)
 }
 
-// away keeps what is selected among from being negative.
-const away = 2 * maxGap
-
 // spread is the robust standard deviation of what the biases leave of the
-// deviations.
+// deviations. Their middle is the centre's: another selection for it would be a
+// sixth of a tick.
 func (t *estimator) spread(e *Estimator, b *scratch, x, bias []float64) float64 {
 	n := float64(len(x))
 	p := &t.params
-	b.bits, b.rest = b.bits[:0], b.rest[:0]
+	bits := b.bits[:0]
 	perLevel := 1 / p.Level
+	sum := 0.0
 	for i, v := range x {
-		r := min(max((p.Centre-v)*perLevel, -maxGap), maxGap) - bias[i] + away
-		b.rest = append(b.rest, r)
-		b.bits = append(b.bits, math.Float64bits(r))
+		r := math.Abs(min(max((p.Centre-v)*perLevel, -maxGap), maxGap) - bias[i])
+		sum += min(r, e.TiedClip)
+		bits = append(bits, math.Float64bits(r))
 	}
-	middle := median(b.bits)
-	b.bits = deviations(b.bits[:0], b.rest, middle)
-	s := MADToSigma * median(b.bits) * smallSample(len(x))
+	b.bits = bits
+	s := MADToSigma * median(bits) * smallSample(len(x))
 	if s < e.TiedBelow {
-		sum := 0.0
-		for _, r := range b.rest {
-			sum += min(math.Abs(r-away), e.TiedClip)
-		}
 		s = max(s, meanToSigma*sum/n)
 	}
 	return math.Sqrt((n*s*s + e.PriorPeers*e.PriorScale*e.PriorScale) / (n + e.PriorPeers))
@@ -191,22 +185,21 @@ func quantum(b *scratch, x []float64, limit float64) float64 {
 	most := min(max(3, len(x)/4), maxDistinct)
 	d := b.distinct[:0]
 	for _, v := range x {
-		at, found := slices.BinarySearch(d, v)
-		if found {
+		if slices.Contains(d, v) {
 			continue
 		}
 		if len(d) == most {
 			return 0
 		}
-		d = slices.Insert(d, at, v)
-	}
-	b.distinct = d
-	q := limit
-	for i := 1; i < len(d); i++ {
-		q = min(q, d[i]-d[i-1])
+		d = append(d, v) // b.distinct has room for all
 	}
 	if len(d) < 2 {
 		return 0
+	}
+	slices.Sort(d)
+	q := limit
+	for i := 1; i < len(d); i++ {
+		q = min(q, d[i]-d[i-1])
 	}
 	return q
 }

@@ -35,7 +35,7 @@ func median(b []uint64) float64 {
 // is greater before it (Hoare's selection, with the pivot the median of three).
 func nth(b []uint64, k int) uint64 {
 	lo, hi := 0, len(b)-1
-	for lo < hi {
+	for hi-lo >= few {
 		mid := lo + (hi-lo)/2
 		x, y, z := b[lo], b[mid], b[hi]
 		p := max(min(x, y), min(max(x, y), z))
@@ -52,8 +52,18 @@ func nth(b []uint64, k int) uint64 {
 		}
 		lo = upTo
 	}
+	for i := lo + 1; i <= hi; i++ {
+		v, j := b[i], i
+		for ; j > lo && b[j-1] > v; j-- {
+			b[j] = b[j-1]
+		}
+		b[j] = v
+	}
 	return b[k]
 }
+
+// few values are sorted sooner than selected among.
+const few = 10
 
 // partition moves what is less than p to the front and returns how many are.
 func partition(b []uint64, p uint64) int {

@@ -18,7 +18,8 @@ type scratch struct {
 	changes int           // of severity told in this cluster
 
 	bits                        []uint64
-	rest, ux, ubias, distinct   []float64
+	rest, ux, ubias             []float64
+	distinct                    [maxDistinct]float64
 	x, bias                     []float64
 	slots                       []int32
 	scores, throughputs         []float64
