@@ -131,6 +131,10 @@ func TestErrorRatesLowerTheLinks(t *testing.T) {
 	}
 	res := r.step(nil, append(gpus(busy(), nil), on("GPU-5", Replays, 18))...)
 	assert.InDelta(t, 1, res.Signals.V[nodesignal.Interconnect], 0, "a burst of eight is eight a minute")
+	for i := range 3 {
+		res = r.step(nil, append(gpus(busy(), nil), on("GPU-5", Replays, 18+100*float64(i+1)))...)
+	}
+	assert.Less(t, res.Signals.V[nodesignal.Interconnect], 0.1, "a new start hides nothing")
 }
 
 func TestUnitsDoNotMix(t *testing.T) {

@@ -169,3 +169,49 @@ func TestATickIsSteppedOnce(t *testing.T) {
 		assert.InDelta(t, first.Suspicion, r.step(again, of(StepRate, 10)).Suspicion, 0)
 	}
 }
+
+// TestTheFirstAnswerOfAGroup is of a tick that the node's pushes had reached.
+func TestTheFirstAnswerOfAGroup(t *testing.T) {
+	r := newRig(t)
+	for range 6 {
+		r.step(nil, of(StepRate, 16))
+	}
+	for range 7 {
+		r.step(nil, of(StepRate, 16))
+	}
+	r.step(nil, of(StepRate, 40))
+	first := r.answer(20)
+	first.After = time.Time{}
+	assert.NotZero(t, r.step(first, of(StepRate, 16)).Suspicion, "it was warm by then, and slow in the push before the newest")
+}
+
+func TestALongSilenceEndsTheVerdict(t *testing.T) {
+	r := newRig(t)
+	for range 12 {
+		r.step(r.answer(20), of(StepRate, 16))
+	}
+	require.True(t, r.n.straggler)
+	r.now = r.now.Add(52 * time.Second)
+	late := r.answer(20)
+	late.After = late.First.Add(-time.Minute)
+	res := r.step(late, of(StepRate, 16))
+	assert.False(t, res.Straggler, "to the gateway it was missing")
+	assert.Zero(t, r.n.trackers.warm, "what it pushed a minute ago is not of this tick")
+}
+
+func TestWhatTheSumsSuspectIsNotLearnt(t *testing.T) {
+	r := newRig(t)
+	step := func() Result {
+		p := r.answer(20)
+		p.Signals[0].MaxBias = 0
+		return r.step(p, of(StepRate, 19.4))
+	}
+	res := step()
+	for res.Suspicion < 0.5 {
+		res = step()
+	}
+	before := r.n.rate.n
+	res = step()
+	assert.Less(t, res.Suspicion, 1.0)
+	assert.Equal(t, before, r.n.rate.n)
+}

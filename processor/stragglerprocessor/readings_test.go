@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -73,6 +74,18 @@ func TestSignalsFromWhatTheReceiverWrites(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestASliceIsNoGPU(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newAgentRig(t, nil)
+		md := pmetric.NewMetrics()
+		rm := resource(md, map[string]any{"host.name": "n1"})
+		gauge(rm, "hw.gpu.utilization", 0.9, "hw.id", "GPU-0", "hw.gpu.task", "general")
+		gauge(rm, "hw.power", 500, "hw.id", "GPU-0", "hw.type", "gpu")
+		gauge(rm, "hw.power", 70, "hw.id", "MIG-0", "hw.parent", "GPU-0", "hw.type", "gpu")
+		assert.InDelta(t, 500, r.push(md)["n1 gpu.node.signal power"], 0)
+	})
 }
 
 func BenchmarkCollectReading(b *testing.B) {
