@@ -51,11 +51,16 @@ const (
 )
 
 // Validate returns all mistakes of c, one error per field. section is put
-// before the keys that are the gateway's alone.
+// before the keys that are the gateway's alone: not before those of the signals.
 func (c *Config) Validate(section string) error {
 	m := mistakes{}
 	m.count("enter_ticks", c.EnterTicks, 1, maxTicks)
 	m.count("leave_ticks", c.LeaveTicks, 1, maxTicks)
+	for s := range nodesignal.Count {
+		spec, key := &c.Signals[s], "signals::"+s.String()+"::"
+		m.add(!(spec.MinGap > 0 && spec.MinGap < 1), key+"min_gap", "is %v, must be in (0,1)", spec.MinGap)
+		m.add(spec.Direction != nodesignal.Low && spec.Direction != nodesignal.High, key+"direction", "is %d, must be low or high", spec.Direction)
+	}
 	m.section = section
 	m.add(c.Decision >= numDecisions, "decision", "is %d, must be cusum or threshold", c.Decision)
 	m.add(!(c.K > 0 && c.K <= 10), "k", "is %v, must be in (0,10]", c.K)
@@ -67,11 +72,6 @@ func (c *Config) Validate(section string) error {
 	m.fraction("exit_band", c.ExitBand)
 	m.add(c.MinPeers < 3, "min_peers", "is %d, must be at least 3: the median of two nodes accuses neither", c.MinPeers)
 	m.count("warmup_ticks", c.WarmupTicks, 1, 200)
-	for s := range nodesignal.Count {
-		spec, key := &c.Signals[s], "signals::"+s.String()+"::"
-		m.add(!(spec.MinGap > 0 && spec.MinGap < 1), key+"min_gap", "is %v, must be in (0,1)", spec.MinGap)
-		m.add(spec.Direction != nodesignal.Low && spec.Direction != nodesignal.High, key+"direction", "is %d, must be low or high", spec.Direction)
-	}
 	m.add(!(c.CoverageFraction >= 0 && c.CoverageFraction <= 1), "coverage_fraction", "is %v, must be in [0,1]", c.CoverageFraction)
 	m.add(c.Retention < c.TTL, "retention", "is %s, must be at least the %s that a node may be silent", c.Retention, c.TTL)
 	m.count("max_clusters", c.MaxClusters, 1, 1<<30)

@@ -91,7 +91,7 @@ func TestAnOnsetSaysAllThatIsKnown(t *testing.T) {
 	assert.Equal(t, noon.Add(time.Minute+time.Second), lr.ObservedTimestamp().AsTime())
 	assert.Equal(t, plog.SeverityNumberWarn, lr.SeverityNumber())
 	assert.Equal(t, "Warn", lr.SeverityText())
-	assert.Equal(t, "STRAGGLER n2: its throughput has been 12.5 % off its peers' since 2026-03-01T12:00:00Z, "+
+	assert.Equal(t, "STRAGGLER n2: its throughput has been 12.5 % behind its peers' since 2026-03-01T12:00:00Z, "+
 		"8.75 against a median of 10 among the 8 active nodes of J/stage-0 (confidence 0.75); "+
 		"reason hw_thermal of GPU-2-0 (hw_thermal 1, peers 0); the job loses 8 GPU-hours per hour. "+
 		"Check fans, airflow and coolant of the node: the GPU is too hot and its hardware slows it down", lr.Body().Str())
@@ -163,7 +163,7 @@ func TestOtherEpisodes(t *testing.T) {
 		has      map[string]any
 		hasNot   []string
 	}{
-		{severity, plog.SeverityNumberError, "straggler n2 is critical now: its throughput has been 30.0 % off", map[string]any{
+		{severity, plog.SeverityNumberError, "straggler n2 is critical now: its throughput has been 30.0 % behind", map[string]any{
 			"gpu.straggler.phase": "severity", "gpu.straggler.reason": "hw_thermal", "gpu.straggler.gpu_hours_lost_per_hour": 19.2,
 		}, nil},
 		{end, plog.SeverityNumberInfo, "n2 is no straggler any more: recovered after 1m30s", map[string]any{
@@ -173,7 +173,7 @@ func TestOtherEpisodes(t *testing.T) {
 			"gpu.straggler.nodes": []any{"n1", "n2"}, "gpu.straggler.node_count": int64(2), "gpu.straggler.cause": "stragglers",
 			"gpu.straggler.peers.median": 10.0,
 		}, []string{"gpu.straggler.reason", "gpu.straggler.value", "gpu.straggler.rank", "gpu.straggler.confidence"}},
-		{level, plog.SeverityNumberWarn, "INCIDENT: group J/stage-0 of cluster prod as a whole has been 12.5 % off its usual throughput since", map[string]any{
+		{level, plog.SeverityNumberWarn, "INCIDENT: group J/stage-0 of cluster prod as a whole has been 12.5 % behind its usual throughput since", map[string]any{
 			"gpu.straggler.value": 8.75, "gpu.straggler.node_count": int64(8),
 		}, nil},
 		{over, plog.SeverityNumberInfo, "the incident of group J/stage-0 of cluster prod is over: relearned after 1m0s", nil, []string{"gpu.straggler.gap", "gpu.straggler.value", "gpu.straggler.peers.median"}},

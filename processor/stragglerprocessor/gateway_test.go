@@ -147,7 +147,7 @@ func TestGatewayFindsAndPublishes(t *testing.T) {
 
 	lines := r.logs.FilterLevelExact(zapcore.WarnLevel).All()
 	require.Len(t, lines, 1, "one line per episode")
-	assert.Contains(t, lines[0].Message, "STRAGGLER n2: its throughput has been 60.0 % off its peers'")
+	assert.Contains(t, lines[0].Message, "STRAGGLER n2: its throughput has been 60.0 % behind its peers'")
 	assert.Contains(t, lines[0].Message, "4 against a median of 10 among the 5 active nodes of J/stage-0")
 
 	require.Len(t, v.Signals, 1, "by the score nobody is judged who tells more")

@@ -62,7 +62,7 @@ func (ep *episode) nodeSentence() string {
 	default:
 		fmt.Fprintf(&b, "STRAGGLER %s: ", node)
 	}
-	fmt.Fprintf(&b, "its %s has been %s off its peers'%s, %s against a median of %s among the %d active nodes of %s (confidence %.2f)",
+	fmt.Fprintf(&b, "its %s has been %s behind its peers'%s, %s against a median of %s among the %d active nodes of %s (confidence %.2f)",
 		ep.Signal, percent(ep.Gap), ep.since(), short(ep.Value), short(ep.Median), ep.Active, ep.Group, ep.Confidence)
 	if f := ep.finding; f != nil {
 		b.WriteString(because(f))
@@ -103,7 +103,7 @@ func (ep *episode) groupSentence() string {
 	case ep.Kind == straggler.EventEnd:
 		return fmt.Sprintf("the incident of %s is over: %s%s", what, ep.Cause, ep.after())
 	case ep.Cause == straggler.CauseLevel:
-		return fmt.Sprintf("INCIDENT: %s as a whole has been %s off its usual %s%s, %s are active%s",
+		return fmt.Sprintf("INCIDENT: %s as a whole has been %s behind its usual %s%s, %s are active%s",
 			what, percent(ep.Gap), ep.Signal, ep.since(), nodes(ep.Active), ep.costs())
 	default:
 		return fmt.Sprintf("INCIDENT: %s of the %d active ones of %s have fallen behind%s, by %s of %s%s",
