@@ -74,7 +74,7 @@ check-generated: generate ## Fail when generated files are not what generate wri
 
 # What `make bench` measures and docs/benchmarks.md shows: targets that print
 # figures, each with its text in docs/benchmarks. Who names some wants only those.
-BENCHES = bench-nvml bench-diff
+BENCHES = bench-nvml bench-diff bench-upstream eval
 
 .PHONY: bench
 bench: $(if $(findstring command,$(origin BENCHES)),,bench-go) ## Run every benchmark and write docs/benchmarks.md; BENCHES=bench-nvml for one section
@@ -93,11 +93,19 @@ bench-nvml: bin/gpu-collector-agent ## What the nvml receiver and the lean agent
 	go run ./test/bench/nvml
 
 .PHONY: bench-diff
-bench-diff: bin/gpu-collector ## What diff, wire_diff and admission cost and save, and how far off the next hop is (4 minutes)
+bench-diff: bin/gpu-collector ## What diff, wire_diff and admission cost (2 minutes)
 	go run ./test/bench/push
 	go run ./test/bench/diff
 	go run ./test/bench/admission
+
+.PHONY: bench-upstream
+bench-upstream: ## What a shard saves the gateway, and how far off that is (2 minutes)
 	go test -count=1 -v ./test/bench/upstream -figures -span 1h | grep '^figure'
+
+SEED ?= 1
+.PHONY: eval
+eval: ## What the straggler detection gets right and wrong in simulated fleets and a real run, SEED=1
+	go run ./test/bench/eval -seed $(SEED) -doc docs/detection.md
 
 FUZZTIME ?= 60s
 .PHONY: fuzz

@@ -35,6 +35,10 @@ func (e *admissionExtension) GetHTTPHandler(context.Context) (extensionmiddlewar
 			}
 			permit, err := e.limiter.Acquire(e.httpCluster(r))
 			if err != nil {
+				// Over HTTP/1.1 the server reads a small body to its end before it
+				// answers, so that the connection can go on. Fails for a server without
+				// connections only.
+				_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(e.cfg.ReceiveTimeout))
 				refuseHTTP(w, r, err)
 				return
 			}

@@ -39,17 +39,22 @@ func freeAddr(t *testing.T) string {
 }
 
 // receive runs the Collector's OTLP receiver behind the extension and returns
-// its addresses by transport.
-func receive(t *testing.T, e *admissionExtension, next consumer.Metrics) map[string]string {
+// its addresses by transport; with TLS where its settings are given.
+func receive(t *testing.T, e *admissionExtension, next consumer.Metrics, tls ...map[string]any) map[string]string {
 	t.Helper()
 	addrs := map[string]string{"grpc": freeAddr(t), "http": freeAddr(t)}
 	f := otlpreceiver.NewFactory()
 	cfg := f.CreateDefaultConfig()
 	middlewares := []any{map[string]any{"id": "admission"}}
-	require.NoError(t, confmap.NewFromStringMap(map[string]any{"protocols": map[string]any{
-		"grpc": map[string]any{"endpoint": addrs["grpc"], "middlewares": middlewares},
-		"http": map[string]any{"endpoint": addrs["http"], "middlewares": middlewares},
-	}}).Unmarshal(cfg))
+	protocols := map[string]any{}
+	for name, addr := range addrs {
+		settings := map[string]any{"endpoint": addr, "middlewares": middlewares}
+		for _, s := range tls {
+			settings["tls"] = s
+		}
+		protocols[name] = settings
+	}
+	require.NoError(t, confmap.NewFromStringMap(map[string]any{"protocols": protocols}).Unmarshal(cfg))
 	r, err := f.CreateMetrics(t.Context(), receivertest.NewNopSettings(f.Type()), cfg, next)
 	require.NoError(t, err)
 	require.NoError(t, r.Start(t.Context(), host{component.NewID(metadata.Type): e}))

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/gpu-collector/gpu-collector/extension/wirediffextension/internal/metadata"
+	"github.com/gpu-collector/gpu-collector/internal/metricdiff"
 	"github.com/gpu-collector/gpu-collector/internal/resync"
 	"github.com/gpu-collector/gpu-collector/internal/statetable"
 )
@@ -63,6 +64,7 @@ func newExtension(cfg *Config, set extension.Settings) (*wireDiff, error) {
 			MaxSeries:         cfg.MaxSeries,
 			MaxSeriesPerNode:  cfg.MaxSeriesPerNode,
 			VanishedAfter:     cfg.VanishedAfter,
+			OpaqueInterval:    metricdiff.OpaqueInterval,
 			WholeNodes:        cfg.Granularity == GranularityNode,
 			TTL:               cfg.TTL,
 			ResyncInterval:    cfg.ResyncInterval,
@@ -93,6 +95,8 @@ func (e *wireDiff) observeTable() error {
 		e.telemetry.RegisterExtensionWireDiffUnnamedSeriesCallback(read(func(s statetable.Stats) int64 { return s.Unnamed })),
 		e.telemetry.RegisterExtensionWireDiffUntrackedPointsCallback(read(func(s statetable.Stats) int64 { return s.Untracked })),
 		e.telemetry.RegisterExtensionWireDiffResyncsCallback(read(func(s statetable.Stats) int64 { return s.Resyncs })),
+		e.telemetry.RegisterExtensionWireDiffRepeatedPointsCallback(read(func(s statetable.Stats) int64 { return s.Repeated })),
+		e.telemetry.RegisterExtensionWireDiffUnrepeatablePointsCallback(read(func(s statetable.Stats) int64 { return s.Unrepeatable })),
 		e.telemetry.RegisterExtensionWireDiffEvictedNodesCallback(read(func(s statetable.Stats) int64 { return s.EvictedNodes })),
 	)
 }

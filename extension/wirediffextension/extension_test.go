@@ -178,6 +178,19 @@ func TestJSONPasses(t *testing.T) {
 	assert.Equal(t, http.StatusBadRequest, status)
 }
 
+// A time to come is no more believed in JSON than in protobuf: what the next hop
+// would take for the newest until then hides all that comes before.
+func TestJSONWithATimeToCome(t *testing.T) {
+	s := startServer(t, nil, "one")
+	ahead := report("n", time.Since(time.Unix(1_700_000_000, 0))+time.Hour, 1, 2)
+	body, err := pmetricotlp.NewExportRequestFromMetrics(ahead).MarshalJSON()
+	require.NoError(t, err)
+	status, text := s.post(t, "/v1/metrics", contentJSON, body)
+	require.Equal(t, http.StatusOK, status, text)
+	wantTook(t, s, 2, 0, "JSON")
+	assert.WithinDuration(t, time.Now(), s.next.latest, 10*time.Second)
+}
+
 func TestOtherRequestsPass(t *testing.T) {
 	s := startServer(t, nil, "one")
 	ld, td := plog.NewLogs(), ptrace.NewTraces()

@@ -58,7 +58,7 @@ func (e *wireDiff) serve(w http.ResponseWriter, r *http.Request, next http.Handl
 	switch {
 	case failed != nil:
 	case content == contentJSON:
-		p.observe(r.Context(), msg)
+		msg = p.observe(r.Context(), msg)
 	default:
 		msg = p.shrink(r.Context(), msg)
 	}

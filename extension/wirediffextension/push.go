@@ -94,16 +94,27 @@ func (p *push) shrink(ctx context.Context, msg []byte) []byte {
 	return out
 }
 
-// observe takes note that all that a JSON message holds is on its way as it is.
-func (p *push) observe(ctx context.Context, msg []byte) {
+// observe takes note that all that a JSON message holds is on its way, and
+// returns it, written anew where a time in it was not believed. The result is
+// good until end.
+func (p *push) observe(ctx context.Context, msg []byte) []byte {
 	req := pmetricotlp.NewExportRequest()
 	if req.UnmarshalJSON(msg) != nil {
 		p.count(ctx, readMalformed)
-		return
+		return msg
 	}
 	p.count(ctx, readJSON)
 	p.compare(&p.decoded.Judge, time.Now())
-	p.decoded.Note(req.Metrics())
+	if !p.decoded.Note(req.Metrics()) {
+		return msg
+	}
+	out, err := req.MarshalJSON()
+	if err != nil {
+		// It was just decoded; pdata has no way to fail here.
+		p.settle(false)
+		return msg
+	}
+	return out
 }
 
 func (p *push) count(ctx context.Context, how metric.AddOption) {
@@ -132,6 +143,7 @@ func (p *push) settle(accepted bool) {
 func (p *push) end(ctx context.Context, accepted bool) {
 	e := p.ext
 	if p.report != nil {
+		e.table.Reached(time.Since(e.epoch), accepted)
 		e.telemetry.ExtensionWireDiffReceivedPoints.Add(ctx, p.judge.Received)
 		if p.judge.Ahead > 0 {
 			e.telemetry.ExtensionWireDiffAheadPoints.Add(ctx, p.judge.Ahead)

@@ -47,6 +47,7 @@ type hop struct {
 	resources     int
 	other         int // logs and spans
 	state         map[string]float64
+	latest        time.Time // of all points
 	refuse        error
 }
 
@@ -65,6 +66,13 @@ func (h *hop) ConsumeMetrics(_ context.Context, md pmetric.Metrics) error {
 		h.state[series] = v
 	}
 	h.beats += md.DataPointCount() - len(flatten(md))
+	for _, rm := range md.ResourceMetrics().All() {
+		for _, dp := range rm.ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().All() {
+			if at := dp.Timestamp().AsTime(); at.After(h.latest) {
+				h.latest = at
+			}
+		}
+	}
 	return nil
 }
 

@@ -44,6 +44,10 @@ const (
 	AttrAction   = "action"
 	AttrXIDClass = "gpu.xid.class"
 
+	// AttrProcessType is what a process uses the GPU for.
+	AttrProcessType        = "type"
+	AttrNetworkIODirection = "network.io.direction"
+
 	// AttrSignal names the input of the node score, see SignalThroughput and its siblings.
 	AttrSignal = "gpu.signal"
 	// AttrNodeState is StateActive, StateIdle, StateCalibrating or StateMissing.
@@ -52,6 +56,8 @@ const (
 	AttrDetectionMode = "gpu.detection.mode"
 	// AttrPeerGroup is the key of the nodes a node is compared with.
 	AttrPeerGroup = "gpu.peer_group"
+	// AttrCohort is the part of a group that is split, 1 for the lowest.
+	AttrCohort = "gpu.peer_group.cohort"
 )
 
 // Per-GPU metrics of the nvml receiver. Every point carries AttrHWID.
@@ -81,6 +87,19 @@ const (
 	MetricGPURemapPending       = "hw.gpu.memory.remap.pending"
 	MetricGPURemapFailed        = "hw.gpu.memory.remap.failed"
 	MetricGPUNVLinkErrors       = "hw.gpu.nvlink.errors"
+	MetricGPUNVLinkLinks        = "hw.gpu.nvlink.links"
+	MetricGPUThrottleTime       = "hw.gpu.throttle.time"
+	MetricGPUProcesses          = "hw.gpu.processes"
+)
+
+// Metrics of the host that help to explain a slow node, by the conventions for
+// hardware and for systems.
+const (
+	// MetricHWNetworkBandwidth is the bandwidth of an adapter's link, By/s.
+	MetricHWNetworkBandwidth = "hw.network.bandwidth.limit"
+	MetricSystemLoadAverage  = "system.cpu.load_average.1m"
+	MetricSystemCPUUtil      = "system.cpu.utilization"
+	MetricSystemMemoryUtil   = "system.memory.utilization"
 )
 
 // Health of a GPU, and the GPUs of a node.
@@ -115,6 +134,44 @@ const (
 	AttrHealthActions = "hw.gpu.health.actions"
 )
 
+// The event of the straggler processor, and its attributes besides AttrHWID,
+// AttrSignal and AttrPeerGroup.
+const (
+	// EventStraggler is one change of one episode.
+	EventStraggler = "gpu.straggler.episode"
+
+	AttrEpisodeID = "gpu.straggler.episode.id"
+	// AttrEpisodePhase is onset, severity or end.
+	AttrEpisodePhase = "gpu.straggler.phase"
+	// AttrEpisodeSubject is node, group, missing or cluster.
+	AttrEpisodeSubject = "gpu.straggler.subject"
+	// AttrEpisodeSeverity is minor, major or critical.
+	AttrEpisodeSeverity = "gpu.straggler.severity"
+	// AttrEpisodeSince is when what the episode tells of began, ISO 8601 in UTC.
+	AttrEpisodeSince = "gpu.straggler.since"
+	// AttrEpisodeDuration is the time from since to the end, in seconds.
+	AttrEpisodeDuration = "gpu.straggler.duration"
+	// AttrEpisodeCause is why an episode ended, or why a group has one.
+	AttrEpisodeCause      = "gpu.straggler.cause"
+	AttrEpisodeConfidence = "gpu.straggler.confidence"
+	// AttrEpisodeGap is the loss as a fraction of the peers' level.
+	AttrEpisodeGap         = "gpu.straggler.gap"
+	AttrEpisodeValue       = "gpu.straggler.value"
+	AttrEpisodePeersMedian = "gpu.straggler.peers.median"
+	AttrEpisodePeersActive = "gpu.straggler.peers.active"
+	AttrEpisodeRank        = "gpu.straggler.rank"
+	AttrEpisodeReason      = "gpu.straggler.reason"
+	// AttrEpisodeObservation is true when the reason has no contrast with the peers.
+	AttrEpisodeObservation = "gpu.straggler.observation"
+	// AttrEpisodeEvidence is a list of sentences, AttrEpisodeAction what to do.
+	AttrEpisodeEvidence  = "gpu.straggler.evidence"
+	AttrEpisodeAction    = "gpu.straggler.action"
+	AttrEpisodeNodes     = "gpu.straggler.nodes"
+	AttrEpisodeNodeCount = "gpu.straggler.node_count"
+	// AttrEpisodeCost is the GPU-hours lost per hour.
+	AttrEpisodeCost = "gpu.straggler.gpu_hours_lost_per_hour"
+)
+
 // Metrics that a training job may push to its node's agent.
 const (
 	// MetricAppStepDuration is the time of one training step, gauge, seconds.
@@ -138,9 +195,14 @@ const (
 	MetricNodeHeartbeat = "gpu.node.heartbeat"
 	// MetricNodeStraggler is the gateway's verdict, gauge int 0/1, with AttrPeerGroup.
 	MetricNodeStraggler = "gpu.node.straggler"
+	// MetricNodeSuspicion is how close the node is to a verdict, gauge in
+	// [0,2], from 1 on a straggler if that lasts, with AttrPeerGroup.
+	MetricNodeSuspicion = "gpu.node.suspicion"
 
 	// MetricAgentStraggler is the node's own verdict, gauge int 0/1.
 	MetricAgentStraggler = "gpu.agent.straggler"
+	// MetricAgentSuspicion is S/h, the worst of the signals', gauge in [0,2].
+	MetricAgentSuspicion = "gpu.agent.suspicion"
 	// MetricAgentThreshold is the threshold the node judges itself by, gauge in [0,1].
 	MetricAgentThreshold = "gpu.agent.threshold"
 	// MetricAgentDetectionMode is 1 for the mode in force and 0 for the others.
@@ -159,6 +221,15 @@ const (
 	MetricStragglerCoverageLow = "gpu.straggler.coverage_low"
 	MetricStragglerPanicMode   = "gpu.straggler.panic_mode"
 	MetricStragglerCount       = "gpu.straggler.count"
+	// MetricStragglerIncident is 1 while many nodes of the group, or all, are slow.
+	MetricStragglerIncident = "gpu.straggler.incident"
+	// MetricStragglerRank is the place of a node among the most suspicious of
+	// its cluster, 1 for the worst, with AttrHostName and AttrPeerGroup.
+	MetricStragglerRank = "gpu.straggler.rank"
+	// MetricStragglerSignalMedian and MetricStragglerSignalScale are what nodes
+	// are compared with, by AttrSignal and, for a group that is split, AttrCohort.
+	MetricStragglerSignalMedian = "gpu.straggler.signal.median"
+	MetricStragglerSignalScale  = "gpu.straggler.signal.scale"
 )
 
 // Signals, the inputs of the node score.

@@ -21,6 +21,8 @@ type Filter struct {
 	drop  []bool // of the metric at hand, for each point whether it goes
 	names describer
 	memo  memo
+
+	corrected bool // a time of the report was not believed
 }
 
 // Reset lets go of the report.
@@ -35,11 +37,13 @@ func (f *Filter) Filter(md pmetric.Metrics) {
 	md.ResourceMetrics().RemoveIf(func(rm pmetric.ResourceMetrics) bool { return f.resource(rm) })
 }
 
-// Note takes note of a report that goes on as it is, whatever the next hop has,
-// and without a heartbeat. It uses md up.
-func (f *Filter) Note(md pmetric.Metrics) {
-	f.asItIs = true
+// Note takes note of a report that goes on whole, whatever the next hop has, and
+// without a heartbeat. It reports whether a time in md was not believed, and
+// then md has the time of receipt in its place.
+func (f *Filter) Note(md pmetric.Metrics) bool {
+	f.asItIs, f.corrected = true, false
 	f.Filter(md)
+	return f.corrected
 }
 
 // resource and its siblings below report whether nothing is left.
@@ -58,6 +62,8 @@ func (f *Filter) resource(rm pmetric.ResourceMetrics) bool {
 	})
 	reported := rm.ScopeMetrics().Len()
 	f.vanished(func(s *statetable.Series, at pcommon.Timestamp) { marker(rm, reported, s, at) })
+	from := rm.ScopeMetrics().Len()
+	f.repeated(func(s *statetable.Series, at pcommon.Timestamp) { repeat(rm, from, s, at) })
 	if f.unchanged() {
 		rm.ScopeMetrics().RemoveIf(func(pmetric.ScopeMetrics) bool { return true })
 	}
@@ -168,6 +174,7 @@ func (f *Filter) number(i int, dp pmetric.NumberDataPoint, metric uint64, withSt
 	}
 	if f.isBeat && beatAhead(dp.ValueType(), p.Value, f.latest) {
 		dp.SetIntValue(f.now.AsTime().Unix())
+		f.corrected = true
 		p.Kind, p.Value = statetable.KindInt, uint64(dp.IntValue())
 	}
 	return f.judge(p, start, timeOf(f, dp), dp.Flags(), valid, dp.Attributes())
@@ -177,6 +184,7 @@ func (f *Filter) number(i int, dp pmetric.NumberDataPoint, metric uint64, withSt
 type stamped interface {
 	Timestamp() pcommon.Timestamp
 	SetTimestamp(pcommon.Timestamp)
+	Flags() pmetric.DataPointFlags
 }
 
 // timeOf is the point's time, or the time of receipt, which the point gets where
@@ -185,6 +193,7 @@ func timeOf[P stamped](f *Filter, dp P) pcommon.Timestamp {
 	at := dp.Timestamp()
 	if at > f.latest {
 		f.Ahead++
+		f.corrected = true
 		at = f.now
 		dp.SetTimestamp(at)
 	}
@@ -195,6 +204,7 @@ func timeOf[P stamped](f *Filter, dp P) pcommon.Timestamp {
 func pass[P stamped](f *Filter, points iter.Seq2[int, P], count int) bool {
 	for _, dp := range points {
 		timeOf(f, dp)
+		f.ended = f.ended || dp.Flags().NoRecordedValue()
 	}
 	return f.pass(count)
 }

@@ -18,6 +18,11 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/statetable"
 )
 
+// OpaqueInterval is a table's setting of that name: what a tier after this one
+// cannot repeat is due as often as Prometheus wants a point, less than half of
+// the 5 m of its query.lookback-delta.
+const OpaqueInterval = 2 * time.Minute
+
 // ScopeName is the instrumentation scope of the heartbeats.
 const ScopeName = "github.com/gpu-collector/gpu-collector/processor/diffprocessor"
 
@@ -111,6 +116,20 @@ func (j *Judge) vanished(yield func(s *statetable.Series, at pcommon.Timestamp))
 	}
 }
 
+// repeated yields what goes out again although the resource does not hold it,
+// because another tier sends only what changed. It is true as of the heartbeat.
+// Call it after vanished, and before unchanged.
+func (j *Judge) repeated(yield func(s *statetable.Series, at pcommon.Timestamp)) {
+	if !j.hasBeat || j.asItIs {
+		return
+	}
+	at := j.time()
+	for s := range j.Report.Repeated(uint64(at)) {
+		j.Forwarded++
+		yield(&s, at)
+	}
+}
+
 // time is that of the resource's report.
 func (j *Judge) time() pcommon.Timestamp {
 	if j.newest == 0 {
@@ -122,7 +141,7 @@ func (j *Judge) time() pcommon.Timestamp {
 // unchanged reports whether all of the resource stays here although its points
 // were kept, as none of them changed.
 func (j *Judge) unchanged() bool {
-	if !j.WholeNodes || j.Report.Changed() {
+	if !j.WholeNodes || j.asItIs || j.Report.Changed() {
 		return false
 	}
 	j.Forwarded = j.before
@@ -170,14 +189,14 @@ func (j *Judge) point(p statetable.Point, start, at pcommon.Timestamp, flags pme
 	}
 	p.Band = j.band
 	p.Time = uint64(at)
-	p.Origin = uint64(start)
+	p.Origin, p.Start = uint64(start), uint64(start)
 	if flags != 0 {
-		p.Origin = statetable.Mix(p.Origin, uint64(flags))
+		p.Origin, p.Start = statetable.Mix(p.Origin, uint64(flags)), 0
 	}
 	switch j.Report.Observe(p) {
 	case statetable.Forward:
 	case statetable.Unchanged:
-		if !j.WholeNodes {
+		if !j.WholeNodes && !j.asItIs {
 			return true
 		}
 	case statetable.Stale:

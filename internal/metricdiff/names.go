@@ -109,19 +109,63 @@ func marker(rm pmetric.ResourceMetrics, from int, s *statetable.Series, at pcomm
 		dp.SetFlags(flags)
 		attrs = dp.Attributes()
 	}
-	for i := range s.Attrs {
-		a := &s.Attrs[i]
+	putAttributes(attrs, s.Attrs)
+}
+
+func putAttributes(to pcommon.Map, from []statetable.Attr) {
+	for i := range from {
+		a := &from[i]
 		switch a.Type {
 		case statetable.AttrString:
-			attrs.PutStr(a.Key, a.Text)
+			to.PutStr(a.Key, a.Text)
 		case statetable.AttrInt:
-			attrs.PutInt(a.Key, int64(a.Num))
+			to.PutInt(a.Key, int64(a.Num))
 		case statetable.AttrDouble:
-			attrs.PutDouble(a.Key, math.Float64frombits(a.Num))
+			to.PutDouble(a.Key, math.Float64frombits(a.Num))
 		case statetable.AttrBool:
-			attrs.PutBool(a.Key, a.Num != 0)
+			to.PutBool(a.Key, a.Num != 0)
 		}
 	}
+}
+
+// repeat adds the point that a series of a gauge or sum would have now. Repeated
+// points are the scopes from the given one on.
+func repeat(rm pmetric.ResourceMetrics, from int, s *statetable.Series, at pcommon.Timestamp) {
+	m := repeatMetric(rm, from, &s.Metric)
+	var dp pmetric.NumberDataPoint
+	if s.Metric.Type == statetable.TypeSum {
+		dp = m.Sum().DataPoints().AppendEmpty()
+	} else {
+		dp = m.Gauge().DataPoints().AppendEmpty()
+	}
+	dp.SetStartTimestamp(pcommon.Timestamp(s.Start))
+	dp.SetTimestamp(at)
+	if s.Kind == statetable.KindInt {
+		dp.SetIntValue(int64(s.Value))
+	} else {
+		dp.SetDoubleValue(math.Float64frombits(s.Value))
+	}
+	putAttributes(dp.Attributes(), s.Attrs)
+}
+
+// repeatMetric returns the last metric where that is the series'; the table has
+// a node's series in the order in which they were reported.
+func repeatMetric(rm pmetric.ResourceMetrics, from int, of *statetable.Metric) pmetric.Metric {
+	sm := markerScope(rm, from, of)
+	if n := sm.Metrics().Len(); n > 0 {
+		m := sm.Metrics().At(n - 1)
+		if m.Name() == of.Name && m.Unit() == of.Unit && m.Description() == of.Description && isType(m, of) {
+			return m
+		}
+	}
+	return markerMetric(rm, from, of)
+}
+
+func isType(m pmetric.Metric, of *statetable.Metric) bool {
+	if m.Type() == pmetric.MetricTypeSum {
+		return of.Type == statetable.TypeSum && m.Sum().IsMonotonic() == of.Monotonic
+	}
+	return m.Type() == pmetric.MetricTypeGauge && of.Type == statetable.TypeGauge
 }
 
 // markerMetric returns a metric for the next marker, each its own:

@@ -126,7 +126,7 @@ type wireResource struct {
 	resource span // in the message
 	node     statetable.NodeKey
 	isNode   bool
-	markers  []byte            // of vanished series, as scopes
+	added    []byte            // points of vanished and repeated series, as scopes
 	beatAt   pcommon.Timestamp // 0 for no heartbeat
 }
 

@@ -41,19 +41,24 @@ func (w *Wire) judgeResource(r *wireResource) {
 	for i := range scopes {
 		w.judgeScope(&scopes[i])
 	}
-	// Vanished series are rare, so pdata writes their markers.
-	var markers pmetric.Metrics
-	before := w.Vanished
-	w.vanished(func(s *statetable.Series, at pcommon.Timestamp) {
-		if markers == (pmetric.Metrics{}) {
-			markers = pmetric.NewMetrics()
-			markers.ResourceMetrics().AppendEmpty()
+	// Vanished and repeated series are rare, so pdata writes their points.
+	var own pmetric.Metrics
+	added := func() pmetric.ResourceMetrics {
+		if own == (pmetric.Metrics{}) {
+			own = pmetric.NewMetrics()
+			own.ResourceMetrics().AppendEmpty()
 		}
-		marker(markers.ResourceMetrics().At(0), 0, s, at)
+		return own.ResourceMetrics().At(0)
+	}
+	from := 0
+	w.vanished(func(s *statetable.Series, at pcommon.Timestamp) {
+		marker(added(), 0, s, at)
+		from = added().ScopeMetrics().Len()
 	})
-	if w.Vanished > before {
-		r.markers = scopeBytes(markers)
-		r.add(len(r.markers))
+	w.repeated(func(s *statetable.Series, at pcommon.Timestamp) { repeat(added(), from, s, at) })
+	if own != (pmetric.Metrics{}) {
+		r.added = scopeBytes(own)
+		r.add(len(r.added))
 	}
 	unchanged := w.unchanged()
 	for i := range scopes {
@@ -141,7 +146,7 @@ func (w *Wire) writeResource(out []byte, r *wireResource) []byte {
 		from = s.end
 	}
 	out = append(out, w.msg[from:r.end]...)
-	out = append(out, r.markers...)
+	out = append(out, r.added...)
 	if r.beatAt != 0 {
 		out = w.beat.append(out, r.beatAt)
 	}

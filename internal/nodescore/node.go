@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 )
@@ -15,14 +16,27 @@ import (
 type Config struct {
 	Weights Weights
 	Floors  Floors
+	// Measures say how the signals are measured, Signals how they compare.
+	Measures [nodesignal.Count]Measure
+	Signals  [nodesignal.Count]nodesignal.Spec
+	// CUSUM holds the constants of the trackers, the gateway's.
+	CUSUM straggler.CUSUM
+	// WarmupTicks and StuckTicks are the gateway's: ticks with values without
+	// which a node is not judged, and with the very same throughput from which
+	// nobody is taken to measure it.
+	WarmupTicks, StuckTicks int
+	// CohortWindow is the time constant of the mean by which a node of a split
+	// group finds its cohort, the gateway's.
+	CohortWindow time.Duration
 	// Interval is the pace of evaluation; readings between two are averaged.
 	Interval time.Duration
 	// ReadingTTL is how long a reading counts that is not repeated.
 	ReadingTTL time.Duration
 	// IdleBelow is the GPU utilisation under which a node is idle once that
-	// has lasted IdleAfter.
+	// has lasted IdleAfter; from LoadAbove on a GPU's clock and links count.
 	IdleBelow float64
 	IdleAfter time.Duration
+	LoadAbove float64
 	// CalibrationSamples evaluations make the node's own baseline usable.
 	CalibrationSamples int
 	// BaselineAlpha is the weight of one evaluation in the baseline: slow
@@ -36,7 +50,7 @@ type Config struct {
 	CachedTTL time.Duration
 	// LocalFraction of its own baseline score is a node's threshold without a gateway.
 	LocalFraction float64
-	// EnterTicks and LeaveTicks are the persistence of the verdict, as at the gateway.
+	// EnterTicks and LeaveTicks are the persistence of the plain rule's verdict.
 	EnterTicks, LeaveTicks int
 }
 
@@ -45,10 +59,14 @@ func DefaultConfig() Config {
 	s := straggler.DefaultConfig()
 	return Config{
 		Weights: DefaultWeights(), Floors: DefaultFloors(),
+		Measures: DefaultMeasures(), Signals: s.Signals,
+		CUSUM: s.CUSUM, WarmupTicks: s.WarmupTicks, StuckTicks: s.Episodes.StuckTicks, CohortWindow: s.Split.Window,
 		Interval: 10 * time.Second, ReadingTTL: 50 * time.Second,
 		// Idle nodes of a real H100 fleet sit at exactly 0 % utilisation;
-		// 5 % for a minute leaves room for health checks.
-		IdleBelow: 0.05, IdleAfter: time.Minute,
+		// 5 % for a minute leaves room for health checks. Utilisation is over up
+		// to a second while the clock is of the moment: a GPU that works less
+		// than half of the time is likely to be caught resting.
+		IdleBelow: 0.05, IdleAfter: time.Minute, LoadAbove: 0.5,
 		CalibrationSamples: 6, BaselineAlpha: 0.01, SuspectBand: 0.05,
 		CachedTTL: 5 * time.Minute, LocalFraction: 0.85,
 		EnterTicks: s.EnterTicks, LeaveTicks: s.LeaveTicks,
@@ -64,14 +82,22 @@ func (c *Config) Validate(section string) error {
 			errs = append(errs, fmt.Errorf("`"+key+"` "+format, args...))
 		}
 	}
-	for i := range NumSignals {
-		add(!(c.Weights[i] >= 0 && c.Weights[i] <= 1), section+"weights::"+i.String(), "is %v, must be in [0,1]", c.Weights[i])
-		add(!(c.Floors[i] >= 0 && c.Floors[i] < 1), section+"floors::"+i.String(), "is %v, must be in [0,1)", c.Floors[i])
+	for i := range nodesignal.Score {
+		key := "signals::" + i.String() + "::"
+		add(!(c.Weights[i] >= 0 && c.Weights[i] <= 1), key+"weight", "is %v, must be in [0,1]", c.Weights[i])
+		add(!(c.Floors[i] >= 0 && c.Floors[i] < 1), key+"floor", "is %v, must be in [0,1)", c.Floors[i])
+		add(c.Weights[i] > 0 && i != nodesignal.Throughput && c.Signals[i].Relative, key+"weight",
+			"is %v, must be 0: nothing says how much of it is healthy, only peers can be compared by it", c.Weights[i])
+		if err := c.Measures[i].Validate(key); err != nil {
+			errs = append(errs, err)
+		}
 	}
-	add(c.Weights[Throughput]+c.Weights[Compute] == 0, section+"weights", "give nothing to throughput and compute, one of them must count")
+	add(len(c.Measures[nodesignal.Score].Sources) > 0, "signals::score::sources", "are given, must not be: the score is made of the other signals")
+	add(c.Weights[nodesignal.Throughput]+c.Weights[nodesignal.Compute] == 0, "signals", "give no `weight` to throughput and compute, one of them must count")
 	add(c.Interval <= 0, "push_interval", "is %s, must be more than 0s", c.Interval)
 	add(!(c.IdleBelow >= 0 && c.IdleBelow < 1), section+"idle_below", "is %v, must be in [0,1)", c.IdleBelow)
 	add(c.IdleAfter <= 0, section+"idle_after", "is %s, must be more than 0s", c.IdleAfter)
+	add(!(c.LoadAbove >= c.IdleBelow && c.LoadAbove <= 1), section+"load_above", "is %v, must be in [%v,1], from `idle_below` on", c.LoadAbove, c.IdleBelow)
 	add(c.CalibrationSamples < 1, section+"calibration_samples", "is %d, must be at least 1", c.CalibrationSamples)
 	add(!(c.BaselineAlpha > 0 && c.BaselineAlpha <= 1), section+"baseline_alpha", "is %v, must be in (0,1]", c.BaselineAlpha)
 	add(!(c.SuspectBand > 0 && c.SuspectBand < 1), section+"suspect_band", "is %v, must be in (0,1)", c.SuspectBand)
@@ -104,41 +130,44 @@ type Result struct {
 	// Score is in [0,1], known only when HasScore.
 	Score    float64
 	HasScore bool
-	// Signals are the raw ones: throughput in its own unit.
-	Signals Values
+	// Signals are the raw ones: throughput and power in their own units.
+	Signals Signals
 	Mode    Mode
-	// Threshold the verdict used; 0 in ModeNone.
+	// Threshold is the published one, or that of the node's own past; 0 in ModeNone.
 	Threshold float64
 	Straggler bool
 	// Changed is true when this evaluation changed Straggler.
 	Changed bool
 	Since   time.Time
+	// BySignals is true when the peers are compared signal by signal. Suspicion
+	// is then S/h, in [0,2], of Signal, the worst.
+	BySignals bool
+	Suspicion float64
+	Signal    nodesignal.Signal
 }
 
 // Node follows one node. Not safe for concurrent use.
 type Node struct {
-	cfg *Config
+	cfg  *Config
+	plan *Plan
 
-	window    Reading
-	heldAt    [numInputs]time.Time
-	held      [numInputs]sample
+	table     table
 	evaluated time.Time
 	scored    time.Time // when it was last active
 	idleSince time.Time
+	// used is the source behind each signal, plus one.
+	used [nodesignal.Count]int
 
-	rate    baseline // throughput
-	score   baseline // of the score
-	verdict straggler.Verdict
-	mode    Mode
-	app     bool // the application has reported its steps
+	rate  baseline // throughput
+	score baseline // of the score
+	mode  Mode
 	// peers is what the gateway said last. Without a baseline of its own, what
 	// its peers could do stays the measure of a node.
 	peers threshold.Value
-}
 
-type sample struct {
-	sum float64
-	n   int
+	verdict   straggler.Verdict // of the plain rule
+	trackers  trackers
+	straggler bool
 }
 
 // baseline is a bias-corrected moving average: the mean of the first samples,
@@ -153,19 +182,14 @@ func (b *baseline) add(x, alpha float64) {
 	b.value += max(alpha, 1/float64(b.n)) * (x - b.value)
 }
 
-// NewNode returns a node that has seen nothing; cfg is shared and read only.
-func NewNode(cfg *Config) *Node { return &Node{cfg: cfg, mode: ModeNone} }
+// NewNode returns a node that has seen nothing; cfg and plan, compiled from
+// cfg.Measures, are shared and read only.
+func NewNode(cfg *Config, plan *Plan) *Node { return &Node{cfg: cfg, plan: plan, mode: ModeNone} }
 
-// Observe takes the readings of one push.
-func (n *Node) Observe(r *Reading, now time.Time) {
-	for i := range numInputs {
-		if r.n[i] == 0 {
-			continue
-		}
-		n.window.sum[i] += r.sum[i]
-		n.window.n[i] += r.n[i]
-		n.heldAt[i] = now
-	}
+// Observe takes the readings of one push and returns how many were not taken
+// since the node has more than MaxGPUs.
+func (n *Node) Observe(r *Reading, now time.Time) (dropped int) {
+	return n.table.observe(r, n.plan.count, now)
 }
 
 // Due reports whether an evaluation is due: at most one per interval, with
@@ -175,32 +199,40 @@ func (n *Node) Due(now time.Time) bool {
 }
 
 // Restart forgets the past, for a node that began another job.
-func (n *Node) Restart() { *n = Node{cfg: n.cfg, mode: ModeNone} }
+func (n *Node) Restart() { *n = Node{cfg: n.cfg, plan: n.plan, mode: ModeNone} }
 
 // Evaluate scores the readings since the last evaluation and judges the node
 // by what its gateway said last, if anything.
 func (n *Node) Evaluate(now time.Time, peers threshold.Received, known bool) Result {
-	spoke := n.window.hasApp()
-	r := n.take(now)
+	n.table.take(now, n.cfg.ReadingTTL, n.plan.counters)
 	n.evaluated = now
-	n.app = n.app || r.hasApp()
-	raw := r.signals(n.cfg.IdleBelow, n.app, spoke)
-	res := Result{Signals: raw}
+	told, spoke := n.table.application(n.plan)
+	util, metered := n.table.mean(n.plan.utilization)
+
+	before := n.used[nodesignal.Throughput]
+	res := Result{Signals: n.table.signals(n.plan, load{
+		node: !metered || util >= n.cfg.IdleBelow, gpu: n.cfg.LoadAbove, unmetered: spoke,
+	}, &n.used)}
+	if before != n.used[nodesignal.Throughput] {
+		n.rate = baseline{} // another unit
+	}
+	raw := &res.Signals.Values
 	if known && peers.QuorumMet {
 		n.peers = peers.Value
 	}
 	n.mode = n.selectMode(now, peers, known)
 
-	if n.idle(&r, now) {
+	if n.idle(!told && metered && util < n.cfg.IdleBelow, now) {
 		res.State = straggler.StateIdle
 		// Another job may come with another rate.
-		n.rate, n.score, n.app, n.peers = baseline{}, baseline{}, false, threshold.Value{}
+		n.rate, n.score, n.peers = baseline{}, baseline{}, threshold.Value{}
+		n.used = [nodesignal.Count]int{}
 	}
 	ref := 0.0
 	if known && now.Sub(peers.At) <= n.cfg.CachedTTL {
 		ref = peers.Ref
 	}
-	normal, calibrated := n.normalise(raw, ref)
+	normal, calibrated := n.normalise(*raw, ref)
 	res.Score, res.HasScore = Score(&n.cfg.Weights, &n.cfg.Floors, &normal)
 	if res.State != straggler.StateIdle {
 		res.State = straggler.StateActive
@@ -213,31 +245,16 @@ func (n *Node) Evaluate(now time.Time, peers threshold.Received, known bool) Res
 	}
 	n.judge(&res, now, peers)
 	n.learn(&res, raw)
+	n.trackers.push(now, &res)
 	return res
-}
-
-// take empties the window, filled up with what is not too old from before.
-func (n *Node) take(now time.Time) Reading {
-	r := n.window
-	for i := range numInputs {
-		switch {
-		case r.n[i] > 0:
-			n.held[i] = sample{r.sum[i], r.n[i]}
-		case n.held[i].n > 0 && now.Sub(n.heldAt[i]) <= n.cfg.ReadingTTL:
-			r.sum[i], r.n[i] = n.held[i].sum, n.held[i].n
-		default:
-			n.held[i] = sample{}
-		}
-	}
-	n.window = Reading{}
-	return r
 }
 
 func (n *Node) selectMode(now time.Time, peers threshold.Received, known bool) Mode {
 	// Before its first quorum a gateway returns a reference, but no threshold.
-	known = known && peers.Threshold > 0
+	signals := len(peers.Signals) > 0
+	known = known && (peers.Threshold > 0 || signals)
 	switch {
-	case known && peers.QuorumMet && peers.Fresh(now):
+	case known && (peers.QuorumMet || signals) && peers.Fresh(now):
 		return ModeFleet
 	case known && now.Sub(peers.At) <= n.cfg.CachedTTL:
 		return ModeCached
@@ -249,9 +266,8 @@ func (n *Node) selectMode(now time.Time, peers threshold.Received, known bool) M
 
 // idle is true once the GPUs have done nothing for IdleAfter. An application
 // that reports its steps is not idle, whatever the GPUs say.
-func (n *Node) idle(r *Reading, now time.Time) bool {
-	util, ok := r.mean(Utilization)
-	if r.hasApp() || !ok || util >= n.cfg.IdleBelow {
+func (n *Node) idle(resting bool, now time.Time) bool {
+	if !resting {
 		n.idleSince = time.Time{}
 		return false
 	}
@@ -261,11 +277,17 @@ func (n *Node) idle(r *Reading, now time.Time) bool {
 	return now.Sub(n.idleSince) >= n.cfg.IdleAfter
 }
 
-// normalise divides throughput by its reference: the peers' median where the
-// gateway gave one, so that a node that was slow from its first step is found
-// too, else the node's own baseline. Without either it says false.
-func (n *Node) normalise(raw Values, ref float64) (Values, bool) {
-	if !raw.Known[Throughput] {
+// normalise makes fractions of which more is better. Throughput is divided by
+// its reference: the peers' median where the gateway gave one, so that a node
+// that was slow from its first step is found too, else the node's own
+// baseline. Without either it says false.
+func (n *Node) normalise(raw nodesignal.Values, ref float64) (nodesignal.Values, bool) {
+	for s := range nodesignal.Score {
+		if raw.Known[s] && s != nodesignal.Throughput && n.cfg.Signals[s].Direction == nodesignal.High {
+			raw.V[s] = 1 - raw.V[s]
+		}
+	}
+	if !raw.Known[nodesignal.Throughput] {
 		return raw, true
 	}
 	if ref <= 0 && n.rate.n >= n.cfg.CalibrationSamples {
@@ -275,48 +297,87 @@ func (n *Node) normalise(raw Values, ref float64) (Values, bool) {
 		ref = n.peers.Ref
 	}
 	if ref <= 0 {
-		raw.Known[Throughput] = false
+		raw.Known[nodesignal.Throughput] = false
 		return raw, false
 	}
-	raw.V[Throughput] = clamp01(raw.V[Throughput] / ref)
+	x := raw.V[nodesignal.Throughput] / ref
+	if n.cfg.Signals[nodesignal.Throughput].Direction == nodesignal.High {
+		x = 1 / x
+	}
+	raw.V[nodesignal.Throughput] = clamp01(x)
 	return raw, true
 }
 
+// judge moves the verdict. While the gateway speaks of signals, the trackers
+// decide; they step with each of its ticks and stand still without. Then, and
+// for a gateway that knows of no signals, it is the plain rule that decides:
+// sums against a centre that has grown old would count the fleet's own moves.
 func (n *Node) judge(res *Result, now time.Time, peers threshold.Received) {
 	res.Mode = n.mode
-	switch n.mode {
-	case ModeFleet, ModeCached:
-		res.Threshold = peers.Threshold
-	case ModeLocal:
-		normal := n.score.value
-		if n.score.n < n.cfg.CalibrationSamples {
-			normal = n.peers.Median
-		}
-		res.Threshold = n.cfg.LocalFraction * normal
+	res.Threshold = n.threshold(peers)
+	fresh := peers.Fresh(now)
+	res.BySignals = n.mode == ModeFleet && len(peers.Signals) > 0
+	work := res.State == straggler.StateActive
+	switch {
+	case fresh:
+		n.trackers.hear(n.cfg, &peers)
+	case n.mode == ModeLocal || n.mode == ModeNone:
+		n.trackers.forget()
 	}
 	switch {
-	case res.State == straggler.StateIdle:
-		res.Changed = n.verdict.Reset()
-	case res.State != straggler.StateActive && now.Sub(n.scored) > n.cfg.ReadingTTL:
-		// It has nothing left to be slow at.
-		res.Changed = n.verdict.Reset()
-	case res.State == straggler.StateActive && n.mode != ModeNone:
-		res.Changed = n.verdict.Step(res.Score, res.Threshold, now, n.cfg.EnterTicks, n.cfg.LeaveTicks)
+	case res.State == straggler.StateIdle, !work && now.Sub(n.scored) > n.cfg.ReadingTTL:
+		// It has nothing to be slow at.
+		n.verdict.Reset()
+		n.trackers.resetAll()
+	case res.BySignals:
+		n.verdict.Reset()
+	case work && n.mode != ModeNone:
+		n.verdict.Step(res.Score, res.Threshold, now, n.cfg.EnterTicks, n.cfg.LeaveTicks)
 	}
+	res.Suspicion, res.Signal = n.trackers.worst()
 	res.Straggler, res.Since = n.verdict.Straggler, n.verdict.Since
+	if since, slow := n.trackers.straggler(); slow {
+		res.Straggler, res.Since = true, since
+	}
+	res.Changed = res.Straggler != n.straggler
+	n.straggler = res.Straggler
+}
+
+func (n *Node) threshold(peers threshold.Received) float64 {
+	switch n.mode {
+	case ModeFleet, ModeCached:
+		return peers.Threshold
+	case ModeLocal:
+		if n.score.n < n.cfg.CalibrationSamples {
+			return n.cfg.LocalFraction * n.peers.Median
+		}
+		return n.cfg.LocalFraction * n.score.value
+	default:
+		return 0
+	}
 }
 
 // learn updates the baselines unless the node is suspect.
-func (n *Node) learn(res *Result, raw Values) {
-	if res.State == straggler.StateIdle || n.verdict.Suspect() {
+func (n *Node) learn(res *Result, raw *nodesignal.Values) {
+	const half = 0.5 // from which the trackers' own biases are frozen too
+	if res.State == straggler.StateIdle || res.Straggler || n.verdict.Suspect() || res.Suspicion >= half {
 		return
 	}
 	calibrated := n.rate.n >= n.cfg.CalibrationSamples
-	if raw.Known[Throughput] && !(calibrated && raw.V[Throughput] < (1-n.cfg.SuspectBand)*n.rate.value) {
-		n.rate.add(raw.V[Throughput], n.cfg.BaselineAlpha)
+	if x := raw.V[nodesignal.Throughput]; raw.Known[nodesignal.Throughput] && !(calibrated && n.slower(x)) {
+		n.rate.add(x, n.cfg.BaselineAlpha)
 	}
 	calibrated = n.score.n >= n.cfg.CalibrationSamples
 	if res.State == straggler.StateActive && !(calibrated && res.Score < (1-n.cfg.SuspectBand)*n.score.value) {
 		n.score.add(res.Score, n.cfg.BaselineAlpha)
 	}
+}
+
+// slower reports whether a throughput is worse than the baseline by more than
+// the band.
+func (n *Node) slower(x float64) bool {
+	if n.cfg.Signals[nodesignal.Throughput].Direction == nodesignal.High {
+		return x > (1+n.cfg.SuspectBand)*n.rate.value
+	}
+	return x < (1-n.cfg.SuspectBand)*n.rate.value
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 )
@@ -21,28 +22,78 @@ const interval = 10 * time.Second
 
 // rig evaluates a node once per interval.
 type rig struct {
-	t   *testing.T
-	n   *Node
-	now time.Time
+	t    *testing.T
+	cfg  *Config
+	plan *Plan
+	n    *Node
+	now  time.Time
 }
 
 func newRig(t *testing.T) *rig {
 	cfg := DefaultConfig()
-	require.NoError(t, cfg.Validate(""))
-	return &rig{t: t, n: NewNode(&cfg), now: start}
+	return rigOf(t, &cfg)
 }
 
+func rigOf(t *testing.T, cfg *Config) *rig {
+	require.NoError(t, cfg.Validate(""))
+	plan := NewPlan(&cfg.Measures)
+	return &rig{t: t, cfg: cfg, plan: plan, n: NewNode(cfg, plan), now: start}
+}
+
+// kind is a metric and the attribute of its points.
+type kind struct{ metric, key, value string }
+
+var (
+	StepDuration = kind{metric: "gpu.app.step.duration"}
+	StepRate     = kind{metric: "gpu.app.step.rate"}
+	Utilization  = kind{"hw.gpu.utilization", "hw.gpu.task", "general"}
+	Tensor       = kind{"hw.gpu.activity", "unit", "tensor"}
+	SMClock      = kind{"hw.gpu.clock.frequency", "clock", "sm"}
+	SMClockLimit = kind{"hw.gpu.clock.frequency.limit", "clock", "sm"}
+	MemoryUsed   = kind{"hw.gpu.memory.usage", "gpu.memory.state", "used"}
+	MemoryLimit  = kind{metric: "hw.gpu.memory.limit"}
+	CPUPressure  = kind{metric: "gpu.node.cpu.pressure"}
+	Power        = kind{"hw.power", "hw.type", "gpu"}
+	Width        = kind{"hw.gpu.pcie.link.width", "kind", "current"}
+	WidthMax     = kind{"hw.gpu.pcie.link.width", "kind", "max"}
+	Gen          = kind{"hw.gpu.pcie.link.generation", "kind", "current"}
+	GenMax       = kind{"hw.gpu.pcie.link.generation", "kind", "max"}
+	LinksUp      = kind{"hw.gpu.nvlink.links", "state", "up"}
+	Replays      = kind{"hw.gpu.pcie.replays", "kind", "replay"}
+	Recoveries   = kind{"hw.gpu.nvlink.errors", "error.type", "recovery"}
+)
+
+// input is a reading of the node, or of a GPU.
 type input struct {
-	in Input
-	v  float64
+	in  kind
+	v   float64
+	gpu string
+}
+
+func on(gpu string, in kind, v float64) input { return input{in, v, gpu} }
+
+func of(in kind, v float64) input { return input{in: in, v: v} }
+
+func add(p *Plan, r *Reading, i input) bool {
+	inputs := p.Inputs(i.in.metric)
+	for j := range inputs {
+		if attrs := inputs[j].Attributes; len(attrs) == 0 || attrs[0] == (Attribute{i.in.key, i.in.value}) {
+			return r.Add(&inputs[j], i.gpu, i.v)
+		}
+	}
+	panic("no input for " + i.in.metric)
+}
+
+func (r *rig) observe(inputs ...input) {
+	var reading Reading
+	for _, i := range inputs {
+		require.True(r.t, add(r.plan, &reading, i))
+	}
+	r.n.Observe(&reading, r.now)
 }
 
 func (r *rig) step(peers *threshold.Received, inputs ...input) Result {
-	var reading Reading
-	for _, i := range inputs {
-		require.True(r.t, reading.Add(i.in, i.v))
-	}
-	r.n.Observe(&reading, r.now)
+	r.observe(inputs...)
 	require.True(r.t, r.n.Due(r.now))
 	var p threshold.Received
 	if peers != nil {
@@ -63,25 +114,25 @@ func (r *rig) fresh(th, ref float64) *threshold.Received {
 
 func TestSlowFromTheFirstStepIsFoundByPeers(t *testing.T) {
 	r := newRig(t)
-	res := r.step(nil, input{StepDuration, 45})
+	res := r.step(nil, of(StepDuration, 45))
 	assert.Equal(t, straggler.StateCalibrating, res.State)
 	assert.Equal(t, ModeNone, res.Mode)
 	assert.False(t, res.HasScore, "a lone rate says nothing")
-	assert.InDelta(t, 1.0/45, res.Signals.V[Throughput], 1e-12)
+	assert.InDelta(t, 1.0/45, res.Signals.V[nodesignal.Throughput], 1e-12)
 
 	for i := range 3 {
-		res = r.step(r.fresh(0.95, 1.0/19), input{StepDuration, 45})
+		res = r.step(r.fresh(0.95, 1.0/19), of(StepDuration, 45))
 		assert.Equal(t, straggler.StateActive, res.State)
 		assert.Equal(t, ModeFleet, res.Mode)
 		assert.InDelta(t, 19.0/45, res.Score, 1e-9)
 		assert.Equal(t, i == 2, res.Straggler)
 	}
 	for range 500 {
-		res = r.step(r.fresh(0.95, 1.0/19), input{StepDuration, 45})
+		res = r.step(r.fresh(0.95, 1.0/19), of(StepDuration, 45))
 		require.True(t, res.Straggler, "a lasting slowdown never heals itself")
 	}
 	for range 3 {
-		res = r.step(r.fresh(0.95, 1.0/19), input{StepDuration, 19.2})
+		res = r.step(r.fresh(0.95, 1.0/19), of(StepDuration, 19.2))
 	}
 	assert.False(t, res.Straggler)
 	assert.True(t, res.Changed)
@@ -91,7 +142,7 @@ func TestAReferenceWithoutAThresholdCalibrates(t *testing.T) {
 	r := newRig(t)
 	cold := r.fresh(0, 1.0/19)
 	cold.QuorumMet = false
-	res := r.step(cold, input{StepDuration, 38})
+	res := r.step(cold, of(StepDuration, 38))
 	assert.Equal(t, straggler.StateActive, res.State)
 	assert.InDelta(t, 0.5, res.Score, 1e-9)
 	assert.Equal(t, ModeNone, res.Mode)
@@ -103,12 +154,12 @@ func TestModesFallFromFleetToNone(t *testing.T) {
 	var last *threshold.Received
 	for range 20 {
 		last = r.fresh(0.95, 1.0/19)
-		require.Equal(t, ModeFleet, r.step(last, input{StepDuration, 19}).Mode)
+		require.Equal(t, ModeFleet, r.step(last, of(StepDuration, 19)).Mode)
 	}
 	seen := map[Mode]time.Duration{}
 	for range 60 {
 		at := r.now
-		res := r.step(last, input{StepDuration, 19})
+		res := r.step(last, of(StepDuration, 19))
 		if _, ok := seen[res.Mode]; !ok {
 			seen[res.Mode] = at.Sub(last.At)
 		}
@@ -118,23 +169,23 @@ func TestModesFallFromFleetToNone(t *testing.T) {
 
 	noQuorum := r.fresh(0.95, 0)
 	noQuorum.QuorumMet = false
-	assert.Equal(t, ModeCached, r.step(noQuorum, input{StepDuration, 19}).Mode)
-	assert.Equal(t, ModeNone, newRig(t).step(nil, input{StepDuration, 19}).Mode)
+	assert.Equal(t, ModeCached, r.step(noQuorum, of(StepDuration, 19)).Mode)
+	assert.Equal(t, ModeNone, newRig(t).step(nil, of(StepDuration, 19)).Mode)
 }
 
 func TestLocalModeFindsASlowdownAndKeepsIt(t *testing.T) {
 	r := newRig(t)
 	for range 30 {
-		assert.False(t, r.step(nil, input{StepDuration, 20}).Straggler)
+		assert.False(t, r.step(nil, of(StepDuration, 20)).Straggler)
 	}
 	var res Result
 	for range 2000 {
-		res = r.step(nil, input{StepDuration, 30})
+		res = r.step(nil, of(StepDuration, 30))
 	}
 	assert.Equal(t, ModeLocal, res.Mode)
 	assert.True(t, res.Straggler, "five hours later still")
 	for range 3 {
-		res = r.step(nil, input{StepDuration, 20})
+		res = r.step(nil, of(StepDuration, 20))
 	}
 	assert.False(t, res.Straggler)
 }
@@ -142,14 +193,14 @@ func TestLocalModeFindsASlowdownAndKeepsIt(t *testing.T) {
 func TestASmallSlowdownDoesNotBecomeNormal(t *testing.T) {
 	r := newRig(t)
 	for range 30 {
-		r.step(nil, input{StepRate, 1})
+		r.step(nil, of(StepRate, 1))
 	}
 	for range 2000 {
-		require.False(t, r.step(nil, input{StepRate, 0.92}).Straggler)
+		require.False(t, r.step(nil, of(StepRate, 0.92)).Straggler)
 	}
 	var res Result
 	for range 3 {
-		res = r.step(nil, input{StepRate, 0.84})
+		res = r.step(nil, of(StepRate, 0.84))
 	}
 	assert.True(t, res.Straggler, "16 % below what it could do once")
 }
@@ -157,10 +208,10 @@ func TestASmallSlowdownDoesNotBecomeNormal(t *testing.T) {
 func TestWhatTheFleetSuspectsIsNotLearnt(t *testing.T) {
 	r := newRig(t)
 	for range 30 {
-		r.step(r.fresh(0.95, 1), input{StepRate, 0.98})
+		r.step(r.fresh(0.95, 1), of(StepRate, 0.98))
 	}
 	for range 500 {
-		r.step(r.fresh(0.95, 1), input{StepRate, 0.94})
+		r.step(r.fresh(0.95, 1), of(StepRate, 0.94))
 	}
 	assert.InDelta(t, 0.98, r.n.rate.value, 1e-9)
 	assert.InDelta(t, 0.98, r.n.score.value, 1e-9)
@@ -173,17 +224,17 @@ func TestAGatewayThatIsGoneHealsNobody(t *testing.T) {
 	var last *threshold.Received
 	for range 10 {
 		last = r.fresh(0.95, 1.0/19)
-		r.step(last, input{StepDuration, 45})
+		r.step(last, of(StepDuration, 45))
 	}
 	var res Result
 	for range 500 {
-		res = r.step(last, input{StepDuration, 45})
+		res = r.step(last, of(StepDuration, 45))
 		require.True(t, res.Straggler)
 	}
 	assert.Equal(t, ModeLocal, res.Mode)
 	assert.InDelta(t, 0.85, res.Threshold, 1e-9)
 	for range 3 {
-		res = r.step(last, input{StepDuration, 19})
+		res = r.step(last, of(StepDuration, 19))
 	}
 	assert.False(t, res.Straggler, "and it may recover without a gateway too")
 }
@@ -192,7 +243,7 @@ func TestAGatewayThatIsGoneHealsNobody(t *testing.T) {
 // keep their memory.
 func TestAPauseAccusesNobody(t *testing.T) {
 	gpu := func(util float64) []input {
-		return []input{{Utilization, util}, {SMClock, 1.9e9}, {SMClockLimit, 1.98e9}, {MemoryUsed, 79 << 30}, {MemoryLimit, 80 << 30}}
+		return []input{of(Utilization, util), of(SMClock, 1.9e9), of(SMClockLimit, 1.98e9), of(MemoryUsed, 79<<30), of(MemoryLimit, 80<<30)}
 	}
 	for name, peers := range map[string]func(*rig) *threshold.Received{
 		"fleet": func(r *rig) *threshold.Received { return r.fresh(0.9, 0.94) },
@@ -217,15 +268,15 @@ func TestAPauseAccusesNobody(t *testing.T) {
 // falls because the job is over must not be judged.
 func TestAJobThatEndedIsNotSlow(t *testing.T) {
 	r := newRig(t)
-	clock := func(hz float64) []input { return []input{{SMClock, hz}, {SMClockLimit, 2e9}} }
+	clock := func(hz float64) []input { return []input{of(SMClock, hz), of(SMClockLimit, 2e9)} }
 	for range 15 {
-		r.step(nil, append(clock(1.95e9), input{StepRate, 2})...)
+		r.step(nil, append(clock(1.95e9), of(StepRate, 2))...)
 	}
 	for range 60 {
 		require.False(t, r.step(nil, clock(3e8)...).Straggler)
 	}
 	for range 15 {
-		r.step(r.fresh(0.95, 4), append(clock(1.95e9), input{StepRate, 2})...)
+		r.step(r.fresh(0.95, 4), append(clock(1.95e9), of(StepRate, 2))...)
 	}
 	require.True(t, r.n.verdict.Straggler)
 	var res Result
@@ -237,18 +288,18 @@ func TestAJobThatEndedIsNotSlow(t *testing.T) {
 
 func TestAnApplicationThatFellSilentIsNotReplaced(t *testing.T) {
 	r := newRig(t)
-	gpu := []input{{Utilization, 0.9}, {SMClock, 1.9e9}, {SMClockLimit, 2e9}}
-	r.step(nil, append(gpu, input{StepRate, 0.05})...)
+	gpu := []input{of(Utilization, 0.9), of(SMClock, 1.9e9), of(SMClockLimit, 2e9)}
+	r.step(nil, append(gpu, of(StepRate, 0.05))...)
 	var res Result
 	for range 10 {
 		res = r.step(nil, gpu...)
 	}
-	assert.False(t, res.Signals.Known[Throughput])
+	assert.False(t, res.Signals.Known[nodesignal.Throughput])
 }
 
 func TestIdleNodes(t *testing.T) {
 	gpu := func(util float64) []input {
-		return []input{{Utilization, util}, {SMClock, 1.9e9}, {SMClockLimit, 1.98e9}, {MemoryUsed, 1 << 30}, {MemoryLimit, 80 << 30}}
+		return []input{of(Utilization, util), of(SMClock, 1.9e9), of(SMClockLimit, 1.98e9), of(MemoryUsed, 1<<30), of(MemoryLimit, 80<<30)}
 	}
 	r := newRig(t)
 	for range 10 {
@@ -265,76 +316,49 @@ func TestIdleNodes(t *testing.T) {
 
 	r = newRig(t)
 	for range 20 {
-		res = r.step(r.fresh(0.5, 1), append(gpu(0), input{StepRate, 1})...)
+		res = r.step(r.fresh(0.5, 1), append(gpu(0), of(StepRate, 1))...)
 	}
 	assert.Equal(t, straggler.StateActive, res.State, "who reports steps is not idle")
 }
 
-func TestSignalsFromTheGPUs(t *testing.T) {
-	var r Reading
-	for range 8 {
-		r.Add(Utilization, 0.9)
-		r.Add(SMClock, 990e6)
-		r.Add(SMClockLimit, 1980e6)
-		r.Add(MemoryUsed, 60<<30)
-		r.Add(MemoryLimit, 80<<30)
-	}
-	r.Add(CPUPressure, 0.2)
-	v := r.signals(0.05, false, false)
-	assert.Equal(t, [NumSignals]bool{true, true, true, true}, v.Known)
-	assert.InDelta(t, 0.45, v.V[Throughput], 1e-12)
-	assert.InDelta(t, 0.5, v.V[Compute], 1e-12)
-	assert.InDelta(t, 0.25, v.V[Memory], 1e-12)
-	assert.InDelta(t, 0.8, v.V[CPU], 1e-12)
-
-	v = r.signals(0.05, true, true)
-	assert.False(t, v.Known[Throughput], "an application that fell silent is not replaced by another unit")
-
-	r.Add(SMClock, 990e6)
-	v = r.signals(0.05, false, false)
-	assert.False(t, v.Known[Compute], "nine clocks, eight limits")
-}
-
-func TestReadingRefusesNonsense(t *testing.T) {
-	var r Reading
-	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1} {
-		assert.False(t, r.Add(StepDuration, bad))
-	}
-	assert.True(t, r.Empty())
-	assert.True(t, r.Add(StepDuration, 0))
-	assert.False(t, r.signals(0.05, true, true).Known[Throughput], "no step takes no time")
-}
-
 func TestOldReadingsExpire(t *testing.T) {
 	r := newRig(t)
-	r.step(nil, input{CPUPressure, 0.1}, input{StepRate, 1})
+	r.step(nil, of(CPUPressure, 0.1), of(StepRate, 1))
 	var res Result
 	for range 5 {
-		res = r.step(nil, input{StepRate, 1})
+		res = r.step(nil, of(StepRate, 1))
 	}
-	assert.True(t, res.Signals.Known[CPU])
-	res = r.step(nil, input{StepRate, 1})
-	assert.False(t, res.Signals.Known[CPU])
+	assert.True(t, res.Signals.Known[nodesignal.CPU])
+	res = r.step(nil, of(StepRate, 1))
+	assert.False(t, res.Signals.Known[nodesignal.CPU])
 }
 
 func TestScore(t *testing.T) {
-	w, f := Weights{0.40, 0.25, 0.20, 0.15}, Floors{0.35, 0.35, 0.02, 0.10}
-	set := func(pairs ...float64) *Values {
-		var v Values
-		for i, x := range pairs {
-			v.Set(Signal(i), x)
+	w := Weights{nodesignal.Throughput: 0.40, nodesignal.Compute: 0.25, nodesignal.Memory: 0.20, nodesignal.CPU: 0.15}
+	f := Floors{nodesignal.Throughput: 0.35, nodesignal.Compute: 0.35, nodesignal.Memory: 0.02, nodesignal.CPU: 0.10}
+	set := func(values ...float64) *nodesignal.Values {
+		var v nodesignal.Values
+		for i, x := range values {
+			v.Set([]nodesignal.Signal{nodesignal.Throughput, nodesignal.Compute, nodesignal.Memory, nodesignal.CPU}[i], x)
+		}
+		return &v
+	}
+	only := func(signals ...nodesignal.Signal) *nodesignal.Values {
+		var v nodesignal.Values
+		for _, s := range signals {
+			v.Set(s, 1)
 		}
 		return &v
 	}
 	for name, tc := range map[string]struct {
-		v    *Values
+		v    *nodesignal.Values
 		want float64
 		ok   bool
 	}{
 		"all well":             {set(1, 1, 1, 1), 1, true},
 		"weighted":             {set(0.5, 1, 1, 1), 0.8, true},
 		"one signal only":      {set(0.42), 0.42, true},
-		"nothing":              {&Values{}, 0, false},
+		"nothing":              {&nodesignal.Values{}, 0, false},
 		"half of a floor":      {set(0.175, 1, 1, 1), (0.4*0.175 + 0.6) * 0.75, true},
 		"dead signal":          {set(0, 1, 1, 1), 0.3, true},
 		"full memory is fine":  {set(1, 1, 0.05, 1), 0.81, true},
@@ -342,8 +366,8 @@ func TestScore(t *testing.T) {
 		"more than full is 1":  {set(1.7), 1, true},
 		"infinite is clamped":  {set(math.Inf(1)), 1, true},
 		"negative is clamped":  {set(-3, 1, 1, 1), 0.3, true},
-		"memory alone is none": {&Values{Known: [NumSignals]bool{Memory: true, CPU: true}, V: [NumSignals]float64{0, 0, 1, 1}}, 0, false},
-		"unweighted is absent": {&Values{Known: [NumSignals]bool{}, V: [NumSignals]float64{1}}, 0, false},
+		"memory alone is none": {only(nodesignal.Memory, nodesignal.CPU), 0, false},
+		"links alone are none": {only(nodesignal.Interconnect, nodesignal.Power), 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, ok := Score(&w, &f, tc.v)
@@ -356,8 +380,8 @@ func TestScore(t *testing.T) {
 func TestScoreStaysInTheUnitInterval(t *testing.T) {
 	w, f := DefaultWeights(), DefaultFloors()
 	rapid.Check(t, func(t *rapid.T) {
-		var v Values
-		for i := range NumSignals {
+		var v nodesignal.Values
+		for i := range nodesignal.Score {
 			if rapid.Bool().Draw(t, "known") {
 				v.Set(i, rapid.Float64().Draw(t, "value"))
 			}
@@ -368,35 +392,51 @@ func TestScoreStaysInTheUnitInterval(t *testing.T) {
 }
 
 func TestConfigSaysAllMistakesAtOnce(t *testing.T) {
-	cfg := Config{Weights: Weights{-1}, Floors: Floors{0, 2}, IdleBelow: math.NaN()}
+	cfg := Config{IdleBelow: math.NaN(), LoadAbove: 2}
+	cfg.Weights[nodesignal.Throughput], cfg.Floors[nodesignal.Compute] = -1, 2
+	cfg.Measures[nodesignal.CPU] = Measure{"any", make([]Source, maxSources+1)}
+	cfg.Measures[nodesignal.Memory].Sources = []Source{{Ratio: Ratio{Metric: "x"}, Times: make([]Ratio, maxTimes+1)}}
+	cfg.Measures[nodesignal.Score].Sources = []Source{{Ratio: Ratio{Metric: "x"}}}
 	err := cfg.Validate("")
-	for _, key := range []string{"weights::throughput", "floors::compute", "push_interval", "idle_below", "idle_after", "calibration_samples", "baseline_alpha", "suspect_band", "cached_ttl", "local_fraction", "enter_ticks", "leave_ticks"} {
+	for _, key := range []string{
+		"signals::throughput::weight", "signals::compute::floor", "signals::cpu::combine", "signals::cpu::sources", "signals::cpu::sources::16::metric",
+		"signals::memory::sources::0::times", "signals::score::sources", "push_interval", "idle_below", "idle_after", "load_above",
+		"calibration_samples", "baseline_alpha", "suspect_band", "cached_ttl", "local_fraction", "enter_ticks", "leave_ticks",
+	} {
 		require.ErrorContains(t, err, "`"+key+"`")
 	}
 	cfg = DefaultConfig()
 	cfg.Weights = Weights{}
-	assert.ErrorContains(t, cfg.Validate(""), "`weights` give nothing to throughput and compute")
-}
-
-func TestParseSignal(t *testing.T) {
-	for i := range NumSignals {
-		s, err := ParseSignal(i.String())
-		require.NoError(t, err)
-		assert.Equal(t, i, s)
-	}
-	_, err := ParseSignal("speed")
-	assert.EqualError(t, err, `unknown signal "speed", known are throughput, compute, memory, cpu`)
+	require.ErrorContains(t, cfg.Validate(""), "`signals` give no `weight` to throughput and compute")
+	cfg = DefaultConfig()
+	cfg.Weights[nodesignal.Power] = 0.1
+	assert.ErrorContains(t, cfg.Validate(""), "`signals::power::weight` is 0.1, must be 0")
 }
 
 func BenchmarkEvaluate(b *testing.B) {
 	cfg := DefaultConfig()
-	n := NewNode(&cfg)
+	plan := NewPlan(&cfg.Measures)
+	n := NewNode(&cfg, plan)
 	var r Reading
-	r.Add(StepDuration, 19)
-	peers := threshold.Received{At: start, Value: threshold.Value{Threshold: 0.95, Ref: 0.05, QuorumMet: true, TTL: time.Hour}}
+	add(plan, &r, of(StepDuration, 19))
+	for i := range 8 {
+		for _, in := range []kind{Utilization, SMClock, SMClockLimit, Power, Width, WidthMax, Gen, LinksUp, Replays, Recoveries, MemoryUsed, MemoryLimit} {
+			add(plan, &r, on(string(rune('a'+i)), in, 1))
+		}
+	}
+	now := start
+	peers := threshold.Received{At: now, Value: threshold.Value{Threshold: 0.95, Ref: 0.05, QuorumMet: true, TTL: time.Hour}}
+	for s := range nodesignal.CPU {
+		peers.Signals = append(peers.Signals, threshold.SignalParams{Signal: s, Params: straggler.Params{
+			Centre: 1, Level: 1, Scale: 0.01, Kappa: 2.5, Limit: 8, MaxBias: 0.02,
+		}})
+	}
 	b.ReportAllocs()
 	for b.Loop() {
-		n.Observe(&r, start)
-		n.Evaluate(start, peers, true)
+		now = now.Add(interval)
+		peers.Version++
+		peers.At, peers.First, peers.After = now, now, now.Add(-interval)
+		n.Observe(&r, now)
+		n.Evaluate(now, peers, true)
 	}
 }

@@ -2,90 +2,306 @@
 
 package nodescore
 
-import "math"
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
 
-// Input is one kind of reading behind the signals.
-type Input uint8
-
-// Inputs, all summed over the GPUs or processes of a node.
-const (
-	StepDuration Input = iota // seconds per step, from the application
-	StepRate                  // steps per second, from the application
-	Utilization               // fraction of time the GPU was busy
-	SMClock                   // Hz
-	SMClockLimit              // Hz
-	MemoryUsed                // bytes
-	MemoryLimit               // bytes
-	CPUPressure               // fraction of time some task waited for a CPU (Linux PSI)
-	numInputs
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 )
 
-// Reading collects the values of one push. The zero value is empty.
+// Reading collects the values of one push of one node. The zero value is empty.
 type Reading struct {
-	sum [numInputs]float64
-	n   [numInputs]int
+	points []point
 }
 
-// Add takes one value; it reports false for one that is not finite or negative.
-func (r *Reading) Add(in Input, v float64) bool {
+type point struct {
+	gpu     string // empty for what is the node's
+	index   int
+	counter bool
+	value   float64
+}
+
+// Add takes one value of a GPU, or of the node where gpu is empty; it reports
+// false for one that is not finite or negative. gpu is kept until Reset.
+func (r *Reading) Add(in *Input, gpu string, v float64) bool {
 	if !(v >= 0) || math.IsInf(v, 1) {
 		return false
 	}
-	r.sum[in] += v
-	r.n[in]++
+	r.points = append(r.points, point{gpu, in.index, in.counter, v})
 	return true
 }
 
 // Empty reports whether nothing was added.
-func (r *Reading) Empty() bool { return r.n == [numInputs]int{} }
+func (r *Reading) Empty() bool { return len(r.points) == 0 }
 
-func (r *Reading) mean(in Input) (float64, bool) {
-	if r.n[in] == 0 {
-		return 0, false
-	}
-	return r.sum[in] / float64(r.n[in]), true
+// Reset empties r.
+func (r *Reading) Reset() {
+	clear(r.points)
+	r.points = r.points[:0]
 }
 
-// ratio returns the sum of a over the sum of b; both must cover the same GPUs.
-func (r *Reading) ratio(a, b Input) (float64, bool) {
-	if r.n[a] == 0 || r.n[a] != r.n[b] || r.sum[b] == 0 {
-		return 0, false
-	}
-	return r.sum[a] / r.sum[b], true
+// MaxGPUs bounds the GPUs of a node; an NVL72 rack has 72.
+const MaxGPUs = 128
+
+// rateWindow is the time constant over which the rate of a counter is
+// averaged: the thresholds are per minute.
+const rateWindow = time.Minute
+
+// table holds what a node's readings are worth: one row per GPU and one for
+// the node itself.
+type table struct {
+	rows []row
+	// best is the most that a GPU has shown of an input.
+	best []float64
 }
 
-// hasApp reports whether the application spoke.
-func (r *Reading) hasApp() bool { return r.n[StepDuration] > 0 || r.n[StepRate] > 0 }
+type row struct {
+	gpu   string
+	cells []cell
+}
 
-// signals derives the raw signals. Throughput is the application's own rate
-// where it is pushed, else utilisation times clock fraction, a stand-in that
-// needs nothing from the application. The two have different units, so a node
-// whose application has spoken (app) never falls back to the stand-in.
-// spoke says that it has spoken since the last evaluation.
-func (r *Reading) signals(idleBelow float64, app, spoke bool) (v Values) {
-	clock, hasClock := r.ratio(SMClock, SMClockLimit)
-	util, hasUtil := r.mean(Utilization)
-	busy := hasUtil && util >= idleBelow
+// cell is one input of one GPU. Values between two evaluations are averaged; of
+// a counter the last counts.
+type cell struct {
+	sum   float64
+	n     int
+	at    time.Time
+	value float64 // of the last evaluation with data; a rate for a counter
+	known bool
+	fresh bool // told since the last evaluation
 
-	d, hasDuration := r.mean(StepDuration)
-	rate, hasRate := r.mean(StepRate)
+	counted   float64 // of a counter, at countedAt
+	countedAt time.Time
+}
+
+// observe takes the readings of one push and returns how many were too much.
+func (t *table) observe(r *Reading, inputs int, now time.Time) (dropped int) {
+	at := -1
+	for i := range r.points {
+		p := &r.points[i]
+		// A report tells GPU after GPU, or metric after metric.
+		if at < 0 || t.rows[at].gpu != p.gpu {
+			if at = t.row(p.gpu, inputs); at < 0 {
+				dropped++
+				continue
+			}
+		}
+		c := &t.rows[at].cells[p.index]
+		if p.counter {
+			c.sum, c.n = p.value, 1
+		} else {
+			c.sum += p.value
+			c.n++
+		}
+		c.at = now
+	}
+	return dropped
+}
+
+// row returns the row of a GPU, a new one if there is room, else -1.
+func (t *table) row(gpu string, inputs int) int {
+	at := slices.IndexFunc(t.rows, func(r row) bool { return r.gpu == gpu })
+	if at >= 0 {
+		return at
+	}
+	if gpu != "" && len(t.rows) >= MaxGPUs {
+		return -1
+	}
+	t.rows = append(t.rows, row{strings.Clone(gpu), make([]cell, inputs)})
+	return len(t.rows) - 1
+}
+
+// take ends the window between two evaluations. What was not told in it holds
+// for ttl, a GPU that told nothing for so long is forgotten.
+func (t *table) take(now time.Time, ttl time.Duration, counters []bool) {
+	if t.best == nil {
+		t.best = make([]float64, len(counters))
+	}
+	t.rows = slices.DeleteFunc(t.rows, func(r row) bool {
+		alive := false
+		for i := range r.cells {
+			c := &r.cells[i]
+			c.take(now, ttl, counters[i])
+			if c.known {
+				t.best[i] = max(t.best[i], c.value)
+			}
+			alive = alive || c.known || !c.at.IsZero() && now.Sub(c.at) <= ttl
+		}
+		return !alive
+	})
+}
+
+func (c *cell) take(now time.Time, ttl time.Duration, counter bool) {
+	c.fresh = c.n > 0
 	switch {
-	case hasDuration && d > 0:
-		v.Set(Throughput, 1/d)
-	case hasRate:
-		v.Set(Throughput, rate)
-	case !app && hasClock && busy:
-		v.Set(Throughput, util*clock)
+	case c.fresh && counter:
+		c.count()
+	case c.fresh:
+		c.value, c.known = c.sum/float64(c.n), true
+	case c.known && now.Sub(c.at) > ttl:
+		c.known = false
 	}
-	// An idle GPU lowers its clock on purpose.
-	if hasClock && (busy || !hasUtil && spoke) {
-		v.Set(Compute, clock)
+	c.sum, c.n = 0, 0
+}
+
+// count turns a counter into a rate per second. Its first value, and one lower
+// than the last, which is a new start, only begin the count.
+func (c *cell) count() {
+	raw, dt := c.sum, c.at.Sub(c.countedAt).Seconds()
+	if !c.countedAt.IsZero() && raw >= c.counted && dt > 0 {
+		c.value += (1 - math.Exp(-dt/rateWindow.Seconds())) * ((raw-c.counted)/dt - c.value)
+		c.known = true
 	}
-	if used, ok := r.ratio(MemoryUsed, MemoryLimit); ok {
-		v.Set(Memory, 1-used)
+	c.counted, c.countedAt = raw, c.at
+}
+
+// mean of an input over the GPUs that told it.
+func (t *table) mean(input int) (float64, bool) {
+	sum, n := 0.0, 0
+	for i := range t.rows {
+		if c := &t.rows[i].cells[input]; c.known {
+			sum += c.value
+			n++
+		}
 	}
-	if cpu, ok := r.mean(CPUPressure); ok {
-		v.Set(CPU, 1-cpu)
+	return sum / float64(max(n, 1)), n > 0
+}
+
+// application reports whether the job has told of itself: known at all, and
+// since the last evaluation.
+func (t *table) application(p *Plan) (told, fresh bool) {
+	for i := range t.rows {
+		for _, in := range p.application {
+			c := &t.rows[i].cells[in]
+			told, fresh = told || c.known, fresh || c.fresh
+		}
 	}
-	return v
+	return told, fresh
+}
+
+// load is what decides which readings count.
+type load struct {
+	node      bool    // the node is busy
+	gpu       float64 // the utilisation from which a GPU is under load
+	unmetered bool    // GPUs without utilisation are under load
+}
+
+// Signals are a node's raw signals and where they come from.
+type Signals struct {
+	nodesignal.Values
+	// GPU is the one that a signal across AcrossMin is of.
+	GPU [nodesignal.Count]string
+}
+
+// signals measures. used is the source that each signal came from so far plus
+// one; a source of a lower rank than that is not asked any more.
+func (t *table) signals(p *Plan, l load, used *[nodesignal.Count]int) (out Signals) {
+	for s := range nodesignal.Score {
+		m := &p.measures[s]
+		for i := range m.sources {
+			if !m.worst && used[s] > 0 && i >= used[s] {
+				break
+			}
+			x, gpu, ok := t.measure(p, &m.sources[i], l)
+			if !ok || m.worst && out.Known[s] && x >= out.V[s] {
+				continue
+			}
+			out.Set(s, x)
+			out.GPU[s] = gpu
+			if !m.worst {
+				used[s] = i + 1
+				break
+			}
+		}
+	}
+	return out
+}
+
+// measure returns what a source says of the node, and of which GPU.
+func (t *table) measure(p *Plan, src *source, l load) (x float64, gpu string, ok bool) {
+	if src.when == WhenBusy && !l.node {
+		return 0, "", false
+	}
+	sum, n, gpus := 0.0, 0, 0
+	worst := math.Inf(1)
+	for i := range t.rows {
+		r := &t.rows[i]
+		if r.gpu != "" && r.cells[p.utilization].known {
+			gpus++
+		}
+		if src.when == WhenLoad && !r.loaded(p, l) {
+			continue
+		}
+		v, known := t.product(r, src)
+		if !known {
+			continue
+		}
+		sum += v
+		n++
+		if v < worst {
+			worst, gpu = v, r.gpu
+		}
+	}
+	switch {
+	case n == 0:
+		return 0, "", false
+	case src.across == AcrossMin:
+		return worst, gpu, true
+	case src.across == AcrossSum:
+		return sum, "", n >= gpus
+	default:
+		return sum / float64(n), "", true
+	}
+}
+
+func (r *row) loaded(p *Plan, l load) bool {
+	if c := &r.cells[p.utilization]; c.known {
+		return c.value >= l.gpu
+	}
+	return l.unmetered
+}
+
+func (t *table) product(r *row, src *source) (float64, bool) {
+	x := 1.0
+	for i := range src.factors {
+		v, ok := t.value(r, &src.factors[i])
+		if !ok {
+			return 0, false
+		}
+		x *= v
+	}
+	// Two finite numbers may have a product, or an inverse, that is not.
+	return x, !math.IsInf(x, 0) && !math.IsNaN(x)
+}
+
+func (t *table) value(r *row, f *factor) (float64, bool) {
+	c := &r.cells[f.input]
+	if !c.known {
+		return 0, false
+	}
+	x := c.value
+	if f.limit >= 0 || f.best {
+		limit := 0.0
+		if f.limit >= 0 && r.cells[f.limit].known {
+			limit = r.cells[f.limit].value
+		} else if f.best {
+			limit = t.best[f.input]
+		}
+		if limit <= 0 {
+			return 0, false
+		}
+		x /= limit
+	}
+	switch f.use {
+	case UseInverse:
+		return 1 / x, x > 0
+	case UseOneMinus:
+		return max(1-x, 0), true
+	case UseRate:
+		return f.allowed / max(x, f.allowed), true
+	default:
+		return x, true
+	}
 }

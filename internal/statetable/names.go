@@ -5,8 +5,6 @@ package statetable // import "github.com/gpu-collector/gpu-collector/internal/st
 import (
 	"encoding/binary"
 	"math"
-	"strings"
-	"sync"
 )
 
 // MetricType is the type of a metric's points.
@@ -49,88 +47,16 @@ type Attr struct {
 	Type AttrType
 }
 
-// The bounds of what is remembered of names. What goes over is compared like
-// any other series, but has no name: it can neither be read nor declared gone.
+// The bounds of a node's names, see dictionary for those that nodes share. What
+// goes over is compared like any other series, but has no name: it can neither
+// be read nor declared gone.
 const (
-	maxMetrics       = 1 << 14
-	maxNodeMetrics   = 1 << 10 // that one node is the first to report
 	maxMetricText    = 1 << 10
-	maxSharedPairs   = 1 << 14
-	maxSharedKeys    = 1 << 10
-	maxValuesPerKey  = 64
 	maxPairText      = 1 << 10
 	maxPairsPerSet   = 32
 	maxNodeNameBytes = 1 << 20
 	localPair        = 1 << 15 // in a reference: of the node, not shared
 )
-
-// dictionary holds the names that nodes have in common: metrics, and those
-// attributes whose key has few values. It only grows, up to its bounds.
-type dictionary struct {
-	mu        sync.RWMutex
-	metricIDs map[Metric]uint16 // position+1 in metrics
-	metrics   []Metric
-	pairIDs   map[Attr]uint16
-	pairs     []Attr
-	values    map[string]int // per key
-}
-
-func newDictionary() *dictionary {
-	return &dictionary{metricIDs: map[Metric]uint16{}, pairIDs: map[Attr]uint16{}, values: map[string]int{}}
-}
-
-// metric returns the number of a metric, 0 when it has none. A new one counts
-// for the node that brings it, so that one with endless names leaves room for
-// the others'.
-func (d *dictionary) metric(m *Metric, brought *uint16) uint16 {
-	d.mu.RLock()
-	id := d.metricIDs[*m]
-	d.mu.RUnlock()
-	if id != 0 || *brought == maxNodeMetrics || len(m.ScopeName)+len(m.ScopeVersion)+len(m.Name)+len(m.Unit)+len(m.Description) > maxMetricText {
-		return id
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if id := d.metricIDs[*m]; id != 0 || len(d.metrics) == maxMetrics {
-		return id
-	}
-	own := *m
-	for _, s := range [...]*string{&own.ScopeName, &own.ScopeVersion, &own.Name, &own.Unit, &own.Description} {
-		*s = strings.Clone(*s)
-	}
-	d.metrics = append(d.metrics, own)
-	id = uint16(len(d.metrics))
-	d.metricIDs[own] = id
-	*brought++
-	return id
-}
-
-// pair returns the number of an attribute, or false when it is not shared.
-func (d *dictionary) pair(a *Attr) (uint16, bool) {
-	d.mu.RLock()
-	id, ok := d.pairIDs[*a]
-	full := d.values[a.Key] == maxValuesPerKey || len(d.pairs) == maxSharedPairs
-	d.mu.RUnlock()
-	if ok || full {
-		return id, ok
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if id, ok := d.pairIDs[*a]; ok {
-		return id, true
-	}
-	values, known := d.values[a.Key]
-	if values == maxValuesPerKey || len(d.pairs) == maxSharedPairs || (!known && len(d.values) == maxSharedKeys) {
-		return 0, false
-	}
-	own := *a
-	own.Key, own.Text = strings.Clone(a.Key), strings.Clone(a.Text)
-	id = uint16(len(d.pairs))
-	d.pairs = append(d.pairs, own)
-	d.pairIDs[own] = id
-	d.values[own.Key] = values + 1
-	return id, true
-}
 
 // names are the attribute sets of one node's series: bytes hold the attributes
 // of its own, such as the ids of its GPUs, and the sets, which refer to those
@@ -178,14 +104,15 @@ func (w *namer) load(n *names) {
 }
 
 // add returns the number of the set of attributes that from encodes, or 0 when
-// there is no room for it.
-func (w *namer) add(n *names, from []byte) uint16 {
+// there is no room for it. The node's lock is held.
+func (w *namer) add(of *node, from []byte) uint16 {
+	n := &of.names
 	w.load(n)
 	w.refs = append(w.refs[:0], 0)
 	for len(from) > 0 {
 		p := pairBytes(from)
 		from = from[len(p):]
-		ref, ok := w.ref(n, p)
+		ref, ok := w.ref(of, p)
 		if !ok || int(w.refs[0]) == maxPairsPerSet {
 			return 0
 		}
@@ -205,14 +132,15 @@ func (w *namer) add(n *names, from []byte) uint16 {
 	return uint16(len(n.sets))
 }
 
-func (w *namer) ref(n *names, p []byte) (uint16, bool) {
-	a := decodePair(p)
-	if id, ok := w.dict.pair(&a); ok {
-		return id, true
-	}
+func (w *namer) ref(of *node, p []byte) (uint16, bool) {
+	n := &of.names
 	h := HashBytes(p)
 	if i, ok := w.pairs[h]; ok && string(pairBytes(n.bytes[n.pairs[i]:])) == string(p) {
 		return i | localPair, true
+	}
+	a := decodePair(p)
+	if id, ok := w.dict.pair(&a, of); ok {
+		return id, true
 	}
 	if len(n.pairs) == localPair-1 || len(n.bytes)+len(p) > maxNodeNameBytes {
 		return 0, false
@@ -233,31 +161,6 @@ func trimmed[T any](s []T) []T {
 		return s
 	}
 	return append(make([]T, 0, len(s)), s...)
-}
-
-// attributes appends the attributes of a set.
-func (d *dictionary) attributes(to []Attr, n *names, set uint16) []Attr {
-	if set == 0 {
-		return to
-	}
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	refs := setBytes(n.bytes[n.sets[set-1]:])[1:]
-	for ; len(refs) > 0; refs = refs[2:] {
-		ref := binary.LittleEndian.Uint16(refs)
-		if ref&localPair == 0 {
-			to = append(to, d.pairs[ref])
-			continue
-		}
-		to = append(to, decodePair(pairBytes(n.bytes[n.pairs[ref&^localPair]:])))
-	}
-	return to
-}
-
-func (d *dictionary) describe(id uint16) Metric {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	return d.metrics[id-1]
 }
 
 // encodePairs appends attributes in the form that pairBytes and decodePair
@@ -283,6 +186,34 @@ func encodePairs(to []byte, attrs []Attr) ([]byte, bool) {
 		to = binary.LittleEndian.AppendUint64(to, a.Num)
 	}
 	return to, true
+}
+
+// encodeMetric appends a metric in the form that decodeMetric reads, and reports
+// whether it is within bounds.
+func encodeMetric(to []byte, m *Metric) ([]byte, bool) {
+	if len(m.ScopeName)+len(m.ScopeVersion)+len(m.Name)+len(m.Unit)+len(m.Description) > maxMetricText {
+		return to, false
+	}
+	var monotonic byte
+	if m.Monotonic {
+		monotonic = 1
+	}
+	to = append(to, byte(m.Type), monotonic)
+	for _, s := range [...]string{m.ScopeName, m.ScopeVersion, m.Name, m.Unit, m.Description} {
+		to = binary.LittleEndian.AppendUint16(to, uint16(len(s)))
+		to = append(to, s...)
+	}
+	return to, true
+}
+
+func decodeMetric(b []byte) Metric {
+	m := Metric{Type: MetricType(b[0]), Monotonic: b[1] != 0}
+	b = b[2:]
+	for _, s := range [...]*string{&m.ScopeName, &m.ScopeVersion, &m.Name, &m.Unit, &m.Description} {
+		end := 2 + int(binary.LittleEndian.Uint16(b))
+		*s, b = string(b[2:end]), b[end:]
+	}
+	return m
 }
 
 // pairBytes returns the attribute that b starts with.
@@ -320,7 +251,7 @@ func (w *namer) rebuild(n *node) {
 		if renamed[set] == 0 {
 			w.attrs = w.dict.attributes(w.attrs[:0], &old, set)
 			b, _ := encodePairs(nil, w.attrs)
-			renamed[set] = w.add(&n.names, b)
+			renamed[set] = w.add(n, b)
 		}
 		return renamed[set]
 	}

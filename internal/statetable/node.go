@@ -25,7 +25,7 @@ type node struct {
 	// and cluster are hashes of what the node is called.
 	names          names
 	attrs          uint16
-	brought        uint16 // metrics, to the dictionary
+	brought        brought
 	described      bool
 	label, cluster uint64
 
@@ -33,6 +33,7 @@ type node struct {
 	usual    time.Duration // between reports, 0 until there were two
 	paused   time.Duration // the last pause
 	resyncAt time.Duration
+	opaqueAt time.Duration
 	// epoch is the table's when the series were last made known.
 	epoch uint64
 
@@ -43,6 +44,11 @@ type node struct {
 	relayedAt time.Duration
 	relayed   bool
 	scanned   uint64
+
+	// lacking is whether the next hop is to get the whole state, and starts are the
+	// start times of sums by entry.origin; nil unless another tier reports.
+	lacking bool
+	starts  map[uint32]uint64
 
 	// The next heartbeat's earliest time, and the last one's report and
 	// timestamp, as in entry.time.
@@ -62,6 +68,7 @@ type node struct {
 	visit    uint16
 	inflight int32
 	evicted  bool
+	owes     bool // an entry may be owed
 }
 
 // entry is the last value of one series: 32 bytes.
@@ -86,12 +93,15 @@ const (
 	kindShift = 14
 	unknown   = 1 << 13 // not known to be what the next hop has
 	repeated  = 1 << 12 // came more than once in one report
-	gone      = 1 << 11 // the next hop has been told that the series ended
+	gone      = 1 << 11 // the next hop has been told that the series ended, see owed
 	heardMask = 1<<11 - 1
 
 	// ticksPerTTL is the resolution of entry.heard, which thus counts up to 32
 	// TTL; Sweep lets no series become that old.
 	ticksPerTTL = 64
+	// relayedTTLs is how many TTL a series is remembered that another tier reports
+	// for, which does so when it changes and at its own resync.
+	relayedTTLs = 8
 
 	timeShift = 20
 	// maxReorder is how much older than the state a point may be and still be
@@ -108,6 +118,28 @@ func (e *entry) is(f uint16) bool  { return e.bits&f != 0 }
 func (e *entry) set(f uint16)      { e.bits |= f }
 func (e *entry) unset(f uint16)    { e.bits &^= f }
 func (e *entry) setTime(at uint32) { e.time = later(e.time, at) }
+
+// owed reports whether the next hop has to be told again that the series ended.
+// What is gone is otherwise unknown.
+func (e *entry) owed() bool { return e.bits&(gone|unknown) == gone }
+
+// doubt makes the series one to be sent when it is next reported.
+func (e *entry) doubt() {
+	if !e.is(gone) {
+		e.set(unknown)
+	}
+}
+
+// live takes note that the series is reported again.
+func (e *entry) live() {
+	if e.is(gone) {
+		e.unset(gone)
+		e.set(unknown)
+	}
+}
+
+// opaque reports whether the point cannot be made of what is known.
+func (e *entry) opaque() bool { return e.kind() == KindHash || e.metric == 0 }
 
 // serves reports whether what the next hop has will do for p.
 func (e *entry) serves(p *Point) bool {
@@ -232,7 +264,7 @@ func (n *node) insert(key uint64) int {
 func (n *node) forgetAll() {
 	n.heartbeatAt, n.heartbeatBy = 0, 0
 	for i := range n.entries {
-		n.entries[i].set(unknown)
+		n.entries[i].doubt()
 	}
 }
 
@@ -257,12 +289,13 @@ func (n *node) pause(d time.Duration) bool {
 // pauseSlack is how much any report may be late.
 const pauseSlack = 500 * time.Millisecond
 
-// compact drops the series that expired and returns how many.
-func (n *node) compact(tick uint16) int {
+// compact drops the series that were not heard of for longer than most, in
+// ticks, and where asked to those without a name, and returns how many.
+func (n *node) compact(tick, most uint16, unnamed bool) int {
 	before := len(n.entries)
 	kept := n.entries[:0]
 	for _, e := range n.entries {
-		if (tick-e.heard())&heardMask <= ticksPerTTL {
+		if (tick-e.heard())&heardMask <= most && (!unnamed || e.metric != 0) {
 			kept = append(kept, e)
 		}
 	}

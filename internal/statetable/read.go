@@ -20,6 +20,9 @@ type Series struct {
 	// Value is as in Point: what the next hop has, which is the true value
 	// within the series' Band. It is 0 for a series that is being declared gone.
 	Value uint64
+	// Start is the start time of a sum in Unix nanoseconds. It is 0 but in
+	// Report.Repeated.
+	Start uint64
 }
 
 // Number returns the value of a series whose kind is not KindHash.

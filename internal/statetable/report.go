@@ -3,6 +3,7 @@
 package statetable // import "github.com/gpu-collector/gpu-collector/internal/statetable"
 
 import (
+	"bytes"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
@@ -34,6 +35,9 @@ type Point struct {
 	Value uint64
 	// Origin is what else must be equal: the start time of a sum, and flags.
 	Origin uint64
+	// Start is the start time of a sum, in Unix nanoseconds, where that is all that
+	// Origin says; 0 otherwise.
+	Start uint64
 	// Time is in Unix nanoseconds, 0 when there is none.
 	Time uint64
 	Kind Kind
@@ -76,13 +80,19 @@ type Report struct {
 	cursor  int   // where in node.entries the next point is expected
 	fresh   bool  // the point just observed is of a new series
 	changed bool  // something of the open node is forwarded
+	again   int   // points that were repeated
 	visits  []visit
 	pending []pending
 	namer   namer
 	text    []byte // encoded names of pending's new series
+	metric  span   // in text, the last one described
+	named   uint32 // pending.metric whose number is number, for one node
+	number  uint16
 
 	stale, untracked, unnamed, resyncs int64
 }
+
+type span struct{ from, to uint32 }
 
 // visit is one node's part of a report: the points it forwards are
 // pending[from:to], judged against the given generation.
@@ -92,18 +102,22 @@ type visit struct {
 	epoch      uint64
 	from, to   int
 	heartbeat  bool
+	repeated   bool // what the node did not report was, see Repeated
 }
 
 // pending is a forwarded point, to be remembered once it is accepted.
 type pending struct {
 	key, value       uint64
+	start            uint64
 	origin           uint32
 	time             uint32
 	at               int32 // position when compared, -1 for a new series
 	kind             Kind
 	repeated, forget bool
-	metric           uint16 // of a new series that has a name; then in Report.text
-	from, to         uint32
+	stands           bool // what the table has was sent as it is
+	// Of a new series that has a name, where in Report.text its metric begins, plus
+	// 1, and between which its attributes are; 0 without a name.
+	metric, from, to uint32
 }
 
 // Begin starts a report.
@@ -134,6 +148,7 @@ func (r *Report) OpenNode(key NodeKey) {
 		paused := n.pause(r.now - n.heard)
 		n.heard = r.now
 		r.resync(n, paused)
+		r.opaque(n)
 	}
 	n.inflight++
 	r.visits = append(r.visits, visit{node: n, generation: n.generation, epoch: n.epoch, from: len(r.pending)})
@@ -158,7 +173,7 @@ func (r *Report) DescribeNode(attrs []Attr) {
 		return
 	}
 	r.namer.next()
-	n.attrs = r.namer.add(&n.names, text)
+	n.attrs = r.namer.add(n, text)
 	r.namer.next()
 }
 
@@ -170,12 +185,29 @@ func (r *Report) resync(n *node, now bool) {
 	if !due && !now && n.epoch == epoch {
 		return
 	}
+	// What paused may have reported elsewhere, so what is known here may be old.
+	n.lacking = !now
 	if due {
 		n.resyncAt += every * (1 + (r.now-n.resyncAt)/every)
 	}
 	n.epoch = epoch
 	n.forgetAll()
 	r.resyncs++
+}
+
+// opaque forgets those of the node's series that no tier after this one can
+// repeat, for it has only a hash of them or no name.
+func (r *Report) opaque(n *node) {
+	every := r.table.set.OpaqueInterval
+	if every <= 0 || every >= r.table.set.ResyncInterval || r.now < n.opaqueAt {
+		return
+	}
+	n.opaqueAt += every * (1 + (r.now-n.opaqueAt)/every)
+	for i := range n.entries {
+		if e := &n.entries[i]; e.opaque() {
+			e.set(unknown)
+		}
+	}
 }
 
 // Observe compares a point with what is known of its series.
@@ -208,8 +240,8 @@ func (r *Report) Observe(p Point) Verdict {
 	case older(e.time, at):
 		r.stale++
 		return Stale
-	case again || e.is(unknown|repeated) || !e.serves(&p):
-		e.unset(gone)
+	case again || e.is(unknown|repeated|gone) || !e.serves(&p):
+		e.live()
 		r.changed = true
 		r.pend(&p, at, i, again)
 		return Forward
@@ -225,7 +257,7 @@ func (r *Report) Observe(p Point) Verdict {
 
 func (r *Report) pend(p *Point, at uint32, i int, again bool) {
 	r.pending = append(r.pending, pending{
-		key: p.Key, value: p.Value, origin: short(p.Origin), kind: p.Kind,
+		key: p.Key, value: p.Value, start: p.Start, origin: short(p.Origin), kind: p.Kind,
 		time: at, at: int32(i), repeated: again,
 	})
 }
@@ -245,36 +277,60 @@ func (r *Report) Describe(m *Metric, attrs []Attr) {
 		r.unnamed++
 		return
 	}
-	from := len(r.text)
-	text, ok := encodePairs(r.text, attrs)
+	metric, ok := r.describe(m)
 	if !ok {
 		r.unnamed++
 		return
 	}
-	r.text = text
-	p := &r.pending[len(r.pending)-1]
-	if p.metric = r.table.dict.metric(m, &n.brought); p.metric == 0 {
+	from := len(r.text)
+	if r.text, ok = encodePairs(r.text, attrs); !ok {
+		r.text = r.text[:from]
 		r.unnamed++
+		return
 	}
-	p.from, p.to = uint32(from), uint32(len(text))
+	p := &r.pending[len(r.pending)-1]
+	p.metric, p.from, p.to = metric, uint32(from), uint32(len(r.text))
+}
+
+// describe writes a metric to text, unless it is the last one's, and returns
+// where that begins, plus 1.
+func (r *Report) describe(m *Metric) (uint32, bool) {
+	from := len(r.text)
+	text, ok := encodeMetric(r.text, m)
+	if !ok {
+		return 0, false
+	}
+	r.text = text
+	if last := r.metric; bytes.Equal(text[from:], text[last.from:last.to]) {
+		r.text = text[:from]
+		return last.from + 1, true
+	}
+	r.metric = span{uint32(from), uint32(len(text))}
+	return r.metric.from + 1, true
 }
 
 // Relayed notes that the open node's report comes from another tier, which
-// reduced it: what it lacks is not gone. This holds for twice the TTL, which
-// no series of before outlives.
+// reduced it: what it lacks is not gone. This holds for twice the TTL. Where the
+// tier was silent for five eighths of one, it sends everything again.
 func (r *Report) Relayed() {
-	if r.node != nil {
-		r.node.relayed, r.node.relayedAt = true, r.now
+	n := r.node
+	if n == nil {
+		return
 	}
+	if n.relayed && r.now-n.relayedAt >= r.table.set.TTL/8*5 {
+		n.returned()
+	}
+	n.relayed, n.relayedAt = true, r.now
 }
 
 // Vanished yields each named series that the open node did not report for
 // VanishedAfter, although it went on reporting, and that the next hop has not
-// been told of. The caller forwards a point without a value for it. Call it once
-// the node's points are observed.
+// been told of; and those of which it was told in vain, see ResyncNode. The
+// caller forwards a point without a value for it. Call it once the node's points
+// are observed.
 func (r *Report) Vanished(yield func(Series) bool) {
 	n, after := r.node, r.table.vanishedTicks
-	if n == nil || after == 0 || n.scanned == r.ticks {
+	if n == nil || (n.owes && !r.owed(yield)) || after == 0 || n.scanned == r.ticks {
 		return
 	}
 	n.scanned = r.ticks
@@ -293,12 +349,39 @@ func (r *Report) Vanished(yield func(Series) bool) {
 		}
 		// In doubt from now on: a report that overlaps may carry it again.
 		e.set(unknown)
-		r.changed = true
-		r.pending = append(r.pending, pending{key: e.key, at: int32(i), forget: true})
-		if !yield(r.table.name(n, e)) {
+		if !r.end(i, yield) {
 			return
 		}
 	}
+}
+
+// owed is Vanished for the series whose end has to be told again.
+func (r *Report) owed(yield func(Series) bool) bool {
+	n := r.node
+	n.owes = false
+	for i := range n.entries {
+		e := &n.entries[i]
+		if !e.owed() {
+			continue
+		}
+		if e.metric == 0 {
+			e.set(unknown)
+			continue
+		}
+		n.owes = true // until this is accepted
+		if !r.end(i, yield) {
+			return false
+		}
+	}
+	return true
+}
+
+// end yields the series at position i as one that the report ends.
+func (r *Report) end(i int, yield func(Series) bool) bool {
+	e := &r.node.entries[i]
+	r.changed = true
+	r.pending = append(r.pending, pending{key: e.key, at: int32(i), forget: true})
+	return yield(r.table.name(r.node, e))
 }
 
 // Changed reports whether anything of the open node is forwarded so far. With

@@ -24,20 +24,32 @@ func (r *Report) commit(v *visit) {
 		return
 	}
 	doubt := r.settle(n, v)
+	if v.repeated && !doubt {
+		n.lacking = false
+	}
 	room := r.table.reserve(n, countNew(points))
 	n.grow(room)
 	r.namer.next()
+	r.named = 0
 	for i := range points {
 		p := &points[i]
 		at, found := n.find(p.key, int(p.at))
 		switch {
 		case p.forget:
-			if found {
-				n.entries[at].set(unknown)
-				if !doubt {
-					n.entries[at].set(gone)
-				}
+			switch {
+			case !found:
+			case doubt:
+				n.entries[at].doubt()
+			default:
+				n.entries[at].set(unknown | gone)
 			}
+			continue
+		case p.stands:
+			// Not heard of: nobody but this table said it.
+			if found && !doubt {
+				n.entries[at].unset(unknown)
+			}
+			r.table.repeated.Add(1)
 			continue
 		case found && p.at < 0 && !doubt:
 			p.repeated = true // entered by this very report
@@ -56,19 +68,29 @@ func (r *Report) commit(v *visit) {
 			room--
 		}
 		n.entries[at].store(p, r.tick, doubt)
+		n.began(p)
 	}
 	r.table.series.Add(-int64(room))
 	n.names.trim()
 }
 
-// christen gives a new entry its name.
+// christen gives a new entry its name. Points of one metric follow each other.
 func (r *Report) christen(n *node, e *entry, p *pending) {
 	if p.metric == 0 {
 		return
 	}
-	if e.attrs = r.namer.add(&n.names, r.text[p.from:p.to]); e.attrs != 0 {
-		e.metric = p.metric
+	if r.named != p.metric {
+		m := decodeMetric(r.text[p.metric-1:])
+		r.named, r.number = p.metric, r.table.dict.metric(&m, n)
 	}
+	if r.number != 0 {
+		e.attrs = r.namer.add(n, r.text[p.from:p.to])
+	}
+	if e.attrs == 0 {
+		r.unnamed++
+		return
+	}
+	e.metric = r.number
 }
 
 // countNew is an upper bound: a new series may be there twice.
@@ -122,7 +144,7 @@ func (r *Report) Abort() {
 			r.settle(n, v)
 			for j := range points {
 				if at, found := n.find(points[j].key, int(points[j].at)); found {
-					n.entries[at].set(unknown)
+					n.entries[at].doubt()
 				}
 			}
 		}
@@ -136,7 +158,8 @@ func (r *Report) finish() {
 	r.table.unnamed.Add(r.unnamed)
 	r.table.resyncs.Add(r.resyncs)
 	clear(r.visits) // no node is kept alive by the pool
-	r.visits, r.pending, r.text = r.visits[:0], r.pending[:0], r.text[:0]
+	r.again = 0
+	r.visits, r.pending, r.text, r.metric = r.visits[:0], r.pending[:0], r.text[:0], span{}
 	if cap(r.text) > keepText {
 		r.text, r.namer, r.pending = nil, namer{dict: r.table.dict}, nil
 	}

@@ -54,6 +54,10 @@ type Settings struct {
 	// ResyncInterval is the period after which all series of a node are sent
 	// again. Zero means never.
 	ResyncInterval time.Duration
+	// OpaqueInterval is ResyncInterval, where that is longer, for series that a
+	// tier after this one cannot repeat: those of KindHash and those without a
+	// name. Zero means the same.
+	OpaqueInterval time.Duration
 	// VanishedAfter is how long a node goes on reporting without a series until
 	// that is declared gone, see Report.Vanished; up to TTL/16 more. Zero means
 	// never, and so does a zero TTL.
@@ -82,6 +86,9 @@ type Stats struct {
 	Unnamed int64
 	// Resyncs counts the times that a node's series were all made due again.
 	Resyncs int64
+	// Repeated counts points that were made of what is known here and accepted,
+	// Unrepeatable those that could not be made, see Report.Repeated.
+	Repeated, Unrepeatable int64
 	// EvictedNodes counts nodes forgotten because of TTL.
 	EvictedNodes int64
 }
@@ -96,8 +103,12 @@ type Table struct {
 	dict    *dictionary
 
 	vanishedTicks uint64
+	awaySince     atomic.Int64 // when the next hop first refused, see Reached; 0 for not
 
-	nodes, series, stale, untracked, unnamed, resyncs, evicted atomic.Int64
+	sweeping sync.Mutex
+	rename   bool // see forgetNames
+
+	nodes, series, stale, untracked, unnamed, resyncs, repeated, unrepeatable, evicted atomic.Int64
 }
 
 type shard struct {
@@ -132,37 +143,60 @@ func (t *Table) Stats() Stats {
 		Untracked:    t.untracked.Load(),
 		Unnamed:      t.unnamed.Load(),
 		Resyncs:      t.resyncs.Load(),
+		Repeated:     t.repeated.Load(),
+		Unrepeatable: t.unrepeatable.Load(),
 		EvictedNodes: t.evicted.Load(),
 	}
 }
 
-// Sweep forgets the nodes and series that were not heard of for TTL. Call it a
-// few times per TTL. It holds one node's lock at a time.
+// Sweep forgets the nodes and series that were not heard of for TTL, and the
+// names that none has any more. Call it a few times per TTL. It holds one node's
+// lock at a time.
 func (t *Table) Sweep(now time.Duration) {
 	if t.set.TTL <= 0 {
 		return
 	}
+	t.sweeping.Lock()
+	defer t.sweeping.Unlock()
 	tick := uint16(t.ticks(now)) & heardMask
 	namer := namer{dict: t.dict}
+	names := t.dict.sweep()
 	for n := range t.all() {
 		n.mu.Lock()
-		if n.evicted { // by another sweep
-			n.mu.Unlock()
-			continue
-		}
 		// A node with a report under way stays: its commit would go nowhere.
 		expired := n.inflight == 0 && now-n.heard >= t.set.TTL
 		if expired {
 			n.evicted = true
 			t.series.Add(-int64(len(n.entries)))
-		} else if dropped := n.compact(tick); dropped > 0 {
-			t.series.Add(-int64(dropped))
-			namer.rebuild(n)
+		} else {
+			if dropped := n.compact(tick, n.most(now, t.set.TTL), t.rename && n.inflight == 0); dropped > 0 {
+				t.series.Add(-int64(dropped))
+				namer.rebuild(n)
+			}
+			names.mark(n)
 		}
 		n.mu.Unlock()
 		if expired {
 			t.remove(n)
 		}
+	}
+	t.forgetNames(names)
+}
+
+// forgetNames frees what the sweep has not marked. Where a name had found no room
+// and there is some now, the next sweep forgets the series without a name, which
+// are new when they are next reported, and get one.
+func (t *Table) forgetNames(names *marks) {
+	freed := t.dict.release(names)
+	for by, f := range freed {
+		if n := t.lookup(by); n != nil {
+			n.mu.Lock()
+			n.brought = n.brought.without(f)
+			n.mu.Unlock()
+		}
+	}
+	if t.rename = len(freed) > 0 && t.dict.refused.Load(); t.rename {
+		t.dict.refused.Store(false)
 	}
 }
 
@@ -185,17 +219,26 @@ func (t *Table) Resync(cluster, name string) {
 	}
 }
 
-// ResyncNode is Resync for the one node of that key.
+// ResyncNode is Resync for the one node of that key, of which something that was
+// accepted has been given up: that may have told of the end of a series, too, so
+// each is told again.
 func (t *Table) ResyncNode(key NodeKey) {
 	if n := t.lookup(key); n != nil {
 		n.mu.Lock()
 		t.resyncNode(n)
+		for i := range n.entries {
+			if e := &n.entries[i]; e.is(gone) {
+				e.unset(unknown)
+				n.owes = true
+			}
+		}
 		n.mu.Unlock()
 	}
 }
 
 func (t *Table) resyncNode(n *node) {
 	n.forgetAll()
+	n.lacking = true
 	// Nobody's next number, so whatever is under way comes into doubt.
 	n.generation += 2
 	t.resyncs.Add(1)
@@ -258,6 +301,9 @@ func (t *Table) add(s *shard, key NodeKey, old *node, now time.Duration) *node {
 	n := &node{key: key, heard: now, since: now, epoch: t.epoch.Load()}
 	if t.set.ResyncInterval > 0 {
 		n.resyncAt = now + 1 + time.Duration(t.set.Rand(int64(t.set.ResyncInterval)))
+	}
+	if t.set.OpaqueInterval > 0 {
+		n.opaqueAt = now + 1 + time.Duration(t.set.Rand(int64(t.set.OpaqueInterval)))
 	}
 	s.nodes[key] = n
 	return n

@@ -4,7 +4,6 @@ package statetable
 
 import (
 	"fmt"
-	"strconv"
 	"testing"
 	"time"
 
@@ -280,7 +279,7 @@ func TestEndlessAttributeValues(t *testing.T) {
 	for n := range tb.all() {
 		assert.LessOrEqual(t, len(n.names.bytes), maxNodeNameBytes)
 	}
-	assert.Len(t, tb.dict.pairs, maxValuesPerKey, "the nodes share names of few values only")
+	assert.Len(t, tb.dict.pairs.ids, maxValuesPerKey/2, "the nodes share names of few values only")
 	push(tb, 0, nodeB, double(1, 1))
 	assert.Equal(t, []Verdict{Unchanged}, push(tb, 0, nodeB, double(1, 1)))
 }
@@ -308,27 +307,54 @@ func TestWholeNodes(t *testing.T) {
 	assert.False(t, whole(11.8, 30), "the band is around 10.9, which went with the other point")
 }
 
-// TestOneNodesNamesLeaveRoomForOthers: a node that invents names is not the
-// reason why another's series cannot be declared gone.
-func TestOneNodesNamesLeaveRoomForOthers(t *testing.T) {
-	tb := New(Settings{MaxNodes: 10, MaxSeries: 1_000_000, TTL: time.Hour, VanishedAfter: time.Minute})
-	bring := func(key NodeKey, prefix string, metrics int) {
-		r := tb.Begin(0)
-		r.OpenNode(key)
-		for i := range metrics {
-			r.Observe(double(uint64(i+1)<<32, 1))
-			r.Describe(&Metric{Name: prefix + strconv.Itoa(i)}, nil)
-		}
-		r.CloseNode()
-		r.Commit()
+// TestAnEndThatWasGivenUpIsToldAgain: whoever accepted the marker could not
+// deliver it.
+func TestAnEndThatWasGivenUpIsToldAgain(t *testing.T) {
+	for name, relayed := range map[string]bool{"by this tier": false, "by the tier below": true} {
+		t.Run(name, func(t *testing.T) {
+			tb := vanishing()
+			report(tb, 0, true, 1, 2)
+			if relayed {
+				r := tb.Begin(0)
+				r.OpenNode(nodeA)
+				r.Relayed()
+				r.Forget(2)
+				r.CloseNode()
+				r.Commit()
+			} else {
+				for s := 10; s < 110; s += 10 {
+					require.Empty(t, report(tb, s, true, 1))
+				}
+				require.Equal(t, []string{"GPU-2"}, report(tb, 110, true, 1))
+			}
+			require.Empty(t, report(tb, 120, true, 1))
+			tb.ResyncNode(nodeA)
+			tb.Resync("", "")
+			assert.Equal(t, []string{"GPU-2"}, report(tb, 121, false, 1))
+			assert.Equal(t, []string{"GPU-2"}, report(tb, 122, true, 1), "not accepted, so again")
+			assert.Empty(t, report(tb, 123, true, 1), "once")
+
+			tb.ResyncNode(nodeA)
+			assert.Equal(t, []Verdict{Forward}, push(tb, 124*time.Second, nodeA, double(2, 1)), "back before it is told")
+			assert.Empty(t, report(tb, 124, true, 1), "which is not to be told any more")
+			assert.Equal(t, []Verdict{Unchanged}, push(tb, 124*time.Second, nodeA, double(2, 1)))
+		})
 	}
-	bring(nodeA, "a", maxMetrics+4000)
-	assert.EqualValues(t, maxMetrics+4000-maxNodeMetrics, tb.Stats().Unnamed)
-	bring(nodeB, "b", 50)
-	assert.EqualValues(t, maxMetrics+4000-maxNodeMetrics, tb.Stats().Unnamed)
-	count := 0
-	for range tb.Series(nodeB) {
-		count++
-	}
-	assert.Equal(t, 50, count)
+}
+
+// TestAnEndThatWasGivenUpAndAValueOnItsWay: the next report must not take the
+// value of before for what the next hop has.
+func TestAnEndThatWasGivenUpAndAValueOnItsWay(t *testing.T) {
+	tb := vanishing()
+	report(tb, 0, true, 1, 2)
+	r := tb.Begin(0)
+	r.OpenNode(nodeA)
+	r.Forget(2)
+	r.CloseNode()
+	r.Commit()
+	tb.ResyncNode(nodeA)
+	a := tb.Begin(0)
+	require.Equal(t, []Verdict{Forward}, observe(a, nodeA, double(2, 1)))
+	assert.Equal(t, []Verdict{Forward}, push(tb, 0, nodeA, double(2, 1)))
+	a.Abort()
 }

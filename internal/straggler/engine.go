@@ -7,81 +7,51 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 )
 
 // Engine compares the nodes of many clusters with their peers. It is not safe
 // for concurrent use.
 type Engine struct {
 	cfg      Config
+	deciding signalSet
+	raw      signalSet // those of deciding that are not the score
 	clusters map[string]*cluster
-	nodes    int
-	groups   int
+	// order lists the clusters by name: maps have none and a tick must be deterministic.
+	order  []*cluster
+	nodes  int
+	groups int
 
-	report      Report
-	names       []string
-	scores      []float64
-	throughputs []float64
+	ticked   time.Time
+	report   Report
+	counters Counters
+	// row is the next of report.Nodes; relabel that the names in it and in all
+	// after it are not those of the tick before.
+	row     int
+	relabel bool
+	// events are those since the last tick's report.
+	events []Event
+	scratch
 }
 
-type cluster struct {
-	name   string
-	nodes  map[string]*node
-	groups map[string]*group
-	// order lists the groups by name: maps have none and a tick must be deterministic.
-	order []*group
-	// wide is the rule over all active nodes, for clients that know no groups.
-	wide       rule
-	wideCounts [numStates]int
-}
+// signalSet is a set of signals, a bit each.
+type signalSet uint8
 
-type group struct {
-	name    string
-	peers   []string
-	cluster *cluster
-	// members are ordered by name from the first tick after a join on.
-	members  []*node
-	unsorted bool
-	rule     rule
-	counts   [numStates]int
-}
+func (s signalSet) has(x nodesignal.Signal) bool { return s>>x&1 != 0 }
 
-type node struct {
-	name  string
-	group *group
-	// grouped is when a report last named the group.
-	grouped time.Time
-	seen    time.Time
-	fresh   bool // observed since the last tick
-
-	// reported is what the node says of itself, missing that it has said nothing
-	// for too long. What it said is kept: behind a processor that forwards only
-	// changes, the heartbeat of a node that is back confirms its old score.
-	reported      State
-	told          bool // the node has told its state itself
-	missing       bool
-	score         float64
-	hasScore      bool
-	throughput    float64
-	hasThroughput bool
-	verdict       Verdict
-	// asked is true once the node was asked for its state.
-	asked bool
-}
-
-func (n *node) state() State {
-	switch {
-	case n.missing:
-		return StateMissing
-	case n.reported == StateActive && !n.hasScore:
-		// There is nothing to compare it by.
-		return StateCalibrating
-	}
-	return n.reported
-}
+func bit(x nodesignal.Signal) signalSet { return 1 << x }
 
 // New returns an engine; cfg must be valid.
 func New(cfg Config) *Engine {
-	return &Engine{cfg: cfg, clusters: make(map[string]*cluster)}
+	e := &Engine{cfg: cfg, clusters: make(map[string]*cluster), relabel: true}
+	for s := range nodesignal.Count {
+		if cfg.Signals[s].Decides {
+			e.deciding |= bit(s)
+		}
+	}
+	e.raw = e.deciding &^ bit(nodesignal.Score)
+	return e
 }
 
 // Observe takes what one push said about one node, or returns one of the
@@ -94,23 +64,57 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	n.seen = now
-	n.fresh = n.fresh || o.HasScore || o.Heartbeat
-	switch {
-	case o.HasScore:
-		n.score, n.hasScore = o.Score, true
-	case o.NoScore:
-		n.hasScore = false
+	g, m := n.group, &n.group.members[n.slot]
+	m.seen = now.UnixNano()
+	if o.HasScore {
+		e.take(g, n.slot, nodesignal.Score, o.Score)
+	} else if o.NoScore {
+		m.known &^= bit(nodesignal.Score)
+		m.fresh &^= bit(nodesignal.Score)
+	}
+	for s := range nodesignal.Score {
+		switch {
+		case o.Values.Known[s]:
+			e.take(g, n.slot, s, o.Values.V[s])
+		case o.Gone[s] && m.known.has(s):
+			m.known &^= bit(s)
+			m.fresh &^= bit(s)
+			g.signals[s].trackers[n.slot].Reset()
+			g.signals[s].z[n.slot] = noDeviation
+		}
+	}
+	if o.Heartbeat {
+		m.fresh |= m.known
 	}
 	if o.HasState {
-		n.reported, n.told = o.State, true
-	} else if o.HasScore && !n.told {
-		n.reported = StateActive
-	}
-	if o.HasThroughput {
-		n.throughput, n.hasThroughput = o.Throughput, true
+		m.reported, n.told = o.State, true
+	} else if m.known != 0 && o.HasScore && !n.told {
+		m.reported = StateActive
 	}
 	return nil
+}
+
+// take keeps a value and notes when it contradicts one of the same tick.
+func (e *Engine) take(g *group, slot int, s nodesignal.Signal, x float64) {
+	if x == 0 {
+		x = 0 // not -0: its bits are not in order with the others'
+	}
+	m, sig := &g.members[slot], g.signal(s)
+	if m.fresh.has(s) {
+		gap := e.cfg.Signals[s].MinGap
+		if e.cfg.Signals[s].Relative {
+			gap *= max(x, sig.x[slot])
+		}
+		if x-sig.x[slot] > gap || sig.x[slot]-x > gap {
+			m.flags |= flagDiffers
+		}
+	}
+	if s == nodesignal.Throughput && !m.fresh.has(s) {
+		sig.count(slot, x)
+	}
+	sig.x[slot] = x
+	m.known |= bit(s)
+	m.fresh |= bit(s)
 }
 
 // node finds or adds the node of an observation and moves it when its peer
@@ -132,7 +136,7 @@ func (e *Engine) node(o *Observation, now time.Time) (*node, error) {
 			// Another report of the node knows more of its job.
 		default:
 			n.grouped = now
-			return n, e.move(c, n, o.Peers)
+			return n, e.move(c, n, o.Peers, now)
 		}
 		return n, nil
 	}
@@ -143,29 +147,34 @@ func (e *Engine) node(o *Observation, now time.Time) (*node, error) {
 		return nil, ErrTooManyGroups
 	}
 	if c == nil {
-		c = &cluster{
-			name:   strings.Clone(o.Cluster),
-			nodes:  make(map[string]*node),
-			groups: make(map[string]*group),
-		}
-		e.clusters[c.name] = c
+		c = e.addCluster(strings.Clone(o.Cluster))
 	}
-	n := &node{name: strings.Clone(o.Node), reported: StateCalibrating, grouped: now}
+	n := &node{name: strings.Clone(o.Node), grouped: now}
 	c.nodes[n.name] = n
 	e.nodes++
 	e.join(c, n, o.Peers)
 	return n, nil
 }
 
+func (e *Engine) addCluster(name string) *cluster {
+	c := &cluster{name: name, nodes: make(map[string]*node), groups: make(map[string]*group)}
+	e.clusters[name] = c
+	at, _ := slices.BinarySearchFunc(e.order, name, func(c *cluster, name string) int { return cmp.Compare(c.name, name) })
+	e.order = slices.Insert(e.order, at, c)
+	return c
+}
+
 // move puts a node among other peers. What it was compared with before says
 // nothing about it now.
-func (e *Engine) move(c *cluster, n *node, peers []string) error {
-	if e.groups >= e.cfg.MaxGroups && c.groups[GroupKey(peers)] == nil && len(n.group.members) > 1 {
+func (e *Engine) move(c *cluster, n *node, peers []string, now time.Time) error {
+	if e.groups >= e.cfg.MaxGroups && c.groups[GroupKey(peers)] == nil && n.group.live > 1 {
 		return ErrTooManyGroups
 	}
+	e.counters.GroupChanges++
+	e.endSlow(n, CauseMoved, now)
+	e.endSilence(n, CauseMoved, now)
 	e.leave(n)
-	n.verdict = Verdict{}
-	n.hasScore, n.hasThroughput, n.reported, n.told = false, false, StateCalibrating, false
+	n.told = false
 	e.join(c, n, peers)
 	return nil
 }
@@ -174,28 +183,25 @@ func (e *Engine) join(c *cluster, n *node, peers []string) {
 	key := GroupKey(peers)
 	g := c.groups[key]
 	if g == nil {
-		g = &group{name: key, cluster: c, peers: make([]string, len(peers))}
-		for i, p := range peers {
-			g.peers[i] = strings.Clone(p)
-		}
+		g = newGroup(c, key, peers, e.cfg.Decision)
 		c.groups[key] = g
 		at, _ := slices.BinarySearchFunc(c.order, key, func(g *group, key string) int { return cmp.Compare(g.name, key) })
 		c.order = slices.Insert(c.order, at, g)
 		e.groups++
 	}
-	g.members, g.unsorted = append(g.members, n), true
-	n.group = g
+	g.add(n)
+	e.relabel = true
 }
 
+// leave takes a node out of its group, whose end that may be.
 func (e *Engine) leave(n *node) {
-	n.group.members = slices.DeleteFunc(n.group.members, func(m *node) bool { return m == n })
-	e.dropIfEmpty(n.group)
-}
-
-func (e *Engine) dropIfEmpty(g *group) {
-	if len(g.members) > 0 {
+	g := n.group
+	g.remove(n)
+	e.relabel = true
+	if g.live > 0 {
 		return
 	}
+	e.endIncident(g, CauseIdle, e.ticked)
 	delete(g.cluster.groups, g.name)
 	g.cluster.order = slices.DeleteFunc(g.cluster.order, func(o *group) bool { return o == g })
 	e.groups--
@@ -211,7 +217,7 @@ func (e *Engine) Has(cluster, node string) bool {
 // changes takes for known here what is not. Call Asked once it was asked for.
 func (e *Engine) Wants(clusterName, nodeName string) bool {
 	n := e.kept(clusterName, nodeName)
-	return n != nil && !n.asked && !n.hasScore && !n.told && !n.hasThroughput
+	return n != nil && !n.asked && !n.told && n.group.members[n.slot].known == 0
 }
 
 // Asked notes that the node was asked for its state. It is wanted no more while

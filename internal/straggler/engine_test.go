@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -37,6 +39,16 @@ func newFleet(t require.TestingT, change func(*Config)) *fleet {
 	return &fleet{t: t, e: New(cfg), now: start}
 }
 
+// newPlain is a fleet under the plain rule.
+func newPlain(t require.TestingT, change func(*Config)) *fleet {
+	return newFleet(t, func(c *Config) {
+		c.Decision = DecisionThreshold
+		if change != nil {
+			change(c)
+		}
+	})
+}
+
 func (f *fleet) push(cluster, node string, peers []string, state State, score float64) {
 	o := Observation{Cluster: cluster, Node: node, Peers: peers, State: state, HasState: true, Score: score, HasScore: true}
 	require.NoError(f.t, f.e.Observe(&o, f.now))
@@ -53,6 +65,11 @@ func (f *fleet) round(scores ...float64) *Report {
 func (f *fleet) tick() *Report {
 	f.now = f.now.Add(tick)
 	return f.e.Tick(f.now)
+}
+
+func throughput(x float64) (v nodesignal.Values) {
+	v.Set(nodesignal.Throughput, x)
+	return v
 }
 
 func groupOf(t require.TestingT, r *Report, cluster, group string) GroupReport {
@@ -76,7 +93,7 @@ func stragglers(r *Report) []string {
 }
 
 func TestThresholdFollowsTheFormula(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	g := groupOf(t, f.round(0.90, 0.94, 0.80, 1.00, 0.92), "c", DefaultGroup)
 	// median 0.92, deviations 0.02 0.02 0.12 0.08 0 -> MAD 0.02
 	assert.True(t, g.Valid)
@@ -92,7 +109,7 @@ func TestThresholdFollowsTheFormula(t *testing.T) {
 }
 
 func TestStragglerNeedsPersistence(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	healthy := []float64{1, 1, 1, 1, 1, 1}
 	slow := []float64{1, 1, 0.4, 1, 1, 1}
 	f.round(healthy...)
@@ -124,7 +141,7 @@ func TestStragglerNeedsPersistence(t *testing.T) {
 }
 
 func TestGroupsAreJudgedApart(t *testing.T) {
-	f := newFleet(t, func(c *Config) { c.Quorum = 4 })
+	f := newPlain(t, func(c *Config) { c.Quorum = 4 })
 	var r *Report
 	for range 5 {
 		for i := range 4 {
@@ -142,7 +159,7 @@ func TestGroupsAreJudgedApart(t *testing.T) {
 }
 
 func TestIdleAndCalibratingNodesAreLeftOut(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	var r *Report
 	for range 5 {
 		for i := range 5 {
@@ -165,7 +182,7 @@ func TestIdleAndCalibratingNodesAreLeftOut(t *testing.T) {
 }
 
 func TestQuorumHoldsTheLastThreshold(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	g := groupOf(t, f.round(1, 1, 1, 1), "c", DefaultGroup)
 	assert.False(t, g.Valid, "four of five nodes say nothing")
 
@@ -181,7 +198,7 @@ func TestQuorumHoldsTheLastThreshold(t *testing.T) {
 }
 
 func TestCheckpointDipAccusesNobody(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range 400 {
 		level := 0.95
@@ -199,7 +216,7 @@ func TestCheckpointDipAccusesNobody(t *testing.T) {
 }
 
 func TestPanicHoldsTheThresholdAndEnds(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	healthy := slices.Repeat([]float64{1}, 20)
 	f.round(healthy...)
 	before := groupOf(t, f.round(healthy...), "c", DefaultGroup).Threshold
@@ -233,7 +250,7 @@ func TestPanicHoldsTheThresholdAndEnds(t *testing.T) {
 func (f *fleet) tick0() *Report { return &f.e.report }
 
 func TestSilentNodes(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	f.round(1, 1, 1, 1, 1, 0.2)
 	f.round(1, 1, 1, 1, 1, 0.2)
 	require.Equal(t, []string{"n05"}, stragglers(f.round(1, 1, 1, 1, 1, 0.2)))
@@ -264,7 +281,7 @@ func TestSilentNodes(t *testing.T) {
 }
 
 func TestHeartbeatConfirmsAScore(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	f.round(1, 1, 1, 1, 1, 0.3)
 	for range 20 {
 		for i := range 6 {
@@ -277,7 +294,7 @@ func TestHeartbeatConfirmsAScore(t *testing.T) {
 }
 
 func TestANodeIsWantedOnceAndOnlyWhenItSaidNothing(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	assert.False(t, f.e.Wants("c", "n"), "nothing is known of it")
 	beat := Observation{Cluster: "c", Node: "n", Heartbeat: true}
 	require.NoError(t, f.e.Observe(&beat, f.now))
@@ -289,7 +306,7 @@ func TestANodeIsWantedOnceAndOnlyWhenItSaidNothing(t *testing.T) {
 	for node, o := range map[string]Observation{
 		"score":      {HasScore: true, Score: 1},
 		"state":      {HasState: true, State: StateIdle},
-		"throughput": {HasThroughput: true, Throughput: 1},
+		"throughput": {Values: throughput(1)},
 	} {
 		o.Cluster, o.Node = "c", node
 		require.NoError(t, f.e.Observe(&o, f.now))
@@ -298,7 +315,7 @@ func TestANodeIsWantedOnceAndOnlyWhenItSaidNothing(t *testing.T) {
 }
 
 func TestStateAndScoreComeApart(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	observe := func(o Observation) GroupReport {
 		o.Cluster, o.Node = "c", "n"
 		require.NoError(t, f.e.Observe(&o, f.now))
@@ -311,7 +328,7 @@ func TestStateAndScoreComeApart(t *testing.T) {
 }
 
 func TestABadScoreVoidsTheOldOneOnly(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	observe := func(o Observation) GroupReport {
 		o.Cluster, o.Node = "c", "n"
 		require.NoError(t, f.e.Observe(&o, f.now))
@@ -323,7 +340,7 @@ func TestABadScoreVoidsTheOldOneOnly(t *testing.T) {
 }
 
 func TestAStaleScoreCountsOnce(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	r := f.round(1, 1, 1, 1, 1, 0.3)
 	for range 4 {
 		r = f.tick()
@@ -334,7 +351,7 @@ func TestAStaleScoreCountsOnce(t *testing.T) {
 // TestReportsThatNameNoJobMoveNobody mixes a node's two reports: its GPUs',
 // which know no job, and its job's.
 func TestReportsThatNameNoJobMoveNobody(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	var r *Report
 	for range 5 {
 		for i := range 6 {
@@ -372,11 +389,11 @@ func TestReportsThatNameNoJobMoveNobody(t *testing.T) {
 // TestAnOldScoreIsNotJudgedAnew: a node that speaks without a score, and one
 // that has just changed its job, are not judged by what they said before.
 func TestAnOldScoreIsNotJudgedAnew(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	f.round(1, 1, 1, 1, 1, 0.3)
 	for range 10 {
 		f.round(1, 1, 1, 1, 1)
-		o := Observation{Cluster: "c", Node: "n05", Throughput: 3, HasThroughput: true}
+		o := Observation{Cluster: "c", Node: "n05", Values: throughput(3)}
 		require.NoError(t, f.e.Observe(&o, f.now))
 	}
 	assert.Empty(t, stragglers(f.tick()))
@@ -391,7 +408,7 @@ func TestAnOldScoreIsNotJudgedAnew(t *testing.T) {
 }
 
 func TestMovingToAnotherGroupStartsAnew(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	for range 4 {
 		f.round(1, 1, 1, 1, 1, 0.3)
 	}
@@ -405,7 +422,7 @@ func TestMovingToAnotherGroupStartsAnew(t *testing.T) {
 
 func TestBadObservations(t *testing.T) {
 	long := strings.Repeat("x", 10<<20)
-	ok := Observation{Cluster: "c", Node: "n", Score: 0.5, HasScore: true, Throughput: 1, HasThroughput: true}
+	ok := Observation{Cluster: "c", Node: "n", Score: 0.5, HasScore: true, Values: throughput(1)}
 	for name, tc := range map[string]struct {
 		change func(*Observation)
 		want   error
@@ -419,8 +436,8 @@ func TestBadObservations(t *testing.T) {
 		"infinite":            {func(o *Observation) { o.Score = math.Inf(1) }, ErrScoreRange},
 		"above 1":             {func(o *Observation) { o.Score = 1.0000001 }, ErrScoreRange},
 		"below 0":             {func(o *Observation) { o.Score = -0.1 }, ErrScoreRange},
-		"NaN throughput":      {func(o *Observation) { o.Throughput = math.NaN() }, ErrThroughput},
-		"infinite throughput": {func(o *Observation) { o.Throughput = math.Inf(1) }, ErrThroughput},
+		"NaN throughput":      {func(o *Observation) { o.Values = throughput(math.NaN()) }, ErrSignalRange},
+		"infinite throughput": {func(o *Observation) { o.Values = throughput(math.Inf(1)) }, ErrSignalRange},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := New(DefaultConfig())
@@ -454,16 +471,16 @@ func TestStateIsBounded(t *testing.T) {
 }
 
 func TestRefIsTheMedianThroughputOfBusyNodes(t *testing.T) {
-	f := newFleet(t, nil)
+	f := newPlain(t, nil)
 	for i := range 7 {
 		state := StateCalibrating
 		if i > 4 {
 			state = StateIdle
 		}
-		o := Observation{Cluster: "c", Node: strconv.Itoa(i), State: state, HasState: true, Score: 1, HasScore: true, Throughput: float64(i + 1), HasThroughput: true}
+		o := Observation{Cluster: "c", Node: strconv.Itoa(i), State: state, HasState: true, Score: 1, HasScore: true, Values: throughput(float64(i + 1))}
 		require.NoError(t, f.e.Observe(&o, f.now))
 	}
-	stuck := Observation{Cluster: "c", Node: "stuck", State: StateActive, HasState: true, HasThroughput: true}
+	stuck := Observation{Cluster: "c", Node: "stuck", State: StateActive, HasState: true, Values: throughput(0)}
 	require.NoError(t, f.e.Observe(&stuck, f.now))
 	g := groupOf(t, f.tick(), "c", DefaultGroup)
 	assert.InDelta(t, 3, g.Ref, 1e-12, "who does nothing at all is no reference")
@@ -499,7 +516,7 @@ func TestGroupKeyNeverCollides(t *testing.T) {
 // in [0,1], and never closer to the median than min_gap unless the median is.
 func TestThresholdKeepsItsDistance(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f := newFleet(t, func(c *Config) {
+		f := newPlain(t, func(c *Config) {
 			c.K = rapid.Float64Range(0.1, 4).Draw(t, "k")
 			c.Alpha = rapid.Float64Range(0.01, 1).Draw(t, "alpha")
 			c.MinGap = rapid.Float64Range(0, 0.3).Draw(t, "min_gap")
@@ -516,15 +533,17 @@ func TestThresholdKeepsItsDistance(t *testing.T) {
 	})
 }
 
-func TestSortedMAD(t *testing.T) {
+func TestMedian(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		x := rapid.SliceOfN(rapid.Float64Range(0, 1), 1, 40).Draw(t, "x")
-		m := median(x)
-		deviations := make([]float64, len(x))
-		for i := range x {
-			deviations[i] = math.Abs(x[i] - m)
+		number := rapid.OneOf(rapid.Float64Range(0, 1), rapid.SampledFrom([]float64{0, 0.5, 1}))
+		x := rapid.SliceOfN(number, 1, 40).Draw(t, "x")
+		got := median(bitsOf(nil, x))
+		slices.Sort(x)
+		n := len(x)
+		assert.InDelta(t, (x[n/2]+x[(n-1)/2])/2, got, 1e-15)
+		for k := range x {
+			assert.InDelta(t, x[k], math.Float64frombits(nth(bitsOf(nil, x), k)), 0)
 		}
-		assert.InDelta(t, median(deviations), sortedMAD(x, m), 1e-15)
 	})
 }
 
@@ -536,21 +555,51 @@ func TestConfigSaysAllMistakesAtOnce(t *testing.T) {
 	}
 }
 
-func BenchmarkTick(b *testing.B) {
+// benchFleet is a hundred thousand nodes in two thousand groups.
+func benchFleet(b *testing.B, decision Decision) (*Engine, func(at time.Time)) {
 	cfg := DefaultConfig()
+	cfg.Decision = decision
 	e := New(cfg)
 	rng := rand.New(rand.NewPCG(1, 2))
-	observe := func() {
-		for i := range cfg.MaxNodes {
-			o := Observation{Cluster: "c", Node: fmt.Sprintf("n%06d", i), Peers: []string{fmt.Sprintf("job-%d", i%2000)}, Score: 0.9 + 0.05*rng.Float64(), HasScore: true}
-			require.NoError(b, e.Observe(&o, start))
+	names, jobs := make([]string, cfg.MaxNodes), make([][]string, 2000)
+	for i := range names {
+		names[i] = fmt.Sprintf("n%06d", i)
+	}
+	for i := range jobs {
+		jobs[i] = []string{fmt.Sprintf("job-%d", i)}
+	}
+	return e, func(at time.Time) {
+		for i, name := range names {
+			x := 0.9 * (1 + 0.01*rng.NormFloat64())
+			o := Observation{Cluster: "c", Node: name, Peers: jobs[i%len(jobs)], Score: min(x, 1), HasScore: true}
+			o.Values.Set(nodesignal.Throughput, 1000*x)
+			o.Values.Set(nodesignal.Compute, 0.95*(1+0.01*rng.NormFloat64()))
+			require.NoError(b, e.Observe(&o, at))
 		}
 	}
-	observe()
-	e.Tick(start)
-	b.ReportAllocs()
-	for b.Loop() {
-		e.Tick(start)
+}
+
+// BenchmarkTick takes new values before each tick, whose time does not count.
+func BenchmarkTick(b *testing.B) {
+	for _, decision := range []Decision{DecisionThreshold, DecisionCUSUM} {
+		b.Run(decision.String(), func(b *testing.B) {
+			e, observe := benchFleet(b, decision)
+			at := start
+			for range 20 { // to be warm
+				observe(at)
+				at = at.Add(tick)
+				e.Tick(at)
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				b.StopTimer()
+				observe(at)
+				at = at.Add(tick)
+				b.StartTimer()
+				e.Tick(at)
+			}
+		})
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 )
 
 // State of a node as it reports it, or StateMissing when it stopped reporting.
@@ -59,7 +61,7 @@ var (
 	ErrNoNode          = errors.New("no node name")
 	ErrNameTooLong     = errors.New("name is longer than 253 bytes")
 	ErrScoreRange      = errors.New("score is not a number in [0,1]")
-	ErrThroughput      = errors.New("throughput is not a finite number >= 0")
+	ErrSignalRange     = errors.New("signal is not a finite number >= 0")
 	ErrTooManyClusters = errors.New("more clusters than `max_clusters`")
 	ErrTooManyGroups   = errors.New("more peer groups than `max_groups`")
 	ErrTooManyNodes    = errors.New("more nodes than `max_nodes`")
@@ -84,9 +86,11 @@ type Observation struct {
 	// Heartbeat confirms the score known before: the node has reported, and a
 	// processor that forwards only changes had none to forward.
 	Heartbeat bool
-	// Throughput in the unit of the signal; only read when HasThroughput.
-	Throughput    float64
-	HasThroughput bool
+	// Values are the raw signals that this push told, >= 0, each in the unit of
+	// its signal. nodesignal.Score is not read: that is Score.
+	Values nodesignal.Values
+	// Gone are the signals that the node measures no more; their values are void.
+	Gone [nodesignal.Count]bool
 }
 
 func (o *Observation) validate() error {
@@ -99,8 +103,11 @@ func (o *Observation) validate() error {
 		return ErrNameTooLong
 	case o.HasScore && !(o.Score >= 0 && o.Score <= 1):
 		return ErrScoreRange
-	case o.HasThroughput && !(o.Throughput >= 0 && !math.IsInf(o.Throughput, 1)):
-		return ErrThroughput
+	}
+	for s := range nodesignal.Score {
+		if o.Values.Known[s] && !(o.Values.V[s] >= 0 && !math.IsInf(o.Values.V[s], 1)) {
+			return ErrSignalRange
+		}
 	}
 	for _, p := range o.Peers {
 		if len(p) > maxNameLength {

@@ -6,192 +6,243 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 )
 
-// Report is what one tick found. It and all it holds belong to the engine and
-// are valid until the next Tick.
-type Report struct {
-	At     time.Time
-	Groups []GroupReport
-	// Nodes lists every node kept, by cluster, group and name.
-	Nodes []NodeReport
-	// Changes lists the nodes whose verdict changed with this tick.
-	Changes []NodeReport
-}
+// scratch is what a tick needs while it runs; it is kept so that a tick of
+// groups that are known allocates nothing.
+type scratch struct {
+	at      int64         // the tick, unix milliseconds
+	elapsed time.Duration // since the tick before
+	changes int           // of severity told in this cluster
 
-// GroupReport is one peer group, or a whole cluster when Group is empty.
-type GroupReport struct {
-	Cluster, Group string
-	// Valid is false until a quorum was met once; then Threshold is the newest
-	// that had a quorum and no panic.
-	Valid     bool
-	Quorum    bool
-	Threshold float64
-	Median    float64
-	// MAD is the plain median absolute deviation, without the factor MADToSigma.
-	MAD float64
-	// Ref is the median throughput of the busy nodes, 0 below the quorum.
-	Ref         float64
-	Counts      [numStates]int // indexed by State
-	CoverageLow bool
-	Panic       bool
-	// PanicBegan is true on the first tick of a panic.
-	PanicBegan bool
-	Stragglers int
-}
-
-// NodeReport is the verdict on one node.
-type NodeReport struct {
-	Cluster, Group, Node string
-	// Peers are the values of the peer-group attributes.
-	Peers     []string
-	State     State
-	Score     float64
-	Straggler bool
-	Since     time.Time
-	// Threshold and Median are the group's at this tick.
-	Threshold, Median float64
-	Active            int
+	bits                        []uint64
+	rest, ux, ubias             []float64
+	distinct                    [maxDistinct]float64
+	x, bias                     []float64
+	slots                       []int32
+	scores, throughputs         []float64
+	wideScores, wideThroughputs []float64
+	clumps                      []clumped
+	edges                       []float64
+	onsets                      []*node
+	ranking                     ranking
 }
 
 // Tick computes thresholds and verdicts from the observations so far.
 func (e *Engine) Tick(now time.Time) *Report {
 	r := &e.report
-	r.At, r.Groups, r.Nodes, r.Changes = now, r.Groups[:0], r.Nodes[:0], r.Changes[:0]
-	e.names = e.names[:0]
-	for name := range e.clusters {
-		e.names = append(e.names, name)
+	r.At, r.Groups, r.Changes, r.Ranks = now, r.Groups[:0], r.Changes[:0], r.Ranks[:0]
+	e.at, e.elapsed = now.UnixMilli(), 0
+	if !e.ticked.IsZero() {
+		e.elapsed = max(now.Sub(e.ticked), 0)
 	}
-	slices.Sort(e.names)
-	for _, name := range e.names {
-		e.tickCluster(e.clusters[name], now)
+	e.row = 0
+	e.ranking.most = e.cfg.Episodes.MaxRanked
+	for _, c := range e.order {
+		e.tickCluster(c, now)
 	}
+	e.order = slices.DeleteFunc(e.order, func(c *cluster) bool {
+		if len(c.nodes) == 0 {
+			delete(e.clusters, c.name)
+		}
+		return len(c.nodes) == 0
+	})
+	clear(r.Nodes[e.row:])
+	r.Nodes = r.Nodes[:e.row]
+	e.relabel = false
+	e.ticked = now
+	slices.SortStableFunc(e.events, func(a, b Event) int {
+		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Node, b.Node), a.At.Compare(b.At))
+	})
+	clear(r.Events)
+	r.Events, e.events = e.events, r.Events[:0]
+	r.Counters, e.counters = e.counters, Counters{}
 	return r
 }
 
 func (e *Engine) tickCluster(c *cluster, now time.Time) {
-	e.expire(c, now)
+	for _, g := range slices.Backward(c.order) { // the last node to leave ends its group
+		e.expire(g, now)
+		g.settle()
+	}
 	if len(c.nodes) == 0 {
 		return
 	}
 	c.wideCounts = [numStates]int{}
+	e.wideScores, e.wideThroughputs, e.changes = e.wideScores[:0], e.wideThroughputs[:0], 0
 	at := len(e.report.Groups)
 	e.report.Groups = append(e.report.Groups, GroupReport{})
 	stragglers := 0
 	for _, g := range c.order {
-		stragglers += e.tickGroup(g, now)
+		e.tickGroup(g, now)
+		stragglers += g.slow
 		for s, n := range g.counts {
 			c.wideCounts[s] += n
 		}
 	}
-	e.scores, e.throughputs = e.scores[:0], e.throughputs[:0]
-	for _, g := range c.order {
-		e.collect(g.members)
-	}
-	began := e.updateRule(&c.wide)
-	e.report.Groups[at] = e.groupReport(c.name, "", &c.wide, c.wideCounts, stragglers, began)
+	c.wide.update(&e.cfg, &e.scratch, e.wideScores, e.wideThroughputs)
+	e.report.Groups[at] = e.groupReport(c.name, "", &c.wide, c.wideCounts, stragglers)
+	e.tellOnsets(c, now)
+	e.silences(c, now)
+	e.ranking.list(&e.report)
 }
 
-// expire marks silent nodes missing and forgets those past the retention.
-func (e *Engine) expire(c *cluster, now time.Time) {
-	for _, g := range slices.Backward(c.order) { // dropIfEmpty shrinks it
-		g.members = slices.DeleteFunc(g.members, func(n *node) bool {
-			silent := now.Sub(n.seen)
-			if silent > e.cfg.Retention {
-				delete(c.nodes, n.name)
-				e.nodes--
-				return true
+// expire marks silent nodes missing and forgets those past the retention. When
+// no tick came for that long, it was the gateway that did not listen.
+func (e *Engine) expire(g *group, now time.Time) {
+	deaf := e.elapsed > e.cfg.TTL
+	at := now.UnixNano()
+	for i := range g.members {
+		n, m := g.nodes[i], &g.members[i]
+		silent := time.Duration(at - m.seen)
+		switch {
+		case n == nil:
+		case silent > e.cfg.Retention:
+			e.endSlow(n, CauseForgotten, now)
+			e.endSilence(n, CauseForgotten, now)
+			n.gone = true
+			delete(g.cluster.nodes, n.name)
+			e.nodes--
+			e.leave(n)
+		case silent > e.cfg.TTL:
+			if m.flags&flagMissing == 0 && !deaf {
+				m.flags |= flagMissing
+				g.cluster.silent = append(g.cluster.silent, n)
 			}
-			n.missing = silent > e.cfg.TTL
-			return false
-		})
-		e.dropIfEmpty(g)
-	}
-	if len(c.nodes) == 0 {
-		delete(e.clusters, c.name)
+		case m.flags&flagMissing != 0:
+			m.flags &^= flagMissing
+			e.endSilence(n, CauseRecovered, now)
+		}
 	}
 }
 
-func (e *Engine) tickGroup(g *group, now time.Time) (stragglers int) {
-	if g.unsorted {
-		slices.SortFunc(g.members, func(a, b *node) int { return cmp.Compare(a.name, b.name) })
-		g.unsorted = false
+func (e *Engine) tickGroup(g *group, now time.Time) {
+	e.states(g, now)
+	g.rule.update(&e.cfg, &e.scratch, e.scores, e.throughputs)
+	if e.cfg.Decision == DecisionThreshold {
+		e.judgePlain(g, now)
+	} else {
+		e.cohorts(g, now)
+		for s := range nodesignal.Count {
+			if e.deciding.has(s) && g.signals[s] != nil {
+				e.judge(g, s)
+			}
+		}
 	}
+	e.conclude(g, now)
+	e.report.Groups = append(e.report.Groups, e.groupReport(g.cluster.name, g.name, &g.rule, g.counts, g.slow))
+	e.reportSignals(g)
+}
+
+// states settles what each member is at this tick, and gathers the scores of
+// the active ones and the throughputs of the busy ones.
+func (e *Engine) states(g *group, now time.Time) {
 	g.counts = [numStates]int{}
-	for _, n := range g.members {
-		g.counts[n.state()]++
-	}
 	e.scores, e.throughputs = e.scores[:0], e.throughputs[:0]
-	e.collect(g.members)
-	began := e.updateRule(&g.rule)
-	for _, n := range g.members {
-		changed := e.judge(g, n, now)
-		if n.verdict.Straggler {
-			stragglers++
+	scores, throughputs := g.signals[nodesignal.Score], g.signals[nodesignal.Throughput]
+	warmup := uint8(e.cfg.WarmupTicks) //nolint:gosec // validated
+	for i := range g.members {
+		m := &g.members[i]
+		m.state = m.now(e.raw)
+		g.counts[m.state]++
+		if m.flags&(flagDiffers|flagContested) != 0 {
+			e.contest(g, i)
+		} else {
+			m.contest = 0
 		}
-		nr := NodeReport{
-			Cluster: g.cluster.name, Group: g.name, Node: n.name, Peers: g.peers,
-			State: n.state(), Score: n.score, Straggler: n.verdict.Straggler, Since: n.verdict.Since,
-			Threshold: g.rule.threshold, Median: g.rule.median, Active: g.rule.active,
+		was := m.flags & flagSlow
+		m.flags &^= flagSlow | flagWasSlow | flagUnjudged
+		if was != 0 {
+			m.flags |= flagWasSlow
 		}
-		e.report.Nodes = append(e.report.Nodes, nr)
-		if changed {
-			e.report.Changes = append(e.report.Changes, nr)
-		}
-	}
-	e.report.Groups = append(e.report.Groups, e.groupReport(g.cluster.name, g.name, &g.rule, g.counts, stragglers, began))
-	return stragglers
-}
-
-// judge moves the verdict on one node and reports whether it changed.
-func (e *Engine) judge(g *group, n *node, now time.Time) bool {
-	fresh := n.fresh
-	n.fresh = false
-	switch {
-	case n.state() != StateActive || !n.hasScore:
-		// Idle, calibrating and missing nodes do no work to be slow at.
-		return n.verdict.Reset()
-	case !g.rule.quorum || g.rule.panic || !fresh:
-		// Nothing to compare with, or nothing new to compare: the verdict stands.
-		return false
-	default:
-		return n.verdict.Step(n.score, g.rule.threshold, now, e.cfg.EnterTicks, e.cfg.LeaveTicks)
-	}
-}
-
-// collect adds the members' scores and throughputs to the scratch slices.
-func (e *Engine) collect(members []*node) {
-	for _, n := range members {
-		state := n.state()
-		if state == StateActive && n.hasScore {
-			e.scores = append(e.scores, n.score)
-		}
+		m.suspicion, m.gap, m.signal = 0, 0, nodesignal.Score
 		// A calibrating node waits for the reference that it helps to form.
-		if (state == StateActive || state == StateCalibrating) && n.hasThroughput && n.throughput > 0 {
-			e.throughputs = append(e.throughputs, n.throughput)
+		if throughputs != nil && m.known.has(nodesignal.Throughput) && m.state <= StateCalibrating && m.state != StateIdle && throughputs.x[i] > 0 {
+			e.throughputs = append(e.throughputs, throughputs.x[i])
+		}
+		if m.state != StateActive {
+			// Idle, calibrating and missing nodes do no work to be slow at.
+			if m.warm > 0 {
+				g.forget(i)
+			}
+			m.fresh = 0
+			continue
+		}
+		if m.fresh != 0 && m.warm < warmup {
+			m.warm++
+		}
+		if m.known.has(nodesignal.Score) {
+			e.scores = append(e.scores, scores.x[i])
 		}
 	}
+	e.wideScores = append(e.wideScores, e.scores...)
+	e.wideThroughputs = append(e.wideThroughputs, e.throughputs...)
 }
 
-func (e *Engine) updateRule(r *rule) (panicBegan bool) {
-	was := r.panic
-	r.update(&e.cfg, e.scores, e.throughputs)
-	return r.panic && !was
-}
-
-func (e *Engine) groupReport(cluster, name string, r *rule, counts [numStates]int, stragglers int, began bool) GroupReport {
-	known := 0
-	for _, n := range counts {
-		known += n
+// now is the state of a member: active only with something to compare it by.
+func (m *member) now(raw signalSet) State {
+	switch {
+	case m.flags&flagMissing != 0:
+		return StateMissing
+	case m.reported == StateActive && m.known&(raw|bit(nodesignal.Score)) == 0:
+		return StateCalibrating
 	}
-	reporting := known - counts[StateMissing]
-	return GroupReport{
-		Cluster: cluster, Group: name,
-		Valid: r.valid, Quorum: r.quorum, Threshold: r.threshold,
-		Median: r.median, MAD: r.mad, Ref: r.ref,
-		Counts:      counts,
-		CoverageLow: float64(reporting) < e.cfg.CoverageFraction*float64(known),
-		Panic:       r.panic, PanicBegan: began,
-		Stragglers: stragglers,
+	return m.reported
+}
+
+// contest follows the values of one name that contradict each other.
+func (e *Engine) contest(g *group, i int) {
+	m, cfg := &g.members[i], &e.cfg.Episodes
+	differs := m.flags&flagDiffers != 0
+	m.flags &^= flagDiffers
+	if m.flags&flagContested == 0 {
+		if m.contest++; int(m.contest) >= cfg.ContestedTicks {
+			m.flags |= flagContested
+			m.contest = 0
+			e.counters.Contested++
+			g.forget(i)
+		}
+		return
+	}
+	if differs {
+		m.contest = 0
+	} else if m.contest++; int(m.contest) >= cfg.ContestedCalm {
+		m.flags &^= flagContested
+		m.contest = 0
+	}
+}
+
+// conclude turns the verdicts of a group into rows, changes and episodes.
+func (e *Engine) conclude(g *group, now time.Time) {
+	g.slow = 0
+	rising := 0
+	first := e.row
+	for i := range g.members {
+		m := &g.members[i]
+		if m.suspicion >= 0.5 {
+			rising++
+		}
+		slow := m.flags&flagSlow != 0
+		if slow {
+			g.slow++
+		}
+		row := e.fill(g, i)
+		if slow != (m.flags&flagWasSlow != 0) {
+			e.report.Changes = append(e.report.Changes, *row)
+		}
+		if m.state == StateActive {
+			e.ranking.offer(e.report.Nodes, first+i)
+		}
+		m.fresh = 0
+	}
+	if e.cfg.Decision == DecisionCUSUM {
+		e.incident(g, now)
+	}
+	for i := range g.members {
+		if g.members[i].flags&(flagSlow|flagEpisode) != 0 {
+			e.follow(g, i, rising, now)
+		}
 	}
 }

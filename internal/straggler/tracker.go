@@ -2,26 +2,35 @@
 
 package straggler
 
+import (
+	"math"
+	"time"
+)
+
 // CUSUM holds the constants of the cumulative sum (Page, Biometrika 1954) that
 // every node runs per signal.
 type CUSUM struct {
 	// ClipLow and ClipHigh bound one tick's deviation in units of the scale:
 	// one glitch may not fill the sum, one good tick may not empty it.
-	ClipLow, ClipHigh float64
+	ClipLow  float64 `mapstructure:"clip_low"`
+	ClipHigh float64 `mapstructure:"clip_high"`
 	// EnterTicks in a row above kappa are needed besides a full sum, LeaveTicks
 	// in a row with an empty one end the verdict.
-	EnterTicks, LeaveTicks int
+	EnterTicks int `mapstructure:"enter_ticks"`
+	LeaveTicks int `mapstructure:"leave_ticks"`
 	// BiasShare of the smallest gap worth an alert is what a node may differ
 	// from its peers for good; BiasTicks is the time constant of learning it.
-	BiasShare float64
-	BiasTicks float64
+	BiasShare float64 `mapstructure:"bias_share"`
+	BiasTicks float64 `mapstructure:"bias_ticks"`
+
+	_ struct{}
 }
 
 // DefaultCUSUM returns the constants that the scenarios of test/scenarios were
 // measured with: three ticks against glitches, three minutes to be well again,
-// a bias of 0.02 at a gap of 0.05 learnt over an hour of 10 s ticks.
+// a bias of 0.025 at a gap of 0.05 learnt over six hours of 10 s ticks.
 func DefaultCUSUM() CUSUM {
-	return CUSUM{ClipLow: -3, ClipHigh: 8, EnterTicks: 3, LeaveTicks: 18, BiasShare: 0.4, BiasTicks: 360}
+	return CUSUM{ClipLow: -3, ClipHigh: 8, EnterTicks: 3, LeaveTicks: 18, BiasShare: 0.5, BiasTicks: 2160}
 }
 
 // Params are what one tick of a group says about one signal: all that a
@@ -41,6 +50,27 @@ type Params struct {
 	MaxBias float64
 }
 
+// minScale keeps a deviation in units of the scale finite.
+const minScale = 1e-9
+
+// Valid reports whether a node can be judged by p.
+func (p *Params) Valid() bool {
+	return p.Level != 0 && p.Level-p.Level == 0 && p.Centre-p.Centre == 0 &&
+		p.Scale >= minScale && p.Kappa > 0 && p.Limit > 0 && p.MaxBias >= 0
+}
+
+// maxGap bounds a deviation: ten times the level is as bad as any more.
+const maxGap = 10
+
+// Deviation of a value from the peers' centre: a fraction of their level,
+// positive where it is worse.
+func (p *Params) Deviation(x float64) float64 {
+	return min(max((p.Centre-x)/p.Level, -maxGap), maxGap)
+}
+
+// gapTicks is how many ticks a node's gap is averaged over.
+const gapTicks = 6
+
 // Tracker is the state machine of one node and one signal. Gateway and node
 // run the same one, so that with the same parameters they agree. The zero
 // value is a node in good standing.
@@ -49,5 +79,87 @@ type Tracker struct {
 	gap       float64 // moving average of the gap, a fraction
 	since     int64   // tick of the last empty sum
 	run, calm uint16
+	age       uint16 // ticks since the last empty sum, at most gapTicks
+	learnt    uint16 // ticks in the bias
 	straggler bool
+}
+
+// Step takes the node's value at a tick, in unix milliseconds, and reports
+// whether Straggler changed. A value that is no number, or parameters that are
+// not valid, change nothing.
+func (t *Tracker) Step(c *CUSUM, p *Params, x float64, at int64) (changed bool) {
+	if x-x != 0 || !p.Valid() {
+		return false
+	}
+	return t.step(c, p, p.Deviation(x), 1/p.Scale, at)
+}
+
+// step is Step for a deviation d and 1/p.Scale.
+func (t *Tracker) step(c *CUSUM, p *Params, d, perScale float64, at int64) (changed bool) {
+	z := min(max((d-t.bias)*perScale, c.ClipLow), c.ClipHigh)
+	t.sum = min(max(t.sum+z-p.Kappa, 0), 2*p.Limit)
+	if z > p.Kappa {
+		t.run = min(t.run+1, maxTicks)
+	} else {
+		t.run = 0
+	}
+	// Frozen while suspect, and bounded: what is beyond the bound always counts.
+	// The first ticks weigh more, so that a node that was always a little slower
+	// is not taken for one that became so.
+	if t.sum < p.Limit/2 {
+		t.learnt = min(t.learnt, math.MaxUint16-1) + 1
+		t.bias += min(max(d-t.bias, -p.Scale), p.Scale) / min(c.BiasTicks, float64(t.learnt))
+	}
+	t.bias = min(max(t.bias, -p.MaxBias), p.MaxBias)
+	if t.sum == 0 {
+		t.since, t.age = at, 0
+		t.gap += (d - t.gap) / gapTicks
+		t.calm = min(t.calm+1, maxTicks)
+		if t.straggler && int(t.calm) >= c.LeaveTicks {
+			t.straggler = false
+			return true
+		}
+		return false
+	}
+	t.calm = 0
+	t.age = min(t.age+1, gapTicks)
+	t.gap += (d - t.gap) / float64(t.age)
+	if !t.straggler && t.sum >= p.Limit && int(t.run) >= c.EnterTicks {
+		t.straggler = true
+		return true
+	}
+	return false
+}
+
+// Suspicion is the sum as a share of its limit, in [0,2]; from 1 on the node
+// is a straggler if that lasts.
+func (t *Tracker) Suspicion(p *Params) float64 {
+	if p.Limit <= 0 {
+		return 0
+	}
+	return min(t.sum/p.Limit, 2)
+}
+
+// Straggler is the verdict.
+func (t *Tracker) Straggler() bool { return t.straggler }
+
+// Since is the last tick at which nothing spoke against the node, the
+// change-point estimate of a cumulative sum; zero when there was none.
+func (t *Tracker) Since() time.Time {
+	if t.since == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(t.since).UTC()
+}
+
+// Gap is the mean loss since then, over a minute of 10 s ticks at most: a
+// fraction of the peers' level.
+func (t *Tracker) Gap() float64 { return t.gap }
+
+// Reset makes the node one in good standing of which nothing is known, and
+// reports whether Straggler changed.
+func (t *Tracker) Reset() (changed bool) {
+	changed = t.straggler
+	*t = Tracker{}
+	return changed
 }

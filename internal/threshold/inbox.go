@@ -31,8 +31,12 @@ func (b *Inbox) Put(cluster string, v Value, now time.Time) bool {
 	if ok && v.Version <= old.Version && old.Fresh(now) {
 		// The same computation seen again is a proof of life, unless a middle
 		// tier hands it down with what is left of it.
-		if v.Version == old.Version && now.Add(v.TTL).After(old.At.Add(old.TTL)) {
-			b.entries[key] = Received{Value: v, At: now}
+		if v.Version == old.Version {
+			old.heard = now
+			if now.Add(v.TTL).After(old.At.Add(old.TTL)) {
+				old.Value, old.At = v, now
+			}
+			b.entries[key] = old
 		}
 		return false
 	}
@@ -42,7 +46,7 @@ func (b *Inbox) Put(cluster string, v Value, now time.Time) bool {
 	if !ok && len(b.entries) >= maxInboxEntries {
 		b.evictOldest()
 	}
-	b.entries[key] = Received{Value: v, At: now}
+	b.entries[key] = Received{Value: v, At: now, First: now, After: old.heard, heard: now}
 	return true
 }
 

@@ -26,16 +26,49 @@ func (c *Cluster) Respond(dst []Header, names *Names, groups []string) []Header 
 	if w := c.Wide; w != nil {
 		dst = append(dst, Header{names.Threshold, w.Number}, Header{names.QuorumMet, boolText(w.QuorumMet)})
 	}
-	var members []string
-	for _, g := range groups {
-		if e := c.Groups[g]; e != nil {
-			members = append(members, e.Member)
-		}
-	}
-	if len(members) > 0 {
-		dst = append(dst, Header{names.Params, strings.Join(members, ", ")})
+	if params := c.params(groups); params != "" {
+		dst = append(dst, Header{names.Params, params})
 	}
 	return dst
+}
+
+// params joins the members of these groups up to what a header may hold: every
+// group's own, then their first signals, then their second, so that what does
+// not fit is the least that each of them can do without.
+func (c *Cluster) params(groups []string) string {
+	var b strings.Builder
+	add := func(member string) bool {
+		const separator = ", "
+		if b.Len()+len(separator)+len(member) > maxHeaderBytes {
+			return false
+		}
+		if b.Len() > 0 {
+			b.WriteString(separator)
+		}
+		b.WriteString(member)
+		return true
+	}
+	size, most := 0, 0
+	for _, g := range groups {
+		if e := c.Groups[g]; e != nil {
+			size += e.size()
+			most = max(most, len(e.SignalMembers))
+		}
+	}
+	b.Grow(min(size, maxHeaderBytes))
+	for _, g := range groups {
+		if e := c.Groups[g]; e != nil && !add(e.Member) {
+			return b.String()
+		}
+	}
+	for i := range most {
+		for _, g := range groups {
+			if e := c.Groups[g]; e != nil && i < len(e.SignalMembers) && !add(e.SignalMembers[i]) {
+				return b.String()
+			}
+		}
+	}
+	return b.String()
 }
 
 func boolText(b bool) string {

@@ -30,8 +30,10 @@ type Entry struct {
 	Value
 	// Number is the threshold as the text of a plain header.
 	Number string
-	// Member is the value as a member of the params header.
-	Member string
+	// Member is the value as a member of the params header, without its
+	// signals, whose members are SignalMembers.
+	Member        string
+	SignalMembers []string
 }
 
 // NewEntry encodes v. It fails when v is not valid or its group has no wire form.
@@ -43,7 +45,20 @@ func NewEntry(v Value) (*Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Entry{Value: v, Number: FormatNumber(v.Threshold), Member: m}, nil
+	e := &Entry{Value: v, Number: FormatNumber(v.Threshold), Member: m}
+	if len(v.Signals) > 0 {
+		e.SignalMembers = encodeSignals(&v)
+	}
+	return e, nil
+}
+
+// size is at least what the members take up in a header.
+func (e *Entry) size() int {
+	size := len(e.Member) + 2
+	for _, m := range e.SignalMembers {
+		size += len(m) + 2
+	}
+	return size
 }
 
 // Store hands the latest snapshot from one writer to many readers without a

@@ -10,6 +10,9 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
 )
 
 // Bounds of what crosses a trust boundary.
@@ -20,6 +23,9 @@ const (
 	MaxGroups = 16
 	// MaxTTL bounds how long a received threshold may claim to be fresh.
 	MaxTTL = time.Hour
+	// MaxSignals bounds the parameters of one group: each signal for up to four
+	// cohorts.
+	MaxSignals = 4 * int(nodesignal.Count)
 )
 
 // Value is the threshold of one peer group, or of a whole cluster when Group is empty.
@@ -42,6 +48,43 @@ type Value struct {
 	Ref float64
 	// TTL is how long the value may be used after it was received.
 	TTL time.Duration
+	// Signals are the parameters by which a node judges its own signals, by
+	// signal and From. Not changed once they are in a Value.
+	Signals []SignalParams
+}
+
+// SignalParams is what one tick says about one signal of a group, or of one
+// cohort of it.
+type SignalParams struct {
+	Signal nodesignal.Signal
+	// From is the lower bound of the cohort, in the unit of the group's first
+	// relative signal; only read when HasFrom.
+	From    float64
+	HasFrom bool
+	straggler.Params
+}
+
+// validate reports why p may not be used, nil when it may.
+func (p *SignalParams) validate() error {
+	switch {
+	case p.Signal >= nodesignal.Count:
+		return fmt.Errorf("signal %d is not known", p.Signal)
+	case p.HasFrom && !finite(p.From):
+		return fmt.Errorf("from %v of %s is not finite", p.From, p.Signal)
+	case !finite(p.Centre):
+		return fmt.Errorf("centre %v of %s is not finite", p.Centre, p.Signal)
+	case !finite(p.Level) || p.Level == 0:
+		return fmt.Errorf("level %v of %s is not a finite number other than 0", p.Level, p.Signal)
+	case !finite(p.Scale) || p.Scale <= 0:
+		return fmt.Errorf("scale %v of %s is not a finite number > 0", p.Scale, p.Signal)
+	case !finite(p.Kappa) || p.Kappa <= 0:
+		return fmt.Errorf("kappa %v of %s is not a finite number > 0", p.Kappa, p.Signal)
+	case !finite(p.Limit) || p.Limit <= 0:
+		return fmt.Errorf("limit %v of %s is not a finite number > 0", p.Limit, p.Signal)
+	case !inUnit(p.MaxBias):
+		return fmt.Errorf("bias %v of %s is not in [0,1]", p.MaxBias, p.Signal)
+	}
+	return nil
 }
 
 // Validate reports why v may not be used, nil when it may.
@@ -61,6 +104,13 @@ func (v *Value) Validate() error {
 		return fmt.Errorf("node count %d is negative", v.Nodes)
 	case v.TTL <= 0 || v.TTL > MaxTTL:
 		return fmt.Errorf("ttl %s is not in (0s,%s]", v.TTL, MaxTTL)
+	case len(v.Signals) > MaxSignals:
+		return fmt.Errorf("parameters of %d signals, at most %d may be", len(v.Signals), MaxSignals)
+	}
+	for i := range v.Signals {
+		if err := v.Signals[i].validate(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -108,7 +158,14 @@ type Source interface {
 // Received is a Value and when it arrived.
 type Received struct {
 	Value
+	// At is when it was last confirmed.
 	At time.Time
+	// First is when its version was first heard, After when the one before it
+	// was last: the value is of a tick between them. After is zero for the first
+	// value of a group.
+	First, After time.Time
+
+	heard time.Time // by any answer, one with less left of its life too
 }
 
 // Fresh reports whether the value is within its own TTL.

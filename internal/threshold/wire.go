@@ -6,19 +6,32 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/dunglas/httpsfv"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
 )
 
 // maxHeaderBytes bounds what is parsed of one header: proxies commonly stop
 // at 8 KiB for all headers together.
 const maxHeaderBytes = 8 << 10
 
+// digits of a real number on the wire that are significant.
+const digits = 9
+
+// maxComplaints bounds what is said about one header.
+const maxComplaints = 16
+
+// maxMembers bounds what is looked at of one header.
+const maxMembers = MaxGroups * (1 + MaxSignals)
+
 // FormatNumber writes f with up to nine significant digits.
-func FormatNumber(f float64) string { return strconv.FormatFloat(f, 'g', 9, 64) }
+func FormatNumber(f float64) string { return strconv.FormatFloat(f, 'g', digits, 64) }
 
 // ParseThreshold reads a plain threshold header: a finite number in [0,1].
 func ParseThreshold(s string) (float64, error) {
@@ -72,9 +85,10 @@ func ParseGroups(header []string) ([]string, error) {
 	return groups, nil
 }
 
-// EncodeMember writes v as one member of a gpu-straggler-params list:
+// EncodeMember writes v as one member of a gpu-straggler-params list, without
+// its signals:
 //
-//	"stage-0";v=1790000000000;q=?1;t="0.870348";m="0.93";s="0.012";k="2";n=64;ref="0.0520833";ttl=50
+//	"stage-0";v=1790000000000;q;t="0.870348";m="0.93";s="0.012";k="2";n=64;ref="0.0520833";ttl=50
 //
 // Real numbers are strings: an RFC 9651 decimal has three fractional digits,
 // too few for a step rate.
@@ -82,44 +96,167 @@ func EncodeMember(v Value) (string, error) {
 	if !ValidName(v.Group) && v.Group != "" {
 		return "", fmt.Errorf("peer group %q has no wire form: 1 to %d printable ASCII characters are allowed", clip(v.Group), MaxNameLength)
 	}
-	item := httpsfv.NewItem(v.Group)
-	p := item.Params
-	p.Add("v", v.Version)
-	p.Add("q", v.QuorumMet)
-	p.Add("t", FormatNumber(v.Threshold))
-	p.Add("m", FormatNumber(v.Median))
-	p.Add("s", FormatNumber(v.Scale))
-	p.Add("k", FormatNumber(v.K))
-	p.Add("n", int64(v.Nodes))
-	if v.Ref > 0 {
-		p.Add("ref", FormatNumber(v.Ref))
+	b := appendName(make([]byte, 0, 160), v.Group)
+	b = appendInteger(b, "v", v.Version)
+	b = append(b, ";q"...)
+	if !v.QuorumMet {
+		b = append(b, "=?0"...)
 	}
-	p.Add("ttl", int64(math.Ceil(v.TTL.Seconds())))
-	return httpsfv.Marshal(httpsfv.List{item})
+	b = appendNumber(b, "t", v.Threshold)
+	b = appendNumber(b, "m", v.Median)
+	b = appendNumber(b, "s", v.Scale)
+	b = appendNumber(b, "k", v.K)
+	b = appendInteger(b, "n", int64(v.Nodes))
+	if v.Ref > 0 {
+		b = appendNumber(b, "ref", v.Ref)
+	}
+	b = appendInteger(b, "ttl", int64(math.Ceil(v.TTL.Seconds())))
+	return string(b), nil
+}
+
+// encodeSignals writes one member per entry of v.Signals:
+//
+//	"stage-0";sig=throughput;v=1790000000000;m="0.052";l="0.052";s="0.01";k="2.5";h="8";b="0.02";from="0.04"
+func encodeSignals(v *Value) []string {
+	members := make([]string, len(v.Signals))
+	b := make([]byte, 0, 192)
+	for i := range v.Signals {
+		p := &v.Signals[i]
+		b = appendName(b[:0], v.Group)
+		b = append(b, ";sig="...)
+		b = append(b, p.Signal.String()...)
+		b = appendInteger(b, "v", v.Version)
+		b = appendNumber(b, "m", p.Centre)
+		b = appendNumber(b, "l", p.Level)
+		b = appendNumber(b, "s", p.Scale)
+		b = appendNumber(b, "k", p.Kappa)
+		b = appendNumber(b, "h", p.Limit)
+		b = appendNumber(b, "b", p.MaxBias)
+		if p.HasFrom {
+			b = appendNumber(b, "from", p.From)
+		}
+		members[i] = string(b)
+	}
+	return members
+}
+
+// appendName writes a ValidName as a string of RFC 9651, 3.3.3.
+func appendName(b []byte, name string) []byte {
+	b = append(b, '"')
+	for i := range len(name) {
+		if name[i] == '"' || name[i] == '\\' {
+			b = append(b, '\\')
+		}
+		b = append(b, name[i])
+	}
+	return append(b, '"')
+}
+
+func appendInteger(b []byte, key string, i int64) []byte {
+	b = append(append(append(b, ';'), key...), '=')
+	return strconv.AppendInt(b, i, 10)
+}
+
+func appendNumber(b []byte, key string, f float64) []byte {
+	b = append(append(append(b, ';'), key...), '=', '"')
+	return append(strconv.AppendFloat(b, f, 'g', digits, 64), '"')
 }
 
 // ParseParams reads a gpu-straggler-params response header. Members that are
 // not valid are left out and reported in the error; the valid ones are
-// returned all the same.
+// returned all the same. Signals that are not known are left out silently: a
+// newer gateway may know more.
 func ParseParams(header []string) ([]Value, error) {
 	list, err := ParseList(header)
 	if err != nil {
 		return nil, err
 	}
-	if len(list) > MaxGroups {
-		return nil, fmt.Errorf("%d members, at most %d may be", len(list), MaxGroups)
+	if len(list) > maxMembers {
+		return nil, fmt.Errorf("%d members, at most %d may be", len(list), maxMembers)
 	}
 	var errs []error
-	values := make([]Value, 0, len(list))
-	for _, m := range list {
-		v, err := decodeMember(m)
-		if err != nil {
+	complain := func(err error) {
+		if len(errs) < maxComplaints {
 			errs = append(errs, err)
+		}
+	}
+	values := make([]Value, 0, min(len(list), MaxGroups))
+	for _, m := range list {
+		if ofSignal(m) {
 			continue
 		}
-		values = append(values, v)
+		v, err := decodeMember(m)
+		switch {
+		case err != nil:
+			complain(err)
+		case len(values) == MaxGroups:
+			return nil, fmt.Errorf("more than %d peer groups", MaxGroups)
+		default:
+			values = append(values, v)
+		}
+	}
+	for _, m := range list {
+		if !ofSignal(m) {
+			continue
+		}
+		if err := decodeSignal(m.(httpsfv.Item), values); err != nil {
+			complain(err)
+		}
 	}
 	return values, errors.Join(errs...)
+}
+
+// ofSignal tells the members of signals from those of groups.
+func ofSignal(m httpsfv.Member) bool {
+	item, ok := m.(httpsfv.Item)
+	if !ok {
+		return false
+	}
+	_, ok = item.Params.Get("sig")
+	return ok
+}
+
+// decodeSignal adds the parameters of one signal to the group's value.
+func decodeSignal(m httpsfv.Item, values []Value) error {
+	name, err := memberName(m)
+	if err != nil {
+		return err
+	}
+	fail := func(err error) error { return fmt.Errorf("peer group %q: %w", clip(name), err) }
+	d := memberReader{params: m.Params}
+	sig, ok := d.get("sig", true).(httpsfv.Token)
+	if !ok {
+		return fail(errors.New("parameter `sig` is not a token"))
+	}
+	signal, err := nodesignal.Parse(string(sig))
+	if err != nil {
+		return nil //nolint:nilerr // a signal of a newer version
+	}
+	p := SignalParams{Signal: signal, Params: straggler.Params{
+		Centre: d.number("m", true), Level: d.number("l", true), Scale: d.number("s", true),
+		Kappa: d.number("k", true), Limit: d.number("h", true), MaxBias: d.number("b", true),
+	}}
+	version := d.integer("v", true)
+	if _, p.HasFrom = m.Params.Get("from"); p.HasFrom {
+		p.From = d.number("from", true)
+	}
+	if d.err == nil {
+		d.err = p.validate()
+	}
+	if d.err != nil {
+		return fail(d.err)
+	}
+	at := slices.IndexFunc(values, func(v Value) bool { return v.Group == name })
+	switch {
+	case at < 0:
+		return fail(fmt.Errorf("parameters of %s without the group's own", signal))
+	case values[at].Version != version:
+		return fail(fmt.Errorf("parameters of %s are of version %d, the group's own of %d", signal, version, values[at].Version))
+	case len(values[at].Signals) == MaxSignals:
+		return fail(fmt.Errorf("parameters of more than %d signals", MaxSignals))
+	}
+	values[at].Signals = append(values[at].Signals, p)
+	return nil
 }
 
 func decodeMember(m httpsfv.Member) (Value, error) {

@@ -69,6 +69,7 @@ func newProcessor(cfg *Config, set processor.Settings, next consumer.Metrics) (*
 			MaxSeries:         cfg.MaxSeries,
 			MaxSeriesPerNode:  cfg.MaxSeriesPerNode,
 			VanishedAfter:     cfg.VanishedAfter,
+			OpaqueInterval:    metricdiff.OpaqueInterval,
 			WholeNodes:        cfg.Granularity == GranularityNode,
 			TTL:               cfg.TTL,
 			ResyncInterval:    cfg.ResyncInterval,
@@ -113,6 +114,8 @@ func (p *diffProcessor) observeTable() error {
 		p.telemetry.RegisterProcessorDiffUnnamedSeriesCallback(read(func(s statetable.Stats) int64 { return s.Unnamed })),
 		p.telemetry.RegisterProcessorDiffUntrackedPointsCallback(read(func(s statetable.Stats) int64 { return s.Untracked })),
 		p.telemetry.RegisterProcessorDiffResyncsCallback(read(func(s statetable.Stats) int64 { return s.Resyncs })),
+		p.telemetry.RegisterProcessorDiffRepeatedPointsCallback(read(func(s statetable.Stats) int64 { return s.Repeated })),
+		p.telemetry.RegisterProcessorDiffUnrepeatablePointsCallback(read(func(s statetable.Stats) int64 { return s.Unrepeatable })),
 		p.telemetry.RegisterProcessorDiffEvictedNodesCallback(read(func(s statetable.Stats) int64 { return s.EvictedNodes })),
 		p.observeBuffer(),
 	)
@@ -234,7 +237,9 @@ func (p *diffProcessor) reduce(ctx context.Context, md pmetric.Metrics) error {
 		}
 		p.telemetry.ProcessorDiffVanishedSeries.Add(ctx, f.Vanished)
 	default:
-		if err := p.next.ConsumeMetrics(ctx, md); err != nil {
+		err := p.next.ConsumeMetrics(ctx, md)
+		p.table.Reached(p.now().Sub(p.epoch), err == nil)
+		if err != nil {
 			return err
 		}
 		p.telemetry.ProcessorDiffForwardedPoints.Add(ctx, f.Forwarded)

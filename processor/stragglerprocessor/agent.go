@@ -30,6 +30,7 @@ import (
 type agent struct {
 	cfg       *Config
 	nodeCfg   nodescore.Config
+	plan      *nodescore.Plan
 	next      consumer.Metrics
 	logger    *zap.Logger
 	telemetry *metadata.TelemetryBuilder
@@ -38,9 +39,10 @@ type agent struct {
 	nodeName  string
 	source    threshold.Source // nil without a threshold extension
 
-	mu    sync.Mutex
-	nodes map[nodeKey]*agentNode
-	swept time.Time
+	mu      sync.Mutex
+	reading nodescore.Reading // scratch
+	nodes   map[nodeKey]*agentNode
+	swept   time.Time
 }
 
 type nodeKey struct{ cluster, node string }
@@ -72,7 +74,7 @@ func newAgent(set processor.Settings, cfg *Config, next consumer.Metrics) (*agen
 		name, _ = os.Hostname()
 	}
 	return &agent{
-		cfg: cfg, nodeCfg: nodeCfg, next: next, logger: set.Logger, telemetry: tb,
+		cfg: cfg, nodeCfg: nodeCfg, plan: nodescore.NewPlan(&nodeCfg.Measures), next: next, logger: set.Logger, telemetry: tb,
 		rejects: newRejects(tb), ids: newIdentifier(cfg), nodeName: name,
 		nodes: make(map[nodeKey]*agentNode),
 	}, nil
@@ -118,9 +120,9 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 	var id identity
 	changed := a.sweep(now)
 	for _, rm := range md.ResourceMetrics().All() {
-		var reading nodescore.Reading
-		ts := collectReading(&reading, rm, a.rejects, ctx)
-		if reading.Empty() {
+		a.reading.Reset()
+		ts := collectReading(ctx, &a.reading, a.plan, rm, a.rejects)
+		if a.reading.Empty() {
 			continue
 		}
 		attrs := rm.Resource().Attributes()
@@ -139,11 +141,15 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 		}
 		changed = changed || fresh
 		n.seen = now
-		n.score.Observe(&reading, now)
+		if n.score.Observe(&a.reading, now) > 0 {
+			a.rejects.add(ctx, errGPUs)
+		}
 		if n.score.Due(now) && !slices.ContainsFunc(due, func(p pending) bool { return p.node == n }) {
 			due = append(due, pending{n, ts})
 		}
 	}
+	// Its names belong to the push.
+	a.reading.Reset()
 	if changed {
 		a.claim()
 	}
@@ -183,7 +189,7 @@ func (a *agent) node(ctx context.Context, id *identity, now time.Time) (*agentNo
 	}
 	n = &agentNode{
 		nodeKey: nodeKey{strings.Clone(id.cluster), strings.Clone(id.node)},
-		score:   nodescore.NewNode(&a.nodeCfg),
+		score:   nodescore.NewNode(&a.nodeCfg, a.plan),
 		grouped: now,
 	}
 	n.setPeers(id.peers)
@@ -270,6 +276,12 @@ func (a *agent) logVerdict(n *agentNode, res *nodescore.Result) {
 		zap.String("node", n.node), zap.String("cluster", n.cluster), zap.String("group", n.group),
 		zap.Float64("score", round(res.Score)), zap.Float64("threshold", round(res.Threshold)),
 		zap.Stringer("mode", res.Mode),
+	}
+	if res.BySignals {
+		fields = append(fields, zap.Stringer("signal", res.Signal), zap.Float64("suspicion", round(res.Suspicion)))
+		if gpu := res.Signals.GPU[res.Signal]; gpu != "" {
+			fields = append(fields, zap.String("gpu", gpu))
+		}
 	}
 	if res.Straggler {
 		a.logger.Warn("this node takes itself for a straggler", append(fields, zap.Time("since", res.Since))...)

@@ -5,7 +5,6 @@ package stragglerprocessor
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -41,12 +40,17 @@ type Config struct {
 	GroupBy []string `mapstructure:"group_by"`
 	// DefaultCluster is the cluster of nodes that name none.
 	DefaultCluster string `mapstructure:"default_cluster"`
-	// EnterTicks and LeaveTicks are the persistence of a verdict, at the node
-	// and at the gateway.
+	// Decision is what makes a straggler: cusum or threshold.
+	Decision string `mapstructure:"decision"`
+	// EnterTicks and LeaveTicks are the persistence of a verdict by the
+	// threshold, at the node and at the gateway.
 	EnterTicks int `mapstructure:"enter_ticks"`
 	LeaveTicks int `mapstructure:"leave_ticks"`
 	// Compatibility lists foreign metrics that are read too: ingero.
 	Compatibility []string `mapstructure:"compatibility"`
+
+	// Signals changes how signals are measured, scored and compared, by name.
+	Signals map[string]SignalConfig `mapstructure:"signals"`
 
 	Gateway GatewayConfig `mapstructure:"gateway"`
 	Agent   AgentConfig   `mapstructure:"agent"`
@@ -62,11 +66,21 @@ type GatewayConfig struct {
 	Quorum           int           `mapstructure:"quorum"`
 	PanicFraction    float64       `mapstructure:"panic_fraction"`
 	PanicExitTicks   int           `mapstructure:"panic_exit_ticks"`
+	ExitBand         float64       `mapstructure:"exit_band"`
 	CoverageFraction float64       `mapstructure:"coverage_fraction"`
 	Retention        time.Duration `mapstructure:"retention"`
 	MaxClusters      int           `mapstructure:"max_clusters"`
 	MaxGroups        int           `mapstructure:"max_groups"`
 	MaxNodes         int           `mapstructure:"max_nodes"`
+
+	// The engine's own, for decision cusum.
+	MinPeers    int                 `mapstructure:"min_peers"`
+	WarmupTicks int                 `mapstructure:"warmup_ticks"`
+	Estimator   straggler.Estimator `mapstructure:"estimator"`
+	CUSUM       straggler.CUSUM     `mapstructure:"cusum"`
+	Split       straggler.Split     `mapstructure:"split"`
+	Incident    straggler.Incident  `mapstructure:"incident"`
+	Episodes    straggler.Episodes  `mapstructure:"episodes"`
 
 	_ struct{}
 }
@@ -74,17 +88,16 @@ type GatewayConfig struct {
 // AgentConfig is used in mode agent.
 type AgentConfig struct {
 	// NodeName is given to data that names no node, the host's name by default.
-	NodeName           string             `mapstructure:"node_name"`
-	Weights            map[string]float64 `mapstructure:"weights"`
-	Floors             map[string]float64 `mapstructure:"floors"`
-	IdleBelow          float64            `mapstructure:"idle_below"`
-	IdleAfter          time.Duration      `mapstructure:"idle_after"`
-	CalibrationSamples int                `mapstructure:"calibration_samples"`
-	BaselineAlpha      float64            `mapstructure:"baseline_alpha"`
-	SuspectBand        float64            `mapstructure:"suspect_band"`
-	CachedTTL          time.Duration      `mapstructure:"cached_ttl"`
-	LocalFraction      float64            `mapstructure:"local_fraction"`
-	MaxNodes           int                `mapstructure:"max_nodes"`
+	NodeName           string        `mapstructure:"node_name"`
+	IdleBelow          float64       `mapstructure:"idle_below"`
+	IdleAfter          time.Duration `mapstructure:"idle_after"`
+	LoadAbove          float64       `mapstructure:"load_above"`
+	CalibrationSamples int           `mapstructure:"calibration_samples"`
+	BaselineAlpha      float64       `mapstructure:"baseline_alpha"`
+	SuspectBand        float64       `mapstructure:"suspect_band"`
+	CachedTTL          time.Duration `mapstructure:"cached_ttl"`
+	LocalFraction      float64       `mapstructure:"local_fraction"`
+	MaxNodes           int           `mapstructure:"max_nodes"`
 
 	_ struct{}
 }
@@ -96,16 +109,19 @@ func createDefaultConfig() component.Config {
 		TTLMultiplier:  5,
 		GroupBy:        []string{gpusemconv.AttrJobID, gpusemconv.AttrJobRole},
 		DefaultCluster: "default",
+		Decision:       s.Decision.String(),
 		EnterTicks:     s.EnterTicks,
 		LeaveTicks:     s.LeaveTicks,
 		Gateway: GatewayConfig{
 			K: s.K, MinGap: s.MinGap, Alpha: s.Alpha, Quorum: s.Quorum,
 			PanicFraction: s.PanicFraction, PanicExitTicks: s.PanicExitTicks,
-			CoverageFraction: s.CoverageFraction, Retention: s.Retention,
+			ExitBand: s.ExitBand, CoverageFraction: s.CoverageFraction, Retention: s.Retention,
 			MaxClusters: s.MaxClusters, MaxGroups: s.MaxGroups, MaxNodes: s.MaxNodes,
+			MinPeers: s.MinPeers, WarmupTicks: s.WarmupTicks, Estimator: s.Estimator, CUSUM: s.CUSUM,
+			Split: s.Split, Incident: s.Incident, Episodes: s.Episodes,
 		},
 		Agent: AgentConfig{
-			IdleBelow: n.IdleBelow, IdleAfter: n.IdleAfter,
+			IdleBelow: n.IdleBelow, IdleAfter: n.IdleAfter, LoadAbove: n.LoadAbove,
 			CalibrationSamples: n.CalibrationSamples, BaselineAlpha: n.BaselineAlpha, SuspectBand: n.SuspectBand,
 			CachedTTL: n.CachedTTL, LocalFraction: n.LocalFraction,
 			MaxNodes: 10_000,
@@ -119,41 +135,34 @@ func (c *Config) ingero() bool { return slices.Contains(c.Compatibility, compati
 
 func (c *Config) engine() straggler.Config {
 	g := &c.Gateway
-	return straggler.Config{
-		K: g.K, MinGap: g.MinGap, Alpha: g.Alpha, Quorum: g.Quorum,
-		PanicFraction: g.PanicFraction, PanicExitTicks: g.PanicExitTicks,
-		EnterTicks: c.EnterTicks, LeaveTicks: c.LeaveTicks,
-		CoverageFraction: g.CoverageFraction,
-		TTL:              c.ttl(), Retention: g.Retention,
-		MaxClusters: g.MaxClusters, MaxGroups: g.MaxGroups, MaxNodes: g.MaxNodes,
-	}
+	e := straggler.DefaultConfig()
+	e.Decision, _ = straggler.ParseDecision(c.Decision) // Validate has said what is wrong with it
+	n, _ := c.node()                                    // the same
+	e.Signals = n.Signals
+	e.K, e.MinGap, e.Alpha, e.Quorum = g.K, g.MinGap, g.Alpha, g.Quorum
+	e.PanicFraction, e.PanicExitTicks = g.PanicFraction, g.PanicExitTicks
+	e.EnterTicks, e.LeaveTicks, e.ExitBand = c.EnterTicks, c.LeaveTicks, g.ExitBand
+	e.MinPeers, e.WarmupTicks, e.Estimator, e.CUSUM = g.MinPeers, g.WarmupTicks, g.Estimator, g.CUSUM
+	e.Split, e.Incident, e.Episodes = g.Split, g.Incident, g.Episodes
+	e.CoverageFraction = g.CoverageFraction
+	e.TTL, e.Retention = c.ttl(), g.Retention
+	e.MaxClusters, e.MaxGroups, e.MaxNodes = g.MaxClusters, g.MaxGroups, g.MaxNodes
+	return e
 }
 
-// node returns the engine's configuration; the errors name unknown signals.
+// node returns the agent's configuration. The trackers' constants are the
+// gateway's, since both run the same ones.
 func (c *Config) node() (nodescore.Config, error) {
 	a := &c.Agent
-	n := nodescore.Config{
-		Weights: nodescore.DefaultWeights(), Floors: nodescore.DefaultFloors(),
-		Interval: c.PushInterval, ReadingTTL: c.ttl(),
-		IdleBelow: a.IdleBelow, IdleAfter: a.IdleAfter,
-		CalibrationSamples: a.CalibrationSamples, BaselineAlpha: a.BaselineAlpha, SuspectBand: a.SuspectBand,
-		CachedTTL: a.CachedTTL, LocalFraction: a.LocalFraction,
-		EnterTicks: c.EnterTicks, LeaveTicks: c.LeaveTicks,
-	}
-	var errs []error
-	overlay := func(key string, from map[string]float64, to []float64) {
-		for _, name := range slices.Sorted(maps.Keys(from)) {
-			s, err := nodescore.ParseSignal(name)
-			if err != nil {
-				errs = append(errs, fmt.Errorf("`agent::%s`: %w", key, err))
-				continue
-			}
-			to[s] = from[name]
-		}
-	}
-	overlay("weights", a.Weights, n.Weights[:])
-	overlay("floors", a.Floors, n.Floors[:])
-	return n, errors.Join(errs...)
+	n := nodescore.DefaultConfig()
+	n.CUSUM, n.CohortWindow = c.Gateway.CUSUM, c.Gateway.Split.Window
+	n.WarmupTicks, n.StuckTicks = c.Gateway.WarmupTicks, c.Gateway.Episodes.StuckTicks
+	n.Interval, n.ReadingTTL = c.PushInterval, c.ttl()
+	n.IdleBelow, n.IdleAfter, n.LoadAbove = a.IdleBelow, a.IdleAfter, a.LoadAbove
+	n.CalibrationSamples, n.BaselineAlpha, n.SuspectBand = a.CalibrationSamples, a.BaselineAlpha, a.SuspectBand
+	n.CachedTTL, n.LocalFraction = a.CachedTTL, a.LocalFraction
+	n.EnterTicks, n.LeaveTicks = c.EnterTicks, c.LeaveTicks
+	return n, c.signals(&n)
 }
 
 // Validate implements xconfmap.Validator.
@@ -161,6 +170,9 @@ func (c *Config) Validate() error {
 	var errs []error
 	if c.Mode != modeAgent && c.Mode != modeGateway {
 		errs = append(errs, fmt.Errorf("`mode` is %q, must be %q on a GPU node or %q above the nodes", c.Mode, modeAgent, modeGateway))
+	}
+	if _, err := straggler.ParseDecision(c.Decision); err != nil {
+		errs = append(errs, fmt.Errorf("`decision` %w", err))
 	}
 	// Both sections are checked in either mode; the keys they share once.
 	g := c.engine()

@@ -3,7 +3,9 @@
 package stragglerprocessor
 
 import (
+	"fmt"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +15,8 @@ import (
 	"go.opentelemetry.io/collector/confmap/confmaptest"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
 )
 
 func load(t *testing.T, id string) *Config {
@@ -29,8 +33,7 @@ func TestDefaultsAreTheEngines(t *testing.T) {
 	cfg := load(t, "straggler")
 	require.NoError(t, cfg.Validate())
 	e := cfg.engine()
-	assert.Equal(t, 50*time.Second, e.TTL)
-	assert.Equal(t, 5, e.Quorum)
+	assert.Equal(t, straggler.DefaultConfig(), e)
 	n, err := cfg.node()
 	require.NoError(t, err)
 	assert.Equal(t, nodescore.DefaultConfig(), n)
@@ -42,8 +45,26 @@ func TestLoadAgent(t *testing.T) {
 	assert.Equal(t, "straggler_threshold/agent", cfg.ThresholdExtension.String())
 	n, err := cfg.node()
 	require.NoError(t, err)
-	assert.Equal(t, nodescore.Weights{1, 0.25, 0, 0.15}, n.Weights)
-	assert.Equal(t, nodescore.Floors{0.35, 0.35, 0, 0.2}, n.Floors)
+	assert.InDelta(t, 1, n.Weights[nodesignal.Throughput], 0)
+	assert.InDelta(t, 0.25, n.Weights[nodesignal.Compute], 0, "what is not set keeps its default")
+	assert.InDelta(t, 0.2, n.Floors[nodesignal.CPU], 0)
+	assert.Equal(t, []nodescore.Source{{
+		Ratio: nodescore.Ratio{Metric: "tokens", Attributes: map[string]string{"phase": "train"}}, When: "busy",
+	}}, n.Measures[nodesignal.Throughput].Sources)
+	assert.Empty(t, n.Measures[nodesignal.Memory].Sources)
+	links := n.Measures[nodesignal.Interconnect]
+	assert.Equal(t, nodescore.CombineFirst, links.Combine)
+	assert.Equal(t, nodescore.Source{
+		Ratio: nodescore.Ratio{Metric: "lanes", Limit: "max_lanes"}, Times: []nodescore.Ratio{{Metric: "gen", BestLimit: true}},
+		Across: "min", When: "load",
+	}, links.Sources[0])
+	assert.InDelta(t, 0.5, links.Sources[1].Allowed, 0)
+	for _, specs := range [][nodesignal.Count]nodesignal.Spec{n.Signals, cfg.engine().Signals} {
+		assert.False(t, specs[nodesignal.CPU].Decides)
+		assert.Equal(t, nodesignal.High, specs[nodesignal.Memory].Direction)
+		assert.InDelta(t, 0.3, specs[nodesignal.Memory].MinGap, 0)
+		assert.Equal(t, nodesignal.Defaults()[nodesignal.Throughput], specs[nodesignal.Throughput])
+	}
 	assert.Equal(t, 15*time.Second, n.ReadingTTL)
 	assert.Equal(t, time.Minute, n.CachedTTL)
 	assert.Equal(t, []string{"gpu.job.id"}, cfg.GroupBy)
@@ -61,20 +82,99 @@ func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 	cfg.Mode = modeGateway
 	cfg.Gateway.K = -1
 	cfg.Gateway.Quorum = 2
-	for _, want := range []string{"`gateway::k`", "`gateway::quorum`", "`push_interval`"} {
+	cfg.Decision = "vote"
+	cfg.Gateway.CUSUM.ClipHigh = 0
+	cfg.Gateway.Split.MinSide = 1
+	cfg.Gateway.Episodes.MaxOnsets = 0
+	for _, want := range []string{
+		"`decision` is \"vote\", must be cusum or threshold", "`gateway::cusum::clip_high`", "`gateway::split::min_side`", "`gateway::episodes::max_onsets`",
+		"`gateway::k`", "`gateway::quorum`", "`push_interval`",
+	} {
 		require.ErrorContains(t, cfg.Validate(), want)
 	}
 
 	cfg.Mode = modeAgent
-	cfg.Agent.Weights = map[string]float64{"speed": 1, "memory": -1}
-	cfg.Agent.Floors = map[string]float64{"temperature": 1}
+	minus := -1.0
+	cfg.Signals = map[string]SignalConfig{
+		"speed":  {},
+		"memory": {Weight: &minus, Direction: "sideways", Combine: "max"},
+		"power":  {Weight: new(float64), MinGap: &minus},
+		"cpu": {Sources: []nodescore.Source{
+			{Across: "all", When: "never"},
+			{Ratio: nodescore.Ratio{Metric: "x", Use: "rate", Limit: "y"}},
+			{Ratio: nodescore.Ratio{Metric: "x", Allowed: 1, LimitAttributes: map[string]string{"a": "b"}}, Times: []nodescore.Ratio{{Use: "twice"}}},
+		}},
+	}
 	cfg.Agent.MaxNodes = 0
 	cfg.Agent.NodeName = "nöde"
 	for _, want := range []string{
-		"`agent::weights`: unknown signal \"speed\", known are throughput, compute, memory, cpu",
-		"`agent::floors`: unknown signal \"temperature\"",
-		"`agent::weights::memory` is -1", "`agent::max_nodes`", "`agent::node_name`", "`push_interval`",
+		"`signals`: unknown signal \"speed\", known are throughput, compute, interconnect, cpu, power, memory, score",
+		"`signals::memory::weight` is -1", "`signals::memory::direction` is \"sideways\"", "`signals::memory::combine` is \"max\"",
+		"`signals::cpu::sources::0::metric` is empty", "`signals::cpu::sources::0::across` is \"all\"", "`signals::cpu::sources::0::when` is \"never\"",
+		"`signals::cpu::sources::1::allowed` is 0", "`signals::cpu::sources::1::limit` does not go",
+		"`signals::cpu::sources::2::allowed` is for", "`signals::cpu::sources::2::limit_attributes`", "`signals::cpu::sources::2::times::0::use` is \"twice\"",
+		"`agent::max_nodes`", "`agent::node_name`", "`push_interval`",
 	} {
 		assert.ErrorContains(t, cfg.Validate(), want)
+	}
+}
+
+// TestEverySettingOfTheEngineHasAKey changes each key in turn and sees which
+// settings of the engine follow.
+func TestEverySettingOfTheEngineHasAKey(t *testing.T) {
+	base := createDefaultConfig().(*Config)
+	reached := map[string]bool{}
+	leaves(reflect.ValueOf(base).Elem(), "", func(key string, _ reflect.Value) {
+		changed := createDefaultConfig().(*Config)
+		leaves(reflect.ValueOf(changed).Elem(), "", func(other string, v reflect.Value) {
+			if other != key {
+				return
+			}
+			switch v.Kind() {
+			case reflect.String:
+				if key == ".Decision" {
+					v.SetString("threshold")
+				}
+			case reflect.Int, reflect.Int64:
+				v.SetInt(v.Int() + 1)
+			case reflect.Float64:
+				v.SetFloat(v.Float() + 1)
+			}
+		})
+		before, after := settings(base.engine()), settings(changed.engine())
+		for name, v := range after {
+			if before[name] != v {
+				reached[name] = true
+			}
+		}
+	})
+	for name := range settings(base.engine()) {
+		if !strings.HasPrefix(name, ".Signals") {
+			assert.True(t, reached[name], name)
+		}
+	}
+}
+
+func settings(e straggler.Config) map[string]any {
+	all := map[string]any{}
+	leaves(reflect.ValueOf(&e).Elem(), "", func(name string, v reflect.Value) { all[name] = v.Interface() })
+	return all
+}
+
+// leaves visits the fields of a struct that are no structs themselves.
+func leaves(v reflect.Value, name string, visit func(string, reflect.Value)) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.IsExported() {
+				leaves(v.Field(i), name+"."+f.Name, visit)
+			}
+		}
+	case reflect.Array:
+		for i := range v.Len() {
+			leaves(v.Index(i), fmt.Sprintf("%s[%d]", name, i), visit)
+		}
+	default:
+		visit(name, v)
 	}
 }

@@ -4,59 +4,69 @@ package stragglerprocessor
 
 import (
 	"context"
-	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/processor"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
-// gateway compares nodes with their peers. Data passes through untouched;
-// what it finds leaves by its own tick.
+// gateway compares nodes with their peers. Its parts are in the pipelines that
+// name it: what passes there is observed, what it finds leaves by its own tick.
 type gateway struct {
 	cfg       *Config
-	next      consumer.Metrics
 	logger    *zap.Logger
 	telemetry *metadata.TelemetryBuilder
 	observer  *observer
+	reporter  reporter // used by the ticks alone
+	version   string
+	decision  straggler.Decision
 	publisher threshold.Publisher // nil without a threshold extension
 
 	mu     sync.Mutex
 	engine *straggler.Engine
 
-	// outbox holds the newest tick's metrics until the next component has time:
-	// a slow one must not keep the thresholds from being renewed.
-	outbox chan pmetric.Metrics
+	outputsMu sync.Mutex
+	outputs   outputs
 
 	stop context.CancelFunc
 	done sync.WaitGroup
 }
 
-var _ processor.Metrics = (*gateway)(nil)
-
-func newGateway(set processor.Settings, cfg *Config, next consumer.Metrics) (*gateway, error) {
+func newGateway(set processor.Settings, cfg *Config) (*gateway, error) {
 	tb, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
 	if err != nil {
 		return nil, err
 	}
+	o := newObserver(cfg, newRejects(tb))
+	engine := cfg.engine()
 	return &gateway{
-		cfg: cfg, next: next, logger: set.Logger, telemetry: tb,
-		observer: newObserver(cfg, newRejects(tb)),
-		engine:   straggler.New(cfg.engine()),
-		outbox:   make(chan pmetric.Metrics, 1),
+		cfg: cfg, logger: set.Logger, telemetry: tb,
+		observer: o,
+		reporter: reporter{ids: &o.ids},
+		engine:   straggler.New(engine),
+		decision: engine.Decision,
+		version:  set.BuildInfo.Version,
 	}, nil
 }
 
-func (g *gateway) Start(_ context.Context, host component.Host) error {
+// join adds an output. The service makes all parts before it starts the first.
+func (g *gateway) join(add func(*outputs)) {
+	g.outputsMu.Lock()
+	defer g.outputsMu.Unlock()
+	add(&g.outputs)
+}
+
+func (g *gateway) start(host component.Host) error {
 	if g.cfg.ThresholdExtension == nil {
 		g.logger.Warn("no `threshold_extension`: thresholds are computed, but no node gets to know them")
 	} else {
@@ -66,30 +76,37 @@ func (g *gateway) Start(_ context.Context, host component.Host) error {
 		}
 		g.publisher = p
 	}
+	g.join(func(o *outputs) {
+		switch {
+		case len(o.metrics) == 0:
+			g.logger.Warn("no metrics pipeline names this processor: there are no nodes to compare")
+		case len(o.logs) == 0:
+			g.logger.Info("no logs pipeline names this processor: episodes are told in this log only")
+		}
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	g.stop = cancel
 	g.done.Go(func() { g.run(ctx) })
-	g.done.Go(func() { g.emit(ctx) })
 	return nil
 }
 
-func (g *gateway) Shutdown(context.Context) error {
+// halt ends the ticks.
+func (g *gateway) halt() {
 	if g.stop != nil {
 		g.stop()
 		g.done.Wait()
 	}
+}
+
+func (g *gateway) close() error {
 	g.telemetry.Shutdown()
 	return nil
 }
 
-// Capabilities implements processor.Metrics: gateway mode only looks.
-func (*gateway) Capabilities() consumer.Capabilities { return consumer.Capabilities{} }
-
-func (g *gateway) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
+func (g *gateway) observe(ctx context.Context, md pmetric.Metrics, now time.Time) {
 	g.mu.Lock()
-	g.observer.observe(ctx, g.engine, md, time.Now())
-	g.mu.Unlock()
-	return g.next.ConsumeMetrics(ctx, md)
+	defer g.mu.Unlock()
+	g.observer.observe(ctx, g.engine, md, now)
 }
 
 func (g *gateway) run(ctx context.Context) {
@@ -105,38 +122,17 @@ func (g *gateway) run(ctx context.Context) {
 	}
 }
 
-// offer puts md into the outbox in place of what is still there.
+// offer gives every metrics pipeline the metrics of a tick, each its own.
 func (g *gateway) offer(ctx context.Context, md pmetric.Metrics) {
-	select {
-	case <-g.outbox:
-		g.telemetry.ProcessorStragglerEmitFailures.Add(ctx, 1)
-	default:
-	}
-	// There is one writer, so that there is room now.
-	g.outbox <- md
-}
-
-func (g *gateway) emit(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case md := <-g.outbox:
-			g.hand(ctx, md)
+	g.outputsMu.Lock()
+	defer g.outputsMu.Unlock()
+	for i, p := range g.outputs.metrics {
+		own := md
+		if i+1 < len(g.outputs.metrics) {
+			own = pmetric.NewMetrics()
+			md.CopyTo(own)
 		}
-	}
-}
-
-// hand gives one tick's metrics to the next component.
-func (g *gateway) hand(ctx context.Context, md pmetric.Metrics) {
-	if md.DataPointCount() == 0 {
-		return
-	}
-	limited, cancel := context.WithTimeout(ctx, g.cfg.PushInterval)
-	defer cancel()
-	if err := g.next.ConsumeMetrics(limited, md); err != nil {
-		g.telemetry.ProcessorStragglerEmitFailures.Add(ctx, 1)
-		g.logger.Debug("the next component refused this tick's metrics; the next tick has newer ones", zap.Error(err))
+		p.offer(ctx, own)
 	}
 }
 
@@ -147,13 +143,19 @@ func (g *gateway) tick(ctx context.Context, now time.Time) pmetric.Metrics {
 	began := time.Now()
 	g.mu.Lock()
 	report := g.engine.Tick(now)
+	g.observer.facts.sweep(now)
 	nodes := g.engine.Nodes()
+	found := episodes(report, g.observer.facts, g.cfg.GroupBy)
 	g.mu.Unlock()
 	took := time.Since(began)
 
 	snap := snapshot(report, g.cfg)
-	md := reportMetrics(report, &g.observer.ids)
-	g.log(report)
+	md := g.reporter.metrics(report)
+	g.warn(report)
+	for i := range found {
+		g.announce(ctx, &found[i], now)
+	}
+	g.count(ctx, &report.Counters)
 	g.telemetry.ProcessorStragglerTickDuration.Record(ctx, took.Seconds())
 	g.telemetry.ProcessorStragglerNodes.Record(ctx, int64(nodes))
 	if g.publisher != nil {
@@ -162,18 +164,49 @@ func (g *gateway) tick(ctx context.Context, now time.Time) pmetric.Metrics {
 	return md
 }
 
+// announce tells of one event: in the log, and in the logs pipelines.
+func (g *gateway) announce(ctx context.Context, ep *episode, now time.Time) {
+	ep.tell(g.logger)
+	g.telemetry.ProcessorStragglerEpisodes.Add(ctx, 1, metric.WithAttributeSet(attribute.NewSet(
+		attribute.String("phase", ep.Kind.String()), attribute.String("subject", ep.Subject.String()))))
+	g.outputsMu.Lock()
+	defer g.outputsMu.Unlock()
+	for _, sink := range g.outputs.logs {
+		sink.offer(ep.record(&g.observer.ids, g.version, now))
+	}
+}
+
+// count adds up what the engine did not take at its word.
+func (g *gateway) count(ctx context.Context, c *straggler.Counters) {
+	t := g.telemetry
+	for _, add := range [...]struct {
+		to metric.Int64Counter
+		n  int64
+	}{
+		{t.ProcessorStragglerGroupChanges, c.GroupChanges},
+		{t.ProcessorStragglerContested, c.Contested},
+		{t.ProcessorStragglerStuck, c.Stuck},
+		{t.ProcessorStragglerFlapping, c.Flapping},
+		{t.ProcessorStragglerFolded, c.Folded},
+	} {
+		if add.n > 0 {
+			add.to.Add(ctx, add.n)
+		}
+	}
+}
+
 // snapshot turns a report into what the extension serves.
 func snapshot(r *straggler.Report, cfg *Config) *threshold.Snapshot {
 	snap := &threshold.Snapshot{At: r.At, TTL: cfg.ttl(), Clusters: make(map[string]*threshold.Cluster)}
 	for i := range r.Groups {
 		gr := &r.Groups[i]
-		if !gr.Valid && gr.Ref == 0 {
-			continue
-		}
+		// A group that nobody can be judged by says so: its nodes would go on with
+		// what they heard last.
+		signals := signalParams(gr)
 		v := threshold.Value{
 			Group: gr.Group, Version: r.At.UnixMilli(), QuorumMet: gr.Quorum && gr.Valid,
 			Median: gr.Median, Scale: straggler.MADToSigma * gr.MAD, K: cfg.Gateway.K,
-			Nodes: gr.Counts[straggler.StateActive], Ref: gr.Ref, TTL: cfg.ttl(),
+			Nodes: gr.Counts[straggler.StateActive], Ref: gr.Ref, TTL: cfg.ttl(), Signals: signals,
 		}
 		if gr.Valid {
 			v.Threshold = gr.Threshold
@@ -197,21 +230,32 @@ func snapshot(r *straggler.Report, cfg *Config) *threshold.Snapshot {
 	return snap
 }
 
-// log writes one line per change. The line has to make sense by itself: for
-// many it is the only thing they read.
-func (g *gateway) log(r *straggler.Report) {
-	for i := range r.Changes {
-		n := &r.Changes[i]
-		fields := []zap.Field{
-			zap.String("node", n.Node), zap.String("cluster", n.Cluster), zap.String("group", n.Group),
-			zap.Float64("score", round(n.Score)), zap.Float64("threshold", round(n.Threshold)),
+// signalParams is what the nodes of a group, or of its cohorts, judge their
+// signals by: by signal, and the lower cohort first.
+func signalParams(gr *straggler.GroupReport) []threshold.SignalParams {
+	var params []threshold.SignalParams
+	add := func(s nodesignal.Signal, r *straggler.SignalReport, from float64, hasFrom bool) {
+		if r.Known && r.Params.Valid() {
+			params = append(params, threshold.SignalParams{Signal: s, From: from, HasFrom: hasFrom, Params: r.Params})
 		}
-		if n.Straggler {
-			g.logger.Warn(fmt.Sprintf("STRAGGLER %s: score %.2f is below the threshold %.2f since %s; the %d active nodes of %s have a median of %.2f",
-				oneLine(n.Node), n.Score, n.Threshold, n.Since.UTC().Format(time.RFC3339), n.Active, n.Group, n.Median), fields...)
-		} else {
-			g.logger.Info(fmt.Sprintf("%s is no straggler any more (%s, score %.2f)", oneLine(n.Node), n.State, n.Score), fields...)
+	}
+	for s := range nodesignal.Count {
+		if len(gr.Cohorts) == 0 {
+			add(s, &gr.Signals[s], 0, false)
 		}
+		for i := range gr.Cohorts {
+			c := &gr.Cohorts[i]
+			add(s, &c.Signals[s], c.From, c.HasFrom)
+		}
+	}
+	return params
+}
+
+// warn tells when a threshold stands still. With decision cusum nobody is
+// judged by it, and an incident says the same.
+func (g *gateway) warn(r *straggler.Report) {
+	if g.decision != straggler.DecisionThreshold {
+		return
 	}
 	for i := range r.Groups {
 		gr := &r.Groups[i]
@@ -221,12 +265,4 @@ func (g *gateway) log(r *straggler.Report) {
 				zap.Int("active", gr.Counts[straggler.StateActive]), zap.Float64("median", round(gr.Median)))
 		}
 	}
-}
-
-// oneLine quotes a name that could forge a line of a log.
-func oneLine(name string) string {
-	if threshold.ValidName(name) {
-		return name
-	}
-	return strconv.QuoteToASCII(name)
 }

@@ -30,6 +30,7 @@ import (
 	zapobserver "go.uber.org/zap/zaptest/observer"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/resync"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
@@ -37,7 +38,7 @@ import (
 
 type gatewayRig struct {
 	t    *testing.T
-	g    *gateway
+	g    *gatewayMetrics
 	sink *consumertest.MetricsSink
 	ext  *fakeExtension
 	tel  *componenttest.Telemetry
@@ -60,9 +61,9 @@ func newGatewayRig(t *testing.T, change func(*Config), next consumer.Metrics) *g
 	set := processor.Settings{ID: component.NewID(metadata.Type), TelemetrySettings: r.tel.NewTelemetrySettings()}
 	core, logs := zapobserver.New(zapcore.InfoLevel)
 	set.Logger, r.logs = zap.New(core), logs
-	g, err := newGateway(set, cfg, next)
+	p, err := createMetrics(&gateways{}, set, cfg, next)
 	require.NoError(t, err)
-	r.g = g
+	r.g = p.(*gatewayMetrics)
 	return r
 }
 
@@ -98,27 +99,37 @@ func TestGatewayFindsAndPublishes(t *testing.T) {
 
 	md := fleet(1, 1, 0.4, 1, 1)
 	var got map[string]float64
-	for i := range 3 {
+	ticks := 0
+	for ; got["n2 gpu.node.straggler J/stage-0"] == 0 && ticks < 20; ticks++ {
 		r.push(md)
 		got = r.tick()
-		assert.InDelta(t, map[bool]float64{true: 1}[i == 2], got["n2 gpu.node.straggler J/stage-0"], 0)
+	}
+	assert.LessOrEqual(t, ticks, 12, "of which the first six are to warm up")
+	assert.InDelta(t, 1.5, got["n2 gpu.node.suspicion J/stage-0"], 0.5)
+	for range 3 {
+		r.push(md)
+		got = r.tick()
 	}
 	assert.Contains(t, got, "n0 gpu.node.straggler J/stage-0")
 	assert.Zero(t, got["n0 gpu.node.straggler J/stage-0"])
 	for key, want := range map[string]float64{
-		" gpu.straggler.threshold J/stage-0":         0.95,
-		" gpu.straggler.median J/stage-0":            1,
-		" gpu.straggler.mad J/stage-0":               0,
-		" gpu.straggler.nodes active J/stage-0":      5,
-		" gpu.straggler.nodes idle J/stage-0":        0,
-		" gpu.straggler.nodes calibrating J/stage-0": 0,
-		" gpu.straggler.nodes missing J/stage-0":     0,
-		" gpu.straggler.quorum_met J/stage-0":        1,
-		" gpu.straggler.coverage_low J/stage-0":      0,
-		" gpu.straggler.panic_mode J/stage-0":        0,
-		" gpu.straggler.count J/stage-0":             1,
-		" gpu.straggler.count":                       1,
-		" gpu.straggler.threshold":                   0.95,
+		" gpu.straggler.threshold J/stage-0":                0.95,
+		" gpu.straggler.median J/stage-0":                   1,
+		" gpu.straggler.mad J/stage-0":                      0,
+		" gpu.straggler.nodes active J/stage-0":             5,
+		" gpu.straggler.nodes idle J/stage-0":               0,
+		" gpu.straggler.nodes calibrating J/stage-0":        0,
+		" gpu.straggler.nodes missing J/stage-0":            0,
+		" gpu.straggler.quorum_met J/stage-0":               1,
+		" gpu.straggler.coverage_low J/stage-0":             0,
+		" gpu.straggler.panic_mode J/stage-0":               0,
+		" gpu.straggler.count J/stage-0":                    1,
+		" gpu.straggler.count":                              1,
+		" gpu.straggler.incident J/stage-0":                 0,
+		" gpu.straggler.rank n2 J/stage-0":                  1,
+		" gpu.straggler.signal.median J/stage-0 throughput": 10,
+		"n0 gpu.node.suspicion J/stage-0":                   0,
+		" gpu.straggler.threshold":                          0.95,
 	} {
 		assert.Contains(t, got, key)
 		assert.InDelta(t, want, got[key], 1e-9, key)
@@ -136,8 +147,15 @@ func TestGatewayFindsAndPublishes(t *testing.T) {
 
 	lines := r.logs.FilterLevelExact(zapcore.WarnLevel).All()
 	require.Len(t, lines, 1, "one line per episode")
-	assert.Contains(t, lines[0].Message, "STRAGGLER n2: score 0.40 is below the threshold 0.95 since ")
-	assert.Contains(t, lines[0].Message, "the 5 active nodes of J/stage-0 have a median of 1.00")
+	assert.Contains(t, lines[0].Message, "STRAGGLER n2: its throughput has been 60.0 % behind its peers'")
+	assert.Contains(t, lines[0].Message, "4 against a median of 10 among the 5 active nodes of J/stage-0")
+
+	require.Len(t, v.Signals, 1, "by the score nobody is judged who tells more")
+	p := v.Signals[0]
+	assert.Equal(t, nodesignal.Throughput, p.Signal)
+	assert.InDelta(t, 10, p.Centre, 0)
+	assert.InDelta(t, p.Scale, got[" gpu.straggler.signal.scale J/stage-0 throughput"], 0)
+	assert.True(t, p.Valid())
 }
 
 func TestAReferenceIsPublishedBeforeTheFirstScore(t *testing.T) {
@@ -239,7 +257,7 @@ func TestASlowNextComponentKeepsNoThresholds(t *testing.T) {
 
 func TestANameCannotForgeALogLine(t *testing.T) {
 	r := newGatewayRig(t, nil, nil)
-	for range 3 {
+	for range 10 {
 		md := fleet(1, 1, 1, 1, 1, 0.2)
 		md.ResourceMetrics().At(5).Resource().Attributes().PutStr("host.name", "evil\nSTRAGGLER forged")
 		r.push(md)
@@ -303,7 +321,7 @@ func TestBadScores(t *testing.T) {
 		assert.True(t, r.g.engine.Has("prod", alive), "%s is there, whatever its value", alive)
 	}
 	assert.Equal(t, map[string]int64{
-		"score_range": 4, "no_cluster": 1, "no_node": 2, "name_too_long": 1, "attribute_too_long": 1, "throughput_range": 1,
+		"score_range": 4, "no_cluster": 1, "no_node": 2, "name_too_long": 1, "attribute_too_long": 1, "signal_range": 1,
 	}, rejected(t, r.tel))
 }
 
@@ -462,23 +480,25 @@ func TestIngeroNodes(t *testing.T) {
 }
 
 func TestStartErrorsSayWhatToConfigure(t *testing.T) {
-	r := newGatewayRig(t, nil, nil)
-	require.EqualError(t, r.g.Start(t.Context(), host{}),
-		"`threshold_extension` is \"straggler_threshold\", which `service::extensions` does not list")
 	type other struct {
 		component.StartFunc
 		component.ShutdownFunc
 	}
-	require.EqualError(t, r.g.Start(t.Context(), hostWith(&other{})),
-		"`threshold_extension` is \"straggler_threshold\", must be a straggler_threshold extension")
-	require.NoError(t, r.g.Shutdown(t.Context()))
+	for want, h := range map[string]host{
+		"`threshold_extension` is \"straggler_threshold\", which `service::extensions` does not list": {},
+		"`threshold_extension` is \"straggler_threshold\", must be a straggler_threshold extension":   hostWith(&other{}),
+	} {
+		r := newGatewayRig(t, nil, nil)
+		require.EqualError(t, r.g.Start(t.Context(), h), want)
+		require.NoError(t, r.g.Shutdown(t.Context()))
+	}
 }
 
 func BenchmarkObserve(b *testing.B) {
 	cfg := createDefaultConfig().(*Config)
 	cfg.Mode = modeGateway
 	set := processor.Settings{TelemetrySettings: componenttest.NewNopTelemetrySettings()}
-	g, err := newGateway(set, cfg, consumertest.NewNop())
+	g, err := createMetrics(&gateways{}, set, cfg, consumertest.NewNop())
 	require.NoError(b, err)
 	md := fleet(0.97)
 	// The score comes last of a full report: one metric of 40 with 8 GPUs each.

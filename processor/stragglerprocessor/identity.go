@@ -85,14 +85,13 @@ func (r *identifier) cluster(ctx context.Context, attrs pcommon.Map) string {
 }
 
 // stamp writes an identity: what the node's score, signals and verdict carry,
-// whichever of its reports led to them.
+// whichever of its reports led to them. What is about many nodes or groups
+// leaves node or peers empty.
 func (r *identifier) stamp(attrs pcommon.Map, cluster, node string, peers []string) {
-	attrs.PutStr(gpusemconv.AttrHostName, node)
+	putText(attrs, gpusemconv.AttrHostName, node)
 	attrs.PutStr(gpusemconv.AttrClusterName, cluster)
-	for i, name := range r.groupBy {
-		if peers[i] != "" {
-			attrs.PutStr(name, peers[i])
-		}
+	for i, name := range r.groupBy[:min(len(r.groupBy), len(peers))] {
+		putText(attrs, name, peers[i])
 	}
 }
 

@@ -5,6 +5,7 @@ package stragglerprocessor
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -13,7 +14,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/nodescore"
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reason"
 	"github.com/gpu-collector/gpu-collector/internal/resync"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
@@ -42,11 +44,12 @@ type observer struct {
 	ids     identifier
 	ingero  bool
 	rejects *rejects
+	facts   *factReader
 	id      identity // scratch
 }
 
 func newObserver(cfg *Config, r *rejects) *observer {
-	return &observer{ids: newIdentifier(cfg), ingero: cfg.ingero(), rejects: r}
+	return &observer{ids: newIdentifier(cfg), ingero: cfg.ingero(), rejects: r, facts: newFactReader(cfg)}
 }
 
 // observe takes what each resource says about its node. What is not valid is
@@ -54,11 +57,13 @@ func newObserver(cfg *Config, r *rejects) *observer {
 func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.Metrics, now time.Time) {
 	caller := threshold.CallerFromContext(ctx)
 	for _, rm := range md.ResourceMetrics().All() {
-		found, ok := o.read(rm)
+		attrs := rm.Resource().Attributes()
+		o.facts.begin(ctx, &o.ids, attrs, now)
+		found, ok := o.read(ctx, rm)
+		o.facts.end(ctx, o.rejects)
 		if !ok {
 			continue
 		}
-		attrs := rm.Resource().Attributes()
 		for _, v := range attrs.All() {
 			if v.Type() == pcommon.ValueTypeStr && len(v.Str()) > maxAttribute {
 				o.rejects.add(ctx, errLongAttribute)
@@ -78,18 +83,12 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 		}
 		// The first report of a node may hold the one part of its state, the
 		// second the other; a heartbeat after them means that nothing will come.
-		if found.Heartbeat && !found.HasScore && !found.HasState && !found.HasThroughput &&
+		if found.Heartbeat && !found.HasScore && !found.HasState && found.Values.Known == [nodesignal.Count]bool{} &&
 			e.Wants(found.Cluster, found.Node) && resync.Ask(ctx, found.Node) {
 			e.Asked(found.Cluster, found.Node)
 		}
 		if err := e.Observe(&found.Observation, now); err != nil {
 			o.rejects.add(ctx, err)
-			// The node is alive, but there is nothing to compare it by.
-			if errors.Is(err, straggler.ErrScoreRange) || errors.Is(err, straggler.ErrThroughput) {
-				found.HasScore, found.HasThroughput, found.Heartbeat = false, false, false
-				found.NoScore = true
-				_ = e.Observe(&found.Observation, now)
-			}
 		}
 	}
 }
@@ -100,8 +99,10 @@ type found struct {
 	ingero bool
 }
 
-// read looks for a score, the throughput behind it, or a heartbeat.
-func (o *observer) read(rm pmetric.ResourceMetrics) (f found, any bool) {
+// read looks for a score, the signals behind it, or a heartbeat, and hands
+// everything else on to the facts. A value that cannot be used is counted and
+// voids the one before: the node is alive, but there is nothing to compare it by.
+func (o *observer) read(ctx context.Context, rm pmetric.ResourceMetrics) (f found, any bool) {
 	ingeroIdleWindow := false
 	for _, sm := range rm.ScopeMetrics().All() {
 		for _, m := range sm.Metrics().All() {
@@ -111,7 +112,7 @@ func (o *observer) read(rm pmetric.ResourceMetrics) (f found, any bool) {
 			case name == gpusemconv.MetricNodeState:
 				any = f.takeState(m) || any
 			case name == gpusemconv.MetricNodeSignal:
-				any = f.takeThroughput(m) || any
+				any = o.takeSignals(ctx, &f, m) || any
 			case name == gpusemconv.MetricNodeHeartbeat:
 				f.Heartbeat, any = true, true
 			case o.ingero && name == ingeroScore:
@@ -121,8 +122,14 @@ func (o *observer) read(rm pmetric.ResourceMetrics) (f found, any bool) {
 				if p, ok := last(m); ok && number(p) == 0 {
 					ingeroIdleWindow = true
 				}
+			default:
+				o.facts.take(m)
 			}
 		}
+	}
+	if f.HasScore && !(f.Score >= 0 && f.Score <= 1) {
+		o.rejects.add(ctx, straggler.ErrScoreRange)
+		f.HasScore, f.NoScore = false, true
 	}
 	if f.ingero && ingeroIdleWindow && f.State == straggler.StateActive {
 		// Active without a single launch in its window: just restored or stuck
@@ -135,7 +142,9 @@ func (o *observer) read(rm pmetric.ResourceMetrics) (f found, any bool) {
 func (f *found) takeScore(m pmetric.Metric, stateAttr string) bool {
 	p, ok := last(m)
 	if !ok {
-		return false
+		// Without a point that has a value, it is gone.
+		f.NoScore = numberPoints(m).Len() > 0
+		return f.NoScore
 	}
 	f.Score, f.HasScore = number(p), true
 	if v, ok := p.Attributes().Get(stateAttr); ok {
@@ -165,15 +174,41 @@ func (f *found) setState(name string) {
 	f.State, f.HasState = s, true
 }
 
-func (f *found) takeThroughput(m pmetric.Metric) bool {
+// signals are those that a node tells, by name. One that is not known is of a
+// newer agent.
+var signals = func() map[string]nodesignal.Signal {
+	m := make(map[string]nodesignal.Signal)
+	for s := range nodesignal.Score {
+		m[s.String()] = s
+	}
+	return m
+}()
+
+// takeSignals reads the raw signals: those that are told, and those that are
+// told to be gone. Of the others the push says nothing, as behind diff.
+func (o *observer) takeSignals(ctx context.Context, f *found, m pmetric.Metric) (any bool) {
 	for _, p := range numberPoints(m).All() {
-		v, ok := p.Attributes().Get(gpusemconv.AttrSignal)
-		if ok && v.Str() == nodescore.Throughput.String() && !p.Flags().NoRecordedValue() {
-			f.Throughput, f.HasThroughput = number(p), true
-			return true
+		name, ok := p.Attributes().Get(gpusemconv.AttrSignal)
+		if !ok {
+			continue
+		}
+		s, ok := signals[name.Str()]
+		if !ok {
+			continue
+		}
+		any = true
+		x := number(p)
+		switch {
+		case p.Flags().NoRecordedValue():
+			f.Gone[s] = !f.Values.Known[s]
+		case x >= 0 && !math.IsInf(x, 1):
+			f.Values.Set(s, x)
+		default:
+			o.rejects.add(ctx, straggler.ErrSignalRange)
+			f.Gone[s] = !f.Values.Known[s]
 		}
 	}
-	return false
+	return any
 }
 
 // fillPeers takes peer attributes that Ingero puts on the point, not on the
@@ -235,13 +270,18 @@ var reasons = map[error]string{
 	straggler.ErrNoNode:          "no_node",
 	straggler.ErrNameTooLong:     "name_too_long",
 	straggler.ErrScoreRange:      "score_range",
-	straggler.ErrThroughput:      "throughput_range",
+	straggler.ErrSignalRange:     "signal_range",
 	straggler.ErrTooManyClusters: "max_clusters",
 	straggler.ErrTooManyGroups:   "max_groups",
 	straggler.ErrTooManyNodes:    "max_nodes",
 	errForeignCluster:            "foreign_cluster",
 	errLongAttribute:             "attribute_too_long",
 	errReading:                   "reading_range",
+	reason.ErrName:               "fact_name",
+	reason.ErrRange:              "fact_range",
+	reason.ErrTooManyNodes:       "fact_max_nodes",
+	reason.ErrTooManyDevices:     "fact_max_devices",
+	errGPUs:                      "max_gpus",
 }
 
 func newRejects(tb *metadata.TelemetryBuilder) *rejects {
@@ -253,6 +293,8 @@ func newRejects(tb *metadata.TelemetryBuilder) *rejects {
 }
 
 // add counts err, one of the keys of reasons.
-func (r *rejects) add(ctx context.Context, err error) {
-	r.telemetry.ProcessorStragglerRejected.Add(ctx, 1, r.sets[err])
+func (r *rejects) add(ctx context.Context, err error) { r.addN(ctx, err, 1) }
+
+func (r *rejects) addN(ctx context.Context, err error, n int64) {
+	r.telemetry.ProcessorStragglerRejected.Add(ctx, n, r.sets[err])
 }

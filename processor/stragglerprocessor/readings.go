@@ -14,58 +14,60 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 )
 
-var errReading = errors.New("reading is not a finite number >= 0")
+var (
+	errReading = errors.New("reading is not a finite number >= 0")
+	errGPUs    = errors.New("more GPUs than a node can have")
+)
 
-// source says which points of a metric are an input: all, or those whose
-// attribute has the value or is absent.
-type source struct {
-	input     nodescore.Input
-	attribute string
-	value     string
-}
-
-// sources maps metrics to the inputs of the score.
-var sources = map[string]source{
-	gpusemconv.MetricAppStepDuration: {input: nodescore.StepDuration},
-	gpusemconv.MetricAppStepRate:     {input: nodescore.StepRate},
-	gpusemconv.MetricGPUUtilization:  {nodescore.Utilization, gpusemconv.AttrGPUTask, "general"},
-	gpusemconv.MetricGPUClock:        {nodescore.SMClock, gpusemconv.AttrClock, "sm"},
-	gpusemconv.MetricGPUClockLimit:   {nodescore.SMClockLimit, gpusemconv.AttrClock, "sm"},
-	gpusemconv.MetricGPUMemoryUsage:  {nodescore.MemoryUsed, gpusemconv.AttrMemoryState, "used"},
-	gpusemconv.MetricGPUMemoryLimit:  {input: nodescore.MemoryLimit},
-	gpusemconv.MetricNodeCPUPressure: {input: nodescore.CPUPressure},
-}
-
-// collectReading adds what rm says to r and returns the report's timestamp.
-func collectReading(r *nodescore.Reading, rm pmetric.ResourceMetrics, rejects *rejects, ctx context.Context) pcommon.Timestamp {
+// collectReading adds what rm says to r and returns the report's timestamp. A
+// MIG slice is no GPU of its own here: its clock, power and links are those of
+// the GPU it is cut from.
+func collectReading(ctx context.Context, r *nodescore.Reading, plan *nodescore.Plan, rm pmetric.ResourceMetrics, rejects *rejects) pcommon.Timestamp {
 	var ts pcommon.Timestamp
 	for _, sm := range rm.ScopeMetrics().All() {
 		for _, m := range sm.Metrics().All() {
-			src, ok := sources[m.Name()]
-			if !ok {
+			inputs := plan.Inputs(m.Name())
+			if inputs == nil {
 				continue
 			}
 			for _, p := range numberPoints(m).All() {
-				if p.Flags().NoRecordedValue() || !src.matches(p.Attributes()) {
+				if p.Flags().NoRecordedValue() {
 					continue
 				}
-				if !r.Add(src.input, number(p)) {
-					rejects.add(ctx, errReading)
+				attrs := p.Attributes()
+				if _, slice := attrs.Get(gpusemconv.AttrHWParent); slice {
 					continue
 				}
-				ts = max(ts, p.Timestamp())
+				for i := range inputs {
+					if !matches(&inputs[i], attrs) {
+						continue
+					}
+					if !r.Add(&inputs[i], gpuOf(attrs), number(p)) {
+						rejects.add(ctx, errReading)
+						continue
+					}
+					ts = max(ts, p.Timestamp())
+				}
 			}
 		}
 	}
 	return ts
 }
 
-func (s *source) matches(attrs pcommon.Map) bool {
-	if s.attribute == "" {
-		return true
+func matches(in *nodescore.Input, attrs pcommon.Map) bool {
+	for i := range in.Attributes {
+		if v, ok := attrs.Get(in.Attributes[i].Key); ok && text(v) != in.Attributes[i].Value {
+			return false
+		}
 	}
-	v, ok := attrs.Get(s.attribute)
-	return !ok || v.Str() == s.value
+	return true
+}
+
+func gpuOf(attrs pcommon.Map) string {
+	if v, ok := attrs.Get(gpusemconv.AttrHWID); ok {
+		return text(v)
+	}
+	return ""
 }
 
 // numberPoints returns the points of a gauge or sum, none for other types.

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/scraper/scraperhelper"
 
+	"github.com/gpu-collector/gpu-collector/internal/sharedinstance"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
 )
@@ -30,6 +31,9 @@ func NewFactory() receiver.Factory {
 		}, metadata.LogsStability),
 	)
 }
+
+// instances are the receivers of the process.
+type instances = sharedinstance.Instances[*Config, *instance]
 
 // newLibrary is nvml.NewLibrary or a test's stand-in.
 type newLibrary func(path string, failure nvml.Failure, timing ...nvml.Timing) nvml.Library
@@ -58,5 +62,9 @@ func acquire(shared *instances, set receiver.Settings, cfg component.Config, lib
 	if !ok {
 		return nil, fmt.Errorf("configuration is a %T, not a *nvmlreceiver.Config", cfg)
 	}
-	return shared.acquire(config, set, library)
+	h, err := shared.Acquire(config, func() (*instance, error) { return newInstance(config, set, library) })
+	if err != nil {
+		return nil, err
+	}
+	return &nvmlReceiver{instance: h.Get(), handle: h}, nil
 }

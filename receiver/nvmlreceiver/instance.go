@@ -5,7 +5,6 @@ package nvmlreceiver
 import (
 	"context"
 	"errors"
-	"sync"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/consumer"
@@ -14,49 +13,9 @@ import (
 	"go.opentelemetry.io/collector/scraper"
 	"go.opentelemetry.io/collector/scraper/scraperhelper"
 
+	"github.com/gpu-collector/gpu-collector/internal/sharedinstance"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 )
-
-// instances are the receivers of the process. The service makes a receiver
-// for each signal and gives all of one component the same configuration.
-type instances struct {
-	mu  sync.Mutex
-	all map[*Config]*instance
-}
-
-// acquire returns a new handle on the configuration's instance.
-func (r *instances) acquire(cfg *Config, set receiver.Settings, library newLibrary) (*nvmlReceiver, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	in, ok := r.all[cfg]
-	if !ok {
-		var err error
-		if in, err = newInstance(cfg, set, library); err != nil {
-			return nil, err
-		}
-		if r.all == nil {
-			r.all = map[*Config]*instance{}
-		}
-		r.all[cfg] = in
-	}
-	in.handles++
-	return &nvmlReceiver{instance: in, drop: func() bool { return r.drop(cfg) }}, nil
-}
-
-// drop gives a handle back and reports whether it was the last.
-func (r *instances) drop(cfg *Config) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	in, ok := r.all[cfg]
-	if !ok {
-		return false
-	}
-	if in.handles--; in.handles > 0 {
-		return false
-	}
-	delete(r.all, cfg)
-	return true
-}
 
 // instance is what the signals of one component share: one NVML session.
 type instance struct {
@@ -66,9 +25,6 @@ type instance struct {
 	metrics consumer.Metrics
 	options []scraperhelper.ControllerOption
 
-	handles    int // guarded by instances.mu
-	start      sync.Once
-	startErr   error
 	controller receiver.Metrics
 }
 
@@ -113,30 +69,22 @@ func (in *instance) run(ctx context.Context, host component.Host) error {
 // nvmlReceiver is one signal's handle on the instance.
 type nvmlReceiver struct {
 	*instance
-	drop func() bool
-	once sync.Once
+	handle *sharedinstance.Handle[*instance]
 }
 
 // Start starts the instance when it is the first.
 func (r *nvmlReceiver) Start(ctx context.Context, host component.Host) error {
-	r.start.Do(func() { r.startErr = r.run(ctx, host) })
-	return r.startErr
+	return r.handle.Start(func() error { return r.run(ctx, host) })
 }
 
 // Shutdown ends the instance when it is the last, after it has ended a scrape
 // that is under way: that may be waiting for a call that hangs.
 func (r *nvmlReceiver) Shutdown(ctx context.Context) error {
-	var err error
-	r.once.Do(func() {
-		if !r.drop() {
-			return
-		}
+	return r.handle.Shutdown(func() error {
 		r.scraper.interrupt()
 		if r.controller == nil {
-			err = r.scraper.shutdown(ctx)
-			return
+			return r.scraper.shutdown(ctx)
 		}
-		err = r.controller.Shutdown(ctx)
+		return r.controller.Shutdown(ctx)
 	})
-	return err
 }

@@ -166,10 +166,10 @@ func TestShutdownWithoutStart(t *testing.T) {
 	require.NoError(t, err)
 	logs, err := createLogs(shared, settings(t).Settings, cfg, consumertest.NewNop(), nvml.NewLibrary)
 	require.NoError(t, err)
-	require.Len(t, shared.all, 1)
+	require.Equal(t, 1, shared.Len())
 	require.NoError(t, metrics.Shutdown(context.Background()))
 	require.NoError(t, metrics.Shutdown(context.Background()), "a second shutdown takes nothing from the other signal")
-	require.Len(t, shared.all, 1)
+	require.Equal(t, 1, shared.Len())
 	require.NoError(t, logs.Shutdown(context.Background()))
-	require.Empty(t, shared.all)
+	require.Zero(t, shared.Len())
 }

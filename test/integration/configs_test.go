@@ -132,17 +132,33 @@ func TestBadConfigNamesEveryMistake(t *testing.T) {
   straggler:
     mode: agent
     leave_ticks: 0
+    signals:
+      speed: {weight: 1}
+      cpu: {weight: 2}
+      memory: {floor: 1}
     agent:
-      weights: {speed: 1, cpu: 2}
-      floors: {memory: 1}
       idle_after: 0s
       calibration_samples: 0
       local_fraction: 1
       max_nodes: 0
 `,
 			want: []string{
-				"leave_ticks` is 0", "unknown signal \"speed\"", "weights::cpu` is 2", "floors::memory` is 1", "idle_after` is 0s",
+				"leave_ticks` is 0", "unknown signal \"speed\"", "signals::cpu::weight` is 2", "signals::memory::floor` is 1", "idle_after` is 0s",
 				"calibration_samples` is 0", "local_fraction` is 1", "max_nodes` is 0",
+			},
+		},
+		{
+			component: "processors::straggler",
+			config: `processors:
+  straggler:
+    mode: gateway
+    decision: vote
+    signals: {power: {min_gap: 5}, speed: {}}
+    gateway: {warmup_ticks: -1, cusum: {clip_high: 0}, split: {min_side: 1}, incident: {fall: 0}, episodes: {max_ranked: 1000}}
+`,
+			want: []string{
+				"`decision` is \"vote\"", "`signals::power::min_gap` is 5", "unknown signal \"speed\"", "`gateway::warmup_ticks` is -1",
+				"`gateway::cusum::clip_high` is 0", "`gateway::split::min_side` is 1", "`gateway::incident::fall` is 0", "`gateway::episodes::max_ranked` is 1000",
 			},
 		},
 		{
@@ -191,6 +207,18 @@ service: {pipelines: {metrics: {receivers: [nop], exporters: [nop]}}}
 			}
 		})
 	}
+
+	t.Run("an agent in a logs pipeline", func(t *testing.T) {
+		t.Parallel()
+		text, err := validate(t, collectorBinary, `
+receivers: {nop: }
+processors: {straggler: {mode: agent}}
+exporters: {nop: }
+service: {pipelines: {logs: {receivers: [nop], processors: [straggler], exporters: [nop]}}}
+`)
+		require.Error(t, err)
+		assert.Contains(t, text, "`mode` is \"agent\"")
+	})
 
 	t.Run("all at once", func(t *testing.T) {
 		t.Parallel()

@@ -30,6 +30,8 @@ type logStore struct {
 
 	mu      sync.Mutex
 	records []plog.LogRecord
+	// resources are the attributes of the records' resources.
+	resources []map[string]any
 }
 
 func startLogStore(t *testing.T) *logStore {
@@ -51,6 +53,7 @@ func (s *logStore) Export(_ context.Context, r plogotlp.ExportRequest) (plogotlp
 		for _, sl := range rl.ScopeLogs().All() {
 			for _, lr := range sl.LogRecords().All() {
 				s.records = append(s.records, lr)
+				s.resources = append(s.resources, rl.Resource().Attributes().AsRaw())
 			}
 		}
 	}

@@ -95,10 +95,11 @@ func promQuery(t *testing.T, addr, query string, from, to time.Time) []promSerie
 	return answer.Data.Result
 }
 
-// A thirtieth of the real pace: resync 2 m, lookback 5 m, a series vanished
-// after 90 s, and eleven minutes in all.
+// A thirtieth of the real pace: the shard's resync 1 h, the gateway's 2 m,
+// lookback 5 m, a series vanished after 90 s, and eleven minutes in all.
 const (
-	promResync   = 4 * time.Second
+	promShard    = 2 * time.Minute
+	promGateway  = 4 * time.Second
 	promLookback = 10 * time.Second
 	promVanished = 3 * time.Second
 	promReport   = 250 * time.Millisecond
@@ -107,21 +108,17 @@ const (
 	promGPUs     = 8
 )
 
-// TestPrometheusBehindAShard writes what a shard forwards to the real server:
-// no series has a gap, though most of its values are never sent twice, and the
-// series of a GPU that is not there any more end before the lookback does.
+// TestPrometheusBehindAShard writes what a gateway behind a shard forwards to the
+// real server: no series has a gap, though the shard sends most values once, the
+// series of a GPU that is not there any more end before the lookback does, and
+// those of a node that died with it.
 func TestPrometheusBehindAShard(t *testing.T) {
 	t.Parallel()
 	prom := startPrometheus(t, promLookback)
-	otlp, health := freeAddr(t), freeAddr(t)
-	start(t, options{configs: []string{"configs/shard.yaml", fmt.Sprintf(`
-receivers:
-  otlp:
-    protocols:
-      grpc: {endpoint: %q}
-      http: {endpoint: %q}
+	gateway, otlp := newGatewayPorts(t), freeAddr(t)
+	start(t, options{configs: []string{"configs/gateway.yaml", gateway.overlay(t), fmt.Sprintf(`
 processors:
-  diff: {flush_interval: 50ms, resync_interval: %s, vanished_after: %s, ttl: 20s}
+  diff: {resync_interval: %s, vanished_after: %s, ttl: 20s}
 exporters:
   prometheus_remote_write:
     endpoint: http://%s/api/v1/write
@@ -130,20 +127,33 @@ exporters:
     retry_on_failure: {enabled: false}
     # Straight through: diff takes for known only what has been written.
     remote_write_queue: {enabled: false}
+service:
+  pipelines:
+    metrics:
+      exporters: [prometheus_remote_write]
+`, promGateway, promVanished, prom)}})
+	start(t, options{
+		configs: []string{"configs/shard.yaml", fmt.Sprintf(`
+receivers:
+  otlp:
+    protocols:
+      grpc: {endpoint: %q}
+      http: {endpoint: %q}
+processors:
+  diff: {flush_interval: 50ms, resync_interval: %s, vanished_after: %s, ttl: 20s}
 extensions:
   healthcheckv2: {http: {endpoint: %q}}
 service:
   telemetry: {metrics: {level: none}}
-  pipelines:
-    metrics:
-      exporters: [prometheus_remote_write]
-`, otlp, freeAddr(t), promResync, promVanished, prom, health)}})
+`, otlp, freeAddr(t), promShard, promVanished, freeAddr(t))},
+		env: []string{"GPU_COLLECTOR_GATEWAY=" + gateway.grpc, "GPU_COLLECTOR_INSECURE=true"},
+	})
 	client := grpcClient(t, otlp)
 
-	const goneNode, goneGPU = "node-1", "GPU-3"
+	const goneNode, goneGPU, deadNode = "node-1", "GPU-3", "node-2"
 	began := time.Now()
 	gone := began.Add(promRun - promLookback)
-	var vanished time.Time
+	var vanished, died time.Time
 	ticker := time.NewTicker(promReport)
 	defer ticker.Stop()
 	for i := 0; time.Since(began) < promRun; i++ {
@@ -154,6 +164,12 @@ service:
 		for n := range promNodes {
 			md := pmetric.NewMetrics()
 			name := fmt.Sprint("node-", n)
+			if name == deadNode {
+				if time.Since(began) > promRun-2*promLookback+promGateway {
+					continue
+				}
+				died = time.Now()
+			}
 			metrics := node(md, name, map[string]string{"k8s.cluster.name": "lab"})
 			for _, m := range []struct {
 				name  string
@@ -189,6 +205,10 @@ service:
 			for second := began.Unix() + 1; second < ended.Unix(); second++ {
 				_, there := at[second]
 				switch {
+				case s.Metric["host_name"] == deadNode && second > died.Unix():
+					if second > died.Add(promLookback).Unix()+1 {
+						require.False(t, there, "%s %v is still there %d s after the node died", metric, s.Metric, second-died.Unix())
+					}
 				case !isGone || second < vanished.Unix():
 					require.True(t, there, "%s %v has a gap %d s after the start", metric, s.Metric, second-began.Unix())
 				case second > vanished.Unix()+int64(promVanished/time.Second)+2:
@@ -198,5 +218,5 @@ service:
 			}
 		}
 	}
-	t.Logf("%d series without a gap over %s; the vanished GPU's ended", 2*promNodes*promGPUs, promRun)
+	t.Logf("%d series without a gap over %s; the vanished GPU's and the dead node's ended", 2*promNodes*promGPUs, promRun)
 }

@@ -25,22 +25,24 @@ func Tracer(settings component.TelemetrySettings) trace.Tracer {
 // TelemetryBuilder provides an interface for components to report telemetry
 // as defined in metadata and user config.
 type TelemetryBuilder struct {
-	meter                            metric.Meter
-	mu                               sync.Mutex
-	registrations                    []metric.Registration
-	ExtensionWireDiffAheadPoints     metric.Int64Counter
-	ExtensionWireDiffEvictedNodes    metric.Int64ObservableCounter
-	ExtensionWireDiffForwardedPoints metric.Int64Counter
-	ExtensionWireDiffHeartbeats      metric.Int64Counter
-	ExtensionWireDiffNodes           metric.Int64ObservableGauge
-	ExtensionWireDiffPushes          metric.Int64Counter
-	ExtensionWireDiffReceivedPoints  metric.Int64Counter
-	ExtensionWireDiffResyncs         metric.Int64ObservableCounter
-	ExtensionWireDiffSeries          metric.Int64ObservableGauge
-	ExtensionWireDiffStalePoints     metric.Int64ObservableCounter
-	ExtensionWireDiffUnnamedSeries   metric.Int64ObservableCounter
-	ExtensionWireDiffUntrackedPoints metric.Int64ObservableCounter
-	ExtensionWireDiffVanishedSeries  metric.Int64Counter
+	meter                               metric.Meter
+	mu                                  sync.Mutex
+	registrations                       []metric.Registration
+	ExtensionWireDiffAheadPoints        metric.Int64Counter
+	ExtensionWireDiffEvictedNodes       metric.Int64ObservableCounter
+	ExtensionWireDiffForwardedPoints    metric.Int64Counter
+	ExtensionWireDiffHeartbeats         metric.Int64Counter
+	ExtensionWireDiffNodes              metric.Int64ObservableGauge
+	ExtensionWireDiffPushes             metric.Int64Counter
+	ExtensionWireDiffReceivedPoints     metric.Int64Counter
+	ExtensionWireDiffRepeatedPoints     metric.Int64ObservableCounter
+	ExtensionWireDiffResyncs            metric.Int64ObservableCounter
+	ExtensionWireDiffSeries             metric.Int64ObservableGauge
+	ExtensionWireDiffStalePoints        metric.Int64ObservableCounter
+	ExtensionWireDiffUnnamedSeries      metric.Int64ObservableCounter
+	ExtensionWireDiffUnrepeatablePoints metric.Int64ObservableCounter
+	ExtensionWireDiffUntrackedPoints    metric.Int64ObservableCounter
+	ExtensionWireDiffVanishedSeries     metric.Int64Counter
 }
 
 // TelemetryBuilderOption applies changes to default builder.
@@ -75,6 +77,21 @@ func (builder *TelemetryBuilder) RegisterExtensionWireDiffNodesCallback(cb metri
 		cb(ctx, &observerInt64{inst: builder.ExtensionWireDiffNodes, obs: o})
 		return nil
 	}, builder.ExtensionWireDiffNodes)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
+// RegisterExtensionWireDiffRepeatedPointsCallback sets callback for observable ExtensionWireDiffRepeatedPoints metric.
+func (builder *TelemetryBuilder) RegisterExtensionWireDiffRepeatedPointsCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.ExtensionWireDiffRepeatedPoints, obs: o})
+		return nil
+	}, builder.ExtensionWireDiffRepeatedPoints)
 	if err != nil {
 		return err
 	}
@@ -135,6 +152,21 @@ func (builder *TelemetryBuilder) RegisterExtensionWireDiffUnnamedSeriesCallback(
 		cb(ctx, &observerInt64{inst: builder.ExtensionWireDiffUnnamedSeries, obs: o})
 		return nil
 	}, builder.ExtensionWireDiffUnnamedSeries)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
+// RegisterExtensionWireDiffUnrepeatablePointsCallback sets callback for observable ExtensionWireDiffUnrepeatablePoints metric.
+func (builder *TelemetryBuilder) RegisterExtensionWireDiffUnrepeatablePointsCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.ExtensionWireDiffUnrepeatablePoints, obs: o})
+		return nil
+	}, builder.ExtensionWireDiffUnrepeatablePoints)
 	if err != nil {
 		return err
 	}
@@ -229,6 +261,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		metric.WithUnit("{datapoint}"),
 	)
 	errs = errors.Join(errs, err)
+	builder.ExtensionWireDiffRepeatedPoints, err = builder.meter.Int64ObservableCounter(
+		"otelcol_extension_wire_diff_repeated_points",
+		metric.WithDescription("Points sent again from what is remembered, for nodes whose reports an earlier tier reduced to what changed. [Development]"),
+		metric.WithUnit("{datapoint}"),
+	)
+	errs = errors.Join(errs, err)
 	builder.ExtensionWireDiffResyncs, err = builder.meter.Int64ObservableCounter(
 		"otelcol_extension_wire_diff_resyncs",
 		metric.WithDescription("Times that all series of a node were made due again, by `resync_interval` or after a pause of the node. [Development]"),
@@ -251,6 +289,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_extension_wire_diff_unnamed_series",
 		metric.WithDescription("New series for whose names there was no room. They are compared like the others, but not declared gone when they vanish. [Development]"),
 		metric.WithUnit("{series}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ExtensionWireDiffUnrepeatablePoints, err = builder.meter.Int64ObservableCounter(
+		"otelcol_extension_wire_diff_unrepeatable_points",
+		metric.WithDescription("Points that were due but could not be made of what is remembered, as histograms, summaries, and series without names. The earlier tier sends them every 2 minutes. [Development]"),
+		metric.WithUnit("{datapoint}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ExtensionWireDiffUntrackedPoints, err = builder.meter.Int64ObservableCounter(

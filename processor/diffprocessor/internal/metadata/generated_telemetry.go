@@ -25,25 +25,27 @@ func Tracer(settings component.TelemetrySettings) trace.Tracer {
 // TelemetryBuilder provides an interface for components to report telemetry
 // as defined in metadata and user config.
 type TelemetryBuilder struct {
-	meter                        metric.Meter
-	mu                           sync.Mutex
-	registrations                []metric.Registration
-	ProcessorDiffAheadPoints     metric.Int64Counter
-	ProcessorDiffDroppedPoints   metric.Int64ObservableCounter
-	ProcessorDiffEvictedNodes    metric.Int64ObservableCounter
-	ProcessorDiffFailedFlushes   metric.Int64Counter
-	ProcessorDiffForwardedPoints metric.Int64Counter
-	ProcessorDiffHeartbeats      metric.Int64Counter
-	ProcessorDiffNodes           metric.Int64ObservableGauge
-	ProcessorDiffPendingPoints   metric.Int64ObservableGauge
-	ProcessorDiffReceivedPoints  metric.Int64Counter
-	ProcessorDiffReplacedPoints  metric.Int64ObservableCounter
-	ProcessorDiffResyncs         metric.Int64ObservableCounter
-	ProcessorDiffSeries          metric.Int64ObservableGauge
-	ProcessorDiffStalePoints     metric.Int64ObservableCounter
-	ProcessorDiffUnnamedSeries   metric.Int64ObservableCounter
-	ProcessorDiffUntrackedPoints metric.Int64ObservableCounter
-	ProcessorDiffVanishedSeries  metric.Int64Counter
+	meter                           metric.Meter
+	mu                              sync.Mutex
+	registrations                   []metric.Registration
+	ProcessorDiffAheadPoints        metric.Int64Counter
+	ProcessorDiffDroppedPoints      metric.Int64ObservableCounter
+	ProcessorDiffEvictedNodes       metric.Int64ObservableCounter
+	ProcessorDiffFailedFlushes      metric.Int64Counter
+	ProcessorDiffForwardedPoints    metric.Int64Counter
+	ProcessorDiffHeartbeats         metric.Int64Counter
+	ProcessorDiffNodes              metric.Int64ObservableGauge
+	ProcessorDiffPendingPoints      metric.Int64ObservableGauge
+	ProcessorDiffReceivedPoints     metric.Int64Counter
+	ProcessorDiffRepeatedPoints     metric.Int64ObservableCounter
+	ProcessorDiffReplacedPoints     metric.Int64ObservableCounter
+	ProcessorDiffResyncs            metric.Int64ObservableCounter
+	ProcessorDiffSeries             metric.Int64ObservableGauge
+	ProcessorDiffStalePoints        metric.Int64ObservableCounter
+	ProcessorDiffUnnamedSeries      metric.Int64ObservableCounter
+	ProcessorDiffUnrepeatablePoints metric.Int64ObservableCounter
+	ProcessorDiffUntrackedPoints    metric.Int64ObservableCounter
+	ProcessorDiffVanishedSeries     metric.Int64Counter
 }
 
 // TelemetryBuilderOption applies changes to default builder.
@@ -108,6 +110,21 @@ func (builder *TelemetryBuilder) RegisterProcessorDiffPendingPointsCallback(cb m
 		cb(ctx, &observerInt64{inst: builder.ProcessorDiffPendingPoints, obs: o})
 		return nil
 	}, builder.ProcessorDiffPendingPoints)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
+// RegisterProcessorDiffRepeatedPointsCallback sets callback for observable ProcessorDiffRepeatedPoints metric.
+func (builder *TelemetryBuilder) RegisterProcessorDiffRepeatedPointsCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.ProcessorDiffRepeatedPoints, obs: o})
+		return nil
+	}, builder.ProcessorDiffRepeatedPoints)
 	if err != nil {
 		return err
 	}
@@ -183,6 +200,21 @@ func (builder *TelemetryBuilder) RegisterProcessorDiffUnnamedSeriesCallback(cb m
 		cb(ctx, &observerInt64{inst: builder.ProcessorDiffUnnamedSeries, obs: o})
 		return nil
 	}, builder.ProcessorDiffUnnamedSeries)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
+// RegisterProcessorDiffUnrepeatablePointsCallback sets callback for observable ProcessorDiffUnrepeatablePoints metric.
+func (builder *TelemetryBuilder) RegisterProcessorDiffUnrepeatablePointsCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.ProcessorDiffUnrepeatablePoints, obs: o})
+		return nil
+	}, builder.ProcessorDiffUnrepeatablePoints)
 	if err != nil {
 		return err
 	}
@@ -289,6 +321,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		metric.WithUnit("{datapoint}"),
 	)
 	errs = errors.Join(errs, err)
+	builder.ProcessorDiffRepeatedPoints, err = builder.meter.Int64ObservableCounter(
+		"otelcol_processor_diff_repeated_points",
+		metric.WithDescription("Points sent again from what is remembered, for nodes whose reports an earlier tier reduced to what changed. [Development]"),
+		metric.WithUnit("{datapoint}"),
+	)
+	errs = errors.Join(errs, err)
 	builder.ProcessorDiffReplacedPoints, err = builder.meter.Int64ObservableCounter(
 		"otelcol_processor_diff_replaced_points",
 		metric.WithDescription("Points that made room for a later one of the same series before the next component took them. [Development]"),
@@ -317,6 +355,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_processor_diff_unnamed_series",
 		metric.WithDescription("New series for whose names there was no room. They are compared like the others, but not declared gone when they vanish. [Development]"),
 		metric.WithUnit("{series}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ProcessorDiffUnrepeatablePoints, err = builder.meter.Int64ObservableCounter(
+		"otelcol_processor_diff_unrepeatable_points",
+		metric.WithDescription("Points that were due but could not be made of what is remembered, as histograms, summaries, and series without names. The earlier tier sends them every 2 minutes. [Development]"),
+		metric.WithUnit("{datapoint}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ProcessorDiffUntrackedPoints, err = builder.meter.Int64ObservableCounter(

@@ -23,13 +23,20 @@ func Tracer(settings component.TelemetrySettings) trace.Tracer {
 // TelemetryBuilder provides an interface for components to report telemetry
 // as defined in metadata and user config.
 type TelemetryBuilder struct {
-	meter                          metric.Meter
-	mu                             sync.Mutex
-	registrations                  []metric.Registration
-	ProcessorStragglerEmitFailures metric.Int64Counter
-	ProcessorStragglerNodes        metric.Int64Gauge
-	ProcessorStragglerRejected     metric.Int64Counter
-	ProcessorStragglerTickDuration metric.Float64Histogram
+	meter                             metric.Meter
+	mu                                sync.Mutex
+	registrations                     []metric.Registration
+	ProcessorStragglerContested       metric.Int64Counter
+	ProcessorStragglerEmitFailures    metric.Int64Counter
+	ProcessorStragglerEpisodes        metric.Int64Counter
+	ProcessorStragglerEpisodesDropped metric.Int64Counter
+	ProcessorStragglerFlapping        metric.Int64Counter
+	ProcessorStragglerFolded          metric.Int64Counter
+	ProcessorStragglerGroupChanges    metric.Int64Counter
+	ProcessorStragglerNodes           metric.Int64Gauge
+	ProcessorStragglerRejected        metric.Int64Counter
+	ProcessorStragglerStuck           metric.Int64Counter
+	ProcessorStragglerTickDuration    metric.Float64Histogram
 }
 
 // TelemetryBuilderOption applies changes to default builder.
@@ -61,10 +68,46 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	}
 	builder.meter = Meter(settings)
 	var err, errs error
+	builder.ProcessorStragglerContested, err = builder.meter.Int64Counter(
+		"otelcol_processor_straggler_contested",
+		metric.WithDescription("Number of times that a node became contested: several seem to use its name. [Development]"),
+		metric.WithUnit("{node}"),
+	)
+	errs = errors.Join(errs, err)
 	builder.ProcessorStragglerEmitFailures, err = builder.meter.Int64Counter(
 		"otelcol_processor_straggler_emit_failures",
 		metric.WithDescription("Number of ticks whose metrics the next component refused. [Development]"),
 		metric.WithUnit("{tick}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ProcessorStragglerEpisodes, err = builder.meter.Int64Counter(
+		"otelcol_processor_straggler_episodes",
+		metric.WithDescription("Number of events of episodes, as told in the log and the logs pipelines. [Development]"),
+		metric.WithUnit("{event}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ProcessorStragglerEpisodesDropped, err = builder.meter.Int64Counter(
+		"otelcol_processor_straggler_episodes_dropped",
+		metric.WithDescription("Number of episode records that a logs pipeline did not take, or that found its queue full. [Development]"),
+		metric.WithUnit("{record}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ProcessorStragglerFlapping, err = builder.meter.Int64Counter(
+		"otelcol_processor_straggler_flapping",
+		metric.WithDescription("Number of episodes that were held open instead of told again, for nodes that come and go. [Development]"),
+		metric.WithUnit("{episode}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ProcessorStragglerFolded, err = builder.meter.Int64Counter(
+		"otelcol_processor_straggler_folded",
+		metric.WithDescription("Number of nodes that became stragglers but are told of by an episode of their group or cluster. [Development]"),
+		metric.WithUnit("{node}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ProcessorStragglerGroupChanges, err = builder.meter.Int64Counter(
+		"otelcol_processor_straggler_group_changes",
+		metric.WithDescription("Number of times that a node went to another peer group. [Development]"),
+		metric.WithUnit("{node}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ProcessorStragglerNodes, err = builder.meter.Int64Gauge(
@@ -77,6 +120,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_processor_straggler_rejected",
 		metric.WithDescription("Number of scores and readings that were ignored. The data itself passes. [Development]"),
 		metric.WithUnit("{value}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ProcessorStragglerStuck, err = builder.meter.Int64Counter(
+		"otelcol_processor_straggler_stuck",
+		metric.WithDescription("Number of times that a node was not accused, since its throughput never changes. [Development]"),
+		metric.WithUnit("{node}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ProcessorStragglerTickDuration, err = builder.meter.Float64Histogram(

@@ -19,17 +19,45 @@ func TestSetupTelemetry(t *testing.T) {
 	tb, err := metadata.NewTelemetryBuilder(testTel.NewTelemetrySettings())
 	require.NoError(t, err)
 	defer tb.Shutdown()
+	tb.ProcessorStragglerContested.Add(context.Background(), 1)
 	tb.ProcessorStragglerEmitFailures.Add(context.Background(), 1)
+	tb.ProcessorStragglerEpisodes.Add(context.Background(), 1)
+	tb.ProcessorStragglerEpisodesDropped.Add(context.Background(), 1)
+	tb.ProcessorStragglerFlapping.Add(context.Background(), 1)
+	tb.ProcessorStragglerFolded.Add(context.Background(), 1)
+	tb.ProcessorStragglerGroupChanges.Add(context.Background(), 1)
 	tb.ProcessorStragglerNodes.Record(context.Background(), 1)
 	tb.ProcessorStragglerRejected.Add(context.Background(), 1)
+	tb.ProcessorStragglerStuck.Add(context.Background(), 1)
 	tb.ProcessorStragglerTickDuration.Record(context.Background(), 1)
+	AssertEqualProcessorStragglerContested(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
 	AssertEqualProcessorStragglerEmitFailures(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualProcessorStragglerEpisodes(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualProcessorStragglerEpisodesDropped(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualProcessorStragglerFlapping(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualProcessorStragglerFolded(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualProcessorStragglerGroupChanges(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualProcessorStragglerNodes(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualProcessorStragglerRejected(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualProcessorStragglerStuck(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualProcessorStragglerTickDuration(t, testTel,

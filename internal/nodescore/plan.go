@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodescore
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+)
+
+// Attribute selects points.
+type Attribute struct{ Key, Value string }
+
+// Input is one kind of reading: the points of a metric that have the attributes
+// or lack them.
+type Input struct {
+	Attributes []Attribute
+	index      int
+	counter    bool
+}
+
+// Plan is how all signals are measured, compiled. It is read only and shared by
+// the nodes of an agent.
+type Plan struct {
+	inputs   map[string][]Input
+	count    int
+	counters []bool // by input
+	measures [nodesignal.Count]measure
+	// utilization tells idle GPUs and those under load.
+	utilization int
+	// application are the inputs that only a running job tells.
+	application []int
+}
+
+type measure struct {
+	worst   bool // of all sources; else the first that has data
+	sources []source
+}
+
+type source struct {
+	factors []factor
+	across  string
+	when    string
+}
+
+// factor is a Ratio; limit is -1 where there is none.
+type factor struct {
+	input, limit int
+	best         bool
+	use          string
+	allowed      float64
+}
+
+// NewPlan compiles measures, which must be valid.
+func NewPlan(measures *[nodesignal.Count]Measure) *Plan {
+	p := &Plan{inputs: make(map[string][]Input)}
+	p.utilization = p.input(gpusemconv.MetricGPUUtilization, map[string]string{gpusemconv.AttrGPUTask: "general"}, false)
+	p.application = []int{
+		p.input(gpusemconv.MetricAppStepDuration, nil, false),
+		p.input(gpusemconv.MetricAppStepRate, nil, false),
+	}
+	for s := range measures {
+		m := &measures[s]
+		p.measures[s].worst = m.Combine == CombineMin
+		for i := range m.Sources {
+			p.measures[s].sources = append(p.measures[s].sources, p.source(&m.Sources[i]))
+		}
+	}
+	// An application's own measure of throughput speaks for it as its steps do.
+	for _, src := range p.measures[nodesignal.Throughput].sources {
+		if in := src.factors[0].input; src.when == WhenAlways && !slices.Contains(p.application, in) {
+			p.application = append(p.application, in)
+		}
+	}
+	return p
+}
+
+func (p *Plan) source(s *Source) source {
+	out := source{across: s.Across, when: s.When, factors: []factor{p.factor(&s.Ratio)}}
+	if out.across == "" {
+		out.across = AcrossMean
+	}
+	if out.when == "" {
+		out.when = WhenAlways
+	}
+	for i := range s.Times {
+		out.factors = append(out.factors, p.factor(&s.Times[i]))
+	}
+	return out
+}
+
+func (p *Plan) factor(r *Ratio) factor {
+	f := factor{
+		input: p.input(r.Metric, r.Attributes, r.Use == UseRate),
+		limit: -1, best: r.BestLimit, use: r.Use, allowed: r.Allowed,
+	}
+	if r.Limit != "" {
+		attrs := r.LimitAttributes
+		if attrs == nil {
+			attrs = r.Attributes
+		}
+		f.limit = p.input(r.Limit, attrs, false)
+	}
+	return f
+}
+
+// input returns the index of an input, the same for the same.
+func (p *Plan) input(metric string, attrs map[string]string, counter bool) int {
+	in := Input{index: p.count, counter: counter}
+	for _, k := range slices.Sorted(maps.Keys(attrs)) {
+		in.Attributes = append(in.Attributes, Attribute{k, attrs[k]})
+	}
+	for _, known := range p.inputs[metric] {
+		if known.counter == counter && slices.Equal(known.Attributes, in.Attributes) {
+			return known.index
+		}
+	}
+	p.inputs[metric] = append(p.inputs[metric], in)
+	p.counters = append(p.counters, counter)
+	p.count++
+	return in.index
+}
+
+// Inputs returns what the points of a metric may be; nil for a metric that is
+// not read.
+func (p *Plan) Inputs(metric string) []Input { return p.inputs[metric] }

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodescore
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+)
+
+// How a reading is used, Ratio.Use.
+const (
+	UseValue    = "value"     // as it is
+	UseInverse  = "inverse"   // 1/x: a duration as a rate
+	UseOneMinus = "one_minus" // 1-x: a share that is lost as one that is left
+	// UseRate is for counters: 1 up to Ratio.Allowed per second, the less the
+	// more there are beyond.
+	UseRate = "rate"
+)
+
+// How the GPUs of a node are put together, Source.Across.
+const (
+	// AcrossMin is for what all wait for: in a synchronous job one throttled GPU
+	// of eight holds the whole node, and a mean would show an eighth of it.
+	AcrossMin  = "min"
+	AcrossMean = "mean"
+	AcrossSum  = "sum" // unknown while one of the GPUs lacks it
+)
+
+// When a reading counts, Source.When.
+const (
+	WhenAlways = "always"
+	// WhenBusy is while the GPUs of the node do something.
+	WhenBusy = "busy"
+	// WhenLoad takes only the GPUs that are under load: one with nothing to do
+	// lowers its clock and its PCIe link on purpose.
+	WhenLoad = "load"
+)
+
+// How the sources of a signal are put together, Measure.Combine.
+const (
+	// CombineFirst takes the first source that has data. Sources may differ in
+	// unit, so that one which fell silent is not replaced by one behind it.
+	CombineFirst = "first"
+	CombineMin   = "min" // the worst of all that have data
+)
+
+// Ratio is one reading of each GPU, or of the node.
+type Ratio struct {
+	// Metric is a gauge or sum. Attributes select its points; a point that lacks
+	// one of them is taken.
+	Metric     string            `mapstructure:"metric"`
+	Attributes map[string]string `mapstructure:"attributes"`
+	// Limit is the metric of what the reading is a fraction of, with the
+	// attributes LimitAttributes, or Attributes where there are none. BestLimit
+	// puts in its place, where it is absent, the most that a GPU of the node has
+	// shown.
+	Limit           string            `mapstructure:"limit"`
+	LimitAttributes map[string]string `mapstructure:"limit_attributes"`
+	BestLimit       bool              `mapstructure:"best_limit"`
+	// Use is value, inverse, one_minus or rate.
+	Use string `mapstructure:"use"`
+	// Allowed per second, for rate.
+	Allowed float64 `mapstructure:"allowed"`
+}
+
+// Source is one way to measure a signal.
+type Source struct {
+	Ratio `mapstructure:",squash"`
+	// Times are multiplied with it, GPU by GPU.
+	Times []Ratio `mapstructure:"times"`
+	// Across is mean, min or sum.
+	Across string `mapstructure:"across"`
+	// When is always, busy or load.
+	When string `mapstructure:"when"`
+}
+
+// Measure is how a signal is measured.
+type Measure struct {
+	Combine string
+	Sources []Source
+}
+
+// maxSources and maxTimes bound what is evaluated per signal.
+const (
+	maxSources = 16
+	maxTimes   = 4
+)
+
+func sm() map[string]string { return map[string]string{gpusemconv.AttrClock: "sm"} }
+
+func clockFraction() Ratio {
+	return Ratio{Metric: gpusemconv.MetricGPUClock, Attributes: sm(), Limit: gpusemconv.MetricGPUClockLimit}
+}
+
+func linkErrors(kind string, allowed float64) Source {
+	return Source{Ratio: Ratio{
+		Metric: gpusemconv.MetricGPUNVLinkErrors, Attributes: map[string]string{gpusemconv.AttrErrorType: kind},
+		Use: UseRate, Allowed: allowed,
+	}, Across: AcrossMin}
+}
+
+// DefaultMeasures returns how the signals are measured from what the nvml
+// receiver tells and from what an application pushes.
+func DefaultMeasures() [nodesignal.Count]Measure {
+	current, most := map[string]string{gpusemconv.AttrKind: "current"}, map[string]string{gpusemconv.AttrKind: "max"}
+	// The rates are those from which NVIDIA's DCGM warns (dcgm_fields.h and its
+	// health checks): 8 PCIe replays a minute, any NVLink replay or recovery,
+	// 100 CRC errors a second.
+	const perMinute = 1.0 / 60
+	return [nodesignal.Count]Measure{
+		nodesignal.Throughput: {CombineFirst, []Source{
+			{Ratio: Ratio{Metric: gpusemconv.MetricAppStepDuration, Use: UseInverse}},
+			{Ratio: Ratio{Metric: gpusemconv.MetricAppStepRate}},
+			// The share of the peak that the tensor cores give, at the clock they
+			// have: within 2 points of the model's own FLOPS (OFU, arXiv 2605.20799).
+			{
+				Ratio: Ratio{Metric: gpusemconv.MetricGPUActivity, Attributes: map[string]string{gpusemconv.AttrActivityUnit: "tensor"}},
+				Times: []Ratio{clockFraction()}, When: WhenBusy,
+			},
+			{
+				Ratio: Ratio{Metric: gpusemconv.MetricGPUUtilization, Attributes: map[string]string{gpusemconv.AttrGPUTask: "general"}},
+				Times: []Ratio{clockFraction()}, When: WhenBusy,
+			},
+		}},
+		nodesignal.Compute: {CombineFirst, []Source{{Ratio: clockFraction(), Across: AcrossMin, When: WhenLoad}}},
+		nodesignal.Interconnect: {CombineMin, []Source{
+			{
+				Ratio: Ratio{Metric: gpusemconv.MetricGPUPCIeLinkWidth, Attributes: current, Limit: gpusemconv.MetricGPUPCIeLinkWidth, LimitAttributes: most},
+				// A lane carries twice the bytes with each generation, but for the
+				// peers it is the same whether a step counts as half or as a third.
+				Times: []Ratio{{
+					Metric: gpusemconv.MetricGPUPCIeLinkGeneration, Attributes: current,
+					Limit: gpusemconv.MetricGPUPCIeLinkGeneration, LimitAttributes: most, BestLimit: true,
+				}},
+				Across: AcrossMin, When: WhenLoad,
+			},
+			{
+				Ratio: Ratio{
+					Metric: gpusemconv.MetricGPUNVLinkLinks, Attributes: map[string]string{gpusemconv.AttrState: "up"}, BestLimit: true,
+				},
+				Across: AcrossMin,
+			},
+			{Ratio: Ratio{
+				Metric: gpusemconv.MetricGPUPCIeReplays, Attributes: map[string]string{gpusemconv.AttrKind: "replay"},
+				Use: UseRate, Allowed: 8 * perMinute,
+			}, Across: AcrossMin},
+			linkErrors("replay", perMinute), linkErrors("recovery", perMinute),
+			linkErrors("crc", 100), linkErrors("crc_flit", 100), linkErrors("crc_data", 100),
+		}},
+		nodesignal.CPU:   {CombineFirst, []Source{{Ratio: Ratio{Metric: gpusemconv.MetricNodeCPUPressure, Use: UseOneMinus}}}},
+		nodesignal.Power: {CombineFirst, []Source{{Ratio: Ratio{Metric: gpusemconv.MetricPower, Attributes: map[string]string{gpusemconv.AttrHWType: "gpu"}}, Across: AcrossSum, When: WhenBusy}}},
+		nodesignal.Memory: {CombineFirst, []Source{{Ratio: Ratio{
+			Metric: gpusemconv.MetricGPUMemoryUsage, Attributes: map[string]string{gpusemconv.AttrMemoryState: "used"},
+			Limit: gpusemconv.MetricGPUMemoryLimit, LimitAttributes: map[string]string{}, Use: UseOneMinus,
+		}}}},
+	}
+}
+
+// Validate returns all mistakes of m, section before each key.
+func (m *Measure) Validate(section string) error {
+	var errs []error
+	errs = append(errs, oneOf(section+"combine", m.Combine, CombineFirst, CombineMin))
+	if len(m.Sources) > maxSources {
+		errs = append(errs, fmt.Errorf("`%ssources` are %d, must be at most %d", section, len(m.Sources), maxSources))
+	}
+	for i := range m.Sources {
+		s := &m.Sources[i]
+		key := fmt.Sprintf("%ssources::%d::", section, i)
+		errs = append(errs, s.validate(key),
+			oneOf(key+"across", s.Across, AcrossMean, AcrossMin, AcrossSum),
+			oneOf(key+"when", s.When, WhenAlways, WhenBusy, WhenLoad))
+		if len(s.Times) > maxTimes {
+			errs = append(errs, fmt.Errorf("`%stimes` are %d, must be at most %d", key, len(s.Times), maxTimes))
+		}
+		for j := range s.Times {
+			errs = append(errs, s.Times[j].validate(fmt.Sprintf("%stimes::%d::", key, j)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Ratio) validate(section string) error {
+	errs := []error{oneOf(section+"use", r.Use, UseValue, UseInverse, UseOneMinus, UseRate)}
+	if r.Metric == "" {
+		errs = append(errs, fmt.Errorf("`%smetric` is empty, must name a metric", section))
+	}
+	if r.Use == UseRate {
+		if !(r.Allowed > 0) {
+			errs = append(errs, fmt.Errorf("`%sallowed` is %v, must be a number per second above 0 for `use: rate`", section, r.Allowed))
+		}
+		if r.Limit != "" || r.BestLimit {
+			errs = append(errs, fmt.Errorf("`%slimit` does not go with `use: rate`, whose limit is `allowed`", section))
+		}
+	} else if r.Allowed != 0 {
+		errs = append(errs, fmt.Errorf("`%sallowed` is for `use: rate` only", section))
+	}
+	if r.Limit == "" && len(r.LimitAttributes) > 0 {
+		errs = append(errs, fmt.Errorf("`%slimit_attributes` are of no `limit`", section))
+	}
+	return errors.Join(errs...)
+}
+
+// oneOf checks an enumeration; empty stands for the first.
+func oneOf(key, value string, known ...string) error {
+	if value == "" || slices.Contains(known, value) {
+		return nil
+	}
+	return fmt.Errorf("`%s` is %q, must be one of %v", key, value, known)
+}

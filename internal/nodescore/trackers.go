@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodescore
+
+import (
+	"slices"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/threshold"
+)
+
+// trackers run the gateway's state machines on the node. An answer tells of a
+// tick between it and the answer before, so that what the gateway compared then
+// is the newest that the node had pushed by that one: a dip of the whole fleet
+// is compared with the same dip.
+type trackers struct {
+	signals [nodesignal.Count]tracker
+	// pushed are the newest evaluations, the last at next-1.
+	pushed  [4]pushed
+	next    int
+	version int64 // the tick that was stepped last
+	// warm counts the ticks for which the node has been active.
+	warm   int
+	same   sameness
+	cohort cohort
+}
+
+type tracker struct {
+	straggler.Tracker
+	params straggler.Params // of the last tick
+	told   int64            // tick of the last value
+}
+
+type pushed struct {
+	at     time.Time
+	state  straggler.State
+	active int // pushes in a row, this one included
+	score  float64
+	values nodesignal.Values
+}
+
+// push notes what goes to the gateway.
+func (t *trackers) push(now time.Time, res *Result) {
+	active := 0
+	if res.State == straggler.StateActive {
+		active = 1
+		if t.next > 0 {
+			active += t.pushed[(t.next-1)%len(t.pushed)].active
+		}
+	}
+	t.pushed[t.next%len(t.pushed)] = pushed{now, res.State, active, res.Score, res.Signals.Values}
+	t.next++
+}
+
+// hear steps the trackers with a tick that is new. A tick without parameters
+// ends what the trackers say: nobody is compared any more.
+func (t *trackers) hear(cfg *Config, peers *threshold.Received) {
+	if peers.Version == t.version {
+		return
+	}
+	elapsed := time.Duration(peers.Version-t.version) * time.Millisecond
+	p := t.pair(cfg, peers)
+	switch {
+	case t.version == 0:
+		// The gateway counted the pushes before its first answer.
+		if p != nil {
+			t.warm = max(p.active-1, 0)
+			t.cohort.ticks = t.warm
+		}
+	case elapsed > cfg.ReadingTTL:
+		// To the gateway, too, the node was missing.
+		t.forget()
+	}
+	t.version = peers.Version
+	if p != nil {
+		t.step(cfg, p, peers, elapsed)
+	}
+}
+
+// pair finds what the gateway had of this node at the tick of an answer, nil
+// for nothing new. Where the answer before is long ago or unknown, the tick is no
+// more than an interval old, and pushes are at least half of one apart.
+func (t *trackers) pair(cfg *Config, peers *threshold.Received) *pushed {
+	by := peers.After
+	if by.IsZero() || peers.First.Sub(by) > cfg.Interval+cfg.Interval/2 {
+		by = peers.First.Add(-cfg.Interval / 2)
+	}
+	for i := 1; i <= min(t.next, len(t.pushed)); i++ {
+		p := &t.pushed[(t.next-i)%len(t.pushed)]
+		switch {
+		case p.at.After(by):
+		case by.Sub(p.at) > 2*cfg.Interval:
+			return nil
+		default:
+			return p
+		}
+	}
+	return nil
+}
+
+func (t *trackers) step(cfg *Config, p *pushed, peers *threshold.Received, elapsed time.Duration) {
+	t.same.count(p)
+	if p.state != straggler.StateActive {
+		t.forget()
+		return
+	}
+	_, slow := t.straggler()
+	t.warm = min(t.warm+1, cfg.WarmupTicks)
+	if t.cohort.follow(cfg, p, peers.Signals, elapsed, slow) && !slow {
+		// What was learnt among other peers does not count.
+		t.resetAll()
+	}
+	if t.cohort.unknown(cfg) {
+		return
+	}
+	for s := range nodesignal.Score {
+		tr := &t.signals[s]
+		params := t.cohort.params(s, peers.Signals)
+		if params == nil {
+			// Too few peers to say anything of any of them.
+			tr.Reset()
+			continue
+		}
+		tr.params = *params
+		switch {
+		case !p.values.Known[s]:
+			if time.Duration(peers.Version-tr.told)*time.Millisecond > cfg.ReadingTTL {
+				tr.Reset()
+			}
+		default:
+			tr.told = peers.Version
+			if t.warm < cfg.WarmupTicks {
+				continue
+			}
+			before := tr.Tracker
+			tr.Step(&cfg.CUSUM, params, p.values.V[s], peers.Version)
+			if s == nodesignal.Throughput && t.same.ticks >= cfg.StuckTicks && before.Suspicion(params) == 0 && tr.Suspicion(params) > 0 {
+				// It is the peers that moved: nobody measures this one.
+				tr.Tracker = before
+			}
+		}
+	}
+}
+
+// worst returns the greatest suspicion and whose it is.
+func (t *trackers) worst() (suspicion float64, by nodesignal.Signal) {
+	for s := range nodesignal.Score {
+		tr := &t.signals[s]
+		if x := tr.Suspicion(&tr.params); x > suspicion {
+			suspicion, by = x, s
+		}
+	}
+	return suspicion, by
+}
+
+// straggler reports whether any signal makes the node one, and since when.
+func (t *trackers) straggler() (since time.Time, slow bool) {
+	for s := range t.signals {
+		tr := &t.signals[s]
+		if !tr.Straggler() {
+			continue
+		}
+		if at := tr.Since(); !slow || at.Before(since) {
+			since = at
+		}
+		slow = true
+	}
+	return since, slow
+}
+
+// forget makes the node one that has just come.
+func (t *trackers) forget() {
+	t.warm = 0
+	t.cohort = cohort{}
+	t.resetAll()
+}
+
+func (t *trackers) resetAll() {
+	for s := range t.signals {
+		t.signals[s].Reset()
+	}
+}
+
+// sameness counts the ticks with the very same throughput.
+type sameness struct {
+	x     float64
+	ticks int
+}
+
+func (s *sameness) count(p *pushed) {
+	if !p.values.Known[nodesignal.Throughput] {
+		return
+	}
+	if x := p.values.V[nodesignal.Throughput]; x != s.x {
+		*s = sameness{x: x}
+	} else {
+		s.ticks++
+	}
+}
+
+// cohort is the part of a split group that the node belongs to, by its own mean
+// of the signal that groups are split by.
+type cohort struct {
+	mean  float64
+	ticks int // in the mean
+	// edges are lower bounds, from is that of the node's own part, if it has one.
+	edges [maxEdges]float64
+	count int
+	from  float64
+	below int // edges that the mean reaches
+}
+
+// maxEdges a group is split at, at most.
+const maxEdges = 8
+
+// maxMeanTicks is where a tick's weight in a young mean stops to fall.
+const maxMeanTicks = 254
+
+// follow takes a value into the mean, which stands still while the node is
+// slow, and reports whether the node's peers are others now. Like its gateway,
+// a node looks at its mean only when the edges are new, or the mean is.
+func (c *cohort) follow(cfg *Config, p *pushed, signals []threshold.SignalParams, elapsed time.Duration, slow bool) (moved bool) {
+	young := c.ticks < cfg.WarmupTicks
+	if !slow {
+		c.ticks = min(c.ticks+1, maxMeanTicks)
+		weight := max(float64(elapsed)/float64(cfg.CohortWindow), 1/float64(c.ticks))
+		c.mean += min(1, weight) * (splitValue(cfg, p) - c.mean)
+	}
+	var edges [maxEdges]float64
+	count := 0
+	for i := range signals {
+		if from := signals[i].From; signals[i].HasFrom && count < maxEdges && !slices.Contains(edges[:count], from) {
+			edges[count] = from
+			count++
+		}
+	}
+	if count == c.count && edges == c.edges && !young {
+		return false
+	}
+	was := *c
+	c.edges, c.count = edges, count
+	c.from, c.below = 0, 0
+	for _, from := range edges[:count] {
+		if c.mean < from {
+			continue
+		}
+		if c.below == 0 || from > c.from {
+			c.from = from
+		}
+		c.below++
+	}
+	return count != was.count || c.below != was.below
+}
+
+// splitValue is the first relative signal that decides, else the score.
+func splitValue(cfg *Config, p *pushed) float64 {
+	for s := range nodesignal.Score {
+		if cfg.Signals[s].Decides && cfg.Signals[s].Relative && p.values.Known[s] {
+			return p.values.V[s]
+		}
+	}
+	return p.score
+}
+
+// unknown is true in a split group for a node too new to tell its part.
+func (c *cohort) unknown(cfg *Config) bool { return c.count > 0 && c.ticks < cfg.WarmupTicks }
+
+// params returns those of a signal for the node's cohort.
+func (c *cohort) params(s nodesignal.Signal, all []threshold.SignalParams) *straggler.Params {
+	for i := range all {
+		p := &all[i]
+		if p.Signal == s && (p.HasFrom && c.below > 0 && p.From == c.from || !p.HasFrom && c.below == 0) {
+			return &p.Params
+		}
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reason
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write the tables of docs/reasons.md")
+
+const docsFile = "../../docs/reasons.md"
+
+func reasonTable() string {
+	var b strings.Builder
+	b.WriteString("| # | Reason | When | Evidence | Needs peers | Action | What to do | Source |\n|---:|---|---|---|---|---|---|---|\n")
+	for i, r := range Rules() {
+		var evidence []string
+		needs := "yes"
+		for _, t := range r.Tests {
+			evidence = append(evidence, "**`"+t.Fact.String()+"`**")
+			if !t.NeedsPeers {
+				needs = "no"
+			}
+		}
+		for _, f := range r.Evidence {
+			evidence = append(evidence, "`"+f.String()+"`")
+		}
+		fmt.Fprintf(&b, "| %d | `%s` | %s | %s | %s | `%s` | %s | %s |\n",
+			i+1, r.Reason, r.When, strings.Join(evidence, ", "), needs, r.Action, r.Advice, r.Source)
+	}
+	fmt.Fprintf(&b, "| %d | `%s` | none of these | | | `%s` | %s | |\n", len(Rules())+1, Unexplained, ActionBurnIn, unexplainedAdvice)
+	return b.String()
+}
+
+func factTable() string {
+	var b strings.Builder
+	b.WriteString("| Name | Unit | What | Of |\n|---|---|---|---|\n")
+	of := map[scope]string{ofGPU: "GPU", ofAdapter: "adapter", ofNode: "node"}
+	for f := range NumFacts {
+		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s |\n", f, f.Unit(), facts[f].what, of[facts[f].scope])
+	}
+	return b.String()
+}
+
+// The tables of the documentation are the rules. `go test -run TestDocs -update
+// ./internal/reason` writes them.
+func TestDocsTables(t *testing.T) {
+	text, err := os.ReadFile(docsFile)
+	require.NoError(t, err)
+	want := string(text)
+	for name, table := range map[string]string{"reasons": reasonTable(), "facts": factTable()} {
+		begin, end := "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->"
+		head, rest, ok := strings.Cut(want, begin)
+		require.True(t, ok, begin)
+		_, tail, ok := strings.Cut(rest, end)
+		require.True(t, ok, end)
+		want = head + begin + table + end + tail
+	}
+	if *update {
+		require.NoError(t, os.WriteFile(docsFile, []byte(want), 0o600))
+	}
+	assert.Equal(t, want, string(text), "run: go test -run TestDocs -update ./internal/reason")
+}

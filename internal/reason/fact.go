@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package reason says why a node is slow: it keeps what is known of each
+// node's GPUs, and when a node is accused, it runs an ordered table of rules
+// over that and compares with the node's peers. It is pure: it knows neither
+// pdata nor a clock.
+//
+// A Store takes readings (Store.Node, Node.Put and its siblings) and answers
+// Explain. It does not decide who is slow, and which signal accused the node
+// plays no part in the answer: a slow clock shows as low throughput as well.
+package reason // import "github.com/gpu-collector/gpu-collector/internal/reason"
+
+// Fact is one thing known of a GPU, of a network adapter or of a node, over
+// the window that an explanation is asked for.
+type Fact uint8
+
+// The facts. Those that count, and those in seconds, are what was added in the
+// window; flags are 1 when they held at any time in it; the others are the
+// last reading.
+const (
+	GPULost Fact = iota
+	GPUSilent
+	XidOffBus
+	XidMemory
+	XidReset
+	XidNVLink
+	LastXid
+	ECCUncorrected
+	RemapFailed
+	RemapPending
+	RetirementPending
+	PowerBrake
+	PowerBrakeTime
+	HWThermal
+	HWThermalTime
+	SWThermal
+	SWThermalTime
+	HWSlowdown
+	PowerCap
+	SMClock
+	Temperature
+	Power
+	PowerLimit
+	PCIeGeneration
+	PCIeSpeed
+	PCIeWidth
+	PCIeReplays
+	NVLinkReplays
+	NVLinkCRC
+	NVLinksUp
+	NetworkErrors
+	NetworkBandwidth
+	CPUPressure
+	CPUSteal
+	LoadAverage
+	HostMemory
+	GPUMemory
+	Processes
+	Utilization
+	NumFacts
+)
+
+// scope says what a fact is a fact of.
+type scope uint8
+
+const (
+	ofGPU scope = iota
+	ofAdapter
+	ofNode
+)
+
+type factInfo struct {
+	name, unit string
+	what       string // for people
+	scope      scope
+	low        bool // low is bad
+}
+
+var facts = [NumFacts]factInfo{
+	GPULost:           {name: "gpu_lost", unit: "1", what: "the driver lost the GPU, or no longer finds it"},
+	GPUSilent:         {name: "gpu_silent", unit: "1", what: "the GPU does not answer for another reason"},
+	XidOffBus:         {name: "xid_off_bus", unit: "{event}", what: "Xid 79"},
+	XidMemory:         {name: "xid_memory", unit: "{event}", what: "Xids of the memory: 48, 63, 64, 92, 94, 95"},
+	XidReset:          {name: "xid_reset", unit: "{event}", what: "Xids for which NVIDIA asks for a reset or for service"},
+	XidNVLink:         {name: "xid_nvlink", unit: "{event}", what: "Xids of NVLink: 74, 144 to 150"},
+	LastXid:           {name: "last_xid", unit: "1", what: "code of the newest of these Xids"},
+	ECCUncorrected:    {name: "ecc_uncorrected", unit: "{error}", what: "uncorrectable memory errors"},
+	RemapFailed:       {name: "remap_failed", unit: "1", what: "a row of memory could not be remapped"},
+	RemapPending:      {name: "remap_pending", unit: "1", what: "a row of memory waits for a reset to be remapped"},
+	RetirementPending: {name: "retirement_pending", unit: "1", what: "a page of memory waits for a reset to be retired"},
+	PowerBrake:        {name: "power_brake", unit: "1", what: "the power brake held the clocks down"},
+	PowerBrakeTime:    {name: "power_brake_time", unit: "s", what: "time for which it did"},
+	HWThermal:         {name: "hw_thermal", unit: "1", what: "the hardware held the clocks down because of heat"},
+	HWThermalTime:     {name: "hw_thermal_time", unit: "s", what: "time for which it did"},
+	SWThermal:         {name: "sw_thermal", unit: "1", what: "the driver held the clocks down because of heat"},
+	SWThermalTime:     {name: "sw_thermal_time", unit: "s", what: "time for which it did"},
+	HWSlowdown:        {name: "hw_slowdown", unit: "1", what: "the hardware held the clocks down"},
+	PowerCap:          {name: "power_cap", unit: "1", what: "the power limit held the clocks down"},
+	SMClock:           {name: "sm_clock", unit: "1", what: "SM clock, fraction of its highest, while the GPU works", low: true},
+	Temperature:       {name: "temperature", unit: "Cel", what: "temperature of the GPU"},
+	Power:             {name: "power", unit: "W", what: "power drawn"},
+	PowerLimit:        {name: "power_limit", unit: "W", what: "power limit in force", low: true},
+	PCIeGeneration:    {name: "pcie_generation", unit: "1", what: "generation of the PCIe link, while the GPU works", low: true},
+	PCIeSpeed:         {name: "pcie_speed", unit: "1", what: "the same, fraction of the best that GPU and slot can do", low: true},
+	PCIeWidth:         {name: "pcie_width", unit: "1", what: "lanes of the PCIe link, fraction of the most that GPU and slot can do", low: true},
+	PCIeReplays:       {name: "pcie_replays", unit: "{replay}", what: "retransmissions on the PCIe link"},
+	NVLinkReplays:     {name: "nvlink_replays", unit: "{error}", what: "replays and recoveries on the NVLinks"},
+	NVLinkCRC:         {name: "nvlink_crc", unit: "{error}", what: "CRC errors on the NVLinks"},
+	NVLinksUp:         {name: "nvlinks_up", unit: "{link}", what: "NVLinks that are up", low: true},
+	NetworkErrors:     {name: "network_errors", unit: "{error}", what: "errors of a network adapter", scope: ofAdapter},
+	NetworkBandwidth:  {name: "network_bandwidth", unit: "By/s", what: "bandwidth of the links of all network adapters together", scope: ofNode, low: true},
+	CPUPressure:       {name: "cpu_pressure", unit: "1", what: "share of time in which some task waited for a CPU", scope: ofNode},
+	CPUSteal:          {name: "cpu_steal", unit: "1", what: "share of CPU time that the hypervisor took", scope: ofNode},
+	LoadAverage:       {name: "load_average", unit: "{thread}", what: "runnable tasks, mean of a minute", scope: ofNode},
+	HostMemory:        {name: "host_memory", unit: "1", what: "memory of the host in use, fraction", scope: ofNode},
+	GPUMemory:         {name: "gpu_memory", unit: "1", what: "memory of the GPU in use, fraction"},
+	Processes:         {name: "processes", unit: "{process}", what: "processes that compute on the GPU"},
+	Utilization:       {name: "utilization", unit: "1", what: "share of time in which the GPU was busy", low: true},
+}
+
+// String returns the fact's name in snake_case.
+func (f Fact) String() string { return facts[f].name }
+
+// Unit returns the unit of the fact's values, as in UCUM.
+func (f Fact) Unit() string { return facts[f].unit }
+
+// worse returns how far x is on the bad side of y.
+func (f Fact) worse(x, y float64) float64 {
+	if facts[f].low {
+		return y - x
+	}
+	return x - y
+}
+
+// Field is one reading of a GPU as a sensor gives it; facts are made of them.
+type Field uint8
+
+// The readings of a GPU.
+const (
+	// Flags: 1 while it holds.
+	FieldRemapFailed Field = iota
+	FieldRemapPending
+	FieldRetirementPending
+	FieldPowerBrake
+	FieldHWThermal
+	FieldSWThermal
+	FieldHWSlowdown
+	FieldPowerCap
+
+	// Gauges.
+	FieldSMClock      // Hz
+	FieldSMClockLimit // Hz
+	FieldPCIeGeneration
+	FieldPCIeGenerationLimit
+	FieldPCIeWidth
+	FieldPCIeWidthLimit
+	FieldNVLinksUp
+	FieldMemory      // fraction in use
+	FieldTemperature // Cel
+	FieldUtilization // fraction
+	FieldPower       // W
+	FieldPowerLimit  // W
+	FieldProcesses
+
+	// Cumulative counters.
+	FieldECCUncorrected
+	FieldPCIeReplays
+	FieldNVLinkReplay
+	FieldNVLinkRecovery
+	FieldNVLinkCRCFlit
+	FieldNVLinkCRCData
+	FieldNVLinkCRC
+	FieldPowerBrakeTime // s
+	FieldHWThermalTime  // s
+	FieldSWThermalTime  // s
+	numFields
+
+	firstGauge   = FieldSMClock
+	firstCounter = FieldECCUncorrected
+	numFlags     = int(firstGauge)
+	numGauges    = int(firstCounter - firstGauge)
+	numCounters  = int(numFields - firstCounter)
+)
+
+// counted is the fact that a counter adds to.
+var counted = [numCounters]Fact{
+	FieldECCUncorrected - firstCounter: ECCUncorrected,
+	FieldPCIeReplays - firstCounter:    PCIeReplays,
+	FieldNVLinkReplay - firstCounter:   NVLinkReplays,
+	FieldNVLinkRecovery - firstCounter: NVLinkReplays,
+	FieldNVLinkCRCFlit - firstCounter:  NVLinkCRC,
+	FieldNVLinkCRCData - firstCounter:  NVLinkCRC,
+	FieldNVLinkCRC - firstCounter:      NVLinkCRC,
+	FieldPowerBrakeTime - firstCounter: PowerBrakeTime,
+	FieldHWThermalTime - firstCounter:  HWThermalTime,
+	FieldSWThermalTime - firstCounter:  SWThermalTime,
+}
+
+// NodeField is one reading of a whole node.
+type NodeField uint8
+
+// The readings of a node; all are gauges.
+const (
+	NodeCPUPressure  NodeField = iota // fraction
+	NodeCPUSteal                      // fraction
+	NodeLoadAverage                   // runnable tasks
+	NodeHostMemory                    // fraction in use
+	NodeGPUsExpected                  // GPUs that there should be
+	NodeGPUsFound                     // GPUs that answer
+	numNodeFields
+)
+
+// Up is whether a GPU answers.
+type Up uint8
+
+// Whether a GPU answers; it is not known until a reading says so.
+const (
+	UpUnknown Up = iota
+	UpAnswers
+	UpLost   // lost by the driver, or no longer found
+	UpSilent // does not answer for another reason
+)
+
+// xidFacts says what an Xid is evidence of. The classes are those of NVIDIA's
+// catalogue (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html);
+// what an application causes, and what NVIDIA says to ignore, is left out.
+var xidFacts = func() map[uint16]Fact {
+	m := map[uint16]Fact{79: XidOffBus}
+	for _, code := range []uint16{48, 63, 64, 92, 94, 95} {
+		m[code] = XidMemory
+	}
+	for _, code := range []uint16{46, 54, 62, 109, 110, 119, 120, 136, 140, 143, 151, 155, 156, 158} {
+		m[code] = XidReset
+	}
+	for _, code := range []uint16{74, 144, 145, 146, 147, 148, 149, 150} {
+		m[code] = XidNVLink
+	}
+	return m
+}()

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reason
+
+import "time"
+
+const (
+	// historyMinutes is how far back growth is kept: a loss of 5 % is found
+	// within 10 minutes, and the window begins a minute before it began.
+	historyMinutes = 16
+	// maxMoved bounds the counters of a node whose growth is kept: 8 for each
+	// of 8 GPUs. Of more, those are lost that have not grown for longest.
+	maxMoved = 64
+)
+
+// history is how much a fact that counts has grown, by minute. It exists only
+// once it has grown: nearly all of these counters never do.
+type history struct {
+	of      uint8
+	fact    Fact
+	last    uint32 // when it grew last, seconds
+	minutes [historyMinutes]float32
+}
+
+// add notes growth at the time of the report.
+func (n *Node) add(of uint8, fact Fact, d float64) {
+	var h *history
+	for i := range n.moved {
+		if n.moved[i].of == of && n.moved[i].fact == fact {
+			h = &n.moved[i]
+			break
+		}
+	}
+	if h == nil {
+		if len(n.moved) < maxMoved {
+			n.moved = append(n.moved, history{})
+			h = &n.moved[len(n.moved)-1]
+		} else {
+			h = &n.moved[0]
+			for i := range n.moved {
+				if n.moved[i].last < h.last {
+					h = &n.moved[i]
+				}
+			}
+		}
+		*h = history{of: of, fact: fact, last: n.seen}
+	}
+	h.grow(n.seen, d)
+}
+
+func (h *history) grow(at uint32, d float64) {
+	was, is := h.last/60, at/60
+	for m := was + 1; m <= is && m <= was+historyMinutes; m++ {
+		h.minutes[m%historyMinutes] = 0
+	}
+	h.minutes[is%historyMinutes] += float32(d)
+	h.last = at
+}
+
+// since returns the growth in the window that begins at start. Whether there
+// was any is exact; the amount takes the whole minute that start is in, and no
+// more than the 16 minutes that end with the last growth.
+func (h *history) since(start uint32) float64 {
+	if h.last < start {
+		return 0
+	}
+	last := h.last / 60
+	sum := 0.0
+	for m := max(start/60, last-min(last, historyMinutes-1)); m <= last; m++ {
+		sum += float64(h.minutes[m%historyMinutes])
+	}
+	return sum
+}
+
+// window is the time that facts are asked for.
+type window struct {
+	start, end uint32
+}
+
+// lead is how long before the accusation's beginning evidence counts: a cause
+// comes before its effect, and both are seen at a tick.
+const lead = time.Minute
+
+func newWindow(since, now time.Time) window {
+	w := window{seconds(since.Add(-lead)), seconds(now)}
+	w.end = max(w.end, w.start)
+	return w
+}
+
+// minutes is the time that history.since takes growth from.
+func (w window) minutes() float64 {
+	return max(1, min(float64(w.end-w.start/60*60)/60, historyMinutes))
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reason
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// A node of 8 healthy GPUs and 2 adapters takes about 2.5 KiB, so that 100,000 nodes fit into a gateway.
+func TestMemoryOfANode(t *testing.T) {
+	const nodes = 1000
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	f := &fleet{t: t, store: New(Config{MaxNodes: nodes, Retention: time.Hour}), now: epoch}
+	for i := range nodes {
+		n := f.node(i)
+		for g := range fleetGPUs {
+			id := fmt.Sprintf("GPU-%08d-0000-0000-0000-%012d", i, g)
+			at := addGPU(t, n, id)
+			for field := range numFields {
+				_ = n.Put(at, field, 0)
+			}
+		}
+		for _, id := range []string{"mlx5_0", "mlx5_1"} {
+			_ = n.PutBandwidth(id, 50e9)
+			_ = n.PutNetworkErrors(id, 1, 40)
+		}
+	}
+	per := float64(heap()-before) / nodes
+	t.Logf("%.0f bytes per node", per)
+	assert.Less(t, per, 3000.0)
+	runtime.KeepAlive(f)
+}

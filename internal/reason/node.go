@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reason
+
+import (
+	"math"
+	"strings"
+	"time"
+)
+
+// Node holds what is known of one node.
+type Node struct {
+	key         nodeKey
+	first, seen uint32 // of its reports, seconds
+	gauges      [numNodeFields]float32
+	gpus        []gpu
+	next        int // the GPU that the last reading was of
+	adapters    []adapter
+	series      []series
+	moved       []history
+}
+
+// gpu holds the newest readings of a GPU or MIG slice.
+type gpu struct {
+	id       string
+	counters [numCounters]float64 // NaN while unknown
+	gauges   [numGauges]float32   // NaN while unknown
+	held     [numFlags]uint32     // when the flag was last seen to hold, or to end
+	on       uint16               // flags that hold
+	told     uint16               // flags that are known
+	up       Up
+	xid      uint16 // the newest that is evidence of something
+	xidAt    uint32
+	seen     uint32
+}
+
+type adapter struct {
+	id        string
+	bandwidth float32
+}
+
+// series is the last value of a counter that only some nodes have.
+type series struct {
+	of   uint8 // index of GPU or adapter
+	fact Fact
+	sub  uint32 // Xid, or hash of the attributes
+	from uint32 // start of the series, seconds
+	raw  float64
+}
+
+// gpuQuiet is the time after which a GPU that says nothing makes room for a new one.
+const gpuQuiet = 3600
+
+// settled is the age from which on a node's state is known, so that what
+// appears then is new: state that was left out is asked for within a few pushes.
+const settled = 120
+
+// hear keeps the time from running backwards.
+func (n *Node) hear(at uint32) { n.seen = max(n.seen, at) }
+
+// GPU returns the index of the GPU or MIG slice of that hw.id, for Put and its
+// siblings; it is good until the next call of GPU. The id is copied when it is
+// new.
+func (n *Node) GPU(id string) (int, error) {
+	// Reports name the same GPU many times in a row, or one after the other.
+	for range min(2, len(n.gpus)) {
+		if n.next < len(n.gpus) && n.gpus[n.next].id == id {
+			return n.next, nil
+		}
+		n.next++
+		if n.next >= len(n.gpus) {
+			n.next = 0
+		}
+	}
+	for i := range n.gpus {
+		if n.gpus[i].id == id {
+			n.next = i
+			return i, nil
+		}
+	}
+	return n.addGPU(id)
+}
+
+func (n *Node) addGPU(id string) (int, error) {
+	if id == "" || len(id) > maxName {
+		return 0, ErrName
+	}
+	i := len(n.gpus)
+	if i >= MaxGPUs {
+		i = 0
+		for j := range n.gpus {
+			if n.gpus[j].seen < n.gpus[i].seen {
+				i = j
+			}
+		}
+		if n.gpus[i].seen+gpuQuiet > n.seen {
+			return 0, ErrTooManyDevices
+		}
+		n.forget(ofGPU, i)
+	} else {
+		n.gpus = append(n.gpus, gpu{})
+	}
+	g := &n.gpus[i]
+	*g = gpu{id: strings.Clone(id), seen: n.seen}
+	for j := range g.gauges {
+		g.gauges[j] = unknown
+	}
+	for j := range g.counters {
+		g.counters[j] = math.NaN()
+	}
+	n.next = i
+	return i, nil
+}
+
+// ranges are the least and the greatest value of each field that can be true.
+// Counters of events stay exact up to 2^53.
+var ranges = func() (r [numFields][2]float64) {
+	for f := range r {
+		switch f := Field(f); {
+		case f < firstGauge:
+			r[f] = [2]float64{0, 1}
+		case f >= firstCounter:
+			r[f] = [2]float64{0, 1 << 53}
+		default:
+			r[f] = [2]float64{0, 1e6}
+		}
+	}
+	r[FieldSMClock], r[FieldSMClockLimit] = [2]float64{0, 1e11}, [2]float64{0, 1e11}
+	// NVML's receiver takes the same range for the truth.
+	r[FieldTemperature] = [2]float64{-50, 200}
+	r[FieldMemory], r[FieldUtilization] = [2]float64{0, 1}, [2]float64{0, 1}
+	return r
+}()
+
+// Put takes a reading of a GPU; gpu is what GPU returned in this report.
+// Counters are cumulative.
+func (n *Node) Put(gpu int, f Field, v float64) error {
+	if !(v >= ranges[f][0] && v <= ranges[f][1]) {
+		return ErrRange
+	}
+	g := &n.gpus[gpu]
+	g.seen = n.seen
+	switch {
+	case f < firstGauge:
+		bit := uint16(1) << f
+		if v != 0 {
+			g.on |= bit
+			g.held[f] = n.seen
+		} else if g.on&bit != 0 {
+			g.on &^= bit
+			g.held[f] = n.seen
+		}
+		g.told |= bit
+	case f < firstCounter:
+		g.gauges[f-firstGauge] = float32(v)
+	default:
+		raw := &g.counters[f-firstCounter]
+		if d := grown(*raw, v); d > 0 {
+			n.add(uint8(gpu), counted[f-firstCounter], d) //nolint:gosec // below MaxGPUs
+		}
+		*raw = v
+	}
+	return nil
+}
+
+// Drop forgets a reading: its series has ended.
+func (n *Node) Drop(gpu int, f Field) {
+	g := &n.gpus[gpu]
+	switch {
+	case f < firstGauge:
+		bit := uint16(1) << f
+		if g.on&bit != 0 {
+			g.held[f] = n.seen
+		}
+		g.on &^= bit
+		g.told &^= bit
+	case f < firstCounter:
+		g.gauges[f-firstGauge] = unknown
+	default:
+		g.counters[f-firstCounter] = math.NaN()
+	}
+}
+
+// PutUp says whether the GPU answers.
+func (n *Node) PutUp(gpu int, u Up) {
+	n.gpus[gpu].seen = n.seen
+	n.gpus[gpu].up = u
+}
+
+// DropUp ends the series that said u. It says nothing when another one has
+// told since: the state of a GPU moves from one series to the next.
+func (n *Node) DropUp(gpu int, u Up) {
+	if n.gpus[gpu].up == u {
+		n.gpus[gpu].up = UpUnknown
+	}
+}
+
+// PutXid takes the cumulative number of Xids of one code since from, which is
+// when their receiver began to listen. A series that is new to a node that was
+// known for two minutes tells of new Xids, and so does one that begins anew;
+// one that is there when the node is first heard of is history.
+func (n *Node) PutXid(gpu int, code uint16, v float64, from time.Time) error {
+	fact, ok := xidFacts[code]
+	if !ok {
+		return nil // an application's, or nothing to act on
+	}
+	if !(v >= 0 && v <= 1<<53) {
+		return ErrRange
+	}
+	g := &n.gpus[gpu]
+	g.seen = n.seen
+	of, begin := uint8(gpu), seconds(from) //nolint:gosec // below MaxGPUs
+	var d float64
+	if s := n.find(of, fact, uint32(code)); s == nil {
+		if !n.keep(series{of, fact, uint32(code), begin, v}) {
+			return ErrTooManyDevices
+		}
+		if n.seen-n.first >= settled {
+			d = v
+		}
+	} else {
+		if begin > s.from {
+			s.raw = 0
+		}
+		d = grown(s.raw, v)
+		s.raw, s.from = v, begin
+	}
+	if d > 0 {
+		g.xid, g.xidAt = code, n.seen
+		n.add(of, fact, d)
+	}
+	return nil
+}
+
+// PutNode takes a reading of the node.
+func (n *Node) PutNode(f NodeField, v float64) error {
+	limit := 1e6
+	if f == NodeCPUPressure || f == NodeCPUSteal || f == NodeHostMemory {
+		limit = 1
+	}
+	if !(v >= 0 && v <= limit) {
+		return ErrRange
+	}
+	n.gauges[f] = float32(v)
+	return nil
+}
+
+// DropNode forgets a reading of the node.
+func (n *Node) DropNode(f NodeField) { n.gauges[f] = unknown }
+
+// PutBandwidth takes the bandwidth of a network adapter's link, in bytes per second.
+func (n *Node) PutBandwidth(id string, v float64) error {
+	if !(v >= 0 && v <= 1e15) {
+		return ErrRange
+	}
+	i, err := n.adapter(id)
+	if err == nil {
+		n.adapters[i].bandwidth = float32(v)
+	}
+	return err
+}
+
+// DropBandwidth forgets the bandwidth of an adapter.
+func (n *Node) DropBandwidth(id string) {
+	if i, err := n.adapter(id); err == nil {
+		n.adapters[i].bandwidth = unknown
+	}
+}
+
+// PutNetworkErrors takes the cumulative errors of one kind of a network
+// adapter; sub tells its kinds apart.
+func (n *Node) PutNetworkErrors(id string, sub uint32, v float64) error {
+	if !(v >= 0 && v <= 1<<53) {
+		return ErrRange
+	}
+	i, err := n.adapter(id)
+	if err != nil {
+		return err
+	}
+	of := uint8(i) //nolint:gosec // below MaxAdapters
+	s := n.find(of, NetworkErrors, sub)
+	if s == nil {
+		if !n.keep(series{of, NetworkErrors, sub, 0, v}) {
+			return ErrTooManyDevices
+		}
+		return nil
+	}
+	if d := grown(s.raw, v); d > 0 {
+		n.add(of, NetworkErrors, d)
+	}
+	s.raw = v
+	return nil
+}
+
+func (n *Node) adapter(id string) (int, error) {
+	for i := range n.adapters {
+		if n.adapters[i].id == id {
+			return i, nil
+		}
+	}
+	switch {
+	case id == "" || len(id) > maxName:
+		return 0, ErrName
+	case len(n.adapters) >= MaxAdapters:
+		return 0, ErrTooManyDevices
+	}
+	n.adapters = append(n.adapters, adapter{strings.Clone(id), unknown})
+	return len(n.adapters) - 1, nil
+}
+
+func (n *Node) find(of uint8, fact Fact, sub uint32) *series {
+	for i := range n.series {
+		if s := &n.series[i]; s.sub == sub && s.of == of && s.fact == fact {
+			return s
+		}
+	}
+	return nil
+}
+
+func (n *Node) keep(s series) bool {
+	if len(n.series) >= maxSeries {
+		return false
+	}
+	n.series = append(n.series, s)
+	return true
+}
+
+// forget drops what is kept beside a GPU whose place is taken.
+func (n *Node) forget(sc scope, of int) {
+	gone := func(fact Fact, dev uint8) bool { return facts[fact].scope == sc && int(dev) == of }
+	n.series = deleteFunc(n.series, func(s *series) bool { return gone(s.fact, s.of) })
+	n.moved = deleteFunc(n.moved, func(h *history) bool { return gone(h.fact, h.of) })
+}
+
+func deleteFunc[T any](list []T, gone func(*T) bool) []T {
+	kept := list[:0]
+	for i := range list {
+		if !gone(&list[i]) {
+			kept = append(kept, list[i])
+		}
+	}
+	return kept
+}
+
+// grown is what a counter has added since its last value. One that fell was
+// reset, so that all of it is new.
+func grown(last, v float64) float64 {
+	switch {
+	case v >= last:
+		return v - last
+	case v < last:
+		return v
+	default:
+		return 0 // the first value
+	}
+}

@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reason
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+const (
+	fleetNodes = 5
+	fleetGPUs  = 8
+)
+
+// fleet is a cluster "c" of nodes n0 to n4, healthy and under load; n0 is the
+// one that is accused.
+type fleet struct {
+	t     *testing.T
+	store *Store
+	now   time.Time
+}
+
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	f := &fleet{t: t, store: New(Config{MaxNodes: 100, Retention: time.Hour}), now: epoch}
+	for i := range fleetNodes {
+		f.healthy(f.node(i))
+	}
+	f.now = f.now.Add(10 * time.Minute)
+	return f
+}
+
+func (f *fleet) node(i int) *Node {
+	f.t.Helper()
+	n, err := f.store.Node("c", fmt.Sprintf("n%d", i), f.now)
+	require.NoError(f.t, err)
+	return n
+}
+
+func gpuID(g int) string { return fmt.Sprintf("GPU-%d", g) }
+
+func (f *fleet) put(n *Node, g int, field Field, v float64) {
+	f.t.Helper()
+	i, err := n.GPU(gpuID(g))
+	require.NoError(f.t, err)
+	require.NoError(f.t, n.Put(i, field, v))
+}
+
+func (f *fleet) xid(n *Node, g int, code uint16, v float64) {
+	f.t.Helper()
+	i, err := n.GPU(gpuID(g))
+	require.NoError(f.t, err)
+	require.NoError(f.t, n.PutXid(i, code, v, epoch))
+}
+
+func (f *fleet) up(n *Node, g int, u Up) {
+	f.t.Helper()
+	i, err := n.GPU(gpuID(g))
+	require.NoError(f.t, err)
+	n.PutUp(i, u)
+}
+
+func (f *fleet) healthy(n *Node) {
+	f.t.Helper()
+	for g := range fleetGPUs {
+		f.up(n, g, UpAnswers)
+		for field := range firstGauge {
+			f.put(n, g, field, 0)
+		}
+		for field, v := range map[Field]float64{
+			FieldSMClock: 1.9e9, FieldSMClockLimit: 1.98e9, FieldPCIeGeneration: 5, FieldPCIeGenerationLimit: 5,
+			FieldPCIeWidth: 16, FieldPCIeWidthLimit: 16, FieldNVLinksUp: 18, FieldMemory: 0.7, FieldTemperature: 60,
+			FieldUtilization: 1, FieldPower: 650, FieldPowerLimit: 700, FieldProcesses: 1,
+		} {
+			f.put(n, g, field, v)
+		}
+		for field := firstCounter; field < numFields; field++ {
+			f.put(n, g, field, 1000)
+		}
+	}
+	for field, v := range map[NodeField]float64{
+		NodeCPUPressure: 0.02, NodeCPUSteal: 0, NodeLoadAverage: 12, NodeHostMemory: 0.4, NodeGPUsExpected: 8, NodeGPUsFound: 8,
+	} {
+		require.NoError(f.t, n.PutNode(field, v))
+	}
+	for _, id := range []string{"mlx5_0", "mlx5_1"} {
+		require.NoError(f.t, n.PutBandwidth(id, 50e9))
+		require.NoError(f.t, n.PutNetworkErrors(id, 1, 40))
+	}
+}
+
+func (f *fleet) names() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range fleetNodes {
+			if !yield(fmt.Sprintf("n%d", i)) {
+				return
+			}
+		}
+	}
+}
+
+// explain says why n0 is slow that was accused half a minute ago.
+func (f *fleet) explain() Finding {
+	return f.store.Explain("c", "n0", f.names(), f.now.Add(-30*time.Second), f.now)
+}
+
+// fault makes one test of one rule hold on a GPU of a node.
+type fault struct {
+	reason Reason
+	fact   Fact
+	// value that the evidence has to name.
+	value float64
+	apply func(f *fleet, n *Node, g int)
+	// whole is a fault of the node, not of a GPU.
+	whole bool
+	// alone is a fault that is nothing without healthy peers.
+	alone bool
+}
+
+func set(field Field, v float64) func(*fleet, *Node, int) {
+	return func(f *fleet, n *Node, g int) { f.t.Helper(); f.put(n, g, field, v) }
+}
+
+func setNode(field NodeField, v float64) func(*fleet, *Node, int) {
+	return func(f *fleet, n *Node, _ int) { f.t.Helper(); require.NoError(f.t, n.PutNode(field, v)) }
+}
+
+func setXid(code uint16) func(*fleet, *Node, int) {
+	return func(f *fleet, n *Node, g int) { f.t.Helper(); f.xid(n, g, code, 1) }
+}
+
+func setUp(u Up) func(*fleet, *Node, int) {
+	return func(f *fleet, n *Node, g int) { f.t.Helper(); f.up(n, g, u) }
+}
+
+var faults = []fault{
+	{reason: "gpu_lost", fact: GPULost, value: 1, apply: setUp(UpLost)},
+	{reason: "gpu_lost", fact: XidOffBus, value: 1, apply: setXid(79)},
+	{reason: "gpu_silent", fact: GPUSilent, value: 1, apply: setUp(UpSilent)},
+	{reason: "row_remap_failed", fact: RemapFailed, value: 1, apply: set(FieldRemapFailed, 1)},
+	{reason: "gpu_memory_fault", fact: ECCUncorrected, value: 2, apply: set(FieldECCUncorrected, 1002)},
+	{reason: "gpu_memory_fault", fact: XidMemory, value: 1, apply: setXid(94)},
+	{reason: "gpu_memory_fault", fact: RemapPending, value: 1, apply: set(FieldRemapPending, 1)},
+	{reason: "gpu_memory_fault", fact: RetirementPending, value: 1, apply: set(FieldRetirementPending, 1)},
+	{reason: "gpu_xid", fact: XidReset, value: 1, apply: setXid(119)},
+	{reason: "hw_power_brake", fact: PowerBrake, value: 1, apply: set(FieldPowerBrake, 1)},
+	{reason: "hw_power_brake", fact: PowerBrakeTime, value: 1, apply: set(FieldPowerBrakeTime, 1001)},
+	{reason: "hw_thermal", fact: HWThermal, value: 1, apply: set(FieldHWThermal, 1)},
+	{reason: "hw_thermal", fact: HWThermalTime, value: 3, apply: set(FieldHWThermalTime, 1003)},
+	{reason: "sw_thermal", fact: SWThermal, value: 1, apply: set(FieldSWThermal, 1)},
+	{reason: "sw_thermal", fact: SWThermalTime, value: 3, apply: set(FieldSWThermalTime, 1003)},
+	{reason: "hw_slowdown", fact: HWSlowdown, value: 1, apply: set(FieldHWSlowdown, 1)},
+	{reason: "sw_power_cap", fact: PowerCap, value: 1, apply: set(FieldPowerCap, 1), alone: true},
+	{reason: "sm_clock_low", fact: SMClock, value: 0.8, apply: set(FieldSMClock, 0.8*1.98e9), alone: true},
+	{reason: "pcie_link_degraded", fact: PCIeWidth, value: 0.5, apply: set(FieldPCIeWidth, 8)},
+	{reason: "pcie_link_degraded", fact: PCIeSpeed, value: 0.2, apply: set(FieldPCIeGeneration, 1)},
+	{reason: "pcie_link_degraded", fact: PCIeGeneration, value: 3, alone: true, apply: func(f *fleet, n *Node, g int) {
+		f.t.Helper()
+		i, err := n.GPU(gpuID(g))
+		require.NoError(f.t, err)
+		n.Drop(i, FieldPCIeGenerationLimit)
+		f.put(n, g, FieldPCIeGeneration, 3)
+	}},
+	{reason: "pcie_replays", fact: PCIeReplays, value: 50, apply: set(FieldPCIeReplays, 1050)},
+	{reason: "nvlink_errors", fact: NVLinkReplays, value: 1, apply: set(FieldNVLinkReplay, 1001)},
+	{reason: "nvlink_errors", fact: NVLinkReplays, value: 2, apply: set(FieldNVLinkRecovery, 1002)},
+	{reason: "nvlink_errors", fact: NVLinkCRC, value: 1, apply: set(FieldNVLinkCRC, 1001)},
+	{reason: "nvlink_errors", fact: NVLinkCRC, value: 7, apply: func(f *fleet, n *Node, g int) {
+		f.t.Helper()
+		f.put(n, g, FieldNVLinkCRCFlit, 1003)
+		f.put(n, g, FieldNVLinkCRCData, 1004)
+	}},
+	{reason: "nvlink_errors", fact: XidNVLink, value: 1, apply: setXid(74)},
+	{reason: "nvlink_down", fact: NVLinksUp, value: 17, apply: set(FieldNVLinksUp, 17), alone: true},
+	{reason: "network_errors", fact: NetworkErrors, value: 5, alone: true, apply: func(f *fleet, n *Node, _ int) {
+		f.t.Helper()
+		require.NoError(f.t, n.PutNetworkErrors("mlx5_1", 1, 45))
+	}},
+	{reason: "network_link_slow", fact: NetworkBandwidth, value: 75e9, whole: true, alone: true, apply: func(f *fleet, n *Node, _ int) {
+		f.t.Helper()
+		require.NoError(f.t, n.PutBandwidth("mlx5_0", 25e9))
+	}},
+	{reason: "cpu_contention", fact: CPUPressure, value: 0.5, apply: setNode(NodeCPUPressure, 0.5), whole: true, alone: true},
+	{reason: "cpu_contention", fact: CPUSteal, value: 0.1, apply: setNode(NodeCPUSteal, 0.1), whole: true, alone: true},
+	{reason: "cpu_contention", fact: LoadAverage, value: 40, apply: setNode(NodeLoadAverage, 40), whole: true, alone: true},
+	{reason: "memory_pressure", fact: HostMemory, value: 0.97, apply: setNode(NodeHostMemory, 0.97), whole: true, alone: true},
+	{reason: "memory_pressure", fact: GPUMemory, value: 0.99, apply: set(FieldMemory, 0.99), alone: true},
+	{reason: "noisy_neighbour", fact: Processes, value: 3, apply: set(FieldProcesses, 3), alone: true},
+}
+
+func (x *fault) name() string { return string(x.reason) + "/" + x.fact.String() }
+
+// device is the hw.id that a fault on GPU g points at.
+func (x *fault) device(g int) string {
+	switch {
+	case x.whole:
+		return ""
+	case x.fact == NetworkErrors:
+		return "mlx5_1"
+	default:
+		return gpuID(g)
+	}
+}
+
+func TestAHealthyNodeIsUnexplained(t *testing.T) {
+	f := newFleet(t)
+	for _, node := range []string{"n0", "nobody"} {
+		got := f.store.Explain("c", node, f.names(), f.now.Add(-time.Minute), f.now)
+		assert.Equal(t, Finding{Reason: Unexplained, Action: ActionBurnIn, Advice: unexplainedAdvice}, got, node)
+	}
+}
+
+// Each fault alone is found under its own reason: no rule is out of reach, and
+// none before it takes what is its.
+func TestEachRule(t *testing.T) {
+	for _, x := range faults {
+		t.Run(x.name(), func(t *testing.T) {
+			f := newFleet(t)
+			x.apply(f, f.node(0), 5)
+			got := f.explain()
+			require.Equal(t, x.reason, got.Reason)
+			assert.False(t, got.Observation)
+			assert.Equal(t, x.device(5), got.GPU)
+			require.NotEmpty(t, got.Evidence)
+			e := got.Evidence[0]
+			assert.Equal(t, x.fact, e.Fact)
+			assert.Equal(t, x.device(5), e.GPU)
+			assert.InEpsilon(t, x.value, e.Value, 1e-6)
+			require.True(t, e.HasPeers)
+			assert.Positive(t, x.fact.worse(e.Value, e.Peers))
+		})
+	}
+}
+
+// A fault that all peers have as well is no more than an observation, and
+// nothing at all where only the peers can tell.
+func TestWithoutContrast(t *testing.T) {
+	for _, x := range faults {
+		t.Run(x.name(), func(t *testing.T) {
+			f := newFleet(t)
+			for i := range fleetNodes {
+				x.apply(f, f.node(i), 5)
+			}
+			got := f.explain()
+			if x.alone {
+				assert.Equal(t, Unexplained, got.Reason)
+				assert.False(t, got.Observation)
+				return
+			}
+			assert.Equal(t, x.reason, got.Reason)
+			assert.True(t, got.Observation)
+			assert.Equal(t, x.device(5), got.GPU)
+		})
+	}
+}
+
+// The same without peers of which anything is known: two are too few.
+func TestWithoutPeers(t *testing.T) {
+	for _, x := range faults {
+		t.Run(x.name(), func(t *testing.T) {
+			f := newFleet(t)
+			x.apply(f, f.node(0), 5)
+			got := f.store.Explain("c", "n0", slices.Values([]string{"n0", "n1", "n2", "stranger"}), f.now, f.now)
+			if x.alone {
+				assert.Equal(t, Unexplained, got.Reason)
+				return
+			}
+			assert.Equal(t, x.reason, got.Reason)
+			assert.True(t, got.Observation)
+			assert.False(t, got.Evidence[0].HasPeers)
+		})
+	}
+}
+
+func TestEveryTestOfEveryRuleHasAFault(t *testing.T) {
+	for _, r := range Rules() {
+		for _, test := range r.Tests {
+			assert.True(t, slices.ContainsFunc(faults, func(x fault) bool { return x.reason == r.Reason && x.fact == test.Fact }),
+				"%s %s", r.Reason, test.Fact)
+		}
+	}
+}
+
+// Of two faults on one node the one that comes first in the table is reported.
+func TestOrder(t *testing.T) {
+	rank := func(x *fault) int {
+		return slices.IndexFunc(rules, func(r Rule) bool { return r.Reason == x.reason })
+	}
+	for i := range faults {
+		for j := range faults {
+			a, b := &faults[i], &faults[j]
+			if rank(a) >= rank(b) {
+				continue
+			}
+			f := newFleet(t)
+			b.apply(f, f.node(0), 6)
+			a.apply(f, f.node(0), 2)
+			got := f.explain()
+			assert.Equal(t, a.reason, got.Reason, "with %s", b.name())
+			assert.Equal(t, a.device(2), got.GPU, "%s with %s", a.name(), b.name())
+		}
+	}
+}
+
+// What the peers have as well makes room for what they have not.
+func TestAContrastGoesBeforeAnObservation(t *testing.T) {
+	f := newFleet(t)
+	for i := range fleetNodes {
+		f.put(f.node(i), 1, FieldSWThermal, 1)
+	}
+	f.put(f.node(0), 4, FieldPCIeWidth, 4)
+	got := f.explain()
+	assert.Equal(t, Reason("pcie_link_degraded"), got.Reason)
+	assert.Equal(t, gpuID(4), got.GPU)
+	assert.False(t, got.Observation)
+}
+
+// Of several observations the first in the table is given.
+func TestTheFirstObservation(t *testing.T) {
+	f := newFleet(t)
+	for i := range fleetNodes {
+		f.put(f.node(i), 1, FieldPCIeWidth, 8)
+		f.put(f.node(i), 2, FieldSWThermal, 1)
+	}
+	got := f.explain()
+	assert.Equal(t, Reason("sw_thermal"), got.Reason)
+	assert.True(t, got.Observation)
+}
+
+// Within a rule, too, the fact that the peers do not share says which GPU it is.
+func TestTheGPUOfTheContrast(t *testing.T) {
+	f := newFleet(t)
+	for i := range fleetNodes {
+		f.put(f.node(i), 1, FieldECCUncorrected, 1001)
+	}
+	f.put(f.node(0), 4, FieldRemapPending, 1)
+	got := f.explain()
+	assert.Equal(t, Reason("gpu_memory_fault"), got.Reason)
+	assert.Equal(t, gpuID(4), got.GPU)
+}
+
+// An Xid from before the window is no evidence.
+func TestAnOldXid(t *testing.T) {
+	f := newFleet(t)
+	f.xid(f.node(0), 3, 119, 1)
+	f.now = f.now.Add(time.Hour)
+	assert.Equal(t, Unexplained, f.explain().Reason)
+	f.up(f.node(0), 3, UpLost)
+	for _, e := range f.explain().Evidence {
+		assert.NotEqual(t, LastXid, e.Fact)
+	}
+	f.xid(f.node(0), 3, 79, 1)
+	got := f.explain()
+	require.Len(t, got.Evidence, 3)
+	assert.Equal(t, Evidence{Fact: LastXid, GPU: gpuID(3), Value: 79}, got.Evidence[2])
+}
+
+func TestTheTableIsTheDocumentedOrder(t *testing.T) {
+	var got []Reason
+	seen := map[Reason]bool{}
+	for _, r := range Rules() {
+		got = append(got, r.Reason)
+		assert.False(t, seen[r.Reason], "%s twice", r.Reason)
+		seen[r.Reason] = true
+		assert.NotEmpty(t, r.When, r.Reason)
+		assert.NotEmpty(t, r.Advice, r.Reason)
+		assert.NotEmpty(t, r.Action, r.Reason)
+		assert.NotEmpty(t, r.Source, r.Reason)
+		assert.NotEmpty(t, r.Tests, r.Reason)
+	}
+	assert.Equal(t, []Reason{
+		"gpu_lost", "gpu_silent", "row_remap_failed", "gpu_memory_fault", "gpu_xid",
+		"hw_power_brake", "hw_thermal", "sw_thermal", "hw_slowdown", "sw_power_cap", "sm_clock_low",
+		"pcie_link_degraded", "pcie_replays", "nvlink_errors", "nvlink_down", "network_errors", "network_link_slow",
+		"cpu_contention", "memory_pressure", "noisy_neighbour",
+	}, got)
+}
+
+// A little short of each threshold nothing is found.
+func TestThresholds(t *testing.T) {
+	for name, apply := range map[string]func(*fleet, *Node, int){
+		"an Xid of an application":             setXid(31),
+		"0.9 s of power brake":                 set(FieldPowerBrakeTime, 1000.9),
+		"0.9 s of hardware throttling":         set(FieldHWThermalTime, 1000.9),
+		"0.9 s of software throttling":         set(FieldSWThermalTime, 1000.9),
+		"a clock 4 % of its maximum lower":     set(FieldSMClock, 1.9e9-0.04*1.98e9),
+		"8 PCIe replays per minute":            set(FieldPCIeReplays, 1016), // in two minutes, with the one that the window begins in
+		"0.9 % less bandwidth":                 func(f *fleet, n *Node, _ int) { _ = n.PutBandwidth("mlx5_0", 49.1e9) },
+		"19 % more pressure":                   setNode(NodeCPUPressure, 0.21),
+		"4 % stolen":                           setNode(NodeCPUSteal, 0.04),
+		"a run queue that is not twice":        setNode(NodeLoadAverage, 23),
+		"a host that is 94 % full":             setNode(NodeHostMemory, 0.94),
+		"a GPU that is 94 % full":              set(FieldMemory, 0.94),
+		"a GPU with more links up":             set(FieldNVLinksUp, 19),
+		"a GPU at rest":                        atRest,
+		"a GPU with a faster link than theirs": set(FieldPCIeWidth, 32),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t)
+			apply(f, f.node(0), 3)
+			assert.Equal(t, Unexplained, f.explain().Reason)
+		})
+	}
+}
+
+// atRest is what a GPU without work does to its clock and its link.
+func atRest(f *fleet, n *Node, g int) {
+	f.t.Helper()
+	f.put(n, g, FieldUtilization, 0)
+	f.put(n, g, FieldSMClock, 345e6)
+	f.put(n, g, FieldPCIeGeneration, 1)
+}
+
+func TestEvidence(t *testing.T) {
+	f := newFleet(t)
+	n := f.node(0)
+	f.put(n, 2, FieldPowerCap, 1)
+	f.put(n, 2, FieldPowerLimit, 500)
+	f.put(n, 2, FieldSMClock, 0.5*1.98e9)
+	f.put(n, 7, FieldPower, 699)
+	got := f.explain()
+	require.Equal(t, Reason("sw_power_cap"), got.Reason)
+	assert.Equal(t, ActionCheckLimit, got.Action)
+	want := []Evidence{
+		{PowerCap, gpuID(2), 1, 0, true},
+		{PowerLimit, gpuID(2), 500, 700, true},
+		{Power, gpuID(2), 650, 650, true},
+		{SMClock, gpuID(2), 0.5, 1.9 / 1.98, true},
+	}
+	require.Len(t, got.Evidence, len(want))
+	for i, e := range got.Evidence {
+		assert.InDelta(t, want[i].Value, e.Value, 1e-6, e.Fact)
+		assert.InDelta(t, want[i].Peers, e.Peers, 1e-6, e.Fact)
+		e.Value, e.Peers = want[i].Value, want[i].Peers
+		assert.Equal(t, want[i], e)
+	}
+}
+
+// The receiver has no series of a throttle reason that never held: of a GPU
+// that answers that is a no, of another one it says nothing.
+func TestThrottleReasonsThatNeverHeld(t *testing.T) {
+	for answers, observation := range map[Up]bool{UpAnswers: false, UpUnknown: true} {
+		f := newFleet(t)
+		for i := range fleetNodes {
+			n := f.node(i)
+			for g := range fleetGPUs {
+				f.up(n, g, answers)
+				for field := FieldPowerBrake; field < firstGauge; field++ {
+					at, err := n.GPU(gpuID(g))
+					require.NoError(t, err)
+					n.Drop(at, field)
+				}
+			}
+		}
+		f.put(f.node(0), 3, FieldHWSlowdown, 1)
+		got := f.explain()
+		assert.Equal(t, Reason("hw_slowdown"), got.Reason)
+		assert.Equal(t, observation, got.Observation)
+	}
+}
+
+// Of several GPUs under the same brake the slowest is named.
+func TestTheSlowestOfEquals(t *testing.T) {
+	f := newFleet(t)
+	n := f.node(0)
+	for g := range fleetGPUs {
+		f.put(n, g, FieldPowerBrake, 1)
+		f.put(n, g, FieldSMClock, 1.5e9)
+	}
+	f.put(n, 6, FieldSMClock, 0.4e9)
+	assert.Equal(t, gpuID(6), f.explain().GPU)
+}
+
+// The worst GPU of each peer counts, so that a node is compared with the worst
+// GPU that is usual.
+func TestPeersCountWithTheirWorstGPU(t *testing.T) {
+	f := newFleet(t)
+	for i := range fleetNodes {
+		f.put(f.node(i), i, FieldPowerCap, 1) // on one GPU of each node
+	}
+	assert.Equal(t, Unexplained, f.explain().Reason)
+}
+
+func TestFactsHaveNames(t *testing.T) {
+	seen := map[string]bool{}
+	for f := range NumFacts {
+		assert.Regexp(t, `^[a-z][a-z0-9_]*$`, f.String())
+		assert.NotEmpty(t, f.Unit(), f.String())
+		assert.NotEmpty(t, facts[f].what, f.String())
+		assert.False(t, seen[f.String()], f.String())
+		seen[f.String()] = true
+	}
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reason
+
+// worst returns the worst value of a fact in the node, and which GPU or
+// adapter has it; of equals the first.
+func (n *Node) worst(f Fact, w window) (worst float64, at int, ok bool) {
+	count := 1
+	switch facts[f].scope {
+	case ofGPU:
+		count = len(n.gpus)
+	case ofAdapter:
+		count = len(n.adapters)
+	case ofNode:
+	}
+	for i := range count {
+		if v, known := n.value(f, i, w); known && (!ok || f.worse(v, worst) > 0) {
+			worst, at, ok = v, i, true
+		}
+	}
+	return worst, at, ok
+}
+
+// value returns a fact of the GPU or adapter at that index.
+func (n *Node) value(f Fact, i int, w window) (float64, bool) {
+	switch facts[f].scope {
+	case ofAdapter:
+		return n.growth(f, i, w), n.counts(f, i)
+	case ofNode:
+		return n.nodeValue(f)
+	case ofGPU:
+	}
+	g := &n.gpus[i]
+	switch f {
+	case GPULost:
+		return one(g.up == UpLost), g.up != UpUnknown
+	case GPUSilent:
+		return one(g.up == UpSilent), g.up != UpUnknown
+	case XidOffBus, XidMemory, XidReset, XidNVLink:
+		// A GPU without an Xid has no series of them.
+		return n.growth(f, i, w), true
+	case LastXid:
+		return float64(g.xid), g.xid != 0 && g.xidAt >= w.start
+	case SMClock:
+		return g.fraction(FieldSMClock, FieldSMClockLimit, true)
+	case PCIeGeneration:
+		v := g.gauges[FieldPCIeGeneration-firstGauge]
+		return float64(v), known(v) && !g.rests()
+	case PCIeSpeed:
+		return g.fraction(FieldPCIeGeneration, FieldPCIeGenerationLimit, true)
+	case PCIeWidth:
+		return g.fraction(FieldPCIeWidth, FieldPCIeWidthLimit, false)
+	}
+	field := source[f]
+	switch {
+	case field < firstGauge:
+		bit := uint16(1) << field
+		held := g.on&bit != 0 || g.held[field] != 0 && g.held[field] >= w.start
+		return one(held), g.told&bit != 0 || silentFlags&bit != 0 && g.up == UpAnswers
+	case field < firstCounter:
+		v := g.gauges[field-firstGauge]
+		return float64(v), known(v)
+	default:
+		return n.growth(f, i, w), g.counts(f)
+	}
+}
+
+// source is the field of the facts that are one reading; for a fact that
+// several counters add to, one of them.
+var source = [NumFacts]Field{
+	RemapFailed: FieldRemapFailed, RemapPending: FieldRemapPending, RetirementPending: FieldRetirementPending,
+	PowerBrake: FieldPowerBrake, HWThermal: FieldHWThermal, SWThermal: FieldSWThermal,
+	HWSlowdown: FieldHWSlowdown, PowerCap: FieldPowerCap,
+	Temperature: FieldTemperature, Power: FieldPower, PowerLimit: FieldPowerLimit, NVLinksUp: FieldNVLinksUp,
+	GPUMemory: FieldMemory, Processes: FieldProcesses, Utilization: FieldUtilization,
+	ECCUncorrected: FieldECCUncorrected, PCIeReplays: FieldPCIeReplays,
+	NVLinkReplays: FieldNVLinkReplay, NVLinkCRC: FieldNVLinkCRC,
+	PowerBrakeTime: FieldPowerBrakeTime, HWThermalTime: FieldHWThermalTime, SWThermalTime: FieldSWThermalTime,
+}
+
+// silentFlags are those that have no series until they first hold: of a GPU
+// that answers, no word is a no.
+const silentFlags = 1<<FieldPowerBrake | 1<<FieldHWThermal | 1<<FieldSWThermal | 1<<FieldHWSlowdown | 1<<FieldPowerCap
+
+// rests reports whether the GPU is known to do nothing: it lowers its clocks
+// and its link then, to save power.
+func (g *gpu) rests() bool { return g.gauges[FieldUtilization-firstGauge] == 0 }
+
+// fraction is a reading as a share of its limit; underload, a GPU at rest has
+// none.
+func (g *gpu) fraction(f, limit Field, underload bool) (float64, bool) {
+	if underload && g.rests() {
+		return 0, false
+	}
+	v, l := g.gauges[f-firstGauge], g.gauges[limit-firstGauge]
+	if !(v > 0 && l > 0) {
+		return 0, false
+	}
+	return min(1, float64(v)/float64(l)), true
+}
+
+// counts reports whether any counter of the fact is known.
+func (g *gpu) counts(f Fact) bool {
+	for i, fact := range counted {
+		if fact == f && g.counters[i] >= 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// counts reports whether an adapter has told of the fact.
+func (n *Node) counts(f Fact, i int) bool {
+	for j := range n.series {
+		if n.series[j].fact == f && int(n.series[j].of) == i {
+			return true
+		}
+	}
+	return false
+}
+
+func (n *Node) growth(f Fact, i int, w window) float64 {
+	for j := range n.moved {
+		if h := &n.moved[j]; h.fact == f && int(h.of) == i {
+			return h.since(w.start)
+		}
+	}
+	return 0
+}
+
+func (n *Node) nodeValue(f Fact) (float64, bool) {
+	var v float32
+	switch f {
+	case CPUPressure:
+		v = n.gauges[NodeCPUPressure]
+	case CPUSteal:
+		v = n.gauges[NodeCPUSteal]
+	case LoadAverage:
+		v = n.gauges[NodeLoadAverage]
+	case HostMemory:
+		v = n.gauges[NodeHostMemory]
+	case NetworkBandwidth:
+		v = unknown
+		for i := range n.adapters {
+			if b := n.adapters[i].bandwidth; known(b) {
+				if !known(v) {
+					v = 0
+				}
+				v += b
+			}
+		}
+	default:
+		v = unknown
+	}
+	return float64(v), known(v)
+}
+
+func one(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package statetable
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func keyOf(n int) NodeKey {
+	return KeyOf(binary.BigEndian.AppendUint64(nil, uint64(n)))
+}
+
+// bring pushes a series of each of so many metrics.
+func bring(t *Table, now time.Duration, key NodeKey, prefix string, metrics int, attrs ...Attr) {
+	r := t.Begin(now)
+	r.OpenNode(key)
+	for i := range metrics {
+		if r.Observe(double(uint64(i+1)<<32, 1)); r.Fresh() {
+			r.Describe(&Metric{Name: prefix + strconv.Itoa(i)}, attrs)
+		}
+	}
+	r.CloseNode()
+	r.Commit()
+}
+
+func metricNames(t *Table, key NodeKey) (names []string) {
+	for s := range t.Series(key) {
+		names = append(names, s.Metric.Name)
+	}
+	return names
+}
+
+func dictionaryTable() *Table {
+	return New(Settings{MaxNodes: 1000, MaxSeries: 10_000_000, TTL: 640 * time.Second, VanishedAfter: 60 * time.Second})
+}
+
+// TestOneNodesNamesLeaveRoomForOthers: a node that invents names is not the
+// reason why another's series cannot be declared gone.
+func TestOneNodesNamesLeaveRoomForOthers(t *testing.T) {
+	tb := dictionaryTable()
+	bring(tb, 0, nodeA, "a", maxMetrics+4000)
+	assert.EqualValues(t, maxMetrics+4000-maxNodeNames, tb.Stats().Unnamed)
+	bring(tb, 0, nodeB, "b", 50)
+	assert.EqualValues(t, maxMetrics+4000-maxNodeNames, tb.Stats().Unnamed)
+	assert.Len(t, metricNames(tb, nodeB), 50)
+}
+
+// TestManyNodesNamesLeaveRoomForTheNext: not even several of them are.
+func TestManyNodesNamesLeaveRoomForTheNext(t *testing.T) {
+	tb := dictionaryTable()
+	for n := range 30 {
+		bring(tb, 0, keyOf(n), fmt.Sprint("forged", n, "_"), 2*maxNodeNames)
+	}
+	unnamed := tb.Stats().Unnamed
+	bring(tb, 0, nodeB, "b", 50)
+	assert.Equal(t, unnamed, tb.Stats().Unnamed)
+	assert.Len(t, metricNames(tb, nodeB), 50)
+}
+
+// TestNamesThatNobodyHasLeaveRoom: whoever filled the dictionary is forgotten,
+// and then others' series get the names that they had found no room for.
+func TestNamesThatNobodyHasLeaveRoom(t *testing.T) {
+	tb := dictionaryTable()
+	const forgers = 200
+	for n := range forgers {
+		bring(tb, 0, keyOf(n), fmt.Sprint("forged", n, "_"), 2*maxNodeNames)
+	}
+	require.Greater(t, len(tb.dict.metrics.ids), maxMetrics-100)
+	bring(tb, 0, nodeB, "b", 50)
+	require.Less(t, len(metricNames(tb, nodeB)), 50)
+
+	for s := 160; s <= 1280; s += 160 {
+		now := time.Duration(s) * time.Second
+		bring(tb, now, nodeB, "b", 50)
+		tb.Sweep(now)
+	}
+	bring(tb, 1281*time.Second, nodeB, "b", 50)
+	assert.Len(t, metricNames(tb, nodeB), 50)
+	assert.Len(t, tb.dict.metrics.ids, 50)
+	for i, name := range metricNames(tb, nodeB) {
+		assert.Equal(t, "b"+strconv.Itoa(i), name)
+	}
+
+	unnamed := tb.Stats().Unnamed
+	bring(tb, 1282*time.Second, keyOf(0), "again", maxNodeNames)
+	assert.Equal(t, unnamed, tb.Stats().Unnamed, "the numbers are used again")
+	assert.LessOrEqual(t, len(tb.dict.metrics.slots), maxMetrics)
+}
+
+// TestALivingNodeGetsItsRoomBack: what a node brought counts while it is there.
+func TestALivingNodeGetsItsRoomBack(t *testing.T) {
+	tb := dictionaryTable()
+	for round := range 4 {
+		now := time.Duration(round) * 2000 * time.Second
+		r := tb.Begin(now)
+		r.OpenNode(nodeA)
+		for i := range maxNodeNames {
+			r.Observe(double(Mix(uint64(i), uint64(round)), 1))
+			r.Describe(&Metric{Name: fmt.Sprint("m", round, "_", i)}, []Attr{{Key: fmt.Sprint("k", round), Num: uint64(i), Type: AttrInt}})
+		}
+		r.CloseNode()
+		r.Commit()
+		require.Zero(t, tb.Stats().Unnamed, round)
+		var n *node
+		for n = range tb.all() {
+			assert.Equal(t, brought{metrics: maxNodeNames, pairs: maxValuesPerKey / 2, keys: 1}, n.brought)
+		}
+		for s := range time.Duration(2) {
+			now += (700 + s) * time.Second
+			bring(tb, now, nodeA, "always", 0)
+			tb.Sweep(now)
+		}
+		assert.Equal(t, brought{}, n.brought)
+		assert.Empty(t, tb.dict.metrics.ids)
+		assert.Empty(t, tb.dict.pairs.ids)
+		assert.Empty(t, tb.dict.keys)
+	}
+}
+
+// TestOneNodesAttributesLeaveSharedRoom: nor does one take what nodes share of
+// attributes.
+func TestOneNodesAttributesLeaveSharedRoom(t *testing.T) {
+	tb := dictionaryTable()
+	r := tb.Begin(0)
+	r.OpenNode(nodeA)
+	for i := range 20_000 {
+		r.Observe(double(Mix(uint64(i), 1), 1))
+		r.Describe(&Metric{Name: "m"}, []Attr{
+			{Key: "state", Num: uint64(i), Type: AttrInt},
+			{Key: "k" + strconv.Itoa(i), Text: "v"},
+		})
+	}
+	r.CloseNode()
+	r.Commit()
+	d := tb.dict
+	assert.Len(t, d.keys["state"].pairs, maxValuesPerKey/2)
+	assert.Less(t, len(d.keys), maxSharedKeys/newcomersShare+1)
+	shared := func(key, text string) bool {
+		bring(tb, 0, nodeB, text, 1, Attr{Key: key, Text: text})
+		return d.pairs.ids[Attr{Key: key, Text: text}] != 0
+	}
+	assert.True(t, shared("state", "healthy"))
+	r = tb.Begin(0)
+	r.OpenNode(keyOf(1))
+	r.DescribeNode([]Attr{{Key: "new", Text: "key"}})
+	r.CloseNode()
+	r.Commit()
+	assert.Contains(t, d.keys, "new")
+}
+
+// TestNamesOutliveASweepWhileUnderWay: a name that is given to a node while a
+// sweep goes through the others is not freed by it.
+func TestNamesOutliveASweepWhileUnderWay(t *testing.T) {
+	tb := dictionaryTable()
+	attr := Attr{Key: "state", Text: "ok"}
+	bring(tb, 0, nodeA, "m", 1, attr)
+	marks := tb.dict.sweep() // has gone through node B, which has nothing
+	tb.dict.release(marks)   // and A went meanwhile
+	assert.Empty(t, tb.dict.metrics.ids)
+
+	bring(tb, 0, keyOf(1), "m", 1, attr)
+	marks = tb.dict.sweep()
+	bring(tb, 0, nodeB, "m", 1, attr)
+	tb.dict.release(marks)
+	assert.Equal(t, []string{"m0"}, metricNames(tb, nodeB))
+	for s := range tb.Series(nodeB) {
+		assert.Equal(t, []Attr{attr}, s.Attrs)
+	}
+}
+
+// TestNamesStayTrueWhileTheyChange: under sweeps that free and reports that
+// bring, a series never has the name of another.
+func TestNamesStayTrueWhileTheyChange(t *testing.T) {
+	tb := New(Settings{MaxNodes: 1000, MaxSeries: 1_000_000, TTL: 64})
+	var workers sync.WaitGroup
+	var mu sync.Mutex
+	var clock time.Duration
+	now := func(step time.Duration) time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		clock += step
+		return clock
+	}
+	for w := range 4 {
+		workers.Go(func() {
+			for i := range 2000 {
+				name := fmt.Sprint("w", w, "_", i/20)
+				key := KeyOf([]byte(name))
+				bring(tb, now(1), key, name+".", 5, Attr{Key: "of", Text: name}, Attr{Key: fmt.Sprint("k", i%50), Text: name})
+				for s := range tb.Series(key) {
+					if !assert.Equal(t, name, s.Attrs[0].Text) || !assert.Contains(t, s.Metric.Name, name+".") {
+						return
+					}
+				}
+				if i%10 == w {
+					tb.Sweep(now(5))
+				}
+			}
+		})
+	}
+	workers.Wait()
+	for s := range time.Duration(3) {
+		tb.Sweep(now(200) + s)
+	}
+	assert.Zero(t, tb.Stats().Nodes)
+	assert.Empty(t, tb.dict.metrics.ids)
+	assert.Empty(t, tb.dict.pairs.ids)
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package straggler
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+)
+
+// estimator follows what is normal in one signal of one cohort.
+type estimator struct {
+	known  bool
+	params Params
+	n      int
+	// scale is the smoothed spread, phi the smoothed autocorrelation.
+	scale, phi float64
+	ticks      int
+	// usual is the centre's slow average, which stands still while the centre
+	// is low; low counts the ticks of that, lowSince is the first of them, fall
+	// how far below it is, a fraction.
+	usual      float64
+	usualTicks int
+	usualN     int
+	low        int
+	lowSince   int64
+	fall       float64
+	// upper compares with the nodes that are still at the usual level: more
+	// than half of the group has fallen.
+	upper bool
+}
+
+// firstPhi is taken for the autocorrelation of a group that is not known yet:
+// that of a mean over 60 s told every 10 s. It errs to the slow side.
+const firstPhi = 0.8
+
+// update takes the values of this tick, and their nodes' biases, of those of the
+// cohort's n nodes that show what is normal; false means that nobody can be
+// judged. elapsed is since the tick before.
+func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, n int, x, bias []float64, at int64, elapsed time.Duration) bool {
+	t.n, t.known = n, false
+	if len(x) < cfg.MinPeers {
+		return false
+	}
+	b.bits = bitsOf(b.bits[:0], x)
+	centre := median(b.bits)
+	level := t.learn(cfg, spec, centre, at, elapsed)
+	if t.upper {
+		x, bias, centre = t.atUsual(cfg, spec, b, x, bias, centre, level)
+	}
+	p := &t.params
+	p.Centre, p.Level = centre, float64(spec.Direction)*level
+	if !(level > 0) || math.IsInf(1/level, 1) {
+		return false // all of it stands still: nobody is slower than the others
+	}
+	s := t.spread(&cfg.Estimator, b, x, bias)
+	e := &cfg.Estimator
+	if t.ticks == 0 {
+		t.scale, t.phi = s, firstPhi
+	}
+	t.ticks++
+	alpha := e.ScaleAlpha
+	if s < t.scale {
+		alpha *= float64(len(x)) / (float64(len(x)) + e.ScalePeers)
+	}
+	t.scale += max(alpha, 1/float64(t.ticks)) * (s - t.scale)
+	q := quantum(b, x, e.MaxQuantum*level) / level
+	p.Scale = max(t.scale, e.MinScale, q/2)
+	// Half of the smallest loss worth an alert lies halfway between healthy and
+	// faulty, where a cumulative sum finds the latter soonest; one step of a
+	// coarse resolution counts for little. The limit keeps the time to a false
+	// alarm where it is with the smallest allowance: it grows with what lasts from
+	// one tick to the next, and shrinks where the least scale is more than there is.
+	p.Kappa = max(e.MinKappa, spec.MinGap/2/p.Scale, stepKappa*q/p.Scale)
+	p.Limit = max(e.MinLimit, e.MinLimit*(e.MinKappa/p.Kappa)*(t.scale/p.Scale)*(1+t.phi)/math.Sqrt(1-t.phi))
+	p.MaxBias = cfg.CUSUM.BiasShare * spec.MinGap
+	t.known = true
+	return true
+}
+
+// stepKappa is the share of one step of a resolution that is taken off: a tenth
+// is left, for a node that is off by one step for minutes.
+const stepKappa = 0.9
+
+// learn follows the usual level and how long the centre has been below it, and
+// returns what a difference is a fraction of.
+func (t *estimator) learn(cfg *Config, spec *nodesignal.Spec, centre float64, at int64, elapsed time.Duration) float64 {
+	// With a third more or fewer nodes it is another set that has another level.
+	if 4*t.n < 3*t.usualN || 3*t.n > 4*t.usualN {
+		t.relearn()
+	}
+	if t.usualTicks == 0 {
+		t.usual, t.usualN = centre, t.n
+	}
+	level := 1.0
+	if spec.Relative {
+		// A dip of all must not blow up the gaps between them.
+		level = max(centre, t.usual)
+	}
+	t.fall = 0
+	if level > 0 {
+		t.fall = float64(spec.Direction) * (t.usual - centre) / level
+	}
+	if t.fall > cfg.Incident.Fall {
+		if t.low == 0 {
+			t.lowSince = at
+		}
+		t.low = min(t.low+1, maxTicks)
+		return level
+	}
+	t.low = 0
+	t.usualTicks = min(t.usualTicks+1, 1<<20)
+	t.usual += min(1, max(float64(elapsed)/float64(cfg.Estimator.LevelWindow), 1/float64(t.usualTicks))) * (centre - t.usual)
+	return level
+}
+
+// relearn takes what is for what is usual.
+func (t *estimator) relearn() { t.usualTicks, t.low, t.upper = 0, 0, false }
+
+// cutoff is the loss against the usual level from which a node is one of those
+// that fell: half of what the group lost, since its centre is among them.
+func (t *estimator) cutoff(spec *nodesignal.Spec) float64 { return max(spec.MinGap, t.fall/2) }
+
+// atUsual returns the values, and their centre, of those that did not fall with
+// the group, or all of them when too few did not.
+func (t *estimator) atUsual(cfg *Config, spec *nodesignal.Spec, b *scratch, x, bias []float64, centre, level float64) ([]float64, []float64, float64) {
+	b.ux, b.ubias = b.ux[:0], b.ubias[:0]
+	cutoff := t.cutoff(spec)
+	for i, v := range x {
+		if float64(spec.Direction)*(t.usual-v)/level < cutoff {
+			b.ux, b.ubias = append(b.ux, v), append(b.ubias, bias[i])
+		}
+	}
+	if len(b.ux) < max(cfg.MinPeers, int(cfg.Incident.MinShare*float64(len(x)))) {
+		return x, bias, centre
+	}
+	b.bits = bitsOf(b.bits[:0], b.ux)
+	return b.ux, b.ubias, median(b.bits)
+}
+
+// spread is the robust standard deviation of what the biases leave of the
+// deviations. Their middle is the centre's: another selection for it would be a
+// sixth of a tick.
+func (t *estimator) spread(e *Estimator, b *scratch, x, bias []float64) float64 {
+	n := float64(len(x))
+	p := &t.params
+	bits := b.bits[:0]
+	perLevel := 1 / p.Level
+	sum := 0.0
+	for i, v := range x {
+		r := math.Abs(min(max((p.Centre-v)*perLevel, -maxGap), maxGap) - bias[i])
+		sum += min(r, e.TiedClip)
+		bits = append(bits, math.Float64bits(r))
+	}
+	b.bits = bits
+	s := MADToSigma * median(bits) * smallSample(len(x))
+	if s < e.TiedBelow {
+		s = max(s, meanToSigma*sum/n)
+	}
+	return math.Sqrt((n*s*s + e.PriorPeers*e.PriorScale*e.PriorScale) / (n + e.PriorPeers))
+}
+
+// meanToSigma turns a mean absolute deviation into a standard deviation for
+// normal data: sqrt(π/2) (Iglewicz and Hoaglin 1993).
+const meanToSigma = 1.2533
+
+// smallSample undoes that the median absolute deviation of few is biased low:
+// the factors of Croux and Rousseeuw (1992), n/(n-0.8) from ten on.
+func smallSample(n int) float64 {
+	factors := [...]float64{1.363, 1.363, 1.363, 1.495, 1.363, 1.206, 1.200, 1.140, 1.129, 1.107}
+	if n < len(factors) {
+		return factors[n]
+	}
+	return float64(n) / (float64(n) - 0.8)
+}
+
+// maxDistinct bounds the values that are taken for steps of a resolution.
+const maxDistinct = 64
+
+// quantum is the smallest step between the values when they are so few that
+// they must be steps, at most limit, else 0.
+func quantum(b *scratch, x []float64, limit float64) float64 {
+	most := min(max(3, len(x)/4), maxDistinct)
+	d := b.distinct[:0]
+	for _, v := range x {
+		if slices.Contains(d, v) {
+			continue
+		}
+		if len(d) == most {
+			return 0
+		}
+		d = append(d, v) // b.distinct has room for all
+	}
+	if len(d) < 2 {
+		return 0
+	}
+	slices.Sort(d)
+	q := limit
+	for i := 1; i < len(d); i++ {
+		q = min(q, d[i]-d[i-1])
+	}
+	return q
+}
+
+// lag sums up what the pooled autocorrelation of one tick is made of.
+type lag struct{ product, now, before float64 }
+
+// maxLag bounds what one deviation adds, in units of the scale: one faulty node
+// is not how the healthy ones vary.
+const maxLag = 3
+
+func (l *lag) add(z, before float64) {
+	l.product += z * before
+	l.now += z * z
+	l.before += before * before
+}
+
+// correlate follows the autocorrelation.
+func (t *estimator) correlate(e *Estimator, l *lag) {
+	square := l.now * l.before
+	if square <= 0 {
+		return
+	}
+	phi := min(max(l.product/math.Sqrt(square), 0), e.MaxPhi)
+	t.phi += e.PhiAlpha * (phi - t.phi)
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package straggler
+
+import (
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+)
+
+// EventKind is where in its episode an event stands.
+type EventKind uint8
+
+// Kinds of events. Each episode has one onset, first, and one end, last.
+const (
+	EventOnset EventKind = iota
+	EventSeverity
+	EventEnd
+)
+
+func (k EventKind) String() string { return [...]string{"onset", "severity", "end"}[k] }
+
+// Subject is what an episode is about.
+type Subject uint8
+
+// Subjects.
+const (
+	SubjectNode    Subject = iota // a slow node
+	SubjectGroup                  // many slow nodes of a group, or all of it
+	SubjectMissing                // a node, or many at once, of which nothing is heard
+	// SubjectCluster counts the slow nodes of a cluster that began at the same
+	// tick as too many others to be told of each; it ends when they have.
+	SubjectCluster
+)
+
+func (s Subject) String() string { return [...]string{"node", "group", "missing", "cluster"}[s] }
+
+// Severity of an episode.
+type Severity uint8
+
+// Severities by gap: 10 % is the least that Greyhound (ATC '25) acts on, 25 %
+// where NVIDIA's resiliency extension flags a rank (score below 0.75).
+const (
+	SeverityMinor Severity = iota
+	SeverityMajor
+	SeverityCritical
+)
+
+func (s Severity) String() string { return [...]string{"minor", "major", "critical"}[s] }
+
+const (
+	majorGap    = 0.10
+	criticalGap = 0.25
+)
+
+// SeverityOf returns the severity of a gap, a fraction of the peers' level.
+func SeverityOf(gap float64) Severity {
+	switch {
+	case gap >= criticalGap:
+		return SeverityCritical
+	case gap >= majorGap:
+		return SeverityMajor
+	}
+	return SeverityMinor
+}
+
+// Causes of an event.
+const (
+	CauseRecovered = "recovered" // the node, group or silence is over
+	CauseIdle      = "idle"      // it has no work, or nothing to be compared by, any more
+	CauseMoved     = "moved"     // it went to another peer group
+	CauseMissing   = "missing"   // nothing is heard of it
+	CauseFolded    = "folded"    // an episode of its group or cluster tells of it from here on
+	CauseContested = "contested" // two nodes claim its name
+	CauseForgotten = "forgotten" // it was silent for the retention
+	CauseRelearned = "relearned" // what lasted became the usual level
+
+	CauseStragglers = "stragglers" // SubjectGroup: too many of its nodes are slow
+	CauseLevel      = "level"      // SubjectGroup: the group as a whole is
+)
+
+// Event is one change of one episode.
+type Event struct {
+	Kind    EventKind
+	Subject Subject
+	// ID is the same for all events of an episode and for no others.
+	ID string
+	// Group is empty for SubjectCluster, Node where many are meant.
+	Cluster, Group, Node string
+	// Peers are the values of the peer-group attributes.
+	Peers []string
+	// Signal is the one that decided.
+	Signal   nodesignal.Signal
+	Severity Severity
+	// At is the tick of the event, Since when what it tells of began.
+	At, Since time.Time
+	// Confidence is 1-exp(-S/h), in [0,1).
+	Confidence float64
+	// Gap is a fraction of the peers' level, positive for a loss; Value and
+	// Median are in the unit of the signal.
+	Gap, Value, Median float64
+	// Rank in the group, 1 is the worst, among the Active nodes of the group.
+	Rank, Active int
+	// Nodes are those meant by an event of many, by name, bounded by
+	// `max_listed`; NodeCount is how many there are.
+	Nodes     []string
+	NodeCount int
+	// Cause is why it ended, or why a group has an incident.
+	Cause string
+}

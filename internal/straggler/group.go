@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package straggler
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+)
+
+type cluster struct {
+	name   string
+	nodes  map[string]*node
+	groups map[string]*group
+	order  []*group // by name
+	// wide is the rule over all active nodes, for clients that know no groups.
+	wide       rule
+	wideCounts [numStates]int
+	// silent are nodes gone missing that no event has told of yet, for
+	// silentTicks ticks.
+	silent      []*node
+	silentTicks int
+}
+
+// node is what is kept of a node outside the arrays that a tick walks.
+type node struct {
+	name  string
+	group *group
+	slot  int
+	// grouped is when a report last named the group.
+	grouped time.Time
+	told    bool // the node has told its state itself
+	asked   bool // the node was asked for its state
+	gone    bool // forgotten
+	slow    *episode
+	silence *episode
+	// onsets and silences are when the newest episodes were told, in unix
+	// milliseconds.
+	onsets, silences []int64
+}
+
+// group keeps its nodes in arrays: a tick reads them from one end to the
+// other, which is what a hundred thousand nodes in milliseconds take.
+type group struct {
+	name    string
+	peers   []string
+	cluster *cluster
+	// nodes, members and what the signals keep are parallel, by name from the
+	// first tick after a change on; nil is a node that left since.
+	nodes   []*node
+	members []member
+	signals [nodesignal.Count]*signal // nil until somebody reports it
+	plain   []Verdict                 // only under DecisionThreshold
+	live    int
+	dirty   bool
+
+	rule     rule
+	counts   [numStates]int
+	slow     int // stragglers
+	split    splitState
+	incident incidentState
+}
+
+// member is what a tick needs of a node besides its signals.
+type member struct {
+	seen     int64 // unix nanoseconds
+	known    signalSet
+	fresh    signalSet // told since the last tick
+	reported State
+	state    State
+	flags    memberFlags
+	cohort   uint8
+	warm     uint8 // ticks for which it has been active
+	signal   nodesignal.Signal
+	// suspicion is the greatest of its signals', gap the loss in that one.
+	suspicion, gap float32
+	// contest counts ticks with contradicting values, then those without.
+	contest uint8
+}
+
+type memberFlags uint8
+
+const (
+	flagDiffers memberFlags = 1 << iota
+	flagContested
+	flagSlow    // the verdict
+	flagWasSlow // the verdict of the tick before
+	flagMissing
+	flagUnjudged // too few peers to be compared with
+	flagEpisode  // the node has an episode to be looked after
+)
+
+// signal is what a group keeps of one signal.
+type signal struct {
+	x        []float64
+	trackers []Tracker
+	z        []float32 // the last deviation in units of the scale, NaN without
+	stale    []uint8   // ticks since the node told it
+	same     []uint16  // ticks with the very same value; throughput only
+	cohorts  [maxCohorts]estimator
+}
+
+func newGroup(c *cluster, key string, peers []string, d Decision) *group {
+	g := &group{name: key, cluster: c, peers: make([]string, len(peers))}
+	if d == DecisionThreshold {
+		g.plain = []Verdict{}
+	}
+	g.split.on = len(peers) == 0
+	for i, p := range peers {
+		g.peers[i] = strings.Clone(p)
+		g.split.on = g.split.on || p == ""
+	}
+	return g
+}
+
+// signal returns what is kept of s and begins to keep it.
+func (g *group) signal(s nodesignal.Signal) *signal {
+	if g.signals[s] == nil {
+		sig := &signal{}
+		for range g.nodes {
+			sig.add()
+		}
+		g.signals[s] = sig
+	}
+	return g.signals[s]
+}
+
+var noDeviation = float32(math.NaN())
+
+func (s *signal) add() {
+	s.x = append(s.x, 0)
+	s.trackers = append(s.trackers, Tracker{})
+	s.z = append(s.z, noDeviation)
+	s.stale = append(s.stale, 0)
+	s.same = append(s.same, 0)
+}
+
+// count counts how long a value has stood still.
+func (s *signal) count(slot int, x float64) {
+	if s.x[slot] != x {
+		s.same[slot] = 0
+	} else if s.same[slot] < math.MaxUint16 {
+		s.same[slot]++
+	}
+}
+
+func (g *group) add(n *node) {
+	n.group, n.slot = g, len(g.nodes)
+	g.nodes = append(g.nodes, n)
+	g.members = append(g.members, member{reported: StateCalibrating, state: StateCalibrating})
+	for _, s := range g.signals {
+		if s != nil {
+			s.add()
+		}
+	}
+	if g.plain != nil {
+		g.plain = append(g.plain, Verdict{})
+	}
+	g.split.add()
+	g.live++
+	g.dirty = true
+}
+
+func (g *group) remove(n *node) {
+	g.nodes[n.slot] = nil
+	g.live--
+	g.dirty = true
+}
+
+// settle puts the arrays in order after nodes came or went.
+func (g *group) settle() {
+	if !g.dirty {
+		return
+	}
+	g.dirty = false
+	order := make([]int, 0, g.live)
+	for i, n := range g.nodes {
+		if n != nil {
+			order = append(order, i)
+		}
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(g.nodes[a].name, g.nodes[b].name) })
+	g.nodes = pick(g.nodes, order)
+	g.members = pick(g.members, order)
+	for _, s := range g.signals {
+		if s != nil {
+			s.x, s.trackers, s.z = pick(s.x, order), pick(s.trackers, order), pick(s.z, order)
+			s.stale, s.same = pick(s.stale, order), pick(s.same, order)
+		}
+	}
+	if g.plain != nil {
+		g.plain = pick(g.plain, order)
+	}
+	g.split.pick(order)
+	for i, n := range g.nodes {
+		n.slot = i
+	}
+}
+
+func pick[T any](from []T, order []int) []T {
+	to := make([]T, len(order), len(order)+len(order)/8)
+	for i, at := range order {
+		to[i] = from[at]
+	}
+	return to
+}
+
+// forget makes a member one that has just come.
+func (g *group) forget(i int) {
+	g.members[i].warm = 0
+	g.forgetTrackers(i)
+	if g.plain != nil {
+		g.plain[i].Reset()
+	}
+	g.split.forget(i)
+}
+
+func (g *group) forgetTrackers(i int) {
+	for _, s := range g.signals {
+		if s != nil {
+			s.trackers[i].Reset()
+			s.z[i] = noDeviation
+		}
+	}
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package straggler
+
+import (
+	"math"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+)
+
+// judge compares the members of a group by one signal, cohort by cohort.
+func (e *Engine) judge(g *group, s nodesignal.Signal) {
+	sig := g.signals[s]
+	for k := range len(g.split.edges) + 1 {
+		e.gather(g, s, uint8(k)) //nolint:gosec // at most maxCohorts
+		t := &sig.cohorts[k]
+		if len(e.slots) == 0 {
+			t.known, t.n = false, 0
+			continue
+		}
+		if t.update(&e.cfg, &e.cfg.Signals[s], &e.scratch, len(e.slots), e.x, e.bias, e.at, e.elapsed) {
+			e.step(g, s, t)
+			continue
+		}
+		for _, i := range e.slots {
+			// Too few peers to say anything of any of them.
+			sig.trackers[i].Reset()
+			sig.z[i] = noDeviation
+			g.members[i].flags |= flagUnjudged
+		}
+	}
+}
+
+// gather finds the members of a cohort that can be compared by s: their slots,
+// and the values and biases of those that told one since the last tick and are
+// not suspect, or of all when those are too few. A tenth of suspects would make
+// the spread of the others look an eighth wider than it is.
+func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
+	sig := g.signals[s]
+	slots, x, bias := e.slots[:0], e.x[:0], e.bias[:0]
+	young := e.young(g)
+	suspect := sig.cohorts[cohort].params.Limit / 2
+	split := len(g.split.edges) > 0
+	for i := range g.members {
+		m := &g.members[i]
+		if m.state != StateActive || !m.known.has(s) || m.flags&flagContested != 0 ||
+			(split && m.cohort != cohort) || (s == nodesignal.Score && m.known&e.raw != 0) {
+			continue
+		}
+		if m.fresh.has(s) {
+			sig.stale[i] = 0
+		} else if e.outdated(g, i, s) {
+			continue
+		}
+		if int(m.warm) < e.cfg.WarmupTicks && !young {
+			continue
+		}
+		slots = append(slots, int32(i)) //nolint:gosec // at most max_nodes
+		if tr := &sig.trackers[i]; m.fresh.has(s) && tr.sum <= suspect {
+			x, bias = append(x, sig.x[i]), append(bias, tr.bias)
+		}
+	}
+	if 2*len(x) < len(slots) || len(x) < e.cfg.MinPeers {
+		x, bias = x[:0], bias[:0]
+		for _, i := range slots {
+			x, bias = append(x, sig.x[i]), append(bias, sig.trackers[i].bias)
+		}
+	}
+	e.slots, e.x, e.bias = slots, x, bias
+}
+
+// young reports whether too few of a group are warm to be peers of the others:
+// then those that are not are their own.
+func (e *Engine) young(g *group) bool {
+	warm := 0
+	for i := range g.members {
+		if int(g.members[i].warm) >= e.cfg.WarmupTicks {
+			if warm++; warm >= e.cfg.MinPeers {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// outdated forgets a value that its node has not told for the TTL: it tells
+// others, but this one no more.
+func (e *Engine) outdated(g *group, i int, s nodesignal.Signal) bool {
+	sig := g.signals[s]
+	sig.z[i] = noDeviation
+	sig.stale[i]++
+	if sig.stale[i] < math.MaxUint8 && time.Duration(sig.stale[i])*e.elapsed <= e.cfg.TTL {
+		return false
+	}
+	sig.stale[i] = 0
+	g.members[i].known &^= bit(s)
+	sig.trackers[i].Reset()
+	return true
+}
+
+// step moves the trackers of the gathered members.
+func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
+	sig, p, c := g.signals[s], &t.params, &e.cfg.CUSUM
+	perScale, perLevel, perLimit := 1/p.Scale, 1/p.Level, 1/p.Limit
+	warmup := uint8(e.cfg.WarmupTicks)         //nolint:gosec // validated
+	stuck := uint16(e.cfg.Episodes.StuckTicks) //nolint:gosec // validated
+	var l lag
+	for _, i := range e.slots {
+		m, tr := &g.members[i], &sig.trackers[i]
+		if m.fresh.has(s) && m.warm >= warmup {
+			d := min(max((p.Centre-sig.x[i])*perLevel, -maxGap), maxGap)
+			if s == nodesignal.Throughput && sig.same[i] >= stuck && tr.sum == 0 && (d-tr.bias)*perScale > p.Kappa {
+				// It is the peers that moved: nobody measures this one.
+				if sig.same[i] == stuck || sig.z[i] == sig.z[i] {
+					e.counters.Stuck++
+				}
+				sig.z[i] = noDeviation
+			} else {
+				z := min(max((d-tr.bias)*perScale, -maxLag), maxLag)
+				if before := float64(sig.z[i]); before == before && !tr.straggler {
+					l.add(z, before)
+				}
+				sig.z[i] = float32(z)
+				tr.step(c, p, d, perScale, e.at)
+			}
+		}
+		if tr.straggler {
+			m.flags |= flagSlow
+		}
+		suspicion := float32(tr.sum * perLimit)
+		if suspicion > m.suspicion || (suspicion == m.suspicion && m.signal == nodesignal.Score) {
+			m.suspicion, m.gap, m.signal = suspicion, float32(tr.gap), s
+		}
+	}
+	t.correlate(&e.cfg.Estimator, &l)
+}
+
+// judgePlain compares each member's score with the published threshold.
+func (e *Engine) judgePlain(g *group, now time.Time) {
+	for i := range g.members {
+		m, v := &g.members[i], &g.plain[i]
+		fresh := m.fresh.has(nodesignal.Score)
+		switch {
+		case m.state != StateActive || !m.known.has(nodesignal.Score) || m.flags&flagContested != 0:
+			v.Reset()
+		case !g.rule.quorum || g.rule.panic || !fresh:
+			// Nothing to compare with, or nothing new to compare: the verdict stands.
+		default:
+			limit := g.rule.threshold
+			if v.Straggler {
+				limit += e.cfg.ExitBand
+			}
+			v.Step(g.signals[nodesignal.Score].x[i], limit, now, e.cfg.EnterTicks, e.cfg.LeaveTicks)
+		}
+		if v.Straggler {
+			m.flags |= flagSlow
+			m.suspicion, m.gap = 1, float32(g.rule.median-g.signals[nodesignal.Score].x[i])
+		}
+	}
+}
+
+// since is when what speaks against a member began, in unix milliseconds.
+func (e *Engine) since(g *group, i int) int64 {
+	if g.plain != nil {
+		return g.plain[i].Since.UnixMilli()
+	}
+	return g.signals[g.members[i].signal].trackers[i].since
+}
+
+// fill writes the next row of the report's nodes. The names in it are written
+// only when they are not those of the tick before: that costs more than all else.
+func (e *Engine) fill(g *group, i int) *NodeReport {
+	r := &e.report
+	if e.row == len(r.Nodes) {
+		r.Nodes = append(r.Nodes, NodeReport{})
+	}
+	row := &r.Nodes[e.row]
+	e.row++
+	if e.relabel {
+		row.Cluster, row.Group, row.Node, row.Peers = g.cluster.name, g.name, g.nodes[i].name, g.peers
+	}
+	m := &g.members[i]
+	row.State, row.Straggler, row.Contested = m.state, m.flags&flagSlow != 0, m.flags&flagContested != 0
+	row.Signal, row.Suspicion, row.Gap = m.signal, float64(m.suspicion), float64(m.gap)
+	row.Score = 0
+	if s := g.signals[nodesignal.Score]; s != nil {
+		row.Score = s.x[i]
+	}
+	row.Threshold, row.Median, row.Active = g.rule.threshold, g.rule.median, g.rule.active
+	if row.Straggler {
+		row.Since = time.UnixMilli(e.since(g, i)).UTC()
+	} else if !row.Since.IsZero() {
+		row.Since = time.Time{}
+	}
+	return row
+}
+
+func (e *Engine) groupReport(cluster, name string, r *rule, counts [numStates]int, stragglers int) GroupReport {
+	known := 0
+	for _, n := range counts {
+		known += n
+	}
+	reporting := known - counts[StateMissing]
+	return GroupReport{
+		Cluster: cluster, Group: name,
+		Valid: r.valid, Quorum: r.quorum, Threshold: r.threshold,
+		Median: r.median, MAD: r.mad, Ref: r.ref,
+		Counts:      counts,
+		CoverageLow: float64(reporting) < e.cfg.CoverageFraction*float64(known),
+		Panic:       r.panic, PanicBegan: r.began,
+		Stragglers: stragglers,
+	}
+}
+
+// reportSignals adds how the group's nodes are compared to its report.
+func (e *Engine) reportSignals(g *group) {
+	r := &e.report.Groups[len(e.report.Groups)-1]
+	r.Incident = g.incident.on
+	if g.incident.on {
+		r.IncidentSince = time.UnixMilli(g.incident.since).UTC()
+	}
+	if len(g.split.edges) == 0 {
+		g.signalReports(&r.Signals, 0)
+		return
+	}
+	r.SplitBy = g.split.signal
+	if cap(g.split.reports) < maxCohorts {
+		g.split.reports = make([]CohortReport, 0, maxCohorts)
+	}
+	g.split.reports = g.split.reports[:0]
+	for k := range len(g.split.edges) + 1 {
+		c := CohortReport{}
+		if k > 0 {
+			c.From, c.HasFrom = g.split.edges[k-1], true
+		}
+		for i := range g.members {
+			if g.members[i].state == StateActive && int(g.members[i].cohort) == k {
+				c.Active++
+			}
+		}
+		g.signalReports(&c.Signals, k)
+		g.split.reports = append(g.split.reports, c)
+	}
+	r.Cohorts = g.split.reports
+}
+
+func (g *group) signalReports(to *[nodesignal.Count]SignalReport, cohort int) {
+	for s, sig := range g.signals {
+		if sig != nil {
+			t := &sig.cohorts[cohort]
+			to[s] = SignalReport{Known: t.known, Params: t.params, N: t.n, Phi: t.phi}
+		}
+	}
+}

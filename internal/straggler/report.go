@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package straggler
+
+import (
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+)
+
+// Report is what one tick found. It and all it holds belong to the engine and
+// are valid until the next Tick; only read it.
+type Report struct {
+	At     time.Time
+	Groups []GroupReport
+	// Nodes lists every node kept, by cluster, group and name.
+	Nodes []NodeReport
+	// Changes lists the nodes whose verdict changed with this tick.
+	Changes []NodeReport
+	// Events are the news of the episodes, by cluster and group.
+	Events []Event
+	// Ranks lists the most suspicious nodes of each cluster, worst first, at
+	// most `max_ranked` per cluster, whether or not one is a straggler.
+	Ranks []Rank
+	// Counters are since the report before.
+	Counters Counters
+}
+
+// GroupReport is one peer group, or a whole cluster when Group is empty.
+type GroupReport struct {
+	Cluster, Group string
+	// Valid is false until a quorum was met once; then Threshold is the newest
+	// that had a quorum and no panic.
+	Valid     bool
+	Quorum    bool
+	Threshold float64
+	Median    float64
+	// MAD is the plain median absolute deviation, without the factor MADToSigma.
+	MAD float64
+	// Ref is the median throughput of the busy nodes, 0 below the quorum.
+	Ref         float64
+	Counts      [numStates]int // indexed by State
+	CoverageLow bool
+	Panic       bool
+	// PanicBegan is true on the first tick of a panic.
+	PanicBegan bool
+	Stragglers int
+
+	// Signals is how the nodes are compared by each signal; all unknown for a
+	// whole cluster and for a group that is split.
+	Signals [nodesignal.Count]SignalReport
+	// Cohorts are the two parts of a group that is split, the lower one first,
+	// else empty. SplitBy is the signal by which a node belongs to one.
+	Cohorts []CohortReport
+	SplitBy nodesignal.Signal
+	// Incident is true while many of its nodes, or all, are slow.
+	Incident      bool
+	IncidentSince time.Time
+}
+
+// CohortReport is one part of a group that is split for its nodes do two kinds
+// of work. A node belongs to the last cohort whose From is not above its own
+// mean of SplitBy over the split's window.
+type CohortReport struct {
+	From    float64
+	HasFrom bool
+	Active  int
+	Signals [nodesignal.Count]SignalReport
+}
+
+// SignalReport is how nodes are compared by one signal.
+type SignalReport struct {
+	// Known is false when too few of them report it: nobody is judged by it.
+	Known  bool
+	Params Params
+	// N nodes were compared, Phi is how much of a deviation lasts to the next tick.
+	N   int
+	Phi float64
+}
+
+// NodeReport is the verdict on one node.
+type NodeReport struct {
+	Cluster, Group, Node string
+	// Peers are the values of the peer-group attributes.
+	Peers     []string
+	State     State
+	Straggler bool
+	// Contested is true while several nodes seem to use the name.
+	Contested bool
+	// Signal is the one with the greatest Suspicion, S/h in [0,2], and Gap the
+	// node's loss in it, a fraction of the peers' level.
+	Signal    nodesignal.Signal
+	Suspicion float64
+	Gap       float64
+	Score     float64
+	Since     time.Time
+	// Threshold and Median are the group's at this tick.
+	Threshold, Median float64
+	Active            int
+}
+
+// Rank is one place in a cluster's rank list.
+type Rank struct {
+	// Rank is 1 for the worst.
+	Rank int
+	NodeReport
+}
+
+// Counters count what was not taken at its word.
+type Counters struct {
+	// GroupChanges are moves of a node to another peer group.
+	GroupChanges int64
+	// Contested are names that became contested, Stuck nodes that were not
+	// accused since their throughput never changes, Flapping episodes held open
+	// instead of told again, Folded onsets told by a group's or cluster's event.
+	Contested, Stuck, Flapping, Folded int64
+}

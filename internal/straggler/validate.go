@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package straggler
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+)
+
+// mistakes collects what is wrong with a configuration, one error per key.
+type mistakes struct {
+	section string
+	errs    []error
+}
+
+func (m *mistakes) add(bad bool, key, format string, args ...any) {
+	if bad {
+		m.errs = append(m.errs, fmt.Errorf("`"+m.section+key+"` "+format, args...))
+	}
+}
+
+func (m *mistakes) positive(key string, x float64) {
+	m.add(!(x > 0 && x <= maxConstant), key, "is %v, must be in (0,%v]", x, maxConstant)
+}
+
+// fraction is for what may be nothing, but not all.
+func (m *mistakes) fraction(key string, x float64) {
+	m.add(!(x >= 0 && x < 1), key, "is %v, must be in [0,1)", x)
+}
+
+func (m *mistakes) share(key string, x float64) {
+	m.add(!(x > 0 && x <= 1), key, "is %v, must be in (0,1]", x)
+}
+
+func (m *mistakes) count(key string, n, least, most int) {
+	m.add(n < least, key, "is %d, must be at least %d", n, least)
+	m.add(n > most, key, "is %d, must be at most %d", n, most)
+}
+
+func (m *mistakes) duration(key string, d time.Duration) {
+	m.add(d <= 0, key, "is %s, must be more than 0s", d)
+}
+
+// Bounds that keep sums and counters finite.
+const (
+	maxConstant = 1e6
+	maxTicks    = 10_000
+)
+
+// Validate returns all mistakes of c, one error per field. section is put
+// before the keys that are the gateway's alone: not before those of the signals.
+func (c *Config) Validate(section string) error {
+	m := mistakes{}
+	m.count("enter_ticks", c.EnterTicks, 1, maxTicks)
+	m.count("leave_ticks", c.LeaveTicks, 1, maxTicks)
+	for s := range nodesignal.Count {
+		spec, key := &c.Signals[s], "signals::"+s.String()+"::"
+		m.add(!(spec.MinGap > 0 && spec.MinGap < 1), key+"min_gap", "is %v, must be in (0,1)", spec.MinGap)
+		m.add(spec.Direction != nodesignal.Low && spec.Direction != nodesignal.High, key+"direction", "is %d, must be low or high", spec.Direction)
+	}
+	m.section = section
+	m.add(c.Decision >= numDecisions, "decision", "is %d, must be cusum or threshold", c.Decision)
+	m.add(!(c.K > 0 && c.K <= 10), "k", "is %v, must be in (0,10]", c.K)
+	m.fraction("min_gap", c.MinGap)
+	m.share("alpha", c.Alpha)
+	m.add(c.Quorum < 3, "quorum", "is %d, must be at least 3: the median of two nodes accuses neither", c.Quorum)
+	m.share("panic_fraction", c.PanicFraction)
+	m.count("panic_exit_ticks", c.PanicExitTicks, 1, maxTicks)
+	m.fraction("exit_band", c.ExitBand)
+	m.add(c.MinPeers < 3, "min_peers", "is %d, must be at least 3: the median of two nodes accuses neither", c.MinPeers)
+	m.count("warmup_ticks", c.WarmupTicks, 1, 200)
+	m.add(!(c.CoverageFraction >= 0 && c.CoverageFraction <= 1), "coverage_fraction", "is %v, must be in [0,1]", c.CoverageFraction)
+	m.add(c.Retention < c.TTL, "retention", "is %s, must be at least the %s that a node may be silent", c.Retention, c.TTL)
+	m.count("max_clusters", c.MaxClusters, 1, 1<<30)
+	m.count("max_groups", c.MaxGroups, 1, 1<<30)
+	m.count("max_nodes", c.MaxNodes, 1, 1<<30)
+	c.Estimator.validate(&m)
+	c.CUSUM.validate(&m)
+	c.Split.validate(&m)
+	c.Incident.validate(&m)
+	c.Episodes.validate(&m)
+	return errors.Join(m.errs...)
+}
+
+func (e *Estimator) validate(m *mistakes) {
+	const s = "estimator::"
+	m.fraction(s+"tied_below", e.TiedBelow)
+	m.share(s+"tied_clip", e.TiedClip)
+	m.share(s+"prior_scale", e.PriorScale)
+	m.add(!(e.PriorPeers >= 0 && e.PriorPeers <= maxConstant), s+"prior_peers", "is %v, must be in [0,%v]", e.PriorPeers, maxConstant)
+	m.share(s+"scale_alpha", e.ScaleAlpha)
+	m.add(!(e.ScalePeers >= 0 && e.ScalePeers <= maxConstant), s+"scale_peers", "is %v, must be in [0,%v]", e.ScalePeers, maxConstant)
+	m.add(!(e.MinScale >= minScale && e.MinScale <= 1), s+"min_scale", "is %v, must be in [%v,1]", e.MinScale, minScale)
+	m.fraction(s+"max_quantum", e.MaxQuantum)
+	m.share(s+"phi_alpha", e.PhiAlpha)
+	m.fraction(s+"max_phi", e.MaxPhi)
+	m.positive(s+"min_kappa", e.MinKappa)
+	m.positive(s+"min_limit", e.MinLimit)
+	m.duration(s+"level_window", e.LevelWindow)
+}
+
+func (c *CUSUM) validate(m *mistakes) {
+	const s = "cusum::"
+	m.add(!(c.ClipLow < 0 && c.ClipLow >= -maxConstant), s+"clip_low", "is %v, must be below 0", c.ClipLow)
+	m.positive(s+"clip_high", c.ClipHigh)
+	m.count(s+"enter_ticks", c.EnterTicks, 1, maxTicks)
+	m.count(s+"leave_ticks", c.LeaveTicks, 1, maxTicks)
+	m.fraction(s+"bias_share", c.BiasShare)
+	m.add(!(c.BiasTicks >= 1 && c.BiasTicks <= maxConstant), s+"bias_ticks", "is %v, must be in [1,%v]", c.BiasTicks, maxConstant)
+}
+
+func (p *Split) validate(m *mistakes) {
+	const s = "split::"
+	m.add(p.Interval < 0, s+"interval", "is %s, must be 0s (never) or more", p.Interval)
+	m.duration(s+"window", p.Window)
+	m.count(s+"min_peers", p.MinPeers, 6, maxTicks)
+	m.count(s+"min_side", p.MinSide, 3, maxTicks)
+	m.add(!(p.MinShare >= 0 && p.MinShare < 0.5), s+"min_share", "is %v, must be in [0,0.5)", p.MinShare)
+	m.add(!(p.MinGap > 0 && p.MinGap < 1), s+"min_gap", "is %v, must be in (0,1)", p.MinGap)
+	m.positive(s+"gap_to_spread", p.GapToSpread)
+	m.share(s+"fall_share", p.FallShare)
+	m.share(s+"fall_by", p.FallBy)
+	m.add(p.FallWindow < p.Window, s+"fall_window", "is %s, must be at least the %s of `window`", p.FallWindow, p.Window)
+}
+
+func (i *Incident) validate(m *mistakes) {
+	const s = "incident::"
+	m.add(!(i.Fall > 0 && i.Fall < 1), s+"fall", "is %v, must be in (0,1)", i.Fall)
+	m.count(s+"ticks", i.Ticks, 1, maxTicks)
+	m.count(s+"min_nodes", i.MinNodes, 1, 1<<30)
+	m.share(s+"min_share", i.MinShare)
+	m.duration(s+"relearn_after", i.RelearnAfter)
+}
+
+func (e *Episodes) validate(m *mistakes) {
+	const s = "episodes::"
+	m.count(s+"max_onsets", e.MaxOnsets, 1, maxTicks)
+	m.count(s+"severity_ticks", e.SeverityTicks, 1, maxTicks)
+	m.count(s+"flap_episodes", e.FlapEpisodes, 2, maxTicks)
+	m.duration(s+"flap_window", e.FlapWindow)
+	m.count(s+"contested_ticks", e.ContestedTicks, 1, maxTicks)
+	m.count(s+"contested_calm", e.ContestedCalm, 1, maxTicks)
+	m.count(s+"stuck_ticks", e.StuckTicks, 2, maxTicks)
+	m.count(s+"max_listed", e.MaxListed, 1, maxTicks)
+	m.count(s+"max_ranked", e.MaxRanked, 1, 100)
+}

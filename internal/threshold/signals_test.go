@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package threshold
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
+)
+
+var params = straggler.Params{Centre: 0.0521, Level: 0.0525, Scale: 0.012, Kappa: 2.083, Limit: 8, MaxBias: 0.02}
+
+func withSignals(group string) Value {
+	v := value(group)
+	upper := params
+	upper.Centre = 0.09
+	v.Signals = []SignalParams{
+		{Signal: nodesignal.Throughput, Params: params},
+		{Signal: nodesignal.Throughput, From: 0.07, HasFrom: true, Params: upper},
+		{Signal: nodesignal.Compute, Params: straggler.Params{Centre: 1, Level: -1, Scale: 0.01, Kappa: 2.5, Limit: 8, MaxBias: 0}},
+	}
+	return v
+}
+
+func header(t *testing.T, values ...Value) string {
+	c := &Cluster{Groups: map[string]*Entry{}}
+	var groups []string
+	for _, v := range values {
+		e, err := NewEntry(v)
+		require.NoError(t, err)
+		c.Groups[v.Group] = e
+		groups = append(groups, v.Group)
+	}
+	return c.params(groups)
+}
+
+func TestSignalsRoundTrip(t *testing.T) {
+	odd, plain := withSignals(`odd "name" \ with; commas, =?0`), value("plain")
+	odd.Ref, plain.Ref = 0.25, 0.5
+	got, err := ParseParams([]string{header(t, odd, plain)})
+	require.NoError(t, err)
+	assert.Equal(t, []Value{odd, plain}, got)
+
+	text := header(t, withSignals("g"))
+	assert.Contains(t, text, `, "g";sig=throughput;v=1790000000000;m="0.09";l="0.0525";s="0.012";k="2.083";h="8";b="0.02";from="0.07", "g";sig=compute;v=`)
+	list, err := httpsfv.UnmarshalList([]string{text})
+	require.NoError(t, err)
+	again, err := httpsfv.Marshal(list)
+	require.NoError(t, err)
+	assert.Equal(t, again, text, "what is written by hand is RFC 9651's canonical form")
+}
+
+func TestAClientOfGroupsOnlySkipsNothingElse(t *testing.T) {
+	text := header(t, withSignals("a"), withSignals("b"))
+	first := strings.Index(text, "sig=")
+	assert.Equal(t, 2, strings.Count(text[:first], ";ttl="), "the groups' own members come first")
+	assert.Equal(t, 2, strings.Count(text, "sig=compute"))
+	assert.Less(t, strings.LastIndex(text, "sig=throughput"), strings.Index(text, "sig=compute"), "the first signals of all groups before the second")
+}
+
+func TestParamsStayWithinAHeader(t *testing.T) {
+	values := make([]Value, MaxGroups)
+	for i := range values {
+		values[i] = withSignals(fmt.Sprintf("group-%02d-%s", i, strings.Repeat("x", 100)))
+	}
+	text := header(t, values...)
+	assert.LessOrEqual(t, len(text), maxHeaderBytes)
+	assert.Greater(t, len(text), maxHeaderBytes-400)
+	got, err := ParseParams([]string{text})
+	require.NoError(t, err)
+	require.Len(t, got, MaxGroups)
+	signals := 0
+	for _, v := range got {
+		signals += len(v.Signals)
+		require.NotEmpty(t, v.Signals, "each group has its first signal before any has its third")
+	}
+	assert.Less(t, signals, 3*MaxGroups)
+
+	long := make([]Value, MaxGroups)
+	for i := range long {
+		long[i] = value(fmt.Sprintf("%02d%s", i, strings.Repeat(`"`, MaxNameLength-2)))
+	}
+	assert.LessOrEqual(t, len(header(t, long...)), maxHeaderBytes, "escaped names are twice as long")
+}
+
+func TestHostileSignals(t *testing.T) {
+	own := `"g";v=7;q;t="0.9";m="1";s="0";k="2";n=5;ttl=50`
+	good := `"g";sig=compute;v=7;m="1";l="1";s="0.01";k="2.5";h="8";b="0.02"`
+	for name, tc := range map[string]struct {
+		member string
+		silent bool
+	}{
+		"a signal of tomorrow":      {strings.Replace(good, "compute", "flux", 1), true},
+		"signal is a string":        {strings.Replace(good, "compute", `"compute"`, 1), false},
+		"no version":                {strings.Replace(good, "v=7;", "", 1), false},
+		"another tick's":            {strings.Replace(good, "v=7", "v=6", 1), false},
+		"another group's":           {strings.Replace(good, `"g"`, `"x"`, 1), false},
+		"a token for a name":        {strings.Replace(good, `"g"`, `g`, 1), false},
+		"no centre":                 {strings.Replace(good, `m="1";`, "", 1), false},
+		"infinite centre":           {strings.Replace(good, `m="1"`, `m="Inf"`, 1), false},
+		"level of 0":                {strings.Replace(good, `l="1"`, `l="0"`, 1), false},
+		"scale of 0":                {strings.Replace(good, `s="0.01"`, `s="0"`, 1), false},
+		"negative kappa":            {strings.Replace(good, `k="2.5"`, `k="-1"`, 1), false},
+		"kappa that is not":         {strings.Replace(good, `k="2.5"`, `k="NaN"`, 1), false},
+		"a limit that is always on": {strings.Replace(good, `h="8"`, `h="0"`, 1), false},
+		"bias above all":            {strings.Replace(good, `b="0.02"`, `b="1.5"`, 1), false},
+		"from nowhere":              {good + `;from="NaN"`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := ParseParams([]string{own + ", " + tc.member})
+			assert.Equal(t, tc.silent, err == nil, "%v", err)
+			require.Len(t, got, 1)
+			assert.Equal(t, "g", got[0].Group)
+			assert.Empty(t, got[0].Signals)
+		})
+	}
+	got, err := ParseParams([]string{own + `;new="x", ` + good + ";new=?0;newer=1.5"})
+	require.NoError(t, err)
+	assert.Len(t, got[0].Signals, 1, "parameters of tomorrow are ignored")
+	got, err = ParseParams([]string{own + ", " + strings.TrimSuffix(strings.Repeat(good+", ", MaxSignals+9), ", ")})
+	require.Error(t, err)
+	assert.Len(t, got[0].Signals, MaxSignals)
+
+	_, err = ParseParams([]string{strings.TrimSuffix(strings.Repeat(`"x";sig=cpu, `, maxMembers), ", ")})
+	require.Error(t, err)
+	assert.Less(t, len(err.Error()), 2000, "what a stranger sends does not fill the log")
+
+	for name, change := range map[string]func(*SignalParams){
+		"scale":  func(p *SignalParams) { p.Scale = 0 },
+		"level":  func(p *SignalParams) { p.Level = math.NaN() },
+		"signal": func(p *SignalParams) { p.Signal = nodesignal.Count },
+	} {
+		v := withSignals("g")
+		change(&v.Signals[0])
+		_, err := NewEntry(v)
+		assert.Error(t, err, name)
+	}
+}
+
+func TestAMiddleTierHandsSignalsDown(t *testing.T) {
+	var b Inbox
+	in := withSignals("g")
+	b.Put("c", in, start)
+	c := b.Cluster("c", []string{"g"}, start.Add(20*time.Second))
+	require.NotNil(t, c)
+	got, err := ParseParams([]string{c.params([]string{"g"})})
+	require.NoError(t, err)
+	require.Len(t, got, 1)
+	assert.Equal(t, in.Signals, got[0].Signals)
+	assert.Equal(t, 30*time.Second, got[0].TTL)
+}
+
+func TestInboxRemembersWhenAVersionWasFirstHeard(t *testing.T) {
+	var b Inbox
+	b.Put("c", value("g"), start)
+	b.Put("c", value("g"), start.Add(time.Second))
+	got, _ := b.Get("c", "g")
+	assert.Equal(t, start, got.First)
+	assert.Zero(t, got.After)
+	assert.Equal(t, start.Add(time.Second), got.At)
+	newer := value("g")
+	newer.Version++
+	b.Put("c", newer, start.Add(2*time.Second))
+	got, _ = b.Get("c", "g")
+	assert.Equal(t, start.Add(2*time.Second), got.First)
+	assert.Equal(t, start.Add(time.Second), got.After)
+	newer.TTL = time.Second
+	b.Put("c", newer, start.Add(3*time.Second))
+	newer.Version++
+	b.Put("c", newer, start.Add(4*time.Second))
+	got, _ = b.Get("c", "g")
+	assert.Equal(t, start.Add(3*time.Second), got.After, "heard again, if from a middle tier")
+}
+
+// BenchmarkNewEntry is what a tick pays for each peer group, and a push nothing.
+func BenchmarkNewEntry(b *testing.B) {
+	v := withSignals("AR/stage-0")
+	b.ReportAllocs()
+	for b.Loop() {
+		_, _ = NewEntry(v)
+	}
+}
+
+func BenchmarkRespond(b *testing.B) {
+	e, _ := NewEntry(withSignals("AR/stage-0"))
+	c := &Cluster{Groups: map[string]*Entry{"AR/stage-0": e}}
+	groups, names := []string{"AR/stage-0"}, &Names{Params: "gpu-straggler-params"}
+	var dst []Header
+	b.ReportAllocs()
+	for b.Loop() {
+		dst = c.Respond(dst[:0], names, groups)
+	}
+}

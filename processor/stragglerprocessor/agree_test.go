@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stragglerprocessor
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/threshold"
+)
+
+// sides runs a gateway and the agents of its nodes on one series, and what the
+// gateway publishes goes to them in the headers of the answers to their pushes.
+type sides struct {
+	cfg    *Config
+	engine *straggler.Engine
+	snap   *threshold.Snapshot
+	group  string
+	peers  []string
+	agents []*agentSide
+	names  threshold.Names
+	now    time.Time
+	// said is what the gateway found at the last ticks, the newest last.
+	said [3][]straggler.NodeReport
+	// lossy is set where pushes are lost: then a tick's parameters never come,
+	// and words may differ, which are counted.
+	lossy, incident                   bool
+	compared, flagged, split, differs int
+}
+
+type agentSide struct {
+	name  string
+	node  *nodescore.Node
+	plan  *nodescore.Plan
+	inbox threshold.Inbox
+	// offset in the interval at which it pushes.
+	offset time.Duration
+	active int // evaluations in a row
+}
+
+const sideInterval = 10 * time.Second
+
+func newSides(cfg *Config, nodes int, peers []string) (*sides, error) {
+	nodeCfg, err := cfg.node()
+	if err != nil {
+		return nil, err
+	}
+	s := &sides{
+		cfg: cfg, engine: straggler.New(cfg.engine()), peers: peers, group: straggler.GroupKey(peers),
+		names: threshold.Names{Params: "p", Threshold: "t", QuorumMet: "q"},
+		now:   time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+	}
+	plan := nodescore.NewPlan(&nodeCfg.Measures)
+	for i := range nodes {
+		s.agents = append(s.agents, &agentSide{
+			name: fmt.Sprintf("n%02d", i), node: nodescore.NewNode(&nodeCfg, plan), plan: plan,
+			offset: sideInterval * time.Duration(i+1) / time.Duration(nodes+1),
+		})
+	}
+	return s, nil
+}
+
+// work is what a node does in one interval.
+type work struct {
+	rate, clock, pressure float64
+	idle, lost            bool
+}
+
+// interval lets every node push once, then the gateway tick, and compares what
+// each node says of itself with what the gateway said of the very same values.
+func (s *sides) interval(t require.TestingT, does func(node int) work) {
+	for i, a := range s.agents {
+		w := does(i)
+		if w.lost {
+			a.active = 0
+			continue
+		}
+		now := s.now.Add(a.offset)
+		res := a.evaluate(t, now, &w, s.group)
+		s.compare(t, a, &res)
+		o := straggler.Observation{
+			Cluster: "c", Node: a.name, Peers: s.peers, State: res.State, HasState: true,
+			Score: res.Score, HasScore: res.HasScore, NoScore: !res.HasScore, Values: res.Signals.Values,
+		}
+		require.NoError(t, s.engine.Observe(&o, now))
+		s.answer(t, a, now.Add(time.Millisecond))
+	}
+	s.now = s.now.Add(sideInterval)
+	report := s.engine.Tick(s.now)
+	s.snap = snapshot(report, s.cfg)
+	s.said[0], s.said[1], s.said[2] = s.said[1], s.said[2], append(s.said[0][:0], report.Nodes...)
+	for i := range report.Groups {
+		g := &report.Groups[i]
+		if len(g.Cohorts) > 0 {
+			s.split++
+		}
+		// During an incident the gateway's means by which it splits stand still, of
+		// which the nodes do not know.
+		s.incident = s.incident || g.Incident
+		s.lossy = s.lossy || s.incident && len(g.Cohorts) > 0
+	}
+}
+
+func (a *agentSide) evaluate(t require.TestingT, now time.Time, w *work, group string) nodescore.Result {
+	var r nodescore.Reading
+	put := func(metric string, attr string, v float64) {
+		inputs := a.plan.Inputs(metric)
+		for i := range inputs {
+			if attr == "" || inputs[i].Attributes[0].Value == attr {
+				require.True(t, r.Add(&inputs[i], "", v))
+			}
+		}
+	}
+	if !w.idle {
+		put(gpusemconv.MetricAppStepRate, "", w.rate)
+	}
+	put(gpusemconv.MetricGPUUtilization, "general", map[bool]float64{false: 0.97}[w.idle])
+	put(gpusemconv.MetricGPUClock, "sm", w.clock*1.98e9)
+	put(gpusemconv.MetricGPUClockLimit, "sm", 1.98e9)
+	put(gpusemconv.MetricNodeCPUPressure, "", w.pressure)
+	a.node.Observe(&r, now)
+	received, known := a.inbox.Get("c", group)
+	return a.node.Evaluate(now, received, known)
+}
+
+func (s *sides) answer(t require.TestingT, a *agentSide, now time.Time) {
+	if s.snap == nil || s.snap.Clusters["c"] == nil {
+		return
+	}
+	for _, h := range s.snap.Clusters["c"].Respond(nil, &s.names, []string{s.group}) {
+		if h.Name != s.names.Params {
+			continue
+		}
+		values, err := threshold.ParseParams([]string{h.Value})
+		require.NoError(t, err)
+		for _, v := range values {
+			a.inbox.Put("c", v, now)
+		}
+	}
+}
+
+// compare holds a node's word against the gateway's of the tick before the last
+// but one: the node's values of then it pushed two pushes ago, and the answer to
+// the next one told of their tick.
+func (s *sides) compare(t require.TestingT, a *agentSide, res *nodescore.Result) {
+	if res.State != straggler.StateActive {
+		a.active = 0
+		return
+	}
+	a.active++
+	// A node that has been away forgets at once what the gateway forgets with
+	// the tick; after three values both speak of the same.
+	at := slices.IndexFunc(s.said[1], func(n straggler.NodeReport) bool { return n.Node == a.name })
+	if a.active <= 3 || at < 0 || !res.BySignals {
+		return
+	}
+	want := &s.said[1][at]
+	s.compared++
+	if want.Straggler {
+		s.flagged++
+	}
+	if s.lossy {
+		if want.Straggler != res.Straggler {
+			s.differs++
+		}
+		return
+	}
+	require.Equal(t, want.Straggler, res.Straggler, "%s at %s: gateway %+v, node %+v", a.name, s.now, want, res)
+	// The limit may fall below half of a sum that stands still.
+	require.InDelta(t, min(want.Suspicion, 2), res.Suspicion, 1e-4, "%s at %s: gateway %+v, node %+v", a.name, s.now, want, res)
+	if want.Suspicion > 1e-4 && want.Suspicion < 1.99 { // full sums tie
+		require.Equal(t, want.Signal, res.Signal)
+	}
+}
+
+// history draws what a fleet goes through.
+type history struct {
+	random *rand.Rand
+	noise  float64
+	phi    float64
+	ar     []float64
+	levels []float64
+	events []event
+}
+
+type event struct {
+	node, from, to int
+	depth          float64
+	kind           int
+}
+
+// Kinds of events.
+const (
+	slowRate = iota
+	slowClock
+	pressed
+	dipOfAll
+	idle
+	stuck
+	lost // its pushes are
+	eventKinds
+)
+
+func drawHistory(t *rapid.T, nodes, ticks, kinds int) *history {
+	h := &history{
+		random: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)), //nolint:gosec // a series
+		noise:  rapid.SampledFrom([]float64{0, 0.005, 0.02}).Draw(t, "noise"),
+		phi:    rapid.SampledFrom([]float64{0, 0.8}).Draw(t, "phi"),
+		ar:     make([]float64, nodes), levels: make([]float64, nodes),
+	}
+	twoJobs := rapid.Bool().Draw(t, "two jobs")
+	for i := range h.levels {
+		h.levels[i] = 20
+		if twoJobs && i%2 == 1 {
+			h.levels[i] = 11
+		}
+	}
+	for range rapid.IntRange(0, 8).Draw(t, "events") {
+		from := rapid.IntRange(0, ticks-2).Draw(t, "from")
+		h.events = append(h.events, event{
+			node: rapid.IntRange(0, nodes-1).Draw(t, "node"), from: from, to: from + rapid.IntRange(1, 60).Draw(t, "length"),
+			depth: rapid.SampledFrom([]float64{0.05, 0.1, 0.3, 0.8}).Draw(t, "depth"), kind: rapid.IntRange(0, kinds-1).Draw(t, "kind"),
+		})
+	}
+	return h
+}
+
+func (h *history) at(tick int) func(node int) work {
+	for i := range h.ar {
+		h.ar[i] = h.phi*h.ar[i] + math.Sqrt(1-h.phi*h.phi)*h.noise*h.random.NormFloat64()
+	}
+	return func(i int) work {
+		w := work{rate: h.levels[i] * max(1+h.ar[i], 0.01), clock: 1, pressure: 0.05 + 0.01*h.random.Float64()}
+		for _, e := range h.events {
+			switch hit := tick >= e.from && tick < e.to; {
+			case !hit || e.kind != dipOfAll && e.node != i:
+			case e.kind == slowRate, e.kind == dipOfAll:
+				w.rate *= 1 - e.depth
+			case e.kind == slowClock:
+				w.clock *= 1 - e.depth
+			case e.kind == pressed:
+				w.pressure = min(w.pressure+e.depth, 1)
+			case e.kind == idle:
+				w.idle = true
+			case e.kind == stuck:
+				w.rate = 15
+			case e.kind == lost:
+				w.lost = true
+			}
+		}
+		return w
+	}
+}
+
+func agreeConfig(t require.TestingT) *Config {
+	cfg := createDefaultConfig().(*Config)
+	cfg.Mode = modeGateway
+	require.NoError(t, cfg.Validate())
+	return cfg
+}
+
+// play draws a history and lets both sides live through it.
+func play(t *rapid.T, kinds int) *sides {
+	nodes := rapid.SampledFrom([]int{4, 6, 12, 16}).Draw(t, "nodes")
+	ticks := rapid.IntRange(30, 140).Draw(t, "ticks")
+	peers := []string{"J", "stage-0"}
+	if rapid.Bool().Draw(t, "unlabelled") {
+		peers = []string{"", ""}
+	}
+	h := drawHistory(t, nodes, ticks, kinds)
+	s, err := newSides(agreeConfig(t), nodes, peers)
+	require.NoError(t, err)
+	s.lossy = kinds > lost
+	for tick := range ticks {
+		s.interval(t, h.at(tick))
+	}
+	return s
+}
+
+// TestNodeAndGatewayAgree is the promise of the parameters that travel: on the
+// same values, a node finds of itself what its gateway finds, tick by tick.
+func TestNodeAndGatewayAgree(t *testing.T) {
+	compared, flagged, split := 0, 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		s := play(t, lost)
+		compared, flagged, split = compared+s.compared, flagged+s.flagged, split+s.split
+	})
+	t.Logf("%d words compared, %d of stragglers, %d ticks of split groups", compared, flagged, split)
+	require.Greater(t, compared, 10_000)
+	require.Greater(t, flagged, 200)
+	require.Greater(t, split, 100)
+}
+
+// TestNodeAndGatewayAgreeAfterLosses loses pushes, and with them the parameters
+// of ticks: the sums differ for a while, the verdicts hardly.
+func TestNodeAndGatewayAgreeAfterLosses(t *testing.T) {
+	compared, flagged, differs := 0, 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		s := play(t, eventKinds)
+		compared, flagged, differs = compared+s.compared, flagged+s.flagged, differs+s.differs
+	})
+	t.Logf("%d words compared, %d of stragglers, %d differ", compared, flagged, differs)
+	require.Greater(t, flagged, 200)
+	require.Less(t, differs, flagged/20)
+}

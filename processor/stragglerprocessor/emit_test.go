@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stragglerprocessor
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
+)
+
+func report(clusters ...string) *straggler.Report {
+	r := &straggler.Report{At: noon}
+	for _, c := range clusters {
+		r.Groups = append(r.Groups, straggler.GroupReport{Cluster: c}, straggler.GroupReport{Cluster: c, Group: "g"})
+	}
+	return r
+}
+
+// ranks are the points of the rank list in their order: names, with a minus
+// for those without a value.
+func ranks(t *testing.T, md pmetric.Metrics) map[string][]string {
+	got := map[string][]string{}
+	for _, rm := range md.ResourceMetrics().All() {
+		cluster, _ := rm.Resource().Attributes().Get(gpusemconv.AttrClusterName)
+		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
+			if m.Name() != gpusemconv.MetricStragglerRank {
+				continue
+			}
+			for i, p := range m.Gauge().DataPoints().All() {
+				node, ok := p.Attributes().Get(gpusemconv.AttrHostName)
+				require.True(t, ok)
+				name := node.Str()
+				if p.Flags().NoRecordedValue() {
+					name = "-" + name
+				} else {
+					assert.EqualValues(t, i+1, p.IntValue())
+				}
+				got[cluster.Str()] = append(got[cluster.Str()], name)
+			}
+		}
+	}
+	return got
+}
+
+// TestWhoLeavesTheRankListIsTakenOff with a point without a value, once.
+func TestWhoLeavesTheRankListIsTakenOff(t *testing.T) {
+	ids := newIdentifier(createDefaultConfig().(*Config))
+	r := reporter{ids: &ids}
+	rank := func(cluster string, nodes ...string) (all []straggler.Rank) {
+		for i, n := range nodes {
+			all = append(all, straggler.Rank{Rank: i + 1, NodeReport: straggler.NodeReport{Cluster: cluster, Group: "g", Node: n}})
+		}
+		return all
+	}
+	rep := report("a", "b")
+	rep.Ranks = append(rank("a", "x", "y"), rank("b", "x")...)
+	assert.Equal(t, map[string][]string{"a": {"x", "y"}, "b": {"x"}}, ranks(t, r.metrics(rep)))
+	rep.Ranks = append(rank("a", "y", "z"), rank("b", "x")...)
+	assert.Equal(t, map[string][]string{"a": {"y", "z", "-x"}, "b": {"x"}}, ranks(t, r.metrics(rep)))
+	assert.Equal(t, map[string][]string{"a": {"y", "z"}, "b": {"x"}}, ranks(t, r.metrics(rep)))
+	rep.Ranks = rank("b", "x")
+	assert.Equal(t, map[string][]string{"a": {"-y", "-z"}, "b": {"x"}}, ranks(t, r.metrics(rep)))
+	r.metrics(report("b"))
+	assert.NotContains(t, r.ranked, "a", "of a cluster that is gone nothing is kept")
+}
+
+func TestWhatEachPartOfAGroupIsComparedWith(t *testing.T) {
+	ids := newIdentifier(createDefaultConfig().(*Config))
+	r := reporter{ids: &ids}
+	rep := report("a")
+	g := &rep.Groups[1]
+	g.Incident = true
+	signal := func(centre float64) (s [nodesignal.Count]straggler.SignalReport) {
+		s[nodesignal.Throughput] = straggler.SignalReport{Known: true, Params: straggler.Params{Centre: centre, Level: centre, Scale: 0.02, Kappa: 1.5, Limit: 8}}
+		return s
+	}
+	g.Cohorts = []straggler.CohortReport{{Signals: signal(5)}, {From: 8, HasFrom: true, Signals: signal(10)}}
+	got := values(r.metrics(rep))
+	assert.InDelta(t, 1, got[" gpu.straggler.incident g"], 0)
+	assert.InDelta(t, 5, got[" gpu.straggler.signal.median g throughput 1"], 0)
+	assert.InDelta(t, 10, got[" gpu.straggler.signal.median g throughput 2"], 0)
+	assert.InDelta(t, 0.02, got[" gpu.straggler.signal.scale g throughput 2"], 0)
+
+	params := signalParams(g)
+	require.Len(t, params, 2)
+	assert.False(t, params[0].HasFrom)
+	assert.InDelta(t, 5, params[0].Centre, 0)
+	assert.True(t, params[1].HasFrom)
+	assert.InDelta(t, 8, params[1].From, 0)
+	g.Cohorts[1].Signals[nodesignal.Throughput].Params.Level = 0
+	assert.Len(t, signalParams(g), 1, "nobody can judge by that")
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stragglerprocessor
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reason"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
+)
+
+// episode is one event with what the nodes' facts add to it.
+type episode struct {
+	*straggler.Event
+	// finding is why the node is slow, nil where that is not asked.
+	finding *reason.Finding
+	// cost is what the gap takes from a synchronous job, in GPU-hours per hour;
+	// only read when hasCost.
+	cost    float64
+	hasCost bool
+}
+
+// episodes completes the events of a report.
+func episodes(r *straggler.Report, facts *factReader, groupBy []string) []episode {
+	if len(r.Events) == 0 {
+		return nil
+	}
+	all := make([]episode, len(r.Events))
+	for i := range r.Events {
+		ep := episode{Event: &r.Events[i]}
+		if ep.slow() {
+			members := groupMembers(r.Nodes, ep.Cluster, ep.Group)
+			if ep.Subject == straggler.SubjectNode {
+				since := ep.Since
+				if !ep.sinceKnown() {
+					since = ep.At
+				}
+				f := facts.explain(ep.Cluster, ep.Node, workers(members), since, ep.At)
+				ep.finding = &f
+			}
+			ep.cost, ep.hasCost = cost(ep.Event, members, facts, groupBy)
+		}
+		all[i] = ep
+	}
+	return all
+}
+
+// slow reports whether the episode is about slowness that goes on, of which
+// group and signal are known.
+func (ep *episode) slow() bool {
+	return ep.Kind != straggler.EventEnd && (ep.Subject == straggler.SubjectNode || ep.Subject == straggler.SubjectGroup)
+}
+
+// groupMembers returns the part of nodes, which are in order, that is one group.
+func groupMembers(nodes []straggler.NodeReport, cluster, group string) []straggler.NodeReport {
+	at, _ := slices.BinarySearchFunc(nodes, group, func(n straggler.NodeReport, group string) int {
+		return cmp.Or(cmp.Compare(n.Cluster, cluster), cmp.Compare(n.Group, group))
+	})
+	end := at
+	for end < len(nodes) && nodes[end].Cluster == cluster && nodes[end].Group == group {
+		end++
+	}
+	return nodes[at:end]
+}
+
+// workers are the names of the active nodes: what a node does not do for want
+// of work says nothing about one that works.
+func workers(nodes []straggler.NodeReport) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range nodes {
+			if nodes[i].State == straggler.StateActive && !yield(nodes[i].Node) {
+				return
+			}
+		}
+	}
+}
+
+// cost is gap times GPUs: in a synchronous job, which steps together, all wait
+// for the slowest (Greyhound, ATC '25). It is known when the nodes belong to a
+// job and all active ones have told their number of GPUs.
+func cost(ev *straggler.Event, members []straggler.NodeReport, facts *factReader, groupBy []string) (float64, bool) {
+	job := slices.Index(groupBy, gpusemconv.AttrJobID)
+	if ev.Gap <= 0 || job < 0 || job >= len(ev.Peers) || ev.Peers[job] == "" {
+		return 0, false
+	}
+	gpus := 0
+	for i := range members {
+		if members[i].State != straggler.StateActive {
+			continue
+		}
+		n, ok := facts.store.GPUs(members[i].Cluster, members[i].Node)
+		if !ok {
+			return 0, false
+		}
+		gpus += n
+	}
+	return min(ev.Gap, 1) * float64(gpus), gpus > 0
+}
+
+// sinceKnown is false when the node was slow from the first comparison on.
+func (ep *episode) sinceKnown() bool { return ep.Since.Unix() > 0 }
+
+// duration of an episode that has ended, zero when its beginning is not known.
+func (ep *episode) duration() time.Duration {
+	if !ep.sinceKnown() {
+		return 0
+	}
+	return max(ep.At.Sub(ep.Since), 0)
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stragglerprocessor
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
+	"github.com/gpu-collector/gpu-collector/test/eventdoc"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// hotFleet are eight nodes of eight GPUs each, of which the first GPU of n2 is
+// slowed by heat, and a report of them.
+func hotFleet(t *testing.T) (*observer, *straggler.Report) {
+	cfg := createDefaultConfig().(*Config)
+	tb, err := metadata.NewTelemetryBuilder(componenttest.NewNopTelemetrySettings())
+	require.NoError(t, err)
+	o := newObserver(cfg, newRejects(tb))
+	e := straggler.New(cfg.engine())
+	o.observe(t.Context(), e, hardware(8, "n2"), noon)
+	o.observe(t.Context(), e, fleet(1, 1, 1, 1, 1, 1, 1, 1), noon)
+	return o, e.Tick(noon)
+}
+
+// hardware is what the nvml receivers of n nodes say.
+func hardware(n int, hot string) pmetric.Metrics {
+	md := pmetric.NewMetrics()
+	for i := range n {
+		name := fmt.Sprintf("n%d", i)
+		rm := resource(md, map[string]any{"host.name": name, "k8s.cluster.name": "prod"})
+		gauge(rm, gpusemconv.MetricGPUCount, 8, "state", "expected")
+		for j := range 8 {
+			id := fmt.Sprintf("GPU-%d-%d", i, j)
+			temperature, throttled := 60.0, 0.0
+			if name == hot && j == 0 {
+				temperature, throttled = 91, 1
+			}
+			gauge(rm, gpusemconv.MetricTemperature, temperature, "hw.id", id, "hw.sensor_location", "gpu")
+			gauge(rm, gpusemconv.MetricGPUThrottleActive, throttled, "hw.id", id, "reason", "hw_thermal")
+		}
+	}
+	return md
+}
+
+func onset() straggler.Event {
+	return straggler.Event{
+		Kind: straggler.EventOnset, Subject: straggler.SubjectNode, ID: "e1",
+		Cluster: "prod", Group: "J/stage-0", Node: "n2", Peers: []string{"J", "stage-0"},
+		Signal: nodesignal.Throughput, Severity: straggler.SeverityMajor,
+		At: noon.Add(time.Minute), Since: noon, Confidence: 0.75,
+		Gap: 0.125, Value: 8.75, Median: 10, Rank: 1, Active: 8, NodeCount: 1,
+	}
+}
+
+// complete returns the record of an event of hotFleet, and its sentence.
+func complete(t *testing.T, ev straggler.Event) plog.ResourceLogs {
+	t.Helper()
+	o, report := hotFleet(t)
+	report.Events = []straggler.Event{ev}
+	found := episodes(report, o.facts, o.ids.groupBy)
+	require.Len(t, found, 1)
+	return found[0].record(&o.ids, "v", ev.At.Add(time.Second)).ResourceLogs().At(0)
+}
+
+func theRecord(rl plog.ResourceLogs) plog.LogRecord { return rl.ScopeLogs().At(0).LogRecords().At(0) }
+
+func TestAnOnsetSaysAllThatIsKnown(t *testing.T) {
+	rl := complete(t, onset())
+	assert.Equal(t, map[string]any{
+		"k8s.cluster.name": "prod", "host.name": "n2", "gpu.job.id": "J", "gpu.job.role": "stage-0",
+	}, rl.Resource().Attributes().AsRaw())
+	assert.Equal(t, metadata.ScopeName, rl.ScopeLogs().At(0).Scope().Name())
+	lr := theRecord(rl)
+	assert.Equal(t, "gpu.straggler.episode", lr.EventName())
+	assert.Equal(t, noon.Add(time.Minute), lr.Timestamp().AsTime())
+	assert.Equal(t, noon.Add(time.Minute+time.Second), lr.ObservedTimestamp().AsTime())
+	assert.Equal(t, plog.SeverityNumberWarn, lr.SeverityNumber())
+	assert.Equal(t, "Warn", lr.SeverityText())
+	assert.Equal(t, "STRAGGLER n2: its throughput has been 12.5 % behind its peers' since 2026-03-01T12:00:00Z, "+
+		"8.75 against a median of 10 among the 8 active nodes of J/stage-0 (confidence 0.75); "+
+		"reason hw_thermal of GPU-2-0 (hw_thermal 1, peers 0); the job loses 8 GPU-hours per hour. "+
+		"Check fans, airflow and coolant of the node: the GPU is too hot and its hardware slows it down", lr.Body().Str())
+	assert.Equal(t, map[string]any{
+		"gpu.straggler.episode.id": "e1", "gpu.straggler.phase": "onset", "gpu.straggler.subject": "node",
+		"gpu.straggler.severity": "major", "gpu.straggler.since": "2026-03-01T12:00:00.000Z",
+		"gpu.peer_group": "J/stage-0", "gpu.signal": "throughput", "gpu.straggler.gap": 0.125,
+		"gpu.straggler.value": 8.75, "gpu.straggler.peers.median": 10.0, "gpu.straggler.peers.active": int64(8),
+		"gpu.straggler.rank": int64(1), "gpu.straggler.confidence": 0.75, "gpu.straggler.gpu_hours_lost_per_hour": 8.0,
+		"gpu.straggler.reason": "hw_thermal", "gpu.straggler.observation": false, "gpu.straggler.action": "check_cooling",
+		"hw.id": "GPU-2-0",
+		"gpu.straggler.evidence": []any{
+			"fact=hw_thermal value=1 peers=0 unit=1 gpu=GPU-2-0",
+			"fact=temperature value=91 peers=60 unit=Cel gpu=GPU-2-0",
+		},
+	}, lr.Attributes().AsRaw())
+}
+
+func TestWhatIsNotKnownIsLeftOut(t *testing.T) {
+	ev := onset()
+	ev.Node, ev.Since, ev.Rank, ev.Severity = "n3", time.UnixMilli(0), 0, straggler.SeverityCritical
+	lr := theRecord(complete(t, ev))
+	a := lr.Attributes().AsRaw()
+	assert.Equal(t, plog.SeverityNumberError, lr.SeverityNumber())
+	assert.Equal(t, "unexplained", a["gpu.straggler.reason"])
+	assert.Equal(t, "burn_in", a["gpu.straggler.action"])
+	assert.Contains(t, lr.Body().Str(), "since before it was watched, 8.75")
+	assert.Contains(t, lr.Body().Str(), "; unexplained; the job loses 8 GPU-hours per hour. Drain the node")
+	for _, key := range []string{"gpu.straggler.since", "gpu.straggler.rank", "hw.id", "gpu.straggler.evidence", "gpu.straggler.cause"} {
+		assert.NotContains(t, a, key)
+	}
+
+	ev.Peers = []string{"", "stage-0"}
+	assert.NotContains(t, theRecord(complete(t, ev)).Attributes().AsRaw(), gpusemconv.AttrEpisodeCost, "nobody waits without a job")
+	ev = onset()
+	ev.Gap = -0.01
+	assert.NotContains(t, theRecord(complete(t, ev)).Attributes().AsRaw(), gpusemconv.AttrEpisodeCost)
+
+	o, report := hotFleet(t)
+	o.facts = newFactReader(createDefaultConfig().(*Config))
+	report.Events = []straggler.Event{onset()}
+	assert.False(t, episodes(report, o.facts, o.ids.groupBy)[0].hasCost, "how many GPUs they have is not known")
+}
+
+func TestOtherEpisodes(t *testing.T) {
+	severity := onset()
+	severity.Kind, severity.Severity, severity.Gap = straggler.EventSeverity, straggler.SeverityCritical, 0.3
+	end := onset()
+	end.Kind, end.Cause, end.At = straggler.EventEnd, straggler.CauseRecovered, noon.Add(90*time.Second)
+	many := onset()
+	many.Subject, many.Node, many.Cause, many.NodeCount, many.Nodes = straggler.SubjectGroup, "", straggler.CauseStragglers, 2, []string{"n1", "n2"}
+	level := onset()
+	level.Subject, level.Node, level.Cause, level.NodeCount = straggler.SubjectGroup, "", straggler.CauseLevel, 8
+	over := level
+	over.Kind, over.Cause = straggler.EventEnd, straggler.CauseRelearned
+	missing := onset()
+	missing.Subject = straggler.SubjectMissing
+	back := missing
+	back.Kind, back.Cause = straggler.EventEnd, straggler.CauseRecovered
+	silent := missing
+	silent.Node, silent.NodeCount = "", 3
+	cluster := straggler.Event{Subject: straggler.SubjectCluster, Cluster: "prod", NodeCount: 40, At: noon, Since: noon}
+	calm := cluster
+	calm.Kind, calm.At = straggler.EventEnd, noon.Add(time.Hour)
+	for _, tc := range []struct {
+		ev       straggler.Event
+		severity plog.SeverityNumber
+		body     string
+		has      map[string]any
+		hasNot   []string
+	}{
+		{severity, plog.SeverityNumberError, "straggler n2 is critical now: its throughput has been 30.0 % behind", map[string]any{
+			"gpu.straggler.phase": "severity", "gpu.straggler.reason": "hw_thermal", "gpu.straggler.gpu_hours_lost_per_hour": 19.2,
+		}, nil},
+		{end, plog.SeverityNumberInfo, "n2 is no straggler any more: recovered after 1m30s", map[string]any{
+			"gpu.straggler.duration": 90.0, "gpu.straggler.cause": "recovered", "gpu.straggler.severity": "major",
+		}, []string{"gpu.straggler.reason", "gpu.straggler.gpu_hours_lost_per_hour", "hw.id"}},
+		{many, plog.SeverityNumberWarn, "INCIDENT: 2 nodes of the 8 active ones of group J/stage-0 of cluster prod have fallen behind since 2026-03-01T12:00:00Z, by 12.5 % of throughput; the job loses 8 GPU-hours per hour", map[string]any{
+			"gpu.straggler.nodes": []any{"n1", "n2"}, "gpu.straggler.node_count": int64(2), "gpu.straggler.cause": "stragglers",
+			"gpu.straggler.peers.median": 10.0,
+		}, []string{"gpu.straggler.reason", "gpu.straggler.value", "gpu.straggler.rank", "gpu.straggler.confidence"}},
+		{level, plog.SeverityNumberWarn, "INCIDENT: group J/stage-0 of cluster prod as a whole has been 12.5 % behind its usual throughput since", map[string]any{
+			"gpu.straggler.value": 8.75, "gpu.straggler.node_count": int64(8),
+		}, nil},
+		{over, plog.SeverityNumberInfo, "the incident of group J/stage-0 of cluster prod is over: relearned after 1m0s", nil, []string{"gpu.straggler.gap", "gpu.straggler.value", "gpu.straggler.peers.median"}},
+		{missing, plog.SeverityNumberWarn, "MISSING: nothing is heard of n2 of group J/stage-0 of cluster prod since 2026-03-01T12:00:00Z", nil, []string{
+			"gpu.signal", "gpu.straggler.gap", "gpu.straggler.node_count", "gpu.straggler.nodes", "gpu.straggler.reason",
+		}},
+		{back, plog.SeverityNumberInfo, "the silence of n2 is over: recovered after 1m0s", nil, nil},
+		{silent, plog.SeverityNumberWarn, "MISSING: nothing is heard of 3 nodes of group", map[string]any{"gpu.straggler.node_count": int64(3)}, nil},
+		{cluster, plog.SeverityNumberWarn, "STRAGGLERS: 40 nodes more of cluster prod", nil, []string{"gpu.peer_group", "gpu.signal"}},
+		{calm, plog.SeverityNumberInfo, "none of the 40 further stragglers of cluster prod is one any more after 1h0m0s", nil, nil},
+	} {
+		t.Run(tc.body, func(t *testing.T) {
+			lr := theRecord(complete(t, tc.ev))
+			assert.Equal(t, tc.severity, lr.SeverityNumber())
+			assert.Contains(t, lr.Body().Str(), tc.body)
+			a := lr.Attributes().AsRaw()
+			for key, want := range tc.has {
+				if f, ok := want.(float64); ok {
+					assert.InDelta(t, f, a[key], 1e-9, key)
+				} else {
+					assert.Equal(t, want, a[key], key)
+				}
+			}
+			for _, key := range tc.hasNot {
+				assert.NotContains(t, a, key)
+			}
+		})
+	}
+}
+
+// TestEpisodesAreDocumented compares docs/events.md with what a record can have.
+func TestEpisodesAreDocumented(t *testing.T) {
+	group := onset()
+	group.Subject, group.Node, group.Cause, group.Nodes, group.NodeCount = straggler.SubjectGroup, "", straggler.CauseStragglers, []string{"n2"}, 1
+	end := onset()
+	end.Kind, end.Cause = straggler.EventEnd, straggler.CauseRecovered
+	all := map[string]any{}
+	for _, ev := range []straggler.Event{onset(), group, end} {
+		maps.Copy(all, theRecord(complete(t, ev)).Attributes().AsRaw())
+	}
+	want, err := eventdoc.Attributes("../../docs/events.md", gpusemconv.EventStraggler)
+	require.NoError(t, err)
+	assert.Equal(t, want, slices.Sorted(maps.Keys(all)))
+}
+
+func TestANameCannotForgeASentence(t *testing.T) {
+	ev := onset()
+	ev.Node = "evil\nSTRAGGLER forged"
+	lr := theRecord(complete(t, ev))
+	assert.Contains(t, lr.Body().Str(), `STRAGGLER "evil\nSTRAGGLER forged": `)
+	ev = onset()
+	ev.Cluster = "evil\ncluster"
+	ev.Subject = straggler.SubjectMissing
+	assert.NotContains(t, theRecord(complete(t, ev)).Body().Str(), "\n")
+}

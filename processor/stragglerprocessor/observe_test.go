@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stragglerprocessor
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/processor"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
+)
+
+// TestSignals reads pushes of one node: whole ones, and what diff makes of them.
+func TestSignals(t *testing.T) {
+	over := func(p pmetric.NumberDataPoint) {
+		p.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
+	}
+	type point struct {
+		signal string
+		value  float64
+		change func(pmetric.NumberDataPoint)
+	}
+	known := func(values map[nodesignal.Signal]float64) (v nodesignal.Values) {
+		for s, x := range values {
+			v.Set(s, x)
+		}
+		return v
+	}
+	for name, tc := range map[string]struct {
+		points []point
+		want   nodesignal.Values
+		gone   []nodesignal.Signal
+		bad    map[string]int64
+		none   bool
+	}{
+		"all": {
+			points: []point{{signal: "throughput", value: 7}, {signal: "compute", value: 0.9}, {signal: "interconnect", value: 1}, {signal: "cpu", value: 0.5}, {signal: "power", value: 700}, {signal: "memory", value: 0}},
+			want:   known(map[nodesignal.Signal]float64{nodesignal.Throughput: 7, nodesignal.Compute: 0.9, nodesignal.Interconnect: 1, nodesignal.CPU: 0.5, nodesignal.Power: 700, nodesignal.Memory: 0}),
+		},
+		"one that changed":           {points: []point{{signal: "cpu", value: 0.5}}, want: known(map[nodesignal.Signal]float64{nodesignal.CPU: 0.5})},
+		"one that is gone":           {points: []point{{signal: "cpu", value: 0.5}, {signal: "compute", change: over}}, want: known(map[nodesignal.Signal]float64{nodesignal.CPU: 0.5}), gone: []nodesignal.Signal{nodesignal.Compute}},
+		"one that cannot be, beside": {points: []point{{signal: "throughput", value: math.NaN()}, {signal: "power", value: math.Inf(1)}, {signal: "cpu", value: 0.5}, {signal: "compute", value: -1}}, want: known(map[nodesignal.Signal]float64{nodesignal.CPU: 0.5}), gone: []nodesignal.Signal{nodesignal.Throughput, nodesignal.Compute, nodesignal.Power}, bad: map[string]int64{"signal_range": 3}},
+		"twice, the first is gone":   {points: []point{{signal: "cpu", change: over}, {signal: "cpu", value: 0.5}}, want: known(map[nodesignal.Signal]float64{nodesignal.CPU: 0.5}), gone: []nodesignal.Signal{nodesignal.CPU}},
+		"twice, the second is gone":  {points: []point{{signal: "cpu", value: 0.5}, {signal: "cpu", change: over}}, want: known(map[nodesignal.Signal]float64{nodesignal.CPU: 0.5})},
+		"of a newer agent":           {points: []point{{signal: "vibration", value: 1}}, none: true},
+		"the score is none":          {points: []point{{signal: "score", value: 1}}, none: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newGatewayRig(t, nil, nil)
+			rm := resource(pmetric.NewMetrics(), map[string]any{"host.name": "n"})
+			points := rm.ScopeMetrics().At(0).Metrics().AppendEmpty()
+			points.SetName(gpusemconv.MetricNodeSignal)
+			for _, p := range tc.points {
+				dp := points.SetEmptyGauge
+				if points.Type() == pmetric.MetricTypeGauge {
+					dp = points.Gauge
+				}
+				to := dp().DataPoints().AppendEmpty()
+				to.SetDoubleValue(p.value)
+				to.Attributes().PutStr(gpusemconv.AttrSignal, p.signal)
+				if p.change != nil {
+					p.change(to)
+				}
+			}
+			found, any := r.g.observer.read(t.Context(), rm)
+			assert.Equal(t, !tc.none, any)
+			assert.Equal(t, tc.want, found.Values)
+			var gone [nodesignal.Count]bool
+			for _, s := range tc.gone {
+				gone[s] = true
+			}
+			assert.Equal(t, gone, found.Gone)
+			if tc.bad == nil {
+				tc.bad = map[string]int64{}
+			}
+			assert.Equal(t, tc.bad, rejected(t, r.tel))
+		})
+	}
+}
+
+// TestASignalIsVoidByItself: a push that says nothing of a signal leaves it,
+// one that says that it is gone, or nonsense, voids it alone.
+func TestASignalIsVoidByItself(t *testing.T) {
+	r := newGatewayRig(t, nil, nil)
+	push := func(i int, signal string, x float64, flags pmetric.DataPointFlags) {
+		md := fleet()
+		rm := resource(md, map[string]any{"host.name": []string{"n0", "n1", "n2", "n3", "n4"}[i], "k8s.cluster.name": "prod", "gpu.job.id": "J", "gpu.job.role": "stage-0"})
+		gauge(rm, gpusemconv.MetricNodeSignal, x, gpusemconv.AttrSignal, signal).SetFlags(flags)
+		r.push(md)
+	}
+	ref := func() float64 {
+		report := r.g.engine.Tick(noon)
+		for _, g := range report.Groups {
+			if g.Group == "J/stage-0" {
+				return g.Ref
+			}
+		}
+		return -1
+	}
+	r.push(fleet(1, 1, 1, 1, 1))
+	assert.InDelta(t, 10, ref(), 0)
+	push(0, "compute", 0.9, 0)
+	assert.InDelta(t, 10, ref(), 0, "another signal says nothing of it")
+	push(0, "compute", math.NaN(), 0)
+	assert.InDelta(t, 10, ref(), 0)
+	push(0, "throughput", 0, pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
+	assert.Zero(t, ref(), "four are no quorum")
+	push(0, "throughput", 10, 0)
+	assert.InDelta(t, 10, ref(), 0)
+	push(0, "throughput", math.NaN(), 0)
+	assert.Zero(t, ref())
+}
+
+// TestAScoreThatIsGoneIsVoid as diff tells of it.
+func TestAScoreThatIsGoneIsVoid(t *testing.T) {
+	r := newGatewayRig(t, nil, nil)
+	r.push(fleet(1, 1, 1, 1, 1))
+	assert.InDelta(t, 1, r.tick()[" gpu.straggler.quorum_met J/stage-0"], 0)
+	md := fleet(1)
+	md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0).SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
+	r.push(md)
+	assert.Zero(t, r.tick()[" gpu.straggler.quorum_met J/stage-0"])
+}
+
+// TestObservePointsWithoutAllocation: what is allocated does not grow with the
+// points of a push.
+func TestObservePointsWithoutAllocation(t *testing.T) {
+	cfg := createDefaultConfig().(*Config)
+	cfg.Mode = modeGateway
+	g, err := newGateway(processor.Settings{TelemetrySettings: componenttest.NewNopTelemetrySettings()}, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	allocs := func(points int) float64 {
+		md := fleet(0.97)
+		rm := md.ResourceMetrics().At(0)
+		for i := range points {
+			gauge(rm, gpusemconv.MetricNodeSignal, 0.9, gpusemconv.AttrSignal, nodesignal.Signal(i%int(nodesignal.Score)).String())
+			gauge(rm, gpusemconv.MetricTemperature, 60, "hw.id", "GPU-1", "hw.sensor_location", "gpu")
+		}
+		e := straggler.New(cfg.engine())
+		g.observer.observe(t.Context(), e, md, noon)
+		return testing.AllocsPerRun(100, func() { g.observer.observe(t.Context(), e, md, noon) })
+	}
+	assert.InDelta(t, allocs(1), allocs(200), 0)
+}

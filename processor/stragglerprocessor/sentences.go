@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stragglerprocessor
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/gpu-collector/gpu-collector/internal/reason"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/threshold"
+)
+
+// tell writes an episode's event to the collector's own log. The line has to
+// make sense by itself: for many it is the only thing they read.
+func (ep *episode) tell(logger *zap.Logger) {
+	fields := []zap.Field{zap.String("cluster", ep.Cluster)}
+	for _, f := range [...]struct{ key, text string }{{"group", ep.Group}, {"node", ep.Node}} {
+		if f.text != "" {
+			fields = append(fields, zap.String(f.key, f.text))
+		}
+	}
+	if f := ep.finding; f != nil && f.GPU != "" {
+		fields = append(fields, zap.String("gpu", f.GPU))
+	}
+	fields = append(fields, zap.String("episode", ep.ID))
+	if ep.Kind == straggler.EventEnd {
+		logger.Info(ep.sentence(), fields...)
+	} else {
+		logger.Warn(ep.sentence(), fields...)
+	}
+}
+
+// sentence says the event to people.
+func (ep *episode) sentence() string {
+	switch ep.Subject {
+	case straggler.SubjectNode:
+		return ep.nodeSentence()
+	case straggler.SubjectGroup:
+		return ep.groupSentence()
+	case straggler.SubjectMissing:
+		return ep.missingSentence()
+	default:
+		if ep.Kind == straggler.EventEnd {
+			return fmt.Sprintf("none of the %d further stragglers of cluster %s is one any more%s", ep.NodeCount, oneLine(ep.Cluster), ep.after())
+		}
+		return fmt.Sprintf("STRAGGLERS: %s more of cluster %s fell behind their peers at once than are told one by one", nodes(ep.NodeCount), oneLine(ep.Cluster))
+	}
+}
+
+func (ep *episode) nodeSentence() string {
+	var b strings.Builder
+	switch node := oneLine(ep.Node); ep.Kind {
+	case straggler.EventEnd:
+		return fmt.Sprintf("%s is no straggler any more: %s%s", node, ep.Cause, ep.after())
+	case straggler.EventSeverity:
+		fmt.Fprintf(&b, "straggler %s is %s now: ", node, ep.Severity)
+	default:
+		fmt.Fprintf(&b, "STRAGGLER %s: ", node)
+	}
+	fmt.Fprintf(&b, "its %s has been %s behind its peers'%s, %s against a median of %s among the %d active nodes of %s (confidence %.2f)",
+		ep.Signal, percent(ep.Gap), ep.since(), short(ep.Value), short(ep.Median), ep.Active, ep.Group, ep.Confidence)
+	if f := ep.finding; f != nil {
+		b.WriteString(because(f))
+	}
+	b.WriteString(ep.costs())
+	if f := ep.finding; f != nil {
+		b.WriteString(". " + strings.TrimSuffix(f.Advice, "."))
+	}
+	return b.String()
+}
+
+// because says the reason and the evidence that decided.
+func because(f *reason.Finding) string {
+	if f.Reason == reason.Unexplained {
+		return "; unexplained"
+	}
+	text := "; reason " + string(f.Reason)
+	if f.Observation {
+		text = "; its peers show it too, or are not known: " + string(f.Reason)
+	}
+	if f.GPU != "" {
+		text += " of " + oneLine(f.GPU)
+	}
+	if len(f.Evidence) == 0 {
+		return text
+	}
+	e := &f.Evidence[0]
+	text += fmt.Sprintf(" (%s %s", e.Fact, short(e.Value))
+	if e.HasPeers {
+		text += ", peers " + short(e.Peers)
+	}
+	return text + ")"
+}
+
+func (ep *episode) groupSentence() string {
+	what := fmt.Sprintf("group %s of cluster %s", ep.Group, oneLine(ep.Cluster))
+	switch {
+	case ep.Kind == straggler.EventEnd:
+		return fmt.Sprintf("the incident of %s is over: %s%s", what, ep.Cause, ep.after())
+	case ep.Cause == straggler.CauseLevel:
+		return fmt.Sprintf("INCIDENT: %s as a whole has been %s behind its usual %s%s, %s are active%s",
+			what, percent(ep.Gap), ep.Signal, ep.since(), nodes(ep.Active), ep.costs())
+	default:
+		return fmt.Sprintf("INCIDENT: %s of the %d active ones of %s have fallen behind%s, by %s of %s%s",
+			nodes(ep.NodeCount), ep.Active, what, ep.since(), percent(ep.Gap), ep.Signal, ep.costs())
+	}
+}
+
+func (ep *episode) missingSentence() string {
+	who := oneLine(ep.Node)
+	if ep.Node == "" {
+		who = nodes(ep.NodeCount)
+	}
+	if ep.Kind == straggler.EventEnd {
+		return fmt.Sprintf("the silence of %s is over: %s%s", who, ep.Cause, ep.after())
+	}
+	if ep.Group != "" {
+		who += " of group " + ep.Group
+	}
+	return fmt.Sprintf("MISSING: nothing is heard of %s of cluster %s%s", who, oneLine(ep.Cluster), ep.since())
+}
+
+func (ep *episode) since() string {
+	if !ep.sinceKnown() {
+		return " since before it was watched"
+	}
+	return " since " + ep.Since.UTC().Format(time.RFC3339)
+}
+
+func (ep *episode) after() string {
+	if d := ep.duration(); d > 0 {
+		return " after " + d.Round(time.Second).String()
+	}
+	return ""
+}
+
+func (ep *episode) costs() string {
+	if !ep.hasCost {
+		return ""
+	}
+	return fmt.Sprintf("; the job loses %s GPU-hours per hour", short(ep.cost))
+}
+
+func nodes(n int) string {
+	if n == 1 {
+		return "1 node"
+	}
+	return strconv.Itoa(n) + " nodes"
+}
+
+func percent(x float64) string { return strconv.FormatFloat(100*x, 'f', 1, 64) + " %" }
+
+// short is a number as people read it.
+func short(x float64) string { return strconv.FormatFloat(x, 'g', 4, 64) }
+
+// oneLine quotes a name that could forge a line of a log.
+func oneLine(name string) string {
+	if threshold.ValidName(name) {
+		return name
+	}
+	return strconv.QuoteToASCII(name)
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+)
+
+// patient makes a processor with short intervals bear a machine that is busy.
+const patient = `
+processors:
+  straggler: {ttl_multiplier: 50}
+`
+
+// episodesOf are the episodes' records of a cluster, in the order they came.
+func (s *logStore) episodesOf(cluster string) []plog.LogRecord {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var found []plog.LogRecord
+	for i, lr := range s.records {
+		if lr.EventName() == "gpu.straggler.episode" && s.resources[i]["k8s.cluster.name"] == cluster {
+			found = append(found, lr)
+		}
+	}
+	return found
+}
+
+// hosts are the nodes that a cluster's episodes are about.
+func (s *logStore) hosts(cluster string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var found []string
+	for i, lr := range s.records {
+		if lr.EventName() == "gpu.straggler.episode" && s.resources[i]["k8s.cluster.name"] == cluster {
+			found = append(found, fmt.Sprint(s.resources[i]["host.name"]))
+		}
+	}
+	return found
+}
+
+func attribute(lr plog.LogRecord, key string) any {
+	v, ok := lr.Attributes().Get(key)
+	if !ok {
+		return nil
+	}
+	return v.AsRaw()
+}
+
+// phases is what a cluster's episodes were, such as "node onset".
+func (s *logStore) phases(cluster string) []string {
+	all := []string{}
+	for _, lr := range s.episodesOf(cluster) {
+		all = append(all, fmt.Sprint(attribute(lr, "gpu.straggler.subject"), " ", attribute(lr, "gpu.straggler.phase")))
+	}
+	return all
+}
+
+// fleet is a synchronous job on eight nodes of eight GPUs each.
+type fleet struct {
+	cluster string
+	mu      sync.Mutex
+	loss    map[int]float64
+	hot     int
+	round   int
+}
+
+func (f *fleet) set(hot int, loss map[int]float64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hot, f.loss = hot, loss
+}
+
+// push is the next report of all nodes: step times with one percent of noise,
+// and what the nodes' nvml receivers say. The first GPU of the hot node is
+// slowed by heat.
+func (f *fleet) push() pmetric.Metrics {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.round++
+	md := pmetric.NewMetrics()
+	for n := range 8 {
+		name := fmt.Sprintf("n%d", n)
+		job := map[string]string{"k8s.cluster.name": f.cluster, "gpu.job.id": "job", "gpu.job.role": "worker"}
+		seconds := (1 + 0.01*float64((f.round+n)%3)) / (1 - f.loss[n])
+		gauge(node(md, name, job), "gpu.app.step.duration", "s", seconds)
+		metrics := node(md, name, map[string]string{"k8s.cluster.name": f.cluster})
+		gauge(metrics, "hw.gpu.count", "{gpu}", 8).Attributes().PutStr("state", "expected")
+		for g := range 8 {
+			id := fmt.Sprintf("GPU-%d-%d", n, g)
+			throttled, temperature := 0.0, 60.0
+			if n == f.hot && g == 0 {
+				throttled, temperature = 1, 92
+			}
+			p := gauge(metrics, "hw.gpu.throttle.active", "", throttled)
+			p.Attributes().PutStr("hw.id", id)
+			p.Attributes().PutStr("reason", "hw_thermal")
+			p = gauge(metrics, "hw.temperature", "Cel", temperature)
+			p.Attributes().PutStr("hw.id", id)
+			p.Attributes().PutStr("hw.sensor_location", "gpu")
+		}
+	}
+	return md
+}
+
+// run pushes to an address every 100 ms until the test ends, whether or not
+// anybody is there.
+func (f *fleet) run(t *testing.T, addr string) {
+	t.Helper()
+	client := grpcClient(t, addr)
+	ctx, cancel := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	done.Go(func() {
+		ticker := time.NewTicker(100 * time.Millisecond)
+		defer ticker.Stop()
+		for ctx.Err() == nil {
+			_, _ = client.Export(ctx, pmetricotlp.NewExportRequestFromMetrics(f.push())) // a gateway may be away
+			select {
+			case <-ctx.Done():
+			case <-ticker.C:
+			}
+		}
+	})
+	t.Cleanup(func() { cancel(); done.Wait() })
+}
+
+func startEpisodes(t *testing.T) (*logStore, *collector, gatewayPorts) {
+	t.Helper()
+	store, gp := startLogStore(t), newGatewayPorts(t)
+	gateway := start(t, options{configs: []string{"configs/gateway.yaml", gp.overlay(t), patient, fmt.Sprintf(`
+exporters:
+  otlp_grpc/events: {endpoint: %q, compression: none, tls: {insecure: true}}
+service: {pipelines: {logs: {exporters: [otlp_grpc/events]}}}
+`, store.addr)}})
+	return store, gateway, gp
+}
+
+// startAgent is an agent that speaks for all nodes of a fleet.
+func startAgent(t *testing.T, gp gatewayPorts, cluster string) agentPorts {
+	t.Helper()
+	ap := newAgentPorts(t)
+	start(t, options{
+		configs: []string{"configs/agent.yaml", "configs/overlays/prometheus.yaml", ap.overlay(t), patient},
+		env:     []string{"GPU_COLLECTOR_GATEWAY=" + gp.grpc, "GPU_COLLECTOR_INSECURE=true", "GPU_COLLECTOR_CLUSTER=" + cluster},
+	})
+	return ap
+}
+
+// awaitWarm waits until the nodes of a cluster are compared by their throughput.
+func awaitWarm(t *testing.T, gp gatewayPorts, cluster string) {
+	t.Helper()
+	eventually(t, 30*time.Second, cluster+" is compared", func() bool {
+		_, ok := scrape(t, gp.prom).value("gpu_straggler_signal_median_ratio", labels{"k8s_cluster_name": cluster, "gpu_signal": "throughput"})
+		return ok
+	})
+}
+
+// TestAnEpisodeIsToldFromItsBeginningToItsEnd has a node of eight slow down
+// because of heat, slow down further, and recover; between them the gateway
+// tells, and the agent judges, the same.
+func TestAnEpisodeIsToldFromItsBeginningToItsEnd(t *testing.T) {
+	t.Parallel()
+	store, gateway, gp := startEpisodes(t)
+	ap := startAgent(t, gp, "one")
+	f := &fleet{cluster: "one", hot: -1}
+	f.run(t, ap.grpc)
+	awaitWarm(t, gp, "one")
+	// Longer than it takes to accuse anybody.
+	healthy := time.Now()
+	eventually(t, 10*time.Second, "a while passes", func() bool { return time.Since(healthy) > 4*time.Second })
+	require.Empty(t, store.phases("one"), "nobody is slow")
+
+	began := time.Now()
+	f.set(5, map[int]float64{5: 0.16})
+	eventually(t, 20*time.Second, "the onset", func() bool { return len(store.phases("one")) > 0 })
+	t.Logf("told after %s", time.Since(began).Round(time.Millisecond))
+	onset := store.episodesOf("one")[0]
+	assert.Equal(t, plog.SeverityNumberWarn, onset.SeverityNumber())
+	for key, want := range map[string]any{
+		"gpu.straggler.phase": "onset", "gpu.straggler.subject": "node", "gpu.straggler.severity": "major",
+		"gpu.signal": "throughput", "gpu.peer_group": "job/worker", "gpu.straggler.rank": int64(1), "gpu.straggler.peers.active": int64(8),
+		"gpu.straggler.reason": "hw_thermal", "gpu.straggler.observation": false, "gpu.straggler.action": "check_cooling", "hw.id": "GPU-5-0",
+	} {
+		assert.Equal(t, want, attribute(onset, key), key)
+	}
+	since, err := time.Parse(time.RFC3339, fmt.Sprint(attribute(onset, "gpu.straggler.since")))
+	require.NoError(t, err)
+	assert.WithinRange(t, since, began.Add(-time.Second), began.Add(2*time.Second))
+	assert.InDelta(t, 0.16, attribute(onset, "gpu.straggler.gap"), 0.04)
+	assert.InDelta(t, 0.16*64, attribute(onset, "gpu.straggler.gpu_hours_lost_per_hour"), 0.04*64)
+	assert.Greater(t, attribute(onset, "gpu.straggler.confidence"), 0.6)
+	assert.Contains(t, attribute(onset, "gpu.straggler.evidence"), "fact=hw_thermal value=1 peers=0 unit=1 gpu=GPU-5-0")
+	assert.Contains(t, onset.Body().Str(), "STRAGGLER n5: its throughput has been ")
+	gateway.waitLog(1, 5*time.Second, "STRAGGLER n5: ", "reason hw_thermal of GPU-5-0", `"episode": "`+fmt.Sprint(attribute(onset, "gpu.straggler.episode.id"))+`"`)
+
+	eventually(t, 20*time.Second, "the agent takes n5 for a straggler too", func() bool {
+		s := scrape(t, ap.prom)
+		return s.is(1, "gpu_agent_straggler", labels{"host_name": "n5"})
+	})
+	g := scrape(t, gp.prom)
+	assert.True(t, g.is(1, "gpu_straggler_rank", labels{"host_name": "n5", "gpu_peer_group": "job/worker", "k8s_cluster_name": "one"}))
+	assert.True(t, g.is(0, "gpu_straggler_incident", labels{"gpu_peer_group": "job/worker", "k8s_cluster_name": "one"}))
+	suspicion, _ := g.value("gpu_node_suspicion_ratio", labels{"host_name": "n5"})
+	assert.Greater(t, suspicion, 1.0)
+
+	f.set(5, map[int]float64{5: 0.45})
+	eventually(t, 20*time.Second, "the change of severity", func() bool { return len(store.phases("one")) > 1 })
+	worse := store.episodesOf("one")[1]
+	assert.Equal(t, plog.SeverityNumberError, worse.SeverityNumber())
+	assert.Equal(t, "critical", attribute(worse, "gpu.straggler.severity"))
+
+	f.set(-1, nil)
+	eventually(t, 30*time.Second, "the end", func() bool { return len(store.phases("one")) > 2 })
+	end := store.episodesOf("one")[2]
+	assert.Equal(t, plog.SeverityNumberInfo, end.SeverityNumber())
+	assert.Equal(t, "recovered", attribute(end, "gpu.straggler.cause"))
+	assert.InDelta(t, time.Since(since).Seconds(), attribute(end, "gpu.straggler.duration"), 2)
+	eventually(t, 20*time.Second, "the agent agrees", func() bool {
+		return scrape(t, ap.prom).is(0, "gpu_agent_straggler", labels{"host_name": "n5"})
+	})
+
+	assert.Equal(t, []string{"node onset", "node severity", "node end"}, store.phases("one"))
+	for _, lr := range store.episodesOf("one") {
+		assert.Equal(t, attribute(onset, "gpu.straggler.episode.id"), attribute(lr, "gpu.straggler.episode.id"))
+	}
+	for _, host := range store.hosts("one") {
+		assert.Equal(t, "n5", host)
+	}
+}
+
+// TestAMassFaultIsOneEvent has three of eight nodes slow down at once, beside a
+// fleet that is well.
+func TestAMassFaultIsOneEvent(t *testing.T) {
+	t.Parallel()
+	store, _, gp := startEpisodes(t)
+	mass, well := &fleet{cluster: "mass", hot: -1}, &fleet{cluster: "well", hot: -1}
+	ap := startAgent(t, gp, "mass")
+	mass.run(t, ap.grpc)
+	well.run(t, ap.grpc)
+	awaitWarm(t, gp, "mass")
+	awaitWarm(t, gp, "well")
+	warm := time.Now()
+	eventually(t, 10*time.Second, "a while passes", func() bool { return time.Since(warm) > 3*time.Second })
+
+	mass.set(-1, map[int]float64{1: 0.3, 3: 0.3, 6: 0.3})
+	eventually(t, 20*time.Second, "the incident", func() bool { return len(store.phases("mass")) > 0 })
+	told := time.Now()
+	eventually(t, 10*time.Second, "a while passes", func() bool { return time.Since(told) > 3*time.Second })
+	require.Equal(t, []string{"group onset"}, store.phases("mass"))
+	incident := store.episodesOf("mass")[0]
+	assert.Equal(t, []any{"n1", "n3", "n6"}, attribute(incident, "gpu.straggler.nodes"))
+	assert.Equal(t, int64(3), attribute(incident, "gpu.straggler.node_count"))
+	assert.Equal(t, "stragglers", attribute(incident, "gpu.straggler.cause"))
+	assert.True(t, scrape(t, gp.prom).is(1, "gpu_straggler_incident", labels{"k8s_cluster_name": "mass", "gpu_peer_group": "job/worker"}))
+
+	mass.set(-1, nil)
+	eventually(t, 30*time.Second, "its end", func() bool { return len(store.phases("mass")) > 1 })
+	assert.Equal(t, []string{"group onset", "group end"}, store.phases("mass"))
+	assert.Empty(t, store.phases("well"), "nobody is slow there")
+}
+
+// TestAGatewayThatRestartsFindsTheStragglerAgain: with another episode.
+func TestAGatewayThatRestartsFindsTheStragglerAgain(t *testing.T) {
+	t.Parallel()
+	store, gateway, gp := startEpisodes(t)
+	ap := startAgent(t, gp, "again")
+	f := &fleet{cluster: "again", hot: 2}
+	f.run(t, ap.grpc)
+	awaitWarm(t, gp, "again")
+	f.set(2, map[int]float64{2: 0.3})
+	eventually(t, 20*time.Second, "the onset", func() bool { return len(store.phases("again")) == 1 })
+	gateway.kill()
+	gateway.restart()
+	back := time.Now()
+	eventually(t, 30*time.Second, "the straggler is found again", func() bool { return len(store.phases("again")) == 2 })
+	t.Logf("found again %s after the gateway", time.Since(back).Round(time.Millisecond))
+	f.set(-1, nil)
+	eventually(t, 30*time.Second, "its end", func() bool { return len(store.phases("again")) == 3 })
+	assert.Equal(t, []string{"node onset", "node onset", "node end"}, store.phases("again"))
+	var ids []any
+	for _, lr := range store.episodesOf("again") {
+		ids = append(ids, attribute(lr, "gpu.straggler.episode.id"))
+	}
+	assert.NotEqual(t, ids[0], ids[1])
+	assert.Equal(t, ids[1], ids[2], "of the former gateway's episode nothing more is told")
+	assert.Equal(t, []string{"n2"}, slices.Compact(store.hosts("again")))
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenarios
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
+)
+
+// Decider is one way of naming stragglers: the product's engine with settings.
+type Decider struct {
+	Name   string
+	Config func() straggler.Config
+}
+
+// Deciders compared in every scenario, in the order of the table. The last is
+// the product with its defaults.
+func Deciders() []Decider {
+	return []Decider{
+		{Name: "threshold", Config: func() straggler.Config { return plain(0) }},
+		// Ingero's agent enters on one tick and leaves at threshold + 0.02.
+		{Name: "ingero-like", Config: func() straggler.Config { return plain(0.02) }},
+		{Name: Product, Config: straggler.DefaultConfig},
+	}
+}
+
+// Product is the name of the decider that the promises are about.
+const Product = "cusum"
+
+// plain is the published rule, score < EMA(median - 2*1.4826*MAD), on one tick
+// and without the product's least gap and panic mode.
+func plain(exitBand float64) straggler.Config {
+	c := straggler.DefaultConfig()
+	c.Decision = straggler.DecisionThreshold
+	c.K, c.Alpha, c.MinGap = 2, 0.2, 0
+	c.EnterTicks, c.LeaveTicks, c.ExitBand = 1, 1, exitBand
+	c.PanicFraction = 1
+	return c
+}
+
+// cluster of all the simulated nodes.
+const cluster = "eval"
+
+// epoch is when every simulation begins.
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// driver feeds an engine as the gateway does: one observation per push, a tick
+// per interval.
+type driver struct {
+	engine *straggler.Engine
+	obs    []straggler.Observation
+	// scoreScale turns a throughput into the score of the plain rules.
+	scoreScale float64
+	report     *straggler.Report
+	// Group incidents open, and the records of a log so far.
+	incidents                 int
+	nodeRecords, groupRecords int
+}
+
+func newDriver(cfg straggler.Config, nodes int, peers func(i int) []string) *driver {
+	d := &driver{engine: straggler.New(cfg), obs: make([]straggler.Observation, nodes), scoreScale: 1}
+	for i := range d.obs {
+		d.obs[i] = straggler.Observation{
+			Cluster: cluster, Node: nodeName(i), Peers: peers(i),
+			State: straggler.StateActive, HasState: true,
+		}
+	}
+	return d
+}
+
+func nodeName(i int) string { return fmt.Sprintf("node-%05d", i) }
+
+// nodeIndex is nodeName's inverse.
+func nodeIndex(name string) int {
+	i, err := strconv.Atoi(name[len("node-"):])
+	if err != nil {
+		panic(err) // the name is ours
+	}
+	return i
+}
+
+// push tells the values of tick: as throughput, which the product compares,
+// and as score, which the plain rules do.
+func (d *driver) push(tick int, values []float64) error {
+	at := epoch.Add(time.Duration(tick) * Interval)
+	step := Interval / time.Duration(len(values)+1)
+	for i, v := range values {
+		at = at.Add(step)
+		if err := d.pushOne(i, v, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *driver) pushOne(i int, v float64, at time.Time) error {
+	o := &d.obs[i]
+	o.Score, o.HasScore = min(v*d.scoreScale, 1), true
+	o.Values.Set(nodesignal.Throughput, v)
+	return d.engine.Observe(o, at)
+}
+
+// tick ends tick's interval, writes the verdicts to flagged and counts records.
+func (d *driver) tick(tick int, flagged []bool) {
+	d.report = d.engine.Tick(epoch.Add(time.Duration(tick+1) * Interval))
+	clear(flagged)
+	for i := range d.report.Nodes {
+		if n := &d.report.Nodes[i]; n.Straggler {
+			flagged[nodeIndex(n.Node)] = true
+		}
+	}
+	for i := range d.report.Events {
+		switch e := &d.report.Events[i]; {
+		case e.Subject == straggler.SubjectGroup && e.Kind == straggler.EventOnset:
+			d.incidents++
+			d.groupRecords++
+		case e.Subject == straggler.SubjectGroup && e.Kind == straggler.EventEnd:
+			d.incidents--
+		case e.Subject == straggler.SubjectNode && e.Kind == straggler.EventOnset:
+			d.nodeRecords++
+		}
+	}
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// Outcome of a scenario: a result per decider, by name.
+type Outcome struct {
+	Scenario Scenario
+	Results  map[string]*Result
+}
+
+// Options of an evaluation.
+type Options struct {
+	// Seed of all randomness.
+	Seed uint64
+	// Workers is the number of runs at a time.
+	Workers int
+	// Deciders to compare.
+	Deciders []Decider
+	// Progress is told of each run that is done, and of how many there are; may be nil.
+	Progress func(done, runs int, s *Scenario)
+}
+
+// Evaluate plays the scenarios. The result is the same whatever the number of
+// workers.
+func Evaluate(ctx context.Context, list []Scenario, o Options) ([]Outcome, error) {
+	outcomes := make([]Outcome, 0, len(list))
+	total := 0
+	for _, s := range list {
+		out := Outcome{Scenario: s, Results: map[string]*Result{}}
+		for _, d := range o.Deciders {
+			out.Results[d.Name] = &Result{}
+		}
+		outcomes = append(outcomes, out)
+		total += s.Runs
+	}
+	type job struct {
+		out *Outcome
+		run int
+	}
+	jobs := make(chan job)
+	go func() {
+		defer close(jobs)
+		for i := range outcomes {
+			for run := range outcomes[i].Scenario.Runs {
+				select {
+				case jobs <- job{&outcomes[i], run}:
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+	}()
+	var (
+		mu   sync.Mutex
+		errs []error
+		done int
+		wg   sync.WaitGroup
+	)
+	for range max(o.Workers, 1) {
+		wg.Go(func() {
+			for j := range jobs {
+				results, err := play(&j.out.Scenario, o.Deciders, o.Seed, j.run)
+				mu.Lock()
+				errs = append(errs, err)
+				for name, r := range results {
+					j.out.Results[name].add(r)
+				}
+				if done++; o.Progress != nil {
+					o.Progress(done, total, &j.out.Scenario)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return outcomes, errors.Join(append(errs, ctx.Err())...)
+}
+
+// source of the samples of a run.
+type source interface {
+	// next returns the values of the next tick; they are valid until the one after.
+	next() []float64
+	// truth says which nodes are hit by the fault.
+	truth() []bool
+	// peers are the values of a node's peer-group attributes.
+	peers(node int) []string
+	// scoreScale turns a value into a score.
+	scoreScale() float64
+}
+
+// play gives all deciders the same samples of one run.
+func play(s *Scenario, deciders []Decider, seed uint64, run int) (map[string]*Result, error) {
+	begin, end := s.faultTicks()
+	var w source
+	if s.Recording != nil {
+		w = s.Recording.play()
+	} else {
+		w = newWorld(s.Model, s.Fault, s.Nodes, begin, end, random(seed, s.ID, run))
+	}
+	drivers, tallies := make([]*driver, len(deciders)), make([]*tally, len(deciders))
+	for i, d := range deciders {
+		cfg := d.Config()
+		if s.Recording != nil {
+			cfg.Quorum = min(cfg.Quorum, s.Recording.Quorum)
+		}
+		drivers[i] = newDriver(cfg, s.Nodes, w.peers)
+		drivers[i].scoreScale = w.scoreScale()
+		tallies[i] = newTally(w.truth(), int(s.Warmup/Interval), begin, end)
+	}
+	for tick := range int(s.Length / Interval) {
+		values := w.next()
+		for i, d := range drivers {
+			if err := d.push(tick, values); err != nil {
+				return nil, err
+			}
+			t := tallies[i]
+			d.tick(tick, t.flagged)
+			t.tick(tick, d.incidents)
+		}
+	}
+	results := make(map[string]*Result, len(deciders))
+	for i, d := range deciders {
+		if drivers[i].incidents < 0 {
+			return nil, errors.New(d.Name + ": an incident ended that had not begun")
+		}
+		r := &tallies[i].result
+		r.NodeRecords, r.GroupRecords = drivers[i].nodeRecords, drivers[i].groupRecords
+		results[d.Name] = r
+	}
+	return results, nil
+}
