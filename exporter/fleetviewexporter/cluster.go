@@ -46,6 +46,9 @@ func (e *fleetExporter) cluster(rm pmetric.ResourceMetrics, cluster string, now 
 						u.Set(field, p.v)
 					case name == gpusemconv.MetricStragglerNodes:
 						u.SetNodes(p.attr(gpusemconv.AttrNodeState), p.v)
+					case p.attr(attrCohort) != "":
+						// The median of a part of a split group; which part a node
+						// belongs to, the views do not know.
 					default:
 						if s, err := nodesignal.Parse(p.attr(gpusemconv.AttrSignal)); err == nil {
 							u.SetMedian(s, p.v)

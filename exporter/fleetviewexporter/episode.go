@@ -3,6 +3,8 @@
 package fleetviewexporter
 
 import (
+	"strconv"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -22,21 +24,17 @@ const (
 	attrConfidence   = "gpu.straggler.confidence"
 	attrGap          = "gpu.straggler.gap"
 	attrValue        = "gpu.straggler.value"
-	attrMedian       = "gpu.straggler.median"
+	attrMedian       = "gpu.straggler.peers.median"
 	attrRank         = "gpu.straggler.rank"
-	attrActive       = "gpu.straggler.active"
+	attrActive       = "gpu.straggler.peers.active"
 	attrNodes        = "gpu.straggler.nodes"
 	attrNodeCount    = "gpu.straggler.node_count"
 	attrCause        = "gpu.straggler.cause"
 	attrReason       = "gpu.straggler.reason"
 	attrAction       = "gpu.straggler.action"
-	attrTest         = "gpu.straggler.test"
+	attrObservation  = "gpu.straggler.observation"
 	attrLost         = "gpu.straggler.gpu_hours_lost_per_hour"
 	attrEvidence     = "gpu.straggler.evidence"
-	evidenceFact     = "fact"
-	evidenceGPU      = "gpu"
-	evidenceValue    = "value"
-	evidencePeers    = "peers"
 	phaseEnd         = "end"
 	maxEpisodeNodes  = 100
 	maxEvidence      = 32
@@ -57,7 +55,7 @@ func readEpisode(lr plog.LogRecord, id *identity, now time.Time) *fleetstate.Epi
 		Since: a.time(attrSince, at), Updated: at,
 		Confidence: a.number(attrConfidence), Gap: a.number(attrGap), Value: a.number(attrValue), Median: a.number(attrMedian),
 		Rank: a.int(attrRank), Active: a.int(attrActive), LostGPUHoursPerHour: a.number(attrLost),
-		Cause: a.text(attrCause), Reason: a.text(attrReason), Action: a.text(attrAction), Test: a.text(attrTest),
+		Cause: a.text(attrCause), Reason: a.text(attrReason), Action: a.text(attrAction), Observation: a.text(attrObservation) == "true",
 		GPU: a.text(gpusemconv.AttrHWID), Evidence: a.evidence(),
 	}
 	if n := a.int(attrNodeCount); n != nil {
@@ -143,20 +141,40 @@ func (a attributes) list(name string, limit int) []pcommon.Value {
 	return out
 }
 
+// evidence reads a list of texts such as `fact=hw_thermal value=1 peers=0 unit=1 gpu=GPU-1`.
 func (a attributes) evidence() []fleetstate.Evidence {
 	var out []fleetstate.Evidence
 	for _, v := range a.list(attrEvidence, maxEvidence) {
-		if v.Type() != pcommon.ValueTypeMap {
-			continue
+		var e fleetstate.Evidence
+		for pair := range strings.FieldsSeq(short(text(v), maxSentenceBytes)) {
+			name, value, _ := strings.Cut(pair, "=")
+			switch name {
+			case "fact":
+				e.Fact = value
+			case "gpu":
+				e.GPU = value
+			case "unit":
+				e.Unit = value
+			case "value":
+				e.Value = parse(value)
+			case "peers":
+				e.Peers = parse(value)
+			}
 		}
-		m := attributes{v.Map()}
-		e := fleetstate.Evidence{Fact: m.text(evidenceFact), GPU: m.text(evidenceGPU), Peers: m.number(evidencePeers)}
-		if x := m.number(evidenceValue); x != nil {
-			e.Value = *x
+		if e.Fact != "" {
+			out = append(out, e)
 		}
-		out = append(out, e)
 	}
 	return out
+}
+
+// parse returns nil for what is no number that JSON can say.
+func parse(s string) *float64 {
+	x, err := strconv.ParseFloat(s, 64)
+	if err != nil || x-x != 0 {
+		return nil
+	}
+	return &x
 }
 
 func short(s string, limit int) string { return s[:min(len(s), limit)] }

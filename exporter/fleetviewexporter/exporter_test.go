@@ -307,10 +307,10 @@ func TestEpisodes(t *testing.T) {
 			gpusemconv.AttrPeerGroup: "g", gpusemconv.AttrSignal: "throughput", attrReason: "thermal",
 		}))
 		if phase != phaseEnd {
-			m := lr.Attributes().PutEmptySlice(attrEvidence).AppendEmpty().SetEmptyMap()
-			m.PutStr(evidenceFact, "hot")
-			m.PutDouble(evidenceValue, 91)
-			m.PutInt(evidencePeers, 60)
+			list := lr.Attributes().PutEmptySlice(attrEvidence)
+			list.AppendEmpty().SetStr("fact=hot value=91 peers=60 unit=Cel gpu=GPU-1")
+			list.AppendEmpty().SetStr("not an evidence")
+			list.AppendEmpty().SetStr("fact=cold value=NaN")
 			lr.Attributes().PutEmptySlice(attrNodes).AppendEmpty().SetStr("n1")
 		}
 		return ld
@@ -326,15 +326,14 @@ func TestEpisodes(t *testing.T) {
 	assert.Nil(t, ep.Confidence)
 	assert.Equal(t, int64(1), *ep.Rank)
 	assert.True(t, ep.Since.Equal(start))
-	require.Len(t, ep.Evidence, 1)
-	assert.Equal(t, "hot", ep.Evidence[0].Fact)
-	assert.InDelta(t, 60, *ep.Evidence[0].Peers, 0)
+	value, peers := 91.0, 60.0
+	assert.Equal(t, []fleetstate.Evidence{{Fact: "hot", GPU: "GPU-1", Unit: "Cel", Value: &value, Peers: &peers}, {Fact: "cold"}}, ep.Evidence)
 
 	require.NoError(t, e.pushLogs(t.Context(), record(phaseEnd, start.Add(time.Minute))))
 	list = e.state.Episodes(&fleetstate.EpisodeFilter{})
 	require.Len(t, list, 1)
 	assert.True(t, list[0].Ended.Equal(start.Add(time.Minute)))
-	assert.Len(t, list[0].Evidence, 1, "what it was is known from its onset")
+	assert.Len(t, list[0].Evidence, 2, "what it was is known from its onset")
 }
 
 type recorder struct {

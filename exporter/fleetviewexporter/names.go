@@ -10,5 +10,7 @@ const (
 	metricIncident      = "gpu.straggler.incident"
 	metricSignalMedian  = "gpu.straggler.signal.median"
 
+	attrCohort = "gpu.peer_group.cohort"
+
 	eventEpisode = "gpu.straggler.episode"
 )

@@ -86,7 +86,7 @@ func fleet(a *API) {
 	gap := 0.6
 	a.o.Store.PutEpisode(&fleetstate.Episode{
 		ID: "e1", Subject: "node", Cluster: "c1", Group: "g", Node: "n1", Since: t0.Add(-time.Minute), Updated: t0.Add(-time.Minute),
-		Gap: &gap, Evidence: []fleetstate.Evidence{{Fact: "hot", Value: 90}},
+		Gap: &gap, Evidence: []fleetstate.Evidence{{Fact: "hot"}},
 	})
 	a.o.Store.PutEpisode(&fleetstate.Episode{
 		ID: "e0", Subject: "node", Cluster: "c1", Node: "n2", Since: t0.Add(-time.Hour), Updated: t0.Add(-50 * time.Minute), Ended: t0.Add(-50 * time.Minute),
@@ -223,7 +223,7 @@ func TestFleet(t *testing.T) {
 	list := get200[EpisodePage](t, a, "/api/v1/episodes").Episodes
 	assert.InDelta(t, 60, list[0].Duration, 1e-9)
 	assert.InDelta(t, 600, list[1].Duration, 1e-9)
-	assert.Equal(t, []Evidence{{Fact: "hot", Value: 90}}, list[0].Evidence)
+	assert.Equal(t, []Evidence{{Fact: "hot"}}, list[0].Evidence)
 
 	groups := get200[GroupPage](t, a, "/api/v1/groups").Groups
 	require.Len(t, groups, 1)

@@ -166,7 +166,7 @@ func (c *converter) episode(e *fleetstate.Episode) Episode {
 		Open: e.Open(), Since: e.Since.UTC(), Updated: e.Updated.UTC(), AgeSeconds: c.age(e.Updated), Duration: c.age(e.Since),
 		Signal: e.Signal, Severity: e.Severity, Confidence: e.Confidence, Gap: e.Gap, Value: e.Value, Median: e.Median,
 		Rank: e.Rank, Active: e.Active, LostGPUHours: e.LostGPUHoursPerHour, Nodes: e.Nodes, NodeCount: e.NodeCount,
-		Cause: e.Cause, Reason: e.Reason, Action: e.Action, Test: e.Test, GPU: e.GPU, Text: e.Text,
+		Cause: e.Cause, Reason: e.Reason, Action: e.Action, Observation: e.Observation, GPU: e.GPU, Text: e.Text,
 	}
 	if !e.Open() {
 		ended := e.Ended.UTC()

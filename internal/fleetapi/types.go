@@ -196,7 +196,7 @@ type Episode struct {
 	Cause        string     `json:"cause,omitempty"`
 	Reason       string     `json:"reason,omitempty"`
 	Action       string     `json:"action,omitempty"`
-	Test         string     `json:"test,omitempty" doc:"How to find out more"`
+	Observation  bool       `json:"observation,omitempty" doc:"The reason has no contrast with the peers: no proof"`
 	GPU          string     `json:"gpu,omitempty"`
 	Evidence     []Evidence `json:"evidence,omitempty"`
 	Text         string     `json:"text,omitempty"`
@@ -206,7 +206,8 @@ type Episode struct {
 type Evidence struct {
 	Fact  string   `json:"fact"`
 	GPU   string   `json:"gpu,omitempty"`
-	Value float64  `json:"value"`
+	Unit  string   `json:"unit,omitempty"`
+	Value *float64 `json:"value,omitempty"`
 	Peers *float64 `json:"peers,omitempty" doc:"The peers' median"`
 }
 

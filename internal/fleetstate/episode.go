@@ -28,11 +28,13 @@ type Episode struct {
 	Nodes     []string
 	NodeCount int64
 	// Cause is why it ended, or what made a group's incident.
-	Cause                string
-	Reason, Action, Test string
-	GPU                  string
-	Evidence             []Evidence
-	Text                 string // one sentence for people
+	Cause          string
+	Reason, Action string
+	// Observation says that the reason has no contrast with the peers: no proof.
+	Observation bool
+	GPU         string
+	Evidence    []Evidence
+	Text        string // one sentence for people
 }
 
 // Open reports whether the episode goes on.
@@ -40,9 +42,8 @@ func (e *Episode) Open() bool { return e.Ended.IsZero() }
 
 // Evidence is a fact that speaks for an episode's reason.
 type Evidence struct {
-	Fact, GPU string
-	Value     float64
-	Peers     *float64 // the peers' median, where there is one
+	Fact, GPU, Unit string
+	Value, Peers    *float64 // Peers is their median, where there is one
 }
 
 type episodes struct {
@@ -67,6 +68,12 @@ func (s *Store) PutEpisode(ep *Episode) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	old := e.open[ep.ID]
+	if old != nil && old.Since.Before(ep.Since) {
+		// A record that does not say since when has its own time there.
+		earlier := *ep
+		earlier.Since = old.Since
+		ep = &earlier
+	}
 	if ep.Open() {
 		if old == nil && len(e.open) >= e.limit {
 			s.drop(DropMaxEpisodes)
@@ -84,7 +91,8 @@ func (s *Store) PutEpisode(ep *Episode) bool {
 		// The end says that it is over; what it was is known from before.
 		ended := *ep
 		ended.Evidence = old.Evidence
-		ended.Reason, ended.Action, ended.Test, ended.GPU = cmp.Or(ep.Reason, old.Reason), cmp.Or(ep.Action, old.Action), cmp.Or(ep.Test, old.Test), cmp.Or(ep.GPU, old.GPU)
+		ended.Reason, ended.Action, ended.GPU = cmp.Or(ep.Reason, old.Reason), cmp.Or(ep.Action, old.Action), cmp.Or(ep.GPU, old.GPU)
+		ended.Observation = ep.Observation || old.Observation
 		ep = &ended
 	}
 	if len(e.past) < e.limit {

@@ -39,6 +39,9 @@ func (c *client) follow(t require.TestingT, now time.Time) (changed, seen int) {
 		c.nodes[v.Key] = known
 	}
 	for _, k := range ch.Removed {
+		if c.w.shown != nil {
+			require.Contains(t, c.nodes, k, "removed, but never shown")
+		}
 		delete(c.nodes, k)
 	}
 	return len(ch.Changed), len(ch.Seen)

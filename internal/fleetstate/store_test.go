@@ -311,3 +311,14 @@ func TestConcurrency(t *testing.T) {
 	wg.Wait()
 	assert.Zero(t, f.Watchers())
 }
+
+func TestGroupViewsDoNotChange(t *testing.T) {
+	s := New(DefaultConfig())
+	k := GroupKey{"c", "g"}
+	s.UpdateGroup(k, t0, func(u *GroupUpdate) { u.SetNodes("active", 1) })
+	before, _ := s.Group(k)
+	s.UpdateGroup(k, t0, func(u *GroupUpdate) { u.SetNodes("active", 2) })
+	assert.Equal(t, int64(1), before.Nodes["active"], "a view changed under its reader")
+	after, _ := s.Group(k)
+	assert.Equal(t, int64(2), after.Nodes["active"])
+}
