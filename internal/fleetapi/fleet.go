@@ -309,7 +309,7 @@ func (a *API) getHealth(context.Context, *struct{}) (*Health, error) {
 	out := &Health{
 		Status: "ok", Version: a.o.Version, Started: a.started.UTC(), Now: a.o.Now().UTC(),
 		Nodes: a.o.Store.Nodes(), Streams: a.o.Feed.Watchers(), Dropped: map[string]int64{},
-		History: HistoryHealth{Storage: h.Storage, OK: h.Err == nil, Dropped: h.Dropped, Bytes: h.Bytes},
+		History: HistoryHealth{Storage: h.Storage, OK: h.Err == nil, Dropped: h.Dropped, Bytes: h.Bytes, Note: h.Note},
 	}
 	a.o.Store.Dropped(func(d fleetstate.Drop, n int64) { out.Dropped[d.String()] = n })
 	if h.Err != nil {

@@ -268,6 +268,8 @@ func historyError(err error) error {
 	switch {
 	case errors.Is(err, fleethistory.ErrOff):
 		return huma.Error404NotFound(err.Error())
+	case errors.Is(err, fleethistory.ErrTooMuch):
+		return huma.Error422UnprocessableEntity(err.Error())
 	case errors.Is(err, context.DeadlineExceeded):
 		return huma.Error503ServiceUnavailable("the question took too long: ask for a shorter time or for less")
 	default:

@@ -245,6 +245,7 @@ type HistoryHealth struct {
 	Storage string     `json:"storage" doc:"none, sqlite or prometheus"`
 	OK      bool       `json:"ok"`
 	Error   string     `json:"error,omitempty"`
+	Note    string     `json:"note,omitempty" doc:"What an operator should know though all is well, such as that a damaged file was put aside"`
 	Dropped int64      `json:"dropped" doc:"Samples that were not kept"`
 	Oldest  *time.Time `json:"oldest,omitempty"`
 	Bytes   int64      `json:"bytes,omitempty"`

@@ -22,6 +22,14 @@ type Sample struct {
 	Value      float64
 }
 
+// Episode is a record of an episode as the fleet view wrote it; the history
+// knows only what it is called and when it changed.
+type Episode struct {
+	ID      string
+	Updated int64 // Unix milliseconds
+	Record  []byte
+}
+
 // Query selects samples.
 type Query struct {
 	Clusters []string
@@ -78,6 +86,9 @@ type Status struct {
 	Storage string
 	// Err is why it cannot be written or read now, nil while it can.
 	Err error
+	// Note is something that an operator should know though all is well, such
+	// as that a damaged file was put aside.
+	Note string
 	// Dropped counts samples that were not kept, since the start.
 	Dropped int64
 	// Oldest is the time of the oldest sample, zero when unknown.
@@ -95,6 +106,12 @@ type History interface {
 	// Write takes samples to be stored. It never waits: what there is no room
 	// for is dropped and counted. The slice is the caller's again afterwards.
 	Write(batch []Sample)
+	// WriteEpisode takes the latest record of an episode, in the place of the one
+	// before. It does not wait either.
+	WriteEpisode(Episode)
+	// Episodes returns the records of the episodes that were updated last, at
+	// most limit, the newest first.
+	Episodes(ctx context.Context, limit int) ([]Episode, error)
 	// Telemetry returns a page of samples and how many are selected in all, -1
 	// where that is not known.
 	Telemetry(ctx context.Context, q *Query) (page []Sample, total int, err error)
@@ -114,6 +131,9 @@ var (
 	ErrOff = errors.New("no history is kept: set `history::storage` of the fleet_view extension")
 	// ErrUnavailable is returned when the store cannot be read now.
 	ErrUnavailable = errors.New("the history cannot be read now")
+	// ErrTooMuch is returned by a question about more samples than are looked
+	// through for one answer.
+	ErrTooMuch = errors.New("the question is about too many samples: ask for a shorter time, or for fewer hosts, gpus or metrics")
 )
 
 // None keeps nothing.
@@ -126,6 +146,12 @@ func (None) Enabled() bool { return false }
 
 // Write implements History.
 func (None) Write([]Sample) {}
+
+// WriteEpisode implements History.
+func (None) WriteEpisode(Episode) {}
+
+// Episodes implements History.
+func (None) Episodes(context.Context, int) ([]Episode, error) { return nil, nil }
 
 // Telemetry implements History.
 func (None) Telemetry(context.Context, *Query) ([]Sample, int, error) { return nil, 0, ErrOff }

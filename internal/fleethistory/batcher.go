@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleethistory
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Storage is what a Batcher writes to, from one goroutine.
+type Storage interface {
+	// Append stores all of it or nothing. What it returned nil for outlives the
+	// process. It may be called again with the same.
+	Append(ctx context.Context, samples []Sample, episodes []Episode) error
+	// Maintain does a bounded piece of the work that is not writing, such as
+	// dropping what is too old, and reports whether there is more to do.
+	Maintain(ctx context.Context) (more bool, err error)
+}
+
+// BatchConfig bounds what waits between ingest and storage.
+type BatchConfig struct {
+	// MaxSamples is the most samples of one transaction.
+	MaxSamples int
+	// MaxAge is how long a sample waits for others.
+	MaxAge time.Duration
+	// QueueSize is how many samples wait at most; more are dropped and counted.
+	QueueSize int
+}
+
+// Retries of a storage that refuses, and the pause between pieces of maintenance.
+const (
+	firstRetry   = 100 * time.Millisecond
+	lastRetry    = 10 * time.Second
+	maintainIdle = 10 * time.Second
+	// A piece of maintenance takes tens of milliseconds; the pause leaves most
+	// of the writer's time to writing.
+	maintainBusy = 100 * time.Millisecond
+	// maxWaitingEpisodes bounds the episodes that wait: each is up to a few kB.
+	maxWaitingEpisodes = 10_000
+)
+
+// Batcher stands between ingest and a storage: Write returns at once, one
+// goroutine writes. While the storage refuses, the oldest batch is tried again
+// and newer samples wait, up to QueueSize.
+type Batcher struct {
+	cfg     BatchConfig
+	storage Storage
+	onError func(error)
+	wake    chan struct{}
+	stop    chan struct{}
+	done    chan struct{}
+	dropped atomic.Int64
+	err     atomic.Pointer[error]
+
+	mu       sync.Mutex
+	closed   bool
+	started  bool
+	samples  []Sample
+	waiting  int // samples in the queue and in the writer's hands
+	episodes map[string]Episode
+	spare    []Sample
+}
+
+// NewBatcher returns a batcher that is not yet started. onError is called from
+// the writer whenever the storage begins to refuse, and with nil when it takes
+// again; it may be nil.
+func NewBatcher(cfg BatchConfig, storage Storage, onError func(error)) *Batcher {
+	if onError == nil {
+		onError = func(error) {}
+	}
+	return &Batcher{
+		cfg: cfg, storage: storage, onError: onError, episodes: map[string]Episode{},
+		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+	}
+}
+
+// Write takes copies of the samples, as many as there is room for.
+func (b *Batcher) Write(batch []Sample) {
+	b.mu.Lock()
+	room := b.cfg.QueueSize - b.waiting
+	if b.closed {
+		room = 0
+	}
+	n := min(len(batch), max(room, 0))
+	b.samples = append(b.samples, batch[:n]...)
+	b.waiting += n
+	full := len(b.samples) >= b.cfg.MaxSamples
+	b.mu.Unlock()
+	if n < len(batch) {
+		b.dropped.Add(int64(len(batch) - n))
+	}
+	if full {
+		select {
+		case b.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// WriteEpisode takes a record in the place of an earlier one of the same id.
+func (b *Batcher) WriteEpisode(e Episode) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, known := b.episodes[e.ID]; b.closed || (!known && len(b.episodes) >= maxWaitingEpisodes) {
+		b.dropped.Add(1)
+		return
+	}
+	b.episodes[e.ID] = e
+}
+
+// Drop counts samples that the storage leaves out of a batch.
+func (b *Batcher) Drop(n int64) { b.dropped.Add(n) }
+
+// Dropped returns how many samples and episodes were not kept.
+func (b *Batcher) Dropped() int64 { return b.dropped.Load() }
+
+// Err returns why the storage did not take the last batch, nil when it did.
+func (b *Batcher) Err() error {
+	if err := b.err.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Start starts the writer.
+func (b *Batcher) Start() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.started = true
+	go b.run()
+}
+
+// Shutdown writes what waits, as far as the storage takes it before ctx ends,
+// and ends the writer. What could not be written is counted as dropped.
+func (b *Batcher) Shutdown(ctx context.Context) error {
+	b.mu.Lock()
+	first := !b.closed
+	b.closed = true
+	started := b.started
+	b.mu.Unlock()
+	if first {
+		close(b.stop)
+	}
+	if started {
+		<-b.done
+	}
+	var err error
+	for samples, episodes := b.take(); len(samples)+len(episodes) > 0 && err == nil; samples, episodes = b.take() {
+		for i := 0; i == 0 || i < len(samples); i += b.cfg.MaxSamples {
+			if err = b.storage.Append(ctx, samples[i:min(i+b.cfg.MaxSamples, len(samples))], episodes); err != nil {
+				b.dropped.Add(int64(len(samples) - i + len(episodes)))
+				break
+			}
+			episodes = nil
+		}
+		b.finish(samples)
+	}
+	return err
+}
+
+// take returns what waits. Another queue takes its place.
+func (b *Batcher) take() ([]Sample, []Episode) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	samples := b.samples
+	b.samples, b.spare = b.spare[:0], nil
+	var episodes []Episode
+	for _, e := range b.episodes {
+		episodes = append(episodes, e)
+	}
+	clear(b.episodes)
+	return samples, episodes
+}
+
+// finish makes room for as many samples as were taken, and keeps their slice
+// for the next turn.
+func (b *Batcher) finish(samples []Sample) {
+	clear(samples)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiting -= len(samples)
+	b.spare = samples[:0]
+}
+
+// giveBack puts what could not be written in front of what came since.
+func (b *Batcher) giveBack(samples []Sample, episodes []Episode) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.samples = append(samples, b.samples...)
+	for _, e := range episodes {
+		if _, newer := b.episodes[e.ID]; !newer {
+			b.episodes[e.ID] = e
+		}
+	}
+}
+
+func (b *Batcher) run() {
+	defer close(b.done)
+	// What is under way when the batcher is stopped ends by itself: each piece
+	// is bounded, and the storage's own waits are short.
+	ctx := context.Background()
+	age := time.NewTicker(b.cfg.MaxAge)
+	defer age.Stop()
+	maintain := time.NewTimer(maintainBusy)
+	defer maintain.Stop()
+	for {
+		select {
+		case <-b.stop:
+			return
+		case <-b.wake:
+		case <-age.C:
+		case <-maintain.C:
+			more, err := b.storage.Maintain(ctx)
+			if err != nil {
+				b.report(err)
+			}
+			maintain.Reset(maintainIdle)
+			if more && err == nil {
+				maintain.Reset(maintainBusy)
+			}
+			continue
+		}
+		if !b.writeAll(ctx) {
+			return
+		}
+	}
+}
+
+// writeAll writes what waits and reports false when the batcher was stopped.
+func (b *Batcher) writeAll(ctx context.Context) bool {
+	samples, episodes := b.take()
+	for i := 0; i < len(samples) || len(episodes) > 0; i += b.cfg.MaxSamples {
+		batch := samples[i:min(i+b.cfg.MaxSamples, len(samples))]
+		if !b.write(ctx, batch, episodes) {
+			b.giveBack(samples[i:], episodes)
+			return false
+		}
+		episodes = nil
+		b.mu.Lock()
+		b.waiting -= len(batch)
+		b.mu.Unlock()
+	}
+	b.mu.Lock()
+	clear(samples)
+	b.spare = samples[:0]
+	b.mu.Unlock()
+	return true
+}
+
+// write stores a batch, however often that takes.
+func (b *Batcher) write(ctx context.Context, samples []Sample, episodes []Episode) bool {
+	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
+		err := b.storage.Append(ctx, samples, episodes)
+		b.report(err)
+		if err == nil {
+			return true
+		}
+		select {
+		case <-b.stop:
+			return false
+		case <-time.After(pause):
+		}
+		// Perhaps there is room again once something old has gone.
+		if _, err := b.storage.Maintain(ctx); err != nil && !errors.Is(err, b.Err()) {
+			b.report(err)
+		}
+	}
+}
+
+// report remembers how the last write went and tells of a change.
+func (b *Batcher) report(err error) {
+	before := b.Err()
+	if err == nil {
+		b.err.Store(nil)
+		if before != nil {
+			b.onError(nil)
+		}
+		return
+	}
+	b.err.Store(&err)
+	if before == nil || before.Error() != err.Error() {
+		b.onError(err)
+	}
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleethistory
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+type fakeStorage struct {
+	mu       sync.Mutex
+	err      error
+	batches  [][]Sample
+	episodes []Episode
+	tries    int
+}
+
+func (f *fakeStorage) Append(ctx context.Context, samples []Sample, episodes []Episode) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tries++
+	if err := errors.Join(f.err, ctx.Err()); err != nil {
+		return err
+	}
+	f.batches = append(f.batches, slices.Clone(samples))
+	f.episodes = append(f.episodes, episodes...)
+	return nil
+}
+
+func (f *fakeStorage) Maintain(context.Context) (bool, error) { return false, nil }
+
+func (f *fakeStorage) set(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
+
+func (f *fakeStorage) all() []float64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []float64
+	for _, b := range f.batches {
+		for _, s := range b {
+			out = append(out, s.Value)
+		}
+	}
+	return out
+}
+
+func numbers(from, to int) (list []Sample) {
+	for i := from; i < to; i++ {
+		list = append(list, Sample{Value: float64(i)})
+	}
+	return list
+}
+
+func values(from, to int) (list []float64) {
+	for i := from; i < to; i++ {
+		list = append(list, float64(i))
+	}
+	return list
+}
+
+var small = BatchConfig{MaxSamples: 10, MaxAge: time.Second, QueueSize: 50}
+
+func TestBatchesByAgeAndCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeStorage{}
+		b := NewBatcher(small, f, nil)
+		b.Start()
+		list := numbers(0, 3)
+		b.Write(list)
+		list[0].Value = 99 // the caller's again
+		time.Sleep(990 * time.Millisecond)
+		synctest.Wait()
+		assert.Empty(t, f.all(), "waits for others")
+		time.Sleep(20 * time.Millisecond)
+		synctest.Wait()
+		assert.Equal(t, values(0, 3), f.all(), "not longer than `MaxAge`")
+		b.Write(numbers(3, 25))
+		synctest.Wait()
+		assert.Equal(t, values(0, 25), f.all(), "enough for a batch is written at once")
+		for _, batch := range f.batches {
+			assert.LessOrEqual(t, len(batch), small.MaxSamples)
+		}
+		b.Write(numbers(25, 30))
+		b.WriteEpisode(Episode{ID: "e", Updated: 1})
+		b.WriteEpisode(Episode{ID: "e", Updated: 2})
+		require.NoError(t, b.Shutdown(t.Context()))
+		assert.Equal(t, values(0, 30), f.all(), "what waits is written at the end")
+		assert.Equal(t, []Episode{{ID: "e", Updated: 2}}, f.episodes, "the last record alone")
+		b.Write(numbers(0, 1))
+		assert.EqualValues(t, 1, b.Dropped(), "after the end")
+	})
+}
+
+// While the storage refuses, nothing is written twice, lost, or out of order,
+// but for what there is no room for, which is counted.
+func TestStorageThatRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeStorage{err: errors.New("disk full")}
+		var told []error
+		b := NewBatcher(small, f, func(err error) { told = append(told, err) })
+		b.Start()
+		for i := 0; i < 80; i += 8 {
+			b.Write(numbers(i, i+8))
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		require.ErrorContains(t, b.Err(), "disk full")
+		assert.EqualValues(t, 30, b.Dropped())
+		assert.Less(t, f.tries, 12, "retries back off")
+		f.set(nil)
+		time.Sleep(lastRetry + 2*time.Second)
+		synctest.Wait()
+		assert.Equal(t, values(0, 50), f.all())
+		require.NoError(t, b.Err())
+		require.Len(t, told, 2, "told of the change alone")
+		require.Error(t, told[0])
+		require.NoError(t, told[1])
+		b.Write(numbers(50, 100))
+		require.NoError(t, b.Shutdown(t.Context()))
+		assert.Equal(t, values(0, 100), f.all(), "the room is back")
+		assert.EqualValues(t, 30, b.Dropped())
+	})
+}
+
+func TestShutdownWhileTheStorageRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeStorage{err: errors.New("disk full")}
+		b := NewBatcher(small, f, nil)
+		b.Start()
+		b.Write(numbers(0, 25))
+		b.WriteEpisode(Episode{ID: "e"})
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		require.ErrorContains(t, b.Shutdown(t.Context()), "disk full")
+		assert.EqualValues(t, 26, b.Dropped())
+		require.NoError(t, NewBatcher(small, f, nil).Shutdown(t.Context()), "never started")
+	})
+}
+
+func TestShutdownTriesOnceMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeStorage{err: errors.New("locked")}
+		b := NewBatcher(small, f, nil)
+		b.Start()
+		b.Write(numbers(0, 25))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		f.set(nil)
+		require.NoError(t, b.Shutdown(t.Context()))
+		assert.Equal(t, values(0, 25), f.all())
+		assert.Zero(t, b.Dropped())
+	})
+}
+
+func BenchmarkWrite(b *testing.B) {
+	batcher := NewBatcher(BatchConfig{MaxSamples: 1 << 30, MaxAge: time.Hour, QueueSize: 200_000}, &fakeStorage{}, nil)
+	report := make([]Sample, 320)
+	b.ReportAllocs()
+	for b.Loop() {
+		if batcher.waiting+len(report) > 200_000 {
+			s, _ := batcher.take()
+			batcher.finish(s)
+		}
+		batcher.Write(report)
+	}
+}

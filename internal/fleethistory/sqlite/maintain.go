@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+)
+
+// A piece of maintenance is small: ingest waits behind it.
+const (
+	maintainRows  = 20_000
+	maintainPages = 2_000
+)
+
+// Maintain implements fleethistory.Storage: it drops what is older than
+// Retention or over MaxBytes, series of which nothing is left, and gives pages
+// back to the file system.
+func (s *Store) Maintain(ctx context.Context) (more bool, err error) {
+	if err := s.check(ctx); err != nil {
+		return false, s.met(err)
+	}
+	f, err := s.file(ctx)
+	if err != nil {
+		return false, err
+	}
+	more, err = f.w.maintain(ctx, &s.cfg)
+	return more, s.met(err)
+}
+
+func (w *writer) maintain(ctx context.Context, cfg *Config) (more bool, err error) {
+	var pages, free, size int64
+	for _, p := range []struct {
+		name string
+		into *int64
+	}{{"page_count", &pages}, {"freelist_count", &free}, {"page_size", &size}} {
+		if err := w.conn.QueryRowContext(ctx, "PRAGMA "+p.name).Scan(p.into); err != nil {
+			return false, err
+		}
+	}
+	var oldest sql.NullInt64
+	if err := w.conn.QueryRowContext(ctx, "SELECT min(slot) FROM samples").Scan(&oldest); err != nil {
+		return false, err
+	}
+	w.oldest.Store(oldest.Int64 * slotLength)
+	before := int64(math.MinInt64)
+	if cfg.Retention > 0 {
+		before = cfg.Now().Add(-cfg.Retention).UnixMilli()
+	}
+	switch tooOld, tooLarge := (oldest.Int64+1)*slotLength <= before, cfg.MaxBytes > 0 && (pages-free)*size > cfg.MaxBytes; {
+	case oldest.Valid && (tooOld || tooLarge):
+		if err := w.drop(ctx, oldest.Int64); err != nil {
+			return false, err
+		}
+		more = true
+	case oldest.Valid:
+		n, err := w.dropSeries(ctx, oldest.Int64)
+		if err != nil {
+			return false, err
+		}
+		more = n > 0
+	}
+	if _, err := w.conn.ExecContext(ctx, "DELETE FROM episodes WHERE id IN (SELECT id FROM episodes WHERE updated < ? ORDER BY updated LIMIT 1000)", before); err != nil {
+		return false, err
+	}
+	if free > 0 && !more {
+		// The pragma goes on for as long as it is stepped.
+		rows, err := w.conn.QueryContext(ctx, fmt.Sprintf("PRAGMA incremental_vacuum(%d)", maintainPages))
+		if err != nil {
+			return false, err
+		}
+		for rows.Next() {
+		}
+		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+			return false, err
+		}
+		more = free > maintainPages
+	}
+	return more, nil
+}
+
+// drop deletes the first rows of a slot.
+func (w *writer) drop(ctx context.Context, slot int64) error {
+	var series, at int64
+	err := w.conn.QueryRowContext(ctx, "SELECT series, at FROM samples WHERE slot = ? ORDER BY series, at LIMIT 1 OFFSET ?", slot, maintainRows).Scan(&series, &at)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		_, err = w.conn.ExecContext(ctx, "DELETE FROM samples WHERE slot = ?", slot)
+		return err
+	case err != nil:
+		return err
+	}
+	_, err = w.conn.ExecContext(ctx, "DELETE FROM samples WHERE slot = ? AND (series, at) < (?, ?)", slot, series, at)
+	return err
+}
+
+// dropSeries deletes series whose samples are all gone.
+func (w *writer) dropSeries(ctx context.Context, oldest int64) (int64, error) {
+	res, err := w.conn.ExecContext(ctx, "DELETE FROM series WHERE id IN (SELECT id FROM series WHERE last_slot < ? LIMIT ?)", oldest, maintainRows)
+	if err != nil {
+		return 0, err
+	}
+	n, err := res.RowsAffected()
+	if err != nil || n == 0 {
+		return n, err
+	}
+	w.count -= int(n)
+	for k, r := range w.known {
+		if r.lastSlot < oldest {
+			delete(w.known, k)
+		}
+	}
+	return n, nil
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
+)
+
+// maxCounted is how many samples are looked through for one answer, a second
+// or two; with more the total is not known.
+const maxCounted = 5_000_000
+
+// maxGroups bounds an answer of aggregations, which has no pages.
+const maxGroups = 10_000
+
+// condition is the part after WHERE, with its arguments.
+type condition struct {
+	text []string
+	args []any
+}
+
+func (c *condition) add(text string, args ...any) {
+	c.text = append(c.text, text)
+	c.args = append(c.args, args...)
+}
+
+// in takes the list as one argument, so that a statement's text does not grow.
+func (c *condition) in(column string, list []string) {
+	if len(list) > 0 {
+		text, _ := json.Marshal(list)
+		c.add(column+" IN (SELECT value FROM json_each(?))", string(text))
+	}
+}
+
+func (c *condition) where() string {
+	if len(c.text) == 0 {
+		return ""
+	}
+	return " WHERE " + strings.Join(c.text, " AND ")
+}
+
+// series adds what selects series, if anything does.
+func (c *condition) series(q *fleethistory.Query, more ...string) {
+	var s condition
+	s.in("cluster", q.Clusters)
+	s.in("host", q.Hosts)
+	s.in("gpu", q.GPUs)
+	s.in("metric", q.Metrics)
+	for _, text := range more {
+		s.add(text)
+	}
+	if len(s.text) > 0 {
+		c.add("series IN (SELECT id FROM series"+s.where()+")", s.args...)
+	}
+}
+
+func (c *condition) span(q *fleethistory.Query) (first, last int64) {
+	from, to := q.Start.UnixMilli(), q.End.UnixMilli()
+	if q.Start.After(time.UnixMilli(from)) {
+		from++ // samples are whole milliseconds
+	}
+	c.add("at BETWEEN ? AND ?", from, to)
+	return slotOf(from), slotOf(to)
+}
+
+// query runs f on a connection that reads, within the time for a question.
+func (s *Store) query(ctx context.Context, f func(context.Context, *sql.DB) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.QueryTimeout)
+	defer cancel()
+	db, err := s.file(ctx)
+	if err == nil {
+		err = f(ctx, db.read)
+	}
+	switch {
+	case err == nil:
+		s.readErr.Store(nil)
+		return nil
+	case ctx.Err() != nil:
+		// The driver says that it was interrupted, not why.
+		return ctx.Err()
+	case errors.Is(err, fleethistory.ErrTooMuch):
+		return err
+	}
+	err = fmt.Errorf("%w: %w", fleethistory.ErrUnavailable, s.met(err))
+	s.readErr.Store(&err)
+	return err
+}
+
+// Telemetry returns a page of samples, the newest first, and how many are
+// selected, -1 when that is more than are counted. It goes from slot to slot,
+// so that no more than a slot is sorted.
+func (s *Store) Telemetry(ctx context.Context, q *fleethistory.Query) (page []fleethistory.Sample, total int, err error) {
+	err = s.query(ctx, func(ctx context.Context, db *sql.DB) error {
+		// A transaction sees one state of the file, so that pages and total agree.
+		tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }()
+		page, total, err = telemetry(ctx, tx, q)
+		return err
+	})
+	return page, total, err
+}
+
+func telemetry(ctx context.Context, tx *sql.Tx, q *fleethistory.Query) (page []fleethistory.Sample, total int, err error) {
+	var c condition
+	c.add("slot = ?", 0)
+	first, last := c.span(q)
+	c.series(q)
+	skip := q.Offset
+	for slot := last + 1; ; {
+		var next sql.NullInt64
+		if err := tx.QueryRowContext(ctx, "SELECT max(slot) FROM samples WHERE slot < ? AND slot >= ?", slot, first).Scan(&next); err != nil {
+			return nil, 0, err
+		}
+		if !next.Valid {
+			return page, total, nil
+		}
+		slot = next.Int64
+		c.args[0] = slot
+		if total >= 0 {
+			var n int
+			limited := append(append([]any(nil), c.args...), maxCounted-total+1)
+			if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM (SELECT 1 FROM samples"+c.where()+" LIMIT ?)", limited...).Scan(&n); err != nil {
+				return nil, 0, err
+			}
+			if skip >= n {
+				skip -= n
+				n, total = 0, total+n
+			} else {
+				total += n
+			}
+			if total > maxCounted {
+				total = -1
+				if skip > 0 && n == 0 {
+					return nil, 0, fleethistory.ErrTooMuch
+				}
+			}
+			if n == 0 {
+				continue
+			}
+		}
+		if len(page) < q.Limit {
+			if page, err = slotPage(ctx, tx, &c, page, skip, q.Limit-len(page)); err != nil {
+				return nil, 0, err
+			}
+			skip = 0
+		}
+		if total < 0 && len(page) >= q.Limit {
+			return page, total, nil
+		}
+	}
+}
+
+func slotPage(ctx context.Context, tx *sql.Tx, c *condition, page []fleethistory.Sample, offset, limit int) ([]fleethistory.Sample, error) {
+	args := append(append([]any(nil), c.args...), limit, offset)
+	rows, err := tx.QueryContext(ctx, `SELECT r.cluster, r.host, r.gpu, r.metric, r.attributes, p.at, p.value
+		FROM (SELECT series, at, value FROM samples`+c.where()+` ORDER BY at DESC, series LIMIT ? OFFSET ?) p
+		JOIN series r ON r.id = p.series ORDER BY p.at DESC, p.series`, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var p fleethistory.Sample
+		if err := rows.Scan(&p.Cluster, &p.Node, &p.GPU, &p.Metric, &p.Attributes, &p.At, &p.Value); err != nil {
+			return nil, err
+		}
+		page = append(page, p)
+	}
+	return page, rows.Err()
+}
+
+// perSeries is a query of what there is of each series and slot in a time. It
+// reads the table in its order.
+func perSeries(q *fleethistory.Query, columns, more string) (text string, args []any) {
+	var c condition
+	first, last := c.span(q)
+	c.add("slot BETWEEN ? AND ?", first, last)
+	if more != "" {
+		c.series(q, more)
+	} else {
+		c.series(q)
+	}
+	return "(SELECT series, " + columns + " FROM samples" + c.where() + " GROUP BY slot, series) t JOIN series r ON r.id = t.series", c.args
+}
+
+// Hosts returns the nodes of which there are samples, by name.
+func (s *Store) Hosts(ctx context.Context, q *fleethistory.Query) (page []fleethistory.Host, total int, err error) {
+	from, args := perSeries(q, "min(at) f, max(at) l, count(*) n", "host <> ''")
+	err = s.query(ctx, func(ctx context.Context, db *sql.DB) error {
+		rows, err := db.QueryContext(ctx, "SELECT r.cluster, r.host, min(t.f), max(t.l), sum(t.n) FROM "+from+" GROUP BY r.host, r.cluster ORDER BY r.host, r.cluster", args...)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = rows.Close() }()
+		for ; rows.Next(); total++ {
+			if total < q.Offset || len(page) >= q.Limit {
+				continue
+			}
+			var h fleethistory.Host
+			var first, last int64
+			if err := rows.Scan(&h.Cluster, &h.Host, &first, &last, &h.Samples); err != nil {
+				return err
+			}
+			h.First, h.Last = time.UnixMilli(first), time.UnixMilli(last)
+			page = append(page, h)
+		}
+		return rows.Err()
+	})
+	return page, total, err
+}
+
+// GPUs returns the GPUs of which there are samples, by name.
+func (s *Store) GPUs(ctx context.Context, q *fleethistory.Query) (page []fleethistory.GPU, total int, err error) {
+	from, args := perSeries(q, "min(at) f, max(at) l, count(*) n", "gpu <> ''")
+	err = s.query(ctx, func(ctx context.Context, db *sql.DB) error {
+		rows, err := db.QueryContext(ctx, "SELECT r.cluster, r.host, r.gpu, min(t.f), max(t.l), sum(t.n) FROM "+from+
+			" GROUP BY r.host, r.cluster, r.gpu ORDER BY r.host, r.cluster, r.gpu", args...)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = rows.Close() }()
+		for ; rows.Next(); total++ {
+			if total < q.Offset || len(page) >= q.Limit {
+				continue
+			}
+			var g fleethistory.GPU
+			var first, last int64
+			if err := rows.Scan(&g.Cluster, &g.Host, &g.GPU, &first, &last, &g.Samples); err != nil {
+				return err
+			}
+			g.First, g.Last = time.UnixMilli(first), time.UnixMilli(last)
+			page = append(page, g)
+		}
+		return rows.Err()
+	})
+	return page, total, err
+}
+
+// grouping are the columns of a group, and what is not in any.
+var grouping = map[fleethistory.GroupBy]struct{ columns, more string }{
+	fleethistory.ByCluster: {"r.cluster, '', ''", ""},
+	fleethistory.ByHost:    {"r.cluster, r.host, ''", "host <> ''"},
+	fleethistory.ByGPU:     {"r.cluster, r.host, r.gpu", "gpu <> ''"},
+	fleethistory.ByMetric:  {"'', '', ''", ""},
+}
+
+// Aggregations returns figures by group and metric.
+func (s *Store) Aggregations(ctx context.Context, q *fleethistory.AggregationQuery) (list []fleethistory.Aggregation, err error) {
+	g := grouping[q.GroupBy]
+	from, args := perSeries(&q.Query, "count(*) n, min(value) lo, max(value) hi, sum(value) s", g.more)
+	err = s.query(ctx, func(ctx context.Context, db *sql.DB) error {
+		rows, err := db.QueryContext(ctx, "SELECT "+g.columns+", r.metric, sum(t.n), min(t.lo), max(t.hi), sum(t.s) FROM "+from+
+			" GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4 LIMIT ?", append(args, maxGroups+1)...)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = rows.Close() }()
+		for rows.Next() {
+			var a fleethistory.Aggregation
+			if err := rows.Scan(&a.Cluster, &a.Host, &a.GPU, &a.Metric, &a.Count, &a.Min, &a.Max, &a.Sum); err != nil {
+				return err
+			}
+			a.Mean = a.Sum / float64(a.Count)
+			list = append(list, a)
+		}
+		if len(list) > maxGroups {
+			list = nil
+			return fleethistory.ErrTooMuch
+		}
+		return rows.Err()
+	})
+	return list, err
+}
+
+// Episodes returns the episodes that were updated last, the newest first.
+func (s *Store) Episodes(ctx context.Context, limit int) (list []fleethistory.Episode, err error) {
+	err = s.query(ctx, func(ctx context.Context, db *sql.DB) error {
+		rows, err := db.QueryContext(ctx, "SELECT id, updated, record FROM episodes ORDER BY updated DESC, id LIMIT ?", limit)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = rows.Close() }()
+		for rows.Next() {
+			var e fleethistory.Episode
+			if err := rows.Scan(&e.ID, &e.Updated, &e.Record); err != nil {
+				return err
+			}
+			list = append(list, e)
+		}
+		return rows.Err()
+	})
+	return list, err
+}

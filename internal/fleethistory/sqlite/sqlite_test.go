@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
+)
+
+var base = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func testConfig(t *testing.T) Config {
+	t.Helper()
+	return Config{
+		Path: filepath.Join(t.TempDir(), "some dir", "history?#%.db"), MaxSeries: 1000, QueryTimeout: 10 * time.Second,
+		Now: func() time.Time { return base },
+	}
+}
+
+func open(t *testing.T, cfg Config) *Store {
+	t.Helper()
+	s := New(cfg)
+	require.NoError(t, s.Open(t.Context()))
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func sample(node string, at time.Time, value float64) fleethistory.Sample {
+	return fleethistory.Sample{Cluster: "c", Node: node, GPU: "GPU-1", Metric: "hw.temperature", Attributes: "a=b", At: at.UnixMilli(), Value: value}
+}
+
+func all(t *testing.T, s *Store) []fleethistory.Sample {
+	t.Helper()
+	list, total, err := s.Telemetry(t.Context(), &fleethistory.Query{Start: time.UnixMilli(0), End: base.Add(time.Hour), Limit: 100_000})
+	require.NoError(t, err)
+	assert.Len(t, list, total)
+	return list
+}
+
+func TestSamplesAreThereAfterReopening(t *testing.T) {
+	cfg := testConfig(t)
+	s := open(t, cfg)
+	want := []fleethistory.Sample{
+		sample("b", base, 3), sample("a", base.Add(-time.Second), 2), sample("a", base.Add(-time.Hour), 1),
+	}
+	require.NoError(t, s.Append(t.Context(), want, []fleethistory.Episode{{ID: "e", Updated: 2, Record: []byte("two")}}))
+	// A retry writes the same again, a resend another value for the same time.
+	require.NoError(t, s.Append(t.Context(), append(want[:2:2], sample("a", base.Add(-time.Hour), 7)), []fleethistory.Episode{{ID: "e", Updated: 1, Record: []byte("one")}}))
+	want[2].Value = 7
+	assert.Equal(t, want, all(t, s))
+
+	require.NoError(t, s.Close())
+	s = open(t, cfg)
+	assert.Equal(t, want, all(t, s))
+	require.NoError(t, s.Append(t.Context(), []fleethistory.Sample{sample("a", base.Add(time.Second), 9)}, nil))
+	assert.Len(t, all(t, s), 4)
+	var series int
+	require.NoError(t, s.db.read.QueryRow("SELECT count(*) FROM series").Scan(&series))
+	assert.Equal(t, 2, series, "a known series is found again")
+	episodes, err := s.Episodes(t.Context(), 10)
+	require.NoError(t, err)
+	assert.Equal(t, []fleethistory.Episode{{ID: "e", Updated: 2, Record: []byte("two")}}, episodes, "the newest record stays")
+	assert.Equal(t, base.Add(-time.Hour).UnixMilli(), s.Status().Oldest.UnixMilli())
+}
+
+func TestPagesAreTheWholeInOrder(t *testing.T) {
+	s := open(t, testConfig(t))
+	var want []fleethistory.Sample
+	for i := range 500 {
+		want = append(want, sample(fmt.Sprintf("n%d", i%7), base.Add(-time.Duration(i)*11*time.Second), float64(i)))
+	}
+	require.NoError(t, s.Append(t.Context(), want, nil))
+	var got []fleethistory.Sample
+	q := fleethistory.Query{Start: base.Add(-time.Hour), End: base, Limit: 17}
+	for {
+		page, total, err := s.Telemetry(t.Context(), &q)
+		require.NoError(t, err)
+		assert.Equal(t, 328, total) // 3600/11, both ends
+		got = append(got, page...)
+		if len(page) < q.Limit {
+			break
+		}
+		q.Offset += q.Limit
+	}
+	assert.Equal(t, want[:328], got)
+}
+
+func TestBounds(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.MaxSeries, cfg.Retention = 2, time.Hour
+	var dropped int64
+	cfg.OnDrop = func(n int64) { dropped += n }
+	s := open(t, cfg)
+	require.NoError(t, s.Append(t.Context(), []fleethistory.Sample{
+		sample("a", base, 1), sample("b", base, 2), sample("c", base, 3), // one series too many
+		sample("a", base.Add(-2*time.Hour), 4), // too old
+		sample("a", base, math.NaN()), sample("a", base, math.Inf(1)),
+	}, nil))
+	assert.Len(t, all(t, s), 2)
+	assert.EqualValues(t, 4, dropped)
+}
+
+// A batch that fails leaves nothing, neither in the file nor in what the
+// writer knows of it.
+func TestAppendIsAllOrNothing(t *testing.T) {
+	s := open(t, testConfig(t))
+	require.NoError(t, s.Append(t.Context(), []fleethistory.Sample{sample("a", base, 1)}, nil))
+	fill(t, s)
+	var many []fleethistory.Sample
+	for i := range 900 {
+		many = append(many, sample(fmt.Sprintf("node-%d", i), base, 1))
+	}
+	require.ErrorContains(t, s.Append(t.Context(), many, nil), "the disk is full")
+	assert.Len(t, all(t, s), 1, "reads go on")
+	assert.Equal(t, 1, s.db.w.count)
+	free(t, s)
+	require.NoError(t, s.Append(t.Context(), many, nil))
+	assert.Len(t, all(t, s), 901)
+	assert.Equal(t, 901, s.db.w.count)
+}
+
+// fill lets the file grow no further, as a full disk would: SQLite answers the
+// same SQLITE_FULL.
+func fill(t *testing.T, s *Store) {
+	t.Helper()
+	pragma(t, s, "PRAGMA max_page_count = 1")
+}
+
+func free(t *testing.T, s *Store) {
+	t.Helper()
+	pragma(t, s, "PRAGMA max_page_count = 1000000")
+}
+
+func pragma(t *testing.T, s *Store, text string) {
+	t.Helper()
+	var n int
+	require.NoError(t, s.db.write.QueryRow(text).Scan(&n))
+}
+
+// TestFullDisk fills a real file system where the test may mount one, and
+// otherwise a file that may not grow.
+func TestFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	mounted := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=2m") == nil
+	if mounted {
+		t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, 0)) })
+	}
+	t.Logf("real file system: %t", mounted)
+	cfg := testConfig(t)
+	cfg.Path = filepath.Join(dir, "history.db")
+	var errs []error
+	h := NewHistory(cfg, fleethistory.BatchConfig{MaxSamples: 1000, MaxAge: 10 * time.Millisecond, QueueSize: 5000}, func(err error) { errs = append(errs, err) })
+	require.NoError(t, h.Open(t.Context()))
+	h.Start()
+	ballast := filepath.Join(dir, "ballast")
+	if !mounted {
+		fill(t, h.Store)
+	}
+	written := 0
+	var batch []fleethistory.Sample
+	require.Eventually(t, func() bool {
+		batch = batch[:0]
+		for range 1000 {
+			batch = append(batch, sample("a", base.Add(-time.Duration(written)*time.Second), 1))
+			written++
+		}
+		h.Write(batch)
+		return h.Status().Err != nil && h.Status().Dropped > 0
+	}, 30*time.Second, 5*time.Millisecond)
+	assert.ErrorContains(t, h.Status().Err, "the disk is full")
+	kept := len(all(t, h.Store))
+	if mounted {
+		assert.Positive(t, kept, "reads go on")
+		_ = os.Remove(ballast)
+		require.NoError(t, syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, "size=64m"))
+	} else {
+		free(t, h.Store)
+	}
+	require.NoError(t, h.Shutdown(t.Context()))
+	dropped := int(h.Status().Dropped)
+	s := open(t, cfg)
+	assert.Len(t, all(t, s), written-dropped, "what was not dropped is there")
+	assert.NotEmpty(t, errs)
+}
+
+func TestLockedFile(t *testing.T) {
+	cfg := testConfig(t)
+	s := open(t, cfg)
+	other, err := connect(cfg.Path)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, other.Close()) }()
+	tx, err := other.Begin() // BEGIN IMMEDIATE
+	require.NoError(t, err)
+	require.ErrorContains(t, s.Append(t.Context(), []fleethistory.Sample{sample("a", base, 1)}, nil), "another process holds the lock")
+	assert.Empty(t, all(t, s), "reads go on")
+	require.NoError(t, tx.Rollback())
+	require.NoError(t, s.Append(t.Context(), []fleethistory.Sample{sample("a", base, 1)}, nil))
+	assert.Len(t, all(t, s), 1)
+}
+
+func TestDamagedFileIsKeptAside(t *testing.T) {
+	t.Run("at start", func(t *testing.T) {
+		cfg := testConfig(t)
+		garbage := strings.Repeat("this is no database", 1000)
+		require.NoError(t, os.MkdirAll(filepath.Dir(cfg.Path), 0o750))
+		require.NoError(t, os.WriteFile(cfg.Path, []byte(garbage), 0o600))
+		s := open(t, cfg)
+		require.NoError(t, s.Append(t.Context(), []fleethistory.Sample{sample("a", base, 1)}, nil))
+		assert.Len(t, all(t, s), 1)
+		aside := cfg.Path + ".damaged-20260301T120000Z"
+		kept, err := os.ReadFile(aside)
+		require.NoError(t, err)
+		assert.Equal(t, garbage, string(kept))
+		assert.Contains(t, s.Status().Note, aside)
+		assert.NoError(t, s.Status().Err)
+	})
+	t.Run("while running", func(t *testing.T) {
+		cfg := testConfig(t)
+		s := open(t, cfg)
+		var batch []fleethistory.Sample
+		for i := range 5000 {
+			batch = append(batch, sample("a", base.Add(-time.Duration(i)*time.Minute), 1))
+		}
+		require.NoError(t, s.Append(t.Context(), batch, nil))
+		require.NoError(t, s.Close()) // the log is in the file now
+		info, err := os.Stat(cfg.Path)
+		require.NoError(t, err)
+		file, err := os.OpenFile(cfg.Path, os.O_WRONLY, 0)
+		require.NoError(t, err)
+		// All but the first pages, so that it still opens.
+		_, err = file.WriteAt([]byte(strings.Repeat("x", int(info.Size())-16*4096)), 16*4096)
+		require.NoError(t, err)
+		require.NoError(t, file.Close())
+
+		s = open(t, cfg)
+		_, _, err = s.Telemetry(t.Context(), &fleethistory.Query{Start: base.Add(-5000 * time.Minute), End: base, Limit: 1000})
+		require.ErrorIs(t, err, fleethistory.ErrUnavailable)
+		require.Error(t, s.Status().Err)
+		require.NoError(t, s.Append(t.Context(), batch[:10], nil))
+		assert.Len(t, all(t, s), 10)
+		assert.NoError(t, s.Status().Err)
+		assert.Contains(t, s.Status().Note, "was damaged")
+		matches, err := filepath.Glob(filepath.Join(filepath.Dir(cfg.Path), "*.damaged-*"))
+		require.NoError(t, err)
+		assert.NotEmpty(t, matches)
+	})
+}
+
+func TestFileOfALaterVersion(t *testing.T) {
+	cfg := testConfig(t)
+	s := open(t, cfg)
+	_, err := s.db.write.Exec("PRAGMA user_version = 99")
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	require.ErrorContains(t, New(cfg).Open(t.Context()), "version 99, written by a newer gpu-collector")
+}
+
+func TestDirectoryThatCannotBeWritten(t *testing.T) {
+	cfg := testConfig(t)
+	blocked := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(blocked, nil, 0o600))
+	cfg.Path = filepath.Join(blocked, "history.db")
+	h := NewHistory(cfg, fleethistory.BatchConfig{MaxSamples: 10, MaxAge: time.Millisecond, QueueSize: 10}, nil)
+	h.Start()
+	h.Write([]fleethistory.Sample{sample("a", base, 1)})
+	require.Eventually(t, func() bool { return h.Status().Err != nil }, 10*time.Second, time.Millisecond)
+	assert.ErrorContains(t, h.Status().Err, "`history::sqlite::path` "+cfg.Path)
+	_, _, err := h.Telemetry(t.Context(), &fleethistory.Query{Start: base, End: base, Limit: 1})
+	require.ErrorIs(t, err, fleethistory.ErrUnavailable)
+	// Once the directory is there, nothing that waited is lost.
+	require.NoError(t, os.Remove(blocked))
+	require.Eventually(t, func() bool { return h.Status().Err == nil || readable(h) }, 20*time.Second, 10*time.Millisecond)
+	require.NoError(t, h.Shutdown(t.Context()))
+	assert.Len(t, all(t, open(t, cfg)), 1)
+}
+
+func readable(h *History) bool {
+	list, _, err := h.Telemetry(context.Background(), &fleethistory.Query{Start: base, End: base, Limit: 1})
+	return err == nil && len(list) == 1
+}
+
+func TestRetentionByAge(t *testing.T) {
+	cfg := testConfig(t)
+	now := base
+	cfg.Now, cfg.Retention = func() time.Time { return now }, time.Hour
+	s := open(t, cfg)
+	var batch []fleethistory.Sample
+	for i := range 120 {
+		batch = append(batch, sample("a", base.Add(-time.Duration(i)*30*time.Second), 1), sample("b", base.Add(-59*time.Minute), 1))
+	}
+	require.NoError(t, s.Append(t.Context(), batch, []fleethistory.Episode{
+		{ID: "old", Updated: base.Add(-30 * time.Minute).UnixMilli(), Record: []byte("x")}, {ID: "new", Updated: base.UnixMilli(), Record: []byte("x")},
+	}))
+	now = base.Add(45 * time.Minute)
+	maintain(t, s)
+	for _, p := range all(t, s) {
+		assert.Greater(t, p.At, now.Add(-time.Hour-slotLength*time.Millisecond).UnixMilli())
+	}
+	assert.Len(t, all(t, s), 31, "11:45 to 12:00 is left")
+	var series int
+	require.NoError(t, s.db.read.QueryRow("SELECT count(*) FROM series").Scan(&series))
+	assert.Equal(t, 1, series, "a series of which nothing is left goes")
+	assert.Equal(t, 1, s.db.w.count)
+	episodes, err := s.Episodes(t.Context(), 10)
+	require.NoError(t, err)
+	require.Len(t, episodes, 1)
+	assert.Equal(t, "new", episodes[0].ID)
+	// The series comes back as if it were new.
+	require.NoError(t, s.Append(t.Context(), []fleethistory.Sample{sample("b", now, 5)}, nil))
+	assert.Equal(t, "b", all(t, s)[0].Node)
+}
+
+func maintain(t *testing.T, s *Store) {
+	t.Helper()
+	for range 10_000 {
+		more, err := s.Maintain(t.Context())
+		require.NoError(t, err)
+		if !more {
+			return
+		}
+	}
+	t.Fatal("there is always more to maintain")
+}
+
+func TestRetentionBySize(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.MaxBytes = 1 << 20
+	s := open(t, cfg)
+	for i := range 20 {
+		var batch []fleethistory.Sample
+		for j := range 10_000 {
+			batch = append(batch, sample(fmt.Sprintf("n%d", j%500), base.Add(-20*time.Hour+time.Duration(i)*time.Hour+time.Duration(j)*time.Millisecond), 1))
+		}
+		require.NoError(t, s.Append(t.Context(), batch, nil))
+		maintain(t, s)
+	}
+	var pages, size int64
+	require.NoError(t, s.db.write.QueryRow("PRAGMA page_count").Scan(&pages))
+	require.NoError(t, s.db.write.QueryRow("PRAGMA page_size").Scan(&size))
+	assert.LessOrEqual(t, pages*size, cfg.MaxBytes+maintainPages*size, "pages are given back")
+	list, total, err := s.Telemetry(t.Context(), &fleethistory.Query{Start: base.Add(-30 * time.Hour), End: base, Limit: 1})
+	require.NoError(t, err)
+	assert.Greater(t, total, 10_000)
+	assert.Less(t, total, 100_000)
+	assert.Greater(t, list[0].At, base.Add(-2*time.Hour).UnixMilli(), "the newest stay")
+}
+
+func TestQuestionThatTakesTooLong(t *testing.T) {
+	cfg := testConfig(t)
+	s := open(t, cfg)
+	require.NoError(t, s.Append(t.Context(), []fleethistory.Sample{sample("a", base, 1)}, nil))
+	s.cfg.QueryTimeout = time.Nanosecond
+	_, _, err := s.Telemetry(t.Context(), &fleethistory.Query{Start: base, End: base, Limit: 1})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.NoError(t, s.Status().Err, "a slow question is no fault of the file's")
+}
+
+func integrity(ctx context.Context, db *sql.DB) error {
+	var text string
+	if err := db.QueryRowContext(ctx, "PRAGMA integrity_check").Scan(&text); err != nil {
+		return err
+	}
+	if text != "ok" {
+		return errors.New(text)
+	}
+	return nil
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"hash/maphash"
+	"math"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
+)
+
+// rowsPerStatement rows go in with one statement: the calls of database/sql
+// cost more than the rows.
+const rowsPerStatement = 64
+
+// writer is what the one connection that writes keeps. Only Append and Maintain
+// use it, but for oldest.
+type writer struct {
+	conn                                 *sql.DB
+	one, many, find, insert, touch, epis *sql.Stmt
+	seeds                                [2]maphash.Seed
+	known                                map[seriesKey]*seriesRow
+	count                                int
+	oldest                               atomic.Int64 // start of the oldest slot, Unix milliseconds
+	rows                                 []row
+	args                                 []any
+}
+
+// seriesKey are 128 bits of hash: the names themselves would be most of the memory.
+type seriesKey [2]uint64
+
+type seriesRow struct{ id, lastSlot int64 }
+
+type row struct {
+	slot, series, at int64
+	value            float64
+}
+
+func (w *writer) prepare(ctx context.Context, db *sql.DB) error {
+	w.conn = db
+	w.seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+	w.known = map[seriesKey]*seriesRow{}
+	const values = "(?,?,?,?)"
+	const insert = "INSERT INTO samples (slot, series, at, value) VALUES "
+	const again = " ON CONFLICT DO UPDATE SET value = excluded.value"
+	for _, p := range []struct {
+		stmt **sql.Stmt
+		text string
+	}{
+		{&w.one, insert + values + again},
+		{&w.many, insert + values + strings.Repeat(","+values, rowsPerStatement-1) + again},
+		{&w.find, "SELECT id, last_slot FROM series WHERE host = ? AND metric = ? AND gpu = ? AND cluster = ? AND attributes = ?"},
+		{&w.insert, "INSERT INTO series (host, metric, gpu, cluster, attributes, last_slot) VALUES (?,?,?,?,?,?)"},
+		{&w.touch, "UPDATE series SET last_slot = max(last_slot, ?) WHERE id = ?"},
+		{&w.epis, "INSERT INTO episodes (id, updated, record) VALUES (?,?,?) ON CONFLICT DO UPDATE SET updated = excluded.updated, record = excluded.record WHERE excluded.updated >= updated"},
+	} {
+		stmt, err := db.PrepareContext(ctx, p.text)
+		if err != nil {
+			return err
+		}
+		*p.stmt = stmt
+	}
+	if err := db.QueryRowContext(ctx, "SELECT count(*) FROM series").Scan(&w.count); err != nil {
+		return err
+	}
+	return w.lookOldest(ctx)
+}
+
+func (w *writer) close() {
+	for _, s := range []*sql.Stmt{w.one, w.many, w.find, w.insert, w.touch, w.epis} {
+		if s != nil {
+			_ = s.Close()
+		}
+	}
+}
+
+func (w *writer) lookOldest(ctx context.Context) error {
+	var slot sql.NullInt64
+	if err := w.conn.QueryRowContext(ctx, "SELECT min(slot) FROM samples").Scan(&slot); err != nil {
+		return err
+	}
+	w.oldest.Store(slot.Int64 * slotLength)
+	return nil
+}
+
+// Append implements fleethistory.Storage.
+func (s *Store) Append(ctx context.Context, samples []fleethistory.Sample, episodes []fleethistory.Episode) error {
+	if err := s.check(ctx); err != nil {
+		return s.met(err)
+	}
+	f, err := s.file(ctx)
+	if err != nil {
+		return err
+	}
+	dropped, err := f.w.append(ctx, &s.cfg, samples, episodes)
+	if err != nil {
+		return s.met(err)
+	}
+	if dropped > 0 {
+		s.cfg.OnDrop(dropped)
+	}
+	return nil
+}
+
+func (w *writer) append(ctx context.Context, cfg *Config, samples []fleethistory.Sample, episodes []fleethistory.Episode) (dropped int64, err error) {
+	tx, err := w.conn.BeginTx(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	var added []seriesKey
+	var touched []func()
+	defer func() {
+		if err == nil {
+			return
+		}
+		_ = tx.Rollback()
+		// What was learnt in a transaction that never was is not so.
+		for _, k := range added {
+			delete(w.known, k)
+		}
+		w.count -= len(added)
+		for _, undo := range touched {
+			undo()
+		}
+	}()
+	w.rows = w.rows[:0]
+	oldest := int64(math.MinInt64)
+	if cfg.Retention > 0 {
+		oldest = cfg.Now().Add(-cfg.Retention).UnixMilli()
+	}
+	for i := range samples {
+		p := &samples[i]
+		// SQLite has no NaN, JSON no infinity either.
+		if p.At < oldest || math.IsNaN(p.Value) || math.IsInf(p.Value, 0) {
+			dropped++
+			continue
+		}
+		slot := slotOf(p.At)
+		k := w.key(p)
+		r := w.known[k]
+		if r == nil {
+			fresh := false
+			if r, fresh, err = w.series(ctx, tx, p, slot, w.count < cfg.MaxSeries); err != nil {
+				return 0, err
+			}
+			if r == nil {
+				dropped++
+				continue
+			}
+			w.known[k] = r
+			if fresh {
+				added = append(added, k)
+				w.count++
+			}
+		}
+		if slot > r.lastSlot {
+			if _, err = tx.StmtContext(ctx, w.touch).ExecContext(ctx, slot, r.id); err != nil {
+				return 0, err
+			}
+			before := r.lastSlot
+			touched = append(touched, func() { r.lastSlot = before })
+			r.lastSlot = slot
+		}
+		w.rows = append(w.rows, row{slot, r.id, p.At, p.Value})
+	}
+	if err = w.insertRows(ctx, tx); err != nil {
+		return 0, err
+	}
+	for i := range episodes {
+		e := &episodes[i]
+		if _, err = tx.StmtContext(ctx, w.epis).ExecContext(ctx, e.ID, e.Updated, e.Record); err != nil {
+			return 0, err
+		}
+	}
+	if err = tx.Commit(); err != nil {
+		return 0, err
+	}
+	if len(w.rows) > 0 {
+		if first := w.rows[0].slot * slotLength; w.oldest.Load() == 0 || first < w.oldest.Load() {
+			w.oldest.Store(first)
+		}
+	}
+	return dropped, nil
+}
+
+// insertRows writes in the order of the table, so that neighbours share pages.
+// Of samples of one series and time the last one wins.
+func (w *writer) insertRows(ctx context.Context, tx *sql.Tx) error {
+	slices.SortStableFunc(w.rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.slot, b.slot), cmp.Compare(a.series, b.series), cmp.Compare(a.at, b.at))
+	})
+	many, one := tx.StmtContext(ctx, w.many), tx.StmtContext(ctx, w.one)
+	rows := w.rows
+	for len(rows) > 0 {
+		n, stmt := 1, one
+		if len(rows) >= rowsPerStatement {
+			n, stmt = rowsPerStatement, many
+		}
+		w.args = w.args[:0]
+		for _, r := range rows[:n] {
+			w.args = append(w.args, r.slot, r.series, r.at, r.value)
+		}
+		if _, err := stmt.ExecContext(ctx, w.args...); err != nil {
+			return err
+		}
+		rows = rows[n:]
+	}
+	return nil
+}
+
+func (w *writer) series(ctx context.Context, tx *sql.Tx, p *fleethistory.Sample, slot int64, room bool) (_ *seriesRow, fresh bool, _ error) {
+	r := &seriesRow{}
+	err := tx.StmtContext(ctx, w.find).QueryRowContext(ctx, p.Node, p.Metric, p.GPU, p.Cluster, p.Attributes).Scan(&r.id, &r.lastSlot)
+	if err == nil || !errors.Is(err, sql.ErrNoRows) {
+		return r, false, err
+	}
+	if !room {
+		return nil, false, nil
+	}
+	res, err := tx.StmtContext(ctx, w.insert).ExecContext(ctx, p.Node, p.Metric, p.GPU, p.Cluster, p.Attributes, slot)
+	if err != nil {
+		return nil, false, err
+	}
+	r.lastSlot = slot
+	r.id, err = res.LastInsertId()
+	return r, true, err
+}
+
+func (w *writer) key(p *fleethistory.Sample) (k seriesKey) {
+	for i, seed := range w.seeds {
+		var h maphash.Hash
+		h.SetSeed(seed)
+		for _, text := range [...]string{p.Node, p.Metric, p.GPU, p.Cluster, p.Attributes} {
+			_, _ = h.WriteString(text)
+			_ = h.WriteByte(0)
+		}
+		k[i] = h.Sum64()
+	}
+	return k
+}
