@@ -117,15 +117,22 @@ func TestASignalIsVoidByItself(t *testing.T) {
 	assert.Zero(t, ref())
 }
 
-// TestAScoreThatIsGoneIsVoid as diff tells of it.
+// TestAScoreThatIsGoneIsVoid as diff tells of it, and one that cannot be.
 func TestAScoreThatIsGoneIsVoid(t *testing.T) {
-	r := newGatewayRig(t, nil, nil)
-	r.push(fleet(1, 1, 1, 1, 1))
-	assert.InDelta(t, 1, r.tick()[" gpu.straggler.quorum_met J/stage-0"], 0)
-	md := fleet(1)
-	md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0).SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
-	r.push(md)
-	assert.Zero(t, r.tick()[" gpu.straggler.quorum_met J/stage-0"])
+	for name, change := range map[string]func(pmetric.NumberDataPoint){
+		"gone":     func(p pmetric.NumberDataPoint) { p.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true)) },
+		"nonsense": func(p pmetric.NumberDataPoint) { p.SetDoubleValue(math.NaN()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newGatewayRig(t, nil, nil)
+			r.push(fleet(1, 1, 1, 1, 1))
+			assert.InDelta(t, 1, r.tick()[" gpu.straggler.quorum_met J/stage-0"], 0)
+			md := fleet(1)
+			change(md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0))
+			r.push(md)
+			assert.Zero(t, r.tick()[" gpu.straggler.quorum_met J/stage-0"])
+		})
+	}
 }
 
 // TestObservePointsWithoutAllocation: what is allocated does not grow with the
