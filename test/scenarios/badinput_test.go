@@ -5,6 +5,7 @@ package scenarios
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"testing"
 	"time"
 
@@ -228,7 +229,7 @@ func TestStuckValues(t *testing.T) {
 // TestFewNodes: nobody can be told from one, two or three peers.
 func TestFewNodes(t *testing.T) {
 	for nodes := 1; nodes <= 3; nodes++ {
-		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
+		t.Run(strconv.Itoa(nodes), func(t *testing.T) {
 			h := newHostile(correlated(0.01), nodes)
 			for tick := range hours * perHour {
 				values := h.w.next()
@@ -248,7 +249,7 @@ func TestFewNodes(t *testing.T) {
 // few or endlessly many.
 func TestGroupsChange(t *testing.T) {
 	for _, jobs := range []int{2, 1_000_000} {
-		t.Run(fmt.Sprint(jobs), func(t *testing.T) {
+		t.Run(strconv.Itoa(jobs), func(t *testing.T) {
 			const nodes = 64
 			h := newHostile(correlated(0.01), nodes)
 			for tick := range hours * perHour {

@@ -15,16 +15,16 @@ import (
 const recordingPath = "../../configs/demo/step-times-AR.csv"
 
 // quick returns the scenarios but for the 10,000 nodes, each shortened.
-func quick(t *testing.T, runs int) []Scenario {
+func quick(t *testing.T) []Scenario {
 	t.Helper()
 	recording, err := ReadRecording(recordingPath)
 	require.NoError(t, err)
-	real := recording.Scenario()
-	real.Length = 2 * time.Hour
-	list := []Scenario{real}
+	recorded := recording.Scenario()
+	recorded.Length = 2 * time.Hour
+	list := []Scenario{recorded}
 	for _, s := range All() {
 		if s.Nodes <= 64 {
-			list = append(list, s.Quick(runs))
+			list = append(list, s.Quick(1))
 		}
 	}
 	return list
@@ -39,7 +39,7 @@ func product() []Decider {
 // chosen with. The margins are those of a small sample: `make eval` has the rest.
 func TestPromises(t *testing.T) {
 	const seeds = 3
-	list := quick(t, 1)
+	list := quick(t)
 	sums := make([]Result, len(list))
 	for seed := range uint64(seeds) {
 		outcomes, err := Evaluate(t.Context(), list, Options{Seed: 1_000_003 * (seed + 1), Workers: runtime.NumCPU(), Deciders: product()})
@@ -82,7 +82,7 @@ func TestPromises(t *testing.T) {
 // product replaces, else it could not see what is right with the product.
 func TestPlainRule(t *testing.T) {
 	pick := func(id string) Scenario {
-		for _, s := range quick(t, 1) {
+		for _, s := range quick(t) {
 			if s.ID == id {
 				return s
 			}
