@@ -157,3 +157,24 @@ func TestObservePointsWithoutAllocation(t *testing.T) {
 	}
 	assert.InDelta(t, allocs(1), allocs(200), 0)
 }
+
+// BenchmarkObserveNode reads the push of a node of eight GPUs: all signals, and
+// what explains them.
+func BenchmarkObserveNode(b *testing.B) {
+	cfg := createDefaultConfig().(*Config)
+	cfg.Mode = modeGateway
+	g, err := newGateway(processor.Settings{TelemetrySettings: componenttest.NewNopTelemetrySettings()}, cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	md := fleet(0.97)
+	for s := range nodesignal.Score {
+		gauge(md.ResourceMetrics().At(0), gpusemconv.MetricNodeSignal, 0.9, gpusemconv.AttrSignal, s.String())
+	}
+	hardware(1, "").ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
+	b.ReportAllocs()
+	for b.Loop() {
+		g.observe(b.Context(), md, noon)
+	}
+	b.ReportMetric(float64(md.DataPointCount()), "points")
+}
