@@ -69,7 +69,7 @@ func at(tick int) time.Time {
 	return epoch.Add(time.Duration(tick)*Interval + Interval/2)
 }
 
-const hours = 4
+const hours = 2
 
 // TestClocksApart: the pushes of each node are late by a time of their own, up
 // to a minute, or up to 20 s where the job pauses now and then: what the nodes
@@ -233,7 +233,7 @@ func TestFewNodes(t *testing.T) {
 			h := newHostile(correlated(0.01), nodes)
 			for tick := range hours * perHour {
 				values := h.w.next()
-				if tick > 2*perHour {
+				if tick > perHour {
 					values[0] /= 2
 				}
 				require.NoError(t, h.push(tick, values))
