@@ -99,7 +99,7 @@ type Estimator struct {
 	MaxPhi   float64 `mapstructure:"max_phi"`
 	// MinKappa and MinLimit are the allowance and the limit of the sums in
 	// units of the spread, before autocorrelation raises the limit. 1.25 is half
-	// of a loss of 5 % under noise of 2 %, and 8.8 what leaves less than one false
+	// of a loss of 5 % under noise of 2 %, and 9.2 what leaves less than one false
 	// alarm in a hundred node-days there.
 	MinKappa float64 `mapstructure:"min_kappa"`
 	MinLimit float64 `mapstructure:"min_limit"`
@@ -185,7 +185,7 @@ func DefaultConfig() Config {
 		Estimator: Estimator{
 			TiedBelow: 0.005, TiedClip: 0.05, PriorScale: 0.01, PriorPeers: 10,
 			ScaleAlpha: 0.05, ScalePeers: 40, MinScale: 0.01, MaxQuantum: 0.05,
-			PhiAlpha: 0.01, MaxPhi: 0.95, MinKappa: 1.25, MinLimit: 8.8,
+			PhiAlpha: 0.01, MaxPhi: 0.95, MinKappa: 1.25, MinLimit: 9.2,
 			LevelWindow: time.Hour,
 		},
 		CUSUM: DefaultCUSUM(),

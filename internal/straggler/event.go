@@ -70,7 +70,6 @@ const (
 	CauseIdle      = "idle"      // it has no work, or nothing to be compared by, any more
 	CauseMoved     = "moved"     // it went to another peer group
 	CauseMissing   = "missing"   // nothing is heard of it
-	CauseFolded    = "folded"    // an episode of its group or cluster tells of it from here on
 	CauseContested = "contested" // two nodes claim its name
 	CauseForgotten = "forgotten" // it was silent for the retention
 	CauseRelearned = "relearned" // what lasted became the usual level

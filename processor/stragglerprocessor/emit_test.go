@@ -87,6 +87,9 @@ func TestWhatEachPartOfAGroupIsComparedWith(t *testing.T) {
 	assert.InDelta(t, 10, got[" gpu.straggler.signal.median g throughput 2"], 0)
 	assert.InDelta(t, 0.02, got[" gpu.straggler.signal.scale g throughput 2"], 0)
 
+	unknown := &g.Cohorts[0].Signals[nodesignal.Compute]
+	unknown.Params = g.Cohorts[0].Signals[nodesignal.Throughput].Params
+	assert.NotContains(t, values(r.metrics(rep)), " gpu.straggler.signal.median g compute 1", "of too few nodes")
 	params := signalParams(g)
 	require.Len(t, params, 2)
 	assert.False(t, params[0].HasFrom)

@@ -117,15 +117,22 @@ func TestASignalIsVoidByItself(t *testing.T) {
 	assert.Zero(t, ref())
 }
 
-// TestAScoreThatIsGoneIsVoid as diff tells of it.
+// TestAScoreThatIsGoneIsVoid as diff tells of it, and one that cannot be.
 func TestAScoreThatIsGoneIsVoid(t *testing.T) {
-	r := newGatewayRig(t, nil, nil)
-	r.push(fleet(1, 1, 1, 1, 1))
-	assert.InDelta(t, 1, r.tick()[" gpu.straggler.quorum_met J/stage-0"], 0)
-	md := fleet(1)
-	md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0).SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
-	r.push(md)
-	assert.Zero(t, r.tick()[" gpu.straggler.quorum_met J/stage-0"])
+	for name, change := range map[string]func(pmetric.NumberDataPoint){
+		"gone":     func(p pmetric.NumberDataPoint) { p.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true)) },
+		"nonsense": func(p pmetric.NumberDataPoint) { p.SetDoubleValue(math.NaN()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newGatewayRig(t, nil, nil)
+			r.push(fleet(1, 1, 1, 1, 1))
+			assert.InDelta(t, 1, r.tick()[" gpu.straggler.quorum_met J/stage-0"], 0)
+			md := fleet(1)
+			change(md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0))
+			r.push(md)
+			assert.Zero(t, r.tick()[" gpu.straggler.quorum_met J/stage-0"])
+		})
+	}
 }
 
 // TestObservePointsWithoutAllocation: what is allocated does not grow with the
@@ -149,4 +156,25 @@ func TestObservePointsWithoutAllocation(t *testing.T) {
 		return testing.AllocsPerRun(100, func() { g.observer.observe(t.Context(), e, md, noon) })
 	}
 	assert.InDelta(t, allocs(1), allocs(200), 0)
+}
+
+// BenchmarkObserveNode reads the push of a node of eight GPUs: all signals, and
+// what explains them.
+func BenchmarkObserveNode(b *testing.B) {
+	cfg := createDefaultConfig().(*Config)
+	cfg.Mode = modeGateway
+	g, err := newGateway(processor.Settings{TelemetrySettings: componenttest.NewNopTelemetrySettings()}, cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	md := fleet(0.97)
+	for s := range nodesignal.Score {
+		gauge(md.ResourceMetrics().At(0), gpusemconv.MetricNodeSignal, 0.9, gpusemconv.AttrSignal, s.String())
+	}
+	hardware(1, "").ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
+	b.ReportAllocs()
+	for b.Loop() {
+		g.observe(b.Context(), md, noon)
+	}
+	b.ReportMetric(float64(md.DataPointCount()), "points")
 }

@@ -168,16 +168,16 @@ func (s *Scenario) faultTicks() (begin, end int) {
 	return begin, end
 }
 
-// Quick is a short run of the scenario, for a test: four hours instead of
-// twelve, and one hour with the fault. A drift keeps its six.
+// Quick is a short run of the scenario, for a test: two and a half hours
+// instead of twelve, and 45 minutes with the fault; a drift has 90.
 func (s Scenario) Quick(runs int) Scenario {
 	s.Runs = runs
 	if s.Length == standardLength {
-		s.Length, s.Begin = s.Length-standardBegin-standardFor+time.Hour, 2*time.Hour
+		s.Length, s.Begin = 150*time.Minute, 90*time.Minute
 		if s.For > 0 {
-			s.For = time.Hour
+			s.For = 45 * time.Minute
 		} else {
-			s.Length += 2 * time.Hour
+			s.Length += 30 * time.Minute
 		}
 	}
 	return s

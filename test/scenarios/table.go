@@ -55,7 +55,7 @@ func Text(outcomes []Outcome) string {
 // Markdown is the short table of a document: a line per scenario.
 func Markdown(outcomes []Outcome) string {
 	var b strings.Builder
-	b.WriteString("| Scenario | `threshold` false onsets, flagged | `ingero-like` false onsets, flagged | `cusum` false onsets | recall | delay p50, p90 | Sample |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("| Scenario | `threshold` false onsets, flagged | `ingero-like` false onsets, flagged | `cusum` false onsets, flagged | recall | delay p50, p90 | Sample |\n|---|---|---|---|---|---|---|\n")
 	for i := range outcomes {
 		o := &outcomes[i]
 		_, _ = fmt.Fprintf(&b, "| %s %s |", o.Scenario.ID, o.Scenario.Name)
@@ -71,9 +71,9 @@ func Markdown(outcomes []Outcome) string {
 				b.WriteString(" |")
 				continue
 			}
-			_, _ = fmt.Fprintf(&b, " **%s** (< %s) | %s (> %s)", digits(rate), digits(upper), digits(recall), digits(lower))
+			_, _ = fmt.Fprintf(&b, " **%s** (< %s), %s %% | %s (> %s)", digits(rate), digits(upper), digits(100*r.FlaggedShare()), digits(recall), digits(lower))
 			if p := o.Scenario.Promise; p.Events > 0 {
-				_, _ = fmt.Fprintf(&b, ", group incidents %d to %d", r.MinEvents, r.MaxEvents)
+				_, _ = fmt.Fprintf(&b, ", %d to %d events of the group a run", r.MinEvents, r.MaxEvents)
 			}
 			_, _ = fmt.Fprintf(&b, " | %s, %s | %.0f node-days, %d faults |", delay(r, 0.5), delay(r, 0.9), r.NodeDays(), r.Faults)
 		}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package straggler
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+)
+
+// twoJobs is a group without labels, the last ten of whose nodes do work of
+// another kind.
+func twoJobs(t *testing.T, difference float64) *play {
+	t.Helper()
+	p := newPlay(t, []string{""}, 20, nil)
+	p.differ(difference)
+	return p
+}
+
+func (p *play) differ(by float64, slow ...int) {
+	p.loss = func(_ string, i int) float64 {
+		x := 1.0
+		if i >= 10 {
+			x -= by
+		}
+		for _, s := range slow {
+			if s == i {
+				x *= 0.8
+			}
+		}
+		return 1 - x
+	}
+}
+
+func (p *play) cohorts() int { return len(groupOf(p.t, p.last, "c", DefaultGroup).Cohorts) }
+
+// TestSplitStaysForHalfOfTheGap that made it; without any it is made anew.
+func TestSplitStaysForHalfOfTheGap(t *testing.T) {
+	p := twoJobs(t, 0.06)
+	p.ticks(200)
+	require.Zero(t, p.cohorts(), "6 % are too few to tell jobs apart")
+
+	p = twoJobs(t, 0.10)
+	p.ticks(200)
+	require.Equal(t, 2, p.cohorts())
+	g := groupOf(t, p.last, "c", DefaultGroup)
+	assert.Equal(t, nodesignal.Throughput, g.SplitBy)
+	low, high := g.Cohorts[0], g.Cohorts[1]
+	assert.False(t, low.HasFrom)
+	assert.True(t, high.HasFrom)
+	assert.InDelta(t, 9.55, high.From, 0.1, "halfway")
+	assert.Equal(t, []int{10, 10}, []int{low.Active, high.Active})
+	assert.InDelta(t, 9.05, low.Signals[nodesignal.Throughput].Params.Centre, 0.06)
+	assert.InDelta(t, 10.05, high.Signals[nodesignal.Throughput].Params.Centre, 0.06)
+	assert.False(t, g.Signals[nodesignal.Throughput].Known, "the group as a whole is not compared")
+
+	p.differ(0.055)
+	assert.Empty(t, p.ticks(600))
+	assert.Equal(t, 2, p.cohorts(), "more than half of 8 %")
+	p.differ(0.02)
+	assert.Empty(t, p.ticks(600))
+	assert.Zero(t, p.cohorts(), "one job")
+	p.differ(0.055)
+	assert.Empty(t, p.ticks(600))
+	assert.Zero(t, p.cohorts(), "less than 8 % splits nothing")
+}
+
+func TestEachSideOfASplitFindsItsStraggler(t *testing.T) {
+	p := twoJobs(t, 0.4)
+	require.Empty(t, p.ticks(200))
+	p.differ(0.4, 3, 15)
+	assert.ElementsMatch(t, []string{"node onset -03", "node onset -15"}, brief(p.ticks(20)))
+	assert.Empty(t, p.ticks(400), "nor does it become one of the slower job")
+	assert.True(t, p.node("-03").Straggler)
+	assert.Equal(t, 2, p.cohorts())
+}
+
+// TestADegradationIsNoJob: half of a group falls and stays there.
+func TestADegradationIsNoJob(t *testing.T) {
+	p := twoJobs(t, 0)
+	require.Empty(t, p.ticks(400))
+	p.differ(0.2)
+	told := p.ticks(300)
+	require.Len(t, told, 1)
+	assert.Equal(t, SubjectGroup, told[0].Subject)
+	assert.Zero(t, p.cohorts())
+}
+
+func TestALabelledGroupIsNotSplit(t *testing.T) {
+	p := newPlay(t, []string{"j"}, 20, nil)
+	p.differ(0.4)
+	p.ticks(200)
+	assert.Empty(t, groupOf(t, p.last, "c", "j").Cohorts)
+}
+
+// TestASmallSideIsNotSplitOff: four slow nodes are stragglers, not a job.
+func TestASmallSideIsNotSplitOff(t *testing.T) {
+	p := newPlay(t, []string{""}, 20, nil)
+	p.slow(0.3, 0, 1, 2, 3)
+	told := p.ticks(200)
+	assert.Zero(t, p.cohorts())
+	require.Len(t, told, 1)
+	assert.Equal(t, 4, told[0].NodeCount)
+	p = newPlay(t, []string{""}, 20, nil)
+	p.slow(0.3, 0, 1, 2, 3, 4)
+	assert.Empty(t, p.ticks(200))
+	assert.Equal(t, 2, p.cohorts())
+}
+
+// TestMoreJobsThanCohorts: four at most, the rest is compared as well as it can be.
+func TestMoreJobsThanCohorts(t *testing.T) {
+	p := newPlay(t, []string{""}, 48, nil)
+	p.loss = func(_ string, i int) float64 { return 1 - []float64{0.2, 0.22, 1, 1.1, 10, 11}[i/8]/11 }
+	p.ticks(400)
+	g := groupOf(t, p.last, "c", DefaultGroup)
+	require.Len(t, g.Cohorts, maxCohorts)
+	for k := 2; k < len(g.Cohorts); k++ {
+		assert.Greater(t, g.Cohorts[k].From, g.Cohorts[k-1].From)
+	}
+}
