@@ -31,6 +31,8 @@ type Config struct {
 	GPUExpiry    time.Duration `mapstructure:"gpu_expiry"`
 	// Stream is the live stream.
 	Stream StreamConfig `mapstructure:"stream"`
+	// History is where the past is kept.
+	History HistoryConfig `mapstructure:"history"`
 
 	_ struct{}
 }
@@ -57,7 +59,8 @@ func createDefaultConfig() component.Config {
 		HTTP:     server,
 		MaxNodes: state.MaxNodes, MaxGPUsPerNode: state.MaxGPUsPerNode, MaxGroups: state.MaxGroups, MaxEpisodes: state.MaxEpisodes,
 		MissingAfter: state.MissingAfter, NodeExpiry: state.NodeExpiry, GPUExpiry: state.GPUExpiry,
-		Stream: StreamConfig{MaxClients: 1000, Interval: time.Second, WriteTimeout: 10 * time.Second, NodesPerEvent: 250},
+		Stream:  StreamConfig{MaxClients: 1000, Interval: time.Second, WriteTimeout: 10 * time.Second, NodesPerEvent: 250},
+		History: defaultHistory(),
 	}
 }
 
@@ -75,7 +78,7 @@ const minInterval = 100 * time.Millisecond
 // Validate implements xconfmap.Validator.
 func (c *Config) Validate() error {
 	state := c.state()
-	errs := []error{state.Validate()}
+	errs := []error{state.Validate(), c.History.validate()}
 	if c.Stream.MaxClients < 0 {
 		errs = append(errs, fmt.Errorf("`stream::max_clients` is %d, must be positive, or 0 for no stream", c.Stream.MaxClients))
 	}

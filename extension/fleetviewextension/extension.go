@@ -39,6 +39,8 @@ type fleetViewExtension struct {
 	state     *fleetstate.Store
 	feed      *fleetstate.Feed
 	history   fleethistory.History
+	past      past         // the history, where it writes
+	client    *http.Client // of the history, where it asks a server
 
 	api    *fleetapi.API
 	server *http.Server
@@ -52,10 +54,12 @@ func newExtension(set extension.Settings, cfg *Config) (*fleetViewExtension, err
 		return nil, err
 	}
 	state := fleetstate.New(cfg.state())
-	return &fleetViewExtension{
+	e := &fleetViewExtension{
 		cfg: cfg, set: set, telemetry: tb, state: state, feed: fleetstate.NewFeed(state, cfg.Stream.MaxClients),
-		history: fleethistory.None{}, stop: make(chan struct{}),
-	}, nil
+		stop: make(chan struct{}),
+	}
+	e.history = e.newHistory()
+	return e, nil
 }
 
 // State implements fleetstate.Sink.
@@ -72,6 +76,9 @@ func (e *fleetViewExtension) Start(ctx context.Context, host component.Host) err
 	ln, err := e.cfg.HTTP.ToListener(ctx)
 	if err != nil {
 		return fmt.Errorf("`http::endpoint` %s cannot be listened on: %w", e.cfg.HTTP.NetAddr.Endpoint, err)
+	}
+	if err := e.startHistory(ctx, host); err != nil {
+		return errors.Join(err, ln.Close())
 	}
 	e.api = fleetapi.New(fleetapi.Options{
 		Store: e.state, Feed: e.feed, History: e.history, Version: e.set.BuildInfo.Version, Pages: web.Handler(),
@@ -128,6 +135,9 @@ func (e *fleetViewExtension) observe() error {
 			return nil
 		}),
 		e.telemetry.RegisterExtensionFleetViewDroppedCallback(func(_ context.Context, o metric.Int64Observer) error {
+			if n := e.history.Status().Dropped; n > 0 {
+				o.Observe(n, metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", "history"))))
+			}
 			e.state.Dropped(func(d fleetstate.Drop, n int64) {
 				o.Observe(n, metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", d.String()))))
 			})
@@ -147,6 +157,7 @@ func (e *fleetViewExtension) Shutdown(ctx context.Context) error {
 		}
 		e.tasks.Wait()
 	}
+	err = errors.Join(err, e.stopHistory(ctx))
 	e.telemetry.Shutdown()
 	return err
 }

@@ -33,6 +33,7 @@ func newTestExtension(t *testing.T, change func(*Config)) (*fleetViewExtension, 
 	t.Cleanup(func() { require.NoError(t, tel.Shutdown(context.WithoutCancel(t.Context()))) })
 	cfg := createDefaultConfig().(*Config)
 	cfg.HTTP.NetAddr.Endpoint = "127.0.0.1:0"
+	cfg.History.SQLite.Path = filepath.Join(t.TempDir(), "fleet_view.db")
 	if change != nil {
 		change(cfg)
 	}
@@ -143,6 +144,14 @@ func TestConfig(t *testing.T) {
 	want.MaxNodes, want.MaxGPUsPerNode, want.MaxGroups, want.MaxEpisodes = 10, 8, 3, 4
 	want.MissingAfter, want.NodeExpiry, want.GPUExpiry = 30*time.Second, time.Hour, 5*time.Minute
 	want.Stream = StreamConfig{MaxClients: 7, Interval: 2 * time.Second, WriteTimeout: 3 * time.Second, NodesPerEvent: 10}
+	want.History.Storage = "prometheus"
+	want.History.SQLite = SQLiteConfig{
+		Path: "/data/history.db", Retention: 24 * time.Hour, MaxSizeMiB: 100, MaxSeries: 1000,
+		FlushInterval: 2 * time.Second, BatchSize: 10, QueueSize: 100, QueryTimeout: 3 * time.Second,
+	}
+	want.History.Prometheus.HTTP.Endpoint = "http://prometheus:9090"
+	want.History.Prometheus.ClusterLabel, want.History.Prometheus.HostLabel, want.History.Prometheus.GPULabel = "cluster", "node", "uuid"
+	want.History.Prometheus.DefaultCluster, want.History.Prometheus.MaxSamples, want.History.Prometheus.QueryTimeout = "main", 5000, 5*time.Second
 	assert.Equal(t, want, all)
 
 	err = xconfmap.Validate(load("fleet_view/mistakes"))
@@ -152,5 +161,13 @@ func TestConfig(t *testing.T) {
 	} {
 		require.ErrorContains(t, err, "`"+key+"` is ")
 	}
+	for _, key := range []string{"path", "retention", "max_size_mib", "max_series", "flush_interval", "batch_size", "queue_size", "query_timeout"} {
+		require.ErrorContains(t, err, "`history::sqlite::"+key+"` is ")
+	}
+	err = xconfmap.Validate(load("fleet_view/mistakes_prometheus"))
+	for _, key := range []string{"http::endpoint", "cluster_label", "host_label", "gpu_label", "max_samples", "query_timeout"} {
+		require.ErrorContains(t, err, "`history::prometheus::"+key+"` is ")
+	}
+	require.ErrorContains(t, xconfmap.Validate(load("fleet_view/mistakes_storage")), "`history::storage` is \"mysql\", must be sqlite, prometheus or none")
 	require.ErrorContains(t, xconfmap.Validate(load("fleet_view/expiry")), "must not be less than `missing_after`, 2h0m0s")
 }

@@ -53,21 +53,89 @@ type episodes struct {
 	open    map[string]*Episode // never changed in place
 	past    []*Episode          // ring, next is the oldest once it is full
 	next    int
+	// restored are those of the past whose end is a guess.
+	restored map[string]struct{}
+	keep     func(*Episode)
 }
 
 func (e *episodes) init(limit int) { e.limit, e.open = limit, map[string]*Episode{} }
 
+// CauseRestart is the cause of an end that is a guess: the episode was open when
+// the process ended, and is over as far as anybody knows.
+const CauseRestart = "restart"
+
+// KeepEpisodes has f called with each record that is taken, as it is kept. It
+// is set before the first one.
+func (s *Store) KeepEpisodes(f func(*Episode)) { s.episodes.keep = f }
+
+// RestoreEpisodes takes the episodes of the past, the newest first. One that was
+// open ends with its last record; if it goes on, its next record opens it again.
+func (s *Store) RestoreEpisodes(list []*Episode) {
+	e := &s.episodes
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, ep := range slices.Backward(list) {
+		if ep.Open() {
+			ep.Ended, ep.Cause = ep.Updated, CauseRestart
+			if e.restored == nil {
+				e.restored = map[string]struct{}{}
+			}
+			e.restored[ep.ID] = struct{}{}
+		}
+		e.append(ep)
+	}
+	e.version.Add(1)
+}
+
+// append puts an episode into the past.
+func (e *episodes) append(ep *Episode) {
+	if len(e.past) < e.limit {
+		e.past = append(e.past, ep)
+		return
+	}
+	e.past[e.next] = ep
+	e.next = (e.next + 1) % e.limit
+}
+
+// takeBack returns an episode whose end was a guess, nil if it is none, and
+// takes it out of the past.
+func (e *episodes) takeBack(id string) *Episode {
+	if _, ok := e.restored[id]; !ok {
+		return nil
+	}
+	delete(e.restored, id)
+	e.past, e.next = slices.Concat(e.past[e.next:], e.past[:e.next]), 0
+	for i, ep := range e.past {
+		if ep.ID == id {
+			e.past = slices.Delete(e.past, i, i+1)
+			return ep
+		}
+	}
+	return nil
+}
+
 // PutEpisode takes the latest record of an episode: an ended one moves to the
 // past, where the oldest makes room for it.
 func (s *Store) PutEpisode(ep *Episode) bool {
+	kept := s.putEpisode(ep)
+	if kept != nil && s.episodes.keep != nil {
+		s.episodes.keep(kept)
+	}
+	return kept != nil
+}
+
+func (s *Store) putEpisode(ep *Episode) *Episode {
 	if ep.ID == "" || len(ep.ID) > MaxName || len(ep.Node) > MaxName || len(ep.Cluster) > MaxName || len(ep.Group) > MaxName {
 		s.drop(DropText)
-		return false
+		return nil
 	}
 	e := &s.episodes
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	old := e.open[ep.ID]
+	if old == nil {
+		old = e.takeBack(ep.ID)
+	}
 	if old != nil && old.Since.Before(ep.Since) {
 		// A record that does not say since when has its own time there.
 		earlier := *ep
@@ -75,16 +143,16 @@ func (s *Store) PutEpisode(ep *Episode) bool {
 		ep = &earlier
 	}
 	if ep.Open() {
-		if old == nil && len(e.open) >= e.limit {
+		if e.open[ep.ID] == nil && len(e.open) >= e.limit {
 			s.drop(DropMaxEpisodes)
-			return false
+			return nil
 		}
 		if old != nil && old.Updated.After(ep.Updated) {
-			return false
+			return nil
 		}
 		e.open[ep.ID] = ep
 		e.version.Add(1)
-		return true
+		return ep
 	}
 	delete(e.open, ep.ID)
 	if old != nil && len(ep.Evidence) == 0 {
@@ -95,14 +163,9 @@ func (s *Store) PutEpisode(ep *Episode) bool {
 		ended.Observation = ep.Observation || old.Observation
 		ep = &ended
 	}
-	if len(e.past) < e.limit {
-		e.past = append(e.past, ep)
-	} else {
-		e.past[e.next] = ep
-		e.next = (e.next + 1) % e.limit
-	}
+	e.append(ep)
 	e.version.Add(1)
-	return true
+	return ep
 }
 
 // EpisodeVersion changes whenever an episode does.

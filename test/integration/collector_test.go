@@ -50,7 +50,7 @@ type options struct {
 // start runs a collector until the test ends and waits until it is ready.
 func start(t *testing.T, o options) *collector {
 	t.Helper()
-	c := &collector{t: t, env: append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, o.env...), log: &logBuffer{}}
+	c := &collector{t: t, env: append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "STATE_DIRECTORY=" + t.TempDir()}, o.env...), log: &logBuffer{}}
 	binary := o.binary
 	if binary == "" {
 		binary = collectorBinary

@@ -116,10 +116,11 @@ var translate = sync.OnceValue(func() *names {
 		n.toProm[name], n.fromProm[text] = text, name
 	}
 	for _, name := range []string{
-		gpusemconv.AttrSensorLocation, gpusemconv.AttrGPUTask, gpusemconv.AttrErrorType, gpusemconv.AttrECCCounter, gpusemconv.AttrHWModel,
-		gpusemconv.AttrHWVendor, gpusemconv.AttrHWName, gpusemconv.AttrGPUIndex, gpusemconv.AttrXIDCode, gpusemconv.AttrMemoryLocation,
-		gpusemconv.AttrMemoryState, gpusemconv.AttrHWState, gpusemconv.AttrXIDClass, gpusemconv.AttrSignal, gpusemconv.AttrNodeState,
-		gpusemconv.AttrDetectionMode, gpusemconv.AttrPeerGroup, "hw.serial_number", "hw.driver_version", "pci.bus_id",
+		"error.type", "gpu.cuda.version", "gpu.detection.mode", "gpu.ecc.counter", "gpu.index", "gpu.link", "gpu.link.id",
+		"gpu.memory.location", "gpu.node.state", "gpu.pci.bus_id", "gpu.peer_group", "gpu.signal", "gpu.xid.class", "gpu.xid.code",
+		"hw.driver_version", "hw.firmware_version", "hw.gpu.task", "hw.limit_type", "hw.model", "hw.sensor_location",
+		"hw.serial_number", "hw.state", "hw.vendor", "k8s.container.name", "k8s.namespace.name", "k8s.pod.name", "k8s.pod.uid",
+		"network.io.direction",
 	} {
 		n.attributes[underscores(name)] = name
 	}

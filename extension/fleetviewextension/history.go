@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetviewextension
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/confighttp"
+	"go.uber.org/zap"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
+	"github.com/gpu-collector/gpu-collector/internal/fleethistory/promql"
+	"github.com/gpu-collector/gpu-collector/internal/fleethistory/sqlite"
+	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+)
+
+// Storages of the history.
+const (
+	storageNone       = "none"
+	storageSQLite     = "sqlite"
+	storagePrometheus = "prometheus"
+)
+
+// HistoryConfig says where the past is kept.
+type HistoryConfig struct {
+	// Storage is sqlite, prometheus or none.
+	Storage    string           `mapstructure:"storage"`
+	SQLite     SQLiteConfig     `mapstructure:"sqlite"`
+	Prometheus PrometheusConfig `mapstructure:"prometheus"`
+
+	_ struct{}
+}
+
+// SQLiteConfig is of the file that the collector writes.
+type SQLiteConfig struct {
+	Path string `mapstructure:"path"`
+	// Retention is the age at which samples and episodes go, MaxSizeMiB the size
+	// at which the oldest samples go.
+	Retention  time.Duration `mapstructure:"retention"`
+	MaxSizeMiB int64         `mapstructure:"max_size_mib"`
+	// MaxSeries bounds the series; samples of further ones are dropped.
+	MaxSeries int `mapstructure:"max_series"`
+	// FlushInterval is how long a sample waits for others, BatchSize the most of
+	// a transaction, QueueSize how many wait while the file cannot be written.
+	FlushInterval time.Duration `mapstructure:"flush_interval"`
+	BatchSize     int           `mapstructure:"batch_size"`
+	QueueSize     int           `mapstructure:"queue_size"`
+	QueryTimeout  time.Duration `mapstructure:"query_timeout"`
+
+	_ struct{}
+}
+
+// PrometheusConfig is of a server that the pipeline's exporters write to.
+type PrometheusConfig struct {
+	HTTP confighttp.ClientConfig `mapstructure:"http"`
+	// ClusterLabel, HostLabel and GPULabel are the server's names for them.
+	ClusterLabel string `mapstructure:"cluster_label"`
+	HostLabel    string `mapstructure:"host_label"`
+	GPULabel     string `mapstructure:"gpu_label"`
+	// DefaultCluster is the cluster of series without that label.
+	DefaultCluster string `mapstructure:"default_cluster"`
+	// MaxSamples is the most samples that are fetched for one answer.
+	MaxSamples   int           `mapstructure:"max_samples"`
+	QueryTimeout time.Duration `mapstructure:"query_timeout"`
+
+	_ struct{}
+}
+
+func defaultHistory() HistoryConfig {
+	return HistoryConfig{
+		Storage: storageSQLite,
+		SQLite: SQLiteConfig{
+			Path: filepath.Join(stateDirectory(), "fleet_view.db"), Retention: 7 * 24 * time.Hour, MaxSizeMiB: 10 * 1024, MaxSeries: 1_000_000,
+			FlushInterval: time.Second, BatchSize: 20_000, QueueSize: 500_000, QueryTimeout: 10 * time.Second,
+		},
+		Prometheus: PrometheusConfig{
+			HTTP: confighttp.NewDefaultClientConfig(), ClusterLabel: "k8s_cluster_name", HostLabel: "host_name", GPULabel: "hw_id",
+			DefaultCluster: "default", MaxSamples: 100_000, QueryTimeout: 10 * time.Second,
+		},
+	}
+}
+
+// stateDirectory is where systemd wants state (StateDirectory= in the unit,
+// systemd.exec(5)), and what the same would be without systemd.
+func stateDirectory() string {
+	if dir, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":"); dir != "" {
+		return dir
+	}
+	return "/var/lib/gpu-collector"
+}
+
+// label is a label name of Prometheus.
+var label = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+
+func (c *HistoryConfig) validate() error {
+	switch c.Storage {
+	case storageNone:
+		return nil
+	case storageSQLite:
+		return c.SQLite.validate()
+	case storagePrometheus:
+		return c.Prometheus.validate()
+	default:
+		return fmt.Errorf("`history::storage` is %q, must be %s, %s or %s", c.Storage, storageSQLite, storagePrometheus, storageNone)
+	}
+}
+
+func (c *SQLiteConfig) validate() error {
+	var errs []error
+	if c.Path == "" {
+		errs = append(errs, errors.New("`history::sqlite::path` is empty, must be the path of a file"))
+	}
+	for _, d := range []struct {
+		key string
+		v   time.Duration
+		min time.Duration
+	}{{"flush_interval", c.FlushInterval, 10 * time.Millisecond}, {"query_timeout", c.QueryTimeout, time.Millisecond}, {"retention", c.Retention, 0}} {
+		if d.v < d.min {
+			errs = append(errs, fmt.Errorf("`history::sqlite::%s` is %s, must be at least %s", d.key, d.v, d.min))
+		}
+	}
+	if c.MaxSizeMiB < 0 {
+		errs = append(errs, fmt.Errorf("`history::sqlite::max_size_mib` is %d, must be positive, or 0 for no bound", c.MaxSizeMiB))
+	}
+	if c.MaxSeries <= 0 {
+		errs = append(errs, fmt.Errorf("`history::sqlite::max_series` is %d, must be greater than 0", c.MaxSeries))
+	}
+	if c.BatchSize <= 0 {
+		errs = append(errs, fmt.Errorf("`history::sqlite::batch_size` is %d, must be greater than 0", c.BatchSize))
+	}
+	if c.QueueSize < c.BatchSize {
+		errs = append(errs, fmt.Errorf("`history::sqlite::queue_size` is %d, must not be less than `history::sqlite::batch_size`, %d", c.QueueSize, c.BatchSize))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *PrometheusConfig) validate() error {
+	var errs []error
+	if u, err := url.Parse(c.HTTP.Endpoint); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		errs = append(errs, fmt.Errorf("`history::prometheus::http::endpoint` is %q, must be a URL such as http://prometheus:9090", c.HTTP.Endpoint))
+	}
+	for _, l := range []struct{ key, v string }{{"cluster_label", c.ClusterLabel}, {"host_label", c.HostLabel}, {"gpu_label", c.GPULabel}} {
+		if !label.MatchString(l.v) {
+			errs = append(errs, fmt.Errorf("`history::prometheus::%s` is %q, must be a label of letters, digits and underscores", l.key, l.v))
+		}
+	}
+	if c.MaxSamples < 2000 {
+		errs = append(errs, fmt.Errorf("`history::prometheus::max_samples` is %d, must be at least 2000, two pages", c.MaxSamples))
+	}
+	if c.QueryTimeout <= 0 {
+		errs = append(errs, fmt.Errorf("`history::prometheus::query_timeout` is %s, must be greater than 0s", c.QueryTimeout))
+	}
+	return errors.Join(errs...)
+}
+
+// past is a history with a life of its own.
+type past interface {
+	fleethistory.History
+	Start()
+	Shutdown(context.Context) error
+}
+
+// newHistory returns the history, and past where it writes. The server of
+// Prometheus is known only once the extensions are.
+func (e *fleetViewExtension) newHistory() fleethistory.History {
+	if e.cfg.History.Storage != storageSQLite {
+		return fleethistory.None{}
+	}
+	c := &e.cfg.History.SQLite
+	h := sqlite.NewHistory(sqlite.Config{
+		Path: c.Path, Retention: c.Retention, MaxBytes: c.MaxSizeMiB << 20, MaxSeries: c.MaxSeries, QueryTimeout: c.QueryTimeout,
+	}, fleethistory.BatchConfig{MaxSamples: c.BatchSize, MaxAge: c.FlushInterval, QueueSize: c.QueueSize}, func(err error) {
+		if err != nil {
+			e.set.Logger.Error("The history cannot be written, which is tried again; the views go on.", zap.Error(err))
+		} else {
+			e.set.Logger.Info("The history is written again.")
+		}
+	})
+	e.past = h
+	e.state.KeepEpisodes(func(ep *fleetstate.Episode) {
+		record, err := json.Marshal(ep)
+		if err != nil {
+			e.set.Logger.Warn("An episode cannot be written.", zap.String("id", ep.ID), zap.Error(err))
+			return
+		}
+		h.WriteEpisode(fleethistory.Episode{ID: ep.ID, Updated: ep.Updated.UnixMilli(), Record: record})
+	})
+	return h
+}
+
+// startHistory begins to write, and reads back the episodes. That neither works
+// is no reason not to start: the API says so.
+func (e *fleetViewExtension) startHistory(ctx context.Context, host component.Host) error {
+	if e.cfg.History.Storage == storagePrometheus {
+		c := &e.cfg.History.Prometheus
+		client, err := c.HTTP.ToClient(ctx, host.GetExtensions(), e.set.TelemetrySettings)
+		if err != nil {
+			return fmt.Errorf("`history::prometheus::http`: %w", err)
+		}
+		h, err := promql.New(promql.Config{
+			Endpoint: c.HTTP.Endpoint, Client: client, ClusterLabel: c.ClusterLabel, HostLabel: c.HostLabel, GPULabel: c.GPULabel,
+			DefaultCluster: c.DefaultCluster, QueryTimeout: c.QueryTimeout, MaxSamples: c.MaxSamples,
+		})
+		if err != nil {
+			return fmt.Errorf("`history::prometheus::http`: %w", err)
+		}
+		e.history, e.client = h, client
+	}
+	if e.past == nil {
+		return nil
+	}
+	list, err := e.history.Episodes(ctx, e.cfg.MaxEpisodes)
+	if err != nil {
+		e.set.Logger.Error("The history cannot be read; the episodes of before the start are not shown.", zap.Error(err))
+	}
+	episodes := make([]*fleetstate.Episode, 0, len(list))
+	for _, r := range list {
+		ep := &fleetstate.Episode{}
+		if err := json.Unmarshal(r.Record, ep); err != nil {
+			e.set.Logger.Warn("An episode in the history cannot be read.", zap.String("id", r.ID), zap.Error(err))
+			continue
+		}
+		episodes = append(episodes, ep)
+	}
+	e.state.RestoreEpisodes(episodes)
+	e.past.Start()
+	return nil
+}
+
+func (e *fleetViewExtension) stopHistory(ctx context.Context) error {
+	if e.client != nil {
+		e.client.CloseIdleConnections()
+	}
+	if e.past == nil {
+		return nil
+	}
+	return e.past.Shutdown(ctx)
+}
