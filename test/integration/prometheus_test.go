@@ -29,16 +29,22 @@ import (
 // proof is about.
 func startPrometheus(t *testing.T, lookback time.Duration) (addr string) {
 	t.Helper()
+	return startPrometheusWith(t, "global: {scrape_interval: 1m}\n", "--query.lookback-delta="+lookback.String())
+}
+
+func startPrometheusWith(t *testing.T, configuration string, flags ...string) (addr string) {
+	t.Helper()
 	binary, err := exec.LookPath("prometheus")
 	require.NoError(t, err, "this test needs the Prometheus server: apt-get install prometheus")
 	dir := t.TempDir()
 	config := filepath.Join(dir, "prometheus.yml")
-	require.NoError(t, os.WriteFile(config, []byte("global: {scrape_interval: 1m}\n"), 0o600))
+	require.NoError(t, os.WriteFile(config, []byte(configuration), 0o600))
 	addr = freeAddr(t)
 	var log bytes.Buffer
-	cmd := exec.CommandContext(context.Background(), binary,
-		"--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr,
-		"--web.enable-remote-write-receiver", "--query.lookback-delta="+lookback.String(), "--log.level=warn")
+	cmd := exec.CommandContext(context.Background(), binary, append([]string{
+		"--config.file=" + config, "--storage.tsdb.path=" + filepath.Join(dir, "data"), "--web.listen-address=" + addr,
+		"--web.enable-remote-write-receiver", "--log.level=warn",
+	}, flags...)...)
 	cmd.Stdout, cmd.Stderr = &log, &log
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {

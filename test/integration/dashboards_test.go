@@ -1,0 +1,474 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-collector/gpu-collector/test/fakenvml"
+)
+
+// onlyUnderFaults are the metrics that need not be there in this test's fleet,
+// since they come with a fault that it does not have. Each has its key in a
+// component's metadata.yaml, which the test looks up.
+var onlyUnderFaults = map[string]string{
+	"otelcol_exporter_send_failed_metric_points":   collectorsOwn,
+	"otelcol_processor_straggler_emit_failures":    "processor_straggler_emit_failures",
+	"otelcol_processor_straggler_episodes_dropped": "processor_straggler_episodes_dropped",
+}
+
+// collectorsOwn stands for the telemetry of the Collector's own packages.
+const collectorsOwn = "collector"
+
+const dashboardsDir = root + "/dashboards"
+
+type grafanaTarget struct {
+	Expr       string `json:"expr"`
+	Datasource struct {
+		UID string `json:"uid"`
+	} `json:"datasource"`
+}
+
+type grafanaPanel struct {
+	ID      int             `json:"id"`
+	Type    string          `json:"type"`
+	Title   string          `json:"title"`
+	Targets []grafanaTarget `json:"targets"`
+}
+
+type grafanaDashboard struct {
+	ID            *int           `json:"id"`
+	UID           string         `json:"uid"`
+	Title         string         `json:"title"`
+	SchemaVersion int            `json:"schemaVersion"`
+	Panels        []grafanaPanel `json:"panels"`
+	Templating    struct {
+		List []struct {
+			Name       string `json:"name"`
+			Type       string `json:"type"`
+			Definition string `json:"definition"`
+		} `json:"list"`
+	} `json:"templating"`
+}
+
+func readDashboards(t *testing.T) map[string]*grafanaDashboard {
+	t.Helper()
+	files, err := filepath.Glob(dashboardsDir + "/grafana/*.json")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	dashboards := map[string]*grafanaDashboard{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		d := &grafanaDashboard{}
+		require.NoError(t, json.Unmarshal(text, d), file)
+		dashboards[filepath.Base(file)] = d
+	}
+	return dashboards
+}
+
+type promRule struct {
+	Alert       string            `yaml:"alert"`
+	Record      string            `yaml:"record"`
+	Expr        string            `yaml:"expr"`
+	Labels      map[string]string `yaml:"labels"`
+	Annotations map[string]string `yaml:"annotations"`
+}
+
+func readRules(t *testing.T, file string) []promRule {
+	t.Helper()
+	text, err := os.ReadFile(dashboardsDir + "/prometheus/" + file)
+	require.NoError(t, err)
+	var groups struct {
+		Groups []struct {
+			Rules []promRule `yaml:"rules"`
+		} `yaml:"groups"`
+	}
+	require.NoError(t, yaml.Unmarshal(text, &groups))
+	var rules []promRule
+	for _, g := range groups.Groups {
+		rules = append(rules, g.Rules...)
+	}
+	require.NotEmpty(t, rules)
+	return rules
+}
+
+// TestRulesUnitTests runs promtool, which comes with the server.
+func TestRulesUnitTests(t *testing.T) {
+	t.Parallel()
+	promtool, err := exec.LookPath("promtool")
+	require.NoError(t, err, "this test needs promtool: apt-get install prometheus")
+	for _, args := range [][]string{{"check", "rules", "rules.yaml", "alerts.yaml"}, {"test", "rules", "alerts_test.yaml"}} {
+		cmd := exec.CommandContext(t.Context(), promtool, args...)
+		cmd.Dir = dashboardsDir + "/prometheus"
+		text, err := cmd.CombinedOutput()
+		require.NoError(t, err, "promtool %v:\n%s", args, text)
+	}
+}
+
+// TestAlertsHaveRunbooks follows the link of each alert.
+func TestAlertsHaveRunbooks(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(root + "/docs/runbooks.md")
+	require.NoError(t, err)
+	tested, err := os.ReadFile(dashboardsDir + "/prometheus/alerts_test.yaml")
+	require.NoError(t, err)
+	var alerts []string
+	for _, r := range readRules(t, "alerts.yaml") {
+		alerts = append(alerts, r.Alert)
+		assert.NotEmpty(t, r.Annotations["summary"], r.Alert)
+		assert.NotEmpty(t, r.Annotations["description"], r.Alert)
+		assert.Contains(t, []string{"warning", "critical"}, r.Labels["severity"], r.Alert)
+		link, err := url.Parse(r.Annotations["runbook_url"])
+		require.NoError(t, err)
+		assert.True(t, strings.HasSuffix(link.Path, "/docs/runbooks.md"), r.Alert)
+		assert.Equal(t, strings.ToLower(r.Alert), link.Fragment)
+		assert.Contains(t, string(tested), `alertname="`+r.Alert+`"`, "no unit test")
+	}
+	var sections []string
+	for _, m := range regexp.MustCompile(`(?m)^### (GPU\w+)$`).FindAllStringSubmatch(string(text), -1) {
+		sections = append(sections, m[1])
+	}
+	assert.ElementsMatch(t, alerts, sections)
+}
+
+func TestDashboardsAreWhole(t *testing.T) {
+	t.Parallel()
+	uids := map[string]string{}
+	for file, d := range readDashboards(t) {
+		assert.Nil(t, d.ID, "%s: the id is the server's", file)
+		assert.NotEmpty(t, d.Title, file)
+		assert.GreaterOrEqual(t, d.SchemaVersion, 39, file)
+		assert.Empty(t, uids[d.UID], "%s has the uid of another dashboard", file)
+		uids[d.UID] = file
+		require.NotEmpty(t, d.Templating.List, file)
+		assert.Equal(t, "datasource", d.Templating.List[0].Type, file)
+		ids := map[int]bool{}
+		for _, p := range d.Panels {
+			assert.False(t, ids[p.ID], "%s: two panels have the id %d", file, p.ID)
+			ids[p.ID] = true
+			assert.NotEmpty(t, p.Title, file)
+			for _, target := range p.Targets {
+				assert.Equal(t, "${datasource}", target.Datasource.UID, "%s: %s", file, p.Title)
+			}
+		}
+	}
+}
+
+// TestExpressionsReturnData runs every expression of the dashboards and rules
+// on a real Prometheus that scrapes what the shipped configurations serve: the
+// demo with its straggler, a node with GPUs one of which is lost, and a gateway
+// that refuses some pushes.
+func TestExpressionsReturnData(t *testing.T) {
+	t.Parallel()
+	fleet := startObservedFleet(t)
+	prom := startScrapingPrometheus(t, fleet.targets)
+
+	for file, d := range readDashboards(t) {
+		for _, v := range d.Templating.List {
+			if v.Type != "query" {
+				continue
+			}
+			m := regexp.MustCompile(`^label_values\((.*), (\w+)\)$`).FindStringSubmatch(v.Definition)
+			require.NotNil(t, m, "%s: %s", file, v.Definition)
+			eventually(t, 30*time.Second, file+": there is something to choose for "+v.Name, func() bool {
+				return len(labelValues(t, prom, m[2], fleet.substitute(m[1]))) > 0
+			})
+		}
+	}
+	eventually(t, 30*time.Second, "the first Xid is there", func() bool {
+		n, err := instantQuery(t, prom, "hw_gpu_xid_events_total")
+		require.NoError(t, err)
+		return n > 0
+	})
+	fleet.xid()
+	expressions := fleet.expressions(t)
+	require.Greater(t, len(expressions), 80)
+	missing := maps.Clone(expressions)
+	maps.DeleteFunc(missing, func(where, expr string) bool {
+		_, err := instantQuery(t, prom, expr)
+		require.NoError(t, err, where)
+		return slices.ContainsFunc(metricsOf(expr), func(name string) bool { _, ok := onlyUnderFaults[name]; return ok })
+	})
+	if !within(40*time.Second, func() bool {
+		maps.DeleteFunc(missing, func(where, expr string) bool {
+			n, err := instantQuery(t, prom, expr)
+			require.NoError(t, err, where)
+			return n > 0
+		})
+		return len(missing) == 0
+	}) {
+		for _, where := range slices.Sorted(maps.Keys(missing)) {
+			t.Errorf("no data for %s: %s", where, missing[where])
+		}
+	}
+
+	// What is wrong in this fleet is told, and nothing else. The durations are
+	// the unit tests'; here they have not passed.
+	want := []string{"GPUGatewayRefusing", "GPULost", "GPUMissing", "GPUReadingsFail", "GPUStraggler", "GPUUnhealthy", "GPUXid"}
+	var told []string
+	if !within(20*time.Second, func() bool { told = pendingAlerts(t, prom); return slices.Equal(told, want) }) {
+		assert.Equal(t, want, told)
+	}
+
+	for _, r := range readRules(t, "alerts.yaml") {
+		_, err := instantQuery(t, prom, r.Expr)
+		require.NoError(t, err, r.Alert)
+		expressions["alert "+r.Alert] = r.Expr
+	}
+	known, sources := labelValues(t, prom, "__name__", ""), metricSources(t)
+	used := map[string]bool{}
+	for where, expr := range expressions {
+		names := metricsOf(expr)
+		assert.NotEmpty(t, names, "%s: %s", where, expr)
+		for _, name := range names {
+			used[name] = true
+			source, rare := onlyUnderFaults[name]
+			if rare {
+				assert.Contains(t, sources, source, "%s: nobody emits %s", where, name)
+			} else {
+				assert.Contains(t, known, name, "%s names a metric that nobody emits", where)
+			}
+		}
+	}
+	for name := range onlyUnderFaults {
+		assert.True(t, used[name], "%s is on the list and nowhere else", name)
+	}
+}
+
+// observedFleet is what the dashboards are looked at with.
+type observedFleet struct {
+	targets []string
+	gpuNode string // the node with GPUs
+	xid     func() // one more, as the first makes the series
+}
+
+func startObservedFleet(t *testing.T) *observedFleet {
+	t.Helper()
+	demo, demoTelemetry := freeAddr(t), freeAddr(t)
+	start(t, options{
+		configs: []string{"configs/demo.yaml", fmt.Sprintf("service:\n  telemetry: {metrics: {level: normal, %s}\n",
+			strings.TrimPrefix(telemetryReader(t, demoTelemetry), "{"))},
+		env: []string{
+			"DEMO_OTLP_PORT=" + portOf(t, freeAddr(t)), "DEMO_PROMETHEUS_PORT=" + portOf(t, demo),
+			"DEMO_API_PORT=" + portOf(t, freeAddr(t)), "DEMO_FLEET_PORT=" + portOf(t, freeAddr(t)),
+		},
+	})
+
+	n := startGPUNode(t, collectorBinary, fakenvml.Library(t))
+	n.state = fakenvml.NewH100(gpus)
+	require.NoError(t, n.state.Write(n.stateFile))
+	n.awaitGPUs()
+	const lost, sick = 3, 5
+	require.NoError(t, n.state.XID(sick, 48).SetGPU(lost, "present", 0).Write(n.stateFile))
+	host, err := os.Hostname()
+	require.NoError(t, err)
+
+	gateway := newGatewayPorts(t)
+	start(t, options{configs: []string{"configs/gateway.yaml", gateway.overlay(t), `
+receivers: {otlp: {protocols: {http: {middlewares: [{id: admission}, {id: wire_diff}, {id: straggler_threshold}]}}}}
+extensions:
+  wire_diff:
+  admission: {max_concurrent: 1, cluster_share: 1}
+service: {extensions: [admission, wire_diff, straggler_threshold, fleet_view, healthcheckv2]}
+`}})
+	done, stopped := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(done); <-stopped })
+	go func() {
+		defer close(stopped)
+		for ticker := time.NewTicker(poll * 5); ; {
+			select {
+			case <-done:
+				ticker.Stop()
+				return
+			case <-ticker.C:
+				pushAndBeRefused(t, gateway.http)
+			}
+		}
+	}()
+	return &observedFleet{
+		targets: []string{demo, demoTelemetry, n.prom, n.telemetry, gateway.prom, gateway.telemetry},
+		gpuNode: host,
+		xid:     func() { require.NoError(t, n.state.XID(sick, 48).Write(n.stateFile)) },
+	}
+}
+
+// pushAndBeRefused has a push accepted, and one refused while the only permit
+// is held by a push whose body does not come.
+func pushAndBeRefused(t *testing.T, addr string) {
+	t.Helper()
+	md := pmetric.NewMetrics()
+	gauge(node(md, "n0", map[string]string{"k8s.cluster.name": "busy"}), "gpu.app.step.duration", "s", 1)
+	body := marshal(t, md)
+	push := func() int {
+		resp, err := send(t.Context(), http.MethodPost, "http://"+addr+"/v1/metrics", body, "Content-Type", protobufType, "gpu-cluster", "busy", "gpu-node", "n0")
+		if err != nil {
+			return 0
+		}
+		return resp.status
+	}
+	push()
+	conn, err := net.Dial("tcp", addr)
+	if !assert.NoError(t, err) {
+		return
+	}
+	_, err = fmt.Fprintf(conn, "POST /v1/metrics HTTP/1.1\r\nHost: gateway\r\nContent-Type: %s\r\nContent-Length: 1000\r\n\r\n", protobufType)
+	assert.NoError(t, err)
+	for range 100 {
+		if push() == http.StatusTooManyRequests {
+			break
+		}
+	}
+	assert.NoError(t, conn.Close())
+}
+
+// substitute does what Grafana does with variables, everything selected.
+func (f *observedFleet) substitute(expr string) string {
+	node := "dp0-pp0"
+	// The demo's nodes have no GPUs, and no diff that would tell their heartbeat.
+	if strings.Contains(expr, "hw_") || strings.Contains(expr, "heartbeat") || strings.Contains(expr, "cpu_pressure") {
+		node = f.gpuNode
+	}
+	return strings.NewReplacer("$cluster", ".*", "$group", ".*", "$node", node, "$instance", ".*",
+		"$__rate_interval", "30s", "$__range", "1m").Replace(expr)
+}
+
+// expressions returns those of dashboards and recording rules, by where they stand.
+func (f *observedFleet) expressions(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for file, d := range readDashboards(t) {
+		for _, p := range d.Panels {
+			for i, target := range p.Targets {
+				expr := f.substitute(target.Expr)
+				require.NotContains(t, expr, "$", "%s: %s: a variable that this test does not know", file, p.Title)
+				all[fmt.Sprintf("%s, panel %d %s, query %d", file, p.ID, p.Title, i+1)] = expr
+			}
+		}
+	}
+	for _, r := range readRules(t, "rules.yaml") {
+		all["recording rule "+r.Record] = r.Expr
+	}
+	return all
+}
+
+func startScrapingPrometheus(t *testing.T, targets []string) (addr string) {
+	t.Helper()
+	rules, err := filepath.Abs(dashboardsDir + "/prometheus")
+	require.NoError(t, err)
+	return startPrometheusWith(t, fmt.Sprintf(`
+global: {scrape_interval: 1s, evaluation_interval: 1s}
+rule_files: [%q, %q]
+scrape_configs:
+  - job_name: gpu-collector
+    static_configs: [{targets: ["%s"]}]
+`, rules+"/rules.yaml", rules+"/alerts.yaml", strings.Join(targets, `", "`)))
+}
+
+// promGet decodes the data of an answer of Prometheus' API.
+func promGet(t *testing.T, url string, data any) error {
+	t.Helper()
+	resp := get(t, url)
+	answer := struct {
+		Error string `json:"error"`
+		Data  any    `json:"data"`
+	}{Data: data}
+	if err := json.Unmarshal(resp.body, &answer); err != nil {
+		return fmt.Errorf("%s: %w", resp.body, err)
+	}
+	if resp.status != http.StatusOK {
+		return errors.New(answer.Error)
+	}
+	return nil
+}
+
+// instantQuery returns how many series an expression has now.
+func instantQuery(t *testing.T, addr, expr string) (int, error) {
+	t.Helper()
+	var data struct {
+		Result []any `json:"result"`
+	}
+	err := promGet(t, "http://"+addr+"/api/v1/query?"+url.Values{"query": {expr}}.Encode(), &data)
+	return len(data.Result), err
+}
+
+func labelValues(t *testing.T, addr, label, selector string) []string {
+	t.Helper()
+	query := ""
+	if selector != "" {
+		query = "?" + url.Values{"match[]": {selector}}.Encode()
+	}
+	var values []string
+	require.NoError(t, promGet(t, "http://"+addr+"/api/v1/label/"+label+"/values"+query, &values))
+	return values
+}
+
+// pendingAlerts returns the names of alerts whose expressions hold.
+func pendingAlerts(t *testing.T, addr string) []string {
+	t.Helper()
+	var data struct {
+		Alerts []struct {
+			Labels map[string]string `json:"labels"`
+		} `json:"alerts"`
+	}
+	require.NoError(t, promGet(t, "http://"+addr+"/api/v1/alerts", &data))
+	var names []string
+	for _, a := range data.Alerts {
+		names = append(names, a.Labels["alertname"])
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// metricsOf returns the metrics that an expression names: identifiers that are
+// neither labels nor functions.
+func metricsOf(expr string) []string {
+	for _, rest := range []string{
+		`#.*`, `\{[^}]*\}`, `"[^"]*"`, `\[[^\]]*\]`, `\b(by|on|ignoring|without|group_left|group_right)\s*\([^)]*\)`,
+		`\b\w+\s*\(`, `\b(and|or|unless|offset|bool)\b`, `\b\d\w*`,
+	} {
+		expr = regexp.MustCompile(rest).ReplaceAllString(expr, " ")
+	}
+	names := regexp.MustCompile(`[a-zA-Z_]\w*`).FindAllString(expr, -1)
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// metricSources returns the names of what the components say of themselves.
+func metricSources(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(root + "/*/*/metadata.yaml")
+	require.NoError(t, err)
+	names := []string{collectorsOwn}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		var m struct {
+			Telemetry struct {
+				Metrics map[string]any `yaml:"metrics"`
+			} `yaml:"telemetry"`
+		}
+		require.NoError(t, yaml.Unmarshal(text, &m), file)
+		names = slices.AppendSeq(names, maps.Keys(m.Telemetry.Metrics))
+	}
+	return names
+}
