@@ -47,13 +47,13 @@ generate: ## Write components.go, metadata and component docs anew
 
 .PHONY: test
 test: build ## Everything: unit tests with the race detector, integration tests, an external OCB build
-	go test -race -timeout 9m $$(go list ./... | grep -v /test/integration)
-	PATH="$$(scripts/prometheus.sh):$$PATH" go test -timeout 9m ./test/integration/...
+	go test -race -timeout 9m $$(go list ./... | grep -v -e /test/integration -e /test/fleetview)
+	PATH="$$(scripts/prometheus.sh):$$PATH" go test -timeout 9m ./test/integration/... ./test/fleetview/...
 	test/ocb/run.sh
 
 .PHONY: test-unit
 test-unit: ## The unit tests alone
-	go test -race $$(go list ./... | grep -v /test/integration)
+	go test -race $$(go list ./... | grep -v -e /test/integration -e /test/fleetview)
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Run the linters

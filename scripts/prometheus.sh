@@ -1,29 +1,37 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Prints the directory of a Prometheus server, for the test that runs one: that
-# of the PATH, or Debian's package, unpacked into .cache/prometheus and not
-# installed, which would start it as a service.
+# Prints the directories of a Prometheus server and of VictoriaMetrics, for the
+# PATH of the tests that run them: where they are installed, or Debian's
+# packages, unpacked into .cache and not installed, which would start them as
+# services.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-if command -v prometheus >/dev/null; then
-	dirname "$(command -v prometheus)"
-	exit
-fi
-cache=$PWD/.cache/prometheus
-if [ ! -x "$cache/usr/bin/prometheus" ]; then
-	if ! command -v apt-get >/dev/null; then
-		echo "a test needs the Prometheus server: install prometheus, so that it is on the PATH" >&2
-		exit 1
+# directory PACKAGE BINARY prints where the binary is.
+directory() {
+	if command -v "$2" >/dev/null; then
+		dirname "$(command -v "$2")"
+		return
 	fi
-	echo "fetching Debian's prometheus package (once)" >&2
-	mkdir -p "$cache"
-	(
-		cd "$cache"
-		apt-get download -q prometheus || { apt-get update -q && apt-get download -q prometheus; }
-		dpkg-deb -x prometheus_*.deb .
-		rm prometheus_*.deb
-	) >&2
-fi
-echo "$cache/usr/bin"
+	local cache=$PWD/.cache/$1
+	if [ ! -x "$cache/usr/bin/$2" ]; then
+		if ! command -v apt-get >/dev/null; then
+			echo "a test needs $2: install $1, so that it is on the PATH" >&2
+			return 1
+		fi
+		echo "fetching Debian's package $1 (once)" >&2
+		mkdir -p "$cache"
+		(
+			cd "$cache"
+			apt-get download -q "$1" || { apt-get update -q && apt-get download -q "$1"; }
+			dpkg-deb -x "$1"_*.deb .
+			rm "$1"_*.deb
+		) >&2
+	fi
+	echo "$cache/usr/bin"
+}
+
+prometheus=$(directory prometheus prometheus)
+victoria=$(directory victoria-metrics victoria-metrics)
+echo "$prometheus:$victoria"

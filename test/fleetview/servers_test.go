@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetview
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/open-telemetry/opentelemetry-collector-contrib/exporter/prometheusremotewriteexporter"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/confmap/xconfmap"
+	"go.opentelemetry.io/collector/exporter/exportertest"
+	"go.opentelemetry.io/collector/extension/extensiontest"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter"
+	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension"
+)
+
+const deadline = 30 * time.Second
+
+// process is a server of metrics that takes remote writes.
+type process struct {
+	url, write string
+	stop       func()
+}
+
+// startServer runs a binary of the PATH and waits until it is ready. A binary
+// that is not there is a failure: it is what the proof is about.
+func startServer(t *testing.T, ready, write, binary string, args func(addr, dir string) []string) *process {
+	t.Helper()
+	path, err := exec.LookPath(binary)
+	require.NoError(t, err, "run make test, or put what scripts/prometheus.sh prints on the PATH")
+	addr := freeAddr(t)
+	var log bytes.Buffer
+	cmd := exec.CommandContext(context.Background(), path, args(addr, t.TempDir())...)
+	cmd.Stdout, cmd.Stderr = &log, &log
+	require.NoError(t, cmd.Start())
+	p := &process{url: "http://" + addr}
+	p.write = p.url + write
+	stopped := false
+	p.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		assert.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("log of %s:\n%s", binary, log.String())
+		}
+	}
+	t.Cleanup(p.stop)
+	require.Eventually(t, func() bool {
+		resp, err := http.Get(p.url + ready)
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	}, deadline, 50*time.Millisecond, binary)
+	return p
+}
+
+func startPrometheus(t *testing.T) *process {
+	return startServer(t, "/-/ready", "/api/v1/write", "prometheus", func(addr, dir string) []string {
+		config := filepath.Join(dir, "prometheus.yml")
+		require.NoError(t, os.WriteFile(config, []byte("global: {scrape_interval: 1m}\n"), 0o600))
+		return []string{
+			"--config.file=" + config, "--storage.tsdb.path=" + filepath.Join(dir, "data"), "--web.listen-address=" + addr,
+			"--web.enable-remote-write-receiver", "--log.level=warn",
+		}
+	})
+}
+
+func startVictoriaMetrics(t *testing.T) *process {
+	return startServer(t, "/health", "/api/v1/write", "victoria-metrics", func(addr, dir string) []string {
+		return []string{"-storageDataPath=" + dir, "-httpListenAddr=" + addr, "-memory.allowedBytes=128MB", "-loggerLevel=WARN"}
+	})
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, ln.Close()) }()
+	return ln.Addr().String()
+}
+
+type host map[component.ID]component.Component
+
+func (h host) GetExtensions() map[component.ID]component.Component { return h }
+
+// gateway is the extension and what is in front of it in a pipeline.
+type gateway struct {
+	t         *testing.T
+	api       string
+	consumers []func(context.Context, pmetric.Metrics) error
+}
+
+// startGateway runs the components as a gateway does, with that configuration
+// of the history. Metrics go to the server too where there is one.
+func startGateway(t *testing.T, history map[string]any, write string) *gateway {
+	t.Helper()
+	addr := freeAddr(t)
+	g := &gateway{t: t, api: "http://" + addr + "/api/v1"}
+	id := component.MustNewID("fleet_view")
+	extensions := fleetviewextension.NewFactory()
+	cfg := load(t, extensions.CreateDefaultConfig(), map[string]any{"http": map[string]any{"endpoint": addr}, "history": history})
+	ext, err := extensions.Create(t.Context(), extensiontest.NewNopSettings(id.Type()), cfg)
+	require.NoError(t, err)
+	require.NoError(t, ext.Start(t.Context(), componenttest.NewNopHost()))
+	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections()
+		assert.NoError(t, ext.Shutdown(context.WithoutCancel(t.Context())))
+	})
+	h := host{id: ext}
+
+	factory := fleetviewexporter.NewFactory()
+	exp, err := factory.CreateMetrics(t.Context(), exportertest.NewNopSettings(factory.Type()), factory.CreateDefaultConfig())
+	require.NoError(t, err)
+	require.NoError(t, exp.Start(t.Context(), h))
+	t.Cleanup(func() { assert.NoError(t, exp.Shutdown(context.WithoutCancel(t.Context()))) })
+	g.consumers = append(g.consumers, exp.ConsumeMetrics)
+	if write == "" {
+		return g
+	}
+	factory = prometheusremotewriteexporter.NewFactory()
+	cfg = load(t, factory.CreateDefaultConfig(), map[string]any{
+		"endpoint": write, "resource_to_telemetry_conversion": map[string]any{"enabled": true}, "remote_write_queue": map[string]any{"enabled": false},
+	})
+	remote, err := factory.CreateMetrics(t.Context(), exportertest.NewNopSettings(factory.Type()), cfg)
+	require.NoError(t, err)
+	require.NoError(t, remote.Start(t.Context(), h))
+	t.Cleanup(func() { assert.NoError(t, remote.Shutdown(context.WithoutCancel(t.Context()))) })
+	g.consumers = append(g.consumers, remote.ConsumeMetrics)
+	return g
+}
+
+func load(t *testing.T, cfg component.Config, keys map[string]any) component.Config {
+	t.Helper()
+	require.NoError(t, confmap.NewFromStringMap(keys).Unmarshal(cfg))
+	require.NoError(t, xconfmap.Validate(cfg))
+	return cfg
+}
+
+func (g *gateway) push(md pmetric.Metrics) {
+	g.t.Helper()
+	for _, consume := range g.consumers {
+		require.NoError(g.t, consume(g.t.Context(), md))
+	}
+}

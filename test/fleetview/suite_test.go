@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetview
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+)
+
+// maxSamples is less than there are, so that pages far back have to be found.
+const maxSamples = 2000
+
+func TestSQLite(t *testing.T) {
+	t.Parallel()
+	suite(t, startGateway(t, map[string]any{"sqlite": map[string]any{"path": filepath.Join(t.TempDir(), "h.db"), "flush_interval": "50ms"}}, ""))
+}
+
+func TestPrometheus(t *testing.T) {
+	t.Parallel()
+	server := startPrometheus(t)
+	g := startGateway(t, prometheus(server), server.write)
+	suite(t, g)
+
+	// The views are served without it, and the API says what is missing.
+	server.stop()
+	body := g.ask("/telemetry", http.StatusServiceUnavailable)
+	assert.Contains(t, string(body), server.url)
+	health := get[fleetapi.Health](g, "/health")
+	assert.Equal(t, "degraded", health.Status)
+	assert.Contains(t, health.History.Error, "`history::prometheus::http::endpoint` "+server.url)
+	assert.Len(t, get[fleetapi.NodePage](g, "/nodes").Nodes, len(nodes))
+}
+
+func TestVictoriaMetrics(t *testing.T) {
+	t.Parallel()
+	server := startVictoriaMetrics(t)
+	suite(t, startGateway(t, prometheus(server), server.write))
+}
+
+func prometheus(p *process) map[string]any {
+	return map[string]any{"storage": "prometheus", "prometheus": map[string]any{"http": map[string]any{"endpoint": p.url}, "max_samples": maxSamples}}
+}
+
+func (g *gateway) ask(path string, status int) []byte {
+	g.t.Helper()
+	resp, err := http.Get(g.api + path)
+	require.NoError(g.t, err)
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(g.t, err)
+	require.NoError(g.t, resp.Body.Close())
+	require.Equal(g.t, status, resp.StatusCode, "%s: %s", path, body)
+	return body
+}
+
+func get[T any](g *gateway, path string, params ...string) (answer T) {
+	g.t.Helper()
+	values := url.Values{}
+	for i := 0; i < len(params); i += 2 {
+		values.Set(params[i], params[i+1])
+	}
+	if len(values) > 0 {
+		path += "?" + values.Encode()
+	}
+	require.NoError(g.t, json.Unmarshal(g.ask(path, http.StatusOK), &answer))
+	return answer
+}
+
+func stamp(t time.Time) string { return t.Format(time.RFC3339Nano) }
+
+// suite pushes the dataset and asks everything that can be asked.
+func suite(t *testing.T, g *gateway) {
+	start := time.Now().UTC().Truncate(time.Second).Add(-30 * time.Minute)
+	md, want := dataset(start)
+	g.push(md)
+	require.Eventually(t, func() bool {
+		return get[fleetapi.SamplePage](g, "/telemetry", "page_size", "1").Total == len(want)
+	}, deadline, 100*time.Millisecond, "all samples can be asked for")
+
+	t.Run("pages are the whole, the newest first", func(t *testing.T) {
+		var got []fleetapi.Sample
+		for page := 1; ; page++ {
+			p := get[fleetapi.SamplePage](g, "/telemetry", "page_size", "1000", "page", strconv.Itoa(page),
+				"start", stamp(start), "end", stamp(start.Add(25*time.Minute)))
+			assert.Equal(t, len(want), p.Total)
+			got = append(got, p.Samples...)
+			if !p.More {
+				break
+			}
+		}
+		require.Len(t, got, len(want))
+		for i := range want {
+			require.Equal(t, want[i], got[i], "sample %d", i)
+		}
+		beyond := get[fleetapi.SamplePage](g, "/telemetry", "page_size", "1000", "page", "1000")
+		assert.Empty(t, beyond.Samples)
+		assert.False(t, beyond.More)
+	})
+	t.Run("filters", func(t *testing.T) {
+		for _, tt := range []struct {
+			params []string
+			match  func(*fleetapi.Sample) bool
+		}{
+			{[]string{"host", "node-a"}, func(s *fleetapi.Sample) bool { return s.Host == "node-a" }},
+			{[]string{"host", "node|c,node-b.example"}, func(s *fleetapi.Sample) bool { return s.Host == "node|c" || s.Host == "node-b.example" }},
+			{[]string{"host", "node-b-example"}, func(*fleetapi.Sample) bool { return false }},
+			{[]string{"cluster", "west"}, func(s *fleetapi.Sample) bool { return s.Cluster == "west" }},
+			{[]string{"cluster", "default,west"}, func(s *fleetapi.Sample) bool { return s.Cluster != "east" }},
+			{[]string{"gpu", "GPU-eastnode-a-1"}, func(s *fleetapi.Sample) bool { return s.GPU == "GPU-eastnode-a-1" }},
+			{[]string{"metric", gpusemconv.MetricErrors}, func(s *fleetapi.Sample) bool { return s.Metric == gpusemconv.MetricErrors }},
+			{[]string{"metric", "hw.power,gpu.node.health_score", "host", "node-a", "cluster", "east"}, func(s *fleetapi.Sample) bool {
+				return s.Host == "node-a" && s.Cluster == "east" && (s.Metric == "hw.power" || s.Metric == "gpu.node.health_score")
+			}},
+			{[]string{"metric", "no.such"}, func(*fleetapi.Sample) bool { return false }},
+			// Both ends are included.
+			{[]string{"start", stamp(want[len(want)-40].At), "end", stamp(want[len(want)-60].At)}, func(s *fleetapi.Sample) bool {
+				return !s.At.Before(want[len(want)-40].At) && !s.At.After(want[len(want)-60].At)
+			}},
+			{[]string{"start", stamp(want[50].At), "end", stamp(want[50].At)}, func(s *fleetapi.Sample) bool { return s.At.Equal(want[50].At) }},
+		} {
+			var selected []fleetapi.Sample
+			for i := range want {
+				if tt.match(&want[i]) {
+					selected = append(selected, want[i])
+				}
+			}
+			p := get[fleetapi.SamplePage](g, "/telemetry", append(tt.params, "page_size", "1000")...)
+			assert.Equal(t, len(selected), p.Total, tt.params)
+			selected = selected[:min(1000, len(selected))]
+			require.Len(t, p.Samples, len(selected), tt.params)
+			for i := range selected {
+				require.Equal(t, selected[i], p.Samples[i], tt.params)
+			}
+		}
+	})
+	t.Run("hosts and GPUs", func(t *testing.T) {
+		span := []string{"start", stamp(start), "end", stamp(start.Add(20 * time.Minute))}
+		// A server of PromQL tells times to a hundredth of the time asked about.
+		const precision = 20*time.Minute/100 + 10*time.Millisecond
+		check := func(got fleetapi.Recorded, match func(*fleetapi.Sample) bool) {
+			t.Helper()
+			var first, last time.Time
+			var n int64
+			for i := range want {
+				if match(&want[i]) {
+					if n++; last.IsZero() {
+						last = want[i].At
+					}
+					first = want[i].At
+				}
+			}
+			assert.Equal(t, n, got.Samples)
+			assert.WithinDuration(t, first, got.First, precision)
+			assert.WithinDuration(t, last, got.Last, precision)
+			assert.False(t, got.First.After(first))
+			assert.False(t, got.Last.Before(last))
+		}
+		var names []string
+		for page := 1; page <= 2; page++ {
+			p := get[fleetapi.HostPage](g, "/telemetry/hosts", append([]string{"page_size", "3", "page", strconv.Itoa(page)}, span...)...)
+			assert.Equal(t, len(nodes), p.Total)
+			for _, h := range p.Hosts {
+				names = append(names, h.Cluster+"/"+h.Host)
+				check(h.Recorded, func(s *fleetapi.Sample) bool { return s.Cluster == h.Cluster && s.Host == h.Host })
+			}
+		}
+		assert.Equal(t, []string{"east/node-a", "west/node-a", "east/node-b.example", "default/node|c"}, names)
+
+		p := get[fleetapi.RecordedGPUPage](g, "/telemetry/hosts/node-a/gpus", span...)
+		var gpus []string
+		for _, gpu := range p.GPUs {
+			gpus = append(gpus, gpu.GPU)
+			check(gpu.Recorded, func(s *fleetapi.Sample) bool { return s.GPU == gpu.GPU })
+		}
+		assert.Equal(t, []string{"GPU-eastnode-a-0", "GPU-eastnode-a-1", "GPU-westnode-a-0", "GPU-westnode-a-1"}, gpus)
+		assert.Len(t, get[fleetapi.RecordedGPUPage](g, "/telemetry/hosts/node-a/gpus", append(span, "cluster", "west")...).GPUs, 2)
+		assert.Empty(t, get[fleetapi.RecordedGPUPage](g, "/telemetry/hosts/nobody/gpus", span...).GPUs)
+	})
+	t.Run("aggregations", func(t *testing.T) {
+		for groupBy, key := range map[string]func(*fleetapi.Sample) fleetapi.Aggregation{
+			"cluster": func(s *fleetapi.Sample) fleetapi.Aggregation { return fleetapi.Aggregation{Cluster: s.Cluster} },
+			"host": func(s *fleetapi.Sample) fleetapi.Aggregation {
+				return fleetapi.Aggregation{Cluster: s.Cluster, Host: s.Host}
+			},
+			"gpu": func(s *fleetapi.Sample) fleetapi.Aggregation {
+				return fleetapi.Aggregation{Cluster: s.Cluster, Host: s.Host, GPU: s.GPU}
+			},
+			"metric": func(*fleetapi.Sample) fleetapi.Aggregation { return fleetapi.Aggregation{} },
+		} {
+			rows := map[fleetapi.Aggregation]*fleetapi.Aggregation{}
+			for i := range want {
+				k := key(&want[i])
+				if groupBy == "gpu" && k.GPU == "" {
+					continue
+				}
+				k.Metric = want[i].Metric
+				a := rows[k]
+				if a == nil {
+					first := k
+					first.Min, first.Max = want[i].Value, want[i].Value
+					a = &first
+					rows[k] = a
+				}
+				a.Count++
+				a.Sum += want[i].Value
+				a.Min, a.Max = min(a.Min, want[i].Value), max(a.Max, want[i].Value)
+				a.Mean = a.Sum / float64(a.Count)
+			}
+			expected := slices.SortedFunc(maps.Values(rows), func(a, b *fleetapi.Aggregation) int {
+				return cmp.Or(strings.Compare(a.Cluster, b.Cluster), strings.Compare(a.Host, b.Host), strings.Compare(a.GPU, b.GPU), strings.Compare(a.Metric, b.Metric))
+			})
+			got := get[fleetapi.AggregationList](g, "/telemetry/aggregations", "group_by", groupBy, "time_range", "1h").Aggregations
+			require.Len(t, got, len(expected), groupBy)
+			for i := range expected {
+				assert.Equal(t, *expected[i], got[i], groupBy)
+			}
+		}
+		one := get[fleetapi.AggregationList](g, "/telemetry/aggregations", "group_by", "metric", "time_range", "1h", "metric", "hw.power", "host", "node|c")
+		require.Len(t, one.Aggregations, 1)
+		assert.EqualValues(t, 2*points, one.Aggregations[0].Count)
+		assert.Empty(t, get[fleetapi.AggregationList](g, "/telemetry/aggregations", "time_range", "1m").Aggregations)
+	})
+	t.Run("mistakes", func(t *testing.T) {
+		for path, location := range map[string]string{
+			"/telemetry?page_size=1001": "query.page_size",
+			"/telemetry?page=0":         "query.page",
+			fmt.Sprintf("/telemetry?start=%s&end=%s", start.Format("2006-01-02T15:04:05Z"), start.Add(-time.Second).Format("2006-01-02T15:04:05Z")): "query.start",
+			"/telemetry?start=yesterday":                   "query.start",
+			"/telemetry/aggregations?group_by=rack":        "query.group_by",
+			"/telemetry/aggregations?time_range=a+while":   "query.time_range",
+			"/telemetry/hosts?hots=x":                      "query.hots",
+			"/telemetry/hosts/node-a/gpus?page_size=00000": "query.page_size",
+		} {
+			var problem struct {
+				Errors []struct{ Message, Location string }
+			}
+			require.NoError(t, json.Unmarshal(g.ask(path, http.StatusUnprocessableEntity), &problem))
+			require.NotEmpty(t, problem.Errors, path)
+			assert.Equal(t, location, problem.Errors[0].Location, path)
+			assert.NotEmpty(t, problem.Errors[0].Message)
+		}
+	})
+}
