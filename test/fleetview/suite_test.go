@@ -19,6 +19,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
@@ -45,7 +47,7 @@ func TestPrometheus(t *testing.T) {
 	health := get[fleetapi.Health](g, "/health")
 	assert.Equal(t, "degraded", health.Status)
 	assert.Contains(t, health.History.Error, "`history::prometheus::http::endpoint` "+server.url)
-	assert.Len(t, get[fleetapi.NodePage](g, "/nodes").Nodes, len(nodes))
+	assert.Len(t, get[fleetapi.NodePage](g, "/nodes").Nodes, len(nodes)+1)
 }
 
 func TestVictoriaMetrics(t *testing.T) {
@@ -131,6 +133,9 @@ func suite(t *testing.T, g *gateway) {
 			// Both ends are included.
 			{[]string{"start", stamp(want[len(want)-40].At), "end", stamp(want[len(want)-60].At)}, func(s *fleetapi.Sample) bool {
 				return !s.At.Before(want[len(want)-40].At) && !s.At.After(want[len(want)-60].At)
+			}},
+			{[]string{"start", stamp(want[60].At.Add(time.Millisecond)), "end", stamp(want[40].At)}, func(s *fleetapi.Sample) bool {
+				return s.At.After(want[60].At) && !s.At.After(want[40].At)
 			}},
 			{[]string{"start", stamp(want[50].At), "end", stamp(want[50].At)}, func(s *fleetapi.Sample) bool { return s.At.Equal(want[50].At) }},
 		} {
@@ -235,6 +240,23 @@ func suite(t *testing.T, g *gateway) {
 		require.Len(t, one.Aggregations, 1)
 		assert.EqualValues(t, 2*points, one.Aggregations[0].Count)
 		assert.Empty(t, get[fleetapi.AggregationList](g, "/telemetry/aggregations", "time_range", "1m").Aggregations)
+	})
+	t.Run("what was just pushed", func(t *testing.T) {
+		now := time.Now().UTC().Truncate(time.Millisecond)
+		md := pmetric.NewMetrics()
+		rm := md.ResourceMetrics().AppendEmpty()
+		rm.Resource().Attributes().PutStr(gpusemconv.AttrHostName, "node-new")
+		dp := newMetric(rm.ScopeMetrics().AppendEmpty(), gpusemconv.MetricGPUUp, "1", false).AppendEmpty()
+		dp.SetTimestamp(pcommon.NewTimestampFromTime(now))
+		dp.SetIntValue(1)
+		g.push(md)
+		var p fleetapi.SamplePage
+		require.Eventually(t, func() bool {
+			p = get[fleetapi.SamplePage](g, "/telemetry", "host", "node-new", "start", stamp(now.Add(-time.Second)), "end", stamp(now.Add(time.Second)))
+			return len(p.Samples) > 0
+		}, deadline/3, 100*time.Millisecond)
+		assert.Equal(t, fleetapi.Sample{At: now, Cluster: "default", Host: "node-new", Metric: gpusemconv.MetricGPUUp, Value: 1}, p.Samples[0])
+		assert.Equal(t, 1, p.Total)
 	})
 	t.Run("mistakes", func(t *testing.T) {
 		for path, location := range map[string]string{
