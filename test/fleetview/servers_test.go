@@ -5,11 +5,13 @@ package fleetview
 import (
 	"bytes"
 	"context"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -91,12 +93,18 @@ func startVictoriaMetrics(t *testing.T) *process {
 	})
 }
 
+// freeAddr returns an address that nobody listens on. It is below the ports
+// that Linux gives to outgoing connections (ip_local_port_range, 32768 to
+// 60999), of which tests beside this one make many.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { require.NoError(t, ln.Close()) }()
-	return ln.Addr().String()
+	for {
+		ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(20_000+rand.IntN(10_000))))
+		if err == nil {
+			require.NoError(t, ln.Close())
+			return ln.Addr().String()
+		}
+	}
 }
 
 type host map[component.ID]component.Component
