@@ -2,15 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Writes everything that is generated: components.go of both distributions
-# (OCB) and the metadata of each component (mdatagen). The tools' versions are
-# pinned in internal/tools/go.mod.
+# (OCB), the metadata of each component (mdatagen), and the API's document and
+# its client (oapi-codegen). The tools' versions are pinned in internal/tools/go.mod.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 tools=$PWD/.cache/tools
 mkdir -p "$tools"
 (cd internal/tools && go build -o "$tools/ocb" go.opentelemetry.io/collector/cmd/builder \
-	&& go build -o "$tools/mdatagen" go.opentelemetry.io/collector/cmd/mdatagen)
+	&& go build -o "$tools/mdatagen" go.opentelemetry.io/collector/cmd/mdatagen \
+	&& go build -o "$tools/oapi-codegen" github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen)
 
 # OCB writes a main.go too; ours is ours, so only components.go is taken.
 generate_components() { # MANIFEST DIRECTORY
@@ -31,3 +32,7 @@ generate_components builder-config-agent.yaml cmd/gpu-collector-agent
 for metadata in $(git ls-files -co --exclude-standard '*/metadata.yaml' | grep -E '^(receiver|processor|exporter|extension|connector)/'); do
 	(cd "$(dirname "$metadata")" && "$tools/mdatagen" metadata.yaml)
 done
+
+# The document comes from the Go types, without a server.
+go run ./internal/fleetapi/openapi pkg/fleetclient/openapi.json
+(cd pkg/fleetclient && "$tools/oapi-codegen" -config codegen.yaml openapi.json)

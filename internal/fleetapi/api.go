@@ -44,6 +44,11 @@ type API struct {
 	cut atomic.Int64
 }
 
+func init() {
+	// An empty list is [] here, never null.
+	huma.DefaultArrayNullable = false
+}
+
 // New returns the API.
 func New(o Options) *API {
 	if o.Now == nil {
@@ -58,7 +63,8 @@ func New(o Options) *API {
 	// in answers.
 	cfg := huma.DefaultConfig("gpu-collector fleet view", o.Version)
 	cfg.Info.Description = "The state of a GPU fleet: nodes, GPUs, stragglers, episodes. Every view says how old it is."
-	cfg.Info.License = &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"}
+	// Its `identifier` is of 3.1 only, and would stay in the 3.0 document.
+	cfg.Info.License = &huma.License{Name: "Apache-2.0", URL: "https://www.apache.org/licenses/LICENSE-2.0"}
 	cfg.DocsPath, cfg.SchemasPath, cfg.CreateHooks = "", "", nil
 	a.huma = humago.New(a.mux, cfg)
 	a.huma.UseMiddleware(knownParams(a.huma))

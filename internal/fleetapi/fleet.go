@@ -74,10 +74,7 @@ type listNodesInput struct {
 
 func (a *API) listNodes(_ context.Context, in *listNodesInput) (*NodePage, error) {
 	c := a.converter()
-	f, err := in.filter()
-	if err != nil {
-		return nil, err
-	}
+	f := in.filter()
 	views, total := a.o.Store.List(&f, c.now, in.offset(), in.PageSize)
 	out := &NodePage{Page: in.page(len(views), total), Nodes: make([]Node, len(views))}
 	for i, v := range views {
@@ -144,9 +141,6 @@ type listGPUsInput struct {
 func (a *API) listGPUs(_ context.Context, in *listGPUsInput) (*GPUPage, error) {
 	c := a.converter()
 	out := &GPUPage{GPUs: []NodeGPU{}}
-	if err := checkUsage(in.MinUsage); err != nil {
-		return nil, err
-	}
 	f := fleetstate.Filter{Clusters: in.Cluster, Names: in.Names}
 	var health [fleetstate.Unhealthy + 1]bool
 	for _, name := range in.Health {

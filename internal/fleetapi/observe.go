@@ -84,11 +84,7 @@ func (a *API) registerObserve() {
 }
 
 func (a *API) observe(_ context.Context, in *observeInput) (*huma.StreamResponse, error) {
-	f, err := in.filter()
-	if err != nil {
-		return nil, err
-	}
-	w, err := a.o.Feed.Watch(f)
+	w, err := a.o.Feed.Watch(in.filter())
 	if err != nil {
 		return nil, huma.Error429TooManyRequests(err.Error() + ": come back later, or ask /api/v1/nodes now and then")
 	}

@@ -3,6 +3,7 @@
 package fleetapi
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -63,7 +64,7 @@ type NodeParams struct {
 	MinUsage  float64        `query:"min_usage" minimum:"0" maximum:"1" doc:"Least mean utilisation of the node's GPUs"`
 }
 
-func (p *NodeParams) filter() (fleetstate.Filter, error) {
+func (p *NodeParams) filter() fleetstate.Filter {
 	f := fleetstate.Filter{
 		Clusters: p.Cluster, Names: p.Names, Groups: p.Group, States: p.State,
 		Straggler: p.Straggler.pointer(), MinUsage: p.MinUsage,
@@ -74,30 +75,30 @@ func (p *NodeParams) filter() (fleetstate.Filter, error) {
 			f.Health = append(f.Health, h)
 		}
 	}
-	return f, checkUsage(p.MinUsage)
-}
-
-// checkUsage refuses what the bounds of a schema let pass: NaN is not out of them.
-func checkUsage(v float64) error {
-	if math.IsNaN(v) {
-		return badParam("query.min_usage", "NaN", "must be a number from 0 to 1")
-	}
-	return nil
+	return f
 }
 
 // knownParams refuses query parameters that the operation does not have, which
-// are misspelt more often than not.
+// are misspelt more often than not, and numbers that are none: the bounds of a
+// schema let NaN pass, and JSON has no way to say what was wrong about Inf.
 func knownParams(api huma.API) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		var names []string
+		var errs []error
+		u := ctx.URL()
+		query := u.Query()
 		for _, p := range ctx.Operation().Parameters {
-			if p.In == "query" {
-				names = append(names, p.Name)
+			if p.In != "query" {
+				continue
+			}
+			names = append(names, p.Name)
+			if p.Schema.Type == huma.TypeNumber {
+				if text := query.Get(p.Name); !finite(text) {
+					errs = append(errs, &huma.ErrorDetail{Location: "query." + p.Name, Value: text, Message: "must be a finite number"})
+				}
 			}
 		}
-		u := ctx.URL()
-		var errs []error
-		for name, values := range u.Query() {
+		for name, values := range query {
 			switch {
 			case !slices.Contains(names, name):
 				errs = append(errs, &huma.ErrorDetail{Location: "query." + name, Message: "no such parameter, " + choice(names)})
@@ -112,6 +113,13 @@ func knownParams(api huma.API) func(huma.Context, func(huma.Context)) {
 		}
 		next(ctx)
 	}
+}
+
+// finite reports whether a text is no number that is not finite; what is no
+// number at all is the schema's to refuse.
+func finite(text string) bool {
+	v, err := strconv.ParseFloat(text, 64)
+	return !math.IsNaN(v) && !math.IsInf(v, 0) || errors.Is(err, strconv.ErrSyntax)
 }
 
 func choice(names []string) string {
