@@ -74,7 +74,7 @@ check-generated: generate ## Fail when generated files are not what generate wri
 
 # What `make bench` measures and docs/benchmarks.md shows: targets that print
 # figures, each with its text in docs/benchmarks. Who names some wants only those.
-BENCHES = bench-nvml bench-diff bench-upstream eval
+BENCHES = bench-nvml bench-diff bench-upstream bench-fleetview eval
 
 .PHONY: bench
 bench: $(if $(findstring command,$(origin BENCHES)),,bench-go) ## Run every benchmark and write docs/benchmarks.md; BENCHES=bench-nvml for one section
@@ -106,6 +106,10 @@ SEED ?= 1
 .PHONY: eval
 eval: ## What the straggler detection gets right and wrong in simulated fleets and a real run, SEED=1
 	go run ./test/bench/eval -seed $(SEED) -doc docs/detection.md
+
+.PHONY: bench-fleetview
+bench-fleetview: ## What the fleet view and its history cost and hold (1 minute)
+	go run ./test/bench/fleetview
 
 FUZZTIME ?= 60s
 .PHONY: fuzz

@@ -130,6 +130,8 @@ func suite(t *testing.T, g *gateway) {
 				return s.Host == "node-a" && s.Cluster == "east" && (s.Metric == "hw.power" || s.Metric == "gpu.node.health_score")
 			}},
 			{[]string{"metric", "no.such"}, func(*fleetapi.Sample) bool { return false }},
+			{[]string{"metric", `1{}",\`}, func(*fleetapi.Sample) bool { return false }},
+			{[]string{"host", `"} or up{a="\`}, func(*fleetapi.Sample) bool { return false }},
 			// Both ends are included.
 			{[]string{"start", stamp(want[len(want)-40].At), "end", stamp(want[len(want)-60].At)}, func(s *fleetapi.Sample) bool {
 				return !s.At.Before(want[len(want)-40].At) && !s.At.After(want[len(want)-60].At)

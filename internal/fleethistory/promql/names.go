@@ -133,6 +133,9 @@ func (n *names) metric(name string) string {
 	if text, ok := n.toProm[name]; ok {
 		return text
 	}
+	if name == "" || name[0] >= '0' && name[0] <= '9' {
+		name = "_" + name // so that it is a name at all
+	}
 	return underscores(name)
 }
 

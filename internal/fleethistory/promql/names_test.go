@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package promql
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/otlptranslator"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"gopkg.in/yaml.v3"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
+)
+
+// TestNames holds the table to what the nvml receiver sends.
+func TestNames(t *testing.T) {
+	text, err := os.ReadFile("../../../receiver/nvmlreceiver/metadata.yaml")
+	require.NoError(t, err)
+	var metadata struct {
+		Attributes map[string]struct {
+			Name string `yaml:"name_override"`
+		} `yaml:"attributes"`
+		Metrics map[string]struct {
+			Unit string `yaml:"unit"`
+			Sum  *struct {
+				Monotonic bool `yaml:"monotonic"`
+			} `yaml:"sum"`
+		} `yaml:"metrics"`
+	}
+	require.NoError(t, yaml.Unmarshal(text, &metadata))
+	require.NotEmpty(t, metadata.Metrics)
+	byName := map[string]metric{}
+	for _, m := range metrics {
+		assert.NotContains(t, byName, m.name)
+		byName[m.name] = m
+	}
+	for name, m := range metadata.Metrics {
+		kind := otlptranslator.MetricType(gauge)
+		if m.Sum != nil {
+			if kind = updown; m.Sum.Monotonic {
+				kind = counter
+			}
+		}
+		assert.Equal(t, metric{name, m.Unit, kind}, byName[name], name)
+		assert.Equal(t, name, translate().fromMetric(translate().metric(name)))
+	}
+	for key, a := range metadata.Attributes {
+		name := key
+		if a.Name != "" {
+			name = a.Name
+		}
+		if !noise(underscores(name)) && name != "hw.id" {
+			assert.Equal(t, name, translate().fromLabel(underscores(name)))
+		}
+	}
+	assert.Len(t, translate().fromProm, len(translate().toProm), "no two have one name")
+	assert.Equal(t, "hw_temperature_celsius", translate().metric("hw.temperature"))
+	assert.Equal(t, "hw_errors_total", translate().metric("hw.errors"))
+	assert.Equal(t, "foo_bar", translate().metric("foo.bar"), "not one of ours")
+	assert.Equal(t, "_1st", translate().metric("1st"))
+	assert.Equal(t, "_", translate().metric(""))
+	assert.Equal(t, "foo_bar_bytes", translate().fromMetric("foo_bar_bytes"))
+}
+
+// Nothing that comes with a question may be read as PromQL.
+func TestMatchersQuote(t *testing.T) {
+	h := &History{cfg: Config{ClusterLabel: "cluster", HostLabel: "host", GPULabel: "gpu", DefaultCluster: "default"}}
+	got := h.matchers(&fleethistory.Query{Hosts: []string{`a"} or up{x="`, `b\`, "c.*"}, Clusters: []string{"default"}})
+	assert.Equal(t, `cluster=~"|default",host=~"a\"\\} or up\\{x=\"|b\\\\|c\\.\\*"`, got)
+	assert.Equal(t, "up_x__1__", translate().metric(`up{x="1"}`)[:9])
+}
+
+func TestExpressionsAreShort(t *testing.T) {
+	var names []string
+	for range 400 {
+		names = append(names, "hw_"+strings.Repeat("x", 60))
+	}
+	list := expressions(names, `host=~"a"`, "1h", "count_over_time", "sum", "host")
+	require.Greater(t, len(list), 1)
+	n := 0
+	for _, e := range list {
+		assert.Less(t, len(e), maxExpression+500)
+		n += strings.Count(e, "label_replace(")
+	}
+	assert.Equal(t, 400, n)
+}
+
+func TestLabelsOfAScrapeAreNoAttributes(t *testing.T) {
+	h := &History{cfg: Config{ClusterLabel: "k8s_cluster_name", HostLabel: "host_name", GPULabel: "hw_id", DefaultCluster: "default"}}
+	assert.Equal(t, fleethistory.Sample{Cluster: "default", Node: "n", GPU: "g", Metric: "hw.temperature", Attributes: "hw.sensor_location=gpu,zone=a;b"},
+		h.sample(model.Metric{
+			"__name__": "hw_temperature_celsius", "host_name": "n", "hw_id": "g", "hw_sensor_location": "gpu", "zone": "a,b", "job": "x", "instance": "y",
+			"host_id": "z", "otel_scope_name": "s", "service_name": "q", "gpu_job_id": "j",
+		}))
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command fleetview measures what the history of the fleet view costs and
+// holds, and prints figures.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/exporter"
+	"go.opentelemetry.io/collector/exporter/exportertest"
+	"go.opentelemetry.io/collector/extension/extensiontest"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+
+	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter"
+	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension"
+	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
+	"github.com/gpu-collector/gpu-collector/internal/fleethistory/sqlite"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+)
+
+// A report is of 8 GPUs with 40 metrics each.
+const (
+	gpus    = 8
+	metrics = 40
+	nodes   = 1000
+	// writing is how long the file is written to without a pause.
+	writing = 20 * time.Second
+	batch   = 20_000
+)
+
+func main() {
+	if err := run(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	dir, err := os.MkdirTemp("", "fleetview-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if err := rows(ctx, filepath.Join(dir, "rows.db")); err != nil {
+		return err
+	}
+	return ingest(ctx, filepath.Join(dir, "ingest.db"))
+}
+
+// rows writes 320,000 series in turn, as fast as the file takes them, and asks
+// what a page of plots asks.
+func rows(ctx context.Context, path string) error {
+	// Times are those of polls each 10 s.
+	at := time.Now().Add(-time.Hour).Truncate(time.Second)
+	s := sqlite.New(sqlite.Config{Path: path, Retention: 24 * time.Hour, MaxBytes: 4 << 30, MaxSeries: 1e6, QueryTimeout: time.Minute})
+	defer func() { _ = s.Close() }()
+	series := make([]fleethistory.Sample, 0, nodes*gpus*metrics)
+	for n := range nodes {
+		for g := range gpus {
+			for m := range metrics {
+				series = append(series, fleethistory.Sample{
+					Cluster: "c", Node: fmt.Sprintf("node-%04d", n), GPU: fmt.Sprintf("GPU-%04d-%d", n, g), Metric: fmt.Sprintf("hw.gpu.metric_%d", m),
+				})
+			}
+		}
+	}
+	var written int64
+	round := func() error {
+		for i := range series {
+			series[i].At, series[i].Value = at.UnixMilli(), float64(at.Unix()%1000)+float64(i)/8
+		}
+		for part := range slices.Chunk(series, batch) {
+			if err := s.Append(ctx, part, nil); err != nil {
+				return err
+			}
+			written += int64(len(part))
+		}
+		at = at.Add(10 * time.Second)
+		_, err := s.Maintain(ctx)
+		return err
+	}
+	began := time.Now()
+	if err := round(); err != nil {
+		return err
+	}
+	figure.FprintOnly(os.Stdout, "history_new_series_per_second", float64(written)/time.Since(began).Seconds(), "rows/s")
+	written, began = 0, time.Now()
+	for time.Since(began) < writing {
+		if err := round(); err != nil {
+			return err
+		}
+	}
+	figure.FprintOnly(os.Stdout, "history_rows_per_second", float64(written)/time.Since(began).Seconds(), "rows/s")
+	figure.FprintOnly(os.Stdout, "history_bytes_per_row", float64(s.Status().Bytes)/float64(written+int64(len(series))), "B")
+	var took []time.Duration
+	for n := range 50 {
+		asked := time.Now()
+		if _, _, err := s.Telemetry(ctx, &fleethistory.Query{
+			Hosts: []string{fmt.Sprintf("node-%04d", n*19)}, Metrics: []string{"hw.gpu.metric_7"}, Start: at.Add(-time.Hour), End: at, Limit: 1000,
+		}); err != nil {
+			return err
+		}
+		took = append(took, time.Since(asked))
+	}
+	figure.FprintOnly(os.Stdout, "history_page_ms", median(took)*1e3, "ms")
+	return nil
+}
+
+// ingest is the time of a report in the exporter with the history off and on,
+// in turns, beside that of decoding it.
+func ingest(ctx context.Context, path string) error {
+	off, stopOff, err := gateway(ctx, map[string]any{"storage": "none"})
+	if err != nil {
+		return err
+	}
+	defer stopOff()
+	on, stopOn, err := gateway(ctx, map[string]any{"sqlite": map[string]any{"path": path}})
+	if err != nil {
+		return err
+	}
+	defer stopOn()
+	var decode, viewOff, viewOn []time.Duration
+	for tick := range 40 {
+		for n := range 100 {
+			body, err := pmetricotlp.NewExportRequestFromMetrics(report(n, tick)).MarshalProto()
+			if err != nil {
+				return err
+			}
+			req := pmetricotlp.NewExportRequest()
+			began := time.Now()
+			if err := req.UnmarshalProto(body); err != nil {
+				return err
+			}
+			decode = append(decode, time.Since(began))
+			for _, turn := range []struct {
+				e    exporter.Metrics
+				into *[]time.Duration
+			}{{off, &viewOff}, {on, &viewOn}} {
+				began = time.Now()
+				if err := turn.e.ConsumeMetrics(ctx, req.Metrics()); err != nil {
+					return err
+				}
+				*turn.into = append(*turn.into, time.Since(began))
+			}
+		}
+	}
+	figure.FprintOnly(os.Stdout, "history_off_report_us", median(viewOff)*1e6, "us")
+	figure.FprintOnly(os.Stdout, "history_on_report_us", median(viewOn)*1e6, "us")
+	figure.FprintOnly(os.Stdout, "history_decode_report_us", median(decode)*1e6, "us")
+	figure.FprintOnly(os.Stdout, "history_on_off_ratio", median(viewOn)/median(viewOff), "ratio")
+	return nil
+}
+
+type host map[component.ID]component.Component
+
+func (h host) GetExtensions() map[component.ID]component.Component { return h }
+
+func gateway(ctx context.Context, history map[string]any) (exporter.Metrics, func(), error) {
+	id := component.MustNewID("fleet_view")
+	extensions, exporters := fleetviewextension.NewFactory(), fleetviewexporter.NewFactory()
+	cfg := extensions.CreateDefaultConfig()
+	if err := confmap.NewFromStringMap(map[string]any{"http": map[string]any{"endpoint": "127.0.0.1:0"}, "history": history}).Unmarshal(cfg); err != nil {
+		return nil, nil, err
+	}
+	ext, err := extensions.Create(ctx, extensiontest.NewNopSettings(id.Type()), cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := ext.Start(ctx, host{}); err != nil {
+		return nil, nil, err
+	}
+	exp, err := exporters.CreateMetrics(ctx, exportertest.NewNopSettings(exporters.Type()), exporters.CreateDefaultConfig())
+	if err != nil {
+		return nil, nil, err
+	}
+	return exp, func() { _ = ext.Shutdown(ctx) }, exp.Start(ctx, host{id: ext})
+}
+
+func report(node, tick int) pmetric.Metrics {
+	md := pmetric.NewMetrics()
+	rm := md.ResourceMetrics().AppendEmpty()
+	rm.Resource().Attributes().PutStr(gpusemconv.AttrHostName, fmt.Sprintf("node-%04d", node))
+	sm := rm.ScopeMetrics().AppendEmpty()
+	known := []string{gpusemconv.MetricTemperature, gpusemconv.MetricPower, gpusemconv.MetricGPUUtilization, gpusemconv.MetricGPUMemoryUsage, gpusemconv.MetricGPUClock}
+	for m := range metrics {
+		metric := sm.Metrics().AppendEmpty()
+		metric.SetName(fmt.Sprintf("hw.gpu.metric_%d", m))
+		if m < len(known) {
+			metric.SetName(known[m])
+		}
+		dps := metric.SetEmptyGauge().DataPoints()
+		for g := range gpus {
+			dp := dps.AppendEmpty()
+			dp.SetTimestamp(pcommon.NewTimestampFromTime(time.Now().Add(time.Duration(tick-60) * time.Second)))
+			dp.SetDoubleValue(float64(tick + g))
+			dp.Attributes().PutStr(gpusemconv.AttrHWID, fmt.Sprintf("GPU-%04d-%d", node, g))
+			dp.Attributes().PutStr(gpusemconv.AttrHWType, "gpu")
+			dp.Attributes().PutStr(gpusemconv.AttrSensorLocation, "gpu")
+		}
+	}
+	return md
+}
+
+// median in seconds.
+func median(list []time.Duration) float64 {
+	slices.Sort(list)
+	return list[len(list)/2].Seconds()
+}
