@@ -3,6 +3,7 @@
 package fleetviewexporter
 
 import (
+	"math"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pmetric"
@@ -20,7 +21,7 @@ var groupFields = map[string]fleetstate.GroupField{
 	gpusemconv.MetricStragglerCoverageLow: fleetstate.GroupCoverageLow,
 	gpusemconv.MetricStragglerPanicMode:   fleetstate.GroupPanic,
 	gpusemconv.MetricStragglerCount:       fleetstate.GroupStragglers,
-	metricIncident:                        fleetstate.GroupIncident,
+	gpusemconv.MetricStragglerIncident:    fleetstate.GroupIncident,
 }
 
 // cluster takes a resource without a node: what the gateway says of a
@@ -30,12 +31,13 @@ func (e *fleetExporter) cluster(rm pmetric.ResourceMetrics, cluster string, now 
 		for _, m := range sm.Metrics().All() {
 			name := m.Name()
 			field, known := groupFields[name]
-			if !known && name != gpusemconv.MetricStragglerNodes && name != metricSignalMedian && name != metricStragglerRank {
+			signal := name == gpusemconv.MetricStragglerSignalMedian || name == gpusemconv.MetricStragglerSignalScale
+			if !known && !signal && name != gpusemconv.MetricStragglerNodes && name != gpusemconv.MetricStragglerRank {
 				continue
 			}
 			for _, dp := range numberPoints(m).All() {
 				p := point{dp, number(dp)}
-				if name == metricStragglerRank {
+				if name == gpusemconv.MetricStragglerRank {
 					e.rank(p, cluster, now)
 					continue
 				}
@@ -46,17 +48,34 @@ func (e *fleetExporter) cluster(rm pmetric.ResourceMetrics, cluster string, now 
 						u.Set(field, p.v)
 					case name == gpusemconv.MetricStragglerNodes:
 						u.SetNodes(p.attr(gpusemconv.AttrNodeState), p.v)
-					case p.attr(attrCohort) != "":
-						// The median of a part of a split group; which part a node
-						// belongs to, the views do not know.
 					default:
-						if s, err := nodesignal.Parse(p.attr(gpusemconv.AttrSignal)); err == nil {
-							u.SetMedian(s, p.v)
-						}
+						readGroupSignal(u, name, p)
 					}
 				})
 			}
 		}
+	}
+}
+
+// readGroupSignal takes what nodes are compared with.
+func readGroupSignal(u *fleetstate.GroupUpdate, name string, p point) {
+	s, err := nodesignal.Parse(p.attr(gpusemconv.AttrSignal))
+	if err != nil {
+		return
+	}
+	v := p.v
+	if p.attr(gpusemconv.AttrCohort) != "" {
+		// The group is split, and which part a node belongs to, the views do not
+		// know. The end of a part tells nothing of the whole.
+		if math.IsNaN(v) {
+			return
+		}
+		v = math.NaN()
+	}
+	if name == gpusemconv.MetricStragglerSignalMedian {
+		u.SetMedian(s, v)
+	} else {
+		u.SetScale(s, v)
 	}
 }
 
@@ -66,6 +85,9 @@ func (e *fleetExporter) rank(p point, cluster string, now time.Time) {
 	if !ok {
 		return
 	}
-	u.Set(fleetstate.NodeRank, p.v)
+	// The end of a rank in the group that the node has left ends no other.
+	if !math.IsNaN(p.v) || p.attr(gpusemconv.AttrPeerGroup) == u.Group() {
+		u.Set(fleetstate.NodeRank, p.v)
+	}
 	u.Commit(time.Time{})
 }

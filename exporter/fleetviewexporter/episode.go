@@ -14,32 +14,15 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 )
 
-// Attributes of an episode's record.
+// Bounds of one record.
 const (
-	attrEpisodeID    = "gpu.straggler.episode.id"
-	attrPhase        = "gpu.straggler.phase" // onset, severity or end
-	attrSubject      = "gpu.straggler.subject"
-	attrSeverity     = "gpu.straggler.severity"
-	attrSince        = "gpu.straggler.since"
-	attrConfidence   = "gpu.straggler.confidence"
-	attrGap          = "gpu.straggler.gap"
-	attrValue        = "gpu.straggler.value"
-	attrMedian       = "gpu.straggler.peers.median"
-	attrRank         = "gpu.straggler.rank"
-	attrActive       = "gpu.straggler.peers.active"
-	attrNodes        = "gpu.straggler.nodes"
-	attrNodeCount    = "gpu.straggler.node_count"
-	attrCause        = "gpu.straggler.cause"
-	attrReason       = "gpu.straggler.reason"
-	attrAction       = "gpu.straggler.action"
-	attrObservation  = "gpu.straggler.observation"
-	attrLost         = "gpu.straggler.gpu_hours_lost_per_hour"
-	attrEvidence     = "gpu.straggler.evidence"
-	phaseEnd         = "end"
 	maxEpisodeNodes  = 100
 	maxEvidence      = 32
 	maxSentenceBytes = 1024
 )
+
+// phaseEnd is the last of the phases onset, severity and end.
+const phaseEnd = "end"
 
 // readEpisode reads the record of an episode. The resource says whom it is about.
 func readEpisode(lr plog.LogRecord, id *identity, now time.Time) *fleetstate.Episode {
@@ -49,25 +32,25 @@ func readEpisode(lr plog.LogRecord, id *identity, now time.Time) *fleetstate.Epi
 		at = t.AsTime()
 	}
 	ep := &fleetstate.Episode{
-		ID: a.text(attrEpisodeID), Subject: a.text(attrSubject),
+		ID: a.text(gpusemconv.AttrEpisodeID), Subject: a.text(gpusemconv.AttrEpisodeSubject),
 		Cluster: id.Cluster, Group: a.text(gpusemconv.AttrPeerGroup), Node: id.Node,
-		Signal: a.text(gpusemconv.AttrSignal), Severity: a.text(attrSeverity),
-		Since: a.time(attrSince, at), Updated: at,
-		Confidence: a.number(attrConfidence), Gap: a.number(attrGap), Value: a.number(attrValue), Median: a.number(attrMedian),
-		Rank: a.int(attrRank), Active: a.int(attrActive), LostGPUHoursPerHour: a.number(attrLost),
-		Cause: a.text(attrCause), Reason: a.text(attrReason), Action: a.text(attrAction), Observation: a.text(attrObservation) == "true",
+		Signal: a.text(gpusemconv.AttrSignal), Severity: a.text(gpusemconv.AttrEpisodeSeverity),
+		Since: a.time(gpusemconv.AttrEpisodeSince, at), Updated: at,
+		Confidence: a.number(gpusemconv.AttrEpisodeConfidence), Gap: a.number(gpusemconv.AttrEpisodeGap), Value: a.number(gpusemconv.AttrEpisodeValue), Median: a.number(gpusemconv.AttrEpisodePeersMedian),
+		Rank: a.int(gpusemconv.AttrEpisodeRank), Active: a.int(gpusemconv.AttrEpisodePeersActive), LostGPUHoursPerHour: a.number(gpusemconv.AttrEpisodeCost),
+		Cause: a.text(gpusemconv.AttrEpisodeCause), Reason: a.text(gpusemconv.AttrEpisodeReason), Action: a.text(gpusemconv.AttrEpisodeAction), Observation: a.text(gpusemconv.AttrEpisodeObservation) == "true",
 		GPU: a.text(gpusemconv.AttrHWID), Evidence: a.evidence(),
 	}
-	if n := a.int(attrNodeCount); n != nil {
+	if n := a.int(gpusemconv.AttrEpisodeNodeCount); n != nil {
 		ep.NodeCount = *n
 	}
-	for _, v := range a.list(attrNodes, maxEpisodeNodes) {
+	for _, v := range a.list(gpusemconv.AttrEpisodeNodes, maxEpisodeNodes) {
 		ep.Nodes = append(ep.Nodes, short(text(v), fleetstate.MaxName))
 	}
 	if lr.Body().Type() == pcommon.ValueTypeStr {
 		ep.Text = short(lr.Body().Str(), maxSentenceBytes)
 	}
-	if a.text(attrPhase) == phaseEnd {
+	if a.text(gpusemconv.AttrEpisodePhase) == phaseEnd {
 		ep.Ended = at
 	}
 	return ep
@@ -144,7 +127,7 @@ func (a attributes) list(name string, limit int) []pcommon.Value {
 // evidence reads a list of texts such as `fact=hw_thermal value=1 peers=0 unit=1 gpu=GPU-1`.
 func (a attributes) evidence() []fleetstate.Evidence {
 	var out []fleetstate.Evidence
-	for _, v := range a.list(attrEvidence, maxEvidence) {
+	for _, v := range a.list(gpusemconv.AttrEpisodeEvidence, maxEvidence) {
 		var e fleetstate.Evidence
 		for pair := range strings.FieldsSeq(short(text(v), maxSentenceBytes)) {
 			name, value, _ := strings.Cut(pair, "=")

@@ -73,7 +73,7 @@ func (e *fleetExporter) pushLogs(_ context.Context, ld plog.Logs) error {
 		id := readIdentity(rl.Resource().Attributes(), e.cfg.DefaultCluster)
 		for _, sl := range rl.ScopeLogs().All() {
 			for _, lr := range sl.LogRecords().All() {
-				if lr.EventName() == eventEpisode {
+				if lr.EventName() == gpusemconv.EventStraggler {
 					e.state.PutEpisode(readEpisode(lr, &id, now))
 				}
 			}

@@ -198,15 +198,17 @@ func TestNodeAndGroup(t *testing.T) {
 		point(gpusemconv.MetricAgentStraggler, 1).
 		point(gpusemconv.MetricGPUCount, 8, gpusemconv.AttrState, "expected").
 		point(gpusemconv.MetricGPUCount, 1, gpusemconv.AttrState, "lost"))
-	e.push(t, newReport("c", "n1").point(gpusemconv.MetricNodeStraggler, 1, group...).point(metricNodeSuspicion, 1.4))
+	e.push(t, newReport("c", "n1").point(gpusemconv.MetricNodeStraggler, 1, group...).point(gpusemconv.MetricNodeSuspicion, 1.4, group...))
 	e.push(t, newReport("c", "").
 		point(gpusemconv.MetricStragglerMedian, 0.99, group...).
 		point(gpusemconv.MetricStragglerNodes, 4, append([]any{gpusemconv.AttrNodeState, "active"}, group...)...).
 		point(gpusemconv.MetricStragglerQuorumMet, 1, group...).
 		point(gpusemconv.MetricStragglerCount, 1).
-		point(metricSignalMedian, 0.06, append([]any{gpusemconv.AttrSignal, "throughput"}, group...)...).
-		point(metricStragglerRank, 1, append([]any{gpusemconv.AttrHostName, "n1"}, group...)...).
-		point(metricStragglerRank, 2, append([]any{gpusemconv.AttrHostName, "never seen"}, group...)...))
+		point(gpusemconv.MetricStragglerSignalMedian, 0.06, append([]any{gpusemconv.AttrSignal, "throughput"}, group...)...).
+		point(gpusemconv.MetricStragglerSignalScale, 0.02, append([]any{gpusemconv.AttrSignal, "throughput"}, group...)...).
+		point(gpusemconv.MetricStragglerSignalScale, 0.03, append([]any{gpusemconv.AttrSignal, "of a newer gateway"}, group...)...).
+		point(gpusemconv.MetricStragglerRank, 1, append([]any{gpusemconv.AttrHostName, "n1"}, group...)...).
+		point(gpusemconv.MetricStragglerRank, 2, append([]any{gpusemconv.AttrHostName, "never seen"}, group...)...))
 
 	v := e.view(t, "c", "n1")
 	assert.Equal(t, []string{"job/stage-0", "job", "stage-0", "active", "fleet"}, []string{v.Group, v.JobID, v.JobRole, v.State, v.Mode})
@@ -228,6 +230,7 @@ func TestNodeAndGroup(t *testing.T) {
 	assert.True(t, g.Flag(fleetstate.GroupQuorum))
 	assert.Equal(t, map[string]int64{"active": 4}, g.Nodes)
 	assert.InDelta(t, 0.06, g.Medians.V[nodesignal.Throughput], 0)
+	assert.InDelta(t, 0.02, g.Scales.V[nodesignal.Throughput], 0)
 	assert.Nil(t, g.Get(fleetstate.GroupStragglers))
 	g, ok = e.state.Group(fleetstate.GroupKey{Cluster: "c"})
 	require.True(t, ok, "the whole cluster")
@@ -235,11 +238,29 @@ func TestNodeAndGroup(t *testing.T) {
 
 	// The node moves to another group; the end of the former verdict comes last.
 	e.push(t, newReport("c", "n1").point(gpusemconv.MetricNodeStraggler, 0, gpusemconv.AttrPeerGroup, "other").
-		point(gpusemconv.MetricNodeStraggler, nil, group...))
+		point(gpusemconv.MetricNodeSuspicion, 0.3, gpusemconv.AttrPeerGroup, "other").
+		point(gpusemconv.MetricNodeStraggler, nil, group...).point(gpusemconv.MetricNodeSuspicion, nil, group...))
+	onList := func(group string, rank any) *reportBuilder {
+		return newReport("c", "").point(gpusemconv.MetricStragglerRank, rank, gpusemconv.AttrHostName, "n1", gpusemconv.AttrPeerGroup, group)
+	}
+	e.push(t, onList("other", 3))
+	e.push(t, onList("job/stage-0", nil))
 	v = e.view(t, "c", "n1")
 	assert.Equal(t, "other", v.Group)
-	require.NotNil(t, v.Values.Get(fleetstate.NodeStraggler))
-	assert.False(t, v.Values.Flag(fleetstate.NodeStraggler))
+	for f, want := range map[fleetstate.NodeField]float64{fleetstate.NodeStraggler: 0, fleetstate.NodeSuspicion: 0.3, fleetstate.NodeRank: 3} {
+		require.NotNil(t, v.Values.Get(f), f)
+		assert.InDelta(t, want, *v.Values.Get(f), 0, f)
+	}
+	e.push(t, onList("other", nil))
+	assert.Nil(t, e.view(t, "c", "n1").Values.Get(fleetstate.NodeRank), "on the list no more")
+
+	// The group is split: its nodes are compared within parts.
+	e.push(t, newReport("c", "").
+		point(gpusemconv.MetricStragglerSignalMedian, nil, append([]any{gpusemconv.AttrSignal, "throughput", gpusemconv.AttrCohort, "2"}, group...)...).
+		point(gpusemconv.MetricStragglerSignalScale, 0.01, append([]any{gpusemconv.AttrSignal, "throughput", gpusemconv.AttrCohort, "1"}, group...)...))
+	g, _ = e.state.Group(fleetstate.GroupKey{Cluster: "c", Group: "job/stage-0"})
+	assert.True(t, g.Medians.Known[nodesignal.Throughput], "a part that ends ends nothing else")
+	assert.False(t, g.Scales.Known[nodesignal.Throughput])
 }
 
 // TestSignsOfLife tells what a node says from what is said about it.
@@ -251,7 +272,8 @@ func TestSignsOfLife(t *testing.T) {
 	assert.Equal(t, start, e.view(t, "c", "n").Seen.UTC())
 
 	now = now.Add(30 * time.Second)
-	e.push(t, newReport("c", "n").point(gpusemconv.MetricNodeStraggler, 0, gpusemconv.AttrPeerGroup, "g"))
+	e.push(t, newReport("c", "n").point(gpusemconv.MetricNodeStraggler, 0, gpusemconv.AttrPeerGroup, "g").
+		point(gpusemconv.MetricNodeSuspicion, 0.1, gpusemconv.AttrPeerGroup, "g"))
 	assert.Equal(t, start, e.view(t, "c", "n").Seen.UTC(), "the gateway's verdict is no sign of life")
 
 	beat := start.Add(20 * time.Second)
@@ -298,20 +320,20 @@ func TestEpisodes(t *testing.T) {
 		records := rl.ScopeLogs().AppendEmpty().LogRecords()
 		records.AppendEmpty().SetEventName(gpusemconv.EventXid)
 		lr := records.AppendEmpty()
-		lr.SetEventName(eventEpisode)
+		lr.SetEventName(gpusemconv.EventStraggler)
 		lr.SetTimestamp(ts(at))
 		lr.Body().SetStr("n1 is 20 % slower than its peers")
 		require.NoError(t, lr.Attributes().FromRaw(map[string]any{
-			attrEpisodeID: "e1", attrPhase: phase, attrSubject: "node", attrSince: start.Format(time.RFC3339Nano),
-			attrSeverity: "major", attrGap: 0.2, attrRank: int64(1), attrConfidence: "not a number",
-			gpusemconv.AttrPeerGroup: "g", gpusemconv.AttrSignal: "throughput", attrReason: "thermal",
+			gpusemconv.AttrEpisodeID: "e1", gpusemconv.AttrEpisodePhase: phase, gpusemconv.AttrEpisodeSubject: "node", gpusemconv.AttrEpisodeSince: start.Format(time.RFC3339Nano),
+			gpusemconv.AttrEpisodeSeverity: "major", gpusemconv.AttrEpisodeGap: 0.2, gpusemconv.AttrEpisodeRank: int64(1), gpusemconv.AttrEpisodeConfidence: "not a number",
+			gpusemconv.AttrPeerGroup: "g", gpusemconv.AttrSignal: "throughput", gpusemconv.AttrEpisodeReason: "thermal",
 		}))
 		if phase != phaseEnd {
-			list := lr.Attributes().PutEmptySlice(attrEvidence)
+			list := lr.Attributes().PutEmptySlice(gpusemconv.AttrEpisodeEvidence)
 			list.AppendEmpty().SetStr("fact=hot value=91 peers=60 unit=Cel gpu=GPU-1")
 			list.AppendEmpty().SetStr("not an evidence")
 			list.AppendEmpty().SetStr("fact=cold value=NaN")
-			lr.Attributes().PutEmptySlice(attrNodes).AppendEmpty().SetStr("n1")
+			lr.Attributes().PutEmptySlice(gpusemconv.AttrEpisodeNodes).AppendEmpty().SetStr("n1")
 		}
 		return ld
 	}

@@ -16,11 +16,7 @@ import (
 
 // nodeReader takes a point of a metric into a node's view. NaN stands for a
 // point without a value: the series has ended.
-type nodeReader struct {
-	read func(u *fleetstate.Update, p point)
-	// gateway marks what the gateway says of a node, which is no sign of life.
-	gateway bool
-}
+type nodeReader func(u *fleetstate.Update, p point)
 
 // point is a number with its attributes.
 type point struct {
@@ -51,21 +47,34 @@ func (p point) gpu(u *fleetstate.Update) int {
 }
 
 func nodeNumber(f fleetstate.NodeField) nodeReader {
-	return nodeReader{read: func(u *fleetstate.Update, p point) { u.Set(f, p.v) }}
+	return func(u *fleetstate.Update, p point) { u.Set(f, p.v) }
+}
+
+// verdict reads what the gateway says of a node as one of its group.
+func verdict(f fleetstate.NodeField) nodeReader {
+	return func(u *fleetstate.Update, p point) {
+		group := p.attr(gpusemconv.AttrPeerGroup)
+		if math.IsNaN(p.v) && group != u.Group() {
+			// The node has moved, and this is the verdict from where it was.
+			return
+		}
+		u.SetGroup(group)
+		u.Set(f, p.v)
+	}
 }
 
 // gpuNumber reads metrics with one series per GPU.
 func gpuNumber(f fleetstate.GPUField) nodeReader {
-	return nodeReader{read: func(u *fleetstate.Update, p point) {
+	return func(u *fleetstate.Update, p point) {
 		if i := p.gpu(u); i >= 0 {
 			u.SetGPU(i, f, p.v)
 		}
-	}}
+	}
 }
 
 // gpuNumbers reads metrics of which an attribute's value says which number it is.
 func gpuNumbers(attr string, fields map[string]fleetstate.GPUField) nodeReader {
-	return nodeReader{read: func(u *fleetstate.Update, p point) {
+	return func(u *fleetstate.Update, p point) {
 		f, ok := fields[p.attr(attr)]
 		if !ok {
 			return
@@ -73,16 +82,16 @@ func gpuNumbers(attr string, fields map[string]fleetstate.GPUField) nodeReader {
 		if i := p.gpu(u); i >= 0 {
 			u.SetGPU(i, f, p.v)
 		}
-	}}
+	}
 }
 
 // gpuState reads metrics with a flag for each value of an attribute.
 func gpuState(attr string, set func(u *fleetstate.Update, i int, name string, on bool)) nodeReader {
-	return nodeReader{read: func(u *fleetstate.Update, p point) {
+	return func(u *fleetstate.Update, p point) {
 		if i := p.gpu(u); i >= 0 {
 			set(u, i, p.attr(attr), p.on())
 		}
-	}}
+	}
 }
 
 var nodeReaders = map[string]nodeReader{
@@ -91,28 +100,20 @@ var nodeReaders = map[string]nodeReader{
 	gpusemconv.MetricAgentStraggler:        nodeNumber(fleetstate.NodeAgentStraggler),
 	gpusemconv.MetricAgentGatewayReachable: nodeNumber(fleetstate.NodeGatewayReachable),
 	gpusemconv.MetricNodeCPUPressure:       nodeNumber(fleetstate.NodeCPUPressure),
-	gpusemconv.MetricNodeSignal: {read: func(u *fleetstate.Update, p point) {
+	gpusemconv.MetricNodeSignal: func(u *fleetstate.Update, p point) {
 		if s, err := nodesignal.Parse(p.attr(gpusemconv.AttrSignal)); err == nil {
 			u.SetSignal(s, p.v)
 		}
-	}},
-	gpusemconv.MetricNodeState: {read: func(u *fleetstate.Update, p point) {
+	},
+	gpusemconv.MetricNodeState: func(u *fleetstate.Update, p point) {
 		u.SetState(p.attr(gpusemconv.AttrNodeState), p.on())
-	}},
-	gpusemconv.MetricAgentDetectionMode: {read: func(u *fleetstate.Update, p point) {
+	},
+	gpusemconv.MetricAgentDetectionMode: func(u *fleetstate.Update, p point) {
 		u.SetMode(p.attr(gpusemconv.AttrDetectionMode), p.on())
-	}},
-	gpusemconv.MetricNodeStraggler: {gateway: true, read: func(u *fleetstate.Update, p point) {
-		group := p.attr(gpusemconv.AttrPeerGroup)
-		if math.IsNaN(p.v) && group != u.Group() {
-			// The node has moved, and this is the verdict from where it was.
-			return
-		}
-		u.SetGroup(group)
-		u.Set(fleetstate.NodeStraggler, p.v)
-	}},
-	metricNodeSuspicion: {gateway: true, read: func(u *fleetstate.Update, p point) { u.Set(fleetstate.NodeSuspicion, p.v) }},
-	gpusemconv.MetricGPUCount: {read: func(u *fleetstate.Update, p point) {
+	},
+	gpusemconv.MetricNodeStraggler: verdict(fleetstate.NodeStraggler),
+	gpusemconv.MetricNodeSuspicion: verdict(fleetstate.NodeSuspicion),
+	gpusemconv.MetricGPUCount: func(u *fleetstate.Update, p point) {
 		switch p.attr(gpusemconv.AttrState) {
 		case "expected":
 			u.Set(fleetstate.NodeGPUsExpected, p.v)
@@ -121,35 +122,35 @@ var nodeReaders = map[string]nodeReader{
 		case "lost":
 			u.Set(fleetstate.NodeGPUsLost, p.v)
 		}
-	}},
+	},
 
-	gpusemconv.MetricGPUInfo:        {read: readInfo},
-	gpusemconv.MetricGPUUp:          {read: readUp},
+	gpusemconv.MetricGPUInfo:        readInfo,
+	gpusemconv.MetricGPUUp:          readUp,
 	gpusemconv.MetricGPUHealthScore: gpuNumber(fleetstate.GPUHealthScore),
 	gpusemconv.MetricGPUHealthState: gpuState(gpusemconv.AttrState, func(u *fleetstate.Update, i int, name string, on bool) {
 		if h, ok := fleetstate.ParseHealth(name); ok {
 			u.SetHealth(i, h, on)
 		}
 	}),
-	gpusemconv.MetricGPUHealthReason: {read: func(u *fleetstate.Update, p point) {
+	gpusemconv.MetricGPUHealthReason: func(u *fleetstate.Update, p point) {
 		if i := p.gpu(u); i >= 0 {
 			u.SetReason(i, fleetstate.Reason{Reason: p.attr(gpusemconv.AttrReason), Action: p.attr(gpusemconv.AttrAction)}, p.on())
 		}
-	}},
+	},
 	gpusemconv.MetricGPURecoveryAction: gpuState(gpusemconv.AttrAction, (*fleetstate.Update).SetAction),
 	gpusemconv.MetricGPUThrottleActive: gpuState(gpusemconv.AttrReason, (*fleetstate.Update).SetThrottle),
-	gpusemconv.MetricGPUXIDEvents:      {read: readXid},
+	gpusemconv.MetricGPUXIDEvents:      readXid,
 	gpusemconv.MetricTemperature: gpuNumbers(gpusemconv.AttrSensorLocation, map[string]fleetstate.GPUField{
 		"gpu": fleetstate.GPUTemperature, "memory": fleetstate.GPUMemoryTemperature,
 	}),
-	metricTemperatureLimit: {read: func(u *fleetstate.Update, p point) {
+	metricTemperatureLimit: func(u *fleetstate.Update, p point) {
 		if p.attr(attrLimitType) != "throttled" || p.attr(gpusemconv.AttrSensorLocation) != "gpu" {
 			return
 		}
 		if i := p.gpu(u); i >= 0 {
 			u.SetGPU(i, fleetstate.GPUTemperatureLimit, p.v)
 		}
-	}},
+	},
 	metricTemperatureMargin:        gpuNumber(fleetstate.GPUTemperatureMargin),
 	gpusemconv.MetricPower:         gpuNumber(fleetstate.GPUPower),
 	gpusemconv.MetricGPUPowerLimit: gpuNumbers(gpusemconv.AttrLimit, map[string]fleetstate.GPUField{"enforced": fleetstate.GPUPowerLimit}),
@@ -163,7 +164,7 @@ var nodeReaders = map[string]nodeReader{
 	gpusemconv.MetricGPUClockLimit:  gpuNumbers(gpusemconv.AttrClock, map[string]fleetstate.GPUField{"sm": fleetstate.GPUSMClockLimit}),
 	gpusemconv.MetricGPUMemoryUsage: gpuNumber(fleetstate.GPUMemoryUsed),
 	gpusemconv.MetricGPUMemoryLimit: gpuNumber(fleetstate.GPUMemoryLimit),
-	gpusemconv.MetricErrors:         {read: readErrors},
+	gpusemconv.MetricErrors:         readErrors,
 	gpusemconv.MetricGPURemappedRows: gpuNumbers(gpusemconv.AttrCause, map[string]fleetstate.GPUField{
 		"corrected": fleetstate.GPURemappedCorrectable, "uncorrected": fleetstate.GPURemappedUncorrectable,
 	}),
@@ -267,15 +268,15 @@ func (e *fleetExporter) node(rm pmetric.ResourceMetrics, id *identity, now time.
 				}
 				continue
 			}
-			r, known := nodeReaders[name]
-			alive = alive || !r.gateway
+			read, known := nodeReaders[name]
+			alive = alive || !gpusemconv.IsVerdict(name)
 			if !known {
 				continue
 			}
 			points := numberPoints(m)
 			for i := range points.Len() {
 				p := points.At(i)
-				r.read(&u, point{p, number(p)})
+				read(&u, point{p, number(p)})
 			}
 		}
 	}

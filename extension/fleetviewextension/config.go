@@ -29,6 +29,9 @@ type Config struct {
 	MissingAfter time.Duration `mapstructure:"missing_after"`
 	NodeExpiry   time.Duration `mapstructure:"node_expiry"`
 	GPUExpiry    time.Duration `mapstructure:"gpu_expiry"`
+	// EpisodeDoubt is for how long the views contradict an open episode before
+	// it counts as over.
+	EpisodeDoubt time.Duration `mapstructure:"episode_doubt"`
 	// Stream is the live stream.
 	Stream StreamConfig `mapstructure:"stream"`
 	// History is where the past is kept.
@@ -59,8 +62,9 @@ func createDefaultConfig() component.Config {
 		HTTP:     server,
 		MaxNodes: state.MaxNodes, MaxGPUsPerNode: state.MaxGPUsPerNode, MaxGroups: state.MaxGroups, MaxEpisodes: state.MaxEpisodes,
 		MissingAfter: state.MissingAfter, NodeExpiry: state.NodeExpiry, GPUExpiry: state.GPUExpiry,
-		Stream:  StreamConfig{MaxClients: 1000, Interval: time.Second, WriteTimeout: 10 * time.Second, NodesPerEvent: 250},
-		History: defaultHistory(),
+		EpisodeDoubt: state.EpisodeDoubt,
+		Stream:       StreamConfig{MaxClients: 1000, Interval: time.Second, WriteTimeout: 10 * time.Second, NodesPerEvent: 250},
+		History:      defaultHistory(),
 	}
 }
 
@@ -68,6 +72,7 @@ func (c *Config) state() fleetstate.Config {
 	return fleetstate.Config{
 		MaxNodes: c.MaxNodes, MaxGPUsPerNode: c.MaxGPUsPerNode, MaxGroups: c.MaxGroups, MaxEpisodes: c.MaxEpisodes,
 		MissingAfter: c.MissingAfter, NodeExpiry: c.NodeExpiry, GPUExpiry: c.GPUExpiry,
+		EpisodeDoubt: c.EpisodeDoubt,
 	}
 }
 

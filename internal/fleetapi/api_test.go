@@ -81,6 +81,7 @@ func fleet(a *API) {
 		u.Set(fleetstate.GroupMedian, 0.98)
 		u.Set(fleetstate.GroupQuorum, 1)
 		u.SetMedian(nodesignal.Throughput, 0.05)
+		u.SetScale(nodesignal.Throughput, 0.01)
 		u.SetNodes("active", 2)
 	})
 	gap := 0.6
@@ -204,6 +205,29 @@ func TestGPUs(t *testing.T) {
 	}
 }
 
+func ptr[T any](v T) *T { return &v }
+
+// TestOpenEpisodeOfANode: its own, or else that of many nodes which names it.
+func TestOpenEpisodeOfANode(t *testing.T) {
+	a := newAPI(nil)
+	fleet(a)
+	assert.Nil(t, get200[Node](t, a, "/api/v1/nodes/n2").Episode, "the one it had is over")
+	a.o.Store.PutEpisode(&fleetstate.Episode{
+		ID: "many", Subject: fleetstate.SubjectGroup, Cluster: "c1", Group: "g", Nodes: []string{"n1", "n2"}, Since: t0, Updated: t0,
+	})
+	for node, want := range map[string]string{"n1?cluster=c1": "e1", "n2": "many"} {
+		n := get200[Node](t, a, "/api/v1/nodes/"+node)
+		require.NotNil(t, n.Episode, node)
+		assert.Equal(t, want, n.Episode.ID)
+		assert.Equal(t, ptr(0.98), n.GroupMedian)
+	}
+	for _, s := range get200[StragglerList](t, a, "/api/v1/stragglers?cluster=c1").Stragglers {
+		require.NotNil(t, s.Episode)
+		assert.Equal(t, map[string]string{"n1": "e1", "n2": "many"}[s.Node.Node], s.Episode.ID)
+	}
+	assert.Nil(t, get200[Node](t, a, "/api/v1/nodes/n1?cluster=c2").Episode, "the name of another cluster's node")
+}
+
 func TestFleet(t *testing.T) {
 	a := newAPI(nil)
 	fleet(a)
@@ -228,7 +252,7 @@ func TestFleet(t *testing.T) {
 	groups := get200[GroupPage](t, a, "/api/v1/groups").Groups
 	require.Len(t, groups, 1)
 	assert.True(t, groups[0].QuorumMet)
-	assert.Equal(t, []GroupSignal{{"throughput", 0.05}}, groups[0].Signals)
+	assert.Equal(t, []GroupSignal{{"throughput", 0.05, ptr(0.01)}}, groups[0].Signals)
 	assert.Empty(t, get200[GroupPage](t, a, "/api/v1/groups?cluster=c2").Groups)
 
 	sum := get200[Summary](t, a, "/api/v1/stats/summary")

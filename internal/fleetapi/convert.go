@@ -30,6 +30,7 @@ func (c *converter) age(at time.Time) float64 { return max(0, c.now.Sub(at).Seco
 
 func (c *converter) node(v fleetstate.View, gpus bool) Node {
 	n := v.Node
+	group := c.peers(n)
 	out := Node{
 		Cluster: n.Cluster, Node: n.Key.Node, Sighting: c.sighting(v.Seen),
 		Group: n.Group, JobID: n.JobID, JobRole: n.JobRole, HostID: n.HostID,
@@ -39,9 +40,10 @@ func (c *converter) node(v fleetstate.View, gpus bool) Node {
 		AgentStraggler: flag(n.Values.Get(fleetstate.NodeAgentStraggler)), DetectionMode: n.Mode,
 		GatewayReachable: flag(n.Values.Get(fleetstate.NodeGatewayReachable)),
 		Score:            n.Values.Get(fleetstate.NodeScore), Threshold: n.Values.Get(fleetstate.NodeThreshold),
+		GroupMedian: group.Get(fleetstate.GroupMedian),
 		CPUPressure: n.Values.Get(fleetstate.NodeCPUPressure),
 		Usage:       known(&n.Usage), MaxTemperature: known(&n.MaxCelsius), Power: known(&n.Watts),
-		Signals: c.signals(n),
+		Signals: signals(n, group),
 		GPUCount: GPUCount{
 			Known: len(n.GPUs), Expected: n.Values.Get(fleetstate.NodeGPUsExpected),
 			Found: n.Values.Get(fleetstate.NodeGPUsFound), Lost: n.Values.Get(fleetstate.NodeGPUsLost),
@@ -53,34 +55,35 @@ func (c *converter) node(v fleetstate.View, gpus bool) Node {
 	return out
 }
 
-func (c *converter) signals(n *fleetstate.Node) []Signal {
+func signals(n *fleetstate.Node, g *fleetstate.Group) []Signal {
 	list := make([]Signal, 0, nodesignal.Count)
-	for s := range nodesignal.Count {
-		if n.Signals.Known[s] {
-			list = append(list, Signal{Signal: s.String(), Value: n.Signals.V[s]})
-		}
-	}
-	if len(list) == 0 || n.Group == "" {
-		return list
-	}
-	k := fleetstate.GroupKey{Cluster: n.Cluster, Group: n.Group}
-	if c.group == nil || c.group.GroupKey != k {
-		var ok bool
-		if c.group, ok = c.store.Group(k); !ok {
-			c.group = &fleetstate.Group{GroupKey: k}
-		}
-	}
-	i := 0
 	for s := range nodesignal.Count {
 		if !n.Signals.Known[s] {
 			continue
 		}
-		if c.group.Medians.Known[s] {
-			list[i].Median = &c.group.Medians.V[s]
-		}
-		i++
+		list = append(list, Signal{Signal: s.String(), Value: n.Signals.V[s], Median: signal(&g.Medians, s), Scale: signal(&g.Scales, s)})
 	}
 	return list
+}
+
+func signal(values *nodesignal.Values, s nodesignal.Signal) *float64 {
+	if !values.Known[s] {
+		return nil
+	}
+	return &values.V[s]
+}
+
+// peers returns the node's group, an empty one while that is not known.
+func (c *converter) peers(n *fleetstate.Node) *fleetstate.Group {
+	k := fleetstate.GroupKey{Cluster: n.Cluster, Group: n.Group}
+	if c.group == nil || c.group.GroupKey != k {
+		g, ok := c.store.Group(k)
+		if !ok || n.Group == "" {
+			g = &fleetstate.Group{GroupKey: k}
+		}
+		c.group = g
+	}
+	return c.group
 }
 
 // gpuList returns the GPUs in the order of their indices.
@@ -154,7 +157,7 @@ func (c *converter) groupView(g *fleetstate.Group) Group {
 	}
 	for s := range nodesignal.Count {
 		if g.Medians.Known[s] {
-			out.Signals = append(out.Signals, GroupSignal{s.String(), g.Medians.V[s]})
+			out.Signals = append(out.Signals, GroupSignal{s.String(), g.Medians.V[s], signal(&g.Scales, s)})
 		}
 	}
 	return out

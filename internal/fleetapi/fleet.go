@@ -118,6 +118,7 @@ func (a *API) getNode(_ context.Context, in *getNodeInput) (*Node, error) {
 		return nil, err
 	}
 	n := c.node(v, true)
+	n.Episode = c.openEpisodes(&fleetstate.EpisodeFilter{Clusters: []string{v.Cluster}, Nodes: []string{v.Key.Node}})[v.Key]
 	return &n, nil
 }
 
@@ -180,23 +181,34 @@ func (a *API) listStragglers(_ context.Context, in *listStragglersInput) (*Strag
 	f := fleetstate.Filter{Clusters: in.Cluster, Groups: in.Group}
 	views, ranked := a.o.Store.Stragglers(&f, c.now, in.Limit)
 	out := &StragglerList{At: c.now.UTC(), Ranked: ranked, Stragglers: make([]Straggler, len(views))}
-	isOpen := true
-	open := map[fleetstate.Key]*fleetstate.Episode{}
-	for _, e := range a.o.Store.Episodes(&fleetstate.EpisodeFilter{Clusters: in.Cluster, Open: &isOpen}) {
-		open[fleetstate.Key{Cluster: e.Cluster, Node: e.Node}] = e
-	}
+	open := c.openEpisodes(&fleetstate.EpisodeFilter{Clusters: in.Cluster})
 	for i, v := range views {
-		s := Straggler{Place: i + 1, Node: c.node(v, false)}
-		if g, ok := a.o.Store.Group(fleetstate.GroupKey{Cluster: v.Cluster, Group: v.Group}); ok {
-			s.GroupMedian = g.Get(fleetstate.GroupMedian)
-		}
-		if e := open[v.Key]; e != nil {
-			ep := c.episode(e)
-			s.Episode = &ep
-		}
-		out.Stragglers[i] = s
+		out.Stragglers[i] = Straggler{Place: i + 1, Node: c.node(v, false)}
+		out.Stragglers[i].Episode = open[v.Key]
 	}
 	return out, nil
+}
+
+// openEpisodes returns the open episode of each node: its own, or else one of
+// many nodes that names it.
+func (c *converter) openEpisodes(f *fleetstate.EpisodeFilter) map[fleetstate.Key]*Episode {
+	isOpen := true
+	f.Open = &isOpen
+	open := map[fleetstate.Key]*Episode{}
+	own := map[fleetstate.Key]bool{}
+	for _, e := range c.store.Episodes(f) {
+		ep := c.episode(e)
+		if e.Node != "" {
+			k := fleetstate.Key{Cluster: e.Cluster, Node: e.Node}
+			open[k], own[k] = &ep, true
+		}
+		for _, n := range e.Nodes {
+			if k := (fleetstate.Key{Cluster: e.Cluster, Node: n}); !own[k] {
+				open[k] = &ep
+			}
+		}
+	}
+	return open
 }
 
 type listEpisodesInput struct {

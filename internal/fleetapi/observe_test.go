@@ -92,7 +92,6 @@ func TestObserve(t *testing.T) {
 
 	put(a, "c1", "n1", t0.Add(-time.Second), func(u *fleetstate.Update) { u.Set(fleetstate.NodeStraggler, 0) })
 	put(a, "c1", "n2", t0, nil)
-	a.o.Store.PutEpisode(&fleetstate.Episode{ID: "e1", Since: t0, Updated: t0, Ended: t0})
 	a.o.Feed.Advance(t0)
 	d = Diff{}
 	w.next(EventDiff, &d)
@@ -102,6 +101,8 @@ func TestObserve(t *testing.T) {
 	assert.InDelta(t, 1, d.Changed[0].AgeSeconds, 1e-9)
 	require.Len(t, d.Seen, 1)
 	assert.Equal(t, Seen{Key{"c1", "n2"}, Sighting{t0, 0}, "active"}, d.Seen[0])
+	a.o.Store.PutEpisode(&fleetstate.Episode{ID: "e1", Since: t0, Updated: t0, Ended: t0})
+	a.o.Feed.Advance(t0)
 	w.next(EventEpisodes, &e)
 	assert.Empty(t, e.Episodes)
 

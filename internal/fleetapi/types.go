@@ -40,6 +40,7 @@ type Node struct {
 	GatewayReachable *bool    `json:"gateway_reachable,omitempty"`
 	Score            *float64 `json:"score,omitempty" doc:"Health score of the node, 0 to 1"`
 	Threshold        *float64 `json:"threshold,omitempty" doc:"Score below which the node takes itself for a straggler"`
+	GroupMedian      *float64 `json:"group_median,omitempty" doc:"Median score of the peer group"`
 	CPUPressure      *float64 `json:"cpu_pressure,omitempty" doc:"Share of time in which some task waited for a CPU"`
 	Usage            *float64 `json:"usage,omitempty" doc:"Mean utilisation of the GPUs, 0 to 1"`
 	MaxTemperature   *float64 `json:"max_temperature_celsius,omitempty"`
@@ -47,13 +48,15 @@ type Node struct {
 	Signals          []Signal `json:"signals" doc:"What the node is compared by"`
 	GPUCount         GPUCount `json:"gpu_count"`
 	GPUs             []GPU    `json:"gpus,omitempty" doc:"Only where asked for"`
+	Episode          *Episode `json:"episode,omitempty" doc:"The open episode of the node, or the one of many that names it. Only of a single node and in the ranking"`
 }
 
 // Signal is one thing measured of a node.
 type Signal struct {
 	Signal string   `json:"signal"`
 	Value  float64  `json:"value" doc:"In the signal's own unit, or a fraction"`
-	Median *float64 `json:"median,omitempty" doc:"Median of the peer group"`
+	Median *float64 `json:"median,omitempty" doc:"Median of the peer group; absent while that is split"`
+	Scale  *float64 `json:"scale,omitempty" doc:"Spread of the peer group, as a fraction of the signal's level"`
 }
 
 // GPUCount counts the GPUs of a node.
@@ -142,8 +145,6 @@ type NodeGPU struct {
 type Straggler struct {
 	Place int `json:"place" doc:"From 1"`
 	Node
-	GroupMedian *float64 `json:"group_median,omitempty" doc:"Median score of the peer group"`
-	Episode     *Episode `json:"episode,omitempty" doc:"The node's open episode"`
 }
 
 // Group is a peer group; the empty one is the whole cluster.
@@ -165,8 +166,9 @@ type Group struct {
 
 // GroupSignal is the median of a signal.
 type GroupSignal struct {
-	Signal string  `json:"signal"`
-	Median float64 `json:"median"`
+	Signal string   `json:"signal"`
+	Median float64  `json:"median"`
+	Scale  *float64 `json:"scale,omitempty" doc:"Spread, as a fraction of the signal's level"`
 }
 
 // Episode is a time in which a node or group stood out.
@@ -193,7 +195,7 @@ type Episode struct {
 	LostGPUHours *float64   `json:"gpu_hours_lost_per_hour,omitempty"`
 	Nodes        []string   `json:"nodes,omitempty" doc:"Affected nodes of a group, at most 100"`
 	NodeCount    int64      `json:"node_count,omitempty"`
-	Cause        string     `json:"cause,omitempty"`
+	Cause        string     `json:"cause,omitempty" doc:"Why it ended, or what made an incident. restart, superseded and unconfirmed: nobody told the end; the process ended, another one began, or the node is well"`
 	Reason       string     `json:"reason,omitempty"`
 	Action       string     `json:"action,omitempty"`
 	Observation  bool       `json:"observation,omitempty" doc:"The reason has no contrast with the peers: no proof"`

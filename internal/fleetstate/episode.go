@@ -14,7 +14,7 @@ import (
 type Episode struct {
 	// ID is the same from onset to end.
 	ID string
-	// Subject is node, group, missing or cluster.
+	// Subject is SubjectNode or one of its siblings.
 	Subject               string
 	Cluster, Group, Node  string
 	Signal, Severity      string
@@ -35,7 +35,18 @@ type Episode struct {
 	GPU         string
 	Evidence    []Evidence
 	Text        string // one sentence for people
+
+	// Untold says that nobody told the end; it is what the views conclude.
+	Untold bool
 }
+
+// What episodes are about.
+const (
+	SubjectNode    = "node"
+	SubjectGroup   = "group"
+	SubjectMissing = "missing"
+	SubjectCluster = "cluster"
+)
 
 // Open reports whether the episode goes on.
 func (e *Episode) Open() bool { return e.Ended.IsZero() }
@@ -46,23 +57,49 @@ type Evidence struct {
 	Value, Peers    *float64 // Peers is their median, where there is one
 }
 
+// The causes of an end that nobody told: another episode of the same subject,
+// the views (see Config.EpisodeDoubt), and the end of the process.
+const (
+	CauseSuperseded  = "superseded"
+	CauseUnconfirmed = "unconfirmed"
+	CauseRestart     = "restart"
+)
+
 type episodes struct {
 	version atomic.Uint64
 	mu      sync.RWMutex
 	limit   int
 	open    map[string]*Episode // never changed in place
-	past    []*Episode          // ring, next is the oldest once it is full
+	past    []*Episode          // ring, next is the oldest once it is full; nil for one that goes on
 	next    int
-	// restored are those of the past whose end is a guess.
-	restored map[string]struct{}
-	keep     func(*Episode)
+	place   map[string]int // of those in past
+	// subjects are the open ones of which there is one at a time.
+	subjects map[subject]string
+	// doubted is since when the views contradict what is open.
+	doubted map[string]time.Time
+	keep    func(*Episode)
 }
 
-func (e *episodes) init(limit int) { e.limit, e.open = limit, map[string]*Episode{} }
+// subject is what has one open episode at most.
+type subject struct{ kind, cluster, name string }
 
-// CauseRestart is the cause of an end that is a guess: the episode was open when
-// the process ended, and is over as far as anybody knows.
-const CauseRestart = "restart"
+// subject returns false for an episode of many nodes that has others of its
+// kind beside it.
+func (e *Episode) subject() (subject, bool) {
+	switch {
+	case e.Node != "":
+		return subject{e.Subject, e.Cluster, e.Node}, true
+	case e.Subject == SubjectGroup:
+		return subject{e.Subject, e.Cluster, e.Group}, true
+	default:
+		return subject{}, false
+	}
+}
+
+func (e *episodes) init(limit int) {
+	e.limit, e.open, e.place = limit, map[string]*Episode{}, map[string]int{}
+	e.subjects, e.doubted = map[subject]string{}, map[string]time.Time{}
+}
 
 // KeepEpisodes has f called with each record that is taken, as it is kept. It
 // is set before the first one.
@@ -76,96 +113,140 @@ func (s *Store) RestoreEpisodes(list []*Episode) {
 	defer e.mu.Unlock()
 	for _, ep := range slices.Backward(list) {
 		if ep.Open() {
-			ep.Ended, ep.Cause = ep.Updated, CauseRestart
-			if e.restored == nil {
-				e.restored = map[string]struct{}{}
-			}
-			e.restored[ep.ID] = struct{}{}
+			ep = ep.untoldEnd(ep.Updated, CauseRestart)
 		}
-		e.append(ep)
+		e.end(ep)
 	}
-	e.version.Add(1)
 }
 
-// append puts an episode into the past.
-func (e *episodes) append(ep *Episode) {
-	if len(e.past) < e.limit {
-		e.past = append(e.past, ep)
+// kept hands on what is to be kept beyond the process.
+func (e *episodes) kept(list ...*Episode) {
+	if e.keep == nil {
 		return
 	}
-	e.past[e.next] = ep
-	e.next = (e.next + 1) % e.limit
-}
-
-// takeBack returns an episode whose end was a guess, nil if it is none, and
-// takes it out of the past.
-func (e *episodes) takeBack(id string) *Episode {
-	if _, ok := e.restored[id]; !ok {
-		return nil
+	for _, ep := range list {
+		e.keep(ep)
 	}
-	delete(e.restored, id)
-	e.past, e.next = slices.Concat(e.past[e.next:], e.past[:e.next]), 0
-	for i, ep := range e.past {
-		if ep.ID == id {
-			e.past = slices.Delete(e.past, i, i+1)
-			return ep
-		}
-	}
-	return nil
 }
 
 // PutEpisode takes the latest record of an episode: an ended one moves to the
-// past, where the oldest makes room for it.
+// past, where the oldest makes room for it. One that comes again, or late,
+// changes nothing.
 func (s *Store) PutEpisode(ep *Episode) bool {
-	kept := s.putEpisode(ep)
-	if kept != nil && s.episodes.keep != nil {
-		s.episodes.keep(kept)
-	}
-	return kept != nil
-}
-
-func (s *Store) putEpisode(ep *Episode) *Episode {
 	if ep.ID == "" || len(ep.ID) > MaxName || len(ep.Node) > MaxName || len(ep.Cluster) > MaxName || len(ep.Group) > MaxName {
 		s.drop(DropText)
-		return nil
+		return false
 	}
+	changed := s.putEpisode(ep)
+	s.episodes.kept(changed...)
+	return len(changed) > 0
+}
+
+// putEpisode returns the episodes that changed.
+func (s *Store) putEpisode(ep *Episode) []*Episode {
 	e := &s.episodes
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	old := e.open[ep.ID]
-	if old == nil {
-		old = e.takeBack(ep.ID)
-	}
-	if old != nil && old.Since.Before(ep.Since) {
-		// A record that does not say since when has its own time there.
-		earlier := *ep
-		earlier.Since = old.Since
-		ep = &earlier
-	}
-	if ep.Open() {
-		if e.open[ep.ID] == nil && len(e.open) >= e.limit {
-			s.drop(DropMaxEpisodes)
+	at, over := e.place[ep.ID]
+	if over {
+		old = e.past[at]
+		// Only an end that was not told is open to news.
+		if !old.Untold || ep.Open() && !ep.Updated.After(old.Ended) {
 			return nil
 		}
-		if old != nil && old.Updated.After(ep.Updated) {
-			return nil
-		}
-		e.open[ep.ID] = ep
-		e.version.Add(1)
-		return ep
 	}
-	delete(e.open, ep.ID)
-	if old != nil && len(ep.Evidence) == 0 {
-		// The end says that it is over; what it was is known from before.
-		ended := *ep
-		ended.Evidence = old.Evidence
-		ended.Reason, ended.Action, ended.GPU = cmp.Or(ep.Reason, old.Reason), cmp.Or(ep.Action, old.Action), cmp.Or(ep.GPU, old.GPU)
-		ended.Observation = ep.Observation || old.Observation
-		ep = &ended
+	if old != nil {
+		ep = ep.after(old)
 	}
-	e.append(ep)
+	if !ep.Open() {
+		e.end(ep)
+		return []*Episode{ep}
+	}
+	if old != nil && !over && old.Updated.After(ep.Updated) {
+		return nil
+	}
+	what, single := ep.subject()
+	before := e.open[e.subjects[what]]
+	replaces := single && before != nil && before.ID != ep.ID
+	if (old == nil || over) && !replaces && len(e.open) >= e.limit {
+		s.drop(DropMaxEpisodes)
+		return nil
+	}
+	if replaces && before.Updated.After(ep.Updated) {
+		// It comes late, and was over when the other began.
+		ep = ep.untoldEnd(before.Since, CauseSuperseded)
+		e.end(ep)
+		return []*Episode{ep}
+	}
+	if over {
+		e.past[at] = nil
+		delete(e.place, ep.ID)
+	}
+	changed := []*Episode{ep}
+	if replaces {
+		before = before.untoldEnd(ep.Updated, CauseSuperseded)
+		e.end(before)
+		changed = append(changed, before)
+	}
+	e.open[ep.ID] = ep
+	if single {
+		e.subjects[what] = ep.ID
+	}
 	e.version.Add(1)
-	return ep
+	return changed
+}
+
+// after returns the episode with what only an earlier record of it says.
+func (e *Episode) after(old *Episode) *Episode {
+	next := *e
+	if old.Since.Before(e.Since) {
+		// A record that does not say since when has its own time there.
+		next.Since = old.Since
+	}
+	if !e.Open() && len(e.Evidence) == 0 {
+		// The end says that it is over; what it was is known from before.
+		next.Evidence = old.Evidence
+		next.Reason, next.Action, next.GPU = cmp.Or(e.Reason, old.Reason), cmp.Or(e.Action, old.Action), cmp.Or(e.GPU, old.GPU)
+		next.Observation = e.Observation || old.Observation
+	}
+	return &next
+}
+
+// untoldEnd returns the episode as one that ended without a word.
+func (e *Episode) untoldEnd(at time.Time, cause string) *Episode {
+	ended := *e
+	ended.Ended, ended.Cause, ended.Untold = at, cause, true
+	if at.Before(e.Since) {
+		ended.Ended = e.Since
+	}
+	return &ended
+}
+
+// end moves an episode to the past. mu is held.
+func (e *episodes) end(ep *Episode) {
+	delete(e.open, ep.ID)
+	delete(e.doubted, ep.ID)
+	if what, single := ep.subject(); single && e.subjects[what] == ep.ID {
+		delete(e.subjects, what)
+	}
+	e.version.Add(1)
+	if at, over := e.place[ep.ID]; over {
+		e.past[at] = ep
+		return
+	}
+	at := len(e.past)
+	if at < e.limit {
+		e.past = append(e.past, ep)
+	} else {
+		at = e.next
+		if oldest := e.past[at]; oldest != nil {
+			delete(e.place, oldest.ID)
+		}
+		e.past[at] = ep
+		e.next = (e.next + 1) % e.limit
+	}
+	e.place[ep.ID] = at
 }
 
 // EpisodeVersion changes whenever an episode does.
@@ -204,7 +285,7 @@ func (s *Store) Episodes(f *EpisodeFilter) []*Episode {
 		}
 	}
 	for _, ep := range e.past {
-		if f.match(ep) {
+		if ep != nil && f.match(ep) {
 			list = append(list, ep)
 		}
 	}

@@ -22,10 +22,11 @@ type Group struct {
 	Seen time.Time
 	// Nodes counts nodes by state.
 	Nodes map[string]int64
-	// Medians holds the peers' median of each signal.
-	Medians nodesignal.Values
-	values  [numGroupFields]float64
-	known   uint16
+	// Medians holds the peers' median of each signal, in its unit, and Scales
+	// their spread as a fraction of the signal's level.
+	Medians, Scales nodesignal.Values
+	values          [numGroupFields]float64
+	known           uint16
 }
 
 // GroupField is a number of a group.
@@ -113,12 +114,17 @@ func (u *GroupUpdate) Set(f GroupField, x float64) {
 }
 
 // SetMedian gives the peers' median of a signal. NaN ends it.
-func (u *GroupUpdate) SetMedian(s nodesignal.Signal, x float64) {
+func (u *GroupUpdate) SetMedian(s nodesignal.Signal, x float64) { set(&u.g.Medians, s, x) }
+
+// SetScale gives the peers' spread of a signal. NaN ends it.
+func (u *GroupUpdate) SetScale(s nodesignal.Signal, x float64) { set(&u.g.Scales, s, x) }
+
+func set(values *nodesignal.Values, s nodesignal.Signal, x float64) {
 	if !finite(x) {
-		u.g.Medians.Known[s] = false
+		values.Known[s] = false
 		return
 	}
-	u.g.Medians.Set(s, x)
+	values.Set(s, x)
 }
 
 // SetNodes gives the number of nodes in a state. NaN ends it.

@@ -28,6 +28,10 @@ type Config struct {
 	// reporting is forgotten: above twice the resync interval of `diff`, behind
 	// which a GPU that idles says nothing.
 	GPUExpiry time.Duration
+	// EpisodeDoubt is for how long the views contradict an open episode before
+	// it counts as over: longer than the straggler processor's `flap_window`,
+	// for which it holds the episode of a flapping node open.
+	EpisodeDoubt time.Duration
 }
 
 // DefaultConfig returns bounds for a fleet of 100,000 nodes.
@@ -35,6 +39,7 @@ func DefaultConfig() Config {
 	return Config{
 		MaxNodes: 100_000, MaxGPUsPerNode: 128, MaxGroups: 10_000, MaxEpisodes: 10_000,
 		MissingAfter: time.Minute, NodeExpiry: 24 * time.Hour, GPUExpiry: 10 * time.Minute,
+		EpisodeDoubt: 70 * time.Minute,
 	}
 }
 
@@ -52,7 +57,7 @@ func (c *Config) Validate() error {
 	for _, d := range []struct {
 		key string
 		v   time.Duration
-	}{{"missing_after", c.MissingAfter}, {"node_expiry", c.NodeExpiry}, {"gpu_expiry", c.GPUExpiry}} {
+	}{{"missing_after", c.MissingAfter}, {"node_expiry", c.NodeExpiry}, {"gpu_expiry", c.GPUExpiry}, {"episode_doubt", c.EpisodeDoubt}} {
 		if d.v <= 0 {
 			errs = append(errs, fmt.Errorf("`%s` is %s, must be greater than 0s", d.key, d.v))
 		}
@@ -208,8 +213,9 @@ var (
 )
 
 // Expire forgets nodes that have been silent for NodeExpiry, and returns how
-// many it forgot.
+// many it forgot. It ends the episodes that are over without a word.
 func (s *Store) Expire(now time.Time) int {
+	s.doubt(now)
 	before := now.Add(-s.cfg.NodeExpiry).UnixMilli()
 	n := 0
 	for i := range s.shards {

@@ -262,3 +262,9 @@ const (
 	// HeaderResync lists the nodes whose whole state is wanted.
 	HeaderResync = "gpu-resync"
 )
+
+// IsVerdict reports whether a gateway says the metric about a node, which is no
+// sign of life of the node itself.
+func IsVerdict[T string | []byte](metric T) bool {
+	return string(metric) == MetricNodeStraggler || string(metric) == MetricNodeSuspicion
+}

@@ -86,7 +86,7 @@ func (j *Judge) close() {
 
 // see takes note of a metric's name, string or bytes of the message.
 func see[T string | []byte](j *Judge, name T, isGauge bool) {
-	j.spoke = j.spoke || string(name) != gpusemconv.MetricNodeStraggler
+	j.spoke = j.spoke || !gpusemconv.IsVerdict(name)
 	j.band = deadband.Of(j.Bands, name)
 	j.isBeat = isGauge && string(name) == gpusemconv.MetricNodeHeartbeat
 	j.hasBeat = j.hasBeat || j.isBeat

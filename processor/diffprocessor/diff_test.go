@@ -342,12 +342,14 @@ func TestOnlyNodesHaveAHeartbeat(t *testing.T) {
 func TestAVerdictIsNoSignOfLife(t *testing.T) {
 	sink := new(consumertest.MetricsSink)
 	p := newTestProcessor(t, sink, nil)
-	md := report("n1", 0, 1)
-	for _, m := range md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().All() {
-		m.SetName(gpusemconv.MetricNodeStraggler)
+	for i, name := range []string{gpusemconv.MetricNodeStraggler, gpusemconv.MetricNodeSuspicion} {
+		md := report("n1", 0, 1)
+		for _, m := range md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().All() {
+			m.SetName(name)
+		}
+		require.NoError(t, p.ConsumeMetrics(t.Context(), md))
+		assert.Equal(t, i+1, sink.DataPointCount())
 	}
-	require.NoError(t, p.ConsumeMetrics(t.Context(), md))
-	assert.Equal(t, 1, sink.DataPointCount())
 }
 
 func TestTelemetry(t *testing.T) {

@@ -70,6 +70,26 @@ func TestWhoLeavesTheRankListIsTakenOff(t *testing.T) {
 	assert.NotContains(t, r.ranked, "a", "of a cluster that is gone nothing is kept")
 }
 
+// TestWhatIsSaidOfANodeIsAVerdict: diff and the fleet view know by the names
+// that it is no sign of life.
+func TestWhatIsSaidOfANodeIsAVerdict(t *testing.T) {
+	ids := newIdentifier(createDefaultConfig().(*Config))
+	r := reporter{ids: &ids}
+	rep := report("a")
+	rep.Nodes = []straggler.NodeReport{{Cluster: "a", Group: "g", Node: "n", State: straggler.StateActive}}
+	said := 0
+	for _, rm := range r.metrics(rep).ResourceMetrics().All() {
+		if _, ok := rm.Resource().Attributes().Get(gpusemconv.AttrHostName); !ok {
+			continue
+		}
+		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
+			said++
+			assert.True(t, gpusemconv.IsVerdict(m.Name()), m.Name())
+		}
+	}
+	assert.Positive(t, said)
+}
+
 func TestWhatEachPartOfAGroupIsComparedWith(t *testing.T) {
 	ids := newIdentifier(createDefaultConfig().(*Config))
 	r := reporter{ids: &ids}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetstate
+
+import (
+	"slices"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+)
+
+// doubt ends the open episodes that the views have contradicted for
+// EpisodeDoubt: a gateway that restarts knows none of those before, so nobody
+// tells their ends.
+func (s *Store) doubt(now time.Time) {
+	e := &s.episodes
+	e.mu.RLock()
+	open := make([]*Episode, 0, len(e.open))
+	for _, ep := range e.open {
+		open = append(open, ep)
+	}
+	e.mu.RUnlock()
+	for _, ep := range open {
+		contradicted := s.contradicts(ep, now)
+		var over []*Episode
+		e.mu.Lock()
+		switch since, doubted := e.doubted[ep.ID]; {
+		case e.open[ep.ID] != ep || !contradicted:
+			delete(e.doubted, ep.ID)
+		case !doubted:
+			e.doubted[ep.ID] = now
+		case now.Sub(since) >= s.cfg.EpisodeDoubt:
+			over = append(over, ep.untoldEnd(since, CauseUnconfirmed))
+			e.end(over[0])
+		}
+		e.mu.Unlock()
+		e.kept(over...)
+	}
+}
+
+// contradicts reports whether all that the episode is about is known to be well.
+func (s *Store) contradicts(ep *Episode, now time.Time) bool {
+	switch {
+	case ep.Subject == SubjectGroup:
+		g, known := s.Group(GroupKey{ep.Cluster, ep.Group})
+		if !known {
+			return s.outlived(ep, now)
+		}
+		return g.Get(GroupIncident) != nil && !g.Flag(GroupIncident)
+	case ep.Node != "":
+		return s.nodeContradicts(ep, ep.Node, now)
+	case len(ep.Nodes) == 0:
+		return s.outlived(ep, now)
+	default:
+		return !slices.ContainsFunc(ep.Nodes, func(n string) bool { return !s.nodeContradicts(ep, n, now) })
+	}
+}
+
+func (s *Store) nodeContradicts(ep *Episode, node string, now time.Time) bool {
+	v, known := s.Node(Key{ep.Cluster, node}, now)
+	switch {
+	case !known:
+		return s.outlived(ep, now)
+	case ep.Subject == SubjectMissing:
+		return v.State != gpusemconv.StateMissing && v.Seen.After(ep.Updated)
+	default:
+		// Of a node that is silent the gateway says nothing any more.
+		return v.State == gpusemconv.StateMissing || v.Values.Get(NodeStraggler) != nil && !v.Values.Flag(NodeStraggler)
+	}
+}
+
+// outlived reports whether the episode is so old that what it is about would
+// be forgotten.
+func (s *Store) outlived(ep *Episode, now time.Time) bool {
+	return now.Sub(ep.Updated) >= s.cfg.NodeExpiry
+}

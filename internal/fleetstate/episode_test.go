@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetstate
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// known are the episodes, the newest first, those that are over with their cause.
+func known(s *Store) string {
+	var list []string
+	for _, e := range s.Episodes(&EpisodeFilter{}) {
+		text := e.ID
+		if !e.Open() {
+			text += fmt.Sprintf(" %s at %s", e.Cause, e.Ended.Sub(t0))
+		}
+		list = append(list, text)
+	}
+	return strings.Join(list, "; ")
+}
+
+// TestEpisodeRecords puts records, such as "e1 node n1 60 recovered" for the end
+// of an episode of n1 after a minute.
+func TestEpisodeRecords(t *testing.T) {
+	for name, tc := range map[string]struct {
+		records []string
+		want    string
+	}{
+		"from onset to end": {[]string{"e1 node n1 0", "e1 node n1 30", "e1 node n1 60 recovered"}, "e1 recovered at 1m0s"},
+		"all twice": {
+			[]string{"e1 node n1 0", "e1 node n1 0", "e1 node n1 60 recovered", "e1 node n1 60 recovered", "e1 node n1 0"},
+			"e1 recovered at 1m0s",
+		},
+		"an end alone":       {[]string{"e1 node n1 60 recovered"}, "e1 recovered at 1m0s"},
+		"found again":        {[]string{"e1 node n1 0", "e2 node n1 90"}, "e2; e1 superseded at 1m30s"},
+		"the former is late": {[]string{"e2 node n1 90", "e1 node n1 0"}, "e2; e1 superseded at 1m30s"},
+		"the former ends after all": {
+			[]string{"e1 node n1 0", "e2 node n1 90", "e1 node n1 80 recovered"}, "e2; e1 recovered at 1m20s",
+		},
+		"the former goes on": {
+			[]string{"e1 node n1 0", "e2 node n1 90", "e1 node n1 100"}, "e2 superseded at 1m40s; e1",
+		},
+		"other nodes":         {[]string{"e1 node n1 0", "e2 node n2 90"}, "e2; e1"},
+		"slow, then missing":  {[]string{"e1 node n1 0", "e2 missing n1 90"}, "e2; e1"},
+		"a group's again":     {[]string{"e1 group . 0", "e2 group . 90"}, "e2; e1 superseded at 1m30s"},
+		"many at two times":   {[]string{"e1 cluster . 0", "e2 cluster . 90"}, "e2; e1"},
+		"as many as are kept": {[]string{"e1 node n1 0", "e2 node n2 1", "e3 node n3 2", "e4 node n4 3"}, "e3; e2; e1"},
+		"found again, full": {
+			[]string{"e1 node n1 0", "e2 node n2 1", "e3 node n3 2", "e4 node n3 3"}, "e4; e3 superseded at 3s; e2; e1",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := DefaultConfig()
+			cfg.MaxEpisodes = 3
+			s := New(cfg)
+			kept := map[string]*Episode{}
+			s.KeepEpisodes(func(ep *Episode) { kept[ep.ID] = ep })
+			for _, record := range tc.records {
+				f := strings.Fields(record)
+				at := t0
+				if d, err := time.ParseDuration(f[3] + "s"); assert.NoError(t, err) {
+					at = t0.Add(d)
+				}
+				ep := &Episode{ID: f[0], Subject: f[1], Cluster: "c", Group: "g", Node: strings.Trim(f[2], "."), Since: at, Updated: at}
+				if len(f) > 4 {
+					ep.Ended, ep.Cause = at, f[4]
+				}
+				s.PutEpisode(ep)
+			}
+			assert.Equal(t, tc.want, known(s))
+			for _, ep := range s.Episodes(&EpisodeFilter{}) {
+				assert.Same(t, ep, kept[ep.ID], "what is shown was kept")
+			}
+		})
+	}
+}
+
+// TestEpisodeRingAfterReopening: a place that an episode left counts, and is
+// used again, like any other.
+func TestEpisodeRingAfterReopening(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MaxEpisodes = 2
+	s := New(cfg)
+	put := func(id, node string, second int, cause string) {
+		at := t0.Add(time.Duration(second) * time.Second)
+		ep := &Episode{ID: id, Subject: SubjectNode, Cluster: "c", Node: node, Since: at, Updated: at, Cause: cause}
+		if cause != "" {
+			ep.Ended = at
+		}
+		s.PutEpisode(ep)
+	}
+	put("e1", "n1", 0, "")
+	put("e2", "n1", 1, "") // e1 is superseded
+	put("x", "n2", 2, "recovered")
+	put("e1", "n1", 3, "") // and supersedes e2, in the place of its own
+	assert.Equal(t, "x recovered at 2s; e2 superseded at 3s; e1", known(s))
+	put("e1", "n1", 4, "recovered")
+	put("y", "n2", 5, "recovered")
+	assert.Len(t, s.Episodes(&EpisodeFilter{}), 2)
+	put("y", "n2", 5, "recovered")
+	assert.Equal(t, "y recovered at 5s; e1 recovered at 4s", known(s))
+}
+
+// TestEpisodeDoubt has views that contradict an open episode, or do not.
+func TestEpisodeDoubt(t *testing.T) {
+	node := &Episode{ID: "e", Subject: SubjectNode, Cluster: "c", Node: "n1", Since: t0, Updated: t0}
+	missing := &Episode{ID: "e", Subject: SubjectMissing, Cluster: "c", Node: "n1", Since: t0, Updated: t0}
+	group := &Episode{ID: "e", Subject: SubjectGroup, Cluster: "c", Group: "g", Nodes: []string{"n1", "n2"}, Since: t0, Updated: t0}
+	many := &Episode{ID: "e", Subject: SubjectCluster, Cluster: "c", Nodes: []string{"n1", "n2"}, Since: t0, Updated: t0}
+	verdict := func(name string, straggler float64) func(*Store, time.Time) {
+		return func(s *Store, now time.Time) {
+			u, _ := s.Begin(Key{"c", name}, now)
+			u.Set(NodeStraggler, straggler)
+			u.Commit(now)
+		}
+	}
+	incident := func(on float64) func(*Store, time.Time) {
+		return func(s *Store, now time.Time) {
+			s.UpdateGroup(GroupKey{"c", "g"}, now, func(u *GroupUpdate) { u.Set(GroupIncident, on) })
+		}
+	}
+	silent := func(s *Store, now time.Time) {
+		if now.Equal(t0) {
+			verdict("n1", 1)(s, now)
+		}
+	}
+	flapping := func(s *Store, now time.Time) {
+		minute := int(now.Sub(t0).Minutes())
+		verdict("n1", float64((minute/60+1)%2))(s, now)
+	}
+	back := func(s *Store, now time.Time) {
+		if now.Before(t0.Add(10 * time.Minute)) {
+			verdict("n1", 0)(s, now)
+		}
+	}
+	for name, tc := range map[string]struct {
+		ep    *Episode
+		views []func(*Store, time.Time)
+		hours int
+		want  string // after so many hours
+	}{
+		"well":                     {node, []func(*Store, time.Time){verdict("n1", 0)}, 2, "e unconfirmed at 0s"},
+		"not for long enough":      {node, []func(*Store, time.Time){verdict("n1", 0)}, 1, "e"},
+		"slow":                     {node, []func(*Store, time.Time){verdict("n1", 1)}, 9, "e"},
+		"well now and then":        {node, []func(*Store, time.Time){flapping}, 9, "e"},
+		"silent":                   {node, []func(*Store, time.Time){silent}, 2, "e unconfirmed at 2m0s"},
+		"nothing known":            {node, nil, 9, "e"},
+		"nothing known for a day":  {node, nil, 26, "e unconfirmed at 24h0m0s"},
+		"seen again":               {missing, []func(*Store, time.Time){verdict("n1", 0)}, 2, "e unconfirmed at 1m0s"},
+		"still missing":            {missing, []func(*Store, time.Time){silent}, 9, "e"},
+		"seen for ten minutes":     {missing, []func(*Store, time.Time){back}, 9, "e"},
+		"incident is over":         {group, []func(*Store, time.Time){incident(0)}, 2, "e unconfirmed at 0s"},
+		"incident goes on":         {group, []func(*Store, time.Time){incident(1)}, 9, "e"},
+		"one of many is slow":      {many, []func(*Store, time.Time){verdict("n1", 0), verdict("n2", 1)}, 9, "e"},
+		"all of many are well":     {many, []func(*Store, time.Time){verdict("n1", 0), verdict("n2", 0)}, 2, "e unconfirmed at 0s"},
+		"one of many is not known": {many, []func(*Store, time.Time){verdict("n1", 0)}, 9, "e"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := New(DefaultConfig())
+			require.True(t, s.PutEpisode(tc.ep))
+			for minute := range tc.hours*60 + 1 {
+				now := t0.Add(time.Duration(minute) * time.Minute)
+				for _, view := range tc.views {
+					view(s, now)
+				}
+				s.Expire(now)
+			}
+			assert.Equal(t, tc.want, known(s))
+			assert.LessOrEqual(t, len(s.episodes.doubted), 1)
+		})
+	}
+}
