@@ -35,7 +35,11 @@ build: bin/gpu-collector bin/gpu-collector-agent ## Build both distributions int
 run: bin/gpu-collector ## Replay a real training run and find its straggler (Ctrl-C ends it)
 	@echo
 	@echo "A recorded training run of 16 workers replays; one of them was slowed on purpose."
-	@echo "Within half a minute a line below says STRAGGLER and names it. Meanwhile, in another terminal:"
+	@echo "Within half a minute a line below says STRAGGLER and names it. Meanwhile, in a browser:"
+	@echo "  http://127.0.0.1:8086/                                        the fleet, its stragglers and why"
+	@echo "  http://127.0.0.1:8086/docs/                                   the API behind it"
+	@echo "Or in another terminal:"
+	@echo "  curl -s 127.0.0.1:8086/api/v1/stragglers?limit=1              the slowest worker and its episode"
 	@echo "  curl -s 127.0.0.1:9464/metrics | grep gpu_node_straggler      every worker's verdict"
 	@echo "  curl -s 127.0.0.1:8085/api/v1/thresholds                      the thresholds by peer group"
 	@echo
