@@ -213,7 +213,7 @@ func TestOpenEpisodeOfANode(t *testing.T) {
 	fleet(a)
 	assert.Nil(t, get200[Node](t, a, "/api/v1/nodes/n2").Episode, "the one it had is over")
 	a.o.Store.PutEpisode(&fleetstate.Episode{
-		ID: "many", Subject: fleetstate.SubjectGroup, Cluster: "c1", Group: "g", Nodes: []string{"n1", "n2"}, Since: t0, Updated: t0,
+		ID: "many", Subject: fleetstate.SubjectGroup, Cluster: "c1", Group: "g", Nodes: []string{"n1", "n2"}, Since: t0.Add(-time.Hour), Updated: t0,
 	})
 	for node, want := range map[string]string{"n1?cluster=c1": "e1", "n2": "many"} {
 		n := get200[Node](t, a, "/api/v1/nodes/"+node)

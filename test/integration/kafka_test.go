@@ -17,6 +17,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 )
 
 const (
@@ -122,11 +124,12 @@ exporters:
   prometheus: {endpoint: %q}
   otlp_grpc: {endpoint: %q, tls: {insecure: true}, compression: none, sending_queue: {enabled: false}}
 extensions:
+  fleet_view: {http: {endpoint: %q}}
   healthcheckv2: {http: {endpoint: %q}}
 service:
   telemetry: {metrics: {level: none}}
-  pipelines: {metrics: {exporters: [prometheus, otlp_grpc]}}
-`, rp.prom, serveNextHop(t, sink.add), rp.health)}})
+  pipelines: {metrics: {exporters: [prometheus, fleet_view, otlp_grpc]}}
+`, rp.prom, serveNextHop(t, sink.add), rp.fleet, rp.health)}})
 
 	client := grpcClient(t, sp.grpc)
 	name := func(n int) string { return fmt.Sprintf("n%02d", n) }
@@ -209,6 +212,9 @@ service:
 		require.Zero(t, push(last))
 		return arrived(last)
 	})
+	var nodes fleetapi.NodePage
+	getJSON(t, "http://"+rp.fleet+"/api/v1/nodes", &nodes)
+	assert.Equal(t, kafkaNodes, nodes.Total)
 
 	shard.kill()
 	shard.restart()

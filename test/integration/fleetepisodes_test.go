@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
+)
+
+// TestFleetViewSaysWhyANodeIsSlow has a node of eight slowed by heat, behind
+// the gateway's diff, asks the API for all that is known of it, and restarts
+// the gateway.
+func TestFleetViewSaysWhyANodeIsSlow(t *testing.T) {
+	t.Parallel()
+	gp := newGatewayPorts(t)
+	gateway := start(t, options{configs: []string{"configs/gateway.yaml", gp.overlay(t), patient}})
+	ap := startAgent(t, gp, "view")
+	f := &fleet{cluster: "view", hot: 5}
+	f.run(t, ap.grpc)
+	awaitWarm(t, gp, "view")
+	url := "http://" + gp.fleet + "/api/v1"
+	var ranking fleetapi.StragglerList
+	getJSON(t, url+"/stragglers", &ranking)
+	require.Len(t, ranking.Stragglers, 8, "a ranking while nobody is slow")
+	for _, s := range ranking.Stragglers {
+		assert.False(t, s.Straggler, s.Node.Node)
+		assert.Nil(t, s.Episode, s.Node.Node)
+	}
+
+	began := time.Now()
+	f.set(5, map[int]float64{5: 0.2})
+	var episodes fleetapi.EpisodePage
+	found := func() bool {
+		getJSON(t, url+"/episodes?open=true", &episodes)
+		getJSON(t, url+"/stragglers?limit=3", &ranking)
+		return len(episodes.Episodes) > 0 && len(ranking.Stragglers) == 3 && ranking.Stragglers[0].Straggler && ranking.Stragglers[0].Rank != nil
+	}
+	eventually(t, 30*time.Second, "the episode, the verdict and the rank", found)
+	ep := episodes.Episodes[0]
+	assert.Equal(t,
+		[]string{"node", "view", "job/worker", "n5", "throughput", "major", "hw_thermal", "check_cooling", "GPU-5-0"},
+		[]string{ep.Subject, ep.Cluster, ep.Group, ep.Node, ep.Signal, ep.Severity, ep.Reason, ep.Action, ep.GPU})
+	assert.WithinRange(t, ep.Since, began.Add(-time.Second), began.Add(3*time.Second))
+	assert.Greater(t, *ep.Confidence, 0.6)
+	assert.InDelta(t, 0.2, *ep.Gap, 0.05)
+	assert.InDelta(t, 0.2*64, *ep.LostGPUHours, 0.05*64)
+	assert.Equal(t, []int64{1, 8}, []int64{*ep.Rank, *ep.Active})
+	assert.Contains(t, ep.Text, "STRAGGLER n5: ")
+	assert.False(t, ep.Observation)
+	require.NotEmpty(t, ep.Evidence)
+	assert.Equal(t, []string{"hw_thermal", "GPU-5-0", "1"}, []string{ep.Evidence[0].Fact, ep.Evidence[0].GPU, ep.Evidence[0].Unit})
+	assert.Equal(t, []float64{1, 0}, []float64{*ep.Evidence[0].Value, *ep.Evidence[0].Peers})
+
+	first := ranking.Stragglers[0]
+	assert.Equal(t, "n5", first.Node.Node)
+	assert.InDelta(t, 1, *first.Rank, 0)
+	require.NotNil(t, first.Episode)
+	assert.Equal(t, ep.ID, first.Episode.ID)
+
+	// What did not change for a while is still there: diff lets nothing of it pass.
+	var node fleetapi.Node
+	getJSON(t, url+"/nodes/n5", &node)
+	assertSlowNode(t, &node)
+	require.NotNil(t, node.Episode)
+	assert.Equal(t, ep.ID, node.Episode.ID)
+	assert.Equal(t, []string{"hw_thermal"}, node.GPUs[0].Throttles)
+	assert.InDelta(t, 92, *node.GPUs[0].Temperature, 0)
+
+	gateway.kill()
+	gateway.restart()
+	back := time.Now()
+	eventually(t, 30*time.Second, "the gateway listens", func() bool {
+		conn, err := net.Dial("tcp", gp.fleet)
+		if err != nil {
+			return false
+		}
+		return assert.NoError(t, conn.Close())
+	})
+	// One push and one comparison later.
+	var nodes fleetapi.NodePage
+	eventually(t, 20*time.Second, "all nodes are back, GPUs and signals too", func() bool {
+		getJSON(t, url+"/nodes?gpus=true", &nodes)
+		whole := 0
+		for _, n := range nodes.Nodes {
+			if len(n.GPUs) == 8 && len(n.Signals) > 0 && n.Score != nil && n.Group == "job/worker" {
+				whole++
+			}
+		}
+		return whole == 8
+	})
+	t.Logf("whole %s after the restart", time.Since(back).Round(time.Millisecond))
+	eventually(t, 30*time.Second, "the straggler is found again", found)
+	require.Len(t, episodes.Episodes, 1, "one node, one open episode")
+	again := episodes.Episodes[0]
+	assert.NotEqual(t, ep.ID, again.ID)
+	assert.Equal(t, []string{"n5", "hw_thermal"}, []string{again.Node, again.Reason})
+	getJSON(t, url+"/nodes/n5", &node)
+	assertSlowNode(t, &node)
+
+	f.set(-1, nil)
+	eventually(t, 30*time.Second, "its end", func() bool {
+		getJSON(t, url+"/episodes", &episodes)
+		return len(episodes.Episodes) == 1 && !episodes.Episodes[0].Open
+	})
+	over := episodes.Episodes[0]
+	assert.Equal(t, []string{again.ID, "recovered", "hw_thermal"}, []string{over.ID, over.Cause, over.Reason})
+	assert.NotEmpty(t, over.Evidence)
+	node = fleetapi.Node{}
+	getJSON(t, url+"/nodes/n5", &node)
+	assert.Nil(t, node.Episode)
+}
+
+// assertSlowNode expects what a page draws of a node that is a fifth slower
+// than its peers.
+func assertSlowNode(t *testing.T, n *fleetapi.Node) {
+	t.Helper()
+	assert.True(t, n.Straggler)
+	require.NotNil(t, n.Suspicion)
+	assert.Greater(t, *n.Suspicion, 1.0)
+	require.Len(t, n.GPUs, 8)
+	for what, v := range map[string]*float64{"score": n.Score, "threshold": n.Threshold, "median": n.GroupMedian} {
+		require.NotNil(t, v, what)
+	}
+	assert.Less(t, *n.Score, *n.Threshold)
+	assert.Greater(t, *n.GroupMedian, *n.Threshold)
+	for _, s := range n.Signals {
+		if s.Signal != "throughput" {
+			continue
+		}
+		assert.InDelta(t, 0.8, s.Value, 0.05)
+		require.NotNil(t, s.Median)
+		assert.InDelta(t, 1, *s.Median, 0.05)
+		require.NotNil(t, s.Scale)
+		assert.InDelta(t, 0.01, *s.Scale, 0.02)
+		return
+	}
+	require.Fail(t, "no throughput", "%+v", n.Signals)
+}
+
+// TestFleetViewKnowsANodeByItsOwnWord: the gateway goes on to judge a node that
+// fell silent, until it counts as missing. That makes it look no younger.
+func TestFleetViewKnowsANodeByItsOwnWord(t *testing.T) {
+	t.Parallel()
+	gp := newGatewayPorts(t)
+	start(t, options{configs: []string{"configs/gateway.yaml", gp.overlay(t), patient}})
+	client := grpcClient(t, gp.grpc)
+	push := func() {
+		md := pmetric.NewMetrics()
+		for n := range 4 {
+			metrics := node(md, fmt.Sprintf("n%d", n), map[string]string{"k8s.cluster.name": "silent"})
+			gauge(metrics, "gpu.node.health_score", "1", 1).Attributes().PutStr("gpu.node.state", "active")
+			gauge(metrics, "gpu.node.signal", "1", 1).Attributes().PutStr("gpu.signal", "throughput")
+		}
+		_, err := client.Export(t.Context(), pmetricotlp.NewExportRequestFromMetrics(md))
+		require.NoError(t, err)
+	}
+	url := "http://" + gp.fleet + "/api/v1/nodes/n2"
+	var n fleetapi.Node
+	eventually(t, 20*time.Second, "the node is judged", func() bool {
+		push()
+		if get(t, url).status != http.StatusOK {
+			return false
+		}
+		getJSON(t, url, &n)
+		return n.Suspicion != nil
+	})
+	eventually(t, 8*time.Second, "it is as old as its last push", func() bool {
+		getJSON(t, url, &n)
+		return n.AgeSeconds >= 3
+	})
+	assert.Equal(t, "active", n.State, "nobody says that it is missing yet")
+}
