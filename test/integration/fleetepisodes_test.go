@@ -110,11 +110,14 @@ func TestFleetViewSaysWhyANodeIsSlow(t *testing.T) {
 	f.set(-1, nil)
 	eventually(t, 30*time.Second, "its end", func() bool {
 		getJSON(t, url+"/episodes", &episodes)
-		return len(episodes.Episodes) == 1 && !episodes.Episodes[0].Open
+		return len(episodes.Episodes) > 0 && !episodes.Episodes[0].Open
 	})
 	over := episodes.Episodes[0]
 	assert.Equal(t, []string{again.ID, "recovered", "hw_thermal"}, []string{over.ID, over.Cause, over.Reason})
 	assert.NotEmpty(t, over.Evidence)
+	for _, former := range episodes.Episodes[1:] {
+		assert.Equal(t, []string{ep.ID, "restart", "n5"}, []string{former.ID, former.Cause, former.Node})
+	}
 	node = fleetapi.Node{}
 	getJSON(t, url+"/nodes/n5", &node)
 	assert.Nil(t, node.Episode)
