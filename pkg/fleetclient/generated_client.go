@@ -124,8 +124,10 @@ type Episode struct {
 
 	// AgeSeconds Since its last record
 	AgeSeconds float64 `json:"age_seconds"`
-	Cause      *string `json:"cause,omitempty"`
-	Cluster    string  `json:"cluster"`
+
+	// Cause Why it ended, or what made an incident. restart, superseded and unconfirmed: nobody told the end; the process ended, another one began, or the node is well
+	Cause   *string `json:"cause,omitempty"`
+	Cluster string  `json:"cluster"`
 
 	// Confidence 0 to 1
 	Confidence *float64 `json:"confidence,omitempty"`
@@ -381,7 +383,10 @@ type GroupPage struct {
 // GroupSignal defines model for GroupSignal.
 type GroupSignal struct {
 	Median float64 `json:"median"`
-	Signal string  `json:"signal"`
+
+	// Scale Spread, as a fraction of the signal's level
+	Scale  *float64 `json:"scale,omitempty"`
+	Signal string   `json:"signal"`
 }
 
 // Health defines model for Health.
@@ -459,6 +464,7 @@ type Node struct {
 
 	// DetectionMode What the node judges itself by: fleet, cached, local or none
 	DetectionMode    *string  `json:"detection_mode,omitempty"`
+	Episode          *Episode `json:"episode,omitempty"`
 	GatewayReachable *bool    `json:"gateway_reachable,omitempty"`
 	GPUCount         GPUCount `json:"gpu_count"`
 
@@ -467,6 +473,9 @@ type Node struct {
 
 	// Group Peer group that the gateway compares the node in
 	Group *string `json:"group,omitempty"`
+
+	// GroupMedian Median score of the peer group
+	GroupMedian *float64 `json:"group_median,omitempty"`
 
 	// Health The worst of its GPUs
 	Health  NodeHealth `json:"health"`
@@ -685,8 +694,11 @@ type SamplePage struct {
 
 // Signal defines model for Signal.
 type Signal struct {
-	// Median Median of the peer group
+	// Median Median of the peer group; absent while that is split
 	Median *float64 `json:"median,omitempty"`
+
+	// Scale Spread of the peer group, as a fraction of the signal's level
+	Scale  *float64 `json:"scale,omitempty"`
 	Signal string   `json:"signal"`
 
 	// Value In the signal's own unit, or a fraction
