@@ -14,7 +14,7 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 # would die at start on a machine without a driver.
 LDFLAGS := -s -w -X github.com/gpu-collector/gpu-collector/internal/distro.Version=$(VERSION) -extldflags=-Wl,-z,lazy
 
-GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' 2>/dev/null) go.mod go.sum
+GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' 'extension/fleetviewextension/web/static' internal/fleetapi/docs 2>/dev/null) go.mod go.sum
 
 .PHONY: help
 help: ## List the targets
@@ -53,11 +53,18 @@ generate: ## Write components.go, metadata and component docs anew
 test: build ## Everything: unit tests with the race detector, integration tests, an external OCB build
 	go test -race -timeout 9m $$(go list ./... | grep -v -e /test/integration -e /test/fleetview)
 	PATH="$$(scripts/prometheus.sh):$$PATH" go test -timeout 9m ./test/integration/... ./test/fleetview/...
+	$(MAKE) test-browser
 	test/ocb/run.sh
 
 .PHONY: test-unit
 test-unit: ## The unit tests alone
 	go test -race $$(go list ./... | grep -v -e /test/integration -e /test/fleetview)
+
+.PHONY: test-browser
+test-browser: bin/gpu-collector ## The web page in a real browser (IMAGES=docs/images takes its pictures anew)
+	@mkdir -p $${IMAGES:-.cache/images}
+	go build -o .cache/bigfleet ./test/browser/bigfleet
+	NODE_MODULES="$$(scripts/browser.sh)" node --test --test-concurrency=1 --test-reporter=spec test/browser/*.test.mjs
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Run the linters

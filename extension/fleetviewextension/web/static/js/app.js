@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+import { modes } from './colours.js';
+import { $, el, setText } from './dom.js';
+import { Fleet, SHOW } from './fleet.js';
+import { startKeys } from './keys.js';
+import { drawLegend } from './legend.js';
+import { drawEpisodes, startRank } from './lists.js';
+import { Live } from './live.js';
+import { FleetMap } from './map.js';
+import { Panel } from './panel.js';
+import { startTheme } from './theme.js';
+
+const fleet = new Fleet();
+const view = { mode: 'score', open: '' };
+let complete = false;
+let pending = ''; // the node that the address names, until it is known
+
+const map = new FleetMap(fleet, view, open);
+const panel = new Panel(() => {
+  view.open = '';
+  live.watch('');
+  remember();
+  map.draw();
+  $('scroll').focus();
+  askRank();
+});
+
+function open(key) {
+  const n = fleet.nodes.get(key);
+  if (!n || view.open === key) return;
+  view.open = key;
+  live.watch(key);
+  panel.open(n);
+  map.select(key);
+  remember();
+  map.draw();
+}
+
+// The address keeps what is looked at, so that it can be sent to somebody.
+function remember() {
+  const q = new URLSearchParams();
+  if (view.mode !== 'score') q.set('colour', view.mode);
+  for (const [k, v] of Object.entries(fleet.filter)) if (v && v !== 'all') q.set(k, v);
+  const n = fleet.nodes.get(view.open);
+  if (n) { q.set('in', n.cluster); q.set('node', n.node); }
+  history.replaceState(null, '', q.size ? `#${q}` : location.pathname + location.search);
+}
+
+function recall() {
+  const q = new URLSearchParams(location.hash.slice(1));
+  if (modes[q.get('colour')]) view.mode = q.get('colour');
+  const show = SHOW[q.get('show')] ? q.get('show') : 'all';
+  fleet.setFilter({ cluster: q.get('cluster') ?? '', group: q.get('group') ?? '', search: q.get('search') ?? '', show });
+  if (q.get('node')) pending = `${q.get('in') ?? ''}\n${q.get('node')}`;
+}
+
+// The stream may bring much at once: lists and figures follow at their own pace.
+let lists = 0;
+function changed() {
+  // Until all of it is there, layout after layout would be done for nothing.
+  if (!complete && map.layout.keys.length > 0) return;
+  map.draw();
+  lists ||= setTimeout(() => {
+    lists = 0;
+    drawTools();
+    drawFigures();
+    drawEpisodes(fleet, open);
+  }, complete ? 250 : 0);
+}
+
+function drawFigures() {
+  const f = fleet.figures();
+  const list = [['nodes', f.nodes], ['GPUs', f.gpus], ['stragglers', f.stragglers], ['sick GPUs', f.sick], ['missing', f.missing], ['open episodes', f.episodes]];
+  const box = $('figures');
+  if (box.children.length === 0) box.append(...list.map(([name]) => el('div', {}, el('dt', {}, name), el('dd', {}))));
+  list.forEach(([name, n], i) => {
+    const item = box.children[i];
+    setText(item.lastChild, n.toLocaleString('en'));
+    item.dataset.bad = n > 0 && !['nodes', 'GPUs'].includes(name);
+  });
+}
+
+function choices(select, all, list, value) {
+  const values = [['', all], ...list.map((v) => [v, v])];
+  if (value && !list.includes(value)) values.push([value, value]);
+  const text = values.join('\n');
+  if (select.dataset.list !== text) {
+    select.dataset.list = text;
+    select.replaceChildren(...values.map(([v, label]) => el('option', { value: v }, label)));
+  }
+  if (select.value !== value) select.value = value;
+}
+
+function drawTools() {
+  const { clusters, groups } = fleet.names();
+  choices($('cluster'), 'all', clusters, fleet.filter.cluster);
+  choices($('group'), 'all', groups, fleet.filter.group);
+}
+
+function startTools() {
+  $('show').append(...Object.entries(SHOW).map(([v, [label]]) => el('option', { value: v }, label)));
+  $('show').value = fleet.filter.show;
+  $('search').value = fleet.filter.search;
+  $('colour').append(...Object.entries(modes).map(([v, m]) => el('label', {},
+    el('input', { type: 'radio', name: 'colour', value: v, checked: v === view.mode }), el('span', {}, m.label))));
+  $('tools').addEventListener('submit', (e) => e.preventDefault());
+  $('tools').addEventListener('input', () => {
+    const cluster = $('cluster').value;
+    fleet.setFilter({
+      cluster, group: cluster === fleet.filter.cluster ? $('group').value : '',
+      show: $('show').value, search: $('search').value.trim().toLowerCase(),
+    });
+    view.mode = $('colour').querySelector(':checked').value;
+    drawLegend($('legend'), view.mode);
+    remember();
+    changed();
+    askRank();
+  });
+}
+
+map.onLayout = (l) => {
+  const all = fleet.nodes.size;
+  setText($('shown'), l.keys.length === all ? '' : `${l.keys.length.toLocaleString('en')} of ${all.toLocaleString('en')} nodes`);
+  const none = complete && l.keys.length === 0;
+  $('empty').hidden = !none;
+  if (none) setText($('empty'), all ? 'No node is as asked for.' : 'No node has reported to this gateway yet.');
+};
+map.onPaint = () => {
+  if (!complete) return;
+  performance.mark('fleet-painted');
+  map.onPaint = undefined;
+};
+
+recall();
+startTools();
+startTheme(() => {
+  drawLegend($('legend'), view.mode);
+  map.draw();
+  panel.theme();
+});
+
+const live = new Live({
+  nodes({ nodes }) {
+    fleet.put(nodes);
+    changed();
+  },
+  seen({ seen }) {
+    fleet.seen(seen);
+    const mine = seen.find(([key]) => key === panel.key);
+    if (mine) panel.seen(mine[1], mine[2]);
+    changed();
+  },
+  removed({ keys }) {
+    fleet.remove(keys);
+    changed();
+  },
+  complete() {
+    complete = true;
+    if (pending && fleet.nodes.has(pending)) open(pending);
+    pending = '';
+    fleet.members++;
+    changed();
+  },
+  episodes({ episodes }) {
+    fleet.episodes = episodes;
+    panel.refreshEpisodes().catch(() => {});
+    changed();
+  },
+  groups({ groups }) {
+    fleet.groups = new Map(groups.map((g) => [`${g.cluster}\n${g.group}`, g]));
+    map.draw();
+  },
+  detail: (d) => panel.detail(d),
+});
+const askRank = startRank(fleet, open);
+startKeys({ close: () => panel.close() });
+drawFigures();
+drawEpisodes(fleet, open);

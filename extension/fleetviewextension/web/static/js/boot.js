@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The worker starts before anything else, so that the stream is on its way
+// while the rest of the page loads. What comes before somebody listens waits.
+const worker = new Worker(new URL('worker.js', import.meta.url), { type: 'module' });
+const early = [];
+worker.onmessage = (e) => early.push(e.data);
+
+// listen hands over the worker and what it said so far.
+export function listen(handle, failed) {
+  worker.onmessage = (e) => handle(e.data);
+  worker.onerror = failed;
+  // Not now: who listens may not be ready itself.
+  queueMicrotask(() => early.splice(0).forEach(handle));
+  return worker;
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+import { el } from './dom.js';
+import { celsius, fixed, gib, mega, NONE, num, percent, words } from './format.js';
+
+const of = (a, b) => (b === NONE ? a : `${a} / ${b}`);
+
+const columns = [
+  ['GPU', (g) => `${g.index ?? '–'}${g.parent ? ' MIG' : ''}`],
+  ['health', (g) => (g.up === false ? `${{ degraded: '◆ ', unhealthy: '◆ ' }[g.health] ?? ''}down: ${words(g.up_reason)}` : `${g.health === 'degraded' || g.health === 'unhealthy' ? '◆ ' : ''}${g.health}${g.health_score === undefined ? '' : ` ${num(g.health_score)}`}`)],
+  ['temp', (g) => celsius(g.temperature_celsius)],
+  ['power W', (g) => of(num(g.power_watts), num(g.power_limit_watts))],
+  ['util', (g) => percent(g.utilization)],
+  ['tensor', (g) => percent(g.tensor_activity)],
+  ['SM MHz', (g) => of(mega(g.sm_clock_hertz), mega(g.sm_clock_limit_hertz))],
+  ['memory GiB', (g) => of(gib(g.memory_used_bytes), gib(g.memory_limit_bytes))],
+  ['ECC c / u', (g) => of(num(g.ecc_errors?.corrected), num(g.ecc_errors?.uncorrected))],
+  ['Xids', (g) => (g.xids ?? []).map((x) => `${x.code}${x.count > 1 ? `×${num(x.count)}` : ''}`).join(', ') || NONE],
+  ['throttled by', (g) => (g.throttle_reasons ?? []).map(words).join(', ') || NONE],
+  ['model', (g) => g.model ?? NONE],
+  ['UUID', (g) => g.uuid],
+];
+
+// gpuTable shows the GPUs of a node; columns of which nothing is known are left out.
+export function gpuTable(gpus) {
+  const used = columns.filter(([, f]) => gpus.some((g) => ![NONE, `${NONE} / ${NONE}`].includes(f(g))));
+  return el('div', { className: 'wide', tabIndex: 0, role: 'region', 'aria-label': 'Table of GPUs' }, el('table', { className: 'grid' },
+    el('thead', {}, el('tr', {}, used.map(([name]) => el('th', { scope: 'col' }, name)))),
+    el('tbody', {}, gpus.map((g) => el('tr', { 'data-health': g.up === false ? 'down' : g.health },
+      used.map(([name, f]) => el('td', { className: name === 'UUID' ? 'id' : '' }, f(g))))))));
+}
+
+// healthReasons lists what holds GPUs down and what to do, for those that have any.
+export function healthReasons(gpus) {
+  const sick = gpus.filter((g) => g.reasons?.length || g.recovery_action || g.up === false);
+  if (sick.length === 0) return el('p', { className: 'none' }, 'Nothing holds a GPU’s health down.');
+  return el('ul', { className: 'reasons' }, sick.map((g) => el('li', {},
+    el('b', {}, `GPU ${g.index ?? g.uuid}`), ` ${g.up === false ? `does not answer: ${words(g.up_reason)}` : `${g.health}${g.health_score === undefined ? '' : `, ${fixed(g.health_score, 0)} of 100`}`}`,
+    (g.reasons ?? []).map((r) => el('div', {}, words(r.reason), r.action && el('span', { className: 'act' }, ` → ${words(r.action)}`))),
+    g.recovery_action && g.recovery_action !== 'none' && el('div', {}, `the driver asks for: ${words(g.recovery_action)}`))));
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+import { getEpisodes, getHealth, getNode, getPast } from './api.js';
+import { $, el, setText } from './dom.js';
+import { episode } from './episodes.js';
+import { clock, duration, fixed, num, percent, watts, words } from './format.js';
+import { gpuTable, healthReasons } from './gpus.js';
+
+const facts = [
+  ['Score', (n) => (n.score === undefined ? undefined : `${fixed(n.score)}${n.threshold === undefined ? '' : `, threshold ${fixed(n.threshold)}`}`)],
+  ['Suspicion', (n) => (n.suspicion === undefined ? undefined : fixed(n.suspicion))],
+  ['Rank', (n) => n.rank && num(n.rank)],
+  ['Judged by', (n) => n.detection_mode && { fleet: 'the fleet’s threshold', cached: 'the last threshold it got', local: 'its own past', none: 'nothing yet' }[n.detection_mode]],
+  ['Gateway', (n) => (n.gateway_reachable === undefined ? undefined : n.gateway_reachable ? 'reachable' : 'not reachable')],
+  ['GPU use', (n) => (n.usage === undefined ? undefined : percent(n.usage))],
+  ['Power', (n) => (n.power_watts === undefined ? undefined : watts(n.power_watts))],
+  ['CPU pressure', (n) => (n.cpu_pressure === undefined ? undefined : percent(n.cpu_pressure, 1))],
+  ['Job', (n) => n.job_id && `${n.job_id}${n.job_role ? `, ${n.job_role}` : ''}`],
+  ['GPUs', (n) => (n.gpu_count.known || n.gpu_count.expected ? `${n.gpu_count.known}${n.gpu_count.expected === undefined ? '' : ` of ${num(n.gpu_count.expected)}`}${n.gpu_count.lost ? `, ${num(n.gpu_count.lost)} lost` : ''}` : undefined)],
+];
+
+const empty = { t: [], columns: {} };
+
+// Panel shows one node.
+export class Panel {
+  key = '';
+  #past = empty;
+  #session = empty;
+
+  constructor(close) {
+    this.box = $('panel');
+    this.onClose = close;
+    setInterval(() => this.#age(), 1000);
+  }
+
+  // open shows a node of which the map has the brief view.
+  async open(brief) {
+    this.close(false);
+    this.key = brief.key;
+    $('side').hidden = true;
+    this.box.hidden = false;
+    this.#build(brief);
+    this.stop = new AbortController();
+    const { signal } = this.stop;
+    try {
+      // Plots are loaded when they are first needed: the map is there before.
+      const [{ Signals, table }, node] = await Promise.all([import('./signals.js'), getNode(brief, signal)]);
+      if (signal.aborted) return;
+      this.signals = new Signals(this.plots);
+      this.#show(node);
+      this.#plot();
+      await Promise.all([this.refreshEpisodes(), this.#recorded(node, table, signal)]);
+    } catch (err) {
+      if (!signal.aborted) setText(this.note, `This node cannot be read now: ${err.message}`);
+    }
+  }
+
+  close(tell = true) {
+    if (!this.key) return;
+    this.key = '';
+    this.stop.abort();
+    this.signals?.destroy();
+    this.signals = undefined;
+    this.node = undefined;
+    this.#past = this.#session = empty;
+    this.box.hidden = true;
+    $('side').hidden = false;
+    if (tell) this.onClose();
+  }
+
+  // detail takes what the live stream says of the node; node is null when only
+  // its sign of life is new.
+  detail({ key, node, past }) {
+    if (key !== this.key) return;
+    this.#session = past;
+    if (node) this.#show(node);
+    this.#plot();
+  }
+
+  // seen notes a sign of life.
+  seen(at, state) {
+    if (!this.node) return;
+    this.node.last_seen = at;
+    this.node.state = state || undefined;
+    this.#badges();
+    this.#age();
+  }
+
+  async refreshEpisodes() {
+    const { key } = this;
+    if (!key || !this.node) return;
+    const list = await getEpisodes(this.node, this.stop.signal);
+    if (key !== this.key) return;
+    this.episodes.replaceChildren(...(list.length ? list.map(episode) : [el('p', { className: 'none' }, 'None on record.')]));
+  }
+
+  // theme draws the plots anew: their colours are the theme's.
+  theme() {
+    if (!this.signals) return;
+    this.signals.destroy();
+    this.#plot();
+  }
+
+  #build(n) {
+    this.badges = el('p', { className: 'badges' });
+    this.age = el('span', {});
+    this.facts = el('dl', { className: 'facts' });
+    this.note = el('p', { className: 'none', role: 'status' });
+    this.plots = el('div', { className: 'plots' });
+    this.episodes = el('div', {});
+    this.reasons = el('div', {});
+    this.gpus = el('div', {});
+    this.box.setAttribute('aria-labelledby', 'panel-name');
+    this.box.replaceChildren(
+      el('header', {}, el('h2', { id: 'panel-name' }, n.node), el('button', { type: 'button', className: 'quiet', 'aria-label': 'Close the node', onclick: () => this.close() }, 'Close ✕')),
+      el('p', { className: 'where' }, [n.cluster || 'no cluster', n.group || 'no group'].join(' · '), ' · ', this.age),
+      this.badges, this.facts, this.note,
+      el('section', {}, el('h3', {}, 'Episodes'), this.episodes),
+      el('section', {}, el('h3', {}, 'Against its peers'), this.plots),
+      el('section', {}, el('h3', {}, 'Health'), this.reasons),
+      el('section', {}, el('h3', {}, 'GPUs'), this.gpus));
+    this.box.scrollTop = 0;
+    this.box.focus({ preventScroll: true });
+  }
+
+  #show(n) {
+    this.node = n;
+    this.#badges();
+    this.#age();
+    this.facts.replaceChildren(...facts.flatMap(([name, f]) => {
+      const v = f(n);
+      return v === undefined || v === '' ? [] : [el('div', {}, el('dt', {}, name), el('dd', {}, v))];
+    }));
+    const gpus = n.gpus ?? [];
+    this.reasons.replaceChildren(gpus.length ? healthReasons(gpus) : el('p', { className: 'none' }, 'No GPU of this node has reported.'));
+    const left = this.gpus.firstElementChild?.scrollLeft;
+    this.gpus.replaceChildren(gpus.length ? gpuTable(gpus) : el('p', { className: 'none' }, 'No GPU of this node has reported.'));
+    if (left) this.gpus.firstElementChild.scrollLeft = left;
+  }
+
+  #badges() {
+    const n = this.node;
+    this.badges.replaceChildren(...[
+      n.straggler && el('span', { className: 'badge', 'data-level': 'critical' }, '▲ straggler'),
+      !n.straggler && n.agent_straggler && el('span', { className: 'badge', 'data-level': 'minor' }, 'takes itself for a straggler'),
+      el('span', { className: 'badge', 'data-level': n.state === 'missing' ? 'major' : '' }, words(n.state ?? 'state unknown')),
+      n.health !== 'unknown' && el('span', { className: 'badge', 'data-level': { degraded: 'major', unhealthy: 'critical' }[n.health] ?? '' }, n.health),
+    ].filter(Boolean));
+  }
+
+  #age() {
+    if (!this.node) return;
+    setText(this.age, `seen ${duration((Date.now() - Date.parse(this.node.last_seen)) / 1000)} ago`);
+    this.age.title = clock(this.node.last_seen);
+  }
+
+  #plot() {
+    if (!this.signals) return;
+    const all = this.mergeWith ? this.mergeWith(this.#past, this.#session) : this.#session;
+    this.signals.update(all);
+    setText(this.note, all.t.length < 2 ? 'Plots begin with the next reports: nothing older is kept here.' : '');
+  }
+
+  async #recorded(node, table, signal) {
+    const health = await getHealth(signal);
+    if (health.history.storage === 'none') return;
+    const { merge } = await import('./signals.js');
+    this.#past = table(await getPast(node, signal));
+    this.mergeWith = merge;
+    if (!signal.aborted) this.#plot();
+  }
+}

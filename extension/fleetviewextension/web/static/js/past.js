@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+const VALUES = 4_000_000; // of all nodes together, 32 MB
+const COLUMNS = 8; // about as many per node
+const LEAST = 30;
+const MOST = 600;
+
+// Past keeps what the nodes said in this session: a bounded number of points per
+// node, of which every second one goes when it is full, so that the whole
+// session stays, the longer the coarser.
+export class Past {
+  #nodes = new Map();
+
+  #limit() {
+    return Math.min(MOST, Math.max(LEAST, Math.floor(VALUES / COLUMNS / Math.max(1, this.#nodes.size))));
+  }
+
+  // record adds what a node says at a time in ms; group is the newest view of its group.
+  record(key, at, node, group) {
+    let s = this.#nodes.get(key);
+    if (!s) this.#nodes.set(key, s = { t: [], columns: {}, spacing: 0, last: {} });
+    const v = { score: node.score, 'score:threshold': node.threshold, 'score:median': group?.median };
+    for (const x of node.signals ?? []) {
+      v[x.signal] = x.value;
+      v[`${x.signal}:median`] = x.median;
+    }
+    s.last = v;
+    this.#add(s, at);
+  }
+
+  // again notes that a node still says the same.
+  again(key, at) {
+    const s = this.#nodes.get(key);
+    if (s) this.#add(s, at);
+  }
+
+  #add(s, at) {
+    const n = s.t.length;
+    if (n && at - s.t[n - 1] < Math.max(1, s.spacing)) return;
+    s.t.push(at);
+    for (const name of Object.keys(s.last)) {
+      if (s.last[name] !== undefined) s.columns[name] ??= new Array(n).fill(null);
+    }
+    for (const [name, c] of Object.entries(s.columns)) c.push(s.last[name] ?? null);
+    if (s.t.length > this.#limit()) {
+      const half = (list) => list.filter((_, i) => i % 2 === list.length % 2);
+      s.t = half(s.t);
+      for (const name of Object.keys(s.columns)) s.columns[name] = half(s.columns[name]);
+      s.spacing = (s.t.at(-1) - s.t[0]) / s.t.length;
+    }
+  }
+
+  of(key) {
+    const s = this.#nodes.get(key);
+    return s ? { t: s.t, columns: s.columns } : { t: [], columns: {} };
+  }
+
+  forget(key) { this.#nodes.delete(key); }
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+import uPlot from '../vendor/uPlot.esm.js';
+import { palette } from './colours.js';
+import { num } from './format.js';
+import { theme } from './theme.js';
+
+// Lines differ in dashes too, so that colour is not alone.
+const lines = {
+  node: { width: 2 },
+  median: { width: 1.5, dash: [6, 4] },
+  threshold: { width: 1.25, dash: [2, 3] },
+};
+
+function colour(line, p) {
+  if (line === 'node') return p.theme === 'dark' ? 'rgb(242 180 65)' : 'rgb(168 84 10)';
+  return line === 'median' ? (p.theme === 'dark' ? 'rgb(128 172 222)' : 'rgb(40 96 160)') : p.soft;
+}
+
+// Plot shows a node's values beside its peers' median and a threshold.
+// series is [[line, label]].
+export class Plot {
+  constructor(box, series) {
+    const p = palette(theme());
+    const axis = { stroke: p.soft, font: '11px system-ui', grid: { stroke: p.empty, width: 1 }, ticks: { stroke: p.empty, size: 4 } };
+    this.u = new uPlot({
+      width: box.clientWidth || 420, height: 120, padding: [8, 8, 0, 0], cursor: { y: false, points: { size: 6 } },
+      legend: { live: true },
+      scales: { y: { range: (_, lo, hi) => range(lo, hi) } },
+      axes: [
+        { ...axis, size: 24, space: 70, values: (_, at) => at.map((t) => new Date(t * 1000).toLocaleTimeString('en-GB')) },
+        { ...axis, size: 48, space: 26, values: (_, v) => v.map(num) },
+      ],
+      series: [
+        { label: 'at', value: (_, t) => (t === null ? '' : new Date(t * 1000).toLocaleTimeString('en-GB')) },
+        ...series.map(([line, label]) => ({
+          label, stroke: colour(line, p), ...lines[line], spanGaps: true, points: { show: false }, value: (_, v) => num(v),
+        })),
+      ],
+    }, [[], ...series.map(() => [])], box);
+    this.box = box;
+    this.resize = new ResizeObserver(() => this.u.setSize({ width: Math.max(160, box.clientWidth), height: 120 }));
+    this.resize.observe(box);
+  }
+
+  // set takes seconds and a list of values per series.
+  set(t, values) {
+    this.u.setData([t, ...values]);
+    // After uPlot's own drawing, which it does in a microtask and which empties the legend.
+    queueMicrotask(() => { if (!(this.u.cursor.left >= 0)) this.#latest(t); });
+  }
+
+  // Without a pointer the legend shows the newest values.
+  #latest(t) {
+    if (t.length === 0) return;
+    this.u.setLegend({ idx: t.length - 1 });
+  }
+
+  destroy() {
+    this.resize.disconnect();
+    this.u.destroy();
+  }
+}
+
+// range leaves room around the lines, so that noise does not fill the plot.
+function range(lo, hi) {
+  if (lo === null || hi === null) return [0, 1];
+  const pad = Math.max((hi - lo) * 0.12, Math.abs(hi) * 0.02, 1e-9);
+  return [lo - pad, hi + pad];
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+import { el } from './dom.js';
+import { Plot } from './plot.js';
+
+const titles = {
+  score: ['Score', '1 is as fast as the peers'],
+  throughput: ['Throughput', 'work per second, in the job’s own unit'],
+  compute: ['Compute', 'SM clock under load, fraction of its maximum'],
+  interconnect: ['Interconnect', 'PCIe and NVLink, fraction of what the links can do'],
+  cpu: ['CPU', 'share of time in which no task waited for a CPU'],
+  power: ['Power', 'watts of the GPUs'],
+  memory: ['Memory', 'free GPU memory, fraction'],
+};
+
+// merge puts recorded samples before those of this session.
+// Both are {t: ms[], columns: {name: values[]}}.
+export function merge(old, session) {
+  if (old.t.length === 0) return session;
+  const first = session.t[0] ?? Infinity;
+  let n = 0;
+  while (n < old.t.length && old.t[n] < first) n++;
+  const out = { t: [...old.t.slice(0, n), ...session.t], columns: {} };
+  for (const name of new Set([...Object.keys(old.columns), ...Object.keys(session.columns)])) {
+    const before = old.columns[name]?.slice(0, n) ?? new Array(n).fill(null);
+    out.columns[name] = [...before, ...(session.columns[name] ?? new Array(session.t.length).fill(null))];
+  }
+  return out;
+}
+
+// table turns samples of the API, oldest first, into columns.
+export function table(samples) {
+  const out = { t: [], columns: {} };
+  for (const s of samples) {
+    const at = Date.parse(s.at);
+    const name = { 'gpu.node.health_score': 'score', 'gpu.agent.threshold': 'score:threshold' }[s.metric] ?? s.attributes?.['gpu.signal'];
+    if (!name) continue;
+    if (out.t.at(-1) !== at) out.t.push(at);
+    const c = (out.columns[name] ??= []);
+    while (c.length < out.t.length - 1) c.push(null);
+    c[out.t.length - 1] = s.value;
+  }
+  for (const c of Object.values(out.columns)) while (c.length < out.t.length) c.push(null);
+  return out;
+}
+
+// Signals plots whatever a node is compared by.
+export class Signals {
+  #plots = new Map();
+  constructor(box) { this.box = box; }
+
+  update({ t, columns }) {
+    const seconds = t.map((ms) => ms / 1000);
+    for (const name of Object.keys(titles)) {
+      if (!columns[name]) continue;
+      const series = [['node', 'this node', name], ['median', 'peers’ median', `${name}:median`], ['threshold', 'threshold', `${name}:threshold`]]
+        .filter(([, , column]) => columns[column]);
+      const shape = series.map(([line]) => line).join();
+      let p = this.#plots.get(name);
+      if (p && p.shape !== shape) {
+        p.plot.destroy();
+        p.figure.remove();
+        p = undefined;
+      }
+      if (!p) {
+        const [title, unit] = titles[name];
+        const area = el('div', { className: 'area' });
+        const figure = el('figure', { 'data-signal': name }, el('figcaption', {}, el('b', {}, title), ' ', el('span', {}, unit)), area);
+        // In their own order, whichever is known first.
+        const order = Object.keys(titles);
+        const next = [...this.box.children].find((f) => order.indexOf(f.dataset.signal) > order.indexOf(name));
+        this.box.insertBefore(figure, next ?? null);
+        p = { shape, figure, plot: new Plot(area, series) };
+        this.#plots.set(name, p);
+      }
+      p.plot.set(seconds, series.map(([, , column]) => columns[column]));
+    }
+  }
+
+  destroy() {
+    for (const { plot, figure } of this.#plots.values()) {
+      plot.destroy();
+      figure.remove();
+    }
+    this.#plots.clear();
+  }
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command bigfleet serves the fleet view over nodes that it makes up, for the
+// test of the page with fleets that no test machine could run. All nodes report
+// anew in each interval.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"math"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension/web"
+	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
+	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+)
+
+const gpusPerNode = 8
+
+func main() {
+	nodes := flag.Int("nodes", 5000, "number of nodes")
+	listen := flag.String("listen", "127.0.0.1:0", "address")
+	every := flag.Duration("every", 5*time.Second, "time in which every node reports once")
+	flag.Parse()
+	if err := run(*nodes, *listen, *every); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(nodes int, listen string, every time.Duration) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
+	if err != nil {
+		return err
+	}
+	store := fleetstate.New(fleetstate.DefaultConfig())
+	feed := fleetstate.NewFeed(store, 10)
+	for i := range nodes {
+		report(store, i, 0)
+	}
+	incident(store)
+	api := fleetapi.New(fleetapi.Options{Store: store, Feed: feed, Version: "test", Pages: web.Handler()})
+	go advance(ctx, store, feed, nodes, every)
+	srv := &http.Server{Handler: api, ReadHeaderTimeout: time.Second}
+	go func() {
+		<-ctx.Done()
+		api.Close()
+		_ = srv.Close()
+	}()
+	fmt.Printf("http://%s/\n", ln.Addr())
+	if err := srv.Serve(ln); err != http.ErrServerClosed { //nolint:errorlint // returned as it is
+		return err
+	}
+	return nil
+}
+
+// advance lets a tenth of the nodes report ten times per interval.
+func advance(ctx context.Context, store *fleetstate.Store, feed *fleetstate.Feed, nodes int, every time.Duration) {
+	t := time.NewTicker(every / 10)
+	defer t.Stop()
+	for tick := 1; ; tick++ {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-t.C:
+			for i := tick % 10; i < nodes; i += 10 {
+				report(store, i, tick)
+			}
+			feed.Advance(now)
+		}
+	}
+}
+
+func report(store *fleetstate.Store, i, tick int) {
+	k := fleetstate.Key{Cluster: fmt.Sprintf("cluster-%c", 'a'+i%4), Node: fmt.Sprintf("node-%05d", i)}
+	now := time.Now()
+	wave := math.Sin(float64(i)*1.7 + float64(tick)/5)
+	sick, slow, idle := i%499 == 7, i%997 == 3, i%53 == 5
+	u, ok := store.Begin(k, now)
+	if !ok {
+		return
+	}
+	u.SetGroup(fmt.Sprintf("job-%02d/stage-%d", i/4%40, i%4))
+	u.SetState("active", !idle)
+	u.SetState("idle", idle)
+	score, suspicion := 0.97+0.02*wave, math.Max(0, 0.1*wave)
+	if slow {
+		score, suspicion = 0.62, 1.4
+		u.Set(fleetstate.NodeStraggler, 1)
+	}
+	u.Set(fleetstate.NodeScore, score)
+	u.Set(fleetstate.NodeThreshold, 0.91)
+	u.Set(fleetstate.NodeSuspicion, suspicion)
+	u.SetSignal(nodesignal.Throughput, 10*score)
+	u.SetSignal(nodesignal.Compute, score)
+	for g := range gpusPerNode {
+		j := u.GPU(fmt.Sprintf("GPU-%05d-%d", i, g))
+		u.SetInfo(j, fleetstate.Info{Model: "NVIDIA H100 80GB HBM3", Index: g})
+		bad := sick && g == 2
+		u.SetHealth(j, fleetstate.Healthy, !bad)
+		u.SetHealth(j, fleetstate.Degraded, bad)
+		u.SetUp(j, 1, "ok")
+		if bad {
+			u.SetReason(j, fleetstate.Reason{Reason: "row_remap_pending", Action: "drain_and_reset_gpu"}, true)
+			u.SetThrottle(j, "hw_thermal", true)
+		}
+		celsius := 58 + 8*wave + float64(g)
+		if bad {
+			celsius = 91
+		}
+		u.SetGPU(j, fleetstate.GPUTemperature, math.Round(celsius))
+		u.SetGPU(j, fleetstate.GPUUtilization, 0.9+0.1*wave)
+		u.SetGPU(j, fleetstate.GPUPower, 600+60*wave)
+		u.SetGPU(j, fleetstate.GPUPowerLimit, 700)
+		u.SetGPU(j, fleetstate.GPUSMClock, 1.9e9)
+		u.SetGPU(j, fleetstate.GPUSMClockLimit, 1.98e9)
+		u.SetGPU(j, fleetstate.GPUMemoryUsed, 70<<30)
+		u.SetGPU(j, fleetstate.GPUMemoryLimit, 80<<30)
+	}
+	u.Commit(now)
+}
+
+// incident opens the episode of one of the slow nodes.
+func incident(store *fleetstate.Store) {
+	f := func(v float64) *float64 { return &v }
+	rank, active := int64(1), int64(31)
+	now := time.Now()
+	store.PutEpisode(&fleetstate.Episode{
+		ID: "e1", Subject: "node", Cluster: "cluster-d", Group: "job-00/stage-3", Node: "node-00003",
+		Signal: "throughput", Severity: "major", Since: now.Add(-7 * time.Minute), Updated: now,
+		Confidence: f(0.93), Gap: f(0.37), Value: f(6.2), Median: f(9.8), Rank: &rank, Active: &active, LostGPUHoursPerHour: f(92),
+		Reason: "hw_thermal", Action: "check_cooling", GPU: "GPU-00003-2",
+		Evidence: []fleetstate.Evidence{
+			{Fact: "hw_thermal", GPU: "GPU-00003-2", Unit: "1", Value: f(1), Peers: f(0)},
+			{Fact: "temperature", GPU: "GPU-00003-2", Unit: "Cel", Value: f(91), Peers: f(63)},
+			{Fact: "sm_clock", GPU: "GPU-00003-2", Unit: "1", Value: f(0.61), Peers: f(0.96)},
+		},
+		Text: "node-00003 has been 37 % slower than its peers for 7 minutes: the hardware lowers the clocks of GPU 2 because of heat.",
+	})
+}
