@@ -13,6 +13,6 @@ import (
 
 func main() {
 	distro.SaveMemory()
-	distro.Main("gpu-collector-agent", "OpenTelemetry Collector agent for GPU nodes", components,
+	distro.Main("gpu-collector-agent", "OpenTelemetry Collector agent for GPU nodes", components, nil,
 		envprovider.NewFactory(), fileprovider.NewFactory(), yamlprovider.NewFactory())
 }

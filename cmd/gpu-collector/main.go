@@ -4,6 +4,7 @@
 package main
 
 import (
+	"github.com/spf13/cobra"
 	"go.opentelemetry.io/collector/confmap/provider/envprovider"
 	"go.opentelemetry.io/collector/confmap/provider/fileprovider"
 	"go.opentelemetry.io/collector/confmap/provider/httpprovider"
@@ -11,10 +12,11 @@ import (
 	"go.opentelemetry.io/collector/confmap/provider/yamlprovider"
 
 	"github.com/gpu-collector/gpu-collector/internal/distro"
+	"github.com/gpu-collector/gpu-collector/internal/fleettop"
 )
 
 func main() {
-	distro.Main("gpu-collector", "OpenTelemetry Collector distribution for GPU fleets", components,
+	distro.Main("gpu-collector", "OpenTelemetry Collector distribution for GPU fleets", components, []*cobra.Command{fleettop.Command()},
 		envprovider.NewFactory(), fileprovider.NewFactory(), httpprovider.NewFactory(),
 		httpsprovider.NewFactory(), yamlprovider.NewFactory())
 }

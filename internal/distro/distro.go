@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/spf13/cobra"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/otelcol"
@@ -34,8 +35,9 @@ func SaveMemory() {
 	time.AfterFunc(startup, debug.FreeOSMemory)
 }
 
-// Main runs the Collector's command line and ends the process with its status.
-func Main(name, description string, factories func() (otelcol.Factories, error), providers ...confmap.ProviderFactory) {
+// Main runs the Collector's command line, with commands of our own besides the
+// Collector's, and ends the process with its status.
+func Main(name, description string, factories func() (otelcol.Factories, error), commands []*cobra.Command, providers ...confmap.ProviderFactory) {
 	cmd := otelcol.NewCommand(otelcol.CollectorSettings{
 		BuildInfo: component.BuildInfo{Command: name, Description: description, Version: Version},
 		Factories: factories,
@@ -43,6 +45,7 @@ func Main(name, description string, factories func() (otelcol.Factories, error),
 			ResolverSettings: confmap.ResolverSettings{ProviderFactories: providers},
 		},
 	})
+	cmd.AddCommand(commands...)
 	// Cobra has printed the error.
 	if err := cmd.Execute(); err != nil {
 		os.Exit(1)

@@ -92,7 +92,7 @@ func (c *Cache) list(ctx context.Context, query Query) (map[nodeKey]*Node, error
 			return nil, err
 		}
 		if resp.JSON200 == nil {
-			return nil, answerError(resp.StatusCode(), resp.Body)
+			return nil, AnswerError(resp.StatusCode(), resp.Body)
 		}
 		for i := range resp.JSON200.Nodes {
 			n := &resp.JSON200.Nodes[i]

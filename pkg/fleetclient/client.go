@@ -36,9 +36,9 @@ func (e *Error) Error() string {
 	return s.String()
 }
 
-// answerError makes an error of an answer, whatever its body is: a proxy on the
+// AnswerError makes an error of an answer, whatever its body is: a proxy on the
 // way answers in words of its own.
-func answerError(status int, body []byte) error {
+func AnswerError(status int, body []byte) error {
 	e := &Error{Status: status}
 	if err := json.Unmarshal(body, &e.Problem); err != nil {
 		e.Problem = ErrorModel{}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleettop
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	tea "github.com/charmbracelet/bubbletea"
+	"github.com/spf13/cobra"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleettop/quietterm"
+	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
+)
+
+// bubbletea is initialised by now.
+func init() { quietterm.Restore() }
+
+// settings of the command.
+type settings struct {
+	endpoint, token, tokenFile, caFile string
+	clusters                           []string
+	interval                           time.Duration
+}
+
+// minInterval keeps a slip from loading the gateway.
+const minInterval = 200 * time.Millisecond
+
+// Command returns `top`.
+func Command() *cobra.Command {
+	var s settings
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Show the fleet of a gateway in the terminal",
+		Long: "Shows nodes, the most suspicious first, from the API of a gateway's fleet view.\n\n" +
+			"Environment: GPU_COLLECTOR_ENDPOINT, GPU_COLLECTOR_TOKEN, GPU_COLLECTOR_CA_FILE and NO_COLOR.",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: false,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return run(cmd, &s) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&s.endpoint, "endpoint", env("GPU_COLLECTOR_ENDPOINT", "http://127.0.0.1:8086"), "URL of the fleet view")
+	f.StringSliceVar(&s.clusters, "cluster", nil, "only these clusters")
+	f.StringVar(&s.tokenFile, "token-file", "", "file with the bearer token, read anew at each request")
+	f.StringVar(&s.token, "token", "", "bearer token; others on this machine can see it here, so rather GPU_COLLECTOR_TOKEN or --token-file")
+	f.StringVar(&s.caFile, "ca-file", os.Getenv("GPU_COLLECTOR_CA_FILE"), "certificates to trust instead of the system's, PEM")
+	f.DurationVar(&s.interval, "interval", 2*time.Second, "time between two looks")
+	return cmd
+}
+
+func env(name, otherwise string) string {
+	if v := os.Getenv(name); v != "" {
+		return v
+	}
+	return otherwise
+}
+
+// check reports all mistakes.
+func (s *settings) check() error {
+	var errs []error
+	if u, err := url.Parse(s.endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		errs = append(errs, fmt.Errorf("`--endpoint` is %q, must be a URL such as http://127.0.0.1:8086", s.endpoint))
+	}
+	if s.token != "" && s.tokenFile != "" {
+		errs = append(errs, errors.New("`--token` and `--token-file` are both given, must be one of them"))
+	}
+	if s.interval < minInterval {
+		errs = append(errs, fmt.Errorf("`--interval` is %s, must be at least %s", s.interval, minInterval))
+	}
+	return errors.Join(errs...)
+}
+
+// client returns a client of the gateway.
+func (s *settings) client() (*fleetclient.ClientWithResponses, error) {
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}
+	if s.caFile != "" {
+		pem, err := os.ReadFile(s.caFile)
+		if err != nil {
+			return nil, fmt.Errorf("`--ca-file`: %w", err)
+		}
+		roots := x509.NewCertPool()
+		if !roots.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("`--ca-file` %s has no certificate, must be PEM", s.caFile)
+		}
+		transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	}
+	return fleetclient.NewClientWithResponses(s.endpoint,
+		fleetclient.WithHTTPClient(&http.Client{Transport: transport}), fleetclient.WithBearerToken(s.bearer))
+}
+
+func (s *settings) bearer() (string, error) {
+	switch {
+	case s.tokenFile != "":
+		token, err := os.ReadFile(s.tokenFile)
+		return string(token), err
+	case s.token != "":
+		return s.token, nil
+	}
+	return os.Getenv("GPU_COLLECTOR_TOKEN"), nil
+}
+
+func run(cmd *cobra.Command, s *settings) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	client, err := s.client()
+	if err != nil {
+		return err
+	}
+	_, err = tea.NewProgram(New(Options{
+		Source: NewSource(client, s.clusters), Endpoint: s.endpoint, Interval: s.interval, Plain: os.Getenv("NO_COLOR") != "",
+	}), tea.WithAltScreen(), tea.WithContext(cmd.Context())).Run()
+	if errors.Is(err, tea.ErrInterrupted) {
+		return nil
+	}
+	return err
+}

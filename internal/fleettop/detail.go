@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleettop
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
+)
+
+// detailLines are all lines of the node that is looked at.
+func (m Model) detailLines() []string {
+	if m.fleet == nil {
+		return nil
+	}
+	n := m.fleet.Detail
+	if n == nil || n.Node != m.detail.Node || n.Cluster != m.detail.Cluster {
+		if m.loading {
+			return []string{"asking for " + printable(m.detail.Node) + " ..."}
+		}
+		return []string{printable(m.detail.Node) + " is not known any more"}
+	}
+	lines := []string{
+		m.paint(bold, printable(n.Node)) + fmt.Sprintf("  cluster %s  group %s", printable(n.Cluster), printable(or(n.Group, "-"))),
+		fmt.Sprintf("state %s   health %s   last seen %s ago", printable(or(n.State, "unknown")), m.paint(healthStyle(string(n.Health)), string(n.Health)), age(m.nodeAge(n))),
+		fmt.Sprintf("suspicion %s   score %s   threshold %s   judges itself by: %s", number(n.Suspicion, 2), number(n.Score, 3), number(n.Threshold, 3), printable(or(n.DetectionMode, "-"))),
+	}
+	lines = append(lines, m.episodeLines(n)...)
+	if len(n.Signals) > 0 {
+		lines = append(lines, "", m.paint(bold, fmt.Sprintf("%-16s %12s %12s", "SIGNAL", "VALUE", "PEERS")))
+		for _, s := range n.Signals {
+			lines = append(lines, fmt.Sprintf("%-16s %12.4g %12s", printable(s.Signal), s.Value, significant(s.Median)))
+		}
+	}
+	if n.Gpus != nil && len(*n.Gpus) > 0 {
+		lines = append(lines, "", m.paint(bold, fmt.Sprintf("%3s %-9s %5s %5s %6s %5s %5s %5s  %s", "GPU", "HEALTH", "SCORE", "TEMP", "POWER", "USED", "MEM", "MHZ", "WHY")))
+		for i := range *n.Gpus {
+			lines = append(lines, m.gpuLine(&(*n.Gpus)[i]))
+		}
+	}
+	return lines
+}
+
+func (m Model) episodeLines(n *fleetclient.Node) []string {
+	e := m.episode(n)
+	if e == nil {
+		return nil
+	}
+	since := "an unknown time"
+	if !e.Since.IsZero() {
+		since = age(m.o.Now().Sub(e.Since))
+	}
+	lines := []string{"", m.paint(red, fmt.Sprintf("episode for %s: %s, %s behind its peers", since, printable(or(e.Severity, "")), percent(e.Gap)))}
+	text := printable(or(e.Text, ""))
+	if text != "" {
+		lines = append(lines, strings.Split(ansi.Wrap(text, max(20, m.width-2), ""), "\n")...)
+	}
+	lines = append(lines, "reason "+printable(or(e.Reason, "-"))+"   action "+printable(or(e.Action, "-")))
+	if e.Evidence != nil {
+		for _, v := range *e.Evidence {
+			lines = append(lines, fmt.Sprintf("  %s %s, peers %s %s", printable(v.Fact), significant(v.Value), significant(v.Peers), printable(or(v.GPU, ""))))
+		}
+	}
+	return lines
+}
+
+func (m Model) gpuLine(g *fleetclient.GPU) string {
+	name := "-"
+	if g.Index != nil {
+		name = fmt.Sprint(*g.Index)
+	}
+	var why []string
+	if g.Up != nil && !*g.Up {
+		why = append(why, "does not answer: "+or(g.UpReason, ""))
+	}
+	for _, r := range g.Reasons {
+		why = append(why, r.Reason+" ("+or(r.Action, "")+")")
+	}
+	why = append(why, g.ThrottleReasons...)
+	for _, x := range g.Xids {
+		why = append(why, fmt.Sprintf("Xid %d x%.0f", x.Code, x.Count))
+	}
+	clock := "-"
+	if g.SmClockHertz != nil {
+		clock = fmt.Sprintf("%.0f", *g.SmClockHertz/1e6)
+	}
+	memory := "-"
+	if used, limit := g.MemoryUsedBytes, g.MemoryLimitBytes; used != nil && limit != nil && *limit > 0 {
+		memory = fmt.Sprintf("%.0f%%", *used / *limit * 100)
+	}
+	return fmt.Sprintf("%3s %s %5s %5s %6s %5s %5s %5s  %s", name, m.paint(healthStyle(string(g.Health)), fmt.Sprintf("%-9s", string(g.Health))),
+		number(g.HealthScore, 0), number(g.TemperatureCelsius, 0), number(g.PowerWatts, 0), percent(g.Utilization), memory, clock, printable(strings.Join(why, ", ")))
+}
+
+func significant(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.4g", *v)
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleettop
+
+import (
+	"context"
+	"time"
+
+	tea "github.com/charmbracelet/bubbletea"
+
+	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
+)
+
+// Options of the screen.
+type Options struct {
+	Source   Source
+	Endpoint string
+	// Interval between two loads.
+	Interval time.Duration
+	// Now is the clock, time.Now by default.
+	Now func() time.Time
+	// Plain leaves colours out.
+	Plain bool
+}
+
+// loadTimeout bounds one load: a gateway that hangs shows as stale.
+const loadTimeout = 10 * time.Second
+
+// Model is the screen: bubbletea calls Update with what happened and shows View.
+type Model struct {
+	o      Options
+	width  int
+	height int
+
+	fleet   *Fleet // the last that was loaded
+	err     error  // of the last load
+	loading bool
+
+	sort      sortKey
+	reverse   bool
+	filter    string
+	filtering bool // keys go to the filter
+
+	nodes  []*fleetclient.Node // as shown
+	cursor Key                 // stays on its node when the order changes
+	top    int                 // first row shown
+	detail *Key                // the node that is looked at
+	scroll int                 // first line of its detail
+}
+
+// New returns the screen before its first load.
+func New(o Options) Model {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return Model{o: o, width: 80, height: 24, sort: sortKeys[0], loading: true}
+}
+
+type (
+	loadedMsg struct {
+		fleet *Fleet
+		err   error
+	}
+	tickMsg struct{}
+)
+
+// Init implements tea.Model.
+func (m Model) Init() tea.Cmd { return tea.Batch(m.load(), m.tick()) }
+
+func (m Model) tick() tea.Cmd {
+	return tea.Tick(m.o.Interval, func(time.Time) tea.Msg { return tickMsg{} })
+}
+
+func (m Model) load() tea.Cmd {
+	source, detail := m.o.Source, m.detail
+	return func() tea.Msg {
+		ctx, cancel := context.WithTimeout(context.Background(), loadTimeout)
+		defer cancel()
+		f, err := source.Load(ctx, detail)
+		return loadedMsg{f, err}
+	}
+}
+
+// Update implements tea.Model.
+func (m Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.width, m.height = msg.Width, msg.Height
+	case tickMsg:
+		if m.loading {
+			return m, m.tick()
+		}
+		m.loading = true
+		return m, tea.Batch(m.load(), m.tick())
+	case loadedMsg:
+		m.loading, m.err = false, msg.err
+		if msg.err == nil {
+			m.fleet = msg.fleet
+		}
+	case tea.KeyMsg:
+		var cmd tea.Cmd
+		if m, cmd = m.key(msg); cmd != nil {
+			return m, cmd
+		}
+	}
+	return m.arranged(), nil
+}
+
+// arranged selects and sorts the nodes anew and keeps the cursor in sight.
+func (m Model) arranged() Model {
+	if m.fleet == nil {
+		return m
+	}
+	m.nodes = selected(m.fleet.Nodes, m.filter, m.sort, m.reverse)
+	at, rows := m.at(), m.rows()
+	if len(m.nodes) > 0 {
+		m.cursor = Key{m.nodes[at].Cluster, m.nodes[at].Node}
+	}
+	m.top = max(min(m.top, at, len(m.nodes)-rows), at-rows+1, 0)
+	return m
+}
+
+// at is the row of the cursor; the first when its node is not shown any more.
+func (m Model) at() int {
+	for i, n := range m.nodes {
+		if n.Node == m.cursor.Node && n.Cluster == m.cursor.Cluster {
+			return i
+		}
+	}
+	return 0
+}
+
+func (m Model) move(to int) Model {
+	if len(m.nodes) > 0 {
+		n := m.nodes[min(max(to, 0), len(m.nodes)-1)]
+		m.cursor = Key{n.Cluster, n.Node}
+	}
+	return m
+}
+
+func (m Model) key(k tea.KeyMsg) (Model, tea.Cmd) {
+	if k.Type == tea.KeyCtrlC {
+		return m, tea.Quit
+	}
+	if m.filtering {
+		return m.filterKey(k), nil
+	}
+	switch name := k.String(); name {
+	case "q":
+		return m, tea.Quit
+	case "r":
+		if !m.loading {
+			m.loading = true
+			return m, m.load()
+		}
+	case "esc", "backspace":
+		if m.detail == nil {
+			m.filter = ""
+		}
+		m.detail = nil
+	case "enter":
+		if m.detail == nil && len(m.nodes) > 0 {
+			cursor := m.cursor
+			m.detail, m.scroll, m.loading = &cursor, 0, true
+			return m, m.load()
+		}
+	default:
+		if m.detail != nil {
+			m.scroll = max(0, m.scroll+steps(name, m.height))
+			return m, nil
+		}
+		return m.listKey(name), nil
+	}
+	return m, nil
+}
+
+func (m Model) listKey(name string) Model {
+	switch by := steps(name, m.rows()); {
+	case by != 0:
+		return m.move(m.at() + by)
+	case name == "/":
+		m.filtering = true
+		return m
+	}
+	for _, s := range sortKeys {
+		if s.key == name {
+			m.reverse = s.name == m.sort.name && !m.reverse
+			m.sort, m.cursor = s, Key{} // to the new first
+		}
+	}
+	return m
+}
+
+// all is farther than any list is long.
+const all = 1 << 30
+
+// steps is how far a key moves.
+func steps(name string, page int) int {
+	switch name {
+	case "up", "k":
+		return -1
+	case "down", "j":
+		return 1
+	case "pgup", "ctrl+b":
+		return -page
+	case "pgdown", "ctrl+f", " ":
+		return page
+	case "home", "g":
+		return -all
+	case "end", "G":
+		return all
+	}
+	return 0
+}
+
+// maxFilter bounds what is typed, which has one line.
+const maxFilter = 60
+
+func (m Model) filterKey(k tea.KeyMsg) Model {
+	switch k.Type {
+	case tea.KeyEnter:
+		m.filtering = false
+	case tea.KeyEsc:
+		m.filtering, m.filter = false, ""
+	case tea.KeyBackspace:
+		if r := []rune(m.filter); len(r) > 0 {
+			m.filter = string(r[:len(r)-1])
+		}
+	case tea.KeyRunes, tea.KeySpace:
+		if len(m.filter) < maxFilter {
+			m.filter += printable(string(k.Runes))
+		}
+	}
+	return m
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleettop
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	tea "github.com/charmbracelet/bubbletea"
+	"github.com/charmbracelet/x/ansi"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var update = flag.Bool("update", false, "write the golden screens")
+
+var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// fakeSource notes what it is asked for.
+type fakeSource struct {
+	fleet  *Fleet
+	err    error
+	detail *Key
+	loads  int
+}
+
+func (s *fakeSource) Load(_ context.Context, detail *Key) (*Fleet, error) {
+	s.loads++
+	s.detail = detail
+	return s.fleet, s.err
+}
+
+// screen is a model and its clock.
+type screen struct {
+	t *testing.T
+	Model
+	source *fakeSource
+	now    time.Time
+}
+
+func newScreen(t *testing.T, f *Fleet) *screen {
+	t.Helper()
+	s := &screen{t: t, source: &fakeSource{fleet: f}, now: t0}
+	s.Model = New(Options{Source: s.source, Endpoint: "http://gateway:8086", Interval: time.Hour, Now: func() time.Time { return s.now }, Plain: true})
+	s.send(tea.WindowSizeMsg{Width: 80, Height: 24})
+	return s
+}
+
+// send gives the model a message, and what its command answers.
+func (s *screen) send(msg tea.Msg) tea.Cmd {
+	s.t.Helper()
+	m, cmd := s.Update(msg)
+	s.Model = m.(Model)
+	return cmd
+}
+
+// press gives keys; a command that loads is run.
+func (s *screen) press(keys ...string) {
+	s.t.Helper()
+	for _, k := range keys {
+		msg := tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune(k)}
+		for _, special := range []tea.KeyType{tea.KeyEnter, tea.KeyEsc, tea.KeyUp, tea.KeyDown, tea.KeyPgDown, tea.KeyEnd, tea.KeyHome, tea.KeyBackspace, tea.KeyCtrlC} {
+			if special.String() == k {
+				msg = tea.KeyMsg{Type: special}
+			}
+		}
+		if cmd := s.send(msg); cmd != nil {
+			if answer, ok := cmd().(loadedMsg); ok {
+				s.send(answer)
+			}
+		}
+	}
+}
+
+func (s *screen) load() { s.send(s.Model.load()()) }
+
+// names are the nodes of the screen, from above.
+func (s *screen) names() []string {
+	var names []string
+	for i := s.top; i < min(len(s.nodes), s.top+s.rows()); i++ {
+		names = append(names, s.nodes[i].Node)
+	}
+	return names
+}
+
+func (s *screen) golden(name string) {
+	s.t.Helper()
+	view := s.View()
+	lines := strings.Split(view, "\n")
+	require.LessOrEqual(s.t, len(lines), s.height, "higher than the terminal")
+	for _, line := range lines {
+		require.LessOrEqual(s.t, ansi.StringWidth(line), s.width, "wider than the terminal: %q", line)
+	}
+	file := "testdata/" + name + ".txt"
+	if *update {
+		require.NoError(s.t, os.WriteFile(file, []byte(view+"\n"), 0o600))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(s.t, err)
+	assert.Equal(s.t, string(want), view+"\n")
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func testFleet(nodes int) *Fleet {
+	f := &Fleet{At: t0, Summary: fleetclient.Summary{
+		Clusters: 1, Nodes: int64(nodes), NodesByState: map[string]int64{"missing": 1}, Gpus: 8 * int64(nodes),
+		GpusByHealth: map[string]int64{"unhealthy": 1}, GpusDown: 1, Stragglers: 1, OpenEpisodes: 1, PowerWatts: ptr(43210.0),
+	}}
+	for i := range nodes {
+		n := &fleetclient.Node{
+			Cluster: "prod", Node: fmt.Sprintf("gpu-%03d", i), Group: ptr("llama/stage-0"), State: ptr("active"), Health: fleetclient.NodeHealthHealthy,
+			Suspicion: ptr(0.01 * float64(i%7)), Score: ptr(0.98 - 0.001*float64(i)), Usage: ptr(0.9), MaxTemperatureCelsius: ptr(60 + float64(i%10)), AgeSeconds: 3,
+		}
+		f.Nodes = append(f.Nodes, n)
+	}
+	slow := f.Nodes[17]
+	slow.Straggler, slow.Suspicion, slow.Score = true, ptr(1.42), ptr(0.61)
+	f.Nodes[3].State, f.Nodes[3].AgeSeconds = ptr("missing"), 400
+	f.Nodes[3].Suspicion = nil
+	f.Nodes[5].Health, f.Nodes[5].MaxTemperatureCelsius = fleetclient.NodeHealthUnhealthy, ptr(91.0)
+	f.Episodes = []fleetclient.Episode{{
+		ID: "1", Cluster: "prod", Node: ptr("gpu-017"), Open: true, Since: t0.Add(-4 * time.Minute), Severity: ptr("critical"), Gap: ptr(0.38),
+		Reason: ptr("hw_thermal"), Action: ptr("check_cooling"), GPU: ptr("GPU-5a"), Subject: "node",
+		Text:     ptr("STRAGGLER gpu-017: its throughput has been 38 % behind its peers' since 2026-01-02T03:00:05Z, a reason of which is heat"),
+		Evidence: &[]fleetclient.Evidence{{Fact: "hw_thermal", Value: ptr(0.8), Peers: ptr(0.0), GPU: ptr("GPU-5a")}},
+	}}
+	return f
+}
+
+func TestScreens(t *testing.T) {
+	s := newScreen(t, testFleet(40))
+	s.golden("asking")
+	s.load()
+	s.golden("list")
+	s.press("down", "down", "t")
+	s.golden("by-temperature")
+	s.press("s", "enter")
+	require.Equal(t, &Key{"prod", "gpu-017"}, s.source.detail)
+	s.golden("gone")
+	detail := *s.source.fleet.Nodes[17]
+	detail.Threshold, detail.DetectionMode = ptr(0.93), ptr("fleet")
+	detail.Signals = []fleetclient.Signal{{Signal: "throughput", Value: 0.0321, Median: ptr(0.0518)}, {Signal: "cpu", Value: 0.97}}
+	detail.Gpus = &[]fleetclient.GPU{
+		{UUID: "GPU-5a", Index: ptr(int64(0)), Health: "degraded", HealthScore: ptr(60.0), TemperatureCelsius: ptr(91.0), PowerWatts: ptr(412.0), Utilization: ptr(1.0),
+			MemoryUsedBytes: ptr(6e10), MemoryLimitBytes: ptr(8e10), SmClockHertz: ptr(1.2e9), Reasons: []fleetclient.HealthReason{{Reason: "thermal", Action: ptr("service")}},
+			ThrottleReasons: []string{"hw_thermal"}},
+		{UUID: "GPU-5b", Index: ptr(int64(1)), Health: "unknown", Up: ptr(false), UpReason: ptr("lost"), Xids: []fleetclient.Xid{{Code: 79, Count: 2}}},
+	}
+	s.source.fleet.Detail = &detail
+	s.press("r")
+	s.golden("detail")
+	s.press("esc", "/", "s", "t", "a", "g", "e", "-", "9")
+	s.golden("filtering")
+	s.press("esc")
+	s.send(tea.WindowSizeMsg{Width: 132, Height: 12})
+	s.golden("wide")
+	s.send(tea.WindowSizeMsg{Width: 40, Height: 8})
+	s.golden("narrow")
+}
+
+func TestStaleWhileTheGatewayIsAway(t *testing.T) {
+	s := newScreen(t, testFleet(3+17))
+	s.source.err = errors.New("connection refused\x1b[2J\nbye")
+	s.load()
+	s.golden("no-answer")
+	s.source.err = nil
+	s.load()
+	s.source.err = errors.New("connection refused")
+	s.now = s.now.Add(75 * time.Second)
+	s.load()
+	s.golden("stale")
+	assert.Len(t, s.nodes, 20, "what was known stays")
+	s.source.err = nil
+	s.load()
+	assert.NotContains(t, s.View(), "STALE")
+}
+
+func TestSortKeys(t *testing.T) {
+	s := newScreen(t, testFleet(20))
+	s.load()
+	for key, first := range map[string]string{"s": "gpu-017", "c": "gpu-017", "t": "gpu-005", "h": "gpu-005", "u": "gpu-000", "a": "gpu-003", "n": "gpu-000"} {
+		s.press("n", "end") // from somewhere else
+		if key == "n" {
+			s.press("s")
+		}
+		s.press(key)
+		assert.Equal(t, first, s.names()[0], "sorted by %s", key)
+		forward := s.nodes
+		s.press(key)
+		assert.Equal(t, forward[0].Node, s.nodes[len(s.nodes)-1].Node, "%s pressed again turns it around", key)
+	}
+	s.press("n")
+	s.press("s")
+	assert.Equal(t, "gpu-003", s.nodes[len(s.nodes)-1].Node, "what is not known comes last")
+}
+
+func TestCursorStaysOnItsNode(t *testing.T) {
+	s := newScreen(t, testFleet(200))
+	s.load()
+	s.press("n", "pgdown", "pgdown", "down")
+	require.Equal(t, "gpu-039", s.cursor.Node)
+	assert.Contains(t, s.names(), "gpu-039")
+	s.source.fleet = testFleet(200)
+	s.source.fleet.Nodes = s.source.fleet.Nodes[30:]
+	s.load()
+	assert.Equal(t, "gpu-039", s.cursor.Node)
+	assert.Contains(t, s.names(), "gpu-039")
+	s.press("end")
+	assert.Equal(t, "gpu-199", s.cursor.Node)
+	assert.Len(t, s.names(), 19, "the last page is full")
+	s.press("home", "up")
+	assert.Equal(t, "gpu-030", s.cursor.Node)
+	s.source.fleet = &Fleet{At: t0}
+	s.load()
+	s.press("down", "enter", "end")
+	assert.Contains(t, s.View(), "no node")
+}
+
+func TestFilter(t *testing.T) {
+	s := newScreen(t, testFleet(40))
+	s.load()
+	s.press("/", "M", "I", "S", "S", "enter")
+	assert.Equal(t, []string{"gpu-003"}, s.names())
+	s.press("enter")
+	assert.Equal(t, &Key{"prod", "gpu-003"}, s.source.detail)
+	s.press("esc")
+	assert.Len(t, s.nodes, 1, "the detail ends before the filter does")
+	s.press("esc")
+	assert.Len(t, s.nodes, 40)
+	s.press("/", "q", "x", "backspace", "backspace", "3", "9")
+	assert.Equal(t, []string{"gpu-039"}, s.names(), "q is a letter here")
+}
+
+func TestQuits(t *testing.T) {
+	for _, keys := range [][]string{{"q"}, {"/", "ctrl+c"}, {"enter", "q"}} {
+		s := newScreen(t, testFleet(1+17))
+		s.load()
+		s.press(keys[:len(keys)-1]...)
+		msg := tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune(keys[len(keys)-1])}
+		if keys[len(keys)-1] == "ctrl+c" {
+			msg = tea.KeyMsg{Type: tea.KeyCtrlC}
+		}
+		cmd := s.send(msg)
+		require.NotNil(t, cmd, keys)
+		assert.Equal(t, tea.Quit(), cmd())
+	}
+}
+
+// TestOneLoadAtATime: a gateway that hangs is not asked again and again.
+func TestOneLoadAtATime(t *testing.T) {
+	s := newScreen(t, testFleet(20))
+	s.send(tickMsg{})
+	s.press("r")
+	assert.Zero(t, s.source.loads, "the first is still under way")
+	s.load()
+	s.press("r")
+	assert.Equal(t, 2, s.source.loads)
+	s.send(tickMsg{})
+	assert.True(t, s.loading)
+}
+
+// TestNamesCannotWriteToTheTerminal: names come from whoever can push.
+func TestNamesCannotWriteToTheTerminal(t *testing.T) {
+	f := testFleet(20)
+	evil := "\x1b]0;owned\x07\x1b[2J\r\n\u202e"
+	n := f.Nodes[17]
+	n.Node, n.Group, n.State, n.Cluster = evil, &evil, &evil, evil
+	n.Signals = []fleetclient.Signal{{Signal: evil}}
+	n.Gpus = &[]fleetclient.GPU{{UUID: evil, UpReason: &evil, Up: ptr(false), ThrottleReasons: []string{evil}}}
+	e := &f.Episodes[0]
+	e.Cluster, e.Node, e.Reason, e.Action, e.Text, e.Severity, e.GPU = evil, &evil, &evil, &evil, &evil, &evil, &evil
+	f.Detail, f.Summary.Clusters = n, 2
+	s := newScreen(t, f)
+	s.load()
+	s.send(tea.WindowSizeMsg{Width: 150, Height: 50})
+	for _, view := range []string{s.View(), func() string { s.press("enter"); return s.View() }()} {
+		assert.NotContains(t, view, "\x1b")
+		assert.NotContains(t, view, "\r")
+		assert.NotContains(t, view, "\u202e")
+		assert.Contains(t, view, "owned")
+	}
+}
+
+func BenchmarkView(b *testing.B) {
+	m := New(Options{Now: func() time.Time { return t0 }})
+	next, _ := m.Update(loadedMsg{fleet: testFleet(50_000)})
+	b.ReportAllocs()
+	for b.Loop() {
+		next, _ = next.Update(tea.KeyMsg{Type: tea.KeyDown})
+		_ = next.View()
+	}
+}

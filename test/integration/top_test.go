@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// terminal is a command on a pseudo-terminal of 80 columns and 24 rows.
+type terminal struct {
+	*os.File // what is typed
+	screen   logBuffer
+	done     chan error
+}
+
+func startInTerminal(t *testing.T, args ...string) *terminal {
+	t.Helper()
+	pty, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	require.NoError(t, err)
+	fd := int(pty.Fd())
+	require.NoError(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	require.NoError(t, err)
+	tty, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}))
+
+	term := &terminal{File: pty, done: make(chan error, 1)}
+	cmd := exec.CommandContext(context.Background(), collectorBinary, args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	cmd.Env = []string{"TERM=xterm-256color", "HOME=" + t.TempDir()}
+	// In the foreground of a terminal of its own, as in a shell.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	require.NoError(t, cmd.Start())
+	require.NoError(t, tty.Close())
+	go func() { term.done <- cmd.Wait() }()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		buf := make([]byte, 4096)
+		for {
+			n, err := pty.Read(buf)
+			_, _ = term.screen.Write(buf[:n])
+			if err != nil {
+				return // EIO once the command is gone
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it has ended if all went well
+		<-read
+		require.NoError(t, pty.Close())
+		if t.Failed() {
+			t.Logf("screen:\n%s", ansi.Strip(term.screen.tail(1000)))
+		}
+	})
+	return term
+}
+
+// TestTopShowsTheDemo runs `top` in a terminal against the demo's gateway.
+func TestTopShowsTheDemo(t *testing.T) {
+	t.Parallel()
+	fleet := freeAddr(t)
+	c := start(t, options{configs: []string{"configs/demo.yaml"}, env: []string{
+		"DEMO_OTLP_PORT=" + portOf(t, freeAddr(t)), "DEMO_PROMETHEUS_PORT=" + portOf(t, freeAddr(t)),
+		"DEMO_API_PORT=" + portOf(t, freeAddr(t)), "DEMO_FLEET_PORT=" + portOf(t, fleet),
+	}})
+	top := startInTerminal(t, "top", "--endpoint", "http://"+fleet, "--interval", "200ms", "--cluster", "demo")
+	shows := func(what string) {
+		t.Helper()
+		eventually(t, 30*time.Second, "the screen shows "+what, func() bool { return top.screen.count(what) > 0 })
+	}
+	shows("16 nodes")
+	shows("dp0-pp0")
+	shows("! dp0-pp0") // the straggler
+	_, err := top.WriteString("\r")
+	require.NoError(t, err)
+	shows("judges itself by: fleet")
+	c.stop()
+	shows("STALE")
+	_, err = top.WriteString("q")
+	require.NoError(t, err)
+	select {
+	case err := <-top.done:
+		require.NoError(t, err)
+	case <-time.After(stopDeadline):
+		require.Fail(t, "q does not end it")
+	}
+}
+
+// TestCollectorAsksTheTerminalNothing: what top needs must not show when the
+// Collector itself runs in a terminal.
+func TestCollectorAsksTheTerminalNothing(t *testing.T) {
+	t.Parallel()
+	term := startInTerminal(t, "--version")
+	select {
+	case err := <-term.done:
+		require.NoError(t, err)
+	case <-time.After(stopDeadline):
+		require.Fail(t, "it waits for an answer")
+	}
+	eventually(t, stopDeadline, "it says its version", func() bool { return term.screen.count("gpu-collector version") == 1 })
+	assert.NotContains(t, term.screen.tail(10), "\x1b")
+}
+
+func TestTopNamesMistakes(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), collectorBinary, "top", "--endpoint", "localhost:8086", "--interval", "1ms", "--token", "a", "--token-file", "b")
+	text, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	for _, want := range []string{"`--endpoint` is \"localhost:8086\"", "`--interval` is 1ms", "`--token` and `--token-file`"} {
+		assert.Contains(t, string(text), want)
+	}
+}
+
+func TestLeanAgentHasNoTop(t *testing.T) {
+	t.Parallel()
+	binary, err := agentBinary()
+	require.NoError(t, err)
+	text, err := exec.CommandContext(t.Context(), binary, "top").CombinedOutput()
+	require.Error(t, err)
+	assert.Contains(t, string(text), "unknown command")
+	info, err := exec.CommandContext(t.Context(), "go", "version", "-m", binary).CombinedOutput()
+	require.NoError(t, err, "%s", info)
+	assert.NotContains(t, string(info), "bubbletea")
+}
