@@ -47,6 +47,7 @@ func run(nodes int, listen string, every time.Duration) error {
 	for i := range nodes {
 		report(store, i, 0)
 	}
+	groups(store)
 	incident(store)
 	api := fleetapi.New(fleetapi.Options{Store: store, Feed: feed, Version: "test", Pages: web.Handler()})
 	go advance(ctx, store, feed, nodes, every)
@@ -127,6 +128,22 @@ func report(store *fleetstate.Store, i, tick int) {
 		u.SetGPU(j, fleetstate.GPUMemoryLimit, 80<<30)
 	}
 	u.Commit(now)
+}
+
+// groups says what the gateway says of the peer groups.
+func groups(store *fleetstate.Store) {
+	for i := range 160 {
+		k := fleetstate.GroupKey{Cluster: fmt.Sprintf("cluster-%c", 'a'+i%4), Group: fmt.Sprintf("job-%02d/stage-%d", i/4, i%4)}
+		store.UpdateGroup(k, time.Now(), func(u *fleetstate.GroupUpdate) {
+			u.Set(fleetstate.GroupMedian, 0.97)
+			u.Set(fleetstate.GroupThreshold, 0.91)
+			u.Set(fleetstate.GroupQuorum, 1)
+			u.SetMedian(nodesignal.Throughput, 9.7)
+			u.SetScale(nodesignal.Throughput, 0.015)
+			u.SetMedian(nodesignal.Compute, 0.97)
+			u.SetScale(nodesignal.Compute, 0.012)
+		})
+	}
 }
 
 // incident opens the episode of one of the slow nodes.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 const VALUES = 4_000_000; // of all nodes together, 32 MB
-const COLUMNS = 8; // about as many per node
+const COLUMNS = 12; // about as many per node
 const LEAST = 30;
 const MOST = 600;
 
@@ -15,14 +15,15 @@ export class Past {
     return Math.min(MOST, Math.max(LEAST, Math.floor(VALUES / COLUMNS / Math.max(1, this.#nodes.size))));
   }
 
-  // record adds what a node says at a time in ms; group is the newest view of its group.
-  record(key, at, node, group) {
+  // record adds what a node says at a time in ms.
+  record(key, at, node) {
     let s = this.#nodes.get(key);
     if (!s) this.#nodes.set(key, s = { t: [], columns: {}, spacing: 0, last: {} });
-    const v = { score: node.score, 'score:threshold': node.threshold, 'score:median': group?.median };
+    const v = { score: node.score, 'score:threshold': node.threshold, 'score:median': node.group_median };
     for (const x of node.signals ?? []) {
       v[x.signal] = x.value;
       v[`${x.signal}:median`] = x.median;
+      v[`${x.signal}:scale`] = x.scale;
     }
     s.last = v;
     this.#add(s, at);

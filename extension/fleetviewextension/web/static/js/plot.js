@@ -16,10 +16,13 @@ function colour(line, p) {
   return line === 'median' ? (p.theme === 'dark' ? 'rgb(128 172 222)' : 'rgb(40 96 160)') : p.soft;
 }
 
+const usual = (p) => (p.theme === 'dark' ? 'rgb(128 172 222 / 16%)' : 'rgb(40 96 160 / 12%)');
+
 // Plot shows a node's values beside its peers' median and a threshold.
-// series is [[line, label]].
+// series is [[line, label]]; two more series, low and high, with a range of what
+// is usual.
 export class Plot {
-  constructor(box, series) {
+  constructor(box, series, ranged) {
     const p = palette(theme());
     const axis = { stroke: p.soft, font: '11px system-ui', grid: { stroke: p.empty, width: 1 }, ticks: { stroke: p.empty, size: 4 } };
     this.u = new uPlot({
@@ -35,8 +38,12 @@ export class Plot {
         ...series.map(([line, label]) => ({
           label, stroke: colour(line, p), ...lines[line], spanGaps: true, points: { show: false }, value: (_, v) => num(v),
         })),
+        ...(ranged ? ['usual from', 'to'].map((label) => ({
+          label, stroke: 'transparent', width: 0, spanGaps: true, points: { show: false }, value: (_, v) => num(v),
+        })) : []),
       ],
-    }, [[], ...series.map(() => [])], box);
+      bands: ranged ? [{ series: [series.length + 2, series.length + 1], fill: usual(p) }] : [],
+    }, [[], ...series.map(() => []), ...(ranged ? [[], []] : [])], box);
     this.box = box;
     this.resize = new ResizeObserver(() => this.u.setSize({ width: Math.max(160, box.clientWidth), height: 120 }));
     this.resize.observe(box);

@@ -43,6 +43,20 @@ export function table(samples) {
   return out;
 }
 
+// A spread is a share of the level for what has no limit of its own; what is a
+// fraction already has the level 1.
+const relative = new Set(['throughput', 'power']);
+const SPREADS = 2; // about nineteen of twenty healthy peers, were they normally distributed
+
+// range returns what is usual among the peers, from and to, where it is known.
+function range(name, columns) {
+  const [median, scale] = [columns[`${name}:median`], columns[`${name}:scale`]];
+  if (!median || !scale) return null;
+  const edge = (sign) => median.map((m, i) => (m === null || scale[i] === null ? null
+    : m + sign * SPREADS * scale[i] * (relative.has(name) ? Math.abs(m) : 1)));
+  return [edge(-1), edge(1)];
+}
+
 // Signals plots whatever a node is compared by.
 export class Signals {
   #plots = new Map();
@@ -54,7 +68,8 @@ export class Signals {
       if (!columns[name]) continue;
       const series = [['node', 'this node', name], ['median', 'peers’ median', `${name}:median`], ['threshold', 'threshold', `${name}:threshold`]]
         .filter(([, , column]) => columns[column]);
-      const shape = series.map(([line]) => line).join();
+      const usual = range(name, columns);
+      const shape = [...series.map(([line]) => line), usual ? 'range' : ''].join();
       let p = this.#plots.get(name);
       if (p && p.shape !== shape) {
         p.plot.destroy();
@@ -69,10 +84,10 @@ export class Signals {
         const order = Object.keys(titles);
         const next = [...this.box.children].find((f) => order.indexOf(f.dataset.signal) > order.indexOf(name));
         this.box.insertBefore(figure, next ?? null);
-        p = { shape, figure, plot: new Plot(area, series) };
+        p = { shape, figure, plot: new Plot(area, series, usual !== null) };
         this.#plots.set(name, p);
       }
-      p.plot.set(seconds, series.map(([, , column]) => columns[column]));
+      p.plot.set(seconds, [...series.map(([, , column]) => columns[column]), ...(usual ?? [])]);
     }
   }
 

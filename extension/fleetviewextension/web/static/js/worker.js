@@ -14,7 +14,6 @@ const RETRY = [1000, 2000, 5000, 10_000]; // ms
 const base = new URL('../', self.location);
 const past = new Past();
 const known = new Set();
-const groups = new Map();
 let snapshot = null;
 let open = '';
 let source;
@@ -44,7 +43,7 @@ function take(list, of) {
     const b = brief(n);
     known.add(b.key);
     of?.add(b.key);
-    past.record(b.key, b.seen, n, groups.get(keyOf(n.cluster, n.group ?? '')));
+    past.record(b.key, b.seen, n);
     return b;
   });
   postMessage({ type: 'nodes', nodes });
@@ -114,10 +113,7 @@ async function readGroups() {
   try {
     const r = await fetch(new URL('api/v1/groups?page_size=1000', base), { cache: 'no-store' });
     if (!r.ok) return;
-    const list = (await r.json()).groups;
-    groups.clear();
-    for (const g of list) groups.set(keyOf(g.cluster, g.group), g);
-    postMessage({ type: 'groups', groups: list });
+    postMessage({ type: 'groups', groups: (await r.json()).groups });
   } catch {
     // The stream says whether the server is away.
   }
