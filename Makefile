@@ -119,7 +119,7 @@ eval: ## What the straggler detection gets right and wrong in simulated fleets a
 	go run ./test/bench/eval -seed $(SEED) -doc docs/detection.md
 
 .PHONY: bench-fleetview
-bench-fleetview: ## What the fleet view and its history cost and hold (1 minute)
+bench-fleetview: ## What the fleet view and its history cost and hold (4 minutes)
 	go run ./test/bench/fleetview
 
 FUZZTIME ?= 60s

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command fleetview measures what the history of the fleet view costs and
-// holds, and prints figures.
-package main
+//go:build linux
+
+// Command fleetview measures what the fleet view and its history cost and hold,
+// and prints figures: all, or those of the parts that its arguments name.
+package main // import "github.com/gpu-collector/gpu-collector/test/bench/fleetview"
 
 import (
 	"context"
@@ -40,22 +42,37 @@ const (
 )
 
 func main() {
-	if err := run(context.Background()); err != nil {
+	if err := run(context.Background(), os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context) error {
+// run measures the parts that are named, all without names.
+func run(ctx context.Context, parts []string) error {
 	dir, err := os.MkdirTemp("", "fleetview-bench-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if err := rows(ctx, filepath.Join(dir, "rows.db")); err != nil {
-		return err
+	for _, part := range []struct {
+		name    string
+		measure func() error
+	}{
+		{"pages", func() error { return pages(ctx, os.Stdout) }},
+		{"ingest", func() error { return ingestRatio(ctx, os.Stdout) }},
+		{"streams", func() error { return streams(ctx, os.Stdout) }},
+		{"rows", func() error { return rows(ctx, filepath.Join(dir, "rows.db")) }},
+		{"history", func() error { return ingest(ctx, filepath.Join(dir, "ingest.db")) }},
+	} {
+		if len(parts) > 0 && !slices.Contains(parts, part.name) {
+			continue
+		}
+		if err := part.measure(); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
 	}
-	return ingest(ctx, filepath.Join(dir, "ingest.db"))
+	return nil
 }
 
 // rows writes 320,000 series in turn, as fast as the file takes them, and asks
@@ -167,10 +184,15 @@ type host map[component.ID]component.Component
 func (h host) GetExtensions() map[component.ID]component.Component { return h }
 
 func gateway(ctx context.Context, history map[string]any) (exporter.Metrics, func(), error) {
+	return gatewayAt(ctx, "127.0.0.1:0", history)
+}
+
+// gatewayAt is the exporter and the extension that serves what it keeps.
+func gatewayAt(ctx context.Context, endpoint string, history map[string]any) (exporter.Metrics, func(), error) {
 	id := component.MustNewID("fleet_view")
 	extensions, exporters := fleetviewextension.NewFactory(), fleetviewexporter.NewFactory()
 	cfg := extensions.CreateDefaultConfig()
-	if err := confmap.NewFromStringMap(map[string]any{"http": map[string]any{"endpoint": "127.0.0.1:0"}, "history": history}).Unmarshal(cfg); err != nil {
+	if err := confmap.NewFromStringMap(map[string]any{"http": map[string]any{"endpoint": endpoint}, "history": history}).Unmarshal(cfg); err != nil {
 		return nil, nil, err
 	}
 	ext, err := extensions.Create(ctx, extensiontest.NewNopSettings(id.Type()), cfg)
