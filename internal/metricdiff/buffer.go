@@ -34,6 +34,7 @@ type Buffer struct {
 	limits Limits
 	shards [bufferShards]bufferShard
 	idents sync.Pool // of *identity
+	first  int       // shard that the next Flush begins with
 
 	points, replaced, dropped atomic.Int64
 }
@@ -149,7 +150,7 @@ func (b *Buffer) reserve() bool {
 func (b *Buffer) Flush(to Hop) (held, dropped error) {
 	var nodes []*bufferNode
 	for i := range b.shards {
-		s := &b.shards[i]
+		s := &b.shards[(b.first+i)%bufferShards]
 		s.mu.Lock()
 		for _, n := range s.nodes {
 			nodes = append(nodes, n)
@@ -161,6 +162,8 @@ func (b *Buffer) Flush(to Hop) (held, dropped error) {
 	for len(nodes) > 0 {
 		next := d.next(nodes)
 		if held = d.deliver(next); held != nil {
+			// Those after it are first the next time, or they might never be tried.
+			b.first = int(next.nodes[len(next.nodes)-1].key.Lo%bufferShards) + 1
 			break
 		}
 		for _, n := range next.nodes {

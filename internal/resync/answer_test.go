@@ -80,7 +80,7 @@ func TestParseKeepsWhatIsValid(t *testing.T) {
 		`"` + strings.Repeat("x", 254) + `"`:     {nil, "254 bytes"},
 		`("n1" "n2")`:                            {nil, "neither"},
 		`"open`:                                  {nil, "structured-field"},
-		strings.Repeat(`"n",`, MaxNodes) + `"n"`: {nil, "17 nodes"},
+		strings.Repeat(`"n",`, MaxNodes) + `"n"`: {nil, "129 nodes"},
 		strings.Repeat("x", 9000):                {nil, "9000 bytes"},
 	} {
 		requests, err := Parse([]string{header}, "c", "n")
