@@ -158,12 +158,12 @@ func (b *Buffer) Flush(to Hop) (held, dropped error) {
 		clear(s.nodes)
 		s.mu.Unlock()
 	}
+	all := len(nodes)
 	d := delivery{Hop: to, maxBytes: b.limits.BatchBytes}
 	for len(nodes) > 0 {
 		next := d.next(nodes)
 		if held = d.deliver(next); held != nil {
-			// Those after it are first the next time, or they might never be tried.
-			b.first = int(next.nodes[len(next.nodes)-1].key.Lo%bufferShards) + 1
+			b.first = firstAfter(next.nodes, len(nodes) < all)
 			break
 		}
 		for _, n := range next.nodes {
@@ -174,6 +174,16 @@ func (b *Buffer) Flush(to Hop) (held, dropped error) {
 	b.giveBack(nodes, to.Forget)
 	b.dropped.Add(int64(d.given))
 	return held, d.dropped
+}
+
+// firstAfter is the shard to begin with after those nodes were refused, so that
+// none waits for ever: with theirs where others were taken before, and after
+// theirs where nothing was.
+func firstAfter(refused []*bufferNode, progress bool) int {
+	if progress {
+		return int(refused[0].key.Lo % bufferShards)
+	}
+	return int(refused[len(refused)-1].key.Lo%bufferShards) + 1
 }
 
 func (b *Buffer) giveBack(nodes []*bufferNode, forget func(statetable.NodeKey)) {

@@ -52,6 +52,27 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
+// A header is no longer than 4 KiB, also of names that have to be escaped.
+func TestAnAnswerOfLongNamesIsBounded(t *testing.T) {
+	for name, long := range map[string]string{"plain": "n", "escaped": `"`} {
+		t.Run(name, func(t *testing.T) {
+			ctx, answer := ContextWithAnswer(t.Context())
+			asked := 0
+			for i := range MaxNodes {
+				if Ask(ctx, fmt.Sprintf("%03d%s", i, strings.Repeat(long, 250))) {
+					asked++
+				}
+			}
+			text := answer.Header()
+			assert.LessOrEqual(t, len(text), 4<<10)
+			assert.Greater(t, len(text), 4<<10-520, "and as many as fit")
+			requests, err := Parse([]string{text}, "", "")
+			require.NoError(t, err)
+			assert.Len(t, requests, asked)
+		})
+	}
+}
+
 func TestAskingTooLateOrNobody(t *testing.T) {
 	assert.False(t, Ask(t.Context(), "n1"))
 	ctx, answer := ContextWithAnswer(t.Context())

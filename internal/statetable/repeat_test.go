@@ -331,4 +331,3 @@ func TestNoRepetitionOfWhatWasBeforeALongSilence(t *testing.T) {
 		assert.Contains(t, again, "GPU-2")
 	}
 }
-
