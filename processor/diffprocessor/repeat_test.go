@@ -375,6 +375,12 @@ func repeats(t *rapid.T, flush time.Duration) {
 					c.poll()
 				}
 				untold(node)
+				for name := range c.known {
+					// Pauses count for no series; it may expire before it is declared gone.
+					if _, is := c.truth[name]; !is && name.node == node {
+						unheard[name] = true
+					}
+				}
 				delete(c.silent, node)
 				for range rapid.IntRange(1, 15).Draw(t, "polls") {
 					c.poll()
