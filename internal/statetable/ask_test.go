@@ -55,17 +55,31 @@ func TestAWholeNodeIsNotAskedFor(t *testing.T) {
 
 // Four times, in case that an answer is lost, and once in each interval of 100 s.
 func TestANodeThatMayHaveBeenForgottenIsAskedFor(t *testing.T) {
-	t.Run("new to a table that is older than its ttl", func(t *testing.T) {
+	t.Run("new to a table that is older than half its ttl", func(t *testing.T) {
 		assert.Equal(t, []int{640, 740, 840, 940}, asks(repeating(), 640, 2000, double(1, 1)))
 	})
 	t.Run("new to a new table, which its epoch tells", func(t *testing.T) {
-		assert.Empty(t, asks(repeating(), 630, 2000, double(1, 1)))
+		assert.Empty(t, asks(repeating(), 310, 2000, double(1, 1)))
 	})
 	t.Run("silent for half a ttl", func(t *testing.T) {
 		tb := repeating()
 		ask(tb, 0, double(1, 1))
 		assert.Equal(t, []int{320, 420, 520, 620}, asks(tb, 320, 2000))
 		assert.EqualValues(t, 4, tb.Stats().Asked)
+	})
+	t.Run("silent for so long that its reports passed for full ones", func(t *testing.T) {
+		tb := repeating(func(s *Settings) { s.VanishedAfter = 60 * time.Second })
+		ask(tb, 0, double(1, 1))
+		for s := 10; s < 1400; s += 10 {
+			push(tb, time.Duration(s)*time.Second, nodeA) // what the gateway says of it
+		}
+		r := tb.Begin(1400 * time.Second)
+		r.OpenNode(nodeA)
+		for range r.Vanished { //nolint:revive // all of them
+		}
+		r.CloseNode()
+		r.Commit()
+		assert.True(t, ask(tb, 1400))
 	})
 	t.Run("of an answer that has no room, with the next report", func(t *testing.T) {
 		tb := repeating()

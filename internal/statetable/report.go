@@ -321,7 +321,9 @@ func (r *Report) Relayed() {
 	if n == nil {
 		return
 	}
-	if ttl := r.table.set.TTL; n.relayed && ttl > 0 && r.now-n.relayedAt >= ttl/2 {
+	// A node that was never heard of was silent since this table began: before half
+	// a TTL of that nothing can have been forgotten, and its epoch says the rest.
+	if ttl := r.table.set.TTL; ttl > 0 && r.now-n.relayedAt >= ttl/2 {
 		n.returned()
 	}
 	n.relayed, n.relayedAt = true, r.now

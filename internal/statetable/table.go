@@ -312,10 +312,6 @@ func (t *Table) add(s *shard, key NodeKey, old *node, now time.Duration) *node {
 		return nil
 	}
 	n := &node{key: key, heard: now, since: now, epoch: t.epoch.Load()}
-	if t.set.TTL > 0 && now >= t.set.TTL {
-		// It may have been forgotten. Before, this is a new life, which its epoch says.
-		n.asks = asksInDoubt
-	}
 	if t.set.ResyncInterval > 0 {
 		n.resyncAt = now + 1 + time.Duration(t.set.Rand(int64(t.set.ResyncInterval)))
 	}
