@@ -54,7 +54,7 @@ export async function demo(at) {
   });
   const stop = async () => {
     await server.stop();
-    await rm(state, { recursive: true });
+    await rm(state, { recursive: true, force: true });
   };
   return { url: server.url, port: fleet, stop };
 }

@@ -6,7 +6,7 @@
 // lightness goes one way all along it, away from the background, so that the
 // order is seen without any hue.
 const ends = {
-  dark: [[0.36, -0.010, -0.060], [0.87, 0.035, 0.155]],
+  dark: [[0.36, -0.010, -0.060], [0.85, 0.022, 0.138]],
   light: [[0.88, -0.012, -0.032], [0.46, 0.075, 0.095]],
 };
 const steps = 256;
@@ -42,6 +42,15 @@ const plain = {
   light: { back: oklab(0.985, -0.001, -0.003), empty: oklab(0.945, -0.002, -0.005), line: oklab(0.62, -0.004, -0.016), ink: oklab(0.20, 0, 0), soft: oklab(0.46, -0.003, -0.016), select: [11, 98, 196], edge: oklab(1, 0, 0), label: [oklab(0.22, 0, -0.01), oklab(0.99, 0, 0)] },
 };
 
+// contrast of two colours after WCAG 2.2, 1 to 21.
+export function contrast(a, b) {
+  const [x, y] = [a, b].map((rgb) => {
+    const [r, g, b] = rgb.map((v) => (v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+  });
+  return Math.max(x, y) / Math.min(x, y);
+}
+
 const palettes = {};
 
 // palette returns the colours of a theme, `dark` or `light`.
@@ -49,7 +58,7 @@ export function palette(theme) {
   if (!palettes[theme]) {
     const p = { theme, ...table(ends[theme]) };
     for (const [name, rgb] of Object.entries(plain[theme])) {
-      if (name === 'label') p.label = rgb.map(css);
+      if (name === 'label') p.label = p.rgb.map((shade) => css(contrast(shade, rgb[0]) >= contrast(shade, rgb[1]) ? rgb[0] : rgb[1]));
       else { p[name] = css(rgb); p[`${name}Px`] = pack(rgb); }
     }
     palettes[theme] = p;
@@ -59,7 +68,7 @@ export function palette(theme) {
 
 export const step = (t) => Math.round(Math.min(1, Math.max(0, t)) * (steps - 1));
 // labelOn returns the text colour for a cell of a shade.
-export const labelOn = (p, i) => p.label[i > 0.45 * steps ? 1 : 0];
+export const labelOn = (p, i) => p.label[i];
 
 // HEALTH orders the states as the API names them; a GPU that does not answer is worse.
 export const HEALTH = ['unknown', 'healthy', 'degraded', 'unhealthy', 'down'];
