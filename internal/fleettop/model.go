@@ -96,22 +96,31 @@ func (m Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.loading, m.err = false, msg.err
 		if msg.err == nil {
 			m.fleet = msg.fleet
+			m = m.arranged()
 		}
 	case tea.KeyMsg:
+		before := m
 		var cmd tea.Cmd
 		if m, cmd = m.key(msg); cmd != nil {
 			return m, cmd
 		}
+		if m.filter != before.filter || m.sort.key != before.sort.key || m.reverse != before.reverse {
+			m = m.arranged()
+		}
 	}
-	return m.arranged(), nil
+	return m.inSight(), nil
 }
 
-// arranged selects and sorts the nodes anew and keeps the cursor in sight.
+// arranged selects and sorts the nodes anew.
 func (m Model) arranged() Model {
-	if m.fleet == nil {
-		return m
+	if m.fleet != nil {
+		m.nodes = selected(m.fleet.Nodes, m.filter, m.sort, m.reverse)
 	}
-	m.nodes = selected(m.fleet.Nodes, m.filter, m.sort, m.reverse)
+	return m
+}
+
+// inSight scrolls to the cursor.
+func (m Model) inSight() Model {
 	at, rows := m.at(), m.rows()
 	if len(m.nodes) > 0 {
 		m.cursor = Key{m.nodes[at].Cluster, m.nodes[at].Node}
