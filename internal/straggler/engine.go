@@ -79,8 +79,7 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 		case o.Gone[s] && m.known.has(s):
 			m.known &^= bit(s)
 			m.fresh &^= bit(s)
-			g.signals[s].trackers[n.slot].Reset()
-			g.signals[s].z[n.slot] = noDeviation
+			g.signals[s].tracks[n.slot].reset()
 		}
 	}
 	if o.Heartbeat {

@@ -192,7 +192,7 @@ func (g *group) behind(i int, s nodesignal.Signal) bool {
 		return g.plain[i].low > 0
 	}
 	sig := g.signals[s]
-	return sig != nil && sig.trackers[i].run > 0
+	return sig != nil && sig.tracks[i].run > 0
 }
 
 // nodeEvent says how a node compares with its peers now.

@@ -150,8 +150,8 @@ func (t *estimator) spread(e *Estimator, b *scratch, x, bias []float64) float64 
 	perLevel := 1 / p.Level
 	sum := 0.0
 	for i, v := range x {
-		r := math.Abs(min(max((p.Centre-v)*perLevel, -maxGap), maxGap) - bias[i])
-		sum += min(r, e.TiedClip)
+		r := math.Abs(clamp((p.Centre-v)*perLevel, -maxGap, maxGap) - bias[i])
+		sum += clamp(r, 0, e.TiedClip)
 		bits = append(bits, math.Float64bits(r))
 	}
 	b.bits = bits

@@ -60,7 +60,8 @@ type group struct {
 
 	rule     rule
 	counts   [numStates]int
-	slow     int // stragglers
+	slow     int  // stragglers
+	scored   bool // some active node reports nothing but a score
 	split    splitState
 	incident incidentState
 }
@@ -96,12 +97,24 @@ const (
 
 // signal is what a group keeps of one signal.
 type signal struct {
-	x        []float64
-	trackers []Tracker
-	z        []float32 // the last deviation in units of the scale, NaN without
-	stale    []uint8   // ticks since the node told it
-	same     []uint16  // ticks with the very same value; throughput only
-	cohorts  [maxCohorts]estimator
+	x       []float64
+	tracks  []track // parallel to x
+	cohorts [maxCohorts]estimator
+}
+
+// track is what is kept of one node and signal besides the value, in one place:
+// each array more is one more place that a tick waits for.
+type track struct {
+	Tracker
+	z     float32 // the last deviation in units of the scale, NaN without
+	same  uint16  // ticks with the very same value; throughput only
+	stale uint8   // ticks since the node told it
+}
+
+// reset makes it one of a node of which nothing is known.
+func (t *track) reset() {
+	t.Reset()
+	t.z = noDeviation
 }
 
 func newGroup(c *cluster, key string, peers []string, d Decision) *group {
@@ -133,18 +146,15 @@ var noDeviation = float32(math.NaN())
 
 func (s *signal) add() {
 	s.x = append(s.x, 0)
-	s.trackers = append(s.trackers, Tracker{})
-	s.z = append(s.z, noDeviation)
-	s.stale = append(s.stale, 0)
-	s.same = append(s.same, 0)
+	s.tracks = append(s.tracks, track{z: noDeviation})
 }
 
 // count counts how long a value has stood still.
 func (s *signal) count(slot int, x float64) {
 	if s.x[slot] != x {
-		s.same[slot] = 0
-	} else if s.same[slot] < math.MaxUint16 {
-		s.same[slot]++
+		s.tracks[slot].same = 0
+	} else if s.tracks[slot].same < math.MaxUint16 {
+		s.tracks[slot].same++
 	}
 }
 
@@ -188,8 +198,7 @@ func (g *group) settle() {
 	g.members = pick(g.members, order)
 	for _, s := range g.signals {
 		if s != nil {
-			s.x, s.trackers, s.z = pick(s.x, order), pick(s.trackers, order), pick(s.z, order)
-			s.stale, s.same = pick(s.stale, order), pick(s.same, order)
+			s.x, s.tracks = pick(s.x, order), pick(s.tracks, order)
 		}
 	}
 	if g.plain != nil {
@@ -222,8 +231,7 @@ func (g *group) forget(i int) {
 func (g *group) forgetTrackers(i int) {
 	for _, s := range g.signals {
 		if s != nil {
-			s.trackers[i].Reset()
-			s.z[i] = noDeviation
+			s.tracks[i].reset()
 		}
 	}
 }

@@ -4,6 +4,7 @@ package straggler
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
@@ -13,7 +14,10 @@ import (
 func (e *Engine) judge(g *group, s nodesignal.Signal) {
 	sig := g.signals[s]
 	for k := range len(g.split.edges) + 1 {
-		e.gather(g, s, uint8(k)) //nolint:gosec // at most maxCohorts
+		e.slots = e.slots[:0]
+		if s != nodesignal.Score || g.scored {
+			e.gather(g, s, uint8(k)) //nolint:gosec // at most maxCohorts
+		}
 		t := &sig.cohorts[k]
 		if len(e.slots) == 0 {
 			t.known, t.n = false, 0
@@ -25,8 +29,7 @@ func (e *Engine) judge(g *group, s nodesignal.Signal) {
 		}
 		for _, i := range e.slots {
 			// Too few peers to say anything of any of them.
-			sig.trackers[i].Reset()
-			sig.z[i] = noDeviation
+			sig.tracks[i].reset()
 			g.members[i].flags |= flagUnjudged
 		}
 	}
@@ -38,7 +41,10 @@ func (e *Engine) judge(g *group, s nodesignal.Signal) {
 // the spread of the others look an eighth wider than it is.
 func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
 	sig := g.signals[s]
-	slots, x, bias := e.slots[:0], e.x[:0], e.bias[:0]
+	n := len(g.members)
+	e.slots, e.x, e.bias = slices.Grow(e.slots[:0], n)[:n], slices.Grow(e.x[:0], n)[:n], slices.Grow(e.bias[:0], n)[:n]
+	slots, x, bias := e.slots, e.x, e.bias
+	all, calm := 0, 0
 	young := e.young(g)
 	suspect := sig.cohorts[cohort].params.Limit / 2
 	split := len(g.split.edges) > 0
@@ -49,25 +55,27 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
 			continue
 		}
 		if m.fresh.has(s) {
-			sig.stale[i] = 0
+			sig.tracks[i].stale = 0
 		} else if e.outdated(g, i, s) {
 			continue
 		}
 		if int(m.warm) < e.cfg.WarmupTicks && !young {
 			continue
 		}
-		slots = append(slots, int32(i)) //nolint:gosec // at most max_nodes
-		if tr := &sig.trackers[i]; m.fresh.has(s) && tr.sum <= suspect {
-			x, bias = append(x, sig.x[i]), append(bias, tr.bias)
+		slots[all] = int32(i) //nolint:gosec // at most max_nodes
+		all++
+		if tr := &sig.tracks[i]; m.fresh.has(s) && tr.sum <= suspect {
+			x[calm], bias[calm] = sig.x[i], tr.bias
+			calm++
 		}
 	}
-	if 2*len(x) < len(slots) || len(x) < e.cfg.MinPeers {
-		x, bias = x[:0], bias[:0]
-		for _, i := range slots {
-			x, bias = append(x, sig.x[i]), append(bias, sig.trackers[i].bias)
+	if 2*calm < all || calm < e.cfg.MinPeers {
+		for k, i := range slots[:all] {
+			x[k], bias[k] = sig.x[i], sig.tracks[i].bias
 		}
+		calm = all
 	}
-	e.slots, e.x, e.bias = slots, x, bias
+	e.slots, e.x, e.bias = slots[:all], x[:calm], bias[:calm]
 }
 
 // young reports whether too few of a group are warm to be peers of the others:
@@ -87,15 +95,15 @@ func (e *Engine) young(g *group) bool {
 // outdated forgets a value that its node has not told for the TTL: it tells
 // others, but this one no more.
 func (e *Engine) outdated(g *group, i int, s nodesignal.Signal) bool {
-	sig := g.signals[s]
-	sig.z[i] = noDeviation
-	sig.stale[i]++
-	if sig.stale[i] < math.MaxUint8 && time.Duration(sig.stale[i])*e.elapsed <= e.cfg.TTL {
+	t := &g.signals[s].tracks[i]
+	t.z = noDeviation
+	t.stale++
+	if t.stale < math.MaxUint8 && time.Duration(t.stale)*e.elapsed <= e.cfg.TTL {
 		return false
 	}
-	sig.stale[i] = 0
+	t.stale = 0
 	g.members[i].known &^= bit(s)
-	sig.trackers[i].Reset()
+	t.Reset()
 	return true
 }
 
@@ -107,21 +115,21 @@ func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 	stuck := uint16(e.cfg.Episodes.StuckTicks) //nolint:gosec // validated
 	var l lag
 	for _, i := range e.slots {
-		m, tr := &g.members[i], &sig.trackers[i]
+		m, tr := &g.members[i], &sig.tracks[i]
 		if m.fresh.has(s) && m.warm >= warmup {
-			d := min(max((p.Centre-sig.x[i])*perLevel, -maxGap), maxGap)
-			if s == nodesignal.Throughput && sig.same[i] >= stuck && tr.sum == 0 && (d-tr.bias)*perScale > p.Kappa {
+			d := clamp((p.Centre-sig.x[i])*perLevel, -maxGap, maxGap)
+			if s == nodesignal.Throughput && tr.same >= stuck && tr.sum == 0 && (d-tr.bias)*perScale > p.Kappa {
 				// It is the peers that moved: nobody measures this one.
-				if sig.same[i] == stuck || sig.z[i] == sig.z[i] {
+				if tr.same == stuck || tr.z == tr.z {
 					e.counters.Stuck++
 				}
-				sig.z[i] = noDeviation
+				tr.z = noDeviation
 			} else {
-				z := min(max((d-tr.bias)*perScale, -maxLag), maxLag)
-				if before := float64(sig.z[i]); before == before && !tr.straggler {
+				z := clamp((d-tr.bias)*perScale, -maxLag, maxLag)
+				if before := float64(tr.z); before == before && !tr.straggler {
 					l.add(z, before)
 				}
-				sig.z[i] = float32(z)
+				tr.z = float32(z)
 				tr.step(c, p, d, perScale, e.at)
 			}
 		}
@@ -165,7 +173,7 @@ func (e *Engine) since(g *group, i int) int64 {
 	if g.plain != nil {
 		return g.plain[i].Since.UnixMilli()
 	}
-	return g.signals[g.members[i].signal].trackers[i].since
+	return g.signals[g.members[i].signal].tracks[i].since
 }
 
 // fill writes the next row of the report's nodes. The names in it are written
@@ -183,11 +191,6 @@ func (e *Engine) fill(g *group, i int) *NodeReport {
 	m := &g.members[i]
 	row.State, row.Straggler, row.Contested = m.state, m.flags&flagSlow != 0, m.flags&flagContested != 0
 	row.Signal, row.Suspicion, row.Gap = m.signal, float64(m.suspicion), float64(m.gap)
-	row.Score = 0
-	if s := g.signals[nodesignal.Score]; s != nil {
-		row.Score = s.x[i]
-	}
-	row.Threshold, row.Median, row.Active = g.rule.threshold, g.rule.median, g.rule.active
 	if row.Straggler {
 		row.Since = time.UnixMilli(e.since(g, i)).UTC()
 	} else if !row.Since.IsZero() {

@@ -92,11 +92,7 @@ type NodeReport struct {
 	Signal    nodesignal.Signal
 	Suspicion float64
 	Gap       float64
-	Score     float64
 	Since     time.Time
-	// Threshold and Median are the group's at this tick.
-	Threshold, Median float64
-	Active            int
 }
 
 // Rank is one place in a cluster's rank list.

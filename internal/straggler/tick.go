@@ -140,6 +140,7 @@ func (e *Engine) tickGroup(g *group, now time.Time) {
 // the active ones and the throughputs of the busy ones.
 func (e *Engine) states(g *group, now time.Time) {
 	g.counts = [numStates]int{}
+	g.scored = false
 	e.scores, e.throughputs = e.scores[:0], e.throughputs[:0]
 	scores, throughputs := g.signals[nodesignal.Score], g.signals[nodesignal.Throughput]
 	warmup := uint8(e.cfg.WarmupTicks) //nolint:gosec // validated
@@ -173,6 +174,7 @@ func (e *Engine) states(g *group, now time.Time) {
 		if m.fresh != 0 && m.warm < warmup {
 			m.warm++
 		}
+		g.scored = g.scored || m.known&e.raw == 0
 		if m.known.has(nodesignal.Score) {
 			e.scores = append(e.scores, scores.x[i])
 		}

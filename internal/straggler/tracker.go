@@ -65,7 +65,19 @@ const maxGap = 10
 // Deviation of a value from the peers' centre: a fraction of their level,
 // positive where it is worse.
 func (p *Params) Deviation(x float64) float64 {
-	return min(max((p.Centre-x)/p.Level, -maxGap), maxGap)
+	return clamp((p.Centre-x)/p.Level, -maxGap, maxGap)
+}
+
+// clamp bounds x. The builtin min and max also care for NaN and -0, which there
+// are none of here: without that a tick is a tenth shorter.
+func clamp(x, lo, hi float64) float64 {
+	if x < lo {
+		return lo
+	}
+	if x > hi {
+		return hi
+	}
+	return x
 }
 
 // gapTicks is how many ticks a node's gap is averaged over.
@@ -79,8 +91,8 @@ type Tracker struct {
 	gap       float64 // moving average of the gap, a fraction
 	since     int64   // tick of the last empty sum
 	run, calm uint16
-	age       uint16 // ticks since the last empty sum, at most gapTicks
 	learnt    uint16 // ticks in the bias
+	age       uint8  // ticks since the last empty sum, at most gapTicks
 	straggler bool
 }
 
@@ -96,8 +108,8 @@ func (t *Tracker) Step(c *CUSUM, p *Params, x float64, at int64) (changed bool) 
 
 // step is Step for a deviation d and 1/p.Scale.
 func (t *Tracker) step(c *CUSUM, p *Params, d, perScale float64, at int64) (changed bool) {
-	z := min(max((d-t.bias)*perScale, c.ClipLow), c.ClipHigh)
-	t.sum = min(max(t.sum+z-p.Kappa, 0), 2*p.Limit)
+	z := clamp((d-t.bias)*perScale, c.ClipLow, c.ClipHigh)
+	t.sum = clamp(t.sum+z-p.Kappa, 0, 2*p.Limit)
 	if z > p.Kappa {
 		t.run = min(t.run+1, maxTicks)
 	} else {
@@ -110,7 +122,7 @@ func (t *Tracker) step(c *CUSUM, p *Params, d, perScale float64, at int64) (chan
 		t.learnt = min(t.learnt, math.MaxUint16-1) + 1
 		t.bias += min(max(d-t.bias, -p.Scale), p.Scale) / min(c.BiasTicks, float64(t.learnt))
 	}
-	t.bias = min(max(t.bias, -p.MaxBias), p.MaxBias)
+	t.bias = clamp(t.bias, -p.MaxBias, p.MaxBias)
 	if t.sum == 0 {
 		t.since, t.age = at, 0
 		t.gap += (d - t.gap) / gapTicks
