@@ -103,6 +103,7 @@ func (e *Engine) outdated(g *group, i int, s nodesignal.Signal) bool {
 	}
 	t.stale = 0
 	g.members[i].known &^= bit(s)
+	g.scored = true // it may be all that it tells now
 	t.Reset()
 	return true
 }
