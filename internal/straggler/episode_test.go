@@ -253,7 +253,7 @@ func TestRanks(t *testing.T) {
 	p.loss = func(group string, i int) float64 {
 		return map[string]float64{"b-07": 0.06, "a-03": 0.3, "b-01": 0.03}[nodeName(group, i)]
 	}
-	p.idle = func(_ string, i int) bool { return i == 11 }
+	p.idle = func(_ string, i int) bool { return i == 0 }
 	for range 3 {
 		other()
 		p.ticks(1)

@@ -81,7 +81,7 @@ func (e *Engine) lowest(g *group) (down *estimator, at nodesignal.Signal, low bo
 				continue
 			}
 			t.upper = t.low >= e.cfg.Incident.Ticks
-			low = low || t.upper
+			low = low || t.low > 0
 			if t.low > 0 && (down == nil || t.low > down.low) {
 				down, at = t, nodesignal.Signal(s) //nolint:gosec // an index
 			}

@@ -92,7 +92,11 @@ func TestAFallThatEndsIsOver(t *testing.T) {
 	p.slow(0.2, all...)
 	require.Equal(t, []string{"group onset 8 level"}, brief(p.ticks(60)))
 	p.slow(0)
-	require.Empty(t, p.ticks(17))
+	require.Empty(t, p.ticks(10))
+	p.slow(0.2, all...)
+	require.Empty(t, p.ticks(5))
+	p.slow(0)
+	require.Empty(t, p.ticks(17), "counts anew")
 	require.Equal(t, []string{"group end 0 recovered"}, brief(p.ticks(1)))
 
 	p.slow(0.2, all...)

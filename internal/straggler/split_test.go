@@ -75,6 +75,17 @@ func TestEachSideOfASplitFindsItsStraggler(t *testing.T) {
 	assert.ElementsMatch(t, []string{"node onset -03", "node onset -15"}, brief(p.ticks(20)))
 	assert.Empty(t, p.ticks(400), "nor does it become one of the slower job")
 	assert.True(t, p.node("-03").Straggler)
+	other := p.loss
+	p.loss = func(g string, i int) float64 {
+		if i == 3 {
+			return 0.4 // what the others do
+		}
+		return other(g, i)
+	}
+	for _, ev := range p.ticks(600) {
+		assert.Equal(t, EventSeverity, ev.Kind, "not even at their level")
+	}
+	assert.True(t, p.node("-03").Straggler)
 	assert.Equal(t, 2, p.cohorts())
 }
 
@@ -94,6 +105,14 @@ func TestALabelledGroupIsNotSplit(t *testing.T) {
 	p.differ(0.4)
 	p.ticks(200)
 	assert.Empty(t, groupOf(t, p.last, "c", "j").Cohorts)
+}
+
+// TestScatteredNodesAreNoJobs: gaps that are no wider than the rest is.
+func TestScatteredNodesAreNoJobs(t *testing.T) {
+	p := newPlay(t, []string{""}, 20, nil)
+	p.loss = func(_ string, i int) float64 { return 0.045 * float64(i/2*2) }
+	p.ticks(200)
+	assert.Zero(t, p.cohorts())
 }
 
 // TestASmallSideIsNotSplitOff: four slow nodes are stragglers, not a job.
