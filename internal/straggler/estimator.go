@@ -44,8 +44,11 @@ func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, n int
 	if len(x) < cfg.MinPeers {
 		return false
 	}
-	b.bits = bitsOf(b.bits[:0], x)
-	centre := median(b.bits)
+	centre := b.ref
+	if b.ref == 0 || !slices.Equal(x, b.throughputs) { // else the group's rule has just found it
+		b.bits = bitsOf(b.bits[:0], x)
+		centre = median(b.bits)
+	}
 	level := t.learn(cfg, spec, centre, at, elapsed)
 	if t.upper {
 		x, bias, centre = t.atUsual(cfg, spec, b, x, bias, centre, level)

@@ -22,7 +22,8 @@ type scratch struct {
 	distinct                    [maxDistinct]float64
 	x, bias                     []float64
 	slots                       []int32
-	scores, throughputs         []float64
+	scores, throughputs         []float64 // of this group
+	ref                         float64   // the median of throughputs
 	wideScores, wideThroughputs []float64
 	clumps                      []clumped
 	edges                       []float64
@@ -95,8 +96,12 @@ func (e *Engine) expire(g *group, now time.Time) {
 	deaf := e.elapsed > e.cfg.TTL
 	at := now.UnixNano()
 	for i := range g.members {
-		n, m := g.nodes[i], &g.members[i]
+		m := &g.members[i]
 		silent := time.Duration(at - m.seen)
+		if silent <= e.cfg.TTL && m.flags&flagMissing == 0 {
+			continue
+		}
+		n := g.nodes[i]
 		switch {
 		case n == nil:
 		case silent > e.cfg.Retention:
@@ -111,7 +116,7 @@ func (e *Engine) expire(g *group, now time.Time) {
 				m.flags |= flagMissing
 				g.cluster.silent = append(g.cluster.silent, n)
 			}
-		case m.flags&flagMissing != 0:
+		default:
 			m.flags &^= flagMissing
 			e.endSilence(n, CauseRecovered, now)
 		}
@@ -121,6 +126,7 @@ func (e *Engine) expire(g *group, now time.Time) {
 func (e *Engine) tickGroup(g *group, now time.Time) {
 	e.states(g, now)
 	g.rule.update(&e.cfg, &e.scratch, e.scores, e.throughputs)
+	e.ref = g.rule.ref
 	if e.cfg.Decision == DecisionThreshold {
 		e.judgePlain(g, now)
 	} else {
