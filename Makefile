@@ -106,6 +106,7 @@ SEED ?= 1
 .PHONY: eval
 eval: ## What the straggler detection gets right and wrong in simulated fleets and a real run, SEED=1
 	go run ./test/bench/eval -seed $(SEED) -doc docs/detection.md
+	go run ./test/bench/straggler
 
 FUZZTIME ?= 60s
 .PHONY: fuzz
