@@ -135,15 +135,20 @@ type Split struct {
 
 // Incident is what makes many slow nodes one event.
 type Incident struct {
-	// Fall of a group's centre below its usual level, a fraction, for Ticks in
-	// a row, is an incident. 8 % is beyond the swing of 1 to 2 % that a cluster's
-	// temperature makes in a day (The Llama 3 Herd of Models, 2024).
+	// Fall of a group's centre below its usual level, a fraction, has its nodes
+	// compared with those that did not fall, if some stayed apart for Ticks: more
+	// than half are slow. That all fall together is another phase of the work.
+	// 8 % is beyond the swing of 1 to 2 % that a cluster's temperature makes in a
+	// day (The Llama 3 Herd of Models, 2024). Of signals with a greater min_gap
+	// that is what counts. After Ticks calm ones an incident is over.
 	Fall  float64 `mapstructure:"fall"`
 	Ticks int     `mapstructure:"ticks"`
-	// More stragglers than MinNodes and than MinShare of the group are one too.
+	// More stragglers than MinNodes and than MinShare of the group are an incident.
 	MinNodes int     `mapstructure:"min_nodes"`
 	MinShare float64 `mapstructure:"min_share"`
-	// RelearnAfter is when what lasts is taken for the new usual level.
+	// UpdateAfter is how long more nodes of an incident wait to be told of.
+	UpdateAfter time.Duration `mapstructure:"update_after"`
+	// RelearnAfter is when what lasts is taken for usual.
 	RelearnAfter time.Duration `mapstructure:"relearn_after"`
 
 	_ struct{}
@@ -194,7 +199,7 @@ func DefaultConfig() Config {
 			MinPeers: 10, MinSide: 5, MinShare: 0.15, MinGap: 0.08, GapToSpread: 6,
 			FallShare: 0.2, FallBy: 0.05, FallWindow: time.Hour,
 		},
-		Incident: Incident{Fall: 0.08, Ticks: 18, MinNodes: 2, MinShare: 0.15, RelearnAfter: 6 * time.Hour},
+		Incident: Incident{Fall: 0.08, Ticks: 18, MinNodes: 2, MinShare: 0.15, UpdateAfter: 10 * time.Minute, RelearnAfter: 6 * time.Hour},
 		Episodes: Episodes{
 			MaxOnsets: 10, SeverityTicks: 6, FlapEpisodes: 3, FlapWindow: time.Hour,
 			ContestedTicks: 3, ContestedCalm: 18, StuckTicks: 30, MaxListed: 100, MaxRanked: 10,

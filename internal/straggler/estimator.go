@@ -24,12 +24,15 @@ type estimator struct {
 	usual      float64
 	usualTicks int
 	usualN     int
+	absent     int // members of the cohort that are missing
 	low        int
 	lowSince   int64
 	fall       float64
-	// upper compares with the nodes that are still at the usual level: more
-	// than half of the group has fallen.
-	upper bool
+	// parted counts the ticks on which a part of the nodes had not fallen, less
+	// those on which none could be told apart from the others; upper compares
+	// with that part.
+	parted int
+	upper  bool
 }
 
 // firstPhi is taken for the autocorrelation of a group that is not known yet:
@@ -50,8 +53,8 @@ func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, n int
 		centre = median(b.bits)
 	}
 	level := t.learn(cfg, spec, centre, at, elapsed)
-	if t.upper {
-		x, bias, centre = t.atUsual(cfg, spec, b, x, bias, centre, level)
+	if t.low > 0 {
+		x, bias, centre = t.part(cfg, spec, b, x, bias, centre, level)
 	}
 	p := &t.params
 	p.Centre, p.Level = centre, float64(spec.Direction)*level
@@ -90,12 +93,16 @@ const stepKappa = 0.9
 // learn follows the usual level and how long the centre has been below it, and
 // returns what a difference is a fraction of.
 func (t *estimator) learn(cfg *Config, spec *nodesignal.Spec, centre float64, at int64, elapsed time.Duration) float64 {
-	// With a third more or fewer nodes it is another set that has another level.
-	if 4*t.n < 3*t.usualN || 3*t.n > 4*t.usualN {
+	// With a third more nodes, or fewer, it is another set that has another level.
+	// Nodes that are missing still count, and while it is low only more do: what
+	// takes some of the nodes may well slow the others.
+	n := t.n + t.absent
+	lasts := time.Duration(at-t.lowSince)*time.Millisecond >= cfg.Incident.RelearnAfter
+	if 3*n > 4*t.usualN || (4*n < 3*t.usualN && t.low == 0) || (t.low > 0 && lasts && !t.upper) {
 		t.relearn()
 	}
 	if t.usualTicks == 0 {
-		t.usual, t.usualN = centre, t.n
+		t.usual, t.usualN = centre, n
 	}
 	level := 1.0
 	if spec.Relative {
@@ -106,41 +113,71 @@ func (t *estimator) learn(cfg *Config, spec *nodesignal.Spec, centre float64, at
 	if level > 0 {
 		t.fall = float64(spec.Direction) * (t.usual - centre) / level
 	}
-	if t.fall > cfg.Incident.Fall {
+	if t.fall > max(cfg.Incident.Fall, spec.MinGap) {
 		if t.low == 0 {
 			t.lowSince = at
 		}
 		t.low = min(t.low+1, maxTicks)
 		return level
 	}
-	t.low = 0
+	t.low, t.parted, t.upper = 0, 0, false
 	t.usualTicks = min(t.usualTicks+1, 1<<20)
 	t.usual += min(1, max(float64(elapsed)/float64(cfg.Estimator.LevelWindow), 1/float64(t.usualTicks))) * (centre - t.usual)
 	return level
 }
 
 // relearn takes what is for what is usual.
-func (t *estimator) relearn() { t.usualTicks, t.low, t.upper = 0, 0, false }
+func (t *estimator) relearn() { t.usualTicks, t.low, t.parted, t.upper = 0, 0, 0, false }
 
 // cutoff is the loss against the usual level from which a node is one of those
 // that fell: half of what the group lost, since its centre is among them.
 func (t *estimator) cutoff(spec *nodesignal.Spec) float64 { return max(spec.MinGap, t.fall/2) }
 
-// atUsual returns the values, and their centre, of those that did not fall with
-// the group, or all of them when too few did not.
-func (t *estimator) atUsual(cfg *Config, spec *nodesignal.Spec, b *scratch, x, bias []float64, centre, level float64) ([]float64, []float64, float64) {
-	b.ux, b.ubias = b.ux[:0], b.ubias[:0]
+// part tells a fault of most nodes from another phase of the work that all do:
+// the former leaves a part of them where it was, clearly apart from the others
+// for as many ticks as make an incident. It returns the values of that part and
+// their centre, which the others are compared with then, or what it was given.
+func (t *estimator) part(cfg *Config, spec *nodesignal.Spec, b *scratch, x, bias []float64, centre, level float64) ([]float64, []float64, float64) {
+	b.ux, b.ubias, b.rest = b.ux[:0], b.ubias[:0], b.rest[:0]
 	cutoff := t.cutoff(spec)
 	for i, v := range x {
 		if float64(spec.Direction)*(t.usual-v)/level < cutoff {
 			b.ux, b.ubias = append(b.ux, v), append(b.ubias, bias[i])
+		} else {
+			b.rest = append(b.rest, v)
 		}
 	}
-	if len(b.ux) < max(cfg.MinPeers, int(cfg.Incident.MinShare*float64(len(x)))) {
-		return x, bias, centre
+	enough := len(b.ux) >= max(cfg.MinPeers, int(cfg.Incident.MinShare*float64(len(x)))) && len(b.rest) > 0
+	apart, upper := false, 0.0
+	if enough {
+		var wide, narrow float64
+		upper, wide = b.side(b.ux)
+		var lower float64
+		lower, narrow = b.side(b.rest)
+		apart = math.Abs(upper-lower) > partedBy*max(wide, narrow, cfg.Estimator.MinScale*level)
 	}
-	b.bits = bitsOf(b.bits[:0], b.ux)
-	return b.ux, b.ubias, median(b.bits)
+	if apart {
+		t.parted = min(t.parted+1, 2*cfg.Incident.Ticks)
+	} else {
+		t.parted = max(t.parted-1, 0)
+	}
+	if t.upper = enough && t.parted >= cfg.Incident.Ticks; t.upper {
+		return b.ux, b.ubias, upper
+	}
+	return x, bias, centre
+}
+
+// partedBy is how many times the spread on either side of the cutoff must lie
+// between the sides' medians: the halves of a normal distribution are 2.2 apart,
+// those of a uniform one 2.7.
+const partedBy = 4
+
+// side returns the median and the robust standard deviation of one side.
+func (b *scratch) side(x []float64) (centre, spread float64) {
+	b.bits = bitsOf(b.bits[:0], x)
+	centre = median(b.bits)
+	b.bits = deviations(b.bits[:0], x, centre)
+	return centre, MADToSigma * median(b.bits) * smallSample(len(x))
 }
 
 // spread is the robust standard deviation of what the biases leave of the

@@ -93,6 +93,7 @@ const (
 	flagMissing
 	flagUnjudged // too few peers to be compared with
 	flagEpisode  // the node has an episode to be looked after
+	flagListed   // the group's incident has told of it
 )
 
 // signal is what a group keeps of one signal.

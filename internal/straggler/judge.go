@@ -23,6 +23,7 @@ func (e *Engine) judge(g *group, s nodesignal.Signal) {
 			t.known, t.n = false, 0
 			continue
 		}
+		t.absent = g.absent(k)
 		if t.update(&e.cfg, &e.cfg.Signals[s], &e.scratch, len(e.slots), e.x, e.bias, e.at, e.elapsed) {
 			e.step(g, s, t)
 			continue
@@ -76,6 +77,19 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
 		calm = all
 	}
 	e.slots, e.x, e.bias = slots[:all], x[:calm], bias[:calm]
+}
+
+// absent counts the members of a cohort of which nothing is heard.
+func (g *group) absent(cohort int) (n int) {
+	if g.counts[StateMissing] == 0 || len(g.split.edges) == 0 {
+		return g.counts[StateMissing]
+	}
+	for i := range g.members {
+		if g.members[i].state == StateMissing && int(g.members[i].cohort) == cohort {
+			n++
+		}
+	}
+	return n
 }
 
 // young reports whether too few of a group are warm to be peers of the others:
@@ -253,7 +267,7 @@ func (g *group) signalReports(to *[nodesignal.Count]SignalReport, cohort int) {
 	for s, sig := range g.signals {
 		if sig != nil {
 			t := &sig.cohorts[cohort]
-			to[s] = SignalReport{Known: t.known, Params: t.params, N: t.n, Phi: t.phi}
+			to[s] = SignalReport{Known: t.known, Params: t.params, N: t.n, Phi: t.phi, Fall: t.fall}
 		}
 	}
 }

@@ -53,7 +53,7 @@ type GroupReport struct {
 	// else empty. SplitBy is the signal by which a node belongs to one.
 	Cohorts []CohortReport
 	SplitBy nodesignal.Signal
-	// Incident is true while many of its nodes, or all, are slow.
+	// Incident is true while many of its nodes are slow.
 	Incident      bool
 	IncidentSince time.Time
 }
@@ -76,6 +76,9 @@ type SignalReport struct {
 	// N nodes were compared, Phi is how much of a deviation lasts to the next tick.
 	N   int
 	Phi float64
+	// Fall is how far the group's median is below its usual level, a fraction;
+	// negative above. That all fall is no event: it is another phase of the work.
+	Fall float64
 }
 
 // NodeReport is the verdict on one node.

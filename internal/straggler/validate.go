@@ -132,6 +132,7 @@ func (i *Incident) validate(m *mistakes) {
 	m.count(s+"ticks", i.Ticks, 1, maxTicks)
 	m.count(s+"min_nodes", i.MinNodes, 1, 1<<30)
 	m.share(s+"min_share", i.MinShare)
+	m.duration(s+"update_after", i.UpdateAfter)
 	m.duration(s+"relearn_after", i.RelearnAfter)
 }
 

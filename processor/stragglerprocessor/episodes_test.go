@@ -143,9 +143,10 @@ func TestOtherEpisodes(t *testing.T) {
 	end.Kind, end.Cause, end.At = straggler.EventEnd, straggler.CauseRecovered, noon.Add(90*time.Second)
 	many := onset()
 	many.Subject, many.Node, many.Cause, many.NodeCount, many.Nodes = straggler.SubjectGroup, "", straggler.CauseStragglers, 2, []string{"n1", "n2"}
-	level := onset()
-	level.Subject, level.Node, level.Cause, level.NodeCount = straggler.SubjectGroup, "", straggler.CauseLevel, 8
-	over := level
+	worse, more := many, many
+	worse.Kind, worse.Severity = straggler.EventSeverity, straggler.SeverityCritical
+	more.Kind = straggler.EventUpdate
+	over := many
 	over.Kind, over.Cause = straggler.EventEnd, straggler.CauseRelearned
 	missing := onset()
 	missing.Subject = straggler.SubjectMissing
@@ -171,10 +172,13 @@ func TestOtherEpisodes(t *testing.T) {
 		}, []string{"gpu.straggler.reason", "gpu.straggler.gpu_hours_lost_per_hour", "hw.id"}},
 		{many, plog.SeverityNumberWarn, "INCIDENT: 2 nodes of the 8 active ones of group J/stage-0 of cluster prod have fallen behind since 2026-03-01T12:00:00Z, by 12.5 % of throughput; the job loses 8 GPU-hours per hour", map[string]any{
 			"gpu.straggler.nodes": []any{"n1", "n2"}, "gpu.straggler.node_count": int64(2), "gpu.straggler.cause": "stragglers",
-			"gpu.straggler.peers.median": 10.0,
-		}, []string{"gpu.straggler.reason", "gpu.straggler.value", "gpu.straggler.rank", "gpu.straggler.confidence"}},
-		{level, plog.SeverityNumberWarn, "INCIDENT: group J/stage-0 of cluster prod as a whole has been 12.5 % behind its usual throughput since", map[string]any{
-			"gpu.straggler.value": 8.75, "gpu.straggler.node_count": int64(8),
+			"gpu.straggler.peers.median": 10.0, "gpu.straggler.value": 8.75,
+		}, []string{"gpu.straggler.reason", "gpu.straggler.rank", "gpu.straggler.confidence"}},
+		{worse, plog.SeverityNumberError, "incident is critical now: 2 nodes of the 8 active ones of group J/stage-0", map[string]any{
+			"gpu.straggler.phase": "severity", "gpu.straggler.node_count": int64(2),
+		}, nil},
+		{more, plog.SeverityNumberWarn, "incident has more nodes now: 2 nodes of the 8 active ones", map[string]any{
+			"gpu.straggler.phase": "update", "gpu.straggler.nodes": []any{"n1", "n2"},
 		}, nil},
 		{over, plog.SeverityNumberInfo, "the incident of group J/stage-0 of cluster prod is over: relearned after 1m0s", nil, []string{"gpu.straggler.gap", "gpu.straggler.value", "gpu.straggler.peers.median"}},
 		{missing, plog.SeverityNumberWarn, "MISSING: nothing is heard of n2 of group J/stage-0 of cluster prod since 2026-03-01T12:00:00Z", nil, []string{

@@ -75,10 +75,8 @@ func (ep *episode) fill(a pcommon.Map) {
 		}
 		ep.fillComparison(a)
 	case straggler.SubjectGroup:
-		if ep.Cause == straggler.CauseLevel {
-			a.PutDouble(gpusemconv.AttrEpisodeValue, ep.Value)
-		}
 		if ep.Kind != straggler.EventEnd {
+			a.PutDouble(gpusemconv.AttrEpisodeValue, ep.Value)
 			ep.fillComparison(a)
 		}
 	}

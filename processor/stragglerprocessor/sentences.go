@@ -102,12 +102,16 @@ func (ep *episode) groupSentence() string {
 	switch {
 	case ep.Kind == straggler.EventEnd:
 		return fmt.Sprintf("the incident of %s is over: %s%s", what, ep.Cause, ep.after())
-	case ep.Cause == straggler.CauseLevel:
-		return fmt.Sprintf("INCIDENT: %s as a whole has been %s behind its usual %s%s, %s are active%s",
-			what, percent(ep.Gap), ep.Signal, ep.since(), nodes(ep.Active), ep.costs())
 	default:
-		return fmt.Sprintf("INCIDENT: %s of the %d active ones of %s have fallen behind%s, by %s of %s%s",
-			nodes(ep.NodeCount), ep.Active, what, ep.since(), percent(ep.Gap), ep.Signal, ep.costs())
+		text := "INCIDENT"
+		switch ep.Kind {
+		case straggler.EventSeverity:
+			text = "incident is " + ep.Severity.String() + " now"
+		case straggler.EventUpdate:
+			text = "incident has more nodes now"
+		}
+		return fmt.Sprintf("%s: %s of the %d active ones of %s have fallen behind%s, by %s of %s%s",
+			text, nodes(ep.NodeCount), ep.Active, what, ep.since(), percent(ep.Gap), ep.Signal, ep.costs())
 	}
 }
 
