@@ -201,7 +201,7 @@ func TestHostileStateHeaders(t *testing.T) {
 	hear("gpu-state-epoch", strings.Repeat("x", 65))
 	hear("gpu-state-epoch", "")
 	hear("gpu-resync", `"open`)
-	hear("gpu-resync", strings.Repeat(`"n",`, 100)+`"n"`)
+	hear("gpu-resync", strings.Repeat(`"n",`, resync.MaxNodes)+`"n"`)
 	assert.Empty(t, told.take())
 	hear("gpu-resync", `7, "n2"`)
 	assert.Equal(t, []resync.Request{{Node: "n2"}}, told.take(), "the valid member still counts")

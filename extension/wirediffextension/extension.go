@@ -97,6 +97,7 @@ func (e *wireDiff) observeTable() error {
 		e.telemetry.RegisterExtensionWireDiffResyncsCallback(read(func(s statetable.Stats) int64 { return s.Resyncs })),
 		e.telemetry.RegisterExtensionWireDiffRepeatedPointsCallback(read(func(s statetable.Stats) int64 { return s.Repeated })),
 		e.telemetry.RegisterExtensionWireDiffUnrepeatablePointsCallback(read(func(s statetable.Stats) int64 { return s.Unrepeatable })),
+		e.telemetry.RegisterExtensionWireDiffAskedNodesCallback(read(func(s statetable.Stats) int64 { return s.Asked })),
 		e.telemetry.RegisterExtensionWireDiffEvictedNodesCallback(read(func(s statetable.Stats) int64 { return s.EvictedNodes })),
 	)
 }

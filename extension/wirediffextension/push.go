@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/deadband"
 	"github.com/gpu-collector/gpu-collector/internal/metricdiff"
+	"github.com/gpu-collector/gpu-collector/internal/resync"
 	"github.com/gpu-collector/gpu-collector/internal/statetable"
 )
 
@@ -70,7 +71,7 @@ func (p *push) shrink(ctx context.Context, msg []byte) []byte {
 		if p.wire.Points() == 0 {
 			return msg // answered without the pipeline
 		}
-		p.compare(&p.wire.Judge, now)
+		p.compare(ctx, &p.wire.Judge, now)
 		p.out = p.wire.Filter(p.out[:0])
 		return p.out
 	}
@@ -83,7 +84,7 @@ func (p *push) shrink(ctx context.Context, msg []byte) []byte {
 	if req.Metrics().DataPointCount() == 0 {
 		return msg
 	}
-	p.compare(&p.decoded.Judge, now)
+	p.compare(ctx, &p.decoded.Judge, now)
 	p.decoded.Filter(req.Metrics())
 	out, err := req.MarshalProto()
 	if err != nil {
@@ -104,7 +105,7 @@ func (p *push) observe(ctx context.Context, msg []byte) []byte {
 		return msg
 	}
 	p.count(ctx, readJSON)
-	p.compare(&p.decoded.Judge, time.Now())
+	p.compare(ctx, &p.decoded.Judge, time.Now())
 	if !p.decoded.Note(req.Metrics()) {
 		return msg
 	}
@@ -121,8 +122,8 @@ func (p *push) count(ctx context.Context, how metric.AddOption) {
 	p.ext.telemetry.ExtensionWireDiffPushes.Add(ctx, 1, how)
 }
 
-func (p *push) compare(j *metricdiff.Judge, now time.Time) {
-	j.Now = now
+func (p *push) compare(ctx context.Context, j *metricdiff.Judge, now time.Time) {
+	j.Now, j.Answer = now, resync.AnswerOf(ctx)
 	j.Report = p.ext.table.Begin(now.Sub(p.ext.epoch))
 	p.report, p.judge = j.Report, j
 }
@@ -143,7 +144,6 @@ func (p *push) settle(accepted bool) {
 func (p *push) end(ctx context.Context, accepted bool) {
 	e := p.ext
 	if p.report != nil {
-		e.table.Reached(time.Since(e.epoch), accepted)
 		e.telemetry.ExtensionWireDiffReceivedPoints.Add(ctx, p.judge.Received)
 		if p.judge.Ahead > 0 {
 			e.telemetry.ExtensionWireDiffAheadPoints.Add(ctx, p.judge.Ahead)

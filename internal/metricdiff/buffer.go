@@ -34,6 +34,7 @@ type Buffer struct {
 	limits Limits
 	shards [bufferShards]bufferShard
 	idents sync.Pool // of *identity
+	first  int       // shard that the next Flush begins with
 
 	points, replaced, dropped atomic.Int64
 }
@@ -149,7 +150,7 @@ func (b *Buffer) reserve() bool {
 func (b *Buffer) Flush(to Hop) (held, dropped error) {
 	var nodes []*bufferNode
 	for i := range b.shards {
-		s := &b.shards[i]
+		s := &b.shards[(b.first+i)%bufferShards]
 		s.mu.Lock()
 		for _, n := range s.nodes {
 			nodes = append(nodes, n)
@@ -157,10 +158,12 @@ func (b *Buffer) Flush(to Hop) (held, dropped error) {
 		clear(s.nodes)
 		s.mu.Unlock()
 	}
+	all := len(nodes)
 	d := delivery{Hop: to, maxBytes: b.limits.BatchBytes}
 	for len(nodes) > 0 {
 		next := d.next(nodes)
 		if held = d.deliver(next); held != nil {
+			b.first = firstAfter(next.nodes, len(nodes) < all)
 			break
 		}
 		for _, n := range next.nodes {
@@ -171,6 +174,16 @@ func (b *Buffer) Flush(to Hop) (held, dropped error) {
 	b.giveBack(nodes, to.Forget)
 	b.dropped.Add(int64(d.given))
 	return held, d.dropped
+}
+
+// firstAfter is the shard to begin with after those nodes were refused, so that
+// none waits for ever: with theirs where others were taken before, and after
+// theirs where nothing was.
+func firstAfter(refused []*bufferNode, progress bool) int {
+	if progress {
+		return int(refused[0].key.Lo % bufferShards)
+	}
+	return int(refused[len(refused)-1].key.Lo%bufferShards) + 1
 }
 
 func (b *Buffer) giveBack(nodes []*bufferNode, forget func(statetable.NodeKey)) {

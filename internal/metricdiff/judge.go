@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/deadband"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/resync"
 	"github.com/gpu-collector/gpu-collector/internal/statetable"
 )
 
@@ -35,6 +36,9 @@ type Judge struct {
 	// Now is when the report came. No timestamp that goes on is more than maxAhead
 	// later, and no heartbeat is at all.
 	Now time.Time
+	// Answer is the answer to the report, in which the tier before can be asked for
+	// nodes; nil for none.
+	Answer *resync.Answer
 	// Bands are the deadbands, nil for none.
 	Bands *deadband.Cache
 	// WholeNodes is the table's setting of that name.
@@ -127,6 +131,20 @@ func (j *Judge) repeated(yield func(s *statetable.Series, at pcommon.Timestamp))
 	for s := range j.Report.Repeated(uint64(at)) {
 		j.Forwarded++
 		yield(&s, at)
+	}
+}
+
+// wants reports whether another tier reduced the resource and is to be asked for
+// all of the node. Call it after repeated.
+func (j *Judge) wants() bool {
+	return j.Answer != nil && j.hasBeat && !j.asItIs && j.Report.Wants()
+}
+
+// ask asks for the node of that resource. Where the answer has no room, the
+// node's next report asks again.
+func (j *Judge) ask(resource []statetable.Attr) {
+	if j.Answer.Ask(statetable.NodeName(resource)) {
+		j.Report.Asked()
 	}
 }
 

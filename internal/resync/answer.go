@@ -11,11 +11,14 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 )
 
-// MaxNodes is how many nodes one answer names; the others have to wait for the
-// answer to a later push. A name takes up to 253 bytes, and proxies commonly
-// stop at 8 KiB for all headers together. It never becomes "all": whoever can
-// name nodes in a push could then make everybody send everything.
-const MaxNodes = 16
+// MaxNodes and maxBytes bound the nodes that one answer names; the others have to
+// wait for the answer to a later push. Proxies commonly stop at 8 KiB for all
+// headers together. It never becomes "all": whoever can name nodes in a push could
+// then make everybody send everything.
+const (
+	MaxNodes = 128
+	maxBytes = 4 << 10
+)
 
 // Answer collects, while a push goes through the pipeline, the nodes whose
 // state its sender is asked for in the answer. The answer to the very push
@@ -24,6 +27,7 @@ const MaxNodes = 16
 type Answer struct {
 	mu    sync.Mutex
 	nodes []string
+	bytes int // of the header, at most
 	left  bool
 }
 
@@ -36,16 +40,26 @@ func ContextWithAnswer(ctx context.Context) (context.Context, *Answer) {
 	return context.WithValue(ctx, answerKey{}, a), a
 }
 
+// AnswerOf returns the answer to the push in hand, nil when nobody can be asked
+// because the push did not come over a receiver with the extension.
+func AnswerOf(ctx context.Context) *Answer {
+	a, _ := ctx.Value(answerKey{}).(*Answer)
+	return a
+}
+
+// Ask is AnswerOf(ctx).Ask(node).
+func Ask(ctx context.Context, node string) bool { return AnswerOf(ctx).Ask(node) }
+
 // Ask has the sender of the push in hand asked for the whole state of a node,
 // as the resource names it, and reports whether the answer says so. It does not
-// when nobody can be asked: the push did not come over a receiver with the
-// extension, or its answer has left because a queue lies between; when the
-// answer names MaxNodes others; or when no header can hold the name.
-func Ask(ctx context.Context, node string) bool {
-	a, ok := ctx.Value(answerKey{}).(*Answer)
-	if !ok || !threshold.ValidName(node) {
+// when the answer is nil, or has left because a queue lies between; when it names
+// as many others as it can; or when no header can hold the name.
+func (a *Answer) Ask(node string) bool {
+	if a == nil || !threshold.ValidName(node) {
 		return false
 	}
+	// With quotes, the comma before it, and what has to be escaped.
+	bytes := len(node) + len(`"", `) + strings.Count(node, `"`) + strings.Count(node, `\`)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
@@ -53,9 +67,10 @@ func Ask(ctx context.Context, node string) bool {
 		return false
 	case slices.Contains(a.nodes, node):
 		return true
-	case len(a.nodes) == MaxNodes:
+	case len(a.nodes) == MaxNodes || a.bytes+bytes > maxBytes:
 		return false
 	}
+	a.bytes += bytes
 	a.nodes = append(a.nodes, strings.Clone(node))
 	return true
 }

@@ -52,6 +52,27 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
+// A header is no longer than 4 KiB, also of names that have to be escaped.
+func TestAnAnswerOfLongNamesIsBounded(t *testing.T) {
+	for name, long := range map[string]string{"plain": "n", "escaped": `"`} {
+		t.Run(name, func(t *testing.T) {
+			ctx, answer := ContextWithAnswer(t.Context())
+			asked := 0
+			for i := range MaxNodes {
+				if Ask(ctx, fmt.Sprintf("%03d%s", i, strings.Repeat(long, 250))) {
+					asked++
+				}
+			}
+			text := answer.Header()
+			assert.LessOrEqual(t, len(text), 4<<10)
+			assert.Greater(t, len(text), 4<<10-520, "and as many as fit")
+			requests, err := Parse([]string{text}, "", "")
+			require.NoError(t, err)
+			assert.Len(t, requests, asked)
+		})
+	}
+}
+
 func TestAskingTooLateOrNobody(t *testing.T) {
 	assert.False(t, Ask(t.Context(), "n1"))
 	ctx, answer := ContextWithAnswer(t.Context())
@@ -80,7 +101,7 @@ func TestParseKeepsWhatIsValid(t *testing.T) {
 		`"` + strings.Repeat("x", 254) + `"`:     {nil, "254 bytes"},
 		`("n1" "n2")`:                            {nil, "neither"},
 		`"open`:                                  {nil, "structured-field"},
-		strings.Repeat(`"n",`, MaxNodes) + `"n"`: {nil, "17 nodes"},
+		strings.Repeat(`"n",`, MaxNodes) + `"n"`: {nil, "129 nodes"},
 		strings.Repeat("x", 9000):                {nil, "9000 bytes"},
 	} {
 		requests, err := Parse([]string{header}, "c", "n")

@@ -50,6 +50,11 @@ type node struct {
 	lacking bool
 	starts  map[uint32]uint64
 
+	// asks is how many times the tier before is yet to be asked for the node, and
+	// askAt the next one's earliest time, see Wants.
+	asks  uint8
+	askAt time.Duration
+
 	// The next heartbeat's earliest time, and the last one's report and
 	// timestamp, as in entry.time.
 	heartbeatAt   time.Duration
@@ -290,12 +295,20 @@ func (n *node) pause(d time.Duration) bool {
 const pauseSlack = 500 * time.Millisecond
 
 // compact drops the series that were not heard of for longer than most, in
-// ticks, and where asked to those without a name, and returns how many.
+// ticks, those that ended for a TTL, and where asked to those without a name, and
+// returns how many.
 func (n *node) compact(tick, most uint16, unnamed bool) int {
 	before := len(n.entries)
 	kept := n.entries[:0]
 	for _, e := range n.entries {
-		if (tick-e.heard())&heardMask <= most && (!unnamed || e.metric != 0) {
+		age, ended := (tick-e.heard())&heardMask, e.is(gone)
+		switch {
+		case ended && age > ticksPerTTL:
+		case age > most || (unnamed && e.metric == 0):
+			if !ended {
+				n.lacks()
+			}
+		default:
 			kept = append(kept, e)
 		}
 	}

@@ -45,13 +45,15 @@ type Node struct {
 }
 
 // Name is the node's as the gpu-node header carries it.
-func (n *Node) Name() string { return nodeName(n.Attrs) }
+func (n *Node) Name() string { return NodeName(n.Attrs) }
 
 // Cluster is the cluster that the node's resource names, or "".
 func (n *Node) Cluster() string { return attrText(n.Attrs, gpusemconv.AttrClusterName) }
 
-// nodeName prefers Kubernetes' name: there, host.name is often the pod's.
-func nodeName(attrs []Attr) string {
+// NodeName is the name of a node with these attributes, "" for none, as the
+// gpu-node header carries it. It prefers Kubernetes' name: there, host.name is
+// often the pod's.
+func NodeName(attrs []Attr) string {
 	for _, key := range [...]string{gpusemconv.AttrK8sNodeName, gpusemconv.AttrHostName, gpusemconv.AttrHostID} {
 		if text := attrText(attrs, key); text != "" {
 			return text

@@ -16,8 +16,8 @@ const maxRepeated = 1 << 14
 // that tier knew of no other value. Call it once the node's points are observed.
 //
 // A series that did not say anything since, that ended, or that the report holds
-// is not among them. Opaque ones and sums whose start is not known are counted,
-// and wait for their sender.
+// is not among them. Opaque ones and sums whose start is not known are counted:
+// the tier before sends what is opaque to it, and is asked for the others, see Wants.
 //
 // The time of a series stays what it is: a change from before this moment that
 // is still on its way must not be taken for stale.
@@ -37,6 +37,9 @@ func (r *Report) Repeated(unixNano uint64) func(yield func(Series) bool) {
 			start, known := n.starts[e.origin]
 			if e.opaque() || (e.origin != 0 && !known) {
 				r.table.unrepeatable.Add(1)
+				if (r.tick-e.heard())&heardMask > r.table.overdue {
+					n.lacks()
+				}
 				continue
 			}
 			r.again++
@@ -51,29 +54,52 @@ func (r *Report) Repeated(unixNano uint64) func(yield func(Series) bool) {
 	}
 }
 
-// returned is for a node that another tier was silent about, so long that it may
-// have forgotten the node. It then sends whatever there is, since the node paused
-// or this end was out of its reach, see Reached; what this report does not hold
-// has to come, or is gone: the node may have been rebuilt.
+// returned is for a node of which the tier before was silent for so long that
+// series may have ended unsaid. What this report does not hold is not repeated
+// any more until that tier, which is asked for all of the node, says it again.
 func (n *node) returned() {
 	for i := range n.entries {
 		if e := &n.entries[i]; e.seen != n.visit {
 			e.set(unknown | gone)
 		}
 	}
+	n.asks = asksInDoubt
 }
 
-// Reached takes note of whether the next hop took what it was sent. When it was
-// out of reach for half a TTL, all is due again: it may have forgotten the nodes,
-// for which it waits five eighths of its own, see Relayed.
-func (t *Table) Reached(now time.Duration, taken bool) {
-	since := t.awaySince.Load()
-	switch {
-	case !taken && since == 0:
-		t.awaySince.CompareAndSwap(0, max(int64(now), 1))
-	case taken && since != 0 && t.awaySince.CompareAndSwap(since, 0) && t.set.TTL > 0 && now-time.Duration(since) >= t.set.TTL/2:
-		t.Resync("", "")
+// asksInDoubt is how often a node is asked for that may lack anything: nobody
+// notices when an answer is lost.
+const asksInDoubt = 4
+
+// unplacedAsks is how many nodes for which there is no room can be asked for in
+// one interval.
+const unplacedAsks = 1 << 12
+
+// lacks notes that something of the node is not remembered here.
+func (n *node) lacks() { n.asks = max(n.asks, 1) }
+
+// Wants reports whether the tier that reduced the open node's report is to be
+// asked for all of the node, at most once per ResyncInterval: that tier takes for
+// known what is not whole here. That is so of a node that may have been forgotten
+// or that was silent for long; of one with series that found no room, that
+// expired, or that are due but can be made of nothing here; and of a node that
+// found no room. Call it after Repeated, and Asked if the answer will say so.
+func (r *Report) Wants() bool {
+	if n := r.node; n != nil {
+		return n.relayed && n.asks > 0 && r.now >= n.askAt
 	}
+	last := r.table.unplaced[r.key.Hi%unplacedAsks].Load()
+	return last == 0 || r.now-time.Duration(last) >= r.table.askEvery
+}
+
+// Asked notes that the answer to this report asks for the open node.
+func (r *Report) Asked() {
+	r.table.asked.Add(1)
+	if n := r.node; n != nil {
+		n.asks--
+		n.askAt = r.now + r.table.askEvery
+		return
+	}
+	r.table.unplaced[r.key.Hi%unplacedAsks].Store(max(int64(r.now), 1))
 }
 
 // began remembers the start of a sum, of which its entry has only a hash. Most
@@ -102,7 +128,7 @@ func (n *node) pruneStarts() {
 	}
 }
 
-// most is how many ticks a series may be silent.
+// most is how many ticks a series that has not ended may be silent.
 func (n *node) most(now, ttl time.Duration) uint16 {
 	if n.relayed && now-n.relayedAt < 2*ttl {
 		return relayedTTLs * ticksPerTTL

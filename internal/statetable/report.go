@@ -77,10 +77,11 @@ type Report struct {
 	tick  uint16 // of ticks what an entry holds
 
 	node    *node // nil between nodes, and for a node there is no room for
-	cursor  int   // where in node.entries the next point is expected
-	fresh   bool  // the point just observed is of a new series
-	changed bool  // something of the open node is forwarded
-	again   int   // points that were repeated
+	key     NodeKey
+	cursor  int  // where in node.entries the next point is expected
+	fresh   bool // the point just observed is of a new series
+	changed bool // something of the open node is forwarded
+	again   int  // points that were repeated
 	visits  []visit
 	pending []pending
 	namer   namer
@@ -135,7 +136,7 @@ func (t *Table) Begin(now time.Duration) *Report {
 func (r *Report) OpenNode(key NodeKey) {
 	r.cursor, r.fresh, r.changed = 0, false, false
 	n := r.table.open(key, r.now)
-	r.node = n
+	r.node, r.key = n, key
 	if n == nil {
 		return
 	}
@@ -164,7 +165,7 @@ func (r *Report) DescribeNode(attrs []Attr) {
 		return
 	}
 	n.described = true
-	n.label = HashString(nodeName(attrs))
+	n.label = HashString(NodeName(attrs))
 	if cluster := attrText(attrs, gpusemconv.AttrClusterName); cluster != "" {
 		n.cluster = HashString(cluster)
 	}
@@ -195,8 +196,9 @@ func (r *Report) resync(n *node, now bool) {
 	r.resyncs++
 }
 
-// opaque forgets those of the node's series that no tier after this one can
-// repeat, for it has only a hash of them or no name.
+// opaque forgets those of the node's series that no tier after this one is likely
+// to repeat, for it has only a hash of them or no name. That tier could ask for
+// them, but would get all of the node each time.
 func (r *Report) opaque(n *node) {
 	every := r.table.set.OpaqueInterval
 	if every <= 0 || every >= r.table.set.ResyncInterval || r.now < n.opaqueAt {
@@ -310,14 +312,18 @@ func (r *Report) describe(m *Metric) (uint32, bool) {
 }
 
 // Relayed notes that the open node's report comes from another tier, which
-// reduced it: what it lacks is not gone. This holds for twice the TTL. Where the
-// tier was silent for five eighths of one, it sends everything again.
+// reduced it: what it lacks is not gone. This holds for twice the TTL. After
+// silence of half a TTL that tier may have forgotten the node, or series of it
+// that ended, and is asked for all, see Wants: it forgets after a TTL, and tells of
+// an end in time where VanishedAfter is below half of that.
 func (r *Report) Relayed() {
 	n := r.node
 	if n == nil {
 		return
 	}
-	if n.relayed && r.now-n.relayedAt >= r.table.set.TTL/8*5 {
+	// A node that was never heard of was silent since this table began: before half
+	// a TTL of that nothing can have been forgotten, and its epoch says the rest.
+	if ttl := r.table.set.TTL; ttl > 0 && r.now-n.relayedAt >= ttl/2 {
 		n.returned()
 	}
 	n.relayed, n.relayedAt = true, r.now

@@ -42,6 +42,7 @@ func (r *Report) commit(v *visit) {
 				n.entries[at].doubt()
 			default:
 				n.entries[at].set(unknown | gone)
+				n.entries[at].hear(r.tick) // its TTL begins
 			}
 			continue
 		case p.stands:
@@ -60,6 +61,7 @@ func (r *Report) commit(v *visit) {
 			}
 			if room == 0 {
 				r.untracked++
+				n.lacks()
 				continue
 			}
 			at = n.insert(p.key)

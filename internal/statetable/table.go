@@ -89,6 +89,8 @@ type Stats struct {
 	// Repeated counts points that were made of what is known here and accepted,
 	// Unrepeatable those that could not be made, see Report.Repeated.
 	Repeated, Unrepeatable int64
+	// Asked counts the times that a node was asked for, see Report.Asked.
+	Asked int64
 	// EvictedNodes counts nodes forgotten because of TTL.
 	EvictedNodes int64
 }
@@ -103,12 +105,18 @@ type Table struct {
 	dict    *dictionary
 
 	vanishedTicks uint64
-	awaySince     atomic.Int64 // when the next hop first refused, see Reached; 0 for not
+
+	// What is asked for, see Report.Wants: how often at most, after how many ticks
+	// of silence what cannot be repeated is, and when nodes for which there is no
+	// room last were, each place for some of them.
+	askEvery time.Duration
+	overdue  uint16
+	unplaced [unplacedAsks]atomic.Int64
 
 	sweeping sync.Mutex
 	rename   bool // see forgetNames
 
-	nodes, series, stale, untracked, unnamed, resyncs, repeated, unrepeatable, evicted atomic.Int64
+	nodes, series, stale, untracked, unnamed, resyncs, repeated, unrepeatable, asked, evicted atomic.Int64
 }
 
 type shard struct {
@@ -126,6 +134,10 @@ func New(set Settings) *Table {
 	if set.VanishedAfter > 0 && set.TTL > 0 {
 		t.vanishedTicks = t.ticks(set.VanishedAfter-1) + 1
 	}
+	if t.askEvery = set.ResyncInterval; t.askEvery <= 0 {
+		t.askEvery = set.TTL
+	}
+	t.overdue = uint16(min(t.ticks(t.askEvery/2*3), heardMask))
 	for i := range t.shards {
 		t.shards[i].nodes = make(map[NodeKey]*node)
 	}
@@ -145,6 +157,7 @@ func (t *Table) Stats() Stats {
 		Resyncs:      t.resyncs.Load(),
 		Repeated:     t.repeated.Load(),
 		Unrepeatable: t.unrepeatable.Load(),
+		Asked:        t.asked.Load(),
 		EvictedNodes: t.evicted.Load(),
 	}
 }

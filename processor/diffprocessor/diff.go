@@ -116,6 +116,7 @@ func (p *diffProcessor) observeTable() error {
 		p.telemetry.RegisterProcessorDiffResyncsCallback(read(func(s statetable.Stats) int64 { return s.Resyncs })),
 		p.telemetry.RegisterProcessorDiffRepeatedPointsCallback(read(func(s statetable.Stats) int64 { return s.Repeated })),
 		p.telemetry.RegisterProcessorDiffUnrepeatablePointsCallback(read(func(s statetable.Stats) int64 { return s.Unrepeatable })),
+		p.telemetry.RegisterProcessorDiffAskedNodesCallback(read(func(s statetable.Stats) int64 { return s.Asked })),
 		p.telemetry.RegisterProcessorDiffEvictedNodesCallback(read(func(s statetable.Stats) int64 { return s.EvictedNodes })),
 		p.observeBuffer(),
 	)
@@ -209,7 +210,7 @@ func (p *diffProcessor) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) 
 // not hold is left in md.
 func (p *diffProcessor) reduce(ctx context.Context, md pmetric.Metrics) error {
 	f := p.scratch.Get().(*metricdiff.Filter)
-	f.Now = p.now()
+	f.Now, f.Answer = p.now(), resync.AnswerOf(ctx)
 	f.Report = p.table.Begin(f.Now.Sub(p.epoch))
 	// Also when the next consumer panics: a report that never ends would keep
 	// its nodes for ever.
@@ -237,9 +238,7 @@ func (p *diffProcessor) reduce(ctx context.Context, md pmetric.Metrics) error {
 		}
 		p.telemetry.ProcessorDiffVanishedSeries.Add(ctx, f.Vanished)
 	default:
-		err := p.next.ConsumeMetrics(ctx, md)
-		p.table.Reached(p.now().Sub(p.epoch), err == nil)
-		if err != nil {
+		if err := p.next.ConsumeMetrics(ctx, md); err != nil {
 			return err
 		}
 		p.telemetry.ProcessorDiffForwardedPoints.Add(ctx, f.Forwarded)

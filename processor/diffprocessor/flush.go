@@ -69,9 +69,7 @@ func (p *diffProcessor) stopFlusher(ctx context.Context) {
 func (p *diffProcessor) flush(ctx context.Context) {
 	held, dropped := p.buffer.Flush(metricdiff.Hop{
 		Send: func(md pmetric.Metrics, points, heartbeats int) error {
-			err := p.next.ConsumeMetrics(ctx, md)
-			p.table.Reached(p.now().Sub(p.epoch), err == nil)
-			if err != nil {
+			if err := p.next.ConsumeMetrics(ctx, md); err != nil {
 				return err
 			}
 			p.telemetry.ProcessorDiffForwardedPoints.Add(ctx, int64(points-heartbeats))

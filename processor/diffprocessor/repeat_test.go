@@ -21,6 +21,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/deadband"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/resync"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadatatest"
 )
@@ -130,35 +131,76 @@ type chain struct {
 	known          map[seriesName]bool      // to the shard of now
 	shard, gateway *diffProcessor
 	exporter       exporter
-	link, hop      string // what becomes of a message to the gateway, to the exporter
+	link, hop      string          // what becomes of a message to the gateway, to the exporter
+	refused        map[string]bool // nodes whose messages the gateway refuses
+	lost           int             // answers
 	flush          time.Duration
+	ttl            time.Duration
+	bound          func(*Config) // the gateway
 	start          time.Time
 }
 
-func (c *chain) newTier(t require.TestingT, next hopFunc, flush, resync time.Duration) *diffProcessor {
+func newChain(t require.TestingT, flush time.Duration, bound func(*Config)) *chain {
+	c := &chain{
+		truth: map[seriesName]reading{}, silent: map[string]time.Duration{}, known: map[seriesName]bool{},
+		exporter: exporter{}, refused: map[string]bool{}, flush: flush, ttl: 10 * time.Minute, bound: bound, start: time.Now(),
+	}
+	for _, node := range chainNodes {
+		for _, metric := range kinds {
+			for gpu := range 2 {
+				c.truth[seriesName{node, metric, gpu}] = reading{value: 1}
+			}
+		}
+	}
+	c.startGateway(t)
+	c.startShard(t)
+	return c
+}
+
+func (c *chain) newTier(t require.TestingT, next hopFunc, edit func(*Config)) *diffProcessor {
 	cfg := createDefaultConfig().(*Config)
-	cfg.FlushInterval, cfg.ResyncInterval = flush, resync
-	cfg.VanishedAfter = 60 * time.Second
+	cfg.TTL, cfg.VanishedAfter = c.ttl, 60*time.Second
+	cfg.MaxBatchBytes = 1500 // about a node
 	cfg.Deadbands = []deadband.Rule{band}
+	edit(cfg)
 	p, err := newProcessor(cfg, processortest.NewNopSettings(metadata.Type), next)
 	require.NoError(t, err)
-	p.epoch = c.start
+	p.epoch = c.start.Add(c.now)
 	p.now = func() time.Time { return c.start.Add(c.now) }
 	return p
 }
 
+// refuses reports whether the gateway is out of reach for a message.
+func (c *chain) refuses(md pmetric.Metrics) bool {
+	for _, rm := range md.ResourceMetrics().All() {
+		host, _ := rm.Resource().Attributes().Get(gpusemconv.AttrHostName)
+		if c.refused[host.Str()] {
+			return true
+		}
+	}
+	return c.link == "refused"
+}
+
+// maxLost answers in a row may be lost until the shard's own resync is needed.
+const maxLost = 3
+
 func (c *chain) startShard(t require.TestingT) {
 	clear(c.known)
 	c.shard = c.newTier(t, func(ctx context.Context, md pmetric.Metrics) error {
-		if c.link == "refused" {
+		if c.refuses(md) {
 			return errors.New("away")
 		}
+		ctx, answer := resync.ContextWithAnswer(ctx)
 		err := c.gateway.ConsumeMetrics(ctx, md)
-		if c.link == "answer lost" {
+		if c.link == "answer lost" && c.lost < maxLost {
+			c.lost++
 			return errors.New("answer lost")
 		}
+		for _, r := range answer.Requests() {
+			c.shard.table.Resync(r.Cluster, r.Node)
+		}
 		return err
-	}, c.flush, time.Hour)
+	}, func(cfg *Config) { cfg.FlushInterval, cfg.ResyncInterval = c.flush, time.Hour })
 }
 
 func (c *chain) startGateway(t require.TestingT) {
@@ -172,7 +214,10 @@ func (c *chain) startGateway(t require.TestingT) {
 		}
 		c.exporter.apply(md, md.DataPointCount())
 		return nil
-	}, 0, repeatEvery)
+	}, func(cfg *Config) {
+		cfg.ResyncInterval = repeatEvery
+		c.bound(cfg)
+	})
 	if c.shard != nil {
 		c.shard.table.Resync("", "") // its epoch is another
 	}
@@ -211,13 +256,34 @@ func (c *chain) poll() {
 		md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).SetName(gpusemconv.MetricNodeStraggler)
 		_ = c.gateway.ConsumeMetrics(context.Background(), md)
 	}
-	c.shard.table.Sweep(c.now)
-	c.gateway.table.Sweep(c.now)
+	for _, p := range []*diffProcessor{c.shard, c.gateway} {
+		p.table.Sweep(p.now().Sub(p.epoch))
+	}
+}
+
+// check that what the exporter has is the truth, and no older than the gateway's
+// interval. What the gateway has only as a hash comes from the shard, which has an
+// interval of its own.
+func (c *chain) check(t require.TestingT) {
+	for name, truth := range c.truth {
+		if _, dead := c.silent[name.node]; dead {
+			continue
+		}
+		has, ok := c.exporter[name]
+		require.True(t, ok, "%v is missing", name)
+		require.True(t, agrees(name, has.reading, truth), "%v: has %v, is %v", name, has, truth)
+		oldest := c.now - repeatEvery - repeatPoll
+		if name.metric == "histogram" {
+			oldest -= repeatEvery
+		}
+		require.GreaterOrEqual(t, has.at, oldest, "%v is stale", name)
+	}
 }
 
 // For any sequence of changes, series that come and go, nodes that die and come
-// back, messages that are lost before or after the gateway, and restarts of the
-// shard, the gateway and the exporter: with a resync of the shard each hour, the
+// back, messages that are lost before or after the gateway, of all nodes or of some,
+// bounds of the gateway, pauses, and restarts of the shard, the gateway and the
+// exporter: with a resync of the shard each hour, the
 // exporter soon has of each living node's series the last value, no older than the
 // interval at which the gateway repeats; nothing of a node that died is newer than
 // its last word, and what vanished is gone.
@@ -228,43 +294,38 @@ func TestGatewayRepeatsForItsExporters(t *testing.T) {
 }
 
 func repeats(t *rapid.T, flush time.Duration) {
-	c := &chain{
-		truth: map[seriesName]reading{}, silent: map[string]time.Duration{}, known: map[seriesName]bool{},
-		exporter: exporter{}, flush: flush, start: time.Now(),
+	bounds := Config{
+		MaxNodes:         rapid.SampledFrom([]int{1000, 1000, 2}).Draw(t, "max_nodes"),
+		MaxSeries:        rapid.SampledFrom([]int{1000, 1000, 15}).Draw(t, "max_series"),
+		MaxSeriesPerNode: rapid.SampledFrom([]int{1000, 1000, 5}).Draw(t, "max_series_per_node"),
+		TTL:              rapid.SampledFrom([]time.Duration{10 * time.Minute, 4 * time.Minute}).Draw(t, "ttl"),
 	}
-	c.startGateway(t)
-	c.startShard(t)
-	for _, node := range chainNodes {
-		for _, metric := range kinds {
-			for gpu := range 2 {
-				c.truth[seriesName{node, metric, gpu}] = reading{value: 1}
-			}
-		}
-	}
+	c := newChain(t, flush, func(cfg *Config) {
+		cfg.MaxNodes, cfg.MaxSeries, cfg.MaxSeriesPerNode, cfg.TTL = bounds.MaxNodes, bounds.MaxSeries, bounds.MaxSeriesPerNode, bounds.TTL
+	})
 	anyNode := func(t *rapid.T) string { return rapid.SampledFrom(chainNodes).Draw(t, "node") }
 	anyName := func(t *rapid.T) seriesName {
 		return seriesName{anyNode(t), rapid.SampledFrom(kinds).Draw(t, "metric"), rapid.IntRange(0, 3).Draw(t, "gpu")}
 	}
 	unheard := map[seriesName]bool{} // vanished while nobody knew them
+	// untold is for a node that is silent while the gateway is out of its reach: the
+	// shard may forget what ended before it can tell of it.
+	untold := func(node string) {
+		for name := range c.known {
+			if name.node == node && (c.link == "refused" || c.refused[node]) {
+				unheard[name] = true
+			}
+		}
+	}
 	settle := func(t *rapid.T) {
 		c.link, c.hop = "", ""
+		clear(c.refused)
 		// A pause puts the first repetition off by an interval.
 		for range 2*repeatEvery/repeatPoll + 2 {
 			c.poll()
 		}
-		for name, truth := range c.truth {
-			if _, dead := c.silent[name.node]; dead {
-				continue
-			}
-			has, ok := c.exporter[name]
-			require.True(t, ok, "%v is missing", name)
-			require.True(t, agrees(name, has.reading, truth), "%v: has %v, is %v", name, has, truth)
-			oldest := c.now - repeatEvery - repeatPoll
-			if name.metric == "histogram" {
-				oldest -= repeatEvery // the shard's own interval
-			}
-			require.GreaterOrEqual(t, has.at, oldest, "%v is stale", name)
-		}
+		c.lost = 0
+		c.check(t)
 		for name, has := range c.exporter {
 			if last, dead := c.silent[name.node]; dead {
 				require.LessOrEqual(t, has.at, last, "%v of a dead node", name)
@@ -293,6 +354,39 @@ func repeats(t *rapid.T, flush time.Duration) {
 				unheard[name] = unheard[name] || !c.known[name]
 			}
 		},
+		"churn": func(t *rapid.T) {
+			node := anyNode(t)
+			for i := range rapid.IntRange(1, 40).Draw(t, "polls") {
+				name := seriesName{node, "integer", 10 + i}
+				c.truth[name] = reading{value: 1}
+				c.poll()
+				delete(c.truth, name)
+				unheard[name] = unheard[name] || !c.known[name]
+			}
+		},
+		"refuse some": func(t *rapid.T) { c.refused[anyNode(t)] = true },
+		"refuse none": func(*rapid.T) { clear(c.refused) },
+		"pauses": func(t *rapid.T) {
+			c.link, c.hop = "", ""
+			node := anyNode(t)
+			for range rapid.IntRange(1, 4).Draw(t, "pauses") {
+				c.silent[node] = c.now
+				for range rapid.IntRange(10, 50).Draw(t, "silent") {
+					c.poll()
+				}
+				untold(node)
+				for name := range c.known {
+					// Pauses count for no series; it may expire before it is declared gone.
+					if _, is := c.truth[name]; !is && name.node == node {
+						unheard[name] = true
+					}
+				}
+				delete(c.silent, node)
+				for range rapid.IntRange(1, 15).Draw(t, "polls") {
+					c.poll()
+				}
+			}
+		},
 		"die":    func(t *rapid.T) { c.silent[anyNode(t)] = c.now },
 		"revive": func(t *rapid.T) { delete(c.silent, anyNode(t)) },
 		"polls": func(t *rapid.T) {
@@ -308,11 +402,8 @@ func repeats(t *rapid.T, flush time.Duration) {
 			for range rapid.IntRange(20, 100).Draw(t, "polls") {
 				c.poll()
 			}
-			for name := range c.known {
-				// The shard may forget it before it can tell of its end.
-				if _, dead := c.silent[name.node]; dead && c.link == "refused" {
-					unheard[name] = true
-				}
+			for node := range c.silent {
+				untold(node)
 			}
 		},
 		"shard restarts": func(t *rapid.T) {

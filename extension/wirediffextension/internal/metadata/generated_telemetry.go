@@ -29,6 +29,7 @@ type TelemetryBuilder struct {
 	mu                                  sync.Mutex
 	registrations                       []metric.Registration
 	ExtensionWireDiffAheadPoints        metric.Int64Counter
+	ExtensionWireDiffAskedNodes         metric.Int64ObservableCounter
 	ExtensionWireDiffEvictedNodes       metric.Int64ObservableCounter
 	ExtensionWireDiffForwardedPoints    metric.Int64Counter
 	ExtensionWireDiffHeartbeats         metric.Int64Counter
@@ -54,6 +55,21 @@ type telemetryBuilderOptionFunc func(mb *TelemetryBuilder)
 
 func (tbof telemetryBuilderOptionFunc) apply(mb *TelemetryBuilder) {
 	tbof(mb)
+}
+
+// RegisterExtensionWireDiffAskedNodesCallback sets callback for observable ExtensionWireDiffAskedNodes metric.
+func (builder *TelemetryBuilder) RegisterExtensionWireDiffAskedNodesCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.ExtensionWireDiffAskedNodes, obs: o})
+		return nil
+	}, builder.ExtensionWireDiffAskedNodes)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
 }
 
 // RegisterExtensionWireDiffEvictedNodesCallback sets callback for observable ExtensionWireDiffEvictedNodes metric.
@@ -225,6 +241,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		metric.WithUnit("{datapoint}"),
 	)
 	errs = errors.Join(errs, err)
+	builder.ExtensionWireDiffAskedNodes, err = builder.meter.Int64ObservableCounter(
+		"otelcol_extension_wire_diff_asked_nodes",
+		metric.WithDescription("Times that the earlier tier was asked for all of a node, because what is remembered of it is not whole. [Development]"),
+		metric.WithUnit("{request}"),
+	)
+	errs = errors.Join(errs, err)
 	builder.ExtensionWireDiffEvictedNodes, err = builder.meter.Int64ObservableCounter(
 		"otelcol_extension_wire_diff_evicted_nodes",
 		metric.WithDescription("Nodes forgotten because they were not heard of for `ttl`. [Development]"),
@@ -293,7 +315,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.ExtensionWireDiffUnrepeatablePoints, err = builder.meter.Int64ObservableCounter(
 		"otelcol_extension_wire_diff_unrepeatable_points",
-		metric.WithDescription("Points that were due but could not be made of what is remembered, as histograms, summaries, and series without names. The earlier tier sends them every 2 minutes. [Development]"),
+		metric.WithDescription("Points that were due but could not be made of what is remembered, as histograms, summaries, and series without names. The earlier tier sends histograms, summaries, and what has no name there either, every 2 minutes; it is asked for the others. [Development]"),
 		metric.WithUnit("{datapoint}"),
 	)
 	errs = errors.Join(errs, err)

@@ -20,6 +20,10 @@ func TestSetupTelemetry(t *testing.T) {
 	tb, err := metadata.NewTelemetryBuilder(testTel.NewTelemetrySettings())
 	require.NoError(t, err)
 	defer tb.Shutdown()
+	require.NoError(t, tb.RegisterExtensionWireDiffAskedNodesCallback(func(_ context.Context, observer metric.Int64Observer) error {
+		observer.Observe(1)
+		return nil
+	}))
 	require.NoError(t, tb.RegisterExtensionWireDiffEvictedNodesCallback(func(_ context.Context, observer metric.Int64Observer) error {
 		observer.Observe(1)
 		return nil
@@ -63,6 +67,9 @@ func TestSetupTelemetry(t *testing.T) {
 	tb.ExtensionWireDiffReceivedPoints.Add(context.Background(), 1)
 	tb.ExtensionWireDiffVanishedSeries.Add(context.Background(), 1)
 	AssertEqualExtensionWireDiffAheadPoints(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualExtensionWireDiffAskedNodes(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualExtensionWireDiffEvictedNodes(t, testTel,

@@ -29,6 +29,7 @@ type TelemetryBuilder struct {
 	mu                              sync.Mutex
 	registrations                   []metric.Registration
 	ProcessorDiffAheadPoints        metric.Int64Counter
+	ProcessorDiffAskedNodes         metric.Int64ObservableCounter
 	ProcessorDiffDroppedPoints      metric.Int64ObservableCounter
 	ProcessorDiffEvictedNodes       metric.Int64ObservableCounter
 	ProcessorDiffFailedFlushes      metric.Int64Counter
@@ -57,6 +58,21 @@ type telemetryBuilderOptionFunc func(mb *TelemetryBuilder)
 
 func (tbof telemetryBuilderOptionFunc) apply(mb *TelemetryBuilder) {
 	tbof(mb)
+}
+
+// RegisterProcessorDiffAskedNodesCallback sets callback for observable ProcessorDiffAskedNodes metric.
+func (builder *TelemetryBuilder) RegisterProcessorDiffAskedNodesCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.ProcessorDiffAskedNodes, obs: o})
+		return nil
+	}, builder.ProcessorDiffAskedNodes)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
 }
 
 // RegisterProcessorDiffDroppedPointsCallback sets callback for observable ProcessorDiffDroppedPoints metric.
@@ -273,6 +289,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		metric.WithUnit("{datapoint}"),
 	)
 	errs = errors.Join(errs, err)
+	builder.ProcessorDiffAskedNodes, err = builder.meter.Int64ObservableCounter(
+		"otelcol_processor_diff_asked_nodes",
+		metric.WithDescription("Times that the earlier tier was asked for all of a node, because what is remembered of it is not whole. [Development]"),
+		metric.WithUnit("{request}"),
+	)
+	errs = errors.Join(errs, err)
 	builder.ProcessorDiffDroppedPoints, err = builder.meter.Int64ObservableCounter(
 		"otelcol_processor_diff_dropped_points",
 		metric.WithDescription("Points that found no room (`max_pending_points`, or twice `max_series_per_node` of one node), or that the next component refused for good. Their nodes' next reports bring them again. [Development]"),
@@ -359,7 +381,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.ProcessorDiffUnrepeatablePoints, err = builder.meter.Int64ObservableCounter(
 		"otelcol_processor_diff_unrepeatable_points",
-		metric.WithDescription("Points that were due but could not be made of what is remembered, as histograms, summaries, and series without names. The earlier tier sends them every 2 minutes. [Development]"),
+		metric.WithDescription("Points that were due but could not be made of what is remembered, as histograms, summaries, and series without names. The earlier tier sends histograms, summaries, and what has no name there either, every 2 minutes; it is asked for the others. [Development]"),
 		metric.WithUnit("{datapoint}"),
 	)
 	errs = errors.Join(errs, err)

@@ -37,6 +37,22 @@ func AssertEqualProcessorDiffAheadPoints(t *testing.T, tt *componenttest.Telemet
 	metricdatatest.AssertEqual(t, want, got, opts...)
 }
 
+func AssertEqualProcessorDiffAskedNodes(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
+	want := metricdata.Metrics{
+		Name:        "otelcol_processor_diff_asked_nodes",
+		Description: "Times that the earlier tier was asked for all of a node, because what is remembered of it is not whole. [Development]",
+		Unit:        "{request}",
+		Data: metricdata.Sum[int64]{
+			Temporality: metricdata.CumulativeTemporality,
+			IsMonotonic: true,
+			DataPoints:  dps,
+		},
+	}
+	got, err := tt.GetMetric("otelcol_processor_diff_asked_nodes")
+	require.NoError(t, err)
+	metricdatatest.AssertEqual(t, want, got, opts...)
+}
+
 func AssertEqualProcessorDiffDroppedPoints(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_processor_diff_dropped_points",
@@ -258,7 +274,7 @@ func AssertEqualProcessorDiffUnnamedSeries(t *testing.T, tt *componenttest.Telem
 func AssertEqualProcessorDiffUnrepeatablePoints(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_processor_diff_unrepeatable_points",
-		Description: "Points that were due but could not be made of what is remembered, as histograms, summaries, and series without names. The earlier tier sends them every 2 minutes. [Development]",
+		Description: "Points that were due but could not be made of what is remembered, as histograms, summaries, and series without names. The earlier tier sends histograms, summaries, and what has no name there either, every 2 minutes; it is asked for the others. [Development]",
 		Unit:        "{datapoint}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package statetable
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// ask pushes points that another tier sent on, at the given second, and reports
+// whether that tier is asked for all of the node.
+func ask(t *Table, second int, points ...Point) bool {
+	at := uint64(time.Duration(1_800_000_000+second) * time.Second)
+	r := t.Begin(time.Duration(second) * time.Second)
+	r.OpenNode(nodeA)
+	for _, p := range points {
+		p.Time = at
+		if r.Observe(p) == Forward && p.Key < 100 {
+			named(r, p.Key)
+		}
+	}
+	r.Relayed()
+	for range r.Repeated(at) { //nolint:revive // all of them
+	}
+	asked := r.Wants()
+	if asked {
+		r.Asked()
+	}
+	r.CloseNode()
+	r.Commit()
+	return asked
+}
+
+// asks are the seconds of the reports in [from, to), one each 10 s, that ask.
+func asks(t *Table, from, to int, points ...Point) (at []int) {
+	for s := from; s < to; s += 10 {
+		if ask(t, s, points...) {
+			at = append(at, s)
+		}
+		t.Sweep(time.Duration(s) * time.Second)
+	}
+	return at
+}
+
+func TestAWholeNodeIsNotAskedFor(t *testing.T) {
+	tb := repeating()
+	require.False(t, ask(tb, 0, double(1, 1), sum(2, 2, 77)))
+	assert.Empty(t, asks(tb, 10, 5000))
+	assert.Empty(t, asks(tb, 5300, 9000, double(1, 1), sum(2, 2, 77)), "after 310 s of 640 s, and each reported since")
+	assert.Zero(t, tb.Stats().Asked)
+}
+
+// Four times, in case that an answer is lost, and once in each interval of 100 s.
+func TestANodeThatMayHaveBeenForgottenIsAskedFor(t *testing.T) {
+	t.Run("new to a table that is older than half its ttl", func(t *testing.T) {
+		assert.Equal(t, []int{640, 740, 840, 940}, asks(repeating(), 640, 2000, double(1, 1)))
+	})
+	t.Run("new to a new table, which its epoch tells", func(t *testing.T) {
+		assert.Empty(t, asks(repeating(), 310, 2000, double(1, 1)))
+	})
+	t.Run("silent for half a ttl", func(t *testing.T) {
+		tb := repeating()
+		ask(tb, 0, double(1, 1))
+		assert.Equal(t, []int{320, 420, 520, 620}, asks(tb, 320, 2000))
+		assert.EqualValues(t, 4, tb.Stats().Asked)
+	})
+	t.Run("silent for so long that its reports passed for full ones", func(t *testing.T) {
+		tb := repeating(func(s *Settings) { s.VanishedAfter = 60 * time.Second })
+		ask(tb, 0, double(1, 1))
+		for s := 10; s < 1400; s += 10 {
+			push(tb, time.Duration(s)*time.Second, nodeA) // what the gateway says of it
+		}
+		r := tb.Begin(1400 * time.Second)
+		r.OpenNode(nodeA)
+		for range r.Vanished { //nolint:revive // all of them
+		}
+		r.CloseNode()
+		r.Commit()
+		assert.True(t, ask(tb, 1400))
+	})
+	t.Run("of an answer that has no room, with the next report", func(t *testing.T) {
+		tb := repeating()
+		for s := range 3 {
+			r := tb.Begin(time.Duration(700+s) * time.Second)
+			r.OpenNode(nodeA)
+			r.Relayed()
+			assert.True(t, r.Wants())
+			r.CloseNode()
+			r.Commit()
+		}
+		assert.Zero(t, tb.Stats().Asked)
+	})
+	t.Run("full reports ask nobody", func(t *testing.T) {
+		tb := repeating()
+		r := tb.Begin(time.Hour)
+		r.OpenNode(nodeA)
+		assert.False(t, r.Wants())
+		r.CloseNode()
+		r.Commit()
+	})
+}
+
+func TestWhatFoundNoRoomIsAskedForEachInterval(t *testing.T) {
+	t.Run("a series", func(t *testing.T) {
+		tb := repeating(func(s *Settings) { s.MaxSeriesPerNode = 1 })
+		ask(tb, 0, double(1, 1))
+		assert.Empty(t, asks(tb, 10, 200))
+		assert.False(t, ask(tb, 200, double(2, 2)))
+		assert.Equal(t, []int{210}, asks(tb, 210, 600), "nobody answers")
+		assert.Equal(t, []int{610, 710, 810, 910}, asks(tb, 600, 1000, double(2, 2)))
+	})
+	t.Run("a node", func(t *testing.T) {
+		tb := repeating(func(s *Settings) { s.MaxNodes = 1 })
+		push(tb, 0, nodeB, double(1, 1))
+		assert.Equal(t, []int{10, 110, 210}, asks(tb, 10, 300, double(1, 1)))
+	})
+}
+
+// What nothing can be made of is asked for when it does not come by itself.
+func TestWhatCannotBeRepeatedIsAskedFor(t *testing.T) {
+	flagged := double(2, 1)
+	flagged.Origin = 99 // no start
+	for name, p := range map[string]Point{
+		"a hash": {Key: 1, Value: 7, Kind: KindHash}, "flags": flagged, "no name": double(200, 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			tb := repeating()
+			ask(tb, 0, p)
+			at := asks(tb, 10, 1000)
+			require.NotEmpty(t, at)
+			assert.LessOrEqual(t, at[0], 260)
+			assert.GreaterOrEqual(t, len(at), 7)
+			tb = repeating()
+			for s := 0; s < 1000; s += 10 {
+				if s%100 == 0 {
+					require.False(t, ask(tb, s, p))
+				} else {
+					require.False(t, ask(tb, s), "the tier before sends it")
+				}
+			}
+		})
+	}
+}
+
+// A series that expires although nobody said that it ended may live.
+func TestWhatExpiredIsAskedFor(t *testing.T) {
+	tb := repeating()
+	ask(tb, 0, double(1, 1))
+	at := asks(tb, 10, 8*640+200)
+	require.Len(t, at, 1)
+	assert.InDelta(t, 8*640, at[0], 30)
+	assert.Zero(t, tb.Stats().Series)
+}
+
+// What was told to have ended leaves after one TTL, without a question.
+func TestASeriesThatEndedLeavesAfterATTL(t *testing.T) {
+	tb := repeating()
+	ask(tb, 0, double(1, 1), double(2, 2))
+	asks(tb, 10, 1000)
+	r := tb.Begin(1000 * time.Second)
+	r.OpenNode(nodeA)
+	r.Forget(1)
+	r.Relayed()
+	r.CloseNode()
+	r.Commit()
+	assert.Empty(t, asks(tb, 1010, 1630))
+	assert.EqualValues(t, 2, tb.Stats().Series, "its end may have to be told again")
+	assert.Empty(t, asks(tb, 1630, 1700))
+	assert.EqualValues(t, 1, tb.Stats().Series)
+}
