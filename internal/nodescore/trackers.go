@@ -108,7 +108,7 @@ func (t *trackers) step(cfg *Config, p *pushed, peers *threshold.Received, elaps
 	}
 	_, slow := t.straggler()
 	t.warm = min(t.warm+1, cfg.WarmupTicks)
-	if t.cohort.follow(cfg, p, peers.Signals, elapsed, slow) && !slow {
+	if t.cohort.follow(cfg, p, &peers.Value, elapsed, slow) && !slow {
 		// What was learnt among other peers does not count.
 		t.resetAll()
 	}
@@ -218,12 +218,13 @@ const maxEdges = 8
 // maxMeanTicks is where a tick's weight in a young mean stops to fall.
 const maxMeanTicks = 254
 
-// follow takes a value into the mean, which stands still while the node is
-// slow, and reports whether the node's peers are others now. Like its gateway,
+// follow takes a value into the mean, which stands still while the node is slow
+// or, once it is one, its gateway says that all do, and reports whether the node's peers are others now. Like its gateway,
 // a node looks at its mean only when the edges are new, or the mean is.
-func (c *cohort) follow(cfg *Config, p *pushed, signals []threshold.SignalParams, elapsed time.Duration, slow bool) (moved bool) {
+func (c *cohort) follow(cfg *Config, p *pushed, peers *threshold.Value, elapsed time.Duration, slow bool) (moved bool) {
+	signals := peers.Signals
 	young := c.ticks < cfg.WarmupTicks
-	if !slow {
+	if !slow && (young || !peers.Hold) {
 		c.ticks = min(c.ticks+1, maxMeanTicks)
 		weight := max(float64(elapsed)/float64(cfg.CohortWindow), 1/float64(c.ticks))
 		c.mean += min(1, weight) * (splitValue(cfg, p) - c.mean)

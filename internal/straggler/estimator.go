@@ -82,8 +82,9 @@ func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, n int
 	p.Kappa = max(e.MinKappa, spec.MinGap/2/p.Scale, stepKappa*q/p.Scale)
 	p.Limit = max(e.MinLimit, e.MinLimit*(e.MinKappa/p.Kappa)*(t.scale/p.Scale)*(1+t.phi)/math.Sqrt(1-t.phi))
 	p.MaxBias = cfg.CUSUM.BiasShare * spec.MinGap
-	t.known = true
-	return true
+	p.Round()
+	t.known = p.Valid()
+	return t.known
 }
 
 // stepKappa is the share of one step of a resolution that is taken off: a tenth

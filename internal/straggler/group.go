@@ -162,7 +162,7 @@ func (s *signal) count(slot int, x float64) {
 func (g *group) add(n *node) {
 	n.group, n.slot = g, len(g.nodes)
 	g.nodes = append(g.nodes, n)
-	g.members = append(g.members, member{reported: StateCalibrating, state: StateCalibrating})
+	g.members = append(g.members, member{reported: StateCalibrating, state: StateCalibrating, cohort: g.split.newcomer()})
 	for _, s := range g.signals {
 		if s != nil {
 			s.add()
@@ -221,7 +221,7 @@ func pick[T any](from []T, order []int) []T {
 
 // forget makes a member one that has just come.
 func (g *group) forget(i int) {
-	g.members[i].warm = 0
+	g.members[i].warm, g.members[i].cohort = 0, g.split.newcomer()
 	g.forgetTrackers(i)
 	if g.plain != nil {
 		g.plain[i].Reset()

@@ -132,7 +132,7 @@ func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 	for _, i := range e.slots {
 		m, tr := &g.members[i], &sig.tracks[i]
 		if m.fresh.has(s) && m.warm >= warmup {
-			d := clamp((p.Centre-sig.x[i])*perLevel, -maxGap, maxGap)
+			d := p.deviation(sig.x[i], perLevel)
 			if s == nodesignal.Throughput && tr.same >= stuck && tr.sum == 0 && (d-tr.bias)*perScale > p.Kappa {
 				// It is the peers that moved: nobody measures this one.
 				if tr.same == stuck || tr.z == tr.z {
@@ -151,7 +151,7 @@ func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 		if tr.straggler {
 			m.flags |= flagSlow
 		}
-		suspicion := float32(tr.sum * perLimit)
+		suspicion := tr.suspicion(perLimit)
 		if suspicion > m.suspicion || (suspicion == m.suspicion && m.signal == nodesignal.Score) {
 			m.suspicion, m.gap, m.signal = suspicion, float32(tr.gap), s
 		}
@@ -234,7 +234,7 @@ func (e *Engine) groupReport(cluster, name string, r *rule, counts [numStates]in
 // reportSignals adds how the group's nodes are compared to its report.
 func (e *Engine) reportSignals(g *group) {
 	r := &e.report.Groups[len(e.report.Groups)-1]
-	r.Incident = g.incident.on
+	r.Incident, r.Held = g.incident.on, g.split.held
 	if g.incident.on {
 		r.IncidentSince = time.UnixMilli(g.incident.since).UTC()
 	}

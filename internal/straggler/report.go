@@ -53,6 +53,9 @@ type GroupReport struct {
 	// else empty. SplitBy is the signal by which a node belongs to one.
 	Cohorts []CohortReport
 	SplitBy nodesignal.Signal
+	// Held is true when an incident kept the nodes' means of SplitBy where they
+	// were at this tick.
+	Held bool
 	// Incident is true while many of its nodes are slow.
 	Incident      bool
 	IncidentSince time.Time

@@ -140,3 +140,32 @@ func TestMoreJobsThanCohorts(t *testing.T) {
 		assert.Greater(t, g.Cohorts[k].From, g.Cohorts[k-1].From)
 	}
 }
+
+// TestANewcomerInAnIncident does work of its own, though the means of the
+// others stand still.
+func TestANewcomerInAnIncident(t *testing.T) {
+	p := twoJobs(t, 0.4)
+	require.Empty(t, p.ticks(200))
+	require.Equal(t, 2, p.cohorts())
+	p.idle = func(_ string, i int) bool { return i == 3 }
+	p.differ(0.4, 0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19)
+	p.ticks(30)
+	g := groupOf(t, p.last, "c", DefaultGroup)
+	require.True(t, g.Incident)
+	require.True(t, g.Held)
+
+	p.idle = nil
+	loss := p.loss
+	p.loss = func(group string, i int) float64 {
+		if i == 3 {
+			i = 13 // it joins the other job, and suffers with it
+		}
+		return loss(group, i)
+	}
+	for range 40 {
+		p.ticks(1)
+		require.Zero(t, p.node("-03").Suspicion)
+	}
+	require.True(t, groupOf(t, p.last, "c", DefaultGroup).Held)
+	assert.Equal(t, uint8(0), p.e.clusters["c"].groups[DefaultGroup].members[3].cohort)
+}

@@ -34,7 +34,9 @@ func DefaultCUSUM() CUSUM {
 }
 
 // Params are what one tick of a group says about one signal: all that a
-// Tracker needs besides the node's own value. They travel to the nodes.
+// Tracker needs besides the node's own value. They travel to the nodes, and
+// both sides step by what Round leaves of them: a sum that is just at a limit
+// on one side and just below it on the other is another verdict.
 type Params struct {
 	// Centre is the peers' median in the unit of the signal.
 	Centre float64
@@ -50,22 +52,33 @@ type Params struct {
 	MaxBias float64
 }
 
-// minScale keeps a deviation in units of the scale finite.
+// minScale keeps a deviation in units of the scale finite; Round may leave less.
 const minScale = 1e-9
 
 // Valid reports whether a node can be judged by p.
 func (p *Params) Valid() bool {
-	return p.Level != 0 && p.Level-p.Level == 0 && p.Centre-p.Centre == 0 &&
-		p.Scale >= minScale && p.Kappa > 0 && p.Limit > 0 && p.MaxBias >= 0
+	perLevel := 1 / p.Level
+	return p.Level-p.Level == 0 && perLevel-perLevel == 0 && p.Centre-p.Centre == 0 &&
+		p.Scale >= minScale/2 && p.Kappa > 0 && p.Limit > 0 && p.MaxBias >= 0
 }
 
 // maxGap bounds a deviation: ten times the level is as bad as any more.
 const maxGap = 10
 
+// Round keeps of every number what a float32 holds, which nine decimal digits
+// tell without loss (IEEE 754-2019, 5.12.2).
+func (p *Params) Round() {
+	for _, f := range [...]*float64{&p.Centre, &p.Level, &p.Scale, &p.Kappa, &p.Limit, &p.MaxBias} {
+		*f = float64(float32(*f))
+	}
+}
+
 // Deviation of a value from the peers' centre: a fraction of their level,
 // positive where it is worse.
-func (p *Params) Deviation(x float64) float64 {
-	return clamp((p.Centre-x)/p.Level, -maxGap, maxGap)
+func (p *Params) Deviation(x float64) float64 { return p.deviation(x, 1/p.Level) }
+
+func (p *Params) deviation(x, perLevel float64) float64 {
+	return clamp((p.Centre-x)*perLevel, -maxGap, maxGap)
 }
 
 // clamp bounds x. The builtin min and max also care for NaN and -0, which there
@@ -149,8 +162,12 @@ func (t *Tracker) Suspicion(p *Params) float64 {
 	if p.Limit <= 0 {
 		return 0
 	}
-	return min(t.sum/p.Limit, 2)
+	return float64(t.suspicion(1 / p.Limit))
 }
+
+// suspicion bounds what the sum is: one that stands still, of a node that tells
+// nothing new, stays behind a limit that falls.
+func (t *Tracker) suspicion(perLimit float64) float32 { return min(float32(t.sum*perLimit), 2) }
 
 // Straggler is the verdict.
 func (t *Tracker) Straggler() bool { return t.straggler }

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 )
 
 // params of a group of fractions with a spread of 2 %.
@@ -102,4 +104,40 @@ func TestTrackerIsBounded(t *testing.T) {
 			require.LessOrEqual(t, math.Abs(tr.gap), float64(maxGap))
 		}
 	})
+}
+
+func TestSuspicionIsTwoAtMost(t *testing.T) {
+	p, tr := params(), Tracker{}
+	feed(&tr, &p, 0.5, 0, 100)
+	p.Limit /= 3 // and nothing new of the node
+	assert.InDelta(t, 2, tr.Suspicion(&p), 0)
+}
+
+// TestWhatIsPublishedIsWhatIsSteppedBy: nothing of it gets lost on the way.
+func TestWhatIsPublishedIsWhatIsSteppedBy(t *testing.T) {
+	p := twoJobs(t, 0.1)
+	check := func(s *[nodesignal.Count]SignalReport) (known int) {
+		for i := range s {
+			if s[i].Known {
+				rounded := s[i].Params
+				rounded.Round()
+				assert.Equal(t, rounded, s[i].Params)
+				known++
+			}
+		}
+		return known
+	}
+	known := 0
+	for range 200 {
+		p.ticks(1)
+		g := groupOf(t, p.last, "c", DefaultGroup)
+		known += check(&g.Signals)
+		for i := range g.Cohorts {
+			known += check(&g.Cohorts[i].Signals)
+			from := g.Cohorts[i].From
+			assert.InDelta(t, float64(float32(from)), from, 0)
+		}
+	}
+	assert.Equal(t, 2, p.cohorts())
+	assert.Greater(t, known, 200)
 }

@@ -46,6 +46,9 @@ type Value struct {
 	Nodes int
 	// Ref is the peers' median throughput in the unit of the signal, 0 when unknown.
 	Ref float64
+	// Hold is true when the group is in an incident, so that the means by which
+	// its nodes find their cohort stand still: to be slow is no other work.
+	Hold bool
 	// TTL is how long the value may be used after it was received.
 	TTL time.Duration
 	// Signals are the parameters by which a node judges its own signals, by
@@ -58,7 +61,7 @@ type Value struct {
 type SignalParams struct {
 	Signal nodesignal.Signal
 	// From is the lower bound of the cohort, in the unit of the group's first
-	// relative signal; only read when HasFrom.
+	// relative signal; only read when HasFrom. It and the Params travel as float32.
 	From    float64
 	HasFrom bool
 	straggler.Params
