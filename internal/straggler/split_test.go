@@ -153,6 +153,8 @@ func TestANewcomerInAnIncident(t *testing.T) {
 	g := groupOf(t, p.last, "c", DefaultGroup)
 	require.True(t, g.Incident)
 	require.True(t, g.Held)
+	member := func() *member { return &p.e.clusters["c"].groups[DefaultGroup].members[3] }
+	require.Equal(t, uint8(noCohort), member().cohort, "what it did before it went does not count")
 
 	p.idle = nil
 	loss := p.loss
@@ -167,5 +169,5 @@ func TestANewcomerInAnIncident(t *testing.T) {
 		require.Zero(t, p.node("-03").Suspicion)
 	}
 	require.True(t, groupOf(t, p.last, "c", DefaultGroup).Held)
-	assert.Equal(t, uint8(0), p.e.clusters["c"].groups[DefaultGroup].members[3].cohort)
+	assert.Equal(t, uint8(0), member().cohort)
 }

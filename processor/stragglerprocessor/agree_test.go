@@ -103,6 +103,7 @@ func (s *sides) interval(t require.TestingT, does func(node int) work) {
 		g := &report.Groups[i]
 		if len(g.Cohorts) > 0 {
 			s.split++
+			require.Equal(t, g.Held, s.snap.Clusters["c"].Groups[g.Group].Hold)
 			if g.Held {
 				s.held++
 			}
@@ -308,7 +309,7 @@ func TestNodeAndGatewayAgreeInAnIncident(t *testing.T) {
 		random: rand.New(rand.NewPCG(1, 1)), //nolint:gosec // a series
 		noise:  0.005, ar: make([]float64, nodes), levels: make([]float64, nodes),
 		events: []event{
-			{from: 60, to: 130, depth: 0.3, kind: dipOfAll},
+			{from: 60, to: 160, depth: 0.8, kind: dipOfAll},
 			{node: 4, from: 40, to: 80, kind: idle},
 			{node: 4, from: 80, to: 400, depth: 0.45, kind: slowRate},
 			{node: 6, from: 90, to: 110, depth: 0.3, kind: slowRate},
