@@ -309,7 +309,10 @@ func TestNodeAndGatewayAgreeInAnIncident(t *testing.T) {
 		random: rand.New(rand.NewPCG(1, 1)), //nolint:gosec // a series
 		noise:  0.005, ar: make([]float64, nodes), levels: make([]float64, nodes),
 		events: []event{
-			{from: 60, to: 160, depth: 0.8, kind: dipOfAll},
+			{node: 8, from: 60, to: 160, depth: 0.3, kind: slowRate},
+			{node: 10, from: 60, to: 160, depth: 0.3, kind: slowRate},
+			{node: 11, from: 60, to: 160, depth: 0.3, kind: slowRate},
+			{node: 13, from: 60, to: 160, depth: 0.3, kind: slowRate},
 			{node: 4, from: 40, to: 80, kind: idle},
 			{node: 4, from: 80, to: 400, depth: 0.45, kind: slowRate},
 			{node: 6, from: 90, to: 110, depth: 0.3, kind: slowRate},
