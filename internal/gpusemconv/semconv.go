@@ -163,6 +163,9 @@ const (
 	AttrEpisodeReason      = "gpu.straggler.reason"
 	// AttrEpisodeObservation is true when the reason has no contrast with the peers.
 	AttrEpisodeObservation = "gpu.straggler.observation"
+	// AttrEpisodeShared of AttrEpisodeAsked nodes of an incident have the reason.
+	AttrEpisodeShared = "gpu.straggler.reason.nodes"
+	AttrEpisodeAsked  = "gpu.straggler.reason.nodes_asked"
 	// AttrEpisodeEvidence is a list of sentences, AttrEpisodeAction what to do.
 	AttrEpisodeEvidence  = "gpu.straggler.evidence"
 	AttrEpisodeAction    = "gpu.straggler.action"

@@ -27,7 +27,7 @@ const (
 
 // Config of a Store.
 type Config struct {
-	// MaxNodes that are kept. A node of 8 GPUs takes about 2.5 KiB.
+	// MaxNodes that are kept. A node of 8 GPUs takes about 2.8 kB.
 	MaxNodes int
 	// Retention without a word from a node forgets it.
 	Retention time.Duration

@@ -143,7 +143,8 @@ func TestOtherEpisodes(t *testing.T) {
 	end.Kind, end.Cause, end.At = straggler.EventEnd, straggler.CauseRecovered, noon.Add(90*time.Second)
 	many := onset()
 	many.Subject, many.Node, many.Cause, many.NodeCount, many.Nodes = straggler.SubjectGroup, "", straggler.CauseStragglers, 2, []string{"n1", "n2"}
-	worse, more := many, many
+	worse, more, unexplained := many, many, many
+	unexplained.Nodes = []string{"n3", "n4"}
 	worse.Kind, worse.Severity = straggler.EventSeverity, straggler.SeverityCritical
 	more.Kind = straggler.EventUpdate
 	over := many
@@ -170,10 +171,16 @@ func TestOtherEpisodes(t *testing.T) {
 		{end, plog.SeverityNumberInfo, "n2 is no straggler any more: recovered after 1m30s", map[string]any{
 			"gpu.straggler.duration": 90.0, "gpu.straggler.cause": "recovered", "gpu.straggler.severity": "major",
 		}, []string{"gpu.straggler.reason", "gpu.straggler.gpu_hours_lost_per_hour", "hw.id"}},
-		{many, plog.SeverityNumberWarn, "INCIDENT: 2 nodes of the 8 active ones of group J/stage-0 of cluster prod have fallen behind since 2026-03-01T12:00:00Z, by 12.5 % of throughput; the job loses 8 GPU-hours per hour", map[string]any{
-			"gpu.straggler.nodes": []any{"n1", "n2"}, "gpu.straggler.node_count": int64(2), "gpu.straggler.cause": "stragglers",
+		{many, plog.SeverityNumberWarn, "INCIDENT: 2 nodes of the 8 active ones of group J/stage-0 of cluster prod have fallen behind since 2026-03-01T12:00:00Z, by 12.5 % of throughput; reason hw_thermal on 1 of 2 (hw_thermal 1, peers 0); the job loses 8 GPU-hours per hour. Check fans", map[string]any{
+			"gpu.straggler.reason": "hw_thermal", "gpu.straggler.observation": false, "gpu.straggler.action": "check_cooling",
+			"gpu.straggler.reason.nodes": int64(1), "gpu.straggler.reason.nodes_asked": int64(2),
+			"gpu.straggler.evidence": []any{"fact=hw_thermal value=1 peers=0 unit=1", "fact=temperature value=91 peers=60 unit=Cel"},
+			"gpu.straggler.nodes":    []any{"n1", "n2"}, "gpu.straggler.node_count": int64(2), "gpu.straggler.cause": "stragglers",
 			"gpu.straggler.peers.median": 10.0, "gpu.straggler.value": 8.75,
-		}, []string{"gpu.straggler.reason", "gpu.straggler.rank", "gpu.straggler.confidence"}},
+		}, []string{"hw.id", "gpu.straggler.rank", "gpu.straggler.confidence"}},
+		{unexplained, plog.SeverityNumberWarn, "by 12.5 % of throughput; unexplained; the job loses 8 GPU-hours per hour. Look for what the nodes share", map[string]any{
+			"gpu.straggler.reason": "unexplained", "gpu.straggler.action": "check_shared", "gpu.straggler.reason.nodes": int64(0),
+		}, []string{"gpu.straggler.evidence"}},
 		{worse, plog.SeverityNumberError, "incident is critical now: 2 nodes of the 8 active ones of group J/stage-0", map[string]any{
 			"gpu.straggler.phase": "severity", "gpu.straggler.node_count": int64(2),
 		}, nil},
@@ -232,4 +239,23 @@ func TestANameCannotForgeASentence(t *testing.T) {
 	ev.Cluster = "evil\ncluster"
 	ev.Subject = straggler.SubjectMissing
 	assert.NotContains(t, theRecord(complete(t, ev)).Body().Str(), "\n")
+}
+
+// What was there long before the node fell behind is told as such.
+func TestAnOldReasonSaysSinceWhen(t *testing.T) {
+	ev := onset()
+	ev.Since, ev.At = noon.Add(10*time.Minute), noon.Add(11*time.Minute)
+	lr := theRecord(complete(t, ev))
+	assert.Contains(t, lr.Body().Str(), "; reason hw_thermal of GPU-2-0 (hw_thermal 1, peers 0, and was there before);")
+	evidence := lr.Attributes().AsRaw()["gpu.straggler.evidence"].([]any)
+	assert.Equal(t, "fact=hw_thermal value=1 peers=0 unit=1 since=unknown gpu=GPU-2-0", evidence[0])
+
+	o, report := hotFleet(t)
+	o.observe(t.Context(), straggler.New(createDefaultConfig().(*Config).engine()), hardware(8, "n3"), noon.Add(5*time.Minute))
+	ev.Node = "n3"
+	report.Events = []straggler.Event{ev}
+	lr = theRecord(episodes(report, o.facts, o.ids.groupBy)[0].record(&o.ids, "v", ev.At).ResourceLogs().At(0))
+	assert.Contains(t, lr.Body().Str(), "peers 0, and was there before, since 2026-03-01T12:05:00Z);")
+	evidence = lr.Attributes().AsRaw()["gpu.straggler.evidence"].([]any)
+	assert.Equal(t, "fact=hw_thermal value=1 peers=0 unit=1 since=2026-03-01T12:05:00.000Z gpu=GPU-3-0", evidence[0])
 }

@@ -168,7 +168,7 @@ func (r *factRig) send(s sample, gpu string) {
 
 func (r *factRig) explain() reason.Finding {
 	names := []string{"n1", "n2", "n3", "n4", "n5"}
-	return r.g.observer.facts.explain("prod", "n0", slices.Values(names), r.now.Add(-20*time.Second), r.now)
+	return r.g.observer.facts.store.Explain("prod", "n0", slices.Values(names), r.now.Add(-20*time.Second), r.now)
 }
 
 // Each metric that explains anything, as a difference: one point of one GPU.
@@ -363,7 +363,7 @@ func TestFactsOfScoresAlone(t *testing.T) {
 	r.push(fleet(1, 1, 0.4, 1, 1))
 	facts := r.g.observer.facts
 	assert.Zero(t, facts.store.Len())
-	got := facts.explain("prod", "n2", slices.Values([]string{"n0", "n1", "n3", "n4"}), time.Now(), time.Now())
+	got := facts.store.Explain("prod", "n2", slices.Values([]string{"n0", "n1", "n3", "n4"}), time.Now(), time.Now())
 	assert.Equal(t, reason.Unexplained, got.Reason)
 	assert.Equal(t, reason.ActionBurnIn, got.Action)
 	assert.Empty(t, got.Evidence)
@@ -513,7 +513,7 @@ func FuzzFacts(f *testing.F) {
 		o, engine := newObserver(cfg, newRejects(tb)), straggler.New(cfg.engine())
 		o.observe(t.Context(), engine, req.Metrics(), epoch)
 		o.observe(t.Context(), engine, req.Metrics(), epoch.Add(3*time.Minute))
-		got := o.facts.explain("prod", "n0", slices.Values([]string{"n1", "n2", "n3"}), epoch, epoch.Add(3*time.Minute))
+		got := o.facts.store.Explain("prod", "n0", slices.Values([]string{"n1", "n2", "n3"}), epoch, epoch.Add(3*time.Minute))
 		if got.Reason == "" || o.facts.store.Len() > 8 {
 			t.Fatal(got, o.facts.store.Len())
 		}

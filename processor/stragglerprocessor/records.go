@@ -94,6 +94,10 @@ func (ep *episode) fill(a pcommon.Map) {
 				list.AppendEmpty().SetStr(logfmt(&f.Evidence[i]))
 			}
 		}
+		if f.Asked > 0 {
+			a.PutInt(gpusemconv.AttrEpisodeShared, int64(f.Shared))
+			a.PutInt(gpusemconv.AttrEpisodeAsked, int64(f.Asked))
+		}
 	}
 }
 
@@ -117,6 +121,12 @@ func logfmt(e *reason.Evidence) string {
 		b.WriteString(" peers=" + short(e.Peers))
 	}
 	b.WriteString(" unit=" + e.Fact.Unit())
+	switch {
+	case !e.Since.IsZero():
+		b.WriteString(" since=" + e.Since.Format(iso8601))
+	case e.Standing:
+		b.WriteString(" since=unknown")
+	}
 	if e.GPU != "" {
 		b.WriteString(" gpu=" + oneLine(e.GPU))
 	}
