@@ -65,7 +65,8 @@ type Config struct {
 	CoverageFraction float64
 	// TTL without a word from a node makes it missing, Retention forgets it.
 	TTL, Retention time.Duration
-	// Bounds of the state.
+	// Bounds of the state. Of groups and nodes a cluster holds no more than half
+	// of what the others do not.
 	MaxClusters, MaxGroups, MaxNodes int
 }
 
@@ -206,6 +207,7 @@ func DefaultConfig() Config {
 		},
 		CoverageFraction: 0.8,
 		TTL:              50 * time.Second, Retention: time.Hour,
-		MaxClusters: 256, MaxGroups: 10_000, MaxNodes: 100_000,
+		// A lone cluster holds half of the groups and nodes.
+		MaxClusters: 256, MaxGroups: 20_000, MaxNodes: 200_000,
 	}
 }

@@ -222,10 +222,12 @@ func (e *Engine) nodeEvent(kind EventKind, n *node, now time.Time) Event {
 		Signal: ep.signal, Severity: ep.severity, At: now, Since: time.UnixMilli(ep.since).UTC(), NodeCount: 1,
 		Confidence: 1 - math.Exp(-float64(m.suspicion)), Gap: float64(m.gap), Active: g.counts[StateActive],
 	}
-	if sig := g.signals[ep.signal]; sig != nil {
-		ev.Value, ev.Median = sig.x[i], g.rule.median
-		if m.cohort < maxCohorts && sig.cohorts[m.cohort].known {
-			ev.Median = sig.cohorts[m.cohort].params.Centre
+	if sig := g.signals[ep.signal]; sig != nil && m.known.has(ep.signal) {
+		switch {
+		case m.cohort < maxCohorts && sig.cohorts[m.cohort].known:
+			ev.Value, ev.Median, ev.Compared = sig.x[i], sig.cohorts[m.cohort].params.Centre, true
+		case ep.signal == nodesignal.Score && g.rule.quorum:
+			ev.Value, ev.Median, ev.Compared = sig.x[i], g.rule.median, true
 		}
 	}
 	if kind == EventEnd {

@@ -98,6 +98,9 @@ type Event struct {
 	// Gap is a fraction of the peers' level, positive for a loss; Value and
 	// Median are in the unit of the signal.
 	Gap, Value, Median float64
+	// Compared says that Value and Median are known, of a node: at the end of an
+	// episode there may be nobody left to compare it with.
+	Compared bool
 	// Rank in the group, 1 is the worst, among the Active nodes of the group.
 	Rank, Active int
 	// Nodes are those meant by an event of many, by name, bounded by

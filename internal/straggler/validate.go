@@ -61,6 +61,7 @@ func (c *Config) Validate(section string) error {
 		m.add(!(spec.MinGap > 0 && spec.MinGap < 1), key+"min_gap", "is %v, must be in (0,1)", spec.MinGap)
 		m.add(spec.Direction != nodesignal.Low && spec.Direction != nodesignal.High, key+"direction", "is %d, must be low or high", spec.Direction)
 	}
+	m.add(c.Decision == DecisionCUSUM && c.deciding() == 0, "signals", "decide nothing, at least one must have `decides: true`")
 	m.section = section
 	m.add(c.Decision >= numDecisions, "decision", "is %d, must be cusum or threshold", c.Decision)
 	m.add(!(c.K > 0 && c.K <= 10), "k", "is %v, must be in (0,10]", c.K)

@@ -63,7 +63,7 @@ func onset() straggler.Event {
 		Cluster: "prod", Group: "J/stage-0", Node: "n2", Peers: []string{"J", "stage-0"},
 		Signal: nodesignal.Throughput, Severity: straggler.SeverityMajor,
 		At: noon.Add(time.Minute), Since: noon, Confidence: 0.75,
-		Gap: 0.125, Value: 8.75, Median: 10, Rank: 1, Active: 8, NodeCount: 1,
+		Gap: 0.125, Value: 8.75, Median: 10, Compared: true, Rank: 1, Active: 8, NodeCount: 1,
 	}
 }
 
@@ -123,6 +123,12 @@ func TestWhatIsNotKnownIsLeftOut(t *testing.T) {
 	for _, key := range []string{"gpu.straggler.since", "gpu.straggler.rank", "hw.id", "gpu.straggler.evidence", "gpu.straggler.cause"} {
 		assert.NotContains(t, a, key)
 	}
+
+	ev.Compared = false
+	lr = theRecord(complete(t, ev))
+	assert.Contains(t, lr.Body().Str(), "since before it was watched, among the 8 active nodes")
+	assert.NotContains(t, lr.Attributes().AsRaw(), gpusemconv.AttrEpisodeValue)
+	assert.NotContains(t, lr.Attributes().AsRaw(), gpusemconv.AttrEpisodePeersMedian)
 
 	ev.Peers = []string{"", "stage-0"}
 	assert.NotContains(t, theRecord(complete(t, ev)).Attributes().AsRaw(), gpusemconv.AttrEpisodeCost, "nobody waits without a job")

@@ -34,7 +34,7 @@ type factReader struct {
 
 // factErrors are what a reading may be rejected for.
 var factErrors = [...]error{
-	reason.ErrName, reason.ErrRange, reason.ErrTooManyNodes, reason.ErrTooManyDevices, errForeignCluster,
+	reason.ErrName, reason.ErrRange, reason.ErrTooManyNodes, reason.ErrClusterNodes, reason.ErrTooManyDevices, errForeignCluster,
 }
 
 func newFactReader(cfg *Config) *factReader {

@@ -371,7 +371,7 @@ func TestFactsOfScoresAlone(t *testing.T) {
 
 // Garbage is counted by its kind, and nothing else is the worse for it.
 func TestFactsOfGarbage(t *testing.T) {
-	r := newFactRig(t, func(c *Config) { c.Gateway.MaxNodes = 6 })
+	r := newFactRig(t, func(c *Config) { c.Gateway.MaxNodes = 12 })
 	r.send(sample{name: "hw.gpu.throttle.active", pairs: []string{"reason", "power_brake"}, value: 1}, testGPU(0, 3))
 
 	md := pmetric.NewMetrics()
@@ -403,7 +403,7 @@ func TestFactsOfGarbage(t *testing.T) {
 	r.observe(md)
 
 	assert.Equal(t, map[string]int64{
-		"fact_range": 6, "fact_name": 4, "fact_max_devices": 100_000 - (reason.MaxGPUs - 8), "fact_max_nodes": 1,
+		"fact_range": 6, "fact_name": 4, "fact_max_devices": 100_000 - (reason.MaxGPUs - 8), "fact_cluster_nodes": 1,
 	}, rejected(t, r.tel))
 	got := r.explain()
 	assert.Equal(t, reason.Reason("hw_power_brake"), got.Reason)

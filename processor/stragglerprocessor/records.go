@@ -69,7 +69,10 @@ func (ep *episode) fill(a pcommon.Map) {
 	switch ep.Subject {
 	case straggler.SubjectNode:
 		a.PutDouble(gpusemconv.AttrEpisodeConfidence, ep.Confidence)
-		a.PutDouble(gpusemconv.AttrEpisodeValue, ep.Value)
+		if ep.Compared {
+			a.PutDouble(gpusemconv.AttrEpisodeValue, ep.Value)
+			a.PutDouble(gpusemconv.AttrEpisodePeersMedian, ep.Median)
+		}
 		if ep.Rank > 0 {
 			a.PutInt(gpusemconv.AttrEpisodeRank, int64(ep.Rank))
 		}
@@ -77,6 +80,7 @@ func (ep *episode) fill(a pcommon.Map) {
 	case straggler.SubjectGroup:
 		if ep.Kind != straggler.EventEnd {
 			a.PutDouble(gpusemconv.AttrEpisodeValue, ep.Value)
+			a.PutDouble(gpusemconv.AttrEpisodePeersMedian, ep.Median)
 			ep.fillComparison(a)
 		}
 	}
@@ -104,7 +108,6 @@ func (ep *episode) fill(a pcommon.Map) {
 func (ep *episode) fillComparison(a pcommon.Map) {
 	a.PutStr(gpusemconv.AttrSignal, ep.Signal.String())
 	a.PutDouble(gpusemconv.AttrEpisodeGap, ep.Gap)
-	a.PutDouble(gpusemconv.AttrEpisodePeersMedian, ep.Median)
 	a.PutInt(gpusemconv.AttrEpisodePeersActive, int64(ep.Active))
 }
 

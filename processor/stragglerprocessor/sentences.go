@@ -62,8 +62,11 @@ func (ep *episode) nodeSentence() string {
 	default:
 		fmt.Fprintf(&b, "STRAGGLER %s: ", node)
 	}
-	fmt.Fprintf(&b, "its %s has been %s behind its peers'%s, %s against a median of %s among the %d active nodes of %s (confidence %.2f)",
-		ep.Signal, percent(ep.Gap), ep.since(), short(ep.Value), short(ep.Median), ep.Active, ep.Group, ep.Confidence)
+	fmt.Fprintf(&b, "its %s has been %s behind its peers'%s, ", ep.Signal, percent(ep.Gap), ep.since())
+	if ep.Compared {
+		fmt.Fprintf(&b, "%s against a median of %s ", short(ep.Value), short(ep.Median))
+	}
+	fmt.Fprintf(&b, "among the %d active nodes of %s (confidence %.2f)", ep.Active, ep.Group, ep.Confidence)
 	b.WriteString(ep.why())
 	return b.String()
 }
