@@ -29,8 +29,7 @@ type trackers struct {
 
 type tracker struct {
 	straggler.Tracker
-	params straggler.Params // of the last tick
-	told   int64            // tick of the last value
+	told int64 // tick of the last value
 }
 
 type pushed struct {
@@ -123,7 +122,6 @@ func (t *trackers) step(cfg *Config, p *pushed, peers *threshold.Received, elaps
 			tr.Reset()
 			continue
 		}
-		tr.params = *params
 		switch {
 		case !p.values.Known[s]:
 			if time.Duration(peers.Version-tr.told)*time.Millisecond > cfg.ReadingTTL {
@@ -136,7 +134,7 @@ func (t *trackers) step(cfg *Config, p *pushed, peers *threshold.Received, elaps
 			}
 			before := tr.Tracker
 			tr.Step(&cfg.CUSUM, params, p.values.V[s], peers.Version)
-			if s == nodesignal.Throughput && t.same.ticks >= cfg.StuckTicks && before.Suspicion(params) == 0 && tr.Suspicion(params) > 0 {
+			if s == nodesignal.Throughput && t.same.ticks >= cfg.StuckTicks && before.Suspicion() == 0 && tr.Suspicion() > 0 {
 				// It is the peers that moved: nobody measures this one.
 				tr.Tracker = before
 			}
@@ -144,12 +142,15 @@ func (t *trackers) step(cfg *Config, p *pushed, peers *threshold.Received, elaps
 	}
 }
 
-// worst returns the greatest suspicion and whose it is.
-func (t *trackers) worst() (suspicion float64, by nodesignal.Signal) {
+// worst returns the greatest suspicion and whose it is: of several full sums,
+// that of the greatest loss in terms of what is worth an alert.
+func (t *trackers) worst(cfg *Config) (suspicion float64, by nodesignal.Signal) {
+	weight := 0.0
 	for s := range nodesignal.Score {
 		tr := &t.signals[s]
-		if x := tr.Suspicion(&tr.params); x > suspicion {
-			suspicion, by = x, s
+		w := tr.Gap() / cfg.Signals[s].MinGap
+		if x := tr.Suspicion(); x > suspicion || (x > 0 && x == suspicion && w > weight) {
+			suspicion, by, weight = x, s, w
 		}
 	}
 	return suspicion, by

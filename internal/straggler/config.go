@@ -79,8 +79,9 @@ type Estimator struct {
 	TiedBelow float64 `mapstructure:"tied_below"`
 	TiedClip  float64 `mapstructure:"tied_clip"`
 	// PriorScale, with the weight of PriorPeers peers, steadies the spread of
-	// small groups: of 5 nodes it varies by 58 % around its mean. 1 % is the
-	// noise of a healthy job's step time over 10 s.
+	// small groups: of 5 nodes it varies by 58 % around its mean. It is a share of
+	// the smallest gap worth an alert: 1 % at 5 % is the noise of a healthy job's
+	// step time over 10 s.
 	PriorScale float64 `mapstructure:"prior_scale"`
 	PriorPeers float64 `mapstructure:"prior_peers"`
 	// ScaleAlpha is the weight of this tick in the spread's moving average. The
@@ -90,7 +91,8 @@ type Estimator struct {
 	// alarms.
 	ScaleAlpha float64 `mapstructure:"scale_alpha"`
 	ScalePeers float64 `mapstructure:"scale_peers"`
-	// MinScale is the least spread: what is measured is no better than 1 %.
+	// MinScale is the least spread, a share of the smallest gap worth an alert:
+	// what is measured is no better than 1 % at 5 %.
 	MinScale float64 `mapstructure:"min_scale"`
 	// MaxQuantum bounds the step between values that is taken for a resolution.
 	MaxQuantum float64 `mapstructure:"max_quantum"`
@@ -98,11 +100,9 @@ type Estimator struct {
 	// average, MaxPhi its bound. A mean over 60 s told every 10 s has 0.8.
 	PhiAlpha float64 `mapstructure:"phi_alpha"`
 	MaxPhi   float64 `mapstructure:"max_phi"`
-	// MinKappa and MinLimit are the allowance and the limit of the sums in
-	// units of the spread, before autocorrelation raises the limit. 1.25 is half
-	// of a loss of 5 % under noise of 2 %, and 9.2 what leaves less than one false
-	// alarm in a hundred node-days there.
-	MinKappa float64 `mapstructure:"min_kappa"`
+	// MinLimit is the limit of the sums in units of the spread, before
+	// autocorrelation raises it: 9.2 leaves less than one false alarm in a hundred
+	// node-days under noise of 2 %.
 	MinLimit float64 `mapstructure:"min_limit"`
 	// LevelWindow is the time constant of a group's usual level; it stands
 	// still while the group is below it.
@@ -189,9 +189,9 @@ func DefaultConfig() Config {
 		Signals:  nodesignal.Defaults(),
 		MinPeers: 4, WarmupTicks: 6,
 		Estimator: Estimator{
-			TiedBelow: 0.005, TiedClip: 0.05, PriorScale: 0.01, PriorPeers: 10,
-			ScaleAlpha: 0.05, ScalePeers: 40, MinScale: 0.01, MaxQuantum: 0.05,
-			PhiAlpha: 0.01, MaxPhi: 0.95, MinKappa: 1.25, MinLimit: 9.2,
+			TiedBelow: 0.005, TiedClip: 0.05, PriorScale: 0.2, PriorPeers: 10,
+			ScaleAlpha: 0.05, ScalePeers: 40, MinScale: 0.2, MaxQuantum: 0.05,
+			PhiAlpha: 0.01, MaxPhi: 0.98, MinLimit: 9.2,
 			LevelWindow: time.Hour,
 		},
 		CUSUM: DefaultCUSUM(),

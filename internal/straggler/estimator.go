@@ -16,8 +16,9 @@ type estimator struct {
 	params Params
 	n      int
 	// scale is the smoothed spread, phi the smoothed autocorrelation.
-	scale, phi float64
-	ticks      int
+	// memory is how much of a deviation is in the slow average of those before.
+	scale, phi, memory float64
+	ticks              int
 	// usual is the centre's slow average, which stands still while the centre
 	// is low; low counts the ticks of that, lowSince is the first of them, fall
 	// how far below it is, a fraction.
@@ -61,10 +62,10 @@ func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, n int
 	if !(level > 0) || math.IsInf(1/level, 1) {
 		return false // all of it stands still: nobody is slower than the others
 	}
-	s := t.spread(&cfg.Estimator, b, x, bias)
+	s := t.spread(&cfg.Estimator, cfg.Estimator.PriorScale*spec.MinGap, b, x, bias)
 	e := &cfg.Estimator
 	if t.ticks == 0 {
-		t.scale, t.phi = s, firstPhi
+		t.scale, t.phi, t.memory = s, firstPhi, firstMemory
 	}
 	t.ticks++
 	alpha := e.ScaleAlpha
@@ -73,14 +74,18 @@ func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, n int
 	}
 	t.scale += max(alpha, 1/float64(t.ticks)) * (s - t.scale)
 	q := quantum(b, x, e.MaxQuantum*level) / level
-	p.Scale = max(t.scale, e.MinScale, q/2)
+	// In proportion to the loss worth an alert: so one tick's deviation, which is
+	// bounded in units of the scale, can always be more than the allowance.
+	p.Scale = max(t.scale, e.MinScale*spec.MinGap, q/2)
 	// Half of the smallest loss worth an alert lies halfway between healthy and
 	// faulty, where a cumulative sum finds the latter soonest; one step of a
 	// coarse resolution counts for little. The limit keeps the time to a false
 	// alarm where it is with the smallest allowance: it grows with what lasts from
 	// one tick to the next, and shrinks where the least scale is more than there is.
-	p.Kappa = max(e.MinKappa, spec.MinGap/2/p.Scale, stepKappa*q/p.Scale)
-	p.Limit = max(e.MinLimit, e.MinLimit*(e.MinKappa/p.Kappa)*(t.scale/p.Scale)*(1+t.phi)/math.Sqrt(1-t.phi))
+	least := cfg.CUSUM.MinKappa
+	p.Kappa = max(least, spec.MinGap/2/p.Scale, stepKappa*q/p.Scale)
+	p.Limit = max(e.MinLimit, e.MinLimit*(least/p.Kappa)*(t.scale/p.Scale)*longer(t.lasting(e)))
+	p.Phi = t.phi
 	p.MaxBias = cfg.CUSUM.BiasShare * spec.MinGap
 	p.Round()
 	t.known = p.Valid()
@@ -184,7 +189,7 @@ func (b *scratch) side(x []float64) (centre, spread float64) {
 // spread is the robust standard deviation of what the biases leave of the
 // deviations. Their middle is the centre's: another selection for it would be a
 // sixth of a tick.
-func (t *estimator) spread(e *Estimator, b *scratch, x, bias []float64) float64 {
+func (t *estimator) spread(e *Estimator, prior float64, b *scratch, x, bias []float64) float64 {
 	n := float64(len(x))
 	p := &t.params
 	bits := b.bits[:0]
@@ -200,7 +205,7 @@ func (t *estimator) spread(e *Estimator, b *scratch, x, bias []float64) float64 
 	if s < e.TiedBelow {
 		s = max(s, meanToSigma*sum/n)
 	}
-	return math.Sqrt((n*s*s + e.PriorPeers*e.PriorScale*e.PriorScale) / (n + e.PriorPeers))
+	return math.Sqrt((n*s*s + e.PriorPeers*prior*prior) / (n + e.PriorPeers))
 }
 
 // meanToSigma turns a mean absolute deviation into a standard deviation for
@@ -246,13 +251,14 @@ func quantum(b *scratch, x []float64, limit float64) float64 {
 }
 
 // lag sums up what the pooled autocorrelation of one tick is made of.
-type lag struct{ product, now, before float64 }
+type lag struct{ product, now, before, slow float64 }
 
 // maxLag bounds what one deviation adds, in units of the scale: one faulty node
 // is not how the healthy ones vary.
 const maxLag = 3
 
-func (l *lag) add(z, before float64) {
+func (l *lag) add(z, before, slow float64) {
+	l.slow += z * slow
 	l.product += z * before
 	l.now += z * z
 	l.before += before * before
@@ -266,4 +272,33 @@ func (t *estimator) correlate(e *Estimator, l *lag) {
 	}
 	phi := min(max(l.product/math.Sqrt(square), 0), e.MaxPhi)
 	t.phi += e.PhiAlpha * (phi - t.phi)
+	t.memory += e.PhiAlpha * (clamp(l.slow/l.now, 0, 1) - t.memory)
 }
+
+// slowAlpha is the weight of a tick in a node's slow average: eight minutes.
+const slowAlpha = 1.0 / 48
+
+// firstMemory is what noise with firstPhi has.
+const firstMemory = slowAlpha * firstPhi / (1 - (1-slowAlpha)*firstPhi)
+
+// lasting is the autocorrelation that counts for sums: the lag of one tick does
+// not show what lasts for many beneath what does not. The regression of z on its
+// slow average c = a*phi/(1-(1-a)*phi) gives the phi of which the latter knows;
+// the greater counts.
+func (t *estimator) lasting(e *Estimator) float64 {
+	return min(max(t.phi, t.memory/(slowAlpha+(1-slowAlpha)*t.memory)), e.MaxPhi)
+}
+
+// longer is how much higher a limit is for autocorrelation: between the growth
+// of a short sum's standard deviation and that of a long one's variance,
+// (1+phi)/(1-phi), which counts once a deviation lasts as long as the sum.
+func longer(phi float64) float64 {
+	f := (1 + phi) / math.Sqrt(1-phi)
+	if phi > longPhi {
+		f *= math.Sqrt((1 - longPhi) / (1 - phi))
+	}
+	return f
+}
+
+// longPhi is the autocorrelation of what lasts for ten ticks.
+const longPhi = 0.9

@@ -17,7 +17,7 @@ func TestSpreadIsWhatTheFormulaSays(t *testing.T) {
 	cfg := DefaultConfig().Estimator
 	spread := func(x ...float64) float64 {
 		e := estimator{params: Params{Centre: 0.9, Level: 1}}
-		return e.spread(&cfg, &scratch{}, x, make([]float64, len(x)))
+		return e.spread(&cfg, 0.01, &scratch{}, x, make([]float64, len(x)))
 	}
 	steadied := func(s float64, n int) float64 {
 		return math.Sqrt((float64(n)*s*s + 10*0.01*0.01) / float64(n+10))

@@ -77,8 +77,9 @@ type member struct {
 	cohort   uint8
 	warm     uint8 // ticks for which it has been active
 	signal   nodesignal.Signal
-	// suspicion is the greatest of its signals', gap the loss in that one.
-	suspicion, gap float32
+	// suspicion is the greatest of its signals', gap the loss in that one, and of
+	// several full sums the one whose weight, gap/min_gap, is the greatest.
+	suspicion, gap, weight float32
 	// contest counts ticks with contradicting values, then those without.
 	contest uint8
 }
@@ -107,15 +108,16 @@ type signal struct {
 // each array more is one more place that a tick waits for.
 type track struct {
 	Tracker
-	z     float32 // the last deviation in units of the scale, NaN without
+	slow  float32 // moving average of the deviation in units of the scale
 	same  uint16  // ticks with the very same value; throughput only
 	stale uint8   // ticks since the node told it
+	known bool    // there is a deviation of the tick before
 }
 
 // reset makes it one of a node of which nothing is known.
 func (t *track) reset() {
 	t.Reset()
-	t.z = noDeviation
+	t.slow, t.known = 0, false
 }
 
 func newGroup(c *cluster, key string, peers []string, d Decision) *group {
@@ -143,11 +145,9 @@ func (g *group) signal(s nodesignal.Signal) *signal {
 	return g.signals[s]
 }
 
-var noDeviation = float32(math.NaN())
-
 func (s *signal) add() {
 	s.x = append(s.x, 0)
-	s.tracks = append(s.tracks, track{z: noDeviation})
+	s.tracks = append(s.tracks, track{})
 }
 
 // count counts how long a value has stood still.

@@ -47,7 +47,6 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
 	slots, x, bias := e.slots, e.x, e.bias
 	all, calm := 0, 0
 	young := e.young(g)
-	suspect := sig.cohorts[cohort].params.Limit / 2
 	split := len(g.split.edges) > 0
 	for i := range g.members {
 		m := &g.members[i]
@@ -65,7 +64,7 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
 		}
 		slots[all] = int32(i) //nolint:gosec // at most max_nodes
 		all++
-		if tr := &sig.tracks[i]; m.fresh.has(s) && tr.sum <= suspect {
+		if tr := &sig.tracks[i]; m.fresh.has(s) && !tr.Suspect() {
 			x[calm], bias[calm] = sig.x[i], tr.bias
 			calm++
 		}
@@ -110,7 +109,7 @@ func (e *Engine) young(g *group) bool {
 // others, but this one no more.
 func (e *Engine) outdated(g *group, i int, s nodesignal.Signal) bool {
 	t := &g.signals[s].tracks[i]
-	t.z = noDeviation
+	t.known = false
 	t.stale++
 	if t.stale < math.MaxUint8 && time.Duration(t.stale)*e.elapsed <= e.cfg.TTL {
 		return false
@@ -125,7 +124,7 @@ func (e *Engine) outdated(g *group, i int, s nodesignal.Signal) bool {
 // step moves the trackers of the gathered members.
 func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 	sig, p, c := g.signals[s], &t.params, &e.cfg.CUSUM
-	perScale, perLevel, perLimit := 1/p.Scale, 1/p.Level, 1/p.Limit
+	derived, perLevel, perGap := p.steps(), 1/p.Level, float32(1/e.cfg.Signals[s].MinGap)
 	warmup := uint8(e.cfg.WarmupTicks)         //nolint:gosec // validated
 	stuck := uint16(e.cfg.Episodes.StuckTicks) //nolint:gosec // validated
 	var l lag
@@ -133,27 +132,32 @@ func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 		m, tr := &g.members[i], &sig.tracks[i]
 		if m.fresh.has(s) && m.warm >= warmup {
 			d := p.deviation(sig.x[i], perLevel)
-			if s == nodesignal.Throughput && tr.same >= stuck && tr.sum == 0 && (d-tr.bias)*perScale > p.Kappa {
+			before := tr.Tracker
+			z, known := clamp((d-tr.bias)*derived.perScale, -maxLag, maxLag), tr.known
+			tr.step(c, p, &derived, d, e.at)
+			if s == nodesignal.Throughput && tr.same >= stuck && before.sum == 0 && tr.sum > 0 {
 				// It is the peers that moved: nobody measures this one.
-				if tr.same == stuck || tr.z == tr.z {
+				if tr.same == stuck || known {
 					e.counters.Stuck++
 				}
-				tr.z = noDeviation
+				tr.Tracker, tr.known = before, false
 			} else {
-				z := clamp((d-tr.bias)*perScale, -maxLag, maxLag)
-				if before := float64(tr.z); before == before && !tr.straggler {
-					l.add(z, before)
+				if known && !before.straggler {
+					l.add(z, clamp((float64(before.last)-before.bias)*derived.perScale, -maxLag, maxLag), float64(tr.slow))
 				}
-				tr.z = float32(z)
-				tr.step(c, p, d, perScale, e.at)
+				tr.known = true
+				tr.slow += slowAlpha * (float32(z) - tr.slow)
 			}
 		}
 		if tr.straggler {
 			m.flags |= flagSlow
 		}
-		suspicion := tr.suspicion(perLimit)
-		if suspicion > m.suspicion || (suspicion == m.suspicion && m.signal == nodesignal.Score) {
-			m.suspicion, m.gap, m.signal = suspicion, float32(tr.gap), s
+		suspicion := float32(0)
+		if tr.sum > 0 {
+			suspicion = tr.suspicion()
+		}
+		if suspicion > m.suspicion || (suspicion == m.suspicion && (m.signal == nodesignal.Score || (suspicion > 0 && tr.gap*perGap > m.weight))) {
+			m.suspicion, m.gap, m.weight, m.signal = suspicion, tr.gap, tr.gap*perGap, s
 		}
 	}
 	t.correlate(&e.cfg.Estimator, &l)

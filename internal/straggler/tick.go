@@ -164,7 +164,7 @@ func (e *Engine) states(g *group, now time.Time) {
 		if was != 0 {
 			m.flags |= flagWasSlow
 		}
-		m.suspicion, m.gap, m.signal = 0, 0, nodesignal.Score
+		m.suspicion, m.gap, m.weight, m.signal = 0, 0, 0, nodesignal.Score
 		// A calibrating node waits for the reference that it helps to form.
 		if throughputs != nil && m.known.has(nodesignal.Throughput) && m.state <= StateCalibrating && m.state != StateIdle && throughputs.x[i] > 0 {
 			e.throughputs = append(e.throughputs, throughputs.x[i])

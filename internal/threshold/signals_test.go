@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 )
 
-var params = rounded(straggler.Params{Centre: 0.0521, Level: 0.0525, Scale: 0.012, Kappa: 2.083, Limit: 8, MaxBias: 0.02})
+var params = rounded(straggler.Params{Centre: 0.0521, Level: 0.0525, Scale: 0.012, Kappa: 2.083, Limit: 8, MaxBias: 0.02, Phi: 0.8125})
 
 func rounded(p straggler.Params) straggler.Params {
 	p.Round()
@@ -58,7 +58,7 @@ func TestSignalsRoundTrip(t *testing.T) {
 	assert.Equal(t, []Value{odd, plain}, got)
 
 	text := header(t, withSignals("g"))
-	assert.Contains(t, text, `, "g";sig=throughput;v=1790000000000;m="0.09375";l="0.0525";s="0.012";k="2.083";h="8";b="0.02";from="0.0703125", "g";sig=compute;v=`)
+	assert.Contains(t, text, `, "g";sig=throughput;v=1790000000000;m="0.09375";l="0.0525";s="0.012";k="2.083";h="8";b="0.02";p="0.8125";from="0.0703125", "g";sig=compute;v=`)
 	list, err := httpsfv.UnmarshalList([]string{text})
 	require.NoError(t, err)
 	again, err := httpsfv.Marshal(list)

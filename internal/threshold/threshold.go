@@ -86,6 +86,8 @@ func (p *SignalParams) validate() error {
 		return fmt.Errorf("limit %v of %s is not a finite number > 0", p.Limit, p.Signal)
 	case !inUnit(p.MaxBias):
 		return fmt.Errorf("bias %v of %s is not in [0,1]", p.MaxBias, p.Signal)
+	case !(p.Phi >= 0 && p.Phi < 1):
+		return fmt.Errorf("autocorrelation %v of %s is not in [0,1)", p.Phi, p.Signal)
 	}
 	return nil
 }

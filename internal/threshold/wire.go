@@ -135,6 +135,7 @@ func encodeSignals(v *Value) []string {
 		b = appendSingle(b, "k", p.Kappa)
 		b = appendSingle(b, "h", p.Limit)
 		b = appendSingle(b, "b", p.MaxBias)
+		b = appendSingle(b, "p", p.Phi)
 		if p.HasFrom {
 			b = appendSingle(b, "from", p.From)
 		}
@@ -243,7 +244,7 @@ func decodeSignal(m httpsfv.Item, values []Value) error {
 	}
 	p := SignalParams{Signal: signal, Params: straggler.Params{
 		Centre: d.number("m", true), Level: d.number("l", true), Scale: d.number("s", true),
-		Kappa: d.number("k", true), Limit: d.number("h", true), MaxBias: d.number("b", true),
+		Kappa: d.number("k", true), Limit: d.number("h", true), MaxBias: d.number("b", true), Phi: d.number("p", false),
 	}}
 	version := d.integer("v", true)
 	if _, p.HasFrom = m.Params.Get("from"); p.HasFrom {
