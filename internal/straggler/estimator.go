@@ -160,7 +160,7 @@ func (t *estimator) part(cfg *Config, spec *nodesignal.Spec, b *scratch, x, bias
 		upper, wide = b.side(b.ux)
 		var lower float64
 		lower, narrow = b.side(b.rest)
-		apart = math.Abs(upper-lower) > partedBy*max(wide, narrow, cfg.Estimator.MinScale*level)
+		apart = math.Abs(upper-lower) > partedBy*max(wide, narrow, cfg.Estimator.MinScale*spec.MinGap*level)
 	}
 	if apart {
 		t.parted = min(t.parted+1, 2*cfg.Incident.Ticks)
