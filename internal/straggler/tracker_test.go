@@ -106,13 +106,6 @@ func TestTrackerIsBounded(t *testing.T) {
 	})
 }
 
-func TestSuspicionIsTwoAtMost(t *testing.T) {
-	p, tr := params(), Tracker{}
-	feed(&tr, &p, 0.5, 0, 100)
-	p.Limit /= 3 // and nothing new of the node
-	assert.InDelta(t, 2, tr.Suspicion(&p), 0)
-}
-
 // TestWhatIsPublishedIsWhatIsSteppedBy: nothing of it gets lost on the way.
 func TestWhatIsPublishedIsWhatIsSteppedBy(t *testing.T) {
 	p := twoJobs(t, 0.1)
