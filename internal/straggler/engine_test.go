@@ -648,3 +648,27 @@ func BenchmarkObserve(b *testing.B) {
 		}
 	}
 }
+
+// A label of the node that all of its reports carry, such as the GPU's model, is
+// one more part of its group; where each report knows another part, it moves.
+func TestALabelOfTheNodeBesideTheJob(t *testing.T) {
+	for _, test := range []struct {
+		job   []string
+		moves bool
+	}{{[]string{"J", "stage-0", "H100"}, false}, {[]string{"J", "stage-0", ""}, true}} {
+		p := newPlain(t, nil)
+		var moves int64
+		for range 5 {
+			for _, peers := range [][]string{test.job, {"", "", "H100"}} {
+				require.NoError(t, p.e.Observe(&Observation{Cluster: "c", Node: "n", Peers: peers, Score: 1, HasScore: true}, p.now))
+			}
+			moves += p.tick().Counters.GroupChanges
+		}
+		if test.moves {
+			assert.EqualValues(t, 9, moves)
+			continue
+		}
+		assert.Zero(t, moves)
+		groupOf(t, p.tick(), "c", "J/stage-0/H100")
+	}
+}
