@@ -113,10 +113,11 @@ bench-diff: bin/gpu-collector ## What diff, wire_diff and admission cost (2 minu
 bench-upstream: ## What a shard saves the gateway, and how far off that is (2 minutes)
 	go test -count=1 -v ./test/bench/upstream -figures -span 1h | grep '^figure'
 
-SEED ?= 1
+SEED ?= 2026
 .PHONY: eval
-eval: ## What the straggler detection gets right and wrong in simulated fleets and a real run, SEED=1
+eval: ## What the straggler detection gets right and wrong in simulated fleets and a real run, SEED=2026
 	go run ./test/bench/eval -seed $(SEED) -doc docs/detection.md
+	go run ./test/bench/straggler
 
 .PHONY: bench-fleetview
 bench-fleetview: ## What the fleet view and its history cost and hold (4 minutes)

@@ -163,6 +163,9 @@ const (
 	AttrEpisodeReason      = "gpu.straggler.reason"
 	// AttrEpisodeObservation is true when the reason has no contrast with the peers.
 	AttrEpisodeObservation = "gpu.straggler.observation"
+	// AttrEpisodeShared of AttrEpisodeAsked nodes of an incident have the reason.
+	AttrEpisodeShared = "gpu.straggler.reason.nodes"
+	AttrEpisodeAsked  = "gpu.straggler.reason.nodes_asked"
 	// AttrEpisodeEvidence is a list of sentences, AttrEpisodeAction what to do.
 	AttrEpisodeEvidence  = "gpu.straggler.evidence"
 	AttrEpisodeAction    = "gpu.straggler.action"
@@ -221,7 +224,7 @@ const (
 	MetricStragglerCoverageLow = "gpu.straggler.coverage_low"
 	MetricStragglerPanicMode   = "gpu.straggler.panic_mode"
 	MetricStragglerCount       = "gpu.straggler.count"
-	// MetricStragglerIncident is 1 while many nodes of the group, or all, are slow.
+	// MetricStragglerIncident is 1 while many nodes of the group are slow.
 	MetricStragglerIncident = "gpu.straggler.incident"
 	// MetricStragglerRank is the place of a node among the most suspicious of
 	// its cluster, 1 for the worst, with AttrHostName and AttrPeerGroup.
@@ -230,6 +233,8 @@ const (
 	// are compared with, by AttrSignal and, for a group that is split, AttrCohort.
 	MetricStragglerSignalMedian = "gpu.straggler.signal.median"
 	MetricStragglerSignalScale  = "gpu.straggler.signal.scale"
+	// MetricStragglerSignalFall is how far that median is below its usual level.
+	MetricStragglerSignalFall = "gpu.straggler.signal.fall"
 )
 
 // Signals, the inputs of the node score.

@@ -334,7 +334,7 @@ func (n *Node) judge(res *Result, now time.Time, peers threshold.Received) {
 	case work && n.mode != ModeNone:
 		n.verdict.Step(res.Score, res.Threshold, now, n.cfg.EnterTicks, n.cfg.LeaveTicks)
 	}
-	res.Suspicion, res.Signal = n.trackers.worst()
+	res.Suspicion, res.Signal = n.trackers.worst(n.cfg)
 	res.Straggler, res.Since = n.verdict.Straggler, n.verdict.Since
 	if since, slow := n.trackers.straggler(); slow {
 		res.Straggler, res.Since = true, since

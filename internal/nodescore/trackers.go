@@ -29,8 +29,7 @@ type trackers struct {
 
 type tracker struct {
 	straggler.Tracker
-	params straggler.Params // of the last tick
-	told   int64            // tick of the last value
+	told int64 // tick of the last value
 }
 
 type pushed struct {
@@ -108,7 +107,7 @@ func (t *trackers) step(cfg *Config, p *pushed, peers *threshold.Received, elaps
 	}
 	_, slow := t.straggler()
 	t.warm = min(t.warm+1, cfg.WarmupTicks)
-	if t.cohort.follow(cfg, p, peers.Signals, elapsed, slow) && !slow {
+	if t.cohort.follow(cfg, p, &peers.Value, elapsed, slow) && !slow {
 		// What was learnt among other peers does not count.
 		t.resetAll()
 	}
@@ -123,7 +122,6 @@ func (t *trackers) step(cfg *Config, p *pushed, peers *threshold.Received, elaps
 			tr.Reset()
 			continue
 		}
-		tr.params = *params
 		switch {
 		case !p.values.Known[s]:
 			if time.Duration(peers.Version-tr.told)*time.Millisecond > cfg.ReadingTTL {
@@ -136,7 +134,7 @@ func (t *trackers) step(cfg *Config, p *pushed, peers *threshold.Received, elaps
 			}
 			before := tr.Tracker
 			tr.Step(&cfg.CUSUM, params, p.values.V[s], peers.Version)
-			if s == nodesignal.Throughput && t.same.ticks >= cfg.StuckTicks && before.Suspicion(params) == 0 && tr.Suspicion(params) > 0 {
+			if s == nodesignal.Throughput && t.same.ticks >= cfg.StuckTicks && before.Suspicion() == 0 && tr.Suspicion() > 0 {
 				// It is the peers that moved: nobody measures this one.
 				tr.Tracker = before
 			}
@@ -144,12 +142,15 @@ func (t *trackers) step(cfg *Config, p *pushed, peers *threshold.Received, elaps
 	}
 }
 
-// worst returns the greatest suspicion and whose it is.
-func (t *trackers) worst() (suspicion float64, by nodesignal.Signal) {
+// worst returns the greatest suspicion and whose it is: of several full sums,
+// that of the greatest loss in terms of what is worth an alert.
+func (t *trackers) worst(cfg *Config) (suspicion float64, by nodesignal.Signal) {
+	weight := 0.0
 	for s := range nodesignal.Score {
 		tr := &t.signals[s]
-		if x := tr.Suspicion(&tr.params); x > suspicion {
-			suspicion, by = x, s
+		w := tr.Gap() / cfg.Signals[s].MinGap
+		if x := tr.Suspicion(); x > suspicion || (x > 0 && x == suspicion && w > weight) {
+			suspicion, by, weight = x, s, w
 		}
 	}
 	return suspicion, by
@@ -218,12 +219,13 @@ const maxEdges = 8
 // maxMeanTicks is where a tick's weight in a young mean stops to fall.
 const maxMeanTicks = 254
 
-// follow takes a value into the mean, which stands still while the node is
-// slow, and reports whether the node's peers are others now. Like its gateway,
+// follow takes a value into the mean, which stands still while the node is slow
+// or, once it is one, its gateway says that all do, and reports whether the node's peers are others now. Like its gateway,
 // a node looks at its mean only when the edges are new, or the mean is.
-func (c *cohort) follow(cfg *Config, p *pushed, signals []threshold.SignalParams, elapsed time.Duration, slow bool) (moved bool) {
+func (c *cohort) follow(cfg *Config, p *pushed, peers *threshold.Value, elapsed time.Duration, slow bool) (moved bool) {
+	signals := peers.Signals
 	young := c.ticks < cfg.WarmupTicks
-	if !slow {
+	if !slow && (young || !peers.Hold) {
 		c.ticks = min(c.ticks+1, maxMeanTicks)
 		weight := max(float64(elapsed)/float64(cfg.CohortWindow), 1/float64(c.ticks))
 		c.mean += min(1, weight) * (splitValue(cfg, p) - c.mean)

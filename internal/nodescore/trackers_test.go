@@ -215,3 +215,27 @@ func TestWhatTheSumsSuspectIsNotLearnt(t *testing.T) {
 	assert.Less(t, res.Suspicion, 1.0)
 	assert.Equal(t, before, r.n.rate.n)
 }
+
+// TestAMeanStandsStillInAnIncident of which the gateway tells, once it is one.
+func TestAMeanStandsStillInAnIncident(t *testing.T) {
+	r := newRig(t)
+	step := func(rate float64, hold bool) float64 {
+		peers := r.answer(20)
+		peers.Hold = hold
+		r.step(peers, of(StepRate, rate))
+		return r.n.trackers.cohort.mean
+	}
+	young := 0.0
+	for range 10 {
+		young = step(20, true)
+	}
+	assert.InDelta(t, 20, young, 1e-9, "a young mean is learnt in an incident too")
+	step(19.9, false)
+	step(19.9, false)
+	before := step(19.9, false)
+	assert.Less(t, before, 20.0)
+	for range 3 {
+		assert.InDelta(t, before, step(19.9, true), 0)
+	}
+	assert.Less(t, step(19.9, false), before)
+}

@@ -17,63 +17,187 @@ const (
 	minPeers = 3
 )
 
-// Explain says why a node is slow that was accused since then. peers are the
-// names of the other nodes of its group, in any order; its own name among them
-// is passed over. A node of which nothing is known, and one that no rule fits,
-// is unexplained without evidence.
+// Explain says why a node is slow that was accused since then; the zero time
+// means that it was slow from the first. peers are the names of the other nodes
+// of its group, in any order; its own name among them is passed over. A node of
+// which nothing is known, and one that no rule fits, is unexplained without
+// evidence.
 //
-// The first rule with a contrast to the peers wins; without any, the first
-// that holds, as an observation: what the peers have as well does not make one
-// node slower than they are.
+// The first rule wins with a contrast to the peers that was not there before
+// the node became slow: what is old does not explain what is new. Without any,
+// the first with an older contrast; then the first that holds, as an
+// observation: what the peers have as well does not make one node slower.
 func (s *Store) Explain(cluster, node string, peers iter.Seq[string], since, now time.Time) Finding {
 	n, ok := s.nodes[nodeKey{cluster, node}]
 	if !ok {
 		return unexplained()
 	}
 	w := newWindow(since, now)
-	s.findPeers(cluster, node, peers, w)
+	s.findPeers(cluster, peers, func(name string) bool { return name == node }, w)
 	defer s.peers.forget()
-	observed := -1
-	for i := range rules {
-		switch s.try(n, &rules[i], w) {
-		case contrast:
-			return s.finding(n, &rules[i], w, false)
-		case holds:
-			if observed < 0 {
-				observed = i
+	if r := s.choose(n, w); r != nil {
+		return s.finding(n, r, w)
+	}
+	return unexplained()
+}
+
+// maxAsked of the nodes of a group are explained: a share of that many is
+// off by a tenth or so, and it takes milliseconds.
+const maxAsked = 32
+
+// ExplainGroup says what most of the nodes have that are slow together since
+// then, against the others of their group. It is unexplained when less than
+// half of the first 32 of them have the same reason. The finding names no GPU
+// or adapter; its evidence is the median over those that share the reason.
+func (s *Store) ExplainGroup(cluster string, slow []string, others iter.Seq[string], since, now time.Time) Finding {
+	w := newWindow(since, now)
+	s.findPeers(cluster, others, func(name string) bool { return slices.Contains(slow, name) }, w)
+	defer s.peers.forget()
+	asked := slow[:min(len(slow), maxAsked)]
+	chosen := make([]*Rule, len(asked))
+	counts := make(map[*Rule]int)
+	for i, name := range asked {
+		if n, ok := s.nodes[nodeKey{cluster, name}]; ok {
+			if chosen[i] = s.choose(n, w); chosen[i] != nil {
+				counts[chosen[i]]++
 			}
 		}
 	}
-	if observed >= 0 {
-		return s.finding(n, &rules[observed], w, true)
+	var common *Rule
+	for i := range rules { // of as many, the first in the table
+		if r := &rules[i]; counts[r] > counts[common] {
+			common = r
+		}
 	}
-	return unexplained()
+	if common == nil || 2*counts[common] < len(asked) {
+		return Finding{Reason: Unexplained, Action: ActionCheckShared, Advice: sharedAdvice, Asked: len(asked)}
+	}
+	var found []Finding
+	for i, name := range asked {
+		if chosen[i] == common {
+			found = append(found, s.finding(s.nodes[nodeKey{cluster, name}], common, w))
+		}
+	}
+	f := merge(found)
+	f.Shared, f.Asked = len(found), len(asked)
+	return f
+}
+
+// merge makes one finding of those of several nodes for the same reason.
+func merge(found []Finding) Finding {
+	f := found[0]
+	f.GPU = ""
+	old, seen := 0, 0
+	for i := range found {
+		old += btoi(found[i].Standing)
+		seen += btoi(found[i].Observation)
+	}
+	f.Standing, f.Observation = 2*old > len(found), 2*seen > len(found)
+	f.Evidence = slices.Clone(f.Evidence)
+	for i := range f.Evidence {
+		e := &f.Evidence[i]
+		var values []float64
+		for j := range found {
+			for _, other := range found[j].Evidence {
+				if other.Fact == e.Fact {
+					values = append(values, other.Value)
+				}
+			}
+		}
+		slices.Sort(values)
+		e.GPU, e.Value, e.Since, e.Standing = "", values[len(values)/2], time.Time{}, false
+	}
+	return f
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 func unexplained() Finding {
 	return Finding{Reason: Unexplained, Action: ActionBurnIn, Advice: unexplainedAdvice}
 }
 
-// outcome of a test or rule.
+// outcome of a test or rule, the better explanation being greater.
 type outcome uint8
 
 const (
 	fails outcome = iota
+	heldBefore
 	holds
+	oldContrast
 	contrast
 )
 
-func (s *Store) try(n *Node, r *Rule, w window) outcome {
-	best := fails
-	for i := range r.Tests {
-		t := &r.Tests[i]
-		if v, _, ok := n.worst(t.Fact, w); ok {
-			best = max(best, s.test(t, v, w))
+// choose returns the rule that explains a node, nil without any.
+func (s *Store) choose(n *Node, w window) *Rule {
+	var best *Rule
+	found := fails
+	braked := -1 // the GPU that a lasting cause of low clocks holds down
+	for i := range rules {
+		r := &rules[i]
+		_, at, o := s.try(n, r, w)
+		if r.lowersClock && o == oldContrast && braked < 0 {
+			braked = at
+		}
+		if r.isLowClock && o == contrast && at == braked {
+			continue // the clock is low because of that, since when it may
+		}
+		if o > found {
+			best, found = r, o
 		}
 	}
 	return best
 }
 
+// try returns the test of a rule that explains the node best, on which GPU or
+// adapter, and how well.
+func (s *Store) try(n *Node, r *Rule, w window) (test, at int, best outcome) {
+	at = -1
+	for i := range r.Tests {
+		if of, _, o := s.pick(n, &r.Tests[i], w); o > best {
+			test, at, best = i, of, o
+		}
+	}
+	return test, at, best
+}
+
+// pick returns the GPU or adapter that a test fits best, the worst of several,
+// and of those that are as bad the one with the lowest SM clock: a brake or a
+// cap often holds all of them. It is the first where no clock is known.
+func (s *Store) pick(n *Node, t *Test, w window) (at int, worst float64, best outcome) {
+	at = -1
+	lowest := 2.0
+	for i := range n.devices(t.Fact) {
+		v, ok := n.value(t.Fact, i, w)
+		if !ok {
+			continue
+		}
+		o := s.test(t, v, w)
+		if o == fails {
+			continue
+		}
+		if n.standing(t.Fact, i, w) {
+			o-- // to what it is when it is old
+		}
+		clock := 2.0
+		if facts[t.Fact].scope == ofGPU {
+			if c, ok := n.value(SMClock, i, w); ok {
+				clock = c
+			}
+		}
+		d := t.Fact.worse(v, worst)
+		if o > best || o == best && (d > 0 || d == 0 && clock < lowest) {
+			at, worst, best, lowest = i, v, o, clock
+		}
+	}
+	return at, worst, best
+}
+
+// test compares one value; whether it is old is not asked.
 func (s *Store) test(t *Test, v float64, w window) outcome {
 	x := v
 	if t.PerMinute {
@@ -94,61 +218,32 @@ func (s *Store) test(t *Test, v float64, w window) outcome {
 }
 
 // finding gathers the evidence for r, which has at least one test that holds.
-func (s *Store) finding(n *Node, r *Rule, w window, observation bool) Finding {
-	f := Finding{Reason: r.Reason, Action: r.Action, Advice: r.Advice, Observation: observation}
-	// The GPU is that of the test which decides: the first with a contrast, else the first.
-	decided := fails
-	gpu, adapter := -1, -1
-	for i := range r.Tests {
-		t := &r.Tests[i]
-		v, of, ok := n.worst(t.Fact, w)
-		if !ok {
-			continue
-		}
-		o := s.test(t, v, w)
-		if o == fails {
-			continue
-		}
-		if o > decided {
-			decided = o
-			gpu, adapter = -1, -1
-			switch facts[t.Fact].scope {
-			case ofGPU:
-				gpu = n.slowest(t.Fact, v, of, w)
-				f.GPU = n.gpus[gpu].id
-			case ofAdapter:
-				adapter, f.GPU = of, n.adapters[of].id
-			case ofNode:
-				f.GPU = ""
-			}
-		}
+func (s *Store) finding(n *Node, r *Rule, w window) Finding {
+	test, at, o := s.try(n, r, w)
+	f := Finding{
+		Reason: r.Reason, Action: r.Action, Advice: r.Advice,
+		Observation: o == holds || o == heldBefore, Standing: o == heldBefore || o == oldContrast,
 	}
+	// The GPU is that of the test which decides, and its evidence comes first.
+	gpu, adapter := -1, -1
+	decides := r.Tests[test].Fact
+	switch facts[decides].scope {
+	case ofGPU:
+		gpu, f.GPU = at, n.gpus[at].id
+	case ofAdapter:
+		adapter, f.GPU = at, n.adapters[at].id
+	case ofNode:
+	}
+	f.Evidence = s.appendEvidence(f.Evidence, n, decides, gpu, adapter, w)
 	for i := range r.Tests {
-		t := &r.Tests[i]
-		if v, _, ok := n.worst(t.Fact, w); ok && s.test(t, v, w) != fails {
-			f.Evidence = s.appendEvidence(f.Evidence, n, t.Fact, gpu, adapter, w)
+		if _, _, o := s.pick(n, &r.Tests[i], w); o != fails {
+			f.Evidence = s.appendEvidence(f.Evidence, n, r.Tests[i].Fact, gpu, adapter, w)
 		}
 	}
 	for _, fact := range r.Evidence {
 		f.Evidence = s.appendEvidence(f.Evidence, n, fact, gpu, adapter, w)
 	}
 	return f
-}
-
-// slowest returns, of the GPUs that share the worst value of a fact, the one
-// with the lowest SM clock: a brake or a cap often holds all of them. It is
-// first where no clock is known.
-func (n *Node) slowest(f Fact, worst float64, first int, w window) int {
-	at, lowest := first, 2.0
-	for i := first; i < len(n.gpus); i++ {
-		if v, ok := n.value(f, i, w); !ok || v != worst {
-			continue
-		}
-		if clock, ok := n.value(SMClock, i, w); ok && clock < lowest {
-			at, lowest = i, clock
-		}
-	}
-	return at
 }
 
 // appendEvidence adds a fact of the GPU or adapter that the finding points at,
@@ -175,6 +270,9 @@ func (s *Store) appendEvidence(list []Evidence, n *Node, fact Fact, gpu, adapter
 		return list
 	}
 	e := Evidence{Fact: fact, Value: v}
+	if fact.bad(v) {
+		e.Since, e.Standing = n.since(fact, at), n.standing(fact, at, w)
+	}
 	switch facts[fact].scope {
 	case ofGPU:
 		e.GPU = n.gpus[at].id
@@ -202,12 +300,14 @@ type peerFact struct {
 	read, known bool
 }
 
-func (s *Store) findPeers(cluster, self string, peers iter.Seq[string], w window) {
+// findPeers takes the nodes to compare with out of peers, but for those that
+// are compared.
+func (s *Store) findPeers(cluster string, peers iter.Seq[string], compared func(string) bool, w window) {
 	p := &s.peers
 	p.forget()
 	p.window = w
 	for name := range peers {
-		if name == self {
+		if compared(name) {
 			continue
 		}
 		if n, ok := s.nodes[nodeKey{cluster, name}]; ok {

@@ -18,6 +18,7 @@ const (
 type history struct {
 	of      uint8
 	fact    Fact
+	began   uint32 // since when it grows without a pause
 	last    uint32 // when it grew last, seconds
 	minutes [historyMinutes]float32
 }
@@ -43,7 +44,9 @@ func (n *Node) add(of uint8, fact Fact, d float64) {
 				}
 			}
 		}
-		*h = history{of: of, fact: fact, last: n.seen}
+		*h = history{of: of, fact: fact, last: n.seen, began: n.begin(0, 0, false)}
+	} else {
+		h.began = n.begin(h.began, h.last, true)
 	}
 	h.grow(n.seen, d)
 }
@@ -75,6 +78,8 @@ func (h *history) since(start uint32) float64 {
 // window is the time that facts are asked for.
 type window struct {
 	start, end uint32
+	// open says that nobody knows when the node became slow.
+	open bool
 }
 
 // lead is how long before the accusation's beginning evidence counts: a cause
@@ -82,7 +87,11 @@ type window struct {
 const lead = time.Minute
 
 func newWindow(since, now time.Time) window {
-	w := window{seconds(since.Add(-lead)), seconds(now)}
+	open := since.Unix() <= 0
+	if open {
+		since = now
+	}
+	w := window{seconds(since.Add(-lead)), seconds(now), open}
 	w.end = max(w.end, w.start)
 	return w
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A node of 8 healthy GPUs and 2 adapters takes about 2.5 KiB, so that 100,000 nodes fit into a gateway.
+// A node of 8 healthy GPUs and 2 adapters takes about 2.8 kB, so that 100,000 nodes fit into a gateway.
 func TestMemoryOfANode(t *testing.T) {
 	const nodes = 1000
 	heap := func() uint64 {
@@ -21,7 +21,7 @@ func TestMemoryOfANode(t *testing.T) {
 		return m.HeapAlloc
 	}
 	before := heap()
-	f := &fleet{t: t, store: New(Config{MaxNodes: nodes, Retention: time.Hour}), now: epoch}
+	f := &fleet{t: t, store: New(Config{MaxNodes: 2 * nodes, Retention: time.Hour}), now: epoch}
 	for i := range nodes {
 		n := f.node(i)
 		for g := range fleetGPUs {

@@ -26,6 +26,9 @@ type gpu struct {
 	counters [numCounters]float64 // NaN while unknown
 	gauges   [numGauges]float32   // NaN while unknown
 	held     [numFlags]uint32     // when the flag was last seen to hold, or to end
+	began    [numFlags]uint32     // since when it holds, or held
+	worsened [len(steps)]uint32   // when the gauge last took a step for the worse
+	upAt     uint32               // when up was last told anew
 	on       uint16               // flags that hold
 	told     uint16               // flags that are known
 	up       Up
@@ -144,6 +147,9 @@ func (n *Node) Put(gpu int, f Field, v float64) error {
 	case f < firstGauge:
 		bit := uint16(1) << f
 		if v != 0 {
+			if g.on&bit == 0 {
+				g.began[f] = n.begin(g.began[f], g.held[f], g.told&bit != 0)
+			}
 			g.on |= bit
 			g.held[f] = n.seen
 		} else if g.on&bit != 0 {
@@ -152,6 +158,7 @@ func (n *Node) Put(gpu int, f Field, v float64) error {
 		}
 		g.told |= bit
 	case f < firstCounter:
+		g.step(f, float32(v), n.seen)
 		g.gauges[f-firstGauge] = float32(v)
 	default:
 		raw := &g.counters[f-firstCounter]
@@ -183,8 +190,12 @@ func (n *Node) Drop(gpu int, f Field) {
 
 // PutUp says whether the GPU answers.
 func (n *Node) PutUp(gpu int, u Up) {
-	n.gpus[gpu].seen = n.seen
-	n.gpus[gpu].up = u
+	g := &n.gpus[gpu]
+	g.seen = n.seen
+	if g.up != u {
+		g.upAt = n.begin(0, 0, g.up != UpUnknown)
+		g.up = u
+	}
 }
 
 // DropUp ends the series that said u. It says nothing when another one has

@@ -26,6 +26,7 @@ const (
 	ActionCheckMemory Action = "check_memory"
 	ActionCheckOthers Action = "check_neighbours"
 	ActionBurnIn      Action = "burn_in"
+	ActionCheckShared Action = "check_shared"
 )
 
 // Unexplained is the reason of a node that no rule explains.
@@ -33,6 +34,9 @@ const Unexplained Reason = "unexplained"
 
 // unexplainedAdvice goes with Unexplained.
 const unexplainedAdvice = "Drain the node and run a burn-in, since nothing that was measured explains it."
+
+// sharedAdvice goes with Unexplained of many nodes.
+const sharedAdvice = "Look for what the nodes share, such as rack, power, cooling, switch, storage or a step of the job, since nothing that was measured of them explains it."
 
 // Test is one condition on one fact.
 type Test struct {
@@ -61,6 +65,9 @@ type Rule struct {
 	Evidence []Fact
 	// Source of the thresholds.
 	Source string
+
+	// lowersClock marks causes of low clocks, isLowClock what they lead to.
+	lowersClock, isLowClock bool
 }
 
 // rules in the order in which they are tried: what is broken before what
@@ -105,36 +112,42 @@ var rules = []Rule{
 		Action: ActionCheckPower, Advice: "Check the power supplies and the rack's power budget: the brake signal slows the GPU down.",
 		Tests:    []Test{{Fact: PowerBrake, Limit: 1}, {Fact: PowerBrakeTime, Limit: throttledSeconds}},
 		Evidence: []Fact{SMClock, Power}, Source: "NVML clocks event reason 0x80; DCGM warns when throttling time grows",
+		lowersClock: true,
 	},
 	{
 		Reason: "hw_thermal", When: "the hardware lowers the clocks because of heat",
 		Action: ActionCheckCool, Advice: "Check fans, airflow and coolant of the node: the GPU is too hot and its hardware slows it down.",
 		Tests:    []Test{{Fact: HWThermal, Limit: 1}, {Fact: HWThermalTime, Limit: throttledSeconds}},
 		Evidence: []Fact{Temperature, SMClock}, Source: "NVML clocks event reason 0x40; DCGM warns when throttling time grows",
+		lowersClock: true,
 	},
 	{
 		Reason: "sw_thermal", When: "the driver lowers the clocks because of heat",
 		Action: ActionCheckCool, Advice: "Check fans, airflow and coolant of the node: the driver lowers the clocks to keep the GPU cool.",
 		Tests:    []Test{{Fact: SWThermal, Limit: 1}, {Fact: SWThermalTime, Limit: throttledSeconds}},
 		Evidence: []Fact{Temperature, SMClock}, Source: "NVML clocks event reason 0x20; DCGM warns when throttling time grows",
+		lowersClock: true,
 	},
 	{
 		Reason: "hw_slowdown", When: "the hardware lowers the clocks and says neither heat nor the power brake",
 		Action: ActionCheckPower, Advice: "Check power and cooling of the GPU, and its seating: the hardware slows it down.",
 		Tests:    []Test{{Fact: HWSlowdown, Limit: 1}},
 		Evidence: []Fact{SMClock, Temperature, Power}, Source: "NVML clocks event reason 0x8",
+		lowersClock: true,
 	},
 	{
 		Reason: "sw_power_cap", When: "the power limit holds the clocks down, and not those of the peers",
 		Action: ActionCheckLimit, Advice: "Compare the power limit of the GPU with its peers' and set it to theirs.",
 		Tests:    []Test{{Fact: PowerCap, Limit: 1, NeedsPeers: true}},
 		Evidence: []Fact{PowerLimit, Power, SMClock}, Source: "NVML clocks event reason 0x4; a whole fleet at its limit is normal",
+		lowersClock: true,
 	},
 	{
 		Reason: "sm_clock_low", When: "the SM clock is 5 % of its maximum below the peers', for none of the reasons above",
 		Action: ActionCheckClock, Advice: "Check application clocks and locked clocks of the GPU; reset it if none are set.",
 		Tests:    []Test{{Fact: SMClock, Limit: peersDecide, Margin: 0.05, NeedsPeers: true}},
 		Evidence: []Fact{PowerLimit, Power, Temperature, Utilization}, Source: "the least gap of the signal compute",
+		isLowClock: true,
 	},
 	{
 		Reason: "pcie_link_degraded", When: "the PCIe link has less lanes than GPU and slot can do, or, while the GPU works, a lower generation than they can do or the peers have",

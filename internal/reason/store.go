@@ -14,6 +14,7 @@ var (
 	ErrName           = errors.New("name is empty or too long")
 	ErrRange          = errors.New("reading is not in its range")
 	ErrTooManyNodes   = errors.New("more nodes than `MaxNodes`")
+	ErrClusterNodes   = errors.New("cluster holds its share of `MaxNodes`")
 	ErrTooManyDevices = errors.New("more GPUs or adapters than a node may have")
 )
 
@@ -27,7 +28,8 @@ const (
 
 // Config of a Store.
 type Config struct {
-	// MaxNodes that are kept. A node of 8 GPUs takes about 2.5 KiB.
+	// MaxNodes that are kept; a cluster holds no more than half of what the
+	// others do not, so that nobody takes it all. A node of 8 GPUs takes about 2.8 kB.
 	MaxNodes int
 	// Retention without a word from a node forgets it.
 	Retention time.Duration
@@ -38,7 +40,8 @@ type Config struct {
 type Store struct {
 	cfg    Config
 	nodes  map[nodeKey]*Node
-	all    []*Node // in no order; for Sweep
+	held   map[string]int // nodes by cluster
+	all    []*Node        // in no order; for Sweep
 	cursor int
 	peers  peerScratch
 }
@@ -47,7 +50,7 @@ type nodeKey struct{ cluster, node string }
 
 // New returns an empty Store.
 func New(cfg Config) *Store {
-	return &Store{cfg: cfg, nodes: make(map[nodeKey]*Node)}
+	return &Store{cfg: cfg, nodes: make(map[nodeKey]*Node), held: make(map[string]int)}
 }
 
 // Len returns the number of nodes that are kept.
@@ -66,6 +69,8 @@ func (s *Store) Node(cluster, node string, now time.Time) (*Node, error) {
 		return nil, ErrName
 	case len(s.all) >= s.cfg.MaxNodes:
 		return nil, ErrTooManyNodes
+	case s.held[cluster] >= (s.cfg.MaxNodes-(len(s.all)-s.held[cluster])+1)/2:
+		return nil, ErrClusterNodes
 	}
 	key := nodeKey{strings.Clone(cluster), strings.Clone(node)}
 	n := &Node{key: key, first: at, seen: at}
@@ -73,6 +78,7 @@ func (s *Store) Node(cluster, node string, now time.Time) (*Node, error) {
 		n.gauges[i] = unknown
 	}
 	s.nodes[key] = n
+	s.held[key.cluster]++
 	s.all = append(s.all, n)
 	return n, nil
 }
@@ -101,6 +107,9 @@ func (s *Store) Sweep(now time.Time) {
 			continue
 		}
 		delete(s.nodes, n.key)
+		if s.held[n.key.cluster]--; s.held[n.key.cluster] == 0 {
+			delete(s.held, n.key.cluster)
+		}
 		end := len(s.all) - 1
 		s.all[s.cursor], s.all[end] = s.all[end], nil
 		s.all = s.all[:end]

@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func testStore(nodes int) *Store { return New(Config{MaxNodes: nodes, Retention: time.Hour}) }
+// testStore has room for that many nodes of one cluster.
+func testStore(nodes int) *Store { return New(Config{MaxNodes: 2 * nodes, Retention: time.Hour}) }
 
 func addNode(t *testing.T, s *Store, name string, now time.Time) *Node {
 	t.Helper()
@@ -246,7 +247,18 @@ func TestTooManyNodes(t *testing.T) {
 	addNode(t, s, "a", epoch)
 	addNode(t, s, "b", epoch)
 	_, err := s.Node("c", "d", epoch)
+	require.ErrorIs(t, err, ErrClusterNodes)
+	for _, name := range []string{"x", "y"} {
+		_, err = s.Node(name, "d", epoch)
+		require.NoError(t, err, "others find room")
+	}
+	_, err = s.Node("z", "d", epoch)
 	require.ErrorIs(t, err, ErrTooManyNodes)
+	for range 32 {
+		s.Sweep(epoch.Add(2 * time.Hour))
+	}
+	require.Empty(t, s.held)
+	addNode(t, s, "a", epoch)
 	_, err = s.Node("c", "a", epoch)
 	require.NoError(t, err)
 	for _, names := range [][2]string{{"", "n"}, {"c", ""}, {"c", string(make([]byte, 254))}, {string(make([]byte, 254)), "n"}} {
@@ -401,7 +413,7 @@ func FuzzNode(f *testing.F) {
 
 func benchFleet(b *testing.B, nodes int) (*Store, []string) {
 	b.Helper()
-	f := &fleet{t: &testing.T{}, store: New(Config{MaxNodes: nodes, Retention: time.Hour}), now: epoch}
+	f := &fleet{t: &testing.T{}, store: New(Config{MaxNodes: 2 * nodes, Retention: time.Hour}), now: epoch}
 	names := make([]string, nodes)
 	for i := range nodes {
 		names[i] = fmt.Sprintf("n%d", i)

@@ -5,20 +5,24 @@ package reason
 // worst returns the worst value of a fact in the node, and which GPU or
 // adapter has it; of equals the first.
 func (n *Node) worst(f Fact, w window) (worst float64, at int, ok bool) {
-	count := 1
-	switch facts[f].scope {
-	case ofGPU:
-		count = len(n.gpus)
-	case ofAdapter:
-		count = len(n.adapters)
-	case ofNode:
-	}
-	for i := range count {
+	for i := range n.devices(f) {
 		if v, known := n.value(f, i, w); known && (!ok || f.worse(v, worst) > 0) {
 			worst, at, ok = v, i, true
 		}
 	}
 	return worst, at, ok
+}
+
+// devices is of how many GPUs or adapters the node can tell a fact.
+func (n *Node) devices(f Fact) int {
+	switch facts[f].scope {
+	case ofGPU:
+		return len(n.gpus)
+	case ofAdapter:
+		return len(n.adapters)
+	default:
+		return 1
+	}
 }
 
 // value returns a fact of the GPU or adapter at that index.
@@ -120,12 +124,19 @@ func (n *Node) counts(f Fact, i int) bool {
 }
 
 func (n *Node) growth(f Fact, i int, w window) float64 {
-	for j := range n.moved {
-		if h := &n.moved[j]; h.fact == f && int(h.of) == i {
-			return h.since(w.start)
-		}
+	if h := n.history(f, i); h != nil {
+		return h.since(w.start)
 	}
 	return 0
+}
+
+func (n *Node) history(f Fact, i int) *history {
+	for j := range n.moved {
+		if h := &n.moved[j]; h.fact == f && int(h.of) == i {
+			return h
+		}
+	}
+	return nil
 }
 
 func (n *Node) nodeValue(f Fact) (float64, bool) {

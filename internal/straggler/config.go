@@ -65,7 +65,8 @@ type Config struct {
 	CoverageFraction float64
 	// TTL without a word from a node makes it missing, Retention forgets it.
 	TTL, Retention time.Duration
-	// Bounds of the state.
+	// Bounds of the state. Of groups and nodes a cluster holds no more than half
+	// of what the others do not.
 	MaxClusters, MaxGroups, MaxNodes int
 }
 
@@ -78,8 +79,9 @@ type Estimator struct {
 	TiedBelow float64 `mapstructure:"tied_below"`
 	TiedClip  float64 `mapstructure:"tied_clip"`
 	// PriorScale, with the weight of PriorPeers peers, steadies the spread of
-	// small groups: of 5 nodes it varies by 58 % around its mean. 1 % is the
-	// noise of a healthy job's step time over 10 s.
+	// small groups: of 5 nodes it varies by 58 % around its mean. It is a share of
+	// the smallest gap worth an alert: 1 % at 5 % is the noise of a healthy job's
+	// step time over 10 s.
 	PriorScale float64 `mapstructure:"prior_scale"`
 	PriorPeers float64 `mapstructure:"prior_peers"`
 	// ScaleAlpha is the weight of this tick in the spread's moving average. The
@@ -89,7 +91,8 @@ type Estimator struct {
 	// alarms.
 	ScaleAlpha float64 `mapstructure:"scale_alpha"`
 	ScalePeers float64 `mapstructure:"scale_peers"`
-	// MinScale is the least spread: what is measured is no better than 1 %.
+	// MinScale is the least spread, a share of the smallest gap worth an alert:
+	// what is measured is no better than 1 % at 5 %.
 	MinScale float64 `mapstructure:"min_scale"`
 	// MaxQuantum bounds the step between values that is taken for a resolution.
 	MaxQuantum float64 `mapstructure:"max_quantum"`
@@ -97,11 +100,9 @@ type Estimator struct {
 	// average, MaxPhi its bound. A mean over 60 s told every 10 s has 0.8.
 	PhiAlpha float64 `mapstructure:"phi_alpha"`
 	MaxPhi   float64 `mapstructure:"max_phi"`
-	// MinKappa and MinLimit are the allowance and the limit of the sums in
-	// units of the spread, before autocorrelation raises the limit. 1.25 is half
-	// of a loss of 5 % under noise of 2 %, and 9.2 what leaves less than one false
-	// alarm in a hundred node-days there.
-	MinKappa float64 `mapstructure:"min_kappa"`
+	// MinLimit is the limit of the sums in units of the spread, before
+	// autocorrelation raises it: 9.2 leaves less than one false alarm in a hundred
+	// node-days under noise of 2 %.
 	MinLimit float64 `mapstructure:"min_limit"`
 	// LevelWindow is the time constant of a group's usual level; it stands
 	// still while the group is below it.
@@ -135,15 +136,20 @@ type Split struct {
 
 // Incident is what makes many slow nodes one event.
 type Incident struct {
-	// Fall of a group's centre below its usual level, a fraction, for Ticks in
-	// a row, is an incident. 8 % is beyond the swing of 1 to 2 % that a cluster's
-	// temperature makes in a day (The Llama 3 Herd of Models, 2024).
+	// Fall of a group's centre below its usual level, a fraction, has its nodes
+	// compared with those that did not fall, if some stayed apart for Ticks: more
+	// than half are slow. That all fall together is another phase of the work.
+	// 8 % is beyond the swing of 1 to 2 % that a cluster's temperature makes in a
+	// day (The Llama 3 Herd of Models, 2024). Of signals with a greater min_gap
+	// that is what counts. After Ticks calm ones an incident is over.
 	Fall  float64 `mapstructure:"fall"`
 	Ticks int     `mapstructure:"ticks"`
-	// More stragglers than MinNodes and than MinShare of the group are one too.
+	// More stragglers than MinNodes and than MinShare of the group are an incident.
 	MinNodes int     `mapstructure:"min_nodes"`
 	MinShare float64 `mapstructure:"min_share"`
-	// RelearnAfter is when what lasts is taken for the new usual level.
+	// UpdateAfter is how long more nodes of an incident wait to be told of.
+	UpdateAfter time.Duration `mapstructure:"update_after"`
+	// RelearnAfter is when what lasts is taken for usual.
 	RelearnAfter time.Duration `mapstructure:"relearn_after"`
 
 	_ struct{}
@@ -183,9 +189,9 @@ func DefaultConfig() Config {
 		Signals:  nodesignal.Defaults(),
 		MinPeers: 4, WarmupTicks: 6,
 		Estimator: Estimator{
-			TiedBelow: 0.005, TiedClip: 0.05, PriorScale: 0.01, PriorPeers: 10,
-			ScaleAlpha: 0.05, ScalePeers: 40, MinScale: 0.01, MaxQuantum: 0.05,
-			PhiAlpha: 0.01, MaxPhi: 0.95, MinKappa: 1.25, MinLimit: 9.2,
+			TiedBelow: 0.005, TiedClip: 0.05, PriorScale: 0.2, PriorPeers: 10,
+			ScaleAlpha: 0.05, ScalePeers: 40, MinScale: 0.2, MaxQuantum: 0.05,
+			PhiAlpha: 0.01, MaxPhi: 0.98, MinLimit: 9.2,
 			LevelWindow: time.Hour,
 		},
 		CUSUM: DefaultCUSUM(),
@@ -194,13 +200,14 @@ func DefaultConfig() Config {
 			MinPeers: 10, MinSide: 5, MinShare: 0.15, MinGap: 0.08, GapToSpread: 6,
 			FallShare: 0.2, FallBy: 0.05, FallWindow: time.Hour,
 		},
-		Incident: Incident{Fall: 0.08, Ticks: 18, MinNodes: 2, MinShare: 0.15, RelearnAfter: 6 * time.Hour},
+		Incident: Incident{Fall: 0.08, Ticks: 18, MinNodes: 2, MinShare: 0.15, UpdateAfter: 10 * time.Minute, RelearnAfter: 6 * time.Hour},
 		Episodes: Episodes{
 			MaxOnsets: 10, SeverityTicks: 6, FlapEpisodes: 3, FlapWindow: time.Hour,
 			ContestedTicks: 3, ContestedCalm: 18, StuckTicks: 30, MaxListed: 100, MaxRanked: 10,
 		},
 		CoverageFraction: 0.8,
 		TTL:              50 * time.Second, Retention: time.Hour,
-		MaxClusters: 256, MaxGroups: 10_000, MaxNodes: 100_000,
+		// A lone cluster holds half of the groups and nodes.
+		MaxClusters: 256, MaxGroups: 20_000, MaxNodes: 200_000,
 	}
 }

@@ -185,6 +185,10 @@ func TestMinimumPeers(t *testing.T) {
 	assert.Equal(t, []string{"node end j-00 idle"}, brief(p.ticks(1)), "of three the median is one")
 	assert.False(t, p.node("j-00").Straggler)
 	assert.Empty(t, p.ticks(60))
+	p.idle = nil
+	require.Equal(t, []string{"node onset j-00"}, brief(p.ticks(60)))
+	p.slow(0)
+	assert.Equal(t, []string{"node end j-00 recovered"}, brief(p.ticks(60)))
 }
 
 // TestAValueThatIsToldNoMoreIsForgotten: the node goes on to tell another one.

@@ -42,14 +42,20 @@ func (s signalSet) has(x nodesignal.Signal) bool { return s>>x&1 != 0 }
 
 func bit(x nodesignal.Signal) signalSet { return 1 << x }
 
+// deciding are the signals that nodes are compared by.
+func (c *Config) deciding() (set signalSet) {
+	for s := range nodesignal.Count {
+		if c.Signals[s].Decides {
+			set |= bit(s)
+		}
+	}
+	return set
+}
+
 // New returns an engine; cfg must be valid.
 func New(cfg Config) *Engine {
 	e := &Engine{cfg: cfg, clusters: make(map[string]*cluster), relabel: true}
-	for s := range nodesignal.Count {
-		if cfg.Signals[s].Decides {
-			e.deciding |= bit(s)
-		}
-	}
+	e.deciding = cfg.deciding()
 	e.raw = e.deciding &^ bit(nodesignal.Score)
 	return e
 }
@@ -79,8 +85,7 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 		case o.Gone[s] && m.known.has(s):
 			m.known &^= bit(s)
 			m.fresh &^= bit(s)
-			g.signals[s].trackers[n.slot].Reset()
-			g.signals[s].z[n.slot] = noDeviation
+			g.signals[s].tracks[n.slot].reset()
 		}
 	}
 	if o.Heartbeat {
@@ -143,8 +148,11 @@ func (e *Engine) node(o *Observation, now time.Time) (*node, error) {
 	if e.nodes >= e.cfg.MaxNodes {
 		return nil, ErrTooManyNodes
 	}
-	if e.groups >= e.cfg.MaxGroups && (c == nil || c.groups[GroupKey(o.Peers)] == nil) {
-		return nil, ErrTooManyGroups
+	if c != nil && len(c.nodes) >= share(e.cfg.MaxNodes, e.nodes-len(c.nodes)) {
+		return nil, ErrClusterNodes
+	}
+	if err := e.room(c, o.Peers); err != nil {
+		return nil, err
 	}
 	if c == nil {
 		c = e.addCluster(strings.Clone(o.Cluster))
@@ -154,6 +162,24 @@ func (e *Engine) node(o *Observation, now time.Time) (*node, error) {
 	e.nodes++
 	e.join(c, n, o.Peers)
 	return n, nil
+}
+
+// share is how much a cluster may hold of what the others do not: half. Whoever
+// holds nothing is refused only when nothing is left.
+func share(limit, others int) int { return (limit - others + 1) / 2 }
+
+// room reports whether a cluster, nil for a new one, may have the group of these
+// peers.
+func (e *Engine) room(c *cluster, peers []string) error {
+	switch {
+	case c != nil && c.groups[GroupKey(peers)] != nil:
+		return nil
+	case e.groups >= e.cfg.MaxGroups:
+		return ErrTooManyGroups
+	case c != nil && len(c.groups) >= share(e.cfg.MaxGroups, e.groups-len(c.groups)):
+		return ErrClusterGroups
+	}
+	return nil
 }
 
 func (e *Engine) addCluster(name string) *cluster {
@@ -167,8 +193,10 @@ func (e *Engine) addCluster(name string) *cluster {
 // move puts a node among other peers. What it was compared with before says
 // nothing about it now.
 func (e *Engine) move(c *cluster, n *node, peers []string, now time.Time) error {
-	if e.groups >= e.cfg.MaxGroups && c.groups[GroupKey(peers)] == nil && n.group.live > 1 {
-		return ErrTooManyGroups
+	if n.group.live > 1 {
+		if err := e.room(c, peers); err != nil {
+			return err
+		}
 	}
 	e.counters.GroupChanges++
 	e.endSlow(n, CauseMoved, now)

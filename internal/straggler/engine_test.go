@@ -3,6 +3,7 @@
 package straggler
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -452,22 +453,56 @@ func TestBadObservations(t *testing.T) {
 
 func TestStateIsBounded(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.MaxClusters, cfg.MaxGroups, cfg.MaxNodes = 2, 3, 4
+	cfg.MaxClusters, cfg.MaxGroups, cfg.MaxNodes = 4, 5, 7
 	e := New(cfg)
 	observe := func(cluster, node string, peers ...string) error {
 		return e.Observe(&Observation{Cluster: cluster, Node: node, Peers: peers}, start)
 	}
 	require.NoError(t, observe("a", "1", "g1"))
 	require.NoError(t, observe("b", "1", "g1"))
-	require.ErrorIs(t, observe("z", "1", "g1"), ErrTooManyClusters)
 	require.NoError(t, observe("a", "2", "g2"))
-	require.ErrorIs(t, observe("a", "3", "g3"), ErrTooManyGroups)
+	require.ErrorIs(t, observe("a", "3", "g3"), ErrClusterGroups, "half of the 4 that b does not hold")
 	require.NoError(t, observe("a", "1", "g3"), "its old group ends with it")
-	require.ErrorIs(t, observe("a", "3", "g4"), ErrTooManyGroups)
 	require.NoError(t, observe("a", "3", "g2"))
-	require.ErrorIs(t, observe("a", "2", "g4"), ErrTooManyGroups, "its old group lives on")
-	require.ErrorIs(t, observe("a", "4", "g2"), ErrTooManyNodes)
+	require.ErrorIs(t, observe("a", "2", "g4"), ErrClusterGroups, "its old group lives on")
+	require.ErrorIs(t, observe("a", "4", "g2"), ErrClusterNodes, "half of the 6 that b does not hold")
 	require.NoError(t, observe("a", "2", "g2"), "known nodes still count")
+	require.NoError(t, observe("c", "1", "g1"), "others find room")
+	require.NoError(t, observe("b", "2", "g1"))
+	require.ErrorIs(t, observe("b", "3", "g1"), ErrClusterNodes)
+	require.ErrorIs(t, observe("c", "2", "g1"), ErrClusterNodes)
+	require.NoError(t, observe("d", "1", "g1"), "the last node and group")
+	require.ErrorIs(t, observe("c", "3", "g2"), ErrTooManyNodes)
+	require.ErrorIs(t, observe("z", "1", "g1"), ErrTooManyClusters)
+	require.ErrorIs(t, observe("a", "2", "g4"), ErrTooManyGroups)
+}
+
+// One tenant's forged names leave room for those of others.
+func TestATenantDoesNotTakeItAll(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MaxGroups, cfg.MaxNodes = 100, 1000
+	e := New(cfg)
+	var nodes, groups int
+	for i := range 5000 {
+		o := Observation{Cluster: "forger", Node: strconv.Itoa(i), Peers: []string{strconv.Itoa(i % 200)}}
+		switch err := e.Observe(&o, start); {
+		case errors.Is(err, ErrClusterNodes):
+			nodes++
+		case errors.Is(err, ErrClusterGroups):
+			groups++
+		default:
+			require.NoError(t, err)
+		}
+	}
+	assert.Positive(t, nodes)
+	assert.Positive(t, groups)
+	assert.Equal(t, 500, e.Nodes())
+	for c := range 5 {
+		for i := range 30 {
+			o := Observation{Cluster: fmt.Sprintf("c%d", c), Node: strconv.Itoa(i), Peers: []string{"job"}}
+			require.NoError(t, e.Observe(&o, start))
+		}
+	}
 }
 
 func TestRefIsTheMedianThroughputOfBusyNodes(t *testing.T) {
@@ -561,7 +596,7 @@ func benchFleet(b *testing.B, decision Decision) (*Engine, func(at time.Time)) {
 	cfg.Decision = decision
 	e := New(cfg)
 	rng := rand.New(rand.NewPCG(1, 2))
-	names, jobs := make([]string, cfg.MaxNodes), make([][]string, 2000)
+	names, jobs := make([]string, 100_000), make([][]string, 2000)
 	for i := range names {
 		names[i] = fmt.Sprintf("n%06d", i)
 	}
@@ -611,5 +646,29 @@ func BenchmarkObserve(b *testing.B) {
 		if err := e.Observe(&o, start); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// A label of the node that all of its reports carry, such as the GPU's model, is
+// one more part of its group; where each report knows another part, it moves.
+func TestALabelOfTheNodeBesideTheJob(t *testing.T) {
+	for _, test := range []struct {
+		job   []string
+		moves bool
+	}{{[]string{"J", "stage-0", "H100"}, false}, {[]string{"J", "stage-0", ""}, true}} {
+		p := newPlain(t, nil)
+		var moves int64
+		for range 5 {
+			for _, peers := range [][]string{test.job, {"", "", "H100"}} {
+				require.NoError(t, p.e.Observe(&Observation{Cluster: "c", Node: "n", Peers: peers, Score: 1, HasScore: true}, p.now))
+			}
+			moves += p.tick().Counters.GroupChanges
+		}
+		if test.moves {
+			assert.EqualValues(t, 9, moves)
+			continue
+		}
+		assert.Zero(t, moves)
+		groupOf(t, p.tick(), "c", "J/stage-0/H100")
 	}
 }

@@ -30,6 +30,10 @@ type episode struct {
 	last    int64 // when the node was last slow
 	held    bool  // flapping: open until it has been calm for long
 	counted bool  // folded into the group's incident, or kept back
+	joins   int   // ticks until what it has is its part in the group's incident
+	// accepted episodes are not told, since they outlasted an incident.
+	accepted bool
+	peak     float32 // the greatest suspicion
 }
 
 // fold is one event for many nodes that began together.
@@ -69,19 +73,33 @@ func (e *Engine) follow(g *group, i, rising int, now time.Time) {
 		e.endSlow(n, e.calmCause(m), now)
 		return
 	}
-	ep.last, ep.signal = e.at, m.signal
+	ep.last, ep.signal, ep.peak = e.at, m.signal, max(ep.peak, m.suspicion)
 	switch {
 	case ep.told:
 		e.severity(g, i, now)
 	case ep.fold != nil:
 	case g.incident.on:
-		e.countOnce(ep, &e.counters.Folded)
+		e.inside(g, i)
+	case m.suspicion == 0:
+		// Nothing speaks against it any more: it is about to be well.
+	case ep.accepted:
+		e.worsened(g, i)
 	case rising > e.many(g.counts[StateActive]) && ep.waited < maxWait:
 		ep.waited++
 	case e.flaps(n):
 		e.countOnce(ep, &e.counters.Flapping)
 	default:
 		e.onsets = append(e.onsets, n)
+	}
+}
+
+// worsened makes an accepted episode one to be told of when it gets worse.
+func (e *Engine) worsened(g *group, i int) {
+	m, ep := &g.members[i], g.nodes[i].slow
+	if SeverityOf(0.8*float64(m.gap)) <= ep.severity || !g.behind(i, m.signal) {
+		ep.differs = 0
+	} else if ep.differs++; ep.differs >= e.cfg.Episodes.SeverityTicks {
+		ep.accepted, ep.since, ep.differs = false, e.at, 0
 	}
 }
 
@@ -123,7 +141,7 @@ func (e *Engine) tellOnsets(c *cluster, now time.Time) {
 			break
 		}
 		ep, m := n.slow, &n.group.members[n.slot]
-		ep.told, ep.severity = true, SeverityOf(float64(m.gap))
+		ep.told, ep.severity, ep.differs = true, SeverityOf(float64(m.gap)), 0
 		n.onsets = append(n.onsets, e.at)
 		e.events = append(e.events, e.nodeEvent(EventOnset, n, now))
 	}
@@ -192,7 +210,7 @@ func (g *group) behind(i int, s nodesignal.Signal) bool {
 		return g.plain[i].low > 0
 	}
 	sig := g.signals[s]
-	return sig != nil && sig.trackers[i].run > 0
+	return sig != nil && sig.tracks[i].run > 0
 }
 
 // nodeEvent says how a node compares with its peers now.
@@ -204,13 +222,17 @@ func (e *Engine) nodeEvent(kind EventKind, n *node, now time.Time) Event {
 		Signal: ep.signal, Severity: ep.severity, At: now, Since: time.UnixMilli(ep.since).UTC(), NodeCount: 1,
 		Confidence: 1 - math.Exp(-float64(m.suspicion)), Gap: float64(m.gap), Active: g.counts[StateActive],
 	}
-	if sig := g.signals[ep.signal]; sig != nil {
-		ev.Value, ev.Median = sig.x[i], g.rule.median
-		if m.cohort < maxCohorts && sig.cohorts[m.cohort].known {
-			ev.Median = sig.cohorts[m.cohort].params.Centre
+	if sig := g.signals[ep.signal]; sig != nil && m.known.has(ep.signal) {
+		switch {
+		case m.cohort < maxCohorts && sig.cohorts[m.cohort].known:
+			ev.Value, ev.Median, ev.Compared = sig.x[i], sig.cohorts[m.cohort].params.Centre, true
+		case ep.signal == nodesignal.Score && g.rule.quorum:
+			ev.Value, ev.Median, ev.Compared = sig.x[i], g.rule.median, true
 		}
 	}
-	if kind != EventEnd {
+	if kind == EventEnd {
+		ev.Confidence = 1 - math.Exp(-float64(ep.peak))
+	} else {
 		ev.Rank = 1
 		for j := range g.members {
 			if g.members[j].suspicion > m.suspicion {

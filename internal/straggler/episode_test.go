@@ -253,7 +253,7 @@ func TestRanks(t *testing.T) {
 	p.loss = func(group string, i int) float64 {
 		return map[string]float64{"b-07": 0.06, "a-03": 0.3, "b-01": 0.03}[nodeName(group, i)]
 	}
-	p.idle = func(_ string, i int) bool { return i == 11 }
+	p.idle = func(_ string, i int) bool { return i == 0 }
 	for range 3 {
 		other()
 		p.ticks(1)
@@ -282,4 +282,36 @@ func TestRankOfAnEvent(t *testing.T) {
 	assert.Equal(t, 20, told[0].Active)
 	assert.Equal(t, nodesignal.Throughput, told[0].Signal)
 	assert.Equal(t, fmt.Sprint([]string{"j"}), fmt.Sprint(told[0].Peers))
+}
+
+// TestAMedianIsOfItsSignal: when nobody works any more there is no median of the
+// throughput, and that of the scores is none.
+func TestAMedianIsOfItsSignal(t *testing.T) {
+	p := newPlay(t, []string{"j"}, 8, nil)
+	score := func() {
+		for i := range p.nodes {
+			o := Observation{Cluster: "c", Node: nodeName("j", i), Peers: []string{"j"}, Score: 0.98, HasScore: true}
+			require.NoError(t, p.e.Observe(&o, p.now))
+		}
+	}
+	for range 30 {
+		score()
+		p.ticks(1)
+	}
+	p.slow(0.3, 5)
+	var told []Event
+	for range 10 {
+		score()
+		told = append(told, p.ticks(1)...)
+	}
+	require.Equal(t, []string{"node onset j-05"}, brief(told))
+	assert.True(t, told[0].Compared)
+	p.idle = func(string, int) bool { return true }
+	score()
+	told = p.ticks(1)
+	require.Equal(t, []string{"node end j-05 idle"}, brief(told))
+	assert.Equal(t, nodesignal.Throughput, told[0].Signal)
+	assert.False(t, told[0].Compared)
+	assert.Zero(t, told[0].Value)
+	assert.Zero(t, told[0].Median)
 }

@@ -16,20 +16,24 @@ type estimator struct {
 	params Params
 	n      int
 	// scale is the smoothed spread, phi the smoothed autocorrelation.
-	scale, phi float64
-	ticks      int
+	// memory is how much of a deviation is in the slow average of those before.
+	scale, phi, memory float64
+	ticks              int
 	// usual is the centre's slow average, which stands still while the centre
 	// is low; low counts the ticks of that, lowSince is the first of them, fall
 	// how far below it is, a fraction.
 	usual      float64
 	usualTicks int
 	usualN     int
+	absent     int // members of the cohort that are missing
 	low        int
 	lowSince   int64
 	fall       float64
-	// upper compares with the nodes that are still at the usual level: more
-	// than half of the group has fallen.
-	upper bool
+	// parted counts the ticks on which a part of the nodes had not fallen, less
+	// those on which none could be told apart from the others; upper compares
+	// with that part.
+	parted int
+	upper  bool
 }
 
 // firstPhi is taken for the autocorrelation of a group that is not known yet:
@@ -44,21 +48,24 @@ func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, n int
 	if len(x) < cfg.MinPeers {
 		return false
 	}
-	b.bits = bitsOf(b.bits[:0], x)
-	centre := median(b.bits)
+	centre := b.ref
+	if b.ref == 0 || !slices.Equal(x, b.throughputs) { // else the group's rule has just found it
+		b.bits = bitsOf(b.bits[:0], x)
+		centre = median(b.bits)
+	}
 	level := t.learn(cfg, spec, centre, at, elapsed)
-	if t.upper {
-		x, bias, centre = t.atUsual(cfg, spec, b, x, bias, centre, level)
+	if t.low > 0 {
+		x, bias, centre = t.part(cfg, spec, b, x, bias, centre, level)
 	}
 	p := &t.params
 	p.Centre, p.Level = centre, float64(spec.Direction)*level
 	if !(level > 0) || math.IsInf(1/level, 1) {
 		return false // all of it stands still: nobody is slower than the others
 	}
-	s := t.spread(&cfg.Estimator, b, x, bias)
+	s := t.spread(&cfg.Estimator, cfg.Estimator.PriorScale*spec.MinGap, b, x, bias)
 	e := &cfg.Estimator
 	if t.ticks == 0 {
-		t.scale, t.phi = s, firstPhi
+		t.scale, t.phi, t.memory = s, firstPhi, firstMemory
 	}
 	t.ticks++
 	alpha := e.ScaleAlpha
@@ -67,17 +74,22 @@ func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, n int
 	}
 	t.scale += max(alpha, 1/float64(t.ticks)) * (s - t.scale)
 	q := quantum(b, x, e.MaxQuantum*level) / level
-	p.Scale = max(t.scale, e.MinScale, q/2)
+	// In proportion to the loss worth an alert: so one tick's deviation, which is
+	// bounded in units of the scale, can always be more than the allowance.
+	p.Scale = max(t.scale, e.MinScale*spec.MinGap, q/2)
 	// Half of the smallest loss worth an alert lies halfway between healthy and
 	// faulty, where a cumulative sum finds the latter soonest; one step of a
 	// coarse resolution counts for little. The limit keeps the time to a false
 	// alarm where it is with the smallest allowance: it grows with what lasts from
 	// one tick to the next, and shrinks where the least scale is more than there is.
-	p.Kappa = max(e.MinKappa, spec.MinGap/2/p.Scale, stepKappa*q/p.Scale)
-	p.Limit = max(e.MinLimit, e.MinLimit*(e.MinKappa/p.Kappa)*(t.scale/p.Scale)*(1+t.phi)/math.Sqrt(1-t.phi))
+	least := cfg.CUSUM.MinKappa
+	p.Kappa = max(least, spec.MinGap/2/p.Scale, stepKappa*q/p.Scale)
+	p.Limit = max(e.MinLimit, e.MinLimit*(least/p.Kappa)*(t.scale/p.Scale)*longer(t.lasting(e)))
+	p.Phi = t.phi
 	p.MaxBias = cfg.CUSUM.BiasShare * spec.MinGap
-	t.known = true
-	return true
+	p.Round()
+	t.known = p.Valid()
+	return t.known
 }
 
 // stepKappa is the share of one step of a resolution that is taken off: a tenth
@@ -87,12 +99,16 @@ const stepKappa = 0.9
 // learn follows the usual level and how long the centre has been below it, and
 // returns what a difference is a fraction of.
 func (t *estimator) learn(cfg *Config, spec *nodesignal.Spec, centre float64, at int64, elapsed time.Duration) float64 {
-	// With a third more or fewer nodes it is another set that has another level.
-	if 4*t.n < 3*t.usualN || 3*t.n > 4*t.usualN {
+	// With a third more nodes, or fewer, it is another set that has another level.
+	// Nodes that are missing still count, and while it is low only more do: what
+	// takes some of the nodes may well slow the others.
+	n := t.n + t.absent
+	lasts := time.Duration(at-t.lowSince)*time.Millisecond >= cfg.Incident.RelearnAfter
+	if 3*n > 4*t.usualN || (4*n < 3*t.usualN && t.low == 0) || (t.low > 0 && lasts && !t.upper) {
 		t.relearn()
 	}
 	if t.usualTicks == 0 {
-		t.usual, t.usualN = centre, t.n
+		t.usual, t.usualN = centre, n
 	}
 	level := 1.0
 	if spec.Relative {
@@ -103,55 +119,85 @@ func (t *estimator) learn(cfg *Config, spec *nodesignal.Spec, centre float64, at
 	if level > 0 {
 		t.fall = float64(spec.Direction) * (t.usual - centre) / level
 	}
-	if t.fall > cfg.Incident.Fall {
+	if t.fall > max(cfg.Incident.Fall, spec.MinGap) {
 		if t.low == 0 {
 			t.lowSince = at
 		}
 		t.low = min(t.low+1, maxTicks)
 		return level
 	}
-	t.low = 0
+	t.low, t.parted, t.upper = 0, 0, false
 	t.usualTicks = min(t.usualTicks+1, 1<<20)
 	t.usual += min(1, max(float64(elapsed)/float64(cfg.Estimator.LevelWindow), 1/float64(t.usualTicks))) * (centre - t.usual)
 	return level
 }
 
 // relearn takes what is for what is usual.
-func (t *estimator) relearn() { t.usualTicks, t.low, t.upper = 0, 0, false }
+func (t *estimator) relearn() { t.usualTicks, t.low, t.parted, t.upper = 0, 0, 0, false }
 
 // cutoff is the loss against the usual level from which a node is one of those
 // that fell: half of what the group lost, since its centre is among them.
 func (t *estimator) cutoff(spec *nodesignal.Spec) float64 { return max(spec.MinGap, t.fall/2) }
 
-// atUsual returns the values, and their centre, of those that did not fall with
-// the group, or all of them when too few did not.
-func (t *estimator) atUsual(cfg *Config, spec *nodesignal.Spec, b *scratch, x, bias []float64, centre, level float64) ([]float64, []float64, float64) {
-	b.ux, b.ubias = b.ux[:0], b.ubias[:0]
+// part tells a fault of most nodes from another phase of the work that all do:
+// the former leaves a part of them where it was, clearly apart from the others
+// for as many ticks as make an incident. It returns the values of that part and
+// their centre, which the others are compared with then, or what it was given.
+func (t *estimator) part(cfg *Config, spec *nodesignal.Spec, b *scratch, x, bias []float64, centre, level float64) ([]float64, []float64, float64) {
+	b.ux, b.ubias, b.rest = b.ux[:0], b.ubias[:0], b.rest[:0]
 	cutoff := t.cutoff(spec)
 	for i, v := range x {
 		if float64(spec.Direction)*(t.usual-v)/level < cutoff {
 			b.ux, b.ubias = append(b.ux, v), append(b.ubias, bias[i])
+		} else {
+			b.rest = append(b.rest, v)
 		}
 	}
-	if len(b.ux) < max(cfg.MinPeers, int(cfg.Incident.MinShare*float64(len(x)))) {
-		return x, bias, centre
+	enough := len(b.ux) >= max(cfg.MinPeers, int(cfg.Incident.MinShare*float64(len(x)))) && len(b.rest) > 0
+	apart, upper := false, 0.0
+	if enough {
+		var wide, narrow float64
+		upper, wide = b.side(b.ux)
+		var lower float64
+		lower, narrow = b.side(b.rest)
+		apart = math.Abs(upper-lower) > partedBy*max(wide, narrow, cfg.Estimator.MinScale*spec.MinGap*level)
 	}
-	b.bits = bitsOf(b.bits[:0], b.ux)
-	return b.ux, b.ubias, median(b.bits)
+	if apart {
+		t.parted = min(t.parted+1, 2*cfg.Incident.Ticks)
+	} else {
+		t.parted = max(t.parted-1, 0)
+	}
+	if t.upper = enough && t.parted >= cfg.Incident.Ticks; t.upper {
+		return b.ux, b.ubias, upper
+	}
+	return x, bias, centre
+}
+
+// partedBy is how many times the spread on either side of the cutoff must lie
+// between the sides' medians: the halves of a normal distribution are 2.2 apart,
+// those of a uniform one 2.7.
+const partedBy = 4
+
+// side returns the median and the robust standard deviation of one side.
+func (b *scratch) side(x []float64) (centre, spread float64) {
+	b.bits = bitsOf(b.bits[:0], x)
+	centre = median(b.bits)
+	b.bits = deviations(b.bits[:0], x, centre)
+	return centre, MADToSigma * median(b.bits) * smallSample(len(x))
 }
 
 // spread is the robust standard deviation of what the biases leave of the
 // deviations. Their middle is the centre's: another selection for it would be a
 // sixth of a tick.
-func (t *estimator) spread(e *Estimator, b *scratch, x, bias []float64) float64 {
+func (t *estimator) spread(e *Estimator, prior float64, b *scratch, x, bias []float64) float64 {
 	n := float64(len(x))
 	p := &t.params
 	bits := b.bits[:0]
 	perLevel := 1 / p.Level
 	sum := 0.0
 	for i, v := range x {
-		r := math.Abs(min(max((p.Centre-v)*perLevel, -maxGap), maxGap) - bias[i])
-		sum += min(r, e.TiedClip)
+		r := math.Abs(clamp((p.Centre-v)*perLevel, -maxGap, maxGap) - bias[i])
+		sum += clamp(r, 0, e.TiedClip)
 		bits = append(bits, math.Float64bits(r))
 	}
 	b.bits = bits
@@ -159,7 +205,7 @@ func (t *estimator) spread(e *Estimator, b *scratch, x, bias []float64) float64 
 	if s < e.TiedBelow {
 		s = max(s, meanToSigma*sum/n)
 	}
-	return math.Sqrt((n*s*s + e.PriorPeers*e.PriorScale*e.PriorScale) / (n + e.PriorPeers))
+	return math.Sqrt((n*s*s + e.PriorPeers*prior*prior) / (n + e.PriorPeers))
 }
 
 // meanToSigma turns a mean absolute deviation into a standard deviation for
@@ -205,13 +251,14 @@ func quantum(b *scratch, x []float64, limit float64) float64 {
 }
 
 // lag sums up what the pooled autocorrelation of one tick is made of.
-type lag struct{ product, now, before float64 }
+type lag struct{ product, now, before, slow float64 }
 
 // maxLag bounds what one deviation adds, in units of the scale: one faulty node
 // is not how the healthy ones vary.
 const maxLag = 3
 
-func (l *lag) add(z, before float64) {
+func (l *lag) add(z, before, slow float64) {
+	l.slow += z * slow
 	l.product += z * before
 	l.now += z * z
 	l.before += before * before
@@ -225,4 +272,33 @@ func (t *estimator) correlate(e *Estimator, l *lag) {
 	}
 	phi := min(max(l.product/math.Sqrt(square), 0), e.MaxPhi)
 	t.phi += e.PhiAlpha * (phi - t.phi)
+	t.memory += e.PhiAlpha * (clamp(l.slow/l.now, 0, 1) - t.memory)
 }
+
+// slowAlpha is the weight of a tick in a node's slow average: eight minutes.
+const slowAlpha = 1.0 / 48
+
+// firstMemory is what noise with firstPhi has.
+const firstMemory = slowAlpha * firstPhi / (1 - (1-slowAlpha)*firstPhi)
+
+// lasting is the autocorrelation that counts for sums: the lag of one tick does
+// not show what lasts for many beneath what does not. The regression of z on its
+// slow average c = a*phi/(1-(1-a)*phi) gives the phi of which the latter knows;
+// the greater counts.
+func (t *estimator) lasting(e *Estimator) float64 {
+	return min(max(t.phi, t.memory/(slowAlpha+(1-slowAlpha)*t.memory)), e.MaxPhi)
+}
+
+// longer is how much higher a limit is for autocorrelation: between the growth
+// of a short sum's standard deviation and that of a long one's variance,
+// (1+phi)/(1-phi), which counts once a deviation lasts as long as the sum.
+func longer(phi float64) float64 {
+	f := (1 + phi) / math.Sqrt(1-phi)
+	if phi > longPhi {
+		f *= math.Sqrt((1 - longPhi) / (1 - phi))
+	}
+	return f
+}
+
+// longPhi is the autocorrelation of what lasts for ten ticks.
+const longPhi = 0.9

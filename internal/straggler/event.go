@@ -15,10 +15,11 @@ type EventKind uint8
 const (
 	EventOnset EventKind = iota
 	EventSeverity
+	EventUpdate // more nodes are in a group's incident
 	EventEnd
 )
 
-func (k EventKind) String() string { return [...]string{"onset", "severity", "end"}[k] }
+func (k EventKind) String() string { return [...]string{"onset", "severity", "update", "end"}[k] }
 
 // Subject is what an episode is about.
 type Subject uint8
@@ -26,7 +27,7 @@ type Subject uint8
 // Subjects.
 const (
 	SubjectNode    Subject = iota // a slow node
-	SubjectGroup                  // many slow nodes of a group, or all of it
+	SubjectGroup                  // many slow nodes of a group
 	SubjectMissing                // a node, or many at once, of which nothing is heard
 	// SubjectCluster counts the slow nodes of a cluster that began at the same
 	// tick as too many others to be told of each; it ends when they have.
@@ -75,7 +76,6 @@ const (
 	CauseRelearned = "relearned" // what lasted became the usual level
 
 	CauseStragglers = "stragglers" // SubjectGroup: too many of its nodes are slow
-	CauseLevel      = "level"      // SubjectGroup: the group as a whole is
 )
 
 // Event is one change of one episode.
@@ -93,11 +93,14 @@ type Event struct {
 	Severity Severity
 	// At is the tick of the event, Since when what it tells of began.
 	At, Since time.Time
-	// Confidence is 1-exp(-S/h), in [0,1).
+	// Confidence is 1-exp(-S/h), in [0,1]; at the end, the greatest of the episode.
 	Confidence float64
 	// Gap is a fraction of the peers' level, positive for a loss; Value and
 	// Median are in the unit of the signal.
 	Gap, Value, Median float64
+	// Compared says that Value and Median are known, of a node: at the end of an
+	// episode there may be nobody left to compare it with.
+	Compared bool
 	// Rank in the group, 1 is the worst, among the Active nodes of the group.
 	Rank, Active int
 	// Nodes are those meant by an event of many, by name, bounded by

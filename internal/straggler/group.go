@@ -60,7 +60,8 @@ type group struct {
 
 	rule     rule
 	counts   [numStates]int
-	slow     int // stragglers
+	slow     int  // stragglers
+	scored   bool // some active node reports nothing but a score
 	split    splitState
 	incident incidentState
 }
@@ -76,8 +77,9 @@ type member struct {
 	cohort   uint8
 	warm     uint8 // ticks for which it has been active
 	signal   nodesignal.Signal
-	// suspicion is the greatest of its signals', gap the loss in that one.
-	suspicion, gap float32
+	// suspicion is the greatest of its signals', gap the loss in that one, and of
+	// several full sums the one whose weight, gap/min_gap, is the greatest.
+	suspicion, gap, weight float32
 	// contest counts ticks with contradicting values, then those without.
 	contest uint8
 }
@@ -92,16 +94,30 @@ const (
 	flagMissing
 	flagUnjudged // too few peers to be compared with
 	flagEpisode  // the node has an episode to be looked after
+	flagListed   // the group's incident has told of it
 )
 
 // signal is what a group keeps of one signal.
 type signal struct {
-	x        []float64
-	trackers []Tracker
-	z        []float32 // the last deviation in units of the scale, NaN without
-	stale    []uint8   // ticks since the node told it
-	same     []uint16  // ticks with the very same value; throughput only
-	cohorts  [maxCohorts]estimator
+	x       []float64
+	tracks  []track // parallel to x
+	cohorts [maxCohorts]estimator
+}
+
+// track is what is kept of one node and signal besides the value, in one place:
+// each array more is one more place that a tick waits for.
+type track struct {
+	Tracker
+	slow  float32 // moving average of the deviation in units of the scale
+	same  uint16  // ticks with the very same value; throughput only
+	stale uint8   // ticks since the node told it
+	known bool    // there is a deviation of the tick before
+}
+
+// reset makes it one of a node of which nothing is known.
+func (t *track) reset() {
+	t.Reset()
+	t.slow, t.known = 0, false
 }
 
 func newGroup(c *cluster, key string, peers []string, d Decision) *group {
@@ -129,29 +145,24 @@ func (g *group) signal(s nodesignal.Signal) *signal {
 	return g.signals[s]
 }
 
-var noDeviation = float32(math.NaN())
-
 func (s *signal) add() {
 	s.x = append(s.x, 0)
-	s.trackers = append(s.trackers, Tracker{})
-	s.z = append(s.z, noDeviation)
-	s.stale = append(s.stale, 0)
-	s.same = append(s.same, 0)
+	s.tracks = append(s.tracks, track{})
 }
 
 // count counts how long a value has stood still.
 func (s *signal) count(slot int, x float64) {
 	if s.x[slot] != x {
-		s.same[slot] = 0
-	} else if s.same[slot] < math.MaxUint16 {
-		s.same[slot]++
+		s.tracks[slot].same = 0
+	} else if s.tracks[slot].same < math.MaxUint16 {
+		s.tracks[slot].same++
 	}
 }
 
 func (g *group) add(n *node) {
 	n.group, n.slot = g, len(g.nodes)
 	g.nodes = append(g.nodes, n)
-	g.members = append(g.members, member{reported: StateCalibrating, state: StateCalibrating})
+	g.members = append(g.members, member{reported: StateCalibrating, state: StateCalibrating, cohort: g.split.newcomer()})
 	for _, s := range g.signals {
 		if s != nil {
 			s.add()
@@ -188,8 +199,7 @@ func (g *group) settle() {
 	g.members = pick(g.members, order)
 	for _, s := range g.signals {
 		if s != nil {
-			s.x, s.trackers, s.z = pick(s.x, order), pick(s.trackers, order), pick(s.z, order)
-			s.stale, s.same = pick(s.stale, order), pick(s.same, order)
+			s.x, s.tracks = pick(s.x, order), pick(s.tracks, order)
 		}
 	}
 	if g.plain != nil {
@@ -211,7 +221,7 @@ func pick[T any](from []T, order []int) []T {
 
 // forget makes a member one that has just come.
 func (g *group) forget(i int) {
-	g.members[i].warm = 0
+	g.members[i].warm, g.members[i].cohort = 0, g.split.newcomer()
 	g.forgetTrackers(i)
 	if g.plain != nil {
 		g.plain[i].Reset()
@@ -222,8 +232,7 @@ func (g *group) forget(i int) {
 func (g *group) forgetTrackers(i int) {
 	for _, s := range g.signals {
 		if s != nil {
-			s.trackers[i].Reset()
-			s.z[i] = noDeviation
+			s.tracks[i].reset()
 		}
 	}
 }

@@ -12,11 +12,15 @@ import (
 type incidentState struct {
 	on       bool
 	id       string
-	cause    string
 	signal   nodesignal.Signal
 	severity Severity
+	gap      float64
 	since    int64 // unix milliseconds
 	began    time.Time
+	ticks    int
+	told     time.Time // when something was last told of it
+	joined   bool      // a node is in it of which it has not told
+	differs  int       // ticks in a row with another severity
 	calm     int
 }
 
@@ -25,41 +29,30 @@ func (e *Engine) many(active int) int {
 	return max(e.cfg.Incident.MinNodes, int(e.cfg.Incident.MinShare*float64(active)))
 }
 
-// incident begins or ends the incident of a group.
+// incident begins, updates or ends the incident of a group.
 func (e *Engine) incident(g *group, now time.Time) {
 	in, cfg := &g.incident, &e.cfg.Incident
-	down, at, low := e.lowest(g)
-	tooMany := g.slow > e.many(g.counts[StateActive])
-	if !in.on {
-		switch {
-		case down != nil && down.low >= cfg.Ticks:
-			*in = incidentState{cause: CauseLevel, signal: at, since: down.lowSince}
-		case tooMany:
-			*in = incidentState{cause: CauseStragglers, signal: e.commonSignal(g), since: e.firstSlow(g)}
-		default:
-			return
-		}
-		in.on, in.began = true, now
-		e.raise(g, now)
+	if !in.on && g.slow == 0 {
 		return
 	}
+	in.ticks++
+	tooMany := g.pressing() > e.many(g.counts[StateActive])
 	switch {
+	case !in.on:
+		if tooMany {
+			*in = incidentState{on: true, began: now, since: e.firstSlow(g)}
+			in.id = episodeID(SubjectGroup, g.cluster.name, g.name, "", e.at)
+			in.severity, _ = e.gravity(g, 1, false)
+			e.tellIncident(EventOnset, g, now)
+		}
 	case g.counts[StateActive] == 0:
 		e.endIncident(g, CauseIdle, now)
-	case in.cause == CauseLevel && now.Sub(in.began) >= cfg.RelearnAfter:
+	case now.Sub(in.began) >= cfg.RelearnAfter:
+		e.accept(g)
 		e.endIncident(g, CauseRelearned, now)
-		for _, s := range g.signals {
-			if s != nil {
-				for k := range s.cohorts {
-					s.cohorts[k].relearn()
-				}
-			}
-		}
-		for i := range g.members {
-			g.forget(i)
-		}
-	case low || tooMany:
+	case tooMany:
 		in.calm = 0
+		e.update(g, now)
 	default:
 		if in.calm++; in.calm >= cfg.Ticks {
 			e.endIncident(g, CauseRecovered, now)
@@ -67,106 +60,167 @@ func (e *Engine) incident(g *group, now time.Time) {
 	}
 }
 
-// lowest returns what has been below its usual level for longest, and whether
-// anything that the incident is about still is. While one is on, or begins, the
-// nodes are compared with those at the usual level.
-func (e *Engine) lowest(g *group) (down *estimator, at nodesignal.Signal, low bool) {
-	for s, sig := range g.signals {
-		if sig == nil || !e.deciding.has(nodesignal.Signal(s)) { //nolint:gosec // an index
-			continue
-		}
-		for k := range len(g.split.edges) + 1 {
-			t := &sig.cohorts[k]
-			if !t.known {
-				continue
-			}
-			t.upper = t.low >= e.cfg.Incident.Ticks
-			low = low || t.upper
-			if t.low > 0 && (down == nil || t.low > down.low) {
-				down, at = t, nodesignal.Signal(s) //nolint:gosec // an index
-			}
-		}
+// pressed reports whether a member is one of many: slow, not about to be well,
+// and not so for longer than what is relearnt.
+func (g *group) pressed(i int) bool {
+	m := &g.members[i]
+	if m.flags&flagSlow == 0 || m.suspicion == 0 {
+		return false
 	}
-	return down, at, low
+	ep := g.nodes[i].slow
+	return ep == nil || !ep.accepted
 }
 
-// commonSignal is that of the first straggler by name.
-func (e *Engine) commonSignal(g *group) nodesignal.Signal {
+func (g *group) pressing() (n int) {
 	for i := range g.members {
-		if g.members[i].flags&flagSlow != 0 {
-			return g.members[i].signal
+		if g.pressed(i) {
+			n++
 		}
 	}
-	return nodesignal.Score
+	return n
 }
 
-// firstSlow is when the first of the stragglers began to be one.
+// gravity is the greatest severity that more than single nodes have, with their
+// gaps times ease, of all or of those that still fall behind; false when too few do.
+func (e *Engine) gravity(g *group, ease float64, behind bool) (Severity, bool) {
+	var n [SeverityCritical + 1]int
+	for i := range g.members {
+		if m := &g.members[i]; g.pressed(i) && (!behind || g.behind(i, m.signal)) {
+			n[SeverityOf(ease*float64(m.gap))]++
+		}
+	}
+	many := e.many(g.counts[StateActive])
+	sum := 0
+	for s := SeverityCritical; ; s-- {
+		if sum += n[s]; sum > many || s == SeverityMinor {
+			return s, sum > many
+		}
+	}
+}
+
+// update tells when an incident has become better or worse, and now and then of
+// the nodes that joined it. As with single nodes, to be better takes a fifth less.
+func (e *Engine) update(g *group, now time.Time) {
+	in := &g.incident
+	s, ok := e.gravity(g, 1, true)
+	if s < in.severity {
+		s, ok = e.gravity(g, 1/0.8, true)
+	}
+	if !ok || s == in.severity {
+		in.differs = 0
+	} else if in.differs++; in.differs >= e.cfg.Episodes.SeverityTicks {
+		in.severity, in.differs = s, 0
+		e.tellIncident(EventSeverity, g, now)
+		return
+	}
+	if in.joined && now.Sub(in.told) >= e.cfg.Incident.UpdateAfter {
+		e.tellIncident(EventUpdate, g, now)
+	}
+}
+
+// joinTicks is how long it takes to tell a node that is worse than its incident
+// from one whose gap is not settled yet: two minutes of 10 s ticks.
+const joinTicks = 12
+
+// inside follows a slow node during its group's incident. One that became slow,
+// or slower, after the others and lies clearly beyond them gets its own onset.
+func (e *Engine) inside(g *group, i int) {
+	n, m, in := g.nodes[i], &g.members[i], &g.incident
+	ep, gap := n.slow, float64(m.gap)
+	if !ep.counted && in.ticks <= e.cfg.Incident.Ticks {
+		ep.joins = joinTicks // what it has at the end of that is its part in the incident
+	}
+	e.countOnce(ep, &e.counters.Folded)
+	if ep.joins > 0 {
+		ep.joins--
+		ep.severity = SeverityOf(gap)
+		return
+	}
+	if gap > 1.5*in.gap && SeverityOf(0.8*gap) > max(in.severity, ep.severity) && g.behind(i, m.signal) {
+		if ep.differs++; ep.differs >= joinTicks && !e.flaps(n) {
+			e.onsets = append(e.onsets, n)
+		}
+		return
+	}
+	ep.differs = 0
+	in.joined = in.joined || m.flags&flagListed == 0
+}
+
+// accept takes the nodes that were slow all the time of an incident for ones
+// that are so by design: they stay stragglers, but are news only when they get
+// worse, or slow again.
+func (e *Engine) accept(g *group) {
+	for i := range g.members {
+		if ep := g.nodes[i].slow; ep != nil && !ep.told && ep.fold == nil {
+			ep.accepted, ep.severity, ep.differs = true, SeverityOf(float64(g.members[i].gap)), 0
+		}
+	}
+	for _, s := range g.signals {
+		if s != nil {
+			for k := range s.cohorts {
+				s.cohorts[k].relearn()
+			}
+		}
+	}
+}
+
+// firstSlow is when the first of those that make an incident began to be slow.
 func (e *Engine) firstSlow(g *group) int64 {
 	first := e.at
 	for i := range g.members {
-		if g.members[i].flags&flagSlow != 0 {
+		if g.pressed(i) {
 			first = min(first, e.since(g, i))
 		}
 	}
 	return first
 }
 
-// raise tells of an incident and who is in it.
-func (e *Engine) raise(g *group, now time.Time) {
+// tellIncident tells of an incident and who is in it. The numbers are those of
+// the signal and the cohort that most of them are slow in.
+func (e *Engine) tellIncident(kind EventKind, g *group, now time.Time) {
 	in := &g.incident
-	in.id = episodeID(SubjectGroup, g.cluster.name, g.name, "", in.since)
-	ev := e.event(EventOnset, g, now)
-	ev.Cause = in.cause
-	gaps := 0.0
+	var count [nodesignal.Count][maxCohorts + 1]int
+	signal, cohort := nodesignal.Score, uint8(0)
 	for i := range g.members {
-		gap, ok := e.affected(g, i)
-		if !ok {
+		if m := &g.members[i]; g.pressed(i) {
+			n := &count[m.signal][m.cohort]
+			if *n++; *n > count[signal][cohort] {
+				signal, cohort = m.signal, m.cohort
+			}
+		}
+	}
+	in.signal, in.told, in.joined = signal, now, false
+	ev := e.event(kind, g, now)
+	ev.Cause = CauseStragglers
+	gaps, values, alike := 0.0, 0.0, 0.0
+	sig := g.signals[signal]
+	for i := range g.members {
+		m := &g.members[i]
+		if !g.pressed(i) {
 			continue
 		}
+		m.flags |= flagListed
 		ev.NodeCount++
-		gaps += gap
+		if m.signal == signal && m.cohort == cohort && sig != nil {
+			gaps, values, alike = gaps+float64(m.gap), values+sig.x[i], alike+1
+		}
 		if len(ev.Nodes) < e.cfg.Episodes.MaxListed {
 			ev.Nodes = append(ev.Nodes, g.nodes[i].name)
 		}
 	}
-	ev.Gap = gaps / max(1, float64(ev.NodeCount))
-	if sig := g.signals[in.signal]; sig != nil {
-		ev.Median = sig.cohorts[0].params.Centre
-		if in.cause == CauseLevel {
-			ev.Value, ev.Median = ev.Median, sig.cohorts[0].usual
-		}
+	ev.Gap, ev.Value = gaps/max(1, alike), values/max(1, alike)
+	if sig != nil && cohort < maxCohorts {
+		ev.Median = sig.cohorts[cohort].params.Centre
 	}
-	in.severity = SeverityOf(ev.Gap)
-	ev.Severity, ev.Confidence = in.severity, 1
+	in.gap = ev.Gap
 	e.events = append(e.events, ev)
-}
-
-// affected reports whether a node is slow, or has fallen with its group from
-// the level that was usual, and by how much.
-func (e *Engine) affected(g *group, i int) (gap float64, ok bool) {
-	m := &g.members[i]
-	if m.state != StateActive {
-		return 0, false
-	}
-	if g.incident.cause == CauseLevel {
-		s := g.incident.signal
-		sig, spec := g.signals[s], &e.cfg.Signals[s]
-		if m.known.has(s) && m.cohort < maxCohorts {
-			if t := &sig.cohorts[m.cohort]; t.upper && t.params.Level != 0 {
-				if gap = (t.usual - sig.x[i]) / t.params.Level; gap >= t.cutoff(spec) {
-					return gap, true
-				}
-			}
-		}
-	}
-	return float64(m.gap), m.flags&flagSlow != 0
 }
 
 // event begins an event about a group's incident.
 func (e *Engine) event(kind EventKind, g *group, now time.Time) Event {
 	in := &g.incident
 	return Event{
-		Kind: kind, Subject: SubjectGroup, ID: in.id, Cluster: g.cluster.name, Group: g.name, Peers: g.peers,
+		Kind: kind, Subject: SubjectGroup, ID: in.id, Cluster: g.cluster.name, Group: g.name, Peers: g.peers, Confidence: 1,
 		Signal: in.signal, Severity: in.severity, At: now, Since: time.UnixMilli(in.since).UTC(), Active: g.counts[StateActive],
 	}
 }
@@ -179,4 +233,7 @@ func (e *Engine) endIncident(g *group, cause string, now time.Time) {
 	ev.Cause = cause
 	e.events = append(e.events, ev)
 	g.incident = incidentState{}
+	for i := range g.members {
+		g.members[i].flags &^= flagListed
+	}
 }

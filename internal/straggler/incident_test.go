@@ -37,11 +37,14 @@ func TestAnIncidentFoldsItsNodes(t *testing.T) {
 	assert.Equal(t, in.Since, g.IncidentSince)
 	assert.Equal(t, 6, g.Stragglers)
 
+	recovers := p.now
 	p.slow(0.2, 3)
 	told = p.ticks(100)
-	require.Equal(t, []string{"node end j-00 recovered", "group end 0 recovered", "node onset j-03"}, brief(told), "still slow, and told of by itself")
-	assert.Equal(t, in.ID, told[1].ID)
-	assert.Less(t, told[0].At, told[1].At, "after 18 calm ticks")
+	require.Equal(t, []string{"group end 0 recovered", "node end j-00 recovered", "node onset j-03"}, brief(told), "still slow, and told of by itself")
+	assert.Equal(t, in.ID, told[0].ID)
+	assert.InDelta(t, 1, told[0].Confidence, 0)
+	assert.Equal(t, told[0].At, told[1].At, "with the last of those that are well")
+	assert.LessOrEqual(t, told[0].At.Sub(recovers), 4*time.Minute+10*time.Second, "3 min from the last that speaks against them on")
 	assert.False(t, groupOf(t, p.last, "c", "j").Incident)
 	p.slow(0)
 	assert.Equal(t, []string{"node end j-03 recovered"}, brief(p.ticks(60)))
@@ -56,74 +59,178 @@ func TestAnIncidentNeedsMoreThanAFew(t *testing.T) {
 	assert.False(t, groupOf(t, p.last, "c", "j").Incident)
 }
 
-// TestAFallOfAllIsOneIncident and becomes the usual level after six hours.
-func TestAFallOfAllIsOneIncident(t *testing.T) {
-	p := newPlay(t, []string{"j"}, 8, nil)
-	require.Empty(t, p.ticks(360))
-	all := []int{0, 1, 2, 3, 4, 5, 6, 7}
-	p.slow(0.2, all...)
-	require.Empty(t, p.ticks(17))
-	began := p.now.Add(-16 * tick)
-	told := p.ticks(1)
-	require.Equal(t, []string{"group onset 8 level"}, brief(told))
-	in := told[0]
-	assert.Equal(t, began, in.Since)
-	assert.InDelta(t, 0.2, in.Gap, 0.01)
-	assert.InDelta(t, 8.04, in.Value, 0.05)
-	assert.InDelta(t, 10.05, in.Median, 0.05, "what is usual")
-
-	told = p.ticks(6 * 360)
-	require.Equal(t, []string{"group end 0 relearned"}, brief(told))
-	assert.Equal(t, 6*time.Hour, told[0].At.Sub(in.At))
-	assert.Equal(t, in.ID, told[0].ID)
-	assert.False(t, groupOf(t, p.last, "c", "j").Incident)
-	require.Empty(t, p.ticks(120), "it is usual now")
-
-	p.loss = func(_ string, i int) float64 { return map[bool]float64{true: 0.5, false: 0.2}[i == 4] }
-	require.Equal(t, []string{"node onset j-04"}, brief(p.ticks(20)), "and nodes are found as before")
-	p.slow(0)
-	require.Equal(t, []string{"node end j-04 recovered"}, brief(p.ticks(60)), "better than usual is no incident")
-}
-
-func TestAFallThatEndsIsOver(t *testing.T) {
+// TestTheJobEndsAnIncident and so does another job of its nodes.
+func TestTheJobEndsAnIncident(t *testing.T) {
 	p := newPlay(t, []string{"j"}, 8, nil)
 	p.ticks(60)
-	all := []int{0, 1, 2, 3, 4, 5, 6, 7}
-	p.slow(0.2, all...)
-	require.Equal(t, []string{"group onset 8 level"}, brief(p.ticks(60)))
-	p.slow(0)
-	require.Empty(t, p.ticks(17))
-	require.Equal(t, []string{"group end 0 recovered"}, brief(p.ticks(1)))
-
-	p.slow(0.2, all...)
-	require.Empty(t, p.ticks(10))
-	p.slow(0)
-	require.Empty(t, p.ticks(10), "a dip")
-	p.slow(0.2, all...)
-	require.Empty(t, p.ticks(17), "counts anew")
-	require.Len(t, p.ticks(1), 1)
+	p.slow(0.2, 0, 1, 2)
+	require.Equal(t, []string{"group onset 3 stragglers"}, brief(p.ticks(60)))
 	p.idle = func(string, int) bool { return true }
-	require.Equal(t, []string{"group end 0 idle"}, brief(p.ticks(1)), "the job is over")
-}
+	require.Equal(t, []string{"group end 0 idle"}, brief(p.ticks(1)))
 
-// TestASmallFallOfAllIsNone: a hot afternoon, or another phase of the job.
-func TestASmallFallOfAllIsNone(t *testing.T) {
-	p := newPlay(t, []string{"j"}, 8, nil)
-	p.ticks(60)
-	p.slow(0.06, 0, 1, 2, 3, 4, 5, 6, 7)
-	assert.Empty(t, p.ticks(120))
-}
-
-// TestAnIncidentEndsWithItsGroup: all of its nodes go on to another job.
-func TestAnIncidentEndsWithItsGroup(t *testing.T) {
-	p := newPlay(t, []string{"j"}, 8, nil)
-	p.ticks(60)
-	p.slow(0.2, 0, 1, 2, 3, 4, 5, 6, 7)
-	require.Len(t, p.ticks(60), 1)
+	p.idle = nil
+	require.Equal(t, []string{"group onset 3 stragglers"}, brief(p.ticks(60)))
 	for i := range p.nodes {
 		o := p.observe("j", i)
 		o.Peers = []string{"k"}
 		require.NoError(t, p.e.Observe(&o, p.now))
 	}
 	assert.Equal(t, []string{"group end 0 idle"}, brief(p.tickOnce()))
+}
+
+// TestLaterFaultsAreToldDuringAnIncident: three of sixteen lose 12 %, much later
+// two others half; and one of the first gets much worse.
+func TestLaterFaultsAreToldDuringAnIncident(t *testing.T) {
+	p := newPlay(t, []string{"j"}, 16, nil)
+	p.ticks(60)
+	loss := map[int]float64{0: 0.12, 1: 0.12, 2: 0.12}
+	p.loss = func(_ string, i int) float64 { return loss[i] }
+	require.Equal(t, []string{"group onset 3 stragglers"}, brief(p.ticks(120)))
+	loss[7], loss[8] = 0.5, 0.5
+	told := p.ticks(30)
+	require.Equal(t, []string{"node onset j-07", "node onset j-08"}, brief(told))
+	assert.Equal(t, SeverityCritical, told[0].Severity)
+	assert.InDelta(t, 0.5, told[0].Gap, 0.02)
+	assert.LessOrEqual(t, told[0].At.Sub(told[0].Since), 3*time.Minute)
+	require.Empty(t, p.ticks(120), "told once")
+
+	loss[1] = 0.6
+	told = p.ticks(60)
+	require.Equal(t, []string{"group severity 5 stragglers"}, brief(told), "three are critical now: more than single nodes")
+	assert.Equal(t, SeverityCritical, told[0].Severity)
+
+	clear(loss)
+	assert.Equal(t, []string{"group end 0 recovered", "node end j-07 recovered", "node end j-08 recovered"}, brief(p.ticks(100)))
+}
+
+// TestOneOfAnIncidentThatGetsMuchWorse is told of by itself.
+func TestOneOfAnIncidentThatGetsMuchWorse(t *testing.T) {
+	p := newPlay(t, []string{"j"}, 16, nil)
+	p.ticks(60)
+	loss := map[int]float64{0: 0.12, 1: 0.12, 2: 0.12, 3: 0.12}
+	p.loss = func(_ string, i int) float64 { return loss[i] }
+	require.Len(t, p.ticks(60), 1)
+	loss[1] = 0.29
+	require.Empty(t, p.ticks(60), "critical by itself, but not clearly")
+	loss[1] = 0.4
+	require.Equal(t, []string{"node onset j-01"}, brief(p.ticks(30)))
+	loss[1] = 0.12
+	assert.Equal(t, []string{"node severity j-01"}, brief(p.ticks(100)))
+}
+
+// TestNodesThatJoinAnIncident are told of by its updates, ten minutes apart.
+func TestNodesThatJoinAnIncident(t *testing.T) {
+	p := newPlay(t, []string{"j"}, 20, nil)
+	p.ticks(60)
+	loss := map[int]float64{0: 0.2, 1: 0.2, 2: 0.2, 3: 0.2}
+	p.loss = func(_ string, i int) float64 { return loss[i] }
+	told := p.ticks(60)
+	require.Equal(t, []string{"group onset 4 stragglers"}, brief(told))
+	loss[4] = 0.2
+	updates := p.ticks(20)
+	require.Equal(t, []string{"group update 5 stragglers"}, brief(updates))
+	assert.Equal(t, told[0].ID, updates[0].ID)
+	assert.Equal(t, []string{"j-00", "j-01", "j-02", "j-03", "j-04"}, updates[0].Nodes)
+	loss[5] = 0.2
+	require.Empty(t, p.ticks(20))
+	loss[6] = 0.2
+	again := p.ticks(60)
+	require.Equal(t, []string{"group update 7 stragglers"}, brief(again))
+	assert.Equal(t, 10*time.Minute, again[0].At.Sub(updates[0].At))
+	require.Empty(t, p.ticks(300))
+	loss[6] = 0
+	require.Empty(t, p.ticks(60))
+	loss[6] = 0.2
+	assert.Empty(t, p.ticks(300), "its name has been told")
+}
+
+// TestAnIncidentBecomesWorse as a whole, which is one record, and better.
+func TestAnIncidentBecomesWorse(t *testing.T) {
+	p := newPlay(t, []string{"j"}, 20, nil)
+	p.ticks(60)
+	some := []int{0, 1, 2, 3, 4}
+	p.slow(0.15, some...)
+	told := p.ticks(60)
+	require.Len(t, told, 1)
+	require.Equal(t, SeverityMajor, told[0].Severity)
+	p.slow(0.4, some...)
+	told = p.ticks(60)
+	require.Equal(t, []string{"group severity 5 stragglers"}, brief(told))
+	assert.Equal(t, SeverityCritical, told[0].Severity)
+	assert.Greater(t, told[0].Gap, 0.25)
+	p.slow(0.22, some...)
+	require.Empty(t, p.ticks(60), "not clearly better")
+	p.slow(0.15, some...)
+	told = p.ticks(60)
+	require.Equal(t, []string{"group severity 5 stragglers"}, brief(told))
+	assert.Equal(t, SeverityMajor, told[0].Severity)
+	p.slow(0)
+	assert.Equal(t, []string{"group end 0 recovered"}, brief(p.ticks(100)), "and no less on the way to the end")
+}
+
+// TestAnIncidentByDesignEnds: four nodes do less for good. After six hours that
+// is usual; who gets worse is told of, and so are others.
+func TestAnIncidentByDesignEnds(t *testing.T) {
+	p := newPlay(t, []string{"j"}, 16, nil)
+	loss := map[int]float64{0: 0.08, 1: 0.08, 2: 0.08, 3: 0.08}
+	p.loss = func(_ string, i int) float64 { return loss[i] }
+	told := p.ticks(60)
+	require.Equal(t, []string{"group onset 4 stragglers"}, brief(told))
+	assert.Equal(t, SeverityMinor, told[0].Severity)
+	ended := p.ticks(6 * 360)
+	require.Equal(t, []string{"group end 0 relearned"}, brief(ended))
+	assert.Equal(t, 6*time.Hour, ended[0].At.Sub(told[0].At))
+	require.Empty(t, p.ticks(1000))
+	assert.True(t, p.node("j-00").Straggler)
+
+	loss[9] = 0.2
+	require.Equal(t, []string{"node onset j-09"}, brief(p.ticks(30)))
+	loss[2] = 0.3
+	require.Equal(t, []string{"node onset j-02"}, brief(p.ticks(30)))
+	loss[2] = 0
+	require.Equal(t, []string{"node end j-02 recovered"}, brief(p.ticks(60)))
+	loss[2] = 0.08
+	require.Equal(t, []string{"node onset j-02"}, brief(p.ticks(60)), "by itself this time")
+	loss[0] = 0
+	require.Empty(t, p.ticks(60), "an end without a beginning is none")
+	loss[10], loss[11] = 0.2, 0.2
+	assert.Equal(t, []string{"group onset 4 stragglers"}, brief(p.ticks(60)), "those that are usual do not count")
+}
+
+// TestNoOnsetForWhoIsWellAgain as an incident ends.
+func TestNoOnsetForWhoIsWellAgain(t *testing.T) {
+	p := newPlay(t, []string{"j"}, 16, nil)
+	p.ticks(60)
+	loss := map[int]float64{0: 0.2, 1: 0.2, 2: 0.2}
+	p.loss = func(_ string, i int) float64 { return loss[i] }
+	require.Len(t, p.ticks(60), 1)
+	loss[0] = 0
+	p.ticks(8)
+	clear(loss)
+	assert.Equal(t, []string{"group end 0 recovered"}, brief(p.ticks(100)))
+}
+
+// TestTheEndTellsThePeakConfidence of an episode, not what is left of it.
+func TestTheEndTellsThePeakConfidence(t *testing.T) {
+	p := newPlay(t, []string{"j"}, 8, nil)
+	p.ticks(60)
+	p.slow(0.4, 3)
+	p.ticks(60)
+	p.slow(0)
+	told := p.ticks(60)
+	require.Equal(t, []string{"node end j-03 recovered"}, brief(told))
+	assert.InDelta(t, 0.8647, told[0].Confidence, 1e-3, "1-exp(-2)")
+}
+
+// TestTheNumbersOfAnIncidentAreOfWhoIsInIt: the upper part of a group that is split.
+func TestTheNumbersOfAnIncidentAreOfWhoIsInIt(t *testing.T) {
+	p := twoJobs(t, 0.4) // at 10 and 6
+	require.Empty(t, p.ticks(200))
+	require.Equal(t, 2, p.cohorts())
+	p.differ(0.4, 0, 1, 2, 3)
+	told := p.ticks(60)
+	require.Equal(t, []string{"group onset 4 stragglers"}, brief(told))
+	assert.InDelta(t, 8.04, told[0].Value, 0.1)
+	assert.InDelta(t, 10.05, told[0].Median, 0.1)
+	assert.InDelta(t, 0.2, told[0].Gap, 0.02)
 }

@@ -4,6 +4,7 @@ package straggler
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
@@ -13,20 +14,23 @@ import (
 func (e *Engine) judge(g *group, s nodesignal.Signal) {
 	sig := g.signals[s]
 	for k := range len(g.split.edges) + 1 {
-		e.gather(g, s, uint8(k)) //nolint:gosec // at most maxCohorts
+		e.slots = e.slots[:0]
+		if s != nodesignal.Score || g.scored {
+			e.gather(g, s, uint8(k)) //nolint:gosec // at most maxCohorts
+		}
 		t := &sig.cohorts[k]
 		if len(e.slots) == 0 {
 			t.known, t.n = false, 0
 			continue
 		}
+		t.absent = g.absent(k)
 		if t.update(&e.cfg, &e.cfg.Signals[s], &e.scratch, len(e.slots), e.x, e.bias, e.at, e.elapsed) {
 			e.step(g, s, t)
 			continue
 		}
 		for _, i := range e.slots {
 			// Too few peers to say anything of any of them.
-			sig.trackers[i].Reset()
-			sig.z[i] = noDeviation
+			sig.tracks[i].reset()
 			g.members[i].flags |= flagUnjudged
 		}
 	}
@@ -38,9 +42,11 @@ func (e *Engine) judge(g *group, s nodesignal.Signal) {
 // the spread of the others look an eighth wider than it is.
 func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
 	sig := g.signals[s]
-	slots, x, bias := e.slots[:0], e.x[:0], e.bias[:0]
+	n := len(g.members)
+	e.slots, e.x, e.bias = slices.Grow(e.slots[:0], n)[:n], slices.Grow(e.x[:0], n)[:n], slices.Grow(e.bias[:0], n)[:n]
+	slots, x, bias := e.slots, e.x, e.bias
+	all, calm := 0, 0
 	young := e.young(g)
-	suspect := sig.cohorts[cohort].params.Limit / 2
 	split := len(g.split.edges) > 0
 	for i := range g.members {
 		m := &g.members[i]
@@ -49,25 +55,40 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
 			continue
 		}
 		if m.fresh.has(s) {
-			sig.stale[i] = 0
+			sig.tracks[i].stale = 0
 		} else if e.outdated(g, i, s) {
 			continue
 		}
 		if int(m.warm) < e.cfg.WarmupTicks && !young {
 			continue
 		}
-		slots = append(slots, int32(i)) //nolint:gosec // at most max_nodes
-		if tr := &sig.trackers[i]; m.fresh.has(s) && tr.sum <= suspect {
-			x, bias = append(x, sig.x[i]), append(bias, tr.bias)
+		slots[all] = int32(i) //nolint:gosec // at most max_nodes
+		all++
+		if tr := &sig.tracks[i]; m.fresh.has(s) && !tr.Suspect() {
+			x[calm], bias[calm] = sig.x[i], tr.bias
+			calm++
 		}
 	}
-	if 2*len(x) < len(slots) || len(x) < e.cfg.MinPeers {
-		x, bias = x[:0], bias[:0]
-		for _, i := range slots {
-			x, bias = append(x, sig.x[i]), append(bias, sig.trackers[i].bias)
+	if 2*calm < all || calm < e.cfg.MinPeers {
+		for k, i := range slots[:all] {
+			x[k], bias[k] = sig.x[i], sig.tracks[i].bias
+		}
+		calm = all
+	}
+	e.slots, e.x, e.bias = slots[:all], x[:calm], bias[:calm]
+}
+
+// absent counts the members of a cohort of which nothing is heard.
+func (g *group) absent(cohort int) (n int) {
+	if g.counts[StateMissing] == 0 || len(g.split.edges) == 0 {
+		return g.counts[StateMissing]
+	}
+	for i := range g.members {
+		if g.members[i].state == StateMissing && int(g.members[i].cohort) == cohort {
+			n++
 		}
 	}
-	e.slots, e.x, e.bias = slots, x, bias
+	return n
 }
 
 // young reports whether too few of a group are warm to be peers of the others:
@@ -87,50 +108,56 @@ func (e *Engine) young(g *group) bool {
 // outdated forgets a value that its node has not told for the TTL: it tells
 // others, but this one no more.
 func (e *Engine) outdated(g *group, i int, s nodesignal.Signal) bool {
-	sig := g.signals[s]
-	sig.z[i] = noDeviation
-	sig.stale[i]++
-	if sig.stale[i] < math.MaxUint8 && time.Duration(sig.stale[i])*e.elapsed <= e.cfg.TTL {
+	t := &g.signals[s].tracks[i]
+	t.known = false
+	t.stale++
+	if t.stale < math.MaxUint8 && time.Duration(t.stale)*e.elapsed <= e.cfg.TTL {
 		return false
 	}
-	sig.stale[i] = 0
+	t.stale = 0
 	g.members[i].known &^= bit(s)
-	sig.trackers[i].Reset()
+	g.scored = true // it may be all that it tells now
+	t.Reset()
 	return true
 }
 
 // step moves the trackers of the gathered members.
 func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 	sig, p, c := g.signals[s], &t.params, &e.cfg.CUSUM
-	perScale, perLevel, perLimit := 1/p.Scale, 1/p.Level, 1/p.Limit
+	derived, perLevel, perGap := p.steps(), 1/p.Level, float32(1/e.cfg.Signals[s].MinGap)
 	warmup := uint8(e.cfg.WarmupTicks)         //nolint:gosec // validated
 	stuck := uint16(e.cfg.Episodes.StuckTicks) //nolint:gosec // validated
 	var l lag
 	for _, i := range e.slots {
-		m, tr := &g.members[i], &sig.trackers[i]
+		m, tr := &g.members[i], &sig.tracks[i]
 		if m.fresh.has(s) && m.warm >= warmup {
-			d := min(max((p.Centre-sig.x[i])*perLevel, -maxGap), maxGap)
-			if s == nodesignal.Throughput && sig.same[i] >= stuck && tr.sum == 0 && (d-tr.bias)*perScale > p.Kappa {
+			d := p.deviation(sig.x[i], perLevel)
+			before := tr.Tracker
+			z, known := clamp((d-tr.bias)*derived.perScale, -maxLag, maxLag), tr.known
+			tr.step(c, p, &derived, d, e.at)
+			if s == nodesignal.Throughput && tr.same >= stuck && before.sum == 0 && tr.sum > 0 {
 				// It is the peers that moved: nobody measures this one.
-				if sig.same[i] == stuck || sig.z[i] == sig.z[i] {
+				if tr.same == stuck || known {
 					e.counters.Stuck++
 				}
-				sig.z[i] = noDeviation
+				tr.Tracker, tr.known = before, false
 			} else {
-				z := min(max((d-tr.bias)*perScale, -maxLag), maxLag)
-				if before := float64(sig.z[i]); before == before && !tr.straggler {
-					l.add(z, before)
+				if known && !before.straggler {
+					l.add(z, clamp((float64(before.last)-before.bias)*derived.perScale, -maxLag, maxLag), float64(tr.slow))
 				}
-				sig.z[i] = float32(z)
-				tr.step(c, p, d, perScale, e.at)
+				tr.known = true
+				tr.slow += slowAlpha * (float32(z) - tr.slow)
 			}
 		}
 		if tr.straggler {
 			m.flags |= flagSlow
 		}
-		suspicion := float32(tr.sum * perLimit)
-		if suspicion > m.suspicion || (suspicion == m.suspicion && m.signal == nodesignal.Score) {
-			m.suspicion, m.gap, m.signal = suspicion, float32(tr.gap), s
+		suspicion := float32(0)
+		if tr.sum > 0 {
+			suspicion = tr.suspicion()
+		}
+		if suspicion > m.suspicion || (suspicion == m.suspicion && (m.signal == nodesignal.Score || (suspicion > 0 && tr.gap*perGap > m.weight))) {
+			m.suspicion, m.gap, m.weight, m.signal = suspicion, tr.gap, tr.gap*perGap, s
 		}
 	}
 	t.correlate(&e.cfg.Estimator, &l)
@@ -165,7 +192,7 @@ func (e *Engine) since(g *group, i int) int64 {
 	if g.plain != nil {
 		return g.plain[i].Since.UnixMilli()
 	}
-	return g.signals[g.members[i].signal].trackers[i].since
+	return g.signals[g.members[i].signal].tracks[i].since
 }
 
 // fill writes the next row of the report's nodes. The names in it are written
@@ -183,11 +210,6 @@ func (e *Engine) fill(g *group, i int) *NodeReport {
 	m := &g.members[i]
 	row.State, row.Straggler, row.Contested = m.state, m.flags&flagSlow != 0, m.flags&flagContested != 0
 	row.Signal, row.Suspicion, row.Gap = m.signal, float64(m.suspicion), float64(m.gap)
-	row.Score = 0
-	if s := g.signals[nodesignal.Score]; s != nil {
-		row.Score = s.x[i]
-	}
-	row.Threshold, row.Median, row.Active = g.rule.threshold, g.rule.median, g.rule.active
 	if row.Straggler {
 		row.Since = time.UnixMilli(e.since(g, i)).UTC()
 	} else if !row.Since.IsZero() {
@@ -216,7 +238,7 @@ func (e *Engine) groupReport(cluster, name string, r *rule, counts [numStates]in
 // reportSignals adds how the group's nodes are compared to its report.
 func (e *Engine) reportSignals(g *group) {
 	r := &e.report.Groups[len(e.report.Groups)-1]
-	r.Incident = g.incident.on
+	r.Incident, r.Held = g.incident.on, g.split.held
 	if g.incident.on {
 		r.IncidentSince = time.UnixMilli(g.incident.since).UTC()
 	}
@@ -249,7 +271,7 @@ func (g *group) signalReports(to *[nodesignal.Count]SignalReport, cohort int) {
 	for s, sig := range g.signals {
 		if sig != nil {
 			t := &sig.cohorts[cohort]
-			to[s] = SignalReport{Known: t.known, Params: t.params, N: t.n, Phi: t.phi}
+			to[s] = SignalReport{Known: t.known, Params: t.params, N: t.n, Phi: t.phi, Fall: t.fall}
 		}
 	}
 }

@@ -65,6 +65,8 @@ var (
 	ErrTooManyClusters = errors.New("more clusters than `max_clusters`")
 	ErrTooManyGroups   = errors.New("more peer groups than `max_groups`")
 	ErrTooManyNodes    = errors.New("more nodes than `max_nodes`")
+	ErrClusterGroups   = errors.New("cluster holds its share of `max_groups`")
+	ErrClusterNodes    = errors.New("cluster holds its share of `max_nodes`")
 )
 
 // Observation is what one push said about one node.

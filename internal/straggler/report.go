@@ -53,7 +53,10 @@ type GroupReport struct {
 	// else empty. SplitBy is the signal by which a node belongs to one.
 	Cohorts []CohortReport
 	SplitBy nodesignal.Signal
-	// Incident is true while many of its nodes, or all, are slow.
+	// Held is true when an incident kept the nodes' means of SplitBy where they
+	// were at this tick.
+	Held bool
+	// Incident is true while many of its nodes are slow.
 	Incident      bool
 	IncidentSince time.Time
 }
@@ -76,6 +79,9 @@ type SignalReport struct {
 	// N nodes were compared, Phi is how much of a deviation lasts to the next tick.
 	N   int
 	Phi float64
+	// Fall is how far the group's median is below its usual level, a fraction;
+	// negative above. That all fall is no event: it is another phase of the work.
+	Fall float64
 }
 
 // NodeReport is the verdict on one node.
@@ -92,11 +98,7 @@ type NodeReport struct {
 	Signal    nodesignal.Signal
 	Suspicion float64
 	Gap       float64
-	Score     float64
 	Since     time.Time
-	// Threshold and Median are the group's at this tick.
-	Threshold, Median float64
-	Active            int
 }
 
 // Rank is one place in a cluster's rank list.

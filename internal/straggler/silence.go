@@ -22,7 +22,7 @@ func (e *Engine) silences(c *cluster, now time.Time) {
 		return
 	}
 	silent := slices.DeleteFunc(c.silent, func(n *node) bool {
-		return n.gone || n.silence != nil || n.group.cluster != c || n.group.members[n.slot].state != StateMissing
+		return n.gone || n.silence != nil || n.group.members[n.slot].state != StateMissing
 	})
 	if len(silent) > e.cfg.Incident.MinNodes {
 		group := silent[0].group.name

@@ -4,6 +4,7 @@ package straggler
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -84,6 +85,19 @@ func TestSilentNodesWaitForEachOther(t *testing.T) {
 	p.ticks(1)
 	p.silent = silentBelow(4)
 	assert.Equal(t, []string{"missing onset 4"}, brief(p.ticks(20)))
+	p.silent = func(_ string, i int) bool { return i < 6 }
+	p.ticks(1)
+	p.silent = func(_ string, i int) bool { return i < 8 }
+	assert.Equal(t, []string{"missing onset 4"}, brief(p.ticks(20)), "the next outage is waited for as well")
+}
+
+// TestANodeForgottenBeforeItIsToldOf leaves no episode that nobody ends.
+func TestANodeForgottenBeforeItIsToldOf(t *testing.T) {
+	p := newPlay(t, []string{"j"}, 8, func(c *Config) { c.Retention = time.Minute })
+	p.ticks(10)
+	p.silent = func(_ string, i int) bool { return i == 7 }
+	assert.Empty(t, p.ticks(20))
+	assert.Equal(t, 7, p.e.Nodes())
 }
 
 func TestTheListOfAnEventIsBounded(t *testing.T) {

@@ -21,6 +21,7 @@ const noCohort = maxCohorts
 // may do different work: the nodes' means of one signal lie in clumps.
 type splitState struct {
 	on     bool
+	held   bool // the means stand still, as the group is in an incident
 	signal nodesignal.Signal
 	// mean and hour are parallel to the members, n counts the ticks in them.
 	mean, hour []float64
@@ -91,9 +92,10 @@ func (e *Engine) splitSignal(g *group) nodesignal.Signal {
 }
 
 // means follows each node's mean, which stands still while the node or its
-// group is slow: that is no other work.
+// group is slow: that is no other work. One that is young is none yet.
 func (e *Engine) means(g *group) {
 	p := &g.split
+	p.held = g.incident.on
 	sig := g.signals[p.signal]
 	if sig == nil {
 		return
@@ -103,7 +105,8 @@ func (e *Engine) means(g *group) {
 	warm := uint8(e.cfg.WarmupTicks) //nolint:gosec // validated
 	for i := range g.members {
 		m := &g.members[i]
-		if m.state != StateActive || !m.fresh.has(p.signal) || m.flags&(flagWasSlow|flagContested) != 0 || g.incident.on {
+		if m.state != StateActive || !m.fresh.has(p.signal) || m.flags&(flagWasSlow|flagContested) != 0 ||
+			(p.held && p.n[i] >= warm) {
 			continue
 		}
 		p.n[i] = min(p.n[i]+1, 254)
@@ -117,12 +120,17 @@ func (e *Engine) means(g *group) {
 	}
 }
 
-func (p *splitState) cohortOf(i int, warm uint8) uint8 {
-	if len(p.edges) == 0 {
-		return 0
-	}
-	if p.n[i] < warm {
+// newcomer is the cohort of a node without a mean.
+func (p *splitState) newcomer() uint8 {
+	if len(p.edges) > 0 {
 		return noCohort
+	}
+	return 0
+}
+
+func (p *splitState) cohortOf(i int, warm uint8) uint8 {
+	if p.n[i] < warm {
+		return p.newcomer()
 	}
 	k := uint8(0)
 	for _, edge := range p.edges {
@@ -170,6 +178,9 @@ func (e *Engine) look(g *group) {
 	slices.Sort(fresh)
 	e.edges = fresh
 	p.edges = append(p.edges[:0], fresh[:min(len(fresh), maxCohorts-1)]...)
+	for k, edge := range p.edges {
+		p.edges[k] = float64(float32(edge)) // as it travels
+	}
 	e.regroup(g, len(p.edges) != was)
 }
 

@@ -75,6 +75,17 @@ func TestEachSideOfASplitFindsItsStraggler(t *testing.T) {
 	assert.ElementsMatch(t, []string{"node onset -03", "node onset -15"}, brief(p.ticks(20)))
 	assert.Empty(t, p.ticks(400), "nor does it become one of the slower job")
 	assert.True(t, p.node("-03").Straggler)
+	other := p.loss
+	p.loss = func(g string, i int) float64 {
+		if i == 3 {
+			return 0.4 // what the others do
+		}
+		return other(g, i)
+	}
+	for _, ev := range p.ticks(600) {
+		assert.Equal(t, EventSeverity, ev.Kind, "not even at their level")
+	}
+	assert.True(t, p.node("-03").Straggler)
 	assert.Equal(t, 2, p.cohorts())
 }
 
@@ -94,6 +105,14 @@ func TestALabelledGroupIsNotSplit(t *testing.T) {
 	p.differ(0.4)
 	p.ticks(200)
 	assert.Empty(t, groupOf(t, p.last, "c", "j").Cohorts)
+}
+
+// TestScatteredNodesAreNoJobs: gaps that are no wider than the rest is.
+func TestScatteredNodesAreNoJobs(t *testing.T) {
+	p := newPlay(t, []string{""}, 20, nil)
+	p.loss = func(_ string, i int) float64 { return 0.045 * float64(i/2*2) }
+	p.ticks(200)
+	assert.Zero(t, p.cohorts())
 }
 
 // TestASmallSideIsNotSplitOff: four slow nodes are stragglers, not a job.
@@ -120,4 +139,35 @@ func TestMoreJobsThanCohorts(t *testing.T) {
 	for k := 2; k < len(g.Cohorts); k++ {
 		assert.Greater(t, g.Cohorts[k].From, g.Cohorts[k-1].From)
 	}
+}
+
+// TestANewcomerInAnIncident does work of its own, though the means of the
+// others stand still.
+func TestANewcomerInAnIncident(t *testing.T) {
+	p := twoJobs(t, 0.4)
+	require.Empty(t, p.ticks(200))
+	require.Equal(t, 2, p.cohorts())
+	p.idle = func(_ string, i int) bool { return i == 3 }
+	p.differ(0.4, 0, 1, 2, 10, 11, 12)
+	p.ticks(30)
+	g := groupOf(t, p.last, "c", DefaultGroup)
+	require.True(t, g.Incident)
+	require.True(t, g.Held)
+	member := func() *member { return &p.e.clusters["c"].groups[DefaultGroup].members[3] }
+	require.Equal(t, uint8(noCohort), member().cohort, "what it did before it went does not count")
+
+	p.idle = nil
+	loss := p.loss
+	p.loss = func(group string, i int) float64 {
+		if i == 3 {
+			i = 13 // it joins the other job
+		}
+		return loss(group, i)
+	}
+	for range 40 {
+		p.ticks(1)
+		require.Zero(t, p.node("-03").Suspicion)
+	}
+	require.True(t, groupOf(t, p.last, "c", DefaultGroup).Held)
+	assert.Equal(t, uint8(0), member().cohort)
 }

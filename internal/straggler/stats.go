@@ -39,18 +39,20 @@ func nth(b []uint64, k int) uint64 {
 		mid := lo + (hi-lo)/2
 		x, y, z := b[lo], b[mid], b[hi]
 		p := max(min(x, y), min(max(x, y), z))
-		// What is less comes first, then what is equal, then what is greater:
-		// many of a fleet's values are the very same.
+		// What is less comes first. When that is nothing, what is equal does: many
+		// of a fleet's values are the very same.
 		less := partition(b[lo:hi+1], p) + lo
 		if k < less {
 			hi = less - 1
 			continue
 		}
-		upTo := partition(b[less:hi+1], p+1) + less
-		if k < upTo {
+		if less > lo {
+			lo = less
+			continue
+		}
+		if lo += partition(b[lo:hi+1], p+1); k < lo {
 			return p
 		}
-		lo = upTo
 	}
 	for i := lo + 1; i <= hi; i++ {
 		v, j := b[i], i

@@ -22,7 +22,8 @@ type scratch struct {
 	distinct                    [maxDistinct]float64
 	x, bias                     []float64
 	slots                       []int32
-	scores, throughputs         []float64
+	scores, throughputs         []float64 // of this group
+	ref                         float64   // the median of throughputs
 	wideScores, wideThroughputs []float64
 	clumps                      []clumped
 	edges                       []float64
@@ -95,8 +96,12 @@ func (e *Engine) expire(g *group, now time.Time) {
 	deaf := e.elapsed > e.cfg.TTL
 	at := now.UnixNano()
 	for i := range g.members {
-		n, m := g.nodes[i], &g.members[i]
+		m := &g.members[i]
 		silent := time.Duration(at - m.seen)
+		if silent <= e.cfg.TTL && m.flags&flagMissing == 0 {
+			continue
+		}
+		n := g.nodes[i]
 		switch {
 		case n == nil:
 		case silent > e.cfg.Retention:
@@ -111,7 +116,7 @@ func (e *Engine) expire(g *group, now time.Time) {
 				m.flags |= flagMissing
 				g.cluster.silent = append(g.cluster.silent, n)
 			}
-		case m.flags&flagMissing != 0:
+		default:
 			m.flags &^= flagMissing
 			e.endSilence(n, CauseRecovered, now)
 		}
@@ -121,6 +126,7 @@ func (e *Engine) expire(g *group, now time.Time) {
 func (e *Engine) tickGroup(g *group, now time.Time) {
 	e.states(g, now)
 	g.rule.update(&e.cfg, &e.scratch, e.scores, e.throughputs)
+	e.ref = g.rule.ref
 	if e.cfg.Decision == DecisionThreshold {
 		e.judgePlain(g, now)
 	} else {
@@ -140,6 +146,7 @@ func (e *Engine) tickGroup(g *group, now time.Time) {
 // the active ones and the throughputs of the busy ones.
 func (e *Engine) states(g *group, now time.Time) {
 	g.counts = [numStates]int{}
+	g.scored = false
 	e.scores, e.throughputs = e.scores[:0], e.throughputs[:0]
 	scores, throughputs := g.signals[nodesignal.Score], g.signals[nodesignal.Throughput]
 	warmup := uint8(e.cfg.WarmupTicks) //nolint:gosec // validated
@@ -157,7 +164,7 @@ func (e *Engine) states(g *group, now time.Time) {
 		if was != 0 {
 			m.flags |= flagWasSlow
 		}
-		m.suspicion, m.gap, m.signal = 0, 0, nodesignal.Score
+		m.suspicion, m.gap, m.weight, m.signal = 0, 0, 0, nodesignal.Score
 		// A calibrating node waits for the reference that it helps to form.
 		if throughputs != nil && m.known.has(nodesignal.Throughput) && m.state <= StateCalibrating && m.state != StateIdle && throughputs.x[i] > 0 {
 			e.throughputs = append(e.throughputs, throughputs.x[i])
@@ -173,6 +180,7 @@ func (e *Engine) states(g *group, now time.Time) {
 		if m.fresh != 0 && m.warm < warmup {
 			m.warm++
 		}
+		g.scored = g.scored || m.known&e.raw == 0
 		if m.known.has(nodesignal.Score) {
 			e.scores = append(e.scores, scores.x[i])
 		}

@@ -22,19 +22,29 @@ type CUSUM struct {
 	// from its peers for good; BiasTicks is the time constant of learning it.
 	BiasShare float64 `mapstructure:"bias_share"`
 	BiasTicks float64 `mapstructure:"bias_ticks"`
+	// MinKappa is the least allowance in units of the spread. 1.25 is half of a
+	// loss of 5 % under noise of 2 %.
+	MinKappa float64 `mapstructure:"min_kappa"`
+	// NoiseTicks is the time constant of learning how restless a node is by
+	// itself, MaxNoise how much more than its peers it may be: 1 is none.
+	NoiseTicks float64 `mapstructure:"noise_ticks"`
+	MaxNoise   float64 `mapstructure:"max_noise"`
 
 	_ struct{}
 }
 
 // DefaultCUSUM returns the constants that the scenarios of test/scenarios were
 // measured with: three ticks against glitches, three minutes to be well again,
-// a bias of 0.025 at a gap of 0.05 learnt over six hours of 10 s ticks.
+// a bias of 0.025 at a gap of 0.05 learnt over six hours of 10 s ticks, a
+// node's own noise over one.
 func DefaultCUSUM() CUSUM {
-	return CUSUM{ClipLow: -3, ClipHigh: 8, EnterTicks: 3, LeaveTicks: 18, BiasShare: 0.5, BiasTicks: 2160}
+	return CUSUM{ClipLow: -3, ClipHigh: 8, EnterTicks: 3, LeaveTicks: 18, BiasShare: 0.5, BiasTicks: 2160, MinKappa: 1.25, NoiseTicks: 360, MaxNoise: 4}
 }
 
 // Params are what one tick of a group says about one signal: all that a
-// Tracker needs besides the node's own value. They travel to the nodes.
+// Tracker needs besides the node's own value. They travel to the nodes, and
+// both sides step by what Round leaves of them: a sum that is just at a limit
+// on one side and just below it on the other is another verdict.
 type Params struct {
 	// Centre is the peers' median in the unit of the signal.
 	Centre float64
@@ -48,24 +58,64 @@ type Params struct {
 	Kappa, Limit float64
 	// MaxBias bounds the learnt bias, a fraction of Level.
 	MaxBias float64
+	// Phi is the peers' autocorrelation from one tick to the next, in [0,1).
+	Phi float64
 }
 
-// minScale keeps a deviation in units of the scale finite.
-const minScale = 1e-9
+// minScale keeps a deviation in units of the scale finite, maxSum a sum; Round
+// may leave less.
+const minScale, maxSum = 1e-9, 1e9
 
 // Valid reports whether a node can be judged by p.
 func (p *Params) Valid() bool {
-	return p.Level != 0 && p.Level-p.Level == 0 && p.Centre-p.Centre == 0 &&
-		p.Scale >= minScale && p.Kappa > 0 && p.Limit > 0 && p.MaxBias >= 0
+	perLevel := 1 / p.Level
+	return p.Level-p.Level == 0 && perLevel-perLevel == 0 && p.Centre-p.Centre == 0 &&
+		p.Scale >= minScale/2 && p.Kappa > 0 && p.Kappa <= maxSum && p.Limit > 0 && p.Limit <= maxSum &&
+		p.MaxBias >= 0 && p.Phi >= 0 && p.Phi < 1
+}
+
+// steps are what a tick derives from Params once for all nodes.
+type steps struct {
+	perScale float64 // 1/Scale
+	// noise is the mean square of the peers' change from one tick to the next:
+	// 2*(1-phi)*Scale^2 whatever the noise is made of.
+	noise, perNoise float64
+}
+
+func (p *Params) steps() steps {
+	noise := min(2*(1-p.Phi)*p.Scale*p.Scale, 4*maxGap*maxGap) // no change is greater
+	return steps{perScale: 1 / p.Scale, noise: noise, perNoise: 1 / noise}
 }
 
 // maxGap bounds a deviation: ten times the level is as bad as any more.
 const maxGap = 10
 
+// Round keeps of every number what a float32 holds, which nine decimal digits
+// tell without loss (IEEE 754-2019, 5.12.2).
+func (p *Params) Round() {
+	for _, f := range [...]*float64{&p.Centre, &p.Level, &p.Scale, &p.Kappa, &p.Limit, &p.MaxBias, &p.Phi} {
+		*f = float64(float32(*f))
+	}
+}
+
 // Deviation of a value from the peers' centre: a fraction of their level,
 // positive where it is worse.
-func (p *Params) Deviation(x float64) float64 {
-	return min(max((p.Centre-x)/p.Level, -maxGap), maxGap)
+func (p *Params) Deviation(x float64) float64 { return p.deviation(x, 1/p.Level) }
+
+func (p *Params) deviation(x, perLevel float64) float64 {
+	return clamp((p.Centre-x)*perLevel, -maxGap, maxGap)
+}
+
+// clamp bounds x. The builtin min and max also care for NaN and -0, which there
+// are none of here: without that a tick is a tenth shorter.
+func clamp(x, lo, hi float64) float64 {
+	if x < lo {
+		return lo
+	}
+	if x > hi {
+		return hi
+	}
+	return x
 }
 
 // gapTicks is how many ticks a node's gap is averaged over.
@@ -76,11 +126,14 @@ const gapTicks = 6
 // value is a node in good standing.
 type Tracker struct {
 	sum, bias float64
-	gap       float64 // moving average of the gap, a fraction
 	since     int64   // tick of the last empty sum
+	gap       float32 // moving average of the gap, a fraction
+	limit     float32 // of the sum at the last tick
+	last      float32 // deviation of the last tick
+	noise     float32 // mean square of its changes while calm
 	run, calm uint16
-	age       uint16 // ticks since the last empty sum, at most gapTicks
-	learnt    uint16 // ticks in the bias
+	learnt    uint16 // ticks in the bias and the noise
+	age       uint8  // ticks since the last empty sum, at most gapTicks
 	straggler bool
 }
 
@@ -91,14 +144,29 @@ func (t *Tracker) Step(c *CUSUM, p *Params, x float64, at int64) (changed bool) 
 	if x-x != 0 || !p.Valid() {
 		return false
 	}
-	return t.step(c, p, p.Deviation(x), 1/p.Scale, at)
+	s := p.steps()
+	return t.step(c, p, &s, p.Deviation(x), at)
 }
 
-// step is Step for a deviation d and 1/p.Scale.
-func (t *Tracker) step(c *CUSUM, p *Params, d, perScale float64, at int64) (changed bool) {
-	z := min(max((d-t.bias)*perScale, c.ClipLow), c.ClipHigh)
-	t.sum = min(max(t.sum+z-p.Kappa, 0), 2*p.Limit)
-	if z > p.Kappa {
+// step is Step for a deviation d.
+func (t *Tracker) step(c *CUSUM, p *Params, s *steps, d float64, at int64) (changed bool) {
+	z, kappa := (d-t.bias)*s.perScale, p.Kappa
+	if ratio := float64(t.noise) * s.perNoise; ratio > restless {
+		// A node that is more restless than its peers needs a longer sum of larger
+		// deviations: the limit of a sum grows with the noise's variance over the
+		// allowance (Siegmund, Sequential Analysis, 1985).
+		ratio = min(ratio, c.MaxNoise*c.MaxNoise)
+		wider := math.Sqrt(ratio)
+		kappa = max(kappa, c.MinKappa*wider)
+		t.limit = float32(p.Limit * ratio * p.Kappa / kappa)
+		z = clamp(z, c.ClipLow*wider, c.ClipHigh*wider)
+	} else {
+		t.limit = float32(p.Limit)
+		z = clamp(z, c.ClipLow, c.ClipHigh)
+	}
+	limit := float64(t.limit)
+	t.sum = clamp(t.sum+z-kappa, 0, 2*limit)
+	if z > kappa {
 		t.run = min(t.run+1, maxTicks)
 	} else {
 		t.run = 0
@@ -106,14 +174,16 @@ func (t *Tracker) step(c *CUSUM, p *Params, d, perScale float64, at int64) (chan
 	// Frozen while suspect, and bounded: what is beyond the bound always counts.
 	// The first ticks weigh more, so that a node that was always a little slower
 	// is not taken for one that became so.
-	if t.sum < p.Limit/2 {
+	if t.sum < limit/2 {
+		t.learnNoise(c, s, d)
 		t.learnt = min(t.learnt, math.MaxUint16-1) + 1
 		t.bias += min(max(d-t.bias, -p.Scale), p.Scale) / min(c.BiasTicks, float64(t.learnt))
 	}
-	t.bias = min(max(t.bias, -p.MaxBias), p.MaxBias)
+	t.last = float32(d)
+	t.bias = clamp(t.bias, -p.MaxBias, p.MaxBias)
 	if t.sum == 0 {
 		t.since, t.age = at, 0
-		t.gap += (d - t.gap) / gapTicks
+		t.gap += (float32(d) - t.gap) / gapTicks
 		t.calm = min(t.calm+1, maxTicks)
 		if t.straggler && int(t.calm) >= c.LeaveTicks {
 			t.straggler = false
@@ -123,22 +193,50 @@ func (t *Tracker) step(c *CUSUM, p *Params, d, perScale float64, at int64) (chan
 	}
 	t.calm = 0
 	t.age = min(t.age+1, gapTicks)
-	t.gap += (d - t.gap) / float64(t.age)
-	if !t.straggler && t.sum >= p.Limit && int(t.run) >= c.EnterTicks {
+	t.gap += (float32(d) - t.gap) / float32(t.age)
+	if !t.straggler && t.sum >= limit && int(t.run) >= c.EnterTicks {
 		t.straggler = true
 		return true
 	}
 	return false
 }
 
+// restless is the share of the peers' noise from which a node's own counts: what
+// is learnt over an hour varies by 5 %, and most nodes are like the others.
+const restless = 1.25
+
+// priorNoise is the weight in ticks of the peers' noise in that of a node.
+const priorNoise = 60
+
+// learnNoise follows how much a calm node's deviation changes from tick to tick.
+// Changes, not deviations: a fault that is there, or that grows over hours, makes
+// none, and one that comes and goes makes few, each bounded, while it is suspect
+// not at all. So no fault excuses itself.
+func (t *Tracker) learnNoise(c *CUSUM, s *steps, d float64) {
+	if t.learnt == 0 {
+		t.noise = float32(s.noise)
+		return
+	}
+	change := float32(d) - t.last
+	most := maxLag * maxLag * max(t.noise, float32(s.noise))
+	t.noise += (min(change*change, most) - t.noise) / min(float32(c.NoiseTicks), priorNoise+float32(t.learnt))
+}
+
 // Suspicion is the sum as a share of its limit, in [0,2]; from 1 on the node
 // is a straggler if that lasts.
-func (t *Tracker) Suspicion(p *Params) float64 {
-	if p.Limit <= 0 {
+func (t *Tracker) Suspicion() float64 {
+	if t.limit <= 0 {
 		return 0
 	}
-	return min(t.sum/p.Limit, 2)
+	return float64(t.suspicion())
 }
+
+// suspicion bounds what the sum is: one that stands still, of a node that tells
+// nothing new, stays at what it was.
+func (t *Tracker) suspicion() float32 { return min(float32(t.sum)/t.limit, 2) }
+
+// Suspect reports whether the sum is half full, from where on nothing is learnt.
+func (t *Tracker) Suspect() bool { return 2*t.sum > float64(t.limit) }
 
 // Straggler is the verdict.
 func (t *Tracker) Straggler() bool { return t.straggler }
@@ -154,7 +252,7 @@ func (t *Tracker) Since() time.Time {
 
 // Gap is the mean loss since then, over a minute of 10 s ticks at most: a
 // fraction of the peers' level.
-func (t *Tracker) Gap() float64 { return t.gap }
+func (t *Tracker) Gap() float64 { return float64(t.gap) }
 
 // Reset makes the node one in good standing of which nothing is known, and
 // reports whether Straggler changed.

@@ -9,11 +9,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 )
 
 // params of a group of fractions with a spread of 2 %.
 func params() Params {
-	return Params{Centre: 0.9, Level: 1, Scale: 0.02, Kappa: 1.5, Limit: 8, MaxBias: 0.02}
+	return Params{Centre: 0.9, Level: 1, Scale: 0.02, Kappa: 1.5, Limit: 8, MaxBias: 0.02, Phi: 0.8}
 }
 
 // feed steps t n times with x, one second apart, and returns the step at which
@@ -37,11 +39,11 @@ func TestTrackerEntersAndLeaves(t *testing.T) {
 	require.Equal(t, 2, feed(&tr, &p, 0.8, 10, 10))
 	assert.True(t, tr.Straggler())
 	assert.Equal(t, int64(10), tr.Since().Unix())
-	assert.InDelta(t, 10.5/8, tr.Suspicion(&p), 0.15)
-	assert.InDelta(t, 0.1, tr.Gap(), 1e-9)
+	assert.InDelta(t, 10.5/8, tr.Suspicion(), 0.15)
+	assert.InDelta(t, 0.1, tr.Gap(), 1e-6)
 
 	require.Equal(t, -1, feed(&tr, &p, 0.8, 13, 1000), "one verdict, however long it lasts")
-	assert.InDelta(t, 2, tr.Suspicion(&p), 1e-9, "the sum is bounded")
+	assert.InDelta(t, 2, tr.Suspicion(), 1e-9, "the sum is bounded")
 
 	// 16/1.5 ticks or less empty the sum, 18 show that it stays so.
 	assert.InDelta(t, 9+18-1, feed(&tr, &p, 0.9, 1013, 100), 2)
@@ -54,7 +56,7 @@ func TestTrackerNeedsThreeTicks(t *testing.T) {
 		require.Equal(t, -1, feed(&tr, &p, 0.1, 7*i, 2), "two glitches fill the sum, but are two")
 		require.Equal(t, -1, feed(&tr, &p, 0.9, 7*i+2, 5))
 	}
-	assert.Greater(t, tr.Suspicion(&p), 0.5)
+	assert.Greater(t, tr.Suspicion(), 0.5)
 	assert.GreaterOrEqual(t, feed(&tr, &p, 0.1, 1000, 3), 1)
 }
 
@@ -89,7 +91,7 @@ func TestTrackerIsBounded(t *testing.T) {
 		for i := range rapid.IntRange(1, 60).Draw(t, "ticks") {
 			p := Params{
 				Centre: number.Draw(t, "centre"), Level: rapid.SampledFrom([]float64{1, -1, 0, 250, math.NaN(), 1e-300}).Draw(t, "level"),
-				Scale: number.Draw(t, "scale"), Kappa: number.Draw(t, "kappa"), Limit: number.Draw(t, "limit"), MaxBias: number.Draw(t, "bias"),
+				Scale: number.Draw(t, "scale"), Kappa: number.Draw(t, "kappa"), Limit: number.Draw(t, "limit"), MaxBias: number.Draw(t, "bias"), Phi: number.Draw(t, "phi"),
 			}
 			x, before := number.Draw(t, "x"), tr
 			tr.Step(&c, &p, x, int64(i))
@@ -97,9 +99,38 @@ func TestTrackerIsBounded(t *testing.T) {
 				require.Equal(t, before, tr)
 				continue
 			}
-			require.True(t, tr.sum >= 0 && tr.sum <= 2*p.Limit, "sum %v of %+v", tr.sum, p)
+			require.True(t, tr.sum >= 0 && tr.sum <= 2*float64(tr.limit) && tr.Suspicion() <= 2, "sum %v of %+v", tr.sum, p)
 			require.LessOrEqual(t, math.Abs(tr.bias), p.MaxBias)
-			require.LessOrEqual(t, math.Abs(tr.gap), float64(maxGap))
+			require.LessOrEqual(t, math.Abs(tr.Gap()), float64(maxGap))
 		}
 	})
+}
+
+// TestWhatIsPublishedIsWhatIsSteppedBy: nothing of it gets lost on the way.
+func TestWhatIsPublishedIsWhatIsSteppedBy(t *testing.T) {
+	p := twoJobs(t, 0.1)
+	check := func(s *[nodesignal.Count]SignalReport) (known int) {
+		for i := range s {
+			if s[i].Known {
+				rounded := s[i].Params
+				rounded.Round()
+				assert.Equal(t, rounded, s[i].Params)
+				known++
+			}
+		}
+		return known
+	}
+	known := 0
+	for range 200 {
+		p.ticks(1)
+		g := groupOf(t, p.last, "c", DefaultGroup)
+		known += check(&g.Signals)
+		for i := range g.Cohorts {
+			known += check(&g.Cohorts[i].Signals)
+			from := g.Cohorts[i].From
+			assert.InDelta(t, float64(float32(from)), from, 0)
+		}
+	}
+	assert.Equal(t, 2, p.cohorts())
+	assert.Greater(t, known, 200)
 }

@@ -50,6 +50,9 @@ const (
 	maxTicks    = 10_000
 )
 
+// leastClip is twice what a coarse resolution takes off, so that this too leaves something.
+const leastClip = 2 * stepKappa
+
 // Validate returns all mistakes of c, one error per field. section is put
 // before the keys that are the gateway's alone: not before those of the signals.
 func (c *Config) Validate(section string) error {
@@ -61,6 +64,7 @@ func (c *Config) Validate(section string) error {
 		m.add(!(spec.MinGap > 0 && spec.MinGap < 1), key+"min_gap", "is %v, must be in (0,1)", spec.MinGap)
 		m.add(spec.Direction != nodesignal.Low && spec.Direction != nodesignal.High, key+"direction", "is %d, must be low or high", spec.Direction)
 	}
+	m.add(c.Decision == DecisionCUSUM && c.deciding() == 0, "signals", "decide nothing, at least one must have `decides: true`")
 	m.section = section
 	m.add(c.Decision >= numDecisions, "decision", "is %d, must be cusum or threshold", c.Decision)
 	m.add(!(c.K > 0 && c.K <= 10), "k", "is %v, must be in (0,10]", c.K)
@@ -77,7 +81,7 @@ func (c *Config) Validate(section string) error {
 	m.count("max_clusters", c.MaxClusters, 1, 1<<30)
 	m.count("max_groups", c.MaxGroups, 1, 1<<30)
 	m.count("max_nodes", c.MaxNodes, 1, 1<<30)
-	c.Estimator.validate(&m)
+	c.Estimator.validate(&m, c.CUSUM.ClipHigh)
 	c.CUSUM.validate(&m)
 	c.Split.validate(&m)
 	c.Incident.validate(&m)
@@ -85,7 +89,7 @@ func (c *Config) Validate(section string) error {
 	return errors.Join(m.errs...)
 }
 
-func (e *Estimator) validate(m *mistakes) {
+func (e *Estimator) validate(m *mistakes, clip float64) {
 	const s = "estimator::"
 	m.fraction(s+"tied_below", e.TiedBelow)
 	m.share(s+"tied_clip", e.TiedClip)
@@ -93,11 +97,15 @@ func (e *Estimator) validate(m *mistakes) {
 	m.add(!(e.PriorPeers >= 0 && e.PriorPeers <= maxConstant), s+"prior_peers", "is %v, must be in [0,%v]", e.PriorPeers, maxConstant)
 	m.share(s+"scale_alpha", e.ScaleAlpha)
 	m.add(!(e.ScalePeers >= 0 && e.ScalePeers <= maxConstant), s+"scale_peers", "is %v, must be in [0,%v]", e.ScalePeers, maxConstant)
-	m.add(!(e.MinScale >= minScale && e.MinScale <= 1), s+"min_scale", "is %v, must be in [%v,1]", e.MinScale, minScale)
+	// The allowance is at most 0.5/min_scale, which a tick must be able to exceed.
+	least := 0.0
+	if clip > leastClip {
+		least = 0.5 / clip
+	}
+	m.add(!(e.MinScale > least && e.MinScale <= 1), s+"min_scale", "is %v, must be in (%v,1], more than 0.5/`cusum::clip_high`", e.MinScale, least)
 	m.fraction(s+"max_quantum", e.MaxQuantum)
 	m.share(s+"phi_alpha", e.PhiAlpha)
-	m.fraction(s+"max_phi", e.MaxPhi)
-	m.positive(s+"min_kappa", e.MinKappa)
+	m.add(!(e.MaxPhi >= 0 && e.MaxPhi <= 0.99), s+"max_phi", "is %v, must be in [0,0.99]", e.MaxPhi)
 	m.positive(s+"min_limit", e.MinLimit)
 	m.duration(s+"level_window", e.LevelWindow)
 }
@@ -105,7 +113,10 @@ func (e *Estimator) validate(m *mistakes) {
 func (c *CUSUM) validate(m *mistakes) {
 	const s = "cusum::"
 	m.add(!(c.ClipLow < 0 && c.ClipLow >= -maxConstant), s+"clip_low", "is %v, must be below 0", c.ClipLow)
-	m.positive(s+"clip_high", c.ClipHigh)
+	m.add(!(c.ClipHigh > leastClip && c.ClipHigh <= maxConstant), s+"clip_high", "is %v, must be in (%v,%v]: a tick must be able to say more than what is taken off", c.ClipHigh, leastClip, maxConstant)
+	m.add(!(c.MinKappa > 0 && c.MinKappa < max(c.ClipHigh, leastClip)), s+"min_kappa", "is %v, must be above 0 and below `clip_high`", c.MinKappa)
+	m.add(!(c.NoiseTicks >= 1 && c.NoiseTicks <= maxConstant), s+"noise_ticks", "is %v, must be in [1,%v]", c.NoiseTicks, maxConstant)
+	m.add(!(c.MaxNoise >= 1 && c.MaxNoise <= 100), s+"max_noise", "is %v, must be in [1,100]", c.MaxNoise)
 	m.count(s+"enter_ticks", c.EnterTicks, 1, maxTicks)
 	m.count(s+"leave_ticks", c.LeaveTicks, 1, maxTicks)
 	m.fraction(s+"bias_share", c.BiasShare)
@@ -132,6 +143,7 @@ func (i *Incident) validate(m *mistakes) {
 	m.count(s+"ticks", i.Ticks, 1, maxTicks)
 	m.count(s+"min_nodes", i.MinNodes, 1, 1<<30)
 	m.share(s+"min_share", i.MinShare)
+	m.duration(s+"update_after", i.UpdateAfter)
 	m.duration(s+"relearn_after", i.RelearnAfter)
 }
 

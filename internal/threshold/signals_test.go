@@ -12,21 +12,27 @@ import (
 	"github.com/dunglas/httpsfv"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 )
 
-var params = straggler.Params{Centre: 0.0521, Level: 0.0525, Scale: 0.012, Kappa: 2.083, Limit: 8, MaxBias: 0.02}
+var params = rounded(straggler.Params{Centre: 0.0521, Level: 0.0525, Scale: 0.012, Kappa: 2.083, Limit: 8, MaxBias: 0.02, Phi: 0.8125})
+
+func rounded(p straggler.Params) straggler.Params {
+	p.Round()
+	return p
+}
 
 func withSignals(group string) Value {
 	v := value(group)
 	upper := params
-	upper.Centre = 0.09
+	upper.Centre = 0.09375
 	v.Signals = []SignalParams{
 		{Signal: nodesignal.Throughput, Params: params},
-		{Signal: nodesignal.Throughput, From: 0.07, HasFrom: true, Params: upper},
-		{Signal: nodesignal.Compute, Params: straggler.Params{Centre: 1, Level: -1, Scale: 0.01, Kappa: 2.5, Limit: 8, MaxBias: 0}},
+		{Signal: nodesignal.Throughput, From: 0.0703125, HasFrom: true, Params: upper},
+		{Signal: nodesignal.Compute, Params: rounded(straggler.Params{Centre: 1, Level: -1, Scale: 0.01, Kappa: 2.5, Limit: 8, MaxBias: 0})},
 	}
 	return v
 }
@@ -46,12 +52,13 @@ func header(t *testing.T, values ...Value) string {
 func TestSignalsRoundTrip(t *testing.T) {
 	odd, plain := withSignals(`odd "name" \ with; commas, =?0`), value("plain")
 	odd.Ref, plain.Ref = 0.25, 0.5
+	odd.Hold = true
 	got, err := ParseParams([]string{header(t, odd, plain)})
 	require.NoError(t, err)
 	assert.Equal(t, []Value{odd, plain}, got)
 
 	text := header(t, withSignals("g"))
-	assert.Contains(t, text, `, "g";sig=throughput;v=1790000000000;m="0.09";l="0.0525";s="0.012";k="2.083";h="8";b="0.02";from="0.07", "g";sig=compute;v=`)
+	assert.Contains(t, text, `, "g";sig=throughput;v=1790000000000;m="0.09375";l="0.0525";s="0.012";k="2.083";h="8";b="0.02";p="0.8125";from="0.0703125", "g";sig=compute;v=`)
 	list, err := httpsfv.UnmarshalList([]string{text})
 	require.NoError(t, err)
 	again, err := httpsfv.Marshal(list)
@@ -199,4 +206,23 @@ func BenchmarkRespond(b *testing.B) {
 	for b.Loop() {
 		dst = c.Respond(dst[:0], names, groups)
 	}
+}
+
+// TestAnySingleTravels: nine digits tell a float32 from all others.
+func TestAnySingleTravels(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		number := rapid.Float32Range(math.SmallestNonzeroFloat32, math.MaxFloat32)
+		draw := func(name string) float64 { return float64(number.Draw(t, name)) }
+		v := value("g")
+		v.Signals = []SignalParams{{From: -draw("from"), HasFrom: true, Params: straggler.Params{
+			Centre: draw("centre"), Level: -draw("level"), Scale: draw("scale"), Kappa: draw("kappa"), Limit: draw("limit"),
+			MaxBias: float64(rapid.Float32Range(0, 1).Draw(t, "bias")),
+		}}}
+		e, err := NewEntry(v)
+		require.NoError(t, err)
+		got, err := ParseParams([]string{(&Cluster{Groups: map[string]*Entry{"g": e}}).params([]string{"g"})})
+		require.NoError(t, err)
+		require.Len(t, got, 1)
+		require.Equal(t, v.Signals, got[0].Signals)
+	})
 }

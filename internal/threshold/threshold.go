@@ -46,6 +46,9 @@ type Value struct {
 	Nodes int
 	// Ref is the peers' median throughput in the unit of the signal, 0 when unknown.
 	Ref float64
+	// Hold is true when the group is in an incident, so that the means by which
+	// its nodes find their cohort stand still: to be slow is no other work.
+	Hold bool
 	// TTL is how long the value may be used after it was received.
 	TTL time.Duration
 	// Signals are the parameters by which a node judges its own signals, by
@@ -58,7 +61,7 @@ type Value struct {
 type SignalParams struct {
 	Signal nodesignal.Signal
 	// From is the lower bound of the cohort, in the unit of the group's first
-	// relative signal; only read when HasFrom.
+	// relative signal; only read when HasFrom. It and the Params travel as float32.
 	From    float64
 	HasFrom bool
 	straggler.Params
@@ -83,6 +86,8 @@ func (p *SignalParams) validate() error {
 		return fmt.Errorf("limit %v of %s is not a finite number > 0", p.Limit, p.Signal)
 	case !inUnit(p.MaxBias):
 		return fmt.Errorf("bias %v of %s is not in [0,1]", p.MaxBias, p.Signal)
+	case !(p.Phi >= 0 && p.Phi < 1):
+		return fmt.Errorf("autocorrelation %v of %s is not in [0,1)", p.Phi, p.Signal)
 	}
 	return nil
 }

@@ -110,6 +110,9 @@ func EncodeMember(v Value) (string, error) {
 	if v.Ref > 0 {
 		b = appendNumber(b, "ref", v.Ref)
 	}
+	if v.Hold {
+		b = append(b, ";hold"...)
+	}
 	b = appendInteger(b, "ttl", int64(math.Ceil(v.TTL.Seconds())))
 	return string(b), nil
 }
@@ -126,14 +129,15 @@ func encodeSignals(v *Value) []string {
 		b = append(b, ";sig="...)
 		b = append(b, p.Signal.String()...)
 		b = appendInteger(b, "v", v.Version)
-		b = appendNumber(b, "m", p.Centre)
-		b = appendNumber(b, "l", p.Level)
-		b = appendNumber(b, "s", p.Scale)
-		b = appendNumber(b, "k", p.Kappa)
-		b = appendNumber(b, "h", p.Limit)
-		b = appendNumber(b, "b", p.MaxBias)
+		b = appendSingle(b, "m", p.Centre)
+		b = appendSingle(b, "l", p.Level)
+		b = appendSingle(b, "s", p.Scale)
+		b = appendSingle(b, "k", p.Kappa)
+		b = appendSingle(b, "h", p.Limit)
+		b = appendSingle(b, "b", p.MaxBias)
+		b = appendSingle(b, "p", p.Phi)
 		if p.HasFrom {
-			b = appendNumber(b, "from", p.From)
+			b = appendSingle(b, "from", p.From)
 		}
 		members[i] = string(b)
 	}
@@ -160,6 +164,12 @@ func appendInteger(b []byte, key string, i int64) []byte {
 func appendNumber(b []byte, key string, f float64) []byte {
 	b = append(append(append(b, ';'), key...), '=', '"')
 	return append(strconv.AppendFloat(b, f, 'g', digits, 64), '"')
+}
+
+// appendSingle writes the fewest digits that tell a float32 from all others.
+func appendSingle(b []byte, key string, f float64) []byte {
+	b = append(append(append(b, ';'), key...), '=', '"')
+	return append(strconv.AppendFloat(b, f, 'g', -1, 32), '"')
 }
 
 // ParseParams reads a gpu-straggler-params response header. Members that are
@@ -234,12 +244,13 @@ func decodeSignal(m httpsfv.Item, values []Value) error {
 	}
 	p := SignalParams{Signal: signal, Params: straggler.Params{
 		Centre: d.number("m", true), Level: d.number("l", true), Scale: d.number("s", true),
-		Kappa: d.number("k", true), Limit: d.number("h", true), MaxBias: d.number("b", true),
+		Kappa: d.number("k", true), Limit: d.number("h", true), MaxBias: d.number("b", true), Phi: d.number("p", false),
 	}}
 	version := d.integer("v", true)
 	if _, p.HasFrom = m.Params.Get("from"); p.HasFrom {
-		p.From = d.number("from", true)
+		p.From = float64(float32(d.number("from", true)))
 	}
+	p.Round()
 	if d.err == nil {
 		d.err = p.validate()
 	}
@@ -269,7 +280,8 @@ func decodeMember(m httpsfv.Member) (Value, error) {
 	v = Value{
 		Group:     name,
 		Version:   d.integer("v", true),
-		QuorumMet: d.boolean("q"),
+		QuorumMet: d.boolean("q", true),
+		Hold:      d.boolean("hold", false),
 		Threshold: d.number("t", true),
 		Median:    d.number("m", true),
 		Scale:     d.number("s", true),
@@ -316,8 +328,8 @@ func (d *memberReader) integer(key string, required bool) int64 {
 	return 0
 }
 
-func (d *memberReader) boolean(key string) bool {
-	switch v := d.get(key, true).(type) {
+func (d *memberReader) boolean(key string, required bool) bool {
+	switch v := d.get(key, required).(type) {
 	case bool:
 		return v
 	case nil:

@@ -178,3 +178,19 @@ func leaves(v reflect.Value, name string, visit func(string, reflect.Value)) {
 		visit(name, v)
 	}
 }
+
+// With decision cusum there must be something to compare nodes by.
+func TestSomeSignalMustDecide(t *testing.T) {
+	cfg := createDefaultConfig().(*Config)
+	cfg.Mode = modeGateway
+	no := false
+	cfg.Signals = map[string]SignalConfig{}
+	for _, name := range []string{"throughput", "compute", "interconnect", "cpu", "power", "memory"} {
+		cfg.Signals[name] = SignalConfig{Decides: &no}
+	}
+	require.NoError(t, cfg.Validate(), "the score is left")
+	cfg.Signals["score"] = SignalConfig{Decides: &no}
+	require.EqualError(t, cfg.Validate(), "`signals` decide nothing, at least one must have `decides: true`")
+	cfg.Decision = "threshold"
+	require.NoError(t, cfg.Validate())
+}

@@ -188,7 +188,7 @@ func appendCluster(md pmetric.Metrics, ts pcommon.Timestamp, groups []straggler.
 	coverage := g.metric(gpusemconv.MetricStragglerCoverageLow, "", "1 while too many of the known nodes are missing.")
 	panicMode := g.metric(gpusemconv.MetricStragglerPanicMode, "", "1 while so many nodes are below the threshold that it is held instead.")
 	count := g.metric(gpusemconv.MetricStragglerCount, "{node}", "Stragglers.")
-	incident := g.metric(gpusemconv.MetricStragglerIncident, "", "1 while many nodes of the group, or all of it, are slow.")
+	incident := g.metric(gpusemconv.MetricStragglerIncident, "", "1 while many nodes of the group are slow.")
 	for i := range groups {
 		gr := &groups[i]
 		label := func(p pmetric.NumberDataPoint) {
@@ -227,13 +227,14 @@ func appendCluster(md pmetric.Metrics, ts pcommon.Timestamp, groups []straggler.
 func appendSignals(g gauges, groups []straggler.GroupReport) {
 	medians := g.metric(gpusemconv.MetricStragglerSignalMedian, "1", "Median of the active nodes' signal, in its own unit.")
 	scales := g.metric(gpusemconv.MetricStragglerSignalScale, "1", "Spread of the active nodes' signal as a fraction of its level, smoothed.")
+	falls := g.metric(gpusemconv.MetricStragglerSignalFall, "1", "How far the median is below the group's usual level, as a fraction of it; negative above.")
 	add := func(gr *straggler.GroupReport, signals *[nodesignal.Count]straggler.SignalReport, cohort string) {
 		for s := range nodesignal.Count {
 			r := &signals[s]
 			if !r.Known {
 				continue
 			}
-			for _, p := range [...]pmetric.NumberDataPoint{g.double(medians, r.Params.Centre), g.double(scales, r.Params.Scale)} {
+			for _, p := range [...]pmetric.NumberDataPoint{g.double(medians, r.Params.Centre), g.double(scales, r.Params.Scale), g.double(falls, r.Fall)} {
 				p.Attributes().PutStr(gpusemconv.AttrPeerGroup, gr.Group)
 				p.Attributes().PutStr(gpusemconv.AttrSignal, s.String())
 				putText(p.Attributes(), gpusemconv.AttrCohort, cohort)

@@ -34,14 +34,17 @@ func episodes(r *straggler.Report, facts *factReader, groupBy []string) []episod
 		ep := episode{Event: &r.Events[i]}
 		if ep.slow() {
 			members := groupMembers(r.Nodes, ep.Cluster, ep.Group)
-			if ep.Subject == straggler.SubjectNode {
-				since := ep.Since
-				if !ep.sinceKnown() {
-					since = ep.At
-				}
-				f := facts.explain(ep.Cluster, ep.Node, workers(members), since, ep.At)
-				ep.finding = &f
+			since := ep.Since
+			if !ep.sinceKnown() {
+				since = time.Time{}
 			}
+			var f reason.Finding
+			if ep.Subject == straggler.SubjectNode {
+				f = facts.store.Explain(ep.Cluster, ep.Node, workers(members), since, ep.At)
+			} else {
+				f = facts.store.ExplainGroup(ep.Cluster, ep.Nodes, others(members), since, ep.At)
+			}
+			ep.finding = &f
 			ep.cost, ep.hasCost = cost(ep.Event, members, facts, groupBy)
 		}
 		all[i] = ep
@@ -65,6 +68,17 @@ func groupMembers(nodes []straggler.NodeReport, cluster, group string) []straggl
 		end++
 	}
 	return nodes[at:end]
+}
+
+// others are the names of the active nodes that are no stragglers.
+func others(nodes []straggler.NodeReport) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range nodes {
+			if nodes[i].State == straggler.StateActive && !nodes[i].Straggler && !yield(nodes[i].Node) {
+				return
+			}
+		}
+	}
 }
 
 // workers are the names of the active nodes: what a node does not do for want

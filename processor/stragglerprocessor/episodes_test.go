@@ -63,7 +63,7 @@ func onset() straggler.Event {
 		Cluster: "prod", Group: "J/stage-0", Node: "n2", Peers: []string{"J", "stage-0"},
 		Signal: nodesignal.Throughput, Severity: straggler.SeverityMajor,
 		At: noon.Add(time.Minute), Since: noon, Confidence: 0.75,
-		Gap: 0.125, Value: 8.75, Median: 10, Rank: 1, Active: 8, NodeCount: 1,
+		Gap: 0.125, Value: 8.75, Median: 10, Compared: true, Rank: 1, Active: 8, NodeCount: 1,
 	}
 }
 
@@ -124,6 +124,12 @@ func TestWhatIsNotKnownIsLeftOut(t *testing.T) {
 		assert.NotContains(t, a, key)
 	}
 
+	ev.Compared = false
+	lr = theRecord(complete(t, ev))
+	assert.Contains(t, lr.Body().Str(), "since before it was watched, among the 8 active nodes")
+	assert.NotContains(t, lr.Attributes().AsRaw(), gpusemconv.AttrEpisodeValue)
+	assert.NotContains(t, lr.Attributes().AsRaw(), gpusemconv.AttrEpisodePeersMedian)
+
 	ev.Peers = []string{"", "stage-0"}
 	assert.NotContains(t, theRecord(complete(t, ev)).Attributes().AsRaw(), gpusemconv.AttrEpisodeCost, "nobody waits without a job")
 	ev = onset()
@@ -143,9 +149,11 @@ func TestOtherEpisodes(t *testing.T) {
 	end.Kind, end.Cause, end.At = straggler.EventEnd, straggler.CauseRecovered, noon.Add(90*time.Second)
 	many := onset()
 	many.Subject, many.Node, many.Cause, many.NodeCount, many.Nodes = straggler.SubjectGroup, "", straggler.CauseStragglers, 2, []string{"n1", "n2"}
-	level := onset()
-	level.Subject, level.Node, level.Cause, level.NodeCount = straggler.SubjectGroup, "", straggler.CauseLevel, 8
-	over := level
+	worse, more, unexplained := many, many, many
+	unexplained.Nodes = []string{"n3", "n4"}
+	worse.Kind, worse.Severity = straggler.EventSeverity, straggler.SeverityCritical
+	more.Kind = straggler.EventUpdate
+	over := many
 	over.Kind, over.Cause = straggler.EventEnd, straggler.CauseRelearned
 	missing := onset()
 	missing.Subject = straggler.SubjectMissing
@@ -169,12 +177,21 @@ func TestOtherEpisodes(t *testing.T) {
 		{end, plog.SeverityNumberInfo, "n2 is no straggler any more: recovered after 1m30s", map[string]any{
 			"gpu.straggler.duration": 90.0, "gpu.straggler.cause": "recovered", "gpu.straggler.severity": "major",
 		}, []string{"gpu.straggler.reason", "gpu.straggler.gpu_hours_lost_per_hour", "hw.id"}},
-		{many, plog.SeverityNumberWarn, "INCIDENT: 2 nodes of the 8 active ones of group J/stage-0 of cluster prod have fallen behind since 2026-03-01T12:00:00Z, by 12.5 % of throughput; the job loses 8 GPU-hours per hour", map[string]any{
-			"gpu.straggler.nodes": []any{"n1", "n2"}, "gpu.straggler.node_count": int64(2), "gpu.straggler.cause": "stragglers",
-			"gpu.straggler.peers.median": 10.0,
-		}, []string{"gpu.straggler.reason", "gpu.straggler.value", "gpu.straggler.rank", "gpu.straggler.confidence"}},
-		{level, plog.SeverityNumberWarn, "INCIDENT: group J/stage-0 of cluster prod as a whole has been 12.5 % behind its usual throughput since", map[string]any{
-			"gpu.straggler.value": 8.75, "gpu.straggler.node_count": int64(8),
+		{many, plog.SeverityNumberWarn, "INCIDENT: 2 nodes of the 8 active ones of group J/stage-0 of cluster prod have fallen behind since 2026-03-01T12:00:00Z, by 12.5 % of throughput; reason hw_thermal on 1 of 2 (hw_thermal 1, peers 0); the job loses 8 GPU-hours per hour. Check fans", map[string]any{
+			"gpu.straggler.reason": "hw_thermal", "gpu.straggler.observation": false, "gpu.straggler.action": "check_cooling",
+			"gpu.straggler.reason.nodes": int64(1), "gpu.straggler.reason.nodes_asked": int64(2),
+			"gpu.straggler.evidence": []any{"fact=hw_thermal value=1 peers=0 unit=1", "fact=temperature value=91 peers=60 unit=Cel"},
+			"gpu.straggler.nodes":    []any{"n1", "n2"}, "gpu.straggler.node_count": int64(2), "gpu.straggler.cause": "stragglers",
+			"gpu.straggler.peers.median": 10.0, "gpu.straggler.value": 8.75,
+		}, []string{"hw.id", "gpu.straggler.rank", "gpu.straggler.confidence"}},
+		{unexplained, plog.SeverityNumberWarn, "by 12.5 % of throughput; unexplained; the job loses 8 GPU-hours per hour. Look for what the nodes share", map[string]any{
+			"gpu.straggler.reason": "unexplained", "gpu.straggler.action": "check_shared", "gpu.straggler.reason.nodes": int64(0),
+		}, []string{"gpu.straggler.evidence"}},
+		{worse, plog.SeverityNumberError, "incident is critical now: 2 nodes of the 8 active ones of group J/stage-0", map[string]any{
+			"gpu.straggler.phase": "severity", "gpu.straggler.node_count": int64(2),
+		}, nil},
+		{more, plog.SeverityNumberWarn, "incident has more nodes now: 2 nodes of the 8 active ones", map[string]any{
+			"gpu.straggler.phase": "update", "gpu.straggler.nodes": []any{"n1", "n2"},
 		}, nil},
 		{over, plog.SeverityNumberInfo, "the incident of group J/stage-0 of cluster prod is over: relearned after 1m0s", nil, []string{"gpu.straggler.gap", "gpu.straggler.value", "gpu.straggler.peers.median"}},
 		{missing, plog.SeverityNumberWarn, "MISSING: nothing is heard of n2 of group J/stage-0 of cluster prod since 2026-03-01T12:00:00Z", nil, []string{
@@ -228,4 +245,23 @@ func TestANameCannotForgeASentence(t *testing.T) {
 	ev.Cluster = "evil\ncluster"
 	ev.Subject = straggler.SubjectMissing
 	assert.NotContains(t, theRecord(complete(t, ev)).Body().Str(), "\n")
+}
+
+// What was there long before the node fell behind is told as such.
+func TestAnOldReasonSaysSinceWhen(t *testing.T) {
+	ev := onset()
+	ev.Since, ev.At = noon.Add(10*time.Minute), noon.Add(11*time.Minute)
+	lr := theRecord(complete(t, ev))
+	assert.Contains(t, lr.Body().Str(), "; reason hw_thermal of GPU-2-0 (hw_thermal 1, peers 0, and was there before);")
+	evidence := lr.Attributes().AsRaw()["gpu.straggler.evidence"].([]any)
+	assert.Equal(t, "fact=hw_thermal value=1 peers=0 unit=1 since=unknown gpu=GPU-2-0", evidence[0])
+
+	o, report := hotFleet(t)
+	o.observe(t.Context(), straggler.New(createDefaultConfig().(*Config).engine()), hardware(8, "n3"), noon.Add(5*time.Minute))
+	ev.Node = "n3"
+	report.Events = []straggler.Event{ev}
+	lr = theRecord(episodes(report, o.facts, o.ids.groupBy)[0].record(&o.ids, "v", ev.At).ResourceLogs().At(0))
+	assert.Contains(t, lr.Body().Str(), "peers 0, and was there before, since 2026-03-01T12:05:00Z);")
+	evidence = lr.Attributes().AsRaw()["gpu.straggler.evidence"].([]any)
+	assert.Equal(t, "fact=hw_thermal value=1 peers=0 unit=1 since=2026-03-01T12:05:00.000Z gpu=GPU-3-0", evidence[0])
 }

@@ -5,7 +5,6 @@ package stragglerprocessor
 import (
 	"context"
 	"errors"
-	"iter"
 	"strconv"
 	"time"
 
@@ -35,7 +34,7 @@ type factReader struct {
 
 // factErrors are what a reading may be rejected for.
 var factErrors = [...]error{
-	reason.ErrName, reason.ErrRange, reason.ErrTooManyNodes, reason.ErrTooManyDevices, errForeignCluster,
+	reason.ErrName, reason.ErrRange, reason.ErrTooManyNodes, reason.ErrClusterNodes, reason.ErrTooManyDevices, errForeignCluster,
 }
 
 func newFactReader(cfg *Config) *factReader {
@@ -106,12 +105,6 @@ func (f *factReader) reject(err error) {
 // sweep forgets nodes that are silent for longer than the retention; to be
 // called at each tick.
 func (f *factReader) sweep(now time.Time) { f.store.Sweep(now) }
-
-// explain says why a node is slow that was accused since then; see
-// reason.Store.Explain. A node of whose GPUs nothing passes here is unexplained.
-func (f *factReader) explain(cluster, node string, peers iter.Seq[string], since, now time.Time) reason.Finding {
-	return f.store.Explain(cluster, node, peers, since, now)
-}
 
 // pointReader reads one point of a metric.
 type pointReader interface {

@@ -168,7 +168,7 @@ func (r *factRig) send(s sample, gpu string) {
 
 func (r *factRig) explain() reason.Finding {
 	names := []string{"n1", "n2", "n3", "n4", "n5"}
-	return r.g.observer.facts.explain("prod", "n0", slices.Values(names), r.now.Add(-20*time.Second), r.now)
+	return r.g.observer.facts.store.Explain("prod", "n0", slices.Values(names), r.now.Add(-20*time.Second), r.now)
 }
 
 // Each metric that explains anything, as a difference: one point of one GPU.
@@ -363,7 +363,7 @@ func TestFactsOfScoresAlone(t *testing.T) {
 	r.push(fleet(1, 1, 0.4, 1, 1))
 	facts := r.g.observer.facts
 	assert.Zero(t, facts.store.Len())
-	got := facts.explain("prod", "n2", slices.Values([]string{"n0", "n1", "n3", "n4"}), time.Now(), time.Now())
+	got := facts.store.Explain("prod", "n2", slices.Values([]string{"n0", "n1", "n3", "n4"}), time.Now(), time.Now())
 	assert.Equal(t, reason.Unexplained, got.Reason)
 	assert.Equal(t, reason.ActionBurnIn, got.Action)
 	assert.Empty(t, got.Evidence)
@@ -371,7 +371,7 @@ func TestFactsOfScoresAlone(t *testing.T) {
 
 // Garbage is counted by its kind, and nothing else is the worse for it.
 func TestFactsOfGarbage(t *testing.T) {
-	r := newFactRig(t, func(c *Config) { c.Gateway.MaxNodes = 6 })
+	r := newFactRig(t, func(c *Config) { c.Gateway.MaxNodes = 12 })
 	r.send(sample{name: "hw.gpu.throttle.active", pairs: []string{"reason", "power_brake"}, value: 1}, testGPU(0, 3))
 
 	md := pmetric.NewMetrics()
@@ -403,7 +403,7 @@ func TestFactsOfGarbage(t *testing.T) {
 	r.observe(md)
 
 	assert.Equal(t, map[string]int64{
-		"fact_range": 6, "fact_name": 4, "fact_max_devices": 100_000 - (reason.MaxGPUs - 8), "fact_max_nodes": 1,
+		"fact_range": 6, "fact_name": 4, "fact_max_devices": 100_000 - (reason.MaxGPUs - 8), "fact_cluster_nodes": 1,
 	}, rejected(t, r.tel))
 	got := r.explain()
 	assert.Equal(t, reason.Reason("hw_power_brake"), got.Reason)
@@ -513,7 +513,7 @@ func FuzzFacts(f *testing.F) {
 		o, engine := newObserver(cfg, newRejects(tb)), straggler.New(cfg.engine())
 		o.observe(t.Context(), engine, req.Metrics(), epoch)
 		o.observe(t.Context(), engine, req.Metrics(), epoch.Add(3*time.Minute))
-		got := o.facts.explain("prod", "n0", slices.Values([]string{"n1", "n2", "n3"}), epoch, epoch.Add(3*time.Minute))
+		got := o.facts.store.Explain("prod", "n0", slices.Values([]string{"n1", "n2", "n3"}), epoch, epoch.Add(3*time.Minute))
 		if got.Reason == "" || o.facts.store.Len() > 8 {
 			t.Fatal(got, o.facts.store.Len())
 		}

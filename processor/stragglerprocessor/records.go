@@ -69,16 +69,18 @@ func (ep *episode) fill(a pcommon.Map) {
 	switch ep.Subject {
 	case straggler.SubjectNode:
 		a.PutDouble(gpusemconv.AttrEpisodeConfidence, ep.Confidence)
-		a.PutDouble(gpusemconv.AttrEpisodeValue, ep.Value)
+		if ep.Compared {
+			a.PutDouble(gpusemconv.AttrEpisodeValue, ep.Value)
+			a.PutDouble(gpusemconv.AttrEpisodePeersMedian, ep.Median)
+		}
 		if ep.Rank > 0 {
 			a.PutInt(gpusemconv.AttrEpisodeRank, int64(ep.Rank))
 		}
 		ep.fillComparison(a)
 	case straggler.SubjectGroup:
-		if ep.Cause == straggler.CauseLevel {
-			a.PutDouble(gpusemconv.AttrEpisodeValue, ep.Value)
-		}
 		if ep.Kind != straggler.EventEnd {
+			a.PutDouble(gpusemconv.AttrEpisodeValue, ep.Value)
+			a.PutDouble(gpusemconv.AttrEpisodePeersMedian, ep.Median)
 			ep.fillComparison(a)
 		}
 	}
@@ -96,13 +98,16 @@ func (ep *episode) fill(a pcommon.Map) {
 				list.AppendEmpty().SetStr(logfmt(&f.Evidence[i]))
 			}
 		}
+		if f.Asked > 0 {
+			a.PutInt(gpusemconv.AttrEpisodeShared, int64(f.Shared))
+			a.PutInt(gpusemconv.AttrEpisodeAsked, int64(f.Asked))
+		}
 	}
 }
 
 func (ep *episode) fillComparison(a pcommon.Map) {
 	a.PutStr(gpusemconv.AttrSignal, ep.Signal.String())
 	a.PutDouble(gpusemconv.AttrEpisodeGap, ep.Gap)
-	a.PutDouble(gpusemconv.AttrEpisodePeersMedian, ep.Median)
 	a.PutInt(gpusemconv.AttrEpisodePeersActive, int64(ep.Active))
 }
 
@@ -119,6 +124,12 @@ func logfmt(e *reason.Evidence) string {
 		b.WriteString(" peers=" + short(e.Peers))
 	}
 	b.WriteString(" unit=" + e.Fact.Unit())
+	switch {
+	case !e.Since.IsZero():
+		b.WriteString(" since=" + e.Since.Format(iso8601))
+	case e.Standing:
+		b.WriteString(" since=unknown")
+	}
 	if e.GPU != "" {
 		b.WriteString(" gpu=" + oneLine(e.GPU))
 	}

@@ -62,16 +62,22 @@ func (ep *episode) nodeSentence() string {
 	default:
 		fmt.Fprintf(&b, "STRAGGLER %s: ", node)
 	}
-	fmt.Fprintf(&b, "its %s has been %s behind its peers'%s, %s against a median of %s among the %d active nodes of %s (confidence %.2f)",
-		ep.Signal, percent(ep.Gap), ep.since(), short(ep.Value), short(ep.Median), ep.Active, ep.Group, ep.Confidence)
-	if f := ep.finding; f != nil {
-		b.WriteString(because(f))
+	fmt.Fprintf(&b, "its %s has been %s behind its peers'%s, ", ep.Signal, percent(ep.Gap), ep.since())
+	if ep.Compared {
+		fmt.Fprintf(&b, "%s against a median of %s ", short(ep.Value), short(ep.Median))
 	}
-	b.WriteString(ep.costs())
-	if f := ep.finding; f != nil {
-		b.WriteString(". " + strings.TrimSuffix(f.Advice, "."))
-	}
+	fmt.Fprintf(&b, "among the %d active nodes of %s (confidence %.2f)", ep.Active, ep.Group, ep.Confidence)
+	b.WriteString(ep.why())
 	return b.String()
+}
+
+// why says the reason, the cost, and what to do.
+func (ep *episode) why() string {
+	f := ep.finding
+	if f == nil {
+		return ep.costs()
+	}
+	return because(f) + ep.costs() + ". " + strings.TrimSuffix(f.Advice, ".")
 }
 
 // because says the reason and the evidence that decided.
@@ -86,6 +92,9 @@ func because(f *reason.Finding) string {
 	if f.GPU != "" {
 		text += " of " + oneLine(f.GPU)
 	}
+	if f.Asked > 0 {
+		text += fmt.Sprintf(" on %d of %d", f.Shared, f.Asked)
+	}
 	if len(f.Evidence) == 0 {
 		return text
 	}
@@ -93,6 +102,12 @@ func because(f *reason.Finding) string {
 	text += fmt.Sprintf(" (%s %s", e.Fact, short(e.Value))
 	if e.HasPeers {
 		text += ", peers " + short(e.Peers)
+	}
+	if f.Standing {
+		text += ", and was there before"
+		if !e.Since.IsZero() {
+			text += ", since " + e.Since.Format(time.RFC3339)
+		}
 	}
 	return text + ")"
 }
@@ -102,12 +117,16 @@ func (ep *episode) groupSentence() string {
 	switch {
 	case ep.Kind == straggler.EventEnd:
 		return fmt.Sprintf("the incident of %s is over: %s%s", what, ep.Cause, ep.after())
-	case ep.Cause == straggler.CauseLevel:
-		return fmt.Sprintf("INCIDENT: %s as a whole has been %s behind its usual %s%s, %s are active%s",
-			what, percent(ep.Gap), ep.Signal, ep.since(), nodes(ep.Active), ep.costs())
 	default:
-		return fmt.Sprintf("INCIDENT: %s of the %d active ones of %s have fallen behind%s, by %s of %s%s",
-			nodes(ep.NodeCount), ep.Active, what, ep.since(), percent(ep.Gap), ep.Signal, ep.costs())
+		text := "INCIDENT"
+		switch ep.Kind {
+		case straggler.EventSeverity:
+			text = "incident is " + ep.Severity.String() + " now"
+		case straggler.EventUpdate:
+			text = "incident has more nodes now"
+		}
+		return fmt.Sprintf("%s: %s of the %d active ones of %s have fallen behind%s, by %s of %s%s",
+			text, nodes(ep.NodeCount), ep.Active, what, ep.since(), percent(ep.Gap), ep.Signal, ep.why())
 	}
 }
 

@@ -199,7 +199,9 @@ func TestAnEpisodeIsToldFromItsBeginningToItsEnd(t *testing.T) {
 	assert.InDelta(t, 0.16, attribute(onset, "gpu.straggler.gap"), 0.04)
 	assert.InDelta(t, 0.16*64, attribute(onset, "gpu.straggler.gpu_hours_lost_per_hour"), 0.04*64)
 	assert.Greater(t, attribute(onset, "gpu.straggler.confidence"), 0.6)
-	assert.Contains(t, attribute(onset, "gpu.straggler.evidence"), "fact=hw_thermal value=1 peers=0 unit=1 gpu=GPU-5-0")
+	evidence, _ := attribute(onset, "gpu.straggler.evidence").([]any)
+	require.NotEmpty(t, evidence)
+	assert.Regexp(t, `^fact=hw_thermal value=1 peers=0 unit=1 since=\d{4}-\d\d-\d\dT[\d:.]+Z gpu=GPU-5-0$`, evidence[0])
 	assert.Contains(t, onset.Body().Str(), "STRAGGLER n5: its throughput has been ")
 	gateway.waitLog(1, 5*time.Second, "STRAGGLER n5: ", "reason hw_thermal of GPU-5-0", `"episode": "`+fmt.Sprint(attribute(onset, "gpu.straggler.episode.id"))+`"`)
 

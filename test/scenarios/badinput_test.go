@@ -29,7 +29,7 @@ type hostile struct {
 
 func newHostile(m Model, nodes int) *hostile {
 	h := &hostile{w: newWorld(m, Fault{}, nodes, 0, 0, random(1, "hostile", nodes))}
-	h.driver = newDriver(straggler.DefaultConfig(), nodes, h.w.peers)
+	h.driver = newDriver(straggler.DefaultConfig(), nodes, h.w)
 	h.flagged, h.was = make([]bool, nodes), make([]bool, nodes)
 	return h
 }

@@ -53,19 +53,18 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 type driver struct {
 	engine *straggler.Engine
 	obs    []straggler.Observation
-	// scoreScale turns a throughput into the score of the plain rules.
-	scoreScale float64
-	report     *straggler.Report
+	from   source
+	report *straggler.Report
 	// Group incidents open, and the records of a log so far.
 	incidents                 int
 	nodeRecords, groupRecords int
 }
 
-func newDriver(cfg straggler.Config, nodes int, peers func(i int) []string) *driver {
-	d := &driver{engine: straggler.New(cfg), obs: make([]straggler.Observation, nodes), scoreScale: 1}
+func newDriver(cfg straggler.Config, nodes int, from source) *driver {
+	d := &driver{engine: straggler.New(cfg), obs: make([]straggler.Observation, nodes), from: from}
 	for i := range d.obs {
 		d.obs[i] = straggler.Observation{
-			Cluster: cluster, Node: nodeName(i), Peers: peers(i),
+			Cluster: cluster, Node: nodeName(i), Peers: from.peers(i),
 			State: straggler.StateActive, HasState: true,
 		}
 	}
@@ -99,8 +98,9 @@ func (d *driver) push(tick int, values []float64) error {
 
 func (d *driver) pushOne(i int, v float64, at time.Time) error {
 	o := &d.obs[i]
-	o.Score, o.HasScore = min(v*d.scoreScale, 1), true
+	o.Score, o.HasScore = min(v*d.from.scoreScale(), 1), true
 	o.Values.Set(nodesignal.Throughput, v)
+	d.from.more(i, &o.Values)
 	return d.engine.Observe(o, at)
 }
 

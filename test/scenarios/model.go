@@ -11,6 +11,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 )
 
 // Interval is how often a node pushes and the engine ticks.
@@ -30,6 +32,15 @@ type Model struct {
 	// from one tick to the next. A mean over 60 s that is pushed each 10 s has
 	// about 0.8.
 	Sigma, Phi float64
+	// White is the standard deviation of noise without memory on top of that.
+	White float64
+	// LoudEvery-th nodes have Loud times the noise, and SigmaSpread is the
+	// standard deviation of the logarithm of each node's own.
+	Loud        float64
+	LoudEvery   int
+	SigmaSpread float64
+	// Others are signals besides the throughput, which no fault touches.
+	Others []Other
 	// Restless multiplies the noise in every second hour, as when a job goes
 	// over to other work; 0 and 1 are none.
 	Restless float64
@@ -56,6 +67,12 @@ type Model struct {
 	// Glitch is the probability per node and tick of one lost tick: it takes
 	// a uniform 10 to 60 % of the value.
 	Glitch float64
+}
+
+// Other is a signal of its own noise around a level, at most 1.
+type Other struct {
+	Signal            nodesignal.Signal
+	Level, Sigma, Phi float64
 }
 
 // Job is a share of the nodes that work at one level.
@@ -91,6 +108,8 @@ type world struct {
 	level  []float64
 	bias   []float64
 	noise  []float64
+	loud   []float64 // factor of the noise
+	others [][]float64
 	phase  []float64   // of a node's push within the tick, in [0,1)
 	past   [][]float64 // ring of the last values where they are averaged
 	faulty []bool
@@ -104,6 +123,10 @@ func newWorld(m Model, f Fault, nodes, begin, end int, rng *rand.Rand) *world {
 	}
 	w.values, w.level, w.bias = make([]float64, nodes), make([]float64, nodes), make([]float64, nodes)
 	w.noise, w.phase = make([]float64, nodes), make([]float64, nodes)
+	w.loud, w.others = make([]float64, nodes), make([][]float64, len(m.Others))
+	for k := range w.others {
+		w.others[k] = make([]float64, nodes)
+	}
 	w.faulty, w.job = make([]bool, nodes), make([]int, nodes)
 	share, j := w.m.Jobs[0].Share, 0
 	for i := range nodes {
@@ -115,6 +138,13 @@ func newWorld(m Model, f Fault, nodes, begin, end int, rng *rand.Rand) *world {
 		w.bias[i] = m.Bias * rng.NormFloat64()
 		if m.RoleEvery > 0 && i%m.RoleEvery == 0 {
 			w.bias[i] -= m.RoleBias
+		}
+		w.loud[i] = 1
+		if m.LoudEvery > 0 && i%m.LoudEvery == 0 {
+			w.loud[i] = m.Loud
+		}
+		if m.SigmaSpread > 0 {
+			w.loud[i] *= math.Exp(m.SigmaSpread * rng.NormFloat64())
 		}
 		w.noise[i] = m.Sigma * rng.NormFloat64()
 		w.phase[i] = rng.Float64()
@@ -152,6 +182,11 @@ func (w *world) next() []float64 {
 			w.values[i] = math.Round(v/w.m.Quantum) * w.m.Quantum
 		}
 	}
+	for k, o := range w.m.Others {
+		for i := range w.others[k] {
+			w.others[k][i] = o.Phi*w.others[k][i] + o.Sigma*math.Sqrt(1-o.Phi*o.Phi)*w.rng.NormFloat64()
+		}
+	}
 	w.tick++
 	return w.values
 }
@@ -166,7 +201,11 @@ func (w *world) fill(values []float64, tick int) {
 	drift := 1 - m.Drift*float64(tick)/float64(24*perHour)
 	for i := range values {
 		w.noise[i] = m.Phi*w.noise[i] + fresh*w.rng.NormFloat64()
-		v := w.level[i] * (1 + w.bias[i] + loud*w.noise[i]) * drift
+		noise := w.noise[i]
+		if m.White > 0 {
+			noise += m.White * w.rng.NormFloat64()
+		}
+		v := w.level[i] * (1 + w.bias[i] + loud*w.loud[i]*noise) * drift
 		if m.Dip.Every > 0 {
 			v *= 1 - m.Dip.Depth*w.paused(tick, i)
 		}
@@ -197,6 +236,12 @@ func (w *world) paused(tick, node int) float64 {
 	}
 	begin := at + w.phase[node] - 1 // the node averages over [begin, begin+1)
 	return max(0, min(begin+1, every)-max(begin, every-length)) + max(0, min(begin+1, 0)-begin)
+}
+
+func (w *world) more(node int, v *nodesignal.Values) {
+	for k, o := range w.m.Others {
+		v.Set(o.Signal, min(max(o.Level+w.others[k][node], 0), 1))
+	}
 }
 
 func (w *world) truth() []bool { return w.faulty }

@@ -11,6 +11,8 @@ import (
 	"os"
 	"strconv"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 )
 
 // Recording of a real run: compute seconds per step of each worker. One step
@@ -102,6 +104,8 @@ func (r *replay) next() []float64 {
 	r.step++
 	return r.values
 }
+
+func (r *replay) more(int, *nodesignal.Values) {}
 
 func (r *replay) truth() []bool { return r.faulty }
 

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"sync"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 )
 
 // Outcome of a scenario: a result per decider, by name.
@@ -86,6 +88,8 @@ func Evaluate(ctx context.Context, list []Scenario, o Options) ([]Outcome, error
 type source interface {
 	// next returns the values of the next tick; they are valid until the one after.
 	next() []float64
+	// more sets a node's signals besides the throughput.
+	more(node int, v *nodesignal.Values)
 	// truth says which nodes are hit by the fault.
 	truth() []bool
 	// peers are the values of a node's peer-group attributes.
@@ -109,8 +113,7 @@ func play(s *Scenario, deciders []Decider, seed uint64, run int) (map[string]*Re
 		if s.Recording != nil {
 			cfg.Quorum = min(cfg.Quorum, s.Recording.Quorum)
 		}
-		drivers[i] = newDriver(cfg, s.Nodes, w.peers)
-		drivers[i].scoreScale = w.scoreScale()
+		drivers[i] = newDriver(cfg, s.Nodes, w)
 		tallies[i] = newTally(w.truth(), int(s.Warmup/Interval), begin, end)
 	}
 	for tick := range int(s.Length / Interval) {

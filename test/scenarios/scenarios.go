@@ -2,7 +2,11 @@
 
 package scenarios
 
-import "time"
+import (
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+)
 
 // Scenario is a model with a fault, and how much of it makes a sample.
 type Scenario struct {
@@ -107,6 +111,21 @@ func All() []Scenario {
 	restless.Restless = 2
 	hard := Model{Sigma: 0.015, Phi: 0.95, Bias: 0.01}
 
+	// What a fleet is whose nodes are not alike.
+	loud, unequal, apart, four := correlated(0.01), correlated(0.01), correlated(0.01), correlated(0.01)
+	loud.Loud, loud.LoudEvery = 3, 8
+	unequal.SigmaSpread = 0.5
+	apart.Bias = 0.03
+	four.Others = []Other{
+		{Signal: nodesignal.Compute, Level: 0.93, Sigma: 0.01, Phi: 0.95},
+		{Signal: nodesignal.CPU, Level: 0.95, Sigma: 0.03, Phi: 0.9},
+		{Signal: nodesignal.Interconnect, Level: 1},
+	}
+	sample := func(s Scenario) Scenario {
+		s.Runs = 15 // 400 node-days
+		return s
+	}
+
 	// As many as leave no job with an incident.
 	few := func(s Scenario) Scenario {
 		s.Fault.Nodes, s.Runs = 2, 50
@@ -156,6 +175,16 @@ func All() []Scenario {
 		standard("22", "AR .8 noise .3 %, loss 5 %", correlated(0.003), 0.05, promise5),
 		standard("23", "each 8th rank does 3 % less by design", role(0.03), 0.10, Promise{Gap: true}),
 		standard("24", "each 8th rank does 6 % less by design", role(0.06), 0.10, Promise{Gap: true}),
+		sample(standard("25", "each 8th node has noise of 3 %, the others 1 %", loud, 0.10, promiseSlow)),
+		sample(standard("26", "noise of 1 % in the median, log-normal", unequal, 0.10, promiseSlow)),
+		sample(standard("27", "white and AR .98 noise of 1 % each", Model{Sigma: 0.01, Phi: 0.98, White: 0.01}, 0.10, promiseSlow)),
+		sample(standard("28", "white noise 1.5 %, AR .99 1.2 %", Model{Sigma: 0.012, Phi: 0.99, White: 0.015}, 0.10, Promise{Gap: true})),
+		sample(standard("29", "AR .98 noise 1.5 %", Model{Sigma: 0.015, Phi: 0.98}, 0.10, Promise{Gap: true})),
+		sample(standard("30", "each node off by 3 %", apart, 0.10, Promise{Gap: true})),
+		standard("31", "sticky load balancer: AR .97 noise 10 %, loss 60 %", Model{Sigma: 0.10, Phi: 0.97}, 0.60, promiseSlow).with(func(s *Scenario) {
+			s.Nodes, s.Fault.Nodes, s.Runs = 16, 1, 80
+		}),
+		sample(standard("32", "four signals at once", four, 0.10, promise10)),
 	}
 }
 

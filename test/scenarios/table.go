@@ -55,7 +55,7 @@ func Text(outcomes []Outcome) string {
 // Markdown is the short table of a document: a line per scenario.
 func Markdown(outcomes []Outcome) string {
 	var b strings.Builder
-	b.WriteString("| Scenario | `threshold` false onsets, flagged | `ingero-like` false onsets, flagged | `cusum` false onsets, flagged | recall | delay p50, p90 | Sample |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("| Scenario | `threshold` false onsets, flagged | `ingero-like` false onsets, flagged | `cusum` false onsets, flagged | in the first hour | recall | delay p50, p90 | Sample |\n|---|---|---|---|---|---|---|---|\n")
 	for i := range outcomes {
 		o := &outcomes[i]
 		_, _ = fmt.Fprintf(&b, "| %s %s |", o.Scenario.ID, o.Scenario.Name)
@@ -71,7 +71,7 @@ func Markdown(outcomes []Outcome) string {
 				b.WriteString(" |")
 				continue
 			}
-			_, _ = fmt.Fprintf(&b, " **%s** (< %s), %s %% | %s (> %s)", digits(rate), digits(upper), digits(100*r.FlaggedShare()), digits(recall), digits(lower))
+			_, _ = fmt.Fprintf(&b, " **%s** (< %s), %s %% | %d | %s (> %s)", digits(rate), digits(upper), digits(100*r.FlaggedShare()), r.WarmupOnsets, digits(recall), digits(lower))
 			if p := o.Scenario.Promise; p.Events > 0 {
 				_, _ = fmt.Fprintf(&b, ", %d to %d events of the group a run", r.MinEvents, r.MaxEvents)
 			}
@@ -162,8 +162,8 @@ func (o *Outcome) figures(w io.Writer, prefix, name string) {
 	figure.FprintOnly(w, prefix+"flagged", 100*r.FlaggedShare(), "%")
 	figure.FprintOnly(w, prefix+"faults", float64(r.Faults), "faults")
 	if p.Recall > 0 {
-		within, _ := r.Recall(p.Within)
-		figure.Fprint(w, prefix+"recall", within, "share", p.Recall, false)
+		recall, lower = r.Recall(p.Within)
+		figure.Fprint(w, prefix+"recall", recall, "share", p.Recall, false)
 	} else {
 		figure.FprintOnly(w, prefix+"recall", recall, "share")
 	}

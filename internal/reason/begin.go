@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reason
+
+import (
+	"slices"
+	"time"
+)
+
+// beforeWatched is the beginning of what was there when its node was first
+// heard of.
+const beforeWatched = 1
+
+// pause is how long something may be gone and still be the same when it comes
+// back: a brake that comes and goes all day did not begin just now.
+const pause = 120
+
+// begin returns since when something holds that is seen to hold now, and was
+// not just before: since before, when it ended a short while ago. What a node
+// tells of first, in its first minutes, was there already, unless watched says
+// that it was told not to hold.
+func (n *Node) begin(before, ended uint32, watched bool) uint32 {
+	switch {
+	case before != 0 && ended != 0 && n.seen-ended <= pause:
+		return before
+	case !watched && n.seen-n.first < settled:
+		return beforeWatched
+	}
+	return n.seen
+}
+
+// steps are the gauges that stay what they are until something breaks. Of
+// clocks, loads and the like, which change all the time, no beginning is known.
+var steps = [...]Field{FieldPCIeGeneration, FieldPCIeWidth, FieldNVLinksUp, FieldProcesses}
+
+// step notes when a gauge became worse, 0 for a value that nobody saw begin, as
+// after the rest in which a GPU lowers its link's generation by itself.
+func (g *gpu) step(f Field, v float32, now uint32) {
+	i := slices.Index(steps[:], f)
+	if i < 0 {
+		return
+	}
+	was := g.gauges[f-firstGauge]
+	if f == FieldProcesses {
+		was, v = v, was
+	}
+	switch {
+	case v < was:
+		g.worsened[i] = now
+	case v > was:
+		g.worsened[i] = 0 // what is left of it was there before
+	}
+}
+
+// began returns since when a fact of the GPU or adapter is what it is, and
+// whether that is known.
+func (n *Node) began(f Fact, i int) (uint32, bool) {
+	switch f {
+	case GPULost, GPUSilent:
+		return n.gpus[i].upAt, true
+	case PCIeSpeed, PCIeGeneration:
+		return n.gpus[i].worsened[0], true
+	case PCIeWidth:
+		return n.gpus[i].worsened[1], true
+	case NVLinksUp:
+		return n.gpus[i].worsened[2], true
+	case Processes:
+		return n.gpus[i].worsened[3], true
+	}
+	if h := n.history(f, i); h != nil {
+		return h.began, true
+	}
+	if facts[f].scope == ofGPU && source[f] < firstGauge && flagFact(f) {
+		return n.gpus[i].began[source[f]], true
+	}
+	return 0, false
+}
+
+// flagFact reports whether a fact is a flag; the fields of facts that are not
+// one reading are the first flag's.
+func flagFact(f Fact) bool { return source[f] != 0 || f == RemapFailed }
+
+// standing reports whether a fact is known to have been what it is before the
+// window. A node that was heard of shortly before it tells of nothing older.
+func (n *Node) standing(f Fact, i int, w window) bool {
+	at, known := n.began(f, i)
+	return known && !w.open && at < w.start && w.start >= n.first+settled
+}
+
+// since is the beginning of a fact for people.
+func (n *Node) since(f Fact, i int) time.Time {
+	if facts[f].scope == ofNode {
+		return time.Time{}
+	}
+	if at, known := n.began(f, i); known && at > beforeWatched {
+		return time.Unix(int64(at), 0).UTC()
+	}
+	return time.Time{}
+}
+
+// bad reports whether a value of a fact of which beginnings are known is worth
+// one: not that of a flag that does not hold.
+func (f Fact) bad(v float64) bool { return facts[f].low || v > 0 }

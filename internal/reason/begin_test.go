@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reason
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// play lets time pass with a report of n0 every 10 s.
+func (f *fleet) play(d time.Duration, report func(n *Node)) {
+	f.t.Helper()
+	for end := f.now.Add(d); f.now.Before(end); f.now = f.now.Add(10 * time.Second) {
+		n := f.node(0)
+		if report != nil {
+			report(n)
+		}
+	}
+}
+
+// What was there all along does not explain what began just now, however far
+// up in the table its rule is.
+func TestTheNewGoesBeforeTheOld(t *testing.T) {
+	flicker := 0.0
+	total := 1000.0
+	for _, test := range []struct {
+		name   string
+		old    func(f *fleet, n *Node)
+		during func(f *fleet, n *Node)
+		fresh  func(f *fleet, n *Node)
+		reason Reason
+		gpu    string
+	}{
+		{
+			"a remapping that waits, and a power brake",
+			func(f *fleet, n *Node) { f.put(n, 1, FieldRemapPending, 1) }, nil,
+			func(f *fleet, n *Node) { f.put(n, 6, FieldPowerBrake, 1) },
+			"hw_power_brake", gpuID(6),
+		},
+		{
+			"the same flag on two GPUs",
+			func(f *fleet, n *Node) { f.put(n, 1, FieldHWThermal, 1) }, nil,
+			func(f *fleet, n *Node) { f.put(n, 6, FieldHWThermal, 1) },
+			"hw_thermal", gpuID(6),
+		},
+		{
+			"a brake that comes and goes, and NVLink errors",
+			nil,
+			func(f *fleet, n *Node) { flicker = 1 - flicker; f.put(n, 1, FieldPowerBrake, flicker) },
+			func(f *fleet, n *Node) { f.put(n, 6, FieldNVLinkReplay, 1001) },
+			"nvlink_errors", gpuID(6),
+		},
+		{
+			"errors that are counted all along, and others",
+			nil,
+			func(f *fleet, n *Node) { total += 5; f.put(n, 1, FieldECCUncorrected, total) },
+			func(f *fleet, n *Node) { f.put(n, 6, FieldNVLinkReplay, 1001) },
+			"nvlink_errors", gpuID(6),
+		},
+		{
+			"fewer lanes, and errors of the network",
+			func(f *fleet, n *Node) { f.put(n, 1, FieldPCIeWidth, 8) }, nil,
+			func(f *fleet, n *Node) { require.NoError(f.t, n.PutNetworkErrors("mlx5_1", 1, 50)) },
+			"network_errors", "mlx5_1",
+		},
+		{
+			"a GPU that is lost, and heat",
+			func(f *fleet, n *Node) { f.up(n, 1, UpLost) }, nil,
+			func(f *fleet, n *Node) { f.put(n, 6, FieldHWThermal, 1) },
+			"hw_thermal", gpuID(6),
+		},
+		{
+			"heat, and a GPU that is lost",
+			func(f *fleet, n *Node) { f.put(n, 1, FieldHWThermal, 1) }, nil,
+			func(f *fleet, n *Node) { f.up(n, 6, UpLost) },
+			"gpu_lost", gpuID(6),
+		},
+		{
+			"links that are down, and a load that has no beginning",
+			func(f *fleet, n *Node) { f.put(n, 1, FieldNVLinksUp, 17) }, nil,
+			func(f *fleet, n *Node) { require.NoError(f.t, n.PutNode(NodeCPUPressure, 0.6)) },
+			"cpu_contention", "",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFleet(t)
+			if test.old != nil {
+				test.old(f, f.node(0))
+			}
+			var during func(n *Node)
+			if test.during != nil {
+				during = func(n *Node) { test.during(f, n) }
+			}
+			f.play(5*time.Minute, during)
+			test.fresh(f, f.node(0))
+			got := f.explain()
+			assert.Equal(t, test.reason, got.Reason)
+			assert.Equal(t, test.gpu, got.GPU)
+			assert.False(t, got.Standing)
+			assert.False(t, got.Observation)
+			require.NotEmpty(t, got.Evidence)
+			assert.False(t, got.Evidence[0].Standing)
+		})
+	}
+}
+
+// Without anything new, the old is what there is, and says since when.
+func TestTheOldExplainsWithoutTheNew(t *testing.T) {
+	f := newFleet(t)
+	began := f.now
+	f.put(f.node(0), 1, FieldRemapPending, 1)
+	f.play(5*time.Minute, nil)
+	got := f.explain()
+	assert.Equal(t, Reason("gpu_memory_fault"), got.Reason)
+	assert.True(t, got.Standing)
+	assert.False(t, got.Observation)
+	assert.Equal(t, Evidence{
+		Fact: RemapPending, GPU: gpuID(1), Value: 1, HasPeers: true, Since: began, Standing: true,
+	}, got.Evidence[0])
+	// Nobody knows since when the node is slow: nothing is old then.
+	got = f.store.Explain("c", "n0", f.names(), time.Time{}, f.now)
+	assert.Equal(t, Reason("gpu_memory_fault"), got.Reason)
+	assert.False(t, got.Standing)
+}
+
+// What a node tells of first was there before, nobody knows since when; of a
+// node that was first heard of just before it became slow, nothing is old.
+func TestWhatWasThereAtFirst(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		quiet    time.Duration
+		standing bool
+	}{
+		{"long ago", 10 * time.Minute, true},
+		{"just now", time.Minute, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := &fleet{t: t, store: New(Config{MaxNodes: 100, Retention: time.Hour}), now: epoch}
+			for i := range fleetNodes {
+				f.healthy(f.node(i))
+			}
+			f.put(f.node(0), 1, FieldHWSlowdown, 0)
+			i, err := f.node(0).GPU("GPU-new")
+			require.NoError(t, err)
+			n := f.node(0)
+			n.PutUp(i, UpAnswers)
+			require.NoError(t, n.Put(i, FieldRemapPending, 1))
+			f.play(test.quiet, nil)
+			f.put(f.node(0), 2, FieldHWThermal, 1)
+			got := f.explain()
+			want := Reason("gpu_memory_fault")
+			if test.standing {
+				want = "hw_thermal"
+			}
+			assert.Equal(t, want, got.Reason)
+			assert.False(t, got.Standing)
+			if !test.standing {
+				assert.Zero(t, got.Evidence[0].Since)
+			}
+		})
+	}
+}
+
+// A low clock is what a brake leads to, even an old one, on the same GPU.
+func TestALowClockUnderAnOldBrake(t *testing.T) {
+	for _, test := range []struct {
+		low    int
+		reason Reason
+	}{{1, "hw_power_brake"}, {6, "sm_clock_low"}} {
+		f := newFleet(t)
+		f.put(f.node(0), 1, FieldPowerBrake, 1)
+		f.play(5*time.Minute, nil)
+		f.put(f.node(0), test.low, FieldSMClock, 1.2e9)
+		got := f.explain()
+		assert.Equal(t, test.reason, got.Reason)
+		assert.Equal(t, gpuID(test.low), got.GPU)
+	}
+}
+
+// Rest lowers a link's generation, which is no new fault of an old one.
+func TestALinkThatRests(t *testing.T) {
+	f := newFleet(t)
+	f.put(f.node(0), 1, FieldPCIeGeneration, 3)
+	f.play(5*time.Minute, nil)
+	n := f.node(0)
+	f.put(n, 1, FieldPCIeGeneration, 1)
+	f.put(n, 1, FieldUtilization, 0)
+	f.play(20*time.Second, nil)
+	n = f.node(0)
+	f.put(n, 1, FieldUtilization, 1)
+	f.put(n, 1, FieldPCIeGeneration, 3)
+	require.NoError(t, n.PutNode(NodeCPUPressure, 0.6))
+	assert.Equal(t, Reason("cpu_contention"), f.explain().Reason)
+	f.put(n, 1, FieldPCIeGeneration, 2)
+	assert.Equal(t, Reason("pcie_link_degraded"), f.explain().Reason, "a step more")
+}

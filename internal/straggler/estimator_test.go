@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package straggler
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+)
+
+func TestSpreadIsWhatTheFormulaSays(t *testing.T) {
+	cfg := DefaultConfig().Estimator
+	spread := func(x ...float64) float64 {
+		e := estimator{params: Params{Centre: 0.9, Level: 1}}
+		return e.spread(&cfg, 0.01, &scratch{}, x, make([]float64, len(x)))
+	}
+	steadied := func(s float64, n int) float64 {
+		return math.Sqrt((float64(n)*s*s + 10*0.01*0.01) / float64(n+10))
+	}
+	assert.InDelta(t, steadied(MADToSigma*0.02*1.206, 5), spread(0.9, 0.92, 0.88, 0.99, 0.80), 1e-12)
+	assert.InDelta(t, steadied(1.2533*0.05/5, 5), spread(0.9, 0.9, 0.9, 0.9, 0.4), 1e-12, "most are tied, and one is bounded")
+	assert.InDelta(t, steadied(MADToSigma*0.1*20/19.2, 20), spread(
+		1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8), 1e-12)
+}
+
+func TestQuantumIsTheSmallestStep(t *testing.T) {
+	b := &scratch{}
+	assert.InDelta(t, 0.05, quantum(b, []float64{0.35, 0.1, 0.15, 0.1}, 1), 1e-12)
+	assert.InDelta(t, 0.02, quantum(b, []float64{0.35, 0.1, 0.15, 0.1}, 0.02), 1e-12, "bounded")
+	assert.Zero(t, quantum(b, []float64{0.35, 0.1, 0.15, 0.2}, 1), "four different values of four are no steps")
+	assert.Zero(t, quantum(b, []float64{0.1, 0.1}, 1))
+}
+
+// TestTheSpreadShrinksSlowly: at first it is a plain mean, then it follows up at
+// once and down late, the later the fewer peers there are.
+func TestTheSpreadShrinksSlowly(t *testing.T) {
+	cfg := DefaultConfig()
+	spec := cfg.Signals[nodesignal.Compute]
+	update := func(e *estimator, off float64) {
+		x := []float64{0.9, 0.9 + off, 0.9 - off, 0.9 + off, 0.9 - off}
+		require.True(t, e.update(&cfg, &spec, &scratch{}, 5, x, make([]float64, 5), 1, tick))
+	}
+	var wide, narrow, e estimator
+	update(&wide, 0.1)
+	update(&narrow, 0.05)
+	update(&e, 0.1)
+	update(&e, 0.05)
+	assert.InDelta(t, (wide.scale+narrow.scale)/2, e.scale, 1e-12)
+
+	e = estimator{ticks: 1000, scale: wide.scale}
+	update(&e, 0.05)
+	assert.InDelta(t, wide.scale+0.05*5/45*(narrow.scale-wide.scale), e.scale, 1e-12)
+	e = estimator{ticks: 1000, scale: narrow.scale}
+	update(&e, 0.1)
+	assert.InDelta(t, narrow.scale+0.05*(wide.scale-narrow.scale), e.scale, 1e-12)
+}
+
+// TestTheUsualLevelIsThatOfTheSameNodes: with a third more or fewer it is another.
+func TestTheUsualLevelIsThatOfTheSameNodes(t *testing.T) {
+	cfg := DefaultConfig()
+	spec := cfg.Signals[nodesignal.Throughput]
+	for n, low := range map[int]int{8: 1, 7: 1, 6: 1, 5: 0, 10: 1, 11: 0} {
+		e := estimator{n: 8}
+		for range 100 {
+			assert.InDelta(t, 10, e.learn(&cfg, &spec, 10, 1, tick), 1e-9)
+		}
+		e.n = n
+		e.learn(&cfg, &spec, 7, 2, tick)
+		assert.Equal(t, low, e.low, "%d nodes", n)
+		if low > 0 {
+			assert.InDelta(t, 10, e.usual, 1e-9, "stands still")
+			assert.InDelta(t, 0.3, e.fall, 1e-9)
+			assert.InDelta(t, 0.15, e.cutoff(&spec), 1e-9)
+			assert.EqualValues(t, 2, e.lowSince)
+		} else {
+			assert.InDelta(t, 7, e.usual, 1e-9)
+		}
+	}
+	e := estimator{n: 8}
+	for range 1000 {
+		e.learn(&cfg, &spec, 10, 1, tick)
+	}
+	e.learn(&cfg, &spec, 9.5, 1, time.Hour/10)
+	assert.InDelta(t, 9.95, e.usual, 1e-9, "a tenth of the window")
+}
+
+func TestTrackerLearnsNoMoreThanTheSpreadAtOnce(t *testing.T) {
+	p, tr := params(), Tracker{}
+	p.Scale = 0.005
+	feed(&tr, &p, 1.4, 0, 1)
+	assert.InDelta(t, -0.005, tr.bias, 1e-12)
+}
+
+func TestTrackerTellsTheGapOfAWellNode(t *testing.T) {
+	p, tr := params(), Tracker{}
+	feed(&tr, &p, 0.89, 0, 60)
+	assert.InDelta(t, 0.01, tr.Gap(), 1e-4)
+}
+
+func TestWorse(t *testing.T) {
+	a, b := NodeReport{Suspicion: 2, Gap: 0.1}, NodeReport{Suspicion: 2, Gap: 0.3}
+	assert.True(t, worse(&b, &a), "of two full sums the greater loss")
+	assert.False(t, worse(&a, &b))
+	b.Suspicion = 1
+	assert.True(t, worse(&a, &b))
+}

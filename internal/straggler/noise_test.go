@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package straggler
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+)
+
+// delay plays one faulty node of 16 that loses a share of one signal after an
+// hour, and returns the ticks until the verdict, -1 for none within another.
+func delay(t *testing.T, cfg Config, s nodesignal.Signal, base, noise, loss float64) int {
+	t.Helper()
+	require.NoError(t, cfg.Validate(""))
+	e := New(cfg)
+	rng := rand.New(rand.NewPCG(3, 5))
+	now := time.Unix(1_800_000_000, 0)
+	for tick := range 720 {
+		now = now.Add(10 * time.Second)
+		for i := range 16 {
+			o := Observation{Cluster: "c", Node: fmt.Sprintf("n%02d", i), Peers: []string{"j", "r"}, State: StateActive, HasState: true}
+			x := base * (1 + noise*rng.NormFloat64())
+			if i == 3 && tick >= 360 {
+				x *= 1 - loss
+			}
+			if s == nodesignal.Score {
+				o.Score, o.HasScore = min(x, 1), true
+			} else {
+				o.Values.Set(s, x)
+			}
+			require.NoError(t, e.Observe(&o, now))
+		}
+		for _, n := range e.Tick(now).Nodes {
+			if n.Straggler {
+				require.Equal(t, "n03", n.Node)
+				require.GreaterOrEqual(t, tick, 360)
+				return tick - 360 + 1
+			}
+		}
+	}
+	return -1
+}
+
+// TestEverySignalCanAccuse: whatever the smallest gap worth an alert is, a loss of
+// twice that is found within ticks, under noise and without.
+func TestEverySignalCanAccuse(t *testing.T) {
+	defaults := DefaultConfig().Signals
+	for s := range nodesignal.Count {
+		for _, gap := range []float64{defaults[s].MinGap, 0.02, 0.15, 0.3, 0.45} {
+			for _, noise := range []float64{0, 0.01} {
+				t.Run(fmt.Sprintf("%s min_gap %v noise %v", s, gap, noise), func(t *testing.T) {
+					cfg := DefaultConfig()
+					cfg.Signals[s].MinGap, cfg.Signals[s].Decides = gap, true
+					if cfg.Signals[s].Relative {
+						cfg.Split.Interval = 0
+					}
+					found := delay(t, cfg, s, 0.98, noise, min(2*gap/0.98, 0.95))
+					assert.Positive(t, found)
+					assert.LessOrEqual(t, found, map[bool]int{true: 6, false: 40}[gap > 0.02])
+				})
+			}
+		}
+	}
+}
+
+// TestCPULosses are those of a node that shares its cores, with the default gap.
+func TestCPULosses(t *testing.T) {
+	for _, loss := range []float64{0.25, 0.4, 0.6, 0.9} {
+		for _, noise := range []float64{0, 0.01, 0.03} {
+			found := delay(t, DefaultConfig(), nodesignal.CPU, 0.98, noise, loss)
+			assert.Positive(t, found, "loss %v noise %v", loss, noise)
+			assert.LessOrEqual(t, found, 6, "loss %v noise %v", loss, noise)
+		}
+	}
+}
+
+// TestConstantsThatCouldNeverAccuse are refused.
+func TestConstantsThatCouldNeverAccuse(t *testing.T) {
+	for key, change := range map[string]func(*Config){
+		"estimator::min_scale": func(c *Config) { c.Estimator.MinScale = 0.06 },
+		"cusum::min_kappa":     func(c *Config) { c.CUSUM.MinKappa = 8 },
+		"cusum::clip_high":     func(c *Config) { c.CUSUM.ClipHigh = 1.8 },
+		"cusum::max_noise":     func(c *Config) { c.CUSUM.MaxNoise = 0.9 },
+		"cusum::noise_ticks":   func(c *Config) { c.CUSUM.NoiseTicks = math.NaN() },
+	} {
+		cfg := DefaultConfig()
+		change(&cfg)
+		require.ErrorContains(t, cfg.Validate(""), "`"+key+"`")
+		assert.NotContains(t, cfg.Validate("").Error(), "\n", "one mistake, one error")
+	}
+}
+
+// restlessNodes gives every eighth node three times the noise of the others.
+func restlessNodes(seed uint64) func(int, int, float64) float64 {
+	rng := rand.New(rand.NewPCG(seed, 11))
+	ar := make([]float64, 64)
+	return func(i, _ int, x float64) float64 {
+		if i%8 != 0 {
+			return x
+		}
+		ar[i] = 0.8*ar[i] + 0.6*0.028*rng.NormFloat64()
+		return x * (1 + ar[i])
+	}
+}
+
+// TestRestlessNodesAreNoStragglers: a node's own noise counts, so that one with
+// three times that of its peers is let be, and is found all the same when it
+// loses 15 %.
+func TestRestlessNodesAreNoStragglers(t *testing.T) {
+	s := simulation{nodes: 64, sd: 0.01, phi: 0.8, hours: 12, mutate: restlessNodes(1)}
+	s.run(t, 1)
+	assert.LessOrEqual(t, s.falseOnsets, 1)
+
+	alike := simulation{nodes: 64, sd: 0.01, phi: 0.8, hours: 12, mutate: restlessNodes(1), config: func(c *Config) { c.CUSUM.MaxNoise = 1 }}
+	alike.run(t, 1)
+	assert.Greater(t, alike.falseOnsets, 20, "as it is when all are taken for equally restless")
+
+	wild, faulty := restlessNodes(1), first(1)
+	slow := slowBy(0.15, faulty, 720)
+	s = simulation{nodes: 64, sd: 0.01, phi: 0.8, hours: 4, faulty: faulty, from: 720, mutate: func(i, tick int, x float64) float64 { return slow(i, tick, wild(i, tick, x)) }}
+	s.run(t, 2)
+	require.Contains(t, s.flagged, "n0000")
+	assert.LessOrEqual(t, s.flagged["n0000"], 30)
+}
+
+// TestNoFaultExcusesItself: neither one that grows, nor one that comes and goes,
+// makes the node's own noise what it is compared with.
+func TestNoFaultExcusesItself(t *testing.T) {
+	for name, tc := range map[string]struct {
+		loss  func(tick int) float64
+		found bool
+	}{
+		"grows 4 % an hour":     {func(tick int) float64 { return 0.04 * float64(tick) / 360 }, true},
+		"20 % each other 2 min": {func(tick int) float64 { return 0.20 * float64(tick/12%2) }, true},
+		// Never three ticks in a row: no straggler, but no noise either.
+		"10 % each other tick": {func(tick int) float64 { return 0.10 * float64(tick%2) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, c, tr := params(), DefaultCUSUM(), Tracker{}
+			p.Scale, p.Kappa, p.Limit, p.MaxBias = 0.01, 2.5, 18.5, 0.025
+			rng := rand.New(rand.NewPCG(1, 2))
+			ar, worst, found := 0.0, float32(0), false
+			for tick := range 1440 {
+				ar = 0.8*ar + 0.6*0.01*rng.NormFloat64()
+				tr.Step(&c, &p, 0.9-tc.loss(max(tick-720, 0))+ar, int64(tick+1))
+				found = found || tr.straggler
+				worst = max(worst, tr.limit)
+			}
+			assert.Equal(t, tc.found, found)
+			assert.LessOrEqual(t, worst, float32(1.5*18.5))
+		})
+	}
+}
+
+// TestRestlessnessIsBounded: at four times the peers' noise, whatever a node does.
+func TestRestlessnessIsBounded(t *testing.T) {
+	p, c, tr := params(), DefaultCUSUM(), Tracker{}
+	for tick := range 5000 {
+		tr.Step(&c, &p, 0.9+float64(tick%2)*2, int64(tick+1))
+	}
+	assert.InDelta(t, p.Limit*16*p.Kappa/max(p.Kappa, 4*c.MinKappa), tr.limit, 1e-3)
+}
+
+// TestWhatLastsIsSeenBeneathWhatDoesNot: half white noise, half of what lasts for
+// eight minutes: the lag of one tick is that of a noise that lasts for 15 s.
+func TestWhatLastsIsSeenBeneathWhatDoesNot(t *testing.T) {
+	long := make([]float64, 64)
+	rng := rand.New(rand.NewPCG(4, 4))
+	s := simulation{nodes: 64, sd: 0.01, hours: 12, mutate: func(i, _ int, x float64) float64 {
+		long[i] = 0.98*long[i] + 0.199*0.01*rng.NormFloat64()
+		return x * (1 + long[i])
+	}}
+	s.run(t, 1)
+	p := s.params()
+	assert.InDelta(t, 0.49, p.Phi, 0.08)
+	assert.InDelta(t, 9.2*1.25/p.Kappa*longer(0.94), p.Limit, 14)
+	assert.LessOrEqual(t, s.falseOnsets, 1)
+}
+
+func TestLonger(t *testing.T) {
+	assert.InDelta(t, 1, longer(0), 0)
+	assert.InDelta(t, 1.8/math.Sqrt(0.2), longer(0.8), 1e-12)
+	assert.InDelta(t, 1.9/math.Sqrt(0.1), longer(0.9), 1e-12)
+	assert.InDelta(t, 1.98/0.02*math.Sqrt(0.1), longer(0.98), 1e-9)
+	e := estimator{phi: 0.1, memory: firstMemory}
+	cfg := DefaultConfig().Estimator
+	assert.InDelta(t, firstPhi, e.lasting(&cfg), 1e-12)
+	e.memory = 1
+	assert.InDelta(t, 0.98, e.lasting(&cfg), 0)
+}
+
+// TestTheWorstSignalIsNamed: of two full sums that of the greater loss, in terms
+// of what is worth an alert, is what an episode speaks of.
+func TestTheWorstSignalIsNamed(t *testing.T) {
+	f := newFleet(t, nil)
+	var severe []Event
+	for tick := range 400 {
+		for i := range 16 {
+			o := Observation{Cluster: "c", Node: fmt.Sprintf("n%02d", i), Peers: []string{"j", "r"}, State: StateActive, HasState: true}
+			rate, clock := 1000.0, 0.95
+			if i == 3 && tick >= 100 {
+				rate = 900
+			}
+			if i == 3 && tick >= 200 {
+				clock = 0.55
+			}
+			o.Values.Set(nodesignal.Throughput, rate+float64((i*7+tick*3)%11))
+			o.Values.Set(nodesignal.Compute, clock)
+			require.NoError(t, f.e.Observe(&o, f.now))
+		}
+		for _, ev := range f.tick().Events {
+			if ev.Kind == EventSeverity {
+				severe = append(severe, ev)
+			}
+		}
+	}
+	require.Len(t, severe, 1)
+	assert.Equal(t, nodesignal.Compute, severe[0].Signal)
+	assert.Equal(t, SeverityCritical, severe[0].Severity)
+	assert.InDelta(t, 0.4, severe[0].Gap, 0.01)
+}
