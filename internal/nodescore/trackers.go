@@ -206,6 +206,7 @@ func (s *sameness) count(p *pushed) {
 type cohort struct {
 	mean  float64
 	ticks int // in the mean
+	by    nodesignal.Signal
 	// edges are lower bounds, from is that of the node's own part, if it has one.
 	edges [maxEdges]float64
 	count int
@@ -224,11 +225,15 @@ const maxMeanTicks = 254
 // a node looks at its mean only when the edges are new, or the mean is.
 func (c *cohort) follow(cfg *Config, p *pushed, peers *threshold.Value, elapsed time.Duration, slow bool) (moved bool) {
 	signals := peers.Signals
+	by := splitBy(signals)
+	if by != c.by {
+		*c = cohort{by: by}
+	}
 	young := c.ticks < cfg.WarmupTicks
 	if !slow && (young || !peers.Hold) {
 		c.ticks = min(c.ticks+1, maxMeanTicks)
 		weight := max(float64(elapsed)/float64(cfg.CohortWindow), 1/float64(c.ticks))
-		c.mean += min(1, weight) * (splitValue(cfg, p) - c.mean)
+		c.mean += min(1, weight) * (splitValue(cfg, p, by) - c.mean)
 	}
 	var edges [maxEdges]float64
 	count := 0
@@ -256,8 +261,22 @@ func (c *cohort) follow(cfg *Config, p *pushed, peers *threshold.Value, elapsed 
 	return count != was.count || c.below != was.below
 }
 
-// splitValue is the first relative signal that decides, else the score.
-func splitValue(cfg *Config, p *pushed) float64 {
+// splitBy is the signal that the node's group is split by, or would be first.
+func splitBy(signals []threshold.SignalParams) nodesignal.Signal {
+	for i := range signals {
+		if signals[i].HasFrom {
+			return signals[i].By
+		}
+	}
+	return nodesignal.Throughput
+}
+
+// splitValue is that signal, else the first relative one that decides, else the
+// score.
+func splitValue(cfg *Config, p *pushed, by nodesignal.Signal) float64 {
+	if by < nodesignal.Score && p.values.Known[by] {
+		return p.values.V[by]
+	}
 	for s := range nodesignal.Score {
 		if cfg.Signals[s].Decides && cfg.Signals[s].Relative && p.values.Known[s] {
 			return p.values.V[s]

@@ -126,6 +126,25 @@ func TestANodeFindsItsCohort(t *testing.T) {
 	}
 }
 
+// TestANodeFindsItsCohortByAnotherSignal: its group is split by the clock.
+func TestANodeFindsItsCohortByAnotherSignal(t *testing.T) {
+	upper := threshold.SignalParams{Signal: nodesignal.Throughput, From: 0.5, By: nodesignal.CPU, HasFrom: true, Params: straggler.Params{
+		Centre: 30, Level: 30, Scale: 0.01, Kappa: 2.5, Limit: 8, MaxBias: 0.02,
+	}}
+	for cpu, slow := range map[float64]bool{0.4: false, 0.6: true} {
+		r := newRig(t)
+		var res Result
+		for i := range 30 {
+			signals := []threshold.SignalParams{}
+			if i >= 10 {
+				signals = append(signals, upper)
+			}
+			res = r.step(r.answer(10, signals...), of(StepRate, 10), of(CPUPressure, 1-cpu))
+		}
+		assert.Equal(t, slow, res.Straggler, "%v", cpu)
+	}
+}
+
 func TestNobodyIsAccusedByWhatNobodyMeasures(t *testing.T) {
 	r := newRig(t)
 	for i := range 60 {

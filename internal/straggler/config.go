@@ -117,7 +117,9 @@ type Split struct {
 	Interval time.Duration `mapstructure:"interval"`
 	// Window is the time constant of a node's mean that is looked at.
 	Window time.Duration `mapstructure:"window"`
-	// MinPeers are needed to look, MinSide and MinShare of them on either side.
+	// MinPeers are needed to look, MinSide of them on either side: three that
+	// were alike and apart from the others since they came are a job. By a signal
+	// that is a fraction it takes MinShare of the nodes too.
 	MinPeers int     `mapstructure:"min_peers"`
 	MinSide  int     `mapstructure:"min_side"`
 	MinShare float64 `mapstructure:"min_share"`
@@ -197,7 +199,7 @@ func DefaultConfig() Config {
 		CUSUM: DefaultCUSUM(),
 		Split: Split{
 			Interval: 5 * time.Minute, Window: 15 * time.Minute,
-			MinPeers: 10, MinSide: 5, MinShare: 0.15, MinGap: 0.08, GapToSpread: 6,
+			MinPeers: 10, MinSide: 3, MinShare: 0.15, MinGap: 0.08, GapToSpread: 6,
 			FallShare: 0.2, FallBy: 0.05, FallWindow: time.Hour,
 		},
 		Incident: Incident{Fall: 0.08, Ticks: 18, MinNodes: 2, MinShare: 0.15, UpdateAfter: 10 * time.Minute, RelearnAfter: 6 * time.Hour},

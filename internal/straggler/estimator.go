@@ -25,7 +25,6 @@ type estimator struct {
 	usual      float64
 	usualTicks int
 	usualN     int
-	absent     int // members of the cohort that are missing
 	low        int
 	lowSince   int64
 	fall       float64
@@ -100,15 +99,13 @@ const stepKappa = 0.9
 // returns what a difference is a fraction of.
 func (t *estimator) learn(cfg *Config, spec *nodesignal.Spec, centre float64, at int64, elapsed time.Duration) float64 {
 	// With a third more nodes, or fewer, it is another set that has another level.
-	// Nodes that are missing still count, and while it is low only more do: what
-	// takes some of the nodes may well slow the others.
-	n := t.n + t.absent
+	// While it is low only more are: what takes some may well slow the others.
 	lasts := time.Duration(at-t.lowSince)*time.Millisecond >= cfg.Incident.RelearnAfter
-	if 3*n > 4*t.usualN || (4*n < 3*t.usualN && t.low == 0) || (t.low > 0 && lasts && !t.upper) {
+	if 3*t.n > 4*t.usualN || (4*t.n < 3*t.usualN && t.low == 0) || (t.low > 0 && lasts && !t.upper) {
 		t.relearn()
 	}
 	if t.usualTicks == 0 {
-		t.usual, t.usualN = centre, n
+		t.usual, t.usualN = centre, t.n
 	}
 	level := 1.0
 	if spec.Relative {

@@ -82,6 +82,21 @@ func TestTheUsualLevelIsThatOfTheSameNodes(t *testing.T) {
 		}
 	}
 	e := estimator{n: 8}
+	for range 100 {
+		e.learn(&cfg, &spec, 10, 1, tick)
+	}
+	e.learn(&cfg, &spec, 7, 2, tick)
+	e.n = 5
+	e.learn(&cfg, &spec, 7, 3, tick)
+	assert.Equal(t, 2, e.low, "some left while it was low")
+
+	e = estimator{n: 8}
+	for _, x := range []float64{0.98, 0.87, 0.87} {
+		e.learn(&cfg, &cfg.Signals[nodesignal.CPU], x, 1, tick)
+	}
+	assert.Zero(t, e.low, "less than is worth an alert")
+
+	e = estimator{n: 8}
 	for range 1000 {
 		e.learn(&cfg, &spec, 10, 1, tick)
 	}

@@ -168,6 +168,16 @@ func TestAnIncidentBecomesWorse(t *testing.T) {
 	assert.Equal(t, []string{"group end 0 recovered"}, brief(p.ticks(100)), "and no less on the way to the end")
 }
 
+// TestAnIncidentThatEndsIsNotBetterFirst, however little severity has to last.
+func TestAnIncidentThatEndsIsNotBetterFirst(t *testing.T) {
+	p := newPlay(t, []string{"j"}, 20, func(c *Config) { c.Episodes.SeverityTicks = 2 })
+	p.ticks(60)
+	p.slow(0.4, 0, 1, 2, 3, 4)
+	p.ticks(60)
+	p.slow(0)
+	assert.Equal(t, []string{"group end 0 recovered"}, brief(p.ticks(100)))
+}
+
 // TestAnIncidentByDesignEnds: four nodes do less for good. After six hours that
 // is usual; who gets worse is told of, and so are others.
 func TestAnIncidentByDesignEnds(t *testing.T) {

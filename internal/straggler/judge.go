@@ -23,7 +23,6 @@ func (e *Engine) judge(g *group, s nodesignal.Signal) {
 			t.known, t.n = false, 0
 			continue
 		}
-		t.absent = g.absent(k)
 		if t.update(&e.cfg, &e.cfg.Signals[s], &e.scratch, len(e.slots), e.x, e.bias, e.at, e.elapsed) {
 			e.step(g, s, t)
 			continue
@@ -47,11 +46,10 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
 	slots, x, bias := e.slots, e.x, e.bias
 	all, calm := 0, 0
 	young := e.young(g)
-	split := len(g.split.edges) > 0
 	for i := range g.members {
 		m := &g.members[i]
 		if m.state != StateActive || !m.known.has(s) || m.flags&flagContested != 0 ||
-			(split && m.cohort != cohort) || (s == nodesignal.Score && m.known&e.raw != 0) {
+			m.cohort != cohort || (s == nodesignal.Score && m.known&e.raw != 0) {
 			continue
 		}
 		if m.fresh.has(s) {
@@ -76,19 +74,6 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
 		calm = all
 	}
 	e.slots, e.x, e.bias = slots[:all], x[:calm], bias[:calm]
-}
-
-// absent counts the members of a cohort of which nothing is heard.
-func (g *group) absent(cohort int) (n int) {
-	if g.counts[StateMissing] == 0 || len(g.split.edges) == 0 {
-		return g.counts[StateMissing]
-	}
-	for i := range g.members {
-		if g.members[i].state == StateMissing && int(g.members[i].cohort) == cohort {
-			n++
-		}
-	}
-	return n
 }
 
 // young reports whether too few of a group are warm to be peers of the others:
@@ -209,6 +194,7 @@ func (e *Engine) fill(g *group, i int) *NodeReport {
 	}
 	m := &g.members[i]
 	row.State, row.Straggler, row.Contested = m.state, m.flags&flagSlow != 0, m.flags&flagContested != 0
+	row.Waits = m.cohort == noCohort && m.state == StateActive && int(g.split.means[g.split.signal].n[i]) >= e.cfg.WarmupTicks
 	row.Signal, row.Suspicion, row.Gap = m.signal, float64(m.suspicion), float64(m.gap)
 	if row.Straggler {
 		row.Since = time.UnixMilli(e.since(g, i)).UTC()

@@ -57,16 +57,47 @@ func TestPhasesOfAJobAreNoIncidents(t *testing.T) {
 // TestALoadThatGoesIsNoIncident: the nodes of a service, which vary much, have
 // less and less to do.
 func TestALoadThatGoesIsNoIncident(t *testing.T) {
+	for _, tc := range []struct{ sd, fall, ticks float64 }{{0.04, 0.4, 360}, {0.06, 0.09, 1}} {
+		testLoad(t, tc.sd, tc.fall, tc.ticks)
+	}
+}
+
+func testLoad(t *testing.T, sd, fall, ticks float64) {
+	t.Helper()
 	for seed := range uint64(5) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		noise := [32]float64{}
 		p := newPlay(t, []string{"j"}, 32, nil)
 		p.loss = func(_ string, i int) float64 {
-			noise[i] = 0.9*noise[i] + 0.04*0.436*rng.NormFloat64()
-			gone := 0.4 * min(1, max(0, float64(p.k-60)/360))
+			noise[i] = 0.9*noise[i] + sd*0.436*rng.NormFloat64()
+			gone := fall * min(1, max(0, float64(p.k-60)/ticks))
 			return 1 - (1-gone)*(1+noise[i])
 		}
 		assert.Empty(t, onsets(p.ticks(1200), SubjectGroup), "seed %d", seed)
+	}
+}
+
+// TestPartsAreToldFromATail: values that are spread evenly have some at the
+// usual level too, which are no part of their own.
+func TestPartsAreToldFromATail(t *testing.T) {
+	cfg := DefaultConfig()
+	spec := cfg.Signals[nodesignal.Throughput]
+	for name, tc := range map[string]struct {
+		x     func(i int) float64
+		parts bool
+	}{
+		"evenly":   {func(i int) float64 { return 8 + 0.1*float64(i) }, false},
+		"in parts": {func(i int) float64 { return 8.4 + 0.02*float64(i) + 1.1*float64(i/14) }, true},
+	} {
+		x := make([]float64, 23)
+		for i := range x {
+			x[i] = tc.x(i)
+		}
+		e := estimator{usual: 10, usualTicks: 1000, usualN: 23}
+		for k := range 40 {
+			e.update(&cfg, &spec, &scratch{}, 23, x, make([]float64, 23), int64(k), tick)
+		}
+		assert.Equal(t, tc.parts, e.upper, name)
 	}
 }
 
@@ -114,7 +145,8 @@ func TestAFaultOfMostIsOneIncident(t *testing.T) {
 	assert.InDelta(t, 10.05, told[0].Median, 0.05)
 	assert.InDelta(t, 0.2, told[0].Gap, 0.02)
 	assert.LessOrEqual(t, told[0].At.Sub(began), 4*time.Minute)
-	require.Empty(t, p.ticks(6*360-20), "it lasts")
+	require.Empty(t, p.ticks(6*360-10), "it lasts")
+	assert.InDelta(t, 2, p.node("j-00").Suspicion, 1e-6)
 	assert.Equal(t, []string{"group end 0 relearned"}, brief(p.ticks(30)))
 	require.Empty(t, p.ticks(400))
 	assert.False(t, p.node("j-00").Straggler, "most are what is usual")

@@ -93,6 +93,9 @@ type NodeReport struct {
 	Straggler bool
 	// Contested is true while several nodes seem to use the name.
 	Contested bool
+	// Waits is true while the node, which has come to a group without labels, is
+	// given time for others that do the same other work: it is compared with nobody.
+	Waits bool
 	// Signal is the one with the greatest Suspicion, S/h in [0,2], and Gap the
 	// node's loss in it, a fraction of the peers' level.
 	Signal    nodesignal.Signal

@@ -5,6 +5,7 @@ package straggler
 import (
 	"cmp"
 	"hash/fnv"
+	"math"
 	"slices"
 	"time"
 
@@ -14,41 +15,60 @@ import (
 // maxCohorts a group is split into at most.
 const maxCohorts = 4
 
-// noCohort is of a node that is too new to tell what work it does.
+// noCohort is of a node that does not show yet what work it does.
 const noCohort = maxCohorts
 
 // splitState splits a group some label of which is missing, so that its nodes
 // may do different work: the nodes' means of one signal lie in clumps.
 type splitState struct {
-	on     bool
-	held   bool // the means stand still, as the group is in an incident
+	on   bool
+	held bool // the means stand still, as the group is in an incident
+	// signal is the one by which it is split or, while it is not, the first one
+	// that is looked at.
 	signal nodesignal.Signal
-	// mean and hour are parallel to the members, n counts the ticks in them.
-	mean, hour []float64
-	n          []uint8
+	means  [nodesignal.Count]*splitMeans // nil until somebody reports it
 	// edges between the cohorts, ascending.
 	edges  []float64
 	looked time.Time
 	came   int // nodes that are new since the last look
+	// settled nodes were there before the last tick.
+	settled int
 	// reports are the cohorts' of this tick.
 	reports []CohortReport
 }
 
+// splitMeans are the nodes' means of one signal, parallel to the members; n
+// counts the ticks in them.
+type splitMeans struct {
+	mean, hour []float64
+	n          []uint8
+}
+
+func (p *splitMeans) add() {
+	p.mean, p.hour, p.n = append(p.mean, 0), append(p.hour, 0), append(p.n, 0)
+}
+
 func (p *splitState) add() {
-	if p.on {
-		p.mean, p.hour, p.n = append(p.mean, 0), append(p.hour, 0), append(p.n, 0)
+	for _, m := range p.means {
+		if m != nil {
+			m.add()
+		}
 	}
 }
 
 func (p *splitState) pick(order []int) {
-	if p.on {
-		p.mean, p.hour, p.n = pick(p.mean, order), pick(p.hour, order), pick(p.n, order)
+	for _, m := range p.means {
+		if m != nil {
+			m.mean, m.hour, m.n = pick(m.mean, order), pick(m.hour, order), pick(m.n, order)
+		}
 	}
 }
 
 func (p *splitState) forget(i int) {
-	if p.on {
-		p.n[i] = 0
+	for _, m := range p.means {
+		if m != nil {
+			m.n[i] = 0
+		}
 	}
 }
 
@@ -64,9 +84,8 @@ func (e *Engine) cohorts(g *group, now time.Time) {
 	if !p.on || e.cfg.Split.Interval == 0 {
 		return
 	}
-	if s := e.splitSignal(g); s != p.signal || p.looked.IsZero() {
-		p.signal, p.edges = s, p.edges[:0]
-		clear(p.n)
+	if s := e.splitSignal(g); p.looked.IsZero() || (len(p.edges) == 0 && s != p.signal) {
+		p.signal = s
 		h := fnv.New32a()
 		_, _ = h.Write([]byte(g.name)) // never fails
 		// Not all groups on the same tick.
@@ -80,6 +99,16 @@ func (e *Engine) cohorts(g *group, now time.Time) {
 	}
 }
 
+// splits reports whether different work may be seen in a signal: not in what
+// the links can do, that is the same for any. The score tells of those nodes
+// that tell nothing else.
+func (e *Engine) splits(g *group, s nodesignal.Signal) bool {
+	if s == nodesignal.Score {
+		return e.splitSignal(g) == s
+	}
+	return e.deciding.has(s) && s != nodesignal.Interconnect && g.signals[s] != nil
+}
+
 // splitSignal is the first relative signal that the group has, else its score:
 // fractions are much the same whatever the work.
 func (e *Engine) splitSignal(g *group) nodesignal.Signal {
@@ -91,33 +120,99 @@ func (e *Engine) splitSignal(g *group) nodesignal.Signal {
 	return nodesignal.Score
 }
 
-// means follows each node's mean, which stands still while the node or its
-// group is slow: that is no other work. One that is young is none yet.
+// means follows each node's means, which stand still while the node or its group
+// is slow: that is no other work. One that is young, or waits, is none yet.
 func (e *Engine) means(g *group) {
 	p := &g.split
 	p.held = g.incident.on
-	sig := g.signals[p.signal]
-	if sig == nil {
-		return
-	}
 	short := float64(e.elapsed) / float64(e.cfg.Split.Window)
 	long := float64(e.elapsed) / float64(e.cfg.Split.FallWindow)
 	warm := uint8(e.cfg.WarmupTicks) //nolint:gosec // validated
-	for i := range g.members {
-		m := &g.members[i]
-		if m.state != StateActive || !m.fresh.has(p.signal) || m.flags&(flagWasSlow|flagContested) != 0 ||
-			(p.held && p.n[i] >= warm) {
+	for s := range nodesignal.Count {
+		if !e.splits(g, s) || g.signals[s] == nil {
 			continue
 		}
-		p.n[i] = min(p.n[i]+1, 254)
-		weight := 1 / float64(p.n[i])
-		p.mean[i] += min(1, max(short, weight)) * (sig.x[i] - p.mean[i])
-		p.hour[i] += min(1, max(long, weight)) * (sig.x[i] - p.hour[i])
-		if p.n[i] == warm {
-			p.came++
-			m.cohort = p.cohortOf(i, warm)
+		ms := p.means[s]
+		if ms == nil {
+			ms = &splitMeans{}
+			for range g.members {
+				ms.add()
+			}
+			p.means[s] = ms
+		}
+		for i := range g.members {
+			m := &g.members[i]
+			if m.state != StateActive || !m.fresh.has(s) || m.flags&(flagWasSlow|flagContested) != 0 ||
+				(p.held && ms.n[i] >= warm && m.cohort != noCohort) {
+				continue
+			}
+			x := g.signals[s].x[i]
+			ms.n[i] = min(ms.n[i]+1, 254)
+			weight := 1 / float64(ms.n[i])
+			ms.mean[i] += min(1, max(short, weight)) * (x - ms.mean[i])
+			ms.hour[i] += min(1, max(long, weight)) * (x - ms.hour[i])
 		}
 	}
+	ms := p.means[p.signal]
+	if ms == nil {
+		return
+	}
+	settled := 0
+	for i := range g.members {
+		m := &g.members[i]
+		switch {
+		case m.state != StateActive || !m.fresh.has(p.signal) || m.flags&flagWasSlow != 0:
+		case ms.n[i] == warm:
+			p.came++
+			if m.cohort = p.cohortOf(i, warm); p.settled >= e.cfg.MinPeers && e.strange(g, i) {
+				m.cohort = noCohort
+			}
+		case m.cohort == noCohort && !e.waits(ms.n[i]):
+			m.cohort = p.cohortOf(i, warm)
+		}
+		if ms.n[i] > warm {
+			settled++
+		}
+	}
+	p.settled = settled
+}
+
+// waits reports whether a node of whose mean there are so many ticks is given
+// time for others that work as it does.
+func (e *Engine) waits(n uint8) bool {
+	return n < 254 && time.Duration(n)*e.elapsed < e.cfg.Split.Interval
+}
+
+// strange reports whether a node that has come to a settled group does other
+// work than its cohort by any of the signals that tell.
+func (e *Engine) strange(g *group, i int) bool {
+	k := g.members[i].cohort
+	if k == noCohort {
+		return true
+	}
+	for s, ms := range g.split.means {
+		if ms == nil || ms.n[i] == 0 {
+			continue
+		}
+		if t := &g.signals[s].cohorts[k]; t.known &&
+			math.Abs(ms.mean[i]-t.params.Centre) > e.splitGap(nodesignal.Signal(s), t.params.Centre) { //nolint:gosec // an index
+			return true
+		}
+	}
+	return false
+}
+
+// splitGap is what nodes that do the same work do not differ by at x.
+func (e *Engine) splitGap(s nodesignal.Signal, x float64) float64 {
+	return max(e.cfg.Split.MinGap, e.cfg.Signals[s].MinGap) * e.unit(s, x)
+}
+
+// unit is what a gap at x is a fraction of.
+func (e *Engine) unit(s nodesignal.Signal, x float64) float64 {
+	if e.cfg.Signals[s].Relative {
+		return x
+	}
+	return 1
 }
 
 // newcomer is the cohort of a node without a mean.
@@ -129,26 +224,44 @@ func (p *splitState) newcomer() uint8 {
 }
 
 func (p *splitState) cohortOf(i int, warm uint8) uint8 {
-	if p.n[i] < warm {
+	ms := p.means[p.signal]
+	if ms == nil || ms.n[i] < warm {
 		return p.newcomer()
 	}
 	k := uint8(0)
 	for _, edge := range p.edges {
-		if p.mean[i] >= edge {
+		if ms.mean[i] >= edge {
 			k++
 		}
 	}
 	return k
 }
 
-// look finds the edges anew.
+// look finds the edges anew: by the signal that splits the group as long as it
+// does, else by the first one that does.
 func (e *Engine) look(g *group) {
+	p := &g.split
+	was := len(p.edges)
+	e.lookBy(g, p.signal)
+	for s := nodesignal.Signal(0); len(p.edges) == 0 && s < nodesignal.Count; s++ {
+		if p.means[s] != nil && s != p.signal && e.splits(g, s) {
+			e.lookBy(g, s)
+		}
+	}
+	e.regroup(g, len(p.edges) != was)
+}
+
+func (e *Engine) lookBy(g *group, s nodesignal.Signal) {
 	p, cfg := &g.split, &e.cfg.Split
+	ms := p.means[s]
+	if ms == nil {
+		return
+	}
 	list := e.clumps[:0]
 	for i := range g.members {
-		if g.members[i].state == StateActive && int(p.n[i]) >= e.cfg.WarmupTicks {
-			fell := p.hour[i] - p.mean[i]
-			list = append(list, clumped{p.mean[i], fell > cfg.FallBy*p.unit(e, p.hour[i])})
+		if g.members[i].state == StateActive && int(ms.n[i]) >= e.cfg.WarmupTicks {
+			fell := ms.hour[i] - ms.mean[i]
+			list = append(list, clumped{ms.mean[i], fell > cfg.FallBy*e.unit(s, ms.hour[i])})
 		}
 	}
 	e.clumps = list
@@ -156,12 +269,11 @@ func (e *Engine) look(g *group) {
 
 	// An edge that is there stays for as long as there is half of the gap: what
 	// is left of a job does not become part of another.
-	was := len(p.edges)
 	kept := p.edges[:0]
 	from := 0
 	for _, edge := range p.edges {
 		at, _ := slices.BinarySearchFunc(list, edge, func(c clumped, edge float64) int { return cmp.Compare(c.mean, edge) })
-		if at > from && at < len(list) && e.apart(p, list[from:], at-from, 0.5) {
+		if at > from && at < len(list) && e.apart(s, list[from:], at-from, 0.5) {
 			kept = append(kept, (list[at-1].mean+list[at].mean)/2)
 			from = at
 		}
@@ -171,38 +283,45 @@ func (e *Engine) look(g *group) {
 	fresh := e.edges[:0]
 	for _, edge := range kept {
 		at, _ := slices.BinarySearchFunc(list, edge, func(c clumped, edge float64) int { return cmp.Compare(c.mean, edge) })
-		fresh = e.divide(p, list[from:at], append(fresh, edge))
+		fresh = e.divide(s, list[from:at], append(fresh, edge))
 		from = at
 	}
-	fresh = e.divide(p, list[from:], fresh)
+	fresh = e.divide(s, list[from:], fresh)
 	slices.Sort(fresh)
 	e.edges = fresh
 	p.edges = append(p.edges[:0], fresh[:min(len(fresh), maxCohorts-1)]...)
 	for k, edge := range p.edges {
 		p.edges[k] = float64(float32(edge)) // as it travels
 	}
-	e.regroup(g, len(p.edges) != was)
+	if len(p.edges) > 0 {
+		p.signal = s
+	}
 }
 
 // divide appends the edges within a sorted list.
-func (e *Engine) divide(p *splitState, list []clumped, edges []float64) []float64 {
+func (e *Engine) divide(s nodesignal.Signal, list []clumped, edges []float64) []float64 {
 	cfg := &e.cfg.Split
-	side := max(cfg.MinSide, int(cfg.MinShare*float64(len(list))+0.5))
+	side := cfg.MinSide
+	if !e.cfg.Signals[s].Relative && s != nodesignal.Score {
+		// A few that are slow by a fraction from their start have the same fault
+		// sooner than a job of their own.
+		side = max(side, int(cfg.MinShare*float64(len(list))+0.5))
+	}
 	if len(list) < max(cfg.MinPeers, 2*side) || len(edges) >= maxCohorts-1 {
 		return edges
 	}
 	at, widest := 0, 0.0
 	for k := side; k <= len(list)-side; k++ {
-		if gap := (list[k].mean - list[k-1].mean) / max(p.unit(e, list[k].mean), minScale); gap > widest {
+		if gap := (list[k].mean - list[k-1].mean) / max(e.unit(s, list[k].mean), minScale); gap > widest {
 			at, widest = k, gap
 		}
 	}
-	if at == 0 || !e.apart(p, list, at, 1) || fell(list[:at]) > cfg.FallShare*float64(at) {
+	if at == 0 || !e.apart(s, list, at, 1) || fell(list[:at]) > cfg.FallShare*float64(at) {
 		return edges
 	}
 	edges = append(edges, (list[at-1].mean+list[at].mean)/2)
-	edges = e.divide(p, list[:at], edges)
-	return e.divide(p, list[at:], edges)
+	edges = e.divide(s, list[:at], edges)
+	return e.divide(s, list[at:], edges)
 }
 
 func fell(list []clumped) (n float64) {
@@ -214,19 +333,11 @@ func fell(list []clumped) (n float64) {
 	return n
 }
 
-// unit is what a gap at x is a fraction of.
-func (p *splitState) unit(e *Engine, x float64) float64 {
-	if e.cfg.Signals[p.signal].Relative {
-		return x
-	}
-	return 1
-}
-
 // apart reports whether the list has a gap before at that is wide for itself
 // and against the spread on either side. share lowers what is asked for.
-func (e *Engine) apart(p *splitState, list []clumped, at int, share float64) bool {
+func (e *Engine) apart(s nodesignal.Signal, list []clumped, at int, share float64) bool {
 	gap := list[at].mean - list[at-1].mean
-	return gap > share*e.cfg.Split.MinGap*p.unit(e, list[at].mean) &&
+	return gap > share*e.splitGap(s, list[at].mean) &&
 		gap > share*e.cfg.Split.GapToSpread*max(e.spreadOf(list[:at]), e.spreadOf(list[at:]))
 }
 
@@ -246,6 +357,9 @@ func (e *Engine) regroup(g *group, anew bool) {
 	p := &g.split
 	for i := range g.members {
 		m := &g.members[i]
+		if m.cohort == noCohort && !anew && p.means[p.signal] != nil && e.waits(p.means[p.signal].n[i]) {
+			continue
+		}
 		k := p.cohortOf(i, uint8(e.cfg.WarmupTicks)) //nolint:gosec // validated
 		if k == m.cohort && !anew {
 			continue

@@ -115,18 +115,147 @@ func TestScatteredNodesAreNoJobs(t *testing.T) {
 	assert.Zero(t, p.cohorts())
 }
 
-// TestASmallSideIsNotSplitOff: four slow nodes are stragglers, not a job.
-func TestASmallSideIsNotSplitOff(t *testing.T) {
+// TestThreeAlikeAreAJob: two that do less from their start are stragglers.
+func TestThreeAlikeAreAJob(t *testing.T) {
 	p := newPlay(t, []string{""}, 20, nil)
-	p.slow(0.3, 0, 1, 2, 3)
-	told := p.ticks(200)
+	p.slow(0.3, 0, 1)
+	assert.Equal(t, []string{"node onset -00", "node onset -01"}, brief(p.ticks(200)))
 	assert.Zero(t, p.cohorts())
-	require.Len(t, told, 1)
-	assert.Equal(t, 4, told[0].NodeCount)
 	p = newPlay(t, []string{""}, 20, nil)
-	p.slow(0.3, 0, 1, 2, 3, 4)
+	p.slow(0.3, 0, 1, 2)
 	assert.Empty(t, p.ticks(200))
 	assert.Equal(t, 2, p.cohorts())
+}
+
+// TestThreeThatFallAreNoJob, however long they are slow.
+func TestThreeThatFallAreNoJob(t *testing.T) {
+	p := newPlay(t, []string{""}, 20, nil)
+	require.Empty(t, p.ticks(200))
+	p.slow(0.3, 0, 1, 2)
+	assert.Len(t, onsets(p.ticks(1000), SubjectNode), 3)
+	assert.Zero(t, p.cohorts())
+}
+
+// late keeps nodes from some number on idle until they start, one each 20 s.
+func (p *play) late(from, start int) {
+	p.idle = func(_ string, i int) bool { return i >= from && p.k < start+2*(i-from) }
+}
+
+// TestAJobThatJoinsIsNotAccused by the nodes of another, neither when its nodes
+// come together nor when they come one by one; nor are these by a larger one.
+func TestAJobThatJoinsIsNotAccused(t *testing.T) {
+	for name, tc := range map[string]struct {
+		nodes, from int
+		at          float64
+	}{
+		"four join twelve":        {16, 12, 0.7},
+		"four join sixty":         {64, 60, 0.7},
+		"twelve join four":        {16, 4, 0.7},
+		"sixteen join sixteen":    {32, 16, 0.82},
+		"sixteen faster ones":     {32, 16, 1.5},
+		"three, too few to judge": {24, 21, 0.5},
+	} {
+		for _, together := range []bool{true, false} {
+			t.Run(name, func(t *testing.T) {
+				p := newPlay(t, []string{""}, tc.nodes, nil)
+				p.late(tc.from, 100)
+				if together {
+					p.idle = func(_ string, i int) bool { return i >= tc.from && p.k < 100 }
+				}
+				loss := map[int]float64{}
+				p.loss = func(_ string, i int) float64 {
+					x := 1 - loss[i]
+					if i >= tc.from {
+						x *= tc.at
+					}
+					return 1 - x
+				}
+				require.Empty(t, p.ticks(500))
+				require.Equal(t, 2, p.cohorts())
+				if tc.nodes-tc.from < 4 {
+					return
+				}
+				loss[tc.from+1] = 0.2
+				assert.Equal(t, []string{"node onset " + nodeName("", tc.from+1)}, brief(p.ticks(30)))
+			})
+		}
+	}
+}
+
+// TestOneThatJoinsSlow has five minutes for others that work as it does.
+func TestOneThatJoinsSlow(t *testing.T) {
+	p := newPlay(t, []string{""}, 16, nil)
+	p.idle = func(_ string, i int) bool { return i == 3 && p.k < 100 }
+	p.slow(0.3, 3)
+	require.Empty(t, p.ticks(129))
+	require.True(t, p.node("-03").Waits)
+	assert.Equal(t, []string{"node onset -03"}, brief(p.ticks(10)))
+	require.False(t, p.node("-03").Waits)
+
+	p = newPlay(t, []string{"j"}, 16, nil)
+	p.idle = func(_ string, i int) bool { return i == 3 && p.k < 100 }
+	p.slow(0.3, 3)
+	require.Empty(t, p.ticks(100))
+	assert.Equal(t, []string{"node onset j-03"}, brief(p.ticks(12)), "its group is known")
+
+	p = newPlay(t, []string{""}, 16, nil)
+	p.slow(0.3, 3)
+	assert.Equal(t, []string{"node onset -03"}, brief(p.ticks(12)), "all came together")
+}
+
+// TestJobsAreToldApartByAnySignal: the rates are alike, the clocks are not.
+func TestJobsAreToldApartByAnySignal(t *testing.T) {
+	for name, tc := range map[string]struct {
+		signal  nodesignal.Signal
+		lower   int
+		from    float64
+		cohorts int
+	}{
+		"clock":             {nodesignal.Compute, 12, 0.86, 2},
+		"clock, four of 32": {nodesignal.Compute, 4, 0.86, 0},
+		"pressure":          {nodesignal.CPU, 12, 0.6, 2},
+		"little pressure":   {nodesignal.CPU, 12, 0.81, 0},
+		"links":             {nodesignal.Interconnect, 12, 0.5, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t, nil)
+			var told []Event
+			round := func(slow int) {
+				for i := range 32 {
+					o := Observation{Cluster: "c", Node: nodeName("", i), HasState: true}
+					x, rate := 0.99, 1.0
+					if i < tc.lower {
+						x, rate = tc.from, 1.03
+					}
+					if i == slow {
+						x -= 0.3
+					}
+					o.Values.Set(tc.signal, x)
+					o.Values.Set(nodesignal.Throughput, rate)
+					require.NoError(t, f.e.Observe(&o, f.now))
+				}
+				told = append(told, f.tick().Events...)
+			}
+			for range 60 {
+				round(-1)
+			}
+			g := groupOf(t, &f.e.report, "c", DefaultGroup)
+			require.Len(t, g.Cohorts, tc.cohorts)
+			if tc.cohorts == 0 {
+				return
+			}
+			assert.Equal(t, tc.signal, g.SplitBy)
+			assert.InDelta(t, (0.99+tc.from)/2, g.Cohorts[1].From, 1e-6)
+			require.Empty(t, told)
+			if tc.signal != nodesignal.Compute {
+				return
+			}
+			for range 30 {
+				round(5)
+			}
+			assert.Equal(t, []string{"node onset -05"}, brief(told))
+		})
+	}
 }
 
 // TestMoreJobsThanCohorts: four at most, the rest is compared as well as it can be.

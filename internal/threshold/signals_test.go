@@ -31,7 +31,7 @@ func withSignals(group string) Value {
 	upper.Centre = 0.09375
 	v.Signals = []SignalParams{
 		{Signal: nodesignal.Throughput, Params: params},
-		{Signal: nodesignal.Throughput, From: 0.0703125, HasFrom: true, Params: upper},
+		{Signal: nodesignal.Throughput, From: 0.0703125, By: nodesignal.Compute, HasFrom: true, Params: upper},
 		{Signal: nodesignal.Compute, Params: rounded(straggler.Params{Centre: 1, Level: -1, Scale: 0.01, Kappa: 2.5, Limit: 8, MaxBias: 0})},
 	}
 	return v
@@ -58,7 +58,7 @@ func TestSignalsRoundTrip(t *testing.T) {
 	assert.Equal(t, []Value{odd, plain}, got)
 
 	text := header(t, withSignals("g"))
-	assert.Contains(t, text, `, "g";sig=throughput;v=1790000000000;m="0.09375";l="0.0525";s="0.012";k="2.083";h="8";b="0.02";p="0.8125";from="0.0703125", "g";sig=compute;v=`)
+	assert.Contains(t, text, `, "g";sig=throughput;v=1790000000000;m="0.09375";l="0.0525";s="0.012";k="2.083";h="8";b="0.02";p="0.8125";by=compute;from="0.0703125", "g";sig=compute;v=`)
 	list, err := httpsfv.UnmarshalList([]string{text})
 	require.NoError(t, err)
 	again, err := httpsfv.Marshal(list)
@@ -121,6 +121,7 @@ func TestHostileSignals(t *testing.T) {
 		"a limit that is always on": {strings.Replace(good, `h="8"`, `h="0"`, 1), false},
 		"bias above all":            {strings.Replace(good, `b="0.02"`, `b="1.5"`, 1), false},
 		"from nowhere":              {good + `;from="NaN"`, false},
+		"split by what is new":      {good + `;by=colour;from="1"`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ParseParams([]string{own + ", " + tc.member})

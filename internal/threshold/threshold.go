@@ -60,9 +60,10 @@ type Value struct {
 // cohort of it.
 type SignalParams struct {
 	Signal nodesignal.Signal
-	// From is the lower bound of the cohort, in the unit of the group's first
-	// relative signal; only read when HasFrom. It and the Params travel as float32.
+	// From is the lower bound of the cohort, in the unit of By, which the group is
+	// split by; only read when HasFrom. It and the Params travel as float32.
 	From    float64
+	By      nodesignal.Signal
 	HasFrom bool
 	straggler.Params
 }
@@ -72,6 +73,8 @@ func (p *SignalParams) validate() error {
 	switch {
 	case p.Signal >= nodesignal.Count:
 		return fmt.Errorf("signal %d is not known", p.Signal)
+	case p.By >= nodesignal.Count:
+		return fmt.Errorf("signal %d of the split is not known", p.By)
 	case p.HasFrom && !finite(p.From):
 		return fmt.Errorf("from %v of %s is not finite", p.From, p.Signal)
 	case !finite(p.Centre):

@@ -119,7 +119,7 @@ func EncodeMember(v Value) (string, error) {
 
 // encodeSignals writes one member per entry of v.Signals:
 //
-//	"stage-0";sig=throughput;v=1790000000000;m="0.052";l="0.052";s="0.01";k="2.5";h="8";b="0.02";from="0.04"
+//	"stage-0";sig=throughput;v=1790000000000;m="0.052";l="0.052";s="0.01";k="2.5";h="8";b="0.02";by=throughput;from="0.04"
 func encodeSignals(v *Value) []string {
 	members := make([]string, len(v.Signals))
 	b := make([]byte, 0, 192)
@@ -137,6 +137,7 @@ func encodeSignals(v *Value) []string {
 		b = appendSingle(b, "b", p.MaxBias)
 		b = appendSingle(b, "p", p.Phi)
 		if p.HasFrom {
+			b = append(append(b, ";by="...), p.By.String()...)
 			b = appendSingle(b, "from", p.From)
 		}
 		members[i] = string(b)
@@ -249,6 +250,11 @@ func decodeSignal(m httpsfv.Item, values []Value) error {
 	version := d.integer("v", true)
 	if _, p.HasFrom = m.Params.Get("from"); p.HasFrom {
 		p.From = float64(float32(d.number("from", true)))
+		if by, ok := d.get("by", false).(httpsfv.Token); ok {
+			if p.By, err = nodesignal.Parse(string(by)); err != nil {
+				return nil //nolint:nilerr // a signal of a newer version
+			}
+		}
 	}
 	p.Round()
 	if d.err == nil {

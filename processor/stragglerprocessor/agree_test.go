@@ -99,6 +99,10 @@ func (s *sides) interval(t require.TestingT, does func(node int) work) {
 	report := s.engine.Tick(s.now)
 	s.snap = snapshot(report, s.cfg)
 	s.said[0], s.said[1], s.said[2] = s.said[1], s.said[2], append(s.said[0][:0], report.Nodes...)
+	for i := range report.Nodes {
+		// Only the gateway knows that a node came after the others.
+		s.lossy = s.lossy || report.Nodes[i].Waits
+	}
 	for i := range report.Groups {
 		g := &report.Groups[i]
 		if len(g.Cohorts) > 0 {

@@ -95,9 +95,9 @@ func TestWhatEachPartOfAGroupIsComparedWith(t *testing.T) {
 	r := reporter{ids: &ids}
 	rep := report("a")
 	g := &rep.Groups[1]
-	g.Incident = true
+	g.Incident, g.SplitBy = true, nodesignal.Compute
 	signal := func(centre float64) (s [nodesignal.Count]straggler.SignalReport) {
-		s[nodesignal.Throughput] = straggler.SignalReport{Known: true, Params: straggler.Params{Centre: centre, Level: centre, Scale: 0.02, Kappa: 1.5, Limit: 8}}
+		s[nodesignal.Throughput] = straggler.SignalReport{Known: true, Fall: 0.1, Params: straggler.Params{Centre: centre, Level: centre, Scale: 0.02, Kappa: 1.5, Limit: 8}}
 		return s
 	}
 	g.Cohorts = []straggler.CohortReport{{Signals: signal(5)}, {From: 8, HasFrom: true, Signals: signal(10)}}
@@ -106,6 +106,7 @@ func TestWhatEachPartOfAGroupIsComparedWith(t *testing.T) {
 	assert.InDelta(t, 5, got[" gpu.straggler.signal.median g throughput 1"], 0)
 	assert.InDelta(t, 10, got[" gpu.straggler.signal.median g throughput 2"], 0)
 	assert.InDelta(t, 0.02, got[" gpu.straggler.signal.scale g throughput 2"], 0)
+	assert.InDelta(t, 0.1, got[" gpu.straggler.signal.fall g throughput 2"], 0)
 
 	unknown := &g.Cohorts[0].Signals[nodesignal.Compute]
 	unknown.Params = g.Cohorts[0].Signals[nodesignal.Throughput].Params
@@ -116,6 +117,7 @@ func TestWhatEachPartOfAGroupIsComparedWith(t *testing.T) {
 	assert.InDelta(t, 5, params[0].Centre, 0)
 	assert.True(t, params[1].HasFrom)
 	assert.InDelta(t, 8, params[1].From, 0)
+	assert.Equal(t, nodesignal.Compute, params[1].By)
 	g.Cohorts[1].Signals[nodesignal.Throughput].Params.Level = 0
 	assert.Len(t, signalParams(g), 1, "nobody can judge by that")
 }

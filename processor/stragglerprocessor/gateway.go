@@ -236,7 +236,7 @@ func signalParams(gr *straggler.GroupReport) []threshold.SignalParams {
 	var params []threshold.SignalParams
 	add := func(s nodesignal.Signal, r *straggler.SignalReport, from float64, hasFrom bool) {
 		if r.Known && r.Params.Valid() {
-			params = append(params, threshold.SignalParams{Signal: s, From: from, HasFrom: hasFrom, Params: r.Params})
+			params = append(params, threshold.SignalParams{Signal: s, From: from, By: gr.SplitBy, HasFrom: hasFrom, Params: r.Params})
 		}
 	}
 	for s := range nodesignal.Count {

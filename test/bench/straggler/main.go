@@ -61,7 +61,7 @@ func run(w io.Writer) error {
 func measure(decision straggler.Decision) (millis, allocs float64, err error) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	cfg := straggler.DefaultConfig()
-	cfg.Decision, cfg.MaxNodes = decision, nodes
+	cfg.Decision, cfg.MaxNodes = decision, 2*nodes // a cluster gets half
 	e := straggler.New(cfg)
 	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same fleet each time
 	names, peers := make([]string, nodes), make([][]string, groups)
