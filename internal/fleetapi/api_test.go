@@ -255,6 +255,15 @@ func TestFleet(t *testing.T) {
 	assert.Equal(t, []GroupSignal{{"throughput", 0.05, ptr(0.01)}}, groups[0].Signals)
 	assert.Empty(t, get200[GroupPage](t, a, "/api/v1/groups?cluster=c2").Groups)
 
+	// What a missing node last said counts no more.
+	put(a, "c2", "n1", t0.Add(-time.Hour), func(u *fleetstate.Update) {
+		u.Set(fleetstate.NodeStraggler, 1)
+		g := u.GPU("GPU-d")
+		u.SetGPU(g, fleetstate.GPUUtilization, 1)
+		u.SetGPU(g, fleetstate.GPUPower, 700)
+		u.SetHealth(g, fleetstate.Unhealthy, true)
+		u.SetUp(g, 0, "lost")
+	})
 	sum := get200[Summary](t, a, "/api/v1/stats/summary")
 	usage, watts := 0.7, 300.0
 	assert.Equal(t, Summary{
@@ -264,8 +273,31 @@ func TestFleet(t *testing.T) {
 	}, sum)
 	assert.Equal(t, 2, get200[Summary](t, a, "/api/v1/stats/summary?cluster=c1").Nodes)
 
+	assert.Equal(t, 1, get200[GPUPage](t, a, "/api/v1/gpus?min_usage=0.6").Total)
+	sum = get200[Summary](t, a, "/api/v1/stats/summary?cluster=c2")
+	assert.Equal(t, []any{1, 0, 3600.0}, []any{sum.Nodes, sum.GPUs, sum.MaxAge})
+
 	h := get200[Health](t, a, "/api/v1/health")
 	assert.Equal(t, []any{"ok", "v1", 3, "none"}, []any{h.Status, h.Version, h.Nodes, h.History.Storage})
+}
+
+// TestSummaryOfWhatIsKnown has usage and power reported one without the other.
+func TestSummaryOfWhatIsKnown(t *testing.T) {
+	for name, tc := range map[string]struct {
+		field        fleetstate.GPUField
+		usage, power *float64
+	}{
+		"usage": {fleetstate.GPUUtilization, ptr(0.5), nil},
+		"power": {fleetstate.GPUPower, nil, ptr(0.5)},
+		"none":  {fleetstate.GPUTemperature, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(nil)
+			put(a, "c", "n", t0, func(u *fleetstate.Update) { u.SetGPU(u.GPU("GPU-a"), tc.field, 0.5) })
+			sum := get200[Summary](t, a, "/api/v1/stats/summary")
+			assert.Equal(t, []*float64{tc.usage, tc.power}, []*float64{sum.Usage, sum.Power})
+		})
+	}
 }
 
 // TestBadParameters asks with every kind of mistake: each answer names the
@@ -283,6 +315,8 @@ func TestBadParameters(t *testing.T) {
 		"nodes?state=asleep":                           {"query.state", "active"},
 		"nodes?health=fine":                            {"query.health", "unhealthy"},
 		"nodes?helth=healthy":                          {"query.helth", "must be one of", "health"},
+		"nodes?cluster=%zz":                            {"query: ", "%zz", "hexadecimal"},
+		"nodes?cluster=c1;state=idle":                  {"query: ", "semicolon", "joined by &"},
 		"nodes?page=1&page=2":                          {"query.page", "once"},
 		"nodes/n1":                                     {"query.cluster", "must be one of c1, c2"},
 		"nodes/n1/gpus":                                {"query.cluster", "must be one of c1, c2"},

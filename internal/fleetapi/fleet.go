@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 )
 
 const tagFleet = "fleet"
@@ -151,6 +152,9 @@ func (a *API) listGPUs(_ context.Context, in *listGPUsInput) (*GPUPage, error) {
 	}
 	total := 0
 	a.o.Store.Each(&f, c.now, func(v fleetstate.View) bool {
+		if in.MinUsage > 0 && v.State == gpusemconv.StateMissing {
+			return true
+		}
 		for i := range v.GPUs {
 			g := &v.GPUs[i]
 			if len(in.Health) > 0 && !health[g.Health] {
@@ -260,22 +264,26 @@ func (a *API) getSummary(_ context.Context, in *getSummaryInput) (*Summary, erro
 	out := &Summary{At: c.now.UTC(), NodesByState: map[string]int{}, GPUsByHealth: map[string]int{}}
 	clusters := map[string]struct{}{}
 	var usage, watts float64
-	var users int
+	var users, powered int
 	oldest := c.now
 	var health [fleetstate.Unhealthy + 1]int
 	a.o.Store.Each(&fleetstate.Filter{Clusters: in.Cluster}, c.now, func(v fleetstate.View) bool {
 		out.Nodes++
-		out.GPUs += len(v.GPUs)
 		clusters[v.Cluster] = struct{}{}
 		if v.State == "" {
 			v.State = "unknown"
 		}
 		out.NodesByState[v.State]++
-		if v.Values.Flag(fleetstate.NodeStraggler) {
-			out.Stragglers++
-		}
 		if v.Seen.Before(oldest) {
 			oldest = v.Seen
+		}
+		if v.State == gpusemconv.StateMissing {
+			// What it was says nothing of the fleet now.
+			return true
+		}
+		out.GPUs += len(v.GPUs)
+		if v.Values.Flag(fleetstate.NodeStraggler) {
+			out.Stragglers++
 		}
 		if !math.IsNaN(v.Usage) {
 			usage += v.Usage
@@ -283,6 +291,7 @@ func (a *API) getSummary(_ context.Context, in *getSummaryInput) (*Summary, erro
 		}
 		if !math.IsNaN(v.Watts) {
 			watts += v.Watts
+			powered++
 		}
 		for i := range v.GPUs {
 			health[v.GPUs[i].Health]++
@@ -297,7 +306,10 @@ func (a *API) getSummary(_ context.Context, in *getSummaryInput) (*Summary, erro
 	}
 	if users > 0 {
 		usage /= float64(users)
-		out.Usage, out.Power = &usage, &watts
+		out.Usage = &usage
+	}
+	if powered > 0 {
+		out.Power = &watts
 	}
 	out.Clusters, out.MaxAge = len(clusters), c.age(oldest)
 	for _, g := range a.o.Store.Groups() {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -86,7 +87,11 @@ func knownParams(api huma.API) func(huma.Context, func(huma.Context)) {
 		var names []string
 		var errs []error
 		u := ctx.URL()
-		query := u.Query()
+		// Query would leave out what cannot be read, and so select more.
+		query, err := url.ParseQuery(u.RawQuery)
+		if err != nil {
+			errs = append(errs, &huma.ErrorDetail{Location: "query", Value: u.RawQuery, Message: err.Error() + ": parameters are joined by &, and other bytes written as % and two hexadecimal digits"})
+		}
 		for _, p := range ctx.Operation().Parameters {
 			if p.In != "query" {
 				continue

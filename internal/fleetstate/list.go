@@ -44,7 +44,8 @@ type Filter struct {
 	Health []Health
 	// Straggler selects by the gateway's verdict.
 	Straggler *bool
-	// MinUsage is the least mean utilisation of a node's GPUs, a fraction.
+	// MinUsage is the least mean utilisation of a node's GPUs, a fraction. No
+	// missing node has any.
 	MinUsage float64
 }
 
@@ -76,7 +77,7 @@ func (f *Filter) matchNode(n *Node, state string) bool {
 		(len(f.Health) == 0 || slices.Contains(f.Health, n.Health)) &&
 		(f.Straggler == nil || *f.Straggler == n.Values.Flag(NodeStraggler)) &&
 		// Unknown usage is NaN, which is not at least anything.
-		(f.MinUsage == 0 || n.Usage >= f.MinUsage)
+		(f.MinUsage == 0 || state != gpusemconv.StateMissing && n.Usage >= f.MinUsage)
 }
 
 // scan calls yield for the entries of the selected nodes in the order of their
@@ -140,7 +141,8 @@ func (s *Store) Node(k Key, now time.Time) (View, bool) {
 
 // Stragglers ranks the selected nodes, the most suspect first: those that are
 // stragglers, then by suspicion, then by how far the score is below the
-// group's median. Nodes of which nothing of that is known are left out.
+// group's median. Nodes that are missing, or of which nothing of that is known,
+// are left out.
 func (s *Store) Stragglers(f *Filter, now time.Time, limit int) (top []View, total int) {
 	type ranked struct {
 		View
@@ -165,6 +167,9 @@ func (s *Store) Stragglers(f *Filter, now time.Time, limit int) (top []View, tot
 	}
 	var list []ranked
 	s.Each(f, now, func(v View) bool {
+		if v.State == gpusemconv.StateMissing {
+			return true
+		}
 		r := ranked{View: v, straggler: v.Values.Flag(NodeStraggler)}
 		suspicion, score := v.Values.Get(NodeSuspicion), v.Values.Get(NodeScore)
 		if !r.straggler && suspicion == nil && score == nil {

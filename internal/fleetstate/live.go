@@ -60,8 +60,9 @@ func (f *Filter) matchFacts(facts uint64, missing bool) bool {
 	if f.Straggler != nil && *f.Straggler != (facts&stragglerBit != 0) {
 		return false
 	}
-	// Unknown usage is NaN, which is not at least anything.
-	if f.MinUsage > 0 && !(math.Float32frombits(uint32(facts)) >= float32(f.MinUsage)) {
+	// Unknown usage is NaN, which is not at least anything; of a missing node it
+	// is the former.
+	if f.MinUsage > 0 && (missing || !(math.Float32frombits(uint32(facts)) >= float32(f.MinUsage))) {
 		return false
 	}
 	if len(f.Health) > 0 && !slices.Contains(f.Health, Health(facts>>healthShift&3)) {

@@ -14,6 +14,7 @@ import (
 // Config bounds a store.
 type Config struct {
 	// MaxNodes and MaxGPUsPerNode bound what is kept; MIG slices count as GPUs.
+	// A new node takes the place of the one that has been missing longest.
 	MaxNodes, MaxGPUsPerNode int
 	// MaxGroups bounds the peer groups, all clusters together.
 	MaxGroups int
@@ -76,12 +77,13 @@ const MaxName = 253
 
 // Store keeps the latest views. Its methods may be called from any goroutine.
 type Store struct {
-	cfg    Config
-	seed   maphash.Seed
-	nodes  atomic.Int64
-	shards [shards]shard
-	index  index
-	drops  [numDrops]atomic.Int64
+	cfg     Config
+	seed    maphash.Seed
+	nodes   atomic.Int64
+	shards  [shards]shard
+	index   index
+	evictor evictor
+	drops   [numDrops]atomic.Int64
 
 	groups   groups
 	episodes episodes
@@ -145,6 +147,7 @@ type Drop uint8
 const (
 	DropNoNode      Drop = iota // the resource names no node, or none of at most MaxName bytes
 	DropMaxNodes                // MaxNodes
+	DropEvicted                 // a missing node, for a new one once there are MaxNodes
 	DropMaxGPUs                 // MaxGPUsPerNode
 	DropMaxGroups               // MaxGroups
 	DropMaxEpisodes             // MaxEpisodes, only of episodes that are open
@@ -153,7 +156,7 @@ const (
 	numDrops
 )
 
-var drops = [numDrops]string{"no_node", "max_nodes", "max_gpus_per_node", "max_groups", "max_episodes", "max_details", "text_too_long"}
+var drops = [numDrops]string{"no_node", "max_nodes", "evicted_node", "max_gpus_per_node", "max_groups", "max_episodes", "max_details", "text_too_long"}
 
 func (d Drop) String() string { return drops[d] }
 
@@ -178,7 +181,7 @@ func (s *Store) find(k Key) *entry {
 }
 
 // place returns the node's entry and makes it if there is none and room for it.
-func (s *Store) place(k Key) (*entry, error) {
+func (s *Store) place(k Key, now time.Time) (*entry, error) {
 	if e := s.find(k); e != nil {
 		return e, nil
 	}
@@ -186,16 +189,15 @@ func (s *Store) place(k Key) (*entry, error) {
 		s.drop(DropNoNode)
 		return nil, errNoNode
 	}
+	if !s.reserve(now) {
+		return nil, errMaxNodes
+	}
 	sh := s.shard(k)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if e := sh.nodes[k]; e != nil {
-		return e, nil
-	}
-	if s.nodes.Add(1) > int64(s.cfg.MaxNodes) {
 		s.nodes.Add(-1)
-		s.drop(DropMaxNodes)
-		return nil, errMaxNodes
+		return e, nil
 	}
 	e := &entry{key: k, live: sh.newLive()}
 	n := &Node{Key: k}
@@ -209,7 +211,7 @@ func (s *Store) place(k Key) (*entry, error) {
 
 var (
 	errNoNode   = errors.New("no name of a node")
-	errMaxNodes = errors.New("as many nodes as `max_nodes` allows are known")
+	errMaxNodes = errors.New("as many nodes as `max_nodes` allows are known, none of them missing")
 )
 
 // Expire forgets nodes that have been silent for NodeExpiry, and returns how

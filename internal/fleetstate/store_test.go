@@ -165,7 +165,10 @@ func TestFilters(t *testing.T) {
 		u.SetHealth(u.GPU("0"), Healthy, true)
 		u.SetGPU(0, GPUUtilization, 0)
 	})
-	put(t, s, "c2", "b1", t0.Add(-time.Hour), func(u *Update) { u.SetState("active", true) })
+	put(t, s, "c2", "b1", t0.Add(-time.Hour), func(u *Update) {
+		u.SetState("active", true)
+		u.SetGPU(u.GPU("0"), GPUUtilization, 1)
+	})
 	yes, no := true, false
 	for name, tc := range map[string]struct {
 		f    Filter
@@ -225,6 +228,7 @@ func TestRanking(t *testing.T) {
 			u.Set(NodeScore, v[2])
 		})
 	}
+	put(t, s, "c", "missing", t0.Add(-time.Hour), func(u *Update) { u.Set(NodeStraggler, 1) })
 	s.UpdateGroup(GroupKey{"c", "g"}, t0, func(u *GroupUpdate) { u.Set(GroupMedian, 1) })
 	want := []string{"c/flagged", "c/suspect", "c/suspected", "c/low score", "c/only score", "c/high score"}
 	for n := 1; n <= len(want); n++ {

@@ -39,7 +39,7 @@ type Update struct {
 // Begin starts an update of a node. It returns false when there is no room for
 // the node or it has no name; that is counted.
 func (s *Store) Begin(k Key, now time.Time) (Update, bool) {
-	e, err := s.place(k)
+	e, err := s.place(k, now)
 	if err != nil {
 		return Update{}, false
 	}

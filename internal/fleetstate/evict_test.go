@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetstate
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestNewNodeInPlaceOfTheOneMissingLongest(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MaxNodes = 3
+	s := New(cfg)
+	f := NewFeed(s, 1)
+	put(t, s, "c", "young", t0.Add(2*time.Minute), nil)
+	put(t, s, "c", "old", t0, nil)
+	put(t, s, "c", "middle", t0.Add(time.Minute), nil)
+	w, err := f.Watch(Filter{})
+	require.NoError(t, err)
+	defer w.Close()
+	now := t0.Add(time.Minute)
+	f.Advance(now)
+	w.Full(now, func(View) bool { return true })
+	begin := func(name string, at time.Time) bool {
+		u, ok := s.Begin(Key{"c", name}, at)
+		if ok {
+			u.Commit(at)
+		}
+		return ok
+	}
+	assert.False(t, begin("a", now), "nobody is missing yet")
+	now = now.Add(evictCheck - time.Millisecond)
+	assert.False(t, begin("a", now), "all are looked through once in a while only")
+	now = t0.Add(time.Hour)
+	assert.True(t, begin("a", now))
+	f.Advance(now)
+	assert.Equal(t, []Key{{"c", "old"}}, w.Changes(now).Removed)
+	put(t, s, "c", "middle", now, nil) // it is back, after the look
+	assert.True(t, begin("b", now))
+	assert.False(t, begin("d", now), "nobody is missing any more")
+	views, total := s.List(&Filter{}, now, 0, 10)
+	assert.Equal(t, []string{"c/a", "c/b", "c/middle"}, names(views))
+	assert.Equal(t, []int{3, 3}, []int{total, s.Nodes()})
+	assert.Equal(t, map[string]int64{"max_nodes": 3, "evicted_node": 2}, dropped(s))
+}
+
+// TestWholeFleetRenamed has more new names at once than one look remembers.
+func TestWholeFleetRenamed(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MaxNodes = 2*maxCandidates + 10
+	s := New(cfg)
+	for i := range cfg.MaxNodes {
+		put(t, s, "c", fmt.Sprint("old", i), t0, nil)
+	}
+	later := t0.Add(time.Hour)
+	for i := range cfg.MaxNodes {
+		put(t, s, "c", fmt.Sprint("new", i), later, nil)
+	}
+	_, total := s.List(&Filter{Names: []string{"new*"}}, later, 0, 1)
+	assert.Equal(t, []int{cfg.MaxNodes, cfg.MaxNodes}, []int{total, s.Nodes()})
+}
