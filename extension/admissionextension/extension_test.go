@@ -46,7 +46,7 @@ import (
 
 const (
 	metricsMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
-	waitFor       = 10 * time.Second
+	waitFor       = time.Minute // a bound for a very slow machine
 	tick          = 2 * time.Millisecond
 )
 

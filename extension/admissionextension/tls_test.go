@@ -28,11 +28,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"google.golang.org/grpc/codes"
 
+	"github.com/gpu-collector/gpu-collector/internal/admission"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 )
 
@@ -70,7 +72,6 @@ func certify(t *testing.T) (server map[string]any, client *tls.Config) {
 type dialect struct {
 	listener string // the receiver's
 	http1    bool
-	begin    string // of the body, before the message
 }
 
 func (d dialect) grpc() bool { return d.listener == "grpc" }
@@ -104,6 +105,7 @@ func (d dialect) do(c *http.Client, req *http.Request) (*http.Response, error) {
 	if _, err := io.WriteString(conn, headers+"\r\n"); err != nil {
 		return nil, err
 	}
+	defer context.AfterFunc(req.Context(), func() { _ = conn.Close() })()
 	var sending sync.WaitGroup
 	sending.Go(func() { _, _ = io.Copy(struct{ io.Writer }{conn}, req.Body) }) // until the server has closed
 	resp, err := http.ReadResponse(bufio.NewReader(conn), req)
@@ -119,14 +121,14 @@ func (d dialect) do(c *http.Client, req *http.Request) (*http.Response, error) {
 }
 
 // post sends a body and returns its answer as one of OTLP/HTTP's codes: gRPC's
-// in HTTP/2 are translated.
-func (d dialect) post(t *testing.T, c *http.Client, addr, cluster string, length int, body io.Reader) int {
+// in HTTP/2 are translated, and 0 is for a client that hung up.
+func (d dialect) post(ctx context.Context, t *testing.T, c *http.Client, addr, cluster string, length int, body io.Reader) int {
 	t.Helper()
 	path, content := "/v1/metrics", "application/x-protobuf"
 	if d.grpc() {
 		path, content = metricsMethod, "application/grpc"
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+addr+path, body)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+addr+path, body)
 	if !assert.NoError(t, err) {
 		return 0
 	}
@@ -135,11 +137,14 @@ func (d dialect) post(t *testing.T, c *http.Client, addr, cluster string, length
 	req.Header.Set("Te", "trailers")
 	req.Header.Set(gpusemconv.HeaderCluster, cluster)
 	resp, err := d.do(c, req)
-	if !assert.NoError(t, err) {
+	if ctx.Err() != nil || !assert.NoError(t, err) {
 		return 0
 	}
 	defer func() { _ = resp.Body.Close() }()
 	_, err = io.Copy(io.Discard, resp.Body)
+	if ctx.Err() != nil {
+		return 0
+	}
 	assert.NoError(t, err)
 	assert.Equal(t, d.http1, resp.ProtoMajor == 1)
 	if !d.grpc() {
@@ -198,54 +203,79 @@ func (d *drip) Close() error {
 	return nil
 }
 
+// slowBodies are clients that send headers and then hold back the body, half of
+// them a byte at a time. Begin runs them until they are answered or hang up; the
+// function that it returns waits for that and counts the answers.
+type slowBodies struct {
+	dialect
+	conf *tls.Config
+	addr string
+}
+
+const slowClients, slowLength = 40, 100_000
+
+func (s slowBodies) begin(ctx context.Context, t *testing.T) (answers func() map[int]int) {
+	t.Helper()
+	codes := make(chan int, slowClients)
+	for i := range slowClients {
+		c := s.client(t, s.conf)
+		begin := ""
+		if s.grpc() {
+			begin = prefix(slowLength)
+		}
+		go func() {
+			body := &drip{begin: strings.NewReader(begin), closed: make(chan struct{})}
+			if i%2 == 0 {
+				body.every = 20 * time.Millisecond // all of it takes half an hour
+			}
+			codes <- s.post(ctx, t, c, s.addr, "slow", slowLength+len(begin), body)
+		}()
+	}
+	return func() map[int]int {
+		out := map[int]int{}
+		for range slowClients {
+			out[<-codes]++
+		}
+		return out
+	}
+}
+
+// prefix is what gRPC sends before a message of n bytes.
+func prefix(n int) string { return string([]byte{0, 0, byte(n >> 16), byte(n >> 8), byte(n)}) }
+
 // TestSlowBodiesOverTLS: many clients that send headers and then hold back the
-// body, over every protocol that a receiver with TLS speaks. Their permits are
-// back in time, and others' pushes go on meanwhile.
+// body, over every protocol that a receiver with TLS speaks. Others' pushes go on
+// while they hold their permits, which are back when they hang up or are late.
 func TestSlowBodiesOverTLS(t *testing.T) {
-	const slow, length = 40, 100_000
 	files, clientTLS := certify(t)
 	md := pmetric.NewMetrics()
 	md.ResourceMetrics().AppendEmpty().ScopeMetrics().AppendEmpty().Metrics().AppendEmpty().SetEmptyGauge().DataPoints().AppendEmpty().SetIntValue(1)
 	whole, err := pmetricotlp.NewExportRequestFromMetrics(md).MarshalProto()
 	require.NoError(t, err)
-	prefix := func(n int) string { return string([]byte{0, 0, byte(n >> 16), byte(n >> 8), byte(n)}) }
 	for name, d := range map[string]dialect{
 		"HTTP 1.1": {listener: "http", http1: true},
 		"HTTP 2":   {listener: "http"},
-		"gRPC":     {listener: "grpc", begin: prefix(length)},
+		"gRPC":     {listener: "grpc"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		start := func(t *testing.T, receiveTimeout time.Duration) (*admissionExtension, *componenttest.Telemetry, slowBodies, *atomic.Int64) {
+			t.Helper()
 			e, tel := newTestExtension(t, func(c *Config) {
-				c.MaxConcurrent, c.ClusterShare, c.ReceiveTimeout = 20, 0.5, 2*time.Second
+				c.MaxConcurrent, c.ClusterShare, c.ReceiveTimeout = 20, 0.5, receiveTimeout
 			})
-			var arrived atomic.Int64
+			arrived := new(atomic.Int64)
 			next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error {
 				arrived.Add(1)
 				return nil
 			})
 			require.NoError(t, err)
-			addr := receive(t, e, next, files)[d.listener]
-			var clients sync.WaitGroup
-
-			var mu sync.Mutex
-			answers := map[int]int{}
-			var late time.Duration
-			for i := range slow {
-				c := d.client(t, clientTLS)
-				clients.Go(func() {
-					began := time.Now()
-					body := &drip{begin: strings.NewReader(d.begin), closed: make(chan struct{})}
-					if i%2 == 0 {
-						body.every = 20 * time.Millisecond
-					}
-					code := d.post(t, c, addr, "slow", length+len(d.begin), body)
-					mu.Lock()
-					answers[code]++
-					late = max(late, time.Since(began))
-					mu.Unlock()
-				})
-			}
+			return e, tel, slowBodies{d, clientTLS, receive(t, e, next, files)[d.listener]}, arrived
+		}
+		t.Run(name+": others go on", func(t *testing.T) {
+			t.Parallel()
+			e, tel, slow, arrived := start(t, maxReceiveTimeout)
+			ctx, hangUp := context.WithCancel(t.Context())
+			answers := slow.begin(ctx, t)
+			defer func() { hangUp(); answers() }()
 			inUse(t, e, 10) // of 20, what a cluster may have
 			healthy := d.client(t, clientTLS)
 			for range 50 {
@@ -253,18 +283,29 @@ func TestSlowBodiesOverTLS(t *testing.T) {
 				if d.grpc() {
 					in = prefix(len(whole)) + in
 				}
-				require.Equal(t, http.StatusOK, d.post(t, healthy, addr, "healthy", len(in), strings.NewReader(in)))
+				require.Equal(t, http.StatusOK, d.post(t.Context(), t, healthy, slow.addr, "healthy", len(in), strings.NewReader(in)))
 			}
 			assert.EqualValues(t, 50, arrived.Load())
-			assert.Equal(t, 10, e.limiter.Usage().InUse, "all of that while they held theirs")
+			inUse(t, e, 10) // all of that while they held theirs
+			require.Eventually(t, func() bool { return refusals(e, admission.ReasonShare) == slowClients-10 }, waitFor, tick)
 
-			clients.Wait()
+			hangUp()
 			inUse(t, e, 0)
-			assert.Less(t, late, 2*time.Second+waitFor/2)
-			assert.Equal(t, slow, answers[http.StatusTooManyRequests]+answers[http.StatusServiceUnavailable])
+			lateness(t, tel, 0)
+			assert.EqualValues(t, 50, arrived.Load())
+		})
+		t.Run(name+": permits are back", func(t *testing.T) {
+			t.Parallel()
+			e, tel, slow, arrived := start(t, minReceiveTimeout)
+			// Who is never told that it is late hangs up, and counts as 0.
+			ctx, hangUp := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer hangUp()
+			answers := slow.begin(ctx, t)()
+			inUse(t, e, 0)
+			assert.Equal(t, slowClients, answers[http.StatusTooManyRequests]+answers[http.StatusServiceUnavailable], answers)
 			assert.GreaterOrEqual(t, answers[http.StatusServiceUnavailable], 10)
 			lateness(t, tel, int64(answers[http.StatusServiceUnavailable]))
-			assert.EqualValues(t, 50, arrived.Load())
+			assert.Zero(t, arrived.Load())
 		})
 	}
 }

@@ -23,7 +23,7 @@ func bring(t *Table, now time.Duration, key NodeKey, prefix string, metrics int,
 	r := t.Begin(now)
 	r.OpenNode(key)
 	for i := range metrics {
-		if r.Observe(double(uint64(i+1)<<32, 1)); r.Fresh() {
+		if r.Observe(double(Mix(uint64(i), 1), 1)); r.Fresh() {
 			r.Describe(&Metric{Name: prefix + strconv.Itoa(i)}, attrs)
 		}
 	}
