@@ -98,11 +98,13 @@ func (d dialect) do(c *http.Client, req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	headers := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: gateway\r\nContent-Length: %d\r\n", req.URL.Path, req.ContentLength)
+	var head bytes.Buffer
+	_, _ = fmt.Fprintf(&head, "POST %s HTTP/1.1\r\nHost: gateway\r\nContent-Length: %d\r\n", req.URL.Path, req.ContentLength)
 	for name := range req.Header {
-		headers += name + ": " + req.Header.Get(name) + "\r\n"
+		_, _ = fmt.Fprintf(&head, "%s: %s\r\n", name, req.Header.Get(name))
 	}
-	if _, err := io.WriteString(conn, headers+"\r\n"); err != nil {
+	head.WriteString("\r\n")
+	if _, err := head.WriteTo(conn); err != nil {
 		return nil, err
 	}
 	defer context.AfterFunc(req.Context(), func() { _ = conn.Close() })()
@@ -129,7 +131,7 @@ func (d dialect) post(ctx context.Context, t *testing.T, c *http.Client, addr, c
 		path, content = metricsMethod, "application/grpc"
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+addr+path, body)
-	if !assert.NoError(t, err) {
+	if !assert.NoError(t, err) { //nolint:testifylint // not on the test's goroutine
 		return 0
 	}
 	req.ContentLength = int64(length)
@@ -137,7 +139,7 @@ func (d dialect) post(ctx context.Context, t *testing.T, c *http.Client, addr, c
 	req.Header.Set("Te", "trailers")
 	req.Header.Set(gpusemconv.HeaderCluster, cluster)
 	resp, err := d.do(c, req)
-	if ctx.Err() != nil || !assert.NoError(t, err) {
+	if ctx.Err() != nil || !assert.NoError(t, err) { //nolint:testifylint // as above
 		return 0
 	}
 	defer func() { _ = resp.Body.Close() }()
@@ -145,7 +147,7 @@ func (d dialect) post(ctx context.Context, t *testing.T, c *http.Client, addr, c
 	if ctx.Err() != nil {
 		return 0
 	}
-	assert.NoError(t, err)
+	assert.NoError(t, err) //nolint:testifylint // as above
 	assert.Equal(t, d.http1, resp.ProtoMajor == 1)
 	if !d.grpc() {
 		if resp.StatusCode != http.StatusOK {
