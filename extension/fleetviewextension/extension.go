@@ -70,9 +70,6 @@ func (e *fleetViewExtension) History() fleethistory.History { return e.history }
 
 // Start serves API and page.
 func (e *fleetViewExtension) Start(ctx context.Context, host component.Host) error {
-	if err := e.observe(); err != nil {
-		return err
-	}
 	ln, err := e.cfg.HTTP.ToListener(ctx)
 	if err != nil {
 		return fmt.Errorf("`http::endpoint` %s cannot be listened on: %w", e.cfg.HTTP.NetAddr.Endpoint, err)
@@ -85,6 +82,10 @@ func (e *fleetViewExtension) Start(ctx context.Context, host component.Host) err
 		Stream: fleetapi.StreamOptions{WriteTimeout: e.cfg.Stream.WriteTimeout, NodesPerEvent: e.cfg.Stream.NodesPerEvent},
 	})
 	e.server, err = e.cfg.HTTP.ToServer(ctx, host.GetExtensions(), e.set.TelemetrySettings, e.api)
+	if err == nil {
+		// Not before: it may be called at once, and reads what is set above.
+		err = e.observe()
+	}
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
@@ -120,6 +121,17 @@ func (e *fleetViewExtension) run() {
 // observe says how much is kept and what was not taken.
 func (e *fleetViewExtension) observe() error {
 	return errors.Join(
+		e.telemetry.RegisterExtensionFleetViewHistoryOkCallback(func(_ context.Context, o metric.Int64Observer) error {
+			if e.cfg.History.Storage == storageNone {
+				return nil
+			}
+			var ok int64
+			if e.history.Status().Err == nil {
+				ok = 1
+			}
+			o.Observe(ok)
+			return nil
+		}),
 		e.telemetry.RegisterExtensionFleetViewNodesCallback(func(_ context.Context, o metric.Int64Observer) error {
 			o.Observe(int64(e.state.Nodes()))
 			return nil
@@ -135,8 +147,12 @@ func (e *fleetViewExtension) observe() error {
 			return nil
 		}),
 		e.telemetry.RegisterExtensionFleetViewDroppedCallback(func(_ context.Context, o metric.Int64Observer) error {
-			if n := e.history.Status().Dropped; n > 0 {
+			status := e.history.Status()
+			if n := status.Dropped; n > 0 {
 				o.Observe(n, metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", "history"))))
+			}
+			if n := status.Refused; n > 0 {
+				o.Observe(n, metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", "history_text"))))
 			}
 			e.state.Dropped(func(d fleetstate.Drop, n int64) {
 				o.Observe(n, metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", d.String()))))

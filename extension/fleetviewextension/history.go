@@ -31,6 +31,9 @@ const (
 	storagePrometheus = "prometheus"
 )
 
+// maxQueueMiB is a TiB, more than any collector has.
+const maxQueueMiB = 1 << 20
+
 // HistoryConfig says where the past is kept.
 type HistoryConfig struct {
 	// Storage is sqlite, prometheus or none.
@@ -51,10 +54,12 @@ type SQLiteConfig struct {
 	// MaxSeries bounds the series; samples of further ones are dropped.
 	MaxSeries int `mapstructure:"max_series"`
 	// FlushInterval is how long a sample waits for others, BatchSize the most of
-	// a transaction, QueueSize how many wait while the file cannot be written.
+	// a transaction, QueueSize how many wait while the file cannot be written,
+	// and QueueMiB how much memory they take.
 	FlushInterval time.Duration `mapstructure:"flush_interval"`
 	BatchSize     int           `mapstructure:"batch_size"`
 	QueueSize     int           `mapstructure:"queue_size"`
+	QueueMiB      int64         `mapstructure:"queue_mib"`
 	QueryTimeout  time.Duration `mapstructure:"query_timeout"`
 
 	_ struct{}
@@ -81,7 +86,7 @@ func defaultHistory() HistoryConfig {
 		Storage: storageSQLite,
 		SQLite: SQLiteConfig{
 			Path: filepath.Join(stateDirectory(), "fleet_view.db"), Retention: 7 * 24 * time.Hour, MaxSizeMiB: 10 * 1024, MaxSeries: 1_000_000,
-			FlushInterval: time.Second, BatchSize: 20_000, QueueSize: 500_000, QueryTimeout: 10 * time.Second,
+			FlushInterval: time.Second, BatchSize: 20_000, QueueSize: 500_000, QueueMiB: 128, QueryTimeout: 10 * time.Second,
 		},
 		Prometheus: PrometheusConfig{
 			HTTP: confighttp.NewDefaultClientConfig(), ClusterLabel: "k8s_cluster_name", HostLabel: "host_name", GPULabel: "hw_id",
@@ -141,6 +146,9 @@ func (c *SQLiteConfig) validate() error {
 	if c.QueueSize < c.BatchSize {
 		errs = append(errs, fmt.Errorf("`history::sqlite::queue_size` is %d, must not be less than `history::sqlite::batch_size`, %d", c.QueueSize, c.BatchSize))
 	}
+	if c.QueueMiB <= 0 || c.QueueMiB > maxQueueMiB {
+		errs = append(errs, fmt.Errorf("`history::sqlite::queue_mib` is %d, must be from 1 to %d", c.QueueMiB, maxQueueMiB))
+	}
 	return errors.Join(errs...)
 }
 
@@ -179,7 +187,9 @@ func (e *fleetViewExtension) newHistory() fleethistory.History {
 	c := &e.cfg.History.SQLite
 	h := sqlite.NewHistory(sqlite.Config{
 		Path: c.Path, Retention: c.Retention, MaxBytes: c.MaxSizeMiB << 20, MaxSeries: c.MaxSeries, QueryTimeout: c.QueryTimeout,
-	}, fleethistory.BatchConfig{MaxSamples: c.BatchSize, MaxAge: c.FlushInterval, QueueSize: c.QueueSize}, func(err error) {
+	}, fleethistory.BatchConfig{
+		MaxSamples: c.BatchSize, MaxAge: c.FlushInterval, QueueSize: c.QueueSize, QueueBytes: c.QueueMiB << 20,
+	}, func(err error) {
 		if err != nil {
 			e.set.Logger.Error("The history cannot be written, which is tried again; the views go on.", zap.Error(err))
 		} else {

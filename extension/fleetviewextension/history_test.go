@@ -13,7 +13,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 
+	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
@@ -93,14 +96,24 @@ func TestHistoryThatCannotBeWritten(t *testing.T) {
 	blocked := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(blocked, nil, 0o600))
 	addr := freeAddr(t)
-	e, _ := newTestExtension(t, func(c *Config) {
+	e, tel := newTestExtension(t, func(c *Config) {
 		c.HTTP.NetAddr.Endpoint, c.History.SQLite.Path, c.History.SQLite.FlushInterval = addr, filepath.Join(blocked, "x.db"), 10*time.Millisecond
 	})
 	require.NoError(t, e.Start(t.Context(), componenttest.NewNopHost()))
-	e.History().Write([]fleethistory.Sample{{Node: "n", Metric: "m", At: time.Now().UnixMilli()}})
+	e.History().Write([]fleethistory.Sample{{Node: "n", Metric: "m", At: time.Now().UnixMilli()}, {Node: "n", At: time.Now().UnixMilli()}})
 	require.Eventually(t, func() bool { return e.History().Status().Err != nil }, 10*time.Second, time.Millisecond)
 	health := ask[fleetapi.Health](t, addr, "/health")
 	assert.Equal(t, "degraded", health.Status)
+	metadatatest.AssertEqualExtensionFleetViewHistoryOk(t, tel, []metricdata.DataPoint[int64]{{Value: 0}}, metricdatatest.IgnoreTimestamp())
+	got, err := tel.GetMetric("otelcol_extension_fleet_view_dropped")
+	require.NoError(t, err)
+	drops := map[string]int64{}
+	for _, p := range got.Data.(metricdata.Sum[int64]).DataPoints {
+		reason, _ := p.Attributes.Value("reason")
+		drops[reason.AsString()] = p.Value
+	}
+	assert.Equal(t, int64(1), drops["history_text"], "a sample without a name")
+	assert.Zero(t, drops["history"], "the other one waits")
 	assert.Contains(t, health.History.Error, "`history::sqlite::path` "+blocked)
 	assert.Empty(t, ask[fleetapi.NodePage](t, addr, "/nodes").Nodes)
 	http.DefaultClient.CloseIdleConnections()

@@ -28,6 +28,8 @@ type BatchConfig struct {
 	MaxAge time.Duration
 	// QueueSize is how many samples wait at most; more are dropped and counted.
 	QueueSize int
+	// QueueBytes is how many bytes they take at most, as size counts them.
+	QueueBytes int64
 }
 
 // Retries of a storage that refuses, and the pause between pieces of maintenance.
@@ -44,7 +46,7 @@ const (
 
 // Batcher stands between ingest and a storage: Write returns at once, one
 // goroutine writes. While the storage refuses, the oldest batch is tried again
-// and newer samples wait, up to QueueSize.
+// and newer samples wait, up to QueueSize and QueueBytes.
 type Batcher struct {
 	cfg     BatchConfig
 	storage Storage
@@ -53,13 +55,15 @@ type Batcher struct {
 	stop    chan struct{}
 	done    chan struct{}
 	dropped atomic.Int64
+	refused atomic.Int64
 	err     atomic.Pointer[error]
 
 	mu       sync.Mutex
 	closed   bool
 	started  bool
 	samples  []Sample
-	waiting  int // samples in the queue and in the writer's hands
+	waiting  int   // samples in the queue and in the writer's hands
+	bytes    int64 // of those
 	episodes map[string]Episode
 	spare    []Sample
 }
@@ -79,18 +83,20 @@ func NewBatcher(cfg BatchConfig, storage Storage, onError func(error)) *Batcher 
 
 // Write takes copies of the samples, as many as there is room for.
 func (b *Batcher) Write(batch []Sample) {
-	b.mu.Lock()
-	room := b.cfg.QueueSize - b.waiting
-	if b.closed {
-		room = 0
-	}
-	n := min(len(batch), max(room, 0))
-	b.samples = append(b.samples, batch[:n]...)
-	b.waiting += n
-	full := len(b.samples) >= b.cfg.MaxSamples
-	b.mu.Unlock()
-	if n < len(batch) {
-		b.dropped.Add(int64(len(batch) - n))
+	full := false
+	for len(batch) > 0 {
+		// As a rule, one turn takes all: nothing is counted with the lock held.
+		n, bytes := 0, int64(0)
+		for n < len(batch) && batch[n].storable() {
+			bytes += batch[n].size()
+			n++
+		}
+		full = b.put(batch[:n], bytes)
+		if n < len(batch) {
+			b.refused.Add(1)
+			n++
+		}
+		batch = batch[n:]
 	}
 	if full {
 		select {
@@ -98,6 +104,26 @@ func (b *Batcher) Write(batch []Sample) {
 		default:
 		}
 	}
+}
+
+// put takes samples of so many bytes, as many as there is room for, and reports
+// whether a transaction is full.
+func (b *Batcher) put(list []Sample, bytes int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := min(len(list), max(b.cfg.QueueSize-b.waiting, 0))
+	if b.closed {
+		n = 0
+	}
+	for i := len(list) - 1; i >= 0 && (i >= n || b.bytes+bytes > b.cfg.QueueBytes); i-- {
+		bytes -= list[i].size()
+		n = min(n, i)
+	}
+	b.samples = append(b.samples, list[:n]...)
+	b.waiting += n
+	b.bytes += bytes
+	b.dropped.Add(int64(len(list) - n))
+	return len(b.samples) >= b.cfg.MaxSamples
 }
 
 // WriteEpisode takes a record in the place of an earlier one of the same id.
@@ -116,6 +142,10 @@ func (b *Batcher) Drop(n int64) { b.dropped.Add(n) }
 
 // Dropped returns how many samples and episodes were not kept.
 func (b *Batcher) Dropped() int64 { return b.dropped.Load() }
+
+// Refused returns how many samples were not kept for what they are called, which
+// is no fault of the storage.
+func (b *Batcher) Refused() int64 { return b.refused.Load() }
 
 // Err returns why the storage did not take the last batch, nil when it did.
 func (b *Batcher) Err() error {
@@ -178,11 +208,23 @@ func (b *Batcher) take() ([]Sample, []Episode) {
 // finish makes room for as many samples as were taken, and keeps their slice
 // for the next turn.
 func (b *Batcher) finish(samples []Sample) {
+	b.release(samples)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.spare = samples[:0]
+}
+
+// release lets go of the texts of samples that wait no longer, and of their room.
+func (b *Batcher) release(samples []Sample) {
+	var bytes int64
+	for i := range samples {
+		bytes += samples[i].size()
+	}
 	clear(samples)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waiting -= len(samples)
-	b.spare = samples[:0]
+	b.bytes -= bytes
 }
 
 // giveBack puts what could not be written in front of what came since.
@@ -239,12 +281,9 @@ func (b *Batcher) writeAll(ctx context.Context) bool {
 			return false
 		}
 		episodes = nil
-		b.mu.Lock()
-		b.waiting -= len(batch)
-		b.mu.Unlock()
+		b.release(batch)
 	}
 	b.mu.Lock()
-	clear(samples)
 	b.spare = samples[:0]
 	b.mu.Unlock()
 	return true

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -57,7 +58,7 @@ func (f *fakeStorage) all() []float64 {
 
 func numbers(from, to int) (list []Sample) {
 	for i := from; i < to; i++ {
-		list = append(list, Sample{Value: float64(i)})
+		list = append(list, Sample{Metric: "m", Value: float64(i)})
 	}
 	return list
 }
@@ -69,7 +70,7 @@ func values(from, to int) (list []float64) {
 	return list
 }
 
-var small = BatchConfig{MaxSamples: 10, MaxAge: time.Second, QueueSize: 50}
+var small = BatchConfig{MaxSamples: 10, MaxAge: time.Second, QueueSize: 50, QueueBytes: 1 << 20}
 
 func TestBatchesByAgeAndCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -163,9 +164,79 @@ func TestShutdownTriesOnceMore(t *testing.T) {
 	})
 }
 
+// While the storage refuses, long attributes wait in no more memory than short ones.
+func TestQueueIsBoundedByBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeStorage{err: errors.New("locked")}
+		cfg := small
+		cfg.QueueBytes = 10_000
+		b := NewBatcher(cfg, f, nil)
+		b.Start()
+		long := numbers(0, 20)
+		for i := range long {
+			long[i].Attributes = strings.Repeat("a", 900)
+		}
+		for range 3 {
+			b.Write(long)
+			time.Sleep(2 * time.Second)
+		}
+		synctest.Wait()
+		assert.EqualValues(t, 60-10, b.Dropped(), "10 samples of 997 bytes fit")
+		assert.Zero(t, b.Refused())
+		f.set(nil)
+		time.Sleep(lastRetry + time.Second)
+		synctest.Wait()
+		assert.Equal(t, values(0, 10), f.all())
+		b.mu.Lock()
+		assert.Zero(t, b.bytes)
+		assert.Zero(t, b.waiting)
+		b.mu.Unlock()
+		b.Write(long[10:])
+		require.NoError(t, b.Shutdown(t.Context()))
+		assert.Equal(t, values(0, 20), f.all(), "the room is back")
+		assert.Zero(t, b.bytes)
+	})
+}
+
+func TestNamesThatAreRefused(t *testing.T) {
+	ok := Sample{Cluster: strings.Repeat("c", 255), Node: "n", GPU: "g", Metric: strings.Repeat("m", 255), Attributes: strings.Repeat("a", 1024)}
+	long := strings.Repeat("x", 256)
+	for name, tc := range map[string]struct {
+		change  func(*Sample)
+		refused bool
+	}{
+		"as long as may be": {func(*Sample) {}, false},
+		"cluster alone":     {func(s *Sample) { *s = Sample{Metric: "m"} }, false},
+		"no metric":         {func(s *Sample) { s.Metric = "" }, true},
+		"long metric":       {func(s *Sample) { s.Metric = long }, true},
+		"long cluster":      {func(s *Sample) { s.Cluster = long }, true},
+		"long node":         {func(s *Sample) { s.Node = long }, true},
+		"long GPU":          {func(s *Sample) { s.GPU = long }, true},
+		"long attributes":   {func(s *Sample) { s.Attributes += "a" }, true},
+		"NUL in a name":     {func(s *Sample) { s.Metric = "a\x00b" }, true},
+		"NUL in attributes": {func(s *Sample) { s.Attributes = "a=\x00" }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := ok
+			tc.change(&s)
+			f := &fakeStorage{}
+			b := NewBatcher(small, f, nil)
+			b.Write([]Sample{s, {Metric: "m", Value: 1}})
+			require.NoError(t, b.Shutdown(t.Context()))
+			want := []float64{0, 1}
+			if tc.refused {
+				want = want[1:]
+			}
+			assert.Equal(t, want, f.all(), "the next one is kept")
+			assert.EqualValues(t, 2-len(want), b.Refused())
+			assert.Zero(t, b.Dropped(), "no fault of the storage")
+		})
+	}
+}
+
 func BenchmarkWrite(b *testing.B) {
-	batcher := NewBatcher(BatchConfig{MaxSamples: 1 << 30, MaxAge: time.Hour, QueueSize: 200_000}, &fakeStorage{}, nil)
-	report := make([]Sample, 320)
+	batcher := NewBatcher(BatchConfig{MaxSamples: 1 << 30, MaxAge: time.Hour, QueueSize: 200_000, QueueBytes: 1 << 30}, &fakeStorage{}, nil)
+	report := numbers(0, 320)
 	b.ReportAllocs()
 	for b.Loop() {
 		if batcher.waiting+len(report) > 200_000 {

@@ -7,7 +7,9 @@ package fleethistory // import "github.com/gpu-collector/gpu-collector/internal/
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
+	"unsafe"
 )
 
 // Sample is one point of a series. Node may be empty for figures of a cluster,
@@ -20,6 +22,35 @@ type Sample struct {
 	Attributes string
 	At         int64 // Unix milliseconds
 	Value      float64
+}
+
+// Bounds of what a series is called, in bytes. OpenTelemetry bounds the name of
+// an instrument at 255 characters
+// (https://opentelemetry.io/docs/specs/otel/metrics/api/#instrument-name-syntax);
+// the product's own attributes are some 100 bytes long.
+const (
+	maxName       = 255
+	maxAttributes = 1024
+)
+
+// size is how many bytes a sample takes at most. Samples of a report share some
+// of their texts, which counts for each of them here.
+func (s *Sample) size() int64 {
+	return int64(unsafe.Sizeof(*s)) + int64(len(s.Cluster)+len(s.Node)+len(s.GPU)+len(s.Metric)+len(s.Attributes))
+}
+
+// storable reports whether a sample is called something that a storage keeps.
+// To SQLite's functions a text with a NUL ends there.
+func (s *Sample) storable() bool {
+	if s.Metric == "" || len(s.Attributes) > maxAttributes {
+		return false
+	}
+	for _, name := range [...]string{s.Cluster, s.Node, s.GPU, s.Metric} {
+		if len(name) > maxName || strings.IndexByte(name, 0) >= 0 {
+			return false
+		}
+	}
+	return strings.IndexByte(s.Attributes, 0) < 0
 }
 
 // Episode is a record of an episode as the fleet view wrote it; the history
@@ -91,6 +122,9 @@ type Status struct {
 	Note string
 	// Dropped counts samples that were not kept, since the start.
 	Dropped int64
+	// Refused counts samples with a name or attributes that are too long, with
+	// a NUL, or without a name.
+	Refused int64
 	// Oldest is the time of the oldest sample, zero when unknown.
 	Oldest time.Time
 	// Bytes is the size of what is stored, 0 when unknown.

@@ -50,7 +50,7 @@ func (h *History) WriteEpisode(e fleethistory.Episode) { h.batcher.WriteEpisode(
 // Status implements fleethistory.History.
 func (h *History) Status() fleethistory.Status {
 	out := h.Store.Status()
-	out.Dropped = h.batcher.Dropped()
+	out.Dropped, out.Refused = h.batcher.Dropped(), h.batcher.Refused()
 	if err := h.batcher.Err(); err != nil {
 		out.Err = err
 	}

@@ -163,7 +163,7 @@ func TestFullDisk(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.Path = filepath.Join(dir, "history.db")
 	var errs []error
-	h := NewHistory(cfg, fleethistory.BatchConfig{MaxSamples: 1000, MaxAge: 10 * time.Millisecond, QueueSize: 5000}, func(err error) { errs = append(errs, err) })
+	h := NewHistory(cfg, fleethistory.BatchConfig{MaxSamples: 1000, MaxAge: 10 * time.Millisecond, QueueSize: 5000, QueueBytes: 1 << 30}, func(err error) { errs = append(errs, err) })
 	require.NoError(t, h.Open(t.Context()))
 	h.Start()
 	ballast := filepath.Join(dir, "ballast")
@@ -274,7 +274,7 @@ func TestDirectoryThatCannotBeWritten(t *testing.T) {
 	blocked := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(blocked, nil, 0o600))
 	cfg.Path = filepath.Join(blocked, "history.db")
-	h := NewHistory(cfg, fleethistory.BatchConfig{MaxSamples: 10, MaxAge: time.Millisecond, QueueSize: 10}, nil)
+	h := NewHistory(cfg, fleethistory.BatchConfig{MaxSamples: 10, MaxAge: time.Millisecond, QueueSize: 10, QueueBytes: 1 << 20}, nil)
 	h.Start()
 	h.Write([]fleethistory.Sample{sample("a", base, 1)})
 	require.Eventually(t, func() bool { return h.Status().Err != nil }, 10*time.Second, time.Millisecond)

@@ -29,6 +29,7 @@ type TelemetryBuilder struct {
 	mu                              sync.Mutex
 	registrations                   []metric.Registration
 	ExtensionFleetViewDropped       metric.Int64ObservableCounter
+	ExtensionFleetViewHistoryOk     metric.Int64ObservableGauge
 	ExtensionFleetViewNodes         metric.Int64ObservableGauge
 	ExtensionFleetViewStreamClients metric.Int64ObservableGauge
 	ExtensionFleetViewStreamCuts    metric.Int64ObservableCounter
@@ -51,6 +52,21 @@ func (builder *TelemetryBuilder) RegisterExtensionFleetViewDroppedCallback(cb me
 		cb(ctx, &observerInt64{inst: builder.ExtensionFleetViewDropped, obs: o})
 		return nil
 	}, builder.ExtensionFleetViewDropped)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
+// RegisterExtensionFleetViewHistoryOkCallback sets callback for observable ExtensionFleetViewHistoryOk metric.
+func (builder *TelemetryBuilder) RegisterExtensionFleetViewHistoryOkCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.ExtensionFleetViewHistoryOk, obs: o})
+		return nil
+	}, builder.ExtensionFleetViewHistoryOk)
 	if err != nil {
 		return err
 	}
@@ -137,6 +153,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_extension_fleet_view_dropped",
 		metric.WithDescription("Number of reports, GPUs, groups, episodes and values that were not taken, since a bound was reached. [Development]"),
 		metric.WithUnit("{item}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ExtensionFleetViewHistoryOk, err = builder.meter.Int64ObservableGauge(
+		"otelcol_extension_fleet_view_history_ok",
+		metric.WithDescription("Whether the history can be written and read now, 1 or 0. No value where none is kept. [Development]"),
+		metric.WithUnit("1"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ExtensionFleetViewNodes, err = builder.meter.Int64ObservableGauge(
