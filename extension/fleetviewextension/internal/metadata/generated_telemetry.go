@@ -158,7 +158,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	builder.ExtensionFleetViewHistoryOk, err = builder.meter.Int64ObservableGauge(
 		"otelcol_extension_fleet_view_history_ok",
 		metric.WithDescription("Whether the history can be written and read now, 1 or 0. No value where none is kept. [Development]"),
-		metric.WithUnit("1"),
+		metric.WithUnit("{state}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ExtensionFleetViewNodes, err = builder.meter.Int64ObservableGauge(

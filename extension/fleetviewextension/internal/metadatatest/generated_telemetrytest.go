@@ -41,7 +41,7 @@ func AssertEqualExtensionFleetViewHistoryOk(t *testing.T, tt *componenttest.Tele
 	want := metricdata.Metrics{
 		Name:        "otelcol_extension_fleet_view_history_ok",
 		Description: "Whether the history can be written and read now, 1 or 0. No value where none is kept. [Development]",
-		Unit:        "1",
+		Unit:        "{state}",
 		Data: metricdata.Gauge[int64]{
 			DataPoints: dps,
 		},
