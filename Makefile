@@ -55,6 +55,11 @@ test: build ## Everything: unit tests with the race detector, integration tests,
 test-unit: ## The unit tests alone
 	go test -race $$(go list ./... | grep -v /test/integration)
 
+RAPID_CHECKS ?= 1000
+.PHONY: test-long
+test-long: ## The property tests with RAPID_CHECKS checks each (1000), and without the race detector
+	go test -count=1 -timeout 2h $$(git grep -l pgregory.net/rapid -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|') -run '$(RUN)' -rapid.checks=$(RAPID_CHECKS)
+
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Run the linters
 	GOLANGCI_LINT_CACHE=$(CURDIR)/.cache/golangci-lint $< run ./...
