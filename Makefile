@@ -66,6 +66,11 @@ test-browser: bin/gpu-collector ## The web page in a real browser (IMAGES=docs/i
 	go build -o .cache/bigfleet ./test/browser/bigfleet
 	NODE_MODULES="$$(scripts/browser.sh)" node --test --test-concurrency=1 --test-reporter=spec test/browser/*.test.mjs
 
+RAPID_CHECKS ?= 1000
+.PHONY: test-long
+test-long: ## The property tests with RAPID_CHECKS checks each (1000), and without the race detector
+	go test -count=1 -timeout 2h $$(git grep -l pgregory.net/rapid -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|') -run '$(RUN)' -rapid.checks=$(RAPID_CHECKS)
+
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Run the linters
 	GOLANGCI_LINT_CACHE=$(CURDIR)/.cache/golangci-lint $< run ./...

