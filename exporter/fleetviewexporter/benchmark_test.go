@@ -5,6 +5,7 @@ package fleetviewexporter
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -178,7 +179,7 @@ func (b *reportBuilder) fullGPU(g, tick int) {
 	b.point(gpusemconv.MetricGPURecoveryAction, 1, with(gpusemconv.AttrAction, "none")...)
 	b.point(gpusemconv.MetricEnergy, 1e9+x, with(gpusemconv.AttrHWType, "gpu")...)
 	for link := range 4 {
-		b.point("hw.gpu.io", 1e12+x, with("gpu.link", "pcie", "network.io.direction", fmt.Sprint(link))...)
+		b.point("hw.gpu.io", 1e12+x, with("gpu.link", "pcie", "network.io.direction", strconv.Itoa(link))...)
 	}
 }
 

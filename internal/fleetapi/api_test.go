@@ -136,10 +136,12 @@ func TestNodes(t *testing.T) {
 		t.Run(query, func(t *testing.T) {
 			out := get200[NodePage](t, a, "/api/v1/nodes"+query)
 			got := ""
+			var gotSb139 strings.Builder
 			for _, n := range out.Nodes {
-				got += n.Cluster + "/" + n.Node + " "
+				gotSb139.WriteString(n.Cluster + "/" + n.Node + " ")
 				assert.Nil(t, n.GPUs)
 			}
+			got += gotSb139.String()
 			got += fmt.Sprint("of ", out.Total)
 			if out.More {
 				got += ", more"
@@ -192,10 +194,12 @@ func TestGPUs(t *testing.T) {
 		t.Run(query, func(t *testing.T) {
 			out := get200[GPUPage](t, a, "/api/v1/gpus"+query)
 			got := ""
+			var gotSb195 strings.Builder
 			for _, g := range out.GPUs {
-				got += g.UUID + " "
+				gotSb195.WriteString(g.UUID + " ")
 				assert.NotZero(t, g.AgeSeconds)
 			}
+			got += gotSb195.String()
 			got += fmt.Sprint("of ", out.Total)
 			if out.More {
 				got += ", more"

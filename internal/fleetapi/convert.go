@@ -32,7 +32,7 @@ func (c *converter) node(v fleetstate.View, gpus bool) Node {
 	n := v.Node
 	group := c.peers(n)
 	out := Node{
-		Cluster: n.Cluster, Node: n.Key.Node, Sighting: c.sighting(v.Seen),
+		Cluster: n.Cluster, Node: n.Node, Sighting: c.sighting(v.Seen),
 		Group: n.Group, JobID: n.JobID, JobRole: n.JobRole, HostID: n.HostID,
 		State: v.State, Health: n.Health.String(),
 		Straggler: n.Values.Flag(fleetstate.NodeStraggler),

@@ -107,7 +107,9 @@ func TestObserve(t *testing.T) {
 	assert.Empty(t, e.Episodes)
 
 	a.Close()
-	assert.False(t, w.lines.Scan() && w.lines.Scan(), "the server ends the stream")
+	for range 2 {
+		assert.False(t, w.lines.Scan(), "the server ends the stream")
+	}
 }
 
 func TestObserveSelection(t *testing.T) {

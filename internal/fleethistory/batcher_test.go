@@ -63,8 +63,8 @@ func numbers(from, to int) (list []Sample) {
 	return list
 }
 
-func values(from, to int) (list []float64) {
-	for i := from; i < to; i++ {
+func values(n int) (list []float64) {
+	for i := range n {
 		list = append(list, float64(i))
 	}
 	return list
@@ -85,10 +85,10 @@ func TestBatchesByAgeAndCount(t *testing.T) {
 		assert.Empty(t, f.all(), "waits for others")
 		time.Sleep(20 * time.Millisecond)
 		synctest.Wait()
-		assert.Equal(t, values(0, 3), f.all(), "not longer than `MaxAge`")
+		assert.Equal(t, values(3), f.all(), "not longer than `MaxAge`")
 		b.Write(numbers(3, 25))
 		synctest.Wait()
-		assert.Equal(t, values(0, 25), f.all(), "enough for a batch is written at once")
+		assert.Equal(t, values(25), f.all(), "enough for a batch is written at once")
 		for _, batch := range f.batches {
 			assert.LessOrEqual(t, len(batch), small.MaxSamples)
 		}
@@ -96,7 +96,7 @@ func TestBatchesByAgeAndCount(t *testing.T) {
 		b.WriteEpisode(Episode{ID: "e", Updated: 1})
 		b.WriteEpisode(Episode{ID: "e", Updated: 2})
 		require.NoError(t, b.Shutdown(t.Context()))
-		assert.Equal(t, values(0, 30), f.all(), "what waits is written at the end")
+		assert.Equal(t, values(30), f.all(), "what waits is written at the end")
 		assert.Equal(t, []Episode{{ID: "e", Updated: 2}}, f.episodes, "the last record alone")
 		b.Write(numbers(0, 1))
 		assert.EqualValues(t, 1, b.Dropped(), "after the end")
@@ -122,14 +122,14 @@ func TestStorageThatRefuses(t *testing.T) {
 		f.set(nil)
 		time.Sleep(lastRetry + 2*time.Second)
 		synctest.Wait()
-		assert.Equal(t, values(0, 50), f.all())
+		assert.Equal(t, values(50), f.all())
 		require.NoError(t, b.Err())
 		require.Len(t, told, 2, "told of the change alone")
 		require.Error(t, told[0])
 		require.NoError(t, told[1])
 		b.Write(numbers(50, 100))
 		require.NoError(t, b.Shutdown(t.Context()))
-		assert.Equal(t, values(0, 100), f.all(), "the room is back")
+		assert.Equal(t, values(100), f.all(), "the room is back")
 		assert.EqualValues(t, 30, b.Dropped())
 	})
 }
@@ -159,7 +159,7 @@ func TestShutdownTriesOnceMore(t *testing.T) {
 		synctest.Wait()
 		f.set(nil)
 		require.NoError(t, b.Shutdown(t.Context()))
-		assert.Equal(t, values(0, 25), f.all())
+		assert.Equal(t, values(25), f.all())
 		assert.Zero(t, b.Dropped())
 	})
 }

@@ -3,7 +3,7 @@
 package fleetstate
 
 import (
-	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -77,7 +77,7 @@ func TestWatchersSeeTheSelection(t *testing.T) {
 				c := clients[rapid.IntRange(0, len(clients)-1).Draw(t, "client")]
 				c.follow(t, now)
 			default:
-				u, ok := s.Begin(Key{"c", fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "node"))}, now)
+				u, ok := s.Begin(Key{"c", strconv.Itoa(rapid.IntRange(0, 3).Draw(t, "node"))}, now)
 				require.True(t, ok)
 				switch rapid.IntRange(0, 4).Draw(t, "what") {
 				case 0:
@@ -169,7 +169,7 @@ func TestFeedBounds(t *testing.T) {
 
 	next := b.Next()
 	for i := range maxRemoved + 1 {
-		put(t, s, "c", fmt.Sprint(i), t0, nil)
+		put(t, s, "c", strconv.Itoa(i), t0, nil)
 	}
 	f.Advance(t0)
 	<-next

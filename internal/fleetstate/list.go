@@ -157,7 +157,7 @@ func (s *Store) Stragglers(f *Filter, now time.Time, limit int) (top []View, tot
 			}
 			return 1
 		}
-		return cmp.Or(cmp.Compare(b.suspicion, a.suspicion), cmp.Compare(b.below, a.below), a.Key.Compare(b.Key))
+		return cmp.Or(cmp.Compare(b.suspicion, a.suspicion), cmp.Compare(b.below, a.below), a.Compare(b.Key))
 	}
 	medians := map[GroupKey]float64{}
 	for _, g := range s.Groups() {

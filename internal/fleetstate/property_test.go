@@ -131,7 +131,7 @@ func (m *model) check(t require.TestingT, v View) {
 		require.Equal(t, m.health[g.UUID], g.Health)
 		worst = max(worst, g.Health)
 		want := slices.Sorted(maps.Keys(m.reason[g.UUID]))
-		require.Equal(t, len(want), len(g.Throttles))
+		require.Len(t, g.Throttles, len(want))
 		for i, r := range want {
 			require.Equal(t, r, g.Throttles[i])
 			require.Equal(t, r, g.Reasons[i].Reason)

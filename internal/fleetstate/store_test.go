@@ -3,8 +3,8 @@
 package fleetstate
 
 import (
-	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -65,8 +65,8 @@ func TestBounds(t *testing.T) {
 		assert.Equal(t, -1, u.GPU(""))
 		for i := range 2 * maxXids {
 			u.SetXid(0, Xid{Code: i, Count: 1})
-			u.SetReason(0, Reason{Reason: fmt.Sprint(i)}, true)
-			u.SetThrottle(0, fmt.Sprint(i), true)
+			u.SetReason(0, Reason{Reason: strconv.Itoa(i)}, true)
+			u.SetThrottle(0, strconv.Itoa(i), true)
 		}
 		u.SetState(long, true)
 		u.SetGroup(long)
@@ -243,7 +243,7 @@ func TestEpisodeRing(t *testing.T) {
 	cfg.MaxEpisodes = 3
 	s := New(cfg)
 	for i := range 5 {
-		id := fmt.Sprint(i)
+		id := strconv.Itoa(i)
 		since := t0.Add(time.Duration(i) * time.Minute)
 		require.True(t, s.PutEpisode(&Episode{ID: id, Cluster: "c", Node: "n" + id, Since: since, Updated: since, Reason: "why"}))
 		require.True(t, s.PutEpisode(&Episode{ID: id, Cluster: "c", Node: "n" + id, Since: since, Updated: since.Add(time.Second), Ended: since.Add(time.Second)}))
@@ -281,14 +281,14 @@ func TestConcurrency(t *testing.T) {
 		wg.Go(func() {
 			for i := range rounds {
 				now := t0.Add(time.Duration(i) * time.Minute)
-				u, ok := s.Begin(Key{"c", fmt.Sprint((i + w) % 60)}, now)
+				u, ok := s.Begin(Key{"c", strconv.Itoa((i + w) % 60)}, now)
 				if ok {
-					u.SetGPU(u.GPU(fmt.Sprint(i%3)), GPUTemperature, float64(i))
-					u.SetThrottle(0, fmt.Sprint(i%5), i%2 == 0)
+					u.SetGPU(u.GPU(strconv.Itoa(i%3)), GPUTemperature, float64(i))
+					u.SetThrottle(0, strconv.Itoa(i%5), i%2 == 0)
 					u.Commit(now)
 				}
-				s.UpdateGroup(GroupKey{"c", fmt.Sprint(i % 5)}, now, func(u *GroupUpdate) { u.SetNodes("active", float64(i)) })
-				s.PutEpisode(&Episode{ID: fmt.Sprint(i % 9), Since: now, Updated: now})
+				s.UpdateGroup(GroupKey{"c", strconv.Itoa(i % 5)}, now, func(u *GroupUpdate) { u.SetNodes("active", float64(i)) })
+				s.PutEpisode(&Episode{ID: strconv.Itoa(i % 9), Since: now, Updated: now})
 				s.Expire(now)
 			}
 		})

@@ -88,8 +88,8 @@ func (u *Update) expireGPUs() {
 	}
 	u.e.gpusAt = u.at
 	before := u.at - u.s.cfg.GPUExpiry.Milliseconds()
-	for i := len(u.e.gpuSeen) - 1; i >= 0; i-- {
-		if u.e.gpuSeen[i] < before || u.view.GPUs[i].empty() {
+	for i, v := range slices.Backward(u.e.gpuSeen) {
+		if v < before || u.view.GPUs[i].empty() {
 			u.gpus()
 			u.view.GPUs = slices.Delete(u.view.GPUs, i, i+1)
 			u.e.gpuSeen = slices.Delete(u.e.gpuSeen, i, i+1)

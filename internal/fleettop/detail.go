@@ -4,6 +4,7 @@ package fleettop
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/charmbracelet/x/ansi"
@@ -70,7 +71,7 @@ func (m Model) episodeLines(n *fleetclient.Node) []string {
 func (m Model) gpuLine(g *fleetclient.GPU) string {
 	name := "-"
 	if g.Index != nil {
-		name = fmt.Sprint(*g.Index)
+		name = strconv.FormatInt(*g.Index, 10)
 	}
 	var why []string
 	if g.Up != nil && !*g.Up {

@@ -111,30 +111,31 @@ func (s *screen) golden(name string) {
 	assert.Equal(s.t, string(want), view+"\n")
 }
 
-func ptr[T any](v T) *T { return &v }
+//go:fix inline
+func ptr[T any](v T) *T { return new(v) }
 
 func testFleet(nodes int) *Fleet {
 	f := &Fleet{At: t0, Summary: fleetclient.Summary{
 		Clusters: 1, Nodes: int64(nodes), NodesByState: map[string]int64{"missing": 1}, Gpus: 8 * int64(nodes),
-		GpusByHealth: map[string]int64{"unhealthy": 1}, GpusDown: 1, Stragglers: 1, OpenEpisodes: 1, PowerWatts: ptr(43210.0),
+		GpusByHealth: map[string]int64{"unhealthy": 1}, GpusDown: 1, Stragglers: 1, OpenEpisodes: 1, PowerWatts: new(43210.0),
 	}}
 	for i := range nodes {
 		n := &fleetclient.Node{
-			Cluster: "prod", Node: fmt.Sprintf("gpu-%03d", i), Group: ptr("llama/stage-0"), State: ptr("active"), Health: fleetclient.NodeHealthHealthy,
-			Suspicion: ptr(0.01 * float64(i%7)), Score: ptr(0.98 - 0.001*float64(i)), Usage: ptr(0.9), MaxTemperatureCelsius: ptr(60 + float64(i%10)), AgeSeconds: 3,
+			Cluster: "prod", Node: fmt.Sprintf("gpu-%03d", i), Group: new("llama/stage-0"), State: new("active"), Health: fleetclient.NodeHealthHealthy,
+			Suspicion: new(0.01 * float64(i%7)), Score: new(0.98 - 0.001*float64(i)), Usage: new(0.9), MaxTemperatureCelsius: new(60 + float64(i%10)), AgeSeconds: 3,
 		}
 		f.Nodes = append(f.Nodes, n)
 	}
 	slow := f.Nodes[17]
-	slow.Straggler, slow.Suspicion, slow.Score = true, ptr(1.42), ptr(0.61)
-	f.Nodes[3].State, f.Nodes[3].AgeSeconds = ptr("missing"), 400
+	slow.Straggler, slow.Suspicion, slow.Score = true, new(1.42), new(0.61)
+	f.Nodes[3].State, f.Nodes[3].AgeSeconds = new("missing"), 400
 	f.Nodes[3].Suspicion = nil
-	f.Nodes[5].Health, f.Nodes[5].MaxTemperatureCelsius = fleetclient.NodeHealthUnhealthy, ptr(91.0)
+	f.Nodes[5].Health, f.Nodes[5].MaxTemperatureCelsius = fleetclient.NodeHealthUnhealthy, new(91.0)
 	f.Episodes = []fleetclient.Episode{{
-		ID: "1", Cluster: "prod", Node: ptr("gpu-017"), Open: true, Since: t0.Add(-4 * time.Minute), Severity: ptr("critical"), Gap: ptr(0.38),
-		Reason: ptr("hw_thermal"), Action: ptr("check_cooling"), GPU: ptr("GPU-5a"), Subject: "node",
-		Text:     ptr("STRAGGLER gpu-017: its throughput has been 38 % behind its peers' since 2026-01-02T03:00:05Z, a reason of which is heat"),
-		Evidence: &[]fleetclient.Evidence{{Fact: "hw_thermal", Value: ptr(0.8), Peers: ptr(0.0), GPU: ptr("GPU-5a")}},
+		ID: "1", Cluster: "prod", Node: new("gpu-017"), Open: true, Since: t0.Add(-4 * time.Minute), Severity: new("critical"), Gap: new(0.38),
+		Reason: new("hw_thermal"), Action: new("check_cooling"), GPU: new("GPU-5a"), Subject: "node",
+		Text:     new("STRAGGLER gpu-017: its throughput has been 38 % behind its peers' since 2026-01-02T03:00:05Z, a reason of which is heat"),
+		Evidence: &[]fleetclient.Evidence{{Fact: "hw_thermal", Value: new(0.8), Peers: new(0.0), GPU: new("GPU-5a")}},
 	}}
 	return f
 }
@@ -150,13 +151,15 @@ func TestScreens(t *testing.T) {
 	require.Equal(t, &Key{"prod", "gpu-017"}, s.source.detail)
 	s.golden("gone")
 	detail := *s.source.fleet.Nodes[17]
-	detail.Threshold, detail.DetectionMode = ptr(0.93), ptr("fleet")
-	detail.Signals = []fleetclient.Signal{{Signal: "throughput", Value: 0.0321, Median: ptr(0.0518)}, {Signal: "cpu", Value: 0.97}}
+	detail.Threshold, detail.DetectionMode = new(0.93), new("fleet")
+	detail.Signals = []fleetclient.Signal{{Signal: "throughput", Value: 0.0321, Median: new(0.0518)}, {Signal: "cpu", Value: 0.97}}
 	detail.Gpus = &[]fleetclient.GPU{
-		{UUID: "GPU-5a", Index: ptr(int64(0)), Health: "degraded", HealthScore: ptr(60.0), TemperatureCelsius: ptr(91.0), PowerWatts: ptr(412.0), Utilization: ptr(1.0),
-			MemoryUsedBytes: ptr(6e10), MemoryLimitBytes: ptr(8e10), SmClockHertz: ptr(1.2e9), Reasons: []fleetclient.HealthReason{{Reason: "thermal", Action: ptr("service")}},
-			ThrottleReasons: []string{"hw_thermal"}},
-		{UUID: "GPU-5b", Index: ptr(int64(1)), Health: "unknown", Up: ptr(false), UpReason: ptr("lost"), Xids: []fleetclient.Xid{{Code: 79, Count: 2}}},
+		{
+			UUID: "GPU-5a", Index: new(int64(0)), Health: "degraded", HealthScore: new(60.0), TemperatureCelsius: new(91.0), PowerWatts: new(412.0), Utilization: new(1.0),
+			MemoryUsedBytes: new(6e10), MemoryLimitBytes: new(8e10), SmClockHertz: new(1.2e9), Reasons: []fleetclient.HealthReason{{Reason: "thermal", Action: new("service")}},
+			ThrottleReasons: []string{"hw_thermal"},
+		},
+		{UUID: "GPU-5b", Index: new(int64(1)), Health: "unknown", Up: new(false), UpReason: new("lost"), Xids: []fleetclient.Xid{{Code: 79, Count: 2}}},
 	}
 	s.source.fleet.Detail = &detail
 	s.press("r")
@@ -279,7 +282,7 @@ func TestNamesCannotWriteToTheTerminal(t *testing.T) {
 	n := f.Nodes[17]
 	n.Node, n.Group, n.State, n.Cluster = evil, &evil, &evil, evil
 	n.Signals = []fleetclient.Signal{{Signal: evil}}
-	n.Gpus = &[]fleetclient.GPU{{UUID: evil, UpReason: &evil, Up: ptr(false), ThrottleReasons: []string{evil}}}
+	n.Gpus = &[]fleetclient.GPU{{UUID: evil, UpReason: &evil, Up: new(false), ThrottleReasons: []string{evil}}}
 	e := &f.Episodes[0]
 	e.Cluster, e.Node, e.Reason, e.Action, e.Text, e.Severity, e.GPU = evil, &evil, &evil, &evil, &evil, &evil, &evil
 	f.Detail, f.Summary.Clusters = n, 2

@@ -5,6 +5,7 @@ package nodescore
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"testing"
 	"time"
 
@@ -180,7 +181,7 @@ func TestGPUsAreBoundedAndForgotten(t *testing.T) {
 	r := newRig(t)
 	var reading Reading
 	for g := range 2 * MaxGPUs {
-		add(r.plan, &reading, on(fmt.Sprint(g), Utilization, 0.9))
+		add(r.plan, &reading, on(strconv.Itoa(g), Utilization, 0.9))
 	}
 	assert.Equal(t, MaxGPUs, r.n.Observe(&reading, r.now))
 	r.observe(of(StepRate, 1))

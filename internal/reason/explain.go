@@ -158,7 +158,7 @@ func (s *Store) choose(n *Node, w window) *Rule {
 func (s *Store) try(n *Node, r *Rule, w window) (test, at int, best outcome) {
 	at = -1
 	for i := range r.Tests {
-		if of, _, o := s.pick(n, &r.Tests[i], w); o > best {
+		if of, o := s.pick(n, &r.Tests[i], w); o > best {
 			test, at, best = i, of, o
 		}
 	}
@@ -168,9 +168,9 @@ func (s *Store) try(n *Node, r *Rule, w window) (test, at int, best outcome) {
 // pick returns the GPU or adapter that a test fits best, the worst of several,
 // and of those that are as bad the one with the lowest SM clock: a brake or a
 // cap often holds all of them. It is the first where no clock is known.
-func (s *Store) pick(n *Node, t *Test, w window) (at int, worst float64, best outcome) {
+func (s *Store) pick(n *Node, t *Test, w window) (at int, best outcome) {
 	at = -1
-	lowest := 2.0
+	worst, lowest := 0.0, 2.0
 	for i := range n.devices(t.Fact) {
 		v, ok := n.value(t.Fact, i, w)
 		if !ok {
@@ -194,7 +194,7 @@ func (s *Store) pick(n *Node, t *Test, w window) (at int, worst float64, best ou
 			at, worst, best, lowest = i, v, o, clock
 		}
 	}
-	return at, worst, best
+	return at, best
 }
 
 // test compares one value; whether it is old is not asked.
@@ -236,7 +236,7 @@ func (s *Store) finding(n *Node, r *Rule, w window) Finding {
 	}
 	f.Evidence = s.appendEvidence(f.Evidence, n, decides, gpu, adapter, w)
 	for i := range r.Tests {
-		if _, _, o := s.pick(n, &r.Tests[i], w); o != fails {
+		if _, o := s.pick(n, &r.Tests[i], w); o != fails {
 			f.Evidence = s.appendEvidence(f.Evidence, n, r.Tests[i].Fact, gpu, adapter, w)
 		}
 	}

@@ -163,7 +163,7 @@ func (n *Node) Put(gpu int, f Field, v float64) error {
 	default:
 		raw := &g.counters[f-firstCounter]
 		if d := grown(*raw, v); d > 0 {
-			n.add(uint8(gpu), counted[f-firstCounter], d) //nolint:gosec // below MaxGPUs
+			n.add(uint8(gpu), counted[f-firstCounter], d)
 		}
 		*raw = v
 	}
@@ -220,7 +220,7 @@ func (n *Node) PutXid(gpu int, code uint16, v float64, from time.Time) error {
 	}
 	g := &n.gpus[gpu]
 	g.seen = n.seen
-	of, begin := uint8(gpu), seconds(from) //nolint:gosec // below MaxGPUs
+	of, begin := uint8(gpu), seconds(from)
 	var d float64
 	if s := n.find(of, fact, uint32(code)); s == nil {
 		if !n.keep(series{of, fact, uint32(code), begin, v}) {
@@ -288,7 +288,7 @@ func (n *Node) PutNetworkErrors(id string, sub uint32, v float64) error {
 	if err != nil {
 		return err
 	}
-	of := uint8(i) //nolint:gosec // below MaxAdapters
+	of := uint8(i)
 	s := n.find(of, NetworkErrors, sub)
 	if s == nil {
 		if !n.keep(series{of, NetworkErrors, sub, 0, v}) {

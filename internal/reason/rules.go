@@ -96,8 +96,10 @@ var rules = []Rule{
 		Reason: "gpu_memory_fault", When: "uncorrectable memory errors, an Xid of the memory, or a repair of the memory that waits for a reset",
 		Action: ActionReset, Advice: "Drain the node and reset the GPU, so that its memory is repaired.",
 		Tests: []Test{
-			{Fact: ECCUncorrected, Limit: 1}, {Fact: XidMemory, Limit: 1},
-			{Fact: RemapPending, Limit: 1}, {Fact: RetirementPending, Limit: 1},
+			{Fact: ECCUncorrected, Limit: 1},
+			{Fact: XidMemory, Limit: 1},
+			{Fact: RemapPending, Limit: 1},
+			{Fact: RetirementPending, Limit: 1},
 		},
 		Evidence: []Fact{LastXid}, Source: "DCGM health watch: FAIL at any volatile DBE, WARN while a retirement is pending",
 	},
@@ -153,7 +155,8 @@ var rules = []Rule{
 		Reason: "pcie_link_degraded", When: "the PCIe link has less lanes than GPU and slot can do, or, while the GPU works, a lower generation than they can do or the peers have",
 		Action: ActionCheckPCIe, Advice: "Drain the node and reseat the GPU or its riser: the PCIe link is below what it can do.",
 		Tests: []Test{
-			{Fact: PCIeWidth, Limit: belowFull}, {Fact: PCIeSpeed, Limit: belowFull},
+			{Fact: PCIeWidth, Limit: belowFull},
+			{Fact: PCIeSpeed, Limit: belowFull},
 			{Fact: PCIeGeneration, Limit: peersDecide, NeedsPeers: true},
 		},
 		Evidence: []Fact{PCIeReplays, Utilization}, Source: "DCGM: PCIe width and generation below the maximum",

@@ -393,7 +393,7 @@ func TestThresholds(t *testing.T) {
 		"0.9 s of software throttling":         set(FieldSWThermalTime, 1000.9),
 		"a clock 4 % of its maximum lower":     set(FieldSMClock, 1.9e9-0.04*1.98e9),
 		"8 PCIe replays per minute":            set(FieldPCIeReplays, 1016), // in two minutes, with the one that the window begins in
-		"0.9 % less bandwidth":                 func(f *fleet, n *Node, _ int) { _ = n.PutBandwidth("mlx5_0", 49.1e9) },
+		"0.9 % less bandwidth":                 func(_ *fleet, n *Node, _ int) { _ = n.PutBandwidth("mlx5_0", 49.1e9) },
 		"19 % more pressure":                   setNode(NodeCPUPressure, 0.21),
 		"4 % stolen":                           setNode(NodeCPUSteal, 0.04),
 		"a run queue that is not twice":        setNode(NodeLoadAverage, 23),

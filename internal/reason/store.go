@@ -133,7 +133,7 @@ func (s *Store) GPUs(cluster, node string) (int, bool) {
 
 // seconds is a time as the store keeps it; it lasts until 2106.
 func seconds(t time.Time) uint32 {
-	return uint32(min(max(t.Unix(), 0), math.MaxUint32)) //nolint:gosec // clamped
+	return uint32(min(max(t.Unix(), 0), math.MaxUint32))
 }
 
 // unknown is a gauge or counter without a reading.

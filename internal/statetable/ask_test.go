@@ -23,7 +23,7 @@ func ask(t *Table, second int, points ...Point) bool {
 		}
 	}
 	r.Relayed()
-	for range r.Repeated(at) { //nolint:revive // all of them
+	for range r.Repeated(at) {
 	}
 	asked := r.Wants()
 	if asked {
@@ -75,7 +75,7 @@ func TestANodeThatMayHaveBeenForgottenIsAskedFor(t *testing.T) {
 		}
 		r := tb.Begin(1400 * time.Second)
 		r.OpenNode(nodeA)
-		for range r.Vanished { //nolint:revive // all of them
+		for range r.Vanished {
 		}
 		r.CloseNode()
 		r.Commit()

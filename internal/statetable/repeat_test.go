@@ -3,6 +3,7 @@
 package statetable
 
 import (
+	"maps"
 	"math"
 	"testing"
 	"time"
@@ -322,9 +323,7 @@ func TestNoRepetitionOfWhatWasBeforeALongSilence(t *testing.T) {
 		relay(tb, 300+silence, true, double(2, 3))
 		again := map[string]Series{}
 		for s := 310 + silence; s < 530+silence; s += 10 {
-			for gpu, series := range relay(tb, s, true) {
-				again[gpu] = series
-			}
+			maps.Copy(again, relay(tb, s, true))
 		}
 		delete(again, "GPU-3")
 		assert.Len(t, again, want, "after %d s", silence)

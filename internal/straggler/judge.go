@@ -16,7 +16,7 @@ func (e *Engine) judge(g *group, s nodesignal.Signal) {
 	for k := range len(g.split.edges) + 1 {
 		e.slots = e.slots[:0]
 		if s != nodesignal.Score || g.scored {
-			e.gather(g, s, uint8(k)) //nolint:gosec // at most maxCohorts
+			e.gather(g, s, uint8(k))
 		}
 		t := &sig.cohorts[k]
 		if len(e.slots) == 0 {
@@ -60,7 +60,7 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
 		if int(m.warm) < e.cfg.WarmupTicks && !young {
 			continue
 		}
-		slots[all] = int32(i) //nolint:gosec // at most max_nodes
+		slots[all] = int32(i)
 		all++
 		if tr := &sig.tracks[i]; m.fresh.has(s) && !tr.Suspect() {
 			x[calm], bias[calm] = sig.x[i], tr.bias
@@ -110,8 +110,8 @@ func (e *Engine) outdated(g *group, i int, s nodesignal.Signal) bool {
 func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 	sig, p, c := g.signals[s], &t.params, &e.cfg.CUSUM
 	derived, perLevel, perGap := p.steps(), 1/p.Level, float32(1/e.cfg.Signals[s].MinGap)
-	warmup := uint8(e.cfg.WarmupTicks)         //nolint:gosec // validated
-	stuck := uint16(e.cfg.Episodes.StuckTicks) //nolint:gosec // validated
+	warmup := uint8(e.cfg.WarmupTicks)
+	stuck := uint16(e.cfg.Episodes.StuckTicks)
 	var l lag
 	for _, i := range e.slots {
 		m, tr := &g.members[i], &sig.tracks[i]

@@ -4,6 +4,7 @@ package straggler
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -81,10 +82,8 @@ func (p *play) tickOnce() []Event {
 // slow makes some nodes lose a share of their work, nil none.
 func (p *play) slow(loss float64, nodes ...int) {
 	p.loss = func(_ string, i int) float64 {
-		for _, n := range nodes {
-			if n == i {
-				return loss
-			}
+		if slices.Contains(nodes, i) {
+			return loss
 		}
 		return 0
 	}

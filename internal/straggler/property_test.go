@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"time"
 
@@ -150,7 +151,7 @@ func TestTooFewPeersAccuseNobody(t *testing.T) {
 		f := newFleet(t, nil)
 		for range 40 {
 			for i := range n {
-				o := Observation{Cluster: "c", Node: fmt.Sprint(i), Peers: []string{"j"}, State: StateActive, HasState: true}
+				o := Observation{Cluster: "c", Node: strconv.Itoa(i), Peers: []string{"j"}, State: StateActive, HasState: true}
 				o.Values = throughput(rapid.Float64Range(0, 100).Draw(t, "x"))
 				require.NoError(t, f.e.Observe(&o, f.now))
 			}

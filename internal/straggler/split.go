@@ -127,7 +127,7 @@ func (e *Engine) means(g *group) {
 	p.held = g.incident.on
 	short := float64(e.elapsed) / float64(e.cfg.Split.Window)
 	long := float64(e.elapsed) / float64(e.cfg.Split.FallWindow)
-	warm := uint8(e.cfg.WarmupTicks) //nolint:gosec // validated
+	warm := uint8(e.cfg.WarmupTicks)
 	for s := range nodesignal.Count {
 		if !e.splits(g, s) || g.signals[s] == nil {
 			continue
@@ -195,7 +195,7 @@ func (e *Engine) strange(g *group, i int) bool {
 			continue
 		}
 		if t := &g.signals[s].cohorts[k]; t.known &&
-			math.Abs(ms.mean[i]-t.params.Centre) > e.splitGap(nodesignal.Signal(s), t.params.Centre) { //nolint:gosec // an index
+			math.Abs(ms.mean[i]-t.params.Centre) > e.splitGap(nodesignal.Signal(s), t.params.Centre) {
 			return true
 		}
 	}
@@ -360,7 +360,7 @@ func (e *Engine) regroup(g *group, anew bool) {
 		if m.cohort == noCohort && !anew && p.means[p.signal] != nil && e.waits(p.means[p.signal].n[i]) {
 			continue
 		}
-		k := p.cohortOf(i, uint8(e.cfg.WarmupTicks)) //nolint:gosec // validated
+		k := p.cohortOf(i, uint8(e.cfg.WarmupTicks))
 		if k == m.cohort && !anew {
 			continue
 		}

@@ -124,7 +124,7 @@ func (e *Engine) expire(g *group, now time.Time) {
 }
 
 func (e *Engine) tickGroup(g *group, now time.Time) {
-	e.states(g, now)
+	e.states(g)
 	g.rule.update(&e.cfg, &e.scratch, e.scores, e.throughputs)
 	e.ref = g.rule.ref
 	if e.cfg.Decision == DecisionThreshold {
@@ -144,12 +144,12 @@ func (e *Engine) tickGroup(g *group, now time.Time) {
 
 // states settles what each member is at this tick, and gathers the scores of
 // the active ones and the throughputs of the busy ones.
-func (e *Engine) states(g *group, now time.Time) {
+func (e *Engine) states(g *group) {
 	g.counts = [numStates]int{}
 	g.scored = false
 	e.scores, e.throughputs = e.scores[:0], e.throughputs[:0]
 	scores, throughputs := g.signals[nodesignal.Score], g.signals[nodesignal.Throughput]
-	warmup := uint8(e.cfg.WarmupTicks) //nolint:gosec // validated
+	warmup := uint8(e.cfg.WarmupTicks)
 	for i := range g.members {
 		m := &g.members[i]
 		m.state = m.now(e.raw)

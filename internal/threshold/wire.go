@@ -247,7 +247,7 @@ func decodeSignal(m httpsfv.Item, values []Value) error {
 		Centre: d.number("m", true), Level: d.number("l", true), Scale: d.number("s", true),
 		Kappa: d.number("k", true), Limit: d.number("h", true), MaxBias: d.number("b", true), Phi: d.number("p", false),
 	}}
-	version := d.integer("v", true)
+	version := d.integer("v")
 	if _, p.HasFrom = m.Params.Get("from"); p.HasFrom {
 		p.From = float64(float32(d.number("from", true)))
 		if by, ok := d.get("by", false).(httpsfv.Token); ok {
@@ -285,17 +285,17 @@ func decodeMember(m httpsfv.Member) (Value, error) {
 	d := memberReader{params: m.(httpsfv.Item).Params}
 	v = Value{
 		Group:     name,
-		Version:   d.integer("v", true),
+		Version:   d.integer("v"),
 		QuorumMet: d.boolean("q", true),
 		Hold:      d.boolean("hold", false),
 		Threshold: d.number("t", true),
 		Median:    d.number("m", true),
 		Scale:     d.number("s", true),
 		K:         d.number("k", true),
-		Nodes:     int(d.integer("n", true)),
+		Nodes:     int(d.integer("n")),
 		Ref:       d.number("ref", false),
 	}
-	ttl := d.integer("ttl", true)
+	ttl := d.integer("ttl")
 	if d.err == nil && (ttl < 1 || ttl > int64(MaxTTL/time.Second)) {
 		d.err = fmt.Errorf("`ttl` %d is not in [1,%d] seconds", ttl, int64(MaxTTL/time.Second))
 	}
@@ -323,8 +323,8 @@ func (d *memberReader) get(key string, required bool) any {
 	return v
 }
 
-func (d *memberReader) integer(key string, required bool) int64 {
-	switch v := d.get(key, required).(type) {
+func (d *memberReader) integer(key string) int64 {
+	switch v := d.get(key, true).(type) {
 	case int64:
 		return v
 	case nil:

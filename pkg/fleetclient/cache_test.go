@@ -41,7 +41,7 @@ func newGateway(nodes int) *gateway {
 		switch {
 		case g.away.Load():
 			w.WriteHeader(http.StatusBadGateway)
-			fmt.Fprintln(w, "<html>no upstream</html>")
+			_, _ = fmt.Fprintln(w, "<html>no upstream</html>")
 		case g.token != "" && r.Header.Get("Authorization") != "Bearer "+g.token:
 			w.WriteHeader(http.StatusUnauthorized)
 		default:

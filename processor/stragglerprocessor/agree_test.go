@@ -117,7 +117,7 @@ func (s *sides) interval(t require.TestingT, does func(node int) work) {
 
 func (a *agentSide) evaluate(t require.TestingT, now time.Time, w *work, group string) nodescore.Result {
 	var r nodescore.Reading
-	put := func(metric string, attr string, v float64) {
+	put := func(metric, attr string, v float64) {
 		inputs := a.plan.Inputs(metric)
 		for i := range inputs {
 			if attr == "" || inputs[i].Attributes[0].Value == attr {
@@ -217,7 +217,7 @@ const (
 
 func drawHistory(t *rapid.T, nodes, ticks, kinds int) *history {
 	h := &history{
-		random: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)), //nolint:gosec // a series
+		random: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)),
 		noise:  rapid.SampledFrom([]float64{0, 0.005, 0.02}).Draw(t, "noise"),
 		phi:    rapid.SampledFrom([]float64{0, 0.8}).Draw(t, "phi"),
 		ar:     make([]float64, nodes), levels: make([]float64, nodes),
@@ -310,7 +310,7 @@ func TestNodeAndGatewayAgree(t *testing.T) {
 func TestNodeAndGatewayAgreeInAnIncident(t *testing.T) {
 	const nodes = 16
 	h := &history{
-		random: rand.New(rand.NewPCG(1, 1)), //nolint:gosec // a series
+		random: rand.New(rand.NewPCG(1, 1)),
 		noise:  0.005, ar: make([]float64, nodes), levels: make([]float64, nodes),
 		events: []event{
 			{node: 8, from: 60, to: 160, depth: 0.3, kind: slowRate},

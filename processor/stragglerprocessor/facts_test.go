@@ -78,8 +78,10 @@ var samples = func() []sample {
 	}
 	for _, e := range []string{"corrected", "uncorrected"} {
 		for _, c := range []string{"volatile", "aggregate"} {
-			list = append(list, sample{name: "hw.errors", count: true,
-				pairs: []string{"hw.type", "gpu", "error.type", e, "gpu.memory.location", "all", "gpu.ecc.counter", c}})
+			list = append(list, sample{
+				name: "hw.errors", count: true,
+				pairs: []string{"hw.type", "gpu", "error.type", e, "gpu.memory.location", "all", "gpu.ecc.counter", c},
+			})
 		}
 	}
 	return list

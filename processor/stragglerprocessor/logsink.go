@@ -15,10 +15,10 @@ import (
 const (
 	// maxRecordsQueued bounds the episodes that wait for a pipeline.
 	maxRecordsQueued = 1000
-	// A record is offered again after retryMin, then after twice as long each
+	// A record is offered again after retryFirst, then after twice as long each
 	// time up to retryMax, and given up after retryFor: as the events of a
 	// node's agent are.
-	retryMin = time.Second
+	retryFirst = time.Second
 	retryMax = 30 * time.Second
 	retryFor = time.Hour
 	// attemptTimeout bounds one call of the next component, and the flush at the end.
@@ -81,7 +81,7 @@ func (s *logSink) run() {
 // deliver offers a record until it is taken, or cannot be; at a shutdown once more.
 func (s *logSink) deliver(ld plog.Logs) bool {
 	began := time.Now()
-	for wait := retryMin; ; wait = min(2*wait, retryMax) {
+	for wait := retryFirst; ; wait = min(2*wait, retryMax) {
 		err := s.attempt(ld)
 		switch {
 		case err == nil:

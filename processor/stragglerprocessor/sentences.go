@@ -114,8 +114,8 @@ func because(f *reason.Finding) string {
 
 func (ep *episode) groupSentence() string {
 	what := fmt.Sprintf("group %s of cluster %s", ep.Group, oneLine(ep.Cluster))
-	switch {
-	case ep.Kind == straggler.EventEnd:
+	switch ep.Kind {
+	case straggler.EventEnd:
 		return fmt.Sprintf("the incident of %s is over: %s%s", what, ep.Cause, ep.after())
 	default:
 		text := "INCIDENT"

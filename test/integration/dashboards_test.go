@@ -291,6 +291,9 @@ extensions:
   admission: {max_concurrent: 1, cluster_share: 1}
 service: {extensions: [admission, wire_diff, straggler_threshold, fleet_view, healthcheckv2]}
 `}})
+	md := pmetric.NewMetrics()
+	gauge(node(md, "n0", map[string]string{"k8s.cluster.name": "busy"}), "gpu.app.step.duration", "s", 1)
+	body := marshal(t, md)
 	done, stopped := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(done); <-stopped })
 	go func() {
@@ -301,7 +304,7 @@ service: {extensions: [admission, wire_diff, straggler_threshold, fleet_view, he
 				ticker.Stop()
 				return
 			case <-ticker.C:
-				pushAndBeRefused(t, gateway.http)
+				pushAndBeRefused(t, gateway.http, body)
 			}
 		}
 	}()
@@ -314,11 +317,8 @@ service: {extensions: [admission, wire_diff, straggler_threshold, fleet_view, he
 
 // pushAndBeRefused has a push accepted, and one refused while the only permit
 // is held by a push whose body does not come.
-func pushAndBeRefused(t *testing.T, addr string) {
+func pushAndBeRefused(t *testing.T, addr string, body []byte) {
 	t.Helper()
-	md := pmetric.NewMetrics()
-	gauge(node(md, "n0", map[string]string{"k8s.cluster.name": "busy"}), "gpu.app.step.duration", "s", 1)
-	body := marshal(t, md)
 	push := func() int {
 		resp, err := send(t.Context(), http.MethodPost, "http://"+addr+"/v1/metrics", body, "Content-Type", protobufType, "gpu-cluster", "busy", "gpu-node", "n0")
 		if err != nil {

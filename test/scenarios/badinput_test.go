@@ -36,7 +36,7 @@ func newHostile(m Model, nodes int) *hostile {
 
 // end ends a tick and counts what the engine says of it.
 func (h *hostile) end(tick int) {
-	h.driver.tick(tick, h.flagged)
+	h.tick(tick, h.flagged)
 	for i, f := range h.flagged {
 		if f && !h.was[i] {
 			h.onsets++

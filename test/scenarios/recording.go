@@ -38,7 +38,7 @@ func ReadRecording(path string) (*Recording, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	r := csv.NewReader(f)
 	if _, err := r.Read(); err != nil { // the names of the columns
 		return nil, fmt.Errorf("%s: %w", path, err)

@@ -87,7 +87,7 @@ type tally struct {
 	warm, begin, end   int
 	flagged, was       []bool
 	found, cleared     []bool
-	incidents, ongoing int
+	ongoing            int
 }
 
 func newTally(faulty []bool, warm, begin, end int) *tally {

@@ -163,6 +163,7 @@ func telemetry(ctx context.Context, tx *sql.Tx, q *fleethistory.Query) (page []f
 
 func slotPage(ctx context.Context, tx *sql.Tx, c *condition, page []fleethistory.Sample, offset, limit int) ([]fleethistory.Sample, error) {
 	args := append(append([]any(nil), c.args...), limit, offset)
+	//nolint:gosec // only names of columns and placeholders are put together
 	rows, err := tx.QueryContext(ctx, `SELECT r.cluster, r.host, r.gpu, r.metric, r.attributes, p.at, p.value
 		FROM (SELECT series, at, value FROM samples`+c.where()+` ORDER BY at DESC, series LIMIT ? OFFSET ?) p
 		JOIN series r ON r.id = p.series ORDER BY p.at DESC, p.series`, args...)
@@ -198,6 +199,7 @@ func perSeries(q *fleethistory.Query, columns, more string) (text string, args [
 func (s *Store) Hosts(ctx context.Context, q *fleethistory.Query) (page []fleethistory.Host, total int, err error) {
 	from, args := perSeries(q, "min(at) f, max(at) l, count(*) n", "host <> ''")
 	err = s.query(ctx, func(ctx context.Context, db *sql.DB) error {
+		//nolint:gosec // only names of columns and placeholders are put together
 		rows, err := db.QueryContext(ctx, "SELECT r.cluster, r.host, min(t.f), max(t.l), sum(t.n) FROM "+from+" GROUP BY r.host, r.cluster ORDER BY r.host, r.cluster", args...)
 		if err != nil {
 			return err
@@ -224,6 +226,7 @@ func (s *Store) Hosts(ctx context.Context, q *fleethistory.Query) (page []fleeth
 func (s *Store) GPUs(ctx context.Context, q *fleethistory.Query) (page []fleethistory.GPU, total int, err error) {
 	from, args := perSeries(q, "min(at) f, max(at) l, count(*) n", "gpu <> ''")
 	err = s.query(ctx, func(ctx context.Context, db *sql.DB) error {
+		//nolint:gosec // only names of columns and placeholders are put together
 		rows, err := db.QueryContext(ctx, "SELECT r.cluster, r.host, r.gpu, min(t.f), max(t.l), sum(t.n) FROM "+from+
 			" GROUP BY r.host, r.cluster, r.gpu ORDER BY r.host, r.cluster, r.gpu", args...)
 		if err != nil {

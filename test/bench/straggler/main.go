@@ -63,7 +63,7 @@ func measure(decision straggler.Decision) (millis, allocs float64, err error) {
 	cfg := straggler.DefaultConfig()
 	cfg.Decision, cfg.MaxNodes = decision, 2*nodes // a cluster gets half
 	e := straggler.New(cfg)
-	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same fleet each time
+	rng := rand.New(rand.NewPCG(1, 2))
 	names, peers := make([]string, nodes), make([][]string, groups)
 	for i := range names {
 		names[i] = fmt.Sprintf("gpu-node-%06d", i)

@@ -58,7 +58,7 @@ func run(nodes int, listen string, every time.Duration) error {
 		_ = srv.Close()
 	}()
 	fmt.Printf("http://%s/\n", ln.Addr())
-	if err := srv.Serve(ln); err != http.ErrServerClosed { //nolint:errorlint // returned as it is
+	if err := srv.Serve(ln); err != http.ErrServerClosed {
 		return err
 	}
 	return nil
