@@ -19,8 +19,8 @@ const (
 	// time up to retryMax, and given up after retryFor: as the events of a
 	// node's agent are.
 	retryFirst = time.Second
-	retryMax = 30 * time.Second
-	retryFor = time.Hour
+	retryMax   = 30 * time.Second
+	retryFor   = time.Hour
 	// attemptTimeout bounds one call of the next component, and the flush at the end.
 	attemptTimeout = 5 * time.Second
 )

@@ -82,12 +82,12 @@ func (r *Result) add(o *Result) {
 
 // tally counts one run of one decider.
 type tally struct {
-	result             Result
-	faulty             []bool
-	warm, begin, end   int
-	flagged, was       []bool
-	found, cleared     []bool
-	ongoing            int
+	result           Result
+	faulty           []bool
+	warm, begin, end int
+	flagged, was     []bool
+	found, cleared   []bool
+	ongoing          int
 }
 
 func newTally(faulty []bool, warm, begin, end int) *tally {
