@@ -160,7 +160,7 @@ func (d dialect) post(ctx context.Context, t *testing.T, c *http.Client, addr, c
 		text = resp.Header.Get("Grpc-Status") // there was nothing but trailers
 	}
 	code, err := strconv.Atoi(text)
-	assert.NoError(t, err)
+	assert.NoError(t, err) //nolint:testifylint // as above
 	switch codes.Code(code) {
 	case codes.OK:
 		return http.StatusOK

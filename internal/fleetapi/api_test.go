@@ -209,8 +209,6 @@ func TestGPUs(t *testing.T) {
 	}
 }
 
-func ptr[T any](v T) *T { return &v }
-
 // TestOpenEpisodeOfANode: its own, or else that of many nodes which names it.
 func TestOpenEpisodeOfANode(t *testing.T) {
 	a := newAPI(nil)
@@ -223,7 +221,7 @@ func TestOpenEpisodeOfANode(t *testing.T) {
 		n := get200[Node](t, a, "/api/v1/nodes/"+node)
 		require.NotNil(t, n.Episode, node)
 		assert.Equal(t, want, n.Episode.ID)
-		assert.Equal(t, ptr(0.98), n.GroupMedian)
+		assert.Equal(t, new(0.98), n.GroupMedian)
 	}
 	for _, s := range get200[StragglerList](t, a, "/api/v1/stragglers?cluster=c1").Stragglers {
 		require.NotNil(t, s.Episode)
@@ -256,7 +254,7 @@ func TestFleet(t *testing.T) {
 	groups := get200[GroupPage](t, a, "/api/v1/groups").Groups
 	require.Len(t, groups, 1)
 	assert.True(t, groups[0].QuorumMet)
-	assert.Equal(t, []GroupSignal{{"throughput", 0.05, ptr(0.01)}}, groups[0].Signals)
+	assert.Equal(t, []GroupSignal{{"throughput", 0.05, new(0.01)}}, groups[0].Signals)
 	assert.Empty(t, get200[GroupPage](t, a, "/api/v1/groups?cluster=c2").Groups)
 
 	// What a missing node last said counts no more.
@@ -291,8 +289,8 @@ func TestSummaryOfWhatIsKnown(t *testing.T) {
 		field        fleetstate.GPUField
 		usage, power *float64
 	}{
-		"usage": {fleetstate.GPUUtilization, ptr(0.5), nil},
-		"power": {fleetstate.GPUPower, nil, ptr(0.5)},
+		"usage": {fleetstate.GPUUtilization, new(0.5), nil},
+		"power": {fleetstate.GPUPower, nil, new(0.5)},
 		"none":  {fleetstate.GPUTemperature, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

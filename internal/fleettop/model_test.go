@@ -111,9 +111,6 @@ func (s *screen) golden(name string) {
 	assert.Equal(s.t, string(want), view+"\n")
 }
 
-//go:fix inline
-func ptr[T any](v T) *T { return new(v) }
-
 func testFleet(nodes int) *Fleet {
 	f := &Fleet{At: t0, Summary: fleetclient.Summary{
 		Clusters: 1, Nodes: int64(nodes), NodesByState: map[string]int64{"missing": 1}, Gpus: 8 * int64(nodes),

@@ -263,6 +263,7 @@ func (s *Store) Aggregations(ctx context.Context, q *fleethistory.AggregationQue
 	g := grouping[q.GroupBy]
 	from, args := perSeries(&q.Query, "count(*) n, min(value) lo, max(value) hi, sum(value) s", g.more)
 	err = s.query(ctx, func(ctx context.Context, db *sql.DB) error {
+		//nolint:gosec // only names of columns and placeholders are put together
 		rows, err := db.QueryContext(ctx, "SELECT "+g.columns+", r.metric, sum(t.n), min(t.lo), max(t.hi), sum(t.s) FROM "+from+
 			" GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4 LIMIT ?", append(args, maxGroups+1)...)
 		if err != nil {

@@ -252,7 +252,7 @@ func TestDamagedFileIsKeptAside(t *testing.T) {
 		require.Error(t, s.Status().Err)
 		require.NoError(t, s.Append(t.Context(), batch[:10], nil))
 		assert.Len(t, all(t, s), 10)
-		assert.NoError(t, s.Status().Err)
+		require.NoError(t, s.Status().Err)
 		assert.Contains(t, s.Status().Note, "was damaged")
 		matches, err := filepath.Glob(filepath.Join(filepath.Dir(cfg.Path), "*.damaged-*"))
 		require.NoError(t, err)
@@ -278,7 +278,7 @@ func TestDirectoryThatCannotBeWritten(t *testing.T) {
 	h.Start()
 	h.Write([]fleethistory.Sample{sample("a", base, 1)})
 	require.Eventually(t, func() bool { return h.Status().Err != nil }, 10*time.Second, time.Millisecond)
-	assert.ErrorContains(t, h.Status().Err, "`history::sqlite::path` "+cfg.Path)
+	require.ErrorContains(t, h.Status().Err, "`history::sqlite::path` "+cfg.Path)
 	_, _, err := h.Telemetry(t.Context(), &fleethistory.Query{Start: base, End: base, Limit: 1})
 	require.ErrorIs(t, err, fleethistory.ErrUnavailable)
 	// Once the directory is there, nothing that waited is lost.
