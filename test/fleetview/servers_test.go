@@ -58,7 +58,7 @@ func startServer(t *testing.T, ready, write, binary string, args func(addr, dir 
 			return
 		}
 		stopped = true
-		assert.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 		_ = cmd.Wait()
 		if t.Failed() {
 			t.Logf("log of %s:\n%s", binary, log.String())

@@ -328,7 +328,7 @@ func pushAndBeRefused(t *testing.T, addr string, body []byte) {
 	}
 	push()
 	conn, err := net.Dial("tcp", addr)
-	if !assert.NoError(t, err) {
+	if !assert.NoError(t, err) { //nolint:testifylint // not on the test's goroutine
 		return
 	}
 	_, err = fmt.Fprintf(conn, "POST /v1/metrics HTTP/1.1\r\nHost: gateway\r\nContent-Type: %s\r\nContent-Length: 1000\r\n\r\n", protobufType)

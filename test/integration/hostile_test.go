@@ -218,9 +218,11 @@ processors:
 		for i := range 1000 {
 			score(md, fmt.Sprintf("solo%d", i), map[string]string{"k8s.cluster.name": "groups", "gpu.job.role": fmt.Sprintf("role%d", i)}, 0.5)
 		}
-		healthyFleet(md, "groups")
+		fleet := pmetric.NewMetrics()
+		healthyFleet(fleet, "groups")
+		require.NoError(t, g.push(t.Context(), fleet))
 		require.NoError(t, g.push(t.Context(), md))
-		assert.Greater(t, g.rejected("max_groups"), 400.0)
+		assert.Greater(t, g.rejected("max_groups")+g.rejected("cluster_groups"), 400.0)
 		eventually(t, 10*time.Second, "the groups that fit are compared", func() bool {
 			n := len(scrape(t, g.prom)["gpu_straggler_count"])
 			require.LessOrEqual(t, n, 600+8)

@@ -181,7 +181,7 @@ func TestFullDisk(t *testing.T) {
 		h.Write(batch)
 		return h.Status().Err != nil && h.Status().Dropped > 0
 	}, 30*time.Second, 5*time.Millisecond)
-	assert.ErrorContains(t, h.Status().Err, "the disk is full")
+	require.ErrorContains(t, h.Status().Err, "the disk is full")
 	kept := len(all(t, h.Store))
 	if mounted {
 		assert.Positive(t, kept, "reads go on")
