@@ -26,7 +26,7 @@ var base = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 func testConfig(t *testing.T) Config {
 	t.Helper()
 	return Config{
-		Path: filepath.Join(t.TempDir(), "some dir", "history?#%.db"), MaxSeries: 1000, QueryTimeout: 10 * time.Second,
+		Path: filepath.Join(t.TempDir(), "some dir", "history?#%.db"), MaxSeries: 1000, QueryTimeout: time.Minute,
 		Now: func() time.Time { return base },
 	}
 }
@@ -155,7 +155,7 @@ func pragma(t *testing.T, s *Store, text string) {
 // otherwise a file that may not grow.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
-	mounted := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=2m") == nil
+	mounted := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=512k") == nil
 	if mounted {
 		t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, 0)) })
 	}
@@ -338,12 +338,12 @@ func maintain(t *testing.T, s *Store) {
 
 func TestRetentionBySize(t *testing.T) {
 	cfg := testConfig(t)
-	cfg.MaxBytes = 1 << 20
+	cfg.MaxBytes = 1 << 18
 	s := open(t, cfg)
 	for i := range 20 {
 		var batch []fleethistory.Sample
-		for j := range 10_000 {
-			batch = append(batch, sample(fmt.Sprintf("n%d", j%500), base.Add(-20*time.Hour+time.Duration(i)*time.Hour+time.Duration(j)*time.Millisecond), 1))
+		for j := range 2500 {
+			batch = append(batch, sample(fmt.Sprintf("n%d", j%100), base.Add(-20*time.Hour+time.Duration(i)*time.Hour+time.Duration(j)*time.Millisecond), 1))
 		}
 		require.NoError(t, s.Append(t.Context(), batch, nil))
 		maintain(t, s)
@@ -354,8 +354,8 @@ func TestRetentionBySize(t *testing.T) {
 	assert.LessOrEqual(t, pages*size, cfg.MaxBytes+maintainPages*size, "pages are given back")
 	list, total, err := s.Telemetry(t.Context(), &fleethistory.Query{Start: base.Add(-30 * time.Hour), End: base, Limit: 1})
 	require.NoError(t, err)
-	assert.Greater(t, total, 10_000)
-	assert.Less(t, total, 100_000)
+	assert.Greater(t, total, 2500)
+	assert.Less(t, total, 25_000)
 	assert.Greater(t, list[0].At, base.Add(-2*time.Hour).UnixMilli(), "the newest stay")
 }
 
