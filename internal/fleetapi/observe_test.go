@@ -107,9 +107,10 @@ func TestObserve(t *testing.T) {
 	assert.Empty(t, e.Episodes)
 
 	a.Close()
-	for range 2 {
-		assert.False(t, w.lines.Scan(), "the server ends the stream")
+	for w.lines.Scan() { // until the server ends the stream
+		assert.Empty(t, w.lines.Text(), "the end of the last event")
 	}
+	require.NoError(t, w.lines.Err())
 }
 
 func TestObserveSelection(t *testing.T) {
