@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Writes everything that is generated: components.go of both distributions
-# (OCB), the metadata of each component (mdatagen), and the API's document and
-# its client (oapi-codegen). The tools' versions are pinned in internal/tools/go.mod.
+# (OCB), the metadata of each component (mdatagen), the API's document and its
+# client (oapi-codegen), and the chart's copies of configs/ and dashboards/. The
+# versions of the tools are pinned in internal/tools/go.mod.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -36,3 +37,9 @@ done
 # The document comes from the Go types, without a server.
 go run ./internal/fleetapi/openapi pkg/fleetclient/openapi.json
 (cd pkg/fleetclient && "$tools/oapi-codegen" -config codegen.yaml openapi.json)
+
+# A chart cannot read what lies outside of its directory.
+chart=helm/gpu-collector/files
+rm -rf "$chart"
+mkdir -p "$chart/configs"
+cp configs/{agent,gateway,shard,kafka-shard,kafka-root}.yaml "$chart/configs/"

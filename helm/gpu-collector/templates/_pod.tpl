@@ -1,0 +1,105 @@
+{{/* SPDX-License-Identifier: Apache-2.0 */}}
+
+{{/*
+pod: the pod template of a tier, what differs being arguments:
+root, tier, config (its configuration, as text), image (the section), env,
+ports, volumes, volumeMounts (lists), podSecurityContext.
+*/}}
+{{- define "gpu-collector.pod" -}}
+{{- $values := get .root.Values .tier -}}
+{{- $env := list (dict "name" "GPU_COLLECTOR_LISTEN" "value" (include "gpu-collector.listen" .root)) -}}
+{{- with dig "limits" "memory" "" $values.resources -}}
+{{- /* Go's collector of garbage works harder before the kernel kills. */ -}}
+{{- $env = append $env (dict "name" "GOMEMLIMIT" "value" (printf "%dMiB" (div (mul (include "gpu-collector.bytes" . | int64) 80) 104857600))) -}}
+{{- end -}}
+{{- /* The user's variables take the place of ours: a name must not come twice. */ -}}
+{{- $names := list -}}
+{{- range $values.extraEnv }}{{ $names = append $names .name }}{{ end -}}
+{{- $all := list -}}
+{{- range concat $env (.env | default list) }}{{ if not (has .name $names) }}{{ $all = append $all . }}{{ end }}{{ end -}}
+{{- $all = concat $all $values.extraEnv -}}
+metadata:
+  labels:
+    {{- include "gpu-collector.selectorLabels" . | nindent 4 }}
+    {{- with merge (dict) $values.podLabels .root.Values.commonLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  annotations:
+    # The collector would take a changed file on SIGHUP only.
+    checksum/config: {{ .config | sha256sum }}
+    {{- with $values.podAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  serviceAccountName: {{ include "gpu-collector.serviceAccountName" . }}
+  automountServiceAccountToken: {{ .apiToken | default false }}
+  {{- with .root.Values.imagePullSecrets }}
+  imagePullSecrets:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $values.priorityClassName }}
+  priorityClassName: {{ . }}
+  {{- end }}
+  {{- with $values.runtimeClassName }}
+  runtimeClassName: {{ . }}
+  {{- end }}
+  {{- if $values.hostPID }}
+  hostPID: true
+  {{- end }}
+  terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds }}
+  securityContext:
+    {{- toYaml .podSecurityContext | nindent 4 }}
+  containers:
+    - name: collector
+      image: {{ include "gpu-collector.image" . }}
+      imagePullPolicy: {{ .image.pullPolicy }}
+      args: [--config=/etc/gpu-collector/config.yaml]
+      env:
+        {{- toYaml $all | nindent 8 }}
+      {{- with $values.extraEnvFrom }}
+      envFrom:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      ports:
+        {{- toYaml (concat .ports (list (dict "name" "metrics" "containerPort" 8888) (dict "name" "health" "containerPort" 13133))) | nindent 8 }}
+      {{- range $probe, $settings := $values.probes }}
+      {{ $probe }}:
+        httpGet: {path: /status, port: health}
+        {{- toYaml $settings | nindent 8 }}
+      {{- end }}
+      {{- with $values.resources }}
+      resources:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      securityContext:
+        {{- toYaml $values.securityContext | nindent 8 }}
+      volumeMounts:
+        - {name: config, mountPath: /etc/gpu-collector, readOnly: true}
+        {{- with concat (.volumeMounts | default list) $values.extraVolumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+  volumes:
+    - name: config
+      configMap: {name: {{ include "gpu-collector.fullname" .root }}-{{ .tier }}}
+    {{- with concat (.volumes | default list) $values.extraVolumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with $values.nodeSelector }}
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $values.tolerations }}
+  tolerations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $values.affinity }}
+  affinity:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $values.topologySpreadConstraints }}
+  topologySpreadConstraints:
+    {{- range . }}
+    - {{- toYaml (merge (dict "labelSelector" (dict "matchLabels" (include "gpu-collector.selectorLabels" $ | fromYaml))) .) | nindent 6 }}
+    {{- end }}
+  {{- end }}
+{{- end -}}
