@@ -4,7 +4,6 @@ package admissionextension
 
 import (
 	"context"
-	"net"
 	"sync"
 	"testing"
 	"time"
@@ -24,25 +23,18 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/extension/admissionextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/internal/admission"
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 type host map[component.ID]component.Component
 
 func (h host) GetExtensions() map[component.ID]component.Component { return h }
 
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { require.NoError(t, ln.Close()) }()
-	return ln.Addr().String()
-}
-
 // receive runs the Collector's OTLP receiver behind the extension and returns
 // its addresses by transport; with TLS where its settings are given.
 func receive(t *testing.T, e *admissionExtension, next consumer.Metrics, tls ...map[string]any) map[string]string {
 	t.Helper()
-	addrs := map[string]string{"grpc": freeAddr(t), "http": freeAddr(t)}
+	addrs := map[string]string{"grpc": loopback.FreeAddr(t), "http": loopback.FreeAddr(t)}
 	f := otlpreceiver.NewFactory()
 	cfg := f.CreateDefaultConfig()
 	middlewares := []any{map[string]any{"id": "admission"}}

@@ -35,6 +35,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 func newTestExtension(t *testing.T, change func(*Config)) (*thresholdExtension, *componenttest.Telemetry) {
@@ -237,10 +238,7 @@ func TestMiddleTier(t *testing.T) {
 func TestGatewayAway(t *testing.T) {
 	for _, transport := range []string{"grpc", "http"} {
 		t.Run(transport, func(t *testing.T) {
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			addr := ln.Addr().String()
-			require.NoError(t, ln.Close())
+			addr := loopback.FreeAddr(t)
 			if transport == "http" {
 				addr = "http://" + addr
 			}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"sync"
 	"testing"
@@ -36,6 +35,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/extension/wirediffextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 // hop is the pipeline behind the receiver: it keeps the last value of each
@@ -205,9 +205,9 @@ func startServer(t testing.TB, edit func(*Config), middlewares ...string) *serve
 	cfg := factory.CreateDefaultConfig().(*otlpreceiver.Config)
 	auth := configoptional.Some(configauth.Config{AuthenticatorID: component.MustNewID("doorman")})
 	grpcCfg := cfg.Protocols.GRPC.GetOrInsertDefault()
-	grpcCfg.NetAddr.Endpoint, grpcCfg.Middlewares, grpcCfg.Auth = freeAddress(t), ids, auth
+	grpcCfg.NetAddr.Endpoint, grpcCfg.Middlewares, grpcCfg.Auth = loopback.FreeAddr(t), ids, auth
 	httpCfg := cfg.Protocols.HTTP.GetOrInsertDefault()
-	httpCfg.ServerConfig.NetAddr.Endpoint, httpCfg.ServerConfig.Middlewares = freeAddress(t), ids
+	httpCfg.ServerConfig.NetAddr.Endpoint, httpCfg.ServerConfig.Middlewares = loopback.FreeAddr(t), ids
 	httpCfg.ServerConfig.MaxRequestBodySize = 1 << 20
 	httpCfg.ServerConfig.Auth.GetOrInsertDefault().Config = *auth.Get()
 
@@ -230,14 +230,6 @@ func startServer(t testing.TB, edit func(*Config), middlewares ...string) *serve
 		http.DefaultClient.CloseIdleConnections()
 	})
 	return s
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { require.NoError(t, l.Close()) }()
-	return l.Addr().String()
 }
 
 func encode(t testing.TB, md pmetric.Metrics) []byte {

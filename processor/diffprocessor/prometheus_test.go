@@ -4,7 +4,6 @@ package diffprocessor
 
 import (
 	"io"
-	"net"
 	"net/http"
 	"regexp"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 // gauges is a report of node "n" with one gauge, a point for each GPU.
@@ -43,10 +43,7 @@ func gauges(at time.Duration, gpus map[string]float64) pmetric.Metrics {
 func TestPrometheusServesWhatIsThere(t *testing.T) {
 	for name, flush := range map[string]time.Duration{"inline": 0, "conflating": time.Hour} {
 		t.Run(name, func(t *testing.T) {
-			l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			address := l.Addr().String()
-			require.NoError(t, l.Close())
+			address := loopback.FreeAddr(t)
 			factory := prometheusexporter.NewFactory()
 			cfg := factory.CreateDefaultConfig().(*prometheusexporter.Config)
 			cfg.NetAddr.Endpoint = address

@@ -5,13 +5,10 @@ package fleetview
 import (
 	"bytes"
 	"context"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -29,6 +26,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter"
 	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension"
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 const deadline = 30 * time.Second
@@ -45,7 +43,7 @@ func startServer(t *testing.T, ready, write, binary string, args func(addr, dir 
 	t.Helper()
 	path, err := exec.LookPath(binary)
 	require.NoError(t, err, "run make test, or put what scripts/prometheus.sh prints on the PATH")
-	addr := freeAddr(t)
+	addr := loopback.FreeAddr(t)
 	var log bytes.Buffer
 	cmd := exec.CommandContext(context.Background(), path, args(addr, t.TempDir())...)
 	cmd.Stdout, cmd.Stderr = &log, &log
@@ -93,20 +91,6 @@ func startVictoriaMetrics(t *testing.T) *process {
 	})
 }
 
-// freeAddr returns an address that nobody listens on. It is below the ports
-// that Linux gives to outgoing connections (ip_local_port_range, 32768 to
-// 60999), of which tests beside this one make many.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	for {
-		ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(20_000+rand.IntN(10_000))))
-		if err == nil {
-			require.NoError(t, ln.Close())
-			return ln.Addr().String()
-		}
-	}
-}
-
 type host map[component.ID]component.Component
 
 func (h host) GetExtensions() map[component.ID]component.Component { return h }
@@ -122,7 +106,7 @@ type gateway struct {
 // of the history. Metrics go to the server too where there is one.
 func startGateway(t *testing.T, history map[string]any, write string) *gateway {
 	t.Helper()
-	addr := freeAddr(t)
+	addr := loopback.FreeAddr(t)
 	g := &gateway{t: t, api: "http://" + addr + "/api/v1"}
 	id := component.MustNewID("fleet_view")
 	extensions := fleetviewextension.NewFactory()

@@ -6,12 +6,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -211,39 +209,6 @@ func (b *logBuffer) count(parts ...string) int { return len(b.lines(parts...)) }
 func (b *logBuffer) tail(n int) string {
 	lines := b.lines()
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
-}
-
-var ports struct {
-	sync.Mutex
-	given map[int]bool
-}
-
-// freeAddr returns a loopback address that nobody listens on. Its port lies
-// below the range that the kernel hands out (32768 up by default), so that no
-// connection takes it before the collector does.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	ports.Lock()
-	defer ports.Unlock()
-	if ports.given == nil {
-		ports.given = map[int]bool{}
-	}
-	for range 1000 {
-		port := 20000 + rand.IntN(12000)
-		addr := "127.0.0.1:" + strconv.Itoa(port)
-		if ports.given[port] {
-			continue
-		}
-		l, err := net.Listen("tcp", addr)
-		if err != nil {
-			continue
-		}
-		require.NoError(t, l.Close())
-		ports.given[port] = true
-		return addr
-	}
-	require.Fail(t, "no free port")
-	return ""
 }
 
 func portOf(t *testing.T, addr string) string {

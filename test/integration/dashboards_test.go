@@ -25,6 +25,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 // onlyUnderFaults are the metrics that need not be there in this test's fleet,
@@ -264,13 +265,13 @@ type observedFleet struct {
 
 func startObservedFleet(t *testing.T) *observedFleet {
 	t.Helper()
-	demo, demoTelemetry := freeAddr(t), freeAddr(t)
+	demo, demoTelemetry := loopback.FreeAddr(t), loopback.FreeAddr(t)
 	start(t, options{
 		configs: []string{"configs/demo.yaml", fmt.Sprintf("service:\n  telemetry: {metrics: {level: normal, %s}\n",
 			strings.TrimPrefix(telemetryReader(t, demoTelemetry), "{"))},
 		env: []string{
-			"DEMO_OTLP_PORT=" + portOf(t, freeAddr(t)), "DEMO_PROMETHEUS_PORT=" + portOf(t, demo),
-			"DEMO_API_PORT=" + portOf(t, freeAddr(t)), "DEMO_FLEET_PORT=" + portOf(t, freeAddr(t)),
+			"DEMO_OTLP_PORT=" + portOf(t, loopback.FreeAddr(t)), "DEMO_PROMETHEUS_PORT=" + portOf(t, demo),
+			"DEMO_API_PORT=" + portOf(t, loopback.FreeAddr(t)), "DEMO_FLEET_PORT=" + portOf(t, loopback.FreeAddr(t)),
 		},
 	})
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 // TestDemoNamesTheStraggler replays the recorded training run until it has
@@ -17,12 +19,12 @@ import (
 func TestDemoNamesTheStraggler(t *testing.T) {
 	t.Parallel()
 	const slow = "dp0-pp0"
-	prom, api, fleet := freeAddr(t), freeAddr(t), freeAddr(t)
+	prom, api, fleet := loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t)
 	began := time.Now()
 	c := start(t, options{
 		configs: []string{"configs/demo.yaml"},
 		env: []string{
-			"DEMO_OTLP_PORT=" + portOf(t, freeAddr(t)),
+			"DEMO_OTLP_PORT=" + portOf(t, loopback.FreeAddr(t)),
 			"DEMO_PROMETHEUS_PORT=" + portOf(t, prom),
 			"DEMO_API_PORT=" + portOf(t, api),
 			"DEMO_FLEET_PORT=" + portOf(t, fleet),

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 const hashedNodes = 300
@@ -57,7 +58,7 @@ receivers:
 func commonPort(t *testing.T, hosts []string) string {
 	t.Helper()
 	for range 100 {
-		port := portOf(t, freeAddr(t))
+		port := portOf(t, loopback.FreeAddr(t))
 		free := true
 		for _, h := range hosts {
 			l, err := net.Listen("tcp", net.JoinHostPort(h, port))

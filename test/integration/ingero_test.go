@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 const (
@@ -105,7 +107,7 @@ type ingeroGateway struct {
 
 func startIngero(t *testing.T, more ...string) *ingeroGateway {
 	t.Helper()
-	g := &ingeroGateway{t, freeAddr(t), freeAddr(t), freeAddr(t)}
+	g := &ingeroGateway{t, loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t)}
 	start(t, options{configs: append([]string{"configs/ingero-compat.yaml", fmt.Sprintf(`
 receivers:
   otlp: {protocols: {http: {endpoint: %q}}}
@@ -119,7 +121,7 @@ extensions:
   healthcheckv2: {http: {endpoint: %q}}
 service:
   telemetry: {metrics: {level: none}}
-`, g.otlp, g.prom, g.api, freeAddr(t))}, more...)})
+`, g.otlp, g.prom, g.api, loopback.FreeAddr(t))}, more...)})
 	return g
 }
 

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 const (
@@ -38,7 +39,7 @@ type broker struct {
 
 func newBroker(t *testing.T) *broker {
 	t.Helper()
-	port, err := strconv.Atoi(portOf(t, freeAddr(t)))
+	port, err := strconv.Atoi(portOf(t, loopback.FreeAddr(t)))
 	require.NoError(t, err)
 	b := &broker{t: t, port: port, dir: t.TempDir()}
 	t.Cleanup(b.stop)

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 const gpus = 8
@@ -31,10 +32,10 @@ type gpuNode struct {
 
 func startGPUNode(t *testing.T, binary, library string) *gpuNode {
 	t.Helper()
-	n := &gpuNode{prom: freeAddr(t), fleet: freeAddr(t), telemetry: freeAddr(t), state: fakenvml.NewState(gpus), stateFile: filepath.Join(t.TempDir(), "state")}
+	n := &gpuNode{prom: loopback.FreeAddr(t), fleet: loopback.FreeAddr(t), telemetry: loopback.FreeAddr(t), state: fakenvml.NewState(gpus), stateFile: filepath.Join(t.TempDir(), "state")}
 	require.NoError(t, n.state.Write(n.stateFile))
-	n.app = freeAddr(t)
-	loopback := freeAddr(t)
+	n.app = loopback.FreeAddr(t)
+	own := loopback.FreeAddr(t)
 	n.collector = start(t, options{
 		binary: binary,
 		configs: []string{"configs/all-in-one.yaml", fmt.Sprintf(`
@@ -53,7 +54,7 @@ extensions:
   fleet_view: {http: {endpoint: %q}, stream: {interval: 200ms}}
 service:
   telemetry: {metrics: %s}
-`, library, freeAddr(t), n.app, loopback, loopback, n.prom, freeAddr(t), n.fleet, telemetryReader(t, n.telemetry))},
+`, library, loopback.FreeAddr(t), n.app, own, own, n.prom, loopback.FreeAddr(t), n.fleet, telemetryReader(t, n.telemetry))},
 		env: []string{fakenvml.StateEnv + "=" + n.stateFile, "GPU_COLLECTOR_CLUSTER=lab"},
 	})
 	return n

@@ -22,6 +22,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 // startPrometheus runs the real server, which takes remote writes. It is
@@ -39,7 +41,7 @@ func startPrometheusWith(t *testing.T, configuration string, flags ...string) (a
 	dir := t.TempDir()
 	config := filepath.Join(dir, "prometheus.yml")
 	require.NoError(t, os.WriteFile(config, []byte(configuration), 0o600))
-	addr = freeAddr(t)
+	addr = loopback.FreeAddr(t)
 	var log bytes.Buffer
 	cmd := exec.CommandContext(context.Background(), binary, append([]string{
 		"--config.file=" + config, "--storage.tsdb.path=" + filepath.Join(dir, "data"), "--web.listen-address=" + addr,
@@ -121,7 +123,7 @@ const (
 func TestPrometheusBehindAShard(t *testing.T) {
 	t.Parallel()
 	prom := startPrometheus(t, promLookback)
-	gateway, otlp := newGatewayPorts(t), freeAddr(t)
+	gateway, otlp := newGatewayPorts(t), loopback.FreeAddr(t)
 	start(t, options{configs: []string{"configs/gateway.yaml", gateway.overlay(t), fmt.Sprintf(`
 processors:
   diff: {resync_interval: %s, vanished_after: %s, ttl: 20s}
@@ -151,7 +153,7 @@ extensions:
   healthcheckv2: {http: {endpoint: %q}}
 service:
   telemetry: {metrics: {level: none}}
-`, otlp, freeAddr(t), promShard, promVanished, freeAddr(t))},
+`, otlp, loopback.FreeAddr(t), promShard, promVanished, loopback.FreeAddr(t))},
 		env: []string{"GPU_COLLECTOR_GATEWAY=" + gateway.grpc, "GPU_COLLECTOR_INSECURE=true"},
 	})
 	client := grpcClient(t, otlp)

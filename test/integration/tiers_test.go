@@ -5,6 +5,8 @@ package integration
 import (
 	"fmt"
 	"testing"
+
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 // gatewayPorts are the addresses of a gateway; restarts keep them.
@@ -12,7 +14,7 @@ type gatewayPorts struct{ grpc, http, prom, api, health, telemetry, fleet string
 
 func newGatewayPorts(t *testing.T) gatewayPorts {
 	t.Helper()
-	return gatewayPorts{freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t)}
+	return gatewayPorts{loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t)}
 }
 
 // overlay moves configs/gateway.yaml to the addresses and to a faster pace.
@@ -50,7 +52,7 @@ type agentPorts struct{ grpc, http, prom, health, telemetry string }
 
 func newAgentPorts(t *testing.T) agentPorts {
 	t.Helper()
-	return agentPorts{freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t)}
+	return agentPorts{loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t)}
 }
 
 // overlay moves configs/agent.yaml to the addresses, without GPUs, at a pace

@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 // terminal is a command on a pseudo-terminal of 80 columns and 24 rows.
@@ -71,10 +73,10 @@ func startInTerminal(t *testing.T, args ...string) *terminal {
 // TestTopShowsTheDemo runs `top` in a terminal against the demo's gateway.
 func TestTopShowsTheDemo(t *testing.T) {
 	t.Parallel()
-	fleet := freeAddr(t)
+	fleet := loopback.FreeAddr(t)
 	c := start(t, options{configs: []string{"configs/demo.yaml"}, env: []string{
-		"DEMO_OTLP_PORT=" + portOf(t, freeAddr(t)), "DEMO_PROMETHEUS_PORT=" + portOf(t, freeAddr(t)),
-		"DEMO_API_PORT=" + portOf(t, freeAddr(t)), "DEMO_FLEET_PORT=" + portOf(t, fleet),
+		"DEMO_OTLP_PORT=" + portOf(t, loopback.FreeAddr(t)), "DEMO_PROMETHEUS_PORT=" + portOf(t, loopback.FreeAddr(t)),
+		"DEMO_API_PORT=" + portOf(t, loopback.FreeAddr(t)), "DEMO_FLEET_PORT=" + portOf(t, fleet),
 	}})
 	top := startInTerminal(t, "top", "--endpoint", "http://"+fleet, "--interval", "200ms", "--cluster", "demo")
 	shows := func(what string) {

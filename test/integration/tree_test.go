@@ -26,6 +26,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 const (
@@ -86,7 +87,7 @@ processors:
 	hosts := []string{"127.0.0.1", "127.0.0.2"}
 	port := commonPort(t, hosts)
 	for _, h := range hosts {
-		p := shardPorts{net.JoinHostPort(h, port), freeAddr(t), freeAddr(t), freeAddr(t)}
+		p := shardPorts{net.JoinHostPort(h, port), loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t)}
 		tr.shardPorts = append(tr.shardPorts, p)
 		tr.shards = append(tr.shards, start(t, options{
 			configs: []string{"configs/shard.yaml", p.overlay(t)},

@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 // TestWireDiff runs a shard whose receiver compares pushes before it decodes
@@ -50,7 +52,7 @@ func TestWireDiff(t *testing.T) {
 		defer mu.Unlock()
 		refuse = err
 	}
-	grpcAddr, httpAddr, telemetry := freeAddr(t), freeAddr(t), freeAddr(t)
+	grpcAddr, httpAddr, telemetry := loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t)
 	start(t, options{configs: []string{fmt.Sprintf(`
 extensions:
   admission: {}

@@ -24,6 +24,7 @@ import (
 	"go.opentelemetry.io/collector/exporter"
 
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 // The product's promises.
@@ -149,7 +150,7 @@ func watch(ctx context.Context, client *http.Client, url string, started chan<- 
 
 // serveFleet is a gateway at an address that knows the nodes.
 func serveFleet(ctx context.Context, nodes int) (addr string, e exporter.Metrics, stop func(), err error) {
-	if addr, err = freeAddress(ctx); err != nil {
+	if addr, err = loopback.Addr(ctx); err != nil {
 		return "", nil, nil, err
 	}
 	if e, stop, err = gatewayAt(ctx, addr, noHistory); err != nil {

@@ -7,7 +7,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"time"
 
 	"go.opentelemetry.io/collector/exporter"
@@ -108,13 +107,4 @@ func threadTime() time.Duration {
 		panic(err) // cannot be on Linux
 	}
 	return time.Duration(ts.Nano())
-}
-
-func freeAddress(ctx context.Context) (string, error) {
-	var lc net.ListenConfig
-	ln, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return ln.Addr().String(), ln.Close()
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -28,6 +27,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/extension/wirediffextension"
 	"github.com/gpu-collector/gpu-collector/internal/deadband"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor"
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 type host map[component.ID]component.Component
@@ -73,7 +73,7 @@ func runServer(ctx context.Context, kind string, in io.Reader, out io.Writer) (e
 	if !ok {
 		return errors.New("the receiver's configuration has another type")
 	}
-	address, err := freeAddress(ctx)
+	address, err := loopback.Addr(ctx)
 	if err != nil {
 		return err
 	}
@@ -131,12 +131,4 @@ func runServer(ctx context.Context, kind string, in io.Reader, out io.Writer) (e
 		return err
 	}
 	return answer(in, out, func() time.Duration { return time.Duration(next.nanos.Load()) }, end.points.Load)
-}
-
-func freeAddress(ctx context.Context) (string, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }
