@@ -41,5 +41,7 @@ go run ./internal/fleetapi/openapi pkg/fleetclient/openapi.json
 # A chart cannot read what lies outside of its directory.
 chart=helm/gpu-collector/files
 rm -rf "$chart"
-mkdir -p "$chart/configs"
-cp configs/{agent,gateway,shard,kafka-shard,kafka-root}.yaml "$chart/configs/"
+mkdir -p "$chart"/{configs,grafana,prometheus}
+cp configs/{agent,gateway,shard,kafka-shard,kafka-root}.yaml configs/kubernetes/cluster.yaml "$chart/configs/"
+cp dashboards/grafana/*.json "$chart/grafana/"
+cp dashboards/prometheus/{alerts,rules}.yaml "$chart/prometheus/"

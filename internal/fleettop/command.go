@@ -27,6 +27,7 @@ type settings struct {
 	endpoint, token, tokenFile, caFile string
 	clusters                           []string
 	interval                           time.Duration
+	once                               bool
 }
 
 // minInterval keeps a slip from loading the gateway.
@@ -52,6 +53,7 @@ func Command() *cobra.Command {
 	f.StringVar(&s.token, "token", "", "bearer token; others on this machine can see it here, so rather GPU_COLLECTOR_TOKEN or --token-file")
 	f.StringVar(&s.caFile, "ca-file", os.Getenv("GPU_COLLECTOR_CA_FILE"), "certificates to trust instead of the system's, PEM")
 	f.DurationVar(&s.interval, "interval", 2*time.Second, "time between two looks")
+	f.BoolVar(&s.once, "once", false, "write the fleet once as plain text, and fail when the gateway does not answer or is not well")
 	return cmd
 }
 
@@ -114,9 +116,11 @@ func run(cmd *cobra.Command, s *settings) error {
 	if err != nil {
 		return err
 	}
-	_, err = tea.NewProgram(New(Options{
-		Source: NewSource(client, s.clusters), Endpoint: s.endpoint, Interval: s.interval, Plain: os.Getenv("NO_COLOR") != "",
-	}), tea.WithAltScreen(), tea.WithContext(cmd.Context())).Run()
+	o := Options{Source: NewSource(client, s.clusters), Endpoint: s.endpoint, Interval: s.interval, Plain: os.Getenv("NO_COLOR") != ""}
+	if s.once {
+		return once(cmd.Context(), cmd.OutOrStdout(), o, gatewayHealth(client))
+	}
+	_, err = tea.NewProgram(New(o), tea.WithAltScreen(), tea.WithContext(cmd.Context())).Run()
 	if errors.Is(err, tea.ErrInterrupted) {
 		return nil
 	}

@@ -86,11 +86,17 @@ func TestTopShowsTheDemo(t *testing.T) {
 	shows("16 nodes")
 	shows("dp0-pp0")
 	shows("! dp0-pp0") // the straggler
-	_, err := top.WriteString("\r")
+	text, err := exec.CommandContext(t.Context(), collectorBinary, "top", "--once", "--endpoint", "http://"+fleet).CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	assert.Contains(t, string(text), "! dp0-pp0")
+	_, err = top.WriteString("\r")
 	require.NoError(t, err)
 	shows("judges itself by: fleet")
 	c.stop()
 	shows("STALE")
+	text, err = exec.CommandContext(t.Context(), collectorBinary, "top", "--once", "--endpoint", "http://"+fleet).CombinedOutput()
+	require.Error(t, err)
+	assert.Contains(t, string(text), "http://"+fleet)
 	_, err = top.WriteString("q")
 	require.NoError(t, err)
 	select {

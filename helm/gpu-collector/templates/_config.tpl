@@ -3,7 +3,7 @@
 {{/*
 The configurations are those of configs/ in the repository, which `make
 generate` copies into files/, with what Kubernetes and the values ask for
-merged over them. These templates change the dictionary `config` in place.
+merged over them. The templates below that take `config` change it in place.
 */}}
 
 {{- define "gpu-collector.config.base" -}}
@@ -14,53 +14,264 @@ merged over them. These templates change the dictionary `config` in place.
 {{- toYaml $config -}}
 {{- end -}}
 
-{{/* server: what every tier has: health and its own metrics beyond loopback, for the kubelet and for who scrapes. */}}
+{{/* extension: adds one. Takes config, id and settings. */}}
+{{- define "gpu-collector.config.extension" -}}
+{{- $_ := set .config.extensions .id .settings -}}
+{{- $_ := set .config.service "extensions" (concat (list .id) .config.service.extensions) -}}
+{{- end -}}
+
+{{/* exporter: adds one to the metrics pipeline. Takes config, id and settings. */}}
+{{- define "gpu-collector.config.exporter" -}}
+{{- $_ := set .config.exporters .id .settings -}}
+{{- $_ := set .config.service.pipelines.metrics "exporters" (append .config.service.pipelines.metrics.exporters .id) -}}
+{{- end -}}
+
+{{/* common: what every tier has: health and its own metrics beyond loopback, for the kubelet and for who scrapes. */}}
 {{- define "gpu-collector.config.common" -}}
-{{- $listen := "${env:GPU_COLLECTOR_LISTEN:-0.0.0.0}" -}}
+{{- with .config.extensions.healthcheckv2 -}}
+{{- $_ := set .http "endpoint" "${env:GPU_COLLECTOR_LISTEN:-0.0.0.0}:13133" -}}
+{{- end -}}
 {{- $_ := mustMergeOverwrite .config (dict
-  "extensions" (dict "healthcheckv2" (dict "http" (dict "endpoint" (printf "%s:13133" $listen))))
   "service" (dict "telemetry" (dict
     "logs" (dict "level" .root.Values.logs.level "encoding" .root.Values.logs.encoding)
     "metrics" (dict "readers" (list (dict "pull" (dict "exporter" (dict "prometheus" (dict "host" .root.Values.listenAddress "port" 8888)))))))))
 -}}
 {{- end -}}
 
+{{/* auth: the extension that makes and checks tokens, once. Takes root and config. */}}
+{{- define "gpu-collector.config.auth" -}}
+{{- if eq .root.Values.auth.type "bearer" -}}
+{{- if not .root.Values.tls.enabled -}}
+{{- fail "auth.type is bearer and tls.enabled is false: gRPC sends no token over a connection without TLS, set tls.enabled" -}}
+{{- end -}}
+{{- include "gpu-collector.config.extension" (dict "config" .config "id" "bearertokenauth" "settings" (dict "filename" (printf "/var/run/gpu-collector/auth/%s" .root.Values.auth.bearer.key))) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* tls: certificate and key of a tier, read anew when they change. Takes root. */}}
+{{- define "gpu-collector.config.tls" -}}
+cert_file: /var/run/gpu-collector/tls/tls.crt
+key_file: /var/run/gpu-collector/tls/tls.key
+reload_interval: {{ .root.Values.tls.reloadInterval }}
+{{- end -}}
+
+{{/* server: TLS and authentication of the OTLP receiver. Takes root and config. */}}
+{{- define "gpu-collector.config.server" -}}
+{{- $settings := dict -}}
+{{- if .root.Values.tls.enabled -}}
+{{- $tls := include "gpu-collector.config.tls" . | fromYaml -}}
+{{- if .root.Values.tls.clientAuth -}}
+{{- $_ := mustMergeOverwrite $tls (dict "client_ca_file" "/var/run/gpu-collector/tls/ca.crt" "client_ca_file_reload" true) -}}
+{{- end -}}
+{{- $_ := set $settings "tls" $tls -}}
+{{- end -}}
+{{- if eq .root.Values.auth.type "bearer" -}}
+{{- $_ := set $settings "auth" (dict "authenticator" "bearertokenauth") -}}
+{{- end -}}
+{{- range $protocol := list "grpc" "http" -}}
+{{- $_ := mustMergeOverwrite (get $.config.receivers.otlp.protocols $protocol) (deepCopy $settings) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* client: TLS and authentication towards the next tier. Takes root, tier and config. */}}
+{{- define "gpu-collector.config.client" -}}
+{{- $settings := dict -}}
+{{- if and .root.Values.tls.enabled (include "gpu-collector.tlsSecret" .) -}}
+{{- $tls := include "gpu-collector.config.tls" . | fromYaml -}}
+{{- $_ := set $tls "ca_file" "/var/run/gpu-collector/tls/ca.crt" -}}
+{{- $_ := set $settings "tls" $tls -}}
+{{- end -}}
+{{- if eq .root.Values.auth.type "bearer" -}}
+{{- $_ := set $settings "auth" (dict "authenticator" "bearertokenauth") -}}
+{{- end -}}
+{{- range $exporter := list "otlp_grpc" "otlp_grpc/events" -}}
+{{- $_ := mustMergeOverwrite (get $.config.exporters $exporter) (deepCopy $settings) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* remoteWrite: the exporter to Mimir, Prometheus or VictoriaMetrics. Takes root and config. */}}
+{{- define "gpu-collector.config.remoteWrite" -}}
+{{- $write := .root.Values.remoteWrite -}}
+{{- if $write.enabled -}}
+{{- $settings := dict
+  "endpoint" (required "remoteWrite.endpoint is empty, must be a URL such as http://mimir/api/v1/push" $write.endpoint)
+  "resource_to_telemetry_conversion" (dict "enabled" true)
+  "disable_scope_info" true
+  "target_info" (dict "enabled" false)
+  "external_labels" $write.externalLabels
+  "headers" $write.headers -}}
+{{- if $write.caSecret -}}
+{{- $_ := set $settings "tls" (dict "ca_file" "/var/run/gpu-collector/remote-write-ca/ca.crt" "reload_interval" .root.Values.tls.reloadInterval) -}}
+{{- end -}}
+{{- $path := "/var/run/gpu-collector/remote-write" -}}
+{{- if eq $write.auth.type "basic" -}}
+{{- include "gpu-collector.config.extension" (dict "config" .config "id" "basicauth/remote_write" "settings" (dict "client_auth" (dict "username_file" (printf "%s/username" $path) "password_file" (printf "%s/password" $path)))) -}}
+{{- $_ := set $settings "auth" (dict "authenticator" "basicauth/remote_write") -}}
+{{- else if eq $write.auth.type "bearer" -}}
+{{- include "gpu-collector.config.extension" (dict "config" .config "id" "bearertokenauth/remote_write" "settings" (dict "filename" (printf "%s/token" $path))) -}}
+{{- $_ := set $settings "auth" (dict "authenticator" "bearertokenauth/remote_write") -}}
+{{- end -}}
+{{- include "gpu-collector.config.exporter" (dict "config" .config "id" "prometheus_remote_write" "settings" $settings) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* kafka: brokers, topic and access, for receiver or exporter. Takes root and the section to change. */}}
+{{- define "gpu-collector.config.kafka" -}}
+{{- $kafka := .root.Values.kafka -}}
+{{- if not $kafka.brokers -}}
+{{- fail "kafka.brokers is empty, must be a list such as [kafka-0:9092, kafka-1:9092]" -}}
+{{- end -}}
+{{- $_ := set .section "brokers" $kafka.brokers -}}
+{{- if $kafka.tls.enabled -}}
+{{- $tls := dict -}}
+{{- if $kafka.tls.secret -}}
+{{- $_ := set $tls "ca_file" "/var/run/gpu-collector/kafka-tls/ca.crt" -}}
+{{- $_ := set $tls "reload_interval" .root.Values.tls.reloadInterval -}}
+{{- if $kafka.tls.clientCertificate -}}
+{{- $_ := mustMergeOverwrite $tls (dict "cert_file" "/var/run/gpu-collector/kafka-tls/tls.crt" "key_file" "/var/run/gpu-collector/kafka-tls/tls.key") -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set .section "tls" $tls -}}
+{{- end -}}
+{{- if $kafka.sasl.enabled -}}
+{{- $_ := set .section "auth" (dict "sasl" (dict "mechanism" $kafka.sasl.mechanism "username" "${env:KAFKA_USERNAME}" "password" "${env:KAFKA_PASSWORD}")) -}}
+{{- end -}}
+{{- end -}}
+
 {{/* agent: configs/agent.yaml for a pod of the DaemonSet. */}}
 {{- define "gpu-collector.config.agent" -}}
 {{- $values := .Values.agent -}}
 {{- $config := include "gpu-collector.config.base" (dict "root" . "file" "agent") | fromYaml -}}
-{{- include "gpu-collector.config.common" (dict "root" . "config" $config) -}}
+{{- $arguments := dict "root" . "tier" "agent" "config" $config -}}
+{{- include "gpu-collector.config.common" $arguments -}}
+{{- include "gpu-collector.config.auth" $arguments -}}
+{{- include "gpu-collector.config.client" $arguments -}}
 {{- $node := "${env:K8S_NODE_NAME}" -}}
 {{- /* The host's name in a pod is the pod's. */ -}}
 {{- $_ := mustMergeOverwrite $config (dict
-  "receivers" (dict "nvml" (dict "resource_attributes" (dict "host.name" (dict "override_value" $node))))
-  "processors" (dict "straggler" (dict "agent" (dict "node_name" $node))))
+  "receivers" (dict "nvml" (dict
+    "collection_interval" .Values.pushInterval
+    "resource_attributes" (dict "host.name" (dict "override_value" $node))))
+  "processors" (dict "straggler" (dict "push_interval" .Values.pushInterval "agent" (dict "node_name" $node))))
 -}}
+{{- with $values.libraryPath -}}
+{{- $_ := set $config.receivers.nvml "library_path" . -}}
+{{- end -}}
 {{- with dig "limits" "memory" "" $values.resources -}}
 {{- $limit := div (include "gpu-collector.bytes" . | int64) 1048576 -}}
-{{- $_ := mustMergeOverwrite $config (dict "processors" (dict "memory_limiter" (dict
-  "limit_mib" (div (mul $limit 80) 100) "spike_limit_mib" (div (mul $limit 16) 100)))) -}}
+{{- $_ := mustMergeOverwrite $config.processors.memory_limiter (dict
+  "limit_mib" (div (mul $limit 80) 100) "spike_limit_mib" (div (mul $limit 16) 100)) -}}
 {{- end -}}
 {{- if $values.otlp.enabled -}}
 {{- $listen := "${env:GPU_COLLECTOR_LISTEN:-0.0.0.0}" -}}
-{{- $_ := mustMergeOverwrite $config (dict "receivers" (dict "otlp" (dict "protocols" (dict
+{{- $_ := mustMergeOverwrite $config.receivers.otlp.protocols (dict
   "grpc" (dict "endpoint" (printf "%s:4317" $listen))
-  "http" (dict "endpoint" (printf "%s:4318" $listen)))))) -}}
+  "http" (dict "endpoint" (printf "%s:4318" $listen))) -}}
 {{- end -}}
 {{- if $values.podResources.enabled -}}
-{{- $_ := mustMergeOverwrite $config (dict "receivers" (dict "nvml" (dict
+{{- $_ := mustMergeOverwrite $config.receivers.nvml (dict
   "pod_resources" (dict "socket" (printf "%s/kubelet.sock" $values.podResources.hostPath))
-  "metrics" (dict "hw.gpu.allocation" (dict "enabled" true))))) -}}
+  "metrics" (dict "hw.gpu.allocation" (dict "enabled" true))) -}}
+{{- end -}}
+{{- if $values.state.enabled -}}
+{{- $_ := set $config.receivers.nvml "storage" "file_storage" -}}
+{{- include "gpu-collector.config.extension" (dict "config" $config "id" "file_storage" "settings" (dict "directory" "/var/lib/gpu-collector" "timeout" "1s")) -}}
+{{- end -}}
+{{- if $values.control.enabled -}}
+{{- $_ := mustMergeOverwrite $config.receivers.nvml (dict
+  "release_file" "/run/gpu-collector/release" "acknowledge_file" "/run/gpu-collector/acknowledge") -}}
 {{- end -}}
 {{- toYaml (mustMergeOverwrite $config (deepCopy $values.config)) -}}
 {{- end -}}
 
-{{/* gateway: configs/gateway.yaml for a pod of the gateway. */}}
+{{/* shard: configs/shard.yaml for a pod of the StatefulSet. */}}
+{{- define "gpu-collector.config.shard" -}}
+{{- $config := include "gpu-collector.config.base" (dict "root" . "file" "shard") | fromYaml -}}
+{{- $arguments := dict "root" . "tier" "shard" "config" $config -}}
+{{- include "gpu-collector.config.common" $arguments -}}
+{{- include "gpu-collector.config.auth" $arguments -}}
+{{- include "gpu-collector.config.server" $arguments -}}
+{{- include "gpu-collector.config.client" $arguments -}}
+{{- if include "gpu-collector.gateway.several" . -}}
+{{- /* A gateway has to see the whole of a cluster, so all shards must choose the same one. */ -}}
+{{- $_ := set $config.extensions "straggler_threshold" (dict "cluster" .Values.clusterName "consistent_hash" "cluster") -}}
+{{- end -}}
+{{- toYaml (mustMergeOverwrite $config (deepCopy .Values.shard.config)) -}}
+{{- end -}}
+
+{{/* gateway: configs/gateway.yaml, or the end of the Kafka hop that it is. */}}
 {{- define "gpu-collector.config.gateway" -}}
 {{- $values := .Values.gateway -}}
-{{- $config := include "gpu-collector.config.base" (dict "root" . "file" "gateway") | fromYaml -}}
-{{- include "gpu-collector.config.common" (dict "root" . "config" $config) -}}
+{{- $role := .Values.kafka.role -}}
+{{- $file := get (dict "none" "gateway" "shard" "kafka-shard" "root" "kafka-root") $role -}}
+{{- $config := include "gpu-collector.config.base" (dict "root" . "file" $file) | fromYaml -}}
+{{- $arguments := dict "root" . "tier" "gateway" "config" $config -}}
 {{- $listen := "${env:GPU_COLLECTOR_LISTEN:-0.0.0.0}" -}}
-{{- $_ := mustMergeOverwrite $config (dict "extensions" (dict "fleet_view" (dict "http" (dict "endpoint" (printf "%s:8086" $listen))))) -}}
+{{- include "gpu-collector.config.common" $arguments -}}
+{{- include "gpu-collector.config.auth" $arguments -}}
+{{- if ne $role "root" -}}
+{{- include "gpu-collector.config.server" $arguments -}}
+{{- $_ := set $config.processors.straggler "push_interval" .Values.pushInterval -}}
+{{- end -}}
+{{- if eq $role "shard" -}}
+{{- include "gpu-collector.config.kafka" (dict "root" . "section" $config.exporters.kafka) -}}
+{{- $_ := set $config.exporters.kafka.metrics "topic" .Values.kafka.topic -}}
+{{- else -}}
+{{- if eq $role "root" -}}
+{{- include "gpu-collector.config.kafka" (dict "root" . "section" $config.receivers.kafka) -}}
+{{- $_ := set $config.receivers.kafka.metrics "topics" (list .Values.kafka.topic) -}}
+{{- $_ := set $config.receivers.kafka "group_id" .Values.kafka.group -}}
+{{- end -}}
+{{- if $values.fleetView.enabled -}}
+{{- include "gpu-collector.config.fleetView" $arguments -}}
+{{- else -}}
+{{- $_ := unset $config.exporters "fleet_view" -}}
+{{- $_ := unset $config.extensions "fleet_view" -}}
+{{- $_ := set $config.service "extensions" (without $config.service.extensions "fleet_view") -}}
+{{- range $config.service.pipelines -}}
+{{- $_ := set . "exporters" (without .exporters "fleet_view") -}}
+{{- end -}}
+{{- end -}}
+{{- if not $values.prometheus.enabled -}}
+{{- $_ := unset $config.exporters "prometheus" -}}
+{{- $_ := set $config.service.pipelines.metrics "exporters" (without $config.service.pipelines.metrics.exporters "prometheus") -}}
+{{- end -}}
+{{- include "gpu-collector.config.remoteWrite" $arguments -}}
+{{- if not $config.service.pipelines.metrics.exporters -}}
+{{- fail "the gateway has nowhere to send metrics: gateway.fleetView.enabled, gateway.prometheus.enabled and remoteWrite.enabled are all false, one must be true" -}}
+{{- end -}}
+{{- end -}}
 {{- toYaml (mustMergeOverwrite $config (deepCopy $values.config)) -}}
+{{- end -}}
+
+{{/* fleetView: API and page on the pod's address, or on loopback behind the OIDC proxy. Takes root and config. */}}
+{{- define "gpu-collector.config.fleetView" -}}
+{{- $view := .root.Values.gateway.fleetView -}}
+{{- $http := dict "endpoint" "${env:GPU_COLLECTOR_LISTEN:-0.0.0.0}:8086" -}}
+{{- if $view.oidc.enabled -}}
+{{- $_ := set $http "endpoint" "127.0.0.1:8086" -}}
+{{- else -}}
+{{- if include "gpu-collector.fleetView.tls" .root -}}
+{{- $_ := set $http "tls" (include "gpu-collector.config.tls" . | fromYaml) -}}
+{{- end -}}
+{{- if eq .root.Values.auth.type "bearer" -}}
+{{- $_ := set $http "auth" (dict "authenticator" "bearertokenauth") -}}
+{{- end -}}
+{{- end -}}
+{{- $history := dict "storage" $view.history.storage -}}
+{{- if eq $view.history.storage "prometheus" -}}
+{{- $_ := set $history "prometheus" (dict "http" (dict "endpoint" (required "gateway.fleetView.history.prometheusURL is empty, must be the URL before /api/v1 while storage is prometheus" $view.history.prometheusURL))) -}}
+{{- else if eq $view.history.storage "sqlite" -}}
+{{- $_ := set $history "sqlite" (dict "retention" $view.history.retention "max_size_mib" (int $view.history.maxSizeMiB)) -}}
+{{- end -}}
+{{- $_ := set .config.extensions "fleet_view" (dict "http" $http "history" $history) -}}
+{{- end -}}
+
+{{/* cluster: configs/cluster.yaml, for the Collector project's own image. */}}
+{{- define "gpu-collector.config.cluster" -}}
+{{- $config := include "gpu-collector.config.base" (dict "root" . "file" "cluster") | fromYaml -}}
+{{- $arguments := dict "root" . "tier" "cluster" "config" $config -}}
+{{- include "gpu-collector.config.common" $arguments -}}
+{{- include "gpu-collector.config.remoteWrite" $arguments -}}
+{{- toYaml (mustMergeOverwrite $config (deepCopy .Values.cluster.config)) -}}
 {{- end -}}

@@ -3,7 +3,8 @@
 {{/*
 pod: the pod template of a tier, what differs being arguments:
 root, tier, config (its configuration, as text), image (the section), env,
-ports, volumes, volumeMounts (lists), podSecurityContext.
+ports, volumes, volumeMounts, containers (lists), podSecurityContext, and
+apiToken for a tier that asks the API server.
 */}}
 {{- define "gpu-collector.pod" -}}
 {{- $values := get .root.Values .tier -}}
@@ -15,6 +16,12 @@ ports, volumes, volumeMounts (lists), podSecurityContext.
 {{- /* The user's variables take the place of ours: a name must not come twice. */ -}}
 {{- $names := list -}}
 {{- range $values.extraEnv }}{{ $names = append $names .name }}{{ end -}}
+{{- $volumes := .volumes | default list -}}
+{{- $mounts := .volumeMounts | default list -}}
+{{- range (include "gpu-collector.secretVolumes" . | fromYaml).volumes }}
+{{- $volumes = append $volumes . -}}
+{{- $mounts = append $mounts (dict "name" .name "mountPath" (printf "/var/run/gpu-collector/%s" .name) "readOnly" true) -}}
+{{- end -}}
 {{- $all := list -}}
 {{- range concat $env (.env | default list) }}{{ if not (has .name $names) }}{{ $all = append $all . }}{{ end }}{{ end -}}
 {{- $all = concat $all $values.extraEnv -}}
@@ -75,13 +82,16 @@ spec:
         {{- toYaml $values.securityContext | nindent 8 }}
       volumeMounts:
         - {name: config, mountPath: /etc/gpu-collector, readOnly: true}
-        {{- with concat (.volumeMounts | default list) $values.extraVolumeMounts }}
+        {{- with concat $mounts $values.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
+    {{- with .containers }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   volumes:
     - name: config
       configMap: {name: {{ include "gpu-collector.fullname" .root }}-{{ .tier }}}
-    {{- with concat (.volumes | default list) $values.extraVolumes }}
+    {{- with concat $volumes $values.extraVolumes }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
   {{- with $values.nodeSelector }}
@@ -98,8 +108,9 @@ spec:
   {{- end }}
   {{- with $values.topologySpreadConstraints }}
   topologySpreadConstraints:
+    {{- $selector := dict "labelSelector" (dict "matchLabels" (include "gpu-collector.selectorLabels" $ | fromYaml)) }}
     {{- range . }}
-    - {{- toYaml (merge (dict "labelSelector" (dict "matchLabels" (include "gpu-collector.selectorLabels" $ | fromYaml))) .) | nindent 6 }}
+    - {{- toYaml (ternary . (merge (dict) . $selector) (hasKey . "labelSelector")) | nindent 6 }}
     {{- end }}
   {{- end }}
 {{- end -}}
