@@ -77,11 +77,15 @@ func (e *fleetViewExtension) Start(ctx context.Context, host component.Host) err
 	if err := e.startHistory(ctx, host); err != nil {
 		return errors.Join(err, ln.Close())
 	}
+	server, auth, err := withoutAuth(ctx, e.cfg.HTTP, host)
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
 	e.api = fleetapi.New(fleetapi.Options{
-		Store: e.state, Feed: e.feed, History: e.history, Version: e.set.BuildInfo.Version, Pages: web.Handler(),
+		Store: e.state, Feed: e.feed, History: e.history, Version: e.set.BuildInfo.Version, Pages: web.Handler(), Auth: auth,
 		Stream: fleetapi.StreamOptions{WriteTimeout: e.cfg.Stream.WriteTimeout, NodesPerEvent: e.cfg.Stream.NodesPerEvent},
 	})
-	e.server, err = e.cfg.HTTP.ToServer(ctx, host.GetExtensions(), e.set.TelemetrySettings, e.api)
+	e.server, err = server.ToServer(ctx, host.GetExtensions(), e.set.TelemetrySettings, e.api)
 	if err == nil {
 		// Not before: it may be called at once, and reads what is set above.
 		err = e.observe()

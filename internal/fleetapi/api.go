@@ -30,6 +30,8 @@ type Options struct {
 	Stream StreamOptions
 	// Pages serves what is not the API, such as the web page; none by default.
 	Pages http.Handler
+	// Auth guards what tells of the fleet; nil lets everybody ask.
+	Auth *Auth
 }
 
 // API answers the requests.
@@ -41,7 +43,8 @@ type API struct {
 	done    chan struct{}
 	ended   atomic.Bool
 	// Cut counts the clients of the stream that were too slow.
-	cut atomic.Int64
+	cut    atomic.Int64
+	shared atomic.Pointer[shared]
 }
 
 func init() {
@@ -71,6 +74,7 @@ func New(o Options) *API {
 	a.registerFleet()
 	a.registerTelemetry()
 	a.registerObserve()
+	a.describe()
 	a.mux.Handle("GET /docs/", http.StripPrefix("/docs/", docs()))
 	if o.Pages != nil {
 		a.mux.Handle("GET /", o.Pages)
@@ -91,11 +95,12 @@ func (a *API) Close() {
 	}
 }
 
-// get registers an operation that reads.
-func get[I, O any](a *API, id, path, tag, summary string, f func(context.Context, *I) (*O, error)) {
+// get registers an operation that reads. Besides the statuses that are named, it
+// may answer 401 and 422, of parameters that it does not have.
+func get[I, O any](a *API, id, path, tag, summary string, f func(context.Context, *I) (*O, error), statuses ...int) {
 	huma.Register(a.huma, huma.Operation{
 		OperationID: id, Method: http.MethodGet, Path: path, Summary: summary, Tags: []string{tag},
-		Errors: []int{http.StatusNotFound, http.StatusUnprocessableEntity},
+		Errors: append([]int{http.StatusUnauthorized, http.StatusUnprocessableEntity}, statuses...),
 	}, func(ctx context.Context, in *I) (*output[O], error) {
 		body, err := f(ctx, in)
 		if err != nil {
@@ -124,7 +129,15 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusMethodNotAllowed, "only GET is served here")
 		return
 	}
-	if _, pattern := a.mux.Handler(r); pattern == "" || pattern == "GET /" && strings.HasPrefix(r.URL.Path, "/api/") {
+	_, pattern := a.mux.Handler(r)
+	api := r.URL.Path == "/api" || strings.HasPrefix(r.URL.Path, "/api/")
+	if api || !public(pattern) {
+		var ok bool
+		if r, ok = a.o.Auth.admit(w, r); !ok {
+			return
+		}
+	}
+	if pattern == "" || api && public(pattern) {
 		problem(w, http.StatusNotFound, "there is nothing at "+r.URL.Path+"; /docs/ lists what there is")
 		return
 	}

@@ -135,21 +135,38 @@ func TestNodes(t *testing.T) {
 	} {
 		t.Run(query, func(t *testing.T) {
 			out := get200[NodePage](t, a, "/api/v1/nodes"+query)
-			got := ""
-			var gotSb139 strings.Builder
+			var got strings.Builder
 			for _, n := range out.Nodes {
-				gotSb139.WriteString(n.Cluster + "/" + n.Node + " ")
+				got.WriteString(n.Cluster + "/" + n.Node + " ")
 				assert.Nil(t, n.GPUs)
 			}
-			got += gotSb139.String()
-			got += fmt.Sprint("of ", out.Total)
+			fmt.Fprint(&got, "of ", out.Total)
 			if out.More {
-				got += ", more"
+				got.WriteString(", more")
 			}
-			assert.Equal(t, want, got)
+			assert.Equal(t, want, got.String())
 		})
 	}
 	assert.Len(t, get200[NodePage](t, a, "/api/v1/nodes?gpus=true").Nodes[0].GPUs, 2)
+}
+
+// TestValuesWithCommas: a comma of a value has a backslash before it.
+func TestValuesWithCommas(t *testing.T) {
+	a := newAPI(nil)
+	for _, name := range []string{"a", "b", "a,b", `a\`, `\n`} {
+		put(a, "c", name, t0, nil)
+	}
+	for names, want := range map[string][]string{
+		"a,b": {"a", "b"}, `a\,b`: {"a,b"}, `a\\,b`: {`a\`, "b"}, `a\,b,a`: {"a", "a,b"}, `a\,*`: {"a,b"}, `a\`: {`a\`}, `\n`: {`\n`}, ",": {}, `\,`: {},
+	} {
+		got := []string{}
+		for _, n := range get200[NodePage](t, a, "/api/v1/nodes?names="+url.QueryEscape(names)).Nodes {
+			got = append(got, n.Node)
+		}
+		assert.Equal(t, want, got, names)
+	}
+	assert.Equal(t, "a,b", get200[Node](t, a, "/api/v1/nodes/a%2Cb").Node)
+	assert.Equal(t, http.StatusUnprocessableEntity, ask(a, "/api/v1/nodes?names="+strings.Repeat("a,", 1000)).Code, "bounded as ever")
 }
 
 func TestNode(t *testing.T) {
@@ -171,6 +188,10 @@ func TestNode(t *testing.T) {
 	assert.Equal(t, []Xid{{79, "fatal", 1}}, g.Xids)
 	assert.Equal(t, []string{"hw_thermal"}, g.Throttles)
 	assert.Nil(t, g.Temperature)
+	assert.Equal(t, t0, g.LastReported)
+	a.o.Now = func() time.Time { return t0.Add(time.Minute) }
+	assert.InDelta(t, 60, get200[Node](t, a, "/api/v1/nodes/n1?cluster=c1").GPUs[1].ReportedAgeSeconds, 1e-9)
+	a.o.Now = func() time.Time { return t0 }
 
 	assert.Len(t, get200[Node](t, a, "/api/v1/nodes/n2").GPUs, 1, "the only one of its name")
 	assert.Equal(t, n.GPUs, get200[NodeGPUs](t, a, "/api/v1/nodes/n1/gpus?cluster=c1").GPUs)
@@ -193,18 +214,16 @@ func TestGPUs(t *testing.T) {
 	} {
 		t.Run(query, func(t *testing.T) {
 			out := get200[GPUPage](t, a, "/api/v1/gpus"+query)
-			got := ""
-			var gotSb195 strings.Builder
+			var got strings.Builder
 			for _, g := range out.GPUs {
-				gotSb195.WriteString(g.UUID + " ")
+				got.WriteString(g.UUID + " ")
 				assert.NotZero(t, g.AgeSeconds)
 			}
-			got += gotSb195.String()
-			got += fmt.Sprint("of ", out.Total)
+			fmt.Fprint(&got, "of ", out.Total)
 			if out.More {
-				got += ", more"
+				got.WriteString(", more")
 			}
-			assert.Equal(t, want, got)
+			assert.Equal(t, want, got.String())
 		})
 	}
 }
@@ -266,6 +285,8 @@ func TestFleet(t *testing.T) {
 		u.SetHealth(g, fleetstate.Unhealthy, true)
 		u.SetUp(g, 0, "lost")
 	})
+	assert.False(t, get200[Node](t, a, "/api/v1/nodes/n1?cluster=c2").Straggler)
+	assert.Equal(t, 1, get200[NodePage](t, a, "/api/v1/nodes?straggler=true").Total)
 	sum := get200[Summary](t, a, "/api/v1/stats/summary")
 	usage, watts := 0.7, 300.0
 	assert.Equal(t, Summary{
@@ -362,6 +383,7 @@ func TestNotThere(t *testing.T) {
 		{"GET", "/api/v1/nodes/n9?cluster=c", 404, "no node n9 in cluster c is known"},
 		{"GET", "/api/v1/nope", 404, "/docs/ lists"},
 		{"GET", "/api/v2/nodes", 404, "/docs/ lists"},
+		{"GET", "/api", 404, "/docs/ lists"},
 		{"POST", "/api/v1/nodes", 405, "only GET"},
 		{"GET", "/api/v1/telemetry", 404, "`history::storage`"},
 		{"GET", "/api/v1/telemetry/hosts", 404, "`history::storage`"},

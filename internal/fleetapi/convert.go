@@ -35,7 +35,7 @@ func (c *converter) node(v fleetstate.View, gpus bool) Node {
 		Cluster: n.Cluster, Node: n.Node, Sighting: c.sighting(v.Seen),
 		Group: n.Group, JobID: n.JobID, JobRole: n.JobRole, HostID: n.HostID,
 		State: v.State, Health: n.Health.String(),
-		Straggler: n.Values.Flag(fleetstate.NodeStraggler),
+		Straggler: v.Straggler(),
 		Suspicion: n.Values.Get(fleetstate.NodeSuspicion), Rank: n.Values.Get(fleetstate.NodeRank),
 		AgentStraggler: flag(n.Values.Get(fleetstate.NodeAgentStraggler)), DetectionMode: n.Mode,
 		GatewayReachable: flag(n.Values.Get(fleetstate.NodeGatewayReachable)),
@@ -50,7 +50,7 @@ func (c *converter) node(v fleetstate.View, gpus bool) Node {
 		},
 	}
 	if gpus {
-		out.GPUs = gpuList(n)
+		out.GPUs = c.gpuList(n)
 	}
 	return out
 }
@@ -87,10 +87,10 @@ func (c *converter) peers(n *fleetstate.Node) *fleetstate.Group {
 }
 
 // gpuList returns the GPUs in the order of their indices.
-func gpuList(n *fleetstate.Node) []GPU {
+func (c *converter) gpuList(n *fleetstate.Node) []GPU {
 	list := make([]GPU, len(n.GPUs))
 	for i := range n.GPUs {
-		list[i] = gpu(&n.GPUs[i])
+		list[i] = c.gpu(&n.GPUs[i])
 	}
 	slices.SortStableFunc(list, func(a, b GPU) int {
 		return cmp.Or(cmp.Compare(index(a), index(b)), cmp.Compare(a.UUID, b.UUID))
@@ -105,8 +105,9 @@ func index(g GPU) int {
 	return *g.Index
 }
 
-func gpu(g *fleetstate.GPU) GPU {
+func (c *converter) gpu(g *fleetstate.GPU) GPU {
 	out := GPU{
+		LastReported: g.Reported().UTC(), ReportedAgeSeconds: c.age(g.Reported()),
 		UUID: g.UUID, Parent: g.Parent, Model: g.Model, Serial: g.Serial, Driver: g.Driver, BusID: g.BusID,
 		Up: flag(g.Get(fleetstate.GPUUp)), UpReason: g.UpReason,
 		Health: g.Health.String(), HealthScore: g.Get(fleetstate.GPUHealthScore), Action: g.Action,

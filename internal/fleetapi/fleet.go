@@ -5,6 +5,7 @@ package fleetapi
 import (
 	"context"
 	"math"
+	"net/http"
 	"slices"
 	"time"
 
@@ -57,8 +58,8 @@ type GroupPage struct {
 
 func (a *API) registerFleet() {
 	get(a, "list-nodes", "/api/v1/nodes", tagFleet, "Nodes, by cluster and name", a.listNodes)
-	get(a, "get-node", "/api/v1/nodes/{node}", tagFleet, "A node with its GPUs", a.getNode)
-	get(a, "get-node-gpus", "/api/v1/nodes/{node}/gpus", tagFleet, "The GPUs of a node", a.getNodeGPUs)
+	get(a, "get-node", "/api/v1/nodes/{node}", tagFleet, "A node with its GPUs", a.getNode, http.StatusNotFound)
+	get(a, "get-node-gpus", "/api/v1/nodes/{node}/gpus", tagFleet, "The GPUs of a node", a.getNodeGPUs, http.StatusNotFound)
 	get(a, "list-gpus", "/api/v1/gpus", tagFleet, "GPUs, by cluster and node", a.listGPUs)
 	get(a, "list-stragglers", "/api/v1/stragglers", tagFleet, "The most suspect nodes, also while none is a straggler", a.listStragglers)
 	get(a, "list-episodes", "/api/v1/episodes", tagFleet, "Episodes, the newest first", a.listEpisodes)
@@ -129,13 +130,13 @@ func (a *API) getNodeGPUs(_ context.Context, in *getNodeInput) (*NodeGPUs, error
 	if err != nil {
 		return nil, err
 	}
-	return &NodeGPUs{Cluster: v.Cluster, Node: v.Key.Node, Sighting: c.sighting(v.Seen), GPUs: gpuList(v.Node)}, nil
+	return &NodeGPUs{Cluster: v.Cluster, Node: v.Key.Node, Sighting: c.sighting(v.Seen), GPUs: c.gpuList(v.Node)}, nil
 }
 
 type listGPUsInput struct {
-	Cluster  []string `query:"cluster" maxItems:"100" doc:"Only of these clusters"`
-	Names    []string `query:"names" maxItems:"1000" doc:"Only of nodes of these names; one that ends with * stands for all that begin so"`
-	Health   []string `query:"health" enum:"unknown,healthy,degraded,unhealthy" doc:"Only GPUs in one of these states"`
+	Cluster  []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
+	Names    []string `query:"names,explode" maxItems:"1000" doc:"Only of nodes of these names; one that ends with * stands for all that begin so"`
+	Health   []string `query:"health,explode" enum:"unknown,healthy,degraded,unhealthy" doc:"Only GPUs in one of these states"`
 	MinUsage float64  `query:"min_usage" minimum:"0" maximum:"1" doc:"Least utilisation"`
 	PageParams
 }
@@ -164,7 +165,7 @@ func (a *API) listGPUs(_ context.Context, in *listGPUsInput) (*GPUPage, error) {
 				continue
 			}
 			if total >= in.offset() && len(out.GPUs) < in.PageSize {
-				out.GPUs = append(out.GPUs, NodeGPU{Cluster: v.Cluster, Node: v.Key.Node, Sighting: c.sighting(v.Seen), GPU: gpu(g)})
+				out.GPUs = append(out.GPUs, NodeGPU{Cluster: v.Cluster, Node: v.Key.Node, Sighting: c.sighting(v.Seen), GPU: c.gpu(g)})
 			}
 			total++
 		}
@@ -175,8 +176,8 @@ func (a *API) listGPUs(_ context.Context, in *listGPUsInput) (*GPUPage, error) {
 }
 
 type listStragglersInput struct {
-	Cluster []string `query:"cluster" maxItems:"100" doc:"Only of these clusters"`
-	Group   []string `query:"group" maxItems:"100" doc:"Only of these peer groups"`
+	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
+	Group   []string `query:"group,explode" maxItems:"100" doc:"Only of these peer groups"`
 	Limit   int      `query:"limit" minimum:"1" maximum:"1000" default:"10" doc:"Length of the list"`
 }
 
@@ -216,8 +217,8 @@ func (c *converter) openEpisodes(f *fleetstate.EpisodeFilter) map[fleetstate.Key
 }
 
 type listEpisodesInput struct {
-	Cluster []string       `query:"cluster" maxItems:"100" doc:"Only of these clusters"`
-	Node    []string       `query:"node" maxItems:"100" doc:"Only of these nodes"`
+	Cluster []string       `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
+	Node    []string       `query:"node,explode" maxItems:"100" doc:"Only of these nodes"`
 	Open    optional[bool] `query:"open" doc:"Only open ones, or only those that are over"`
 	Since   time.Time      `query:"since" doc:"Without those that ended before"`
 	PageParams
@@ -235,7 +236,7 @@ func (a *API) listEpisodes(_ context.Context, in *listEpisodesInput) (*EpisodePa
 }
 
 type listGroupsInput struct {
-	Cluster []string `query:"cluster" maxItems:"100" doc:"Only of these clusters"`
+	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
 	PageParams
 }
 
@@ -256,7 +257,7 @@ func (a *API) listGroups(_ context.Context, in *listGroupsInput) (*GroupPage, er
 }
 
 type getSummaryInput struct {
-	Cluster []string `query:"cluster" maxItems:"100" doc:"Only of these clusters"`
+	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
 }
 
 func (a *API) getSummary(_ context.Context, in *getSummaryInput) (*Summary, error) {
@@ -282,7 +283,7 @@ func (a *API) getSummary(_ context.Context, in *getSummaryInput) (*Summary, erro
 			return true
 		}
 		out.GPUs += len(v.GPUs)
-		if v.Values.Flag(fleetstate.NodeStraggler) {
+		if v.Straggler() {
 			out.Stragglers++
 		}
 		if !math.IsNaN(v.Usage) {

@@ -3,12 +3,13 @@
 package fleetapi
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"reflect"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -79,17 +80,17 @@ func (a *API) registerObserve() {
 				Items: &huma.Schema{OneOf: one},
 			}}},
 		}},
-		Errors: []int{http.StatusUnprocessableEntity, http.StatusTooManyRequests},
+		Errors: []int{http.StatusUnauthorized, http.StatusUnprocessableEntity, http.StatusTooManyRequests},
 	}, a.observe)
 }
 
 func (a *API) observe(_ context.Context, in *observeInput) (*huma.StreamResponse, error) {
 	w, err := a.o.Feed.Watch(in.filter())
 	if err != nil {
-		return nil, huma.Error429TooManyRequests(err.Error() + ": come back later, or ask /api/v1/nodes now and then")
+		return nil, retryLater(huma.Error429TooManyRequests(err.Error() + ": come back later, or ask /api/v1/nodes now and then"))
 	}
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
-		defer w.Close()
+		defer a.unwatch(w)
 		r, writer := humago.Unwrap(ctx)
 		s := &stream{
 			a: a, w: w, gpus: in.GPUs, clusters: in.Cluster,
@@ -107,10 +108,17 @@ func (a *API) observe(_ context.Context, in *observeInput) (*huma.StreamResponse
 	}}, nil
 }
 
+// unwatch ends a watch, and with the last one what all of them share.
+func (a *API) unwatch(w *fleetstate.Watcher) {
+	if w.Close(); a.o.Feed.Watchers() == 0 {
+		a.shared.Store(nil)
+	}
+}
+
 // errGone means that the client or the server ended the stream.
 var errGone = errors.New("the stream has ended")
 
-// stream is one client's. All it holds is one event: what happens while the
+// stream is one client's. It holds one event at most: what happens while the
 // client takes it is in the views when it is done.
 type stream struct {
 	a        *API
@@ -120,8 +128,36 @@ type stream struct {
 	control  *http.ResponseController
 	writer   http.ResponseWriter
 	gone     <-chan struct{}
-	buf      bytes.Buffer
 	episodes uint64
+}
+
+// maxEventBytes bounds an event of nodes with many GPUs, but for its last node.
+const maxEventBytes = 64 << 10
+
+// parts are the nodes of one event, encoded.
+type parts struct {
+	n                      int
+	changed, seen, removed []byte // with commas between them
+	head                   []byte
+}
+
+// spare are parts that no client uses: between two events it needs none.
+var spare = sync.Pool{New: func() any { return new(parts) }}
+
+func (p *parts) add(list *[]byte, text []byte) {
+	if len(*list) > 0 {
+		*list = append(*list, ',')
+	}
+	*list = append(*list, text...)
+	p.n++
+}
+
+func (p *parts) full(o *StreamOptions) bool {
+	return p.n >= o.NodesPerEvent || len(p.changed)+len(p.seen)+len(p.removed) >= maxEventBytes
+}
+
+func (p *parts) reset() {
+	p.n, p.changed, p.seen, p.removed, p.head = 0, p.changed[:0], p.seen[:0], p.removed[:0], p.head[:0]
 }
 
 func (s *stream) run() error {
@@ -141,9 +177,7 @@ func (s *stream) run() error {
 		case <-s.a.done:
 			return errGone
 		case <-alive.C:
-			s.buf.Reset()
-			s.buf.WriteString(": alive\n\n")
-			if err := s.flush(); err != nil {
+			if err := s.send([]byte(": alive\n\n")); err != nil {
 				return err
 			}
 		case <-s.w.Next():
@@ -156,45 +190,80 @@ func (s *stream) run() error {
 }
 
 func (s *stream) snapshot() error {
-	c := s.a.converter()
-	part := Snapshot{At: c.now.UTC(), First: true, Nodes: []Node{}}
+	p := spare.Get().(*parts)
+	defer spare.Put(p)
+	p.reset()
+	first := true
+	sh, c := s.share()
 	var err error
-	s.w.Full(c.now, func(v fleetstate.View) bool {
-		if len(part.Nodes) == s.a.o.Stream.NodesPerEvent {
-			if err = s.send(EventSnapshot, &part); err != nil {
+	s.w.Full(sh.at, func(v fleetstate.View) bool {
+		if p.full(&s.a.o.Stream) {
+			if err = s.sendSnapshot(p, sh.at, first, false); err != nil {
 				return false
 			}
-			part.First, part.Nodes = false, part.Nodes[:0]
+			first = false
+			sh, c = s.share()
 		}
-		part.Nodes = append(part.Nodes, c.node(v, s.gpus))
-		return true
+		var text []byte
+		if text, err = sh.node(c, s.form(), &v); err == nil {
+			p.add(&p.changed, text)
+		}
+		return err == nil
 	})
 	if err != nil {
 		return err
 	}
-	part.Last = true
-	return s.send(EventSnapshot, &part)
+	return s.sendSnapshot(p, sh.at, first, true)
+}
+
+// share returns what is encoded already, and what encodes the rest alike.
+func (s *stream) share() (*shared, *converter) {
+	sh := s.a.sharing()
+	return sh, &converter{store: s.a.o.Store, now: sh.at}
+}
+
+func (s *stream) form() form {
+	if s.gpus {
+		return formNodeWithGPUs
+	}
+	return formNode
 }
 
 func (s *stream) changes() error {
-	c := s.a.converter()
-	changes := s.w.Changes(c.now)
-	if changes.Missed {
+	p := spare.Get().(*parts)
+	defer spare.Put(p)
+	p.reset()
+	sh, c := s.share()
+	var err error
+	ok := s.w.Changes(sh.at, func(ch fleetstate.Change) bool {
+		var text []byte
+		list := &p.changed
+		switch ch.Kind {
+		case fleetstate.Changed:
+			text, err = sh.node(c, s.form(), &ch.View)
+		case fleetstate.Seen:
+			list = &p.seen
+			text, err = sh.node(c, formSeen, &ch.View)
+		case fleetstate.Removed:
+			list = &p.removed
+			text, err = json.Marshal(Key(ch.Key))
+		}
+		if err != nil {
+			return false
+		}
+		if p.add(list, text); p.full(&s.a.o.Stream) {
+			err = s.sendDiff(p, sh.at)
+			sh, c = s.share()
+		}
+		return err == nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case !ok:
 		return s.snapshot()
-	}
-	limit := s.a.o.Stream.NodesPerEvent
-	for len(changes.Changed)+len(changes.Seen)+len(changes.Removed) > 0 {
-		d := Diff{At: c.now.UTC()}
-		for _, v := range take(&changes.Changed, limit) {
-			d.Changed = append(d.Changed, c.node(v, s.gpus))
-		}
-		for _, v := range take(&changes.Seen, limit) {
-			d.Seen = append(d.Seen, Seen{Key(v.Key), c.sighting(v.Seen), v.State})
-		}
-		for _, k := range take(&changes.Removed, limit) {
-			d.Removed = append(d.Removed, Key(k))
-		}
-		if err := s.send(EventDiff, &d); err != nil {
+	case p.n > 0:
+		if err := s.sendDiff(p, sh.at); err != nil {
 			return err
 		}
 	}
@@ -205,40 +274,66 @@ func (s *stream) changes() error {
 	return nil
 }
 
-func take[T any](list *[]T, n int) []T {
-	n = min(n, len(*list))
-	head := (*list)[:n]
-	*list = (*list)[n:]
-	return head
+// The events are put together from parts in the shape of Snapshot and Diff.
+
+func (s *stream) sendSnapshot(p *parts, at time.Time, first, last bool) error {
+	p.head = appendHead(p.head, EventSnapshot, at)
+	p.head = strconv.AppendBool(append(p.head, `,"first":`...), first)
+	p.head = strconv.AppendBool(append(p.head, `,"last":`...), last)
+	err := s.send(p.head, []byte(`,"nodes":[`), p.changed, []byte("]}\n\n"))
+	p.reset()
+	return err
+}
+
+func (s *stream) sendDiff(p *parts, at time.Time) error {
+	p.head = appendHead(p.head, EventDiff, at)
+	pieces := [][]byte{p.head}
+	for _, list := range []struct {
+		name string
+		text []byte
+	}{{`,"changed":[`, p.changed}, {`,"seen":[`, p.seen}, {`,"removed":[`, p.removed}} {
+		if len(list.text) > 0 {
+			pieces = append(pieces, []byte(list.name), list.text, []byte("]"))
+		}
+	}
+	err := s.send(append(pieces, []byte("}\n\n"))...)
+	p.reset()
+	return err
+}
+
+// appendHead begins an event and its object.
+func appendHead(b []byte, event string, at time.Time) []byte {
+	b = append(append(append(b, "event: "...), event...), "\ndata: {\"at\":\""...)
+	return append(at.UTC().AppendFormat(b, time.RFC3339Nano), '"')
 }
 
 func (s *stream) sendEpisodes() error {
-	c := s.a.converter()
-	open := true
-	list := s.a.o.Store.Episodes(&fleetstate.EpisodeFilter{Clusters: s.clusters, Open: &open})
-	out := EpisodeList{At: c.now.UTC(), Episodes: []Episode{}}
-	for _, e := range list[:min(len(list), maxOpenEpisodes)] {
-		out.Episodes = append(out.Episodes, c.episode(e))
+	sh, c := s.share()
+	encode := func() ([]byte, error) {
+		open := true
+		list := s.a.o.Store.Episodes(&fleetstate.EpisodeFilter{Clusters: s.clusters, Open: &open})
+		out := EpisodeList{At: sh.at.UTC(), Episodes: []Episode{}}
+		for _, e := range list[:min(len(list), maxOpenEpisodes)] {
+			out.Episodes = append(out.Episodes, c.episode(e))
+		}
+		return json.Marshal(out)
 	}
-	return s.send(EventEpisodes, &out)
-}
-
-func (s *stream) send(event string, data any) error {
-	s.buf.Reset()
-	s.buf.WriteString("event: ")
-	s.buf.WriteString(event)
-	s.buf.WriteString("\ndata: ")
-	// Encode ends with the first of the two line ends that an event ends with.
-	if err := json.NewEncoder(&s.buf).Encode(data); err != nil {
+	var text []byte
+	var err error
+	if len(s.clusters) == 0 {
+		text, err = sh.openEpisodes(s.episodes, encode)
+	} else {
+		text, err = encode()
+	}
+	if err != nil {
 		return err
 	}
-	s.buf.WriteByte('\n')
-	return s.flush()
+	return s.send([]byte("event: "+EventEpisodes+"\ndata: "), text, []byte("\n\n"))
 }
 
-// flush writes the event. Each has a time of its own: the server's would end
-// the stream.
-func (s *stream) flush() error {
+// send writes an event. Each has a time of its own: the server's would end the
+// stream.
+func (s *stream) send(pieces ...[]byte) error {
 	select {
 	case <-s.gone:
 		return errGone
@@ -249,8 +344,10 @@ func (s *stream) flush() error {
 	if err := s.control.SetWriteDeadline(time.Now().Add(s.a.o.Stream.WriteTimeout)); err != nil {
 		return err
 	}
-	if _, err := s.writer.Write(s.buf.Bytes()); err != nil {
-		return s.ended(err)
+	for _, text := range pieces {
+		if _, err := s.writer.Write(text); err != nil {
+			return s.ended(err)
+		}
 	}
 	if err := s.control.Flush(); err != nil {
 		return s.ended(err)

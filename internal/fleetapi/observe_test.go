@@ -138,6 +138,7 @@ func TestTooManyClients(t *testing.T) {
 	first.next(EventSnapshot, &Snapshot{})
 	w := ask(a, "/api/v1/observe")
 	assert.Equal(t, http.StatusTooManyRequests, w.Code)
+	assert.Equal(t, "10", w.Header().Get("Retry-After"))
 	assert.Contains(t, w.Body.String(), "come back later")
 	assert.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
 }

@@ -5,6 +5,7 @@ package fleetapi
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -56,12 +57,12 @@ func (p *PageParams) page(n, total int) Page {
 
 // NodeParams select nodes.
 type NodeParams struct {
-	Cluster   []string       `query:"cluster" maxItems:"100" doc:"Only of these clusters"`
-	Names     []string       `query:"names" maxItems:"1000" doc:"Only nodes of these names; one that ends with * stands for all that begin so"`
-	Group     []string       `query:"group" maxItems:"100" doc:"Only of these peer groups"`
-	State     []string       `query:"state" enum:"active,idle,calibrating,missing" doc:"Only nodes in one of these states"`
-	Health    []string       `query:"health" enum:"unknown,healthy,degraded,unhealthy" doc:"Only nodes whose worst GPU is in one of these states"`
-	Straggler optional[bool] `query:"straggler" doc:"Only stragglers, or only others"`
+	Cluster   []string       `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
+	Names     []string       `query:"names,explode" maxItems:"1000" doc:"Only nodes of these names; one that ends with * stands for all that begin so"`
+	Group     []string       `query:"group,explode" maxItems:"100" doc:"Only of these peer groups"`
+	State     []string       `query:"state,explode" enum:"active,idle,calibrating,missing" doc:"Only nodes in one of these states"`
+	Health    []string       `query:"health,explode" enum:"unknown,healthy,degraded,unhealthy" doc:"Only nodes whose worst GPU is in one of these states"`
+	Straggler optional[bool] `query:"straggler" doc:"Only stragglers, or only others. A missing node is none, whatever it was"`
 	MinUsage  float64        `query:"min_usage" minimum:"0" maximum:"1" doc:"Least mean utilisation of the node's GPUs"`
 }
 
@@ -82,10 +83,13 @@ func (p *NodeParams) filter() fleetstate.Filter {
 // knownParams refuses query parameters that the operation does not have, which
 // are misspelt more often than not, and numbers that are none: the bounds of a
 // schema let NaN pass, and JSON has no way to say what was wrong about Inf.
+//
+// It also splits lists, since the library knows no way to write a comma of a value.
 func knownParams(api huma.API) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		var names []string
 		var errs []error
+		lists := url.Values{}
 		u := ctx.URL()
 		// Query would leave out what cannot be read, and so select more.
 		query, err := url.ParseQuery(u.RawQuery)
@@ -97,6 +101,9 @@ func knownParams(api huma.API) func(huma.Context, func(huma.Context)) {
 				continue
 			}
 			names = append(names, p.Name)
+			if p.Schema.Type == huma.TypeArray && len(query[p.Name]) == 1 {
+				lists[p.Name] = splitList(query.Get(p.Name))
+			}
 			if p.Schema.Type == huma.TypeNumber {
 				if text := query.Get(p.Name); !finite(text) {
 					errs = append(errs, &huma.ErrorDetail{Location: "query." + p.Name, Value: text, Message: "must be a finite number"})
@@ -116,8 +123,48 @@ func knownParams(api huma.API) func(huma.Context, func(huma.Context)) {
 			_ = huma.WriteErr(api, ctx, http.StatusUnprocessableEntity, "validation failed", errs...)
 			return
 		}
+		if len(lists) > 0 {
+			maps.Copy(query, lists)
+			u.RawQuery = query.Encode()
+			ctx = &listContext{ctx, u}
+		}
 		next(ctx)
 	}
+}
+
+// listContext has the values of a list as so many parameters, which is how the
+// library reads lists that are tagged `explode`.
+type listContext struct {
+	innerContext
+	url url.URL
+}
+
+type innerContext = huma.Context
+
+// URL implements huma.Context.
+func (c *listContext) URL() url.URL { return c.url }
+
+// Unwrap leads the adapter to its own context.
+func (c *listContext) Unwrap() huma.Context { return c.innerContext }
+
+// splitList splits a list at its commas. `\,` is a comma of a value and `\\` a
+// backslash.
+func splitList(text string) []string {
+	var list []string
+	var value strings.Builder
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '\\' && i+1 < len(text) && (text[i+1] == ',' || text[i+1] == '\\'):
+			i++
+			value.WriteByte(text[i])
+		case c == ',':
+			list = append(list, value.String())
+			value.Reset()
+		default:
+			value.WriteByte(c)
+		}
+	}
+	return append(list, value.String())
 }
 
 // finite reports whether a text is no number that is not finite; what is no

@@ -5,6 +5,7 @@ package fleetapi
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"time"
 
@@ -93,10 +94,11 @@ type AggregationList struct {
 }
 
 func (a *API) registerTelemetry() {
-	get(a, "list-telemetry", "/api/v1/telemetry", tagHistory, "Samples of the past, the newest first", a.listTelemetry)
-	get(a, "list-telemetry-hosts", "/api/v1/telemetry/hosts", tagHistory, "Nodes of which there is history", a.listTelemetryHosts)
-	get(a, "list-telemetry-gpus", "/api/v1/telemetry/hosts/{host}/gpus", tagHistory, "GPUs of a node of which there is history", a.listTelemetryGPUs)
-	get(a, "list-aggregations", "/api/v1/telemetry/aggregations", tagHistory, "Figures over samples of the past", a.listAggregations)
+	const off, away = http.StatusNotFound, http.StatusServiceUnavailable
+	get(a, "list-telemetry", "/api/v1/telemetry", tagHistory, "Samples of the past, the newest first", a.listTelemetry, off, away)
+	get(a, "list-telemetry-hosts", "/api/v1/telemetry/hosts", tagHistory, "Nodes of which there is history", a.listTelemetryHosts, off, away)
+	get(a, "list-telemetry-gpus", "/api/v1/telemetry/hosts/{host}/gpus", tagHistory, "GPUs of a node of which there is history", a.listTelemetryGPUs, off, away)
+	get(a, "list-aggregations", "/api/v1/telemetry/aggregations", tagHistory, "Figures over samples of the past", a.listAggregations, off, away)
 }
 
 // TimeParams select a time.
@@ -120,10 +122,10 @@ func (p *TimeParams) span(now time.Time) (start, end time.Time, err error) {
 }
 
 type listTelemetryInput struct {
-	Cluster []string `query:"cluster" maxItems:"100" doc:"Only of these clusters"`
-	Host    []string `query:"host" maxItems:"100" doc:"Only of these nodes"`
-	GPU     []string `query:"gpu" maxItems:"1000" doc:"Only of these GPUs, by UUID"`
-	Metric  []string `query:"metric" maxItems:"100" doc:"Only of these metrics"`
+	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
+	Host    []string `query:"host,explode" maxItems:"100" doc:"Only of these nodes"`
+	GPU     []string `query:"gpu,explode" maxItems:"1000" doc:"Only of these GPUs, by UUID"`
+	Metric  []string `query:"metric,explode" maxItems:"100" doc:"Only of these metrics"`
 	TimeParams
 	PageParams
 }
@@ -151,7 +153,7 @@ func (a *API) listTelemetry(ctx context.Context, in *listTelemetryInput) (*Sampl
 }
 
 type listTelemetryHostsInput struct {
-	Cluster []string `query:"cluster" maxItems:"100" doc:"Only of these clusters"`
+	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
 	TimeParams
 	PageParams
 }
@@ -176,7 +178,7 @@ func (a *API) listTelemetryHosts(ctx context.Context, in *listTelemetryHostsInpu
 
 type listTelemetryGPUsInput struct {
 	Host    string   `path:"host" maxLength:"253" doc:"Name of the node"`
-	Cluster []string `query:"cluster" maxItems:"100" doc:"Only of these clusters"`
+	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
 	TimeParams
 	PageParams
 }
@@ -202,10 +204,10 @@ func (a *API) listTelemetryGPUs(ctx context.Context, in *listTelemetryGPUsInput)
 type listAggregationsInput struct {
 	GroupBy string   `query:"group_by" enum:"cluster,host,gpu,metric" default:"host" doc:"What makes a row, besides the metric"`
 	Range   string   `query:"time_range" default:"1h" maxLength:"32" example:"24h" doc:"How far back from now, such as 30m, 24h or 7d"`
-	Cluster []string `query:"cluster" maxItems:"100" doc:"Only of these clusters"`
-	Host    []string `query:"host" maxItems:"100" doc:"Only of these nodes"`
-	GPU     []string `query:"gpu" maxItems:"1000" doc:"Only of these GPUs, by UUID"`
-	Metric  []string `query:"metric" maxItems:"100" doc:"Only of these metrics"`
+	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
+	Host    []string `query:"host,explode" maxItems:"100" doc:"Only of these nodes"`
+	GPU     []string `query:"gpu,explode" maxItems:"1000" doc:"Only of these GPUs, by UUID"`
+	Metric  []string `query:"metric,explode" maxItems:"100" doc:"Only of these metrics"`
 }
 
 func (a *API) listAggregations(ctx context.Context, in *listAggregationsInput) (*AggregationList, error) {
@@ -273,7 +275,7 @@ func historyError(err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return huma.Error503ServiceUnavailable("the question took too long: ask for a shorter time or for less")
 	default:
-		return huma.Error503ServiceUnavailable(err.Error())
+		return retryLater(huma.Error503ServiceUnavailable(err.Error()))
 	}
 }
 

@@ -32,7 +32,7 @@ type Node struct {
 	HostID           string   `json:"host_id,omitempty"`
 	State            string   `json:"state,omitempty" doc:"active, idle, calibrating, or missing when the node is silent; absent while unknown"`
 	Health           string   `json:"health" enum:"unknown,healthy,degraded,unhealthy" doc:"The worst of its GPUs"`
-	Straggler        bool     `json:"straggler" doc:"The gateway's verdict"`
+	Straggler        bool     `json:"straggler" doc:"The gateway's verdict; false of a missing node, of which there is none"`
 	Suspicion        *float64 `json:"suspicion,omitempty" doc:"Evidence against the node as a share of what names a straggler; 1 and more is a straggler"`
 	Rank             *float64 `json:"rank,omitempty" doc:"Place among the most suspect nodes of the cluster, from 1"`
 	AgentStraggler   *bool    `json:"agent_straggler,omitempty" doc:"The node's own verdict"`
@@ -76,6 +76,9 @@ type GPU struct {
 	Serial string `json:"serial,omitempty"`
 	Driver string `json:"driver_version,omitempty"`
 	BusID  string `json:"pci_bus_id,omitempty"`
+
+	LastReported       time.Time `json:"last_reported" doc:"When a reading of this GPU last came; where only differences are sent, the last change or resync. Long before the node's last_seen, it may have been taken out"`
+	ReportedAgeSeconds float64   `json:"reported_age_seconds" doc:"How long ago that was when this was answered"`
 
 	Up          *bool          `json:"up,omitempty"`
 	UpReason    string         `json:"up_reason,omitempty" doc:"ok, or why the GPU does not answer"`

@@ -78,11 +78,10 @@ func (s *Store) forget(c candidate, now int64) bool {
 	sh := s.shard(c.e.key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.nodes[c.e.key] != c.e || c.e.live.seen.Load() != c.seen || !s.missing(c.seen, now) {
+	if sh.nodes[c.e.key] != c.e || !s.missing(c.seen, now) || !c.e.retire(c.seen) {
 		return false
 	}
 	delete(sh.nodes, c.e.key)
-	c.e.live.facts.Or(goneBit)
 	return true
 }
 

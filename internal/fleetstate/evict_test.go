@@ -38,7 +38,7 @@ func TestNewNodeInPlaceOfTheOneMissingLongest(t *testing.T) {
 	now = t0.Add(time.Hour)
 	assert.True(t, begin("a", now))
 	f.Advance(now)
-	assert.Equal(t, []Key{{"c", "old"}}, w.Changes(now).Removed)
+	assert.Equal(t, []Key{{"c", "old"}}, changes(t, w, now).removed)
 	put(t, s, "c", "middle", now, nil) // it is back, after the look
 	assert.True(t, begin("b", now))
 	assert.False(t, begin("d", now), "nobody is missing any more")

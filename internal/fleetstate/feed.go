@@ -164,7 +164,7 @@ func (w *Watcher) Next() <-chan struct{} { return w.frame.next }
 func (w *Watcher) Full(now time.Time, yield func(View) bool) {
 	w.frame = w.f.current()
 	clear(w.shown)
-	w.f.s.Each(&w.filter, now, func(v View) bool {
+	w.f.s.Each(&w.filter, w.frame.notBefore(now), func(v View) bool {
 		w.show(v.Key)
 		return yield(v)
 	})
@@ -176,89 +176,113 @@ func (f *Feed) current() *frame {
 	return f.frame
 }
 
+// notBefore returns now, or the time of the frame if that is later: whoever is
+// told an earlier state is not told again that a node went missing since.
+func (f *frame) notBefore(now time.Time) time.Time {
+	if f.at.After(now) {
+		return f.at
+	}
+	return now
+}
+
 func (w *Watcher) show(k Key) {
 	if w.shown != nil {
 		w.shown[k] = struct{}{}
 	}
 }
 
-// Changes is what became of the selected nodes since a watcher last looked.
-type Changes struct {
-	At time.Time
-	// Changed are nodes with a new view, Seen those that only gave a sign of
-	// life, after which they may no longer be missing; Removed those that are
-	// gone or no longer selected.
-	Changed, Seen []View
-	Removed       []Key
-	// Missed says that the watcher lost track and must take the full view.
-	Missed bool
+// Change is what became of one selected node since a watcher last looked.
+type Change struct {
+	Kind ChangeKind
+	View // of a node that is gone its key alone
 }
 
-// Changes brings the watcher to the current frame and returns what changed.
-func (w *Watcher) Changes(now time.Time) Changes {
+// ChangeKind says what became of a node.
+type ChangeKind uint8
+
+// The kinds: a new view; only a sign of life, after which the node may no longer
+// be missing; gone, or no longer selected.
+const (
+	Changed ChangeKind = iota
+	Seen
+	Removed
+)
+
+// Changes brings the watcher to the current frame and calls yield for what
+// changed since the one before, until it returns false: then the watch is over.
+// It returns false when the watcher lost track and must take the full view.
+func (w *Watcher) Changes(now time.Time, yield func(Change) bool) bool {
 	from, to := w.frame, w.f.current()
 	w.frame = to
-	c := Changes{At: to.at}
 	if from.number == to.number {
-		return c
+		return true
 	}
 	if from.number < to.known {
-		c.Missed = true
-		return c
+		return false
 	}
-	ms := now.UnixMilli()
-	look := func(e *entry) {
-		changed := e.fed.changed.Load() > from.number
-		if !changed && e.fed.sighted.Load() <= from.number || !w.filter.matchKey(e.key) || e.live.gone() {
-			return
-		}
-		v := w.f.s.view(e, ms)
-		if w.shown != nil {
-			_, shown := w.shown[e.key]
-			selected := w.filter.matchNode(v.Node, v.State)
-			switch {
-			case shown && !selected:
-				delete(w.shown, e.key)
-				c.Removed = append(c.Removed, e.key)
-				return
-			case !selected:
-				return
-			case !shown:
-				w.show(e.key)
-				changed = true
-			}
-		}
-		if changed {
-			c.Changed = append(c.Changed, v)
-		} else {
-			c.Seen = append(c.Seen, v)
-		}
-	}
+	ms := to.notBefore(now).UnixMilli()
 	// Who was quick enough looks at what changed in one frame, others at all.
 	if from.number+1 == to.number {
 		for _, e := range to.changed {
-			look(e)
+			if c, ok := w.change(e, from.number, ms); ok && !yield(c) {
+				return true
+			}
 		}
 	} else {
 		for i := range to.entries.all {
-			look(to.entries.all[i].e)
+			if c, ok := w.change(to.entries.all[i].e, from.number, ms); ok && !yield(c) {
+				return true
+			}
 		}
 	}
 	for _, r := range to.removed {
-		if r.frame <= from.number || !w.filter.matchKey(r.key) {
-			continue
+		if r.frame > from.number && w.gone(r.key) && !yield(removed(r.key)) {
+			return true
 		}
-		// It may have come back since.
-		if w.f.s.find(r.key) != nil {
-			continue
-		}
-		if w.shown != nil {
-			if _, shown := w.shown[r.key]; !shown {
-				continue
-			}
-			delete(w.shown, r.key)
-		}
-		c.Removed = append(c.Removed, r.key)
 	}
-	return c
+	return true
 }
+
+// change looks at what became of a node after a frame.
+func (w *Watcher) change(e *entry, after uint64, now int64) (Change, bool) {
+	changed := e.fed.changed.Load() > after
+	if !changed && e.fed.sighted.Load() <= after || !w.filter.matchKey(e.key) || e.live.gone() {
+		return Change{}, false
+	}
+	v := w.f.s.view(e, now)
+	if w.shown != nil {
+		_, shown := w.shown[e.key]
+		selected := w.filter.matchNode(&v)
+		switch {
+		case shown && !selected:
+			delete(w.shown, e.key)
+			return removed(e.key), true
+		case !selected:
+			return Change{}, false
+		case !shown:
+			w.show(e.key)
+			changed = true
+		}
+	}
+	if changed {
+		return Change{Changed, v}, true
+	}
+	return Change{Seen, v}, true
+}
+
+// gone reports whether the end of a node is news to the watcher.
+func (w *Watcher) gone(k Key) bool {
+	// It may have come back since.
+	if !w.filter.matchKey(k) || w.f.s.find(k) != nil {
+		return false
+	}
+	if w.shown != nil {
+		if _, shown := w.shown[k]; !shown {
+			return false
+		}
+		delete(w.shown, k)
+	}
+	return true
+}
+
+func removed(k Key) Change { return Change{Removed, View{Node: &Node{Key: k}}} }

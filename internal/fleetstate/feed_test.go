@@ -24,27 +24,50 @@ func (c *client) full(now time.Time) {
 }
 
 func (c *client) follow(t require.TestingT, now time.Time) (changed, seen int) {
-	ch := c.w.Changes(now)
-	if ch.Missed {
-		c.full(now)
-		return 0, 0
-	}
-	for _, v := range ch.Changed {
-		c.nodes[v.Key] = v
-	}
-	for _, v := range ch.Seen {
-		known, ok := c.nodes[v.Key]
-		require.True(t, ok, "a sign of life of a node that was never shown")
-		known.Seen, known.State = v.Seen, v.State
-		c.nodes[v.Key] = known
-	}
-	for _, k := range ch.Removed {
-		if c.w.shown != nil {
-			require.Contains(t, c.nodes, k, "removed, but never shown")
+	ok := c.w.Changes(now, func(ch Change) bool {
+		switch ch.Kind {
+		case Changed:
+			changed++
+			c.nodes[ch.Key] = ch.View
+		case Seen:
+			seen++
+			known, ok := c.nodes[ch.Key]
+			require.True(t, ok, "a sign of life of a node that was never shown")
+			known.Seen, known.State = ch.Seen, ch.State
+			c.nodes[ch.Key] = known
+		case Removed:
+			if c.w.shown != nil {
+				require.Contains(t, c.nodes, ch.Key, "removed, but never shown")
+			}
+			delete(c.nodes, ch.Key)
 		}
-		delete(c.nodes, k)
+		return true
+	})
+	if !ok {
+		c.full(now)
 	}
-	return len(ch.Changed), len(ch.Seen)
+	return changed, seen
+}
+
+// told is what a watcher is told at a time.
+type told struct {
+	changed []View
+	removed []Key
+	missed  bool
+}
+
+func changes(t *testing.T, w *Watcher, now time.Time) (out told) {
+	t.Helper()
+	out.missed = !w.Changes(now, func(c Change) bool {
+		switch c.Kind {
+		case Changed:
+			out.changed = append(out.changed, c.View)
+		case Removed:
+			out.removed = append(out.removed, c.Key)
+		}
+		return true
+	})
+	return out
 }
 
 // TestWatchersSeeTheSelection changes nodes at random, lets clients of several
@@ -123,13 +146,13 @@ func TestSlowWatcherGetsTheLatestOnce(t *testing.T) {
 	f.Advance(t0)
 	c.follow(t, t0)
 	for i := range 100 {
-		put(t, s, "c", "n", t0, func(u *Update) { u.Set(NodeScore, float64(i)) })
+		put(t, s, "c", "n", t0, func(u *Update) { u.Set(NodeSuspicion, float64(i)) })
 		f.Advance(t0)
 	}
-	ch := w.Changes(t0)
-	require.Len(t, ch.Changed, 1)
-	assert.InDelta(t, 99, *ch.Changed[0].Values.Get(NodeScore), 0)
-	assert.Empty(t, w.Changes(t0).Changed)
+	list := changes(t, w, t0).changed
+	require.Len(t, list, 1)
+	assert.InDelta(t, 99, *list[0].Values.Get(NodeSuspicion), 0)
+	assert.Empty(t, changes(t, w, t0).changed)
 }
 
 func TestSignsOfLifeAreNoNewViews(t *testing.T) {
@@ -177,10 +200,10 @@ func TestFeedBounds(t *testing.T) {
 	later := t0.Add(cfg.NodeExpiry + time.Second)
 	s.Expire(later)
 	f.Advance(later)
-	assert.True(t, b.Changes(later).Missed, "more is gone than is remembered")
+	assert.True(t, changes(t, b, later).missed, "more is gone than is remembered")
 	b.Full(later, func(View) bool { t.Error("there is no node"); return false })
 	f.Advance(later)
-	assert.False(t, b.Changes(later).Missed)
+	assert.False(t, changes(t, b, later).missed)
 	b.Close()
 	before := b.Next()
 	f.Advance(later)
@@ -202,10 +225,10 @@ func TestRemovedOnce(t *testing.T) {
 	for i, straggler := range []float64{1, 0, 0} {
 		put(t, s, "c", "n", t0, func(u *Update) {
 			u.Set(NodeStraggler, straggler)
-			u.Set(NodeScore, float64(i))
+			u.Set(NodeSuspicion, float64(i))
 		})
 		f.Advance(t0)
-		removed += len(w.Changes(t0).Removed)
+		removed += len(changes(t, w, t0).removed)
 	}
 	assert.Equal(t, 1, removed)
 }

@@ -18,6 +18,12 @@ type View struct {
 	State string // Node.State, or missing
 }
 
+// Straggler reports whether the gateway takes the node for a straggler. Of a
+// missing node there is no verdict, only the former one.
+func (v *View) Straggler() bool {
+	return v.State != gpusemconv.StateMissing && v.Values.Flag(NodeStraggler)
+}
+
 func (s *Store) view(e *entry, now int64) View {
 	v := View{Node: e.view.Load()}
 	seen := e.live.seen.Load()
@@ -42,7 +48,7 @@ type Filter struct {
 	Groups []string
 	States []string
 	Health []Health
-	// Straggler selects by the gateway's verdict.
+	// Straggler selects by View.Straggler.
 	Straggler *bool
 	// MinUsage is the least mean utilisation of a node's GPUs, a fraction. No
 	// missing node has any.
@@ -71,13 +77,13 @@ func (f *Filter) matchKey(k Key) bool {
 	})
 }
 
-func (f *Filter) matchNode(n *Node, state string) bool {
-	return (len(f.Groups) == 0 || slices.Contains(f.Groups, n.Group)) &&
-		(len(f.States) == 0 || slices.Contains(f.States, state)) &&
-		(len(f.Health) == 0 || slices.Contains(f.Health, n.Health)) &&
-		(f.Straggler == nil || *f.Straggler == n.Values.Flag(NodeStraggler)) &&
+func (f *Filter) matchNode(v *View) bool {
+	return (len(f.Groups) == 0 || slices.Contains(f.Groups, v.Group)) &&
+		(len(f.States) == 0 || slices.Contains(f.States, v.State)) &&
+		(len(f.Health) == 0 || slices.Contains(f.Health, v.Health)) &&
+		(f.Straggler == nil || *f.Straggler == v.Straggler()) &&
 		// Unknown usage is NaN, which is not at least anything.
-		(f.MinUsage == 0 || state != gpusemconv.StateMissing && n.Usage >= f.MinUsage)
+		(f.MinUsage == 0 || v.State != gpusemconv.StateMissing && v.Usage >= f.MinUsage)
 }
 
 // scan calls yield for the entries of the selected nodes in the order of their
@@ -170,7 +176,7 @@ func (s *Store) Stragglers(f *Filter, now time.Time, limit int) (top []View, tot
 		if v.State == gpusemconv.StateMissing {
 			return true
 		}
-		r := ranked{View: v, straggler: v.Values.Flag(NodeStraggler)}
+		r := ranked{View: v, straggler: v.Straggler()}
 		suspicion, score := v.Values.Get(NodeSuspicion), v.Values.Get(NodeScore)
 		if !r.straggler && suspicion == nil && score == nil {
 			return true

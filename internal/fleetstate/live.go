@@ -57,7 +57,7 @@ func pack(n *Node) uint64 {
 
 // matchFacts is matchNode without the view, but for the groups.
 func (f *Filter) matchFacts(facts uint64, missing bool) bool {
-	if f.Straggler != nil && *f.Straggler != (facts&stragglerBit != 0) {
+	if f.Straggler != nil && *f.Straggler != (facts&stragglerBit != 0 && !missing) {
 		return false
 	}
 	// Unknown usage is NaN, which is not at least anything; of a missing node it

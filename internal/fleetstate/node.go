@@ -9,6 +9,8 @@ package fleetstate // import "github.com/gpu-collector/gpu-collector/internal/fl
 import (
 	"math"
 	"math/bits"
+	"sync/atomic"
+	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 )
@@ -63,6 +65,8 @@ const (
 	numNodeFields
 )
 
+const nodeFractions = 1<<NodeScore | 1<<NodeThreshold | 1<<NodeCPUPressure
+
 // NodeValues holds numbers by field, and which of them are known.
 type NodeValues struct {
 	v     [numNodeFields]float64
@@ -99,7 +103,25 @@ type GPU struct {
 	Xids                         []Xid
 	values                       [numGPUFields]float64
 	known                        uint64
+	// seen is when a point of it last came, Unix milliseconds. It goes on in all
+	// views of the GPU, so that a report without news makes no new view.
+	seen *atomic.Int64
 }
+
+// Reported is when a point of the GPU last came. Behind `diff` that is the last
+// change or resync.
+func (g *GPU) Reported() time.Time { return time.UnixMilli(g.seen.Load()) }
+
+// reported is cheap for all points of a report but the first.
+func (g *GPU) reported(at int64) {
+	if g.seen.Load() != at {
+		g.seen.Store(at)
+	}
+}
+
+// board reports whether the GPU has a place on the bus of its own, as a MIG
+// slice has not.
+func (g *GPU) board() bool { return g.BusID != "" && g.Parent == "" }
 
 // Reason is a rule that holds the health score of a GPU down.
 type Reason struct{ Reason, Action string }
@@ -142,6 +164,8 @@ const (
 	GPUPCIeReplays                           // retransmissions
 	numGPUFields
 )
+
+const gpuFractions = 1<<GPUUtilization | 1<<GPUTensorActivity | 1<<GPUSMActivity
 
 // Get returns the number, nil when it is unknown. The target never changes.
 func (g *GPU) Get(f GPUField) *float64 {

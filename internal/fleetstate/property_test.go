@@ -44,7 +44,7 @@ func TestViewEqualsModel(t *testing.T) {
 			for range rapid.IntRange(0, 12).Draw(t, "points") {
 				uuid := rapid.SampledFrom(uuids).Draw(t, "gpu")
 				f := rapid.SampledFrom(fields).Draw(t, "field")
-				v := float64(rapid.IntRange(0, 3).Draw(t, "value"))
+				v := float64(rapid.IntRange(0, 3).Draw(t, "value")) / 4
 				switch rapid.IntRange(0, 6).Draw(t, "what") {
 				case 0, 1:
 					u.SetGPU(u.GPU(uuid), f, v)

@@ -115,12 +115,24 @@ type entry struct {
 	live *live
 
 	// mu is held by one writer, for one resource; no reader takes it.
-	mu sync.Mutex
-	// gpuSeen is when each GPU of the view was last reported, guarded by mu.
-	gpuSeen []int64
-	gpusAt  int64 // when gpuSeen was last looked through, guarded by mu
+	mu     sync.Mutex
+	gpusAt int64 // when the GPUs were last looked through, guarded by mu
 
 	fed fed // used by the feed
+}
+
+// retire marks a node as forgotten if it was not seen since, and nobody is
+// writing to it.
+func (e *entry) retire(seen int64) bool {
+	if !e.mu.TryLock() {
+		return false
+	}
+	defer e.mu.Unlock()
+	if e.live.seen.Load() != seen {
+		return false
+	}
+	e.live.facts.Or(goneBit)
+	return true
 }
 
 // New returns an empty store. The configuration is valid.
@@ -145,7 +157,7 @@ type Drop uint8
 
 // The reasons.
 const (
-	DropNoNode      Drop = iota // the resource names no node, or none of at most MaxName bytes
+	DropNoNode      Drop = iota // the resource names no node, or none of at most MaxName bytes, or `.` or `..`
 	DropMaxNodes                // MaxNodes
 	DropEvicted                 // a missing node, for a new one once there are MaxNodes
 	DropMaxGPUs                 // MaxGPUsPerNode
@@ -153,10 +165,11 @@ const (
 	DropMaxEpisodes             // MaxEpisodes, only of episodes that are open
 	DropMaxDetails              // more Xids, reasons or throttle reasons of a GPU than are kept
 	DropText                    // a name or text of more than MaxName bytes
+	DropRange                   // a fraction that is not from 0 to 1
 	numDrops
 )
 
-var drops = [numDrops]string{"no_node", "max_nodes", "evicted_node", "max_gpus_per_node", "max_groups", "max_episodes", "max_details", "text_too_long"}
+var drops = [numDrops]string{"no_node", "max_nodes", "evicted_node", "max_gpus_per_node", "max_groups", "max_episodes", "max_details", "text_too_long", "out_of_range"}
 
 func (d Drop) String() string { return drops[d] }
 
@@ -185,7 +198,8 @@ func (s *Store) place(k Key, now time.Time) (*entry, error) {
 	if e := s.find(k); e != nil {
 		return e, nil
 	}
-	if k.Node == "" || len(k.Node) > MaxName || len(k.Cluster) > MaxName {
+	// No path of a URL names the nodes `.` and `..` (RFC 3986, section 5.2.4).
+	if k.Node == "" || k.Node == "." || k.Node == ".." || len(k.Node) > MaxName || len(k.Cluster) > MaxName {
 		s.drop(DropNoNode)
 		return nil, errNoNode
 	}
@@ -224,9 +238,8 @@ func (s *Store) Expire(now time.Time) int {
 		sh := &s.shards[i]
 		sh.mu.Lock()
 		for k, e := range sh.nodes {
-			if e.live.seen.Load() < before {
+			if seen := e.live.seen.Load(); seen < before && e.retire(seen) {
 				delete(sh.nodes, k)
-				e.live.facts.Or(goneBit)
 				n++
 			}
 		}

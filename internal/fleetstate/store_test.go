@@ -53,7 +53,7 @@ func TestBounds(t *testing.T) {
 	for _, k := range []Key{{"c", "a"}, {"c", "b"}} {
 		put(t, s, k.Cluster, k.Node, t0, nil)
 	}
-	for _, k := range []Key{{"c", "c"}, {"c", ""}, {"c", long}, {long, "d"}} {
+	for _, k := range []Key{{"c", "c"}, {"c", ""}, {"c", long}, {long, "d"}, {"c", "."}, {"c", ".."}} {
 		_, ok := s.Begin(k, t0)
 		assert.False(t, ok)
 	}
@@ -85,8 +85,8 @@ func TestBounds(t *testing.T) {
 		s.PutEpisode(&Episode{ID: id, Since: t0})
 	}
 	assert.Equal(t, map[string]int64{
-		"no_node": 3, "max_nodes": 1, "max_gpus_per_node": 1, "max_groups": 1, "max_episodes": 1,
-		"max_details": 2*maxXids - maxXids + 2*maxXids - maxReasons + 2*maxXids - maxThrottles, "text_too_long": 3,
+		"no_node": 5, "max_nodes": 1, "max_gpus_per_node": 1, "max_groups": 1, "max_episodes": 1,
+		"max_details": 2*maxXids - maxXids + 2*maxXids - maxReasons + 2*maxXids - maxThrottles, "text_too_long": 3, "out_of_range": 1,
 	}, dropped(s))
 }
 
@@ -110,21 +110,32 @@ func TestExpiry(t *testing.T) {
 	assert.Equal(t, 2, s.Nodes())
 }
 
-// TestForgottenWhileItReports forgets a node between the beginning and the end
-// of an update: it does not come back as a ghost.
+// TestForgottenWhileItReports looks for silent nodes between the beginning and
+// the end of an update: what it says is not lost.
 func TestForgottenWhileItReports(t *testing.T) {
 	s := New(DefaultConfig())
 	put(t, s, "c", "n", t0, nil)
 	late := t0.Add(25 * time.Hour)
 	u, ok := s.Begin(Key{"c", "n"}, late)
 	require.True(t, ok)
-	require.Equal(t, 1, s.Expire(late))
+	fresh, ok := s.Begin(Key{"c", "fresh"}, late)
+	require.True(t, ok)
+	assert.Zero(t, s.Expire(late), "both are being written to")
 	u.Set(NodeScore, 1)
 	u.Commit(late)
-	_, total := s.List(&Filter{}, late, 0, 10)
-	assert.Zero(t, total)
-	put(t, s, "c", "n", late, nil)
-	views, total := s.List(&Filter{}, late, 0, 10)
+	fresh.Commit(late)
+	views, _ := s.List(&Filter{}, late, 0, 10)
+	assert.Equal(t, []string{"c/fresh", "c/n"}, names(views))
+	assert.InDelta(t, 1, *views[1].Values.Get(NodeScore), 0)
+
+	// Between the look for a node and the lock.
+	e := s.find(Key{"c", "n"})
+	much := late.Add(25 * time.Hour)
+	require.Equal(t, 2, s.Expire(much))
+	_, ok = s.lock(e, much)
+	assert.False(t, ok)
+	put(t, s, "c", "n", much, nil)
+	views, total := s.List(&Filter{}, much, 0, 10)
 	assert.Equal(t, []string{"c/n"}, names(views))
 	assert.Equal(t, 1, total)
 }
@@ -148,6 +159,76 @@ func TestGPUExpiry(t *testing.T) {
 	assert.Equal(t, []string{"a", "c"}, []string{v.GPUs[0].UUID, v.GPUs[1].UUID})
 	put(t, s, "c", "n", t0.Add(11*time.Minute), func(u *Update) { u.SetGPU(u.KnownGPU("a"), GPUTemperature, math.NaN()) })
 	assert.Equal(t, 1, count(), "nothing is known of a any more")
+	assert.Equal(t, t0.Add(10*time.Minute+gpuCheck).UnixMilli(), v.GPUs[1].Reported().UnixMilli())
+}
+
+// TestGPUReplaced has another GPU reported in the place of one: that one is gone
+// at once, with its slices, and nothing else is.
+func TestGPUReplaced(t *testing.T) {
+	s := New(DefaultConfig())
+	report := func(second int, gpus ...string) {
+		put(t, s, "c", "n", t0.Add(time.Duration(second)*time.Second), func(u *Update) {
+			for _, text := range gpus {
+				f := strings.Split(text, "@")
+				i := u.GPU(f[0])
+				u.SetInfo(i, Info{Index: -1, BusID: f[1]})
+				u.SetParent(i, f[2])
+				u.SetGPU(i, GPUTemperature, 50)
+			}
+		})
+	}
+	list := func() string {
+		v, _ := s.Node(Key{"c", "n"}, t0)
+		var uuids []string
+		for i := range v.GPUs {
+			uuids = append(uuids, v.GPUs[i].UUID)
+		}
+		return strings.Join(uuids, " ")
+	}
+	report(0, "a@18@", "slice@18@a", "b@2a@", "c@@")
+	report(1, "d@@")
+	assert.Equal(t, "a slice b c d", list(), "without a place nothing is known of it")
+	report(2, "e@18@")
+	assert.Equal(t, "b c d e", list())
+	report(3, "slice2@18@e", "slice3@2a@b")
+	assert.Equal(t, "b c d e slice2 slice3", list(), "slices share the place of their GPU")
+	report(4, "f@3b@", "g@3b@")
+	assert.Equal(t, "b c d e slice2 slice3 f g", list(), "in one report neither is older")
+}
+
+func TestFractionsAreFractions(t *testing.T) {
+	s := New(DefaultConfig())
+	report := func(x float64) View {
+		put(t, s, "c", "n", t0, func(u *Update) {
+			i := u.GPU("g")
+			for _, f := range []GPUField{GPUUtilization, GPUTensorActivity, GPUSMActivity, GPUPower} {
+				u.SetGPU(i, f, x)
+			}
+			for _, f := range []NodeField{NodeScore, NodeThreshold, NodeCPUPressure, NodeSuspicion} {
+				u.Set(f, x)
+			}
+		})
+		v, _ := s.Node(Key{"c", "n"}, t0)
+		return v
+	}
+	for _, x := range []float64{0, 1} {
+		v := report(x)
+		assert.InDelta(t, x, v.Usage, 0)
+		assert.InDelta(t, x, *v.Values.Get(NodeScore), 0)
+	}
+	for i, x := range []float64{95, -0.01} {
+		v := report(x)
+		assert.True(t, math.IsNaN(v.Usage), "%v is no fraction", x)
+		for _, f := range []GPUField{GPUUtilization, GPUTensorActivity, GPUSMActivity} {
+			assert.Nil(t, v.GPUs[0].Get(f), f)
+		}
+		for _, f := range []NodeField{NodeScore, NodeThreshold, NodeCPUPressure} {
+			assert.Nil(t, v.Values.Get(f), f)
+		}
+		assert.InDelta(t, x, v.Watts, 0)
+		assert.InDelta(t, x, *v.Values.Get(NodeSuspicion), 0)
+		assert.Equal(t, map[string]int64{"out_of_range": int64(6 * (i + 1))}, dropped(s))
+	}
 }
 
 func TestFilters(t *testing.T) {
@@ -167,6 +248,7 @@ func TestFilters(t *testing.T) {
 	})
 	put(t, s, "c2", "b1", t0.Add(-time.Hour), func(u *Update) {
 		u.SetState("active", true)
+		u.Set(NodeStraggler, 1) // before it went missing
 		u.SetGPU(u.GPU("0"), GPUUtilization, 1)
 	})
 	yes, no := true, false
@@ -300,7 +382,7 @@ func TestConcurrency(t *testing.T) {
 			defer watch.Close()
 			watch.Full(t0, func(v View) bool { return v.MaxCelsius >= 0 || v.Node != nil })
 			for range rounds {
-				watch.Changes(t0)
+				watch.Changes(t0, func(Change) bool { return true })
 				s.List(&Filter{States: []string{"missing"}}, t0, 0, 10)
 				s.Stragglers(&Filter{}, t0, 3)
 				s.Episodes(&EpisodeFilter{})

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
@@ -34,16 +35,21 @@ type Update struct {
 	cursor int   // GPU after the last one found: reports list them in order
 
 	ownNode, ownGPUs bool
+	placed           bool // a GPU's place on the bus is news
 }
 
 // Begin starts an update of a node. It returns false when there is no room for
 // the node or it has no name; that is counted.
 func (s *Store) Begin(k Key, now time.Time) (Update, bool) {
-	e, err := s.place(k, now)
-	if err != nil {
-		return Update{}, false
+	for {
+		e, err := s.place(k, now)
+		if err != nil {
+			return Update{}, false
+		}
+		if u, ok := s.lock(e, now); ok {
+			return u, true
+		}
 	}
-	return s.lock(e, now), true
 }
 
 // BeginKnown is Begin for a node that must be known already.
@@ -52,16 +58,24 @@ func (s *Store) BeginKnown(k Key, now time.Time) (Update, bool) {
 	if e == nil {
 		return Update{}, false
 	}
-	return s.lock(e, now), true
+	return s.lock(e, now)
 }
 
-func (s *Store) lock(e *entry, now time.Time) Update {
+// lock returns false for a node that was forgotten since it was looked up.
+func (s *Store) lock(e *entry, now time.Time) (Update, bool) {
 	e.mu.Lock()
-	return Update{s: s, e: e, view: e.view.Load(), at: now.UnixMilli()}
+	if e.live.gone() {
+		e.mu.Unlock()
+		return Update{}, false
+	}
+	return Update{s: s, e: e, view: e.view.Load(), at: now.UnixMilli()}, true
 }
 
 // Commit publishes the update. A zero seen is no sign of life of the node.
 func (u *Update) Commit(seen time.Time) {
+	if u.placed {
+		u.dropReplaced()
+	}
 	u.expireGPUs()
 	if u.ownNode {
 		if u.ownGPUs {
@@ -88,11 +102,33 @@ func (u *Update) expireGPUs() {
 	}
 	u.e.gpusAt = u.at
 	before := u.at - u.s.cfg.GPUExpiry.Milliseconds()
-	for i, v := range slices.Backward(u.e.gpuSeen) {
-		if v < before || u.view.GPUs[i].empty() {
-			u.gpus()
-			u.view.GPUs = slices.Delete(u.view.GPUs, i, i+1)
-			u.e.gpuSeen = slices.Delete(u.e.gpuSeen, i, i+1)
+	u.dropGPUs(func(g *GPU) bool { return g.seen.Load() < before || g.empty() })
+}
+
+// dropReplaced drops what was in the place of a GPU of this report: a place on
+// the PCI bus has one board, so another one there was taken out.
+func (u *Update) dropReplaced() {
+	now := map[string]bool{}
+	for i := range u.view.GPUs {
+		if g := &u.view.GPUs[i]; g.board() && g.seen.Load() == u.at {
+			now[g.BusID] = true
+		}
+	}
+	old := map[string]bool{}
+	for i := range u.view.GPUs {
+		if g := &u.view.GPUs[i]; g.board() && now[g.BusID] && g.seen.Load() < u.at {
+			old[g.UUID] = true
+		}
+	}
+	if len(old) > 0 {
+		u.dropGPUs(func(g *GPU) bool { return old[g.UUID] || old[g.Parent] && g.seen.Load() < u.at })
+	}
+}
+
+func (u *Update) dropGPUs(drop func(*GPU) bool) {
+	for i := len(u.view.GPUs) - 1; i >= 0; i-- {
+		if drop(&u.view.GPUs[i]) {
+			u.view.GPUs = slices.Delete(u.gpus(), i, i+1)
 		}
 	}
 }
@@ -146,8 +182,12 @@ func (u *Update) SetGroup(group string) {
 	}
 }
 
-// Set gives a number of the node. NaN ends it.
+// Set gives a number of the node. NaN ends it, and so does a fraction that is none.
 func (u *Update) Set(f NodeField, x float64) {
+	if nodeFractions&(1<<f) != 0 && (x < 0 || x > 1) {
+		u.s.drop(DropRange)
+		x = math.NaN()
+	}
 	switch {
 	case !finite(x):
 		u.Unset(f)
@@ -216,7 +256,7 @@ func (u *Update) GPU(uuid string) int {
 		i := u.cursor
 		u.cursor++
 		if list[i].UUID == uuid {
-			u.e.gpuSeen[i] = u.at
+			list[i].reported(u.at)
 			return i
 		}
 	}
@@ -227,9 +267,9 @@ func (u *Update) GPU(uuid string) int {
 		u.s.drop(DropMaxGPUs)
 		return -1
 	}
-	u.gpus()
-	u.view.GPUs = append(u.view.GPUs, GPU{UUID: uuid, Index: -1})
-	u.e.gpuSeen = append(u.e.gpuSeen, u.at)
+	g := GPU{UUID: uuid, Index: -1, seen: new(atomic.Int64)}
+	g.reported(u.at)
+	u.view.GPUs = append(u.gpus(), g)
 	u.cursor = len(u.view.GPUs)
 	return len(u.view.GPUs) - 1
 }
@@ -244,8 +284,12 @@ func (u *Update) KnownGPU(uuid string) int {
 	return -1
 }
 
-// SetGPU gives a number of a GPU. NaN ends it.
+// SetGPU gives a number of a GPU. NaN ends it, and so does a fraction that is none.
 func (u *Update) SetGPU(i int, f GPUField, x float64) {
+	if gpuFractions&(1<<f) != 0 && (x < 0 || x > 1) {
+		u.s.drop(DropRange)
+		x = math.NaN()
+	}
 	switch {
 	case !finite(x):
 		if u.view.GPUs[i].known&(1<<f) != 0 {
@@ -275,6 +319,7 @@ func (u *Update) SetInfo(i int, in Info) {
 			return
 		}
 	}
+	u.placed = u.placed || g.BusID != in.BusID
 	g = &u.gpus()[i]
 	g.Index, g.Model, g.Serial, g.Driver, g.BusID = in.Index, in.Model, in.Serial, in.Driver, in.BusID
 }

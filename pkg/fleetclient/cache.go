@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -196,8 +197,15 @@ func notEmpty(list []string) *[]string {
 	if len(list) == 0 {
 		return nil
 	}
-	return &list
+	values := make([]string, len(list))
+	for i, v := range list {
+		values[i] = listEscapes.Replace(v)
+	}
+	return &values
 }
+
+// listEscapes keeps a value with a comma from being taken for two.
+var listEscapes = strings.NewReplacer(`\`, `\\`, ",", `\,`)
 
 func value(p *float64) float64 {
 	if p == nil {

@@ -73,6 +73,22 @@ func newCache(t *testing.T, g *gateway, o ...fleetclient.ClientOption) *fleetcli
 	return fleetclient.NewCache(client)
 }
 
+// TestNamesWithCommas: whatever a node is called, it can be asked for.
+func TestNamesWithCommas(t *testing.T) {
+	g := newGateway(3)
+	odd := []string{`a,b`, `a\`, `\,`}
+	for _, name := range odd {
+		g.put("c1", name, 0)
+	}
+	c := newCache(t, g)
+	require.NoError(t, c.Refresh(t.Context(), fleetclient.Query{Names: odd}))
+	assert.Len(t, c.Nodes(nil), 3)
+	for _, name := range odd {
+		_, ok := c.Node(name)
+		assert.True(t, ok, name)
+	}
+}
+
 func TestCacheReadsWithoutTheServer(t *testing.T) {
 	g := newGateway(2500)
 	g.put("c1", "slow", 1.2)

@@ -16,6 +16,11 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
+const (
+	BasicScopes  = "basic.Scopes"
+	BearerScopes = "bearer.Scopes"
+)
+
 // Defines values for GPUHealth.
 const (
 	GPUHealthDegraded  GPUHealth = "degraded"
@@ -243,11 +248,14 @@ type GPU struct {
 	HealthScore *float64 `json:"health_score,omitempty"`
 
 	// Index NVML's index; no identity
-	Index                    *int64   `json:"index,omitempty"`
-	MemoryLimitBytes         *float64 `json:"memory_limit_bytes,omitempty"`
-	MemoryTemperatureCelsius *float64 `json:"memory_temperature_celsius,omitempty"`
-	MemoryUsedBytes          *float64 `json:"memory_used_bytes,omitempty"`
-	Model                    *string  `json:"model,omitempty"`
+	Index *int64 `json:"index,omitempty"`
+
+	// LastReported When a reading of this GPU last came; where only differences are sent, the last change or resync. Long before the node's last_seen, it may have been taken out
+	LastReported             time.Time `json:"last_reported"`
+	MemoryLimitBytes         *float64  `json:"memory_limit_bytes,omitempty"`
+	MemoryTemperatureCelsius *float64  `json:"memory_temperature_celsius,omitempty"`
+	MemoryUsedBytes          *float64  `json:"memory_used_bytes,omitempty"`
+	Model                    *string   `json:"model,omitempty"`
 
 	// Parent GPU that a MIG slice is cut from
 	Parent      *string  `json:"parent,omitempty"`
@@ -266,7 +274,10 @@ type GPU struct {
 	// RecoveryAction What the driver asks for
 	RecoveryAction *string `json:"recovery_action,omitempty"`
 	RemappedRows   Rows    `json:"remapped_rows"`
-	Serial         *string `json:"serial,omitempty"`
+
+	// ReportedAgeSeconds How long ago that was when this was answered
+	ReportedAgeSeconds float64 `json:"reported_age_seconds"`
+	Serial             *string `json:"serial,omitempty"`
 
 	// SmActivity 0 to 1
 	SmActivity         *float64 `json:"sm_activity,omitempty"`
@@ -503,7 +514,7 @@ type Node struct {
 	// State active, idle, calibrating, or missing when the node is silent; absent while unknown
 	State *string `json:"state,omitempty"`
 
-	// Straggler The gateway's verdict
+	// Straggler The gateway's verdict; false of a missing node, of which there is none
 	Straggler bool `json:"straggler"`
 
 	// Suspicion Evidence against the node as a share of what names a straggler; 1 and more is a straggler
@@ -534,6 +545,9 @@ type NodeGPU struct {
 	// Index NVML's index; no identity
 	Index *int64 `json:"index,omitempty"`
 
+	// LastReported When a reading of this GPU last came; where only differences are sent, the last change or resync. Long before the node's last_seen, it may have been taken out
+	LastReported time.Time `json:"last_reported"`
+
 	// LastSeen Last sign of life of the node: its heartbeat or report
 	LastSeen                 time.Time `json:"last_seen"`
 	MemoryLimitBytes         *float64  `json:"memory_limit_bytes,omitempty"`
@@ -559,7 +573,10 @@ type NodeGPU struct {
 	// RecoveryAction What the driver asks for
 	RecoveryAction *string `json:"recovery_action,omitempty"`
 	RemappedRows   Rows    `json:"remapped_rows"`
-	Serial         *string `json:"serial,omitempty"`
+
+	// ReportedAgeSeconds How long ago that was when this was answered
+	ReportedAgeSeconds float64 `json:"reported_age_seconds"`
+	Serial             *string `json:"serial,omitempty"`
 
 	// SmActivity 0 to 1
 	SmActivity         *float64 `json:"sm_activity,omitempty"`
@@ -761,7 +778,7 @@ type Straggler struct {
 	// State active, idle, calibrating, or missing when the node is silent; absent while unknown
 	State *string `json:"state,omitempty"`
 
-	// Straggler The gateway's verdict
+	// Straggler The gateway's verdict; false of a missing node, of which there is none
 	Straggler bool `json:"straggler"`
 
 	// Suspicion Evidence against the node as a share of what names a straggler; 1 and more is a straggler
@@ -894,7 +911,7 @@ type ListNodesParams struct {
 	// Health Only nodes whose worst GPU is in one of these states
 	Health *[]ListNodesParamsHealth `form:"health,omitempty" json:"health,omitempty"`
 
-	// Straggler Only stragglers, or only others
+	// Straggler Only stragglers, or only others. A missing node is none, whatever it was
 	Straggler *bool `form:"straggler,omitempty" json:"straggler,omitempty"`
 
 	// MinUsage Least mean utilisation of the node's GPUs
@@ -2713,7 +2730,7 @@ type ListEpisodesResponse struct {
 	Body                      []byte
 	HTTPResponse              *http.Response
 	JSON200                   *EpisodePage
-	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 }
@@ -2738,7 +2755,7 @@ type ListGpusResponse struct {
 	Body                      []byte
 	HTTPResponse              *http.Response
 	JSON200                   *GPUPage
-	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 }
@@ -2763,7 +2780,7 @@ type ListGroupsResponse struct {
 	Body                      []byte
 	HTTPResponse              *http.Response
 	JSON200                   *GroupPage
-	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 }
@@ -2788,7 +2805,7 @@ type GetHealthResponse struct {
 	Body                      []byte
 	HTTPResponse              *http.Response
 	JSON200                   *Health
-	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 }
@@ -2813,7 +2830,7 @@ type ListNodesResponse struct {
 	Body                      []byte
 	HTTPResponse              *http.Response
 	JSON200                   *NodePage
-	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 }
@@ -2838,6 +2855,7 @@ type GetNodeResponse struct {
 	Body                      []byte
 	HTTPResponse              *http.Response
 	JSON200                   *Node
+	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
@@ -2863,6 +2881,7 @@ type GetNodeGpusResponse struct {
 	Body                      []byte
 	HTTPResponse              *http.Response
 	JSON200                   *NodeGPUs
+	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
@@ -2888,7 +2907,7 @@ type GetSummaryResponse struct {
 	Body                      []byte
 	HTTPResponse              *http.Response
 	JSON200                   *Summary
-	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 }
@@ -2913,7 +2932,7 @@ type ListStragglersResponse struct {
 	Body                      []byte
 	HTTPResponse              *http.Response
 	JSON200                   *StragglerList
-	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 }
@@ -2938,9 +2957,11 @@ type ListTelemetryResponse struct {
 	Body                      []byte
 	HTTPResponse              *http.Response
 	JSON200                   *SamplePage
+	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
 }
 
 // Status returns HTTPResponse.Status
@@ -2963,9 +2984,11 @@ type ListAggregationsResponse struct {
 	Body                      []byte
 	HTTPResponse              *http.Response
 	JSON200                   *AggregationList
+	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
 }
 
 // Status returns HTTPResponse.Status
@@ -2988,9 +3011,11 @@ type ListTelemetryHostsResponse struct {
 	Body                      []byte
 	HTTPResponse              *http.Response
 	JSON200                   *HostPage
+	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
 }
 
 // Status returns HTTPResponse.Status
@@ -3013,9 +3038,11 @@ type ListTelemetryGpusResponse struct {
 	Body                      []byte
 	HTTPResponse              *http.Response
 	JSON200                   *RecordedGPUPage
+	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
 }
 
 // Status returns HTTPResponse.Status
@@ -3172,12 +3199,12 @@ func ParseListEpisodesResponse(rsp *http.Response) (*ListEpisodesResponse, error
 		}
 		response.JSON200 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
 		var dest ErrorModel
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
-		response.ApplicationProblemJSON404 = &dest
+		response.ApplicationProblemJSON401 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel
@@ -3219,12 +3246,12 @@ func ParseListGpusResponse(rsp *http.Response) (*ListGpusResponse, error) {
 		}
 		response.JSON200 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
 		var dest ErrorModel
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
-		response.ApplicationProblemJSON404 = &dest
+		response.ApplicationProblemJSON401 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel
@@ -3266,12 +3293,12 @@ func ParseListGroupsResponse(rsp *http.Response) (*ListGroupsResponse, error) {
 		}
 		response.JSON200 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
 		var dest ErrorModel
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
-		response.ApplicationProblemJSON404 = &dest
+		response.ApplicationProblemJSON401 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel
@@ -3313,12 +3340,12 @@ func ParseGetHealthResponse(rsp *http.Response) (*GetHealthResponse, error) {
 		}
 		response.JSON200 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
 		var dest ErrorModel
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
-		response.ApplicationProblemJSON404 = &dest
+		response.ApplicationProblemJSON401 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel
@@ -3360,12 +3387,12 @@ func ParseListNodesResponse(rsp *http.Response) (*ListNodesResponse, error) {
 		}
 		response.JSON200 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
 		var dest ErrorModel
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
-		response.ApplicationProblemJSON404 = &dest
+		response.ApplicationProblemJSON401 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel
@@ -3406,6 +3433,13 @@ func ParseGetNodeResponse(rsp *http.Response) (*GetNodeResponse, error) {
 			return nil, err
 		}
 		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
 		var dest ErrorModel
@@ -3454,6 +3488,13 @@ func ParseGetNodeGpusResponse(rsp *http.Response) (*GetNodeGpusResponse, error) 
 		}
 		response.JSON200 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
 		var dest ErrorModel
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -3501,12 +3542,12 @@ func ParseGetSummaryResponse(rsp *http.Response) (*GetSummaryResponse, error) {
 		}
 		response.JSON200 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
 		var dest ErrorModel
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
-		response.ApplicationProblemJSON404 = &dest
+		response.ApplicationProblemJSON401 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel
@@ -3548,12 +3589,12 @@ func ParseListStragglersResponse(rsp *http.Response) (*ListStragglersResponse, e
 		}
 		response.JSON200 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
 		var dest ErrorModel
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
-		response.ApplicationProblemJSON404 = &dest
+		response.ApplicationProblemJSON401 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel
@@ -3595,6 +3636,13 @@ func ParseListTelemetryResponse(rsp *http.Response) (*ListTelemetryResponse, err
 		}
 		response.JSON200 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
 		var dest ErrorModel
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -3615,6 +3663,13 @@ func ParseListTelemetryResponse(rsp *http.Response) (*ListTelemetryResponse, err
 			return nil, err
 		}
 		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
 
 	}
 
@@ -3642,6 +3697,13 @@ func ParseListAggregationsResponse(rsp *http.Response) (*ListAggregationsRespons
 		}
 		response.JSON200 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
 		var dest ErrorModel
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -3662,6 +3724,13 @@ func ParseListAggregationsResponse(rsp *http.Response) (*ListAggregationsRespons
 			return nil, err
 		}
 		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
 
 	}
 
@@ -3689,6 +3758,13 @@ func ParseListTelemetryHostsResponse(rsp *http.Response) (*ListTelemetryHostsRes
 		}
 		response.JSON200 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
 		var dest ErrorModel
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -3709,6 +3785,13 @@ func ParseListTelemetryHostsResponse(rsp *http.Response) (*ListTelemetryHostsRes
 			return nil, err
 		}
 		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
 
 	}
 
@@ -3736,6 +3819,13 @@ func ParseListTelemetryGpusResponse(rsp *http.Response) (*ListTelemetryGpusRespo
 		}
 		response.JSON200 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
 		var dest ErrorModel
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -3756,6 +3846,13 @@ func ParseListTelemetryGpusResponse(rsp *http.Response) (*ListTelemetryGpusRespo
 			return nil, err
 		}
 		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
 
 	}
 

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+)
+
+// fastClient takes whatever it is sent, at once.
+type fastClient struct {
+	header http.Header
+	text   bytes.Buffer
+	keep   bool
+}
+
+func (c *fastClient) Header() http.Header              { return c.header }
+func (c *fastClient) WriteHeader(int)                  {}
+func (c *fastClient) Flush()                           {}
+func (c *fastClient) SetWriteDeadline(time.Time) error { return nil }
+func (c *fastClient) Write(text []byte) (int, error) {
+	if c.keep {
+		c.text.Write(text)
+	}
+	return len(text), nil
+}
+
+func follow(tb testing.TB, a *API, f fleetstate.Filter, gpus bool) (*stream, *fastClient) {
+	tb.Helper()
+	w, err := a.o.Feed.Watch(f)
+	require.NoError(tb, err)
+	tb.Cleanup(w.Close)
+	c := &fastClient{header: http.Header{}}
+	s := &stream{a: a, w: w, gpus: gpus, writer: c, control: http.NewResponseController(c)}
+	require.NoError(tb, s.snapshot())
+	return s, c
+}
+
+// TestFurtherClientsCostNothing: what one client was sent is not encoded again
+// for the others, filtered or not.
+func TestFurtherClientsCostNothing(t *testing.T) {
+	const nodes = 500
+	clock := t0
+	a := newAPI(func(o *Options) {
+		o.Feed = fleetstate.NewFeed(o.Store, 20)
+		o.Now = func() time.Time { return clock }
+	})
+	largeFleet(a, nodes)
+	var streams []*stream
+	var last *fastClient // of those that are measured
+	for i := range 20 {
+		f := fleetstate.Filter{}
+		if i%2 == 1 {
+			f.States = []string{"active"}
+		}
+		s, c := follow(t, a, f, i%4 > 1)
+		streams = append(streams, s)
+		if i == 15 {
+			last = c
+		}
+	}
+	a.o.Feed.Advance(clock)
+	for _, s := range streams {
+		require.NoError(t, s.changes())
+	}
+	clock = clock.Add(time.Second)
+	for i := range nodes {
+		report(a, i, 1)
+	}
+	a.o.Feed.Advance(clock)
+	first := len(streams) - 4 // of each kind
+	for _, s := range streams[first:] {
+		require.NoError(t, s.changes())
+	}
+	i := 0
+	last.keep = true
+	last.text.Grow(10 << 20)
+	allocs := testing.AllocsPerRun(first-1, func() { // it runs once more to warm up
+		require.NoError(t, streams[i].changes())
+		i++
+	})
+	assert.Less(t, allocs, 100.0, "for 500 nodes")
+	assert.Equal(t, nodes, strings.Count(last.text.String(), `"node":`))
+}
+
+// TestSharedIsWhatEachWouldGet has clients that look before and after a change
+// and a sign of life, within the time for which nodes are shared.
+func TestSharedIsWhatEachWouldGet(t *testing.T) {
+	a := newAPI(nil)
+	fleet(a)
+	read := func(s *stream, c *fastClient) (d Diff) {
+		t.Helper()
+		c.keep = true
+		c.text.Reset()
+		require.NoError(t, s.changes())
+		for line := range strings.Lines(c.text.String()) {
+			if text, ok := strings.CutPrefix(line, "data: "); ok && strings.Contains(line, "changed") {
+				require.NoError(t, json.Unmarshal([]byte(text), &d))
+			}
+		}
+		return d
+	}
+	plain, p := follow(t, a, fleetstate.Filter{}, false)
+	detailed, q := follow(t, a, fleetstate.Filter{}, true)
+	late, l := follow(t, a, fleetstate.Filter{}, false)
+	a.o.Feed.Advance(t0)
+	one, two := read(plain, p), read(detailed, q)
+	require.Len(t, one.Changed, 3)
+	assert.Nil(t, one.Changed[0].GPUs)
+	assert.Len(t, two.Changed[0].GPUs, 2)
+	assert.InDelta(t, 2, one.Changed[0].AgeSeconds, 0)
+	put(a, "c1", "n1", t0.Add(-time.Second), nil)
+	put(a, "c1", "n2", t0.Add(-time.Second), func(u *fleetstate.Update) { u.Set(fleetstate.NodeScore, 0.25) })
+	three := read(late, l)
+	assert.InDelta(t, 1, three.Changed[0].AgeSeconds, 0, "the sign of life is newer")
+	assert.InDelta(t, 0.25, *three.Changed[1].Score, 0, "and so is the view")
+	assert.Equal(t, get200[NodePage](t, a, "/api/v1/nodes").Nodes, three.Changed)
+}
+
+// TestMissingSinceTheFrame: a client that comes right after a node went missing
+// is told so, though ages are shared since before.
+func TestMissingSinceTheFrame(t *testing.T) {
+	clock := t0
+	a := newAPI(func(o *Options) { o.Now = func() time.Time { return clock } })
+	put(a, "c", "n", t0, nil)
+	first, _ := follow(t, a, fleetstate.Filter{}, false)
+	clock = t0.Add(fleetstate.DefaultConfig().MissingAfter)
+	require.NoError(t, first.snapshot())
+	a.o.Feed.Advance(clock.Add(sharedFor / 2))
+	second, c := follow(t, a, fleetstate.Filter{}, false)
+	c.keep = true
+	require.NoError(t, second.snapshot())
+	assert.Contains(t, c.text.String(), `"state":"missing"`)
+}
+
+// TestWhatIsSharedIsBounded: nothing is kept beyond the bound, and nothing after
+// the last client.
+func TestWhatIsSharedIsBounded(t *testing.T) {
+	a := newAPI(nil)
+	fleet(a)
+	s, _ := follow(t, a, fleetstate.Filter{}, false)
+	sh := a.sharing()
+	assert.Positive(t, sh.bytes.Load())
+	sh.bytes.Store(sharedBytes)
+	put(a, "c1", "n3", t0, nil)
+	require.NoError(t, s.snapshot())
+	n := 0
+	sh.nodes.Range(func(_, v any) bool {
+		if v.(*sharedNode).forms[formNode].Load() != nil {
+			n++
+		}
+		return true
+	})
+	assert.Equal(t, 3, n)
+	other, err := a.o.Feed.Watch(fleetstate.Filter{})
+	require.NoError(t, err)
+	a.unwatch(other)
+	assert.NotNil(t, a.shared.Load())
+	a.unwatch(s.w)
+	assert.Nil(t, a.shared.Load())
+}
+
+// TestEventsAreBounded: nodes with many GPUs make smaller events.
+func TestEventsAreBounded(t *testing.T) {
+	a := newAPI(nil)
+	for i := range 20 {
+		put(a, "c", fmt.Sprintf("n%02d", i), t0, func(u *fleetstate.Update) {
+			for g := range 64 {
+				u.SetGPU(u.GPU(fmt.Sprintf("GPU-%d-%d", i, g)), fleetstate.GPUPower, 1)
+			}
+		})
+	}
+	s, c := follow(t, a, fleetstate.Filter{}, true)
+	c.keep = true
+	require.NoError(t, s.snapshot())
+	a.o.Feed.Advance(t0)
+	require.NoError(t, s.changes())
+	events := strings.Split(strings.TrimSuffix(c.text.String(), "\n\n"), "\n\n")
+	one, err := json.Marshal(get200[Node](t, a, "/api/v1/nodes/n00"))
+	require.NoError(t, err)
+	assert.Greater(t, len(events), 6)
+	for _, e := range events {
+		assert.Less(t, len(e), maxEventBytes+len(one)+200)
+	}
+}
+
+// BenchmarkStreamFrame is what one frame costs for clients that see all of a
+// fleet whose nodes all changed.
+func BenchmarkStreamFrame(b *testing.B) {
+	const nodes = 1000
+	for _, clients := range []int{1, 100} {
+		b.Run(fmt.Sprint(clients, " clients"), func(b *testing.B) {
+			a := newAPI(func(o *Options) { o.Now, o.Feed = time.Now, fleetstate.NewFeed(o.Store, clients) })
+			largeFleet(a, nodes)
+			streams := make([]*stream, clients)
+			for i := range streams {
+				streams[i], _ = follow(b, a, fleetstate.Filter{}, false)
+			}
+			b.ReportAllocs()
+			for tick := 1; b.Loop(); tick++ {
+				b.StopTimer()
+				for i := range nodes {
+					report(a, i, tick)
+				}
+				b.StartTimer()
+				a.o.Feed.Advance(time.Now())
+				for _, s := range streams {
+					if err := s.changes(); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+		})
+	}
+}
