@@ -160,7 +160,7 @@ func TestClientThatDoesNotReadIsCutOff(t *testing.T) {
 	require.Eventually(t, func() bool {
 		// Ingest goes on meanwhile, at once.
 		for i := range 2000 {
-			put(a, "c", fmt.Sprintf("node-%d", i), t0, func(u *fleetstate.Update) { u.Set(fleetstate.NodeScore, float64(time.Now().UnixNano()%1000)) })
+			put(a, "c", fmt.Sprintf("node-%d", i), t0, func(u *fleetstate.Update) { u.Set(fleetstate.NodeSuspicion, float64(time.Now().UnixNano()%1000)) })
 		}
 		a.o.Feed.Advance(t0)
 		return a.Cut() == 1
