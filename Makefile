@@ -12,7 +12,11 @@ TOOLS := $(CURDIR)/.cache/tools
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 # NVML's symbols are bound when they are called: with `-z now` the process
 # would die at start on a machine without a driver.
-LDFLAGS := -s -w -X github.com/gpu-collector/gpu-collector/internal/distro.Version=$(VERSION) -extldflags=-Wl,-z,lazy
+DISTRO := github.com/gpu-collector/gpu-collector/internal/distro
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+# The commit's, so that the same commit is the same binary.
+DATE ?= $(shell git log -1 --format=%cI 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X $(DISTRO).Version=$(VERSION) -X $(DISTRO).Commit=$(COMMIT) -X $(DISTRO).Date=$(DATE) -extldflags=-Wl,-z,lazy
 
 GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' 'extension/fleetviewextension/web/static' internal/fleetapi/docs 2>/dev/null) go.mod go.sum
 
@@ -30,6 +34,10 @@ bin/gpu-collector-agent: $(GO_FILES)
 
 .PHONY: build
 build: bin/gpu-collector bin/gpu-collector-agent ## Build both distributions into bin/
+
+.PHONY: images
+images: ## Build both container images, localhost/gpu-collector-agent:dev and localhost/gpu-collector:dev
+	scripts/images.sh
 
 .PHONY: run
 run: bin/gpu-collector ## Replay a real training run and find its straggler (Ctrl-C ends it)

@@ -5,7 +5,9 @@
 package distro // import "github.com/gpu-collector/gpu-collector/internal/distro"
 
 import (
+	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -15,8 +17,13 @@ import (
 	"go.opentelemetry.io/collector/otelcol"
 )
 
-// Version is stamped by the linker: -X .../internal/distro.Version=v1.2.3.
-var Version = "0.1.0-dev"
+// Version, Commit and Date (RFC 3339, of the commit) are stamped by the linker:
+// -X .../internal/distro.Version=v1.2.3.
+var (
+	Version = "0.1.0-dev"
+	Commit  = "unknown"
+	Date    = "unknown"
+)
 
 // leanGCPercent keeps the idle agent 1 MB smaller than Go's own 100 does, at
 // no CPU that shows (docs/benchmarks.md): its live heap is a few megabytes.
@@ -45,9 +52,17 @@ func Main(name, description string, factories func() (otelcol.Factories, error),
 			ResolverSettings: confmap.ResolverSettings{ProviderFactories: providers},
 		},
 	})
+	cmd.SetVersionTemplate(versionText(name))
 	cmd.AddCommand(commands...)
 	// Cobra has printed the error.
 	if err := cmd.Execute(); err != nil {
 		os.Exit(1)
 	}
+}
+
+// versionText is what --version prints: one line for scripts, and one for
+// whoever asks what it was built from.
+func versionText(name string) string {
+	return fmt.Sprintf("%s version %s\ncommit %s of %s, %s %s/%s\n",
+		name, Version, Commit, Date, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
