@@ -14,6 +14,9 @@ const (
 	AttrClusterName = "k8s.cluster.name"
 	AttrJobID       = "gpu.job.id"
 	AttrJobRole     = "gpu.job.role"
+	// AttrGPUModel is the model of a node's GPUs, such as NVIDIA-H100-80GB-HBM3;
+	// of several, joined with '+' in their order.
+	AttrGPUModel = "gpu.model"
 )
 
 // Point attributes.

@@ -134,14 +134,8 @@ func (e *Engine) node(o *Observation, now time.Time) (*node, error) {
 			return nil, ErrTooManyNodes
 		}
 	} else if n := c.nodes[o.Node]; n != nil {
-		switch {
-		case slices.Equal(n.group.peers, o.Peers):
-			n.grouped = now
-		case SaysNothingNew(n.group.peers, o.Peers) && now.Sub(n.grouped) <= e.cfg.TTL:
-			// Another report of the node knows more of its job.
-		default:
-			n.grouped = now
-			return n, e.move(c, n, o.Peers, now)
+		if peers, changed := n.peers.Merge(n.group.peers, o.Peers, now, e.cfg.TTL); changed {
+			return n, e.move(c, n, peers, now)
 		}
 		return n, nil
 	}
@@ -157,7 +151,8 @@ func (e *Engine) node(o *Observation, now time.Time) (*node, error) {
 	if c == nil {
 		c = e.addCluster(strings.Clone(o.Cluster))
 	}
-	n := &node{name: strings.Clone(o.Node), grouped: now}
+	n := &node{name: strings.Clone(o.Node)}
+	n.peers.Merge(nil, o.Peers, now, e.cfg.TTL)
 	c.nodes[n.name] = n
 	e.nodes++
 	e.join(c, n, o.Peers)

@@ -364,7 +364,7 @@ func TestReportsThatNameNoJobMoveNobody(t *testing.T) {
 		r = f.tick()
 	}
 	assert.Equal(t, []string{"n03"}, stragglers(r))
-	assert.Equal(t, 6, groupOf(t, r, "c", "job/").Counts[StateActive])
+	assert.Equal(t, 6, groupOf(t, r, "c", "job").Counts[StateActive])
 
 	for range 5 {
 		for i := range 6 {
@@ -522,31 +522,6 @@ func TestRefIsTheMedianThroughputOfBusyNodes(t *testing.T) {
 	assert.False(t, g.Valid, "nobody is active")
 }
 
-func TestGroupKey(t *testing.T) {
-	assert.Equal(t, DefaultGroup, GroupKey(nil))
-	assert.Equal(t, DefaultGroup, GroupKey([]string{"", ""}))
-	assert.Equal(t, "AR/stage-0", GroupKey([]string{"AR", "stage-0"}))
-	assert.Equal(t, "/stage-0", GroupKey([]string{"", "stage-0"}))
-	assert.Equal(t, "a%2Fb/c%20d%22%C3%BC", GroupKey([]string{"a/b", `c d"ü`}))
-	assert.NotEqual(t, DefaultGroup, GroupKey([]string{DefaultGroup}))
-	long := strings.Repeat("j", 130)
-	one, other := GroupKey([]string{long, long + "1"}), GroupKey([]string{long, long + "2"})
-	assert.Len(t, one, maxKeyLength)
-	assert.Len(t, other, maxKeyLength)
-	assert.NotEqual(t, one, other)
-}
-
-func TestGroupKeyNeverCollides(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		word := rapid.StringMatching(`[a/%"\\ü ]{0,4}`)
-		a := rapid.SliceOfN(word, 2, 2).Draw(t, "a")
-		b := rapid.SliceOfN(word, 2, 2).Draw(t, "b")
-		if !slices.Equal(a, b) {
-			assert.NotEqual(t, GroupKey(a), GroupKey(b))
-		}
-	})
-}
-
 // TestThresholdKeepsItsDistance is the guarantee of the published threshold:
 // in [0,1], and never closer to the median than min_gap unless the median is.
 func TestThresholdKeepsItsDistance(t *testing.T) {
@@ -646,29 +621,5 @@ func BenchmarkObserve(b *testing.B) {
 		if err := e.Observe(&o, start); err != nil {
 			b.Fatal(err)
 		}
-	}
-}
-
-// A label of the node that all of its reports carry, such as the GPU's model, is
-// one more part of its group; where each report knows another part, it moves.
-func TestALabelOfTheNodeBesideTheJob(t *testing.T) {
-	for _, test := range []struct {
-		job   []string
-		moves bool
-	}{{[]string{"J", "stage-0", "H100"}, false}, {[]string{"J", "stage-0", ""}, true}} {
-		p := newPlain(t, nil)
-		var moves int64
-		for range 5 {
-			for _, peers := range [][]string{test.job, {"", "", "H100"}} {
-				require.NoError(t, p.e.Observe(&Observation{Cluster: "c", Node: "n", Peers: peers, Score: 1, HasScore: true}, p.now))
-			}
-			moves += p.tick().Counters.GroupChanges
-		}
-		if test.moves {
-			assert.EqualValues(t, 9, moves)
-			continue
-		}
-		assert.Zero(t, moves)
-		groupOf(t, p.tick(), "c", "J/stage-0/H100")
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 )
@@ -28,14 +27,13 @@ type cluster struct {
 
 // node is what is kept of a node outside the arrays that a tick walks.
 type node struct {
-	name  string
-	group *group
-	slot  int
-	// grouped is when a report last named the group.
-	grouped time.Time
-	told    bool // the node has told its state itself
-	asked   bool // the node was asked for its state
-	gone    bool // forgotten
+	name    string
+	group   *group
+	slot    int
+	peers   PeerMemory // of group.peers
+	told    bool       // the node has told its state itself
+	asked   bool       // the node was asked for its state
+	gone    bool       // forgotten
 	slow    *episode
 	silence *episode
 	// onsets and silences are when the newest episodes were told, in unix

@@ -4,11 +4,7 @@ package straggler
 
 import (
 	"errors"
-	"fmt"
-	"hash/fnv"
 	"math"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
@@ -72,9 +68,9 @@ var (
 // Observation is what one push said about one node.
 type Observation struct {
 	Cluster, Node string
-	// Peers are the values of the peer-group attributes, in configured order,
-	// empty where the node has none. Not kept. All empty says nothing: a node's
-	// GPUs know nothing of the job that its other reports name.
+	// Peers are the values of the peer-group attributes that this push named, in
+	// configured order, empty where it named none. Not kept. A node's reports know
+	// more or less of them: see PeerMemory.
 	Peers []string
 	// State that the node reports; only read when HasState. A node that has
 	// never told its state is active from its first score on.
@@ -117,65 +113,6 @@ func (o *Observation) validate() error {
 		}
 	}
 	return nil
-}
-
-// DefaultGroup is the peer group of nodes that name none.
-const DefaultGroup = "default"
-
-// maxKeyLength is what a header may carry of a group's name.
-const maxKeyLength = maxNameLength
-
-// SaysNothingNew reports whether peers contradict nothing of known: each is the
-// same or empty. A node's reports know more or less of its job.
-func SaysNothingNew(known, peers []string) bool {
-	for i, p := range peers {
-		if p != "" && (i >= len(known) || p != known[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-// GroupKey names the peer group of nodes with these attribute values:
-// percent-encoded and joined with '/', so that different values never
-// collide and the key is printable ASCII; the end of a key that is longer than
-// a name may be is replaced by its hash. Agent and gateway must agree on
-// it, since it is what a node asks for.
-func GroupKey(peers []string) string {
-	if noPeers(peers) {
-		return DefaultGroup
-	}
-	var b strings.Builder
-	for i, p := range peers {
-		if i > 0 {
-			b.WriteByte('/')
-		}
-		for j := range len(p) {
-			c := p[j]
-			if c <= 0x20 || c >= 0x7f || c == '/' || c == '%' || c == '"' || c == '\\' {
-				const hex = "0123456789ABCDEF"
-				b.WriteByte('%')
-				b.WriteByte(hex[c>>4])
-				b.WriteByte(hex[c&15])
-				continue
-			}
-			b.WriteByte(c)
-		}
-	}
-	key := b.String()
-	if key == DefaultGroup {
-		return "%64efault" // a job of that name is not the nodes without one
-	}
-	if len(key) <= maxKeyLength {
-		return key
-	}
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(key)) // never fails
-	return fmt.Sprintf("%s~%016x", key[:maxKeyLength-17], h.Sum64())
-}
-
-func noPeers(peers []string) bool {
-	return !slices.ContainsFunc(peers, func(p string) bool { return p != "" })
 }
 
 // Verdict is the state machine of one node under the plain rule; the gateway

@@ -41,6 +41,7 @@ type agent struct {
 
 	mu      sync.Mutex
 	reading nodescore.Reading // scratch
+	models  []string          // scratch
 	nodes   map[nodeKey]*agentNode
 	swept   time.Time
 }
@@ -49,12 +50,15 @@ type nodeKey struct{ cluster, node string }
 
 type agentNode struct {
 	nodeKey
-	peers []string
-	group string
-	// grouped is when a report last named the group.
-	grouped time.Time
-	seen    time.Time
-	score   *nodescore.Node
+	// named are the peer attributes that its reports' labels name, peers the same
+	// with the model of its GPUs, where no label names one.
+	named, peers []string
+
+	memory straggler.PeerMemory
+	models gpuModels
+	group  string
+	seen   time.Time
+	score  *nodescore.Node
 }
 
 var _ processor.Metrics = (*agent)(nil)
@@ -122,7 +126,11 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 	for _, rm := range md.ResourceMetrics().All() {
 		a.reading.Reset()
 		ts := collectReading(ctx, &a.reading, a.plan, rm, a.rejects)
-		if a.reading.Empty() {
+		a.models = a.models[:0]
+		if a.ids.model >= 0 {
+			a.models = appendProducts(a.models, rm)
+		}
+		if a.reading.Empty() && len(a.models) == 0 {
 			continue
 		}
 		attrs := rm.Resource().Attributes()
@@ -141,6 +149,9 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 		}
 		changed = changed || fresh
 		n.seen = now
+		if a.reading.Empty() {
+			continue
+		}
 		if n.score.Observe(&a.reading, now) > 0 {
 			a.rejects.add(ctx, errGPUs)
 		}
@@ -148,8 +159,9 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 			due = append(due, pending{n, ts})
 		}
 	}
-	// Its names belong to the push.
+	// Their names belong to the push.
 	a.reading.Reset()
+	clear(a.models[:cap(a.models)])
 	if changed {
 		a.claim()
 	}
@@ -163,18 +175,11 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 func (a *agent) node(ctx context.Context, id *identity, now time.Time) (*agentNode, bool) {
 	n := a.nodes[nodeKey{id.cluster, id.node}]
 	if n != nil {
-		switch {
-		case slices.Equal(n.peers, id.peers):
-			n.grouped = now
-		case straggler.SaysNothingNew(n.peers, id.peers) && now.Sub(n.grouped) <= a.cfg.ttl():
-			// The GPUs' own report; the job's knows more.
-		default:
-			n.grouped = now
-			n.setPeers(id.peers)
+		changed := a.regroup(n, id, now)
+		if changed {
 			n.score.Restart()
-			return n, true
 		}
-		return n, false
+		return n, changed
 	}
 	switch {
 	case id.cluster == "":
@@ -190,19 +195,36 @@ func (a *agent) node(ctx context.Context, id *identity, now time.Time) (*agentNo
 	n = &agentNode{
 		nodeKey: nodeKey{strings.Clone(id.cluster), strings.Clone(id.node)},
 		score:   nodescore.NewNode(&a.nodeCfg, a.plan),
-		grouped: now,
+		named:   make([]string, len(id.peers)),
 	}
-	n.setPeers(id.peers)
+	a.regroup(n, id, now)
 	a.nodes[n.nodeKey] = n
 	return n, true
 }
 
-func (n *agentNode) setPeers(peers []string) {
-	n.peers = make([]string, len(peers))
-	for i, p := range peers {
-		n.peers[i] = strings.Clone(p)
+// regroup follows what a report names of a node's group, and reports whether
+// that is another one now.
+func (a *agent) regroup(n *agentNode, id *identity, now time.Time) bool {
+	named, changed := n.memory.Merge(n.named, id.peers, now, a.cfg.ttl())
+	if changed {
+		n.named = make([]string, len(named))
+		for i, p := range named {
+			n.named[i] = strings.Clone(p)
+		}
 	}
+	if a.ids.model >= 0 {
+		changed = n.models.tell(a.models, now, a.cfg.ttl()) || changed
+	}
+	if !changed && n.group != "" {
+		return false
+	}
+	n.peers = slices.Clone(n.named)
+	if i := a.ids.model; i >= 0 && n.peers[i] == "" {
+		n.peers[i] = n.models.name
+	}
+	before := n.group
 	n.group = straggler.GroupKey(n.peers)
+	return n.group != before
 }
 
 // sweep forgets nodes that fell silent and reports whether there were any.

@@ -175,6 +175,21 @@ func TestGPUsAndJobAreOneNode(t *testing.T) {
 	})
 }
 
+func TestAnotherJobBeginsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newAgentRig(t, nil)
+		var got map[string]float64
+		for range 7 {
+			got = r.push(step("n1", 19))
+		}
+		require.InDelta(t, 1, got["n1 gpu.node.state active"], 0)
+		md := pmetric.NewMetrics()
+		addStep(md, "n1", "stage-1", 38)
+		got = r.push(md)
+		assert.InDelta(t, 1, got["n1 gpu.node.state calibrating"], 0, "nothing is known of its work at this")
+	})
+}
+
 func TestAgentSpeaksForManyNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newAgentRig(t, nil)

@@ -107,7 +107,7 @@ func createDefaultConfig() component.Config {
 	return &Config{
 		PushInterval:   n.Interval,
 		TTLMultiplier:  5,
-		GroupBy:        []string{gpusemconv.AttrJobID, gpusemconv.AttrJobRole},
+		GroupBy:        []string{gpusemconv.AttrJobID, gpusemconv.AttrJobRole, gpusemconv.AttrGPUModel},
 		DefaultCluster: "default",
 		Decision:       s.Decision.String(),
 		EnterTicks:     s.EnterTicks,

@@ -367,10 +367,10 @@ func TestStateOfANode(t *testing.T) {
 		r.push(md)
 		return r.tick()
 	}
-	assert.InDelta(t, 1, say(map[string]float64{"active": 1, "idle": 0, "calibrating": 0})[" gpu.straggler.nodes active J/"], 0)
-	assert.InDelta(t, 1, say(map[string]float64{"active": 0, "idle": 1})[" gpu.straggler.nodes idle J/"], 0)
-	assert.InDelta(t, 1, say(map[string]float64{"idle": 0})[" gpu.straggler.nodes idle J/"], 0, "what it is not says nothing")
-	assert.InDelta(t, 1, say(map[string]float64{"dancing": 1})[" gpu.straggler.nodes calibrating J/"], 0)
+	assert.InDelta(t, 1, say(map[string]float64{"active": 1, "idle": 0, "calibrating": 0})[" gpu.straggler.nodes active J"], 0)
+	assert.InDelta(t, 1, say(map[string]float64{"active": 0, "idle": 1})[" gpu.straggler.nodes idle J"], 0)
+	assert.InDelta(t, 1, say(map[string]float64{"idle": 0})[" gpu.straggler.nodes idle J"], 0, "what it is not says nothing")
+	assert.InDelta(t, 1, say(map[string]float64{"dancing": 1})[" gpu.straggler.nodes calibrating J"], 0)
 }
 
 func TestHeartbeatKeepsANodeAlive(t *testing.T) {

@@ -5,6 +5,7 @@ package stragglerprocessor
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -29,12 +30,13 @@ type identity struct {
 // identifier reads identities out of resources.
 type identifier struct {
 	groupBy        []string
+	model          int // of gpu.model in groupBy, -1 for none
 	defaultCluster string
 	ingero         bool
 }
 
 func newIdentifier(c *Config) identifier {
-	return identifier{groupBy: c.GroupBy, defaultCluster: c.DefaultCluster, ingero: c.ingero()}
+	return identifier{groupBy: c.GroupBy, model: slices.Index(c.GroupBy, gpusemconv.AttrGPUModel), defaultCluster: c.DefaultCluster, ingero: c.ingero()}
 }
 
 // read fills id. A resource that names no cluster belongs to the caller's,

@@ -168,7 +168,7 @@ func underscores(name string) string {
 func noise(label string) bool {
 	switch label {
 	case "__name__", "job", "instance", "exported_job", "exported_instance", "host_name", "host_id", "k8s_node_name", "k8s_cluster_name",
-		"gpu_job_id", "gpu_job_role", "hw_type", "hw_parent":
+		"gpu_job_id", "gpu_job_role", "gpu_model", "hw_type", "hw_parent":
 		return true
 	}
 	return strings.HasPrefix(label, "otel_scope_") || strings.HasPrefix(label, "service_") || strings.HasPrefix(label, "telemetry_")

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package straggler
+
+import (
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"time"
+)
+
+// DefaultGroup is the peer group of nodes that name none.
+const DefaultGroup = "default"
+
+// maxKeyLength is what a header may carry of a group's name.
+const maxKeyLength = maxNameLength
+
+// PeerMemory is how a node's peer-group attributes came to be known: each of
+// its reports may know a part of them, its job's the job and its GPUs' their
+// model. Agent and gateway keep one each, so that they name the same group. The
+// zero value has heard nothing.
+type PeerMemory struct {
+	told    []telling
+	reports uint32
+}
+
+// telling is when an attribute was last named, and by which report.
+type telling struct {
+	at     time.Time
+	report uint32
+}
+
+// Merge takes what a report names, empty where it does not, and returns what is
+// known now: attribute by attribute the last value that was named within ttl.
+// What is known already must be given back as known. A report that contradicts
+// one attribute voids those that came with it: another job need not have a role.
+// The result holds strings of both.
+func (m *PeerMemory) Merge(known, report []string, now time.Time, ttl time.Duration) (merged []string, changed bool) {
+	n := max(len(known), len(report))
+	for len(m.told) < n {
+		m.told = append(m.told, telling{})
+	}
+	m.reports++
+	for i := range n {
+		was, is := at(known, i), at(report, i)
+		changed = changed || was != is && (is != "" || now.Sub(m.told[i].at) > ttl)
+	}
+	if changed {
+		merged = make([]string, n)
+		for i := range merged {
+			if merged[i] = at(report, i); merged[i] == "" && !m.void(i, known, report, now, ttl) {
+				merged[i] = at(known, i)
+			}
+		}
+	} else {
+		merged = known
+	}
+	for i, is := range report {
+		if is != "" {
+			m.told[i] = telling{now, m.reports}
+		}
+	}
+	return merged, changed
+}
+
+// void reports whether the value of an attribute that the report does not name
+// holds no more.
+func (m *PeerMemory) void(i int, known, report []string, now time.Time, ttl time.Duration) bool {
+	if now.Sub(m.told[i].at) > ttl {
+		return true
+	}
+	for j, is := range report {
+		if is != "" && is != at(known, j) && m.told[j].report == m.told[i].report {
+			return true
+		}
+	}
+	return false
+}
+
+func at(values []string, i int) string {
+	if i < len(values) {
+		return values[i]
+	}
+	return ""
+}
+
+// GroupKey names the peer group of nodes with these attribute values:
+// percent-encoded and joined with '/', without the empty ones at the end, so
+// that different values never collide and the key is printable ASCII; the end of
+// a key that is longer than a name may be is replaced by its hash. Agent and
+// gateway must agree on it, since it is what a node asks for.
+func GroupKey(peers []string) string {
+	for len(peers) > 0 && peers[len(peers)-1] == "" {
+		peers = peers[:len(peers)-1]
+	}
+	if len(peers) == 0 {
+		return DefaultGroup
+	}
+	var b strings.Builder
+	for i, p := range peers {
+		if i > 0 {
+			b.WriteByte('/')
+		}
+		for j := range len(p) {
+			c := p[j]
+			if c <= 0x20 || c >= 0x7f || c == '/' || c == '%' || c == '"' || c == '\\' {
+				const hex = "0123456789ABCDEF"
+				b.WriteByte('%')
+				b.WriteByte(hex[c>>4])
+				b.WriteByte(hex[c&15])
+				continue
+			}
+			b.WriteByte(c)
+		}
+	}
+	key := b.String()
+	if key == DefaultGroup {
+		return "%64efault" // a job of that name is not the nodes without one
+	}
+	if len(key) <= maxKeyLength {
+		return key
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(key)) // never fails
+	return fmt.Sprintf("%s~%016x", key[:maxKeyLength-17], h.Sum64())
+}
