@@ -87,7 +87,7 @@ func (n *gpuNode) awaitGPUs() {
 }
 
 // TestGPUsAndJobAreOneNode: a node has two reports, its GPUs' and its job's.
-// They are one node, in the group that the job names.
+// They are one node, in the group that both name.
 func TestGPUsAndJobAreOneNode(t *testing.T) {
 	t.Parallel()
 	n := startGPUNode(t, collectorBinary, fakenvml.Library(t))
@@ -97,7 +97,7 @@ func TestGPUsAndJobAreOneNode(t *testing.T) {
 		gauge(node(md, "", map[string]string{"gpu.job.id": "llm"}), "gpu.app.step.duration", "s", 0.5)
 		md.ResourceMetrics().At(0).Resource().Attributes().Remove("host.name")
 		require.Equal(t, http.StatusOK, post(t, "http://"+n.app+"/v1/metrics", protobufType, marshal(t, md)).status)
-		group := labels{"gpu_peer_group": "llm/", "k8s_cluster_name": "lab"}
+		group := labels{"gpu_peer_group": "llm//NVIDIA-H100-80GB-HBM3", "k8s_cluster_name": "lab"}
 		return s.is(1, "gpu_straggler_nodes", group.and(labels{"gpu_node_state": "active"})) &&
 			s.is(2, "gpu_node_signal_ratio", labels{"gpu_signal": "throughput", "gpu_job_id": "llm"}) &&
 			len(s.with("gpu_node_health_score_ratio", labels{"gpu_job_id": "llm"})) == 1
@@ -106,7 +106,9 @@ func TestGPUsAndJobAreOneNode(t *testing.T) {
 	for range 20 {
 		var s scraped
 		n.await("it stays so while both report", func(now scraped) bool { s = now; return job(now) })
-		assert.False(t, s.is(1, "gpu_straggler_nodes", labels{"gpu_peer_group": "default", "gpu_node_state": "active", "k8s_cluster_name": "lab"}), "no second node beside it")
+		for _, group := range []string{"default", "llm", "//NVIDIA-H100-80GB-HBM3"} {
+			assert.False(t, s.is(1, "gpu_straggler_nodes", labels{"gpu_peer_group": group, "gpu_node_state": "active", "k8s_cluster_name": "lab"}), "no second node beside it")
+		}
 	}
 }
 
