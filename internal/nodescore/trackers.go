@@ -66,7 +66,7 @@ func (t *trackers) hear(cfg *Config, peers *threshold.Received) {
 		// The gateway counted the pushes before its first answer.
 		if p != nil {
 			t.warm = max(p.active-1, 0)
-			t.cohort.ticks = t.warm
+			t.cohort.start(p, t.warm)
 		}
 	case elapsed > cfg.ReadingTTL:
 		// To the gateway, too, the node was missing.
@@ -202,10 +202,10 @@ func (s *sameness) count(p *pushed) {
 }
 
 // cohort is the part of a split group that the node belongs to, by its own mean
-// of the signal that groups are split by.
+// of the signal that the group is split by.
 type cohort struct {
-	mean  float64
-	ticks int // in the mean
+	// means of every signal, since any may split the group one day.
+	means [nodesignal.Count]mean
 	by    nodesignal.Signal
 	// edges are lower bounds, from is that of the node's own part, if it has one.
 	edges [maxEdges]float64
@@ -214,31 +214,49 @@ type cohort struct {
 	below int // edges that the mean reaches
 }
 
+// mean is a node's mean of one signal; ticks counts what is in it.
+type mean struct {
+	value float64
+	ticks int
+}
+
 // maxEdges a group is split at, at most.
 const maxEdges = 8
 
 // maxMeanTicks is where a tick's weight in a young mean stops to fall.
 const maxMeanTicks = 254
 
-// follow takes a value into the mean, which stands still while the node is slow
-// or, once it is one, its gateway says that all do, and reports whether the node's peers are others now. Like its gateway,
-// a node looks at its mean only when the edges are new, or the mean is.
-func (c *cohort) follow(cfg *Config, p *pushed, peers *threshold.Value, elapsed time.Duration, slow bool) (moved bool) {
-	signals := peers.Signals
-	by := splitBy(signals)
-	if by != c.by {
-		*c = cohort{by: by}
+// start takes a value for those of the ticks before the first answer.
+func (c *cohort) start(p *pushed, ticks int) {
+	for s := range nodesignal.Count {
+		if x, ok := p.value(s); ok {
+			c.means[s] = mean{x, ticks}
+		}
 	}
-	young := c.ticks < cfg.WarmupTicks
-	if !slow && (young || !peers.Hold) {
-		c.ticks = min(c.ticks+1, maxMeanTicks)
-		weight := max(float64(elapsed)/float64(cfg.CohortWindow), 1/float64(c.ticks))
-		c.mean += min(1, weight) * (splitValue(cfg, p, by) - c.mean)
+}
+
+// follow takes the values into the means, which stand still while the node is
+// slow or, once there are some, its gateway says that all do, and reports
+// whether the node's peers are others now. Like its gateway, a node looks at its
+// mean only when the edges are new, or the mean is.
+func (c *cohort) follow(cfg *Config, p *pushed, peers *threshold.Value, elapsed time.Duration, slow bool) (moved bool) {
+	by := splitBy(cfg, p, peers.Signals)
+	young := by != c.by || c.means[by].ticks < cfg.WarmupTicks
+	c.by = by
+	for s := range nodesignal.Count {
+		x, ok := p.value(s)
+		m := &c.means[s]
+		if !ok || slow || (peers.Hold && m.ticks >= cfg.WarmupTicks) {
+			continue
+		}
+		m.ticks = min(m.ticks+1, maxMeanTicks)
+		weight := max(float64(elapsed)/float64(cfg.CohortWindow), 1/float64(m.ticks))
+		m.value += min(1, weight) * (x - m.value)
 	}
 	var edges [maxEdges]float64
 	count := 0
-	for i := range signals {
-		if from := signals[i].From; signals[i].HasFrom && count < maxEdges && !slices.Contains(edges[:count], from) {
+	for i := range peers.Signals {
+		if from := peers.Signals[i].From; peers.Signals[i].HasFrom && count < maxEdges && !slices.Contains(edges[:count], from) {
 			edges[count] = from
 			count++
 		}
@@ -246,11 +264,11 @@ func (c *cohort) follow(cfg *Config, p *pushed, peers *threshold.Value, elapsed 
 	if count == c.count && edges == c.edges && !young {
 		return false
 	}
-	was := *c
-	c.edges, c.count = edges, count
-	c.from, c.below = 0, 0
-	for _, from := range edges[:count] {
-		if c.mean < from {
+	count, c.count = c.count, count
+	below := c.below
+	c.edges, c.from, c.below = edges, 0, 0
+	for _, from := range edges[:c.count] {
+		if c.means[by].value < from {
 			continue
 		}
 		if c.below == 0 || from > c.from {
@@ -258,35 +276,37 @@ func (c *cohort) follow(cfg *Config, p *pushed, peers *threshold.Value, elapsed 
 		}
 		c.below++
 	}
-	return count != was.count || c.below != was.below
+	return c.count != count || c.below != below
 }
 
-// splitBy is the signal that the node's group is split by, or would be first.
-func splitBy(signals []threshold.SignalParams) nodesignal.Signal {
+// splitBy is the signal that the node's group is split by, or would be first:
+// the first relative one that decides, else the score.
+func splitBy(cfg *Config, p *pushed, signals []threshold.SignalParams) nodesignal.Signal {
 	for i := range signals {
 		if signals[i].HasFrom {
 			return signals[i].By
 		}
 	}
-	return nodesignal.Throughput
-}
-
-// splitValue is that signal, else the first relative one that decides, else the
-// score.
-func splitValue(cfg *Config, p *pushed, by nodesignal.Signal) float64 {
-	if by < nodesignal.Score && p.values.Known[by] {
-		return p.values.V[by]
-	}
 	for s := range nodesignal.Score {
 		if cfg.Signals[s].Decides && cfg.Signals[s].Relative && p.values.Known[s] {
-			return p.values.V[s]
+			return s
 		}
 	}
-	return p.score
+	return nodesignal.Score
+}
+
+// value of a signal, the score's too.
+func (p *pushed) value(s nodesignal.Signal) (x float64, known bool) {
+	if s == nodesignal.Score {
+		return p.score, true
+	}
+	return p.values.V[s], p.values.Known[s]
 }
 
 // unknown is true in a split group for a node too new to tell its part.
-func (c *cohort) unknown(cfg *Config) bool { return c.count > 0 && c.ticks < cfg.WarmupTicks }
+func (c *cohort) unknown(cfg *Config) bool {
+	return c.count > 0 && c.means[c.by].ticks < cfg.WarmupTicks
+}
 
 // params returns those of a signal for the node's cohort.
 func (c *cohort) params(s nodesignal.Signal, all []threshold.SignalParams) *straggler.Params {

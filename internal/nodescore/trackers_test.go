@@ -242,7 +242,7 @@ func TestAMeanStandsStillInAnIncident(t *testing.T) {
 		peers := r.answer(20)
 		peers.Hold = hold
 		r.step(peers, of(StepRate, rate))
-		return r.n.trackers.cohort.mean
+		return r.n.trackers.cohort.means[nodesignal.Throughput].value
 	}
 	young := 0.0
 	for range 10 {

@@ -305,6 +305,32 @@ func TestNodeAndGatewayAgree(t *testing.T) {
 	require.Greater(t, split, 100)
 }
 
+// TestNodeAndGatewayAgreeWhenAFractionSplits the group, which until then would
+// have been split by the throughput, while a node is slow: it knows its part.
+func TestNodeAndGatewayAgreeWhenAFractionSplits(t *testing.T) {
+	const nodes = 16
+	h := &history{
+		random: rand.New(rand.NewPCG(0xb34, 1)),
+		noise:  0.02, phi: 0.8, ar: make([]float64, nodes), levels: slices.Repeat([]float64{20}, nodes),
+		events: []event{
+			{node: 1, from: 4, to: 58, depth: 0.3, kind: slowRate},
+			{node: 1, from: 0, to: 37, depth: 0.1, kind: slowClock},
+			{node: 0, from: 3, to: 34, depth: 0.1, kind: slowClock},
+			{from: 42, to: 74, depth: 0.3, kind: dipOfAll},
+			{node: 14, from: 1, to: 56, depth: 0.3, kind: slowClock},
+			{node: 5, from: 4, to: 7, depth: 0.05, kind: stuck},
+			{from: 21, to: 78, depth: 0.3, kind: dipOfAll},
+		},
+	}
+	s, err := newSides(agreeConfig(t), nodes, []string{"", ""})
+	require.NoError(t, err)
+	for tick := range 80 {
+		s.interval(t, h.at(tick))
+	}
+	require.NotZero(t, s.split)
+	require.NotZero(t, s.flagged)
+}
+
 // TestNodeAndGatewayAgreeInAnIncident of a split group, whose means stand still
 // meanwhile; one node comes during it, and does the other job after it.
 func TestNodeAndGatewayAgreeInAnIncident(t *testing.T) {
