@@ -59,14 +59,19 @@ generate: ## Write components.go, metadata and component docs anew
 
 .PHONY: test
 test: build ## Everything: unit tests with the race detector, integration tests, an external OCB build
-	go test -race -timeout 9m $$(go list ./... | grep -v -e /test/integration -e /test/fleetview)
+	go test -race -timeout 9m $$(go list ./... | grep -v -e /test/integration -e /test/fleetview -e /test/chart)
 	PATH="$$(scripts/prometheus.sh):$$PATH" go test -timeout 9m ./test/integration/... ./test/fleetview/...
 	$(MAKE) test-browser
+	$(MAKE) test-chart
 	test/ocb/run.sh
 
 .PHONY: test-unit
 test-unit: ## The unit tests alone
-	go test -race $$(go list ./... | grep -v -e /test/integration -e /test/fleetview)
+	go test -race $$(go list ./... | grep -v -e /test/integration -e /test/fleetview -e /test/chart)
+
+.PHONY: test-chart
+test-chart: build ## The Helm chart: lint, unit tests, schemas, rules, and its configurations with the binaries
+	PATH="$$(scripts/charttools.sh):$$(scripts/prometheus.sh):$$PATH" bash -c 'helm-unittest helm/gpu-collector && go test -count=1 ./test/chart/...'
 
 .PHONY: test-browser
 test-browser: bin/gpu-collector ## The web page in a real browser (IMAGES=docs/images takes its pictures anew)

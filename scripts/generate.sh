@@ -45,3 +45,4 @@ mkdir -p "$chart"/{configs,grafana,prometheus}
 cp configs/{agent,gateway,shard,kafka-shard,kafka-root}.yaml configs/kubernetes/cluster.yaml "$chart/configs/"
 cp dashboards/grafana/*.json "$chart/grafana/"
 cp dashboards/prometheus/{alerts,rules}.yaml "$chart/prometheus/"
+go run ./test/chart/valuesdoc

@@ -110,7 +110,7 @@ spec:
   topologySpreadConstraints:
     {{- $selector := dict "labelSelector" (dict "matchLabels" (include "gpu-collector.selectorLabels" $ | fromYaml)) }}
     {{- range . }}
-    - {{- toYaml (ternary . (merge (dict) . $selector) (hasKey . "labelSelector")) | nindent 6 }}
+    - {{- if hasKey . "labelSelector" }}{{ toYaml . | nindent 6 }}{{ else }}{{ toYaml (merge (dict) . $selector) | nindent 6 }}{{ end }}
     {{- end }}
   {{- end }}
 {{- end -}}

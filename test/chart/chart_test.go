@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+const (
+	root      = "../.."
+	directory = root + "/helm/gpu-collector"
+)
+
+// run returns what a tool wrote to both of its outputs.
+func run(t *testing.T, input string, name string, args ...string) (string, error) {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	require.NoError(t, err, "`make test-chart` has the tools on its PATH")
+	cmd := exec.CommandContext(t.Context(), path, args...)
+	cmd.Stdin = strings.NewReader(input)
+	// Nothing of the user's own: no plugins, no repositories, no cluster.
+	home := t.TempDir()
+	cmd.Env = append(os.Environ(), "HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_CACHE_HOME="+home, "HELM_DATA_HOME="+home, "KUBECONFIG=/nonexistent")
+	text, err := cmd.CombinedOutput()
+	return string(text), err
+}
+
+// template returns what the chart makes of the values, as a user of namespace mon.
+func template(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	return run(t, "", "helm", append([]string{"template", "gpuc", directory, "--namespace", "mon"}, args...)...)
+}
+
+// manifest is what the tests read of an object.
+type manifest struct {
+	Kind     string
+	Metadata struct {
+		Name   string
+		Labels map[string]string
+	}
+	Data map[string]string
+	Spec yaml.Node
+}
+
+func manifests(t *testing.T, text string) []manifest {
+	t.Helper()
+	var all []manifest
+	for d := yaml.NewDecoder(strings.NewReader(text)); ; {
+		var m manifest
+		err := d.Decode(&m)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		require.NoError(t, err)
+		if m.Kind != "" {
+			all = append(all, m)
+		}
+	}
+}
+
+// cases are the values with which chart-testing tries the chart as well.
+func cases(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(directory + "/ci/*-values.yaml")
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(files), 8)
+	return files
+}
+
+func TestLint(t *testing.T) {
+	for _, file := range cases(t) {
+		text, err := run(t, "", "helm", "lint", "--strict", directory, "--values", file)
+		require.NoError(t, err, text)
+	}
+}
+
+// TestObjectsAreValid: the API server would take every object of every case.
+func TestObjectsAreValid(t *testing.T) {
+	for _, file := range cases(t) {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := template(t, "--values", file)
+			require.NoError(t, err, text)
+			text, err = kubeconform(t, text)
+			require.NoError(t, err, text)
+		})
+	}
+}
+
+func kubeconform(t *testing.T, objects string) (string, error) {
+	t.Helper()
+	return run(t, objects, "kubeconform", "-strict", "-schema-location", "schemas/{{.ResourceKind}}{{.KindSuffix}}.json")
+}
+
+// TestSchemasAreStrict: what an API server refuses is refused, in Kubernetes'
+// own objects and in those of others.
+func TestSchemasAreStrict(t *testing.T) {
+	objects, err := template(t, "--values", directory+"/ci/everything-values.yaml")
+	require.NoError(t, err)
+	for _, tt := range []struct{ name, old, new, want string }{
+		{"a wrong key", "hostPID: true", "hostPid: true", "hostPid"},
+		{"a wrong type", "terminationGracePeriodSeconds: 30", "terminationGracePeriodSeconds: soon", "terminationGracePeriodSeconds"},
+		{"a wrong key of KEDA's", "pollingInterval: 15", "pollInterval: 15", "pollInterval"},
+		{"a value that KEDA does not have", "behavior: currentReplicasIfHigher", "behavior: asBefore", "behavior"},
+		{"a wrong key of the Prometheus operator's", "honorLabels: true", "honourLabels: true", "honourLabels"},
+		{"a wrong key of cert-manager's", "renewBefore: 720h", "renewedBefore: 720h", "renewedBefore"},
+		{"a wrong key of the Gateway API's", "backendRefs:", "backends:", "backends"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			require.Contains(t, objects, tt.old)
+			text, err := kubeconform(t, strings.Replace(objects, tt.old, tt.new, 1))
+			require.Error(t, err)
+			assert.Contains(t, text, tt.want)
+		})
+	}
+}
+
+// TestConfigsAreValid: the binaries take every configuration of every case.
+func TestConfigsAreValid(t *testing.T) {
+	for _, file := range cases(t) {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := template(t, "--values", file)
+			require.NoError(t, err, text)
+			found := 0
+			for _, m := range manifests(t, text) {
+				config, ok := m.Data["config.yaml"]
+				if m.Kind != "ConfigMap" || !ok {
+					continue
+				}
+				found++
+				t.Run(m.Metadata.Labels["app.kubernetes.io/component"], func(t *testing.T) {
+					text, err := validate(t, m.Metadata.Labels["app.kubernetes.io/component"], config)
+					require.NoError(t, err, text)
+					assert.Empty(t, text)
+				})
+			}
+			assert.Positive(t, found)
+		})
+	}
+}
+
+// validate has the tier's binary check a configuration.
+func validate(t *testing.T, tier, config string) (string, error) {
+	t.Helper()
+	binary := "gpu-collector"
+	switch tier {
+	case "agent":
+		binary = "gpu-collector-agent"
+	case "cluster":
+		// Its image is the Collector project's. What our distribution lacks
+		// of it, a receiver and an extension, stands aside here.
+		config = strings.NewReplacer("k8s_cluster: ", "nop: ", "k8s_cluster:", "nop:", "- k8s_cluster", "- nop",
+			"health_check:", "healthcheckv2:", "- health_check", "- healthcheckv2").Replace(config)
+		config = without(t, config, "receivers", "nop")
+	}
+	path, err := filepath.Abs(root + "/bin/" + binary)
+	require.NoError(t, err)
+	require.FileExists(t, path, "`make test-chart` builds it")
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(config), 0o600))
+	cmd := exec.CommandContext(t.Context(), path, "validate", "--config", file)
+	cmd.Env = []string{"HOME=" + t.TempDir(), "GPU_COLLECTOR_LISTEN=0.0.0.0", "K8S_NODE_NAME=node-1", "KAFKA_USERNAME=user", "KAFKA_PASSWORD=secret"}
+	text, err := cmd.CombinedOutput()
+	return string(text), err
+}
+
+// without empties a component's section.
+func without(t *testing.T, config string, path ...string) string {
+	t.Helper()
+	var all map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(config), &all))
+	section := all
+	for _, key := range path[:len(path)-1] {
+		section = section[key].(map[string]any)
+	}
+	require.Contains(t, section, path[len(path)-1])
+	section[path[len(path)-1]] = nil
+	text, err := yaml.Marshal(all)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// TestRules: promtool takes the rules as the chart has them.
+func TestRules(t *testing.T) {
+	text, err := template(t, "--values", directory+"/ci/everything-values.yaml", "--show-only", "templates/monitoring/prometheusrule.yaml")
+	require.NoError(t, err, text)
+	all := manifests(t, text)
+	require.Len(t, all, 1)
+	rules, err := yaml.Marshal(&all[0].Spec)
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(file, rules, 0o600))
+	text, err = run(t, "", "promtool", "check", "rules", file)
+	require.NoError(t, err, text)
+	assert.Contains(t, text, "rules found")
+}
+
+// TestFilesAreCopies: the chart has the repository's configurations,
+// dashboards and rules, as they are.
+func TestFilesAreCopies(t *testing.T) {
+	places := map[string]string{"grafana": root + "/dashboards/grafana", "prometheus": root + "/dashboards/prometheus", "configs": root + "/configs"}
+	found := 0
+	for folder, place := range places {
+		files, err := filepath.Glob(directory + "/files/" + folder + "/*")
+		require.NoError(t, err)
+		for _, file := range files {
+			found++
+			original := filepath.Join(place, filepath.Base(file))
+			if _, err := os.Stat(original); err != nil {
+				original = filepath.Join(place, "kubernetes", filepath.Base(file))
+			}
+			want, err := os.ReadFile(original)
+			require.NoError(t, err)
+			have, err := os.ReadFile(file)
+			require.NoError(t, err)
+			assert.True(t, bytes.Equal(want, have), "%s differs from %s: run make generate", file, original)
+		}
+	}
+	assert.GreaterOrEqual(t, found, 11)
+}
