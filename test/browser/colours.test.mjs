@@ -2,12 +2,10 @@
 
 // The scale is held to what people with poor or other colour vision need.
 import assert from 'node:assert/strict';
-import { readFile } from 'node:fs/promises';
-import path from 'node:path';
 import { test } from 'node:test';
+import { load } from './harness.mjs';
 
-const file = path.join(import.meta.dirname, '../../extension/fleetviewextension/web/static/js/colours.js');
-const { labelOn, palette, step } = await import(`data:text/javascript,${encodeURIComponent(await readFile(file, 'utf8'))}`);
+const { labelOn, palette, step } = await load('colours.js');
 
 const linear = (v) => (v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4);
 // WCAG 2.2: relative luminance, and contrast ratio.

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { createRequire } from 'node:module';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -59,15 +59,16 @@ export async function demo(at) {
   return { url: server.url, port: fleet, stop };
 }
 
-export async function bigFleet(nodes) {
+// bigFleet serves as many nodes as are made up; flags are the program's.
+export async function bigFleet(nodes, ...flags) {
   const port = await freePort();
-  return start(path.join(root, '.cache/bigfleet'), ['-nodes', nodes, '-listen', `127.0.0.1:${port}`], `http://127.0.0.1:${port}/`);
+  return start(path.join(root, '.cache/bigfleet'), ['-nodes', nodes, '-listen', `127.0.0.1:${port}`, ...flags], `http://127.0.0.1:${port}/`);
 }
 
 // withPage opens a page, and holds it to no error and no request to elsewhere.
-// `expected` are texts of errors that the test provokes.
+// `unpainted` begins before the fleet is drawn; `expected` are texts of errors that the test provokes.
 export async function withPage(browser, url, options, use, expected = []) {
-  const context = await browser.newContext({ viewport: { width: 1360, height: 820 }, ...options });
+  const context = await browser.newContext({ viewport: { width: 1360, height: 820 }, ...options, unpainted: undefined });
   const page = await context.newPage();
   const wrong = [];
   page.on('console', (m) => { if (['error', 'warning'].includes(m.type())) wrong.push(m.text()); });
@@ -75,12 +76,18 @@ export async function withPage(browser, url, options, use, expected = []) {
   context.on('request', (r) => { if (new URL(r.url()).origin !== new URL(url).origin) wrong.push(`request to ${r.url()}`); });
   try {
     await page.goto(url);
-    await painted(page);
+    if (!options.unpainted) await painted(page);
     await use(page);
   } finally {
     await context.close();
   }
   assert.deepEqual(wrong.filter((w) => !expected.some((e) => w.includes(e))), []);
+}
+
+// load imports a module of the page that needs no browser.
+export async function load(name) {
+  const file = path.join(root, 'extension/fleetviewextension/web/static/js', name);
+  return import(`data:text/javascript,${encodeURIComponent(await readFile(file, 'utf8'))}`);
 }
 
 // painted waits until the whole fleet was drawn once, and returns when that was, in ms.

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension/web"
@@ -29,13 +30,16 @@ func main() {
 	nodes := flag.Int("nodes", 5000, "number of nodes")
 	listen := flag.String("listen", "127.0.0.1:0", "address")
 	every := flag.Duration("every", 5*time.Second, "time in which every node reports once")
+	authorization := flag.String("authorization", "", "what requests to the API must have as Authorization; any will do without")
+	challenge := flag.String("challenge", "", "the WWW-Authenticate of a refusal")
+	cookie := flag.String("cookie", "", "a cookie without which requests to the API lead to a login, as proxies do it")
 	flag.Parse()
-	if err := run(*nodes, *listen, *every); err != nil {
+	if err := run(*nodes, *listen, *every, guard{*authorization, *challenge, *cookie}); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(nodes int, listen string, every time.Duration) error {
+func run(nodes int, listen string, every time.Duration, g guard) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
@@ -51,7 +55,7 @@ func run(nodes int, listen string, every time.Duration) error {
 	incident(store)
 	api := fleetapi.New(fleetapi.Options{Store: store, Feed: feed, Version: "test", Pages: web.Handler()})
 	go advance(ctx, store, feed, nodes, every)
-	srv := &http.Server{Handler: api, ReadHeaderTimeout: time.Second}
+	srv := &http.Server{Handler: g.around(api), ReadHeaderTimeout: time.Second}
 	go func() {
 		<-ctx.Done()
 		api.Close()
@@ -62,6 +66,27 @@ func run(nodes int, listen string, every time.Duration) error {
 		return err
 	}
 	return nil
+}
+
+// guard does for whatever is not the page what the Collector's server does with an
+// authenticator, or a proxy with a login of its own.
+type guard struct{ authorization, challenge, cookie string }
+
+func (g guard) around(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := r.Cookie(g.cookie); g.cookie != "" && err != nil && strings.HasPrefix(r.URL.Path, "/api/") {
+			http.Redirect(w, r, "/login", http.StatusFound)
+			return
+		}
+		if g.authorization == "" || !strings.HasPrefix(r.URL.Path, "/api/") || r.Header.Get("Authorization") == g.authorization {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if g.challenge != "" {
+			w.Header().Set("WWW-Authenticate", g.challenge)
+		}
+		http.Error(w, "provided authorization does not match expected scheme or token", http.StatusUnauthorized)
+	})
 }
 
 // advance lets a tenth of the nodes report ten times per interval.

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
+import { authorization, credentials, headers } from './auth.js';
+
 // Paths are relative, so that the page also works below a proxy's prefix.
 async function get(path, query, signal) {
   const q = new URLSearchParams(Object.entries(query ?? {}).filter(([, v]) => v !== undefined && v !== ''));
-  const r = await fetch(`api/v1/${path}${q.size ? `?${q}` : ''}`, { signal, cache: 'no-store' });
+  const credential = authorization();
+  const r = await fetch(`api/v1/${path}${q.size ? `?${q}` : ''}`, { signal, cache: 'no-store', credentials: credentials(), headers: headers(credential) });
   if (r.ok) return r.json();
+  if (r.status === 401) dispatchEvent(new CustomEvent('refused', { detail: { challenge: r.headers.get('WWW-Authenticate') ?? '', tried: credential } }));
   const problem = await r.json().catch(() => ({}));
   throw Object.assign(new Error(problem.detail ?? `${r.status} ${r.statusText}`), { status: r.status });
 }

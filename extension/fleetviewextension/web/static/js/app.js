@@ -6,6 +6,7 @@ import { startKeys } from './keys.js';
 import { drawLegend } from './legend.js';
 import { drawEpisodes, startRank } from './lists.js';
 import { Live } from './live.js';
+import { startLogin } from './login.js';
 import { FleetMap } from './map.js';
 import { Panel } from './panel.js';
 import { startTheme } from './theme.js';
@@ -128,6 +129,8 @@ map.onLayout = (l) => {
 map.onPaint = () => {
   if (!complete) return;
   performance.mark('fleet-painted');
+  // Plots come when the rest is there, and before they are needed: the gateway may be away by then.
+  import('./signals.js').catch(() => {});
   map.onPaint = undefined;
 };
 
@@ -139,7 +142,17 @@ startTheme(() => {
   panel.theme();
 });
 
+const login = startLogin((credential) => live.authorize(credential));
+addEventListener('refused', (e) => login.needed(e.detail.challenge, e.detail.tried));
+
 const live = new Live({
+  link(live) {
+    if (!live) return;
+    login.accepted();
+    panel.retry();
+    askRank();
+  },
+  login: ({ challenge, tried }) => login.needed(challenge, tried),
   nodes({ nodes }) {
     fleet.put(nodes);
     changed();
@@ -172,7 +185,7 @@ const live = new Live({
   },
   detail: (d) => panel.detail(d),
 });
-const askRank = startRank(fleet, open);
+const askRank = startRank(fleet, open, () => $('link').dataset.state === 'live');
 startKeys({ close: () => panel.close() });
 drawFigures();
 drawEpisodes(fleet, open);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+import { authorization } from './auth.js';
 
 // The worker starts before anything else, so that the stream is on its way
 // while the rest of the page loads. What comes before somebody listens waits.
 const worker = new Worker(new URL('worker.js', import.meta.url), { type: 'module' });
+worker.postMessage({ authorization: authorization() });
 const early = [];
 worker.onmessage = (e) => early.push(e.data);
 

@@ -5,6 +5,8 @@ import { $ } from './dom.js';
 export function startKeys({ close }) {
   addEventListener('keydown', (e) => {
     if (e.altKey || e.ctrlKey || e.metaKey || e.defaultPrevented) return;
+    // A dialog has keys of its own.
+    if (document.querySelector('dialog[open]')) return;
     const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement?.tagName ?? '');
     if (e.key === '/' && !typing) {
       e.preventDefault();

@@ -52,12 +52,12 @@ function drawRank({ stragglers, ranked }, open) {
     }))), el('p', { className: 'none' }, `of ${ranked} ranked`));
 }
 
-// startRank asks for the ranking now and then while the page is looked at.
+// startRank asks for the ranking now and then while the page is looked at and live.
 // The returned function asks at once.
-export function startRank(fleet, open) {
+export function startRank(fleet, open, live) {
   let asking = false;
   const ask = async () => {
-    if (asking || document.hidden || $('side').hidden) return;
+    if (asking || !live() || document.hidden || $('side').hidden) return;
     asking = true;
     try {
       drawRank(await getStragglers({ cluster: fleet.filter.cluster, group: fleet.filter.group }), open);
@@ -67,6 +67,5 @@ export function startRank(fleet, open) {
     asking = false;
   };
   setInterval(ask, EVERY);
-  ask();
   return ask;
 }

@@ -33,30 +33,43 @@ export class Panel {
   }
 
   // open shows a node of which the map has the brief view.
-  async open(brief) {
+  open(brief) {
     this.close(false);
     this.key = brief.key;
     $('side').hidden = true;
     this.box.hidden = false;
     this.#build(brief);
     this.stop = new AbortController();
+    return this.#load(brief);
+  }
+
+  // retry reads again what could not be read when the node was opened.
+  retry() {
+    if (this.failed) this.#load(this.failed);
+  }
+
+  async #load(brief) {
     const { signal } = this.stop;
+    this.failed = undefined;
+    setText(this.note, '');
     try {
-      // Plots are loaded when they are first needed: the map is there before.
       const [{ Signals, table }, node] = await Promise.all([import('./signals.js'), getNode(brief, signal)]);
       if (signal.aborted) return;
-      this.signals = new Signals(this.plots);
+      this.signals ??= new Signals(this.plots);
       this.#show(node);
       this.#plot();
       await Promise.all([this.refreshEpisodes(), this.#recorded(node, table, signal)]);
     } catch (err) {
-      if (!signal.aborted) setText(this.note, `This node cannot be read now: ${err.message}`);
+      if (signal.aborted) return;
+      this.failed = brief;
+      setText(this.note, `This node cannot be read now: ${err.message}`);
     }
   }
 
   close(tell = true) {
     if (!this.key) return;
     this.key = '';
+    this.failed = undefined;
     this.stop.abort();
     this.signals?.destroy();
     this.signals = undefined;

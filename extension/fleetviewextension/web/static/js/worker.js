@@ -3,12 +3,15 @@
 // The worker reads the live stream, so that parsing a fleet's state never holds
 // up a frame of the page. It hands on what the map needs of each node, the past
 // of this session on request, and the one node that is open in full.
+import { headers, schemes } from './auth.js';
 import { HEALTH } from './colours.js';
 import { keyOf, orderOf } from './fleet.js';
 import { Past } from './past.js';
+import { Events } from './sse.js';
 
 const GROUPS_EVERY = 5000; // ms
-const SILENT_AFTER = 20_000; // ms without an event, then ask whether the server is there
+// The server breaks its silence after 15 s, if by a comment.
+const SILENT_AFTER = 25_000; // ms
 const RETRY = [1000, 2000, 5000, 10_000]; // ms
 
 const base = new URL('../', self.location);
@@ -16,14 +19,18 @@ const past = new Past();
 const known = new Set();
 let snapshot = null;
 let open = '';
-let source;
+let authorization = '';
+let credentials = 'omit'; // see auth.js
+let lastId = '';
+let connection; // the one under way, to end it
+let retry = 0;
 let failures = 0;
-let last = 0;
+let last = 0; // when the server was last heard
 let linked = false;
 
-function link(live) {
+function link(live, why = '') {
   linked = live;
-  postMessage({ type: 'link', live, last });
+  postMessage({ type: 'link', live, last, why, credentials });
 }
 
 function brief(n) {
@@ -89,29 +96,67 @@ const on = {
   },
 };
 
-function connect() {
-  source?.close();
-  source = new EventSource(new URL('api/v1/observe?gpus=true', base));
-  for (const [name, handle] of Object.entries(on)) {
-    source.addEventListener(name, (e) => {
-      last = Date.now();
-      failures = 0;
-      handle(JSON.parse(e.data));
-      if (!linked) link(true);
-    });
+// ask gets a path of the API.
+function ask(path, more, signal) {
+  // A proxy whose session is over leads to its login, which is no answer.
+  return fetch(new URL(path, base), { headers: { ...headers(authorization), ...more }, cache: 'no-store', redirect: 'manual', credentials, signal });
+}
+
+const REFUSALS = { 401: 'login needed', 403: 'not allowed', 429: 'the stream has too many clients', 502: 'no gateway behind the proxy', 503: 'no gateway behind the proxy' };
+
+// read takes the stream until it ends.
+async function read(signal) {
+  const r = await ask('api/v1/observe?gpus=true', { Accept: 'text/event-stream', ...(lastId && { 'Last-Event-ID': lastId }) }, signal);
+  const challenge = r.headers.get('WWW-Authenticate') ?? '';
+  if (!r.ok && credentials === 'omit' && !schemes(challenge).basic) {
+    credentials = 'same-origin';
+    return read(signal);
   }
-  source.onerror = () => {
-    if (linked || failures === 0) link(false);
-    // The browser comes back by itself only to servers that ended a stream;
-    // not after a refusal, and not to some that went away.
-    source.close();
-    setTimeout(connect, RETRY[Math.min(failures++, RETRY.length - 1)] * (0.75 + Math.random() / 2));
-  };
+  if (r.status === 401) postMessage({ type: 'login', challenge, tried: authorization });
+  if (r.type === 'opaqueredirect') throw Object.assign(new Error('the proxy asks for a login: load the page anew'), { told: true });
+  if (!r.ok) throw Object.assign(new Error(REFUSALS[r.status] ?? `status ${r.status}`), { told: true, wait: r.status === 401 });
+  if (!r.headers.get('Content-Type')?.startsWith('text/event-stream')) {
+    throw Object.assign(new Error('the answer is no event stream'), { told: true });
+  }
+  const events = new Events((name, data) => {
+    failures = 0;
+    on[name]?.(JSON.parse(data));
+    if (linked) return;
+    link(true);
+    readGroups();
+  });
+  const reader = r.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let part; !(part = await reader.read()).done;) {
+    if (signal.aborted) return;
+    last = Date.now();
+    events.push(part.value);
+    lastId = events.lastId;
+  }
+}
+
+async function connect() {
+  clearTimeout(retry);
+  connection?.abort();
+  connection = new AbortController();
+  const { signal } = connection;
+  let why = '';
+  let wait = false;
+  try {
+    await read(signal);
+  } catch (err) {
+    if (err.told) ({ message: why, wait = false } = err);
+  }
+  if (signal.aborted) return;
+  connection.abort(); // what failed may still be sending
+  if (linked || why || failures === 0) link(false, why);
+  // Without another credential the answer would be the same.
+  if (!wait) retry = setTimeout(connect, RETRY[Math.min(failures++, RETRY.length - 1)] * (0.75 + Math.random() / 2));
 }
 
 async function readGroups() {
+  if (!linked) return;
   try {
-    const r = await fetch(new URL('api/v1/groups?page_size=1000', base), { cache: 'no-store' });
+    const r = await ask('api/v1/groups?page_size=1000');
     if (!r.ok) return;
     postMessage({ type: 'groups', groups: (await r.json()).groups });
   } catch {
@@ -119,25 +164,27 @@ async function readGroups() {
   }
 }
 
-// A connection that died silently shows no error; then a question does.
-async function watch() {
+// A connection that died silently shows no error, only no sign of life.
+function watch() {
   if (!linked || Date.now() - last < SILENT_AFTER) return;
-  try {
-    const r = await fetch(new URL('api/v1/health', base), { cache: 'no-store', signal: AbortSignal.timeout(5000) });
-    if (!r.ok) throw new Error(r.status);
-    last = Date.now();
-  } catch {
-    link(false);
-    connect();
-  }
+  link(false);
+  connect();
 }
 
+// The page's first message is the credential; nothing is asked before.
 onmessage = ({ data }) => {
-  open = data.open;
-  if (open) detail(null);
+  if (data.authorization !== undefined) {
+    authorization = data.authorization;
+    credentials = 'omit';
+    linked = false;
+    failures = 0;
+    connect();
+  }
+  if (data.open !== undefined) {
+    open = data.open;
+    if (open) detail(null);
+  }
 };
 
-connect();
-readGroups();
 setInterval(readGroups, GROUPS_EVERY);
 setInterval(watch, 5000);
