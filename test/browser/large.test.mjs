@@ -12,8 +12,8 @@ let browser;
 before(async () => { browser = await launch(); });
 after(async () => { await browser?.close(); });
 
-async function withFleet(nodes, use) {
-  const server = await bigFleet(nodes);
+async function withFleet(nodes, use, ...flags) {
+  const server = await bigFleet(nodes, ...flags);
   try {
     await use(server.url);
   } finally {
@@ -95,4 +95,40 @@ test('a name is text, whatever it looks like', async () => {
     const text = await readFile(path.join(dir, name), 'utf8');
     assert.doesNotMatch(text, /innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function/, name);
   }
+});
+
+test('a name shows what it is, and moves nothing beside it', async () => {
+  await withFleet(8, async (url) => {
+    await withPage(browser, url, { unpainted: true }, async (page) => {
+      await page.addInitScript(() => {
+        window.drawn_ = new Set();
+        const { fillText } = CanvasRenderingContext2D.prototype;
+        CanvasRenderingContext2D.prototype.fillText = function draw(text, ...rest) {
+          window.drawn_.add(text);
+          return fillText.call(this, text, ...rest);
+        };
+      });
+      await page.reload();
+      await page.locator('#rank button', { hasText: 'node-\\u{202e}00000' }).waitFor();
+      // Whoever looked alike, or was one for the page, is not.
+      assert.equal(await page.locator('#figures dd').first().innerText(), '14');
+      const names = await page.locator('#rank button').allInnerTexts();
+      for (const n of ['node-\\u{202e}00000', '\\u{200b}node-00000', 'node-00000\\u{a0}', 'z', 'y\\u{a}z', 'שלום-16']) assert.ok(names.includes(n), `${n} of ${names}`);
+      await page.locator('#rank button', { hasText: '\\u{202e}00000' }).click();
+      await page.locator('#panel .episode td', { hasText: '\\u{202e}gpu' }).waitFor();
+      await page.locator('#panel .reasons', { hasText: 'row\\u{202e}remap' }).waitFor();
+      await page.mouse.move(60, 200);
+      await page.locator('#tip').waitFor();
+      await page.focus('#scroll');
+      const { texts, drawn } = await page.evaluate(() => ({
+        texts: [...document.body.querySelectorAll('*')].flatMap((e) => [e.title, e.ariaLabel, ...[...e.childNodes].filter((c) => c.nodeType === Node.TEXT_NODE).map((c) => c.data)]).filter((t) => t?.trim()),
+        drawn: [...window.drawn_],
+      }));
+      const unseen = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]|(?! )\p{Zs}/u;
+      assert.deepEqual(texts.filter((t) => unseen.test(t)), []);
+      assert.ok(drawn.length > 20, `${drawn.length} texts on the map`);
+      assert.deepEqual(drawn.filter((t) => unseen.test(t.replaceAll(/[\u2068\u2069]/g, ''))), []);
+      assert.ok(drawn.some((t) => t.startsWith('\u2068שלום-16\u2069')), 'isolated');
+    });
+  }, '-hostile');
 });

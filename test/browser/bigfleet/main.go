@@ -26,36 +26,50 @@ import (
 
 const gpusPerNode = 8
 
+// options of the program.
+type options struct {
+	nodes   int
+	listen  string
+	every   time.Duration
+	hostile bool
+	guard   guard
+}
+
 func main() {
-	nodes := flag.Int("nodes", 5000, "number of nodes")
-	listen := flag.String("listen", "127.0.0.1:0", "address")
-	every := flag.Duration("every", 5*time.Second, "time in which every node reports once")
-	authorization := flag.String("authorization", "", "what requests to the API must have as Authorization; any will do without")
-	challenge := flag.String("challenge", "", "the WWW-Authenticate of a refusal")
-	cookie := flag.String("cookie", "", "a cookie without which requests to the API lead to a login, as proxies do it")
+	var o options
+	flag.IntVar(&o.nodes, "nodes", 5000, "number of nodes")
+	flag.StringVar(&o.listen, "listen", "127.0.0.1:0", "address")
+	flag.DurationVar(&o.every, "every", 5*time.Second, "time in which every node reports once")
+	flag.BoolVar(&o.hostile, "hostile", false, "some more nodes with names that look like others")
+	flag.StringVar(&o.guard.authorization, "authorization", "", "what requests to the API must have as Authorization; any will do without")
+	flag.StringVar(&o.guard.challenge, "challenge", "", "the WWW-Authenticate of a refusal")
+	flag.StringVar(&o.guard.cookie, "cookie", "", "a cookie without which requests to the API lead to a login, as proxies do it")
 	flag.Parse()
-	if err := run(*nodes, *listen, *every, guard{*authorization, *challenge, *cookie}); err != nil {
+	if err := run(&o); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(nodes int, listen string, every time.Duration, g guard) error {
+func run(o *options) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.listen)
 	if err != nil {
 		return err
 	}
 	store := fleetstate.New(fleetstate.DefaultConfig())
 	feed := fleetstate.NewFeed(store, 10)
-	for i := range nodes {
+	for i := range o.nodes {
 		report(store, i, 0)
 	}
 	groups(store)
 	incident(store)
+	if o.hostile {
+		hostile(store)
+	}
 	api := fleetapi.New(fleetapi.Options{Store: store, Feed: feed, Version: "test", Pages: web.Handler()})
-	go advance(ctx, store, feed, nodes, every)
-	srv := &http.Server{Handler: g.around(api), ReadHeaderTimeout: time.Second}
+	go advance(ctx, store, feed, o.nodes, o.every)
+	srv := &http.Server{Handler: o.guard.around(api), ReadHeaderTimeout: time.Second}
 	go func() {
 		<-ctx.Done()
 		api.Close()
@@ -169,6 +183,34 @@ func groups(store *fleetstate.Store) {
 			u.SetScale(nodesignal.Compute, 0.012)
 		})
 	}
+}
+
+// hostile are nodes with names that a page may show for others: turned around,
+// with letters that nobody sees, or alike once cluster and node are put together.
+func hostile(store *fleetstate.Store) {
+	now := time.Now()
+	for _, k := range []fleetstate.Key{
+		{Cluster: "cluster-a", Node: "node-\u202e00000"}, {Cluster: "cluster-a", Node: "\u200bnode-00000"}, {Cluster: "cluster-a", Node: "node-00000\u00a0"},
+		{Cluster: "x\ny", Node: "z"}, {Cluster: "x", Node: "y\nz"}, {Cluster: "cluster-a", Node: "שלום-16"},
+	} {
+		u, ok := store.Begin(k, now)
+		if !ok {
+			continue
+		}
+		u.SetGroup("job\u202e/\u0007")
+		u.SetState("active\u2066", true)
+		u.Set(fleetstate.NodeScore, 0.1)
+		u.Set(fleetstate.NodeSuspicion, 9)
+		j := u.GPU("GPU-\u202e0")
+		u.SetInfo(j, fleetstate.Info{Model: "\u2067H100"})
+		u.SetReason(j, fleetstate.Reason{Reason: "row\u202eremap", Action: "\u0085reset"}, true)
+		u.Commit(now)
+	}
+	store.PutEpisode(&fleetstate.Episode{
+		ID: "e2", Subject: "node", Cluster: "cluster-a", Node: "node-\u202e00000", Signal: "through\u200dput", Since: now, Updated: now,
+		Reason: "\u202ehw", Action: "\u202ereset", GPU: "\u202eGPU", Text: "STRAGGLER \u202e: slow",
+		Evidence: []fleetstate.Evidence{{Fact: "\u202efact", GPU: "\u202egpu"}},
+	})
 }
 
 // incident opens the episode of one of the slow nodes.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 import { modes } from './colours.js';
 import { $, el, setText } from './dom.js';
-import { Fleet, SHOW } from './fleet.js';
+import { Fleet, keyOf, SHOW } from './fleet.js';
+import { NONE } from './format.js';
 import { startKeys } from './keys.js';
 import { drawLegend } from './legend.js';
 import { drawEpisodes, startRank } from './lists.js';
@@ -52,7 +53,7 @@ function recall() {
   if (modes[q.get('colour')]) view.mode = q.get('colour');
   const show = SHOW[q.get('show')] ? q.get('show') : 'all';
   fleet.setFilter({ cluster: q.get('cluster') ?? '', group: q.get('group') ?? '', search: q.get('search') ?? '', show });
-  if (q.get('node')) pending = `${q.get('in') ?? ''}\n${q.get('node')}`;
+  if (q.get('node')) pending = keyOf(q.get('in') ?? '', q.get('node'));
 }
 
 // The stream may bring much at once: lists and figures follow at their own pace.
@@ -76,8 +77,8 @@ function drawFigures() {
   if (box.children.length === 0) box.append(...list.map(([name]) => el('div', {}, el('dt', {}, name), el('dd', {}))));
   list.forEach(([name, n], i) => {
     const item = box.children[i];
-    setText(item.lastChild, n.toLocaleString('en'));
-    item.dataset.bad = n > 0 && !['nodes', 'GPUs'].includes(name);
+    setText(item.lastChild, complete ? n.toLocaleString('en') : NONE);
+    item.dataset.bad = complete && n > 0 && !['nodes', 'GPUs'].includes(name);
   });
 }
 
@@ -122,10 +123,18 @@ function startTools() {
 map.onLayout = (l) => {
   const all = fleet.nodes.size;
   setText($('shown'), l.keys.length === all ? '' : `${l.keys.length.toLocaleString('en')} of ${all.toLocaleString('en')} nodes`);
-  const none = complete && l.keys.length === 0;
-  $('empty').hidden = !none;
-  if (none) setText($('empty'), all ? 'No node is as asked for.' : 'No node has reported to this gateway yet.');
+  drawEmpty();
 };
+
+// An empty map says why it is empty.
+function drawEmpty() {
+  const none = map.layout.keys.length === 0 && (complete || $('link').dataset.state === 'stale');
+  $('empty').hidden = !none;
+  if (!none) return;
+  if (!complete) setText($('empty'), $('link-text').textContent);
+  else setText($('empty'), fleet.nodes.size ? 'No node is as asked for.' : 'No node has reported to this gateway yet.');
+}
+
 map.onPaint = () => {
   if (!complete) return;
   performance.mark('fleet-painted');
@@ -147,6 +156,7 @@ addEventListener('refused', (e) => login.needed(e.detail.challenge, e.detail.tri
 
 const live = new Live({
   link(live) {
+    drawEmpty();
     if (!live) return;
     login.accepted();
     panel.retry();
@@ -180,7 +190,7 @@ const live = new Live({
     changed();
   },
   groups({ groups }) {
-    fleet.groups = new Map(groups.map((g) => [`${g.cluster}\n${g.group}`, g]));
+    fleet.groups = new Map(groups.map((g) => [keyOf(g.cluster, g.group), g]));
     map.draw();
   },
   detail: (d) => panel.detail(d),
@@ -188,4 +198,3 @@ const live = new Live({
 const askRank = startRank(fleet, open, () => $('link').dataset.state === 'live');
 startKeys({ close: () => panel.close() });
 drawFigures();
-drawEpisodes(fleet, open);

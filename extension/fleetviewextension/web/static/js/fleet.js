@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-export const keyOf = (cluster, node) => `${cluster}\n${node}`;
+// keyOf is one text for two; the length keeps any two pairs apart.
+export const keyOf = (cluster, name) => `${cluster.length} ${cluster} ${name}`;
 
 // orderOf makes names that are ordered as text where people count: node-9, node-10.
 export const orderOf = (name) => name.replace(/\d+/g, (digits) => digits.padStart(12, '0'));
@@ -20,7 +21,7 @@ export const SHOW = {
 export class Fleet {
   nodes = new Map();
   groups = new Map();
-  episodes = [];
+  episodes; // undefined until they are known
   filter = { cluster: '', group: '', show: 'all', search: '' };
   // members changes with which nodes there are, in which groups.
   members = 0;
@@ -90,7 +91,7 @@ export class Fleet {
   }
 
   figures() {
-    const f = { nodes: this.nodes.size, gpus: 0, sick: 0, stragglers: 0, missing: 0, episodes: this.episodes.length };
+    const f = { nodes: this.nodes.size, gpus: 0, sick: 0, stragglers: 0, missing: 0, episodes: this.episodes?.length ?? 0 };
     for (const n of this.nodes.values()) {
       f.gpus += n.gpuHealth.length;
       if (n.straggler) f.stragglers++;

@@ -40,6 +40,18 @@ export function clock(at, now = new Date()) {
 
 export const words = (name) => (name ? name.replaceAll('_', ' ') : NONE);
 
+// What has no look of its own, or turns the order of what is around it: controls,
+// formats, whatever may be left out, and spaces that are not the one of the keyboard.
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]|(?! )\p{Zs}/gu;
+
+// legible shows what a text from outside really says, so that no name looks like
+// another or writes over what stands beside it (Unicode TR 36, section 2).
+export const legible = (text) => text.replace(UNSEEN, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
+
+// isolated keeps letters that run from right to left from moving what stands
+// beside them, where no element does (UAX 9, section 2.4).
+export const isolated = (text) => `\u2068${legible(text)}\u2069`;
+
 // withUnit shows a fact of an episode's evidence in its UCUM unit.
 export function withUnit(v, unit) {
   if (!known(v)) return NONE;

@@ -16,6 +16,7 @@ function replace(box, ...children) {
 
 // drawEpisodes lists the open episodes, the newest first.
 export function drawEpisodes(fleet, open) {
+  if (!fleet.episodes) return;
   const f = fleet.filter;
   const list = fleet.episodes.filter((e) => (!f.cluster || e.cluster === f.cluster) && (!f.group || e.group === f.group));
   if (list.length === 0) {

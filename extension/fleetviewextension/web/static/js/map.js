@@ -139,7 +139,7 @@ export class FleetMap {
       this.scroll.style.cursor = key ? 'pointer' : '';
       this.outline();
       tip.hidden = !key;
-      if (key) tip.textContent = describe(this.fleet.nodes.get(key));
+      if (key) setText(tip, describe(this.fleet.nodes.get(key)));
     }
     if (key) {
       const x = Math.min(e.clientX + 14, innerWidth - tip.offsetWidth - 8);

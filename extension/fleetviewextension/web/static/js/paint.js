@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 import { labelOn, modes, step } from './colours.js';
+import { keyOf } from './fleet.js';
+import { isolated, legible } from './format.js';
 import { grid } from './layout.js';
 import { markOf, marks } from './marks.js';
 
@@ -107,19 +109,19 @@ export class Painter {
     ctx.font = '600 13px system-ui, sans-serif';
     ctx.fillStyle = p.ink;
     for (const c of l.clusters) {
-      if (c.y - top < height && c.y + 24 > top) ctx.fillText(c.cluster || '(no cluster)', c.x, c.y - top + 15);
+      if (c.y - top < height && c.y + 24 > top) ctx.fillText(c.cluster ? isolated(c.cluster) : '(no cluster)', c.x, c.y - top + 15);
     }
     ctx.font = '11px system-ui, sans-serif';
     for (const g of l.groups) {
       if (g.y - top > height || g.y + 17 < top) continue;
-      const view = fleet.groups.get(`${g.cluster}\n${g.group}`);
+      const view = fleet.groups.get(keyOf(g.cluster, g.group));
       ctx.fillStyle = p.soft;
-      const notes = [g.group || 'no group', g.count];
+      const notes = [g.group ? isolated(g.group) : 'no group', g.count];
       if (view?.incident) notes.push('group incident');
       if (view?.panic_mode) notes.push('panic');
       if (view && !view.quorum_met) notes.push('no quorum');
       const text = notes.join(' · ');
-      ctx.fillText(width(ctx, text) <= g.w ? text : fit(ctx, notes[0], g.w), g.x, g.y - top + 11);
+      ctx.fillText(width(ctx, text) <= g.w ? text : fit(ctx, g.group || 'no group', g.w), g.x, g.y - top + 11);
     }
   }
 
@@ -188,10 +190,14 @@ function width(ctx, text) {
 // strip is the height of the name below the GPUs of a cell.
 const strip = (h) => (h >= 44 ? 17 : 14);
 
-function fit(ctx, text, room) {
+// fit shortens a name to the room there is.
+function fit(ctx, name, room) {
+  const text = isolated(name);
   if (width(ctx, text) <= room) return text;
+  const letters = [...legible(name)];
   // About as many letters as there is room for, then one less at a time.
-  let n = Math.max(1, Math.ceil((text.length * room) / width(ctx, text)));
-  while (n > 1 && width(ctx, `${text.slice(0, n)}…`) > room) n--;
-  return `${text.slice(0, n)}…`;
+  let n = Math.max(1, Math.ceil((letters.length * room) / width(ctx, text)));
+  const cut = () => isolated(`${letters.slice(0, n).join('')}…`);
+  while (n > 1 && width(ctx, cut()) > room) n--;
+  return cut();
 }

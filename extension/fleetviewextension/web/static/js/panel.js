@@ -125,7 +125,7 @@ export class Panel {
     this.box.setAttribute('aria-labelledby', 'panel-name');
     this.box.replaceChildren(
       el('header', {}, el('h2', { id: 'panel-name' }, n.node), el('button', { type: 'button', className: 'quiet', 'aria-label': 'Close the node', onclick: () => this.close() }, 'Close ✕')),
-      el('p', { className: 'where' }, [n.cluster || 'no cluster', n.group || 'no group'].join(' · '), ' · ', this.age),
+      el('p', { className: 'where' }, el('bdi', {}, n.cluster || 'no cluster'), ' · ', el('bdi', {}, n.group || 'no group'), ' · ', this.age),
       this.badges, this.facts, this.note,
       el('section', {}, el('h3', {}, 'Episodes'), this.episodes),
       el('section', {}, el('h3', {}, 'Against its peers'), this.plots),
