@@ -87,6 +87,55 @@ test('what holds a GPU down, its peers and its neighbours are in the panel', asy
   });
 });
 
+test('an empty fleet says that it is empty', async () => {
+  await withFleet(0, async (url) => {
+    await withPage(browser, url, {}, async (page) => {
+      await page.locator('#empty', { hasText: 'No node has reported to this gateway yet.' }).waitFor();
+      await page.locator('#rank', { hasText: 'Nothing is known of any node yet.' }).waitFor();
+      assert.equal(await page.locator('#figures dd').first().innerText(), '0');
+      await page.focus('#scroll');
+      await page.keyboard.press('ArrowDown');
+      await page.keyboard.press('Enter');
+    });
+  });
+});
+
+test('a link to another view of the open page is followed', async () => {
+  await withFleet(1000, async (url) => {
+    await withPage(browser, `${url}#colour=toString&show=valueOf`, {}, async (page) => {
+      assert.equal(await page.locator('#colour :checked').inputValue(), 'score', 'what is no colour is left out');
+      const follow = (hash) => page.evaluate((h) => { location.hash = h; }, hash);
+      await follow('#colour=health&cluster=cluster-d&in=cluster-d&node=node-00003');
+      await page.locator('#panel h2', { hasText: 'node-00003' }).waitFor();
+      await page.locator('#shown', { hasText: '250 of 1,000 nodes' }).waitFor();
+      assert.equal(await page.locator('#colour :checked').inputValue(), 'health');
+      assert.equal(await page.inputValue('#cluster'), 'cluster-d');
+      await follow('#search=7');
+      await page.locator('#panel').waitFor({ state: 'hidden' });
+      assert.equal(await page.inputValue('#search'), '7');
+      assert.equal(await page.locator('#colour :checked').inputValue(), 'score');
+      await follow('#in=cluster-d&node=node-99999');
+      await page.locator('#panel', { hasText: /cannot be read now: .*node-99999/ }).waitFor();
+    }, ['status of 404']);
+  });
+});
+
+test('ages are by the clock of the gateway', async () => {
+  await withFleet(8, async (url) => {
+    await withPage(browser, url, { unpainted: true }, async (page) => {
+      await page.addInitScript(() => {
+        const { now } = Date;
+        Date.now = () => now() + 3_600_000;
+      });
+      await page.goto(`${url}#in=cluster-d&node=node-00003`);
+      await page.reload();
+      await page.locator('#panel .where', { hasText: /seen \d+ s ago/ }).waitFor();
+      await page.keyboard.press('Escape');
+      await page.locator('#episodes', { hasText: /\(7 min \d+ s\)/ }).waitFor();
+    });
+  });
+});
+
 test('a name is text, whatever it looks like', async () => {
   // The same rule for all of the page: nothing is ever parsed as markup.
   const { readdir, readFile } = await import('node:fs/promises');

@@ -37,6 +37,9 @@ test('a bearer token is asked for, sent with everything, and kept in the tab', a
     await page.screenshot({ path: path.join(root, '.cache/login.png') });
     assert.equal(await page.evaluate(() => document.activeElement.id), 'login-token');
     assert.match(await page.locator('#link').innerText(), /No answer, login needed/);
+    assert.equal(await page.locator('#empty').innerText(), 'No answer, login needed');
+    assert.equal(await nodes(page), '–', 'nothing is known, which is not 0');
+    assert.equal(await page.locator('#episodes').innerText(), '');
     const asked = [];
     page.context().on('request', (r) => asked.push(new URL(r.url()).pathname));
     await page.waitForTimeout(3500);

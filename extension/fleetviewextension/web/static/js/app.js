@@ -2,7 +2,7 @@
 import { modes } from './colours.js';
 import { $, el, setText } from './dom.js';
 import { Fleet, keyOf, SHOW } from './fleet.js';
-import { NONE } from './format.js';
+import { heardAt, NONE } from './format.js';
 import { startKeys } from './keys.js';
 import { drawLegend } from './legend.js';
 import { drawEpisodes, startRank } from './lists.js';
@@ -15,7 +15,7 @@ import { startTheme } from './theme.js';
 const fleet = new Fleet();
 const view = { mode: 'score', open: '' };
 let complete = false;
-let pending = ''; // the node that the address names, until it is known
+let pending = null; // the node that the address names, until it is known
 
 const map = new FleetMap(fleet, view, open);
 const panel = new Panel(() => {
@@ -50,11 +50,31 @@ function remember() {
 
 function recall() {
   const q = new URLSearchParams(location.hash.slice(1));
-  if (modes[q.get('colour')]) view.mode = q.get('colour');
-  const show = SHOW[q.get('show')] ? q.get('show') : 'all';
+  const one = (of, name, otherwise) => (Object.hasOwn(of, name) ? name : otherwise);
+  view.mode = one(modes, q.get('colour'), 'score');
+  const show = one(SHOW, q.get('show'), 'all');
   fleet.setFilter({ cluster: q.get('cluster') ?? '', group: q.get('group') ?? '', search: q.get('search') ?? '', show });
-  if (q.get('node')) pending = keyOf(q.get('in') ?? '', q.get('node'));
+  const [cluster, node] = [q.get('in') ?? '', q.get('node')];
+  pending = node ? { key: keyOf(cluster, node), cluster, node } : null;
 }
+
+// openPending opens the node of the address; of one that is not known the API says so.
+function openPending() {
+  if (pending && fleet.nodes.has(pending.key)) open(pending.key);
+  else if (pending) panel.open(pending);
+  pending = null;
+}
+
+// Somebody followed a link to another view of the same page.
+addEventListener('hashchange', () => {
+  recall();
+  showTools();
+  drawLegend($('legend'), view.mode);
+  if (!pending) panel.close();
+  if (complete) openPending();
+  changed();
+  askRank();
+});
 
 // The stream may bring much at once: lists and figures follow at their own pace.
 let lists = 0;
@@ -99,12 +119,19 @@ function drawTools() {
   choices($('group'), 'all', groups, fleet.filter.group);
 }
 
-function startTools() {
-  $('show').append(...Object.entries(SHOW).map(([v, [label]]) => el('option', { value: v }, label)));
+// showTools sets the tools to what is looked at.
+function showTools() {
   $('show').value = fleet.filter.show;
   $('search').value = fleet.filter.search;
+  for (const radio of $('colour').querySelectorAll('input')) radio.checked = radio.value === view.mode;
+  drawTools();
+}
+
+function startTools() {
+  $('show').append(...Object.entries(SHOW).map(([v, [label]]) => el('option', { value: v }, label)));
   $('colour').append(...Object.entries(modes).map(([v, m]) => el('label', {},
-    el('input', { type: 'radio', name: 'colour', value: v, checked: v === view.mode }), el('span', {}, m.label))));
+    el('input', { type: 'radio', name: 'colour', value: v, }), el('span', {}, m.label))));
+  showTools();
   $('tools').addEventListener('submit', (e) => e.preventDefault());
   $('tools').addEventListener('input', () => {
     const cluster = $('cluster').value;
@@ -175,13 +202,14 @@ const live = new Live({
   },
   removed({ keys }) {
     fleet.remove(keys);
+    if (keys.includes(panel.key)) panel.gone();
     changed();
   },
   complete() {
     complete = true;
-    if (pending && fleet.nodes.has(pending)) open(pending);
-    pending = '';
+    openPending();
     fleet.members++;
+    drawFigures();
     changed();
   },
   episodes({ episodes }) {
@@ -193,6 +221,7 @@ const live = new Live({
     fleet.groups = new Map(groups.map((g) => [keyOf(g.cluster, g.group), g]));
     map.draw();
   },
+  clock: ({ at, first }) => heardAt(at, first),
   detail: (d) => panel.detail(d),
 });
 const askRank = startRank(fleet, open, () => $('link').dataset.state === 'live');

@@ -2,6 +2,17 @@
 
 export const NONE = '–';
 
+// now is the gateway's time in ms: ages are by its clock, whatever that of this
+// machine says. The event that came fastest tells it best.
+let ahead = 0;
+let heard = false;
+export const now = () => Date.now() + ahead;
+export function heardAt(at, first) {
+  const d = at - Date.now();
+  if (first || !heard || d > ahead) ahead = d;
+  heard = true;
+}
+
 const known = (v) => v !== undefined && v !== null && Number.isFinite(v);
 
 // num keeps three significant digits, without an exponent for what people meet.
@@ -32,10 +43,10 @@ export function duration(seconds) {
 }
 
 // clock shows the time of day, and the date when it is another day.
-export function clock(at, now = new Date()) {
+export function clock(at) {
   const d = new Date(at);
   const time = d.toLocaleTimeString('en-GB');
-  return d.toDateString() === now.toDateString() ? time : `${d.toLocaleDateString('en-CA')} ${time}`;
+  return d.toDateString() === new Date(now()).toDateString() ? time : `${d.toLocaleDateString('en-CA')} ${time}`;
 }
 
 export const words = (name) => (name ? name.replaceAll('_', ' ') : NONE);

@@ -3,7 +3,7 @@ import { getStragglers } from './api.js';
 import { $, el, fill } from './dom.js';
 import { episodeTitle } from './episodes.js';
 import { keyOf } from './fleet.js';
-import { clock, duration, fixed, percent } from './format.js';
+import { clock, duration, fixed, now, percent } from './format.js';
 
 const EVERY = 3000; // ms
 
@@ -28,7 +28,7 @@ export function drawEpisodes(fleet, open) {
     const body = [
       el('span', { className: 'main' }, el('b', {}, e.node || e.group || e.cluster), el('span', { className: 'badge', 'data-level': e.severity ?? '' }, e.severity ?? e.subject)),
       el('span', { className: 'sub' }, episodeTitle(e)),
-      el('span', { className: 'sub' }, `since ${clock(e.since)} (${duration((Date.now() - Date.parse(e.since)) / 1000)})${e.confidence === undefined ? '' : `, confidence ${percent(e.confidence)}`}`),
+      el('span', { className: 'sub' }, `since ${clock(e.since)} (${duration((now() - Date.parse(e.since)) / 1000)})${e.confidence === undefined ? '' : `, confidence ${percent(e.confidence)}`}`),
     ];
     if (!key) return el('li', {}, el('div', { className: 'row' }, body));
     const b = el('button', { type: 'button', className: 'row', onclick: () => open(key) }, body);

@@ -2,7 +2,7 @@
 import { getEpisodes, getHealth, getNode, getPast } from './api.js';
 import { $, el, setText } from './dom.js';
 import { episode } from './episodes.js';
-import { clock, duration, fixed, num, percent, watts, words } from './format.js';
+import { clock, duration, fixed, now, num, percent, watts, words } from './format.js';
 import { gpuTable, healthReasons } from './gpus.js';
 
 const facts = [
@@ -106,6 +106,11 @@ export class Panel {
     this.episodes.replaceChildren(...(list.length ? list.map(episode) : [el('p', { className: 'none' }, 'None on record.')]));
   }
 
+  // gone says that the node is no longer known.
+  gone() {
+    setText(this.note, 'The gateway no longer knows this node.');
+  }
+
   // theme draws the plots anew: their colours are the theme's.
   theme() {
     if (!this.signals) return;
@@ -162,7 +167,7 @@ export class Panel {
 
   #age() {
     if (!this.node) return;
-    setText(this.age, `seen ${duration((Date.now() - Date.parse(this.node.last_seen)) / 1000)} ago`);
+    setText(this.age, `seen ${duration((now() - Date.parse(this.node.last_seen)) / 1000)} ago`);
     this.age.title = clock(this.node.last_seen);
   }
 

@@ -120,7 +120,9 @@ async function read(signal) {
   }
   const events = new Events((name, data) => {
     failures = 0;
-    on[name]?.(JSON.parse(data));
+    const e = JSON.parse(data);
+    if (e.at) postMessage({ type: 'clock', at: Date.parse(e.at), first: !linked });
+    on[name]?.(e);
     if (linked) return;
     link(true);
     readGroups();
