@@ -136,6 +136,21 @@ test('ages are by the clock of the gateway', async () => {
   });
 });
 
+test('a history that fails takes nothing else with it', async () => {
+  await withFleet(8, async (url) => {
+    await withPage(browser, url, { unpainted: true }, async (page) => {
+      await page.route('**/api/v1/health', (route) => route.fulfill({ json: { status: 'degraded', history: { storage: 'sqlite', ok: false } } }));
+      await page.route('**/api/v1/telemetry?*', (route) => route.fulfill({ status: 503, json: { status: 503, detail: 'the disk is on fire' } }));
+      await page.goto(`${url}#in=cluster-d&node=node-00003`);
+      await page.reload();
+      await page.locator('#panel', { hasText: 'What was recorded cannot be read now: the disk is on fire' }).waitFor();
+      await page.locator('#panel .episode').waitFor();
+      await page.locator('figure[data-signal="throughput"] .u-over').waitFor();
+      assert.doesNotMatch(await page.locator('#panel').innerText(), /This node cannot be read/);
+    }, ['status of 503']);
+  });
+});
+
 test('a name is text, whatever it looks like', async () => {
   // The same rule for all of the page: nothing is ever parsed as markup.
   const { readdir, readFile } = await import('node:fs/promises');

@@ -9,12 +9,16 @@ export const orderOf = (name) => name.replace(/\d+/g, (digits) => digits.padStar
 const by = (f) => (a, b) => { const [x, y] = [f(a), f(b)]; return x < y ? -1 : x > y ? 1 : 0; };
 const byName = by(orderOf);
 
+// A missing node is that and nothing else, as in the API's summary: the rest is
+// of before.
+const missing = (n) => n.state === 'missing';
+
 // SHOW are the choices of what to look at.
 export const SHOW = {
   all: ['all nodes', () => true],
-  stragglers: ['stragglers', (n) => n.straggler],
-  sick: ['sick GPUs', (n) => n.health >= 2],
-  missing: ['missing', (n) => n.state === 'missing'],
+  stragglers: ['stragglers', (n) => n.straggler && !missing(n)],
+  sick: ['sick GPUs', (n) => n.health >= 2 && !missing(n)],
+  missing: ['missing', missing],
 };
 
 // Fleet holds the newest brief view of each node, and what of it is shown.
@@ -93,9 +97,12 @@ export class Fleet {
   figures() {
     const f = { nodes: this.nodes.size, gpus: 0, sick: 0, stragglers: 0, missing: 0, episodes: this.episodes?.length ?? 0 };
     for (const n of this.nodes.values()) {
+      if (missing(n)) {
+        f.missing++;
+        continue;
+      }
       f.gpus += n.gpuHealth.length;
       if (n.straggler) f.stragglers++;
-      if (n.state === 'missing') f.missing++;
       for (const h of n.gpuHealth) if (h >= 2) f.sick++;
     }
     return f;

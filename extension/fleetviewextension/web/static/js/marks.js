@@ -11,10 +11,10 @@ export const marks = {
   calibrating: { label: 'calibrating', path: (c, x, y, r) => { c.moveTo(x + r, y); c.arc(x, y, r, 0, 2 * Math.PI); } },
 };
 
-// markOf returns the one mark that a node bears, the most urgent.
+// markOf returns the one mark that a node bears: of what is known, the most urgent.
 export function markOf(n) {
-  if (n.straggler) return 'straggler';
   if (n.state === 'missing') return 'missing';
+  if (n.straggler) return 'straggler';
   if (n.health >= 2) return 'sick';
   if (n.state === 'idle' || n.state === 'calibrating') return n.state;
   return '';

@@ -58,7 +58,9 @@ export class Panel {
       this.signals ??= new Signals(this.plots);
       this.#show(node);
       this.#plot();
-      await Promise.all([this.refreshEpisodes(), this.#recorded(node, table, signal)]);
+      const past = this.#recorded(node, table, signal);
+      await this.refreshEpisodes();
+      await past;
     } catch (err) {
       if (signal.aborted) return;
       this.failed = brief;
@@ -124,6 +126,7 @@ export class Panel {
     this.facts = el('dl', { className: 'facts' });
     this.note = el('p', { className: 'none', role: 'status' });
     this.plots = el('div', { className: 'plots' });
+    this.pastNote = el('p', { className: 'none', role: 'status' });
     this.episodes = el('div', {});
     this.reasons = el('div', {});
     this.gpus = el('div', {});
@@ -133,7 +136,7 @@ export class Panel {
       el('p', { className: 'where' }, el('bdi', {}, n.cluster || 'no cluster'), ' · ', el('bdi', {}, n.group || 'no group'), ' · ', this.age),
       this.badges, this.facts, this.note,
       el('section', {}, el('h3', {}, 'Episodes'), this.episodes),
-      el('section', {}, el('h3', {}, 'Against its peers'), this.plots),
+      el('section', {}, el('h3', {}, 'Against its peers'), this.pastNote, this.plots),
       el('section', {}, el('h3', {}, 'Health'), this.reasons),
       el('section', {}, el('h3', {}, 'GPUs'), this.gpus));
     this.box.scrollTop = 0;
@@ -178,12 +181,17 @@ export class Panel {
     setText(this.note, all.t.length < 2 ? 'Plots begin with the next reports: nothing older is kept here.' : '');
   }
 
+  // The past may be away while the rest is well: a disk, a server of its own.
   async #recorded(node, table, signal) {
-    const health = await getHealth(signal);
-    if (health.history.storage === 'none') return;
-    const { merge } = await import('./signals.js');
-    this.#past = table(await getPast(node, signal));
-    this.mergeWith = merge;
-    if (!signal.aborted) this.#plot();
+    try {
+      const health = await getHealth(signal);
+      if (health.history.storage === 'none') return;
+      const [{ merge }, samples] = await Promise.all([import('./signals.js'), getPast(node, signal)]);
+      this.#past = table(samples);
+      this.mergeWith = merge;
+      if (!signal.aborted) this.#plot();
+    } catch (err) {
+      if (!signal.aborted) setText(this.pastNote, `What was recorded cannot be read now: ${err.message}`);
+    }
   }
 }
