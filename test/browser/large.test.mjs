@@ -4,10 +4,11 @@
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
-import { bigFleet, launch, painted, quantile, root, withPage } from './harness.mjs';
+import { bigFleet, launch, load, painted, quantile, root, withPage } from './harness.mjs';
 
 const images = path.join(root, process.env.IMAGES ?? '.cache/images');
 let browser;
+const { contrast } = await load('colours.js');
 
 before(async () => { browser = await launch(); });
 after(async () => { await browser?.close(); });
@@ -132,6 +133,38 @@ test('ages are by the clock of the gateway', async () => {
       await page.locator('#panel .where', { hasText: /seen \d+ s ago/ }).waitFor();
       await page.keyboard.press('Escape');
       await page.locator('#episodes', { hasText: /\(7 min \d+ s\)/ }).waitFor();
+    });
+  });
+});
+
+test('controls can be seen, and fit a narrow window', async () => {
+  await withFleet(60, async (url) => {
+    for (const colorScheme of ['dark', 'light']) {
+      await withPage(browser, url, { colorScheme }, async (page) => {
+        // WCAG 2.2, 1.4.11: 3 to 1 for what tells a control from its surroundings.
+        const pairs = await page.evaluate(() => [...document.querySelectorAll('#search, select, .quiet:not([hidden]), .segments span')].map((e) => {
+          let around = e.parentElement;
+          while (getComputedStyle(around).backgroundColor === 'rgba(0, 0, 0, 0)') around = around.parentElement;
+          const rgb = (c) => c.match(/\d+/g).slice(0, 3).map(Number);
+          return [e.id || e.textContent, rgb(getComputedStyle(e).borderTopColor), rgb(getComputedStyle(around).backgroundColor)];
+        }));
+        assert.ok(pairs.length >= 9);
+        for (const [name, edge, back] of pairs) assert.ok(contrast(edge, back) >= 3, `${colorScheme} ${name}: ${contrast(edge, back).toFixed(2)}`);
+      });
+    }
+    // WCAG 2.2, 1.4.10: no scrolling to the side at 320 pixels.
+    await withPage(browser, `${url}#in=cluster-d&node=node-00003`, { viewport: { width: 320, height: 640 } }, async (page) => {
+      await page.locator('#panel .episode').waitFor();
+      await page.locator('figure[data-signal="throughput"] .u-over').waitFor();
+      assert.ok(await page.evaluate(() => document.documentElement.scrollWidth) <= 320);
+      await page.screenshot({ path: path.join(root, '.cache/narrow.png'), fullPage: true });
+      await page.keyboard.press('Escape');
+      assert.ok(await page.evaluate(() => document.documentElement.scrollWidth) <= 320);
+    });
+    // The map's cells are found by shape where the system has its own colours.
+    await withPage(browser, url, { forcedColors: 'active' }, async (page) => {
+      const grounds = await page.evaluate(() => [...document.querySelectorAll('#colour span')].map((e) => getComputedStyle(e).backgroundColor));
+      assert.notEqual(grounds[0], grounds[1], 'the chosen colour is told from the others');
     });
   });
 });

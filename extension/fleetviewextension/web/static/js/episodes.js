@@ -13,11 +13,11 @@ export function episodeTitle(e) {
 const fact = (name, value) => value !== undefined && value !== '' && [el('dt', {}, name), el('dd', {}, value)];
 
 function evidence(list) {
-  return el('table', { className: 'grid' },
+  return el('div', { className: 'wide', tabIndex: 0, role: 'region', 'aria-label': 'Evidence' }, el('table', { className: 'grid' },
     el('caption', {}, 'Evidence'),
     el('thead', {}, el('tr', {}, ['fact', 'here', 'peers', 'GPU'].map((t) => el('th', { scope: 'col' }, t)))),
     el('tbody', {}, list.map((x) => el('tr', {}, el('td', {}, words(x.fact)), el('td', {}, withUnit(x.value, x.unit)),
-      el('td', {}, withUnit(x.peers, x.unit)), el('td', { className: 'id' }, x.gpu ?? '')))));
+      el('td', {}, withUnit(x.peers, x.unit)), el('td', { className: 'id' }, x.gpu ?? ''))))));
 }
 
 // episode shows one in full.

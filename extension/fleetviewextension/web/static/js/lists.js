@@ -43,7 +43,7 @@ function drawRank({ stragglers, ranked }, open) {
     return;
   }
   replace($('rank'), el('table', { className: 'rank' },
-    el('thead', {}, el('tr', {}, ['', 'node', 'suspicion', 'score', 'peers'].map((t) => el('th', { scope: 'col' }, t)))),
+    el('thead', {}, el('tr', {}, ['place', 'node', 'suspicion', 'score', 'peers'].map((t) => el('th', { scope: 'col' }, t)))),
     el('tbody', {}, stragglers.map((s) => {
       const key = keyOf(s.cluster, s.node);
       const b = el('button', { type: 'button', onclick: () => open(key), title: s.group ?? '' }, s.straggler ? '▲ ' : '', s.node);
