@@ -24,10 +24,11 @@ func init() { quietterm.Restore() }
 
 // settings of the command.
 type settings struct {
-	endpoint, token, tokenFile, caFile string
-	clusters                           []string
-	interval                           time.Duration
-	once                               bool
+	endpoint, token, tokenFile string
+	caFile, certFile, keyFile  string
+	clusters                   []string
+	interval                   time.Duration
+	once                       bool
 }
 
 // minInterval keeps a slip from loading the gateway.
@@ -40,7 +41,8 @@ func Command() *cobra.Command {
 		Use:   "top",
 		Short: "Show the fleet of a gateway in the terminal",
 		Long: "Shows nodes, the most suspicious first, from the API of a gateway's fleet view.\n\n" +
-			"Environment: GPU_COLLECTOR_ENDPOINT, GPU_COLLECTOR_TOKEN, GPU_COLLECTOR_CA_FILE and NO_COLOR.",
+			"Environment: GPU_COLLECTOR_ENDPOINT, which may have user and password for basic auth (https://user:password@gateway:8086), " +
+			"GPU_COLLECTOR_TOKEN, GPU_COLLECTOR_CA_FILE, GPU_COLLECTOR_CERT_FILE, GPU_COLLECTOR_KEY_FILE and NO_COLOR.",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: false,
@@ -52,6 +54,8 @@ func Command() *cobra.Command {
 	f.StringVar(&s.tokenFile, "token-file", "", "file with the bearer token, read anew at each request")
 	f.StringVar(&s.token, "token", "", "bearer token; others on this machine can see it here, so rather GPU_COLLECTOR_TOKEN or --token-file")
 	f.StringVar(&s.caFile, "ca-file", os.Getenv("GPU_COLLECTOR_CA_FILE"), "certificates to trust instead of the system's, PEM")
+	f.StringVar(&s.certFile, "cert-file", os.Getenv("GPU_COLLECTOR_CERT_FILE"), "certificate to show to the gateway, PEM")
+	f.StringVar(&s.keyFile, "key-file", os.Getenv("GPU_COLLECTOR_KEY_FILE"), "its key, PEM")
 	f.DurationVar(&s.interval, "interval", 2*time.Second, "time between two looks")
 	f.BoolVar(&s.once, "once", false, "write the fleet once as plain text, and fail when the gateway does not answer or is not well")
 	return cmd
@@ -68,10 +72,13 @@ func env(name, otherwise string) string {
 func (s *settings) check() error {
 	var errs []error
 	if u, err := url.Parse(s.endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		errs = append(errs, fmt.Errorf("`--endpoint` is %q, must be a URL such as http://127.0.0.1:8086", s.endpoint))
+		errs = append(errs, fmt.Errorf("`--endpoint` is %q, must be a URL such as http://127.0.0.1:8086", s.shownEndpoint()))
 	}
 	if s.token != "" && s.tokenFile != "" {
 		errs = append(errs, errors.New("`--token` and `--token-file` are both given, must be one of them"))
+	}
+	if (s.certFile == "") != (s.keyFile == "") {
+		errs = append(errs, errors.New("`--cert-file` and `--key-file` must be given together"))
 	}
 	if s.interval < minInterval {
 		errs = append(errs, fmt.Errorf("`--interval` is %s, must be at least %s", s.interval, minInterval))
@@ -81,7 +88,9 @@ func (s *settings) check() error {
 
 // client returns a client of the gateway.
 func (s *settings) client() (*fleetclient.ClientWithResponses, error) {
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
+	}
 	if s.caFile != "" {
 		pem, err := os.ReadFile(s.caFile)
 		if err != nil {
@@ -91,10 +100,29 @@ func (s *settings) client() (*fleetclient.ClientWithResponses, error) {
 		if !roots.AppendCertsFromPEM(pem) {
 			return nil, fmt.Errorf("`--ca-file` %s has no certificate, must be PEM", s.caFile)
 		}
-		transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+		transport.TLSClientConfig.RootCAs = roots
+	}
+	if s.certFile != "" {
+		if _, err := tls.LoadX509KeyPair(s.certFile, s.keyFile); err != nil {
+			return nil, fmt.Errorf("`--cert-file` and `--key-file`: %w", err)
+		}
+		// Read at each connection, so that a certificate that is renewed is taken.
+		transport.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			cert, err := tls.LoadX509KeyPair(s.certFile, s.keyFile)
+			return &cert, err
+		}
 	}
 	return fleetclient.NewClientWithResponses(s.endpoint,
 		fleetclient.WithHTTPClient(&http.Client{Transport: transport}), fleetclient.WithBearerToken(s.bearer))
+}
+
+// shownEndpoint is the endpoint without a password.
+func (s *settings) shownEndpoint() string {
+	u, err := url.Parse(s.endpoint)
+	if err != nil {
+		return "no URL"
+	}
+	return u.Redacted()
 }
 
 func (s *settings) bearer() (string, error) {
@@ -116,13 +144,23 @@ func run(cmd *cobra.Command, s *settings) error {
 	if err != nil {
 		return err
 	}
-	o := Options{Source: NewSource(client, s.clusters), Endpoint: s.endpoint, Interval: s.interval, Plain: os.Getenv("NO_COLOR") != ""}
+	o := Options{Source: NewSource(client, s.clusters), Endpoint: s.shownEndpoint(), Interval: s.interval, Plain: os.Getenv("NO_COLOR") != ""}
 	if s.once {
 		return once(cmd.Context(), cmd.OutOrStdout(), o, gatewayHealth(client))
+	}
+	if !isTerminal(os.Stdout) {
+		return errors.New("`top` draws on a terminal, and its output is none: `--once` writes plain text")
 	}
 	_, err = tea.NewProgram(New(o), tea.WithAltScreen(), tea.WithContext(cmd.Context())).Run()
 	if errors.Is(err, tea.ErrInterrupted) {
 		return nil
 	}
 	return err
+}
+
+// isTerminal reports whether a file may be one; of devices that are none it does
+// not know.
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	tea "github.com/charmbracelet/bubbletea"
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 )
@@ -41,11 +42,12 @@ type Model struct {
 	filter    string
 	filtering bool // keys go to the filter
 
-	nodes  []*fleetclient.Node // as shown
-	cursor Key                 // stays on its node when the order changes
-	top    int                 // first row shown
-	detail *Key                // the node that is looked at
-	scroll int                 // first line of its detail
+	nodes   []*fleetclient.Node // as shown
+	longest int                 // width of the longest of their names
+	cursor  Key                 // stays on its node when the order changes
+	top     int                 // first row shown
+	detail  *Key                // the node that is looked at
+	scroll  int                 // first line of its detail
 }
 
 // New returns the screen before its first load.
@@ -115,6 +117,10 @@ func (m Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 func (m Model) arranged() Model {
 	if m.fleet != nil {
 		m.nodes = selected(m.fleet.Nodes, m.filter, m.sort, m.reverse)
+		m.longest = 0
+		for _, n := range m.nodes {
+			m.longest = max(m.longest, ansi.StringWidth(m.full(n)))
+		}
 	}
 	return m
 }

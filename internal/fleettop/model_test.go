@@ -7,6 +7,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -185,6 +187,53 @@ func TestStaleWhileTheGatewayIsAway(t *testing.T) {
 	s.source.err = nil
 	s.load()
 	assert.NotContains(t, s.View(), "STALE")
+}
+
+// TestNoticesSayWhatCameOfIt: a line of 80 columns has no room for what was asked.
+func TestNoticesSayWhatCameOfIt(t *testing.T) {
+	for want, err := range map[string]error{
+		"NO ANSWER: dial tcp 10.0.0.1:8086: connect: connection refused": fmt.Errorf("the fleet view was not refreshed and is empty: %w",
+			&url.Error{Op: "Get", URL: "http://gateway:8086/api/v1/nodes?page=1&page_size=1000", Err: errors.New("dial tcp 10.0.0.1:8086: connect: connection refused")}),
+		"NO ANSWER: status 401, give --token-file, or user and password in the URL": fmt.Errorf("empty: %w", &fleetclient.Error{Status: http.StatusUnauthorized}),
+		"NO ANSWER: status 503 Service Unavailable":                                 fmt.Errorf("empty: %w", &fleetclient.Error{Status: http.StatusServiceUnavailable}),
+	} {
+		s := newScreen(t, testFleet(1+17))
+		s.source.err = err
+		s.load()
+		lines := strings.Split(s.View(), "\n")
+		assert.Equal(t, want, lines[2])
+		assert.NotContains(t, s.View(), "asking", "nobody is asked any more")
+		whole := strings.Join(lines[4:], " ")
+		assert.Contains(t, strings.Join(strings.Fields(whole), " "), strings.Fields(err.Error())[0], "in full below")
+	}
+}
+
+// TestNamesBeforeAllElse: of several clusters the node is what tells rows apart.
+func TestNamesBeforeAllElse(t *testing.T) {
+	f := testFleet(20)
+	f.Summary.Clusters = 2
+	for _, n := range f.Nodes {
+		n.Cluster = "production-east-1"
+		n.Node = "node-00" + n.Node[4:]
+	}
+	s := newScreen(t, f)
+	s.load()
+	view := s.View()
+	assert.Contains(t, view, "production-ea…/node-00017")
+	assert.NotContains(t, view, "GROUP", "no room for both")
+	s.send(tea.WindowSizeMsg{Width: 120, Height: 24})
+	assert.Contains(t, s.View(), "production-east-1/node-00017")
+	assert.Contains(t, s.View(), "llama/stage-0")
+	s.send(tea.WindowSizeMsg{Width: 30, Height: 24})
+	assert.Contains(t, s.View(), "node-00017")
+}
+
+func TestSickGPUsAreThoseThatThePageCounts(t *testing.T) {
+	f := testFleet(20)
+	f.Summary.GpusByHealth = map[string]int64{"healthy": 5, "degraded": 2, "unhealthy": 1, "unknown": 7}
+	s := newScreen(t, f)
+	s.load()
+	assert.Contains(t, s.View(), "(3 sick, 1 down)")
 }
 
 func TestSortKeys(t *testing.T) {

@@ -3,7 +3,10 @@
 package fleettop
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -42,12 +45,16 @@ func (m Model) rows() int { return max(1, m.height-above-below) }
 // View implements tea.Model.
 func (m Model) View() string {
 	lines := append(make([]string, 0, m.height), m.title(), m.summary(), m.notice())
-	if m.detail != nil {
+	switch {
+	case m.detail != nil:
 		body := m.detailLines()
 		room := max(1, m.height-len(lines)-below)
 		from := min(m.scroll, max(0, len(body)-room))
 		lines = append(lines, body[from:min(len(body), from+room)]...)
-	} else {
+	case m.fleet == nil && m.err != nil:
+		// In full: above it has one line.
+		lines = append(append(lines, ""), strings.Split(ansi.Wrap(printable(m.err.Error()), max(20, m.width-1), ""), "\n")...)
+	default:
 		lines = append(lines, m.paint(bold, m.row(m.heading())))
 		for i := m.top; i < min(len(m.nodes), m.top+m.rows()); i++ {
 			lines = append(lines, m.nodeRow(m.nodes[i]))
@@ -72,11 +79,11 @@ func (m Model) title() string {
 
 func (m Model) summary() string {
 	if m.fleet == nil {
-		return "asking ..."
+		return map[bool]string{true: "asking ..."}[m.err == nil]
 	}
 	s := &m.fleet.Summary
 	text := fmt.Sprintf("%d nodes (%d missing) · stragglers %d · episodes %d · %d GPUs (%d sick, %d down)",
-		s.Nodes, s.NodesByState["missing"], s.Stragglers, s.OpenEpisodes, s.Gpus, s.GpusByHealth["unhealthy"], s.GpusDown)
+		s.Nodes, s.NodesByState["missing"], s.Stragglers, s.OpenEpisodes, s.Gpus, s.GpusByHealth["degraded"]+s.GpusByHealth["unhealthy"], s.GpusDown)
 	if s.PowerWatts != nil {
 		text += fmt.Sprintf(" · %.1f kW", *s.PowerWatts/1000)
 	}
@@ -87,15 +94,32 @@ func (m Model) summary() string {
 func (m Model) notice() string {
 	switch {
 	case m.err != nil && m.fleet == nil:
-		return m.paint(reverse, "NO ANSWER: "+printable(m.err.Error()))
+		return m.paint(reverse, "NO ANSWER: "+printable(why(m.err)))
 	case m.err != nil:
-		return m.paint(reverse, fmt.Sprintf("STALE, %s old: %s", age(m.o.Now().Sub(m.fleet.At)), printable(m.err.Error())))
+		return m.paint(reverse, fmt.Sprintf("STALE, %s old: %s", age(m.o.Now().Sub(m.fleet.At)), printable(why(m.err))))
 	case m.filtering:
 		return "filter: " + m.filter + "_"
 	case m.filter != "":
 		return "filter: " + m.filter + m.paint(faint, "  (esc ends it)")
 	}
 	return ""
+}
+
+// why says what is wrong in as few words as a line has room for: not what was
+// asked, which the title shows, but what came of it.
+func why(err error) string {
+	var answer *fleetclient.Error
+	if errors.As(err, &answer) {
+		if answer.Status == http.StatusUnauthorized {
+			return "status 401, give --token-file, or user and password in the URL"
+		}
+		return answer.Error()
+	}
+	var request *url.Error
+	if errors.As(err, &request) {
+		return request.Err.Error()
+	}
+	return err.Error()
 }
 
 func (m Model) help() string {
@@ -148,8 +172,35 @@ func (m Model) widths() (name, group, reason int) {
 		reason = reasonWidth
 		room -= reason
 	}
-	group = room * 2 / 5
-	return room - group, group, reason
+	// Names first: a list whose names are cut off says nothing.
+	name = min(max(room-room*2/5, m.longest+1), room)
+	if group = room - name; group < leastGroup {
+		name, group = room, 0
+	}
+	return name, group, reason
+}
+
+// leastGroup is the room in which a group can be told from another.
+const leastGroup = 7
+
+// full is the name of a node, with its cluster where there are several.
+func (m Model) full(n *fleetclient.Node) string {
+	if m.fleet.Summary.Clusters > 1 {
+		return printable(n.Cluster) + "/" + printable(n.Node)
+	}
+	return printable(n.Node)
+}
+
+// label is the name in a room: of the two the cluster is cut first.
+func (m Model) label(n *fleetclient.Node, room int) string {
+	text, node := m.full(n), printable(n.Node)
+	if ansi.StringWidth(text) <= room {
+		return text
+	}
+	if spare := room - ansi.StringWidth(node) - 1; spare > 1 {
+		return ansi.Truncate(printable(n.Cluster), spare, "…") + "/" + node
+	}
+	return node
 }
 
 func (m Model) heading() [11]column {
@@ -188,17 +239,13 @@ func (m Model) nodeRow(n *fleetclient.Node) string {
 	if state == "missing" {
 		stateStyle = yellow
 	}
-	label := printable(n.Node)
-	if m.fleet.Summary.Clusters > 1 {
-		label = printable(n.Cluster) + "/" + label
-	}
 	why := ""
 	if e := m.episode(n); e != nil {
 		why = printable(or(e.Reason, "")) + " " + printable(or(e.GPU, ""))
 	}
 	line := m.row([11]column{
 		{marker, 3, false, red},
-		{label, name, false, nameStyle},
+		{m.label(n, name-1), name, false, nameStyle},
 		{printable(or(n.Group, "")), group, false, ""},
 		{printable(state), 11, false, stateStyle},
 		{number(n.Suspicion, 2), 6, true, nameStyle},

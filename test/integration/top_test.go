@@ -132,6 +132,15 @@ func TestTopNamesMistakes(t *testing.T) {
 	}
 }
 
+// TestTopNeedsATerminal: a pipe gets no control sequences.
+func TestTopNeedsATerminal(t *testing.T) {
+	t.Parallel()
+	text, err := exec.CommandContext(t.Context(), collectorBinary, "top", "--endpoint", "http://"+freeAddr(t)).CombinedOutput()
+	require.Error(t, err)
+	assert.Contains(t, string(text), "`--once`")
+	assert.NotContains(t, string(text), "\x1b")
+}
+
 func TestLeanAgentHasNoTop(t *testing.T) {
 	t.Parallel()
 	binary, err := agentBinary()

@@ -28,7 +28,8 @@ export class Plot {
     this.u = new uPlot({
       width: box.clientWidth || 420, height: 120, padding: [8, 8, 0, 0], cursor: { y: false, points: { size: 6 } },
       legend: { live: true },
-      scales: { y: { range: (_, lo, hi) => range(lo, hi) } },
+      // One point alone has no span of its own.
+      scales: { x: { range: (_, lo, hi) => (lo === hi ? [lo - 30, hi + 30] : [lo, hi]) }, y: { range: (_, lo, hi) => range(lo, hi) } },
       axes: [
         { ...axis, size: 24, space: 70, values: (_, at) => at.map((t) => new Date(t * 1000).toLocaleTimeString('en-GB')) },
         { ...axis, size: 48, space: 26, values: (_, v) => v.map(num) },
