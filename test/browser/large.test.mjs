@@ -208,12 +208,15 @@ test('a name shows what it is, and moves nothing beside it', async () => {
       await page.reload();
       await page.locator('#rank button', { hasText: 'node-\\u{202e}00000' }).waitFor();
       // Whoever looked alike, or was one for the page, is not.
-      assert.equal(await page.locator('#figures dd').first().innerText(), '14');
+      assert.equal(await page.locator('#figures dd').first().innerText(), '15');
       const names = await page.locator('#rank button').allInnerTexts();
       for (const n of ['node-\\u{202e}00000', '\\u{200b}node-00000', 'node-00000\\u{a0}', 'z', 'y\\u{a}z', 'שלום-16']) assert.ok(names.includes(n), `${n} of ${names}`);
       await page.locator('#rank button', { hasText: '\\u{202e}00000' }).click();
       await page.locator('#panel .episode td', { hasText: '\\u{202e}gpu' }).waitFor();
       await page.locator('#panel .reasons', { hasText: 'row\\u{202e}remap' }).waitFor();
+      await page.keyboard.press('Escape');
+      await page.locator('#rank button', { hasText: 'c,d\\e' }).click();
+      await page.locator('#panel .episode p', { hasText: 'with commas' }).waitFor();
       await page.mouse.move(60, 200);
       await page.locator('#tip').waitFor();
       await page.focus('#scroll');

@@ -135,7 +135,7 @@ func TestTopNamesMistakes(t *testing.T) {
 // TestTopNeedsATerminal: a pipe gets no control sequences.
 func TestTopNeedsATerminal(t *testing.T) {
 	t.Parallel()
-	text, err := exec.CommandContext(t.Context(), collectorBinary, "top", "--endpoint", "http://"+freeAddr(t)).CombinedOutput()
+	text, err := exec.CommandContext(t.Context(), collectorBinary, "top", "--endpoint", "http://"+loopback.FreeAddr(t)).CombinedOutput()
 	require.Error(t, err)
 	assert.Contains(t, string(text), "`--once`")
 	assert.NotContains(t, string(text), "\x1b")

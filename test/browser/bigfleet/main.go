@@ -192,6 +192,7 @@ func hostile(store *fleetstate.Store) {
 	for _, k := range []fleetstate.Key{
 		{Cluster: "cluster-a", Node: "node-\u202e00000"}, {Cluster: "cluster-a", Node: "\u200bnode-00000"}, {Cluster: "cluster-a", Node: "node-00000\u00a0"},
 		{Cluster: "x\ny", Node: "z"}, {Cluster: "x", Node: "y\nz"}, {Cluster: "cluster-a", Node: "שלום-16"},
+		{Cluster: "a,b", Node: `c,d\e`},
 	} {
 		u, ok := store.Begin(k, now)
 		if !ok {
@@ -206,6 +207,7 @@ func hostile(store *fleetstate.Store) {
 		u.SetReason(j, fleetstate.Reason{Reason: "row\u202eremap", Action: "\u0085reset"}, true)
 		u.Commit(now)
 	}
+	store.PutEpisode(&fleetstate.Episode{ID: "e3", Subject: "node", Cluster: "a,b", Node: `c,d\e`, Since: now, Updated: now, Text: "with commas"})
 	store.PutEpisode(&fleetstate.Episode{
 		ID: "e2", Subject: "node", Cluster: "cluster-a", Node: "node-\u202e00000", Signal: "through\u200dput", Since: now, Updated: now,
 		Reason: "\u202ehw", Action: "\u202ereset", GPU: "\u202eGPU", Text: "STRAGGLER \u202e: slow",

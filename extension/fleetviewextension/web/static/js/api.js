@@ -13,12 +13,15 @@ async function get(path, query, signal) {
   throw Object.assign(new Error(problem.detail ?? `${r.status} ${r.statusText}`), { status: r.status });
 }
 
+// one makes a value of a parameter that takes several, separated by commas.
+const one = (v) => v?.replaceAll(/[\\,]/g, '\\$&');
+
 export const getNode = (n, signal) => get(`nodes/${encodeURIComponent(n.node)}`, { cluster: n.cluster }, signal);
 export const getHealth = (signal) => get('health', null, signal);
-export const getStragglers = (query, signal) => get('stragglers', { limit: 15, ...query }, signal);
+export const getStragglers = ({ cluster, group }, signal) => get('stragglers', { limit: 15, cluster: one(cluster), group: one(group) }, signal);
 
 export async function getEpisodes(n, signal) {
-  return (await get('episodes', { cluster: n.cluster, node: n.node, page_size: 20 }, signal)).episodes;
+  return (await get('episodes', { cluster: one(n.cluster), node: one(n.node), page_size: 20 }, signal)).episodes;
 }
 
 // getPast returns the recorded samples of a node's score and signals, oldest
@@ -27,7 +30,7 @@ export async function getPast(n, signal) {
   const samples = [];
   for (let page = 1; page <= 5; page++) {
     const r = await get('telemetry', {
-      cluster: n.cluster, host: n.node, page, page_size: 1000,
+      cluster: one(n.cluster), host: one(n.node), page, page_size: 1000,
       metric: 'gpu.node.health_score,gpu.node.signal,gpu.agent.threshold',
     }, signal);
     samples.push(...r.samples);
