@@ -36,7 +36,7 @@ async function start(command, args, url, env) {
   for (const out of [child.stdout, child.stderr]) out.on('data', (d) => { log = (log + d).slice(-20_000); });
   let exit;
   const exited = new Promise((done) => child.on('exit', (code) => done(exit = code ?? 'a signal')));
-  for (const end = Date.now() + 30_000; ;) {
+  for (const end = Date.now() + 120_000; ;) {
     if (exit !== undefined || Date.now() > end) throw new Error(`${command} does not answer at ${url}:\n${log}`);
     if (await fetch(url).then((r) => r.ok, () => false)) break;
     await new Promise((done) => setTimeout(done, 50));
@@ -44,12 +44,13 @@ async function start(command, args, url, env) {
   return { url, stop: async () => { child.kill('SIGINT'); await exited; } };
 }
 
-// demo starts the collector as `make run` does; at gives the port to listen on again.
-export async function demo(at) {
+// demo starts the collector as `make run` does; at gives the port to listen on
+// again, more is configuration that goes over it.
+export async function demo(at, ...more) {
   const ports = await Promise.all([freePort(), freePort(), freePort(), freePort()]);
   const fleet = at ?? ports[3];
   const state = await mkdtemp(path.join(tmpdir(), 'fleet-'));
-  const server = await start(path.join(root, 'bin/gpu-collector'), ['--config', 'configs/demo.yaml'], `http://127.0.0.1:${fleet}/`, {
+  const server = await start(path.join(root, 'bin/gpu-collector'), ['--config', 'configs/demo.yaml', ...more.flatMap((text) => ['--config', `yaml:${text}`])], `http://127.0.0.1:${fleet}/`, {
     DEMO_OTLP_PORT: ports[0], DEMO_PROMETHEUS_PORT: ports[1], DEMO_API_PORT: ports[2], DEMO_FLEET_PORT: fleet, STATE_DIRECTORY: state,
   });
   const stop = async () => {
@@ -65,10 +66,17 @@ export async function bigFleet(nodes, ...flags) {
   return start(path.join(root, '.cache/bigfleet'), ['-nodes', nodes, '-listen', `127.0.0.1:${port}`, ...flags], `http://127.0.0.1:${port}/`);
 }
 
+// patient gives a machine that does much else the time that it needs.
+export function patient(context) {
+  context.setDefaultTimeout(150_000);
+  context.setDefaultNavigationTimeout(150_000);
+}
+
 // withPage opens a page, and holds it to no error and no request to elsewhere.
 // `unpainted` begins before the fleet is drawn; `expected` are texts of errors that the test provokes.
 export async function withPage(browser, url, options, use, expected = []) {
   const context = await browser.newContext({ viewport: { width: 1360, height: 820 }, ...options, unpainted: undefined });
+  patient(context);
   const page = await context.newPage();
   const wrong = [];
   page.on('console', (m) => { if (['error', 'warning'].includes(m.type())) wrong.push(m.text()); });

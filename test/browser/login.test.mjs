@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
-import { bigFleet, launch, painted, root, withPage } from './harness.mjs';
+import { bigFleet, demo, launch, painted, patient, root, withPage } from './harness.mjs';
 
 const refused = ['status of 401'];
 let browser;
@@ -63,7 +63,7 @@ test('a bearer token is asked for, sent with everything, and kept in the tab', a
     await page.focus('#scroll');
     await page.keyboard.press('Enter');
     await page.locator('figure[data-signal="throughput"] .u-over').waitFor();
-    await page.locator('#panel .episode, #panel .none').first().waitFor();
+    await page.locator('#panel section', { hasText: 'Episodes' }).locator('.episode, .none', { hasText: /./ }).first().waitFor();
     for (const p of ['/api/v1/observe', '/api/v1/groups', '/api/v1/health', '/api/v1/episodes']) {
       assert.equal(sent.get(p), 'Bearer s3cr3t/+==', p);
     }
@@ -136,6 +136,7 @@ test('behind a proxy that lets people log in, its cookie is enough', async () =>
   const server = await bigFleet(50, '-cookie', 'session');
   try {
     const context = await browser.newContext();
+    patient(context);
     const page = await context.newPage();
     await page.goto(server.url);
     await page.locator('#link', { hasText: 'the proxy asks for a login: load the page anew' }).waitFor();
@@ -149,3 +150,34 @@ test('behind a proxy that lets people log in, its cookie is enough', async () =>
     await server.stop();
   }
 });
+
+// With the Collector's own authenticators, as docs and README have them.
+for (const [authenticator, config, login] of [
+  ['bearertokenauth', '{token: s3cr3t}', async (page) => page.getByLabel('Token', { exact: true }).last().fill('s3cr3t')],
+  ['basicauth', '{htpasswd: {inline: "anna:geheim"}}', async (page) => {
+    await page.getByLabel('User', { exact: true }).fill('anna');
+    await page.getByLabel('Password', { exact: true }).fill('geheim');
+  }],
+]) {
+  test(`the collector with ${authenticator} lets the page in`, async () => {
+    const server = await demo(undefined, `{extensions: {${authenticator}: ${config}, fleet_view: {http: {auth: {authenticator: ${authenticator}}}}}, service: {extensions: [${authenticator}, straggler_threshold/agent, straggler_threshold/gateway, fleet_view]}}`);
+    try {
+      await withPage(browser, server.url, { unpainted: true }, async (page) => {
+        await page.getByRole('dialog').waitFor();
+        await login(page);
+        await page.keyboard.press('Enter');
+        await live(page);
+        await page.locator('#figures div', { hasText: 'nodes' }).first().locator('dd', { hasText: '16' }).waitFor();
+        await page.focus('#scroll');
+        await page.keyboard.press('Enter');
+        await page.locator('figure[data-signal="throughput"] .u-over').waitFor();
+        // The live update arrives.
+        const at = page.locator('figure[data-signal="throughput"] .u-legend .u-value').first();
+        const before = await at.innerText();
+        await page.waitForFunction((was) => document.querySelector('figure[data-signal="throughput"] .u-legend .u-value').textContent !== was, before);
+      }, refused);
+    } finally {
+      await server.stop();
+    }
+  });
+}

