@@ -205,6 +205,20 @@ func TestRules(t *testing.T) {
 	assert.Contains(t, text, "rules found")
 }
 
+// TestVersion: the chart deploys the images of the version it comes with.
+func TestVersion(t *testing.T) {
+	var chart struct {
+		AppVersion string `yaml:"appVersion"`
+	}
+	var builder struct{ Dist struct{ Version string } }
+	for file, into := range map[string]any{directory + "/Chart.yaml": &chart, root + "/builder-config.yaml": &builder} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.NoError(t, yaml.Unmarshal(text, into))
+	}
+	assert.Equal(t, builder.Dist.Version, chart.AppVersion)
+}
+
 // TestFilesAreCopies: the chart has the repository's configurations,
 // dashboards and rules, as they are.
 func TestFilesAreCopies(t *testing.T) {
