@@ -87,6 +87,11 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- range $exporter := list "otlp_grpc" "otlp_grpc/events" -}}
 {{- $_ := mustMergeOverwrite (get $.config.exporters $exporter) (deepCopy $settings) -}}
 {{- end -}}
+{{- $hash := ternary (include "gpu-collector.consistentHash" .root) "cluster" (eq .tier "agent") -}}
+{{- if and (include "gpu-collector.gateway.several" .root) (eq $hash "cluster") -}}
+{{- /* Events go to the gateway that has the cluster's nodes; the extension chooses it. */ -}}
+{{- $_ := set (get .config.exporters "otlp_grpc/events") "middlewares" (list (dict "id" "straggler_threshold")) -}}
+{{- end -}}
 {{- end -}}
 
 {{/* remoteWrite: the exporter to Mimir, Prometheus or VictoriaMetrics. Takes root and config. */}}

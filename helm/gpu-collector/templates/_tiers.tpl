@@ -1,8 +1,8 @@
 {{/* SPDX-License-Identifier: Apache-2.0 */}}
 
-{{/* several: whether more than one gateway may run, and each cluster has to keep to one. */}}
+{{/* several: whether more than one gateway of this release may run, and each cluster has to keep to one. */}}
 {{- define "gpu-collector.gateway.several" -}}
-{{- if or (gt (int .Values.gateway.replicas) 1) (ne .Values.gateway.autoscaling.type "none") -}}true{{- end -}}
+{{- if and (not .Values.gatewayEndpoint) (or (gt (int .Values.gateway.replicas) 1) (ne .Values.gateway.autoscaling.type "none")) -}}true{{- end -}}
 {{- end -}}
 
 {{/* serves: which of its ports the gateway has: otlp, fleetView, prometheus. */}}
@@ -35,7 +35,7 @@ dns:///{{ $name }}-gateway{{ if include "gpu-collector.gateway.several" .root }}
 {{/* consistentHash: what the agents choose among several addresses by. */}}
 {{- define "gpu-collector.consistentHash" -}}
 {{- if .Values.shard.enabled -}}node
-{{- else if and (include "gpu-collector.gateway.several" .) (not .Values.gatewayEndpoint) -}}cluster
+{{- else if include "gpu-collector.gateway.several" . -}}cluster
 {{- else -}}none
 {{- end -}}
 {{- end -}}
