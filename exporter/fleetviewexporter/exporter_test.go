@@ -373,7 +373,7 @@ func TestHistoryTakesAllMetrics(t *testing.T) {
 	e.push(t, newReport("c", "n").point("some.metric", 1.5, "b", "2,3", "a", "1", gpusemconv.AttrHWID, "g").
 		point("some.metric", nil, "a", "gone").point(gpusemconv.MetricNodeHealthScore, 0.9))
 	assert.Equal(t, []fleethistory.Sample{
-		{Cluster: "c", Node: "n", GPU: "g", Metric: "some.metric", Attributes: "a=1,b=2;3", Value: 1.5},
+		{Cluster: "c", Node: "n", GPU: "g", Metric: "some.metric", Attributes: `a=1,b=2\,3`, Value: 1.5},
 		{Cluster: "c", Node: "n", Metric: gpusemconv.MetricNodeHealthScore, Value: 0.9},
 	}, r.samples)
 	e.push(t, newReport("c", "m").point("other", 1))

@@ -4,8 +4,6 @@ package fleetviewexporter
 
 import (
 	"math"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -64,12 +62,8 @@ func describe(attrs pcommon.Map) (gpu, rest string) {
 			gpu = text(v)
 		case gpusemconv.AttrHWParent, gpusemconv.AttrHWType:
 		default:
-			pairs = append(pairs, name+"="+separators.Replace(text(v)))
+			pairs = append(pairs, fleethistory.Pair(name, text(v)))
 		}
 	}
-	slices.Sort(pairs)
-	return gpu, strings.Join(pairs, ",")
+	return gpu, fleethistory.JoinAttributes(pairs)
 }
-
-// separators keeps a value from looking like two.
-var separators = strings.NewReplacer(",", ";")

@@ -72,17 +72,19 @@ type RecordedGPUPage struct {
 	GPUs []RecordedGPU `json:"gpus"`
 }
 
-// Aggregation are the figures of a metric, by what it is grouped by.
+// Aggregation are the figures of a metric and one set of its attributes, by what
+// it is grouped by.
 type Aggregation struct {
-	Cluster string  `json:"cluster,omitempty"`
-	Host    string  `json:"host,omitempty"`
-	GPU     string  `json:"gpu,omitempty"`
-	Metric  string  `json:"metric"`
-	Count   int64   `json:"count"`
-	Min     float64 `json:"min"`
-	Max     float64 `json:"max"`
-	Mean    float64 `json:"mean"`
-	Sum     float64 `json:"sum"`
+	Cluster    string            `json:"cluster,omitempty"`
+	Host       string            `json:"host,omitempty"`
+	GPU        string            `json:"gpu,omitempty"`
+	Metric     string            `json:"metric"`
+	Attributes map[string]string `json:"attributes,omitempty" doc:"Of the samples: those of other attributes are another row"`
+	Count      int64             `json:"count"`
+	Min        float64           `json:"min"`
+	Max        float64           `json:"max"`
+	Mean       float64           `json:"mean"`
+	Sum        float64           `json:"sum"`
 }
 
 // AggregationList holds the figures of a time.
@@ -146,7 +148,7 @@ func (a *API) listTelemetry(ctx context.Context, in *listTelemetryInput) (*Sampl
 	for i, s := range list {
 		out.Samples[i] = Sample{
 			At: time.UnixMilli(s.At).UTC(), Cluster: s.Cluster, Host: s.Node, GPU: s.GPU,
-			Metric: s.Metric, Attributes: attributes(s.Attributes), Value: s.Value,
+			Metric: s.Metric, Attributes: fleethistory.SplitAttributes(s.Attributes), Value: s.Value,
 		}
 	}
 	return out, nil
@@ -202,12 +204,12 @@ func (a *API) listTelemetryGPUs(ctx context.Context, in *listTelemetryGPUsInput)
 }
 
 type listAggregationsInput struct {
-	GroupBy string   `query:"group_by" enum:"cluster,host,gpu,metric" default:"host" doc:"What makes a row, besides the metric"`
+	GroupBy string   `query:"group_by" enum:"cluster,host,gpu,metric" default:"host" doc:"What makes a row, besides the metric and its attributes"`
 	Range   string   `query:"time_range" default:"1h" maxLength:"32" example:"24h" doc:"How far back from now, such as 30m, 24h or 7d"`
 	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
 	Host    []string `query:"host,explode" maxItems:"100" doc:"Only of these nodes"`
 	GPU     []string `query:"gpu,explode" maxItems:"1000" doc:"Only of these GPUs, by UUID"`
-	Metric  []string `query:"metric,explode" maxItems:"100" doc:"Only of these metrics"`
+	Metric  []string `query:"metric,explode" maxItems:"100" doc:"Only of these metrics; by default all whose name does not end with .info, which are always 1"`
 }
 
 func (a *API) listAggregations(ctx context.Context, in *listAggregationsInput) (*AggregationList, error) {
@@ -227,7 +229,10 @@ func (a *API) listAggregations(ctx context.Context, in *listAggregationsInput) (
 		return nil, historyError(err)
 	}
 	for _, g := range list {
-		out.Aggregations = append(out.Aggregations, Aggregation(g))
+		out.Aggregations = append(out.Aggregations, Aggregation{
+			Cluster: g.Cluster, Host: g.Host, GPU: g.GPU, Metric: g.Metric, Attributes: fleethistory.SplitAttributes(g.Attributes),
+			Count: g.Count, Min: g.Min, Max: g.Max, Mean: g.Mean, Sum: g.Sum,
+		})
 	}
 	return out, nil
 }
@@ -277,17 +282,4 @@ func historyError(err error) error {
 	default:
 		return retryLater(huma.Error503ServiceUnavailable(err.Error()))
 	}
-}
-
-// attributes splits what fleethistory.Sample holds in one string.
-func attributes(s string) map[string]string {
-	if s == "" {
-		return nil
-	}
-	out := map[string]string{}
-	for pair := range strings.SplitSeq(s, ",") {
-		k, v, _ := strings.Cut(pair, "=")
-		out[k] = v
-	}
-	return out
 }

@@ -18,7 +18,7 @@ type Sample struct {
 	Cluster, Node, GPU string
 	Metric             string
 	// Attributes are those of the point besides the ones above, as
-	// `key=value` in the order of the keys, joined by commas.
+	// JoinAttributes puts them together.
 	Attributes string
 	At         int64 // Unix milliseconds
 	Value      float64
@@ -89,7 +89,7 @@ type GPU struct {
 // GroupBy is what an aggregation makes one row of.
 type GroupBy string
 
-// What samples are grouped by, besides the metric.
+// What samples are grouped by, besides metric and attributes.
 const (
 	ByCluster GroupBy = "cluster"
 	ByHost    GroupBy = "host"
@@ -103,10 +103,13 @@ type AggregationQuery struct {
 	GroupBy GroupBy
 }
 
-// Aggregation are the figures of one group and metric.
+// Aggregation are the figures of one group, metric and set of attributes: of
+// the temperatures of GPU and memory there is no mean. Metrics whose name ends
+// with `.info` are always 1; they are only looked at where they are named.
 type Aggregation struct {
 	Cluster, Host, GPU  string // empty beyond what is grouped by
 	Metric              string
+	Attributes          string // as of Sample
 	Count               int64
 	Min, Max, Mean, Sum float64
 }

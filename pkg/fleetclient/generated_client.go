@@ -93,15 +93,17 @@ const (
 
 // Aggregation defines model for Aggregation.
 type Aggregation struct {
-	Cluster *string `json:"cluster,omitempty"`
-	Count   int64   `json:"count"`
-	GPU     *string `json:"gpu,omitempty"`
-	Host    *string `json:"host,omitempty"`
-	Max     float64 `json:"max"`
-	Mean    float64 `json:"mean"`
-	Metric  string  `json:"metric"`
-	Min     float64 `json:"min"`
-	Sum     float64 `json:"sum"`
+	// Attributes Of the samples: those of other attributes are another row
+	Attributes *map[string]string `json:"attributes,omitempty"`
+	Cluster    *string            `json:"cluster,omitempty"`
+	Count      int64              `json:"count"`
+	GPU        *string            `json:"gpu,omitempty"`
+	Host       *string            `json:"host,omitempty"`
+	Max        float64            `json:"max"`
+	Mean       float64            `json:"mean"`
+	Metric     string             `json:"metric"`
+	Min        float64            `json:"min"`
+	Sum        float64            `json:"sum"`
 }
 
 // AggregationList defines model for AggregationList.
@@ -992,7 +994,7 @@ type ListTelemetryParams struct {
 
 // ListAggregationsParams defines parameters for ListAggregations.
 type ListAggregationsParams struct {
-	// GroupBy What makes a row, besides the metric
+	// GroupBy What makes a row, besides the metric and its attributes
 	GroupBy *ListAggregationsParamsGroupBy `form:"group_by,omitempty" json:"group_by,omitempty"`
 
 	// TimeRange How far back from now, such as 30m, 24h or 7d
@@ -1007,7 +1009,7 @@ type ListAggregationsParams struct {
 	// GPU Only of these GPUs, by UUID
 	GPU *[]string `form:"gpu,omitempty" json:"gpu,omitempty"`
 
-	// Metric Only of these metrics
+	// Metric Only of these metrics; by default all whose name does not end with .info, which are always 1
 	Metric *[]string `form:"metric,omitempty" json:"metric,omitempty"`
 }
 

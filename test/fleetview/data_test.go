@@ -29,8 +29,9 @@ type gpuMetric struct {
 
 var gpuMetrics = []gpuMetric{
 	{gpusemconv.MetricTemperature, "Cel", false, [2]string{gpusemconv.AttrSensorLocation, "gpu"}},
+	{gpusemconv.MetricTemperature, "Cel", false, [2]string{gpusemconv.AttrSensorLocation, "memory"}},
 	{gpusemconv.MetricGPUUtilization, "1", false, [2]string{gpusemconv.AttrGPUTask, "general"}},
-	{gpusemconv.MetricPower, "W", false, [2]string{}},
+	{gpusemconv.MetricPower, "W", false, [2]string{"zone", `row 1, rack\2`}},
 	{gpusemconv.MetricErrors, "{error}", true, [2]string{gpusemconv.AttrErrorType, "corrected"}},
 }
 

@@ -91,7 +91,7 @@ func TestExpressionsAreShort(t *testing.T) {
 
 func TestLabelsOfAScrapeAreNoAttributes(t *testing.T) {
 	h := &History{cfg: Config{ClusterLabel: "k8s_cluster_name", HostLabel: "host_name", GPULabel: "hw_id", DefaultCluster: "default"}}
-	assert.Equal(t, fleethistory.Sample{Cluster: "default", Node: "n", GPU: "g", Metric: "hw.temperature", Attributes: "hw.sensor_location=gpu,zone=a;b"},
+	assert.Equal(t, fleethistory.Sample{Cluster: "default", Node: "n", GPU: "g", Metric: "hw.temperature", Attributes: "hw.sensor_location=gpu,zone=a\\,b"},
 		h.sample(model.Metric{
 			"__name__": "hw_temperature_celsius", "host_name": "n", "hw_id": "g", "hw_sensor_location": "gpu", "zone": "a,b", "job": "x", "instance": "y",
 			"host_id": "z", "otel_scope_name": "s", "service_name": "q", "gpu_job_id": "j",

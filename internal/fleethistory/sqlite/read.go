@@ -183,15 +183,11 @@ func slotPage(ctx context.Context, tx *sql.Tx, c *condition, page []fleethistory
 
 // perSeries is a query of what there is of each series and slot in a time. It
 // reads the table in its order.
-func perSeries(q *fleethistory.Query, columns, more string) (text string, args []any) {
+func perSeries(q *fleethistory.Query, columns string, more ...string) (text string, args []any) {
 	var c condition
 	first, last := c.span(q)
 	c.add("slot BETWEEN ? AND ?", first, last)
-	if more != "" {
-		c.series(q, more)
-	} else {
-		c.series(q)
-	}
+	c.series(q, more...)
 	return "(SELECT series, " + columns + " FROM samples" + c.where() + " GROUP BY slot, series) t JOIN series r ON r.id = t.series", c.args
 }
 
@@ -251,28 +247,35 @@ func (s *Store) GPUs(ctx context.Context, q *fleethistory.Query) (page []fleethi
 }
 
 // grouping are the columns of a group, and what is not in any.
-var grouping = map[fleethistory.GroupBy]struct{ columns, more string }{
-	fleethistory.ByCluster: {"r.cluster, '', ''", ""},
-	fleethistory.ByHost:    {"r.cluster, r.host, ''", "host <> ''"},
-	fleethistory.ByGPU:     {"r.cluster, r.host, r.gpu", "gpu <> ''"},
-	fleethistory.ByMetric:  {"'', '', ''", ""},
+var grouping = map[fleethistory.GroupBy]struct {
+	columns string
+	more    []string
+}{
+	fleethistory.ByCluster: {"r.cluster, '', ''", nil},
+	fleethistory.ByHost:    {"r.cluster, r.host, ''", []string{"host <> ''"}},
+	fleethistory.ByGPU:     {"r.cluster, r.host, r.gpu", []string{"gpu <> ''"}},
+	fleethistory.ByMetric:  {"'', '', ''", nil},
 }
 
-// Aggregations returns figures by group and metric.
+// Aggregations returns figures by group, metric and attributes.
 func (s *Store) Aggregations(ctx context.Context, q *fleethistory.AggregationQuery) (list []fleethistory.Aggregation, err error) {
 	g := grouping[q.GroupBy]
-	from, args := perSeries(&q.Query, "count(*) n, min(value) lo, max(value) hi, sum(value) s", g.more)
+	more := g.more
+	if len(q.Metrics) == 0 {
+		more = append(more[:len(more):len(more)], "metric NOT LIKE '%.info'")
+	}
+	from, args := perSeries(&q.Query, "count(*) n, min(value) lo, max(value) hi, sum(value) s", more...)
 	err = s.query(ctx, func(ctx context.Context, db *sql.DB) error {
 		//nolint:gosec // only names of columns and placeholders are put together
-		rows, err := db.QueryContext(ctx, "SELECT "+g.columns+", r.metric, sum(t.n), min(t.lo), max(t.hi), sum(t.s) FROM "+from+
-			" GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4 LIMIT ?", append(args, maxGroups+1)...)
+		rows, err := db.QueryContext(ctx, "SELECT "+g.columns+", r.metric, r.attributes, sum(t.n), min(t.lo), max(t.hi), sum(t.s) FROM "+from+
+			" GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5 LIMIT ?", append(args, maxGroups+1)...)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = rows.Close() }()
 		for rows.Next() {
 			var a fleethistory.Aggregation
-			if err := rows.Scan(&a.Cluster, &a.Host, &a.GPU, &a.Metric, &a.Count, &a.Min, &a.Max, &a.Sum); err != nil {
+			if err := rows.Scan(&a.Cluster, &a.Host, &a.GPU, &a.Metric, &a.Attributes, &a.Count, &a.Min, &a.Max, &a.Sum); err != nil {
 				return err
 			}
 			a.Mean = a.Sum / float64(a.Count)

@@ -23,6 +23,9 @@ import (
 
 var base = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
+// patience is for a machine that is busy with other tests.
+const patience = 2 * time.Minute
+
 func testConfig(t *testing.T) Config {
 	t.Helper()
 	return Config{
@@ -155,7 +158,7 @@ func pragma(t *testing.T, s *Store, text string) {
 // otherwise a file that may not grow.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
-	mounted := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=512k") == nil
+	mounted := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=384k") == nil
 	if mounted {
 		t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, 0)) })
 	}
@@ -163,7 +166,7 @@ func TestFullDisk(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.Path = filepath.Join(dir, "history.db")
 	var errs []error
-	h := NewHistory(cfg, fleethistory.BatchConfig{MaxSamples: 1000, MaxAge: 10 * time.Millisecond, QueueSize: 5000, QueueBytes: 1 << 30}, func(err error) { errs = append(errs, err) })
+	h := NewHistory(cfg, fleethistory.BatchConfig{MaxSamples: 500, MaxAge: 10 * time.Millisecond, QueueSize: 2000, QueueBytes: 1 << 30}, func(err error) { errs = append(errs, err) })
 	require.NoError(t, h.Open(t.Context()))
 	h.Start()
 	ballast := filepath.Join(dir, "ballast")
@@ -174,13 +177,13 @@ func TestFullDisk(t *testing.T) {
 	var batch []fleethistory.Sample
 	require.Eventually(t, func() bool {
 		batch = batch[:0]
-		for range 1000 {
-			batch = append(batch, sample("a", base.Add(-time.Duration(written)*time.Second), 1))
+		for range 500 {
+			batch = append(batch, sample("a", base.Add(-time.Duration(written)*100*time.Millisecond), 1))
 			written++
 		}
 		h.Write(batch)
 		return h.Status().Err != nil && h.Status().Dropped > 0
-	}, 30*time.Second, 5*time.Millisecond)
+	}, patience, 5*time.Millisecond)
 	require.ErrorContains(t, h.Status().Err, "the disk is full")
 	kept := len(all(t, h.Store))
 	if mounted {
@@ -233,7 +236,7 @@ func TestDamagedFileIsKeptAside(t *testing.T) {
 		s := open(t, cfg)
 		var batch []fleethistory.Sample
 		for i := range 5000 {
-			batch = append(batch, sample("a", base.Add(-time.Duration(i)*time.Minute), 1))
+			batch = append(batch, sample("a", base.Add(-time.Duration(i)*time.Second), 1))
 		}
 		require.NoError(t, s.Append(t.Context(), batch, nil))
 		require.NoError(t, s.Close()) // the log is in the file now
@@ -247,7 +250,7 @@ func TestDamagedFileIsKeptAside(t *testing.T) {
 		require.NoError(t, file.Close())
 
 		s = open(t, cfg)
-		_, _, err = s.Telemetry(t.Context(), &fleethistory.Query{Start: base.Add(-5000 * time.Minute), End: base, Limit: 1000})
+		_, _, err = s.Telemetry(t.Context(), &fleethistory.Query{Start: base.Add(-5000 * time.Second), End: base, Limit: 1000})
 		require.ErrorIs(t, err, fleethistory.ErrUnavailable)
 		require.Error(t, s.Status().Err)
 		require.NoError(t, s.Append(t.Context(), batch[:10], nil))
@@ -277,13 +280,13 @@ func TestDirectoryThatCannotBeWritten(t *testing.T) {
 	h := NewHistory(cfg, fleethistory.BatchConfig{MaxSamples: 10, MaxAge: time.Millisecond, QueueSize: 10, QueueBytes: 1 << 20}, nil)
 	h.Start()
 	h.Write([]fleethistory.Sample{sample("a", base, 1)})
-	require.Eventually(t, func() bool { return h.Status().Err != nil }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return h.Status().Err != nil }, patience, time.Millisecond)
 	require.ErrorContains(t, h.Status().Err, "`history::sqlite::path` "+cfg.Path)
 	_, _, err := h.Telemetry(t.Context(), &fleethistory.Query{Start: base, End: base, Limit: 1})
 	require.ErrorIs(t, err, fleethistory.ErrUnavailable)
 	// Once the directory is there, nothing that waited is lost.
 	require.NoError(t, os.Remove(blocked))
-	require.Eventually(t, func() bool { return h.Status().Err == nil || readable(h) }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return h.Status().Err == nil || readable(h) }, patience, 10*time.Millisecond)
 	require.NoError(t, h.Shutdown(t.Context()))
 	assert.Len(t, all(t, open(t, cfg)), 1)
 }
@@ -338,12 +341,12 @@ func maintain(t *testing.T, s *Store) {
 
 func TestRetentionBySize(t *testing.T) {
 	cfg := testConfig(t)
-	cfg.MaxBytes = 1 << 18
+	cfg.MaxBytes = 100 << 10 // a third of it are tables without samples
 	s := open(t, cfg)
 	for i := range 20 {
 		var batch []fleethistory.Sample
-		for j := range 2500 {
-			batch = append(batch, sample(fmt.Sprintf("n%d", j%100), base.Add(-20*time.Hour+time.Duration(i)*time.Hour+time.Duration(j)*time.Millisecond), 1))
+		for j := range 500 {
+			batch = append(batch, sample(fmt.Sprintf("n%d", j%20), base.Add(-20*time.Hour+time.Duration(i)*time.Hour+time.Duration(j)*time.Millisecond), 1))
 		}
 		require.NoError(t, s.Append(t.Context(), batch, nil))
 		maintain(t, s)
@@ -351,11 +354,11 @@ func TestRetentionBySize(t *testing.T) {
 	var pages, size int64
 	require.NoError(t, s.db.write.QueryRow("PRAGMA page_count").Scan(&pages))
 	require.NoError(t, s.db.write.QueryRow("PRAGMA page_size").Scan(&size))
-	assert.LessOrEqual(t, pages*size, cfg.MaxBytes+maintainPages*size, "pages are given back")
+	assert.LessOrEqual(t, pages*size, cfg.MaxBytes+2*size, "pages are given back")
 	list, total, err := s.Telemetry(t.Context(), &fleethistory.Query{Start: base.Add(-30 * time.Hour), End: base, Limit: 1})
 	require.NoError(t, err)
-	assert.Greater(t, total, 2500)
-	assert.Less(t, total, 25_000)
+	assert.Greater(t, total, 500)
+	assert.Less(t, total, 5000)
 	assert.Greater(t, list[0].At, base.Add(-2*time.Hour).UnixMilli(), "the newest stay")
 }
 

@@ -16,8 +16,9 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 )
 
-// rowsPerStatement rows go in with one statement: the calls of database/sql
-// cost more than the rows.
+// rowsPerStatement rows of a slot go in with one statement. The driver compiles
+// it anew each time (modernc.org/sqlite, stmt.exec), in proportion to its
+// parameters, so that the slot is one for all; with many more rows it takes longer.
 const rowsPerStatement = 64
 
 // writer is what the one connection that writes keeps. Only Append and Maintain
@@ -47,7 +48,7 @@ func (w *writer) prepare(ctx context.Context, db *sql.DB) error {
 	w.conn = db
 	w.seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 	w.known = map[seriesKey]*seriesRow{}
-	const values = "(?,?,?,?)"
+	const values = "(?1,?,?,?)"
 	const insert = "INSERT INTO samples (slot, series, at, value) VALUES "
 	const again = " ON CONFLICT DO UPDATE SET value = excluded.value"
 	for _, p := range []struct {
@@ -199,13 +200,13 @@ func (w *writer) insertRows(ctx context.Context, tx *sql.Tx) error {
 	many, one := tx.StmtContext(ctx, w.many), tx.StmtContext(ctx, w.one)
 	rows := w.rows
 	for len(rows) > 0 {
-		n, stmt := 1, one
-		if len(rows) >= rowsPerStatement {
+		n, stmt, slot := 1, one, rows[0].slot
+		if len(rows) >= rowsPerStatement && rows[rowsPerStatement-1].slot == slot {
 			n, stmt = rowsPerStatement, many
 		}
-		w.args = w.args[:0]
+		w.args = append(w.args[:0], slot)
 		for _, r := range rows[:n] {
-			w.args = append(w.args, r.slot, r.series, r.at, r.value)
+			w.args = append(w.args, r.series, r.at, r.value)
 		}
 		if _, err := stmt.ExecContext(ctx, w.args...); err != nil {
 			return err
