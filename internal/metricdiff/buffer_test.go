@@ -57,3 +57,35 @@ func TestARefusedNodeHoldsUpNoOther(t *testing.T) {
 	assert.Equal(t, 5, firstAfter(refused, true))
 	assert.Equal(t, 10, firstAfter(refused, false))
 }
+
+// A tier that repeats what a report lacks goes by the heartbeat, so that comes with
+// the last part of a node, although it was there before the other points.
+func TestTheHeartbeatComesLast(t *testing.T) {
+	b := NewBuffer(Limits{Points: 1000, NodePoints: 100, BatchBytes: 200})
+	for range 2 {
+		md := pmetric.NewMetrics()
+		rm := md.ResourceMetrics().AppendEmpty()
+		rm.Resource().Attributes().PutStr("host.name", "a")
+		heartbeat(rm, 1)
+		require.True(t, b.Take(md))
+		md = pmetric.NewMetrics()
+		rm = md.ResourceMetrics().AppendEmpty()
+		rm.Resource().Attributes().PutStr("host.name", "a")
+		points := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty().SetEmptyGauge().DataPoints()
+		for i := range 20 {
+			points.AppendEmpty().Attributes().PutInt("gpu", int64(i))
+		}
+		require.True(t, b.Take(md))
+	}
+	var beats []int
+	held, dropped := b.Flush(Hop{
+		Send: func(_ pmetric.Metrics, _, heartbeats int) error {
+			beats = append(beats, heartbeats)
+			return nil
+		},
+	})
+	require.NoError(t, errors.Join(held, dropped))
+	require.Greater(t, len(beats), 2)
+	assert.Equal(t, 1, beats[len(beats)-1])
+	assert.NotContains(t, beats[:len(beats)-1], 1)
+}

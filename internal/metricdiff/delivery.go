@@ -74,10 +74,19 @@ func (b batch) metrics() pmetric.Metrics {
 		n.rm.CopyTo(rm)
 		markersLast(rm)
 		if len(b.nodes) == 1 && b.to-b.from < len(n.points) {
+			heartbeatLast(rm)
 			keepPoints(rm, b.from, b.to)
 		}
 	}
 	return md
+}
+
+// heartbeatLast has the heartbeat go with a node's last part: by it the next tier
+// knows that what it was not told is as before, see statetable.Report.Repeated.
+func heartbeatLast(rm pmetric.ResourceMetrics) {
+	rm.ScopeMetrics().Sort(func(a, b pmetric.ScopeMetrics) bool {
+		return a.Scope().Name() != ScopeName && b.Scope().Name() == ScopeName
+	})
 }
 
 // deliver sends the batch, in pieces where it is too large or refused for good,

@@ -45,10 +45,9 @@ type node struct {
 	relayed   bool
 	scanned   uint64
 
-	// lacking is whether the next hop is to get the whole state, and starts are the
-	// start times of sums by entry.origin; nil unless another tier reports.
+	// lacking is whether the next hop is to get the whole state.
 	lacking bool
-	starts  map[uint32]uint64
+	starts  starts
 
 	// asks is how many times the tier before is yet to be asked for the node, and
 	// askAt the next one's earliest time, see Wants.
@@ -296,14 +295,21 @@ const pauseSlack = 500 * time.Millisecond
 
 // compact drops the series that were not heard of for longer than most, in
 // ticks, those that ended for a TTL, and where asked to those without a name, and
-// returns how many.
-func (n *node) compact(tick, most uint16, unnamed bool) int {
+// returns how many. With tell, the next report ends those that expire first: the
+// tiers after this one may remember them for longer.
+func (n *node) compact(tick, most uint16, tell, unnamed bool) int {
 	before := len(n.entries)
 	kept := n.entries[:0]
 	for _, e := range n.entries {
 		age, ended := (tick-e.heard())&heardMask, e.is(gone)
 		switch {
 		case ended && age > ticksPerTTL:
+		case !ended && age > most && tell && e.metric != 0:
+			e.set(gone)
+			e.unset(unknown)
+			e.hear(tick) // its TTL begins
+			n.owes = true
+			kept = append(kept, e)
 		case age > most || (unnamed && e.metric == 0):
 			if !ended {
 				n.lacks()

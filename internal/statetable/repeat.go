@@ -34,8 +34,8 @@ func (r *Report) Repeated(unixNano uint64) func(yield func(Series) bool) {
 			if !e.is(unknown) || e.is(gone|repeated) || e.seen == n.visit || older(e.time, at) {
 				continue
 			}
-			start, known := n.starts[e.origin]
-			if e.opaque() || (e.origin != 0 && !known) {
+			start, known := n.starts.of(e.origin)
+			if e.opaque() || !known {
 				r.table.unrepeatable.Add(1)
 				if (r.tick-e.heard())&heardMask > r.table.overdue {
 					n.lacks()
@@ -66,8 +66,8 @@ func (n *node) returned() {
 	n.asks = asksInDoubt
 }
 
-// asksInDoubt is how often a node is asked for that may lack anything: nobody
-// notices when an answer is lost.
+// asksInDoubt is how often a node is asked for of which something is missing:
+// nobody notices when an answer is lost.
 const asksInDoubt = 4
 
 // unplacedAsks is how many nodes for which there is no room can be asked for in
@@ -75,7 +75,7 @@ const asksInDoubt = 4
 const unplacedAsks = 1 << 12
 
 // lacks notes that something of the node is not remembered here.
-func (n *node) lacks() { n.asks = max(n.asks, 1) }
+func (n *node) lacks() { n.asks = asksInDoubt }
 
 // Wants reports whether the tier that reduced the open node's report is to be
 // asked for all of the node, at most once per ResyncInterval: that tier takes for
@@ -100,32 +100,6 @@ func (r *Report) Asked() {
 		return
 	}
 	r.table.unplaced[r.key.Hi%unplacedAsks].Store(max(int64(r.now), 1))
-}
-
-// began remembers the start of a sum, of which its entry has only a hash. Most
-// sums of a node share theirs.
-func (n *node) began(p *pending) {
-	if !n.relayed || p.start == 0 || n.starts[p.origin] == p.start {
-		return
-	}
-	if len(n.starts) > len(n.entries) {
-		n.pruneStarts()
-	}
-	if n.starts == nil {
-		n.starts = map[uint32]uint64{}
-	}
-	n.starts[p.origin] = p.start
-}
-
-// pruneStarts drops those that no series has any more.
-func (n *node) pruneStarts() {
-	old := n.starts
-	n.starts = map[uint32]uint64{}
-	for i := range n.entries {
-		if start, ok := old[n.entries[i].origin]; ok {
-			n.starts[n.entries[i].origin] = start
-		}
-	}
 }
 
 // most is how many ticks a series that has not ended may be silent.

@@ -272,17 +272,66 @@ func opaque(t *testing.T, resync time.Duration) [3]int {
 	return forwarded
 }
 
-// The starts that are remembered are no more than the series, however often a
-// sum begins anew.
+// The starts that are remembered are no more than about the series, however often
+// a sum begins anew, and few where no other tier reports.
 func TestStartsAreBounded(t *testing.T) {
 	tb := repeating()
 	for s := 1; s < 500; s++ {
 		relay(tb, s, true, sum(1, float64(s), uint64(s)), sum(2, 1, 1))
 	}
 	n := tb.lookup(nodeA)
-	assert.LessOrEqual(t, len(n.starts), 3)
-	assert.EqualValues(t, 1, n.starts[short(1)])
-	assert.EqualValues(t, 499, n.starts[short(499)])
+	assert.LessOrEqual(t, len(n.starts.more), 4)
+	start := func(origin uint64) uint64 {
+		at, _ := n.starts.of(short(origin))
+		return at
+	}
+	assert.EqualValues(t, 1, start(1))
+	assert.EqualValues(t, 499, start(499))
+
+	tb = repeating()
+	for s := 1; s < 500; s++ {
+		push(tb, time.Duration(s)*time.Second, nodeA, sum(1, float64(s), uint64(s)), sum(2, 1, 1))
+	}
+	n = tb.lookup(nodeA)
+	assert.Len(t, n.starts.more, maxStarts)
+	tb.Sweep(500 * time.Second)
+	push(tb, 501*time.Second, nodeA, sum(1, 0, 7777))
+	assert.EqualValues(t, 7777, start(7777), "those that no series has any more make room")
+	assert.EqualValues(t, 1, start(1))
+}
+
+// The first part of a large report has no heartbeat, and a node may have reported
+// in full before another tier came between.
+func TestStartsOfBeforeAnotherTierAreKnown(t *testing.T) {
+	for name, series := range map[string]int{"one start": 1, "as many as are remembered": maxStarts, "more": 20} {
+		t.Run(name, func(t *testing.T) {
+			tb := repeating(func(s *Settings) { s.MaxSeriesPerNode = 100 })
+			var all []Point
+			for i := range series {
+				all = append(all, sum(uint64(1+i), 1, uint64(77+i)))
+			}
+			r := tb.Begin(0)
+			r.OpenNode(nodeA)
+			for _, p := range all {
+				p.Time = uint64(1_800_000_000 * time.Second)
+				r.Observe(p)
+				named(r, p.Key)
+			}
+			r.CloseNode()
+			r.Commit()
+			asked := ask(tb, 1)
+			require.Equal(t, series > maxStarts+1, asked, "for what was not remembered")
+			if asked {
+				require.False(t, ask(tb, 2, all...))
+			}
+			again := map[string]Series{}
+			for s := 10; s <= 110; s += 10 {
+				maps.Copy(again, relay(tb, s, true))
+			}
+			assert.Len(t, again, series)
+			assert.EqualValues(t, 77, again["GPU-1"].Start)
+		})
+	}
 }
 
 // What the next hop dropped is repeated, also when that shows while a repetition

@@ -326,6 +326,9 @@ func (r *Report) Relayed() {
 	if ttl := r.table.set.TTL; ttl > 0 && r.now-n.relayedAt >= ttl/2 {
 		n.returned()
 	}
+	if !n.relayed {
+		n.startsKnown()
+	}
 	n.relayed, n.relayedAt = true, r.now
 }
 

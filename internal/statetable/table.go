@@ -137,7 +137,9 @@ func New(set Settings) *Table {
 	if t.askEvery = set.ResyncInterval; t.askEvery <= 0 {
 		t.askEvery = set.TTL
 	}
-	t.overdue = uint16(min(t.ticks(t.askEvery/2*3), heardMask))
+	// The tier before sends it each OpaqueInterval; and one that is asked for here, an
+	// interval later at most, is to come within 2½ of them, 5 minutes by default.
+	t.overdue = uint16(min(t.ticks(t.askEvery/4*5), heardMask))
 	for i := range t.shards {
 		t.shards[i].nodes = make(map[NodeKey]*node)
 	}
@@ -182,11 +184,16 @@ func (t *Table) Sweep(now time.Duration) {
 			n.evicted = true
 			t.series.Add(-int64(len(n.entries)))
 		} else {
-			if dropped := n.compact(tick, n.most(now, t.set.TTL), t.rename && n.inflight == 0); dropped > 0 {
+			most := n.most(now, t.set.TTL)
+			tell := t.vanishedTicks > 0 && most == ticksPerTTL
+			if dropped := n.compact(tick, most, tell, t.rename && n.inflight == 0); dropped > 0 {
 				t.series.Add(-int64(dropped))
 				namer.rebuild(n)
 			}
 			names.mark(n)
+			if n.starts.full && !n.relayed {
+				n.pruneStarts()
+			}
 		}
 		n.mu.Unlock()
 		if expired {

@@ -121,6 +121,41 @@ func TestWhatAnotherTierReducedIsNotGone(t *testing.T) {
 	assert.Empty(t, gone, "it is forgotten before the tier is")
 }
 
+// A node that pauses too long between any two reports to show what it lacks, and
+// lives: what it did not report for a TTL is forgotten, but not in silence.
+func TestASeriesThatExpiresIsDeclaredGone(t *testing.T) {
+	tb := vanishing()
+	report(tb, 0, true, 1, 2, 3)
+	var gone []string
+	at := map[string]int{}
+	for s := 101; s < 3000; s += 101 {
+		accepted := s > 900
+		keys := []uint64{1}
+		if s > 640 {
+			keys = append(keys, 3) // reports again just before it is ended
+		}
+		for _, name := range report(tb, s, accepted, keys...) {
+			if accepted {
+				gone = append(gone, name)
+			}
+			at[name] = s
+		}
+		tb.Sweep(time.Duration(s) * time.Second)
+	}
+	assert.Equal(t, []string{"GPU-2"}, gone, "once, and until it is accepted")
+	assert.InDelta(t, 900, at["GPU-2"], 101)
+	assert.EqualValues(t, 2, tb.Stats().Series)
+	t.Run("not where nothing is ever declared gone", func(t *testing.T) {
+		tb := newTable(func(s *Settings) { s.TTL = 640 * time.Second })
+		report(tb, 0, true, 1, 2)
+		for s := 101; s < 3000; s += 101 {
+			require.Empty(t, report(tb, s, true, 1))
+			tb.Sweep(time.Duration(s) * time.Second)
+		}
+		assert.EqualValues(t, 1, tb.Stats().Series)
+	})
+}
+
 func TestMarkerThatMeetsAValueOnItsWay(t *testing.T) {
 	tb := met(t)
 	assert.Equal(t, []Verdict{Forward}, push(tb, 126*time.Second, nodeA, double(2, 1)), "the marker may have come last")

@@ -120,3 +120,30 @@ func TestEndedSeriesLeaveTheGatewayAsTheyLeaveTheShard(t *testing.T) {
 		assert.LessOrEqual(t, c.shard.table.Stats().Series, int64(140))
 	})
 }
+
+// A node that pauses over and over never reports for long enough to show what it
+// lacks. What ended is not repeated for longer than the shard remembers it.
+func TestWhatEndsOnANodeThatPausesIsNotRepeatedForLong(t *testing.T) {
+	eachFlush(t, func(t *testing.T, flush time.Duration) {
+		c := newChain(t, flush, unbounded)
+		c.polls(40)
+		ended := seriesName{"b", "integer", 1}
+		delete(c.truth, ended)
+		for range 10 { // of 100 s, with a ttl of 600 s
+			c.silent["b"] = c.now
+			c.polls(9)
+			delete(c.silent, "b")
+			c.poll()
+		}
+		c.check(t)
+		require.NotContains(t, c.exporter, ended)
+		before := c.now
+		for range 10 {
+			c.silent["b"] = c.now
+			c.polls(9)
+			delete(c.silent, "b")
+			c.poll()
+		}
+		assert.LessOrEqual(t, c.exporter[ended].at, before)
+	})
+}

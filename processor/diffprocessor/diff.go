@@ -64,18 +64,7 @@ func newProcessor(cfg *Config, set processor.Settings, next consumer.Metrics) (*
 		epoch:     time.Now(),
 		now:       time.Now,
 		logger:    set.Logger,
-		table: statetable.New(statetable.Settings{
-			MaxNodes:          cfg.MaxNodes,
-			MaxSeries:         cfg.MaxSeries,
-			MaxSeriesPerNode:  cfg.MaxSeriesPerNode,
-			VanishedAfter:     cfg.VanishedAfter,
-			OpaqueInterval:    metricdiff.OpaqueInterval,
-			WholeNodes:        cfg.Granularity == GranularityNode,
-			TTL:               cfg.TTL,
-			ResyncInterval:    cfg.ResyncInterval,
-			HeartbeatInterval: cfg.HeartbeatInterval,
-			Rand:              rand.Int64N,
-		}),
+		table:     statetable.New(cfg.table()),
 	}
 	bands := deadband.NewCache(cfg.Deadbands)
 	p.scratch.New = func() any {
@@ -97,6 +86,22 @@ func newProcessor(cfg *Config, set processor.Settings, next consumer.Metrics) (*
 		return nil, err
 	}
 	return p, nil
+}
+
+// table is what the processor's table is made by.
+func (c *Config) table() statetable.Settings {
+	return statetable.Settings{
+		MaxNodes:          c.MaxNodes,
+		MaxSeries:         c.MaxSeries,
+		MaxSeriesPerNode:  c.MaxSeriesPerNode,
+		VanishedAfter:     c.VanishedAfter,
+		OpaqueInterval:    metricdiff.OpaqueInterval,
+		WholeNodes:        c.Granularity == GranularityNode,
+		TTL:               c.TTL,
+		ResyncInterval:    c.ResyncInterval,
+		HeartbeatInterval: c.HeartbeatInterval,
+		Rand:              rand.Int64N,
+	}
 }
 
 // observeTable lets the table's own figures be read when metrics are collected.

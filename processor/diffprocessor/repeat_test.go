@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"testing"
@@ -24,6 +25,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/deadband"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/resync"
+	"github.com/gpu-collector/gpu-collector/internal/statetable"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadatatest"
 )
@@ -139,11 +141,21 @@ type chain struct {
 	flush          time.Duration
 	ttl            time.Duration
 	bound          func(*Config) // the gateway
+	batch          int           // bytes that the shard sends at once
+	phases         *rand.Rand    // of resyncs: a failure is to come again
 	start          time.Time
 }
 
+// aboutANode is how many bytes the shard sends at once.
+const aboutANode = 1500
+
 func newChain(t require.TestingT, flush time.Duration, bound func(*Config)) *chain {
+	return newChainIn(t, flush, aboutANode, 0, bound)
+}
+
+func newChainIn(t require.TestingT, flush time.Duration, batch int, seed uint64, bound func(*Config)) *chain {
 	c := &chain{
+		batch: batch, phases: rand.New(rand.NewPCG(seed, 0)),
 		truth: map[seriesName]reading{}, silent: map[string]time.Duration{}, known: map[seriesName]bool{},
 		exporter: exporter{}, refused: map[string]bool{}, flush: flush, ttl: 10 * time.Minute, bound: bound, start: time.Now(),
 	}
@@ -162,11 +174,14 @@ func newChain(t require.TestingT, flush time.Duration, bound func(*Config)) *cha
 func (c *chain) newTier(t require.TestingT, next hopFunc, edit func(*Config)) *diffProcessor {
 	cfg := createDefaultConfig().(*Config)
 	cfg.TTL, cfg.VanishedAfter = c.ttl, 60*time.Second
-	cfg.MaxBatchBytes = 1500 // about a node
+	cfg.MaxBatchBytes = c.batch
 	cfg.Deadbands = []deadband.Rule{band}
 	edit(cfg)
 	p, err := newProcessor(cfg, processortest.NewNopSettings(metadata.Type), next)
 	require.NoError(t, err)
+	set := cfg.table()
+	set.Rand = c.phases.Int64N
+	p.table = statetable.New(set)
 	p.epoch = c.start.Add(c.now)
 	p.now = func() time.Time { return c.start.Add(c.now) }
 	return p
@@ -315,7 +330,9 @@ func repeats(t *rapid.T, flush time.Duration) {
 		MaxSeriesPerNode: rapid.SampledFrom([]int{1000, 1000, 5}).Draw(t, "max_series_per_node"),
 		TTL:              rapid.SampledFrom([]time.Duration{10 * time.Minute, 4 * time.Minute}).Draw(t, "ttl"),
 	}
-	c := newChain(t, flush, func(cfg *Config) {
+	batch := rapid.SampledFrom([]int{aboutANode, aboutANode, aboutANode / 5}).Draw(t, "max_batch_bytes")
+	seed := rapid.Uint64().Draw(t, "phases")
+	c := newChainIn(t, flush, batch, seed, func(cfg *Config) {
 		cfg.MaxNodes, cfg.MaxSeries, cfg.MaxSeriesPerNode, cfg.TTL = bounds.MaxNodes, bounds.MaxSeries, bounds.MaxSeriesPerNode, bounds.TTL
 	})
 	anyNode := func(t *rapid.T) string { return rapid.SampledFrom(chainNodes).Draw(t, "node") }
