@@ -168,6 +168,9 @@ func (b *Buffer) Flush(to Hop) (held, dropped error) {
 		}
 		for _, n := range next.nodes {
 			b.points.Add(-int64(len(n.points)))
+			if to.Sent != nil {
+				to.Sent(n.key)
+			}
 		}
 		nodes = nodes[len(next.nodes):]
 	}

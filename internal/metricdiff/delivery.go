@@ -20,6 +20,8 @@ type Hop struct {
 	Send func(md pmetric.Metrics, points, heartbeats int) error
 	// Permanent reports whether the error is for good.
 	Permanent func(error) bool
+	// Sent, unless nil, is called for nodes that were delivered.
+	Sent func(statetable.NodeKey)
 	// Forget is called for nodes of which something was given up.
 	Forget func(statetable.NodeKey)
 }

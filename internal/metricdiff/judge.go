@@ -47,6 +47,8 @@ type Judge struct {
 	// that got the time of receipt because theirs was to come, and Vanished the
 	// series that it declares gone.
 	Received, Forwarded, Heartbeats, Ahead, Vanished int64
+	// Nodes are those of the report.
+	Nodes []statetable.NodeKey
 
 	band   statetable.Band // of the metric at hand
 	isBeat bool            // it is a heartbeat from another tier
@@ -71,12 +73,21 @@ type Judge struct {
 const maxAhead = time.Minute
 
 // Reset lets go of the report.
-func (j *Judge) Reset() { *j = Judge{Bands: j.Bands, WholeNodes: j.WholeNodes} }
+func (j *Judge) Reset() {
+	if cap(j.Nodes) > keepNodes {
+		j.Nodes = nil
+	}
+	*j = Judge{Bands: j.Bands, WholeNodes: j.WholeNodes, Nodes: j.Nodes[:0]}
+}
+
+// keepNodes is how much room a report of many nodes leaves for the next.
+const keepNodes = 1 << 10
 
 func (j *Judge) open(node statetable.NodeKey) {
 	j.newest, j.points, j.hasBeat, j.spoke = 0, 0, false, false
 	j.now, j.latest = pcommon.NewTimestampFromTime(j.Now), latest(j.Now)
 	j.before, j.ended = j.Forwarded, false
+	j.Nodes = append(j.Nodes, node)
 	j.Report.OpenNode(node)
 }
 
@@ -111,7 +122,11 @@ func (j *Judge) vanished(yield func(s *statetable.Series, at pcommon.Timestamp))
 	if j.hasBeat {
 		j.Report.Relayed()
 	}
-	if j.points == 0 || !j.spoke || j.asItIs {
+	if j.points == 0 || !j.spoke {
+		return
+	}
+	j.Report.Said(uint64(j.time()))
+	if j.asItIs {
 		return
 	}
 	for s := range j.Report.Vanished {

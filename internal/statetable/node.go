@@ -30,6 +30,7 @@ type node struct {
 	label, cluster uint64
 
 	heard    time.Duration
+	said     uint64        // the time of the last report in Unix nanoseconds
 	usual    time.Duration // between reports, 0 until there were two
 	paused   time.Duration // the last pause
 	resyncAt time.Duration

@@ -303,7 +303,7 @@ func TestStartsAreBounded(t *testing.T) {
 // The first part of a large report has no heartbeat, and a node may have reported
 // in full before another tier came between.
 func TestStartsOfBeforeAnotherTierAreKnown(t *testing.T) {
-	for name, series := range map[string]int{"one start": 1, "as many as are remembered": maxStarts, "more": 20} {
+	for name, series := range map[string]int{"one start": 1, "as many as are remembered": maxStarts, "more": 40} {
 		t.Run(name, func(t *testing.T) {
 			tb := repeating(func(s *Settings) { s.MaxSeriesPerNode = 100 })
 			var all []Point

@@ -47,7 +47,11 @@ func (r *Report) commit(v *visit) {
 			continue
 		case p.stands:
 			// Not heard of: nobody but this table said it.
-			if found && !doubt {
+			switch {
+			case !found:
+			case doubt: // it may have come after what the other report brought
+				n.entries[at].doubt()
+			default:
 				n.entries[at].unset(unknown)
 			}
 			r.table.repeated.Add(1)

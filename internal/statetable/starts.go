@@ -5,7 +5,7 @@ package statetable // import "github.com/gpu-collector/gpu-collector/internal/st
 // maxStarts is how many start times a node may have beyond its first, unless
 // another tier reports for it: of most nodes all sums began together, and a series
 // must not cost more for those of which each began by itself.
-const maxStarts = 8
+const maxStarts = 16
 
 // starts are the start times of a node's sums by entry.origin, which is a hash of
 // them.

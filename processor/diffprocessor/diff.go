@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -199,8 +200,13 @@ func (p *diffProcessor) Shutdown(ctx context.Context) error {
 // what it accepts until it is delivered. What it cannot hold is passed on
 // here and now, so that its sender learns whether it was lost.
 func (p *diffProcessor) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
-	if err := p.reduce(ctx, md); err != nil || p.buffer == nil {
+	outdated, err := p.reduce(ctx, md)
+	if err != nil {
 		return err
+	}
+	if p.buffer == nil {
+		p.sendHeld(ctx, outdated)
+		return nil
 	}
 	if points := md.DataPointCount(); points > 0 {
 		if err := p.next.ConsumeMetrics(ctx, md); err != nil {
@@ -211,12 +217,44 @@ func (p *diffProcessor) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) 
 	return nil
 }
 
+// sendHeld sends what the table has of nodes whose report the next component got as
+// a difference to what it has lost, as it has just said; of nodes that reported since
+// it sends nothing. What is refused, or not among it, comes with their next reports.
+func (p *diffProcessor) sendHeld(ctx context.Context, nodes []statetable.NodeKey) {
+	for accepted := true; accepted && len(nodes) > 0; {
+		report := p.table.Begin(p.now().Sub(p.epoch))
+		var md pmetric.Metrics
+		var beats int
+		md, beats, nodes = metricdiff.Held(report, nodes, p.cfg.MaxBatchBytes)
+		accepted = p.sendReport(ctx, report, md, beats)
+	}
+}
+
+func (p *diffProcessor) sendReport(ctx context.Context, report *statetable.Report, md pmetric.Metrics, beats int) (accepted bool) {
+	defer func() { // also when the next consumer panics, as in reduce
+		if accepted {
+			report.Commit()
+		} else {
+			report.Abort()
+		}
+	}()
+	points := md.DataPointCount()
+	if points == 0 || p.next.ConsumeMetrics(ctx, md) != nil {
+		return false
+	}
+	p.telemetry.ProcessorDiffForwardedPoints.Add(ctx, int64(points-beats))
+	p.telemetry.ProcessorDiffHeartbeats.Add(ctx, int64(beats))
+	return true
+}
+
 // reduce hands on what the next hop does not have; with a buffer, what that does
-// not hold is left in md.
-func (p *diffProcessor) reduce(ctx context.Context, md pmetric.Metrics) error {
+// not hold is left in md. It returns the report's nodes if the next hop lost its state
+// meanwhile.
+func (p *diffProcessor) reduce(ctx context.Context, md pmetric.Metrics) (outdated []statetable.NodeKey, err error) {
 	f := p.scratch.Get().(*metricdiff.Filter)
 	f.Now, f.Answer = p.now(), resync.AnswerOf(ctx)
 	f.Report = p.table.Begin(f.Now.Sub(p.epoch))
+	epoch := p.table.Epoch()
 	// Also when the next consumer panics: a report that never ends would keep
 	// its nodes for ever.
 	accepted := false
@@ -225,6 +263,9 @@ func (p *diffProcessor) reduce(ctx context.Context, md pmetric.Metrics) error {
 			f.Report.Commit()
 		} else {
 			f.Report.Abort()
+		}
+		if accepted && p.table.Epoch() != epoch {
+			outdated = slices.Clone(f.Nodes)
 		}
 		f.Reset()
 		p.scratch.Put(f)
@@ -239,17 +280,17 @@ func (p *diffProcessor) reduce(ctx context.Context, md pmetric.Metrics) error {
 	case md.ResourceMetrics().Len() == 0:
 	case p.buffer != nil:
 		if !p.buffer.Take(md) {
-			return nil // no room for all, which is counted; the next report brings it again
+			return nil, nil // no room for all, which is counted; the next report brings it again
 		}
 		p.telemetry.ProcessorDiffVanishedSeries.Add(ctx, f.Vanished)
 	default:
 		if err := p.next.ConsumeMetrics(ctx, md); err != nil {
-			return err
+			return nil, err
 		}
 		p.telemetry.ProcessorDiffForwardedPoints.Add(ctx, f.Forwarded)
 		p.telemetry.ProcessorDiffHeartbeats.Add(ctx, f.Heartbeats)
 		p.telemetry.ProcessorDiffVanishedSeries.Add(ctx, f.Vanished)
 	}
 	accepted = true
-	return nil
+	return nil, nil
 }

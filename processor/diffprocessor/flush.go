@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/metricdiff"
+	"github.com/gpu-collector/gpu-collector/internal/statetable"
 )
 
 // shutdownTimeout bounds the last flush where the Collector does not: its
@@ -67,6 +68,7 @@ func (p *diffProcessor) stopFlusher(ctx context.Context) {
 }
 
 func (p *diffProcessor) flush(ctx context.Context) {
+	var sent []statetable.NodeKey
 	held, dropped := p.buffer.Flush(metricdiff.Hop{
 		Send: func(md pmetric.Metrics, points, heartbeats int) error {
 			if err := p.next.ConsumeMetrics(ctx, md); err != nil {
@@ -77,8 +79,10 @@ func (p *diffProcessor) flush(ctx context.Context) {
 			return nil
 		},
 		Permanent: consumererror.IsPermanent,
+		Sent:      func(node statetable.NodeKey) { sent = append(sent, node) },
 		Forget:    p.table.ResyncNode,
 	})
+	p.sendHeld(ctx, sent)
 	failing := held != nil || dropped != nil
 	if failing {
 		p.telemetry.ProcessorDiffFailedFlushes.Add(ctx, 1)

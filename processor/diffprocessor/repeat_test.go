@@ -138,6 +138,7 @@ type chain struct {
 	link, hop      string          // what becomes of a message to the gateway, to the exporter
 	refused        map[string]bool // nodes whose messages the gateway refuses
 	lost           int             // answers
+	newLife        bool            // of the gateway, which the shard has not heard of
 	flush          time.Duration
 	ttl            time.Duration
 	bound          func(*Config) // the gateway
@@ -203,6 +204,7 @@ const maxLost = 3
 
 func (c *chain) startShard(t require.TestingT) {
 	clear(c.known)
+	c.newLife = false // it knows of no other
 	c.shard = c.newTier(t, func(ctx context.Context, md pmetric.Metrics) error {
 		if c.refuses(md) {
 			return errors.New("away")
@@ -212,6 +214,10 @@ func (c *chain) startShard(t require.TestingT) {
 		if c.link == "answer lost" && c.lost < maxLost {
 			c.lost++
 			return errors.New("answer lost")
+		}
+		if c.newLife && err == nil {
+			c.newLife = false
+			c.shard.table.Resync("", "")
 		}
 		for _, r := range answer.Requests() {
 			c.shard.table.Resync(r.Cluster, r.Node)
@@ -235,9 +241,7 @@ func (c *chain) startGateway(t require.TestingT) {
 		cfg.ResyncInterval = repeatEvery
 		c.bound(cfg)
 	})
-	if c.shard != nil {
-		c.shard.table.Resync("", "") // its epoch is another
-	}
+	c.newLife = c.shard != nil
 }
 
 var chainNodes = []string{"a", "b", "c"}
