@@ -345,7 +345,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.ProcessorDiffRepeatedPoints, err = builder.meter.Int64ObservableCounter(
 		"otelcol_processor_diff_repeated_points",
-		metric.WithDescription("Points sent again from what is remembered, for nodes whose reports an earlier tier reduced to what changed. [Development]"),
+		metric.WithDescription("Points sent again from what is remembered, since an earlier tier had reduced the nodes' reports to what changed, or the next hop lost what it had. [Development]"),
 		metric.WithUnit("{datapoint}"),
 	)
 	errs = errors.Join(errs, err)

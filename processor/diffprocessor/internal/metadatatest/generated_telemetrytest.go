@@ -180,7 +180,7 @@ func AssertEqualProcessorDiffReceivedPoints(t *testing.T, tt *componenttest.Tele
 func AssertEqualProcessorDiffRepeatedPoints(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_processor_diff_repeated_points",
-		Description: "Points sent again from what is remembered, for nodes whose reports an earlier tier reduced to what changed. [Development]",
+		Description: "Points sent again from what is remembered, since an earlier tier had reduced the nodes' reports to what changed, or the next hop lost what it had. [Development]",
 		Unit:        "{datapoint}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
