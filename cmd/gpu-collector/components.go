@@ -8,6 +8,7 @@ import (
 	fleetviewextension "github.com/gpu-collector/gpu-collector/extension/fleetviewextension"
 	thresholdextension "github.com/gpu-collector/gpu-collector/extension/thresholdextension"
 	wirediffextension "github.com/gpu-collector/gpu-collector/extension/wirediffextension"
+	clientidentityprocessor "github.com/gpu-collector/gpu-collector/processor/clientidentityprocessor"
 	diffprocessor "github.com/gpu-collector/gpu-collector/processor/diffprocessor"
 	stragglerprocessor "github.com/gpu-collector/gpu-collector/processor/stragglerprocessor"
 	csvreplayreceiver "github.com/gpu-collector/gpu-collector/receiver/csvreplayreceiver"
@@ -140,6 +141,7 @@ func components() (otelcol.Factories, error) {
 		filterprocessor.NewFactory(),
 		resourceprocessor.NewFactory(),
 		transformprocessor.NewFactory(),
+		clientidentityprocessor.NewFactory(),
 		diffprocessor.NewFactory(),
 		stragglerprocessor.NewFactory(),
 	)
@@ -147,13 +149,14 @@ func components() (otelcol.Factories, error) {
 		return otelcol.Factories{}, err
 	}
 	factories.ProcessorModules = makeModulesMap(factories.Processors, map[component.Type]string{
-		memorylimiterprocessor.NewFactory().Type(): "go.opentelemetry.io/collector/processor/memorylimiterprocessor v0.155.0",
-		attributesprocessor.NewFactory().Type():    "github.com/open-telemetry/opentelemetry-collector-contrib/processor/attributesprocessor v0.155.0",
-		filterprocessor.NewFactory().Type():        "github.com/open-telemetry/opentelemetry-collector-contrib/processor/filterprocessor v0.155.0",
-		resourceprocessor.NewFactory().Type():      "github.com/open-telemetry/opentelemetry-collector-contrib/processor/resourceprocessor v0.155.0",
-		transformprocessor.NewFactory().Type():     "github.com/open-telemetry/opentelemetry-collector-contrib/processor/transformprocessor v0.155.0",
-		diffprocessor.NewFactory().Type():          "github.com/gpu-collector/gpu-collector v0.0.0",
-		stragglerprocessor.NewFactory().Type():     "github.com/gpu-collector/gpu-collector v0.0.0",
+		memorylimiterprocessor.NewFactory().Type():  "go.opentelemetry.io/collector/processor/memorylimiterprocessor v0.155.0",
+		attributesprocessor.NewFactory().Type():     "github.com/open-telemetry/opentelemetry-collector-contrib/processor/attributesprocessor v0.155.0",
+		filterprocessor.NewFactory().Type():         "github.com/open-telemetry/opentelemetry-collector-contrib/processor/filterprocessor v0.155.0",
+		resourceprocessor.NewFactory().Type():       "github.com/open-telemetry/opentelemetry-collector-contrib/processor/resourceprocessor v0.155.0",
+		transformprocessor.NewFactory().Type():      "github.com/open-telemetry/opentelemetry-collector-contrib/processor/transformprocessor v0.155.0",
+		clientidentityprocessor.NewFactory().Type(): "github.com/gpu-collector/gpu-collector v0.0.0",
+		diffprocessor.NewFactory().Type():           "github.com/gpu-collector/gpu-collector v0.0.0",
+		stragglerprocessor.NewFactory().Type():      "github.com/gpu-collector/gpu-collector v0.0.0",
 	})
 
 	factories.Connectors, err = otelcol.MakeFactoryMap[connector.Factory](

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/gpu-collector/gpu-collector/internal/admission"
+	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 )
 
@@ -39,6 +40,9 @@ type Config struct {
 	// ClusterAuthAttribute is the attribute of the authenticated client that
 	// holds its cluster; it replaces whatever the client claims.
 	ClusterAuthAttribute string `mapstructure:"cluster_auth_attribute"`
+	// NodeAuthAttribute is the one that holds its node. It matters here where
+	// both are the same, since the value is `cluster/node` then.
+	NodeAuthAttribute string `mapstructure:"node_auth_attribute"`
 
 	_ struct{}
 }
@@ -101,11 +105,18 @@ func (c *Config) Validate() error {
 	if c.RetryAfter.Max < c.RetryAfter.Min {
 		errs = append(errs, fmt.Errorf("`retry_after::max` is %s, must not be less than `retry_after::min`, %s", c.RetryAfter.Max, c.RetryAfter.Min))
 	}
+	if c.NodeAuthAttribute != "" && c.ClusterAuthAttribute == "" {
+		errs = append(errs, fmt.Errorf("`node_auth_attribute` is %q without `cluster_auth_attribute`, must be with it: a node is one of a cluster", c.NodeAuthAttribute))
+	}
 	name := strings.ToLower(c.ClusterHeader)
 	if !httpguts.ValidHeaderFieldName(name) || strings.HasPrefix(name, "grpc-") || strings.HasSuffix(name, "-bin") {
 		errs = append(errs, fmt.Errorf("`cluster_header` is %q, must be a valid HTTP header name that gRPC does not reserve (grpc-*, *-bin)", c.ClusterHeader))
 	}
 	return errors.Join(errs...)
+}
+
+func (c *Config) rule() clientidentity.Rule {
+	return clientidentity.Rule{Cluster: c.ClusterAuthAttribute, Node: c.NodeAuthAttribute}
 }
 
 func (c *Config) settings() admission.Settings {

@@ -45,13 +45,14 @@ func TestValidateNamesEveryMistake(t *testing.T) {
 	cfg := &Config{
 		MaxConcurrent: 0, ClusterShare: math.NaN(), MaxClusters: 1001, ReceiveTimeout: time.Millisecond,
 		RetryAfter:    RetryAfterConfig{Min: 1500 * time.Millisecond, Max: 0},
-		ClusterHeader: "grpc-cluster",
+		ClusterHeader: "grpc-cluster", NodeAuthAttribute: "host",
 	}
 	err := cfg.Validate()
 	require.Error(t, err)
 	want := []string{
 		"`max_concurrent` is 0", "`cluster_share` is NaN", "`max_clusters` is 1001", "`receive_timeout` is 1ms", "`retry_after::min` is 1.5s",
 		"`retry_after::max` is 0s, must be whole seconds", "`retry_after::max` is 0s, must not be less", "`cluster_header` is \"grpc-cluster\"",
+		"`node_auth_attribute` is \"host\" without `cluster_auth_attribute`",
 	}
 	assert.Len(t, strings.Split(err.Error(), "\n"), len(want))
 	for _, w := range want {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"strings"
 
-	"go.opentelemetry.io/collector/client"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/extension"
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/extension/admissionextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/internal/admission"
+	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 )
 
@@ -100,13 +100,13 @@ func claimed(name string) string {
 // authenticated returns the cluster of the authenticated client, and whether
 // that is what counts.
 func (e *admissionExtension) authenticated(ctx context.Context) (string, bool) {
-	if e.cfg.ClusterAuthAttribute == "" {
+	rule := e.cfg.rule()
+	if !rule.On() {
 		return "", false
 	}
-	auth := client.FromContext(ctx).Auth
-	if auth == nil {
+	id, err := rule.Of(ctx)
+	if err != nil {
 		return "", true
 	}
-	name, _ := auth.GetAttribute(e.cfg.ClusterAuthAttribute).(string)
-	return claimed(name), true
+	return id.Cluster, id.Cluster != clientidentity.Any
 }

@@ -338,6 +338,17 @@ func TestAuthenticatedClusterCounts(t *testing.T) {
 	assert.Equal(t, http.StatusOK, w.Code)
 }
 
+// TestTiersClaimsCount: whoever speaks for all clusters is counted for the one
+// it names, a node for its own.
+func TestTiersClaimsCount(t *testing.T) {
+	e, _ := newTestExtension(t, func(c *Config) { c.ClusterAuthAttribute, c.NodeAuthAttribute = "username", "username" })
+	for user, want := range map[string]string{"*/*": "claimed", "lab/n7": "lab", "lab": ""} {
+		r := httptest.NewRequest(http.MethodPost, "/v1/metrics?cluster_id=claimed", http.NoBody)
+		r = r.WithContext(client.NewContext(r.Context(), client.Info{Auth: authData{"username": user}}))
+		assert.Equal(t, want, e.httpCluster(r), user)
+	}
+}
+
 func handler(t *testing.T, e *admissionExtension, next http.HandlerFunc) http.Handler {
 	t.Helper()
 	wrap, err := e.GetHTTPHandler(t.Context())

@@ -3,12 +3,14 @@
 package thresholdextension
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"net/http"
 	"slices"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 )
 
@@ -66,7 +68,7 @@ func (e *thresholdExtension) apiHandler(next http.Handler) http.Handler {
 		if r.URL.Path == thresholdPath {
 			e.serveThreshold(w, caller)
 		} else {
-			e.serveThresholds(w, caller)
+			e.serveThresholds(w, caller, e.seesAll(r.Context()))
 		}
 	})
 }
@@ -83,17 +85,27 @@ func (e *thresholdExtension) serveThreshold(w http.ResponseWriter, caller thresh
 }
 
 // serveThresholds lists all clusters, or the authenticated client's own.
-func (e *thresholdExtension) serveThresholds(w http.ResponseWriter, caller threshold.Caller) {
+func (e *thresholdExtension) serveThresholds(w http.ResponseWriter, caller threshold.Caller, all bool) {
 	bodies := []thresholdBody{}
 	if snap := e.published.Snapshot(e.now()); snap != nil {
 		for _, name := range slices.Sorted(maps.Keys(snap.Clusters)) {
-			if e.cfg.ClusterAuthAttribute != "" && name != caller.Cluster {
+			if !all && name != caller.Cluster {
 				continue
 			}
 			bodies = append(bodies, e.body(name, snap.Clusters[name]))
 		}
 	}
 	writeJSON(w, http.StatusOK, "application/json", bodies)
+}
+
+// seesAll is true for whoever is not held to a cluster.
+func (e *thresholdExtension) seesAll(ctx context.Context) bool {
+	rule := e.cfg.rule()
+	if !rule.On() {
+		return true
+	}
+	id, err := rule.Of(ctx)
+	return err == nil && id.Cluster == clientidentity.Any
 }
 
 func (e *thresholdExtension) body(name string, c *threshold.Cluster) thresholdBody {

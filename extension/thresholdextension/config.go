@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 )
@@ -30,6 +31,9 @@ type Config struct {
 	// ClusterAuthAttribute is the attribute of the authenticated client that
 	// holds its cluster; it replaces whatever the client claims.
 	ClusterAuthAttribute string `mapstructure:"cluster_auth_attribute"`
+	// NodeAuthAttribute is the one that holds its node. Where both are the same,
+	// the value is `cluster/node`; `*` is for a client that speaks for all.
+	NodeAuthAttribute string `mapstructure:"node_auth_attribute"`
 	// Headers are the names on the wire; both ends must agree.
 	Headers HeadersConfig `mapstructure:"headers"`
 	// Compatibility lists further protocols that the server side speaks: ingero.
@@ -87,6 +91,9 @@ func (c *Config) Validate() error {
 	if c.Cluster != "" && !threshold.ValidName(c.Cluster) {
 		errs = append(errs, fmt.Errorf("`cluster` is %q, must be 1 to %d printable ASCII characters", c.Cluster, threshold.MaxNameLength))
 	}
+	if c.NodeAuthAttribute != "" && c.ClusterAuthAttribute == "" {
+		errs = append(errs, fmt.Errorf("`node_auth_attribute` is %q without `cluster_auth_attribute`, must be with it: a node is one of a cluster", c.NodeAuthAttribute))
+	}
 	if c.ReceivedTTL <= 0 || c.ReceivedTTL > threshold.MaxTTL {
 		errs = append(errs, fmt.Errorf("`received_ttl` is %s, must be in (0s,%s]", c.ReceivedTTL, threshold.MaxTTL))
 	}
@@ -113,6 +120,10 @@ func (c *Config) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func (c *Config) rule() clientidentity.Rule {
+	return clientidentity.Rule{Cluster: c.ClusterAuthAttribute, Node: c.NodeAuthAttribute}
 }
 
 func (c *Config) ingero() bool { return slices.Contains(c.Compatibility, compatibilityIngero) }

@@ -46,6 +46,7 @@ func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 	cfg := createDefaultConfig().(*Config)
 	cfg.Cluster = strings.Repeat("x", 300)
 	cfg.ReceivedTTL = 0
+	cfg.NodeAuthAttribute = "host"
 	cfg.Compatibility = []string{"ingero", "dcgm"}
 	cfg.ConsistentHash = "gpu"
 	cfg.Headers.Epoch = "x-bin"
@@ -55,12 +56,12 @@ func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 	err := cfg.Validate()
 	require.Error(t, err)
 	for _, want := range []string{
-		"`cluster`", "`received_ttl`", "`compatibility` has \"dcgm\"", "`headers::node`", "`headers::group`", "`headers::params`",
+		"`cluster`", "`received_ttl`", "`node_auth_attribute` is \"host\" without `cluster_auth_attribute`", "`compatibility` has \"dcgm\"", "`headers::node`", "`headers::group`", "`headers::params`",
 		"`headers::epoch`", "`consistent_hash` is \"gpu\", must be one of none, node, cluster",
 	} {
 		require.ErrorContains(t, err, want)
 	}
-	assert.Len(t, strings.Split(err.Error(), "\n"), 8)
+	assert.Len(t, strings.Split(err.Error(), "\n"), 9)
 }
 
 func (c *Config) names() namesForTest { n := c.Headers.names(); return namesForTest{n.Cluster, n.Node} }

@@ -34,6 +34,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadatatest"
+	"github.com/gpu-collector/gpu-collector/internal/resync"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
@@ -488,6 +489,35 @@ func TestClusterIsBoundToTheCredentials(t *testing.T) {
 	rec := httptest.NewRecorder()
 	e.apiHandler(http.NotFoundHandler()).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/api/v1/thresholds", http.NoBody).WithContext(ctx))
 	assert.JSONEq(t, `[]`, rec.Body.String(), "other tenants' clusters are not listed")
+}
+
+// TestNodeIsBoundToTheCredentials: what a node is asked for is not taken off
+// the list by who only says to be it.
+func TestNodeIsBoundToTheCredentials(t *testing.T) {
+	e, _ := newTestExtension(t, func(c *Config) { c.ClusterAuthAttribute, c.NodeAuthAttribute = "username", "username" })
+	publish(t, e, "mine", 0.9)
+	as := func(user string) context.Context {
+		return client.NewContext(t.Context(), client.Info{Auth: authData{"username": user}})
+	}
+	assert.Equal(t, "n7", e.node(as("mine/n7"), "victim"))
+	assert.Equal(t, "claimed", e.node(as("mine/*"), "claimed"), "a tier speaks for its nodes")
+	assert.Empty(t, e.node(as("mine"), "victim"))
+	assert.Empty(t, e.node(t.Context(), "victim"))
+
+	e.wanted.Add("victim")
+	_, asked := resync.ContextWithAnswer(as("mine/n7"))
+	e.state(as("mine/n7"), asked, e.node(as("mine/n7"), "victim"))
+	assert.True(t, e.wanted.Take("victim"), "still wanted")
+
+	// A tier of all clusters asks for the one it names, and sees all of them.
+	caller, headers := e.answer(as("*/*"), "grpc", "mine", nil)
+	assert.Equal(t, threshold.Caller{Cluster: "mine"}, caller)
+	assert.NotEmpty(t, headers)
+	for user, want := range map[string]int{"*/*": 1, "mine/n7": 1, "other/n7": 0, "nobody": 0} {
+		rec := httptest.NewRecorder()
+		e.apiHandler(http.NotFoundHandler()).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/api/v1/thresholds", http.NoBody).WithContext(as(user)))
+		assert.Equal(t, want, strings.Count(rec.Body.String(), `"cluster_id"`), user)
+	}
 }
 
 func TestAPIPortInUseIsAnErrorThatNamesIt(t *testing.T) {

@@ -7,13 +7,13 @@ import (
 	"net/http"
 	"strings"
 
-	"go.opentelemetry.io/collector/client"
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/resync"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 )
@@ -59,7 +59,7 @@ func (e *thresholdExtension) GetHTTPHandler(context.Context) (extensionmiddlewar
 				w.Header().Set(h.Name, h.Value)
 			}
 			ctx, asked := resync.ContextWithAnswer(threshold.ContextWithCaller(r.Context(), caller))
-			aw := &answerWriter{ResponseWriter: w, state: func() []threshold.Header { return e.state(ctx, asked, r.Header.Get(e.names.Node)) }}
+			aw := &answerWriter{ResponseWriter: w, state: func() []threshold.Header { return e.state(ctx, asked, e.node(ctx, r.Header.Get(e.names.Node))) }}
 			next.ServeHTTP(aw, r.WithContext(ctx))
 			aw.leave()
 		})
@@ -88,7 +88,7 @@ func (e *thresholdExtension) GetGRPCServerOptions(context.Context) ([]grpc.Serve
 			below, asked := resync.ContextWithAnswer(threshold.ContextWithCaller(ctx, caller))
 			resp, err := handler(below, req)
 			out = make(metadata.MD, 2)
-			for _, h := range e.state(below, asked, first(md.Get(e.names.Node))) {
+			for _, h := range e.state(below, asked, e.node(ctx, first(md.Get(e.names.Node)))) {
 				out.Set(h.Name, h.Value)
 			}
 			_ = grpc.SetHeader(ctx, out)
@@ -217,16 +217,13 @@ func (e *thresholdExtension) lookup(cluster string, groups []string) *threshold.
 // caller binds the claim to the authenticated identity where that is asked
 // for. It reports false for a claim that cannot name a cluster.
 func (e *thresholdExtension) caller(ctx context.Context, claimed string) (threshold.Caller, bool) {
-	if e.cfg.ClusterAuthAttribute != "" {
-		auth := client.FromContext(ctx).Auth
-		if auth == nil {
+	authenticated := false
+	if rule := e.cfg.rule(); rule.On() {
+		id, err := rule.Of(ctx)
+		if err != nil {
 			return threshold.Caller{}, true
 		}
-		name, _ := auth.GetAttribute(e.cfg.ClusterAuthAttribute).(string)
-		if !threshold.ValidName(name) {
-			return threshold.Caller{}, name == ""
-		}
-		return threshold.Caller{Cluster: name, Authenticated: true}, true
+		claimed, authenticated = id.ClusterOr(claimed), id.Cluster != clientidentity.Any
 	}
 	if claimed == "" {
 		return threshold.Caller{}, true
@@ -234,7 +231,20 @@ func (e *thresholdExtension) caller(ctx context.Context, claimed string) (thresh
 	if !threshold.ValidName(claimed) {
 		return threshold.Caller{}, false
 	}
-	return threshold.Caller{Cluster: claimed}, true
+	return threshold.Caller{Cluster: claimed, Authenticated: authenticated}, true
+}
+
+// node returns the node that a push is of: its claim, or its client's own.
+func (e *thresholdExtension) node(ctx context.Context, claimed string) string {
+	rule := e.cfg.rule()
+	if !rule.On() {
+		return claimed
+	}
+	id, err := rule.Of(ctx)
+	if err != nil {
+		return ""
+	}
+	return id.NodeOr(claimed)
 }
 
 func first(values []string) string {

@@ -43,14 +43,24 @@ func TestShippedConfigsAreValid(t *testing.T) {
 	overlays, err := filepath.Glob(root + "/configs/overlays/*.yaml")
 	require.NoError(t, err)
 	require.NotEmpty(t, overlays)
+	below := map[string][]string{
+		"prometheus.yaml":   {"configs/agent.yaml"},
+		"mtls-agent.yaml":   {"configs/agent.yaml", "configs/shard.yaml"},
+		"mtls-gateway.yaml": {"configs/gateway.yaml", "configs/shard.yaml"},
+		"tenants.yaml":      {"configs/gateway.yaml"},
+	}
+	require.Len(t, below, len(overlays), "what each overlay goes over")
 	for _, file := range overlays {
-		name := "overlays/" + filepath.Base(file)
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			text, err := validate(t, collectorBinary, "configs/agent.yaml", "configs/"+name)
-			require.NoError(t, err, text)
-			assert.Empty(t, text)
-		})
+		name := filepath.Base(file)
+		require.NotEmpty(t, below[name], "what %s goes over", name)
+		for _, base := range below[name] {
+			t.Run(name+" over "+base, func(t *testing.T) {
+				t.Parallel()
+				text, err := validate(t, collectorBinary, base, "configs/overlays/"+name)
+				require.NoError(t, err, text)
+				assert.Empty(t, text)
+			})
+		}
 	}
 	t.Run("lean agent", func(t *testing.T) {
 		t.Parallel()

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/plog/plogotlp"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
+)
+
+// authority is a CA of a test's own.
+type authority struct {
+	t    *testing.T
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	cert, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	return &authority{t, cert, key}
+}
+
+// issue writes tls.crt, tls.key and ca.crt into a directory, as cert-manager's
+// secrets have them, for a server or client on loopback.
+func (a *authority) issue() (dir string) {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(a.t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+	require.NoError(a.t, err)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(a.t, err)
+	dir = a.t.TempDir()
+	for name, block := range map[string]*pem.Block{
+		"tls.crt": {Type: "CERTIFICATE", Bytes: der},
+		"tls.key": {Type: "PRIVATE KEY", Bytes: private},
+		"ca.crt":  {Type: "CERTIFICATE", Bytes: a.cert.Raw},
+	} {
+		require.NoError(a.t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
+	}
+	return dir
+}
+
+// client returns the settings of a client that trusts the CA, with a
+// certificate of another's or without one.
+func (a *authority) client(by *authority) *tls.Config {
+	a.t.Helper()
+	roots := x509.NewCertPool()
+	roots.AddCert(a.cert)
+	conf := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}
+	if by != nil {
+		dir := by.issue()
+		pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
+		require.NoError(a.t, err)
+		conf.Certificates = []tls.Certificate{pair}
+	}
+	return conf
+}
+
+func secureConn(t *testing.T, addr string, conf *tls.Config) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(credentials.NewTLS(conf)))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// TestMutualTLS runs gateway and agent with the overlays for it and real
+// certificates: the agent's data arrives, and nobody else's.
+func TestMutualTLS(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	ports, below := newGatewayPorts(t), newAgentPorts(t)
+	g := start(t, options{
+		configs: []string{"configs/gateway.yaml", "configs/overlays/mtls-gateway.yaml", ports.overlay(t)},
+		env:     []string{"GPU_COLLECTOR_TLS=" + ca.issue()},
+	})
+	start(t, options{
+		configs: []string{"configs/agent.yaml", "configs/overlays/prometheus.yaml", "configs/overlays/mtls-agent.yaml", below.overlay(t)},
+		env:     []string{"GPU_COLLECTOR_TLS=" + ca.issue(), "GPU_COLLECTOR_GATEWAY=" + ports.grpc},
+	})
+	app := grpcClient(t, below.grpc)
+	eventually(t, 30*time.Second, "what the agent takes is at the gateway", func() bool {
+		md := pmetric.NewMetrics()
+		gauge(node(md, "secure", nil), "gpu.app.step.duration", "s", 2)
+		_, err := app.Export(t.Context(), pmetricotlp.NewExportRequestFromMetrics(md))
+		require.NoError(t, err)
+		return len(scrape(t, ports.prom).with("gpu_app_step_duration_seconds", labels{"host_name": "secure"})) == 1
+	})
+
+	md := pmetric.NewMetrics()
+	score(md, "intruder", nil, 0.1)
+	for name, conf := range map[string]*tls.Config{
+		"no certificate":  ca.client(nil),
+		"of another CA":   ca.client(newAuthority(t)),
+		"an old protocol": {RootCAs: ca.client(nil).RootCAs, Certificates: ca.client(ca).Certificates, MaxVersion: tls.VersionTLS12},
+	} {
+		client := pmetricotlp.NewGRPCClient(secureConn(t, ports.grpc, conf))
+		_, err := client.Export(t.Context(), pmetricotlp.NewExportRequestFromMetrics(md))
+		assert.Equal(t, codes.Unavailable, status.Code(err), name)
+		_, err = postOver(t, conf, "https://"+ports.http+"/v1/metrics", marshal(t, md))
+		assert.Error(t, err, name)
+	}
+	_, err := grpcClient(t, ports.grpc).Export(t.Context(), pmetricotlp.NewExportRequestFromMetrics(md))
+	assert.Error(t, err, "in the clear")
+	resp, err := postOver(t, ca.client(ca), "https://"+ports.http+"/v1/metrics", marshal(t, pmetric.NewMetrics()))
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusOK, resp.status)
+	assert.Empty(t, scrape(t, ports.prom).with("gpu_node_health_score_ratio", labels{"host_name": "intruder"}))
+	assert.Zero(t, g.log.count("panic"))
+}
+
+// postOver sends a push over a connection of its own.
+func postOver(t *testing.T, conf *tls.Config, url string, body []byte, headers ...string) (response, error) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: conf, DisableKeepAlives: true}}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(body))
+	require.NoError(t, err)
+	if body == nil {
+		req.Method = http.MethodGet
+	}
+	req.Header.Set("Content-Type", protobufType)
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return response{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	return response{resp.StatusCode, resp.Header, text}, err
+}
+
+func basic(user, password string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
+}
+
+// TestNobodySpeaksForAnother has two tenants at one gateway, and one of them
+// claims to be the other in every place where a push can say who it is.
+func TestNobodySpeaksForAnother(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	ports := newGatewayPorts(t)
+	passwords := filepath.Join(t.TempDir(), "htpasswd")
+	require.NoError(t, os.WriteFile(passwords, []byte("lab/*:shard-secret\nevil/e0:evil-secret\n"), 0o600))
+	g := &target{gatewayPorts: ports, collector: start(t, options{
+		configs: []string{"configs/gateway.yaml", "configs/overlays/mtls-gateway.yaml", "configs/overlays/tenants.yaml", ports.overlay(t)},
+		env:     []string{"GPU_COLLECTOR_TLS=" + ca.issue(), "GPU_COLLECTOR_HTPASSWD=" + passwords},
+	})}
+	conf := ca.client(ca)
+	conn := secureConn(t, ports.grpc, conf)
+	g.client = pmetricotlp.NewGRPCClient(conn)
+	as := func(user, password string) context.Context {
+		return metadata.AppendToOutgoingContext(t.Context(), "authorization", basic(user, password))
+	}
+	lab, evil := as("lab/*", "shard-secret"), as("evil/e0", "evil-secret")
+
+	fleet := pmetric.NewMetrics()
+	healthyFleet(fleet, "lab")
+	asked := metadata.AppendToOutgoingContext(lab, "gpu-cluster", "lab", "gpu-group", `"default"`)
+	eventually(t, 20*time.Second, "the tenant has its threshold", func() bool {
+		var header metadata.MD
+		_, err := g.client.Export(asked, pmetricotlp.NewExportRequestFromMetrics(fleet), grpc.Header(&header))
+		require.NoError(t, err)
+		return len(header.Get("gpu-straggler-threshold")) == 1
+	})
+
+	attacks := map[string]pmetric.Metrics{}
+	attack := func(name string, attrs map[string]string) {
+		md := pmetric.NewMetrics()
+		rm := md.ResourceMetrics().AppendEmpty()
+		for k, v := range attrs {
+			rm.Resource().Attributes().PutStr(k, v)
+		}
+		ms := rm.ScopeMetrics().AppendEmpty().Metrics()
+		gauge(ms, "gpu.node.health_score", "1", 0.01).Attributes().PutStr("gpu.node.state", "active")
+		gauge(ms, "gpu.straggler.threshold", "1", 0.01)
+		gauge(ms, "gpu.node.straggler", "", 1)
+		attacks[name] = md
+	}
+	attack("a node of another cluster", map[string]string{"k8s.cluster.name": "lab", "host.name": "good0"})
+	attack("another cluster as a whole", map[string]string{"k8s.cluster.name": "lab"})
+	attack("another node of its own cluster", map[string]string{"k8s.cluster.name": "evil", "host.name": "e1"})
+	attack("a pod of another node", map[string]string{"k8s.cluster.name": "evil", "k8s.node.name": "e1", "host.name": "e0"})
+	for name, md := range attacks {
+		_, err := g.client.Export(evil, pmetricotlp.NewExportRequestFromMetrics(md))
+		assert.Equal(t, codes.PermissionDenied, status.Code(err), name)
+		assert.ErrorContains(t, err, "which is not the client's own", name)
+		resp, err := postOver(t, conf, "https://"+ports.http+"/v1/metrics", marshal(t, md), "Authorization", basic("evil/e0", "evil-secret"))
+		require.NoError(t, err)
+		assert.Equal(t, http.StatusForbidden, resp.status, name)
+	}
+
+	// The same name twice, of which some readers take the last.
+	own := pmetric.NewMetrics()
+	score(own, "e0", map[string]string{"k8s.cluster.name": "evil"}, 0.9)
+	body := marshal(t, own)
+	doubled, err := (&pmetric.JSONMarshaler{}).MarshalMetrics(own)
+	require.NoError(t, err)
+	const second = `{"key":"k8s.cluster.name","value":{"stringValue":"lab"}},`
+	doubled = bytes.Replace(doubled, []byte(`{"key":"host.name"`), []byte(second+`{"key":"host.name"`), 1)
+	require.Contains(t, string(doubled), second)
+	resp, err := postOver(t, conf, "https://"+ports.http+"/v1/metrics", doubled, "Authorization", basic("evil/e0", "evil-secret"), "Content-Type", jsonType)
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusForbidden, resp.status, "two clusters")
+
+	// Events: an episode of another's.
+	ld := plog.NewLogs()
+	rl := ld.ResourceLogs().AppendEmpty()
+	rl.Resource().Attributes().PutStr("k8s.cluster.name", "lab")
+	rl.Resource().Attributes().PutStr("host.name", "good0")
+	lr := rl.ScopeLogs().AppendEmpty().LogRecords().AppendEmpty()
+	lr.SetEventName("gpu.straggler")
+	lr.Attributes().PutStr("gpu.straggler.episode.id", "forged")
+	_, err = plogotlp.NewGRPCClient(conn).Export(evil, plogotlp.NewExportRequestFromLogs(ld))
+	assert.Equal(t, codes.PermissionDenied, status.Code(err), "logs")
+
+	// Headers: what is asked for another cluster is answered for one's own.
+	var header metadata.MD
+	_, err = g.client.Export(metadata.AppendToOutgoingContext(evil, "gpu-cluster", "lab", "gpu-node", "good0", "gpu-group", `"default"`),
+		pmetricotlp.NewExportRequestFromMetrics(own), grpc.Header(&header))
+	require.NoError(t, err)
+	assert.Empty(t, header.Get("gpu-straggler-threshold"))
+	assert.Empty(t, header.Get("gpu-straggler-params"))
+	resp, err = postOver(t, conf, "https://"+ports.http+"/v1/metrics?cluster_id=lab", body, "Authorization", basic("evil/e0", "evil-secret"), "gpu-cluster", "lab")
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusOK, resp.status)
+	assert.Empty(t, resp.header.Get("gpu-straggler-threshold"))
+	resp, err = postOver(t, conf, "https://"+ports.http+"/api/v1/threshold?cluster_id=lab", nil, "Authorization", basic("evil/e0", "evil-secret"))
+	require.NoError(t, err)
+	assert.Contains(t, string(resp.body), `"cluster_id":"evil"`)
+
+	// Nobody, and with a wrong password.
+	for name, ctx := range map[string]context.Context{"nobody": t.Context(), "a wrong password": as("lab/*", "guess")} {
+		_, err = g.client.Export(ctx, pmetricotlp.NewExportRequestFromMetrics(fleet))
+		assert.Equal(t, codes.Unauthenticated, status.Code(err), name)
+	}
+
+	// What there is to see is as true as before.
+	eventually(t, 20*time.Second, "the tenant's own push is shown", func() bool {
+		return scrape(t, ports.prom).is(0.9, "gpu_node_health_score_ratio", labels{"k8s_cluster_name": "evil", "host_name": "e0"})
+	})
+	s := scrape(t, ports.prom)
+	for _, name := range []string{"gpu_node_health_score_ratio", "gpu_node_straggler", "gpu_straggler_threshold_ratio"} {
+		for _, series := range s[name] {
+			assert.NotEqual(t, "e1", series.labels["host_name"])
+			if series.labels["k8s_cluster_name"] == "lab" {
+				assert.NotContains(t, []float64{0.01, 1}, series.value, "%s %v", name, series.labels)
+			}
+		}
+	}
+	var nodes fleetapi.NodePage
+	getJSON(t, "http://"+ports.fleet+"/api/v1/nodes", &nodes)
+	seen := map[string]bool{}
+	for _, n := range nodes.Nodes {
+		seen[n.Cluster+"/"+n.Node] = true
+	}
+	assert.Len(t, seen, 7, "six nodes of the one, one of the other: %v", seen)
+	assert.True(t, seen["evil/e0"])
+	assert.NotContains(t, string(get(t, "http://"+ports.fleet+"/api/v1/episodes").body), "forged")
+	refused, _ := scrape(t, ports.telemetry).value("otelcol_processor_client_identity_refused_pushes", nil)
+	assert.InDelta(t, float64(2*len(attacks)+2), refused, 0)
+}
