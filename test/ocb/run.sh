@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds a stock collector with two of our components as a user of OCB would,
-# in a module of its own outside this one, and lets it validate a config.
+# in a module of its own outside this one, and lets it validate a config. Then
+# lets the builder write one for each component alone.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -40,4 +41,32 @@ if "$work/dist/collector" validate --config config.yaml --config 'yaml:processor
 	fail "validate accepted mode: judge"
 fi
 grep -q '`mode` is "judge"' "$work/log" || { cat "$work/log" >&2; fail "the refusal does not name \`mode\`"; }
+
+# Each component alone: the builder resolves its modules with strict versions
+# and writes a Collector, which then has to hold together. To link each one
+# would take longer than all the rest.
+kinds=(receivers processors exporters extensions)
+for metadata in "$root"/{receiver,processor,exporter,extension}/*/metadata.yaml; do
+	dir=${metadata%/metadata.yaml}
+	dir=${dir#"$root"/}
+	step "$dir alone"
+	alone=$work/alone
+	rm -rf "$alone"
+	mkdir "$alone"
+	{
+		printf 'dist: {module: example.com/alone, name: alone, output_path: %s}\n' "$alone"
+		for kind in "${kinds[@]}"; do
+			printf '%s:\n' "$kind"
+			case $kind in
+			receivers) printf '  - gomod: go.opentelemetry.io/collector/receiver/otlpreceiver v0.155.0\n' ;;
+			exporters) printf '  - gomod: go.opentelemetry.io/collector/exporter/debugexporter v0.155.0\n' ;;
+			esac
+			[ "${dir%%/*}s" = "$kind" ] || continue
+			printf '  - gomod: github.com/gpu-collector/gpu-collector v0.0.0\n    import: github.com/gpu-collector/gpu-collector/%s\n    path: %s\n' "$dir" "$root"
+		done
+		printf 'providers:\n  - gomod: go.opentelemetry.io/collector/confmap/provider/fileprovider v1.61.0\n'
+	} >"$work/alone.yaml"
+	"$tools/ocb" --config "$work/alone.yaml" --skip-compilation >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "$dir alone"; }
+	(cd "$alone" && CGO_ENABLED=0 go vet .) || fail "$dir alone"
+done
 step "ok"
