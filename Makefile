@@ -39,6 +39,29 @@ build: bin/gpu-collector bin/gpu-collector-agent ## Build both distributions int
 images: ## Build both container images, localhost/gpu-collector-agent:dev and localhost/gpu-collector:dev
 	scripts/images.sh
 
+.PHONY: test-images
+test-images: ## Build the images and run them as docs/install-docker.md says (root, podman); prints their size and memory
+	test/images/run.sh
+
+# A commit without a tag is no version that a package can have.
+PACKAGE_VERSION ?= $(if $(shell echo '$(VERSION)' | grep -E '^v?[0-9]+[.][0-9]+'),$(VERSION),0.1.0-dev.$(VERSION))
+RELEASE_TOOLS := packaging/check
+
+.PHONY: packages
+packages: build ## Build deb and rpm of both distributions into dist/
+	cd $(RELEASE_TOOLS) && CGO_ENABLED=0 go build -o $(TOOLS)/packages .
+	$(TOOLS)/packages -binaries bin -out dist -version '$(PACKAGE_VERSION)' -arch "$$(go env GOARCH)" -date '$(DATE)'
+
+.PHONY: sbom
+sbom: build ## Write what is in the binaries as CycloneDX, bin/*.cdx.json
+	cd $(RELEASE_TOOLS) && CGO_ENABLED=0 go build -o $(TOOLS)/cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
+	for b in gpu-collector gpu-collector-agent; do $(TOOLS)/cyclonedx-gomod bin -json -noserial -version '$(VERSION)' -output bin/$$b.cdx.json bin/$$b || exit 1; done
+
+.PHONY: test-packages
+test-packages: packages sbom ## Check packages, units and bills of materials (dpkg, systemd-analyze, jq)
+	cd $(RELEASE_TOOLS) && go test ./...
+	VERSION='$(VERSION)' test/packages/run.sh
+
 .PHONY: run
 run: bin/gpu-collector ## Replay a real training run and find its straggler (Ctrl-C ends it)
 	@echo

@@ -23,7 +23,11 @@ args=(--build-arg "VERSION=$version" --build-arg "REVISION=$revision" --build-ar
 for name in BUILDER AGENT_BASE GATEWAY_BASE; do
 	[ -z "${!name:-}" ] || args+=(--build-arg "$name=${!name}")
 done
-[ -z "${PLATFORM:-}" ] || args+=(--platform "$PLATFORM")
+case $(uname -m) in x86_64) host=linux/amd64 ;; aarch64) host=linux/arm64 ;; *) host=linux/$(uname -m) ;; esac
+args+=(--platform "${PLATFORM:-$host}")
+# Podman before 5 does not know it by itself, and so would pull a builder of
+# the other architecture.
+case $("$podman" --version) in podman*) args+=(--build-arg "BUILDPLATFORM=$host") ;; esac
 
 [ $# -gt 0 ] || set -- agent gateway
 for target; do

@@ -1,0 +1,173 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Builds both images and runs them by the commands of docs/install-docker.md,
+# with a fake NVML library where NVIDIA's container toolkit mounts the real one,
+# and asks the gateway for the node's GPUs. Prints figures of size and memory.
+# Needs root, podman with its CNI plugins, gcc, curl and jq.
+#
+#   PODMAN, BUILDER, AGENT_BASE, GATEWAY_BASE, BUILD_ARGS   see scripts/images.sh
+#   CROSS=linux/arm64   cross-builds the agent too, which compiles everything once more
+#   IDLE                seconds after which memory is read (20)
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+for tool in "${PODMAN:-podman}" gcc curl jq unshare readelf; do
+	command -v "$tool" >/dev/null || { echo "images: needs $tool" >&2; exit 1; }
+done
+podman=$(command -v "${PODMAN:-podman}")
+export PODMAN=$podman PREFIX=localhost/ TAG=test
+work=${WORK:-}
+
+step() { printf 'images: %s (%ss)\n' "$1" "$SECONDS"; }
+fail() {
+	printf 'images: %s\n' "$1" >&2
+	for c in gpu-collector-gateway gpu-collector-agent; do
+		"$podman" logs --tail 20 $c >&2 2>/dev/null || true
+	done
+	exit 1
+}
+
+# The ports of the document may be in use here: the second half of this script
+# runs in a network of its own.
+if [ -z "$work" ]; then
+	work=$(mktemp -d)
+	cleanup() {
+		"$podman" rm -f -t 2 gpu-collector-agent gpu-collector-gateway >/dev/null 2>&1 || true
+		"$podman" volume rm -f gpu-collector-test >/dev/null 2>&1 || true
+		rm -rf "$work"
+	}
+	trap cleanup EXIT
+
+	step "build"
+	scripts/images.sh >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "the images are not built"; }
+	if [ -n "${CROSS:-}" ]; then
+		step "cross-build the agent for $CROSS"
+		TAG=cross PLATFORM=$CROSS AGENT_BASE=scratch scripts/images.sh agent >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "no agent for $CROSS"; }
+		id=$("$podman" create --platform "$CROSS" localhost/gpu-collector-agent:cross)
+		"$podman" cp "$id:/gpu-collector-agent" "$work/cross"
+		"$podman" rm "$id" >/dev/null
+		readelf -h "$work/cross" | grep -q 'Machine:.*AArch64' || fail "the agent for $CROSS is $(readelf -h "$work/cross" | grep Machine)"
+		readelf -d "$work/cross" | grep -q 'libc.so.6' || fail "the agent for $CROSS has no glibc: it cannot load NVML"
+		[ "$("$podman" image inspect -f '{{.Architecture}}' localhost/gpu-collector-agent:cross)" = "${CROSS#*/}" ] || fail "the image for $CROSS says it is for another"
+	fi
+	go run ./test/fakenvml/cmd/fakenvml -out "$work/nvml" -gpus 8 >/dev/null
+	chmod -R a+rX "$work"
+
+	WORK=$work unshare --net "$PWD/test/images/run.sh"
+	exit
+fi
+
+ip link set lo up
+
+# figure NAME BYTES LIMIT prints megabytes (test/bench/figure).
+figure() {
+	awk -v name="$1" -v bytes="$2" -v limit="$3" 'BEGIN {
+		mb = sprintf("%.4g", bytes / 1e6)
+		print "figure", name, mb, "MB limit", limit, (mb + 0 <= limit ? "pass" : "short") }' | tee -a "$work/figures"
+}
+
+step "what the images are"
+for image in gpu-collector-agent gpu-collector; do
+	ref=localhost/$image:test
+	inspect() { "$podman" image inspect -f "$1" "$ref"; }
+	[ "$(inspect '{{.Config.User}}')" = 65532:65532 ] || fail "$image runs as $(inspect '{{.Config.User}}')"
+	for label in title description source licenses version revision created; do
+		value=$(inspect "{{index .Config.Labels \"org.opencontainers.image.$label\"}}")
+		case $value in '' | unknown | '<no value>') fail "$image has no label $label" ;; esac
+	done
+	id=$("$podman" create "$ref")
+	"$podman" export "$id" | tar -t >"$work/files"
+	"$podman" rm -v "$id" >/dev/null
+	if grep -E '(^|/)(sh|ash|bash|dash|busybox|apt-get|gcc|go)$' "$work/files"; then fail "$image has a shell or tools"; fi
+	grep -qx licenses/LICENSE "$work/files" || fail "$image has no license"
+	grep -qx etc/gpu-collector/config.yaml "$work/files" || fail "$image has no configuration"
+	version=$("$podman" run --rm --network none --read-only "$ref" --version)
+	label=$(inspect '{{index .Config.Labels "org.opencontainers.image.version"}}')
+	[ "${version%%$'\n'*}" = "$image version $label" ] || fail "$image says it is $version"
+done
+figure agent_image_size "$("$podman" image inspect -f '{{.Size}}' localhost/gpu-collector-agent:test)" 60
+
+# block NAME is a fenced block of the document: ```sh NAME
+block() { awk -v want="\`\`\`sh $1" '$0 == want {on = 1; next} /^```/ {on = 0} on' docs/install-docker.md; }
+
+# The commands say docker. What is not here is a GPU and its toolkit, and
+# another machine: an agent that is to be on one has a network of its own.
+elsewhere=
+docker() {
+	local args=() arg
+	while [ $# -gt 0 ]; do
+		arg=$1
+		shift
+		case $arg in
+		--gpus) shift; args+=(-v "$work/nvml/libnvidia-ml.so.1:${library:-/usr/lib/x86_64-linux-gnu}/libnvidia-ml.so.1:ro" -v "$work/nvml/state:/fakenvml/state:ro" -e FAKENVML_STATE=/fakenvml/state) ;;
+		--network) if [ -n "$elsewhere" ]; then args+=(--hostname "$elsewhere"); else args+=("$arg" "$1" --hostname same-machine); fi; shift ;;
+		--restart) shift ;;
+		gpu-collector:/var/lib/gpu-collector) args+=("gpu-collector-test:/var/lib/gpu-collector") ;;
+		gpu-collector | gpu-collector-agent)
+			# The image, or what follows --name.
+			case ${args[${#args[@]} - 1]} in --name) args+=("$arg") ;; *) args+=("localhost/$arg:test") ;; esac ;;
+		*) args+=("$arg") ;;
+		esac
+	done
+	"$podman" "${args[@]}"
+}
+run_block() { # NAME [FROM TO]
+	local text
+	text=$(block "$1")
+	[ -n "$text" ] || fail "docs/install-docker.md has no block \`$1\`"
+	[ -z "${2:-}" ] || text=${text/"$2"/"$3"}
+	eval "$text"
+}
+eventually() { # SECONDS WHAT COMMAND...
+	local end=$((SECONDS + $1)) what=$2
+	shift 2
+	until "$@"; do
+		[ $SECONDS -lt $end ] || fail "$what"
+		sleep 1
+	done
+}
+api() { curl -sf --max-time 5 "http://127.0.0.1:8086/api/v1/$1"; }
+gpus() { [ "$(api "nodes" 2>/dev/null | jq --arg name "$1" '[.nodes[] | select(.node == $name)][0].gpu_count.known')" = 8 ]; }
+pid() { "$podman" inspect -f '{{.State.Pid}}' "$1"; }
+rss() { awk '/^VmRSS/ {print $2 * 1024}' "/proc/$(pid "$1")/status"; }
+
+step "the gateway"
+run_block gateway >/dev/null
+eventually 60 "the gateway's API does not answer" api nodes >/dev/null
+
+step "an agent on another machine"
+gateway=$("$podman" inspect -f '{{.NetworkSettings.Gateway}}' gpu-collector-gateway)
+elsewhere=node-a run_block agent gateway.example.com:4317 "$gateway:4317" >/dev/null
+eventually 90 "the gateway does not show the eight GPUs of node-a" gpus node-a
+grep -q 'libnvidia-ml.so.1' "/proc/$(pid gpu-collector-agent)/maps" || fail "the agent has GPUs from elsewhere"
+for c in gpu-collector-agent gpu-collector-gateway; do
+	status=/proc/$(pid $c)/status
+	grep -qE '^Uid:\s+65532\s+65532' "$status" || fail "$c runs as $(grep Uid "$status")"
+	grep -qE '^Cap(Prm|Eff|Bnd):\s+0000000000000000$' "$status" || fail "$c has capabilities"
+	grep -qE '^NoNewPrivs:\s+1$' "$status" || fail "$c may get privileges"
+done
+
+step "the commands that look"
+run_block check >"$work/looked" || fail "the commands of the document fail"
+grep -q node-a "$work/looked" && grep -q ^hw_gpu_utilization "$work/looked" || { cat "$work/looked" >&2; fail "they show no GPU"; }
+
+step "memory at rest"
+sleep "${IDLE:-20}"
+figure agent_container_idle_rss "$(rss gpu-collector-agent)" 45
+figure gateway_container_idle_rss "$(rss gpu-collector-gateway)" 70
+
+step "an agent on the same machine, with the library where other nodes have it"
+"$podman" stop -t 10 gpu-collector-agent >/dev/null
+[ "$("$podman" inspect -f '{{.State.ExitCode}}' gpu-collector-agent)" = 0 ] || fail "the agent ends with a failure"
+"$podman" rm gpu-collector-agent >/dev/null
+library=/usr/lib64 run_block same-machine >/dev/null
+eventually 90 "the gateway does not show the eight GPUs of same-machine" gpus same-machine
+
+step "the history outlives the gateway's container"
+"$podman" stop -t 10 gpu-collector-gateway >/dev/null
+[ "$("$podman" inspect -f '{{.State.ExitCode}}' gpu-collector-gateway)" = 0 ] || fail "the gateway ends with a failure"
+[ -s "$("$podman" volume inspect -f '{{.Mountpoint}}' gpu-collector-test)/fleet_view.db" ] || fail "the volume has no fleet_view.db"
+
+! grep short "$work/figures" || fail "a figure is over its limit"
+step "done"
