@@ -24,6 +24,15 @@ var groupFields = map[string]fleetstate.GroupField{
 	gpusemconv.MetricStragglerIncident:    fleetstate.GroupIncident,
 }
 
+// groupSignal takes a number of one of a group's signals.
+type groupSignal func(*fleetstate.GroupUpdate, nodesignal.Signal, float64)
+
+var groupSignals = map[string]groupSignal{
+	gpusemconv.MetricStragglerSignalMedian:    (*fleetstate.GroupUpdate).SetMedian,
+	gpusemconv.MetricStragglerSignalScale:     (*fleetstate.GroupUpdate).SetScale,
+	gpusemconv.MetricStragglerSignalThreshold: (*fleetstate.GroupUpdate).SetThreshold,
+}
+
 // cluster takes a resource without a node: what the gateway says of a
 // cluster's groups. Thus it says that they are still there.
 func (e *fleetExporter) cluster(rm pmetric.ResourceMetrics, cluster string, now time.Time) {
@@ -31,7 +40,7 @@ func (e *fleetExporter) cluster(rm pmetric.ResourceMetrics, cluster string, now 
 		for _, m := range sm.Metrics().All() {
 			name := m.Name()
 			field, known := groupFields[name]
-			signal := name == gpusemconv.MetricStragglerSignalMedian || name == gpusemconv.MetricStragglerSignalScale
+			set, signal := groupSignals[name]
 			if !known && !signal && name != gpusemconv.MetricStragglerNodes && name != gpusemconv.MetricStragglerRank {
 				continue
 			}
@@ -49,7 +58,7 @@ func (e *fleetExporter) cluster(rm pmetric.ResourceMetrics, cluster string, now 
 					case name == gpusemconv.MetricStragglerNodes:
 						u.SetNodes(p.attr(gpusemconv.AttrNodeState), p.v)
 					default:
-						readGroupSignal(u, name, p)
+						readGroupSignal(u, set, p)
 					}
 				})
 			}
@@ -58,7 +67,7 @@ func (e *fleetExporter) cluster(rm pmetric.ResourceMetrics, cluster string, now 
 }
 
 // readGroupSignal takes what nodes are compared with.
-func readGroupSignal(u *fleetstate.GroupUpdate, name string, p point) {
+func readGroupSignal(u *fleetstate.GroupUpdate, set groupSignal, p point) {
 	s, err := nodesignal.Parse(p.attr(gpusemconv.AttrSignal))
 	if err != nil {
 		return
@@ -72,11 +81,7 @@ func readGroupSignal(u *fleetstate.GroupUpdate, name string, p point) {
 		}
 		v = math.NaN()
 	}
-	if name == gpusemconv.MetricStragglerSignalMedian {
-		u.SetMedian(s, v)
-	} else {
-		u.SetScale(s, v)
-	}
+	set(u, s, v)
 }
 
 // rank takes a node's place among the most suspect ones of its cluster.

@@ -206,6 +206,7 @@ func TestNodeAndGroup(t *testing.T) {
 		point(gpusemconv.MetricStragglerCount, 1).
 		point(gpusemconv.MetricStragglerSignalMedian, 0.06, append([]any{gpusemconv.AttrSignal, "throughput"}, group...)...).
 		point(gpusemconv.MetricStragglerSignalScale, 0.02, append([]any{gpusemconv.AttrSignal, "throughput"}, group...)...).
+		point(gpusemconv.MetricStragglerSignalThreshold, 0.05, append([]any{gpusemconv.AttrSignal, "throughput"}, group...)...).
 		point(gpusemconv.MetricStragglerSignalScale, 0.03, append([]any{gpusemconv.AttrSignal, "of a newer gateway"}, group...)...).
 		point(gpusemconv.MetricStragglerRank, 1, append([]any{gpusemconv.AttrHostName, "n1"}, group...)...).
 		point(gpusemconv.MetricStragglerRank, 2, append([]any{gpusemconv.AttrHostName, "never seen"}, group...)...))
@@ -231,6 +232,7 @@ func TestNodeAndGroup(t *testing.T) {
 	assert.Equal(t, map[string]int64{"active": 4}, g.Nodes)
 	assert.InDelta(t, 0.06, g.Medians.V[nodesignal.Throughput], 0)
 	assert.InDelta(t, 0.02, g.Scales.V[nodesignal.Throughput], 0)
+	assert.InDelta(t, 0.05, g.Thresholds.V[nodesignal.Throughput], 0)
 	assert.Nil(t, g.Get(fleetstate.GroupStragglers))
 	g, ok = e.state.Group(fleetstate.GroupKey{Cluster: "c"})
 	require.True(t, ok, "the whole cluster")

@@ -82,6 +82,7 @@ func fleet(a *API) {
 		u.Set(fleetstate.GroupQuorum, 1)
 		u.SetMedian(nodesignal.Throughput, 0.05)
 		u.SetScale(nodesignal.Throughput, 0.01)
+		u.SetThreshold(nodesignal.Throughput, 0.04)
 		u.SetNodes("active", 2)
 	})
 	gap := 0.6
@@ -179,6 +180,7 @@ func TestNode(t *testing.T) {
 	assert.True(t, n.Straggler)
 	require.Len(t, n.Signals, 1)
 	assert.InDelta(t, 0.05, *n.Signals[0].Median, 0)
+	assert.InDelta(t, 0.04, *n.Signals[0].Threshold, 0)
 	require.Len(t, n.GPUs, 2)
 	assert.Equal(t, []string{"GPU-a", "GPU-b"}, []string{n.GPUs[0].UUID, n.GPUs[1].UUID}, "in the order of their indices")
 	g := n.GPUs[1]
@@ -273,7 +275,7 @@ func TestFleet(t *testing.T) {
 	groups := get200[GroupPage](t, a, "/api/v1/groups").Groups
 	require.Len(t, groups, 1)
 	assert.True(t, groups[0].QuorumMet)
-	assert.Equal(t, []GroupSignal{{"throughput", 0.05, new(0.01)}}, groups[0].Signals)
+	assert.Equal(t, []GroupSignal{{"throughput", 0.05, new(0.01), new(0.04)}}, groups[0].Signals)
 	assert.Empty(t, get200[GroupPage](t, a, "/api/v1/groups?cluster=c2").Groups)
 
 	// What a missing node last said counts no more.

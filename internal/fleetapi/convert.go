@@ -61,7 +61,7 @@ func signals(n *fleetstate.Node, g *fleetstate.Group) []Signal {
 		if !n.Signals.Known[s] {
 			continue
 		}
-		list = append(list, Signal{Signal: s.String(), Value: n.Signals.V[s], Median: signal(&g.Medians, s), Scale: signal(&g.Scales, s)})
+		list = append(list, Signal{Signal: s.String(), Value: n.Signals.V[s], Median: signal(&g.Medians, s), Scale: signal(&g.Scales, s), Threshold: signal(&g.Thresholds, s)})
 	}
 	return list
 }
@@ -158,7 +158,7 @@ func (c *converter) groupView(g *fleetstate.Group) Group {
 	}
 	for s := range nodesignal.Count {
 		if g.Medians.Known[s] {
-			out.Signals = append(out.Signals, GroupSignal{s.String(), g.Medians.V[s], signal(&g.Scales, s)})
+			out.Signals = append(out.Signals, GroupSignal{s.String(), g.Medians.V[s], signal(&g.Scales, s), signal(&g.Thresholds, s)})
 		}
 	}
 	return out

@@ -57,6 +57,8 @@ type Signal struct {
 	Value  float64  `json:"value" doc:"In the signal's own unit, or a fraction"`
 	Median *float64 `json:"median,omitempty" doc:"Median of the peer group; absent while that is split"`
 	Scale  *float64 `json:"scale,omitempty" doc:"Spread of the peer group, as a fraction of the signal's level"`
+	// Threshold is the group's; that of a score is Node.Threshold too.
+	Threshold *float64 `json:"threshold,omitempty" doc:"Where evidence against a node begins to gather, in the signal's own unit; absent while the group is split"`
 }
 
 // GPUCount counts the GPUs of a node.
@@ -169,9 +171,10 @@ type Group struct {
 
 // GroupSignal is the median of a signal.
 type GroupSignal struct {
-	Signal string   `json:"signal"`
-	Median float64  `json:"median"`
-	Scale  *float64 `json:"scale,omitempty" doc:"Spread, as a fraction of the signal's level"`
+	Signal    string   `json:"signal"`
+	Median    float64  `json:"median"`
+	Scale     *float64 `json:"scale,omitempty" doc:"Spread, as a fraction of the signal's level"`
+	Threshold *float64 `json:"threshold,omitempty" doc:"Where evidence against a node begins to gather, in the signal's own unit"`
 }
 
 // Episode is a time in which a node or group stood out.

@@ -23,10 +23,11 @@ type Group struct {
 	// Nodes counts nodes by state.
 	Nodes map[string]int64
 	// Medians holds the peers' median of each signal, in its unit, and Scales
-	// their spread as a fraction of the signal's level.
-	Medians, Scales nodesignal.Values
-	values          [numGroupFields]float64
-	known           uint16
+	// their spread as a fraction of the signal's level. Thresholds are where
+	// evidence against a node begins to gather, in the signal's unit.
+	Medians, Scales, Thresholds nodesignal.Values
+	values                      [numGroupFields]float64
+	known                       uint16
 }
 
 // GroupField is a number of a group.
@@ -118,6 +119,9 @@ func (u *GroupUpdate) SetMedian(s nodesignal.Signal, x float64) { set(&u.g.Media
 
 // SetScale gives the peers' spread of a signal. NaN ends it.
 func (u *GroupUpdate) SetScale(s nodesignal.Signal, x float64) { set(&u.g.Scales, s, x) }
+
+// SetThreshold gives the threshold of a signal. NaN ends it.
+func (u *GroupUpdate) SetThreshold(s nodesignal.Signal, x float64) { set(&u.g.Thresholds, s, x) }
 
 func set(values *nodesignal.Values, s nodesignal.Signal, x float64) {
 	if !finite(x) {

@@ -236,6 +236,9 @@ const (
 	// are compared with, by AttrSignal and, for a group that is split, AttrCohort.
 	MetricStragglerSignalMedian = "gpu.straggler.signal.median"
 	MetricStragglerSignalScale  = "gpu.straggler.signal.scale"
+	// MetricStragglerSignalThreshold is where evidence against a node begins to
+	// gather, in the signal's unit.
+	MetricStragglerSignalThreshold = "gpu.straggler.signal.threshold"
 	// MetricStragglerSignalFall is how far that median is below its usual level.
 	MetricStragglerSignalFall = "gpu.straggler.signal.fall"
 )

@@ -102,6 +102,10 @@ func (p *Params) Round() {
 // positive where it is worse.
 func (p *Params) Deviation(x float64) float64 { return p.deviation(x, 1/p.Level) }
 
+// Threshold is the value, in the signal's unit, from which on evidence against a
+// node gathers: there its deviation is Kappa scales. A node's own bias shifts it.
+func (p *Params) Threshold() float64 { return p.Centre - p.Level*p.Scale*p.Kappa }
+
 func (p *Params) deviation(x, perLevel float64) float64 {
 	return clamp((p.Centre-x)*perLevel, -maxGap, maxGap)
 }

@@ -134,3 +134,19 @@ func TestWhatIsPublishedIsWhatIsSteppedBy(t *testing.T) {
 	assert.Equal(t, 2, p.cohorts())
 	assert.Greater(t, known, 200)
 }
+
+// TestThreshold: on one side of it the sum of a node grows, on the other not.
+func TestThreshold(t *testing.T) {
+	c := DefaultCUSUM()
+	for _, level := range []float64{50, -50} {
+		p := Params{Centre: 60, Level: level, Scale: 0.02, Kappa: 1.5, Limit: 8, Phi: 0.5}
+		for _, tt := range []struct {
+			off  float64
+			want bool
+		}{{0.001, true}, {-0.001, false}} {
+			var tr Tracker
+			tr.Step(&c, &p, p.Threshold()-tt.off*level, 1)
+			assert.Equal(t, tt.want, tr.Suspicion() > 0)
+		}
+	}
+}

@@ -400,6 +400,9 @@ type GroupSignal struct {
 	// Scale Spread, as a fraction of the signal's level
 	Scale  *float64 `json:"scale,omitempty"`
 	Signal string   `json:"signal"`
+
+	// Threshold Where evidence against a node begins to gather, in the signal's own unit
+	Threshold *float64 `json:"threshold,omitempty"`
 }
 
 // Health defines model for Health.
@@ -719,6 +722,9 @@ type Signal struct {
 	// Scale Spread of the peer group, as a fraction of the signal's level
 	Scale  *float64 `json:"scale,omitempty"`
 	Signal string   `json:"signal"`
+
+	// Threshold Where evidence against a node begins to gather, in the signal's own unit; absent while the group is split
+	Threshold *float64 `json:"threshold,omitempty"`
 
 	// Value In the signal's own unit, or a fraction
 	Value float64 `json:"value"`

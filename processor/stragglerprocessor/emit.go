@@ -227,6 +227,7 @@ func appendCluster(md pmetric.Metrics, ts pcommon.Timestamp, groups []straggler.
 func appendSignals(g gauges, groups []straggler.GroupReport) {
 	medians := g.metric(gpusemconv.MetricStragglerSignalMedian, "1", "Median of the active nodes' signal, in its own unit.")
 	scales := g.metric(gpusemconv.MetricStragglerSignalScale, "1", "Spread of the active nodes' signal as a fraction of its level, smoothed.")
+	thresholds := g.metric(gpusemconv.MetricStragglerSignalThreshold, "1", "Where evidence against a node begins to gather, in the signal's own unit.")
 	falls := g.metric(gpusemconv.MetricStragglerSignalFall, "1", "How far the median is below the group's usual level, as a fraction of it; negative above.")
 	add := func(gr *straggler.GroupReport, signals *[nodesignal.Count]straggler.SignalReport, cohort string) {
 		for s := range nodesignal.Count {
@@ -234,7 +235,7 @@ func appendSignals(g gauges, groups []straggler.GroupReport) {
 			if !r.Known {
 				continue
 			}
-			for _, p := range [...]pmetric.NumberDataPoint{g.double(medians, r.Params.Centre), g.double(scales, r.Params.Scale), g.double(falls, r.Fall)} {
+			for _, p := range [...]pmetric.NumberDataPoint{g.double(medians, r.Params.Centre), g.double(scales, r.Params.Scale), g.double(thresholds, r.Params.Threshold()), g.double(falls, r.Fall)} {
 				p.Attributes().PutStr(gpusemconv.AttrPeerGroup, gr.Group)
 				p.Attributes().PutStr(gpusemconv.AttrSignal, s.String())
 				putText(p.Attributes(), gpusemconv.AttrCohort, cohort)

@@ -107,6 +107,7 @@ func TestWhatEachPartOfAGroupIsComparedWith(t *testing.T) {
 	assert.InDelta(t, 10, got[" gpu.straggler.signal.median g throughput 2"], 0)
 	assert.InDelta(t, 0.02, got[" gpu.straggler.signal.scale g throughput 2"], 0)
 	assert.InDelta(t, 0.1, got[" gpu.straggler.signal.fall g throughput 2"], 0)
+	assert.InDelta(t, 10*(1-0.02*1.5), got[" gpu.straggler.signal.threshold g throughput 2"], 1e-9)
 
 	unknown := &g.Cohorts[0].Signals[nodesignal.Compute]
 	unknown.Params = g.Cohorts[0].Signals[nodesignal.Throughput].Params

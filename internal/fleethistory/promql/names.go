@@ -40,6 +40,7 @@ var metrics = []metric{
 	{"gpu.straggler.median", "1", gauge},
 	{"gpu.straggler.signal.median", "1", gauge},
 	{"gpu.straggler.signal.scale", "1", gauge},
+	{"gpu.straggler.signal.threshold", "1", gauge},
 	{"gpu.straggler.threshold", "1", gauge},
 	{"hw.energy", "J", counter},
 	{"hw.errors", "{error}", counter},
