@@ -113,22 +113,27 @@ func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 	warmup := uint8(e.cfg.WarmupTicks)
 	stuck := uint16(e.cfg.Episodes.StuckTicks)
 	var l lag
+	var before Tracker
 	for _, i := range e.slots {
 		m, tr := &g.members[i], &sig.tracks[i]
 		if m.fresh.has(s) && m.warm >= warmup {
 			d := p.deviation(sig.x[i], perLevel)
-			before := tr.Tracker
-			z, known := clamp((d-tr.bias)*derived.perScale, -maxLag, maxLag), tr.known
+			last, bias, straggler := float64(tr.last), tr.bias, tr.straggler
+			z, known := clamp((d-bias)*derived.perScale, -maxLag, maxLag), tr.known
+			still := s == nodesignal.Throughput && tr.same >= stuck && tr.sum == 0
+			if still {
+				before = tr.Tracker
+			}
 			tr.step(c, p, &derived, d, e.at)
-			if s == nodesignal.Throughput && tr.same >= stuck && before.sum == 0 && tr.sum > 0 {
+			if still && tr.sum > 0 {
 				// It is the peers that moved: nobody measures this one.
 				if tr.same == stuck || known {
 					e.counters.Stuck++
 				}
 				tr.Tracker, tr.known = before, false
 			} else {
-				if known && !before.straggler {
-					l.add(z, clamp((float64(before.last)-before.bias)*derived.perScale, -maxLag, maxLag), float64(tr.slow))
+				if known && !straggler {
+					l.add(z, clamp((last-bias)*derived.perScale, -maxLag, maxLag), float64(tr.slow))
 				}
 				tr.known = true
 				tr.slow += slowAlpha * (float32(z) - tr.slow)

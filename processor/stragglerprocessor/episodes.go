@@ -16,7 +16,8 @@ import (
 // episode is one event with what the nodes' facts add to it.
 type episode struct {
 	*straggler.Event
-	// finding is why the node is slow, nil where that is not asked.
+	// finding is why the node is slow, at the end why it was; nil where that is
+	// not asked.
 	finding *reason.Finding
 	// cost is what the gap takes from a synchronous job, in GPU-hours per hour;
 	// only read when hasCost.
@@ -24,32 +25,59 @@ type episode struct {
 	hasCost bool
 }
 
+// explainer completes events by the facts of the nodes.
+type explainer struct {
+	facts   *factReader
+	groupBy []string
+	// told is what was said of the episodes that go on, by their ids: at the end
+	// the facts may be gone.
+	told map[string]reason.Finding
+	most int // in told
+}
+
+func newExplainer(cfg *Config, facts *factReader) *explainer {
+	return &explainer{facts: facts, groupBy: cfg.GroupBy, told: make(map[string]reason.Finding), most: cfg.Gateway.MaxNodes}
+}
+
 // episodes completes the events of a report.
-func episodes(r *straggler.Report, facts *factReader, groupBy []string) []episode {
+func (x *explainer) episodes(r *straggler.Report) []episode {
 	if len(r.Events) == 0 {
 		return nil
 	}
 	all := make([]episode, len(r.Events))
 	for i := range r.Events {
-		ep := episode{Event: &r.Events[i]}
-		if ep.slow() {
-			members := groupMembers(r.Nodes, ep.Cluster, ep.Group)
-			since := ep.Since
-			if !ep.sinceKnown() {
-				since = time.Time{}
+		all[i] = episode{Event: &r.Events[i]}
+		switch ep := &all[i]; {
+		case ep.slow():
+			x.explain(ep, r)
+		case ep.Kind == straggler.EventEnd:
+			if f, known := x.told[ep.ID]; known {
+				ep.finding = &f
+				delete(x.told, ep.ID)
 			}
-			var f reason.Finding
-			if ep.Subject == straggler.SubjectNode {
-				f = facts.store.Explain(ep.Cluster, ep.Node, workers(members), since, ep.At)
-			} else {
-				f = facts.store.ExplainGroup(ep.Cluster, ep.Nodes, others(members), since, ep.At)
-			}
-			ep.finding = &f
-			ep.cost, ep.hasCost = cost(ep.Event, members, facts, groupBy)
 		}
-		all[i] = ep
 	}
 	return all
+}
+
+// explain says why those whom ep is about are slow, and what it costs.
+func (x *explainer) explain(ep *episode, r *straggler.Report) {
+	members := groupMembers(r.Nodes, ep.Cluster, ep.Group)
+	since := ep.Since
+	if !ep.sinceKnown() {
+		since = time.Time{}
+	}
+	var f reason.Finding
+	if ep.Subject == straggler.SubjectNode {
+		f = x.facts.store.Explain(ep.Cluster, ep.Node, workers(members), since, ep.At)
+	} else {
+		f = x.facts.store.ExplainGroup(ep.Cluster, ep.Nodes, others(members), since, ep.At)
+	}
+	ep.finding = &f
+	ep.cost, ep.hasCost = cost(ep.Event, members, x.facts, x.groupBy)
+	if _, known := x.told[ep.ID]; known || len(x.told) < x.most {
+		x.told[ep.ID] = reason.Finding{Reason: f.Reason, Observation: f.Observation, GPU: f.GPU}
+	}
 }
 
 // slow reports whether the episode is about slowness that goes on, of which

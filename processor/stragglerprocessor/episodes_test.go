@@ -67,12 +67,16 @@ func onset() straggler.Event {
 	}
 }
 
+func explainerOf(o *observer) *explainer {
+	return newExplainer(createDefaultConfig().(*Config), o.facts)
+}
+
 // complete returns the record of an event of hotFleet, and its sentence.
 func complete(t *testing.T, ev straggler.Event) plog.ResourceLogs {
 	t.Helper()
 	o, report := hotFleet(t)
 	report.Events = []straggler.Event{ev}
-	found := episodes(report, o.facts, o.ids.groupBy)
+	found := explainerOf(o).episodes(report)
 	require.Len(t, found, 1)
 	return found[0].record(&o.ids, "v", ev.At.Add(time.Second)).ResourceLogs().At(0)
 }
@@ -139,7 +143,7 @@ func TestWhatIsNotKnownIsLeftOut(t *testing.T) {
 	o, report := hotFleet(t)
 	o.facts = newFactReader(createDefaultConfig().(*Config))
 	report.Events = []straggler.Event{onset()}
-	assert.False(t, episodes(report, o.facts, o.ids.groupBy)[0].hasCost, "how many GPUs they have is not known")
+	assert.False(t, explainerOf(o).episodes(report)[0].hasCost, "how many GPUs they have is not known")
 }
 
 func TestOtherEpisodes(t *testing.T) {
@@ -221,6 +225,50 @@ func TestOtherEpisodes(t *testing.T) {
 	}
 }
 
+// TestAnEndSaysWhy: the reason that was told last, though the facts are gone.
+func TestAnEndSaysWhy(t *testing.T) {
+	o, report := hotFleet(t)
+	x := explainerOf(o)
+	x.most = 2
+	record := func(ev straggler.Event) plog.LogRecord {
+		report.Events = []straggler.Event{ev}
+		return theRecord(x.episodes(report)[0].record(&o.ids, "v", ev.At).ResourceLogs().At(0))
+	}
+	cool, end := onset(), onset()
+	cool.Node, cool.ID = "n3", "e2"
+	end.Kind, end.Cause, end.At = straggler.EventEnd, straggler.CauseRecovered, noon.Add(90*time.Second)
+	group := onset()
+	group.Subject, group.Node, group.ID, group.Nodes = straggler.SubjectGroup, "", "e3", []string{"n2"}
+
+	record(cool)
+	worse := cool
+	worse.Kind, worse.Node = straggler.EventSeverity, "n2"
+	record(worse) // it is known now
+	record(onset())
+	record(group)
+	assert.Len(t, x.told, 2, "bounded")
+	x.facts = newFactReader(createDefaultConfig().(*Config))
+
+	lr := record(end)
+	assert.Equal(t, "n2 is no straggler any more: recovered after 1m30s; reason hw_thermal of GPU-2-0", lr.Body().Str())
+	a := lr.Attributes().AsRaw()
+	assert.Equal(t, []any{"hw_thermal", false, "GPU-2-0"}, []any{a["gpu.straggler.reason"], a["gpu.straggler.observation"], a["hw.id"]})
+	for _, key := range []string{"gpu.straggler.action", "gpu.straggler.evidence"} {
+		assert.NotContains(t, a, key, "there is nothing to do any more")
+	}
+	again := end
+	again.ID = "e2"
+	assert.Contains(t, record(again).Body().Str(), "; reason hw_thermal of GPU-2-0", "the last word counts")
+	assert.NotContains(t, record(again).Attributes().AsRaw(), "gpu.straggler.reason", "nothing is kept of what is over")
+	assert.Empty(t, x.told)
+
+	x.facts = o.facts
+	record(group)
+	over := group
+	over.Kind, over.Cause = straggler.EventEnd, straggler.CauseRecovered
+	assert.Contains(t, record(over).Body().Str(), "is over: recovered after 1m0s; reason hw_thermal")
+}
+
 // TestEpisodesAreDocumented compares docs/events.md with what a record can have.
 func TestEpisodesAreDocumented(t *testing.T) {
 	group := onset()
@@ -260,7 +308,7 @@ func TestAnOldReasonSaysSinceWhen(t *testing.T) {
 	o.observe(t.Context(), straggler.New(createDefaultConfig().(*Config).engine()), hardware(8, "n3"), noon.Add(5*time.Minute))
 	ev.Node = "n3"
 	report.Events = []straggler.Event{ev}
-	lr = theRecord(episodes(report, o.facts, o.ids.groupBy)[0].record(&o.ids, "v", ev.At).ResourceLogs().At(0))
+	lr = theRecord(explainerOf(o).episodes(report)[0].record(&o.ids, "v", ev.At).ResourceLogs().At(0))
 	assert.Contains(t, lr.Body().Str(), "peers 0, and was there before, since 2026-03-01T12:05:00Z);")
 	evidence = lr.Attributes().AsRaw()["gpu.straggler.evidence"].([]any)
 	assert.Equal(t, "fact=hw_thermal value=1 peers=0 unit=1 since=2026-03-01T12:05:00.000Z gpu=GPU-3-0", evidence[0])

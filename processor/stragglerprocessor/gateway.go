@@ -27,7 +27,8 @@ type gateway struct {
 	logger    *zap.Logger
 	telemetry *metadata.TelemetryBuilder
 	observer  *observer
-	reporter  reporter // used by the ticks alone
+	explainer *explainer // used by the ticks alone, with mu held
+	reporter  reporter   // used by the ticks alone
 	version   string
 	decision  straggler.Decision
 	publisher threshold.Publisher // nil without a threshold extension
@@ -51,7 +52,7 @@ func newGateway(set processor.Settings, cfg *Config) (*gateway, error) {
 	engine := cfg.engine()
 	return &gateway{
 		cfg: cfg, logger: set.Logger, telemetry: tb,
-		observer: o,
+		observer: o, explainer: newExplainer(cfg, o.facts),
 		reporter: reporter{ids: &o.ids},
 		engine:   straggler.New(engine),
 		decision: engine.Decision,
@@ -145,7 +146,7 @@ func (g *gateway) tick(ctx context.Context, now time.Time) pmetric.Metrics {
 	report := g.engine.Tick(now)
 	g.observer.facts.sweep(now)
 	nodes := g.engine.Nodes()
-	found := episodes(report, g.observer.facts, g.cfg.GroupBy)
+	found := g.explainer.episodes(report)
 	g.mu.Unlock()
 	took := time.Since(began)
 

@@ -90,7 +90,7 @@ func (ep *episode) fill(a pcommon.Map) {
 	if f := ep.finding; f != nil {
 		a.PutStr(gpusemconv.AttrEpisodeReason, string(f.Reason))
 		a.PutBool(gpusemconv.AttrEpisodeObservation, f.Observation)
-		a.PutStr(gpusemconv.AttrEpisodeAction, string(f.Action))
+		putText(a, gpusemconv.AttrEpisodeAction, string(f.Action))
 		putText(a, gpusemconv.AttrHWID, f.GPU)
 		if len(f.Evidence) > 0 {
 			list := a.PutEmptySlice(gpusemconv.AttrEpisodeEvidence)

@@ -56,7 +56,7 @@ func (ep *episode) nodeSentence() string {
 	var b strings.Builder
 	switch node := oneLine(ep.Node); ep.Kind {
 	case straggler.EventEnd:
-		return fmt.Sprintf("%s is no straggler any more: %s%s", node, ep.Cause, ep.after())
+		return fmt.Sprintf("%s is no straggler any more: %s%s%s", node, ep.Cause, ep.after(), ep.because())
 	case straggler.EventSeverity:
 		fmt.Fprintf(&b, "straggler %s is %s now: ", node, ep.Severity)
 	default:
@@ -73,15 +73,18 @@ func (ep *episode) nodeSentence() string {
 
 // why says the reason, the cost, and what to do.
 func (ep *episode) why() string {
-	f := ep.finding
-	if f == nil {
+	if ep.finding == nil {
 		return ep.costs()
 	}
-	return because(f) + ep.costs() + ". " + strings.TrimSuffix(f.Advice, ".")
+	return ep.because() + ep.costs() + ". " + strings.TrimSuffix(ep.finding.Advice, ".")
 }
 
 // because says the reason and the evidence that decided.
-func because(f *reason.Finding) string {
+func (ep *episode) because() string {
+	f := ep.finding
+	if f == nil {
+		return ""
+	}
 	if f.Reason == reason.Unexplained {
 		return "; unexplained"
 	}
@@ -116,7 +119,7 @@ func (ep *episode) groupSentence() string {
 	what := fmt.Sprintf("group %s of cluster %s", ep.Group, oneLine(ep.Cluster))
 	switch ep.Kind {
 	case straggler.EventEnd:
-		return fmt.Sprintf("the incident of %s is over: %s%s", what, ep.Cause, ep.after())
+		return fmt.Sprintf("the incident of %s is over: %s%s%s", what, ep.Cause, ep.after(), ep.because())
 	default:
 		text := "INCIDENT"
 		switch ep.Kind {
