@@ -97,6 +97,9 @@ func All() []Scenario {
 	dips.Dip = Dip{Every: 30 * time.Minute, For: time.Minute, Depth: 0.4}
 	skewed := dips
 	skewed.Dip.Skewed = true
+	// Evaluation, data loading or a longer sequence: all do less for minutes.
+	phases := correlated(0.01)
+	phases.Dip = Dip{Every: 40 * time.Minute, For: 10 * time.Minute, Depth: 0.25}
 	glitches := correlated(0.01)
 	glitches.Glitch = 0.002
 	windowed := Model{Sigma: 0.0245, Window: 6} // 1 % once averaged over six
@@ -185,6 +188,7 @@ func All() []Scenario {
 			s.Nodes, s.Fault.Nodes, s.Runs = 16, 1, 80
 		}),
 		sample(standard("32", "four signals at once", four, 0.10, promise10)),
+		sample(standard("33", "phases of 25 % for 10 min each 40, loss 10 %", phases, 0.10, promise10)),
 	}
 }
 
