@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package straggler
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+)
+
+// TestMemoryOfANode: a node with all signals takes about 1.2 kB with its share of
+// a group of 50, and a group about 7 kB. With what explains a node, 2.8 kB in
+// internal/reason, max_nodes of them are 0.8 GB.
+func TestMemoryOfANode(t *testing.T) {
+	const nodes = 20_000
+	measure := func(groups int) float64 {
+		heap := func() uint64 {
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			return m.HeapAlloc
+		}
+		before := heap()
+		e := New(DefaultConfig())
+		now := start
+		for range 2 {
+			for i := range nodes {
+				o := Observation{
+					Cluster: "c", Node: fmt.Sprintf("node-%06d.example", i),
+					Peers: []string{fmt.Sprint("job-", i%groups), "stage-0", "NVIDIA-H100-80GB-HBM3"}, HasState: true, Score: 0.9, HasScore: true,
+				}
+				for s := range nodesignal.Score {
+					o.Values.Set(s, 0.9)
+				}
+				require.NoError(t, e.Observe(&o, now))
+			}
+			now = now.Add(tick)
+			e.Tick(now)
+		}
+		all := float64(heap() - before)
+		runtime.KeepAlive(e)
+		return all
+	}
+	few, many := measure(nodes/50), measure(nodes/10)
+	node, group := few/nodes, (many-few)/(nodes/10-nodes/50)
+	t.Logf("%.0f bytes per node, %.0f per group", node, group)
+	assert.Less(t, node, 1500.0)
+	assert.Less(t, group, 10_000.0)
+}
