@@ -171,4 +171,4 @@ fuzz: ## Fuzz every parser of outside bytes, FUZZTIME each (60s)
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf bin .cache
+	rm -rf bin dist .cache
