@@ -2,8 +2,8 @@
 
 package statetable // import "github.com/gpu-collector/gpu-collector/internal/statetable"
 
-// Epoch is the next hop's life as of now: how often all was to be sent again.
-func (t *Table) Epoch() uint64 { return t.epoch.Load() }
+// Losses is how often Resync was called.
+func (t *Table) Losses() uint64 { return t.losses.Load() }
 
 // Said notes the Unix time in nanoseconds of the open node's report.
 func (r *Report) Said(unixNano uint64) {
@@ -12,8 +12,8 @@ func (r *Report) Said(unixNano uint64) {
 	}
 }
 
-// OpenHeld opens a node that did not report since all was to be sent again, so
-// that what it said before can be sent, see Held. It reports whether there is such
+// OpenHeld opens a node that did not report since it was to be sent again, see
+// Table.Resync, so that what it said before can be sent, see Held. It reports whether there is such
 // a node, what it is called, and when it reported last, in Unix nanoseconds.
 // CloseNode follows. It is not taken for a report of the node.
 func (r *Report) OpenHeld(key NodeKey) (attrs []Attr, unixNano uint64, ok bool) {
@@ -22,7 +22,7 @@ func (r *Report) OpenHeld(key NodeKey) (attrs []Attr, unixNano uint64, ok bool) 
 		return nil, 0, false
 	}
 	n.mu.Lock()
-	if n.evicted || n.said == 0 || n.epoch == r.table.epoch.Load() {
+	if n.evicted || n.said == 0 || (n.epoch == r.table.epoch.Load() && !n.lost) {
 		n.mu.Unlock()
 		return nil, 0, false
 	}
@@ -39,7 +39,7 @@ func (r *Report) OpenHeld(key NodeKey) (attrs []Attr, unixNano uint64, ok bool) 
 func (r *Report) Held(yield func(s Series, unixNano uint64) bool) {
 	n := r.node
 	v := &r.visits[len(r.visits)-1]
-	n.epoch = r.table.epoch.Load()
+	n.epoch, n.lost = r.table.epoch.Load(), false
 	v.generation, v.epoch = n.generation, n.epoch
 	n.lacking = true
 	n.heartbeatAt, n.heartbeatBy = 0, 0

@@ -89,10 +89,11 @@ func TestHeld(t *testing.T) {
 
 func TestNothingIsHeldOf(t *testing.T) {
 	for name, prepare := range map[string]func(tb *Table){
-		"a node that is not known":              func(*Table) {},
-		"a node that reported since":            func(tb *Table) { said(tb, 0, true, double(1, 1)); tb.Resync("", ""); said(tb, 10, true, double(1, 1)) },
-		"a node whose report is of no time":     func(tb *Table) { push(tb, 0, nodeA, double(1, 1)); tb.Resync("", "") },
-		"another node that was asked for alone": func(tb *Table) { said(tb, 0, true, double(1, 1)); tb.Resync("", "b") },
+		"a node that is not known":                func(*Table) {},
+		"a node that reported since":              func(tb *Table) { said(tb, 0, true, double(1, 1)); tb.Resync("", ""); said(tb, 10, true, double(1, 1)) },
+		"a node whose report is of no time":       func(tb *Table) { push(tb, 0, nodeA, double(1, 1)); tb.Resync("", "") },
+		"a node beside the one that is asked for": func(tb *Table) { said(tb, 0, true, double(1, 1)); tb.Resync("", "b") },
+		"a node of which something is given up":   func(tb *Table) { said(tb, 0, true, double(1, 1)); tb.ResyncNode(nodeA) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			tb := newTable(nil)
@@ -100,6 +101,25 @@ func TestNothingIsHeldOf(t *testing.T) {
 			assert.Nil(t, holds(tb, 11, true))
 		})
 	}
+}
+
+func TestANodeThatIsAskedForIsHeld(t *testing.T) {
+	tb := newTable(nil)
+	said(tb, 0, true, double(1, 1))
+	r := tb.Begin(10 * time.Second)
+	observe(r, nodeA, double(1, 2))
+	tb.Resync("", "a")
+	out := holds(tb, 11, true)
+	require.Len(t, out, 1)
+	r.Commit()
+	assert.Equal(t, []Verdict{Forward}, said(tb, 20, true, double(1, 2)), "it was under way meanwhile")
+	tb.Resync("", "a")
+	require.Len(t, holds(tb, 21, true), 1)
+	require.Nil(t, holds(tb, 22, true), "once")
+	assert.Equal(t, []Verdict{Unchanged}, said(tb, 30, true, double(1, 2)))
+	tb.Resync("", "a")
+	assert.Equal(t, []Verdict{Forward}, said(tb, 40, true, double(1, 2)))
+	assert.EqualValues(t, 3, tb.Stats().Resyncs)
 }
 
 func TestWhatEndedOrCameTwiceIsNotHeld(t *testing.T) {

@@ -46,7 +46,9 @@ type node struct {
 	relayed   bool
 	scanned   uint64
 
-	// lacking is whether the next hop is to get the whole state.
+	// lost is whether the next hop has said that it lacks the node, since the node's
+	// last report, and lacking whether it is to get the whole state.
+	lost    bool
 	lacking bool
 	starts  starts
 

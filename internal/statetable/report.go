@@ -183,7 +183,7 @@ func (r *Report) DescribeNode(attrs []Attr) {
 func (r *Report) resync(n *node, now bool) {
 	every, epoch := r.table.set.ResyncInterval, r.table.epoch.Load()
 	due := every > 0 && r.now >= n.resyncAt
-	if !due && !now && n.epoch == epoch {
+	if !due && !now && n.epoch == epoch && !n.lost {
 		return
 	}
 	// What paused may have reported elsewhere, so what is known here may be old.
@@ -191,7 +191,7 @@ func (r *Report) resync(n *node, now bool) {
 	if due {
 		n.resyncAt += every * (1 + (r.now-n.resyncAt)/every)
 	}
-	n.epoch = epoch
+	n.epoch, n.lost = epoch, false
 	n.forgetAll()
 	r.resyncs++
 }

@@ -102,6 +102,7 @@ type Table struct {
 	reports sync.Pool
 	lastID  atomic.Uint64
 	epoch   atomic.Uint64 // of the next hop, see Resync
+	losses  atomic.Uint64 // calls of Resync
 	dict    *dictionary
 
 	vanishedTicks uint64
@@ -225,6 +226,7 @@ func (t *Table) forgetNames(names *marks) {
 // empty, of all when both are. A node that names no cluster belongs to any. A
 // report under way will not make known what the next hop took before.
 func (t *Table) Resync(cluster, name string) {
+	defer t.losses.Add(1)
 	if cluster == "" && name == "" {
 		t.epoch.Add(1)
 		return
@@ -233,7 +235,8 @@ func (t *Table) Resync(cluster, name string) {
 	for n := range t.all() {
 		n.mu.Lock()
 		if (name == "" || n.label == label) && (cluster == "" || n.cluster == 0 || n.cluster == inCluster) {
-			t.resyncNode(n)
+			n.lost, n.lacking = true, true
+			n.outdate()
 		}
 		n.mu.Unlock()
 	}
@@ -245,7 +248,10 @@ func (t *Table) Resync(cluster, name string) {
 func (t *Table) ResyncNode(key NodeKey) {
 	if n := t.lookup(key); n != nil {
 		n.mu.Lock()
-		t.resyncNode(n)
+		n.forgetAll()
+		n.lacking = true
+		n.outdate()
+		t.resyncs.Add(1)
 		for i := range n.entries {
 			if e := &n.entries[i]; e.is(gone) {
 				e.unset(unknown)
@@ -256,13 +262,9 @@ func (t *Table) ResyncNode(key NodeKey) {
 	}
 }
 
-func (t *Table) resyncNode(n *node) {
-	n.forgetAll()
-	n.lacking = true
-	// Nobody's next number, so whatever is under way comes into doubt.
-	n.generation += 2
-	t.resyncs.Add(1)
-}
+// outdate brings whatever is under way into doubt: the next number but one is
+// nobody's.
+func (n *node) outdate() { n.generation += 2 }
 
 func (t *Table) lookup(key NodeKey) *node {
 	s := &t.shards[key.Lo%shardCount]

@@ -218,8 +218,8 @@ func (p *diffProcessor) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) 
 }
 
 // sendHeld sends what the table has of nodes whose report the next component got as
-// a difference to what it has lost, as it has just said; of nodes that reported since
-// it sends nothing. What is refused, or not among it, comes with their next reports.
+// a difference to what it does not have, as it has just said; of nodes that reported
+// since it sends nothing. What is refused, or not among it, comes with their next reports.
 func (p *diffProcessor) sendHeld(ctx context.Context, nodes []statetable.NodeKey) {
 	for accepted := true; accepted && len(nodes) > 0; {
 		report := p.table.Begin(p.now().Sub(p.epoch))
@@ -248,13 +248,13 @@ func (p *diffProcessor) sendReport(ctx context.Context, report *statetable.Repor
 }
 
 // reduce hands on what the next hop does not have; with a buffer, what that does
-// not hold is left in md. It returns the report's nodes if the next hop lost its state
-// meanwhile.
+// not hold is left in md. It returns the report's nodes if the next hop said meanwhile that
+// it lacks any.
 func (p *diffProcessor) reduce(ctx context.Context, md pmetric.Metrics) (outdated []statetable.NodeKey, err error) {
 	f := p.scratch.Get().(*metricdiff.Filter)
 	f.Now, f.Answer = p.now(), resync.AnswerOf(ctx)
 	f.Report = p.table.Begin(f.Now.Sub(p.epoch))
-	epoch := p.table.Epoch()
+	losses := p.table.Losses()
 	// Also when the next consumer panics: a report that never ends would keep
 	// its nodes for ever.
 	accepted := false
@@ -264,7 +264,7 @@ func (p *diffProcessor) reduce(ctx context.Context, md pmetric.Metrics) (outdate
 		} else {
 			f.Report.Abort()
 		}
-		if accepted && p.table.Epoch() != epoch {
+		if accepted && p.table.Losses() != losses {
 			outdated = slices.Clone(f.Nodes)
 		}
 		f.Reset()
