@@ -152,6 +152,27 @@ func TestTheNextHopIsWholeWithThePushThatTellsOfItsRestart(t *testing.T) {
 	})
 }
 
+// So it is with one node that the answer names.
+func TestTheNextHopIsWholeWithThePushThatAsksForANode(t *testing.T) {
+	eachMode(t, func(t *testing.T, edit func(*Config)) {
+		w := newWorld(t, edit)
+		for range 5 {
+			w.push("b", "a", "c")
+		}
+		w.heard = func() { w.p.table.Resync("", "b") }
+		w.rebirth()
+		w.push("b", "a", "c")
+		w.whole("b")
+		for name := range w.has {
+			require.Equal(t, "b", name.node)
+		}
+		clear(w.has)
+		w.push("b", "a", "c")
+		require.Len(t, w.has, 3)
+		assert.Contains(t, w.has, seriesName{"b", "histogram", 0})
+	})
+}
+
 func TestWhatIsRefusedOfItComesWithTheNextPush(t *testing.T) {
 	eachMode(t, func(t *testing.T, edit func(*Config)) {
 		w := newWorld(t, edit)
