@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/collector/otelcol"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"google.golang.org/grpc/resolver/dns"
 )
 
 // Version, Commit and Date (RFC 3339, of the commit) are stamped by the linker:
@@ -35,6 +36,12 @@ const leanGCPercent = 30
 // that took is not needed again.
 const startup = 10 * time.Second
 
+// resolveAgain is the least time between two questions for the same name. A
+// shard or gateway that was replaced has another address; with gRPC's own 30 s
+// its nodes would be out of view for as long as three pushes. A question is
+// asked only after a connection has ended, so that this is no load.
+const resolveAgain = 5 * time.Second
+
 // SaveMemory makes the collector of garbage run more often than it does by
 // default, unless GOGC is set, and gives back what only the start needed.
 func SaveMemory() {
@@ -48,6 +55,7 @@ func SaveMemory() {
 // Collector's, and ends the process with its status.
 func Main(name, description string, factories func() (otelcol.Factories, error), commands []*cobra.Command, providers ...confmap.ProviderFactory) {
 	var r reloads
+	dns.SetMinResolutionInterval(resolveAgain)
 	cmd := otelcol.NewCommand(otelcol.CollectorSettings{
 		BuildInfo: component.BuildInfo{Command: name, Description: description, Version: Version},
 		Factories: r.factories(factories),
