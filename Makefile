@@ -82,7 +82,7 @@ generate: ## Write components.go, metadata and component docs anew
 
 .PHONY: test
 test: build ## Everything: unit tests with the race detector, integration tests, an external OCB build
-	go test -race -timeout 9m $$(go list ./... | grep -v -e /test/integration -e /test/fleetview -e /test/chart)
+	go test -race -timeout 9m $$(go list ./... | grep -v -e /test/integration -e /test/fleetview -e /test/chart -e /test/e2e)
 	PATH="$$(scripts/prometheus.sh):$$PATH" go test -timeout 9m ./test/integration/... ./test/fleetview/...
 	$(MAKE) test-browser
 	$(MAKE) test-chart
@@ -90,7 +90,7 @@ test: build ## Everything: unit tests with the race detector, integration tests,
 
 .PHONY: test-unit
 test-unit: ## The unit tests alone
-	go test -race $$(go list ./... | grep -v -e /test/integration -e /test/fleetview -e /test/chart)
+	go test -race $$(go list ./... | grep -v -e /test/integration -e /test/fleetview -e /test/chart -e /test/e2e)
 
 .PHONY: test-chart
 test-chart: build ## The Helm chart: lint, unit tests, schemas, rules, and its configurations with the binaries
@@ -106,6 +106,11 @@ RAPID_CHECKS ?= 1000
 .PHONY: test-long
 test-long: ## The property tests with RAPID_CHECKS checks each (1000), and without the race detector
 	go test -count=1 -timeout 2h $$(git grep -l pgregory.net/rapid -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|') -run '$(RUN)' -rapid.checks=$(RAPID_CHECKS)
+
+.PHONY: e2e
+e2e: ## The Helm chart in the cluster of KUBECONFIG with the image E2E_IMAGE; test/e2e/README.md
+	@[ -n "$(E2E_IMAGE)" ] || { echo "E2E_IMAGE is not set; see test/e2e/README.md"; exit 1; }
+	go test -count=1 -v -timeout 30m ./test/e2e
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Run the linters

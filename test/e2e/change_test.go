@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// uids of the release's pods.
+func uids(pods ...[]object) map[string]bool {
+	found := map[string]bool{}
+	for _, pod := range slices.Concat(pods...) {
+		found[pod.Metadata.UID] = true
+	}
+	return found
+}
+
+func (d *deployment) everyPod(t *testing.T) []object {
+	t.Helper()
+	return slices.Concat(component(t, "agent"), component(t, "shard"), component(t, "gateway"))
+}
+
+// replaced checks that each pod of the release is another one than before.
+func (d *deployment) replaced(t *testing.T, before map[string]bool) {
+	t.Helper()
+	after := d.everyPod(t)
+	assert.Len(t, after, len(before))
+	for _, pod := range after {
+		assert.NotContains(t, before, pod.Metadata.UID, "%s is the pod that it was", pod.Metadata.Name)
+	}
+}
+
+// upgrade rolls every pod: how logs are written is part of each tier's configuration.
+func (d *deployment) upgrade(t *testing.T) {
+	before := uids(d.everyPod(t))
+	w := d.view.watch(t, d.names)
+	helm(t, append([]string{"upgrade", release, chart, "--set", "logs.encoding=json"}, helmArgs(release)...)...)
+	d.view.await(t, 2*pushInterval+slack, d.names...)
+	w.end(t, "upgrade")
+	d.replaced(t, before)
+	assert.Contains(t, kubectl(t, "get", "configmap", "-n", namespace, gatewayName, "-o", "yaml"), "encoding: json")
+}
+
+func (d *deployment) rollback(t *testing.T) {
+	before := uids(d.everyPod(t))
+	w := d.view.watch(t, d.names)
+	helm(t, "rollback", release, "1", "--wait", "--timeout", "4m")
+	d.view.await(t, 2*pushInterval+slack, d.names...)
+	w.end(t, "rollback")
+	d.replaced(t, before)
+	assert.NotContains(t, kubectl(t, "get", "configmap", "-n", namespace, gatewayName, "-o", "yaml"), "encoding: json")
+}
+
+func (d *deployment) scaleShards(t *testing.T) {
+	scale := func(n int) {
+		t.Helper()
+		kubectl(t, "scale", "-n", namespace, "statefulset/"+shardName, fmt.Sprintf("--replicas=%d", n))
+		eventually(t, 2*time.Minute, fmt.Sprintf("%d shards are ready", n), func() bool {
+			pods := component(t, "shard")
+			return len(pods) == n && !slices.ContainsFunc(pods, func(o object) bool { return !o.ready() })
+		})
+	}
+	w := d.view.watch(t, d.names)
+	scale(1)
+	scale(3)
+	// Agents find shards that are new when they ask for the name again, which
+	// they do when a connection ends; testdata/values.yaml has those end soon.
+	var pushes map[string]float64
+	eventually(t, 2*time.Minute, "more than one shard takes pushes", func() bool {
+		pushes = map[string]float64{}
+		for _, pod := range component(t, "shard") {
+			if n := metric(t, pod.Metadata.Name, "otelcol_receiver_accepted_metric_points"); n > 0 {
+				pushes[pod.Metadata.Name] = n
+			}
+		}
+		return len(pushes) > 1
+	})
+	say("points by shard: %v", pushes)
+	scale(1)
+	// What the shards that went had in hand comes with the next push.
+	time.Sleep(2 * pushInterval)
+	d.view.await(t, 2*pushInterval+slack, d.names...)
+	w.end(t, "shards 2 → 1 → 3 → 1")
+}
+
+// killGateway ends it without a word, and its pod with it.
+func (d *deployment) killGateway(t *testing.T) {
+	pods := component(t, "gateway")
+	require.Len(t, pods, 1)
+	health, err := d.view.GetHealthWithResponse(t.Context())
+	require.NoError(t, err)
+	require.NotNil(t, health.JSON200)
+	kubectl(t, "delete", "pod", "-n", namespace, pods[0].Metadata.Name, "--grace-period=0", "--force")
+	began := time.Now()
+	eventually(t, 2*time.Minute, "another gateway answers", func() bool {
+		again, err := d.view.GetHealthWithResponse(t.Context())
+		return err == nil && again.JSON200 != nil && again.JSON200.Started.After(health.JSON200.Started)
+	})
+	away := time.Since(began)
+	healed := d.view.await(t, time.Minute, d.names...)
+	say("gateway was away for %.1fs, and had all nodes %.1fs after that", away.Seconds(), healed.Seconds())
+	assert.LessOrEqual(t, healed, pushInterval+slack)
+}
+
+func (d *deployment) cutOff(t *testing.T) {
+	if partition == "" {
+		t.Skip("E2E_PARTITION is not set: nothing here can cut off a node; see README.md")
+	}
+	gateway := component(t, "gateway")
+	require.Len(t, gateway, 1)
+	cut := d.nodes[0]
+	if cut == gateway[0].Spec.NodeName {
+		cut = d.nodes[1]
+	}
+	before := uids(component(t, "agent"))
+	hook := func(what string) {
+		out, err := command("", "sh", "-c", partition+` "$@"`, "sh", what, cut)
+		require.NoError(t, err, out)
+	}
+	say("cutting off %s", cut)
+	hook("down")
+	connected := false
+	t.Cleanup(func() {
+		if !connected {
+			hook("up")
+		}
+	})
+	var away, there []string
+	for _, name := range d.names {
+		if name == cut || len(name) > len(cut) && name[:len(cut)+1] == cut+"-" {
+			away = append(away, name)
+		} else {
+			there = append(there, name)
+		}
+	}
+	gone := eventually(t, time.Minute, fmt.Sprintf("%v are missing", away), func() bool {
+		nodes, err := d.view.nodes(t.Context())
+		return err == nil && !slices.ContainsFunc(away, func(name string) bool { return state(nodes[name]) != "missing" })
+	})
+	say("%v are missing after %.1fs", away, gone.Seconds())
+	d.view.await(t, pushInterval, there...)
+	hook("up")
+	connected = true
+	back := d.view.await(t, 90*time.Second, d.names...)
+	say("all are back after %.1fs", back.Seconds())
+	assert.Equal(t, slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(uids(component(t, "agent")))), "a short cut costs no pod")
+}

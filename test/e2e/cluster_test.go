@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// commandTimeout bounds a single command; helm's own --timeout is below it.
+const commandTimeout = 6 * time.Minute
+
+// command runs a tool with an input and returns its output.
+func command(stdin string, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, problems bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problems
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("%s %s: %w\n%s%s", name, strings.Join(args, " "), err, out.String(), problems.String())
+	}
+	return out.String(), nil
+}
+
+func kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := command("", "kubectl", args...)
+	require.NoError(t, err)
+	return strings.TrimSpace(out)
+}
+
+// apply creates or changes what the manifest has.
+func apply(t *testing.T, manifest string) {
+	t.Helper()
+	_, err := command(manifest, "kubectl", "apply", "--server-side", "--force-conflicts", "-f", "-")
+	require.NoError(t, err)
+}
+
+func helm(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := command("", "helm", append(args, "--namespace", namespace)...)
+	require.NoError(t, err)
+	return out
+}
+
+// object is the part of a Kubernetes object that the tests look at.
+type object struct {
+	Kind     string `json:"kind"`
+	Metadata struct {
+		Name            string            `json:"name"`
+		Namespace       string            `json:"namespace"`
+		UID             string            `json:"uid"`
+		Labels          map[string]string `json:"labels"`
+		OwnerReferences []struct {
+			Kind, Name string
+		} `json:"ownerReferences"`
+		DeletionTimestamp *time.Time `json:"deletionTimestamp"`
+	} `json:"metadata"`
+	Spec struct {
+		NodeName string `json:"nodeName"`
+		Replicas *int   `json:"replicas"`
+	} `json:"spec"`
+	Status struct {
+		Phase      string `json:"phase"`
+		PodIP      string `json:"podIP"`
+		Conditions []struct {
+			Type, Status string
+		} `json:"conditions"`
+		ContainerStatuses []struct {
+			Name         string `json:"name"`
+			RestartCount int    `json:"restartCount"`
+		} `json:"containerStatuses"`
+	} `json:"status"`
+}
+
+func (o object) ready() bool {
+	for _, c := range o.Status.Conditions {
+		if c.Type == "Ready" {
+			return c.Status == "True" && o.Metadata.DeletionTimestamp == nil
+		}
+	}
+	return false
+}
+
+func (o object) restarts() int {
+	n := 0
+	for _, c := range o.Status.ContainerStatuses {
+		n += c.RestartCount
+	}
+	return n
+}
+
+// get lists objects.
+func get(t *testing.T, args ...string) []object {
+	t.Helper()
+	var list struct{ Items []object }
+	require.NoError(t, json.Unmarshal([]byte(kubectl(t, append([]string{"get", "-o", "json"}, args...)...)), &list))
+	return list.Items
+}
+
+// component lists the release's pods of one component.
+func component(t *testing.T, name string) []object {
+	t.Helper()
+	return get(t, "pods", "-n", namespace, "-l", "app.kubernetes.io/instance="+release+",app.kubernetes.io/component="+name)
+}
+
+// eventually polls until the condition holds. It does so in the test's own
+// goroutine, so that the condition may require.
+func eventually(t *testing.T, deadline time.Duration, what string, condition func() bool) time.Duration {
+	t.Helper()
+	began := time.Now()
+	for !condition() {
+		if time.Since(began) > deadline {
+			require.Fail(t, "not within "+deadline.String()+": "+what)
+		}
+		time.Sleep(250 * time.Millisecond)
+	}
+	return time.Since(began)
+}
+
+// background is a command that runs beside the test.
+type background struct{ cmd *exec.Cmd }
+
+// launch starts a command and waits for the line that says where it listens.
+func launch(t *testing.T, listens *regexp.Regexp, name string, args ...string) (string, *background) {
+	t.Helper()
+	b := &background{cmd: exec.Command(name, args...)}
+	b.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := b.cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, b.cmd.Start())
+	t.Cleanup(b.stop)
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if m := listens.FindStringSubmatch(lines.Text()); m != nil {
+			go func() { // a full pipe would stop it
+				for lines.Scan() {
+				}
+			}()
+			return m[1], b
+		}
+	}
+	require.Fail(t, name+" "+strings.Join(args, " ")+" does not listen")
+	return "", nil
+}
+
+func (b *background) stop() {
+	if b.cmd.ProcessState == nil {
+		_ = b.cmd.Process.Kill()
+		_ = b.cmd.Wait() // killed
+	}
+}
+
+var (
+	proxyLine   = regexp.MustCompile(`Starting to serve on (\S+)`)
+	forwardLine = regexp.MustCompile(`Forwarding from (127\.0\.0\.1:\d+)`)
+)
+
+// forward returns a local address of a port of a service or pod, such as
+// svc/gateway.
+func forward(t *testing.T, target string, port int) (string, *background) {
+	t.Helper()
+	return launch(t, forwardLine, "kubectl", "port-forward", "-n", namespace, "--address", "127.0.0.1", target, fmt.Sprintf(":%d", port))
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
+)
+
+const (
+	nodeLabel    = "gpu-collector.test/node"
+	serversLabel = "gpu-collector.test/servers" // of the node of gateway and shards
+
+	// slack is what a loaded machine may take for what takes no time.
+	slack = 5 * time.Second
+
+	gatewayName = release + "-gpu-collector-gateway"
+	shardName   = release + "-gpu-collector-shard"
+)
+
+// peers are further releases of agents alone. Two nodes are too few to tell a
+// slow one from a fast one, so each node runs as many agents as there are
+// releases, each with a name and GPUs of its own.
+var peers = []string{"peer-a", "peer-b"}
+
+// releases are all releases of the chart.
+func releases() []string { return append([]string{release}, peers...) }
+
+// deployment is what the tests share, one after the other.
+type deployment struct {
+	view  view
+	nodes []string // real ones, at least two
+	names []string // under which agents push
+
+	certs *certificates
+
+	// What was there before the first install.
+	crds      string
+	paths     []string
+	hostPaths map[string]map[string]bool
+}
+
+// agentName is what the agent of a release calls itself on a node.
+func agentName(node, rel string) string {
+	if rel == release {
+		return node
+	}
+	return node + "-" + rel
+}
+
+func TestKubernetes(t *testing.T) {
+	d := &deployment{view: newView(t, gatewayName, "8086")}
+	t.Cleanup(func() { d.cleanUp(t) })
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T)
+		must bool // without it the others say nothing
+	}{
+		{"Install", d.install, true},
+		{"StragglerIsNamed", d.straggler, false},
+		{"Upgrade", d.upgrade, false},
+		{"Rollback", d.rollback, false},
+		{"ShardsComeAndGo", d.scaleShards, false},
+		{"SecretsRotate", d.rotateSecrets, false},
+		{"GatewayIsKilled", d.killGateway, false},
+		{"NodeIsCutOff", d.cutOff, false},
+		{"HundredNodes", d.hundredNodes, false},
+		{"Uninstall", d.uninstall, false},
+	} {
+		began := time.Now()
+		say("=== %s", step.name)
+		ok := t.Run(step.name, step.run)
+		say("=== %s: %s after %.1fs", step.name, map[bool]string{true: "ok", false: "FAILED"}[ok], time.Since(began).Seconds())
+		if !ok {
+			diagnose()
+			if step.must {
+				return
+			}
+		}
+	}
+}
+
+// diagnose prints what helps to understand a failure.
+func diagnose() {
+	for _, args := range [][]string{
+		{"get", "pods", "-n", namespace, "-o", "wide"},
+		{"get", "events", "-n", namespace, "--field-selector", "type=Warning"},
+		{"logs", "-n", namespace, "-l", "app.kubernetes.io/name=gpu-collector", "--prefix", "--tail=5"},
+	} {
+		out, err := command("", "kubectl", args...)
+		fmt.Println("$ kubectl", strings.Join(args, " "))
+		fmt.Println(out)
+		if err != nil {
+			fmt.Println(err)
+		}
+	}
+}
+
+// helmArgs of the main release, or of one of agents alone.
+func helmArgs(rel string) []string {
+	args := []string{
+		"-f", "testdata/values.yaml", "--timeout", "4m", "--wait",
+		"--set", "agent.image.repository=" + repository(agentImage), "--set", "agent.image.tag=" + tag(agentImage),
+		"--set", "image.repository=" + repository(image), "--set", "image.tag=" + tag(image),
+	}
+	if rel != release {
+		args = append(args, "-f", "testdata/values-peer.yaml", "--set", "gatewayEndpoint=dns:///"+shardName+"."+namespace+".svc:4317")
+	}
+	return args
+}
+
+func repository(image string) string { return image[:strings.LastIndex(image, ":")] }
+
+func tag(image string) string { return image[strings.LastIndex(image, ":")+1:] }
+
+// volume of the gateway's history, so that no cluster has to provide one.
+const volume = `
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: gpu-collector-e2e}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOnce]
+  storageClassName: gpu-collector-e2e
+  persistentVolumeReclaimPolicy: Retain
+  hostPath: {path: %s/history, type: Directory}
+  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: %s, operator: Exists}]}]}}
+`
+
+// client is the TLS configuration of a client of the gateway.
+func (d *deployment) client(t *testing.T) *tls.Config {
+	t.Helper()
+	return clientTLS(t, d.certs.client, gatewayName, d.certs.servers)
+}
+
+func (d *deployment) install(t *testing.T) {
+	for _, node := range get(t, "nodes") {
+		if node.ready() && len(d.nodes) < 2 {
+			d.nodes = append(d.nodes, node.Metadata.Name)
+		}
+	}
+	require.Len(t, d.nodes, 2, "the test needs two nodes that are ready")
+	say("nodes %v", d.nodes)
+	for _, node := range d.nodes {
+		kubectl(t, "label", "--overwrite", "node", node, nodeLabel+"=true")
+	}
+	kubectl(t, "label", "--overwrite", "node", d.nodes[1], serversLabel+"=true")
+	apply(t, `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "`+namespace+`"}}`)
+	apply(t, manifestOfNodeFiles())
+	kubectl(t, "rollout", "status", "-n", namespace, "daemonset/node-files", "--timeout=3m")
+	d.remember(t)
+
+	say("a fake NVML library for each node")
+	for _, node := range d.nodes {
+		files := map[string][]byte{"libnvidia-ml.so.1": library(t)}
+		for _, rel := range releases() {
+			name := agentName(node, rel)
+			d.names = append(d.names, name)
+			files[stateFile(name)] = []byte(healthy().String())
+		}
+		write(t, node, files)
+	}
+	apply(t, fmt.Sprintf(volume, nodeDir, serversLabel))
+	onNode(t, d.nodes[1], "", `mkdir -p "$1"; chown 65532:65532 "$1"`, nodeDir+"/history")
+	d.certs = newCertificates(t)
+
+	say("helm install")
+	problems := make(chan error)
+	for _, rel := range releases() {
+		go func() {
+			_, err := command("", "helm", append([]string{"install", rel, chart, "--namespace", namespace}, helmArgs(rel)...)...)
+			problems <- err
+		}()
+	}
+	var err error
+	for range releases() {
+		err = errors.Join(err, <-problems)
+	}
+	require.NoError(t, err)
+	say("all %d agents in the view after %.1fs", len(d.names), d.view.await(t, time.Minute, d.names...).Seconds())
+	say("helm test")
+	helm(t, "test", release, "--timeout", "2m")
+	nodes, err := d.view.nodes(t.Context())
+	require.NoError(t, err)
+	for _, name := range d.names {
+		assert.EqualValues(t, gpus, nodes[name].GPUCount.Known, "GPUs of %s", name)
+		assert.Equal(t, cluster, nodes[name].Cluster)
+	}
+}
+
+func (d *deployment) straggler(t *testing.T) {
+	slow := d.nodes[0]
+	// Six ticks until a node is judged.
+	eventually(t, time.Minute, "nodes are compared", func() bool {
+		resp, err := d.view.ListStragglersWithResponse(t.Context(), nil)
+		return err == nil && resp.JSON200 != nil && resp.JSON200.Ranked >= int64(len(d.names))
+	})
+	say("slowing GPU %d of %s", slowGPU, slow)
+	setState(t, slow, slow, slowed())
+	began := time.Now()
+	var worst fleetclient.Straggler
+	eventually(t, 2*time.Minute, slow+" is named", func() bool {
+		resp, err := d.view.ListStragglersWithResponse(t.Context(), nil)
+		if err != nil || resp.JSON200 == nil || len(resp.JSON200.Stragglers) == 0 {
+			return false
+		}
+		worst = resp.JSON200.Stragglers[0]
+		return worst.Straggler && worst.Episode != nil
+	})
+	say("%s is named after %.1fs: %s", worst.Node, time.Since(began).Seconds(), text(worst.Episode.Text))
+	assert.Equal(t, slow, worst.Node)
+	assert.Equal(t, "hw_thermal", text(worst.Episode.Reason))
+	assert.Equal(t, "check_cooling", text(worst.Episode.Action))
+	eventually(t, time.Minute, "the node knows it too", func() bool {
+		nodes, err := d.view.nodes(t.Context())
+		return err == nil && nodes[slow].AgentStraggler != nil && *nodes[slow].AgentStraggler
+	})
+	for name, node := range must(d.view.nodes(t.Context())) {
+		assert.Equal(t, name == slow, node.Straggler, "verdict of %s", name)
+	}
+	setState(t, slow, slow, healthy())
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func must(nodes map[string]fleetclient.Node, err error) map[string]fleetclient.Node {
+	if err != nil {
+		panic(err)
+	}
+	return nodes
+}

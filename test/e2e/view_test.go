@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
+)
+
+// view is the gateway's API, through the API server: so it goes on when the
+// gateway's pod is another one. The API server does not look at certificates.
+type view struct {
+	*fleetclient.ClientWithResponses
+}
+
+func newView(t *testing.T, service, port string) view {
+	t.Helper()
+	addr, _ := launch(t, proxyLine, "kubectl", "proxy", "--port", "0")
+	client, err := fleetclient.NewClientWithResponses(
+		fmt.Sprintf("http://%s/api/v1/namespaces/%s/services/https:%s:%s/proxy", addr, namespace, service, port),
+		fleetclient.WithHTTPClient(&http.Client{Timeout: 5 * time.Second}))
+	require.NoError(t, err)
+	return view{client}
+}
+
+// nodes returns the cluster's nodes by name.
+func (v view) nodes(ctx context.Context) (map[string]fleetclient.Node, error) {
+	size := int64(1000)
+	resp, err := v.ListNodesWithResponse(ctx, &fleetclient.ListNodesParams{PageSize: &size})
+	if err != nil {
+		return nil, err
+	}
+	if resp.JSON200 == nil {
+		return nil, fleetclient.AnswerError(resp.StatusCode(), resp.Body)
+	}
+	nodes := map[string]fleetclient.Node{}
+	for _, n := range resp.JSON200.Nodes {
+		nodes[n.Node] = n
+	}
+	return nodes, nil
+}
+
+// fresh says that a node pushed in time: one push may be on its way.
+func fresh(n fleetclient.Node) bool {
+	return state(n) != "missing" && n.AgeSeconds <= (2*pushInterval).Seconds()
+}
+
+func state(n fleetclient.Node) string {
+	if n.State == nil {
+		return ""
+	}
+	return string(*n.State)
+}
+
+// await waits until all of the nodes push.
+func (v view) await(t *testing.T, deadline time.Duration, names ...string) time.Duration {
+	t.Helper()
+	var problem string
+	t.Cleanup(func() {
+		if t.Failed() && problem != "" {
+			t.Log(problem)
+		}
+	})
+	took := eventually(t, deadline, fmt.Sprintf("the view has fresh %v", names), func() bool {
+		nodes, err := v.nodes(t.Context())
+		if err != nil {
+			problem = err.Error()
+			return false
+		}
+		problem = ""
+		for _, name := range names {
+			if n, ok := nodes[name]; !ok {
+				problem += name + " is not there; "
+			} else if !fresh(n) {
+				problem += fmt.Sprintf("%s is %s and %.0f s old; ", name, cmp.Or(state(n), "unknown"), n.AgeSeconds)
+			}
+		}
+		return problem == ""
+	})
+	return took
+}
+
+// watch follows the nodes in the view until it is stopped.
+type watch struct {
+	stop context.CancelFunc
+	done chan struct{}
+
+	mu     sync.Mutex
+	lost   map[string]time.Duration // the longest time out of a view that answered
+	silent time.Duration            // the longest time in which nobody answered
+	oldest float64                  // seconds; the greatest age of a node
+	polls  int
+}
+
+// watch begins to poll. A node is lost while the API answers and does not have
+// it, or has it as missing.
+func (v view) watch(t *testing.T, names []string) *watch {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &watch{stop: cancel, done: make(chan struct{}), lost: map[string]time.Duration{}}
+	go func() {
+		defer close(w.done)
+		answered := time.Now()
+		since := map[string]time.Time{}
+		for ; ctx.Err() == nil; time.Sleep(200 * time.Millisecond) {
+			nodes, err := v.nodes(ctx)
+			now := time.Now()
+			w.mu.Lock()
+			if err != nil {
+				w.silent = max(w.silent, now.Sub(answered))
+				w.mu.Unlock()
+				continue
+			}
+			answered = now
+			w.polls++
+			for _, name := range names {
+				n, ok := nodes[name]
+				w.oldest = max(w.oldest, n.AgeSeconds)
+				if ok && state(n) != "missing" {
+					delete(since, name)
+					continue
+				}
+				if _, ok := since[name]; !ok {
+					since[name] = now
+				}
+				w.lost[name] = max(w.lost[name], now.Sub(since[name]))
+			}
+			w.mu.Unlock()
+		}
+	}()
+	t.Cleanup(w.stop)
+	return w
+}
+
+// end stops the watch and checks that no node was lost for longer than a push,
+// and that none missed more than one.
+func (w *watch) end(t *testing.T, what string) {
+	t.Helper()
+	w.stop()
+	<-w.done
+	worst := time.Duration(0)
+	var lost []string
+	for _, name := range slices.Sorted(maps.Keys(w.lost)) {
+		worst = max(worst, w.lost[name])
+		lost = append(lost, fmt.Sprintf("%s %.1fs", name, w.lost[name].Seconds()))
+	}
+	say("%s: %d views; longest loss of a node %.1fs [%s], greatest age %.1fs, longest time without an answer %.1fs",
+		what, w.polls, worst.Seconds(), strings.Join(lost, ", "), w.oldest, w.silent.Seconds())
+	assert.NotZero(t, w.polls, "the view never answered")
+	assert.LessOrEqual(t, worst, pushInterval+slack, "%s: time for which a node was lost from the view", what)
+	assert.LessOrEqual(t, w.oldest, (2*pushInterval + slack).Seconds(), "%s: age of a node in seconds", what)
+}
+
+// metric sums up the series of a metric of a pod's own telemetry; 0 where it has none.
+func metric(t *testing.T, pod, name string) float64 {
+	t.Helper()
+	out, err := command("", "kubectl", "get", "--raw", fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:8888/proxy/metrics", namespace, pod))
+	if err != nil {
+		return 0 // not up yet
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(out))
+	require.NoError(t, err)
+	sum := 0.0
+	for _, m := range families[name].GetMetric() {
+		sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+	}
+	return sum
+}
