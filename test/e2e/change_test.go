@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 )
 
 // uids of the release's pods.
@@ -107,6 +109,15 @@ func (d *deployment) killGateway(t *testing.T) {
 	healed := d.view.await(t, time.Minute, d.names...)
 	say("gateway was away for %.1fs, and had all nodes %.1fs after that", away.Seconds(), healed.Seconds())
 	assert.LessOrEqual(t, healed, pushInterval+slack)
+
+	// What was is on the volume.
+	slow := d.nodes[:1]
+	episodes, err := d.view.ListEpisodesWithResponse(t.Context(), &fleetclient.ListEpisodesParams{Node: &slow})
+	require.NoError(t, err)
+	require.NotNil(t, episodes.JSON200)
+	assert.True(t, slices.ContainsFunc(episodes.JSON200.Episodes, func(e fleetclient.Episode) bool {
+		return text(e.Reason) == slowReason
+	}), "the episode of %s outlives the gateway", d.nodes[0])
 }
 
 func (d *deployment) cutOff(t *testing.T) {

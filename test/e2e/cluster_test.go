@@ -8,10 +8,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os/exec"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,7 +22,7 @@ import (
 const commandTimeout = 6 * time.Minute
 
 // command runs a tool with an input and returns its output.
-func command(stdin string, name string, args ...string) (string, error) {
+func command(stdin, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -131,14 +131,14 @@ func eventually(t *testing.T, deadline time.Duration, what string, condition fun
 	return time.Since(began)
 }
 
-// background is a command that runs beside the test.
+// background is a kubectl that runs beside the test.
 type background struct{ cmd *exec.Cmd }
 
-// launch starts a command and waits for the line that says where it listens.
-func launch(t *testing.T, listens *regexp.Regexp, name string, args ...string) (string, *background) {
+// launch starts kubectl and waits for the line that says where it listens.
+func launch(t *testing.T, listens *regexp.Regexp, args ...string) (string, *background) {
 	t.Helper()
-	b := &background{cmd: exec.Command(name, args...)}
-	b.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// Not with the test's context, which ends before the clean-up stops it.
+	b := &background{cmd: exec.CommandContext(context.Background(), "kubectl", args...)}
 	out, err := b.cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, b.cmd.Start())
@@ -146,14 +146,11 @@ func launch(t *testing.T, listens *regexp.Regexp, name string, args ...string) (
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
 		if m := listens.FindStringSubmatch(lines.Text()); m != nil {
-			go func() { // a full pipe would stop it
-				for lines.Scan() {
-				}
-			}()
+			go func() { _, _ = io.Copy(io.Discard, out) }() // a full pipe would stop it
 			return m[1], b
 		}
 	}
-	require.Fail(t, name+" "+strings.Join(args, " ")+" does not listen")
+	require.Fail(t, "kubectl "+strings.Join(args, " ")+" does not listen")
 	return "", nil
 }
 
@@ -169,9 +166,8 @@ var (
 	forwardLine = regexp.MustCompile(`Forwarding from (127\.0\.0\.1:\d+)`)
 )
 
-// forward returns a local address of a port of a service or pod, such as
-// svc/gateway.
-func forward(t *testing.T, target string, port int) (string, *background) {
+// forward returns a local address of the OTLP port of a service.
+func forward(t *testing.T, service string) (string, *background) {
 	t.Helper()
-	return launch(t, forwardLine, "kubectl", "port-forward", "-n", namespace, "--address", "127.0.0.1", target, fmt.Sprintf(":%d", port))
+	return launch(t, forwardLine, "port-forward", "-n", namespace, "--address", "127.0.0.1", "service/"+service, ":4317")
 }

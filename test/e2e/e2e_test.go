@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
+	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 )
 
 const (
@@ -58,7 +59,7 @@ func agentName(node, rel string) string {
 }
 
 func TestKubernetes(t *testing.T) {
-	d := &deployment{view: newView(t, gatewayName, "8086")}
+	d := &deployment{view: newView(t)}
 	t.Cleanup(func() { d.cleanUp(t) })
 	for _, step := range []struct {
 		name string
@@ -218,13 +219,16 @@ func (d *deployment) straggler(t *testing.T) {
 	})
 	say("%s is named after %.1fs: %s", worst.Node, time.Since(began).Seconds(), text(worst.Episode.Text))
 	assert.Equal(t, slow, worst.Node)
-	assert.Equal(t, "hw_thermal", text(worst.Episode.Reason))
+	assert.Equal(t, slowReason, text(worst.Episode.Reason))
+	assert.Contains(t, text(worst.Episode.GPU), fakenvml.UUID(slowGPU))
 	assert.Equal(t, "check_cooling", text(worst.Episode.Action))
 	eventually(t, time.Minute, "the node knows it too", func() bool {
 		nodes, err := d.view.nodes(t.Context())
 		return err == nil && nodes[slow].AgentStraggler != nil && *nodes[slow].AgentStraggler
 	})
-	for name, node := range must(d.view.nodes(t.Context())) {
+	nodes, err := d.view.nodes(t.Context())
+	require.NoError(t, err)
+	for name, node := range nodes {
 		assert.Equal(t, name == slow, node.Straggler, "verdict of %s", name)
 	}
 	setState(t, slow, slow, healthy())
@@ -235,11 +239,4 @@ func text(s *string) string {
 		return ""
 	}
 	return *s
-}
-
-func must(nodes map[string]fleetclient.Node, err error) map[string]fleetclient.Node {
-	if err != nil {
-		panic(err)
-	}
-	return nodes
 }

@@ -99,7 +99,10 @@ func slowed() *fakenvml.State {
 		SetGPU(slowGPU, "throttle", "0x40").SetGPU(slowGPU, "temperature", 91)
 }
 
-const slowGPU = 2
+const (
+	slowGPU    = 2
+	slowReason = "hw_thermal"
+)
 
 // exists tells which of the paths the node has.
 func exists(t *testing.T, node string, paths []string) map[string]bool {

@@ -124,7 +124,7 @@ func mounted(t *testing.T, pod object) string {
 func (d *deployment) handshake(t *testing.T, name string, client pair) (*big.Int, error) {
 	t.Helper()
 	// One for each: kubectl gives a forward up when a server ends its connection.
-	addr, forwarding := forward(t, "svc/"+name, 4317)
+	addr, forwarding := forward(t, name)
 	defer forwarding.stop()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()

@@ -28,11 +28,11 @@ type view struct {
 	*fleetclient.ClientWithResponses
 }
 
-func newView(t *testing.T, service, port string) view {
+func newView(t *testing.T) view {
 	t.Helper()
-	addr, _ := launch(t, proxyLine, "kubectl", "proxy", "--port", "0")
+	addr, _ := launch(t, proxyLine, "proxy", "--port", "0")
 	client, err := fleetclient.NewClientWithResponses(
-		fmt.Sprintf("http://%s/api/v1/namespaces/%s/services/https:%s:%s/proxy", addr, namespace, service, port),
+		fmt.Sprintf("http://%s/api/v1/namespaces/%s/services/https:%s:8086/proxy", addr, namespace, gatewayName),
 		fleetclient.WithHTTPClient(&http.Client{Timeout: 5 * time.Second}))
 	require.NoError(t, err)
 	return view{client}
@@ -111,7 +111,7 @@ type watch struct {
 // it, or has it as missing.
 func (v view) watch(t *testing.T, names []string) *watch {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	w := &watch{stop: cancel, done: make(chan struct{}), lost: map[string]time.Duration{}}
 	go func() {
 		defer close(w.done)
