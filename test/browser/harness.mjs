@@ -41,7 +41,7 @@ async function start(command, args, url, env) {
     if (await fetch(url).then((r) => r.ok, () => false)) break;
     await new Promise((done) => setTimeout(done, 50));
   }
-  return { url, stop: async () => { child.kill('SIGINT'); await exited; } };
+  return { url, signal: (name) => child.kill(name), stop: async () => { child.kill('SIGINT'); await exited; } };
 }
 
 // demo starts the collector as `make run` does; at gives the port to listen on
@@ -57,7 +57,7 @@ export async function demo(at, ...more) {
     await server.stop();
     await rm(state, { recursive: true, force: true });
   };
-  return { url: server.url, port: fleet, stop };
+  return { ...server, port: fleet, stop };
 }
 
 // bigFleet serves as many nodes as are made up; flags are the program's.

@@ -190,6 +190,22 @@ test('controls can be seen, and fit a narrow window', async () => {
   });
 });
 
+test('a gateway that hangs is not taken for one with no news', async () => {
+  const server = await bigFleet(8);
+  try {
+    await withPage(browser, server.url, {}, async (page) => {
+      await page.locator('#link[data-state="live"]').waitFor();
+      server.signal('SIGSTOP');
+      await page.locator('#link', { hasText: 'Stale since' }).waitFor();
+      server.signal('SIGCONT');
+      await page.locator('#link[data-state="live"]').waitFor();
+    });
+  } finally {
+    server.signal('SIGCONT');
+    await server.stop();
+  }
+});
+
 test('a history that fails takes nothing else with it', async () => {
   await withFleet(8, async (url) => {
     await withPage(browser, url, { unpainted: true }, async (page) => {
