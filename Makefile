@@ -24,11 +24,16 @@ GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' 'extension/fleetv
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-bin/gpu-collector: $(GO_FILES)
+# So that --version is true after a commit that changes no Go file.
+.PHONY: FORCE
+.cache/ldflags: FORCE
+	@mkdir -p $(@D) && { echo '$(LDFLAGS)' | cmp -s - $@ || echo '$(LDFLAGS)' >$@; }
+
+bin/gpu-collector: $(GO_FILES) .cache/ldflags
 	@echo "building $@ (the first build of a machine takes some minutes)"
 	go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/gpu-collector
 
-bin/gpu-collector-agent: $(GO_FILES)
+bin/gpu-collector-agent: $(GO_FILES) .cache/ldflags
 	@echo "building $@"
 	go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/gpu-collector-agent
 
