@@ -16,6 +16,10 @@ DISTRO := github.com/gpu-collector/gpu-collector/internal/distro
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 # The commit's, so that the same commit is the same binary.
 DATE ?= $(shell git log -1 --format=%cI 2>/dev/null || echo unknown)
+# Once, or a commit in the middle of a build gives its parts different versions.
+VERSION := $(VERSION)
+COMMIT := $(COMMIT)
+DATE := $(DATE)
 LDFLAGS := -s -w -X $(DISTRO).Version=$(VERSION) -X $(DISTRO).Commit=$(COMMIT) -X $(DISTRO).Date=$(DATE) -extldflags=-Wl,-z,lazy
 
 GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' 'extension/fleetviewextension/web/static' internal/fleetapi/docs 2>/dev/null) go.mod go.sum
