@@ -46,3 +46,5 @@ cp configs/{agent,gateway,shard,kafka-shard,kafka-root}.yaml configs/kubernetes/
 cp dashboards/grafana/*.json "$chart/grafana/"
 cp dashboards/prometheus/{alerts,rules}.yaml "$chart/prometheus/"
 go run ./test/chart/valuesdoc
+
+go run ./internal/configdoc docs/configuration.md

@@ -78,13 +78,15 @@ type TableConfig struct {
 	Time TimeConfig `mapstructure:"time"`
 	// Resource holds templates over the columns by attribute key.
 	Resource map[string]string `mapstructure:"resource"`
-	Metrics  []MetricConfig    `mapstructure:"metrics"`
+	// Metrics are the points that each row makes.
+	Metrics []MetricConfig `mapstructure:"metrics"`
 
 	_ struct{}
 }
 
 // TimeConfig says how to read the time column.
 type TimeConfig struct {
+	// Column is the name of the time's column.
 	Column string `mapstructure:"column"`
 	// Unit is s, ms, us or ns for a number.
 	Unit string `mapstructure:"unit"`
@@ -96,7 +98,9 @@ type TimeConfig struct {
 
 // MetricConfig makes a point of a column.
 type MetricConfig struct {
-	Column      string `mapstructure:"column"`
+	// Column is the name of the value's column.
+	Column string `mapstructure:"column"`
+	// Name, Description and Unit are the metric's.
 	Name        string `mapstructure:"name"`
 	Description string `mapstructure:"description"`
 	Unit        string `mapstructure:"unit"`

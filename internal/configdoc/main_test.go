@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestReferenceIsWhatTheCodeHas: every key has a sentence, and the document in
+// the tree is the one that the code gives.
+func TestReferenceIsWhatTheCodeHas(t *testing.T) {
+	text, err := reference("../..")
+	require.NoError(t, err)
+	have, err := os.ReadFile("../../docs/configuration.md")
+	require.NoError(t, err)
+	assert.Equal(t, string(have), string(text), "run make generate")
+	for _, row := range []string{
+		"| `collection_interval` | duration | `10s` |", "| `gateway::retention` | duration | `1h` |", "| `table::metrics[]::column` | text |", "| `gateway::quorum` | integer | `5` |", "| `foreign` | text | `refuse` |",
+		"| `deadbands[]::absolute` | number |", "| `headers::epoch` | text | `gpu-state-epoch` |", "`endpoint: 127.0.0.1:8086`",
+	} {
+		assert.Contains(t, string(text), row)
+	}
+}
+
+// TestEveryComponentIsInIt: a component that is added is documented.
+func TestEveryComponentIsInIt(t *testing.T) {
+	files, err := filepath.Glob("../../*/*/metadata.yaml")
+	require.NoError(t, err)
+	var have []string
+	for _, c := range components {
+		have = append(have, c.dir)
+	}
+	for _, f := range files {
+		assert.Contains(t, have, strings.TrimPrefix(filepath.ToSlash(filepath.Dir(f)), "../../"))
+	}
+	assert.Len(t, have, len(files))
+}
