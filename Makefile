@@ -6,6 +6,7 @@ SHELL := /bin/bash
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1.0-dev)
 GOLANGCI_VERSION := v2.12.0
+GOVULNCHECK_VERSION := v1.3.0
 TOOLS := $(CURDIR)/.cache/tools
 
 # go-nvml's own headers mark half of its calls as deprecated.
@@ -130,6 +131,15 @@ $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION):
 	@mkdir -p $(TOOLS)
 	cd $(TOOLS) && GOBIN=$(TOOLS) CGO_ENABLED=0 go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	mv $(TOOLS)/golangci-lint $@
+
+.PHONY: vulncheck
+vulncheck: $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION) ## Known weaknesses of dependencies that the code reaches (GOVULNDB=file:///path for a copy of the database)
+	scripts/vulncheck.sh $<
+
+$(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION):
+	@mkdir -p $(TOOLS)
+	GOBIN=$(TOOLS) CGO_ENABLED=0 go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
+	mv $(TOOLS)/govulncheck $@
 
 .PHONY: check-generated
 check-generated: generate ## Fail when generated files are not what generate writes
