@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var link = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+
+// TestLinksLead: every link of the documents leads to a file, every document
+// is in the index, and the API's page has all its requests.
+func TestLinksLead(t *testing.T) {
+	files, err := filepath.Glob("../../docs/*.md")
+	require.NoError(t, err)
+	index, err := os.ReadFile("../../docs/README.md")
+	require.NoError(t, err)
+	for _, f := range append(files, "../../README.md") {
+		text, err := os.ReadFile(f)
+		require.NoError(t, err)
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			_, err := os.Stat(filepath.Join(filepath.Dir(f), m[1]))
+			assert.NoError(t, err, "%s links to %s", f, m[1])
+		}
+		if name := filepath.Base(f); name != "README.md" {
+			assert.Contains(t, string(index), "("+name+")")
+		}
+	}
+	data, err := os.ReadFile("../../pkg/fleetclient/openapi.json")
+	require.NoError(t, err)
+	var doc struct{ Paths map[string]map[string]any }
+	require.NoError(t, json.Unmarshal(data, &doc))
+	api, err := os.ReadFile("../../docs/api.md")
+	require.NoError(t, err)
+	for path, methods := range doc.Paths {
+		for method := range methods {
+			assert.Contains(t, string(api), "`"+strings.ToUpper(method)+" "+path+"`")
+		}
+	}
+}
