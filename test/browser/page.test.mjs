@@ -59,9 +59,11 @@ test('the straggler is seen, opened by a click, and its reason can be read', asy
     assert.match(await text.innerText(), /Signal\s+throughput 0\.0\d+, peers 0\.0\d+/);
     assert.match(await page.locator('#panel .badges').innerText(), /straggler/);
 
-    // The plots: this node, its peers' median, and a threshold for the score.
+    // The plots: this node, its peers' median, and the threshold.
     await page.locator('figure[data-signal="throughput"] .u-over').waitFor();
-    assert.match(await page.locator('figure[data-signal="score"]').innerText(), /this node[^]*peers’ median[^]*threshold/);
+    for (const name of ['score', 'throughput']) {
+      assert.match(await page.locator(`figure[data-signal="${name}"]`).innerText(), /this node[^]*peers’ median[^]*threshold/);
+    }
     await page.screenshot({ path: path.join(root, '.cache/node-dark.png') });
   }, ['willReadFrequently']);
 });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 const VALUES = 4_000_000; // of all nodes together, 32 MB
-const COLUMNS = 12; // about as many per node
+const COLUMNS = 15; // about as many per node
 const LEAST = 30;
 const MOST = 600;
 
@@ -24,6 +24,7 @@ export class Past {
       v[x.signal] = x.value;
       v[`${x.signal}:median`] = x.median;
       v[`${x.signal}:scale`] = x.scale;
+      v[`${x.signal}:threshold`] ??= x.threshold; // the score has its own
     }
     s.last = v;
     this.#add(s, at);
