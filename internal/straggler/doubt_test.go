@@ -43,6 +43,9 @@ func TestAStuckValueIsNotAccused(t *testing.T) {
 			for range tc.same - 1 {
 				require.Empty(t, round())
 			}
+			g := p.e.clusters["c"].groups["j"]
+			before := g.signals[nodesignal.Throughput].tracks[g.cluster.nodes["j-00"].slot].Tracker
+			require.NotZero(t, before.bias)
 			faster = true
 			var told []Event
 			for range 60 {
@@ -52,12 +55,30 @@ func TestAStuckValueIsNotAccused(t *testing.T) {
 				assert.Empty(t, told)
 				assert.Zero(t, p.node("j-00").Suspicion)
 				assert.EqualValues(t, 1, p.counters.Stuck, "said once")
+				after := g.signals[nodesignal.Throughput].tracks[g.cluster.nodes["j-00"].slot].Tracker
+				assert.Equal(t, before, after, "what is known of it stands still")
 				return
 			}
 			assert.Equal(t, []string{"node onset j-00"}, brief(told), "its sum began before")
 			assert.Zero(t, p.counters.Stuck)
 		})
 	}
+}
+
+// TestAConstantValueIsNotStuck while nothing speaks against its node.
+func TestAConstantValueIsNotStuck(t *testing.T) {
+	p := newPlay(t, []string{"j"}, 8, nil)
+	for range 100 {
+		for i := range p.nodes {
+			o := p.observe("j", i)
+			if i == 0 {
+				o.Values.Set(nodesignal.Throughput, 10.05)
+			}
+			require.NoError(t, p.e.Observe(&o, p.now))
+		}
+		require.Empty(t, p.tickOnce())
+	}
+	assert.Zero(t, p.counters.Stuck)
 }
 
 // TestAConstantLossIsNotStuck: a node that falls to a value that never changes

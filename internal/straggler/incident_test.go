@@ -118,6 +118,19 @@ func TestOneOfAnIncidentThatGetsMuchWorse(t *testing.T) {
 	assert.Equal(t, []string{"node severity j-01"}, brief(p.ticks(100)))
 }
 
+// TestOneThatIsHardlyWorseThanItsIncident is of another severity, and no news.
+func TestOneThatIsHardlyWorseThanItsIncident(t *testing.T) {
+	p := newPlay(t, []string{"j"}, 16, nil)
+	p.ticks(60)
+	loss := map[int]float64{0: 0.23, 1: 0.23, 2: 0.23, 3: 0.23}
+	p.loss = func(_ string, i int) float64 { return loss[i] }
+	require.Len(t, p.ticks(60), 1)
+	loss[1] = 0.335 // critical even by four fifths
+	require.Empty(t, p.ticks(60))
+	loss[1] = 0.37
+	assert.Equal(t, []string{"node onset j-01"}, brief(p.ticks(60)))
+}
+
 // TestNodesThatJoinAnIncident are told of by its updates, ten minutes apart.
 func TestNodesThatJoinAnIncident(t *testing.T) {
 	p := newPlay(t, []string{"j"}, 20, nil)

@@ -300,3 +300,18 @@ func TestANewcomerInAnIncident(t *testing.T) {
 	require.True(t, groupOf(t, p.last, "c", DefaultGroup).Held)
 	assert.Equal(t, uint8(0), member().cohort)
 }
+
+// TestASideThatFellInPartIsNoJob: a fifth of a side may have fallen to where it is.
+func TestASideThatFellInPartIsNoJob(t *testing.T) {
+	e := New(DefaultConfig())
+	edges := func(fallen int) int {
+		var list []clumped
+		for i := range 20 {
+			list = append(list, clumped{mean: 10 - 3*float64((19-i)/10) + 0.001*float64(i), fallen: i < fallen})
+		}
+		return len(e.divide(nodesignal.Throughput, list, nil))
+	}
+	assert.Equal(t, 1, edges(0))
+	assert.Equal(t, 1, edges(2))
+	assert.Zero(t, edges(3))
+}
