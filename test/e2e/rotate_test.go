@@ -26,6 +26,9 @@ type certificates struct {
 	client  pair // of an agent, and of the test
 }
 
+// reloadInterval is tls.reloadInterval of testdata/values.yaml.
+const reloadInterval = 5 * time.Second
+
 var tiers = map[string]string{"gateway": gatewayName, "shard": shardName}
 
 func newCertificates(t *testing.T) *certificates {
@@ -81,11 +84,12 @@ func (d *deployment) rotateSecrets(t *testing.T) {
 
 	d.certs.push(t)
 	want := leaf(t, d.certs.client.cert)
+	agents := get(t, "pods", "-n", namespace, "-l", "app.kubernetes.io/component=agent") // of all releases
+	require.Len(t, agents, len(d.names))
 	took := eventually(t, 3*time.Minute, "the agents have their new certificates", func() bool {
-		return !slices.ContainsFunc(before, func(pod object) bool {
-			return pod.Metadata.Labels["app.kubernetes.io/component"] == "agent" && leaf(t, []byte(mounted(t, pod))).Cmp(want) != 0
-		})
+		return !slices.ContainsFunc(agents, func(pod object) bool { return leaf(t, []byte(mounted(t, pod))).Cmp(want) != 0 })
 	})
+	time.Sleep(reloadInterval) // and read them
 	say("the agents have their new certificates after %.1fs", took.Seconds())
 
 	d.certs.serve(t, d.certs.clients)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 )
@@ -39,7 +40,12 @@ func (d *deployment) uninstall(t *testing.T) {
 		helm(t, "uninstall", rel, "--wait", "--timeout", "2m")
 	}
 	selector := "app.kubernetes.io/instance in (" + strings.Join(releases(), ",") + ")"
-	assert.Equal(t, []string{claim}, everything(t, selector), "what is left but the history's volume")
+	// Pods end in their own time.
+	left := everything(t, selector)
+	for over := time.Now().Add(2 * time.Minute); len(left) > 1 && time.Now().Before(over); left = everything(t, selector) {
+		time.Sleep(time.Second)
+	}
+	assert.Equal(t, []string{claim}, left, "what is left but the history's volume")
 	assert.Equal(t, d.crds, kubectl(t, "get", "crds", "-o", "name"), "custom resource definitions")
 	for _, node := range d.nodes {
 		assert.Equal(t, d.hostPaths[node], exists(t, node, d.paths), "directories of %s", node)
