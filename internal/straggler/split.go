@@ -72,10 +72,12 @@ func (p *splitState) forget(i int) {
 	}
 }
 
-// clumped is one node's mean, and whether it has fallen to it.
+// clumped is one node's mean, whether it has fallen to it, and whether it stands
+// still, as the node is slow.
 type clumped struct {
 	mean   float64
 	fallen bool
+	slow   bool
 }
 
 // cohorts follows the nodes' means and looks, now and then, at how they lie.
@@ -261,19 +263,20 @@ func (e *Engine) lookBy(g *group, s nodesignal.Signal) {
 	for i := range g.members {
 		if g.members[i].state == StateActive && int(ms.n[i]) >= e.cfg.WarmupTicks {
 			fell := ms.hour[i] - ms.mean[i]
-			list = append(list, clumped{ms.mean[i], fell > cfg.FallBy*e.unit(s, ms.hour[i])})
+			list = append(list, clumped{ms.mean[i], fell > cfg.FallBy*e.unit(s, ms.hour[i]), g.members[i].flags&flagWasSlow != 0})
 		}
 	}
 	e.clumps = list
 	slices.SortFunc(list, func(a, b clumped) int { return cmp.Compare(a.mean, b.mean) })
 
 	// An edge that is there stays for as long as there is half of the gap: what
-	// is left of a job does not become part of another.
+	// is left of a job does not become part of another. A slow node is no job: its
+	// mean is where its job was before.
 	kept := p.edges[:0]
 	from := 0
 	for _, edge := range p.edges {
 		at, _ := slices.BinarySearchFunc(list, edge, func(c clumped, edge float64) int { return cmp.Compare(c.mean, edge) })
-		if at > from && at < len(list) && e.apart(s, list[from:], at-from, 0.5) {
+		if works(list[from:at]) && works(list[at:]) && e.apart(s, list[from:], at-from, 0.5) {
 			kept = append(kept, (list[at-1].mean+list[at].mean)/2)
 			from = at
 		}
@@ -322,6 +325,11 @@ func (e *Engine) divide(s nodesignal.Signal, list []clumped, edges []float64) []
 	edges = append(edges, (list[at-1].mean+list[at].mean)/2)
 	edges = e.divide(s, list[:at], edges)
 	return e.divide(s, list[at:], edges)
+}
+
+// works reports whether any of the nodes is at work as it should be.
+func works(list []clumped) bool {
+	return slices.ContainsFunc(list, func(c clumped) bool { return !c.slow })
 }
 
 func fell(list []clumped) (n float64) {

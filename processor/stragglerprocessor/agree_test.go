@@ -331,6 +331,29 @@ func TestNodeAndGatewayAgreeWhenAFractionSplits(t *testing.T) {
 	require.NotZero(t, s.flagged)
 }
 
+// TestNodeAndGatewayAgreeWhenAllFallButOne whose mean stands still where the
+// others were, as it is slow: it is no cohort by itself.
+func TestNodeAndGatewayAgreeWhenAllFallButOne(t *testing.T) {
+	const nodes = 12
+	h := &history{
+		random: rand.New(rand.NewPCG(1, 1)),
+		noise:  0.005, phi: 0.8, ar: make([]float64, nodes), levels: slices.Repeat([]float64{20, 11}, nodes/2),
+		events: []event{
+			{node: 8, from: 0, to: 90, depth: 0.1, kind: slowClock},
+			{from: 13, to: 80, depth: 0.8, kind: dipOfAll},
+		},
+	}
+	s, err := newSides(agreeConfig(t), nodes, []string{"", ""})
+	require.NoError(t, err)
+	for tick := range 80 {
+		s.interval(t, h.at(tick))
+	}
+	require.NotZero(t, s.split)
+	last := s.said[2]
+	at := slices.IndexFunc(last, func(n straggler.NodeReport) bool { return n.Node == "n08" })
+	require.True(t, last[at].Straggler, "it is slow all the time")
+}
+
 // TestNodeAndGatewayAgreeInAnIncident of a split group, whose means stand still
 // meanwhile; one node comes during it, and does the other job after it.
 func TestNodeAndGatewayAgreeInAnIncident(t *testing.T) {
