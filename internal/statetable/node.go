@@ -296,6 +296,16 @@ func (n *node) pause(d time.Duration) bool {
 // pauseSlack is how much any report may be late.
 const pauseSlack = 500 * time.Millisecond
 
+// reports tells whether the node's last report is not longer ago than a few of
+// its intervals.
+func (n *node) reports(now time.Duration) bool {
+	within := onceReported
+	if n.usual > 0 {
+		within = fewReports*n.usual + pauseSlack
+	}
+	return now-n.heard <= within
+}
+
 // compact drops the series that were not heard of for longer than most, in
 // ticks, those that ended for a TTL, and where asked to those without a name, and
 // returns how many. With tell, the next report ends those that expire first: the

@@ -84,3 +84,45 @@ func TestOnlyAPauseIsAPause(t *testing.T) {
 		assert.EqualValues(t, 2, tb.Stats().Resyncs, "when the pace is learned")
 	})
 }
+
+func TestReportingIsWithinAFewIntervals(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		reports int
+		every   time.Duration
+		silence time.Duration
+		want    int64
+	}{
+		{"just now", 3, 10 * time.Second, 0, 1},
+		{"three intervals ago", 3, 10 * time.Second, 30 * time.Second, 1},
+		{"a little late", 3, 10 * time.Second, 30*time.Second + pauseSlack, 1},
+		{"longer ago", 3, 10 * time.Second, 31 * time.Second, 0},
+		{"slow", 3, time.Minute, 3 * time.Minute, 1},
+		{"slow and longer ago", 3, time.Minute, 4 * time.Minute, 0},
+		{"once", 1, 0, time.Minute, 1},
+		{"once, longer ago", 1, 0, 61 * time.Second, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tb := newTable(nil)
+			now := time.Hour
+			push(tb, now, nodeB, double(1, 1))
+			now += time.Hour
+			for i := range tt.reports {
+				if i > 0 {
+					now += tt.every
+				}
+				push(tb, now, nodeA, double(1, 1))
+			}
+			assert.Equal(t, tt.want, tb.Reporting(now+tt.silence))
+			assert.EqualValues(t, 2, tb.Stats().Nodes)
+		})
+	}
+}
+
+func TestForgottenIsNotReporting(t *testing.T) {
+	tb := newTable(func(s *Settings) { s.TTL = time.Second })
+	push(tb, 0, nodeA, double(1, 1))
+	assert.EqualValues(t, 1, tb.Reporting(2*time.Second))
+	tb.Sweep(2 * time.Second)
+	assert.Zero(t, tb.Reporting(2*time.Second))
+}

@@ -165,6 +165,29 @@ func (t *Table) Stats() Stats {
 	}
 }
 
+// fewReports is how many of its usual intervals a node may be silent and still
+// count as reporting, and onceReported how long one may that has reported once: the
+// interval of the slowest usual source.
+const (
+	fewReports   = 3
+	onceReported = time.Minute
+)
+
+// Reporting returns how many of the nodes were heard of within their last few
+// usual intervals: unlike Stats.Nodes without those that went elsewhere, but for
+// that time. It takes each node's lock once.
+func (t *Table) Reporting(now time.Duration) int64 {
+	var count int64
+	for n := range t.all() {
+		n.mu.Lock()
+		if !n.evicted && n.reports(now) {
+			count++
+		}
+		n.mu.Unlock()
+	}
+	return count
+}
+
 // Sweep forgets the nodes and series that were not heard of for TTL, and the
 // names that none has any more. Call it a few times per TTL. It holds one node's
 // lock at a time.

@@ -115,6 +115,10 @@ func (p *diffProcessor) observeTable() error {
 	}
 	return errors.Join(
 		p.telemetry.RegisterProcessorDiffNodesCallback(read(func(s statetable.Stats) int64 { return s.Nodes })),
+		p.telemetry.RegisterProcessorDiffNodesReportingCallback(func(_ context.Context, o metric.Int64Observer) error {
+			o.Observe(p.table.Reporting(p.now().Sub(p.epoch)))
+			return nil
+		}),
 		p.telemetry.RegisterProcessorDiffSeriesCallback(read(func(s statetable.Stats) int64 { return s.Series })),
 		p.telemetry.RegisterProcessorDiffStalePointsCallback(read(func(s statetable.Stats) int64 { return s.Stale })),
 		p.telemetry.RegisterProcessorDiffUnnamedSeriesCallback(read(func(s statetable.Stats) int64 { return s.Unnamed })),

@@ -391,6 +391,30 @@ func TestTelemetry(t *testing.T) {
 	require.NoError(t, p.Shutdown(ctx))
 }
 
+// TestANodeThatWentElsewhereIsNotReporting: who scales by the nodes must not
+// count one twice that moved to another instance, for as long as it is remembered.
+func TestANodeThatWentElsewhereIsNotReporting(t *testing.T) {
+	tel := componenttest.NewTelemetry()
+	defer func() { require.NoError(t, tel.Shutdown(context.Background())) }()
+	set := processortest.NewNopSettings(metadata.Type)
+	set.TelemetrySettings = tel.NewTelemetrySettings()
+	p, err := newProcessor(createDefaultConfig().(*Config), set, consumertest.NewNop())
+	require.NoError(t, err)
+	now := p.epoch
+	p.now = func() time.Time { return now }
+	for i := range 6 {
+		now = now.Add(10 * time.Second)
+		require.NoError(t, p.ConsumeMetrics(t.Context(), report("stays", time.Duration(i)*time.Second, 1)))
+		if i < 2 {
+			require.NoError(t, p.ConsumeMetrics(t.Context(), report("went", time.Duration(i)*time.Second, 1)))
+		}
+	}
+	point := func(v int64) []metricdata.DataPoint[int64] { return []metricdata.DataPoint[int64]{{Value: v}} }
+	metadatatest.AssertEqualProcessorDiffNodes(t, tel, point(2), metricdatatest.IgnoreTimestamp())
+	metadatatest.AssertEqualProcessorDiffNodesReporting(t, tel, point(1), metricdatatest.IgnoreTimestamp())
+	require.NoError(t, p.Shutdown(t.Context()))
+}
+
 func TestUnchangedReportDoesNotAllocate(t *testing.T) {
 	p := newTestProcessor(t, consumertest.NewNop(), func(c *Config) { c.HeartbeatInterval, c.ResyncInterval = time.Hour, 0 })
 	require.NoError(t, p.ConsumeMetrics(t.Context(), nodeReport("node-1")))

@@ -36,6 +36,7 @@ type TelemetryBuilder struct {
 	ProcessorDiffForwardedPoints    metric.Int64Counter
 	ProcessorDiffHeartbeats         metric.Int64Counter
 	ProcessorDiffNodes              metric.Int64ObservableGauge
+	ProcessorDiffNodesReporting     metric.Int64ObservableGauge
 	ProcessorDiffPendingPoints      metric.Int64ObservableGauge
 	ProcessorDiffReceivedPoints     metric.Int64Counter
 	ProcessorDiffRepeatedPoints     metric.Int64ObservableCounter
@@ -111,6 +112,21 @@ func (builder *TelemetryBuilder) RegisterProcessorDiffNodesCallback(cb metric.In
 		cb(ctx, &observerInt64{inst: builder.ProcessorDiffNodes, obs: o})
 		return nil
 	}, builder.ProcessorDiffNodes)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
+// RegisterProcessorDiffNodesReportingCallback sets callback for observable ProcessorDiffNodesReporting metric.
+func (builder *TelemetryBuilder) RegisterProcessorDiffNodesReportingCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.ProcessorDiffNodesReporting, obs: o})
+		return nil
+	}, builder.ProcessorDiffNodesReporting)
 	if err != nil {
 		return err
 	}
@@ -328,6 +344,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	builder.ProcessorDiffNodes, err = builder.meter.Int64ObservableGauge(
 		"otelcol_processor_diff_nodes",
 		metric.WithDescription("Nodes remembered. [Development]"),
+		metric.WithUnit("{node}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ProcessorDiffNodesReporting, err = builder.meter.Int64ObservableGauge(
+		"otelcol_processor_diff_nodes_reporting",
+		metric.WithDescription("Nodes that reported within 3 of their usual intervals, or within a minute where they reported once. Unlike `processor_diff_nodes` without those that report to another instance by now. [Development]"),
 		metric.WithUnit("{node}"),
 	)
 	errs = errors.Join(errs, err)
