@@ -241,10 +241,10 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- $_ := unset $config.exporters "prometheus" -}}
 {{- $_ := set $config.service.pipelines.metrics "exporters" (without $config.service.pipelines.metrics.exporters "prometheus") -}}
 {{- end -}}
+{{- end -}}
 {{- include "gpu-collector.config.remoteWrite" $arguments -}}
 {{- if not $config.service.pipelines.metrics.exporters -}}
 {{- fail "the gateway has nowhere to send metrics: gateway.fleetView.enabled, gateway.prometheus.enabled and remoteWrite.enabled are all false, one must be true" -}}
-{{- end -}}
 {{- end -}}
 {{- toYaml (mustMergeOverwrite $config (deepCopy $values.config)) -}}
 {{- end -}}
