@@ -180,7 +180,7 @@ func (t *Table) Reporting(now time.Duration) int64 {
 	var count int64
 	for n := range t.all() {
 		n.mu.Lock()
-		if !n.evicted && n.reports(now) {
+		if n.reports(now) {
 			count++
 		}
 		n.mu.Unlock()
