@@ -31,11 +31,13 @@ func TestAuthenticators(t *testing.T) {
 		good, bad, refusal string
 	}{
 		{
-			bearertokenauthextension.NewFactory(), map[string]any{"token": "secret"},
+			bearertokenauthextension.NewFactory(),
+			map[string]any{"token": "secret"},
 			"Bearer secret", "Bearer other", `Bearer realm="gpu-collector"`,
 		},
 		{
-			basicauthextension.NewFactory(), map[string]any{"htpasswd": map[string]any{"inline": "me:secret"}},
+			basicauthextension.NewFactory(),
+			map[string]any{"htpasswd": map[string]any{"inline": "me:secret"}},
 			"Basic bWU6c2VjcmV0", "Basic bWU6b3RoZXI=", `Basic realm="gpu-collector", charset="UTF-8"`,
 		},
 	} {

@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 )
 
-// Any, as a cluster or a node, is for clients that speak for all of them: a
+// Any as a cluster or a node is for clients that speak for all of them: a
 // tier in between, which has checked what it passes on.
 const Any = "*"
 

@@ -28,7 +28,7 @@ func TestLinksLead(t *testing.T) {
 		require.NoError(t, err)
 		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
 			_, err := os.Stat(filepath.Join(filepath.Dir(f), m[1]))
-			assert.NoError(t, err, "%s links to %s", f, m[1])
+			require.NoError(t, err, "%s links to %s", f, m[1])
 		}
 		if name := filepath.Base(f); name != "README.md" {
 			assert.Contains(t, string(index), "("+name+")")

@@ -114,7 +114,7 @@ var keyInCell = regexp.MustCompile("`([a-z0-9_:*<>.\\[\\]]+)`")
 
 // readme takes the tables whose first column is keys.
 func (w *writer) readme(dir string) error {
-	data, err := os.ReadFile(filepath.Join(w.root, dir, "README.md"))
+	data, err := os.ReadFile(filepath.Join(w.root, dir, "README.md")) //nolint:gosec // of this repository
 	if err != nil {
 		return err
 	}

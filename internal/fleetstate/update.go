@@ -126,10 +126,9 @@ func (u *Update) dropReplaced() {
 }
 
 func (u *Update) dropGPUs(drop func(*GPU) bool) {
-	for i := len(u.view.GPUs) - 1; i >= 0; i-- {
-		if drop(&u.view.GPUs[i]) {
-			u.view.GPUs = slices.Delete(u.gpus(), i, i+1)
-		}
+	gone := func(g GPU) bool { return drop(&g) } //nolint:gocritic // GPUs go seldom
+	if slices.ContainsFunc(u.view.GPUs, gone) {
+		u.view.GPUs = slices.DeleteFunc(u.gpus(), gone)
 	}
 }
 

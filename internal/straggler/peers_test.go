@@ -24,25 +24,34 @@ func TestPeerMemory(t *testing.T) {
 	gpus := []string{"", "", "H100"}
 	for name, reports := range map[string][]report{
 		"each knows a part": {
-			{0, []string{"J", "stage-0", ""}, "J/stage-0"}, {5, gpus, "J/stage-0/H100"},
-			{5, []string{"J", "stage-0", ""}, "J/stage-0/H100"}, {5, gpus, "J/stage-0/H100"},
+			{0, []string{"J", "stage-0", ""}, "J/stage-0"},
+			{5, gpus, "J/stage-0/H100"},
+			{5, []string{"J", "stage-0", ""}, "J/stage-0/H100"},
+			{5, gpus, "J/stage-0/H100"},
 		},
 		"one knows all": {
 			{0, []string{"J", "stage-0", "H100"}, "J/stage-0/H100"}, {5, gpus, "J/stage-0/H100"}, {5, nil, "J/stage-0/H100"},
 		},
 		"a part that is not told any more ends, and only that": {
-			{0, []string{"J", "stage-0", ""}, "J/stage-0"}, {5, gpus, "J/stage-0/H100"},
-			{45, gpus, "J/stage-0/H100"}, {1, gpus, "//H100"}, {1, nil, "//H100"},
+			{0, []string{"J", "stage-0", ""}, "J/stage-0"},
+			{5, gpus, "J/stage-0/H100"},
+			{45, gpus, "J/stage-0/H100"},
+			{1, gpus, "//H100"},
+			{1, nil, "//H100"},
 		},
 		"to tell it again keeps it": {
-			{0, []string{"J", "stage-0", ""}, "J/stage-0"}, {40, []string{"J", "", ""}, "J/stage-0"},
-			{20, []string{"", "", ""}, "J"}, {20, []string{"", "", ""}, "J"}, {20, []string{"", "", ""}, DefaultGroup},
+			{0, []string{"J", "stage-0", ""}, "J/stage-0"},
+			{40, []string{"J", "", ""}, "J/stage-0"},
+			{20, []string{"", "", ""}, "J"},
+			{20, []string{"", "", ""}, "J"},
+			{20, []string{"", "", ""}, DefaultGroup},
 		},
 		"another job need not have a role": {
 			{0, []string{"J", "stage-0", ""}, "J/stage-0"}, {5, gpus, "J/stage-0/H100"}, {5, []string{"K", "", ""}, "K//H100"},
 		},
 		"another role is of the same job when another report tells it": {
-			{0, []string{"J", "", ""}, "J"}, {5, []string{"", "stage-0", ""}, "J/stage-0"},
+			{0, []string{"J", "", ""}, "J"},
+			{5, []string{"", "stage-0", ""}, "J/stage-0"},
 			{5, []string{"", "stage-1", ""}, "J/stage-1"},
 		},
 		"a report that knows half of the job, and news": {

@@ -184,7 +184,7 @@ func TestEverySignalIsHeld(t *testing.T) {
 	assert.Empty(t, logSink.AllLogs())
 	assert.Empty(t, traceSink.AllTraces())
 	for _, err := range push(as(t, "victim")) {
-		assert.NoError(t, err)
+		require.NoError(t, err)
 	}
 	assert.Len(t, logSink.AllLogs(), 1)
 	assert.Len(t, traceSink.AllTraces(), 1)

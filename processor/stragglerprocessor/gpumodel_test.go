@@ -50,9 +50,9 @@ func TestGPUModels(t *testing.T) {
 }
 
 // nvml is a report of a node's GPUs, with hw.gpu.info where there are products.
-func nvml(node string, products ...string) pmetric.Metrics {
+func nvml(products ...string) pmetric.Metrics {
 	md := pmetric.NewMetrics()
-	rm := resource(md, map[string]any{"host.name": node, "k8s.cluster.name": "prod"})
+	rm := resource(md, map[string]any{"host.name": "n", "k8s.cluster.name": "prod"})
 	for i, product := range products {
 		gauge(rm, gpusemconv.MetricGPUInfo, 1, "hw.id", fmt.Sprint("GPU-", i), "hw.model", product)
 		gauge(rm, gpusemconv.MetricGPUInfo, 1, "hw.id", fmt.Sprint("MIG-", i), "hw.parent", fmt.Sprint("GPU-", i), "hw.model", product+" MIG 1g.10gb")
@@ -68,22 +68,22 @@ func TestTheModelIsOfTheGroup(t *testing.T) {
 		push   []pmetric.Metrics
 		want   string
 	}{
-		"the GPUs' report, then the job's": {nil, []pmetric.Metrics{nvml("n", "H100"), step("n", 1)}, "J/stage-0/H100"},
-		"the job's, then the GPUs'":        {nil, []pmetric.Metrics{step("n", 1), nvml("n", "H100")}, "J/stage-0/H100"},
-		"no job":                           {nil, []pmetric.Metrics{nvml("n", "NVIDIA H100 80GB HBM3")}, "//NVIDIA-H100-80GB-HBM3"},
-		"two models":                       {nil, []pmetric.Metrics{nvml("n", "L4", "A100", "L4")}, "//A100+L4"},
+		"the GPUs' report, then the job's": {nil, []pmetric.Metrics{nvml("H100"), step("n", 1)}, "J/stage-0/H100"},
+		"the job's, then the GPUs'":        {nil, []pmetric.Metrics{step("n", 1), nvml("H100")}, "J/stage-0/H100"},
+		"no job":                           {nil, []pmetric.Metrics{nvml("NVIDIA H100 80GB HBM3")}, "//NVIDIA-H100-80GB-HBM3"},
+		"two models":                       {nil, []pmetric.Metrics{nvml("L4", "A100", "L4")}, "//A100+L4"},
 		"the model in a report of its own": {nil, []pmetric.Metrics{step("n", 1), func() pmetric.Metrics {
-			md := nvml("n", "H100")
+			md := nvml("H100")
 			md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().RemoveIf(func(m pmetric.Metric) bool { return m.Name() != gpusemconv.MetricGPUInfo })
 			return md
 		}()}, "J/stage-0/H100"},
 		"a label of the node overrules": {nil, []pmetric.Metrics{func() pmetric.Metrics {
-			md := nvml("n", "H100")
+			md := nvml("H100")
 			md.ResourceMetrics().At(0).Resource().Attributes().PutStr("gpu.model", "fast")
 			return md
-		}(), step("n", 1), nvml("n", "H100")}, "J/stage-0/fast"},
-		"nothing known of what is asked for": {func(c *Config) { c.GroupBy = []string{"gpu.model"} }, []pmetric.Metrics{nvml("n"), step("n", 1)}, "default"},
-		"not asked for":                      {func(c *Config) { c.GroupBy = []string{"gpu.job.id"} }, []pmetric.Metrics{nvml("n", "H100"), step("n", 1)}, "J"},
+		}(), step("n", 1), nvml("H100")}, "J/stage-0/fast"},
+		"nothing known of what is asked for": {func(c *Config) { c.GroupBy = []string{"gpu.model"} }, []pmetric.Metrics{nvml(), step("n", 1)}, "default"},
+		"not asked for":                      {func(c *Config) { c.GroupBy = []string{"gpu.job.id"} }, []pmetric.Metrics{nvml("H100"), step("n", 1)}, "J"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newAgentRig(t, test.change)
@@ -101,8 +101,8 @@ func TestTheModelIsOfTheGroup(t *testing.T) {
 // that a node asks for is the one that its gateway has it in.
 func TestAgentAndGatewayNameOneGroup(t *testing.T) {
 	reports := []func() pmetric.Metrics{
-		func() pmetric.Metrics { return nvml("n", "H100", "H100") },
-		func() pmetric.Metrics { return nvml("n") }, // its driver hangs
+		func() pmetric.Metrics { return nvml("H100", "H100") },
+		func() pmetric.Metrics { return nvml() }, // its driver hangs
 		func() pmetric.Metrics { return step("n", 1) },
 		func() pmetric.Metrics {
 			md := step("n", 1) // another job, without a role

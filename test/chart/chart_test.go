@@ -23,7 +23,7 @@ const (
 )
 
 // run returns what a tool wrote to both of its outputs.
-func run(t *testing.T, input string, name string, args ...string) (string, error) {
+func run(t *testing.T, input, name string, args ...string) (string, error) {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	require.NoError(t, err, "`make test-chart` has the tools on its PATH")

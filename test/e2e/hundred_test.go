@@ -86,7 +86,7 @@ func clusterRole(t *testing.T, atLeast int) {
 		{"get", "secrets", "-A"}, {"get", "configmaps", "-A"}, {"delete", "node", "fake1", "--dry-run=server"},
 	} {
 		_, err := command("", "kubectl", append(refused, as)...)
-		assert.ErrorContains(t, err, "Forbidden", "%v", refused)
+		require.ErrorContains(t, err, "Forbidden", "%v", refused)
 	}
 	say("the cluster collector's role reads %d nodes, and no secret", len(nodes))
 }

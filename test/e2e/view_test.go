@@ -64,7 +64,7 @@ func state(n fleetclient.Node) string {
 	if n.State == nil {
 		return ""
 	}
-	return string(*n.State)
+	return *n.State
 }
 
 // await waits until all of the nodes push.
@@ -82,14 +82,15 @@ func (v view) await(t *testing.T, deadline time.Duration, names ...string) time.
 			problem = err.Error()
 			return false
 		}
-		problem = ""
+		var problems []string
 		for _, name := range names {
 			if n, ok := nodes[name]; !ok {
-				problem += name + " is not there; "
+				problems = append(problems, name+" is not there")
 			} else if !fresh(n) {
-				problem += fmt.Sprintf("%s is %s and %.0f s old; ", name, cmp.Or(state(n), "unknown"), n.AgeSeconds)
+				problems = append(problems, fmt.Sprintf("%s is %s and %.0f s old", name, cmp.Or(state(n), "unknown"), n.AgeSeconds))
 			}
 		}
+		problem = strings.Join(problems, "; ")
 		return problem == ""
 	})
 	return took

@@ -142,10 +142,10 @@ func TestMutualTLS(t *testing.T) {
 		_, err := client.Export(t.Context(), pmetricotlp.NewExportRequestFromMetrics(md))
 		assert.Equal(t, codes.Unavailable, status.Code(err), name)
 		_, err = postOver(t, conf, "https://"+ports.http+"/v1/metrics", marshal(t, md))
-		assert.Error(t, err, name)
+		require.Error(t, err, name)
 	}
 	_, err := grpcClient(t, ports.grpc).Export(t.Context(), pmetricotlp.NewExportRequestFromMetrics(md))
-	assert.Error(t, err, "in the clear")
+	require.Error(t, err, "in the clear")
 	resp, err := postOver(t, ca.client(ca), "https://"+ports.http+"/v1/metrics", marshal(t, pmetric.NewMetrics()))
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusOK, resp.status)
@@ -229,7 +229,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 	for name, md := range attacks {
 		_, err := g.client.Export(evil, pmetricotlp.NewExportRequestFromMetrics(md))
 		assert.Equal(t, codes.PermissionDenied, status.Code(err), name)
-		assert.ErrorContains(t, err, "which is not the client's own", name)
+		require.ErrorContains(t, err, "which is not the client's own", name)
 		resp, err := postOver(t, conf, "https://"+ports.http+"/v1/metrics", marshal(t, md), "Authorization", basic("evil/e0", "evil-secret"))
 		require.NoError(t, err)
 		assert.Equal(t, http.StatusForbidden, resp.status, name)

@@ -169,9 +169,9 @@ func (tr *tree) wrong() (full, differences int) {
 }
 
 // heal pushes until the root has the nodes' exact state. It takes at most
-// these pushes of each node, since all were answered, for the nodes
-// with full state and for those that forward differences.
-func (tr *tree) heal(full, differences int) {
+// one push of each node, since all were answered, be it full state or
+// differences that are forwarded.
+func (tr *tree) heal() {
 	tr.t.Helper()
 	pushes, wholeFull := 0, 0
 	eventually(tr.t, time.Minute, "the root has the exact state of all nodes", func() bool {
@@ -190,8 +190,8 @@ func (tr *tree) heal(full, differences int) {
 		})
 	})
 	tr.t.Logf("whole after %d pushes of each node with full state, %d of the others", wholeFull, pushes)
-	assert.LessOrEqual(tr.t, wholeFull, full, "pushes of nodes with full state")
-	assert.LessOrEqual(tr.t, pushes, differences, "pushes of nodes that forward differences")
+	assert.LessOrEqual(tr.t, wholeFull, 1, "pushes of nodes with full state")
+	assert.LessOrEqual(tr.t, pushes, 1, "pushes of nodes that forward differences")
 }
 
 func (tr *tree) requireThreshold(i int) {
@@ -243,11 +243,11 @@ func (r *refusal) Export(context.Context, pmetricotlp.ExportRequest) (pmetricotl
 func TestTree(t *testing.T) {
 	t.Parallel()
 	tr := newTree(t)
-	tr.heal(1, 1)
+	tr.heal()
 	for range 3 {
 		require.Zero(t, tr.push())
 	}
-	tr.heal(1, 1)
+	tr.heal()
 	for i := range tr.nodes {
 		tr.requireThreshold(i)
 	}
@@ -265,19 +265,19 @@ func TestTree(t *testing.T) {
 		}
 		tr.root.restart()
 		// The answer that tells a shard has it send what it holds.
-		tr.heal(1, 1)
+		tr.heal()
 		tr.requireThreshold(0)
 	})
 
 	t.Run("a shard dies and comes back empty", func(t *testing.T) {
 		tr.t = t
 		tr.shards[1].kill()
-		tr.heal(1, 1) // by the other shard
+		tr.heal() // by the other shard
 		tr.shards[1].restart()
 		for range 3 {
 			tr.push()
 		}
-		tr.heal(1, 1)
+		tr.heal()
 	})
 
 	t.Run("the root hangs", func(t *testing.T) {
@@ -289,7 +289,7 @@ func TestTree(t *testing.T) {
 		}
 		grown := tr.shards[0].memory() - before
 		require.NoError(t, tr.root.cmd.Process.Signal(syscall.SIGCONT))
-		tr.heal(1, 1)
+		tr.heal()
 		t.Logf("the shard grew by %d MiB", grown)
 		assert.Less(t, grown, 64, "backlog at the shard")
 	})
@@ -313,6 +313,6 @@ func TestTree(t *testing.T) {
 		srv.Stop()
 		done.Wait()
 		tr.root.restart()
-		tr.heal(1, 1)
+		tr.heal()
 	})
 }

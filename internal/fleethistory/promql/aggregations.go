@@ -114,7 +114,7 @@ func (h *History) attributeLabels(ctx context.Context, q *fleethistory.Query, me
 		return nil, err
 	}
 	// A name that must be quoted is none of the product's.
-	names = slices.DeleteFunc(names, func(name string) bool { return !h.isAttribute(name) || !model.LabelName(name).IsValidLegacy() })
+	names = slices.DeleteFunc(names, func(name string) bool { return !h.isAttribute(name) || !model.LegacyValidation.IsValidLabelName(name) })
 	if len(names) > maxAttributes {
 		return nil, fmt.Errorf("%w (%d attributes)", fleethistory.ErrTooMuch, len(names))
 	}

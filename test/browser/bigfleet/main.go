@@ -190,8 +190,12 @@ func groups(store *fleetstate.Store) {
 func hostile(store *fleetstate.Store) {
 	now := time.Now()
 	for _, k := range []fleetstate.Key{
-		{Cluster: "cluster-a", Node: "node-\u202e00000"}, {Cluster: "cluster-a", Node: "\u200bnode-00000"}, {Cluster: "cluster-a", Node: "node-00000\u00a0"},
-		{Cluster: "x\ny", Node: "z"}, {Cluster: "x", Node: "y\nz"}, {Cluster: "cluster-a", Node: "שלום-16"},
+		{Cluster: "cluster-a", Node: "node-\u202e00000"},
+		{Cluster: "cluster-a", Node: "\u200bnode-00000"},
+		{Cluster: "cluster-a", Node: "node-00000\u00a0"},
+		{Cluster: "x\ny", Node: "z"},
+		{Cluster: "x", Node: "y\nz"},
+		{Cluster: "cluster-a", Node: "שלום-16"},
 		{Cluster: "a,b", Node: `c,d\e`},
 	} {
 		u, ok := store.Begin(k, now)
