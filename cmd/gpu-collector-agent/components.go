@@ -4,9 +4,11 @@ package main
 
 import (
 	thresholdextension "github.com/gpu-collector/gpu-collector/extension/thresholdextension"
+	clientidentityprocessor "github.com/gpu-collector/gpu-collector/processor/clientidentityprocessor"
 	diffprocessor "github.com/gpu-collector/gpu-collector/processor/diffprocessor"
 	stragglerprocessor "github.com/gpu-collector/gpu-collector/processor/stragglerprocessor"
 	nvmlreceiver "github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver"
+	basicauthextension "github.com/open-telemetry/opentelemetry-collector-contrib/extension/basicauthextension"
 	bearertokenauthextension "github.com/open-telemetry/opentelemetry-collector-contrib/extension/bearertokenauthextension"
 	healthcheckv2extension "github.com/open-telemetry/opentelemetry-collector-contrib/extension/healthcheckv2extension"
 	filestorage "github.com/open-telemetry/opentelemetry-collector-contrib/extension/storage/filestorage"
@@ -46,6 +48,7 @@ func components() (otelcol.Factories, error) {
 	}
 
 	factories.Extensions, err = otelcol.MakeFactoryMap[extension.Factory](
+		basicauthextension.NewFactory(),
 		bearertokenauthextension.NewFactory(),
 		healthcheckv2extension.NewFactory(),
 		filestorage.NewFactory(),
@@ -55,6 +58,7 @@ func components() (otelcol.Factories, error) {
 		return otelcol.Factories{}, err
 	}
 	factories.ExtensionModules = makeModulesMap(factories.Extensions, map[component.Type]string{
+		basicauthextension.NewFactory().Type():       "github.com/open-telemetry/opentelemetry-collector-contrib/extension/basicauthextension v0.155.0",
 		bearertokenauthextension.NewFactory().Type(): "github.com/open-telemetry/opentelemetry-collector-contrib/extension/bearertokenauthextension v0.155.0",
 		healthcheckv2extension.NewFactory().Type():   "github.com/open-telemetry/opentelemetry-collector-contrib/extension/healthcheckv2extension v0.155.0",
 		filestorage.NewFactory().Type():              "github.com/open-telemetry/opentelemetry-collector-contrib/extension/storage/filestorage v0.155.0",
@@ -88,6 +92,7 @@ func components() (otelcol.Factories, error) {
 	factories.Processors, err = otelcol.MakeFactoryMap[processor.Factory](
 		memorylimiterprocessor.NewFactory(),
 		resourceprocessor.NewFactory(),
+		clientidentityprocessor.NewFactory(),
 		diffprocessor.NewFactory(),
 		stragglerprocessor.NewFactory(),
 	)
@@ -95,10 +100,11 @@ func components() (otelcol.Factories, error) {
 		return otelcol.Factories{}, err
 	}
 	factories.ProcessorModules = makeModulesMap(factories.Processors, map[component.Type]string{
-		memorylimiterprocessor.NewFactory().Type(): "go.opentelemetry.io/collector/processor/memorylimiterprocessor v0.155.0",
-		resourceprocessor.NewFactory().Type():      "github.com/open-telemetry/opentelemetry-collector-contrib/processor/resourceprocessor v0.155.0",
-		diffprocessor.NewFactory().Type():          "github.com/gpu-collector/gpu-collector v0.0.0",
-		stragglerprocessor.NewFactory().Type():     "github.com/gpu-collector/gpu-collector v0.0.0",
+		memorylimiterprocessor.NewFactory().Type():  "go.opentelemetry.io/collector/processor/memorylimiterprocessor v0.155.0",
+		resourceprocessor.NewFactory().Type():       "github.com/open-telemetry/opentelemetry-collector-contrib/processor/resourceprocessor v0.155.0",
+		clientidentityprocessor.NewFactory().Type(): "github.com/gpu-collector/gpu-collector v0.0.0",
+		diffprocessor.NewFactory().Type():           "github.com/gpu-collector/gpu-collector v0.0.0",
+		stragglerprocessor.NewFactory().Type():      "github.com/gpu-collector/gpu-collector v0.0.0",
 	})
 
 	factories.Connectors, err = otelcol.MakeFactoryMap[connector.Factory]()

@@ -24,6 +24,7 @@ import (
 // guard judges resources.
 type guard struct {
 	rule      clientidentity.Rule
+	own       clientidentity.Identity // in place of the rule's, where that is off
 	overwrite bool
 	telemetry *metadata.TelemetryBuilder
 }
@@ -33,7 +34,7 @@ func newGuard(set processor.Settings, cfg *Config) (*guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &guard{rule: cfg.rule(), overwrite: cfg.Foreign == foreignOverwrite, telemetry: tb}, nil
+	return &guard{rule: cfg.rule(), own: cfg.own(), overwrite: cfg.Foreign == foreignOverwrite, telemetry: tb}, nil
 }
 
 // Capabilities implements consumer.
@@ -51,6 +52,9 @@ func (g *guard) Shutdown(context.Context) error {
 // identity returns who pushes, or a refusal: whoever is not known may claim
 // nothing.
 func (g *guard) identity(ctx context.Context) (clientidentity.Identity, error) {
+	if !g.rule.On() {
+		return g.own, nil
+	}
 	id, err := g.rule.Of(ctx)
 	if err != nil {
 		err = g.refuse(ctx, err.Error())

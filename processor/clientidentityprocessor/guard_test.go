@@ -45,6 +45,7 @@ func TestConfig(t *testing.T) {
 	for id, want := range map[string]*Config{
 		"client_identity":       {ClusterAuthAttribute: "username", Foreign: "refuse"},
 		"client_identity/nodes": {ClusterAuthAttribute: "username", NodeAuthAttribute: "username", Foreign: "overwrite"},
+		"client_identity/own":   {Cluster: "lab", Node: "7", Foreign: "overwrite"},
 	} {
 		sub, err := conf.Sub(id)
 		require.NoError(t, err)
@@ -56,6 +57,16 @@ func TestConfig(t *testing.T) {
 	err = xconfmap.Validate(&Config{Foreign: "accept"})
 	require.ErrorContains(t, err, "`cluster_auth_attribute` is empty")
 	require.ErrorContains(t, err, "`foreign` is \"accept\"")
+	for want, cfg := range map[string]*Config{
+		"must be either the names or the attributes": {ClusterAuthAttribute: "username", Cluster: "lab"},
+		"or `node_auth_attribute`: must be":          {NodeAuthAttribute: "username", Cluster: "lab"},
+		"`node` is set without `cluster`":            {ClusterAuthAttribute: "username", Node: "a"},
+		"`cluster` is \"lab\\n\": must be 1 to":      {Cluster: "lab\n"},
+		"`node` is \"\\n\": must be 1 to":            {Cluster: "lab", Node: "\n"},
+	} {
+		cfg.Foreign = foreignRefuse
+		require.ErrorContains(t, xconfmap.Validate(cfg), want)
+	}
 }
 
 // TestSettle has each resource as it comes and as it goes on. What has no want
@@ -64,6 +75,7 @@ func TestSettle(t *testing.T) {
 	type kv = map[string]string
 	cluster := Config{ClusterAuthAttribute: "username"}
 	node := Config{ClusterAuthAttribute: "username", NodeAuthAttribute: "username"}
+	own := Config{Cluster: "lab", Node: "a"}
 	for name, tc := range map[string]struct {
 		cfg  Config
 		user string
@@ -83,6 +95,9 @@ func TestSettle(t *testing.T) {
 		"a pod on its node":       {node, "lab/a", kv{"k8s.node.name": "a", "host.name": "pod-1"}, kv{"k8s.cluster.name": "lab", "k8s.node.name": "a", "host.name": "a"}, nil},
 		"a pod on another":        {node, "lab/a", kv{"k8s.node.name": "victim", "host.name": "a"}, nil, kv{"k8s.cluster.name": "lab", "k8s.node.name": "a", "host.name": "a"}},
 		"a tier of its cluster":   {node, "lab/*", kv{"host.name": "any"}, kv{"k8s.cluster.name": "lab", "host.name": "any"}, nil},
+		"everybody, its own":      {own, "", kv{"k8s.cluster.name": "lab", "k8s.node.name": "a", "gpu.job.id": "llm"}, kv{"k8s.cluster.name": "lab", "k8s.node.name": "a", "host.name": "a", "gpu.job.id": "llm"}, nil},
+		"everybody, another":      {own, "lab/victim", kv{"k8s.cluster.name": "victim", "k8s.node.name": "victim", "host.name": "victim", "gpu.job.id": "llm"}, nil, kv{"k8s.cluster.name": "lab", "k8s.node.name": "a", "host.name": "a", "gpu.job.id": "llm"}},
+		"everybody, any node":     {Config{Cluster: "lab"}, "", kv{"host.name": "b"}, kv{"k8s.cluster.name": "lab", "host.name": "b"}, nil},
 		"a tier, another cluster": {node, "lab/*", kv{"host.name": "any", "k8s.cluster.name": "victim"}, nil, kv{"k8s.cluster.name": "lab", "host.name": "any"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -48,6 +48,7 @@ func TestShippedConfigsAreValid(t *testing.T) {
 		"mtls-agent.yaml":   {"configs/agent.yaml", "configs/shard.yaml"},
 		"mtls-gateway.yaml": {"configs/gateway.yaml", "configs/shard.yaml"},
 		"tenants.yaml":      {"configs/gateway.yaml"},
+		"tenant-agent.yaml": {"configs/agent.yaml"},
 	}
 	require.Len(t, below, len(overlays), "what each overlay goes over")
 	for _, file := range overlays {
@@ -66,9 +67,14 @@ func TestShippedConfigsAreValid(t *testing.T) {
 		t.Parallel()
 		binary, err := agentBinary()
 		require.NoError(t, err)
-		text, err := validate(t, binary, "configs/agent.yaml")
-		require.NoError(t, err, text)
-		assert.Empty(t, text)
+		for _, configs := range [][]string{
+			{"configs/agent.yaml"},
+			{"configs/agent.yaml", "configs/overlays/mtls-agent.yaml", "configs/overlays/tenant-agent.yaml"},
+		} {
+			text, err := validate(t, binary, configs...)
+			require.NoError(t, err, text)
+			assert.Empty(t, text)
+		}
 	})
 }
 
