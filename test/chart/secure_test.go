@@ -37,7 +37,7 @@ import (
 func TestTiersTrustEachOther(t *testing.T) {
 	s := newSecrets(t)
 	s.write(t, "one")
-	fleet := tiers(t, s)
+	fleet := tiers(t, s, "auth.type=bearer,auth.bearer.secret=token,agent.otlp.enabled=false")
 	seen := func(token string) (time.Time, int) { return s.lastSeen(t, fleet.view, token) }
 
 	eventually(t, "the node's report arrives", func() bool { at, _ := seen("one"); return !at.IsZero() })
@@ -72,17 +72,17 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	require.Eventually(t, condition, deadline, 200*time.Millisecond, what)
 }
 
-type addresses struct{ gateway, shard, view string }
+type addresses struct{ gateway, shard, view, job string }
 
 // tiers starts agent, shard and gateway as the chart configures them, with the
 // secrets' directory in place of the pods' mounts and free ports on loopback.
-func tiers(t *testing.T, s *secrets) addresses {
+func tiers(t *testing.T, s *secrets, values string) addresses {
 	t.Helper()
 	text, err := template(t, "--set", "tls.enabled=true,tls.certManager.enabled=true,tls.certManager.issuerRef.name=ca,tls.reloadInterval=1s,pushInterval=1s",
-		"--set", "auth.type=bearer,auth.bearer.secret=token,shard.enabled=true,agent.otlp.enabled=false,agent.podResources.enabled=false",
+		"--set", "shard.enabled=true,agent.podResources.enabled=false", "--set", values,
 		"--set", "agent.config.receivers.nvml.deadline=1s,gateway.fleetView.history.storage=none,agent.libraryPath="+fakenvml.Library(t))
 	require.NoError(t, err, text)
-	at := addresses{gateway: loopback.FreeAddr(t), shard: loopback.FreeAddr(t), view: loopback.FreeAddr(t)}
+	at := addresses{gateway: loopback.FreeAddr(t), shard: loopback.FreeAddr(t), view: loopback.FreeAddr(t), job: loopback.FreeAddr(t)}
 	state := filepath.Join(s.dir, "state")
 	require.NoError(t, fakenvml.NewH100(1).Write(state))
 	for _, m := range manifests(t, text) {
@@ -91,9 +91,17 @@ func tiers(t *testing.T, s *secrets) addresses {
 		}
 		tier := m.Metadata.Labels["app.kubernetes.io/component"]
 		const listen = "${env:GPU_COLLECTOR_LISTEN:-0.0.0.0}"
+		grpc, http := loopback.FreeAddr(t), loopback.FreeAddr(t)
+		switch tier {
+		case "gateway":
+			grpc = at.gateway
+		case "shard":
+			grpc = at.shard
+		case "agent":
+			http = at.job
+		}
 		config := strings.NewReplacer(
-			listen+":4317", map[string]string{"gateway": at.gateway, "shard": at.shard}[tier], listen+":8086", at.view,
-			listen+":4318", loopback.FreeAddr(t), listen+":9464", loopback.FreeAddr(t), listen+":13133", loopback.FreeAddr(t),
+			listen+":4317", grpc, listen+":8086", at.view, listen+":4318", http, listen+":9464", loopback.FreeAddr(t), listen+":13133", loopback.FreeAddr(t),
 			"127.0.0.1:4317", loopback.FreeAddr(t), "127.0.0.1:4318", loopback.FreeAddr(t), "127.0.0.1:8085", loopback.FreeAddr(t),
 			"port: 8888", "port: "+port(t, loopback.FreeAddr(t)), "/var/run/gpu-collector", s.dir,
 		).Replace(m.Data["config.yaml"])

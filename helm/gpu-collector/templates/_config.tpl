@@ -38,12 +38,21 @@ merged over them. The templates below that take `config` change it in place.
 -}}
 {{- end -}}
 
-{{/* auth: the extension that makes and checks tokens, once. Takes root and config. */}}
+{{/* auth: the extension that makes and checks tokens, once, or those for passwords. Takes root, tier and config. */}}
 {{- define "gpu-collector.config.auth" -}}
-{{- if eq .root.Values.auth.type "bearer" -}}
-{{- if not .root.Values.tls.enabled -}}
-{{- fail "auth.type is bearer and tls.enabled is false: gRPC sends no token over a connection without TLS, set tls.enabled" -}}
+{{- $type := .root.Values.auth.type -}}
+{{- if and (ne $type "none") (not .root.Values.tls.enabled) -}}
+{{- fail (printf "auth.type is %s and tls.enabled is false: gRPC sends no token over a connection without TLS and no password, set tls.enabled" $type) -}}
 {{- end -}}
+{{- if eq $type "basic" -}}
+{{- if include "gpu-collector.basic.server" . -}}
+{{- include "gpu-collector.config.extension" (dict "config" .config "id" "basicauth/agents" "settings" (dict "htpasswd" (dict "file" "/var/run/gpu-collector/passwords/htpasswd"))) -}}
+{{- end -}}
+{{- if include "gpu-collector.basic.client" . -}}
+{{- $path := "/var/run/gpu-collector/credentials" -}}
+{{- include "gpu-collector.config.extension" (dict "config" .config "id" "basicauth/client" "settings" (dict "client_auth" (dict "username_file" (printf "%s/username" $path) "password_file" (printf "%s/password" $path)))) -}}
+{{- end -}}
+{{- else if eq $type "bearer" -}}
 {{- include "gpu-collector.config.extension" (dict "config" .config "id" "bearertokenauth" "settings" (dict "filename" (printf "/var/run/gpu-collector/auth/%s" .root.Values.auth.bearer.key))) -}}
 {{- end -}}
 {{- end -}}
@@ -55,7 +64,7 @@ key_file: /var/run/gpu-collector/tls/tls.key
 reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- end -}}
 
-{{/* server: TLS and authentication of the OTLP receiver. Takes root and config. */}}
+{{/* server: TLS and authentication of the OTLP receiver; who has a name speaks for it alone, as in overlays/tenants.yaml. Takes root, tier and config. */}}
 {{- define "gpu-collector.config.server" -}}
 {{- $settings := dict -}}
 {{- if .root.Values.tls.enabled -}}
@@ -67,6 +76,16 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- end -}}
 {{- if eq .root.Values.auth.type "bearer" -}}
 {{- $_ := set $settings "auth" (dict "authenticator" "bearertokenauth") -}}
+{{- else if eq .root.Values.auth.type "basic" -}}
+{{- $_ := set $settings "auth" (dict "authenticator" "basicauth/agents") -}}
+{{- $identity := dict "cluster_auth_attribute" "username" "node_auth_attribute" "username" -}}
+{{- $_ := set .config.processors "client_identity" $identity -}}
+{{- range .config.service.pipelines -}}
+{{- $_ := set . "processors" (prepend .processors "client_identity") -}}
+{{- end -}}
+{{- range $extension := list "admission" "straggler_threshold" -}}
+{{- $_ := set $.config.extensions $extension (merge (dict) $identity (get $.config.extensions $extension | default dict)) -}}
+{{- end -}}
 {{- end -}}
 {{- range $protocol := list "grpc" "http" -}}
 {{- $_ := mustMergeOverwrite (get $.config.receivers.otlp.protocols $protocol) (deepCopy $settings) -}}
@@ -83,6 +102,8 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- end -}}
 {{- if eq .root.Values.auth.type "bearer" -}}
 {{- $_ := set $settings "auth" (dict "authenticator" "bearertokenauth") -}}
+{{- else if eq .root.Values.auth.type "basic" -}}
+{{- $_ := set $settings "auth" (dict "authenticator" "basicauth/client") -}}
 {{- end -}}
 {{- range $exporter := list "otlp_grpc" "otlp_grpc/events" -}}
 {{- $_ := mustMergeOverwrite (get $.config.exporters $exporter) (deepCopy $settings) -}}
@@ -159,6 +180,10 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
     "resource_attributes" (dict "host.name" (dict "override_value" $node))))
   "processors" (dict "straggler" (dict "push_interval" .Values.pushInterval "agent" (dict "node_name" $node))))
 -}}
+{{- /* Whoever reaches the pod may push: as this node, and as nobody else. */ -}}
+{{- $_ := set $config.processors "client_identity" (dict
+  "cluster" "${env:GPU_COLLECTOR_CLUSTER:-default}" "node" $node "foreign" "overwrite") -}}
+{{- $_ := set $config.service.pipelines.metrics "processors" (prepend $config.service.pipelines.metrics.processors "client_identity") -}}
 {{- with $values.libraryPath -}}
 {{- $_ := set $config.receivers.nvml "library_path" . -}}
 {{- end -}}
@@ -199,7 +224,7 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- include "gpu-collector.config.client" $arguments -}}
 {{- if include "gpu-collector.gateway.several" . -}}
 {{- /* A gateway has to see the whole of a cluster, so all shards must choose the same one. */ -}}
-{{- $_ := set $config.extensions "straggler_threshold" (dict "cluster" .Values.clusterName "consistent_hash" "cluster") -}}
+{{- $_ := set $config.extensions "straggler_threshold" (merge (dict "cluster" .Values.clusterName "consistent_hash" "cluster") ($config.extensions.straggler_threshold | default dict)) -}}
 {{- end -}}
 {{- toYaml (mustMergeOverwrite $config (deepCopy .Values.shard.config)) -}}
 {{- end -}}

@@ -60,6 +60,14 @@ dns:///{{ $name }}-gateway{{ if include "gpu-collector.gateway.several" .root }}
 {{- end -}}
 {{- end -}}
 
+{{/* basic.server, basic.client: whether a tier asks for passwords, and whether it sends one. Take root and tier. */}}
+{{- define "gpu-collector.basic.server" -}}
+{{- if and (eq .root.Values.auth.type "basic") (or (eq .tier "shard") (and (eq .tier "gateway") (ne .root.Values.kafka.role "root"))) -}}true{{- end -}}
+{{- end -}}
+{{- define "gpu-collector.basic.client" -}}
+{{- if and (eq .root.Values.auth.type "basic") (has .tier (list "agent" "shard")) -}}true{{- end -}}
+{{- end -}}
+
 {{/*
 secretVolumes: volumes of certificates and tokens of a tier, each mounted at
 /var/run/gpu-collector/NAME. Takes root and tier; returns a list under volumes.
@@ -78,6 +86,12 @@ secretVolumes: volumes of certificates and tokens of a tier, each mounted at
 {{- end -}}
 {{- if and (eq $values.auth.type "bearer") (ne .tier "cluster") -}}
 {{- $volumes = append $volumes (dict "name" "auth" "secret" (dict "secretName" (required "auth.bearer.secret is empty, must name a secret with the token while auth.type is bearer" $values.auth.bearer.secret))) -}}
+{{- end -}}
+{{- if include "gpu-collector.basic.server" . -}}
+{{- $volumes = append $volumes (dict "name" "passwords" "secret" (dict "secretName" (required "auth.basic.passwordsSecret is empty, must name a secret with htpasswd while auth.type is basic" $values.auth.basic.passwordsSecret))) -}}
+{{- end -}}
+{{- if include "gpu-collector.basic.client" . -}}
+{{- $volumes = append $volumes (dict "name" "credentials" "secret" (dict "secretName" (required "auth.basic.credentialsSecret is empty, must name a secret with username and password while auth.type is basic" $values.auth.basic.credentialsSecret))) -}}
 {{- end -}}
 {{- if and $values.remoteWrite.enabled (has .tier (list "gateway" "cluster")) -}}
 {{- if ne $values.remoteWrite.auth.type "none" -}}
