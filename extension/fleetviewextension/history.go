@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -203,10 +204,14 @@ func (e *fleetViewExtension) newHistory() fleethistory.History {
 			e.set.Logger.Warn("An episode cannot be written.", zap.String("id", ep.ID), zap.Error(err))
 			return
 		}
-		h.WriteEpisode(fleethistory.Episode{ID: ep.ID, Updated: ep.Updated.UnixMilli(), Record: record})
+		h.WriteEpisode(fleethistory.Episode{ID: historyID(ep), Updated: ep.Updated.UnixMilli(), Record: record})
 	})
 	return h
 }
+
+// historyID is the episode's name in the history, where clusters may share IDs
+// too. A file of before has bare IDs: the views take the later of both records.
+func historyID(ep *fleetstate.Episode) string { return strconv.Quote(ep.Cluster) + " " + ep.ID }
 
 // startHistory begins to write, and reads back the episodes. That neither works
 // is no reason not to start: the API says so.

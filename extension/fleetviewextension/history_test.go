@@ -39,7 +39,7 @@ func TestPastOutlivesTheProcess(t *testing.T) {
 	run := func(f func(*fleetViewExtension, string)) {
 		addr := freeAddr(t)
 		e, _ := newTestExtension(t, func(c *Config) {
-			c.HTTP.NetAddr.Endpoint, c.History.SQLite.Path, c.MaxEpisodes = addr, path, 3
+			c.HTTP.NetAddr.Endpoint, c.History.SQLite.Path, c.MaxEpisodes = addr, path, 4
 		})
 		require.NoError(t, e.Start(t.Context(), componenttest.NewNopHost()))
 		f(e, addr)
@@ -63,6 +63,11 @@ func TestPastOutlivesTheProcess(t *testing.T) {
 				ended.Reason = "" // known from before
 				require.True(t, e.State().PutEpisode(ended))
 			}
+			if id == "b" {
+				other := episode(id, at, at.Add(32*time.Minute))
+				other.Cluster, other.Reason = "other", "of another cluster"
+				require.True(t, e.State().PutEpisode(other))
+			}
 		}
 	})
 	run(func(e *fleetViewExtension, addr string) {
@@ -74,14 +79,19 @@ func TestPastOutlivesTheProcess(t *testing.T) {
 		assert.Positive(t, health.History.Bytes)
 
 		page := ask[fleetapi.EpisodePage](t, addr, "/episodes")
-		require.Len(t, page.Episodes, 3, "`max_episodes`, the newest")
+		require.Len(t, page.Episodes, 4, "`max_episodes`, the newest")
 		require.True(t, e.State().PutEpisode(episode("goes-on", now, time.Time{})))
 		page = ask[fleetapi.EpisodePage](t, addr, "/episodes?open=true")
 		require.Len(t, page.Episodes, 1)
 		assert.Equal(t, "goes-on", page.Episodes[0].ID)
 		assert.Equal(t, now.Add(-7*time.Minute), page.Episodes[0].Since, "since before the restart")
-		page = ask[fleetapi.EpisodePage](t, addr, "/episodes?open=false")
+		page = ask[fleetapi.EpisodePage](t, addr, "/episodes?cluster=other")
+		require.Len(t, page.Episodes, 1)
+		assert.Equal(t, "of another cluster", page.Episodes[0].Reason)
+		page = ask[fleetapi.EpisodePage](t, addr, "/episodes?open=false&cluster=c")
 		require.Len(t, page.Episodes, 2)
+		assert.Equal(t, "b", page.Episodes[0].ID)
+		assert.Equal(t, "a", page.Episodes[1].ID)
 		for _, ep := range page.Episodes {
 			assert.Equal(t, "thermal "+ep.ID, ep.Reason)
 			if ep.ID == "b" {

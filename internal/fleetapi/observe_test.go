@@ -101,7 +101,7 @@ func TestObserve(t *testing.T) {
 	assert.InDelta(t, 1, d.Changed[0].AgeSeconds, 1e-9)
 	require.Len(t, d.Seen, 1)
 	assert.Equal(t, Seen{Key{"c1", "n2"}, Sighting{t0, 0}, "active"}, d.Seen[0])
-	a.o.Store.PutEpisode(&fleetstate.Episode{ID: "e1", Since: t0, Updated: t0, Ended: t0})
+	a.o.Store.PutEpisode(&fleetstate.Episode{ID: "e1", Subject: "node", Cluster: "c1", Node: "n1", Since: t0, Updated: t0, Ended: t0})
 	a.o.Feed.Advance(t0)
 	w.next(EventEpisodes, &e)
 	assert.Empty(t, e.Episodes)

@@ -21,14 +21,14 @@ func (s *Store) doubt(now time.Time) {
 	}
 	e.mu.RUnlock()
 	for _, ep := range open {
-		contradicted := s.contradicts(ep, now)
+		key, contradicted := ep.Key(), s.contradicts(ep, now)
 		var over []*Episode
 		e.mu.Lock()
-		switch since, doubted := e.doubted[ep.ID]; {
-		case e.open[ep.ID] != ep || !contradicted:
-			delete(e.doubted, ep.ID)
+		switch since, doubted := e.doubted[key]; {
+		case e.open[key] != ep || !contradicted:
+			delete(e.doubted, key)
 		case !doubted:
-			e.doubted[ep.ID] = now
+			e.doubted[key] = now
 		case now.Sub(since) >= s.cfg.EpisodeDoubt:
 			over = append(over, ep.untoldEnd(since, CauseUnconfirmed))
 			e.end(over[0])

@@ -12,7 +12,8 @@ import (
 
 // Episode is a time in which a node, a group or its absence stood out.
 type Episode struct {
-	// ID is the same from onset to end.
+	// ID is the same from onset to end, and of no other episode of the cluster.
+	// Another cluster may have one of the same ID.
 	ID string
 	// Subject is SubjectNode or one of its siblings.
 	Subject               string
@@ -48,6 +49,19 @@ const (
 	SubjectCluster = "cluster"
 )
 
+// EpisodeKey names an episode. Whoever may speak for one cluster cannot touch
+// the episodes of another by their IDs, which everybody can read.
+type EpisodeKey struct{ Cluster, ID string }
+
+// Key returns what the episode is kept by.
+func (e *Episode) Key() EpisodeKey { return EpisodeKey{e.Cluster, e.ID} }
+
+// sameSubject reports whether both records are about the same thing, which no
+// episode changes. A node's peer group may change meanwhile.
+func (e *Episode) sameSubject(other *Episode) bool {
+	return e.Subject == other.Subject && e.Node == other.Node && (e.Subject != SubjectGroup || e.Group == other.Group)
+}
+
 // Open reports whether the episode goes on.
 func (e *Episode) Open() bool { return e.Ended.IsZero() }
 
@@ -69,14 +83,14 @@ type episodes struct {
 	version atomic.Uint64
 	mu      sync.RWMutex
 	limit   int
-	open    map[string]*Episode // never changed in place
-	past    []*Episode          // ring, next is the oldest once it is full; nil for one that goes on
+	open    map[EpisodeKey]*Episode // never changed in place
+	past    []*Episode              // ring, next is the oldest once it is full; nil for one that goes on
 	next    int
-	place   map[string]int // of those in past
+	place   map[EpisodeKey]int // of those in past
 	// subjects are the open ones of which there is one at a time.
-	subjects map[subject]string
+	subjects map[subject]EpisodeKey
 	// doubted is since when the views contradict what is open.
-	doubted map[string]time.Time
+	doubted map[EpisodeKey]time.Time
 	keep    func(*Episode)
 }
 
@@ -97,8 +111,8 @@ func (e *Episode) subject() (subject, bool) {
 }
 
 func (e *episodes) init(limit int) {
-	e.limit, e.open, e.place = limit, map[string]*Episode{}, map[string]int{}
-	e.subjects, e.doubted = map[subject]string{}, map[string]time.Time{}
+	e.limit, e.open, e.place = limit, map[EpisodeKey]*Episode{}, map[EpisodeKey]int{}
+	e.subjects, e.doubted = map[subject]EpisodeKey{}, map[EpisodeKey]time.Time{}
 }
 
 // KeepEpisodes has f called with each record that is taken, as it is kept. It
@@ -131,7 +145,7 @@ func (e *episodes) kept(list ...*Episode) {
 
 // PutEpisode takes the latest record of an episode: an ended one moves to the
 // past, where the oldest makes room for it. One that comes again, or late,
-// changes nothing.
+// changes nothing, and neither does one with the ID of another subject's.
 func (s *Store) PutEpisode(ep *Episode) bool {
 	if ep.ID == "" || len(ep.ID) > MaxName || len(ep.Node) > MaxName || len(ep.Cluster) > MaxName || len(ep.Group) > MaxName {
 		s.drop(DropText)
@@ -147,10 +161,17 @@ func (s *Store) putEpisode(ep *Episode) []*Episode {
 	e := &s.episodes
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	old := e.open[ep.ID]
-	at, over := e.place[ep.ID]
+	key := ep.Key()
+	old := e.open[key]
+	at, over := e.place[key]
 	if over {
 		old = e.past[at]
+	}
+	if old != nil && !ep.sameSubject(old) {
+		s.drop(DropForeignEpisode)
+		return nil
+	}
+	if over {
 		// Only an end that was not told is open to news.
 		if !old.Untold || ep.Open() && !ep.Updated.After(old.Ended) {
 			return nil
@@ -168,7 +189,7 @@ func (s *Store) putEpisode(ep *Episode) []*Episode {
 	}
 	what, single := ep.subject()
 	before := e.open[e.subjects[what]]
-	replaces := single && before != nil && before.ID != ep.ID
+	replaces := single && before != nil && before.Key() != key
 	if (old == nil || over) && !replaces && len(e.open) >= e.limit {
 		s.drop(DropMaxEpisodes)
 		return nil
@@ -181,7 +202,7 @@ func (s *Store) putEpisode(ep *Episode) []*Episode {
 	}
 	if over {
 		e.past[at] = nil
-		delete(e.place, ep.ID)
+		delete(e.place, key)
 	}
 	changed := []*Episode{ep}
 	if replaces {
@@ -189,9 +210,9 @@ func (s *Store) putEpisode(ep *Episode) []*Episode {
 		e.end(before)
 		changed = append(changed, before)
 	}
-	e.open[ep.ID] = ep
+	e.open[key] = ep
 	if single {
-		e.subjects[what] = ep.ID
+		e.subjects[what] = key
 	}
 	e.version.Add(1)
 	return changed
@@ -225,13 +246,14 @@ func (e *Episode) untoldEnd(at time.Time, cause string) *Episode {
 
 // end moves an episode to the past. mu is held.
 func (e *episodes) end(ep *Episode) {
-	delete(e.open, ep.ID)
-	delete(e.doubted, ep.ID)
-	if what, single := ep.subject(); single && e.subjects[what] == ep.ID {
+	key := ep.Key()
+	delete(e.open, key)
+	delete(e.doubted, key)
+	if what, single := ep.subject(); single && e.subjects[what] == key {
 		delete(e.subjects, what)
 	}
 	e.version.Add(1)
-	if at, over := e.place[ep.ID]; over {
+	if at, over := e.place[key]; over {
 		e.past[at] = ep
 		return
 	}
@@ -241,12 +263,12 @@ func (e *episodes) end(ep *Episode) {
 	} else {
 		at = e.next
 		if oldest := e.past[at]; oldest != nil {
-			delete(e.place, oldest.ID)
+			delete(e.place, oldest.Key())
 		}
 		e.past[at] = ep
 		e.next = (e.next + 1) % e.limit
 	}
-	e.place[ep.ID] = at
+	e.place[key] = at
 }
 
 // EpisodeVersion changes whenever an episode does.

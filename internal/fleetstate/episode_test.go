@@ -81,6 +81,52 @@ func TestEpisodeRecords(t *testing.T) {
 	}
 }
 
+// TestEpisodeOfAnother has records with the ID of an episode that is open, and
+// of one that nobody told the end of, from who speaks for something else.
+func TestEpisodeOfAnother(t *testing.T) {
+	s := New(DefaultConfig())
+	put := func(id, subject, cluster, group, node string, second int, over bool) bool {
+		at := t0.Add(time.Duration(second) * time.Second)
+		ep := &Episode{ID: id, Subject: subject, Cluster: cluster, Group: group, Node: node, Since: at, Updated: at}
+		if over {
+			ep.Ended, ep.Cause = at, "recovered"
+		}
+		return s.PutEpisode(ep)
+	}
+	require.True(t, put("former", SubjectNode, "lab", "g", "n1", 0, false))
+	require.True(t, put("e", SubjectNode, "lab", "g", "n1", 10, false)) // supersedes former
+	require.True(t, put("incident", SubjectGroup, "lab", "g", "", 10, false))
+	before := known(s)
+
+	for _, over := range []bool{true, false} {
+		for _, id := range []string{"e", "former"} {
+			assert.False(t, put(id, SubjectNode, "lab", "g", "n2", 20, over), "another node")
+			assert.False(t, put(id, SubjectMissing, "lab", "g", "n1", 20, over), "another kind")
+			assert.False(t, put(id, SubjectGroup, "lab", "g", "", 20, over), "no node")
+		}
+		assert.False(t, put("incident", SubjectGroup, "lab", "h", "", 20, over), "another group")
+	}
+	assert.Equal(t, before, known(s))
+	assert.Equal(t, map[string]int64{"foreign_episode": 14}, dropped(s))
+
+	// Another cluster has its own episodes, by whatever IDs.
+	require.True(t, put("e", SubjectNode, "evil", "g", "n1", 20, true))
+	require.True(t, put("incident", SubjectGroup, "evil", "g", "", 20, false))
+	var lab []string
+	for _, ep := range s.Episodes(&EpisodeFilter{Clusters: []string{"lab"}}) {
+		lab = append(lab, ep.ID)
+		assert.Equal(t, ep.ID != "former", ep.Open(), ep.ID)
+	}
+	assert.Equal(t, []string{"e", "incident", "former"}, lab)
+	assert.Len(t, s.Episodes(&EpisodeFilter{}), 5)
+
+	// A node that moves to another group is the same node.
+	require.True(t, put("e", SubjectNode, "lab", "h", "n1", 30, true))
+	assert.Len(t, s.Episodes(&EpisodeFilter{}), 5)
+	s.Expire(t0)
+	assert.Equal(t, map[string]int64{"foreign_episode": 14}, dropped(s))
+}
+
 // TestEpisodeRingAfterReopening: a place that an episode left counts, and is
 // used again, like any other.
 func TestEpisodeRingAfterReopening(t *testing.T) {

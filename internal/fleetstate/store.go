@@ -157,19 +157,20 @@ type Drop uint8
 
 // The reasons.
 const (
-	DropNoNode      Drop = iota // the resource names no node, or none of at most MaxName bytes, or `.` or `..`
-	DropMaxNodes                // MaxNodes
-	DropEvicted                 // a missing node, for a new one once there are MaxNodes
-	DropMaxGPUs                 // MaxGPUsPerNode
-	DropMaxGroups               // MaxGroups
-	DropMaxEpisodes             // MaxEpisodes, only of episodes that are open
-	DropMaxDetails              // more Xids, reasons or throttle reasons of a GPU than are kept
-	DropText                    // a name or text of more than MaxName bytes
-	DropRange                   // a fraction that is not from 0 to 1
+	DropNoNode         Drop = iota // the resource names no node, or none of at most MaxName bytes, or `.` or `..`
+	DropMaxNodes                   // MaxNodes
+	DropEvicted                    // a missing node, for a new one once there are MaxNodes
+	DropMaxGPUs                    // MaxGPUsPerNode
+	DropMaxGroups                  // MaxGroups
+	DropMaxEpisodes                // MaxEpisodes, only of episodes that are open
+	DropMaxDetails                 // more Xids, reasons or throttle reasons of a GPU than are kept
+	DropText                       // a name or text of more than MaxName bytes
+	DropRange                      // a fraction that is not from 0 to 1
+	DropForeignEpisode             // a record with the ID of an episode of another node, group or kind
 	numDrops
 )
 
-var drops = [numDrops]string{"no_node", "max_nodes", "evicted_node", "max_gpus_per_node", "max_groups", "max_episodes", "max_details", "text_too_long", "out_of_range"}
+var drops = [numDrops]string{"no_node", "max_nodes", "evicted_node", "max_gpus_per_node", "max_groups", "max_episodes", "max_details", "text_too_long", "out_of_range", "foreign_episode"}
 
 func (d Drop) String() string { return drops[d] }
 

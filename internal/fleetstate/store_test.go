@@ -332,7 +332,7 @@ func TestEpisodeRing(t *testing.T) {
 	}
 	last := &Episode{ID: "open", Cluster: "d", Node: "m", Nodes: []string{"n4"}, Since: t0, Updated: t0.Add(time.Hour)}
 	require.True(t, s.PutEpisode(last))
-	assert.False(t, s.PutEpisode(&Episode{ID: "open", Updated: t0}), "an older record comes too late")
+	assert.False(t, s.PutEpisode(&Episode{ID: "open", Cluster: "d", Node: "m", Updated: t0}), "an older record comes too late")
 	list := func(f EpisodeFilter) string {
 		var ids []string
 		for _, e := range s.Episodes(&f) {

@@ -149,7 +149,9 @@ type Episode struct {
 	GPU                 *string  `json:"gpu,omitempty"`
 	GPUHoursLostPerHour *float64 `json:"gpu_hours_lost_per_hour,omitempty"`
 	Group               *string  `json:"group,omitempty"`
-	ID                  string   `json:"id"`
+
+	// ID Of no other episode of the cluster
+	ID string `json:"id"`
 
 	// Median The peers'
 	Median    *float64 `json:"median,omitempty"`

@@ -24,6 +24,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/plog/plogotlp"
 	"go.opentelemetry.io/collector/pdata/pmetric"
@@ -258,6 +259,41 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 	lr.Attributes().PutStr("gpu.straggler.episode.id", "forged")
 	_, err = plogotlp.NewGRPCClient(conn).Export(evil, plogotlp.NewExportRequestFromLogs(ld))
 	assert.Equal(t, codes.PermissionDenied, status.Code(err), "logs")
+
+	// And one of another's by its ID, from who says truly who it is.
+	shown := func(cluster string) *fleetapi.Episode {
+		var page fleetapi.EpisodePage
+		getJSON(t, "http://"+ports.fleet+"/api/v1/episodes?cluster="+cluster, &page)
+		for i := range page.Episodes {
+			if page.Episodes[i].ID == "ID-1" {
+				return &page.Episodes[i]
+			}
+		}
+		return nil
+	}
+	events := plogotlp.NewGRPCClient(conn)
+	for _, who := range []struct {
+		ctx                  context.Context
+		cluster, node, phase string
+	}{{lab, "lab", "good0", "onset"}, {evil, "evil", "e0", "end"}} {
+		ld := plog.NewLogs()
+		rl := ld.ResourceLogs().AppendEmpty()
+		rl.Resource().Attributes().PutStr("k8s.cluster.name", who.cluster)
+		rl.Resource().Attributes().PutStr("host.name", who.node)
+		lr := rl.ScopeLogs().AppendEmpty().LogRecords().AppendEmpty()
+		lr.SetEventName("gpu.straggler")
+		lr.SetTimestamp(pcommon.NewTimestampFromTime(time.Now()))
+		for name, value := range map[string]string{"episode.id": "ID-1", "subject": "node", "phase": who.phase} {
+			lr.Attributes().PutStr("gpu.straggler."+name, value)
+		}
+		_, err = events.Export(who.ctx, plogotlp.NewExportRequestFromLogs(ld))
+		require.NoError(t, err)
+		eventually(t, 20*time.Second, "the episode of "+who.cluster+" is shown", func() bool { return shown(who.cluster) != nil })
+	}
+	if kept := shown("lab"); assert.NotNil(t, kept) {
+		assert.True(t, kept.Open)
+		assert.Equal(t, "good0", kept.Node)
+	}
 
 	// Headers: what is asked for another cluster is answered for one's own.
 	var header metadata.MD

@@ -32,7 +32,7 @@ export function drawEpisodes(fleet, open) {
     ];
     if (!key) return el('li', {}, el('div', { className: 'row' }, body));
     const b = el('button', { type: 'button', className: 'row', onclick: () => open(key) }, body);
-    b.dataset.key = e.id;
+    b.dataset.key = keyOf(e.cluster, e.id); // IDs of two clusters may be the same
     return el('li', {}, b);
   })), list.length > 100 && el('p', { className: 'none' }, `and ${list.length - 100} more`));
 }
