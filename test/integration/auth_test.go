@@ -255,7 +255,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 	rl.Resource().Attributes().PutStr("k8s.cluster.name", "lab")
 	rl.Resource().Attributes().PutStr("host.name", "good0")
 	lr := rl.ScopeLogs().AppendEmpty().LogRecords().AppendEmpty()
-	lr.SetEventName("gpu.straggler")
+	lr.SetEventName("gpu.straggler.episode")
 	lr.Attributes().PutStr("gpu.straggler.episode.id", "forged")
 	_, err = plogotlp.NewGRPCClient(conn).Export(evil, plogotlp.NewExportRequestFromLogs(ld))
 	assert.Equal(t, codes.PermissionDenied, status.Code(err), "logs")
@@ -281,7 +281,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 		rl.Resource().Attributes().PutStr("k8s.cluster.name", who.cluster)
 		rl.Resource().Attributes().PutStr("host.name", who.node)
 		lr := rl.ScopeLogs().AppendEmpty().LogRecords().AppendEmpty()
-		lr.SetEventName("gpu.straggler")
+		lr.SetEventName("gpu.straggler.episode")
 		lr.SetTimestamp(pcommon.NewTimestampFromTime(time.Now()))
 		for name, value := range map[string]string{"episode.id": "ID-1", "subject": "node", "phase": who.phase} {
 			lr.Attributes().PutStr("gpu.straggler."+name, value)
