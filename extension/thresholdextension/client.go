@@ -252,7 +252,7 @@ func (e *thresholdExtension) resync(ctx context.Context, r resync.Request, reaso
 	case r.Node == "":
 		e.renewEpoch()
 	default:
-		e.wanted.Add(r.Node)
+		e.wanted.Add(r)
 	}
 }
 

@@ -504,10 +504,19 @@ func TestNodeIsBoundToTheCredentials(t *testing.T) {
 	assert.Empty(t, e.node(as("mine"), "victim"))
 	assert.Empty(t, e.node(t.Context(), "victim"))
 
-	e.wanted.Add("victim")
+	e.wanted.Add(resync.Request{Node: "victim"})
 	_, asked := resync.ContextWithAnswer(as("mine/n7"))
-	e.state(as("mine/n7"), asked, e.node(as("mine/n7"), "victim"))
-	assert.True(t, e.wanted.Take("victim"), "still wanted")
+	e.state(as("mine/n7"), asked, "mine", e.node(as("mine/n7"), "victim"))
+	assert.True(t, e.wanted.Take("mine", "victim"), "still wanted")
+
+	// Nor by who has a node of the same name in another cluster.
+	e.wanted.Add(resync.Request{Node: "n7"})
+	h := handlerOf(t, e, http.NotFoundHandler())
+	for i, push := range []struct{ user, want string }{{"other/n7", `"n7"`}, {"other/n7", ""}, {"mine/n7", `"n7"`}, {"mine/n7", ""}} {
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, httptest.NewRequest(http.MethodPost, metricsPath, http.NoBody).WithContext(as(push.user)))
+		assert.Equal(t, push.want, rec.Header().Get("gpu-resync"), "%d %s", i, push.user)
+	}
 
 	// A tier of all clusters asks for the one it names, and sees all of them.
 	caller, headers := e.answer(as("*/*"), "grpc", "mine", nil)

@@ -59,7 +59,9 @@ func (e *thresholdExtension) GetHTTPHandler(context.Context) (extensionmiddlewar
 				w.Header().Set(h.Name, h.Value)
 			}
 			ctx, asked := resync.ContextWithAnswer(threshold.ContextWithCaller(r.Context(), caller))
-			aw := &answerWriter{ResponseWriter: w, state: func() []threshold.Header { return e.state(ctx, asked, e.node(ctx, r.Header.Get(e.names.Node))) }}
+			aw := &answerWriter{ResponseWriter: w, state: func() []threshold.Header {
+				return e.state(ctx, asked, caller.Cluster, e.node(ctx, r.Header.Get(e.names.Node)))
+			}}
 			next.ServeHTTP(aw, r.WithContext(ctx))
 			aw.leave()
 		})
@@ -88,7 +90,7 @@ func (e *thresholdExtension) GetGRPCServerOptions(context.Context) ([]grpc.Serve
 			below, asked := resync.ContextWithAnswer(threshold.ContextWithCaller(ctx, caller))
 			resp, err := handler(below, req)
 			out = make(metadata.MD, 2)
-			for _, h := range e.state(below, asked, e.node(ctx, first(md.Get(e.names.Node)))) {
+			for _, h := range e.state(below, asked, caller.Cluster, e.node(ctx, first(md.Get(e.names.Node)))) {
 				out.Set(h.Name, h.Value)
 			}
 			_ = grpc.SetHeader(ctx, out)
@@ -100,14 +102,14 @@ func (e *thresholdExtension) GetGRPCServerOptions(context.Context) ([]grpc.Serve
 // state says in which life this server is, and whose state it lacks: found
 // out by the pipeline, or by the tier above from an earlier push. It is asked
 // for once the pipeline is done, since that may have heard of it just now.
-func (e *thresholdExtension) state(ctx context.Context, asked *resync.Answer, node string) []threshold.Header {
+func (e *thresholdExtension) state(ctx context.Context, asked *resync.Answer, cluster, node string) []threshold.Header {
 	// What the pipeline lacks, a front door of this very process, such as
 	// wire_diff, may take for known.
 	for _, r := range asked.Requests() {
 		e.subscribers.Publish(r)
 	}
-	if e.wanted.Take(node) && !resync.Ask(ctx, node) {
-		e.wanted.Add(node) // the answer is full
+	if e.wanted.Take(cluster, node) && !resync.Ask(ctx, node) {
+		e.wanted.Add(resync.Request{Cluster: cluster, Node: node}) // the answer is full
 	}
 	headers := []threshold.Header{{Name: e.names.Epoch, Value: *e.epoch.Load()}}
 	if want := asked.Header(); want != "" {

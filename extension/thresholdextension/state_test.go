@@ -319,7 +319,7 @@ func TestAnAgentWantsNothingFromItself(t *testing.T) {
 	e.resync(t.Context(), resync.Request{}, reasonEpoch)
 	e.resync(t.Context(), resync.Request{Node: "n1"}, reasonEpoch)
 	assert.Same(t, before, e.epoch.Load())
-	assert.False(t, e.wanted.Take("n1"))
+	assert.False(t, e.wanted.Take("", "n1"))
 }
 
 // TestManyWantedNodesDoNotBecomeAll: names cost nothing to invent, and a new
@@ -333,14 +333,14 @@ func TestManyWantedNodesDoNotBecomeAll(t *testing.T) {
 	}
 	assert.Same(t, before, e.epoch.Load())
 	ctx, asked := resync.ContextWithAnswer(t.Context())
-	e.state(ctx, asked, "4999")
+	e.state(ctx, asked, "", "4999")
 	assert.Equal(t, []resync.Request{{Node: "4999"}}, asked.Requests())
 	ctx, asked = resync.ContextWithAnswer(t.Context())
 	for i := range resync.MaxNodes {
 		require.True(t, resync.Ask(ctx, strconv.Itoa(i)))
 	}
-	e.state(ctx, asked, "4998")
-	assert.True(t, e.wanted.Take("4998"), "there was no room in the answer")
+	e.state(ctx, asked, "", "4998")
+	assert.True(t, e.wanted.Take("", "4998"), "there was no room in the answer")
 }
 
 func TestAHandlerThatWritesNothingAnswersToo(t *testing.T) {
