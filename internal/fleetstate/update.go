@@ -126,7 +126,7 @@ func (u *Update) dropReplaced() {
 }
 
 func (u *Update) dropGPUs(drop func(*GPU) bool) {
-	gone := func(g GPU) bool { return drop(&g) } //nolint:gocritic // GPUs go seldom
+	gone := func(g GPU) bool { return drop(&g) }
 	if slices.ContainsFunc(u.view.GPUs, gone) {
 		u.view.GPUs = slices.DeleteFunc(u.gpus(), gone)
 	}
