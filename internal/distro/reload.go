@@ -6,6 +6,8 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"reflect"
+	"runtime"
 	"strings"
 	"sync"
 
@@ -27,6 +29,8 @@ type reloads struct {
 	loading map[string]*confmap.Retrieved // of the load under way, or that runs now
 	retry   bool                          // the load before failed
 	pinned  bool                          // the load under way takes what ran
+	up      bool                          // the Collector that runs now has got as far as to wait for signals
+	hup     chan os.Signal                // room for one SIGHUP that nothing was read after
 }
 
 // begin is called when a load begins.
@@ -37,6 +41,9 @@ func (r *reloads) begin() {
 		r.running = r.loading
 	}
 	r.pinned, r.retry = r.retry, false
+	if !r.pinned {
+		r.pendingLocked() // is met by what is read now
+	}
 	r.loading = make(map[string]*confmap.Retrieved)
 }
 
@@ -96,9 +103,68 @@ func (p *keptProvider) Retrieve(ctx context.Context, uri string, watch confmap.W
 	return p.reloads.retrieve(uri, func() (*confmap.Retrieved, error) { return p.Provider.Retrieve(ctx, uri, watch) })
 }
 
+// starts is called when a new Collector is to run.
+func (r *reloads) starts() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.up = false
+}
+
+// waits is called each time the Collector begins to wait for signals, and
+// returns whether a SIGHUP came before the first time, which the Collector
+// therefore knows nothing of. All later ones it gets itself.
+func (r *reloads) waits() (pending bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.up {
+		return false
+	}
+	r.up = true
+	return r.pendingLocked()
+}
+
+func (r *reloads) wasUp() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.up
+}
+
+// pendingLocked takes the SIGHUP that waits, if there is one.
+func (r *reloads) pendingLocked() bool {
+	select {
+	case <-r.hup:
+		return true
+	default:
+		return false
+	}
+}
+
+// loopContext is the context of Collector.Run, whose loop asks for Done each
+// time it begins to wait. The Collector gives no other sign that it has
+// subscribed to SIGHUP: the log says that all is ready before that.
+type loopContext struct {
+	context.Context
+	waits func()
+}
+
+var collectorRun = runtime.FuncForPC(reflect.ValueOf((*otelcol.Collector).Run).Pointer()).Name()
+
+// Done implements context.Context. Components may ask as well, at any time.
+func (c *loopContext) Done() <-chan struct{} {
+	var caller [1]uintptr
+	runtime.Callers(2, caller[:])
+	if frame, _ := runtime.CallersFrames(caller[:]).Next(); frame.Function == collectorRun {
+		c.waits()
+	}
+	return c.Context.Done()
+}
+
 // The errors of a reload, as otelcol words them; errors of the first load and
-// of the shutdown have no such beginning.
-var reloadErrors = []string{"failed to setup configuration components: ", "failed to shutdown the retiring config: "}
+// of the last shutdown have no such beginning.
+const (
+	setupFailed    = "failed to setup configuration components: "
+	shutdownFailed = "failed to shutdown the retiring config: " // and nothing was read
+)
 
 // guard has cmd start anew, with the configuration before, when a reload fails.
 // What fails then as well ends the process.
@@ -106,25 +172,44 @@ func (r *reloads) guard(cmd *cobra.Command, logger *zap.Logger) {
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		// Between two runs, and before the first is up, SIGHUP would kill the process.
-		hup := make(chan os.Signal, 1)
-		signal.Notify(hup, otelcol.SIGHUP)
-		defer signal.Stop(hup)
+		r.hup = make(chan os.Signal, 1)
+		signal.Notify(r.hup, otelcol.SIGHUP)
+		defer signal.Stop(r.hup)
+		cmd.SetContext(&loopContext{Context: cmd.Context(), waits: func() {
+			if !r.waits() {
+				return
+			}
+			if err := hangUp(); err != nil {
+				logger.Error("a SIGHUP that came while the service started was lost", zap.Error(err))
+			}
+		}})
+		reloads := false // the first load of the run is a reload
 		for {
+			r.starts()
 			err := run(cmd, args)
-			if err == nil || !isReloadError(err) {
+			switch {
+			case err == nil:
+				return nil
+			case strings.HasPrefix(err.Error(), shutdownFailed):
+				// What ran is known to, and what was asked for is still to be read.
+				logger.Error("the service did not end as it should; another one takes the new configuration", zap.Error(err))
+				reloads = true
+			case strings.HasPrefix(err.Error(), setupFailed), reloads && !r.wasUp():
+				logger.Error("the new configuration does not run, so the one before stays in force; `validate` tells what is wrong without a reload", zap.Error(err))
+				r.failed()
+				reloads = false
+			default:
 				return err
 			}
-			logger.Error("the new configuration does not run, so the one before stays in force; `validate` tells what is wrong without a reload", zap.Error(err))
-			r.failed()
 		}
 	}
 }
 
-func isReloadError(err error) bool {
-	for _, begins := range reloadErrors {
-		if strings.HasPrefix(err.Error(), begins) {
-			return true
-		}
+// hangUp sends this process a SIGHUP.
+func hangUp() error {
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		return err
 	}
-	return false
+	return self.Signal(otelcol.SIGHUP)
 }

@@ -57,9 +57,11 @@ func TestGuardEndsWithWhatIsNoReload(t *testing.T) {
 	}{
 		"a good end":       {[]error{nil}, 1},
 		"the first load":   {[]error{errors.New("failed to get config: no such file")}, 1},
-		"a reload":         {[]error{errors.New(reloadErrors[0] + "invalid"), nil}, 2},
-		"a slow component": {[]error{errors.New(reloadErrors[1] + "timeout"), nil}, 2},
-		"the pinned load":  {[]error{errors.New(reloadErrors[0] + "invalid"), errors.New("address in use")}, 2},
+		"a reload":         {[]error{errors.New(setupFailed + "invalid"), nil}, 2},
+		"a slow component": {[]error{errors.New(shutdownFailed + "timeout"), nil}, 2},
+		"a slow component, then what does not run": {[]error{errors.New(shutdownFailed + "timeout"), errors.New("failed to get config"), nil}, 3},
+		"a slow component, then nothing that runs": {[]error{errors.New(shutdownFailed + "timeout"), errors.New("failed to get config"), errors.New("address in use")}, 3},
+		"the pinned load":                          {[]error{errors.New(setupFailed + "invalid"), errors.New("address in use")}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var r reloads
