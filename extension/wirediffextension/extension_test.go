@@ -262,6 +262,56 @@ func FuzzUnwrap(f *testing.F) {
 	})
 }
 
+// FuzzJSON has bodies in JSON: what can be read goes on with all its points and
+// no time to come, what cannot goes on as it came, for the receiver to refuse.
+func FuzzJSON(f *testing.F) {
+	body, err := pmetricotlp.NewExportRequestFromMetrics(report("n", 0, 1, 2)).MarshalJSON()
+	require.NoError(f, err)
+	f.Add(body)
+	f.Add(body[:len(body)/2])
+	// Numbers as text and bare, both cases of names, unknown fields, no value.
+	const points = `{"resourceMetrics":[{"resource":{"attributes":[{"key":"host.name","value":{"stringValue":"n"}}]},"scopeMetrics":[{"metrics":[%s]}]}]}`
+	for _, metric := range []string{
+		`{"name":"m","gauge":{"dataPoints":[{"timeUnixNano":"9000000000000000000","asInt":"7"},{"timeUnixNano":1,"asDouble":"NaN"}]}}`,
+		`{"name":"m","sum":{"aggregationTemporality":2,"isMonotonic":true,"data_points":[{"time_unix_nano":"9000000000000000000","flags":1}]},"new":{}}`,
+		`{"name":"m","histogram":{"dataPoints":[{"timeUnixNano":"9000000000000000000","count":"1","bucketCounts":["1"]}]}},{"name":"e","gauge":{}}`,
+	} {
+		f.Add(fmt.Appendf(nil, points, metric))
+	}
+	e := newUnstarted(f)
+	f.Fuzz(func(t *testing.T, msg []byte) {
+		pass := func(msg []byte) ([]byte, pmetricotlp.ExportRequest, bool) {
+			p := e.begin()
+			defer p.end(t.Context(), false)
+			out := append([]byte{}, p.observe(t.Context(), msg)...)
+			req := pmetricotlp.NewExportRequest()
+			return out, req, req.UnmarshalJSON(out) == nil
+		}
+		before := pmetricotlp.NewExportRequest()
+		valid := before.UnmarshalJSON(msg) == nil
+		out, after, readable := pass(append([]byte{}, msg...))
+		require.Equal(t, valid, readable)
+		if !valid {
+			require.Equal(t, msg, out)
+			return
+		}
+		require.Equal(t, before.Metrics().DataPointCount(), after.Metrics().DataPointCount())
+		for _, rm := range after.Metrics().ResourceMetrics().All() {
+			for _, sm := range rm.ScopeMetrics().All() {
+				for _, m := range sm.Metrics().All() {
+					if m.Type() == pmetric.MetricTypeGauge {
+						for _, dp := range m.Gauge().DataPoints().All() {
+							require.LessOrEqual(t, uint64(dp.Timestamp()), uint64(time.Now().Add(time.Hour).UnixNano()))
+						}
+					}
+				}
+			}
+		}
+		again, _, _ := pass(append([]byte{}, out...))
+		require.Equal(t, out, again, "what is corrected needs it no more")
+	})
+}
+
 // newUnstarted returns an extension without a receiver.
 func newUnstarted(t testing.TB) *wireDiff {
 	t.Helper()

@@ -13,12 +13,14 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/grpclog"
+	"google.golang.org/protobuf/proto"
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
@@ -306,4 +308,42 @@ func TestClosedClient(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, fresh)
 	assert.Empty(t, got)
+}
+
+// FuzzAllocations has whole answers, as bytes on the socket.
+func FuzzAllocations(f *testing.F) {
+	long := strings.Repeat("\u00e9", maxNameBytes)
+	for _, p := range []*podresourcesapi.PodResources{
+		pod("train-0", container("worker", "nvidia.com/gpu", uuid, "GPU-b::3"), container("sidecar", "example.com/nic", "GPU-c")),
+		pod(long, container("x"+long, "nvidia.com/mig-1g.10gb", "nvidia0/gi2", "not-a-gpu")),
+		pod("claim-0", &podresourcesapi.ContainerResources{Name: "c", DynamicResources: []*podresourcesapi.DynamicResource{{
+			ClaimResources: []*podresourcesapi.ClaimResource{
+				{DriverName: "gpu.nvidia.com", DeviceName: "gpu-7", CdiDevices: []*podresourcesapi.CDIDevice{{Name: "k8s.gpu.nvidia.com/claim=x-gpu-5"}}},
+				{DriverName: "gpu.nvidia.com", DeviceName: "gpu-6-mig-9-4-4"},
+			},
+		}}}),
+	} {
+		data, err := proto.Marshal(&podresourcesapi.ListPodResourcesResponse{PodResources: []*podresourcesapi.PodResources{p, nil}})
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		response := &podresourcesapi.ListPodResourcesResponse{}
+		if proto.Unmarshal(data, response) != nil {
+			return // gRPC refuses it
+		}
+		all, err := allocations(response, []string{"nvidia.com/", "gpu.nvidia.com"})
+		if err != nil {
+			require.Empty(t, all)
+			return
+		}
+		require.LessOrEqual(t, len(all), maxEntries)
+		for _, a := range all {
+			require.NotEqual(t, a.Device.UUID == "", a.Device.Index < 0, "%+v", a.Device)
+			for _, name := range []string{a.Pod, a.Namespace, a.Name} {
+				require.LessOrEqual(t, len(name), maxNameBytes)
+				require.True(t, utf8.ValidString(name), "%q", name)
+			}
+		}
+	})
 }
