@@ -45,7 +45,7 @@ type playerExtension struct {
 }
 
 func (e playerExtension) Start(context.Context, component.Host) error {
-	e.player.started = append(e.player.started, e.name)
+	e.started = append(e.started, e.name)
 	if e.start != nil {
 		e.start(e.name)
 	}
@@ -197,7 +197,7 @@ func TestAnUncleanEndGoesBackOneGeneration(t *testing.T) {
 			p.reads = append(p.reads,
 				func() (string, error) { return "last", nil },
 				func() (string, error) { return "", errors.New("no such file") })
-			p.start = func(generation string) {
+			p.start = func(string) {
 				if len(p.started) <= len(earlier)+1 {
 					hangUpNow(t)
 				} else {
