@@ -78,6 +78,30 @@ func (s *schedule) at(t, dt time.Duration, rng *rand.Rand) demand {
 	}
 }
 
+// waitWork is the work of a GPU that waits for the others of its job: a kernel
+// of the communication library spins, so that the GPU counts as busy, at a
+// fraction of the power. The fraction is our judgement.
+const waitWork = 0.4
+
+// waiting is the demand of a GPU of that speed in a job that steps at pace:
+// in training who is faster waits for the slowest, elsewhere who is slower takes
+// longer for its requests. Starved is the part of the time in which the host
+// does not feed the GPU.
+func (s *schedule) waiting(d demand, pace, speed, starved float64) demand {
+	switch {
+	case s.load == Training && speed > pace && d.busy == 1: // not in a checkpoint
+		works := pace / speed
+		d.work = works*d.work + (1-works)*min(waitWork, d.work)
+		d.links *= works
+	case s.load == Inference && speed < 1:
+		d.busy = min(1, d.busy/speed)
+	}
+	if starved > 0 {
+		d.work, d.busy, d.links = d.work*(1-starved), d.busy*(1-starved), d.links*(1-starved)
+	}
+	return d
+}
+
 // overlap is the part of the dt before t, which is a time within a cycle, that
 // falls on the cycle's end.
 func overlap(t, dt, cycle time.Duration) float64 {

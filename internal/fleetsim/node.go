@@ -18,30 +18,67 @@ type Node struct {
 	rng      *rand.Rand
 	at       time.Duration
 	gpus     []gpu
+	effects  []effect
+	faults   []Fault
+	host     host
 }
 
 // NewNode returns a node of so many GPUs. Nodes of different seeds differ;
 // the same seed gives the same node.
 func NewNode(spec *Spec, gpus int, load Load, seed uint64) *Node {
 	rng := rand.New(rand.NewPCG(seed, 0x6770755f666c6565))
-	n := &Node{schedule: newSchedule(load, rng), rng: rng, gpus: make([]gpu, gpus)}
+	n := &Node{
+		schedule: newSchedule(load, rng), rng: rng,
+		gpus: make([]gpu, gpus), effects: make([]effect, gpus), host: newHost(seed),
+	}
 	for i := range n.gpus {
 		n.gpus[i] = newGPU(spec, rng)
 	}
 	return n
 }
 
-// Advance moves the node on in time.
+// Inject gives the node a fault, which must be valid. One that should have
+// begun begins now.
+func (n *Node) Inject(f Fault) {
+	f.From = max(f.From, n.at+1)
+	n.faults = append(n.faults, f)
+}
+
+// Advance moves the node on in time. The nodes of a Job are moved by it.
 func (n *Node) Advance(by time.Duration) {
 	for by > 0 {
 		dt := min(by, maxStep)
-		n.at += dt
-		d := n.schedule.at(n.at, dt, n.rng)
-		for i := range n.gpus {
-			n.gpus[i].step(d, dt)
-		}
+		n.step(n.schedule.at(n.at+dt, dt, n.rng), n.speed(), dt)
 		by -= dt
 	}
+}
+
+// speed is that of the slowest of the node's GPUs, 1 without a fault.
+func (n *Node) speed() float64 { return n.slowest(func(g *gpu) float64 { return g.speed }) }
+
+func (n *Node) slowest(speed func(*gpu) float64) float64 {
+	least, up := 1.0, false
+	for i := range n.gpus {
+		if g := &n.gpus[i]; g.now.Up {
+			least, up = min(least, speed(g)), true
+		}
+	}
+	if !up {
+		return minSpeed
+	}
+	return max(minSpeed, least)
+}
+
+// step moves the node on by dt under a demand, in a job whose slowest GPU has
+// the speed pace.
+func (n *Node) step(d demand, pace float64, dt time.Duration) {
+	n.at += dt
+	whole := n.effect(dt)
+	for i := range n.gpus {
+		g := &n.gpus[i]
+		g.step(n.schedule.waiting(d, pace, g.speed, whole.starved), &n.effects[i], dt)
+	}
+	n.host.step(n, d, &whole, dt)
 }
 
 // GPUs returns how many GPUs the node has.
@@ -49,3 +86,6 @@ func (n *Node) GPUs() int { return len(n.gpus) }
 
 // Reading returns what a poll of a GPU gives now.
 func (n *Node) Reading(gpu int) Reading { return n.gpus[gpu].now }
+
+// Host returns what a poll of the node itself gives now.
+func (n *Node) Host() HostReading { return n.host.now }

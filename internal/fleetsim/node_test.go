@@ -49,7 +49,7 @@ func TestReadingsStayWithinTheChip(t *testing.T) {
 				assert.GreaterOrEqual(t, r.Joules, before.Joules)
 				assert.GreaterOrEqual(t, r.PCIeBytes, before.PCIeBytes)
 				assert.InDelta(t, 50, r.Celsius, 35)
-				if r.PowerCapped {
+				if r.Throttled[PowerCap] {
 					capped++
 				}
 				hottest = max(hottest, r.Celsius)

@@ -146,7 +146,7 @@ func source(metric string, attrs pcommon.Map) func(fleetsim.Reading) float64 {
 	case "hw.gpu.throttle.active":
 		if is("reason", "power_cap") {
 			return func(r fleetsim.Reading) float64 {
-				if r.PowerCapped {
+				if r.Throttled[fleetsim.PowerCap] {
 					return 1
 				}
 				return 0
@@ -154,7 +154,7 @@ func source(metric string, attrs pcommon.Map) func(fleetsim.Reading) float64 {
 		}
 	case "hw.gpu.throttle.time":
 		if is("reason", "power") {
-			return func(r fleetsim.Reading) float64 { return r.CappedSeconds }
+			return func(r fleetsim.Reading) float64 { return r.ThrottledSeconds[fleetsim.PowerCap] }
 		}
 	}
 	return nil

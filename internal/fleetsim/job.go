@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetsim
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// JobConfig says how nodes work together.
+type JobConfig struct {
+	// Runs is how long a training job runs on average before the next one
+	// begins, which takes Pause, as long as ends of jobs and their queues do. The
+	// nodes do nothing in it. With Runs 0 one job lasts.
+	Runs, Pause time.Duration
+	Seed        uint64
+}
+
+// Job is nodes that train together, one job after the other, in lockstep:
+// nobody begins a step before the slowest has ended the one before, and all
+// write their checkpoints at the same time. It is used by one goroutine.
+type Job struct {
+	cfg   JobConfig
+	rng   *rand.Rand
+	nodes []*Node
+	// at is the time, begin that of the present job or of the next, end that
+	// of the present one, never when it is 0.
+	at, begin, end time.Duration
+	number         int
+}
+
+// NewJob returns a job on so many nodes, which differ as by NewNode.
+func NewJob(spec *Spec, nodes, gpus int, cfg JobConfig) *Job {
+	j := &Job{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6770755f6a6f6273))}
+	for i := range nodes {
+		j.nodes = append(j.nodes, NewNode(spec, gpus, Training, cfg.Seed<<16+uint64(i)+1))
+	}
+	j.next(0)
+	return j
+}
+
+// Nodes returns the nodes, which Advance moves and nobody else.
+func (j *Job) Nodes() []*Node { return j.nodes }
+
+// next begins the next job: its model takes other memory, its checkpoints come
+// at other times.
+func (j *Job) next(pause time.Duration) {
+	j.number++
+	j.begin, j.end = j.at+pause, 0
+	if j.cfg.Runs > 0 {
+		j.end = j.begin + time.Duration((0.5+j.rng.Float64())*float64(j.cfg.Runs))
+	}
+	s := newSchedule(Training, j.rng)
+	for _, n := range j.nodes {
+		n.schedule = s
+		n.host.running = j.number
+	}
+}
+
+// Advance moves the job and its nodes on in time.
+func (j *Job) Advance(by time.Duration) {
+	for by > 0 {
+		dt := min(by, maxStep)
+		if j.at += dt; j.end != 0 && j.at >= j.end {
+			j.next(time.Duration((0.5 + j.rng.Float64()) * float64(j.cfg.Pause)))
+		}
+		pace := 1.0
+		for _, n := range j.nodes {
+			pace = min(pace, n.speed())
+		}
+		for _, n := range j.nodes {
+			var d demand
+			if j.at >= j.begin {
+				d = n.schedule.at(j.at, dt, n.rng)
+			}
+			n.step(d, pace, dt)
+		}
+		by -= dt
+	}
+}
+
+// Mass gives each of a share of the nodes, chosen by seed, the same fault, and
+// returns which.
+func Mass(nodes []*Node, share float64, f Fault, seed uint64) []int {
+	rng := rand.New(rand.NewPCG(seed, 0x6770755f6d617373))
+	hit := rng.Perm(len(nodes))[:int(share*float64(len(nodes))+0.5)]
+	for _, i := range hit {
+		nodes[i].Inject(f)
+	}
+	return hit
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetsim
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestTheSameSeedGivesTheSameJob(t *testing.T) {
+	cfg := JobConfig{Runs: 20 * time.Minute, Pause: 2 * time.Minute, Seed: 4}
+	a, b := NewJob(&H100, 3, 2, cfg), NewJob(&H100, 3, 2, cfg)
+	cfg.Seed = 5
+	other := NewJob(&H100, 3, 2, cfg)
+	for _, j := range []*Job{a, b, other} {
+		j.Nodes()[1].Inject(Fault{Kind: ThermalThrottle, GPU: 1, From: 10 * time.Minute})
+	}
+	a.Advance(time.Hour)
+	for range 360 {
+		b.Advance(10 * time.Second)
+		other.Advance(10 * time.Second)
+	}
+	for i := range 3 {
+		assert.Equal(t, a.Nodes()[i].Reading(1), b.Nodes()[i].Reading(1))
+		assert.Equal(t, a.Nodes()[i].Host(), b.Nodes()[i].Host())
+		assert.NotEqual(t, a.Nodes()[i].Reading(1), other.Nodes()[i].Reading(1))
+	}
+	assert.NotEqual(t, a.Nodes()[0].Reading(1), a.Nodes()[1].Reading(1), "nodes differ")
+}
+
+// Jobs end, all of their nodes rest, and the next one is another.
+func TestJobBoundaries(t *testing.T) {
+	j := NewJob(&H100, 3, 1, JobConfig{Runs: 20 * time.Minute, Pause: 4 * time.Minute, Seed: 1})
+	memory, number, rests, ends := map[float64]bool{}, 0, 0, 0
+	for range 6 * 60 * 3 {
+		j.Advance(10 * time.Second)
+		first := j.Nodes()[0]
+		for _, n := range j.Nodes() {
+			assert.Equal(t, first.Host().Job, n.Host().Job)
+			assert.InDelta(t, first.Reading(0).Utilization, n.Reading(0).Utilization, 0)
+			assert.InDelta(t, first.Reading(0).MemoryUsed, n.Reading(0).MemoryUsed, 0)
+		}
+		r, h := first.Reading(0), first.Host()
+		if h.Job == 0 {
+			rests++
+			assert.Zero(t, r.Utilization)
+			assert.Zero(t, r.Processes)
+			assert.Zero(t, h.StepSeconds)
+			assert.Equal(t, 1, r.PCIeGeneration, "to save power")
+			continue
+		}
+		assert.Equal(t, 1, r.Processes)
+		memory[r.MemoryUsed] = true
+		if h.Job != number {
+			number, ends = h.Job, ends+1
+		}
+	}
+	assert.InDelta(t, 7.5, ends, 2.5, "of 3 hours")
+	assert.Len(t, memory, ends)
+	assert.InDelta(t, 6*4*(ends-1), rests, 60)
+}
+
+// All nodes of a job write their checkpoints at the same time.
+func TestCheckpointsOfAJob(t *testing.T) {
+	j := NewJob(&H100, 4, 1, JobConfig{Seed: 2})
+	dips := 0
+	for range 6 * 60 {
+		j.Advance(10 * time.Second)
+		low := 0
+		for _, n := range j.Nodes() {
+			if n.Reading(0).Utilization < 0.5 {
+				low++
+			}
+		}
+		assert.Contains(t, []int{0, 4}, low)
+		dips += low / 4
+	}
+	assert.InDelta(t, 12, dips, 1, "a minute in half an hour")
+}
+
+// The slowest node sets the pace; who waits draws less power, and is as busy.
+func TestTheSlowestSetsThePace(t *testing.T) {
+	energy := func(loss float64) (waits, slow float64) {
+		j := NewJob(&H100, 2, 1, JobConfig{Seed: 6})
+		if loss > 0 {
+			j.Nodes()[1].Inject(Fault{Kind: SlowNode, GPU: AllGPUs, Severity: loss})
+		}
+		before := [2]float64{j.Nodes()[0].Reading(0).Joules, j.Nodes()[1].Reading(0).Joules}
+		j.Advance(time.Hour)
+		return j.Nodes()[0].Reading(0).Joules - before[0], j.Nodes()[1].Reading(0).Joules - before[1]
+	}
+	waits0, slow0 := energy(0)
+	waits20, slow20 := energy(0.2)
+	waits50, _ := energy(0.5)
+	assert.InEpsilon(t, slow0, slow20, 1e-9)
+	assert.Less(t, waits20, 0.95*waits0)
+	assert.Less(t, waits50, 0.9*waits20)
+}
+
+func TestMass(t *testing.T) {
+	nodes := NewJob(&H100, 20, 1, JobConfig{Seed: 1}).Nodes()
+	hit := Mass(nodes, 0.3, Fault{Kind: ClockLock, GPU: AllGPUs}, 7)
+	assert.Len(t, hit, 6)
+	for i, n := range nodes {
+		if assert.LessOrEqual(t, len(n.faults), 1) {
+			assert.Equal(t, len(n.faults) == 1, slices.Contains(hit, i))
+		}
+	}
+	again := NewJob(&H100, 20, 1, JobConfig{Seed: 1}).Nodes()
+	assert.Equal(t, hit, Mass(again, 0.3, Fault{Kind: ClockLock, GPU: AllGPUs}, 7))
+	assert.NotEqual(t, hit, Mass(again, 0.3, Fault{Kind: ClockLock, GPU: AllGPUs}, 8))
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetsim
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestParseFault(t *testing.T) {
+	for text, want := range map[string]struct {
+		node  int
+		fault Fault
+	}{
+		"slow_node:3": {3, Fault{Kind: SlowNode, GPU: AllGPUs}},
+		"thermal_throttle:12:3@5m-10m=0.8": {12, Fault{
+			Kind: ThermalThrottle, GPU: 3, From: 5 * time.Minute, Until: 10 * time.Minute, Severity: 0.8,
+		}},
+		"xid:0:0@90s=79":   {0, Fault{Kind: XidError, From: 90 * time.Second, Severity: 79}},
+		"lost_gpu:1:7":     {1, Fault{Kind: LostGPU, GPU: 7}},
+		"power_cap:2=0.25": {2, Fault{Kind: PowerLimit, GPU: AllGPUs, Severity: 0.25}},
+		"ecc:2:1@0s-1h":    {2, Fault{Kind: ECC, GPU: 1, Until: time.Hour}},
+	} {
+		t.Run(text, func(t *testing.T) {
+			node, fault, err := ParseFault(text)
+			require.NoError(t, err)
+			assert.Equal(t, want.node, node)
+			assert.Equal(t, want.fault, fault)
+		})
+	}
+}
+
+func TestParseFaultErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                     `fault "": must be`,
+		"slow_node":            "must be `kind:node[:gpu][@from[-until]][=severity]`",
+		"slow_node:1:2:3":      "must be `kind:node",
+		"rust:1":               `fault "rust:1": kind is "rust", must be one of`,
+		"ecc:x":                `node is "x", must be a number from 0`,
+		"ecc:-1":               `node is "-1", must be a number from 0`,
+		"ecc:1:":               `gpu is "", must be a number from 0`,
+		"ecc:1@soon":           `begin is "soon", must be a time as in 5m`,
+		"ecc:1@-1m":            `begin is "", must be a time as in 5m`,
+		"ecc:1@1m-":            `end is "", must be a time as in 5m`,
+		"ecc:1@1m-0s":          "end is 0, must be after the begin",
+		"ecc:1@2m-1m":          "end is 1m0s, must be after the begin at 2m0s",
+		"ecc:1=much":           `severity is "much", must be a number`,
+		"ecc:1=0":              "severity is 0, must be more",
+		"ecc:1=NaN":            "severity of ecc is NaN, must be between 0 and 0.95",
+		"slow_node:1:2":        "gpu is 2, but slow_node is of the whole node and must have none",
+		"ecc:1=0.5=0.6":        `severity is "0.5=0.6"`,
+		"ecc:9999999999999999": "must be a number from 0",
+	} {
+		t.Run(text, func(t *testing.T) {
+			_, _, err := ParseFault(text)
+			assert.ErrorContains(t, err, want)
+		})
+	}
+}
+
+// Whatever is taken is valid and does not stop a node.
+func FuzzParseFault(f *testing.F) {
+	f.Add("thermal_throttle:12:3@5m-10m=0.8")
+	f.Add("xid:0=79")
+	f.Fuzz(func(t *testing.T, text string) {
+		node, fault, err := ParseFault(text)
+		if err != nil {
+			assert.Zero(t, fault)
+			return
+		}
+		assert.GreaterOrEqual(t, node, 0)
+		require.NoError(t, fault.Validate(0))
+		n := NewNode(&H100, 2, Training, 1)
+		n.Inject(fault)
+		n.Advance(3 * time.Second)
+		assert.Positive(t, n.Host().StepSeconds)
+	})
+}
