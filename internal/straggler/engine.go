@@ -213,6 +213,7 @@ func (e *Engine) join(c *cluster, n *node, peers []string) {
 		e.groups++
 	}
 	g.add(n)
+	n.as = &NodeName{Cluster: c.name, Group: g.name, Node: n.name, Peers: g.peers}
 	e.relabel = true
 }
 

@@ -28,6 +28,7 @@ type cluster struct {
 // node is what is kept of a node outside the arrays that a tick walks.
 type node struct {
 	name    string
+	as      *NodeName // in its group, for reports
 	group   *group
 	slot    int
 	peers   PeerMemory // of group.peers

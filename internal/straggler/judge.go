@@ -186,7 +186,7 @@ func (e *Engine) since(g *group, i int) int64 {
 }
 
 // fill writes the next row of the report's nodes. The names in it are written
-// only when they are not those of the tick before: that costs more than all else.
+// only when they are not those of the tick before: each is somewhere else in memory.
 func (e *Engine) fill(g *group, i int) *NodeReport {
 	r := &e.report
 	if e.row == len(r.Nodes) {
@@ -195,7 +195,7 @@ func (e *Engine) fill(g *group, i int) *NodeReport {
 	row := &r.Nodes[e.row]
 	e.row++
 	if e.relabel {
-		row.Cluster, row.Group, row.Node, row.Peers = g.cluster.name, g.name, g.nodes[i].name, g.peers
+		row.NodeName = g.nodes[i].as
 	}
 	m := &g.members[i]
 	row.State, row.Straggler, row.Contested = m.state, m.flags&flagSlow != 0, m.flags&flagContested != 0
@@ -209,26 +209,35 @@ func (e *Engine) fill(g *group, i int) *NodeReport {
 	return row
 }
 
-func (e *Engine) groupReport(cluster, name string, r *rule, counts [numStates]int, stragglers int) GroupReport {
+// addGroup appends a group to the report. It is written where it stays: a copy
+// of what all signals say is a kilobyte.
+func (e *Engine) addGroup() *GroupReport {
+	groups := &e.report.Groups
+	if len(*groups) < cap(*groups) {
+		*groups = (*groups)[:len(*groups)+1]
+	} else {
+		*groups = append(*groups, GroupReport{})
+	}
+	return &(*groups)[len(*groups)-1]
+}
+
+func (e *Engine) groupReport(to *GroupReport, cluster, name string, r *rule, counts [numStates]int, stragglers int) {
 	known := 0
 	for _, n := range counts {
 		known += n
 	}
 	reporting := known - counts[StateMissing]
-	return GroupReport{
-		Cluster: cluster, Group: name,
-		Valid: r.valid, Quorum: r.quorum, Threshold: r.threshold,
-		Median: r.median, MAD: r.mad, Ref: r.ref,
-		Counts:      counts,
-		CoverageLow: float64(reporting) < e.cfg.CoverageFraction*float64(known),
-		Panic:       r.panic, PanicBegan: r.began,
-		Stragglers: stragglers,
-	}
+	*to = GroupReport{}
+	to.Cluster, to.Group = cluster, name
+	to.Valid, to.Quorum, to.Threshold = r.valid, r.quorum, r.threshold
+	to.Median, to.MAD, to.Ref = r.median, r.mad, r.ref
+	to.Counts, to.Stragglers = counts, stragglers
+	to.CoverageLow = float64(reporting) < e.cfg.CoverageFraction*float64(known)
+	to.Panic, to.PanicBegan = r.panic, r.began
 }
 
 // reportSignals adds how the group's nodes are compared to its report.
-func (e *Engine) reportSignals(g *group) {
-	r := &e.report.Groups[len(e.report.Groups)-1]
+func (e *Engine) reportSignals(g *group, r *GroupReport) {
 	r.Incident, r.Held = g.incident.on, g.split.held
 	if g.incident.on {
 		r.IncidentSince = time.UnixMilli(g.incident.since).UTC()

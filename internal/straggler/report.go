@@ -84,11 +84,17 @@ type SignalReport struct {
 	Fall float64
 }
 
-// NodeReport is the verdict on one node.
-type NodeReport struct {
+// NodeName says which node a report is about.
+type NodeName struct {
 	Cluster, Group, Node string
 	// Peers are the values of the peer-group attributes.
-	Peers     []string
+	Peers []string
+}
+
+// NodeReport is the verdict on one node. The name is apart, since it stays from
+// tick to tick: what a tick writes fits into one cache line.
+type NodeReport struct {
+	*NodeName
 	State     State
 	Straggler bool
 	// Contested is true while several nodes seem to use the name.

@@ -74,7 +74,7 @@ func (e *Engine) tickCluster(c *cluster, now time.Time) {
 	c.wideCounts = [numStates]int{}
 	e.wideScores, e.wideThroughputs, e.changes = e.wideScores[:0], e.wideThroughputs[:0], 0
 	at := len(e.report.Groups)
-	e.report.Groups = append(e.report.Groups, GroupReport{})
+	e.addGroup()
 	stragglers := 0
 	for _, g := range c.order {
 		e.tickGroup(g, now)
@@ -84,7 +84,7 @@ func (e *Engine) tickCluster(c *cluster, now time.Time) {
 		}
 	}
 	c.wide.update(&e.cfg, &e.scratch, e.wideScores, e.wideThroughputs)
-	e.report.Groups[at] = e.groupReport(c.name, "", &c.wide, c.wideCounts, stragglers)
+	e.groupReport(&e.report.Groups[at], c.name, "", &c.wide, c.wideCounts, stragglers)
 	e.tellOnsets(c, now)
 	e.silences(c, now)
 	e.ranking.list(&e.report)
@@ -138,8 +138,9 @@ func (e *Engine) tickGroup(g *group, now time.Time) {
 		}
 	}
 	e.conclude(g, now)
-	e.report.Groups = append(e.report.Groups, e.groupReport(g.cluster.name, g.name, &g.rule, g.counts, g.slow))
-	e.reportSignals(g)
+	r := e.addGroup()
+	e.groupReport(r, g.cluster.name, g.name, &g.rule, g.counts, g.slow)
+	e.reportSignals(g, r)
 }
 
 // states settles what each member is at this tick, and gathers the scores of

@@ -122,6 +122,14 @@ func clamp(x, lo, hi float64) float64 {
 	return x
 }
 
+// below is the builtin min as clamp has it.
+func below[T float32 | float64](x, most T) T {
+	if x > most {
+		return most
+	}
+	return x
+}
+
 // gapTicks is how many ticks a node's gap is averaged over.
 const gapTicks = 6
 
@@ -181,7 +189,7 @@ func (t *Tracker) step(c *CUSUM, p *Params, s *steps, d float64, at int64) (chan
 	if t.sum < limit/2 {
 		t.learnNoise(c, s, d)
 		t.learnt = min(t.learnt, math.MaxUint16-1) + 1
-		t.bias += min(max(d-t.bias, -p.Scale), p.Scale) / min(c.BiasTicks, float64(t.learnt))
+		t.bias += clamp(d-t.bias, -p.Scale, p.Scale) / below(c.BiasTicks, float64(t.learnt))
 	}
 	t.last = float32(d)
 	t.bias = clamp(t.bias, -p.MaxBias, p.MaxBias)
@@ -222,8 +230,11 @@ func (t *Tracker) learnNoise(c *CUSUM, s *steps, d float64) {
 		return
 	}
 	change := float32(d) - t.last
-	most := maxLag * maxLag * max(t.noise, float32(s.noise))
-	t.noise += (min(change*change, most) - t.noise) / min(float32(c.NoiseTicks), priorNoise+float32(t.learnt))
+	most := float32(s.noise)
+	if t.noise > most {
+		most = t.noise
+	}
+	t.noise += (below(change*change, maxLag*maxLag*most) - t.noise) / below(float32(c.NoiseTicks), priorNoise+float32(t.learnt))
 }
 
 // Suspicion is the sum as a share of its limit, in [0,2]; from 1 on the node
@@ -237,7 +248,7 @@ func (t *Tracker) Suspicion() float64 {
 
 // suspicion bounds what the sum is: one that stands still, of a node that tells
 // nothing new, stays at what it was.
-func (t *Tracker) suspicion() float32 { return min(float32(t.sum)/t.limit, 2) }
+func (t *Tracker) suspicion() float32 { return below(float32(t.sum)/t.limit, 2) }
 
 // Suspect reports whether the sum is half full, from where on nothing is learnt.
 func (t *Tracker) Suspect() bool { return 2*t.sum > float64(t.limit) }

@@ -54,7 +54,7 @@ func TestWhoLeavesTheRankListIsTakenOff(t *testing.T) {
 	r := reporter{ids: &ids}
 	rank := func(cluster string, nodes ...string) (all []straggler.Rank) {
 		for i, n := range nodes {
-			all = append(all, straggler.Rank{Rank: i + 1, NodeReport: straggler.NodeReport{Cluster: cluster, Group: "g", Node: n}})
+			all = append(all, straggler.Rank{Rank: i + 1, NodeReport: straggler.NodeReport{NodeName: &straggler.NodeName{Cluster: cluster, Group: "g", Node: n}}})
 		}
 		return all
 	}
@@ -76,7 +76,7 @@ func TestWhatIsSaidOfANodeIsAVerdict(t *testing.T) {
 	ids := newIdentifier(createDefaultConfig().(*Config))
 	r := reporter{ids: &ids}
 	rep := report("a")
-	rep.Nodes = []straggler.NodeReport{{Cluster: "a", Group: "g", Node: "n", State: straggler.StateActive}}
+	rep.Nodes = []straggler.NodeReport{{NodeName: &straggler.NodeName{Cluster: "a", Group: "g", Node: "n"}, State: straggler.StateActive}}
 	said := 0
 	for _, rm := range r.metrics(rep).ResourceMetrics().All() {
 		if _, ok := rm.Resource().Attributes().Get(gpusemconv.AttrHostName); !ok {

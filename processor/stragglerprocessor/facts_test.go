@@ -296,11 +296,11 @@ func TestEachMetricThatExplains(t *testing.T) {
 // Nodes without work are no peers of one that is slow.
 func TestPeersOfAnExplanationWork(t *testing.T) {
 	got := slices.Collect(workers([]straggler.NodeReport{
-		{Node: "a", State: straggler.StateActive},
-		{Node: "b", State: straggler.StateIdle},
-		{Node: "c", State: straggler.StateMissing},
-		{Node: "d", State: straggler.StateActive},
-		{Node: "e", State: straggler.StateCalibrating},
+		{NodeName: &straggler.NodeName{Node: "a"}, State: straggler.StateActive},
+		{NodeName: &straggler.NodeName{Node: "b"}, State: straggler.StateIdle},
+		{NodeName: &straggler.NodeName{Node: "c"}, State: straggler.StateMissing},
+		{NodeName: &straggler.NodeName{Node: "d"}, State: straggler.StateActive},
+		{NodeName: &straggler.NodeName{Node: "e"}, State: straggler.StateCalibrating},
 	}))
 	assert.Equal(t, []string{"a", "d"}, got)
 }

@@ -26,7 +26,7 @@ const (
 	nodes  = 100_000
 	groups = 2_000
 	warm   = 10
-	ticks  = 20
+	ticks  = 60
 	// The product's promises.
 	maxTickMillis = 20
 	maxAllocs     = 0
