@@ -150,7 +150,7 @@ check-generated: generate ## Fail when generated files are not what generate wri
 
 # What `make bench` measures and docs/benchmarks.md shows: targets that print
 # figures, each with its text in docs/benchmarks. Who names some wants only those.
-BENCHES = bench-nvml bench-diff bench-upstream bench-fleetview eval
+BENCHES = bench-nvml bench-diff bench-upstream bench-fleetview bench-compare eval
 
 .PHONY: bench
 bench: $(if $(findstring command,$(origin BENCHES)),,bench-go) ## Run every benchmark and write docs/benchmarks.md; BENCHES=bench-nvml for one section
@@ -177,6 +177,11 @@ bench-diff: bin/gpu-collector ## What diff, wire_diff and admission cost (2 minu
 .PHONY: bench-upstream
 bench-upstream: ## What a shard saves the gateway, and how far off that is (2 minutes)
 	go test -count=1 -v ./test/bench/upstream -figures -span 1h | grep '^figure'
+
+BASE ?= HEAD~1
+.PHONY: bench-compare
+bench-compare: ## The benchmarks of the hot paths beside those of the commit BASE (HEAD~1), by benchstat (8 minutes)
+	BASE='$(BASE)' scripts/benchcompare.sh
 
 SEED ?= 2026
 .PHONY: eval

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Compares the benchmarks of the hot paths with those of another commit. Both
+# run in turns, so that what else the machine does meets both.
+# Usage: BASE=HEAD~1 COUNT=6 BENCHTIME=100ms scripts/benchcompare.sh
+set -euo pipefail
+cd "$(dirname "$0")/.."
+base=$(git rev-parse --verify --quiet --short "${BASE:-HEAD~1}") || { echo "BASE=${BASE:-HEAD~1}: no such commit here; name one, or clone with history"; exit 1; }
+count=${COUNT:-6} benchtime=${BENCHTIME:-100ms}
+
+# Per push, per point, per tick: a package and its benchmarks.
+hot='
+internal/metricdiff Wire
+internal/statetable Report
+processor/diffprocessor Diff
+internal/nodescore Evaluate
+internal/straggler Observe
+processor/stragglerprocessor ObserveNode|CollectReading|Facts
+internal/threshold Respond
+extension/thresholdextension Answer
+internal/admission AcquireRelease|Refuse
+extension/admissionextension Tap
+internal/gpuhealth Observe
+exporter/fleetviewexporter Report
+'
+
+tmp=$(mktemp -d)
+trap 'git worktree remove --force "$tmp/base" 2>/dev/null || true; rm -rf "$tmp"' EXIT
+git worktree add --quiet --detach "$tmp/base" "$base"
+mkdir -p .cache/tools "$tmp/old" "$tmp/new"
+(cd internal/tools && CGO_ENABLED=0 go build -o ../../.cache/tools/benchstat golang.org/x/perf/cmd/benchstat)
+
+echo "building the benchmarks of this tree and of $base" >&2
+while read -r dir benches; do
+	[ -n "$dir" ] || continue
+	for side in old new; do
+		tree=$PWD
+		[ $side = new ] || tree=$tmp/base
+		# A package that the other commit lacks has nothing to be compared with.
+		[ -d "$tree/$dir" ] || continue
+		(cd "$tree" && go test -c -o "$tmp/$side/${dir//\//_}" "./$dir")
+	done
+done <<<"$hot"
+
+for ((round = 1; round <= count; round++)); do
+	echo "round $round of $count" >&2
+	while read -r dir benches; do
+		[ -n "$dir" ] || continue
+		for side in old new; do
+			tree=$PWD
+			[ $side = new ] || tree=$tmp/base
+			bin=$tmp/$side/${dir//\//_}
+			[ -x "$bin" ] || continue
+			(cd "$tree/$dir" && "$bin" -test.run '^$' -test.bench "^Benchmark($benches)" -test.benchmem -test.benchtime "$benchtime" -test.cpu 1) >>"$tmp/$side.txt"
+		done
+	done <<<"$hot"
+done
+
+.cache/tools/benchstat "$base=$tmp/old.txt" "this=$tmp/new.txt"
+# A figure for each whose time changed more than by chance, and the mean of all.
+.cache/tools/benchstat -format csv "$base=$tmp/old.txt" "this=$tmp/new.txt" 2>/dev/null | awk -F, '
+	/^pkg: / { n = split(substr($1, 6), part, "/"); pkg = part[n]; time = 0 }
+	/,sec\/op,/ { time = 1; next }
+	/,(B|allocs)\/op,/ { time = 0; next }
+	!time || NF < 6 { next }
+	$1 == "geomean" { if ($2 > 0 && $4 > 0) { logs += log($4 / $2); packages++ } next }
+	$6 ~ /%/ { name = pkg "_" $1; gsub(/[^A-Za-z0-9_]/, "_", name); printf "figure compare_%s %.3f x\n", name, $4 / $2 }
+	END { if (packages) printf "figure compare_geomean %.3f x limit 1.05 %s\n", exp(logs / packages), exp(logs / packages) <= 1.05 ? "pass" : "short" }'
