@@ -23,6 +23,9 @@ type Config struct {
 	MaxGPUsPerNode int `mapstructure:"max_gpus_per_node"`
 	MaxGroups      int `mapstructure:"max_groups"`
 	MaxEpisodes    int `mapstructure:"max_episodes"`
+	// ClusterShare is the part of the nodes and groups that the other clusters
+	// leave which one may hold.
+	ClusterShare float64 `mapstructure:"cluster_share"`
 	// MissingAfter is the silence after which a node counts as missing,
 	// NodeExpiry the one after which it is forgotten. GPUExpiry is that of a GPU
 	// whose node goes on reporting.
@@ -62,9 +65,9 @@ func createDefaultConfig() component.Config {
 		HTTP:     server,
 		MaxNodes: state.MaxNodes, MaxGPUsPerNode: state.MaxGPUsPerNode, MaxGroups: state.MaxGroups, MaxEpisodes: state.MaxEpisodes,
 		MissingAfter: state.MissingAfter, NodeExpiry: state.NodeExpiry, GPUExpiry: state.GPUExpiry,
-		EpisodeDoubt: state.EpisodeDoubt,
-		Stream:       StreamConfig{MaxClients: 1000, Interval: time.Second, WriteTimeout: 10 * time.Second, NodesPerEvent: 250},
-		History:      defaultHistory(),
+		EpisodeDoubt: state.EpisodeDoubt, ClusterShare: state.ClusterShare,
+		Stream:  StreamConfig{MaxClients: 1000, Interval: time.Second, WriteTimeout: 10 * time.Second, NodesPerEvent: 250},
+		History: defaultHistory(),
 	}
 }
 
@@ -72,7 +75,7 @@ func (c *Config) state() fleetstate.Config {
 	return fleetstate.Config{
 		MaxNodes: c.MaxNodes, MaxGPUsPerNode: c.MaxGPUsPerNode, MaxGroups: c.MaxGroups, MaxEpisodes: c.MaxEpisodes,
 		MissingAfter: c.MissingAfter, NodeExpiry: c.NodeExpiry, GPUExpiry: c.GPUExpiry,
-		EpisodeDoubt: c.EpisodeDoubt,
+		EpisodeDoubt: c.EpisodeDoubt, ClusterShare: c.ClusterShare,
 	}
 }
 

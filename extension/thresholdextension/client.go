@@ -209,6 +209,9 @@ func (e *thresholdExtension) read(cluster string, values func(string) []string) 
 			put(v)
 		}
 	}
+	if outcome == outcomeNew {
+		e.asks.Hear(cluster)
+	}
 	err := errors.Join(errs...)
 	if err != nil {
 		outcome = outcomeInvalid

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 
 	"github.com/gpu-collector/gpu-collector/internal/deadband"
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/statetable"
 )
 
@@ -46,6 +47,9 @@ type Config struct {
 	MaxNodes         int `mapstructure:"max_nodes"`
 	MaxSeries        int `mapstructure:"max_series"`
 	MaxSeriesPerNode int `mapstructure:"max_series_per_node"`
+	// ClusterShare is the part of the nodes and series that the other clusters
+	// leave which one may hold.
+	ClusterShare float64 `mapstructure:"cluster_share"`
 	// Deadbands say by a metric's name how far a forwarded value may be from the
 	// true one. The first that matches counts.
 	Deadbands []deadband.Rule `mapstructure:"deadbands"`
@@ -69,9 +73,10 @@ func createDefaultConfig() component.Config {
 		ResyncInterval:   2 * time.Minute,
 		TTL:              10 * time.Minute,
 		VanishedAfter:    3 * time.Minute,
-		MaxNodes:         100_000,
-		MaxSeries:        4_000_000,
+		MaxNodes:         200_000,
+		MaxSeries:        8_000_000,
 		MaxSeriesPerNode: 16_384,
+		ClusterShare:     fairshare.Half,
 		Granularity:      GranularityPoint,
 		MetricsURLPath:   "/v1/metrics",
 	}
@@ -100,6 +105,9 @@ func (c *Config) Validate() error {
 	}
 	if c.MaxSeries < 1 || c.MaxSeries > maxSeriesLimit {
 		errs = append(errs, fmt.Errorf("`max_series` is %d: must be between 1 and %d", c.MaxSeries, maxSeriesLimit))
+	}
+	if !(c.ClusterShare > 0 && c.ClusterShare <= 1) { // also NaN
+		errs = append(errs, fmt.Errorf("`cluster_share` is %v: must be in (0,1]", c.ClusterShare))
 	}
 	if c.MaxSeriesPerNode < 1 || c.MaxSeriesPerNode > statetable.MaxNodeSeries {
 		errs = append(errs, fmt.Errorf("`max_series_per_node` is %d: must be between 1 and %d", c.MaxSeriesPerNode, statetable.MaxNodeSeries))

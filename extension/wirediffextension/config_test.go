@@ -34,7 +34,7 @@ func TestConfig(t *testing.T) {
 	source := component.MustNewID("straggler_threshold")
 	assert.Equal(t, &Config{
 		ResyncInterval: time.Minute, HeartbeatInterval: 30 * time.Second, TTL: 20 * time.Minute, VanishedAfter: 2 * time.Minute,
-		MaxNodes: 2000, MaxSeries: 1_000_000, MaxSeriesPerNode: 1000,
+		MaxNodes: 2000, MaxSeries: 1_000_000, MaxSeriesPerNode: 1000, ClusterShare: 0.8,
 		Deadbands:   []deadband.Rule{{Metric: "hw.temperature", Absolute: 1}},
 		Granularity: GranularityNode, ThresholdExtension: &source, MetricsURLPath: "/otlp/v1/metrics",
 	}, load("wire_diff/all"))
@@ -47,7 +47,7 @@ func TestValidateReportsAll(t *testing.T) {
 	}).Validate()
 	for _, key := range []string{
 		"`flush_interval`", "`resync_interval`", "`heartbeat_interval`", "`ttl`", "`vanished_after`", "`max_nodes`", "`max_series`",
-		"`max_series_per_node`", "`deadbands[0]`", "`granularity`", "`metrics_url_path`",
+		"`cluster_share`", "`max_series_per_node`", "`deadbands[0]`", "`granularity`", "`metrics_url_path`",
 	} {
 		assert.ErrorContains(t, err, key)
 	}

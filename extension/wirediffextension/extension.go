@@ -63,6 +63,7 @@ func newExtension(cfg *Config, set extension.Settings) (*wireDiff, error) {
 			MaxNodes:          cfg.MaxNodes,
 			MaxSeries:         cfg.MaxSeries,
 			MaxSeriesPerNode:  cfg.MaxSeriesPerNode,
+			ClusterShare:      cfg.ClusterShare,
 			VanishedAfter:     cfg.VanishedAfter,
 			OpaqueInterval:    metricdiff.OpaqueInterval,
 			WholeNodes:        cfg.Granularity == GranularityNode,

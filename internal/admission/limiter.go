@@ -8,12 +8,13 @@ package admission // import "github.com/gpu-collector/gpu-collector/internal/adm
 import (
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 )
 
 // Overflow is the name under which clusters beyond MaxClusters are counted
@@ -213,7 +214,7 @@ func (p *Permit) Release() {
 // own included.
 func (l *Limiter) allowance(b *bucket, inUse int) int {
 	others := inUse - b.held
-	return int(math.Ceil(l.s.ClusterShare * float64(l.s.Permits-others)))
+	return fairshare.Limit(l.s.ClusterShare, l.s.Permits, others)
 }
 
 // bucket finds the bucket of a cluster, which it may have to make. The caller

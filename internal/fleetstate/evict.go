@@ -16,9 +16,18 @@ const maxCandidates = 1024
 // a flood of new names must not cost a look each.
 const evictCheck = time.Second
 
-// evictor finds the node that has been missing longest.
+// maxEvictors bounds the clusters whose missing nodes are remembered apart.
+const maxEvictors = 64
+
+// evictors find the node that has been missing longest: of all, and of a cluster
+// that holds its share.
+type evictors struct {
+	mu  sync.Mutex
+	all evictor
+	own map[string]*evictor
+}
+
 type evictor struct {
-	mu   sync.Mutex
 	next int64       // Unix milliseconds of the next look
 	list []candidate // the one that has been silent longest first
 }
@@ -29,33 +38,29 @@ type candidate struct {
 }
 
 // reserve makes room for one node, if need be in place of the one that has
-// been missing longest. No shard is locked.
-func (s *Store) reserve(now time.Time) bool {
-	if s.nodes.Add(1) <= int64(s.cfg.MaxNodes) {
+// been missing longest: of the cluster's own while it holds its share of what
+// the others leave, of all when nothing is left. No shard is locked.
+func (s *Store) reserve(cluster string, now time.Time) bool {
+	if s.nodes.Take(cluster, 1) == 1 || s.evict(cluster, !s.nodes.Full(), now.UnixMilli()) {
 		return true
 	}
-	if s.evict(now.UnixMilli()) {
-		// The new node is counted in place of the former.
-		s.nodes.Add(-1)
-		return true
-	}
-	s.nodes.Add(-1)
 	s.drop(DropMaxNodes)
 	return false
 }
 
-// evict forgets the node that has been missing longest, and returns false when
-// none is.
-func (s *Store) evict(now int64) bool {
-	v := &s.evictor
-	v.mu.Lock()
-	defer v.mu.Unlock()
+// evict hands the place of the node that has been missing longest to a cluster,
+// and returns false when none is.
+func (s *Store) evict(cluster string, own bool, now int64) bool {
+	s.evictors.mu.Lock()
+	defer s.evictors.mu.Unlock()
+	v := s.evictors.of(cluster, own)
 	for {
 		for len(v.list) > 0 {
 			c := v.list[0]
 			v.list[0] = candidate{} // lets go of the view
 			v.list = v.list[1:]
 			if s.forget(c, now) {
+				s.nodes.Pass(c.e.key.Cluster, cluster)
 				s.index.stale()
 				s.drop(DropEvicted)
 				return true
@@ -64,13 +69,28 @@ func (s *Store) evict(now int64) bool {
 		if now < v.next {
 			return false
 		}
-		if v.list = s.missingLongest(now); len(v.list) < maxCandidates {
+		if v.list = s.missingLongest(cluster, own, now); len(v.list) < maxCandidates {
 			v.next = now + evictCheck.Milliseconds()
 		}
 		if len(v.list) == 0 {
 			return false
 		}
 	}
+}
+
+func (v *evictors) of(cluster string, own bool) *evictor {
+	if !own {
+		return &v.all
+	}
+	one := v.own[cluster]
+	if one == nil {
+		if v.own == nil || len(v.own) >= maxEvictors {
+			v.own = map[string]*evictor{}
+		}
+		one = &evictor{}
+		v.own[cluster] = one
+	}
+	return one
 }
 
 // forget forgets a node unless it has given a sign of life or is gone already.
@@ -85,11 +105,14 @@ func (s *Store) forget(c candidate, now int64) bool {
 	return true
 }
 
-func (s *Store) missingLongest(now int64) []candidate {
+func (s *Store) missingLongest(cluster string, own bool, now int64) []candidate {
 	var list []candidate
 	rows := s.index.get()
 	for i := range rows.all {
 		r := &rows.all[i]
+		if own && r.e.key.Cluster != cluster {
+			continue
+		}
 		// Of a node that is just being made nothing was seen yet.
 		if seen := r.live.seen.Load(); seen != 0 && s.missing(seen, now) && !r.live.gone() {
 			list = append(list, candidate{r.e, seen})

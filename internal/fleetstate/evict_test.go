@@ -13,7 +13,7 @@ import (
 
 func TestNewNodeInPlaceOfTheOneMissingLongest(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.MaxNodes = 3
+	cfg.MaxNodes, cfg.ClusterShare = 3, 1
 	s := New(cfg)
 	f := NewFeed(s, 1)
 	put(t, s, "c", "young", t0.Add(2*time.Minute), nil)
@@ -51,7 +51,7 @@ func TestNewNodeInPlaceOfTheOneMissingLongest(t *testing.T) {
 // TestWholeFleetRenamed has more new names at once than one look remembers.
 func TestWholeFleetRenamed(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.MaxNodes = 2*maxCandidates + 10
+	cfg.MaxNodes, cfg.ClusterShare = 2*maxCandidates+10, 1
 	s := New(cfg)
 	for i := range cfg.MaxNodes {
 		put(t, s, "c", fmt.Sprint("old", i), t0, nil)

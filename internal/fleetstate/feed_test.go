@@ -177,7 +177,7 @@ func TestSignsOfLifeAreNoNewViews(t *testing.T) {
 
 func TestFeedBounds(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.MaxNodes = 2 * maxRemoved
+	cfg.MaxNodes, cfg.ClusterShare = 2*maxRemoved, 1
 	s := New(cfg)
 	f := NewFeed(s, 2)
 	a, err := f.Watch(Filter{})

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 )
 
@@ -64,14 +65,24 @@ const maxStates = 16
 type groups struct {
 	mu  sync.RWMutex
 	all map[GroupKey]*Group // never changed in place
+	// places are counted by cluster.
+	places *fairshare.Ledger[string]
 }
 
-func (g *groups) init() { g.all = map[GroupKey]*Group{} }
+func (g *groups) init(places *fairshare.Ledger[string]) {
+	g.all, g.places = map[GroupKey]*Group{}, places
+}
 
 func (g *groups) expire(before int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	maps.DeleteFunc(g.all, func(_ GroupKey, v *Group) bool { return v.Seen.UnixMilli() < before })
+	maps.DeleteFunc(g.all, func(k GroupKey, v *Group) bool {
+		old := v.Seen.UnixMilli() < before
+		if old {
+			g.places.Give(k.Cluster, 1)
+		}
+		return old
+	})
 }
 
 // UpdateGroup changes a copy of the group's view by f and publishes it. It
@@ -85,7 +96,7 @@ func (s *Store) UpdateGroup(k GroupKey, now time.Time, f func(*GroupUpdate)) boo
 	defer s.groups.mu.Unlock()
 	old := s.groups.all[k]
 	if old == nil {
-		if len(s.groups.all) >= s.cfg.MaxGroups {
+		if s.groups.places.Take(k.Cluster, 1) == 0 {
 			s.drop(DropMaxGroups)
 			return false
 		}

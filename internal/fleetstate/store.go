@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 )
 
 // Config bounds a store.
@@ -16,6 +18,9 @@ type Config struct {
 	// MaxNodes and MaxGPUsPerNode bound what is kept; MIG slices count as GPUs.
 	// A new node takes the place of the one that has been missing longest.
 	MaxNodes, MaxGPUsPerNode int
+	// ClusterShare in (0,1] is the part of the nodes and groups that the other
+	// clusters leave which one may hold; 0 means all.
+	ClusterShare float64
 	// MaxGroups bounds the peer groups, all clusters together.
 	MaxGroups int
 	// MaxEpisodes bounds the episodes kept, the open ones and those that are
@@ -38,7 +43,9 @@ type Config struct {
 // DefaultConfig returns bounds for a fleet of 100,000 nodes.
 func DefaultConfig() Config {
 	return Config{
-		MaxNodes: 100_000, MaxGPUsPerNode: 128, MaxGroups: 10_000, MaxEpisodes: 10_000,
+		// A lone cluster holds half of the nodes and groups.
+		MaxNodes: 200_000, MaxGPUsPerNode: 128, MaxGroups: 20_000, MaxEpisodes: 10_000,
+		ClusterShare: fairshare.Half,
 		MissingAfter: time.Minute, NodeExpiry: 24 * time.Hour, GPUExpiry: 10 * time.Minute,
 		EpisodeDoubt: 70 * time.Minute,
 	}
@@ -63,6 +70,9 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf("`%s` is %s, must be greater than 0s", d.key, d.v))
 		}
 	}
+	if !(c.ClusterShare > 0 && c.ClusterShare <= 1) { // also NaN
+		errs = append(errs, fmt.Errorf("`cluster_share` is %v, must be in (0,1]", c.ClusterShare))
+	}
 	if c.MissingAfter > 0 && c.NodeExpiry > 0 && c.NodeExpiry < c.MissingAfter {
 		errs = append(errs, fmt.Errorf("`node_expiry` is %s, must not be less than `missing_after`, %s", c.NodeExpiry, c.MissingAfter))
 	}
@@ -77,13 +87,13 @@ const MaxName = 253
 
 // Store keeps the latest views. Its methods may be called from any goroutine.
 type Store struct {
-	cfg     Config
-	seed    maphash.Seed
-	nodes   atomic.Int64
-	shards  [shards]shard
-	index   index
-	evictor evictor
-	drops   [numDrops]atomic.Int64
+	cfg      Config
+	seed     maphash.Seed
+	nodes    *fairshare.Ledger[string] // by cluster
+	shards   [shards]shard
+	index    index
+	evictors evictors
+	drops    [numDrops]atomic.Int64
 
 	groups   groups
 	episodes episodes
@@ -137,17 +147,17 @@ func (e *entry) retire(seen int64) bool {
 
 // New returns an empty store. The configuration is valid.
 func New(cfg Config) *Store {
-	s := &Store{cfg: cfg, seed: maphash.MakeSeed()}
+	s := &Store{cfg: cfg, seed: maphash.MakeSeed(), nodes: fairshare.New[string](cfg.MaxNodes, cfg.ClusterShare)}
 	for i := range s.shards {
 		s.shards[i].nodes = map[Key]*entry{}
 	}
-	s.groups.init()
+	s.groups.init(fairshare.New[string](cfg.MaxGroups, cfg.ClusterShare))
 	s.episodes.init(cfg.MaxEpisodes)
 	return s
 }
 
 // Nodes returns the number of nodes.
-func (s *Store) Nodes() int { return int(s.nodes.Load()) }
+func (s *Store) Nodes() int { return s.nodes.Taken() }
 
 // MissingAfter is the silence after which a node counts as missing.
 func (s *Store) MissingAfter() time.Duration { return s.cfg.MissingAfter }
@@ -158,10 +168,10 @@ type Drop uint8
 // The reasons.
 const (
 	DropNoNode         Drop = iota // the resource names no node, or none of at most MaxName bytes, or `.` or `..`
-	DropMaxNodes                   // MaxNodes
-	DropEvicted                    // a missing node, for a new one once there are MaxNodes
+	DropMaxNodes                   // MaxNodes, or the cluster's share of them
+	DropEvicted                    // a missing node, for a new one for which there was no room
 	DropMaxGPUs                    // MaxGPUsPerNode
-	DropMaxGroups                  // MaxGroups
+	DropMaxGroups                  // MaxGroups, or the cluster's share of them
 	DropMaxEpisodes                // MaxEpisodes, only of episodes that are open
 	DropMaxDetails                 // more Xids, reasons or throttle reasons of a GPU than are kept
 	DropText                       // a name or text of more than MaxName bytes
@@ -204,14 +214,14 @@ func (s *Store) place(k Key, now time.Time) (*entry, error) {
 		s.drop(DropNoNode)
 		return nil, errNoNode
 	}
-	if !s.reserve(now) {
+	if !s.reserve(k.Cluster, now) {
 		return nil, errMaxNodes
 	}
 	sh := s.shard(k)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if e := sh.nodes[k]; e != nil {
-		s.nodes.Add(-1)
+		s.nodes.Give(k.Cluster, 1)
 		return e, nil
 	}
 	e := &entry{key: k, live: sh.newLive()}
@@ -226,7 +236,7 @@ func (s *Store) place(k Key, now time.Time) (*entry, error) {
 
 var (
 	errNoNode   = errors.New("no name of a node")
-	errMaxNodes = errors.New("as many nodes as `max_nodes` allows are known, none of them missing")
+	errMaxNodes = errors.New("as many nodes as `max_nodes` and the share of the cluster allow are known, none of them missing")
 )
 
 // Expire forgets nodes that have been silent for NodeExpiry, and returns how
@@ -241,13 +251,13 @@ func (s *Store) Expire(now time.Time) int {
 		for k, e := range sh.nodes {
 			if seen := e.live.seen.Load(); seen < before && e.retire(seen) {
 				delete(sh.nodes, k)
+				s.nodes.Give(k.Cluster, 1)
 				n++
 			}
 		}
 		sh.mu.Unlock()
 	}
 	if n > 0 {
-		s.nodes.Add(int64(-n))
 		s.index.stale()
 	}
 	s.groups.expire(before)

@@ -47,7 +47,7 @@ func dropped(s *Store) map[string]int64 {
 
 func TestBounds(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.MaxNodes, cfg.MaxGPUsPerNode, cfg.MaxGroups, cfg.MaxEpisodes = 2, 2, 1, 2
+	cfg.MaxNodes, cfg.MaxGPUsPerNode, cfg.MaxGroups, cfg.MaxEpisodes, cfg.ClusterShare = 2, 2, 1, 2, 1
 	s := New(cfg)
 	long := strings.Repeat("x", MaxName+1)
 	for _, k := range []Key{{"c", "a"}, {"c", "b"}} {
@@ -92,7 +92,7 @@ func TestBounds(t *testing.T) {
 
 func TestExpiry(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.MaxNodes = 2
+	cfg.MaxNodes, cfg.ClusterShare = 2, 1
 	s := New(cfg)
 	put(t, s, "c", "old", t0, nil)
 	put(t, s, "c", "new", t0.Add(time.Hour), nil)
@@ -354,7 +354,7 @@ func TestEpisodeRing(t *testing.T) {
 // detector looks on.
 func TestConcurrency(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.MaxNodes = 50
+	cfg.MaxNodes, cfg.ClusterShare = 50, 1
 	s := New(cfg)
 	f := NewFeed(s, 10)
 	var wg sync.WaitGroup

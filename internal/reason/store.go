@@ -7,6 +7,8 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 )
 
 // Why a reading is not taken.
@@ -69,7 +71,7 @@ func (s *Store) Node(cluster, node string, now time.Time) (*Node, error) {
 		return nil, ErrName
 	case len(s.all) >= s.cfg.MaxNodes:
 		return nil, ErrTooManyNodes
-	case s.held[cluster] >= (s.cfg.MaxNodes-(len(s.all)-s.held[cluster])+1)/2:
+	case s.held[cluster] >= fairshare.Limit(fairshare.Half, s.cfg.MaxNodes, len(s.all)-s.held[cluster]):
 		return nil, ErrClusterNodes
 	}
 	key := nodeKey{strings.Clone(cluster), strings.Clone(node)}

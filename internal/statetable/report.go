@@ -164,11 +164,15 @@ func (r *Report) DescribeNode(attrs []Attr) {
 	if n == nil {
 		return
 	}
-	n.described = true
-	n.label = HashString(NodeName(attrs))
 	if cluster := attrText(attrs, gpusemconv.AttrClusterName); cluster != "" {
 		n.cluster = HashString(cluster)
 	}
+	if r.table.places.Take(n.cluster, 1) == 0 {
+		r.giveUp()
+		return
+	}
+	n.described = true
+	n.label = HashString(NodeName(attrs))
 	text, ok := encodePairs(nil, attrs)
 	if !ok {
 		return
@@ -176,6 +180,18 @@ func (r *Report) DescribeNode(attrs []Attr) {
 	r.namer.next()
 	n.attrs = r.namer.add(n, text)
 	r.namer.next()
+}
+
+// giveUp makes the open node, which is new, one for which there is no room.
+func (r *Report) giveUp() {
+	n := r.node
+	r.visits[len(r.visits)-1].node = nil
+	r.visits = r.visits[:len(r.visits)-1]
+	n.inflight--
+	n.evicted = true
+	n.mu.Unlock()
+	r.table.remove(n)
+	r.node = nil
 }
 
 // resync forgets the node's series when that is due, or when asked to. The

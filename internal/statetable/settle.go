@@ -76,7 +76,7 @@ func (r *Report) commit(v *visit) {
 		n.entries[at].store(p, r.tick, doubt)
 		n.began(p)
 	}
-	r.table.series.Add(-int64(room))
+	r.table.vacate(n, room)
 	n.names.trim()
 }
 

@@ -28,6 +28,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 )
 
 // shardCount spreads the nodes over locks; a power of two, well above the
@@ -48,6 +50,9 @@ type Settings struct {
 	// values leaves room for the others. Zero means MaxNodeSeries, the most there
 	// can be.
 	MaxSeriesPerNode int
+	// ClusterShare in (0,1] is the part of the nodes and series that the other
+	// clusters leave which one may hold; 0 means all. Nodes that name none are one.
+	ClusterShare float64
 	// TTL is how long a node, or a series of a living node, is remembered
 	// after it was last heard of. Zero means for ever.
 	TTL time.Duration
@@ -105,6 +110,9 @@ type Table struct {
 	losses  atomic.Uint64 // calls of Resync
 	dict    *dictionary
 
+	// places and room are what each cluster, by hash, holds of nodes and series.
+	places, room *fairshare.Ledger[uint64]
+
 	vanishedTicks uint64
 
 	// What is asked for, see Report.Wants: how often at most, after how many ticks
@@ -131,7 +139,11 @@ func New(set Settings) *Table {
 	if set.MaxSeriesPerNode <= 0 || set.MaxSeriesPerNode > MaxNodeSeries {
 		set.MaxSeriesPerNode = MaxNodeSeries
 	}
-	t := &Table{set: set, dict: newDictionary()}
+	t := &Table{
+		set: set, dict: newDictionary(),
+		places: fairshare.New[uint64](set.MaxNodes, set.ClusterShare),
+		room:   fairshare.New[uint64](set.MaxSeries, set.ClusterShare),
+	}
 	if set.VanishedAfter > 0 && set.TTL > 0 {
 		t.vanishedTicks = t.ticks(set.VanishedAfter-1) + 1
 	}
@@ -206,12 +218,12 @@ func (t *Table) Sweep(now time.Duration) {
 		expired := n.inflight == 0 && now-n.heard >= t.set.TTL
 		if expired {
 			n.evicted = true
-			t.series.Add(-int64(len(n.entries)))
+			t.vacate(n, len(n.entries))
 		} else {
 			most := n.most(now, t.set.TTL)
 			tell := t.vanishedTicks > 0 && most == ticksPerTTL
 			if dropped := n.compact(tick, most, tell, t.rename && n.inflight == 0); dropped > 0 {
-				t.series.Add(-int64(dropped))
+				t.vacate(n, dropped)
 				namer.rebuild(n)
 			}
 			names.mark(n)
@@ -222,6 +234,7 @@ func (t *Table) Sweep(now time.Duration) {
 		n.mu.Unlock()
 		if expired {
 			t.remove(n)
+			t.evicted.Add(1)
 		}
 	}
 	t.forgetNames(names)
@@ -305,7 +318,9 @@ func (t *Table) remove(n *node) {
 	}
 	s.mu.Unlock()
 	t.nodes.Add(-1)
-	t.evicted.Add(1)
+	if n.described {
+		t.places.Give(n.cluster, 1)
+	}
 }
 
 // open returns the node with its lock held, made if need be, or nil when there
@@ -361,13 +376,15 @@ func (t *Table) reserve(n *node, want int) int {
 	if want <= 0 {
 		return 0
 	}
-	over := t.series.Add(int64(want)) - int64(t.set.MaxSeries)
-	if over <= 0 {
-		return want
-	}
-	over = min(over, int64(want))
-	t.series.Add(-over)
-	return want - int(over)
+	room := t.room.Take(n.cluster, want)
+	t.series.Add(int64(room))
+	return room
+}
+
+// vacate gives back room for series of a node, whose lock is held.
+func (t *Table) vacate(n *node, series int) {
+	t.series.Add(-int64(series))
+	t.room.Give(n.cluster, series)
 }
 
 // ticks is the coarse clock by which series expire, see entry.heard.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 )
 
@@ -24,6 +25,7 @@ type Engine struct {
 	groups int
 
 	ticked   time.Time
+	hearing  int64 // since when ticks came in time, unix nanoseconds
 	report   Report
 	counters Counters
 	// row is the next of report.Nodes; relabel that the names in it and in all
@@ -72,6 +74,7 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 	}
 	g, m := n.group, &n.group.members[n.slot]
 	m.seen = now.UnixNano()
+	g.cluster.seen = m.seen
 	if o.HasScore {
 		e.take(g, n.slot, nodesignal.Score, o.Score)
 	} else if o.NoScore {
@@ -127,11 +130,8 @@ func (e *Engine) take(g *group, slot int, s nodesignal.Signal, x float64) {
 func (e *Engine) node(o *Observation, now time.Time) (*node, error) {
 	c := e.clusters[o.Cluster]
 	if c == nil {
-		if len(e.clusters) >= e.cfg.MaxClusters {
+		if len(e.clusters) >= e.cfg.MaxClusters && !e.reclaim(nil, now) {
 			return nil, ErrTooManyClusters
-		}
-		if e.nodes >= e.cfg.MaxNodes {
-			return nil, ErrTooManyNodes
 		}
 	} else if n := c.nodes[o.Node]; n != nil {
 		if peers, changed := n.peers.Merge(n.group.peers, o.Peers, now, e.cfg.TTL); changed {
@@ -139,17 +139,20 @@ func (e *Engine) node(o *Observation, now time.Time) (*node, error) {
 		}
 		return n, nil
 	}
-	if e.nodes >= e.cfg.MaxNodes {
+	if e.nodes >= e.cfg.MaxNodes && !e.reclaim(c, now) {
 		return nil, ErrTooManyNodes
 	}
-	if c != nil && len(c.nodes) >= share(e.cfg.MaxNodes, e.nodes-len(c.nodes)) {
+	if c != nil && len(c.nodes) >= fairshare.Limit(fairshare.Half, e.cfg.MaxNodes, e.nodes-len(c.nodes)) {
 		return nil, ErrClusterNodes
+	}
+	if e.groups >= e.cfg.MaxGroups {
+		e.reclaim(c, now)
 	}
 	if err := e.room(c, o.Peers); err != nil {
 		return nil, err
 	}
 	if c == nil {
-		c = e.addCluster(strings.Clone(o.Cluster))
+		c = e.addCluster(strings.Clone(o.Cluster), now)
 	}
 	n := &node{name: strings.Clone(o.Node)}
 	n.peers.Merge(nil, o.Peers, now, e.cfg.TTL)
@@ -159,9 +162,45 @@ func (e *Engine) node(o *Observation, now time.Time) (*node, error) {
 	return n, nil
 }
 
-// share is how much a cluster may hold of what the others do not: half. Whoever
-// holds nothing is refused only when nothing is left.
-func share(limit, others int) int { return (limit - others + 1) / 2 }
+// reclaim forgets a cluster, but own, none of whose nodes was heard of for the
+// TTL, to make room for one that is, and reports whether there was one. Of those
+// the one with the shortest life goes: a name that somebody made up was heard of
+// once, and must neither keep its place for the whole retention nor cost an
+// established cluster its own in an outage.
+func (e *Engine) reclaim(own *cluster, now time.Time) bool {
+	var victim *cluster
+	for _, c := range e.order {
+		// What was not heard while no tick came was not listened to.
+		silent := now.UnixNano() - max(c.seen, e.hearing)
+		if c != own && silent > int64(e.cfg.TTL) && (victim == nil || c.seen-c.since < victim.seen-victim.since) {
+			victim = c
+		}
+	}
+	if victim == nil {
+		return false
+	}
+	for _, g := range slices.Backward(victim.order) {
+		for _, n := range slices.Clone(g.nodes) {
+			if n != nil {
+				e.forget(n, now)
+			}
+		}
+	}
+	delete(e.clusters, victim.name)
+	e.order = slices.DeleteFunc(e.order, func(c *cluster) bool { return c == victim })
+	e.counters.ReclaimedClusters++
+	return true
+}
+
+// forget takes a node out of everything.
+func (e *Engine) forget(n *node, now time.Time) {
+	e.endSlow(n, CauseForgotten, now)
+	e.endSilence(n, CauseForgotten, now)
+	n.gone = true
+	delete(n.group.cluster.nodes, n.name)
+	e.nodes--
+	e.leave(n)
+}
 
 // room reports whether a cluster, nil for a new one, may have the group of these
 // peers.
@@ -171,14 +210,14 @@ func (e *Engine) room(c *cluster, peers []string) error {
 		return nil
 	case e.groups >= e.cfg.MaxGroups:
 		return ErrTooManyGroups
-	case c != nil && len(c.groups) >= share(e.cfg.MaxGroups, e.groups-len(c.groups)):
+	case c != nil && len(c.groups) >= fairshare.Limit(fairshare.Half, e.cfg.MaxGroups, e.groups-len(c.groups)):
 		return ErrClusterGroups
 	}
 	return nil
 }
 
-func (e *Engine) addCluster(name string) *cluster {
-	c := &cluster{name: name, nodes: make(map[string]*node), groups: make(map[string]*group)}
+func (e *Engine) addCluster(name string, now time.Time) *cluster {
+	c := &cluster{name: name, since: now.UnixNano(), nodes: make(map[string]*node), groups: make(map[string]*group)}
 	e.clusters[name] = c
 	at, _ := slices.BinarySearchFunc(e.order, name, func(c *cluster, name string) int { return cmp.Compare(c.name, name) })
 	e.order = slices.Insert(e.order, at, c)

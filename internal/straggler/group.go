@@ -12,10 +12,13 @@ import (
 )
 
 type cluster struct {
-	name   string
-	nodes  map[string]*node
-	groups map[string]*group
-	order  []*group // by name
+	name string
+	// since and seen are when a node was first and last heard of, in unix
+	// nanoseconds.
+	since, seen int64
+	nodes       map[string]*node
+	groups      map[string]*group
+	order       []*group // by name
 	// wide is the rule over all active nodes, for clients that know no groups.
 	wide       rule
 	wideCounts [numStates]int

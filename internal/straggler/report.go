@@ -121,6 +121,8 @@ type Rank struct {
 type Counters struct {
 	// GroupChanges are moves of a node to another peer group.
 	GroupChanges int64
+	// ReclaimedClusters fell silent and were forgotten to make room for others.
+	ReclaimedClusters int64
 	// Contested are names that became contested, Stuck nodes that were not
 	// accused since their throughput never changes, Flapping episodes held open
 	// instead of told again, Folded onsets told by a group's or cluster's event.

@@ -38,6 +38,9 @@ func (e *Engine) Tick(now time.Time) *Report {
 	e.at, e.elapsed = now.UnixMilli(), 0
 	if !e.ticked.IsZero() {
 		e.elapsed = max(now.Sub(e.ticked), 0)
+		if e.elapsed > e.cfg.TTL {
+			e.hearing = now.UnixNano()
+		}
 	}
 	e.row = 0
 	e.ranking.most = e.cfg.Episodes.MaxRanked
@@ -105,12 +108,7 @@ func (e *Engine) expire(g *group, now time.Time) {
 		switch {
 		case n == nil:
 		case silent > e.cfg.Retention:
-			e.endSlow(n, CauseForgotten, now)
-			e.endSilence(n, CauseForgotten, now)
-			n.gone = true
-			delete(g.cluster.nodes, n.name)
-			e.nodes--
-			e.leave(n)
+			e.forget(n, now)
 		case silent > e.cfg.TTL:
 			if m.flags&flagMissing == 0 && !deaf {
 				m.flags |= flagMissing

@@ -8,24 +8,59 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 )
 
 const (
-	// maxAsks bounds the peer groups that a middle tier asks for.
+	// maxAsks bounds the clusters and peer groups that a middle tier asks for,
+	// each cluster to its share.
 	maxAsks = 4096
 	// askTTL forgets a group nobody asked for any more.
 	askTTL = 10 * time.Minute
+	// unheardTurn is which request upwards is for a cluster that the tier above
+	// has never had an answer for: whoever makes up names must not have those who
+	// exist wait for theirs.
+	unheardTurn = 4
 )
 
 // Asks remembers for which clusters and peer groups the clients of a middle
 // tier asked, so that it can ask the tier above for them, a request's worth
-// at a time. The zero value is ready.
+// at a time. The clusters take turns, whatever each of them asks for. The zero
+// value is ready.
 type Asks struct {
-	mu      sync.Mutex
-	seen    map[inboxKey]time.Time
-	windows []Claim
-	next    int
-	swept   time.Time
+	mu       sync.Mutex
+	clusters map[string]*asked
+	places   *fairshare.Ledger[string]
+	// heard take turns, and so do unheard.
+	heard, unheard turns
+	count          int // of the requests
+	swept          time.Time
+}
+
+// asked is what is asked for of one cluster: itself, and its groups in windows
+// of MaxGroups. A window is the start of names, which are sorted when needed.
+type asked struct {
+	name   string
+	at     time.Time
+	heard  bool
+	groups map[string]time.Time
+	names  []string // nil when groups have changed
+	next   int
+}
+
+// turns is a ring.
+type turns struct {
+	list []*asked
+	next int
+}
+
+func (r *turns) take() *asked {
+	if len(r.list) == 0 {
+		return nil
+	}
+	r.next = (r.next + 1) % len(r.list)
+	return r.list[r.next]
 }
 
 // Add notes what a client asked for.
@@ -35,25 +70,39 @@ func (a *Asks) Add(cluster string, groups []string, now time.Time) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.seen == nil {
-		a.seen = make(map[inboxKey]time.Time)
+	if a.clusters == nil {
+		a.clusters, a.places = map[string]*asked{}, fairshare.New[string](maxAsks, fairshare.Half)
 	}
-	// The empty group stands for the cluster itself.
-	a.note(inboxKey{cluster, ""}, now)
+	c := a.clusters[cluster]
+	if c == nil {
+		if a.places.Take(cluster, 1) == 0 {
+			return
+		}
+		c = &asked{name: strings.Clone(cluster), groups: map[string]time.Time{}}
+		a.clusters[c.name] = c
+		a.unheard.list = append(a.unheard.list, c)
+	}
+	c.at = now
 	for _, g := range groups {
-		a.note(inboxKey{cluster, g}, now)
+		if _, ok := c.groups[g]; !ok {
+			if a.places.Take(c.name, 1) == 0 {
+				continue
+			}
+			g, c.names = strings.Clone(g), nil
+		}
+		c.groups[g] = now
 	}
 }
 
-func (a *Asks) note(key inboxKey, now time.Time) {
-	if _, ok := a.seen[key]; !ok {
-		if len(a.seen) >= maxAsks {
-			return
-		}
-		key = inboxKey{strings.Clone(key.cluster), strings.Clone(key.group)}
-		a.windows = nil
+// Hear notes that the tier above knows a cluster.
+func (a *Asks) Hear(cluster string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c := a.clusters[cluster]; c != nil && !c.heard {
+		c.heard = true
+		a.unheard.list = slices.DeleteFunc(a.unheard.list, func(o *asked) bool { return o == c })
+		a.heard.list = append(a.heard.list, c)
 	}
-	a.seen[key] = now
 }
 
 // Next returns the claim of the next request upwards: each cluster in turn,
@@ -63,36 +112,52 @@ func (a *Asks) Next(now time.Time) Claim {
 	defer a.mu.Unlock()
 	if now.Sub(a.swept) > askTTL {
 		a.swept = now
-		maps.DeleteFunc(a.seen, func(_ inboxKey, at time.Time) bool { return now.Sub(at) > askTTL })
-		a.windows = nil
+		a.sweep(now)
 	}
-	if a.windows == nil {
-		a.windows = a.build()
+	first, second := &a.heard, &a.unheard
+	if a.count++; a.count%unheardTurn == 0 {
+		first, second = second, first
 	}
-	if len(a.windows) == 0 {
+	c := first.take()
+	if c == nil {
+		c = second.take()
+	}
+	if c == nil {
 		return Claim{}
 	}
-	a.next = (a.next + 1) % len(a.windows)
-	return a.windows[a.next]
+	return c.claim()
 }
 
-func (a *Asks) build() []Claim {
-	keys := slices.SortedFunc(maps.Keys(a.seen), func(x, y inboxKey) int {
-		if c := strings.Compare(x.cluster, y.cluster); c != 0 {
-			return c
-		}
-		return strings.Compare(x.group, y.group)
-	})
-	var claims []Claim
-	for _, k := range keys {
-		// The empty group sorts first and opens the cluster.
-		if last := len(claims) - 1; k.group == "" || len(claims[last].Groups) == MaxGroups {
-			claims = append(claims, Claim{Cluster: k.cluster})
-		}
-		if k.group != "" {
-			last := &claims[len(claims)-1]
-			last.Groups = append(last.Groups, k.group)
-		}
+func (a *Asks) sweep(now time.Time) {
+	old := func(at time.Time) bool { return now.Sub(at) > askTTL }
+	for _, c := range a.clusters {
+		before := len(c.groups)
+		maps.DeleteFunc(c.groups, func(_ string, at time.Time) bool { return old(at) })
+		a.places.Give(c.name, before-len(c.groups))
+		c.names = nil
 	}
-	return claims
+	gone := func(c *asked) bool { return old(c.at) }
+	a.heard.list = slices.DeleteFunc(a.heard.list, gone)
+	a.unheard.list = slices.DeleteFunc(a.unheard.list, gone)
+	maps.DeleteFunc(a.clusters, func(_ string, c *asked) bool {
+		if old(c.at) {
+			a.places.Give(c.name, 1)
+		}
+		return old(c.at)
+	})
+}
+
+func (c *asked) claim() Claim {
+	if len(c.groups) == 0 {
+		return Claim{Cluster: c.name}
+	}
+	if c.names == nil {
+		c.names = slices.Sorted(maps.Keys(c.groups))
+	}
+	if c.next >= len(c.names) {
+		c.next = 0
+	}
+	from := c.next
+	c.next = min(from+MaxGroups, len(c.names))
+	return Claim{Cluster: c.name, Groups: c.names[from:c.next:c.next]}
 }

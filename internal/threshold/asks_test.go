@@ -27,7 +27,7 @@ func TestAsksGoUpInTurn(t *testing.T) {
 	a.Add("small", nil, start)
 
 	asked := map[string][]string{}
-	for range 3 {
+	for range 4 { // the clusters take turns
 		c := a.Next(start)
 		assert.LessOrEqual(t, len(c.Groups), MaxGroups)
 		asked[c.Cluster] = append(asked[c.Cluster], c.Groups...)
@@ -50,7 +50,61 @@ func TestAsksAreBounded(t *testing.T) {
 	for i := range 3 * maxAsks {
 		a.Add("c", []string{strconv.Itoa(i)}, start)
 	}
-	assert.Len(t, a.seen, maxAsks)
+	assert.Equal(t, maxAsks/2, a.places.Taken(), "half of all for one cluster")
+	for i := range 3 * maxAsks {
+		a.Add(strconv.Itoa(i), nil, start)
+	}
+	assert.Equal(t, maxAsks, a.places.Taken())
+	assert.Len(t, a.clusters, maxAsks/2+1)
+	a.Next(start.Add(askTTL + time.Second))
+	assert.Zero(t, a.places.Taken(), "all is forgotten")
+	assert.Empty(t, a.clusters)
+	assert.Equal(t, Claim{}, a.Next(start))
+}
+
+// TestNobodyHasTheOthersWait: clusters take turns whatever each asks for, and
+// names that the tier above never answered come after those that it did.
+func TestNobodyHasTheOthersWait(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		attack func(*Asks)
+		most   int // requests until the honest cluster's turn comes again
+	}{
+		{"a cluster with groups without end", func(a *Asks) {
+			for i := range 3 * maxAsks {
+				a.Add("greedy", []string{strconv.Itoa(i)}, start)
+			}
+			a.Hear("greedy")
+		}, 3},
+		{"clusters without end", func(a *Asks) {
+			for i := range 3 * maxAsks {
+				a.Add("made up "+strconv.Itoa(i), nil, start)
+			}
+		}, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var a Asks
+			a.Add("honest", []string{"g"}, start)
+			a.Hear("honest")
+			tt.attack(&a)
+			for range 50 {
+				n := 1
+				for ; a.Next(start).Cluster != "honest"; n++ {
+					require.LessOrEqual(t, n, tt.most)
+				}
+			}
+		})
+	}
+	var a Asks
+	for i := range 10 {
+		a.Add(strconv.Itoa(i), nil, start)
+		if i > 0 {
+			a.Hear(strconv.Itoa(i))
+		}
+	}
+	for n := 1; a.Next(start).Cluster != "0"; n++ {
+		require.Less(t, n, unheardTurn, "one that is new has its turn")
+	}
 }
 
 func TestInboxHandsDownWhatIsLeft(t *testing.T) {

@@ -66,8 +66,8 @@ func TestWhatIsOverTheGatewaysBoundsIsAskedFor(t *testing.T) {
 		asked int64 // in each interval, at most
 	}{
 		"none":                {unbounded, 0},
-		"max_nodes":           {func(c *Config) { c.MaxNodes = 2 }, 1},
-		"max_series":          {func(c *Config) { c.MaxSeries = 12 }, 3},
+		"max_nodes":           {func(c *Config) { c.MaxNodes, c.ClusterShare = 2, 1 }, 1},
+		"max_series":          {func(c *Config) { c.MaxSeries, c.ClusterShare = 12, 1 }, 3},
 		"max_series_per_node": {func(c *Config) { c.MaxSeriesPerNode = 5 }, 3},
 	} {
 		t.Run(name, func(t *testing.T) {

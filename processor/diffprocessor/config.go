@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 
 	"github.com/gpu-collector/gpu-collector/internal/deadband"
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/statetable"
 )
 
@@ -57,6 +58,9 @@ type Config struct {
 	MaxNodes         int `mapstructure:"max_nodes"`
 	MaxSeries        int `mapstructure:"max_series"`
 	MaxSeriesPerNode int `mapstructure:"max_series_per_node"`
+	// ClusterShare is the part of the nodes and series that the other clusters
+	// leave which one may hold.
+	ClusterShare float64 `mapstructure:"cluster_share"`
 	// Deadbands say by a metric's name how far a forwarded value may be from the
 	// true one. The first that matches counts.
 	Deadbands []deadband.Rule `mapstructure:"deadbands"`
@@ -80,8 +84,10 @@ func createDefaultConfig() component.Config {
 		// Several intervals of the slowest usual source (1 m), and well before
 		// Prometheus would give the series up by itself.
 		VanishedAfter: 3 * time.Minute,
-		MaxNodes:      100_000,
-		MaxSeries:     4_000_000,
+		// A lone cluster holds half of the nodes and series.
+		MaxNodes:     200_000,
+		MaxSeries:    8_000_000,
+		ClusterShare: fairshare.Half,
 		// 16 GPUs of 7 MIG slices with 100 series each, and half as much again.
 		MaxSeriesPerNode: 16_384,
 		// Below the 4 MiB that a gRPC server takes by default, and of which more is
@@ -122,6 +128,9 @@ func (c *Config) Validate() error {
 	}
 	if c.MaxSeries < 1 || c.MaxSeries > maxSeriesLimit {
 		errs = append(errs, fmt.Errorf("`max_series` is %d: must be between 1 and %d", c.MaxSeries, maxSeriesLimit))
+	}
+	if !(c.ClusterShare > 0 && c.ClusterShare <= 1) { // also NaN
+		errs = append(errs, fmt.Errorf("`cluster_share` is %v: must be in (0,1]", c.ClusterShare))
 	}
 	if c.MaxSeriesPerNode < 1 || c.MaxSeriesPerNode > statetable.MaxNodeSeries {
 		errs = append(errs, fmt.Errorf("`max_series_per_node` is %d: must be between 1 and %d", c.MaxSeriesPerNode, statetable.MaxNodeSeries))

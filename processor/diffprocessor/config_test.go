@@ -3,6 +3,7 @@
 package diffprocessor
 
 import (
+	"math"
 	"path/filepath"
 	"testing"
 	"time"
@@ -33,6 +34,7 @@ func TestLoadConfig(t *testing.T) {
 			TTL:               5 * time.Minute,
 			MaxNodes:          2000,
 			MaxSeries:         1_000_000,
+			ClusterShare:      0.8,
 			MaxSeriesPerNode:  5000,
 			VanishedAfter:     time.Minute,
 			Granularity:       GranularityNode,
@@ -71,6 +73,7 @@ func TestValidate(t *testing.T) {
 		{"heartbeat", func(c *Config) { c.HeartbeatInterval = -time.Second }, []string{"`heartbeat_interval` is -1s: must be positive"}},
 		{"ttl", func(c *Config) { c.TTL, c.VanishedAfter = 999*time.Millisecond, 0 }, []string{"`ttl` is 999ms: must be at least 1s"}},
 		{"nodes", func(c *Config) { c.MaxNodes = 0 }, []string{"`max_nodes` is 0: must be at least 1"}},
+		{"share", func(c *Config) { c.ClusterShare = math.NaN() }, []string{"`cluster_share` is NaN: must be in (0,1]"}},
 		{"series", func(c *Config) { c.MaxSeries = 0 }, []string{"`max_series` is 0: must be between 1 and"}},
 		{"vanished", func(c *Config) { c.VanishedAfter = c.TTL }, []string{"`vanished_after` is 10m0s: must be below `ttl` (10m0s), or 0 for never"}},
 		{"pending", func(c *Config) { c.MaxPendingPoints = 0 }, []string{"`max_pending_points` is 0: must be at least 1"}},
@@ -82,7 +85,7 @@ func TestValidate(t *testing.T) {
 				*c = Config{FlushInterval: -1, ResyncInterval: -1, HeartbeatInterval: -1, VanishedAfter: -1, Deadbands: []deadband.Rule{{}}}
 			},
 			[]string{
-				"`flush_interval`", "`max_batch_bytes`", "`max_pending_points`", "`resync_interval`", "`heartbeat_interval`", "`ttl`", "`vanished_after`", "`max_nodes`", "`max_series`", "`max_series_per_node`",
+				"`flush_interval`", "`max_batch_bytes`", "`max_pending_points`", "`resync_interval`", "`heartbeat_interval`", "`ttl`", "`vanished_after`", "`max_nodes`", "`max_series`", "`cluster_share`", "`max_series_per_node`",
 				"`granularity` is \"\": must be \"point\" or \"node\"", "`deadbands[0]`: `metric` is empty",
 			},
 		},

@@ -95,6 +95,7 @@ func (c *Config) table() statetable.Settings {
 		MaxNodes:          c.MaxNodes,
 		MaxSeries:         c.MaxSeries,
 		MaxSeriesPerNode:  c.MaxSeriesPerNode,
+		ClusterShare:      c.ClusterShare,
 		VanishedAfter:     c.VanishedAfter,
 		OpaqueInterval:    metricdiff.OpaqueInterval,
 		WholeNodes:        c.Granularity == GranularityNode,

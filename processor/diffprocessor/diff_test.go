@@ -356,7 +356,7 @@ func TestTelemetry(t *testing.T) {
 	tel := componenttest.NewTelemetry()
 	defer func() { require.NoError(t, tel.Shutdown(context.Background())) }()
 	cfg := createDefaultConfig().(*Config)
-	cfg.MaxNodes, cfg.MaxSeries = 1, 2
+	cfg.MaxNodes, cfg.MaxSeries, cfg.ClusterShare = 1, 2, 1
 	set := processortest.NewNopSettings(metadata.Type)
 	set.TelemetrySettings = tel.NewTelemetrySettings()
 	next := &hop{}

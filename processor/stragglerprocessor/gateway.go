@@ -185,6 +185,7 @@ func (g *gateway) count(ctx context.Context, c *straggler.Counters) {
 		n  int64
 	}{
 		{t.ProcessorStragglerGroupChanges, c.GroupChanges},
+		{t.ProcessorStragglerReclaimedClusters, c.ReclaimedClusters},
 		{t.ProcessorStragglerContested, c.Contested},
 		{t.ProcessorStragglerStuck, c.Stuck},
 		{t.ProcessorStragglerFlapping, c.Flapping},
