@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -432,27 +433,31 @@ func TestTestBinaryBindsLazily(t *testing.T) {
 	assert.False(t, strings.Contains(string(out), "FLAGS_1") && strings.Contains(string(out), " NOW"), "%s", out)
 }
 
-// BenchmarkScrapeEightGPUs reports the CPU time of all threads, which is what
-// a scrape costs the workload of the node.
-func BenchmarkScrapeEightGPUs(b *testing.B) {
-	fakenvml.NewH100(8).Install(b)
-	cfg := createDefaultConfig().(*Config)
-	cfg.LibraryPath = fakenvml.Library(b)
-	r, err := createMetrics(&instances{}, settings(b).Settings, cfg, consumertest.NewNop(), nvml.NewLibrary)
-	require.NoError(b, err)
-	points := 0
-	before := cpuTime(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		md, err := r.scraper.scrape(context.Background())
-		if points = md.DataPointCount(); err != nil || points == 0 {
-			b.Fatalf("%d points, %v", points, err)
-		}
+// BenchmarkScrape reports the CPU time of all threads, which is what a scrape
+// costs the workload of the node.
+func BenchmarkScrape(b *testing.B) {
+	for _, gpus := range []int{1, 8, 16} {
+		b.Run(fmt.Sprintf("gpus=%d", gpus), func(b *testing.B) {
+			fakenvml.NewH100(gpus).Install(b)
+			cfg := createDefaultConfig().(*Config)
+			cfg.LibraryPath = fakenvml.Library(b)
+			r, err := createMetrics(&instances{}, settings(b).Settings, cfg, consumertest.NewNop(), nvml.NewLibrary)
+			require.NoError(b, err)
+			points := 0
+			before := cpuTime(b)
+			b.ReportAllocs()
+			for b.Loop() {
+				md, err := r.scraper.scrape(context.Background())
+				if points = md.DataPointCount(); err != nil || points == 0 {
+					b.Fatalf("%d points, %v", points, err)
+				}
+			}
+			b.StopTimer()
+			b.ReportMetric((cpuTime(b)-before).Seconds()*1000/float64(b.N), "cpu-ms/op")
+			b.ReportMetric(float64(points), "points/op")
+			require.NoError(b, r.scraper.shutdown(context.Background()))
+		})
 	}
-	b.StopTimer()
-	b.ReportMetric((cpuTime(b)-before).Seconds()*1000/float64(b.N), "cpu-ms/op")
-	b.ReportMetric(float64(points), "points/op")
-	require.NoError(b, r.scraper.shutdown(context.Background()))
 }
 
 // BenchmarkScrapeBesideAHang reports by how much a scrape beside a GPU that is

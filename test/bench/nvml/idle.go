@@ -50,8 +50,19 @@ type agent struct {
 	warmup, span   time.Duration
 }
 
-// idle measures the agent under its own configuration, on ports of its own.
+// idle measures the agent under its own configuration, on ports of its own, on
+// nodes of several sizes.
 func (a *agent) idle(ctx context.Context, w io.Writer) error {
+	for _, gpus := range []int{1, 8, 16} {
+		fmt.Fprintf(os.Stderr, "running the lean agent with %d GPUs for %s\n", gpus, a.warmup+a.span)
+		if err := a.node(ctx, w, gpus); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *agent) node(ctx context.Context, w io.Writer, gpus int) error {
 	dir, err := os.MkdirTemp("", "bench-nvml-")
 	if err != nil {
 		return err
@@ -62,7 +73,7 @@ func (a *agent) idle(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	state := filepath.Join(dir, "state")
-	if err = fakenvml.NewH100(8).Write(state); err != nil {
+	if err = fakenvml.NewH100(gpus).Write(state); err != nil {
 		return err
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
@@ -99,7 +110,7 @@ func (a *agent) idle(ctx context.Context, w io.Writer) error {
 	exited := make(chan error, 1)
 	go func() { exited <- cmd.Wait() }()
 
-	err = a.measure(ctx, w, cmd.Process.Pid, exited, sink)
+	err = a.measure(ctx, w, gpus, cmd.Process.Pid, exited, sink)
 	if err == nil {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		err = <-exited
@@ -112,7 +123,7 @@ func (a *agent) idle(ctx context.Context, w io.Writer) error {
 
 var errExited = errors.New("the agent ended before it was measured")
 
-func (a *agent) measure(ctx context.Context, w io.Writer, pid int, exited <-chan error, sink *gateway) error {
+func (a *agent) measure(ctx context.Context, w io.Writer, gpus, pid int, exited <-chan error, sink *gateway) error {
 	wait := func(d time.Duration) error {
 		select {
 		case <-time.After(d):
@@ -142,6 +153,12 @@ func (a *agent) measure(ctx context.Context, w io.Writer, pid int, exited <-chan
 		return errors.New("the agent pushed nothing")
 	}
 	percent := 100 * (after.CPUTime() - before.CPUTime()) / time.Since(began).Seconds()
+	if gpus != 8 { // which the promise is of
+		suffix := fmt.Sprintf("_%dgpu", gpus)
+		figure.FprintOnly(w, "agent_idle_rss"+suffix, float64(after.ResidentMemory())/1e6, "MB")
+		figure.FprintOnly(w, "agent_idle_cpu"+suffix, percent, "%")
+		return nil
+	}
 	figure.Fprint(w, "agent_idle_rss", float64(after.ResidentMemory())/1e6, "MB", maxIdleMegabytes, true)
 	status, err := status(pid)
 	if err != nil {
