@@ -45,6 +45,13 @@ bin/gpu-collector-agent: $(GO_FILES) .cache/ldflags
 .PHONY: build
 build: bin/gpu-collector bin/gpu-collector-agent ## Build both distributions into bin/
 
+bin/fleetsim: $(GO_FILES) .cache/ldflags
+	@echo "building $@"
+	go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/fleetsim
+
+.PHONY: fleetsim
+fleetsim: bin/fleetsim ## Build the simulator of a fleet into bin/
+
 .PHONY: images
 images: ## Build both container images, localhost/gpu-collector-agent:dev and localhost/gpu-collector:dev
 	scripts/images.sh

@@ -27,26 +27,33 @@ func (b *Inbox) Put(cluster string, v Value, now time.Time) bool {
 	key := inboxKey{cluster, v.Group}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	old, ok := b.entries[key]
-	if ok && v.Version <= old.Version && old.Fresh(now) {
-		// The same computation seen again is a proof of life, unless a middle
-		// tier hands it down with what is left of it.
-		if v.Version == old.Version {
-			old.heard = now
-			if now.Add(v.TTL).After(old.At.Add(old.TTL)) {
-				old.Value, old.At = v, now
-			}
-			b.entries[key] = old
-		}
-		return false
-	}
+	r, ok := b.entries[key]
+	news := r.Hear(v, now)
 	if b.entries == nil {
 		b.entries = make(map[inboxKey]Received)
 	}
 	if !ok && len(b.entries) >= maxInboxEntries {
 		b.evictOldest()
 	}
-	b.entries[key] = Received{Value: v, At: now, First: now, After: old.heard, heard: now}
+	b.entries[key] = r
+	return news
+}
+
+// Hear takes a value that came back with a push, and reports whether it was
+// new. The zero Received has heard none.
+func (r *Received) Hear(v Value, now time.Time) bool {
+	if !r.heard.IsZero() && v.Version <= r.Version && r.Fresh(now) {
+		// The same computation seen again is a proof of life, unless a middle
+		// tier hands it down with what is left of it.
+		if v.Version == r.Version {
+			r.heard = now
+			if now.Add(v.TTL).After(r.At.Add(r.TTL)) {
+				r.Value, r.At = v, now
+			}
+		}
+		return false
+	}
+	*r = Received{Value: v, At: now, First: now, After: r.heard, heard: now}
 	return true
 }
 

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/nodereport"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
@@ -287,7 +288,7 @@ func (a *agent) evaluate(md pmetric.Metrics, p pending, now time.Time) {
 	res := p.node.score.Evaluate(now, peers, known)
 	rm := md.ResourceMetrics().AppendEmpty()
 	a.ids.stamp(rm.Resource().Attributes(), p.node.cluster, p.node.node, p.node.peers)
-	appendResult(rm, timestampOrNow(p.ts, now), &res, reachable)
+	nodereport.Append(rm, metadata.ScopeName, timestampOrNow(p.ts, now), &res, reachable)
 	if res.Changed {
 		a.logVerdict(p.node, &res)
 	}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleetpush"
+	"github.com/gpu-collector/gpu-collector/internal/fleetsim"
+)
+
+// options are the command line's.
+type options struct {
+	fleet    fleetpush.Config
+	push     fleetpush.PushConfig
+	duration time.Duration
+	json     string
+}
+
+const usage = `fleetsim pushes the reports of simulated GPU nodes, as the nodes' agents would.
+
+  fleetsim -endpoint 127.0.0.1:4317 -nodes 1000 -duration 5m
+
+Ctrl-C ends it with the report. Flags:
+`
+
+// loads are the values of -load.
+var loads = map[string]fleetsim.Load{"training": fleetsim.Training, "inference": fleetsim.Inference, "idle": fleetsim.Idle}
+
+// parse reads the command line; without options and error there is nothing to do.
+func parse(args []string, diagnostics io.Writer) (*options, error) {
+	o := &options{push: fleetpush.DefaultPushConfig()}
+	fs := flag.NewFlagSet("fleetsim", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.StringVar(&o.push.Endpoint, "endpoint", "127.0.0.1:4317", "`host:port` of the OTLP receiver; a URL for -protocol http may begin with https://")
+	fs.StringVar(&o.push.Protocol, "protocol", fleetpush.ProtocolGRPC, "grpc or http")
+	fs.StringVar(&o.push.Compression, "compression", fleetpush.CompressionNone, strings.Join(fleetpush.Compressions(), ", "))
+	fs.DurationVar(&o.push.Interval, "interval", o.push.Interval, "time between two pushes of a node; 0 for as fast as answers come")
+	fs.DurationVar(&o.push.Timeout, "timeout", o.push.Timeout, "of a push")
+	fs.IntVar(&o.push.Connections, "connections", o.push.Connections, "that the nodes share")
+	fs.IntVar(&o.push.InFlight, "in-flight", o.push.InFlight, "pushes on their way at most")
+	fs.DurationVar(&o.duration, "duration", 0, "of the run; 0 for until Ctrl-C")
+	fs.IntVar(&o.fleet.Nodes, "nodes", 100, "number of nodes")
+	fs.IntVar(&o.fleet.GPUs, "gpus", 8, "GPUs of a node")
+	fs.StringVar(&o.fleet.Cluster, "cluster", "fleetsim", "name of the cluster, or what the names of several begin with")
+	fs.IntVar(&o.fleet.Clusters, "clusters", 1, "number of clusters")
+	fs.IntVar(&o.fleet.Jobs, "jobs", 0, "jobs of each cluster, whose nodes are peers; 0 for one for each 64 nodes")
+	load := fs.String("load", "training", "training, inference or idle")
+	fs.Uint64Var(&o.fleet.Seed, "seed", 1, "the same seed gives the same readings")
+	fs.BoolVar(&o.fleet.Raw, "raw", false, "without scores and verdicts, for pushing to an agent")
+	fs.StringVar(&o.json, "json", "", "`file` for the report as JSON, - for standard output")
+	ca := fs.String("ca", "", "`file` of the CA's certificates in PEM")
+	cert := fs.String("cert", "", "`file` of the client's certificate in PEM")
+	key := fs.String("key", "", "`file` of the client's key in PEM")
+	insecure := fs.Bool("insecure", false, "without TLS; the default for loopback addresses")
+	version := fs.Bool("version", false, "print the version")
+
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprint(diagnostics, usage)
+			fs.SetOutput(diagnostics)
+			fs.PrintDefaults()
+			return nil, nil
+		}
+		return nil, fmt.Errorf("%w; -help lists the flags", err)
+	}
+	if fs.NArg() > 0 {
+		return nil, fmt.Errorf("argument %q is no flag; -help lists the flags", fs.Arg(0))
+	}
+	if *version {
+		fmt.Fprintln(diagnostics, versionText())
+		return nil, nil
+	}
+	var errs []error
+	var ok bool
+	if o.fleet.Load, ok = loads[*load]; !ok {
+		errs = append(errs, fmt.Errorf("-load is %q, must be training, inference or idle", *load))
+	}
+	if o.duration < 0 {
+		errs = append(errs, fmt.Errorf("-duration is %s, must be 0s or more", o.duration))
+	}
+	zero := func(name string, v int) {
+		if v == 0 {
+			errs = append(errs, fmt.Errorf("-%s is 0, must be at least 1", name))
+		}
+	}
+	zero("nodes", o.fleet.Nodes)
+	zero("gpus", o.fleet.GPUs)
+	zero("clusters", o.fleet.Clusters)
+	if o.fleet.Step = o.push.Interval; o.push.Interval == 0 {
+		o.fleet.Step = 10 * time.Second
+	}
+	o.fleet.Start = time.Now()
+	errs = append(errs, flagErrors(o.fleet.Validate()), flagErrors(o.push.Validate()))
+	plain := *insecure
+	if !plain && *ca == "" && *cert == "" && *key == "" {
+		plain = loopback(o.push.Endpoint)
+	}
+	if !plain {
+		var err error
+		o.push.TLS, err = tlsConfig(*ca, *cert, *key)
+		errs = append(errs, err)
+	} else if *ca != "" || *cert != "" || *key != "" {
+		errs = append(errs, errors.New("-insecure does not go with -ca, -cert and -key"))
+	}
+	return o, errors.Join(errs...)
+}
+
+// flagErrors makes mistakes of a configuration those of the flags that have the
+// same names.
+func flagErrors(err error) error {
+	if err == nil {
+		return nil
+	}
+	lines := strings.Split(err.Error(), "\n")
+	return errors.New("-" + strings.Join(lines, "\n-"))
+}
+
+// loopback reports whether an endpoint is on this machine.
+func loopback(endpoint string) bool {
+	if u, err := url.Parse(endpoint); err == nil && slices.Contains([]string{"http", "https"}, u.Scheme) {
+		if u.Scheme == "https" {
+			return false
+		}
+		endpoint = u.Host
+	}
+	host, _, err := net.SplitHostPort(endpoint)
+	if err != nil {
+		host = endpoint
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func tlsConfig(ca, cert, key string) (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, fmt.Errorf("-ca cannot be read: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("-ca is %q, which holds no certificate in PEM", ca)
+		}
+	}
+	switch {
+	case cert == "" && key == "":
+	case cert == "" || key == "":
+		return nil, errors.New("-cert and -key must be given together")
+	default:
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("-cert and -key are no pair: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// versionText says what this was built from, as far as Go noted it.
+func versionText() string {
+	version, commit := "unknown", "unknown"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		version = info.Main.Version
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				commit = s.Value
+			}
+		}
+	}
+	return fmt.Sprintf("fleetsim version %s, commit %s", version, commit)
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetpush
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleetsim"
+)
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func newFleet(t testing.TB, cfg Config) *Fleet {
+	t.Helper()
+	cfg.Start = start
+	f, err := New(cfg)
+	require.NoError(t, err)
+	return f
+}
+
+func decode(t testing.TB, b []byte) pmetric.Metrics {
+	t.Helper()
+	r := pmetricotlp.NewExportRequest()
+	require.NoError(t, r.UnmarshalProto(b))
+	return r.Metrics()
+}
+
+// What is written by hand is what the Collector writes of the same metrics.
+func TestReportsAreTheCollectorsBytes(t *testing.T) {
+	f := newFleet(t, Config{Nodes: 3, GPUs: 8, Load: fleetsim.Training, Seed: 7})
+	for tick := range 20 {
+		for i := range 3 {
+			b, err := f.Next(i, 1, start.Add(time.Duration(tick)*10*time.Second), nil)
+			require.NoError(t, err)
+			again, err := pmetricotlp.NewExportRequestFromMetrics(decode(t, b)).MarshalProto()
+			require.NoError(t, err)
+			require.Equal(t, again, b)
+		}
+	}
+}
+
+func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
+	cfg := Config{Nodes: 2, GPUs: 2, Load: fleetsim.Training, Seed: 7}
+	a, b := newFleet(t, cfg), newFleet(t, cfg)
+	cfg.Seed = 8
+	other := newFleet(t, cfg)
+	next := func(f *Fleet, i, tick int) []byte {
+		out, err := f.Next(i, 1, start.Add(time.Duration(tick)*10*time.Second), nil)
+		require.NoError(t, err)
+		return out
+	}
+	for tick := range 30 {
+		// The order of the nodes does not matter.
+		a0, a1 := next(a, 0, tick), next(a, 1, tick)
+		b1, b0 := next(b, 1, tick), next(b, 0, tick)
+		assert.Equal(t, a0, b0)
+		assert.Equal(t, a1, b1)
+		assert.NotEqual(t, a0, next(other, 0, tick))
+	}
+}
+
+func BenchmarkReport(b *testing.B) {
+	for name, raw := range map[string]bool{"raw": true, "agent": false} {
+		b.Run(name, func(b *testing.B) {
+			f := newFleet(b, Config{Nodes: 64, GPUs: 8, Load: fleetsim.Training, Seed: 1, Raw: raw})
+			var buf []byte
+			for i := range 64 {
+				buf, _ = f.Next(i, 1, start, buf[:0])
+			}
+			b.SetBytes(int64(len(buf)))
+			b.ReportAllocs()
+			i, now := 0, start
+			for b.Loop() {
+				// Without the physics, which are measured by themselves.
+				if i = (i + 1) % 64; i == 0 {
+					now = now.Add(10 * time.Second)
+				}
+				var err error
+				if buf, err = f.Next(i, 0, now, buf[:0]); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkPhysics(b *testing.B) {
+	f := newFleet(b, Config{Nodes: 64, GPUs: 8, Load: fleetsim.Training, Seed: 1, Raw: true})
+	i := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		f.nodes[i].sim.Advance(10 * time.Second)
+		i = (i + 1) % 64
+	}
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetpush
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+)
+
+// exportMethod is OTLP's for metrics.
+const exportMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+
+// reconnectDelay bounds the pause between two attempts to connect, as agents do.
+const reconnectDelay = 5 * time.Second
+
+type grpcSender struct {
+	conns   []*grpc.ClientConn
+	options []grpc.CallOption
+}
+
+func newGRPCSender(endpoint string, connections int, compression string, tlsConfig *tls.Config, buffers *buffers) (*grpcSender, error) {
+	creds := insecure.NewCredentials()
+	if tlsConfig != nil {
+		creds = credentials.NewTLS(tlsConfig)
+	}
+	s := &grpcSender{options: []grpc.CallOption{grpc.ForceCodecV2(codec{buffers})}}
+	if compression != CompressionNone {
+		s.options = append(s.options, grpc.UseCompressor(compression))
+	}
+	reconnect := backoff.DefaultConfig
+	reconnect.MaxDelay = reconnectDelay
+	for range connections {
+		conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(creds),
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: reconnectDelay}))
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("endpoint %q: %w", endpoint, err), s.close())
+		}
+		s.conns = append(s.conns, conn)
+	}
+	return s, nil
+}
+
+func (s *grpcSender) close() error {
+	var errs []error
+	for _, c := range s.conns {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (s *grpcSender) send(ctx context.Context, connection int, h Headers, body *[]byte) result {
+	ctx = metadata.NewOutgoingContext(ctx, metadata.Pairs(
+		gpusemconv.HeaderCluster, h.Cluster, gpusemconv.HeaderNode, h.Node, gpusemconv.HeaderGroup, h.Group))
+	var header metadata.MD
+	var response []byte
+	options := append(s.options[:len(s.options):len(s.options)], grpc.Header(&header))
+	err := s.conns[connection].Invoke(ctx, exportMethod, body, &response, options...)
+	code := status.Code(err)
+	r := result{Answer: Answer{Accepted: err == nil, Headers: header.Get}, err: err}
+	// As in the agents' extension: without a header nobody has spoken.
+	r.Answered = len(header) > 0 || code != codes.Unavailable && code != codes.DeadlineExceeded && code != codes.Canceled
+	if err == nil {
+		r.rejected = rejected(response)
+		return r
+	}
+	r.code = code.String()
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(*errdetails.RetryInfo); ok {
+			r.wait = info.GetRetryDelay().AsDuration()
+		}
+	}
+	return r
+}
+
+// codec hands bytes on that are protobuf already.
+type codec struct{ buffers *buffers }
+
+// Name is that of the codec for which the bytes are.
+func (codec) Name() string { return "proto" }
+
+// Marshal takes over a *[]byte: gRPC gives the buffer back once it is sent, which
+// may be after the call has ended.
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	b, ok := v.(*[]byte)
+	if !ok {
+		return nil, fmt.Errorf("%T is no bytes", v)
+	}
+	return mem.BufferSlice{mem.NewBuffer(b, c.buffers)}, nil
+}
+
+// Unmarshal copies the bytes into a *[]byte.
+func (codec) Unmarshal(data mem.BufferSlice, v any) error {
+	b, ok := v.(*[]byte)
+	if !ok {
+		return fmt.Errorf("%T is no bytes", v)
+	}
+	*b = data.Materialize()
+	return nil
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetpush
+
+import (
+	"strings"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/threshold"
+)
+
+// Answer is what came back of a push.
+type Answer struct {
+	// Accepted is true when the report was taken, Answered when anybody said
+	// anything about it.
+	Accepted, Answered bool
+	// Headers gives the values of a header of the answer, nil without an answer.
+	Headers func(string) []string
+}
+
+// Heard is what an answer taught a node.
+type Heard struct {
+	// Threshold is true when the answer had one for the node's group, New when
+	// the node had not heard it before.
+	Threshold, New bool
+	// Err is what was not valid in the headers.
+	Err error
+}
+
+// Hear takes the answer to a node's push, as an agent's threshold extension does.
+func (f *Fleet) Hear(i int, a Answer, now time.Time) (h Heard) {
+	n := &f.nodes[i]
+	g := &f.groups[n.group]
+	var values []threshold.Value
+	if a.Answered && a.Headers != nil {
+		values, h.Err = g.parse(a.Headers(gpusemconv.HeaderParams))
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.reachable, n.accepted = a.Answered, a.Accepted
+	for j := range values {
+		if values[j].Group == g.name {
+			h.Threshold = true
+			h.New = n.received.Hear(values[j], now) || h.New
+		}
+	}
+	return h
+}
+
+// parse reads a params header; what one answer to the group says is mostly what
+// the one before said.
+func (g *group) parse(header []string) ([]threshold.Value, error) {
+	if len(header) == 0 {
+		return nil, nil
+	}
+	text := header[0]
+	if len(header) > 1 {
+		text = strings.Join(header, ",")
+	}
+	if known := g.heard.Load(); known != nil && known.text == text {
+		return known.values, known.err
+	}
+	values, err := threshold.ParseParams(header)
+	g.heard.Store(&heard{strings.Clone(text), values, err})
+	return values, err
+}

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetpush
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Protocols of OTLP.
+const (
+	ProtocolGRPC = "grpc"
+	ProtocolHTTP = "http"
+)
+
+// PushConfig of a Pusher.
+type PushConfig struct {
+	// Endpoint is host:port, or what gRPC resolves, or http(s)://host:port.
+	Endpoint string
+	// Protocol is grpc or http.
+	Protocol    string
+	Compression string
+	TLS         *tls.Config
+	// Interval is the time between two pushes of a node; with 0 each node pushes
+	// again as soon as answers come.
+	Interval time.Duration
+	// Connections are shared by all nodes; at most InFlight pushes are on their way.
+	Connections, InFlight int
+	Timeout               time.Duration
+
+	_ struct{}
+}
+
+// DefaultPushConfig returns what agents do, over few connections.
+func DefaultPushConfig() PushConfig {
+	return PushConfig{
+		Protocol: ProtocolGRPC, Compression: CompressionNone,
+		Interval: 10 * time.Second, Connections: 8, InFlight: 256, Timeout: 5 * time.Second,
+	}
+}
+
+// Validate returns all mistakes of a PushConfig.
+func (c *PushConfig) Validate() error {
+	var errs []error
+	add := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	add(c.Endpoint == "", "endpoint is empty, must be host:port")
+	add(c.Protocol != ProtocolGRPC && c.Protocol != ProtocolHTTP, "protocol is %q, must be %s or %s", c.Protocol, ProtocolGRPC, ProtocolHTTP)
+	add(!slices.Contains(Compressions(), c.Compression), "compression is %q, must be one of %s", c.Compression, strings.Join(Compressions(), ", "))
+	add(c.Interval < 0, "interval is %s, must be 0s or more", c.Interval)
+	add(c.Connections < 1 || c.Connections > 1000, "connections is %d, must be between 1 and 1000", c.Connections)
+	add(c.InFlight < 1 || c.InFlight > 100_000, "in-flight is %d, must be between 1 and 100000", c.InFlight)
+	add(c.Timeout <= 0, "timeout is %s, must be more than 0s", c.Timeout)
+	return errors.Join(errs...)
+}
+
+// Pusher pushes the reports of a fleet.
+type Pusher struct {
+	cfg     PushConfig
+	fleet   *Fleet
+	sender  sender
+	buffers buffers
+	clock   func() time.Time
+	nodes   []turn
+	stats   stats
+}
+
+// turn is where a node is in its pushes.
+type turn struct {
+	busy  atomic.Bool
+	round int64        // of its last push; of whoever has it
+	until atomic.Int64 // Unix nanoseconds before which it leaves the other end alone
+}
+
+// NewPusher makes a Pusher. Nothing is sent before Run.
+func NewPusher(cfg PushConfig, f *Fleet) (*Pusher, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	p := &Pusher{cfg: cfg, fleet: f, clock: time.Now, nodes: make([]turn, f.Nodes())}
+	for i := range p.nodes {
+		p.nodes[i].round = -1
+	}
+	p.stats.init(f.Nodes())
+	var err error
+	if cfg.Protocol == ProtocolGRPC {
+		p.sender, err = newGRPCSender(cfg.Endpoint, cfg.Connections, cfg.Compression, cfg.TLS, &p.buffers)
+	} else {
+		p.sender, err = newHTTPSender(httpURL(&cfg), cfg.Connections, cfg.Compression, cfg.TLS, &p.buffers)
+	}
+	return p, err
+}
+
+func httpURL(c *PushConfig) string {
+	if u, err := url.Parse(c.Endpoint); err == nil && (u.Scheme == "http" || u.Scheme == "https") {
+		return strings.TrimSuffix(c.Endpoint, "/")
+	}
+	if c.TLS != nil {
+		return "https://" + c.Endpoint
+	}
+	return "http://" + c.Endpoint
+}
+
+// Run pushes until ctx ends, and waits for the pushes on their way. It is called
+// once.
+func (p *Pusher) Run(ctx context.Context) error {
+	workers := min(p.cfg.InFlight, p.fleet.Nodes())
+	p.stats.begin(p.clock())
+	if p.cfg.Interval == 0 {
+		p.hurry(ctx, workers)
+	} else {
+		due := make(chan job)
+		var wg sync.WaitGroup
+		for range workers {
+			wg.Go(func() {
+				for j := range due {
+					p.push(ctx, j)
+					p.nodes[j.node].busy.Store(false)
+				}
+			})
+		}
+		p.pace(ctx, due)
+		close(due)
+		wg.Wait()
+	}
+	p.stats.end(p.clock())
+	return p.sender.close()
+}
+
+// job is a push that is due. In the round next it is one after the node's last.
+type job struct {
+	node  int
+	round int64
+}
+
+const next = -1
+
+// order is that of the nodes in a round. By the golden ratio the nodes of one
+// group, which are neighbours by number, are spread over it.
+func order(nodes int) []int32 {
+	const golden = 0.618033988749894848
+	place := func(i int32) float64 { _, f := math.Modf(float64(i) * golden); return f }
+	all := make([]int32, nodes)
+	for i := range all {
+		all[i] = int32(i)
+	}
+	slices.SortFunc(all, func(a, b int32) int {
+		switch x, y := place(a), place(b); {
+		case x < y:
+			return -1
+		case x > y:
+			return 1
+		}
+		return 0
+	})
+	return all
+}
+
+// pace hands out each node once in an interval, evenly spread. Who is so late
+// that its next push is due skips this one.
+func (p *Pusher) pace(ctx context.Context, due chan<- job) {
+	nodes := order(p.fleet.Nodes())
+	start := p.clock()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for round := int64(0); ; round++ {
+		for at, node := range nodes {
+			when := start.Add(time.Duration(round)*p.cfg.Interval + time.Duration(int64(at)*int64(p.cfg.Interval)/int64(len(nodes))))
+			late := p.clock().Sub(when)
+			if late < 0 {
+				timer.Reset(-late)
+				select {
+				case <-ctx.Done():
+					return
+				case <-timer.C:
+				}
+			} else if late >= p.cfg.Interval {
+				if ctx.Err() != nil {
+					return
+				}
+				p.stats.skip(skipLate)
+				continue
+			}
+			if !p.hand(ctx, due, job{int(node), round}) {
+				return
+			}
+		}
+	}
+}
+
+// hurry pushes each node again once its last push has ended.
+func (p *Pusher) hurry(ctx context.Context, workers int) {
+	idle := make(chan int, p.fleet.Nodes())
+	for i := range p.fleet.Nodes() {
+		idle <- i
+	}
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case node := <-idle:
+					if ctx.Err() != nil {
+						return
+					}
+					p.push(ctx, job{node, next})
+					rest := p.nodes[node].until.Load() - p.clock().UnixNano()
+					if rest <= 0 {
+						idle <- node
+						continue
+					}
+					time.AfterFunc(time.Duration(rest), func() { idle <- node })
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// hand gives a node to a worker, unless its last push is on its way still or the
+// other end wants to be left alone. It reports false when it is over.
+func (p *Pusher) hand(ctx context.Context, due chan<- job, j job) bool {
+	t := &p.nodes[j.node]
+	if until := t.until.Load(); until != 0 && p.clock().UnixNano() < until {
+		p.stats.skip(skipTold)
+		return ctx.Err() == nil
+	}
+	if !t.busy.CompareAndSwap(false, true) {
+		p.stats.skip(skipBusy)
+		return ctx.Err() == nil
+	}
+	select {
+	case due <- j:
+		return true
+	case <-ctx.Done():
+		t.busy.Store(false)
+		return false
+	}
+}
+
+// push makes a node's report and sends it.
+func (p *Pusher) push(ctx context.Context, j job) {
+	t := &p.nodes[j.node]
+	if j.round == next {
+		j.round = t.round + 1
+	}
+	steps := int(j.round - t.round)
+	t.round = j.round
+	body := p.buffers.Get(0)
+	made := p.clock()
+	var err error
+	if *body, err = p.fleet.Next(j.node, steps, made, *body); err != nil {
+		p.stats.fail("report", err)
+		return
+	}
+	size := len(*body)
+	// A push that is on its way is waited for when the run ends.
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.Timeout)
+	defer cancel()
+	sent := p.clock()
+	r := p.sender.send(call, j.node%p.cfg.Connections, p.fleet.Headers(j.node), body)
+	now := p.clock()
+	if r.wait > 0 {
+		t.until.Store(now.Add(r.wait).UnixNano())
+	}
+	h := p.fleet.Hear(j.node, r.Answer, now)
+	p.stats.push(j.node, sent, now.Sub(sent), size, &r, &h)
+}

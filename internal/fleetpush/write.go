@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetpush
+
+import (
+	"math"
+	"time"
+)
+
+// moment is when a report is of, and since when its counters count, in Unix
+// nanoseconds.
+type moment struct{ now, start uint64 }
+
+func nanos(t time.Time) uint64 { return uint64(t.UnixNano()) }
+
+// maxMetrics is more than a report has.
+const maxMetrics = 96
+
+// write appends the report of a node to dst, as one resource of a request.
+func (l *layout) write(dst []byte, id *identity, at moment, node *values, gpus []values) []byte {
+	var sizes [maxMetrics]int // of the points
+	scope := len(l.scopeBefore) + len(l.scopeAfter)
+	for i := range l.metrics {
+		m := &l.metrics[i]
+		size := 0
+		for p := range m.node {
+			if m.node[p].there(node.facts) {
+				size += len(m.node[p].bytes)
+			}
+		}
+		if m.gpus != nil {
+			for g := range gpus {
+				for p := range m.gpus[g] {
+					if m.gpus[g][p].there(gpus[g].facts) {
+						size += len(m.gpus[g][p].bytes)
+					}
+				}
+			}
+		}
+		if sizes[i] = size; size > 0 {
+			n := m.size(size)
+			scope += head(n) + n
+		}
+	}
+	dst = appendHead(dst, fieldResourceMetrics, len(l.before)+head(scope)+scope+len(l.after))
+	dst = append(dst, l.before...)
+	dst = appendHead(dst, fieldScopeMetrics, scope)
+	dst = append(dst, l.scopeBefore...)
+	for i := range l.metrics {
+		if sizes[i] > 0 {
+			dst = l.metrics[i].write(dst, sizes[i], id, at, node, gpus)
+		}
+	}
+	dst = append(dst, l.scopeAfter...)
+	from := len(dst)
+	dst = append(dst, l.after...)
+	id.write(dst[from:], l.names)
+	return dst
+}
+
+// size of the metric with points of so many bytes.
+func (m *metric) size(points int) int {
+	data := len(m.dataBefore) + points + len(m.dataAfter)
+	return len(m.before) + head(data) + data + len(m.after)
+}
+
+func (m *metric) write(dst []byte, size int, id *identity, at moment, node *values, gpus []values) []byte {
+	dst = appendHead(dst, fieldMetrics, m.size(size))
+	dst = append(dst, m.before...)
+	dst = appendHead(dst, m.number, len(m.dataBefore)+size+len(m.dataAfter))
+	dst = append(dst, m.dataBefore...)
+	for i := range m.node {
+		if p := &m.node[i]; p.there(node.facts) {
+			dst = p.write(dst, at, node)
+		}
+	}
+	if m.gpus != nil {
+		for g := range gpus {
+			for i := range m.gpus[g] {
+				p := &m.gpus[g][i]
+				if !p.there(gpus[g].facts) {
+					continue
+				}
+				from := len(dst)
+				dst = p.write(dst, at, &gpus[g])
+				copy(dst[from+p.gpu:], id.gpus[g].uuid[:])
+				if p.serial > 0 {
+					copy(dst[from+p.serial:], id.gpus[g].serial[:])
+				}
+			}
+		}
+	}
+	dst = append(dst, m.dataAfter...)
+	return append(dst, m.after...)
+}
+
+// there reports whether a GPU, or node, of which facts hold has the point.
+func (p *point) there(facts facts) bool { return facts&p.facts == p.facts }
+
+func (p *point) write(dst []byte, at moment, v *values) []byte {
+	from := len(dst)
+	dst = append(dst, p.bytes...)
+	b := dst[from:]
+	put64(b[p.time:], at.now)
+	put64(b[p.start:], at.start)
+	if p.source != fixed {
+		x := v.v[p.source]
+		if p.integer {
+			put64(b[p.value:], uint64(int64(x)))
+		} else {
+			put64(b[p.value:], math.Float64bits(x))
+		}
+	}
+	return dst
+}
