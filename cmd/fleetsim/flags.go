@@ -58,6 +58,11 @@ func parse(args []string, diagnostics io.Writer) (*options, error) {
 	fs.IntVar(&o.fleet.Clusters, "clusters", 1, "number of clusters")
 	fs.IntVar(&o.fleet.Jobs, "jobs", 0, "jobs of each cluster, whose nodes are peers; 0 for one for each 64 nodes")
 	load := fs.String("load", "training", "training, inference or idle")
+	fs.Func("fault", "`kind:node[:gpu][@from[-until]][=severity]`, as in thermal_throttle:12:3@5m=0.8; may be given several times", func(text string) error {
+		node, fault, err := fleetsim.ParseFault(text)
+		o.fleet.Faults = append(o.fleet.Faults, fleetpush.Fault{Node: node, Fault: fault})
+		return err
+	})
 	fs.Uint64Var(&o.fleet.Seed, "seed", 1, "the same seed gives the same readings")
 	fs.BoolVar(&o.fleet.Raw, "raw", false, "without scores and verdicts, for pushing to an agent")
 	fs.StringVar(&o.json, "json", "", "`file` for the report as JSON, - for standard output")

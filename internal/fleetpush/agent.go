@@ -4,7 +4,6 @@ package fleetpush
 
 import (
 	"fmt"
-	"math"
 	"sync"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -37,17 +36,10 @@ type shape struct {
 	known                       [nodesignal.Count]bool
 }
 
-// verdict is the resource of a shape in bytes.
+// verdict is the resource of a shape, and what its points show.
 type verdict struct {
-	bytes  []byte
-	names  []place
-	points []verdictPoint
-}
-
-type verdictPoint struct {
-	time, value int
-	integer     bool
-	of          func(res *nodescore.Result, reachable bool) float64
+	resource resource
+	of       []func(res *nodescore.Result, reachable bool) float64
 }
 
 func shapeOf(res *nodescore.Result) shape {
@@ -72,19 +64,8 @@ func (v *verdicts) write(dst []byte, id *identity, now uint64, res *nodescore.Re
 		v.mu.Unlock()
 	}
 	from := len(dst)
-	dst = append(dst, t.bytes...)
-	b := dst[from:]
-	id.write(b, t.names)
-	for i := range t.points {
-		p := &t.points[i]
-		put64(b[p.time:], now)
-		x := p.of(res, reachable)
-		if p.integer {
-			put64(b[p.value:], uint64(int64(x)))
-		} else {
-			put64(b[p.value:], math.Float64bits(x))
-		}
-	}
+	dst = append(dst, t.resource.bytes...)
+	t.resource.fill(dst[from:], id, now, func(i int) float64 { return t.of[i](res, reachable) })
 	return dst, nil
 }
 
@@ -99,75 +80,17 @@ func (v *verdicts) compile(res *nodescore.Result) (*verdict, error) {
 	attrs.PutStr(gpusemconv.AttrGPUModel, v.model)
 	nodereport.Append(rm, scope, 1, res, false)
 
-	var of []func(*nodescore.Result, bool) float64
+	t := &verdict{}
 	for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
 		for _, dp := range m.Gauge().DataPoints().All() {
 			f, err := valueOf(m.Name(), dp.Attributes())
 			if err != nil {
 				return nil, err
 			}
-			of = append(of, f)
+			t.of = append(t.of, f)
 		}
 	}
-	resource, err := encode(md)
-	if err != nil {
-		return nil, err
-	}
-	t := &verdict{bytes: append(appendHead(nil, fieldResourceMetrics, len(resource)), resource...)}
-	from := len(t.bytes) - len(resource)
-	if t.names, err = names(resource); err != nil {
-		return nil, err
-	}
-	for i := range t.names {
-		t.names[i].at += from
-	}
-	if err = t.find(resource, from, of); err != nil {
-		return nil, err
-	}
-	return t, nil
-}
-
-// find finds the points of a resource, which are in the order of of.
-func (t *verdict) find(resource []byte, from int, of []func(*nodescore.Result, bool) float64) error {
-	var errs error
-	each := func(at, end int, number int, f func(at, end int)) {
-		err := fields(resource[at:end], func(x field) {
-			if int(x.number) == number {
-				f(at+x.content, at+x.end)
-			}
-		})
-		if err != nil {
-			errs = err
-		}
-	}
-	each(0, len(resource), int(fieldScopeMetrics), func(at, end int) {
-		each(at, end, int(fieldMetrics), func(at, end int) {
-			each(at, end, int(fieldGauge), func(at, end int) {
-				each(at, end, int(fieldDataPoints), func(at, end int) {
-					p := verdictPoint{}
-					if len(t.points) < len(of) {
-						p.of = of[len(t.points)]
-					}
-					err := fields(resource[at:end], func(x field) {
-						switch x.number {
-						case fieldTime:
-							p.time = from + at + x.content
-						case fieldDouble, fieldInt:
-							p.value, p.integer = from+at+x.content, x.number == fieldInt
-						}
-					})
-					if err != nil {
-						errs = err
-					}
-					t.points = append(t.points, p)
-				})
-			})
-		})
-	})
-	if errs == nil && len(t.points) != len(of) {
-		errs = fmt.Errorf("%d points in the bytes, %d in the metrics", len(t.points), len(of))
-	}
-	return errs
+	return t, t.resource.compile(md)
 }
 
 // valueOf tells what a point of nodereport shows.

@@ -9,6 +9,7 @@ package fleetpush // import "github.com/gpu-collector/gpu-collector/internal/fle
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetsim"
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
@@ -35,13 +37,25 @@ type Config struct {
 	// By default there is one for each 64 nodes.
 	Jobs int
 	Load fleetsim.Load
-	Seed uint64
+	// Faults are what goes wrong, and where.
+	Faults []Fault
+	Seed   uint64
 	// Step is the time between two reports of a node.
 	Step time.Duration
 	// Raw leaves out what an agent adds to its node's readings.
 	Raw bool
+	// NoSteps leaves out the time of the training step, which the job pushes.
+	NoSteps bool
+	// Keep keeps each node's last report, for Last.
+	Keep bool
 	// Start is when the counters began.
 	Start time.Time
+}
+
+// Fault is a fault of a node, which is given by its number.
+type Fault struct {
+	Node int
+	fleetsim.Fault
 }
 
 const (
@@ -91,6 +105,15 @@ func (c *Config) Validate() error {
 	if d.Step < 0 {
 		errs = append(errs, fmt.Errorf("step is %s, must be more than 0s", d.Step))
 	}
+	for i := range d.Faults {
+		x := &d.Faults[i]
+		if x.Node < 0 || x.Node >= d.Nodes {
+			errs = append(errs, fmt.Errorf("fault %s is of node %d, must be one of the %d nodes, which count from 0", x.Kind, x.Node, d.Nodes))
+		}
+		if err := x.Validate(d.GPUs); err != nil {
+			errs = append(errs, fmt.Errorf("fault %s of node %d: %w", x.Kind, x.Node, err))
+		}
+	}
 	return errors.Join(errs...)
 }
 
@@ -100,6 +123,7 @@ type Fleet struct {
 	cfg      Config
 	spec     *fleetsim.Spec
 	layout   *layout
+	steps    *steps // nil where no job tells
 	verdicts verdicts
 	score    nodescore.Config
 	plan     *nodescore.Plan
@@ -108,13 +132,14 @@ type Fleet struct {
 	groups   []group
 }
 
-// node is one node. Its lock is for those who ask for its last report.
+// node is one node. Its lock is for those who ask about it.
 type node struct {
 	mu        sync.Mutex
 	sim       *fleetsim.Node
 	group     int32
-	had       []facts
 	ticks     int64
+	had       []facts
+	health    *health // of a node with a fault
 	score     *nodescore.Node
 	received  threshold.Received
 	reachable bool
@@ -124,13 +149,28 @@ type node struct {
 	res      nodescore.Result
 	told     bool // what it said of the gateway being reachable
 	accepted bool
+	kept     []values // of the GPUs, then of the node
+
+	// onset is when in its own time its first fault begins, never without one.
+	// found is when after that it first took itself for a straggler, and wrong
+	// how often it began to without a reason; found is 0 for never.
+	onset, found time.Duration
+	slow         bool
+	wrong        int
 }
+
+const never = time.Duration(math.MaxInt64)
 
 // group is the peers of one job.
 type group struct {
 	cluster, job, name string
 	list               string // the name as a gpu-group header has it
 	heard              atomic.Pointer[heard]
+
+	// A training job moves all of its nodes at once.
+	mu    sync.Mutex
+	sim   *fleetsim.Job
+	ticks int64
 }
 
 // heard is what an answer said, so that it is read once for all nodes of a group.
@@ -163,15 +203,53 @@ func New(cfg Config) (*Fleet, error) {
 	for g := range cfg.GPUs {
 		f.gpuNames = append(f.gpuNames, strconv.Itoa(g))
 	}
-	for i := range f.nodes {
-		n := &f.nodes[i]
-		n.sim = fleetsim.NewNode(f.spec, cfg.GPUs, cfg.Load, cfg.Seed+uint64(i)+1)
-		n.had = make([]facts, cfg.GPUs)
-		if !cfg.Raw {
-			n.score = nodescore.NewNode(&f.score, f.plan)
+	if cfg.Load == fleetsim.Training && !cfg.NoSteps {
+		if f.steps, err = newSteps(like, f.plan); err != nil {
+			return nil, err
 		}
 	}
+	f.populate()
 	return f, nil
+}
+
+// populate makes the nodes.
+func (f *Fleet) populate() {
+	c := &f.cfg
+	if c.Load == fleetsim.Training {
+		for from := 0; from < len(f.nodes); {
+			to := from
+			for to < len(f.nodes) && f.nodes[to].group == f.nodes[from].group {
+				to++
+			}
+			g := &f.groups[f.nodes[from].group]
+			g.sim = fleetsim.NewJob(f.spec, to-from, c.GPUs, fleetsim.JobConfig{Seed: c.Seed*maxJobs + uint64(from)})
+			for i, sim := range g.sim.Nodes() {
+				f.nodes[from+i].sim = sim
+			}
+			from = to
+		}
+	}
+	for i := range f.nodes {
+		n := &f.nodes[i]
+		if n.sim == nil {
+			n.sim = fleetsim.NewNode(f.spec, c.GPUs, c.Load, c.Seed<<20+uint64(i)+1)
+		}
+		n.had, n.onset = make([]facts, c.GPUs), never
+		if !c.Raw {
+			n.score = nodescore.NewNode(&f.score, f.plan)
+		}
+		if c.Keep {
+			n.kept = make([]values, c.GPUs+1)
+		}
+	}
+	for i := range c.Faults {
+		n := &f.nodes[c.Faults[i].Node]
+		n.sim.Inject(c.Faults[i].Fault)
+		n.onset = min(n.onset, c.Faults[i].From)
+		if n.health == nil {
+			n.health = newHealth(f.layout.extras.rubric, c.GPUs)
+		}
+	}
 }
 
 // deal gives each node its cluster and job: in order, as many to each.
@@ -233,12 +311,17 @@ func (f *Fleet) identity(i int, id *identity) *identity {
 // scratch is what making a report needs.
 type scratch struct {
 	id      identity
-	node    values
-	gpus    []values
+	values  []values // of the GPUs, then of the node
 	reading nodescore.Reading
 }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+func (s *scratch) room(gpus int) {
+	if len(s.values) != gpus+1 {
+		s.values = make([]values, gpus+1)
+	}
+}
 
 // Next moves a node on by so many steps and appends its report of now to dst:
 // an ExportMetricsServiceRequest of OTLP.
@@ -246,30 +329,58 @@ func (f *Fleet) Next(i, steps int, now time.Time, dst []byte) ([]byte, error) {
 	n := &f.nodes[i]
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.sim.Advance(time.Duration(steps) * f.cfg.Step)
-	n.ticks += int64(steps)
-	n.at, n.told, n.accepted = now, n.reachable, false
 	s := scratches.Get().(*scratch)
 	defer scratches.Put(s)
-	f.read(n, s)
+	s.room(f.cfg.GPUs)
+	f.identity(i, &s.id)
+	n.ticks += int64(steps)
+	n.at, n.told, n.accepted = now, n.reachable, false
+	f.advance(n, steps, s)
 	if n.score != nil {
 		f.evaluate(n, s)
 	}
-	return f.write(i, s, dst)
+	for v := range n.kept {
+		kept := &n.kept[v]
+		reasons := append(kept.reasons[:0], s.values[v].reasons...)
+		*kept = s.values[v]
+		kept.reasons = reasons
+	}
+	return f.write(n, &s.id, s.values, dst)
 }
 
-// read takes the readings of a node's GPUs.
-func (f *Fleet) read(n *node, s *scratch) {
-	if cap(s.gpus) < f.cfg.GPUs {
-		s.gpus = make([]values, f.cfg.GPUs)
+// advance moves a node on and takes its readings. The nodes of a job move
+// together, with the first of them that is asked.
+func (f *Fleet) advance(n *node, steps int, s *scratch) {
+	g := &f.groups[n.group]
+	if g.sim == nil {
+		n.sim.Advance(time.Duration(steps) * f.cfg.Step)
+	} else {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if by := n.ticks - g.ticks; by > 0 {
+			g.sim.Advance(time.Duration(by) * f.cfg.Step)
+			g.ticks = n.ticks
+		}
 	}
-	s.gpus = s.gpus[:f.cfg.GPUs]
-	s.node = values{}
-	for g := range s.gpus {
-		s.gpus[g].read(n.sim.Reading(g), f.spec, n.had[g])
-		n.had[g] = s.gpus[g].facts
-		if s.gpus[g].facts&up != 0 {
-			s.node.v[gpusFound]++
+	host := n.sim.Host()
+	whole := &s.values[f.cfg.GPUs]
+	*whole = values{}
+	whole.v[cpuPressure], whole.v[stepSeconds] = host.CPUPressure, host.StepSeconds
+	for gpu := range f.cfg.GPUs {
+		v := &s.values[gpu]
+		r := n.sim.Reading(gpu)
+		v.read(&r, f.spec, n.had[gpu])
+		if n.health == nil {
+			v.judge(&healthy)
+		} else {
+			id := gpuhealth.Identity{UUID: string(s.id.gpus[gpu].uuid[:]), Index: gpu, Model: f.layout.product}
+			n.health.judge(v, &r, gpu, id, f.spec, f.layout.extras, n.at)
+		}
+		n.had[gpu] = v.facts
+		if r.Up {
+			whole.v[gpusFound]++
+		} else {
+			whole.v[gpusLost]++
 		}
 	}
 }
@@ -277,45 +388,62 @@ func (f *Fleet) read(n *node, s *scratch) {
 // evaluate is what the straggler processor does with a push in mode agent.
 func (f *Fleet) evaluate(n *node, s *scratch) {
 	s.reading.Reset()
+	whole := &s.values[f.cfg.GPUs]
 	for j := range f.layout.ofNode {
 		p := &f.layout.ofNode[j]
-		s.reading.Add(p.input, "", p.value(&s.node))
+		s.reading.Add(p.input, "", p.value(whole))
 	}
-	for g := range s.gpus {
+	for gpu := range f.cfg.GPUs {
+		v := &s.values[gpu]
 		for j := range f.layout.ofGPU {
-			if p := &f.layout.ofGPU[j]; s.gpus[g].facts&p.facts == p.facts {
-				s.reading.Add(p.input, f.gpuNames[g], p.value(&s.gpus[g]))
+			if p := &f.layout.ofGPU[j]; v.facts&p.facts == p.facts {
+				s.reading.Add(p.input, f.gpuNames[gpu], p.value(v))
 			}
 		}
 	}
+	if f.steps != nil && whole.v[stepSeconds] > 0 {
+		s.reading.Add(f.steps.input, "", whole.v[stepSeconds])
+	}
 	n.score.Observe(&s.reading, n.at)
 	n.res = n.score.Evaluate(n.at, n.received, !n.received.At.IsZero())
+	at := time.Duration(n.ticks) * f.cfg.Step
+	switch {
+	case !n.res.Straggler:
+	case at >= n.onset && n.found == 0:
+		n.found = at
+	case at < n.onset && !n.slow:
+		n.wrong++
+	}
+	n.slow = n.res.Straggler
 }
 
-// write appends the last report.
-func (f *Fleet) write(i int, s *scratch, dst []byte) ([]byte, error) {
-	n := &f.nodes[i]
-	id := f.identity(i, &s.id)
+// write appends a report.
+func (f *Fleet) write(n *node, id *identity, v []values, dst []byte) (_ []byte, err error) {
 	at := moment{nanos(n.at), nanos(f.cfg.Start)}
-	dst = f.layout.write(dst, id, at, &s.node, s.gpus)
+	whole := &v[f.cfg.GPUs]
+	dst = f.layout.write(dst, id, at, whole, v[:f.cfg.GPUs])
+	if f.steps != nil && whole.v[stepSeconds] > 0 {
+		dst = f.steps.write(dst, id, at.now, whole.v[stepSeconds])
+	}
 	if n.score == nil {
 		return dst, nil
 	}
 	return f.verdicts.write(dst, id, at.now, &n.res, n.told)
 }
 
-// Last returns a node's last report, and whether it was accepted.
+// Last returns a node's last report, and whether it was accepted. The fleet
+// must have been made with Keep.
 func (f *Fleet) Last(i int) (md pmetric.Metrics, accepted bool, err error) {
 	n := &f.nodes[i]
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.at.IsZero() {
+	switch {
+	case n.at.IsZero():
 		return pmetric.NewMetrics(), false, nil
+	case n.kept == nil:
+		return pmetric.NewMetrics(), false, errors.New("the fleet keeps no reports: it was made without Keep")
 	}
-	s := scratches.Get().(*scratch)
-	defer scratches.Put(s)
-	f.read(n, s)
-	b, err := f.write(i, s, nil)
+	b, err := f.write(n, f.identity(i, new(identity)), n.kept, nil)
 	if err != nil {
 		return pmetric.NewMetrics(), false, err
 	}

@@ -37,12 +37,13 @@ type layout struct {
 	names                   []place
 	metrics                 []metric
 	// ofNode and ofGPU are what a node is scored by.
-	ofNode, ofGPU []scored
+	ofNode, ofGPU []measure
 	product       string // hw.model of the GPUs
+	extras        *extras
 }
 
-// scored is a point that is an input of the node's score.
-type scored struct {
+// measure is a point that is an input of the node's score.
+type measure struct {
 	input    *nodescore.Input
 	source   source
 	facts    facts
@@ -79,6 +80,7 @@ type metric struct {
 	dataBefore, dataAfter []byte           // around the points
 	node                  []point
 	gpus                  [][]point
+	extra                 extra
 }
 
 // point is a series of the report.
@@ -103,20 +105,28 @@ func compile(gpus int, like *identity, plan *nodescore.Plan) (*layout, error) {
 	for attr, kind := range named {
 		rm.Resource().Attributes().PutStr(attr, like.text(kind))
 	}
-	sm := rm.ScopeMetrics().At(0)
-	addRare(sm.Metrics())
-	l := &layout{}
+	metrics := rm.ScopeMetrics().At(0).Metrics()
+	addRare(metrics)
+	l := &layout{extras: newExtras()}
 	if err = l.frame(rm); err != nil {
 		return nil, err
 	}
-	for _, m := range sm.Metrics().All() {
+	for _, m := range metrics.All() {
 		if err := l.addMetric(m, gpus); err != nil {
 			return nil, fmt.Errorf("metric %s: %w", m.Name(), err)
 		}
 		l.score(m, plan)
 	}
+	if err = l.addExtras(gpus); err != nil {
+		return nil, err
+	}
 	slices.SortStableFunc(l.metrics, func(a, b metric) int { return strings.Compare(a.name, b.name) })
-	return l, nil
+	for _, m := range metrics.All() {
+		if m.Name() == gpusemconv.MetricGPUUp {
+			err = l.addEnds(m, gpus)
+		}
+	}
+	return l, err
 }
 
 // golden reads the YAML of contrib's pkg/golden, which is OTLP's JSON.
@@ -201,7 +211,9 @@ func (l *layout) addMetric(m pmetric.Metric, gpus int) error {
 		points(alone).RemoveIf(func(pmetric.NumberDataPoint) bool { nth++; return nth != i })
 		dp := points(alone).At(0)
 		dp.SetTimestamp(1)
-		dp.SetStartTimestamp(1)
+		if !dp.Flags().NoRecordedValue() {
+			dp.SetStartTimestamp(1)
+		}
 		if _, ofGPU := dp.Attributes().Get(gpusemconv.AttrHWID); !ofGPU {
 			p, err := out.take(md)
 			if err != nil {
@@ -247,7 +259,7 @@ func (l *layout) score(m pmetric.Metric, plan *nodescore.Plan) {
 			}) {
 				continue
 			}
-			s := scored{input: in, integer: dp.ValueType() == pmetric.NumberDataPointValueTypeInt}
+			s := measure{input: in, integer: dp.ValueType() == pmetric.NumberDataPointValueTypeInt}
 			s.source, s.facts = meaning(m.Name(), attrs)
 			if s.constant = dp.DoubleValue(); s.integer {
 				s.constant = float64(dp.IntValue())
@@ -258,7 +270,7 @@ func (l *layout) score(m pmetric.Metric, plan *nodescore.Plan) {
 }
 
 // value is what the report shows.
-func (s *scored) value(v *values) float64 {
+func (s *measure) value(v *values) float64 {
 	switch {
 	case s.source == fixed:
 		return s.constant

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/fleetsim"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 )
 
@@ -40,8 +41,30 @@ type Report struct {
 	// those of them that take themselves for one.
 	Modes      map[string]int `json:"modes"`
 	Stragglers map[string]int `json:"stragglers"`
-	LastError  string         `json:"last_error,omitempty"`
+	// Faults are those that were chosen. FalseVerdicts are how often nodes took
+	// themselves for stragglers before a fault of theirs or without one; at most
+	// 100 of them are named.
+	Faults        []FaultReport `json:"faults,omitempty"`
+	FalseVerdicts int           `json:"false_verdicts"`
+	FalseNodes    []string      `json:"false_nodes,omitempty"`
+	LastError     string        `json:"last_error,omitempty"`
 }
+
+// FaultReport is what became of a fault.
+type FaultReport struct {
+	Node string        `json:"node"`
+	Kind fleetsim.Kind `json:"kind"`
+	// GPU is -1 for all of them.
+	GPU      int     `json:"gpu"`
+	Severity float64 `json:"severity,omitempty"`
+	// From is when it begins, in seconds since the node's start.
+	From float64 `json:"from"`
+	// Delay is the time from when the node's first fault began until the node took
+	// itself for a straggler, absent if it did not.
+	Delay *float64 `json:"delay,omitempty"`
+}
+
+const maxFalseNodes = 100
 
 // Latency of the pushes in seconds.
 type Latency struct {
@@ -103,7 +126,22 @@ func (f *Fleet) report(r *Report) {
 				r.Stragglers[n.res.Mode.String()]++
 			}
 		}
+		if r.FalseVerdicts += n.wrong; n.wrong > 0 && len(r.FalseNodes) < maxFalseNodes {
+			r.FalseNodes = append(r.FalseNodes, NodeName(i))
+		}
 		n.mu.Unlock()
+	}
+	for i := range f.cfg.Faults {
+		x := &f.cfg.Faults[i]
+		to := FaultReport{Node: NodeName(x.Node), Kind: x.Kind, GPU: x.GPU, Severity: x.Severity, From: x.From.Seconds()}
+		n := &f.nodes[x.Node]
+		n.mu.Lock()
+		if n.found > 0 {
+			delay := (n.found - n.onset).Seconds()
+			to.Delay = &delay
+		}
+		n.mu.Unlock()
+		r.Faults = append(r.Faults, to)
 	}
 }
 
@@ -140,6 +178,20 @@ func (r *Report) Write(w io.Writer) error {
 		if n := r.Modes[m.String()]; n > 0 {
 			line("mode "+m.String(), "%d nodes, %d take themselves for stragglers", n, r.Stragglers[m.String()])
 		}
+	}
+	for _, x := range r.Faults {
+		gpu := ""
+		if x.GPU >= 0 {
+			gpu = fmt.Sprintf(" gpu %d", x.GPU)
+		}
+		outcome := "was not found by the node"
+		if x.Delay != nil {
+			outcome = fmt.Sprintf("was found by the node after %.0f s", *x.Delay)
+		}
+		line("fault", "%s%s: %s, from %.0f s, %s", x.Node, gpu, x.Kind, x.From, outcome)
+	}
+	if len(r.Modes) > 0 {
+		line("false verdicts", "%d %s", r.FalseVerdicts, strings.Join(r.FalseNodes, " "))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

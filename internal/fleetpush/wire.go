@@ -80,18 +80,19 @@ func cut(msg []byte, number protowire.Number) (before, content, after []byte, er
 // of its value.
 func texts(msg []byte, attributes protowire.Number, f func(key string, at int)) error {
 	var errs []error
-	errs = append(errs, fields(msg, func(a field) {
+	check := func(err error) { errs = append(errs, err) }
+	check(fields(msg, func(a field) {
 		if a.number != attributes || a.wire != protowire.BytesType {
 			return
 		}
 		key, at := "", 0
-		errs = append(errs, fields(msg[a.content:a.end], func(kv field) {
+		check(fields(msg[a.content:a.end], func(kv field) {
 			switch kv.number {
 			case fieldKey:
 				key = string(msg[a.content+kv.content : a.content+kv.end])
 			case fieldValue:
 				value := a.content + kv.content
-				errs = append(errs, fields(msg[value:a.content+kv.end], func(v field) {
+				check(fields(msg[value:a.content+kv.end], func(v field) {
 					if v.number == fieldString {
 						at = value + v.content
 					}

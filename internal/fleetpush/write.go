@@ -35,6 +35,9 @@ func (l *layout) write(dst []byte, id *identity, at moment, node *values, gpus [
 						size += len(m.gpus[g][p].bytes)
 					}
 				}
+				if m.extra != noExtra {
+					size += l.extraSize(m.extra, &gpus[g])
+				}
 			}
 		}
 		if sizes[i] = size; size > 0 {
@@ -48,7 +51,7 @@ func (l *layout) write(dst []byte, id *identity, at moment, node *values, gpus [
 	dst = append(dst, l.scopeBefore...)
 	for i := range l.metrics {
 		if sizes[i] > 0 {
-			dst = l.metrics[i].write(dst, sizes[i], id, at, node, gpus)
+			dst = l.metrics[i].write(dst, sizes[i], l.extras, id, at, node, gpus)
 		}
 	}
 	dst = append(dst, l.scopeAfter...)
@@ -64,14 +67,14 @@ func (m *metric) size(points int) int {
 	return len(m.before) + head(data) + data + len(m.after)
 }
 
-func (m *metric) write(dst []byte, size int, id *identity, at moment, node *values, gpus []values) []byte {
+func (m *metric) write(dst []byte, size int, extras *extras, id *identity, at moment, node *values, gpus []values) []byte {
 	dst = appendHead(dst, fieldMetrics, m.size(size))
 	dst = append(dst, m.before...)
 	dst = appendHead(dst, m.number, len(m.dataBefore)+size+len(m.dataAfter))
 	dst = append(dst, m.dataBefore...)
 	for i := range m.node {
 		if p := &m.node[i]; p.there(node.facts) {
-			dst = p.write(dst, at, node)
+			dst = p.write(dst, at, p.shows(node))
 		}
 	}
 	if m.gpus != nil {
@@ -81,11 +84,18 @@ func (m *metric) write(dst []byte, size int, id *identity, at moment, node *valu
 				if !p.there(gpus[g].facts) {
 					continue
 				}
-				from := len(dst)
-				dst = p.write(dst, at, &gpus[g])
-				copy(dst[from+p.gpu:], id.gpus[g].uuid[:])
-				if p.serial > 0 {
-					copy(dst[from+p.serial:], id.gpus[g].serial[:])
+				dst = p.writeGPU(dst, at, p.shows(&gpus[g]), &id.gpus[g])
+			}
+			switch m.extra {
+			case extraReasons:
+				for _, r := range gpus[g].reasons {
+					dst = r.point.writeGPU(dst, at, flag(r.holds), &id.gpus[g])
+				}
+			case extraXids:
+				for _, x := range gpus[g].xids {
+					if x.Count > 0 {
+						dst = extras.xid(x.Code).writeGPU(dst, at, float64(x.Count), &id.gpus[g])
+					}
 				}
 			}
 		}
@@ -97,19 +107,50 @@ func (m *metric) write(dst []byte, size int, id *identity, at moment, node *valu
 // there reports whether a GPU, or node, of which facts hold has the point.
 func (p *point) there(facts facts) bool { return facts&p.facts == p.facts }
 
-func (p *point) write(dst []byte, at moment, v *values) []byte {
+// shows is the value of the point for a GPU.
+func (p *point) shows(v *values) float64 { return v.v[p.source] }
+
+func (p *point) writeGPU(dst []byte, at moment, value float64, id *gpuIdentity) []byte {
+	from := len(dst)
+	dst = p.write(dst, at, value)
+	copy(dst[from+p.gpu:], id.uuid[:])
+	if p.serial > 0 {
+		copy(dst[from+p.serial:], id.serial[:])
+	}
+	return dst
+}
+
+func (p *point) write(dst []byte, at moment, value float64) []byte {
 	from := len(dst)
 	dst = append(dst, p.bytes...)
 	b := dst[from:]
 	put64(b[p.time:], at.now)
-	put64(b[p.start:], at.start)
-	if p.source != fixed {
-		x := v.v[p.source]
-		if p.integer {
-			put64(b[p.value:], uint64(int64(x)))
-		} else {
-			put64(b[p.value:], math.Float64bits(x))
-		}
+	if p.start > 0 {
+		put64(b[p.start:], at.start)
+	}
+	switch {
+	case p.source == fixed:
+	case p.integer:
+		put64(b[p.value:], uint64(int64(value)))
+	default:
+		put64(b[p.value:], math.Float64bits(value))
 	}
 	return dst
+}
+
+// extraSize is how long the points of such a metric are for a GPU.
+func (l *layout) extraSize(kind extra, v *values) (size int) {
+	switch kind {
+	case extraReasons:
+		for _, r := range v.reasons {
+			size += len(r.point.bytes)
+		}
+	case extraXids:
+		for _, x := range v.xids {
+			if x.Count > 0 {
+				size += len(l.extras.xid(x.Code).bytes)
+			}
+		}
+	}
+	return size
 }
