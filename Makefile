@@ -99,7 +99,7 @@ generate: ## Write components.go, metadata and component docs anew
 
 .PHONY: test
 test: build ## Everything: unit tests with the race detector, integration tests, an external OCB build
-	go test -race -timeout 9m $$(go list ./... | grep -v -e /test/integration -e /test/fleetview -e /test/chart -e /test/e2e)
+	go test -race -timeout 9m $$(go list ./... | grep -v -e /test/integration -e /test/fleetview -e /test/chart -e /test/e2e -e /test/hostile)
 	PATH="$$(scripts/prometheus.sh):$$PATH" go test -timeout 9m ./test/integration/... ./test/fleetview/...
 	$(MAKE) test-browser
 	$(MAKE) test-chart
@@ -107,7 +107,7 @@ test: build ## Everything: unit tests with the race detector, integration tests,
 
 .PHONY: test-unit
 test-unit: ## The unit tests alone
-	go test -race $$(go list ./... | grep -v -e /test/integration -e /test/fleetview -e /test/chart -e /test/e2e)
+	go test -race $$(go list ./... | grep -v -e /test/integration -e /test/fleetview -e /test/chart -e /test/e2e -e /test/hostile)
 
 .PHONY: test-chart
 test-chart: build ## The Helm chart: lint, unit tests, schemas, rules, and its configurations with the binaries
@@ -199,6 +199,10 @@ eval: ## What the straggler detection gets right and wrong in simulated fleets a
 .PHONY: bench-fleetview
 bench-fleetview: ## What the fleet view and its history cost and hold (4 minutes)
 	go run ./test/bench/fleetview
+
+.PHONY: hostile
+hostile: bin/gpu-collector ## What broken and malicious senders can do to a gateway, a shard and their other tenants (3 minutes)
+	@mkdir -p .cache && set -o pipefail && GPU_COLLECTOR_BINARY=bin/gpu-collector go test -count=1 -timeout 10m $(if $(RUN),-run '$(RUN)') -v ./test/hostile | tee .cache/hostile.log | grep -E '^(figure|---|FAIL|ok|panic)|^ +--- FAIL' || { cat .cache/hostile.log; exit 1; }
 
 FUZZTIME ?= 60s
 .PHONY: fuzz

@@ -11,12 +11,14 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/gpu-collector/gpu-collector/internal/admission"
+	"github.com/gpu-collector/gpu-collector/internal/nesting"
 )
 
 // exportMethods are the pushes; everything else passes.
@@ -36,7 +38,13 @@ var exportMethods = map[string]bool{
 // permit for who the client turned out to be. gRPC takes one tap only; a
 // second middleware with one would panic at start.
 func (e *admissionExtension) GetGRPCServerOptions(context.Context) ([]grpc.ServerOption, error) {
+	inner := encoding.GetCodecV2("proto")
+	if inner == nil {
+		return nil, errors.New("the admission extension does not know how this version of gRPC decodes messages: remove it from the receiver's `middlewares`")
+	}
 	return []grpc.ServerOption{
+		// wire_diff, behind this one, has a codec of its own, which does the same.
+		grpc.ForceServerCodecV2(nesting.Codec{CodecV2: inner}),
 		grpc.InTapHandle(e.tap),
 		grpc.StatsHandler(statsHandler{}),
 		grpc.ChainUnaryInterceptor(e.intercept),

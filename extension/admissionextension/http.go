@@ -16,10 +16,13 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gpu-collector/gpu-collector/internal/admission"
+	"github.com/gpu-collector/gpu-collector/internal/nesting"
 )
 
 // exportPaths end the URL path of a push; a receiver may put more before them.
 var exportPaths = []string{"/v1/metrics", "/v1/logs", "/v1/traces", "/v1development/profiles"}
+
+const contentJSON = "application/json"
 
 // clusterQuery names the cluster in the URL, before the header.
 const clusterQuery = "cluster_id"
@@ -45,9 +48,20 @@ func (e *admissionExtension) GetHTTPHandler(context.Context) (extensionmiddlewar
 			defer permit.Release()
 			in := e.receive(w, r)
 			defer in.finish()
+			if mayNest(r) {
+				r.Body = nesting.NewReader(r.Body)
+			}
 			next.ServeHTTP(in, r)
 		}), nil
 	}, nil
+}
+
+// mayNest reports whether the body is protobuf that has to be looked at: the
+// receiver's parser of JSON has a limit of its own. A body that was compressed
+// has no length.
+func mayNest(r *http.Request) bool {
+	contentType, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return contentType != contentJSON && (r.ContentLength < 0 || r.ContentLength > nesting.Harmless)
 }
 
 func isExport(r *http.Request) bool {
@@ -81,7 +95,7 @@ func refuseHTTP(w http.ResponseWriter, r *http.Request, err error) {
 	s := refusalStatus(err).Proto()
 	contentType, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	marshal := proto.Marshal
-	if contentType == "application/json" {
+	if contentType == contentJSON {
 		marshal = protojson.Marshal
 	} else {
 		contentType = "application/x-protobuf"

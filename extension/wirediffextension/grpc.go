@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
+
+	"github.com/gpu-collector/gpu-collector/internal/nesting"
 )
 
 // message is what the receiver decodes a request into. Its type is internal to
@@ -100,7 +102,10 @@ type codec struct{ encoding.CodecV2 }
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := asMetrics(v)
 	if !ok {
-		return c.CodecV2.Unmarshal(data, v)
+		return nesting.Codec{CodecV2: c.CodecV2}.Unmarshal(data, v)
+	}
+	if err := nesting.Check(data); err != nil {
+		return err
 	}
 	buf := wrapping.Get().(*[]byte)
 	*buf = wrap((*buf)[:0], data)

@@ -11,6 +11,8 @@ import (
 	"net/http"
 
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
+
+	"github.com/gpu-collector/gpu-collector/internal/nesting"
 )
 
 const (
@@ -53,7 +55,11 @@ func (e *wireDiff) serve(w http.ResponseWriter, r *http.Request, next http.Handl
 	defer func() { p.end(r.Context(), answer.accepted()) }()
 
 	var failed error
-	p.in, failed = readAll(p.in[:0], r.Body)
+	in := r.Body
+	if content != contentJSON {
+		in = nesting.NewReader(in)
+	}
+	p.in, failed = readAll(p.in[:0], in)
 	msg := p.in
 	switch {
 	case failed != nil:

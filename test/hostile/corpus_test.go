@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostile
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/plog/plogotlp"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// sample has every kind of metric.
+func sample(cluster string) pmetric.Metrics {
+	md := pmetric.NewMetrics()
+	now := time.Now()
+	ms := node(md, cluster, "sample")
+	gauge(ms, "gpu.node.health_score", now, 0.97).Attributes().PutStr("gpu.node.state", "active")
+	gauge(ms, "hw.temperature", now, 50).Attributes().PutStr("hw.id", "GPU-1")
+	m := ms.AppendEmpty()
+	m.SetName("hw.errors")
+	sum := m.SetEmptySum()
+	sum.SetIsMonotonic(true)
+	sum.SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	sum.DataPoints().AppendEmpty().SetIntValue(3)
+	m = ms.AppendEmpty()
+	m.SetName("histogram")
+	h := m.SetEmptyHistogram().DataPoints().AppendEmpty()
+	h.SetCount(3)
+	h.BucketCounts().FromRaw([]uint64{1, 2})
+	h.ExplicitBounds().FromRaw([]float64{1})
+	m = ms.AppendEmpty()
+	m.SetName("exponential")
+	m.SetEmptyExponentialHistogram().DataPoints().AppendEmpty().Positive().BucketCounts().FromRaw([]uint64{1})
+	m = ms.AppendEmpty()
+	m.SetName("summary")
+	m.SetEmptySummary().DataPoints().AppendEmpty().QuantileValues().AppendEmpty().SetValue(1)
+	return md
+}
+
+func sampleLogs(cluster string) plog.Logs {
+	ld := plog.NewLogs()
+	rl := ld.ResourceLogs().AppendEmpty()
+	rl.Resource().Attributes().PutStr("host.name", "sample")
+	rl.Resource().Attributes().PutStr("k8s.cluster.name", cluster)
+	r := rl.ScopeLogs().AppendEmpty().LogRecords().AppendEmpty()
+	r.SetEventName("gpu.straggler")
+	r.Body().SetStr("text")
+	r.Attributes().PutStr("gpu.straggler.episode.id", "x")
+	r.Attributes().PutEmptySlice("list").AppendEmpty().SetEmptyMap().PutDouble("nan", math.NaN())
+	return ld
+}
+
+// boundaries are the offsets in a message at which a tag, a length or a content
+// begins or ends, at any depth.
+func boundaries(msg []byte, at int, add func(int)) bool {
+	for len(msg) > 0 {
+		add(at)
+		num, typ, n := protowire.ConsumeTag(msg)
+		if n < 0 || num > 100 {
+			return false
+		}
+		add(at + n)
+		size := protowire.ConsumeFieldValue(num, typ, msg[n:])
+		if size < 0 {
+			return false
+		}
+		if typ == protowire.BytesType {
+			content, _ := protowire.ConsumeBytes(msg[n:])
+			boundaries(content, at+n+size-len(content), add)
+		}
+		msg, at = msg[n+size:], at+n+size
+		add(at)
+	}
+	return true
+}
+
+// malformedProto are mutations of a message at each of its boundaries, and some
+// of its own. Many are legal all the same, as unknown fields are.
+func malformedProto(t *testing.T, msg []byte) map[string][]byte {
+	t.Helper()
+	seen := map[int]bool{}
+	boundaries(msg, 0, func(at int) { seen[at] = true })
+	require.Greater(t, len(seen), 20)
+	out := map[string][]byte{}
+	splice := func(at, drop int, in ...byte) []byte {
+		return append(append(append([]byte{}, msg[:at]...), in...), msg[min(len(msg), at+drop):]...)
+	}
+	overlong := []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}
+	for at := range seen {
+		name := func(what string) string { return fmt.Sprintf("%s at %d", what, at) }
+		out[name("truncated")] = msg[:at]
+		out[name("over-long varint")] = splice(at, 1, overlong...)
+		out[name("huge length")] = splice(at, 1, 0xff, 0xff, 0xff, 0xff, 0x07)
+		out[name("negative length")] = splice(at, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01)
+		out[name("group")] = splice(at, 0, 0x0b)
+		out[name("end of a group")] = splice(at, 0, 0x0c)
+		out[name("field 0")] = splice(at, 0, 0x02, 0x00)
+		out[name("wire type 7")] = splice(at, 0, 0x0f)
+		if at < len(msg) {
+			for typ := range byte(6) {
+				out[name(fmt.Sprint("wire type ", typ))] = splice(at, 1, msg[at]&^7|typ)
+			}
+			out[name("not UTF-8")] = splice(at, 1, 0xfe)
+		}
+	}
+	out["twice"] = append(append([]byte{}, msg...), msg...)
+	out["zeros"] = make([]byte, 1000)
+	out["groups in groups"] = []byte(strings.Repeat("\x0b", 1<<20))
+	out["nested groups that end"] = []byte(strings.Repeat("\x0b", 1<<18) + strings.Repeat("\x0c", 1<<18))
+	out["empty fields without end"] = []byte(strings.Repeat("\x0a\x00", 1<<19))
+	out["deep"] = nested(2 * mib)
+	out["as deep as fits"] = nested(16*mib - 100)
+	return out
+}
+
+// malformedJSON is the same for JSON.
+func malformedJSON(t *testing.T, msg, container string) map[string][]byte {
+	t.Helper()
+	out := map[string][]byte{}
+	for i, c := range []byte(msg) {
+		if strings.IndexByte(`{}[]:,"`, c) < 0 {
+			continue
+		}
+		out[fmt.Sprintf("truncated at %d", i)] = []byte(msg[:i])
+		out[fmt.Sprintf("without %d", i)] = []byte(msg[:i] + msg[i+1:])
+		out[fmt.Sprintf("twice %d", i)] = []byte(msg[:i+1] + msg[i:])
+	}
+	for name, value := range map[string]string{
+		"null": "null", "number": "5", "text": `"x"`, "list": "[[[[]]]]", "object": `{"a":{}}`,
+		"huge number": "1" + strings.Repeat("0", 100_000), "exponent": "1e999999999", "minus": "-", "nan": "NaN", "infinity": `"Infinity"`,
+		"not UTF-8": "\"\xff\xfe\"", "half a surrogate": `"\ud800"`, "nul": "\"\x00\"", "bad escape": `"\q"`,
+		"deep list": strings.Repeat("[", 1<<20), "deep object": strings.Repeat(`{"a":`, 1<<18),
+	} {
+		out["resources are "+name] = []byte(`{"` + container + `":` + value + `}`)
+		out["a resource is "+name] = []byte(`{"` + container + `":[` + value + `]}`)
+		out["unknown is "+name] = []byte(`{"unknown":` + value + `,"` + container + `":[]}`)
+		out["an attribute is "+name] = []byte(`{"` + container + `":[{"resource":{"attributes":[{"key":"k","value":{"stringValue":` + value + `}}]}}]}`)
+		out["a double is "+name] = []byte(`{"` + container + `":[{"resource":{"attributes":[{"key":"k","value":{"doubleValue":` + value + `}}]}}]}`)
+		out["an int is "+name] = []byte(`{"` + container + `":[{"resource":{"attributes":[{"key":"k","value":{"intValue":` + value + `}}]}}]}`)
+	}
+	deep := strings.Repeat(`{"arrayValue":{"values":[`, 1<<19)
+	out["deep values"] = []byte(`{"` + container + `":[{"resource":{"attributes":[{"key":"k","value":` + deep)
+	out["the same key without end"] = []byte(`{` + strings.Repeat(`"`+container+`":[],`, 1<<16) + `"x":0}`)
+	out["text"], out["nothing"] = []byte("hello"), nil
+	return out
+}
+
+func metricsJSON(t *testing.T, md pmetric.Metrics) string {
+	t.Helper()
+	text, err := pmetricotlp.NewExportRequestFromMetrics(md).MarshalJSON()
+	require.NoError(t, err)
+	return string(text)
+}
+
+func logsJSON(t *testing.T, ld plog.Logs) string {
+	t.Helper()
+	text, err := plogotlp.NewExportRequestFromLogs(ld).MarshalJSON()
+	require.NoError(t, err)
+	return string(text)
+}

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostile
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/gpu-collector/gpu-collector/test/loopback"
+)
+
+const (
+	protobufType = "application/x-protobuf"
+	jsonType     = "application/json"
+
+	mib = 1 << 20
+
+	// deadline is for what takes a moment, on a machine that is slow.
+	deadline = 60 * time.Second
+)
+
+// target is a process under attack.
+type target struct {
+	t *testing.T
+
+	grpc, http, prom, api, fleet, telemetry, pprof string
+
+	cmd    *exec.Cmd
+	done   chan struct{}
+	log    logBuffer
+	conn   *grpc.ClientConn
+	client pmetricotlp.GRPCClient
+}
+
+// options of a target. Configs are files below the root; overlay is YAML that
+// goes over them.
+type options struct {
+	configs    []string
+	extensions string // besides those that ship
+	overlay    string
+	env        []string
+}
+
+// gateway runs configs/gateway.yaml, at a faster pace.
+func gateway(t *testing.T, o options) *target {
+	t.Helper()
+	g := newTarget(t)
+	o.configs = append([]string{"configs/gateway.yaml"}, o.configs...)
+	g.start(o, fmt.Sprintf(`
+receivers: {otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}}
+processors: {straggler: {push_interval: 200ms}}
+exporters: {prometheus: {endpoint: %q}}
+extensions:
+  straggler_threshold: {api: {endpoint: %q}}
+  fleet_view: {http: {endpoint: %q}}
+  healthcheckv2: {http: {endpoint: %q}}
+  pprof: {endpoint: %q}
+service:
+  extensions: [admission, straggler_threshold, fleet_view, healthcheckv2, pprof%s]
+  telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %s}}}}]}}
+`, g.grpc, g.http, g.prom, g.api, g.fleet, loopback.FreeAddr(t), g.pprof, o.extensions, port(g.telemetry)))
+	return g
+}
+
+// shard runs configs/shard.yaml before a next hop.
+func shard(t *testing.T, next string, o options) *target {
+	t.Helper()
+	s := newTarget(t)
+	o.configs = append([]string{"configs/shard.yaml"}, o.configs...)
+	o.env = append(o.env, "GPU_COLLECTOR_GATEWAY="+next, "GPU_COLLECTOR_INSECURE=true")
+	s.start(o, fmt.Sprintf(`
+receivers: {otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}}
+extensions:
+  healthcheckv2: {http: {endpoint: %q}}
+  pprof: {endpoint: %q}
+service:
+  extensions: [admission, straggler_threshold, healthcheckv2, pprof%s]
+  telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %s}}}}]}}
+`, s.grpc, s.http, loopback.FreeAddr(t), s.pprof, o.extensions, port(s.telemetry)))
+	return s
+}
+
+// wireDiff puts wire_diff in front of the receiver.
+const wireDiff = `
+receivers:
+  otlp:
+    protocols:
+      grpc: {middlewares: [{id: admission}, {id: straggler_threshold}, {id: wire_diff}]}
+      http: {middlewares: [{id: admission}, {id: straggler_threshold}, {id: wire_diff}]}
+extensions: {wire_diff: {}}
+`
+
+func port(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
+
+func newTarget(t *testing.T) *target {
+	t.Helper()
+	addr := func() string { return loopback.FreeAddr(t) }
+	return &target{t: t, grpc: addr(), http: addr(), prom: addr(), api: addr(), fleet: addr(), telemetry: addr(), pprof: addr()}
+}
+
+func (g *target) start(o options, overlay string) {
+	t := g.t
+	t.Helper()
+	dir := t.TempDir()
+	var args []string
+	for i, c := range append(o.configs, overlay, o.overlay) {
+		if c == "" {
+			continue
+		}
+		if strings.Contains(c, "\n") {
+			file := filepath.Join(dir, strconv.Itoa(i)+".yaml")
+			require.NoError(t, os.WriteFile(file, []byte(c), 0o600))
+			c = file
+		}
+		args = append(args, "--config", c)
+	}
+	bin, err := filepath.Abs(binary)
+	if strings.HasPrefix(binary, "bin/") {
+		bin, err = filepath.Abs(filepath.Join(root, binary))
+	}
+	require.NoError(t, err)
+	g.cmd = exec.CommandContext(context.Background(), bin, args...)
+	g.cmd.Dir = root
+	g.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "STATE_DIRECTORY=" + dir}, o.env...)
+	g.cmd.Stdout, g.cmd.Stderr = &g.log, &g.log
+	require.NoError(t, g.cmd.Start())
+	g.done = make(chan struct{})
+	go func() { _ = g.cmd.Wait(); close(g.done) }()
+	t.Cleanup(g.stop)
+	eventually(t, "it is ready", func() bool { return strings.Contains(g.log.String(), "Everything is ready") || g.ended() })
+	require.False(t, g.ended(), g.log.String())
+	g.conn, err = grpc.NewClient("passthrough:///"+g.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = g.conn.Close() })
+	g.client = pmetricotlp.NewGRPCClient(g.conn)
+}
+
+func (g *target) ended() bool {
+	select {
+	case <-g.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (g *target) stop() {
+	_ = g.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-g.done:
+	case <-time.After(deadline):
+		assert.Fail(g.t, "it did not stop")
+		_ = g.cmd.Process.Kill()
+		<-g.done
+	}
+	assert.Zero(g.t, g.cmd.ProcessState.ExitCode(), "exit code after SIGTERM")
+	assert.NotContains(g.t, g.log.String(), "panic")
+	if g.t.Failed() {
+		text := g.log.String()
+		g.t.Logf("the end of its log:\n%s", text[max(0, len(text)-4000):])
+	}
+}
+
+// usage is what a process takes.
+type usage struct {
+	goroutines, fds, logged int
+	heap, rss, peak         int64 // bytes; the heap after a collection
+}
+
+var (
+	goroutineTotal = regexp.MustCompile(`goroutine profile: total (\d+)`)
+	heapInuse      = regexp.MustCompile(`# HeapAlloc = (\d+)`)
+)
+
+// usage measures the process, after its garbage is collected.
+func (g *target) usage() (u usage) {
+	g.t.Helper()
+	u.goroutines = int(g.profiled("goroutine?debug=1", goroutineTotal))
+	u.heap = g.profiled("heap?gc=1&debug=1", heapInuse)
+	dir := fmt.Sprintf("/proc/%d/", g.cmd.Process.Pid)
+	fds, err := os.ReadDir(dir + "fd")
+	require.NoError(g.t, err)
+	u.fds, u.logged = len(fds), g.log.len()
+	u.rss, u.peak = g.memory("VmRSS"), g.memory("VmHWM")
+	return u
+}
+
+func (g *target) memory(key string) int64 {
+	g.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", g.cmd.Process.Pid))
+	require.NoError(g.t, err, "the process is gone: %s", g.log.String())
+	m := regexp.MustCompile(key + `:\s+(\d+) kB`).FindSubmatch(text)
+	require.NotNil(g.t, m)
+	kib, err := strconv.ParseInt(string(m[1]), 10, 64)
+	require.NoError(g.t, err)
+	return kib << 10
+}
+
+// forgetPeak lets the peak of the memory begin anew (proc(5), clear_refs).
+func (g *target) forgetPeak() {
+	g.t.Helper()
+	require.NoError(g.t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", g.cmd.Process.Pid), []byte("5"), 0o600))
+}
+
+func (g *target) profiled(what string, value *regexp.Regexp) int64 {
+	g.t.Helper()
+	_, text := g.get("http://" + g.pprof + "/debug/pprof/" + what)
+	m := value.FindSubmatch(text)
+	require.NotNil(g.t, m, "%.300s", text)
+	n, err := strconv.ParseInt(string(m[1]), 10, 64)
+	require.NoError(g.t, err)
+	return n
+}
+
+// requireCalm requires that an attack has left nothing behind: no goroutines, no
+// memory beyond some, and no more than some lines in the log.
+func (g *target) requireCalm(before usage, heap int64, logged int) {
+	g.t.Helper()
+	require.False(g.t, g.ended(), "it lives")
+	var after usage
+	if !within(deadline, func() bool {
+		after = g.usage()
+		return after.goroutines <= before.goroutines+20 && after.fds <= before.fds+10 && after.heap <= before.heap+heap
+	}) {
+		require.Fail(g.t, "it keeps what the attack took", "before %+v, after %+v", before, after)
+	}
+	assert.LessOrEqual(g.t, after.logged-before.logged, logged, "bytes in the log")
+}
+
+var httpClient = &http.Client{Timeout: deadline, Transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true}}
+
+func (g *target) get(url string) (int, []byte) {
+	g.t.Helper()
+	resp, err := httpClient.Get(url)
+	require.NoError(g.t, err)
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(g.t, err)
+	return resp.StatusCode, body
+}
+
+// post sends a body to the OTLP receiver over a connection that is kept, and
+// returns the status, 0 when the server hung up.
+func (g *target) post(client *http.Client, path, contentType string, body []byte, headers ...string) int {
+	g.t.Helper()
+	req, err := http.NewRequestWithContext(g.t.Context(), http.MethodPost, "http://"+g.http+path, bytes.NewReader(body))
+	require.NoError(g.t, err)
+	req.Header.Set("Content-Type", contentType)
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Add(headers[i], headers[i+1])
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	return resp.StatusCode
+}
+
+func keepAlive(t *testing.T) *http.Client {
+	t.Helper()
+	transport := &http.Transport{DisableCompression: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Timeout: deadline, Transport: transport}
+}
+
+// eventually polls until the condition holds, in the test's own goroutine.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	if !within(deadline, condition) {
+		require.Fail(t, "not within "+deadline.String()+": "+what)
+	}
+}
+
+func within(d time.Duration, condition func() bool) bool {
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for over := time.After(d); !condition(); {
+		select {
+		case <-over:
+			return false
+		case <-ticker.C:
+		}
+	}
+	return true
+}
+
+// logBuffer keeps what a process wrote.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+func (b *logBuffer) len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Len()
+}

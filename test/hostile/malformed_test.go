@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostile
+
+import (
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/plog/plogotlp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+)
+
+// What a door may answer to a message that is anything: that it is taken, or
+// that it is bad. Internal is gRPC's own answer for what its codec cannot read.
+var (
+	httpAnswers = map[int]bool{http.StatusOK: true, http.StatusBadRequest: true, http.StatusRequestEntityTooLarge: true}
+	grpcAnswers = map[codes.Code]bool{codes.OK: true, codes.InvalidArgument: true, codes.Internal: true, codes.ResourceExhausted: true}
+)
+
+// TestMalformed sends a corpus of broken messages to every door, with and
+// without wire_diff in front.
+func TestMalformed(t *testing.T) {
+	t.Parallel()
+	for _, front := range []struct {
+		name string
+		options
+	}{
+		{"gateway", options{}},
+		{"behind wire_diff", options{extensions: ", wire_diff", overlay: wireDiff}},
+	} {
+		t.Run(front.name, func(t *testing.T) {
+			t.Parallel()
+			g := gateway(t, front.options)
+			g.requireHonest("before")
+			logs, err := plogotlp.NewExportRequestFromLogs(sampleLogs("bad")).MarshalProto()
+			require.NoError(t, err)
+			metrics := marshal(t, sample("bad"))
+			client := keepAlive(t)
+			before := g.usage()
+			g.forgetPeak()
+			sent := 0
+			for path, doors := range map[string]struct {
+				method    string
+				proto     []byte
+				json      string
+				container string
+			}{
+				"/v1/metrics": {metricsMethod, metrics, metricsJSON(t, sample("bad")), "resourceMetrics"},
+				"/v1/logs":    {logsMethod, logs, logsJSON(t, sampleLogs("bad")), "resourceLogs"},
+			} {
+				refused := 0
+				for name, body := range malformedProto(t, doors.proto) {
+					code := g.post(client, path, protobufType, body)
+					require.True(t, httpAnswers[code], "%s: %s: %d", path, name, code)
+					err := exportRaw(t.Context(), g.conn, doors.method, body)
+					require.True(t, grpcAnswers[status.Code(err)], "%s: %s: %v", path, name, err)
+					assert.Equal(t, code == http.StatusOK, err == nil, "%s: %s: %d over HTTP, %v over gRPC", path, name, code, err)
+					if sent += 2; err != nil {
+						refused++
+					}
+				}
+				assert.Greater(t, refused, 100, "most are refused")
+				for name, body := range malformedJSON(t, doors.json, doors.container) {
+					code := g.post(client, path, jsonType, body)
+					// The receiver cannot quote what is no UTF-8 in its refusal, and answers
+					// 500 instead of 400; senders repeat neither.
+					require.True(t, httpAnswers[code] || code == http.StatusInternalServerError, "%s: %s: %d", path, name, code)
+					sent++
+				}
+				assert.Equal(t, http.StatusUnsupportedMediaType, g.post(client, path, "text/plain", doors.proto))
+				assert.Equal(t, http.StatusMethodNotAllowed, g.status(http.MethodGet, "http://"+g.http+path))
+			}
+			assert.Equal(t, http.StatusNotFound, g.post(client, "/v1/traces", protobufType, metrics))
+			assert.Equal(t, codes.Unimplemented, status.Code(exportRaw(t.Context(), g.conn, tracesMethod, metrics)))
+			name := "hostile_malformed" + map[string]string{"gateway": "", "behind wire_diff": "_wire_diff"}[front.name]
+			figure.Fprint(os.Stdout, name+"_peak_rss_growth", float64(g.memory("VmHWM")-before.rss)/mib, "MiB", 500, true)
+			after := g.usage()
+			figure.Fprint(os.Stdout, name+"_log_bytes_per_push", float64(after.logged-before.logged)/float64(sent), "B", 50, true)
+			g.requireCalm(before, 16*mib, 50*sent)
+			g.requireHonest("after")
+			g.requireHonest("before")
+		})
+	}
+}
+
+func (g *target) status(method, target string) int {
+	g.t.Helper()
+	req, err := http.NewRequestWithContext(g.t.Context(), method, target, strings.NewReader(""))
+	require.NoError(g.t, err)
+	resp, err := httpClient.Do(req)
+	require.NoError(g.t, err)
+	_ = resp.Body.Close()
+	return resp.StatusCode
+}
+
+// TestMalformedQuestions asks the APIs what nobody should.
+func TestMalformedQuestions(t *testing.T) {
+	t.Parallel()
+	g := gateway(t, options{})
+	g.requireHonest("before")
+	before := g.usage()
+	long := strings.Repeat("x", 100_000)
+	odd := []string{"", "%", "%zz", "%00", "\xff", "\"'<script>", "../../etc/passwd", "-1", "1e400", "999999999999999999999", "NaN", "a,b,,c", "null", "{}", long, url.QueryEscape(strings.Repeat("\x00", 1000))}
+	for _, base := range []string{
+		"http://" + g.api + "/api/v1/threshold?cluster_id=", "http://" + g.http + "/api/v1/threshold?cluster_id=",
+		"http://" + g.fleet + "/api/v1/nodes?limit=", "http://" + g.fleet + "/api/v1/nodes?cursor=", "http://" + g.fleet + "/api/v1/nodes?cluster=",
+		"http://" + g.fleet + "/api/v1/nodes?sort=", "http://" + g.fleet + "/api/v1/stragglers?limit=", "http://" + g.fleet + "/api/v1/episodes?since=",
+		"http://" + g.fleet + "/api/v1/nodes/", "http://" + g.fleet + "/api/v1/clusters/", "http://" + g.fleet + "/api/v1/", "http://" + g.fleet + "/",
+	} {
+		for _, q := range odd {
+			for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete, "BREW"} {
+				req := &http.Request{Method: method, Host: "x", Header: http.Header{}}
+				at := strings.Index(base[7:], "/") + 7
+				req.URL = &url.URL{Scheme: "http", Host: base[7:at], Opaque: escaped(base[at:] + q)}
+				resp, err := httpClient.Do(req.WithContext(t.Context()))
+				if err != nil {
+					continue // hung up on what is no HTTP
+				}
+				_ = resp.Body.Close()
+				assert.Less(t, resp.StatusCode, 500, "%s %s%.50q", method, base, q)
+				if method != http.MethodGet {
+					assert.NotEqual(t, http.StatusNoContent, resp.StatusCode)
+				}
+			}
+		}
+	}
+	g.requireCalm(before, 8*mib, 8192)
+	g.requireHonest("after")
+}
+
+// escaped keeps what net/http would refuse to send from being sent as it is.
+func escaped(s string) string {
+	return strings.NewReplacer("\xff", "%ff", "\"", "%22", "<", "%3c", ">", "%3e", " ", "%20").Replace(s)
+}
