@@ -31,7 +31,7 @@ func (n *Node) begin(before, ended uint32, watched bool) uint32 {
 
 // steps are the gauges that stay what they are until something breaks. Of
 // clocks, loads and the like, which change all the time, no beginning is known.
-var steps = [...]Field{FieldPCIeGeneration, FieldPCIeWidth, FieldNVLinksUp, FieldProcesses}
+var steps = [...]Field{FieldPCIeGeneration, FieldPCIeWidth, FieldNVLinksUp, FieldProcesses, FieldPowerLimit}
 
 // step notes when a gauge became worse, 0 for a value that nobody saw begin, as
 // after the rest in which a GPU lowers its link's generation by itself.
@@ -66,6 +66,8 @@ func (n *Node) began(f Fact, i int) (uint32, bool) {
 		return n.gpus[i].worsened[2], true
 	case Processes:
 		return n.gpus[i].worsened[3], true
+	case PowerLimit:
+		return n.gpus[i].worsened[4], true
 	}
 	if h := n.history(f, i); h != nil {
 		return h.began, true

@@ -67,6 +67,17 @@ func TestTheNewGoesBeforeTheOld(t *testing.T) {
 			"network_errors", "mlx5_1",
 		},
 		{
+			"a lower power limit, and processes",
+			func(f *fleet, n *Node) {
+				for i := range fleetNodes {
+					f.put(f.node(i), 1, FieldPowerCap, 1)
+				}
+				f.put(n, 1, FieldPowerLimit, 500)
+			}, nil,
+			func(f *fleet, n *Node) { f.put(n, 6, FieldProcesses, 2) },
+			"noisy_neighbour", gpuID(6),
+		},
+		{
 			"a GPU that is lost, and heat",
 			func(f *fleet, n *Node) { f.up(n, 1, UpLost) }, nil,
 			func(f *fleet, n *Node) { f.put(n, 6, FieldHWThermal, 1) },

@@ -177,7 +177,7 @@ func (s *Store) pick(n *Node, t *Test, w window) (at int, best outcome) {
 			continue
 		}
 		o := s.test(t, v, w)
-		if o == fails {
+		if o == fails || !n.all(t.While, i, w) {
 			continue
 		}
 		if n.standing(t.Fact, i, w) {
@@ -195,6 +195,16 @@ func (s *Store) pick(n *Node, t *Test, w window) (at int, best outcome) {
 		}
 	}
 	return at, best
+}
+
+// all reports whether all of the flags hold of a GPU.
+func (n *Node) all(flags []Fact, gpu int, w window) bool {
+	for _, f := range flags {
+		if v, ok := n.value(f, gpu, w); !ok || v == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // test compares one value; whether it is old is not asked.

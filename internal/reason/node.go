@@ -29,10 +29,10 @@ type gpu struct {
 	began    [numFlags]uint32     // since when it holds, or held
 	worsened [len(steps)]uint32   // when the gauge last took a step for the worse
 	upAt     uint32               // when up was last told anew
-	on       uint16               // flags that hold
-	told     uint16               // flags that are known
+	on       uint8                // flags that hold
+	told     uint8                // flags that are known
 	up       Up
-	xid      uint16 // the newest that is evidence of something
+	xid      uint8 // the newest that is evidence of something, all of which fit
 	xidAt    uint32
 	seen     uint32
 }
@@ -145,7 +145,7 @@ func (n *Node) Put(gpu int, f Field, v float64) error {
 	g.seen = n.seen
 	switch {
 	case f < firstGauge:
-		bit := uint16(1) << f
+		bit := uint8(1) << f
 		if v != 0 {
 			if g.on&bit == 0 {
 				g.began[f] = n.begin(g.began[f], g.held[f], g.told&bit != 0)
@@ -175,7 +175,7 @@ func (n *Node) Drop(gpu int, f Field) {
 	g := &n.gpus[gpu]
 	switch {
 	case f < firstGauge:
-		bit := uint16(1) << f
+		bit := uint8(1) << f
 		if g.on&bit != 0 {
 			g.held[f] = n.seen
 		}
@@ -237,7 +237,7 @@ func (n *Node) PutXid(gpu int, code uint16, v float64, from time.Time) error {
 		s.raw, s.from = v, begin
 	}
 	if d > 0 {
-		g.xid, g.xidAt = code, n.seen
+		g.xid, g.xidAt = uint8(code), n.seen
 		n.add(of, fact, d)
 	}
 	return nil

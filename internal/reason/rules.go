@@ -50,6 +50,8 @@ type Test struct {
 	Margin, Share float64
 	// NeedsPeers makes the test fail without a contrast.
 	NeedsPeers bool
+	// While are flags that have to hold of the same GPU in the window.
+	While []Fact
 }
 
 // Rule is one row of the table.
@@ -138,10 +140,14 @@ var rules = []Rule{
 		lowersClock: true,
 	},
 	{
-		Reason: "sw_power_cap", When: "the power limit holds the clocks down, and not those of the peers",
+		Reason: "sw_power_cap", When: "the power limit holds the clocks down, and not those of the peers, or is 5 % lower than theirs while it does",
 		Action: ActionCheckLimit, Advice: "Compare the power limit of the GPU with its peers' and set it to theirs.",
-		Tests:    []Test{{Fact: PowerCap, Limit: 1, NeedsPeers: true}},
-		Evidence: []Fact{PowerLimit, Power, SMClock}, Source: "NVML clocks event reason 0x4; a whole fleet at its limit is normal",
+		Tests: []Test{
+			{Fact: PowerCap, Limit: 1, NeedsPeers: true},
+			// GPUs at work meet their limit now and then, wherever it is.
+			{Fact: PowerLimit, Limit: peersDecide, Share: 0.05, NeedsPeers: true, While: []Fact{PowerCap}},
+		},
+		Evidence: []Fact{PowerLimit, PowerCap, Power, SMClock}, Source: "NVML clocks event reason 0x4; a whole fleet at its limit is normal; 5 % is the least gap of the signal throughput",
 		lowersClock: true,
 	},
 	{

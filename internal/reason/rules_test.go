@@ -159,6 +159,14 @@ var faults = []fault{
 	{reason: "sw_thermal", fact: SWThermalTime, value: 3, apply: set(FieldSWThermalTime, 1003)},
 	{reason: "hw_slowdown", fact: HWSlowdown, value: 1, apply: set(FieldHWSlowdown, 1)},
 	{reason: "sw_power_cap", fact: PowerCap, value: 1, apply: set(FieldPowerCap, 1), alone: true},
+	{reason: "sw_power_cap", fact: PowerLimit, value: 500, alone: true, apply: func(f *fleet, n *Node, g int) {
+		f.t.Helper()
+		for i := range fleetNodes {
+			f.put(f.node(i), 0, FieldPowerCap, 1)
+		}
+		f.put(n, g, FieldPowerCap, 1)
+		f.put(n, g, FieldPowerLimit, 500)
+	}},
 	{reason: "sm_clock_low", fact: SMClock, value: 0.8, apply: set(FieldSMClock, 0.8*1.98e9), alone: true},
 	{reason: "pcie_link_degraded", fact: PCIeWidth, value: 0.5, apply: set(FieldPCIeWidth, 8)},
 	{reason: "pcie_link_degraded", fact: PCIeSpeed, value: 0.2, apply: set(FieldPCIeGeneration, 1)},
@@ -387,13 +395,20 @@ func TestTheTableIsTheDocumentedOrder(t *testing.T) {
 // A little short of each threshold nothing is found.
 func TestThresholds(t *testing.T) {
 	for name, apply := range map[string]func(*fleet, *Node, int){
-		"an Xid of an application":             setXid(31),
-		"0.9 s of power brake":                 set(FieldPowerBrakeTime, 1000.9),
-		"0.9 s of hardware throttling":         set(FieldHWThermalTime, 1000.9),
-		"0.9 s of software throttling":         set(FieldSWThermalTime, 1000.9),
-		"a clock 4 % of its maximum lower":     set(FieldSMClock, 1.9e9-0.04*1.98e9),
-		"8 PCIe replays per minute":            set(FieldPCIeReplays, 1016), // in two minutes, with the one that the window begins in
-		"0.9 % less bandwidth":                 func(_ *fleet, n *Node, _ int) { _ = n.PutBandwidth("mlx5_0", 49.1e9) },
+		"an Xid of an application":            setXid(31),
+		"0.9 s of power brake":                set(FieldPowerBrakeTime, 1000.9),
+		"0.9 s of hardware throttling":        set(FieldHWThermalTime, 1000.9),
+		"0.9 s of software throttling":        set(FieldSWThermalTime, 1000.9),
+		"a clock 4 % of its maximum lower":    set(FieldSMClock, 1.9e9-0.04*1.98e9),
+		"8 PCIe replays per minute":           set(FieldPCIeReplays, 1016), // in two minutes, with the one that the window begins in
+		"0.9 % less bandwidth":                func(_ *fleet, n *Node, _ int) { _ = n.PutBandwidth("mlx5_0", 49.1e9) },
+		"a lower power limit that is not met": set(FieldPowerLimit, 500),
+		"a power limit 4 % lower": func(f *fleet, n *Node, g int) {
+			for i := range fleetNodes {
+				f.put(f.node(i), g, FieldPowerCap, 1)
+			}
+			f.put(n, g, FieldPowerLimit, 672)
+		},
 		"19 % more pressure":                   setNode(NodeCPUPressure, 0.21),
 		"4 % stolen":                           setNode(NodeCPUSteal, 0.04),
 		"a run queue that is not twice":        setNode(NodeLoadAverage, 23),
@@ -431,7 +446,7 @@ func TestEvidence(t *testing.T) {
 	assert.Equal(t, ActionCheckLimit, got.Action)
 	want := []Evidence{
 		{Fact: PowerCap, GPU: gpuID(2), Value: 1, Peers: 0, HasPeers: true, Since: f.now},
-		{Fact: PowerLimit, GPU: gpuID(2), Value: 500, Peers: 700, HasPeers: true},
+		{Fact: PowerLimit, GPU: gpuID(2), Value: 500, Peers: 700, HasPeers: true, Since: f.now},
 		{Fact: Power, GPU: gpuID(2), Value: 650, Peers: 650, HasPeers: true},
 		{Fact: SMClock, GPU: gpuID(2), Value: 0.5, Peers: 1.9 / 1.98, HasPeers: true},
 	}

@@ -450,3 +450,11 @@ var ids = func() (ids [fleetGPUs]string) {
 	}
 	return ids
 }()
+
+// What is kept of an Xid and of the flags is a byte.
+func TestWhatFitsIntoAByte(t *testing.T) {
+	for code := range xidFacts {
+		assert.LessOrEqual(t, code, uint16(math.MaxUint8))
+	}
+	assert.LessOrEqual(t, numFlags, 8)
+}

@@ -58,7 +58,7 @@ func (n *Node) value(f Fact, i int, w window) (float64, bool) {
 	field := source[f]
 	switch {
 	case field < firstGauge:
-		bit := uint16(1) << field
+		bit := uint8(1) << field
 		held := g.on&bit != 0 || g.held[field] != 0 && g.held[field] >= w.start
 		return one(held), g.told&bit != 0 || silentFlags&bit != 0 && g.up == UpAnswers
 	case field < firstCounter:
