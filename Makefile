@@ -104,6 +104,7 @@ test: build ## Everything: unit tests with the race detector, integration tests,
 	$(MAKE) test-browser
 	$(MAKE) test-chart
 	test/ocb/run.sh
+	test/opamp/run.sh
 
 .PHONY: test-unit
 test-unit: ## The unit tests alone
