@@ -158,7 +158,7 @@ check-generated: generate ## Fail when generated files are not what generate wri
 
 # What `make bench` measures and docs/benchmarks.md shows: targets that print
 # figures, each with its text in docs/benchmarks. Who names some wants only those.
-BENCHES = bench-nvml bench-diff bench-upstream bench-fleetview bench-compare eval
+BENCHES = bench-nvml bench-diff bench-upstream bench-fleetview bench-ship bench-compare eval
 
 .PHONY: bench
 bench: $(if $(findstring command,$(origin BENCHES)),,bench-go) ## Run every benchmark and write docs/benchmarks.md; BENCHES=bench-nvml for one section
@@ -204,6 +204,9 @@ bench-fleetview: ## What the fleet view and its history cost and hold (4 minutes
 .PHONY: hostile
 hostile: bin/gpu-collector ## What broken and malicious senders can do to a gateway, a shard and their other tenants (3 minutes)
 	@mkdir -p .cache && set -o pipefail && GPU_COLLECTOR_BINARY=bin/gpu-collector go test -count=1 -timeout 10m $(if $(RUN),-run '$(RUN)') -v ./test/hostile | tee .cache/hostile.log | grep -E '^(figure|---|FAIL|ok|panic)|^ +--- FAIL' || { cat .cache/hostile.log; exit 1; }
+.PHONY: bench-ship
+bench-ship: ## What the images weigh and need, and how soon nodes are back (root, podman; with E2E_IMAGE a cluster too)
+	@test/bench/ship/run.sh
 
 FUZZTIME ?= 60s
 .PHONY: fuzz

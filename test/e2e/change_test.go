@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
+	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 
 // uids of the release's pods.
@@ -39,14 +41,35 @@ func (d *deployment) replaced(t *testing.T, before map[string]bool) {
 	}
 }
 
-// upgrade rolls every pod: how logs are written is part of each tier's configuration.
+// runs checks that each pod of the release has the images of the tag, and
+// returns the version that the gateway says it is.
+func (d *deployment) runs(t *testing.T, tag string) string {
+	t.Helper()
+	for _, pod := range d.everyPod(t) {
+		for _, c := range pod.Spec.Containers {
+			assert.True(t, strings.HasSuffix(c.Image, ":"+tag), "%s runs %s", pod.Metadata.Name, c.Image)
+		}
+	}
+	health, err := d.view.GetHealthWithResponse(t.Context())
+	require.NoError(t, err)
+	require.NotNil(t, health.JSON200)
+	return health.JSON200.Version
+}
+
+// upgrade rolls every pod: to other images, and how logs are written is part of
+// each tier's configuration.
 func (d *deployment) upgrade(t *testing.T) {
 	before := uids(d.everyPod(t))
+	from := d.runs(t, tag(image))
 	w := d.view.watch(t, d.names)
-	helm(t, append([]string{"upgrade", release, chart, "--set", "logs.encoding=json"}, helmArgs(release)...)...)
+	helm(t, append(append([]string{"upgrade", release, chart}, helmArgs(release)...),
+		"--set", "logs.encoding=json", "--set", "image.tag="+upgradeTag, "--set", "agent.image.tag="+upgradeTag)...)
 	d.view.await(t, 2*pushInterval+slack, d.names...)
 	w.end(t, "upgrade")
 	d.replaced(t, before)
+	to := d.runs(t, upgradeTag)
+	say("from %s, version %s, to %s, version %s", tag(image), from, upgradeTag, to)
+	assert.Equal(t, tag(image) != upgradeTag, from != to, "the version of an image that is another is another")
 	assert.Contains(t, kubectl(t, "get", "configmap", "-n", namespace, gatewayName, "-o", "yaml"), "encoding: json")
 }
 
@@ -57,6 +80,7 @@ func (d *deployment) rollback(t *testing.T) {
 	d.view.await(t, 2*pushInterval+slack, d.names...)
 	w.end(t, "rollback")
 	d.replaced(t, before)
+	d.runs(t, tag(image))
 	assert.NotContains(t, kubectl(t, "get", "configmap", "-n", namespace, gatewayName, "-o", "yaml"), "encoding: json")
 }
 
@@ -89,7 +113,7 @@ func (d *deployment) scaleShards(t *testing.T) {
 	// What the shards that went had in hand comes with the next push.
 	time.Sleep(2 * pushInterval)
 	d.view.await(t, 2*pushInterval+slack, d.names...)
-	w.end(t, "shards 2 → 1 → 3 → 1")
+	w.end(t, "shards")
 }
 
 // killGateway ends it without a word, and its pod with it.
@@ -108,6 +132,7 @@ func (d *deployment) killGateway(t *testing.T) {
 	away := time.Since(began)
 	healed := d.view.await(t, time.Minute, d.names...)
 	say("gateway was away for %.1fs, and had all nodes %.1fs after that", away.Seconds(), healed.Seconds())
+	figure.Print("e2e_gateway_killed_view_whole", healed.Seconds(), "s", pushInterval.Seconds(), true)
 	assert.LessOrEqual(t, healed, pushInterval+slack)
 
 	// What was is on the volume.

@@ -70,8 +70,9 @@ type object struct {
 		DeletionTimestamp *time.Time `json:"deletionTimestamp"`
 	} `json:"metadata"`
 	Spec struct {
-		NodeName string `json:"nodeName"`
-		Replicas *int   `json:"replicas"`
+		NodeName   string                   `json:"nodeName"`
+		Replicas   *int                     `json:"replicas"`
+		Containers []struct{ Image string } `json:"containers"`
 	} `json:"spec"`
 	Status struct {
 		Phase      string `json:"phase"`

@@ -29,6 +29,7 @@ const (
 var (
 	image      = os.Getenv("E2E_IMAGE")
 	agentImage = cmp.Or(os.Getenv("E2E_AGENT_IMAGE"), image)
+	upgradeTag = cmp.Or(os.Getenv("E2E_UPGRADE_TAG"), tag(image))
 	toolsImage = cmp.Or(os.Getenv("E2E_TOOLS_IMAGE"), "busybox:1.37")
 	partition  = os.Getenv("E2E_PARTITION")
 	fakeNodes  = os.Getenv("E2E_FAKE_NODES")

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
+	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 
 // view is the gateway's API, through the API server: so it goes on when the
@@ -162,6 +163,7 @@ func (w *watch) end(t *testing.T, what string) {
 	}
 	say("%s: %d views; longest loss of a node %.1fs [%s], greatest age %.1fs, longest time without an answer %.1fs",
 		what, w.polls, worst.Seconds(), strings.Join(lost, ", "), w.oldest, w.silent.Seconds())
+	figure.Print("e2e_"+what+"_node_lost", worst.Seconds(), "s", pushInterval.Seconds(), true)
 	assert.NotZero(t, w.polls, "the view never answered")
 	assert.LessOrEqual(t, worst, pushInterval+slack, "%s: time for which a node was lost from the view", what)
 	assert.LessOrEqual(t, w.oldest, (2*pushInterval + slack).Seconds(), "%s: age of a node in seconds", what)

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Prints what the images weigh and need, and how long a node is out of the view
+# when something is replaced. test/images/run.sh measures the containers; what
+# needs a cluster, test/e2e, where there is one:
+#
+#   E2E   command that runs `make e2e`; by default that itself, if E2E_IMAGE is set
+set -euo pipefail
+cd "$(dirname "$0")/../../.."
+
+missing=()
+[ "$(id -u)" = 0 ] || missing+=(root)
+for tool in "${PODMAN:-podman}" gcc curl jq unshare readelf; do
+	command -v "$tool" >/dev/null || missing+=("$tool")
+done
+[ ${#missing[@]} -eq 0 ] || { echo "ship: not measured, needs ${missing[*]}" >&2; exit 1; }
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+FIGURES=1 test/images/run.sh
+
+e2e=${E2E:-${E2E_IMAGE:+make e2e}}
+if [ -z "$e2e" ]; then
+	echo "ship: no figures of a cluster, E2E_IMAGE is not set: test/e2e/README.md" >&2
+	exit
+fi
+# A bound that it misses is what the figures are there to show.
+$e2e >"$log" 2>&1 || { tail -n 40 "$log" >&2; echo "ship: $e2e failed" >&2; }
+grep '^figure ' "$log"
