@@ -75,9 +75,10 @@ sbom: build ## Write what is in the binaries as CycloneDX, bin/*.cdx.json
 	for b in gpu-collector gpu-collector-agent; do $(TOOLS)/cyclonedx-gomod bin -json -noserial -version '$(VERSION)' -output bin/$$b.cdx.json bin/$$b || exit 1; done
 
 .PHONY: test-packages
-test-packages: packages sbom ## Check packages, units and bills of materials (dpkg, systemd-analyze, jq)
+test-packages: packages sbom ## Check packages, bills of materials, and the units in a systemd of their own (root, systemd, dpkg, jq)
 	cd $(RELEASE_TOOLS) && go test ./...
 	VERSION='$(VERSION)' test/packages/run.sh
+	test/packages/units.sh
 
 .PHONY: run
 run: bin/gpu-collector ## Replay a real training run and find its straggler (Ctrl-C ends it)
