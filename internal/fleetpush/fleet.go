@@ -155,6 +155,7 @@ type node struct {
 	// found is when after that it first took itself for a straggler, and wrong
 	// how often it began to without a reason; found is 0 for never.
 	onset, found time.Duration
+	by           nodescore.Mode // what it judged itself by when it was found
 	slow         bool
 	wrong        int
 }
@@ -410,7 +411,7 @@ func (f *Fleet) evaluate(n *node, s *scratch) {
 	switch {
 	case !n.res.Straggler:
 	case at >= n.onset && n.found == 0:
-		n.found = at
+		n.found, n.by = at, n.res.Mode
 	case at < n.onset && !n.slow:
 		n.wrong++
 	}

@@ -62,6 +62,8 @@ type FaultReport struct {
 	// Delay is the time from when the node's first fault began until the node took
 	// itself for a straggler, absent if it did not.
 	Delay *float64 `json:"delay,omitempty"`
+	// By is what the node judged itself by then: fleet, cached or local.
+	By string `json:"by,omitempty"`
 }
 
 const maxFalseNodes = 100
@@ -138,7 +140,7 @@ func (f *Fleet) report(r *Report) {
 		n.mu.Lock()
 		if n.found > 0 {
 			delay := (n.found - n.onset).Seconds()
-			to.Delay = &delay
+			to.Delay, to.By = &delay, n.by.String()
 		}
 		n.mu.Unlock()
 		r.Faults = append(r.Faults, to)
@@ -186,7 +188,7 @@ func (r *Report) Write(w io.Writer) error {
 		}
 		outcome := "was not found by the node"
 		if x.Delay != nil {
-			outcome = fmt.Sprintf("was found by the node after %.0f s", *x.Delay)
+			outcome = fmt.Sprintf("was found by the node after %.0f s (%s)", *x.Delay, x.By)
 		}
 		line("fault", "%s%s: %s, from %.0f s, %s", x.Node, gpu, x.Kind, x.From, outcome)
 	}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleetpush"
+)
+
+// TestFleetsimExample runs the example of docs/fleetsim.md: the nodes with a
+// fault find out for themselves by what the gateway returned, the gateway names
+// them, and nobody names anybody else.
+func TestFleetsimExample(t *testing.T) {
+	t.Parallel()
+	pace, simArgs := fleetsimExample(t)
+
+	binary, err := build("fleetsim", "fleetsim")
+	require.NoError(t, err)
+	p := newGatewayPorts(t)
+	gateway := start(t, options{configs: []string{"configs/gateway.yaml", p.overlay(t), pace}})
+	const documented = "127.0.0.1:4317"
+	require.Contains(t, simArgs, documented)
+	for i := range simArgs {
+		if simArgs[i] == documented {
+			simArgs[i] = p.grpc
+		}
+	}
+	file := filepath.Join(t.TempDir(), "report.json")
+	out, err := exec.CommandContext(t.Context(), binary, append(simArgs, "-json", file)...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var r fleetpush.Report
+	require.NoError(t, json.Unmarshal(text, &r))
+
+	slow := []string{"node-000007", "node-000009"}
+	assert.Equal(t, 40, r.Nodes)
+	assert.Equal(t, 40, r.NodesWithThreshold)
+	assert.Equal(t, r.Pushes, r.Accepted, "%v", r.Refusals)
+	assert.Positive(t, r.Latency.P99)
+	require.Len(t, r.Faults, len(slow))
+	for i, f := range r.Faults {
+		assert.Equal(t, slow[i], f.Node)
+		if assert.NotNil(t, f.Delay, "%s found out\n%s", f.Node, out) {
+			assert.Less(t, *f.Delay, 30.0)
+		}
+		assert.Equal(t, "fleet", f.By)
+	}
+	assert.Zero(t, r.FalseVerdicts, "%v", r.FalseNodes)
+
+	for _, line := range gateway.log.lines("STRAGGLER ") {
+		assert.True(t, strings.Contains(line, "STRAGGLER "+slow[0]+":") || strings.Contains(line, "STRAGGLER "+slow[1]+":"), line)
+	}
+	for _, node := range slow {
+		assert.Positive(t, gateway.log.count("STRAGGLER "+node+":"), node)
+	}
+	s := scrape(t, p.prom)
+	require.Len(t, s["gpu_node_straggler"], 40)
+	for host, v := range s.by("gpu_node_straggler", "host_name", nil) {
+		assert.Equal(t, host == slow[0] || host == slow[1], v == 1, "%s is %v", host, v)
+	}
+}
+
+// fleetsimExample returns what the document puts over the gateway's
+// configuration, and the arguments of fleetsim.
+func fleetsimExample(t *testing.T) (overlay string, sim []string) {
+	t.Helper()
+	text, err := os.ReadFile(root + "/docs/fleetsim.md")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSuffix(line, "\n")
+		if rest, ok := strings.CutPrefix(line, "bin/gpu-collector --config configs/gateway.yaml --config '"); ok {
+			overlay = strings.TrimSuffix(rest, "'")
+		}
+		if rest, ok := strings.CutPrefix(line, "bin/fleetsim "); ok {
+			sim = strings.Fields(rest)
+		}
+	}
+	require.NotEmpty(t, overlay)
+	require.NotEmpty(t, sim)
+	return overlay, sim
+}
