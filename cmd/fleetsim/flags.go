@@ -111,7 +111,7 @@ func parse(args []string, diagnostics io.Writer) (*options, error) {
 	errs = append(errs, flagErrors(o.fleet.Validate()), flagErrors(o.push.Validate()))
 	plain := *insecure
 	if !plain && *ca == "" && *cert == "" && *key == "" {
-		plain = loopback(o.push.Endpoint)
+		plain = onLoopback(o.push.Endpoint)
 	}
 	if !plain {
 		var err error
@@ -133,8 +133,8 @@ func flagErrors(err error) error {
 	return errors.New("-" + strings.Join(lines, "\n-"))
 }
 
-// loopback reports whether an endpoint is on this machine.
-func loopback(endpoint string) bool {
+// onLoopback reports whether an endpoint is on this machine.
+func onLoopback(endpoint string) bool {
 	if u, err := url.Parse(endpoint); err == nil && slices.Contains([]string{"http", "https"}, u.Scheme) {
 		if u.Scheme == "https" {
 			return false

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleetpush"
+	"github.com/gpu-collector/gpu-collector/internal/fleetsim"
+	"github.com/gpu-collector/gpu-collector/test/loopback"
+)
+
+func TestBadFlagsSayWhatIsRight(t *testing.T) {
+	dir := t.TempDir()
+	empty := filepath.Join(dir, "empty.pem")
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
+	for args, want := range map[string]string{
+		"-nodes 0":                     "-nodes is 0, must be at least 1",
+		"-nodes x":                     `invalid value "x" for flag -nodes`,
+		"-gpus 65":                     "-gpus is 65, must be between 1 and 64",
+		"-jobs 200":                    "-jobs is 200, must be between 1 and 100",
+		"-load chess":                  `-load is "chess", must be training, inference or idle`,
+		"-protocol smtp":               `-protocol is "smtp", must be grpc or http`,
+		"-compression lzma":            `-compression is "lzma", must be one of none, gzip, zstd, snappy`,
+		"-interval -1s":                "-interval is -1s, must be 0s or more",
+		"-duration -1s":                "-duration is -1s, must be 0s or more",
+		"-timeout 0s":                  "-timeout is 0s, must be more than 0s",
+		"-connections 0":               "-connections is 0, must be between 1 and 1000",
+		"-in-flight 0":                 "-in-flight is 0, must be between 1 and 100000",
+		"-fault rust:1":                "must be one of clock_lock",
+		"-fault slow_node:100":         "-fault slow_node is of node 100, must be one of the 100 nodes",
+		"-fault lost_gpu:1:8":          "must be below the 8 of the node",
+		"-ca /nowhere":                 "-ca cannot be read",
+		"-ca " + empty:                 "which holds no certificate in PEM",
+		"-cert a":                      "-cert and -key must be given together",
+		"-cert a -key b":               "-cert and -key are no pair",
+		"-insecure -ca " + empty:       "-insecure does not go with -ca, -cert and -key",
+		"-what":                        "flag provided but not defined: -what; -help lists the flags",
+		"push":                         `argument "push" is no flag`,
+		"-nodes 0 -load x -timeout 0s": "-timeout is 0s",
+	} {
+		var out, diagnostics bytes.Buffer
+		assert.Equal(t, exitUsage, run(strings.Fields(args), &out, &diagnostics), args)
+		assert.Contains(t, diagnostics.String(), want, args)
+		assert.Empty(t, out.String(), args)
+	}
+}
+
+func TestFlagsBecomeTheFleet(t *testing.T) {
+	o, err := parse(strings.Fields("-endpoint gateway:4317 -nodes 20 -gpus 4 -interval 2s -jobs 3 -clusters 2 -cluster lab -load inference "+
+		"-raw -seed 9 -timeout 3s -connections 4 -in-flight 5 -compression zstd -fault slow_node:7@5m-10m=0.3 -fault lost_gpu:8:1"), io.Discard)
+	require.NoError(t, err)
+	o.fleet.Start = time.Time{}
+	assert.Equal(t, fleetpush.Config{
+		Nodes: 20, GPUs: 4, Cluster: "lab", Clusters: 2, Jobs: 3, Load: fleetsim.Inference, Seed: 9, Step: 2 * time.Second, Raw: true,
+		Faults: []fleetpush.Fault{
+			{Node: 7, Fault: fleetsim.Fault{Kind: fleetsim.SlowNode, GPU: fleetsim.AllGPUs, From: 5 * time.Minute, Until: 10 * time.Minute, Severity: 0.3}},
+			{Node: 8, Fault: fleetsim.Fault{Kind: fleetsim.LostGPU, GPU: 1}},
+		},
+	}, o.fleet)
+	assert.NotNil(t, o.push.TLS, "TLS is the default but on loopback")
+	o.push.TLS = nil
+	want := fleetpush.DefaultPushConfig()
+	want.Endpoint, want.Interval, want.Timeout, want.Connections, want.InFlight, want.Compression = "gateway:4317", 2*time.Second, 3*time.Second, 4, 5, "zstd"
+	assert.Equal(t, want, o.push)
+
+	o, err = parse(strings.Fields("-interval 0s"), io.Discard)
+	require.NoError(t, err)
+	assert.Equal(t, 10*time.Second, o.fleet.Step, "the world goes on at an agent's pace")
+}
+
+func TestWhereTLSIsOn(t *testing.T) {
+	for endpoint, plain := range map[string]bool{
+		"127.0.0.1:4317": true, "[::1]:4317": true, "localhost:4317": true, "http://localhost:4318": true,
+		"https://localhost:4318": false, "10.0.0.1:4317": false, "dns:///gateway:4317": false, "gateway": false,
+	} {
+		o, err := parse([]string{"-endpoint", endpoint}, io.Discard)
+		require.NoError(t, err)
+		assert.Equal(t, plain, o.push.TLS == nil, endpoint)
+	}
+	o, err := parse([]string{"-endpoint", "gateway:4317", "-insecure"}, io.Discard)
+	require.NoError(t, err)
+	assert.Nil(t, o.push.TLS)
+}
+
+// Without anybody there the report is written all the same, and the exit code
+// says that nothing was accepted.
+func TestNothingAccepted(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report.json")
+	var out, diagnostics bytes.Buffer
+	code := run([]string{"-endpoint", loopback.FreeAddr(t), "-nodes", "2", "-gpus", "1", "-interval", "10ms", "-duration", "1s", "-json", file}, &out, &diagnostics)
+	assert.Equal(t, exitFailed, code)
+	assert.Regexp(t, `none of \d+ pushes to 127.0.0.1:\d+ was accepted`, diagnostics.String())
+	assert.Contains(t, out.String(), "Unavailable")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var r fleetpush.Report
+	require.NoError(t, json.Unmarshal(text, &r))
+	assert.Equal(t, 2, r.Nodes)
+	assert.Positive(t, r.Refusals["Unavailable"])
+}
+
+func TestHelpAndVersion(t *testing.T) {
+	for arg, want := range map[string]string{"-help": "-endpoint host:port", "-version": "fleetsim version "} {
+		var out, diagnostics bytes.Buffer
+		assert.Equal(t, exitOK, run([]string{arg}, &out, &diagnostics))
+		assert.Contains(t, diagnostics.String()+out.String(), want)
+	}
+}
+
+// Every flag is in the document.
+func TestTheDocumentHasEveryFlag(t *testing.T) {
+	text, err := os.ReadFile("../../docs/fleetsim.md")
+	require.NoError(t, err)
+	var diagnostics bytes.Buffer
+	require.Equal(t, exitOK, run([]string{"-help"}, io.Discard, &diagnostics))
+	for line := range strings.Lines(diagnostics.String()) {
+		if name, ok := strings.CutPrefix(line, "  -"); ok {
+			name = strings.Fields(name)[0]
+			assert.Contains(t, string(text), "`-"+name+"`", "flag %s", name)
+		}
+	}
+	for _, kind := range fleetsim.Kinds() {
+		assert.Contains(t, string(text), "`"+string(kind)+"`", "fault %s", kind)
+	}
+}
