@@ -66,6 +66,7 @@ func TestKubernetes(t *testing.T) {
 		run  func(*testing.T)
 		must bool // without it the others say nothing
 	}{
+		{"QuickStart", d.quickStart, false},
 		{"Install", d.install, true},
 		{"StragglerIsNamed", d.straggler, false},
 		{"Upgrade", d.upgrade, false},

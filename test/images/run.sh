@@ -7,7 +7,7 @@
 # Needs root, podman with its CNI plugins, gcc, curl and jq.
 #
 #   PODMAN, BUILDER, AGENT_BASE, GATEWAY_BASE, BUILD_ARGS   see scripts/images.sh
-#   CROSS=linux/arm64   cross-builds the agent too, which compiles everything once more
+#   CROSS=linux/arm64   cross-builds both images too, which compiles everything twice more
 #   IDLE                seconds after which memory is read (20)
 #   FIGURES             not empty: a figure over its limit is no failure
 set -euo pipefail
@@ -43,14 +43,17 @@ if [ -z "$work" ]; then
 	step "build"
 	scripts/images.sh >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "the images are not built"; }
 	if [ -n "${CROSS:-}" ]; then
-		step "cross-build the agent for $CROSS"
-		TAG=cross PLATFORM=$CROSS AGENT_BASE=scratch scripts/images.sh agent >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "no agent for $CROSS"; }
-		id=$("$podman" create --platform "$CROSS" localhost/gpu-collector-agent:cross)
-		"$podman" cp "$id:/gpu-collector-agent" "$work/cross"
-		"$podman" rm "$id" >/dev/null
-		readelf -h "$work/cross" | grep -q 'Machine:.*AArch64' || fail "the agent for $CROSS is $(readelf -h "$work/cross" | grep Machine)"
-		readelf -d "$work/cross" | grep -q 'libc.so.6' || fail "the agent for $CROSS has no glibc: it cannot load NVML"
-		[ "$("$podman" image inspect -f '{{.Architecture}}' localhost/gpu-collector-agent:cross)" = "${CROSS#*/}" ] || fail "the image for $CROSS says it is for another"
+		step "cross-build for $CROSS"
+		TAG=cross PLATFORM=$CROSS AGENT_BASE=scratch GATEWAY_BASE=scratch scripts/images.sh >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "no images for $CROSS"; }
+		for image in gpu-collector-agent gpu-collector; do
+			id=$("$podman" create --platform "$CROSS" localhost/$image:cross)
+			"$podman" cp "$id:/$image" "$work/$image"
+			"$podman" rm -v "$id" >/dev/null
+			readelf -h "$work/$image" | grep -q 'Machine:.*AArch64' || fail "$image for $CROSS is $(readelf -h "$work/$image" | grep Machine)"
+			[ "$("$podman" image inspect -f '{{.Architecture}}' localhost/$image:cross)" = "${CROSS#*/}" ] || fail "the image $image for $CROSS says it is for another"
+		done
+		readelf -d "$work/gpu-collector-agent" | grep -q 'libc.so.6' || fail "the agent for $CROSS has no glibc: it cannot load NVML"
+		if readelf -l "$work/gpu-collector" | grep -q INTERP; then fail "the gateway for $CROSS is not static"; fi
 	fi
 	go run ./test/fakenvml/cmd/fakenvml -out "$work/nvml" -gpus 8 >/dev/null
 	chmod -R a+rX "$work"
