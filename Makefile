@@ -105,7 +105,6 @@ test: build ## Everything: unit tests with the race detector, integration tests,
 	$(MAKE) test-browser
 	$(MAKE) test-chart
 	test/ocb/run.sh
-	test/opamp/run.sh
 
 .PHONY: test-unit
 test-unit: ## The unit tests alone
@@ -114,6 +113,10 @@ test-unit: ## The unit tests alone
 .PHONY: test-chart
 test-chart: build ## The Helm chart: lint, unit tests, schemas, rules, and its configurations with the binaries
 	PATH="$$(scripts/charttools.sh):$$(scripts/prometheus.sh):$$PATH" bash -c 'helm-unittest helm/gpu-collector && go test -count=1 ./test/chart/...'
+
+.PHONY: test-opamp
+test-opamp: ## The agent with contrib's OpAMP extension: that each of its keys takes effect
+	test/opamp/run.sh
 
 .PHONY: test-browser
 test-browser: bin/gpu-collector ## The web page in a real browser (IMAGES=docs/images takes its pictures anew)
