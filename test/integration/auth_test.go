@@ -5,17 +5,9 @@ package integration
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
-	"encoding/pem"
 	"io"
-	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -36,62 +28,35 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
+	"github.com/gpu-collector/gpu-collector/test/authority"
 )
 
-// authority is a CA of a test's own.
-type authority struct {
-	t    *testing.T
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
+// ca is a CA of a test's own.
+type ca struct {
+	*authority.Authority
+	t *testing.T
 }
 
-func newAuthority(t *testing.T) *authority {
+func newAuthority(t *testing.T) *ca {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	a, err := authority.New()
 	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
-	cert, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
-	return &authority{t, cert, key}
+	return &ca{a, t}
 }
 
-// issue writes tls.crt, tls.key and ca.crt into a directory, as cert-manager's
-// secrets have them, for a server or client on loopback.
-func (a *authority) issue() (dir string) {
+// issue writes tls.crt, tls.key and ca.crt into a directory.
+func (a *ca) issue() (dir string) {
 	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(a.t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
-	require.NoError(a.t, err)
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(a.t, err)
 	dir = a.t.TempDir()
-	for name, block := range map[string]*pem.Block{
-		"tls.crt": {Type: "CERTIFICATE", Bytes: der},
-		"tls.key": {Type: "PRIVATE KEY", Bytes: private},
-		"ca.crt":  {Type: "CERTIFICATE", Bytes: a.cert.Raw},
-	} {
-		require.NoError(a.t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
-	}
+	require.NoError(a.t, a.Issue(dir, time.Hour))
 	return dir
 }
 
 // client returns the settings of a client that trusts the CA, with a
 // certificate of another's or without one.
-func (a *authority) client(by *authority) *tls.Config {
+func (a *ca) client(by *ca) *tls.Config {
 	a.t.Helper()
-	roots := x509.NewCertPool()
-	roots.AddCert(a.cert)
-	conf := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}
+	conf := a.Client()
 	if by != nil {
 		dir := by.issue()
 		pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
@@ -151,7 +116,7 @@ func TestMutualTLS(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusOK, resp.status)
 	assert.Empty(t, scrape(t, ports.prom).with("gpu_node_health_score_ratio", labels{"host_name": "intruder"}))
-	assert.Zero(t, g.log.count("panic"))
+	assert.Zero(t, g.log.Count("panic"))
 }
 
 // postOver sends a push over a connection of its own.

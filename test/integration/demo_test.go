@@ -42,7 +42,7 @@ func TestDemoNamesTheStraggler(t *testing.T) {
 	// Until well into the second pass: the jump back to the beginning of the
 	// recording must not look like a fault.
 	eventually(t, 75*time.Second, "the replay has begun anew", func() bool {
-		require.False(t, c.ended())
+		require.False(t, c.Ended())
 		s := scrape(t, prom)
 		require.Len(t, s["gpu_node_straggler"], 16)
 		for _, metric := range []string{"gpu_node_straggler", "gpu_agent_straggler"} {
@@ -50,19 +50,19 @@ func TestDemoNamesTheStraggler(t *testing.T) {
 				require.Equal(t, host == slow, v == 1, "%s of %s is %v", metric, host, v)
 			}
 		}
-		return c.log.count("replay progress", `"pass": 2`) >= 2
+		return c.log.Count("replay progress", `"pass": 2`) >= 2
 	})
 
-	stragglers := c.log.lines("STRAGGLER ")
+	stragglers := c.log.Lines("STRAGGLER ")
 	require.Len(t, stragglers, 1, "one line per episode")
 	assert.Contains(t, stragglers[0], "STRAGGLER "+slow+":")
-	self := c.log.lines("this node takes itself for a straggler")
+	self := c.log.Lines("this node takes itself for a straggler")
 	require.Len(t, self, 1)
 	assert.Contains(t, self[0], `"node": "`+slow+`"`)
-	assert.Zero(t, c.log.count("no longer takes itself"))
-	assert.Zero(t, c.log.count("no straggler any more"))
-	assert.Zero(t, c.log.count("panic mode"))
-	assert.Empty(t, c.log.lines("\terror\t"))
+	assert.Zero(t, c.log.Count("no longer takes itself"))
+	assert.Zero(t, c.log.Count("no straggler any more"))
+	assert.Zero(t, c.log.Count("panic mode"))
+	assert.Empty(t, c.log.Lines("\terror\t"))
 	assertDemoMetrics(t, scrape(t, prom), slow)
 	assertDemoAPI(t, api)
 	assertDemoFleetView(t, fleet, slow)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
+	"github.com/gpu-collector/gpu-collector/test/nameserver"
 )
 
 const hashedNodes = 300
@@ -24,7 +25,7 @@ type gatewaySet struct {
 	hosts    []string
 	ports    []gatewayPorts
 	gateways []*collector
-	names    *nameServer
+	names    *nameserver.Server
 	sender   *sender
 	round    int
 }
@@ -45,10 +46,10 @@ receivers:
   otlp: {protocols: {grpc: {keepalive: {server_parameters: {max_connection_age: 1s, max_connection_age_grace: 1s}}}}}
 `}}))
 	}
-	s.names = startNameServer(t, s.hosts...)
+	s.names = nameserver.Start(t, s.hosts...)
 	s.sender = newSender(t, senderOptions{
 		extension: "consistent_hash: node",
-		exporter:  fmt.Sprintf("endpoint: dns://%s/gateways.test:%s\ntimeout: 10s", s.names.addr, port),
+		exporter:  fmt.Sprintf("endpoint: dns://%s/gateways.test:%s\ntimeout: 10s", s.names.Addr, port),
 		diff:      diff,
 	})
 	return s
@@ -106,7 +107,7 @@ func (s *gatewaySet) owners() (owner map[string]int, partial int) {
 	s.t.Helper()
 	owner = map[string]int{}
 	for g := range s.gateways {
-		if s.gateways[g].ended() {
+		if s.gateways[g].Ended() {
 			continue
 		}
 		seen := scrape(s.t, s.ports[g].prom)
@@ -175,14 +176,14 @@ func TestEachNodeStaysWithItsGateway(t *testing.T) {
 			}
 			t.Logf("%d of %d nodes moved", share[gone], hashedNodes)
 
-			s.names.set(s.hosts[:gone]...)
-			s.pushUntil("the name was asked for again", s.names.heard)
+			s.names.Set(s.hosts[:gone]...)
+			s.pushUntil("the name was asked for again", s.names.Heard)
 			s.push()
 			now, _ := s.owners()
 			requireMoved(t, before, now, gone)
 
 			s.gateways[gone].restart()
-			s.names.set(s.hosts...)
+			s.names.Set(s.hosts...)
 			s.pushUntil("all nodes are back", func() bool {
 				now, partial := s.owners()
 				back := 0

@@ -275,8 +275,8 @@ processors:
 	})
 
 	g.requireFleet("before")
-	assert.False(t, g.ended())
-	assert.Zero(t, g.log.count("panic"))
+	assert.False(t, g.Ended())
+	assert.Zero(t, g.log.Count("panic"))
 }
 
 // exportRaw sends bytes as an export request.

@@ -169,7 +169,7 @@ service:
 	}
 
 	assert.Equal(t, kafkaNodes, push(1), "no broker yet: nothing may count as forwarded")
-	assert.False(t, shard.ended())
+	assert.False(t, shard.Ended())
 
 	b.start()
 	last := 1.0
@@ -202,7 +202,7 @@ service:
 	b.stop()
 	last++
 	assert.Equal(t, kafkaNodes, push(last), "no broker: nothing may count as forwarded")
-	assert.False(t, shard.ended())
+	assert.False(t, shard.Ended())
 	b.start()
 	delivered("the broker is back")
 

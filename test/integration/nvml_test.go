@@ -151,7 +151,7 @@ func TestGPUsThroughBothTiers(t *testing.T) {
 			len(s.with("hw_gpu_up_ratio", nil)) == gpus && len(s.with("hw_gpu_health_score_ratio", nil)) == gpus-1 &&
 			s.is(92, "hw_temperature_celsius", labels{"hw_id": fakenvml.UUID(5), "hw_sensor_location": "gpu"})
 	})
-	assert.Equal(t, 2, n.log.count("GPU does not answer"), "one line per GPU")
+	assert.Equal(t, 2, n.log.Count("GPU does not answer"), "one line per GPU")
 
 	n.state.SetGPU(3, "present", 1).DeleteGPU(4, "hang")
 	require.NoError(t, n.state.Write(n.stateFile))
@@ -187,8 +187,8 @@ func TestNoLibrary(t *testing.T) {
 func requireQuiet(t *testing.T, n *gpuNode) {
 	t.Helper()
 	eventually(t, 20*time.Second, "three seconds of scrapes have passed", func() bool { return n.uptime() >= 3*time.Second })
-	assert.Len(t, n.log.lines("warn", `"otelcol.component.id": "nvml"`), 1)
-	assert.Empty(t, n.log.lines("\terror\t"))
+	assert.Len(t, n.log.Lines("warn", `"otelcol.component.id": "nvml"`), 1)
+	assert.Empty(t, n.log.Lines("\terror\t"))
 	for metric := range scrape(t, n.prom) {
 		assert.NotRegexp(t, "^hw_", metric)
 	}

@@ -23,8 +23,8 @@ import (
 // runs with it.
 func (c *collector) reload() {
 	c.t.Helper()
-	ready := c.log.count(readyLine)
-	require.NoError(c.t, c.cmd.Process.Signal(syscall.SIGHUP))
+	ready := c.log.Count(readyLine)
+	require.NoError(c.t, c.Signal(syscall.SIGHUP))
 	c.waitLog(ready+1, startDeadline, readyLine)
 }
 
@@ -121,20 +121,20 @@ func TestReloadOfWhatDoesNotRun(t *testing.T) {
 			write(tc.config)
 		}
 		g.reload()
-		assert.NotEmpty(t, g.log.lines(refused, tc.says), "%s: the log says why", tc.name)
-		assert.Equal(t, i+1, g.log.count(refused), tc.name)
+		assert.NotEmpty(t, g.log.Lines(refused, tc.says), "%s: the log says why", tc.name)
+		assert.Equal(t, i+1, g.log.Count(refused), tc.name)
 		g.requireFleet("lab")
 	}
 
 	// A good one is taken again, even when it is asked for on the way back.
 	write("receivers: [")
-	ready := g.log.count(readyLine)
-	require.NoError(t, g.cmd.Process.Signal(syscall.SIGHUP))
+	ready := g.log.Count(readyLine)
+	require.NoError(t, g.Signal(syscall.SIGHUP))
 	g.waitLog(7, startDeadline, refused)
 	write(straggler(good, "push_interval: 210ms, gateway: {quorum: 7}"))
-	require.NoError(t, g.cmd.Process.Signal(syscall.SIGHUP))
+	require.NoError(t, g.Signal(syscall.SIGHUP))
 	g.waitLog(ready+2, startDeadline, readyLine)
-	assert.Equal(t, 7, g.log.count(refused))
+	assert.Equal(t, 7, g.log.Count(refused))
 	md := pmetric.NewMetrics()
 	healthyFleet(md, "lab")
 	require.NoError(t, g.push(t.Context(), md))

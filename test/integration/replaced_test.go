@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/gpu-collector/gpu-collector/test/loopback"
+	"github.com/gpu-collector/gpu-collector/test/nameserver"
 )
 
 // sink accepts every push.
@@ -51,7 +52,7 @@ func TestAReplacedServerIsFound(t *testing.T) {
 	t.Parallel()
 	hosts := []string{"127.0.0.1", "127.0.0.2"}
 	port := commonPort(t, hosts)
-	names := startNameServer(t, hosts[0])
+	names := nameserver.Start(t, hosts[0])
 	former := startSink(t, net.JoinHostPort(hosts[0], port))
 	addr := loopback.FreeAddr(t)
 	start(t, options{configs: []string{fmt.Sprintf(`
@@ -66,7 +67,7 @@ exporters:
 service:
   telemetry: {metrics: {level: none}}
   pipelines: {metrics: {receivers: [otlp], exporters: [otlp_grpc]}}
-`, addr, names.addr, port)}})
+`, addr, names.Addr, port)}})
 	client := grpcClient(t, addr)
 	push := func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -78,7 +79,7 @@ service:
 	}
 	eventually(t, startDeadline, "the server is found", push)
 
-	names.set(hosts[1])
+	names.Set(hosts[1])
 	startSink(t, net.JoinHostPort(hosts[1], port))
 	former.Stop()
 	eventually(t, 20*time.Second, "the server that took its place is found", push)

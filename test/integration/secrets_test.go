@@ -76,7 +76,7 @@ service:
 		resp := get(t, "http://"+url)
 		assert.NotContains(t, string(resp.body), secret, name)
 	}
-	assert.NotEmpty(t, g.log.lines("debug"), "the log is at debug level")
+	assert.NotEmpty(t, g.log.Lines("debug"), "the log is at debug level")
 
 	// A configuration that does not run says what, without the secret beside it.
 	text, err := validate(t, collectorBinary, "configs/gateway.yaml", overlay, "\nprocessors: {straggler: {mode: judge}}\n")
@@ -87,7 +87,7 @@ service:
 	assert.NotContains(t, text, secret, "validate, of a typing error beside it")
 
 	g.stop()
-	assert.Empty(t, g.log.lines(secret), "the log")
+	assert.Empty(t, g.log.Lines(secret), "the log")
 }
 
 // endpoints are the values of endpoint in a configuration, and the variable of

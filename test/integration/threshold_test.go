@@ -122,7 +122,7 @@ service:
 			t.Logf("the fleet's verdict is back %s after the gateway", time.Since(back).Round(time.Millisecond))
 
 			for _, c := range []*collector{gateway, agent} {
-				for _, line := range append(c.log.lines("STRAGGLER "), c.log.lines("this node takes itself for a straggler")...) {
+				for _, line := range append(c.log.Lines("STRAGGLER "), c.log.Lines("this node takes itself for a straggler")...) {
 					assert.Contains(t, line, slowWorker)
 				}
 			}

@@ -17,12 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-collector/gpu-collector/test/loopback"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 // terminal is a command on a pseudo-terminal of 80 columns and 24 rows.
 type terminal struct {
 	*os.File // what is typed
-	screen   logBuffer
+	screen   process.Log
 	done     chan error
 }
 
@@ -64,7 +65,7 @@ func startInTerminal(t *testing.T, args ...string) *terminal {
 		<-read
 		require.NoError(t, pty.Close())
 		if t.Failed() {
-			t.Logf("screen:\n%s", ansi.Strip(term.screen.tail(1000)))
+			t.Logf("screen:\n%s", ansi.Strip(term.screen.Tail(1000)))
 		}
 	})
 	return term
@@ -81,7 +82,7 @@ func TestTopShowsTheDemo(t *testing.T) {
 	top := startInTerminal(t, "top", "--endpoint", "http://"+fleet, "--interval", "200ms", "--cluster", "demo")
 	shows := func(what string) {
 		t.Helper()
-		eventually(t, 30*time.Second, "the screen shows "+what, func() bool { return top.screen.count(what) > 0 })
+		eventually(t, 30*time.Second, "the screen shows "+what, func() bool { return top.screen.Count(what) > 0 })
 	}
 	shows("16 nodes")
 	shows("dp0-pp0")
@@ -102,7 +103,7 @@ func TestTopShowsTheDemo(t *testing.T) {
 	select {
 	case err := <-top.done:
 		require.NoError(t, err)
-	case <-time.After(stopDeadline):
+	case <-time.After(process.StopDeadline):
 		require.Fail(t, "q does not end it")
 	}
 }
@@ -115,11 +116,11 @@ func TestCollectorAsksTheTerminalNothing(t *testing.T) {
 	select {
 	case err := <-term.done:
 		require.NoError(t, err)
-	case <-time.After(stopDeadline):
+	case <-time.After(process.StopDeadline):
 		require.Fail(t, "it waits for an answer")
 	}
-	eventually(t, stopDeadline, "it says its version", func() bool { return term.screen.count("gpu-collector version") == 1 })
-	assert.NotContains(t, term.screen.tail(10), "\x1b")
+	eventually(t, process.StopDeadline, "it says its version", func() bool { return term.screen.Count("gpu-collector version") == 1 })
+	assert.NotContains(t, term.screen.Tail(10), "\x1b")
 }
 
 func TestTopNamesMistakes(t *testing.T) {

@@ -7,9 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -27,6 +24,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
+	"github.com/gpu-collector/gpu-collector/test/nameserver"
 )
 
 const (
@@ -94,11 +92,11 @@ processors:
 			env:     []string{"GPU_COLLECTOR_GATEWAY=" + tr.rootPorts.grpc, "GPU_COLLECTOR_INSECURE=true"},
 		}))
 	}
-	names := startNameServer(t, hosts...)
+	names := nameserver.Start(t, hosts...)
 	for i := range treeNodes {
 		o := senderOptions{
 			extension: "consistent_hash: node",
-			exporter:  fmt.Sprintf("endpoint: dns://%s/shards.test:%s\ntimeout: %s", names.addr, port, treeTimeout),
+			exporter:  fmt.Sprintf("endpoint: dns://%s/shards.test:%s\ntimeout: %s", names.Addr, port, treeTimeout),
 		}
 		if differs(i) {
 			o.diff = "threshold_extension: straggler_threshold\nresync_interval: 0s"
@@ -206,17 +204,9 @@ func (tr *tree) requireThreshold(i int) {
 // memory returns the resident set of a process in MiB.
 func (c *collector) memory() int {
 	c.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.cmd.Process.Pid))
+	mib, err := c.Memory()
 	require.NoError(c.t, err)
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kib, err := strconv.Atoi(strings.Fields(rest)[0])
-			require.NoError(c.t, err)
-			return kib >> 10
-		}
-	}
-	require.Fail(c.t, "no VmRSS")
-	return 0
+	return mib
 }
 
 // refusal is an OTLP server that is overloaded.
@@ -283,12 +273,12 @@ func TestTree(t *testing.T) {
 	t.Run("the root hangs", func(t *testing.T) {
 		tr.t = t
 		before := tr.shards[0].memory()
-		require.NoError(t, tr.root.cmd.Process.Signal(syscall.SIGSTOP))
+		require.NoError(t, tr.root.Signal(syscall.SIGSTOP))
 		for range 6 {
 			tr.push()
 		}
 		grown := tr.shards[0].memory() - before
-		require.NoError(t, tr.root.cmd.Process.Signal(syscall.SIGCONT))
+		require.NoError(t, tr.root.Signal(syscall.SIGCONT))
 		tr.heal()
 		t.Logf("the shard grew by %d MiB", grown)
 		assert.Less(t, grown, 64, "backlog at the shard")
