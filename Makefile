@@ -100,7 +100,7 @@ generate: ## Write components.go, metadata and component docs anew
 
 .PHONY: test
 test: build ## Everything: unit tests with the race detector, integration tests, an external OCB build
-	go test -race -timeout 9m $$(go list ./... | grep -v -e /test/integration -e /test/fleetview -e /test/chart -e /test/e2e -e /test/hostile)
+	go test -race -timeout 9m $$(go list ./... | grep -v -e /test/integration -e /test/fleetview -e /test/chart -e /test/e2e -e /test/hostile -e /test/chaos)
 	PATH="$$(scripts/prometheus.sh):$$PATH" go test -timeout 9m ./test/integration/... ./test/fleetview/...
 	$(MAKE) test-browser
 	$(MAKE) test-chart
@@ -108,7 +108,7 @@ test: build ## Everything: unit tests with the race detector, integration tests,
 
 .PHONY: test-unit
 test-unit: ## The unit tests alone
-	go test -race $$(go list ./... | grep -v -e /test/integration -e /test/fleetview -e /test/chart -e /test/e2e -e /test/hostile)
+	go test -race $$(go list ./... | grep -v -e /test/integration -e /test/fleetview -e /test/chart -e /test/e2e -e /test/hostile -e /test/chaos)
 
 .PHONY: test-chart
 test-chart: build ## The Helm chart: lint, unit tests, schemas, rules, and its configurations with the binaries
@@ -133,6 +133,12 @@ test-long: ## The property tests with RAPID_CHECKS checks each (1000), and witho
 e2e: ## The Helm chart in the cluster of KUBECONFIG with the image E2E_IMAGE; test/e2e/README.md
 	@[ -n "$(E2E_IMAGE)" ] || { echo "E2E_IMAGE is not set; see test/e2e/README.md"; exit 1; }
 	go test -count=1 -v -timeout 30m ./test/e2e
+
+SHORT ?=
+CHAOS_SEED ?= 0
+.PHONY: chaos
+chaos: bin/gpu-collector ## Real tiers under faults: kills, links, disk, clocks, overload (12 minutes; SHORT=1 for 4), CHAOS_SEED=n repeats
+	go test -count=1 -v -parallel 4 -timeout 25m $(if $(SHORT),-short) ./test/chaos -seed $(CHAOS_SEED)
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Run the linters

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+const (
+	// interval of the pushes, a tenth of the shipped one.
+	interval = time.Second
+	// pushTimeout is how long a workload waits for its agent.
+	pushTimeout = time.Second
+
+	cluster     = "lab"
+	gpusPerNode = 2
+)
+
+// fleet is the workload side: nodes that push their whole state to their
+// agents, and the truth about them.
+type fleet struct {
+	rnd    *rand.Rand
+	agents []*feed
+	last   time.Time // when it pushed
+
+	mu      sync.Mutex
+	skew    time.Duration     // of the nodes' clocks
+	slow    map[int]float64   // nodes that are slow, and by what factor
+	longest time.Duration     // a push took
+	refused int               // pushes that the agents did not take
+	truth   []pmetric.Metrics // what each agent was told last
+}
+
+// feed is the connection of some nodes to their agent.
+type feed struct {
+	client pmetricotlp.GRPCClient
+	nodes  []*simNode
+}
+
+type simNode struct {
+	index int
+	gpus  [gpusPerNode]gpu
+}
+
+type gpu struct{ celsius, watts, joules, used float64 }
+
+// newFleet returns a fleet of so many nodes behind each of the agents' addresses.
+func newFleet(t *testing.T, rnd *rand.Rand, addrs []string, nodes []int) *fleet {
+	t.Helper()
+	f := &fleet{rnd: rnd, slow: map[int]float64{}, truth: make([]pmetric.Metrics, len(addrs))}
+	index := 0
+	for i, addr := range addrs {
+		reconnect := backoff.DefaultConfig
+		reconnect.MaxDelay = interval // a workload's agent is on the same node
+		conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: interval}))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		feed := &feed{client: pmetricotlp.NewGRPCClient(conn)}
+		for range nodes[i] {
+			n := &simNode{index: index}
+			for g := range n.gpus {
+				n.gpus[g] = gpu{celsius: 60, watts: 600, joules: rnd.Float64() * 1e9, used: 6e10}
+			}
+			feed.nodes = append(feed.nodes, n)
+			index++
+		}
+		f.agents = append(f.agents, feed)
+		f.truth[i] = pmetric.NewMetrics()
+	}
+	return f
+}
+
+func nodeName(i int) string { return fmt.Sprintf("node-%02d", i) }
+
+// push has every node's state change and pushes all of it, whatever becomes of
+// the pushes. It reports whether all agents took theirs. It keeps the pace: of
+// reports that follow faster an agent does not score each. Nobody calls it while
+// a beat runs.
+func (f *fleet) push(ctx context.Context) bool {
+	time.Sleep(time.Until(f.last.Add(interval)))
+	f.last = time.Now()
+	f.mu.Lock()
+	reports := make([]pmetric.Metrics, len(f.agents))
+	for i, feed := range f.agents {
+		reports[i] = f.report(feed.nodes, time.Now().Add(f.skew))
+		f.truth[i] = reports[i]
+	}
+	f.mu.Unlock()
+	var all sync.WaitGroup
+	refused := make([]bool, len(f.agents))
+	for i, feed := range f.agents {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, pushTimeout)
+			defer cancel()
+			began := time.Now()
+			_, err := feed.client.Export(ctx, pmetricotlp.NewExportRequestFromMetrics(reports[i]))
+			took := time.Since(began)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.longest = max(f.longest, took)
+			if refused[i] = err != nil; refused[i] {
+				f.refused++
+			}
+		})
+	}
+	all.Wait()
+	for _, r := range refused {
+		if r {
+			return false
+		}
+	}
+	return true
+}
+
+// beat pushes at every interval until it is stopped.
+func (f *fleet) beat() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		for ctx.Err() == nil {
+			f.push(context.Background())
+		}
+	})
+	return func() {
+		cancel()
+		done.Wait()
+	}
+}
+
+// setSkew sets the nodes' clocks wrong.
+func (f *fleet) setSkew(by time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.skew = by
+}
+
+// setSlow makes a node's steps take longer by a factor, 1 for as long as the
+// others'.
+func (f *fleet) setSlow(node int, factor float64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.slow[node] = factor
+}
+
+// truths returns what each agent was told last.
+func (f *fleet) truths() []series {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := make([]series, len(f.truth))
+	for i, md := range f.truth {
+		all[i] = series{}
+		for _, rm := range md.ResourceMetrics().All() {
+			readSeries(all[i], rm, nil)
+		}
+	}
+	return all
+}
+
+// started is when the counters began.
+var started = time.Now()
+
+func (f *fleet) report(nodes []*simNode, now time.Time) pmetric.Metrics {
+	md := pmetric.NewMetrics()
+	for _, n := range nodes {
+		rm := md.ResourceMetrics().AppendEmpty()
+		for k, v := range map[string]string{
+			"host.name": nodeName(n.index), "k8s.cluster.name": cluster, "gpu.job.id": "job", "gpu.job.role": "worker",
+		} {
+			rm.Resource().Attributes().PutStr(k, v)
+		}
+		r := report{rm.ScopeMetrics().AppendEmpty().Metrics(), pcommon.NewTimestampFromTime(now)}
+		factor := 1.0
+		if slow, ok := f.slow[n.index]; ok {
+			factor = slow
+		}
+		// Steps of one job scatter by a percent or so.
+		r.gauge("gpu.app.step.duration", "s", nil, factor*(1+0.01*f.rnd.NormFloat64()))
+		// Never changes after the start: only full state brings it back.
+		r.gauge("hw.gpu.count", "{gpu}", nil, gpusPerNode)
+		for i := range n.gpus {
+			f.advance(&n.gpus[i])
+			r.gpu(fmt.Sprintf("GPU-%02d-%d", n.index, i), &n.gpus[i])
+		}
+	}
+	return md
+}
+
+func (f *fleet) advance(g *gpu) {
+	g.watts += 0.5*(600-g.watts) + 10*f.rnd.NormFloat64()
+	g.celsius += 0.1*(60-g.celsius) + f.rnd.NormFloat64()
+	g.joules += g.watts * interval.Seconds()
+	if f.rnd.IntN(4) == 0 {
+		g.used += 1e9 * f.rnd.NormFloat64()
+	}
+}
+
+// report of a node under way.
+type report struct {
+	metrics pmetric.MetricSlice
+	at      pcommon.Timestamp
+}
+
+func (r report) gpu(id string, g *gpu) {
+	hw := map[string]string{"hw.id": id, "hw.type": "gpu"}
+	with := func(k, v string) map[string]string { return map[string]string{"hw.id": id, "hw.type": "gpu", k: v} }
+	r.gauge("hw.temperature", "Cel", with("hw.sensor_location", "gpu"), float64(int(g.celsius)))
+	r.gauge("hw.power", "W", hw, g.watts)
+	r.gauge("hw.gpu.power.limit", "W", hw, 700)
+	r.gauge("hw.gpu.utilization", "1", with("hw.gpu.task", "general"), 1)
+	r.gauge("hw.gpu.clock.frequency", "Hz", with("clock", "sm"), 1980e6)
+	r.gauge("hw.gpu.clock.frequency.limit", "Hz", with("clock", "sm"), 1980e6)
+	r.gauge("hw.gpu.memory.limit", "By", hw, 8e10)
+	r.gauge("hw.gpu.memory.usage", "By", hw, g.used)
+	r.gauge("hw.gpu.health.score", "1", hw, 1)
+	for _, state := range []string{"ok", "degraded", "failed"} {
+		on := 0.0
+		if state == "ok" {
+			on = 1
+		}
+		r.gauge("hw.status", "", with("hw.state", state), on)
+	}
+	r.sum("hw.energy", "J", hw, g.joules)
+	r.sum("hw.errors", "{error}", with("error.type", "corrected"), 0)
+}
+
+func (r report) gauge(name, unit string, attrs map[string]string, value float64) {
+	m := r.metrics.AppendEmpty()
+	m.SetName(name)
+	m.SetUnit(unit)
+	r.point(m.SetEmptyGauge().DataPoints(), attrs, value)
+}
+
+func (r report) sum(name, unit string, attrs map[string]string, value float64) {
+	m := r.metrics.AppendEmpty()
+	m.SetName(name)
+	m.SetUnit(unit)
+	s := m.SetEmptySum()
+	s.SetIsMonotonic(true)
+	s.SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	r.point(s.DataPoints(), attrs, value).SetStartTimestamp(pcommon.NewTimestampFromTime(started))
+}
+
+func (r report) point(to pmetric.NumberDataPointSlice, attrs map[string]string, value float64) pmetric.NumberDataPoint {
+	p := to.AppendEmpty()
+	p.SetTimestamp(r.at)
+	p.SetDoubleValue(value)
+	for k, v := range attrs {
+		p.Attributes().PutStr(k, v)
+	}
+	return p
+}
+
+// slowest returns how long the longest push took.
+func (f *fleet) slowest() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.longest
+}

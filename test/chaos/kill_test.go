@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// TestKill ends processes as a crash does, at any moment, and starts them
+// again. At last a node that really is slow has to be found.
+func TestKill(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	w.recovered(t)
+	victims := w.members()[:len(w.members())-1]
+	for round := range pick(1, 3) {
+		w.rnd.Shuffle(len(victims), func(i, j int) { victims[i], victims[j] = victims[j], victims[i] })
+		for _, m := range victims {
+			t.Run(m.name, func(t *testing.T) {
+				t.Logf("round %d", round)
+				w.suffer(func() { w.crash(t, time.Duration(w.rnd.Int64N(int64(pick(2*interval, 4*interval)))), m) })
+				w.recovered(t)
+			})
+		}
+	}
+	t.Run("all at once", func(t *testing.T) {
+		w.suffer(func() { w.crash(t, 0, w.members()...) })
+		w.recovered(t)
+	})
+	t.Run("a slow node is found", w.findsSlow)
+}
+
+// findsSlow makes one node slower by a fifth and requires that it is named, and
+// nobody else.
+func (w *world) findsSlow(t *testing.T) {
+	slow := w.rnd.IntN(numNodes)
+	w.seen = len(w.accusations())
+	w.fleet.setSlow(slow, 1.25)
+	w.await(t, 90*time.Second, "the slow node is named", w.named(slow))
+	w.fleet.setSlow(slow, 1)
+	for _, line := range w.accusations()[w.seen:] {
+		assert.Contains(t, line, nodeName(slow))
+	}
+}
+
+// named says whether the gateway names a node, and it alone.
+func (w *world) named(node int) func(context.Context) string {
+	return func(ctx context.Context) string {
+		s := scrape(ctx, w.gateway.prom)
+		if on, _ := s.one("gpu_node_straggler", map[string]string{"host_name": nodeName(node)}); on != 1 || len(w.gateway.Log.Lines("STRAGGLER "+nodeName(node))) == 0 {
+			return nodeName(node) + " is not named"
+		}
+		return ""
+	}
+}

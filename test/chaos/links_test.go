@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestLinks makes the ways between the tiers slow, narrow, lossy, silent, and
+// cuts them.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	for _, tc := range []struct {
+		name   string
+		toxics []toxic
+	}{
+		{"slow", []toxic{{"latency", attributes{"latency": 100, "jitter": 80}}}},
+		{"narrow", []toxic{{"bandwidth", attributes{"rate": 4}}}}, // kB/s
+		{"in pieces", []toxic{{"slicer", attributes{"average_size": 200, "size_variation": 100, "delay": 2000}}}},
+		{"resets", []toxic{{"reset_peer", attributes{"timeout": 500}}}},
+		{"breaks off after some data", []toxic{{"limit_data", attributes{"bytes": 10_000}}}},
+		{"half-open", []toxic{{"timeout", attributes{"timeout": 0}}}}, // takes all, answers nothing
+		{"cut", nil},
+	} {
+		for _, links := range w.sites() {
+			name := tc.name
+			for _, l := range links {
+				name += ", " + l.name
+			}
+			t.Run(name, func(t *testing.T) {
+				w.suffer(func() {
+					for _, l := range links {
+						if l.poison(t, tc.toxics...); tc.toxics == nil {
+							l.Stop()
+						}
+					}
+					time.Sleep(pick(3*interval, 8*interval))
+					for _, l := range links {
+						if l.cure(t); tc.toxics == nil {
+							require.NoError(t, l.Start())
+						}
+					}
+				})
+				w.recovered(t)
+			})
+		}
+	}
+	t.Run("a slow node is found", w.findsSlow)
+}
+
+// sites are the links that a fault strikes together: in the short form one of
+// them for each fault, as it falls out.
+func (w *world) sites() [][]*link {
+	all := [][]*link{{w.down}, {w.up}, {w.down, w.up}}
+	if testing.Short() {
+		return all[w.rnd.IntN(3):][:1]
+	}
+	return all
+}

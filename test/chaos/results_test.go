@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"os"
+	"sync"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+)
+
+// What is promised of each fault. A push that the first tier took brings its
+// nodes' state; what a tier lost meanwhile comes by the resync that its answer
+// asks for, without another push.
+const (
+	maxHealPushes = 1
+	// A client looks for a server that was gone at most every 5 s
+	// (straggler_threshold); then a push, the answer that asks for the state, and
+	// the shard's next flush.
+	maxHealTime = 10 * time.Second
+	// A push that has a timeout ends with it, but for what the scheduler of a busy
+	// machine takes.
+	pushSlack = 500 * time.Millisecond
+	// What is alive after the garbage collector, beside the level before.
+	maxHeapGrowth = 8 << 20
+	// Connections that were replaced may not have ended yet: four goroutines each.
+	maxGoroutineGrowth = 16
+	// The resident set keeps what the heap once had, for a while: GOGC allows twice
+	// what is alive, and the runtime gives pages back slowly.
+	maxResidentGrowth = 64 // MiB
+)
+
+// results of all faults.
+var results tally
+
+type tally struct {
+	mu             sync.Mutex
+	faults         int
+	checks, equal  int
+	falseEpisodes  int
+	healPushes     int
+	healTime       time.Duration
+	longestPush    time.Duration
+	heapGrowth     int
+	goroutines     int
+	residentGrowth int
+}
+
+func (r *tally) note(change func(*tally)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(r)
+}
+
+func (r *tally) print() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.checks == 0 {
+		return
+	}
+	figure.FprintOnly(os.Stdout, "chaos_faults", float64(r.faults), "faults")
+	figure.Print("chaos_state_equal", float64(r.equal)/float64(r.checks), "ratio", 1, false)
+	figure.Print("chaos_false_episodes", float64(r.falseEpisodes), "episodes", 0, true)
+	figure.Print("chaos_heal_pushes_worst", float64(r.healPushes), "pushes", maxHealPushes, true)
+	figure.Print("chaos_heal_time_worst", r.healTime.Seconds(), "s", maxHealTime.Seconds(), true)
+	figure.Print("chaos_longest_push", r.longestPush.Seconds(), "s", (pushTimeout + pushSlack).Seconds(), true)
+	figure.Print("chaos_heap_growth_worst", float64(r.heapGrowth)/(1<<20), "MiB", maxHeapGrowth/(1<<20), true)
+	figure.Print("chaos_resident_growth_worst", float64(r.residentGrowth), "MiB", maxResidentGrowth, true)
+	figure.Print("chaos_goroutine_growth_worst", float64(r.goroutines), "goroutines", maxGoroutineGrowth, true)
+}

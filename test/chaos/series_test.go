@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/otlptranslator"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-collector/gpu-collector/internal/deadband"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/statetable"
+)
+
+// series are values by the text of their name and labels.
+type series map[string]value
+
+type value struct {
+	metric string
+	labels map[string]string
+	v      float64
+}
+
+func (s series) add(metric string, labels map[string]string, v float64) {
+	var b strings.Builder
+	b.WriteString(metric)
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		fmt.Fprintf(&b, ",%s=%s", k, labels[k])
+	}
+	s[b.String()] = value{metric, labels, v}
+}
+
+// one returns the value of the only series of a metric that has all the labels.
+func (s series) one(metric string, labels map[string]string) (float64, bool) {
+	found, n := 0.0, 0
+	for _, x := range s {
+		if x.metric != metric {
+			continue
+		}
+		match := true
+		for k, v := range labels {
+			match = match && x.labels[k] == v
+		}
+		if match {
+			found = x.v
+			n++
+		}
+	}
+	return found, n == 1
+}
+
+// sum returns the sum of all series of a metric.
+func (s series) sum(metric string) (total float64) {
+	for _, x := range s {
+		if x.metric == metric {
+			total += x.v
+		}
+	}
+	return total
+}
+
+// scrape reads a Prometheus endpoint, nil while it does not answer.
+func scrape(ctx context.Context, addr string) series {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/metrics", http.NoBody)
+	if err != nil {
+		return nil
+	}
+	resp, err := httpClient.Do(req)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = resp.Body.Close() }()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		return nil
+	}
+	s := series{}
+	for name, family := range families {
+		for _, m := range family.GetMetric() {
+			labels := map[string]string{}
+			for _, pair := range m.GetLabel() {
+				labels[pair.GetName()] = pair.GetValue()
+			}
+			s.add(name, labels, number(m))
+		}
+	}
+	return s
+}
+
+// httpClient keeps no connection, so that it holds up no shutdown.
+var httpClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+func number(m *dto.Metric) float64 {
+	switch {
+	case m.Gauge != nil:
+		return m.Gauge.GetValue()
+	case m.Counter != nil:
+		return m.Counter.GetValue()
+	case m.Histogram != nil:
+		return float64(m.Histogram.GetSampleCount())
+	default:
+		return m.Untyped.GetValue()
+	}
+}
+
+var namer = otlptranslator.NewMetricNamer("", otlptranslator.UnderscoreEscapingWithSuffixes)
+
+func prometheusName(name, unit string, kind otlptranslator.MetricType) string {
+	text, err := namer.Build(otlptranslator.Metric{Name: name, Unit: unit, Type: kind})
+	if err != nil {
+		panic(err) // of our own names
+	}
+	return text
+}
+
+// prometheusLabel is the label of an attribute.
+func prometheusLabel(attribute string) string { return strings.ReplaceAll(attribute, ".", "_") }
+
+// verdicts are what the gateway says of nodes, and heartbeats what diff says:
+// the agents have neither.
+var verdicts = map[string]bool{
+	prometheusName(gpusemconv.MetricNodeStraggler, "", otlptranslator.MetricTypeGauge):  true,
+	prometheusName(gpusemconv.MetricNodeSuspicion, "1", otlptranslator.MetricTypeGauge): true,
+	prometheusName(gpusemconv.MetricNodeHeartbeat, "s", otlptranslator.MetricTypeGauge): true,
+	prometheusName(gpusemconv.MetricStragglerRank, "", otlptranslator.MetricTypeGauge):  true,
+}
+
+// shippedBands are the deadbands of configs/shard.yaml.
+func shippedBands(t *testing.T) *deadband.Cache {
+	t.Helper()
+	text, err := os.ReadFile(root + "/configs/shard.yaml")
+	require.NoError(t, err)
+	var shard struct {
+		Processors struct {
+			Diff struct {
+				Deadbands []deadband.Rule
+			}
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(text, &shard))
+	require.NotEmpty(t, shard.Processors.Diff.Deadbands)
+	return deadband.NewCache(shard.Processors.Diff.Deadbands)
+}
+
+// holds reports whether a value may stand for the true one.
+func holds(b statetable.Band, got, truth float64) bool {
+	if got == truth {
+		return true
+	}
+	// Of what was rounded on its way through the text of two endpoints.
+	slack := 1e-9 * math.Abs(truth)
+	return math.Abs(got-truth) <= max(b.Absolute, b.Relative*math.Abs(truth))+slack && (got == 0) == (truth == 0)
+}

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"math/rand/v2"
+
+	"github.com/gpu-collector/gpu-collector/internal/deadband"
+	"github.com/gpu-collector/gpu-collector/test/process"
+)
+
+// world is workloads -> agents -> link -> shard -> link -> gateway, each a
+// process with its shipped configuration.
+type world struct {
+	rnd      *rand.Rand
+	fleet    *fleet
+	agents   []*member
+	shard    *member
+	gateway  *member
+	up, down *link // of the shard: to the gateway, and from the agents
+
+	heard []*sink // beside each agent
+	bands *deadband.Cache
+	// seen are the stragglers that were named before.
+	seen int
+}
+
+// setup changes a world from what is shipped.
+type setup struct {
+	gateway, shard, agent []string      // overlays
+	prepare               func(*member) // before a member starts
+	toShard               string        // what agents push to, instead of the link
+}
+
+// The nodes behind each agent: one that speaks for many, as on a head node, and
+// two for one each, as on a GPU node.
+var nodesOf = []int{8, 1, 1}
+
+const numNodes = 10
+
+const noTLS = "GPU_COLLECTOR_INSECURE=true"
+
+// newWorld starts all tiers and waits until every node's state is at the
+// gateway, and every node has a threshold to judge itself by.
+func newWorld(t *testing.T, s setup) *world {
+	t.Helper()
+	w := &world{rnd: newRand(t), bands: shippedBands(t)}
+	start := func(name string, env, configs []string) *member {
+		m := newMember(t, name, env, configs...)
+		if s.prepare != nil {
+			s.prepare(m)
+		}
+		require.NoError(t, m.Start(), m.name)
+		return m
+	}
+	w.gateway = start("gateway", nil, append([]string{"configs/gateway.yaml"}, s.gateway...))
+	w.up = newLink(t, "shard to gateway", w.gateway.grpc)
+	w.shard = start("shard", []string{"GPU_COLLECTOR_GATEWAY=" + w.up.Listen, noTLS}, append([]string{"configs/shard.yaml"}, s.shard...))
+	w.down = newLink(t, "agents to shard", w.shard.grpc)
+	if s.toShard == "" {
+		s.toShard = w.down.Listen
+	}
+	var addrs []string
+	for i := range nodesOf {
+		w.heard = append(w.heard, newSink(t))
+		a := start(fmt.Sprintf("agent %d", i), []string{"SINK=" + w.heard[i].addr, "GPU_COLLECTOR_GATEWAY=" + s.toShard, noTLS, "GPU_COLLECTOR_CLUSTER=" + cluster},
+			append([]string{"configs/agent.yaml"}, s.agent...))
+		w.agents = append(w.agents, a)
+		addrs = append(addrs, a.grpc)
+	}
+	w.fleet = newFleet(t, w.rnd, addrs, nodesOf)
+	t.Cleanup(func() { results.note(func(r *tally) { r.longestPush = max(r.longestPush, w.fleet.longest) }) })
+	require.True(t, process.Within(20*time.Second, func() bool { return w.fleet.push(t.Context()) }), "the agents take pushes")
+	w.await(t, 60*time.Second, "every node has a threshold", w.judged)
+	for _, m := range w.members() {
+		m.before = m.level(t)
+	}
+	return w
+}
+
+func (w *world) members() []*member { return append([]*member{w.gateway, w.shard}, w.agents...) }
+
+// await pushes until a condition holds.
+func (w *world) await(t *testing.T, deadline time.Duration, what string, holds func(context.Context) string) {
+	t.Helper()
+	stop := w.fleet.beat()
+	defer stop()
+	w.awaitPushed(t, deadline, what, holds)
+}
+
+// awaitPushed waits for a condition while somebody else pushes.
+func (w *world) awaitPushed(t *testing.T, deadline time.Duration, what string, holds func(context.Context) string) {
+	t.Helper()
+	missing := ""
+	if !process.Within(deadline, func() bool { missing = holds(t.Context()); return missing == "" }) {
+		require.Fail(t, "not within "+deadline.String()+": "+what, missing)
+	}
+}
+
+// judged says who does not judge itself by the gateway's threshold.
+func (w *world) judged(context.Context) string {
+	node := 0
+	for i, heard := range w.heard {
+		now := heard.current()
+		for range nodesOf[i] {
+			if on, ok := now.one("gpu_agent_detection_mode", map[string]string{"host_name": nodeName(node), "gpu_detection_mode": "fleet"}); !ok || on != 1 {
+				return nodeName(node)
+			}
+			node++
+		}
+	}
+	return ""
+}
+
+// suffer pushes on while a fault lasts, and for a few beats before.
+func (w *world) suffer(fault func()) {
+	results.note(func(r *tally) { r.faults++ })
+	stop := w.fleet.beat()
+	defer stop()
+	time.Sleep(interval + time.Duration(w.rnd.Int64N(int64(interval))))
+	fault()
+}
+
+// differences tells how the gateway's state is not the nodes', "" if it is.
+func (w *world) differences(ctx context.Context) string {
+	at := scrape(ctx, w.gateway.prom)
+	if at == nil {
+		return "the gateway does not answer"
+	}
+	var found []string
+	truths := w.fleet.truths()
+	for i, heard := range w.heard {
+		said := heard.current()
+		// The agent passes on what its nodes said, to the bit,
+		for key, want := range truths[i] {
+			if got, ok := said[key]; !ok || got.v != want.v {
+				found = append(found, fmt.Sprintf("agent %d says %s is %v, not %v", i, key, got.v, want.v))
+			}
+		}
+		// and the gateway has what the agent says, scores and verdicts included.
+		for key, want := range said {
+			got, ok := at[key]
+			switch {
+			case !ok:
+				found = append(found, "missing: "+key)
+			case !holds(heard.band(w.bands, want.metric), got.v, want.v):
+				found = append(found, fmt.Sprintf("%s is %v, not %v", key, got.v, want.v))
+			}
+		}
+	}
+	for key, x := range at {
+		if x.labels["host_name"] != "" && x.labels["k8s_cluster_name"] == cluster && !verdicts[x.metric] &&
+			!slices.ContainsFunc(w.heard, func(s *sink) bool { return s.saidWithin(key, vanishedAfter) }) {
+			found = append(found, "nobody said: "+key)
+		}
+	}
+	if len(found) == 0 {
+		return ""
+	}
+	slices.Sort(found)
+	return fmt.Sprintf("%d differences:\n%s", len(found), strings.Join(found[:min(8, len(found))], "\n"))
+}
+
+// vanishedAfter is diff's default, and a sixteenth of its ttl more.
+const vanishedAfter = 3*time.Minute + 40*time.Second
+
+// passed is how many points of an agent have left it, and how many of them it
+// gave up.
+func (w *world) passed(ctx context.Context, agent int) (all, lost float64) {
+	at := scrape(ctx, w.agents[agent].telemetry)
+	exporter := map[string]string{"exporter": "otlp_grpc"}
+	sent, _ := at.one("otelcol_exporter_sent_metric_points", exporter)
+	failed, _ := at.one("otelcol_exporter_send_failed_metric_points", exporter)
+	full, _ := at.one("otelcol_exporter_enqueue_failed_metric_points", exporter)
+	return sent + failed + full, failed + full
+}
+
+// settled waits until the agents have sent or given up all that they were told,
+// and returns how much they gave up.
+func (w *world) settled(t *testing.T) float64 {
+	t.Helper()
+	total := 0.0
+	require.True(t, process.Within(20*time.Second, func() bool {
+		total = 0
+		for i := range w.agents {
+			all, lost := w.passed(t.Context(), i)
+			if all != w.heard[i].count() {
+				return false
+			}
+			total += lost
+		}
+		return true
+	}), "the agents have sent or given up what they were told")
+	return total
+}
+
+// heal pushes until the gateway's state is the nodes', and requires that one
+// push of each node did it, with what the shard then sends by itself. A push
+// counts once the shard took it from all agents: who looks for a server that was
+// gone does so at most every 5 s.
+func (w *world) heal(t *testing.T) {
+	t.Helper()
+	began := time.Now()
+	lost := w.settled(t)
+	pushes, last := 0, ""
+	equal := process.Within(time.Minute, func() bool {
+		took := w.fleet.push(t.Context())
+		if now := w.settled(t); (!took || now > lost) && pushes == 0 {
+			lost = now
+			return false
+		}
+		pushes++
+		if process.Within(maxHealTime, func() bool { last = w.differences(t.Context()); return last == "" }) {
+			return true
+		}
+		t.Logf("not whole after %d push and %s: %s", pushes, time.Since(began).Round(100*time.Millisecond), last)
+		return false
+	})
+	took := time.Since(began)
+	results.note(func(r *tally) {
+		r.checks++
+		r.healPushes = max(r.healPushes, pushes)
+		r.healTime = max(r.healTime, took)
+		if equal {
+			r.equal++
+		}
+	})
+	require.True(t, equal, "the gateway's state is the nodes': %s", last)
+	t.Logf("whole after %d push and %s", pushes, took.Round(100*time.Millisecond))
+	assert.LessOrEqual(t, pushes, maxHealPushes, "pushes until the state was whole")
+	assert.LessOrEqual(t, took, maxHealTime, "time until the state was whole")
+}
+
+// recovered requires all that holds after a fault that is no node's.
+func (w *world) recovered(t *testing.T) {
+	t.Helper()
+	w.heal(t)
+	w.await(t, 30*time.Second, "every node is judged by the fleet again", w.judged)
+	w.heal(t) // and what the ticks since have changed
+	w.innocent(t)
+	w.calm(t)
+	assert.LessOrEqual(t, w.fleet.slowest(), pushTimeout+pushSlack, "the longest push")
+}
+
+// crash kills a process and leaves it dead for a while.
+func (w *world) crash(t *testing.T, dead time.Duration, members ...*member) {
+	t.Helper()
+	for _, m := range members {
+		require.NoError(t, m.Kill())
+	}
+	time.Sleep(dead)
+	for _, m := range members {
+		if i := slices.Index(w.agents, m); i >= 0 {
+			w.heard[i].reset() // as the agent's own counters are
+		}
+		require.NoError(t, m.Start())
+	}
+}
+
+// accusations are the lines that name a straggler, at the gateway and at the
+// agents.
+func (w *world) accusations() (lines []string) {
+	for _, words := range []string{"STRAGGLER", "INCIDENT"} {
+		lines = append(lines, w.gateway.Log.Lines(words)...)
+	}
+	for _, a := range w.agents {
+		lines = append(lines, a.Log.Lines("takes itself for a straggler", "\twarn\t")...)
+	}
+	return lines
+}
+
+// innocent requires that nobody was taken for a straggler since it was asked
+// last.
+func (w *world) innocent(t *testing.T) {
+	t.Helper()
+	lines := w.accusations()
+	named := lines[min(w.seen, len(lines)):]
+	w.seen = len(lines)
+	accused := scrape(t.Context(), w.gateway.prom).sum("gpu_node_straggler")
+	results.note(func(r *tally) { r.falseEpisodes += max(len(named), int(accused)) })
+	assert.Empty(t, named, "a healthy fleet has no straggler")
+	assert.Zero(t, accused, "gpu.node.straggler")
+}
+
+// calm requires that memory and goroutines of every process are back where they
+// were.
+func (w *world) calm(t *testing.T) {
+	t.Helper()
+	for _, m := range w.members() {
+		var now level
+		back := process.Within(20*time.Second, func() bool {
+			now = m.level(t)
+			return now.heap-m.before.heap <= maxHeapGrowth && now.goroutines-m.before.goroutines <= maxGoroutineGrowth &&
+				now.resident-m.before.resident <= maxResidentGrowth
+		})
+		assert.True(t, back, "%s: from %+v to %+v", m.name, m.before, now)
+		results.note(func(r *tally) {
+			r.heapGrowth = max(r.heapGrowth, now.heap-m.before.heap)
+			r.goroutines = max(r.goroutines, now.goroutines-m.before.goroutines)
+			r.residentGrowth = max(r.residentGrowth, now.resident-m.before.resident)
+		})
+	}
+}
