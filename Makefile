@@ -218,6 +218,15 @@ hostile: bin/gpu-collector ## What broken and malicious senders can do to a gate
 bench-ship: ## What the images weigh and need, and how soon nodes are back (root, podman; with E2E_IMAGE a cluster too)
 	@test/bench/ship/run.sh
 
+SOAK ?=
+.PHONY: soak
+soak: ## Half an hour of 10,000 nodes through a shard and a gateway: what grows goes into docs/benchmarks.md
+	go run ./test/bench/report bench-soak
+
+.PHONY: bench-soak
+bench-soak: bin/gpu-collector ## The same, without writing it down; SOAK='-duration 2m -nodes 500' for less
+	go run ./test/soak $(SOAK)
+
 FUZZTIME ?= 60s
 .PHONY: fuzz
 fuzz: ## Fuzz every parser of outside bytes, FUZZTIME each (60s)

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/procfs"
+
+	"github.com/gpu-collector/gpu-collector/test/loopback"
+	"github.com/gpu-collector/gpu-collector/test/process"
+)
+
+// collector is a process of the distribution under a shipped configuration, on
+// ports of its own.
+type collector struct {
+	*process.Process
+
+	name, endpoint, telemetry, pprof string
+	dir                              string
+}
+
+// The root overlay is what a gateway of ten thousand nodes runs with.
+func startGateway(ctx context.Context, binary string) (*collector, error) {
+	return start(ctx, "gateway", binary, nil,
+		[]string{"configs/gateway.yaml", "configs/overlays/root.yaml"},
+		"exporters::prometheus::endpoint: %s", "extensions::straggler_threshold::api::endpoint: %s", "extensions::fleet_view::http::endpoint: %s",
+		"service::extensions: [admission, straggler_threshold, fleet_view, healthcheckv2, pprof]")
+}
+
+func startShard(ctx context.Context, binary, gateway string) (*collector, error) {
+	return start(ctx, "shard", binary, []string{"GPU_COLLECTOR_GATEWAY=" + gateway, "GPU_COLLECTOR_INSECURE=true"},
+		[]string{"configs/shard.yaml"},
+		"service::extensions: [admission, straggler_threshold, healthcheckv2, pprof]")
+}
+
+// start gives each override with a %s an address of its own.
+func start(ctx context.Context, name, binary string, env, configs []string, overrides ...string) (*collector, error) {
+	c := &collector{name: name}
+	var rest [2]string
+	for _, addr := range []*string{&c.endpoint, &c.telemetry, &c.pprof, &rest[0], &rest[1]} {
+		var err error
+		if *addr, err = loopback.Addr(ctx); err != nil {
+			return nil, err
+		}
+	}
+	host, port, _ := strings.Cut(c.telemetry, ":")
+	var args []string
+	for _, file := range configs {
+		args = append(args, "--config", file)
+	}
+	for _, o := range append(overrides,
+		"receivers::otlp::protocols::grpc::endpoint: "+c.endpoint,
+		"receivers::otlp::protocols::http::endpoint: "+rest[0],
+		"extensions::healthcheckv2::http::endpoint: "+rest[1],
+		"extensions::pprof::endpoint: "+c.pprof,
+		fmt.Sprintf("service::telemetry::metrics::readers: [{pull: {exporter: {prometheus: {host: %s, port: %s}}}}]", host, port),
+	) {
+		if strings.Contains(o, "%s") {
+			addr, err := loopback.Addr(ctx)
+			if err != nil {
+				return nil, err
+			}
+			o = fmt.Sprintf(o, addr)
+		}
+		args = append(args, "--config", "yaml:"+o)
+	}
+	var err error
+	if c.dir, err = os.MkdirTemp("", "soak-"); err != nil {
+		return nil, err
+	}
+	c.Process = process.New(process.Command{
+		Path: binary, Args: args, Env: append(append(os.Environ(), "STATE_DIRECTORY="+c.dir), env...),
+	})
+	if err := c.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), os.RemoveAll(c.dir))
+	}
+	return c, nil
+}
+
+func (c *collector) stop() error {
+	return errors.Join(c.Stop(), os.RemoveAll(c.dir))
+}
+
+// seen is what a collector holds.
+type seen struct {
+	cpu                               float64 // seconds so far
+	resident, heap, goroutines, files float64 // bytes, bytes, and numbers
+}
+
+func (c *collector) seen(ctx context.Context) (s seen, err error) {
+	if c.Ended() {
+		return seen{}, fmt.Errorf("it ended:\n%s", c.Log.Tail(20))
+	}
+	proc, err := procfs.NewProc(c.PID())
+	if err != nil {
+		return seen{}, err
+	}
+	stat, err := proc.Stat()
+	if err != nil {
+		return seen{}, err
+	}
+	files, err := proc.FileDescriptorsLen()
+	if err != nil {
+		return seen{}, err
+	}
+	s = seen{cpu: stat.CPUTime(), resident: float64(stat.ResidentMemory()), files: float64(files)}
+	if s.heap, err = c.heap(ctx); err != nil {
+		return seen{}, err
+	}
+	s.goroutines, err = c.goroutines(ctx)
+	return s, err
+}
+
+// heap is what the process says of itself, in bytes.
+func (c *collector) heap(ctx context.Context) (float64, error) {
+	body, err := get(ctx, "http://"+c.telemetry+"/metrics")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = body.Close() }()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(body)
+	if err != nil {
+		return 0, err
+	}
+	for name, f := range families {
+		if strings.HasPrefix(name, "otelcol_process_runtime_heap_alloc_bytes") && len(f.GetMetric()) == 1 {
+			return f.GetMetric()[0].GetGauge().GetValue(), nil
+		}
+	}
+	return 0, errors.New("its telemetry does not tell its heap")
+}
+
+// goroutines is the total in the first line of the profile.
+func (c *collector) goroutines(ctx context.Context) (n float64, err error) {
+	body, err := get(ctx, "http://"+c.pprof+"/debug/pprof/goroutine?debug=1")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = body.Close() }()
+	line, err := bufio.NewReader(body).ReadString('\n')
+	if err != nil {
+		return 0, err
+	}
+	if _, err := fmt.Sscanf(line, "goroutine profile: total %g", &n); err != nil {
+		return 0, fmt.Errorf("%q: %w", line, err)
+	}
+	return n, nil
+}
+
+func get(ctx context.Context, url string) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, errors.Join(fmt.Errorf("GET %s: %s", url, resp.Status), resp.Body.Close())
+	}
+	return resp.Body, nil
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+)
+
+// What may grow from the middle third of the run to its last, per cent. The heap
+// is looked at between two collections, somewhere on its way from one to twice
+// what is alive.
+const (
+	maxGrowth     = 5
+	maxHeapGrowth = 10
+)
+
+// measure is one thing that is followed.
+type measure struct {
+	name, unit string
+	limit      float64
+	values     []float64
+}
+
+// watched is a collector, and what was seen of it.
+type watched struct {
+	*collector
+
+	cpu      float64 // seconds, up to the last look
+	measures []measure
+}
+
+func (c *watched) look(ctx context.Context) error {
+	seen, err := c.seen(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.name, err)
+	}
+	if c.measures == nil {
+		c.measures = []measure{
+			{name: "rss", unit: "MB", limit: maxGrowth},
+			{name: "heap", unit: "MB", limit: maxHeapGrowth},
+			{name: "goroutines", unit: "goroutines", limit: maxGrowth},
+			{name: "fds", unit: "files", limit: maxGrowth},
+		}
+	}
+	c.cpu = seen.cpu
+	for i, v := range []float64{seen.resident / 1e6, seen.heap / 1e6, seen.goroutines, seen.files} {
+		c.measures[i].values = append(c.measures[i].values, v)
+	}
+	return nil
+}
+
+func (c *watched) last() string {
+	text := ""
+	for _, m := range c.measures {
+		text += fmt.Sprintf(" %s %.0f", m.name, m.values[len(m.values)-1])
+	}
+	return text[1:]
+}
+
+func (c *watched) print(w io.Writer) {
+	figure.FprintOnly(w, "soak_"+c.name+"_cpu", c.cpu, "s")
+	for _, m := range c.measures {
+		middle, last := m.thirds()
+		figure.FprintOnly(w, "soak_"+c.name+"_"+m.name, last, m.unit)
+		figure.Fprint(w, "soak_"+c.name+"_"+m.name+"_growth", 100*(last/middle-1), "%", m.limit, true)
+	}
+}
+
+// thirds are the medians of the middle third of the run and of the last. The
+// first is for what has to grow: tables that fill.
+func (m *measure) thirds() (middle, last float64) {
+	n := len(m.values)
+	return median(m.values[n/3 : 2*n/3]), median(m.values[2*n/3:])
+}
+
+func median(v []float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	if len(v)%2 == 1 {
+		return v[len(v)/2]
+	}
+	return (v[len(v)/2-1] + v[len(v)/2]) / 2
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A table that fills in the first third is no leak; what grows after that is.
+func TestGrowth(t *testing.T) {
+	fills := measure{name: "rss", unit: "MB", limit: maxGrowth}
+	leaks := measure{name: "goroutines", unit: "goroutines", limit: maxGrowth}
+	for i := range 90 {
+		fills.values = append(fills.values, float64(min(100+10*i, 400)))
+		leaks.values = append(leaks.values, float64(100+i))
+	}
+	var out bytes.Buffer
+	c := watched{collector: &collector{name: "shard"}, measures: []measure{fills, leaks}}
+	c.print(&out)
+	assert.Equal(t, "figure soak_shard_cpu 0 s\n"+
+		"figure soak_shard_rss 400 MB\nfigure soak_shard_rss_growth 0 % limit 5 pass\n"+
+		"figure soak_shard_goroutines 174.5 goroutines\nfigure soak_shard_goroutines_growth 20.76 % limit 5 short\n", out.String())
+}
+
+func TestTooShortARun(t *testing.T) {
+	s := soak{duration: time.Minute, every: 10 * time.Second}
+	require.ErrorContains(t, s.run(t.Context(), &bytes.Buffer{}), "nine times")
+}
