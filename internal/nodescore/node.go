@@ -189,7 +189,7 @@ func NewNode(cfg *Config, plan *Plan) *Node { return &Node{cfg: cfg, plan: plan,
 // Observe takes the readings of one push and returns how many were not taken
 // since the node has more than MaxGPUs.
 func (n *Node) Observe(r *Reading, now time.Time) (dropped int) {
-	return n.table.observe(r, n.plan.count, now)
+	return n.table.observe(r, n.plan, now)
 }
 
 // Due reports whether an evaluation is due: at most one per interval, with
@@ -204,7 +204,7 @@ func (n *Node) Restart() { *n = Node{cfg: n.cfg, plan: n.plan, mode: ModeNone} }
 // Evaluate scores the readings since the last evaluation and judges the node
 // by what its gateway said last, if anything.
 func (n *Node) Evaluate(now time.Time, peers threshold.Received, known bool) Result {
-	n.table.take(now, n.cfg.ReadingTTL, n.plan.counters)
+	n.table.take(now, n.cfg.ReadingTTL, n.plan)
 	n.evaluated = now
 	told, spoke := n.table.application(n.plan)
 	util, metered := n.table.mean(n.plan.utilization)

@@ -24,9 +24,11 @@ type Input struct {
 // Plan is how all signals are measured, compiled. It is read only and shared by
 // the nodes of an agent.
 type Plan struct {
-	inputs   map[string][]Input
-	count    int
-	counters []bool // by input
+	inputs map[string][]Input
+	count  int
+	// counters are, by input, the place of its count, -1 for what is none.
+	counters []int
+	counts   int
 	measures [nodesignal.Count]measure
 	// utilization tells idle GPUs and those under load.
 	utilization int
@@ -118,7 +120,12 @@ func (p *Plan) input(metric string, attrs map[string]string, counter bool) int {
 		}
 	}
 	p.inputs[metric] = append(p.inputs[metric], in)
-	p.counters = append(p.counters, counter)
+	at := -1
+	if counter {
+		at = p.counts
+		p.counts++
+	}
+	p.counters = append(p.counters, at)
 	p.count++
 	return in.index
 }

@@ -50,40 +50,56 @@ const MaxGPUs = 128
 const rateWindow = time.Minute
 
 // table holds what a node's readings are worth: one row per GPU and one for
-// the node itself.
+// the node itself. Its times count from its first reading, and its rows hold no
+// pointers: who plays the agents of a fleet has a million of them.
 type table struct {
-	rows []row
+	epoch time.Time
+	rows  []row
 	// best is the most that a GPU has shown of an input.
 	best []float64
 }
 
 type row struct {
-	gpu   string
-	cells []cell
+	gpu    string
+	cells  []cell
+	counts []count // by counter
 }
 
 // cell is one input of one GPU. Values between two evaluations are averaged; of
 // a counter the last counts.
 type cell struct {
 	sum   float64
-	n     int
-	at    time.Time
 	value float64 // of the last evaluation with data; a rate for a counter
+	at    time.Duration
+	n     int32
+	told  bool // at is when
 	known bool
 	fresh bool // told since the last evaluation
+}
 
-	counted   float64 // of a counter, at countedAt
-	countedAt time.Time
+// count is where a counter was at its last evaluation with data.
+type count struct {
+	value float64
+	at    time.Duration
+	known bool
+}
+
+// since is a time as the table has it.
+func (t *table) since(now time.Time) time.Duration {
+	if t.epoch.IsZero() {
+		t.epoch = now
+	}
+	return now.Sub(t.epoch)
 }
 
 // observe takes the readings of one push and returns how many were too much.
-func (t *table) observe(r *Reading, inputs int, now time.Time) (dropped int) {
-	at := -1
+func (t *table) observe(r *Reading, plan *Plan, now time.Time) (dropped int) {
+	at, when := -1, t.since(now)
 	for i := range r.points {
 		p := &r.points[i]
 		// A report tells GPU after GPU, or metric after metric.
 		if at < 0 || t.rows[at].gpu != p.gpu {
-			if at = t.row(p.gpu, inputs); at < 0 {
+			if at = t.row(p.gpu, plan); at < 0 {
 				dropped++
 				continue
 			}
@@ -95,13 +111,13 @@ func (t *table) observe(r *Reading, inputs int, now time.Time) (dropped int) {
 			c.sum += p.value
 			c.n++
 		}
-		c.at = now
+		c.at, c.told = when, true
 	}
 	return dropped
 }
 
 // row returns the row of a GPU, a new one if there is room, else -1.
-func (t *table) row(gpu string, inputs int) int {
+func (t *table) row(gpu string, plan *Plan) int {
 	at := slices.IndexFunc(t.rows, func(r row) bool { return r.gpu == gpu })
 	if at >= 0 {
 		return at
@@ -109,38 +125,43 @@ func (t *table) row(gpu string, inputs int) int {
 	if gpu != "" && len(t.rows) >= MaxGPUs {
 		return -1
 	}
-	t.rows = append(t.rows, row{strings.Clone(gpu), make([]cell, inputs)})
+	t.rows = append(t.rows, row{strings.Clone(gpu), make([]cell, plan.count), make([]count, plan.counts)})
 	return len(t.rows) - 1
 }
 
 // take ends the window between two evaluations. What was not told in it holds
 // for ttl, a GPU that told nothing for so long is forgotten.
-func (t *table) take(now time.Time, ttl time.Duration, counters []bool) {
+func (t *table) take(now time.Time, ttl time.Duration, plan *Plan) {
 	if t.best == nil {
-		t.best = make([]float64, len(counters))
+		t.best = make([]float64, plan.count)
 	}
+	when := t.since(now)
 	t.rows = slices.DeleteFunc(t.rows, func(r row) bool {
 		alive := false
 		for i := range r.cells {
 			c := &r.cells[i]
-			c.take(now, ttl, counters[i])
+			var counter *count
+			if at := plan.counters[i]; at >= 0 {
+				counter = &r.counts[at]
+			}
+			c.take(when, ttl, counter)
 			if c.known {
 				t.best[i] = max(t.best[i], c.value)
 			}
-			alive = alive || c.known || !c.at.IsZero() && now.Sub(c.at) <= ttl
+			alive = alive || c.known || c.told && when-c.at <= ttl
 		}
 		return !alive
 	})
 }
 
-func (c *cell) take(now time.Time, ttl time.Duration, counter bool) {
+func (c *cell) take(now, ttl time.Duration, counter *count) {
 	c.fresh = c.n > 0
 	switch {
-	case c.fresh && counter:
-		c.count()
+	case c.fresh && counter != nil:
+		c.count(counter)
 	case c.fresh:
 		c.value, c.known = c.sum/float64(c.n), true
-	case c.known && now.Sub(c.at) > ttl:
+	case c.known && now-c.at > ttl:
 		c.known = false
 	}
 	c.sum, c.n = 0, 0
@@ -148,13 +169,13 @@ func (c *cell) take(now time.Time, ttl time.Duration, counter bool) {
 
 // count turns a counter into a rate per second. Its first value, and one lower
 // than the last, which is a new start, only begin the count.
-func (c *cell) count() {
-	raw, dt := c.sum, c.at.Sub(c.countedAt).Seconds()
-	if !c.countedAt.IsZero() && raw >= c.counted && dt > 0 {
-		c.value += (1 - math.Exp(-dt/rateWindow.Seconds())) * ((raw-c.counted)/dt - c.value)
+func (c *cell) count(last *count) {
+	raw, dt := c.sum, (c.at - last.at).Seconds()
+	if last.known && raw >= last.value && dt > 0 {
+		c.value += (1 - math.Exp(-dt/rateWindow.Seconds())) * ((raw-last.value)/dt - c.value)
 		c.known = true
 	}
-	c.counted, c.countedAt = raw, c.at
+	*last = count{raw, c.at, true}
 }
 
 // mean of an input over the GPUs that told it.
