@@ -3,6 +3,7 @@
 package fleetpush
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
@@ -97,5 +98,37 @@ func BenchmarkPhysics(b *testing.B) {
 	for b.Loop() {
 		f.nodes[i].sim.Advance(10 * time.Second)
 		i = (i + 1) % 64
+	}
+}
+
+// liveHeap is what is in use after a collection.
+func liveHeap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// A node is its physics and its agent's state; reports are made anew each time.
+func TestANodeIsSmall(t *testing.T) {
+	for name, c := range map[string]struct {
+		raw  bool
+		most float64
+	}{"raw": {true, 9 << 10}, "agent": {false, 20 << 10}} {
+		t.Run(name, func(t *testing.T) {
+			const nodes = 2000
+			before := liveHeap()
+			f := newFleet(t, Config{Nodes: nodes, Load: fleetsim.Training, Raw: c.raw, Step: time.Second})
+			var buf []byte
+			for i := range nodes {
+				var err error
+				buf, err = f.Next(i, 1, start, buf[:0])
+				require.NoError(t, err)
+			}
+			each := float64(liveHeap()-before) / nodes
+			t.Logf("%.0f bytes for each node of 8 GPUs", each)
+			assert.Less(t, each, c.most)
+			runtime.KeepAlive(f)
+		})
 	}
 }
