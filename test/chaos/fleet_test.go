@@ -164,7 +164,9 @@ func (f *fleet) truths() []series {
 	for i, md := range f.truth {
 		all[i] = series{}
 		for _, rm := range md.ResourceMetrics().All() {
-			readSeries(all[i], rm, nil)
+			eachPoint(rm, func(_ pmetric.Metric, metric string, labels map[string]string, p pmetric.NumberDataPoint) {
+				all[i].add(metric, labels, numberOf(p))
+			})
 		}
 	}
 	return all

@@ -36,12 +36,15 @@ type level struct {
 }
 
 // newMember prepares a collector: a shipped configuration at addresses of its
-// own, and overlays over it.
-func newMember(t *testing.T, name string, env []string, configs ...string) *member {
+// own, and overlays over it. The gRPC address may be a given one.
+func newMember(t *testing.T, name, grpc string, env []string, configs ...string) *member {
 	t.Helper()
 	m := &member{name: name}
 	for _, addr := range []*string{&m.grpc, &m.http, &m.prom, &m.health, &m.pprof, &m.telemetry, &m.api, &m.fleetAPI} {
 		*addr = loopback.FreeAddr(t)
+	}
+	if grpc != "" {
+		m.grpc = grpc
 	}
 	c := process.Command{Path: *binary, Dir: root, Env: append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "STATE_DIRECTORY=" + t.TempDir(),

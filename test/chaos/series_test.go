@@ -35,13 +35,15 @@ type value struct {
 	v      float64
 }
 
-func (s series) add(metric string, labels map[string]string, v float64) {
+// add puts a value in and returns its key.
+func (s series) add(metric string, labels map[string]string, v float64) string {
 	var b strings.Builder
 	b.WriteString(metric)
 	for _, k := range slices.Sorted(maps.Keys(labels)) {
 		fmt.Fprintf(&b, ",%s=%s", k, labels[k])
 	}
 	s[b.String()] = value{metric, labels, v}
+	return b.String()
 }
 
 // one returns the value of the only series of a metric that has all the labels.

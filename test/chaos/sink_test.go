@@ -31,17 +31,23 @@ type sink struct {
 
 	mu     sync.Mutex
 	now    map[string]series    // by resource, as of its last report
+	newest map[string]stamped   // by series, of all reports
 	said   map[string]time.Time // when a series was in a report last
 	names  map[string]string    // OTLP's by Prometheus's
 	points int
-	wait   <-chan struct{} // an answer waits for it
+	delay  time.Duration // until it answers; less than 0 is never
+}
+
+type stamped struct {
+	value
+	at pcommon.Timestamp
 }
 
 func newSink(t *testing.T) *sink {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	s := &sink{addr: ln.Addr().String(), now: map[string]series{}, said: map[string]time.Time{}, names: map[string]string{}}
+	s := &sink{addr: ln.Addr().String(), now: map[string]series{}, newest: map[string]stamped{}, said: map[string]time.Time{}, names: map[string]string{}}
 	srv := grpc.NewServer()
 	pmetricotlp.RegisterGRPCServer(srv, s)
 	var done sync.WaitGroup
@@ -55,15 +61,8 @@ func newSink(t *testing.T) *sink {
 
 // Export implements pmetricotlp.GRPCServer.
 func (s *sink) Export(ctx context.Context, req pmetricotlp.ExportRequest) (pmetricotlp.ExportResponse, error) {
-	s.mu.Lock()
-	wait := s.wait
-	s.mu.Unlock()
-	if wait != nil {
-		select {
-		case <-wait:
-		case <-ctx.Done():
-			return pmetricotlp.NewExportResponse(), ctx.Err()
-		}
+	if err := s.dawdle(ctx); err != nil {
+		return pmetricotlp.NewExportResponse(), err
 	}
 	now := time.Now()
 	s.mu.Lock()
@@ -72,49 +71,101 @@ func (s *sink) Export(ctx context.Context, req pmetricotlp.ExportRequest) (pmetr
 	s.points += md.DataPointCount()
 	for _, rm := range md.ResourceMetrics().All() {
 		said := series{}
-		readSeries(said, rm, s.names)
+		s.read(rm, said)
 		for key := range said {
 			s.said[key] = now
 		}
 		// A node has two resources: what it reads, and what the agent makes of it.
-		host, _ := rm.Resource().Attributes().Get("host.name")
-		s.now[host.AsString()+","+rm.ScopeMetrics().At(0).Scope().Name()] = said
+		if host, ok := rm.Resource().Attributes().Get("host.name"); ok {
+			s.now[host.Str()+","+rm.ScopeMetrics().At(0).Scope().Name()] = said
+		}
 	}
 	return pmetricotlp.NewExportResponse(), nil
 }
 
-// readSeries adds what the Prometheus exporter has to make of a resource, and to
-// names, if any, the metrics' OTLP names by those of Prometheus.
-func readSeries(into series, rm pmetric.ResourceMetrics, names map[string]string) {
-	put := func(to map[string]string, attrs pcommon.Map) {
-		for k, v := range attrs.All() {
-			to[prometheusLabel(k)] = v.AsString()
-		}
+// dawdle waits for as long as an answer takes.
+func (s *sink) dawdle(ctx context.Context) error {
+	s.mu.Lock()
+	delay := s.delay
+	s.mu.Unlock()
+	if delay == 0 {
+		return nil
 	}
+	var over <-chan time.Time
+	if delay > 0 {
+		over = time.After(delay)
+	}
+	select {
+	case <-over:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// setDelay makes every answer take a time, less than 0 for ever.
+func (s *sink) setDelay(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.delay = d
+}
+
+// read takes in a resource, and adds its series to a report.
+func (s *sink) read(rm pmetric.ResourceMetrics, said series) {
+	eachPoint(rm, func(m pmetric.Metric, metric string, labels map[string]string, p pmetric.NumberDataPoint) {
+		s.names[metric] = m.Name()
+		key := said.add(metric, labels, numberOf(p))
+		switch last, ok := s.newest[key]; {
+		case p.Flags().NoRecordedValue():
+			delete(said, key)
+			delete(s.newest, key)
+		case !ok || p.Timestamp() >= last.at:
+			s.newest[key] = stamped{said[key], p.Timestamp()}
+		}
+	})
+}
+
+// eachPoint calls f with each point of a resource, and the metric and labels
+// that the Prometheus exporter has to make of it.
+func eachPoint(rm pmetric.ResourceMetrics, f func(pmetric.Metric, string, map[string]string, pmetric.NumberDataPoint)) {
 	for _, sm := range rm.ScopeMetrics().All() {
 		for _, m := range sm.Metrics().All() {
-			var name string
+			kind := otlptranslator.MetricType(otlptranslator.MetricTypeGauge)
 			var points pmetric.NumberDataPointSlice
 			if m.Type() == pmetric.MetricTypeSum {
-				name, points = prometheusName(m.Name(), m.Unit(), otlptranslator.MetricTypeMonotonicCounter), m.Sum().DataPoints()
+				kind, points = otlptranslator.MetricTypeMonotonicCounter, m.Sum().DataPoints()
 			} else {
-				name, points = prometheusName(m.Name(), m.Unit(), otlptranslator.MetricTypeGauge), m.Gauge().DataPoints()
-			}
-			if names != nil {
-				names[name] = m.Name()
+				points = m.Gauge().DataPoints()
 			}
 			for _, p := range points.All() {
 				labels := map[string]string{}
-				put(labels, rm.Resource().Attributes())
-				put(labels, p.Attributes())
-				if p.ValueType() == pmetric.NumberDataPointValueTypeInt {
-					into.add(name, labels, float64(p.IntValue()))
-				} else {
-					into.add(name, labels, p.DoubleValue())
+				for _, attrs := range []pcommon.Map{rm.Resource().Attributes(), p.Attributes()} {
+					for k, v := range attrs.All() {
+						labels[prometheusLabel(k)] = v.AsString()
+					}
 				}
+				f(m, prometheusName(m.Name(), m.Unit(), kind), labels, p)
 			}
 		}
 	}
+}
+
+func numberOf(p pmetric.NumberDataPoint) float64 {
+	if p.ValueType() == pmetric.NumberDataPointValueTypeInt {
+		return float64(p.IntValue())
+	}
+	return p.DoubleValue()
+}
+
+// state returns the newest value of every series.
+func (s *sink) state() series {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := series{}
+	for key, x := range s.newest {
+		all[key] = x.value
+	}
+	return all
 }
 
 // current returns what was said last of every resource.

@@ -39,6 +39,7 @@ type world struct {
 type setup struct {
 	gateway, shard, agent []string      // overlays
 	prepare               func(*member) // before a member starts
+	shardAddr             string        // of its own
 	toShard               string        // what agents push to, instead of the link
 }
 
@@ -55,17 +56,17 @@ const noTLS = "GPU_COLLECTOR_INSECURE=true"
 func newWorld(t *testing.T, s setup) *world {
 	t.Helper()
 	w := &world{rnd: newRand(t), bands: shippedBands(t)}
-	start := func(name string, env, configs []string) *member {
-		m := newMember(t, name, env, configs...)
+	start := func(name, grpc string, env, configs []string) *member {
+		m := newMember(t, name, grpc, env, configs...)
 		if s.prepare != nil {
 			s.prepare(m)
 		}
 		require.NoError(t, m.Start(), m.name)
 		return m
 	}
-	w.gateway = start("gateway", nil, append([]string{"configs/gateway.yaml"}, s.gateway...))
+	w.gateway = start("gateway", "", nil, append([]string{"configs/gateway.yaml"}, s.gateway...))
 	w.up = newLink(t, "shard to gateway", w.gateway.grpc)
-	w.shard = start("shard", []string{"GPU_COLLECTOR_GATEWAY=" + w.up.Listen, noTLS}, append([]string{"configs/shard.yaml"}, s.shard...))
+	w.shard = start("shard", s.shardAddr, []string{"GPU_COLLECTOR_GATEWAY=" + w.up.Listen, noTLS}, append([]string{"configs/shard.yaml"}, s.shard...))
 	w.down = newLink(t, "agents to shard", w.shard.grpc)
 	if s.toShard == "" {
 		s.toShard = w.down.Listen
@@ -73,7 +74,7 @@ func newWorld(t *testing.T, s setup) *world {
 	var addrs []string
 	for i := range nodesOf {
 		w.heard = append(w.heard, newSink(t))
-		a := start(fmt.Sprintf("agent %d", i), []string{"SINK=" + w.heard[i].addr, "GPU_COLLECTOR_GATEWAY=" + s.toShard, noTLS, "GPU_COLLECTOR_CLUSTER=" + cluster},
+		a := start(fmt.Sprintf("agent %d", i), "", []string{"SINK=" + w.heard[i].addr, "GPU_COLLECTOR_GATEWAY=" + s.toShard, noTLS, "GPU_COLLECTOR_CLUSTER=" + cluster},
 			append([]string{"configs/agent.yaml"}, s.agent...))
 		w.agents = append(w.agents, a)
 		addrs = append(addrs, a.grpc)
@@ -137,6 +138,11 @@ func (w *world) differences(ctx context.Context) string {
 	if at == nil {
 		return "the gateway does not answer"
 	}
+	return w.compare(at)
+}
+
+// compare tells how what somebody above the shard knows is not what the nodes say.
+func (w *world) compare(at series) string {
 	var found []string
 	truths := w.fleet.truths()
 	for i, heard := range w.heard {
@@ -260,11 +266,17 @@ func (w *world) crash(t *testing.T, dead time.Duration, members ...*member) {
 	}
 	time.Sleep(dead)
 	for _, m := range members {
-		if i := slices.Index(w.agents, m); i >= 0 {
-			w.heard[i].reset() // as the agent's own counters are
-		}
-		require.NoError(t, m.Start())
+		w.restart(t, m)
 	}
+}
+
+// restart starts a process that has ended.
+func (w *world) restart(t *testing.T, m *member) {
+	t.Helper()
+	if i := slices.Index(w.agents, m); i >= 0 {
+		w.heard[i].reset() // as the agent's own counters are
+	}
+	require.NoError(t, m.Start())
 }
 
 // accusations are the lines that name a straggler, at the gateway and at the

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestUpgrade replaces the binary of each tier under way, as docs/upgrading.md
+// says: the previous commit's, or that of CHAOS_FROM, with the configurations of
+// then by today's, from the gateway down, and back from the agents up.
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	before := previous(t)
+	w := newWorld(t, setup{prepare: func(m *member) {
+		c := m.Command()
+		c.Path, c.Dir = filepath.Join(before, "gpu-collector"), before
+		m.Replace(c)
+	}})
+	replace := func(path, dir string, m *member) {
+		t.Run(m.name+" by "+filepath.Base(filepath.Dir(path)), func(t *testing.T) {
+			w.suffer(func() {
+				require.NoError(t, m.Stop())
+				c := m.Command()
+				c.Path, c.Dir = path, dir
+				m.Replace(c)
+				w.restart(t, m)
+			})
+			w.recovered(t)
+		})
+	}
+	there := w.members()[:pick(3, len(w.members()))]
+	for _, m := range there {
+		replace(*binary, root, m)
+	}
+	back := slices.Clone(there)
+	slices.Reverse(back)
+	for _, m := range back {
+		replace(filepath.Join(before, "gpu-collector"), before, m)
+	}
+}
+
+// previous returns a directory with the files of an earlier commit and its
+// binary. It is always the same one, so that Go compiles again only what has
+// changed, and kept for the next run.
+func previous(t *testing.T) string {
+	t.Helper()
+	commit := os.Getenv("CHAOS_FROM")
+	if commit == "" {
+		commit = "HEAD~1"
+	}
+	dir, err := filepath.Abs(root + "/.cache/chaos/previous")
+	require.NoError(t, err)
+	// As in the Makefile; without -trimpath, which would compile everything again.
+	const script = `
+commit=$(git rev-parse "$1^{commit}") dir=$2
+[ "$(cat "$dir/.commit" 2>/dev/null)" = "$commit" ] && exit
+rm -rf "$dir" && mkdir -p "$dir" && git archive "$commit" | tar -x -C "$dir"
+cd "$dir"
+CGO_CFLAGS="-O2 -g -Wno-deprecated-declarations" go build -ldflags "-s -w -extldflags=-Wl,-z,lazy" -o gpu-collector ./cmd/gpu-collector
+echo "$commit" >.commit`
+	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script, "bash", commit, dir)
+	cmd.Dir = root
+	text, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	return dir
+}
