@@ -99,13 +99,16 @@ func malformedProto(t *testing.T, msg []byte) map[string][]byte {
 		out[name("truncated")] = msg[:at]
 		out[name("over-long varint")] = splice(at, 1, overlong...)
 		out[name("huge length")] = splice(at, 1, 0xff, 0xff, 0xff, 0xff, 0x07)
+		if at%2 == 0 {
+			continue // half of them are enough for what follows
+		}
 		out[name("negative length")] = splice(at, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01)
 		out[name("group")] = splice(at, 0, 0x0b)
 		out[name("end of a group")] = splice(at, 0, 0x0c)
 		out[name("field 0")] = splice(at, 0, 0x02, 0x00)
 		out[name("wire type 7")] = splice(at, 0, 0x0f)
 		if at < len(msg) {
-			for typ := range byte(6) {
+			for _, typ := range []byte{0, 1, 2, 5} {
 				out[name(fmt.Sprint("wire type ", typ))] = splice(at, 1, msg[at]&^7|typ)
 			}
 			out[name("not UTF-8")] = splice(at, 1, 0xfe)
@@ -126,7 +129,7 @@ func malformedJSON(t *testing.T, msg, container string) map[string][]byte {
 	t.Helper()
 	out := map[string][]byte{}
 	for i, c := range []byte(msg) {
-		if strings.IndexByte(`{}[]:,"`, c) < 0 {
+		if strings.IndexByte(`{}[]:`, c) < 0 {
 			continue
 		}
 		out[fmt.Sprintf("truncated at %d", i)] = []byte(msg[:i])

@@ -56,6 +56,9 @@ func TestMalformed(t *testing.T) {
 				"/v1/metrics": {metricsMethod, metrics, metricsJSON(t, sample("bad")), "resourceMetrics"},
 				"/v1/logs":    {logsMethod, logs, logsJSON(t, sampleLogs("bad")), "resourceLogs"},
 			} {
+				if front.extensions != "" && path == "/v1/logs" {
+					continue // which are not wire_diff's
+				}
 				refused := 0
 				for name, body := range malformedProto(t, doors.proto) {
 					code := g.post(client, path, protobufType, body)

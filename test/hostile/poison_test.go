@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostile
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+)
+
+// TestPoisonedScores has six of twenty nodes lie about themselves, in each way in a
+// cluster of its own. What the threshold may be is derived in internal/straggler,
+// TestPoisonedScoresMoveTheThresholdWithinABound: with honest scores from 0.95 to
+// 0.98 at least the lowest honest one less max(2*1.4826*0.03, min_gap), and at
+// most the highest less min_gap.
+func TestPoisonedScores(t *testing.T) {
+	t.Parallel()
+	const nodes, bad, lowest, spread, minGap = 20, 6, 0.95, 0.03, 0.05
+	low, high := lowest-2*1.4826*spread, lowest+spread-minGap
+	g := gateway(t, options{})
+	ways := map[string]func(tick, i int, threshold float64) float64{
+		"honest":   func(_, i int, _ float64) float64 { return lowest + spread*float64(i)/bad },
+		"zero":     func(int, int, float64) float64 { return 0 },
+		"one":      func(int, int, float64) float64 { return 1 },
+		"below":    func(_, _ int, threshold float64) float64 { return threshold - 0.001 },
+		"nan":      func(int, int, float64) float64 { return math.NaN() },
+		"turns":    func(tick, i int, _ float64) float64 { return float64((tick + i) % 2) },
+		"together": func(int, int, float64) float64 { return lowest },
+	}
+	thresholds, found := map[string]float64{}, map[string]bool{}
+	start := time.Now()
+	eventually(t, "each cluster's slow node is found", func() bool {
+		tick := int(time.Since(start) / (200 * time.Millisecond))
+		for way, lie := range ways {
+			md := pmetric.NewMetrics()
+			for i := range nodes - bad {
+				value := lowest + spread*float64(i)/(nodes-bad-1)
+				if i == 3 && time.Since(start) > 3*time.Second {
+					value = 0.6
+				}
+				score(md, way, fmt.Sprintf("honest%d", i), time.Now(), value)
+			}
+			for i := range bad {
+				score(md, way, fmt.Sprintf("bad%d", i), time.Now(), lie(tick, i, thresholds[way]))
+			}
+			header, err := g.push(t.Context(), way, md)
+			require.NoError(t, err)
+			if h := header.Get("gpu-straggler-threshold"); len(h) == 1 {
+				thresholds[way], err = strconv.ParseFloat(h[0], 64)
+				require.NoError(t, err)
+				require.GreaterOrEqual(t, thresholds[way], low-0.001, way)
+				require.LessOrEqual(t, thresholds[way], high+0.001, way)
+			}
+		}
+		for way := range ways {
+			for name, straggler := range g.nodes(way) {
+				if straggler && name[0] == 'h' {
+					require.Equal(t, "honest3", name, way)
+					found[way] = true
+				}
+			}
+		}
+		return len(found) == len(ways)
+	})
+	moved := 0.0
+	for way := range ways {
+		moved = max(moved, math.Abs(thresholds[way]-thresholds["honest"]))
+	}
+	assert.LessOrEqual(t, moved, high-low)
+	figure.Fprint(os.Stdout, "hostile_poison_threshold_moved", moved, "1", high-low, true)
+}
