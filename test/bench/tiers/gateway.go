@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleetpush"
+	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+)
+
+const (
+	// maxRate is how many reports per second the simulator pushes at most beside
+	// what it measures on two cores.
+	maxRate = 1000
+	// scrapeEvery is Prometheus' pace.
+	scrapeEvery = 15 * time.Second
+	megabyte    = 1e6
+)
+
+// window is what a process did over a span of time.
+type window struct {
+	span           time.Duration
+	cpu            float64 // seconds
+	resident, live float64 // bytes, at its end
+	gcShare        float64 // of cpu
+	gcPause        time.Duration
+	tick           float64 // seconds each
+	ticks          uint64
+	scraped        int64 // bytes of the last scrape
+}
+
+func (w *window) cores() float64 { return w.cpu / w.span.Seconds() }
+
+// watch measures the process while f runs, and scrapes it as Prometheus would.
+func watch(ctx context.Context, p *process, f func(context.Context) error) (*window, error) {
+	before, err := p.usage()
+	if err != nil {
+		return nil, err
+	}
+	tickTime, ticks, err := p.ticks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w := &window{}
+	began := time.Now()
+	scraping, stop := context.WithCancel(ctx)
+	scraped := make(chan error, 1)
+	go func() { scraped <- p.scrapeUntil(scraping, &w.scraped) }()
+	err = f(ctx)
+	stop()
+	err = errors.Join(err, <-scraped)
+	if err != nil {
+		return nil, err
+	}
+	w.span = time.Since(began)
+	after, err := p.usage()
+	if err != nil {
+		return nil, err
+	}
+	w.cpu = after.cpu - before.cpu
+	w.resident, w.live = after.resident, after.gc.live
+	w.gcShare = (after.gc.cpu - before.gc.cpu) / w.cpu
+	w.gcPause = after.gc.longest(len(before.gc.pauses))
+	seconds, n, err := p.ticks(ctx)
+	if w.ticks = n - ticks; w.ticks > 0 {
+		w.tick = (seconds - tickTime) / float64(w.ticks)
+	}
+	return w, err
+}
+
+func (p *process) scrapeUntil(ctx context.Context, size *int64) error {
+	every := time.NewTicker(scrapeEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-every.C:
+			n, err := p.scrape(ctx)
+			if err != nil && ctx.Err() == nil {
+				return err
+			}
+			*size = max(*size, n)
+		}
+	}
+}
+
+func (w *window) print(out io.Writer, name string) {
+	figure.FprintOnly(out, name+"_resident", w.resident/megabyte, "MB")
+	figure.FprintOnly(out, name+"_live", w.live/megabyte, "MB")
+	figure.FprintOnly(out, name+"_tick", 1e3*w.tick, "ms")
+	figure.FprintOnly(out, name+"_gc_share", 100*w.gcShare, "%")
+	figure.FprintOnly(out, name+"_gc_pause", w.gcPause.Seconds()*1e3, "ms")
+}
+
+// grow measures a gateway with fleets of growing size: the shipped one with the
+// first, and with all of them that of large fleets.
+func grow(ctx context.Context, b *bench, out io.Writer) error {
+	if _, err := b.gatewayOf(ctx, out, "shipped", b.fleets[0], gatewayConfig); err != nil {
+		return err
+	}
+	var all []*window
+	for _, nodes := range b.fleets {
+		w, err := b.gatewayOf(ctx, out, "gateway", nodes, gatewayConfig, rootOverlay)
+		if err != nil {
+			return err
+		}
+		all = append(all, w)
+	}
+	first, last := b.fleets[0], b.fleets[len(b.fleets)-1]
+	a, z := all[0], all[len(all)-1]
+	n, m := float64(first), float64(last)
+	figure.FprintOnly(out, "gateway_cpu_per_node_growth", (z.cores()*every(last)/m)/(a.cores()*every(first)/n), "x")
+	figure.FprintOnly(out, "gateway_live_per_node", (z.live-a.live)/(m-n)/1e3, "kB")
+	figure.FprintOnly(out, "gateway_tick_growth_over_n_log_n", (z.tick/a.tick)/(m*math.Log(m)/(n*math.Log(n))), "x")
+	return nil
+}
+
+// every is the time between two pushes of a node in units of the agents'.
+func every(nodes int) float64 {
+	return math.Max(1, float64(nodes)/maxRate/interval.Seconds())
+}
+
+// gatewayOf measures a gateway to which so many nodes push.
+func (b *bench) gatewayOf(ctx context.Context, out io.Writer, name string, nodes int, configs ...string) (w *window, err error) {
+	name += "_" + strconv.Itoa(nodes)
+	b.say("%s: first reports", name)
+	f, err := newFleet(nodes)
+	if err != nil {
+		return nil, err
+	}
+	p, err := start(ctx, b.binary, name, "", configs...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, p.stop()) }()
+	if err = fill(ctx, f, p.endpoint, b.inFlight); err != nil {
+		return nil, err
+	}
+	if err = b.settle(ctx, p); err != nil {
+		return nil, err
+	}
+	pace := time.Duration(every(nodes) * float64(interval))
+	span := max(b.span, pace)
+	b.say("%s: each node once in %s, for %s", name, pace, span)
+	var r fleetpush.Report
+	w, err = watch(ctx, p, func(ctx context.Context) error {
+		var err error
+		r, err = push(ctx, f, p.endpoint, pace, span, b.inFlight)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	b.say("%s: %d pushes accepted, skipped %v, %d ticks, %d bytes scraped", name, r.Accepted, r.Skipped, w.ticks, w.scraped)
+	if pace > interval {
+		figure.FprintOnly(out, name+"_interval", pace.Seconds(), "s")
+	}
+	// In proportion to the reports, for agents' own pace.
+	figure.FprintOnly(out, name+"_cores", w.cores()*every(nodes), "cores")
+	figure.FprintOnly(out, name+"_push_p50", 1e3*r.Latency.P50, "ms")
+	figure.FprintOnly(out, name+"_push_p99", 1e3*r.Latency.P99, "ms")
+	w.print(out, name)
+	return w, nil
+}
+
+// settle waits until the process rests: a history takes each series that is new
+// for longer than its report.
+func (b *bench) settle(ctx context.Context, p *process) error {
+	const most, resting = 90, 0.1
+	for range most {
+		before, err := p.usage()
+		if err != nil {
+			return err
+		}
+		if err := wait(ctx, time.Second); err != nil {
+			return err
+		}
+		after, err := p.usage()
+		if err != nil || after.cpu-before.cpu < resting {
+			return err
+		}
+	}
+	b.say("%s: not at rest after %d s", p.name, most)
+	return nil
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

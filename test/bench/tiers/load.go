@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleetpush"
+	"github.com/gpu-collector/gpu-collector/internal/fleetsim"
+)
+
+const gpus = 8
+
+// newFleet makes nodes in training, at a working temperature, whose counters began
+// a day ago.
+func newFleet(nodes int) (*fleetpush.Fleet, error) {
+	f, err := fleetpush.New(fleetpush.Config{
+		Nodes: nodes, GPUs: gpus, Cluster: clusterName(0), Load: fleetsim.Training, Seed: 2026,
+		Step: interval, Start: time.Now().Add(-24 * time.Hour),
+	})
+	if err != nil {
+		return nil, err
+	}
+	var body []byte
+	past := time.Now().Add(-2 * time.Hour)
+	for i := range nodes {
+		if body, err = f.Next(i, int(warmUp/interval), past, body[:0]); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// clusterName returns names of one length, so that one may be written over another.
+func clusterName(i int) string { return fmt.Sprintf("cluster-%03d", i) }
+
+// warmUp is how long a GPU takes to its temperature, and more.
+const warmUp = 10 * time.Minute
+
+// interval is that of the agents' reports.
+const interval = 10 * time.Second
+
+// push pushes the fleet's reports for so long: each node once in every, or as
+// fast as answers come where that is 0.
+func push(ctx context.Context, f *fleetpush.Fleet, endpoint string, every, span time.Duration, inFlight int) (fleetpush.Report, error) {
+	cfg := fleetpush.DefaultPushConfig()
+	cfg.Endpoint, cfg.Interval, cfg.InFlight = endpoint, every, inFlight
+	cfg.Compression = fleetpush.CompressionZstd // as configs/agent.yaml
+	cfg.Timeout = 30 * time.Second              // what is late is measured, not repeated
+	p, err := fleetpush.NewPusher(cfg, f)
+	if err != nil {
+		return fleetpush.Report{}, err
+	}
+	run, cancel := context.WithTimeout(ctx, span)
+	defer cancel()
+	if err := p.Run(run); err != nil {
+		return fleetpush.Report{}, err
+	}
+	r := p.Report()
+	if ctx.Err() != nil {
+		return r, ctx.Err()
+	}
+	if r.Accepted == 0 || r.Accepted < r.Pushes*99/100 {
+		return r, fmt.Errorf("%d of %d pushes were accepted: %s", r.Accepted, r.Pushes, r.LastError)
+	}
+	return r, nil
+}
+
+// fill pushes until each node has had its turn, and a little more.
+func fill(ctx context.Context, f *fleetpush.Fleet, endpoint string, inFlight int) error {
+	cfg := fleetpush.DefaultPushConfig()
+	cfg.Endpoint, cfg.Interval, cfg.InFlight = endpoint, 0, inFlight
+	cfg.Compression, cfg.Timeout = fleetpush.CompressionZstd, 30*time.Second
+	p, err := fleetpush.NewPusher(cfg, f)
+	if err != nil {
+		return err
+	}
+	run, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- p.Run(run) }()
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-look.C:
+			r := p.Report()
+			if r.Accepted >= int64(f.Nodes()) {
+				cancel()
+				return <-done
+			}
+			if r.Pushes > 100 && r.Accepted < r.Pushes/2 {
+				cancel()
+				<-done
+				return fmt.Errorf("%d of %d pushes were accepted: %s", r.Accepted, r.Pushes, r.LastError)
+			}
+		}
+	}
+}
+
+// raw passes messages as the bytes they are.
+type raw struct{}
+
+func (raw) Name() string { return "proto" }
+
+func (raw) Marshal(v any) (mem.BufferSlice, error) {
+	b, ok := v.(*[]byte)
+	if !ok {
+		return nil, fmt.Errorf("%T is no bytes", v)
+	}
+	return mem.BufferSlice{mem.SliceBuffer(*b)}, nil
+}
+
+func (raw) Unmarshal(mem.BufferSlice, any) error { return nil }
+
+// serveNextHop takes everything.
+func serveNextHop(ctx context.Context) (addr string, stop func(), err error) {
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	srv := grpc.NewServer(grpc.ForceServerCodecV2(raw{}), grpc.MaxRecvMsgSize(16<<20),
+		grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+			var m []byte
+			if err := s.RecvMsg(&m); err != nil {
+				return err
+			}
+			return s.SendMsg(&m)
+		}))
+	done := make(chan struct{})
+	go func() { defer close(done); _ = srv.Serve(ln) }()
+	return ln.Addr().String(), func() { srv.Stop(); <-done }, nil
+}

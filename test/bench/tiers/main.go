@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+// Command tiers measures what each tier costs a fleet: real processes, real
+// pushes of simulated nodes. It prints figures: all, or those of the parts that
+// its arguments name.
+package main // import "github.com/gpu-collector/gpu-collector/test/bench/tiers"
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"time"
+)
+
+// bench is how much is measured.
+type bench struct {
+	binary string
+	began  time.Time
+
+	// Of the comparison: numbers of nodes, pushes on their way, and the turns.
+	few, many, inFlight int
+	turns               int
+	turn                time.Duration
+
+	// Of the gateway.
+	fleets []int
+	span   time.Duration
+
+	// Of the root: clusters, and of each the nodes and shards.
+	clusters, nodes, shards int
+	record                  time.Duration
+	profile                 string
+}
+
+func main() {
+	b := &bench{
+		binary: "bin/gpu-collector", began: time.Now(),
+		few: 500, many: 2000, inFlight: 16, turns: 3, turn: 4 * time.Second,
+		fleets: []int{1000, 10_000, 50_000}, span: 30 * time.Second,
+		clusters: 10, nodes: 5000, shards: 2, record: 40 * time.Second,
+	}
+	small := flag.Bool("small", false, "with few nodes, to see that it runs")
+	flag.StringVar(&b.profile, "profile", "", "`directory` for profiles of the root")
+	flag.IntVar(&b.clusters, "clusters", b.clusters, "of the root, of 5,000 nodes each")
+	flag.Parse()
+	if *small {
+		b.few, b.many, b.turns, b.turn = 50, 200, 2, time.Second
+		b.fleets, b.span = []int{100, 500}, 12*time.Second
+		b.clusters, b.nodes, b.shards, b.record = 2, 250, 2, 12*time.Second
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := b.run(ctx, flag.Args())
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func (b *bench) run(ctx context.Context, parts []string) error {
+	for _, part := range []struct {
+		name    string
+		measure func(context.Context, *bench, io.Writer) error
+	}{{"compare", compare}, {"gateway", grow}, {"root", root}} {
+		if len(parts) > 0 && !slices.Contains(parts, part.name) {
+			continue
+		}
+		if err := part.measure(ctx, b, os.Stdout); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+	}
+	return nil
+}
+
+// say tells how far it is.
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%4.0f s  "+format+"\n", append([]any{time.Since(b.began).Seconds()}, args...)...)
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleetpush"
+	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+)
+
+const (
+	shardConfig   = "configs/shard.yaml"
+	gatewayConfig = "configs/gateway.yaml"
+	rootOverlay   = "configs/overlays/root.yaml"
+)
+
+// plainConfig is the least that a Collector can do with a push.
+const plainConfig = `
+receivers:
+  otlp:
+    protocols:
+      grpc: {max_recv_msg_size_mib: 16}
+exporters:
+  nop:
+service:
+  pipelines:
+    metrics: {receivers: [otlp], exporters: [nop]}
+`
+
+// The tiers that are compared.
+const (
+	plain     = "plain"
+	shard     = "shard"
+	shardWire = "shard_wire_diff"
+	gateway   = "gateway"
+)
+
+// tier is one of the compared at one number of nodes.
+type tier struct {
+	name  string
+	nodes int
+	fleet *fleetpush.Fleet
+	proc  *process
+
+	resident, live float64
+	cpu            []float64 // seconds per report, of each turn
+	p50, p99       []float64 // seconds
+}
+
+// compare puts a plain Collector beside ours, with few nodes and with many.
+func compare(ctx context.Context, b *bench, w io.Writer) (err error) {
+	dir, err := os.MkdirTemp("", "bench-tiers-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	configs, err := comparedConfigs(dir)
+	if err != nil {
+		return err
+	}
+	next, stopNext, err := serveNextHop(ctx)
+	if err != nil {
+		return err
+	}
+	defer stopNext()
+	few, err := b.compareAt(ctx, b.few, next, configs)
+	if err != nil {
+		return err
+	}
+	many, err := b.compareAt(ctx, b.many, next, configs)
+	if err != nil {
+		return err
+	}
+	base := many[0]
+	for i, t := range many {
+		cpu, p99 := median(t.cpu), median(t.p99)
+		figure.FprintOnly(w, "tiers_"+t.name+"_cpu_per_report", 1e6*cpu, "us")
+		figure.FprintOnly(w, "tiers_"+t.name+"_cpu_ratio", ratioOf(t.cpu, base.cpu), "x")
+		figure.FprintOnly(w, "tiers_"+t.name+"_push_p50", 1e3*median(t.p50), "ms")
+		figure.FprintOnly(w, "tiers_"+t.name+"_push_p99", 1e3*p99, "ms")
+		figure.FprintOnly(w, "tiers_"+t.name+"_push_p99_ratio", ratioOf(t.p99, base.p99), "x")
+		nodes := float64(b.many - b.few)
+		figure.FprintOnly(w, "tiers_"+t.name+"_resident_per_node", (t.resident-few[i].resident)/nodes/1e3, "kB")
+		figure.FprintOnly(w, "tiers_"+t.name+"_live_per_node", (t.live-few[i].live)/nodes/1e3, "kB")
+		if t.name == shard || t.name == shardWire {
+			// What a fleet of 50,000 nodes asks of all shards together.
+			figure.FprintOnly(w, "tiers_"+t.name+"_cores_50000_nodes", cpu*50_000/interval.Seconds(), "cores")
+		}
+	}
+	return nil
+}
+
+// comparedConfigs are the configurations of the tiers, plain first.
+func comparedConfigs(dir string) ([]struct {
+	name  string
+	files []string
+}, error,
+) {
+	file, err := write(dir, plainConfig)
+	if err != nil {
+		return nil, err
+	}
+	overlay, err := wireOverlay(dir)
+	// At many times the pace of a fleet the history, which bench-fleetview
+	// measures, would be all that is seen.
+	noHistory := "yaml:extensions::fleet_view::history::storage: none"
+	return []struct {
+		name  string
+		files []string
+	}{
+		{plain, []string{file}},
+		{shard, []string{shardConfig}},
+		{shardWire, []string{shardConfig, overlay}},
+		{gateway, []string{gatewayConfig, noHistory}},
+	}, err
+}
+
+// wireOverlay puts wire_diff, with the settings of the shard's diff, in its place.
+func wireOverlay(dir string) (string, error) {
+	text, err := os.ReadFile(shardConfig)
+	if err != nil {
+		return "", err
+	}
+	var cfg struct {
+		Processors map[string]map[string]any `yaml:"processors"`
+	}
+	if err = yaml.Unmarshal(text, &cfg); err != nil {
+		return "", fmt.Errorf("%s: %w", shardConfig, err)
+	}
+	diff := cfg.Processors["diff"]
+	delete(diff, "flush_interval") // not for wire_diff
+	type m = map[string]any
+	middlewares := []m{{"id": "admission"}, {"id": "straggler_threshold"}, {"id": "wire_diff"}}
+	overlay, err := yaml.Marshal(m{
+		"extensions": m{"wire_diff": diff},
+		"receivers":  m{"otlp": m{"protocols": m{"grpc": m{"middlewares": middlewares}}}},
+		"service": m{
+			"extensions": []string{"admission", "straggler_threshold", "healthcheckv2", "wire_diff"},
+			"pipelines":  m{"metrics": m{"processors": []string{"memory_limiter", "transform/limits"}}},
+		},
+	})
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, "wire.yaml")
+	return file, os.WriteFile(file, overlay, 0o600)
+}
+
+// compareAt runs all tiers at once and pushes to each in turn.
+func (b *bench) compareAt(ctx context.Context, nodes int, next string, configs []struct {
+	name  string
+	files []string
+},
+) (tiers []*tier, err error) {
+	for _, c := range configs {
+		b.say("%s with %d nodes: first reports", c.name, nodes)
+		t := &tier{name: c.name, nodes: nodes}
+		if t.fleet, err = newFleet(nodes); err != nil {
+			return nil, err
+		}
+		if t.proc, err = start(ctx, b.binary, c.name, next, c.files...); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, t.proc.stop()) }()
+		if err = fill(ctx, t.fleet, t.proc.endpoint, b.inFlight); err != nil {
+			return nil, fmt.Errorf("%s: %w", t.name, err)
+		}
+		tiers = append(tiers, t)
+	}
+	for turn := range b.turns {
+		for _, t := range tiers {
+			b.say("%s with %d nodes: turn %d of %d", t.name, nodes, turn+1, b.turns)
+			before, err := t.proc.usage()
+			if err != nil {
+				return nil, err
+			}
+			r, err := push(ctx, t.fleet, t.proc.endpoint, 0, b.turn, b.inFlight)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", t.name, err)
+			}
+			after, err := t.proc.usage()
+			if err != nil {
+				return nil, err
+			}
+			t.cpu = append(t.cpu, (after.cpu-before.cpu)/float64(r.Accepted))
+			t.p50, t.p99 = append(t.p50, r.Latency.P50), append(t.p99, r.Latency.P99)
+			t.resident, t.live = after.resident, after.gc.live
+		}
+	}
+	return tiers, nil
+}
+
+func median(v []float64) float64 {
+	s := slices.Sorted(slices.Values(v))
+	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
+}
+
+// ratioOf is the median over the turns, each against the base's same turn: what
+// else the machine did then, both have met.
+func ratioOf(v, base []float64) float64 {
+	r := make([]float64, len(v))
+	for i := range v {
+		r[i] = v[i] / base[i]
+	}
+	return median(r)
+}

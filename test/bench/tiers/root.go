@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleetpush"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+)
+
+// What is promised of the root of 50,000 nodes with 8 GPUs each.
+const (
+	maxRootCores     = 1
+	maxRootMegabytes = 2000
+	maxRootPush      = 20 // ms, the 99th percentile
+)
+
+const (
+	exportMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+	// maxGroups is how many peer groups a shard asks for in a push.
+	maxGroups = 16
+)
+
+// root measures the root behind the shards of a fleet: what they send in some
+// seconds is made first, and then played to the root alone.
+func root(ctx context.Context, b *bench, out io.Writer) (err error) {
+	p, err := start(ctx, b.binary, "root", "", gatewayConfig, rootOverlay)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.stop()) }()
+	b.say("root: %d clusters of %d nodes behind %d shards each: first reports", b.clusters, b.nodes, b.shards)
+	u, err := newUpstream(ctx, b.nodes, b.shards)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, u.stop(context.WithoutCancel(ctx))) }()
+	l, err := newLinks(p.endpoint, u, b.clusters)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	// Of odd nanoseconds, which nothing else in a message is.
+	at := time.Now().Add(-time.Hour).Truncate(time.Second).Add(123_456_789)
+	if err = l.fill(ctx, u, at); err != nil {
+		return err
+	}
+	peak, err := p.peak()
+	if err != nil {
+		return err
+	}
+	seconds := int(b.record / time.Second)
+	b.say("root: %d seconds of the shards' changes are made", seconds)
+	rec, err := u.record(ctx, at.Add(interval), seconds)
+	if err != nil {
+		return err
+	}
+	b.say("root: of each cluster %d reports with %d points of news in %d messages, %.0f MB, are sent at their pace",
+		rec.reports, rec.points, rec.messages, float64(rec.bytes)/megabyte)
+	ended := b.profileOf(ctx, p, b.record)
+	var latency *hdrhistogram.Histogram
+	w, err := watch(ctx, p, func(ctx context.Context) error {
+		var err error
+		latency, err = l.play(ctx, rec)
+		return err
+	})
+	if err = errors.Join(err, <-ended); err != nil {
+		return err
+	}
+	b.say("root: %d ticks, %d bytes scraped, %d pushes", w.ticks, w.scraped, latency.TotalCount())
+	quantile := func(q float64) float64 { return float64(latency.ValueAtQuantile(q)) / 1e3 }
+	figure.FprintOnly(out, "root_nodes", float64(b.nodes*b.clusters), "nodes")
+	figure.FprintOnly(out, "root_points", float64(rec.points*b.clusters)/float64(seconds), "points/s")
+	figure.FprintOnly(out, "root_points_per_report", float64(rec.points)/float64(rec.reports), "points")
+	figure.Fprint(out, "root_cores", w.cores(), "cores", maxRootCores, true)
+	figure.FprintOnly(out, "root_push_p50", quantile(50), "ms")
+	figure.Fprint(out, "root_push_p99", quantile(99), "ms", maxRootPush, true)
+	figure.FprintOnly(out, "root_push_max", quantile(100), "ms")
+	figure.Fprint(out, "root_memory", w.resident/megabyte, "MB", maxRootMegabytes, true)
+	figure.FprintOnly(out, "root_memory_first_reports", peak/megabyte, "MB")
+	w.print(out, "root")
+	return nil
+}
+
+// profileOf takes profiles of the process where that is wished, while it is measured.
+func (b *bench) profileOf(ctx context.Context, p *process, span time.Duration) <-chan error {
+	ended := make(chan error, 1)
+	if b.profile == "" {
+		ended <- nil
+		return ended
+	}
+	go func() {
+		err := save(ctx, filepath.Join(b.profile, "cpu.pprof"), fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%.0f", p.pprof, (span/2).Seconds()))
+		ended <- errors.Join(err, save(ctx, filepath.Join(b.profile, "heap.pprof"), fmt.Sprintf("http://%s/debug/pprof/heap?gc=1", p.pprof)))
+	}()
+	return ended
+}
+
+func save(ctx context.Context, file, url string) error {
+	body, err := get(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = body.Close() }()
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, body)
+	return errors.Join(err, f.Close())
+}
+
+// link is a shard's connection to the root.
+type link struct {
+	shard   int // of its cluster
+	cluster string
+	conn    *grpc.ClientConn
+	headers metadata.MD
+	body    []byte
+}
+
+type links []*link
+
+func newLinks(endpoint string, u *upstream, clusters int) (links, error) {
+	var all links
+	for c := range clusters {
+		for i, s := range u.shards {
+			conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
+				return nil, errors.Join(err, all.close())
+			}
+			all = append(all, &link{shard: i, cluster: clusterName(c), conn: conn, headers: askFor(u.fleet, s, clusterName(c))})
+		}
+	}
+	return all, nil
+}
+
+// askFor is what a shard's push says in its headers: the groups of its nodes, as
+// many as it may ask for.
+func askFor(f *fleetpush.Fleet, s *shardDiff, cluster string) metadata.MD {
+	md := metadata.MD{}
+	groups := ""
+	for node, last, n := s.from, "", 0; node < s.to && n < maxGroups; node++ {
+		h := f.Headers(node)
+		if h.Group == last {
+			continue
+		}
+		if last = h.Group; n > 0 {
+			groups += ", "
+		}
+		groups += h.Group
+		n++
+	}
+	md.Set(gpusemconv.HeaderCluster, cluster)
+	md.Set(gpusemconv.HeaderGroup, groups)
+	return md
+}
+
+func (l links) close() error {
+	var errs []error
+	for _, k := range l {
+		errs = append(errs, k.conn.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// send sends a message as one of the link's cluster, of now.
+func (k *link) send(ctx context.Context, m *message) (time.Duration, error) {
+	k.body = m.write(k.body, k.cluster, time.Now())
+	ctx = metadata.NewOutgoingContext(ctx, k.headers)
+	var answer []byte
+	began := time.Now()
+	err := k.conn.Invoke(ctx, exportMethod, &k.body, &answer, grpc.ForceCodecV2(raw{}), grpc.UseCompressor(fleetpush.CompressionZstd))
+	return time.Since(began), err
+}
+
+// fill sends the whole state of all nodes.
+func (l links) fill(ctx context.Context, u *upstream, at time.Time) error {
+	return u.each(func(i int, s *shardDiff) error {
+		var all []int
+		for node := s.from; node < s.to; node++ {
+			all = append(all, node)
+		}
+		return u.report(ctx, s, all, at, func(m *message, _ int) error {
+			for _, k := range l {
+				if k.shard != i {
+					continue
+				}
+				if _, err := k.send(ctx, m); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// play sends what was recorded, each shard at its own moment of each second, and
+// returns how long the pushes took, in microseconds.
+func (l links) play(ctx context.Context, rec *recording) (*hdrhistogram.Histogram, error) {
+	took := hdrhistogram.New(1, int64(time.Minute/time.Microsecond), 3)
+	var mu sync.Mutex
+	errs := make([]error, len(l))
+	began := time.Now()
+	var wg sync.WaitGroup
+	for i, k := range l {
+		wg.Go(func() {
+			for second, messages := range rec.shards[k.shard] {
+				due := began.Add(time.Duration(second)*time.Second + time.Duration(i)*time.Second/time.Duration(len(l)))
+				if errs[i] = wait(ctx, time.Until(due)); errs[i] != nil {
+					return
+				}
+				for m := range messages {
+					var d time.Duration
+					if d, errs[i] = k.send(ctx, &messages[m]); errs[i] != nil {
+						return
+					}
+					mu.Lock()
+					_ = took.RecordValue(max(1, d.Microseconds())) // a minute is more than it may take
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return took, errors.Join(errs...)
+}
