@@ -143,7 +143,7 @@ func (u *Update) node() *Node {
 func (u *Update) gpus() []GPU {
 	n := u.node()
 	if !u.ownGPUs {
-		n.GPUs = append(make([]GPU, 0, len(n.GPUs)+1), n.GPUs...)
+		n.GPUs = slices.Clone(n.GPUs)
 		u.ownGPUs = true
 	}
 	return n.GPUs

@@ -48,6 +48,7 @@ func TestShippedConfigsAreValid(t *testing.T) {
 		"mtls-agent.yaml":   {"configs/agent.yaml", "configs/shard.yaml"},
 		"mtls-gateway.yaml": {"configs/gateway.yaml", "configs/shard.yaml"},
 		"tenants.yaml":      {"configs/gateway.yaml"},
+		"root.yaml":         {"configs/gateway.yaml"},
 		"tenant-agent.yaml": {"configs/agent.yaml"},
 	}
 	require.Len(t, below, len(overlays), "what each overlay goes over")

@@ -47,6 +47,7 @@ func main() {
 	}
 	small := flag.Bool("small", false, "with few nodes, to see that it runs")
 	flag.StringVar(&b.profile, "profile", "", "`directory` for profiles of the root")
+	most := flag.Int("most", b.fleets[len(b.fleets)-1], "`nodes` of the largest fleet that pushes to a gateway")
 	flag.IntVar(&b.clusters, "clusters", b.clusters, "of the root, of 5,000 nodes each")
 	flag.Parse()
 	if *small {
@@ -54,6 +55,7 @@ func main() {
 		b.fleets, b.span = []int{100, 500}, 12*time.Second
 		b.clusters, b.nodes, b.shards, b.record = 2, 250, 2, 12*time.Second
 	}
+	b.fleets = slices.DeleteFunc(b.fleets, func(nodes int) bool { return nodes > *most })
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := b.run(ctx, flag.Args())
 	stop()

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -86,6 +87,10 @@ func start(ctx context.Context, binary, name, next string, configs ...string) (_
 	p.cmd = exec.CommandContext(ctx, binary, args...)
 	p.cmd.Env = append(os.Environ(), "GODEBUG=gctrace=1", "STATE_DIRECTORY="+p.dir,
 		"GPU_COLLECTOR_GATEWAY="+next, "GPU_COLLECTOR_INSECURE=true")
+	if slices.Contains(configs, rootOverlay) {
+		// As docs/operations.md says, for the 2 GB that it may have.
+		p.cmd.Env = append(p.cmd.Env, "GOMEMLIMIT=1600MiB")
+	}
 	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
 	p.cmd.WaitDelay = 10 * time.Second
 	stderr, err := p.cmd.StderrPipe()
