@@ -164,7 +164,7 @@ func TestNodesWaitAsTheyAreTold(t *testing.T) {
 					}
 					return result{Answer: Answer{Accepted: true, Answered: true}}
 				}}
-				p, _ := simulate(t, 2, cfg, s, 99*time.Second)
+				p, _ := simulate(t, 2, cfg, s, 98500*time.Millisecond)
 				at := s.sent[NodeName(1)]
 				require.Greater(t, len(at), 3)
 				assert.GreaterOrEqual(t, at[2].Sub(at[1]), 36*time.Second)
