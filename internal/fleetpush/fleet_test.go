@@ -62,7 +62,11 @@ func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
 		b1, b0 := next(b, 1, tick), next(b, 0, tick)
 		assert.Equal(t, a0, b0)
 		assert.Equal(t, a1, b1)
-		assert.NotEqual(t, a0, next(other, 0, tick))
+		o0 := next(other, 0, tick)
+		assert.NotEqual(t, a0, o0)
+		for _, id := range append(gpuIDs(decode(t, a1)), gpuIDs(decode(t, o0))...) {
+			assert.NotContains(t, gpuIDs(decode(t, a0)), id, "GPUs of other nodes and other seeds are others")
+		}
 	}
 }
 
