@@ -25,7 +25,8 @@ func TestANodeThatIsNotWholeIsAskedFor(t *testing.T) {
 	push := map[string]func(ctx context.Context, t *testing.T, e *wireDiff, msg []byte){
 		"grpc": func(ctx context.Context, t *testing.T, e *wireDiff, msg []byte) {
 			t.Helper()
-			_, err := e.intercept(ctx, received(t, msg), nil, func(_ context.Context, req any) (any, error) { return req, nil })
+			ctx, req := received(ctx, t, msg)
+			_, err := e.intercept(ctx, req, nil, func(_ context.Context, req any) (any, error) { return req, nil })
 			require.NoError(t, err)
 		},
 		"http": func(ctx context.Context, t *testing.T, e *wireDiff, msg []byte) {

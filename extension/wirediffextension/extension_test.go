@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"reflect"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -32,6 +31,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/extension/wirediffextension/internal/metadata"
@@ -222,44 +222,19 @@ func TestTwoInOneReceiver(t *testing.T) {
 	}
 }
 
-// A message that looks like what wrap makes is a message like any other.
-func TestWrap(t *testing.T) {
-	for _, size := range []int{0, 1, 127, 128, 20_000, 70_000} {
-		data := []byte(strings.Repeat("x", size))
-		got, ok := unwrap(wrap(nil, mem.BufferSlice{mem.SliceBuffer(data[:size/2]), mem.SliceBuffer(data[size/2:])}))
-		require.True(t, ok)
-		assert.Equal(t, data, append([]byte{}, got...))
-
-		req := pmetricotlp.NewExportRequest()
-		require.NoError(t, req.UnmarshalProto(wrap(nil, mem.BufferSlice{mem.SliceBuffer(data)})))
-		again, err := req.MarshalProto()
-		require.NoError(t, err)
-		got, ok = unwrap(again)
-		require.True(t, ok)
-		assert.Equal(t, data, append([]byte{}, got...))
-	}
-	_, ok := unwrap(encode(t, report("n", 0, 1)))
-	assert.False(t, ok)
-	_, ok = unwrap(nil)
-	assert.False(t, ok)
-
+// A message in several buffers, as gRPC has those above 32 KiB, is one in the end.
+func TestMessagesOfAnySize(t *testing.T) {
 	s := startServer(t, nil, "one")
 	for name, push := range s.pushers() {
-		require.NoError(t, push(t, wrap(nil, mem.BufferSlice{mem.SliceBuffer(encode(t, report(name, 0, 1)))})))
-		wantTook(t, s, 0, 0, name)
-	}
-}
-
-func FuzzUnwrap(f *testing.F) {
-	f.Add(wrap(nil, mem.BufferSlice{mem.SliceBuffer("x")}))
-	f.Add([]byte{0x0a, 0x04, 0x0a, 0x00, 0x1a, 0x00})
-	f.Fuzz(func(t *testing.T, msg []byte) {
-		if data, ok := unwrap(msg); ok {
-			again, ok := unwrap(wrap(nil, mem.BufferSlice{mem.SliceBuffer(data)}))
-			require.True(t, ok)
-			require.Equal(t, append([]byte{}, data...), append([]byte{}, again...))
+		for _, values := range []int{1, 400, 2000} {
+			node := fmt.Sprintf("%s-%d", name, values)
+			msg := encode(t, report(node, 0, make([]float64, values)...))
+			require.NoError(t, push(t, msg))
+			wantTook(t, s, values, 1, "new")
+			require.NoError(t, push(t, msg))
+			wantTook(t, s, 0, 1, "known")
 		}
-	})
+	}
 }
 
 // FuzzJSON has bodies in JSON: what can be read goes on with all its points and
@@ -331,26 +306,58 @@ func TestPanicOfTheReceiverLeavesNothingBehind(t *testing.T) {
 		p.shrink(t.Context(), msg)
 		broken.ServeHTTP(nil, nil)
 	})
-	req := received(t, msg)
+	ctx, req := received(t.Context(), t, msg)
 	require.Panics(t, func() {
-		_, _ = e.intercept(t.Context(), req, nil, func(context.Context, any) (any, error) { panic("broken") })
+		_, _ = e.intercept(ctx, req, nil, func(context.Context, any) (any, error) { panic("broken") })
 	})
 	e.table.Sweep(time.Hour)
 	assert.Zero(t, e.table.Stats().Nodes)
 }
 
 // received is what the interceptor gets once the codec has run.
-func received(t testing.TB, msg []byte) any {
+func received(ctx context.Context, t testing.TB, msg []byte) (context.Context, any) {
 	t.Helper()
+	a := &aside{data: make(map[message]mem.BufferSlice)}
+	ctx = follower{a}.TagRPC(ctx, &stats.RPCTagInfo{FullMethodName: metricsMethod})
 	req := reflect.New(metricsType.Elem()).Interface()
-	require.NoError(t, codec{encoding.GetCodecV2("proto")}.Unmarshal(mem.BufferSlice{mem.SliceBuffer(msg)}, req))
-	return req
+	require.NoError(t, codec{encoding.GetCodecV2("proto"), a}.Unmarshal(mem.BufferSlice{mem.SliceBuffer(msg)}, req))
+	follower{a}.HandleRPC(ctx, &stats.InPayload{Payload: req})
+	require.Empty(t, a.data)
+	return ctx, req
 }
+
+// What no interceptor has taken goes back at the call's end.
+func TestARefusedCallGivesItsBytesBack(t *testing.T) {
+	a := &aside{data: make(map[message]mem.BufferSlice)}
+	f, pool := follower{a}, &countingPool{}
+	for _, method := range []string{metricsMethod, "/another/Method"} {
+		ctx := f.TagRPC(t.Context(), &stats.RPCTagInfo{FullMethodName: method})
+		buf := make([]byte, 4096)
+		data := mem.BufferSlice{mem.NewBuffer(&buf, pool)}
+		req := reflect.New(metricsType.Elem()).Interface()
+		require.NoError(t, codec{encoding.GetCodecV2("proto"), a}.Unmarshal(data, req))
+		data.Free() // gRPC's own
+		assert.Equal(t, pool.got, pool.put, "kept for the interceptor")
+		pool.got++
+		f.HandleRPC(ctx, &stats.InPayload{Payload: req})
+		f.HandleRPC(ctx, &stats.End{})
+		assert.Equal(t, pool.got, pool.put, method)
+		assert.Empty(t, a.data)
+	}
+}
+
+// countingPool counts what comes back; got is the test's.
+type countingPool struct{ got, put int }
+
+func (*countingPool) Get(n int) *[]byte { b := make([]byte, n); return &b }
+
+func (p *countingPool) Put(*[]byte) { p.put++ }
 
 func TestHandlerErrorIsPassedOn(t *testing.T) {
 	e := newUnstarted(t)
 	want := status.Error(codes.ResourceExhausted, "later")
-	_, err := e.intercept(t.Context(), received(t, encode(t, report("n", 0, 1))), nil,
+	ctx, req := received(t.Context(), t, encode(t, report("n", 0, 1)))
+	_, err := e.intercept(ctx, req, nil,
 		func(context.Context, any) (any, error) { return nil, want })
 	require.ErrorIs(t, err, want)
 	resp, err := e.intercept(t.Context(), "another type", nil,

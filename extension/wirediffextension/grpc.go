@@ -4,9 +4,9 @@ package wirediffextension // import "github.com/gpu-collector/gpu-collector/exte
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"reflect"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -15,17 +15,15 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/internal/nesting"
 )
 
 // message is what the receiver decodes a request into. Its type is internal to
-// pdata; these are the methods by which pdata's own codec uses it.
+// pdata; this is the method by which pdata's own codec reads it.
 type message interface {
-	Reset()
-	SizeProto() int
-	MarshalProto(buf []byte) int
 	UnmarshalProto(buf []byte) error
 }
 
@@ -50,55 +48,90 @@ func asMetrics(v any) (message, bool) {
 	return m, ok
 }
 
+const metricsMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+
+// What suits many senders of small messages.
+const (
+	// streamWorkers, for each core, keep the stack that a push has grown for the
+	// next: growing it anew for each takes as long as comparing the push. A push
+	// that finds none idle has a goroutine of its own.
+	streamWorkers = 16
+	// window is what a sender may have on its way, for a stream and for all of its
+	// connection. With a fixed one gRPC does not measure, for which it would send
+	// a ping with each push, and takes the answer.
+	window = 1 << 20
+)
+
 // GetGRPCServerOptions implements extensionmiddleware.GRPCServer.
 //
 // gRPC decodes a request before any interceptor runs, that of auth included. So
-// the codec decodes nothing: it puts the bytes away in the message itself (see
-// wrap), and the interceptor, which runs after auth, takes them out, compares
-// them, decodes what is left into that message and passes it on. Of a request
-// that is refused on the way, nothing remains but garbage for the collector.
+// the codec decodes nothing: it puts the bytes aside as they are, and the
+// interceptor, which runs after auth, compares them, decodes what is left into
+// the message and passes that on. The codec does not know the call, and the stats
+// handler, which is called right after it, does: that takes the bytes to where
+// the interceptor finds them, and gives them back at the end of a call that was
+// refused on the way.
 func (e *wireDiff) GetGRPCServerOptions(context.Context) ([]grpc.ServerOption, error) {
 	inner := encoding.GetCodecV2("proto")
 	if metricsType == nil || inner == nil {
 		return nil, errors.New("the wire_diff extension does not know how this version of the Collector decodes metrics: remove it from the receiver's `middlewares`")
 	}
+	a := &aside{data: make(map[message]mem.BufferSlice)}
 	return []grpc.ServerOption{
-		grpc.ForceServerCodecV2(codec{inner}),
+		grpc.ForceServerCodecV2(codec{inner, a}),
+		grpc.StatsHandler(follower{a}),
 		grpc.ChainUnaryInterceptor(e.intercept),
+		grpc.NumStreamWorkers(uint32(streamWorkers * runtime.GOMAXPROCS(0))),
+		grpc.InitialWindowSize(window),
+		grpc.InitialConnWindowSize(window),
 	}, nil
 }
 
 func (e *wireDiff) intercept(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	m, ok := asMetrics(req)
-	if !ok {
+	m, isMetrics := asMetrics(req)
+	c, followed := ctx.Value(callKey{}).(*call)
+	if !isMetrics || !followed || !c.received {
+		// Not metrics, or another wire_diff was before this one.
 		return handler(ctx, req)
 	}
+	data := c.take()
 	p := e.begin()
 	accepted := false
 	// Also when the handler panics: a report that never ends would keep its nodes.
-	defer func() { p.end(ctx, accepted) }()
-
-	size := m.SizeProto()
-	p.in = slices.Grow(p.in[:0], size)[:size]
-	raw, ok := unwrap(p.in[size-m.MarshalProto(p.in):])
-	if !ok {
-		// Another wire_diff was before this one.
-		return handler(ctx, req)
-	}
-	m.Reset()
-	if err := m.UnmarshalProto(p.shrink(ctx, raw)); err != nil {
+	defer func() {
+		p.end(ctx, accepted)
+		data.Free()
+	}()
+	if err := m.UnmarshalProto(p.shrink(ctx, p.contiguous(data))); err != nil {
 		// What gRPC answers when its codec fails.
 		return nil, status.Errorf(codes.Internal, "grpc: error unmarshalling request: %v", err)
 	}
+	// gRPC compresses an answer like the request; one of two bytes gains nothing by
+	// it. It fails outside of a server only.
+	_ = grpc.SetSendCompressor(ctx, encoding.Identity)
 	resp, err := handler(ctx, req)
 	accepted = err == nil
 	return resp, err
 }
 
-// codec is gRPC's codec for protobuf, but for metrics.
-type codec struct{ encoding.CodecV2 }
+// contiguous returns data in one piece, which is good until end.
+func (p *push) contiguous(data mem.BufferSlice) []byte {
+	if len(data) == 1 {
+		return data[0].ReadOnlyData()
+	}
+	size := data.Len()
+	p.in = slices.Grow(p.in[:0], size)[:size]
+	data.CopyTo(p.in)
+	return p.in
+}
 
-// Unmarshal puts the bytes of a message of metrics away in it.
+// codec is gRPC's codec for protobuf, but for metrics.
+type codec struct {
+	encoding.CodecV2
+	aside *aside
+}
+
+// Unmarshal puts the bytes of a message of metrics aside.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := asMetrics(v)
 	if !ok {
@@ -107,71 +140,84 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if err := nesting.Check(data); err != nil {
 		return err
 	}
-	buf := wrapping.Get().(*[]byte)
-	*buf = wrap((*buf)[:0], data)
-	err := m.UnmarshalProto(*buf)
-	if cap(*buf) <= keepBytes {
-		wrapping.Put(buf)
-	}
-	return err
+	data.Ref()
+	c.aside.put(m, data)
+	return nil
 }
 
-var wrapping = sync.Pool{New: func() any { return new([]byte) }}
-
-const (
-	tagResourceMetrics = 0x0a // ExportMetricsServiceRequest.resource_metrics
-	tagResource        = 0x0a // ResourceMetrics.resource
-	tagSchemaURL       = 0x1a // ResourceMetrics.schema_url
-)
-
-// wrap appends a request whose bytes are data, as the schema URL of an
-// otherwise empty request. A string is the one thing in a message that holds
-// any bytes as they are, and in one piece.
-func wrap(buf []byte, data mem.BufferSlice) []byte {
-	size := uint64(data.Len())
-	var header [1 + binary.MaxVarintLen64]byte
-	header[0] = tagSchemaURL
-	n := 1 + binary.PutUvarint(header[1:], size)
-	buf = append(buf, tagResourceMetrics)
-	buf = binary.AppendUvarint(buf, uint64(n)+size)
-	buf = append(buf, header[:n]...)
-	for _, part := range data {
-		buf = append(buf, part.ReadOnlyData()...)
-	}
-	return buf
+// aside has what the codec was given, by the message it was to be decoded into,
+// until the stats handler is called.
+type aside struct {
+	mu   sync.Mutex
+	data map[message]mem.BufferSlice
 }
 
-// unwrap returns what wrap was given, and false for any other message. It has
-// to look around the resource that pdata writes even when there is none.
-func unwrap(msg []byte) (data []byte, ok bool) {
-	msg, rest, ok := field(msg, tagResourceMetrics)
-	if !ok || len(rest) > 0 {
-		return nil, false
+func (a *aside) put(m message, data mem.BufferSlice) {
+	a.mu.Lock()
+	a.data[m] = data
+	a.mu.Unlock()
+}
+
+func (a *aside) take(m message) (data mem.BufferSlice, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	data, ok = a.data[m]
+	delete(a.data, m)
+	return data, ok
+}
+
+// call is a push of metrics with the bytes that were received and not taken yet.
+// gRPC tells of a call, and handles it, in one goroutine.
+type call struct {
+	data     mem.BufferSlice
+	received bool
+}
+
+func (c *call) take() mem.BufferSlice {
+	data := c.data
+	*c = call{}
+	return data
+}
+
+type callKey struct{}
+
+// follower follows a call from before its message to its end.
+type follower struct{ aside *aside }
+
+// TagRPC implements stats.Handler.
+func (follower) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
+	if info.FullMethodName != metricsMethod {
+		return ctx
 	}
-	for len(msg) > 0 {
-		if resource, rest, ok := field(msg, tagResource); ok && len(resource) == 0 {
-			msg = rest
-			continue
+	return context.WithValue(ctx, callKey{}, new(call))
+}
+
+// HandleRPC implements stats.Handler.
+func (f follower) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	switch s := s.(type) {
+	case *stats.InPayload:
+		m, isMetrics := asMetrics(s.Payload)
+		if !isMetrics {
+			return
 		}
-		if data != nil {
-			return nil, false
+		c, followed := ctx.Value(callKey{}).(*call)
+		data, ok := f.aside.take(m)
+		switch {
+		case !ok: // another wire_diff's codec has it
+		case followed:
+			*c = call{data, true}
+		default:
+			data.Free()
 		}
-		if data, msg, ok = field(msg, tagSchemaURL); !ok {
-			return nil, false
+	case *stats.End:
+		if c, ok := ctx.Value(callKey{}).(*call); ok {
+			c.take().Free()
 		}
 	}
-	return data, true // nothing at all is an empty string, which is not written
 }
 
-// field returns the content of the field that b begins with, and what follows.
-func field(b []byte, tag byte) (content, rest []byte, ok bool) {
-	if len(b) == 0 || b[0] != tag {
-		return nil, nil, false
-	}
-	size, n := binary.Uvarint(b[1:])
-	if n <= 0 || size > uint64(len(b)-1-n) {
-		return nil, nil, false
-	}
-	b = b[1+n:]
-	return b[:size], b[size:], true
-}
+// TagConn implements stats.Handler.
+func (follower) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn implements stats.Handler.
+func (follower) HandleConn(context.Context, stats.ConnStats) {}

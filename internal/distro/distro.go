@@ -18,6 +18,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc/resolver/dns"
+
+	_ "github.com/gpu-collector/gpu-collector/internal/grpczstd" // half of what decoding a push cost
 )
 
 // Version, Commit and Date (RFC 3339, of the commit) are stamped by the linker:

@@ -86,7 +86,11 @@ type Wire struct {
 	// runs are the attributes of the points of the metric before, by position:
 	// each metric of a node has the same GPUs in the same order. Since they are
 	// compared by byte, this is only a shorter way to the same hash.
-	runs  []attributeRun
+	runs []attributeRun
+	// known are attributes of this message that were hashed, each at the place that
+	// its bytes give it: where sets differ from metric to metric, most of what is
+	// in them does not.
+	known [knownSlots]attributeRun
 	ident wireIdentity
 	attrs []statetable.Attr // scratch
 }
@@ -187,6 +191,7 @@ func (w *Wire) Read(msg []byte, now time.Time) bool {
 	w.msg = msg
 	w.Now, w.latest = now, latest(now)
 	w.resources, w.scopes, w.metrics, w.points, w.runs = w.resources[:0], w.scopes[:0], w.metrics[:0], w.points[:0], w.runs[:0]
+	clear(w.known[:])
 	if len(msg) > maxMessage {
 		return false
 	}
@@ -400,7 +405,7 @@ func (w *Wire) readPoint(b []byte, start, pos, at int) bool {
 				attributed = true
 			} else {
 				var h uint64
-				h, pos, ok = readAttribute(b, pos)
+				h, pos, ok = w.attribute(b, pos)
 				p.attrs += h
 			}
 			if !ok {
@@ -441,14 +446,35 @@ func (w *Wire) readPoint(b []byte, start, pos, at int) bool {
 	return !pmetric.DataPointFlags(p.flags).NoRecordedValue()
 }
 
-// readAttribute hashes the attribute at b[pos:] and returns the position after it.
-func readAttribute(b []byte, pos int) (hash uint64, next int, ok bool) {
+// attribute hashes the attribute at b[pos:], or finds it to be one that was hashed
+// before, and returns the position after it.
+func (w *Wire) attribute(b []byte, pos int) (hash uint64, next int, ok bool) {
 	from, to := chunk(b, pos+1)
 	if to < 0 {
 		return 0, 0, false
 	}
-	hash, ok = keyValueHash(b[from:to])
+	kv := b[from:to]
+	if len(kv) < 8 {
+		hash, ok = keyValueHash(kv)
+		return hash, to, ok
+	}
+	known := &w.known[knownSlot(kv)]
+	if known.to > 0 && bytes.Equal(known.of(w.msg), kv) {
+		return known.sum, to, true
+	}
+	if hash, ok = keyValueHash(kv); ok {
+		*known = attributeRun{span{int32(from), int32(to)}, hash}
+	}
 	return hash, to, ok
+}
+
+// knownSlots is several times the attributes that the points of a node differ by.
+const knownSlots = 256
+
+// knownSlot goes by the end, where attributes of one key differ.
+func knownSlot(kv []byte) uint64 {
+	end := binary.LittleEndian.Uint64(kv[len(kv)-8:])
+	return (end ^ uint64(len(kv))) * 0x9e3779b97f4a7c15 >> (64 - 8)
 }
 
 // run hashes the attributes from b[pos:] on, or finds them to be those of the
@@ -463,7 +489,7 @@ func (w *Wire) run(b []byte, pos, at int) (sum uint64, next int, ok bool) {
 	next = pos
 	for next < len(b) && b[next] == tagAttribute {
 		var h uint64
-		if h, next, ok = readAttribute(b, next); !ok {
+		if h, next, ok = w.attribute(b, next); !ok {
 			return 0, 0, false
 		}
 		sum += h
