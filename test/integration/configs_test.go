@@ -47,6 +47,7 @@ func TestShippedConfigsAreValid(t *testing.T) {
 		"prometheus.yaml":   {"configs/agent.yaml"},
 		"mtls-agent.yaml":   {"configs/agent.yaml", "configs/shard.yaml"},
 		"mtls-gateway.yaml": {"configs/gateway.yaml", "configs/shard.yaml"},
+		"wire-diff.yaml":    {"configs/shard.yaml"},
 		"tenants.yaml":      {"configs/gateway.yaml"},
 		"root.yaml":         {"configs/gateway.yaml"},
 		"tenant-agent.yaml": {"configs/agent.yaml"},

@@ -48,7 +48,7 @@ type shard struct {
 	served chan struct{}
 	conns  []*grpc.ClientConn
 	onWire *counter
-	polls  int    // of all nodes so far
+	pushed int    // so far
 	pprof  string // where it serves its profile, if it does
 }
 
@@ -162,8 +162,7 @@ func (d *shard) turn(ctx context.Context, k *kind, s *settings, pushes int) (flo
 		senders sync.WaitGroup
 		next    atomic.Int64
 		failed  = make([]error, len(d.conns))
-		first   = d.polls
-		epoch   = time.Now().Add(-time.Hour)
+		first   = d.pushed
 	)
 	for i, conn := range d.conns {
 		senders.Go(func() {
@@ -174,10 +173,13 @@ func (d *shard) turn(ctx context.Context, k *kind, s *settings, pushes int) (flo
 					return
 				}
 				n += first
-				node, poll := n%s.nodes, n/s.nodes
-				msg = k.report.write(msg, node, poll, uint64(epoch.Add(time.Since(epoch)).UnixNano()))
-				ctx := metadata.AppendToOutgoingContext(ctx, gpusemconv.HeaderCluster, "research-west",
-					gpusemconv.HeaderNode, fmt.Sprintf("gpu-node-%05d", node), gpusemconv.HeaderGroup, `"default"`)
+				node := n % s.nodes
+				if msg, failed[i] = k.reports.next(node, time.Now(), msg[:0]); failed[i] != nil {
+					return
+				}
+				h := k.reports.headers(node)
+				ctx := metadata.AppendToOutgoingContext(ctx, gpusemconv.HeaderCluster, h.Cluster,
+					gpusemconv.HeaderNode, h.Node, gpusemconv.HeaderGroup, h.Group)
 				opts := []grpc.CallOption{grpc.WaitForReady(true)}
 				if k.compression != encoding.Identity {
 					opts = append(opts, grpc.UseCompressor(k.compression))
@@ -189,7 +191,7 @@ func (d *shard) turn(ctx context.Context, k *kind, s *settings, pushes int) (flo
 		})
 	}
 	senders.Wait()
-	d.polls += pushes
+	d.pushed += pushes
 	after, cpuErr := d.cpu()
 	return float64((after - before).Nanoseconds()) / 1e3 / float64(pushes), errors.Join(append(failed, cpuErr)...)
 }
