@@ -168,7 +168,7 @@ check-generated: generate ## Fail when generated files are not what generate wri
 
 # What `make bench` measures and docs/benchmarks.md shows: targets that print
 # figures, each with its text in docs/benchmarks. Who names some wants only those.
-BENCHES = bench-nvml bench-diff bench-frontdoor bench-upstream bench-tiers bench-fleetview bench-ship bench-compare hostile eval
+BENCHES = bench-nvml bench-diff bench-frontdoor bench-upstream bench-reasons bench-tiers bench-fleetview bench-ship bench-compare hostile eval
 
 .PHONY: bench
 bench: $(if $(findstring command,$(origin BENCHES)),,bench-go) ## Run every benchmark and write docs/benchmarks.md; BENCHES=bench-nvml for one section
@@ -203,6 +203,10 @@ bench-upstream: ## What a shard saves the gateway, and how far off that is (2 mi
 .PHONY: bench-tiers
 bench-tiers: bin/gpu-collector ## What shard, gateway and root cost a fleet, beside a plain Collector (8 minutes); TIERS=root for a part, or -small
 	go run ./test/bench/tiers $(TIERS)
+
+.PHONY: bench-reasons
+bench-reasons: ## How often the reason that is given for a slow node is the right one (4 minutes)
+	set -o pipefail; go test -count=1 -v ./test/bench/reasons -figures | grep '^figure'
 
 BASE ?= HEAD~1
 .PHONY: bench-compare

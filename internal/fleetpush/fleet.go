@@ -37,6 +37,9 @@ type Config struct {
 	// By default there is one for each 64 nodes.
 	Jobs int
 	Load fleetsim.Load
+	// Runs and Pause are how long training jobs run and their nodes rest between
+	// them, as in fleetsim.JobConfig; with Runs 0 they last.
+	Runs, Pause time.Duration
 	// Faults are what goes wrong, and where.
 	Faults []Fault
 	Seed   uint64
@@ -101,6 +104,9 @@ func (c *Config) Validate() error {
 	check("jobs", d.Jobs, 1, min(maxJobs, max(1, d.Nodes/max(1, d.Clusters))))
 	if !threshold.ValidName(d.Cluster) || len(d.Cluster) > 200 {
 		errs = append(errs, fmt.Errorf("cluster is %q, must be 1 to 200 printable ASCII characters", d.Cluster))
+	}
+	if d.Runs < 0 || d.Pause < 0 {
+		errs = append(errs, fmt.Errorf("runs and pause are %s and %s, must not be negative", d.Runs, d.Pause))
 	}
 	if d.Step < 0 {
 		errs = append(errs, fmt.Errorf("step is %s, must be more than 0s", d.Step))
@@ -223,7 +229,9 @@ func (f *Fleet) populate() {
 				to++
 			}
 			g := &f.groups[f.nodes[from].group]
-			g.sim = fleetsim.NewJob(f.spec, to-from, c.GPUs, fleetsim.JobConfig{Seed: c.Seed*maxJobs + uint64(from)})
+			g.sim = fleetsim.NewJob(f.spec, to-from, c.GPUs, fleetsim.JobConfig{
+				Runs: c.Runs, Pause: c.Pause, Seed: c.Seed*maxJobs + uint64(from),
+			})
 			for i, sim := range g.sim.Nodes() {
 				f.nodes[from+i].sim = sim
 			}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reasons
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/confmap/confmaptest"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	"go.opentelemetry.io/collector/processor"
+	"go.opentelemetry.io/collector/processor/processortest"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleetpush"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor"
+)
+
+const (
+	poll    = 10 * time.Second
+	cluster = "lab"
+)
+
+// fleet is nodes with their reports, the straggler processor of their agents,
+// and that of a gateway.
+type fleet struct {
+	began  time.Time
+	nodes  *fleetpush.Fleet
+	bytes  []byte
+	wire   *wire
+	agents processor.Metrics // one for all: it keeps its nodes apart
+	// gateway has a part in a metrics and one in a logs pipeline.
+	gateway processor.Metrics
+	logs    processor.Logs
+	onsets  []onset
+}
+
+// onset is an episode of which the gateway told.
+type onset struct {
+	at                      time.Duration // since the fleet began
+	subject, reason, signal string
+	nodes                   []int
+}
+
+// newFleet starts a fleet in the simulated time of a bubble.
+func newFleet(t *testing.T, cfg fleetpush.Config) *fleet {
+	t.Helper()
+	f := &fleet{began: time.Now(), wire: &wire{}}
+	cfg.Cluster, cfg.Step, cfg.Start, cfg.Raw = cluster, poll, f.began, true
+	var err error
+	f.nodes, err = fleetpush.New(cfg)
+	require.NoError(t, err)
+	sink, err := consumer.NewLogs(func(_ context.Context, ld plog.Logs) error { f.hear(ld); return nil })
+	require.NoError(t, err)
+	nowhere, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { return nil })
+	require.NoError(t, err)
+
+	factory := stragglerprocessor.NewFactory()
+	set := processortest.NewNopSettings(factory.Type())
+	gateway := shipped(t, factory, "gateway.yaml")
+	f.gateway, err = factory.CreateMetrics(t.Context(), set, gateway, nowhere)
+	require.NoError(t, err)
+	f.logs, err = factory.CreateLogs(t.Context(), set, gateway, sink)
+	require.NoError(t, err)
+	f.agents, err = factory.CreateMetrics(t.Context(), set, shipped(t, factory, "agent.yaml"), f.gateway)
+	require.NoError(t, err)
+	host := host{component.MustNewID("straggler_threshold"): f.wire}
+	for _, c := range []component.Component{f.logs, f.gateway, f.agents} {
+		require.NoError(t, c.Start(t.Context(), host))
+	}
+	return f
+}
+
+func (f *fleet) shutdown(t *testing.T) {
+	t.Helper()
+	for _, c := range []component.Component{f.agents, f.gateway, f.logs} {
+		assert.NoError(t, c.Shutdown(t.Context()))
+	}
+}
+
+// shipped is the straggler processor's part of a shipped configuration.
+func shipped(t *testing.T, factory processor.Factory, file string) component.Config {
+	t.Helper()
+	conf, err := confmaptest.LoadConf("../../../configs/" + file)
+	require.NoError(t, err)
+	sub, err := conf.Sub("processors::straggler")
+	require.NoError(t, err)
+	cfg := factory.CreateDefaultConfig().(*stragglerprocessor.Config)
+	require.NoError(t, sub.Unmarshal(cfg))
+	cfg.DefaultCluster = cluster // what the environment fills in
+	require.NoError(t, cfg.Validate())
+	return cfg
+}
+
+// run lets the fleet run for a while.
+func (f *fleet) run(t *testing.T, d time.Duration) {
+	t.Helper()
+	// Nodes do not push all at once.
+	gap := poll / time.Duration(f.nodes.Nodes())
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		for i := range f.nodes.Nodes() {
+			var err error
+			f.bytes, err = f.nodes.Next(i, 1, time.Now(), f.bytes[:0])
+			require.NoError(t, err)
+			report := pmetricotlp.NewExportRequest()
+			require.NoError(t, report.UnmarshalProto(f.bytes))
+			require.NoError(t, f.agents.ConsumeMetrics(t.Context(), report.Metrics()))
+			require.NoError(t, f.wire.answer(time.Now()))
+			time.Sleep(gap)
+		}
+		time.Sleep(poll - gap*time.Duration(f.nodes.Nodes()))
+	}
+}
+
+// hear takes the onsets out of log records.
+func (f *fleet) hear(ld plog.Logs) {
+	names := map[string]int{}
+	for i := range f.nodes.Nodes() {
+		names[fleetpush.NodeName(i)] = i
+	}
+	for _, rl := range ld.ResourceLogs().All() {
+		for _, lr := range rl.ScopeLogs().At(0).LogRecords().All() {
+			text := func(key string) string {
+				v, _ := lr.Attributes().Get(key)
+				return v.AsString()
+			}
+			if lr.EventName() != gpusemconv.EventStraggler || text(gpusemconv.AttrEpisodePhase) != "onset" {
+				continue
+			}
+			o := onset{
+				at: lr.Timestamp().AsTime().Sub(f.began), subject: text(gpusemconv.AttrEpisodeSubject),
+				reason: text(gpusemconv.AttrEpisodeReason), signal: text(gpusemconv.AttrSignal),
+			}
+			if name, ok := rl.Resource().Attributes().Get(gpusemconv.AttrHostName); ok {
+				o.nodes = append(o.nodes, names[name.Str()])
+			} else if list, ok := lr.Attributes().Get(gpusemconv.AttrEpisodeNodes); ok {
+				for _, name := range list.Slice().All() {
+					o.nodes = append(o.nodes, names[name.Str()])
+				}
+			}
+			f.onsets = append(f.onsets, o)
+		}
+	}
+}
+
+// wire stands for the threshold extensions of gateway and agents: what the one
+// publishes comes to the others in the text of the headers.
+type wire struct {
+	component.StartFunc
+	component.ShutdownFunc
+	store    threshold.Store
+	answered *threshold.Snapshot
+	inbox    threshold.Inbox
+}
+
+var (
+	_ threshold.Publisher = (*wire)(nil)
+	_ threshold.Source    = (*wire)(nil)
+)
+
+func (w *wire) Publish(snap *threshold.Snapshot) { w.store.Publish(snap) }
+func (*wire) SetClaim(threshold.Claim)           {}
+func (*wire) Reachable() bool                    { return true }
+func (w *wire) Received(cluster, group string) (threshold.Received, bool) {
+	return w.inbox.Get(cluster, group)
+}
+
+// answer is what the first push after a tick brings back, for all groups.
+func (w *wire) answer(now time.Time) error {
+	snap := w.store.Snapshot(now)
+	if snap == nil || snap == w.answered {
+		return nil
+	}
+	w.answered = snap
+	names := threshold.Names{Params: "params"}
+	for name, c := range snap.Clusters {
+		for group := range c.Groups {
+			for _, h := range c.Respond(nil, &names, []string{group}) {
+				if h.Name != names.Params {
+					continue
+				}
+				values, err := threshold.ParseParams([]string{h.Value})
+				if err != nil {
+					return err
+				}
+				for _, v := range values {
+					w.inbox.Put(name, v, now)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// host has these extensions.
+type host map[component.ID]component.Component
+
+var _ component.Host = host{}
+
+// GetExtensions implements component.Host.
+func (h host) GetExtensions() map[component.ID]component.Component { return h }
