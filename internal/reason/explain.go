@@ -177,7 +177,7 @@ func (s *Store) pick(n *Node, t *Test, w window) (at int, best outcome) {
 			continue
 		}
 		o := s.test(t, v, w)
-		if o == fails || !n.all(t.While, i, w) {
+		if o == fails || !n.hold(t, i, w) {
 			continue
 		}
 		if n.standing(t.Fact, i, w) {
@@ -197,10 +197,15 @@ func (s *Store) pick(n *Node, t *Test, w window) (at int, best outcome) {
 	return at, best
 }
 
-// all reports whether all of the flags hold of a GPU.
-func (n *Node) all(flags []Fact, gpu int, w window) bool {
-	for _, f := range flags {
+// hold reports whether the flags that a test asks for hold of a GPU.
+func (n *Node) hold(t *Test, gpu int, w window) bool {
+	for _, f := range t.While {
 		if v, ok := n.value(f, gpu, w); !ok || v == 0 {
+			return false
+		}
+	}
+	for _, f := range t.Now {
+		if n.gpus[gpu].on&(1<<source[f]) == 0 {
 			return false
 		}
 	}

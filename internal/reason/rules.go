@@ -50,8 +50,9 @@ type Test struct {
 	Margin, Share float64
 	// NeedsPeers makes the test fail without a contrast.
 	NeedsPeers bool
-	// While are flags that have to hold of the same GPU in the window.
-	While []Fact
+	// While and Now are flags that have to hold of the same GPU, at any time in
+	// the window and at present.
+	While, Now []Fact
 }
 
 // Rule is one row of the table.
@@ -140,14 +141,15 @@ var rules = []Rule{
 		lowersClock: true,
 	},
 	{
-		Reason: "sw_power_cap", When: "the power limit holds the clocks down, and not those of the peers, or is 5 % lower than theirs while it does",
+		Reason: "sw_power_cap", When: "the power limit holds the clocks down, and is 5 % lower than the peers' or keeps the SM clock 5 % of its maximum below theirs",
 		Action: ActionCheckLimit, Advice: "Compare the power limit of the GPU with its peers' and set it to theirs.",
+		// That a GPU meets its limit says nothing: those of a job in lockstep that
+		// wait for a slow one draw less, and so only the slow one meets its own.
 		Tests: []Test{
-			{Fact: PowerCap, Limit: 1, NeedsPeers: true},
-			// GPUs at work meet their limit now and then, wherever it is.
 			{Fact: PowerLimit, Limit: peersDecide, Share: 0.05, NeedsPeers: true, While: []Fact{PowerCap}},
+			{Fact: SMClock, Limit: peersDecide, Margin: 0.05, NeedsPeers: true, Now: []Fact{PowerCap}},
 		},
-		Evidence: []Fact{PowerLimit, PowerCap, Power, SMClock}, Source: "NVML clocks event reason 0x4; a whole fleet at its limit is normal; 5 % is the least gap of the signal throughput",
+		Evidence: []Fact{PowerCap, PowerLimit, Power, SMClock}, Source: "NVML clocks event reason 0x4; a whole fleet at its limit is normal; the least gaps of the signals throughput and compute",
 		lowersClock: true,
 	},
 	{

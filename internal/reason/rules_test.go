@@ -158,7 +158,11 @@ var faults = []fault{
 	{reason: "sw_thermal", fact: SWThermal, value: 1, apply: set(FieldSWThermal, 1)},
 	{reason: "sw_thermal", fact: SWThermalTime, value: 3, apply: set(FieldSWThermalTime, 1003)},
 	{reason: "hw_slowdown", fact: HWSlowdown, value: 1, apply: set(FieldHWSlowdown, 1)},
-	{reason: "sw_power_cap", fact: PowerCap, value: 1, apply: set(FieldPowerCap, 1), alone: true},
+	{reason: "sw_power_cap", fact: SMClock, value: 0.8, alone: true, apply: func(f *fleet, n *Node, g int) {
+		f.t.Helper()
+		f.put(n, g, FieldPowerCap, 1)
+		f.put(n, g, FieldSMClock, 0.8*1.98e9)
+	}},
 	{reason: "sw_power_cap", fact: PowerLimit, value: 500, alone: true, apply: func(f *fleet, n *Node, g int) {
 		f.t.Helper()
 		for i := range fleetNodes {
@@ -395,14 +399,16 @@ func TestTheTableIsTheDocumentedOrder(t *testing.T) {
 // A little short of each threshold nothing is found.
 func TestThresholds(t *testing.T) {
 	for name, apply := range map[string]func(*fleet, *Node, int){
-		"an Xid of an application":            setXid(31),
-		"0.9 s of power brake":                set(FieldPowerBrakeTime, 1000.9),
-		"0.9 s of hardware throttling":        set(FieldHWThermalTime, 1000.9),
-		"0.9 s of software throttling":        set(FieldSWThermalTime, 1000.9),
-		"a clock 4 % of its maximum lower":    set(FieldSMClock, 1.9e9-0.04*1.98e9),
-		"8 PCIe replays per minute":           set(FieldPCIeReplays, 1016), // in two minutes, with the one that the window begins in
-		"0.9 % less bandwidth":                func(_ *fleet, n *Node, _ int) { _ = n.PutBandwidth("mlx5_0", 49.1e9) },
-		"a lower power limit that is not met": set(FieldPowerLimit, 500),
+		"an Xid of an application":         setXid(31),
+		"0.9 s of power brake":             set(FieldPowerBrakeTime, 1000.9),
+		"0.9 s of hardware throttling":     set(FieldHWThermalTime, 1000.9),
+		"0.9 s of software throttling":     set(FieldSWThermalTime, 1000.9),
+		"a clock 4 % of its maximum lower": set(FieldSMClock, 1.9e9-0.04*1.98e9),
+		"8 PCIe replays per minute":        set(FieldPCIeReplays, 1016), // in two minutes, with the one that the window begins in
+		"0.9 % less bandwidth":             func(_ *fleet, n *Node, _ int) { _ = n.PutBandwidth("mlx5_0", 49.1e9) },
+		// As of the slowest of a job in lockstep: the others wait, and draw less.
+		"a power limit that is met, but not by the peers": set(FieldPowerCap, 1),
+		"a lower power limit that is not met":             set(FieldPowerLimit, 500),
 		"a power limit 4 % lower": func(f *fleet, n *Node, g int) {
 			for i := range fleetNodes {
 				f.put(f.node(i), g, FieldPowerCap, 1)
@@ -445,10 +451,10 @@ func TestEvidence(t *testing.T) {
 	require.Equal(t, Reason("sw_power_cap"), got.Reason)
 	assert.Equal(t, ActionCheckLimit, got.Action)
 	want := []Evidence{
-		{Fact: PowerCap, GPU: gpuID(2), Value: 1, Peers: 0, HasPeers: true, Since: f.now},
 		{Fact: PowerLimit, GPU: gpuID(2), Value: 500, Peers: 700, HasPeers: true, Since: f.now},
-		{Fact: Power, GPU: gpuID(2), Value: 650, Peers: 650, HasPeers: true},
 		{Fact: SMClock, GPU: gpuID(2), Value: 0.5, Peers: 1.9 / 1.98, HasPeers: true},
+		{Fact: PowerCap, GPU: gpuID(2), Value: 1, Peers: 0, HasPeers: true, Since: f.now},
+		{Fact: Power, GPU: gpuID(2), Value: 650, Peers: 650, HasPeers: true},
 	}
 	require.Len(t, got.Evidence, len(want))
 	for i, e := range got.Evidence {
@@ -600,4 +606,14 @@ func TestAGroupIsBounded(t *testing.T) {
 	assert.Equal(t, Unexplained, got.Reason)
 	got = f.explainGroup(nil, others)
 	assert.Equal(t, Unexplained, got.Reason)
+}
+
+// A limit that was met before the clock fell did not make it fall.
+func TestALowClockAfterAPowerCap(t *testing.T) {
+	f := newFleet(t)
+	n := f.node(0)
+	f.put(n, 3, FieldPowerCap, 1)
+	f.put(n, 3, FieldPowerCap, 0)
+	f.put(n, 3, FieldSMClock, 0.8*1.98e9)
+	assert.Equal(t, Reason("sm_clock_low"), f.explain().Reason)
 }

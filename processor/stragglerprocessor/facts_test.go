@@ -197,7 +197,10 @@ func TestEachMetricThatExplains(t *testing.T) {
 		{sample: sample{name: "hw.gpu.throttle.active", pairs: []string{"reason", "sw_thermal"}, value: 1}, want: "sw_thermal", fact: reason.SWThermal},
 		{sample: sample{name: "hw.gpu.throttle.time", pairs: []string{"reason", "sw_thermal"}, value: 5, count: true}, want: "sw_thermal", fact: reason.SWThermalTime},
 		{sample: sample{name: "hw.gpu.throttle.active", pairs: []string{"reason", "hw_slowdown"}, value: 1}, want: "hw_slowdown", fact: reason.HWSlowdown},
-		{sample: sample{name: "hw.gpu.throttle.active", pairs: []string{"reason", "power_cap"}, value: 1}, want: "sw_power_cap", fact: reason.PowerCap},
+		{
+			sample: sample{name: "hw.gpu.throttle.active", pairs: []string{"reason", "power_cap"}, value: 1}, want: "sw_power_cap", fact: reason.PowerLimit,
+			before: []sample{{name: "hw.gpu.power.limit", pairs: []string{"limit", "enforced"}, value: 500}},
+		},
 		{sample: sample{name: "hw.gpu.clock.frequency", pairs: []string{"clock", "sm"}, value: 1.2e9}, want: "sm_clock_low", fact: reason.SMClock},
 		{sample: sample{name: "hw.gpu.pcie.link.width", pairs: []string{"kind", "current"}, value: 8}, want: "pcie_link_degraded", fact: reason.PCIeWidth},
 		{sample: sample{name: "hw.gpu.pcie.link.generation", pairs: []string{"kind", "current"}, value: 3}, want: "pcie_link_degraded", fact: reason.PCIeSpeed},

@@ -38,7 +38,7 @@ const minNamed = 0.95
 const (
 	nodesPerJob = 8
 	many        = 3 // nodes: from there on it is an incident of their group
-	gpusPerNode = 8
+	gpusPerNode = 4
 
 	warm  = 20 * time.Minute // until the gateway knows its nodes
 	lasts = 12 * time.Minute // a fault
