@@ -409,6 +409,10 @@ func TestThresholds(t *testing.T) {
 		// As of the slowest of a job in lockstep: the others wait, and draw less.
 		"a power limit that is met, but not by the peers": set(FieldPowerCap, 1),
 		"a lower power limit that is not met":             set(FieldPowerLimit, 500),
+		"a clock 4 % lower under a power limit": func(f *fleet, n *Node, g int) {
+			f.put(n, g, FieldPowerCap, 1)
+			f.put(n, g, FieldSMClock, 1.9e9-0.04*1.98e9)
+		},
 		"a power limit 4 % lower": func(f *fleet, n *Node, g int) {
 			for i := range fleetNodes {
 				f.put(f.node(i), g, FieldPowerCap, 1)
