@@ -51,12 +51,16 @@ func main() {
 	serve := flag.String("serve", "", "be a server: plain, diff or wire_diff (for the command itself)")
 	rounds := flag.Int("rounds", 12, "how often the servers take turns")
 	pushes := flag.Int("pushes", 50, "pushes of a node in a turn")
+	others := flag.Bool("relatives", false, "compare with contrib's interval processor and with vmagent instead")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var err error
-	if *serve != "" {
+	switch {
+	case *serve != "":
 		err = runServer(ctx, *serve, os.Stdin, os.Stdout)
-	} else {
+	case *others:
+		err = relatives(ctx, os.Stdout, *rounds)
+	default:
 		err = errors.Join(scan(os.Stdout, 500), push(ctx, os.Stdout, *rounds, *pushes))
 	}
 	stop()
