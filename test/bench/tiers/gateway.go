@@ -40,13 +40,14 @@ type window struct {
 
 func (w *window) cores() float64 { return w.cpu / w.span.Seconds() }
 
-// watch measures the process while f runs, and scrapes it as Prometheus would.
-func watch(ctx context.Context, p *process, f func(context.Context) error) (*window, error) {
+// watch measures the process while f runs, and scrapes it as Prometheus would. It
+// has to know so many nodes then.
+func watch(ctx context.Context, p *collector, nodes int, f func(context.Context) error) (*window, error) {
 	before, err := p.usage()
 	if err != nil {
 		return nil, err
 	}
-	tickTime, ticks, err := p.ticks(ctx)
+	past, err := p.compared(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -70,14 +71,20 @@ func watch(ctx context.Context, p *process, f func(context.Context) error) (*win
 	w.resident, w.live = after.resident, after.gc.live
 	w.gcShare = (after.gc.cpu - before.gc.cpu) / w.cpu
 	w.gcPause = after.gc.longest(len(before.gc.pauses))
-	seconds, n, err := p.ticks(ctx)
-	if w.ticks = n - ticks; w.ticks > 0 {
-		w.tick = (seconds - tickTime) / float64(w.ticks)
+	now, err := p.compared(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return w, err
+	if now.nodes != float64(nodes) {
+		return nil, fmt.Errorf("the %s compares %v nodes, %d report", p.name, now.nodes, nodes)
+	}
+	if w.ticks = now.ticks - past.ticks; w.ticks > 0 {
+		w.tick = (now.seconds - past.seconds) / float64(w.ticks)
+	}
+	return w, nil
 }
 
-func (p *process) scrapeUntil(ctx context.Context, size *int64) error {
+func (c *collector) scrapeUntil(ctx context.Context, size *int64) error {
 	every := time.NewTicker(scrapeEvery)
 	defer every.Stop()
 	for {
@@ -85,7 +92,7 @@ func (p *process) scrapeUntil(ctx context.Context, size *int64) error {
 		case <-ctx.Done():
 			return nil
 		case <-every.C:
-			n, err := p.scrape(ctx)
+			n, err := c.scrape(ctx)
 			if err != nil && ctx.Err() == nil {
 				return err
 			}
@@ -153,7 +160,7 @@ func (b *bench) gatewayOf(ctx context.Context, out io.Writer, name string, nodes
 	span := max(b.span, pace)
 	b.say("%s: each node once in %s, for %s", name, pace, span)
 	var r fleetpush.Report
-	w, err = watch(ctx, p, func(ctx context.Context) error {
+	w, err = watch(ctx, p, nodes, func(ctx context.Context) error {
 		var err error
 		r, err = push(ctx, f, p.endpoint, pace, span, b.inFlight)
 		return err
@@ -175,7 +182,7 @@ func (b *bench) gatewayOf(ctx context.Context, out io.Writer, name string, nodes
 
 // settle waits until the process rests: a history takes each series that is new
 // for longer than its report.
-func (b *bench) settle(ctx context.Context, p *process) error {
+func (b *bench) settle(ctx context.Context, p *collector) error {
 	const most, resting = 90, 0.1
 	for range most {
 		before, err := p.usage()

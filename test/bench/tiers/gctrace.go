@@ -7,7 +7,6 @@ package main
 import (
 	"regexp"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -23,15 +22,17 @@ type gcTrace struct {
 // gc 7 @0.5s 2%: 0.018+1.3+0.076 ms clock, 0.054+0.35/1.0/3.0+0.23 ms cpu, 4->4->2 MB, ...
 var gcLine = regexp.MustCompile(`^gc \d+ @.*: ([\d.]+)\+[\d.]+\+([\d.]+) ms clock, ([\d.]+)\+([\d.]+)/([\d.]+)/[\d.]+\+([\d.]+) ms cpu, \d+->\d+->(\d+) MB`)
 
-// add takes a line of the log and reports whether it was one of the trace.
-func (t *gcTrace) add(line string) bool {
-	if !strings.HasPrefix(line, "gc ") {
-		return false
+// readTrace reads a trace among the lines of a log.
+func readTrace(lines []string) (t gcTrace) {
+	for _, line := range lines {
+		if m := gcLine.FindStringSubmatch(line); m != nil {
+			t.add(m)
+		}
 	}
-	m := gcLine.FindStringSubmatch(line)
-	if m == nil {
-		return false
-	}
+	return t
+}
+
+func (t *gcTrace) add(m []string) {
 	n := make([]float64, len(m))
 	for i := 1; i < len(m); i++ {
 		n[i], _ = strconv.ParseFloat(m[i], 64) // the expression lets nothing else pass
@@ -44,7 +45,6 @@ func (t *gcTrace) add(line string) bool {
 		t.cpu += ms / 1e3
 	}
 	t.live = n[7] * (1 << 20)
-	return true
 }
 
 // longest is the longest pause after the first so many.

@@ -51,7 +51,7 @@ type tier struct {
 	name  string
 	nodes int
 	fleet *fleetpush.Fleet
-	proc  *process
+	proc  *collector
 
 	resident, live float64
 	cpu            []float64 // seconds per report, of each turn
@@ -107,8 +107,8 @@ func comparedConfigs(dir string) ([]struct {
 	files []string
 }, error,
 ) {
-	file, err := write(dir, plainConfig)
-	if err != nil {
+	file := filepath.Join(dir, "plain.yaml")
+	if err := os.WriteFile(file, []byte(plainConfig), 0o600); err != nil {
 		return nil, err
 	}
 	overlay, err := wireOverlay(dir)

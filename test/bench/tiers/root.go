@@ -75,7 +75,7 @@ func root(ctx context.Context, b *bench, out io.Writer) (err error) {
 		rec.reports, rec.points, rec.messages, float64(rec.bytes)/megabyte)
 	ended := b.profileOf(ctx, p, b.record)
 	var latency *hdrhistogram.Histogram
-	w, err := watch(ctx, p, func(ctx context.Context) error {
+	w, err := watch(ctx, p, b.clusters*b.nodes, func(ctx context.Context) error {
 		var err error
 		latency, err = l.play(ctx, rec)
 		return err
@@ -83,12 +83,12 @@ func root(ctx context.Context, b *bench, out io.Writer) (err error) {
 	if err = errors.Join(err, <-ended); err != nil {
 		return err
 	}
-	b.say("root: %d ticks, %d bytes scraped, %d pushes", w.ticks, w.scraped, latency.TotalCount())
+	b.say("root: %d ticks, %d bytes scraped, %d pushes, which took %s", w.ticks, w.scraped, latency.TotalCount(), w.span.Round(time.Second))
 	quantile := func(q float64) float64 { return float64(latency.ValueAtQuantile(q)) / 1e3 }
 	figure.FprintOnly(out, "root_nodes", float64(b.nodes*b.clusters), "nodes")
 	figure.FprintOnly(out, "root_points", float64(rec.points*b.clusters)/float64(seconds), "points/s")
 	figure.FprintOnly(out, "root_points_per_report", float64(rec.points)/float64(rec.reports), "points")
-	figure.Fprint(out, "root_cores", w.cores(), "cores", maxRootCores, true)
+	figure.Fprint(out, "root_cores", w.cpu/b.record.Seconds(), "cores", maxRootCores, true)
 	figure.FprintOnly(out, "root_push_p50", quantile(50), "ms")
 	figure.Fprint(out, "root_push_p99", quantile(99), "ms", maxRootPush, true)
 	figure.FprintOnly(out, "root_push_max", quantile(100), "ms")
@@ -99,7 +99,7 @@ func root(ctx context.Context, b *bench, out io.Writer) (err error) {
 }
 
 // profileOf takes profiles of the process where that is wished, while it is measured.
-func (b *bench) profileOf(ctx context.Context, p *process, span time.Duration) <-chan error {
+func (b *bench) profileOf(ctx context.Context, p *collector, span time.Duration) <-chan error {
 	ended := make(chan error, 1)
 	if b.profile == "" {
 		ended <- nil
@@ -193,11 +193,7 @@ func (k *link) send(ctx context.Context, m *message) (time.Duration, error) {
 // fill sends the whole state of all nodes.
 func (l links) fill(ctx context.Context, u *upstream, at time.Time) error {
 	return u.each(func(i int, s *shardDiff) error {
-		var all []int
-		for node := s.from; node < s.to; node++ {
-			all = append(all, node)
-		}
-		return u.report(ctx, s, all, at, func(m *message, _ int) error {
+		return u.report(ctx, s, s.nodes(), at, func(m *message, _ int) error {
 			for _, k := range l {
 				if k.shard != i {
 					continue

@@ -46,6 +46,14 @@ type shardDiff struct {
 	buf      []byte
 }
 
+func (s *shardDiff) nodes() []int {
+	all := make([]int, s.to-s.from)
+	for i := range all {
+		all[i] = s.from + i
+	}
+	return all
+}
+
 // message is what a shard sends at once, and where it says when and of which
 // cluster: in the points' times, the heartbeats' values, and the resources.
 type message struct {
@@ -185,7 +193,7 @@ func (u *upstream) record(ctx context.Context, from time.Time, seconds int) (*re
 		for second := range seconds {
 			now := from.Add(time.Duration(second) * time.Second)
 			var due []int
-			for node := s.from; node < s.to; node++ {
+			for _, node := range s.nodes() {
 				if (node+second)%int(interval/time.Second) == 0 {
 					due = append(due, node)
 				}
