@@ -35,6 +35,7 @@ type window struct {
 	gcPause        time.Duration
 	tick           float64 // seconds each
 	ticks          uint64
+	scrapes        int
 	scraped        int64 // bytes of the last scrape
 }
 
@@ -54,11 +55,11 @@ func watch(ctx context.Context, p *collector, nodes int, f func(context.Context)
 	w := &window{}
 	began := time.Now()
 	scraping, stop := context.WithCancel(ctx)
-	scraped := make(chan error, 1)
-	go func() { scraped <- p.scrapeUntil(scraping, &w.scraped) }()
+	scraped := make(chan struct{})
+	go func() { defer close(scraped); p.scrapeUntil(scraping, w) }()
 	err = f(ctx)
 	stop()
-	err = errors.Join(err, <-scraped)
+	<-scraped
 	if err != nil {
 		return nil, err
 	}
@@ -84,19 +85,23 @@ func watch(ctx context.Context, p *collector, nodes int, f func(context.Context)
 	return w, nil
 }
 
-func (c *collector) scrapeUntil(ctx context.Context, size *int64) error {
+// scrapeUntil scrapes as Prometheus does: what takes longer than until the next
+// is given up.
+func (c *collector) scrapeUntil(ctx context.Context, w *window) {
 	every := time.NewTicker(scrapeEvery)
 	defer every.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-every.C:
-			n, err := c.scrape(ctx)
-			if err != nil && ctx.Err() == nil {
-				return err
+			limited, cancel := context.WithTimeout(ctx, scrapeEvery)
+			n, err := c.scrape(limited)
+			cancel()
+			if err == nil {
+				w.scrapes++
+				w.scraped = n
 			}
-			*size = max(*size, n)
 		}
 	}
 }
@@ -168,7 +173,7 @@ func (b *bench) gatewayOf(ctx context.Context, out io.Writer, name string, nodes
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	b.say("%s: %d pushes accepted, skipped %v, %d ticks, %d bytes scraped", name, r.Accepted, r.Skipped, w.ticks, w.scraped)
+	b.say("%s: %d pushes accepted, skipped %v, %d ticks, %d scrapes of %d bytes", name, r.Accepted, r.Skipped, w.ticks, w.scrapes, w.scraped)
 	if pace > interval {
 		figure.FprintOnly(out, name+"_interval", pace.Seconds(), "s")
 	}

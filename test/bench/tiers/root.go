@@ -83,7 +83,7 @@ func root(ctx context.Context, b *bench, out io.Writer) (err error) {
 	if err = errors.Join(err, <-ended); err != nil {
 		return err
 	}
-	b.say("root: %d ticks, %d bytes scraped, %d pushes, which took %s", w.ticks, w.scraped, latency.TotalCount(), w.span.Round(time.Second))
+	b.say("root: %d ticks, %d scrapes of %d bytes, %d pushes, which took %s", w.ticks, w.scrapes, w.scraped, latency.TotalCount(), w.span.Round(time.Second))
 	quantile := func(q float64) float64 { return float64(latency.ValueAtQuantile(q)) / 1e3 }
 	figure.FprintOnly(out, "root_nodes", float64(b.nodes*b.clusters), "nodes")
 	figure.FprintOnly(out, "root_points", float64(rec.points*b.clusters)/float64(seconds), "points/s")
