@@ -28,3 +28,19 @@ func TestViewsHaveNoRoomToSpare(t *testing.T) {
 	require.Len(t, v.GPUs, gpus)
 	assert.Equal(t, gpus, cap(v.GPUs))
 }
+
+// Every ten seconds a node's GPUs are looked through for those that are gone.
+func TestNoGPUGoneAllocatesNothing(t *testing.T) {
+	s, now := New(DefaultConfig()), t0
+	report := func() {
+		now = now.Add(gpuCheck)
+		u, ok := s.Begin(Key{"c", "a"}, now)
+		require.True(t, ok)
+		for _, g := range [...]string{"0", "1", "2", "3"} {
+			u.SetGPU(u.GPU(g), GPUPower, 1)
+		}
+		u.Commit(now)
+	}
+	report()
+	assert.Zero(t, testing.AllocsPerRun(100, report))
+}

@@ -126,9 +126,11 @@ func (u *Update) dropReplaced() {
 }
 
 func (u *Update) dropGPUs(drop func(*GPU) bool) {
-	gone := func(g GPU) bool { return drop(&g) }
-	if slices.ContainsFunc(u.view.GPUs, gone) {
-		u.view.GPUs = slices.DeleteFunc(u.gpus(), gone)
+	for i := range u.view.GPUs {
+		if drop(&u.view.GPUs[i]) {
+			u.view.GPUs = slices.DeleteFunc(u.gpus(), func(g GPU) bool { return drop(&g) })
+			return
+		}
 	}
 }
 
