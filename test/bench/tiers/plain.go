@@ -13,8 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/gpu-collector/gpu-collector/internal/fleetpush"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
@@ -23,6 +21,7 @@ const (
 	shardConfig   = "configs/shard.yaml"
 	gatewayConfig = "configs/gateway.yaml"
 	rootOverlay   = "configs/overlays/root.yaml"
+	wireOverlay   = "configs/overlays/wire-diff.yaml"
 )
 
 // plainConfig is the least that a Collector can do with a push.
@@ -101,68 +100,31 @@ func compare(ctx context.Context, b *bench, w io.Writer) (err error) {
 	return nil
 }
 
-// comparedConfigs are the configurations of the tiers, plain first.
-func comparedConfigs(dir string) ([]struct {
+// configured is a tier and its configurations.
+type configured struct {
 	name  string
 	files []string
-}, error,
-) {
+}
+
+// comparedConfigs are the tiers, plain first.
+func comparedConfigs(dir string) ([]configured, error) {
 	file := filepath.Join(dir, "plain.yaml")
 	if err := os.WriteFile(file, []byte(plainConfig), 0o600); err != nil {
 		return nil, err
 	}
-	overlay, err := wireOverlay(dir)
 	// At many times the pace of a fleet the history, which bench-fleetview
 	// measures, would be all that is seen.
 	noHistory := "yaml:extensions::fleet_view::history::storage: none"
-	return []struct {
-		name  string
-		files []string
-	}{
+	return []configured{
 		{plain, []string{file}},
 		{shard, []string{shardConfig}},
-		{shardWire, []string{shardConfig, overlay}},
+		{shardWire, []string{shardConfig, wireOverlay}},
 		{gateway, []string{gatewayConfig, noHistory}},
-	}, err
-}
-
-// wireOverlay puts wire_diff, with the settings of the shard's diff, in its place.
-func wireOverlay(dir string) (string, error) {
-	text, err := os.ReadFile(shardConfig)
-	if err != nil {
-		return "", err
-	}
-	var cfg struct {
-		Processors map[string]map[string]any `yaml:"processors"`
-	}
-	if err = yaml.Unmarshal(text, &cfg); err != nil {
-		return "", fmt.Errorf("%s: %w", shardConfig, err)
-	}
-	diff := cfg.Processors["diff"]
-	delete(diff, "flush_interval") // not for wire_diff
-	type m = map[string]any
-	middlewares := []m{{"id": "admission"}, {"id": "straggler_threshold"}, {"id": "wire_diff"}}
-	overlay, err := yaml.Marshal(m{
-		"extensions": m{"wire_diff": diff},
-		"receivers":  m{"otlp": m{"protocols": m{"grpc": m{"middlewares": middlewares}}}},
-		"service": m{
-			"extensions": []string{"admission", "straggler_threshold", "healthcheckv2", "wire_diff"},
-			"pipelines":  m{"metrics": m{"processors": []string{"memory_limiter", "transform/limits"}}},
-		},
-	})
-	if err != nil {
-		return "", err
-	}
-	file := filepath.Join(dir, "wire.yaml")
-	return file, os.WriteFile(file, overlay, 0o600)
+	}, nil
 }
 
 // compareAt runs all tiers at once and pushes to each in turn.
-func (b *bench) compareAt(ctx context.Context, nodes int, next string, configs []struct {
-	name  string
-	files []string
-},
-) (tiers []*tier, err error) {
+func (b *bench) compareAt(ctx context.Context, nodes int, next string, configs []configured) (tiers []*tier, err error) {
 	for _, c := range configs {
 		b.say("%s with %d nodes: first reports", c.name, nodes)
 		t := &tier{name: c.name, nodes: nodes}
