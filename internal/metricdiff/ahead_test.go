@@ -134,3 +134,35 @@ func TestARelayedHeartbeatIsNotToCome(t *testing.T) {
 		})
 	}
 }
+
+// TestTimesOfAClockThatWasSetBackBecomeTheTimeOfReceipt, for as long as the
+// sender's clock is behind what it said before, by all that a retry may be late.
+func TestTimesOfAClockThatWasSetBackBecomeTheTimeOfReceipt(t *testing.T) {
+	now := testTime.UTC()
+	for name, first := range map[string]time.Duration{"in step": 0, "somewhat ahead": 50 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			s := newSame(false)
+			s.push(t, encode(t, everyType(now.Add(first))), 0, true)
+			for i, clock := range []time.Duration{-time.Hour, -time.Hour, -9 * time.Minute, 0} {
+				at := time.Duration(i+1) * time.Minute
+				md := everyType(now.Add(at + clock))
+				points := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics()
+				points.At(0).Gauge().DataPoints().At(0).SetDoubleValue(float64(i))
+				points.RemoveIf(func(m pmetric.Metric) bool { return i < 2 && m.Name() != "gauge" })
+				out := s.push(t, encode(t, md), at, true)
+				assert.Equal(t, now.Add(at), gaugeTime(t, out), i)
+				assert.Equal(t, now.Add(at), heartbeatOf(t, out), i)
+			}
+			assert.Zero(t, s.decoded.table.Stats().Stale)
+		})
+	}
+}
+
+func gaugeTime(t *testing.T, msg []byte) time.Time {
+	t.Helper()
+	md, err := decode(msg)
+	require.NoError(t, err)
+	m := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0)
+	require.Equal(t, "gauge", m.Name())
+	return m.Gauge().DataPoints().At(0).Timestamp().AsTime()
+}

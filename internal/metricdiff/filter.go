@@ -182,7 +182,7 @@ func (f *Filter) number(i int, dp pmetric.NumberDataPoint, metric uint64, withSt
 		f.corrected = true
 		p.Kind, p.Value = statetable.KindInt, uint64(dp.IntValue())
 	}
-	return f.judge(p, start, timeOf(f, dp), dp.Flags(), valid, dp.Attributes())
+	return judge(f, dp, p, start, valid)
 }
 
 // stamped is a point of any type.
@@ -190,6 +190,7 @@ type stamped interface {
 	Timestamp() pcommon.Timestamp
 	SetTimestamp(pcommon.Timestamp)
 	Flags() pmetric.DataPointFlags
+	Attributes() pcommon.Map
 }
 
 // timeOf is the point's time, or the time of receipt, which the point gets where
@@ -215,10 +216,14 @@ func pass[P stamped](f *Filter, points iter.Seq2[int, P], count int) bool {
 }
 
 // judge reports whether the point is to be removed.
-func (f *Filter) judge(p statetable.Point, start, at pcommon.Timestamp, flags pmetric.DataPointFlags, valid bool, attrs pcommon.Map) bool {
-	drop := f.point(p, start, at, flags, valid)
+func judge[P stamped](f *Filter, dp P, p statetable.Point, start pcommon.Timestamp, valid bool) bool {
+	drop := f.point(p, start, timeOf(f, dp), dp.Flags(), valid)
+	if f.stamp != 0 {
+		f.corrected = true
+		dp.SetTimestamp(f.stamp)
+	}
 	if !drop && f.Report.Fresh() {
-		f.names.describe(f.Report, attrs)
+		f.names.describe(f.Report, dp.Attributes())
 	}
 	return drop
 }
@@ -229,7 +234,7 @@ func (f *Filter) histograms(points pmetric.HistogramDataPointSlice, metric uint6
 			Key:  seriesKey(metric, dp.Attributes()),
 			Kind: statetable.KindHash, Value: histogramHash(dp),
 		}
-		return f.judge(p, dp.StartTimestamp(), timeOf(f, dp), dp.Flags(), true, dp.Attributes())
+		return judge(f, dp, p, dp.StartTimestamp(), true)
 	})
 	return points.Len() == 0
 }
@@ -240,7 +245,7 @@ func (f *Filter) exponentials(points pmetric.ExponentialHistogramDataPointSlice,
 			Key:  seriesKey(metric, dp.Attributes()),
 			Kind: statetable.KindHash, Value: exponentialHash(dp),
 		}
-		return f.judge(p, dp.StartTimestamp(), timeOf(f, dp), dp.Flags(), true, dp.Attributes())
+		return judge(f, dp, p, dp.StartTimestamp(), true)
 	})
 	return points.Len() == 0
 }
@@ -251,7 +256,7 @@ func (f *Filter) summaries(points pmetric.SummaryDataPointSlice, metric uint64) 
 			Key:  seriesKey(metric, dp.Attributes()),
 			Kind: statetable.KindHash, Value: summaryHash(dp),
 		}
-		return f.judge(p, dp.StartTimestamp(), timeOf(f, dp), dp.Flags(), true, dp.Attributes())
+		return judge(f, dp, p, dp.StartTimestamp(), true)
 	})
 	return points.Len() == 0
 }

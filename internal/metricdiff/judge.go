@@ -56,6 +56,7 @@ type Judge struct {
 	asItIs bool // the report goes on whole, see Filter.Note
 
 	now, latest pcommon.Timestamp // Now, and the latest that is believed
+	stamp       pcommon.Timestamp // of the point just judged, 0 for its own, see statetable.Report.Stamp
 
 	// Of the resource at hand:
 	newest  pcommon.Timestamp // latest timestamp of its points
@@ -213,7 +214,7 @@ func (j *Judge) pass(points int) bool {
 // that is believed.
 func (j *Judge) point(p statetable.Point, start, at pcommon.Timestamp, flags pmetric.DataPointFlags, valid bool) bool {
 	j.points++
-	j.newest = max(j.newest, at)
+	j.newest, j.stamp = max(j.newest, at), 0
 	if !valid || flags.NoRecordedValue() {
 		j.ended = j.ended || flags.NoRecordedValue()
 		j.Report.Forget(p.Key)
@@ -221,12 +222,16 @@ func (j *Judge) point(p statetable.Point, start, at pcommon.Timestamp, flags pme
 		return false
 	}
 	p.Band = j.band
-	p.Time = uint64(at)
+	p.Time, p.Received = uint64(at), uint64(j.now)
 	p.Origin, p.Start = uint64(start), uint64(start)
 	if flags != 0 {
 		p.Origin, p.Start = statetable.Mix(p.Origin, uint64(flags)), 0
 	}
-	switch j.Report.Observe(p) {
+	verdict := j.Report.Observe(p)
+	if j.stamp = pcommon.Timestamp(j.Report.Stamp()); j.stamp != 0 {
+		j.newest = max(j.newest, j.stamp)
+	}
+	switch verdict {
 	case statetable.Forward:
 	case statetable.Unchanged:
 		if !j.WholeNodes && !j.asItIs {

@@ -153,6 +153,7 @@ type wireMetric struct {
 
 type wirePoint struct {
 	from, end   int32
+	timeAt      int32 // where in the message its time is
 	attrs       uint64
 	value       uint64
 	start, time uint64
@@ -434,7 +435,7 @@ func (w *Wire) readPoint(b []byte, start, pos, at int) bool {
 			if pcommon.Timestamp(n) > w.latest {
 				return false
 			}
-			p.time = n
+			p.time, p.timeAt = n, int32(pos+1)
 		case tagStartTime:
 			p.start = n
 		default:

@@ -133,8 +133,12 @@ func (w *Wire) number(wp *wirePoint, metric uint64, withStart bool) bool {
 	if withStart {
 		start = pcommon.Timestamp(wp.start)
 	}
-	return w.point(p, start, pcommon.Timestamp(wp.time), pmetric.DataPointFlags(wp.flags),
+	drop := w.point(p, start, pcommon.Timestamp(wp.time), pmetric.DataPointFlags(wp.flags),
 		wp.kind != pmetric.NumberDataPointValueTypeEmpty)
+	if w.stamp != 0 {
+		binary.LittleEndian.PutUint64(w.msg[wp.timeAt:], uint64(w.stamp))
+	}
+	return drop
 }
 
 // writeResource and its siblings write an element with what is left of its

@@ -174,6 +174,14 @@ func older(state, at uint32) bool {
 	return d != 0 && d <= maxReorder
 }
 
+// setBack reports whether a point is so much older than the state that a clock
+// must have been set back. Beyond half of the range of times, 26 days, nobody
+// can tell it from one that is later.
+func setBack(state, at uint32) bool {
+	d := state - at
+	return state != 0 && at != 0 && d > maxReorder && d < 1<<31
+}
+
 // later returns the later of two times; after a clock was set back by more than
 // maxReorder, the new one.
 func later(old, at uint32) uint32 {

@@ -40,7 +40,10 @@ type Point struct {
 	Start uint64
 	// Time is in Unix nanoseconds, 0 when there is none.
 	Time uint64
-	Kind Kind
+	// Received is when the report came, likewise: the time of a point whose clock
+	// was set back, see Report.Stamp. 0 for never.
+	Received uint64
+	Kind     Kind
 	// Band is how far the next hop's value may be from this one.
 	Band Band
 }
@@ -78,10 +81,11 @@ type Report struct {
 
 	node    *node // nil between nodes, and for a node there is no room for
 	key     NodeKey
-	cursor  int  // where in node.entries the next point is expected
-	fresh   bool // the point just observed is of a new series
-	changed bool // something of the open node is forwarded
-	again   int  // points that were repeated
+	cursor  int    // where in node.entries the next point is expected
+	fresh   bool   // the point just observed is of a new series
+	stamp   uint64 // see Stamp
+	changed bool   // something of the open node is forwarded
+	again   int    // points that were repeated
 	visits  []visit
 	pending []pending
 	namer   namer
@@ -236,7 +240,7 @@ func (r *Report) opaque(n *node) {
 // is lost.
 func (r *Report) Observe(p Point) Verdict {
 	n := r.node
-	r.fresh = false
+	r.fresh, r.stamp = false, 0
 	if n == nil {
 		r.untracked++
 		r.changed = true
@@ -254,6 +258,9 @@ func (r *Report) Observe(p Point) Verdict {
 	again := e.seen == n.visit
 	e.seen = n.visit
 	e.hear(r.tick)
+	if setBack(e.time, at) {
+		at = r.restamp(e.time, at, p.Received)
+	}
 	switch {
 	case older(e.time, at):
 		r.stale++
@@ -279,6 +286,27 @@ func (r *Report) pend(p *Point, at uint32, i int, again bool) {
 		time: at, at: int32(i), repeated: again,
 	})
 }
+
+// restamp returns the time of a point that is much older than its series: that
+// of receipt, or just after the state's where that is ahead of the clock here.
+// Where the clock here was set back too, the point's own stands.
+func (r *Report) restamp(state, at uint32, received uint64) uint32 {
+	now := coarse(received)
+	if now == 0 || setBack(state, now) {
+		return at
+	}
+	r.stamp = received
+	if older(state, now) {
+		r.stamp += uint64(state-now+1) << timeShift
+	}
+	return coarse(r.stamp)
+}
+
+// Stamp returns the time that the point just observed has to go on with, in Unix
+// nanoseconds, 0 for its own: the sender's clock was set back, and what takes
+// the point keeps the newest of a series, so that until the clock is where it was
+// all of its values would be taken for old.
+func (r *Report) Stamp() uint64 { return r.stamp }
 
 // Fresh reports whether the point just observed is of a new series, which wants
 // Describe.

@@ -336,3 +336,38 @@ func TestMixIsOneToOne(t *testing.T) {
 	assert.NotEqual(t, Mix(1, 2), Mix(2, 1))
 	assert.Equal(t, HashString("hw.id"), HashBytes([]byte("hw.id")))
 }
+
+// A point of a clock that was set back gets the time of receipt, but for where
+// the clock here was set back as well.
+func TestStamp(t *testing.T) {
+	const state = uint64(1_800_000_000 * time.Second)
+	before := func(d time.Duration) uint64 { return state - uint64(d) }
+	for name, c := range map[string]struct{ at, received, want uint64 }{
+		"an hour back":                  {before(time.Hour), state + 1e9, state + 1e9},
+		"one that was overtaken":        {before(4 * time.Minute), state + 1e9, 0},
+		"in order":                      {state + 1e9, state + 2e9, 0},
+		"nobody knows when it came":     {before(time.Hour), 0, 0},
+		"the clock here was set, too":   {before(time.Hour), before(time.Hour), 0},
+		"one without a time":            {0, state + 1e9, 0},
+		"the state is ahead of receipt": {before(time.Hour), before(30 * time.Second), state},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.True(t, older(coarse(state), coarse(before(4*time.Minute))))
+			r := &Report{}
+			at := coarse(c.at)
+			if setBack(coarse(state), at) {
+				at = r.restamp(coarse(state), at, c.received)
+			}
+			if c.want == state { // just after it
+				assert.InDelta(t, float64(c.want), float64(r.Stamp()), float64(5*time.Millisecond))
+				assert.Greater(t, r.Stamp(), state)
+				assert.False(t, older(coarse(state), at))
+				return
+			}
+			assert.Equal(t, c.want, r.Stamp())
+			if c.want != 0 {
+				assert.Equal(t, coarse(c.want), at)
+			}
+		})
+	}
+}

@@ -53,7 +53,7 @@ func TestPrometheusServesWhatIsThere(t *testing.T) {
 			defer func() { require.NoError(t, exp.Shutdown(t.Context())) }()
 
 			p := newTestProcessor(t, exp, func(c *Config) { c.FlushInterval, c.ResyncInterval = flush, 0 })
-			start, at := time.Now(), time.Duration(0)
+			start, at := time.Unix(1_800_000_000, 0), time.Duration(0) // as in gauges
 			p.now = func() time.Time { return start.Add(at) }
 			send := func() {
 				if p.buffer != nil {
@@ -93,6 +93,13 @@ func TestPrometheusServesWhatIsThere(t *testing.T) {
 			require.NoError(t, p.ConsumeMetrics(t.Context(), md))
 			send()
 			assert.Equal(t, map[string]string{"0": "3"}, served())
+			// The sender's clock is set back, and stays so.
+			for i, want := range []string{"4", "5"} {
+				at += 10 * time.Second
+				require.NoError(t, p.ConsumeMetrics(t.Context(), gauges(at-time.Hour, map[string]float64{"0": float64(4 + i)})))
+				send()
+				assert.Equal(t, map[string]string{"0": want}, served())
+			}
 		})
 	}
 }

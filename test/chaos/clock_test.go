@@ -20,6 +20,8 @@ func TestClock(t *testing.T) {
 	}{
 		{"an hour ahead", time.Hour},
 		{"right again", 0},
+		{"an hour behind", -time.Hour},
+		{"right again after that", 0},
 		{"two minutes ahead", 2 * time.Minute},
 		{"right at last", 0},
 	} {
