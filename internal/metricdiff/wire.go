@@ -160,6 +160,7 @@ type wirePoint struct {
 	flags       uint32
 	kind        pmetric.NumberDataPointValueType
 	drop        bool
+	stamped     bool // time is not the message's
 }
 
 // span is from..to of whatever it is said to be.

@@ -115,6 +115,7 @@ func (w *Wire) judgeMetric(m *wireMetric, scope *scopeIdentityBytes) {
 			continue
 		}
 		m.data.gone = false
+		m.data.edited = m.data.edited || p.stamped
 		if w.Report.Fresh() {
 			w.describe(scope, m, p)
 		}
@@ -136,7 +137,7 @@ func (w *Wire) number(wp *wirePoint, metric uint64, withStart bool) bool {
 	drop := w.point(p, start, pcommon.Timestamp(wp.time), pmetric.DataPointFlags(wp.flags),
 		wp.kind != pmetric.NumberDataPointValueTypeEmpty)
 	if w.stamp != 0 {
-		binary.LittleEndian.PutUint64(w.msg[wp.timeAt:], uint64(w.stamp))
+		wp.time, wp.stamped = uint64(w.stamp), true
 	}
 	return drop
 }
@@ -192,6 +193,9 @@ func (w *Wire) writeMetric(out []byte, m *wireMetric) []byte {
 		out = append(out, w.msg[from:p.from]...)
 		if from = p.end; !p.drop {
 			out = append(out, w.msg[p.from:p.end]...)
+			if p.stamped {
+				binary.LittleEndian.PutUint64(out[len(out)-int(p.end-p.timeAt):], p.time)
+			}
 		}
 	}
 	out = append(out, w.msg[from:m.data.end]...)
