@@ -80,6 +80,9 @@ func (d drawn) point() part {
 		if d.some(20, "ahead") {
 			return part(nil).fixed(3, at+uint64(rapid.SampledFrom([]time.Duration{time.Minute + time.Second, 4 * time.Minute, 365 * 24 * time.Hour, math.MaxInt64}).Draw(d.T, "by")))
 		}
+		if d.some(20, "set back") {
+			return part(nil).fixed(3, at-uint64(rapid.SampledFrom([]time.Duration{4 * time.Minute, 6 * time.Minute, time.Hour}).Draw(d.T, "by")))
+		}
 		return part(nil).fixed(3, at+uint64(rapid.IntRange(-1, 3).Draw(d.T, "time"))*1e9)
 	})...)
 	fields = append(fields, d.once("number", func() part {
