@@ -5,6 +5,7 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -12,8 +13,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"math/rand/v2"
 
 	"github.com/gpu-collector/gpu-collector/internal/deadband"
 	"github.com/gpu-collector/gpu-collector/test/process"
@@ -79,8 +78,8 @@ func newWorld(t *testing.T, s setup) *world {
 		w.agents = append(w.agents, a)
 		addrs = append(addrs, a.grpc)
 	}
-	w.fleet = newFleet(t, w.rnd, addrs, nodesOf)
-	t.Cleanup(func() { results.note(func(r *tally) { r.longestPush = max(r.longestPush, w.fleet.longest) }) })
+	w.fleet = newFleet(t, rand.New(rand.NewPCG(w.rnd.Uint64(), 0)), addrs, nodesOf)
+	t.Cleanup(func() { results.note(func(r *tally) { r.longestPush = max(r.longestPush, w.fleet.slowest()) }) })
 	require.True(t, process.Within(20*time.Second, func() bool { return w.fleet.push(t.Context()) }), "the agents take pushes")
 	w.await(t, 60*time.Second, "every node has a threshold", w.judged)
 	for _, m := range w.members() {
