@@ -30,6 +30,7 @@ const (
 type window struct {
 	span           time.Duration
 	cpu            float64 // seconds
+	full           float64 // cores, if all nodes pushed at their own pace
 	resident, live float64 // bytes, at its end
 	gcShare        float64 // of cpu
 	gcPause        time.Duration
@@ -38,8 +39,6 @@ type window struct {
 	scrapes        int
 	scraped        int64 // bytes of the last scrape
 }
-
-func (w *window) cores() float64 { return w.cpu / w.span.Seconds() }
 
 // watch measures the process while f runs, and scrapes it as Prometheus would. It
 // has to know so many nodes then.
@@ -131,7 +130,7 @@ func grow(ctx context.Context, b *bench, out io.Writer) error {
 	first, last := b.fleets[0], b.fleets[len(b.fleets)-1]
 	a, z := all[0], all[len(all)-1]
 	n, m := float64(first), float64(last)
-	figure.FprintOnly(out, "gateway_cpu_per_node_growth", (z.cores()*every(last)/m)/(a.cores()*every(first)/n), "x")
+	figure.FprintOnly(out, "gateway_cpu_per_node_growth", (z.full/m)/(a.full/n), "x")
 	figure.FprintOnly(out, "gateway_live_per_node", (z.live-a.live)/(m-n)/1e3, "kB")
 	figure.FprintOnly(out, "gateway_tick_growth_over_n_log_n", (z.tick/a.tick)/(m*math.Log(m)/(n*math.Log(n))), "x")
 	return nil
@@ -178,7 +177,8 @@ func (b *bench) gatewayOf(ctx context.Context, out io.Writer, name string, nodes
 		figure.FprintOnly(out, name+"_interval", pace.Seconds(), "s")
 	}
 	// In proportion to the reports, for agents' own pace.
-	figure.FprintOnly(out, name+"_cores", w.cores()*every(nodes), "cores")
+	w.full = w.cpu / float64(r.Accepted) * float64(nodes) / interval.Seconds()
+	figure.FprintOnly(out, name+"_cores", w.full, "cores")
 	figure.FprintOnly(out, name+"_push_p50", 1e3*r.Latency.P50, "ms")
 	figure.FprintOnly(out, name+"_push_p99", 1e3*r.Latency.P99, "ms")
 	w.print(out, name)
