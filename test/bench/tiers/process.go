@@ -83,7 +83,16 @@ func start(ctx context.Context, binary, name, next string, configs ...string) (*
 	return c, nil
 }
 
-func (c *collector) stop() error { return errors.Join(c.Stop(), os.RemoveAll(c.dir)) }
+// stop ends the collector. It is an error when it had ended before; how long it
+// takes, with a history to write, is not what is measured here.
+func (c *collector) stop() error {
+	var err error
+	if c.Ended() {
+		err = fmt.Errorf("the %s ended; it said:\n%s", c.name, c.Log.Tail(20))
+	}
+	_ = c.Stop()
+	return errors.Join(err, os.RemoveAll(c.dir))
+}
 
 // usage is what a process has used so far: CPU in user and kernel mode, and the
 // memory that is resident now.
