@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -74,7 +75,7 @@ func parse(args []string, diagnostics io.Writer) (*options, error) {
 
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprint(diagnostics, usage)
+			_, _ = fmt.Fprint(diagnostics, usage)
 			fs.SetOutput(diagnostics)
 			fs.PrintDefaults()
 			return nil, nil
@@ -85,7 +86,7 @@ func parse(args []string, diagnostics io.Writer) (*options, error) {
 		return nil, fmt.Errorf("argument %q is no flag; -help lists the flags", fs.Arg(0))
 	}
 	if *version {
-		fmt.Fprintln(diagnostics, versionText())
+		_, _ = fmt.Fprintln(diagnostics, versionText())
 		return nil, nil
 	}
 	var errs []error
@@ -152,7 +153,7 @@ func onLoopback(endpoint string) bool {
 func tlsConfig(ca, cert, key string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca != "" {
-		pem, err := os.ReadFile(ca)
+		pem, err := os.ReadFile(filepath.Clean(ca))
 		if err != nil {
 			return nil, fmt.Errorf("-ca cannot be read: %w", err)
 		}

@@ -26,7 +26,7 @@ func run(args []string, out, diagnostics io.Writer) int {
 	o, err := parse(args, diagnostics)
 	switch {
 	case err != nil:
-		fmt.Fprintf(diagnostics, "fleetsim: %v\n", err)
+		_, _ = fmt.Fprintf(diagnostics, "fleetsim: %v\n", err)
 		return exitUsage
 	case o == nil:
 		return exitOK
@@ -39,7 +39,7 @@ func run(args []string, out, diagnostics io.Writer) int {
 		defer cancel()
 	}
 	if err := push(ctx, o, out, diagnostics); err != nil {
-		fmt.Fprintf(diagnostics, "fleetsim: %v\n", err)
+		_, _ = fmt.Fprintf(diagnostics, "fleetsim: %v\n", err)
 		return exitFailed
 	}
 	return exitOK

@@ -24,7 +24,7 @@ const (
 // showProgress tells of a run until it is stopped.
 func showProgress(p *fleetpush.Pusher, of time.Duration, to io.Writer) (stop func()) {
 	begin := time.Now()
-	every, show := lineEvery, func() { fmt.Fprintln(to, progress(p, begin)) }
+	every, show := lineEvery, func() { _, _ = fmt.Fprintln(to, progress(p, begin)) }
 	last := func() {}
 	if terminal(to) {
 		most := int64(-1) // without an end

@@ -47,5 +47,5 @@ func writeJSON(file string, report *fleetpush.Report, out io.Writer) error {
 		_, err = out.Write(text)
 		return err
 	}
-	return os.WriteFile(file, text, 0o644)
+	return os.WriteFile(file, text, 0o600)
 }

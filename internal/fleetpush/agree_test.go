@@ -5,6 +5,7 @@ package fleetpush
 import (
 	"bytes"
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -179,13 +180,14 @@ func note(seen map[string]bool, md pmetric.Metrics) {
 			}
 			for _, m := range sm.Metrics().All() {
 				for _, p := range m.Gauge().DataPoints().All() {
-					name := m.Name()
+					name := []string{m.Name()}
 					for _, attr := range []string{gpusemconv.AttrDetectionMode, gpusemconv.AttrNodeState} {
 						if v, ok := p.Attributes().Get(attr); ok {
-							name += " " + v.Str()
+							name = append(name, v.Str())
 						}
 					}
-					seen[name] = seen[name] || p.IntValue() != 0 || p.DoubleValue() != 0
+					key := strings.Join(name, " ")
+					seen[key] = seen[key] || p.IntValue() != 0 || p.DoubleValue() != 0
 				}
 			}
 		}

@@ -350,9 +350,9 @@ func (f *Fleet) Next(i, steps int, now time.Time, dst []byte) ([]byte, error) {
 	}
 	for v := range n.kept {
 		kept := &n.kept[v]
-		reasons := append(kept.reasons[:0], s.values[v].reasons...)
+		reasons := kept.reasons[:0]
 		*kept = s.values[v]
-		kept.reasons = reasons
+		kept.reasons = append(reasons, s.values[v].reasons...)
 	}
 	return f.write(n, &s.id, s.values, dst)
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -68,7 +69,7 @@ func (s *grpcSender) send(ctx context.Context, connection int, h Headers, body *
 		gpusemconv.HeaderCluster, h.Cluster, gpusemconv.HeaderNode, h.Node, gpusemconv.HeaderGroup, h.Group))
 	var header metadata.MD
 	var response []byte
-	options := append(s.options[:len(s.options):len(s.options)], grpc.Header(&header))
+	options := slices.Concat(s.options, []grpc.CallOption{grpc.Header(&header)})
 	err := s.conns[connection].Invoke(ctx, exportMethod, body, &response, options...)
 	code := status.Code(err)
 	r := result{Answer: Answer{Accepted: err == nil, Headers: header.Get}, err: err}

@@ -113,7 +113,7 @@ func (s *httpSender) send(ctx context.Context, _ int, h Headers, body *[]byte) r
 	if err != nil {
 		return fail(err)
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
 		return fail(err)

@@ -29,7 +29,7 @@ func addRare(metrics pmetric.MetricSlice) {
 		p := points(m).AppendEmpty()
 		p.SetIntValue(0)
 		p.Attributes().PutStr(gpusemconv.AttrHWID, "")
-		for i := 0; i < len(more); i += 2 {
+		for i := 0; i+1 < len(more); i += 2 {
 			p.Attributes().PutStr(more[i], more[i+1])
 		}
 		p.Attributes().PutStr(attr, value)

@@ -20,13 +20,13 @@ type effect struct {
 	speedup float64 // left of the PCIe generations
 	links   float64 // left of the NVLinks
 
-	processes           int
-	pending, broken     bool // a row of the memory that waits, or that cannot be remapped
-	corrected, errors   float64
-	replays, crc        float64
-	rows                int
-	xids                [MaxXids]uint64
-	happened, xidsCount int
+	processes         int
+	pending, broken   bool // a row of the memory that waits, or that cannot be remapped
+	corrected, errors float64
+	replays, crc      float64
+	rows              int
+	xids              [MaxXids]uint64
+	xidsCount         int
 }
 
 type wholeEffect struct {

@@ -16,45 +16,45 @@ func ParseFault(text string) (node int, f Fault, err error) {
 	rest, severity, hasSeverity := strings.Cut(text, "=")
 	where, when, hasTime := strings.Cut(rest, "@")
 	parts := strings.Split(where, ":")
-	bad := func(format string, args ...any) (int, Fault, error) {
-		return 0, Fault{}, fmt.Errorf("fault %q: %w", text, fmt.Errorf(format, args...))
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("fault %q: %w", text, fmt.Errorf(format, args...))
 	}
 	if len(parts) < 2 || len(parts) > 3 {
-		return bad("must be `kind:node[:gpu][@from[-until]][=severity]`")
+		return 0, Fault{}, bad("must be `kind:node[:gpu][@from[-until]][=severity]`")
 	}
 	f = Fault{Kind: Kind(parts[0]), GPU: AllGPUs}
 	if node, err = index(parts[1]); err != nil {
-		return bad("node %w", err)
+		return 0, Fault{}, bad("node %w", err)
 	}
 	if len(parts) == 3 {
 		if f.GPU, err = index(parts[2]); err != nil {
-			return bad("gpu %w", err)
+			return 0, Fault{}, bad("gpu %w", err)
 		}
 	}
 	if hasTime {
 		from, until, ends := strings.Cut(when, "-")
 		if f.From, err = duration(from); err != nil {
-			return bad("begin %w", err)
+			return 0, Fault{}, bad("begin %w", err)
 		}
 		if ends {
 			if f.Until, err = duration(until); err != nil {
-				return bad("end %w", err)
+				return 0, Fault{}, bad("end %w", err)
 			}
 			if f.Until == 0 {
-				return bad("end is 0, must be after the begin, or left out for a fault that lasts")
+				return 0, Fault{}, bad("end is 0, must be after the begin, or left out for a fault that lasts")
 			}
 		}
 	}
 	if hasSeverity {
 		if f.Severity, err = strconv.ParseFloat(severity, 64); err != nil {
-			return bad("severity is %q, must be a number", severity)
+			return 0, Fault{}, bad("severity is %q, must be a number", severity)
 		}
 		if f.Severity == 0 {
-			return bad("severity is 0, must be more, or left out for the kind's default")
+			return 0, Fault{}, bad("severity is 0, must be more, or left out for the kind's default")
 		}
 	}
 	if err := f.Validate(0); err != nil {
-		return bad("%w", err)
+		return 0, Fault{}, bad("%w", err)
 	}
 	return node, f, nil
 }

@@ -4,6 +4,7 @@ package fleetstate
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -27,12 +28,12 @@ func TestOneClusterLeavesRoom(t *testing.T) {
 		return ok
 	}
 	for i := range 25 {
-		require.True(t, put("honest", fmt.Sprint(i)))
+		require.True(t, put("honest", strconv.Itoa(i)))
 	}
 	now = now.Add(2 * cfg.MissingAfter) // the honest ones are missing
 	for i := range 1000 {
-		put("greedy", fmt.Sprint(i))
-		s.UpdateGroup(GroupKey{"greedy", fmt.Sprint(i)}, now, func(*GroupUpdate) {})
+		put("greedy", strconv.Itoa(i))
+		s.UpdateGroup(GroupKey{"greedy", strconv.Itoa(i)}, now, func(*GroupUpdate) {})
 	}
 	assert.Equal(t, 25, s.nodes.Held("honest"))
 	assert.Equal(t, 38, s.nodes.Held("greedy"))
@@ -70,7 +71,7 @@ func TestNothingIsLeft(t *testing.T) {
 	require.True(t, put("established", "a"))
 	for c := range 16 {
 		for n := range 16 {
-			put(fmt.Sprintf("made up %d", c), fmt.Sprint(n)) // refused in the end
+			put(fmt.Sprintf("made up %d", c), strconv.Itoa(n)) // refused in the end
 		}
 	}
 	require.Equal(t, 16, s.Nodes())

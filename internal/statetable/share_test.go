@@ -3,7 +3,7 @@
 package statetable
 
 import (
-	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -25,7 +25,7 @@ func TestOneClusterLeavesRoom(t *testing.T) {
 			r.DescribeNode([]Attr{{Key: gpusemconv.AttrClusterName, Text: cluster}, {Key: gpusemconv.AttrHostName, Text: name}})
 		}
 		for i := range series {
-			if r.Observe(Point{Key: HashString(fmt.Sprint(i)), Value: 7, Time: 1}) == Forward {
+			if r.Observe(Point{Key: HashString(strconv.Itoa(i)), Value: 7, Time: 1}) == Forward {
 				forwarded++
 			}
 		}
@@ -35,7 +35,7 @@ func TestOneClusterLeavesRoom(t *testing.T) {
 	}
 	for range 3 {
 		for i := range 300 {
-			push("greedy", fmt.Sprint(i), 2)
+			push("greedy", strconv.Itoa(i), 2)
 		}
 		push("greedy", "one node", 10_000)
 	}
@@ -47,8 +47,8 @@ func TestOneClusterLeavesRoom(t *testing.T) {
 	require.EqualValues(t, 200, table.Stats().Series)
 
 	for i := range 25 {
-		require.Equal(t, 4, push("honest", fmt.Sprint(i), 4))
-		require.Zero(t, push("honest", fmt.Sprint(i), 4), "it is remembered")
+		require.Equal(t, 4, push("honest", strconv.Itoa(i), 4))
+		require.Zero(t, push("honest", strconv.Itoa(i), 4), "it is remembered")
 	}
 	assert.EqualValues(t, 75, table.Stats().Nodes)
 	assert.EqualValues(t, 300, table.Stats().Series)
@@ -62,7 +62,7 @@ func TestOneClusterLeavesRoom(t *testing.T) {
 	assert.Zero(t, table.Stats().Nodes)
 	assert.EqualValues(t, 75, table.Stats().EvictedNodes, "what never had room is not evicted")
 	for i := range 60 {
-		push("honest", fmt.Sprint(i), 4)
+		push("honest", strconv.Itoa(i), 4)
 	}
 	assert.EqualValues(t, 50, table.Stats().Nodes)
 	assert.EqualValues(t, 200, table.Stats().Series)

@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -27,11 +28,11 @@ func TestLinks(t *testing.T) {
 		{"cut", nil},
 	} {
 		for _, links := range w.sites() {
-			name := tc.name
+			name := []string{tc.name}
 			for _, l := range links {
-				name += ", " + l.name
+				name = append(name, l.name)
 			}
-			t.Run(name, func(t *testing.T) {
+			t.Run(strings.Join(name, ", "), func(t *testing.T) {
 				w.suffer(func() {
 					for _, l := range links {
 						if l.poison(t, tc.toxics...); tc.toxics == nil {

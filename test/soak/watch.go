@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
@@ -57,11 +58,11 @@ func (c *watched) look(ctx context.Context) error {
 }
 
 func (c *watched) last() string {
-	text := ""
+	text := make([]string, 0, len(c.measures))
 	for _, m := range c.measures {
-		text += fmt.Sprintf(" %s %.0f", m.name, m.values[len(m.values)-1])
+		text = append(text, fmt.Sprintf("%s %.0f", m.name, m.values[len(m.values)-1]))
 	}
-	return text[1:]
+	return strings.Join(text, " ")
 }
 
 func (c *watched) print(w io.Writer) {

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -155,20 +156,18 @@ func newLinks(endpoint string, u *upstream, clusters int) (links, error) {
 // many as it may ask for.
 func askFor(f *fleetpush.Fleet, s *shardDiff, cluster string) metadata.MD {
 	md := metadata.MD{}
-	groups := ""
+	var groups []string
 	for node, last, n := s.from, "", 0; node < s.to && n < maxGroups; node++ {
 		h := f.Headers(node)
 		if h.Group == last {
 			continue
 		}
-		if last = h.Group; n > 0 {
-			groups += ", "
-		}
-		groups += h.Group
+		last = h.Group
+		groups = append(groups, h.Group)
 		n++
 	}
 	md.Set(gpusemconv.HeaderCluster, cluster)
-	md.Set(gpusemconv.HeaderGroup, groups)
+	md.Set(gpusemconv.HeaderGroup, strings.Join(groups, ", "))
 	return md
 }
 
