@@ -23,8 +23,8 @@ type Config struct {
 	MaxGPUsPerNode int `mapstructure:"max_gpus_per_node"`
 	MaxGroups      int `mapstructure:"max_groups"`
 	MaxEpisodes    int `mapstructure:"max_episodes"`
-	// ClusterShare is the part of the nodes and groups that the other clusters
-	// leave which one may hold.
+	// ClusterShare is the part of the nodes, groups and series of the history that
+	// the other clusters leave which one may hold.
 	ClusterShare float64 `mapstructure:"cluster_share"`
 	// MissingAfter is the silence after which a node counts as missing,
 	// NodeExpiry the one after which it is forgotten. GPUExpiry is that of a GPU

@@ -52,7 +52,8 @@ type SQLiteConfig struct {
 	// at which the oldest samples go.
 	Retention  time.Duration `mapstructure:"retention"`
 	MaxSizeMiB int64         `mapstructure:"max_size_mib"`
-	// MaxSeries bounds the series; samples of further ones are dropped.
+	// MaxSeries bounds the series, those of a cluster by its share of them; samples
+	// of further ones are dropped.
 	MaxSeries int `mapstructure:"max_series"`
 	// FlushInterval is how long a sample waits for others, BatchSize the most of
 	// a transaction, QueueSize how many wait while the file cannot be written,
@@ -86,7 +87,7 @@ func defaultHistory() HistoryConfig {
 	return HistoryConfig{
 		Storage: storageSQLite,
 		SQLite: SQLiteConfig{
-			Path: filepath.Join(stateDirectory(), "fleet_view.db"), Retention: 7 * 24 * time.Hour, MaxSizeMiB: 10 * 1024, MaxSeries: 1_000_000,
+			Path: filepath.Join(stateDirectory(), "fleet_view.db"), Retention: 7 * 24 * time.Hour, MaxSizeMiB: 10 * 1024, MaxSeries: 2_000_000,
 			FlushInterval: time.Second, BatchSize: 20_000, QueueSize: 500_000, QueueMiB: 128, QueryTimeout: 10 * time.Second,
 		},
 		Prometheus: PrometheusConfig{
@@ -187,7 +188,7 @@ func (e *fleetViewExtension) newHistory() fleethistory.History {
 	}
 	c := &e.cfg.History.SQLite
 	h := sqlite.NewHistory(sqlite.Config{
-		Path: c.Path, Retention: c.Retention, MaxBytes: c.MaxSizeMiB << 20, MaxSeries: c.MaxSeries, QueryTimeout: c.QueryTimeout,
+		Path: c.Path, Retention: c.Retention, MaxBytes: c.MaxSizeMiB << 20, MaxSeries: c.MaxSeries, ClusterShare: e.cfg.ClusterShare, QueryTimeout: c.QueryTimeout,
 	}, fleethistory.BatchConfig{
 		MaxSamples: c.BatchSize, MaxAge: c.FlushInterval, QueueSize: c.QueueSize, QueueBytes: c.QueueMiB << 20,
 	}, func(err error) {

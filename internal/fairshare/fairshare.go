@@ -61,6 +61,15 @@ func (l *Ledger[K]) Take(owner K, want int) int {
 	return n
 }
 
+// Hold gives an owner places that it had before the ledger was, whether or not
+// they are within its share.
+func (l *Ledger[K]) Hold(owner K, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held[owner] += n
+	l.taken += n
+}
+
 // Pass hands a place that one owner holds to another, whose share is not asked.
 func (l *Ledger[K]) Pass(from, to K) {
 	l.mu.Lock()

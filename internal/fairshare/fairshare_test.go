@@ -37,6 +37,19 @@ func TestLedgerForgetsWhoHoldsNothing(t *testing.T) {
 	assert.Equal(t, 10, New[string](10, 0).Take("a", 99), "no share bounds nobody")
 }
 
+func TestLedgerHoldsWhatWasThereBefore(t *testing.T) {
+	l := New[string](10, Half)
+	l.Hold("a", 8)
+	assert.Zero(t, l.Take("a", 1), "it has more than its share")
+	assert.Equal(t, 1, l.Take("b", 7), "half of what a leaves")
+	l.Hold("a", 5)
+	assert.True(t, l.Full())
+	assert.Zero(t, l.Take("b", 1))
+	l.Give("a", 13)
+	assert.Equal(t, 4, l.Take("b", 7))
+	assert.Equal(t, 5, l.Taken())
+}
+
 // TestTheLastToComeFindsRoom: whatever some owners took, the places never
 // overflow, and one that holds nothing finds what the theory leaves it.
 func TestTheLastToComeFindsRoom(t *testing.T) {

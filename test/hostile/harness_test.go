@@ -99,15 +99,23 @@ service:
 	return s
 }
 
-// wireDiff puts wire_diff in front of the receiver.
-const wireDiff = `
-receivers:
-  otlp:
-    protocols:
-      grpc: {middlewares: [{id: admission}, {id: straggler_threshold}, {id: wire_diff}]}
-      http: {middlewares: [{id: admission}, {id: straggler_threshold}, {id: wire_diff}]}
-extensions: {wire_diff: {}}
-`
+// front is where senders push, and where what became of it can be seen.
+type front struct{ door, view *target }
+
+// fronts are a gateway, and a shard before one that compares pushes before they
+// are decoded.
+var fronts = map[string]func(*testing.T, options) front{
+	"gateway": func(t *testing.T, o options) front {
+		t.Helper()
+		g := gateway(t, o)
+		return front{g, g}
+	},
+	"shard": func(t *testing.T, o options) front {
+		t.Helper()
+		g := gateway(t, o)
+		return front{shard(t, g.grpc, options{configs: []string{"configs/overlays/wire-diff.yaml"}, extensions: ", wire_diff"}), g}
+	},
+}
 
 func port(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
 
@@ -262,6 +270,13 @@ func (g *target) get(url string) (int, []byte) {
 // returns the status, 0 when the server hung up.
 func (g *target) post(client *http.Client, path, contentType string, body []byte, headers ...string) int {
 	g.t.Helper()
+	code, _ := g.postText(client, path, contentType, body, headers...)
+	return code
+}
+
+// postText is post, and returns the answer's body as well.
+func (g *target) postText(client *http.Client, path, contentType string, body []byte, headers ...string) (int, string) {
+	g.t.Helper()
 	req, err := http.NewRequestWithContext(g.t.Context(), http.MethodPost, "http://"+g.http+path, bytes.NewReader(body))
 	require.NoError(g.t, err)
 	req.Header.Set("Content-Type", contentType)
@@ -270,11 +285,12 @@ func (g *target) post(client *http.Client, path, contentType string, body []byte
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return 0
+		return 0, ""
 	}
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, mib))
 	_, _ = io.Copy(io.Discard, resp.Body)
 	_ = resp.Body.Close()
-	return resp.StatusCode
+	return resp.StatusCode, string(text)
 }
 
 func keepAlive(t *testing.T) *http.Client {

@@ -3,11 +3,13 @@
 package hostile
 
 import (
+	"bytes"
 	"net/http"
 	"net/url"
 	"os"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -25,20 +27,14 @@ var (
 	grpcAnswers = map[codes.Code]bool{codes.OK: true, codes.InvalidArgument: true, codes.Internal: true, codes.ResourceExhausted: true}
 )
 
-// TestMalformed sends a corpus of broken messages to every door, with and
-// without wire_diff in front.
+// TestMalformed sends a corpus of broken messages to every door of a gateway, and
+// of a shard.
 func TestMalformed(t *testing.T) {
 	t.Parallel()
-	for _, front := range []struct {
-		name string
-		options
-	}{
-		{"gateway", options{}},
-		{"behind wire_diff", options{extensions: ", wire_diff", overlay: wireDiff}},
-	} {
-		t.Run(front.name, func(t *testing.T) {
+	for where, start := range fronts {
+		t.Run(where, func(t *testing.T) {
 			t.Parallel()
-			g := gateway(t, front.options)
+			g := start(t, options{}).door
 			g.requireHonest("before")
 			logs, err := plogotlp.NewExportRequestFromLogs(sampleLogs("bad")).MarshalProto()
 			require.NoError(t, err)
@@ -56,8 +52,8 @@ func TestMalformed(t *testing.T) {
 				"/v1/metrics": {metricsMethod, metrics, metricsJSON(t, sample("bad")), "resourceMetrics"},
 				"/v1/logs":    {logsMethod, logs, logsJSON(t, sampleLogs("bad")), "resourceLogs"},
 			} {
-				if front.extensions != "" && path == "/v1/logs" {
-					continue // which are not wire_diff's
+				if where == "shard" && path == "/v1/logs" {
+					continue // the doors to which are the gateway's
 				}
 				refused := 0
 				for name, body := range malformedProto(t, doors.proto) {
@@ -72,10 +68,8 @@ func TestMalformed(t *testing.T) {
 				}
 				assert.Greater(t, refused, 100, "most are refused")
 				for name, body := range malformedJSON(t, doors.json, doors.container) {
-					code := g.post(client, path, jsonType, body)
-					// The receiver cannot quote what is no UTF-8 in its refusal, and answers
-					// 500 instead of 400; senders repeat neither.
-					require.True(t, httpAnswers[code] || code == http.StatusInternalServerError, "%s: %s: %d", path, name, code)
+					code, answer := g.postText(client, path, jsonType, body)
+					require.True(t, httpAnswers[code] || cannotQuote(code, answer, body), "%s: %s: %d %q", path, name, code, answer)
 					sent++
 				}
 				assert.Equal(t, http.StatusUnsupportedMediaType, g.post(client, path, "text/plain", doors.proto))
@@ -83,7 +77,7 @@ func TestMalformed(t *testing.T) {
 			}
 			assert.Equal(t, http.StatusNotFound, g.post(client, "/v1/traces", protobufType, metrics))
 			assert.Equal(t, codes.Unimplemented, status.Code(exportRaw(t.Context(), g.conn, tracesMethod, metrics)))
-			name := "hostile_malformed" + map[string]string{"gateway": "", "behind wire_diff": "_wire_diff"}[front.name]
+			name := "hostile_malformed" + map[string]string{"gateway": "", "shard": "_shard"}[where]
 			figure.Fprint(os.Stdout, name+"_peak_rss_growth", float64(g.memory("VmHWM")-before.rss)/mib, "MiB", 500, true)
 			after := g.usage()
 			figure.Fprint(os.Stdout, name+"_log_bytes_per_push", float64(after.logged-before.logged)/float64(sent), "B", 50, true)
@@ -92,6 +86,15 @@ func TestMalformed(t *testing.T) {
 			g.requireHonest("before")
 		})
 	}
+}
+
+// cannotQuote is the one case in which the otlp receiver answers 500 to what is
+// malformed: its refusal has bytes that are no UTF-8, which protobuf does not take
+// for a text. They are quoted, or are 0xff, as which json-iterator names the
+// character in the place of a digit. Senders repeat neither 400 nor 500.
+func cannotQuote(code int, answer string, body []byte) bool {
+	return code == http.StatusInternalServerError && answer == `{"code": 13, "message": "failed to marshal error message"}` &&
+		(!utf8.Valid(body) || bytes.Contains(body, []byte(`"intValue":-}`)))
 }
 
 func (g *target) status(method, target string) int {

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"iter"
 	"math"
 	"net"
 	"net/http"
@@ -25,50 +26,226 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 
+// slowly is one way to keep a connection: what is sent at once, and what a byte at
+// a time for ever after.
+type slowly struct {
+	addr, first, drip string
+	// verdict is what the server's last words are; nil where it needs none.
+	verdict func([]byte) verdict
+}
+
 // TestSlowSenders holds as many connections as the process may have: headers and
-// bodies that never end, and connections on which nothing comes.
+// bodies that never end, with nothing more coming and with a byte now and then, and
+// connections and streams on which nothing comes. The server ends them all.
+//
+// gRPC's own limit for a connection without so much as its preface is 120 s and no
+// key of the receiver's: those are held and not waited for.
 func TestSlowSenders(t *testing.T) {
 	t.Parallel()
 	g := gateway(t, options{overlay: `
-receivers: {otlp: {protocols: {http: {read_header_timeout: 3s, read_timeout: 6s}}}}
+receivers:
+  otlp:
+    protocols:
+      http: {read_header_timeout: 3s, read_timeout: 6s}
+      grpc: {keepalive: {server_parameters: {max_connection_age: 5s, max_connection_age_grace: 1s}}}
 extensions: {admission: {receive_timeout: 3s}}
 `})
 	g.requireHonest("before")
 	before := g.usage()
 	var limit syscall.Rlimit
 	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
-	each := int(min(limit.Cur/2, 4000)) / 4
-	var conns []net.Conn
+	each := int(min(limit.Cur/2, 4000)) / 8
+	var all, silent []*slowSender
 	defer func() {
-		for _, c := range conns {
-			_ = c.Close()
+		for _, s := range append(all, silent...) {
+			_ = s.conn.Close()
 		}
 	}()
-	for addr, texts := range map[string][]string{
-		g.http: {"", "POST /v1/metrics HTTP/1.1\r\nHost: x\r\nX-Slow: ", "POST /v1/metrics HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: 1000000\r\n\r\n\x0a"},
-		g.grpc: {""},
-	} {
-		for _, text := range texts {
-			for range each {
-				c, err := net.Dial("tcp", addr)
-				require.NoError(t, err)
-				conns = append(conns, c)
-				_, err = io.WriteString(c, text)
-				require.NoError(t, err)
+	const post = "POST /v1/metrics HTTP/1.1\r\nHost: x\r\n"
+	body := func(cluster string) string {
+		return post + "Gpu-Cluster: " + cluster + "\r\nContent-Type: application/x-protobuf\r\nContent-Length: 1000000\r\n\r\n\x0a"
+	}
+	kinds := map[string]slowly{
+		"nothing":                      {addr: g.http},
+		"half of the headers":          {addr: g.http, first: post + "X-Slow: "},
+		"a header in bytes":            {addr: g.http, first: post + "X-Slow: ", drip: "x"},
+		"half of the body":             {addr: g.http, first: body("half"), verdict: httpVerdict},
+		"a body in bytes":              {addr: g.http, first: body("bytes"), drip: "\x00", verdict: httpVerdict},
+		"no stream":                    {addr: g.grpc, first: http2Preface(t, false), verdict: goneAway},
+		"a stream without its message": {addr: g.grpc, first: http2Preface(t, true), verdict: callVerdict},
+		"not even gRPC's preface":      {addr: g.grpc},
+	}
+	verdicts := map[string]map[verdict]int{}
+	for what, how := range kinds {
+		verdicts[what] = map[verdict]int{}
+		for range each {
+			s := dialSlow(t, what, how)
+			if how.addr == g.grpc && how.first == "" {
+				silent = append(silent, s)
+			} else {
+				all = append(all, s)
 			}
 		}
 	}
+	held := float64(len(all) + len(silent))
 	start := time.Now()
 	g.requireHonest("meanwhile")
-	figure.Fprint(os.Stdout, "hostile_slow_connections", float64(len(conns)), "connections", 1000, false)
+	figure.Fprint(os.Stdout, "hostile_slow_connections", held, "connections", 1000, false)
 	figure.Fprint(os.Stdout, "hostile_slow_first_threshold", time.Since(start).Seconds(), "s", 10, true)
-	rss := float64(g.memory("VmRSS")-before.rss) / float64(len(conns))
-	figure.Fprint(os.Stdout, "hostile_slow_rss_per_connection", rss/1024, "KiB", 100, true)
-	for _, c := range conns {
-		_ = c.Close()
+	figure.Fprint(os.Stdout, "hostile_slow_rss_per_connection", float64(g.memory("VmRSS")-before.rss)/held/1024, "KiB", 100, true)
+	// The longest of the limits is 7 s.
+	over := time.After(deadline)
+	longest := time.Duration(0)
+	for _, s := range all {
+		select {
+		case <-s.ended:
+			longest = max(longest, s.held)
+			if s.verdict != nil {
+				v := s.verdict(s.said.Bytes())
+				assert.NotEqual(t, unheardOf, v, "%s: %q", s.what, &s.said)
+				verdicts[s.what][v]++
+			}
+		case <-over:
+			require.Fail(t, "the server keeps it", s.what)
+		}
+	}
+	for what, v := range verdicts {
+		// Each in its own cluster, so that all get some permits.
+		assert.True(t, kinds[what].verdict == nil || v[late] > each/20, "%s: %v", what, v)
+	}
+	figure.Fprint(os.Stdout, "hostile_slow_longest_held", longest.Seconds(), "s", 30, true)
+	for _, s := range silent {
+		_ = s.conn.Close()
 	}
 	g.requireCalm(before, 16*mib, 16<<10)
 	g.requireHonest("after")
+}
+
+// slowSender is a connection that the server is to end.
+type slowSender struct {
+	slowly
+	what  string
+	conn  net.Conn
+	ended chan struct{}
+	said  bytes.Buffer  // until it ended
+	held  time.Duration // until it ended
+}
+
+func dialSlow(t *testing.T, what string, how slowly) *slowSender {
+	t.Helper()
+	c, err := net.Dial("tcp", how.addr)
+	require.NoError(t, err)
+	s := &slowSender{slowly: how, what: what, conn: c, ended: make(chan struct{})}
+	start := time.Now()
+	_, err = io.WriteString(c, how.first)
+	require.NoError(t, err)
+	go func() {
+		defer close(s.ended)
+		_, _ = io.Copy(&s.said, c) // until EOF or a reset
+		s.held = time.Since(start)
+	}()
+	if how.drip != "" {
+		go func() {
+			drip := time.NewTicker(500 * time.Millisecond)
+			defer drip.Stop()
+			for {
+				select {
+				case <-s.ended:
+					return
+				case <-drip.C:
+					_, _ = io.WriteString(c, how.drip)
+				}
+			}
+		}()
+	}
+	return s
+}
+
+// verdict is how a server ends a connection.
+type verdict int
+
+const (
+	unheardOf verdict = iota
+	late              // for it took too long
+	refused           // for its cluster has its share of the permits
+)
+
+// httpVerdict expects 503, after which senders try again, or 429.
+func httpVerdict(said []byte) verdict {
+	switch {
+	case bytes.HasPrefix(said, []byte("HTTP/1.1 503")) && bytes.Contains(said, []byte("Retry-After")):
+		return late
+	case bytes.HasPrefix(said, []byte("HTTP/1.1 429")):
+		return refused
+	}
+	return unheardOf
+}
+
+// goneAway expects that the connection's age was its end.
+func goneAway(said []byte) verdict {
+	for frame := range frames(said) {
+		if _, ok := frame.(*http2.GoAwayFrame); ok {
+			return late
+		}
+	}
+	return unheardOf
+}
+
+// callVerdict expects the status of a call.
+func callVerdict(said []byte) verdict {
+	for frame := range frames(said) {
+		h, ok := frame.(*http2.MetaHeadersFrame)
+		if !ok {
+			continue
+		}
+		for _, f := range h.Fields {
+			switch {
+			case f.Name != "grpc-status":
+			case f.Value == "8" || f.Value == "14":
+				return refused
+			case f.Value != "0":
+				return late
+			}
+		}
+	}
+	return unheardOf
+}
+
+// frames are those of a server's side of a connection.
+func frames(said []byte) iter.Seq[http2.Frame] {
+	return func(yield func(http2.Frame) bool) {
+		f := http2.NewFramer(nil, bytes.NewReader(said))
+		f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+		for frame, err := f.ReadFrame(); err == nil && yield(frame); {
+			frame, err = f.ReadFrame()
+		}
+	}
+}
+
+// http2Preface begins a connection of gRPC, and a call whose message never comes.
+func http2Preface(t *testing.T, call bool) string {
+	t.Helper()
+	var out bytes.Buffer
+	out.WriteString(http2.ClientPreface)
+	f := http2.NewFramer(&out, nil)
+	require.NoError(t, f.WriteSettings())
+	if call {
+		var block bytes.Buffer
+		require.NoError(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: callHeaders(&block, hpack.NewEncoder(&block)), EndHeaders: true}))
+	}
+	return out.String()
+}
+
+// callHeaders encodes the headers of a push, and more.
+func callHeaders(block *bytes.Buffer, enc *hpack.Encoder, more ...hpack.HeaderField) []byte {
+	block.Reset()
+	for _, f := range append([]hpack.HeaderField{
+		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: metricsMethod}, {Name: ":authority", Value: "x"},
+		{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+	}, more...) {
+		_ = enc.WriteField(f)
+	}
+	return bytes.Clone(block.Bytes())
 }
 
 // TestFloods sends frames without end over HTTP/2.
@@ -80,16 +257,7 @@ func TestFloods(t *testing.T) {
 	g.forgetPeak()
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
-	head := func(more ...hpack.HeaderField) []byte {
-		block.Reset()
-		for _, f := range append([]hpack.HeaderField{
-			{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: metricsMethod}, {Name: ":authority", Value: "x"},
-			{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
-		}, more...) {
-			_ = enc.WriteField(f)
-		}
-		return bytes.Clone(block.Bytes())
-	}
+	head := func(more ...hpack.HeaderField) []byte { return callHeaders(&block, enc, more...) }
 	for name, flood := range map[string]func(*http2.Framer, int) error{
 		"reset": func(f *http2.Framer, i int) error {
 			id := uint32(2*i + 1)
@@ -167,10 +335,11 @@ func TestHeaderFlood(t *testing.T) {
 // centuries: none of it may hold up what comes after, or hide a straggler.
 func TestTimes(t *testing.T) {
 	t.Parallel()
-	for name, o := range map[string]options{"gateway": {}, "behind wire_diff": {extensions: ", wire_diff", overlay: wireDiff}} {
+	for name, start := range fronts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := gateway(t, o)
+			f := start(t, options{})
+			g := f.door
 			g.requireHonest("c")
 			at := func(ts pcommon.Timestamp, value float64) pmetric.Metrics {
 				md := fleet("c", "")
@@ -196,10 +365,10 @@ func TestTimes(t *testing.T) {
 			eventually(t, "the straggler is found", func() bool {
 				_, err := g.push(t.Context(), "c", fleet("c", "node7"))
 				require.NoError(t, err)
-				return g.straggler("c", "node7")
+				return f.view.straggler("c", "node7")
 			})
-			assert.False(t, g.straggler("c", "node1"))
-			assert.Len(t, g.nodes("c"), 10)
+			assert.False(t, f.view.straggler("c", "node1"))
+			assert.Len(t, f.view.nodes("c"), 10)
 		})
 	}
 }

@@ -109,9 +109,9 @@ func TestGreedyTenant(t *testing.T) {
 			attacked := during(h, func() {
 				h.slow.Store(true)
 				ctx, cancel := context.WithCancel(as(t.Context(), "greedy"))
-				defer cancel()
 				var all sync.WaitGroup
 				defer all.Wait()
+				defer cancel() // before it waits
 				for i := range 4 {
 					all.Go(func() { greedy(ctx, t, g, i, tt.auth, &attacks, &refused) })
 				}

@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 )
 
@@ -98,20 +99,28 @@ func (w *writer) drop(ctx context.Context, slot int64) error {
 }
 
 // dropSeries deletes series whose samples are all gone.
-func (w *writer) dropSeries(ctx context.Context, oldest int64) (int64, error) {
-	res, err := w.conn.ExecContext(ctx, "DELETE FROM series WHERE id IN (SELECT id FROM series WHERE last_slot < ? LIMIT ?)", oldest, maintainRows)
+func (w *writer) dropSeries(ctx context.Context, oldest int64) (int, error) {
+	rows, err := w.conn.QueryContext(ctx, "DELETE FROM series WHERE id IN (SELECT id FROM series WHERE last_slot < ? LIMIT ?) RETURNING id, cluster", oldest, maintainRows)
 	if err != nil {
 		return 0, err
 	}
-	n, err := res.RowsAffected()
-	if err != nil || n == 0 {
-		return n, err
-	}
-	w.count -= int(n)
-	for k, r := range w.known {
-		if r.lastSlot < oldest {
-			delete(w.known, k)
+	defer func() { _ = rows.Close() }()
+	gone, clusters := map[int64]bool{}, map[string]int{}
+	for rows.Next() {
+		var id int64
+		var cluster string
+		if err := rows.Scan(&id, &cluster); err != nil {
+			return 0, err
 		}
+		gone[id] = true
+		clusters[cluster]++
 	}
-	return n, nil
+	if err := rows.Err(); err != nil || len(gone) == 0 {
+		return 0, err
+	}
+	for cluster, n := range clusters {
+		w.places.Give(cluster, n)
+	}
+	maps.DeleteFunc(w.known, func(_ seriesKey, r *seriesRow) bool { return gone[r.id] })
+	return len(gone), nil
 }

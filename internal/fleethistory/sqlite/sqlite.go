@@ -33,6 +33,9 @@ type Config struct {
 	MaxBytes  int64
 	// MaxSeries bounds the series; samples of further ones are dropped.
 	MaxSeries int
+	// ClusterShare in (0,1] is the part of the series that the other clusters leave
+	// which one cluster may have; 0 is all of it.
+	ClusterShare float64
 	// QueryTimeout ends a question that takes too long.
 	QueryTimeout time.Duration
 	// Now is the clock.
@@ -128,7 +131,7 @@ func (s *Store) open(ctx context.Context) (_ *file, err error) {
 	if err = migrate(ctx, f.write); err != nil {
 		return nil, err
 	}
-	if err = f.w.prepare(ctx, f.write); err != nil {
+	if err = f.w.prepare(ctx, f.write, &s.cfg); err != nil {
 		return nil, err
 	}
 	if f.read, err = connect(s.cfg.Path, "query_only(1)", "cache_size(-16384)"); err != nil {

@@ -117,6 +117,57 @@ func TestBounds(t *testing.T) {
 	assert.EqualValues(t, 4, dropped)
 }
 
+// One cluster has no more than its share of the series, also of a file that was
+// there before, and has them again once they are too old.
+func TestClustersShareTheSeries(t *testing.T) {
+	cfg := testConfig(t)
+	now := base
+	cfg.MaxSeries, cfg.ClusterShare, cfg.Retention, cfg.Now = 8, 0.5, time.Hour, func() time.Time { return now }
+	s := open(t, cfg)
+	write := func(cluster string, nodes ...string) {
+		t.Helper()
+		var batch []fleethistory.Sample
+		for _, n := range nodes {
+			p := sample(n, now, 1)
+			p.Cluster = cluster
+			batch = append(batch, p)
+		}
+		require.NoError(t, s.Append(t.Context(), batch, nil))
+	}
+	series := func() map[string]int {
+		t.Helper()
+		rows, err := s.db.read.QueryContext(t.Context(), "SELECT cluster, count(*) FROM series GROUP BY cluster")
+		require.NoError(t, err)
+		defer func() { _ = rows.Close() }()
+		out := map[string]int{}
+		for rows.Next() {
+			var cluster string
+			var n int
+			require.NoError(t, rows.Scan(&cluster, &n))
+			out[cluster] = n
+		}
+		require.NoError(t, rows.Err())
+		return out
+	}
+	write("x", "1", "2", "3", "4", "5", "6")
+	assert.Equal(t, map[string]int{"x": 4}, series())
+	write("y", "1", "2", "3")
+	assert.Equal(t, map[string]int{"x": 4, "y": 2}, series())
+	require.NoError(t, s.Close())
+	now = now.Add(time.Minute)
+	write("x", "1", "7")
+	write("z", "1", "2")
+	assert.Equal(t, map[string]int{"x": 4, "y": 2, "z": 1}, series())
+
+	now = now.Add(2 * time.Hour)
+	write("z", "1") // maintenance leaves the newest
+	maintain(t, s)
+	write("x", "6", "7", "8", "9", "10")
+	assert.Equal(t, map[string]int{"x": 4, "z": 1}, series(), "half of the seven that z leaves")
+	write("x", "6")
+	assert.Equal(t, map[string]int{"x": 4, "z": 1}, series())
+}
+
 // A batch that fails leaves nothing, neither in the file nor in what the
 // writer knows of it.
 func TestAppendIsAllOrNothing(t *testing.T) {
@@ -129,11 +180,11 @@ func TestAppendIsAllOrNothing(t *testing.T) {
 	}
 	require.ErrorContains(t, s.Append(t.Context(), many, nil), "the disk is full")
 	assert.Len(t, all(t, s), 1, "reads go on")
-	assert.Equal(t, 1, s.db.w.count)
+	assert.Equal(t, 1, s.db.w.places.Taken())
 	free(t, s)
 	require.NoError(t, s.Append(t.Context(), many, nil))
 	assert.Len(t, all(t, s), 901)
-	assert.Equal(t, 901, s.db.w.count)
+	assert.Equal(t, 901, s.db.w.places.Taken())
 }
 
 // fill lets the file grow no further, as a full disk would: SQLite answers the
@@ -317,7 +368,7 @@ func TestRetentionByAge(t *testing.T) {
 	var series int
 	require.NoError(t, s.db.read.QueryRow("SELECT count(*) FROM series").Scan(&series))
 	assert.Equal(t, 1, series, "a series of which nothing is left goes")
-	assert.Equal(t, 1, s.db.w.count)
+	assert.Equal(t, 1, s.db.w.places.Taken())
 	episodes, err := s.Episodes(t.Context(), 10)
 	require.NoError(t, err)
 	require.Len(t, episodes, 1)

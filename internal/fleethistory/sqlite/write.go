@@ -6,13 +6,13 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"hash/maphash"
 	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
 
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 )
 
@@ -24,14 +24,16 @@ const rowsPerStatement = 64
 // writer is what the one connection that writes keeps. Only Append and Maintain
 // use it, but for oldest.
 type writer struct {
-	conn                                 *sql.DB
-	one, many, find, insert, touch, epis *sql.Stmt
-	seeds                                [2]maphash.Seed
-	known                                map[seriesKey]*seriesRow
-	count                                int
-	oldest                               atomic.Int64 // start of the oldest slot, Unix milliseconds
-	rows                                 []row
-	args                                 []any
+	conn                           *sql.DB
+	one, many, insert, touch, epis *sql.Stmt
+	seeds                          [2]maphash.Seed
+	// known are all series of the file: whether one is new is not asked of the
+	// file, which would compile the question anew for each.
+	known  map[seriesKey]*seriesRow
+	places *fairshare.Ledger[string] // of series, by cluster
+	oldest atomic.Int64              // start of the oldest slot, Unix milliseconds
+	rows   []row
+	args   []any
 }
 
 // seriesKey are 128 bits of hash: the names themselves would be most of the memory.
@@ -44,10 +46,11 @@ type row struct {
 	value            float64
 }
 
-func (w *writer) prepare(ctx context.Context, db *sql.DB) error {
+func (w *writer) prepare(ctx context.Context, db *sql.DB, cfg *Config) error {
 	w.conn = db
 	w.seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 	w.known = map[seriesKey]*seriesRow{}
+	w.places = fairshare.New[string](cfg.MaxSeries, cfg.ClusterShare)
 	const values = "(?1,?,?,?)"
 	const insert = "INSERT INTO samples (slot, series, at, value) VALUES "
 	const again = " ON CONFLICT DO UPDATE SET value = excluded.value"
@@ -57,8 +60,8 @@ func (w *writer) prepare(ctx context.Context, db *sql.DB) error {
 	}{
 		{&w.one, insert + values + again},
 		{&w.many, insert + values + strings.Repeat(","+values, rowsPerStatement-1) + again},
-		{&w.find, "SELECT id, last_slot FROM series WHERE host = ? AND metric = ? AND gpu = ? AND cluster = ? AND attributes = ?"},
-		{&w.insert, "INSERT INTO series (host, metric, gpu, cluster, attributes, last_slot) VALUES (?,?,?,?,?,?)"},
+		// Another process may have written to the file meanwhile.
+		{&w.insert, "INSERT INTO series (host, metric, gpu, cluster, attributes, last_slot) VALUES (?,?,?,?,?,?) ON CONFLICT (host, metric, gpu, cluster, attributes) DO UPDATE SET last_slot = max(last_slot, excluded.last_slot) RETURNING id"},
 		{&w.touch, "UPDATE series SET last_slot = max(last_slot, ?) WHERE id = ?"},
 		{&w.epis, "INSERT INTO episodes (id, updated, record) VALUES (?,?,?) ON CONFLICT DO UPDATE SET updated = excluded.updated, record = excluded.record WHERE excluded.updated >= updated"},
 	} {
@@ -68,14 +71,33 @@ func (w *writer) prepare(ctx context.Context, db *sql.DB) error {
 		}
 		*p.stmt = stmt
 	}
-	if err := db.QueryRowContext(ctx, "SELECT count(*) FROM series").Scan(&w.count); err != nil {
+	if err := w.learn(ctx); err != nil {
 		return err
 	}
 	return w.lookOldest(ctx)
 }
 
+// learn reads which series there are.
+func (w *writer) learn(ctx context.Context) error {
+	rows, err := w.conn.QueryContext(ctx, "SELECT id, last_slot, host, metric, gpu, cluster, attributes FROM series")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	var p fleethistory.Sample
+	for rows.Next() {
+		r := &seriesRow{}
+		if err := rows.Scan(&r.id, &r.lastSlot, &p.Node, &p.Metric, &p.GPU, &p.Cluster, &p.Attributes); err != nil {
+			return err
+		}
+		w.known[w.key(&p)] = r
+		w.places.Hold(p.Cluster, 1)
+	}
+	return rows.Err()
+}
+
 func (w *writer) close() {
-	for _, s := range []*sql.Stmt{w.one, w.many, w.find, w.insert, w.touch, w.epis} {
+	for _, s := range []*sql.Stmt{w.one, w.many, w.insert, w.touch, w.epis} {
 		if s != nil {
 			_ = s.Close()
 		}
@@ -115,7 +137,11 @@ func (w *writer) append(ctx context.Context, cfg *Config, samples []fleethistory
 	if err != nil {
 		return 0, err
 	}
-	var added []seriesKey
+	type fresh struct {
+		key     seriesKey
+		cluster string
+	}
+	var added []fresh
 	var touched []func()
 	defer func() {
 		if err == nil {
@@ -123,10 +149,10 @@ func (w *writer) append(ctx context.Context, cfg *Config, samples []fleethistory
 		}
 		_ = tx.Rollback()
 		// What was learnt in a transaction that never was is not so.
-		for _, k := range added {
-			delete(w.known, k)
+		for _, a := range added {
+			delete(w.known, a.key)
+			w.places.Give(a.cluster, 1)
 		}
-		w.count -= len(added)
 		for _, undo := range touched {
 			undo()
 		}
@@ -147,18 +173,15 @@ func (w *writer) append(ctx context.Context, cfg *Config, samples []fleethistory
 		k := w.key(p)
 		r := w.known[k]
 		if r == nil {
-			fresh := false
-			if r, fresh, err = w.series(ctx, tx, p, slot, w.count < cfg.MaxSeries); err != nil {
-				return 0, err
-			}
-			if r == nil {
+			if w.places.Take(p.Cluster, 1) == 0 {
 				dropped++
 				continue
 			}
+			r = &seriesRow{lastSlot: slot}
 			w.known[k] = r
-			if fresh {
-				added = append(added, k)
-				w.count++
+			added = append(added, fresh{k, p.Cluster})
+			if err = tx.StmtContext(ctx, w.insert).QueryRowContext(ctx, p.Node, p.Metric, p.GPU, p.Cluster, p.Attributes, slot).Scan(&r.id); err != nil {
+				return 0, err
 			}
 		}
 		if slot > r.lastSlot {
@@ -214,24 +237,6 @@ func (w *writer) insertRows(ctx context.Context, tx *sql.Tx) error {
 		rows = rows[n:]
 	}
 	return nil
-}
-
-func (w *writer) series(ctx context.Context, tx *sql.Tx, p *fleethistory.Sample, slot int64, room bool) (_ *seriesRow, fresh bool, _ error) {
-	r := &seriesRow{}
-	err := tx.StmtContext(ctx, w.find).QueryRowContext(ctx, p.Node, p.Metric, p.GPU, p.Cluster, p.Attributes).Scan(&r.id, &r.lastSlot)
-	if err == nil || !errors.Is(err, sql.ErrNoRows) {
-		return r, false, err
-	}
-	if !room {
-		return nil, false, nil
-	}
-	res, err := tx.StmtContext(ctx, w.insert).ExecContext(ctx, p.Node, p.Metric, p.GPU, p.Cluster, p.Attributes, slot)
-	if err != nil {
-		return nil, false, err
-	}
-	r.lastSlot = slot
-	r.id, err = res.LastInsertId()
-	return r, true, err
 }
 
 func (w *writer) key(p *fleethistory.Sample) (k seriesKey) {
