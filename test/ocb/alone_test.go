@@ -42,17 +42,18 @@ var rooms = map[string][]string{
 	"receiver/nvmlreceiver":             {"gpuhealth", "podresources", "sharedinstance"},
 	"receiver/csvreplayreceiver":        {},
 	"processor/diffprocessor":           {"deadband", "metricdiff", "resync", "statetable"},
-	"processor/stragglerprocessor":      {"nodescore", "reason", "resync", "sharedinstance"},
+	"processor/stragglerprocessor":      {"nodereport", "nodescore", "reason", "resync", "sharedinstance"},
 	"processor/clientidentityprocessor": {"clientidentity"},
 	"exporter/fleetviewexporter":        {"fleethistory", "fleetstate"},
 	"extension/fleetviewextension":      {"fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate"},
 	"extension/thresholdextension":      {"clientidentity", "resync"},
-	"extension/wirediffextension":       {"deadband", "metricdiff", "resync", "statetable"},
-	"extension/admissionextension":      {"admission", "clientidentity"},
+	"extension/wirediffextension":       {"deadband", "metricdiff", "nesting", "resync", "statetable"},
+	"extension/admissionextension":      {"admission", "clientidentity", "nesting"},
 }
 
-// shared are small: names on the wire, the thresholds, and what they are of.
-var shared = []string{"gpusemconv", "nodesignal", "straggler", "threshold"}
+// shared are small: names on the wire, the thresholds and what they are of, and
+// the rule by which tenants share what is bounded.
+var shared = []string{"fairshare", "gpusemconv", "nodesignal", "straggler", "threshold"}
 
 // components are the directories of this module's components.
 func components(t *testing.T) []string {

@@ -41,7 +41,7 @@ import (
 )
 
 var (
-	span    = flag.Duration("span", time.Minute, "simulated time of each case")
+	span    = flag.Duration("span", 20*time.Second, "simulated time of each case")
 	figures = flag.Bool("figures", false, "print the figures")
 )
 
