@@ -16,8 +16,13 @@ func TestLimit(t *testing.T) {
 		places, others int
 		want           int
 	}{
-		{Half, 10, 0, 5}, {Half, 10, 5, 3}, {Half, 10, 9, 1}, {Half, 10, 10, 0}, {Half, 1, 0, 1},
-		{1, 10, 4, 6}, {0.25, 100, 20, 20},
+		{Half, 10, 0, 5},
+		{Half, 10, 5, 3},
+		{Half, 10, 9, 1},
+		{Half, 10, 10, 0},
+		{Half, 1, 0, 1},
+		{1, 10, 4, 6},
+		{0.25, 100, 20, 20},
 	} {
 		assert.Equal(t, tt.want, Limit(tt.share, tt.places, tt.others), "%+v", tt)
 	}

@@ -350,9 +350,10 @@ func (f *Fleet) Next(i, steps int, now time.Time, dst []byte) ([]byte, error) {
 	}
 	for v := range n.kept {
 		kept := &n.kept[v]
-		reasons := kept.reasons[:0]
+		reasons := kept.reasons
 		*kept = s.values[v]
-		kept.reasons = append(reasons, s.values[v].reasons...)
+		reasons = append(reasons[:0], s.values[v].reasons...)
+		kept.reasons = reasons
 	}
 	return f.write(n, &s.id, s.values, dst)
 }

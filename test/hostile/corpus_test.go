@@ -60,17 +60,17 @@ func sampleLogs(cluster string) plog.Logs {
 
 // boundaries are the offsets in a message at which a tag, a length or a content
 // begins or ends, at any depth.
-func boundaries(msg []byte, at int, add func(int)) bool {
+func boundaries(msg []byte, at int, add func(int)) {
 	for len(msg) > 0 {
 		add(at)
 		num, typ, n := protowire.ConsumeTag(msg)
 		if n < 0 || num > 100 {
-			return false
+			return
 		}
 		add(at + n)
 		size := protowire.ConsumeFieldValue(num, typ, msg[n:])
 		if size < 0 {
-			return false
+			return
 		}
 		if typ == protowire.BytesType {
 			content, _ := protowire.ConsumeBytes(msg[n:])
@@ -79,7 +79,6 @@ func boundaries(msg []byte, at int, add func(int)) bool {
 		msg, at = msg[n+size:], at+n+size
 		add(at)
 	}
-	return true
 }
 
 // malformedProto are mutations of a message at each of its boundaries, and some

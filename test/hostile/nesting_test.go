@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
@@ -51,10 +52,10 @@ func TestDeepNesting(t *testing.T) {
 		err := exportRaw(t.Context(), g.conn, metricsMethod, body)
 		if len(body) > 64<<10 {
 			assert.Equal(t, http.StatusBadRequest, st)
-			assert.ErrorContains(t, err, "nested deeper than 100 levels")
+			require.ErrorContains(t, err, "nested deeper than 100 levels")
 		} else {
 			assert.Equal(t, http.StatusOK, st)
-			assert.NoError(t, err)
+			require.NoError(t, err)
 		}
 	}
 	figure.Fprint(os.Stdout, "hostile_nesting_peak_rss_growth", float64(g.memory("VmHWM")-before.rss)/mib, "MiB", 100, true)

@@ -240,8 +240,12 @@ func http2Preface(t *testing.T, call bool) string {
 func callHeaders(block *bytes.Buffer, enc *hpack.Encoder, more ...hpack.HeaderField) []byte {
 	block.Reset()
 	for _, f := range append([]hpack.HeaderField{
-		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: metricsMethod}, {Name: ":authority", Value: "x"},
-		{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+		{Name: ":method", Value: "POST"},
+		{Name: ":scheme", Value: "http"},
+		{Name: ":path", Value: metricsMethod},
+		{Name: ":authority", Value: "x"},
+		{Name: "content-type", Value: "application/grpc"},
+		{Name: "te", Value: "trailers"},
 	}, more...) {
 		_ = enc.WriteField(f)
 	}
