@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"google.golang.org/grpc/encoding"
 
@@ -48,7 +49,7 @@ func main() {
 	flag.StringVar(&s.binary, "collector", "bin/gpu-collector", "the full distribution's binary")
 	flag.StringVar(&s.before, "before", "", "another binary, to take turns with")
 	flag.StringVar(&s.cpuProfile, "cpuprofile", "", "file for a CPU profile of the first kind's shard")
-	flag.IntVar(&s.nodes, "nodes", 5_000, "nodes that push in turn")
+	flag.IntVar(&s.nodes, "nodes", 2_000, "nodes that push in turn")
 	flag.IntVar(&s.senders, "senders", 32, "pushes at once, each on a connection of its own")
 	flag.IntVar(&s.rounds, "rounds", 5, "how often the kinds of push take turns")
 	flag.IntVar(&s.pushes, "pushes", 2_500, "pushes in a turn")
@@ -121,9 +122,16 @@ func measure(ctx context.Context, w io.Writer, s *settings) (err error) {
 		if k.shard, err = startShard(ctx, s, cmp.Or(k.binary, s.binary), k.overlay); err != nil {
 			return err
 		}
-		// Each node once, to be known, and once more.
-		if _, err := k.shard.turn(ctx, k, s, 2*s.nodes); err != nil {
-			return err
+		// Each node once, to be known, and once more after that has been forwarded.
+		for range 2 {
+			if _, err := k.shard.turn(ctx, k, s, s.nodes); err != nil {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(3 * time.Second): // the shard flushes each second
+			}
 		}
 	}
 	if s.cpuProfile != "" {
