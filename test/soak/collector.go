@@ -9,8 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"strings"
 
@@ -125,7 +123,7 @@ func (c *collector) seen(ctx context.Context) (s seen, err error) {
 
 // heap is what the process says of itself, in bytes.
 func (c *collector) heap(ctx context.Context) (float64, error) {
-	body, err := get(ctx, "http://"+c.telemetry+"/metrics")
+	body, err := process.Get(ctx, "http://"+c.telemetry+"/metrics")
 	if err != nil {
 		return 0, err
 	}
@@ -145,7 +143,7 @@ func (c *collector) heap(ctx context.Context) (float64, error) {
 
 // goroutines is the total in the first line of the profile.
 func (c *collector) goroutines(ctx context.Context) (n float64, err error) {
-	body, err := get(ctx, "http://"+c.pprof+"/debug/pprof/goroutine?debug=1")
+	body, err := process.Get(ctx, "http://"+c.pprof+"/debug/pprof/goroutine?debug=1")
 	if err != nil {
 		return 0, err
 	}
@@ -158,19 +156,4 @@ func (c *collector) goroutines(ctx context.Context) (n float64, err error) {
 		return 0, fmt.Errorf("%q: %w", line, err)
 	}
 	return n, nil
-}
-
-func get(ctx context.Context, url string) (io.ReadCloser, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, errors.Join(fmt.Errorf("GET %s: %s", url, resp.Status), resp.Body.Close())
-	}
-	return resp.Body, nil
 }

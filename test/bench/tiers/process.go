@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -135,7 +134,7 @@ type compared struct {
 }
 
 func (c *collector) compared(ctx context.Context) (s compared, err error) {
-	body, err := get(ctx, "http://"+c.telemetry+"/metrics")
+	body, err := process.Get(ctx, "http://"+c.telemetry+"/metrics")
 	if err != nil {
 		return s, err
 	}
@@ -161,25 +160,10 @@ func (c *collector) compared(ctx context.Context) (s compared, err error) {
 
 // scrape reads what the process shows to Prometheus.
 func (c *collector) scrape(ctx context.Context) (bytes int64, err error) {
-	body, err := get(ctx, "http://"+c.prometheus+"/metrics")
+	body, err := process.Get(ctx, "http://"+c.prometheus+"/metrics")
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = body.Close() }()
 	return io.Copy(io.Discard, body)
-}
-
-func get(ctx context.Context, url string) (io.ReadCloser, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, errors.Join(fmt.Errorf("GET %s: %s", url, resp.Status), resp.Body.Close())
-	}
-	return resp.Body, nil
 }

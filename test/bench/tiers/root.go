@@ -23,6 +23,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleetpush"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 // What is promised of the root of 50,000 nodes with 8 GPUs each.
@@ -114,7 +115,7 @@ func (b *bench) profileOf(ctx context.Context, p *collector, span time.Duration)
 }
 
 func save(ctx context.Context, file, url string) error {
-	body, err := get(ctx, url)
+	body, err := process.Get(ctx, url)
 	if err != nil {
 		return err
 	}
