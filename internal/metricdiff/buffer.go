@@ -28,8 +28,7 @@ type Limits struct {
 // Buffer holds the last point of each series until the next hop has taken it.
 // A later point takes the place of an earlier one, so however long the next hop
 // is away, the buffer holds at most the state itself, and during a Flush that
-// twice. It keeps no pdata but its own. It is safe for concurrent use, Flush by
-// one goroutine at a time.
+// twice. It is safe for concurrent use, Flush by one goroutine at a time.
 type Buffer struct {
 	limits Limits
 	shards [bufferShards]bufferShard
@@ -44,11 +43,19 @@ type bufferShard struct {
 	nodes map[statetable.NodeKey]*bufferNode
 }
 
-// bufferNode is what is held of one node. Handles of pdata's elements, and
-// positions in its slices, stay good while nothing is removed.
+// bufferNode is what is held of one node. Most often that is a single report,
+// which it has taken as it was: only with a second one it has to know which point
+// takes the place of which.
 type bufferNode struct {
-	key     statetable.NodeKey
-	rm      pmetric.ResourceMetrics
+	key    statetable.NodeKey
+	rm     pmetric.ResourceMetrics
+	points int
+	index  *bufferIndex // nil for a single report
+}
+
+// bufferIndex finds what a node holds. Handles of pdata's elements, and positions
+// in its slices, stay good while nothing is removed.
+type bufferIndex struct {
 	scopes  map[uint64]pmetric.ScopeMetrics
 	metrics map[uint64]pmetric.Metric
 	points  map[uint64]int // by series, its place among the metric's points
@@ -74,9 +81,9 @@ func (b *Buffer) Replaced() int64 { return b.replaced.Load() }
 // Dropped returns how many points found no room.
 func (b *Buffer) Dropped() int64 { return b.dropped.Load() }
 
-// Take copies into the buffer the points of md that are last values, removes
-// them from md, and reports whether there was room for all. What is left in md
-// does not replace what came before it: deltas, and types that are not known.
+// Take moves into the buffer the points of md that are last values, and reports
+// whether there was room for all; those without are gone. What is left in md does
+// not replace what came before it: deltas, and types that are not known.
 func (b *Buffer) Take(md pmetric.Metrics) bool {
 	id := b.idents.Get().(*identity)
 	defer b.idents.Put(id)
@@ -122,11 +129,19 @@ func (b *Buffer) take(key statetable.NodeKey, rm pmetric.ResourceMetrics) bool {
 	defer s.mu.Unlock()
 	n := s.nodes[key]
 	if n == nil {
-		n = newBufferNode(key, rm)
+		n = &bufferNode{key: key, rm: pmetric.NewResourceMetrics()}
+		if points := lastValues(rm); points > 0 && points <= b.limits.NodePoints && b.reserve(points) {
+			rm.MoveTo(n.rm)
+			n.points = points
+			s.nodes[key] = n
+			return true
+		}
+		n.empty(rm)
 	}
-	t := tally{most: b.limits.NodePoints, reserve: b.reserve}
+	t := tally{most: b.limits.NodePoints, reserve: func() bool { return b.reserve(1) }}
+	b.points.Add(int64(n.indexed(&t)))
 	n.take(rm, &t)
-	if len(n.points) > 0 {
+	if n.points > 0 {
 		s.nodes[key] = n
 	}
 	b.replaced.Add(t.replaced)
@@ -134,10 +149,24 @@ func (b *Buffer) take(key statetable.NodeKey, rm pmetric.ResourceMetrics) bool {
 	return t.dropped == 0
 }
 
-// reserve takes room for a point.
-func (b *Buffer) reserve() bool {
-	if b.points.Add(1) > int64(b.limits.Points) {
-		b.points.Add(-1)
+// lastValues is how many points rm has, 0 where some are not last values.
+func lastValues(rm pmetric.ResourceMetrics) int {
+	points := 0
+	for _, sm := range rm.ScopeMetrics().All() {
+		for _, m := range sm.Metrics().All() {
+			if !isLastValue(m) {
+				return 0
+			}
+			points += pointsOf(m)
+		}
+	}
+	return points
+}
+
+// reserve takes room for points, for all or for none.
+func (b *Buffer) reserve(points int) bool {
+	if b.points.Add(int64(points)) > int64(b.limits.Points) {
+		b.points.Add(int64(-points))
 		return false
 	}
 	return true
@@ -167,7 +196,7 @@ func (b *Buffer) Flush(to Hop) (held, dropped error) {
 			break
 		}
 		for _, n := range next.nodes {
-			b.points.Add(-int64(len(n.points)))
+			b.points.Add(-int64(n.points))
 			if to.Sent != nil {
 				to.Sent(n.key)
 			}
@@ -196,9 +225,10 @@ func (b *Buffer) giveBack(nodes []*bufferNode, forget func(statetable.NodeKey)) 
 		t := tally{most: b.limits.NodePoints, reserve: func() bool { return true }}
 		s.mu.Lock()
 		if newer := s.nodes[n.key]; newer != nil {
-			counted := len(n.points) + len(newer.points)
+			counted := n.points + newer.points
+			n.indexed(&t)
 			n.take(newer.rm, &t)
-			b.points.Add(int64(len(n.points) - counted))
+			b.points.Add(int64(n.points - counted))
 		}
 		s.nodes[n.key] = n
 		s.mu.Unlock()
@@ -209,14 +239,28 @@ func (b *Buffer) giveBack(nodes []*bufferNode, forget func(statetable.NodeKey)) 
 	}
 }
 
-func newBufferNode(key statetable.NodeKey, like pmetric.ResourceMetrics) *bufferNode {
-	n := &bufferNode{
-		key: key, rm: pmetric.NewResourceMetrics(),
+// empty has the node hold nothing of the resource yet.
+func (n *bufferNode) empty(of pmetric.ResourceMetrics) {
+	n.rm, n.points = pmetric.NewResourceMetrics(), 0
+	n.index = &bufferIndex{
 		scopes: map[uint64]pmetric.ScopeMetrics{}, metrics: map[uint64]pmetric.Metric{}, points: map[uint64]int{},
 	}
-	like.Resource().CopyTo(n.rm.Resource())
-	n.rm.SetSchemaUrl(like.SchemaUrl())
-	return n
+	of.Resource().CopyTo(n.rm.Resource())
+	n.rm.SetSchemaUrl(of.SchemaUrl())
+}
+
+// indexed has the node know what it holds, and returns by how many points that is
+// more than it was, which is less where a series was in the report twice.
+func (n *bufferNode) indexed(t *tally) (more int) {
+	if n.index != nil {
+		return 0
+	}
+	report, points := n.rm, n.points
+	n.empty(report)
+	own := tally{most: points, reserve: func() bool { return true }}
+	n.take(report, &own)
+	t.replaced += own.replaced
+	return n.points - points
 }
 
 // tally is what becomes of points that a node takes.
@@ -259,19 +303,19 @@ func (n *bufferNode) take(rm pmetric.ResourceMetrics, t *tally) {
 
 // metric returns the node's metric of that key, made like m if need be.
 func (n *bufferNode) metric(key, scope uint64, m pmetric.Metric, sm pmetric.ScopeMetrics) pmetric.Metric {
-	if own, ok := n.metrics[key]; ok {
+	if own, ok := n.index.metrics[key]; ok {
 		return own
 	}
-	in, ok := n.scopes[scope]
+	in, ok := n.index.scopes[scope]
 	if !ok {
 		in = n.rm.ScopeMetrics().AppendEmpty()
 		sm.Scope().CopyTo(in.Scope())
 		in.SetSchemaUrl(sm.SchemaUrl())
-		n.scopes[scope] = in
+		n.index.scopes[scope] = in
 	}
 	own := in.Metrics().AppendEmpty()
 	likeMetric(m, own)
-	n.metrics[key] = own
+	n.index.metrics[key] = own
 	return own
 }
 
@@ -287,14 +331,15 @@ func takePoints[S pointSlice[P], P point[P]](n *bufferNode, in *intake, from S, 
 	for i := range from.Len() {
 		dp := from.At(i)
 		series := seriesKey(in.metric, dp.Attributes())
-		at, ok := n.points[series]
+		at, ok := n.index.points[series]
 		switch {
 		case ok:
 			in.replaced++
 			dp.CopyTo(to().At(at))
-		case len(n.points) < in.most && in.reserve():
+		case n.points < in.most && in.reserve():
 			own := to()
-			n.points[series] = own.Len()
+			n.index.points[series] = own.Len()
+			n.points++
 			dp.CopyTo(own.AppendEmpty())
 		default:
 			in.dropped++

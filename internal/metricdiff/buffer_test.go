@@ -4,6 +4,8 @@ package metricdiff
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -88,4 +90,88 @@ func TestTheHeartbeatComesLast(t *testing.T) {
 	require.Greater(t, len(beats), 2)
 	assert.Equal(t, 1, beats[len(beats)-1])
 	assert.NotContains(t, beats[:len(beats)-1], 1)
+}
+
+// What is sent belongs to the next hop, also when it refuses it in the end.
+func TestARefusedBatchIsHeldAsItWas(t *testing.T) {
+	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1 << 20})
+	report := func(value int64) {
+		md := pmetric.NewMetrics()
+		for _, node := range []string{"a", "b"} {
+			rm := md.ResourceMetrics().AppendEmpty()
+			rm.Resource().Attributes().PutStr("host.name", node)
+			m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+			m.SetName("m")
+			points := m.SetEmptyGauge().DataPoints()
+			points.AppendEmpty().SetIntValue(value)
+			points.AppendEmpty().Attributes().PutInt("gpu", value)
+		}
+		require.True(t, b.Take(md))
+	}
+	var sent []string
+	accept := false
+	flush := func() (held, dropped error) {
+		return b.Flush(Hop{
+			Send: func(md pmetric.Metrics, points, _ int) error {
+				assert.Equal(t, md.DataPointCount(), points)
+				if accept {
+					for _, rm := range md.ResourceMetrics().All() {
+						dp := rm.ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints()
+						node, _ := rm.Resource().Attributes().Get("host.name")
+						sent = append(sent, fmt.Sprint(node.Str(), " ", dp.At(0).IntValue(), " of ", dp.Len()))
+					}
+					return nil
+				}
+				md.ResourceMetrics().RemoveIf(func(rm pmetric.ResourceMetrics) bool {
+					rm.Resource().Attributes().Clear()
+					rm.ScopeMetrics().At(0).Metrics().At(0).SetName("other")
+					return true
+				})
+				return errors.New("busy")
+			},
+			Permanent: func(error) bool { return false },
+			Forget:    func(statetable.NodeKey) { t.Error("nothing was given up") },
+		})
+	}
+	report(1)
+	held, dropped := flush()
+	require.Error(t, held)
+	require.NoError(t, dropped)
+	assert.EqualValues(t, 4, b.Points())
+	report(2) // the first point in place of the one that is held
+	assert.EqualValues(t, 6, b.Points())
+	assert.EqualValues(t, 2, b.Replaced())
+	accept = true
+	held, dropped = flush()
+	require.NoError(t, errors.Join(held, dropped))
+	slices.Sort(sent)
+	assert.Equal(t, []string{"a 2 of 3", "b 2 of 3"}, sent)
+	assert.Zero(t, b.Points())
+}
+
+// A series that is twice in a report is one as soon as a second report comes.
+func TestAReportWithOneSeriesTwice(t *testing.T) {
+	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1 << 20})
+	report := func(values ...int64) {
+		md := pmetric.NewMetrics()
+		m := md.ResourceMetrics().AppendEmpty().ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+		m.SetName("m")
+		points := m.SetEmptyGauge().DataPoints()
+		for _, v := range values {
+			points.AppendEmpty().SetIntValue(v)
+		}
+		require.True(t, b.Take(md))
+	}
+	report(1, 2)
+	assert.EqualValues(t, 2, b.Points())
+	report(3)
+	assert.EqualValues(t, 1, b.Points())
+	assert.EqualValues(t, 2, b.Replaced())
+	held, dropped := b.Flush(Hop{Send: func(md pmetric.Metrics, _, _ int) error {
+		require.Equal(t, 1, md.DataPointCount())
+		assert.EqualValues(t, 3, md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0).IntValue())
+		return nil
+	}})
+	require.NoError(t, errors.Join(held, dropped))
+	assert.Zero(t, b.Points())
 }
