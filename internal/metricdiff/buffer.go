@@ -3,11 +3,15 @@
 package metricdiff // import "github.com/gpu-collector/gpu-collector/internal/metricdiff"
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"sync/atomic"
 
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/statetable"
 )
@@ -19,6 +23,9 @@ const bufferShards = 64
 type Limits struct {
 	// Points are those held, with those that are being sent.
 	Points int
+	// ClusterShare in (0,1] is the part of the points that the other clusters leave
+	// which one may hold; 0 means all. Nodes that name none are one.
+	ClusterShare float64
 	// NodePoints are those of one node, and a heartbeat besides.
 	NodePoints int
 	// BatchBytes is the OTLP sent at a time, unless a single point is larger.
@@ -33,9 +40,13 @@ type Buffer struct {
 	limits Limits
 	shards [bufferShards]bufferShard
 	idents sync.Pool // of *identity
-	first  int       // shard that the next Flush begins with
+	room   *fairshare.Ledger[uint64]
 
-	points, replaced, dropped atomic.Int64
+	// round counts the flushes, and behind is whether the last left something.
+	round  atomic.Uint64
+	behind bool
+
+	replaced, dropped atomic.Int64
 }
 
 type bufferShard struct {
@@ -47,9 +58,11 @@ type bufferShard struct {
 // which it has taken as it was: only with a second one it has to know which point
 // takes the place of which.
 type bufferNode struct {
-	key    statetable.NodeKey
-	rm     pmetric.ResourceMetrics
-	points int
+	key     statetable.NodeKey
+	cluster uint64 // hash of its name, 0 for none
+	since   uint64 // round from which on it waits
+	rm      pmetric.ResourceMetrics
+	points  int
 	index  *bufferIndex // nil for a single report
 }
 
@@ -63,7 +76,7 @@ type bufferIndex struct {
 
 // NewBuffer returns an empty buffer.
 func NewBuffer(limits Limits) *Buffer {
-	b := &Buffer{limits: limits}
+	b := &Buffer{limits: limits, room: fairshare.New[uint64](limits.Points, limits.ClusterShare)}
 	for i := range b.shards {
 		b.shards[i].nodes = map[statetable.NodeKey]*bufferNode{}
 	}
@@ -72,7 +85,7 @@ func NewBuffer(limits Limits) *Buffer {
 }
 
 // Points returns how many points are held, with those being sent.
-func (b *Buffer) Points() int64 { return b.points.Load() }
+func (b *Buffer) Points() int64 { return int64(b.room.Taken()) }
 
 // Replaced returns how many points made room for a later one before they were
 // taken by the next hop.
@@ -129,8 +142,8 @@ func (b *Buffer) take(key statetable.NodeKey, rm pmetric.ResourceMetrics) bool {
 	defer s.mu.Unlock()
 	n := s.nodes[key]
 	if n == nil {
-		n = &bufferNode{key: key, rm: pmetric.NewResourceMetrics()}
-		if points := lastValues(rm); points > 0 && points <= b.limits.NodePoints && b.reserve(points) {
+		n = &bufferNode{key: key, cluster: clusterOf(rm.Resource().Attributes()), since: b.round.Load(), rm: pmetric.NewResourceMetrics()}
+		if points := lastValues(rm); points > 0 && points <= b.limits.NodePoints && b.reserve(n.cluster, points) {
 			rm.MoveTo(n.rm)
 			n.points = points
 			s.nodes[key] = n
@@ -138,8 +151,8 @@ func (b *Buffer) take(key statetable.NodeKey, rm pmetric.ResourceMetrics) bool {
 		}
 		n.empty(rm)
 	}
-	t := tally{most: b.limits.NodePoints, reserve: func() bool { return b.reserve(1) }}
-	b.points.Add(int64(n.indexed(&t)))
+	t := tally{most: b.limits.NodePoints, reserve: func() bool { return b.reserve(n.cluster, 1) }}
+	b.room.Give(n.cluster, n.indexed(&t))
 	n.take(rm, &t)
 	if n.points > 0 {
 		s.nodes[key] = n
@@ -163,10 +176,19 @@ func lastValues(rm pmetric.ResourceMetrics) int {
 	return points
 }
 
+// clusterOf is the hash of the cluster that a resource names, 0 for none.
+func clusterOf(attrs pcommon.Map) uint64 {
+	if name, ok := attrs.Get(gpusemconv.AttrClusterName); ok && name.Type() == pcommon.ValueTypeStr && name.Str() != "" {
+		return statetable.HashString(name.Str())
+	}
+	return 0
+}
+
 // reserve takes room for points, for all or for none.
-func (b *Buffer) reserve(points int) bool {
-	if b.points.Add(int64(points)) > int64(b.limits.Points) {
-		b.points.Add(int64(-points))
+func (b *Buffer) reserve(cluster uint64, points int) bool {
+	got := b.room.Take(cluster, points)
+	if got < points {
+		b.room.Give(cluster, got)
 		return false
 	}
 	return true
@@ -175,11 +197,43 @@ func (b *Buffer) reserve(points int) bool {
 // Flush sends what is held, in batches. What was refused, and what was not tried
 // after that, is held again, beneath what came meanwhile: held is that error. Of
 // a batch that is refused for good, no more is given up than has to be, and
-// dropped is the first error of that.
+// dropped is the first error of that. Where not all are taken, those that wait
+// longest are the first, and clusters take turns.
 func (b *Buffer) Flush(to Hop) (held, dropped error) {
+	nodes := b.waiting()
+	round := b.round.Add(1)
+	all := len(nodes)
+	d := delivery{Hop: to, maxBytes: b.limits.BatchBytes}
+	for len(nodes) > 0 {
+		next := d.next(nodes)
+		if held = d.deliver(next); held != nil {
+			if len(nodes) == all {
+				// One that is always refused must not always be the first.
+				for _, n := range next.nodes {
+					n.since = round
+				}
+			}
+			break
+		}
+		for _, n := range next.nodes {
+			b.room.Give(n.cluster, n.points)
+			if to.Sent != nil {
+				to.Sent(n.key)
+			}
+		}
+		nodes = nodes[len(next.nodes):]
+	}
+	b.behind = len(nodes) > 0
+	b.giveBack(nodes, to.Forget)
+	b.dropped.Add(int64(d.given))
+	return held, d.dropped
+}
+
+// waiting takes out what is held, in the order in which it is to be sent.
+func (b *Buffer) waiting() []*bufferNode {
 	var nodes []*bufferNode
 	for i := range b.shards {
-		s := &b.shards[(b.first+i)%bufferShards]
+		s := &b.shards[i]
 		s.mu.Lock()
 		for _, n := range s.nodes {
 			nodes = append(nodes, n)
@@ -187,35 +241,36 @@ func (b *Buffer) Flush(to Hop) (held, dropped error) {
 		clear(s.nodes)
 		s.mu.Unlock()
 	}
-	all := len(nodes)
-	d := delivery{Hop: to, maxBytes: b.limits.BatchBytes}
-	for len(nodes) > 0 {
-		next := d.next(nodes)
-		if held = d.deliver(next); held != nil {
-			b.first = firstAfter(next.nodes, len(nodes) < all)
-			break
-		}
-		for _, n := range next.nodes {
-			b.points.Add(-int64(n.points))
-			if to.Sent != nil {
-				to.Sent(n.key)
-			}
-		}
-		nodes = nodes[len(next.nodes):]
+	if b.behind {
+		slices.SortStableFunc(nodes, func(a, b *bufferNode) int { return cmp.Compare(a.since, b.since) })
 	}
-	b.giveBack(nodes, to.Forget)
-	b.dropped.Add(int64(d.given))
-	return held, d.dropped
+	return inTurns(nodes)
 }
 
-// firstAfter is the shard to begin with after those nodes were refused, so that
-// none waits for ever: with theirs where others were taken before, and after
-// theirs where nothing was.
-func firstAfter(refused []*bufferNode, progress bool) int {
-	if progress {
-		return int(refused[0].key.Lo % bufferShards)
+// inTurns has the first of each cluster come before the second of any.
+func inTurns(nodes []*bufferNode) []*bufferNode {
+	if !slices.ContainsFunc(nodes, func(n *bufferNode) bool { return n.cluster != nodes[0].cluster }) {
+		return nodes
 	}
-	return int(refused[len(refused)-1].key.Lo%bufferShards) + 1
+	var clusters [][]*bufferNode
+	at := map[uint64]int{}
+	for _, n := range nodes {
+		i, ok := at[n.cluster]
+		if !ok {
+			i = len(clusters)
+			at[n.cluster] = i
+			clusters = append(clusters, nil)
+		}
+		clusters[i] = append(clusters[i], n)
+	}
+	out := nodes[:0]
+	for turn := 0; len(clusters) > 0; turn++ {
+		clusters = slices.DeleteFunc(clusters, func(c []*bufferNode) bool { return turn >= len(c) })
+		for _, c := range clusters {
+			out = append(out, c[turn])
+		}
+	}
+	return out
 }
 
 func (b *Buffer) giveBack(nodes []*bufferNode, forget func(statetable.NodeKey)) {
@@ -228,7 +283,7 @@ func (b *Buffer) giveBack(nodes []*bufferNode, forget func(statetable.NodeKey)) 
 			counted := n.points + newer.points
 			n.indexed(&t)
 			n.take(newer.rm, &t)
-			b.points.Add(int64(n.points - counted))
+			b.room.Give(n.cluster, counted-n.points)
 		}
 		s.nodes[n.key] = n
 		s.mu.Unlock()
@@ -249,9 +304,9 @@ func (n *bufferNode) empty(of pmetric.ResourceMetrics) {
 	n.rm.SetSchemaUrl(of.SchemaUrl())
 }
 
-// indexed has the node know what it holds, and returns by how many points that is
-// more than it was, which is less where a series was in the report twice.
-func (n *bufferNode) indexed(t *tally) (more int) {
+// indexed has the node know what it holds, and returns how many points that is less
+// than before: those of series that the report had twice.
+func (n *bufferNode) indexed(t *tally) (less int) {
 	if n.index != nil {
 		return 0
 	}
@@ -260,7 +315,7 @@ func (n *bufferNode) indexed(t *tally) (more int) {
 	own := tally{most: points, reserve: func() bool { return true }}
 	n.take(report, &own)
 	t.replaced += own.replaced
-	return n.points - points
+	return points - n.points
 }
 
 // tally is what becomes of points that a node takes.

@@ -53,11 +53,74 @@ func TestNodesTakeTurnsWhereNotAllAreTaken(t *testing.T) {
 // One node that is always refused holds up the others no longer than until it is
 // the first that is tried.
 func TestARefusedNodeHoldsUpNoOther(t *testing.T) {
-	refused := make([]*bufferNode, 2)
-	refused[0] = &bufferNode{key: statetable.NodeKey{Lo: 5}}
-	refused[1] = &bufferNode{key: statetable.NodeKey{Lo: 64 + 9}}
-	assert.Equal(t, 5, firstAfter(refused, true))
-	assert.Equal(t, 10, firstAfter(refused, false))
+	const nodes = 100
+	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1})
+	for i := range nodes {
+		require.True(t, b.Take(report("", i)))
+	}
+	took := map[string]bool{}
+	for flushes := 0; len(took) < nodes-1; flushes++ {
+		require.Less(t, flushes, 5)
+		held, _ := b.Flush(Hop{
+			Send: func(md pmetric.Metrics, _, _ int) error {
+				id, _ := md.ResourceMetrics().At(0).Resource().Attributes().Get("host.id")
+				if id.AsString() == "7" {
+					return errors.New("it cannot be sent")
+				}
+				took[id.AsString()] = true
+				return nil
+			},
+			Permanent: func(error) bool { return false },
+			Forget:    func(statetable.NodeKey) {},
+		})
+		require.Error(t, held)
+	}
+	assert.EqualValues(t, 1, b.Points())
+}
+
+// report is one point of a node.
+func report(cluster string, node int) pmetric.Metrics {
+	md := pmetric.NewMetrics()
+	rm := md.ResourceMetrics().AppendEmpty()
+	rm.Resource().Attributes().PutInt("host.id", int64(node))
+	if cluster != "" {
+		rm.Resource().Attributes().PutStr("k8s.cluster.name", cluster)
+	}
+	m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+	m.SetName("m")
+	m.SetEmptyGauge().DataPoints().AppendEmpty()
+	return md
+}
+
+// A cluster that has more to say than there is room leaves room for others, whose
+// nodes do not wait until all of its are through.
+func TestAGreedyClusterLeavesRoomAndTurns(t *testing.T) {
+	b := NewBuffer(Limits{Points: 1000, ClusterShare: 0.5, NodePoints: 10, BatchBytes: 1})
+	taken := 0
+	for i := range 2000 {
+		if b.Take(report("greedy", i)) {
+			taken++
+		}
+	}
+	assert.Equal(t, 500, taken)
+	for i := range 10 {
+		require.True(t, b.Take(report("honest", i)))
+	}
+	var order []string
+	_, _ = b.Flush(Hop{
+		Send: func(md pmetric.Metrics, _, _ int) error {
+			cluster, _ := md.ResourceMetrics().At(0).Resource().Attributes().Get("k8s.cluster.name")
+			if order = append(order, cluster.Str()); len(order) > 20 {
+				return errors.New("busy")
+			}
+			return nil
+		},
+		Permanent: func(error) bool { return false },
+		Forget:    func(statetable.NodeKey) {},
+	})
+	assert.NotContains(t, order[20:], "honest")
+	assert.EqualValues(t, 490, b.Points())
+	assert.True(t, b.Take(report("greedy", 5000)), "ten of its were sent")
 }
 
 // A tier that repeats what a report lacks goes by the heartbeat, so that comes with

@@ -58,8 +58,8 @@ type Config struct {
 	MaxNodes         int `mapstructure:"max_nodes"`
 	MaxSeries        int `mapstructure:"max_series"`
 	MaxSeriesPerNode int `mapstructure:"max_series_per_node"`
-	// ClusterShare is the part of the nodes and series that the other clusters
-	// leave which one may hold.
+	// ClusterShare is the part of the nodes, series and pending points that the
+	// other clusters leave which one may hold.
 	ClusterShare float64 `mapstructure:"cluster_share"`
 	// Deadbands say by a metric's name how far a forwarded value may be from the
 	// true one. The first that matches counts.
@@ -94,7 +94,7 @@ func createDefaultConfig() component.Config {
 		// refused for good.
 		MaxBatchBytes: 3 << 20,
 		// Up to 1 GB at 0.6 to 1 kB a point.
-		MaxPendingPoints: 1_000_000,
+		MaxPendingPoints: 2_000_000,
 		Granularity:      GranularityPoint,
 	}
 }

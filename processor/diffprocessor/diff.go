@@ -75,7 +75,8 @@ func newProcessor(cfg *Config, set processor.Settings, next consumer.Metrics) (*
 	}
 	if cfg.FlushInterval > 0 {
 		p.buffer = metricdiff.NewBuffer(metricdiff.Limits{
-			Points: cfg.MaxPendingPoints,
+			Points:       cfg.MaxPendingPoints,
+			ClusterShare: cfg.ClusterShare,
 			// What is beyond the table's bound is forwarded each time; a node a
 			// little over it loses nothing.
 			NodePoints: 2 * cfg.MaxSeriesPerNode,

@@ -265,7 +265,7 @@ func TestRefusedForGood(t *testing.T) {
 
 func TestBufferIsBounded(t *testing.T) {
 	next := &hop{}
-	p := newTestProcessor(t, next, func(c *Config) { byHand(c); c.MaxPendingPoints = 5; c.HeartbeatInterval = time.Hour })
+	p := newTestProcessor(t, next, func(c *Config) { byHand(c); c.MaxPendingPoints, c.ClusterShare = 5, 1; c.HeartbeatInterval = time.Hour })
 	require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", 0, 1, 2, 3, 4)))
 	require.NoError(t, p.ConsumeMetrics(t.Context(), report("b", 0, 1, 2, 3, 4)))
 	assert.EqualValues(t, 5, p.buffer.Points())
@@ -294,7 +294,7 @@ func TestOneNodeLeavesRoomForOthers(t *testing.T) {
 			}
 		}
 		return next.ConsumeMetrics(ctx, md)
-	}), func(c *Config) { byHand(c); c.MaxSeriesPerNode, c.MaxPendingPoints = 50, 200 })
+	}), func(c *Config) { byHand(c); c.MaxSeriesPerNode, c.MaxPendingPoints, c.ClusterShare = 50, 200, 1 })
 	for i := range 3 {
 		at := time.Duration(i) * time.Second
 		require.NoError(t, p.ConsumeMetrics(t.Context(), report("endless", at, make([]float64, 1000)...)))
@@ -326,7 +326,7 @@ func TestPendingPointsIncludeThoseBeingSent(t *testing.T) {
 					}
 				}
 				return next.ConsumeMetrics(ctx, md)
-			}), func(c *Config) { byHand(c); c.MaxPendingPoints = 6; c.HeartbeatInterval = time.Hour })
+			}), func(c *Config) { byHand(c); c.MaxPendingPoints, c.ClusterShare = 6, 1; c.HeartbeatInterval = time.Hour })
 			require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", 0, 1, 2, 3)))
 			p.flush(t.Context())
 			p.flush(t.Context())
@@ -351,7 +351,7 @@ func TestFlushTelemetry(t *testing.T) {
 	defer func() { require.NoError(t, tel.Shutdown(context.Background())) }()
 	cfg := createDefaultConfig().(*Config)
 	byHand(cfg)
-	cfg.MaxPendingPoints = 4
+	cfg.MaxPendingPoints, cfg.ClusterShare = 4, 1
 	set := processortest.NewNopSettings(metadata.Type)
 	set.TelemetrySettings = tel.NewTelemetrySettings()
 	next := &hop{refuse: func() error { return errors.New("no") }}

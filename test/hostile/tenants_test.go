@@ -77,12 +77,16 @@ func (h *tenant) run(done <-chan struct{}) *told {
 
 // TestGreedyTenant has one tenant make up nodes, groups, series and thresholds,
 // and clusters where nobody checks, as fast as it can, and measures what an honest
-// one notices of it.
+// one notices of it, at a gateway and at a shard before one.
 func TestGreedyTenant(t *testing.T) {
 	for _, tt := range []struct {
-		name, figure string
-		auth         bool
-	}{{"anybody", "hostile_tenant", false}, {"with identities", "hostile_tenant_auth", true}} {
+		name, front, figure string
+		auth                bool
+	}{
+		{"anybody", "gateway", "hostile_tenant", false},
+		{"with identities", "gateway", "hostile_tenant_auth", true},
+		{"anybody at a shard", "shard", "hostile_tenant_shard", false},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o, as := options{}, func(ctx context.Context, _ string) context.Context { return ctx }
 			if tt.auth {
@@ -95,7 +99,8 @@ func TestGreedyTenant(t *testing.T) {
 			}
 			// A busy machine is no silence: what is 50 s at the pace that ships is 12 s here.
 			o.overlay = "\nprocessors: {straggler: {ttl_multiplier: 60}}\n"
-			g := gateway(t, o)
+			f := fronts[tt.front](t, o)
+			g := f.door
 			h := &tenant{g: g, ctx: as(t.Context(), "honest"), cluster: "honest"}
 			eventually(t, "the honest tenant has its threshold", func() bool {
 				header, err := g.push(h.ctx, "honest", fleet("honest", ""))
@@ -118,7 +123,7 @@ func TestGreedyTenant(t *testing.T) {
 				}
 				start := time.Now()
 				eventually(t, "the honest tenant's slow node is found", func() bool {
-					return g.straggler("honest", "node3") && time.Since(start) > 5*time.Second
+					return f.view.straggler("honest", "node3") && time.Since(start) > 5*time.Second
 				})
 				cancel()
 			})
@@ -127,8 +132,8 @@ func TestGreedyTenant(t *testing.T) {
 			require.Greater(t, attacks.Load(), int64(5))
 			assert.Zero(t, attacked.refused, "of %d", attacked.pushes)
 			assert.Zero(t, attacked.withoutThreshold)
-			assert.False(t, g.straggler("honest", "node4"))
-			assert.Len(t, g.nodes("honest"), 10)
+			assert.False(t, f.view.straggler("honest", "node4"))
+			assert.Len(t, f.view.nodes("honest"), 10)
 			figure.FprintOnly(os.Stdout, tt.figure+"_attack_pushes", float64(attacks.Load()), "pushes")
 			figure.FprintOnly(os.Stdout, tt.figure+"_attack_refused", float64(refused.Load()), "pushes")
 			figure.FprintOnly(os.Stdout, tt.figure+"_alone_p99", ms(alone.p99()), "ms")
@@ -149,7 +154,7 @@ func TestGreedyTenant(t *testing.T) {
 			eventually(t, "it is in the view", func() bool {
 				_, err := g.push(late, "late", fleet("late", ""))
 				require.NoError(t, err)
-				return len(g.nodes("late")) == 10
+				return len(f.view.nodes("late")) == 10
 			})
 		})
 	}

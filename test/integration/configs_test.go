@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 )
 
 // agentBinary builds the lean distribution.
@@ -262,4 +264,28 @@ service:
 			assert.Contains(t, text, want)
 		}
 	})
+}
+
+// The overlay moves the deadbands of the shard from diff to wire_diff: a list
+// cannot be referred to from another file.
+func TestTheWireDiffOverlayHasTheShardsDeadbands(t *testing.T) {
+	t.Parallel()
+	type config struct {
+		Processors struct {
+			Diff struct{ Deadbands []map[string]any }
+		}
+		Extensions struct {
+			WireDiff struct{ Deadbands []map[string]any } `yaml:"wire_diff"`
+		}
+	}
+	read := func(name string) (c config) {
+		text, err := os.ReadFile(filepath.Join(root, "configs", name))
+		require.NoError(t, err)
+		require.NoError(t, yaml.Unmarshal(text, &c))
+		return c
+	}
+	shard, overlay := read("shard.yaml"), read("overlays/wire-diff.yaml")
+	require.NotEmpty(t, shard.Processors.Diff.Deadbands)
+	assert.Equal(t, shard.Processors.Diff.Deadbands, overlay.Extensions.WireDiff.Deadbands)
+	assert.Empty(t, overlay.Processors.Diff.Deadbands)
 }
