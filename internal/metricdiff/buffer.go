@@ -45,6 +45,8 @@ type Buffer struct {
 	// round counts the flushes, and behind is whether the last left something.
 	round  atomic.Uint64
 	behind bool
+	// perPoint is what a point takes on the wire, bytes; too much to begin with.
+	perPoint float64
 
 	replaced, dropped atomic.Int64
 }
@@ -63,7 +65,8 @@ type bufferNode struct {
 	since   uint64 // round from which on it waits
 	rm      pmetric.ResourceMetrics
 	points  int
-	index  *bufferIndex // nil for a single report
+	markers bool         // some points may be without a value
+	index   *bufferIndex // nil for a single report
 }
 
 // bufferIndex finds what a node holds. Handles of pdata's elements, and positions
@@ -76,7 +79,7 @@ type bufferIndex struct {
 
 // NewBuffer returns an empty buffer.
 func NewBuffer(limits Limits) *Buffer {
-	b := &Buffer{limits: limits, room: fairshare.New[uint64](limits.Points, limits.ClusterShare)}
+	b := &Buffer{limits: limits, room: fairshare.New[uint64](limits.Points, limits.ClusterShare), perPoint: 512}
 	for i := range b.shards {
 		b.shards[i].nodes = map[statetable.NodeKey]*bufferNode{}
 	}
@@ -143,9 +146,9 @@ func (b *Buffer) take(key statetable.NodeKey, rm pmetric.ResourceMetrics) bool {
 	n := s.nodes[key]
 	if n == nil {
 		n = &bufferNode{key: key, cluster: clusterOf(rm.Resource().Attributes()), since: b.round.Load(), rm: pmetric.NewResourceMetrics()}
-		if points := lastValues(rm); points > 0 && points <= b.limits.NodePoints && b.reserve(n.cluster, points) {
+		if points, markers := lastValues(rm); points > 0 && points <= b.limits.NodePoints && b.reserve(n.cluster, points) {
 			rm.MoveTo(n.rm)
-			n.points = points
+			n.points, n.markers = points, markers
 			s.nodes[key] = n
 			return true
 		}
@@ -162,18 +165,19 @@ func (b *Buffer) take(key statetable.NodeKey, rm pmetric.ResourceMetrics) bool {
 	return t.dropped == 0
 }
 
-// lastValues is how many points rm has, 0 where some are not last values.
-func lastValues(rm pmetric.ResourceMetrics) int {
-	points := 0
+// lastValues is how many points rm has, 0 where some are not last values, and
+// whether some have no value.
+func lastValues(rm pmetric.ResourceMetrics) (points int, markers bool) {
 	for _, sm := range rm.ScopeMetrics().All() {
 		for _, m := range sm.Metrics().All() {
 			if !isLastValue(m) {
-				return 0
+				return 0, false
 			}
 			points += pointsOf(m)
+			markers = markers || hasMarker(m)
 		}
 	}
-	return points
+	return points, markers
 }
 
 // clusterOf is the hash of the cluster that a resource names, 0 for none.
@@ -203,7 +207,7 @@ func (b *Buffer) Flush(to Hop) (held, dropped error) {
 	nodes := b.waiting()
 	round := b.round.Add(1)
 	all := len(nodes)
-	d := delivery{Hop: to, maxBytes: b.limits.BatchBytes}
+	d := delivery{Hop: to, maxBytes: b.limits.BatchBytes, perPoint: &b.perPoint}
 	for len(nodes) > 0 {
 		next := d.next(nodes)
 		if held = d.deliver(next); held != nil {
@@ -385,6 +389,7 @@ type intake struct {
 func takePoints[S pointSlice[P], P point[P]](n *bufferNode, in *intake, from S, to func() S) {
 	for i := range from.Len() {
 		dp := from.At(i)
+		n.markers = n.markers || dp.Flags().NoRecordedValue()
 		series := seriesKey(in.metric, dp.Attributes())
 		at, ok := n.index.points[series]
 		switch {

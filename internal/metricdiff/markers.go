@@ -85,6 +85,33 @@ func likeMetric(m, to pmetric.Metric) {
 	}
 }
 
+// hasMarker reports whether m has points without a value.
+func hasMarker(m pmetric.Metric) bool {
+	switch m.Type() {
+	case pmetric.MetricTypeGauge:
+		return anyMarker(m.Gauge().DataPoints())
+	case pmetric.MetricTypeSum:
+		return anyMarker(m.Sum().DataPoints())
+	case pmetric.MetricTypeHistogram:
+		return anyMarker(m.Histogram().DataPoints())
+	case pmetric.MetricTypeExponentialHistogram:
+		return anyMarker(m.ExponentialHistogram().DataPoints())
+	case pmetric.MetricTypeSummary:
+		return anyMarker(m.Summary().DataPoints())
+	case pmetric.MetricTypeEmpty:
+	}
+	return false
+}
+
+func anyMarker[S pointSlice[P], P point[P]](points S) bool {
+	for i := range points.Len() {
+		if points.At(i).Flags().NoRecordedValue() {
+			return true
+		}
+	}
+	return false
+}
+
 func pointsOf(m pmetric.Metric) int {
 	switch m.Type() {
 	case pmetric.MetricTypeGauge:
