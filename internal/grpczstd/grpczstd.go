@@ -47,7 +47,7 @@ func (compressor) Name() string { return Name }
 func (compressor) Compress(w io.Writer) (io.WriteCloser, error) {
 	e, ok := encoders.Get().(*encoder)
 	if !ok {
-		z, err := zstd.NewWriter(nil, zstd.WithWindowSize(windowSize), zstd.WithEncoderConcurrency(1))
+		z, err := zstd.NewWriter(nil, zstd.WithWindowSize(windowSize), zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest))
 		if err != nil {
 			return nil, err
 		}

@@ -37,6 +37,9 @@ const (
 	fleet, interval = 50_000, 10
 )
 
+// agents is how they compress, see configs/agent.yaml.
+const agents = "snappy"
+
 type settings struct {
 	binary, before, overlay string
 	kinds, cpuProfile       string
@@ -78,15 +81,15 @@ type kind struct {
 // ways, and what the shard without the overlay needs for them.
 func kinds(s *settings) ([]*kind, error) {
 	all := []*kind{
+		{name: agents, overlay: s.overlay, compression: agents},
 		{name: "zstd", overlay: s.overlay, compression: "zstd"},
-		{name: "snappy", overlay: s.overlay, compression: "snappy"},
 		{name: "gzip", overlay: s.overlay, compression: "gzip"},
 		{name: "uncompressed", overlay: s.overlay, compression: encoding.Identity},
 		{name: "random", overlay: s.overlay, compression: "zstd"},
-		{name: "diff_alone", compression: "zstd"},
+		{name: "diff_alone", compression: agents},
 	}
 	if s.before != "" {
-		all = append(all, &kind{name: "before", binary: s.before, overlay: s.overlay, compression: "zstd"})
+		all = append(all, &kind{name: "before", binary: s.before, overlay: s.overlay, compression: agents})
 	}
 	if s.kinds != "" {
 		wanted := strings.Split(s.kinds, ",")
@@ -159,7 +162,7 @@ func measure(ctx context.Context, w io.Writer, s *settings) (err error) {
 func print(w io.Writer, k *kind) {
 	slices.Sort(k.micros)
 	micros := k.micros[len(k.micros)/4]
-	if k.name == "zstd" {
+	if k.name == agents {
 		perCore := 1e6 / micros
 		figure.Fprint(w, "wire_front_door_reports_per_second_core", perCore, "reports/s", minPerCore, false)
 		figure.Fprint(w, "shard_cores_for_50000_nodes", fleet/interval/perCore, "cores", maxCores, true)

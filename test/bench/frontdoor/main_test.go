@@ -6,6 +6,7 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"testing"
 	"time"
 
@@ -48,7 +49,7 @@ func TestKinds(t *testing.T) {
 	all, err := kinds(&settings{nodes: 1, overlay: "over", before: "old"})
 	require.NoError(t, err)
 	assert.Len(t, all, 7)
-	some, err := kinds(&settings{nodes: 1, kinds: "zstd,before", before: "old"})
+	some, err := kinds(&settings{nodes: 1, kinds: "snappy,before", before: "old"})
 	require.NoError(t, err)
 	require.Len(t, some, 2)
 	assert.Equal(t, "old", some[1].binary)
@@ -57,8 +58,14 @@ func TestKinds(t *testing.T) {
 // The fleet needs as many cores as its reports in a second fill.
 func TestPrint(t *testing.T) {
 	var out bytes.Buffer
-	print(&out, &kind{name: "zstd", micros: []float64{900, 80, 100, 300, 500}, shard: &shard{onWire: new(counter)}})
+	print(&out, &kind{name: "snappy", micros: []float64{900, 80, 100, 300, 500}, shard: &shard{onWire: new(counter)}})
 	assert.Contains(t, out.String(), "figure wire_front_door_reports_per_second_core 10000 reports/s limit 10000 pass\n")
 	assert.Contains(t, out.String(), "figure shard_cores_for_50000_nodes 0.5 cores limit 1 pass\n")
-	assert.Contains(t, out.String(), "figure wire_front_door_push_zstd 100 us\n")
+	assert.Contains(t, out.String(), "figure wire_front_door_push_snappy 100 us\n")
+}
+
+func TestAgentsCompressAsTheyDoHere(t *testing.T) {
+	text, err := os.ReadFile("../../../configs/agent.yaml")
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "compression: ${env:GPU_COLLECTOR_COMPRESSION:-"+agents+"}")
 }
