@@ -4,6 +4,7 @@ package stragglerprocessor
 
 import (
 	"cmp"
+	"runtime"
 	"slices"
 	"strconv"
 	"time"
@@ -28,10 +29,17 @@ type reporter struct {
 // place is who has a rank, as its series is known.
 type place struct{ node, group string }
 
+// nodesPerBatch is a millisecond's work for who makes a batch and for who takes
+// it, after which the pushes have their turn: what runs on is interrupted only
+// after ten, and a push is handed from one goroutine to the next several times.
+const nodesPerBatch = 250
+
 // metrics returns one resource per cluster, with a point per peer group and one
-// without group for the whole cluster, and one resource per node that reports.
-func (r *reporter) metrics(rep *straggler.Report) pmetric.Metrics {
+// without group for the whole cluster, and one resource per node that reports, in
+// batches of so many nodes. It lets others run between two of them.
+func (r *reporter) metrics(rep *straggler.Report) []pmetric.Metrics {
 	md := pmetric.NewMetrics()
+	batches := []pmetric.Metrics{md}
 	ts := pcommon.NewTimestampFromTime(rep.At)
 	ranks := rep.Ranks
 	for from := 0; from < len(rep.Groups); {
@@ -55,12 +63,21 @@ func (r *reporter) metrics(rep *straggler.Report) pmetric.Metrics {
 			delete(r.ranked, cluster)
 		}
 	}
+	told := 0
 	for i := range rep.Nodes {
-		if n := &rep.Nodes[i]; n.State != straggler.StateMissing {
-			appendNode(md, ts, n, r.ids)
+		n := &rep.Nodes[i]
+		if n.State == straggler.StateMissing {
+			continue
 		}
+		if told == nodesPerBatch {
+			runtime.Gosched()
+			md, told = pmetric.NewMetrics(), 0
+			batches = append(batches, md)
+		}
+		told++
+		appendNode(md, ts, n, r.ids)
 	}
-	return md
+	return batches
 }
 
 // rank lists the most suspicious nodes of a cluster. Who is on the list no more

@@ -3,6 +3,7 @@
 package stragglerprocessor
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -48,6 +49,37 @@ func ranks(t *testing.T, md pmetric.Metrics) map[string][]string {
 	return got
 }
 
+// oneBatch is that of a tick of few nodes.
+func oneBatch(t *testing.T, tick []pmetric.Metrics) pmetric.Metrics {
+	t.Helper()
+	require.Len(t, tick, 1)
+	return tick[0]
+}
+
+// A tick of many nodes comes in batches, so that pushes have their turn meanwhile.
+func TestATickOfManyNodesComesInBatches(t *testing.T) {
+	ids := newIdentifier(createDefaultConfig().(*Config))
+	r := reporter{ids: &ids}
+	rep := report("a")
+	for i := range 2*nodesPerBatch + 1 {
+		rep.Nodes = append(rep.Nodes, straggler.NodeReport{NodeName: &straggler.NodeName{Cluster: "a", Group: "g", Node: strconv.Itoa(i)}, State: straggler.StateActive})
+	}
+	seen := map[string]int{}
+	tick := r.metrics(rep)
+	require.Len(t, tick, 3)
+	for i, md := range tick {
+		nodes := 0
+		for _, rm := range md.ResourceMetrics().All() {
+			if name, ok := rm.Resource().Attributes().Get(gpusemconv.AttrHostName); ok {
+				seen[name.Str()]++
+				nodes++
+			}
+		}
+		assert.Equal(t, []int{nodesPerBatch, nodesPerBatch, 1}[i], nodes)
+	}
+	assert.Len(t, seen, 2*nodesPerBatch+1)
+}
+
 // TestWhoLeavesTheRankListIsTakenOff with a point without a value, once.
 func TestWhoLeavesTheRankListIsTakenOff(t *testing.T) {
 	ids := newIdentifier(createDefaultConfig().(*Config))
@@ -60,12 +92,12 @@ func TestWhoLeavesTheRankListIsTakenOff(t *testing.T) {
 	}
 	rep := report("a", "b")
 	rep.Ranks = append(rank("a", "x", "y"), rank("b", "x")...)
-	assert.Equal(t, map[string][]string{"a": {"x", "y"}, "b": {"x"}}, ranks(t, r.metrics(rep)))
+	assert.Equal(t, map[string][]string{"a": {"x", "y"}, "b": {"x"}}, ranks(t, oneBatch(t, r.metrics(rep))))
 	rep.Ranks = append(rank("a", "y", "z"), rank("b", "x")...)
-	assert.Equal(t, map[string][]string{"a": {"y", "z", "-x"}, "b": {"x"}}, ranks(t, r.metrics(rep)))
-	assert.Equal(t, map[string][]string{"a": {"y", "z"}, "b": {"x"}}, ranks(t, r.metrics(rep)))
+	assert.Equal(t, map[string][]string{"a": {"y", "z", "-x"}, "b": {"x"}}, ranks(t, oneBatch(t, r.metrics(rep))))
+	assert.Equal(t, map[string][]string{"a": {"y", "z"}, "b": {"x"}}, ranks(t, oneBatch(t, r.metrics(rep))))
 	rep.Ranks = rank("b", "x")
-	assert.Equal(t, map[string][]string{"a": {"-y", "-z"}, "b": {"x"}}, ranks(t, r.metrics(rep)))
+	assert.Equal(t, map[string][]string{"a": {"-y", "-z"}, "b": {"x"}}, ranks(t, oneBatch(t, r.metrics(rep))))
 	r.metrics(report("b"))
 	assert.NotContains(t, r.ranked, "a", "of a cluster that is gone nothing is kept")
 }
@@ -78,7 +110,7 @@ func TestWhatIsSaidOfANodeIsAVerdict(t *testing.T) {
 	rep := report("a")
 	rep.Nodes = []straggler.NodeReport{{NodeName: &straggler.NodeName{Cluster: "a", Group: "g", Node: "n"}, State: straggler.StateActive}}
 	said := 0
-	for _, rm := range r.metrics(rep).ResourceMetrics().All() {
+	for _, rm := range oneBatch(t, r.metrics(rep)).ResourceMetrics().All() {
 		if _, ok := rm.Resource().Attributes().Get(gpusemconv.AttrHostName); !ok {
 			continue
 		}
@@ -101,7 +133,7 @@ func TestWhatEachPartOfAGroupIsComparedWith(t *testing.T) {
 		return s
 	}
 	g.Cohorts = []straggler.CohortReport{{Signals: signal(5)}, {From: 8, HasFrom: true, Signals: signal(10)}}
-	got := values(r.metrics(rep))
+	got := values(oneBatch(t, r.metrics(rep)))
 	assert.InDelta(t, 1, got[" gpu.straggler.incident g"], 0)
 	assert.InDelta(t, 5, got[" gpu.straggler.signal.median g throughput 1"], 0)
 	assert.InDelta(t, 10, got[" gpu.straggler.signal.median g throughput 2"], 0)
@@ -111,7 +143,7 @@ func TestWhatEachPartOfAGroupIsComparedWith(t *testing.T) {
 
 	unknown := &g.Cohorts[0].Signals[nodesignal.Compute]
 	unknown.Params = g.Cohorts[0].Signals[nodesignal.Throughput].Params
-	assert.NotContains(t, values(r.metrics(rep)), " gpu.straggler.signal.median g compute 1", "of too few nodes")
+	assert.NotContains(t, values(oneBatch(t, r.metrics(rep))), " gpu.straggler.signal.median g compute 1", "of too few nodes")
 	params := signalParams(g)
 	require.Len(t, params, 2)
 	assert.False(t, params[0].HasFrom)

@@ -4,6 +4,7 @@ package stragglerprocessor
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"time"
 
@@ -124,14 +125,18 @@ func (g *gateway) run(ctx context.Context) {
 }
 
 // offer gives every metrics pipeline the metrics of a tick, each its own.
-func (g *gateway) offer(ctx context.Context, md pmetric.Metrics) {
+func (g *gateway) offer(ctx context.Context, tick []pmetric.Metrics) {
 	g.outputsMu.Lock()
 	defer g.outputsMu.Unlock()
 	for i, p := range g.outputs.metrics {
-		own := md
+		own := tick
 		if i+1 < len(g.outputs.metrics) {
-			own = pmetric.NewMetrics()
-			md.CopyTo(own)
+			own = make([]pmetric.Metrics, len(tick))
+			for i, md := range tick {
+				own[i] = pmetric.NewMetrics()
+				md.CopyTo(own[i])
+				runtime.Gosched() // see nodesPerBatch
+			}
 		}
 		p.offer(ctx, own)
 	}
@@ -140,7 +145,7 @@ func (g *gateway) offer(ctx context.Context, md pmetric.Metrics) {
 // tick compares, publishes, logs what changed, and returns the metrics. Only
 // the comparison holds up the pushes: the report is rewritten by the next Tick
 // and by nothing else, and there is one ticker.
-func (g *gateway) tick(ctx context.Context, now time.Time) pmetric.Metrics {
+func (g *gateway) tick(ctx context.Context, now time.Time) []pmetric.Metrics {
 	began := time.Now()
 	g.mu.Lock()
 	report := g.engine.Tick(now)
@@ -151,7 +156,7 @@ func (g *gateway) tick(ctx context.Context, now time.Time) pmetric.Metrics {
 	took := time.Since(began)
 
 	snap := snapshot(report, g.cfg)
-	md := g.reporter.metrics(report)
+	metrics := g.reporter.metrics(report)
 	g.warn(report)
 	for i := range found {
 		g.announce(ctx, &found[i], now)
@@ -162,7 +167,7 @@ func (g *gateway) tick(ctx context.Context, now time.Time) pmetric.Metrics {
 	if g.publisher != nil {
 		g.publisher.Publish(snap)
 	}
-	return md
+	return metrics
 }
 
 // announce tells of one event: in the log, and in the logs pipelines.

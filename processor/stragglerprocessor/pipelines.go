@@ -4,6 +4,7 @@ package stragglerprocessor
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"time"
 
@@ -31,7 +32,7 @@ type gatewayMetrics struct {
 
 	// outbox holds the newest tick's metrics until the next component has time:
 	// a slow one must not keep the thresholds from being renewed.
-	outbox chan pmetric.Metrics
+	outbox chan []pmetric.Metrics
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 }
@@ -39,7 +40,7 @@ type gatewayMetrics struct {
 var _ processor.Metrics = (*gatewayMetrics)(nil)
 
 func newGatewayMetrics(h *gatewayHandle, next consumer.Metrics) *gatewayMetrics {
-	p := &gatewayMetrics{gateway: h.Get(), handle: h, next: next, outbox: make(chan pmetric.Metrics, 1)}
+	p := &gatewayMetrics{gateway: h.Get(), handle: h, next: next, outbox: make(chan []pmetric.Metrics, 1)}
 	p.join(func(o *outputs) { o.metrics = append(o.metrics, p) })
 	return p
 }
@@ -74,15 +75,15 @@ func (p *gatewayMetrics) ConsumeMetrics(ctx context.Context, md pmetric.Metrics)
 	return p.next.ConsumeMetrics(ctx, md)
 }
 
-// offer puts md into the outbox in place of what is still there.
-func (p *gatewayMetrics) offer(ctx context.Context, md pmetric.Metrics) {
+// offer puts a tick into the outbox in place of what is still there.
+func (p *gatewayMetrics) offer(ctx context.Context, tick []pmetric.Metrics) {
 	select {
 	case <-p.outbox:
 		p.telemetry.ProcessorStragglerEmitFailures.Add(ctx, 1)
 	default:
 	}
 	// There is one writer, so that there is room now.
-	p.outbox <- md
+	p.outbox <- tick
 }
 
 func (p *gatewayMetrics) emit(ctx context.Context) {
@@ -90,22 +91,34 @@ func (p *gatewayMetrics) emit(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case md := <-p.outbox:
-			p.hand(ctx, md)
+		case tick := <-p.outbox:
+			p.hand(ctx, tick)
 		}
 	}
 }
 
-// hand gives one tick's metrics to the next component.
-func (p *gatewayMetrics) hand(ctx context.Context, md pmetric.Metrics) {
-	if md.DataPointCount() == 0 {
-		return
-	}
+// hand gives one tick's metrics to the next component, as far as it has time until
+// the next tick.
+func (p *gatewayMetrics) hand(ctx context.Context, tick []pmetric.Metrics) {
 	limited, cancel := context.WithTimeout(ctx, p.cfg.PushInterval)
 	defer cancel()
-	if err := p.next.ConsumeMetrics(limited, md); err != nil {
+	var refused error
+	for _, md := range tick {
+		if md.DataPointCount() == 0 {
+			continue
+		}
+		if err := limited.Err(); err != nil {
+			refused = err
+			break
+		}
+		if err := p.next.ConsumeMetrics(limited, md); err != nil && refused == nil {
+			refused = err
+		}
+		runtime.Gosched() // see nodesPerBatch
+	}
+	if refused != nil {
 		p.telemetry.ProcessorStragglerEmitFailures.Add(ctx, 1)
-		p.logger.Debug("the next component refused this tick's metrics; the next tick has newer ones", zap.Error(err))
+		p.logger.Debug("the next component refused metrics of this tick; the next tick has newer ones", zap.Error(refused))
 	}
 }
 
