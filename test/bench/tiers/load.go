@@ -5,12 +5,15 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetpush"
@@ -122,6 +125,48 @@ func (raw) Marshal(v any) (mem.BufferSlice, error) {
 }
 
 func (raw) Unmarshal(mem.BufferSlice, any) error { return nil }
+
+func init() {
+	encoding.RegisterCompressor(compressOnce{encoding.GetCompressor(fleetpush.CompressionZstd)})
+}
+
+// zstdMagic begins each frame (RFC 8878, 3.1.1), and no OTLP message.
+var zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
+
+// compressOnce leaves what is compressed already as it is.
+type compressOnce struct{ encoding.Compressor }
+
+func (c compressOnce) Compress(w io.Writer) (io.WriteCloser, error) {
+	return &onceWriter{compressor: c.Compressor, to: w}, nil
+}
+
+type onceWriter struct {
+	compressor encoding.Compressor
+	to         io.Writer
+	writer     io.WriteCloser // nil before the first byte, and for what is compressed
+	begun      bool
+}
+
+func (w *onceWriter) Write(p []byte) (int, error) {
+	if !w.begun && !bytes.HasPrefix(p, zstdMagic) {
+		var err error
+		if w.writer, err = w.compressor.Compress(w.to); err != nil {
+			return 0, err
+		}
+	}
+	w.begun = true
+	if w.writer == nil {
+		return w.to.Write(p)
+	}
+	return w.writer.Write(p)
+}
+
+func (w *onceWriter) Close() error {
+	if w.writer == nil {
+		return nil
+	}
+	return w.writer.Close()
+}
 
 // serveNextHop takes everything.
 func serveNextHop(ctx context.Context) (addr string, stop func(), err error) {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/klauspost/compress/zstd"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
@@ -75,11 +76,15 @@ func root(ctx context.Context, b *bench, out io.Writer) (err error) {
 	}
 	b.say("root: of each cluster %d reports with %d points of news in %d messages, %.0f MB, are sent at their pace",
 		rec.reports, rec.points, rec.messages, float64(rec.bytes)/megabyte)
+	ready, err := l.prepare(ctx, rec)
+	if err != nil {
+		return err
+	}
 	ended := b.profileOf(ctx, p, b.record)
 	var latency *hdrhistogram.Histogram
 	w, err := watch(ctx, p, b.clusters*b.nodes, func(ctx context.Context) error {
 		var err error
-		latency, err = l.play(ctx, rec)
+		latency, err = ready.play(ctx)
 		return err
 	})
 	if err = errors.Join(err, <-ended); err != nil {
@@ -181,12 +186,18 @@ func (l links) close() error {
 }
 
 // send sends a message as one of the link's cluster, of now.
-func (k *link) send(ctx context.Context, m *message) (time.Duration, error) {
+func (k *link) send(ctx context.Context, m *message) error {
 	k.body = m.write(k.body, k.cluster, time.Now())
+	_, err := k.push(ctx, k.body)
+	return err
+}
+
+// push sends a body, compressed already or not, and returns how long that took.
+func (k *link) push(ctx context.Context, body []byte) (time.Duration, error) {
 	ctx = metadata.NewOutgoingContext(ctx, k.headers)
 	var answer []byte
 	began := time.Now()
-	err := k.conn.Invoke(ctx, exportMethod, &k.body, &answer, grpc.ForceCodecV2(raw{}), grpc.UseCompressor(fleetpush.CompressionZstd))
+	err := k.conn.Invoke(ctx, exportMethod, &body, &answer, grpc.ForceCodecV2(raw{}), grpc.UseCompressor(fleetpush.CompressionZstd))
 	return time.Since(began), err
 }
 
@@ -198,7 +209,7 @@ func (l links) fill(ctx context.Context, u *upstream, at time.Time) error {
 				if k.shard != i {
 					continue
 				}
-				if _, err := k.send(ctx, m); err != nil {
+				if err := k.send(ctx, m); err != nil {
 					return err
 				}
 			}
@@ -207,33 +218,74 @@ func (l links) fill(ctx context.Context, u *upstream, at time.Time) error {
 	})
 }
 
-// play sends what was recorded, each shard at its own moment of each second, and
-// returns how long the pushes took, in microseconds.
-func (l links) play(ctx context.Context, rec *recording) (*hdrhistogram.Histogram, error) {
+// lead is how long before they are sent the messages are made that are played: what
+// that costs would be taken from the root, and be in the times of the pushes.
+const lead = 15 * time.Second
+
+// played is what was recorded as each link sends it.
+type played struct {
+	links  links
+	began  time.Time
+	bodies [][][][]byte // compressed, by link and second
+}
+
+// due is each shard's own moment of each second.
+func (p *played) due(link, second int) time.Time {
+	return p.began.Add(time.Duration(second)*time.Second + time.Duration(link)*time.Second/time.Duration(len(p.links)))
+}
+
+// prepare makes what the links send, and returns when it is time to send it.
+func (l links) prepare(ctx context.Context, rec *recording) (*played, error) {
+	p := &played{links: l, began: time.Now().Add(lead), bodies: make([][][][]byte, len(l))}
+	err := l.each(func(i int, k *link) error {
+		z, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+		if err != nil {
+			return err
+		}
+		for second, messages := range rec.shards[k.shard] {
+			var bodies [][]byte
+			for m := range messages {
+				k.body = messages[m].write(k.body, k.cluster, p.due(i, second))
+				bodies = append(bodies, z.EncodeAll(k.body, nil))
+			}
+			p.bodies[i] = append(p.bodies[i], bodies)
+		}
+		return z.Close()
+	})
+	return p, errors.Join(err, wait(ctx, time.Until(p.began)))
+}
+
+// play sends it and returns how long the pushes took, in microseconds.
+func (p *played) play(ctx context.Context) (*hdrhistogram.Histogram, error) {
 	took := hdrhistogram.New(1, int64(time.Minute/time.Microsecond), 3)
 	var mu sync.Mutex
-	errs := make([]error, len(l))
-	began := time.Now()
-	var wg sync.WaitGroup
-	for i, k := range l {
-		wg.Go(func() {
-			for second, messages := range rec.shards[k.shard] {
-				due := began.Add(time.Duration(second)*time.Second + time.Duration(i)*time.Second/time.Duration(len(l)))
-				if errs[i] = wait(ctx, time.Until(due)); errs[i] != nil {
-					return
-				}
-				for m := range messages {
-					var d time.Duration
-					if d, errs[i] = k.send(ctx, &messages[m]); errs[i] != nil {
-						return
-					}
-					mu.Lock()
-					_ = took.RecordValue(max(1, d.Microseconds())) // a minute is more than it may take
-					mu.Unlock()
-				}
+	err := p.links.each(func(i int, k *link) error {
+		for second, bodies := range p.bodies[i] {
+			if err := wait(ctx, time.Until(p.due(i, second))); err != nil {
+				return err
 			}
-		})
+			for _, body := range bodies {
+				d, err := k.push(ctx, body)
+				if err != nil {
+					return err
+				}
+				mu.Lock()
+				_ = took.RecordValue(max(1, d.Microseconds())) // a minute is more than it may take
+				mu.Unlock()
+			}
+		}
+		return nil
+	})
+	return took, err
+}
+
+// each calls f for all links at once.
+func (l links) each(f func(i int, k *link) error) error {
+	errs := make([]error, len(l))
+	var all sync.WaitGroup
+	for i, k := range l {
+		all.Go(func() { errs[i] = f(i, k) })
 	}
-	wg.Wait()
-	return took, errors.Join(errs...)
+	all.Wait()
+	return errors.Join(errs...)
 }
