@@ -41,6 +41,7 @@ type Buffer struct {
 	shards [bufferShards]bufferShard
 	idents sync.Pool // of *identity
 	room   *fairshare.Ledger[uint64]
+	known  func(statetable.NodeKey) bool
 
 	// round counts the flushes, and behind is whether the last left something.
 	round  atomic.Uint64
@@ -62,6 +63,7 @@ type bufferShard struct {
 type bufferNode struct {
 	key     statetable.NodeKey
 	cluster uint64 // hash of its name, 0 for none
+	known   bool
 	since   uint64 // round from which on it waits
 	rm      pmetric.ResourceMetrics
 	points  int
@@ -77,9 +79,13 @@ type bufferIndex struct {
 	points  map[uint64]int // by series, its place among the metric's points
 }
 
-// NewBuffer returns an empty buffer.
-func NewBuffer(limits Limits) *Buffer {
-	b := &Buffer{limits: limits, room: fairshare.New[uint64](limits.Points, limits.ClusterShare), perPoint: 512}
+// NewBuffer returns an empty buffer. Nodes that are known, which is asked when there
+// is news of them, do not wait for all the others; nil stands for all.
+func NewBuffer(limits Limits, known func(statetable.NodeKey) bool) *Buffer {
+	if known == nil {
+		known = func(statetable.NodeKey) bool { return true }
+	}
+	b := &Buffer{limits: limits, room: fairshare.New[uint64](limits.Points, limits.ClusterShare), known: known, perPoint: 512}
 	for i := range b.shards {
 		b.shards[i].nodes = map[statetable.NodeKey]*bufferNode{}
 	}
@@ -145,7 +151,10 @@ func (b *Buffer) take(key statetable.NodeKey, rm pmetric.ResourceMetrics) bool {
 	defer s.mu.Unlock()
 	n := s.nodes[key]
 	if n == nil {
-		n = &bufferNode{key: key, cluster: clusterOf(rm.Resource().Attributes()), since: b.round.Load(), rm: pmetric.NewResourceMetrics()}
+		n = &bufferNode{
+			key: key, cluster: clusterOf(rm.Resource().Attributes()), known: b.known(key),
+			since: b.round.Load(), rm: pmetric.NewResourceMetrics(),
+		}
 		if points, markers := lastValues(rm); points > 0 && points <= b.limits.NodePoints && b.reserve(n.cluster, points) {
 			rm.MoveTo(n.rm)
 			n.points, n.markers = points, markers
@@ -154,6 +163,7 @@ func (b *Buffer) take(key statetable.NodeKey, rm pmetric.ResourceMetrics) bool {
 		}
 		n.empty(rm)
 	}
+	n.known = n.known || b.known(key) // one that speaks again is not only a name
 	t := tally{most: b.limits.NodePoints, reserve: func() bool { return b.reserve(n.cluster, 1) }}
 	b.room.Give(n.cluster, n.indexed(&t))
 	n.take(rm, &t)
@@ -202,13 +212,17 @@ func (b *Buffer) reserve(cluster uint64, points int) bool {
 // after that, is held again, beneath what came meanwhile: held is that error. Of
 // a batch that is refused for good, no more is given up than has to be, and
 // dropped is the first error of that. Where not all are taken, those that wait
-// longest are the first, and clusters take turns.
+// longest are the first, and clusters take turns, as one of which count all nodes
+// that are new: names are made up easily.
 func (b *Buffer) Flush(to Hop) (held, dropped error) {
 	nodes := b.waiting()
 	round := b.round.Add(1)
 	all := len(nodes)
 	d := delivery{Hop: to, maxBytes: b.limits.BatchBytes, perPoint: &b.perPoint}
 	for len(nodes) > 0 {
+		if len(nodes) < all && to.Enough != nil && to.Enough() {
+			break
+		}
 		next := d.next(nodes)
 		if held = d.deliver(next); held != nil {
 			if len(nodes) == all {
@@ -248,30 +262,43 @@ func (b *Buffer) waiting() []*bufferNode {
 	if b.behind {
 		slices.SortStableFunc(nodes, func(a, b *bufferNode) int { return cmp.Compare(a.since, b.since) })
 	}
-	return inTurns(nodes)
-}
-
-// inTurns has the first of each cluster come before the second of any.
-func inTurns(nodes []*bufferNode) []*bufferNode {
-	if !slices.ContainsFunc(nodes, func(n *bufferNode) bool { return n.cluster != nodes[0].cluster }) {
+	known, fresh := byCluster(nodes)
+	if len(known)+len(fresh) == 1 {
 		return nodes
 	}
-	var clusters [][]*bufferNode
-	at := map[uint64]int{}
-	for _, n := range nodes {
-		i, ok := at[n.cluster]
-		if !ok {
-			i = len(clusters)
-			at[n.cluster] = i
-			clusters = append(clusters, nil)
-		}
-		clusters[i] = append(clusters[i], n)
+	return inTurns(append(known, inTurns(fresh)))
+}
+
+// byCluster divides nodes, those that are known and those that are not.
+func byCluster(nodes []*bufferNode) (known, fresh [][]*bufferNode) {
+	type cluster struct {
+		name  uint64
+		known bool
 	}
-	out := nodes[:0]
-	for turn := 0; len(clusters) > 0; turn++ {
-		clusters = slices.DeleteFunc(clusters, func(c []*bufferNode) bool { return turn >= len(c) })
-		for _, c := range clusters {
-			out = append(out, c[turn])
+	at := map[cluster]int{}
+	for _, n := range nodes {
+		all := &known
+		if !n.known {
+			all = &fresh
+		}
+		i, ok := at[cluster{n.cluster, n.known}]
+		if !ok {
+			i = len(*all)
+			at[cluster{n.cluster, n.known}] = i
+			*all = append(*all, nil)
+		}
+		(*all)[i] = append((*all)[i], n)
+	}
+	return known, fresh
+}
+
+// inTurns has the first of each queue come before the second of any.
+func inTurns(queues [][]*bufferNode) []*bufferNode {
+	var out []*bufferNode
+	for turn := 0; len(queues) > 0; turn++ {
+		queues = slices.DeleteFunc(queues, func(q []*bufferNode) bool { return turn >= len(q) })
+		for _, q := range queues {
+			out = append(out, q[turn])
 		}
 	}
 	return out

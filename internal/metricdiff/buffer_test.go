@@ -19,7 +19,7 @@ import (
 // every node's in the end, also where all have news each time.
 func TestNodesTakeTurnsWhereNotAllAreTaken(t *testing.T) {
 	const nodes, taken = 200, 20
-	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1})
+	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1}, nil)
 	got := map[string]int{}
 	for flush := range 2 * nodes / taken {
 		md := pmetric.NewMetrics()
@@ -54,7 +54,7 @@ func TestNodesTakeTurnsWhereNotAllAreTaken(t *testing.T) {
 // the first that is tried.
 func TestARefusedNodeHoldsUpNoOther(t *testing.T) {
 	const nodes = 100
-	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1})
+	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1}, nil)
 	for i := range nodes {
 		require.True(t, b.Take(report("", i)))
 	}
@@ -95,7 +95,7 @@ func report(cluster string, node int) pmetric.Metrics {
 // A cluster that has more to say than there is room leaves room for others, whose
 // nodes do not wait until all of its are through.
 func TestAGreedyClusterLeavesRoomAndTurns(t *testing.T) {
-	b := NewBuffer(Limits{Points: 1000, ClusterShare: 0.5, NodePoints: 10, BatchBytes: 1})
+	b := NewBuffer(Limits{Points: 1000, ClusterShare: 0.5, NodePoints: 10, BatchBytes: 1}, nil)
 	taken := 0
 	for i := range 2000 {
 		if b.Take(report("greedy", i)) {
@@ -126,7 +126,7 @@ func TestAGreedyClusterLeavesRoomAndTurns(t *testing.T) {
 // A tier that repeats what a report lacks goes by the heartbeat, so that comes with
 // the last part of a node, although it was there before the other points.
 func TestTheHeartbeatComesLast(t *testing.T) {
-	b := NewBuffer(Limits{Points: 1000, NodePoints: 100, BatchBytes: 200})
+	b := NewBuffer(Limits{Points: 1000, NodePoints: 100, BatchBytes: 200}, nil)
 	for range 2 {
 		md := pmetric.NewMetrics()
 		rm := md.ResourceMetrics().AppendEmpty()
@@ -157,7 +157,7 @@ func TestTheHeartbeatComesLast(t *testing.T) {
 
 // What is sent belongs to the next hop, also when it refuses it in the end.
 func TestARefusedBatchIsHeldAsItWas(t *testing.T) {
-	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1 << 20})
+	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1 << 20}, nil)
 	report := func(value int64) {
 		md := pmetric.NewMetrics()
 		for _, node := range []string{"a", "b"} {
@@ -214,7 +214,7 @@ func TestARefusedBatchIsHeldAsItWas(t *testing.T) {
 
 // A series that is twice in a report is one as soon as a second report comes.
 func TestAReportWithOneSeriesTwice(t *testing.T) {
-	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1 << 20})
+	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1 << 20}, nil)
 	report := func(values ...int64) {
 		md := pmetric.NewMetrics()
 		m := md.ResourceMetrics().AppendEmpty().ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
@@ -237,4 +237,43 @@ func TestAReportWithOneSeriesTwice(t *testing.T) {
 	}})
 	require.NoError(t, errors.Join(held, dropped))
 	assert.Zero(t, b.Points())
+}
+
+// News of nodes that were there before do not wait for any number of new ones, and
+// those do not wait for ever.
+func TestNewNodesTakeTurnsAsOneCluster(t *testing.T) {
+	known := statetable.NodeKey{}
+	b := NewBuffer(Limits{Points: 10_000, NodePoints: 10, BatchBytes: 1}, func(key statetable.NodeKey) bool { return key == known })
+	for i := range 500 {
+		require.True(t, b.Take(report(fmt.Sprint("made up ", i), i)))
+	}
+	var id identity
+	news := report("honest", 1000)
+	known = id.node(news.ResourceMetrics().At(0).Resource().Attributes())
+	require.True(t, b.Take(news))
+	var order []string
+	batches := 0
+	flush := func() {
+		held, dropped := b.Flush(Hop{
+			Send: func(md pmetric.Metrics, _, _ int) error {
+				node, _ := md.ResourceMetrics().At(0).Resource().Attributes().Get("host.id")
+				order = append(order, node.AsString())
+				return nil
+			},
+			Enough: func() bool { batches++; return batches%10 == 0 },
+		})
+		require.NoError(t, errors.Join(held, dropped))
+	}
+	flush()
+	assert.Len(t, order, 10, "the rest waits")
+	assert.Contains(t, order[:2], "1000")
+	assert.EqualValues(t, 491, b.Points())
+	require.True(t, b.Take(report("honest", 1000)))
+	flush()
+	assert.Contains(t, order[10:12], "1000", "before those that wait since the flush before")
+	for b.Points() > 0 {
+		flush()
+	}
+	slices.Sort(order)
+	assert.Len(t, slices.Compact(order), 501)
 }

@@ -18,6 +18,9 @@ const maxRefusals = 32
 type Hop struct {
 	// Send delivers a batch, and may do with it what it wants.
 	Send func(md pmetric.Metrics, points, heartbeats int) error
+	// Enough, unless nil, is asked between batches whether the rest waits for the
+	// next Flush, with what came meanwhile.
+	Enough func() bool
 	// Permanent reports whether the error is for good.
 	Permanent func(error) bool
 	// Sent, unless nil, is called for nodes that were delivered.

@@ -302,6 +302,17 @@ func (t *Table) ResyncNode(key NodeKey) {
 // nobody's.
 func (n *node) outdate() { n.generation += 2 }
 
+// Known reports whether a report of the node was accepted before.
+func (t *Table) Known(key NodeKey) bool {
+	n := t.lookup(key)
+	if n == nil {
+		return false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.generation > 0
+}
+
 func (t *Table) lookup(key NodeKey) *node {
 	s := &t.shards[key.Lo%shardCount]
 	s.mu.RLock()

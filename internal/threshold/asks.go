@@ -32,10 +32,10 @@ type Asks struct {
 	mu       sync.Mutex
 	clusters map[string]*asked
 	places   *fairshare.Ledger[string]
-	// heard take turns, and so do unheard.
-	heard, unheard turns
-	count          int // of the requests
-	swept          time.Time
+	heard    turns
+	unheard  []*asked
+	count    int // of the requests
+	swept    time.Time
 }
 
 // asked is what is asked for of one cluster: itself, and its groups in windows
@@ -44,6 +44,8 @@ type asked struct {
 	name   string
 	at     time.Time
 	heard  bool
+	asks   int // since it last had its turn
+	turn   int // its last, by Asks.count
 	groups map[string]time.Time
 	names  []string // nil when groups have changed
 	next   int
@@ -75,17 +77,18 @@ func (a *Asks) Add(cluster string, groups []string, now time.Time) {
 	}
 	c := a.clusters[cluster]
 	if c == nil {
-		if a.places.Take(cluster, 1) == 0 {
+		if !a.place(cluster) {
 			return
 		}
 		c = &asked{name: strings.Clone(cluster), groups: map[string]time.Time{}}
 		a.clusters[c.name] = c
-		a.unheard.list = append(a.unheard.list, c)
+		a.unheard = append(a.unheard, c)
 	}
 	c.at = now
+	c.asks++
 	for _, g := range groups {
 		if _, ok := c.groups[g]; !ok {
-			if a.places.Take(c.name, 1) == 0 {
+			if !a.place(c.name) {
 				continue
 			}
 			g, c.names = strings.Clone(g), nil
@@ -94,13 +97,38 @@ func (a *Asks) Add(cluster string, groups []string, now time.Time) {
 	}
 }
 
+// place takes a place for a cluster; for one that has few, where none is left, that
+// of one that was asked for once and never again.
+func (a *Asks) place(cluster string) bool {
+	if a.places.Take(cluster, 1) == 1 {
+		return true
+	}
+	if a.places.Held(cluster) > MaxGroups {
+		return false
+	}
+	oldest := -1
+	for i, c := range a.unheard {
+		if c.asks <= 1 && c.name != cluster && (oldest < 0 || c.at.Before(a.unheard[oldest].at)) {
+			oldest = i
+		}
+	}
+	if oldest < 0 {
+		return false
+	}
+	c := a.unheard[oldest]
+	a.unheard = slices.Delete(a.unheard, oldest, oldest+1)
+	delete(a.clusters, c.name)
+	a.places.Give(c.name, 1+len(c.groups))
+	return a.places.Take(cluster, 1) == 1
+}
+
 // Hear notes that the tier above knows a cluster.
 func (a *Asks) Hear(cluster string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if c := a.clusters[cluster]; c != nil && !c.heard {
 		c.heard = true
-		a.unheard.list = slices.DeleteFunc(a.unheard.list, func(o *asked) bool { return o == c })
+		a.unheard = slices.DeleteFunc(a.unheard, func(o *asked) bool { return o == c })
 		a.heard.list = append(a.heard.list, c)
 	}
 }
@@ -114,18 +142,32 @@ func (a *Asks) Next(now time.Time) Claim {
 		a.swept = now
 		a.sweep(now)
 	}
-	first, second := &a.heard, &a.unheard
+	first, second := a.heard.take, a.insistent
 	if a.count++; a.count%unheardTurn == 0 {
 		first, second = second, first
 	}
-	c := first.take()
+	c := first()
 	if c == nil {
-		c = second.take()
+		c = second()
 	}
 	if c == nil {
 		return Claim{}
 	}
+	c.asks, c.turn = 0, a.count
 	return c.claim()
+}
+
+// insistent is who of the unheard was asked for most often since its last turn, and
+// of several the one that waits longest: who exists asks with each push, and whoever
+// makes up names would have to repeat each of them.
+func (a *Asks) insistent() *asked {
+	var most *asked
+	for _, c := range a.unheard {
+		if most == nil || c.asks > most.asks || (c.asks == most.asks && c.turn < most.turn) {
+			most = c
+		}
+	}
+	return most
 }
 
 func (a *Asks) sweep(now time.Time) {
@@ -138,7 +180,7 @@ func (a *Asks) sweep(now time.Time) {
 	}
 	gone := func(c *asked) bool { return old(c.at) }
 	a.heard.list = slices.DeleteFunc(a.heard.list, gone)
-	a.unheard.list = slices.DeleteFunc(a.unheard.list, gone)
+	a.unheard = slices.DeleteFunc(a.unheard, gone)
 	maps.DeleteFunc(a.clusters, func(_ string, c *asked) bool {
 		if old(c.at) {
 			a.places.Give(c.name, 1)

@@ -107,6 +107,23 @@ func TestNobodyHasTheOthersWait(t *testing.T) {
 	}
 }
 
+// Who comes after a flood of made-up names has a place at once, and its turn with
+// its second question.
+func TestAClusterThatComesAfterManyMadeUpOnes(t *testing.T) {
+	var a Asks
+	for i := range 3 * maxAsks {
+		a.Add("made up "+strconv.Itoa(i), []string{"g"}, start)
+	}
+	require.GreaterOrEqual(t, a.places.Taken(), maxAsks-2)
+	later := start.Add(time.Second)
+	a.Add("late", []string{"g", "h"}, later)
+	require.Contains(t, a.clusters, "late")
+	a.Add("late", []string{"g", "h"}, later)
+	assert.Equal(t, Claim{Cluster: "late", Groups: []string{"g", "h"}}, a.Next(later))
+	assert.LessOrEqual(t, a.places.Taken(), maxAsks)
+	assert.Len(t, a.unheard, len(a.clusters))
+}
+
 func TestInboxHandsDownWhatIsLeft(t *testing.T) {
 	var b Inbox
 	assert.Nil(t, b.Cluster("c", []string{"g"}, start))

@@ -81,7 +81,7 @@ func newProcessor(cfg *Config, set processor.Settings, next consumer.Metrics) (*
 			// little over it loses nothing.
 			NodePoints: 2 * cfg.MaxSeriesPerNode,
 			BatchBytes: cfg.MaxBatchBytes,
-		})
+		}, p.table.Known)
 	}
 	if err := p.observeTable(); err != nil {
 		tb.Shutdown()

@@ -41,7 +41,10 @@ func (p *diffProcessor) startFlusher() {
 			case <-p.flusher.ending:
 				return
 			case <-ticker.C:
-				p.flush(ctx)
+				// What takes longer waits with what came meanwhile: one with much to
+				// say must not keep the others' news out for as long as that takes.
+				began := time.Now()
+				p.flush(ctx, func() bool { return time.Since(began) >= p.cfg.FlushInterval })
 			}
 		}
 	}()
@@ -55,7 +58,7 @@ func (p *diffProcessor) stopFlusher(ctx context.Context) {
 	close(p.flusher.ending)
 	select {
 	case <-p.flusher.ended:
-		p.flush(ctx)
+		p.flush(ctx, nil)
 	case <-ctx.Done():
 		// A flush is under way that does not end; it is told to.
 		p.flusher.cancel()
@@ -67,7 +70,7 @@ func (p *diffProcessor) stopFlusher(ctx context.Context) {
 	}
 }
 
-func (p *diffProcessor) flush(ctx context.Context) {
+func (p *diffProcessor) flush(ctx context.Context, enough func() bool) {
 	var sent []statetable.NodeKey
 	held, dropped := p.buffer.Flush(metricdiff.Hop{
 		Send: func(md pmetric.Metrics, points, heartbeats int) error {
@@ -78,6 +81,7 @@ func (p *diffProcessor) flush(ctx context.Context) {
 			p.telemetry.ProcessorDiffHeartbeats.Add(ctx, int64(heartbeats))
 			return nil
 		},
+		Enough:    enough,
 		Permanent: consumererror.IsPermanent,
 		Sent:      func(node statetable.NodeKey) { sent = append(sent, node) },
 		Forget:    p.table.ResyncNode,

@@ -105,9 +105,9 @@ func TestRefusedBatchMeetsNewerValues(t *testing.T) {
 		return errors.New("no")
 	}), byHand)
 	require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", 0, 1, 2)))
-	p.flush(t.Context())
+	p.flush(t.Context(), nil)
 	assert.EqualValues(t, 3, p.buffer.Points(), "two values and a heartbeat")
-	p.flush(t.Context())
+	p.flush(t.Context(), nil)
 	assert.Equal(t, map[string]float64{"a/m/GPU-0": 1, "a/m/GPU-1": 9}, next.state)
 }
 
@@ -183,7 +183,7 @@ func TestBatchesAreBounded(t *testing.T) {
 		require.NoError(t, p.ConsumeMetrics(t.Context(), report(strconv.Itoa(n), 0, 1, 2)))
 	}
 	require.NoError(t, p.ConsumeMetrics(t.Context(), report("large", 0, make([]float64, 1000)...)))
-	p.flush(t.Context())
+	p.flush(t.Context(), nil)
 	assert.Equal(t, 50*3+1001, points)
 	assert.Less(t, got, 15, "no more than need be")
 	assert.Len(t, next.state, 50*2+1000)
@@ -222,7 +222,7 @@ func TestOneBadNodeAmongMany(t *testing.T) {
 		}
 	}
 	delete(want, "17/m/GPU-3")
-	p.flush(t.Context())
+	p.flush(t.Context(), nil)
 	assert.Equal(t, want, next.state)
 	assert.LessOrEqual(t, calls, 2*12, "found by halving")
 	assert.EqualValues(t, 1, p.buffer.Dropped())
@@ -231,7 +231,7 @@ func TestOneBadNodeAmongMany(t *testing.T) {
 	assert.Contains(t, logs.All()[0].Message, "dropped")
 	poison = false
 	require.NoError(t, p.ConsumeMetrics(t.Context(), report("17", time.Second, 1, 2, 3, 4)))
-	p.flush(t.Context())
+	p.flush(t.Context(), nil)
 	assert.InDelta(t, 4, next.state["17/m/GPU-3"], 0, "and comes with the next report")
 }
 
@@ -245,7 +245,7 @@ func TestEverythingIsRefusedForGood(t *testing.T) {
 	for n := range 1000 {
 		require.NoError(t, p.ConsumeMetrics(t.Context(), report(strconv.Itoa(n), 0, 1)))
 	}
-	p.flush(t.Context())
+	p.flush(t.Context(), nil)
 	assert.Less(t, calls, 64)
 	assert.Zero(t, p.buffer.Points())
 	assert.EqualValues(t, 2000, p.buffer.Dropped())
@@ -255,11 +255,11 @@ func TestRefusedForGood(t *testing.T) {
 	next := &hop{refuse: func() error { return consumererror.NewPermanent(errors.New("too large")) }}
 	p := newTestProcessor(t, next, byHand)
 	require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", 0, 1, 2)))
-	p.flush(t.Context())
+	p.flush(t.Context(), nil)
 	assert.Zero(t, p.buffer.Points(), "not tried for ever")
 	next.refuse = nil
 	require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", time.Second, 1, 2)))
-	p.flush(t.Context())
+	p.flush(t.Context(), nil)
 	assert.Equal(t, map[string]float64{"a/m/GPU-0": 1, "a/m/GPU-1": 2}, next.state, "but with the next report")
 }
 
@@ -269,9 +269,9 @@ func TestBufferIsBounded(t *testing.T) {
 	require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", 0, 1, 2, 3, 4)))
 	require.NoError(t, p.ConsumeMetrics(t.Context(), report("b", 0, 1, 2, 3, 4)))
 	assert.EqualValues(t, 5, p.buffer.Points())
-	p.flush(t.Context())
+	p.flush(t.Context(), nil)
 	require.NoError(t, p.ConsumeMetrics(t.Context(), report("b", 0, 1, 2, 3, 4)))
-	p.flush(t.Context())
+	p.flush(t.Context(), nil)
 	for _, node := range []string{"a", "b"} {
 		for g := range 4 {
 			assert.InDelta(t, g+1, next.state[fmt.Sprintf("%s/m/GPU-%d", node, g)], 0)
@@ -300,7 +300,7 @@ func TestOneNodeLeavesRoomForOthers(t *testing.T) {
 		require.NoError(t, p.ConsumeMetrics(t.Context(), report("endless", at, make([]float64, 1000)...)))
 		require.NoError(t, p.ConsumeMetrics(t.Context(), report("other", at, 1, 2, float64(i))))
 		assert.EqualValues(t, 101, p.buffer.Points()-map[int]int64{0: 4, 1: 2, 2: 2}[i])
-		p.flush(t.Context())
+		p.flush(t.Context(), nil)
 		assert.InDelta(t, i, next.state["other/m/GPU-2"], 0)
 		assert.Equal(t, i+1, beats)
 	}
@@ -328,15 +328,15 @@ func TestPendingPointsIncludeThoseBeingSent(t *testing.T) {
 				return next.ConsumeMetrics(ctx, md)
 			}), func(c *Config) { byHand(c); c.MaxPendingPoints, c.ClusterShare = 6, 1; c.HeartbeatInterval = time.Hour })
 			require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", 0, 1, 2, 3)))
-			p.flush(t.Context())
-			p.flush(t.Context())
+			p.flush(t.Context(), nil)
+			p.flush(t.Context(), nil)
 			assert.Zero(t, p.buffer.Points())
 			for i := range 2 {
 				at := time.Duration(2+i) * time.Second
 				require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", at, 9, 9, 9)))
-				p.flush(t.Context())
+				p.flush(t.Context(), nil)
 				require.NoError(t, p.ConsumeMetrics(t.Context(), report("b", at, 1, 2, 3)))
-				p.flush(t.Context())
+				p.flush(t.Context(), nil)
 			}
 			assert.Equal(t, map[string]float64{
 				"a/m/GPU-0": 9, "a/m/GPU-1": 9, "a/m/GPU-2": 9, "b/m/GPU-0": 1, "b/m/GPU-1": 2, "b/m/GPU-2": 3,
@@ -360,7 +360,7 @@ func TestFlushTelemetry(t *testing.T) {
 	require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", 0, 1, 2)))
 	require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", time.Second, 1, 3)))
 	require.NoError(t, p.ConsumeMetrics(t.Context(), report("b", time.Second, 1, 3)), "one finds room")
-	p.flush(t.Context())
+	p.flush(t.Context(), nil)
 	point := func(v int64) []metricdata.DataPoint[int64] { return []metricdata.DataPoint[int64]{{Value: v}} }
 	opt := metricdatatest.IgnoreTimestamp()
 	metadatatest.AssertEqualProcessorDiffPendingPoints(t, tel, point(4), opt)
@@ -368,7 +368,7 @@ func TestFlushTelemetry(t *testing.T) {
 	metadatatest.AssertEqualProcessorDiffDroppedPoints(t, tel, point(2), opt)
 	metadatatest.AssertEqualProcessorDiffFailedFlushes(t, tel, point(1), opt)
 	next.refuse = nil
-	p.flush(t.Context())
+	p.flush(t.Context(), nil)
 	metadatatest.AssertEqualProcessorDiffPendingPoints(t, tel, point(0), opt)
 	metadatatest.AssertEqualProcessorDiffForwardedPoints(t, tel, point(3), opt)
 	metadatatest.AssertEqualProcessorDiffHeartbeats(t, tel, point(1), opt)

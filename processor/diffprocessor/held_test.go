@@ -93,7 +93,7 @@ func (w *world) push(nodes ...string) {
 		require.NoError(w.t, w.p.ConsumeMetrics(w.t.Context(), encodeReport(node, w.now, w.names(node), w.truth)))
 	}
 	if w.p.buffer != nil {
-		w.p.flush(w.t.Context())
+		w.p.flush(w.t.Context(), nil)
 	}
 }
 
@@ -227,7 +227,7 @@ func TestANodeThatHasNoNameIsLeftToItsNextReport(t *testing.T) {
 			md.ResourceMetrics().At(0).Resource().Attributes().PutEmptySlice("list").AppendEmpty().SetInt(1)
 			require.NoError(t, w.p.ConsumeMetrics(t.Context(), md))
 			if w.p.buffer != nil {
-				w.p.flush(t.Context())
+				w.p.flush(t.Context(), nil)
 			}
 		}
 		odd()

@@ -57,7 +57,7 @@ func TestPrometheusServesWhatIsThere(t *testing.T) {
 			p.now = func() time.Time { return start.Add(at) }
 			send := func() {
 				if p.buffer != nil {
-					p.flush(t.Context())
+					p.flush(t.Context(), nil)
 				}
 			}
 			require.NoError(t, p.ConsumeMetrics(t.Context(), gauges(at, map[string]float64{"0": 1, "1": 1, "2": 1, "3": 1})))

@@ -235,7 +235,7 @@ func (f *fleet) push(node string, names []seriesName, cut int) bool {
 
 func (f *fleet) flush() {
 	if f.p.buffer != nil {
-		f.p.flush(context.Background())
+		f.p.flush(context.Background(), nil)
 	}
 }
 

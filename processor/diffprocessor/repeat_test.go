@@ -269,7 +269,7 @@ func (c *chain) poll() {
 		}
 	}
 	if c.shard.buffer != nil {
-		c.shard.flush(context.Background())
+		c.shard.flush(context.Background(), nil)
 	}
 	// What the gateway itself says of all nodes, dead or not.
 	for _, node := range chainNodes {
