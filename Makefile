@@ -137,7 +137,11 @@ e2e: ## The Helm chart in the cluster of KUBECONFIG with the image E2E_IMAGE; te
 SHORT ?=
 CHAOS_SEED ?= 0
 .PHONY: chaos
-chaos: bin/gpu-collector ## Real tiers under faults: kills, links, disk, clocks, overload (12 minutes; SHORT=1 for 4), CHAOS_SEED=n repeats
+chaos: ## Real tiers under faults: kills, links, disk, clocks, overload, into docs/benchmarks.md (6 to 12 minutes; SHORT=1 for 2, which only tests)
+	$(if $(SHORT),$(MAKE) bench-chaos SHORT=1,go run ./test/bench/report bench-chaos)
+
+.PHONY: bench-chaos
+bench-chaos: bin/gpu-collector ## The same, without writing it down; CHAOS_SEED=n repeats
 	go test -count=1 -v -parallel 4 -timeout 25m $(if $(SHORT),-short) ./test/chaos -seed $(CHAOS_SEED)
 
 .PHONY: lint

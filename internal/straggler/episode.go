@@ -80,8 +80,9 @@ func (e *Engine) follow(g *group, i, rising int, now time.Time) {
 	case ep.fold != nil:
 	case g.incident.on:
 		e.inside(g, i)
-	case m.suspicion == 0:
-		// Nothing speaks against it any more: it is about to be well.
+	case m.suspicion < 1:
+		// It was slow with others, or is about to be well: what is left of that, or
+		// the noise since, is no reason to name it alone.
 	case ep.accepted:
 		e.worsened(g, i)
 	case rising > e.many(g.counts[StateActive]) && ep.waited < maxWait:

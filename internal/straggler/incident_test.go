@@ -233,6 +233,23 @@ func TestNoOnsetForWhoIsWellAgain(t *testing.T) {
 	assert.Equal(t, []string{"group end 0 recovered"}, brief(p.ticks(100)))
 }
 
+// TestNoOnsetForTheNoiseOfWhoIsWellAgain: a slow node is well only after some ticks
+// without suspicion, in which the group's incident may end.
+func TestNoOnsetForTheNoiseOfWhoIsWellAgain(t *testing.T) {
+	p := newPlay(t, []string{"j"}, 16, nil)
+	p.ticks(60)
+	loss := map[int]float64{0: 0.2, 1: 0.2, 2: 0.2}
+	p.loss = func(_ string, i int) float64 { return loss[i] }
+	require.Len(t, p.ticks(60), 1)
+	clear(loss)
+	var told []string
+	for range 60 {
+		loss[1] = 0.04 - loss[1]
+		told = append(told, brief(p.ticks(1))...)
+	}
+	assert.Equal(t, []string{"group end 0 recovered"}, told)
+}
+
 // TestTheEndTellsThePeakConfidence of an episode, not what is left of it.
 func TestTheEndTellsThePeakConfidence(t *testing.T) {
 	p := newPlay(t, []string{"j"}, 8, nil)
