@@ -65,6 +65,8 @@ type bufferNode struct {
 	cluster uint64 // hash of its name, 0 for none
 	known   bool
 	since   uint64 // round from which on it waits
+	late    bool   // it was refused, and is the last next time
+	done    bool   // the next hop has all of it, or it was given up
 	rm      pmetric.ResourceMetrics
 	points  int
 	markers bool         // some points may be without a value
@@ -216,30 +218,20 @@ func (b *Buffer) reserve(cluster uint64, points int) bool {
 // that are new: names are made up easily.
 func (b *Buffer) Flush(to Hop) (held, dropped error) {
 	nodes := b.waiting()
-	round := b.round.Add(1)
-	all := len(nodes)
+	round, all := b.round.Add(1), len(nodes)
 	d := delivery{Hop: to, maxBytes: b.limits.BatchBytes, perPoint: &b.perPoint}
-	for len(nodes) > 0 {
+	for len(nodes) > 0 && held == nil {
 		if len(nodes) < all && to.Enough != nil && to.Enough() {
 			break
 		}
-		next := d.next(nodes)
-		if held = d.deliver(next); held != nil {
-			if len(nodes) == all {
-				// One that is always refused must not always be the first.
-				for _, n := range next.nodes {
-					n.since = round
-				}
-			}
-			break
+		next := d.next(nodes).nodes
+		held = d.deliver(whole(next))
+		left := b.delivered(next, to.Sent)
+		// Who is always refused must not be before others for ever.
+		for _, n := range left {
+			n.late, n.since = true, round
 		}
-		for _, n := range next.nodes {
-			b.room.Give(n.cluster, n.points)
-			if to.Sent != nil {
-				to.Sent(n.key)
-			}
-		}
-		nodes = nodes[len(next.nodes):]
+		nodes = append(left, nodes[len(next):]...)
 	}
 	b.behind = len(nodes) > 0
 	b.giveBack(nodes, to.Forget)
@@ -247,26 +239,63 @@ func (b *Buffer) Flush(to Hop) (held, dropped error) {
 	return held, d.dropped
 }
 
+// delivered settles what is done with, and returns the others.
+func (b *Buffer) delivered(nodes []*bufferNode, sent func(statetable.NodeKey)) (left []*bufferNode) {
+	for _, n := range nodes {
+		if !n.done {
+			left = append(left, n)
+			continue
+		}
+		b.room.Give(n.cluster, n.points)
+		if sent != nil {
+			sent(n.key)
+		}
+	}
+	return left
+}
+
 // waiting takes out what is held, in the order in which it is to be sent.
 func (b *Buffer) waiting() []*bufferNode {
-	var nodes []*bufferNode
+	var nodes, late []*bufferNode
 	for i := range b.shards {
 		s := &b.shards[i]
 		s.mu.Lock()
 		for _, n := range s.nodes {
-			nodes = append(nodes, n)
+			if n.late {
+				n.late = false
+				late = append(late, n)
+			} else {
+				nodes = append(nodes, n)
+			}
 		}
 		clear(s.nodes)
 		s.mu.Unlock()
 	}
 	if b.behind {
-		slices.SortStableFunc(nodes, func(a, b *bufferNode) int { return cmp.Compare(a.since, b.since) })
+		slices.SortStableFunc(nodes, bySince)
 	}
 	known, fresh := byCluster(nodes)
-	if len(known)+len(fresh) == 1 {
-		return nodes
+	if len(known)+len(fresh) != 1 {
+		nodes = queue(append(known, queue(fresh)))
 	}
-	return inTurns(append(known, inTurns(fresh)))
+	return append(nodes, late...)
+}
+
+func bySince(a, b *bufferNode) int { return cmp.Compare(a.since, b.since) }
+
+// queue has who waits longest be the first, and the first of each queue come before
+// the second of any.
+func queue(queues [][]*bufferNode) []*bufferNode {
+	queues = slices.DeleteFunc(queues, func(q []*bufferNode) bool { return len(q) == 0 })
+	slices.SortStableFunc(queues, func(a, b []*bufferNode) int { return bySince(a[0], b[0]) })
+	var out []*bufferNode
+	for turn := 0; len(queues) > 0; turn++ {
+		for _, q := range queues {
+			out = append(out, q[turn])
+		}
+		queues = slices.DeleteFunc(queues, func(q []*bufferNode) bool { return len(q) == turn+1 })
+	}
+	return out
 }
 
 // byCluster divides nodes, those that are known and those that are not.
@@ -292,18 +321,6 @@ func byCluster(nodes []*bufferNode) (known, fresh [][]*bufferNode) {
 	return known, fresh
 }
 
-// inTurns has the first of each queue come before the second of any.
-func inTurns(queues [][]*bufferNode) []*bufferNode {
-	var out []*bufferNode
-	for turn := 0; len(queues) > 0; turn++ {
-		queues = slices.DeleteFunc(queues, func(q []*bufferNode) bool { return turn >= len(q) })
-		for _, q := range queues {
-			out = append(out, q[turn])
-		}
-	}
-	return out
-}
-
 func (b *Buffer) giveBack(nodes []*bufferNode, forget func(statetable.NodeKey)) {
 	for _, n := range nodes {
 		s := &b.shards[n.key.Lo%bufferShards]
@@ -311,6 +328,7 @@ func (b *Buffer) giveBack(nodes []*bufferNode, forget func(statetable.NodeKey)) 
 		t := tally{most: b.limits.NodePoints, reserve: func() bool { return true }}
 		s.mu.Lock()
 		if newer := s.nodes[n.key]; newer != nil {
+			n.known = n.known || newer.known
 			counted := n.points + newer.points
 			n.indexed(&t)
 			n.take(newer.rm, &t)

@@ -277,3 +277,89 @@ func TestNewNodesTakeTurnsAsOneCluster(t *testing.T) {
 	slices.Sort(order)
 	assert.Len(t, slices.Compact(order), 501)
 }
+
+// Of a batch that had to be divided, the first half may be taken and the second not:
+// what is held is the second alone, and it is whole.
+func TestHalfOfABatchIsTaken(t *testing.T) {
+	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1 << 20}, nil)
+	const nodes = 8
+	for i := range nodes {
+		require.True(t, b.Take(report("c", i)))
+	}
+	refuse := []error{errors.New("for good"), nil, errors.New("busy")}
+	took := map[string]int{}
+	sent := 0
+	hop := Hop{
+		Send: func(md pmetric.Metrics, _, _ int) error {
+			if len(refuse) > 0 {
+				err := refuse[0]
+				if refuse = refuse[1:]; err != nil {
+					return err
+				}
+			}
+			for _, rm := range md.ResourceMetrics().All() {
+				id, ok := rm.Resource().Attributes().Get("host.id")
+				require.True(t, ok, "a node without a name")
+				require.Equal(t, 1, rm.ScopeMetrics().Len())
+				took[id.AsString()]++
+			}
+			return nil
+		},
+		Permanent: func(err error) bool { return err.Error() == "for good" },
+		Sent:      func(statetable.NodeKey) { sent++ },
+		Forget:    func(statetable.NodeKey) { t.Error("nothing was given up") },
+	}
+	held, dropped := b.Flush(hop)
+	require.Error(t, held)
+	require.NoError(t, dropped)
+	assert.Len(t, took, nodes/2)
+	assert.Equal(t, nodes/2, sent)
+	assert.EqualValues(t, nodes/2, b.Points())
+	for i := range nodes { // those that were taken have news again
+		require.True(t, b.Take(report("c", i)))
+	}
+	held, dropped = b.Flush(hop)
+	require.NoError(t, errors.Join(held, dropped))
+	assert.Len(t, took, nodes)
+	assert.Zero(t, b.Points())
+}
+
+// A node that is always refused holds up no other cluster either.
+func TestARefusedNodeHoldsUpNoOtherCluster(t *testing.T) {
+	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1}, nil)
+	require.True(t, b.Take(report("bad", 100)))
+	for i := range 50 {
+		require.True(t, b.Take(report("good", i)))
+	}
+	for range 4 {
+		_, _ = b.Flush(Hop{
+			Send: func(md pmetric.Metrics, _, _ int) error {
+				if id, _ := md.ResourceMetrics().At(0).Resource().Attributes().Get("host.id"); id.AsString() == "100" {
+					return errors.New("it cannot be sent")
+				}
+				return nil
+			},
+			Permanent: func(error) bool { return false },
+			Forget:    func(statetable.NodeKey) {},
+		})
+	}
+	assert.EqualValues(t, 1, b.Points())
+}
+
+// What a node said while it was being sent tells that it is there.
+func TestANodeIsKnownByWhatItSaysMeanwhile(t *testing.T) {
+	said := 0
+	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1}, func(statetable.NodeKey) bool { said++; return said > 1 })
+	require.True(t, b.Take(report("c", 1)))
+	_, _ = b.Flush(Hop{
+		Send: func(pmetric.Metrics, int, int) error {
+			require.True(t, b.Take(report("c", 1)))
+			return errors.New("busy")
+		},
+		Permanent: func(error) bool { return false },
+		Forget:    func(statetable.NodeKey) {},
+	})
+	held := b.waiting()
+	require.Len(t, held, 1)
+	assert.True(t, held[0].known)
+}

@@ -65,13 +65,15 @@ func (d *delivery) next(nodes []*bufferNode) batch {
 	return whole(nodes[:n])
 }
 
-// learn takes note of what a batch took.
+// learn takes note of what a batch took. One of a few fat points must not make all
+// that follow small: what is too large is divided.
 func (d *delivery) learn(bytes, points int) {
 	if points == 0 {
 		return
 	}
-	now := float64(bytes) / float64(points)
-	*d.perPoint = max(now, *d.perPoint+(now-*d.perPoint)/8)
+	was := *d.perPoint
+	now := min(float64(bytes)/float64(points), 2*was)
+	*d.perPoint = max(now, was+(now-was)/8)
 }
 
 func whole(nodes []*bufferNode) batch { return batch{nodes, 0, nodes[0].points} }
@@ -87,6 +89,15 @@ func (b batch) halves() (first, second batch, ok bool) {
 
 // isPart reports whether the batch is not all of its node.
 func (b batch) isPart() bool { return len(b.nodes) == 1 && b.to-b.from < b.nodes[0].points }
+
+// done has its nodes be done with, at the end of the last part.
+func (b batch) done() {
+	if b.to == b.nodes[0].points {
+		for _, n := range b.nodes {
+			n.done = true
+		}
+	}
+}
 
 // metrics is what the batch holds. A part of a node is a copy; whole nodes are
 // without it until restore.
@@ -147,7 +158,9 @@ func (d *delivery) deliver(b batch) error {
 	if err != nil {
 		return d.giveUp(b, points, err) // pdata has no way to fail here
 	}
-	d.learn(len(encoded), points)
+	if !b.isPart() {
+		d.learn(len(encoded), points)
+	}
 	first, second, divisible := b.halves()
 	if divisible && len(encoded) > d.maxBytes {
 		if err := b.restore(encoded); err != nil {
@@ -158,6 +171,7 @@ func (d *delivery) deliver(b batch) error {
 	refused := d.Send(md, points, heartbeats(md))
 	if refused == nil {
 		d.refusals = 0
+		b.done()
 		return nil
 	}
 	if err := b.restore(encoded); err != nil {
@@ -180,6 +194,7 @@ func (d *delivery) giveUp(b batch, points int, err error) error {
 	for _, n := range b.nodes {
 		d.Forget(n.key)
 	}
+	b.done()
 	return nil
 }
 

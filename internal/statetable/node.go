@@ -27,6 +27,7 @@ type node struct {
 	attrs          uint16
 	brought        brought
 	described      bool
+	accepted       bool // the next hop has taken something of it
 	label, cluster uint64
 
 	heard    time.Duration

@@ -23,6 +23,7 @@ func (r *Report) commit(v *visit) {
 	if len(points) == 0 {
 		return
 	}
+	n.accepted = true
 	doubt := r.settle(n, v)
 	if v.repeated && !doubt {
 		n.lacking = false

@@ -302,7 +302,7 @@ func (t *Table) ResyncNode(key NodeKey) {
 // nobody's.
 func (n *node) outdate() { n.generation += 2 }
 
-// Known reports whether a report of the node was accepted before.
+// Known reports whether something of the node was accepted before.
 func (t *Table) Known(key NodeKey) bool {
 	n := t.lookup(key)
 	if n == nil {
@@ -310,7 +310,7 @@ func (t *Table) Known(key NodeKey) bool {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.generation > 0
+	return n.accepted
 }
 
 func (t *Table) lookup(key NodeKey) *node {

@@ -22,6 +22,9 @@ const (
 	// has never had an answer for: whoever makes up names must not have those who
 	// exist wait for theirs.
 	unheardTurn = 4
+	// maxInsistence is how many questions count until the next turn: who shouts
+	// is heard no sooner than who asks with each push.
+	maxInsistence = 3
 )
 
 // Asks remembers for which clusters and peer groups the clients of a middle
@@ -44,8 +47,9 @@ type asked struct {
 	name   string
 	at     time.Time
 	heard  bool
-	asks   int // since it last had its turn
-	turn   int // its last, by Asks.count
+	again  bool // it was asked for more than once
+	asks   int  // since it last had its turn
+	turn   int  // its last, by Asks.count
 	groups map[string]time.Time
 	names  []string // nil when groups have changed
 	next   int
@@ -76,19 +80,21 @@ func (a *Asks) Add(cluster string, groups []string, now time.Time) {
 		a.clusters, a.places = map[string]*asked{}, fairshare.New[string](maxAsks, fairshare.Half)
 	}
 	c := a.clusters[cluster]
-	if c == nil {
-		if !a.place(cluster) {
+	again := c != nil
+	if !again {
+		if !a.place(cluster, true) {
 			return
 		}
 		c = &asked{name: strings.Clone(cluster), groups: map[string]time.Time{}}
 		a.clusters[c.name] = c
 		a.unheard = append(a.unheard, c)
 	}
-	c.at = now
-	c.asks++
+	c.at, c.again = now, again
+	c.asks = min(c.asks+1, maxInsistence)
 	for _, g := range groups {
 		if _, ok := c.groups[g]; !ok {
-			if !a.place(c.name) {
+			if !a.place(c.name, again) {
+				again = false // nobody makes room for the others either
 				continue
 			}
 			g, c.names = strings.Clone(g), nil
@@ -97,18 +103,25 @@ func (a *Asks) Add(cluster string, groups []string, now time.Time) {
 	}
 }
 
-// place takes a place for a cluster; for one that has few, where none is left, that
-// of one that was asked for once and never again.
-func (a *Asks) place(cluster string) bool {
+// place takes a place for a cluster. Where none is left, one that was asked for once
+// and never again makes room, if that is wished and the cluster has few.
+func (a *Asks) place(cluster string, make bool) bool {
 	if a.places.Take(cluster, 1) == 1 {
 		return true
 	}
-	if a.places.Held(cluster) > MaxGroups {
+	if !make || a.places.Held(cluster) > MaxGroups {
 		return false
 	}
+	// What becomes free is not all for one cluster: its share is half.
+	return a.evict(cluster) && (a.places.Take(cluster, 1) == 1 || a.evict(cluster) && a.places.Take(cluster, 1) == 1)
+}
+
+// evict takes the places of the cluster of which nobody has spoken for the longest
+// time, of those that were asked for once.
+func (a *Asks) evict(but string) bool {
 	oldest := -1
 	for i, c := range a.unheard {
-		if c.asks <= 1 && c.name != cluster && (oldest < 0 || c.at.Before(a.unheard[oldest].at)) {
+		if !c.again && c.name != but && (oldest < 0 || c.at.Before(a.unheard[oldest].at)) {
 			oldest = i
 		}
 	}
@@ -119,7 +132,7 @@ func (a *Asks) place(cluster string) bool {
 	a.unheard = slices.Delete(a.unheard, oldest, oldest+1)
 	delete(a.clusters, c.name)
 	a.places.Give(c.name, 1+len(c.groups))
-	return a.places.Take(cluster, 1) == 1
+	return true
 }
 
 // Hear notes that the tier above knows a cluster.

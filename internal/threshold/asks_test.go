@@ -122,6 +122,27 @@ func TestAClusterThatComesAfterManyMadeUpOnes(t *testing.T) {
 	assert.Equal(t, Claim{Cluster: "late", Groups: []string{"g", "h"}}, a.Next(later))
 	assert.LessOrEqual(t, a.places.Taken(), maxAsks)
 	assert.Len(t, a.unheard, len(a.clusters))
+
+	// What it asked for is kept, however many more names come after its turn.
+	for i := range 3 * maxAsks {
+		a.Add("more "+strconv.Itoa(i), []string{"g"}, later.Add(time.Minute))
+	}
+	require.Contains(t, a.clusters, "late")
+	assert.Len(t, a.clusters["late"].groups, 2)
+}
+
+// One name that is shouted gets no more turns than one that asks with each push.
+func TestWhoShoutsIsHeardNoSooner(t *testing.T) {
+	var a Asks
+	turns := map[string]int{}
+	for range 300 {
+		for range 100 {
+			a.Add("loud", nil, start)
+		}
+		a.Add("quiet", nil, start)
+		turns[a.Next(start).Cluster]++
+	}
+	assert.Greater(t, turns["quiet"], 60)
 }
 
 func TestInboxHandsDownWhatIsLeft(t *testing.T) {

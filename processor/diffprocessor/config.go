@@ -93,7 +93,7 @@ func createDefaultConfig() component.Config {
 		// Below the 4 MiB that a gRPC server takes by default, and of which more is
 		// refused for good.
 		MaxBatchBytes: 3 << 20,
-		// Up to 1 GB at 0.6 to 1 kB a point.
+		// Up to 2 GB at 0.6 to 1 kB a point, of which one cluster has half.
 		MaxPendingPoints: 2_000_000,
 		Granularity:      GranularityPoint,
 	}

@@ -11,7 +11,6 @@
 package main // import "github.com/gpu-collector/gpu-collector/test/bench/frontdoor"
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -32,6 +31,7 @@ import (
 // The limits are the product's promises.
 const (
 	minPerCore = 10_000
+	minPoints  = 3_200_000 // of those, with 8 GPUs and 40 metrics each
 	maxCores   = 1
 	// fleet pushes each interval, in seconds.
 	fleet, interval = 50_000, 10
@@ -42,6 +42,7 @@ const agents = "snappy"
 
 type settings struct {
 	binary, before, overlay string
+	drop                    string
 	kinds, cpuProfile       string
 	nodes, senders          int
 	rounds, pushes          int
@@ -58,9 +59,15 @@ func main() {
 	flag.IntVar(&s.pushes, "pushes", 2_500, "pushes in a turn")
 	flag.StringVar(&s.kinds, "kinds", "", "which kinds of push, by comma; all by default")
 	flag.StringVar(&s.overlay, "overlay", "configs/overlays/wire-diff.yaml", "what goes over configs/shard.yaml")
+	flag.StringVar(&s.drop, "drop", "", "be a server on this `address` that drops what it receives; for itself")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := measure(ctx, os.Stdout, &s)
+	var err error
+	if s.drop != "" {
+		err = serveDropping(ctx, s.drop)
+	} else {
+		err = measure(ctx, os.Stdout, &s)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -71,6 +78,7 @@ func main() {
 // kind is a kind of push that is measured, on a shard of its own.
 type kind struct {
 	name, binary, overlay, compression string
+	dropped                            bool // by a server that only receives
 
 	reports reports
 	shard   *shard
@@ -87,6 +95,7 @@ func kinds(s *settings) ([]*kind, error) {
 		{name: "uncompressed", overlay: s.overlay, compression: encoding.Identity},
 		{name: "random", overlay: s.overlay, compression: "zstd"},
 		{name: "diff_alone", compression: agents},
+		{name: "dropped", compression: agents, dropped: true},
 	}
 	if s.before != "" {
 		all = append(all, &kind{name: "before", binary: s.before, overlay: s.overlay, compression: agents})
@@ -122,7 +131,7 @@ func measure(ctx context.Context, w io.Writer, s *settings) (err error) {
 		}
 	}()
 	for _, k := range all {
-		if k.shard, err = startShard(ctx, s, cmp.Or(k.binary, s.binary), k.overlay); err != nil {
+		if k.shard, err = startShard(ctx, s, k); err != nil {
 			return err
 		}
 		// Each node once, to be known, and once more after that has been forwarded.
@@ -166,6 +175,11 @@ func print(w io.Writer, k *kind) {
 		perCore := 1e6 / micros
 		figure.Fprint(w, "wire_front_door_reports_per_second_core", perCore, "reports/s", minPerCore, false)
 		figure.Fprint(w, "shard_cores_for_50000_nodes", fleet/interval/perCore, "cores", maxCores, true)
+	}
+	if k.name == agents {
+		points := float64(k.shard.pointsPerPush())
+		figure.FprintOnly(w, "wire_front_door_points", points, "points")
+		figure.Fprint(w, "wire_front_door_points_per_second_core", points*1e6/micros, "points/s", minPoints, false)
 	}
 	figure.FprintOnly(w, "wire_front_door_push_"+k.name, micros, "us")
 	figure.FprintOnly(w, "wire_front_door_bytes_"+k.name, float64(k.shard.bytesPerPush()), "bytes")

@@ -48,7 +48,7 @@ func TestReports(t *testing.T) {
 func TestKinds(t *testing.T) {
 	all, err := kinds(&settings{nodes: 1, overlay: "over", before: "old"})
 	require.NoError(t, err)
-	assert.Len(t, all, 7)
+	assert.Len(t, all, 8)
 	some, err := kinds(&settings{nodes: 1, kinds: "snappy,before", before: "old"})
 	require.NoError(t, err)
 	require.Len(t, some, 2)
@@ -58,10 +58,13 @@ func TestKinds(t *testing.T) {
 // The fleet needs as many cores as its reports in a second fill.
 func TestPrint(t *testing.T) {
 	var out bytes.Buffer
-	print(&out, &kind{name: "snappy", micros: []float64{900, 80, 100, 300, 500}, shard: &shard{onWire: new(counter)}})
+	k := &kind{name: "snappy", micros: []float64{900, 80, 100, 300, 500}, shard: &shard{onWire: new(counter)}}
+	k.shard.points.Store(427)
+	print(&out, k)
 	assert.Contains(t, out.String(), "figure wire_front_door_reports_per_second_core 10000 reports/s limit 10000 pass\n")
 	assert.Contains(t, out.String(), "figure shard_cores_for_50000_nodes 0.5 cores limit 1 pass\n")
 	assert.Contains(t, out.String(), "figure wire_front_door_push_snappy 100 us\n")
+	assert.Contains(t, out.String(), "figure wire_front_door_points_per_second_core 4270000 points/s limit 3200000 pass\n")
 }
 
 func TestAgentsCompressAsTheyDoHere(t *testing.T) {

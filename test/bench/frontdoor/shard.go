@@ -7,6 +7,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 	"time"
 
 	_ "go.opentelemetry.io/collector/config/configgrpc" // registers the compressions
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -36,7 +38,11 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
-const exportMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+const (
+	service      = "opentelemetry.proto.collector.metrics.v1.MetricsService"
+	method       = "Export"
+	exportMethod = "/" + service + "/" + method
+)
 
 // shard is a collector with one core, a next hop that takes everything behind it,
 // and connections to it.
@@ -48,7 +54,8 @@ type shard struct {
 	served chan struct{}
 	conns  []*grpc.ClientConn
 	onWire *counter
-	pushed int    // so far
+	pushed int // so far
+	points atomic.Int64
 	pprof  string // where it serves its profile, if it does
 }
 
@@ -65,7 +72,7 @@ service:
   telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %s}}}}]}}
 `
 
-func startShard(ctx context.Context, s *settings, binary, overlay string) (_ *shard, err error) {
+func startShard(ctx context.Context, s *settings, k *kind) (_ *shard, err error) {
 	d := &shard{onWire: new(counter), read: make(chan struct{}), served: make(chan struct{})}
 	var addr [4]string
 	for i := range addr {
@@ -97,16 +104,23 @@ func startShard(ctx context.Context, s *settings, binary, overlay string) (_ *sh
 		return nil, err
 	}
 	args := []string{"--config", "configs/shard.yaml"}
-	if overlay != "" {
-		args = append(args, "--config", overlay)
+	if k.overlay != "" {
+		args = append(args, "--config", k.overlay)
 	}
-	if s.cpuProfile != "" && overlay != "" {
+	if s.cpuProfile != "" && k.overlay != "" {
 		if d.pprof, err = loopback.Addr(ctx); err != nil {
 			return nil, err
 		}
 		args = append(args, "--config", fmt.Sprintf("yaml:{extensions: {pprof: {endpoint: %q}}, service: {extensions: [admission, straggler_threshold, wire_diff, healthcheckv2, pprof]}}", d.pprof))
 	}
-	d.cmd = exec.CommandContext(ctx, binary, append(args, "--config", file)...)
+	binary, args := cmp.Or(k.binary, s.binary), append(args, "--config", file)
+	if k.dropped {
+		if binary, err = os.Executable(); err != nil {
+			return nil, err
+		}
+		args = []string{"-drop", addr[0]}
+	}
+	d.cmd = exec.CommandContext(ctx, binary, args...)
 	d.cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GPU_COLLECTOR_GATEWAY="+ln.Addr().String(), "GPU_COLLECTOR_INSECURE=true")
 	d.cmd.Cancel = func() error { return d.cmd.Process.Signal(syscall.SIGTERM) }
 	d.cmd.WaitDelay = 10 * time.Second
@@ -118,23 +132,23 @@ func startShard(ctx context.Context, s *settings, binary, overlay string) (_ *sh
 		return nil, err
 	}
 	var log bytes.Buffer
-	ready := make(chan struct{})
+	listens := make(chan struct{})
 	go func() {
 		defer close(d.read)
 		seen := false
 		for lines := bufio.NewScanner(stderr); lines.Scan(); {
 			switch {
 			case seen:
-			case strings.Contains(lines.Text(), "Everything is ready"):
+			case strings.Contains(lines.Text(), ready):
 				seen = true
-				close(ready)
+				close(listens)
 			default:
 				fmt.Fprintln(&log, lines.Text())
 			}
 		}
 	}()
 	select {
-	case <-ready:
+	case <-listens:
 	case <-d.read:
 		return nil, fmt.Errorf("the collector did not start:\n%s", log.String())
 	case <-ctx.Done():
@@ -149,6 +163,33 @@ func startShard(ctx context.Context, s *settings, binary, overlay string) (_ *sh
 		d.conns = append(d.conns, conn)
 	}
 	return d, nil
+}
+
+// ready is what a server says when it listens.
+const ready = "Everything is ready"
+
+// serveDropping is what gRPC alone costs: it receives and decompresses pushes as a
+// shard does, with the options of wire_diff, and throws them away.
+func serveDropping(ctx context.Context, addr string) error {
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	srv := grpc.NewServer(grpc.ForceServerCodecV2(raw{}), grpc.NumStreamWorkers(16),
+		grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(1<<20))
+	srv.RegisterService(&grpc.ServiceDesc{
+		ServiceName: service, HandlerType: (*any)(nil),
+		Methods: []grpc.MethodDesc{{MethodName: method, Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			var nothing []byte
+			return &nothing, decode(&nothing)
+		}}},
+	}, nil)
+	go func() {
+		<-ctx.Done()
+		srv.Stop()
+	}()
+	fmt.Fprintln(os.Stderr, ready)
+	return srv.Serve(ln)
 }
 
 // turn lets the nodes push one after the other and returns the shard's CPU time
@@ -176,6 +217,9 @@ func (d *shard) turn(ctx context.Context, k *kind, s *settings, pushes int) (flo
 				node := n % s.nodes
 				if msg, failed[i] = k.reports.next(node, time.Now(), msg[:0]); failed[i] != nil {
 					return
+				}
+				if n == 0 {
+					d.points.Store(int64(pointsOf(msg)))
 				}
 				h := k.reports.headers(node)
 				ctx := metadata.AppendToOutgoingContext(ctx, gpusemconv.HeaderCluster, h.Cluster,
@@ -227,6 +271,17 @@ func (d *shard) profile(ctx context.Context, file string) error {
 func (d *shard) bytesPerPush() int64 {
 	return d.onWire.bytes.Load() / max(1, d.onWire.pushes.Load())
 }
+
+func pointsOf(msg []byte) int {
+	req := pmetricotlp.NewExportRequest()
+	if req.UnmarshalProto(msg) != nil {
+		return 0
+	}
+	return req.Metrics().DataPointCount()
+}
+
+// pointsPerPush is what the first push had.
+func (d *shard) pointsPerPush() int64 { return d.points.Load() }
 
 func (d *shard) stop() error {
 	for _, conn := range d.conns {

@@ -56,8 +56,8 @@ const interval = 10 * time.Second
 func push(ctx context.Context, f *fleetpush.Fleet, endpoint string, every, span time.Duration, inFlight int) (fleetpush.Report, error) {
 	cfg := fleetpush.DefaultPushConfig()
 	cfg.Endpoint, cfg.Interval, cfg.InFlight = endpoint, every, inFlight
-	cfg.Compression = fleetpush.CompressionZstd // as configs/agent.yaml
-	cfg.Timeout = 30 * time.Second              // what is late is measured, not repeated
+	cfg.Compression = fleetpush.CompressionSnappy // as configs/agent.yaml
+	cfg.Timeout = 30 * time.Second                // what is late is measured, not repeated
 	p, err := fleetpush.NewPusher(cfg, f)
 	if err != nil {
 		return fleetpush.Report{}, err
@@ -81,7 +81,7 @@ func push(ctx context.Context, f *fleetpush.Fleet, endpoint string, every, span 
 func fill(ctx context.Context, f *fleetpush.Fleet, endpoint string, inFlight int) error {
 	cfg := fleetpush.DefaultPushConfig()
 	cfg.Endpoint, cfg.Interval, cfg.InFlight = endpoint, 0, inFlight
-	cfg.Compression, cfg.Timeout = fleetpush.CompressionZstd, 30*time.Second
+	cfg.Compression, cfg.Timeout = fleetpush.CompressionSnappy, 30*time.Second
 	p, err := fleetpush.NewPusher(cfg, f)
 	if err != nil {
 		return err
