@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/procfs"
@@ -123,13 +124,7 @@ func (c *collector) seen(ctx context.Context) (s seen, err error) {
 
 // heap is what the process says of itself, in bytes.
 func (c *collector) heap(ctx context.Context) (float64, error) {
-	body, err := process.Get(ctx, "http://"+c.telemetry+"/metrics")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = body.Close() }()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(body)
+	families, err := c.said(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -139,6 +134,39 @@ func (c *collector) heap(ctx context.Context) (float64, error) {
 		}
 	}
 	return 0, errors.New("its telemetry does not tell its heap")
+}
+
+// episodes is how many events of stragglers, groups and silent nodes a gateway has
+// told of.
+func (c *collector) episodes(ctx context.Context) (n float64, err error) {
+	families, err := c.said(ctx)
+	if err != nil {
+		return 0, err
+	}
+	compares := false
+	for name, f := range families {
+		compares = compares || strings.HasPrefix(name, "otelcol_processor_straggler_tick_duration")
+		if strings.HasPrefix(name, "otelcol_processor_straggler_episodes") && !strings.Contains(name, "dropped") {
+			for _, m := range f.GetMetric() {
+				n += m.GetCounter().GetValue()
+			}
+		}
+	}
+	if !compares {
+		return 0, errors.New("its telemetry does not tell of any comparison")
+	}
+	return n, nil
+}
+
+// said is the telemetry of the process.
+func (c *collector) said(ctx context.Context) (map[string]*dto.MetricFamily, error) {
+	body, err := process.Get(ctx, "http://"+c.telemetry+"/metrics")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = body.Close() }()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(body)
 }
 
 // goroutines is the total in the first line of the profile.

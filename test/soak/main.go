@@ -54,8 +54,12 @@ func main() {
 	}
 }
 
-// Nothing may be lost, and a fleet without faults has no stragglers.
-const maxLost, maxFalse = 0, 0
+// Nothing may be lost, and a fleet without faults has no stragglers. A shard of
+// 50,000 nodes is to need a core.
+const (
+	maxLost, maxFalse = 0, 0
+	fleet, maxCores   = 50_000, 1
+)
 
 func (s *soak) run(ctx context.Context, w io.Writer) (err error) {
 	if s.duration < 9*s.every {
@@ -80,6 +84,7 @@ func (s *soak) run(ctx context.Context, w io.Writer) (err error) {
 	}
 	cfg := fleetpush.DefaultPushConfig()
 	cfg.Endpoint, cfg.Interval, cfg.Connections, cfg.InFlight = shard.endpoint, s.interval, s.connections, s.flight
+	cfg.Compression = fleetpush.CompressionSnappy // as configs/agent.yaml
 	pusher, err := fleetpush.NewPusher(cfg, fleet)
 	if err != nil {
 		return err
@@ -99,7 +104,11 @@ func (s *soak) run(ctx context.Context, w io.Writer) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s.print(w, pusher.Report(), watched)
+	episodes, err := gateway.episodes(ctx)
+	if err != nil {
+		return err
+	}
+	s.print(w, pusher.Report(), episodes, watched)
 	return nil
 }
 
@@ -135,7 +144,7 @@ func (s *soak) watch(ctx context.Context, all []*watched, pusher *fleetpush.Push
 	}
 }
 
-func (s *soak) print(w io.Writer, r fleetpush.Report, all []*watched) {
+func (s *soak) print(w io.Writer, r fleetpush.Report, episodes float64, all []*watched) {
 	lost := 0.0
 	for _, n := range r.Refusals {
 		lost += float64(n)
@@ -144,19 +153,19 @@ func (s *soak) print(w io.Writer, r fleetpush.Report, all []*watched) {
 	for _, n := range r.Skipped {
 		skipped += float64(n)
 	}
-	stragglers := 0
-	for _, n := range r.Stragglers {
-		stragglers += n
-	}
 	figure.FprintOnly(w, "soak_nodes", float64(s.nodes), "nodes")
 	figure.FprintOnly(w, "soak_minutes", r.Seconds/60, "min")
 	figure.FprintOnly(w, "soak_reports", float64(r.Accepted), "reports")
 	figure.Fprint(w, "soak_refused", lost, "reports", maxLost, true)
 	figure.Fprint(w, "soak_skipped", skipped, "reports", maxLost, true)
 	figure.Fprint(w, "soak_false_verdicts", float64(r.FalseVerdicts), "verdicts", maxFalse, true)
+	figure.Fprint(w, "soak_false_episodes", episodes, "episodes", maxFalse, true)
 	figure.FprintOnly(w, "soak_push_p50", r.Latency.P50*1e3, "ms")
 	figure.FprintOnly(w, "soak_push_p99", r.Latency.P99*1e3, "ms")
-	figure.FprintOnly(w, "soak_nodes_with_threshold", float64(r.NodesWithThreshold), "nodes")
+	figure.Fprint(w, "soak_nodes_with_threshold", float64(r.NodesWithThreshold), "nodes", float64(s.nodes), false)
+	perReport := all[0].cpu / float64(r.Accepted)
+	figure.FprintOnly(w, "soak_shard_cpu_per_report", perReport*1e6, "us")
+	figure.Fprint(w, "soak_shard_cores_for_50000_nodes", fleet/s.interval.Seconds()*perReport, "cores", maxCores, true)
 	for _, c := range all {
 		c.print(w)
 	}

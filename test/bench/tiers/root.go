@@ -81,13 +81,20 @@ func root(ctx context.Context, b *bench, out io.Writer) (err error) {
 		return err
 	}
 	ended := b.profileOf(ctx, p, b.record)
-	var latency *hdrhistogram.Histogram
+	var (
+		latency *hdrhistogram.Histogram
+		late    time.Duration
+	)
 	w, err := watch(ctx, p, b.clusters*b.nodes, func(ctx context.Context) error {
 		var err error
-		latency, err = ready.play(ctx)
+		latency, late, err = ready.play(ctx)
 		return err
 	})
 	if err = errors.Join(err, <-ended); err != nil {
+		return err
+	}
+	most, err := p.peak()
+	if err != nil {
 		return err
 	}
 	b.say("root: %d ticks, %d scrapes of %d bytes, %d pushes, which took %s", w.ticks, w.scrapes, w.scraped, latency.TotalCount(), w.span.Round(time.Second))
@@ -99,7 +106,9 @@ func root(ctx context.Context, b *bench, out io.Writer) (err error) {
 	figure.FprintOnly(out, "root_push_p50", quantile(50), "ms")
 	figure.Fprint(out, "root_push_p99", quantile(99), "ms", maxRootPush, true)
 	figure.FprintOnly(out, "root_push_max", quantile(100), "ms")
+	figure.FprintOnly(out, "root_late_max", late.Seconds(), "s")
 	figure.Fprint(out, "root_memory", w.resident/megabyte, "MB", maxRootMegabytes, true)
+	figure.Fprint(out, "root_memory_peak", most/megabyte, "MB", maxRootMegabytes, true)
 	figure.FprintOnly(out, "root_memory_first_reports", peak/megabyte, "MB")
 	w.print(out, "root")
 	return nil
@@ -252,14 +261,19 @@ func (l links) prepare(ctx context.Context, rec *recording) (*played, error) {
 		}
 		return z.Close()
 	})
+	if err == nil && time.Now().After(p.began) {
+		err = fmt.Errorf("to make what is sent took longer than %s", lead)
+	}
 	return p, errors.Join(err, wait(ctx, time.Until(p.began)))
 }
 
-// play sends it and returns how long the pushes took, in microseconds.
-func (p *played) play(ctx context.Context) (*hdrhistogram.Histogram, error) {
-	took := hdrhistogram.New(1, int64(time.Minute/time.Microsecond), 3)
+// play sends it and returns how long the pushes took, in microseconds, and by how
+// much the last message of a second was there after the second's end at most: a
+// shard sends a message when the one before was taken.
+func (p *played) play(ctx context.Context) (took *hdrhistogram.Histogram, late time.Duration, err error) {
+	took = hdrhistogram.New(1, int64(time.Minute/time.Microsecond), 3)
 	var mu sync.Mutex
-	err := p.links.each(func(i int, k *link) error {
+	err = p.links.each(func(i int, k *link) error {
 		for second, bodies := range p.bodies[i] {
 			if err := wait(ctx, time.Until(p.due(i, second))); err != nil {
 				return err
@@ -273,10 +287,13 @@ func (p *played) play(ctx context.Context) (*hdrhistogram.Histogram, error) {
 				_ = took.RecordValue(max(1, d.Microseconds())) // a minute is more than it may take
 				mu.Unlock()
 			}
+			mu.Lock()
+			late = max(late, time.Since(p.due(i, second))-time.Second)
+			mu.Unlock()
 		}
 		return nil
 	})
-	return took, err
+	return took, late, err
 }
 
 // each calls f for all links at once.
