@@ -116,20 +116,15 @@ func (a *Asks) place(cluster string, make bool) bool {
 	return a.evict(cluster) && (a.places.Take(cluster, 1) == 1 || a.evict(cluster) && a.places.Take(cluster, 1) == 1)
 }
 
-// evict takes the places of the cluster of which nobody has spoken for the longest
-// time, of those that were asked for once.
+// evict takes the places of the cluster that came first of those that were asked for
+// once, of which nobody has spoken for the longest time therefore.
 func (a *Asks) evict(but string) bool {
-	oldest := -1
-	for i, c := range a.unheard {
-		if !c.again && c.name != but && (oldest < 0 || c.at.Before(a.unheard[oldest].at)) {
-			oldest = i
-		}
-	}
-	if oldest < 0 {
+	i := slices.IndexFunc(a.unheard, func(c *asked) bool { return !c.again && c.name != but })
+	if i < 0 {
 		return false
 	}
-	c := a.unheard[oldest]
-	a.unheard = slices.Delete(a.unheard, oldest, oldest+1)
+	c := a.unheard[i]
+	a.unheard = slices.Delete(a.unheard, i, i+1)
 	delete(a.clusters, c.name)
 	a.places.Give(c.name, 1+len(c.groups))
 	return true
