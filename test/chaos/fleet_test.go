@@ -16,7 +16,9 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 )
 
 const (
@@ -40,7 +42,7 @@ type fleet struct {
 	skew    time.Duration     // of the nodes' clocks
 	slow    map[int]float64   // nodes that are slow, and by what factor
 	longest time.Duration     // a push took
-	refused int               // pushes that the agents did not take
+	expired int               // pushes that their timeout ended
 	truth   []pmetric.Metrics // what each agent was told last
 }
 
@@ -112,9 +114,10 @@ func (f *fleet) push(ctx context.Context) bool {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.longest = max(f.longest, took)
-			if refused[i] = err != nil; refused[i] {
-				f.refused++
+			if status.Code(err) == codes.DeadlineExceeded {
+				f.expired++
 			}
+			refused[i] = err != nil
 		})
 	}
 	all.Wait()
@@ -266,9 +269,12 @@ func (r report) point(to pmetric.NumberDataPointSlice, attrs map[string]string, 
 	return p
 }
 
-// slowest returns how long the longest push took.
-func (f *fleet) slowest() time.Duration {
+// waits returns how long the longest push took since it was asked last, and how
+// many ended without an answer.
+func (f *fleet) waits() (longest time.Duration, expired int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.longest
+	longest, expired = f.longest, f.expired
+	f.longest, f.expired = 0, 0
+	return longest, expired
 }

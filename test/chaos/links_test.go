@@ -11,10 +11,17 @@ import (
 )
 
 // TestLinks makes the ways between the tiers slow, narrow, lossy, silent, and
-// cuts them.
+// cuts them; in the short form behind one of the front doors, as it falls out.
 func TestLinks(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, setup{})
+	doors := frontDoors
+	if testing.Short() {
+		doors = doors[newRand(t).IntN(2):][:1]
+	}
+	behind(t, doors, badLinks)
+}
+
+func badLinks(t *testing.T, w *world) {
 	for _, tc := range []struct {
 		name   string
 		toxics []toxic

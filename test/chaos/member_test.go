@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,7 +50,7 @@ func newMember(t *testing.T, name, grpc string, env []string, configs ...string)
 	c := process.Command{Path: *binary, Dir: root, Env: append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "STATE_DIRECTORY=" + t.TempDir(),
 	}, env...)}
-	for _, text := range append(configs, m.overlay(t, configs[0])) {
+	for _, text := range append(configs, m.overlay(t, configs)) {
 		c.Args = append(c.Args, "--config", asFile(t, text))
 	}
 	m.Process = process.New(c)
@@ -73,16 +74,16 @@ func asFile(t *testing.T, text string) string {
 	return file
 }
 
-// overlay moves a shipped configuration to the member's addresses and to a
-// tenth of its times.
-func (m *member) overlay(t *testing.T, config string) string {
+// overlay moves a shipped configuration, the first of the member's, to its
+// addresses and to shorter times.
+func (m *member) overlay(t *testing.T, configs []string) string {
 	t.Helper()
 	receivers := fmt.Sprintf("receivers: {otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}}", m.grpc, m.http)
 	common := fmt.Sprintf("healthcheckv2: {http: {endpoint: %q}}, pprof: {endpoint: %q}", m.health, m.pprof)
 	_, port, err := net.SplitHostPort(m.telemetry)
 	require.NoError(t, err)
 	telemetry := fmt.Sprintf("telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %s}}}}]}}", port)
-	switch config {
+	switch configs[0] {
 	case "configs/agent.yaml":
 		return fmt.Sprintf(`
 %s
@@ -105,14 +106,18 @@ service:
     logs: {receivers: [otlp]}
 `, receivers, interval, common, telemetry)
 	case "configs/shard.yaml":
+		frontDoor := ""
+		if slices.Contains(configs, wireDiff) {
+			frontDoor = "wire_diff, "
+		}
 		return fmt.Sprintf(`
 %s
 exporters: {otlp_grpc: {timeout: 500ms}, otlp_grpc/events: {timeout: 500ms}}
 extensions: {%s}
 service:
-  extensions: [admission, straggler_threshold, healthcheckv2, pprof]
+  extensions: [admission, straggler_threshold, %shealthcheckv2, pprof]
   %s
-`, receivers, common, telemetry)
+`, receivers, common, frontDoor, telemetry)
 	case "configs/gateway.yaml":
 		return fmt.Sprintf(`
 %s
@@ -124,7 +129,7 @@ service:
   %s
 `, receivers, interval, m.prom, common, m.api, m.fleetAPI, telemetry)
 	default:
-		require.Fail(t, "no overlay for "+config)
+		require.Fail(t, "no overlay for "+configs[0])
 		return ""
 	}
 }

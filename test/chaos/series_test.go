@@ -106,6 +106,14 @@ func scrape(ctx context.Context, addr string) series {
 	return s
 }
 
+// mustScrape reads an endpoint that has to answer.
+func mustScrape(t *testing.T, addr string) series {
+	t.Helper()
+	s := scrape(t.Context(), addr)
+	require.NotNil(t, s, "%s answers", addr)
+	return s
+}
+
 // httpClient keeps no connection, so that it holds up no shutdown.
 var httpClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 

@@ -30,8 +30,8 @@ type world struct {
 
 	heard []*sink // beside each agent
 	bands *deadband.Cache
-	// seen are the stragglers that were named before.
-	seen int
+	// seen is how many accusations of each kind there were before.
+	seen []int
 }
 
 // setup changes a world from what is shipped.
@@ -79,7 +79,6 @@ func newWorld(t *testing.T, s setup) *world {
 		addrs = append(addrs, a.grpc)
 	}
 	w.fleet = newFleet(t, rand.New(rand.NewPCG(w.rnd.Uint64(), 0)), addrs, nodesOf)
-	t.Cleanup(func() { results.note(func(r *tally) { r.longestPush = max(r.longestPush, w.fleet.slowest()) }) })
 	require.True(t, process.Within(20*time.Second, func() bool { return w.fleet.push(t.Context()) }), "the agents take pushes")
 	w.await(t, 60*time.Second, "every node has a threshold", w.judged)
 	for _, m := range w.members() {
@@ -249,12 +248,22 @@ func (w *world) heal(t *testing.T) {
 // recovered requires all that holds after a fault that is no node's.
 func (w *world) recovered(t *testing.T) {
 	t.Helper()
+	defer w.unhindered(t) // of all, whatever else is wrong
 	w.heal(t)
 	w.await(t, 30*time.Second, "every node is judged by the fleet again", w.judged)
 	w.heal(t) // and what the ticks since have changed
 	w.innocent(t)
 	w.calm(t)
-	assert.LessOrEqual(t, w.fleet.slowest(), pushTimeout+pushSlack, "the longest push")
+}
+
+// unhindered requires that no node waited for what is behind its agent since it
+// was asked last.
+func (w *world) unhindered(t *testing.T) {
+	t.Helper()
+	longest, expired := w.fleet.waits()
+	results.note(func(r *tally) { r.longestPush = max(r.longestPush, longest) })
+	assert.LessOrEqual(t, longest, maxPush, "the longest push")
+	assert.Zero(t, expired, "pushes that their timeout ended")
 }
 
 // crash kills a process and leaves it dead for a while.
@@ -279,13 +288,18 @@ func (w *world) restart(t *testing.T, m *member) {
 }
 
 // accusations are the lines that name a straggler, at the gateway and at the
-// agents.
+// agents, since it was asked last.
 func (w *world) accusations() (lines []string) {
-	for _, words := range []string{"STRAGGLER", "INCIDENT"} {
-		lines = append(lines, w.gateway.Log.Lines(words)...)
-	}
+	kinds := [][]string{w.gateway.Log.Lines("STRAGGLER"), w.gateway.Log.Lines("INCIDENT")}
 	for _, a := range w.agents {
-		lines = append(lines, a.Log.Lines("takes itself for a straggler", "\twarn\t")...)
+		kinds = append(kinds, a.Log.Lines("takes itself for a straggler", "\twarn\t"))
+	}
+	if w.seen == nil {
+		w.seen = make([]int, len(kinds))
+	}
+	for i, kind := range kinds {
+		lines = append(lines, kind[w.seen[i]:]...)
+		w.seen[i] = len(kind)
 	}
 	return lines
 }
@@ -294,10 +308,8 @@ func (w *world) accusations() (lines []string) {
 // last.
 func (w *world) innocent(t *testing.T) {
 	t.Helper()
-	lines := w.accusations()
-	named := lines[min(w.seen, len(lines)):]
-	w.seen = len(lines)
-	accused := scrape(t.Context(), w.gateway.prom).sum("gpu_node_straggler")
+	named := w.accusations()
+	accused := mustScrape(t, w.gateway.prom).sum("gpu_node_straggler")
 	results.note(func(r *tally) { r.falseEpisodes += max(len(named), int(accused)) })
 	assert.Empty(t, named, "a healthy fleet has no straggler")
 	assert.Zero(t, accused, "gpu.node.straggler")
