@@ -59,9 +59,9 @@ func parse(args []string, diagnostics io.Writer) (*options, error) {
 	fs.IntVar(&o.fleet.Clusters, "clusters", 1, "number of clusters")
 	fs.IntVar(&o.fleet.Jobs, "jobs", 0, "jobs of each cluster, whose nodes are peers; 0 for one for each 64 nodes")
 	load := fs.String("load", "training", "training, inference or idle")
-	fs.Func("fault", "`kind:node[:gpu][@from[-until]][=severity]`, as in thermal_throttle:12:3@5m=0.8; may be given several times", func(text string) error {
-		node, fault, err := fleetsim.ParseFault(text)
-		o.fleet.Faults = append(o.fleet.Faults, fleetpush.Fault{Node: node, Fault: fault})
+	fs.Func("fault", "`kind:node[:gpu][@from[-until]][=severity]`, as in thermal_throttle:12:3@5m=0.8, or slow_node:30% for a share of the nodes; may be given several times", func(text string) error {
+		on, fault, err := fleetsim.ParseFault(text)
+		o.fleet.Faults = append(o.fleet.Faults, fleetpush.Fault{Target: on, Fault: fault})
 		return err
 	})
 	fs.Uint64Var(&o.fleet.Seed, "seed", 1, "the same seed gives the same readings")

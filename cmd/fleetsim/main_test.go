@@ -38,7 +38,10 @@ func TestBadFlagsSayWhatIsRight(t *testing.T) {
 		"-connections 0":               "-connections is 0, must be between 1 and 1000",
 		"-in-flight 0":                 "-in-flight is 0, must be between 1 and 100000",
 		"-fault rust:1":                "must be one of clock_lock",
-		"-fault slow_node:100":         "-fault slow_node is of node 100, must be one of the 100 nodes",
+		"-fault slow_node:100":         "-fault slow_node of node 100: node is 100, must be one of the 100 nodes",
+		"-fault slow_node:x%":          `share is "x%", must be a number above 0% and up to 100%`,
+		"-fault slow_node:0%":          `share is "0%"`,
+		"-fault lost_gpu:30%:8":        "-fault lost_gpu of 30 % of nodes: gpu is 8, must be below the 8 of the node",
 		"-fault lost_gpu:1:8":          "must be below the 8 of the node",
 		"-ca /nowhere":                 "-ca cannot be read",
 		"-ca " + empty:                 "which holds no certificate in PEM",
@@ -58,14 +61,15 @@ func TestBadFlagsSayWhatIsRight(t *testing.T) {
 
 func TestFlagsBecomeTheFleet(t *testing.T) {
 	o, err := parse(strings.Fields("-endpoint gateway:4317 -nodes 20 -gpus 4 -interval 2s -jobs 3 -clusters 2 -cluster lab -load inference "+
-		"-raw -seed 9 -timeout 3s -connections 4 -in-flight 5 -compression zstd -fault slow_node:7@5m-10m=0.3 -fault lost_gpu:8:1"), io.Discard)
+		"-raw -seed 9 -timeout 3s -connections 4 -in-flight 5 -compression zstd -fault slow_node:7@5m-10m=0.3 -fault lost_gpu:8:1 -fault slow_node:30%@5m-10m=0.3"), io.Discard)
 	require.NoError(t, err)
 	o.fleet.Start = time.Time{}
 	assert.Equal(t, fleetpush.Config{
 		Nodes: 20, GPUs: 4, Cluster: "lab", Clusters: 2, Jobs: 3, Load: fleetsim.Inference, Seed: 9, Step: 2 * time.Second, Raw: true,
 		Faults: []fleetpush.Fault{
-			{Node: 7, Fault: fleetsim.Fault{Kind: fleetsim.SlowNode, GPU: fleetsim.AllGPUs, From: 5 * time.Minute, Until: 10 * time.Minute, Severity: 0.3}},
-			{Node: 8, Fault: fleetsim.Fault{Kind: fleetsim.LostGPU, GPU: 1}},
+			{Target: fleetsim.Target{Node: 7}, Fault: fleetsim.Fault{Kind: fleetsim.SlowNode, GPU: fleetsim.AllGPUs, From: 5 * time.Minute, Until: 10 * time.Minute, Severity: 0.3}},
+			{Target: fleetsim.Target{Node: 8}, Fault: fleetsim.Fault{Kind: fleetsim.LostGPU, GPU: 1}},
+			{Target: fleetsim.Target{Share: 0.3}, Fault: fleetsim.Fault{Kind: fleetsim.SlowNode, GPU: fleetsim.AllGPUs, From: 5 * time.Minute, Until: 10 * time.Minute, Severity: 0.3}},
 		},
 	}, o.fleet)
 	assert.NotNil(t, o.push.TLS, "TLS is the default but on loopback")

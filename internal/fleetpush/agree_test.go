@@ -96,11 +96,11 @@ func TestTheFleetSaysWhatAgentsSay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const nodes = 12
 		cfg := Config{Nodes: nodes, GPUs: 4, Load: fleetsim.Training, Seed: 3, Keep: true, Faults: []Fault{
-			{Node: 2, Fault: fleetsim.Fault{Kind: fleetsim.SlowNode, GPU: fleetsim.AllGPUs, From: 3 * time.Minute, Severity: 0.4}},
-			{Node: 4, Fault: fleetsim.Fault{Kind: fleetsim.LostGPU, GPU: 1, From: 4 * time.Minute, Until: 6 * time.Minute}},
-			{Node: 6, Fault: fleetsim.Fault{Kind: fleetsim.XidError, GPU: 0, From: 4 * time.Minute}},
-			{Node: 8, Fault: fleetsim.Fault{Kind: fleetsim.ThermalThrottle, GPU: 3, From: 4 * time.Minute, Severity: 0.7}},
-			{Node: 9, Fault: fleetsim.Fault{Kind: fleetsim.NVLinkErrors, GPU: 2, From: 4 * time.Minute}},
+			{Target: fleetsim.Target{Node: 2}, Fault: fleetsim.Fault{Kind: fleetsim.SlowNode, GPU: fleetsim.AllGPUs, From: 3 * time.Minute, Severity: 0.4}},
+			{Target: fleetsim.Target{Node: 4}, Fault: fleetsim.Fault{Kind: fleetsim.LostGPU, GPU: 1, From: 4 * time.Minute, Until: 6 * time.Minute}},
+			{Target: fleetsim.Target{Node: 6}, Fault: fleetsim.Fault{Kind: fleetsim.XidError, GPU: 0, From: 4 * time.Minute}},
+			{Target: fleetsim.Target{Node: 8}, Fault: fleetsim.Fault{Kind: fleetsim.ThermalThrottle, GPU: 3, From: 4 * time.Minute, Severity: 0.7}},
+			{Target: fleetsim.Target{Node: 9}, Fault: fleetsim.Fault{Kind: fleetsim.NVLinkErrors, GPU: 2, From: 4 * time.Minute}},
 		}}
 		fleet := newFleet(t, cfg)
 		cfg.Raw = true

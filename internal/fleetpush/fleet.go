@@ -55,10 +55,18 @@ type Config struct {
 	Start time.Time
 }
 
-// Fault is a fault of a node, which is given by its number.
+// Fault is a fault of a node, or of a share of all.
 type Fault struct {
-	Node int
+	fleetsim.Target
 	fleetsim.Fault
+}
+
+// who names who has the fault.
+func (f *Fault) who() string {
+	if f.Share != 0 {
+		return fmt.Sprintf("%.4g %% of nodes", 100*f.Share)
+	}
+	return fmt.Sprintf("node %d", f.Node)
 }
 
 const (
@@ -113,11 +121,10 @@ func (c *Config) Validate() error {
 	}
 	for i := range d.Faults {
 		x := &d.Faults[i]
-		if x.Node < 0 || x.Node >= d.Nodes {
-			errs = append(errs, fmt.Errorf("fault %s is of node %d, must be one of the %d nodes, which count from 0", x.Kind, x.Node, d.Nodes))
-		}
-		if err := x.Validate(d.GPUs); err != nil {
-			errs = append(errs, fmt.Errorf("fault %s of node %d: %w", x.Kind, x.Node, err))
+		for _, err := range []error{x.Target.Validate(max(1, d.Nodes)), x.Fault.Validate(d.GPUs)} {
+			if err != nil {
+				errs = append(errs, fmt.Errorf("fault %s of %s: %w", x.Kind, x.who(), err))
+			}
 		}
 	}
 	return errors.Join(errs...)
@@ -252,11 +259,13 @@ func (f *Fleet) populate() {
 		}
 	}
 	for i := range c.Faults {
-		n := &f.nodes[c.Faults[i].Node]
-		n.sim.Inject(c.Faults[i].Fault)
-		n.onset = min(n.onset, c.Faults[i].From)
-		if n.health == nil {
-			n.health = newHealth(f.layout.extras.rubric, c.GPUs)
+		for _, node := range c.Faults[i].Nodes(len(f.nodes)) {
+			n := &f.nodes[node]
+			n.sim.Inject(c.Faults[i].Fault)
+			n.onset = min(n.onset, c.Faults[i].From)
+			if n.health == nil {
+				n.health = newHealth(f.layout.extras.rubric, c.GPUs)
+			}
 		}
 	}
 }

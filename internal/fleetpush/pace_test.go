@@ -185,7 +185,7 @@ func TestNodesWaitAsTheyAreTold(t *testing.T) {
 func TestConfigMistakes(t *testing.T) {
 	f := Config{
 		Nodes: -1, GPUs: 100, Clusters: 1000, Jobs: -1, Cluster: "a\nb", Step: -1,
-		Faults: []Fault{{Node: 5, Fault: fleetsim.Fault{Kind: "rust"}}},
+		Faults: []Fault{{Target: fleetsim.Target{Node: 5}, Fault: fleetsim.Fault{Kind: "rust"}}},
 	}
 	p := PushConfig{Protocol: "smtp", Compression: "lzma", Interval: -1, InFlight: 0}
 	for err, parts := range map[error][]string{

@@ -19,12 +19,12 @@ import (
 // the simulated hardware reads.
 func TestPointsShowTheHardware(t *testing.T) {
 	f := newFleet(t, Config{Nodes: 2, GPUs: 3, Clusters: 2, Load: fleetsim.Training, Seed: 5, Raw: true, Faults: []Fault{
-		{Node: 1, Fault: fleetsim.Fault{Kind: fleetsim.ThermalThrottle, GPU: 1, Severity: 0.8}},
-		{Node: 1, Fault: fleetsim.Fault{Kind: fleetsim.NVLink, GPU: 1}},
-		{Node: 1, Fault: fleetsim.Fault{Kind: fleetsim.NVLinkErrors, GPU: 1}},
-		{Node: 1, Fault: fleetsim.Fault{Kind: fleetsim.ECC, GPU: 1, Severity: 0.9}},
-		{Node: 1, Fault: fleetsim.Fault{Kind: fleetsim.PCIe, GPU: 1}},
-		{Node: 1, Fault: fleetsim.Fault{Kind: fleetsim.Brake, GPU: 2, Severity: 0.2}},
+		{Target: fleetsim.Target{Node: 1}, Fault: fleetsim.Fault{Kind: fleetsim.ThermalThrottle, GPU: 1, Severity: 0.8}},
+		{Target: fleetsim.Target{Node: 1}, Fault: fleetsim.Fault{Kind: fleetsim.NVLink, GPU: 1}},
+		{Target: fleetsim.Target{Node: 1}, Fault: fleetsim.Fault{Kind: fleetsim.NVLinkErrors, GPU: 1}},
+		{Target: fleetsim.Target{Node: 1}, Fault: fleetsim.Fault{Kind: fleetsim.ECC, GPU: 1, Severity: 0.9}},
+		{Target: fleetsim.Target{Node: 1}, Fault: fleetsim.Fault{Kind: fleetsim.PCIe, GPU: 1}},
+		{Target: fleetsim.Target{Node: 1}, Fault: fleetsim.Fault{Kind: fleetsim.Brake, GPU: 2, Severity: 0.2}},
 	}})
 	now := start.Add(time.Hour)
 	var b []byte

@@ -52,17 +52,23 @@ type Report struct {
 
 // FaultReport is what became of a fault.
 type FaultReport struct {
-	Node string        `json:"node"`
-	Kind fleetsim.Kind `json:"kind"`
+	// Node is whose it was, or Share of which part of the nodes.
+	Node  string  `json:"node,omitempty"`
+	Share float64 `json:"share,omitempty"`
+	// Nodes have the fault, and Found of them took themselves for stragglers.
+	Nodes int           `json:"nodes"`
+	Found int           `json:"found"`
+	Kind  fleetsim.Kind `json:"kind"`
 	// GPU is -1 for all of them.
 	GPU      int     `json:"gpu"`
 	Severity float64 `json:"severity,omitempty"`
 	// From is when it begins, in seconds since the node's start.
 	From float64 `json:"from"`
 	// Delay is the time from when the node's first fault began until the node took
-	// itself for a straggler, absent if it did not.
+	// itself for a straggler, absent if it did not: of several nodes the longest.
 	Delay *float64 `json:"delay,omitempty"`
-	// By is what the node judged itself by then: fleet, cached or local.
+	// By is what the nodes judged themselves by then: fleet, cached or local,
+	// sorted and joined by commas where they differ.
 	By string `json:"by,omitempty"`
 }
 
@@ -135,16 +141,33 @@ func (f *Fleet) report(r *Report) {
 	}
 	for i := range f.cfg.Faults {
 		x := &f.cfg.Faults[i]
-		to := FaultReport{Node: NodeName(x.Node), Kind: x.Kind, GPU: x.GPU, Severity: x.Severity, From: x.From.Seconds()}
-		n := &f.nodes[x.Node]
+		r.Faults = append(r.Faults, f.reportFault(x))
+	}
+}
+
+func (f *Fleet) reportFault(x *Fault) FaultReport {
+	hit := x.Nodes(len(f.nodes))
+	to := FaultReport{Share: x.Share, Nodes: len(hit), Kind: x.Kind, GPU: x.GPU, Severity: x.Severity, From: x.From.Seconds()}
+	if x.Share == 0 {
+		to.Node = NodeName(x.Node)
+	}
+	var longest time.Duration
+	modes := map[string]bool{}
+	for _, i := range hit {
+		n := &f.nodes[i]
 		n.mu.Lock()
 		if n.found > 0 {
-			delay := (n.found - n.onset).Seconds()
-			to.Delay, to.By = &delay, n.by.String()
+			to.Found++
+			longest = max(longest, n.found-n.onset)
+			modes[n.by.String()] = true
 		}
 		n.mu.Unlock()
-		r.Faults = append(r.Faults, to)
 	}
+	if to.Found > 0 {
+		delay := longest.Seconds()
+		to.Delay, to.By = &delay, strings.Join(slices.Sorted(maps.Keys(modes)), ",")
+	}
+	return to
 }
 
 // Write writes the report for people.
@@ -186,11 +209,17 @@ func (r *Report) Write(w io.Writer) error {
 		if x.GPU >= 0 {
 			gpu = fmt.Sprintf(" gpu %d", x.GPU)
 		}
-		outcome := "was not found by the node"
+		who, outcome := x.Node, "was not found by the node"
+		if x.Share != 0 {
+			who, outcome = fmt.Sprintf("%.4g %% of nodes", 100*x.Share), fmt.Sprintf("was found by none of %d nodes", x.Nodes)
+		}
 		if x.Delay != nil {
 			outcome = fmt.Sprintf("was found by the node after %.0f s (%s)", *x.Delay, x.By)
+			if x.Share != 0 {
+				outcome = fmt.Sprintf("was found by %d of %d nodes, the last after %.0f s (%s)", x.Found, x.Nodes, *x.Delay, x.By)
+			}
 		}
-		line("fault", "%s%s: %s, from %.0f s, %s", x.Node, gpu, x.Kind, x.From, outcome)
+		line("fault", "%s%s: %s, from %.0f s, %s", who, gpu, x.Kind, x.From, outcome)
 	}
 	if len(r.Modes) > 0 {
 		line("false verdicts", "%d %s", r.FalseVerdicts, strings.Join(r.FalseNodes, " "))

@@ -78,14 +78,3 @@ func (j *Job) Advance(by time.Duration) {
 		by -= dt
 	}
 }
-
-// Mass gives each of a share of the nodes, chosen by seed, the same fault, and
-// returns which.
-func Mass(nodes []*Node, share float64, f Fault, seed uint64) []int {
-	rng := rand.New(rand.NewPCG(seed, 0x6770755f6d617373))
-	hit := rng.Perm(len(nodes))[:int(share*float64(len(nodes))+0.5)]
-	for _, i := range hit {
-		nodes[i].Inject(f)
-	}
-	return hit
-}

@@ -3,7 +3,6 @@
 package fleetsim
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -98,18 +97,4 @@ func TestTheSlowestSetsThePace(t *testing.T) {
 	assert.InEpsilon(t, slow0, slow20, 1e-9)
 	assert.Less(t, waits20, 0.95*waits0)
 	assert.Less(t, waits50, 0.9*waits20)
-}
-
-func TestMass(t *testing.T) {
-	nodes := NewJob(&H100, 20, 1, JobConfig{Seed: 1}).Nodes()
-	hit := Mass(nodes, 0.3, Fault{Kind: ClockLock, GPU: AllGPUs}, 7)
-	assert.Len(t, hit, 6)
-	for i, n := range nodes {
-		if assert.LessOrEqual(t, len(n.faults), 1) {
-			assert.Equal(t, len(n.faults) == 1, slices.Contains(hit, i))
-		}
-	}
-	again := NewJob(&H100, 20, 1, JobConfig{Seed: 1}).Nodes()
-	assert.Equal(t, hit, Mass(again, 0.3, Fault{Kind: ClockLock, GPU: AllGPUs}, 7))
-	assert.NotEqual(t, hit, Mass(again, 0.3, Fault{Kind: ClockLock, GPU: AllGPUs}, 8))
 }

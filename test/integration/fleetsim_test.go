@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -21,26 +22,7 @@ import (
 // them, and nobody names anybody else.
 func TestFleetsimExample(t *testing.T) {
 	t.Parallel()
-	pace, simArgs := fleetsimExample(t)
-
-	binary, err := build("fleetsim", "fleetsim")
-	require.NoError(t, err)
-	p := newGatewayPorts(t)
-	gateway := start(t, options{configs: []string{"configs/gateway.yaml", p.overlay(t), pace}})
-	const documented = "127.0.0.1:4317"
-	require.Contains(t, simArgs, documented)
-	for i := range simArgs {
-		if simArgs[i] == documented {
-			simArgs[i] = p.grpc
-		}
-	}
-	file := filepath.Join(t.TempDir(), "report.json")
-	out, err := exec.CommandContext(t.Context(), binary, append(simArgs, "-json", file)...).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	var r fleetpush.Report
-	require.NoError(t, json.Unmarshal(text, &r))
+	gateway, p, r, out := runFleetsimExample(t, 0)
 
 	slow := []string{"node-000007", "node-000009"}
 	assert.Equal(t, 40, r.Nodes)
@@ -70,9 +52,59 @@ func TestFleetsimExample(t *testing.T) {
 	}
 }
 
-// fleetsimExample returns what the document puts over the gateway's
-// configuration, and the arguments of fleetsim.
-func fleetsimExample(t *testing.T) (overlay string, sim []string) {
+// TestFleetsimMassExample runs the other one, of a share of the nodes: the report
+// tells of them together, and of nobody else.
+func TestFleetsimMassExample(t *testing.T) {
+	t.Parallel()
+	_, _, r, out := runFleetsimExample(t, 1)
+	assert.Equal(t, r.Pushes, r.Accepted, "%v", r.Refusals)
+	require.Len(t, r.Faults, 1)
+	f := r.Faults[0]
+	assert.InDelta(t, 0.3, f.Share, 1e-9)
+	assert.Empty(t, f.Node)
+	assert.Equal(t, 12, f.Nodes)
+	assert.Equal(t, 12, f.Found, out)
+	if assert.NotNil(t, f.Delay) {
+		assert.Less(t, *f.Delay, 30.0)
+	}
+	assert.Regexp(t, `(?m)^fault +30 % of nodes: slow_node, from 15 s, was found by 12 of 12 nodes, the last after \d+ s \(fleet\)$`, out)
+	assert.Zero(t, r.FalseVerdicts, "%v", r.FalseNodes)
+}
+
+// fleetsim is built once for both.
+var fleetsim = sync.OnceValues(func() (string, error) { return build("fleetsim", "fleetsim") })
+
+// runFleetsimExample runs an example of the document, the first or the second,
+// against a gateway of its own.
+func runFleetsimExample(t *testing.T, which int) (*collector, gatewayPorts, fleetpush.Report, string) {
+	t.Helper()
+	pace, examples := fleetsimExamples(t)
+	require.Len(t, examples, 2)
+	simArgs := examples[which]
+	binary, err := fleetsim()
+	require.NoError(t, err)
+	p := newGatewayPorts(t)
+	gateway := start(t, options{configs: []string{"configs/gateway.yaml", p.overlay(t), pace}})
+	const documented = "127.0.0.1:4317"
+	require.Contains(t, simArgs, documented)
+	for i := range simArgs {
+		if simArgs[i] == documented {
+			simArgs[i] = p.grpc
+		}
+	}
+	file := filepath.Join(t.TempDir(), "report.json")
+	out, err := exec.CommandContext(t.Context(), binary, append(simArgs, "-json", file)...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var r fleetpush.Report
+	require.NoError(t, json.Unmarshal(text, &r))
+	return gateway, p, r, string(out)
+}
+
+// fleetsimExamples returns what the document puts over the gateway's
+// configuration, and the arguments of fleetsim in each example.
+func fleetsimExamples(t *testing.T) (overlay string, sims [][]string) {
 	t.Helper()
 	text, err := os.ReadFile(root + "/docs/fleetsim.md")
 	require.NoError(t, err)
@@ -82,10 +114,9 @@ func fleetsimExample(t *testing.T) (overlay string, sim []string) {
 			overlay = strings.TrimSuffix(rest, "'")
 		}
 		if rest, ok := strings.CutPrefix(line, "bin/fleetsim "); ok {
-			sim = strings.Fields(rest)
+			sims = append(sims, strings.Fields(rest))
 		}
 	}
 	require.NotEmpty(t, overlay)
-	require.NotEmpty(t, sim)
-	return overlay, sim
+	return overlay, sims
 }

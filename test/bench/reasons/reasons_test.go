@@ -186,7 +186,7 @@ func (e *experiment) measure(t *testing.T) *result {
 			}
 			for _, n := range order[:e.atOnce] {
 				in.nodes = append(in.nodes, j*nodesPerJob+n)
-				cfg.Faults = append(cfg.Faults, fleetpush.Fault{Node: j*nodesPerJob + n, Fault: in.fault})
+				cfg.Faults = append(cfg.Faults, fleetpush.Fault{Target: fleetsim.Target{Node: j*nodesPerJob + n}, Fault: in.fault})
 			}
 			order = order[e.atOnce:]
 			injections = append(injections, in)
