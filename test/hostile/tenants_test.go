@@ -138,6 +138,7 @@ func TestGreedyTenant(t *testing.T) {
 			figure.FprintOnly(os.Stdout, tt.figure+"_attack_refused", float64(refused.Load()), "pushes")
 			figure.FprintOnly(os.Stdout, tt.figure+"_alone_p99", ms(alone.p99()), "ms")
 			figure.Fprint(os.Stdout, tt.figure+"_attacked_p99", ms(attacked.p99()), "ms", 1000, true)
+			figure.FprintOnly(os.Stdout, tt.figure+"_attacked_p99_ratio", ms(attacked.p99())/ms(alone.p99()), "x")
 			figure.Fprint(os.Stdout, tt.figure+"_refused", float64(attacked.refused), "pushes", 0, true)
 			figure.Fprint(os.Stdout, tt.figure+"_without_threshold", float64(attacked.withoutThreshold), "pushes", 0, true)
 			figure.Fprint(os.Stdout, tt.figure+"_peak_rss_growth", float64(peak)/mib, "MiB", 1500, true)
