@@ -21,6 +21,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/klauspost/compress/snappy"
 	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -81,13 +82,17 @@ func TestUpstream(t *testing.T) {
 				}
 				assert.Greater(t, m.ratio(m.full.points, m.sent.points), least)
 				assert.Greater(t, m.ratio(m.full.zstd, m.sent.zstd), least)
+				for _, v := range []volume{m.full, m.sent} {
+					assert.Less(t, v.gzip, v.snappy) // snappy has no entropy coder
+					assert.Less(t, v.snappy, v.plain)
+				}
 			})
 		})
 	}
 }
 
 // volume is what goes over a wire; sizes in bytes.
-type volume struct{ points, plain, gzip, zstd int }
+type volume struct{ points, plain, gzip, snappy, zstd int }
 
 func (v *volume) add(t *testing.T, enc *compressors, md pmetric.Metrics) {
 	body, err := pmetricotlp.NewExportRequestFromMetrics(md).MarshalProto()
@@ -100,20 +105,27 @@ func (v *volume) add(t *testing.T, enc *compressors, md pmetric.Metrics) {
 	_, err = enc.gzip.Write(body)
 	require.NoError(t, errors.Join(err, enc.gzip.Close()))
 	v.gzip += enc.out.Len()
+	enc.out.Reset()
+	enc.snappy.Reset(&enc.out)
+	_, err = enc.snappy.Write(body)
+	require.NoError(t, errors.Join(err, enc.snappy.Close()))
+	v.snappy += enc.out.Len()
 }
 
-// compressors are at the levels that gRPC's have by default.
+// compressors are at the levels that gRPC's have by default; snappy is framed, as
+// the Collector sends it.
 type compressors struct {
-	zstd *zstd.Encoder
-	gzip *gzip.Writer
-	out  bytes.Buffer
+	zstd   *zstd.Encoder
+	gzip   *gzip.Writer
+	snappy *snappy.Writer
+	out    bytes.Buffer
 }
 
 func newCompressors(t *testing.T) *compressors {
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, enc.Close()) })
-	return &compressors{zstd: enc, gzip: gzip.NewWriter(nil)}
+	return &compressors{zstd: enc, gzip: gzip.NewWriter(nil), snappy: snappy.NewBufferedWriter(nil)}
 }
 
 // measurement of one case.
@@ -249,9 +261,12 @@ func (m *measurement) print(c testCase) {
 		name string
 		of   volume
 	}{{"full", m.full}, {"sent", m.sent}} {
-		figure.FprintOnly(os.Stdout, "upstream_"+name+"_"+side.name+"_plain", float64(side.of.plain)/1e3/hours, "kB/node-hour")
-		figure.FprintOnly(os.Stdout, "upstream_"+name+"_"+side.name+"_gzip", float64(side.of.gzip)/1e3/hours, "kB/node-hour")
-		figure.FprintOnly(os.Stdout, "upstream_"+name+"_"+side.name+"_zstd", float64(side.of.zstd)/1e3/hours, "kB/node-hour")
+		for _, encoding := range []struct {
+			name  string
+			bytes int
+		}{{"plain", side.of.plain}, {"gzip", side.of.gzip}, {"snappy", side.of.snappy}, {"zstd", side.of.zstd}} {
+			figure.FprintOnly(os.Stdout, "upstream_"+name+"_"+side.name+"_"+encoding.name, float64(encoding.bytes)/1e3/hours, "kB/node-hour")
+		}
 	}
 	for _, metric := range slices.Sorted(maps.Keys(m.errors)) {
 		if d := m.errors[metric]; d.max > 0 {
