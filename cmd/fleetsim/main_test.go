@@ -102,15 +102,18 @@ func TestWhereTLSIsOn(t *testing.T) {
 func TestNothingAccepted(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "report.json")
 	var out, diagnostics bytes.Buffer
-	code := run([]string{"-endpoint", loopback.FreeAddr(t), "-nodes", "2", "-gpus", "1", "-interval", "10ms", "-duration", "1s", "-json", file}, &out, &diagnostics)
+	code := run([]string{"-endpoint", loopback.FreeAddr(t), "-nodes", "4", "-gpus", "1", "-fault", "slow_node:50%@1h", "-interval", "10ms", "-duration", "1s", "-json", file}, &out, &diagnostics)
 	assert.Equal(t, exitFailed, code)
 	assert.Regexp(t, `none of \d+ pushes to 127.0.0.1:\d+ was accepted`, diagnostics.String())
 	assert.Contains(t, out.String(), "Unavailable")
+	assert.Contains(t, out.String(), "50 % of nodes: slow_node, from 3600 s, was found by none of 2 nodes\n")
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	var r fleetpush.Report
 	require.NoError(t, json.Unmarshal(text, &r))
-	assert.Equal(t, 2, r.Nodes)
+	assert.Equal(t, 4, r.Nodes)
+	require.Len(t, r.Faults, 1)
+	assert.Equal(t, 2, r.Faults[0].Nodes)
 	assert.Positive(t, r.Refusals["Unavailable"])
 }
 
