@@ -77,6 +77,7 @@ func TestPoisonedScores(t *testing.T) {
 		return len(found) == len(ways)
 	})
 	require.Len(t, thresholds, len(ways))
+	assert.Positive(t, moved, "liars move it, but not far")
 	assert.LessOrEqual(t, moved, high-low)
 	figure.Fprint(os.Stdout, "hostile_poison_threshold_moved", moved, "1", high-low, true)
 }
