@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -42,6 +43,7 @@ type fleet struct {
 	skew    time.Duration     // of the nodes' clocks
 	slow    map[int]float64   // nodes that are slow, and by what factor
 	longest time.Duration     // a push took
+	late    int               // beats with a push that took longer than latePush
 	expired int               // pushes that their timeout ended
 	truth   []pmetric.Metrics // what each agent was told last
 }
@@ -103,7 +105,7 @@ func (f *fleet) push(ctx context.Context) bool {
 	}
 	f.mu.Unlock()
 	var all sync.WaitGroup
-	refused := make([]bool, len(f.agents))
+	refused, late := make([]bool, len(f.agents)), false
 	for i, feed := range f.agents {
 		all.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, pushTimeout)
@@ -114,6 +116,7 @@ func (f *fleet) push(ctx context.Context) bool {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.longest = max(f.longest, took)
+			late = late || took > latePush
 			if status.Code(err) == codes.DeadlineExceeded {
 				f.expired++
 			}
@@ -121,12 +124,12 @@ func (f *fleet) push(ctx context.Context) bool {
 		})
 	}
 	all.Wait()
-	for _, r := range refused {
-		if r {
-			return false
-		}
+	if late {
+		f.mu.Lock()
+		f.late++
+		f.mu.Unlock()
 	}
-	return true
+	return !slices.Contains(refused, true)
 }
 
 // beat pushes at every interval until it is stopped.
@@ -269,12 +272,12 @@ func (r report) point(to pmetric.NumberDataPointSlice, attrs map[string]string, 
 	return p
 }
 
-// waits returns how long the longest push took since it was asked last, and how
-// many ended without an answer.
-func (f *fleet) waits() (longest time.Duration, expired int) {
+// waits returns how long the longest push took since it was asked last, in how
+// many beats one was late, and how many pushes ended without an answer.
+func (f *fleet) waits() (longest time.Duration, late, expired int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	longest, expired = f.longest, f.expired
-	f.longest, f.expired = 0, 0
-	return longest, expired
+	longest, late, expired = f.longest, f.late, f.expired
+	f.longest, f.late, f.expired = 0, 0, 0
+	return longest, late, expired
 }
