@@ -163,8 +163,12 @@ func (b *Batcher) Start() {
 	go b.run()
 }
 
-// Shutdown writes what waits, as far as the storage takes it before ctx ends,
-// and ends the writer. What could not be written is counted as dropped.
+// shutdownTimeout bounds the last writes where the Collector does not: its context
+// for shutdown has no deadline. Kubernetes kills after 30 s.
+const shutdownTimeout = 10 * time.Second
+
+// Shutdown writes what waits, as far as the storage takes it before ctx ends or 10 s
+// are over, and ends the writer. What could not be written is counted as dropped.
 func (b *Batcher) Shutdown(ctx context.Context) error {
 	b.mu.Lock()
 	first := !b.closed
@@ -177,16 +181,24 @@ func (b *Batcher) Shutdown(ctx context.Context) error {
 	if started {
 		<-b.done
 	}
+	limited, cancel := context.WithTimeout(ctx, shutdownTimeout)
+	defer cancel()
 	var err error
 	for samples, episodes := b.take(); len(samples)+len(episodes) > 0 && err == nil; samples, episodes = b.take() {
 		for i := 0; i == 0 || i < len(samples); i += b.cfg.MaxSamples {
-			if err = b.storage.Append(ctx, samples[i:min(i+b.cfg.MaxSamples, len(samples))], episodes); err != nil {
+			if err = limited.Err(); err == nil {
+				err = b.storage.Append(limited, samples[i:min(i+b.cfg.MaxSamples, len(samples))], episodes)
+			}
+			if err != nil {
 				b.dropped.Add(int64(len(samples) - i + len(episodes)))
 				break
 			}
 			episodes = nil
 		}
 		b.finish(samples)
+	}
+	if limited.Err() != nil && ctx.Err() == nil {
+		return nil // there was more than fits into the time, which is counted
 	}
 	return err
 }
@@ -276,7 +288,7 @@ func (b *Batcher) writeAll(ctx context.Context) bool {
 	samples, episodes := b.take()
 	for i := 0; i < len(samples) || len(episodes) > 0; i += b.cfg.MaxSamples {
 		batch := samples[i:min(i+b.cfg.MaxSamples, len(samples))]
-		if !b.write(ctx, batch, episodes) {
+		if b.stopped() || !b.write(ctx, batch, episodes) {
 			b.giveBack(samples[i:], episodes)
 			return false
 		}
@@ -287,6 +299,15 @@ func (b *Batcher) writeAll(ctx context.Context) bool {
 	b.spare = samples[:0]
 	b.mu.Unlock()
 	return true
+}
+
+func (b *Batcher) stopped() bool {
+	select {
+	case <-b.stop:
+		return true
+	default:
+		return false
+	}
 }
 
 // write stores a batch, however often that takes.

@@ -149,6 +149,36 @@ func TestShutdownWhileTheStorageRefuses(t *testing.T) {
 	})
 }
 
+// slowStorage takes a while for each batch.
+type slowStorage struct {
+	fakeStorage
+	takes time.Duration
+}
+
+func (s *slowStorage) Append(ctx context.Context, samples []Sample, episodes []Episode) error {
+	time.Sleep(s.takes)
+	return s.fakeStorage.Append(ctx, samples, episodes)
+}
+
+// What a flood has left in the queue holds up the end of the process for no longer
+// than it has.
+func TestShutdownWithALongQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &slowStorage{takes: time.Second}
+		cfg := small
+		cfg.QueueSize = 1000
+		b := NewBatcher(cfg, f, nil)
+		b.Start()
+		b.Write(numbers(0, 1000))
+		time.Sleep(1500 * time.Millisecond)
+		start := time.Now()
+		require.NoError(t, b.Shutdown(t.Context()))
+		assert.LessOrEqual(t, time.Since(start), shutdownTimeout+2*f.takes)
+		assert.EqualValues(t, 1000, int64(len(f.all()))+b.Dropped())
+		assert.Positive(t, b.Dropped())
+	})
+}
+
 func TestShutdownTriesOnceMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeStorage{err: errors.New("locked")}
