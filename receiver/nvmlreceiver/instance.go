@@ -5,6 +5,7 @@ package nvmlreceiver
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/consumer"
@@ -26,6 +27,7 @@ type instance struct {
 	options []scraperhelper.ControllerOption
 
 	controller receiver.Metrics
+	ended      sync.Once
 }
 
 func newInstance(cfg *Config, set receiver.Settings, library newLibrary) (*instance, error) {
@@ -77,14 +79,18 @@ func (r *nvmlReceiver) Start(ctx context.Context, host component.Host) error {
 	return r.handle.Start(func() error { return r.run(ctx, host) })
 }
 
-// Shutdown ends the instance when it is the last, after it has ended a scrape
-// that is under way: that may be waiting for a call that hangs.
+// Shutdown ends the instance for all signals, as the service ends them together:
+// what is behind one of them takes no more from here on. It ends a scrape that is
+// under way first, which may be waiting for a call that hangs.
 func (r *nvmlReceiver) Shutdown(ctx context.Context) error {
-	return r.handle.Shutdown(func() error {
+	var err error
+	r.ended.Do(func() {
 		r.scraper.interrupt()
 		if r.controller == nil {
-			return r.scraper.shutdown(ctx)
+			err = r.scraper.shutdown(ctx)
+		} else {
+			err = r.controller.Shutdown(ctx)
 		}
-		return r.controller.Shutdown(ctx)
 	})
+	return errors.Join(err, r.handle.Shutdown(func() error { return nil }))
 }

@@ -58,6 +58,21 @@ type node struct {
 	records      consumertest.LogsSink
 }
 
+// What is behind a signal takes no more once that has ended, although the other has
+// not yet.
+func TestNothingIsReadAfterTheFirstShutdown(t *testing.T) {
+	n := startNode(t, nil)
+	n.first()
+	require.NoError(t, n.logsReceiver.Shutdown(context.Background()))
+	select {
+	case n.ticks <- time.Time{}:
+		assert.Fail(t, "it still scrapes")
+	case <-time.After(200 * time.Millisecond):
+	}
+	require.NoError(t, n.receiver.Shutdown(context.Background()))
+	require.Zero(t, n.shared.Len())
+}
+
 // startNode starts a receiver under a fixed resource.
 func startNode(tb testing.TB, change func(*Config)) *node {
 	tb.Helper()

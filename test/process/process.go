@@ -107,6 +107,12 @@ func (p *Process) Stop() error {
 			err = fmt.Errorf("the exit code after SIGTERM is %d", code)
 		}
 	case <-time.After(StopDeadline):
+		// Its log has what each goroutine waits for.
+		_ = p.Signal(syscall.SIGQUIT)
+		select {
+		case <-p.done:
+		case <-time.After(StopDeadline):
+		}
 		err = errors.Join(fmt.Errorf("the collector did not stop within %s", StopDeadline), p.Kill())
 	}
 	if p.Log.Count("panic:") > 0 {
@@ -117,7 +123,7 @@ func (p *Process) Stop() error {
 
 // Kill ends the collector as a crash does.
 func (p *Process) Kill() error {
-	if err := p.cmd.Process.Kill(); err != nil {
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("cannot kill the collector: %w", err)
 	}
 	<-p.done
