@@ -46,8 +46,6 @@ type Buffer struct {
 	// round counts the flushes, and behind is whether the last left something.
 	round  atomic.Uint64
 	behind bool
-	// perPoint is what a point takes on the wire, bytes; too much to begin with.
-	perPoint float64
 
 	replaced, dropped atomic.Int64
 }
@@ -87,7 +85,7 @@ func NewBuffer(limits Limits, known func(statetable.NodeKey) bool) *Buffer {
 	if known == nil {
 		known = func(statetable.NodeKey) bool { return true }
 	}
-	b := &Buffer{limits: limits, room: fairshare.New[uint64](limits.Points, limits.ClusterShare), known: known, perPoint: 512}
+	b := &Buffer{limits: limits, room: fairshare.New[uint64](limits.Points, limits.ClusterShare), known: known}
 	for i := range b.shards {
 		b.shards[i].nodes = map[statetable.NodeKey]*bufferNode{}
 	}
@@ -219,7 +217,7 @@ func (b *Buffer) reserve(cluster uint64, points int) bool {
 func (b *Buffer) Flush(to Hop) (held, dropped error) {
 	nodes := b.waiting()
 	round, all := b.round.Add(1), len(nodes)
-	d := delivery{Hop: to, maxBytes: b.limits.BatchBytes, perPoint: &b.perPoint}
+	d := delivery{Hop: to, maxBytes: b.limits.BatchBytes}
 	for len(nodes) > 0 && held == nil {
 		if len(nodes) < all && to.Enough != nil && to.Enough() {
 			break

@@ -5,7 +5,9 @@ package metricdiff
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -362,4 +364,38 @@ func TestANodeIsKnownByWhatItSaysMeanwhile(t *testing.T) {
 	held := b.waiting()
 	require.Len(t, held, 1)
 	assert.True(t, held[0].known)
+}
+
+// Nodes of very different size go in messages that hold as many of them as fit,
+// and none is encoded to be divided after.
+func TestMessagesHoldAsManyNodesAsFit(t *testing.T) {
+	const nodes, most = 200, 4096
+	rnd := rand.New(rand.NewPCG(1, 2))
+	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: most}, nil)
+	for i := range nodes {
+		md := report("c", i)
+		md.ResourceMetrics().At(0).Resource().Attributes().PutStr("a", strings.Repeat("x", rnd.IntN(most/2)))
+		require.True(t, b.Take(md))
+	}
+	var size pmetric.ProtoMarshaler
+	var sent []pmetric.Metrics
+	held, dropped := b.Flush(Hop{
+		Send: func(md pmetric.Metrics, _, _ int) error {
+			c := pmetric.NewMetrics()
+			md.CopyTo(c)
+			sent = append(sent, c)
+			return nil
+		},
+		Permanent: func(error) bool { return false },
+		Forget:    func(statetable.NodeKey) {},
+	})
+	require.NoError(t, errors.Join(held, dropped))
+	for i, md := range sent {
+		require.LessOrEqual(t, size.MetricsSize(md), most, "message %d", i)
+		if i > 0 {
+			with := sent[i-1]
+			md.ResourceMetrics().At(0).CopyTo(with.ResourceMetrics().AppendEmpty())
+			require.Greater(t, size.MetricsSize(with), most, "message %d had room for the first node of the next", i-1)
+		}
+	}
 }

@@ -4,6 +4,7 @@ package metricdiff // import "github.com/gpu-collector/gpu-collector/internal/me
 
 import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/statetable"
@@ -40,24 +41,18 @@ type batch struct {
 type delivery struct {
 	Hop
 	maxBytes int
-	perPoint *float64 // bytes, of the batches before
 	proto    pmetric.ProtoMarshaler
 	refusals int // in a row
 	given    int // points given up
 	dropped  error
 }
 
-// headroom is the part of a batch that is left free, since its size is told from
-// those before: to measure each node takes a quarter as long as to encode it.
-const headroom = 0.1
-
-// next is the batch that nodes begin with.
+// next is the batch that nodes begin with: as many as fit, and at least one.
 func (d *delivery) next(nodes []*bufferNode) batch {
-	most := int((1 - headroom) * float64(d.maxBytes) / *d.perPoint)
-	n, points := 0, 0
+	n, size := 0, 0
 	for n < len(nodes) {
-		points += nodes[n].points
-		if n > 0 && points > most {
+		size += sizeIn(d.proto.ResourceMetricsSize(nodes[n].rm))
+		if n > 0 && size > d.maxBytes {
 			break
 		}
 		n++
@@ -65,16 +60,9 @@ func (d *delivery) next(nodes []*bufferNode) batch {
 	return whole(nodes[:n])
 }
 
-// learn takes note of what a batch took. One of a few fat points must not make all
-// that follow small: what is too large is divided.
-func (d *delivery) learn(bytes, points int) {
-	if points == 0 {
-		return
-	}
-	was := *d.perPoint
-	now := min(float64(bytes)/float64(points), 2*was)
-	*d.perPoint = max(now, was+(now-was)/8)
-}
+// sizeIn is what a resource of so many bytes adds to a message: its field's tag,
+// its length and itself.
+func sizeIn(bytes int) int { return protowire.SizeTag(1) + protowire.SizeBytes(bytes) }
 
 func whole(nodes []*bufferNode) batch { return batch{nodes, 0, nodes[0].points} }
 
@@ -157,9 +145,6 @@ func (d *delivery) deliver(b batch) error {
 	encoded, err := d.proto.MarshalMetrics(md)
 	if err != nil {
 		return d.giveUp(b, points, err) // pdata has no way to fail here
-	}
-	if !b.isPart() {
-		d.learn(len(encoded), points)
 	}
 	first, second, divisible := b.halves()
 	if divisible && len(encoded) > d.maxBytes {

@@ -138,7 +138,9 @@ type Result struct {
 	Straggler bool
 	// Changed is true when this evaluation changed Straggler.
 	Changed bool
-	Since   time.Time
+	// Since is the last evaluation at which nothing spoke against the node, zero
+	// where there was none.
+	Since time.Time
 	// BySignals is true when the peers are compared signal by signal. Suspicion
 	// is then S/h, in [0,2], of Signal, the worst.
 	BySignals bool

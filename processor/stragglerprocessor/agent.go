@@ -307,7 +307,10 @@ func (a *agent) logVerdict(n *agentNode, res *nodescore.Result) {
 		}
 	}
 	if res.Straggler {
-		a.logger.Warn("this node takes itself for a straggler", append(fields, zap.Time("since", res.Since))...)
+		if since := res.Since; !since.IsZero() { // else it has been slow for as long as it was compared
+			fields = append(fields, zap.Time("since", since))
+		}
+		a.logger.Warn("this node takes itself for a straggler", fields...)
 		return
 	}
 	a.logger.Info("this node no longer takes itself for a straggler", fields...)

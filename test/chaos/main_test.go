@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 func run(m *testing.M) int {
 	flag.Parse()
 	if *seed == 0 {
-		*seed = uint64(time.Now().UnixNano())
+		*seed = uint64(time.Now().UnixNano()) % 1e9 // as a figure it is a float64
 	}
 	path, err := filepath.Abs(*binary)
 	if err == nil {

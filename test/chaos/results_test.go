@@ -62,6 +62,7 @@ func (r *tally) print() {
 	if r.checks == 0 {
 		return
 	}
+	figure.FprintOnly(os.Stdout, "chaos_seed", float64(*seed), "seed")
 	figure.FprintOnly(os.Stdout, "chaos_faults", float64(r.faults), "faults")
 	figure.Print("chaos_state_equal", float64(r.equal)/float64(r.checks), "ratio", 1, false)
 	figure.Print("chaos_false_episodes", float64(r.falseEpisodes), "episodes", 0, true)

@@ -21,7 +21,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"google.golang.org/grpc/encoding"
 
@@ -45,7 +44,7 @@ type settings struct {
 	drop                    string
 	kinds, cpuProfile       string
 	nodes, senders          int
-	rounds, pushes          int
+	rounds                  int
 }
 
 func main() {
@@ -53,10 +52,9 @@ func main() {
 	flag.StringVar(&s.binary, "collector", "bin/gpu-collector", "the full distribution's binary")
 	flag.StringVar(&s.before, "before", "", "another binary, to take turns with")
 	flag.StringVar(&s.cpuProfile, "cpuprofile", "", "file for a CPU profile of the first kind's shard")
-	flag.IntVar(&s.nodes, "nodes", 2_000, "nodes that push in turn")
+	flag.IntVar(&s.nodes, "nodes", 5_000, "nodes that push in turn")
 	flag.IntVar(&s.senders, "senders", 32, "pushes at once, each on a connection of its own")
-	flag.IntVar(&s.rounds, "rounds", 5, "how often the kinds of push take turns")
-	flag.IntVar(&s.pushes, "pushes", 2_500, "pushes in a turn")
+	flag.IntVar(&s.rounds, "rounds", 4, "how often the kinds of push take turns, in each of which each node pushes once")
 	flag.StringVar(&s.kinds, "kinds", "", "which kinds of push, by comma; all by default")
 	flag.StringVar(&s.overlay, "overlay", "configs/overlays/wire-diff.yaml", "what goes over configs/shard.yaml")
 	flag.StringVar(&s.drop, "drop", "", "be a server on this `address` that drops what it receives; for itself")
@@ -74,6 +72,12 @@ func main() {
 		os.Exit(1)
 	}
 }
+
+// parts is in how many parts the nodes report for the first time.
+const parts = 5
+
+// pauses is how many of the same length it takes until they are known as a node's pace.
+const pauses = 2
 
 // kind is a kind of push that is measured, on a shard of its own.
 type kind struct {
@@ -130,19 +134,25 @@ func measure(ctx context.Context, w io.Writer, s *settings) (err error) {
 			}
 		}
 	}()
-	for _, k := range all {
+	for i, k := range all {
+		fmt.Fprintf(os.Stderr, "first reports of %s, %d of %d\n", k.name, i+1, len(all))
 		if k.shard, err = startShard(ctx, s, k); err != nil {
 			return err
 		}
-		// Each node once, to be known, and once more after that has been forwarded.
-		for range 2 {
-			if _, err := k.shard.turn(ctx, k, s, s.nodes); err != nil {
+		// Each node once, to be known, and once more after that has been forwarded. A
+		// part at a time, for all at once are more than may be pending.
+		for range 2 * parts {
+			if _, err := k.shard.turn(ctx, k, s, s.nodes/parts); err != nil {
 				return err
 			}
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(3 * time.Second): // the shard flushes each second
+		}
+	}
+	// The turns of the others are a pause until a node's pace is known, and after a
+	// pause a node's whole state is forwarded.
+	for range pauses {
+		for _, k := range all {
+			if _, err := k.shard.turn(ctx, k, s, s.nodes); err != nil {
+				return err
 			}
 		}
 	}
@@ -151,14 +161,15 @@ func measure(ctx context.Context, w io.Writer, s *settings) (err error) {
 		go func() { profiled <- all[0].shard.profile(ctx, s.cpuProfile) }()
 		defer func() { err = errors.Join(err, <-profiled) }()
 	}
-	for range s.rounds {
+	for round := range s.rounds {
 		for _, k := range all {
-			micros, err := k.shard.turn(ctx, k, s, s.pushes)
+			micros, err := k.shard.turn(ctx, k, s, s.nodes)
 			if err != nil {
 				return err
 			}
 			k.micros = append(k.micros, micros)
 		}
+		fmt.Fprintf(os.Stderr, "round %d of %d\n", round+1, s.rounds)
 	}
 	for _, k := range all {
 		print(w, k)

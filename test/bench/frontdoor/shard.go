@@ -23,6 +23,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	_ "go.opentelemetry.io/collector/config/configgrpc" // registers the compressions
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"golang.org/x/sys/unix"
@@ -36,6 +38,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	_ "github.com/gpu-collector/gpu-collector/internal/grpczstd"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 const (
@@ -47,16 +50,17 @@ const (
 // shard is a collector with one core, a next hop that takes everything behind it,
 // and connections to it.
 type shard struct {
-	cmd    *exec.Cmd
-	read   chan struct{}
-	dir    string
-	next   *grpc.Server
-	served chan struct{}
-	conns  []*grpc.ClientConn
-	onWire *counter
-	pushed int // so far
-	points atomic.Int64
-	pprof  string // where it serves its profile, if it does
+	cmd       *exec.Cmd
+	read      chan struct{}
+	dir       string
+	next      *grpc.Server
+	served    chan struct{}
+	conns     []*grpc.ClientConn
+	onWire    *counter
+	pushed    int // so far
+	points    atomic.Int64
+	pprof     string // where it serves its profile, if it does
+	telemetry string // where it tells of itself, if it does
 }
 
 // own is what the bench needs of the shard's configuration.
@@ -119,6 +123,8 @@ func startShard(ctx context.Context, s *settings, k *kind) (_ *shard, err error)
 			return nil, err
 		}
 		args = []string{"-drop", addr[0]}
+	} else {
+		d.telemetry = addr[3]
 	}
 	d.cmd = exec.CommandContext(ctx, binary, args...)
 	d.cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GPU_COLLECTOR_GATEWAY="+ln.Addr().String(), "GPU_COLLECTOR_INSECURE=true")
@@ -192,8 +198,8 @@ func serveDropping(ctx context.Context, addr string) error {
 	return srv.Serve(ln)
 }
 
-// turn lets the nodes push one after the other and returns the shard's CPU time
-// for each push, in microseconds.
+// turn lets the nodes push one after the other, waits until all of it has been
+// forwarded, and returns the shard's CPU time for each push, in microseconds.
 func (d *shard) turn(ctx context.Context, k *kind, s *settings, pushes int) (float64, error) {
 	before, err := d.cpu()
 	if err != nil {
@@ -236,8 +242,67 @@ func (d *shard) turn(ctx context.Context, k *kind, s *settings, pushes int) (flo
 	}
 	senders.Wait()
 	d.pushed += pushes
-	after, cpuErr := d.cpu()
-	return float64((after - before).Nanoseconds()) / 1e3 / float64(pushes), errors.Join(append(failed, cpuErr)...)
+	if err := errors.Join(failed...); err != nil {
+		return 0, err
+	}
+	if err := d.forwarded(ctx); err != nil {
+		return 0, err
+	}
+	after, err := d.cpu()
+	return float64((after - before).Nanoseconds()) / 1e3 / float64(pushes), err
+}
+
+// forwarded waits until nothing is left to be forwarded. It asks seldom, since the
+// answer costs the shard as much as some pushes.
+func (d *shard) forwarded(ctx context.Context) error {
+	const every, most = 500 * time.Millisecond, time.Minute
+	if d.telemetry == "" {
+		return nil
+	}
+	for began := time.Now(); time.Since(began) < most; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(every):
+		}
+		points, err := d.pending(ctx)
+		if err != nil {
+			return err
+		}
+		if points == 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("not all was forwarded within %s", most)
+}
+
+// pending is how many points the shard has yet to forward.
+func (d *shard) pending(ctx context.Context) (float64, error) {
+	const name = "otelcol_processor_diff_pending_points"
+	body, err := process.Get(ctx, "http://"+d.telemetry+"/metrics")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = body.Close() }()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(body)
+	if err != nil {
+		return 0, err
+	}
+	found := false
+	points := 0.0
+	for family, f := range families {
+		if strings.HasPrefix(family, name) {
+			found = true
+			for _, m := range f.GetMetric() {
+				points += m.GetGauge().GetValue()
+			}
+		}
+	}
+	if !found {
+		return 0, fmt.Errorf("the shard does not tell %s", name)
+	}
+	return points, nil
 }
 
 // cpu is the CPU time of the collector: its process has a clock, see

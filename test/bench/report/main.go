@@ -28,6 +28,9 @@ const (
 	document   = "docs/benchmarks.md"
 )
 
+// keyFailed is what a section's file says where its target failed.
+const keyFailed = "failed"
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:])
@@ -38,8 +41,7 @@ func main() {
 	}
 }
 
-// run goes on after a target that fails: the others' figures are worth
-// keeping, and its own stay what they were.
+// run goes on after a target that fails: the others' figures are worth keeping.
 func run(ctx context.Context, targets []string) error {
 	var errs []error
 	if len(targets) > 0 {
@@ -50,7 +52,7 @@ func run(ctx context.Context, targets []string) error {
 		header := header(machine("/proc"), commit)
 		for _, target := range targets {
 			if err := measure(ctx, target, header); err != nil {
-				errs = append(errs, fmt.Errorf("%s keeps its former figures: %w", target, err))
+				errs = append(errs, fmt.Errorf("%s: %w", target, err))
 			}
 		}
 	}
@@ -61,20 +63,26 @@ func run(ctx context.Context, targets []string) error {
 	return errors.Join(append(errs, os.WriteFile(document, text, 0o644))...)
 }
 
+// measure keeps the figures of a target that fails as well, and that it did: what
+// falls short is not to look as it did before. One without figures keeps its former.
 func measure(ctx context.Context, target, header string) error {
 	fmt.Fprintln(os.Stderr, "make", target)
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, "make", "--no-print-directory", target)
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(os.Stdout, &out), os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	if err := cmd.Run(); err != nil {
-		return err
+	failed := cmd.Run()
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("keeps its former figures: %w", err)
 	}
 	figures, err := figures(&out)
 	if err != nil {
-		return err
+		return fmt.Errorf("keeps its former figures: %w", errors.Join(failed, err))
 	}
-	return os.WriteFile(filepath.Join(figuresDir, target+".txt"), []byte(header+figures), 0o644)
+	if failed != nil {
+		header += fmt.Sprintf("# %s: %s\n", keyFailed, failed)
+	}
+	return errors.Join(failed, os.WriteFile(filepath.Join(figuresDir, target+".txt"), []byte(header+figures), 0o644))
 }
 
 // figures are the lines of the output that are figures.

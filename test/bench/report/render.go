@@ -19,7 +19,7 @@ const introduction = `# Benchmarks
 
 <!-- Written by ` + "`make bench`" + ` from docs/benchmarks. Edit the texts there, not this file. -->
 
-` + "`make bench`" + ` measures everything again and writes this page; ` + "`make bench BENCHES=bench-nvml`" + ` measures one section. A figure is ` + "`short`" + ` when it misses its limit, and stays here all the same.
+` + "`make bench`" + ` measures everything again and writes this page; ` + "`make bench BENCHES=bench-nvml`" + ` measures one section. A figure is ` + "`short`" + ` when it misses its limit, and stays here all the same; a run of which a test failed says so above its figures.
 `
 
 // render is the document: a section for each text of the directory, in the
@@ -97,6 +97,9 @@ func table(doc *bytes.Buffer, target, raw string) error {
 		_, _ = fmt.Fprintf(&rows, "| `%s` | %s | %s | %s | %s |\n", f.Name, f.Value, f.Unit, f.Limit, f.Result)
 	}
 	_, _ = fmt.Fprintf(doc, "`make %s`, on %s at commit %s: %s.\n\n", target, where["date"], where["commit"], where["machine"])
+	if failed := where[keyFailed]; failed != "" {
+		_, _ = fmt.Fprintf(doc, "**This run failed (%s).** The figures are those that it printed.\n\n", failed)
+	}
 	doc.WriteString("| Figure | Value | Unit | Limit | Result |\n|---|---:|---|---:|---|\n")
 	doc.Write(rows.Bytes())
 	return nil

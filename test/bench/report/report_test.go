@@ -85,8 +85,8 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// TestRun has make targets that print, fail, and print nothing: each section
-// has the last figures that there were.
+// TestRun has make targets that print, print and fail, and print nothing: each
+// section has the last figures that there were, and says where the target failed.
 func TestRun(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.MkdirAll(figuresDir, 0o700))
@@ -96,8 +96,8 @@ func TestRun(t *testing.T) {
 	}
 	t.Setenv("GIT_DIR", gitDir(t))
 	err := run(t.Context(), []string{"bad", "nothing", "good"})
-	require.ErrorContains(t, err, "bad keeps its former figures")
-	require.ErrorContains(t, err, "nothing keeps its former figures: it printed no figure")
+	require.ErrorContains(t, err, "bad: exit status 2")
+	require.ErrorContains(t, err, "nothing: keeps its former figures: it printed no figure")
 	raw, err := os.ReadFile(filepath.Join(figuresDir, "good.txt"))
 	require.NoError(t, err)
 	assert.Regexp(t, `^# machine: .+\n# commit: .+\n# date: \d{4}-\d\d-\d\d\nfigure a 2 ms\n$`, string(raw))
@@ -105,9 +105,11 @@ func TestRun(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(doc), "| `a` | 2 |")
 	assert.NotContains(t, string(doc), "| `good` |")
-	for _, kept := range []string{"bad", "nothing"} {
-		assert.Contains(t, string(doc), "| `"+kept+"` | 1 |")
-	}
+	assert.Contains(t, string(doc), "| `nothing` | 1 |")
+	assert.Contains(t, string(doc), "**This run failed (exit status 2).**")
+	assert.Equal(t, 1, strings.Count(string(doc), "This run failed"))
+	assert.Contains(t, string(doc), "| `b` | 2 |")
+	assert.NotContains(t, string(doc), "| `bad` |")
 }
 
 // gitDir is a repository with one commit.

@@ -73,7 +73,7 @@ func start(ctx context.Context, binary, name, next string, configs ...string) (*
 		"GPU_COLLECTOR_GATEWAY="+next, "GPU_COLLECTOR_INSECURE=true")
 	if slices.Contains(configs, rootOverlay) {
 		// As docs/operations.md says, for the 2 GB that it may have.
-		env = append(env, "GOMEMLIMIT=1600MiB")
+		env = append(env, "GOMEMLIMIT=1600MiB", "GOGC=200")
 	}
 	c.Process = process.New(process.Command{Path: binary, Args: args, Env: env})
 	if err := c.Start(); err != nil {
