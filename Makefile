@@ -27,7 +27,7 @@ GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' 'extension/fleetv
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # So that --version is true after a commit that changes no Go file.
 .PHONY: FORCE
@@ -197,7 +197,7 @@ bench-diff: bin/gpu-collector ## What diff, wire_diff and admission cost (2 minu
 	go run ./test/bench/admission
 
 .PHONY: bench-frontdoor
-bench-frontdoor: bin/gpu-collector ## What a full-state push costs a shard with wire_diff (10 minutes)
+bench-frontdoor: bin/gpu-collector ## What a full-state push costs a shard with wire_diff (6 minutes)
 	go run ./test/bench/frontdoor
 
 .PHONY: bench-relatives
@@ -206,7 +206,7 @@ bench-relatives: ## The diff processor beside contrib's interval processor and v
 
 .PHONY: bench-upstream
 bench-upstream: ## What a shard saves the gateway, and how far off that is (2 minutes)
-	go test -count=1 -v ./test/bench/upstream -figures -span 1h | grep '^figure'
+	set -o pipefail; go test -count=1 -v ./test/bench/upstream -figures -span 1h | grep '^figure'
 
 .PHONY: bench-tiers
 bench-tiers: bin/gpu-collector ## What shard, gateway and root cost a fleet, beside a plain Collector (8 minutes); TIERS=root for a part, or -small
@@ -233,7 +233,8 @@ bench-fleetview: ## What the fleet view and its history cost and hold (4 minutes
 
 .PHONY: hostile
 hostile: bin/gpu-collector ## What broken and malicious senders can do to a gateway, a shard and their other tenants (3 minutes)
-	@mkdir -p .cache && set -o pipefail && GPU_COLLECTOR_BINARY=bin/gpu-collector go test -count=1 -timeout 10m $(if $(RUN),-run '$(RUN)') -v ./test/hostile | tee .cache/hostile.log | grep -E '^(figure|---|FAIL|ok|panic)|^ +--- FAIL' || { cat .cache/hostile.log; exit 1; }
+	@mkdir -p .cache && set -o pipefail && GPU_COLLECTOR_BINARY=bin/gpu-collector go test -count=1 -timeout 10m $(if $(RUN),-run '$(RUN)') -v ./test/hostile | tee .cache/hostile.log | grep -E '^(figure|---|FAIL|ok|panic)|^ +--- FAIL' || { cat .cache/hostile.log >&2; exit 1; }
+
 .PHONY: bench-ship
 bench-ship: ## What the images weigh and need, and how soon nodes are back (root, podman; with E2E_IMAGE a cluster too)
 	@test/bench/ship/run.sh

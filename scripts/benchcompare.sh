@@ -11,7 +11,8 @@ count=${COUNT:-6} benchtime=${BENCHTIME:-100ms}
 
 # Per push, per point, per tick: a package and its benchmarks.
 hot='
-internal/metricdiff Wire
+internal/metricdiff Wire|Buffer
+internal/grpczstd Decompress
 internal/statetable Report
 processor/diffprocessor Diff
 internal/nodescore Evaluate

@@ -399,3 +399,43 @@ func TestMessagesHoldAsManyNodesAsFit(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkBuffer is a flush of 100 nodes with 25 points of news each, to a next hop
+// that takes everything, and what it took to hold them.
+func BenchmarkBuffer(b *testing.B) {
+	const nodes, points = 100, 25
+	all := pmetric.NewMetrics()
+	for i := range nodes {
+		rm := all.ResourceMetrics().AppendEmpty()
+		rm.Resource().Attributes().PutStr("k8s.cluster.name", "c")
+		rm.Resource().Attributes().PutInt("host.id", int64(i))
+		metrics := rm.ScopeMetrics().AppendEmpty().Metrics()
+		for j := range points {
+			m := metrics.AppendEmpty()
+			m.SetName(fmt.Sprint("hw.metric.", j))
+			dp := m.SetEmptyGauge().DataPoints().AppendEmpty()
+			dp.SetDoubleValue(float64(j))
+			dp.Attributes().PutStr("hw.id", "GPU-7f3a")
+		}
+	}
+	buffer := NewBuffer(Limits{Points: 1 << 20, NodePoints: 1000, BatchBytes: 1 << 16}, nil)
+	hop := Hop{
+		Send:      func(pmetric.Metrics, int, int) error { return nil },
+		Permanent: func(error) bool { return false },
+		Forget:    func(statetable.NodeKey) {},
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		md := pmetric.NewMetrics()
+		all.CopyTo(md)
+		b.StartTimer()
+		if !buffer.Take(md) {
+			b.Fatal("no room")
+		}
+		if held, dropped := buffer.Flush(hop); held != nil || dropped != nil {
+			b.Fatal(held, dropped)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/nodes, "ns/node")
+}

@@ -138,8 +138,8 @@ type Result struct {
 	Straggler bool
 	// Changed is true when this evaluation changed Straggler.
 	Changed bool
-	// Since is the last evaluation at which nothing spoke against the node, zero
-	// where there was none.
+	// Since is when it began: with BySignals the last tick at which nothing spoke
+	// against the node, zero where there was none; else the first low score.
 	Since time.Time
 	// BySignals is true when the peers are compared signal by signal. Suspicion
 	// is then S/h, in [0,2], of Signal, the worst.

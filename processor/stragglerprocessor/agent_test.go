@@ -19,7 +19,10 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/processor"
 	"go.opentelemetry.io/collector/processor/processortest"
+	"go.uber.org/zap"
+	zapobserver "go.uber.org/zap/zaptest/observer"
 
+	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
@@ -323,5 +326,20 @@ func TestFactoryMakesWhatTheModeSays(t *testing.T) {
 		require.NoError(t, p.Start(t.Context(), componenttest.NewNopHost()), "an extension is not required")
 		require.NoError(t, p.ConsumeMetrics(t.Context(), step("n1", 19)))
 		require.NoError(t, p.Shutdown(t.Context()))
+	}
+}
+
+// One that was slow from its first comparison on has no last good tick to name.
+func TestTheVerdictIsLoggedWithItsBeginningWhereThatIsKnown(t *testing.T) {
+	core, logs := zapobserver.New(zap.InfoLevel)
+	a := &agent{logger: zap.New(core)}
+	since := time.Unix(1_800_000_000, 0).UTC()
+	for _, at := range []time.Time{{}, since} {
+		a.logVerdict(&agentNode{}, &nodescore.Result{Straggler: true, Since: at})
+	}
+	a.logVerdict(&agentNode{}, &nodescore.Result{Since: since})
+	require.Equal(t, 3, logs.Len())
+	for i, want := range []any{nil, since, nil} {
+		assert.Equal(t, want, logs.All()[i].ContextMap()["since"], "%d", i)
 	}
 }

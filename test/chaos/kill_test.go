@@ -37,7 +37,7 @@ func kills(t *testing.T, w *world) {
 	t.Run("a slow node is found", w.findsSlow)
 }
 
-// findsSlow makes one node slower by a fifth and requires that it is named, and
+// findsSlow makes one node slower by a quarter and requires that it is named, and
 // nobody else.
 func (w *world) findsSlow(t *testing.T) {
 	w.innocent(t)

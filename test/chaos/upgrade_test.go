@@ -51,21 +51,19 @@ func TestUpgrade(t *testing.T) {
 // changed, and kept for the next run.
 func previous(t *testing.T) string {
 	t.Helper()
-	commit := os.Getenv("CHAOS_FROM")
-	if commit == "" {
-		commit = "HEAD~1"
-	}
 	dir, err := filepath.Abs(root + "/.cache/chaos/previous")
 	require.NoError(t, err)
 	// As in the Makefile; without -trimpath, which would compile everything again.
 	const script = `
-commit=$(git rev-parse "$1^{commit}") dir=$2
+# The one before the last that changed the collector: with any later it is the same.
+from=${1:-$(git rev-list -1 HEAD -- '*.go' ':!*_test.go' ':!test' go.mod go.sum configs)~1} dir=$2
+commit=$(git rev-parse --verify "$from^{commit}")
 [ "$(cat "$dir/.commit" 2>/dev/null)" = "$commit" ] && exit
 rm -rf "$dir" && mkdir -p "$dir" && git archive "$commit" | tar -x -C "$dir"
 cd "$dir"
 CGO_CFLAGS="-O2 -g -Wno-deprecated-declarations" go build -ldflags "-s -w -extldflags=-Wl,-z,lazy" -o gpu-collector ./cmd/gpu-collector
 echo "$commit" >.commit`
-	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script, "bash", commit, dir)
+	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script, "bash", os.Getenv("CHAOS_FROM"), dir)
 	cmd.Dir = root
 	text, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", text)

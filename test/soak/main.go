@@ -130,6 +130,7 @@ func (s *soak) watch(ctx context.Context, all []*watched, pusher *fleetpush.Push
 				}
 				return err
 			}
+			c.reports = pusher.Report().Accepted
 		}
 		if time.Since(told) < time.Minute {
 			continue
@@ -163,7 +164,7 @@ func (s *soak) print(w io.Writer, r fleetpush.Report, episodes float64, all []*w
 	figure.FprintOnly(w, "soak_push_p50", r.Latency.P50*1e3, "ms")
 	figure.FprintOnly(w, "soak_push_p99", r.Latency.P99*1e3, "ms")
 	figure.Fprint(w, "soak_nodes_with_threshold", float64(r.NodesWithThreshold), "nodes", float64(s.nodes), false)
-	perReport := all[0].cpu / float64(r.Accepted)
+	perReport := all[0].cpu / float64(all[0].reports)
 	figure.FprintOnly(w, "soak_shard_cpu_per_report", perReport*1e6, "us")
 	figure.Fprint(w, "soak_shard_cores_for_50000_nodes", fleet/s.interval.Seconds()*perReport, "cores", maxCores, true)
 	for _, c := range all {

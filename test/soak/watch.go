@@ -34,6 +34,7 @@ type watched struct {
 	*collector
 
 	cpu      float64 // seconds, up to the last look
+	reports  int64   // of the fleet, up to then
 	measures []measure
 }
 

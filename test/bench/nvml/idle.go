@@ -19,9 +19,9 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
+	_ "go.opentelemetry.io/collector/config/configgrpc" // registers the compressions
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"google.golang.org/grpc"
-	_ "google.golang.org/grpc/encoding/gzip" // the agent may compress
 
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
@@ -90,8 +90,6 @@ func (a *agent) node(ctx context.Context, w io.Writer, gpus int) error {
 		"receivers::nvml::library_path: " + library,
 		"receivers::otlp::protocols::grpc::endpoint: 127.0.0.1:0",
 		"receivers::otlp::protocols::http::endpoint: 127.0.0.1:0",
-		// Not every gRPC server knows the agent's own choice.
-		"exporters::otlp_grpc::compression: gzip",
 		"extensions::healthcheckv2::http::endpoint: 127.0.0.1:0",
 		"service::telemetry::metrics::readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: 0}}}}]",
 	} {

@@ -97,7 +97,7 @@ func TestRun(t *testing.T) {
 	t.Setenv("GIT_DIR", gitDir(t))
 	err := run(t.Context(), []string{"bad", "nothing", "good"})
 	require.ErrorContains(t, err, "bad: exit status 2")
-	require.ErrorContains(t, err, "nothing: keeps its former figures: it printed no figure")
+	require.NotContains(t, err.Error(), "nothing")
 	raw, err := os.ReadFile(filepath.Join(figuresDir, "good.txt"))
 	require.NoError(t, err)
 	assert.Regexp(t, `^# machine: .+\n# commit: .+\n# date: \d{4}-\d\d-\d\d\nfigure a 2 ms\n$`, string(raw))

@@ -14,7 +14,8 @@ missing=()
 for tool in "${PODMAN:-podman}" gcc curl jq unshare readelf; do
 	command -v "$tool" >/dev/null || missing+=("$tool")
 done
-[ ${#missing[@]} -eq 0 ] || { echo "ship: not measured, needs ${missing[*]}" >&2; exit 1; }
+# Not everybody's machine has them, and the other benchmarks are to go on.
+[ ${#missing[@]} -eq 0 ] || { echo "ship: not measured, needs ${missing[*]}" >&2; exit; }
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
@@ -26,5 +27,7 @@ if [ -z "$e2e" ]; then
 	exit
 fi
 # A bound that it misses is what the figures are there to show.
-$e2e >"$log" 2>&1 || { tail -n 40 "$log" >&2; echo "ship: $e2e failed" >&2; }
-grep '^figure ' "$log"
+status=0
+$e2e >"$log" 2>&1 || { status=$?; tail -n 40 "$log" >&2; echo "ship: $e2e failed" >&2; }
+grep '^figure ' "$log" || true
+exit "$status"
