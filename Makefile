@@ -136,13 +136,15 @@ e2e: ## The Helm chart in the cluster of KUBECONFIG with the image E2E_IMAGE; te
 
 SHORT ?=
 CHAOS_SEED ?= 0
+SHIFTED := $(CURDIR)/.cache/chaos/shifted/gpu-collector
 .PHONY: chaos
 chaos: ## Real tiers under faults: kills, links, disk, clocks, overload, into docs/benchmarks.md (6 to 12 minutes; SHORT=1 for 2 to 3, which only tests)
 	$(if $(SHORT),$(MAKE) bench-chaos SHORT=1,go run ./test/bench/report bench-chaos)
 
 .PHONY: bench-chaos
 bench-chaos: bin/gpu-collector ## The same, without writing it down; CHAOS_SEED=n repeats
-	go test -count=1 -v -parallel 5 -timeout 25m $(if $(SHORT),-short) ./test/chaos -seed $(CHAOS_SEED)
+	$(if $(SHORT),,scripts/shifted.sh $(SHIFTED))
+	go test -count=1 -v -parallel 5 -timeout 25m ./test/chaos -seed $(CHAOS_SEED) $(if $(SHORT),-short,-shifted $(SHIFTED))
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Run the linters

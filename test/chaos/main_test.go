@@ -15,8 +15,9 @@ import (
 const root = "../.."
 
 var (
-	seed   = flag.Uint64("seed", 0, "when and where the faults strike; 0 for another each time")
-	binary = flag.String("binary", root+"/bin/gpu-collector", "the full distribution")
+	seed    = flag.Uint64("seed", 0, "when and where the faults strike; 0 for another each time")
+	binary  = flag.String("binary", root+"/bin/gpu-collector", "the full distribution")
+	shifted = flag.String("shifted", "", "the same with a clock that can be set, of scripts/shifted.sh")
 )
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
