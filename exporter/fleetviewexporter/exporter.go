@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/steadytime"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 )
 
@@ -28,7 +29,7 @@ type fleetExporter struct {
 }
 
 func newExporter(cfg *Config, set component.TelemetrySettings) *fleetExporter {
-	return &fleetExporter{cfg: cfg, set: set, now: time.Now}
+	return &fleetExporter{cfg: cfg, set: set, now: new(steadytime.Clock).Now}
 }
 
 func (e *fleetExporter) start(_ context.Context, host component.Host) error {

@@ -20,6 +20,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/metricdiff"
 	"github.com/gpu-collector/gpu-collector/internal/resync"
 	"github.com/gpu-collector/gpu-collector/internal/statetable"
+	"github.com/gpu-collector/gpu-collector/internal/steadytime"
 )
 
 // sweepsPerTTL is how often within a TTL the table is searched for what
@@ -44,6 +45,7 @@ type wireDiff struct {
 
 	// epoch is what the table's time counts from, by the monotonic clock.
 	epoch time.Time
+	clock steadytime.Clock
 
 	stop    context.CancelFunc // nil before Start
 	cancel  func()             // the subscription, or nil

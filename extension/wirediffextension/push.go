@@ -65,7 +65,7 @@ func (e *wireDiff) begin() *push {
 // shrink returns what of msg the receiver is to decode: all of it where msg
 // says nothing, or cannot be read. The result is good until end.
 func (p *push) shrink(ctx context.Context, msg []byte) []byte {
-	now := time.Now()
+	now := p.ext.clock.Now()
 	if p.wire.Read(msg, now) {
 		p.count(ctx, readBytes)
 		if p.wire.Points() == 0 {
@@ -105,7 +105,7 @@ func (p *push) observe(ctx context.Context, msg []byte) []byte {
 		return msg
 	}
 	p.count(ctx, readJSON)
-	p.compare(ctx, &p.decoded.Judge, time.Now())
+	p.compare(ctx, &p.decoded.Judge, p.ext.clock.Now())
 	if !p.decoded.Note(req.Metrics()) {
 		return msg
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/metricdiff"
 	"github.com/gpu-collector/gpu-collector/internal/resync"
 	"github.com/gpu-collector/gpu-collector/internal/statetable"
+	"github.com/gpu-collector/gpu-collector/internal/steadytime"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadata"
 )
 
@@ -63,7 +64,7 @@ func newProcessor(cfg *Config, set processor.Settings, next consumer.Metrics) (*
 		next:      next,
 		telemetry: tb,
 		epoch:     time.Now(),
-		now:       time.Now,
+		now:       new(steadytime.Clock).Now,
 		logger:    set.Logger,
 		table:     statetable.New(cfg.table()),
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodereport"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
+	"github.com/gpu-collector/gpu-collector/internal/steadytime"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
@@ -39,6 +40,7 @@ type agent struct {
 	ids       identifier
 	nodeName  string
 	source    threshold.Source // nil without a threshold extension
+	clock     steadytime.Clock
 
 	mu      sync.Mutex
 	reading nodescore.Reading // scratch
@@ -107,7 +109,7 @@ func (a *agent) Shutdown(context.Context) error {
 func (*agent) Capabilities() consumer.Capabilities { return consumer.Capabilities{MutatesData: true} }
 
 func (a *agent) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
-	a.score(ctx, md, time.Now())
+	a.score(ctx, md, a.clock.Now())
 	return a.next.ConsumeMetrics(ctx, md)
 }
 

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/steadytime"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
@@ -36,6 +37,8 @@ type gateway struct {
 
 	mu     sync.Mutex
 	engine *straggler.Engine
+
+	clock steadytime.Clock
 
 	outputsMu sync.Mutex
 	outputs   outputs
@@ -119,7 +122,7 @@ func (g *gateway) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			g.offer(ctx, g.tick(ctx, time.Now()))
+			g.offer(ctx, g.tick(ctx, g.clock.Now()))
 		}
 	}
 }

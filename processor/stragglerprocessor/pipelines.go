@@ -6,7 +6,6 @@ import (
 	"context"
 	"runtime"
 	"sync"
-	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/consumer"
@@ -71,7 +70,7 @@ func (p *gatewayMetrics) Shutdown(context.Context) error {
 func (*gatewayMetrics) Capabilities() consumer.Capabilities { return consumer.Capabilities{} }
 
 func (p *gatewayMetrics) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
-	p.observe(ctx, md, time.Now())
+	p.observe(ctx, md, p.clock.Now())
 	return p.next.ConsumeMetrics(ctx, md)
 }
 

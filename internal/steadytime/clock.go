@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package steadytime tells the time as long as a process runs without ever
+// going back: what takes metrics keeps the newest point of a series, and until a
+// clock that was set back by an hour is where it was, it would take none.
+package steadytime // import "github.com/gpu-collector/gpu-collector/internal/steadytime"
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// slack is how far back a clock may be set for its time to be taken as it is.
+	slack = time.Second
+	// step is from where on a difference is not one of reading two clocks in turn.
+	step = 10 * time.Millisecond
+)
+
+// Clock follows the wall clock where that is set ahead; where it is set back it
+// goes on by the monotonic clock, until the other has caught up or the process
+// ends. The zero value is ready, and safe for concurrent use.
+type Clock struct{ base atomic.Pointer[time.Time] }
+
+// Now is Time of the machine's clock.
+func (c *Clock) Now() time.Time { return c.Time(time.Now()) }
+
+// Time is what time it is when the wall clock says now. Its monotonic reading is
+// that of now, so that durations between two times are what they were.
+func (c *Clock) Time(now time.Time) time.Time {
+	base := c.base.Load()
+	if base == nil {
+		first := now // or each call would have it on the heap
+		c.base.CompareAndSwap(nil, &first)
+		return now
+	}
+	steady := base.Add(now.Sub(*base))
+	// By the wall clocks alone.
+	back := steady.Round(0).Sub(now.Round(0))
+	if back > slack {
+		return steady
+	}
+	if back.Abs() > step {
+		next := now
+		c.base.CompareAndSwap(base, &next)
+	}
+	return now
+}
