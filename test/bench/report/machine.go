@@ -21,10 +21,22 @@ func header(machine, commit string) string {
 	return fmt.Sprintf("# machine: %s\n# commit: %s\n# date: %s\n", machine, commit, time.Now().UTC().Format(time.DateOnly))
 }
 
-// commit names the commit, and says so when the tree has changes beyond it.
+// written is what make bench itself writes.
+var written = []string{":!" + figuresDir, ":!" + document, ":!docs/detection.md"}
+
+// commit names the commit, and says so when the tree has changes beyond it, other
+// than the figures of the target before.
 func commit(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--abbrev=12", "--dirty=+changes", "--exclude=*").Output()
-	return strings.TrimSpace(string(out)), err
+	out, err := exec.CommandContext(ctx, "git", "rev-parse", "--short=12", "HEAD").Output()
+	if err != nil {
+		return "", err
+	}
+	name := strings.TrimSpace(string(out))
+	changes, err := exec.CommandContext(ctx, "git", append([]string{"status", "--porcelain", "--untracked-files=no", "--", "."}, written...)...).Output()
+	if len(changes) > 0 {
+		name += "+changes"
+	}
+	return name, err
 }
 
 // machine describes the machine by what decides how fast it is. What /proc

@@ -123,6 +123,24 @@ func gitDir(t *testing.T) string {
 	return dir
 }
 
+// What a target before has written is no change of what is measured.
+func TestCommit(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.MkdirAll(figuresDir, 0o700))
+	write(t, ".", map[string]string{"code": "1", document: "1", figuresDir + "/a.txt": "1"})
+	gitDir(t)
+	git(t, "add", "-A")
+	git(t, "-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-q", "-m", "two")
+	write(t, ".", map[string]string{document: "2", figuresDir + "/a.txt": "2"})
+	clean, err := commit(t.Context())
+	require.NoError(t, err)
+	assert.Regexp(t, `^[0-9a-f]{12}$`, clean)
+	write(t, ".", map[string]string{"code": "2"})
+	dirty, err := commit(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, clean+"+changes", dirty)
+}
+
 func TestMachine(t *testing.T) {
 	proc := t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(proc, "sys/kernel"), 0o700))
