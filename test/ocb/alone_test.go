@@ -51,9 +51,9 @@ var rooms = map[string][]string{
 	"extension/admissionextension":      {"admission", "clientidentity", "nesting"},
 }
 
-// shared are small: names on the wire, the thresholds and what they are of, and
+// shared are small: names on the wire, the thresholds and what they are of, time, and
 // the rule by which tenants share what is bounded.
-var shared = []string{"fairshare", "gpusemconv", "nodesignal", "straggler", "threshold"}
+var shared = []string{"fairshare", "gpusemconv", "nodesignal", "steadytime", "straggler", "threshold"}
 
 // components are the directories of this module's components.
 func components(t *testing.T) []string {
