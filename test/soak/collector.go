@@ -153,7 +153,10 @@ func (c *collector) episodes(ctx context.Context) (n float64, err error) {
 		compares = compares || strings.HasPrefix(name, "otelcol_processor_straggler_tick_duration")
 		if strings.HasPrefix(name, "otelcol_processor_straggler_episodes") && !strings.Contains(name, "dropped") {
 			for _, m := range f.GetMetric() {
-				n += m.GetCounter().GetValue()
+				if of := m.GetCounter().GetValue(); of > 0 {
+					n += of
+					fmt.Fprintf(os.Stderr, "%s told of %v: %v\n", c.name, of, m.GetLabel())
+				}
 			}
 		}
 	}
