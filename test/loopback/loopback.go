@@ -19,33 +19,43 @@ import (
 // takes them before the server does.
 const first, count = 20000, 12000
 
-var given struct {
+// held are the reservations of this process, which end with it.
+var held struct {
 	sync.Mutex
-	ports map[int]bool
+	reservations []net.PacketConn
 }
 
-// Addr returns a host:port on 127.0.0.1 that nobody listens on, and none twice
-// in a process. It fails when no port is free.
+// Addr returns a host:port on 127.0.0.1 that nobody listens on, and that no
+// other caller gets while this process runs, in it or in another: packages are
+// tested side by side, and a server may take its port long after it was chosen.
+// It fails when no port is free.
 func Addr(ctx context.Context) (string, error) {
-	given.Lock()
-	defer given.Unlock()
-	if given.ports == nil {
-		given.ports = map[int]bool{}
-	}
 	for range count {
-		port := first + rand.IntN(count)
-		if given.ports[port] {
-			continue
-		}
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(first+rand.IntN(count)))
+		reservation, err := reserve(ctx, addr)
 		if err != nil {
 			continue
 		}
-		given.ports[port] = true
-		return addr, l.Close()
+		held.Lock()
+		held.reservations = append(held.reservations, reservation)
+		held.Unlock()
+		return addr, nil
 	}
 	return "", errors.New("no free port on 127.0.0.1")
+}
+
+// reserve holds the UDP port of that number, which none of our servers wants
+// and which leaves the TCP port to the server. It fails where either is taken.
+func reserve(ctx context.Context, addr string) (net.PacketConn, error) {
+	reservation, err := new(net.ListenConfig).ListenPacket(ctx, "udp", addr)
+	if err != nil {
+		return nil, err
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, errors.Join(err, reservation.Close())
+	}
+	return reservation, l.Close()
 }
 
 // FreeAddr is Addr for a test.
