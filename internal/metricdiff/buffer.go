@@ -43,9 +43,7 @@ type Buffer struct {
 	room   *fairshare.Ledger[uint64]
 	known  func(statetable.NodeKey) bool
 
-	// round counts the flushes, and behind is whether the last left something.
-	round  atomic.Uint64
-	behind bool
+	round atomic.Uint64 // counts the flushes
 
 	replaced, dropped atomic.Int64
 }
@@ -165,6 +163,9 @@ func (b *Buffer) take(key statetable.NodeKey, rm pmetric.ResourceMetrics) bool {
 	}
 	n.known = n.known || b.known(key) // one that speaks again is not only a name
 	t := tally{most: b.limits.NodePoints, reserve: func() bool { return b.reserve(n.cluster, 1) }}
+	if n.known {
+		t.beat = func() { b.room.Hold(n.cluster, 1) }
+	}
 	b.room.Give(n.cluster, n.indexed(&t))
 	n.take(rm, &t)
 	if n.points > 0 {
@@ -211,9 +212,10 @@ func (b *Buffer) reserve(cluster uint64, points int) bool {
 // Flush sends what is held, in batches. What was refused, and what was not tried
 // after that, is held again, beneath what came meanwhile: held is that error. Of
 // a batch that is refused for good, no more is given up than has to be, and
-// dropped is the first error of that. Where not all are taken, those that wait
-// longest are the first, and clusters take turns, as one of which count all nodes
-// that are new: names are made up easily.
+// dropped is the first error of that. Where not all are taken, clusters take turns
+// of as many points each, as one of which count all nodes that are new: names are
+// made up easily. In a cluster those are first that wait long for how much they
+// have to say.
 func (b *Buffer) Flush(to Hop) (held, dropped error) {
 	nodes := b.waiting()
 	round, all := b.round.Add(1), len(nodes)
@@ -231,7 +233,6 @@ func (b *Buffer) Flush(to Hop) (held, dropped error) {
 		}
 		nodes = append(left, nodes[len(next):]...)
 	}
-	b.behind = len(nodes) > 0
 	b.giveBack(nodes, to.Forget)
 	b.dropped.Add(int64(d.given))
 	return held, d.dropped
@@ -269,29 +270,56 @@ func (b *Buffer) waiting() []*bufferNode {
 		clear(s.nodes)
 		s.mu.Unlock()
 	}
-	if b.behind {
-		slices.SortStableFunc(nodes, bySince)
-	}
+	bySlowness(nodes, b.round.Load())
 	known, fresh := byCluster(nodes)
-	if len(known)+len(fresh) != 1 {
-		nodes = queue(append(known, queue(fresh)))
+	if len(known)+len(fresh) > 1 {
+		nodes = turns(append(known, turns(fresh)))
 	}
 	return append(nodes, late...)
 }
 
-func bySince(a, b *bufferNode) int { return cmp.Compare(a.since, b.since) }
+// bySlowness sorts nodes by how long they wait for each point, the longest first:
+// the highest response ratio next (Brinch Hansen 1971). What is new of a node passes
+// whole states, which else hold it up until the next hop takes it for silent, and
+// those are not passed for ever.
+func bySlowness(nodes []*bufferNode, round uint64) {
+	slowness := func(n *bufferNode) float64 { return float64(round-n.since+1) / float64(n.points) }
+	slices.SortFunc(nodes, func(a, b *bufferNode) int { return cmp.Compare(slowness(b), slowness(a)) })
+}
 
-// queue has who waits longest be the first, and the first of each queue come before
-// the second of any.
-func queue(queues [][]*bufferNode) []*bufferNode {
+// turns has queues take turns, that with who waits longest first: deficit round robin
+// (Shreedhar and Varghese 1995). A turn is of as many points as the largest node has.
+func turns(queues [][]*bufferNode) []*bufferNode {
 	queues = slices.DeleteFunc(queues, func(q []*bufferNode) bool { return len(q) == 0 })
-	slices.SortStableFunc(queues, func(a, b []*bufferNode) int { return bySince(a[0], b[0]) })
-	var out []*bufferNode
-	for turn := 0; len(queues) > 0; turn++ {
-		for _, q := range queues {
-			out = append(out, q[turn])
+	if len(queues) == 1 {
+		return queues[0]
+	}
+	type queue struct {
+		nodes  []*bufferNode
+		since  uint64
+		points int // of those that had their turn
+	}
+	var waiting []*queue
+	turn, count := 0, 0
+	for _, nodes := range queues {
+		q := &queue{nodes: nodes, since: nodes[0].since}
+		for _, n := range nodes {
+			q.since, turn = min(q.since, n.since), max(turn, n.points)
 		}
-		queues = slices.DeleteFunc(queues, func(q []*bufferNode) bool { return len(q) == turn+1 })
+		count += len(nodes)
+		waiting = append(waiting, q)
+	}
+	slices.SortStableFunc(waiting, func(a, b *queue) int { return cmp.Compare(a.since, b.since) })
+	out := make([]*bufferNode, 0, count)
+	for points := turn; len(waiting) > 0; points += turn {
+		for _, q := range waiting {
+			n := 0
+			for ; n < len(q.nodes) && q.points < points; n++ {
+				q.points += q.nodes[n].points
+			}
+			out, q.nodes = append(out, q.nodes[:n]...), q.nodes[n:]
+		}
+		waiting = slices.DeleteFunc(waiting, func(q *queue) bool { return len(q.nodes) == 0 })
 	}
 	return out
 }
@@ -369,6 +397,7 @@ func (n *bufferNode) indexed(t *tally) (less int) {
 type tally struct {
 	most              int         // that the node may have
 	reserve           func() bool // takes room for one
+	beat              func()      // unless nil, makes room for one
 	replaced, dropped int64
 }
 
@@ -382,9 +411,20 @@ func (n *bufferNode) take(rm pmetric.ResourceMetrics, t *tally) {
 			key := metricHash(m, scope, temporality(m), m.Type() == pmetric.MetricTypeSum && m.Sum().IsMonotonic())
 			// Made with its first point, or names without room would pile up.
 			own := func() pmetric.Metric { return n.metric(key, scope, m, sm) }
-			in := intake{tally: t, metric: key, most: t.most}
+			in := intake{tally: t, metric: key, most: t.most, room: t.reserve}
 			if m.Name() == gpusemconv.MetricNodeHeartbeat && sm.Scope().Name() == ScopeName {
-				in.most++ // a node with too much to say is not silent
+				// A node with too much to say is not silent, nor is one of a fleet that has.
+				in.most++
+				in.room = func() bool {
+					if t.reserve() {
+						return true
+					}
+					first := t.beat != nil && pointsOf(own()) == 0
+					if first {
+						t.beat()
+					}
+					return first
+				}
 			}
 			switch m.Type() {
 			case pmetric.MetricTypeGauge:
@@ -426,6 +466,7 @@ type intake struct {
 	*tally
 	metric uint64
 	most   int
+	room   func() bool // takes room for one
 }
 
 // takePoints copies points in, each over what is there of its series.
@@ -439,7 +480,7 @@ func takePoints[S pointSlice[P], P point[P]](n *bufferNode, in *intake, from S, 
 		case ok:
 			in.replaced++
 			dp.CopyTo(to().At(at))
-		case n.points < in.most && in.reserve():
+		case n.points < in.most && in.room():
 			own := to()
 			n.index.points[series] = own.Len()
 			n.points++

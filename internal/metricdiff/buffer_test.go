@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/statetable"
 )
 
@@ -278,6 +279,121 @@ func TestNewNodesTakeTurnsAsOneCluster(t *testing.T) {
 	}
 	slices.Sort(order)
 	assert.Len(t, slices.Compact(order), 501)
+}
+
+// large is a report of so many points of a node.
+func large(cluster string, node, points int) pmetric.Metrics {
+	md := report(cluster, node)
+	dps := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints()
+	for i := 1; i < points; i++ {
+		dps.AppendEmpty().Attributes().PutInt("i", int64(i))
+	}
+	return md
+}
+
+// A turn is of points: for each whole state of a new node, as much news of those
+// that are known.
+func TestTurnsAreOfPoints(t *testing.T) {
+	var id identity
+	known := map[statetable.NodeKey]bool{}
+	b := NewBuffer(Limits{Points: 10_000, NodePoints: 100, BatchBytes: 1}, func(key statetable.NodeKey) bool { return known[key] })
+	for i := range 20 {
+		require.True(t, b.Take(large("c", i, 100)))
+	}
+	for i := range 500 {
+		md := report("c", 1000+i)
+		known[id.node(md.ResourceMetrics().At(0).Resource().Attributes())] = true
+		require.True(t, b.Take(md))
+	}
+	news, whole := 0, 0
+	held, dropped := b.Flush(Hop{
+		Send: func(pmetric.Metrics, int, int) error { return nil },
+		Sent: func(key statetable.NodeKey) {
+			if known[key] {
+				news++
+			} else {
+				whole += 100
+			}
+			if news < 500 {
+				assert.InDelta(t, news, whole, 100)
+			}
+		},
+	})
+	require.NoError(t, errors.Join(held, dropped))
+	assert.Equal(t, []int{500, 2000}, []int{news, whole})
+}
+
+// Where a hop takes no more than the news of each round, a cluster's whole states
+// hold none of it up for long, and come through as well.
+func TestNewsPassWholeStates(t *testing.T) {
+	const wholes, points, perRound = 20, 100, 10
+	b := NewBuffer(Limits{Points: 10_000, NodePoints: points, BatchBytes: 1}, nil)
+	for i := range wholes {
+		require.True(t, b.Take(large("c", i, points)))
+	}
+	var id identity
+	since, longest, whole := map[statetable.NodeKey]int{}, 0, 0
+	for round := 1; whole < wholes; round++ {
+		require.Less(t, round, 3*wholes*points/perRound)
+		for i := range perRound {
+			news := report("c", 1000+(round*perRound+i)%50)
+			if key := id.node(news.ResourceMetrics().At(0).Resource().Attributes()); since[key] == 0 {
+				since[key] = round
+			}
+			require.True(t, b.Take(news))
+		}
+		sent := 0
+		held, dropped := b.Flush(Hop{
+			Send: func(_ pmetric.Metrics, points, _ int) error {
+				sent += points
+				return nil
+			},
+			Sent: func(key statetable.NodeKey) {
+				if first := since[key]; first > 0 {
+					longest = max(longest, round-first)
+					delete(since, key)
+				} else {
+					whole++
+				}
+			},
+			Enough: func() bool { return sent >= perRound },
+		})
+		require.NoError(t, errors.Join(held, dropped))
+	}
+	assert.LessOrEqual(t, longest, wholes/2, "rounds; first come, first served would make it as many as there are whole states")
+}
+
+// A fleet's whole states that fill the buffer do not make nodes that were heard of
+// silent; a heartbeat finds room, and no more than one.
+func TestAHeartbeatFindsRoom(t *testing.T) {
+	var id identity
+	beat := func(node int) pmetric.Metrics {
+		md := report("c", node)
+		sm := md.ResourceMetrics().At(0).ScopeMetrics().AppendEmpty()
+		sm.Scope().SetName(ScopeName)
+		m := sm.Metrics().AppendEmpty()
+		m.SetName(gpusemconv.MetricNodeHeartbeat)
+		dps := m.SetEmptyGauge().DataPoints()
+		for i := range 3 {
+			dps.AppendEmpty().Attributes().PutInt("made up", int64(i))
+		}
+		return md
+	}
+	known := map[statetable.NodeKey]bool{id.node(beat(1).ResourceMetrics().At(0).Resource().Attributes()): true}
+	b := NewBuffer(Limits{Points: 100, NodePoints: 100, BatchBytes: 1}, func(key statetable.NodeKey) bool { return known[key] })
+	require.True(t, b.Take(large("c", 0, 100)))
+	for range 2 {
+		require.False(t, b.Take(beat(1)))
+		require.False(t, b.Take(beat(2)), "it may be only a name")
+		assert.EqualValues(t, 101, b.Points())
+	}
+	beats := 0
+	held, dropped := b.Flush(Hop{
+		Send: func(_ pmetric.Metrics, _, n int) error { beats += n; return nil },
+	})
+	require.NoError(t, errors.Join(held, dropped))
+	assert.Equal(t, 1, beats)
+	assert.Zero(t, b.Points())
 }
 
 // Of a batch that had to be divided, the first half may be taken and the second not:
