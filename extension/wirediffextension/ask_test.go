@@ -5,6 +5,7 @@ package wirediffextension
 import (
 	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -13,6 +14,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/extension/extensiontest"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	"google.golang.org/grpc/encoding"
 
 	"github.com/gpu-collector/gpu-collector/extension/wirediffextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
@@ -64,11 +68,72 @@ func TestANodeThatIsNotWholeIsAskedFor(t *testing.T) {
 // postTo pushes over HTTP, behind a middleware that has the answer.
 func postTo(ctx context.Context, t *testing.T, e *wireDiff, msg []byte) {
 	t.Helper()
+	serveTo(ctx, t, e, msg, func(*http.Request) {})
+}
+
+// serveTo is postTo with a receiver behind.
+func serveTo(ctx context.Context, t *testing.T, e *wireDiff, msg []byte, receive func(*http.Request)) {
+	t.Helper()
 	wrap, err := e.GetHTTPHandler(ctx)
 	require.NoError(t, err)
-	h, err := wrap(ctx, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
+	h, err := wrap(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		receive(r)
+		w.WriteHeader(http.StatusOK)
+	}))
 	require.NoError(t, err)
 	req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/metrics", bytes.NewReader(msg))
 	req.Header.Set("Content-Type", contentProtobuf)
 	h.ServeHTTP(httptest.NewRecorder(), req)
+}
+
+// decoded is what a receiver is handed.
+func decoded(t *testing.T, msg []byte) pmetric.Metrics {
+	t.Helper()
+	req := pmetricotlp.NewExportRequest()
+	require.NoError(t, req.UnmarshalProto(msg))
+	return req.Metrics()
+}
+
+// What the pipeline behind accepts and cannot keep, the node's next push brings
+// again: over gRPC and over HTTP, with somebody who answers for others and without.
+func TestWhatIsNotKeptComesAgain(t *testing.T) {
+	for _, answered := range []bool{false, true} {
+		for _, protocol := range []string{"grpc", "http"} {
+			t.Run(protocol, func(t *testing.T) {
+				e, err := newExtension(createDefaultConfig().(*Config), extensiontest.NewNopSettings(metadata.Type))
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, e.Shutdown(context.Background())) })
+				for i, want := range []int{3, 3, 1, 1} { // the heartbeat besides
+					ctx := t.Context()
+					if answered {
+						ctx, _ = resync.ContextWithAnswer(ctx)
+					}
+					points := 0
+					take := func(ctx context.Context, md pmetric.Metrics) {
+						points = md.DataPointCount()
+						if i == 0 {
+							resync.AnswerOf(ctx).Lose()
+						}
+					}
+					msg := encode(t, report("n", time.Duration(i)*time.Second, 2, 1))
+					if protocol == "grpc" {
+						ctx, req := received(ctx, t, msg)
+						_, err := e.intercept(ctx, req, nil, func(ctx context.Context, req any) (any, error) {
+							msg, err := encoding.GetCodecV2("proto").Marshal(req)
+							take(ctx, decoded(t, msg.Materialize()))
+							return req, err
+						})
+						require.NoError(t, err)
+					} else {
+						serveTo(ctx, t, e, msg, func(r *http.Request) {
+							body, err := io.ReadAll(r.Body)
+							require.NoError(t, err)
+							take(r.Context(), decoded(t, body))
+						})
+					}
+					assert.Equal(t, want, points, "push %d", i)
+				}
+			})
+		}
+	}
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/internal/nesting"
+	"github.com/gpu-collector/gpu-collector/internal/resync"
 )
 
 // message is what the receiver decodes a request into. Its type is internal to
@@ -96,6 +97,7 @@ func (e *wireDiff) intercept(ctx context.Context, req any, _ *grpc.UnaryServerIn
 	}
 	data := c.take()
 	p := e.begin()
+	ctx = resync.Joined(ctx)
 	accepted := false
 	// Also when the handler panics: a report that never ends would keep its nodes.
 	defer func() {

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
 
 	"github.com/gpu-collector/gpu-collector/internal/nesting"
+	"github.com/gpu-collector/gpu-collector/internal/resync"
 )
 
 const (
@@ -52,7 +53,8 @@ func contentType(header string) string {
 func (e *wireDiff) serve(w http.ResponseWriter, r *http.Request, next http.Handler, content string) {
 	p := e.begin()
 	answer := &answer{ResponseWriter: w}
-	defer func() { p.end(r.Context(), answer.accepted()) }()
+	ctx := resync.Joined(r.Context())
+	defer func() { p.end(ctx, answer.accepted()) }()
 
 	var failed error
 	in := r.Body
@@ -64,13 +66,13 @@ func (e *wireDiff) serve(w http.ResponseWriter, r *http.Request, next http.Handl
 	switch {
 	case failed != nil:
 	case content == contentJSON:
-		msg = p.observe(r.Context(), msg)
+		msg = p.observe(ctx, msg)
 	default:
-		msg = p.shrink(r.Context(), msg)
+		msg = p.shrink(ctx, msg)
 	}
 	body := &body{closer: r.Body, failed: failed}
 	body.msg.Reset(msg)
-	r = r.WithContext(r.Context()) // a copy, for a handler must not write to what it was given
+	r = r.WithContext(ctx) // a copy, for a handler must not write to what it was given
 	r.Body, r.ContentLength = body, int64(len(msg))
 	next.ServeHTTP(answer, r)
 }

@@ -140,9 +140,13 @@ func (p *push) settle(accepted bool) {
 	p.report = nil
 }
 
-// end settles the push and gives it back; it must not be used any more.
+// end settles the push and gives it back; it must not be used any more. What the
+// pipeline could not keep, the nodes' next pushes bring again.
 func (p *push) end(ctx context.Context, accepted bool) {
 	e := p.ext
+	if answer := resync.AnswerOf(ctx); answer != nil {
+		accepted = accepted && !answer.Lost()
+	}
 	if p.report != nil {
 		e.telemetry.ExtensionWireDiffReceivedPoints.Add(ctx, p.judge.Received)
 		if p.judge.Ahead > 0 {

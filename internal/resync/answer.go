@@ -29,6 +29,7 @@ type Answer struct {
 	nodes []string
 	bytes int // of the header, at most
 	left  bool
+	lost  bool
 }
 
 type answerKey struct{}
@@ -45,6 +46,34 @@ func ContextWithAnswer(ctx context.Context) (context.Context, *Answer) {
 func AnswerOf(ctx context.Context) *Answer {
 	a, _ := ctx.Value(answerKey{}).(*Answer)
 	return a
+}
+
+// Joined returns a context with an answer: ctx where it has one, else with an
+// answer that reaches no sender, so that nobody can be asked in it.
+func Joined(ctx context.Context) context.Context {
+	if AnswerOf(ctx) != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, answerKey{}, &Answer{left: true})
+}
+
+// Lose notes that not all of the push was kept, although it is accepted: what is
+// before the pipeline in this process must not take it for known. A nil answer has
+// nobody to tell.
+func (a *Answer) Lose() {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lost = true
+}
+
+// Lost reports whether Lose was called.
+func (a *Answer) Lost() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.lost
 }
 
 // Ask is AnswerOf(ctx).Ask(node).

@@ -145,3 +145,19 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestLost(t *testing.T) {
+	(*Answer)(nil).Lose()
+	AnswerOf(t.Context()).Lose()
+	ctx, answer := ContextWithAnswer(t.Context())
+	assert.Same(t, answer, AnswerOf(Joined(ctx)), "there is one")
+	assert.False(t, answer.Lost())
+	AnswerOf(ctx).Lose()
+	assert.True(t, answer.Lost())
+	assert.Empty(t, answer.Header(), "the sender has nothing to do with it")
+
+	ctx = Joined(t.Context())
+	assert.False(t, Ask(ctx, "n"), "nobody would hear it")
+	AnswerOf(ctx).Lose()
+	assert.True(t, AnswerOf(ctx).Lost())
+}

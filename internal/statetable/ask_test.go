@@ -103,6 +103,29 @@ func TestANodeThatMayHaveBeenForgottenIsAskedFor(t *testing.T) {
 	})
 }
 
+// The next hop accepted it and could not keep it, so that the tier before takes it
+// for known.
+func TestWhatWasLostIsAskedFor(t *testing.T) {
+	for _, lost := range []bool{true, false} {
+		tb := repeating()
+		r := tb.Begin(0)
+		r.OpenNode(nodeA)
+		p := double(1, 1)
+		p.Time = uint64(1_800_000_000 * time.Second)
+		require.Equal(t, Forward, r.Observe(p))
+		r.Relayed()
+		r.CloseNode()
+		want := []int{10, 110, 210, 310}
+		if lost {
+			r.Lose()
+		} else {
+			r.Abort()
+			want = nil // its sender knows
+		}
+		assert.Equal(t, want, asks(tb, 10, 600))
+	}
+}
+
 func TestWhatFoundNoRoomIsAskedForEachInterval(t *testing.T) {
 	t.Run("a series", func(t *testing.T) {
 		tb := repeating(func(s *Settings) { s.MaxSeriesPerNode = 1 })

@@ -160,6 +160,18 @@ func (r *Report) Abort() {
 	r.finish()
 }
 
+// Lose is Abort for a report that was accepted and of which something found no room
+// all the same: a tier that sends only what changed is asked for all of its nodes.
+func (r *Report) Lose() {
+	for i := range r.visits {
+		n := r.visits[i].node
+		n.mu.Lock()
+		n.lacks()
+		n.mu.Unlock()
+	}
+	r.Abort()
+}
+
 func (r *Report) finish() {
 	r.table.stale.Add(r.stale)
 	r.table.unnamed.Add(r.unnamed)

@@ -264,11 +264,15 @@ func (p *diffProcessor) reduce(ctx context.Context, md pmetric.Metrics) (outdate
 	losses := p.table.Losses()
 	// Also when the next consumer panics: a report that never ends would keep
 	// its nodes for ever.
-	accepted := false
+	accepted, lost := false, false
 	defer func() {
-		if accepted {
+		switch {
+		case accepted:
 			f.Report.Commit()
-		} else {
+		case lost:
+			f.Answer.Lose()
+			f.Report.Lose()
+		default:
 			f.Report.Abort()
 		}
 		if accepted && p.table.Losses() != losses {
@@ -286,7 +290,7 @@ func (p *diffProcessor) reduce(ctx context.Context, md pmetric.Metrics) (outdate
 	switch {
 	case md.ResourceMetrics().Len() == 0:
 	case p.buffer != nil:
-		if !p.buffer.Take(md) {
+		if lost = !p.buffer.Take(md); lost {
 			return nil, nil // no room for all, which is counted; the next report brings it again
 		}
 		p.telemetry.ProcessorDiffVanishedSeries.Add(ctx, f.Vanished)

@@ -23,6 +23,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/resync"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadatatest"
 )
@@ -277,6 +278,29 @@ func TestBufferIsBounded(t *testing.T) {
 			assert.InDelta(t, g+1, next.state[fmt.Sprintf("%s/m/GPU-%d", node, g)], 0)
 		}
 	}
+}
+
+// What found no room is told to what is before the processor in this process, in
+// the answer to the push, and another tier is asked for the node with its next report.
+func TestWhoWasBeforeHearsOfWhatFoundNoRoom(t *testing.T) {
+	next := &hop{}
+	p := newTestProcessor(t, next, func(c *Config) { byHand(c); c.MaxPendingPoints, c.ClusterShare = 5, 1 })
+	push := func(md pmetric.Metrics) *resync.Answer {
+		ctx, answer := resync.ContextWithAnswer(t.Context())
+		require.NoError(t, p.ConsumeMetrics(ctx, md))
+		return answer
+	}
+	assert.False(t, push(report("a", 0, 1, 2, 3)).Lost())
+	assert.True(t, push(report("b", 0, 1, 2, 3)).Lost())
+	p.flush(t.Context(), nil)
+
+	reduced := report("b", time.Second, 1)
+	beat := reduced.ResourceMetrics().At(0).ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+	beat.SetName(gpusemconv.MetricNodeHeartbeat)
+	beat.SetEmptyGauge().DataPoints().AppendEmpty().SetIntValue(1_700_000_000)
+	answer := push(reduced)
+	assert.False(t, answer.Lost())
+	assert.Equal(t, []resync.Request{{Node: "b"}}, answer.Requests())
 }
 
 // A node with endless attribute values keeps neither another's points from the
