@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -96,14 +97,23 @@ func decoded(t *testing.T, msg []byte) pmetric.Metrics {
 
 // What the pipeline behind accepts and cannot keep, the node's next push brings
 // again: over gRPC and over HTTP, with somebody who answers for others and without.
+// Until there may be room, whole states of its cluster do not come to the pipeline.
 func TestWhatIsNotKeptComesAgain(t *testing.T) {
 	for _, answered := range []bool{false, true} {
 		for _, protocol := range []string{"grpc", "http"} {
-			t.Run(protocol, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				e, err := newExtension(createDefaultConfig().(*Config), extensiontest.NewNopSettings(metadata.Type))
 				require.NoError(t, err)
 				t.Cleanup(func() { require.NoError(t, e.Shutdown(context.Background())) })
-				for i, want := range []int{3, 3, 1, 1} { // the heartbeat besides
+				for i, want := range []int{
+					3, // with its heartbeat, and is lost
+					0, // waits
+					3,
+					1, 1,
+				} {
+					if i == 2 {
+						time.Sleep(pause)
+					}
 					ctx := t.Context()
 					if answered {
 						ctx, _ = resync.ContextWithAnswer(ctx)

@@ -46,6 +46,7 @@ type wireDiff struct {
 	// epoch is what the table's time counts from, by the monotonic clock.
 	epoch time.Time
 	clock steadytime.Clock
+	room  room
 
 	stop    context.CancelFunc // nil before Start
 	cancel  func()             // the subscription, or nil
@@ -57,24 +58,21 @@ func newExtension(cfg *Config, set extension.Settings) (*wireDiff, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &wireDiff{
-		cfg:       cfg,
-		telemetry: tb,
-		epoch:     time.Now(),
-		table: statetable.New(statetable.Settings{
-			MaxNodes:          cfg.MaxNodes,
-			MaxSeries:         cfg.MaxSeries,
-			MaxSeriesPerNode:  cfg.MaxSeriesPerNode,
-			ClusterShare:      cfg.ClusterShare,
-			VanishedAfter:     cfg.VanishedAfter,
-			OpaqueInterval:    metricdiff.OpaqueInterval,
-			WholeNodes:        cfg.Granularity == GranularityNode,
-			TTL:               cfg.TTL,
-			ResyncInterval:    cfg.ResyncInterval,
-			HeartbeatInterval: cfg.HeartbeatInterval,
-			Rand:              rand.Int64N,
-		}),
-	}
+	e := &wireDiff{cfg: cfg, telemetry: tb, epoch: time.Now()}
+	e.table = statetable.New(statetable.Settings{
+		MaxNodes:          cfg.MaxNodes,
+		MaxSeries:         cfg.MaxSeries,
+		MaxSeriesPerNode:  cfg.MaxSeriesPerNode,
+		ClusterShare:      cfg.ClusterShare,
+		VanishedAfter:     cfg.VanishedAfter,
+		OpaqueInterval:    metricdiff.OpaqueInterval,
+		WholeNodes:        cfg.Granularity == GranularityNode,
+		TTL:               cfg.TTL,
+		ResyncInterval:    cfg.ResyncInterval,
+		HeartbeatInterval: cfg.HeartbeatInterval,
+		Rand:              rand.Int64N,
+		Full:              e.room.isLacking,
+	})
 	e.pushes.New = func() any { return newPush(cfg) }
 	if err := e.observeTable(); err != nil {
 		tb.Shutdown()

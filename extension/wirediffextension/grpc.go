@@ -97,7 +97,7 @@ func (e *wireDiff) intercept(ctx context.Context, req any, _ *grpc.UnaryServerIn
 	}
 	data := c.take()
 	p := e.begin()
-	ctx = resync.Joined(ctx)
+	ctx, _ = resync.Listen(ctx)
 	accepted := false
 	// Also when the handler panics: a report that never ends would keep its nodes.
 	defer func() {

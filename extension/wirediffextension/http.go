@@ -53,7 +53,7 @@ func contentType(header string) string {
 func (e *wireDiff) serve(w http.ResponseWriter, r *http.Request, next http.Handler, content string) {
 	p := e.begin()
 	answer := &answer{ResponseWriter: w}
-	ctx := resync.Joined(r.Context())
+	ctx, _ := resync.Listen(r.Context())
 	defer func() { p.end(ctx, answer.accepted()) }()
 
 	var failed error

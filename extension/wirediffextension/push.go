@@ -44,6 +44,8 @@ type push struct {
 	decoded metricdiff.Filter
 	report  *statetable.Report // nil when there is nothing to settle
 	judge   *metricdiff.Judge
+	at      time.Duration // since the extension's epoch
+	waits   bool          // for the pipeline to have room
 
 	in, out []byte
 }
@@ -73,7 +75,7 @@ func (p *push) shrink(ctx context.Context, msg []byte) []byte {
 		}
 		p.compare(ctx, &p.wire.Judge, now)
 		p.out = p.wire.Filter(p.out[:0])
-		return p.out
+		return p.passed(ctx, p.out)
 	}
 	req := pmetricotlp.NewExportRequest()
 	if req.UnmarshalProto(msg) != nil {
@@ -89,10 +91,21 @@ func (p *push) shrink(ctx context.Context, msg []byte) []byte {
 	out, err := req.MarshalProto()
 	if err != nil {
 		// It was just decoded; pdata has no way to fail here.
-		p.settle(false)
+		p.settle((*statetable.Report).Abort)
 		return msg
 	}
-	return out
+	return p.passed(ctx, out)
+}
+
+// passed is the message, or nothing while the pipeline has no room for nodes that are
+// new to it, as these are. The receiver then answers without the pipeline.
+func (p *push) passed(ctx context.Context, msg []byte) []byte {
+	if !p.ext.room.isLacking(p.report.Cluster(), p.at) || !p.report.IsNew() {
+		return msg
+	}
+	p.waits = true
+	p.ext.telemetry.ExtensionWireDiffWaitingPoints.Add(ctx, p.judge.Forwarded)
+	return msg[:0]
 }
 
 // observe takes note that all that a JSON message holds is on its way, and
@@ -112,7 +125,7 @@ func (p *push) observe(ctx context.Context, msg []byte) []byte {
 	out, err := req.MarshalJSON()
 	if err != nil {
 		// It was just decoded; pdata has no way to fail here.
-		p.settle(false)
+		p.settle((*statetable.Report).Abort)
 		return msg
 	}
 	return out
@@ -123,45 +136,50 @@ func (p *push) count(ctx context.Context, how metric.AddOption) {
 }
 
 func (p *push) compare(ctx context.Context, j *metricdiff.Judge, now time.Time) {
-	j.Now, j.Answer = now, resync.AnswerOf(ctx)
-	j.Report = p.ext.table.Begin(now.Sub(p.ext.epoch))
+	at := now.Sub(p.ext.epoch)
+	j.Now, j.Answer, p.at = now, resync.AnswerOf(ctx), at
+	j.Report = p.ext.table.Begin(at)
 	p.report, p.judge = j.Report, j
 }
 
-func (p *push) settle(accepted bool) {
-	if p.report == nil {
-		return
+func (p *push) settle(how func(*statetable.Report)) {
+	if p.report != nil {
+		how(p.report)
+		p.report = nil
 	}
-	if accepted {
-		p.report.Commit()
-	} else {
-		p.report.Abort()
-	}
-	p.report = nil
 }
 
 // end settles the push and gives it back; it must not be used any more. What the
 // pipeline could not keep, the nodes' next pushes bring again.
 func (p *push) end(ctx context.Context, accepted bool) {
 	e := p.ext
-	if answer := resync.AnswerOf(ctx); answer != nil {
-		accepted = accepted && !answer.Lost()
+	settle := (*statetable.Report).Abort
+	if accepted {
+		settle = (*statetable.Report).Commit
 	}
 	if p.report != nil {
 		e.telemetry.ExtensionWireDiffReceivedPoints.Add(ctx, p.judge.Received)
 		if p.judge.Ahead > 0 {
 			e.telemetry.ExtensionWireDiffAheadPoints.Add(ctx, p.judge.Ahead)
 		}
-		if accepted {
+		answer := resync.AnswerOf(ctx)
+		switch {
+		case !accepted:
+		case p.waits:
+			settle = (*statetable.Report).Lose
+		case answer != nil && answer.Lost():
+			settle = (*statetable.Report).Lose
+			e.room.lacks(p.report.Cluster(), e.clock.Now().Sub(e.epoch))
+		default:
 			e.telemetry.ExtensionWireDiffForwardedPoints.Add(ctx, p.judge.Forwarded)
 			e.telemetry.ExtensionWireDiffHeartbeats.Add(ctx, p.judge.Heartbeats)
 			e.telemetry.ExtensionWireDiffVanishedSeries.Add(ctx, p.judge.Vanished)
 		}
 	}
-	p.settle(accepted)
+	p.settle(settle)
 	p.wire.Reset()
 	p.decoded.Reset()
-	p.ext, p.judge = nil, nil
+	p.ext, p.judge, p.waits = nil, nil, false
 	if cap(p.in) > keepBytes {
 		p.in = nil
 	}

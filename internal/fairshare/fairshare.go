@@ -93,6 +93,9 @@ func (l *Ledger[K]) Give(owner K, n int) {
 	}
 }
 
+// Most is how many places an owner may hold that is alone.
+func (l *Ledger[K]) Most() int { return Limit(l.share, l.places, 0) }
+
 // Full reports whether no place is left for anybody.
 func (l *Ledger[K]) Full() bool { return l.Taken() >= l.places }
 

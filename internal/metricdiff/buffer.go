@@ -104,19 +104,78 @@ func (b *Buffer) Dropped() int64 { return b.dropped.Load() }
 // Take moves into the buffer the points of md that are last values, and reports
 // whether there was room for all; those without are gone. What is left in md does
 // not replace what came before it: deltas, and types that are not known.
+//
+// Of a report that begins with a node that is not known all finds room or nothing:
+// a node of which the next hop knows a part must not be silent until there is room
+// for the rest.
 func (b *Buffer) Take(md pmetric.Metrics) bool {
 	id := b.idents.Get().(*identity)
 	defer b.idents.Put(id)
-	all := true
+	all, credit := true, credit{}
+	first := true
 	md.ResourceMetrics().RemoveIf(func(rm pmetric.ResourceMetrics) bool {
-		all = b.take(id.node(rm.Resource().Attributes()), rm) && all
-		rm.ScopeMetrics().RemoveIf(func(sm pmetric.ScopeMetrics) bool {
-			sm.Metrics().RemoveIf(isLastValue)
-			return sm.Metrics().Len() == 0
-		})
+		key := id.node(rm.Resource().Attributes())
+		if first && !b.known(key) {
+			all = b.extend(&credit, clusterOf(rm.Resource().Attributes()), md)
+		}
+		first = false
+		if credit.void {
+			b.dropped.Add(int64(dropLastValues(rm)))
+		} else {
+			all = b.take(key, rm, &credit) && all
+			rm.ScopeMetrics().RemoveIf(func(sm pmetric.ScopeMetrics) bool {
+				sm.Metrics().RemoveIf(isLastValue)
+				return sm.Metrics().Len() == 0
+			})
+		}
 		return rm.ScopeMetrics().Len() == 0
 	})
+	if !credit.void {
+		b.room.Give(credit.cluster, credit.points)
+	}
 	return all
+}
+
+// credit is room that a report has taken for all of its points, those of a cluster.
+type credit struct {
+	cluster uint64
+	points  int
+	void    bool // there was none
+}
+
+// extend takes room for a report, and reports whether there was room. One that is
+// more than could ever have is taken for as much of it as there is.
+func (b *Buffer) extend(c *credit, cluster uint64, md pmetric.Metrics) bool {
+	points := 0
+	for _, rm := range md.ResourceMetrics().All() {
+		of := 0
+		for _, sm := range rm.ScopeMetrics().All() {
+			for _, m := range sm.Metrics().All() {
+				of += pointsOf(m)
+			}
+		}
+		points += min(of, b.limits.NodePoints+1) // the heartbeat besides
+	}
+	if points > b.room.Most() {
+		return true
+	}
+	c.cluster, c.points, c.void = cluster, points, !b.reserve(cluster, points)
+	return !c.void
+}
+
+// dropLastValues removes them and returns how many points they had.
+func dropLastValues(rm pmetric.ResourceMetrics) (points int) {
+	rm.ScopeMetrics().RemoveIf(func(sm pmetric.ScopeMetrics) bool {
+		sm.Metrics().RemoveIf(func(m pmetric.Metric) bool {
+			if !isLastValue(m) {
+				return false
+			}
+			points += pointsOf(m)
+			return true
+		})
+		return sm.Metrics().Len() == 0
+	})
+	return points
 }
 
 func isLastValue(m pmetric.Metric) bool {
@@ -143,7 +202,7 @@ func temporality(m pmetric.Metric) pmetric.AggregationTemporality {
 	return pmetric.AggregationTemporalityUnspecified
 }
 
-func (b *Buffer) take(key statetable.NodeKey, rm pmetric.ResourceMetrics) bool {
+func (b *Buffer) take(key statetable.NodeKey, rm pmetric.ResourceMetrics, c *credit) bool {
 	s := &b.shards[key.Lo%bufferShards]
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +212,7 @@ func (b *Buffer) take(key statetable.NodeKey, rm pmetric.ResourceMetrics) bool {
 			key: key, cluster: clusterOf(rm.Resource().Attributes()), known: b.known(key),
 			since: b.round.Load(), rm: pmetric.NewResourceMetrics(),
 		}
-		if points, markers := lastValues(rm); points > 0 && points <= b.limits.NodePoints && b.reserve(n.cluster, points) {
+		if points, markers := lastValues(rm); points > 0 && points <= b.limits.NodePoints && b.spend(c, n.cluster, points) {
 			rm.MoveTo(n.rm)
 			n.points, n.markers = points, markers
 			s.nodes[key] = n
@@ -162,7 +221,7 @@ func (b *Buffer) take(key statetable.NodeKey, rm pmetric.ResourceMetrics) bool {
 		n.empty(rm)
 	}
 	n.known = n.known || b.known(key) // one that speaks again is not only a name
-	t := tally{most: b.limits.NodePoints, reserve: func() bool { return b.reserve(n.cluster, 1) }}
+	t := tally{most: b.limits.NodePoints, reserve: func() bool { return b.spend(c, n.cluster, 1) }}
 	if n.known {
 		t.beat = func() { b.room.Hold(n.cluster, 1) }
 	}
@@ -197,6 +256,16 @@ func clusterOf(attrs pcommon.Map) uint64 {
 		return statetable.HashString(name.Str())
 	}
 	return 0
+}
+
+// spend takes room for points, for all or for none, of what their report has or else
+// anew.
+func (b *Buffer) spend(c *credit, cluster uint64, points int) bool {
+	if c.cluster == cluster && c.points >= points {
+		c.points -= points
+		return true
+	}
+	return b.reserve(cluster, points)
 }
 
 // reserve takes room for points, for all or for none.
@@ -284,7 +353,7 @@ func (b *Buffer) waiting() []*bufferNode {
 // those are not passed for ever.
 func bySlowness(nodes []*bufferNode, round uint64) {
 	slowness := func(n *bufferNode) float64 { return float64(round-n.since+1) / float64(n.points) }
-	slices.SortFunc(nodes, func(a, b *bufferNode) int { return cmp.Compare(slowness(b), slowness(a)) })
+	slices.SortStableFunc(nodes, func(a, b *bufferNode) int { return cmp.Compare(slowness(b), slowness(a)) })
 }
 
 // turns has queues take turns, that with who waits longest first: deficit round robin

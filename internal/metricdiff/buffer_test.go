@@ -396,6 +396,39 @@ func TestAHeartbeatFindsRoom(t *testing.T) {
 	assert.Zero(t, b.Points())
 }
 
+// A report of a node that is not known finds room as a whole or not at all, also where
+// it is of several resources; one that could never have it, for as much as there is.
+func TestANewNodeFindsRoomAsAWhole(t *testing.T) {
+	known := false
+	b := NewBuffer(Limits{Points: 100, ClusterShare: 0.5, NodePoints: 100, BatchBytes: 1}, func(statetable.NodeKey) bool { return known })
+	node := func(i, resources int) pmetric.Metrics {
+		md := pmetric.NewMetrics()
+		for r := range resources {
+			large("c", 100*i+r, 20).ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
+		}
+		return md
+	}
+	require.True(t, b.Take(node(1, 2)))
+	assert.EqualValues(t, 40, b.Points())
+	require.False(t, b.Take(node(2, 2)), "of 50")
+	assert.EqualValues(t, 40, b.Points(), "not ten of the 40")
+	assert.EqualValues(t, 40, b.Dropped())
+	known = true
+	require.False(t, b.Take(node(2, 2)))
+	assert.EqualValues(t, 50, b.Points(), "what is known has as much as there is")
+
+	known = false
+	b = NewBuffer(Limits{Points: 100, ClusterShare: 0.5, NodePoints: 100, BatchBytes: 1}, func(statetable.NodeKey) bool { return false })
+	require.False(t, b.Take(node(3, 4)))
+	assert.EqualValues(t, 50, b.Points())
+	_, _ = b.Flush(Hop{Send: func(pmetric.Metrics, int, int) error { return nil }})
+	assert.Zero(t, b.Points())
+	assert.Zero(t, b.room.Taken(), "no credit is left")
+	require.True(t, b.Take(node(4, 2)))
+	_, _ = b.Flush(Hop{Send: func(pmetric.Metrics, int, int) error { return nil }})
+	assert.Zero(t, b.room.Taken())
+}
+
 // Of a batch that had to be divided, the first half may be taken and the second not:
 // what is held is the second alone, and it is whole.
 func TestHalfOfABatchIsTaken(t *testing.T) {

@@ -29,6 +29,7 @@ type Answer struct {
 	nodes []string
 	bytes int // of the header, at most
 	left  bool
+	heard bool // somebody looks at lost
 	lost  bool
 }
 
@@ -48,25 +49,32 @@ func AnswerOf(ctx context.Context) *Answer {
 	return a
 }
 
-// Joined returns a context with an answer: ctx where it has one, else with an
-// answer that reaches no sender, so that nobody can be asked in it.
-func Joined(ctx context.Context) context.Context {
-	if AnswerOf(ctx) != nil {
-		return ctx
+// Listen returns a context with an answer, ctx where it has one: else with one that
+// reaches no sender, so that nobody can be asked in it. Who calls it looks at Lost
+// when the pipeline is done.
+func Listen(ctx context.Context) (context.Context, *Answer) {
+	a := AnswerOf(ctx)
+	if a == nil {
+		a = &Answer{left: true}
+		ctx = context.WithValue(ctx, answerKey{}, a)
 	}
-	return context.WithValue(ctx, answerKey{}, &Answer{left: true})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.heard = true
+	return ctx, a
 }
 
 // Lose notes that not all of the push was kept, although it is accepted: what is
-// before the pipeline in this process must not take it for known. A nil answer has
-// nobody to tell.
-func (a *Answer) Lose() {
+// before the pipeline in this process must not take it for known. It reports whether
+// somebody there listens.
+func (a *Answer) Lose() bool {
 	if a == nil {
-		return
+		return false
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lost = true
+	return a.heard
 }
 
 // Lost reports whether Lose was called.

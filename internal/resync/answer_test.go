@@ -147,17 +147,19 @@ func FuzzParse(f *testing.F) {
 }
 
 func TestLost(t *testing.T) {
-	(*Answer)(nil).Lose()
-	AnswerOf(t.Context()).Lose()
+	assert.False(t, AnswerOf(t.Context()).Lose(), "nobody")
 	ctx, answer := ContextWithAnswer(t.Context())
-	assert.Same(t, answer, AnswerOf(Joined(ctx)), "there is one")
-	assert.False(t, answer.Lost())
-	AnswerOf(ctx).Lose()
+	assert.False(t, AnswerOf(ctx).Lose(), "only the sender")
+	ctx, listens := Listen(ctx)
+	assert.Same(t, answer, listens, "there is one")
+	assert.Same(t, answer, AnswerOf(ctx))
+	assert.True(t, AnswerOf(ctx).Lose())
 	assert.True(t, answer.Lost())
 	assert.Empty(t, answer.Header(), "the sender has nothing to do with it")
 
-	ctx = Joined(t.Context())
+	ctx, answer = Listen(t.Context())
 	assert.False(t, Ask(ctx, "n"), "nobody would hear it")
-	AnswerOf(ctx).Lose()
-	assert.True(t, AnswerOf(ctx).Lost())
+	assert.False(t, answer.Lost())
+	assert.True(t, AnswerOf(ctx).Lose())
+	assert.True(t, answer.Lost())
 }

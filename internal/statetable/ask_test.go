@@ -126,6 +126,35 @@ func TestWhatWasLostIsAskedFor(t *testing.T) {
 	}
 }
 
+// While the next hop has no room for whole states, what changes of a node goes on
+// and what is due again waits; of a node of which it has nothing all is tried.
+func TestAResyncWaitsForRoom(t *testing.T) {
+	full := false
+	tb := newTable(func(s *Settings) {
+		s.Full = func(cluster uint64, _ time.Duration) bool { return full && cluster == 0 }
+	})
+	points := func(v uint64) []Point { return []Point{{Key: 1, Value: 5}, {Key: 2, Value: v}} }
+	at := time.Duration(0)
+	forwards := func(v uint64) (n int) {
+		at += 10 * time.Second
+		for _, a := range push(tb, at, nodeA, points(v)...) {
+			if a == Forward {
+				n++
+			}
+		}
+		return n
+	}
+	full = true
+	assert.Equal(t, 2, forwards(1), "it is new")
+	assert.Equal(t, 1, forwards(2))
+	tb.Resync("", "")
+	assert.Equal(t, 1, forwards(3), "waits")
+	assert.Equal(t, 1, forwards(3), "and waits; whether the next hop has it is in doubt")
+	full = false
+	assert.Equal(t, 2, forwards(3))
+	assert.Equal(t, 0, forwards(3))
+}
+
 func TestWhatFoundNoRoomIsAskedForEachInterval(t *testing.T) {
 	t.Run("a series", func(t *testing.T) {
 		tb := repeating(func(s *Settings) { s.MaxSeriesPerNode = 1 })

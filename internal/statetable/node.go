@@ -33,6 +33,7 @@ type node struct {
 	heard    time.Duration
 	said     uint64        // the time of the last report in Unix nanoseconds
 	usual    time.Duration // between reports, 0 until there were two
+	paced    bool          // there were three
 	paused   time.Duration // the last pause
 	resyncAt time.Duration
 	opaqueAt time.Duration
@@ -290,10 +291,12 @@ func (n *node) forgetAll() {
 //
 // Usual is the longest of late, since a sender may spread its series over some
 // pushes. One report that went elsewhere doubles the time; one that is late by
-// less than three quarters of it is late.
+// less than three quarters of it is late. One distance is no pace: where many nodes
+// begin at once, the first report is late, and the second is in time.
 func (n *node) pause(d time.Duration) bool {
-	usual := n.usual
-	if n.usual = max(d, usual-usual/64); usual == 0 || d <= usual+max(usual/4*3, pauseSlack) {
+	usual, paced := n.usual, n.paced
+	n.paced = usual > 0
+	if n.usual = max(d, usual-usual/64); !paced || d <= usual+max(usual/4*3, pauseSlack) {
 		return false
 	}
 	// One long silence is no pace; the second of that length is.

@@ -53,13 +53,15 @@ func TestOnlyAPauseIsAPause(t *testing.T) {
 	}{
 		{"regular", seconds(10, 10, 10, 10), 0},
 		{"late, and then in time", seconds(10, 17, 3, 10), 0},
-		{"one is missing", seconds(10, 20, 10), 1},
-		{"and with some jitter", seconds(10, 19, 10.5, 9.5), 1},
+		{"one is missing", seconds(10, 10, 20, 10), 1},
+		{"and with some jitter", seconds(10, 10, 19, 10.5, 9.5), 1},
+		{"the first of all is late", seconds(3, 10, 10), 0},
+		{"one of the first is missing", seconds(10, 20, 10), 0}, // nobody knows the pace
 		{"the second report of all, at whatever distance", seconds(100, 10, 10), 0},
-		{"two pushes a round", seconds(0.01, 9.99, 0.01, 9.99, 0.01, 9.99, 0.01, 9.99), 2}, // when the pace is learned
+		{"two pushes a round", seconds(0.01, 9.99, 0.01, 9.99, 0.01, 9.99, 0.01, 9.99), 0},
 		{"a hundred a second, some late", seconds(0.01, 0.01, 0.4, 0.01, 0.4), 0},
-		{"a slower pace is learned", seconds(10, 60, 60, 60, 60, 60, 60), 2},
-		{"one silence is no pace", seconds(10, 3600, 10, 30), 2},
+		{"a slower pace is learned", seconds(10, 10, 60, 60, 60, 60, 60, 60), 2},
+		{"one silence is no pace", seconds(10, 10, 3600, 10, 30), 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tb := newTable(nil)

@@ -97,6 +97,32 @@ type Report struct {
 	stale, untracked, unnamed, resyncs int64
 }
 
+// Cluster is the hash of the cluster that the first of the report's nodes names, 0
+// where it names none, or found no room.
+func (r *Report) Cluster() uint64 {
+	if len(r.visits) == 0 {
+		return 0
+	}
+	n := r.visits[0].node
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.cluster
+}
+
+// IsNew reports whether the next hop has accepted nothing of the report's nodes yet.
+func (r *Report) IsNew() bool {
+	for i := range r.visits {
+		n := r.visits[i].node
+		n.mu.Lock()
+		accepted := n.accepted
+		n.mu.Unlock()
+		if accepted {
+			return false
+		}
+	}
+	return true
+}
+
 type span struct{ from, to uint32 }
 
 // visit is one node's part of a report: the points it forwards are
@@ -204,6 +230,10 @@ func (r *Report) resync(n *node, now bool) {
 	every, epoch := r.table.set.ResyncInterval, r.table.epoch.Load()
 	due := every > 0 && r.now >= n.resyncAt
 	if !due && !now && n.epoch == epoch && !n.lost {
+		return
+	}
+	if full := r.table.set.Full; full != nil && n.accepted && full(n.cluster, r.now) {
+		n.lost = true // with the first report for which there is room
 		return
 	}
 	// What paused may have reported elsewhere, so what is known here may be old.

@@ -75,6 +75,10 @@ type Settings struct {
 	// Rand returns a number in [0,n) for n > 0. It sets each node's resync
 	// phase and is called by many goroutines at once.
 	Rand func(n int64) int64
+	// Full, unless nil, says whether the next hop has no room for a whole state of a
+	// cluster, by its hash, at a time of the table. Nodes of which it has something then
+	// wait with what is due again; what changes is forwarded.
+	Full func(cluster uint64, now time.Duration) bool
 }
 
 // Stats are totals since the table was made, except Nodes and Series, which

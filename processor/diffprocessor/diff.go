@@ -269,8 +269,7 @@ func (p *diffProcessor) reduce(ctx context.Context, md pmetric.Metrics) (outdate
 		switch {
 		case accepted:
 			f.Report.Commit()
-		case lost:
-			f.Answer.Lose()
+		case lost && !f.Answer.Lose():
 			f.Report.Lose()
 		default:
 			f.Report.Abort()

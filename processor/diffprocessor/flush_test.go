@@ -280,27 +280,36 @@ func TestBufferIsBounded(t *testing.T) {
 	}
 }
 
-// What found no room is told to what is before the processor in this process, in
-// the answer to the push, and another tier is asked for the node with its next report.
+// What found no room is told to who listens in this process, in the answer to the
+// push; where nobody does, another tier is asked for the node with its next report.
 func TestWhoWasBeforeHearsOfWhatFoundNoRoom(t *testing.T) {
-	next := &hop{}
-	p := newTestProcessor(t, next, func(c *Config) { byHand(c); c.MaxPendingPoints, c.ClusterShare = 5, 1 })
-	push := func(md pmetric.Metrics) *resync.Answer {
-		ctx, answer := resync.ContextWithAnswer(t.Context())
-		require.NoError(t, p.ConsumeMetrics(ctx, md))
-		return answer
-	}
-	assert.False(t, push(report("a", 0, 1, 2, 3)).Lost())
-	assert.True(t, push(report("b", 0, 1, 2, 3)).Lost())
-	p.flush(t.Context(), nil)
+	for _, listens := range []bool{true, false} {
+		next := &hop{}
+		p := newTestProcessor(t, next, func(c *Config) { byHand(c); c.MaxPendingPoints, c.ClusterShare = 5, 1 })
+		push := func(md pmetric.Metrics) *resync.Answer {
+			ctx, answer := resync.ContextWithAnswer(t.Context())
+			if listens {
+				ctx, _ = resync.Listen(ctx)
+			}
+			require.NoError(t, p.ConsumeMetrics(ctx, md))
+			return answer
+		}
+		assert.False(t, push(report("a", 0, 1, 2, 3)).Lost())
+		assert.True(t, push(report("b", 0, 1, 2, 3)).Lost())
+		p.flush(t.Context(), nil)
 
-	reduced := report("b", time.Second, 1)
-	beat := reduced.ResourceMetrics().At(0).ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
-	beat.SetName(gpusemconv.MetricNodeHeartbeat)
-	beat.SetEmptyGauge().DataPoints().AppendEmpty().SetIntValue(1_700_000_000)
-	answer := push(reduced)
-	assert.False(t, answer.Lost())
-	assert.Equal(t, []resync.Request{{Node: "b"}}, answer.Requests())
+		reduced := report("b", time.Second, 1)
+		beat := reduced.ResourceMetrics().At(0).ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+		beat.SetName(gpusemconv.MetricNodeHeartbeat)
+		beat.SetEmptyGauge().DataPoints().AppendEmpty().SetIntValue(1_700_000_000)
+		var want []resync.Request
+		if !listens {
+			want = []resync.Request{{Node: "b"}}
+		}
+		answer := push(reduced)
+		assert.False(t, answer.Lost())
+		assert.Equal(t, want, answer.Requests())
+	}
 }
 
 // A node with endless attribute values keeps neither another's points from the
@@ -383,18 +392,18 @@ func TestFlushTelemetry(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", 0, 1, 2)))
 	require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", time.Second, 1, 3)))
-	require.NoError(t, p.ConsumeMetrics(t.Context(), report("b", time.Second, 1, 3)), "one finds room")
+	require.NoError(t, p.ConsumeMetrics(t.Context(), report("b", time.Second, 1, 3)), "all of it finds room, or nothing")
 	p.flush(t.Context(), nil)
 	point := func(v int64) []metricdata.DataPoint[int64] { return []metricdata.DataPoint[int64]{{Value: v}} }
 	opt := metricdatatest.IgnoreTimestamp()
-	metadatatest.AssertEqualProcessorDiffPendingPoints(t, tel, point(4), opt)
+	metadatatest.AssertEqualProcessorDiffPendingPoints(t, tel, point(3), opt)
 	metadatatest.AssertEqualProcessorDiffReplacedPoints(t, tel, point(2), opt)
-	metadatatest.AssertEqualProcessorDiffDroppedPoints(t, tel, point(2), opt)
+	metadatatest.AssertEqualProcessorDiffDroppedPoints(t, tel, point(3), opt)
 	metadatatest.AssertEqualProcessorDiffFailedFlushes(t, tel, point(1), opt)
 	next.refuse = nil
 	p.flush(t.Context(), nil)
 	metadatatest.AssertEqualProcessorDiffPendingPoints(t, tel, point(0), opt)
-	metadatatest.AssertEqualProcessorDiffForwardedPoints(t, tel, point(3), opt)
+	metadatatest.AssertEqualProcessorDiffForwardedPoints(t, tel, point(2), opt)
 	metadatatest.AssertEqualProcessorDiffHeartbeats(t, tel, point(1), opt)
 	require.NoError(t, p.Shutdown(t.Context()))
 }

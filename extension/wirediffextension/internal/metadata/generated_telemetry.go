@@ -44,6 +44,7 @@ type TelemetryBuilder struct {
 	ExtensionWireDiffUnrepeatablePoints metric.Int64ObservableCounter
 	ExtensionWireDiffUntrackedPoints    metric.Int64ObservableCounter
 	ExtensionWireDiffVanishedSeries     metric.Int64Counter
+	ExtensionWireDiffWaitingPoints      metric.Int64Counter
 }
 
 // TelemetryBuilderOption applies changes to default builder.
@@ -329,6 +330,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_extension_wire_diff_vanished_series",
 		metric.WithDescription("Series that were declared gone with a point without a value, which the pipeline accepted. [Development]"),
 		metric.WithUnit("{series}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ExtensionWireDiffWaitingPoints, err = builder.meter.Int64Counter(
+		"otelcol_extension_wire_diff_waiting_points",
+		metric.WithDescription("Points of nodes that are new which were not passed on, because the pipeline had no room for some of their cluster less than 250 ms before. Their next pushes bring them again. [Development]"),
+		metric.WithUnit("{datapoint}"),
 	)
 	errs = errors.Join(errs, err)
 	return &builder, errs

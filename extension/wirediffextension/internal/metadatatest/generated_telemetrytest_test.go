@@ -66,6 +66,7 @@ func TestSetupTelemetry(t *testing.T) {
 	tb.ExtensionWireDiffPushes.Add(context.Background(), 1)
 	tb.ExtensionWireDiffReceivedPoints.Add(context.Background(), 1)
 	tb.ExtensionWireDiffVanishedSeries.Add(context.Background(), 1)
+	tb.ExtensionWireDiffWaitingPoints.Add(context.Background(), 1)
 	AssertEqualExtensionWireDiffAheadPoints(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
@@ -112,6 +113,9 @@ func TestSetupTelemetry(t *testing.T) {
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualExtensionWireDiffVanishedSeries(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualExtensionWireDiffWaitingPoints(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 
