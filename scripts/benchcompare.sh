@@ -16,7 +16,7 @@ internal/grpczstd Decompress
 internal/statetable Report
 processor/diffprocessor Diff
 internal/nodescore Evaluate
-internal/straggler Observe
+internal/straggler Observe|Tick
 processor/stragglerprocessor ObserveNode|CollectReading|Facts
 internal/threshold Respond
 extension/thresholdextension Answer
@@ -66,5 +66,5 @@ done
 	/,(B|allocs)\/op,/ { time = 0; next }
 	!time || NF < 6 { next }
 	$1 == "geomean" { if ($2 > 0 && $4 > 0) { logs += log($4 / $2); packages++ } next }
-	$6 ~ /%/ { name = pkg "_" $1; gsub(/[^A-Za-z0-9_]/, "_", name); printf "figure compare_%s %.3f x\n", name, $4 / $2 }
+	$6 ~ /%/ { name = pkg "_" $1; gsub(/[^A-Za-z0-9_]/, "_", name); printf "figure compare_%s %.3f x limit 1.1 %s\n", name, $4 / $2, $4 / $2 <= 1.1 ? "pass" : "short" }
 	END { if (packages) printf "figure compare_geomean %.3f x limit 1.05 %s\n", exp(logs / packages), exp(logs / packages) <= 1.05 ? "pass" : "short" }'

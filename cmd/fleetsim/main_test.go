@@ -61,11 +61,11 @@ func TestBadFlagsSayWhatIsRight(t *testing.T) {
 
 func TestFlagsBecomeTheFleet(t *testing.T) {
 	o, err := parse(strings.Fields("-endpoint gateway:4317 -nodes 20 -gpus 4 -interval 2s -jobs 3 -clusters 2 -cluster lab -load inference "+
-		"-raw -seed 9 -timeout 3s -connections 4 -in-flight 5 -compression zstd -fault slow_node:7@5m-10m=0.3 -fault lost_gpu:8:1 -fault slow_node:30%@5m-10m=0.3"), io.Discard)
+		"-raw -runs 1h -pause 5m -seed 9 -timeout 3s -connections 4 -in-flight 5 -compression zstd -fault slow_node:7@5m-10m=0.3 -fault lost_gpu:8:1 -fault slow_node:30%@5m-10m=0.3"), io.Discard)
 	require.NoError(t, err)
 	o.fleet.Start = time.Time{}
 	assert.Equal(t, fleetpush.Config{
-		Nodes: 20, GPUs: 4, Cluster: "lab", Clusters: 2, Jobs: 3, Load: fleetsim.Inference, Seed: 9, Step: 2 * time.Second, Raw: true,
+		Nodes: 20, GPUs: 4, Cluster: "lab", Clusters: 2, Jobs: 3, Load: fleetsim.Inference, Runs: time.Hour, Pause: 5 * time.Minute, Seed: 9, Step: 2 * time.Second, Raw: true,
 		Faults: []fleetpush.Fault{
 			{Target: fleetsim.Target{Node: 7}, Fault: fleetsim.Fault{Kind: fleetsim.SlowNode, GPU: fleetsim.AllGPUs, From: 5 * time.Minute, Until: 10 * time.Minute, Severity: 0.3}},
 			{Target: fleetsim.Target{Node: 8}, Fault: fleetsim.Fault{Kind: fleetsim.LostGPU, GPU: 1}},

@@ -113,8 +113,10 @@ func (c *Config) Validate() error {
 	if !threshold.ValidName(d.Cluster) || len(d.Cluster) > 200 {
 		errs = append(errs, fmt.Errorf("cluster is %q, must be 1 to 200 printable ASCII characters", d.Cluster))
 	}
-	if d.Runs < 0 || d.Pause < 0 {
-		errs = append(errs, fmt.Errorf("runs and pause are %s and %s, must not be negative", d.Runs, d.Pause))
+	for name, v := range map[string]time.Duration{"runs": d.Runs, "pause": d.Pause} {
+		if v < 0 {
+			errs = append(errs, fmt.Errorf("%s is %s, must be 0s or more", name, v))
+		}
 	}
 	if d.Step < 0 {
 		errs = append(errs, fmt.Errorf("step is %s, must be more than 0s", d.Step))
@@ -164,16 +166,47 @@ type node struct {
 	accepted bool
 	kept     []values // of the GPUs, then of the node
 
-	// onset is when in its own time its first fault begins, never without one.
-	// found is when after that it first took itself for a straggler, and wrong
-	// how often it began to without a reason; found is 0 for never.
-	onset, found time.Duration
-	by           nodescore.Mode // what it judged itself by when it was found
-	slow         bool
-	wrong        int
+	// wrong is how often it began to take itself for a straggler without a reason.
+	troubles []trouble
+	slow     bool
+	wrong    int
 }
 
-const never = time.Duration(math.MaxInt64)
+// trouble is a fault of a node, in the node's own time.
+type trouble struct {
+	fault       int // of the configuration
+	from, until time.Duration
+	// found is when the node began to take itself for a straggler, 0 for never, and
+	// by what it judged itself by then.
+	found time.Duration
+	by    nodescore.Mode
+}
+
+const (
+	never = time.Duration(math.MaxInt64)
+	// grace is for how many steps after a fault a verdict is still about it: what has
+	// begun to be seen at its end.
+	grace = 12
+)
+
+// began has a verdict that begins be about the faults that the node has at that
+// time, if any.
+func (n *node) began(at, step time.Duration) {
+	wrong := true
+	for i := range n.troubles {
+		t := &n.troubles[i]
+		if at < t.from || t.until != never && at > t.until+grace*step {
+			continue
+		}
+		wrong = false
+		if t.found == 0 {
+			t.found, t.by = at, n.res.Mode
+		}
+	}
+	if wrong {
+		n.wrong++
+	}
+}
 
 // group is the peers of one job.
 type group struct {
@@ -250,7 +283,7 @@ func (f *Fleet) populate() {
 		if n.sim == nil {
 			n.sim = fleetsim.NewNode(f.spec, c.GPUs, c.Load, c.Seed<<20+uint64(i)+1)
 		}
-		n.had, n.onset = make([]facts, c.GPUs), never
+		n.had = make([]facts, c.GPUs)
 		if !c.Raw {
 			n.score = nodescore.NewNode(&f.score, f.plan)
 		}
@@ -262,7 +295,11 @@ func (f *Fleet) populate() {
 		for _, node := range c.Faults[i].Nodes(len(f.nodes)) {
 			n := &f.nodes[node]
 			n.sim.Inject(c.Faults[i].Fault)
-			n.onset = min(n.onset, c.Faults[i].From)
+			t := trouble{fault: i, from: c.Faults[i].From, until: c.Faults[i].Until}
+			if t.until == 0 {
+				t.until = never
+			}
+			n.troubles = append(n.troubles, t)
 			if n.health == nil {
 				n.health = newHealth(f.layout.extras.rubric, c.GPUs)
 			}
@@ -425,13 +462,8 @@ func (f *Fleet) evaluate(n *node, s *scratch) {
 	}
 	n.score.Observe(&s.reading, n.at)
 	n.res = n.score.Evaluate(n.at, n.received, !n.received.At.IsZero())
-	at := time.Duration(n.ticks) * f.cfg.Step
-	switch {
-	case !n.res.Straggler:
-	case at >= n.onset && n.found == 0:
-		n.found, n.by = at, n.res.Mode
-	case at < n.onset && !n.slow:
-		n.wrong++
+	if n.res.Straggler && !n.slow {
+		n.began(time.Duration(n.ticks)*f.cfg.Step, f.cfg.Step)
 	}
 	n.slow = n.res.Straggler
 }

@@ -31,6 +31,35 @@ func TestJobsEnd(t *testing.T) {
 }
 
 func TestJobsNeedTimes(t *testing.T) {
-	_, err := New(Config{Runs: time.Hour, Pause: -time.Second})
-	assert.ErrorContains(t, err, "runs and pause are 1h0m0s and -1s, must not be negative")
+	_, err := New(Config{Runs: -time.Hour, Pause: -time.Second})
+	require.ErrorContains(t, err, "runs is -1h0m0s, must be 0s or more")
+	assert.ErrorContains(t, err, "pause is -1s, must be 0s or more")
+}
+
+// A verdict is about the faults that a node has when it begins, each of which is
+// found for itself; one without any is false.
+func TestVerdictsAreOfTheirFault(t *testing.T) {
+	const step = 10 * time.Second
+	n := &node{troubles: []trouble{
+		{fault: 3, from: time.Minute, until: 5 * time.Minute},
+		{fault: 7, from: 20 * time.Minute, until: never},
+	}}
+	for _, tc := range []struct {
+		at    time.Duration
+		wrong int
+		found [2]time.Duration
+	}{
+		{30 * time.Second, 1, [2]time.Duration{}},
+		{2 * time.Minute, 1, [2]time.Duration{2 * time.Minute, 0}},
+		{6 * time.Minute, 1, [2]time.Duration{2 * time.Minute, 0}}, // as it ends
+		{10 * time.Minute, 2, [2]time.Duration{2 * time.Minute, 0}},
+		{21 * time.Minute, 2, [2]time.Duration{2 * time.Minute, 21 * time.Minute}},
+		{3 * time.Hour, 2, [2]time.Duration{2 * time.Minute, 21 * time.Minute}},
+	} {
+		n.began(tc.at, step)
+		assert.Equal(t, tc.wrong, n.wrong, "at %s", tc.at)
+		for i, found := range tc.found {
+			assert.Equal(t, found, n.troubles[i].found, "at %s", tc.at)
+		}
+	}
 }

@@ -64,8 +64,8 @@ type FaultReport struct {
 	Severity float64 `json:"severity,omitempty"`
 	// From is when it begins, in seconds since the node's start.
 	From float64 `json:"from"`
-	// Delay is the time from when the node's first fault began until the node took
-	// itself for a straggler, absent if it did not: of several nodes the longest.
+	// Delay is the time from when the fault began until the node began to take itself
+	// for a straggler, absent if it did not: of several nodes the longest.
 	Delay *float64 `json:"delay,omitempty"`
 	// By is what the nodes judged themselves by then: fleet, cached or local,
 	// sorted and joined by commas where they differ.
@@ -140,12 +140,12 @@ func (f *Fleet) report(r *Report) {
 		n.mu.Unlock()
 	}
 	for i := range f.cfg.Faults {
-		x := &f.cfg.Faults[i]
-		r.Faults = append(r.Faults, f.reportFault(x))
+		r.Faults = append(r.Faults, f.reportFault(i))
 	}
 }
 
-func (f *Fleet) reportFault(x *Fault) FaultReport {
+func (f *Fleet) reportFault(fault int) FaultReport {
+	x := &f.cfg.Faults[fault]
 	hit := x.Nodes(len(f.nodes))
 	to := FaultReport{Share: x.Share, Nodes: len(hit), Kind: x.Kind, GPU: x.GPU, Severity: x.Severity, From: x.From.Seconds()}
 	if x.Share == 0 {
@@ -156,10 +156,10 @@ func (f *Fleet) reportFault(x *Fault) FaultReport {
 	for _, i := range hit {
 		n := &f.nodes[i]
 		n.mu.Lock()
-		if n.found > 0 {
+		if t := n.troubles[slices.IndexFunc(n.troubles, func(t trouble) bool { return t.fault == fault })]; t.found > 0 {
 			to.Found++
-			longest = max(longest, n.found-n.onset)
-			modes[n.by.String()] = true
+			longest = max(longest, t.found-t.from)
+			modes[t.by.String()] = true
 		}
 		n.mu.Unlock()
 	}

@@ -282,8 +282,8 @@ func TestNewNodesTakeTurnsAsOneCluster(t *testing.T) {
 }
 
 // large is a report of so many points of a node.
-func large(cluster string, node, points int) pmetric.Metrics {
-	md := report(cluster, node)
+func large(node, points int) pmetric.Metrics {
+	md := report("c", node)
 	dps := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints()
 	for i := 1; i < points; i++ {
 		dps.AppendEmpty().Attributes().PutInt("i", int64(i))
@@ -298,7 +298,7 @@ func TestTurnsAreOfPoints(t *testing.T) {
 	known := map[statetable.NodeKey]bool{}
 	b := NewBuffer(Limits{Points: 10_000, NodePoints: 100, BatchBytes: 1}, func(key statetable.NodeKey) bool { return known[key] })
 	for i := range 20 {
-		require.True(t, b.Take(large("c", i, 100)))
+		require.True(t, b.Take(large(i, 100)))
 	}
 	for i := range 500 {
 		md := report("c", 1000+i)
@@ -329,7 +329,7 @@ func TestNewsPassWholeStates(t *testing.T) {
 	const wholes, points, perRound = 20, 100, 10
 	b := NewBuffer(Limits{Points: 10_000, NodePoints: points, BatchBytes: 1}, nil)
 	for i := range wholes {
-		require.True(t, b.Take(large("c", i, points)))
+		require.True(t, b.Take(large(i, points)))
 	}
 	var id identity
 	since, longest, whole := map[statetable.NodeKey]int{}, 0, 0
@@ -381,7 +381,7 @@ func TestAHeartbeatFindsRoom(t *testing.T) {
 	}
 	known := map[statetable.NodeKey]bool{id.node(beat(1).ResourceMetrics().At(0).Resource().Attributes()): true}
 	b := NewBuffer(Limits{Points: 100, NodePoints: 100, BatchBytes: 1}, func(key statetable.NodeKey) bool { return known[key] })
-	require.True(t, b.Take(large("c", 0, 100)))
+	require.True(t, b.Take(large(0, 100)))
 	for range 2 {
 		require.False(t, b.Take(beat(1)))
 		require.False(t, b.Take(beat(2)), "it may be only a name")
@@ -404,7 +404,7 @@ func TestANewNodeFindsRoomAsAWhole(t *testing.T) {
 	node := func(i, resources int) pmetric.Metrics {
 		md := pmetric.NewMetrics()
 		for r := range resources {
-			large("c", 100*i+r, 20).ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
+			large(100*i+r, 20).ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
 		}
 		return md
 	}

@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 )
 
 const (
@@ -198,7 +200,7 @@ func (f *fleet) report(nodes []*simNode, now time.Time) pmetric.Metrics {
 		// Steps of one job scatter by a percent or so.
 		r.gauge("gpu.app.step.duration", "s", nil, factor*(1+0.01*f.rnd.NormFloat64()))
 		// Never changes after the start: only full state brings it back.
-		r.gauge("hw.gpu.count", "{gpu}", nil, gpusPerNode)
+		r.gauge("hw.gpu.count", "{gpu}", map[string]string{gpusemconv.AttrState: "expected"}, gpusPerNode)
 		for i := range n.gpus {
 			f.advance(&n.gpus[i])
 			r.gpu(fmt.Sprintf("GPU-%02d-%d", n.index, i), &n.gpus[i])
@@ -227,7 +229,7 @@ func (r report) gpu(id string, g *gpu) {
 	with := func(k, v string) map[string]string { return map[string]string{"hw.id": id, "hw.type": "gpu", k: v} }
 	r.gauge("hw.temperature", "Cel", with("hw.sensor_location", "gpu"), float64(int(g.celsius)))
 	r.gauge("hw.power", "W", hw, g.watts)
-	r.gauge("hw.gpu.power.limit", "W", hw, 700)
+	r.gauge("hw.gpu.power.limit", "W", with(gpusemconv.AttrLimit, "enforced"), 700)
 	r.gauge("hw.gpu.utilization", "1", with("hw.gpu.task", "general"), 1)
 	r.gauge("hw.gpu.clock.frequency", "Hz", with("clock", "sm"), 1980e6)
 	r.gauge("hw.gpu.clock.frequency.limit", "Hz", with("clock", "sm"), 1980e6)

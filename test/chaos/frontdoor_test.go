@@ -15,6 +15,10 @@ const wireDiff = "configs/overlays/wire-diff.yaml"
 // and what is shipped for large ones.
 var frontDoors = []string{"plain", "wire_diff"}
 
+// rootDoor is the second of them, with a root in place of the gateway: what is
+// shipped for the largest fleets.
+const rootDoor = "root"
+
 // behind has a world with each of the front doors suffer.
 func behind(t *testing.T, doors []string, suffers func(*testing.T, *world)) {
 	t.Helper()
@@ -25,7 +29,11 @@ func behind(t *testing.T, doors []string, suffers func(*testing.T, *world)) {
 				suffers(t, newWorld(t, setup{}))
 				return
 			}
-			w := newWorld(t, setup{shard: []string{wireDiff}})
+			s := setup{shard: []string{wireDiff}}
+			if door == rootDoor {
+				s.gateway = []string{rootOverlay}
+			}
+			w := newWorld(t, s)
 			compares := func() bool {
 				return mustScrape(t, w.shard.telemetry).sum("otelcol_extension_wire_diff_received_points") > 0
 			}

@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 // again. At last a node that really is slow has to be found.
 func TestKill(t *testing.T) {
 	t.Parallel()
-	behind(t, frontDoors, kills)
+	behind(t, append(slices.Clone(frontDoors), rootDoor), kills)
 }
 
 func kills(t *testing.T, w *world) {

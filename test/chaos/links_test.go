@@ -60,6 +60,25 @@ func badLinks(t *testing.T, w *world) {
 	t.Run("a slow node is found", w.findsSlow)
 }
 
+// TestOutage cuts a link for longer than anybody keeps anything: nodes are silent at
+// the gateway, thresholds have expired at the agents, and series have vanished.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	behind(t, pick([]string{rootDoor}, []string{"plain", rootDoor}), func(t *testing.T, w *world) {
+		for _, l := range pick([]*link{w.up}, []*link{w.down, w.up}) {
+			t.Run(l.name, func(t *testing.T) {
+				w.suffer(func() {
+					l.Stop()
+					time.Sleep(pick(15*interval, vanishedAfter+20*time.Second))
+					require.NoError(t, l.Start())
+				})
+				w.recovered(t)
+			})
+		}
+		t.Run("a slow node is found", w.findsSlow)
+	})
+}
+
 // sites are the links that a fault strikes together: in the short form one of
 // them for each fault, as it falls out.
 func (w *world) sites() [][]*link {

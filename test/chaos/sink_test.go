@@ -6,6 +6,7 @@ import (
 	"context"
 	"maps"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -202,7 +203,24 @@ func (s *sink) reset() {
 
 // band returns how far the value of a Prometheus metric may be from the truth.
 func (s *sink) band(cache *deadband.Cache, metric string) statetable.Band {
+	return deadband.Of(cache, s.otlpName(metric))
+}
+
+// otlpName is the name that a Prometheus metric had before.
+func (s *sink) otlpName(metric string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return deadband.Of(cache, s.names[metric])
+	return s.names[metric]
+}
+
+// hasNode reports whether a node has said anything.
+func (s *sink) hasNode(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for resource := range s.now {
+		if strings.HasPrefix(resource, name+",") {
+			return true
+		}
+	}
+	return false
 }

@@ -28,6 +28,7 @@ type world struct {
 	gateway  *member
 	up, down *link // of the shard: to the gateway, and from the agents
 
+	root  bool    // the gateway is one of overlays/root.yaml
 	heard []*sink // beside each agent
 	bands *deadband.Cache
 	// seen is how many accusations of each kind there were before.
@@ -54,7 +55,7 @@ const noTLS = "GPU_COLLECTOR_INSECURE=true"
 // gateway, and every node has a threshold to judge itself by.
 func newWorld(t *testing.T, s setup) *world {
 	t.Helper()
-	w := &world{rnd: newRand(t), bands: shippedBands(t)}
+	w := &world{rnd: newRand(t), bands: shippedBands(t), root: slices.Contains(s.gateway, rootOverlay)}
 	start := func(name, grpc string, env, configs []string) *member {
 		m := newMember(t, name, grpc, env, configs...)
 		if s.prepare != nil {
@@ -132,6 +133,9 @@ func (w *world) suffer(fault func()) {
 
 // differences tells how the gateway's state is not the nodes', "" if it is.
 func (w *world) differences(ctx context.Context) string {
+	if w.root {
+		return w.viewDifferences(ctx)
+	}
 	at := scrape(ctx, w.gateway.prom)
 	if at == nil {
 		return "the gateway does not answer"

@@ -85,7 +85,7 @@ func TestDecompressionBombs(t *testing.T) {
 	g := gateway(t, options{})
 	g.requireHonest("before")
 	before := g.usage()
-	const size, at = 64 * mib, 4
+	const size, at = 256 * mib, 4
 	for name := range encodings {
 		bomb := compressed(t, name, size)
 		g.forgetPeak()

@@ -7,6 +7,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/procfs"
 
+	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 	"github.com/gpu-collector/gpu-collector/test/process"
 )
@@ -28,15 +30,25 @@ type collector struct {
 	*process.Process
 
 	name, endpoint, telemetry, pprof string
+	view                             string // a gateway's fleet view
 	dir                              string
 }
 
 // The root overlay is what a gateway of ten thousand nodes runs with.
 func startGateway(ctx context.Context, binary string) (*collector, error) {
-	return start(ctx, "gateway", binary, nil,
+	view, err := loopback.Addr(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := start(ctx, "gateway", binary, nil,
 		[]string{"configs/gateway.yaml", "configs/overlays/root.yaml"},
-		"exporters::prometheus::endpoint: %s", "extensions::straggler_threshold::api::endpoint: %s", "extensions::fleet_view::http::endpoint: %s",
+		"exporters::prometheus::endpoint: %s", "extensions::straggler_threshold::api::endpoint: %s", "extensions::fleet_view::http::endpoint: "+view,
 		"service::extensions: [admission, straggler_threshold, fleet_view, healthcheckv2, pprof]")
+	if err != nil {
+		return nil, err
+	}
+	c.view = view
+	return c, nil
 }
 
 func startShard(ctx context.Context, binary, gateway string) (*collector, error) {
@@ -164,6 +176,31 @@ func (c *collector) episodes(ctx context.Context) (n float64, err error) {
 		return 0, errors.New("its telemetry does not tell of any comparison")
 	}
 	return n, nil
+}
+
+// whole is of how many GPUs a gateway knows all that never changes, which a node
+// says once: what was lost of it nothing would bring but a resync.
+func (c *collector) whole(ctx context.Context) (gpus int, err error) {
+	for page := 1; ; page++ {
+		body, err := process.Get(ctx, fmt.Sprintf("http://%s/api/v1/nodes?gpus=true&page_size=1000&page=%d", c.view, page))
+		if err != nil {
+			return 0, err
+		}
+		var nodes fleetapi.NodePage
+		if err = errors.Join(json.NewDecoder(body).Decode(&nodes), body.Close()); err != nil {
+			return 0, err
+		}
+		for i := range nodes.Nodes {
+			for _, g := range nodes.Nodes[i].GPUs {
+				if g.Model != "" && g.MemoryLimit != nil && g.PowerLimit != nil && g.SMClockLimit != nil && g.PCIeWidthMax != nil {
+					gpus++
+				}
+			}
+		}
+		if !nodes.More {
+			return gpus, nil
+		}
+	}
 }
 
 // said is the telemetry of the process.

@@ -28,6 +28,7 @@ type soak struct {
 	binary              string
 	nodes, gpus         int
 	interval            time.Duration
+	runs, pause         time.Duration
 	duration, every     time.Duration
 	connections, flight int
 	seed                uint64
@@ -39,6 +40,8 @@ func main() {
 	flag.IntVar(&s.nodes, "nodes", 10_000, "nodes of the fleet")
 	flag.IntVar(&s.gpus, "gpus", 8, "GPUs of a node")
 	flag.DurationVar(&s.interval, "interval", 10*time.Second, "between two pushes of a node")
+	flag.DurationVar(&s.runs, "runs", 20*time.Minute, "how long a training job runs on average until the next one begins")
+	flag.DurationVar(&s.pause, "pause", 2*time.Minute, "for which the nodes of a job rest between two of them on average")
 	flag.DurationVar(&s.duration, "duration", 30*time.Minute, "how long the fleet pushes")
 	flag.DurationVar(&s.every, "every", 10*time.Second, "between two looks at the processes")
 	flag.IntVar(&s.connections, "connections", 64, "connections that the nodes share")
@@ -78,6 +81,7 @@ func (s *soak) run(ctx context.Context, w io.Writer) (err error) {
 
 	fleet, err := fleetpush.New(fleetpush.Config{
 		Nodes: s.nodes, GPUs: s.gpus, Cluster: "soak", Load: fleetsim.Training, Seed: s.seed, Step: s.interval, Start: time.Now(),
+		Runs: s.runs, Pause: s.pause,
 	})
 	if err != nil {
 		return err
@@ -108,7 +112,11 @@ func (s *soak) run(ctx context.Context, w io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	s.print(w, pusher.Report(), episodes, watched)
+	whole, err := gateway.whole(ctx)
+	if err != nil {
+		return err
+	}
+	s.print(w, pusher.Report(), episodes, whole, watched)
 	return nil
 }
 
@@ -145,7 +153,7 @@ func (s *soak) watch(ctx context.Context, all []*watched, pusher *fleetpush.Push
 	}
 }
 
-func (s *soak) print(w io.Writer, r fleetpush.Report, episodes float64, all []*watched) {
+func (s *soak) print(w io.Writer, r fleetpush.Report, episodes float64, whole int, all []*watched) {
 	lost := 0.0
 	for _, n := range r.Refusals {
 		lost += float64(n)
@@ -161,6 +169,7 @@ func (s *soak) print(w io.Writer, r fleetpush.Report, episodes float64, all []*w
 	figure.Fprint(w, "soak_skipped", skipped, "reports", maxLost, true)
 	figure.Fprint(w, "soak_false_verdicts", float64(r.FalseVerdicts), "verdicts", maxFalse, true)
 	figure.Fprint(w, "soak_false_episodes", episodes, "episodes", maxFalse, true)
+	figure.Fprint(w, "soak_gpus_whole", float64(whole), "GPUs", float64(s.nodes*s.gpus), false)
 	figure.FprintOnly(w, "soak_push_p50", r.Latency.P50*1e3, "ms")
 	figure.FprintOnly(w, "soak_push_p99", r.Latency.P99*1e3, "ms")
 	figure.Fprint(w, "soak_nodes_with_threshold", float64(r.NodesWithThreshold), "nodes", float64(s.nodes), false)

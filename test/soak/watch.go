@@ -69,17 +69,12 @@ func (c *watched) print(w io.Writer) {
 	}
 }
 
-// thirds are the medians of the middle third of the run and of the last. The
-// first is for what has to grow: tables that fill.
+// thirds are the first deciles of the middle third of the run and of the last: what
+// is there whatever is on its way, such as what a tick tells. The first third is for
+// what has to grow: tables that fill.
 func (m *measure) thirds() (middle, last float64) {
 	n := len(m.values)
-	return median(m.values[n/3 : 2*n/3]), median(m.values[2*n/3:])
+	return firstDecile(m.values[n/3 : 2*n/3]), firstDecile(m.values[2*n/3:])
 }
 
-func median(v []float64) float64 {
-	v = slices.Sorted(slices.Values(v))
-	if len(v)%2 == 1 {
-		return v[len(v)/2]
-	}
-	return (v[len(v)/2-1] + v[len(v)/2]) / 2
-}
+func firstDecile(v []float64) float64 { return slices.Sorted(slices.Values(v))[len(v)/10] }

@@ -26,7 +26,7 @@ func TestGrowth(t *testing.T) {
 	c.print(&out)
 	assert.Equal(t, "figure soak_shard_cpu 0 s\n"+
 		"figure soak_shard_rss 400 MB\nfigure soak_shard_rss_growth 0 % limit 5 pass\n"+
-		"figure soak_shard_goroutines 174.5 goroutines\nfigure soak_shard_goroutines_growth 20.76 % limit 5 short\n", out.String())
+		"figure soak_shard_goroutines 163 goroutines\nfigure soak_shard_goroutines_growth 22.56 % limit 5 short\n", out.String())
 }
 
 func TestTooShortARun(t *testing.T) {

@@ -35,44 +35,60 @@ import (
 
 const (
 	fleetNodes = 400
-	fleetSteps = 4 // reports of each node, 10 s apart, over and over
+	fleetSteps = 4 // reports of each node in a turn, 10 s apart
+	// settles is what a relay that gathers for a second takes for what came last.
+	settles = 1500 * time.Millisecond
 )
 
-// recorded are the reports of a fleet, as OTLP and as remote write.
-type recorded struct {
+// recording is the reports of a fleet for one turn of each relative, as OTLP and as
+// remote write.
+type recording struct {
+	fleet   *fleetpush.Fleet
+	at      time.Time // of the next reports
 	headers []metadata.MD
 	otlp    [][fleetSteps][]byte
 	write   [][fleetSteps][]byte // compressed, as remote write always is
 	points  int                  // of a report
 }
 
-func record() (*recorded, error) {
-	began := time.Now()
+// newRecording begins so long ago that the reports of so many turns are none of the
+// time to come.
+func newRecording(turns int) (*recording, error) {
+	const step = 10 * time.Second
+	began := time.Now().Add(-time.Duration(turns*fleetSteps) * step)
 	fleet, err := fleetpush.New(fleetpush.Config{
-		Nodes: fleetNodes, Load: fleetsim.Training, Seed: 1, Step: 10 * time.Second, Start: began,
+		Nodes: fleetNodes, Load: fleetsim.Training, Seed: 1, Step: step, Start: began,
 	})
 	if err != nil {
 		return nil, err
 	}
-	r := &recorded{
-		headers: make([]metadata.MD, fleetNodes),
-		otlp:    make([][fleetSteps][]byte, fleetNodes), write: make([][fleetSteps][]byte, fleetNodes),
+	r := &recording{
+		fleet: fleet, at: began, headers: make([]metadata.MD, fleetNodes),
+		otlp: make([][fleetSteps][]byte, fleetNodes), write: make([][fleetSteps][]byte, fleetNodes),
 	}
 	for node := range fleetNodes {
 		h := fleet.Headers(node)
 		r.headers[node] = metadata.Pairs("gpu-cluster", h.Cluster, "gpu-node", h.Node)
-		for step := range fleetSteps {
-			msg, err := fleet.Next(node, 1, began.Add(time.Duration(step)*fleet.Step()), nil)
-			if err != nil {
-				return nil, err
-			}
-			r.otlp[node][step] = msg
-			if r.write[node][step], err = remoteWrite(msg, h.Node, &r.points); err != nil {
-				return nil, err
-			}
-		}
 	}
 	return r, nil
+}
+
+// advance makes the next turn's reports: what came before would be dropped as old.
+func (f *recording) advance() error {
+	for step := range fleetSteps {
+		for node := range fleetNodes {
+			msg, err := f.fleet.Next(node, 1, f.at, nil)
+			if err != nil {
+				return err
+			}
+			f.otlp[node][step] = msg
+			if f.write[node][step], err = remoteWrite(msg, fleetpush.NodeName(node), &f.points); err != nil {
+				return err
+			}
+		}
+		f.at = f.at.Add(f.fleet.Step())
+	}
+	return nil
 }
 
 // remoteWrite is the same report in Prometheus's protocol.
@@ -103,7 +119,8 @@ func remoteWrite(msg []byte, node string, points *int) ([]byte, error) {
 type relative struct {
 	name string
 	push func(ctx context.Context, node, step int) error
-	// cpu and memory are the process's, in seconds and bytes.
+	// passed is how many points have come out of it, nil where it is not known.
+	passed  func() (int64, error)
 	pid     int
 	stop    func()
 	micros  []float64
@@ -145,6 +162,11 @@ func (r *relative) turn(ctx context.Context) error {
 	if err := errors.Join(failed...); err != nil {
 		return fmt.Errorf("%s: %w", r.name, err)
 	}
+	select {
+	case <-time.After(settles):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	after, _, err := r.usage()
 	r.micros = append(r.micros, (after-before)*1e6/(fleetNodes*fleetSteps))
 	return err
@@ -154,9 +176,11 @@ func (r *relative) turn(ctx context.Context) error {
 // the nearest things that others have: contrib's interval processor, and vmagent
 // as a relay of remote write.
 func relatives(ctx context.Context, w io.Writer, rounds int) (err error) {
-	fmt.Fprintln(os.Stderr, "recording a fleet")
-	fleet, err := record()
+	fleet, err := newRecording(rounds + 1)
 	if err != nil {
+		return err
+	}
+	if err := fleet.advance(); err != nil {
 		return err
 	}
 	var all []*relative
@@ -182,11 +206,24 @@ func relatives(ctx context.Context, w io.Writer, rounds int) (err error) {
 			return err
 		}
 	}
+	passed := make([]int64, len(all)) // as of the end of the first turns
 	for round := range rounds + 1 {
 		fmt.Fprintf(os.Stderr, "round %d of %d\n", round, rounds)
+		if round > 0 {
+			if err := fleet.advance(); err != nil {
+				return err
+			}
+		}
 		for _, r := range all {
 			if err := r.turn(ctx); err != nil {
 				return err
+			}
+		}
+		for i, r := range all {
+			if round == 0 && r.passed != nil {
+				if passed[i], err = r.passed(); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -195,8 +232,18 @@ func relatives(ctx context.Context, w io.Writer, rounds int) (err error) {
 	}
 	figure.FprintOnly(w, "relatives_points", float64(fleet.points), "points")
 	base := all[len(all)-2]
-	for _, r := range all {
+	for i, r := range all {
 		r.micros = r.micros[1:] // the first is to warm up
+		if r.passed != nil {
+			now, err := r.passed()
+			if err != nil {
+				return err
+			}
+			if now == passed[i] {
+				return fmt.Errorf("nothing came out of %s", r.name)
+			}
+			figure.FprintOnly(w, "relatives_"+r.name+"_passed", float64(now-passed[i])/float64(rounds*fleetSteps*fleetNodes), "points/report")
+		}
 		_, resident, err := r.usage()
 		if err != nil {
 			return err
@@ -216,7 +263,7 @@ func relatives(ctx context.Context, w io.Writer, rounds int) (err error) {
 }
 
 // collector is a server of this command.
-func (f *recorded) collector(ctx context.Context, kind string) (*relative, error) {
+func (f *recording) collector(ctx context.Context, kind string) (*relative, error) {
 	s, err := startServer(ctx, kind)
 	if err != nil {
 		return nil, err
@@ -226,11 +273,15 @@ func (f *recorded) collector(ctx context.Context, kind string) (*relative, error
 		return s.conns[node%len(s.conns)].Invoke(ctx, exportMethod, f.otlp[node][step], nil,
 			grpc.ForceCodecV2(rawCodec{}), grpc.UseCompressor("zstd"), grpc.WaitForReady(true))
 	}
-	return &relative{name: kind, push: push, pid: s.cmd.Process.Pid, stop: s.stop}, nil
+	passed := func() (int64, error) {
+		u, err := s.usage()
+		return u.points, err
+	}
+	return &relative{name: kind, push: push, passed: passed, pid: s.cmd.Process.Pid, stop: s.stop}, nil
 }
 
 // vmagent relays what it gets to a server that counts the bytes.
-func (f *recorded) vmagent(ctx context.Context) (_ *relative, relayed *atomic.Int64, err error) {
+func (f *recording) vmagent(ctx context.Context) (_ *relative, relayed *atomic.Int64, err error) {
 	relayed = new(atomic.Int64)
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

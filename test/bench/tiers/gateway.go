@@ -28,10 +28,17 @@ const (
 	// maxCPUGrowth is what a node may cost of 50,000 for what it costs of 10,000: as
 	// much, and a quarter more since less of it is in caches.
 	maxCPUGrowth = 1.25
+
+	// maxTick is what a tick of maxTickNodes may take, in milliseconds; of fewer it
+	// may take their share, if they are manyNodes.
+	maxTick      = 20
+	maxTickNodes = 100_000
+	manyNodes    = 50_000
 )
 
 // window is what a process did over a span of time.
 type window struct {
+	nodes          int
 	span           time.Duration
 	cpu            float64 // seconds
 	full           float64 // cores, if all nodes pushed at their own pace
@@ -55,7 +62,7 @@ func watch(ctx context.Context, p *collector, nodes int, f func(context.Context)
 	if err != nil {
 		return nil, err
 	}
-	w := &window{}
+	w := &window{nodes: nodes}
 	began := time.Now()
 	scraping, stop := context.WithCancel(ctx)
 	scraped := make(chan struct{})
@@ -112,7 +119,11 @@ func (c *collector) scrapeUntil(ctx context.Context, w *window) {
 func (w *window) print(out io.Writer, name string) {
 	figure.FprintOnly(out, name+"_resident", w.resident/megabyte, "MB")
 	figure.FprintOnly(out, name+"_live", w.live/megabyte, "MB")
-	figure.FprintOnly(out, name+"_tick", 1e3*w.tick, "ms")
+	if tick := 1e3 * w.tick; w.nodes < manyNodes {
+		figure.FprintOnly(out, name+"_tick", tick, "ms")
+	} else {
+		figure.Fprint(out, name+"_tick", tick, "ms", maxTick*float64(w.nodes)/maxTickNodes, true)
+	}
 	figure.FprintOnly(out, name+"_gc_share", 100*w.gcShare, "%")
 	figure.FprintOnly(out, name+"_gc_pause", w.gcPause.Seconds()*1e3, "ms")
 }
@@ -140,10 +151,11 @@ func grow(ctx context.Context, b *bench, out io.Writer) error {
 		return every(nodes)*float64(b.fleets[last]) == every(b.fleets[last])*float64(nodes)
 	})
 	if same < last {
-		figure.Fprint(out, "gateway_cpu_per_node_growth", (z.full/m)/(all[same].full/float64(b.fleets[same])), "x", maxCPUGrowth, true)
+		from, nodes := all[same], float64(b.fleets[same])
+		figure.Fprint(out, "gateway_cpu_per_node_growth", (z.full/m)/(from.full/nodes), "x", maxCPUGrowth, true)
+		figure.Fprint(out, "gateway_tick_growth_over_n_log_n", (z.tick/from.tick)/(m*math.Log(m)/(nodes*math.Log(nodes))), "x", 1, true)
 	}
 	figure.FprintOnly(out, "gateway_live_per_node", (z.live-a.live)/(m-n)/1e3, "kB")
-	figure.Fprint(out, "gateway_tick_growth_over_n_log_n", (z.tick/a.tick)/(m*math.Log(m)/(n*math.Log(n))), "x", 1, true)
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetpush"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
@@ -123,6 +124,15 @@ func comparedConfigs(dir string) ([]configured, error) {
 	}, nil
 }
 
+const (
+	// pauses is how many turns of the others it takes until they are known as a
+	// node's pace: after a pause that is news its whole state is forwarded.
+	pauses = 2
+	// settles is what a shard's flush_interval of 1 s takes until what came last is
+	// forwarded too.
+	settles = 2 * time.Second
+)
+
 // compareAt runs all tiers at once and pushes to each in turn.
 func (b *bench) compareAt(ctx context.Context, nodes int, next string, configs []configured) (tiers []*tier, err error) {
 	for _, c := range configs {
@@ -140,7 +150,7 @@ func (b *bench) compareAt(ctx context.Context, nodes int, next string, configs [
 		}
 		tiers = append(tiers, t)
 	}
-	for turn := range b.turns {
+	for turn := -pauses; turn < b.turns; turn++ {
 		for _, t := range tiers {
 			b.say("%s with %d nodes: turn %d of %d", t.name, nodes, turn+1, b.turns)
 			before, err := t.proc.usage()
@@ -151,9 +161,15 @@ func (b *bench) compareAt(ctx context.Context, nodes int, next string, configs [
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", t.name, err)
 			}
+			if err := wait(ctx, settles); err != nil {
+				return nil, err
+			}
 			after, err := t.proc.usage()
 			if err != nil {
 				return nil, err
+			}
+			if turn < 0 {
+				continue
 			}
 			t.cpu = append(t.cpu, (after.cpu-before.cpu)/float64(r.Accepted))
 			t.p50, t.p99 = append(t.p50, r.Latency.P50), append(t.p99, r.Latency.P99)
