@@ -424,9 +424,13 @@ func TestANewNodeFindsRoomAsAWhole(t *testing.T) {
 	_, _ = b.Flush(Hop{Send: func(pmetric.Metrics, int, int) error { return nil }})
 	assert.Zero(t, b.Points())
 	assert.Zero(t, b.room.Taken(), "no credit is left")
-	require.True(t, b.Take(node(4, 2)))
-	_, _ = b.Flush(Hop{Send: func(pmetric.Metrics, int, int) error { return nil }})
-	assert.Zero(t, b.room.Taken())
+	deltas := node(4, 2)
+	sum := deltas.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().AppendEmpty().SetEmptySum()
+	sum.SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
+	sum.DataPoints().AppendEmpty()
+	require.True(t, b.Take(deltas))
+	assert.EqualValues(t, 40, b.Points(), "what does not wait needs no room")
+	assert.Equal(t, 1, deltas.DataPointCount())
 }
 
 // Of a batch that had to be divided, the first half may be taken and the second not:
