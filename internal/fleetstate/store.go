@@ -31,8 +31,8 @@ type Config struct {
 	// NodeExpiry is the silence after which a node is forgotten.
 	NodeExpiry time.Duration
 	// GPUExpiry is the silence after which a GPU of a node that goes on
-	// reporting is forgotten: above twice the resync interval of `diff`, behind
-	// which a GPU that idles says nothing.
+	// reporting is forgotten: above twice the longest resync interval before it,
+	// a shard's hour, in which a GPU that is lost or idle says nothing.
 	GPUExpiry time.Duration
 	// EpisodeDoubt is for how long the views contradict an open episode before
 	// it counts as over: longer than the straggler processor's `flap_window`,
@@ -46,7 +46,7 @@ func DefaultConfig() Config {
 		// A lone cluster holds half of the nodes and groups.
 		MaxNodes: 200_000, MaxGPUsPerNode: 128, MaxGroups: 20_000, MaxEpisodes: 10_000,
 		ClusterShare: fairshare.Half,
-		MissingAfter: time.Minute, NodeExpiry: 24 * time.Hour, GPUExpiry: 10 * time.Minute,
+		MissingAfter: time.Minute, NodeExpiry: 24 * time.Hour, GPUExpiry: 150 * time.Minute,
 		EpisodeDoubt: 70 * time.Minute,
 	}
 }

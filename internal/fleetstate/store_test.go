@@ -142,6 +142,7 @@ func TestForgottenWhileItReports(t *testing.T) {
 
 func TestGPUExpiry(t *testing.T) {
 	s := New(DefaultConfig())
+	expiry := DefaultConfig().GPUExpiry
 	report := func(at time.Time, uuids ...string) {
 		put(t, s, "c", "n", at, func(u *Update) {
 			for _, id := range uuids {
@@ -151,15 +152,15 @@ func TestGPUExpiry(t *testing.T) {
 	}
 	count := func() int { v, _ := s.Node(Key{"c", "n"}, t0); return len(v.GPUs) }
 	report(t0, "a", "b", "c")
-	report(t0.Add(10*time.Minute), "c", "a")
+	report(t0.Add(expiry), "c", "a")
 	assert.Equal(t, 3, count())
-	report(t0.Add(10*time.Minute+gpuCheck), "c", "a")
+	report(t0.Add(expiry+gpuCheck), "c", "a")
 	assert.Equal(t, 2, count(), "b is gone, the others are not")
 	v, _ := s.Node(Key{"c", "n"}, t0)
 	assert.Equal(t, []string{"a", "c"}, []string{v.GPUs[0].UUID, v.GPUs[1].UUID})
-	put(t, s, "c", "n", t0.Add(11*time.Minute), func(u *Update) { u.SetGPU(u.KnownGPU("a"), GPUTemperature, math.NaN()) })
+	put(t, s, "c", "n", t0.Add(expiry+time.Minute), func(u *Update) { u.SetGPU(u.KnownGPU("a"), GPUTemperature, math.NaN()) })
 	assert.Equal(t, 1, count(), "nothing is known of a any more")
-	assert.Equal(t, t0.Add(10*time.Minute+gpuCheck).UnixMilli(), v.GPUs[1].Reported().UnixMilli())
+	assert.Equal(t, t0.Add(expiry+gpuCheck).UnixMilli(), v.GPUs[1].Reported().UnixMilli())
 }
 
 // TestGPUReplaced has another GPU reported in the place of one: that one is gone

@@ -179,8 +179,11 @@ func (c *collector) episodes(ctx context.Context) (n float64, err error) {
 }
 
 // whole is of how many GPUs a gateway knows all that never changes, which a node
-// says once: what was lost of it nothing would bring but a resync.
+// says once: what was lost of it nothing would bring but a resync. It names some of
+// those of which something is missing.
 func (c *collector) whole(ctx context.Context) (gpus int, err error) {
+	const maxNamed = 10
+	named := 0
 	for page := 1; ; page++ {
 		body, err := process.Get(ctx, fmt.Sprintf("http://%s/api/v1/nodes?gpus=true&page_size=1000&page=%d", c.view, page))
 		if err != nil {
@@ -192,8 +195,14 @@ func (c *collector) whole(ctx context.Context) (gpus int, err error) {
 		}
 		for i := range nodes.Nodes {
 			for _, g := range nodes.Nodes[i].GPUs {
-				if g.Model != "" && g.MemoryLimit != nil && g.PowerLimit != nil && g.SMClockLimit != nil && g.PCIeWidthMax != nil {
+				whole := g.Model != "" && g.MemoryLimit != nil && g.PowerLimit != nil && g.SMClockLimit != nil && g.PCIeWidthMax != nil
+				switch {
+				case whole:
 					gpus++
+				case named < maxNamed:
+					named++
+					known, _ := json.Marshal(g)
+					fmt.Fprintf(os.Stderr, "%s: not all is known of a GPU of %s: %s\n", c.name, nodes.Nodes[i].Node, known)
 				}
 			}
 		}
