@@ -218,9 +218,9 @@ bench-tiers: bin/gpu-collector ## What shard, gateway and root cost a fleet, bes
 bench-reasons: ## How often the reason that is given for a slow node is the right one (4 minutes)
 	set -o pipefail; go test -count=1 -v ./test/bench/reasons -figures | grep '^figure'
 
-BASE ?= HEAD~1
+BASE ?=
 .PHONY: bench-compare
-bench-compare: ## The benchmarks of the hot paths beside those of the commit BASE (HEAD~1), by benchstat (8 minutes)
+bench-compare: ## The benchmarks of the hot paths beside those before the last commit that changed the collector, or of BASE, by benchstat (8 minutes)
 	BASE='$(BASE)' scripts/benchcompare.sh
 
 SEED ?= 2026

@@ -3,10 +3,13 @@
 #
 # Compares the benchmarks of the hot paths with those of another commit. Both
 # run in turns, so that what else the machine does meets both.
-# Usage: BASE=HEAD~1 COUNT=6 BENCHTIME=100ms scripts/benchcompare.sh
+# Without BASE it is the one before the last that changed the collector: with a later
+# one nothing would be compared.
+# Usage: BASE=v0.1.0 COUNT=6 BENCHTIME=100ms scripts/benchcompare.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
-base=$(git rev-parse --verify --quiet --short "${BASE:-HEAD~1}") || { echo "BASE=${BASE:-HEAD~1}: no such commit here; name one, or clone with history"; exit 1; }
+BASE=${BASE:-$(git rev-list -1 HEAD -- '*.go' ':!*_test.go' ':!test' go.mod go.sum)~1}
+base=$(git rev-parse --verify --quiet --short "$BASE") || { echo "BASE=$BASE: no such commit here; name one, or clone with history"; exit 1; }
 count=${COUNT:-6} benchtime=${BENCHTIME:-100ms}
 
 # Per push, per point, per tick: a package and its benchmarks.

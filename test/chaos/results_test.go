@@ -26,7 +26,8 @@ const (
 	latePush     = 750 * time.Millisecond
 	maxLateBeats = 1
 	// What is alive after the garbage collector, beside the level before.
-	maxHeapGrowth = 8 << 20
+	// The state of all ten nodes is less.
+	maxHeapGrowth = 3 << 20
 	// Connections that were replaced may not have ended yet: four goroutines each.
 	maxGoroutineGrowth = 16
 	// The resident set keeps what the heap once had, for a while: GOGC allows twice

@@ -365,6 +365,21 @@ func TestTimes(t *testing.T) {
 				_, err = g.push(t.Context(), "c", old)
 				require.NoError(t, err)
 			}
+			// Of one node alone, between its true ones, for many ticks: it is not the
+			// slow one of ten.
+			old.ResourceMetrics().RemoveIf(func(rm pmetric.ResourceMetrics) bool {
+				name, _ := rm.Resource().Attributes().Get("host.name")
+				return name.Str() != "node1"
+			})
+			require.Equal(t, 1, old.ResourceMetrics().Len())
+			for range 60 {
+				for _, md := range []pmetric.Metrics{fleet("c", ""), old} {
+					_, err := g.push(t.Context(), "c", md)
+					require.NoError(t, err)
+				}
+				require.False(t, f.view.straggler("c", "node1"))
+				<-time.After(50 * time.Millisecond) // a quarter of a tick
+			}
 			// One that is slow from now on is found all the same.
 			eventually(t, "the straggler is found", func() bool {
 				_, err := g.push(t.Context(), "c", fleet("c", "node7"))

@@ -57,9 +57,12 @@ func main() {
 	}
 }
 
-// Nothing may be lost, and a fleet without faults has no stragglers. A shard of
-// 50,000 nodes is to need a core.
+// A soak is half an hour of 10,000 nodes, but for the moment between its end and the
+// last push. Nothing may be lost, and a fleet without faults has no stragglers. A
+// shard of 50,000 nodes is to need a core.
 const (
+	minNodes, minMinutes = 10_000, 29.9
+
 	maxLost, maxFalse = 0, 0
 	fleet, maxCores   = 50_000, 1
 )
@@ -162,8 +165,8 @@ func (s *soak) print(w io.Writer, r fleetpush.Report, episodes float64, whole in
 	for _, n := range r.Skipped {
 		skipped += float64(n)
 	}
-	figure.FprintOnly(w, "soak_nodes", float64(s.nodes), "nodes")
-	figure.FprintOnly(w, "soak_minutes", r.Seconds/60, "min")
+	figure.Fprint(w, "soak_nodes", float64(s.nodes), "nodes", minNodes, false)
+	figure.Fprint(w, "soak_minutes", r.Seconds/60, "min", minMinutes, false)
 	figure.FprintOnly(w, "soak_reports", float64(r.Accepted), "reports")
 	figure.Fprint(w, "soak_refused", lost, "reports", maxLost, true)
 	figure.Fprint(w, "soak_skipped", skipped, "reports", maxLost, true)

@@ -15,7 +15,7 @@ import (
 )
 
 // maxGrowth is what may grow from the middle third of the run to its last, per cent.
-const maxGrowth = 5
+const maxGrowth = 2
 
 // measure is one thing that is followed.
 type measure struct {

@@ -25,8 +25,8 @@ func TestGrowth(t *testing.T) {
 	c := watched{collector: &collector{name: "shard"}, measures: []measure{fills, leaks}}
 	c.print(&out)
 	assert.Equal(t, "figure soak_shard_cpu 0 s\n"+
-		"figure soak_shard_rss 400 MB\nfigure soak_shard_rss_growth 0 % limit 5 pass\n"+
-		"figure soak_shard_goroutines 163 goroutines\nfigure soak_shard_goroutines_growth 22.56 % limit 5 short\n", out.String())
+		"figure soak_shard_rss 400 MB\nfigure soak_shard_rss_growth 0 % limit 2 pass\n"+
+		"figure soak_shard_goroutines 163 goroutines\nfigure soak_shard_goroutines_growth 22.56 % limit 2 short\n", out.String())
 }
 
 func TestTooShortARun(t *testing.T) {

@@ -190,7 +190,7 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- with dig "limits" "memory" "" $values.resources -}}
 {{- $limit := div (include "gpu-collector.bytes" . | int64) 1048576 -}}
 {{- $_ := mustMergeOverwrite $config.processors.memory_limiter (dict
-  "limit_mib" (div (mul $limit 80) 100) "spike_limit_mib" (div (mul $limit 16) 100)) -}}
+  "limit_mib" (div (mul $limit 90) 100) "spike_limit_mib" (div (mul $limit 10) 100)) -}}
 {{- end -}}
 {{- if $values.otlp.enabled -}}
 {{- $listen := "${env:GPU_COLLECTOR_LISTEN:-0.0.0.0}" -}}

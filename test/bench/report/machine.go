@@ -32,7 +32,7 @@ func commit(ctx context.Context) (string, error) {
 		return "", err
 	}
 	name := strings.TrimSpace(string(out))
-	changes, err := exec.CommandContext(ctx, "git", append([]string{"status", "--porcelain", "--untracked-files=no", "--", "."}, written...)...).Output()
+	changes, err := exec.CommandContext(ctx, "git", append([]string{"status", "--porcelain", "--", "."}, written...)...).Output()
 	if len(changes) > 0 {
 		name += "+changes"
 	}

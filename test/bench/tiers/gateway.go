@@ -195,7 +195,13 @@ func (b *bench) gatewayOf(ctx context.Context, out io.Writer, name string, nodes
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	b.say("%s: %d pushes accepted, skipped %v, %d ticks, %d scrapes of %d bytes", name, r.Accepted, r.Skipped, w.ticks, w.scrapes, w.scraped)
+	b.say("%s: %d pushes accepted, %d ticks, %d scrapes of %d bytes", name, r.Accepted, w.ticks, w.scrapes, w.scraped)
+	skipped := int64(0)
+	for _, n := range r.Skipped {
+		skipped += n
+	}
+	// What was not pushed would have been the slowest.
+	figure.Fprint(out, name+"_not_pushed", float64(skipped+r.Pushes-r.Accepted), "pushes", 0, true)
 	if pace > interval {
 		figure.FprintOnly(out, name+"_interval", pace.Seconds(), "s")
 	}

@@ -62,18 +62,19 @@ func start(ctx context.Context, binary, name, next string, configs ...string) (*
 			"extensions::pprof::endpoint: "+c.pprof,
 			"service::extensions: [admission, straggler_threshold, fleet_view, healthcheckv2, pprof]")
 	}
+	env := append(os.Environ(), "GODEBUG=gctrace=1", "STATE_DIRECTORY="+c.dir,
+		"GPU_COLLECTOR_GATEWAY="+next, "GPU_COLLECTOR_INSECURE=true")
+	if slices.Contains(configs, rootOverlay) {
+		// As docs/operations.md says and the chart does in a container of 2 GiB.
+		env = append(env, "GOMEMLIMIT=1638MiB", "GOGC=200")
+		overrides = append(overrides, "processors::memory_limiter: {limit_mib: 1843, spike_limit_mib: 205}")
+	}
 	var args []string
 	for _, file := range configs {
 		args = append(args, "--config", file)
 	}
 	for _, o := range overrides {
 		args = append(args, "--config", "yaml:"+o)
-	}
-	env := append(os.Environ(), "GODEBUG=gctrace=1", "STATE_DIRECTORY="+c.dir,
-		"GPU_COLLECTOR_GATEWAY="+next, "GPU_COLLECTOR_INSECURE=true")
-	if slices.Contains(configs, rootOverlay) {
-		// As docs/operations.md says, for the 2 GB that it may have.
-		env = append(env, "GOMEMLIMIT=1600MiB", "GOGC=200")
 	}
 	c.Process = process.New(process.Command{Path: binary, Args: args, Env: env})
 	if err := c.Start(); err != nil {
