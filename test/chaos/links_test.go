@@ -67,12 +67,17 @@ func TestOutage(t *testing.T) {
 	behind(t, pick([]string{rootDoor}, []string{"plain", rootDoor}), func(t *testing.T, w *world) {
 		for _, l := range pick([]*link{w.up}, []*link{w.down, w.up}) {
 			t.Run(l.name, func(t *testing.T) {
+				out := pick(15*interval, vanishedAfter+20*time.Second)
 				w.suffer(func() {
 					l.Stop()
-					time.Sleep(pick(15*interval, vanishedAfter+20*time.Second))
+					time.Sleep(out)
 					require.NoError(t, l.Start())
 				})
+				if l == w.down {
+					w.silence = out
+				}
 				w.recovered(t)
+				w.silence = 0
 			})
 		}
 		t.Run("a slow node is found", w.findsSlow)

@@ -31,6 +31,8 @@ type world struct {
 	root  bool    // the gateway is one of overlays/root.yaml
 	heard []*sink // beside each agent
 	bands *deadband.Cache
+	// silence is for how long the shard heard of no agent in the last fault.
+	silence time.Duration
 	// seen is how many accusations of each kind there were before.
 	seen []int
 }
@@ -168,7 +170,7 @@ func (w *world) compare(at series) string {
 	}
 	for key, x := range at {
 		if x.labels["host_name"] != "" && x.labels["k8s_cluster_name"] == cluster && !verdicts[x.metric] &&
-			!slices.ContainsFunc(w.heard, func(s *sink) bool { return s.saidWithin(key, vanishedAfter) }) {
+			!slices.ContainsFunc(w.heard, func(s *sink) bool { return s.saidWithin(key, w.silence+vanishedAfter) }) {
 			found = append(found, "nobody said: "+key)
 		}
 	}
@@ -179,7 +181,8 @@ func (w *world) compare(at series) string {
 	return fmt.Sprintf("%d differences:\n%s", len(found), strings.Join(found[:min(8, len(found))], "\n"))
 }
 
-// vanishedAfter is diff's default, and a sixteenth of its ttl more.
+// vanishedAfter is diff's default, and a sixteenth of its ttl more: of a node that was
+// silent it begins when that reports again.
 const vanishedAfter = 3*time.Minute + 40*time.Second
 
 // passed is how many points of an agent have left it, and how many of them it
