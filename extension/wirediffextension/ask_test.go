@@ -147,3 +147,33 @@ func TestWhatIsNotKeptComesAgain(t *testing.T) {
 		}
 	}
 }
+
+// While nodes that are new wait, deltas go on: the next one does not include them.
+func TestDeltasDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, err := newExtension(createDefaultConfig().(*Config), extensiontest.NewNopSettings(metadata.Type))
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, e.Shutdown(context.Background())) })
+		push := func(md pmetric.Metrics, keep bool) (points int) {
+			ctx, req := received(t.Context(), t, encode(t, md))
+			_, err := e.intercept(ctx, req, nil, func(ctx context.Context, req any) (any, error) {
+				msg, err := encoding.GetCodecV2("proto").Marshal(req)
+				points = decoded(t, msg.Materialize()).DataPointCount()
+				if !keep {
+					resync.AnswerOf(ctx).Lose()
+				}
+				return req, err
+			})
+			require.NoError(t, err)
+			return points
+		}
+		require.Equal(t, 3, push(report("a", 0, 2, 1), false), "with its heartbeat, and is lost")
+		require.Zero(t, push(report("b", 0, 2, 1), true), "waits")
+		deltas := report("c", 0, 2, 1)
+		sum := deltas.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().AppendEmpty()
+		sum.SetName("steps")
+		sum.SetEmptySum().SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
+		sum.Sum().DataPoints().AppendEmpty().SetIntValue(5)
+		assert.Equal(t, 4, push(deltas, true))
+	})
+}

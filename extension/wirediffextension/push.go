@@ -98,9 +98,10 @@ func (p *push) shrink(ctx context.Context, msg []byte) []byte {
 }
 
 // passed is the message, or nothing while the pipeline has no room for nodes that are
-// new to it, as these are. The receiver then answers without the pipeline.
+// new to it, as these are. The receiver then answers without the pipeline. Deltas do
+// not wait, there or here.
 func (p *push) passed(ctx context.Context, msg []byte) []byte {
-	if !p.ext.room.isLacking(p.report.Cluster(), p.at) || !p.report.IsNew() {
+	if !p.ext.room.isLacking(p.report.Cluster(), p.at) || !p.report.IsNew() || p.judge.Passed {
 		return msg
 	}
 	p.waits = true

@@ -93,7 +93,7 @@ func (b *Buffer) Take(md pmetric.Metrics) bool {
 			all = b.extend(&credit, clusterOf(rm.Resource().Attributes()), md)
 		}
 		first = false
-		if credit.void {
+		if credit.void && !b.known(key) {
 			b.dropped.Add(int64(dropLastValues(rm)))
 		} else {
 			all = b.take(key, rm, &credit) && all
@@ -104,9 +104,7 @@ func (b *Buffer) Take(md pmetric.Metrics) bool {
 		}
 		return rm.ScopeMetrics().Len() == 0
 	})
-	if !credit.void {
-		b.room.Give(credit.cluster, credit.points)
-	}
+	b.room.Give(credit.cluster, credit.points)
 	return all
 }
 
@@ -133,7 +131,9 @@ func (b *Buffer) extend(c *credit, cluster uint64, md pmetric.Metrics) bool {
 	if points > b.room.Most() {
 		return true
 	}
-	c.cluster, c.points, c.void = cluster, points, !b.reserve(cluster, points)
+	if c.void = !b.reserve(cluster, points); !c.void {
+		c.cluster, c.points = cluster, points
+	}
 	return !c.void
 }
 

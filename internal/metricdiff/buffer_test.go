@@ -417,7 +417,15 @@ func TestANewNodeFindsRoomAsAWhole(t *testing.T) {
 	require.False(t, b.Take(node(2, 2)))
 	assert.EqualValues(t, 50, b.Points(), "what is known has as much as there is")
 
-	known = false
+	// A node that is known, behind one that is not, has what there is.
+	first := true
+	b = NewBuffer(Limits{Points: 100, ClusterShare: 0.5, NodePoints: 100, BatchBytes: 1}, func(statetable.NodeKey) bool {
+		defer func() { first = false }()
+		return !first
+	})
+	require.False(t, b.Take(node(6, 4)), "80 of 50")
+	assert.EqualValues(t, 50, b.Points())
+
 	b = NewBuffer(Limits{Points: 100, ClusterShare: 0.5, NodePoints: 100, BatchBytes: 1}, func(statetable.NodeKey) bool { return false })
 	require.False(t, b.Take(node(3, 4)))
 	assert.EqualValues(t, 50, b.Points())

@@ -47,6 +47,9 @@ type Judge struct {
 	// that got the time of receipt because theirs was to come, and Vanished the
 	// series that it declares gone.
 	Received, Forwarded, Heartbeats, Ahead, Vanished int64
+	// Passed is whether some of the points are no last values, as deltas, which are lost
+	// where they do not go on.
+	Passed bool
 	// Nodes are those of the report.
 	Nodes []statetable.NodeKey
 
@@ -204,6 +207,7 @@ func (j *Judge) pass(points int) bool {
 	j.points += int64(points)
 	j.Forwarded += int64(points)
 	if points > 0 {
+		j.Passed = true
 		j.Report.Change()
 	}
 	return points == 0

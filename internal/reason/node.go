@@ -51,8 +51,9 @@ type series struct {
 	raw  float64
 }
 
-// gpuQuiet is the time after which a GPU that says nothing makes room for a new one.
-const gpuQuiet = 3600
+// gpuQuiet is the time in seconds after which a GPU that says nothing makes room for a
+// new one: more than twice the hour in which a shard says everything once.
+const gpuQuiet = 9000
 
 // settled is the age from which on a node's state is known, so that what
 // appears then is new: state that was left out is asked for within a few pushes.

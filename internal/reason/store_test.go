@@ -223,7 +223,7 @@ func TestAReplacedGPU(t *testing.T) {
 		require.NoError(t, n.Put(addGPU(t, n, gpuID(i)), FieldECCUncorrected, 1))
 	}
 	for i := range MaxGPUs {
-		n.hear(seconds(epoch.Add(time.Hour)))
+		n.hear(seconds(epoch.Add(gpuQuiet * time.Second)))
 		g := addGPU(t, n, gpuID(i))
 		if i != 9 {
 			require.NoError(t, n.Put(g, FieldECCUncorrected, 2))

@@ -126,6 +126,35 @@ func TestWhatWasLostIsAskedFor(t *testing.T) {
 	}
 }
 
+// A report is one of new nodes only where none of them is known, whether or not there
+// is news of it, and of the cluster that the first names.
+func TestWhatIsNew(t *testing.T) {
+	tb := newTable(nil)
+	say := func(at time.Duration, nodes ...NodeKey) (isNew bool, cluster uint64) {
+		r := tb.Begin(at)
+		for i, n := range nodes {
+			r.OpenNode(n)
+			if r.Undescribed() {
+				r.DescribeNode([]Attr{{Key: "k8s.cluster.name", Text: []string{"a", "b"}[i]}})
+			}
+			r.Observe(double(1, 1))
+			r.CloseNode()
+		}
+		isNew, cluster = r.IsNew(), r.Cluster()
+		r.Commit()
+		return isNew, cluster
+	}
+	isNew, cluster := say(0, nodeA)
+	assert.True(t, isNew)
+	assert.Equal(t, HashString("a"), cluster)
+	isNew, cluster = say(10*time.Second, nodeA)
+	assert.False(t, isNew, "there is no news of it")
+	assert.Equal(t, HashString("a"), cluster)
+	isNew, cluster = say(20*time.Second, nodeA, nodeB)
+	assert.False(t, isNew, "one of them is known")
+	assert.Equal(t, HashString("a"), cluster)
+}
+
 // While the next hop has no room for whole states, what changes of a node goes on
 // and what is due again waits; of a node of which it has nothing all is tried.
 func TestAResyncWaitsForRoom(t *testing.T) {

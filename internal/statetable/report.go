@@ -79,20 +79,22 @@ type Report struct {
 	ticks uint64
 	tick  uint16 // of ticks what an entry holds
 
-	node    *node // nil between nodes, and for a node there is no room for
-	key     NodeKey
-	cursor  int    // where in node.entries the next point is expected
-	fresh   bool   // the point just observed is of a new series
-	stamp   uint64 // see Stamp
-	changed bool   // something of the open node is forwarded
-	again   int    // points that were repeated
-	visits  []visit
-	pending []pending
-	namer   namer
-	text    []byte // encoded names of pending's new series
-	metric  span   // in text, the last one described
-	named   uint32 // pending.metric whose number is number, for one node
-	number  uint16
+	node     *node // nil between nodes, and for a node there is no room for
+	key      NodeKey
+	cursor   int    // where in node.entries the next point is expected
+	fresh    bool   // the point just observed is of a new series
+	stamp    uint64 // see Stamp
+	changed  bool   // something of the open node is forwarded
+	again    int    // points that were repeated
+	visits   []visit
+	pending  []pending
+	first    *node // of those that were opened
+	accepted bool  // the next hop has something of one of them
+	namer    namer
+	text     []byte // encoded names of pending's new series
+	metric   span   // in text, the last one described
+	named    uint32 // pending.metric whose number is number, for one node
+	number   uint16
 
 	stale, untracked, unnamed, resyncs int64
 }
@@ -100,28 +102,17 @@ type Report struct {
 // Cluster is the hash of the cluster that the first of the report's nodes names, 0
 // where it names none, or found no room.
 func (r *Report) Cluster() uint64 {
-	if len(r.visits) == 0 {
+	if r.first == nil {
 		return 0
 	}
-	n := r.visits[0].node
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.cluster
+	r.first.mu.Lock()
+	defer r.first.mu.Unlock()
+	return r.first.cluster
 }
 
-// IsNew reports whether the next hop has accepted nothing of the report's nodes yet.
-func (r *Report) IsNew() bool {
-	for i := range r.visits {
-		n := r.visits[i].node
-		n.mu.Lock()
-		accepted := n.accepted
-		n.mu.Unlock()
-		if accepted {
-			return false
-		}
-	}
-	return true
-}
+// IsNew reports whether the next hop had accepted nothing of the report's nodes yet,
+// also of those that have nothing to say.
+func (r *Report) IsNew() bool { return !r.accepted }
 
 type span struct{ from, to uint32 }
 
@@ -170,6 +161,10 @@ func (r *Report) OpenNode(key NodeKey) {
 	if n == nil {
 		return
 	}
+	if r.first == nil {
+		r.first = n
+	}
+	r.accepted = r.accepted || n.accepted
 	if n.owner != r.id {
 		n.owner = r.id
 		n.visit++

@@ -177,7 +177,7 @@ func (r *Report) finish() {
 	r.table.unnamed.Add(r.unnamed)
 	r.table.resyncs.Add(r.resyncs)
 	clear(r.visits) // no node is kept alive by the pool
-	r.again = 0
+	r.again, r.first, r.accepted = 0, nil, false
 	r.visits, r.pending, r.text, r.metric = r.visits[:0], r.pending[:0], r.text[:0], span{}
 	if cap(r.text) > keepText {
 		r.text, r.namer, r.pending = nil, namer{dict: r.table.dict}, nil

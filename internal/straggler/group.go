@@ -106,13 +106,16 @@ type signal struct {
 	cohorts [maxCohorts]estimator
 }
 
+// staleTTL is how many parts a TTL has for track.stale.
+const staleTTL = 250
+
 // track is what is kept of one node and signal besides the value, in one place:
 // each array more is one more place that a tick waits for.
 type track struct {
 	Tracker
 	slow  float32 // moving average of the deviation in units of the scale
 	same  uint16  // ticks with the very same value; throughput only
-	stale uint8   // ticks since the node told it
+	stale uint8   // time since the node told it, in parts of the TTL, see staleTTL
 	known bool    // there is a deviation of the tick before
 }
 

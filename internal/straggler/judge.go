@@ -3,7 +3,6 @@
 package straggler
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -91,12 +90,16 @@ func (e *Engine) young(g *group) bool {
 }
 
 // outdated forgets a value that its node has not told for the TTL: it tells
-// others, but this one no more.
+// others, but this one no more. When no tick came for that long, it was the gateway
+// that did not listen, and what does not change nobody would say again.
 func (e *Engine) outdated(g *group, i int, s nodesignal.Signal) bool {
 	t := &g.signals[s].tracks[i]
 	t.known = false
-	t.stale++
-	if t.stale < math.MaxUint8 && time.Duration(t.stale)*e.elapsed <= e.cfg.TTL {
+	if e.elapsed > e.cfg.TTL {
+		return false
+	}
+	if stale := int(t.stale) + int(max(e.elapsed*staleTTL/e.cfg.TTL, 1)); stale <= staleTTL {
+		t.stale = uint8(stale)
 		return false
 	}
 	t.stale = 0

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
 )
 
 func silentBelow(n int) func(string, int) bool {
@@ -120,6 +122,38 @@ func TestADeafGatewayMissesNobody(t *testing.T) {
 		require.NotEqual(t, StateMissing, n.State)
 	}
 	assert.Empty(t, p.ticks(10))
+}
+
+// TestADeafGatewayForgetsNothing: behind a shard a signal that does not change is said
+// once, and heartbeats confirm it. A tick that comes late, however late, voids none.
+func TestADeafGatewayForgetsNothing(t *testing.T) {
+	for _, late := range []time.Duration{10 * tick, 4 * tick} {
+		f := newFleet(t, nil)
+		beat := func(with bool) {
+			for i := range 8 {
+				o := Observation{Cluster: "c", Node: nodeName("j", i), Peers: []string{"j"}, Heartbeat: true}
+				if with {
+					o.State, o.HasState = StateActive, true
+					o.Values.Set(nodesignal.Throughput, 10)
+				}
+				require.NoError(t, f.e.Observe(&o, f.now))
+			}
+		}
+		active := func(r *Report) int { return groupOf(t, r, "c", "j").Counts[StateActive] }
+		beat(true)
+		f.tick()
+		for range 10 {
+			beat(false)
+			require.Equal(t, 8, active(f.tick()))
+		}
+		f.tick() // nothing came in time for this one
+		f.now = f.now.Add(late - tick)
+		f.tick()
+		for range 3 {
+			beat(false)
+			require.Equal(t, 8, active(f.tick()), "after a tick that was late by %s", late)
+		}
+	}
 }
 
 // TestFlappingSilenceIsToldThrice within an hour.
