@@ -29,6 +29,7 @@ type Plan struct {
 	// counters are, by input, the place of its count, -1 for what is none.
 	counters []int
 	counts   int
+	rates    []float64 // by count, the most per second that counts
 	measures [nodesignal.Count]measure
 	// utilization tells idle GPUs and those under load.
 	utilization int
@@ -98,6 +99,9 @@ func (p *Plan) factor(r *Ratio) factor {
 		input: p.input(r.Metric, r.Attributes, r.Use == UseRate),
 		limit: -1, best: r.BestLimit, use: r.Use, allowed: r.Allowed,
 	}
+	if at := p.counters[f.input]; at >= 0 {
+		p.rates[at] = max(p.rates[at], maxRate*r.Allowed)
+	}
 	if r.Limit != "" {
 		attrs := r.LimitAttributes
 		if attrs == nil {
@@ -124,6 +128,7 @@ func (p *Plan) input(metric string, attrs map[string]string, counter bool) int {
 	if counter {
 		at = p.counts
 		p.counts++
+		p.rates = append(p.rates, 0)
 	}
 	p.counters = append(p.counters, at)
 	p.count++

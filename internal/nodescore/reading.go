@@ -49,6 +49,11 @@ const MaxGPUs = 128
 // averaged: the thresholds are per minute.
 const rateWindow = time.Minute
 
+// maxRate is how many times as much as is allowed a counter's rate counts. Errors come
+// a thousand times as fast as they may, and the average would not be below what is
+// allowed for seven minutes after the last of them; so it is in 2.3, ln(10) windows.
+const maxRate = 10
+
 // table holds what a node's readings are worth: one row per GPU and one for
 // the node itself. Its times count from its first reading, and its rows hold no
 // pointers: who plays the agents of a fleet has a million of them.
@@ -141,10 +146,11 @@ func (t *table) take(now time.Time, ttl time.Duration, plan *Plan) {
 		for i := range r.cells {
 			c := &r.cells[i]
 			var counter *count
+			most := 0.0
 			if at := plan.counters[i]; at >= 0 {
-				counter = &r.counts[at]
+				counter, most = &r.counts[at], plan.rates[at]
 			}
-			c.take(when, ttl, counter)
+			c.take(when, ttl, counter, most)
 			if c.known {
 				t.best[i] = max(t.best[i], c.value)
 			}
@@ -154,11 +160,11 @@ func (t *table) take(now time.Time, ttl time.Duration, plan *Plan) {
 	})
 }
 
-func (c *cell) take(now, ttl time.Duration, counter *count) {
+func (c *cell) take(now, ttl time.Duration, counter *count, most float64) {
 	c.fresh = c.n > 0
 	switch {
 	case c.fresh && counter != nil:
-		c.count(counter)
+		c.count(counter, most)
 	case c.fresh:
 		c.value, c.known = c.sum/float64(c.n), true
 	case c.known && now-c.at > ttl:
@@ -167,12 +173,12 @@ func (c *cell) take(now, ttl time.Duration, counter *count) {
 	c.sum, c.n = 0, 0
 }
 
-// count turns a counter into a rate per second. Its first value, and one lower
-// than the last, which is a new start, only begin the count.
-func (c *cell) count(last *count) {
+// count turns a counter into a rate per second, of which no more than most counts. Its
+// first value, and one lower than the last, which is a new start, only begin the count.
+func (c *cell) count(last *count, most float64) {
 	raw, dt := c.sum, (c.at - last.at).Seconds()
 	if last.known && raw >= last.value && dt > 0 {
-		c.value += (1 - math.Exp(-dt/rateWindow.Seconds())) * ((raw-last.value)/dt - c.value)
+		c.value += (1 - math.Exp(-dt/rateWindow.Seconds())) * (min((raw-last.value)/dt, most) - c.value)
 		c.known = true
 	}
 	*last = count{raw, c.at, true}

@@ -17,7 +17,7 @@ const (
 	UseInverse  = "inverse"   // 1/x: a duration as a rate
 	UseOneMinus = "one_minus" // 1-x: a share that is lost as one that is left
 	// UseRate is for counters: 1 up to Ratio.Allowed per second, the less the
-	// more there are beyond.
+	// more there are beyond, down to a tenth.
 	UseRate = "rate"
 )
 
