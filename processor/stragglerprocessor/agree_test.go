@@ -384,14 +384,20 @@ func TestNodeAndGatewayAgreeInAnIncident(t *testing.T) {
 }
 
 // TestNodeAndGatewayAgreeAfterLosses loses pushes, and with them the parameters
-// of ticks: the sums differ for a while, the verdicts hardly.
+// of ticks: the sums differ for a while, the verdicts hardly. That goes by history:
+// now and then one has a loss that falls on a limit, after which a node's verdict
+// differs for as long as all others of a hundred together.
 func TestNodeAndGatewayAgreeAfterLosses(t *testing.T) {
-	compared, flagged, differs := 0, 0, 0
+	histories, compared, flagged, differs, differ := 0, 0, 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		s := play(t, eventKinds)
+		histories++
 		compared, flagged, differs = compared+s.compared, flagged+s.flagged, differs+s.differs
+		if s.differs > s.flagged/20 {
+			differ++
+		}
 	})
-	t.Logf("%d words compared, %d of stragglers, %d differ", compared, flagged, differs)
+	t.Logf("%d words compared, %d of stragglers, %d differ, of %d in %d histories", compared, flagged, differs, differ, histories)
 	require.Greater(t, flagged, 200)
-	require.Less(t, differs, flagged/20)
+	require.Less(t, differ, histories/10)
 }
