@@ -14,9 +14,9 @@ count=${COUNT:-6} benchtime=${BENCHTIME:-100ms}
 
 # Per push, per point, per tick: a package and its benchmarks.
 hot='
-internal/metricdiff Wire|Buffer
+internal/delta Wire|Buffer
 internal/grpczstd Decompress
-internal/statetable Report
+internal/delta/statetable Report
 processor/diffprocessor Diff
 internal/nodescore Evaluate
 internal/straggler Observe|Tick
@@ -33,7 +33,7 @@ tmp=$(mktemp -d)
 trap 'git worktree remove --force "$tmp/base" 2>/dev/null || true; rm -rf "$tmp"' EXIT
 git worktree add --quiet --detach "$tmp/base" "$base"
 mkdir -p .cache/tools "$tmp/old" "$tmp/new"
-(cd internal/tools && CGO_ENABLED=0 go build -o ../../.cache/tools/benchstat golang.org/x/perf/cmd/benchstat)
+(cd tools/pinned && CGO_ENABLED=0 go build -o ../../.cache/tools/benchstat golang.org/x/perf/cmd/benchstat)
 
 echo "building the benchmarks of this tree and of $base" >&2
 while read -r dir benches; do

@@ -28,7 +28,7 @@ tool() {
 
 install() { (cd "$tools" && GOBIN=$tools CGO_ENABLED=0 go install -ldflags '-s -w' "$1"); }
 # Its module replaces another one, which `go install` refuses; so does ours.
-build_unittest() { (cd internal/tools/helm-unittest && CGO_ENABLED=0 go build -ldflags '-s -w' -o "$tools/helm-unittest" github.com/helm-unittest/helm-unittest/cmd/helm-unittest); }
+build_unittest() { (cd tools/pinned/helm-unittest && CGO_ENABLED=0 go build -ldflags '-s -w' -o "$tools/helm-unittest" github.com/helm-unittest/helm-unittest/cmd/helm-unittest); }
 
 directories=$(tool helm install helm.sh/helm/v4/cmd/helm@v4.3.1)
 directories+=:$(tool kubeconform install github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0)

@@ -4,13 +4,13 @@
 # Writes everything that is generated: components.go of both distributions
 # (OCB), the metadata of each component (mdatagen), the API's document and its
 # client (oapi-codegen), and the chart's copies of configs/ and dashboards/. The
-# versions of the tools are pinned in internal/tools/go.mod.
+# versions of the tools are pinned in tools/pinned/go.mod.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 tools=$PWD/.cache/tools
 mkdir -p "$tools"
-(cd internal/tools && go build -o "$tools/ocb" go.opentelemetry.io/collector/cmd/builder \
+(cd tools/pinned && go build -o "$tools/ocb" go.opentelemetry.io/collector/cmd/builder \
 	&& go build -o "$tools/mdatagen" go.opentelemetry.io/collector/cmd/mdatagen \
 	&& go build -o "$tools/oapi-codegen" github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen)
 
@@ -35,7 +35,7 @@ for metadata in $(git ls-files -co --exclude-standard '*/metadata.yaml' | grep -
 done
 
 # The document comes from the Go types, without a server.
-go run ./internal/fleetapi/openapi pkg/fleetclient/openapi.json
+go run ./tools/openapi pkg/fleetclient/openapi.json
 (cd pkg/fleetclient && "$tools/oapi-codegen" -config codegen.yaml openapi.json)
 
 # A chart cannot read what lies outside of its directory.
@@ -45,6 +45,6 @@ mkdir -p "$chart"/{configs,grafana,prometheus}
 cp configs/{agent,gateway,shard,kafka-shard,kafka-root}.yaml configs/kubernetes/cluster.yaml "$chart/configs/"
 cp dashboards/grafana/*.json "$chart/grafana/"
 cp dashboards/prometheus/{alerts,rules}.yaml "$chart/prometheus/"
-go run ./test/chart/valuesdoc
+go run ./tools/valuesdoc
 
-go run ./internal/configdoc docs/configuration.md
+go run ./tools/configdoc docs/configuration.md

@@ -10,7 +10,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/gpu-collector/gpu-collector/internal/fleetpush"
+	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 )
 
 // push runs the fleet until ctx ends and writes the report.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 var groupFields = map[string]fleetstate.GroupField{

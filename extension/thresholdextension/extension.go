@@ -19,7 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadata"
-	"github.com/gpu-collector/gpu-collector/internal/resync"
+	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 )
 

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadatatest"
-	"github.com/gpu-collector/gpu-collector/internal/resync"
+	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 )
 

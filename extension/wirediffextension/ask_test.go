@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc/encoding"
 
 	"github.com/gpu-collector/gpu-collector/extension/wirediffextension/internal/metadata"
+	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/resync"
 )
 
 // What finds no room here is asked for in the answer to the node's next push that

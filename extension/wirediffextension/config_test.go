@@ -15,8 +15,8 @@ import (
 	"go.opentelemetry.io/collector/extension/extensiontest"
 
 	"github.com/gpu-collector/gpu-collector/extension/wirediffextension/internal/metadata"
-	"github.com/gpu-collector/gpu-collector/internal/deadband"
-	"github.com/gpu-collector/gpu-collector/internal/resync"
+	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
+	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 )
 
 func TestConfig(t *testing.T) {

@@ -17,9 +17,9 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/gpu-collector/gpu-collector/extension/wirediffextension/internal/metadata"
-	"github.com/gpu-collector/gpu-collector/internal/metricdiff"
-	"github.com/gpu-collector/gpu-collector/internal/resync"
-	"github.com/gpu-collector/gpu-collector/internal/statetable"
+	"github.com/gpu-collector/gpu-collector/internal/delta"
+	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
+	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 	"github.com/gpu-collector/gpu-collector/internal/steadytime"
 )
 
@@ -65,7 +65,7 @@ func newExtension(cfg *Config, set extension.Settings) (*wireDiff, error) {
 		MaxSeriesPerNode:  cfg.MaxSeriesPerNode,
 		ClusterShare:      cfg.ClusterShare,
 		VanishedAfter:     cfg.VanishedAfter,
-		OpaqueInterval:    metricdiff.OpaqueInterval,
+		OpaqueInterval:    delta.OpaqueInterval,
 		WholeNodes:        cfg.Granularity == GranularityNode,
 		TTL:               cfg.TTL,
 		ResyncInterval:    cfg.ResyncInterval,

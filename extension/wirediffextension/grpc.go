@@ -18,8 +18,8 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
+	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/nesting"
-	"github.com/gpu-collector/gpu-collector/internal/resync"
 )
 
 // message is what the receiver decodes a request into. Its type is internal to

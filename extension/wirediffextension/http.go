@@ -12,8 +12,8 @@ import (
 
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
 
+	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/nesting"
-	"github.com/gpu-collector/gpu-collector/internal/resync"
 )
 
 const (

@@ -10,10 +10,10 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/gpu-collector/gpu-collector/internal/deadband"
-	"github.com/gpu-collector/gpu-collector/internal/metricdiff"
-	"github.com/gpu-collector/gpu-collector/internal/resync"
-	"github.com/gpu-collector/gpu-collector/internal/statetable"
+	"github.com/gpu-collector/gpu-collector/internal/delta"
+	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
+	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
+	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 )
 
 // keepBytes is how large a buffer may be to be used again: the largest reports
@@ -40,10 +40,10 @@ func readOption(how string) metric.AddOption {
 // A push whose end is called without the others has touched nothing.
 type push struct {
 	ext     *wireDiff
-	wire    *metricdiff.Wire
-	decoded metricdiff.Filter
+	wire    *delta.Wire
+	decoded delta.Filter
 	report  *statetable.Report // nil when there is nothing to settle
-	judge   *metricdiff.Judge
+	judge   *delta.Judge
 	at      time.Duration // since the extension's epoch
 	waits   bool          // for the pipeline to have room
 
@@ -53,7 +53,7 @@ type push struct {
 func newPush(cfg *Config) *push {
 	// Not in parallel with itself, so the two share a cache.
 	bands, wholeNodes := deadband.NewCache(cfg.Deadbands), cfg.Granularity == GranularityNode
-	p := &push{wire: metricdiff.NewWire(bands, wholeNodes)}
+	p := &push{wire: delta.NewWire(bands, wholeNodes)}
 	p.decoded.Bands, p.decoded.WholeNodes = bands, wholeNodes
 	return p
 }
@@ -136,7 +136,7 @@ func (p *push) count(ctx context.Context, how metric.AddOption) {
 	p.ext.telemetry.ExtensionWireDiffPushes.Add(ctx, 1, how)
 }
 
-func (p *push) compare(ctx context.Context, j *metricdiff.Judge, now time.Time) {
+func (p *push) compare(ctx context.Context, j *delta.Judge, now time.Time) {
 	at := now.Sub(p.ext.epoch)
 	j.Now, j.Answer, p.at = now, resync.AnswerOf(ctx), at
 	j.Report = p.ext.table.Begin(at)

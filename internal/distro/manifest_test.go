@@ -33,7 +33,7 @@ func goMod(t *testing.T, file string) *modfile.File {
 // TestOneCollectorVersion guards against a mixed set, which resolves,
 // compiles, starts, and silently ignores configuration.
 func TestOneCollectorVersion(t *testing.T) {
-	for _, file := range []string{root + "/go.mod", root + "/internal/tools/go.mod"} {
+	for _, file := range []string{root + "/go.mod", root + "/tools/pinned/go.mod"} {
 		for _, r := range goMod(t, file).Require {
 			switch {
 			case r.Mod.Path == core || strings.HasPrefix(r.Mod.Path, core+"/"):

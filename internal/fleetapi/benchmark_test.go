@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
-	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // largeFleet has nodes of 8 GPUs, one in a thousand of them a straggler.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
-	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // converter makes API types of views at one point in time. What it returns

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
-	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // GroupKey names a peer group. The empty group is the whole cluster.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // Reading collects the values of one push of one node. The zero value is empty.

@@ -6,7 +6,7 @@
 // argument.
 package nodescore // import "github.com/gpu-collector/gpu-collector/internal/nodescore"
 
-import "github.com/gpu-collector/gpu-collector/internal/nodesignal"
+import "github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 
 // Weights are the shares of the signals in the score.
 type Weights [nodesignal.Count]float64

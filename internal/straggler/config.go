@@ -13,7 +13,7 @@ package straggler // import "github.com/gpu-collector/gpu-collector/internal/str
 import (
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // MADToSigma turns a median absolute deviation into a standard deviation for

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
-	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // Engine compares the nodes of many clusters with their peers. It is not safe

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // episode is one time in which a node is slow, or silent. A node has at most

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // estimator follows what is normal in one signal of one cohort.

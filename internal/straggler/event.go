@@ -5,7 +5,7 @@ package straggler
 import (
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // EventKind is where in its episode an event stands.

@@ -5,7 +5,7 @@ package straggler
 import (
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // incidentState is one event for many slow nodes of a group.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // judge compares the members of a group by one signal, cohort by cohort.

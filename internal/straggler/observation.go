@@ -7,7 +7,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // State of a node as it reports it, or StateMissing when it stopped reporting.

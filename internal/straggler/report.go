@@ -5,7 +5,7 @@ package straggler
 import (
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // Report is what one tick found. It and all it holds belong to the engine and

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // mistakes collects what is wrong with a configuration, one error per key.

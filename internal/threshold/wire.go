@@ -13,7 +13,7 @@ import (
 
 	"github.com/dunglas/httpsfv"
 
-	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 )
 

@@ -9,9 +9,9 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 
-	"github.com/gpu-collector/gpu-collector/internal/deadband"
+	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
+	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
-	"github.com/gpu-collector/gpu-collector/internal/statetable"
 )
 
 const (

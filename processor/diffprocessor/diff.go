@@ -18,10 +18,10 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
-	"github.com/gpu-collector/gpu-collector/internal/deadband"
-	"github.com/gpu-collector/gpu-collector/internal/metricdiff"
-	"github.com/gpu-collector/gpu-collector/internal/resync"
-	"github.com/gpu-collector/gpu-collector/internal/statetable"
+	"github.com/gpu-collector/gpu-collector/internal/delta"
+	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
+	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
+	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 	"github.com/gpu-collector/gpu-collector/internal/steadytime"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadata"
 )
@@ -33,19 +33,19 @@ const sweepsPerTTL = 4
 var _ processor.Metrics = (*diffProcessor)(nil)
 
 // diffProcessor drops from each report the points that the next consumer has.
-// The decisions are internal/statetable's.
+// The decisions are internal/delta/statetable's.
 type diffProcessor struct {
 	cfg       *Config
 	next      consumer.Metrics
 	table     *statetable.Table
 	telemetry *metadata.TelemetryBuilder
-	scratch   sync.Pool // of *metricdiff.Filter
+	scratch   sync.Pool // of *delta.Filter
 
 	// epoch is what the table's time counts from, by the monotonic clock.
 	epoch time.Time
 	now   func() time.Time
 
-	buffer *metricdiff.Buffer // nil when reports are forwarded inline
+	buffer *delta.Buffer // nil when reports are forwarded inline
 	logger *zap.Logger
 
 	stop    context.CancelFunc // nil before Start
@@ -70,12 +70,12 @@ func newProcessor(cfg *Config, set processor.Settings, next consumer.Metrics) (*
 	}
 	bands := deadband.NewCache(cfg.Deadbands)
 	p.scratch.New = func() any {
-		f := new(metricdiff.Filter)
+		f := new(delta.Filter)
 		f.Bands, f.WholeNodes = bands, cfg.Granularity == GranularityNode
 		return f
 	}
 	if cfg.FlushInterval > 0 {
-		p.buffer = metricdiff.NewBuffer(metricdiff.Limits{
+		p.buffer = delta.NewBuffer(delta.Limits{
 			Points:       cfg.MaxPendingPoints,
 			ClusterShare: cfg.ClusterShare,
 			// What is beyond the table's bound is forwarded each time; a node a
@@ -99,7 +99,7 @@ func (c *Config) table() statetable.Settings {
 		MaxSeriesPerNode:  c.MaxSeriesPerNode,
 		ClusterShare:      c.ClusterShare,
 		VanishedAfter:     c.VanishedAfter,
-		OpaqueInterval:    metricdiff.OpaqueInterval,
+		OpaqueInterval:    delta.OpaqueInterval,
 		WholeNodes:        c.Granularity == GranularityNode,
 		TTL:               c.TTL,
 		ResyncInterval:    c.ResyncInterval,
@@ -232,7 +232,7 @@ func (p *diffProcessor) sendHeld(ctx context.Context, nodes []statetable.NodeKey
 		report := p.table.Begin(p.now().Sub(p.epoch))
 		var md pmetric.Metrics
 		var beats int
-		md, beats, nodes = metricdiff.Held(report, nodes, p.cfg.MaxBatchBytes)
+		md, beats, nodes = delta.Held(report, nodes, p.cfg.MaxBatchBytes)
 		accepted = p.sendReport(ctx, report, md, beats)
 	}
 }
@@ -258,7 +258,7 @@ func (p *diffProcessor) sendReport(ctx context.Context, report *statetable.Repor
 // not hold is left in md. It returns the report's nodes if the next hop said meanwhile that
 // it lacks any.
 func (p *diffProcessor) reduce(ctx context.Context, md pmetric.Metrics) (outdated []statetable.NodeKey, err error) {
-	f := p.scratch.Get().(*metricdiff.Filter)
+	f := p.scratch.Get().(*delta.Filter)
 	f.Now, f.Answer = p.now(), resync.AnswerOf(ctx)
 	f.Report = p.table.Begin(f.Now.Sub(p.epoch))
 	losses := p.table.Losses()

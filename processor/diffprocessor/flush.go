@@ -12,8 +12,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
-	"github.com/gpu-collector/gpu-collector/internal/metricdiff"
-	"github.com/gpu-collector/gpu-collector/internal/statetable"
+	"github.com/gpu-collector/gpu-collector/internal/delta"
+	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 )
 
 // shutdownTimeout bounds the last flush where the Collector does not: its
@@ -72,7 +72,7 @@ func (p *diffProcessor) stopFlusher(ctx context.Context) {
 
 func (p *diffProcessor) flush(ctx context.Context, enough func() bool) {
 	var sent []statetable.NodeKey
-	held, dropped := p.buffer.Flush(metricdiff.Hop{
+	held, dropped := p.buffer.Flush(delta.Hop{
 		Send: func(md pmetric.Metrics, points, heartbeats int) error {
 			if err := p.next.ConsumeMetrics(ctx, md); err != nil {
 				return err
@@ -108,7 +108,7 @@ func (p *diffProcessor) flush(ctx context.Context, enough func() bool) {
 // observeBuffer lets the buffer's figures be read when metrics are collected;
 // without a buffer they are 0.
 func (p *diffProcessor) observeBuffer() error {
-	read := func(figure func(*metricdiff.Buffer) int64) metric.Int64Callback {
+	read := func(figure func(*delta.Buffer) int64) metric.Int64Callback {
 		return func(_ context.Context, o metric.Int64Observer) error {
 			if p.buffer == nil {
 				o.Observe(0)
@@ -119,8 +119,8 @@ func (p *diffProcessor) observeBuffer() error {
 		}
 	}
 	return errors.Join(
-		p.telemetry.RegisterProcessorDiffPendingPointsCallback(read((*metricdiff.Buffer).Points)),
-		p.telemetry.RegisterProcessorDiffReplacedPointsCallback(read((*metricdiff.Buffer).Replaced)),
-		p.telemetry.RegisterProcessorDiffDroppedPointsCallback(read((*metricdiff.Buffer).Dropped)),
+		p.telemetry.RegisterProcessorDiffPendingPointsCallback(read((*delta.Buffer).Points)),
+		p.telemetry.RegisterProcessorDiffReplacedPointsCallback(read((*delta.Buffer).Replaced)),
+		p.telemetry.RegisterProcessorDiffDroppedPointsCallback(read((*delta.Buffer).Dropped)),
 	)
 }

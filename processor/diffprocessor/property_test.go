@@ -18,9 +18,9 @@ import (
 	"go.opentelemetry.io/collector/processor/processortest"
 	"pgregory.net/rapid"
 
-	"github.com/gpu-collector/gpu-collector/internal/deadband"
+	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
+	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/resync"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadata"
 )
 

@@ -22,10 +22,10 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 	"pgregory.net/rapid"
 
-	"github.com/gpu-collector/gpu-collector/internal/deadband"
+	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
+	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
+	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/resync"
-	"github.com/gpu-collector/gpu-collector/internal/statetable"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadatatest"
 )

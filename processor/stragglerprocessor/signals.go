@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
-	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // SignalConfig changes how one signal is measured, scored and compared; what is

@@ -21,9 +21,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/gpu-collector/gpu-collector/internal/deadband"
+	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
+	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/statetable"
 )
 
 // series are values by the text of their name and labels.

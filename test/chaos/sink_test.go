@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc"
 	_ "google.golang.org/grpc/encoding/gzip" // what exporters compress with
 
-	"github.com/gpu-collector/gpu-collector/internal/deadband"
-	"github.com/gpu-collector/gpu-collector/internal/statetable"
+	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
+	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 )
 
 // sink is an OTLP server that keeps what it was told last, whatever the

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-collector/gpu-collector/internal/deadband"
+	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
 	"github.com/gpu-collector/gpu-collector/test/process"
 )
 

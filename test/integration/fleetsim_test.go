@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-collector/gpu-collector/internal/fleetpush"
+	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 )
 
 // TestFleetsimExample runs the example of docs/fleetsim.md: the nodes with a

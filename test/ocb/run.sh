@@ -16,7 +16,7 @@ fail() { printf 'ocb: %s\n' "$1" >&2; exit 1; }
 
 step "the pinned builder"
 mkdir -p "$tools"
-(cd "$root/internal/tools" && go build -o "$tools/ocb" go.opentelemetry.io/collector/cmd/builder)
+(cd "$root/tools/pinned" && go build -o "$tools/ocb" go.opentelemetry.io/collector/cmd/builder)
 
 step "sources and modules, with strict versions"
 sed -e "s|^  output_path:.*|  output_path: $work/dist|" -e "s|path: \.\./\.\.\$|path: $root|" builder-config.yaml >"$work/manifest.yaml"

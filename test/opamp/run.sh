@@ -17,7 +17,7 @@ step() { printf 'opamp: %s (%ss)\n' "$1" "$SECONDS"; }
 
 step "the lean agent's manifest, and a line more"
 mkdir -p "$tools"
-(cd "$root/internal/tools" && go build -o "$tools/ocb" go.opentelemetry.io/collector/cmd/builder)
+(cd "$root/tools/pinned" && go build -o "$tools/ocb" go.opentelemetry.io/collector/cmd/builder)
 sed -e "s|^  module:.*|  module: example.com/agent|" -e "s|^  output_path:.*|  output_path: $work/dist|" -e "s|path: \.\$|path: $root|" \
 	-e "s|^extensions:|&\n  - gomod: $extension $version|" "$root/builder-config-agent.yaml" >"$work/manifest.yaml"
 grep -qF -- "- gomod: $extension $version" "$root/docs/operations.md" || { echo "opamp: docs/operations.md does not have the line of $version" >&2; exit 1; }

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // Recording of a real run: compute seconds per step of each worker. One step

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // Outcome of a scenario: a result per decider, by name.

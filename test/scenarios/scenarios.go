@@ -5,7 +5,7 @@ package scenarios
 import (
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // Scenario is a model with a fault, and how much of it makes a sample.

@@ -18,8 +18,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/fleetpush"
-	"github.com/gpu-collector/gpu-collector/internal/fleetsim"
+	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
+	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 

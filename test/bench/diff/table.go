@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/statetable"
+	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 

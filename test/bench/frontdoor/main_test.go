@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 
-	"github.com/gpu-collector/gpu-collector/internal/metricdiff"
+	"github.com/gpu-collector/gpu-collector/internal/delta"
 )
 
 // What is pushed is what a node's agent would, and in the form that wire_diff
@@ -33,7 +33,7 @@ func TestReports(t *testing.T) {
 			req := pmetricotlp.NewExportRequest()
 			require.NoError(t, req.UnmarshalProto(msg))
 			assert.GreaterOrEqual(t, req.Metrics().DataPointCount(), 320, name)
-			wire := metricdiff.NewWire(nil, false)
+			wire := delta.NewWire(nil, false)
 			assert.True(t, wire.Read(msg, now), name)
 			seen[r.headers(node).Node] = true
 			assert.Contains(t, string(msg), r.headers(node).Node)

@@ -15,9 +15,9 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 
-	"github.com/gpu-collector/gpu-collector/internal/fleetpush"
-	"github.com/gpu-collector/gpu-collector/internal/fleetsim"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
+	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 )
 
 const gpus = 8

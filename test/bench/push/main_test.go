@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 
-	"github.com/gpu-collector/gpu-collector/internal/fleetpush"
+	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 )
 
 // The command starts itself as the server.

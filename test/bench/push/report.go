@@ -20,8 +20,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"golang.org/x/sys/unix"
 
-	"github.com/gpu-collector/gpu-collector/internal/metricdiff"
-	"github.com/gpu-collector/gpu-collector/internal/statetable"
+	"github.com/gpu-collector/gpu-collector/internal/delta"
+	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 
@@ -104,7 +104,7 @@ func (r *report) next() {
 func scan(w io.Writer, calls int) error {
 	r := newReport(0)
 	table := statetable.New(statetable.Settings{MaxNodes: 1, MaxSeries: 1000})
-	wire := metricdiff.NewWire(nil, false)
+	wire := delta.NewWire(nil, false)
 	var out []byte
 	failed := false
 	once := func() {

@@ -26,7 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-collector/gpu-collector/extension/wirediffextension"
-	"github.com/gpu-collector/gpu-collector/internal/deadband"
+	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 )

@@ -18,10 +18,10 @@ import (
 	"go.opentelemetry.io/collector/processor"
 	"go.opentelemetry.io/collector/processor/processortest"
 
-	"github.com/gpu-collector/gpu-collector/internal/fleetpush"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor"
+	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 )
 
 const (

@@ -19,9 +19,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/gpu-collector/gpu-collector/internal/fleetpush"
-	"github.com/gpu-collector/gpu-collector/internal/fleetsim"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
+	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
+	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 

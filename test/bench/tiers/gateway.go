@@ -14,7 +14,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/fleetpush"
+	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 

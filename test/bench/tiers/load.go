@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 
-	"github.com/gpu-collector/gpu-collector/internal/fleetpush"
-	"github.com/gpu-collector/gpu-collector/internal/fleetsim"
+	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
+	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 )
 
 const gpus = 8

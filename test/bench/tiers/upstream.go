@@ -24,8 +24,8 @@ import (
 	"go.opentelemetry.io/collector/processor"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/gpu-collector/gpu-collector/internal/fleetpush"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor"
+	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 )
 
 // upstream makes what the shards of one cluster send: its nodes' reports, through

@@ -14,8 +14,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/gpu-collector/gpu-collector/internal/fleetsim"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 )
 
 // golden is what the nvml receiver reports of a node with one H100.

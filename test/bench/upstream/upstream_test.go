@@ -34,10 +34,10 @@ import (
 	"go.opentelemetry.io/collector/processor"
 	"go.opentelemetry.io/collector/processor/processortest"
 
-	"github.com/gpu-collector/gpu-collector/internal/deadband"
-	"github.com/gpu-collector/gpu-collector/internal/fleetsim"
+	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor"
+	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 

@@ -21,7 +21,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension/web"
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
-	"github.com/gpu-collector/gpu-collector/internal/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 const gpusPerNode = 8

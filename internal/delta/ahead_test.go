@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package delta
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+)
+
+// everyType is a report with a point of each type, compared and not, at a time.
+func everyType(at time.Time) pmetric.Metrics {
+	md := pmetric.NewMetrics()
+	rm := md.ResourceMetrics().AppendEmpty()
+	rm.Resource().Attributes().PutStr("host.name", "n")
+	metrics := rm.ScopeMetrics().AppendEmpty().Metrics()
+	stamp := pcommon.NewTimestampFromTime(at)
+	add := func(name string) pmetric.Metric {
+		m := metrics.AppendEmpty()
+		m.SetName(name)
+		return m
+	}
+	add("gauge").SetEmptyGauge().DataPoints().AppendEmpty().SetTimestamp(stamp)
+	metrics.At(0).Gauge().DataPoints().At(0).SetDoubleValue(1)
+	for _, temporality := range []pmetric.AggregationTemporality{pmetric.AggregationTemporalityCumulative, pmetric.AggregationTemporalityDelta} {
+		suffix := "." + temporality.String()
+		sum := add("sum" + suffix).SetEmptySum()
+		sum.SetAggregationTemporality(temporality)
+		dp := sum.DataPoints().AppendEmpty()
+		dp.SetTimestamp(stamp)
+		dp.SetIntValue(1)
+		histogram := add("histogram" + suffix).SetEmptyHistogram()
+		histogram.SetAggregationTemporality(temporality)
+		histogram.DataPoints().AppendEmpty().SetTimestamp(stamp)
+		exponential := add("exponential" + suffix).SetEmptyExponentialHistogram()
+		exponential.SetAggregationTemporality(temporality)
+		exponential.DataPoints().AppendEmpty().SetTimestamp(stamp)
+	}
+	add("summary").SetEmptySummary().DataPoints().AppendEmpty().SetTimestamp(stamp)
+	return md
+}
+
+// times are the timestamps of the report, each once.
+func times(t *testing.T, msg []byte) map[time.Time]bool {
+	t.Helper()
+	out := map[time.Time]bool{}
+	md, err := decode(msg)
+	require.NoError(t, err)
+	note := func(at pcommon.Timestamp) { out[at.AsTime()] = true }
+	for _, m := range md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().All() {
+		switch m.Type() {
+		case pmetric.MetricTypeGauge:
+			note(m.Gauge().DataPoints().At(0).Timestamp())
+		case pmetric.MetricTypeSum:
+			note(m.Sum().DataPoints().At(0).Timestamp())
+		case pmetric.MetricTypeHistogram:
+			note(m.Histogram().DataPoints().At(0).Timestamp())
+		case pmetric.MetricTypeExponentialHistogram:
+			note(m.ExponentialHistogram().DataPoints().At(0).Timestamp())
+		case pmetric.MetricTypeSummary:
+			note(m.Summary().DataPoints().At(0).Timestamp())
+		case pmetric.MetricTypeEmpty:
+		}
+	}
+	return out
+}
+
+func heartbeatOf(t *testing.T, msg []byte) time.Time {
+	t.Helper()
+	md, err := decode(msg)
+	require.NoError(t, err)
+	scopes := md.ResourceMetrics().At(0).ScopeMetrics()
+	m := scopes.At(scopes.Len() - 1).Metrics().At(0)
+	require.Equal(t, gpusemconv.MetricNodeHeartbeat, m.Name())
+	dp := m.Gauge().DataPoints().At(0)
+	assert.Equal(t, dp.IntValue(), dp.Timestamp().AsTime().Unix())
+	return dp.Timestamp().AsTime()
+}
+
+// TestTimesToComeBecomeTheTimeOfReceipt: whoever keeps the newest point of a
+// series would otherwise show it until its time has come.
+func TestTimesToComeBecomeTheTimeOfReceipt(t *testing.T) {
+	now := testTime.UTC()
+	for ahead, want := range map[time.Duration]time.Time{
+		-time.Second:         now.Add(-time.Second),
+		time.Minute:          now.Add(time.Minute), // clocks differ
+		time.Minute + 1:      now,
+		2 * time.Minute:      now,
+		4 * time.Minute:      now,
+		365 * 24 * time.Hour: now,
+	} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			s := newSame(false)
+			out := s.push(t, encode(t, everyType(now.Add(ahead))), 0, true)
+			assert.Equal(t, map[time.Time]bool{want: true}, times(t, out))
+			beat := now
+			if ahead < 0 {
+				beat = want
+			}
+			assert.Equal(t, beat, heartbeatOf(t, out))
+
+			// The clock is set right: nothing is older than what went before.
+			later := everyType(now.Add(20 * time.Second))
+			later.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0).SetDoubleValue(2)
+			if ahead != time.Minute {
+				out = s.push(t, encode(t, later), 20*time.Second, true)
+				assert.Equal(t, map[time.Time]bool{now.Add(20 * time.Second): true}, times(t, out))
+				assert.Equal(t, now.Add(20*time.Second), heartbeatOf(t, out))
+				assert.Zero(t, s.decoded.table.Stats().Stale)
+			}
+		})
+	}
+}
+
+// TestARelayedHeartbeatIsNotToCome: the tier below may have a wrong clock, too.
+func TestARelayedHeartbeatIsNotToCome(t *testing.T) {
+	for name, set := range map[string]func(pmetric.NumberDataPoint){
+		"int":    func(dp pmetric.NumberDataPoint) { dp.SetIntValue(testTime.Unix() + 61) },
+		"double": func(dp pmetric.NumberDataPoint) { dp.SetDoubleValue(float64(testTime.Unix()) * 2) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			md := pmetric.NewMetrics()
+			rm := md.ResourceMetrics().AppendEmpty()
+			rm.Resource().Attributes().PutStr("host.name", "n")
+			heartbeat(rm, pcommon.NewTimestampFromTime(testTime))
+			set(rm.ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0))
+			assert.Equal(t, testTime.UTC(), heartbeatOf(t, newSame(false).push(t, encode(t, md), 0, true)))
+		})
+	}
+}
+
+// TestTimesOfAClockThatWasSetBackBecomeTheTimeOfReceipt, for as long as the
+// sender's clock is behind what it said before, by all that a retry may be late.
+func TestTimesOfAClockThatWasSetBackBecomeTheTimeOfReceipt(t *testing.T) {
+	now := testTime.UTC()
+	for name, first := range map[string]time.Duration{"in step": 0, "somewhat ahead": 50 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			s := newSame(false)
+			s.push(t, encode(t, everyType(now.Add(first))), 0, true)
+			for i, clock := range []time.Duration{-time.Hour, -time.Hour, -9 * time.Minute, 0} {
+				at := time.Duration(i+1) * time.Minute
+				md := everyType(now.Add(at + clock))
+				points := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics()
+				points.At(0).Gauge().DataPoints().At(0).SetDoubleValue(float64(i))
+				points.RemoveIf(func(m pmetric.Metric) bool { return i < 2 && m.Name() != "gauge" })
+				out := s.push(t, encode(t, md), at, true)
+				assert.Equal(t, now.Add(at), gaugeTime(t, out), i)
+				assert.Equal(t, now.Add(at), heartbeatOf(t, out), i)
+			}
+			assert.Zero(t, s.decoded.table.Stats().Stale)
+		})
+	}
+}
+
+func gaugeTime(t *testing.T, msg []byte) time.Time {
+	t.Helper()
+	md, err := decode(msg)
+	require.NoError(t, err)
+	m := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0)
+	require.Equal(t, "gauge", m.Name())
+	return m.Gauge().DataPoints().At(0).Timestamp().AsTime()
+}

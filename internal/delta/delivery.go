@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package delta // import "github.com/gpu-collector/gpu-collector/internal/delta"
+
+import (
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+)
+
+// maxRefusals is how many batches in a row may be refused for good until they
+// are no longer halved: one bad point among 30,000 takes 15 halvings, and where
+// everything is refused it should not be sent over and over.
+const maxRefusals = 32
+
+// Hop is where a buffer's batches go.
+type Hop struct {
+	// Send delivers a batch, and may do with it what it wants.
+	Send func(md pmetric.Metrics, points, heartbeats int) error
+	// Enough, unless nil, is asked between batches whether the rest waits for the
+	// next Flush, with what came meanwhile.
+	Enough func() bool
+	// Permanent reports whether the error is for good.
+	Permanent func(error) bool
+	// Sent, unless nil, is called for nodes that were delivered.
+	Sent func(statetable.NodeKey)
+	// Forget is called for nodes of which something was given up.
+	Forget func(statetable.NodeKey)
+}
+
+// batch is nodes that are sent together, or the points of one node from and up
+// to a place in their order.
+type batch struct {
+	nodes    []*bufferNode
+	from, to int
+}
+
+// delivery is one Flush.
+type delivery struct {
+	Hop
+	maxBytes int
+	proto    pmetric.ProtoMarshaler
+	refusals int // in a row
+	given    int // points given up
+	dropped  error
+}
+
+// next is the batch that nodes begin with: as many as fit, and at least one.
+func (d *delivery) next(nodes []*bufferNode) batch {
+	n, size := 0, 0
+	for n < len(nodes) {
+		size += sizeIn(d.proto.ResourceMetricsSize(nodes[n].rm))
+		if n > 0 && size > d.maxBytes {
+			break
+		}
+		n++
+	}
+	return whole(nodes[:n])
+}
+
+// sizeIn is what a resource of so many bytes adds to a message: its field's tag,
+// its length and itself.
+func sizeIn(bytes int) int { return protowire.SizeTag(1) + protowire.SizeBytes(bytes) }
+
+func whole(nodes []*bufferNode) batch { return batch{nodes, 0, nodes[0].points} }
+
+// halves are the batch in two, if it can be.
+func (b batch) halves() (first, second batch, ok bool) {
+	if half := len(b.nodes) / 2; half > 0 {
+		return whole(b.nodes[:half]), whole(b.nodes[half:]), true
+	}
+	half := b.from + (b.to-b.from)/2
+	return batch{b.nodes, b.from, half}, batch{b.nodes, half, b.to}, half > b.from
+}
+
+// isPart reports whether the batch is not all of its node.
+func (b batch) isPart() bool { return len(b.nodes) == 1 && b.to-b.from < b.nodes[0].points }
+
+// done has its nodes be done with, at the end of the last part.
+func (b batch) done() {
+	if b.to == b.nodes[0].points {
+		for _, n := range b.nodes {
+			n.done = true
+		}
+	}
+}
+
+// metrics is what the batch holds. A part of a node is a copy; whole nodes are
+// without it until restore.
+func (b batch) metrics() pmetric.Metrics {
+	md := pmetric.NewMetrics()
+	md.ResourceMetrics().EnsureCapacity(len(b.nodes))
+	for _, n := range b.nodes {
+		rm := md.ResourceMetrics().AppendEmpty()
+		if b.isPart() {
+			n.rm.CopyTo(rm)
+			markersLast(rm)
+			heartbeatLast(rm)
+			keepPoints(rm, b.from, b.to)
+		} else {
+			n.rm.MoveTo(rm)
+			if n.markers {
+				markersLast(rm)
+			}
+		}
+	}
+	return md
+}
+
+// restore gives whole nodes back what they hold, as it was when it was encoded.
+func (b batch) restore(encoded []byte) error {
+	if b.isPart() {
+		return nil
+	}
+	md, err := (&pmetric.ProtoUnmarshaler{}).UnmarshalMetrics(encoded)
+	if err != nil {
+		return err
+	}
+	for i, n := range b.nodes {
+		md.ResourceMetrics().At(i).MoveTo(n.rm)
+		n.index = nil
+	}
+	return nil
+}
+
+// heartbeatLast has the heartbeat go with a node's last part: by it the next tier
+// knows that what it was not told is as before, see statetable.Report.Repeated.
+func heartbeatLast(rm pmetric.ResourceMetrics) {
+	rm.ScopeMetrics().Sort(func(a, b pmetric.ScopeMetrics) bool {
+		return a.Scope().Name() != ScopeName && b.Scope().Name() == ScopeName
+	})
+}
+
+// deliver sends the batch, in pieces where it is too large or refused for good,
+// and returns an error where it is to be tried again. The next hop refuses a
+// message as a whole, for its size or for one node in it.
+//
+// What is sent belongs to the next hop, which may change it. So it is encoded
+// before, which takes less time than a copy, and which only a refusal reads.
+func (d *delivery) deliver(b batch) error {
+	md := b.metrics()
+	points := md.DataPointCount()
+	encoded, err := d.proto.MarshalMetrics(md)
+	if err != nil {
+		return d.giveUp(b, points, err) // pdata has no way to fail here
+	}
+	first, second, divisible := b.halves()
+	if divisible && len(encoded) > d.maxBytes {
+		if err := b.restore(encoded); err != nil {
+			return d.giveUp(b, points, err) // it was just encoded
+		}
+		return d.both(first, second)
+	}
+	refused := d.Send(md, points, heartbeats(md))
+	if refused == nil {
+		d.refusals = 0
+		b.done()
+		return nil
+	}
+	if err := b.restore(encoded); err != nil {
+		return d.giveUp(b, points, err)
+	}
+	if !d.Permanent(refused) {
+		return refused
+	}
+	if d.refusals++; divisible && d.refusals < maxRefusals {
+		return d.both(first, second)
+	}
+	return d.giveUp(b, points, refused)
+}
+
+func (d *delivery) giveUp(b batch, points int, err error) error {
+	if d.dropped == nil {
+		d.dropped = err
+	}
+	d.given += points
+	for _, n := range b.nodes {
+		d.Forget(n.key)
+	}
+	b.done()
+	return nil
+}
+
+func (d *delivery) both(first, second batch) error {
+	if err := d.deliver(first); err != nil {
+		return err
+	}
+	return d.deliver(second)
+}
+
+// heartbeats counts those in md, which Send may change.
+func heartbeats(md pmetric.Metrics) int {
+	count := 0
+	for _, rm := range md.ResourceMetrics().All() {
+		for _, sm := range rm.ScopeMetrics().All() {
+			if sm.Scope().Name() != ScopeName {
+				continue
+			}
+			for _, m := range sm.Metrics().All() {
+				if m.Name() == gpusemconv.MetricNodeHeartbeat {
+					count += pointsOf(m)
+				}
+			}
+		}
+	}
+	return count
+}
+
+// keepPoints removes the points before from, and from to on.
+func keepPoints(rm pmetric.ResourceMetrics, from, to int) {
+	i := -1
+	rm.ScopeMetrics().RemoveIf(func(sm pmetric.ScopeMetrics) bool {
+		sm.Metrics().RemoveIf(func(m pmetric.Metric) bool {
+			removePoints(m, func() bool {
+				i++
+				return i < from || i >= to
+			})
+			return pointsOf(m) == 0
+		})
+		return sm.Metrics().Len() == 0
+	})
+}
+
+func removePoints(m pmetric.Metric, drop func() bool) {
+	switch m.Type() {
+	case pmetric.MetricTypeGauge:
+		m.Gauge().DataPoints().RemoveIf(func(pmetric.NumberDataPoint) bool { return drop() })
+	case pmetric.MetricTypeSum:
+		m.Sum().DataPoints().RemoveIf(func(pmetric.NumberDataPoint) bool { return drop() })
+	case pmetric.MetricTypeHistogram:
+		m.Histogram().DataPoints().RemoveIf(func(pmetric.HistogramDataPoint) bool { return drop() })
+	case pmetric.MetricTypeExponentialHistogram:
+		m.ExponentialHistogram().DataPoints().RemoveIf(func(pmetric.ExponentialHistogramDataPoint) bool { return drop() })
+	case pmetric.MetricTypeSummary:
+		m.Summary().DataPoints().RemoveIf(func(pmetric.SummaryDataPoint) bool { return drop() })
+	case pmetric.MetricTypeEmpty:
+	}
+}

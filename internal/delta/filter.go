@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package delta // import "github.com/gpu-collector/gpu-collector/internal/delta"
+
+import (
+	"iter"
+	"math"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+)
+
+// Filter takes decoded reports through the table. It is reused, and keeps
+// nothing of a report after Reset.
+type Filter struct {
+	Judge
+	ident identity
+	drop  []bool // of the metric at hand, for each point whether it goes
+	names describer
+	memo  memo
+
+	corrected bool // a time of the report was not believed
+}
+
+// Reset lets go of the report.
+func (f *Filter) Reset() {
+	f.Judge.Reset()
+	f.names.scope, f.names.metric = pcommon.InstrumentationScope{}, pmetric.Metric{}
+	f.memo.forget()
+}
+
+// Filter removes from md what the next hop has, and adds heartbeats.
+func (f *Filter) Filter(md pmetric.Metrics) {
+	md.ResourceMetrics().RemoveIf(func(rm pmetric.ResourceMetrics) bool { return f.resource(rm) })
+}
+
+// Note takes note of a report that goes on whole, whatever the next hop has, and
+// without a heartbeat. It reports whether a time in md was not believed, and
+// then md has the time of receipt in its place.
+func (f *Filter) Note(md pmetric.Metrics) bool {
+	f.asItIs, f.corrected = true, false
+	f.Filter(md)
+	return f.corrected
+}
+
+// resource and its siblings below report whether nothing is left.
+func (f *Filter) resource(rm pmetric.ResourceMetrics) bool {
+	f.open(f.ident.node(rm.Resource().Attributes()))
+	defer f.close()
+	if f.Report.Undescribed() {
+		f.names.describeNode(f.Report, rm.Resource())
+	}
+
+	rm.ScopeMetrics().RemoveIf(func(sm pmetric.ScopeMetrics) bool {
+		scope := scopeHash(sm.Scope())
+		f.names.scope = sm.Scope()
+		sm.Metrics().RemoveIf(func(m pmetric.Metric) bool { return f.metric(m, scope) })
+		return sm.Metrics().Len() == 0
+	})
+	reported := rm.ScopeMetrics().Len()
+	f.vanished(func(s *statetable.Series, at pcommon.Timestamp) { marker(rm, reported, s, at) })
+	from := rm.ScopeMetrics().Len()
+	f.repeated(func(s *statetable.Series, at pcommon.Timestamp) { repeat(rm, from, s, at) })
+	if f.wants() {
+		f.names.attributes(rm.Resource().Attributes())
+		f.ask(f.names.attrs)
+		clear(f.names.attrs)
+	}
+	if f.unchanged() {
+		rm.ScopeMetrics().RemoveIf(func(pmetric.ScopeMetrics) bool { return true })
+	}
+	if f.ended {
+		markersLast(rm)
+	}
+	if at, due := f.heartbeatDue(isNode(rm.Resource().Attributes())); due {
+		heartbeat(rm, at)
+	}
+	return rm.ScopeMetrics().Len() == 0
+}
+
+// isNode tells nodes from other resources, such as a cluster with figures of
+// its own: only nodes have a heartbeat.
+func isNode(attrs pcommon.Map) bool {
+	for _, name := range nodeAttributes {
+		if _, ok := attrs.Get(name); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// heartbeat says when the node last reported, so that silence can be told from
+// lack of change.
+func heartbeat(rm pmetric.ResourceMetrics, at pcommon.Timestamp) {
+	sm := rm.ScopeMetrics().AppendEmpty()
+	sm.Scope().SetName(ScopeName)
+	m := sm.Metrics().AppendEmpty()
+	m.SetName(gpusemconv.MetricNodeHeartbeat)
+	m.SetDescription("Time of the node's last report.")
+	m.SetUnit("s")
+	dp := m.SetEmptyGauge().DataPoints().AppendEmpty()
+	dp.SetTimestamp(at)
+	dp.SetIntValue(at.AsTime().Unix())
+}
+
+func (f *Filter) metric(m pmetric.Metric, scope uint64) bool {
+	see(&f.Judge, m.Name(), m.Type() == pmetric.MetricTypeGauge)
+	f.names.metric = m
+	switch m.Type() {
+	case pmetric.MetricTypeGauge:
+		metric := metricHash(m, scope, pmetric.AggregationTemporalityUnspecified, false)
+		// The start time of a gauge has no meaning, and some SDKs move it with
+		// each collection.
+		return f.numbers(m.Gauge().DataPoints(), metric, false)
+	case pmetric.MetricTypeSum:
+		if s := m.Sum(); s.AggregationTemporality() == pmetric.AggregationTemporalityCumulative {
+			metric := metricHash(m, scope, s.AggregationTemporality(), s.IsMonotonic())
+			return f.numbers(s.DataPoints(), metric, true)
+		}
+		return pass(f, m.Sum().DataPoints().All(), m.Sum().DataPoints().Len())
+	case pmetric.MetricTypeHistogram:
+		if h := m.Histogram(); h.AggregationTemporality() == pmetric.AggregationTemporalityCumulative {
+			return f.histograms(h.DataPoints(), metricHash(m, scope, h.AggregationTemporality(), false))
+		}
+		return pass(f, m.Histogram().DataPoints().All(), m.Histogram().DataPoints().Len())
+	case pmetric.MetricTypeExponentialHistogram:
+		if h := m.ExponentialHistogram(); h.AggregationTemporality() == pmetric.AggregationTemporalityCumulative {
+			return f.exponentials(h.DataPoints(), metricHash(m, scope, h.AggregationTemporality(), false))
+		}
+		return pass(f, m.ExponentialHistogram().DataPoints().All(), m.ExponentialHistogram().DataPoints().Len())
+	case pmetric.MetricTypeSummary:
+		return f.summaries(m.Summary().DataPoints(), metricHash(m, scope, pmetric.AggregationTemporalityUnspecified, false))
+	default:
+		// A type that this version of pdata does not know: not ours to judge.
+		f.Report.Change()
+		return false
+	}
+}
+
+// numbers judges all points before it removes any: most often all are dropped,
+// and then the metric goes as a whole, without each point being cleared first.
+func (f *Filter) numbers(points pmetric.NumberDataPointSlice, metric uint64, withStart bool) bool {
+	f.drop = f.drop[:0]
+	kept := 0
+	for i, dp := range points.All() {
+		drop := f.number(i, dp, metric, withStart)
+		f.drop = append(f.drop, drop)
+		if !drop {
+			kept++
+		}
+	}
+	if kept > 0 && kept < len(f.drop) {
+		i := -1
+		points.RemoveIf(func(pmetric.NumberDataPoint) bool {
+			i++
+			return f.drop[i]
+		})
+	}
+	return kept == 0
+}
+
+func (f *Filter) number(i int, dp pmetric.NumberDataPoint, metric uint64, withStart bool) bool {
+	p := statetable.Point{Key: statetable.Mix(metric, f.memo.attributes(i, dp.Attributes()))}
+	var start pcommon.Timestamp
+	if withStart {
+		start = dp.StartTimestamp()
+	}
+	valid := true
+	switch dp.ValueType() {
+	case pmetric.NumberDataPointValueTypeInt:
+		p.Kind, p.Value = statetable.KindInt, uint64(dp.IntValue())
+	case pmetric.NumberDataPointValueTypeDouble:
+		p.Kind, p.Value = statetable.KindDouble, math.Float64bits(dp.DoubleValue())
+	default:
+		valid = false
+	}
+	if f.isBeat && beatAhead(dp.ValueType(), p.Value, f.latest) {
+		dp.SetIntValue(f.now.AsTime().Unix())
+		f.corrected = true
+		p.Kind, p.Value = statetable.KindInt, uint64(dp.IntValue())
+	}
+	return judge(f, dp, p, start, valid)
+}
+
+// stamped is a point of any type.
+type stamped interface {
+	Timestamp() pcommon.Timestamp
+	SetTimestamp(pcommon.Timestamp)
+	Flags() pmetric.DataPointFlags
+	Attributes() pcommon.Map
+}
+
+// timeOf is the point's time, or the time of receipt, which the point gets where
+// its own is not to be believed.
+func timeOf[P stamped](f *Filter, dp P) pcommon.Timestamp {
+	at := dp.Timestamp()
+	if at > f.latest {
+		f.Ahead++
+		f.corrected = true
+		at = f.now
+		dp.SetTimestamp(at)
+	}
+	return at
+}
+
+// pass lets points go on that are not compared.
+func pass[P stamped](f *Filter, points iter.Seq2[int, P], count int) bool {
+	for _, dp := range points {
+		timeOf(f, dp)
+		f.ended = f.ended || dp.Flags().NoRecordedValue()
+	}
+	return f.pass(count)
+}
+
+// judge reports whether the point is to be removed.
+func judge[P stamped](f *Filter, dp P, p statetable.Point, start pcommon.Timestamp, valid bool) bool {
+	drop := f.point(p, start, timeOf(f, dp), dp.Flags(), valid)
+	if f.stamp != 0 {
+		f.corrected = true
+		dp.SetTimestamp(f.stamp)
+	}
+	if !drop && f.Report.Fresh() {
+		f.names.describe(f.Report, dp.Attributes())
+	}
+	return drop
+}
+
+func (f *Filter) histograms(points pmetric.HistogramDataPointSlice, metric uint64) bool {
+	points.RemoveIf(func(dp pmetric.HistogramDataPoint) bool {
+		p := statetable.Point{
+			Key:  seriesKey(metric, dp.Attributes()),
+			Kind: statetable.KindHash, Value: histogramHash(dp),
+		}
+		return judge(f, dp, p, dp.StartTimestamp(), true)
+	})
+	return points.Len() == 0
+}
+
+func (f *Filter) exponentials(points pmetric.ExponentialHistogramDataPointSlice, metric uint64) bool {
+	points.RemoveIf(func(dp pmetric.ExponentialHistogramDataPoint) bool {
+		p := statetable.Point{
+			Key:  seriesKey(metric, dp.Attributes()),
+			Kind: statetable.KindHash, Value: exponentialHash(dp),
+		}
+		return judge(f, dp, p, dp.StartTimestamp(), true)
+	})
+	return points.Len() == 0
+}
+
+func (f *Filter) summaries(points pmetric.SummaryDataPointSlice, metric uint64) bool {
+	points.RemoveIf(func(dp pmetric.SummaryDataPoint) bool {
+		p := statetable.Point{
+			Key:  seriesKey(metric, dp.Attributes()),
+			Kind: statetable.KindHash, Value: summaryHash(dp),
+		}
+		return judge(f, dp, p, dp.StartTimestamp(), true)
+	})
+	return points.Len() == 0
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package delta reduces OTLP metrics to what the next hop does not have,
+// by internal/delta/statetable. It has two ways in: Filter for decoded reports, and
+// Wire for the bytes of a push, which it compares without decoding them. Both
+// decide alike and may share a table.
+package delta // import "github.com/gpu-collector/gpu-collector/internal/delta"
+
+import (
+	"math"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
+	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
+	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+)
+
+// OpaqueInterval is a table's setting of that name: what a tier after this one
+// cannot repeat is due as often as Prometheus wants a point, less than half of
+// the 5 m of its query.lookback-delta.
+const OpaqueInterval = 2 * time.Minute
+
+// ScopeName is the instrumentation scope of the heartbeats.
+const ScopeName = "github.com/gpu-collector/gpu-collector/processor/diffprocessor"
+
+// nodeAttributes are those of which a node's resource has at least one.
+var nodeAttributes = [...]string{gpusemconv.AttrHostName, gpusemconv.AttrK8sNodeName, gpusemconv.AttrHostID}
+
+// Judge is what both ways in decide by. Set Report and Now before each report.
+type Judge struct {
+	Report *statetable.Report
+	// Now is when the report came. No timestamp that goes on is more than maxAhead
+	// later, and no heartbeat is at all.
+	Now time.Time
+	// Answer is the answer to the report, in which the tier before can be asked for
+	// nodes; nil for none.
+	Answer *resync.Answer
+	// Bands are the deadbands, nil for none.
+	Bands *deadband.Cache
+	// WholeNodes is the table's setting of that name.
+	WholeNodes bool
+	// Received, Forwarded and Heartbeats count the report's points, Ahead those
+	// that got the time of receipt because theirs was to come, and Vanished the
+	// series that it declares gone.
+	Received, Forwarded, Heartbeats, Ahead, Vanished int64
+	// Passed is whether some of the points are no last values, as deltas, which are lost
+	// where they do not go on.
+	Passed bool
+	// Nodes are those of the report.
+	Nodes []statetable.NodeKey
+
+	band   statetable.Band // of the metric at hand
+	isBeat bool            // it is a heartbeat from another tier
+
+	asItIs bool // the report goes on whole, see Filter.Note
+
+	now, latest pcommon.Timestamp // Now, and the latest that is believed
+	stamp       pcommon.Timestamp // of the point just judged, 0 for its own, see statetable.Report.Stamp
+
+	// Of the resource at hand:
+	newest  pcommon.Timestamp // latest timestamp of its points
+	points  int64             // that it came with
+	before  int64             // Forwarded, of the resources before it
+	hasBeat bool              // it came with a heartbeat, from another tier
+	ended   bool              // it came with points without a value
+	spoke   bool              // the node itself spoke, not only a gateway about it
+}
+
+// maxAhead is how far in the future a point's time may be, which is far more
+// than clocks that are kept in step differ by. What takes the points keeps the
+// newest, so that one from further ahead would hide all that come before its
+// time, and a silent node would not look it.
+const maxAhead = time.Minute
+
+// Reset lets go of the report.
+func (j *Judge) Reset() {
+	if cap(j.Nodes) > keepNodes {
+		j.Nodes = nil
+	}
+	*j = Judge{Bands: j.Bands, WholeNodes: j.WholeNodes, Nodes: j.Nodes[:0]}
+}
+
+// keepNodes is how much room a report of many nodes leaves for the next.
+const keepNodes = 1 << 10
+
+func (j *Judge) open(node statetable.NodeKey) {
+	j.newest, j.points, j.hasBeat, j.spoke = 0, 0, false, false
+	j.now, j.latest = pcommon.NewTimestampFromTime(j.Now), latest(j.Now)
+	j.before, j.ended = j.Forwarded, false
+	j.Nodes = append(j.Nodes, node)
+	j.Report.OpenNode(node)
+}
+
+// latest is the latest timestamp that is believed in a report that comes now.
+func latest(now time.Time) pcommon.Timestamp { return pcommon.NewTimestampFromTime(now.Add(maxAhead)) }
+
+func (j *Judge) close() {
+	j.Received += j.points
+	j.Report.CloseNode()
+}
+
+// see takes note of a metric's name, string or bytes of the message.
+func see[T string | []byte](j *Judge, name T, isGauge bool) {
+	j.spoke = j.spoke || !gpusemconv.IsVerdict(name)
+	j.band = deadband.Of(j.Bands, name)
+	j.isBeat = isGauge && string(name) == gpusemconv.MetricNodeHeartbeat
+	j.hasBeat = j.hasBeat || j.isBeat
+}
+
+// beatAhead reports whether a heartbeat's value is a time that is not believed.
+func beatAhead(kind pmetric.NumberDataPointValueType, value uint64, latest pcommon.Timestamp) bool {
+	seconds := float64(int64(value))
+	if kind == pmetric.NumberDataPointValueTypeDouble {
+		seconds = math.Float64frombits(value)
+	}
+	return seconds > float64(latest)/1e9
+}
+
+// vanished yields the series to be declared gone, and when. Call it once the
+// points are judged, and before heartbeatDue.
+func (j *Judge) vanished(yield func(s *statetable.Series, at pcommon.Timestamp)) {
+	if j.hasBeat {
+		j.Report.Relayed()
+	}
+	if j.points == 0 || !j.spoke {
+		return
+	}
+	j.Report.Said(uint64(j.time()))
+	if j.asItIs {
+		return
+	}
+	for s := range j.Report.Vanished {
+		j.Vanished++
+		yield(&s, j.time())
+	}
+}
+
+// repeated yields what goes out again although the resource does not hold it,
+// because another tier sends only what changed. It is true as of the heartbeat.
+// Call it after vanished, and before unchanged.
+func (j *Judge) repeated(yield func(s *statetable.Series, at pcommon.Timestamp)) {
+	if !j.hasBeat || j.asItIs {
+		return
+	}
+	at := j.time()
+	for s := range j.Report.Repeated(uint64(at)) {
+		j.Forwarded++
+		yield(&s, at)
+	}
+}
+
+// wants reports whether another tier reduced the resource and is to be asked for
+// all of the node. Call it after repeated.
+func (j *Judge) wants() bool {
+	return j.Answer != nil && j.hasBeat && !j.asItIs && j.Report.Wants()
+}
+
+// ask asks for the node of that resource. Where the answer has no room, the
+// node's next report asks again.
+func (j *Judge) ask(resource []statetable.Attr) {
+	if j.Answer.Ask(statetable.NodeName(resource)) {
+		j.Report.Asked()
+	}
+}
+
+// time is that of the resource's report.
+func (j *Judge) time() pcommon.Timestamp {
+	if j.newest == 0 {
+		return j.now
+	}
+	return min(j.newest, j.now)
+}
+
+// unchanged reports whether all of the resource stays here although its points
+// were kept, as none of them changed.
+func (j *Judge) unchanged() bool {
+	if !j.WholeNodes || j.asItIs || j.Report.Changed() {
+		return false
+	}
+	j.Forwarded = j.before
+	return true
+}
+
+// heartbeatDue reports whether a heartbeat goes with the resource, and for
+// which time. A resource without points says nothing, not even that the node is
+// there.
+func (j *Judge) heartbeatDue(isNode bool) (at pcommon.Timestamp, due bool) {
+	if j.points == 0 || !j.spoke || j.hasBeat || !isNode || j.asItIs {
+		return 0, false
+	}
+	at = j.time()
+	if !j.Report.HeartbeatDue(uint64(at)) {
+		return 0, false
+	}
+	j.Heartbeats++
+	return at, true
+}
+
+// pass counts points that are forwarded as they are, and reports whether there
+// are none: a delta that is dropped is lost for good, for the next one does not
+// include it.
+func (j *Judge) pass(points int) bool {
+	j.points += int64(points)
+	j.Forwarded += int64(points)
+	if points > 0 {
+		j.Passed = true
+		j.Report.Change()
+	}
+	return points == 0
+}
+
+// point reports whether the point is to be removed. One without a value ends
+// its series for the next hop, so the value after it is news. Its time is one
+// that is believed.
+func (j *Judge) point(p statetable.Point, start, at pcommon.Timestamp, flags pmetric.DataPointFlags, valid bool) bool {
+	j.points++
+	j.newest, j.stamp = max(j.newest, at), 0
+	if !valid || flags.NoRecordedValue() {
+		j.ended = j.ended || flags.NoRecordedValue()
+		j.Report.Forget(p.Key)
+		j.Forwarded++
+		return false
+	}
+	p.Band = j.band
+	p.Time, p.Received = uint64(at), uint64(j.now)
+	p.Origin, p.Start = uint64(start), uint64(start)
+	if flags != 0 {
+		p.Origin, p.Start = statetable.Mix(p.Origin, uint64(flags)), 0
+	}
+	verdict := j.Report.Observe(p)
+	if j.stamp = pcommon.Timestamp(j.Report.Stamp()); j.stamp != 0 {
+		j.newest = max(j.newest, j.stamp)
+	}
+	switch verdict {
+	case statetable.Forward:
+	case statetable.Unchanged:
+		if !j.WholeNodes && !j.asItIs {
+			return true
+		}
+	case statetable.Stale:
+		if !j.asItIs {
+			return true
+		}
+		// The next hop takes it for the latest.
+		j.Report.Forget(p.Key)
+	}
+	j.Forwarded++
+	return false
+}

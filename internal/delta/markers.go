@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package delta // import "github.com/gpu-collector/gpu-collector/internal/delta"
+
+import (
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+)
+
+type pointSlice[P any] interface {
+	Len() int
+	At(int) P
+	AppendEmpty() P
+	RemoveIf(func(P) bool)
+}
+
+type point[P any] interface {
+	Attributes() pcommon.Map
+	Flags() pmetric.DataPointFlags
+	CopyTo(P)
+}
+
+// markersLast divides metrics so that a point without a value is the last of its
+// own, see markerMetric. The order of the points stays.
+func markersLast(rm pmetric.ResourceMetrics) {
+	for _, sm := range rm.ScopeMetrics().All() {
+		for i := range sm.Metrics().Len() {
+			m := sm.Metrics().At(i)
+			own := func() pmetric.Metric {
+				to := sm.Metrics().AppendEmpty()
+				likeMetric(m, to)
+				return to
+			}
+			switch m.Type() {
+			case pmetric.MetricTypeGauge:
+				divide(m.Gauge().DataPoints(), func() pmetric.NumberDataPointSlice { return own().Gauge().DataPoints() })
+			case pmetric.MetricTypeSum:
+				divide(m.Sum().DataPoints(), func() pmetric.NumberDataPointSlice { return own().Sum().DataPoints() })
+			case pmetric.MetricTypeHistogram:
+				divide(m.Histogram().DataPoints(), func() pmetric.HistogramDataPointSlice { return own().Histogram().DataPoints() })
+			case pmetric.MetricTypeExponentialHistogram:
+				divide(m.ExponentialHistogram().DataPoints(), func() pmetric.ExponentialHistogramDataPointSlice { return own().ExponentialHistogram().DataPoints() })
+			case pmetric.MetricTypeSummary:
+				divide(m.Summary().DataPoints(), func() pmetric.SummaryDataPointSlice { return own().Summary().DataPoints() })
+			case pmetric.MetricTypeEmpty:
+			}
+		}
+	}
+}
+
+func divide[S pointSlice[P], P point[P]](from S, own func() S) {
+	var to S
+	moving, ended := false, false
+	from.RemoveIf(func(dp P) bool {
+		if ended {
+			to, moving = own(), true
+		}
+		ended = dp.Flags().NoRecordedValue()
+		if moving {
+			dp.CopyTo(to.AppendEmpty())
+		}
+		return moving
+	})
+}
+
+// likeMetric makes to what m is, without points.
+func likeMetric(m, to pmetric.Metric) {
+	to.SetName(m.Name())
+	to.SetDescription(m.Description())
+	to.SetUnit(m.Unit())
+	m.Metadata().CopyTo(to.Metadata())
+	switch m.Type() {
+	case pmetric.MetricTypeGauge:
+		to.SetEmptyGauge()
+	case pmetric.MetricTypeSum:
+		to.SetEmptySum().SetAggregationTemporality(temporality(m))
+		to.Sum().SetIsMonotonic(m.Sum().IsMonotonic())
+	case pmetric.MetricTypeHistogram:
+		to.SetEmptyHistogram().SetAggregationTemporality(temporality(m))
+	case pmetric.MetricTypeExponentialHistogram:
+		to.SetEmptyExponentialHistogram().SetAggregationTemporality(temporality(m))
+	case pmetric.MetricTypeSummary:
+		to.SetEmptySummary()
+	case pmetric.MetricTypeEmpty:
+	}
+}
+
+// hasMarker reports whether m has points without a value.
+func hasMarker(m pmetric.Metric) bool {
+	switch m.Type() {
+	case pmetric.MetricTypeGauge:
+		return anyMarker(m.Gauge().DataPoints())
+	case pmetric.MetricTypeSum:
+		return anyMarker(m.Sum().DataPoints())
+	case pmetric.MetricTypeHistogram:
+		return anyMarker(m.Histogram().DataPoints())
+	case pmetric.MetricTypeExponentialHistogram:
+		return anyMarker(m.ExponentialHistogram().DataPoints())
+	case pmetric.MetricTypeSummary:
+		return anyMarker(m.Summary().DataPoints())
+	case pmetric.MetricTypeEmpty:
+	}
+	return false
+}
+
+func anyMarker[S pointSlice[P], P point[P]](points S) bool {
+	for i := range points.Len() {
+		if points.At(i).Flags().NoRecordedValue() {
+			return true
+		}
+	}
+	return false
+}
+
+func pointsOf(m pmetric.Metric) int {
+	switch m.Type() {
+	case pmetric.MetricTypeGauge:
+		return m.Gauge().DataPoints().Len()
+	case pmetric.MetricTypeSum:
+		return m.Sum().DataPoints().Len()
+	case pmetric.MetricTypeHistogram:
+		return m.Histogram().DataPoints().Len()
+	case pmetric.MetricTypeExponentialHistogram:
+		return m.ExponentialHistogram().DataPoints().Len()
+	case pmetric.MetricTypeSummary:
+		return m.Summary().DataPoints().Len()
+	case pmetric.MetricTypeEmpty:
+	}
+	return 0
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package statetable // import "github.com/gpu-collector/gpu-collector/internal/delta/statetable"
+
+// Losses is how often Resync was called.
+func (t *Table) Losses() uint64 { return t.losses.Load() }
+
+// Said notes the Unix time in nanoseconds of the open node's report.
+func (r *Report) Said(unixNano uint64) {
+	if n := r.node; n != nil && !older(coarse(n.said), coarse(unixNano)) {
+		n.said = unixNano
+	}
+}
+
+// OpenHeld opens a node that did not report since it was to be sent again, see
+// Table.Resync, so that what it said before can be sent, see Held. It reports whether there is such
+// a node, what it is called, and when it reported last, in Unix nanoseconds.
+// CloseNode follows. It is not taken for a report of the node.
+func (r *Report) OpenHeld(key NodeKey) (attrs []Attr, unixNano uint64, ok bool) {
+	n := r.table.lookup(key)
+	if n == nil {
+		return nil, 0, false
+	}
+	n.mu.Lock()
+	if n.evicted || n.said == 0 || (n.epoch == r.table.epoch.Load() && !n.lost) {
+		n.mu.Unlock()
+		return nil, 0, false
+	}
+	r.node, r.key, r.changed = n, key, false
+	n.inflight++
+	r.visits = append(r.visits, visit{node: n, from: len(r.pending)})
+	return r.table.dict.attributes(nil, &n.names, n.attrs), n.said, true
+}
+
+// Held yields the last values of the open node's series, each with the time at which
+// it was known to be true. Opaque series, and sums whose start is not known, are not
+// among them: the node's next report brings those, as it does all whose values here
+// were in doubt before.
+func (r *Report) Held(yield func(s Series, unixNano uint64) bool) {
+	n := r.node
+	v := &r.visits[len(r.visits)-1]
+	n.epoch, n.lost = r.table.epoch.Load(), false
+	v.generation, v.epoch = n.generation, n.epoch
+	n.lacking = true
+	n.heartbeatAt, n.heartbeatBy = 0, 0
+	r.resyncs++
+	stop := false
+	for i := range n.entries {
+		e := &n.entries[i]
+		sure := !e.is(unknown)
+		e.doubt()
+		start, known := n.starts.of(e.origin)
+		if stop || e.is(gone|repeated) || e.opaque() || !known {
+			continue
+		}
+		r.changed = true
+		if sure {
+			r.pending = append(r.pending, pending{key: e.key, at: int32(i), stands: true})
+		}
+		s := r.table.name(n, e)
+		s.Value, s.Start = e.value, start
+		stop = !yield(s, n.when(e))
+	}
+}
+
+// when is the time at which the node is known to have said what the entry holds. What
+// another tier did not say again was so until that tier's last word.
+func (n *node) when(e *entry) uint64 {
+	if e.time == 0 || n.relayed {
+		return n.said
+	}
+	behind := int32(coarse(n.said) - e.time)
+	return n.said - uint64(max(behind, 0))<<timeShift
+}

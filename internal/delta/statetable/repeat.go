@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package statetable // import "github.com/gpu-collector/gpu-collector/internal/delta/statetable"
+
+import "time"
+
+// maxRepeated is how many points are repeated in one report, give or take a
+// node: what many nodes share must not outgrow a message when the next hop
+// restarts. The others' turn comes with the reports after it.
+const maxRepeated = 1 << 14
+
+// Repeated yields what the next hop is to get again of the open node, which the
+// report does not hold and will not: another tier reduced it, see Relayed. Those
+// are its series that are unknown since a resync, with their last values. The
+// caller forwards each as a point of the given Unix time in nanoseconds, at which
+// that tier knew of no other value. Call it once the node's points are observed.
+//
+// A series that did not say anything since, that ended, or that the report holds
+// is not among them. Opaque ones and sums whose start is not known are counted:
+// the tier before sends what is opaque to it, and is asked for the others, see Wants.
+//
+// The time of a series stays what it is: a change from before this moment that
+// is still on its way must not be taken for stale.
+func (r *Report) Repeated(unixNano uint64) func(yield func(Series) bool) {
+	return func(yield func(Series) bool) {
+		n := r.node
+		if n == nil || !n.relayed || !n.lacking || r.again >= maxRepeated {
+			return
+		}
+		r.visits[len(r.visits)-1].repeated = true
+		at := coarse(unixNano)
+		for i := range n.entries {
+			e := &n.entries[i]
+			if !e.is(unknown) || e.is(gone|repeated) || e.seen == n.visit || older(e.time, at) {
+				continue
+			}
+			start, known := n.starts.of(e.origin)
+			if e.opaque() || !known {
+				r.table.unrepeatable.Add(1)
+				if (r.tick-e.heard())&heardMask > r.table.overdue {
+					n.lacks()
+				}
+				continue
+			}
+			r.again++
+			r.changed = true
+			r.pending = append(r.pending, pending{key: e.key, at: int32(i), stands: true})
+			s := r.table.name(n, e)
+			s.Value, s.Start = e.value, start
+			if !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// returned is for a node of which the tier before was silent for so long that
+// series may have ended unsaid. What this report does not hold is not repeated
+// any more until that tier, which is asked for all of the node, says it again.
+func (n *node) returned() {
+	for i := range n.entries {
+		if e := &n.entries[i]; e.seen != n.visit {
+			e.set(unknown | gone)
+		}
+	}
+	n.asks = asksInDoubt
+}
+
+// asksInDoubt is how often a node is asked for of which something is missing:
+// nobody notices when an answer is lost.
+const asksInDoubt = 4
+
+// unplacedAsks is how many nodes for which there is no room can be asked for in
+// one interval.
+const unplacedAsks = 1 << 12
+
+// lacks notes that something of the node is not remembered here.
+func (n *node) lacks() { n.asks = asksInDoubt }
+
+// Wants reports whether the tier that reduced the open node's report is to be
+// asked for all of the node, at most once per ResyncInterval: that tier takes for
+// known what is not whole here. That is so of a node that may have been forgotten
+// or that was silent for long; of one with series that found no room, that
+// expired, or that are due but can be made of nothing here; and of a node that
+// found no room. Call it after Repeated, and Asked if the answer will say so.
+func (r *Report) Wants() bool {
+	if n := r.node; n != nil {
+		return n.relayed && n.asks > 0 && r.now >= n.askAt
+	}
+	last := r.table.unplaced[r.key.Hi%unplacedAsks].Load()
+	return last == 0 || r.now-time.Duration(last) >= r.table.askEvery
+}
+
+// Asked notes that the answer to this report asks for the open node.
+func (r *Report) Asked() {
+	r.table.asked.Add(1)
+	if n := r.node; n != nil {
+		n.asks--
+		n.askAt = r.now + r.table.askEvery
+		return
+	}
+	r.table.unplaced[r.key.Hi%unplacedAsks].Store(max(int64(r.now), 1))
+}
+
+// most is how many ticks a series that has not ended may be silent.
+func (n *node) most(now, ttl time.Duration) uint16 {
+	if n.relayed && now-n.relayedAt < 2*ttl {
+		return relayedTTLs * ticksPerTTL
+	}
+	return ticksPerTTL
+}

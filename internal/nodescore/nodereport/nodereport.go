@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodereport writes what an agent finds out about its node as metrics.
+package nodereport // import "github.com/gpu-collector/gpu-collector/internal/nodescore/nodereport"
+
+import (
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
+)
+
+// Gauges adds gauge metrics of one timestamp to a scope.
+type Gauges struct {
+	metrics pmetric.MetricSlice
+	ts      pcommon.Timestamp
+}
+
+// NewGauges adds a scope to a resource and returns it.
+func NewGauges(rm pmetric.ResourceMetrics, scope string, ts pcommon.Timestamp) Gauges {
+	sm := rm.ScopeMetrics().AppendEmpty()
+	sm.Scope().SetName(scope)
+	return Gauges{sm.Metrics(), ts}
+}
+
+// Metric starts a gauge and returns its points. Flags have no unit: with "1"
+// Prometheus would call them a ratio.
+func (g Gauges) Metric(name, unit, description string) pmetric.NumberDataPointSlice {
+	m := g.metrics.AppendEmpty()
+	m.SetName(name)
+	m.SetUnit(unit)
+	m.SetDescription(description)
+	return m.SetEmptyGauge().DataPoints()
+}
+
+// DropEmpty drops metrics without points: they say nothing, and receivers warn
+// about them.
+func (g Gauges) DropEmpty() {
+	g.metrics.RemoveIf(func(m pmetric.Metric) bool { return m.Gauge().DataPoints().Len() == 0 })
+}
+
+// Point adds a point without a value.
+func (g Gauges) Point(to pmetric.NumberDataPointSlice) pmetric.NumberDataPoint {
+	p := to.AppendEmpty()
+	p.SetTimestamp(g.ts)
+	return p
+}
+
+// Double adds a point.
+func (g Gauges) Double(to pmetric.NumberDataPointSlice, v float64) pmetric.NumberDataPoint {
+	p := g.Point(to)
+	p.SetDoubleValue(v)
+	return p
+}
+
+// Flag adds a point that is 1 or 0.
+func (g Gauges) Flag(to pmetric.NumberDataPointSlice, on bool) pmetric.NumberDataPoint {
+	p := g.Point(to)
+	if on {
+		p.SetIntValue(1)
+	} else {
+		p.SetIntValue(0)
+	}
+	return p
+}
+
+// Append adds an agent's evaluation to a resource. reachable is whether the
+// gateway answered the last push.
+func Append(rm pmetric.ResourceMetrics, scope string, ts pcommon.Timestamp, res *nodescore.Result, reachable bool) {
+	g := NewGauges(rm, scope, ts)
+	// The state is a metric of its own: as an attribute of the score each change
+	// would leave the old score standing beside the new one.
+	states := g.Metric(gpusemconv.MetricNodeState, "", "1 for the state of the node: active, idle or calibrating.")
+	for _, s := range [...]straggler.State{straggler.StateActive, straggler.StateIdle, straggler.StateCalibrating} {
+		g.Flag(states, s == res.State).Attributes().PutStr(gpusemconv.AttrNodeState, s.String())
+	}
+	if res.HasScore {
+		g.Double(g.Metric(gpusemconv.MetricNodeHealthScore, "1", "Health score of the node, 1 is as fast as its peers or its own best."), res.Score)
+	}
+	if res.Signals.Known != [nodesignal.Count]bool{} {
+		signals := g.Metric(gpusemconv.MetricNodeSignal, "1", "What is measured of the node's work: throughput in its own unit, power in watts, the others as fractions.")
+		for s := range nodesignal.Score {
+			if res.Signals.Known[s] {
+				g.Double(signals, res.Signals.V[s]).Attributes().PutStr(gpusemconv.AttrSignal, s.String())
+			}
+		}
+	}
+	g.Flag(g.Metric(gpusemconv.MetricAgentStraggler, "", "1 while the node takes itself for a straggler."), res.Straggler)
+	if res.BySignals {
+		g.Double(g.Metric(gpusemconv.MetricAgentSuspicion, "1", "How sure the node is that it is a straggler: from 1 on it is one if that lasts, 2 at most."), res.Suspicion)
+	}
+	if res.Mode != nodescore.ModeNone {
+		g.Double(g.Metric(gpusemconv.MetricAgentThreshold, "1", "Threshold that the node judges itself by."), res.Threshold)
+	}
+	modes := g.Metric(gpusemconv.MetricAgentDetectionMode, "", "1 for what the node judges itself by: fleet, cached, local or none.")
+	for m := range nodescore.NumModes {
+		g.Flag(modes, m == res.Mode).Attributes().PutStr(gpusemconv.AttrDetectionMode, m.String())
+	}
+	g.Flag(g.Metric(gpusemconv.MetricAgentGatewayReachable, "", "1 while the gateway answers the pushes."), reachable)
+}

@@ -1,0 +1,504 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fleetpush pushes the reports of simulated nodes as their agents would:
+// what the nvml receiver reports of the GPUs of sim/fleetsim, what the
+// straggler processor adds to it, over OTLP, with the headers by which
+// thresholds come back.
+package fleetpush // import "github.com/gpu-collector/gpu-collector/sim/fleetpush"
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
+)
+
+// Config of a Fleet.
+type Config struct {
+	// Nodes of GPUs each; defaults 1 and 8.
+	Nodes, GPUs int
+	// Cluster is the name of the one cluster, or what their names begin with.
+	Cluster  string
+	Clusters int
+	// Jobs of each cluster, to which its nodes are dealt; a job's nodes are peers.
+	// By default there is one for each 64 nodes.
+	Jobs int
+	Load fleetsim.Load
+	// Runs and Pause are how long training jobs run and their nodes rest between
+	// them, as in fleetsim.JobConfig; with Runs 0 they last.
+	Runs, Pause time.Duration
+	// Faults are what goes wrong, and where.
+	Faults []Fault
+	Seed   uint64
+	// Step is the time between two reports of a node.
+	Step time.Duration
+	// Raw leaves out what an agent adds to its node's readings.
+	Raw bool
+	// NoSteps leaves out the time of the training step, which the job pushes.
+	NoSteps bool
+	// Keep keeps each node's last report, for Last.
+	Keep bool
+	// Start is when the counters began.
+	Start time.Time
+}
+
+// Fault is a fault of a node, or of a share of all.
+type Fault struct {
+	fleetsim.Target
+	fleetsim.Fault
+}
+
+// who names who has the fault.
+func (f *Fault) who() string {
+	if f.Share != 0 {
+		return fmt.Sprintf("%.4g %% of nodes", 100*f.Share)
+	}
+	return fmt.Sprintf("node %d", f.Node)
+}
+
+const (
+	maxNodes    = 1_000_000 // as many names as there are
+	maxGPUs     = 64
+	maxClusters = 100
+	maxJobs     = 100_000
+	jobNodes    = 64
+)
+
+// defaults fills what was left out.
+func (c *Config) defaults() {
+	def := func(v *int, to int) {
+		if *v == 0 {
+			*v = to
+		}
+	}
+	def(&c.Nodes, 1)
+	def(&c.GPUs, 8)
+	def(&c.Clusters, 1)
+	def(&c.Jobs, max(1, c.Nodes/max(1, c.Clusters)/jobNodes))
+	if c.Cluster == "" {
+		c.Cluster = "fleetsim"
+	}
+	if c.Step == 0 {
+		c.Step = 10 * time.Second
+	}
+}
+
+// Validate returns all mistakes of a Config, in which 0 stands for a default.
+func (c *Config) Validate() error {
+	var errs []error
+	check := func(key string, v, least, most int) {
+		if v < least || v > most {
+			errs = append(errs, fmt.Errorf("%s is %d, must be between %d and %d", key, v, least, most))
+		}
+	}
+	d := *c
+	d.defaults()
+	check("nodes", d.Nodes, 1, maxNodes)
+	check("gpus", d.GPUs, 1, maxGPUs)
+	check("clusters", d.Clusters, 1, min(maxClusters, max(1, d.Nodes)))
+	check("jobs", d.Jobs, 1, min(maxJobs, max(1, d.Nodes/max(1, d.Clusters))))
+	if !threshold.ValidName(d.Cluster) || len(d.Cluster) > 200 {
+		errs = append(errs, fmt.Errorf("cluster is %q, must be 1 to 200 printable ASCII characters", d.Cluster))
+	}
+	for name, v := range map[string]time.Duration{"runs": d.Runs, "pause": d.Pause} {
+		if v < 0 {
+			errs = append(errs, fmt.Errorf("%s is %s, must be 0s or more", name, v))
+		}
+	}
+	if d.Step < 0 {
+		errs = append(errs, fmt.Errorf("step is %s, must be more than 0s", d.Step))
+	}
+	for i := range d.Faults {
+		x := &d.Faults[i]
+		for _, err := range []error{x.Target.Validate(max(1, d.Nodes)), x.Fault.Validate(d.GPUs)} {
+			if err != nil {
+				errs = append(errs, fmt.Errorf("fault %s of %s: %w", x.Kind, x.who(), err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Fleet is a number of simulated nodes with their agents. Different nodes may be
+// used at the same time.
+type Fleet struct {
+	cfg      Config
+	spec     *fleetsim.Spec
+	layout   *layout
+	steps    *steps // nil where no job tells
+	verdicts verdicts
+	score    nodescore.Config
+	plan     *nodescore.Plan
+	gpuNames []string
+	nodes    []node
+	groups   []group
+}
+
+// node is one node. Its lock is for those who ask about it.
+type node struct {
+	mu        sync.Mutex
+	sim       *fleetsim.Node
+	group     int32
+	ticks     int64
+	had       []facts
+	health    *health // of a node with a fault
+	score     *nodescore.Node
+	received  threshold.Received
+	reachable bool
+
+	// The last report.
+	at       time.Time
+	res      nodescore.Result
+	told     bool // what it said of the gateway being reachable
+	accepted bool
+	kept     []values // of the GPUs, then of the node
+
+	// wrong is how often it began to take itself for a straggler without a reason.
+	troubles []trouble
+	slow     bool
+	wrong    int
+}
+
+// trouble is a fault of a node, in the node's own time.
+type trouble struct {
+	fault       int // of the configuration
+	from, until time.Duration
+	// found is when the node began to take itself for a straggler, 0 for never, and
+	// by what it judged itself by then.
+	found time.Duration
+	by    nodescore.Mode
+}
+
+const (
+	never = time.Duration(math.MaxInt64)
+	// grace is for how many steps after a fault a verdict is still about it: what has
+	// begun to be seen at its end.
+	grace = 12
+)
+
+// began has a verdict that begins be about the faults that the node has at that
+// time, if any.
+func (n *node) began(at, step time.Duration) {
+	wrong := true
+	for i := range n.troubles {
+		t := &n.troubles[i]
+		if at < t.from || t.until != never && at > t.until+grace*step {
+			continue
+		}
+		wrong = false
+		if t.found == 0 {
+			t.found, t.by = at, n.res.Mode
+		}
+	}
+	if wrong {
+		n.wrong++
+	}
+}
+
+// group is the peers of one job.
+type group struct {
+	cluster, job, name string
+	list               string // the name as a gpu-group header has it
+	heard              atomic.Pointer[heard]
+
+	// A training job moves all of its nodes at once.
+	mu    sync.Mutex
+	sim   *fleetsim.Job
+	ticks int64
+}
+
+// heard is what an answer said, so that it is read once for all nodes of a group.
+type heard struct {
+	text   string
+	values []threshold.Value
+	err    error
+}
+
+// New makes a fleet.
+func New(cfg Config) (*Fleet, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg.defaults()
+	f := &Fleet{cfg: cfg, spec: &fleetsim.H100, nodes: make([]node, cfg.Nodes)}
+	f.score = nodescore.DefaultConfig()
+	f.score.Interval, f.score.ReadingTTL = cfg.Step, 5*cfg.Step
+	f.plan = nodescore.NewPlan(&f.score.Measures)
+	f.deal()
+	like := f.identity(0, new(identity))
+	var err error
+	if f.layout, err = compile(cfg.GPUs, like, f.plan); err != nil {
+		return nil, err
+	}
+	if err := f.nameGroups(); err != nil {
+		return nil, err
+	}
+	f.verdicts = verdicts{like: like, model: f.model()}
+	for g := range cfg.GPUs {
+		f.gpuNames = append(f.gpuNames, strconv.Itoa(g))
+	}
+	if cfg.Load == fleetsim.Training && !cfg.NoSteps {
+		if f.steps, err = newSteps(like, f.plan); err != nil {
+			return nil, err
+		}
+	}
+	f.populate()
+	return f, nil
+}
+
+// populate makes the nodes.
+func (f *Fleet) populate() {
+	c := &f.cfg
+	if c.Load == fleetsim.Training {
+		for from := 0; from < len(f.nodes); {
+			to := from
+			for to < len(f.nodes) && f.nodes[to].group == f.nodes[from].group {
+				to++
+			}
+			g := &f.groups[f.nodes[from].group]
+			g.sim = fleetsim.NewJob(f.spec, to-from, c.GPUs, fleetsim.JobConfig{
+				Runs: c.Runs, Pause: c.Pause, Seed: c.Seed*maxJobs + uint64(from),
+			})
+			for i, sim := range g.sim.Nodes() {
+				f.nodes[from+i].sim = sim
+			}
+			from = to
+		}
+	}
+	for i := range f.nodes {
+		n := &f.nodes[i]
+		if n.sim == nil {
+			n.sim = fleetsim.NewNode(f.spec, c.GPUs, c.Load, c.Seed<<20+uint64(i)+1)
+		}
+		n.had = make([]facts, c.GPUs)
+		if !c.Raw {
+			n.score = nodescore.NewNode(&f.score, f.plan)
+		}
+		if c.Keep {
+			n.kept = make([]values, c.GPUs+1)
+		}
+	}
+	for i := range c.Faults {
+		for _, node := range c.Faults[i].Nodes(len(f.nodes)) {
+			n := &f.nodes[node]
+			n.sim.Inject(c.Faults[i].Fault)
+			t := trouble{fault: i, from: c.Faults[i].From, until: c.Faults[i].Until}
+			if t.until == 0 {
+				t.until = never
+			}
+			n.troubles = append(n.troubles, t)
+			if n.health == nil {
+				n.health = newHealth(f.layout.extras.rubric, c.GPUs)
+			}
+		}
+	}
+}
+
+// deal gives each node its cluster and job: in order, as many to each.
+func (f *Fleet) deal() {
+	c := &f.cfg
+	for cluster := range c.Clusters {
+		name := c.Cluster
+		if c.Clusters > 1 {
+			name = fmt.Sprintf("%s-%02d", name, cluster)
+		}
+		for job := range c.Jobs {
+			f.groups = append(f.groups, group{cluster: name, job: jobName(job)})
+		}
+	}
+	for i := range f.nodes {
+		f.nodes[i].group = int32(int64(i) * int64(len(f.groups)) / int64(len(f.nodes)))
+	}
+}
+
+// nameGroups names the groups as the straggler processor does by default.
+func (f *Fleet) nameGroups() error {
+	for i := range f.groups {
+		g := &f.groups[i]
+		g.name = straggler.GroupKey([]string{g.job, "", f.model()})
+		var err error
+		if g.list, err = threshold.EncodeGroups([]string{g.name}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// model is the GPUs' as a peer attribute.
+func (f *Fleet) model() string { return strings.Join(strings.Fields(f.layout.product), "-") }
+
+// Nodes returns how many nodes there are.
+func (f *Fleet) Nodes() int { return len(f.nodes) }
+
+// Step returns the time between two reports of a node.
+func (f *Fleet) Step() time.Duration { return f.cfg.Step }
+
+// Headers are what a node's push says about itself in the request.
+type Headers struct{ Cluster, Node, Group string }
+
+// Headers returns the values of the request headers of a node's push.
+func (f *Fleet) Headers(i int) Headers {
+	g := &f.groups[f.nodes[i].group]
+	return Headers{g.cluster, NodeName(i), g.list}
+}
+
+// identity fills id for a node.
+func (f *Fleet) identity(i int, id *identity) *identity {
+	g := &f.groups[f.nodes[i].group]
+	id.node, id.cluster, id.job = NodeName(i), g.cluster, g.job
+	id.draw(f.cfg.Seed, i, f.cfg.GPUs)
+	return id
+}
+
+// scratch is what making a report needs.
+type scratch struct {
+	id      identity
+	values  []values // of the GPUs, then of the node
+	reading nodescore.Reading
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+func (s *scratch) room(gpus int) {
+	if len(s.values) != gpus+1 {
+		s.values = make([]values, gpus+1)
+	}
+}
+
+// Next moves a node on by so many steps and appends its report of now to dst:
+// an ExportMetricsServiceRequest of OTLP.
+func (f *Fleet) Next(i, steps int, now time.Time, dst []byte) ([]byte, error) {
+	n := &f.nodes[i]
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := scratches.Get().(*scratch)
+	defer scratches.Put(s)
+	s.room(f.cfg.GPUs)
+	f.identity(i, &s.id)
+	n.ticks += int64(steps)
+	n.at, n.told, n.accepted = now, n.reachable, false
+	f.advance(n, steps, s)
+	if n.score != nil {
+		f.evaluate(n, s)
+	}
+	for v := range n.kept {
+		kept := &n.kept[v]
+		reasons := kept.reasons
+		*kept = s.values[v]
+		reasons = append(reasons[:0], s.values[v].reasons...)
+		kept.reasons = reasons
+	}
+	return f.write(n, &s.id, s.values, dst)
+}
+
+// advance moves a node on and takes its readings. The nodes of a job move
+// together, with the first of them that is asked.
+func (f *Fleet) advance(n *node, steps int, s *scratch) {
+	g := &f.groups[n.group]
+	if g.sim == nil {
+		n.sim.Advance(time.Duration(steps) * f.cfg.Step)
+	} else {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if by := n.ticks - g.ticks; by > 0 {
+			g.sim.Advance(time.Duration(by) * f.cfg.Step)
+			g.ticks = n.ticks
+		}
+	}
+	host := n.sim.Host()
+	whole := &s.values[f.cfg.GPUs]
+	*whole = values{}
+	whole.v[cpuPressure], whole.v[stepSeconds] = host.CPUPressure, host.StepSeconds
+	for gpu := range f.cfg.GPUs {
+		v := &s.values[gpu]
+		r := n.sim.Reading(gpu)
+		v.read(&r, f.spec, n.had[gpu])
+		if n.health == nil {
+			v.judge(&healthy)
+		} else {
+			id := gpuhealth.Identity{UUID: string(s.id.gpus[gpu].uuid[:]), Index: gpu, Model: f.layout.product}
+			n.health.judge(v, &r, gpu, id, f.spec, f.layout.extras, n.at)
+		}
+		n.had[gpu] = v.facts
+		if r.Up {
+			whole.v[gpusFound]++
+		} else {
+			whole.v[gpusLost]++
+		}
+	}
+}
+
+// evaluate is what the straggler processor does with a push in mode agent.
+func (f *Fleet) evaluate(n *node, s *scratch) {
+	s.reading.Reset()
+	whole := &s.values[f.cfg.GPUs]
+	for j := range f.layout.ofNode {
+		p := &f.layout.ofNode[j]
+		s.reading.Add(p.input, "", p.value(whole))
+	}
+	for gpu := range f.cfg.GPUs {
+		v := &s.values[gpu]
+		for j := range f.layout.ofGPU {
+			if p := &f.layout.ofGPU[j]; v.facts&p.facts == p.facts {
+				s.reading.Add(p.input, f.gpuNames[gpu], p.value(v))
+			}
+		}
+	}
+	if f.steps != nil && whole.v[stepSeconds] > 0 {
+		s.reading.Add(f.steps.input, "", whole.v[stepSeconds])
+	}
+	n.score.Observe(&s.reading, n.at)
+	n.res = n.score.Evaluate(n.at, n.received, !n.received.At.IsZero())
+	if n.res.Straggler && !n.slow {
+		n.began(time.Duration(n.ticks)*f.cfg.Step, f.cfg.Step)
+	}
+	n.slow = n.res.Straggler
+}
+
+// write appends a report.
+func (f *Fleet) write(n *node, id *identity, v []values, dst []byte) (_ []byte, err error) {
+	at := moment{nanos(n.at), nanos(f.cfg.Start)}
+	whole := &v[f.cfg.GPUs]
+	dst = f.layout.write(dst, id, at, whole, v[:f.cfg.GPUs])
+	if f.steps != nil && whole.v[stepSeconds] > 0 {
+		dst = f.steps.write(dst, id, at.now, whole.v[stepSeconds])
+	}
+	if n.score == nil {
+		return dst, nil
+	}
+	return f.verdicts.write(dst, id, at.now, &n.res, n.told)
+}
+
+// Last returns a node's last report, and whether it was accepted. The fleet
+// must have been made with Keep.
+func (f *Fleet) Last(i int) (md pmetric.Metrics, accepted bool, err error) {
+	n := &f.nodes[i]
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.at.IsZero():
+		return pmetric.NewMetrics(), false, nil
+	case n.kept == nil:
+		return pmetric.NewMetrics(), false, errors.New("the fleet keeps no reports: it was made without Keep")
+	}
+	b, err := f.write(n, f.identity(i, new(identity)), n.kept, nil)
+	if err != nil {
+		return pmetric.NewMetrics(), false, err
+	}
+	request := pmetricotlp.NewExportRequest()
+	err = request.UnmarshalProto(b)
+	return request.Metrics(), n.accepted, err
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command configdoc writes the configuration reference: each key of each
+// component of this module, with the type and default that the code has, and
+// the sentence that the field's comment or the component's README says of it.
+//
+//	go run ./tools/configdoc docs/configuration.md
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+
+	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter"
+	"github.com/gpu-collector/gpu-collector/extension/admissionextension"
+	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension"
+	"github.com/gpu-collector/gpu-collector/extension/thresholdextension"
+	"github.com/gpu-collector/gpu-collector/extension/wirediffextension"
+	"github.com/gpu-collector/gpu-collector/processor/clientidentityprocessor"
+	"github.com/gpu-collector/gpu-collector/processor/diffprocessor"
+	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor"
+	"github.com/gpu-collector/gpu-collector/receiver/csvreplayreceiver"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver"
+)
+
+const module = "github.com/gpu-collector/gpu-collector/"
+
+// described is a component and where it is.
+type described struct {
+	dir     string
+	factory component.Factory
+}
+
+var components = []described{
+	{"receiver/nvmlreceiver", nvmlreceiver.NewFactory()},
+	{"receiver/csvreplayreceiver", csvreplayreceiver.NewFactory()},
+	{"processor/stragglerprocessor", stragglerprocessor.NewFactory()},
+	{"processor/diffprocessor", diffprocessor.NewFactory()},
+	{"processor/clientidentityprocessor", clientidentityprocessor.NewFactory()},
+	{"exporter/fleetviewexporter", fleetviewexporter.NewFactory()},
+	{"extension/fleetviewextension", fleetviewextension.NewFactory()},
+	{"extension/thresholdextension", thresholdextension.NewFactory()},
+	{"extension/wirediffextension", wirediffextension.NewFactory()},
+	{"extension/admissionextension", admissionextension.NewFactory()},
+}
+
+func main() {
+	text, err := reference(".")
+	if err == nil {
+		err = os.WriteFile(os.Args[1], text, 0o644) //nolint:gosec // a document for everybody
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// reference returns the document, from the module at root.
+func reference(root string) ([]byte, error) {
+	var out bytes.Buffer
+	out.WriteString(`<!-- Written by make generate from the Config structs. DO NOT EDIT. -->
+# Configuration reference
+
+Every key of the components of this module, with its type and default. The READMEs say more, and what belongs together; components of the Collector and of contrib that the distributions have too are in their own documentation. A ` + "`::`" + ` stands between a section and its key. ` + "`validate`" + ` says what is wrong with a configuration, all of it at once.
+
+`)
+	for _, c := range components {
+		fmt.Fprintf(&out, "- [%s `%s`](#%s-%s)\n", path.Dir(c.dir), c.factory.Type(), path.Dir(c.dir), c.factory.Type())
+	}
+	var errs []error
+	for _, c := range components {
+		w := &writer{root: root, comments: map[string]map[string]string{}}
+		if err := w.readme(c.dir); err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&out, "\n## %s `%s`\n\n[README](../%s/README.md)\n\n| Key | Type | Default | Meaning |\n|---|---|---|---|\n", path.Dir(c.dir), c.factory.Type(), c.dir)
+		v := reflect.ValueOf(c.factory.CreateDefaultConfig()).Elem()
+		w.section(v, "")
+		out.Write(w.out.Bytes())
+		for _, err := range w.errs {
+			errs = append(errs, fmt.Errorf("%s: %w", c.dir, err))
+		}
+	}
+	return out.Bytes(), errors.Join(errs...)
+}
+
+// writer writes one component's table.
+type writer struct {
+	root     string
+	rows     map[string]string            // README's sentence by key
+	comments map[string]map[string]string // by struct and field
+	out      bytes.Buffer
+	errs     []error
+}
+
+var tableOf = regexp.MustCompile("^(?:Section|Each of|\\| Key in) `([a-z_]+)`")
+
+var keyInCell = regexp.MustCompile("`([a-z0-9_:*<>.\\[\\]]+)`")
+
+// readme takes the tables whose first column is keys.
+func (w *writer) readme(dir string) error {
+	data, err := os.ReadFile(filepath.Join(w.root, dir, "README.md")) //nolint:gosec // of this repository
+	if err != nil {
+		return err
+	}
+	w.rows = map[string]string{}
+	table := "" // what comes before the keys of the table at hand
+	for line := range strings.Lines(string(data)) {
+		switch m := tableOf.FindStringSubmatch(line); {
+		case strings.HasPrefix(line, "#"):
+			table = ""
+		case m != nil && m[1] == "signals":
+			table = "signals::<name>::"
+		case m != nil:
+			table = m[1] + "::"
+		}
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
+		if !strings.HasPrefix(line, "| `") || len(cells) < 2 {
+			continue
+		}
+		section := ""
+		for _, m := range keyInCell.FindAllStringSubmatch(cells[0], -1) {
+			// `headers::cluster`, `::node` and `split::interval`, `window` are of one
+			// section each.
+			key := strings.TrimPrefix(m[1], "::")
+			if i := strings.LastIndex(key, "::"); i >= 0 {
+				section = key[:i+2]
+			} else {
+				key = section + key
+			}
+			key = table + key
+			if _, known := w.rows[key]; !known {
+				w.rows[key] = strings.TrimLeft(strings.TrimSpace(cells[len(cells)-1]), "| ")
+			}
+		}
+	}
+	return nil
+}
+
+func (w *writer) section(v reflect.Value, prefix string) {
+	t := v.Type()
+	shared := ""
+	for i := range t.NumField() {
+		f := t.Field(i)
+		tag, options, _ := strings.Cut(f.Tag.Get("mapstructure"), ",")
+		if strings.Contains(options, "squash") || (f.Anonymous && tag == "") {
+			if f.IsExported() && f.Type.Kind() == reflect.Struct {
+				w.section(v.Field(i), prefix)
+			}
+			continue
+		}
+		if tag == "" || tag == "-" || !f.IsExported() {
+			continue
+		}
+		key := prefix + tag
+		if strings.HasSuffix(f.Type.PkgPath(), "/internal/metadata") {
+			// Of each metric, or resource attribute, by name.
+			fmt.Fprintf(&w.out, "| `%s::<name>::enabled` | flag | | Whether it is emitted; documentation.md beside the README lists the names and their defaults |\n", key)
+			continue
+		}
+		sentence := w.comment(t, f.Name)
+		if sentence == "" {
+			sentence = w.rows[key]
+		}
+		// Neighbours share a comment that names them all.
+		if sentence == "" && regexp.MustCompile(`\b`+f.Name+`\b`).MatchString(shared) {
+			sentence = shared
+		}
+		if c := w.comment(t, f.Name); c != "" {
+			shared = c
+		}
+		if row := w.rows[key]; row != "" {
+			sentence = row // in the words of the user's side
+		}
+		value := v.Field(i)
+		if value.Kind() == reflect.Struct && ours(value.Type()) && value.Type() != reflect.TypeFor[component.ID]() {
+			w.section(value, key+"::")
+			continue
+		}
+		if sentence == "" {
+			w.errs = append(w.errs, fmt.Errorf("`%s` has neither a comment at its field %s nor a row in the README", key, f.Name))
+		}
+		fmt.Fprintf(&w.out, "| `%s` | %s | %s | %s |\n", key, kind(f.Type), standard(value), cell(sentence))
+		// An optional section has no value by default, and a type all the same.
+		if get, ok := reflect.PointerTo(f.Type).MethodByName("Get"); ok && get.Type.NumOut() == 1 {
+			if e := get.Type.Out(0).Elem(); ours(e) {
+				w.section(reflect.New(e).Elem(), key+"::")
+			}
+		}
+		if e := f.Type; e.Kind() == reflect.Slice || e.Kind() == reflect.Map {
+			if e = e.Elem(); e.Kind() == reflect.Struct && ours(e) {
+				mark := map[reflect.Kind]string{reflect.Slice: "[]", reflect.Map: "::<name>"}[f.Type.Kind()]
+				w.section(reflect.New(e).Elem(), key+mark+"::")
+			}
+		}
+	}
+}
+
+func ours(t reflect.Type) bool { return strings.HasPrefix(t.PkgPath(), module) }
+
+// cell keeps a sentence within its cell, with links that hold from docs/.
+func cell(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	s = regexp.MustCompile(`\]\((\.\./)+`).ReplaceAllString(s, "](../")
+	s = regexp.MustCompile(`\[([^\]]+)\]\([#.][^)]*\)`).ReplaceAllString(s, "$1")
+	return strings.ReplaceAll(s, " | ", " \\| ")
+}
+
+// kind names a type for people.
+func kind(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[time.Duration]():
+		return "duration"
+	case t == reflect.TypeFor[component.ID](), t == reflect.TypeFor[*component.ID]():
+		return "component"
+	case strings.Contains(t.String(), "confighttp.ServerConfig"):
+		return "[confighttp server](https://github.com/open-telemetry/opentelemetry-collector/tree/v0.155.0/config/confighttp)"
+	case strings.Contains(t.String(), "confighttp.ClientConfig"):
+		return "[confighttp client](https://github.com/open-telemetry/opentelemetry-collector/tree/v0.155.0/config/confighttp)"
+	case t.Kind() == reflect.Pointer:
+		return kind(t.Elem())
+	case t.Kind() == reflect.Slice:
+		return "list of " + kind(t.Elem())
+	case t.Kind() == reflect.Map:
+		return "map of " + kind(t.Elem())
+	case t.Kind() == reflect.Struct:
+		return "section"
+	case t.Kind() == reflect.String:
+		return "text"
+	case t.Kind() == reflect.Float64:
+		return "number"
+	case t.Kind() == reflect.Bool:
+		return "flag"
+	default:
+		return "integer"
+	}
+}
+
+// standard is a default as YAML has it.
+func standard(v reflect.Value) string {
+	if strings.Contains(v.Type().String(), "confighttp.ServerConfig") {
+		return endpoint(v)
+	}
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Struct:
+		if v.Kind() == reflect.Pointer && !v.IsNil() {
+			return standard(v.Elem())
+		}
+		if s, ok := v.Interface().(fmt.Stringer); ok && v.Type() == reflect.TypeFor[component.ID]() {
+			return "`" + s.String() + "`"
+		}
+		return ""
+	case reflect.Slice, reflect.Map:
+		if v.Len() == 0 || v.Type().Elem().Kind() == reflect.Struct {
+			return "none"
+		}
+		if v.Kind() == reflect.Map {
+			var pairs []string
+			for k, e := range v.Seq2() {
+				pairs = append(pairs, fmt.Sprintf("%v: %v", k, e))
+			}
+			slices.Sort(pairs)
+			return "`{" + strings.Join(pairs, ", ") + "}`"
+		}
+		return "`[" + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(v.Interface())), ", "), "[]") + "]`"
+	}
+	s := fmt.Sprint(v.Interface())
+	if v.Type() == reflect.TypeFor[time.Duration]() {
+		s = zeros.ReplaceAllString(s, "$1")
+	}
+	if s == "" {
+		return ""
+	}
+	return "`" + s + "`"
+}
+
+// zeros end a duration, as in 10m0s.
+var zeros = regexp.MustCompile(`([hm])(?:0m)?0s$`)
+
+var loopback = regexp.MustCompile(`127\.0\.0\.1:\d+`)
+
+// endpoint is where a server listens by default, as far as its section says.
+func endpoint(v reflect.Value) string {
+	if at := loopback.FindString(fmt.Sprintf("%+v", v.Interface())); at != "" {
+		return "`endpoint: " + at + "`"
+	}
+	return ""
+}
+
+// comment returns what the source says of a struct's field.
+func (w *writer) comment(t reflect.Type, field string) string {
+	name := t.PkgPath() + "." + t.Name()
+	if w.comments[name] == nil {
+		found := map[string]string{}
+		w.comments[name] = found
+		dir := filepath.Join(w.root, strings.TrimPrefix(t.PkgPath(), strings.TrimSuffix(module, "/")))
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil {
+			w.errs = append(w.errs, err)
+		}
+		for _, file := range files {
+			src, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				w.errs = append(w.errs, err)
+				continue
+			}
+			ast.Inspect(src, func(n ast.Node) bool {
+				spec, ok := n.(*ast.TypeSpec)
+				if !ok || spec.Name.Name != t.Name() {
+					return true
+				}
+				if s, ok := spec.Type.(*ast.StructType); ok {
+					for _, f := range s.Fields.List {
+						for _, id := range f.Names {
+							found[id.Name] = strings.TrimSpace(f.Doc.Text() + " " + f.Comment.Text())
+						}
+					}
+				}
+				return false
+			})
+		}
+	}
+	return w.comments[name][field]
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command valuesdoc writes the table of values in the chart's README from
+// values.yaml and its comments. `make generate` runs it.
+package main // import "github.com/gpu-collector/gpu-collector/tools/valuesdoc"
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const (
+	values = "helm/gpu-collector/values.yaml"
+	readme = "helm/gpu-collector/README.md"
+	begin  = "<!-- values: written by make generate from values.yaml -->\n"
+	end    = "<!-- end of values -->"
+)
+
+// whole are objects that are shown as one value, not key by key.
+var whole = []string{"resources", "securityContext", "podSecurityContext", "probes"}
+
+func main() {
+	log.SetFlags(0)
+	if err := run(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run() error {
+	text, err := os.ReadFile(values)
+	if err != nil {
+		return err
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return fmt.Errorf("%s: %w", values, err)
+	}
+	page, err := os.ReadFile(readme)
+	if err != nil {
+		return err
+	}
+	head, rest, found := strings.Cut(string(page), begin)
+	_, tail, closed := strings.Cut(rest, end)
+	if !found || !closed {
+		return errors.New(readme + " has no place for the values")
+	}
+	return os.WriteFile(readme, []byte(head+begin+tables(doc.Content[0])+end+tail), 0o600)
+}
+
+// tables has one for the values of the top, and one for each section.
+func tables(root *yaml.Node) string {
+	var b strings.Builder
+	const heading = "\n| Value | Default | Meaning |\n|---|---|---|\n"
+	b.WriteString(heading)
+	for key, value := range pairs(root) {
+		if !section(value) {
+			row(&b, key.Value, key, value)
+		}
+	}
+	for key, value := range pairs(root) {
+		if section(value) {
+			fmt.Fprintf(&b, "\n### %s\n", key.Value)
+			if text := comment(key); text != "" {
+				b.WriteString("\n" + text + "\n")
+			}
+			b.WriteString(heading)
+			rows(&b, key.Value, value)
+		}
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+func section(n *yaml.Node) bool { return n.Kind == yaml.MappingNode && len(n.Content) > 0 }
+
+func pairs(n *yaml.Node) func(yield func(k, v *yaml.Node) bool) {
+	return func(yield func(k, v *yaml.Node) bool) {
+		for pair := range slices.Chunk(n.Content, 2) {
+			if !yield(pair[0], pair[1]) {
+				return
+			}
+		}
+	}
+}
+
+func rows(b *strings.Builder, path string, n *yaml.Node) {
+	for key, value := range pairs(n) {
+		name := path + "." + key.Value
+		if section(value) && !slices.Contains(whole, key.Value) {
+			if comment(key) != "" {
+				fmt.Fprintf(b, "| `%s` | | %s |\n", name, comment(key))
+			}
+			rows(b, name, value)
+			continue
+		}
+		row(b, name, key, value)
+	}
+}
+
+func row(b *strings.Builder, name string, key, value *yaml.Node) {
+	var v any
+	if err := value.Decode(&v); err != nil {
+		log.Fatal(name, ": ", err)
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		log.Fatal(name, ": ", err)
+	}
+	fmt.Fprintf(b, "| `%s` | `%s` | %s |\n", name, text, comment(key))
+}
+
+// comment is the text above a key, in one line.
+func comment(key *yaml.Node) string {
+	var words []string
+	for line := range strings.Lines(key.HeadComment) {
+		words = append(words, strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "#")))
+	}
+	return strings.ReplaceAll(strings.Join(words, " "), "|", "\\|")
+}
