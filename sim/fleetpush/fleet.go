@@ -357,11 +357,10 @@ func (f *Fleet) Headers(i int) Headers {
 }
 
 // identity fills id for a node.
-func (f *Fleet) identity(i int, id *identity) *identity {
+func (f *Fleet) identity(i int, id *identity) {
 	g := &f.groups[f.nodes[i].group]
 	id.node, id.cluster, id.job = NodeName(i), g.cluster, g.job
 	id.draw(f.cfg.Seed, i, f.cfg.GPUs)
-	return id
 }
 
 // scratch is what making a report needs.
