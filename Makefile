@@ -114,10 +114,6 @@ test-unit: ## The unit tests alone
 test-chart: build ## The Helm chart: lint, unit tests, schemas, rules, and its configurations with the binaries
 	PATH="$$(scripts/charttools.sh):$$(scripts/prometheus.sh):$$PATH" bash -c 'helm-unittest helm/gpu-collector && go test -count=1 ./test/chart/...'
 
-.PHONY: test-opamp
-test-opamp: ## The agent with contrib's OpAMP extension: that each of its keys takes effect
-	test/opamp/run.sh
-
 .PHONY: test-browser
 test-browser: bin/gpu-collector ## The web page in a real browser (IMAGES=docs/images takes its pictures anew)
 	@mkdir -p $${IMAGES:-.cache/images}
