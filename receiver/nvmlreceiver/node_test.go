@@ -176,6 +176,32 @@ func TestExpectedGPUsWithoutADriver(t *testing.T) {
 	assert.Equal(t, 4, md.DataPointCount())
 }
 
+// TestXidsAreClassedAsByTheRubric: in the log and in the counter, for every code.
+func TestXidsAreClassedAsByTheRubric(t *testing.T) {
+	n := startNode(t, func(cfg *Config) { cfg.LibraryPath = "/nonexistent/libnvidia-ml.so.1" })
+	n.first()
+	rubric, s := gpuhealth.DefaultRubric(), n.receiver.scraper
+	for code := range uint64(200) {
+		s.onXid(gpuhealth.XidEvent{UUID: gpuA, Code: code, Time: testTime})
+		require.Eventually(t, func() bool { return len(s.logs.queue) == 0 }, time.Minute, time.Microsecond)
+	}
+	md := n.scrape()
+	n.shutdown()
+	for _, p := range find(md, "hw.gpu.xid.events", nil) {
+		a := p.Attributes().AsRaw()
+		if code := a["gpu.xid.code"].(int64); code >= 0 {
+			assert.Equal(t, string(rubric.Xid(uint64(code)).Class), a["gpu.xid.class"], "Xid %d", code)
+		}
+	}
+	records := n.logRecords("hw.gpu.xid")
+	require.Len(t, records, 200)
+	for code, record := range records {
+		x, a := rubric.Xid(uint64(code)), record.Attributes().AsRaw()
+		assert.Equal(t, string(x.Class), a["gpu.xid.class"], "Xid %d", code)
+		assert.Equal(t, string(x.Action), a["hw.gpu.health.action"], "Xid %d", code)
+	}
+}
+
 func TestXidLogRecord(t *testing.T) {
 	n := startNode(t, func(cfg *Config) { cfg.LibraryPath = "/nonexistent/libnvidia-ml.so.1" })
 	n.first()
