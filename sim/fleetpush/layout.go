@@ -12,11 +12,14 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	"go.uber.org/zap"
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/testdata"
 )
 
@@ -241,29 +244,30 @@ func (l *layout) addMetric(m pmetric.Metric, gpus int) error {
 // score takes what a metric adds to the node's score, as the straggler processor
 // selects it.
 func (l *layout) score(m pmetric.Metric, plan *nodescore.Plan) {
-	inputs := plan.Inputs(m.Name())
-	for _, dp := range points(m).All() {
-		attrs := dp.Attributes()
-		if v, ok := attrs.Get(gpusemconv.AttrHWModel); ok {
+	known := reading.ByName(m.Name())
+	if known == nil {
+		return
+	}
+	from := metricreading.New(zap.NewNop()).Resource(pcommon.NewMap())
+	metric, _ := from.Open(known, m)
+	inputs := plan.Known(known)
+	var p metricreading.Point
+	for _, dp := range metric.Points.All() {
+		metric.Read(dp, &p)
+		if v, ok := dp.Attributes().Get(gpusemconv.AttrHWModel); ok {
 			l.product = v.Str()
 		}
 		of := &l.ofNode
-		if _, ok := attrs.Get(gpusemconv.AttrHWID); ok {
+		if p.Subject != reading.Node {
 			of = &l.ofGPU
 		}
 		for i := range inputs {
 			in := &inputs[i]
-			if slices.ContainsFunc(in.Attributes, func(a nodescore.Attribute) bool {
-				v, ok := attrs.Get(a.Key)
-				return ok && v.AsString() != a.Value
-			}) {
+			if in.Field != p.Field {
 				continue
 			}
-			s := measure{input: in, integer: dp.ValueType() == pmetric.NumberDataPointValueTypeInt}
-			s.source, s.facts = meaning(m.Name(), attrs)
-			if s.constant = dp.DoubleValue(); s.integer {
-				s.constant = float64(dp.IntValue())
-			}
+			s := measure{input: in, integer: dp.ValueType() == pmetric.NumberDataPointValueTypeInt, constant: metricreading.Number(dp)}
+			s.source, s.facts = meaning(m.Name(), dp.Attributes())
 			*of = append(*of, s)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // steps is what the training job of a node tells its agent, as one resource.
@@ -25,7 +26,7 @@ func newSteps(like *identity, plan *nodescore.Plan) (*steps, error) {
 	}
 	m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
 	m.SetName(gpusemconv.MetricAppStepDuration)
-	m.SetUnit("s")
+	m.SetUnit(reading.ByName(m.Name()).Unit)
 	p := m.SetEmptyGauge().DataPoints().AppendEmpty()
 	p.SetDoubleValue(0)
 	p.SetTimestamp(1)
