@@ -79,8 +79,22 @@ const (
 	Verdict                     // the gateway's comparison of nodes
 )
 
+// String lists the readers.
+func (p Purpose) String() string {
+	var names []string
+	for i, name := range [...]string{"score", "reasons", "view", "verdict"} {
+		if p&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
 // Range is from the least to the greatest value that can be true.
 type Range struct{ Min, Max float64 }
+
+// String is the range as text.
+func (r Range) String() string { return number(r.Min) + " to " + number(r.Max) }
 
 // Holds is false for NaN.
 func (r Range) Holds(v float64) bool { return v >= r.Min && v <= r.Max }
