@@ -84,7 +84,7 @@ func (p *diffProcessor) flush(ctx context.Context, enough func() bool) {
 		Enough:    enough,
 		Permanent: consumererror.IsPermanent,
 		Sent:      func(node statetable.NodeKey) { sent = append(sent, node) },
-		Forget:    p.table.ResyncNode,
+		Forget:    p.engine.Table.ResyncNode,
 	})
 	p.sendHeld(ctx, sent)
 	failing := held != nil || dropped != nil
