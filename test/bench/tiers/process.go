@@ -48,7 +48,7 @@ func start(ctx context.Context, binary, name, next string, configs ...string) (*
 		"receivers::otlp::protocols::grpc::endpoint: " + c.endpoint,
 		fmt.Sprintf("service::telemetry::metrics::readers: [{pull: {exporter: {prometheus: {host: %s, port: %s}}}}]", host, port),
 	}
-	if configs[0] == shardConfig || configs[0] == gatewayConfig {
+	if strings.HasSuffix(configs[0], shardConfig) || configs[0] == gatewayConfig {
 		overrides = append(overrides,
 			"receivers::otlp::protocols::http::endpoint: "+rest[0],
 			"extensions::healthcheckv2::http::endpoint: "+rest[1])
