@@ -181,8 +181,8 @@ func (e *Engine) Judge(ctx context.Context, msg, out []byte) (*Push, []byte) {
 	return &Push{Context: ctx, engine: e, wire: w}, w.Filter(out)
 }
 
-// claim makes the push the caller's to deliver, once, and removes from md what only
-// had the pipeline asked. It fails where the push has ended, and where md is not what
+// claim makes the push the caller's to deliver, once, and removes from md what was only
+// there for the pipeline to see. It fails where the push has ended, and where md is not what
 // was judged because a processor has changed its resources or its points: md is then
 // judged as any report.
 func (p *Push) claim(md pmetric.Metrics) (Counts, bool) {
@@ -192,7 +192,7 @@ func (p *Push) claim(md pmetric.Metrics) (Counts, bool) {
 		return Counts{}, false
 	}
 	p.claimed, p.state = true, refused
-	if p.wire.probes > 0 {
+	if p.wire.probes > 0 || p.wire.empty {
 		removeProbes(md)
 	}
 	return p.wire.Counts, true

@@ -52,6 +52,7 @@ type Judge struct {
 
 	losses uint64 // of the table when the report began
 	probes int64  // in place of resources that have nothing new, see Wire
+	empty  bool   // some resources have no points
 
 	now, latest pcommon.Timestamp // Now, and the latest that is believed
 	stamp       pcommon.Timestamp // of the point just judged, 0 for its own, see statetable.Report.Stamp

@@ -20,6 +20,8 @@ func (w *Wire) Filter(out []byte) []byte {
 	for i := range w.resources {
 		if r := &w.resources[i]; r.points.to > r.points.from {
 			w.judgeResource(r)
+		} else {
+			w.empty = true
 		}
 	}
 	for i := range w.resources {
