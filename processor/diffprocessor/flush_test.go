@@ -395,3 +395,29 @@ func TestFlushTelemetry(t *testing.T) {
 	metadatatest.AssertEqualProcessorDiffHeartbeats(t, tel, point(1), opt)
 	require.NoError(t, p.Shutdown(t.Context()))
 }
+
+// What a next component refuses that only reads is held as it was, also where several
+// components read the same.
+func TestARefusedBatchIsHeldWithoutACopy(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		next := &hop{}
+		refuse := true
+		p := newTestProcessor(t, hopFunc(func(ctx context.Context, md pmetric.Metrics) error {
+			if shared {
+				md.MarkReadOnly()
+			}
+			if refuse {
+				return errors.New("later")
+			}
+			return next.ConsumeMetrics(ctx, md)
+		}), byHand)
+		require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", 0, 1, 2)))
+		p.flush(t.Context(), nil)
+		require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", time.Second, 1, 3)))
+		p.flush(t.Context(), nil)
+		refuse = false
+		p.flush(t.Context(), nil)
+		assert.Equal(t, 2, next.took())
+		assert.InDelta(t, 3, next.state["a/m/GPU-1"], 0)
+	}
+}
