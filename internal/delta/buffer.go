@@ -214,14 +214,14 @@ func (b *Buffer) Flush(to Hop) (held, dropped error) {
 		if len(nodes) < all && to.Enough != nil && to.Enough() {
 			break
 		}
-		next := d.next(nodes).nodes
-		held = d.deliver(whole(next))
-		left := b.delivered(next, to.Sent)
+		next := d.next(nodes)
+		held = d.deliver(next)
+		left := b.delivered(next.nodes, to.Sent)
 		// Who is always refused must not be before others for ever.
 		for _, n := range left {
 			n.late, n.since = true, round
 		}
-		nodes = append(left, nodes[len(next):]...)
+		nodes = append(left, nodes[len(next.nodes):]...)
 	}
 	b.giveBack(nodes, to.Forget)
 	b.dropped.Add(int64(d.given))

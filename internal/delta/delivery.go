@@ -37,6 +37,7 @@ type Hop struct {
 type batch struct {
 	nodes    []*bufferNode
 	from, to int
+	bytes    int // as OTLP, 0 where it is not known
 }
 
 // delivery is one Flush.
@@ -51,22 +52,28 @@ type delivery struct {
 
 // next is the batch that nodes begin with: as many as fit, and at least one.
 func (d *delivery) next(nodes []*bufferNode) batch {
-	n, size := 0, 0
+	n, size, exact := 0, 0, true
 	for n < len(nodes) {
-		size += sizeIn(d.proto.ResourceMetricsSize(nodes[n].rm))
-		if n > 0 && size > d.maxBytes {
+		more := sizeIn(d.proto.ResourceMetricsSize(nodes[n].rm))
+		if n > 0 && size+more > d.maxBytes {
 			break
 		}
+		size += more
+		exact = exact && !nodes[n].markers // which are divided
 		n++
 	}
-	return whole(nodes[:n])
+	b := whole(nodes[:n])
+	if exact {
+		b.bytes = size
+	}
+	return b
 }
 
 // sizeIn is what a resource of so many bytes adds to a message: its field's tag,
 // its length and itself.
 func sizeIn(bytes int) int { return protowire.SizeTag(1) + protowire.SizeBytes(bytes) }
 
-func whole(nodes []*bufferNode) batch { return batch{nodes, 0, nodes[0].points} }
+func whole(nodes []*bufferNode) batch { return batch{nodes: nodes, to: nodes[0].points} }
 
 // halves are the batch in two, if it can be.
 func (b batch) halves() (first, second batch, ok bool) {
@@ -74,7 +81,7 @@ func (b batch) halves() (first, second batch, ok bool) {
 		return whole(b.nodes[:half]), whole(b.nodes[half:]), true
 	}
 	half := b.from + (b.to-b.from)/2
-	return batch{b.nodes, b.from, half}, batch{b.nodes, half, b.to}, half > b.from
+	return batch{nodes: b.nodes, from: b.from, to: half}, batch{nodes: b.nodes, from: half, to: b.to}, half > b.from
 }
 
 // isPart reports whether the batch is not all of its node.
@@ -152,7 +159,10 @@ func (d *delivery) deliver(b batch) error {
 	md := b.metrics()
 	points := md.DataPointCount()
 	first, second, divisible := b.halves()
-	if divisible && d.proto.MetricsSize(md) > d.maxBytes {
+	if b.bytes == 0 {
+		b.bytes = d.proto.MetricsSize(md)
+	}
+	if divisible && b.bytes > d.maxBytes {
 		if err := b.restore(md, nil); err != nil {
 			return d.giveUp(b, points, err) // nothing is decoded here
 		}

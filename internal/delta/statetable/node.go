@@ -226,14 +226,14 @@ func (n *node) slot(key uint64) int {
 }
 
 // grow makes room for more entries. It is exact for a first report and then
-// takes an eighth more, since memory per series is what bounds a fleet.
+// takes little more, since memory per series is what bounds a fleet.
 func (n *node) grow(more int) {
 	need := len(n.entries) + more
 	if need <= cap(n.entries) && need <= len(n.index)/4*3 {
 		return
 	}
 	if need > cap(n.entries) {
-		entries := make([]entry, len(n.entries), max(need, len(n.entries)+len(n.entries)/8))
+		entries := make([]entry, len(n.entries), max(need, len(n.entries)+len(n.entries)/32))
 		copy(entries, n.entries)
 		n.entries = entries
 	}
