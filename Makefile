@@ -215,8 +215,9 @@ bench-upstream: ## What a shard saves the gateway, and how far off that is (2 mi
 	set -o pipefail; go test -count=1 -v ./test/bench/upstream -figures -span 1h | grep '^figure'
 
 .PHONY: bench-tiers
-bench-tiers: bin/gpu-collector ## What shard, gateway and root cost a fleet, beside a plain Collector (8 minutes); TIERS=root for a part, or -small
-	go run ./test/bench/tiers $(TIERS)
+bench-tiers: bin/gpu-collector ## What shard, gateway and root cost a fleet, beside a plain Collector and the shard of another commit (8 minutes); TIERS=root for a part, or -small
+	scripts/basetree.sh $(or $(BASE),8214ce4) .cache/base
+	go run ./test/bench/tiers -base .cache/base $(TIERS)
 
 .PHONY: bench-reasons
 bench-reasons: ## How often the reason that is given for a slow node is the right one (4 minutes)

@@ -98,10 +98,13 @@ func runServer(ctx context.Context, kind string, in io.Reader, out io.Writer) (e
 
 	end := new(drop)
 	next := &timed{Metrics: end}
-	if kind == kindDiff {
+	if kind == kindDiff || kind == kindWireDiff {
 		f := diffprocessor.NewFactory()
 		cfg := f.CreateDefaultConfig()
 		if d, ok := cfg.(*diffprocessor.Config); ok {
+			for id := range extensions {
+				d.FrontDoor = &id
+			}
 			// Names that match none are the usual case.
 			d.Deadbands = []deadband.Rule{{Metric: "hw.temperature", Absolute: 1}, {Metric: "hw.gpu.clock.*", Absolute: 30e6}}
 		}
