@@ -44,6 +44,7 @@ type machine struct {
 	library string
 	state   string
 	sys     string // empty: the bus cannot be read
+	shown   string // slots that sys is of
 	ack     string
 	storage *memory // nil: none
 
@@ -96,9 +97,11 @@ func (m *machine) write() {
 		}
 	}
 	require.NoError(m, state.Write(m.state))
-	if m.sys == "" {
+	shown := fmt.Sprint(m.slots)
+	if m.sys == "" || shown == m.shown {
 		return
 	}
+	m.shown = shown
 	require.NoError(m, os.RemoveAll(m.sys))
 	require.NoError(m, os.MkdirAll(filepath.Join(m.sys, "bus", "pci", "devices"), 0o750))
 	for i := range m.slots {
