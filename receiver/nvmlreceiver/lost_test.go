@@ -55,8 +55,7 @@ type machine struct {
 
 func newMachine(tb testing.TB, slots int, withBus, withStorage bool) *machine {
 	tb.Helper()
-	dir, err := os.MkdirTemp(tb.TempDir(), "machine")
-	require.NoError(tb, err)
+	dir := tb.TempDir()
 	m := &machine{TB: tb, library: fakenvml.Library(tb), state: filepath.Join(dir, "state"), ack: filepath.Join(dir, "ack"), now: testTime}
 	tb.Setenv(fakenvml.StateEnv, m.state)
 	if withBus {
@@ -382,7 +381,7 @@ func TestLostGPUsProperty(t *testing.T) {
 			slices.Sort(missing)
 			assert.Equal(rt, missing, down(md))
 			if storage {
-				assert.Equal(rt, slots-len(acked), expected, "the machine has so many slots")
+				assert.Len(rt, m.slots, expected+len(acked), "the machine has so many slots")
 			}
 			if rt.Failed() {
 				rt.FailNow()
