@@ -14,7 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var link = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+var (
+	link = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+	room = regexp.MustCompile("`((?:cmd|internal|receiver|processor|exporter|extension|sim|pkg|test|helm)/[a-z0-9/-]+)`")
+)
 
 // TestLinksLead: every link of the documents leads to a file, every document
 // is in the index, and the API's page has all its requests.
@@ -50,6 +53,25 @@ func TestLinksLead(t *testing.T) {
 	for path, methods := range doc.Paths {
 		for method := range methods {
 			assert.Contains(t, string(api), "`"+strings.ToUpper(method)+" "+path+"`")
+		}
+	}
+}
+
+// TestArchitectureHasEveryRoom: the page stays short, a new package has its place
+// in it, and each room that it names is there.
+func TestArchitectureHasEveryRoom(t *testing.T) {
+	text, err := os.ReadFile("../../docs/architecture.md")
+	require.NoError(t, err)
+	assert.LessOrEqual(t, strings.Count(string(text), "\n"), 120)
+	for _, m := range room.FindAllStringSubmatch(string(text), -1) {
+		assert.DirExists(t, "../../"+m[1])
+	}
+	for _, rooms := range []string{"internal", "receiver", "processor", "exporter", "extension", "sim"} {
+		dirs, err := filepath.Glob("../../" + rooms + "/*")
+		require.NoError(t, err)
+		require.NotEmpty(t, dirs)
+		for _, dir := range dirs {
+			assert.Contains(t, string(text), "`"+rooms+"/"+filepath.Base(dir))
 		}
 	}
 }
