@@ -195,14 +195,14 @@ func isVerdict(m *reading.Metric) bool {
 }
 
 // node takes a resource into its node's view.
-func (e *fleetExporter) node(rm pmetric.ResourceMetrics, from *metricreading.Resource, id *identity, now time.Time) {
+func (e *fleetExporter) node(rm pmetric.ResourceMetrics, s *scratch, id *identity, now time.Time) {
 	u, ok := e.state.Begin(id.Key, now)
 	if !ok {
 		return
 	}
 	u.SetFacts(id.Facts)
 	var seen time.Time
-	var p metricreading.Point
+	p, from := &s.point, &s.from
 	alive := false
 	for _, sm := range rm.ScopeMetrics().All() {
 		for _, m := range sm.Metrics().All() {
@@ -220,7 +220,7 @@ func (e *fleetExporter) node(rm pmetric.ResourceMetrics, from *metricreading.Res
 				continue
 			}
 			for i := range metric.Points.Len() {
-				if metric.Read(metric.Points.At(i), &p) == reading.BadSubject {
+				if metric.Read(metric.Points.At(i), p) == reading.BadSubject {
 					continue
 				}
 				if p.Field == reading.Heartbeat {
@@ -228,7 +228,7 @@ func (e *fleetExporter) node(rm pmetric.ResourceMetrics, from *metricreading.Res
 						seen = at
 					}
 				} else if read := fieldReaders[p.Field]; read != nil {
-					read(&u, &p)
+					read(&u, p)
 				}
 			}
 		}
