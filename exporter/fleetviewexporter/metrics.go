@@ -12,6 +12,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
 )
 
 // nodeReader takes a point of a metric into a node's view. NaN stands for a
@@ -103,6 +104,11 @@ var nodeReaders = map[string]nodeReader{
 	gpusemconv.MetricNodeSignal: func(u *fleetstate.Update, p point) {
 		if s, err := nodesignal.Parse(p.attr(gpusemconv.AttrSignal)); err == nil {
 			u.SetSignal(s, p.v)
+		}
+	},
+	gpusemconv.MetricNodeCulprit: func(u *fleetstate.Update, p point) {
+		if of := rankattr.Subject(p.Attributes()); of != (nodesignal.Subject{}) || !math.IsNaN(p.v) {
+			u.SetCulprit(of, p.on())
 		}
 	},
 	gpusemconv.MetricNodeState: func(u *fleetstate.Update, p point) {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // Episode is a time in which a node, a group or its absence stood out.
@@ -33,9 +35,11 @@ type Episode struct {
 	Reason, Action string
 	// Observation says that the reason has no contrast with the peers: no proof.
 	Observation bool
-	GPU         string
-	Evidence    []Evidence
-	Text        string // one sentence for people
+	GPU         string // that the reason points at
+	// Culprit is the rank or GPU of the node that stands out from its others.
+	Culprit  nodesignal.Subject
+	Evidence []Evidence
+	Text     string // one sentence for people
 
 	// Untold says that nobody told the end; it is what the views conclude.
 	Untold bool

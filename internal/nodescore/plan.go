@@ -17,8 +17,10 @@ type Attribute struct{ Key, Value string }
 // or lack them.
 type Input struct {
 	Attributes []Attribute
-	index      int
-	counter    bool
+	// Ranked points are of a rank, where they name one.
+	Ranked  bool
+	index   int
+	counter bool
 }
 
 // Plan is how all signals are measured, compiled. It is read only and shared by
@@ -59,11 +61,12 @@ type factor struct {
 // NewPlan compiles measures, which must be valid.
 func NewPlan(measures *[nodesignal.Count]Measure) *Plan {
 	p := &Plan{inputs: make(map[string][]Input)}
-	p.utilization = p.input(gpusemconv.MetricGPUUtilization, map[string]string{gpusemconv.AttrGPUTask: "general"}, false)
+	// First: a rank has no cells for the inputs behind those that it tells.
 	p.application = []int{
 		p.input(gpusemconv.MetricAppStepDuration, nil, false),
 		p.input(gpusemconv.MetricAppStepRate, nil, false),
 	}
+	p.utilization = p.input(gpusemconv.MetricGPUUtilization, map[string]string{gpusemconv.AttrGPUTask: "general"}, false)
 	for s := range measures {
 		m := &measures[s]
 		p.measures[s].worst = m.Combine == CombineMin
@@ -75,6 +78,11 @@ func NewPlan(measures *[nodesignal.Count]Measure) *Plan {
 	for _, src := range p.measures[nodesignal.Throughput].sources {
 		if in := src.factors[0].input; src.when == WhenAlways && !slices.Contains(p.application, in) {
 			p.application = append(p.application, in)
+		}
+	}
+	for _, inputs := range p.inputs {
+		for i := range inputs {
+			inputs[i].Ranked = slices.Contains(p.application, inputs[i].index)
 		}
 	}
 	return p

@@ -21,10 +21,10 @@ const (
 	UseRate = "rate"
 )
 
-// How the GPUs of a node are put together, Source.Across.
+// How the ranks or GPUs of a node are put together, Source.Across.
 const (
-	// AcrossMin is for what all wait for: in a synchronous job one throttled GPU
-	// of eight holds the whole node, and a mean would show an eighth of it.
+	// AcrossMin is for what all wait for: in a synchronous job one slow rank of
+	// eight holds the whole node, and a mean would show an eighth of the loss.
 	AcrossMin  = "min"
 	AcrossMean = "mean"
 	AcrossSum  = "sum" // unknown while one of the GPUs lacks it
@@ -113,8 +113,8 @@ func DefaultMeasures() [nodesignal.Count]Measure {
 	const perMinute = 1.0 / 60
 	return [nodesignal.Count]Measure{
 		nodesignal.Throughput: {CombineFirst, []Source{
-			{Ratio: Ratio{Metric: gpusemconv.MetricAppStepDuration, Use: UseInverse}},
-			{Ratio: Ratio{Metric: gpusemconv.MetricAppStepRate}},
+			{Ratio: Ratio{Metric: gpusemconv.MetricAppStepDuration, Use: UseInverse}, Across: AcrossMin},
+			{Ratio: Ratio{Metric: gpusemconv.MetricAppStepRate}, Across: AcrossMin},
 			// The share of the peak that the tensor cores give, at the clock they
 			// have: within 2 points of the model's own FLOPS (OFU, arXiv 2605.20799).
 			{

@@ -16,6 +16,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
@@ -113,6 +114,8 @@ func (o *observer) read(ctx context.Context, rm pmetric.ResourceMetrics) (f foun
 				any = f.takeState(m) || any
 			case name == gpusemconv.MetricNodeSignal:
 				any = o.takeSignals(ctx, &f, m) || any
+			case name == gpusemconv.MetricNodeCulprit:
+				any = f.takeCulprit(m) || any
 			case name == gpusemconv.MetricNodeHeartbeat:
 				f.Heartbeat, any = true, true
 			case o.ingero && name == ingeroScore:
@@ -206,6 +209,25 @@ func (o *observer) takeSignals(ctx context.Context, f *found, m pmetric.Metric) 
 		default:
 			o.rejects.add(ctx, straggler.ErrSignalRange)
 			f.Gone[s] = !f.Values.Known[s]
+		}
+	}
+	return any
+}
+
+// takeCulprit reads whom of the node the node itself names.
+func (f *found) takeCulprit(m pmetric.Metric) (any bool) {
+	for _, p := range numberPoints(m).All() {
+		if v, ok := p.Attributes().Get(gpusemconv.AttrSignal); !ok || v.Str() != nodesignal.Throughput.String() {
+			continue
+		}
+		any = true
+		switch of := rankattr.Subject(p.Attributes()); {
+		case p.Flags().NoRecordedValue():
+			f.NoCulprit = of
+		case number(p) == 1:
+			f.Culprit, f.HasCulprit = of, true
+		default:
+			f.Culprit, f.HasCulprit = nodesignal.Subject{}, true
 		}
 	}
 	return any

@@ -12,11 +12,13 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
 )
 
 var (
 	errReading = errors.New("reading is not a finite number >= 0")
-	errGPUs    = errors.New("more GPUs than a node can have")
+	errGPUs    = errors.New("more GPUs or ranks than a node can have")
 )
 
 // collectReading adds what rm says to r and returns the report's timestamp. A
@@ -24,6 +26,7 @@ var (
 // the GPU it is cut from.
 func collectReading(ctx context.Context, r *nodescore.Reading, plan *nodescore.Plan, rm pmetric.ResourceMetrics, rejects *rejects) pcommon.Timestamp {
 	var ts pcommon.Timestamp
+	resource := rm.Resource().Attributes()
 	for _, sm := range rm.ScopeMetrics().All() {
 		for _, m := range sm.Metrics().All() {
 			inputs := plan.Inputs(m.Name())
@@ -42,7 +45,7 @@ func collectReading(ctx context.Context, r *nodescore.Reading, plan *nodescore.P
 					if !matches(&inputs[i], attrs) {
 						continue
 					}
-					if !r.Add(&inputs[i], gpuOf(attrs), number(p)) {
+					if !r.Add(&inputs[i], subject(&inputs[i], resource, attrs), number(p)) {
 						rejects.add(ctx, errReading)
 						continue
 					}
@@ -63,11 +66,13 @@ func matches(in *nodescore.Input, attrs pcommon.Map) bool {
 	return true
 }
 
-func gpuOf(attrs pcommon.Map) string {
-	if v, ok := attrs.Get(gpusemconv.AttrHWID); ok {
-		return text(v)
+// subject is whom a point is of. Only a job's own readings are of ranks: the
+// environment of a rank may have given its resource attributes to others.
+func subject(in *nodescore.Input, resource, point pcommon.Map) nodesignal.Subject {
+	if in.Ranked {
+		return rankattr.Within(resource, point)
 	}
-	return ""
+	return nodesignal.Subject{GPU: rankattr.GPU(point)}
 }
 
 // numberPoints returns the points of a gauge or sum, none for other types.
