@@ -242,6 +242,9 @@ func (m Model) nodeRow(n *fleetclient.Node) string {
 	why := ""
 	if e := m.episode(n); e != nil {
 		why = printable(or(e.Reason, "")) + " " + printable(or(e.GPU, ""))
+		if e.Culprit != nil {
+			why = culprit(e.Culprit) + " " + printable(or(e.Reason, ""))
+		}
 	}
 	line := m.row([11]column{
 		{marker, 3, false, red},

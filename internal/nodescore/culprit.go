@@ -18,12 +18,13 @@ type Culprit struct {
 }
 
 // lagAlpha is the weight of one evaluation in a rank's lag. Noise of 2 % becomes
-// 0.8 %, and a rank that loses 10 % stands out after three evaluations.
-const lagAlpha = 0.25
+// 1 %, a fifth of the gap, and a rank that takes 8 % longer stands out after
+// three evaluations: the gateway needs as many.
+const lagAlpha = 0.4
 
 // blame compares the parts of the node with one another. A part is named when
 // its lag exceeds the gap, and keeps the name until half of the gap is left, or
-// until another lags by half of the gap more: each change ends a series.
+// until another lags by a whole gap more: each change ends a series.
 func (n *Node) blame(l load) Culprit {
 	at, gap := n.used[nodesignal.Throughput]-1, n.cfg.Signals[nodesignal.Throughput].MinGap
 	if at < 0 || n.cfg.Signals[nodesignal.Throughput].Direction != nodesignal.Low {
@@ -55,7 +56,7 @@ func (n *Node) blame(l load) Culprit {
 		}
 	}
 	switch {
-	case named != nil && named.lag < 1-gap/2 && worst.lag >= named.lag-gap/2 && n.culprit.Subject != (nodesignal.Subject{}):
+	case named != nil && named.lag < 1-gap/2 && worst.lag >= named.lag-gap && n.culprit.Subject != (nodesignal.Subject{}):
 		return n.culprit
 	case worst.lag < 1-gap:
 		return Culprit{worst.of, true}
