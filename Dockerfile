@@ -15,19 +15,21 @@ ARG GATEWAY_BASE=gcr.io/distroless/static-debian12:nonroot
 # Go and gcc cross-compile, so that no other machine has to be emulated.
 FROM --platform=$BUILDPLATFORM ${BUILDER} AS source
 WORKDIR /src
+ENV GOFLAGS=-buildvcs=false GOTOOLCHAIN=local GOOS=linux \
+    DISTRO=github.com/gpu-collector/gpu-collector/internal/distro
+COPY . .
+
+# Podman 4's cache knows the arguments of RUN, and not those of ENV and LABEL. So
+# the arguments stand in the stage that runs, and labels follow the binary.
+FROM source AS build-agent
 ARG TARGETARCH
 ARG VERSION=0.1.0-dev
 ARG REVISION=unknown
 ARG CREATED=unknown
-ENV GOFLAGS=-buildvcs=false GOTOOLCHAIN=local GOOS=linux GOARCH=${TARGETARCH}
-ENV STAMP="-s -w -X github.com/gpu-collector/gpu-collector/internal/distro.Version=${VERSION} -X github.com/gpu-collector/gpu-collector/internal/distro.Commit=${REVISION} -X github.com/gpu-collector/gpu-collector/internal/distro.Date=${CREATED}"
-COPY . .
-
-FROM source AS build-agent
 # NVML's symbols are bound when they are called: `-z lazy`. Half of go-nvml's
 # calls are marked as deprecated by its own header.
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    cc=gcc; arch=$(go env GOARCH); \
+    export GOARCH=$TARGETARCH; cc=gcc; arch=$(go env GOARCH); \
     if [ "$arch" != "$(go env GOHOSTARCH)" ]; then \
       case "$arch" in \
         arm64) cc=aarch64-linux-gnu-gcc; packages="gcc-aarch64-linux-gnu libc6-dev-arm64-cross" ;; \
@@ -37,25 +39,19 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
       command -v "$cc" >/dev/null || { apt-get update && apt-get install -y --no-install-recommends $packages; } || exit 1; \
     fi; \
     CC=$cc CGO_ENABLED=1 CGO_CFLAGS="-O2 -g -Wno-deprecated-declarations" \
-    go build -ldflags "$STAMP -extldflags=-Wl,-z,lazy" -o /out/gpu-collector-agent ./cmd/gpu-collector-agent && \
+    go build -ldflags "-s -w -X $DISTRO.Version=$VERSION -X $DISTRO.Commit=$REVISION -X $DISTRO.Date=$CREATED -extldflags=-Wl,-z,lazy" -o /out/gpu-collector-agent ./cmd/gpu-collector-agent && \
     mkdir -p /out/state
 
 FROM source AS build-gateway
-RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    CGO_ENABLED=0 go build -ldflags "$STAMP" -o /out/gpu-collector ./cmd/gpu-collector && \
-    mkdir -p /out/state
-
-FROM ${AGENT_BASE} AS agent
+ARG TARGETARCH
 ARG VERSION=0.1.0-dev
 ARG REVISION=unknown
 ARG CREATED=unknown
-LABEL org.opencontainers.image.title="gpu-collector-agent" \
-      org.opencontainers.image.description="OpenTelemetry Collector agent for GPU nodes" \
-      org.opencontainers.image.source="https://github.com/gpu-collector/gpu-collector" \
-      org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.revision="${REVISION}" \
-      org.opencontainers.image.created="${CREATED}"
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    GOARCH=$TARGETARCH CGO_ENABLED=0 go build -ldflags "-s -w -X $DISTRO.Version=$VERSION -X $DISTRO.Commit=$REVISION -X $DISTRO.Date=$CREATED" -o /out/gpu-collector ./cmd/gpu-collector && \
+    mkdir -p /out/state
+
+FROM ${AGENT_BASE} AS agent
 # The NVIDIA container toolkit mounts libnvidia-ml.so.1 for `utility`. There is
 # no ldconfig here to tell the linker of it, so the directories are named: of
 # GKE's device plugin, and of nodes that are not Debian's kind. Those of
@@ -73,18 +69,18 @@ USER 65532:65532
 EXPOSE 4317 4318 13133
 ENTRYPOINT ["/gpu-collector-agent"]
 CMD ["--config=/etc/gpu-collector/config.yaml"]
-
-FROM ${GATEWAY_BASE} AS gateway
 ARG VERSION=0.1.0-dev
 ARG REVISION=unknown
 ARG CREATED=unknown
-LABEL org.opencontainers.image.title="gpu-collector" \
-      org.opencontainers.image.description="OpenTelemetry Collector distribution for GPU fleets: gateway, shard and agent" \
+LABEL org.opencontainers.image.title="gpu-collector-agent" \
+      org.opencontainers.image.description="OpenTelemetry Collector agent for GPU nodes" \
       org.opencontainers.image.source="https://github.com/gpu-collector/gpu-collector" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.created="${CREATED}"
+
+FROM ${GATEWAY_BASE} AS gateway
 COPY --from=build-gateway /out/gpu-collector /gpu-collector
 # config.yaml is the gateway's; the others are beside it.
 COPY configs/*.yaml /etc/gpu-collector/
@@ -98,3 +94,13 @@ USER 65532:65532
 EXPOSE 4317 4318 8085 8086 9464 13133
 ENTRYPOINT ["/gpu-collector"]
 CMD ["--config=/etc/gpu-collector/config.yaml"]
+ARG VERSION=0.1.0-dev
+ARG REVISION=unknown
+ARG CREATED=unknown
+LABEL org.opencontainers.image.title="gpu-collector" \
+      org.opencontainers.image.description="OpenTelemetry Collector distribution for GPU fleets: gateway, shard and agent" \
+      org.opencontainers.image.source="https://github.com/gpu-collector/gpu-collector" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}"

@@ -7,6 +7,7 @@ SHELL := /bin/bash
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1.0-dev)
 GOLANGCI_VERSION := v2.12.0
 GOVULNCHECK_VERSION := v1.3.0
+VALE_VERSION := v3.21.0
 TOOLS := $(CURDIR)/.cache/tools
 
 # go-nvml's own headers mark half of its calls as deprecated.
@@ -147,14 +148,25 @@ bench-chaos: bin/gpu-collector ## The same, without writing it down; CHAOS_SEED=
 	go test -count=1 -v -parallel 5 -timeout 25m ./test/chaos -seed $(CHAOS_SEED) $(if $(SHORT),-short,-shifted $(SHIFTED))
 
 .PHONY: lint
-lint: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Run the linters
-	GOLANGCI_LINT_CACHE=$(CURDIR)/.cache/golangci-lint $< run ./...
+lint: lint-prose $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Run the linters
+	GOLANGCI_LINT_CACHE=$(CURDIR)/.cache/golangci-lint $(word 2,$^) run ./...
 
 $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION):
 	@echo "building golangci-lint $(GOLANGCI_VERSION) (once, some minutes)"
 	@mkdir -p $(TOOLS)
 	cd $(TOOLS) && GOBIN=$(TOOLS) CGO_ENABLED=0 go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	mv $(TOOLS)/golangci-lint $@
+
+.PHONY: lint-prose
+lint-prose: $(TOOLS)/vale-$(VALE_VERSION) ## Sentences of docs and READMEs that need a second reading; FILES=docs/api.md for one page
+	FILES='$(FILES)' scripts/prose.sh $<
+
+# Its parsers are C; they need no optimization for Markdown.
+$(TOOLS)/vale-$(VALE_VERSION):
+	@echo "building vale $(VALE_VERSION) (once, some minutes)"
+	@mkdir -p $(TOOLS)
+	cd $(TOOLS) && GOBIN=$(TOOLS) CGO_CFLAGS=-w go install github.com/vale-cli/vale/v3/cmd/vale@$(VALE_VERSION)
+	mv $(TOOLS)/vale $@
 
 .PHONY: vulncheck
 vulncheck: $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION) ## Known weaknesses of dependencies that the code reaches (GOVULNDB=file:///path for a copy of the database)

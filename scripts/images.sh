@@ -39,4 +39,7 @@ for target; do
 	echo "building $prefix$name:$tag ($version)"
 	# shellcheck disable=SC2086 # BUILD_ARGS is a list
 	"$podman" build --target "$target" -t "$prefix$name:$tag" "${args[@]}" ${BUILD_ARGS:-} .
+	# A cache may answer with another version's image.
+	built=$("$podman" image inspect --format '{{index .Config.Labels "org.opencontainers.image.version"}} {{index .Config.Labels "org.opencontainers.image.revision"}}' "$prefix$name:$tag")
+	[ "$built" = "$version $revision" ] || { echo "images: $prefix$name:$tag is of $built, must be of $version $revision" >&2; exit 1; }
 done
