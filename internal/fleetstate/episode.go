@@ -233,6 +233,7 @@ func (e *Episode) after(old *Episode) *Episode {
 		// The end says that it is over; what it was is known from before.
 		next.Evidence = old.Evidence
 		next.Reason, next.Action, next.GPU = cmp.Or(e.Reason, old.Reason), cmp.Or(e.Action, old.Action), cmp.Or(e.GPU, old.GPU)
+		next.Culprit = cmp.Or(e.Culprit, old.Culprit)
 		next.Observation = e.Observation || old.Observation
 	}
 	return &next

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // Attribute selects points.
@@ -91,7 +92,7 @@ func NewPlan(measures *[nodesignal.Count]Measure) *Plan {
 func (p *Plan) source(s *Source) source {
 	out := source{across: s.Across, when: s.When, factors: []factor{p.factor(&s.Ratio)}}
 	if out.across == "" {
-		out.across = AcrossMean
+		out.across = folding(&s.Ratio)
 	}
 	if out.when == "" {
 		out.when = WhenAlways
@@ -100,6 +101,22 @@ func (p *Plan) source(s *Source) source {
 		out.factors = append(out.factors, p.factor(&s.Times[i]))
 	}
 	return out
+}
+
+// folding is how the catalogue folds what a source reads, the mean of what the
+// catalogue does not know.
+func folding(r *Ratio) string {
+	m := reading.ByName(r.Metric)
+	if m == nil {
+		return AcrossMean
+	}
+	switch lower := r.Use == "" || r.Use == UseValue; {
+	case m.Fold.Subjects == reading.FoldSum && r.Limit == "":
+		return AcrossSum
+	case m.Fold.Subjects == reading.FoldWorst && lower == m.Low:
+		return AcrossMin // of what is used, the least is the worst
+	}
+	return AcrossMean
 }
 
 func (p *Plan) factor(r *Ratio) factor {

@@ -13,7 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // rank is a subject of a job of one process per GPU.
@@ -62,6 +64,30 @@ func TestTheWorstRankIsTheNodes(t *testing.T) {
 				assert.Equal(t, rank(1), res.Signals.Worst[nodesignal.Throughput])
 			})
 		}
+	}
+}
+
+// TestFoldingIsTheCatalogues: how the parts of a node become one is said once,
+// with its reason.
+func TestFoldingIsTheCatalogues(t *testing.T) {
+	for _, tt := range []struct {
+		ratio Ratio
+		want  string
+	}{
+		{Ratio{Metric: gpusemconv.MetricAppStepDuration, Use: UseInverse}, AcrossMin},
+		{Ratio{Metric: gpusemconv.MetricAppStepRate}, AcrossMin},
+		{Ratio{Metric: gpusemconv.MetricAppStepDuration}, AcrossMean}, // the longest is the worst, which min is not
+		{Ratio{Metric: gpusemconv.MetricGPUClock, Limit: gpusemconv.MetricGPUClockLimit}, AcrossMin},
+		{Ratio{Metric: gpusemconv.MetricGPUPCIeReplays, Use: UseRate}, AcrossMin},
+		{Ratio{Metric: gpusemconv.MetricPower}, AcrossSum},
+		{Ratio{Metric: gpusemconv.MetricGPUMemoryUsage, Limit: gpusemconv.MetricGPUMemoryLimit, Use: UseOneMinus}, AcrossMean},
+		{Ratio{Metric: gpusemconv.MetricGPUUtilization}, AcrossMean},
+		{Ratio{Metric: "trainer.tokens_per_second"}, AcrossMean},
+	} {
+		assert.Equal(t, tt.want, folding(&tt.ratio), "%+v", tt.ratio)
+	}
+	for _, name := range []string{gpusemconv.MetricAppStepDuration, gpusemconv.MetricAppStepRate} {
+		assert.NotEmpty(t, reading.ByName(name).Fold.Why)
 	}
 }
 

@@ -72,7 +72,7 @@ type Source struct {
 	Ratio `mapstructure:",squash"`
 	// Times are multiplied with it, GPU by GPU.
 	Times []Ratio `mapstructure:"times"`
-	// Across is mean, min or sum.
+	// Across is mean, min or sum; where it is empty, the catalogue says.
 	Across string `mapstructure:"across"`
 	// When is always, busy or load.
 	When string `mapstructure:"when"`
@@ -100,7 +100,7 @@ func linkErrors(kind string, allowed float64) Source {
 	return Source{Ratio: Ratio{
 		Metric: gpusemconv.MetricGPUNVLinkErrors, Attributes: map[string]string{gpusemconv.AttrErrorType: kind},
 		Use: UseRate, Allowed: allowed,
-	}, Across: AcrossMin}
+	}}
 }
 
 // DefaultMeasures returns how the signals are measured from what the nvml
@@ -113,8 +113,8 @@ func DefaultMeasures() [nodesignal.Count]Measure {
 	const perMinute = 1.0 / 60
 	return [nodesignal.Count]Measure{
 		nodesignal.Throughput: {CombineFirst, []Source{
-			{Ratio: Ratio{Metric: gpusemconv.MetricAppStepDuration, Use: UseInverse}, Across: AcrossMin},
-			{Ratio: Ratio{Metric: gpusemconv.MetricAppStepRate}, Across: AcrossMin},
+			{Ratio: Ratio{Metric: gpusemconv.MetricAppStepDuration, Use: UseInverse}},
+			{Ratio: Ratio{Metric: gpusemconv.MetricAppStepRate}},
 			// The share of the peak that the tensor cores give, at the clock they
 			// have: within 2 points of the model's own FLOPS (OFU, arXiv 2605.20799).
 			{
@@ -126,7 +126,7 @@ func DefaultMeasures() [nodesignal.Count]Measure {
 				Times: []Ratio{clockFraction()}, When: WhenBusy,
 			},
 		}},
-		nodesignal.Compute: {CombineFirst, []Source{{Ratio: clockFraction(), Across: AcrossMin, When: WhenLoad}}},
+		nodesignal.Compute: {CombineFirst, []Source{{Ratio: clockFraction(), When: WhenLoad}}},
 		nodesignal.Interconnect: {CombineMin, []Source{
 			{
 				Ratio: Ratio{Metric: gpusemconv.MetricGPUPCIeLinkWidth, Attributes: current, Limit: gpusemconv.MetricGPUPCIeLinkWidth, LimitAttributes: most},
@@ -136,23 +136,22 @@ func DefaultMeasures() [nodesignal.Count]Measure {
 					Metric: gpusemconv.MetricGPUPCIeLinkGeneration, Attributes: current,
 					Limit: gpusemconv.MetricGPUPCIeLinkGeneration, LimitAttributes: most, BestLimit: true,
 				}},
-				Across: AcrossMin, When: WhenLoad,
+				When: WhenLoad,
 			},
 			{
 				Ratio: Ratio{
 					Metric: gpusemconv.MetricGPUNVLinkLinks, Attributes: map[string]string{gpusemconv.AttrState: "up"}, BestLimit: true,
 				},
-				Across: AcrossMin,
 			},
 			{Ratio: Ratio{
 				Metric: gpusemconv.MetricGPUPCIeReplays, Attributes: map[string]string{gpusemconv.AttrKind: "replay"},
 				Use: UseRate, Allowed: 8 * perMinute,
-			}, Across: AcrossMin},
+			}},
 			linkErrors("replay", perMinute), linkErrors("recovery", perMinute),
 			linkErrors("crc", 100), linkErrors("crc_flit", 100), linkErrors("crc_data", 100),
 		}},
 		nodesignal.CPU:   {CombineFirst, []Source{{Ratio: Ratio{Metric: gpusemconv.MetricNodeCPUPressure, Use: UseOneMinus}}}},
-		nodesignal.Power: {CombineFirst, []Source{{Ratio: Ratio{Metric: gpusemconv.MetricPower, Attributes: map[string]string{gpusemconv.AttrHWType: "gpu"}}, Across: AcrossSum, When: WhenBusy}}},
+		nodesignal.Power: {CombineFirst, []Source{{Ratio: Ratio{Metric: gpusemconv.MetricPower, Attributes: map[string]string{gpusemconv.AttrHWType: "gpu"}}, When: WhenBusy}}},
 		nodesignal.Memory: {CombineFirst, []Source{{Ratio: Ratio{
 			Metric: gpusemconv.MetricGPUMemoryUsage, Attributes: map[string]string{gpusemconv.AttrMemoryState: "used"},
 			Limit: gpusemconv.MetricGPUMemoryLimit, LimitAttributes: map[string]string{}, Use: UseOneMinus,

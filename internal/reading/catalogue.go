@@ -112,6 +112,10 @@ var catalogue = []Metric{
 		Name: semconv.MetricNodeCPUPressure, Unit: "1", Range: share, Entries: of(Node, each(CPUPressure)), Fold: levels, For: all,
 	},
 	{
+		Name: semconv.MetricNodeCulprit, About: "1 for the rank or GPU that holds the node's throughput down, 0 without a name while none stands out from the others.",
+		Integer: true, Range: flag, Keys: key(semconv.AttrSignal), Entries: of(Rank, each(NodeCulprit)), Fold: last, For: Verdict | View,
+	},
+	{
 		Name: semconv.MetricNodeHealthScore, Unit: "1", About: "Health score of the node, 1 is as fast as its peers or its own best.",
 		Range: share, Low: true, Entries: of(Node, each(NodeHealthScore)), Fold: last, For: Verdict | View,
 	},
