@@ -198,6 +198,13 @@ func TestOneSlowRankIsFound(t *testing.T) {
 				require.Len(t, onsets, 1)
 				assert.Equal(t, "n04", onsets[0].Node)
 				assert.Equal(t, p.of(4, 1), onsets[0].Culprit)
+				p.node = -1
+				for tick := range 30 {
+					p.tick(tick)
+				}
+				end := p.events[len(p.events)-1]
+				assert.Equal(t, straggler.EventEnd, end.Kind)
+				assert.Equal(t, p.of(4, 1), end.Culprit, "whom it was about")
 			})
 		}
 	}
@@ -246,7 +253,7 @@ func TestHealthyRanksNameNobody(t *testing.T) {
 			node:   -1,
 		}
 		p.start(t, rapid.Uint64().Draw(t, "seed"))
-		for tick := range 60 {
+		for tick := range 40 {
 			p.tick(tick)
 		}
 		assert.Empty(t, p.events)
