@@ -39,7 +39,8 @@ func (h host) GetExtensions() map[component.ID]component.Component { return h }
 
 func newTestExporter(tb testing.TB) *fleetExporter {
 	tb.Helper()
-	e := newExporter(createDefaultConfig().(*Config), componenttest.NewNopTelemetrySettings())
+	e, err := newExporter(createDefaultConfig().(*Config), componenttest.NewNopTelemetrySettings())
+	require.NoError(tb, err)
 	e.now = func() time.Time { return start }
 	s := &sink{state: fleetstate.New(fleetstate.DefaultConfig()), history: fleethistory.None{}}
 	require.NoError(tb, e.start(tb.Context(), host{e.cfg.Extension: s}))
@@ -339,7 +340,7 @@ func TestIdentity(t *testing.T) {
 			b := newReport("", "")
 			attrs := b.md.ResourceMetrics().At(0).Resource().Attributes()
 			require.NoError(t, attrs.FromRaw(tc.attrs))
-			assert.Equal(t, tc.want, readIdentity(attrs, e.cfg.DefaultCluster).Key)
+			assert.Equal(t, tc.want, readIdentity(attrs, "", e.cfg.DefaultCluster).Key)
 		})
 	}
 }

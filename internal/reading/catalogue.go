@@ -203,7 +203,7 @@ var catalogue = []Metric{
 	},
 	{
 		Name: semconv.MetricErrors, Unit: "{error}", Kind: Counter, Integer: true, About: "Errors of the hardware.",
-		Range: counts, Shared: true, Typed: true,
+		Range: counts, Shared: true,
 		// Shares of single memories are part of all.
 		Keys: []Key{{Name: semconv.AttrErrorType}, {Name: semconv.AttrECCCounter, Absent: "volatile"}, {Name: semconv.AttrMemoryLocation, Absent: "all"}},
 		Entries: []Entry{

@@ -18,13 +18,16 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/processor"
+	"go.uber.org/zap"
 	"pgregory.net/rapid"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
@@ -66,7 +69,7 @@ func (p *jobPlay) start(t require.TestingT, seed uint64) {
 	cfg := createDefaultConfig().(*Config)
 	tb, err := metadata.NewTelemetryBuilder(componenttest.NewNopTelemetrySettings())
 	require.NoError(t, err)
-	p.o, p.engine = newObserver(cfg, newRejects(tb)), straggler.New(cfg.engine())
+	p.o, p.engine = newObserver(cfg, newRejects(tb), zap.NewNop()), straggler.New(cfg.engine())
 	n := len(p.ranks)
 	if p.pushed == sharedHead {
 		n = 1
@@ -290,7 +293,7 @@ func TestACulpritIsOneSeries(t *testing.T) {
 						if _, known := live[of]; !known {
 							begun++
 						}
-						live[of] = number(point)
+						live[of] = metricreading.Number(point)
 					}
 				}
 			}
@@ -324,7 +327,7 @@ func TestACulpritIsOneSeries(t *testing.T) {
 }
 
 func TestTheGatewayForgetsACulprit(t *testing.T) {
-	o := newObserver(createDefaultConfig().(*Config), nil)
+	o := newObserver(createDefaultConfig().(*Config), nil, zap.NewNop())
 	of, other := nodesignal.Subject{GPU: "GPU-1", Rank: nodesignal.OrdinalOf(1)}, nodesignal.Subject{Rank: nodesignal.OrdinalOf(2)}
 	type point struct {
 		of    nodesignal.Subject
@@ -349,6 +352,7 @@ func TestTheGatewayForgetsACulprit(t *testing.T) {
 				rankattr.Put(dp.Attributes(), p.of)
 				dp.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(p.ended))
 			}
+			o.facts.begin(o.reader.Resource(rm.Resource().Attributes()), &o.id, wire.Caller{}, noon)
 			got, any := o.read(t.Context(), rm)
 			assert.True(t, any)
 			assert.Equal(t, tt.want, got)

@@ -13,10 +13,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.uber.org/zap"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 )
 
@@ -47,7 +49,7 @@ func TestSignalsFromWhatTheReceiverWrites(t *testing.T) {
 		"t4.yaml":         all,
 	} {
 		t.Run(name, func(t *testing.T) {
-			md := receiverGolden(t, name)
+			md, reader := receiverGolden(t, name), metricreading.New(zap.NewNop())
 			node := nodescore.NewNode(&cfg, plan)
 			now := time.Unix(1_700_000_000, 0)
 			var r nodescore.Reading
@@ -55,7 +57,8 @@ func TestSignalsFromWhatTheReceiverWrites(t *testing.T) {
 			for range 2 { // a rate takes two
 				r.Reset()
 				for _, rm := range md.ResourceMetrics().All() {
-					collectReading(t.Context(), &r, plan, rm, nil)
+					from := reader.Resource(rm.Resource().Attributes())
+					collectReading(&r, plan, rm, &from)
 				}
 				node.Observe(&r, now)
 				res = node.Evaluate(now, threshold.Received{}, false)
@@ -91,14 +94,16 @@ func TestASliceIsNoGPU(t *testing.T) {
 func BenchmarkCollectReading(b *testing.B) {
 	cfg := nodescore.DefaultConfig()
 	plan := nodescore.NewPlan(&cfg.Measures)
-	md := receiverGolden(b, "eight_gpus.yaml")
+	md, reader := receiverGolden(b, "eight_gpus.yaml"), metricreading.New(zap.NewNop())
 	node := nodescore.NewNode(&cfg, plan)
 	now := time.Unix(1_700_000_000, 0)
 	var r nodescore.Reading
 	b.ReportAllocs()
 	for b.Loop() {
 		r.Reset()
-		collectReading(b.Context(), &r, plan, md.ResourceMetrics().At(0), nil)
+		rm := md.ResourceMetrics().At(0)
+		from := reader.Resource(rm.Resource().Attributes())
+		collectReading(&r, plan, rm, &from)
 		node.Observe(&r, now)
 		now = now.Add(cfg.Interval)
 		node.Evaluate(now, threshold.Received{}, false)
