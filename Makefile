@@ -115,10 +115,6 @@ test-unit: ## The unit tests alone
 test-chart: build ## The Helm chart: lint, unit tests, schemas, rules, and its configurations with the binaries
 	PATH="$$(scripts/charttools.sh):$$(scripts/prometheus.sh):$$PATH" bash -c 'helm-unittest helm/gpu-collector && go test -count=1 ./test/chart/...'
 
-.PHONY: test-opamp
-test-opamp: ## The agent with contrib's OpAMP extension: that each of its keys takes effect
-	test/opamp/run.sh
-
 .PHONY: test-browser
 test-browser: bin/gpu-collector ## The web page in a real browser (IMAGES=docs/images takes its pictures anew)
 	@mkdir -p $${IMAGES:-.cache/images}
@@ -186,7 +182,7 @@ check-generated: generate ## Fail when generated files are not what generate wri
 
 # What `make bench` measures and docs/benchmarks.md shows: targets that print
 # figures, each with its text in docs/benchmarks. Who names some wants only those.
-BENCHES = bench-nvml bench-diff bench-frontdoor bench-relatives bench-upstream bench-reasons bench-tiers bench-fleetview bench-ship bench-compare hostile eval
+BENCHES = bench-nvml bench-diff bench-frontdoor bench-upstream bench-reasons bench-tiers bench-fleetview bench-ship bench-compare hostile eval
 
 .PHONY: bench
 bench: $(if $(findstring command,$(origin BENCHES)),,bench-go) ## Run every benchmark and write docs/benchmarks.md; BENCHES=bench-nvml for one section
@@ -213,10 +209,6 @@ bench-diff: bin/gpu-collector ## What diff, wire_diff and admission cost (2 minu
 .PHONY: bench-frontdoor
 bench-frontdoor: bin/gpu-collector ## What a full-state push costs a shard with wire_diff (6 minutes)
 	go run ./test/bench/frontdoor
-
-.PHONY: bench-relatives
-bench-relatives: ## The diff processor beside contrib's interval processor and vmagent (1 minute)
-	PATH="$$(scripts/prometheus.sh):$$PATH" go run ./test/bench/push -relatives
 
 .PHONY: bench-upstream
 bench-upstream: ## What a shard saves the gateway, and how far off that is (2 minutes)
