@@ -274,7 +274,7 @@ func TestTheSameHoweverPushed(t *testing.T) {
 			order[i] = i
 		}
 		want := play(func(int) [][]int { return [][]int{order} })
-		got := play(func(round int) [][]int {
+		got := play(func(int) [][]int {
 			shuffled := rapid.Permutation(order).Draw(t, "order")
 			var pushes [][]int
 			for len(shuffled) > 0 {

@@ -137,7 +137,9 @@ func TestTheSmallestCulpritComesFirst(t *testing.T) {
 			"n3", nodesignal.Subject{Rank: nodesignal.OrdinalOf(0)}, "STRAGGLER rank 0 of n3: ", map[string]any{"gpu.job.rank": int64(0)},
 		},
 		"a forged name": {
-			"n3", nodesignal.Subject{GPU: "GPU\nSTRAGGLER n1"}, `STRAGGLER "GPU\nSTRAGGLER n1" of n3: `,
+			"n3",
+			nodesignal.Subject{GPU: "GPU\nSTRAGGLER n1"},
+			`STRAGGLER "GPU\nSTRAGGLER n1" of n3: `,
 			map[string]any{"gpu.job.rank.hw.id": "GPU\nSTRAGGLER n1", "hw.id": "GPU\nSTRAGGLER n1"},
 		},
 		"nobody": {"n3", nodesignal.Subject{}, "STRAGGLER n3: its throughput", map[string]any{}},

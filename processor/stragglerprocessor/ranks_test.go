@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,7 +114,7 @@ func (p *jobPlay) name(attrs pcommon.Map, of nodesignal.Subject) {
 	for key, o := range map[string]nodesignal.Ordinal{gpusemconv.AttrJobRank: of.Rank, gpusemconv.AttrJobLocalRank: of.LocalRank} {
 		n, _ := o.Get()
 		if p.pushed == oneResource {
-			attrs.PutStr(key, fmt.Sprint(n))
+			attrs.PutStr(key, strconv.FormatInt(n, 10))
 		} else {
 			attrs.PutInt(key, n)
 		}
