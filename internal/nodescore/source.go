@@ -55,7 +55,7 @@ type Ratio struct {
 	// attributes, a point that lacks one of them is taken.
 	Metric     string            `mapstructure:"metric"`
 	Attributes map[string]string `mapstructure:"attributes"`
-	// Limit is the metric of what the reading is a fraction of, with the
+	// Limit is the metric that the reading is a fraction of, with the
 	// attributes LimitAttributes, or Attributes where there are none. BestLimit
 	// puts in its place, where it is absent, the most that a GPU of the node has
 	// shown.

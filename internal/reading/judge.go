@@ -120,7 +120,7 @@ func (r Refused) String() string {
 			return fmt.Sprintf("metric %s has no hw.id: must be the UUID of the GPU, or the name of the network adapter", m.Name)
 		}
 	case ValueRange, NotFinite:
-		return fmt.Sprintf("metric %s is %v: must be from %s to %s %s", m.Name, r.Value, number(m.Range.Min), number(m.Range.Max), m.unit())
+		return fmt.Sprintf("metric %s is %v: must be from %s %s", m.Name, r.Value, m.Range, m.unit())
 	default:
 		return ""
 	}

@@ -79,8 +79,22 @@ const (
 	Verdict                     // the gateway's comparison of nodes
 )
 
+// String lists the readers.
+func (p Purpose) String() string {
+	var names []string
+	for i, name := range [...]string{"score", "reasons", "view", "verdict"} {
+		if p&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
 // Range is from the least to the greatest value that can be true.
 type Range struct{ Min, Max float64 }
+
+// String is the range as text.
+func (r Range) String() string { return number(r.Min) + " to " + number(r.Max) }
 
 // Holds is false for NaN.
 func (r Range) Holds(v float64) bool { return v >= r.Min && v <= r.Max }
@@ -129,18 +143,16 @@ type Metric struct {
 	Unread string
 
 	index int
+	main  Subject
+	// mixed is set where the entries are about several subjects.
+	mixed bool
 }
 
 // Index is the place of the metric in All.
 func (m *Metric) Index() int { return m.index }
 
 // Subject is what points without an entry of their own are about.
-func (m *Metric) Subject() Subject {
-	if len(m.Entries) == 0 {
-		return Node
-	}
-	return m.Entries[0].Subject
-}
+func (m *Metric) Subject() Subject { return m.main }
 
 // Texts are the values of a metric's keys in a point, empty where there is none.
 type Texts [maxKeys]string
@@ -148,15 +160,17 @@ type Texts [maxKeys]string
 // Select returns what a point says, None where the catalogue has no entry for
 // it. Hardware without an entry of its own is Other.
 func (m *Metric) Select(hwType string, texts *Texts) (Field, Subject) {
-	main := m.Subject()
-	for i := range m.Entries {
-		e := &m.Entries[i]
-		if e.Subject.is(hwType, main) && m.matches(e, texts) {
-			return e.Field, e.Subject
+	main := m.main
+	if hwType != "" && hwType != hardware[main] && hardware[main] != "" {
+		main = Other
+		if !m.mixed {
+			return None, Other
 		}
 	}
-	if !main.is(hwType, main) {
-		return None, Other
+	for i := range m.Entries {
+		if e := &m.Entries[i]; (!m.mixed || e.Subject.is(hwType, main)) && m.matches(e, texts) {
+			return e.Field, e.Subject
+		}
 	}
 	return None, main
 }
@@ -267,7 +281,11 @@ func index() (map[string]*Metric, [NumFields]place) {
 		m := &catalogue[i]
 		m.index = i
 		names[m.Name] = m
+		if len(m.Entries) > 0 {
+			m.main = m.Entries[0].Subject
+		}
 		for j := range m.Entries {
+			m.mixed = m.mixed || m.Entries[j].Subject != m.main
 			if at := &fields[m.Entries[j].Field]; m.Entries[j].Field != None && at.metric == nil {
 				*at = place{m, &m.Entries[j]}
 			}

@@ -86,7 +86,7 @@ type Point struct {
 	Subject reading.Subject
 	// ID and Parent are hw.id and hw.parent.
 	ID, Parent string
-	// Texts are the values of the metric's keys.
+	// Texts are the values of the metric's keys, as many as it has.
 	Texts reading.Texts
 	// Value is in the catalogue's unit, NaN where the series has ended and where
 	// the value was refused.
@@ -126,7 +126,7 @@ func (r *Resource) All(m pmetric.Metric) iter.Seq[*Point] {
 		var p Point
 		known := reading.ByName(m.Name())
 		if known == nil {
-			foreign := Metric{Metric: &anything, Points: Points(m), Scale: 1}
+			foreign := Metric{Metric: &anything, Points: Points(m)}
 			for _, dp := range foreign.Points.All() {
 				foreign.attributes(dp, &p)
 				p.Subject = reading.GPU
@@ -164,7 +164,10 @@ func (p *Point) Xid() (int, bool) {
 }
 
 func (m *Metric) attributes(dp pmetric.NumberDataPoint, p *Point) (hwType string) {
-	*p = Point{NumberDataPoint: dp}
+	p.NumberDataPoint, p.ID, p.Parent, p.Ended = dp, "", "", false
+	for i := range m.Keys {
+		p.Texts[i] = ""
+	}
 	for key, v := range dp.Attributes().All() {
 		switch key {
 		case gpusemconv.AttrHWID:
@@ -175,7 +178,7 @@ func (m *Metric) attributes(dp pmetric.NumberDataPoint, p *Point) (hwType string
 			hwType = Text(v)
 		default:
 			for i := range m.Keys {
-				if key == m.Keys[i].Name || key == m.Keys[i].Alias {
+				if k := &m.Keys[i]; key == k.Name || key == k.Alias {
 					p.Texts[i] = Text(v)
 				}
 			}
@@ -276,9 +279,14 @@ func Number(p pmetric.NumberDataPoint) float64 {
 // Text returns a string value as it is, without a copy, numbers and flags as
 // text, and "" for what is not worth a name.
 func Text(v pcommon.Value) string {
-	switch v.Type() {
-	case pcommon.ValueTypeStr:
+	if v.Type() == pcommon.ValueTypeStr {
 		return v.Str()
+	}
+	return otherText(v)
+}
+
+func otherText(v pcommon.Value) string {
+	switch v.Type() {
 	case pcommon.ValueTypeInt, pcommon.ValueTypeBool:
 		return v.AsString()
 	default:
