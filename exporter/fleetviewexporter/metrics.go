@@ -12,6 +12,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
@@ -80,6 +81,11 @@ var fieldReaders = [reading.NumFields]fieldReader{
 	reading.NodeSignal: func(u *fleetstate.Update, p *metricreading.Point) {
 		if s, err := nodesignal.Parse(p.Texts[0]); err == nil {
 			u.SetSignal(s, p.Value)
+		}
+	},
+	reading.NodeCulprit: func(u *fleetstate.Update, p *metricreading.Point) {
+		if of := rankattr.Subject(p.Attributes()); of != (nodesignal.Subject{}) || !p.Ended {
+			u.SetCulprit(of, on(p))
 		}
 	},
 	reading.NodeState:     func(u *fleetstate.Update, p *metricreading.Point) { u.SetState(p.Texts[0], on(p)) },

@@ -88,6 +88,7 @@ var catalogue = []Metric{
 	{Name: semconv.MetricAppStepDuration, Unit: "s", About: "Time of one training step.", Range: step, Entries: of(Rank, each(StepDuration)), Fold: ranks, For: Score},
 	{Name: semconv.MetricAppStepRate, Unit: "{step}/s", About: "Training steps per second.", Range: rate, Low: true, Entries: of(Rank, each(StepRate)), Fold: ranks, For: Score},
 	{Name: semconv.MetricNodeCPUPressure, Unit: "1", Range: share, Entries: of(Node, each(CPUPressure)), Fold: levels, For: all},
+	{Name: semconv.MetricNodeCulprit, About: "1 for the rank or GPU that holds the node's throughput down, 0 without a name while none stands out from the others.", Integer: true, Range: flag, Keys: key(semconv.AttrSignal), Entries: of(Rank, each(NodeCulprit)), Fold: last, For: Verdict | View},
 	{Name: semconv.MetricNodeHealthScore, Unit: "1", About: "Health score of the node, 1 is as fast as its peers or its own best.", Range: share, Low: true, Entries: of(Node, each(NodeHealthScore)), Fold: last, For: Verdict | View},
 	{Name: semconv.MetricNodeHeartbeat, Unit: "s", About: "Time of the node's last report.", Integer: true, Range: unix, Entries: of(Node, each(Heartbeat)), Fold: last, For: Verdict | View},
 	{Name: semconv.MetricNodeSignal, Unit: "1", About: "What is measured of the node's work: throughput in its own unit, power in watts, the others as fractions.", Range: signals, Low: true, Keys: key(semconv.AttrSignal), Entries: of(Node, each(NodeSignal)), Fold: last, For: Verdict | View},
