@@ -57,11 +57,10 @@ func (e *wireDiff) serve(w http.ResponseWriter, r *http.Request, next http.Handl
 	defer func() { p.end(ctx, answer.accepted()) }()
 
 	var failed error
-	in := r.Body
-	if content != contentJSON {
-		in = nesting.NewReader(in)
+	p.in, failed = readAll(p.in[:0], r.Body)
+	if failed == nil && content != contentJSON {
+		failed = nesting.CheckBytes(p.in)
 	}
-	p.in, failed = readAll(p.in[:0], in)
 	msg := p.in
 	switch {
 	case failed != nil:
