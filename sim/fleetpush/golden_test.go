@@ -48,9 +48,9 @@ func seriesOf(md pmetric.Metrics, gpu string) map[string]string {
 
 func goldenOf(t *testing.T, file string) pmetric.Metrics {
 	t.Helper()
-	text, err := os.ReadFile("../../receiver/nvmlreceiver/testdata/" + file)
+	text, err := os.ReadFile("../../receiver/nvmlreceiver/golden/" + file)
 	require.NoError(t, err)
-	md, err := golden(text)
+	md, err := readGolden(text)
 	require.NoError(t, err)
 	return md
 }

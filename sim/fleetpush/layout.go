@@ -17,7 +17,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
-	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/testdata"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/golden"
 )
 
 // The attributes of hw.gpu.info that gpusemconv does not name.
@@ -97,7 +97,7 @@ type point struct {
 // compile makes the layout of a fleet's reports out of what the nvml receiver
 // reports of a node with one GPU. like has names as long as all nodes' are.
 func compile(gpus int, like *identity, plan *nodescore.Plan) (*layout, error) {
-	md, err := golden(testdata.H100)
+	md, err := readGolden(golden.H100)
 	if err != nil {
 		return nil, fmt.Errorf("the report of the nvml receiver: %w", err)
 	}
@@ -129,8 +129,8 @@ func compile(gpus int, like *identity, plan *nodescore.Plan) (*layout, error) {
 	return l, err
 }
 
-// golden reads the YAML of contrib's pkg/golden, which is OTLP's JSON.
-func golden(text []byte) (pmetric.Metrics, error) {
+// readGolden reads the YAML of contrib's pkg/golden, which is OTLP's JSON.
+func readGolden(text []byte) (pmetric.Metrics, error) {
 	var tree any
 	if err := yaml.Unmarshal(text, &tree); err != nil {
 		return pmetric.Metrics{}, err
