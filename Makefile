@@ -7,6 +7,7 @@ SHELL := /bin/bash
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1.0-dev)
 GOLANGCI_VERSION := v2.12.0
 GOVULNCHECK_VERSION := v1.3.0
+VALE_VERSION := v3.21.0
 TOOLS := $(CURDIR)/.cache/tools
 
 # go-nvml's own headers mark half of its calls as deprecated.
@@ -114,10 +115,6 @@ test-unit: ## The unit tests alone
 test-chart: build ## The Helm chart: lint, unit tests, schemas, rules, and its configurations with the binaries
 	PATH="$$(scripts/charttools.sh):$$(scripts/prometheus.sh):$$PATH" bash -c 'helm-unittest helm/gpu-collector && go test -count=1 ./test/chart/...'
 
-.PHONY: test-opamp
-test-opamp: ## The agent with contrib's OpAMP extension: that each of its keys takes effect
-	test/opamp/run.sh
-
 .PHONY: test-browser
 test-browser: bin/gpu-collector ## The web page in a real browser (IMAGES=docs/images takes its pictures anew)
 	@mkdir -p $${IMAGES:-.cache/images}
@@ -147,14 +144,25 @@ bench-chaos: bin/gpu-collector ## The same, without writing it down; CHAOS_SEED=
 	go test -count=1 -v -parallel 5 -timeout 25m ./test/chaos -seed $(CHAOS_SEED) $(if $(SHORT),-short,-shifted $(SHIFTED))
 
 .PHONY: lint
-lint: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Run the linters
-	GOLANGCI_LINT_CACHE=$(CURDIR)/.cache/golangci-lint $< run ./...
+lint: lint-prose $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Run the linters
+	GOLANGCI_LINT_CACHE=$(CURDIR)/.cache/golangci-lint $(word 2,$^) run ./...
 
 $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION):
 	@echo "building golangci-lint $(GOLANGCI_VERSION) (once, some minutes)"
 	@mkdir -p $(TOOLS)
 	cd $(TOOLS) && GOBIN=$(TOOLS) CGO_ENABLED=0 go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	mv $(TOOLS)/golangci-lint $@
+
+.PHONY: lint-prose
+lint-prose: $(TOOLS)/vale-$(VALE_VERSION) ## Sentences of docs and READMEs that need a second reading; FILES=docs/api.md for one page
+	FILES='$(FILES)' scripts/prose.sh $<
+
+# Its parsers are C; they need no optimization for Markdown.
+$(TOOLS)/vale-$(VALE_VERSION):
+	@echo "building vale $(VALE_VERSION) (once, some minutes)"
+	@mkdir -p $(TOOLS)
+	cd $(TOOLS) && GOBIN=$(TOOLS) CGO_CFLAGS=-w go install github.com/vale-cli/vale/v3/cmd/vale@$(VALE_VERSION)
+	mv $(TOOLS)/vale $@
 
 .PHONY: vulncheck
 vulncheck: $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION) ## Known weaknesses of dependencies that the code reaches (GOVULNDB=file:///path for a copy of the database)
@@ -174,7 +182,7 @@ check-generated: generate ## Fail when generated files are not what generate wri
 
 # What `make bench` measures and docs/benchmarks.md shows: targets that print
 # figures, each with its text in docs/benchmarks. Who names some wants only those.
-BENCHES = bench-nvml bench-diff bench-frontdoor bench-relatives bench-upstream bench-reasons bench-tiers bench-fleetview bench-ship bench-compare hostile eval
+BENCHES = bench-nvml bench-diff bench-frontdoor bench-upstream bench-reasons bench-tiers bench-fleetview bench-ship bench-compare hostile eval
 
 .PHONY: bench
 bench: $(if $(findstring command,$(origin BENCHES)),,bench-go) ## Run every benchmark and write docs/benchmarks.md; BENCHES=bench-nvml for one section
@@ -201,10 +209,6 @@ bench-diff: bin/gpu-collector ## What diff, wire_diff and admission cost (2 minu
 .PHONY: bench-frontdoor
 bench-frontdoor: bin/gpu-collector ## What a full-state push costs a shard with wire_diff (6 minutes)
 	go run ./test/bench/frontdoor
-
-.PHONY: bench-relatives
-bench-relatives: ## The diff processor beside contrib's interval processor and vmagent (1 minute)
-	PATH="$$(scripts/prometheus.sh):$$PATH" go run ./test/bench/push -relatives
 
 .PHONY: bench-upstream
 bench-upstream: ## What a shard saves the gateway, and how far off that is (2 minutes)

@@ -236,7 +236,7 @@ func irregular(t testing.TB) map[string][]byte {
 func goldens(t testing.TB) map[string]pmetric.Metrics {
 	t.Helper()
 	out := map[string]pmetric.Metrics{}
-	for _, pattern := range []string{"../../receiver/nvmlreceiver/golden/*.yaml", "../../processor/diffprocessor/testdata/*/*.yaml"} {
+	for _, pattern := range []string{"../../receiver/nvmlreceiver/testdata/*.yaml", "../../processor/diffprocessor/testdata/*/*.yaml"} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		require.NotEmpty(t, files)

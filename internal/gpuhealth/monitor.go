@@ -103,6 +103,20 @@ func (m *Monitor) Acknowledge(uuid string) bool {
 	return true
 }
 
+// Forget drops a GPU that nobody asks for any more, and returns a last verdict
+// that knows nothing of it.
+func (m *Monitor) Forget(uuid string, now time.Time) Verdict {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v := Verdict{UUID: uuid, State: StateUnknown, Since: now}
+	if t := m.tracks[uuid]; t != nil {
+		v.Previous, v.Changed = t.verdict.State, t.verdict.State != StateUnknown
+		delete(m.tracks, uuid)
+		m.revision++
+	}
+	return v
+}
+
 // AcknowledgeXid ends one Xid of a GPU and of its slices. It reports whether
 // the GPU is known, whatever Xids it has.
 func (m *Monitor) AcknowledgeXid(uuid string, code uint64) bool {

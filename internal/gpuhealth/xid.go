@@ -42,9 +42,40 @@ type Xid struct {
 // Reason is the name under which the Xid is reported as a reason.
 func (x Xid) Reason() string { return "xid_" + strconv.FormatUint(x.Code, 10) }
 
+// XidEvidence is what a Xid says of why a node is slow.
+type XidEvidence uint8
+
+// The kinds of evidence.
+const (
+	XidNoEvidence XidEvidence = iota
+	XidOfBus
+	XidOfMemory
+	XidOfNVLink
+	XidOfReset // NVIDIA asks for a reset, a reboot or service
+)
+
+// Evidence follows from class and action: who explains a node judges a code as
+// the rubric does.
+func (x Xid) Evidence() XidEvidence {
+	asks := x.Action == ActionResetGPU || x.Action == ActionReboot || x.Action == ActionService
+	switch {
+	case x.Code == xidOffBus:
+		return XidOfBus
+	case x.Class == XidContainedMemory, x.Class == XidUncorrectableECC:
+		return XidOfMemory
+	case x.Class == XidNVLink:
+		return XidOfNVLink
+	case asks:
+		return XidOfReset
+	default:
+		return XidNoEvidence
+	}
+}
+
 // Codes with a rule of their own.
 const (
 	xidRowRemapFailure = 64
+	xidOffBus          = 79
 	xidContained       = 94
 )
 
@@ -153,7 +184,7 @@ var catalogue = []struct {
 		Xid{Class: XidNVLink, Immediate: "WORKFLOW_NVLINK5_ERR", Action: ActionRestartApp, Cap: 50, Clears: quiet},
 	},
 	{
-		[]span{{79, 79}},
+		[]span{{xidOffBus, xidOffBus}},
 		Xid{Class: XidNode, Immediate: "RESTART_BM", Action: ActionReboot, Cap: 0, Clears: Clears{By: ClearsAnswer}},
 	},
 	{

@@ -10,6 +10,15 @@
 // plays no part in the answer: a slow clock shows as low throughput as well.
 package reason // import "github.com/gpu-collector/gpu-collector/internal/reason"
 
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+)
+
 // Fact is one thing known of a GPU, of a network adapter or of a node, over
 // the window that an explanation is asked for.
 type Fact uint8
@@ -79,10 +88,10 @@ type factInfo struct {
 var facts = [NumFacts]factInfo{
 	GPULost:           {name: "gpu_lost", unit: "1", what: "the driver lost the GPU, or no longer finds it"},
 	GPUSilent:         {name: "gpu_silent", unit: "1", what: "the GPU does not answer for another reason"},
-	XidOffBus:         {name: "xid_off_bus", unit: "{event}", what: "Xid 79"},
-	XidMemory:         {name: "xid_memory", unit: "{event}", what: "Xids of the memory: 48, 63, 64, 92, 94, 95"},
-	XidReset:          {name: "xid_reset", unit: "{event}", what: "Xids for which NVIDIA asks for a reset or for service"},
-	XidNVLink:         {name: "xid_nvlink", unit: "{event}", what: "Xids of NVLink: 74, 144 to 150"},
+	XidOffBus:         {name: "xid_off_bus", unit: "{event}", what: "Xid " + codesOf(XidOffBus)},
+	XidMemory:         {name: "xid_memory", unit: "{event}", what: "Xids of the memory: " + codesOf(XidMemory)},
+	XidReset:          {name: "xid_reset", unit: "{event}", what: "Xids for which NVIDIA asks for a reset or for service: " + codesOf(XidReset)},
+	XidNVLink:         {name: "xid_nvlink", unit: "{event}", what: "Xids of NVLink: " + codesOf(XidNVLink)},
 	LastXid:           {name: "last_xid", unit: "1", what: "code of the newest of these Xids"},
 	ECCUncorrected:    {name: "ecc_uncorrected", unit: "{error}", what: "uncorrectable memory errors"},
 	RemapFailed:       {name: "remap_failed", unit: "1", what: "a row of memory could not be remapped"},
@@ -221,19 +230,27 @@ const (
 	UpSilent // does not answer for another reason
 )
 
-// xidFacts says what an Xid is evidence of. The classes are those of NVIDIA's
-// catalogue (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html);
-// what an application causes, and what NVIDIA says to ignore, is left out.
+// xidFacts says what an Xid is evidence of, after the catalogue of the rubric.
 var xidFacts = func() map[uint16]Fact {
-	m := map[uint16]Fact{79: XidOffBus}
-	for _, code := range []uint16{48, 63, 64, 92, 94, 95} {
-		m[code] = XidMemory
+	of := map[gpuhealth.XidEvidence]Fact{
+		gpuhealth.XidOfBus: XidOffBus, gpuhealth.XidOfMemory: XidMemory, gpuhealth.XidOfNVLink: XidNVLink, gpuhealth.XidOfReset: XidReset,
 	}
-	for _, code := range []uint16{46, 54, 62, 109, 110, 119, 120, 136, 140, 143, 151, 155, 156, 158} {
-		m[code] = XidReset
-	}
-	for _, code := range []uint16{74, 144, 145, 146, 147, 148, 149, 150} {
-		m[code] = XidNVLink
+	m := map[uint16]Fact{}
+	for _, x := range gpuhealth.DefaultRubric().Xids() {
+		if fact, ok := of[x.Evidence()]; ok {
+			m[uint16(x.Code)] = fact //nolint:gosec // G115: the catalogue ends below 256
+		}
 	}
 	return m
 }()
+
+// codesOf are the codes that are evidence of the fact, for people.
+func codesOf(f Fact) string {
+	var codes []string
+	for _, code := range slices.Sorted(maps.Keys(xidFacts)) {
+		if xidFacts[code] == f {
+			codes = append(codes, strconv.Itoa(int(code)))
+		}
+	}
+	return strings.Join(codes, ", ")
+}

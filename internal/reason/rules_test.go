@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 )
 
 var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -375,6 +377,42 @@ func TestAnOldXid(t *testing.T) {
 	assert.Equal(t, Evidence{Fact: LastXid, GPU: gpuID(3), Value: 79}, got.Evidence[2])
 }
 
+// TestXidsAreJudgedAsByTheRubric: of no code the explanation asks for more than
+// the rubric, and a code that NVIDIA says to ignore explains nothing.
+func TestXidsAreJudgedAsByTheRubric(t *testing.T) {
+	rubric := gpuhealth.DefaultRubric()
+	for code := range uint16(300) {
+		f := newFleet(t)
+		f.xid(f.node(0), 3, code, 1)
+		got, x := f.explain(), rubric.Xid(uint64(code))
+		want := Unexplained
+		switch x.Class {
+		case gpuhealth.XidApplication, gpuhealth.XidInformational, gpuhealth.XidSecondary, gpuhealth.XidUnknown:
+		case gpuhealth.XidContainedMemory, gpuhealth.XidUncorrectableECC:
+			want = "gpu_memory_fault"
+		case gpuhealth.XidNVLink:
+			want = "nvlink_errors"
+		case gpuhealth.XidReset:
+			want = "gpu_xid"
+		case gpuhealth.XidNode, gpuhealth.XidHardware:
+			switch {
+			case code == 79:
+				want = "gpu_lost"
+			case x.Action != gpuhealth.ActionNone:
+				want = "gpu_xid"
+			}
+		}
+		assert.Equal(t, want, got.Reason, "Xid %d", code)
+		if x.Immediate == "IGNORE" {
+			assert.Equal(t, Unexplained, got.Reason, "NVIDIA says to ignore Xid %d", code)
+			assert.Equal(t, gpuhealth.ActionNone, x.Action)
+		}
+		if got.Reason != Unexplained {
+			assert.Less(t, x.Cap, gpuhealth.NoCap, "Xid %d is nothing to the rubric", code)
+		}
+	}
+}
+
 func TestTheTableIsTheDocumentedOrder(t *testing.T) {
 	var got []Reason
 	seen := map[Reason]bool{}
@@ -400,6 +438,8 @@ func TestTheTableIsTheDocumentedOrder(t *testing.T) {
 func TestThresholds(t *testing.T) {
 	for name, apply := range map[string]func(*fleet, *Node, int){
 		"an Xid of an application":         setXid(31),
+		"a row that is to be remapped":     setXid(63),
+		"many corrected errors":            setXid(92),
 		"0.9 s of power brake":             set(FieldPowerBrakeTime, 1000.9),
 		"0.9 s of hardware throttling":     set(FieldHWThermalTime, 1000.9),
 		"0.9 s of software throttling":     set(FieldSWThermalTime, 1000.9),

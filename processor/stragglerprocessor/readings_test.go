@@ -40,8 +40,8 @@ func TestSignalsFromWhatTheReceiverWrites(t *testing.T) {
 	plan := nodescore.NewPlan(&cfg.Measures)
 	all := []nodesignal.Signal{nodesignal.Throughput, nodesignal.Compute, nodesignal.Interconnect, nodesignal.CPU, nodesignal.Power, nodesignal.Memory}
 	for name, want := range map[string][]nodesignal.Signal{
-		"h100.yaml": all,
-		"b200.yaml": all,
+		"../../../sim/fleetpush/h100.yaml": all, // which the simulator writes too
+		"b200.yaml":                        all,
 		// Its library knows no links.
 		"eight_gpus.yaml": {nodesignal.Throughput, nodesignal.Compute, nodesignal.CPU, nodesignal.Power, nodesignal.Memory},
 		"t4.yaml":         all,

@@ -17,19 +17,20 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
 )
 
 const (
 	// maxAcknowledgeFile bounds the file: a line for each of 1024 GPUs and slices.
 	maxAcknowledgeFile = 64 << 10
 	// allGPUs stands for every GPU in the file.
-	allGPUs = "all"
+	allGPUs = roster.All
 )
 
 // acknowledgement is one line of the file. Without a code it is of everything.
 type acknowledgement struct {
 	line int
-	uuid string // or allGPUs
+	gpu  string // UUID, PCI address or allGPUs
 	code gpuhealth.Opt[uint64]
 }
 
@@ -117,7 +118,8 @@ func (a *acknowledger) text(before fs.FileInfo) ([]byte, error) {
 }
 
 // parseAcknowledgements reads lines of a GPU's UUID, or `all`, and a Xid that
-// may be left out. The mistakes have the number of their line, which begins with 1.
+// may be left out, or of a PCI address. The mistakes have the number of their
+// line, which begins with 1.
 func parseAcknowledgements(text []byte) (acks []acknowledgement, mistakes []error) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, maxAcknowledgeFile+1)
@@ -127,9 +129,12 @@ func parseAcknowledgements(text []byte) (acks []acknowledgement, mistakes []erro
 		if len(words) == 0 {
 			continue
 		}
-		ack := acknowledgement{line: n, uuid: words[0]}
-		if ack.uuid != allGPUs && !strings.HasPrefix(ack.uuid, "GPU-") || !gpuhealth.ValidUUID(ack.uuid) && ack.uuid != allGPUs {
-			mistakes = append(mistakes, fmt.Errorf("line %d: %.64q is neither the UUID of a GPU nor %q", n, ack.uuid, allGPUs))
+		ack := acknowledgement{line: n, gpu: words[0]}
+		address := roster.Address(words[0])
+		if address != "" {
+			ack.gpu = address
+		} else if ack.gpu != allGPUs && !(strings.HasPrefix(ack.gpu, "GPU-") && gpuhealth.ValidUUID(ack.gpu)) {
+			mistakes = append(mistakes, fmt.Errorf("line %d: %.64q is neither the UUID of a GPU nor its PCI address nor %q", n, ack.gpu, allGPUs))
 			continue
 		}
 		if len(words) > 2 {
@@ -138,8 +143,8 @@ func parseAcknowledgements(text []byte) (acks []acknowledgement, mistakes []erro
 		}
 		if len(words) == 2 {
 			code, err := strconv.ParseUint(words[1], 10, 32)
-			if err != nil {
-				mistakes = append(mistakes, fmt.Errorf("line %d: %.64q is no Xid; it has to be a number", n, words[1]))
+			if err != nil || address != "" {
+				mistakes = append(mistakes, fmt.Errorf("line %d: %.64q is no Xid; it has to be a number, after a UUID", n, words[1]))
 				continue
 			}
 			ack.code = gpuhealth.Some(code)
@@ -149,19 +154,15 @@ func parseAcknowledgements(text []byte) (acks []acknowledgement, mistakes []erro
 	return acks, mistakes
 }
 
-// acknowledge tells the monitor what the operator said, and returns the GPUs
-// that it was said of.
+// acknowledge tells the monitor and the roster of what the operator said, and
+// returns the GPUs that it was said of.
 func (s *gpuScraper) acknowledge(samples []gpuhealth.Sample) map[string]bool {
-	acks := s.acks.read()
-	if len(acks) == 0 {
-		return nil
-	}
 	acknowledged := map[string]bool{}
-	for _, ack := range acks {
+	for _, ack := range s.acks.read() {
 		known := false
 		for i := range samples {
 			uuid := samples[i].UUID
-			if samples[i].Parent != "" || ack.uuid != allGPUs && ack.uuid != uuid {
+			if samples[i].Parent != "" || ack.gpu != allGPUs && ack.gpu != uuid {
 				continue
 			}
 			known = true
@@ -178,8 +179,14 @@ func (s *gpuScraper) acknowledge(samples []gpuhealth.Sample) map[string]bool {
 				s.set.Logger.Info("an operator has acknowledged the state of a GPU", zap.String("gpu", uuid), of)
 			}
 		}
+		if !ack.code.OK {
+			for _, missing := range s.roster.Acknowledge(ack.gpu) {
+				known = true
+				s.set.Logger.Info("an operator has acknowledged that a GPU is missing", zap.String("gpu", missing))
+			}
+		}
 		if !known {
-			s.set.Logger.Warn("a GPU that is acknowledged is not known", zap.Int("line", ack.line), zap.String("gpu", ack.uuid))
+			s.set.Logger.Warn("a GPU that is acknowledged is not known", zap.Int("line", ack.line), zap.String("gpu", ack.gpu))
 		}
 	}
 	return acknowledged

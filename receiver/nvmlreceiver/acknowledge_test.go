@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
 )
 
 func TestParseAcknowledgements(t *testing.T) {
@@ -27,15 +28,17 @@ func TestParseAcknowledgements(t *testing.T) {
 	}{
 		{text: ""},
 		{text: "\n  \n# replaced on Monday\n"},
-		{text: "GPU-a", acks: []acknowledgement{{line: 1, uuid: "GPU-a"}}},
-		{text: "all", acks: []acknowledgement{{line: 1, uuid: "all"}}},
+		{text: "GPU-a", acks: []acknowledgement{{line: 1, gpu: "GPU-a"}}},
+		{text: "00000000:1B:00.0", acks: []acknowledgement{{line: 1, gpu: "0000:1b:00.0"}}},
+		{text: "0000:1b:00.0 79", mistakes: []string{`line 1: "79" is no Xid`}},
+		{text: "all", acks: []acknowledgement{{line: 1, gpu: "all"}}},
 		{
 			text: "GPU-a 48 # reset by hand\r\n\tall\t79\n",
-			acks: []acknowledgement{{line: 1, uuid: "GPU-a", code: some(48)}, {line: 2, uuid: "all", code: some(79)}},
+			acks: []acknowledgement{{line: 1, gpu: "GPU-a", code: some(48)}, {line: 2, gpu: "all", code: some(79)}},
 		},
 		{
 			text: "gpu-a\nGPU-\nGPU-a x\nGPU-a -1\nGPU-a 4294967296\nGPU-a 48 62\nMIG-a\nGPU-b\nGPU-\x01",
-			acks: []acknowledgement{{line: 8, uuid: "GPU-b"}},
+			acks: []acknowledgement{{line: 8, gpu: "GPU-b"}},
 			mistakes: []string{
 				`line 1: "gpu-a" is neither`, `line 2: "GPU-" is neither`, `line 3: "x" is no Xid`, `line 4: "-1" is no Xid`,
 				`line 5: "4294967296" is no Xid`, "line 6: it has 3 words", `line 7: "MIG-a" is neither`, `line 9: "GPU-\x01" is neither`,
@@ -58,7 +61,7 @@ func FuzzAcknowledgements(f *testing.F) {
 		acks, mistakes := parseAcknowledgements(text)
 		assert.LessOrEqual(t, len(acks)+len(mistakes), strings.Count(string(text), "\n")+1)
 		for _, ack := range acks {
-			assert.True(t, ack.uuid == allGPUs || gpuhealth.ValidUUID(ack.uuid))
+			assert.True(t, ack.gpu == allGPUs || gpuhealth.ValidUUID(ack.gpu) || roster.Address(ack.gpu) == ack.gpu)
 		}
 		for _, mistake := range mistakes {
 			assert.Less(t, len(mistake.Error()), 600, "a mistake quotes a part of the line at most")

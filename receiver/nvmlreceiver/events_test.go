@@ -33,7 +33,7 @@ func TestEventsAreDocumented(t *testing.T) {
 	sample.UUID, sample.Parent = "MIG-1", "GPU-1"
 	l.health(&sample, &gpuhealth.Verdict{
 		State: gpuhealth.StateDegraded, Previous: gpuhealth.StateHealthy, Changed: true, Score: gpuhealth.Some(70),
-	}, false)
+	}, "")
 	l.shutdown()
 
 	got := map[string][]string{}

@@ -64,7 +64,7 @@ func awaitGoroutines(t *testing.T, before goleak.Option) {
 
 func compareGolden(t *testing.T, name string, actual pmetric.Metrics) {
 	t.Helper()
-	path := filepath.Join("golden", name)
+	path := filepath.Join("testdata", name)
 	if *update {
 		writeGolden(t, path, actual)
 	}

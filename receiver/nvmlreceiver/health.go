@@ -102,3 +102,11 @@ func (r *recorder) verdict(v *gpuhealth.Verdict) {
 		r.mb.RecordHwGpuHealthReasonDataPoint(r.ts, oneIf(told.holds), r.id, told.reason, healthActions[told.action], r.parent...)
 	}
 }
+
+// last says that what was said of a GPU that is no longer waited for is over.
+func (r *recorder) last(s *gpuhealth.Sample, v *gpuhealth.Verdict) {
+	r.of(s)
+	r.mb.RecordHwGpuUpDataPoint(r.ts, over, s.UUID, upReasons[s.Reason])
+	r.states.scored = true
+	r.verdict(v)
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
 )
 
 const (
@@ -18,50 +19,63 @@ const (
 	maxPCIDevices = 16_384
 )
 
-// inventory knows how many GPUs the node should have.
+// visibleEnv is how NVIDIA's container toolkit is told which GPUs a container gets.
+const visibleEnv = "NVIDIA_VISIBLE_DEVICES"
+
+// inventory looks at the PCI bus for the GPUs that the node has.
 type inventory struct {
-	configured int
-	sys        string
-	seen       int
-	next       time.Time
+	sys  string
+	next time.Time
 }
 
-// gpus is the number of GPUs that there should be, absent where nobody
-// knows. A GPU that left the bus is still expected: the most that were seen
-// since the start count.
-func (v *inventory) gpus(now time.Time) gpuhealth.Opt[int] {
-	if v.configured > 0 {
-		return gpuhealth.Some(v.configured)
+// readable reports whether the bus tells how many GPUs to expect. It shows a
+// container all of them, also one that was given some: NVML lists those only.
+func (v *inventory) readable() (ok bool, why string) {
+	if given := os.Getenv(visibleEnv); given != "" && given != allGPUs {
+		return false, visibleEnv + " is " + given
 	}
-	if !now.Before(v.next) {
-		v.next = now.Add(inventoryInterval)
-		v.seen = max(v.seen, pciGPUs(v.sys))
+	if _, err := os.ReadDir(v.devices()); err != nil {
+		return false, err.Error()
 	}
-	return gpuhealth.Opt[int]{V: v.seen, OK: v.seen > 0}
+	return true, ""
 }
 
-// pciGPUs counts NVIDIA's display controllers on the bus, but for those that
-// are handed through to a virtual machine.
-func pciGPUs(sys string) int {
-	devices := filepath.Join(sys, "bus", "pci", "devices")
-	entries, err := os.ReadDir(devices)
+func (v *inventory) devices() string { return filepath.Join(v.sys, "bus", "pci", "devices") }
+
+// look tells the roster what is on the bus, when it is time to look again.
+func (v *inventory) look(known *roster.Roster, now time.Time) {
+	if now.Before(v.next) {
+		return
+	}
+	v.next = now.Add(inventoryInterval)
+	if ok, _ := v.readable(); ok {
+		known.SeeBus(v.gpus())
+	}
+}
+
+// gpus are the addresses of NVIDIA's display controllers, those that are handed
+// through to a virtual machine apart. It reads no more of a device than what
+// the kernel remembers: a GPU that is broken may not answer for the rest, which
+// procfs' sysfs package reads.
+func (v *inventory) gpus() (shown, handedOver []string) {
+	entries, err := os.ReadDir(v.devices())
 	if err != nil {
-		return 0
+		return nil, nil
 	}
-	gpus := 0
 	for _, entry := range entries[:min(len(entries), maxPCIDevices)] {
-		device := filepath.Join(devices, entry.Name())
+		device := filepath.Join(v.devices(), entry.Name())
 		// PCI's class codes: 0x0300 is a VGA controller, 0x0302 a 3D controller.
 		class := sysText(device, "class")
 		if sysText(device, "vendor") != "0x10de" || !strings.HasPrefix(class, "0x0300") && !strings.HasPrefix(class, "0x0302") {
 			continue
 		}
 		if driver, err := os.Readlink(filepath.Join(device, "driver")); err == nil && strings.HasPrefix(filepath.Base(driver), "vfio") {
-			continue
+			handedOver = append(handedOver, entry.Name())
+		} else {
+			shown = append(shown, entry.Name())
 		}
-		gpus++
 	}
-	return gpus
+	return shown, handedOver
 }
 
 func sysText(device, name string) string {
@@ -72,16 +86,12 @@ func sysText(device, name string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// census counts the whole GPUs among the samples.
-func census(samples []gpuhealth.Sample) (found, down int) {
+// census counts the whole GPUs that answer.
+func census(samples []gpuhealth.Sample) (found int) {
 	for i := range samples {
-		switch {
-		case samples[i].Parent != "":
-		case samples[i].Up():
+		if samples[i].Parent == "" && samples[i].Up() {
 			found++
-		default:
-			down++
 		}
 	}
-	return found, down
+	return found
 }

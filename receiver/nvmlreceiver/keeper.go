@@ -4,19 +4,21 @@ package nvmlreceiver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/extension/xextension/storage"
 	"go.uber.org/zap"
-
-	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 )
 
 const (
 	storageName = "health"
-	storageKey  = "snapshot"
+	healthKey   = "snapshot"
+	rosterKey   = "gpus"
+	// setAside is added to the key under which a value is left that is not used.
+	setAside = ".set_aside"
 	// A storm of Xids is not a storm of writes.
 	keepInterval = 5 * time.Second
 	storeTimeout = 5 * time.Second
@@ -24,19 +26,37 @@ const (
 	lastWriteTimeout = time.Second
 )
 
-// keeper writes what is thought of the GPUs to the storage, when it changed,
-// from a goroutine of its own: a disk may hang as a driver may.
+// book is something that a restart should not forget. It may be called from
+// several goroutines.
+type book interface {
+	Revision() uint64
+	Snapshot() (data []byte, revision uint64, err error)
+	Restore(data []byte, now time.Time) error
+}
+
+// kept is a book and the revision of it that was written last.
+type kept struct {
+	book  book
+	key   string
+	saved uint64
+}
+
+// keeper writes the books to the storage, when they changed, from a goroutine
+// of its own: a disk may hang as a driver may.
 type keeper struct {
-	monitor *gpuhealth.Monitor
-	log     *zap.Logger
+	books []*kept
+	log   *zap.Logger
 
 	client storage.Client // nil: nothing is kept
 	wake   chan struct{}
 	stop   chan struct{}
 	done   chan struct{}
 
-	saved   uint64 // the revision that was written last
 	failing bool
+}
+
+func newKeeper(health, gpus book, log *zap.Logger) keeper {
+	return keeper{books: []*kept{{book: health, key: healthKey}, {book: gpus, key: rosterKey}}, log: log}
 }
 
 // start restores what was kept, and keeps it from now on. Only a storage that
@@ -56,7 +76,7 @@ func (k *keeper) start(ctx context.Context, host component.Host, id *component.I
 	}
 	client, err := extension.GetClient(ctx, component.KindReceiver, owner, storageName)
 	if err != nil {
-		k.log.Warn("the health of the GPUs will not survive a restart: the storage cannot be opened", zap.Error(err))
+		k.log.Warn("what is known of the GPUs will not survive a restart: the storage cannot be opened", zap.Error(err))
 		return nil
 	}
 	k.restore(ctx, client, now)
@@ -69,14 +89,18 @@ func (k *keeper) start(ctx context.Context, host component.Host, id *component.I
 func (k *keeper) restore(ctx context.Context, client storage.Client, now time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	data, err := client.Get(ctx, storageKey)
-	if err == nil && len(data) > 0 {
-		err = k.monitor.Restore(data, now)
+	for _, b := range k.books {
+		data, err := client.Get(ctx, b.key)
+		if err == nil && len(data) > 0 {
+			if err = b.book.Restore(data, now); err != nil {
+				err = errors.Join(err, client.Set(ctx, b.key+setAside, data))
+			}
+		}
+		if err != nil {
+			k.log.Warn("what was known of the GPUs before the restart is not used", zap.String("key", b.key), zap.Error(err))
+		}
+		b.saved = b.book.Revision()
 	}
-	if err != nil {
-		k.log.Warn("what was known of the health of the GPUs before the restart is not used", zap.Error(err))
-	}
-	k.saved = k.monitor.Revision()
 }
 
 // changed tells that there may be something new to write. It never waits.
@@ -111,23 +135,29 @@ func (k *keeper) run() {
 }
 
 // write reports whether there was something to write.
-func (k *keeper) write(ctx context.Context) bool {
-	if k.monitor.Revision() == k.saved {
-		return false
+func (k *keeper) write(ctx context.Context) (wrote bool) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	var failure error
+	for _, b := range k.books {
+		if b.book.Revision() == b.saved {
+			continue
+		}
+		wrote = true
+		data, revision, err := b.book.Snapshot()
+		if err == nil {
+			err = k.client.Set(ctx, b.key, data)
+		}
+		if err == nil {
+			b.saved = revision
+		}
+		failure = errors.Join(failure, err)
 	}
-	data, revision, err := k.monitor.Snapshot()
-	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-		defer cancel()
-		err = k.client.Set(ctx, storageKey, data)
+	if failure != nil && !k.failing {
+		k.log.Warn("what is known of the GPUs cannot be kept for a restart", zap.Error(failure))
 	}
-	if err == nil {
-		k.saved = revision
-	} else if !k.failing {
-		k.log.Warn("the health of the GPUs cannot be kept for a restart", zap.Error(err))
-	}
-	k.failing = err != nil
-	return true
+	k.failing = failure != nil
+	return wrote
 }
 
 // shutdown writes what is left, and does not wait long for it.
@@ -142,7 +172,7 @@ func (k *keeper) shutdown(ctx context.Context) error {
 	case <-k.done:
 		return k.client.Close(ctx)
 	case <-late.C:
-		k.log.Warn("the health of the GPUs was not kept: the storage does not answer")
+		k.log.Warn("what is known of the GPUs was not kept: the storage does not answer")
 		return nil
 	}
 }

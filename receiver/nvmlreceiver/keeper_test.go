@@ -5,6 +5,7 @@ package nvmlreceiver
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -20,6 +21,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
 )
 
 const testGPU = "GPU-1"
@@ -36,7 +38,7 @@ type memory struct {
 	storage.Client
 
 	mu       sync.Mutex
-	data     []byte
+	data     map[string][]byte
 	writes   int
 	closed   bool
 	failOpen error
@@ -49,9 +51,9 @@ func (m *memory) GetClient(context.Context, component.Kind, component.ID, string
 	return m, m.failOpen
 }
 
-func (m *memory) Get(context.Context, string) ([]byte, error) { return m.data, m.failGet }
+func (m *memory) Get(_ context.Context, key string) ([]byte, error) { return m.data[key], m.failGet }
 
-func (m *memory) Set(_ context.Context, _ string, data []byte) error {
+func (m *memory) Set(_ context.Context, key string, data []byte) error {
 	if m.hang != nil {
 		<-m.hang
 	}
@@ -60,7 +62,10 @@ func (m *memory) Set(_ context.Context, _ string, data []byte) error {
 	if m.failSet != nil {
 		return m.failSet
 	}
-	m.data = data
+	if m.data == nil {
+		m.data = map[string][]byte{}
+	}
+	m.data[key] = data
 	m.writes++
 	return nil
 }
@@ -68,7 +73,7 @@ func (m *memory) Set(_ context.Context, _ string, data []byte) error {
 func (m *memory) kept() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return string(m.data)
+	return string(m.data[healthKey])
 }
 
 func (m *memory) written() int {
@@ -87,13 +92,22 @@ func (h hostWith) GetExtensions() map[component.ID]component.Component { return 
 func keeperOf(t *testing.T, m *memory) (*keeper, *observer.ObservedLogs) {
 	t.Helper()
 	core, logs := observer.New(zapcore.InfoLevel)
-	k := &keeper{monitor: gpuhealth.NewMonitor(gpuhealth.DefaultRubric()), log: zap.New(core)}
+	k := testKeeper(zap.New(core))
 	require.NoError(t, k.start(t.Context(), hostWith{storageID: m}, &storageID, ownerID, time.Now()))
 	return k, logs
 }
 
+func testKeeper(log *zap.Logger) *keeper {
+	k := newKeeper(gpuhealth.NewMonitor(gpuhealth.DefaultRubric()), roster.New("node"), log)
+	return &k
+}
+
+func (k *keeper) monitor() *gpuhealth.Monitor { return k.books[0].book.(*gpuhealth.Monitor) }
+
+func (k *keeper) roster() *roster.Roster { return k.books[1].book.(*roster.Roster) }
+
 func (k *keeper) xid(code uint64) {
-	k.monitor.ObserveXid(gpuhealth.XidEvent{UUID: testGPU, Code: code, Time: time.Now()})
+	k.monitor().ObserveXid(gpuhealth.XidEvent{UUID: testGPU, Code: code, Time: time.Now()})
 	k.changed()
 }
 
@@ -137,31 +151,57 @@ func TestKeeperRestores(t *testing.T) {
 		k, logs := keeperOf(t, m)
 		s := gpuhealth.Sample{Identity: gpuhealth.Identity{UUID: testGPU}, Reason: gpuhealth.ReasonOK}
 		s.Temperature = gpuhealth.Some(50.0)
-		assert.Equal(t, gpuhealth.StateUnhealthy, k.monitor.Observe(&s, time.Now()).State)
+		assert.Equal(t, gpuhealth.StateUnhealthy, k.monitor().Observe(&s, time.Now()).State)
 		require.NoError(t, k.shutdown(t.Context()))
 		assert.Zero(t, logs.Len())
 	})
 }
 
+// What cannot be used is set aside for a person to look at, said once, and ends
+// nothing: the other book is used all the same.
 func TestKeeperStartsAfresh(t *testing.T) {
-	for name, m := range map[string]*memory{
-		"corrupt":         {data: []byte("{")},
-		"foreign version": {data: []byte(`{"Version":99}`)},
-		"oversized":       {data: make([]byte, gpuhealth.MaxSnapshot+1)},
-		"unreadable":      {failGet: errors.New("input/output error")},
+	other, _, err := roster.New("another").Snapshot()
+	require.NoError(t, err)
+	for name, bad := range map[string]struct{ key, text string }{
+		"corrupt health":             {healthKey, "{"},
+		"health of a later version":  {healthKey, `{"Version":99}`},
+		"oversized health":           {healthKey, strings.Repeat(" ", gpuhealth.MaxSnapshot+1)},
+		"corrupt GPUs":               {rosterKey, "{"},
+		"GPUs of a later version":    {rosterKey, `{"Version":99}`},
+		"GPUs of another node":       {rosterKey, string(other)},
+		"GPUs that are none":         {rosterKey, `{"Version":1,"GPUs":[{"UUID":"x"}]}`},
+		"GPUs that are there twice":  {rosterKey, `{"Version":1,"GPUs":[{"UUID":"GPU-1"},{"UUID":"GPU-1"}]}`},
+		"an index beyond all bounds": {rosterKey, `{"Version":1,"GPUs":[{"UUID":"GPU-1","Index":1000}]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				m := &memory{data: map[string][]byte{bad.key: []byte(bad.text)}}
 				k, logs := keeperOf(t, m)
+				assert.Equal(t, bad.text, string(m.data[bad.key+setAside]))
+				k.roster().Begin()
+				k.roster().Claim(gpuhealth.Identity{UUID: testGPU})
 				k.xid(48)
 				synctest.Wait()
-				assert.Contains(t, m.kept(), `"Code":48`, "what is there is written over")
+				assert.Contains(t, m.kept(), `"Code":48`, "it is written over")
+				assert.Contains(t, string(m.data[rosterKey]), testGPU)
 				require.NoError(t, k.shutdown(t.Context()))
 				assert.Equal(t, 1, logs.FilterLevelExact(zapcore.WarnLevel).Len())
 				assert.Equal(t, 1, logs.Len())
 			})
 		})
 	}
+}
+
+func TestKeeperOfAStorageThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memory{failGet: errors.New("input/output error")}
+		k, logs := keeperOf(t, m)
+		k.xid(48)
+		synctest.Wait()
+		assert.Contains(t, m.kept(), `"Code":48`)
+		require.NoError(t, k.shutdown(t.Context()))
+		assert.Equal(t, 2, logs.FilterLevelExact(zapcore.WarnLevel).Len(), "one for each book")
+	})
 }
 
 func TestKeeperSaysOnceThatItCannotWrite(t *testing.T) {
@@ -201,7 +241,7 @@ func TestKeeperDoesNotWaitForAStorageThatHangs(t *testing.T) {
 }
 
 func TestKeeperWithoutStorage(t *testing.T) {
-	k := &keeper{monitor: gpuhealth.NewMonitor(gpuhealth.DefaultRubric()), log: zap.NewNop()}
+	k := testKeeper(zap.NewNop())
 	require.NoError(t, k.start(t.Context(), componenttest.NewNopHost(), nil, ownerID, time.Now()))
 	k.xid(48)
 	require.NoError(t, k.shutdown(t.Context()))

@@ -16,6 +16,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
 )
 
 // maxLogsQueued bounds what waits for a pipeline that is slow. A storm of Xids
@@ -139,14 +140,11 @@ func xidSeverity(xid *gpuhealth.Xid) plog.SeverityNumber {
 	}
 }
 
-// reasonAcknowledged is that of a record which an operator caused.
-const reasonAcknowledged = "acknowledged"
-
-// health logs that a GPU went from one state to another, or that an operator
-// has acknowledged the one that it was in. A GPU that is well when it is first
-// seen is no news.
-func (l *logSink) health(s *gpuhealth.Sample, v *gpuhealth.Verdict, acknowledged bool) {
-	if !acknowledged && (!v.Changed || v.Previous == "" && v.State == gpuhealth.StateHealthy) {
+// health logs that a GPU went from one state to another, or what else ended the
+// one that it was in: an operator's word, or a board in its place. A GPU that
+// is well when it is first seen is no news.
+func (l *logSink) health(s *gpuhealth.Sample, v *gpuhealth.Verdict, cause roster.Cause) {
+	if cause == "" && (!v.Changed || v.Previous == "" && v.State == gpuhealth.StateHealthy) {
 		return
 	}
 	at := v.Since
@@ -171,10 +169,10 @@ func (l *logSink) health(s *gpuhealth.Sample, v *gpuhealth.Verdict, acknowledged
 		}
 		reasons, actions := a.PutEmptySlice(gpusemconv.AttrHealthReasons), a.PutEmptySlice(gpusemconv.AttrHealthActions)
 		names := make([]string, 0, len(v.Reasons)+1)
-		if acknowledged {
-			reasons.AppendEmpty().SetStr(reasonAcknowledged)
+		if cause != "" {
+			reasons.AppendEmpty().SetStr(string(cause))
 			actions.AppendEmpty().SetStr(string(gpuhealth.ActionNone))
-			names = append(names, reasonAcknowledged)
+			names = append(names, string(cause))
 		}
 		for _, r := range v.Reasons {
 			reasons.AppendEmpty().SetStr(r.Reason)

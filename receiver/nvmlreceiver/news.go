@@ -4,6 +4,7 @@ package nvmlreceiver
 
 import (
 	"errors"
+	"slices"
 
 	"go.uber.org/zap"
 
@@ -19,6 +20,7 @@ type news struct {
 	unidentified int
 	reasons      map[string]gpuhealth.Reason // by UUID, of the last report only
 	rejected     map[rejection]struct{}
+	onBus        []string
 }
 
 // rejection is a reading of a GPU that could not be true.
@@ -43,6 +45,17 @@ func (n *news) reject(s *gpuhealth.Sample, fields []gpuhealth.Field) {
 		}
 		n.rejected[r] = struct{}{}
 		n.log.Warn("a reading that cannot be true is left out", zap.String("gpu", s.UUID), zap.Int("index", s.Index), zap.String("field", string(field)))
+	}
+}
+
+// nameless logs the PCI addresses of GPUs that do not answer and that have no name.
+func (n *news) nameless(addresses []string) {
+	if slices.Equal(addresses, n.onBus) {
+		return
+	}
+	n.onBus = addresses
+	if len(addresses) > 0 {
+		n.log.Warn("the PCI bus shows GPUs that do not answer", zap.Strings("pci_bus_ids", addresses))
 	}
 }
 

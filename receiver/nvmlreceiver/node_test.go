@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
 )
 
 func TestCPUPressure(t *testing.T) {
@@ -42,7 +43,7 @@ func TestCPUPressure(t *testing.T) {
 }
 
 // pciDevice puts a device on the bus of a made-up sysfs.
-func pciDevice(t *testing.T, sys, address, vendor, class, driver string) string {
+func pciDevice(t testing.TB, sys, address, vendor, class, driver string) string {
 	t.Helper()
 	dir := filepath.Join(sys, "bus", "pci", "devices", address)
 	require.NoError(t, os.MkdirAll(dir, 0o750))
@@ -56,36 +57,52 @@ func pciDevice(t *testing.T, sys, address, vendor, class, driver string) string 
 
 func TestInventory(t *testing.T) {
 	sys := t.TempDir()
-	now := testTime
+	now, known := testTime, roster.New("")
 	v := inventory{sys: sys}
-	assert.False(t, v.gpus(now).OK, "no bus, nothing expected")
+	expected := func() int { v.look(known, now); return known.Expected(0, 0) }
+	assert.Zero(t, expected(), "no bus, nothing expected")
 
 	pciDevice(t, sys, "0000:1b:00.0", "0x10de", "0x030200", "nvidia")
 	gone := pciDevice(t, sys, "0000:2b:00.0", "0x10de", "0x030000", "")
 	pciDevice(t, sys, "0000:3b:00.0", "0x10de", "0x030200", "vfio-pci") // of a virtual machine
 	pciDevice(t, sys, "0000:4b:00.0", "0x10de", "0x068000", "")         // an NVSwitch
+	pciDevice(t, sys, "0000:4b:00.1", "0x10de", "0x040300", "")         // the sound of a GPU
 	pciDevice(t, sys, "0000:5b:00.0", "0x15b3", "0x020700", "")         // a NIC
 	pciDevice(t, sys, "0000:6b:00.0", "0x1a03", "0x030000", "")         // the BMC's graphics
-	assert.False(t, v.gpus(now).OK, "the bus is looked at once a minute")
+	assert.Zero(t, expected(), "the bus is looked at once a minute")
 	now = now.Add(inventoryInterval)
-	assert.Equal(t, some(2), v.gpus(now))
+	assert.Equal(t, 2, expected())
+	shown, handedOver := v.gpus()
+	assert.Equal(t, []string{"0000:1b:00.0", "0000:2b:00.0"}, shown)
+	assert.Equal(t, []string{"0000:3b:00.0"}, handedOver)
 
 	require.NoError(t, os.RemoveAll(gone))
 	now = now.Add(inventoryInterval)
-	assert.Equal(t, some(2), v.gpus(now), "a GPU that left the bus is missing, not unexpected")
+	assert.Equal(t, 2, expected(), "a GPU that left the bus is missing, not unexpected")
+	assert.Equal(t, 8, known.Expected(8, 0))
+}
 
-	v = inventory{configured: 8, sys: sys}
-	assert.Equal(t, some(8), v.gpus(now))
+// A container that is given some GPUs sees all of them on the bus.
+func TestTheBusOfAContainerThatIsGivenSome(t *testing.T) {
+	sys := t.TempDir()
+	pciDevice(t, sys, "0000:1b:00.0", "0x10de", "0x030200", "nvidia")
+	for given, want := range map[string]int{"": 1, "all": 1, "0": 0, "GPU-1,GPU-2": 0, "void": 0, "none": 0} {
+		t.Setenv(visibleEnv, given)
+		v, known := inventory{sys: sys}, roster.New("")
+		v.look(known, testTime)
+		assert.Equal(t, want, known.Expected(0, 0), given)
+		ok, why := v.readable()
+		assert.Equal(t, want == 1, ok)
+		assert.Equal(t, want == 0, why != "")
+	}
 }
 
 func TestCensusLeavesSlicesOut(t *testing.T) {
-	found, down := census([]gpuhealth.Sample{
+	assert.Equal(t, 1, census([]gpuhealth.Sample{
 		{Identity: gpuhealth.Identity{UUID: "GPU-1"}, Reason: gpuhealth.ReasonOK},
 		{Identity: gpuhealth.Identity{UUID: "MIG-1", MIG: gpuhealth.MIG{Parent: "GPU-1"}}, Reason: gpuhealth.ReasonOK},
 		{Identity: gpuhealth.Identity{UUID: "GPU-2"}, Reason: gpuhealth.ReasonLost},
-	})
-	assert.Equal(t, 1, found)
-	assert.Equal(t, 1, down)
+	}))
 }
 
 func TestXidsAreBounded(t *testing.T) {
@@ -157,6 +174,32 @@ func TestExpectedGPUsWithoutADriver(t *testing.T) {
 	}
 	assert.InDelta(t, 0.125, find(md, "gpu.node.cpu.pressure", nil)[0].DoubleValue(), 0)
 	assert.Equal(t, 4, md.DataPointCount())
+}
+
+// TestXidsAreClassedAsByTheRubric: in the log and in the counter, for every code.
+func TestXidsAreClassedAsByTheRubric(t *testing.T) {
+	n := startNode(t, func(cfg *Config) { cfg.LibraryPath = "/nonexistent/libnvidia-ml.so.1" })
+	n.first()
+	rubric, s := gpuhealth.DefaultRubric(), n.receiver.scraper
+	for code := range uint64(200) {
+		s.onXid(gpuhealth.XidEvent{UUID: gpuA, Code: code, Time: testTime})
+		require.Eventually(t, func() bool { return len(s.logs.queue) == 0 }, time.Minute, time.Microsecond)
+	}
+	md := n.scrape()
+	n.shutdown()
+	for _, p := range find(md, "hw.gpu.xid.events", nil) {
+		a := p.Attributes().AsRaw()
+		if code := a["gpu.xid.code"].(int64); code >= 0 {
+			assert.Equal(t, string(rubric.Xid(uint64(code)).Class), a["gpu.xid.class"], "Xid %d", code)
+		}
+	}
+	records := n.logRecords("hw.gpu.xid")
+	require.Len(t, records, 200)
+	for code, record := range records {
+		x, a := rubric.Xid(uint64(code)), record.Attributes().AsRaw()
+		assert.Equal(t, string(x.Class), a["gpu.xid.class"], "Xid %d", code)
+		assert.Equal(t, string(x.Action), a["hw.gpu.health.action"], "Xid %d", code)
+	}
 }
 
 func TestXidLogRecord(t *testing.T) {

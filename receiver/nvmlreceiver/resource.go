@@ -9,6 +9,7 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 )
 
@@ -36,4 +37,13 @@ func nodeResource(cfg *Config) pcommon.Resource {
 		rb.SetK8sClusterName(cfg.Cluster)
 	}
 	return rb.Emit()
+}
+
+// machineOf tells one machine from another in what the storage keeps: a disk
+// may be cloned. A container may have another name each time.
+func machineOf(resource pcommon.Resource) string {
+	if id, ok := resource.Attributes().Get(gpusemconv.AttrHostID); ok {
+		return id.Str()
+	}
+	return ""
 }

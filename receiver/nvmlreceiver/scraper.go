@@ -5,6 +5,7 @@ package nvmlreceiver
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -19,6 +20,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/podresources"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
 )
 
 // closeTimeout is what a hanging call may delay a shutdown by. It leaves most
@@ -43,7 +45,9 @@ type gpuScraper struct {
 	rubric    *gpuhealth.Rubric
 	monitor   *gpuhealth.Monitor
 	xids      xids
+	roster    *roster.Roster
 	inventory inventory
+	expected  int // GPUs, as configured
 	pressure  cpuPressure
 	pods      pods
 
@@ -68,12 +72,14 @@ func newScraper(cfg *Config, set receiver.Settings, telemetry *metadata.Telemetr
 		now:       time.Now,
 		rubric:    rubric,
 		monitor:   gpuhealth.NewMonitor(rubric),
-		inventory: inventory{configured: cfg.ExpectedGPUs, sys: cfg.SysPath},
+		inventory: inventory{sys: cfg.SysPath},
+		expected:  cfg.ExpectedGPUs,
 		pressure:  cpuPressure{proc: cfg.ProcPath, log: set.Logger},
 	}
 	s.loads = driverLoads{proc: cfg.ProcPath, sys: cfg.SysPath}
 	s.acks = acknowledger{path: cfg.AcknowledgeFile, log: set.Logger}
-	s.keeper, s.storage = keeper{monitor: s.monitor, log: set.Logger}, cfg.StorageID
+	s.roster = roster.New(machineOf(s.resource))
+	s.keeper, s.storage = newKeeper(s.monitor, s.roster, set.Logger), cfg.StorageID
 	s.recorder = recorder{mb: s.builder, full: cfg.Detail == DetailFull}
 	s.logs = logSink{resource: s.resource, version: set.BuildInfo.Version, log: set.Logger, dropped: s.countDropped, now: s.now}
 	s.pods = pods{log: set.Logger, failure: func() { telemetry.ReceiverNvmlPodResourcesFailures.Add(context.Background(), 1) }}
@@ -97,6 +103,7 @@ func (s *gpuScraper) pollerConfig(cfg *Config, library newLibrary) nvml.Config {
 		Deadline: cfg.Deadline,
 		Retry:    cfg.RetryInterval,
 		OnXid:    s.onXid,
+		Roster:   s.roster,
 		Activity: cfg.Metrics.HwGpuActivity.Enabled,
 		PerLink:  cfg.Metrics.HwGpuNvlinkLinkErrors.Enabled || cfg.Metrics.HwGpuNvlinkLinkUp.Enabled,
 		Detail:   cfg.Detail == DetailFull || cfg.Metrics.HwGpuNvlinkBitErrorRate.Enabled,
@@ -108,6 +115,10 @@ func (s *gpuScraper) pollerConfig(cfg *Config, library newLibrary) nvml.Config {
 func (s *gpuScraper) start(ctx context.Context, host component.Host) error {
 	if err := s.keeper.start(ctx, host, s.storage, s.set.ID, s.now()); err != nil {
 		return err
+	}
+	if bus, why := s.inventory.readable(); !bus && s.expected == 0 && s.keeper.client == nil {
+		s.set.Logger.Warn("nobody can know whether a GPU was lost before this start; set `storage`, `expected_gpus`, or `sys_path` where the host's /sys is",
+			zap.String("pci_bus", why))
 	}
 	s.recorder.said.resume(s.monitor.Known())
 	s.logs.start()
@@ -155,11 +166,17 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	s.recorder.begin(ts)
 	s.countRejected(ctx, gpuhealth.FieldUUID, report.InvalidUUIDs)
 	samples := s.valid(ctx, report.Samples)
+	s.inventory.look(s.roster, now)
 	acknowledged := s.acknowledge(samples)
+	samples = s.end(samples, now)
 	for i := range samples {
 		sample := &samples[i]
 		verdict := s.monitor.Observe(sample, now)
-		s.logs.health(sample, &verdict, acknowledged[sample.UUID])
+		cause := roster.Cause("")
+		if acknowledged[sample.UUID] {
+			cause = roster.Acknowledged
+		}
+		s.logs.health(sample, &verdict, cause)
 		s.recorder.sample(sample)
 		s.recorder.verdict(&verdict)
 	}
@@ -172,7 +189,7 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 		s.builder.RecordHwGpuXidEventsDataPoint(ts, x.count, x.uuid, int64(x.code), string(s.rubric.Xid(x.code).Class), parent...)
 	}
 	recordAllocations(s.builder, ts, samples, held)
-	s.recordNode(ts, now, samples)
+	s.recordNode(ts, samples, report.Listed)
 
 	metrics := s.builder.Emit(metadata.WithResource(s.resource))
 	s.starts.apply(metrics)
@@ -206,20 +223,36 @@ func (s *gpuScraper) countRejected(ctx context.Context, field gpuhealth.Field, n
 	}
 }
 
+// end says of GPUs that nobody waits for any more that it is so, and returns the
+// samples of the others.
+func (s *gpuScraper) end(samples []gpuhealth.Sample, now time.Time) []gpuhealth.Sample {
+	for _, ended := range s.roster.Ended() {
+		uuid := ended.ID.UUID
+		samples = slices.DeleteFunc(samples, func(sample gpuhealth.Sample) bool { return sample.UUID == uuid || sample.Parent == uuid })
+		if ended.Cause != roster.Acknowledged {
+			s.set.Logger.Info("a GPU is no longer waited for", zap.String("gpu", uuid), zap.String("pci_bus_id", ended.ID.PCIBusID),
+				zap.String("serial", ended.ID.Serial), zap.String("cause", string(ended.Cause)), zap.String("by", ended.By))
+		}
+		sample, verdict := gpuhealth.Sample{Identity: ended.ID, Reason: ended.Reason}, s.monitor.Forget(uuid, now)
+		s.logs.health(&sample, &verdict, ended.Cause)
+		s.recorder.last(&sample, &verdict)
+	}
+	return samples
+}
+
 // recordNode adds what concerns no single GPU. A node that has no GPU and
 // expects none has nothing to say.
-func (s *gpuScraper) recordNode(ts pcommon.Timestamp, now time.Time, samples []gpuhealth.Sample) {
-	expected := s.inventory.gpus(now)
-	if len(samples) == 0 && !expected.OK {
+func (s *gpuScraper) recordNode(ts pcommon.Timestamp, samples []gpuhealth.Sample, listed int) {
+	expected, found := s.roster.Expected(s.expected, listed), census(samples)
+	if len(samples) == 0 && expected == 0 {
 		return
 	}
-	found, lost := census(samples)
-	if expected.OK {
-		s.builder.RecordHwGpuCountDataPoint(ts, int64(expected.V), metadata.AttributeCountStateExpected)
-		lost = max(lost, expected.V-found)
+	if found < expected {
+		s.news.nameless(s.roster.Nameless())
 	}
+	s.builder.RecordHwGpuCountDataPoint(ts, int64(expected), metadata.AttributeCountStateExpected)
 	s.builder.RecordHwGpuCountDataPoint(ts, int64(found), metadata.AttributeCountStateFound)
-	s.builder.RecordHwGpuCountDataPoint(ts, int64(lost), metadata.AttributeCountStateLost)
+	s.builder.RecordHwGpuCountDataPoint(ts, int64(expected-found), metadata.AttributeCountStateLost)
 	if v := s.pressure.read(); v.OK {
 		s.builder.RecordGpuNodeCPUPressureDataPoint(ts, v.V)
 	}

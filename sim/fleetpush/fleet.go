@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
@@ -138,13 +139,15 @@ type Fleet struct {
 	cfg      Config
 	spec     *fleetsim.Spec
 	layout   *layout
-	steps    *steps // nil where no job tells
-	verdicts verdicts
+	step     *nodescore.Input // the time of a step, nil where no job tells
 	score    nodescore.Config
 	plan     *nodescore.Plan
 	gpuNames []string
+	model    string // of the GPUs, as a peer attribute
 	nodes    []node
 	groups   []group
+	// scratches are *scratch.
+	scratches sync.Pool
 }
 
 // node is one node. Its lock is for those who ask about it.
@@ -238,22 +241,23 @@ func New(cfg Config) (*Fleet, error) {
 	f.score.Interval, f.score.ReadingTTL = cfg.Step, 5*cfg.Step
 	f.plan = nodescore.NewPlan(&f.score.Measures)
 	f.deal()
-	like := f.identity(0, new(identity))
 	var err error
-	if f.layout, err = compile(cfg.GPUs, like, f.plan); err != nil {
+	if f.layout, err = newLayout(f.plan); err != nil {
 		return nil, err
 	}
+	f.model = strings.Join(strings.Fields(f.layout.product), "-")
 	if err := f.nameGroups(); err != nil {
 		return nil, err
 	}
-	f.verdicts = verdicts{like: like, model: f.model()}
 	for g := range cfg.GPUs {
 		f.gpuNames = append(f.gpuNames, strconv.Itoa(g))
 	}
 	if cfg.Load == fleetsim.Training && !cfg.NoSteps {
-		if f.steps, err = newSteps(like, f.plan); err != nil {
-			return nil, err
+		inputs := f.plan.Inputs(gpusemconv.MetricAppStepDuration)
+		if len(inputs) != 1 {
+			return nil, errors.New("the node's score has no one place for the time of a step")
 		}
+		f.step = &inputs[0]
 	}
 	f.populate()
 	return f, nil
@@ -301,7 +305,7 @@ func (f *Fleet) populate() {
 			}
 			n.troubles = append(n.troubles, t)
 			if n.health == nil {
-				n.health = newHealth(f.layout.extras.rubric, c.GPUs)
+				n.health = newHealth(f.layout.rubric, c.GPUs)
 			}
 		}
 	}
@@ -328,7 +332,7 @@ func (f *Fleet) deal() {
 func (f *Fleet) nameGroups() error {
 	for i := range f.groups {
 		g := &f.groups[i]
-		g.name = straggler.GroupKey([]string{g.job, "", f.model()})
+		g.name = straggler.GroupKey([]string{g.job, "", f.model})
 		var err error
 		if g.list, err = threshold.EncodeGroups([]string{g.name}); err != nil {
 			return err
@@ -336,9 +340,6 @@ func (f *Fleet) nameGroups() error {
 	}
 	return nil
 }
-
-// model is the GPUs' as a peer attribute.
-func (f *Fleet) model() string { return strings.Join(strings.Fields(f.layout.product), "-") }
 
 // Nodes returns how many nodes there are.
 func (f *Fleet) Nodes() int { return len(f.nodes) }
@@ -356,11 +357,10 @@ func (f *Fleet) Headers(i int) Headers {
 }
 
 // identity fills id for a node.
-func (f *Fleet) identity(i int, id *identity) *identity {
+func (f *Fleet) identity(i int, id *identity) {
 	g := &f.groups[f.nodes[i].group]
 	id.node, id.cluster, id.job = NodeName(i), g.cluster, g.job
 	id.draw(f.cfg.Seed, i, f.cfg.GPUs)
-	return id
 }
 
 // scratch is what making a report needs.
@@ -368,14 +368,7 @@ type scratch struct {
 	id      identity
 	values  []values // of the GPUs, then of the node
 	reading nodescore.Reading
-}
-
-var scratches = sync.Pool{New: func() any { return new(scratch) }}
-
-func (s *scratch) room(gpus int) {
-	if len(s.values) != gpus+1 {
-		s.values = make([]values, gpus+1)
-	}
+	sheet   *sheet // of an ordinary report
 }
 
 // Next moves a node on by so many steps and appends its report of now to dst:
@@ -384,9 +377,11 @@ func (f *Fleet) Next(i, steps int, now time.Time, dst []byte) ([]byte, error) {
 	n := &f.nodes[i]
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := scratches.Get().(*scratch)
-	defer scratches.Put(s)
-	s.room(f.cfg.GPUs)
+	s, ok := f.scratches.Get().(*scratch)
+	if !ok {
+		s = &scratch{values: make([]values, f.cfg.GPUs+1)}
+	}
+	defer f.scratches.Put(s)
 	f.identity(i, &s.id)
 	n.ticks += int64(steps)
 	n.at, n.told, n.accepted = now, n.reachable, false
@@ -401,7 +396,8 @@ func (f *Fleet) Next(i, steps int, now time.Time, dst []byte) ([]byte, error) {
 		reasons = append(reasons[:0], s.values[v].reasons...)
 		kept.reasons = reasons
 	}
-	return f.write(n, &s.id, s.values, dst)
+	b, err := pmetricotlp.NewExportRequestFromMetrics(f.metrics(n, s, s.values)).MarshalProto()
+	return append(dst, b...), err
 }
 
 // advance moves a node on and takes its readings. The nodes of a job move
@@ -429,8 +425,8 @@ func (f *Fleet) advance(n *node, steps int, s *scratch) {
 		if n.health == nil {
 			v.judge(&healthy)
 		} else {
-			id := gpuhealth.Identity{UUID: string(s.id.gpus[gpu].uuid[:]), Index: gpu, Model: f.layout.product}
-			n.health.judge(v, &r, gpu, id, f.spec, f.layout.extras, n.at)
+			id := gpuhealth.Identity{UUID: s.id.gpus[gpu].uuid, Index: gpu, Model: f.layout.product}
+			n.health.judge(v, &r, gpu, id, f.spec, n.at)
 		}
 		n.had[gpu] = v.facts
 		if r.Up {
@@ -457,8 +453,8 @@ func (f *Fleet) evaluate(n *node, s *scratch) {
 			}
 		}
 	}
-	if f.steps != nil && whole.v[stepSeconds] > 0 {
-		s.reading.Add(f.steps.input, "", whole.v[stepSeconds])
+	if f.step != nil && whole.v[stepSeconds] > 0 {
+		s.reading.Add(f.step, "", whole.v[stepSeconds])
 	}
 	n.score.Observe(&s.reading, n.at)
 	n.res = n.score.Evaluate(n.at, n.received, !n.received.At.IsZero())
@@ -468,18 +464,22 @@ func (f *Fleet) evaluate(n *node, s *scratch) {
 	n.slow = n.res.Straggler
 }
 
-// write appends a report.
-func (f *Fleet) write(n *node, id *identity, v []values, dst []byte) (_ []byte, err error) {
-	at := moment{nanos(n.at), nanos(f.cfg.Start)}
-	whole := &v[f.cfg.GPUs]
-	dst = f.layout.write(dst, id, at, whole, v[:f.cfg.GPUs])
-	if f.steps != nil && whole.v[stepSeconds] > 0 {
-		dst = f.steps.write(dst, id, at.now, whole.v[stepSeconds])
+// metrics returns the report of a node. It is good until s is used again.
+func (f *Fleet) metrics(n *node, s *scratch, v []values) pmetric.Metrics {
+	to := s.sheet
+	if usual := ordinary(v[:f.cfg.GPUs]); to == nil || !usual {
+		if to = f.layout.sheet(v); usual {
+			s.sheet = to
+		}
 	}
-	if n.score == nil {
-		return dst, nil
+	to.fill(&s.id, n.at, f.cfg.Start, v)
+	if seconds := v[f.cfg.GPUs].v[stepSeconds]; f.step != nil && seconds > 0 {
+		addStep(to.md, &s.id, n.at, seconds)
 	}
-	return f.verdicts.write(dst, id, at.now, &n.res, n.told)
+	if n.score != nil {
+		addVerdict(to.md, &s.id, f.model, n.at, &n.res, n.told)
+	}
+	return to.md
 }
 
 // Last returns a node's last report, and whether it was accepted. The fleet
@@ -494,11 +494,7 @@ func (f *Fleet) Last(i int) (md pmetric.Metrics, accepted bool, err error) {
 	case n.kept == nil:
 		return pmetric.NewMetrics(), false, errors.New("the fleet keeps no reports: it was made without Keep")
 	}
-	b, err := f.write(n, f.identity(i, new(identity)), n.kept, nil)
-	if err != nil {
-		return pmetric.NewMetrics(), false, err
-	}
-	request := pmetricotlp.NewExportRequest()
-	err = request.UnmarshalProto(b)
-	return request.Metrics(), n.accepted, err
+	s := new(scratch)
+	f.identity(i, &s.id)
+	return f.metrics(n, s, n.kept), n.accepted, nil
 }

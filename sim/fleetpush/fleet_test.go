@@ -32,7 +32,7 @@ func decode(t testing.TB, b []byte) pmetric.Metrics {
 	return r.Metrics()
 }
 
-// What is written by hand is what the Collector writes of the same metrics.
+// A report is what the Collector writes of the same metrics.
 func TestReportsAreTheCollectorsBytes(t *testing.T) {
 	f := newFleet(t, Config{Nodes: 3, GPUs: 8, Load: fleetsim.Training, Seed: 7})
 	for tick := range 20 {

@@ -48,9 +48,9 @@ func seriesOf(md pmetric.Metrics, gpu string) map[string]string {
 
 func goldenOf(t *testing.T, file string) pmetric.Metrics {
 	t.Helper()
-	text, err := os.ReadFile("../../receiver/nvmlreceiver/golden/" + file)
+	text, err := os.ReadFile(file)
 	require.NoError(t, err)
-	md, err := readGolden(text)
+	md, err := golden(text)
 	require.NoError(t, err)
 	return md
 }
@@ -82,7 +82,7 @@ func TestSeriesAreTheReceivers(t *testing.T) {
 	}
 	ids := gpuIDs(reports[0])
 	require.Len(t, ids, 8)
-	well, lost := goldenOf(t, "h100.yaml"), goldenOf(t, "lost_gpu.yaml")
+	well, lost := goldenOf(t, "h100.yaml"), goldenOf(t, "../../receiver/nvmlreceiver/testdata/lost_gpu.yaml")
 	healthySeries, lostSeries := seriesOf(well, gpuIDs(well)[0]), seriesOf(lost, gpuIDs(lost)[2])
 	for tick, md := range reports {
 		assert.Equal(t, healthySeries, seriesOf(md, ids[0]), "tick %d", tick)

@@ -34,12 +34,12 @@ type grpcSender struct {
 	options []grpc.CallOption
 }
 
-func newGRPCSender(endpoint string, connections int, compression string, tlsConfig *tls.Config, buffers *buffers) (*grpcSender, error) {
+func newGRPCSender(endpoint string, connections int, compression string, tlsConfig *tls.Config) (*grpcSender, error) {
 	creds := insecure.NewCredentials()
 	if tlsConfig != nil {
 		creds = credentials.NewTLS(tlsConfig)
 	}
-	s := &grpcSender{options: []grpc.CallOption{grpc.ForceCodecV2(codec{buffers})}}
+	s := &grpcSender{options: []grpc.CallOption{grpc.ForceCodecV2(raw{})}}
 	if compression != CompressionNone {
 		s.options = append(s.options, grpc.UseCompressor(compression))
 	}
@@ -64,13 +64,13 @@ func (s *grpcSender) close() error {
 	return errors.Join(errs...)
 }
 
-func (s *grpcSender) send(ctx context.Context, connection int, h Headers, body *[]byte) result {
+func (s *grpcSender) send(ctx context.Context, connection int, h Headers, body []byte) result {
 	ctx = metadata.NewOutgoingContext(ctx, metadata.Pairs(
 		gpusemconv.HeaderCluster, h.Cluster, gpusemconv.HeaderNode, h.Node, gpusemconv.HeaderGroup, h.Group))
 	var header metadata.MD
 	var response []byte
 	options := slices.Concat(s.options, []grpc.CallOption{grpc.Header(&header)})
-	err := s.conns[connection].Invoke(ctx, exportMethod, body, &response, options...)
+	err := s.conns[connection].Invoke(ctx, exportMethod, &body, &response, options...)
 	code := status.Code(err)
 	r := result{Answer: Answer{Accepted: err == nil, Headers: header.Get}, err: err}
 	// As in the agents' extension: without a header nobody has spoken.
@@ -88,24 +88,23 @@ func (s *grpcSender) send(ctx context.Context, connection int, h Headers, body *
 	return r
 }
 
-// codec hands bytes on that are protobuf already.
-type codec struct{ buffers *buffers }
+// raw is a gRPC codec of messages that are encoded: *[]byte.
+type raw struct{}
 
-// Name is that of the codec for which the bytes are.
-func (codec) Name() string { return "proto" }
+// Name is that of the codec whose bytes they are.
+func (raw) Name() string { return "proto" }
 
-// Marshal takes over a *[]byte: gRPC gives the buffer back once it is sent, which
-// may be after the call has ended.
-func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+// Marshal hands the bytes on.
+func (raw) Marshal(v any) (mem.BufferSlice, error) {
 	b, ok := v.(*[]byte)
 	if !ok {
 		return nil, fmt.Errorf("%T is no bytes", v)
 	}
-	return mem.BufferSlice{mem.NewBuffer(b, c.buffers)}, nil
+	return mem.BufferSlice{mem.SliceBuffer(*b)}, nil
 }
 
-// Unmarshal copies the bytes into a *[]byte.
-func (codec) Unmarshal(data mem.BufferSlice, v any) error {
+// Unmarshal copies the bytes.
+func (raw) Unmarshal(data mem.BufferSlice, v any) error {
 	b, ok := v.(*[]byte)
 	if !ok {
 		return fmt.Errorf("%T is no bytes", v)

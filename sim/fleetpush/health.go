@@ -14,20 +14,20 @@ import (
 // a fault have one: of the others nothing is wrong.
 type health struct {
 	monitor *gpuhealth.Monitor
-	xids    [][fleetsim.MaxXids]fleetsim.Xid // that were heard of
-	reasons [][]reason                       // that held once, by GPU
+	xids    [][fleetsim.MaxXids]xid // that were heard of
+	reasons [][]reason              // that held once, by GPU
 }
 
 func newHealth(rubric *gpuhealth.Rubric, gpus int) *health {
 	return &health{
 		monitor: gpuhealth.NewMonitor(rubric),
-		xids:    make([][fleetsim.MaxXids]fleetsim.Xid, gpus),
+		xids:    make([][fleetsim.MaxXids]xid, gpus),
 		reasons: make([][]reason, gpus),
 	}
 }
 
 // judge judges a GPU by one reading more.
-func (h *health) judge(v *values, r *fleetsim.Reading, gpu int, id gpuhealth.Identity, spec *fleetsim.Spec, extras *extras, now time.Time) {
+func (h *health) judge(v *values, r *fleetsim.Reading, gpu int, id gpuhealth.Identity, spec *fleetsim.Spec, now time.Time) {
 	for i, x := range r.Xids {
 		for range min(x.Count-h.xids[gpu][i].Count, 1) {
 			h.monitor.ObserveXid(gpuhealth.XidEvent{UUID: id.UUID, Code: x.Code, Time: now})
@@ -42,12 +42,12 @@ func (h *health) judge(v *values, r *fleetsim.Reading, gpu int, id gpuhealth.Ide
 	for i := range told {
 		told[i].holds = false
 	}
-	for i := range verdict.Reasons {
-		p := extras.reason(&verdict.Reasons[i])
-		at := slices.IndexFunc(told, func(r reason) bool { return r.point == p })
+	for _, active := range verdict.Reasons {
+		found := reason{active.Reason, string(active.Action), false}
+		at := slices.IndexFunc(told, func(r reason) bool { return r.reason == found.reason && r.action == found.action })
 		if at < 0 {
 			at = len(told)
-			told = append(told, reason{point: p})
+			told = append(told, found)
 		}
 		told[at].holds = true
 	}

@@ -4,7 +4,6 @@ package fleetpush
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -13,11 +12,9 @@ import (
 	"net/http"
 	"net/textproto"
 	"strconv"
-	"sync"
 	"time"
 
-	"github.com/klauspost/compress/snappy"
-	"github.com/klauspost/compress/zstd"
+	"google.golang.org/grpc/encoding"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 )
@@ -29,23 +26,14 @@ type httpSender struct {
 	url         string
 	client      *http.Client
 	compression string
-	buffers     *buffers
-	zstd        *zstd.Encoder
-	gzips       sync.Pool
 }
 
-func newHTTPSender(endpoint string, connections int, compression string, tlsConfig *tls.Config, buffers *buffers) (*httpSender, error) {
-	s := &httpSender{url: endpoint + "/v1/metrics", compression: compression, buffers: buffers}
+func newHTTPSender(endpoint string, connections int, compression string, tlsConfig *tls.Config) *httpSender {
+	s := &httpSender{url: endpoint + "/v1/metrics", compression: compression}
 	s.client = &http.Client{Transport: &http.Transport{
 		MaxConnsPerHost: connections, MaxIdleConnsPerHost: connections, TLSClientConfig: tlsConfig, DisableCompression: true,
 	}}
-	if compression == CompressionZstd {
-		var err error
-		if s.zstd, err = zstd.NewWriter(nil, zstd.WithWindowSize(512<<10)); err != nil {
-			return nil, err
-		}
-	}
-	return s, nil
+	return s
 }
 
 func (s *httpSender) close() error {
@@ -53,36 +41,22 @@ func (s *httpSender) close() error {
 	return nil
 }
 
-// compress returns the body in a buffer of its own, and gives up the first.
-func (s *httpSender) compress(body *[]byte) (*[]byte, error) {
+// compress compresses a body as gRPC would.
+func (s *httpSender) compress(body []byte) ([]byte, error) {
 	if s.compression == CompressionNone {
 		return body, nil
 	}
-	out := s.buffers.Get(0)
-	defer s.buffers.Put(body)
-	switch s.compression {
-	case CompressionZstd:
-		*out = s.zstd.EncodeAll(*body, *out)
-	case CompressionSnappy:
-		*out = snappy.Encode((*out)[:cap(*out)], *body)
-	default:
-		to := bytes.NewBuffer(*out)
-		z, ok := s.gzips.Get().(*gzip.Writer)
-		if !ok {
-			z = gzip.NewWriter(nil)
-		}
-		z.Reset(to)
-		_, err := z.Write(*body)
-		if err = errors.Join(err, z.Close()); err != nil {
-			return nil, err
-		}
-		s.gzips.Put(z)
-		*out = to.Bytes()
+	var out bytes.Buffer
+	z, err := encoding.GetCompressor(s.compression).Compress(&out)
+	if err != nil {
+		return nil, err
 	}
-	return out, nil
+	_, err = z.Write(body)
+	err = errors.Join(err, z.Close())
+	return out.Bytes(), err
 }
 
-func (s *httpSender) send(ctx context.Context, _ int, h Headers, body *[]byte) result {
+func (s *httpSender) send(ctx context.Context, _ int, h Headers, body []byte) result {
 	fail := func(err error) result {
 		r := result{err: err, code: "transport"}
 		if errors.Is(err, context.DeadlineExceeded) {
@@ -94,14 +68,10 @@ func (s *httpSender) send(ctx context.Context, _ int, h Headers, body *[]byte) r
 	if err != nil {
 		return fail(err)
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(body))
 	if err != nil {
 		return fail(err)
 	}
-	// The transport may go on reading after the answer; it closes the body when it
-	// is done.
-	request.Body = &pooledBody{Reader: bytes.NewReader(*body), done: func() { s.buffers.Put(body) }}
-	request.ContentLength = int64(len(*body))
 	request.Header.Set("Content-Type", "application/x-protobuf")
 	if s.compression != CompressionNone {
 		request.Header.Set("Content-Encoding", s.compression)
@@ -135,16 +105,4 @@ func (s *httpSender) send(ctx context.Context, _ int, h Headers, body *[]byte) r
 		r.wait = time.Duration(seconds) * time.Second
 	}
 	return r
-}
-
-// pooledBody calls done once it is closed.
-type pooledBody struct {
-	*bytes.Reader
-	once sync.Once
-	done func()
-}
-
-func (b *pooledBody) Close() error {
-	b.once.Do(b.done)
-	return nil
 }

@@ -2,51 +2,38 @@
 
 package fleetpush
 
-import "fmt"
+import (
+	"fmt"
 
-// The lengths of names, which are the same for all nodes so that one may be
-// written over another.
-const (
-	nodeNameSize = len("node-000000")
-	hostIDSize   = 32 // systemd's machine id
-	gpuIDSize    = len("GPU-00000000-0000-4000-8000-000000000000")
-	serialSize   = len("1652422000001")
+	"go.opentelemetry.io/collector/pdata/pcommon"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 )
 
-// identity is what a node and its GPUs are called.
+// identity is how a node and its GPUs are called.
 type identity struct {
-	node, cluster, job string
-	hostID             [hostIDSize]byte
-	gpus               []gpuIdentity
+	node, hostID, cluster, job string
+	gpus                       []gpuIdentity
 }
 
-type gpuIdentity struct {
-	uuid   [gpuIDSize]byte
-	serial [serialSize]byte
-}
+type gpuIdentity struct{ uuid, serial string }
 
 // NodeName returns the name of a node of a fleet.
 func NodeName(node int) string { return fmt.Sprintf("node-%06d", node) }
 
 func jobName(job int) string { return fmt.Sprintf("job-%05d", job) }
 
-// names of the GPUs and the host, made anew for each report so that a fleet
-// does not keep them.
+// draw draws the names of the host and its GPUs, for each report anew, so that a
+// fleet does not keep them.
 func (id *identity) draw(seed uint64, node, gpus int) {
 	d := digits{state: seed ^ uint64(node+1)<<32}
-	d.fill(id.hostID[:], 16)
-	if cap(id.gpus) < gpus {
-		id.gpus = make([]gpuIdentity, gpus)
-	}
-	id.gpus = id.gpus[:gpus]
-	for i := range id.gpus {
-		g := &id.gpus[i]
-		copy(g.uuid[:], "GPU-")
-		uuid := g.uuid[len("GPU-"):]
-		d.fill(uuid, 16)
+	id.hostID = string(d.fill(make([]byte, 32), 16)) // as systemd's machine id
+	id.gpus = id.gpus[:0]
+	for range gpus {
 		// A random UUID, as NVML's are (RFC 9562, 5.4).
+		uuid := d.fill(make([]byte, 36), 16)
 		uuid[8], uuid[13], uuid[14], uuid[18], uuid[19], uuid[23] = '-', '-', '4', '-', '8', '-'
-		d.fill(g.serial[:], 10)
+		id.gpus = append(id.gpus, gpuIdentity{"GPU-" + string(uuid), string(d.fill(make([]byte, 13), 10))})
 	}
 }
 
@@ -54,7 +41,7 @@ func (id *identity) draw(seed uint64, node, gpus int) {
 // needs no state on the heap.
 type digits struct{ state uint64 }
 
-func (d *digits) fill(to []byte, base uint64) {
+func (d *digits) fill(to []byte, base uint64) []byte {
 	var x uint64
 	for i := range to {
 		if i%16 == 0 {
@@ -67,26 +54,21 @@ func (d *digits) fill(to []byte, base uint64) {
 		to[i] = "0123456789abcdef"[x%16%base]
 		x >>= 4
 	}
+	return to
 }
 
-// write puts the names into a resource.
-func (id *identity) write(resource []byte, at []place) {
-	for _, p := range at {
-		to := resource[p.at:]
-		switch p.name {
-		case nameNode:
-			copy(to, id.node)
-		case nameHostID:
-			copy(to, id.hostID[:])
-		case nameCluster:
-			copy(to, id.cluster)
-		case nameJob:
-			copy(to, id.job)
+// name puts names into a resource.
+func (id *identity) name(resource pcommon.Resource, attrs ...string) {
+	for _, attr := range attrs {
+		text := id.node
+		switch attr {
+		case gpusemconv.AttrHostID:
+			text = id.hostID
+		case gpusemconv.AttrClusterName:
+			text = id.cluster
+		case gpusemconv.AttrJobID:
+			text = id.job
 		}
+		resource.Attributes().PutStr(attr, text)
 	}
-}
-
-// text returns a name.
-func (id *identity) text(k nameKind) string {
-	return [...]string{nameNode: id.node, nameHostID: string(id.hostID[:]), nameCluster: id.cluster, nameJob: id.job}[k]
 }

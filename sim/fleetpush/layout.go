@@ -3,22 +3,28 @@
 package fleetpush
 
 import (
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
-	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"go.yaml.in/yaml/v3"
-	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
-	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/golden"
 )
+
+// h100 is what the nvml receiver reports of a node with one H100, in the YAML of
+// contrib's golden files. The receiver's tests hold it to that.
+//
+//go:embed h100.yaml
+var h100 []byte
 
 // The attributes of hw.gpu.info that gpusemconv does not name.
 const (
@@ -26,20 +32,29 @@ const (
 	attrPCIBus = "gpu.pci.bus_id"
 )
 
-// layout is the report of a node as the bytes of OTLP, in pieces: a point is
-// copied when it is there, and its time, value and GPU are written over. All
-// nodes of a fleet share one.
+// layout is which points the nodes of a fleet may report.
 type layout struct {
-	// before and after are what stands around the metrics in the scope, and
-	// around the scope in the resource. names are the places of names in resource.
-	scopeBefore, scopeAfter []byte
-	before, after           []byte
-	names                   []place
-	metrics                 []metric
+	resource pmetric.ResourceMetrics // of the receiver's report, with its one scope
+	metrics  []metric
 	// ofNode and ofGPU are what a node is scored by.
 	ofNode, ofGPU []measure
 	product       string // hw.model of the GPUs
-	extras        *extras
+	rubric        *gpuhealth.Rubric
+}
+
+// metric is a metric with the points of the node and of one GPU.
+type metric struct {
+	pmetric.Metric
+	points []point
+	ends   bool // of series that end
+}
+
+// point is a series of the report.
+type point struct {
+	pmetric.NumberDataPoint
+	ofGPU  bool
+	source source
+	facts  facts // that must hold for the point to be there
 }
 
 // measure is a point that is an input of the node's score.
@@ -51,86 +66,31 @@ type measure struct {
 	constant float64 // of a fixed one
 }
 
-// place is where a name goes.
-type place struct {
-	name nameKind
-	at   int
-}
-
-type nameKind uint8
-
-const (
-	nameNode nameKind = iota
-	nameHostID
-	nameCluster
-	nameJob
-)
-
-// named are the attributes of a resource that tell the nodes apart.
-var named = map[string]nameKind{
-	gpusemconv.AttrHostName: nameNode, gpusemconv.AttrK8sNodeName: nameNode, gpusemconv.AttrHostID: nameHostID,
-	gpusemconv.AttrClusterName: nameCluster, gpusemconv.AttrJobID: nameJob,
-}
-
-// metric is one metric around its points.
-type metric struct {
-	name                  string
-	before, after         []byte           // around the gauge or sum
-	number                protowire.Number // of the gauge or sum
-	dataBefore, dataAfter []byte           // around the points
-	node                  []point
-	gpus                  [][]point
-	extra                 extra
-}
-
-// point is a series of the report.
-type point struct {
-	bytes []byte // with tag and length
-	// facts are what must hold of the GPU for the point to be there.
-	facts facts
-	// The places of what is written over, 0 for none.
-	time, start, value, gpu, serial int
-	source                          source
-	integer                         bool
-}
-
-// compile makes the layout of a fleet's reports out of what the nvml receiver
-// reports of a node with one GPU. like has names as long as all nodes' are.
-func compile(gpus int, like *identity, plan *nodescore.Plan) (*layout, error) {
-	md, err := readGolden(golden.H100)
+// newLayout makes the layout out of what the nvml receiver reports of a node
+// with one GPU.
+func newLayout(plan *nodescore.Plan) (*layout, error) {
+	md, err := golden(h100)
 	if err != nil {
 		return nil, fmt.Errorf("the report of the nvml receiver: %w", err)
 	}
-	rm := md.ResourceMetrics().At(0)
-	for attr, kind := range named {
-		rm.Resource().Attributes().PutStr(attr, like.text(kind))
-	}
-	metrics := rm.ScopeMetrics().At(0).Metrics()
+	l := &layout{resource: md.ResourceMetrics().At(0), rubric: gpuhealth.DefaultRubric()}
+	metrics := l.resource.ScopeMetrics().At(0).Metrics()
 	addRare(metrics)
-	l := &layout{extras: newExtras()}
-	if err = l.frame(rm); err != nil {
-		return nil, err
-	}
+	var ends []metric
 	for _, m := range metrics.All() {
-		if err := l.addMetric(m, gpus); err != nil {
-			return nil, fmt.Errorf("metric %s: %w", m.Name(), err)
-		}
 		l.score(m, plan)
-	}
-	if err = l.addExtras(gpus); err != nil {
-		return nil, err
-	}
-	slices.SortStableFunc(l.metrics, func(a, b metric) int { return strings.Compare(a.name, b.name) })
-	for _, m := range metrics.All() {
+		l.metrics = append(l.metrics, newMetric(m))
 		if m.Name() == gpusemconv.MetricGPUUp {
-			err = l.addEnds(m, gpus)
+			ends = append(ends, endOf(m, gpuhealth.ReasonOK, wentDown), endOf(m, gpuhealth.ReasonLost, cameUp))
 		}
 	}
-	return l, err
+	slices.SortStableFunc(l.metrics, func(a, b metric) int { return strings.Compare(a.Name(), b.Name()) })
+	l.metrics = append(l.metrics, ends...)
+	return l, nil
 }
 
-// readGolden reads the YAML of contrib's pkg/golden, which is OTLP's JSON.
-func readGolden(text []byte) (pmetric.Metrics, error) {
+// golden reads the YAML of contrib's pkg/golden, which is OTLP's JSON.
+func golden(text []byte) (pmetric.Metrics, error) {
 	var tree any
 	if err := yaml.Unmarshal(text, &tree); err != nil {
 		return pmetric.Metrics{}, err
@@ -146,96 +106,79 @@ func readGolden(text []byte) (pmetric.Metrics, error) {
 	return md, err
 }
 
-// frame takes what stands around the metrics.
-func (l *layout) frame(rm pmetric.ResourceMetrics) error {
-	md := pmetric.NewMetrics()
-	to := md.ResourceMetrics().AppendEmpty()
-	rm.Resource().CopyTo(to.Resource())
-	to.SetSchemaUrl(rm.SchemaUrl())
-	from := rm.ScopeMetrics().At(0)
-	sm := to.ScopeMetrics().AppendEmpty()
-	from.Scope().CopyTo(sm.Scope())
-	sm.SetSchemaUrl(from.SchemaUrl())
-	sm.Metrics().AppendEmpty()
-
-	resource, err := encode(md)
-	if err != nil {
-		return err
-	}
-	var scope []byte
-	if l.before, scope, l.after, err = cut(resource, fieldScopeMetrics); err != nil {
-		return err
-	}
-	if l.scopeBefore, _, l.scopeAfter, err = cut(scope, fieldMetrics); err != nil {
-		return err
-	}
-	// pdata writes a message's fields from the last to the first.
-	l.names, err = names(l.after)
-	return err
-}
-
-// names finds the names in the resource of a message.
-func names(msg []byte) (found []place, err error) {
-	before, resource, _, err := cut(msg, fieldResource)
-	if err != nil {
-		return nil, err
-	}
-	from := len(before) + head(len(resource))
-	err = texts(resource, fieldAttributes, func(key string, at int) {
-		if kind, ok := named[key]; ok {
-			found = append(found, place{kind, from + at})
-		}
-	})
-	return found, err
-}
-
-// encode returns the bytes of the one resource of md.
-func encode(md pmetric.Metrics) ([]byte, error) {
-	request, err := pmetricotlp.NewExportRequestFromMetrics(md).MarshalProto()
-	if err != nil {
-		return nil, err
-	}
-	_, resource, _, err := cut(request, fieldResourceMetrics)
-	return resource, err
-}
-
-// addMetric takes a metric whose points are of one GPU, or of the node.
-func (l *layout) addMetric(m pmetric.Metric, gpus int) error {
-	out := metric{name: m.Name()}
-	for i := range points(m).Len() {
-		// A message of its own for each point, which is cut out of it.
-		md := pmetric.NewMetrics()
-		alone := md.ResourceMetrics().AppendEmpty().ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
-		m.CopyTo(alone)
-		nth := -1
-		points(alone).RemoveIf(func(pmetric.NumberDataPoint) bool { nth++; return nth != i })
-		dp := points(alone).At(0)
-		dp.SetTimestamp(1)
-		if !dp.Flags().NoRecordedValue() {
-			dp.SetStartTimestamp(1)
-		}
-		if _, ofGPU := dp.Attributes().Get(gpusemconv.AttrHWID); !ofGPU {
-			p, err := out.take(md)
-			if err != nil {
-				return err
+// addRare adds the series that a GPU has once something has happened to it,
+// which the receiver's report of a healthy one lacks, and the metrics whose
+// series have names that are not known in advance.
+func addRare(metrics pmetric.MetricSlice) {
+	add := func(name string, attrs ...string) pmetric.Metric {
+		at := -1
+		for i, m := range metrics.All() {
+			if m.Name() == name {
+				at = i
 			}
-			out.node = append(out.node, p)
-			continue
 		}
-		if out.gpus == nil {
-			out.gpus = make([][]point, gpus)
+		if at < 0 {
+			at = metrics.Len()
+			metrics.AppendEmpty().SetName(name)
 		}
-		for gpu := range gpus {
-			personalize(dp.Attributes(), gpu)
-			p, err := out.take(md)
-			if err != nil {
-				return err
+		m := metrics.At(at)
+		if len(attrs) > 0 {
+			if m.Type() == pmetric.MetricTypeEmpty {
+				m.SetEmptyGauge()
 			}
-			out.gpus[gpu] = append(out.gpus[gpu], p)
+			p := points(m).AppendEmpty()
+			p.SetIntValue(0)
+			p.Attributes().PutStr(gpusemconv.AttrHWID, "")
+			for i := 0; i < len(attrs); i += 2 {
+				p.Attributes().PutStr(attrs[i], attrs[i+1])
+			}
 		}
+		return m
 	}
-	l.metrics = append(l.metrics, out)
-	return nil
+	m := add(gpusemconv.MetricGPUThrottleActive, gpusemconv.AttrReason, "power_cap")
+	m.SetDescription("1 while the reason holds the clocks down, else 0. An idle GPU is not throttled.")
+	m.SetUnit("1")
+	add(gpusemconv.MetricGPUThrottleActive, gpusemconv.AttrReason, "hw_slowdown")
+	add(gpusemconv.MetricGPUNVLinkLinks, gpusemconv.AttrState, "down")
+	add(gpusemconv.MetricGPUUp, gpusemconv.AttrReason, string(gpuhealth.ReasonLost))
+	for _, state := range [...]gpuhealth.HardwareState{gpuhealth.HardwareDegraded, gpuhealth.HardwareFailed, gpuhealth.HardwarePredictedFailure} {
+		add(gpusemconv.MetricHWStatus, gpusemconv.AttrHWType, "gpu", gpusemconv.AttrHWState, string(state))
+	}
+	m = add(gpusemconv.MetricGPUHealthReason)
+	m.SetDescription("1 while the reason holds the score down, 0 once it no longer does; absent before.")
+	m.SetUnit("1")
+	m.SetEmptyGauge()
+	m = add(gpusemconv.MetricGPUXIDEvents)
+	m.SetDescription("Xid errors that the driver reported since the receiver listens.")
+	m.SetUnit("{event}")
+	m.SetEmptySum().SetIsMonotonic(true)
+	m.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+}
+
+// newMetric takes the points off m.
+func newMetric(m pmetric.Metric) metric {
+	to := metric{Metric: m}
+	for _, dp := range points(m).All() {
+		p := point{NumberDataPoint: pmetric.NewNumberDataPoint()}
+		dp.CopyTo(p.NumberDataPoint)
+		_, p.ofGPU = dp.Attributes().Get(gpusemconv.AttrHWID)
+		p.source, p.facts = meaning(m.Name(), dp.Attributes())
+		to.points = append(to.points, p)
+	}
+	points(m).RemoveIf(func(pmetric.NumberDataPoint) bool { return true })
+	return to
+}
+
+// endOf is a series of hw.gpu.up that ends when the GPU is lost, or is back: a
+// point without a value, in a metric of its own behind all others.
+func endOf(up pmetric.Metric, reason gpuhealth.Reason, when facts) metric {
+	to := metric{Metric: up, ends: true}
+	p := point{NumberDataPoint: pmetric.NewNumberDataPoint(), ofGPU: true, facts: when}
+	p.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
+	p.Attributes().PutStr(gpusemconv.AttrHWID, "")
+	p.Attributes().PutStr(gpusemconv.AttrReason, string(reason))
+	to.points = append(to.points, p)
+	return to
 }
 
 // score takes what a metric adds to the node's score, as the straggler processor
@@ -281,67 +224,136 @@ func (s *measure) value(v *values) float64 {
 	}
 }
 
-// personalize gives a point the facts that tell the GPUs of a node apart, but
-// for the names, which are of no length of their own.
-func personalize(attrs pcommon.Map, gpu int) {
-	attrs.PutStr(gpusemconv.AttrHWID, strings.Repeat("0", gpuIDSize))
-	if _, ok := attrs.Get(attrSerial); ok {
-		attrs.PutStr(attrSerial, strings.Repeat("0", serialSize))
-		attrs.PutInt(gpusemconv.AttrGPUIndex, int64(gpu))
-		attrs.PutStr(attrPCIBus, fmt.Sprintf("00000000:%02X:00.0", 0x1b+gpu))
-	}
+// sheet is a report of a node, over which the next one is written.
+type sheet struct {
+	md    pmetric.Metrics
+	cells []cell
 }
 
-// take cuts the one point out of md, and what stands around it.
-func (m *metric) take(md pmetric.Metrics) (point, error) {
-	source := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0)
-	dp := points(source).At(0)
-	p := point{integer: dp.ValueType() == pmetric.NumberDataPointValueTypeInt}
-	p.source, p.facts = meaning(source.Name(), dp.Attributes())
+// cell is a point of a sheet.
+type cell struct {
+	pmetric.NumberDataPoint
+	of         int // the GPU, or how many there are for the node
+	source     source
+	integer    bool
+	ends       bool
+	id, serial *pcommon.Value
+}
 
-	msg, err := encode(md)
-	if err != nil {
-		return p, err
-	}
-	m.number = fieldGauge
-	if source.Type() == pmetric.MetricTypeSum {
-		m.number = fieldSum
-	}
-	for _, number := range [...]protowire.Number{fieldScopeMetrics, fieldMetrics} {
-		if _, msg, _, err = cut(msg, number); err != nil {
-			return p, err
-		}
-	}
-	if m.before, msg, m.after, err = cut(msg, m.number); err != nil {
-		return p, err
-	}
-	if m.dataBefore, msg, m.dataAfter, err = cut(msg, fieldDataPoints); err != nil {
-		return p, err
-	}
-	p.bytes = append(appendHead(nil, fieldDataPoints, len(msg)), msg...)
-	from := len(p.bytes) - len(msg)
-	err = fields(msg, func(f field) {
-		switch f.number {
-		case fieldTime:
-			p.time = from + f.content
-		case fieldStart:
-			p.start = from + f.content
-		case fieldDouble, fieldInt:
-			p.value = from + f.content
-		}
+// ordinary reports whether the GPUs have the points of healthy ones and no others,
+// so that one sheet serves all such nodes.
+func ordinary(gpus []values) bool {
+	return !slices.ContainsFunc(gpus, func(v values) bool {
+		return v.facts != up|scored || len(v.reasons) > 0 || slices.ContainsFunc(v.xids[:], func(x xid) bool { return x.Count > 0 })
 	})
-	if err != nil {
-		return p, err
-	}
-	err = texts(msg, fieldLabels, func(key string, at int) {
-		switch key {
-		case gpusemconv.AttrHWID:
-			p.gpu = from + at
-		case attrSerial:
-			p.serial = from + at
+}
+
+// sheet makes a report with the points that v calls for: of GPUs, then of the node.
+func (l *layout) sheet(v []values) *sheet {
+	s := &sheet{md: pmetric.NewMetrics()}
+	rm := s.md.ResourceMetrics().AppendEmpty()
+	l.resource.Resource().CopyTo(rm.Resource())
+	rm.SetSchemaUrl(l.resource.SchemaUrl())
+	from := l.resource.ScopeMetrics().At(0)
+	sm := rm.ScopeMetrics().AppendEmpty()
+	from.Scope().CopyTo(sm.Scope())
+	sm.SetSchemaUrl(from.SchemaUrl())
+	node := len(v) - 1
+	for i := range l.metrics {
+		m := &l.metrics[i]
+		to := sm.Metrics().AppendEmpty()
+		m.CopyTo(to)
+		for p := range m.points {
+			if !m.points[p].ofGPU {
+				s.add(to, m, &m.points[p], v, node)
+			}
 		}
-	})
-	return p, err
+		for gpu := range node {
+			for p := range m.points {
+				if m.points[p].ofGPU {
+					s.add(to, m, &m.points[p], v, gpu)
+				}
+			}
+			switch m.Name() {
+			case gpusemconv.MetricGPUHealthReason:
+				for _, r := range v[gpu].reasons {
+					c := s.extra(to, gpu, int64(flag(r.holds)))
+					c.Attributes().PutStr(gpusemconv.AttrReason, r.reason)
+					c.Attributes().PutStr(gpusemconv.AttrAction, r.action)
+				}
+			case gpusemconv.MetricGPUXIDEvents:
+				for _, x := range v[gpu].xids {
+					if x.Count > 0 {
+						c := s.extra(to, gpu, int64(x.Count))
+						c.Attributes().PutInt(gpusemconv.AttrXIDCode, int64(x.Code))
+						c.Attributes().PutStr(gpusemconv.AttrXIDClass, string(l.rubric.Xid(x.Code).Class))
+					}
+				}
+			}
+		}
+	}
+	sm.Metrics().RemoveIf(func(m pmetric.Metric) bool { return points(m).Len() == 0 })
+	for i := range s.cells {
+		c := &s.cells[i]
+		if id, ok := c.Attributes().Get(gpusemconv.AttrHWID); ok {
+			c.id = &id
+		}
+		if serial, ok := c.Attributes().Get(attrSerial); ok {
+			c.serial = &serial
+			c.Attributes().PutInt(gpusemconv.AttrGPUIndex, int64(c.of))
+			c.Attributes().PutStr(attrPCIBus, fmt.Sprintf("00000000:%02X:00.0", 0x1b+c.of))
+		}
+	}
+	return s
+}
+
+// add adds a point where it is to be there.
+func (s *sheet) add(to pmetric.Metric, m *metric, p *point, v []values, of int) {
+	if v[of].facts&p.facts != p.facts {
+		return
+	}
+	c := cell{NumberDataPoint: points(to).AppendEmpty(), of: of, source: p.source, ends: m.ends}
+	p.CopyTo(c.NumberDataPoint)
+	c.integer = p.ValueType() == pmetric.NumberDataPointValueTypeInt
+	s.cells = append(s.cells, c)
+}
+
+// extra adds a point that is not in the layout.
+func (s *sheet) extra(to pmetric.Metric, gpu int, value int64) *cell {
+	c := cell{NumberDataPoint: points(to).AppendEmpty(), of: gpu}
+	c.SetIntValue(value)
+	c.Attributes().PutStr(gpusemconv.AttrHWID, "")
+	s.cells = append(s.cells, c)
+	return &s.cells[len(s.cells)-1]
+}
+
+// fill writes what is a report's own: names, times and values.
+func (s *sheet) fill(id *identity, now, start time.Time, v []values) {
+	nth := 0
+	s.md.ResourceMetrics().RemoveIf(func(pmetric.ResourceMetrics) bool { nth++; return nth > 1 })
+	id.name(s.md.ResourceMetrics().At(0).Resource(), gpusemconv.AttrHostName, gpusemconv.AttrK8sNodeName, gpusemconv.AttrHostID,
+		gpusemconv.AttrClusterName, gpusemconv.AttrJobID)
+	at, since := pcommon.NewTimestampFromTime(now), pcommon.NewTimestampFromTime(start)
+	for i := range s.cells {
+		c := &s.cells[i]
+		c.SetTimestamp(at)
+		if !c.ends {
+			c.SetStartTimestamp(since)
+		}
+		switch x := v[c.of].v[c.source]; {
+		case c.source == fixed:
+		case c.integer:
+			c.SetIntValue(int64(x))
+		default:
+			c.SetDoubleValue(x)
+		}
+		if c.id != nil {
+			c.id.SetStr(id.gpus[c.of].uuid)
+		}
+		if c.serial != nil {
+			c.serial.SetStr(id.gpus[c.of].serial)
+		}
+	}
 }
 
 func points(m pmetric.Metric) pmetric.NumberDataPointSlice {

@@ -27,7 +27,7 @@ type fakeSender struct {
 	closed         bool
 }
 
-func (s *fakeSender) send(ctx context.Context, _ int, h Headers, _ *[]byte) result {
+func (s *fakeSender) send(ctx context.Context, _ int, h Headers, _ []byte) result {
 	s.mu.Lock()
 	if s.sent == nil {
 		s.sent = map[string][]time.Time{}

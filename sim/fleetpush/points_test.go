@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 )
@@ -120,7 +121,7 @@ func TestPointsShowTheHardware(t *testing.T) {
 	assert.InDelta(t, 100, values["0 hw.gpu.health.score"], 0)
 }
 
-func classOf(code uint64) string { return string(newExtras().rubric.Xid(code).Class) }
+func classOf(code uint64) string { return string(gpuhealth.DefaultRubric().Xid(code).Class) }
 
 func count(r *fleetsim.Reading, code uint64) uint64 {
 	for _, x := range r.Xids {

@@ -68,13 +68,12 @@ func (c *PushConfig) Validate() error {
 
 // Pusher pushes the reports of a fleet.
 type Pusher struct {
-	cfg     PushConfig
-	fleet   *Fleet
-	sender  sender
-	buffers buffers
-	clock   func() time.Time
-	nodes   []turn
-	stats   stats
+	cfg    PushConfig
+	fleet  *Fleet
+	sender sender
+	clock  func() time.Time
+	nodes  []turn
+	stats  stats
 }
 
 // turn is where a node is in its pushes.
@@ -94,12 +93,12 @@ func NewPusher(cfg PushConfig, f *Fleet) (*Pusher, error) {
 		p.nodes[i].round = -1
 	}
 	p.stats.init(f.Nodes())
-	var err error
-	if cfg.Protocol == ProtocolGRPC {
-		p.sender, err = newGRPCSender(cfg.Endpoint, cfg.Connections, cfg.Compression, cfg.TLS, &p.buffers)
-	} else {
-		p.sender, err = newHTTPSender(httpURL(&cfg), cfg.Connections, cfg.Compression, cfg.TLS, &p.buffers)
+	if cfg.Protocol == ProtocolHTTP {
+		p.sender = newHTTPSender(httpURL(&cfg), cfg.Connections, cfg.Compression, cfg.TLS)
+		return p, nil
 	}
+	var err error
+	p.sender, err = newGRPCSender(cfg.Endpoint, cfg.Connections, cfg.Compression, cfg.TLS)
 	return p, err
 }
 
@@ -260,14 +259,11 @@ func (p *Pusher) push(ctx context.Context, j job) {
 	}
 	steps := int(j.round - t.round)
 	t.round = j.round
-	body := p.buffers.Get(0)
-	made := p.clock()
-	var err error
-	if *body, err = p.fleet.Next(j.node, steps, made, *body); err != nil {
+	body, err := p.fleet.Next(j.node, steps, p.clock(), nil)
+	if err != nil {
 		p.stats.fail("report", err)
 		return
 	}
-	size := len(*body)
 	// A push that is on its way is waited for when the run ends.
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.Timeout)
 	defer cancel()
@@ -278,5 +274,5 @@ func (p *Pusher) push(ctx context.Context, j job) {
 		t.until.Store(now.Add(r.wait).UnixNano())
 	}
 	h := p.fleet.Hear(j.node, r.Answer, now)
-	p.stats.push(j.node, sent, now.Sub(sent), size, &r, &h)
+	p.stats.push(j.node, sent, now.Sub(sent), len(body), &r, &h)
 }

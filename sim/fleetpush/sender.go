@@ -4,18 +4,32 @@ package fleetpush
 
 import (
 	"context"
-	"sync"
 	"time"
 
+	_ "go.opentelemetry.io/collector/config/configgrpc" // registers snappy
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
-	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/encoding/gzip"
+
+	"github.com/gpu-collector/gpu-collector/internal/grpczstd"
 )
+
+// Compressions of requests.
+const (
+	CompressionNone   = "none"
+	CompressionGzip   = gzip.Name
+	CompressionZstd   = grpczstd.Name
+	CompressionSnappy = "snappy"
+)
+
+// Compressions returns all of them.
+func Compressions() []string {
+	return []string{CompressionNone, CompressionGzip, CompressionZstd, CompressionSnappy}
+}
 
 // sender carries requests to the other end.
 type sender interface {
-	// send pushes one request over one of the connections and takes over its
-	// buffer.
-	send(ctx context.Context, connection int, h Headers, body *[]byte) result
+	// send pushes one request over one of the connections.
+	send(ctx context.Context, connection int, h Headers, body []byte) result
 	close() error
 }
 
@@ -30,27 +44,6 @@ type result struct {
 	// rejected are points of an accepted push that were not taken.
 	rejected int64
 }
-
-// buffers are those of requests.
-type buffers struct{ pool sync.Pool }
-
-var _ mem.BufferPool = (*buffers)(nil)
-
-// Get implements mem.BufferPool.
-func (b *buffers) Get(length int) *[]byte {
-	buf, ok := b.pool.Get().(*[]byte)
-	if !ok {
-		buf = new([]byte)
-	}
-	if cap(*buf) < length {
-		*buf = make([]byte, length)
-	}
-	*buf = (*buf)[:length]
-	return buf
-}
-
-// Put implements mem.BufferPool.
-func (b *buffers) Put(buf *[]byte) { b.pool.Put(buf) }
 
 // rejected reads the answer to an accepted push.
 func rejected(response []byte) int64 {

@@ -55,7 +55,6 @@ const (
 	statusDegraded
 	statusFailed
 	statusPredicted
-	given // with the point
 	// Those of the node.
 	gpusFound
 	gpusLost
@@ -91,15 +90,17 @@ const (
 type values struct {
 	v       [numSources]float64
 	facts   facts
-	xids    [fleetsim.MaxXids]fleetsim.Xid
+	xids    [fleetsim.MaxXids]xid
 	reasons []reason
 }
 
 // reason is one of a GPU's health that held once.
 type reason struct {
-	point *point
-	holds bool
+	reason, action string
+	holds          bool
 }
+
+type xid = fleetsim.Xid
 
 // read takes a reading; had is what held of the GPU in the report before.
 func (v *values) read(r *fleetsim.Reading, spec *fleetsim.Spec, had facts) {

@@ -23,6 +23,13 @@ func TestLinksLead(t *testing.T) {
 	require.NoError(t, err)
 	index, err := os.ReadFile("../../docs/README.md")
 	require.NoError(t, err)
+	decisions, err := filepath.Glob("../../docs/decisions/*.md")
+	require.NoError(t, err)
+	require.NotEmpty(t, decisions)
+	list, err := os.ReadFile("../../docs/decisions/README.md")
+	require.NoError(t, err)
+	index = append(index, list...)
+	files = append(files, decisions...)
 	for _, f := range append(files, "../../README.md") {
 		text, err := os.ReadFile(f)
 		require.NoError(t, err)

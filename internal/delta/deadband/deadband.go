@@ -18,7 +18,7 @@ import (
 
 // Rule is the band of the metrics whose name matches.
 type Rule struct {
-	// Metric is a metric's name, in which `*` stands for any text.
+	// Metric is a metric's name; a `*` in it stands for any text.
 	Metric string `mapstructure:"metric"`
 	// Absolute is in the metric's unit, Relative a share of the true value. The
 	// larger of the two counts.

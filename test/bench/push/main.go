@@ -52,16 +52,12 @@ func main() {
 	serve := flag.String("serve", "", "be a server: plain, diff, wire_diff or front (for the command itself)")
 	rounds := flag.Int("rounds", 12, "how often the servers take turns")
 	pushes := flag.Int("pushes", 50, "pushes of a node in a turn")
-	others := flag.Bool("relatives", false, "compare with contrib's interval processor and with vmagent instead")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var err error
-	switch {
-	case *serve != "":
+	if *serve != "" {
 		err = runServer(ctx, *serve, os.Stdin, os.Stdout)
-	case *others:
-		err = relatives(ctx, os.Stdout, *rounds)
-	default:
+	} else {
 		err = errors.Join(scan(os.Stdout, 500), push(ctx, os.Stdout, *rounds, *pushes), front(ctx, os.Stdout, *rounds, *pushes))
 	}
 	stop()

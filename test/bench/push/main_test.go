@@ -9,15 +9,9 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/golang/snappy"
-	"github.com/prometheus/prometheus/prompb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
-
-	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 )
 
 // The command starts itself as the server.
@@ -42,30 +36,10 @@ func TestFigures(t *testing.T) {
 }
 
 func TestTheServerEndsWithItsInput(t *testing.T) {
-	for _, kind := range []string{kindPlain, kindInterval, kindDiff, kindWireDiff, kindFront} {
+	for _, kind := range []string{kindPlain, kindDiff, kindWireDiff, kindFront} {
 		var out bytes.Buffer
 		require.NoError(t, runServer(t.Context(), kind, strings.NewReader("usage\n"), &out))
 		assert.Equal(t, 2, strings.Count(out.String(), "\n"), "an address and an answer")
 		require.Error(t, runServer(t.Context(), kind, strings.NewReader("anything else\n"), &out))
 	}
-}
-
-// vmagent gets the points that the Collectors get.
-func TestRecordedReports(t *testing.T) {
-	fleet, err := fleetpush.New(fleetpush.Config{Nodes: 1, Seed: 1, Step: 10 * time.Second, Start: time.Now()})
-	require.NoError(t, err)
-	msg, err := fleet.Next(0, 1, time.Now(), nil)
-	require.NoError(t, err)
-	req := pmetricotlp.NewExportRequest()
-	require.NoError(t, req.UnmarshalProto(msg))
-	points := 0
-	body, err := remoteWrite(msg, "node-1", &points)
-	require.NoError(t, err)
-	assert.Equal(t, req.Metrics().DataPointCount(), points)
-	plain, err := snappy.Decode(nil, body)
-	require.NoError(t, err)
-	write := prompb.WriteRequest{}
-	require.NoError(t, write.Unmarshal(plain))
-	require.Len(t, write.Timeseries, points)
-	assert.Contains(t, write.Timeseries[0].Labels, prompb.Label{Name: "host_name", Value: "node-1"})
 }

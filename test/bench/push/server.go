@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/open-telemetry/opentelemetry-collector-contrib/processor/intervalprocessor"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/config/configmiddleware"
@@ -50,7 +49,6 @@ func (d *drop) ConsumeMetrics(_ context.Context, md pmetric.Metrics) error {
 // The kinds of server.
 const (
 	kindPlain    = "plain"
-	kindInterval = "interval" // contrib's processor
 	kindDiff     = "diff"
 	kindWireDiff = "wire_diff"
 	kindFront    = "front" // admission and wire_diff, over gRPC and over HTTP
@@ -124,20 +122,6 @@ func runServer(ctx context.Context, kind string, in io.Reader, out io.Writer) (e
 
 	end := new(drop)
 	next := &timed{Metrics: end}
-	if kind == kindInterval {
-		f := intervalprocessor.NewFactory()
-		p, err := f.CreateMetrics(ctx, processor.Settings{
-			ID: component.NewID(f.Type()), TelemetrySettings: componenttest.NewNopTelemetrySettings(),
-		}, f.CreateDefaultConfig(), end)
-		if err != nil {
-			return err
-		}
-		if err := p.Start(ctx, extensions); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, p.Shutdown(context.WithoutCancel(ctx))) }()
-		next.Metrics = p
-	}
 	if kind == kindDiff {
 		f := diffprocessor.NewFactory()
 		cfg := f.CreateDefaultConfig()

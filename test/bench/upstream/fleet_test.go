@@ -19,7 +19,7 @@ import (
 )
 
 // golden is what the nvml receiver reports of a node with one H100.
-const golden = "../../../receiver/nvmlreceiver/golden/h100.yaml"
+const golden = "../../../sim/fleetpush/h100.yaml"
 
 const gpusPerNode = 8
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	semconv "github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 )
 
@@ -281,6 +282,8 @@ func (g *dcgmGPU) memoryLimit() (float64, bool) {
 	return limit, hasUsed && hasFree && limit > 0
 }
 
+var xidCatalogue = gpuhealth.DefaultRubric()
+
 // countXID makes events of a gauge that holds the last Xid: each change to
 // another code is one event. A code that was there from the first row is of
 // unknown age and no event; the same code twice in a row looks like one.
@@ -299,7 +302,8 @@ func (g *dcgmGPU) countXID() {
 		}
 	}
 	if len(g.xids) < maxXIDCodes {
-		attrs := []Attribute{{Key: semconv.AttrXIDCode, Number: code}}
+		class := string(xidCatalogue.Xid(uint64(code)).Class)
+		attrs := []Attribute{{Key: semconv.AttrXIDCode, Number: code}, {Key: semconv.AttrXIDClass, Text: class}}
 		g.xids = append(g.xids, xidCount{attrs: attrs, code: code, count: 1})
 	}
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 )
 
 const dcgmHeader = "timestamp,metric_name,gpu_id,device,uuid,modelName,Hostname,container,pod,namespace,value,labels_raw\n"
@@ -152,13 +154,23 @@ func TestDCGMXIDChangesAreEvents(t *testing.T) {
 	assert.Equal(t, [][]string{
 		nil, // 31 was there before the recording
 		nil,
-		{"n/g hw.gpu.xid.events[79]=1"},
-		{"n/g hw.gpu.xid.events[79]=1"},
-		{"n/g hw.gpu.xid.events[79]=1"},
-		{"n/g hw.gpu.xid.events[79]=2"},
-		{"n/g hw.gpu.xid.events[79]=2", "n/g hw.gpu.xid.events[43]=1"},
+		{"n/g hw.gpu.xid.events[79 node]=1"},
+		{"n/g hw.gpu.xid.events[79 node]=1"},
+		{"n/g hw.gpu.xid.events[79 node]=1"},
+		{"n/g hw.gpu.xid.events[79 node]=2"},
+		{"n/g hw.gpu.xid.events[79 node]=2", "n/g hw.gpu.xid.events[43 informational]=1"},
 		{"n/g hw.temperature[gpu]=40"}, // nothing read, nothing said
 	}, steps)
+}
+
+// A recording names the class of a code as the rubric does.
+func TestDCGMXIDClasses(t *testing.T) {
+	rubric := gpuhealth.DefaultRubric()
+	for code := range 200 {
+		in := dcgmHeader + dcgmRow(0, "n", "g", "DCGM_FI_DEV_XID_ERRORS", "0") + dcgmRow(1, "n", "g", "DCGM_FI_DEV_XID_ERRORS", strconv.Itoa(code+1))
+		steps, _ := dcgmSteps(t, in, Options{})
+		assert.Equal(t, []string{fmt.Sprintf("n/g hw.gpu.xid.events[%d %s]=1", code+1, rubric.Xid(uint64(code+1)).Class)}, steps[1])
+	}
 }
 
 func TestDCGMInfoIsOncePerGPUAndStep(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
 )
 
 // NewLibrary returns NVML at the path, or where the dynamic linker finds
@@ -61,7 +62,7 @@ func (l *library) Versions() (driver, cuda string) {
 
 func (l *library) DeviceCount() (int, Code) {
 	n, code := guarded(l, fnDeviceCount, l.binding.raw.DeviceGetCount)
-	if code == Success && (n < 0 || n > maxKnown) {
+	if code == Success && (n < 0 || n > roster.MaxGPUs) {
 		// Each would have a worker.
 		return 0, NoData
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
 )
 
 // The errors of a Report besides those of Library.Open.
@@ -45,6 +46,9 @@ type Config struct {
 	// Activity reads GPM (Hopper and newer), PerLink each NVLink by itself,
 	// Detail the raw bytes, effective errors and bit error rates of the NVLinks.
 	Activity, PerLink, Detail bool
+	// Roster remembers the GPUs, also from one poller to the next. It is one of
+	// the poller's own where it is nil.
+	Roster *roster.Roster
 	// Now is time.Now where it is nil.
 	Now func() time.Time
 
@@ -53,11 +57,13 @@ type Config struct {
 
 // Report is what one Poll found.
 type Report struct {
-	// Samples has one entry for each GPU that was ever seen, ordered by index
-	// and UUID. It belongs to the caller. The samples are not validated.
+	// Samples has one entry for each GPU of the roster that nobody has
+	// acknowledged as missing, ordered by index and UUID. It belongs to the caller. The samples are not validated.
 	Samples []gpuhealth.Sample
 	// Generation counts the times that NVML was initialised.
 	Generation uint64
+	// Listed is how many GPUs NVML enumerates.
+	Listed int
 	// Unidentified counts the GPUs that NVML enumerates but that have no
 	// sample, as they never said who they are or say that they are another.
 	Unidentified int
@@ -79,7 +85,6 @@ type Poller struct {
 	closed  bool
 	control *worker[driverState]
 	slots   []*slot
-	known   known
 
 	ready      bool
 	released   bool
@@ -104,6 +109,9 @@ type driverState struct {
 func NewPoller(cfg Config) *Poller {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.Roster == nil {
+		cfg.Roster = roster.New("")
 	}
 	if cfg.SlowInterval <= 0 {
 		cfg.SlowInterval = time.Minute

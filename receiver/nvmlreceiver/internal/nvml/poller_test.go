@@ -500,17 +500,6 @@ func TestLibraryThatComesLater(t *testing.T) {
 	})
 }
 
-func TestKnownIsBounded(t *testing.T) {
-	var k known
-	for i := range maxKnown + 10 {
-		k.round = uint64(i)
-		k.claim(gpuhealth.Identity{UUID: "GPU-" + strconv.Itoa(i)})
-	}
-	assert.Len(t, k.byUUID, maxKnown)
-	assert.NotContains(t, k.byUUID, "GPU-9", "those unseen for longest are forgotten")
-	assert.Contains(t, k.byUUID, "GPU-10")
-}
-
 func TestTally(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
 )
 
 // slot is one index of NVML's enumeration in one generation.
@@ -87,63 +88,6 @@ func (r *slotResult) reason() gpuhealth.Reason {
 	return r.code.reason()
 }
 
-// maxKnown bounds the identities that are remembered. NVML addresses far fewer
-// GPUs; only boards that are swapped again and again could reach it.
-const maxKnown = 256
-
-// known remembers every GPU that was seen, so that one that is lost keeps its name.
-type known struct {
-	byUUID map[string]*knownGPU
-	round  uint64
-}
-
-type knownGPU struct {
-	id    gpuhealth.Identity
-	parts []gpuhealth.Identity // its MIG slices, when it last answered
-	round uint64               // in which it was last claimed by a slot
-}
-
-// claim notes that a slot speaks for the GPU in this round, and returns false
-// when another slot already did.
-func (k *known) claim(id gpuhealth.Identity) bool {
-	if k.byUUID == nil {
-		k.byUUID = map[string]*knownGPU{}
-	}
-	g, ok := k.byUUID[id.UUID]
-	if !ok {
-		if len(k.byUUID) >= maxKnown {
-			k.forgetOldest()
-		}
-		g = &knownGPU{}
-		k.byUUID[id.UUID] = g
-	} else if g.round == k.round {
-		return false
-	}
-	g.id, g.round = id, k.round
-	return true
-}
-
-// lastAt is the GPU that was last seen at the index and not elsewhere since.
-func (k *known) lastAt(index int) *knownGPU {
-	var last *knownGPU
-	for _, g := range k.byUUID {
-		if g.id.Index == index && (last == nil || g.round > last.round) {
-			last = g
-		}
-	}
-	return last
-}
-
-func (k *known) forgetOldest() {
-	oldest, round := "", k.round+1
-	for uuid, g := range k.byUUID {
-		if g.round < round || g.round == round && uuid < oldest {
-			oldest, round = uuid, g.round
-		}
-	}
-	delete(k.byUUID, oldest)
-}
-
 // down reports all known GPUs when the driver as a whole does not answer.
 func (p *Poller) down() Report {
 	r := Report{Generation: p.generation, Err: p.driver.err}
@@ -156,32 +100,19 @@ func (p *Poller) down() Report {
 	default:
 		reason = gpuhealth.ReasonDriverNotLoaded
 	}
-	for _, g := range p.known.byUUID {
-		r.silent(g, reason)
-	}
+	r.Samples = p.cfg.Roster.Down(reason)
 	sortSamples(r.Samples)
 	return r
 }
 
-// silent reports a known GPU that does not answer, and with it its slices.
-func (r *Report) silent(g *knownGPU, reason gpuhealth.Reason) {
-	r.Samples = append(r.Samples, gpuhealth.Sample{Identity: g.id, Reason: reason})
-	for _, id := range g.parts {
-		r.Samples = append(r.Samples, gpuhealth.Sample{Identity: id, Reason: reason})
-	}
-}
-
 // report turns the last round into samples.
 func (p *Poller) report() Report {
-	r := Report{
-		Generation: p.generation,
-		Err:        p.driver.err,
-		Samples:    make([]gpuhealth.Sample, 0, max(len(p.slots), len(p.known.byUUID))),
-	}
+	r := Report{Generation: p.generation, Err: p.driver.err, Listed: len(p.slots), Samples: make([]gpuhealth.Sample, 0, len(p.slots))}
 	if r.Err == nil && p.driver.code != Success {
 		r.Err = driverError(p.driver.code)
 	}
-	p.known.round++
+	roster := p.cfg.Roster
+	roster.Begin()
 	for _, s := range p.slots {
 		if s.last.noUUID {
 			r.InvalidUUIDs++
@@ -191,26 +122,17 @@ func (p *Poller) report() Report {
 			continue
 		}
 		id.DriverVersion, id.CUDAVersion = p.driver.version, p.driver.cuda
-		if gpuhealth.ValidUUID(id.UUID) && !p.known.claim(id) {
+		valid, reason := gpuhealth.ValidUUID(id.UUID), s.last.reason()
+		switch {
+		case valid && !roster.Claim(id):
 			r.InvalidUUIDs++
 			r.Unidentified++
-			continue
-		}
-		g := p.known.byUUID[id.UUID] // nil for garbage
-		if g == nil {
-			g = &knownGPU{id: id}
-		}
-		if reason := s.last.reason(); reason != gpuhealth.ReasonOK {
-			r.silent(g, reason)
-			continue
-		}
-		r.Samples = append(r.Samples, gpuhealth.Sample{Identity: id, Reason: gpuhealth.ReasonOK, Readings: s.last.answer.Readings})
-		g.parts = g.parts[:0]
-		for i := range s.last.answer.Slices {
-			part := &s.last.answer.Slices[i]
-			part.DriverVersion, part.CUDAVersion = id.DriverVersion, id.CUDAVersion
-			g.parts = append(g.parts, part.Identity)
-			r.Samples = append(r.Samples, gpuhealth.Sample{Identity: part.Identity, Reason: gpuhealth.ReasonOK, Readings: part.Readings})
+		case reason == gpuhealth.ReasonOK:
+			r.answers(id, &s.last.answer, roster)
+		case valid:
+			r.Samples = append(r.Samples, roster.Silent(id.UUID, reason)...)
+		default: // counted as garbage by whoever validates it
+			r.Samples = append(r.Samples, gpuhealth.Sample{Identity: id, Reason: reason})
 		}
 	}
 	// A slot that failed before it could be asked for its UUID is taken for the
@@ -219,20 +141,28 @@ func (p *Poller) report() Report {
 		if s.last.id.UUID != "" {
 			continue
 		}
-		if g := p.known.lastAt(s.index); g != nil {
-			g.round = p.known.round
-			r.silent(g, s.last.reason())
+		if uuid := roster.ClaimAt(s.index); uuid != "" {
+			r.Samples = append(r.Samples, roster.Silent(uuid, s.last.reason())...)
 		} else {
 			r.Unidentified++
 		}
 	}
-	for _, g := range p.known.byUUID {
-		if g.round != p.known.round {
-			r.silent(g, gpuhealth.ReasonNotFound)
-		}
-	}
+	r.Samples = append(r.Samples, roster.End()...)
 	sortSamples(r.Samples)
 	return r
+}
+
+// answers reports a GPU that answers, and its slices.
+func (r *Report) answers(id gpuhealth.Identity, answer *Answer, roster *roster.Roster) {
+	r.Samples = append(r.Samples, gpuhealth.Sample{Identity: id, Reason: gpuhealth.ReasonOK, Readings: answer.Readings})
+	var parts []gpuhealth.Identity
+	for i := range answer.Slices {
+		part := &answer.Slices[i]
+		part.DriverVersion, part.CUDAVersion = id.DriverVersion, id.CUDAVersion
+		parts = append(parts, part.Identity)
+		r.Samples = append(r.Samples, gpuhealth.Sample{Identity: part.Identity, Reason: gpuhealth.ReasonOK, Readings: part.Readings})
+	}
+	roster.Answers(id.UUID, parts)
 }
 
 func sortSamples(samples []gpuhealth.Sample) {

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package roster remembers the GPUs of one node, so that a GPU that is lost
+// stays lost until it answers again or a person says otherwise. It is pure: it
+// knows neither NVML nor a clock nor a disk.
+package roster // import "github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+)
+
+// MaxGPUs bounds the GPUs that are remembered. NVML addresses far fewer; only
+// boards that are swapped again and again could reach it.
+const MaxGPUs = 256
+
+// All stands for every GPU in Acknowledge.
+const All = "all"
+
+// Cause says why a GPU is no longer remembered as missing.
+type Cause string
+
+// The causes.
+const (
+	Acknowledged Cause = "acknowledged" // by a person
+	Replaced     Cause = "replaced"     // a board that nobody knew answers at its PCI address
+	HandedOver   Cause = "handed_over"  // to a virtual machine
+)
+
+// Ended is a GPU that nobody waits for any more.
+type Ended struct {
+	ID     gpuhealth.Identity
+	Reason gpuhealth.Reason // that it had last
+	Cause  Cause
+	By     string // UUID of the board in its place
+}
+
+// Roster is what the node had. Its methods may be called by several goroutines.
+type Roster struct {
+	node string
+
+	mu       sync.Mutex
+	gpus     map[string]*gpu     // by UUID
+	ignored  map[string]struct{} // PCI addresses that were acknowledged, of GPUs without a name
+	bus      []string            // PCI addresses that show a GPU
+	most     int                 // of them, since the start
+	round    uint64
+	revision uint64
+	ended    []Ended
+}
+
+type gpu struct {
+	id     gpuhealth.Identity
+	slices []gpuhealth.Identity // when it last answered
+	reason gpuhealth.Reason
+	// lost: the driver lost the GPU, which has not answered since.
+	// acknowledged: nobody waits for it.
+	lost, acknowledged bool
+	// Rounds in which it was first seen, last claimed by a slot and last
+	// answered; 0 is before the start.
+	first, claimed, answered uint64
+}
+
+// New is an empty roster of the named node. An empty name is any node.
+func New(node string) *Roster {
+	return &Roster{node: node, gpus: map[string]*gpu{}, ignored: map[string]struct{}{}}
+}
+
+// Begin starts a round, in which each GPU is claimed once.
+func (r *Roster) Begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.round++
+}
+
+// Claim notes that a slot speaks for the GPU in this round, and returns false
+// when another slot already did.
+func (r *Roster) Claim(id gpuhealth.Identity) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g, ok := r.gpus[id.UUID]
+	if !ok {
+		if len(r.gpus) >= MaxGPUs {
+			r.forgetOldest()
+		}
+		g = &gpu{first: r.round, reason: gpuhealth.ReasonOK}
+		r.gpus[id.UUID] = g
+	} else if g.claimed == r.round {
+		return false
+	}
+	if g.id != id {
+		g.id = id
+		r.revision++
+	}
+	g.claimed = r.round
+	return true
+}
+
+// ClaimAt claims the GPU that was last seen at the index and not elsewhere
+// since, for a slot that cannot say who it is. It returns an empty UUID where
+// there is none.
+func (r *Roster) ClaimAt(index int) (uuid string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var last *gpu
+	for _, g := range r.gpus {
+		if g.id.Index == index && (last == nil || g.claimed > last.claimed || g.claimed == last.claimed && g.id.UUID < last.id.UUID) {
+			last = g
+		}
+	}
+	if last == nil {
+		return ""
+	}
+	last.claimed = r.round
+	return last.id.UUID
+}
+
+// Answers notes that a GPU that was claimed answers, cut into the slices.
+func (r *Roster) Answers(uuid string, parts []gpuhealth.Identity) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g := r.gpus[uuid]
+	if g == nil {
+		return
+	}
+	at := Address(g.id.PCIBusID)
+	if _, ignored := r.ignored[at]; ignored || g.lost || g.acknowledged {
+		delete(r.ignored, at)
+		r.revision++
+	}
+	g.slices, g.reason, g.lost, g.acknowledged, g.answered = parts, gpuhealth.ReasonOK, false, false, r.round
+}
+
+// Silent is what a GPU that does not answer is reported as, with its slices.
+func (r *Roster) Silent(uuid string, reason gpuhealth.Reason) []gpuhealth.Sample {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if g := r.gpus[uuid]; g != nil {
+		return r.silent(g, reason)
+	}
+	return nil
+}
+
+func (r *Roster) silent(g *gpu, reason gpuhealth.Reason) []gpuhealth.Sample {
+	if g.acknowledged {
+		return nil
+	}
+	switch {
+	case reason == gpuhealth.ReasonNotFound && g.lost:
+		reason = gpuhealth.ReasonLost // the driver has only stopped to list it
+	case reason == gpuhealth.ReasonLost && !g.lost:
+		g.lost = true
+		r.revision++
+	}
+	g.reason = reason
+	samples := []gpuhealth.Sample{{Identity: g.id, Reason: reason}}
+	for _, id := range g.slices {
+		samples = append(samples, gpuhealth.Sample{Identity: id, Reason: reason})
+	}
+	return samples
+}
+
+// End ends a round and reports the GPUs that no slot spoke for. A GPU gives
+// its PCI address up to one that answers there; where that board is new since
+// the GPU answered last, it has taken the GPU's place.
+func (r *Roster) End() []gpuhealth.Sample {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := map[string]*gpu{}
+	for _, g := range r.gpus {
+		if g.claimed == r.round && g.id.PCIBusID != "" {
+			at[Address(g.id.PCIBusID)] = g
+		}
+	}
+	var missing []gpuhealth.Sample
+	for _, uuid := range slices.Sorted(maps.Keys(r.gpus)) {
+		g := r.gpus[uuid]
+		if g.claimed == r.round {
+			continue
+		}
+		if by := at[Address(g.id.PCIBusID)]; by != nil && g.id.PCIBusID != "" {
+			if by.first > g.answered {
+				r.end(g, Replaced, by.id.UUID)
+				delete(r.gpus, uuid)
+				continue
+			}
+			g.id.PCIBusID = "" // the boards changed places
+			r.revision++
+		}
+		missing = append(missing, r.silent(g, gpuhealth.ReasonNotFound)...)
+	}
+	return missing
+}
+
+// Down is what all GPUs are reported as while the driver does not answer.
+func (r *Roster) Down(reason gpuhealth.Reason) (samples []gpuhealth.Sample) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, g := range r.gpus {
+		samples = append(samples, r.silent(g, reason)...)
+	}
+	return samples
+}
+
+// SeeBus takes the PCI addresses that show a GPU, and those of GPUs that are
+// handed through to a virtual machine.
+func (r *Roster) SeeBus(shown, handedOver []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	given := func(address string) bool { return slices.Contains(handedOver, address) }
+	r.most = max(r.most, len(shown))
+	if slices.ContainsFunc(r.bus, given) {
+		r.most = len(shown)
+	}
+	r.bus = shown
+	for uuid, g := range r.gpus {
+		if g.reason != gpuhealth.ReasonOK && given(Address(g.id.PCIBusID)) {
+			r.end(g, HandedOver, "")
+			delete(r.gpus, uuid)
+		}
+	}
+}
+
+// Nameless are the PCI addresses of GPUs that NVML has never spoken of.
+func (r *Roster) Nameless() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.nameless()
+}
+
+func (r *Roster) nameless() (addresses []string) {
+	named := map[string]bool{}
+	for _, g := range r.gpus {
+		named[Address(g.id.PCIBusID)] = true
+	}
+	for _, address := range r.bus {
+		if _, ignored := r.ignored[address]; !ignored && !named[address] {
+			addresses = append(addresses, address)
+		}
+	}
+	return addresses
+}
+
+// Acknowledge ends the wait for a missing GPU, by its UUID, its PCI address, or
+// All. It returns the UUIDs and addresses of those that it was true of.
+func (r *Roster) Acknowledge(name string) (done []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, uuid := range slices.Sorted(maps.Keys(r.gpus)) {
+		g := r.gpus[uuid]
+		missing := g.reason == gpuhealth.ReasonLost || g.reason == gpuhealth.ReasonNotFound
+		if missing && !g.acknowledged && (name == All || name == uuid || name == Address(g.id.PCIBusID)) {
+			g.acknowledged = true
+			r.end(g, Acknowledged, "")
+			done = append(done, uuid)
+		}
+	}
+	for _, address := range r.nameless() {
+		if (name == All || name == address) && len(r.ignored) < MaxGPUs {
+			r.ignored[address] = struct{}{}
+			r.revision++
+			done = append(done, address)
+		}
+	}
+	return done
+}
+
+func (r *Roster) end(g *gpu, cause Cause, by string) {
+	r.revision++
+	r.ended = append(r.ended, Ended{ID: g.id, Reason: g.reason, Cause: cause, By: by})
+}
+
+// Ended returns each GPU once that nobody waits for any more.
+func (r *Roster) Ended() []Ended {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ended := r.ended
+	r.ended = nil
+	return ended
+}
+
+// Expected is how many GPUs there should be: those that are remembered, and no
+// fewer than NVML lists and than are configured, or without that on the bus.
+// Those that were acknowledged are not among them. 0 is not known.
+func (r *Roster) Expected(configured, listed int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	remembered, acknowledged := 0, len(r.ignored)
+	for _, g := range r.gpus {
+		if g.acknowledged {
+			acknowledged++
+		} else {
+			remembered++
+		}
+	}
+	if configured == 0 {
+		configured = r.most
+	}
+	return max(remembered, max(configured, listed)-acknowledged)
+}
+
+func (r *Roster) forgetOldest() {
+	var oldest *gpu
+	for _, g := range r.gpus {
+		if oldest == nil || g.claimed < oldest.claimed || g.claimed == oldest.claimed && g.id.UUID < oldest.id.UUID {
+			oldest = g
+		}
+	}
+	delete(r.gpus, oldest.id.UUID)
+	r.revision++
+}
+
+// Address is the PCI address that sysfs writes as 0000:1b:00.0 and NVML as
+// 00000000:1B:00.0, in the form of sysfs. It is empty for anything else.
+func Address(text string) string {
+	var domain, bus, device, function uint32
+	if n, err := fmt.Sscanf(text, "%x:%x:%x.%x", &domain, &bus, &device, &function); err != nil || n != 4 || len(text) > 16 ||
+		bus > 0xff || device > 0x1f || function > 7 {
+		return ""
+	}
+	address := fmt.Sprintf("%04x:%02x:%02x.%x", domain, bus, device, function)
+	if !strings.HasSuffix(strings.ToLower(text), address) {
+		return ""
+	}
+	return address
+}

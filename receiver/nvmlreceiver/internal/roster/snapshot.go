@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package roster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+)
+
+const (
+	// snapshotVersion is another when an older Restore would misread the snapshot.
+	snapshotVersion = 1
+	// maxSnapshot is far more than MaxGPUs need.
+	maxSnapshot = 1 << 20
+	maxText     = 256
+)
+
+// The errors of Restore.
+var (
+	ErrVersion = errors.New("the list of GPUs is of another version")
+	ErrNode    = errors.New("the list of GPUs is of another node")
+	ErrCorrupt = errors.New("the list of GPUs is corrupt")
+)
+
+type snapshot struct {
+	Version int
+	Node    string
+	GPUs    []gpuSnapshot
+	Ignored []string `json:",omitempty"`
+}
+
+type gpuSnapshot struct {
+	UUID                                                       string
+	Index                                                      int
+	Model, Serial, PCIBusID, VBIOS, DriverVersion, CUDAVersion string `json:",omitempty"`
+	Lost, Acknowledged                                         bool   `json:",omitempty"`
+}
+
+// Revision grows with each change that a restart should not forget.
+func (r *Roster) Revision() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.revision
+}
+
+// Snapshot is what Restore needs, and the Revision that it has.
+func (r *Roster) Snapshot() (data []byte, revision uint64, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := snapshot{Version: snapshotVersion, Node: r.node, Ignored: slices.Sorted(maps.Keys(r.ignored))}
+	for _, uuid := range slices.Sorted(maps.Keys(r.gpus)) {
+		g := r.gpus[uuid]
+		s.GPUs = append(s.GPUs, gpuSnapshot{
+			UUID: uuid, Index: g.id.Index, Model: g.id.Model, Serial: g.id.Serial, PCIBusID: g.id.PCIBusID, VBIOS: g.id.VBIOS,
+			DriverVersion: g.id.DriverVersion, CUDAVersion: g.id.CUDAVersion, Lost: g.lost, Acknowledged: g.acknowledged,
+		})
+	}
+	data, err = json.Marshal(s)
+	return data, r.revision, err
+}
+
+// Restore takes up what Snapshot returned in an earlier life, before anything
+// else of the roster's. After an error the roster is as it was.
+func (r *Roster) Restore(data []byte, _ time.Time) error {
+	if len(data) > maxSnapshot {
+		return fmt.Errorf("%w: %d bytes", ErrCorrupt, len(data))
+	}
+	var s snapshot
+	if err := json.Unmarshal(data, &s); err != nil {
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case s.Version != snapshotVersion:
+		return fmt.Errorf("%w: %d, this is %d", ErrVersion, s.Version, snapshotVersion)
+	case s.Node != r.node && s.Node != "" && r.node != "":
+		return fmt.Errorf("%w: %.64q, this is %q", ErrNode, s.Node, r.node)
+	case len(s.GPUs) > MaxGPUs || len(s.Ignored) > MaxGPUs:
+		return fmt.Errorf("%w: %d GPUs", ErrCorrupt, max(len(s.GPUs), len(s.Ignored)))
+	}
+	gpus, ignored := make(map[string]*gpu, len(s.GPUs)), make(map[string]struct{}, len(s.Ignored))
+	for i := range s.GPUs {
+		g := &s.GPUs[i]
+		if err := g.validate(); err != nil {
+			return fmt.Errorf("%w: GPU %d: %w", ErrCorrupt, i, err)
+		}
+		if gpus[g.UUID] != nil {
+			return fmt.Errorf("%w: %s is there twice", ErrCorrupt, g.UUID)
+		}
+		gpus[g.UUID] = &gpu{id: gpuhealth.Identity{
+			UUID: g.UUID, Index: g.Index, Model: g.Model, Serial: g.Serial, PCIBusID: g.PCIBusID, VBIOS: g.VBIOS,
+			DriverVersion: g.DriverVersion, CUDAVersion: g.CUDAVersion,
+		}, reason: gpuhealth.ReasonOK, lost: g.Lost, acknowledged: g.Acknowledged}
+		if g.Lost {
+			gpus[g.UUID].reason = gpuhealth.ReasonLost
+		}
+	}
+	for _, address := range s.Ignored {
+		if address == "" || Address(address) != address {
+			return fmt.Errorf("%w: %.64q is no PCI address", ErrCorrupt, address)
+		}
+		ignored[address] = struct{}{}
+	}
+	r.gpus, r.ignored = gpus, ignored
+	return nil
+}
+
+func (g *gpuSnapshot) validate() error {
+	if !gpuhealth.ValidUUID(g.UUID) || len(g.UUID) > maxText {
+		return errors.New("a UUID is none")
+	}
+	if g.Index < 0 || g.Index >= MaxGPUs {
+		return fmt.Errorf("an index of %d", g.Index)
+	}
+	for _, text := range []string{g.Model, g.Serial, g.PCIBusID, g.VBIOS, g.DriverVersion, g.CUDAVersion} {
+		if len(text) > maxText {
+			return errors.New("a text is too long")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo
+
+package nvmlreceiver
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"pgregory.net/rapid"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
+	"github.com/gpu-collector/gpu-collector/test/fakenvml"
+)
+
+// board is a GPU in a slot of the machine.
+type board struct {
+	uuid    string
+	answers bool
+	listed  bool // by NVML
+	onBus   bool
+	vfio    bool
+}
+
+// machine is the hardware, the driver and the agent of one node: the agent
+// reads the GPUs through the real ABI.
+type machine struct {
+	testing.TB
+	slots   []board
+	epoch   int
+	boards  int
+	library string
+	state   string
+	sys     string // empty: the bus cannot be read
+	ack     string
+	storage *memory // nil: none
+
+	testSettings
+	agent *gpuScraper
+	now   time.Time
+}
+
+func newMachine(tb testing.TB, slots int, withBus, withStorage bool) *machine {
+	tb.Helper()
+	dir, err := os.MkdirTemp(tb.TempDir(), "machine")
+	require.NoError(tb, err)
+	m := &machine{TB: tb, library: fakenvml.Library(tb), state: filepath.Join(dir, "state"), ack: filepath.Join(dir, "ack"), now: testTime}
+	tb.Setenv(fakenvml.StateEnv, m.state)
+	if withBus {
+		m.sys = filepath.Join(dir, "sys")
+	}
+	if withStorage {
+		m.storage = &memory{}
+	}
+	for range slots {
+		m.slots = append(m.slots, m.newBoard())
+	}
+	m.start()
+	return m
+}
+
+func (m *machine) newBoard() board {
+	m.boards++
+	return board{uuid: fakenvml.UUID(m.boards), answers: true, listed: true, onBus: true}
+}
+
+func address(slot int) string { return fmt.Sprintf("%02x:00.0", 0x10+slot) }
+
+// write makes the driver and the bus what the hardware is.
+func (m *machine) write() {
+	m.Helper()
+	var listed []int
+	for i := range m.slots {
+		if m.slots[i].listed {
+			listed = append(listed, i)
+		}
+	}
+	state := fakenvml.NewState(len(listed)).Set("driver.epoch", m.epoch)
+	for index, i := range listed {
+		b := &m.slots[i]
+		state.SetGPU(index, "uuid", b.uuid).SetGPU(index, "pci", "00000000:"+address(i))
+		if !b.answers {
+			state.SetGPU(index, "present", 0)
+		}
+	}
+	require.NoError(m, state.Write(m.state))
+	if m.sys == "" {
+		return
+	}
+	require.NoError(m, os.RemoveAll(m.sys))
+	require.NoError(m, os.MkdirAll(filepath.Join(m.sys, "bus", "pci", "devices"), 0o750))
+	for i := range m.slots {
+		if b := &m.slots[i]; b.onBus {
+			driver := "nvidia"
+			if b.vfio {
+				driver = "vfio-pci"
+			}
+			pciDevice(m, m.sys, "0000:"+address(i), "0x10de", "0x030200", driver)
+		}
+	}
+}
+
+func (m *machine) start() {
+	m.Helper()
+	m.write()
+	cfg := createDefaultConfig().(*Config)
+	cfg.LibraryPath, cfg.RetryInterval, cfg.AcknowledgeFile = m.library, time.Nanosecond, m.ack
+	cfg.ProcPath, cfg.SysPath = "/nonexistent", "/nonexistent"
+	if m.sys != "" {
+		cfg.SysPath = m.sys
+	}
+	host := hostWith{}
+	if m.storage != nil {
+		cfg.StorageID, host[storageID] = &storageID, m.storage
+	}
+	m.testSettings = settings(m.TB)
+	telemetry, err := metadata.NewTelemetryBuilder(m.TelemetrySettings)
+	require.NoError(m, err)
+	m.agent, err = newScraper(cfg, m.Settings, telemetry, nvml.NewLibrary)
+	require.NoError(m, err)
+	poller := m.agent.pollerConfig(cfg, nvml.NewLibrary)
+	poller.OnXid = nil // a wait for events holds a shutdown up
+	m.agent.session.open = func() *nvml.Poller { return nvml.NewPoller(poller) }
+	m.agent.now = func() time.Time { return m.now }
+	require.NoError(m, m.agent.start(context.Background(), host))
+}
+
+func (m *machine) stop() { m.Helper(); require.NoError(m, m.agent.shutdown(context.Background())) }
+
+func (m *machine) restart() { m.Helper(); m.stop(); m.start() }
+
+func (m *machine) reload() { m.epoch++ }
+
+func (m *machine) poll() pmetric.Metrics {
+	m.Helper()
+	m.write()
+	m.now = m.now.Add(inventoryInterval)
+	md, err := m.agent.scrape(context.Background())
+	require.NoError(m, err)
+	return md
+}
+
+func (m *machine) acknowledge(text string) {
+	m.Helper()
+	require.NoError(m, os.WriteFile(m.ack, []byte(text), 0o600))
+	m.poll() // a file is read at the second look
+}
+
+// counts are expected, found and lost.
+func counts(md pmetric.Metrics) (counts [3]int) {
+	for i, state := range []string{"expected", "found", "lost"} {
+		for _, p := range find(md, gpusemconv.MetricGPUCount, map[string]string{"state": state}) {
+			counts[i] = int(p.IntValue())
+		}
+	}
+	return counts
+}
+
+// down are the GPUs that are said not to answer, in order.
+func down(md pmetric.Metrics) []string {
+	var gpus []string
+	for uuid, reason := range up(md) {
+		if reason != "ok" {
+			gpus = append(gpus, uuid)
+		}
+	}
+	slices.Sort(gpus)
+	return gpus
+}
+
+func TestALostGPUStaysLost(t *testing.T) {
+	lose := func(m *machine) { m.slots[3].answers = false }
+	unlist := func(m *machine) { lose(m); m.slots[3].listed = false }
+	gone := func(m *machine) { unlist(m); m.slots[3].onBus = false }
+	nothing := func(*machine) {}
+	uuid := fakenvml.UUID(4)
+	lost, named := [3]int{8, 7, 1}, []string{uuid}
+	whole := [3]int{8, 8, 0}
+	for name, tt := range map[string]struct {
+		noBus, storage bool
+		lose, then     func(*machine)
+		want           [3]int
+		down           []string
+	}{
+		"restart with storage":                    {storage: true, lose: lose, then: (*machine).restart, want: lost, down: named},
+		"restart with storage, no bus":            {storage: true, noBus: true, lose: lose, then: (*machine).restart, want: lost, down: named},
+		"restart with storage, not listed":        {storage: true, noBus: true, lose: unlist, then: (*machine).restart, want: lost, down: named},
+		"restart with storage, gone from the bus": {storage: true, lose: gone, then: (*machine).restart, want: lost, down: named},
+		"restart with the bus only":               {lose: lose, then: (*machine).restart, want: lost},
+		"restart with the bus only, not listed":   {lose: unlist, then: (*machine).restart, want: lost},
+		"restart with neither, listed":            {noBus: true, lose: lose, then: (*machine).restart, want: lost},
+		"restart with neither, not listed":        {noBus: true, lose: unlist, then: (*machine).restart, want: [3]int{7, 7, 0}},
+		"reload":                                  {lose: lose, then: (*machine).reload, want: lost, down: named},
+		"reload, then not listed":                 {noBus: true, lose: lose, then: func(m *machine) { unlist(m); m.reload() }, want: lost, down: named},
+		"lost while the agent was away":           {storage: true, lose: nothing, then: func(m *machine) { m.stop(); gone(m); m.start() }, want: lost, down: named},
+		"answers again": {storage: true, lose: gone, then: func(m *machine) {
+			m.restart()
+			m.poll()
+			b := &m.slots[3]
+			b.answers, b.listed, b.onBus = true, true, true
+		}, want: whole},
+		"another board in its place":             {storage: true, lose: gone, then: func(m *machine) { m.stop(); m.slots[3] = m.newBoard(); m.start() }, want: whole},
+		"another board in its place, no restart": {lose: lose, then: func(m *machine) { m.slots[3] = m.newBoard(); m.reload() }, want: whole},
+		"its slot is taken by a board that was there": {
+			storage: true, lose: gone,
+			then: func(m *machine) {
+				m.stop()
+				m.slots[3], m.slots[5] = m.slots[5], m.slots[3]
+				m.start()
+			}, want: lost, down: named,
+		},
+		"acknowledged": {
+			storage: true, lose: lose,
+			then: func(m *machine) { m.acknowledge(uuid) }, want: [3]int{7, 7, 0},
+		},
+		"acknowledged, then a restart": {
+			storage: true, lose: lose,
+			then: func(m *machine) { m.acknowledge(uuid); m.poll(); m.restart() }, want: [3]int{7, 7, 0},
+		},
+		"acknowledged, answers, and is lost again": {
+			storage: true, lose: lose,
+			then: func(m *machine) {
+				m.acknowledge(uuid)
+				m.poll()
+				m.slots[3].answers = true
+				assert.Equal(m, whole, counts(m.poll()))
+				lose(m)
+			}, want: lost, down: named,
+		},
+		"acknowledged by its address": {
+			lose: unlist,
+			then: func(m *machine) { m.restart(); m.acknowledge("0000:" + address(3)) }, want: [3]int{7, 7, 0},
+		},
+		"another one is acknowledged": {
+			lose: lose,
+			then: func(m *machine) { m.acknowledge(fakenvml.UUID(1)) }, want: lost, down: named,
+		},
+		"handed to a virtual machine": {lose: nothing, then: func(m *machine) {
+			m.slots[3].answers, m.slots[3].listed, m.slots[3].vfio = false, false, true
+		}, want: [3]int{7, 7, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, 8, !tt.noBus, tt.storage)
+			assert.Equal(t, whole, counts(m.poll()))
+			tt.lose(m)
+			m.poll()
+			tt.then(m)
+			md := m.poll()
+			assert.Equal(t, tt.want, counts(md))
+			assert.Equal(t, tt.down, down(md))
+			assert.Equal(t, tt.want, counts(m.poll()), "it stays so")
+			m.stop()
+		})
+	}
+}
+
+// The identity of a lost GPU outlives the agent.
+func TestALostGPUKeepsItsIdentityOverARestart(t *testing.T) {
+	m := newMachine(t, 2, false, true)
+	before := point(t, m.poll(), gpusemconv.MetricGPUInfo, map[string]string{"hw.id": fakenvml.UUID(2)}).Attributes().AsRaw()
+	m.slots[1].answers = false
+	assert.Equal(t, "lost", up(m.poll())[fakenvml.UUID(2)])
+	m.slots[1].listed = false
+	m.restart()
+	md := m.poll()
+	assert.Equal(t, "lost", up(md)[fakenvml.UUID(2)], "that the driver no longer lists it finds it no better")
+	assert.Equal(t, before, point(t, md, gpusemconv.MetricGPUInfo, map[string]string{"hw.id": fakenvml.UUID(2)}).Attributes().AsRaw())
+	m.stop()
+}
+
+// An end of the wait is told: to people in the log, to others by points and a record.
+func TestTheEndOfTheWaitIsTold(t *testing.T) {
+	m := newMachine(t, 2, false, true)
+	m.poll()
+	old := m.slots[1].uuid
+	m.slots[1].answers = false
+	m.poll()
+	m.slots[1] = m.newBoard()
+	m.reload()
+	md := m.poll()
+	assert.Equal(t, []string{old}, ended(md, gpusemconv.MetricGPUUp, map[string]string{"reason": "lost"}))
+	assert.Equal(t, map[string]float64{old: 0}, values(md, gpusemconv.MetricGPUHealthReason, map[string]string{"hw.id": old, "reason": "gpu_lost"}))
+	logs := m.logs.FilterMessage("a GPU is no longer waited for").All()
+	require.Len(t, logs, 1)
+	assert.Equal(t, map[string]any{
+		"gpu": old, "pci_bus_id": "00000000:" + address(1), "serial": "1652422000002", "cause": "replaced", "by": m.slots[1].uuid,
+	}, logs[0].ContextMap())
+	assert.NotContains(t, up(m.poll()), old)
+	m.stop()
+}
+
+// Nothing is written while nothing changes.
+func TestTheListIsWrittenWhenItChanges(t *testing.T) {
+	m := newMachine(t, 2, true, true)
+	m.poll()
+	m.stop()
+	written := m.storage.written()
+	m.start()
+	for range 20 {
+		m.poll()
+	}
+	assert.Equal(t, written, m.storage.written())
+	m.slots[0].answers = false
+	m.poll()
+	m.stop()
+	assert.Greater(t, m.storage.written(), written)
+}
+
+func TestTheLogSaysThatNobodyCanKnow(t *testing.T) {
+	const message = "nobody can know whether a GPU was lost before this start; set `storage`, `expected_gpus`, or `sys_path` where the host's /sys is"
+	for _, tt := range []struct {
+		bus, storage bool
+		want         int
+	}{{want: 1}, {bus: true}, {storage: true}} {
+		m := newMachine(t, 1, tt.bus, tt.storage)
+		m.poll()
+		m.stop()
+		assert.Equal(t, tt.want, m.logs.FilterMessage(message).Len())
+	}
+}
+
+// TestLostGPUsProperty: whatever happens to boards, driver and agent, the counts
+// are right after each poll. With a storage they are the truth; without one
+// they are what was seen since the start, what NVML lists and what the bus shows.
+func TestLostGPUsProperty(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		const slots = 4
+		bus, storage := rapid.Bool().Draw(rt, "bus"), rapid.Bool().Draw(rt, "storage")
+		m := newMachine(t, slots, bus, storage)
+		known, acked := map[string]bool{}, map[string]bool{}
+		ignored, most := map[int]bool{}, 0
+		slot := func() int { return rapid.IntRange(0, slots-1).Draw(rt, "slot") }
+		forget := func() {
+			if !storage {
+				known, acked, ignored = map[string]bool{}, map[string]bool{}, map[int]bool{}
+			}
+			most = 0
+		}
+		check := func(rt *rapid.T) {
+			md := m.poll()
+			found, listed, shown := 0, 0, 0
+			for i := range m.slots {
+				b := &m.slots[i]
+				if b.onBus && bus {
+					shown++
+				}
+				if b.listed {
+					listed++
+				}
+				if b.answers {
+					found++
+					known[b.uuid] = true
+					delete(acked, b.uuid)
+					delete(ignored, i)
+				}
+			}
+			most = max(most, shown)
+			dismissed := len(acked) + len(ignored)
+			expected := max(len(known)-len(acked), max(most, listed)-dismissed)
+			assert.Equal(rt, [3]int{expected, found, expected - found}, counts(md))
+			var missing []string
+			for uuid := range maps.Keys(known) {
+				if !acked[uuid] && !slices.ContainsFunc(m.slots, func(b board) bool { return b.uuid == uuid && b.answers }) {
+					missing = append(missing, uuid)
+				}
+			}
+			slices.Sort(missing)
+			assert.Equal(rt, missing, down(md))
+			if storage {
+				assert.Equal(rt, slots-len(acked), expected, "the machine has so many slots")
+			}
+			if rt.Failed() {
+				rt.FailNow()
+			}
+		}
+		check(rt)
+		rt.Repeat(map[string]func(*rapid.T){
+			"": check,
+			"lose": func(*rapid.T) {
+				m.slots[slot()].answers = false
+			},
+			"reload": func(*rapid.T) {
+				m.reload()
+				for i := range m.slots { // a driver that is loaded anew may not list what is broken
+					m.slots[i].listed = m.slots[i].answers || rapid.Bool().Draw(rt, "listed")
+				}
+			},
+			"leave the bus": func(rt *rapid.T) {
+				b := &m.slots[slot()]
+				if b.answers || b.listed {
+					rt.Skip("it is there")
+				}
+				b.onBus = false
+			},
+			"answer again": func(*rapid.T) {
+				b := &m.slots[slot()]
+				b.answers, b.listed, b.onBus = true, true, true
+				m.reload()
+			},
+			"restart": func(*rapid.T) { m.restart(); forget() },
+			"swap": func(*rapid.T) {
+				i := slot()
+				old := m.slots[i].uuid
+				m.stop()
+				m.slots[i] = m.newBoard()
+				m.start()
+				forget()
+				delete(known, old)
+				delete(acked, old)
+			},
+			"acknowledge": func(*rapid.T) {
+				m.acknowledge("all")
+				for i := range m.slots {
+					switch b := &m.slots[i]; {
+					case b.answers:
+					case known[b.uuid]:
+						acked[b.uuid] = true
+					case bus && b.onBus:
+						ignored[i] = true
+					}
+				}
+			},
+		})
+		m.stop()
+	})
+}
