@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // report is a node's full report: 8 GPUs of 40 points each, as the nvml
@@ -108,7 +109,14 @@ func (b *reportBuilder) point(metric string, value any, attrs ...any) *reportBui
 	if !ok {
 		m := b.metrics.AppendEmpty()
 		m.SetName(metric)
-		points = m.SetEmptyGauge().DataPoints()
+		if known := reading.ByName(metric); known != nil && known.Kind == reading.Counter {
+			sum := m.SetEmptySum()
+			sum.SetIsMonotonic(true)
+			sum.SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+			points = sum.DataPoints()
+		} else {
+			points = m.SetEmptyGauge().DataPoints()
+		}
 		b.byName[metric] = points
 	}
 	p := points.AppendEmpty()

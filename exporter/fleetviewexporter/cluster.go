@@ -11,88 +11,89 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
-var groupFields = map[string]fleetstate.GroupField{
-	gpusemconv.MetricStragglerThreshold:   fleetstate.GroupThreshold,
-	gpusemconv.MetricStragglerMedian:      fleetstate.GroupMedian,
-	gpusemconv.MetricStragglerMAD:         fleetstate.GroupMAD,
-	gpusemconv.MetricStragglerQuorumMet:   fleetstate.GroupQuorum,
-	gpusemconv.MetricStragglerCoverageLow: fleetstate.GroupCoverageLow,
-	gpusemconv.MetricStragglerPanicMode:   fleetstate.GroupPanic,
-	gpusemconv.MetricStragglerCount:       fleetstate.GroupStragglers,
-	gpusemconv.MetricStragglerIncident:    fleetstate.GroupIncident,
+// groupReader takes a point into a group's view.
+type groupReader func(u *fleetstate.GroupUpdate, p *metricreading.Point)
+
+func groupNumber(f fleetstate.GroupField) groupReader {
+	return func(u *fleetstate.GroupUpdate, p *metricreading.Point) { u.Set(f, p.Value) }
 }
 
-// groupSignal takes a number of one of a group's signals.
-type groupSignal func(*fleetstate.GroupUpdate, nodesignal.Signal, float64)
+// groupSignal takes a number of one of a group's signals: what its nodes are
+// compared with.
+func groupSignal(set func(*fleetstate.GroupUpdate, nodesignal.Signal, float64)) groupReader {
+	return func(u *fleetstate.GroupUpdate, p *metricreading.Point) {
+		s, err := nodesignal.Parse(p.Texts[0])
+		if err != nil {
+			return
+		}
+		v := p.Value
+		if attribute(p, gpusemconv.AttrCohort) != "" {
+			// The group is split, and which part a node belongs to, the views do not
+			// know. The end of a part tells nothing of the whole.
+			if math.IsNaN(v) {
+				return
+			}
+			v = math.NaN()
+		}
+		set(u, s, v)
+	}
+}
 
-var groupSignals = map[string]groupSignal{
-	gpusemconv.MetricStragglerSignalMedian:    (*fleetstate.GroupUpdate).SetMedian,
-	gpusemconv.MetricStragglerSignalScale:     (*fleetstate.GroupUpdate).SetScale,
-	gpusemconv.MetricStragglerSignalThreshold: (*fleetstate.GroupUpdate).SetThreshold,
+var groupReaders = [reading.NumFields]groupReader{
+	reading.GroupThreshold:   groupNumber(fleetstate.GroupThreshold),
+	reading.GroupMedian:      groupNumber(fleetstate.GroupMedian),
+	reading.GroupMAD:         groupNumber(fleetstate.GroupMAD),
+	reading.GroupQuorum:      groupNumber(fleetstate.GroupQuorum),
+	reading.GroupCoverageLow: groupNumber(fleetstate.GroupCoverageLow),
+	reading.GroupPanic:       groupNumber(fleetstate.GroupPanic),
+	reading.GroupStragglers:  groupNumber(fleetstate.GroupStragglers),
+	reading.GroupIncident:    groupNumber(fleetstate.GroupIncident),
+	reading.GroupNodes:       func(u *fleetstate.GroupUpdate, p *metricreading.Point) { u.SetNodes(p.Texts[0], p.Value) },
+	reading.SignalMedian:     groupSignal((*fleetstate.GroupUpdate).SetMedian),
+	reading.SignalScale:      groupSignal((*fleetstate.GroupUpdate).SetScale),
+	reading.SignalThreshold:  groupSignal((*fleetstate.GroupUpdate).SetThreshold),
 }
 
 // cluster takes a resource without a node: what the gateway says of a
 // cluster's groups. Thus it says that they are still there.
-func (e *fleetExporter) cluster(rm pmetric.ResourceMetrics, cluster string, now time.Time) {
+func (e *fleetExporter) cluster(rm pmetric.ResourceMetrics, from *metricreading.Resource, cluster string, now time.Time) {
+	var p metricreading.Point
 	for _, sm := range rm.ScopeMetrics().All() {
 		for _, m := range sm.Metrics().All() {
-			name := m.Name()
-			field, known := groupFields[name]
-			set, signal := groupSignals[name]
-			if !known && !signal && name != gpusemconv.MetricStragglerNodes && name != gpusemconv.MetricStragglerRank {
+			known := reading.ByName(m.Name())
+			if known == nil || known.For&reading.View == 0 || known.Subject() != reading.Group {
 				continue
 			}
-			for _, dp := range numberPoints(m).All() {
-				p := point{dp, number(dp)}
-				if name == gpusemconv.MetricStragglerRank {
-					e.rank(p, cluster, now)
-					continue
+			metric, ok := from.Open(known, m)
+			if !ok {
+				continue
+			}
+			for _, dp := range metric.Points.All() {
+				metric.Read(dp, &p)
+				if p.Field == reading.NodeRank {
+					e.rank(&p, cluster, now)
+				} else if read := groupReaders[p.Field]; read != nil {
+					key := fleetstate.GroupKey{Cluster: cluster, Group: attribute(&p, gpusemconv.AttrPeerGroup)}
+					e.state.UpdateGroup(key, now, func(u *fleetstate.GroupUpdate) { read(u, &p) })
 				}
-				key := fleetstate.GroupKey{Cluster: cluster, Group: p.attr(gpusemconv.AttrPeerGroup)}
-				e.state.UpdateGroup(key, now, func(u *fleetstate.GroupUpdate) {
-					switch {
-					case known:
-						u.Set(field, p.v)
-					case name == gpusemconv.MetricStragglerNodes:
-						u.SetNodes(p.attr(gpusemconv.AttrNodeState), p.v)
-					default:
-						readGroupSignal(u, set, p)
-					}
-				})
 			}
 		}
 	}
-}
-
-// readGroupSignal takes what nodes are compared with.
-func readGroupSignal(u *fleetstate.GroupUpdate, set groupSignal, p point) {
-	s, err := nodesignal.Parse(p.attr(gpusemconv.AttrSignal))
-	if err != nil {
-		return
-	}
-	v := p.v
-	if p.attr(gpusemconv.AttrCohort) != "" {
-		// The group is split, and which part a node belongs to, the views do not
-		// know. The end of a part tells nothing of the whole.
-		if math.IsNaN(v) {
-			return
-		}
-		v = math.NaN()
-	}
-	set(u, s, v)
 }
 
 // rank takes a node's place among the most suspect ones of its cluster.
-func (e *fleetExporter) rank(p point, cluster string, now time.Time) {
-	u, ok := e.state.BeginKnown(fleetstate.Key{Cluster: cluster, Node: p.attr(gpusemconv.AttrHostName)}, now)
+func (e *fleetExporter) rank(p *metricreading.Point, cluster string, now time.Time) {
+	u, ok := e.state.BeginKnown(fleetstate.Key{Cluster: cluster, Node: attribute(p, gpusemconv.AttrHostName)}, now)
 	if !ok {
 		return
 	}
 	// The end of a rank in the group that the node has left ends no other.
-	if !math.IsNaN(p.v) || p.attr(gpusemconv.AttrPeerGroup) == u.Group() {
-		u.Set(fleetstate.NodeRank, p.v)
+	if !math.IsNaN(p.Value) || attribute(p, gpusemconv.AttrPeerGroup) == u.Group() {
+		u.Set(fleetstate.NodeRank, p.Value)
 	}
 	u.Commit(time.Time{})
 }

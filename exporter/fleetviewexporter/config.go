@@ -8,7 +8,7 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 // Config of the exporter.
@@ -31,8 +31,8 @@ func (c *Config) Validate() error {
 	if c.Extension == (component.ID{}) {
 		errs = append(errs, errors.New("`extension` is empty, must name a fleet_view extension"))
 	}
-	if !threshold.ValidName(c.DefaultCluster) {
-		errs = append(errs, fmt.Errorf("`default_cluster` is %q, must be 1 to %d printable ASCII characters", c.DefaultCluster, threshold.MaxNameLength))
+	if !wire.ValidName(c.DefaultCluster) {
+		errs = append(errs, fmt.Errorf("`default_cluster` is %q, must be 1 to %d printable ASCII characters", c.DefaultCluster, wire.MaxNameLength))
 	}
 	return errors.Join(errs...)
 }

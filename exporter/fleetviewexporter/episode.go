@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
 // Bounds of one record.
@@ -45,7 +46,7 @@ func readEpisode(lr plog.LogRecord, id *identity, now time.Time) *fleetstate.Epi
 		ep.NodeCount = *n
 	}
 	for _, v := range a.list(gpusemconv.AttrEpisodeNodes, maxEpisodeNodes) {
-		ep.Nodes = append(ep.Nodes, short(text(v), fleetstate.MaxName))
+		ep.Nodes = append(ep.Nodes, short(metricreading.Text(v), fleetstate.MaxName))
 	}
 	if lr.Body().Type() == pcommon.ValueTypeStr {
 		ep.Text = short(lr.Body().Str(), maxSentenceBytes)
@@ -61,7 +62,7 @@ type attributes struct{ pcommon.Map }
 
 func (a attributes) text(name string) string {
 	if v, ok := a.Get(name); ok {
-		return short(text(v), maxSentenceBytes)
+		return short(metricreading.Text(v), maxSentenceBytes)
 	}
 	return ""
 }
@@ -129,7 +130,7 @@ func (a attributes) evidence() []fleetstate.Evidence {
 	var out []fleetstate.Evidence
 	for _, v := range a.list(gpusemconv.AttrEpisodeEvidence, maxEvidence) {
 		var e fleetstate.Evidence
-		for pair := range strings.FieldsSeq(short(text(v), maxSentenceBytes)) {
+		for pair := range strings.FieldsSeq(short(metricreading.Text(v), maxSentenceBytes)) {
 			name, value, _ := strings.Cut(pair, "=")
 			switch name {
 			case "fact":

@@ -11,25 +11,55 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	otelattribute "go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 
+	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
+	nodeidentity "github.com/gpu-collector/gpu-collector/internal/reading/identity"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/steadytime"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 // fleetExporter writes into the views of an extension.
 type fleetExporter struct {
-	cfg     *Config
-	set     component.TelemetrySettings
-	now     func() time.Time
-	state   *fleetstate.Store
-	history fleethistory.History
+	cfg       *Config
+	telemetry *metadata.TelemetryBuilder
+	refusals  [reading.NumRefusals]metric.MeasurementOption
+	reader    *metricreading.Reader
+	now       func() time.Time
+	state     *fleetstate.Store
+	history   fleethistory.History
 }
 
-func newExporter(cfg *Config, set component.TelemetrySettings) *fleetExporter {
-	return &fleetExporter{cfg: cfg, set: set, now: new(steadytime.Clock).Now}
+func newExporter(cfg *Config, set component.TelemetrySettings) (*fleetExporter, error) {
+	tb, err := metadata.NewTelemetryBuilder(set)
+	if err != nil {
+		return nil, err
+	}
+	e := &fleetExporter{cfg: cfg, telemetry: tb, reader: metricreading.New(set.Logger), now: new(steadytime.Clock).Now}
+	for why := range reading.NumRefusals {
+		e.refusals[why] = metric.WithAttributeSet(otelattribute.NewSet(otelattribute.String("reason", why.String())))
+	}
+	return e, nil
+}
+
+// refused counts what the catalogue refused.
+func (e *fleetExporter) refused(ctx context.Context, counts *[reading.NumRefusals]int64) {
+	for why, n := range counts {
+		if n > 0 {
+			e.telemetry.ExporterFleetViewRejected.Add(ctx, n, e.refusals[why])
+		}
+	}
+}
+
+func (e *fleetExporter) shutdown(context.Context) error {
+	e.telemetry.Shutdown()
+	return nil
 }
 
 func (e *fleetExporter) start(_ context.Context, host component.Host) error {
@@ -50,20 +80,19 @@ func (e *fleetExporter) start(_ context.Context, host component.Host) error {
 // sending it again would not help.
 func (e *fleetExporter) pushMetrics(ctx context.Context, md pmetric.Metrics) error {
 	now := e.now()
-	cluster := e.cfg.DefaultCluster
-	if c := threshold.CallerFromContext(ctx); c.Cluster != "" {
-		cluster = c.Cluster
-	}
+	caller := wire.CallerFromContext(ctx).Cluster
 	for _, rm := range md.ResourceMetrics().All() {
-		id := readIdentity(rm.Resource().Attributes(), cluster)
+		id := readIdentity(rm.Resource().Attributes(), caller, e.cfg.DefaultCluster)
+		from := e.reader.Resource(rm.Resource().Attributes())
 		if id.Node != "" {
-			e.node(rm, &id, now)
+			e.node(rm, &from, &id, now)
 		} else {
-			e.cluster(rm, id.Cluster, now)
+			e.cluster(rm, &from, id.Cluster, now)
 		}
+		e.refused(ctx, &from.Refused)
 	}
 	if e.history.Enabled() {
-		e.record(md, cluster, now)
+		e.record(md, caller, now)
 	}
 	return nil
 }
@@ -71,7 +100,7 @@ func (e *fleetExporter) pushMetrics(ctx context.Context, md pmetric.Metrics) err
 func (e *fleetExporter) pushLogs(_ context.Context, ld plog.Logs) error {
 	now := e.now()
 	for _, rl := range ld.ResourceLogs().All() {
-		id := readIdentity(rl.Resource().Attributes(), e.cfg.DefaultCluster)
+		id := readIdentity(rl.Resource().Attributes(), "", e.cfg.DefaultCluster)
 		for _, sl := range rl.ScopeLogs().All() {
 			for _, lr := range sl.LogRecords().All() {
 				if lr.EventName() == gpusemconv.EventStraggler {
@@ -89,48 +118,21 @@ type identity struct {
 	fleetstate.Facts
 }
 
-// readIdentity names the node as the straggler processor does. On Kubernetes
-// host.name is often the pod's and changes with it.
-func readIdentity(attrs pcommon.Map, defaultCluster string) identity {
+// readIdentity reads who a resource is, and what it says of its node.
+func readIdentity(attrs pcommon.Map, caller, defaultCluster string) identity {
 	var id identity
-	var k8sNode, hostName string
-	id.Cluster = defaultCluster
+	var names nodeidentity.Names
 	for name, v := range attrs.All() {
+		text := metricreading.Text(v)
 		switch name {
-		case gpusemconv.AttrK8sNodeName:
-			k8sNode = text(v)
-		case gpusemconv.AttrHostName:
-			hostName = text(v)
-		case gpusemconv.AttrHostID:
-			id.HostID = text(v)
-		case gpusemconv.AttrClusterName:
-			id.Cluster = text(v)
 		case gpusemconv.AttrJobID:
-			id.JobID = text(v)
+			id.JobID = text
 		case gpusemconv.AttrJobRole:
-			id.JobRole = text(v)
+			id.JobRole = text
+		default:
+			names.Take(name, text)
 		}
 	}
-	switch {
-	case k8sNode != "":
-		id.Node = k8sNode
-	case hostName != "":
-		id.Node = hostName
-	default:
-		id.Node = id.HostID
-	}
+	id.Cluster, id.Node, id.HostID = names.Cluster(caller, defaultCluster), names.Node(), names.HostID()
 	return id
-}
-
-// text returns a string value without a copy, numbers and flags as text, and
-// "" for what is not worth a name.
-func text(v pcommon.Value) string {
-	switch v.Type() {
-	case pcommon.ValueTypeStr:
-		return v.Str()
-	case pcommon.ValueTypeInt, pcommon.ValueTypeBool:
-		return v.AsString()
-	default:
-		return ""
-	}
 }

@@ -4,6 +4,7 @@ package fleetviewexporter
 
 import (
 	"context"
+	"math"
 	"testing"
 	"time"
 
@@ -38,7 +39,8 @@ func (h host) GetExtensions() map[component.ID]component.Component { return h }
 
 func newTestExporter(tb testing.TB) *fleetExporter {
 	tb.Helper()
-	e := newExporter(createDefaultConfig().(*Config), componenttest.NewNopTelemetrySettings())
+	e, err := newExporter(createDefaultConfig().(*Config), componenttest.NewNopTelemetrySettings())
+	require.NoError(tb, err)
 	e.now = func() time.Time { return start }
 	s := &sink{state: fleetstate.New(fleetstate.DefaultConfig()), history: fleethistory.None{}}
 	require.NoError(tb, e.start(tb.Context(), host{e.cfg.Extension: s}))
@@ -307,7 +309,7 @@ func TestIdentity(t *testing.T) {
 			b := newReport("", "")
 			attrs := b.md.ResourceMetrics().At(0).Resource().Attributes()
 			require.NoError(t, attrs.FromRaw(tc.attrs))
-			assert.Equal(t, tc.want, readIdentity(attrs, e.cfg.DefaultCluster).Key)
+			assert.Equal(t, tc.want, readIdentity(attrs, "", e.cfg.DefaultCluster).Key)
 		})
 	}
 }
@@ -380,4 +382,52 @@ func TestHistoryTakesAllMetrics(t *testing.T) {
 	}, r.samples)
 	e.push(t, newReport("c", "m").point("other", 1))
 	assert.Equal(t, "n", r.samples[0].Node, "a batch that is used again changes nothing")
+}
+
+// Other hardware of a node is no GPU.
+func TestOtherHardwareIsNoGPU(t *testing.T) {
+	e := newTestExporter(t)
+	r := &recorder{}
+	e.history = r
+	e.push(t, newReport("c", "n").
+		point(gpusemconv.MetricErrors, 7, gpusemconv.AttrHWID, "mlx5_0", gpusemconv.AttrHWType, "network", gpusemconv.AttrErrorType, "uncorrected").
+		point(gpusemconv.MetricErrors, 7, gpusemconv.AttrHWID, "mlx5_1", gpusemconv.AttrErrorType, "symbol").
+		point(gpusemconv.MetricPower, 900.0, gpusemconv.AttrHWID, "psu0", gpusemconv.AttrHWType, "power_supply").
+		point(gpusemconv.MetricPower, 900.0, gpusemconv.AttrHWID, "psu1").
+		point(gpusemconv.MetricTemperature, 30.0, gpusemconv.AttrHWID, "inlet", gpusemconv.AttrSensorLocation, "inlet").
+		point(gpusemconv.MetricGPUUtilization, 0.5, gpusemconv.AttrHWID, "fan", gpusemconv.AttrHWType, "fan").
+		point(gpusemconv.MetricPower, 500.0, gpusemconv.AttrHWID, "GPU-0", gpusemconv.AttrHWType, "gpu").
+		point(gpusemconv.MetricGPUUtilization, 0.9, gpusemconv.AttrHWID, "GPU-0"))
+	v := e.view(t, "c", "n")
+	require.Len(t, v.GPUs, 1)
+	assert.Equal(t, "GPU-0", v.GPUs[0].UUID)
+	assert.InDelta(t, 500, v.Watts, 0)
+	gpus := map[string]bool{}
+	for _, s := range r.samples {
+		if s.Metric == gpusemconv.MetricPower || s.Metric == gpusemconv.MetricErrors && s.GPU != "" {
+			gpus[s.GPU] = true
+		}
+	}
+	assert.Equal(t, map[string]bool{"GPU-0": true, "": true, "mlx5_1": true}, gpus, "in the history a power supply is told by its attributes")
+}
+
+// Power that cannot be is refused, and what was known of it is unknown.
+func TestPowerThatCannotBe(t *testing.T) {
+	e := newTestExporter(t)
+	power := func(watts float64) {
+		b := newReport("c", "n")
+		for _, gpu := range []string{"GPU-0", "GPU-1"} {
+			b.point(gpusemconv.MetricPower, watts, gpusemconv.AttrHWID, gpu, gpusemconv.AttrHWType, "gpu")
+		}
+		e.push(t, b)
+	}
+	power(500)
+	assert.InDelta(t, 1000, e.view(t, "c", "n").Watts, 0)
+	power(1.7e308)
+	v := e.view(t, "c", "n")
+	assert.True(t, math.IsNaN(v.Watts))
+	assert.Nil(t, v.GPUs[0].Get(fleetstate.GPUPower))
+	power(math.Inf(1))
+	power(600)
+	assert.InDelta(t, 1200, e.view(t, "c", "n").Watts, 0)
 }

@@ -24,15 +24,21 @@ func NewFactory() exporter.Factory {
 // views belong to the extension, so the exporters of the two signals have
 // nothing to share.
 func createMetrics(ctx context.Context, set exporter.Settings, cfg component.Config) (exporter.Metrics, error) {
-	e := newExporter(cfg.(*Config), set.TelemetrySettings)
+	e, err := newExporter(cfg.(*Config), set.TelemetrySettings)
+	if err != nil {
+		return nil, err
+	}
 	return exporterhelper.NewMetrics(ctx, set, cfg, e.pushMetrics,
-		exporterhelper.WithStart(e.start), exporterhelper.WithTimeout(exporterhelper.TimeoutConfig{}),
+		exporterhelper.WithStart(e.start), exporterhelper.WithShutdown(e.shutdown), exporterhelper.WithTimeout(exporterhelper.TimeoutConfig{}),
 		exporterhelper.WithCapabilities(consumer.Capabilities{MutatesData: false}))
 }
 
 func createLogs(ctx context.Context, set exporter.Settings, cfg component.Config) (exporter.Logs, error) {
-	e := newExporter(cfg.(*Config), set.TelemetrySettings)
+	e, err := newExporter(cfg.(*Config), set.TelemetrySettings)
+	if err != nil {
+		return nil, err
+	}
 	return exporterhelper.NewLogs(ctx, set, cfg, e.pushLogs,
-		exporterhelper.WithStart(e.start), exporterhelper.WithTimeout(exporterhelper.TimeoutConfig{}),
+		exporterhelper.WithStart(e.start), exporterhelper.WithShutdown(e.shutdown), exporterhelper.WithTimeout(exporterhelper.TimeoutConfig{}),
 		exporterhelper.WithCapabilities(consumer.Capabilities{MutatesData: false}))
 }

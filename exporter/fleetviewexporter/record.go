@@ -3,42 +3,39 @@
 package fleetviewexporter
 
 import (
-	"math"
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
 // batches are used again: a report has hundreds of points.
 var batches = sync.Pool{New: func() any { return new([]fleethistory.Sample) }}
 
 // record hands all points to the history, those of metrics that the views do
-// not know too.
-func (e *fleetExporter) record(md pmetric.Metrics, cluster string, now time.Time) {
+// not know too. Points that the catalogue refuses are none.
+func (e *fleetExporter) record(md pmetric.Metrics, caller string, now time.Time) {
 	batch := batches.Get().(*[]fleethistory.Sample)
 	list := (*batch)[:0]
 	for _, rm := range md.ResourceMetrics().All() {
-		id := readIdentity(rm.Resource().Attributes(), cluster)
+		id := readIdentity(rm.Resource().Attributes(), caller, e.cfg.DefaultCluster)
+		from := e.reader.Resource(rm.Resource().Attributes())
 		for _, sm := range rm.ScopeMetrics().All() {
 			for _, m := range sm.Metrics().All() {
-				for _, p := range numberPoints(m).All() {
-					v := number(p)
-					if math.IsNaN(v) || math.IsInf(v, 0) {
-						continue
-					}
+				for p := range from.All(m) {
 					at := now.UnixMilli()
 					if t := p.Timestamp(); t != 0 {
 						// A clock that is ahead would hide all later values.
 						at = min(at, t.AsTime().UnixMilli())
 					}
-					gpu, rest := describe(p.Attributes())
+					gpu, rest := describe(p)
 					list = append(list, fleethistory.Sample{
-						Cluster: id.Cluster, Node: id.Node, GPU: gpu, Metric: m.Name(), Attributes: rest, At: at, Value: v,
+						Cluster: id.Cluster, Node: id.Node, GPU: gpu, Metric: m.Name(), Attributes: rest, At: at, Value: p.Value,
 					})
 				}
 			}
@@ -54,16 +51,20 @@ func (e *fleetExporter) record(md pmetric.Metrics, cluster string, now time.Time
 
 // describe splits a point's attributes into the GPU and the rest. That a
 // report says the GPU's type with each point is no news.
-func describe(attrs pcommon.Map) (gpu, rest string) {
+func describe(p *metricreading.Point) (gpu, rest string) {
+	other := p.Subject == reading.Other || p.Subject == reading.Network
 	var pairs []string
-	for name, v := range attrs.All() {
+	for name, v := range p.Attributes().All() {
 		switch name {
-		case gpusemconv.AttrHWID:
-			gpu = text(v)
-		case gpusemconv.AttrHWParent, gpusemconv.AttrHWType:
-		default:
-			pairs = append(pairs, fleethistory.Pair(name, text(v)))
+		case gpusemconv.AttrHWID, gpusemconv.AttrHWParent, gpusemconv.AttrHWType:
+			if !other {
+				continue
+			}
 		}
+		pairs = append(pairs, fleethistory.Pair(name, metricreading.Text(v)))
+	}
+	if !other {
+		gpu = p.ID
 	}
 	return gpu, fleethistory.JoinAttributes(pairs)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/extension/admissionextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/internal/admission"
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 var (
@@ -91,7 +91,7 @@ func (e *admissionExtension) register() error {
 // claimed returns the cluster that a client names; what cannot be a name
 // counts as none.
 func claimed(name string) string {
-	if !threshold.ValidName(name) {
+	if !wire.ValidName(name) {
 		return ""
 	}
 	return name

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 const (
@@ -73,7 +74,7 @@ func (e *thresholdExtension) apiHandler(next http.Handler) http.Handler {
 	})
 }
 
-func (e *thresholdExtension) serveThreshold(w http.ResponseWriter, caller threshold.Caller) {
+func (e *thresholdExtension) serveThreshold(w http.ResponseWriter, caller wire.Caller) {
 	if caller.Cluster == "" {
 		writeProblem(w, http.StatusBadRequest, "`cluster_id` is missing, it names the cluster: "+thresholdPath+"?cluster_id=NAME")
 		return
@@ -85,7 +86,7 @@ func (e *thresholdExtension) serveThreshold(w http.ResponseWriter, caller thresh
 }
 
 // serveThresholds lists all clusters, or the authenticated client's own.
-func (e *thresholdExtension) serveThresholds(w http.ResponseWriter, caller threshold.Caller, all bool) {
+func (e *thresholdExtension) serveThresholds(w http.ResponseWriter, caller wire.Caller, all bool) {
 	bodies := []thresholdBody{}
 	if snap := e.published.Snapshot(e.now()); snap != nil {
 		for _, name := range slices.Sorted(maps.Keys(snap.Clusters)) {

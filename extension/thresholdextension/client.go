@@ -22,6 +22,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 // Outcomes of an answer, for the counter.
@@ -127,40 +128,40 @@ func (e *thresholdExtension) GetGRPCClientOptions(context.Context) ([]grpc.DialO
 // ask returns for whom this push asks: the nodes of this agent, or else those
 // who asked here; all groups in turn when there are more than one request may
 // carry.
-func (e *thresholdExtension) ask() *threshold.Claim {
+func (e *thresholdExtension) ask() *wire.Claim {
 	claim := e.claim.Load()
 	if claim.Node == "" && len(claim.Groups) == 0 {
 		if below := e.asks.Next(e.now()); below.Cluster != "" {
 			return &below
 		}
 	}
-	if len(claim.Groups) <= threshold.MaxGroups {
+	if len(claim.Groups) <= wire.MaxGroups {
 		return claim
 	}
-	windows := (len(claim.Groups) + threshold.MaxGroups - 1) / threshold.MaxGroups
-	from := int(e.rotation.Add(1)-1) % windows * threshold.MaxGroups
+	windows := (len(claim.Groups) + wire.MaxGroups - 1) / wire.MaxGroups
+	from := int(e.rotation.Add(1)-1) % windows * wire.MaxGroups
 	part := *claim
-	part.Groups = claim.Groups[from:min(from+threshold.MaxGroups, len(claim.Groups))]
+	part.Groups = claim.Groups[from:min(from+wire.MaxGroups, len(claim.Groups))]
 	return &part
 }
 
-func (e *thresholdExtension) claimHeaders(c *threshold.Claim) []threshold.Header {
-	headers := make([]threshold.Header, 0, 3)
-	if threshold.ValidName(c.Cluster) {
-		headers = append(headers, threshold.Header{Name: e.names.Cluster, Value: c.Cluster})
+func (e *thresholdExtension) claimHeaders(c *wire.Claim) []wire.Header {
+	headers := make([]wire.Header, 0, 3)
+	if wire.ValidName(c.Cluster) {
+		headers = append(headers, wire.Header{Name: e.names.Cluster, Value: c.Cluster})
 	}
-	if threshold.ValidName(c.Node) {
-		headers = append(headers, threshold.Header{Name: e.names.Node, Value: c.Node})
+	if wire.ValidName(c.Node) {
+		headers = append(headers, wire.Header{Name: e.names.Node, Value: c.Node})
 	}
 	// The names are checked one by one, so that marshalling cannot fail.
-	if list, err := threshold.EncodeGroups(c.Groups); err == nil && list != "" {
-		headers = append(headers, threshold.Header{Name: e.names.Group, Value: list})
+	if list, err := wire.EncodeGroups(c.Groups); err == nil && list != "" {
+		headers = append(headers, wire.Header{Name: e.names.Group, Value: list})
 	}
 	return headers
 }
 
 // hear takes the headers of the answer to a push that asked with a claim.
-func (e *thresholdExtension) hear(ctx context.Context, transport string, claim *threshold.Claim, values func(string) []string, answered bool) {
+func (e *thresholdExtension) hear(ctx context.Context, transport string, claim *wire.Claim, values func(string) []string, answered bool) {
 	e.reachable.Store(answered)
 	outcome := outcomeUnanswered
 	if answered {
@@ -221,9 +222,9 @@ func (e *thresholdExtension) read(cluster string, values func(string) []string) 
 
 // readState finds out from an answer whether the next hop lacks state, and
 // hands on whose.
-func (e *thresholdExtension) readState(ctx context.Context, claim *threshold.Claim, values func(string) []string) error {
+func (e *thresholdExtension) readState(ctx context.Context, claim *wire.Claim, values func(string) []string) error {
 	var node string
-	if threshold.ValidName(claim.Node) {
+	if wire.ValidName(claim.Node) {
 		node = claim.Node
 	}
 	var errs []error

@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 // compatibilityIngero also speaks the headers and the API of Ingero Fleet.
@@ -88,8 +89,8 @@ func createDefaultConfig() component.Config {
 // Validate implements xconfmap.Validator.
 func (c *Config) Validate() error {
 	var errs []error
-	if c.Cluster != "" && !threshold.ValidName(c.Cluster) {
-		errs = append(errs, fmt.Errorf("`cluster` is %q, must be 1 to %d printable ASCII characters", c.Cluster, threshold.MaxNameLength))
+	if c.Cluster != "" && !wire.ValidName(c.Cluster) {
+		errs = append(errs, fmt.Errorf("`cluster` is %q, must be 1 to %d printable ASCII characters", c.Cluster, wire.MaxNameLength))
 	}
 	if c.NodeAuthAttribute != "" && c.ClusterAuthAttribute == "" {
 		errs = append(errs, fmt.Errorf("`node_auth_attribute` is %q without `cluster_auth_attribute`, must be with it: a node is one of a cluster", c.NodeAuthAttribute))
@@ -143,8 +144,8 @@ func (h *HeadersConfig) list() []headerName {
 	}
 }
 
-func (h *HeadersConfig) names() threshold.Names {
-	return threshold.Names{
+func (h *HeadersConfig) names() wire.Names {
+	return wire.Names{
 		Cluster: strings.ToLower(h.Cluster), Node: strings.ToLower(h.Node), Group: strings.ToLower(h.Group),
 		Threshold: strings.ToLower(h.Threshold), QuorumMet: strings.ToLower(h.QuorumMet), Params: strings.ToLower(h.Params),
 		Epoch: strings.ToLower(h.Epoch), Resync: strings.ToLower(h.Resync),

@@ -21,6 +21,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 var (
@@ -39,7 +40,7 @@ const epochLength = 16
 
 type thresholdExtension struct {
 	cfg       *Config
-	names     threshold.Names
+	names     wire.Names
 	ingero    bool
 	set       component.TelemetrySettings
 	telemetry *metadata.TelemetryBuilder
@@ -51,7 +52,7 @@ type thresholdExtension struct {
 
 	// Client side: what came back, and for whom the pushes ask.
 	inbox     threshold.Inbox
-	claim     atomic.Pointer[threshold.Claim]
+	claim     atomic.Pointer[wire.Claim]
 	rotation  atomic.Uint32
 	reachable atomic.Bool
 	warned    atomic.Int64 // Unix seconds of the last warning
@@ -59,7 +60,7 @@ type thresholdExtension struct {
 	// A middle tier is both: it asks above for what was asked of it, and asks
 	// below for what it was asked for.
 	isClient, isServer atomic.Bool
-	asks               threshold.Asks
+	asks               wire.Asks
 	wanted             resync.Wanted
 
 	// Client side: what the next hop lost, and who is to know.
@@ -80,7 +81,7 @@ func newExtension(set extension.Settings, cfg *Config) (*thresholdExtension, err
 		set: set.TelemetrySettings, telemetry: tb, now: time.Now,
 	}
 	e.renewEpoch()
-	e.SetClaim(threshold.Claim{Cluster: cfg.Cluster})
+	e.SetClaim(wire.Claim{Cluster: cfg.Cluster})
 	return e, nil
 }
 
@@ -125,7 +126,7 @@ func (e *thresholdExtension) Publish(snap *threshold.Snapshot) { e.published.Pub
 
 // SetClaim implements threshold.Source. The configured cluster stands in for
 // a claim without one.
-func (e *thresholdExtension) SetClaim(c threshold.Claim) {
+func (e *thresholdExtension) SetClaim(c wire.Claim) {
 	if c.Cluster == "" {
 		c.Cluster = e.cfg.Cluster
 	}

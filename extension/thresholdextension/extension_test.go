@@ -36,6 +36,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
@@ -80,16 +81,16 @@ func publish(t *testing.T, e *thresholdExtension, cluster string, wide float64, 
 type gateway struct {
 	pmetricotlp.UnimplementedGRPCServer
 	err    error
-	caller threshold.Caller
+	caller wire.Caller
 }
 
 func (g *gateway) Export(ctx context.Context, _ pmetricotlp.ExportRequest) (pmetricotlp.ExportResponse, error) {
-	g.caller = threshold.CallerFromContext(ctx)
+	g.caller = wire.CallerFromContext(ctx)
 	return pmetricotlp.NewExportResponse(), g.err
 }
 
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	g.caller = threshold.CallerFromContext(r.Context())
+	g.caller = wire.CallerFromContext(r.Context())
 	if g.err != nil {
 		http.Error(w, g.err.Error(), http.StatusServiceUnavailable)
 		return
@@ -166,12 +167,12 @@ func TestThresholdCrossesTheWire(t *testing.T) {
 			push := pusher(t, node, transport, serve(t, server, g, transport))
 			assert.False(t, node.Reachable())
 
-			node.SetClaim(threshold.Claim{Cluster: "prod", Node: "n1", Groups: []string{"AR/stage-0", "unknown"}})
+			node.SetClaim(wire.Claim{Cluster: "prod", Node: "n1", Groups: []string{"AR/stage-0", "unknown"}})
 			require.NoError(t, push())
 			_, ok := node.Received("prod", "AR/stage-0")
 			assert.False(t, ok, "nothing is said before something is known")
 			assert.True(t, node.Reachable())
-			assert.Equal(t, threshold.Caller{Cluster: "prod"}, g.caller)
+			assert.Equal(t, wire.Caller{Cluster: "prod"}, g.caller)
 
 			publish(t, server, "prod", 0.9,
 				threshold.Value{Group: "AR/stage-0", Threshold: 0.8, Ref: 0.0520833333},
@@ -219,7 +220,7 @@ func TestMiddleTier(t *testing.T) {
 			publish(t, top, "prod", 0.9, threshold.Value{Group: "g", Threshold: 0.8})
 			up := pusher(t, shard, transport, serve(t, top, &gateway{}, transport))
 			push := pusher(t, node, transport, serve(t, shard, &gateway{}, transport))
-			node.SetClaim(threshold.Claim{Cluster: "prod", Node: "n", Groups: []string{"g"}})
+			node.SetClaim(wire.Claim{Cluster: "prod", Node: "n", Groups: []string{"g"}})
 
 			require.NoError(t, push())
 			_, ok := node.Received("prod", "g")
@@ -270,12 +271,12 @@ func TestHostileAnswers(t *testing.T) {
 	for _, bad := range []string{"NaN", "7", "-1", strings.Repeat("9", 9000)} {
 		answer.Set("gpu-straggler-threshold", bad)
 		answer.Set("gpu-straggler-quorum-met", "true")
-		e.hear(t.Context(), "http", &threshold.Claim{Cluster: "prod"}, answer.Values, true)
+		e.hear(t.Context(), "http", &wire.Claim{Cluster: "prod"}, answer.Values, true)
 	}
 	answer.Set("gpu-straggler-threshold", "0.5")
 	answer.Set("gpu-straggler-quorum-met", "yes")
 	answer.Set("gpu-straggler-params", `"ok";v=1;q;t="0.5";m="1";s="0";k="2";n=5;ttl=50, "bad";v=1`)
-	e.hear(t.Context(), "http", &threshold.Claim{Cluster: "prod"}, answer.Values, true)
+	e.hear(t.Context(), "http", &wire.Claim{Cluster: "prod"}, answer.Values, true)
 	_, ok := e.Received("prod", "")
 	assert.False(t, ok)
 	_, ok = e.Received("prod", "ok")
@@ -357,7 +358,7 @@ func TestOnlyMetricsPushesAreAnswered(t *testing.T) {
 func TestAGatewayKeepsNoAsks(t *testing.T) {
 	e, _ := newTestExtension(t, nil)
 	e.answer(t.Context(), "http", "anything", []string{`"g"`})
-	assert.Equal(t, threshold.Claim{}, e.asks.Next(time.Now()), "only a middle tier asks on")
+	assert.Equal(t, wire.Claim{}, e.asks.Next(time.Now()), "only a middle tier asks on")
 }
 
 func TestManyGroupsAreAskedForInTurn(t *testing.T) {
@@ -366,11 +367,11 @@ func TestManyGroupsAreAskedForInTurn(t *testing.T) {
 	for i := range groups {
 		groups[i] = "g" + string(rune('A'+i))
 	}
-	e.SetClaim(threshold.Claim{Cluster: "prod", Groups: groups})
+	e.SetClaim(wire.Claim{Cluster: "prod", Groups: groups})
 	asked := map[string]bool{}
 	for range 3 {
 		some := e.ask()
-		assert.LessOrEqual(t, len(some.Groups), threshold.MaxGroups)
+		assert.LessOrEqual(t, len(some.Groups), wire.MaxGroups)
 		for _, g := range some.Groups {
 			asked[g] = true
 		}
@@ -479,11 +480,11 @@ func TestClusterIsBoundToTheCredentials(t *testing.T) {
 
 	ctx := client.NewContext(t.Context(), client.Info{Auth: authData{"tenant": "mine"}})
 	caller, headers := e.answer(ctx, "http", "victim", nil)
-	assert.Equal(t, threshold.Caller{Cluster: "mine", Authenticated: true}, caller)
+	assert.Equal(t, wire.Caller{Cluster: "mine", Authenticated: true}, caller)
 	assert.Empty(t, headers)
 
 	caller, headers = e.answer(t.Context(), "http", "victim", nil)
-	assert.Equal(t, threshold.Caller{}, caller, "without credentials there is no cluster")
+	assert.Equal(t, wire.Caller{}, caller, "without credentials there is no cluster")
 	assert.Empty(t, headers)
 
 	rec := httptest.NewRecorder()
@@ -520,7 +521,7 @@ func TestNodeIsBoundToTheCredentials(t *testing.T) {
 
 	// A tier of all clusters asks for the one it names, and sees all of them.
 	caller, headers := e.answer(as("*/*"), "grpc", "mine", nil)
-	assert.Equal(t, threshold.Caller{Cluster: "mine"}, caller)
+	assert.Equal(t, wire.Caller{Cluster: "mine"}, caller)
 	assert.NotEmpty(t, headers)
 	for user, want := range map[string]int{"*/*": 1, "mine/n7": 1, "other/n7": 0, "nobody": 0} {
 		rec := httptest.NewRecorder()

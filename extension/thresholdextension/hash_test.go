@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
 
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 // ring is some servers behind one name, and a client that hashes.
@@ -61,7 +61,7 @@ func state(addrs []string) resolver.State {
 }
 
 // push returns the server that got the push of a claim.
-func (r *ring) push(c threshold.Claim) string {
+func (r *ring) push(c wire.Claim) string {
 	r.node.SetClaim(c)
 	p := &peer.Peer{}
 	_, err := pmetricotlp.NewGRPCClient(r.cc).Export(context.WithoutCancel(r.t.Context()), pmetricotlp.NewExportRequest(), grpc.Peer(p), grpc.WaitForReady(true))
@@ -74,7 +74,7 @@ func (r *ring) servers() map[string]string {
 	got := make(map[string]string, nodes)
 	for i := range nodes {
 		name := fmt.Sprintf("node-%03d", i)
-		got[name] = r.push(threshold.Claim{Cluster: "prod", Node: name})
+		got[name] = r.push(wire.Claim{Cluster: "prod", Node: name})
 	}
 	return got
 }
@@ -123,10 +123,10 @@ func TestEachClusterHasItsGateway(t *testing.T) {
 	seen := map[string]bool{}
 	for c := range 30 {
 		cluster := fmt.Sprint("cluster-", c)
-		want := r.push(threshold.Claim{Cluster: cluster, Node: "n0"})
+		want := r.push(wire.Claim{Cluster: cluster, Node: "n0"})
 		seen[want] = true
 		for n := range 5 {
-			require.Equal(t, want, r.push(threshold.Claim{Cluster: cluster, Node: fmt.Sprint("n", n)}))
+			require.Equal(t, want, r.push(wire.Claim{Cluster: cluster, Node: fmt.Sprint("n", n)}))
 		}
 	}
 	assert.Len(t, seen, 3)
@@ -136,7 +136,7 @@ func TestWithoutConsistentHashTheExportersBalancerHolds(t *testing.T) {
 	r := newRing(t, hashNone, 3)
 	seen := map[string]bool{}
 	for range 3000 {
-		seen[r.push(threshold.Claim{Cluster: "prod", Node: "n0"})] = true
+		seen[r.push(wire.Claim{Cluster: "prod", Node: "n0"})] = true
 		if len(seen) == 3 {
 			return
 		}
@@ -152,8 +152,8 @@ func TestARingOfManyServers(t *testing.T) {
 		addrs = append(addrs, net.JoinHostPort(fmt.Sprintf("127.0.1.%d", i+1), "1"))
 	}
 	r.name.UpdateState(state(addrs))
-	assert.Equal(t, r.addrs[0], r.push(threshold.Claim{Node: "n0"}), "the others are not there")
+	assert.Equal(t, r.addrs[0], r.push(wire.Claim{Node: "n0"}), "the others are not there")
 	r.name.UpdateState(resolver.State{})
 	r.name.UpdateState(state(r.addrs))
-	assert.Equal(t, r.addrs[0], r.push(threshold.Claim{Node: "n0"}), "a name without addresses for a while")
+	assert.Equal(t, r.addrs[0], r.push(wire.Claim{Node: "n0"}), "a name without addresses for a while")
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 const (
@@ -58,8 +59,8 @@ func (e *thresholdExtension) GetHTTPHandler(context.Context) (extensionmiddlewar
 			for _, h := range headers {
 				w.Header().Set(h.Name, h.Value)
 			}
-			ctx, asked := resync.ContextWithAnswer(threshold.ContextWithCaller(r.Context(), caller))
-			aw := &answerWriter{ResponseWriter: w, state: func() []threshold.Header {
+			ctx, asked := resync.ContextWithAnswer(wire.ContextWithCaller(r.Context(), caller))
+			aw := &answerWriter{ResponseWriter: w, state: func() []wire.Header {
 				return e.state(ctx, asked, caller.Cluster, e.node(ctx, r.Header.Get(e.names.Node)))
 			}}
 			next.ServeHTTP(aw, r.WithContext(ctx))
@@ -87,7 +88,7 @@ func (e *thresholdExtension) GetGRPCServerOptions(context.Context) ([]grpc.Serve
 			// Fails only when the headers are on their way already; the client
 			// then keeps what it has.
 			_ = grpc.SetHeader(ctx, out)
-			below, asked := resync.ContextWithAnswer(threshold.ContextWithCaller(ctx, caller))
+			below, asked := resync.ContextWithAnswer(wire.ContextWithCaller(ctx, caller))
 			resp, err := handler(below, req)
 			out = make(metadata.MD, 2)
 			for _, h := range e.state(below, asked, caller.Cluster, e.node(ctx, first(md.Get(e.names.Node)))) {
@@ -102,7 +103,7 @@ func (e *thresholdExtension) GetGRPCServerOptions(context.Context) ([]grpc.Serve
 // state says in which life this server is, and whose state it lacks: found
 // out by the pipeline, or by the tier above from an earlier push. It is asked
 // for once the pipeline is done, since that may have heard of it just now.
-func (e *thresholdExtension) state(ctx context.Context, asked *resync.Answer, cluster, node string) []threshold.Header {
+func (e *thresholdExtension) state(ctx context.Context, asked *resync.Answer, cluster, node string) []wire.Header {
 	// What the pipeline lacks, a front door of this very process, such as
 	// wire_diff, may take for known.
 	for _, r := range asked.Requests() {
@@ -111,9 +112,9 @@ func (e *thresholdExtension) state(ctx context.Context, asked *resync.Answer, cl
 	if e.wanted.Take(cluster, node) && !resync.Ask(ctx, node) {
 		e.wanted.Add(resync.Request{Cluster: cluster, Node: node}) // the answer is full
 	}
-	headers := []threshold.Header{{Name: e.names.Epoch, Value: *e.epoch.Load()}}
+	headers := []wire.Header{{Name: e.names.Epoch, Value: *e.epoch.Load()}}
 	if want := asked.Header(); want != "" {
-		headers = append(headers, threshold.Header{Name: e.names.Resync, Value: want})
+		headers = append(headers, wire.Header{Name: e.names.Resync, Value: want})
 	}
 	return headers
 }
@@ -121,7 +122,7 @@ func (e *thresholdExtension) state(ctx context.Context, asked *resync.Answer, cl
 // answerWriter adds headers when they leave, with the status.
 type answerWriter struct {
 	http.ResponseWriter
-	state func() []threshold.Header
+	state func() []wire.Header
 	left  bool
 }
 
@@ -167,7 +168,7 @@ func (e *thresholdExtension) httpClaim(r *http.Request) string {
 }
 
 // answer resolves who asks and which thresholds there are to say.
-func (e *thresholdExtension) answer(ctx context.Context, transport, claimed string, groupHeader []string) (threshold.Caller, []threshold.Header) {
+func (e *thresholdExtension) answer(ctx context.Context, transport, claimed string, groupHeader []string) (wire.Caller, []wire.Header) {
 	outcome := outcomeServed
 	caller, ok := e.caller(ctx, claimed)
 	if !ok {
@@ -176,12 +177,12 @@ func (e *thresholdExtension) answer(ctx context.Context, transport, claimed stri
 	var groups []string
 	if len(groupHeader) > 0 {
 		var err error
-		if groups, err = threshold.ParseGroups(groupHeader); err != nil {
+		if groups, err = wire.ParseGroups(groupHeader); err != nil {
 			outcome = outcomeInvalid
 			e.warn("a client's peer groups were ignored", err)
 		}
 	}
-	var headers []threshold.Header
+	var headers []wire.Header
 	if caller.Cluster != "" {
 		c := e.lookup(caller.Cluster, groups)
 		headers = c.Respond(headers, &e.names, groups)
@@ -218,22 +219,22 @@ func (e *thresholdExtension) lookup(cluster string, groups []string) *threshold.
 
 // caller binds the claim to the authenticated identity where that is asked
 // for. It reports false for a claim that cannot name a cluster.
-func (e *thresholdExtension) caller(ctx context.Context, claimed string) (threshold.Caller, bool) {
+func (e *thresholdExtension) caller(ctx context.Context, claimed string) (wire.Caller, bool) {
 	authenticated := false
 	if rule := e.cfg.rule(); rule.On() {
 		id, err := rule.Of(ctx)
 		if err != nil {
-			return threshold.Caller{}, true
+			return wire.Caller{}, true
 		}
 		claimed, authenticated = id.ClusterOr(claimed), id.Cluster != clientidentity.Any
 	}
 	if claimed == "" {
-		return threshold.Caller{}, true
+		return wire.Caller{}, true
 	}
-	if !threshold.ValidName(claimed) {
-		return threshold.Caller{}, false
+	if !wire.ValidName(claimed) {
+		return wire.Caller{}, false
 	}
-	return threshold.Caller{Cluster: claimed, Authenticated: authenticated}, true
+	return wire.Caller{Cluster: claimed, Authenticated: authenticated}, true
 }
 
 // node returns the node that a push is of: its claim, or its client's own.

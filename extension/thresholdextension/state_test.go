@@ -23,7 +23,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 // requests keeps what a subscriber was told.
@@ -84,7 +84,7 @@ func TestEpochCrossesTheWire(t *testing.T) {
 			require.NotEqual(t, *first.epoch.Load(), *second.epoch.Load())
 			require.True(t, resync.ValidEpoch(*first.epoch.Load()))
 			node, tel := newTestExtension(t, nil)
-			node.SetClaim(threshold.Claim{Cluster: "prod", Node: "n1"})
+			node.SetClaim(wire.Claim{Cluster: "prod", Node: "n1"})
 			var told requests
 			cancel := node.Subscribe(told.add)
 
@@ -102,7 +102,7 @@ func TestEpochCrossesTheWire(t *testing.T) {
 			require.NoError(t, pushSecond())
 			assert.Empty(t, told.take())
 
-			node.SetClaim(threshold.Claim{Cluster: "prod"})
+			node.SetClaim(wire.Claim{Cluster: "prod"})
 			require.NoError(t, pushFirst())
 			assert.Equal(t, []resync.Request{{}}, told.take(), "a push without a node is anybody's")
 
@@ -110,7 +110,7 @@ func TestEpochCrossesTheWire(t *testing.T) {
 				{Attributes: attribute.NewSet(attribute.String("reason", reasonEpoch)), Value: 2},
 			}, metricdatatest.IgnoreTimestamp())
 			cancel()
-			node.SetClaim(threshold.Claim{Cluster: "prod", Node: "n1"})
+			node.SetClaim(wire.Claim{Cluster: "prod", Node: "n1"})
 			require.NoError(t, pushFirst())
 			assert.Empty(t, told.take())
 		})
@@ -146,16 +146,16 @@ func (a *asking) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestTheNextHopAsks(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		claim threshold.Claim
+		claim wire.Claim
 		asked []string
 		err   error
 		body  bool
 		want  []resync.Request
 	}{
-		{name: "nobody", claim: threshold.Claim{Cluster: "prod", Node: "n1"}},
-		{name: "one node", claim: threshold.Claim{Cluster: "prod", Node: "n1"}, asked: []string{"n1"}, want: []resync.Request{{Node: "n1"}}},
-		{name: "some of many", claim: threshold.Claim{Cluster: "prod"}, asked: []string{"n1", "n2"}, want: []resync.Request{{Node: "n1"}, {Node: "n2"}}},
-		{name: "a node without a wire form", claim: threshold.Claim{Cluster: "prod", Node: "n1"}, asked: []string{"ü"}},
+		{name: "nobody", claim: wire.Claim{Cluster: "prod", Node: "n1"}},
+		{name: "one node", claim: wire.Claim{Cluster: "prod", Node: "n1"}, asked: []string{"n1"}, want: []resync.Request{{Node: "n1"}}},
+		{name: "some of many", claim: wire.Claim{Cluster: "prod"}, asked: []string{"n1", "n2"}, want: []resync.Request{{Node: "n1"}, {Node: "n2"}}},
+		{name: "a node without a wire form", claim: wire.Claim{Cluster: "prod", Node: "n1"}, asked: []string{"ü"}},
 		{name: "with a refusal", asked: []string{"n1"}, err: status.Error(codes.Unavailable, "later"), want: []resync.Request{{Node: "n1"}}},
 		{name: "with a body", asked: []string{"n1"}, body: true, want: []resync.Request{{Node: "n1"}}},
 	} {
@@ -191,7 +191,7 @@ func TestHostileStateHeaders(t *testing.T) {
 	e, tel := newTestExtension(t, nil)
 	var told requests
 	defer e.Subscribe(told.add)()
-	claim := &threshold.Claim{Cluster: "prod", Node: "n1"}
+	claim := &wire.Claim{Cluster: "prod", Node: "n1"}
 	hear := func(name, value string) {
 		answer := http.Header{}
 		answer.Set(name, value)
@@ -227,11 +227,11 @@ func TestGatewaysBehindOneAddress(t *testing.T) {
 		gateways[i] = handlerOf(t, e, &gateway{})
 	}
 	for _, tt := range []struct {
-		claim threshold.Claim
+		claim wire.Claim
 		asks  []int
 	}{
-		{threshold.Claim{Cluster: "prod", Node: "n1"}, []int{0, 1, 1, 1}},
-		{threshold.Claim{Cluster: "prod"}, []int{1, 1, 0, 0}},
+		{wire.Claim{Cluster: "prod", Node: "n1"}, []int{0, 1, 1, 1}},
+		{wire.Claim{Cluster: "prod"}, []int{1, 1, 0, 0}},
 	} {
 		node.SetClaim(tt.claim)
 		for i, want := range tt.asks {
@@ -270,7 +270,7 @@ func TestStateIsAskedForHopByHop(t *testing.T) {
 			var told [2]requests
 			for i := range agents {
 				agents[i], _ = newTestExtension(t, nil)
-				agents[i].SetClaim(threshold.Claim{Cluster: "prod", Node: []string{"n0", "n1"}[i]})
+				agents[i].SetClaim(wire.Claim{Cluster: "prod", Node: []string{"n0", "n1"}[i]})
 				defer agents[i].Subscribe(told[i].add)()
 				pushes[i] = pusher(t, agents[i], transport, addr)
 				require.NoError(t, pushes[i]())
@@ -359,8 +359,8 @@ func TestAHandlerThatWritesNothingAnswersToo(t *testing.T) {
 func TestAnAnswerWriterKeepsWhatTheWriterCan(t *testing.T) {
 	rec := httptest.NewRecorder()
 	known := false
-	w := &answerWriter{ResponseWriter: rec, state: func() []threshold.Header {
-		return []threshold.Header{{Name: "known", Value: strconv.FormatBool(known)}}
+	w := &answerWriter{ResponseWriter: rec, state: func() []wire.Header {
+		return []wire.Header{{Name: "known", Value: strconv.FormatBool(known)}}
 	}}
 	w.WriteHeader(http.StatusEarlyHints)
 	known = true

@@ -11,7 +11,7 @@ import (
 
 	"go.opentelemetry.io/collector/client"
 
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 // Any as a cluster or a node is for clients that speak for all of them: a
@@ -57,9 +57,9 @@ func (r Rule) Of(ctx context.Context) (Identity, error) {
 		id.Node = text(auth, r.Node)
 	}
 	switch {
-	case !threshold.ValidName(id.Cluster):
+	case !wire.ValidName(id.Cluster):
 		return Identity{}, ErrNoCluster
-	case !threshold.ValidName(id.Node):
+	case !wire.ValidName(id.Node):
 		return Identity{}, ErrNoNode
 	}
 	return id, nil

@@ -4,7 +4,6 @@ package fleetapi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"reflect"
@@ -246,7 +245,7 @@ func (s *stream) changes() error {
 			text, err = sh.node(c, formSeen, &ch.View)
 		case fleetstate.Removed:
 			list = &p.removed
-			text, err = json.Marshal(Key(ch.Key))
+			text, err = marshal(Key(ch.Key))
 		}
 		if err != nil {
 			return false
@@ -316,7 +315,7 @@ func (s *stream) sendEpisodes() error {
 		for _, e := range list[:min(len(list), maxOpenEpisodes)] {
 			out.Episodes = append(out.Episodes, c.episode(e))
 		}
-		return json.Marshal(out)
+		return marshal(out)
 	}
 	var text []byte
 	var err error

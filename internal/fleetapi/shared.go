@@ -3,7 +3,6 @@
 package fleetapi
 
 import (
-	"encoding/json"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -101,9 +100,9 @@ func (s *shared) node(c *converter, f form, v *fleetstate.View) ([]byte, error) 
 // encode returns a form of a node in JSON.
 func (c *converter) encode(f form, v *fleetstate.View) ([]byte, error) {
 	if f == formSeen {
-		return json.Marshal(Seen{Key(v.Key), c.sighting(v.Seen), v.State})
+		return marshal(Seen{Key(v.Key), c.sighting(v.Seen), v.State})
 	}
-	return json.Marshal(c.node(*v, f == formNodeWithGPUs))
+	return marshal(c.node(*v, f == formNodeWithGPUs))
 }
 
 // openEpisodes returns an EpisodeList of all clusters in JSON.

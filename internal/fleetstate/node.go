@@ -65,8 +65,6 @@ const (
 	numNodeFields
 )
 
-const nodeFractions = 1<<NodeScore | 1<<NodeThreshold | 1<<NodeCPUPressure
-
 // NodeValues holds numbers by field, and which of them are known.
 type NodeValues struct {
 	v     [numNodeFields]float64
@@ -165,8 +163,6 @@ const (
 	numGPUFields
 )
 
-const gpuFractions = 1<<GPUUtilization | 1<<GPUTensorActivity | 1<<GPUSMActivity
-
 // Get returns the number, nil when it is unknown. The target never changes.
 func (g *GPU) Get(f GPUField) *float64 {
 	if g.known&(1<<f) == 0 {
@@ -234,5 +230,11 @@ func (n *Node) derive() {
 	}
 	if users > 0 {
 		n.Usage = used / float64(users)
+	}
+	if !finite(n.Watts) {
+		n.Watts = math.NaN() // finite numbers may have a sum that is not
+	}
+	if !finite(n.Usage) {
+		n.Usage = math.NaN()
 	}
 }

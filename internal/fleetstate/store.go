@@ -175,12 +175,11 @@ const (
 	DropMaxEpisodes                // MaxEpisodes, only of episodes that are open
 	DropMaxDetails                 // more Xids, reasons or throttle reasons of a GPU than are kept
 	DropText                       // a name or text of more than MaxName bytes
-	DropRange                      // a fraction that is not from 0 to 1
 	DropForeignEpisode             // a record with the ID of an episode of another node, group or kind
 	numDrops
 )
 
-var drops = [numDrops]string{"no_node", "max_nodes", "evicted_node", "max_gpus_per_node", "max_groups", "max_episodes", "max_details", "text_too_long", "out_of_range", "foreign_episode"}
+var drops = [numDrops]string{"no_node", "max_nodes", "evicted_node", "max_gpus_per_node", "max_groups", "max_episodes", "max_details", "text_too_long", "foreign_episode"}
 
 func (d Drop) String() string { return drops[d] }
 

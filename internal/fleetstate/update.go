@@ -183,12 +183,8 @@ func (u *Update) SetGroup(group string) {
 	}
 }
 
-// Set gives a number of the node. NaN ends it, and so does a fraction that is none.
+// Set gives a number of the node. NaN ends it.
 func (u *Update) Set(f NodeField, x float64) {
-	if nodeFractions&(1<<f) != 0 && (x < 0 || x > 1) {
-		u.s.drop(DropRange)
-		x = math.NaN()
-	}
 	switch {
 	case !finite(x):
 		u.Unset(f)
@@ -285,12 +281,8 @@ func (u *Update) KnownGPU(uuid string) int {
 	return -1
 }
 
-// SetGPU gives a number of a GPU. NaN ends it, and so does a fraction that is none.
+// SetGPU gives a number of a GPU. NaN ends it.
 func (u *Update) SetGPU(i int, f GPUField, x float64) {
-	if gpuFractions&(1<<f) != 0 && (x < 0 || x > 1) {
-		u.s.drop(DropRange)
-		x = math.NaN()
-	}
 	switch {
 	case !finite(x):
 		if u.view.GPUs[i].known&(1<<f) != 0 {

@@ -19,6 +19,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 var update = flag.Bool("update", false, "write the tables of docs/metrics.md")
@@ -34,12 +35,7 @@ type metadata struct {
 	} `yaml:"attributes"`
 	Metrics map[string]struct {
 		Enabled    bool     `yaml:"enabled"`
-		Unit       string   `yaml:"unit"`
-		Gauge      *any     `yaml:"gauge"`
 		Attributes []string `yaml:"attributes"`
-		Sum        *struct {
-			Monotonic bool `yaml:"monotonic"`
-		} `yaml:"sum"`
 	} `yaml:"metrics"`
 }
 
@@ -60,24 +56,42 @@ func (m *metadata) label(attribute string) string {
 }
 
 // prometheusName is what the Prometheus exporter with its defaults makes of a metric.
-func (m *metadata) prometheusName(t *testing.T, name string) (string, string) {
-	metric := m.Metrics[name]
-	kind, words := otlptranslator.MetricType(otlptranslator.MetricTypeGauge), "gauge"
-	switch {
-	case metric.Sum != nil && metric.Sum.Monotonic:
-		kind, words = otlptranslator.MetricTypeMonotonicCounter, "counter"
-	case metric.Sum != nil:
-		kind, words = otlptranslator.MetricTypeNonMonotonicCounter, "up-down counter"
-	}
+func prometheusName(t *testing.T, m *reading.Metric) string {
+	kind := map[reading.Kind]otlptranslator.MetricType{
+		reading.Gauge: otlptranslator.MetricTypeGauge, reading.Counter: otlptranslator.MetricTypeMonotonicCounter,
+		reading.UpDownCounter: otlptranslator.MetricTypeNonMonotonicCounter,
+	}[m.Kind]
 	namer := otlptranslator.MetricNamer{WithMetricSuffixes: true}
-	built, err := namer.Build(otlptranslator.Metric{Name: name, Unit: metric.Unit, Type: kind})
+	built, err := namer.Build(otlptranslator.Metric{Name: m.Name, Unit: m.Unit, Type: kind})
 	require.NoError(t, err)
-	return built, words
+	return built
+}
+
+// readBy says who reads a metric, or why nobody does.
+func readBy(m *reading.Metric) string {
+	if m.Unread != "" {
+		return "nobody: " + m.Unread
+	}
+	return m.For.String()
+}
+
+// otherTable lists what the product reads and the nvml receiver does not write.
+func otherTable() string {
+	var b strings.Builder
+	b.WriteString("| Metric | Unit | Kind | Range | Read by |\n|---|---|---|---|---|\n")
+	list := reading.All()
+	for i := range list {
+		m := &list[i]
+		if strings.HasPrefix(m.Name, "gpu.app.") || strings.HasPrefix(m.Name, "system.") && m.Unread == "" || m.Subject() == reading.Network {
+			fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s |\n", m.Name, m.Unit, m.Kind, m.Range, readBy(m))
+		}
+	}
+	return b.String()
 }
 
 func (m *metadata) table(t *testing.T) string {
 	var b strings.Builder
-	b.WriteString("| Metric | In Prometheus | Unit | Kind | Attributes besides `hw.id`, `hw.parent` | Default |\n|---|---|---|---|---|---|\n")
+	b.WriteString("| Metric | In Prometheus | Unit | Kind | Range | Attributes besides `hw.id`, `hw.parent` | Default | Read by |\n|---|---|---|---|---|---|---|---|\n")
 	for _, name := range slices.Sorted(maps.Keys(m.Metrics)) {
 		metric := m.Metrics[name]
 		var attributes []string
@@ -86,9 +100,11 @@ func (m *metadata) table(t *testing.T) string {
 				attributes = append(attributes, "`"+m.label(a)+"`")
 			}
 		}
-		prometheus, kind := m.prometheusName(t, name)
+		known := reading.ByName(name)
+		require.NotNil(t, known, name)
 		onOff := map[bool]string{true: "on", false: "off"}[metric.Enabled]
-		fmt.Fprintf(&b, "| `%s` | `%s` | `%s` | %s | %s | %s |\n", name, prometheus, metric.Unit, kind, strings.Join(attributes, ", "), onOff)
+		fmt.Fprintf(&b, "| `%s` | `%s` | `%s` | %s | %s | %s | %s | %s |\n", name, prometheusName(t, known), known.Unit, known.Kind, known.Range,
+			strings.Join(attributes, ", "), onOff, readBy(known))
 	}
 	return b.String()
 }
@@ -202,7 +218,7 @@ func TestDocsTables(t *testing.T) {
 	text, err := os.ReadFile(docsFile)
 	require.NoError(t, err)
 	docs := string(text)
-	for name, table := range map[string]string{"metrics": m.table(t), "rubric": ruleTable(), "xids": xidTable()} {
+	for name, table := range map[string]string{"metrics": m.table(t), "other metrics": otherTable(), "rubric": ruleTable(), "xids": xidTable()} {
 		begin, end := "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->"
 		i, j := strings.Index(docs, begin), strings.Index(docs, end)
 		require.True(t, i >= 0 && j > i, "markers of %s", name)
@@ -229,8 +245,7 @@ func TestDocsQueriesNameWhatThereIs(t *testing.T) {
 	m := readMetadata(t)
 	known, labels := map[string]bool{}, map[string]bool{}
 	for name, metric := range m.Metrics {
-		prometheus, _ := m.prometheusName(t, name)
-		known[prometheus] = true
+		known[prometheusName(t, reading.ByName(name))] = true
 		for _, a := range metric.Attributes {
 			labels[strings.ReplaceAll(m.label(a), ".", "_")] = true
 		}

@@ -6,16 +6,18 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // Attribute selects points.
 type Attribute struct{ Key, Value string }
 
-// Input is one kind of reading: the points of a metric that have the attributes
-// or lack them.
+// Input is one kind of reading: the points that say a field of the catalogue, or
+// those of a metric that have the attributes or lack them.
 type Input struct {
+	// Field is None where the catalogue has none for the metric's attributes.
+	Field      reading.Field
 	Attributes []Attribute
 	index      int
 	counter    bool
@@ -25,7 +27,9 @@ type Input struct {
 // the nodes of an agent.
 type Plan struct {
 	inputs map[string][]Input
-	count  int
+	// known are the same, by the index of the catalogue's metric.
+	known [][]Input
+	count int
 	// counters are, by input, the place of its count, -1 for what is none.
 	counters []int
 	counts   int
@@ -58,12 +62,9 @@ type factor struct {
 
 // NewPlan compiles measures, which must be valid.
 func NewPlan(measures *[nodesignal.Count]Measure) *Plan {
-	p := &Plan{inputs: make(map[string][]Input)}
-	p.utilization = p.input(gpusemconv.MetricGPUUtilization, map[string]string{gpusemconv.AttrGPUTask: "general"}, false)
-	p.application = []int{
-		p.input(gpusemconv.MetricAppStepDuration, nil, false),
-		p.input(gpusemconv.MetricAppStepRate, nil, false),
-	}
+	p := &Plan{inputs: make(map[string][]Input), known: make([][]Input, len(reading.All()))}
+	p.utilization = p.field(reading.Utilization)
+	p.application = []int{p.field(reading.StepDuration), p.field(reading.StepRate)}
 	for s := range measures {
 		m := &measures[s]
 		p.measures[s].worst = m.Combine == CombineMin
@@ -112,18 +113,26 @@ func (p *Plan) factor(r *Ratio) factor {
 	return f
 }
 
+func (p *Plan) field(f reading.Field) int {
+	m, _ := reading.Of(f)
+	return p.input(m.Name, reading.Attributes(f), false)
+}
+
 // input returns the index of an input, the same for the same.
 func (p *Plan) input(metric string, attrs map[string]string, counter bool) int {
-	in := Input{index: p.count, counter: counter}
+	in := Input{Field: reading.Find(metric, attrs), index: p.count, counter: counter}
 	for _, k := range slices.Sorted(maps.Keys(attrs)) {
 		in.Attributes = append(in.Attributes, Attribute{k, attrs[k]})
 	}
 	for _, known := range p.inputs[metric] {
-		if known.counter == counter && slices.Equal(known.Attributes, in.Attributes) {
+		if known.counter == counter && (in.Field != reading.None && in.Field == known.Field || slices.Equal(known.Attributes, in.Attributes)) {
 			return known.index
 		}
 	}
 	p.inputs[metric] = append(p.inputs[metric], in)
+	if m := reading.ByName(metric); m != nil {
+		p.known[m.Index()] = p.inputs[metric]
+	}
 	at := -1
 	if counter {
 		at = p.counts
@@ -138,3 +147,6 @@ func (p *Plan) input(metric string, attrs map[string]string, counter bool) int {
 // Inputs returns what the points of a metric may be; nil for a metric that is
 // not read.
 func (p *Plan) Inputs(metric string) []Input { return p.inputs[metric] }
+
+// Known is Inputs for a metric of the catalogue.
+func (p *Plan) Known(m *reading.Metric) []Input { return p.known[m.Index()] }

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // How a reading is used, Ratio.Use.
@@ -50,11 +50,12 @@ const (
 
 // Ratio is one reading of each GPU, or of the node.
 type Ratio struct {
-	// Metric is a gauge or sum. Attributes select its points; a point that lacks
-	// one of them is taken.
+	// Metric is a gauge or sum. Attributes select its points. Of a metric that
+	// the catalogue of internal/reading does not have, or not with these
+	// attributes, a point that lacks one of them is taken.
 	Metric     string            `mapstructure:"metric"`
 	Attributes map[string]string `mapstructure:"attributes"`
-	// Limit is the metric of what the reading is a fraction of, with the
+	// Limit is the metric that the reading is a fraction of, with the
 	// attributes LimitAttributes, or Attributes where there are none. BestLimit
 	// puts in its place, where it is absent, the most that a GPU of the node has
 	// shown.
@@ -90,73 +91,72 @@ const (
 	maxTimes   = 4
 )
 
-func sm() map[string]string { return map[string]string{gpusemconv.AttrClock: "sm"} }
-
-func clockFraction() Ratio {
-	return Ratio{Metric: gpusemconv.MetricGPUClock, Attributes: sm(), Limit: gpusemconv.MetricGPUClockLimit}
+// ratio is what the catalogue has of a field.
+func ratio(f reading.Field) Ratio {
+	m, _ := reading.Of(f)
+	return Ratio{Metric: m.Name, Attributes: reading.Attributes(f)}
 }
 
-func linkErrors(kind string, allowed float64) Source {
-	return Source{Ratio: Ratio{
-		Metric: gpusemconv.MetricGPUNVLinkErrors, Attributes: map[string]string{gpusemconv.AttrErrorType: kind},
-		Use: UseRate, Allowed: allowed,
-	}, Across: AcrossMin}
+// of makes r a fraction of another field.
+func (r Ratio) of(limit reading.Field) Ratio {
+	m, _ := reading.Of(limit)
+	r.Limit, r.LimitAttributes = m.Name, reading.Attributes(limit)
+	return r
+}
+
+// best lets what a GPU of the node has shown stand for the limit.
+func (r Ratio) best() Ratio {
+	r.BestLimit = true
+	return r
+}
+
+func (r Ratio) use(how string) Ratio {
+	r.Use = how
+	return r
+}
+
+func clockFraction() Ratio { return ratio(reading.SMClock).of(reading.SMClockLimit) }
+
+// linkErrors is the worst GPU's rate of a counter, against what is allowed per second.
+func linkErrors(f reading.Field, allowed float64) Source {
+	r := ratio(f).use(UseRate)
+	r.Allowed = allowed
+	return Source{Ratio: r, Across: AcrossMin}
 }
 
 // DefaultMeasures returns how the signals are measured from what the nvml
 // receiver tells and from what an application pushes.
 func DefaultMeasures() [nodesignal.Count]Measure {
-	current, most := map[string]string{gpusemconv.AttrKind: "current"}, map[string]string{gpusemconv.AttrKind: "max"}
 	// The rates are those from which NVIDIA's DCGM warns (dcgm_fields.h and its
 	// health checks): 8 PCIe replays a minute, any NVLink replay or recovery,
 	// 100 CRC errors a second.
 	const perMinute = 1.0 / 60
 	return [nodesignal.Count]Measure{
 		nodesignal.Throughput: {CombineFirst, []Source{
-			{Ratio: Ratio{Metric: gpusemconv.MetricAppStepDuration, Use: UseInverse}},
-			{Ratio: Ratio{Metric: gpusemconv.MetricAppStepRate}},
+			{Ratio: ratio(reading.StepDuration).use(UseInverse)},
+			{Ratio: ratio(reading.StepRate)},
 			// The share of the peak that the tensor cores give, at the clock they
 			// have: within 2 points of the model's own FLOPS (OFU, arXiv 2605.20799).
-			{
-				Ratio: Ratio{Metric: gpusemconv.MetricGPUActivity, Attributes: map[string]string{gpusemconv.AttrActivityUnit: "tensor"}},
-				Times: []Ratio{clockFraction()}, When: WhenBusy,
-			},
-			{
-				Ratio: Ratio{Metric: gpusemconv.MetricGPUUtilization, Attributes: map[string]string{gpusemconv.AttrGPUTask: "general"}},
-				Times: []Ratio{clockFraction()}, When: WhenBusy,
-			},
+			{Ratio: ratio(reading.TensorActivity), Times: []Ratio{clockFraction()}, When: WhenBusy},
+			{Ratio: ratio(reading.Utilization), Times: []Ratio{clockFraction()}, When: WhenBusy},
 		}},
 		nodesignal.Compute: {CombineFirst, []Source{{Ratio: clockFraction(), Across: AcrossMin, When: WhenLoad}}},
 		nodesignal.Interconnect: {CombineMin, []Source{
 			{
-				Ratio: Ratio{Metric: gpusemconv.MetricGPUPCIeLinkWidth, Attributes: current, Limit: gpusemconv.MetricGPUPCIeLinkWidth, LimitAttributes: most},
+				Ratio: ratio(reading.PCIeWidth).of(reading.PCIeWidthLimit),
 				// A lane carries twice the bytes with each generation, but for the
 				// peers it is the same whether a step counts as half or as a third.
-				Times: []Ratio{{
-					Metric: gpusemconv.MetricGPUPCIeLinkGeneration, Attributes: current,
-					Limit: gpusemconv.MetricGPUPCIeLinkGeneration, LimitAttributes: most, BestLimit: true,
-				}},
+				Times:  []Ratio{ratio(reading.PCIeGeneration).of(reading.PCIeGenerationLimit).best()},
 				Across: AcrossMin, When: WhenLoad,
 			},
-			{
-				Ratio: Ratio{
-					Metric: gpusemconv.MetricGPUNVLinkLinks, Attributes: map[string]string{gpusemconv.AttrState: "up"}, BestLimit: true,
-				},
-				Across: AcrossMin,
-			},
-			{Ratio: Ratio{
-				Metric: gpusemconv.MetricGPUPCIeReplays, Attributes: map[string]string{gpusemconv.AttrKind: "replay"},
-				Use: UseRate, Allowed: 8 * perMinute,
-			}, Across: AcrossMin},
-			linkErrors("replay", perMinute), linkErrors("recovery", perMinute),
-			linkErrors("crc", 100), linkErrors("crc_flit", 100), linkErrors("crc_data", 100),
+			{Ratio: ratio(reading.NVLinksUp).best(), Across: AcrossMin},
+			linkErrors(reading.PCIeReplays, 8*perMinute),
+			linkErrors(reading.NVLinkReplay, perMinute), linkErrors(reading.NVLinkRecovery, perMinute),
+			linkErrors(reading.NVLinkCRC, 100), linkErrors(reading.NVLinkCRCFlit, 100), linkErrors(reading.NVLinkCRCData, 100),
 		}},
-		nodesignal.CPU:   {CombineFirst, []Source{{Ratio: Ratio{Metric: gpusemconv.MetricNodeCPUPressure, Use: UseOneMinus}}}},
-		nodesignal.Power: {CombineFirst, []Source{{Ratio: Ratio{Metric: gpusemconv.MetricPower, Attributes: map[string]string{gpusemconv.AttrHWType: "gpu"}}, Across: AcrossSum, When: WhenBusy}}},
-		nodesignal.Memory: {CombineFirst, []Source{{Ratio: Ratio{
-			Metric: gpusemconv.MetricGPUMemoryUsage, Attributes: map[string]string{gpusemconv.AttrMemoryState: "used"},
-			Limit: gpusemconv.MetricGPUMemoryLimit, LimitAttributes: map[string]string{}, Use: UseOneMinus,
-		}}}},
+		nodesignal.CPU:    {CombineFirst, []Source{{Ratio: ratio(reading.CPUPressure).use(UseOneMinus)}}},
+		nodesignal.Power:  {CombineFirst, []Source{{Ratio: ratio(reading.Power), Across: AcrossSum, When: WhenBusy}}},
+		nodesignal.Memory: {CombineFirst, []Source{{Ratio: ratio(reading.MemoryUsed).of(reading.MemoryLimit).use(UseOneMinus)}}},
 	}
 }
 

@@ -28,7 +28,7 @@ func TestMemoryOfANode(t *testing.T) {
 			id := fmt.Sprintf("GPU-%08d-0000-0000-0000-%012d", i, g)
 			at := addGPU(t, n, id)
 			for field := range numFields {
-				_ = n.Put(at, field, 0)
+				n.Put(at, field, 0)
 			}
 		}
 		for _, id := range []string{"mlx5_0", "mlx5_1"} {

@@ -116,32 +116,10 @@ func (n *Node) addGPU(id string) (int, error) {
 	return i, nil
 }
 
-// ranges are the least and the greatest value of each field that can be true.
-// Counters of events stay exact up to 2^53.
-var ranges = func() (r [numFields][2]float64) {
-	for f := range r {
-		switch f := Field(f); {
-		case f < firstGauge:
-			r[f] = [2]float64{0, 1}
-		case f >= firstCounter:
-			r[f] = [2]float64{0, 1 << 53}
-		default:
-			r[f] = [2]float64{0, 1e6}
-		}
-	}
-	r[FieldSMClock], r[FieldSMClockLimit] = [2]float64{0, 1e11}, [2]float64{0, 1e11}
-	// NVML's receiver takes the same range for the truth.
-	r[FieldTemperature] = [2]float64{-50, 200}
-	r[FieldMemory], r[FieldUtilization] = [2]float64{0, 1}, [2]float64{0, 1}
-	return r
-}()
-
 // Put takes a reading of a GPU; gpu is what GPU returned in this report.
-// Counters are cumulative.
-func (n *Node) Put(gpu int, f Field, v float64) error {
-	if !(v >= ranges[f][0] && v <= ranges[f][1]) {
-		return ErrRange
-	}
+// Counters are cumulative. The value is in the range of the catalogue, see
+// internal/reading; so are those of its siblings.
+func (n *Node) Put(gpu int, f Field, v float64) {
 	g := &n.gpus[gpu]
 	g.seen = n.seen
 	switch {
@@ -168,7 +146,6 @@ func (n *Node) Put(gpu int, f Field, v float64) error {
 		}
 		*raw = v
 	}
-	return nil
 }
 
 // Drop forgets a reading: its series has ended.
@@ -216,9 +193,6 @@ func (n *Node) PutXid(gpu int, code uint16, v float64, from time.Time) error {
 	if !ok {
 		return nil // an application's, or nothing to act on
 	}
-	if !(v >= 0 && v <= 1<<53) {
-		return ErrRange
-	}
 	g := &n.gpus[gpu]
 	g.seen = n.seen
 	of, begin := uint8(gpu), seconds(from)
@@ -245,26 +219,13 @@ func (n *Node) PutXid(gpu int, code uint16, v float64, from time.Time) error {
 }
 
 // PutNode takes a reading of the node.
-func (n *Node) PutNode(f NodeField, v float64) error {
-	limit := 1e6
-	if f == NodeCPUPressure || f == NodeCPUSteal || f == NodeHostMemory {
-		limit = 1
-	}
-	if !(v >= 0 && v <= limit) {
-		return ErrRange
-	}
-	n.gauges[f] = float32(v)
-	return nil
-}
+func (n *Node) PutNode(f NodeField, v float64) { n.gauges[f] = float32(v) }
 
 // DropNode forgets a reading of the node.
 func (n *Node) DropNode(f NodeField) { n.gauges[f] = unknown }
 
 // PutBandwidth takes the bandwidth of a network adapter's link, in bytes per second.
 func (n *Node) PutBandwidth(id string, v float64) error {
-	if !(v >= 0 && v <= 1e15) {
-		return ErrRange
-	}
 	i, err := n.adapter(id)
 	if err == nil {
 		n.adapters[i].bandwidth = float32(v)
@@ -282,9 +243,6 @@ func (n *Node) DropBandwidth(id string) {
 // PutNetworkErrors takes the cumulative errors of one kind of a network
 // adapter; sub tells its kinds apart.
 func (n *Node) PutNetworkErrors(id string, sub uint32, v float64) error {
-	if !(v >= 0 && v <= 1<<53) {
-		return ErrRange
-	}
 	i, err := n.adapter(id)
 	if err != nil {
 		return err

@@ -107,7 +107,7 @@ var rules = []Rule{
 		Evidence: []Fact{LastXid}, Source: "DCGM health watch: FAIL at any volatile DBE, WARN while a retirement is pending",
 	},
 	{
-		Reason: "gpu_xid", When: "an Xid for which NVIDIA asks for a reset or for service",
+		Reason: "gpu_xid", When: "an Xid whose advice by NVIDIA is a reset or service",
 		Action: ActionReset, Advice: "Drain the node and reset the GPU; look up the Xid in NVIDIA's catalogue.",
 		Tests:    []Test{{Fact: XidReset, Limit: 1}},
 		Evidence: []Fact{LastXid}, Source: "NVIDIA Xid catalogue: RESET_GPU, CHECK_MECHANICALS, RESTART_VM",
@@ -195,7 +195,7 @@ var rules = []Rule{
 	},
 	{
 		Reason: "network_link_slow", When: "the network adapters of the node have less bandwidth than the peers'",
-		Action: ActionCheckNet, Advice: "Check that each network adapter runs at its full speed; replace the cable of the one that does not.",
+		Action: ActionCheckNet, Advice: "Check that each network adapter runs at its full speed; replace the cable of a slower one.",
 		Tests:    []Test{{Fact: NetworkBandwidth, Limit: peersDecide, Share: 0.01, NeedsPeers: true}},
 		Evidence: []Fact{NetworkErrors}, Source: "equal nodes have equal links; our judgement",
 	},

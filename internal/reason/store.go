@@ -14,7 +14,6 @@ import (
 // Why a reading is not taken.
 var (
 	ErrName           = errors.New("name is empty or too long")
-	ErrRange          = errors.New("reading is not in its range")
 	ErrTooManyNodes   = errors.New("more nodes than `MaxNodes`")
 	ErrClusterNodes   = errors.New("cluster holds its share of `MaxNodes`")
 	ErrTooManyDevices = errors.New("more GPUs or adapters than a node may have")

@@ -49,11 +49,11 @@ func TestWindowOfACounter(t *testing.T) {
 			start := epoch.Add(-time.Hour)
 			n := addNode(t, testStore(1), "n", start)
 			total := 5.0
-			require.NoError(t, n.Put(addGPU(t, n, "g"), FieldECCUncorrected, total))
+			n.Put(addGPU(t, n, "g"), FieldECCUncorrected, total)
 			for _, at := range tt.at {
 				n.hear(seconds(epoch.Add(at)))
 				total++
-				require.NoError(t, n.Put(0, FieldECCUncorrected, total))
+				n.Put(0, FieldECCUncorrected, total)
 			}
 			v, ok := n.value(ECCUncorrected, 0, newWindow(since, epoch.Add(13*time.Minute)))
 			assert.True(t, ok)
@@ -67,10 +67,10 @@ func TestWindowOfACounter(t *testing.T) {
 func TestErrorOfTheAmount(t *testing.T) {
 	n := addNode(t, testStore(1), "n", epoch)
 	g := addGPU(t, n, "g")
-	require.NoError(t, n.Put(g, FieldPCIeReplays, 0))
+	n.Put(g, FieldPCIeReplays, 0)
 	for m := range 60 {
 		n.hear(seconds(epoch.Add(time.Duration(m) * time.Minute)))
-		require.NoError(t, n.Put(g, FieldPCIeReplays, float64(m+1)))
+		n.Put(g, FieldPCIeReplays, float64(m+1))
 	}
 	end := epoch.Add(59 * time.Minute)
 	// Errors at minutes 56 to 59; the window begins half a minute after 56.
@@ -86,14 +86,14 @@ func TestCounterReset(t *testing.T) {
 	n := addNode(t, testStore(1), "n", epoch)
 	g := addGPU(t, n, "g")
 	for _, v := range []float64{1000, 1001, 2, 3} {
-		require.NoError(t, n.Put(g, FieldNVLinkReplay, v))
+		n.Put(g, FieldNVLinkReplay, v)
 	}
 	v, ok := n.value(NVLinkReplays, g, newWindow(epoch, epoch))
 	assert.True(t, ok)
 	assert.InDelta(t, 4, v, 0, "1, then 2 since the reset, then 1")
 
 	n.Drop(g, FieldNVLinkReplay)
-	require.NoError(t, n.Put(g, FieldNVLinkReplay, 50))
+	n.Put(g, FieldNVLinkReplay, 50)
 	v, _ = n.value(NVLinkReplays, g, newWindow(epoch, epoch))
 	assert.InDelta(t, 4, v, 0, "a series that comes back begins where it is")
 }
@@ -101,10 +101,10 @@ func TestCounterReset(t *testing.T) {
 func TestAFlagCountsWhileItHeld(t *testing.T) {
 	n := addNode(t, testStore(1), "n", epoch)
 	g := addGPU(t, n, "g")
-	require.NoError(t, n.Put(g, FieldSWThermal, 1))
+	n.Put(g, FieldSWThermal, 1)
 	// Nothing changed for ten minutes, so that nothing was sent.
 	n.hear(seconds(epoch.Add(10 * time.Minute)))
-	require.NoError(t, n.Put(g, FieldSWThermal, 0))
+	n.Put(g, FieldSWThermal, 0)
 
 	held := func(since time.Duration) float64 {
 		v, ok := n.value(SWThermal, g, newWindow(epoch.Add(since), epoch.Add(20*time.Minute)))
@@ -158,24 +158,8 @@ func TestUpMovesBetweenSeries(t *testing.T) {
 	assert.Equal(t, UpUnknown, n.gpus[g].up)
 }
 
-func TestGarbageIsRejected(t *testing.T) {
+func TestNamesThatAreNoneAreRejected(t *testing.T) {
 	n := addNode(t, testStore(1), "n", epoch)
-	g := addGPU(t, n, "g")
-	for f := range numFields {
-		for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -51, 1e300} {
-			require.ErrorIs(t, n.Put(g, f, v), ErrRange, "%d %v", f, v)
-		}
-	}
-	for f := range numNodeFields {
-		for _, v := range []float64{math.NaN(), math.Inf(1), -1, 1e300} {
-			require.ErrorIs(t, n.PutNode(f, v), ErrRange)
-		}
-	}
-	for _, v := range []float64{math.NaN(), -1, 1e300} {
-		require.ErrorIs(t, n.PutXid(g, 79, v, epoch), ErrRange)
-		require.ErrorIs(t, n.PutNetworkErrors("x", 1, v), ErrRange)
-		require.ErrorIs(t, n.PutBandwidth("x", v), ErrRange)
-	}
 	_, err := n.GPU("")
 	require.ErrorIs(t, err, ErrName)
 	_, err = n.GPU(string(make([]byte, 254)))
@@ -220,13 +204,13 @@ func TestANodeWithTooManyGPUs(t *testing.T) {
 func TestAReplacedGPU(t *testing.T) {
 	n := addNode(t, testStore(1), "n", epoch)
 	for i := range MaxGPUs {
-		require.NoError(t, n.Put(addGPU(t, n, gpuID(i)), FieldECCUncorrected, 1))
+		n.Put(addGPU(t, n, gpuID(i)), FieldECCUncorrected, 1)
 	}
 	for i := range MaxGPUs {
 		n.hear(seconds(epoch.Add(gpuQuiet * time.Second)))
 		g := addGPU(t, n, gpuID(i))
 		if i != 9 {
-			require.NoError(t, n.Put(g, FieldECCUncorrected, 2))
+			n.Put(g, FieldECCUncorrected, 2)
 		}
 	}
 	require.NoError(t, n.PutXid(3, 79, 1, epoch))
@@ -310,11 +294,11 @@ func TestGPUs(t *testing.T) {
 	assert.False(t, ok)
 	_, ok = s.GPUs("c", "b")
 	assert.False(t, ok)
-	require.NoError(t, n.PutNode(NodeGPUsFound, 7))
+	n.PutNode(NodeGPUsFound, 7)
 	count, ok := s.GPUs("c", "a")
 	assert.True(t, ok)
 	assert.Equal(t, 7, count)
-	require.NoError(t, n.PutNode(NodeGPUsExpected, 8))
+	n.PutNode(NodeGPUsExpected, 8)
 	count, _ = s.GPUs("c", "a")
 	assert.Equal(t, 8, count)
 }
@@ -323,7 +307,7 @@ func TestGPUs(t *testing.T) {
 func TestPeersAreBounded(t *testing.T) {
 	s := testStore(1000)
 	for i := range 1000 {
-		require.NoError(t, addNode(t, s, fmt.Sprintf("n%d", i), epoch).PutNode(NodeCPUPressure, 0.5))
+		addNode(t, s, fmt.Sprintf("n%d", i), epoch).PutNode(NodeCPUPressure, 0.5)
 	}
 	asked := 0
 	s.Explain("c", "n0", func(yield func(string) bool) {
@@ -361,7 +345,7 @@ func FuzzNode(f *testing.F) {
 			script = script[1:]
 			return b
 		}
-		values := []float64{0, 1, 0.5, 3, 1000, 1e9, -1, math.NaN(), math.Inf(1), 1 << 53, 1e300, math.SmallestNonzeroFloat64}
+		values := []float64{0, 1, 0.5, 3, 1000, 1e9, -50, 1 << 53, math.SmallestNonzeroFloat64}
 		for len(script) > 0 {
 			now = now.Add(time.Duration(int8(next())) * 10 * time.Second)
 			n, err := s.Node("c", string('a'+rune(next()%6)), now)
@@ -376,7 +360,7 @@ func FuzzNode(f *testing.F) {
 			id := gpuID(int(next() % 40))
 			switch field := Field(next()); {
 			case field < numFields:
-				_ = n.Put(g, field, v)
+				n.Put(g, field, v)
 			case field < 2*numFields:
 				n.Drop(g, field-numFields)
 			case field < 80:
@@ -388,7 +372,7 @@ func FuzzNode(f *testing.F) {
 			case field < 130:
 				n.DropBandwidth(id)
 			case field < 160:
-				_ = n.PutNode(NodeField(next()%byte(numNodeFields)), v)
+				n.PutNode(NodeField(next()%byte(numNodeFields)), v)
 			case field < 170:
 				n.DropNode(NodeField(next() % byte(numNodeFields)))
 			case field < 200:
@@ -438,7 +422,7 @@ func BenchmarkPut(b *testing.B) {
 	for b.Loop() {
 		for g := range fleetGPUs {
 			i, _ := n.GPU(ids[g])
-			_ = n.Put(i, FieldTemperature, 61)
+			n.Put(i, FieldTemperature, 61)
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/fleetGPUs, "ns/point")

@@ -28,7 +28,7 @@ type Subject uint8
 const (
 	SubjectNode    Subject = iota // a slow node
 	SubjectGroup                  // many slow nodes of a group
-	SubjectMissing                // a node, or many at once, of which nothing is heard
+	SubjectMissing                // a silent node, or many at once
 	// SubjectCluster counts the slow nodes of a cluster that began at the same
 	// tick as too many others to be told of each; it ends when they have.
 	SubjectCluster

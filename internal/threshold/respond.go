@@ -3,31 +3,22 @@
 package threshold
 
 import (
-	"context"
 	"strings"
+
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
-
-// Names are the header names on the wire; gRPC metadata uses them in lower case.
-type Names struct {
-	Cluster, Node, Group         string
-	Threshold, QuorumMet, Params string
-	Epoch, Resync                string
-}
-
-// Header is one response header.
-type Header struct{ Name, Value string }
 
 // Respond appends what c has to say to a client of these groups. It appends
 // nothing where there is nothing valid to say; c may be nil.
-func (c *Cluster) Respond(dst []Header, names *Names, groups []string) []Header {
+func (c *Cluster) Respond(dst []wire.Header, names *wire.Names, groups []string) []wire.Header {
 	if c == nil {
 		return dst
 	}
 	if w := c.Wide; w != nil {
-		dst = append(dst, Header{names.Threshold, w.Number}, Header{names.QuorumMet, boolText(w.QuorumMet)})
+		dst = append(dst, wire.Header{names.Threshold, w.Number}, wire.Header{names.QuorumMet, boolText(w.QuorumMet)})
 	}
 	if params := c.params(groups); params != "" {
-		dst = append(dst, Header{names.Params, params})
+		dst = append(dst, wire.Header{names.Params, params})
 	}
 	return dst
 }
@@ -39,7 +30,7 @@ func (c *Cluster) params(groups []string) string {
 	var b strings.Builder
 	add := func(member string) bool {
 		const separator = ", "
-		if b.Len()+len(separator)+len(member) > maxHeaderBytes {
+		if b.Len()+len(separator)+len(member) > wire.MaxHeaderBytes {
 			return false
 		}
 		if b.Len() > 0 {
@@ -55,7 +46,7 @@ func (c *Cluster) params(groups []string) string {
 			most = max(most, len(e.SignalMembers))
 		}
 	}
-	b.Grow(min(size, maxHeaderBytes))
+	b.Grow(min(size, wire.MaxHeaderBytes))
 	for _, g := range groups {
 		if e := c.Groups[g]; e != nil && !add(e.Member) {
 			return b.String()
@@ -95,32 +86,10 @@ func (c *Cluster) IngeroThreshold() (t float64, quorum, ok bool) {
 }
 
 // RespondIngero appends Ingero's two headers, or none.
-func (c *Cluster) RespondIngero(dst []Header, thresholdName, quorumName string) []Header {
+func (c *Cluster) RespondIngero(dst []wire.Header, thresholdName, quorumName string) []wire.Header {
 	t, quorum, ok := c.IngeroThreshold()
 	if !ok {
 		return dst
 	}
-	return append(dst, Header{thresholdName, FormatNumber(t)}, Header{quorumName, boolText(quorum)})
-}
-
-// Caller is the client behind a push, as far as the server side can tell.
-type Caller struct {
-	// Cluster is empty when the client named none.
-	Cluster string
-	// Authenticated is true when Cluster comes from the client's credentials,
-	// not from its own claim.
-	Authenticated bool
-}
-
-type callerKey struct{}
-
-// ContextWithCaller lets the pipeline behind a receiver know the caller.
-func ContextWithCaller(ctx context.Context, c Caller) context.Context {
-	return context.WithValue(ctx, callerKey{}, c)
-}
-
-// CallerFromContext returns the caller of a push, the zero Caller when unknown.
-func CallerFromContext(ctx context.Context) Caller {
-	c, _ := ctx.Value(callerKey{}).(Caller)
-	return c
+	return append(dst, wire.Header{thresholdName, FormatNumber(t)}, wire.Header{quorumName, boolText(quorum)})
 }

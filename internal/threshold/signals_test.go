@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 var params = rounded(straggler.Params{Centre: 0.0521, Level: 0.0525, Scale: 0.012, Kappa: 2.083, Limit: 8, MaxBias: 0.02, Phi: 0.8125})
@@ -75,28 +76,28 @@ func TestAClientOfGroupsOnlySkipsNothingElse(t *testing.T) {
 }
 
 func TestParamsStayWithinAHeader(t *testing.T) {
-	values := make([]Value, MaxGroups)
+	values := make([]Value, wire.MaxGroups)
 	for i := range values {
 		values[i] = withSignals(fmt.Sprintf("group-%02d-%s", i, strings.Repeat("x", 100)))
 	}
 	text := header(t, values...)
-	assert.LessOrEqual(t, len(text), maxHeaderBytes)
-	assert.Greater(t, len(text), maxHeaderBytes-400)
+	assert.LessOrEqual(t, len(text), wire.MaxHeaderBytes)
+	assert.Greater(t, len(text), wire.MaxHeaderBytes-400)
 	got, err := ParseParams([]string{text})
 	require.NoError(t, err)
-	require.Len(t, got, MaxGroups)
+	require.Len(t, got, wire.MaxGroups)
 	signals := 0
 	for _, v := range got {
 		signals += len(v.Signals)
 		require.NotEmpty(t, v.Signals, "each group has its first signal before any has its third")
 	}
-	assert.Less(t, signals, 3*MaxGroups)
+	assert.Less(t, signals, 3*wire.MaxGroups)
 
-	long := make([]Value, MaxGroups)
+	long := make([]Value, wire.MaxGroups)
 	for i := range long {
-		long[i] = value(fmt.Sprintf("%02d%s", i, strings.Repeat(`"`, MaxNameLength-2)))
+		long[i] = value(fmt.Sprintf("%02d%s", i, strings.Repeat(`"`, wire.MaxNameLength-2)))
 	}
-	assert.LessOrEqual(t, len(header(t, long...)), maxHeaderBytes, "escaped names are twice as long")
+	assert.LessOrEqual(t, len(header(t, long...)), wire.MaxHeaderBytes, "escaped names are twice as long")
 }
 
 func TestHostileSignals(t *testing.T) {
@@ -201,8 +202,8 @@ func BenchmarkNewEntry(b *testing.B) {
 func BenchmarkRespond(b *testing.B) {
 	e, _ := NewEntry(withSignals("AR/stage-0"))
 	c := &Cluster{Groups: map[string]*Entry{"AR/stage-0": e}}
-	groups, names := []string{"AR/stage-0"}, &Names{Params: "gpu-straggler-params"}
-	var dst []Header
+	groups, names := []string{"AR/stage-0"}, &wire.Names{Params: "gpu-straggler-params"}
+	var dst []wire.Header
 	b.ReportAllocs()
 	for b.Loop() {
 		dst = c.Respond(dst[:0], names, groups)

@@ -13,14 +13,11 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 // Bounds of what crosses a trust boundary.
 const (
-	// MaxNameLength bounds cluster, node and group names: a DNS name's length (RFC 1035).
-	MaxNameLength = 253
-	// MaxGroups is the number of peer groups that one push may ask for.
-	MaxGroups = 16
 	// MaxTTL bounds how long a received threshold may claim to be fresh.
 	MaxTTL = time.Hour
 	// MaxSignals bounds the parameters of one group: each signal for up to four
@@ -123,29 +120,6 @@ func (v *Value) Validate() error {
 	return nil
 }
 
-// ValidName reports whether s can name a cluster, node or peer group on the
-// wire: 1 to MaxNameLength printable ASCII characters.
-func ValidName(s string) bool {
-	if s == "" || len(s) > MaxNameLength {
-		return false
-	}
-	for i := range len(s) {
-		if s[i] < 0x20 || s[i] > 0x7e {
-			return false
-		}
-	}
-	return true
-}
-
-// Claim is who a client says it is. A claim selects what is returned; it is
-// no proof of identity.
-type Claim struct {
-	Cluster string
-	// Node is set when the push is one node's.
-	Node   string
-	Groups []string
-}
-
 // Publisher takes the thresholds that a gateway computed.
 type Publisher interface {
 	// Publish replaces everything published before. It keeps snap: the caller
@@ -156,7 +130,7 @@ type Publisher interface {
 // Source gives a node the thresholds that came back with its pushes.
 type Source interface {
 	// SetClaim says for whom the next pushes ask.
-	SetClaim(Claim)
+	SetClaim(wire.Claim)
 	// Received returns the newest threshold of a peer group of a cluster.
 	Received(cluster, group string) (Received, bool)
 	// Reachable reports whether the last push was answered; false before the first.

@@ -65,40 +65,6 @@ func TestParseParamsKeepsTheValidMembers(t *testing.T) {
 	}
 }
 
-func TestParseGroups(t *testing.T) {
-	header, err := EncodeGroups([]string{"a", "", "b/c", "no\nnewline", strings.Repeat("x", MaxNameLength+1)})
-	require.NoError(t, err)
-	assert.Equal(t, `"a", "b/c"`, header)
-	groups, err := ParseGroups([]string{header})
-	require.NoError(t, err)
-	assert.Equal(t, []string{"a", "b/c"}, groups)
-
-	empty, err := EncodeGroups(nil)
-	require.NoError(t, err)
-	assert.Empty(t, empty)
-
-	many := make([]string, MaxGroups+5)
-	for i := range many {
-		many[i] = string(rune('a' + i))
-	}
-	header, err = EncodeGroups(many)
-	require.NoError(t, err)
-	groups, err = ParseGroups([]string{header})
-	require.NoError(t, err)
-	assert.Equal(t, many[:MaxGroups], groups)
-
-	for name, bad := range map[string][]string{
-		"too many":  {strings.Repeat(`"a",`, MaxGroups) + `"b"`},
-		"too long":  {`"` + strings.Repeat("a", maxHeaderBytes) + `"`},
-		"no string": {`17`},
-		"garbage":   {"\x00\xff"},
-		"long name": {`"` + strings.Repeat("a", MaxNameLength+1) + `"`},
-	} {
-		_, err := ParseGroups(bad)
-		assert.Error(t, err, name)
-	}
-}
-
 func TestParseThreshold(t *testing.T) {
 	f, err := ParseThreshold(" 0.870348 ")
 	require.NoError(t, err)
@@ -205,16 +171,16 @@ func FuzzParseParams(f *testing.F) {
 	})
 }
 
-func FuzzParseGroups(f *testing.F) {
-	f.Add(`"a", "b/c"`)
-	f.Fuzz(func(t *testing.T, header string) {
-		groups, err := ParseGroups([]string{header})
-		if err != nil {
-			return
-		}
-		require.LessOrEqual(t, len(groups), MaxGroups)
-		for _, g := range groups {
-			require.True(t, ValidName(g))
-		}
-	})
+func TestInboxHandsDownWhatIsLeft(t *testing.T) {
+	var b Inbox
+	assert.Nil(t, b.Cluster("c", []string{"g"}, start))
+	wide := value("")
+	b.Put("c", wide, start)
+	b.Put("c", value("g"), start)
+	c := b.Cluster("c", []string{"g", "other"}, start.Add(20*time.Second))
+	require.NotNil(t, c)
+	require.Len(t, c.Groups, 1)
+	assert.Equal(t, 30*time.Second, c.Groups["g"].TTL)
+	assert.InDelta(t, wide.Threshold, c.Wide.Threshold, 0)
+	assert.Nil(t, b.Cluster("c", []string{"g"}, start.Add(49*time.Second+1)), "a dead threshold is not handed down")
 }

@@ -15,11 +15,8 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
-
-// maxHeaderBytes bounds what is parsed of one header: proxies commonly stop
-// at 8 KiB for all headers together.
-const maxHeaderBytes = 8 << 10
 
 // digits of a real number on the wire that are significant.
 const digits = 9
@@ -28,7 +25,7 @@ const digits = 9
 const maxComplaints = 16
 
 // maxMembers bounds what is looked at of one header.
-const maxMembers = MaxGroups * (1 + MaxSignals)
+const maxMembers = wire.MaxGroups * (1 + MaxSignals)
 
 // FormatNumber writes f with up to nine significant digits.
 func FormatNumber(f float64) string { return strconv.FormatFloat(f, 'g', digits, 64) }
@@ -37,52 +34,12 @@ func FormatNumber(f float64) string { return strconv.FormatFloat(f, 'g', digits,
 func ParseThreshold(s string) (float64, error) {
 	f, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
 	if err != nil {
-		return 0, fmt.Errorf("threshold %q is not a number", clip(s))
+		return 0, fmt.Errorf("threshold %q is not a number", wire.Clip(s))
 	}
 	if !inUnit(f) {
-		return 0, fmt.Errorf("threshold %q is not in [0,1]", clip(s))
+		return 0, fmt.Errorf("threshold %q is not in [0,1]", wire.Clip(s))
 	}
 	return f, nil
-}
-
-// EncodeGroups writes peer group names as a structured-field list of strings
-// (RFC 9651), the value of a gpu-group request header. Names beyond MaxGroups
-// and names that are not ValidName are left out.
-func EncodeGroups(groups []string) (string, error) {
-	list := make(httpsfv.List, 0, min(len(groups), MaxGroups))
-	for _, g := range groups {
-		if len(list) == MaxGroups {
-			break
-		}
-		if ValidName(g) {
-			list = append(list, httpsfv.NewItem(g))
-		}
-	}
-	if len(list) == 0 {
-		return "", nil
-	}
-	return httpsfv.Marshal(list)
-}
-
-// ParseGroups reads a gpu-group request header. More than MaxGroups members
-// is an error: the sender would wait for an answer that never comes.
-func ParseGroups(header []string) ([]string, error) {
-	list, err := ParseList(header)
-	if err != nil {
-		return nil, err
-	}
-	if len(list) > MaxGroups {
-		return nil, fmt.Errorf("%d peer groups asked for, at most %d may be", len(list), MaxGroups)
-	}
-	groups := make([]string, 0, len(list))
-	for _, m := range list {
-		name, err := memberName(m)
-		if err != nil {
-			return nil, err
-		}
-		groups = append(groups, name)
-	}
-	return groups, nil
 }
 
 // EncodeMember writes v as one member of a gpu-straggler-params list, without
@@ -93,8 +50,8 @@ func ParseGroups(header []string) ([]string, error) {
 // Real numbers are strings: an RFC 9651 decimal has three fractional digits,
 // too few for a step rate.
 func EncodeMember(v Value) (string, error) {
-	if !ValidName(v.Group) && v.Group != "" {
-		return "", fmt.Errorf("peer group %q has no wire form: 1 to %d printable ASCII characters are allowed", clip(v.Group), MaxNameLength)
+	if !wire.ValidName(v.Group) && v.Group != "" {
+		return "", fmt.Errorf("peer group %q has no wire form: 1 to %d printable ASCII characters are allowed", wire.Clip(v.Group), wire.MaxNameLength)
 	}
 	b := appendName(make([]byte, 0, 160), v.Group)
 	b = appendInteger(b, "v", v.Version)
@@ -178,7 +135,7 @@ func appendSingle(b []byte, key string, f float64) []byte {
 // returned all the same. Signals that are not known are left out silently: a
 // newer gateway may know more.
 func ParseParams(header []string) ([]Value, error) {
-	list, err := ParseList(header)
+	list, err := wire.ParseList(header)
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +148,7 @@ func ParseParams(header []string) ([]Value, error) {
 			errs = append(errs, err)
 		}
 	}
-	values := make([]Value, 0, min(len(list), MaxGroups))
+	values := make([]Value, 0, min(len(list), wire.MaxGroups))
 	for _, m := range list {
 		if ofSignal(m) {
 			continue
@@ -200,8 +157,8 @@ func ParseParams(header []string) ([]Value, error) {
 		switch {
 		case err != nil:
 			complain(err)
-		case len(values) == MaxGroups:
-			return nil, fmt.Errorf("more than %d peer groups", MaxGroups)
+		case len(values) == wire.MaxGroups:
+			return nil, fmt.Errorf("more than %d peer groups", wire.MaxGroups)
 		default:
 			values = append(values, v)
 		}
@@ -229,11 +186,11 @@ func ofSignal(m httpsfv.Member) bool {
 
 // decodeSignal adds the parameters of one signal to the group's value.
 func decodeSignal(m httpsfv.Item, values []Value) error {
-	name, err := memberName(m)
+	name, err := wire.MemberName(m)
 	if err != nil {
 		return err
 	}
-	fail := func(err error) error { return fmt.Errorf("peer group %q: %w", clip(name), err) }
+	fail := func(err error) error { return fmt.Errorf("peer group %q: %w", wire.Clip(name), err) }
 	d := memberReader{params: m.Params}
 	sig, ok := d.get("sig", true).(httpsfv.Token)
 	if !ok {
@@ -278,7 +235,7 @@ func decodeSignal(m httpsfv.Item, values []Value) error {
 
 func decodeMember(m httpsfv.Member) (Value, error) {
 	var v Value
-	name, err := memberName(m)
+	name, err := wire.MemberName(m)
 	if err != nil {
 		return v, err
 	}
@@ -304,7 +261,7 @@ func decodeMember(m httpsfv.Member) (Value, error) {
 		d.err = v.Validate()
 	}
 	if d.err != nil {
-		return Value{}, fmt.Errorf("peer group %q: %w", clip(name), d.err)
+		return Value{}, fmt.Errorf("peer group %q: %w", wire.Clip(name), d.err)
 	}
 	return v, nil
 }
@@ -369,51 +326,4 @@ func (d *memberReader) fail(key, want string) {
 	if d.err == nil {
 		d.err = fmt.Errorf("parameter `%s` is not %s", key, want)
 	}
-}
-
-func memberName(m httpsfv.Member) (string, error) {
-	item, ok := m.(httpsfv.Item)
-	if !ok {
-		return "", errors.New("a member is an inner list, a string is wanted")
-	}
-	name, ok := item.Value.(string)
-	if !ok {
-		return "", fmt.Errorf("member %v is not a string", item.Value)
-	}
-	if !ValidName(name) {
-		return "", fmt.Errorf("peer group %q is not 1 to %d printable ASCII characters", clip(name), MaxNameLength)
-	}
-	return name, nil
-}
-
-// ParseList reads a header that is a structured-field list (RFC 9651), of at
-// most 8 KiB. It turns a panic of the parser into an error: httpsfv v1.1.0 had
-// one (a cut-off display string), and a gRPC server does not survive a panic.
-func ParseList(header []string) (list httpsfv.List, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			list, err = nil, fmt.Errorf("not a structured-field list: %v", r)
-		}
-	}()
-	total := 0
-	for _, h := range header {
-		total += len(h)
-	}
-	if total > maxHeaderBytes {
-		return nil, fmt.Errorf("%d bytes, at most %d are read", total, maxHeaderBytes)
-	}
-	list, err = httpsfv.UnmarshalList(header)
-	if err != nil {
-		return nil, fmt.Errorf("not a structured-field list: %w", err)
-	}
-	return list, nil
-}
-
-// clip keeps hostile input out of logs at full length.
-func clip(s string) string {
-	const most = 64
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "..."
 }

@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 // What becomes of a push that names a foreign cluster or node.
@@ -63,8 +63,8 @@ func (c *Config) Validate() error {
 		errs = append(errs, errors.New("`node` is set without `cluster`: must go with the name of its cluster"))
 	}
 	for _, name := range []struct{ key, value string }{{"cluster", c.Cluster}, {"node", c.Node}} {
-		if name.value != "" && !threshold.ValidName(name.value) {
-			errs = append(errs, fmt.Errorf("`%s` is %q: must be 1 to %d printable ASCII characters", name.key, name.value, threshold.MaxNameLength))
+		if name.value != "" && !wire.ValidName(name.value) {
+			errs = append(errs, fmt.Errorf("`%s` is %q: must be 1 to %d printable ASCII characters", name.key, name.value, wire.MaxNameLength))
 		}
 	}
 	if c.Foreign != foreignRefuse && c.Foreign != foreignOverwrite {

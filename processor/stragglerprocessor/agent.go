@@ -21,9 +21,11 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodereport"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/steadytime"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
@@ -37,6 +39,7 @@ type agent struct {
 	logger    *zap.Logger
 	telemetry *metadata.TelemetryBuilder
 	rejects   *rejects
+	reader    *metricreading.Reader
 	ids       identifier
 	nodeName  string
 	source    threshold.Source // nil without a threshold extension
@@ -82,7 +85,7 @@ func newAgent(set processor.Settings, cfg *Config, next consumer.Metrics) (*agen
 	}
 	return &agent{
 		cfg: cfg, nodeCfg: nodeCfg, plan: nodescore.NewPlan(&nodeCfg.Measures), next: next, logger: set.Logger, telemetry: tb,
-		rejects: newRejects(tb), ids: newIdentifier(cfg), nodeName: name,
+		rejects: newRejects(tb), reader: metricreading.New(set.Logger), ids: newIdentifier(cfg), nodeName: name,
 		nodes: make(map[nodeKey]*agentNode),
 	}, nil
 }
@@ -126,9 +129,13 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 	var due []pending
 	var id identity
 	changed := a.sweep(now)
+	caller := wire.CallerFromContext(ctx)
 	for _, rm := range md.ResourceMetrics().All() {
 		a.reading.Reset()
-		ts := collectReading(ctx, &a.reading, a.plan, rm, a.rejects)
+		attrs := rm.Resource().Attributes()
+		from := a.reader.Resource(attrs)
+		ts := collectReading(&a.reading, a.plan, rm, &from)
+		a.rejects.refused(ctx, &from.Refused)
 		a.models = a.models[:0]
 		if a.ids.model >= 0 {
 			a.models = appendProducts(a.models, rm)
@@ -136,8 +143,7 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 		if a.reading.Empty() && len(a.models) == 0 {
 			continue
 		}
-		attrs := rm.Resource().Attributes()
-		a.ids.read(&id, ctx, attrs)
+		a.ids.read(&id, caller, attrs)
 		if id.node == "" {
 			if a.nodeName == "" {
 				a.rejects.add(ctx, straggler.ErrNoNode)
@@ -188,7 +194,7 @@ func (a *agent) node(ctx context.Context, id *identity, now time.Time) (*agentNo
 	case id.cluster == "":
 		a.rejects.add(ctx, straggler.ErrNoCluster)
 		return nil, false
-	case len(id.cluster) > threshold.MaxNameLength || len(id.node) > threshold.MaxNameLength:
+	case len(id.cluster) > wire.MaxNameLength || len(id.node) > wire.MaxNameLength:
 		a.rejects.add(ctx, straggler.ErrNameTooLong)
 		return nil, false
 	case len(a.nodes) >= a.cfg.Agent.MaxNodes:
@@ -249,7 +255,7 @@ func (a *agent) claim() {
 	if a.source == nil {
 		return
 	}
-	var c threshold.Claim
+	var c wire.Claim
 	groups := map[string]struct{}{}
 	for _, key := range slices.SortedFunc(maps.Keys(a.nodes), compareKeys) {
 		if c.Cluster == "" {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
@@ -92,7 +93,7 @@ func TestAgentJudgesItself(t *testing.T) {
 		assert.InDelta(t, 1.0/45, got["n1 gpu.node.signal throughput"], 1e-9)
 		assert.InDelta(t, 1, got["n1 gpu.agent.detection_mode none"], 0)
 		assert.Zero(t, got["n1 gpu.agent.gateway_reachable"])
-		assert.Equal(t, threshold.Claim{Cluster: "prod", Node: "n1", Groups: []string{"J/stage-0"}}, r.ext.claim)
+		assert.Equal(t, wire.Claim{Cluster: "prod", Node: "n1", Groups: []string{"J/stage-0"}}, r.ext.claim)
 
 		for i := range 3 {
 			r.receive(0.95, 1.0/19)
@@ -153,9 +154,9 @@ func TestGPUsAndJobAreOneNode(t *testing.T) {
 		for range 10 {
 			gpus := pmetric.NewMetrics()
 			rm := resource(gpus, map[string]any{"host.name": "n1", "host.id": "x", "k8s.cluster.name": "prod"})
-			gauge(rm, "hw.gpu.clock.frequency", 1.5e9, "clock", "sm")
-			gauge(rm, "hw.gpu.clock.frequency.limit", 2e9, "clock", "sm")
-			gauge(rm, "hw.gpu.utilization", 1, "hw.gpu.task", "general")
+			gauge(rm, "hw.gpu.clock.frequency", 1.5e9, "hw.id", "GPU-0", "clock", "sm")
+			gauge(rm, "hw.gpu.clock.frequency.limit", 2e9, "hw.id", "GPU-0", "clock", "sm")
+			gauge(rm, "hw.gpu.utilization", 1, "hw.id", "GPU-0", "hw.gpu.task", "general")
 			for _, md := range []pmetric.Metrics{gpus, step("n1", 19)} {
 				r.receive(0.5, 1.0/19)
 				r.sink.Reset()
@@ -204,7 +205,7 @@ func TestAgentSpeaksForManyNodes(t *testing.T) {
 		for _, n := range []string{"n1", "n2", "n3"} {
 			assert.Contains(t, got, n+" gpu.node.signal throughput")
 		}
-		assert.Equal(t, threshold.Claim{Cluster: "prod", Groups: []string{"J/stage-0", "J/stage-1"}}, r.ext.claim)
+		assert.Equal(t, wire.Claim{Cluster: "prod", Groups: []string{"J/stage-0", "J/stage-1"}}, r.ext.claim)
 
 		time.Sleep(10 * time.Minute)
 		r.push(step("n1", 19))
@@ -265,7 +266,7 @@ func TestAgentIgnoresNonsenseAndCountsIt(t *testing.T) {
 		got := r.push(md)
 		assert.InDelta(t, 1.0/19, got["n1 gpu.node.signal throughput"], 1e-9)
 		assert.NotContains(t, got, "n2 gpu.node.signal throughput")
-		assert.Equal(t, map[string]int64{"reading_range": 2, "max_nodes": 1}, rejected(t, r.tel))
+		assert.Equal(t, map[string]int64{"not_finite": 1, "value_range": 1, "max_nodes": 1}, rejected(t, r.tel))
 		assert.Equal(t, 3+1, r.sink.AllMetrics()[0].ResourceMetrics().Len(), "the data itself passes, and a score is added")
 	})
 }
@@ -299,7 +300,7 @@ func TestNodesOfAnotherClusterKeepToThemselves(t *testing.T) {
 		gauge(other, "gpu.app.step.duration", 19)
 		got := r.push(md)
 		assert.Contains(t, got, "n2 gpu.node.signal throughput")
-		assert.Equal(t, threshold.Claim{Cluster: "prod", Groups: []string{"J/stage-0"}}, r.ext.claim)
+		assert.Equal(t, wire.Claim{Cluster: "prod", Groups: []string{"J/stage-0"}}, r.ext.claim)
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 // sides runs a gateway and the agents of its nodes on one series, and what the
@@ -28,7 +29,7 @@ type sides struct {
 	group  string
 	peers  []string
 	agents []*agentSide
-	names  threshold.Names
+	names  wire.Names
 	now    time.Time
 	// said is what the gateway found at the last ticks, the newest last.
 	said [3][]straggler.NodeReport
@@ -57,7 +58,7 @@ func newSides(cfg *Config, nodes int, peers []string) (*sides, error) {
 	}
 	s := &sides{
 		cfg: cfg, engine: straggler.New(cfg.engine()), peers: peers, group: straggler.GroupKey(peers),
-		names: threshold.Names{Params: "p", Threshold: "t", QuorumMet: "q"},
+		names: wire.Names{Params: "p", Threshold: "t", QuorumMet: "q"},
 		now:   time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 	}
 	plan := nodescore.NewPlan(&nodeCfg.Measures)

@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 // Modes of the processor.
@@ -183,8 +184,8 @@ func (c *Config) Validate() error {
 	if c.Agent.MaxNodes < 1 {
 		errs = append(errs, fmt.Errorf("`agent::max_nodes` is %d, must be at least 1", c.Agent.MaxNodes))
 	}
-	if c.Agent.NodeName != "" && !threshold.ValidName(c.Agent.NodeName) {
-		errs = append(errs, fmt.Errorf("`agent::node_name` is %q, must be 1 to %d printable ASCII characters", c.Agent.NodeName, threshold.MaxNameLength))
+	if c.Agent.NodeName != "" && !wire.ValidName(c.Agent.NodeName) {
+		errs = append(errs, fmt.Errorf("`agent::node_name` is %q, must be 1 to %d printable ASCII characters", c.Agent.NodeName, wire.MaxNameLength))
 	}
 	if c.TTLMultiplier < 1 {
 		errs = append(errs, fmt.Errorf("`ttl_multiplier` is %d, must be at least 1", c.TTLMultiplier))
@@ -192,8 +193,8 @@ func (c *Config) Validate() error {
 	if ttl := c.ttl(); ttl > threshold.MaxTTL {
 		errs = append(errs, fmt.Errorf("`push_interval` times `ttl_multiplier` is %s, must be at most %s", ttl, threshold.MaxTTL))
 	}
-	if !threshold.ValidName(c.DefaultCluster) {
-		errs = append(errs, fmt.Errorf("`default_cluster` is %q, must be 1 to %d printable ASCII characters", c.DefaultCluster, threshold.MaxNameLength))
+	if !wire.ValidName(c.DefaultCluster) {
+		errs = append(errs, fmt.Errorf("`default_cluster` is %q, must be 1 to %d printable ASCII characters", c.DefaultCluster, wire.MaxNameLength))
 	}
 	for i, name := range c.GroupBy {
 		if name == "" {

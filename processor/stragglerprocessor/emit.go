@@ -84,7 +84,7 @@ func (r *reporter) metrics(rep *straggler.Report) []pmetric.Metrics {
 // gets a point without a value: two nodes in one place would be no list. Such
 // points come last, since the prometheus exporter skips what is behind them.
 func (r *reporter) rank(g nodereport.Gauges, cluster string, ranks []straggler.Rank) {
-	points := g.Metric(gpusemconv.MetricStragglerRank, "", "Place of a node among the most suspicious ones of its cluster, 1 for the worst.")
+	points := g.Metric(gpusemconv.MetricStragglerRank)
 	label := func(p pmetric.NumberDataPoint, at place) {
 		p.Attributes().PutStr(gpusemconv.AttrHostName, at.node)
 		p.Attributes().PutStr(gpusemconv.AttrPeerGroup, at.group)
@@ -113,15 +113,15 @@ func appendCluster(md pmetric.Metrics, ts pcommon.Timestamp, groups []straggler.
 	rm := md.ResourceMetrics().AppendEmpty()
 	rm.Resource().Attributes().PutStr(gpusemconv.AttrClusterName, groups[0].Cluster)
 	g := nodereport.NewGauges(rm, metadata.ScopeName, ts)
-	threshold := g.Metric(gpusemconv.MetricStragglerThreshold, "1", "Score below which a node is a straggler: median - max(k*1.4826*MAD, min_gap), smoothed.")
-	median := g.Metric(gpusemconv.MetricStragglerMedian, "1", "Median score of the active nodes.")
-	mad := g.Metric(gpusemconv.MetricStragglerMAD, "1", "Median absolute deviation of the active nodes' scores.")
-	nodes := g.Metric(gpusemconv.MetricStragglerNodes, "{node}", "Nodes by state.")
-	quorum := g.Metric(gpusemconv.MetricStragglerQuorumMet, "", "1 while enough nodes are active to compute a threshold.")
-	coverage := g.Metric(gpusemconv.MetricStragglerCoverageLow, "", "1 while too many of the known nodes are missing.")
-	panicMode := g.Metric(gpusemconv.MetricStragglerPanicMode, "", "1 while so many nodes are below the threshold that it is held instead.")
-	count := g.Metric(gpusemconv.MetricStragglerCount, "{node}", "Stragglers.")
-	incident := g.Metric(gpusemconv.MetricStragglerIncident, "", "1 while many nodes of the group are slow.")
+	threshold := g.Metric(gpusemconv.MetricStragglerThreshold)
+	median := g.Metric(gpusemconv.MetricStragglerMedian)
+	mad := g.Metric(gpusemconv.MetricStragglerMAD)
+	nodes := g.Metric(gpusemconv.MetricStragglerNodes)
+	quorum := g.Metric(gpusemconv.MetricStragglerQuorumMet)
+	coverage := g.Metric(gpusemconv.MetricStragglerCoverageLow)
+	panicMode := g.Metric(gpusemconv.MetricStragglerPanicMode)
+	count := g.Metric(gpusemconv.MetricStragglerCount)
+	incident := g.Metric(gpusemconv.MetricStragglerIncident)
 	for i := range groups {
 		gr := &groups[i]
 		label := func(p pmetric.NumberDataPoint) {
@@ -158,10 +158,10 @@ func appendCluster(md pmetric.Metrics, ts pcommon.Timestamp, groups []straggler.
 
 // appendSignals adds what nodes are compared with, signal by signal.
 func appendSignals(g nodereport.Gauges, groups []straggler.GroupReport) {
-	medians := g.Metric(gpusemconv.MetricStragglerSignalMedian, "1", "Median of the active nodes' signal, in its own unit.")
-	scales := g.Metric(gpusemconv.MetricStragglerSignalScale, "1", "Spread of the active nodes' signal as a fraction of its level, smoothed.")
-	thresholds := g.Metric(gpusemconv.MetricStragglerSignalThreshold, "1", "Where evidence against a node begins to gather, in the signal's own unit.")
-	falls := g.Metric(gpusemconv.MetricStragglerSignalFall, "1", "How far the median is below the group's usual level, as a fraction of it; negative above.")
+	medians := g.Metric(gpusemconv.MetricStragglerSignalMedian)
+	scales := g.Metric(gpusemconv.MetricStragglerSignalScale)
+	thresholds := g.Metric(gpusemconv.MetricStragglerSignalThreshold)
+	falls := g.Metric(gpusemconv.MetricStragglerSignalFall)
 	add := func(gr *straggler.GroupReport, signals *[nodesignal.Count]straggler.SignalReport, cohort string) {
 		for s := range nodesignal.Count {
 			r := &signals[s]
@@ -190,9 +190,9 @@ func appendNode(md pmetric.Metrics, ts pcommon.Timestamp, n *straggler.NodeRepor
 	rm := md.ResourceMetrics().AppendEmpty()
 	ids.stamp(rm.Resource().Attributes(), n.Cluster, n.Node, n.Peers)
 	g := nodereport.NewGauges(rm, metadata.ScopeName, ts)
-	p := g.Flag(g.Metric(gpusemconv.MetricNodeStraggler, "", "1 while the gateway takes the node for a straggler."), n.Straggler)
+	p := g.Flag(g.Metric(gpusemconv.MetricNodeStraggler), n.Straggler)
 	p.Attributes().PutStr(gpusemconv.AttrPeerGroup, n.Group)
-	p = g.Double(g.Metric(gpusemconv.MetricNodeSuspicion, "1", "How close the node is to a verdict: from 1 on it is a straggler if that lasts."), n.Suspicion)
+	p = g.Double(g.Metric(gpusemconv.MetricNodeSuspicion), n.Suspicion)
 	p.Attributes().PutStr(gpusemconv.AttrPeerGroup, n.Group)
 }
 

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
@@ -30,7 +31,7 @@ func hotFleet(t *testing.T) (*observer, *straggler.Report) {
 	cfg := createDefaultConfig().(*Config)
 	tb, err := metadata.NewTelemetryBuilder(componenttest.NewNopTelemetrySettings())
 	require.NoError(t, err)
-	o := newObserver(cfg, newRejects(tb))
+	o := newObserver(cfg, newRejects(tb), zap.NewNop())
 	e := straggler.New(cfg.engine())
 	o.observe(t.Context(), e, hardware(8, "n2"), noon)
 	o.observe(t.Context(), e, fleet(1, 1, 1, 1, 1, 1, 1, 1), noon)

@@ -5,15 +5,17 @@ package stragglerprocessor
 import (
 	"context"
 	"errors"
-	"strconv"
+	"math"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 // factReader keeps what the metrics that pass say of each node's GPUs, so that
@@ -24,6 +26,7 @@ type factReader struct {
 	store *reason.Store
 
 	// Of the resource that is being read.
+	from          metricreading.Resource
 	cluster, host string
 	foreign       bool
 	now           time.Time
@@ -32,19 +35,17 @@ type factReader struct {
 	rejected      [len(factErrors)]int64
 }
 
-// factErrors are what a reading may be rejected for.
-var factErrors = [...]error{
-	reason.ErrName, reason.ErrRange, reason.ErrTooManyNodes, reason.ErrClusterNodes, reason.ErrTooManyDevices, errForeignCluster,
-}
+// factErrors are what a reading may be rejected for besides what the catalogue
+// refuses.
+var factErrors = [...]error{reason.ErrName, reason.ErrTooManyNodes, reason.ErrClusterNodes, reason.ErrTooManyDevices, errForeignCluster}
 
 func newFactReader(cfg *Config) *factReader {
 	return &factReader{store: reason.New(reason.Config{MaxNodes: cfg.Gateway.MaxNodes, Retention: cfg.Gateway.Retention})}
 }
 
 // begin prepares for the metrics of a resource.
-func (f *factReader) begin(ctx context.Context, ids *identifier, attrs pcommon.Map, now time.Time) {
-	f.cluster, f.host = ids.cluster(ctx, attrs), ids.node(attrs)
-	caller := threshold.CallerFromContext(ctx)
+func (f *factReader) begin(from metricreading.Resource, id *identity, caller wire.Caller, now time.Time) {
+	f.from, f.cluster, f.host = from, id.cluster, id.node
 	f.foreign = caller.Authenticated && f.cluster != caller.Cluster
 	f.now, f.node, f.failed = now, nil, nil
 	if !f.foreign {
@@ -59,20 +60,18 @@ func (f *factReader) end(ctx context.Context, r *rejects) {
 			r.addN(ctx, factErrors[i], n)
 		}
 	}
+	r.refused(ctx, &f.from.Refused)
+	f.from = metricreading.Resource{}
 	f.cluster, f.host, f.node, f.rejected = "", "", nil, [len(factErrors)]int64{}
 }
 
-// take reads a metric if it is one of those that explain anything.
-func (f *factReader) take(m pmetric.Metric) {
-	read, ok := factMetrics[m.Name()]
-	if !ok || f.failed != nil {
+// take reads a metric that explains something.
+func (f *factReader) take(known *reading.Metric, m pmetric.Metric) {
+	if f.failed != nil {
 		return
 	}
-	if m.Type() == pmetric.MetricTypeSum && m.Sum().AggregationTemporality() != pmetric.AggregationTemporalityCumulative {
-		return
-	}
-	points := numberPoints(m)
-	if points.Len() == 0 {
+	metric, ok := f.from.Open(known, m)
+	if !ok || metric.Points.Len() == 0 {
 		return
 	}
 	if f.node == nil {
@@ -86,8 +85,12 @@ func (f *factReader) take(m pmetric.Metric) {
 			return
 		}
 	}
-	for i := range points.Len() {
-		if err := read.point(f.node, points.At(i)); err != nil {
+	var p metricreading.Point
+	for i := range metric.Points.Len() {
+		if metric.Read(metric.Points.At(i), &p) != reading.Accepted {
+			continue
+		}
+		if err := put(f.node, &p); err != nil {
 			f.reject(err)
 		}
 	}
@@ -106,147 +109,129 @@ func (f *factReader) reject(err error) {
 // called at each tick.
 func (f *factReader) sweep(now time.Time) { f.store.Sweep(now) }
 
-// pointReader reads one point of a metric.
-type pointReader interface {
-	point(n *reason.Node, p pmetric.NumberDataPoint) error
+// gpuFacts are the readings of a GPU, one more than their number, by the
+// catalogue's field.
+var gpuFacts = [reading.NumFields]reason.Field{
+	reading.RemapFailed:         1 + reason.FieldRemapFailed,
+	reading.RemapPending:        1 + reason.FieldRemapPending,
+	reading.RetirementPending:   1 + reason.FieldRetirementPending,
+	reading.PowerBrake:          1 + reason.FieldPowerBrake,
+	reading.HWThermal:           1 + reason.FieldHWThermal,
+	reading.SWThermal:           1 + reason.FieldSWThermal,
+	reading.HWSlowdown:          1 + reason.FieldHWSlowdown,
+	reading.PowerCap:            1 + reason.FieldPowerCap,
+	reading.SMClock:             1 + reason.FieldSMClock,
+	reading.SMClockLimit:        1 + reason.FieldSMClockLimit,
+	reading.PCIeGeneration:      1 + reason.FieldPCIeGeneration,
+	reading.PCIeGenerationLimit: 1 + reason.FieldPCIeGenerationLimit,
+	reading.PCIeWidth:           1 + reason.FieldPCIeWidth,
+	reading.PCIeWidthLimit:      1 + reason.FieldPCIeWidthLimit,
+	reading.NVLinksUp:           1 + reason.FieldNVLinksUp,
+	reading.MemoryShare:         1 + reason.FieldMemory,
+	reading.Temperature:         1 + reason.FieldTemperature,
+	reading.Utilization:         1 + reason.FieldUtilization,
+	reading.Power:               1 + reason.FieldPower,
+	reading.PowerLimit:          1 + reason.FieldPowerLimit,
+	reading.Processes:           1 + reason.FieldProcesses,
+	reading.ECCUncorrected:      1 + reason.FieldECCUncorrected,
+	reading.PCIeReplays:         1 + reason.FieldPCIeReplays,
+	reading.NVLinkReplay:        1 + reason.FieldNVLinkReplay,
+	reading.NVLinkRecovery:      1 + reason.FieldNVLinkRecovery,
+	reading.NVLinkCRCFlit:       1 + reason.FieldNVLinkCRCFlit,
+	reading.NVLinkCRCData:       1 + reason.FieldNVLinkCRCData,
+	reading.NVLinkCRC:           1 + reason.FieldNVLinkCRC,
+	reading.PowerBrakeTime:      1 + reason.FieldPowerBrakeTime,
+	reading.HWThermalTime:       1 + reason.FieldHWThermalTime,
+	reading.SWThermalTime:       1 + reason.FieldSWThermalTime,
 }
 
-// gpuFields reads points of a GPU into the field that the value of an attribute
-// names, into the only one without an attribute.
-type gpuFields struct {
-	attribute string
-	fields    []namedField
+// nodeFacts are those of the node.
+var nodeFacts = [reading.NumFields]reason.NodeField{
+	reading.CPUPressure:  1 + reason.NodeCPUPressure,
+	reading.CPUSteal:     1 + reason.NodeCPUSteal,
+	reading.LoadAverage:  1 + reason.NodeLoadAverage,
+	reading.HostMemory:   1 + reason.NodeHostMemory,
+	reading.GPUsExpected: 1 + reason.NodeGPUsExpected,
+	reading.GPUsFound:    1 + reason.NodeGPUsFound,
 }
 
-type namedField struct {
-	value string
-	field reason.Field
-}
-
-func (g *gpuFields) point(n *reason.Node, p pmetric.NumberDataPoint) error {
-	attrs := p.Attributes()
-	field := g.fields[0].field
-	if g.attribute != "" {
-		v, ok := attrs.Get(g.attribute)
-		if !ok {
-			return nil
+// put takes a point into what is known of a node.
+func put(n *reason.Node, p *metricreading.Point) error {
+	if field := gpuFacts[p.Field]; field > 0 {
+		gpu, err := n.GPU(p.ID)
+		switch {
+		case err != nil:
+			return err
+		case p.Ended:
+			n.Drop(gpu, field-1)
+		default:
+			n.Put(gpu, field-1, p.Value)
 		}
-		if field, ok = g.find(v.Str()); !ok {
-			return nil
-		}
-	}
-	return putGPU(n, attrs, field, p)
-}
-
-func (g *gpuFields) find(value string) (reason.Field, bool) {
-	for i := range g.fields {
-		if g.fields[i].value == value {
-			return g.fields[i].field, true
-		}
-	}
-	return 0, false
-}
-
-func putGPU(n *reason.Node, attrs pcommon.Map, field reason.Field, p pmetric.NumberDataPoint) error {
-	gpu, err := n.GPU(hwID(attrs))
-	switch {
-	case err != nil:
-		return err
-	case p.Flags().NoRecordedValue():
-		n.Drop(gpu, field)
 		return nil
+	}
+	if field := nodeFacts[p.Field]; field > 0 {
+		if p.Ended {
+			n.DropNode(field - 1)
+		} else {
+			n.PutNode(field-1, p.Value)
+		}
+		return nil
+	}
+	switch p.Field {
+	case reading.Up:
+		return putUp(n, p)
+	case reading.Xid:
+		return putXid(n, p)
+	case reading.NetworkErrors:
+		if p.Ended {
+			return nil
+		}
+		sub := fnv(fnv(fnvBasis, p.Texts[0]), textOf(p.Attributes(), gpusemconv.AttrNetworkIODirection))
+		return n.PutNetworkErrors(p.ID, sub, p.Value)
+	case reading.NetworkBandwidth:
+		if p.Ended {
+			n.DropBandwidth(p.ID)
+			return nil
+		}
+		return n.PutBandwidth(p.ID, p.Value)
 	default:
-		return n.Put(gpu, field, number(p))
+		return nil
 	}
 }
 
-func hwID(attrs pcommon.Map) string {
-	v, ok := attrs.Get(gpusemconv.AttrHWID)
-	if !ok {
-		return ""
-	}
-	return v.Str()
-}
-
-// is reports whether an attribute has the value.
-func is(attrs pcommon.Map, key, value string) bool {
-	v, ok := attrs.Get(key)
-	return ok && v.Str() == value
-}
-
-// pointFunc is a pointReader for what does not fit a table.
-type pointFunc func(n *reason.Node, p pmetric.NumberDataPoint) error
-
-func (f pointFunc) point(n *reason.Node, p pmetric.NumberDataPoint) error { return f(n, p) }
-
-func readUp(n *reason.Node, p pmetric.NumberDataPoint) error {
-	attrs := p.Attributes()
-	gpu, err := n.GPU(hwID(attrs))
+func putUp(n *reason.Node, p *metricreading.Point) error {
+	gpu, err := n.GPU(p.ID)
 	if err != nil {
 		return err
 	}
 	up := reason.UpSilent
-	if v, ok := attrs.Get(gpusemconv.AttrReason); ok {
-		switch v.Str() {
-		case "ok":
-			up = reason.UpAnswers
-		case "lost", "not_found":
-			up = reason.UpLost
-		}
+	switch p.Texts[0] {
+	case "ok":
+		up = reason.UpAnswers
+	case "lost", "not_found":
+		up = reason.UpLost
 	}
 	switch {
-	case p.Flags().NoRecordedValue():
+	case p.Ended:
 		n.DropUp(gpu, up)
-	case number(p) == 1:
+	case p.Value != 0:
 		n.PutUp(gpu, reason.UpAnswers)
-	case number(p) == 0 && up != reason.UpAnswers:
+	case up != reason.UpAnswers:
 		n.PutUp(gpu, up)
-	default:
-		return reason.ErrRange
 	}
 	return nil
 }
 
-func readXid(n *reason.Node, p pmetric.NumberDataPoint) error {
-	attrs := p.Attributes()
-	v, ok := attrs.Get(gpusemconv.AttrXIDCode)
-	if !ok || p.Flags().NoRecordedValue() {
-		return nil
-	}
-	code := v.Int()
-	if v.Type() == pcommon.ValueTypeStr {
-		var err error
-		if code, err = strconv.ParseInt(v.Str(), 10, 64); err != nil {
-			return reason.ErrRange
-		}
-	}
-	if code < 0 || code > 1<<15 {
+func putXid(n *reason.Node, p *metricreading.Point) error {
+	code, ok := p.Xid()
+	if !ok || p.Ended || code < 0 || code > math.MaxInt16 {
 		return nil // -1 stands for the codes beyond those that are told apart
 	}
-	gpu, err := n.GPU(hwID(attrs))
+	gpu, err := n.GPU(p.ID)
 	if err != nil {
 		return err
 	}
-	return n.PutXid(gpu, uint16(code), number(p), p.StartTimestamp().AsTime())
-}
-
-// readErrors reads the errors of GPUs' memory and of network adapters, which
-// the hardware conventions have in one metric.
-func readErrors(n *reason.Node, p pmetric.NumberDataPoint) error {
-	attrs := p.Attributes()
-	if is(attrs, gpusemconv.AttrHWType, "network") {
-		if p.Flags().NoRecordedValue() {
-			return nil
-		}
-		sub := fnv(fnv(fnvBasis, textOf(attrs, gpusemconv.AttrErrorType)), textOf(attrs, gpusemconv.AttrNetworkIODirection))
-		return n.PutNetworkErrors(hwID(attrs), sub, number(p))
-	}
-	// Aggregate counts are of the life of the board, and the others are in all.
-	if !is(attrs, gpusemconv.AttrErrorType, "uncorrected") || !is(attrs, gpusemconv.AttrMemoryLocation, "all") ||
-		!is(attrs, gpusemconv.AttrECCCounter, "volatile") {
-		return nil
-	}
-	return putGPU(n, attrs, reason.FieldECCUncorrected, p)
+	return n.PutXid(gpu, uint16(code), p.Value, p.StartTimestamp().AsTime())
 }
 
 func textOf(attrs pcommon.Map, key string) string {
@@ -264,63 +249,4 @@ func fnv(h uint32, s string) uint32 {
 		h = (h ^ uint32(s[i])) * 16777619
 	}
 	return (h ^ 0xff) * 16777619 // no part of UTF-8: ends a string
-}
-
-func readPower(n *reason.Node, p pmetric.NumberDataPoint) error {
-	if attrs := p.Attributes(); is(attrs, gpusemconv.AttrHWType, "gpu") {
-		return putGPU(n, attrs, reason.FieldPower, p)
-	}
-	return nil
-}
-
-func readBandwidth(n *reason.Node, p pmetric.NumberDataPoint) error {
-	id := hwID(p.Attributes())
-	if p.Flags().NoRecordedValue() {
-		n.DropBandwidth(id)
-		return nil
-	}
-	return n.PutBandwidth(id, number(p))
-}
-
-func readCount(n *reason.Node, p pmetric.NumberDataPoint) error {
-	switch textOf(p.Attributes(), gpusemconv.AttrState) {
-	case "expected":
-		return putNode(n, reason.NodeGPUsExpected, p)
-	case "found":
-		return putNode(n, reason.NodeGPUsFound, p)
-	}
-	return nil
-}
-
-// readSteal reads the host's mean; those of single CPUs say little.
-func readSteal(n *reason.Node, p pmetric.NumberDataPoint) error {
-	attrs := p.Attributes()
-	if !is(attrs, "cpu.mode", "steal") && !is(attrs, gpusemconv.AttrState, "steal") {
-		return nil
-	}
-	for _, key := range [...]string{"cpu.logical_number", "cpu"} {
-		if _, ok := attrs.Get(key); ok {
-			return nil
-		}
-	}
-	return putNode(n, reason.NodeCPUSteal, p)
-}
-
-func readHostMemory(n *reason.Node, p pmetric.NumberDataPoint) error {
-	if attrs := p.Attributes(); !is(attrs, "system.memory.state", "used") && !is(attrs, gpusemconv.AttrState, "used") {
-		return nil
-	}
-	return putNode(n, reason.NodeHostMemory, p)
-}
-
-func nodeField(field reason.NodeField) pointFunc {
-	return func(n *reason.Node, p pmetric.NumberDataPoint) error { return putNode(n, field, p) }
-}
-
-func putNode(n *reason.Node, field reason.NodeField, p pmetric.NumberDataPoint) error {
-	if p.Flags().NoRecordedValue() {
-		n.DropNode(field)
-		return nil
-	}
-	return n.PutNode(field, number(p))
 }

@@ -5,7 +5,6 @@ package stragglerprocessor
 import (
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -17,12 +16,13 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
-	"go.yaml.in/yaml/v3"
+	"go.uber.org/zap"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
@@ -110,7 +110,7 @@ func (s *sample) write(rm pmetric.ResourceMetrics, gpu string) pmetric.NumberDat
 			m.SetEmptyGauge()
 		}
 	}
-	p := numberPoints(m).AppendEmpty()
+	p := metricreading.Points(m).AppendEmpty()
 	p.SetDoubleValue(s.value)
 	p.SetTimestamp(pcommon.NewTimestampFromTime(epoch))
 	if !s.whole {
@@ -389,14 +389,14 @@ func TestFactsOfGarbage(t *testing.T) {
 	(&sample{name: "hw.gpu.memory.utilization"}).write(rm, "")
 	(&sample{name: "hw.gpu.memory.utilization"}).write(rm, strings.Repeat("x", 254))
 	for i := range 100_000 {
-		p := numberPoints(rm.ScopeMetrics().At(0).Metrics().At(0)).AppendEmpty()
+		p := metricreading.Points(rm.ScopeMetrics().At(0).Metrics().At(0)).AppendEmpty()
 		p.Attributes().PutStr("hw.id", fmt.Sprintf("GPU-x%d", i))
 		p.Attributes().PutStr("hw.sensor_location", "gpu")
 		p.SetDoubleValue(50)
 	}
 	// An empty point, one with another type of id, and a metric of another kind.
-	numberPoints(rm.ScopeMetrics().At(0).Metrics().At(0)).AppendEmpty().Attributes().PutStr("hw.sensor_location", "gpu")
-	numberPoints(rm.ScopeMetrics().At(0).Metrics().At(0)).AppendEmpty().Attributes().PutInt("hw.sensor_location", 3)
+	metricreading.Points(rm.ScopeMetrics().At(0).Metrics().At(0)).AppendEmpty().Attributes().PutStr("hw.sensor_location", "gpu")
+	metricreading.Points(rm.ScopeMetrics().At(0).Metrics().At(0)).AppendEmpty().Attributes().PutInt("hw.sensor_location", 3)
 	histogram := rm.ScopeMetrics().At(0).Metrics().AppendEmpty()
 	histogram.SetName("hw.power")
 	histogram.SetEmptyHistogram().DataPoints().AppendEmpty()
@@ -408,7 +408,8 @@ func TestFactsOfGarbage(t *testing.T) {
 	r.observe(md)
 
 	assert.Equal(t, map[string]int64{
-		"fact_range": 6, "fact_name": 4, "fact_max_devices": 100_000 - (reason.MaxGPUs - 8), "fact_cluster_nodes": 1,
+		"value_range": 3, "not_finite": 2, "subject": 3, "wrong_type": 1,
+		"fact_name": 2, "fact_max_devices": 100_000 - (reason.MaxGPUs - 8), "fact_cluster_nodes": 1,
 	}, rejected(t, r.tel))
 	got := r.explain()
 	assert.Equal(t, reason.Reason("hw_power_brake"), got.Reason)
@@ -421,7 +422,7 @@ func TestFactsOfAForeignCluster(t *testing.T) {
 	r := newFactRig(t, nil)
 	md := pmetric.NewMetrics()
 	(&sample{name: "hw.gpu.up", pairs: []string{"reason", "lost"}}).write(newReport(md, 0), testGPU(0, 3))
-	ctx := threshold.ContextWithCaller(t.Context(), threshold.Caller{Cluster: "other", Authenticated: true})
+	ctx := wire.ContextWithCaller(t.Context(), wire.Caller{Cluster: "other", Authenticated: true})
 	r.g.observer.observe(ctx, r.g.engine, md, r.now)
 	assert.Equal(t, reason.Unexplained, r.explain().Reason)
 	assert.Equal(t, map[string]int64{"foreign_cluster": 1}, rejected(t, r.tel))
@@ -443,53 +444,20 @@ func TestFactsExpire(t *testing.T) {
 	assert.Equal(t, 1, r.g.observer.facts.store.Len())
 }
 
-// Every name that facts are read from is one that the nvml receiver writes, so
-// that neither changes alone.
-func TestFactsAreWhatTheReceiverWrites(t *testing.T) {
-	text, err := os.ReadFile("../../receiver/nvmlreceiver/metadata.yaml")
-	require.NoError(t, err)
-	var receiver struct {
-		Attributes map[string]struct {
-			Name string   `yaml:"name_override"`
-			Enum []string `yaml:"enum"`
-		} `yaml:"attributes"`
-		Metrics map[string]struct {
-			Attributes []string `yaml:"attributes"`
-		} `yaml:"metrics"`
-	}
-	require.NoError(t, yaml.Unmarshal(text, &receiver))
-	for name, reader := range factMetrics {
-		if strings.HasPrefix(name, "system.") || name == gpusemconv.MetricHWNetworkBandwidth {
-			continue
-		}
-		metric, ok := receiver.Metrics[name]
-		require.True(t, ok, name)
-		fields, ok := reader.(*gpuFields)
-		if !ok || fields.attribute == "" {
-			continue
-		}
-		var enum []string
-		for _, key := range metric.Attributes {
-			if a := receiver.Attributes[key]; a.Name == fields.attribute || key == fields.attribute {
-				enum = a.Enum
-			}
-		}
-		for _, f := range fields.fields {
-			assert.Contains(t, enum, f.value, "%s{%s}", name, fields.attribute)
-		}
-	}
-}
-
 func TestReadingFactsAllocatesNothing(t *testing.T) {
 	r := newFactRig(t, nil)
 	md := healthyReport(0)
-	facts, rm := r.g.observer.facts, md.ResourceMetrics().At(0)
+	o, rm := r.g.observer, md.ResourceMetrics().At(0)
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
-		facts.begin(t.Context(), &r.g.observer.ids, rm.Resource().Attributes(), epoch)
+		attrs := rm.Resource().Attributes()
+		o.ids.read(&o.id, wire.Caller{}, attrs)
+		o.facts.begin(o.reader.Resource(attrs), &o.id, wire.Caller{}, epoch)
 		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
-			facts.take(m)
+			if known := reading.ByName(m.Name()); known.For&reading.Reasons != 0 {
+				o.facts.take(known, m)
+			}
 		}
-		facts.end(t.Context(), r.g.observer.rejects)
+		o.facts.end(t.Context(), o.rejects)
 	}))
 }
 
@@ -515,7 +483,7 @@ func FuzzFacts(f *testing.F) {
 		if req.UnmarshalProto(body) != nil {
 			return
 		}
-		o, engine := newObserver(cfg, newRejects(tb)), straggler.New(cfg.engine())
+		o, engine := newObserver(cfg, newRejects(tb), zap.NewNop()), straggler.New(cfg.engine())
 		o.observe(t.Context(), engine, req.Metrics(), epoch)
 		o.observe(t.Context(), engine, req.Metrics(), epoch.Add(3*time.Minute))
 		got := o.facts.store.Explain("prod", "n0", slices.Values([]string{"n1", "n2", "n3"}), epoch, epoch.Add(3*time.Minute))
@@ -525,30 +493,22 @@ func FuzzFacts(f *testing.F) {
 	})
 }
 
-// BenchmarkFacts is a report of 320 points: what observing it costs with the
-// facts and without them, and what the gateway does with it besides, which is to
-// decode and to encode it.
+// BenchmarkFacts is a report of 320 points: what observing it costs, and
+// what the gateway does with it besides, which is to decode and to encode it.
 func BenchmarkFacts(b *testing.B) {
 	cfg := createDefaultConfig().(*Config)
 	tb, err := metadata.NewTelemetryBuilder(componenttest.NewNopTelemetrySettings())
 	require.NoError(b, err)
-	o, engine := newObserver(cfg, newRejects(tb)), straggler.New(cfg.engine())
+	o, engine := newObserver(cfg, newRejects(tb), zap.NewNop()), straggler.New(cfg.engine())
 	md := healthyReport(0)
 	require.Equal(b, 320, md.DataPointCount())
 	body, err := pmetricotlp.NewExportRequestFromMetrics(md).MarshalProto()
 	require.NoError(b, err)
-	observe := func(b *testing.B) {
+	b.Run("observe", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			o.observe(b.Context(), engine, md, epoch)
 		}
-	}
-	b.Run("observe", observe)
-	b.Run("observe_without_facts", func(b *testing.B) {
-		known := factMetrics
-		factMetrics = nil
-		defer func() { factMetrics = known }()
-		observe(b)
 	})
 	b.Run("decode_and_encode", func(b *testing.B) {
 		b.ReportAllocs()

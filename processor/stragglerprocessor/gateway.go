@@ -52,7 +52,7 @@ func newGateway(set processor.Settings, cfg *Config) (*gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := newObserver(cfg, newRejects(tb))
+	o := newObserver(cfg, newRejects(tb), set.Logger)
 	engine := cfg.engine()
 	return &gateway{
 		cfg: cfg, logger: set.Logger, telemetry: tb,

@@ -32,7 +32,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
@@ -322,22 +322,23 @@ func TestBadScores(t *testing.T) {
 	}
 	assert.Equal(t, map[string]int64{
 		"score_range": 4, "no_cluster": 1, "no_node": 2, "name_too_long": 1, "attribute_too_long": 1, "signal_range": 1,
+		"wrong_type": 1,
 	}, rejected(t, r.tel))
 }
 
 func TestClusterOfANode(t *testing.T) {
 	for name, tc := range map[string]struct {
 		attrs  map[string]any
-		caller threshold.Caller
+		caller wire.Caller
 		want   string
 		reason string
 	}{
-		"its own":               {map[string]any{"k8s.cluster.name": "a"}, threshold.Caller{Cluster: "b"}, "a", ""},
-		"the caller's":          {nil, threshold.Caller{Cluster: "b"}, "b", ""},
-		"the default":           {nil, threshold.Caller{}, "default", ""},
-		"the credentials' only": {map[string]any{"k8s.cluster.name": "victim"}, threshold.Caller{Cluster: "mine", Authenticated: true}, "", "foreign_cluster"},
-		"credentials agree":     {map[string]any{"k8s.cluster.name": "mine"}, threshold.Caller{Cluster: "mine", Authenticated: true}, "mine", ""},
-		"none by mistake":       {map[string]any{"k8s.cluster.name": ""}, threshold.Caller{Cluster: "b"}, "", "no_cluster"},
+		"its own":               {map[string]any{"k8s.cluster.name": "a"}, wire.Caller{Cluster: "b"}, "a", ""},
+		"the caller's":          {nil, wire.Caller{Cluster: "b"}, "b", ""},
+		"the default":           {nil, wire.Caller{}, "default", ""},
+		"the credentials' only": {map[string]any{"k8s.cluster.name": "victim"}, wire.Caller{Cluster: "mine", Authenticated: true}, "", "foreign_cluster"},
+		"credentials agree":     {map[string]any{"k8s.cluster.name": "mine"}, wire.Caller{Cluster: "mine", Authenticated: true}, "mine", ""},
+		"none by mistake":       {map[string]any{"k8s.cluster.name": ""}, wire.Caller{Cluster: "b"}, "", "no_cluster"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newGatewayRig(t, nil, nil)
@@ -345,7 +346,7 @@ func TestClusterOfANode(t *testing.T) {
 			rm := resource(md, tc.attrs)
 			rm.Resource().Attributes().PutStr("host.name", "n")
 			gauge(rm, "gpu.node.health_score", 1)
-			require.NoError(t, r.g.ConsumeMetrics(threshold.ContextWithCaller(t.Context(), tc.caller), md))
+			require.NoError(t, r.g.ConsumeMetrics(wire.ContextWithCaller(t.Context(), tc.caller), md))
 			assert.Equal(t, tc.want != "", r.g.engine.Has(tc.want, "n"))
 			if tc.reason != "" {
 				assert.Equal(t, map[string]int64{tc.reason: 1}, rejected(t, r.tel))

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
 // gpuModels are the models of a node's GPUs, which its reports tell with
@@ -77,13 +78,13 @@ func appendProducts(to []string, rm pmetric.ResourceMetrics) []string {
 			if m.Name() != gpusemconv.MetricGPUInfo {
 				continue
 			}
-			for _, p := range numberPoints(m).All() {
+			for _, p := range metricreading.Points(m).All() {
 				attrs := p.Attributes()
 				if _, slice := attrs.Get(gpusemconv.AttrHWParent); slice || p.Flags().NoRecordedValue() {
 					continue // a MIG slice is the GPU it is cut from
 				}
-				if v, ok := attrs.Get(gpusemconv.AttrHWModel); ok && !slices.Contains(to, text(v)) {
-					to = append(to, text(v))
+				if v, ok := attrs.Get(gpusemconv.AttrHWModel); ok && !slices.Contains(to, metricreading.Text(v)) {
+					to = append(to, metricreading.Text(v))
 				}
 			}
 		}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 func TestGPUModels(t *testing.T) {
@@ -57,7 +57,7 @@ func nvml(products ...string) pmetric.Metrics {
 		gauge(rm, gpusemconv.MetricGPUInfo, 1, "hw.id", fmt.Sprint("GPU-", i), "hw.model", product)
 		gauge(rm, gpusemconv.MetricGPUInfo, 1, "hw.id", fmt.Sprint("MIG-", i), "hw.parent", fmt.Sprint("GPU-", i), "hw.model", product+" MIG 1g.10gb")
 	}
-	gauge(rm, "hw.gpu.utilization", 1, "hw.gpu.task", "general")
+	gauge(rm, "hw.gpu.utilization", 1, "hw.id", "GPU-0", "hw.gpu.task", "general")
 	return md
 }
 
@@ -92,7 +92,7 @@ func TestTheModelIsOfTheGroup(t *testing.T) {
 				r.a.score(t.Context(), md, now)
 				now = now.Add(10 * time.Second)
 			}
-			assert.Equal(t, threshold.Claim{Cluster: "prod", Node: "n", Groups: []string{test.want}}, r.ext.claim)
+			assert.Equal(t, wire.Claim{Cluster: "prod", Node: "n", Groups: []string{test.want}}, r.ext.claim)
 		})
 	}
 }

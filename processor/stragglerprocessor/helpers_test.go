@@ -15,7 +15,9 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 // fakeExtension stands for the threshold extension on either end.
@@ -25,7 +27,7 @@ type fakeExtension struct {
 
 	mu        sync.Mutex
 	snap      *threshold.Snapshot
-	claim     threshold.Claim
+	claim     wire.Claim
 	received  map[string]threshold.Received
 	reachable bool
 }
@@ -36,7 +38,7 @@ func (f *fakeExtension) Publish(s *threshold.Snapshot) {
 	f.snap = s
 }
 
-func (f *fakeExtension) SetClaim(c threshold.Claim) { f.claim = c }
+func (f *fakeExtension) SetClaim(c wire.Claim) { f.claim = c }
 
 func (f *fakeExtension) Reachable() bool { return f.reachable }
 
@@ -90,12 +92,12 @@ func values(md pmetric.Metrics) map[string]float64 {
 		}
 		for _, sm := range rm.ScopeMetrics().All() {
 			for _, m := range sm.Metrics().All() {
-				for _, p := range numberPoints(m).All() {
+				for _, p := range metricreading.Points(m).All() {
 					key := []string{who, m.Name()}
 					for _, v := range p.Attributes().All() {
 						key = append(key, v.Str())
 					}
-					out[strings.Join(key, " ")] = number(p)
+					out[strings.Join(key, " ")] = metricreading.Number(p)
 				}
 			}
 		}

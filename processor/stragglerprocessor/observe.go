@@ -12,13 +12,16 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
@@ -44,21 +47,23 @@ type observer struct {
 	ids     identifier
 	ingero  bool
 	rejects *rejects
+	reader  *metricreading.Reader
 	facts   *factReader
 	id      identity // scratch
 }
 
-func newObserver(cfg *Config, r *rejects) *observer {
-	return &observer{ids: newIdentifier(cfg), ingero: cfg.ingero(), rejects: r, facts: newFactReader(cfg)}
+func newObserver(cfg *Config, r *rejects, log *zap.Logger) *observer {
+	return &observer{ids: newIdentifier(cfg), ingero: cfg.ingero(), rejects: r, reader: metricreading.New(log), facts: newFactReader(cfg)}
 }
 
 // observe takes what each resource says about its node. What is not valid is
 // counted and left out; the rest of the push still counts.
 func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.Metrics, now time.Time) {
-	caller := threshold.CallerFromContext(ctx)
+	caller := wire.CallerFromContext(ctx)
 	for _, rm := range md.ResourceMetrics().All() {
 		attrs := rm.Resource().Attributes()
-		o.facts.begin(ctx, &o.ids, attrs, now)
+		o.ids.read(&o.id, caller, attrs)
+		o.facts.begin(o.reader.Resource(attrs), &o.id, caller, now)
 		found, ok := o.read(ctx, rm)
 		o.facts.end(ctx, o.rejects)
 		if !ok {
@@ -69,7 +74,6 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 				o.rejects.add(ctx, errLongAttribute)
 			}
 		}
-		o.ids.read(&o.id, ctx, attrs)
 		if caller.Authenticated && o.id.cluster != caller.Cluster {
 			o.rejects.add(ctx, errForeignCluster)
 			continue
@@ -106,24 +110,21 @@ func (o *observer) read(ctx context.Context, rm pmetric.ResourceMetrics) (f foun
 	ingeroIdleWindow := false
 	for _, sm := range rm.ScopeMetrics().All() {
 		for _, m := range sm.Metrics().All() {
-			switch name := m.Name(); {
-			case name == gpusemconv.MetricNodeHealthScore:
-				any = f.takeScore(m, gpusemconv.AttrNodeState) || any
-			case name == gpusemconv.MetricNodeState:
-				any = f.takeState(m) || any
-			case name == gpusemconv.MetricNodeSignal:
-				any = o.takeSignals(ctx, &f, m) || any
-			case name == gpusemconv.MetricNodeHeartbeat:
-				f.Heartbeat, any = true, true
-			case o.ingero && name == ingeroScore:
-				f.ingero = f.takeScore(m, ingeroState)
+			name := m.Name()
+			switch known := reading.ByName(name); {
+			case known == nil && o.ingero && name == ingeroScore:
+				f.ingero = f.takeScore(metricreading.Points(m), 1, ingeroState)
 				any = any || f.ingero
-			case o.ingero && name == ingeroThroughput:
-				if p, ok := last(m); ok && number(p) == 0 {
+			case known == nil && o.ingero && name == ingeroThroughput:
+				if p, ok := last(metricreading.Points(m)); ok && metricreading.Number(p) == 0 {
 					ingeroIdleWindow = true
 				}
-			default:
-				o.facts.take(m)
+			case known == nil:
+				o.facts.from.Foreign(name)
+			case known.For&reading.Verdict != 0:
+				any = o.verdict(ctx, &f, known, m) || any
+			case known.For&reading.Reasons != 0:
+				o.facts.take(known, m)
 			}
 		}
 	}
@@ -139,14 +140,36 @@ func (o *observer) read(ctx context.Context, rm pmetric.ResourceMetrics) (f foun
 	return f, any
 }
 
-func (f *found) takeScore(m pmetric.Metric, stateAttr string) bool {
-	p, ok := last(m)
+// verdict reads a metric that nodes are compared by. Ranges of scores and signals
+// are the engine's business.
+func (o *observer) verdict(ctx context.Context, f *found, known *reading.Metric, m pmetric.Metric) bool {
+	metric, ok := o.facts.from.Open(known, m)
+	if !ok {
+		return false
+	}
+	switch known.Entries[0].Field {
+	case reading.NodeHealthScore:
+		return f.takeScore(metric.Points, metric.Scale, gpusemconv.AttrNodeState)
+	case reading.NodeState:
+		return f.takeState(metric.Points)
+	case reading.NodeSignal:
+		return o.takeSignals(ctx, f, metric.Points)
+	case reading.Heartbeat:
+		f.Heartbeat = true
+		return true
+	default:
+		return false
+	}
+}
+
+func (f *found) takeScore(points pmetric.NumberDataPointSlice, scale float64, stateAttr string) bool {
+	p, ok := last(points)
 	if !ok {
 		// Without a point that has a value, it is gone.
-		f.NoScore = numberPoints(m).Len() > 0
+		f.NoScore = points.Len() > 0
 		return f.NoScore
 	}
-	f.Score, f.HasScore = number(p), true
+	f.Score, f.HasScore = scale*metricreading.Number(p), true
 	if v, ok := p.Attributes().Get(stateAttr); ok {
 		f.setState(v.Str())
 	}
@@ -154,9 +177,9 @@ func (f *found) takeScore(m pmetric.Metric, stateAttr string) bool {
 }
 
 // takeState reads the state metric: the point with a 1 names the state.
-func (f *found) takeState(m pmetric.Metric) bool {
-	for _, p := range numberPoints(m).All() {
-		if v, ok := p.Attributes().Get(gpusemconv.AttrNodeState); ok && !p.Flags().NoRecordedValue() && number(p) == 1 {
+func (f *found) takeState(points pmetric.NumberDataPointSlice) bool {
+	for _, p := range points.All() {
+		if v, ok := p.Attributes().Get(gpusemconv.AttrNodeState); ok && !p.Flags().NoRecordedValue() && metricreading.Number(p) == 1 {
 			f.setState(v.Str())
 			return true
 		}
@@ -186,8 +209,8 @@ var signals = func() map[string]nodesignal.Signal {
 
 // takeSignals reads the raw signals: those that are told, and those that are
 // told to be gone. Of the others the push says nothing, as behind diff.
-func (o *observer) takeSignals(ctx context.Context, f *found, m pmetric.Metric) (any bool) {
-	for _, p := range numberPoints(m).All() {
+func (o *observer) takeSignals(ctx context.Context, f *found, points pmetric.NumberDataPointSlice) (any bool) {
+	for _, p := range points.All() {
 		name, ok := p.Attributes().Get(gpusemconv.AttrSignal)
 		if !ok {
 			continue
@@ -197,7 +220,7 @@ func (o *observer) takeSignals(ctx context.Context, f *found, m pmetric.Metric) 
 			continue
 		}
 		any = true
-		x := number(p)
+		x := metricreading.Number(p)
 		switch {
 		case p.Flags().NoRecordedValue():
 			f.Gone[s] = !f.Values.Known[s]
@@ -229,7 +252,7 @@ func (o *observer) fillPeers(rm pmetric.ResourceMetrics) {
 			}
 		}
 		if v, ok := attrs.Get(name); ok {
-			o.id.peers[i] = text(v)
+			o.id.peers[i] = metricreading.Text(v)
 		}
 	}
 }
@@ -238,7 +261,7 @@ func scoreAttributes(rm pmetric.ResourceMetrics) (pcommon.Map, bool) {
 	for _, sm := range rm.ScopeMetrics().All() {
 		for _, m := range sm.Metrics().All() {
 			if m.Name() == ingeroScore {
-				if p, ok := last(m); ok {
+				if p, ok := last(metricreading.Points(m)); ok {
 					return p.Attributes(), true
 				}
 			}
@@ -247,9 +270,8 @@ func scoreAttributes(rm pmetric.ResourceMetrics) (pcommon.Map, bool) {
 	return pcommon.Map{}, false
 }
 
-// last returns the newest point of a gauge that has a value.
-func last(m pmetric.Metric) (pmetric.NumberDataPoint, bool) {
-	points := numberPoints(m)
+// last returns the newest point that has a value.
+func last(points pmetric.NumberDataPointSlice) (pmetric.NumberDataPoint, bool) {
 	for i := points.Len() - 1; i >= 0; i-- {
 		if p := points.At(i); !p.Flags().NoRecordedValue() {
 			return p, true
@@ -262,6 +284,7 @@ func last(m pmetric.Metric) (pmetric.NumberDataPoint, bool) {
 type rejects struct {
 	telemetry *metadata.TelemetryBuilder
 	sets      map[error]metric.MeasurementOption
+	refusals  [reading.NumRefusals]metric.MeasurementOption
 }
 
 // reasons are the values of the reason attribute.
@@ -278,9 +301,7 @@ var reasons = map[error]string{
 	straggler.ErrClusterNodes:    "cluster_nodes",
 	errForeignCluster:            "foreign_cluster",
 	errLongAttribute:             "attribute_too_long",
-	errReading:                   "reading_range",
 	reason.ErrName:               "fact_name",
-	reason.ErrRange:              "fact_range",
 	reason.ErrTooManyNodes:       "fact_max_nodes",
 	reason.ErrClusterNodes:       "fact_cluster_nodes",
 	reason.ErrTooManyDevices:     "fact_max_devices",
@@ -290,9 +311,25 @@ var reasons = map[error]string{
 func newRejects(tb *metadata.TelemetryBuilder) *rejects {
 	r := &rejects{telemetry: tb, sets: make(map[error]metric.MeasurementOption, len(reasons))}
 	for err, name := range reasons {
-		r.sets[err] = metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", name)))
+		r.sets[err] = because(name)
+	}
+	for why := range reading.NumRefusals {
+		r.refusals[why] = because(why.String())
 	}
 	return r
+}
+
+func because(reason string) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", reason)))
+}
+
+// refused counts what the catalogue refused.
+func (r *rejects) refused(ctx context.Context, counts *[reading.NumRefusals]int64) {
+	for why, n := range counts {
+		if n > 0 {
+			r.telemetry.ProcessorStragglerRejected.Add(ctx, n, r.refusals[why])
+		}
+	}
 }
 
 // add counts err, one of the keys of reasons.

@@ -3,7 +3,6 @@
 package stragglerprocessor
 
 import (
-	"context"
 	"errors"
 	"math"
 
@@ -12,88 +11,96 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
-var (
-	errReading = errors.New("reading is not a finite number >= 0")
-	errGPUs    = errors.New("more GPUs than a node can have")
-)
+var errGPUs = errors.New("more GPUs than a node can have")
 
 // collectReading adds what rm says to r and returns the report's timestamp. A
 // MIG slice is no GPU of its own here: its clock, power and links are those of
 // the GPU it is cut from.
-func collectReading(ctx context.Context, r *nodescore.Reading, plan *nodescore.Plan, rm pmetric.ResourceMetrics, rejects *rejects) pcommon.Timestamp {
+func collectReading(r *nodescore.Reading, plan *nodescore.Plan, rm pmetric.ResourceMetrics, from *metricreading.Resource) pcommon.Timestamp {
 	var ts pcommon.Timestamp
 	for _, sm := range rm.ScopeMetrics().All() {
 		for _, m := range sm.Metrics().All() {
-			inputs := plan.Inputs(m.Name())
-			if inputs == nil {
-				continue
-			}
-			for _, p := range numberPoints(m).All() {
-				if p.Flags().NoRecordedValue() {
-					continue
-				}
-				attrs := p.Attributes()
-				if _, slice := attrs.Get(gpusemconv.AttrHWParent); slice {
-					continue
-				}
-				for i := range inputs {
-					if !matches(&inputs[i], attrs) {
-						continue
-					}
-					if !r.Add(&inputs[i], gpuOf(attrs), number(p)) {
-						rejects.add(ctx, errReading)
-						continue
-					}
-					ts = max(ts, p.Timestamp())
-				}
+			if known := reading.ByName(m.Name()); known == nil {
+				ts = max(ts, collectForeign(r, plan, m, from))
+			} else if inputs := plan.Known(known); inputs != nil {
+				ts = max(ts, collectKnown(r, inputs, known, m, from))
 			}
 		}
 	}
 	return ts
 }
 
-func matches(in *nodescore.Input, attrs pcommon.Map) bool {
-	for i := range in.Attributes {
-		if v, ok := attrs.Get(in.Attributes[i].Key); ok && text(v) != in.Attributes[i].Value {
-			return false
+func collectKnown(r *nodescore.Reading, inputs []nodescore.Input, known *reading.Metric, m pmetric.Metric, from *metricreading.Resource) (ts pcommon.Timestamp) {
+	metric, ok := from.Open(known, m)
+	if !ok {
+		return 0
+	}
+	var p metricreading.Point
+	for _, dp := range metric.Points.All() {
+		if metric.Read(dp, &p) != reading.Accepted || p.Ended || p.Subject == reading.Slice {
+			continue
+		}
+		for i := range inputs {
+			in := &inputs[i]
+			if in.Field != reading.None && in.Field != p.Field || in.Field == reading.None && !matches(in, dp.Attributes(), p.Subject) {
+				continue
+			}
+			if r.Add(in, p.ID, p.Value) {
+				ts = max(ts, dp.Timestamp())
+			} else {
+				from.Refused[reading.ValueRange]++
+			}
 		}
 	}
-	return true
+	return ts
 }
 
-func gpuOf(attrs pcommon.Map) string {
-	if v, ok := attrs.Get(gpusemconv.AttrHWID); ok {
-		return text(v)
+// collectForeign reads a metric that only the configuration knows: any unit,
+// and any number that is not negative.
+func collectForeign(r *nodescore.Reading, plan *nodescore.Plan, m pmetric.Metric, from *metricreading.Resource) (ts pcommon.Timestamp) {
+	inputs := plan.Inputs(m.Name())
+	if inputs == nil {
+		from.Foreign(m.Name())
+		return 0
 	}
-	return ""
+	for _, dp := range metricreading.Points(m).All() {
+		attrs := dp.Attributes()
+		if _, slice := attrs.Get(gpusemconv.AttrHWParent); slice || dp.Flags().NoRecordedValue() {
+			continue
+		}
+		gpu := ""
+		if v, ok := attrs.Get(gpusemconv.AttrHWID); ok {
+			gpu = metricreading.Text(v)
+		}
+		for i := range inputs {
+			switch {
+			case !matches(&inputs[i], attrs, reading.GPU):
+			case r.Add(&inputs[i], gpu, metricreading.Number(dp)):
+				ts = max(ts, dp.Timestamp())
+			default:
+				from.Refused[reading.ValueRange]++
+			}
+		}
+	}
+	return ts
 }
 
-// numberPoints returns the points of a gauge or sum, none for other types.
-func numberPoints(m pmetric.Metric) pmetric.NumberDataPointSlice {
-	switch m.Type() {
-	case pmetric.MetricTypeGauge:
-		return m.Gauge().DataPoints()
-	case pmetric.MetricTypeSum:
-		return m.Sum().DataPoints()
-	default:
-		return noPoints
+// matches reports whether a point has the attributes of an input or lacks them.
+// Hardware of another type is only taken by an input that names it.
+func matches(in *nodescore.Input, attrs pcommon.Map, subject reading.Subject) bool {
+	named := subject != reading.Other
+	for i := range in.Attributes {
+		want := &in.Attributes[i]
+		if v, ok := attrs.Get(want.Key); ok && metricreading.Text(v) != want.Value {
+			return false
+		}
+		named = named || want.Key == gpusemconv.AttrHWType
 	}
-}
-
-var noPoints = pmetric.NewNumberDataPointSlice()
-
-// number returns a point's value, NaN when it has none.
-func number(p pmetric.NumberDataPoint) float64 {
-	switch p.ValueType() {
-	case pmetric.NumberDataPointValueTypeInt:
-		return float64(p.IntValue())
-	case pmetric.NumberDataPointValueTypeDouble:
-		return p.DoubleValue()
-	default:
-		return math.NaN()
-	}
+	return named
 }
 
 // round keeps log lines readable.

@@ -10,13 +10,18 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap/zapcore"
+	zapobserver "go.uber.org/zap/zaptest/observer"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.uber.org/zap"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 )
 
@@ -47,7 +52,7 @@ func TestSignalsFromWhatTheReceiverWrites(t *testing.T) {
 		"t4.yaml":         all,
 	} {
 		t.Run(name, func(t *testing.T) {
-			md := receiverGolden(t, name)
+			md, reader := receiverGolden(t, name), metricreading.New(zap.NewNop())
 			node := nodescore.NewNode(&cfg, plan)
 			now := time.Unix(1_700_000_000, 0)
 			var r nodescore.Reading
@@ -55,7 +60,8 @@ func TestSignalsFromWhatTheReceiverWrites(t *testing.T) {
 			for range 2 { // a rate takes two
 				r.Reset()
 				for _, rm := range md.ResourceMetrics().All() {
-					collectReading(t.Context(), &r, plan, rm, nil)
+					from := reader.Resource(rm.Resource().Attributes())
+					collectReading(&r, plan, rm, &from)
 				}
 				node.Observe(&r, now)
 				res = node.Evaluate(now, threshold.Received{}, false)
@@ -91,16 +97,63 @@ func TestASliceIsNoGPU(t *testing.T) {
 func BenchmarkCollectReading(b *testing.B) {
 	cfg := nodescore.DefaultConfig()
 	plan := nodescore.NewPlan(&cfg.Measures)
-	md := receiverGolden(b, "eight_gpus.yaml")
+	md, reader := receiverGolden(b, "eight_gpus.yaml"), metricreading.New(zap.NewNop())
 	node := nodescore.NewNode(&cfg, plan)
 	now := time.Unix(1_700_000_000, 0)
 	var r nodescore.Reading
 	b.ReportAllocs()
 	for b.Loop() {
 		r.Reset()
-		collectReading(b.Context(), &r, plan, md.ResourceMetrics().At(0), nil)
+		rm := md.ResourceMetrics().At(0)
+		from := reader.Resource(rm.Resource().Attributes())
+		collectReading(&r, plan, rm, &from)
 		node.Observe(&r, now)
 		now = now.Add(cfg.Interval)
 		node.Evaluate(now, threshold.Received{}, false)
+	}
+}
+
+// A sender's mistake is put right where that is certain, else it is refused,
+// counted by reason, and told once with the correct form.
+func TestStepsInOtherUnits(t *testing.T) {
+	for _, tt := range []struct {
+		name, unit string
+		value      float64
+		want       map[string]int64
+		line       string
+	}{
+		{"gpu.app.step.duration", "s", 19, map[string]int64{}, ""},
+		{"gpu.app.step.duration", "", 19, map[string]int64{}, ""},
+		{"gpu.app.step.duration", "ms", 19_000, map[string]int64{}, ""},
+		{"gpu.app.step.duration", "us", 19e6, map[string]int64{}, ""},
+		{"gpu.app.step.duration", "1", 19, map[string]int64{"wrong_unit": 2}, `reading refused: metric gpu.app.step.duration has unit "1": must be s (or ms, us, ns, min, h)`},
+		{"gpu.app.step.duration", "s", 0, map[string]int64{"value_range": 2}, "reading refused: metric gpu.app.step.duration is 0: must be from 1e-09 to 1e+06 s"},
+		{"gpu.app.step.durations", "s", 19, map[string]int64{}, "metric is not known, its name is nearly that of another one"},
+	} {
+		t.Run(tt.name+" in "+tt.unit, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newAgentRig(t, nil)
+				core, logs := zapobserver.New(zapcore.WarnLevel)
+				r.a.reader = metricreading.New(zap.New(core))
+				var got map[string]float64
+				for range 2 {
+					md := pmetric.NewMetrics()
+					rm := resource(md, map[string]any{"host.name": "n1", "k8s.cluster.name": "prod"})
+					gauge(rm, tt.name, tt.value)
+					rm.ScopeMetrics().At(0).Metrics().At(0).SetUnit(tt.unit)
+					got = r.push(md)
+				}
+				assert.Equal(t, tt.want, rejected(t, r.tel))
+				if tt.line == "" {
+					assert.InDelta(t, 1.0/19, got["n1 gpu.node.signal throughput"], 1e-9)
+					assert.Empty(t, logs.All())
+					return
+				}
+				assert.NotContains(t, got, "n1 gpu.node.signal throughput")
+				require.Len(t, logs.All(), 1, "once")
+				assert.Equal(t, tt.line, logs.All()[0].Message)
+				assert.Equal(t, "n1", logs.All()[0].ContextMap()["node"])
+			})
+		})
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/reason"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 // tell writes an episode's event to the collector's own log. The line has to
@@ -182,7 +182,7 @@ func short(x float64) string { return strconv.FormatFloat(x, 'g', 4, 64) }
 
 // oneLine quotes a name that could forge a line of a log.
 func oneLine(name string) string {
-	if threshold.ValidName(name) {
+	if wire.ValidName(name) {
 		return name
 	}
 	return strconv.QuoteToASCII(name)

@@ -111,7 +111,7 @@ type HealthOverride struct {
 	Cap *int `mapstructure:"cap"`
 	// Action is what an operator is told to do.
 	Action string `mapstructure:"action"`
-	// ClearAfter is how long it has to be away to be over, for what clears with time.
+	// ClearAfter is how long it has to be away to be over, for findings that clear with time.
 	ClearAfter *time.Duration `mapstructure:"clear_after"`
 	// Threshold is the number of a rule that has one, in the unit that its
 	// description names.

@@ -11,6 +11,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodereport"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // scope is the one under which the straggler processor reports.
@@ -30,7 +31,7 @@ func addStep(md pmetric.Metrics, id *identity, now time.Time, seconds float64) {
 	id.name(rm.Resource(), gpusemconv.AttrHostName, gpusemconv.AttrClusterName, gpusemconv.AttrJobID)
 	m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
 	m.SetName(gpusemconv.MetricAppStepDuration)
-	m.SetUnit("s")
+	m.SetUnit(reading.ByName(m.Name()).Unit)
 	p := m.SetEmptyGauge().DataPoints().AppendEmpty()
 	p.SetDoubleValue(seconds)
 	p.SetTimestamp(pcommon.NewTimestampFromTime(now))

@@ -24,6 +24,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor"
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 )
@@ -45,8 +46,8 @@ func (e *fakeExtension) Publish(s *threshold.Snapshot) {
 	e.snap = s
 }
 
-func (e *fakeExtension) SetClaim(threshold.Claim) {}
-func (e *fakeExtension) Reachable() bool          { return e.reachable }
+func (e *fakeExtension) SetClaim(wire.Claim) {}
+func (e *fakeExtension) Reachable() bool     { return e.reachable }
 func (e *fakeExtension) Received(cluster, group string) (threshold.Received, bool) {
 	return e.inbox.Get(cluster, group)
 }
@@ -58,7 +59,7 @@ func (e *fakeExtension) answer(cluster, group string) []string {
 	if e.snap == nil {
 		return nil
 	}
-	for _, h := range e.snap.Clusters[cluster].Respond(nil, &threshold.Names{Params: gpusemconv.HeaderParams}, []string{group}) {
+	for _, h := range e.snap.Clusters[cluster].Respond(nil, &wire.Names{Params: gpusemconv.HeaderParams}, []string{group}) {
 		if h.Name == gpusemconv.HeaderParams {
 			return []string{h.Value}
 		}

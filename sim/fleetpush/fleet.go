@@ -24,6 +24,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 )
 
@@ -111,7 +112,7 @@ func (c *Config) Validate() error {
 	check("gpus", d.GPUs, 1, maxGPUs)
 	check("clusters", d.Clusters, 1, min(maxClusters, max(1, d.Nodes)))
 	check("jobs", d.Jobs, 1, min(maxJobs, max(1, d.Nodes/max(1, d.Clusters))))
-	if !threshold.ValidName(d.Cluster) || len(d.Cluster) > 200 {
+	if !wire.ValidName(d.Cluster) || len(d.Cluster) > 200 {
 		errs = append(errs, fmt.Errorf("cluster is %q, must be 1 to 200 printable ASCII characters", d.Cluster))
 	}
 	for name, v := range map[string]time.Duration{"runs": d.Runs, "pause": d.Pause} {
@@ -334,7 +335,7 @@ func (f *Fleet) nameGroups() error {
 		g := &f.groups[i]
 		g.name = straggler.GroupKey([]string{g.job, "", f.model})
 		var err error
-		if g.list, err = threshold.EncodeGroups([]string{g.name}); err != nil {
+		if g.list, err = wire.EncodeGroups([]string{g.name}); err != nil {
 			return err
 		}
 	}

@@ -13,11 +13,14 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.uber.org/zap"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
 // h100 is what the nvml receiver reports of a node with one H100, in the YAML of
@@ -137,7 +140,7 @@ func addRare(metrics pmetric.MetricSlice) {
 	}
 	m := add(gpusemconv.MetricGPUThrottleActive, gpusemconv.AttrReason, "power_cap")
 	m.SetDescription("1 while the reason holds the clocks down, else 0. An idle GPU is not throttled.")
-	m.SetUnit("1")
+	m.SetUnit(reading.ByName(m.Name()).Unit)
 	add(gpusemconv.MetricGPUThrottleActive, gpusemconv.AttrReason, "hw_slowdown")
 	add(gpusemconv.MetricGPUNVLinkLinks, gpusemconv.AttrState, "down")
 	add(gpusemconv.MetricGPUUp, gpusemconv.AttrReason, string(gpuhealth.ReasonLost))
@@ -146,11 +149,11 @@ func addRare(metrics pmetric.MetricSlice) {
 	}
 	m = add(gpusemconv.MetricGPUHealthReason)
 	m.SetDescription("1 while the reason holds the score down, 0 once it no longer does; absent before.")
-	m.SetUnit("1")
+	m.SetUnit(reading.ByName(m.Name()).Unit)
 	m.SetEmptyGauge()
 	m = add(gpusemconv.MetricGPUXIDEvents)
 	m.SetDescription("Xid errors that the driver reported since the receiver listens.")
-	m.SetUnit("{event}")
+	m.SetUnit(reading.ByName(m.Name()).Unit)
 	m.SetEmptySum().SetIsMonotonic(true)
 	m.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
 }
@@ -184,29 +187,30 @@ func endOf(up pmetric.Metric, reason gpuhealth.Reason, when facts) metric {
 // score takes what a metric adds to the node's score, as the straggler processor
 // selects it.
 func (l *layout) score(m pmetric.Metric, plan *nodescore.Plan) {
-	inputs := plan.Inputs(m.Name())
-	for _, dp := range points(m).All() {
-		attrs := dp.Attributes()
-		if v, ok := attrs.Get(gpusemconv.AttrHWModel); ok {
+	known := reading.ByName(m.Name())
+	if known == nil {
+		return
+	}
+	from := metricreading.New(zap.NewNop()).Resource(pcommon.NewMap())
+	metric, _ := from.Open(known, m)
+	inputs := plan.Known(known)
+	var p metricreading.Point
+	for _, dp := range metric.Points.All() {
+		metric.Read(dp, &p)
+		if v, ok := dp.Attributes().Get(gpusemconv.AttrHWModel); ok {
 			l.product = v.Str()
 		}
 		of := &l.ofNode
-		if _, ok := attrs.Get(gpusemconv.AttrHWID); ok {
+		if p.Subject != reading.Node {
 			of = &l.ofGPU
 		}
 		for i := range inputs {
 			in := &inputs[i]
-			if slices.ContainsFunc(in.Attributes, func(a nodescore.Attribute) bool {
-				v, ok := attrs.Get(a.Key)
-				return ok && v.AsString() != a.Value
-			}) {
+			if in.Field != p.Field {
 				continue
 			}
-			s := measure{input: in, integer: dp.ValueType() == pmetric.NumberDataPointValueTypeInt}
-			s.source, s.facts = meaning(m.Name(), attrs)
-			if s.constant = dp.DoubleValue(); s.integer {
-				s.constant = float64(dp.IntValue())
-			}
+			s := measure{input: in, integer: dp.ValueType() == pmetric.NumberDataPointValueTypeInt, constant: metricreading.Number(dp)}
+			s.source, s.facts = meaning(m.Name(), dp.Attributes())
 			*of = append(*of, s)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 	"github.com/gpu-collector/gpu-collector/test/nameserver"
 )
@@ -89,7 +89,7 @@ func (s *gatewaySet) push() {
 		metrics := node(md, name, map[string]string{"k8s.cluster.name": "lab"})
 		gauge(metrics, "test.round", "", float64(s.round))
 		gauge(metrics, "test.constant", "", float64(i))
-		s.sender.SetClaim(threshold.Claim{Cluster: "lab", Node: name})
+		s.sender.SetClaim(wire.Claim{Cluster: "lab", Node: name})
 		again := pmetric.NewMetrics()
 		md.CopyTo(again)
 		if err := s.sender.ConsumeMetrics(s.t.Context(), md); err != nil {

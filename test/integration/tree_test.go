@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 	"github.com/gpu-collector/gpu-collector/test/nameserver"
 )
@@ -102,7 +102,7 @@ processors:
 			o.diff = "threshold_extension: straggler_threshold\nresync_interval: 0s"
 		}
 		n := newSender(t, o)
-		n.SetClaim(threshold.Claim{Cluster: "lab", Node: treeNode(i), Groups: []string{treeGroup}})
+		n.SetClaim(wire.Claim{Cluster: "lab", Node: treeNode(i), Groups: []string{treeGroup}})
 		tr.nodes = append(tr.nodes, n)
 	}
 	return tr

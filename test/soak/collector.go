@@ -14,12 +14,10 @@ import (
 	"os"
 	"strings"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 	"github.com/prometheus/procfs"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
+	"github.com/gpu-collector/gpu-collector/test/bench/harness"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 	"github.com/gpu-collector/gpu-collector/test/process"
 )
@@ -27,11 +25,10 @@ import (
 // collector is a process of the distribution under a shipped configuration, on
 // ports of its own.
 type collector struct {
-	*process.Process
+	*harness.Collector
 
-	name, endpoint, telemetry, pprof string
-	view                             string // a gateway's fleet view
-	dir                              string
+	pprof string
+	view  string // a gateway's fleet view
 }
 
 // The root overlay is what a gateway of ten thousand nodes runs with.
@@ -57,52 +54,17 @@ func startShard(ctx context.Context, binary, gateway string) (*collector, error)
 		"service::extensions: [admission, straggler_threshold, wire_diff, healthcheckv2, pprof]")
 }
 
-// start gives each override with a %s an address of its own.
 func start(ctx context.Context, name, binary string, env, configs []string, overrides ...string) (*collector, error) {
-	c := &collector{name: name}
-	var rest [2]string
-	for _, addr := range []*string{&c.endpoint, &c.telemetry, &c.pprof, &rest[0], &rest[1]} {
-		var err error
-		if *addr, err = loopback.Addr(ctx); err != nil {
-			return nil, err
-		}
-	}
-	host, port, _ := strings.Cut(c.telemetry, ":")
-	var args []string
-	for _, file := range configs {
-		args = append(args, "--config", file)
-	}
-	for _, o := range append(overrides,
-		"receivers::otlp::protocols::grpc::endpoint: "+c.endpoint,
-		"receivers::otlp::protocols::http::endpoint: "+rest[0],
-		"extensions::healthcheckv2::http::endpoint: "+rest[1],
-		"extensions::pprof::endpoint: "+c.pprof,
-		fmt.Sprintf("service::telemetry::metrics::readers: [{pull: {exporter: {prometheus: {host: %s, port: %s}}}}]", host, port),
-	) {
-		if strings.Contains(o, "%s") {
-			addr, err := loopback.Addr(ctx)
-			if err != nil {
-				return nil, err
-			}
-			o = fmt.Sprintf(o, addr)
-		}
-		args = append(args, "--config", "yaml:"+o)
-	}
-	var err error
-	if c.dir, err = os.MkdirTemp("", "soak-"); err != nil {
+	pprof, err := loopback.Addr(ctx)
+	if err != nil {
 		return nil, err
 	}
-	c.Process = process.New(process.Command{
-		Path: binary, Args: args, Env: append(append(os.Environ(), "STATE_DIRECTORY="+c.dir, "GOGC=100", "GOMEMLIMIT=off"), env...),
+	c, err := harness.Start(ctx, harness.Setup{
+		Name: name, Binary: binary, Configs: configs, Metrics: true, Env: append(env, "GOGC=100", "GOMEMLIMIT=off"),
+		Overrides: append(overrides, "extensions::pprof::endpoint: "+pprof,
+			"receivers::otlp::protocols::http::endpoint: %s", "extensions::healthcheckv2::http::endpoint: %s"),
 	})
-	if err := c.Start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), os.RemoveAll(c.dir))
-	}
-	return c, nil
-}
-
-func (c *collector) stop() error {
-	return errors.Join(c.Stop(), os.RemoveAll(c.dir))
+	return &collector{Collector: c, pprof: pprof}, err
 }
 
 // seen is what a collector holds.
@@ -112,14 +74,10 @@ type seen struct {
 }
 
 func (c *collector) seen(ctx context.Context) (s seen, err error) {
-	if c.Ended() {
-		return seen{}, fmt.Errorf("it ended:\n%s", c.Log.Tail(20))
-	}
-	proc, err := procfs.NewProc(c.PID())
-	if err != nil {
+	if s.cpu, s.resident, err = c.Usage(); err != nil {
 		return seen{}, err
 	}
-	stat, err := proc.Stat()
+	proc, err := procfs.NewProc(c.PID())
 	if err != nil {
 		return seen{}, err
 	}
@@ -127,7 +85,7 @@ func (c *collector) seen(ctx context.Context) (s seen, err error) {
 	if err != nil {
 		return seen{}, err
 	}
-	s = seen{cpu: stat.CPUTime(), resident: float64(stat.ResidentMemory()), files: float64(files)}
+	s.files = float64(files)
 	if s.heap, err = c.heap(ctx); err != nil {
 		return seen{}, err
 	}
@@ -156,7 +114,7 @@ func (c *collector) heap(ctx context.Context) (float64, error) {
 // episodes is how many events of stragglers, groups and silent nodes a gateway has
 // told of.
 func (c *collector) episodes(ctx context.Context) (n float64, err error) {
-	families, err := c.said(ctx)
+	families, err := c.Families(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -167,7 +125,7 @@ func (c *collector) episodes(ctx context.Context) (n float64, err error) {
 			for _, m := range f.GetMetric() {
 				if of := m.GetCounter().GetValue(); of > 0 {
 					n += of
-					fmt.Fprintf(os.Stderr, "%s told of %v: %v\n", c.name, of, m.GetLabel())
+					fmt.Fprintf(os.Stderr, "%s told of %v: %v\n", c.Name, of, m.GetLabel())
 				}
 			}
 		}
@@ -202,7 +160,7 @@ func (c *collector) whole(ctx context.Context) (gpus int, err error) {
 				case named < maxNamed:
 					named++
 					known, _ := json.Marshal(g)
-					fmt.Fprintf(os.Stderr, "%s: not all is known of a GPU of %s: %s\n", c.name, nodes.Nodes[i].Node, known)
+					fmt.Fprintf(os.Stderr, "%s: not all is known of a GPU of %s: %s\n", c.Name, nodes.Nodes[i].Node, known)
 				}
 			}
 		}
@@ -210,17 +168,6 @@ func (c *collector) whole(ctx context.Context) (gpus int, err error) {
 			return gpus, nil
 		}
 	}
-}
-
-// said is the telemetry of the process.
-func (c *collector) said(ctx context.Context) (map[string]*dto.MetricFamily, error) {
-	body, err := process.Get(ctx, "http://"+c.telemetry+"/metrics")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = body.Close() }()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	return parser.TextToMetricFamilies(body)
 }
 
 // goroutines is the total in the first line of the profile.

@@ -75,12 +75,12 @@ func (s *soak) run(ctx context.Context, w io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, gateway.stop()) }()
-	shard, err := startShard(ctx, s.binary, gateway.endpoint)
+	defer func() { err = errors.Join(err, gateway.Close()) }()
+	shard, err := startShard(ctx, s.binary, gateway.Endpoint)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, shard.stop()) }()
+	defer func() { err = errors.Join(err, shard.Close()) }()
 
 	fleet, err := fleetpush.New(fleetpush.Config{
 		Nodes: s.nodes, GPUs: s.gpus, Cluster: "soak", Load: fleetsim.Training, Seed: s.seed, Step: s.interval, Start: time.Now(),
@@ -90,7 +90,7 @@ func (s *soak) run(ctx context.Context, w io.Writer) (err error) {
 		return err
 	}
 	cfg := fleetpush.DefaultPushConfig()
-	cfg.Endpoint, cfg.Interval, cfg.Connections, cfg.InFlight = shard.endpoint, s.interval, s.connections, s.flight
+	cfg.Endpoint, cfg.Interval, cfg.Connections, cfg.InFlight = shard.Endpoint, s.interval, s.connections, s.flight
 	cfg.Compression = fleetpush.CompressionSnappy // as configs/agent.yaml
 	pusher, err := fleetpush.NewPusher(cfg, fleet)
 	if err != nil {
@@ -150,7 +150,7 @@ func (s *soak) watch(ctx context.Context, all []*watched, pusher *fleetpush.Push
 		r := pusher.Report()
 		fmt.Fprintf(os.Stderr, "%s of %s: %d reports", time.Since(began).Round(time.Second), s.duration, r.Accepted)
 		for _, c := range all {
-			fmt.Fprintf(os.Stderr, "; %s %s", c.name, c.last())
+			fmt.Fprintf(os.Stderr, "; %s %s", c.Name, c.last())
 		}
 		fmt.Fprintln(os.Stderr)
 	}

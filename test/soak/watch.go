@@ -35,7 +35,7 @@ type watched struct {
 func (c *watched) look(ctx context.Context) error {
 	seen, err := c.seen(ctx)
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.name, err)
+		return fmt.Errorf("%s: %w", c.Name, err)
 	}
 	if c.measures == nil {
 		c.measures = []measure{
@@ -61,11 +61,11 @@ func (c *watched) last() string {
 }
 
 func (c *watched) print(w io.Writer) {
-	figure.FprintOnly(w, "soak_"+c.name+"_cpu", c.cpu, "s")
+	figure.FprintOnly(w, "soak_"+c.Name+"_cpu", c.cpu, "s")
 	for _, m := range c.measures {
 		middle, last := m.thirds()
-		figure.FprintOnly(w, "soak_"+c.name+"_"+m.name, last, m.unit)
-		figure.Fprint(w, "soak_"+c.name+"_"+m.name+"_growth", 100*(last/middle-1), "%", maxGrowth, true)
+		figure.FprintOnly(w, "soak_"+c.Name+"_"+m.name, last, m.unit)
+		figure.Fprint(w, "soak_"+c.Name+"_"+m.name+"_growth", 100*(last/middle-1), "%", maxGrowth, true)
 	}
 }
 

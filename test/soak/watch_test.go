@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/test/bench/harness"
 )
 
 // A table that fills in the first third is no leak; what grows after that is.
@@ -22,7 +24,7 @@ func TestGrowth(t *testing.T) {
 		leaks.values = append(leaks.values, float64(100+i))
 	}
 	var out bytes.Buffer
-	c := watched{collector: &collector{name: "shard"}, measures: []measure{fills, leaks}}
+	c := watched{collector: &collector{Collector: &harness.Collector{Name: "shard"}}, measures: []measure{fills, leaks}}
 	c.print(&out)
 	assert.Equal(t, "figure soak_shard_cpu 0 s\n"+
 		"figure soak_shard_rss 400 MB\nfigure soak_shard_rss_growth 0 % limit 2 pass\n"+

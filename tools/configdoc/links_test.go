@@ -53,3 +53,19 @@ func TestLinksLead(t *testing.T) {
 		}
 	}
 }
+
+// TestArchitectureHasEveryRoom: the page stays short, and a new package has its
+// place in it.
+func TestArchitectureHasEveryRoom(t *testing.T) {
+	text, err := os.ReadFile("../../docs/architecture.md")
+	require.NoError(t, err)
+	assert.LessOrEqual(t, strings.Count(string(text), "\n"), 120)
+	for _, rooms := range []string{"internal", "receiver", "processor", "exporter", "extension", "sim"} {
+		dirs, err := filepath.Glob("../../" + rooms + "/*")
+		require.NoError(t, err)
+		require.NotEmpty(t, dirs)
+		for _, dir := range dirs {
+			assert.Contains(t, string(text), "`"+rooms+"/"+filepath.Base(dir))
+		}
+	}
+}

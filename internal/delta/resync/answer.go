@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 // MaxNodes and maxBytes bound the nodes that one answer names; the others have to
@@ -92,7 +92,7 @@ func Ask(ctx context.Context, node string) bool { return AnswerOf(ctx).Ask(node)
 // when the answer is nil, or has left because a queue lies between; when it names
 // as many others as it can; or when no header can hold the name.
 func (a *Answer) Ask(node string) bool {
-	if a == nil || !threshold.ValidName(node) {
+	if a == nil || !wire.ValidName(node) {
 		return false
 	}
 	// With quotes, the comma before it, and what has to be escaped.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/dunglas/httpsfv"
 
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 // MaxEpochLength bounds the text of an epoch.
@@ -16,7 +16,7 @@ const MaxEpochLength = 64
 
 // ValidEpoch reports whether s can be an epoch: 1 to MaxEpochLength printable
 // ASCII characters without meaning.
-func ValidEpoch(s string) bool { return len(s) <= MaxEpochLength && threshold.ValidName(s) }
+func ValidEpoch(s string) bool { return len(s) <= MaxEpochLength && wire.ValidName(s) }
 
 // encode writes a gpu-resync header: a structured-field list (RFC 9651) of
 // node names.
@@ -34,7 +34,7 @@ func encode(nodes []string) string {
 // the node is empty when the push was not one node's. ?1 asks for all that the
 // push could hold. Members that are not valid are left out and reported.
 func Parse(header []string, cluster, node string) ([]Request, error) {
-	list, err := threshold.ParseList(header)
+	list, err := wire.ParseList(header)
 	if err != nil {
 		return nil, err
 	}
@@ -51,12 +51,12 @@ func Parse(header []string, cluster, node string) ([]Request, error) {
 				requests = append(requests, everything(cluster, node))
 			}
 		case string:
-			if threshold.ValidName(v) {
+			if wire.ValidName(v) {
 				// The claimed cluster need not be this node's: a middle tier
 				// asks for the clusters below it in turn.
 				requests = append(requests, Request{Node: v})
 			} else {
-				errs = append(errs, fmt.Errorf("node name of %d bytes, must be 1 to %d printable ASCII characters", len(v), threshold.MaxNameLength))
+				errs = append(errs, fmt.Errorf("node name of %d bytes, must be 1 to %d printable ASCII characters", len(v), wire.MaxNameLength))
 			}
 		default:
 			errs = append(errs, errors.New("a member is neither a node name nor ?1"))

@@ -10,6 +10,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 )
 
@@ -26,13 +27,13 @@ func NewGauges(rm pmetric.ResourceMetrics, scope string, ts pcommon.Timestamp) G
 	return Gauges{sm.Metrics(), ts}
 }
 
-// Metric starts a gauge and returns its points. Flags have no unit: with "1"
-// Prometheus would call them a ratio.
-func (g Gauges) Metric(name, unit, description string) pmetric.NumberDataPointSlice {
-	m := g.metrics.AppendEmpty()
+// Metric starts a gauge of the catalogue and returns its points. Flags have no
+// unit there: with "1" Prometheus would call them a ratio.
+func (g Gauges) Metric(name string) pmetric.NumberDataPointSlice {
+	m, known := g.metrics.AppendEmpty(), reading.ByName(name)
 	m.SetName(name)
-	m.SetUnit(unit)
-	m.SetDescription(description)
+	m.SetUnit(known.Unit)
+	m.SetDescription(known.About)
 	return m.SetEmptyGauge().DataPoints()
 }
 
@@ -73,31 +74,31 @@ func Append(rm pmetric.ResourceMetrics, scope string, ts pcommon.Timestamp, res 
 	g := NewGauges(rm, scope, ts)
 	// The state is a metric of its own: as an attribute of the score each change
 	// would leave the old score standing beside the new one.
-	states := g.Metric(gpusemconv.MetricNodeState, "", "1 for the state of the node: active, idle or calibrating.")
+	states := g.Metric(gpusemconv.MetricNodeState)
 	for _, s := range [...]straggler.State{straggler.StateActive, straggler.StateIdle, straggler.StateCalibrating} {
 		g.Flag(states, s == res.State).Attributes().PutStr(gpusemconv.AttrNodeState, s.String())
 	}
 	if res.HasScore {
-		g.Double(g.Metric(gpusemconv.MetricNodeHealthScore, "1", "Health score of the node, 1 is as fast as its peers or its own best."), res.Score)
+		g.Double(g.Metric(gpusemconv.MetricNodeHealthScore), res.Score)
 	}
 	if res.Signals.Known != [nodesignal.Count]bool{} {
-		signals := g.Metric(gpusemconv.MetricNodeSignal, "1", "What is measured of the node's work: throughput in its own unit, power in watts, the others as fractions.")
+		signals := g.Metric(gpusemconv.MetricNodeSignal)
 		for s := range nodesignal.Score {
 			if res.Signals.Known[s] {
 				g.Double(signals, res.Signals.V[s]).Attributes().PutStr(gpusemconv.AttrSignal, s.String())
 			}
 		}
 	}
-	g.Flag(g.Metric(gpusemconv.MetricAgentStraggler, "", "1 while the node takes itself for a straggler."), res.Straggler)
+	g.Flag(g.Metric(gpusemconv.MetricAgentStraggler), res.Straggler)
 	if res.BySignals {
-		g.Double(g.Metric(gpusemconv.MetricAgentSuspicion, "1", "How sure the node is that it is a straggler: from 1 on it is one if that lasts, 2 at most."), res.Suspicion)
+		g.Double(g.Metric(gpusemconv.MetricAgentSuspicion), res.Suspicion)
 	}
 	if res.Mode != nodescore.ModeNone {
-		g.Double(g.Metric(gpusemconv.MetricAgentThreshold, "1", "Threshold that the node judges itself by."), res.Threshold)
+		g.Double(g.Metric(gpusemconv.MetricAgentThreshold), res.Threshold)
 	}
-	modes := g.Metric(gpusemconv.MetricAgentDetectionMode, "", "1 for what the node judges itself by: fleet, cached, local or none.")
+	modes := g.Metric(gpusemconv.MetricAgentDetectionMode)
 	for m := range nodescore.NumModes {
 		g.Flag(modes, m == res.Mode).Attributes().PutStr(gpusemconv.AttrDetectionMode, m.String())
 	}
-	g.Flag(g.Metric(gpusemconv.MetricAgentGatewayReachable, "", "1 while the gateway answers the pushes."), reachable)
+	g.Flag(g.Metric(gpusemconv.MetricAgentGatewayReachable), reachable)
 }

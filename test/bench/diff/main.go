@@ -18,7 +18,6 @@ import (
 
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/consumer/consumertest"
-	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/processor"
 	"go.opentelemetry.io/collector/processor/processortest"
@@ -26,6 +25,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+	"github.com/gpu-collector/gpu-collector/test/bench/harness"
 )
 
 // The product's promises.
@@ -52,33 +52,7 @@ func run(w io.Writer) error {
 	return nil
 }
 
-// nodeReport is one node's report, 8 GPUs with 40 metrics each.
-func nodeReport() pmetric.Metrics {
-	const node = "node-1"
-	md := pmetric.NewMetrics()
-	rm := md.ResourceMetrics().AppendEmpty()
-	rm.Resource().Attributes().PutStr("k8s.cluster.name", "research-west")
-	rm.Resource().Attributes().PutStr("k8s.node.name", node)
-	rm.Resource().Attributes().PutStr("host.name", node)
-	rm.Resource().Attributes().PutStr("host.id", "7c0bbb52f1d24eb9a4f16d6a8a2f4d2e")
-	sm := rm.ScopeMetrics().AppendEmpty()
-	sm.Scope().SetName("github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver")
-	for i := range 40 {
-		m := sm.Metrics().AppendEmpty()
-		m.SetName(fmt.Sprintf("hw.gpu.metric_%02d", i))
-		m.SetDescription("A metric of a GPU.")
-		m.SetUnit("1")
-		points := m.SetEmptyGauge().DataPoints()
-		for gpu := range 8 {
-			dp := points.AppendEmpty()
-			dp.SetTimestamp(pcommon.Timestamp(1_700_000_000e9))
-			dp.SetDoubleValue(float64(gpu + 1))
-			dp.Attributes().PutStr("hw.id", fmt.Sprintf("GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a%02d", gpu))
-			dp.Attributes().PutInt("gpu.index", int64(gpu))
-		}
-	}
-	return md
-}
+func unchanged() pmetric.Metrics { return harness.Report(func() float64 { return 1 }) }
 
 // newProcessor has deadbands that match none of the report's metrics, as most
 // metrics match none, and no heartbeat: that is a point of its own.
@@ -105,12 +79,12 @@ func allocations(w io.Writer) error {
 	const reports = 100
 	stock := make([]pmetric.Metrics, reports)
 	for i := range stock {
-		stock[i] = nodeReport()
+		stock[i] = unchanged()
 	}
 	runtime.GC()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for range 2 { // to know the report, and its order
-		if err := p.ConsumeMetrics(context.Background(), nodeReport()); err != nil {
+		if err := p.ConsumeMetrics(context.Background(), unchanged()); err != nil {
 			return err
 		}
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor"
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 )
@@ -35,7 +36,7 @@ type fleet struct {
 	began  time.Time
 	nodes  *fleetpush.Fleet
 	bytes  []byte
-	wire   *wire
+	wire   *link
 	agents processor.Metrics // one for all: it keeps its nodes apart
 	// gateway has a part in a metrics and one in a logs pipeline.
 	gateway processor.Metrics
@@ -53,7 +54,7 @@ type onset struct {
 // newFleet starts a fleet in the simulated time of a bubble.
 func newFleet(t *testing.T, cfg fleetpush.Config) *fleet {
 	t.Helper()
-	f := &fleet{began: time.Now(), wire: &wire{}}
+	f := &fleet{began: time.Now(), wire: &link{}}
 	cfg.Cluster, cfg.Step, cfg.Start, cfg.Raw = cluster, poll, f.began, true
 	var err error
 	f.nodes, err = fleetpush.New(cfg)
@@ -151,9 +152,9 @@ func (f *fleet) hear(ld plog.Logs) {
 	}
 }
 
-// wire stands for the threshold extensions of gateway and agents: what the one
+// link stands for the threshold extensions of gateway and agents: what the one
 // publishes comes to the others in the text of the headers.
-type wire struct {
+type link struct {
 	component.StartFunc
 	component.ShutdownFunc
 	store    threshold.Store
@@ -162,25 +163,25 @@ type wire struct {
 }
 
 var (
-	_ threshold.Publisher = (*wire)(nil)
-	_ threshold.Source    = (*wire)(nil)
+	_ threshold.Publisher = (*link)(nil)
+	_ threshold.Source    = (*link)(nil)
 )
 
-func (w *wire) Publish(snap *threshold.Snapshot) { w.store.Publish(snap) }
-func (*wire) SetClaim(threshold.Claim)           {}
-func (*wire) Reachable() bool                    { return true }
-func (w *wire) Received(cluster, group string) (threshold.Received, bool) {
+func (w *link) Publish(snap *threshold.Snapshot) { w.store.Publish(snap) }
+func (*link) SetClaim(wire.Claim)                {}
+func (*link) Reachable() bool                    { return true }
+func (w *link) Received(cluster, group string) (threshold.Received, bool) {
 	return w.inbox.Get(cluster, group)
 }
 
 // answer is what the first push after a tick brings back, for all groups.
-func (w *wire) answer(now time.Time) error {
+func (w *link) answer(now time.Time) error {
 	snap := w.store.Snapshot(now)
 	if snap == nil || snap == w.answered {
 		return nil
 	}
 	w.answered = snap
-	names := threshold.Names{Params: "params"}
+	names := wire.Names{Params: "params"}
 	for name, c := range snap.Clusters {
 		for group := range c.Groups {
 			for _, h := range c.Respond(nil, &names, []string{group}) {

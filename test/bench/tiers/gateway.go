@@ -87,7 +87,7 @@ func watch(ctx context.Context, p *collector, nodes int, f func(context.Context)
 		return nil, err
 	}
 	if now.nodes != float64(nodes) {
-		return nil, fmt.Errorf("the %s compares %v nodes, %d report", p.name, now.nodes, nodes)
+		return nil, fmt.Errorf("the %s compares %v nodes, %d report", p.Name, now.nodes, nodes)
 	}
 	if w.ticks = now.ticks - past.ticks; w.ticks > 0 {
 		w.tick = (now.seconds - past.seconds) / float64(w.ticks)
@@ -177,7 +177,7 @@ func (b *bench) gatewayOf(ctx context.Context, out io.Writer, name string, nodes
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.stop()) }()
-	if err = fill(ctx, f, p.endpoint, b.inFlight); err != nil {
+	if err = fill(ctx, f, p.Endpoint, b.inFlight); err != nil {
 		return nil, err
 	}
 	if err = b.settle(ctx, p); err != nil {
@@ -189,7 +189,7 @@ func (b *bench) gatewayOf(ctx context.Context, out io.Writer, name string, nodes
 	var r fleetpush.Report
 	w, err = watch(ctx, p, nodes, func(ctx context.Context) error {
 		var err error
-		r, err = push(ctx, f, p.endpoint, pace, span, b.inFlight)
+		r, err = push(ctx, f, p.Endpoint, pace, span, b.inFlight)
 		return err
 	})
 	if err != nil {
@@ -231,7 +231,7 @@ func (b *bench) settle(ctx context.Context, p *collector) error {
 			return err
 		}
 	}
-	b.say("%s: not at rest after %d s", p.name, most)
+	b.say("%s: not at rest after %d s", p.Name, most)
 	return nil
 }
 

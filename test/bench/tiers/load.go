@@ -9,12 +9,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/mem"
 
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
@@ -111,21 +108,6 @@ func fill(ctx context.Context, f *fleetpush.Fleet, endpoint string, inFlight int
 	}
 }
 
-// raw passes messages as the bytes they are.
-type raw struct{}
-
-func (raw) Name() string { return "proto" }
-
-func (raw) Marshal(v any) (mem.BufferSlice, error) {
-	b, ok := v.(*[]byte)
-	if !ok {
-		return nil, fmt.Errorf("%T is no bytes", v)
-	}
-	return mem.BufferSlice{mem.SliceBuffer(*b)}, nil
-}
-
-func (raw) Unmarshal(mem.BufferSlice, any) error { return nil }
-
 func init() {
 	encoding.RegisterCompressor(compressOnce{encoding.GetCompressor(fleetpush.CompressionZstd)})
 }
@@ -166,23 +148,4 @@ func (w *onceWriter) Close() error {
 		return nil
 	}
 	return w.writer.Close()
-}
-
-// serveNextHop takes everything.
-func serveNextHop(ctx context.Context) (addr string, stop func(), err error) {
-	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", nil, err
-	}
-	srv := grpc.NewServer(grpc.ForceServerCodecV2(raw{}), grpc.MaxRecvMsgSize(16<<20),
-		grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
-			var m []byte
-			if err := s.RecvMsg(&m); err != nil {
-				return err
-			}
-			return s.SendMsg(&m)
-		}))
-	done := make(chan struct{})
-	go func() { defer close(done); _ = srv.Serve(ln) }()
-	return ln.Addr().String(), func() { srv.Stop(); <-done }, nil
 }

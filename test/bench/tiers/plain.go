@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+	"github.com/gpu-collector/gpu-collector/test/bench/harness"
 )
 
 const (
@@ -69,7 +70,7 @@ func compare(ctx context.Context, b *bench, w io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	next, stopNext, err := serveNextHop(ctx)
+	next, stopNext, err := harness.NextHop(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -145,7 +146,7 @@ func (b *bench) compareAt(ctx context.Context, nodes int, next string, configs [
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, t.proc.stop()) }()
-		if err = fill(ctx, t.fleet, t.proc.endpoint, b.inFlight); err != nil {
+		if err = fill(ctx, t.fleet, t.proc.Endpoint, b.inFlight); err != nil {
 			return nil, fmt.Errorf("%s: %w", t.name, err)
 		}
 		tiers = append(tiers, t)
@@ -157,7 +158,7 @@ func (b *bench) compareAt(ctx context.Context, nodes int, next string, configs [
 			if err != nil {
 				return nil, err
 			}
-			r, err := push(ctx, t.fleet, t.proc.endpoint, 0, b.turn, b.inFlight)
+			r, err := push(ctx, t.fleet, t.proc.Endpoint, 0, b.turn, b.inFlight)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", t.name, err)
 			}

@@ -28,6 +28,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+	"github.com/gpu-collector/gpu-collector/test/bench/harness"
 	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
@@ -58,7 +59,7 @@ func root(ctx context.Context, b *bench, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, u.stop(context.WithoutCancel(ctx))) }()
-	l, err := newLinks(p.endpoint, u, b.clusters)
+	l, err := newLinks(p.Endpoint, u, b.clusters)
 	if err != nil {
 		return err
 	}
@@ -68,7 +69,7 @@ func root(ctx context.Context, b *bench, out io.Writer) (err error) {
 	if err = l.fill(ctx, u, at); err != nil {
 		return err
 	}
-	peak, err := p.peak()
+	peak, err := p.Peak()
 	if err != nil {
 		return err
 	}
@@ -99,7 +100,7 @@ func root(ctx context.Context, b *bench, out io.Writer) (err error) {
 	if err = errors.Join(err, <-ended); err != nil {
 		return err
 	}
-	most, err := p.peak()
+	most, err := p.Peak()
 	if err != nil {
 		return err
 	}
@@ -241,7 +242,7 @@ func (k *link) push(ctx context.Context, body []byte) (time.Duration, error) {
 	ctx = metadata.NewOutgoingContext(ctx, k.headers)
 	var answer []byte
 	began := time.Now()
-	err := k.conn.Invoke(ctx, exportMethod, &body, &answer, grpc.ForceCodecV2(raw{}), grpc.UseCompressor(fleetpush.CompressionZstd))
+	err := k.conn.Invoke(ctx, exportMethod, &body, &answer, grpc.ForceCodecV2(harness.Raw{}), grpc.UseCompressor(fleetpush.CompressionZstd))
 	return time.Since(began), err
 }
 

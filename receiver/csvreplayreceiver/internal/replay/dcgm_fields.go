@@ -2,14 +2,18 @@
 
 package replay
 
-import semconv "github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+import (
+	semconv "github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
+)
 
 // dcgmField maps one DCGM field to a point. Units are those of dcgm-exporter's
 // etc/default-counters.csv and etc/dcp-metrics-included.csv and of DCGM's
 // dcgm_fields.h.
 type dcgmField struct {
 	name string
-	// min and max bound the raw value; what lies outside is no reading.
+	// min and max bound the raw value; what lies outside is no reading. Those of a
+	// metric are the catalogue's.
 	min, max float64
 	// zeroIsBlank is set where an unsupported sensor reads 0.
 	zeroIsBlank bool
@@ -26,31 +30,43 @@ const (
 )
 
 var (
-	metricTemperature  = &Metric{Name: semconv.MetricTemperature, Description: "Temperature of a sensor.", Unit: "Cel"}
-	metricPower        = &Metric{Name: semconv.MetricPower, Description: "Power draw.", Unit: "W"}
-	metricPowerLimit   = &Metric{Name: semconv.MetricGPUPowerLimit, Description: "Power limit.", Unit: "W"}
-	metricEnergy       = &Metric{Name: semconv.MetricEnergy, Description: "Energy used.", Unit: "J", Kind: KindSum}
-	metricUtilization  = &Metric{Name: semconv.MetricGPUUtilization, Description: "Fraction of time the GPU was busy with the task.", Unit: "1"}
-	metricActivity     = &Metric{Name: semconv.MetricGPUActivity, Description: "Fraction of cycles a unit of the GPU was active.", Unit: "1"}
-	metricClock        = &Metric{Name: semconv.MetricGPUClock, Description: "Clock frequency.", Unit: "Hz", Integer: true}
-	metricErrors       = &Metric{Name: semconv.MetricErrors, Description: "Errors of the hardware.", Unit: "{error}", Kind: KindSum, Integer: true}
-	metricPCIeReplays  = &Metric{Name: semconv.MetricGPUPCIeReplays, Description: "PCIe replays.", Unit: "{replay}", Kind: KindSum, Integer: true}
-	metricPCIeWidth    = &Metric{Name: semconv.MetricGPUPCIeLinkWidth, Description: "Width of the PCIe link.", Unit: "{lane}", Integer: true}
-	metricPCIeGen      = &Metric{Name: semconv.MetricGPUPCIeLinkGeneration, Description: "Generation of the PCIe link.", Unit: "1", Integer: true}
-	metricRetiredPages = &Metric{Name: semconv.MetricGPURetiredPages, Description: "Retired memory pages.", Unit: "{page}", Integer: true}
-	metricRemappedRows = &Metric{Name: semconv.MetricGPURemappedRows, Description: "Remapped memory rows.", Unit: "{row}", Integer: true}
-	metricRemapPending = &Metric{Name: semconv.MetricGPURemapPending, Description: "Whether a row remap waits for a reset.", Unit: "1", Integer: true}
-	metricRemapFailed  = &Metric{Name: semconv.MetricGPURemapFailed, Description: "Whether a row remap has failed.", Unit: "1", Integer: true}
-	metricNVLinkErrors = &Metric{Name: semconv.MetricGPUNVLinkErrors, Description: "NVLink errors of all links.", Unit: "{error}", Kind: KindSum, Integer: true}
-	metricMemoryUsage  = &Metric{Name: semconv.MetricGPUMemoryUsage, Description: "Memory in use.", Unit: "By", Kind: KindUpDownCounter, Integer: true}
-	metricMemoryLimit  = &Metric{Name: semconv.MetricGPUMemoryLimit, Description: "Size of the memory.", Unit: "By", Kind: KindUpDownCounter, Integer: true}
-	metricMemoryUtil   = &Metric{Name: semconv.MetricGPUMemoryUtil, Description: "Fraction of the memory in use.", Unit: "1"}
-	metricThrottle     = &Metric{Name: semconv.MetricGPUThrottleActive, Description: "Whether the clock is held down for the reason.", Unit: "1", Integer: true}
-	metricXIDEvents    = &Metric{Name: semconv.MetricGPUXIDEvents, Description: "Xid events seen since the start.", Unit: "{event}", Kind: KindSum, Integer: true, FromZero: true}
-	metricInfo         = &Metric{Name: semconv.MetricGPUInfo, Description: "Static facts of the GPU; always 1.", Unit: "1", Integer: true}
+	metricTemperature  = known(semconv.MetricTemperature)
+	metricPower        = known(semconv.MetricPower)
+	metricPowerLimit   = known(semconv.MetricGPUPowerLimit)
+	metricEnergy       = known(semconv.MetricEnergy)
+	metricUtilization  = known(semconv.MetricGPUUtilization)
+	metricActivity     = known(semconv.MetricGPUActivity)
+	metricClock        = known(semconv.MetricGPUClock)
+	metricErrors       = known(semconv.MetricErrors)
+	metricPCIeReplays  = known(semconv.MetricGPUPCIeReplays)
+	metricPCIeWidth    = known(semconv.MetricGPUPCIeLinkWidth)
+	metricPCIeGen      = known(semconv.MetricGPUPCIeLinkGeneration)
+	metricRetiredPages = known(semconv.MetricGPURetiredPages)
+	metricRemappedRows = known(semconv.MetricGPURemappedRows)
+	metricRemapPending = known(semconv.MetricGPURemapPending)
+	metricRemapFailed  = known(semconv.MetricGPURemapFailed)
+	metricNVLinkErrors = known(semconv.MetricGPUNVLinkErrors)
+	metricMemoryUsage  = known(semconv.MetricGPUMemoryUsage)
+	metricMemoryLimit  = known(semconv.MetricGPUMemoryLimit)
+	metricMemoryUtil   = known(semconv.MetricGPUMemoryUtil)
+	metricThrottle     = known(semconv.MetricGPUThrottleActive)
+	metricXIDEvents    = fromZero(known(semconv.MetricGPUXIDEvents))
+	metricInfo         = known(semconv.MetricGPUInfo)
 	hwTypeGPU          = Attribute{Key: semconv.AttrHWType, Text: "gpu"}
 	hwTypeOnly         = []Attribute{hwTypeGPU}
 )
+
+// known describes a metric as the catalogue does.
+func known(name string) *Metric {
+	m := reading.ByName(name)
+	kind := map[reading.Kind]Kind{reading.Counter: KindSum, reading.UpDownCounter: KindUpDownCounter}[m.Kind]
+	return &Metric{Name: name, Description: m.About, Unit: m.Unit, Kind: kind, Integer: m.Integer}
+}
+
+func fromZero(m *Metric) *Metric {
+	m.FromZero = true
+	return m
+}
 
 func eccAttributes(errorType, counter string) []Attribute {
 	return []Attribute{
@@ -70,17 +86,17 @@ func attr(key, text string) []Attribute { return []Attribute{{Key: key, Text: te
 // are rates or undocumented sums where hw.gpu.io is a byte count; and
 // DCGM_FI_DEV_MEM_COPY_UTIL, time the memory was busy, which is neither a
 // fraction of memory used nor one of cycles.
-var dcgmFields = []dcgmField{
-	{name: "DCGM_FI_DEV_GPU_TEMP", min: -50, max: 200, factor: 1, metric: metricTemperature, attrs: attr(semconv.AttrSensorLocation, "gpu")},
+var dcgmFields = bounded([]dcgmField{
+	{name: "DCGM_FI_DEV_GPU_TEMP", factor: 1, metric: metricTemperature, attrs: attr(semconv.AttrSensorLocation, "gpu")},
 	// GPUs without the sensor report a memory temperature of 0.
-	{name: "DCGM_FI_DEV_MEMORY_TEMP", min: -50, max: 200, zeroIsBlank: true, factor: 1, metric: metricTemperature, attrs: attr(semconv.AttrSensorLocation, "memory")},
-	{name: "DCGM_FI_DEV_POWER_USAGE", max: 1e5, factor: 1, metric: metricPower, attrs: hwTypeOnly},
-	{name: "DCGM_FI_DEV_ENFORCED_POWER_LIMIT", max: 1e5, zeroIsBlank: true, factor: 1, metric: metricPowerLimit, attrs: attr(semconv.AttrLimit, "enforced")},
-	{name: "DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX", max: 1e5, zeroIsBlank: true, factor: 1, metric: metricPowerLimit, attrs: attr(semconv.AttrLimit, "max")},
-	{name: "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", max: anyCount, factor: 1e-3, metric: metricEnergy, attrs: hwTypeOnly},
-	{name: "DCGM_FI_DEV_GPU_UTIL", max: 100, factor: 1e-2, metric: metricUtilization, attrs: attr(semconv.AttrGPUTask, "general")},
-	{name: "DCGM_FI_DEV_ENC_UTIL", max: 100, factor: 1e-2, metric: metricUtilization, attrs: attr(semconv.AttrGPUTask, "encoder")},
-	{name: "DCGM_FI_DEV_DEC_UTIL", max: 100, factor: 1e-2, metric: metricUtilization, attrs: attr(semconv.AttrGPUTask, "decoder")},
+	{name: "DCGM_FI_DEV_MEMORY_TEMP", zeroIsBlank: true, factor: 1, metric: metricTemperature, attrs: attr(semconv.AttrSensorLocation, "memory")},
+	{name: "DCGM_FI_DEV_POWER_USAGE", factor: 1, metric: metricPower, attrs: hwTypeOnly},
+	{name: "DCGM_FI_DEV_ENFORCED_POWER_LIMIT", zeroIsBlank: true, factor: 1, metric: metricPowerLimit, attrs: attr(semconv.AttrLimit, "enforced")},
+	{name: "DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX", zeroIsBlank: true, factor: 1, metric: metricPowerLimit, attrs: attr(semconv.AttrLimit, "max")},
+	{name: "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", factor: 1e-3, metric: metricEnergy, attrs: hwTypeOnly},
+	{name: "DCGM_FI_DEV_GPU_UTIL", factor: 1e-2, metric: metricUtilization, attrs: attr(semconv.AttrGPUTask, "general")},
+	{name: "DCGM_FI_DEV_ENC_UTIL", factor: 1e-2, metric: metricUtilization, attrs: attr(semconv.AttrGPUTask, "encoder")},
+	{name: "DCGM_FI_DEV_DEC_UTIL", factor: 1e-2, metric: metricUtilization, attrs: attr(semconv.AttrGPUTask, "decoder")},
 	activityField("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "graphics_engine"),
 	activityField("DCGM_FI_PROF_SM_ACTIVE", "sm"),
 	activityField("DCGM_FI_PROF_SM_OCCUPANCY", "sm_occupancy"),
@@ -89,43 +105,56 @@ var dcgmFields = []dcgmField{
 	activityField("DCGM_FI_PROF_PIPE_FP64_ACTIVE", "fp64"),
 	activityField("DCGM_FI_PROF_PIPE_FP32_ACTIVE", "fp32"),
 	activityField("DCGM_FI_PROF_PIPE_FP16_ACTIVE", "fp16"),
-	{name: "DCGM_FI_DEV_SM_CLOCK", max: 1e5, factor: 1e6, metric: metricClock, attrs: attr(semconv.AttrClock, "sm")},
-	{name: "DCGM_FI_DEV_MEM_CLOCK", max: 1e5, factor: 1e6, metric: metricClock, attrs: attr(semconv.AttrClock, "memory")},
-	{name: "DCGM_FI_DEV_VIDEO_CLOCK", max: 1e5, factor: 1e6, metric: metricClock, attrs: attr(semconv.AttrClock, "video")},
+	{name: "DCGM_FI_DEV_SM_CLOCK", factor: 1e6, metric: metricClock, attrs: attr(semconv.AttrClock, "sm")},
+	{name: "DCGM_FI_DEV_MEM_CLOCK", factor: 1e6, metric: metricClock, attrs: attr(semconv.AttrClock, "memory")},
+	{name: "DCGM_FI_DEV_VIDEO_CLOCK", factor: 1e6, metric: metricClock, attrs: attr(semconv.AttrClock, "video")},
 	countField("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", metricErrors, eccAttributes("corrected", "volatile")),
 	countField("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", metricErrors, eccAttributes("uncorrected", "volatile")),
 	countField("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", metricErrors, eccAttributes("corrected", "aggregate")),
 	countField("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", metricErrors, eccAttributes("uncorrected", "aggregate")),
 	countField("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", metricPCIeReplays, attr(semconv.AttrKind, "replay")),
-	{name: "DCGM_FI_DEV_PCIE_LINK_WIDTH", min: 1, max: 32, factor: 1, metric: metricPCIeWidth, attrs: attr(semconv.AttrKind, "current")},
-	{name: "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", min: 1, max: 32, factor: 1, metric: metricPCIeWidth, attrs: attr(semconv.AttrKind, "max")},
-	{name: "DCGM_FI_DEV_PCIE_LINK_GEN", min: 1, max: 16, factor: 1, metric: metricPCIeGen, attrs: attr(semconv.AttrKind, "current")},
-	{name: "DCGM_FI_DEV_PCIE_MAX_LINK_GEN", min: 1, max: 16, factor: 1, metric: metricPCIeGen, attrs: attr(semconv.AttrKind, "max")},
+	{name: "DCGM_FI_DEV_PCIE_LINK_WIDTH", min: 1, factor: 1, metric: metricPCIeWidth, attrs: attr(semconv.AttrKind, "current")},
+	{name: "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", min: 1, factor: 1, metric: metricPCIeWidth, attrs: attr(semconv.AttrKind, "max")},
+	{name: "DCGM_FI_DEV_PCIE_LINK_GEN", min: 1, factor: 1, metric: metricPCIeGen, attrs: attr(semconv.AttrKind, "current")},
+	{name: "DCGM_FI_DEV_PCIE_MAX_LINK_GEN", min: 1, factor: 1, metric: metricPCIeGen, attrs: attr(semconv.AttrKind, "max")},
 	countField("DCGM_FI_DEV_RETIRED_SBE", metricRetiredPages, attr(semconv.AttrCause, "sbe")),
 	countField("DCGM_FI_DEV_RETIRED_DBE", metricRetiredPages, attr(semconv.AttrCause, "dbe")),
 	countField("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", metricRemappedRows, attr(semconv.AttrCause, "corrected")),
 	countField("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", metricRemappedRows, attr(semconv.AttrCause, "uncorrected")),
-	{name: "DCGM_FI_DEV_ROW_REMAP_PENDING", max: 1, factor: 1, metric: metricRemapPending},
-	{name: "DCGM_FI_DEV_ROW_REMAP_FAILURE", max: 1, factor: 1, metric: metricRemapFailed},
+	{name: "DCGM_FI_DEV_ROW_REMAP_PENDING", factor: 1, metric: metricRemapPending},
+	{name: "DCGM_FI_DEV_ROW_REMAP_FAILURE", factor: 1, metric: metricRemapFailed},
 	countField("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", metricNVLinkErrors, attr(semconv.AttrErrorType, "crc_flit")),
 	countField("DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", metricNVLinkErrors, attr(semconv.AttrErrorType, "crc_data")),
 	countField("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", metricNVLinkErrors, attr(semconv.AttrErrorType, "replay")),
 	countField("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", metricNVLinkErrors, attr(semconv.AttrErrorType, "recovery")),
-	{name: fbUsed, max: 1 << 30, factor: mebi, metric: metricMemoryUsage},
+	{name: fbUsed, factor: mebi, metric: metricMemoryUsage},
 	{name: fbFree, max: 1 << 30, factor: mebi},
 	{name: fbReserved, max: 1 << 30, factor: mebi},
 	{name: fbTotal, max: 1 << 30, zeroIsBlank: true, factor: mebi},
 	{name: throttleReasons, max: anyCount, factor: 1},
 	{name: xidErrors, max: 1 << 16, factor: 1},
+})
+
+// bounded gives the fields of a metric its range in the catalogue.
+func bounded(fields []dcgmField) []dcgmField {
+	for i := range fields {
+		if f := &fields[i]; f.metric != nil {
+			r := reading.ByName(f.metric.Name).Range
+			f.max = r.Max / f.factor
+			if f.min == 0 {
+				f.min = r.Min / f.factor
+			}
+		}
+	}
+	return fields
 }
 
 func activityField(name, unit string) dcgmField {
-	// Counters of one interval are read one after the other, so a ratio may come out a little over 1.
-	return dcgmField{name: name, max: 1.01, factor: 1, metric: metricActivity, attrs: attr(semconv.AttrActivityUnit, unit)}
+	return dcgmField{name: name, factor: 1, metric: metricActivity, attrs: attr(semconv.AttrActivityUnit, unit)}
 }
 
 func countField(name string, m *Metric, attrs []Attribute) dcgmField {
-	return dcgmField{name: name, max: anyCount, factor: 1, metric: m, attrs: attrs}
+	return dcgmField{name: name, factor: 1, metric: m, attrs: attrs}
 }
 
 const (

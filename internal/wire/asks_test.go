@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package threshold
+package wire
 
 import (
 	"fmt"
@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func TestAsksGoUpInTurn(t *testing.T) {
 	var a Asks
@@ -143,18 +145,4 @@ func TestWhoShoutsIsHeardNoSooner(t *testing.T) {
 		turns[a.Next(start).Cluster]++
 	}
 	assert.Greater(t, turns["quiet"], 60)
-}
-
-func TestInboxHandsDownWhatIsLeft(t *testing.T) {
-	var b Inbox
-	assert.Nil(t, b.Cluster("c", []string{"g"}, start))
-	wide := value("")
-	b.Put("c", wide, start)
-	b.Put("c", value("g"), start)
-	c := b.Cluster("c", []string{"g", "other"}, start.Add(20*time.Second))
-	require.NotNil(t, c)
-	require.Len(t, c.Groups, 1)
-	assert.Equal(t, 30*time.Second, c.Groups["g"].TTL)
-	assert.InDelta(t, wide.Threshold, c.Wide.Threshold, 0)
-	assert.Nil(t, b.Cluster("c", []string{"g"}, start.Add(49*time.Second+1)), "a dead threshold is not handed down")
 }

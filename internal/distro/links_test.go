@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package distro
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// What stands at the door, or only passes on what changed, compares no nodes: it
+// must not link what does.
+func TestTheDoorLinksNoComparison(t *testing.T) {
+	const module = "github.com/gpu-collector/gpu-collector/"
+	for _, door := range []string{
+		"extension/admissionextension", "extension/wirediffextension", "processor/diffprocessor", "processor/clientidentityprocessor",
+		"internal/wire", "internal/reading/metricreading",
+	} {
+		t.Run(door, func(t *testing.T) {
+			out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", module+door).Output()
+			require.NoError(t, err)
+			deps := strings.Fields(string(out))
+			require.Contains(t, deps, module+door)
+			for _, engine := range []string{"internal/straggler", "internal/threshold", "internal/nodescore", "internal/nodescore/nodesignal", "internal/reason"} {
+				assert.NotContains(t, deps, module+engine)
+			}
+		})
+	}
+}
+
+// A pure room knows neither pdata nor the Collector.
+func TestReadingIsPure(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "../reading", "../reading/identity").Output()
+	require.NoError(t, err)
+	assert.NotContains(t, string(out), "opentelemetry.io")
+}

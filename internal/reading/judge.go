@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reading
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// Refusal is why a point is not used. Accepted points have none.
+type Refusal uint8
+
+// The refusals.
+const (
+	Accepted Refusal = iota
+	// ValueRange is a number that cannot be true.
+	ValueRange
+	NotFinite
+	WrongUnit
+	WrongType
+	// BadSubject is a point that does not say whom it is about, or somebody of
+	// whom the metric says nothing.
+	BadSubject
+	NumRefusals
+)
+
+// String names the refusal as the components' counters do.
+func (r Refusal) String() string {
+	return [...]string{"", "value_range", "not_finite", "wrong_unit", "wrong_type", "subject"}[r]
+}
+
+// Instrument is what a metric is written by, as OTLP tells it.
+type Instrument uint8
+
+// The instruments of OTLP.
+const (
+	IsOther Instrument = iota // a histogram, a summary, nothing at all
+	IsGauge
+	IsCounter
+	IsUpDownCounter
+	IsDelta // a sum with delta temporality
+)
+
+// Takes reports whether the metric may be written by an instrument. Of a gauge
+// and an up-down counter the last value is what counts, so either may stand for
+// the other.
+func (m *Metric) Takes(i Instrument) bool {
+	if m.Kind == Counter {
+		return i == IsCounter
+	}
+	return i == IsGauge || i == IsUpDownCounter
+}
+
+// Judge takes a number in the metric's unit.
+func (m *Metric) Judge(v float64) Refusal {
+	switch {
+	case m.Range.Holds(v):
+		return Accepted
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		return NotFinite
+	default:
+		return ValueRange
+	}
+}
+
+// Whom judges what a point says of its subject: the hw.id and the hw.type, empty
+// where it has none. Other says that it is of nobody whom the metric is read
+// for, which is no mistake.
+func (m *Metric) Whom(s Subject, id, hwType string) Refusal {
+	switch s {
+	case GPU, Slice, Network:
+		if id == "" || m.Typed && hwType == "" {
+			return BadSubject
+		}
+	case Other:
+		if !m.Shared {
+			return BadSubject
+		}
+	case Node, Rank, Group:
+	}
+	return Accepted
+}
+
+// Refused is a point, or a metric, that was not used.
+type Refused struct {
+	Metric *Metric
+	Why    Refusal
+	// Unit, HWType and Value are what it had; Instrument is what it was.
+	Unit, HWType string
+	Value        float64
+	Instrument   Instrument
+}
+
+// most is how much of a sender's text a complaint repeats.
+const most = 64
+
+// String says what is wrong and what would be right.
+func (r Refused) String() string {
+	m := r.Metric
+	switch r.Why {
+	case WrongUnit:
+		also := m.alternatives()
+		if also != "" {
+			also = " (or " + also + ")"
+		}
+		return fmt.Sprintf("metric %s has unit %q: must be %s%s", m.Name, r.Unit[:min(len(r.Unit), most)], m.unit(), also)
+	case WrongType:
+		return fmt.Sprintf("metric %s is %s: must be a %s%s", m.Name,
+			[...]string{"neither a gauge nor a sum", "a gauge", "a counter", "an up-down counter", "a sum with delta temporality"}[r.Instrument],
+			m.Kind, map[Kind]string{Counter: " with cumulative temporality"}[m.Kind])
+	case BadSubject:
+		want := hardware[m.Subject()]
+		switch {
+		case r.HWType != "" && r.HWType != want && !m.Shared:
+			return fmt.Sprintf("metric %s has hw.type %q: must be %s", m.Name, r.HWType[:min(len(r.HWType), most)], want)
+		case r.HWType == "" && m.Typed:
+			return fmt.Sprintf("metric %s has no hw.type: must be %s for that of a GPU", m.Name, want)
+		default:
+			return fmt.Sprintf("metric %s has no hw.id: must be the UUID of the GPU, or the name of the network adapter", m.Name)
+		}
+	case ValueRange, NotFinite:
+		return fmt.Sprintf("metric %s is %v: must be from %s %s", m.Name, r.Value, m.Range, m.unit())
+	default:
+		return ""
+	}
+}
+
+func (m *Metric) unit() string {
+	if m.Unit == "" {
+		return "1"
+	}
+	return m.Unit
+}
+
+func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }

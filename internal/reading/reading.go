@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package reading is the catalogue of what the product reads: which metric, with
+// which attributes, says what of whom, in which unit and range. Every reader
+// takes its points by it, and every writer its names and units. It is pure: it
+// knows neither pdata nor a clock; internal/reading/metricreading applies it to
+// OTLP.
+package reading // import "github.com/gpu-collector/gpu-collector/internal/reading"
+
+import (
+	"strings"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+)
+
+// Subject is what a point is about.
+type Subject uint8
+
+// The subjects. A MIG slice is a GPU with a parent: no entry asks for one alone.
+const (
+	Node Subject = iota
+	GPU
+	Slice
+	Network
+	// Rank is a process of a training job. It may name its GPU by hw.id.
+	Rank
+	// Group is a peer group or a cluster.
+	Group
+	// Other is hardware that nobody here reads, such as a power supply.
+	Other
+)
+
+// hardware are the values of hw.type by subject, empty where there is none.
+var hardware = [...]string{GPU: "gpu", Slice: "gpu", Network: "network", Rank: "gpu", Other: ""}
+
+// Kind is the instrument that a metric is written by.
+type Kind uint8
+
+// The instruments.
+const (
+	Gauge Kind = iota
+	Counter
+	UpDownCounter
+)
+
+// String names the instrument as docs do.
+func (k Kind) String() string { return [...]string{"gauge", "counter", "up-down counter"}[k] }
+
+// Fold is how several values become one.
+type Fold uint8
+
+// The folds. FoldNone is for what is never folded.
+const (
+	FoldNone Fold = iota
+	FoldLast
+	FoldMean
+	FoldSum
+	// FoldWorst takes the highest value, or the lowest of a metric that is Low.
+	FoldWorst
+)
+
+// Folding is how values of a metric become one, and why so.
+type Folding struct {
+	// Subjects folds those of a node: its GPUs, its ranks.
+	Subjects Fold
+	// Points folds those of one subject between two evaluations.
+	Points Fold
+	Why    string
+}
+
+// Purpose is a set of readers.
+type Purpose uint8
+
+// The readers.
+const (
+	Score   Purpose = 1 << iota // the node score, on the agent
+	Reasons                     // why a node is slow, on the gateway
+	View                        // the fleet view
+	Verdict                     // the gateway's comparison of nodes
+)
+
+// String lists the readers.
+func (p Purpose) String() string {
+	var names []string
+	for i, name := range [...]string{"score", "reasons", "view", "verdict"} {
+		if p&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// Range is from the least to the greatest value that can be true.
+type Range struct{ Min, Max float64 }
+
+// String is the range as text.
+func (r Range) String() string { return number(r.Min) + " to " + number(r.Max) }
+
+// Holds is false for NaN.
+func (r Range) Holds(v float64) bool { return v >= r.Min && v <= r.Max }
+
+// Key is an attribute that selects what a point says.
+type Key struct {
+	Name string
+	// Alias is an older name of the attribute.
+	Alias string
+	// Absent is the value that a point without the attribute stands for.
+	Absent string
+}
+
+// maxKeys bounds Metric.Keys.
+const maxKeys = 3
+
+// Any as a value of an Entry stands for all others.
+const Any = "*"
+
+// Entry is one thing that a metric says, by the values of its keys.
+type Entry struct {
+	Field   Field
+	Subject Subject
+	Values  [maxKeys]string
+}
+
+// Metric is one metric of the catalogue.
+type Metric struct {
+	Name, Unit string
+	Kind       Kind
+	Integer    bool
+	About      string // its description where the product writes it, of GPUs without nvml
+	Range      Range
+	Low        bool // the lower, the worse
+	// Shared metrics are those of the hardware conventions for all sorts of
+	// hardware: points of another hw.type are not ours, and no mistake.
+	Shared bool
+	// Typed metrics have hw.type in each point, as the conventions require: without
+	// it a power supply would pass for a GPU.
+	Typed   bool
+	Keys    []Key
+	Entries []Entry
+	Fold    Folding
+	For     Purpose
+	// Unread is why nobody reads the metric.
+	Unread string
+
+	index int
+	main  Subject
+	// mixed is set where the entries are about several subjects.
+	mixed bool
+}
+
+// Index is the place of the metric in All.
+func (m *Metric) Index() int { return m.index }
+
+// Subject is what points without an entry of their own are about.
+func (m *Metric) Subject() Subject { return m.main }
+
+// Texts are the values of a metric's keys in a point, empty where there is none.
+type Texts [maxKeys]string
+
+// Select returns what a point says, None where the catalogue has no entry for
+// it. Hardware without an entry of its own is Other.
+func (m *Metric) Select(hwType string, texts *Texts) (Field, Subject) {
+	main := m.main
+	if hwType != "" && hwType != hardware[main] && hardware[main] != "" {
+		main = Other
+		if !m.mixed {
+			return None, Other
+		}
+	}
+	for i := range m.Entries {
+		if e := &m.Entries[i]; (!m.mixed || e.Subject.is(hwType, main)) && m.matches(e, texts) {
+			return e.Field, e.Subject
+		}
+	}
+	return None, main
+}
+
+// is reports whether a point of an hw.type may be about s. Without one it is
+// about the metric's main subject.
+func (s Subject) is(hwType string, main Subject) bool {
+	if hwType == "" {
+		return s == main
+	}
+	return hardware[s] == "" || hardware[s] == hwType
+}
+
+func (m *Metric) matches(e *Entry, texts *Texts) bool {
+	for k := range m.Keys {
+		got := texts[k]
+		if got == "" {
+			got = m.Keys[k].Absent
+		}
+		if want := e.Values[k]; want != got && want != Any {
+			return false
+		}
+	}
+	return true
+}
+
+// ByName returns a metric of the catalogue, nil for a foreign one.
+func ByName(name string) *Metric { return byName[name] }
+
+// Unread returns why nobody reads a metric, empty for one that is read and for a
+// foreign one.
+func Unread(name string) string {
+	if m := byName[name]; m != nil {
+		return m.Unread
+	}
+	if strings.HasPrefix(name, "otelcol_") {
+		return "the Collector's own, for whoever scrapes it"
+	}
+	return ""
+}
+
+// Of returns the metric that says a field, and the entry by which it does.
+func Of(f Field) (*Metric, *Entry) {
+	at := byField[f]
+	return at.metric, at.entry
+}
+
+// Attributes returns what selects the points that say a field.
+func Attributes(f Field) map[string]string {
+	m, e := Of(f)
+	attrs := make(map[string]string, len(m.Keys))
+	for k := range m.Keys {
+		if v := e.Values[k]; v != "" && v != Any {
+			attrs[m.Keys[k].Name] = v
+		}
+	}
+	return attrs
+}
+
+// Find returns the field that a metric says with exactly these attributes, None
+// where there is none.
+func Find(metric string, attrs map[string]string) Field {
+	m := byName[metric]
+	if m == nil {
+		return None
+	}
+	for i := range m.Entries {
+		if m.selects(&m.Entries[i], attrs) {
+			return m.Entries[i].Field
+		}
+	}
+	return None
+}
+
+func (m *Metric) selects(e *Entry, attrs map[string]string) bool {
+	left := len(attrs)
+	if t, ok := attrs[gpusemconv.AttrHWType]; ok {
+		if t != hardware[e.Subject] {
+			return false
+		}
+		left--
+	}
+	for k := range m.Keys {
+		v, ok := attrs[m.Keys[k].Name]
+		if ok {
+			left--
+		}
+		if want := e.Values[k]; want != Any && v != want && (ok || m.Keys[k].Absent != want) || want == Any && ok {
+			return false
+		}
+	}
+	return left == 0
+}
+
+// All returns the catalogue, sorted by name. It must not be changed.
+func All() []Metric { return catalogue }
+
+type place struct {
+	metric *Metric
+	entry  *Entry
+}
+
+var byName, byField = index()
+
+func index() (map[string]*Metric, [NumFields]place) {
+	names, fields := make(map[string]*Metric, len(catalogue)), [NumFields]place{}
+	for i := range catalogue {
+		m := &catalogue[i]
+		m.index = i
+		names[m.Name] = m
+		if len(m.Entries) > 0 {
+			m.main = m.Entries[0].Subject
+		}
+		for j := range m.Entries {
+			m.mixed = m.mixed || m.Entries[j].Subject != m.main
+			if at := &fields[m.Entries[j].Field]; m.Entries[j].Field != None && at.metric == nil {
+				*at = place{m, &m.Entries[j]}
+			}
+		}
+	}
+	return names, fields
+}

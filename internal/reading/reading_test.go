@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reading
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+	"pgregory.net/rapid"
+)
+
+func TestCatalogueIsSound(t *testing.T) {
+	assert.True(t, slices.IsSortedFunc(catalogue, func(a, b Metric) int { return strings.Compare(a.Name, b.Name) }))
+	said := map[Field]string{}
+	for i := range catalogue {
+		m := &catalogue[i]
+		assert.Same(t, m, ByName(m.Name), "twice: %s", m.Name)
+		assert.NotEqual(t, m.For == 0, m.Unread == "", "%s is either read or says why not", m.Name)
+		assert.Less(t, m.Range.Min, m.Range.Max, m.Name)
+		assert.LessOrEqual(t, len(m.Keys), maxKeys, m.Name)
+		if m.For != 0 {
+			assert.NotEmpty(t, m.Entries, m.Name)
+			assert.NotEmpty(t, m.Fold.Why, m.Name)
+			assert.True(t, m.Fold.Subjects != FoldNone && m.Fold.Points != FoldNone, m.Name)
+		}
+		for j := range m.Entries {
+			if f := m.Entries[j].Field; f != None {
+				assert.Empty(t, said[f], "%s says what another does", m.Name)
+				said[f] = m.Name
+			}
+		}
+		factor, ok := m.Factor(m.Unit)
+		assert.True(t, ok && factor == 1, m.Name)
+	}
+	for f := None + 1; f < NumFields; f++ {
+		assert.NotEmpty(t, said[f], "nothing says field %d", f)
+	}
+}
+
+// Every metric that a component of this module writes or tells is in the
+// catalogue, as it is, and the catalogue has no other of theirs.
+func TestCatalogueHasAllMetricsOfTheModule(t *testing.T) {
+	files, err := filepath.Glob("../../*/*/metadata.yaml")
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(files), 10)
+	written := map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		type sum struct {
+			Type        string `yaml:"value_type"`
+			Monotonic   bool   `yaml:"monotonic"`
+			Temporality string `yaml:"aggregation_temporality"`
+		}
+		var component struct {
+			Attributes map[string]struct {
+				Name string   `yaml:"name_override"`
+				Enum []string `yaml:"enum"`
+			} `yaml:"attributes"`
+			Metrics map[string]struct {
+				Unit       string   `yaml:"unit"`
+				Gauge      *sum     `yaml:"gauge"`
+				Sum        *sum     `yaml:"sum"`
+				Attributes []string `yaml:"attributes"`
+			} `yaml:"metrics"`
+			Telemetry struct {
+				Metrics map[string]any `yaml:"metrics"`
+			} `yaml:"telemetry"`
+		}
+		require.NoError(t, yaml.Unmarshal(text, &component))
+		for name, is := range component.Metrics {
+			written[name] = true
+			m := ByName(name)
+			if !assert.NotNil(t, m, "%s is not in the catalogue", name) {
+				continue
+			}
+			kind, value := Gauge, is.Gauge
+			if is.Sum != nil {
+				kind, value = UpDownCounter, is.Sum
+				if is.Sum.Monotonic {
+					kind = Counter
+				}
+				assert.Equal(t, "cumulative", is.Sum.Temporality, name)
+			}
+			require.NotNil(t, value, name)
+			assert.Equal(t, is.Unit, m.Unit, name)
+			assert.Equal(t, kind, m.Kind, name)
+			for i := range m.Entries {
+				for k, v := range m.Entries[i].Values[:len(m.Keys)] {
+					if v == Any || m.Entries[i].Subject == Network || v == m.Keys[k].Absent {
+						continue
+					}
+					found := slices.ContainsFunc(is.Attributes, func(key string) bool {
+						a := component.Attributes[key]
+						return (a.Name == m.Keys[k].Name || key == m.Keys[k].Name) && slices.Contains(a.Enum, v)
+					})
+					assert.True(t, found, "%s never has %s=%s", name, m.Keys[k].Name, v)
+				}
+			}
+		}
+		for name := range component.Telemetry.Metrics {
+			assert.NotEmpty(t, Unread("otelcol_"+name), name)
+		}
+	}
+	for i := range catalogue {
+		if m := &catalogue[i]; strings.HasPrefix(m.Name, "hw.") && m.Entries[0].Subject == GPU {
+			assert.True(t, written[m.Name], "nothing writes %s", m.Name)
+		}
+	}
+}
+
+func TestUnits(t *testing.T) {
+	tests := []struct {
+		metric, unit string
+		factor       float64
+		ok           bool
+	}{
+		{"gpu.app.step.duration", "s", 1, true},
+		{"gpu.app.step.duration", "", 1, true},
+		{"gpu.app.step.duration", "ms", 1e-3, true},
+		{"gpu.app.step.duration", "us", 1e-6, true},
+		{"gpu.app.step.duration", "ns", 1e-9, true},
+		{"gpu.app.step.duration", "min", 60, true},
+		{"gpu.app.step.duration", "1", 0, false},
+		{"gpu.app.step.duration", "{step}", 0, false},
+		{"gpu.app.step.duration", "fortnight", 0, false},
+		{"gpu.app.step.rate", "1/s", 1, true},
+		{"gpu.app.step.rate", "{steps}/min", 1. / 60, true},
+		{"gpu.app.step.rate", "s", 0, false},
+		{"hw.power", "kW", 1e3, true},
+		{"hw.power", "J", 0, false},
+		{"hw.gpu.memory.usage", "MiBy", 1 << 20, true},
+		{"hw.gpu.memory.usage", "MBy", 1e6, true},
+		{"hw.gpu.clock.frequency", "MHz", 1e6, true},
+		{"hw.gpu.utilization", "%", 1e-2, true},
+		{"hw.gpu.pcie.replays", "%", 0, false},
+		{"hw.errors", "1", 1, true},
+		{"hw.errors", "{errors}", 1, true},
+		{"hw.energy", "kW.h", 3.6e6, true},
+		{"hw.temperature", "[degF]", 0, false},
+		{"hw.temperature", "K", 0, false},
+		{"hw.network.bandwidth.limit", "Gbit/s", 1.25e8, true},
+		{"hw.network.bandwidth.limit", "Gbit", 0, false},
+		{"gpu.node.state", "1", 1, true},
+	}
+	for _, tt := range tests {
+		factor, ok := ByName(tt.metric).Factor(tt.unit)
+		assert.Equal(t, tt.ok, ok, "%s in %s", tt.metric, tt.unit)
+		assert.InEpsilon(t, tt.factor+1, factor+1, 1e-12, "%s in %s", tt.metric, tt.unit)
+	}
+}
+
+func TestSelect(t *testing.T) {
+	tests := []struct {
+		name, metric, hwType string
+		texts                Texts
+		field                Field
+		subject              Subject
+	}{
+		{"power of a GPU", "hw.power", "gpu", Texts{}, Power, GPU},
+		{"power of a supply", "hw.power", "power_supply", Texts{}, None, Other},
+		{"errors of a GPU", "hw.errors", "gpu", Texts{"uncorrected", "aggregate", "all"}, ECCUncorrectedTotal, GPU},
+		{"errors without place and counter", "hw.errors", "gpu", Texts{"corrected"}, ECCCorrected, GPU},
+		{"errors of one memory", "hw.errors", "gpu", Texts{"corrected", "volatile", "sram"}, None, GPU},
+		{"errors of a network adapter", "hw.errors", "network", Texts{"crc"}, NetworkErrors, Network},
+		{"errors of a disk", "hw.errors", "physical_disk", Texts{"crc"}, None, Other},
+		{"utilization without a task", "hw.gpu.utilization", "", Texts{}, Utilization, GPU},
+		{"utilization of video", "hw.gpu.utilization", "", Texts{"encoder"}, None, GPU},
+		{"utilization of a fan", "hw.gpu.utilization", "fan", Texts{"general"}, None, Other},
+		{"temperature of a GPU", "hw.temperature", "", Texts{"gpu"}, Temperature, GPU},
+		{"temperature of an inlet", "hw.temperature", "", Texts{"inlet"}, None, GPU},
+		{"temperature of a CPU", "hw.temperature", "cpu", Texts{"gpu"}, None, Other},
+		{"a throttle reason of a newer driver", "hw.gpu.throttle.active", "", Texts{"moon"}, OtherThrottle, GPU},
+		{"steal of the host", "system.cpu.utilization", "", Texts{"steal"}, CPUSteal, Node},
+		{"steal of a CPU", "system.cpu.utilization", "", Texts{"steal", "3"}, None, Node},
+		{"a step", "gpu.app.step.duration", "", Texts{}, StepDuration, Rank},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			field, subject := ByName(tt.metric).Select(tt.hwType, &tt.texts)
+			assert.Equal(t, tt.field, field)
+			assert.Equal(t, tt.subject, subject)
+		})
+	}
+}
+
+func TestFindIsTheInverseOfAttributes(t *testing.T) {
+	for f := None + 1; f < NumFields; f++ {
+		m, _ := Of(f)
+		if f == NetworkErrors { // by hw.type alone
+			continue
+		}
+		assert.Equal(t, f, Find(m.Name, Attributes(f)), m.Name)
+	}
+	assert.Equal(t, Power, Find("hw.power", map[string]string{"hw.type": "gpu"}))
+	assert.Equal(t, None, Find("hw.power", map[string]string{"hw.type": "fan"}))
+	assert.Equal(t, None, Find("hw.power", map[string]string{"colour": "red"}))
+	assert.Equal(t, None, Find("hw.gpu.clock.frequency", map[string]string{"clock": "memory"}))
+	assert.Equal(t, SMClock, Find("hw.gpu.clock.frequency", nil))
+	assert.Equal(t, None, Find("mem.used", nil))
+}
+
+func TestJudge(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &catalogue[rapid.IntRange(0, len(catalogue)-1).Draw(t, "metric")]
+		v := rapid.Float64().Draw(t, "v")
+		why := m.Judge(v)
+		assert.Equal(t, v >= m.Range.Min && v <= m.Range.Max, why == Accepted)
+		assert.False(t, math.IsInf(2*m.Range.Max*1e6, 0), "a million of them have a sum")
+		if why != Accepted {
+			assert.Contains(t, Refused{Metric: m, Why: why, Value: v}.String(), m.Name)
+		}
+	})
+	assert.Equal(t, ValueRange, ByName("hw.power").Judge(1.7e308))
+	assert.Equal(t, NotFinite, ByName("hw.power").Judge(math.Inf(1)))
+	assert.Equal(t, NotFinite, ByName("hw.power").Judge(math.NaN()))
+	assert.Equal(t, ValueRange, ByName("gpu.app.step.duration").Judge(0))
+}
+
+func TestTakes(t *testing.T) {
+	power, errors, memory := ByName("hw.power"), ByName("hw.errors"), ByName("hw.gpu.memory.usage")
+	for i, want := range map[Instrument][3]bool{
+		IsOther: {}, IsDelta: {}, IsGauge: {true, false, true}, IsUpDownCounter: {true, false, true}, IsCounter: {false, true, false},
+	} {
+		assert.Equal(t, want, [3]bool{power.Takes(i), errors.Takes(i), memory.Takes(i)})
+	}
+}
+
+func TestRefusedSaysTheCorrectForm(t *testing.T) {
+	tests := []struct {
+		Refused
+		want string
+	}{
+		{Refused{Metric: ByName("gpu.app.step.duration"), Why: WrongUnit, Unit: "fortnight"}, `metric gpu.app.step.duration has unit "fortnight": must be s (or ms, us, ns, min, h)`},
+		{Refused{Metric: ByName("hw.temperature"), Why: WrongUnit, Unit: "[degF]"}, `metric hw.temperature has unit "[degF]": must be Cel`},
+		{Refused{Metric: ByName("hw.errors"), Why: WrongType, Instrument: IsGauge}, "metric hw.errors is a gauge: must be a counter with cumulative temporality"},
+		{Refused{Metric: ByName("hw.power"), Why: ValueRange, Value: 1.7e308}, "metric hw.power is 1.7e+308: must be from 0 to 100000 W"},
+		{Refused{Metric: ByName("hw.power"), Why: BadSubject}, "metric hw.power has no hw.type: must be gpu for that of a GPU"},
+		{Refused{Metric: ByName("hw.gpu.up"), Why: BadSubject, HWType: "network"}, `metric hw.gpu.up has hw.type "network": must be gpu`},
+		{Refused{Metric: ByName("hw.gpu.up"), Why: BadSubject}, "metric hw.gpu.up has no hw.id: must be the UUID of the GPU, or the name of the network adapter"},
+	}
+	for _, tt := range tests {
+		assert.Equal(t, tt.want, tt.String())
+	}
+}
+
+func TestComplaints(t *testing.T) {
+	var c Complaints
+	power, up := ByName("hw.power"), ByName("hw.gpu.up")
+	assert.True(t, c.First("a", "n1", power, WrongUnit))
+	assert.False(t, c.First("a", "n1", power, WrongUnit), "told")
+	assert.True(t, c.First("a", "n1", power, ValueRange))
+	assert.True(t, c.First("a", "n1", up, WrongUnit))
+	assert.True(t, c.First("a", "n2", power, WrongUnit))
+	assert.True(t, c.First("b", "n1", power, WrongUnit))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { c.First("a", "n1", power, WrongUnit) }))
+	for i := range 2 * maxNodes {
+		c.First("a", string(rune('a'+i%26))+strings.Repeat("x", i/26), power, WrongUnit)
+	}
+	assert.LessOrEqual(t, len(c.nodes), maxNodes)
+	assert.False(t, c.First("a", "one more", power, WrongUnit))
+}
+
+func TestAlmost(t *testing.T) {
+	for name, want := range map[string]string{
+		"gpu.app.step.durations":           "gpu.app.step.duration",
+		"gpu.app.step.duraton":             "gpu.app.step.duration",
+		"gpu.app.steps.duration":           "gpu.app.step.duration",
+		"gpu.app.step_duration":            "gpu.app.step.duration",
+		"gpu.node.healthscore":             "gpu.node.health_score",
+		"hw.gpu.utilisation":               "hw.gpu.utilization",
+		"hw.powr":                          "hw.power",
+		"gpu.app.step.duration":            "",
+		"gpu.app.loss":                     "",
+		"system.cpu.load_average.5m":       "",
+		"system.cpu.load_average.15m":      "",
+		"system.cpu.time":                  "",
+		"system.memory.usage":              "",
+		"system.network.errors":            "",
+		"hw.fan.speed":                     "",
+		"hw.voltage":                       "",
+		"hw.network.up":                    "",
+		"hw.network.io":                    "",
+		"hw.host.energy":                   "",
+		"hw.cpu.speed":                     "",
+		"hw.memory.size":                   "",
+		"hw.network.bandwidth.utilization": "",
+		"powr":                             "",
+		strings.Repeat("gpu.", 1000):       "",
+	} {
+		var c Complaints
+		assert.Equal(t, want, c.Almost(name), name)
+		assert.Empty(t, c.Almost(name), "once: %s", name)
+	}
+	var c Complaints
+	for i := range 2 * maxNames {
+		c.Almost("hw." + strings.Repeat("x", i%40) + string(rune(i)))
+	}
+	assert.LessOrEqual(t, len(c.names), maxNames)
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package wire is what a push and its answer say of themselves in headers: who
+// calls, for whom, and lists of names. It knows nothing of thresholds, and links
+// nothing that compares nodes.
+package wire // import "github.com/gpu-collector/gpu-collector/internal/wire"
+
+import "context"
+
+// Bounds of what crosses a trust boundary.
+const (
+	// MaxNameLength bounds cluster, node and group names: a DNS name's length (RFC 1035).
+	MaxNameLength = 253
+	// MaxGroups is the number of peer groups that one push may ask for.
+	MaxGroups = 16
+	// MaxHeaderBytes bounds what is parsed of one header: proxies commonly stop
+	// at 8 KiB for all headers together.
+	MaxHeaderBytes = 8 << 10
+)
+
+// Names are the header names on the wire; gRPC metadata uses them in lower case.
+type Names struct {
+	Cluster, Node, Group         string
+	Threshold, QuorumMet, Params string
+	Epoch, Resync                string
+}
+
+// Header is one response header.
+type Header struct{ Name, Value string }
+
+// Claim is who a client says it is. A claim selects what is returned; it is
+// no proof of identity.
+type Claim struct {
+	Cluster string
+	// Node is set when the push is one node's.
+	Node   string
+	Groups []string
+}
+
+// Caller is the client behind a push, as far as the server side can tell.
+type Caller struct {
+	// Cluster is empty when the client named none.
+	Cluster string
+	// Authenticated is true when Cluster comes from the client's credentials,
+	// not from its own claim.
+	Authenticated bool
+}
+
+type callerKey struct{}
+
+// ContextWithCaller lets the pipeline behind a receiver know the caller.
+func ContextWithCaller(ctx context.Context, c Caller) context.Context {
+	return context.WithValue(ctx, callerKey{}, c)
+}
+
+// CallerFromContext returns the caller of a push, the zero Caller when unknown.
+func CallerFromContext(ctx context.Context) Caller {
+	c, _ := ctx.Value(callerKey{}).(Caller)
+	return c
+}
+
+// ValidName reports whether s can name a cluster, node or peer group on the
+// wire: 1 to MaxNameLength printable ASCII characters.
+func ValidName(s string) bool {
+	if s == "" || len(s) > MaxNameLength {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] < 0x20 || s[i] > 0x7e {
+			return false
+		}
+	}
+	return true
+}

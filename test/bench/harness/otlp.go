@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package harness
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+)
+
+// Raw is a gRPC codec that passes messages, *[]byte, as they are, and drops
+// answers: senders and next hops share the machine with what is measured.
+type Raw struct{}
+
+// Name is that of the codec whose bytes they are.
+func (Raw) Name() string { return "proto" }
+
+// Marshal hands the bytes on.
+func (Raw) Marshal(v any) (mem.BufferSlice, error) {
+	b, ok := v.(*[]byte)
+	if !ok {
+		return nil, fmt.Errorf("%T is no bytes", v)
+	}
+	return mem.BufferSlice{mem.SliceBuffer(*b)}, nil
+}
+
+// Unmarshal drops the bytes.
+func (Raw) Unmarshal(mem.BufferSlice, any) error { return nil }
+
+// NextHop takes everything, each push after a delay.
+func NextHop(ctx context.Context, delay time.Duration) (addr string, stop func(), err error) {
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	srv := grpc.NewServer(grpc.ForceServerCodecV2(Raw{}), grpc.MaxRecvMsgSize(16<<20),
+		grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+			var m []byte
+			if err := s.RecvMsg(&m); err != nil {
+				return err
+			}
+			if delay > 0 {
+				select {
+				case <-time.After(delay):
+				case <-s.Context().Done():
+				}
+			}
+			return s.SendMsg(&m)
+		}))
+	done := make(chan struct{})
+	go func() { defer close(done); _ = srv.Serve(ln) }()
+	return ln.Addr().String(), func() { srv.Stop(); <-done }, nil
+}
+
+// Report is one node's report: 8 GPUs with 40 metrics each, whose values are
+// those of value.
+func Report(value func() float64) pmetric.Metrics {
+	const node = "node-1"
+	md := pmetric.NewMetrics()
+	rm := md.ResourceMetrics().AppendEmpty()
+	for _, attr := range [...][2]string{
+		{"k8s.cluster.name", "research-west"}, {"k8s.node.name", node}, {"host.name", node}, {"host.id", "7c0bbb52f1d24eb9a4f16d6a8a2f4d2e"},
+	} {
+		rm.Resource().Attributes().PutStr(attr[0], attr[1])
+	}
+	sm := rm.ScopeMetrics().AppendEmpty()
+	sm.Scope().SetName("github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver")
+	for i := range 40 {
+		m := sm.Metrics().AppendEmpty()
+		m.SetName(fmt.Sprintf("hw.gpu.metric_%02d", i))
+		m.SetDescription("A metric of a GPU.")
+		m.SetUnit("1")
+		points := m.SetEmptyGauge().DataPoints()
+		for gpu := range 8 {
+			dp := points.AppendEmpty()
+			dp.SetTimestamp(1_700_000_000e9)
+			dp.SetDoubleValue(value())
+			dp.Attributes().PutStr("hw.id", fmt.Sprintf("GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a%02d", gpu))
+			dp.Attributes().PutInt("gpu.index", int64(gpu))
+		}
+	}
+	return md
+}
