@@ -49,7 +49,10 @@ func (e *wireDiff) serve(w http.ResponseWriter, r *http.Request, next http.Handl
 	b := e.buffers.Get().(*buffers)
 	defer e.free(b)
 	body := &body{closer: r.Body}
-	b.in, body.failed = readAll(b.in[:0], nesting.NewReader(r.Body))
+	b.in, body.failed = readAll(b.in[:0], r.Body)
+	if body.failed == nil {
+		body.failed = nesting.CheckBytes(b.in)
+	}
 	p, ctx, msg := push{ext: e}, r.Context(), b.in
 	if body.failed == nil {
 		p, ctx, msg = e.judge(ctx, msg, &b.out)
