@@ -281,7 +281,7 @@ func newDiff(t *testing.T, c testCase, next consumer.Metrics) (processor.Metrics
 	factory := diffprocessor.NewFactory()
 	cfg := factory.CreateDefaultConfig().(*diffprocessor.Config)
 	require.NoError(t, shipped(t, "shard.yaml", "processors::diff").Unmarshal(cfg))
-	cfg.ThresholdExtension = nil // no gateway that could ask
+	cfg.ThresholdExtension, cfg.FrontDoor = nil, nil // no gateway that could ask, no bytes
 	if !c.resync {
 		cfg.ResyncInterval = 0
 	}
