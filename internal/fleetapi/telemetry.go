@@ -165,9 +165,9 @@ func (a *API) listTelemetryHosts(ctx context.Context, in *listTelemetryHostsInpu
 	if err != nil {
 		return nil, err
 	}
-	list, total, err := a.o.History.Hosts(ctx, &fleethistory.Query{
+	list, total, err := a.o.History.Recorded(ctx, &fleethistory.Query{
 		Clusters: in.Cluster, Start: start, End: end, Offset: in.offset(), Limit: in.PageSize,
-	})
+	}, false)
 	if err != nil {
 		return nil, historyError(err)
 	}
@@ -190,9 +190,9 @@ func (a *API) listTelemetryGPUs(ctx context.Context, in *listTelemetryGPUsInput)
 	if err != nil {
 		return nil, err
 	}
-	list, total, err := a.o.History.GPUs(ctx, &fleethistory.Query{
+	list, total, err := a.o.History.Recorded(ctx, &fleethistory.Query{
 		Clusters: in.Cluster, Hosts: []string{in.Host}, Start: start, End: end, Offset: in.offset(), Limit: in.PageSize,
-	})
+	}, true)
 	if err != nil {
 		return nil, historyError(err)
 	}
