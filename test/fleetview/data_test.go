@@ -61,7 +61,7 @@ func dataset(start time.Time) (pmetric.Metrics, []fleetapi.Sample) {
 			for i := range points {
 				dp := dps.AppendEmpty()
 				sample.At = start.Add(time.Duration(i)*spacing + time.Duration(series)*7*time.Millisecond)
-				sample.Value = float64((i*37+n*5)%256) / 8 // sums of these are exact
+				sample.Value = float64((i*37+n*5)%256) / 256 // plausible of all metrics, and sums of these are exact
 				if sample.Metric == gpusemconv.MetricErrors {
 					sample.Value = float64(i + n)
 				}

@@ -259,6 +259,8 @@ func suite(t *testing.T, g *gateway) {
 			dp := newMetric(scope, name, "1", false).AppendEmpty()
 			dp.SetTimestamp(pcommon.NewTimestampFromTime(now))
 			dp.SetIntValue(1)
+			dp.Attributes().PutStr(gpusemconv.AttrHWID, "GPU-new")
+			dp.Attributes().PutStr(gpusemconv.AttrHWType, "gpu")
 		}
 		g.push(md)
 		ask := func(metric string) fleetapi.SamplePage {
@@ -266,7 +268,7 @@ func suite(t *testing.T, g *gateway) {
 		}
 		require.Eventually(t, func() bool { return len(ask(gpusemconv.MetricGPUInfo).Samples) > 0 }, visible, 100*time.Millisecond)
 		p := ask(gpusemconv.MetricGPUUp)
-		assert.Equal(t, fleetapi.Sample{At: now, Cluster: "default", Host: "node-new", Metric: gpusemconv.MetricGPUUp, Value: 1}, p.Samples[0])
+		assert.Equal(t, fleetapi.Sample{At: now, Cluster: "default", Host: "node-new", GPU: "GPU-new", Metric: gpusemconv.MetricGPUUp, Value: 1}, p.Samples[0])
 		assert.Equal(t, 1, p.Total)
 
 		figures := get[fleetapi.AggregationList](g, "/telemetry/aggregations", "host", "node-new").Aggregations
