@@ -99,27 +99,42 @@ run: bin/gpu-collector ## Replay a real training run and find its straggler (Ctr
 generate: ## Write components.go, metadata and component docs anew
 	scripts/generate.sh
 
+# The race detector looks at the product and its simulator. CI looks at the rest too.
+SUITES := -e /test/integration -e /test/fleetview -e /test/chart -e /test/e2e -e /test/hostile -e /test/chaos
+UNITS = $$(go list ./... | grep -v $(SUITES) | grep -v -e /test/ -e /tools/)
+HELPERS = $$(go list ./... | grep -v $(SUITES) | grep -e /test/ -e /tools/)
+
 .PHONY: test
-test: build ## Everything: unit tests with the race detector, integration tests, an external OCB build
-	go test -race -timeout 9m $$(go list ./... | grep -v -e /test/integration -e /test/fleetview -e /test/chart -e /test/e2e -e /test/hostile -e /test/chaos)
+test: build ## What guards a change: unit tests, the real binaries, the page in a browser, the chart
+	go test -race -timeout 9m $(UNITS)
+	go test -timeout 9m $(HELPERS)
 	PATH="$$(scripts/prometheus.sh):$$PATH" go test -timeout 9m ./test/integration/... ./test/fleetview/...
-	$(MAKE) test-browser
+	$(MAKE) test-browser PAGES='page fleet colours login sse'
 	$(MAKE) test-chart
+
+.PHONY: test-more
+test-more: test-browser test-ocb ## What CI tests besides: all pages, OCB, and the benches and tools with the race detector
+	go test -race -timeout 15m $(HELPERS)
+
+.PHONY: test-ocb
+test-ocb: ## A stock collector with our components, built by OCB outside of this module
 	test/ocb/run.sh
 
 .PHONY: test-unit
 test-unit: ## The unit tests alone
-	go test -race $$(go list ./... | grep -v -e /test/integration -e /test/fleetview -e /test/chart -e /test/e2e -e /test/hostile -e /test/chaos)
+	go test -race $(UNITS)
+	go test $(HELPERS)
 
 .PHONY: test-chart
 test-chart: build ## The Helm chart: lint, unit tests, schemas, rules, and its configurations with the binaries
 	PATH="$$(scripts/charttools.sh):$$(scripts/prometheus.sh):$$PATH" bash -c 'helm-unittest helm/gpu-collector && go test -count=1 ./test/chart/...'
 
+PAGES ?= *
 .PHONY: test-browser
-test-browser: bin/gpu-collector ## The web page in a real browser (IMAGES=docs/images takes its pictures anew)
+test-browser: bin/gpu-collector ## The web page in a real browser, PAGES='page sse' for some (IMAGES=docs/images takes its pictures anew)
 	@mkdir -p $${IMAGES:-.cache/images}
 	go build -o .cache/bigfleet ./test/browser/bigfleet
-	NODE_MODULES="$$(scripts/browser.sh)" node --test --test-concurrency=1 --test-reporter=spec test/browser/*.test.mjs
+	NODE_MODULES="$$(scripts/browser.sh)" node --test --test-concurrency=1 --test-reporter=spec $(foreach page,$(PAGES),test/browser/$(page).test.mjs)
 
 RAPID_CHECKS ?= 1000
 .PHONY: test-long
@@ -215,8 +230,9 @@ bench-upstream: ## What a shard saves the gateway, and how far off that is (2 mi
 	set -o pipefail; go test -count=1 -v ./test/bench/upstream -figures -span 1h | grep '^figure'
 
 .PHONY: bench-tiers
-bench-tiers: bin/gpu-collector ## What shard, gateway and root cost a fleet, beside a plain Collector (8 minutes); TIERS=root for a part, or -small
-	go run ./test/bench/tiers $(TIERS)
+bench-tiers: bin/gpu-collector ## What shard, gateway and root cost a fleet, beside a plain Collector and the shard of another commit (8 minutes); TIERS=root for a part, or -small
+	scripts/basetree.sh $(or $(BASE),8214ce4) .cache/base
+	go run ./test/bench/tiers -base .cache/base $(TIERS)
 
 .PHONY: bench-reasons
 bench-reasons: ## How often the reason that is given for a slow node is the right one (4 minutes)

@@ -60,25 +60,25 @@ var groupReaders = [reading.NumFields]groupReader{
 
 // cluster takes a resource without a node: what the gateway says of a
 // cluster's groups. Thus it says that they are still there.
-func (e *fleetExporter) cluster(rm pmetric.ResourceMetrics, from *metricreading.Resource, cluster string, now time.Time) {
-	var p metricreading.Point
+func (e *fleetExporter) cluster(rm pmetric.ResourceMetrics, s *scratch, cluster string, now time.Time) {
+	p := &s.point
 	for _, sm := range rm.ScopeMetrics().All() {
 		for _, m := range sm.Metrics().All() {
 			known := reading.ByName(m.Name())
 			if known == nil || known.For&reading.View == 0 || known.Subject() != reading.Group {
 				continue
 			}
-			metric, ok := from.Open(known, m)
+			metric, ok := s.from.Open(known, m)
 			if !ok {
 				continue
 			}
 			for _, dp := range metric.Points.All() {
-				metric.Read(dp, &p)
+				metric.Read(dp, p)
 				if p.Field == reading.NodeRank {
-					e.rank(&p, cluster, now)
+					e.rank(p, cluster, now)
 				} else if read := groupReaders[p.Field]; read != nil {
-					key := fleetstate.GroupKey{Cluster: cluster, Group: attribute(&p, gpusemconv.AttrPeerGroup)}
-					e.state.UpdateGroup(key, now, func(u *fleetstate.GroupUpdate) { read(u, &p) })
+					key := fleetstate.GroupKey{Cluster: cluster, Group: attribute(p, gpusemconv.AttrPeerGroup)}
+					e.state.UpdateGroup(key, now, func(u *fleetstate.GroupUpdate) { read(u, p) })
 				}
 			}
 		}

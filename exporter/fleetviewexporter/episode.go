@@ -12,6 +12,8 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
@@ -40,7 +42,7 @@ func readEpisode(lr plog.LogRecord, id *identity, now time.Time) *fleetstate.Epi
 		Confidence: a.number(gpusemconv.AttrEpisodeConfidence), Gap: a.number(gpusemconv.AttrEpisodeGap), Value: a.number(gpusemconv.AttrEpisodeValue), Median: a.number(gpusemconv.AttrEpisodePeersMedian),
 		Rank: a.int(gpusemconv.AttrEpisodeRank), Active: a.int(gpusemconv.AttrEpisodePeersActive), LostGPUHoursPerHour: a.number(gpusemconv.AttrEpisodeCost),
 		Cause: a.text(gpusemconv.AttrEpisodeCause), Reason: a.text(gpusemconv.AttrEpisodeReason), Action: a.text(gpusemconv.AttrEpisodeAction), Observation: a.text(gpusemconv.AttrEpisodeObservation) == "true",
-		GPU: a.text(gpusemconv.AttrHWID), Evidence: a.evidence(),
+		GPU: a.text(gpusemconv.AttrHWID), Evidence: a.evidence(), Culprit: a.culprit(),
 	}
 	if n := a.int(gpusemconv.AttrEpisodeNodeCount); n != nil {
 		ep.NodeCount = *n
@@ -94,6 +96,13 @@ func (a attributes) int(name string) *int64 {
 	}
 	n := v.Int()
 	return &n
+}
+
+// culprit reads the rank at fault; hw.id may be of another device.
+func (a attributes) culprit() nodesignal.Subject {
+	of := rankattr.Subject(a.Map)
+	of.GPU = a.text(gpusemconv.AttrJobRankGPU)
+	return of
 }
 
 // time reads RFC 3339 text or Unix nanoseconds.

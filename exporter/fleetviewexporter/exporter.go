@@ -5,6 +5,7 @@ package fleetviewexporter
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -75,22 +76,33 @@ func (e *fleetExporter) start(_ context.Context, host component.Host) error {
 	return nil
 }
 
+// scratch is what reading one resource takes; it is used again.
+type scratch struct {
+	from  metricreading.Resource
+	point metricreading.Point
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
 // pushMetrics takes what each resource says of its node, or of its cluster.
 // What there is no room for is counted by the store; it is never an error, as
 // sending it again would not help.
 func (e *fleetExporter) pushMetrics(ctx context.Context, md pmetric.Metrics) error {
 	now := e.now()
 	caller := wire.CallerFromContext(ctx).Cluster
+	s := scratches.Get().(*scratch)
 	for _, rm := range md.ResourceMetrics().All() {
 		id := readIdentity(rm.Resource().Attributes(), caller, e.cfg.DefaultCluster)
-		from := e.reader.Resource(rm.Resource().Attributes())
+		s.from = e.reader.Resource(rm.Resource().Attributes())
 		if id.Node != "" {
-			e.node(rm, &from, &id, now)
+			e.node(rm, s, &id, now)
 		} else {
-			e.cluster(rm, &from, id.Cluster, now)
+			e.cluster(rm, s, id.Cluster, now)
 		}
-		e.refused(ctx, &from.Refused)
+		e.refused(ctx, &s.from.Refused)
 	}
+	*s = scratch{} // no pdata is kept
+	scratches.Put(s)
 	if e.history.Enabled() {
 		e.record(md, caller, now)
 	}

@@ -5,6 +5,7 @@ package fleetviewexporter
 import (
 	"context"
 	"math"
+	"strconv"
 	"testing"
 	"time"
 
@@ -186,6 +187,37 @@ func TestDifferences(t *testing.T) {
 	assert.Empty(t, g.Xids)
 }
 
+// TestCulprit: of a node one rank is named at a time, in whichever order a report
+// of differences tells of the change.
+func TestCulprit(t *testing.T) {
+	of := func(rank int64) nodesignal.Subject {
+		return nodesignal.Subject{GPU: "GPU-" + strconv.FormatInt(rank, 10), Rank: nodesignal.OrdinalOf(rank), LocalRank: nodesignal.OrdinalOf(rank)}
+	}
+	name := func(rank int64) []any {
+		return []any{gpusemconv.AttrSignal, "throughput", gpusemconv.AttrHWID, of(rank).GPU, gpusemconv.AttrJobRank, int(rank), gpusemconv.AttrJobLocalRank, int(rank)}
+	}
+	nobody := []any{gpusemconv.AttrSignal, "throughput"}
+	e := newTestExporter(t)
+	for _, tt := range []struct {
+		what   string
+		report *reportBuilder
+		want   nodesignal.Subject
+	}{
+		{"nobody stands out", newReport("c", "n").point(gpusemconv.MetricNodeCulprit, 0, nobody...), nodesignal.Subject{}},
+		{"one does", newReport("c", "n").point(gpusemconv.MetricNodeCulprit, 1, name(3)...).point(gpusemconv.MetricNodeCulprit, nil, nobody...), of(3)},
+		{"another does", newReport("c", "n").point(gpusemconv.MetricNodeCulprit, nil, name(3)...).point(gpusemconv.MetricNodeCulprit, 1, name(5)...), of(5)},
+		{"and another", newReport("c", "n").point(gpusemconv.MetricNodeCulprit, 1, name(6)...).point(gpusemconv.MetricNodeCulprit, nil, name(5)...), of(6)},
+		{"the agent began anew", newReport("c", "n").point(gpusemconv.MetricNodeCulprit, 0, nobody...), nodesignal.Subject{}},
+		{"one again", newReport("c", "n").point(gpusemconv.MetricNodeCulprit, 1, name(3)...), of(3)},
+		{"the job is over", newReport("c", "n").point(gpusemconv.MetricNodeCulprit, nil, name(3)...), nodesignal.Subject{}},
+	} {
+		e.push(t, tt.report)
+		v := e.view(t, "c", "n")
+		assert.Equal(t, tt.want, v.Culprit, tt.what)
+		assert.Empty(t, v.GPUs, "a rank is no GPU")
+	}
+}
+
 func TestNodeAndGroup(t *testing.T) {
 	e := newTestExporter(t)
 	group := []any{gpusemconv.AttrPeerGroup, "job/stage-0"}
@@ -333,6 +365,10 @@ func TestEpisodes(t *testing.T) {
 			gpusemconv.AttrPeerGroup: "g", gpusemconv.AttrSignal: "throughput", gpusemconv.AttrEpisodeReason: "thermal",
 		}))
 		if phase != phaseEnd {
+			lr.Attributes().PutStr(gpusemconv.AttrHWID, "mlx5_0") // of the reason
+			lr.Attributes().PutStr(gpusemconv.AttrJobRankGPU, "GPU-3")
+			lr.Attributes().PutInt(gpusemconv.AttrJobRank, 11)
+			lr.Attributes().PutInt(gpusemconv.AttrJobLocalRank, 3)
 			list := lr.Attributes().PutEmptySlice(gpusemconv.AttrEpisodeEvidence)
 			list.AppendEmpty().SetStr("fact=hot value=91 peers=60 unit=Cel gpu=GPU-1")
 			list.AppendEmpty().SetStr("not an evidence")
@@ -354,12 +390,16 @@ func TestEpisodes(t *testing.T) {
 	assert.True(t, ep.Since.Equal(start))
 	value, peers := 91.0, 60.0
 	assert.Equal(t, []fleetstate.Evidence{{Fact: "hot", GPU: "GPU-1", Unit: "Cel", Value: &value, Peers: &peers}, {Fact: "cold"}}, ep.Evidence)
+	culprit := nodesignal.Subject{GPU: "GPU-3", Rank: nodesignal.OrdinalOf(11), LocalRank: nodesignal.OrdinalOf(3)}
+	assert.Equal(t, culprit, ep.Culprit)
+	assert.Equal(t, "mlx5_0", ep.GPU)
 
 	require.NoError(t, e.pushLogs(t.Context(), record(phaseEnd, start.Add(time.Minute))))
 	list = e.state.Episodes(&fleetstate.EpisodeFilter{})
 	require.Len(t, list, 1)
 	assert.True(t, list[0].Ended.Equal(start.Add(time.Minute)))
 	assert.Len(t, list[0].Evidence, 2, "what it was is known from its onset")
+	assert.Equal(t, culprit, list[0].Culprit)
 }
 
 type recorder struct {

@@ -12,6 +12,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
@@ -80,6 +81,11 @@ var fieldReaders = [reading.NumFields]fieldReader{
 	reading.NodeSignal: func(u *fleetstate.Update, p *metricreading.Point) {
 		if s, err := nodesignal.Parse(p.Texts[0]); err == nil {
 			u.SetSignal(s, p.Value)
+		}
+	},
+	reading.NodeCulprit: func(u *fleetstate.Update, p *metricreading.Point) {
+		if of := rankattr.Subject(p.Attributes()); of != (nodesignal.Subject{}) || !p.Ended {
+			u.SetCulprit(of, on(p))
 		}
 	},
 	reading.NodeState:     func(u *fleetstate.Update, p *metricreading.Point) { u.SetState(p.Texts[0], on(p)) },
@@ -195,14 +201,14 @@ func isVerdict(m *reading.Metric) bool {
 }
 
 // node takes a resource into its node's view.
-func (e *fleetExporter) node(rm pmetric.ResourceMetrics, from *metricreading.Resource, id *identity, now time.Time) {
+func (e *fleetExporter) node(rm pmetric.ResourceMetrics, s *scratch, id *identity, now time.Time) {
 	u, ok := e.state.Begin(id.Key, now)
 	if !ok {
 		return
 	}
 	u.SetFacts(id.Facts)
 	var seen time.Time
-	var p metricreading.Point
+	p, from := &s.point, &s.from
 	alive := false
 	for _, sm := range rm.ScopeMetrics().All() {
 		for _, m := range sm.Metrics().All() {
@@ -220,7 +226,7 @@ func (e *fleetExporter) node(rm pmetric.ResourceMetrics, from *metricreading.Res
 				continue
 			}
 			for i := range metric.Points.Len() {
-				if metric.Read(metric.Points.At(i), &p) == reading.BadSubject {
+				if metric.Read(metric.Points.At(i), p) == reading.BadSubject {
 					continue
 				}
 				if p.Field == reading.Heartbeat {
@@ -228,7 +234,7 @@ func (e *fleetExporter) node(rm pmetric.ResourceMetrics, from *metricreading.Res
 						seen = at
 					}
 				} else if read := fieldReaders[p.Field]; read != nil {
-					read(&u, &p)
+					read(&u, p)
 				}
 			}
 		}

@@ -33,6 +33,9 @@ type Config struct {
 	// ReceiveTimeout is how long a push may hold its permit until its message
 	// or body is there.
 	ReceiveTimeout time.Duration `mapstructure:"receive_timeout"`
+	// MaxRequestBodySize is the receiver's, in bytes, for the bodies that admission
+	// decodes: those of a receiver with `compression_algorithms: []`.
+	MaxRequestBodySize int64 `mapstructure:"max_request_body_size"`
 	// RetryAfter is what a refused sender is asked to wait.
 	RetryAfter RetryAfterConfig `mapstructure:"retry_after"`
 	// ClusterHeader is the request header that names the sender's cluster.
@@ -72,7 +75,8 @@ func createDefaultConfig() component.Config {
 		MaxClusters:   64,
 		// The exporters' own timeout is 5 s over gRPC by default; what they gave
 		// up needs no permit.
-		ReceiveTimeout: 10 * time.Second,
+		ReceiveTimeout:     10 * time.Second,
+		MaxRequestBodySize: 16 << 20,
 		// Back before the next push of a node, which is due 10 s later by default.
 		RetryAfter:    RetryAfterConfig{Min: time.Second, Max: 5 * time.Second},
 		ClusterHeader: gpusemconv.HeaderCluster,
@@ -93,6 +97,9 @@ func (c *Config) Validate() error {
 	}
 	if c.ReceiveTimeout < minReceiveTimeout || c.ReceiveTimeout > maxReceiveTimeout {
 		errs = append(errs, fmt.Errorf("`receive_timeout` is %s, must be in [%s,%s]", c.ReceiveTimeout, minReceiveTimeout, maxReceiveTimeout))
+	}
+	if c.MaxRequestBodySize < 1 {
+		errs = append(errs, fmt.Errorf("`max_request_body_size` is %d, must be at least 1", c.MaxRequestBodySize))
 	}
 	for _, d := range []struct {
 		key   string

@@ -12,10 +12,13 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gpu-collector/gpu-collector/internal/admission"
+	"github.com/gpu-collector/gpu-collector/internal/contentcoding"
 	"github.com/gpu-collector/gpu-collector/internal/nesting"
 )
 
@@ -48,20 +51,47 @@ func (e *admissionExtension) GetHTTPHandler(context.Context) (extensionmiddlewar
 			defer permit.Release()
 			in := e.receive(w, r)
 			defer in.finish()
-			if mayNest(r) {
-				r.Body = nesting.NewReader(r.Body)
+			if err := e.open(r); err != nil {
+				answerHTTP(in, r, err)
+				return
 			}
 			next.ServeHTTP(in, r)
+			_ = r.Body.Close() // gives the decoder's buffers back
 		}), nil
 	}, nil
 }
 
-// mayNest reports whether the body is protobuf that has to be looked at: the
-// receiver's parser of JSON has a limit of its own. A body that was compressed
-// has no length.
-func mayNest(r *http.Request) bool {
-	contentType, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	return contentType != contentJSON && (r.ContentLength < 0 || r.ContentLength > nesting.Harmless)
+// open decodes the body where the receiver left that to admission, and has
+// protobuf looked at: the receiver's parser of JSON has a limit of its own.
+func (e *admissionExtension) open(r *http.Request) error {
+	size := r.ContentLength // negative when it is not known
+	var whole []byte
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
+		m, err := contentcoding.Open(coding, r.Body, e.cfg.MaxRequestBodySize)
+		if err != nil {
+			return err
+		}
+		r.Header.Del("Content-Encoding")
+		r.Header.Del("Content-Length")
+		size, r.Body = -1, m
+		if all, ok := m.Whole(); ok {
+			size, whole = int64(len(all)), all
+		}
+		r.ContentLength = size
+	}
+	switch {
+	case contentType(r) == contentJSON || size >= 0 && size <= nesting.Harmless:
+		return nil
+	case whole != nil:
+		return nesting.CheckBytes(whole)
+	}
+	r.Body = nesting.NewReader(r.Body)
+	return nil
+}
+
+func contentType(r *http.Request) string {
+	t, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return t
 }
 
 func isExport(r *http.Request) bool {
@@ -88,26 +118,36 @@ func (e *admissionExtension) httpCluster(r *http.Request) string {
 	return claimed(r.Header.Get(e.header))
 }
 
-// refuseHTTP answers 429 with the Status that OTLP/HTTP asks for, in the
-// encoding of the request.
+// refuseHTTP answers 429 with the Status that OTLP/HTTP asks for.
 // https://opentelemetry.io/docs/specs/otlp/#otlphttp-throttling
 func refuseHTTP(w http.ResponseWriter, r *http.Request, err error) {
-	s := refusalStatus(err).Proto()
-	contentType, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	marshal := proto.Marshal
-	if contentType == contentJSON {
-		marshal = protojson.Marshal
-	} else {
-		contentType = "application/x-protobuf"
-	}
-	// A message of strings and numbers marshals; without it the status code
-	// still says everything.
-	body, _ := marshal(s)
-	w.Header().Set("Content-Type", contentType)
 	var refused *admission.RefusedError
 	if errors.As(err, &refused) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(refused.RetryAfter/time.Second)))
 	}
-	w.WriteHeader(http.StatusTooManyRequests)
+	writeStatus(w, r, http.StatusTooManyRequests, refusalStatus(err))
+}
+
+// answerHTTP answers a body that cannot be decoded. Senders drop such a push.
+func answerHTTP(w http.ResponseWriter, r *http.Request, err error) {
+	code := http.StatusBadRequest
+	if errors.Is(err, contentcoding.ErrUnknown) {
+		code = http.StatusUnsupportedMediaType
+		w.Header().Set("Accept-Encoding", strings.Join(contentcoding.Names(), ", "))
+	}
+	writeStatus(w, r, code, status.New(codes.InvalidArgument, err.Error()))
+}
+
+// writeStatus answers in the encoding of the request.
+func writeStatus(w http.ResponseWriter, r *http.Request, code int, s *status.Status) {
+	content, marshal := "application/x-protobuf", proto.Marshal
+	if contentType(r) == contentJSON {
+		content, marshal = contentJSON, protojson.Marshal
+	}
+	// A message of strings and numbers marshals; without it the status code
+	// still says everything.
+	body, _ := marshal(s.Proto())
+	w.Header().Set("Content-Type", content)
+	w.WriteHeader(code)
 	_, _ = w.Write(body) // fails when the client is gone
 }

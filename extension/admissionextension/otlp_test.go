@@ -4,6 +4,7 @@ package admissionextension
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -31,8 +32,8 @@ type host map[component.ID]component.Component
 func (h host) GetExtensions() map[component.ID]component.Component { return h }
 
 // receive runs the Collector's OTLP receiver behind the extension and returns
-// its addresses by transport; with TLS where its settings are given.
-func receive(t *testing.T, e *admissionExtension, next consumer.Metrics, tls ...map[string]any) map[string]string {
+// its addresses by transport; with TLS, or settings of HTTP, where some are given.
+func receive(t *testing.T, e *admissionExtension, next consumer.Metrics, more ...map[string]any) map[string]string {
 	t.Helper()
 	addrs := map[string]string{"grpc": loopback.FreeAddr(t), "http": loopback.FreeAddr(t)}
 	f := otlpreceiver.NewFactory()
@@ -41,8 +42,12 @@ func receive(t *testing.T, e *admissionExtension, next consumer.Metrics, tls ...
 	protocols := map[string]any{}
 	for name, addr := range addrs {
 		settings := map[string]any{"endpoint": addr, "middlewares": middlewares}
-		for _, s := range tls {
-			settings["tls"] = s
+		for _, s := range more {
+			if _, ok := s["compression_algorithms"]; !ok {
+				settings["tls"] = s
+			} else if name == "http" {
+				maps.Copy(settings, s)
+			}
 		}
 		protocols[name] = settings
 	}

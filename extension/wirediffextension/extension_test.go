@@ -3,16 +3,19 @@
 package wirediffextension
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"runtime"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -28,6 +31,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
@@ -36,6 +41,8 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/extension/wirediffextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/extension/wirediffextension/internal/metadatatest"
+	"github.com/gpu-collector/gpu-collector/internal/delta"
+	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 )
 
 func wantTook(t *testing.T, s *server, points, beats int, msg string) {
@@ -84,14 +91,14 @@ func TestNothingIsCommittedThatWasRefused(t *testing.T) {
 
 // Whoever auth turns away has no effect on the table, and leaves nothing behind.
 func TestRefusedByAuth(t *testing.T) {
-	s := startServer(t, func(c *Config) { c.ResyncInterval, c.TTL = time.Nanosecond, time.Hour }, "one")
+	s := startServer(t, func(s *statetable.Settings) { s.ResyncInterval, s.TTL = time.Nanosecond, time.Hour }, "one")
 	values := make([]float64, 1000)
 	known := encode(t, report("known", 0, values...))
 	for name, push := range s.pushers() {
 		t.Run(name, func(t *testing.T) {
 			s.doorman.lock(false)
 			require.NoError(t, push(t, known))
-			before := s.ext.table.Stats()
+			before := s.engine.Table.Stats()
 			s.doorman.lock(true)
 			var start, end runtime.MemStats
 			runtime.GC()
@@ -103,7 +110,7 @@ func TestRefusedByAuth(t *testing.T) {
 			runtime.GC()
 			runtime.GC() // twice: a sync.Pool keeps its victims for one cycle
 			runtime.ReadMemStats(&end)
-			assert.Equal(t, before, s.ext.table.Stats(), "neither nodes nor resyncs")
+			assert.Equal(t, before, s.engine.Table.Stats(), "neither nodes nor resyncs")
 			assert.Less(t, int64(end.HeapAlloc)-int64(start.HeapAlloc), int64(4<<20), "of 20 MB pushed")
 		})
 	}
@@ -124,7 +131,7 @@ func TestMalformedIsRefusedAsEver(t *testing.T) {
 			assert.Equal(t, want.Error(), got.Error(), "%s, %s", name, transport)
 		}
 	}
-	assert.Zero(t, wired.ext.table.Stats().Nodes)
+	assert.Zero(t, wired.engine.Table.Stats().Nodes)
 	big := make([]byte, 2<<20)
 	assert.Equal(t, plain.http(t, big), wired.http(t, big), "over the receiver's limit")
 }
@@ -136,7 +143,7 @@ func TestEmptyPushIsAnswered(t *testing.T) {
 		require.NoError(t, push(t, encode(t, report("n", 0))))
 	}
 	assert.Zero(t, s.next.calls)
-	assert.Zero(t, s.ext.table.Stats().Nodes)
+	assert.Zero(t, s.engine.Table.Stats().Nodes)
 }
 
 func TestIrregularPushesShareTheTable(t *testing.T) {
@@ -144,7 +151,7 @@ func TestIrregularPushesShareTheTable(t *testing.T) {
 	for name, push := range s.pushers() {
 		require.NoError(t, push(t, encode(t, report(name, 0, 1, 2))))
 		wantTook(t, s, 2, 1, name)
-		// An unknown field: this one is decoded first.
+		// An unknown field: the engine sees this one whole.
 		require.NoError(t, push(t, append(encode(t, report(name, 0, 1, 3)), 0x78, 0x01)))
 		wantTook(t, s, 1, 1, name)
 		require.NoError(t, push(t, encode(t, report(name, 0, 1, 3))))
@@ -152,8 +159,8 @@ func TestIrregularPushesShareTheTable(t *testing.T) {
 	}
 }
 
-// JSON passes, and is not forgotten over the pushes that do not.
-func TestJSONPasses(t *testing.T) {
+// A push in JSON is judged behind the receiver, by the same table.
+func TestJSONSharesTheTable(t *testing.T) {
 	s := startServer(t, nil, "one")
 	json := func(md pmetric.Metrics) {
 		body, err := pmetricotlp.NewExportRequestFromMetrics(md).MarshalJSON()
@@ -163,32 +170,12 @@ func TestJSONPasses(t *testing.T) {
 	}
 	require.NoError(t, s.http(t, encode(t, report("n", 0, 1, 2))))
 	wantTook(t, s, 2, 1, "protobuf")
-	for range 2 {
-		json(report("n", time.Second, 1, 7))
-		wantTook(t, s, 2, 0, "JSON, as it is")
-	}
-	require.NoError(t, s.http(t, encode(t, report("n", 2*time.Second, 1, 2))))
-	assert.Equal(t, map[string]float64{"n/m/GPU-0": 1, "n/m/GPU-1": 2}, s.next.state)
-	s.next.took()
-	json(report("n", time.Second, 1, 5))
-	wantTook(t, s, 2, 0, "older JSON, which the pipeline takes for the latest")
-	require.NoError(t, s.http(t, encode(t, report("n", 3*time.Second, 1, 2))))
-	assert.Equal(t, map[string]float64{"n/m/GPU-0": 1, "n/m/GPU-1": 2}, s.next.state)
-	status, _ := s.post(t, "/v1/metrics", contentJSON, []byte("{"))
+	json(report("n", time.Second, 1, 7))
+	wantTook(t, s, 1, 1, "the change")
+	require.NoError(t, s.http(t, encode(t, report("n", 2*time.Second, 1, 7))))
+	wantTook(t, s, 0, 1, "known")
+	status, _ := s.post(t, "/v1/metrics", "application/json", []byte("{"))
 	assert.Equal(t, http.StatusBadRequest, status)
-}
-
-// A time to come is no more believed in JSON than in protobuf: what the next hop
-// would take for the newest until then hides all that comes before.
-func TestJSONWithATimeToCome(t *testing.T) {
-	s := startServer(t, nil, "one")
-	ahead := report("n", time.Since(time.Unix(1_700_000_000, 0))+time.Hour, 1, 2)
-	body, err := pmetricotlp.NewExportRequestFromMetrics(ahead).MarshalJSON()
-	require.NoError(t, err)
-	status, text := s.post(t, "/v1/metrics", contentJSON, body)
-	require.Equal(t, http.StatusOK, status, text)
-	wantTook(t, s, 2, 0, "JSON")
-	assert.WithinDuration(t, time.Now(), s.next.latest, 10*time.Second)
 }
 
 func TestOtherRequestsPass(t *testing.T) {
@@ -237,81 +224,22 @@ func TestMessagesOfAnySize(t *testing.T) {
 	}
 }
 
-// FuzzJSON has bodies in JSON: what can be read goes on with all its points and
-// no time to come, what cannot goes on as it came, for the receiver to refuse.
-func FuzzJSON(f *testing.F) {
-	body, err := pmetricotlp.NewExportRequestFromMetrics(report("n", 0, 1, 2)).MarshalJSON()
-	require.NoError(f, err)
-	f.Add(body)
-	f.Add(body[:len(body)/2])
-	// Numbers as text and bare, both cases of names, unknown fields, no value.
-	const points = `{"resourceMetrics":[{"resource":{"attributes":[{"key":"host.name","value":{"stringValue":"n"}}]},"scopeMetrics":[{"metrics":[%s]}]}]}`
-	for _, metric := range []string{
-		`{"name":"m","gauge":{"dataPoints":[{"timeUnixNano":"9000000000000000000","asInt":"7"},{"timeUnixNano":1,"asDouble":"NaN"}]}}`,
-		`{"name":"m","sum":{"aggregationTemporality":2,"isMonotonic":true,"data_points":[{"time_unix_nano":"9000000000000000000","flags":1}]},"new":{}}`,
-		`{"name":"m","histogram":{"dataPoints":[{"timeUnixNano":"9000000000000000000","count":"1","bucketCounts":["1"]}]}},{"name":"e","gauge":{}}`,
-	} {
-		f.Add(fmt.Appendf(nil, points, metric))
-	}
-	e := newUnstarted(f)
-	f.Fuzz(func(t *testing.T, msg []byte) {
-		pass := func(msg []byte) ([]byte, pmetricotlp.ExportRequest, bool) {
-			p := e.begin()
-			defer p.end(t.Context(), false)
-			out := append([]byte{}, p.observe(t.Context(), msg)...)
-			req := pmetricotlp.NewExportRequest()
-			return out, req, req.UnmarshalJSON(out) == nil
-		}
-		before := pmetricotlp.NewExportRequest()
-		valid := before.UnmarshalJSON(msg) == nil
-		out, after, readable := pass(append([]byte{}, msg...))
-		require.Equal(t, valid, readable)
-		if !valid {
-			require.Equal(t, msg, out)
-			return
-		}
-		require.Equal(t, before.Metrics().DataPointCount(), after.Metrics().DataPointCount())
-		for _, rm := range after.Metrics().ResourceMetrics().All() {
-			for _, sm := range rm.ScopeMetrics().All() {
-				for _, m := range sm.Metrics().All() {
-					if m.Type() == pmetric.MetricTypeGauge {
-						for _, dp := range m.Gauge().DataPoints().All() {
-							require.LessOrEqual(t, uint64(dp.Timestamp()), uint64(time.Now().Add(time.Hour).UnixNano()))
-						}
-					}
-				}
-			}
-		}
-		again, _, _ := pass(append([]byte{}, out...))
-		require.Equal(t, out, again, "what is corrected needs it no more")
-	})
-}
-
-// newUnstarted returns an extension without a receiver.
-func newUnstarted(t testing.TB) *wireDiff {
-	t.Helper()
-	e, err := newExtension(createDefaultConfig().(*Config), extensiontest.NewNopSettings(metadata.Type))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, e.Shutdown(context.Background())) })
-	return e
-}
-
 func TestPanicOfTheReceiverLeavesNothingBehind(t *testing.T) {
-	e := newUnstarted(t)
+	engine := testEngine(new(hop), nil)
+	e := newAttached(t, extensiontest.NewNopSettings(metadata.Type), engine)
 	msg := encode(t, report("n", 0, 1))
-	broken := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("broken") })
-	p := e.begin()
-	require.Panics(t, func() {
-		defer p.end(t.Context(), false)
-		p.shrink(t.Context(), msg)
-		broken.ServeHTTP(nil, nil)
-	})
+	wrap, err := e.GetHTTPHandler(t.Context())
+	require.NoError(t, err)
+	broken, err := wrap(t.Context(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("broken") }))
+	require.NoError(t, err)
+	post := httptest.NewRequestWithContext(t.Context(), http.MethodPost, metricsPath, bytes.NewReader(msg))
+	post.Header.Set("Content-Type", contentProtobuf)
+	require.Panics(t, func() { broken.ServeHTTP(httptest.NewRecorder(), post) })
 	ctx, req := received(t.Context(), t, msg)
 	require.Panics(t, func() {
 		_, _ = e.intercept(ctx, req, nil, func(context.Context, any) (any, error) { panic("broken") })
 	})
-	e.table.Sweep(time.Hour)
-	assert.Zero(t, e.table.Stats().Nodes)
+	assert.Zero(t, engine.Table.Stats().Nodes)
 }
 
 // received is what the interceptor gets once the codec has run.
@@ -354,7 +282,7 @@ func (*countingPool) Get(n int) *[]byte { b := make([]byte, n); return &b }
 func (p *countingPool) Put(*[]byte) { p.put++ }
 
 func TestHandlerErrorIsPassedOn(t *testing.T) {
-	e := newUnstarted(t)
+	e := newAttached(t, extensiontest.NewNopSettings(metadata.Type), testEngine(new(hop), nil))
 	want := status.Error(codes.ResourceExhausted, "later")
 	ctx, req := received(t.Context(), t, encode(t, report("n", 0, 1)))
 	_, err := e.intercept(ctx, req, nil,
@@ -366,28 +294,11 @@ func TestHandlerErrorIsPassedOn(t *testing.T) {
 	assert.Equal(t, "another type", resp)
 }
 
-func TestSweep(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cfg := createDefaultConfig().(*Config)
-		e, err := newExtension(cfg, extensiontest.NewNopSettings(metadata.Type))
-		require.NoError(t, err)
-		require.NoError(t, e.Start(t.Context(), componenttest.NewNopHost()))
-		p := e.begin()
-		p.shrink(t.Context(), encode(t, report("n", 0, 1)))
-		p.end(t.Context(), true)
-		assert.EqualValues(t, 1, e.table.Stats().Nodes)
-		time.Sleep(cfg.TTL + cfg.TTL/sweepsPerTTL)
-		synctest.Wait()
-		assert.Zero(t, e.table.Stats().Nodes)
-		require.NoError(t, e.Shutdown(t.Context()))
-	})
-}
-
 // Two senders for each of many nodes, over both transports and a pipeline that
 // refuses now and then: after one more accepted push of each, it has all.
 func TestConcurrentPushes(t *testing.T) {
 	const nodes, reports, gpus = 6, 40, 8
-	s := startServer(t, func(c *Config) { c.ResyncInterval = time.Millisecond }, "one")
+	s := startServer(t, func(s *statetable.Settings) { s.ResyncInterval = time.Millisecond }, "one")
 	want := map[string]float64{}
 	var wg, flaky sync.WaitGroup
 	done := make(chan struct{})
@@ -432,52 +343,206 @@ func TestConcurrentPushes(t *testing.T) {
 	assert.Equal(t, want, s.next.state)
 }
 
+// A push that is refused in the pipeline, as by client_identity, changes nothing of the
+// nodes that it names: neither values, nor times, nor that they were heard of. A push
+// of which nothing is new is refused, too.
+func TestARefusedPushIsNotHeardOf(t *testing.T) {
+	s := startServer(t, func(s *statetable.Settings) { s.ResyncInterval = 0 }, "one")
+	for name, push := range s.pushers() {
+		t.Run(name, func(t *testing.T) {
+			var now atomic.Int64
+			s.engine.Now = func() time.Time { return s.engine.Epoch.Add(time.Duration(now.Load())) }
+			other := report("other-"+name, 0, 8)
+			victim := func(at time.Duration, up float64) pmetric.Metrics { return report(name, at, up, 5) }
+			both := func(at time.Duration, up float64) []byte {
+				md := pmetric.NewMetrics()
+				other.ResourceMetrics().At(0).CopyTo(md.ResourceMetrics().AppendEmpty())
+				victim(at, up).ResourceMetrics().At(0).CopyTo(md.ResourceMetrics().AppendEmpty())
+				return encode(t, md)
+			}
+			heard := func() (at time.Duration) {
+				for n := range s.engine.Table.Nodes(statetable.Filter{Name: name}) {
+					at = n.Heard
+				}
+				return at
+			}
+			require.NoError(t, push(t, encode(t, victim(0, 1))))
+			require.NoError(t, push(t, encode(t, other)))
+			before := heard()
+			s.next.took()
+
+			now.Store(int64(30 * time.Second))
+			s.guard = func(ctx context.Context, md pmetric.Metrics) (context.Context, error) {
+				for _, rm := range md.ResourceMetrics().All() {
+					if host, _ := rm.Resource().Attributes().Get("host.name"); host.Str() == name {
+						return ctx, status.Error(codes.PermissionDenied, "not yours")
+					}
+				}
+				return ctx, nil
+			}
+			// As it is, with a change, and far ahead of what the node itself says next.
+			for _, msg := range [][]byte{encode(t, victim(0, 1)), both(20*time.Second, 1), both(50*time.Second, 0)} {
+				for range 3 {
+					require.Error(t, push(t, msg))
+				}
+			}
+			wantTook(t, s, 0, 0, "refused")
+			assert.Equal(t, before, heard())
+			s.guard = nil
+			require.NoError(t, push(t, encode(t, victim(10*time.Second, 0))))
+			wantTook(t, s, 1, 1, "the node itself says that its GPU is not up, by its own clock")
+			assert.Equal(t, 30*time.Second, heard())
+		})
+	}
+}
+
+// A push with nothing new and no heartbeat to send is shown to the pipeline all the
+// same, and nothing of that comes to the next hop.
+func TestAPushWithNothingNewIsShownToThePipeline(t *testing.T) {
+	s := startServer(t, func(s *statetable.Settings) { s.HeartbeatInterval = time.Hour }, "one")
+	asked := 0
+	s.guard = func(ctx context.Context, md pmetric.Metrics) (context.Context, error) {
+		asked += md.ResourceMetrics().Len()
+		return ctx, nil
+	}
+	for name, push := range s.pushers() {
+		require.NoError(t, push(t, encode(t, report(name, 0, 1, 2))))
+		wantTook(t, s, 2, 1, name)
+		asked = 0
+		for i := range 3 {
+			require.NoError(t, push(t, encode(t, report(name, time.Duration(i)*time.Second, 1, 2))))
+		}
+		wantTook(t, s, 0, 0, name)
+		assert.Equal(t, 3, asked)
+	}
+}
+
+// detached has no value of its parent: so is the context behind a queue.
+type detached struct{ context.Context }
+
+func (detached) Value(any) any { return nil }
+
+// What comes to the engine in another call, or changed, is judged there, and nothing is
+// lost. The operator reads once how to put that right.
+func TestUnclaimedPushes(t *testing.T) {
+	edited := func(ctx context.Context, md pmetric.Metrics) (context.Context, error) {
+		md.ResourceMetrics().At(0).Resource().Attributes().PutStr("site", "a")
+		return ctx, nil
+	}
+	dropped := func(ctx context.Context, md pmetric.Metrics) (context.Context, error) {
+		md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().RemoveIf(func(dp pmetric.NumberDataPoint) bool {
+			gpu, _ := dp.Attributes().Get("hw.id")
+			return gpu.Str() == "GPU-0"
+		})
+		return ctx, nil
+	}
+	for name, guard := range map[string]func(context.Context, pmetric.Metrics) (context.Context, error){
+		"another call": func(ctx context.Context, _ pmetric.Metrics) (context.Context, error) { return detached{ctx}, nil },
+		"edited":       edited, "dropped": dropped,
+	} {
+		t.Run(name, func(t *testing.T) {
+			tel := componenttest.NewTelemetry()
+			defer func() { require.NoError(t, tel.Shutdown(context.Background())) }()
+			core, logs := observer.New(zap.WarnLevel)
+			set := extensiontest.NewNopSettings(metadata.Type)
+			set.TelemetrySettings = tel.NewTelemetrySettings()
+			set.Logger = zap.New(core)
+			next := &hop{state: map[string]float64{}}
+			engine := testEngine(next, nil)
+			e := newAttached(t, set, engine)
+			push := func(i int, values ...float64) {
+				ctx, req := received(t.Context(), t, encode(t, report("n", time.Duration(i)*time.Second, values...)))
+				_, err := e.intercept(ctx, req, nil, func(ctx context.Context, req any) (any, error) {
+					msg, err := encoding.GetCodecV2("proto").Marshal(req)
+					require.NoError(t, err)
+					md := decoded(t, msg.Materialize())
+					ctx, err = guard(ctx, md)
+					require.NoError(t, err)
+					return req, engine.Consume(ctx, md)
+				})
+				require.NoError(t, err)
+			}
+			push(0, 1, 2, 3)
+			push(1, 1, 9, 3)
+			push(2, 1, 9, 4)
+			want := map[string]float64{"n/m/GPU-0": 1, "n/m/GPU-1": 9, "n/m/GPU-2": 4}
+			if name == "dropped" {
+				delete(want, "n/m/GPU-0")
+			}
+			assert.Equal(t, want, next.state)
+			require.Equal(t, 1, logs.Len())
+			assert.Contains(t, logs.All()[0].Message, "remove the batch processor")
+			metadatatest.AssertEqualExtensionWireDiffUnclaimedPushes(t, tel, []metricdata.DataPoint[int64]{{Value: 3}}, metricdatatest.IgnoreTimestamp())
+		})
+	}
+}
+
+// What finds no room behind the receiver comes again with the node's next push, and
+// only that node's.
+func TestWhatIsNotKeptComesAgain(t *testing.T) {
+	s := startServer(t, nil, "one")
+	for name, push := range s.pushers() {
+		t.Run(name, func(t *testing.T) {
+			md := report(name, 0, 1, 2)
+			report("full-"+name, 0, 1, 2).ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
+			msg := encode(t, md)
+			s.next.missed = delta.Missed{}
+			for n := range s.engine.Table.Nodes(statetable.Filter{}) {
+				s.next.missed[n.Key] = struct{}{}
+			}
+			require.NoError(t, push(t, msg))
+			wantTook(t, s, 4, 2, "new")
+			for n := range s.engine.Table.Nodes(statetable.Filter{Name: "full-" + name}) {
+				s.next.missed[n.Key] = struct{}{}
+			}
+			md.ResourceMetrics().At(1).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0).SetDoubleValue(7)
+			md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0).SetDoubleValue(7)
+			msg = encode(t, md)
+			require.NoError(t, push(t, msg))
+			wantTook(t, s, 2, 2, "changes, one of which found no room")
+			s.next.missed = nil
+			require.NoError(t, push(t, msg))
+			wantTook(t, s, 1, 2, "that one")
+			require.NoError(t, push(t, msg))
+			wantTook(t, s, 0, 2, "no more")
+		})
+	}
+}
+
+// A second engine is refused, and without any pushes pass as they are.
+func TestAttach(t *testing.T) {
+	e, err := newExtension(extensiontest.NewNopSettings(metadata.Type))
+	require.NoError(t, err)
+	msg := encode(t, report("n", 0, 1))
+	_, _, passed := e.judge(t.Context(), msg, new([]byte))
+	assert.Equal(t, msg, passed)
+	first, second := testEngine(new(hop), nil), testEngine(new(hop), nil)
+	detach, err := e.Attach("diff/first", first)
+	require.NoError(t, err)
+	_, err = e.Attach("diff/second", second)
+	require.ErrorContains(t, err, "`diff/first`")
+	require.ErrorContains(t, err, "`diff/second`")
+	detach()
+	detach, err = e.Attach("diff/second", second)
+	require.NoError(t, err)
+	detach()
+	require.NoError(t, e.Shutdown(t.Context()))
+}
+
 func TestTelemetry(t *testing.T) {
 	tel := componenttest.NewTelemetry()
 	defer func() { require.NoError(t, tel.Shutdown(context.Background())) }()
-	cfg := createDefaultConfig().(*Config)
-	cfg.MaxNodes, cfg.MaxSeries, cfg.ClusterShare = 1, 2, 1
 	set := extensiontest.NewNopSettings(metadata.Type)
 	set.TelemetrySettings = tel.NewTelemetrySettings()
-	e, err := newExtension(cfg, set)
-	require.NoError(t, err)
-	ctx := t.Context()
-	push := func(accepted bool, msg []byte) {
-		p := e.begin()
-		p.shrink(ctx, msg)
-		p.end(ctx, accepted)
+	engine := testEngine(&hop{state: map[string]float64{}}, nil)
+	e := newAttached(t, set, engine)
+	good := encode(t, report("a", 0, 1, 2))
+	for _, msg := range [][]byte{good, good, append(slices.Clone(good), 0x78, 0x01), []byte("malformed")} {
+		p, ctx, _ := e.judge(t.Context(), msg, new([]byte))
+		p.end(ctx, false)
 	}
-	push(true, encode(t, report("a", 10*time.Second, 1, 2)))
-	push(true, encode(t, report("a", 20*time.Second, 1, 3)))
-	push(true, encode(t, report("a", 0, 1, 9)))                  // two stale points and no heartbeat
-	push(true, append(encode(t, report("b", 0, 1)), 0x78, 0x01)) // no room for a second node
-	push(true, encode(t, report("a", 30*time.Second, 1, 3, 4)))  // no room for a third series
-	push(false, encode(t, report("a", 40*time.Second, 5, 3)))    // refused
-	push(false, []byte("malformed"))                             // neither read
-	p := e.begin()
-	body, err := pmetricotlp.NewExportRequestFromMetrics(report("a", 50*time.Second, 1)).MarshalJSON()
-	require.NoError(t, err)
-	p.observe(ctx, body)
-	p.end(ctx, true)
-
-	point := func(v int64) []metricdata.DataPoint[int64] { return []metricdata.DataPoint[int64]{{Value: v}} }
 	read := func(how string, v int64) metricdata.DataPoint[int64] {
 		return metricdata.DataPoint[int64]{Value: v, Attributes: attribute.NewSet(attribute.String("read", how))}
 	}
-	opt := metricdatatest.IgnoreTimestamp()
-	metadatatest.AssertEqualExtensionWireDiffPushes(t, tel, []metricdata.DataPoint[int64]{
-		read("bytes", 5), read("decoded", 1), read("json", 1), read("malformed", 1),
-	}, opt)
-	metadatatest.AssertEqualExtensionWireDiffReceivedPoints(t, tel, point(13), opt)
-	metadatatest.AssertEqualExtensionWireDiffForwardedPoints(t, tel, point(2+1+1+1+1), opt)
-	metadatatest.AssertEqualExtensionWireDiffHeartbeats(t, tel, point(4), opt)
-	metadatatest.AssertEqualExtensionWireDiffStalePoints(t, tel, point(2), opt)
-	metadatatest.AssertEqualExtensionWireDiffUntrackedPoints(t, tel, point(2), opt)
-	metadatatest.AssertEqualExtensionWireDiffVanishedSeries(t, tel, point(0), opt)
-	metadatatest.AssertEqualExtensionWireDiffNodes(t, tel, point(1), opt)
-	metadatatest.AssertEqualExtensionWireDiffSeries(t, tel, point(2), opt)
-	metadatatest.AssertEqualExtensionWireDiffResyncs(t, tel, point(0), opt)
-	e.table.Sweep(1 << 62)
-	metadatatest.AssertEqualExtensionWireDiffEvictedNodes(t, tel, point(1), opt)
-	require.NoError(t, e.Shutdown(ctx))
+	metadatatest.AssertEqualExtensionWireDiffPushes(t, tel, []metricdata.DataPoint[int64]{read("bytes", 2), read("whole", 2)}, metricdatatest.IgnoreTimestamp())
 }

@@ -4,7 +4,6 @@ package wirediffextension // import "github.com/gpu-collector/gpu-collector/exte
 
 import (
 	"context"
-	"fmt"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/extension"
@@ -17,10 +16,6 @@ func NewFactory() extension.Factory {
 	return extension.NewFactory(metadata.Type, createDefaultConfig, create, metadata.ExtensionStability)
 }
 
-func create(_ context.Context, set extension.Settings, cfg component.Config) (extension.Extension, error) {
-	c, ok := cfg.(*Config)
-	if !ok {
-		return nil, fmt.Errorf("wire_diff extension: configuration is a %T: must be a *wirediffextension.Config", cfg)
-	}
-	return newExtension(c, set)
+func create(_ context.Context, set extension.Settings, _ component.Config) (extension.Extension, error) {
+	return newExtension(set)
 }

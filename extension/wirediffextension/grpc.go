@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
-	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/nesting"
 )
 
@@ -96,15 +95,16 @@ func (e *wireDiff) intercept(ctx context.Context, req any, _ *grpc.UnaryServerIn
 		return handler(ctx, req)
 	}
 	data := c.take()
-	p := e.begin()
-	ctx, _ = resync.Listen(ctx)
+	b := e.buffers.Get().(*buffers)
+	p, ctx, msg := e.judge(ctx, contiguous(data, b), &b.out)
 	accepted := false
 	// Also when the handler panics: a report that never ends would keep its nodes.
 	defer func() {
 		p.end(ctx, accepted)
 		data.Free()
+		e.free(b)
 	}()
-	if err := m.UnmarshalProto(p.shrink(ctx, p.contiguous(data))); err != nil {
+	if err := m.UnmarshalProto(msg); err != nil {
 		// What gRPC answers when its codec fails.
 		return nil, status.Errorf(codes.Internal, "grpc: error unmarshalling request: %v", err)
 	}
@@ -116,15 +116,15 @@ func (e *wireDiff) intercept(ctx context.Context, req any, _ *grpc.UnaryServerIn
 	return resp, err
 }
 
-// contiguous returns data in one piece, which is good until end.
-func (p *push) contiguous(data mem.BufferSlice) []byte {
+// contiguous returns data in one piece, which is good as long as b is.
+func contiguous(data mem.BufferSlice, b *buffers) []byte {
 	if len(data) == 1 {
 		return data[0].ReadOnlyData()
 	}
 	size := data.Len()
-	p.in = slices.Grow(p.in[:0], size)[:size]
-	data.CopyTo(p.in)
-	return p.in
+	b.in = slices.Grow(b.in[:0], size)[:size]
+	data.CopyTo(b.in)
+	return b.in
 }
 
 // codec is gRPC's codec for protobuf, but for metrics.

@@ -12,13 +12,14 @@ import (
 
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
 
-	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/nesting"
 )
 
 const (
 	contentProtobuf = "application/x-protobuf"
-	contentJSON     = "application/json"
+	// metricsPath is what the receiver's `metrics_url_path` is by default. What comes by
+	// another path is left to the diff processor.
+	metricsPath = "/v1/metrics"
 )
 
 // GetHTTPHandler implements extensionmiddleware.HTTPServer. The Collector runs
@@ -26,51 +27,38 @@ const (
 func (e *wireDiff) GetHTTPHandler(context.Context) (extensionmiddleware.WrapHTTPHandlerFunc, error) {
 	return func(_ context.Context, next http.Handler) (http.Handler, error) {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			content := contentType(r.Header.Get("Content-Type"))
-			if r.Method != http.MethodPost || r.URL.Path != e.cfg.MetricsURLPath || content == "" {
+			if r.Method != http.MethodPost || r.URL.Path != metricsPath || !isProtobuf(r.Header.Get("Content-Type")) {
 				next.ServeHTTP(w, r)
 				return
 			}
-			e.serve(w, r, next, content)
+			e.serve(w, r, next)
 		}), nil
 	}, nil
 }
 
-// contentType returns which of the two that the receiver reads a body is.
-func contentType(header string) string {
+// isProtobuf reports whether the receiver reads a body as protobuf.
+func isProtobuf(header string) bool {
 	if header == contentProtobuf {
-		return header
+		return true
 	}
-	switch media, _, err := mime.ParseMediaType(header); {
-	case err != nil:
-		return ""
-	case media == contentProtobuf || media == contentJSON:
-		return media
-	}
-	return ""
+	media, _, err := mime.ParseMediaType(header)
+	return err == nil && media == contentProtobuf
 }
 
-func (e *wireDiff) serve(w http.ResponseWriter, r *http.Request, next http.Handler, content string) {
-	p := e.begin()
+func (e *wireDiff) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	b := e.buffers.Get().(*buffers)
+	defer e.free(b)
+	body := &body{closer: r.Body}
+	b.in, body.failed = readAll(b.in[:0], r.Body)
+	if body.failed == nil {
+		body.failed = nesting.CheckBytes(b.in)
+	}
+	p, ctx, msg := push{ext: e}, r.Context(), b.in
+	if body.failed == nil {
+		p, ctx, msg = e.judge(ctx, msg, &b.out)
+	}
 	answer := &answer{ResponseWriter: w}
-	ctx, _ := resync.Listen(r.Context())
 	defer func() { p.end(ctx, answer.accepted()) }()
-
-	var failed error
-	in := r.Body
-	if content != contentJSON {
-		in = nesting.NewReader(in)
-	}
-	p.in, failed = readAll(p.in[:0], in)
-	msg := p.in
-	switch {
-	case failed != nil:
-	case content == contentJSON:
-		msg = p.observe(ctx, msg)
-	default:
-		msg = p.shrink(ctx, msg)
-	}
-	body := &body{closer: r.Body, failed: failed}
 	body.msg.Reset(msg)
 	r = r.WithContext(ctx) // a copy, for a handler must not write to what it was given
 	r.Body, r.ContentLength = body, int64(len(msg))

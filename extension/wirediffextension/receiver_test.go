@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"sync"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"go.opentelemetry.io/collector/config/configmiddleware"
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/extension"
 	"go.opentelemetry.io/collector/extension/extensionauth"
 	"go.opentelemetry.io/collector/extension/extensiontest"
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -34,6 +36,8 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/gpu-collector/gpu-collector/extension/wirediffextension/internal/metadata"
+	"github.com/gpu-collector/gpu-collector/internal/delta"
+	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
@@ -47,8 +51,8 @@ type hop struct {
 	resources     int
 	other         int // logs and spans
 	state         map[string]float64
-	latest        time.Time // of all points
 	refuse        error
+	missed        delta.Missed // see delta.Downstream
 }
 
 func (*hop) Capabilities() consumer.Capabilities { return consumer.Capabilities{} }
@@ -66,15 +70,18 @@ func (h *hop) ConsumeMetrics(_ context.Context, md pmetric.Metrics) error {
 		h.state[series] = v
 	}
 	h.beats += md.DataPointCount() - len(flatten(md))
-	for _, rm := range md.ResourceMetrics().All() {
-		for _, dp := range rm.ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().All() {
-			if at := dp.Timestamp().AsTime(); at.After(h.latest) {
-				h.latest = at
-			}
-		}
-	}
 	return nil
 }
+
+// Deliver and Outdated make the hop what a diff processor is.
+func (h *hop) Deliver(ctx context.Context, md pmetric.Metrics, _ delta.Counts) (delta.Missed, error) {
+	if md.ResourceMetrics().Len() == 0 {
+		return nil, nil
+	}
+	return h.missed, h.ConsumeMetrics(ctx, md)
+}
+
+func (*hop) Outdated(context.Context, []statetable.NodeKey) {}
 
 func (h *hop) ConsumeLogs(_ context.Context, ld plog.Logs) error {
 	h.mu.Lock()
@@ -111,7 +118,7 @@ func flatten(md pmetric.Metrics) map[string]float64 {
 		node, _ := rm.Resource().Attributes().Get("host.name")
 		for _, sm := range rm.ScopeMetrics().All() {
 			for _, m := range sm.Metrics().All() {
-				if m.Name() == gpusemconv.MetricNodeHeartbeat {
+				if m.Name() == gpusemconv.MetricNodeHeartbeat || m.Type() != pmetric.MetricTypeGauge {
 					continue
 				}
 				for _, dp := range m.Gauge().DataPoints().All() {
@@ -170,31 +177,52 @@ type host map[component.ID]component.Component
 
 func (h host) GetExtensions() map[component.ID]component.Component { return h }
 
-// server is the Collector's own OTLP receiver with the extension as middleware.
+// server is the Collector's own OTLP receiver with the extension as middleware, and
+// behind it what a diff processor has: an engine.
 type server struct {
 	ext     *wireDiff
+	engine  *delta.Engine
 	next    *hop
+	guard   func(context.Context, pmetric.Metrics) (context.Context, error) // of the pipeline, before the engine
 	doorman *doorman
 	conn    *grpc.ClientConn
 	url     string
 }
 
+// testEngine is one as diff has by default.
+func testEngine(to delta.Downstream, edit func(*statetable.Settings)) *delta.Engine {
+	set := statetable.Settings{
+		MaxNodes: 1000, MaxSeries: 100_000, TTL: 10 * time.Minute, VanishedAfter: 3 * time.Minute,
+		ResyncInterval: 2 * time.Minute, OpaqueInterval: delta.OpaqueInterval, Rand: rand.Int64N,
+	}
+	if edit != nil {
+		edit(&set)
+	}
+	return delta.NewEngine(set, nil, to)
+}
+
+// newAttached returns an extension with an engine.
+func newAttached(t testing.TB, set extension.Settings, engine *delta.Engine) *wireDiff {
+	t.Helper()
+	e, err := newExtension(set)
+	require.NoError(t, err)
+	require.NoError(t, e.Start(t.Context(), componenttest.NewNopHost()))
+	t.Cleanup(func() { require.NoError(t, e.Shutdown(context.Background())) })
+	detach, err := e.Attach("diff", engine)
+	require.NoError(t, err)
+	t.Cleanup(detach)
+	return e
+}
+
 // startServer starts a receiver with the named extensions as its middlewares.
-func startServer(t testing.TB, edit func(*Config), middlewares ...string) *server {
+func startServer(t testing.TB, edit func(*statetable.Settings), middlewares ...string) *server {
 	t.Helper()
 	s := &server{next: &hop{state: map[string]float64{}}, doorman: &doorman{}}
+	s.engine = testEngine(s.next, edit)
 	extensions := host{component.MustNewID("doorman"): s.doorman}
 	var ids []configmiddleware.Config
 	for _, name := range middlewares {
-		cfg := createDefaultConfig().(*Config)
-		if edit != nil {
-			edit(cfg)
-		}
-		require.NoError(t, cfg.Validate())
-		ext, err := newExtension(cfg, extensiontest.NewNopSettings(metadata.Type))
-		require.NoError(t, err)
-		require.NoError(t, ext.Start(t.Context(), componenttest.NewNopHost()))
-		t.Cleanup(func() { require.NoError(t, ext.Shutdown(context.Background())) })
+		ext := newAttached(t, extensiontest.NewNopSettings(metadata.Type), s.engine)
 		id := component.NewIDWithName(metadata.Type, name)
 		extensions[id] = ext
 		ids = append(ids, configmiddleware.Config{ID: id})
@@ -212,7 +240,16 @@ func startServer(t testing.TB, edit func(*Config), middlewares ...string) *serve
 	httpCfg.ServerConfig.Auth.GetOrInsertDefault().Config = *auth.Get()
 
 	set := receivertest.NewNopSettings(factory.Type())
-	metrics, err := factory.CreateMetrics(t.Context(), set, cfg, s.next)
+	pipeline, err := consumer.NewMetrics(func(ctx context.Context, md pmetric.Metrics) (err error) {
+		if s.guard != nil {
+			if ctx, err = s.guard(ctx, md); err != nil {
+				return err
+			}
+		}
+		return s.engine.Consume(ctx, md)
+	})
+	require.NoError(t, err)
+	metrics, err := factory.CreateMetrics(t.Context(), set, cfg, pipeline)
 	require.NoError(t, err)
 	logs, err := factory.CreateLogs(t.Context(), set, cfg, s.next)
 	require.NoError(t, err)

@@ -75,37 +75,45 @@ func (b *Buffer) Replaced() int64 { return b.replaced.Load() }
 // Dropped returns how many points found no room.
 func (b *Buffer) Dropped() int64 { return b.dropped.Load() }
 
-// Take moves into the buffer the points of md that are last values, and reports
-// whether there was room for all; those without are gone. What is left in md does
-// not replace what came before it: deltas, and types that are not known.
+// Take moves into the buffer the points of md that are last values, and returns the
+// nodes for which there was not room for all; points without are gone. What is left in
+// md does not replace what came before it: deltas, and types that are not known.
 //
 // Of a report that begins with a node that is not known all finds room or nothing:
 // a node of which the next hop knows a part must not be silent until there is room
 // for the rest.
-func (b *Buffer) Take(md pmetric.Metrics) bool {
+func (b *Buffer) Take(md pmetric.Metrics) (missed Missed) {
 	id := b.idents.Get().(*identity)
 	defer b.idents.Put(id)
-	all, credit := true, credit{}
-	first := true
+	credit, first := credit{}, true
 	md.ResourceMetrics().RemoveIf(func(rm pmetric.ResourceMetrics) bool {
 		key := id.node(rm.Resource().Attributes())
 		if first && !b.known(key) {
-			all = b.extend(&credit, clusterOf(rm.Resource().Attributes()), md)
+			b.extend(&credit, clusterOf(rm.Resource().Attributes()), md)
 		}
 		first = false
+		all := true
 		if credit.void && !b.known(key) {
-			b.dropped.Add(int64(dropLastValues(rm)))
+			dropped := dropLastValues(rm)
+			b.dropped.Add(int64(dropped))
+			all = dropped == 0
 		} else {
-			all = b.take(key, rm, &credit) && all
+			all = b.take(key, rm, &credit)
 			rm.ScopeMetrics().RemoveIf(func(sm pmetric.ScopeMetrics) bool {
 				sm.Metrics().RemoveIf(isLastValue)
 				return sm.Metrics().Len() == 0
 			})
 		}
+		if !all {
+			if missed == nil {
+				missed = Missed{}
+			}
+			missed[key] = struct{}{}
+		}
 		return rm.ScopeMetrics().Len() == 0
 	})
 	b.room.Give(credit.cluster, credit.points)
-	return all
+	return missed
 }
 
 // credit is room that a report has taken for all of its points, those of a cluster.
@@ -115,26 +123,19 @@ type credit struct {
 	void    bool // there was none
 }
 
-// extend takes room for a report, and reports whether there was room. One that is
-// more than could ever have is taken for as much of it as there is.
-func (b *Buffer) extend(c *credit, cluster uint64, md pmetric.Metrics) bool {
+// extend takes room for a report. One that is more than could ever have is taken for
+// as much of it as there is.
+func (b *Buffer) extend(c *credit, cluster uint64, md pmetric.Metrics) {
 	points := 0
 	for _, rm := range md.ResourceMetrics().All() {
-		of := 0
-		for _, sm := range rm.ScopeMetrics().All() {
-			for _, m := range sm.Metrics().All() {
-				of += pointsOf(m)
-			}
-		}
-		points += min(of, b.limits.NodePoints+1) // the heartbeat besides
+		points += min(resourcePoints(rm), b.limits.NodePoints+1) // the heartbeat besides
 	}
 	if points > b.room.Most() {
-		return true
+		return
 	}
 	if c.void = !b.reserve(cluster, points); !c.void {
 		c.cluster, c.points = cluster, points
 	}
-	return !c.void
 }
 
 func (b *Buffer) take(key statetable.NodeKey, rm pmetric.ResourceMetrics, c *credit) bool {
@@ -213,14 +214,14 @@ func (b *Buffer) Flush(to Hop) (held, dropped error) {
 		if len(nodes) < all && to.Enough != nil && to.Enough() {
 			break
 		}
-		next := d.next(nodes).nodes
-		held = d.deliver(whole(next))
-		left := b.delivered(next, to.Sent)
+		next := d.next(nodes)
+		held = d.deliver(next)
+		left := b.delivered(next.nodes, to.Sent)
 		// Who is always refused must not be before others for ever.
 		for _, n := range left {
 			n.late, n.since = true, round
 		}
-		nodes = append(left, nodes[len(next):]...)
+		nodes = append(left, nodes[len(next.nodes):]...)
 	}
 	b.giveBack(nodes, to.Forget)
 	b.dropped.Add(int64(d.given))

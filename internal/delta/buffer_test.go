@@ -33,7 +33,7 @@ func TestNodesTakeTurnsWhereNotAllAreTaken(t *testing.T) {
 			m.SetName("m")
 			m.SetEmptyGauge().DataPoints().AppendEmpty().SetIntValue(int64(flush))
 		}
-		require.True(t, b.Take(md))
+		require.Empty(t, b.Take(md))
 		left := taken
 		_, _ = b.Flush(Hop{
 			Send: func(md pmetric.Metrics, _, _ int) error {
@@ -59,7 +59,7 @@ func TestARefusedNodeHoldsUpNoOther(t *testing.T) {
 	const nodes = 100
 	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1}, nil)
 	for i := range nodes {
-		require.True(t, b.Take(report("", i)))
+		require.Empty(t, b.Take(report("", i)))
 	}
 	took := map[string]bool{}
 	for flushes := 0; len(took) < nodes-1; flushes++ {
@@ -101,13 +101,13 @@ func TestAGreedyClusterLeavesRoomAndTurns(t *testing.T) {
 	b := NewBuffer(Limits{Points: 1000, ClusterShare: 0.5, NodePoints: 10, BatchBytes: 1}, nil)
 	taken := 0
 	for i := range 2000 {
-		if b.Take(report("greedy", i)) {
+		if b.Take(report("greedy", i)) == nil {
 			taken++
 		}
 	}
 	assert.Equal(t, 500, taken)
 	for i := range 10 {
-		require.True(t, b.Take(report("honest", i)))
+		require.Empty(t, b.Take(report("honest", i)))
 	}
 	var order []string
 	_, _ = b.Flush(Hop{
@@ -123,7 +123,7 @@ func TestAGreedyClusterLeavesRoomAndTurns(t *testing.T) {
 	})
 	assert.NotContains(t, order[20:], "honest")
 	assert.EqualValues(t, 490, b.Points())
-	assert.True(t, b.Take(report("greedy", 5000)), "ten of its were sent")
+	assert.Empty(t, b.Take(report("greedy", 5000)), "ten of its were sent")
 }
 
 // A tier that repeats what a report lacks goes by the heartbeat, so that comes with
@@ -135,7 +135,7 @@ func TestTheHeartbeatComesLast(t *testing.T) {
 		rm := md.ResourceMetrics().AppendEmpty()
 		rm.Resource().Attributes().PutStr("host.name", "a")
 		heartbeat(rm, 1)
-		require.True(t, b.Take(md))
+		require.Empty(t, b.Take(md))
 		md = pmetric.NewMetrics()
 		rm = md.ResourceMetrics().AppendEmpty()
 		rm.Resource().Attributes().PutStr("host.name", "a")
@@ -143,7 +143,7 @@ func TestTheHeartbeatComesLast(t *testing.T) {
 		for i := range 20 {
 			points.AppendEmpty().Attributes().PutInt("gpu", int64(i))
 		}
-		require.True(t, b.Take(md))
+		require.Empty(t, b.Take(md))
 	}
 	var beats []int
 	held, dropped := b.Flush(Hop{
@@ -172,7 +172,7 @@ func TestARefusedBatchIsHeldAsItWas(t *testing.T) {
 			points.AppendEmpty().SetIntValue(value)
 			points.AppendEmpty().Attributes().PutInt("gpu", value)
 		}
-		require.True(t, b.Take(md))
+		require.Empty(t, b.Take(md))
 	}
 	var sent []string
 	accept := false
@@ -226,7 +226,7 @@ func TestAReportWithOneSeriesTwice(t *testing.T) {
 		for _, v := range values {
 			points.AppendEmpty().SetIntValue(v)
 		}
-		require.True(t, b.Take(md))
+		require.Empty(t, b.Take(md))
 	}
 	report(1, 2)
 	assert.EqualValues(t, 2, b.Points())
@@ -248,12 +248,12 @@ func TestNewNodesTakeTurnsAsOneCluster(t *testing.T) {
 	known := statetable.NodeKey{}
 	b := NewBuffer(Limits{Points: 10_000, NodePoints: 10, BatchBytes: 1}, func(key statetable.NodeKey) bool { return key == known })
 	for i := range 500 {
-		require.True(t, b.Take(report(fmt.Sprint("made up ", i), i)))
+		require.Empty(t, b.Take(report(fmt.Sprint("made up ", i), i)))
 	}
 	var id identity
 	news := report("honest", 1000)
 	known = id.node(news.ResourceMetrics().At(0).Resource().Attributes())
-	require.True(t, b.Take(news))
+	require.Empty(t, b.Take(news))
 	var order []string
 	batches := 0
 	flush := func() {
@@ -271,7 +271,7 @@ func TestNewNodesTakeTurnsAsOneCluster(t *testing.T) {
 	assert.Len(t, order, 10, "the rest waits")
 	assert.Contains(t, order[:2], "1000")
 	assert.EqualValues(t, 491, b.Points())
-	require.True(t, b.Take(report("honest", 1000)))
+	require.Empty(t, b.Take(report("honest", 1000)))
 	flush()
 	assert.Contains(t, order[10:12], "1000", "before those that wait since the flush before")
 	for b.Points() > 0 {
@@ -298,12 +298,12 @@ func TestTurnsAreOfPoints(t *testing.T) {
 	known := map[statetable.NodeKey]bool{}
 	b := NewBuffer(Limits{Points: 10_000, NodePoints: 100, BatchBytes: 1}, func(key statetable.NodeKey) bool { return known[key] })
 	for i := range 20 {
-		require.True(t, b.Take(large(i, 100)))
+		require.Empty(t, b.Take(large(i, 100)))
 	}
 	for i := range 500 {
 		md := report("c", 1000+i)
 		known[id.node(md.ResourceMetrics().At(0).Resource().Attributes())] = true
-		require.True(t, b.Take(md))
+		require.Empty(t, b.Take(md))
 	}
 	news, whole := 0, 0
 	held, dropped := b.Flush(Hop{
@@ -329,7 +329,7 @@ func TestNewsPassWholeStates(t *testing.T) {
 	const wholes, points, perRound = 20, 100, 10
 	b := NewBuffer(Limits{Points: 10_000, NodePoints: points, BatchBytes: 1}, nil)
 	for i := range wholes {
-		require.True(t, b.Take(large(i, points)))
+		require.Empty(t, b.Take(large(i, points)))
 	}
 	var id identity
 	since, longest, whole := map[statetable.NodeKey]int{}, 0, 0
@@ -340,7 +340,7 @@ func TestNewsPassWholeStates(t *testing.T) {
 			if key := id.node(news.ResourceMetrics().At(0).Resource().Attributes()); since[key] == 0 {
 				since[key] = round
 			}
-			require.True(t, b.Take(news))
+			require.Empty(t, b.Take(news))
 		}
 		sent := 0
 		held, dropped := b.Flush(Hop{
@@ -381,10 +381,10 @@ func TestAHeartbeatFindsRoom(t *testing.T) {
 	}
 	known := map[statetable.NodeKey]bool{id.node(beat(1).ResourceMetrics().At(0).Resource().Attributes()): true}
 	b := NewBuffer(Limits{Points: 100, NodePoints: 100, BatchBytes: 1}, func(key statetable.NodeKey) bool { return known[key] })
-	require.True(t, b.Take(large(0, 100)))
+	require.Empty(t, b.Take(large(0, 100)))
 	for range 2 {
-		require.False(t, b.Take(beat(1)))
-		require.False(t, b.Take(beat(2)), "it may be only a name")
+		require.NotEmpty(t, b.Take(beat(1)))
+		require.NotEmpty(t, b.Take(beat(2)), "it may be only a name")
 		assert.EqualValues(t, 101, b.Points())
 	}
 	beats := 0
@@ -408,13 +408,13 @@ func TestANewNodeFindsRoomAsAWhole(t *testing.T) {
 		}
 		return md
 	}
-	require.True(t, b.Take(node(1, 2)))
+	require.Empty(t, b.Take(node(1, 2)))
 	assert.EqualValues(t, 40, b.Points())
-	require.False(t, b.Take(node(2, 2)), "of 50")
+	require.NotEmpty(t, b.Take(node(2, 2)), "of 50")
 	assert.EqualValues(t, 40, b.Points(), "not ten of the 40")
 	assert.EqualValues(t, 40, b.Dropped())
 	known = true
-	require.False(t, b.Take(node(2, 2)))
+	require.NotEmpty(t, b.Take(node(2, 2)))
 	assert.EqualValues(t, 50, b.Points(), "what is known has as much as there is")
 
 	// A node that is known, behind one that is not, has what there is.
@@ -423,11 +423,11 @@ func TestANewNodeFindsRoomAsAWhole(t *testing.T) {
 		defer func() { first = false }()
 		return !first
 	})
-	require.False(t, b.Take(node(6, 4)), "80 of 50")
+	require.NotEmpty(t, b.Take(node(6, 4)), "80 of 50")
 	assert.EqualValues(t, 50, b.Points())
 
 	b = NewBuffer(Limits{Points: 100, ClusterShare: 0.5, NodePoints: 100, BatchBytes: 1}, func(statetable.NodeKey) bool { return false })
-	require.False(t, b.Take(node(3, 4)))
+	require.NotEmpty(t, b.Take(node(3, 4)))
 	assert.EqualValues(t, 50, b.Points())
 	_, _ = b.Flush(Hop{Send: func(pmetric.Metrics, int, int) error { return nil }})
 	assert.Zero(t, b.Points())
@@ -436,7 +436,7 @@ func TestANewNodeFindsRoomAsAWhole(t *testing.T) {
 	sum := deltas.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().AppendEmpty().SetEmptySum()
 	sum.SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
 	sum.DataPoints().AppendEmpty()
-	require.True(t, b.Take(deltas))
+	require.Empty(t, b.Take(deltas))
 	assert.EqualValues(t, 40, b.Points(), "what does not wait needs no room")
 	assert.Equal(t, 1, deltas.DataPointCount())
 }
@@ -447,7 +447,7 @@ func TestHalfOfABatchIsTaken(t *testing.T) {
 	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1 << 20}, nil)
 	const nodes = 8
 	for i := range nodes {
-		require.True(t, b.Take(report("c", i)))
+		require.Empty(t, b.Take(report("c", i)))
 	}
 	refuse := []error{errors.New("for good"), nil, errors.New("busy")}
 	took := map[string]int{}
@@ -479,7 +479,7 @@ func TestHalfOfABatchIsTaken(t *testing.T) {
 	assert.Equal(t, nodes/2, sent)
 	assert.EqualValues(t, nodes/2, b.Points())
 	for i := range nodes { // those that were taken have news again
-		require.True(t, b.Take(report("c", i)))
+		require.Empty(t, b.Take(report("c", i)))
 	}
 	held, dropped = b.Flush(hop)
 	require.NoError(t, errors.Join(held, dropped))
@@ -490,9 +490,9 @@ func TestHalfOfABatchIsTaken(t *testing.T) {
 // A node that is always refused holds up no other cluster either.
 func TestARefusedNodeHoldsUpNoOtherCluster(t *testing.T) {
 	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1}, nil)
-	require.True(t, b.Take(report("bad", 100)))
+	require.Empty(t, b.Take(report("bad", 100)))
 	for i := range 50 {
-		require.True(t, b.Take(report("good", i)))
+		require.Empty(t, b.Take(report("good", i)))
 	}
 	for range 4 {
 		_, _ = b.Flush(Hop{
@@ -513,10 +513,10 @@ func TestARefusedNodeHoldsUpNoOtherCluster(t *testing.T) {
 func TestANodeIsKnownByWhatItSaysMeanwhile(t *testing.T) {
 	said := 0
 	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1}, func(statetable.NodeKey) bool { said++; return said > 1 })
-	require.True(t, b.Take(report("c", 1)))
+	require.Empty(t, b.Take(report("c", 1)))
 	_, _ = b.Flush(Hop{
 		Send: func(pmetric.Metrics, int, int) error {
-			require.True(t, b.Take(report("c", 1)))
+			require.Empty(t, b.Take(report("c", 1)))
 			return errors.New("busy")
 		},
 		Permanent: func(error) bool { return false },
@@ -536,7 +536,7 @@ func TestMessagesHoldAsManyNodesAsFit(t *testing.T) {
 	for i := range nodes {
 		md := report("c", i)
 		md.ResourceMetrics().At(0).Resource().Attributes().PutStr("a", strings.Repeat("x", rnd.IntN(most/2)))
-		require.True(t, b.Take(md))
+		require.Empty(t, b.Take(md))
 	}
 	var size pmetric.ProtoMarshaler
 	var sent []pmetric.Metrics
@@ -591,7 +591,7 @@ func BenchmarkBuffer(b *testing.B) {
 		md := pmetric.NewMetrics()
 		all.CopyTo(md)
 		b.StartTimer()
-		if !buffer.Take(md) {
+		if buffer.Take(md) != nil {
 			b.Fatal("no room")
 		}
 		if held, dropped := buffer.Flush(hop); held != nil || dropped != nil {

@@ -19,6 +19,8 @@ const maxRefusals = 32
 type Hop struct {
 	// Send delivers a batch, and may do with it what it wants.
 	Send func(md pmetric.Metrics, points, heartbeats int) error
+	// Reads is whether Send leaves a batch as it is.
+	Reads bool
 	// Enough, unless nil, is asked between batches whether the rest waits for the
 	// next Flush, with what came meanwhile.
 	Enough func() bool
@@ -35,6 +37,7 @@ type Hop struct {
 type batch struct {
 	nodes    []*bufferNode
 	from, to int
+	bytes    int // as OTLP, 0 where it is not known
 }
 
 // delivery is one Flush.
@@ -49,22 +52,28 @@ type delivery struct {
 
 // next is the batch that nodes begin with: as many as fit, and at least one.
 func (d *delivery) next(nodes []*bufferNode) batch {
-	n, size := 0, 0
+	n, size, exact := 0, 0, true
 	for n < len(nodes) {
-		size += sizeIn(d.proto.ResourceMetricsSize(nodes[n].rm))
-		if n > 0 && size > d.maxBytes {
+		more := sizeIn(d.proto.ResourceMetricsSize(nodes[n].rm))
+		if n > 0 && size+more > d.maxBytes {
 			break
 		}
+		size += more
+		exact = exact && !nodes[n].markers // which are divided
 		n++
 	}
-	return whole(nodes[:n])
+	b := whole(nodes[:n])
+	if exact {
+		b.bytes = size
+	}
+	return b
 }
 
 // sizeIn is what a resource of so many bytes adds to a message: its field's tag,
 // its length and itself.
 func sizeIn(bytes int) int { return protowire.SizeTag(1) + protowire.SizeBytes(bytes) }
 
-func whole(nodes []*bufferNode) batch { return batch{nodes, 0, nodes[0].points} }
+func whole(nodes []*bufferNode) batch { return batch{nodes: nodes, to: nodes[0].points} }
 
 // halves are the batch in two, if it can be.
 func (b batch) halves() (first, second batch, ok bool) {
@@ -72,7 +81,7 @@ func (b batch) halves() (first, second batch, ok bool) {
 		return whole(b.nodes[:half]), whole(b.nodes[half:]), true
 	}
 	half := b.from + (b.to-b.from)/2
-	return batch{b.nodes, b.from, half}, batch{b.nodes, half, b.to}, half > b.from
+	return batch{nodes: b.nodes, from: b.from, to: half}, batch{nodes: b.nodes, from: half, to: b.to}, half > b.from
 }
 
 // isPart reports whether the batch is not all of its node.
@@ -109,14 +118,21 @@ func (b batch) metrics() pmetric.Metrics {
 	return md
 }
 
-// restore gives whole nodes back what they hold, as it was when it was encoded.
-func (b batch) restore(encoded []byte) error {
+// restore gives whole nodes back what they hold: md, or what was encoded of it before
+// somebody might have changed it.
+func (b batch) restore(md pmetric.Metrics, encoded []byte) (err error) {
 	if b.isPart() {
 		return nil
 	}
-	md, err := (&pmetric.ProtoUnmarshaler{}).UnmarshalMetrics(encoded)
-	if err != nil {
-		return err
+	if encoded != nil {
+		if md, err = (&pmetric.ProtoUnmarshaler{}).UnmarshalMetrics(encoded); err != nil {
+			return err
+		}
+	}
+	if md.IsReadOnly() { // several took it
+		own := pmetric.NewMetrics()
+		md.CopyTo(own)
+		md = own
 	}
 	for i, n := range b.nodes {
 		md.ResourceMetrics().At(i).MoveTo(n.rm)
@@ -137,21 +153,27 @@ func heartbeatLast(rm pmetric.ResourceMetrics) {
 // and returns an error where it is to be tried again. The next hop refuses a
 // message as a whole, for its size or for one node in it.
 //
-// What is sent belongs to the next hop, which may change it. So it is encoded
-// before, which takes less time than a copy, and which only a refusal reads.
+// A next hop that may change what it is sent gets it encoded before, which takes less
+// time than a copy, and which only a refusal reads.
 func (d *delivery) deliver(b batch) error {
 	md := b.metrics()
 	points := md.DataPointCount()
-	encoded, err := d.proto.MarshalMetrics(md)
-	if err != nil {
-		return d.giveUp(b, points, err) // pdata has no way to fail here
-	}
 	first, second, divisible := b.halves()
-	if divisible && len(encoded) > d.maxBytes {
-		if err := b.restore(encoded); err != nil {
-			return d.giveUp(b, points, err) // it was just encoded
+	if b.bytes == 0 {
+		b.bytes = d.proto.MetricsSize(md)
+	}
+	if divisible && b.bytes > d.maxBytes {
+		if err := b.restore(md, nil); err != nil {
+			return d.giveUp(b, points, err) // nothing is decoded here
 		}
 		return d.both(first, second)
+	}
+	var encoded []byte
+	if !d.Reads {
+		var err error
+		if encoded, err = d.proto.MarshalMetrics(md); err != nil {
+			return d.giveUp(b, points, err) // pdata has no way to fail here
+		}
 	}
 	refused := d.Send(md, points, heartbeats(md))
 	if refused == nil {
@@ -159,7 +181,7 @@ func (d *delivery) deliver(b batch) error {
 		b.done()
 		return nil
 	}
-	if err := b.restore(encoded); err != nil {
+	if err := b.restore(md, encoded); err != nil {
 		return d.giveUp(b, points, err)
 	}
 	if !d.Permanent(refused) {

@@ -21,8 +21,6 @@ type Filter struct {
 	drop  []bool // of the metric at hand, for each point whether it goes
 	names describer
 	memo  memo
-
-	corrected bool // a time of the report was not believed
 }
 
 // Reset lets go of the report.
@@ -37,17 +35,11 @@ func (f *Filter) Filter(md pmetric.Metrics) {
 	md.ResourceMetrics().RemoveIf(func(rm pmetric.ResourceMetrics) bool { return f.resource(rm) })
 }
 
-// Note takes note of a report that goes on whole, whatever the next hop has, and
-// without a heartbeat. It reports whether a time in md was not believed, and
-// then md has the time of receipt in its place.
-func (f *Filter) Note(md pmetric.Metrics) bool {
-	f.asItIs, f.corrected = true, false
-	f.Filter(md)
-	return f.corrected
-}
-
 // resource and its siblings below report whether nothing is left.
 func (f *Filter) resource(rm pmetric.ResourceMetrics) bool {
+	if resourcePoints(rm) == 0 {
+		return true // it says nothing, not even that the node is there
+	}
 	f.open(f.ident.node(rm.Resource().Attributes()))
 	defer f.close()
 	if f.Report.Undescribed() {
@@ -57,6 +49,9 @@ func (f *Filter) resource(rm pmetric.ResourceMetrics) bool {
 	rm.ScopeMetrics().RemoveIf(func(sm pmetric.ScopeMetrics) bool {
 		scope := scopeHash(sm.Scope())
 		f.names.scope = sm.Scope()
+		if sm.Scope().Name() == ScopeName {
+			sm.Metrics().RemoveIf(isProbe)
+		}
 		sm.Metrics().RemoveIf(func(m pmetric.Metric) bool { return f.metric(m, scope) })
 		return sm.Metrics().Len() == 0
 	})
@@ -179,7 +174,6 @@ func (f *Filter) number(i int, dp pmetric.NumberDataPoint, metric uint64, withSt
 	}
 	if f.isBeat && beatAhead(dp.ValueType(), p.Value, f.latest) {
 		dp.SetIntValue(f.now.AsTime().Unix())
-		f.corrected = true
 		p.Kind, p.Value = statetable.KindInt, uint64(dp.IntValue())
 	}
 	return judge(f, dp, p, start, valid)
@@ -199,7 +193,6 @@ func timeOf[P stamped](f *Filter, dp P) pcommon.Timestamp {
 	at := dp.Timestamp()
 	if at > f.latest {
 		f.Ahead++
-		f.corrected = true
 		at = f.now
 		dp.SetTimestamp(at)
 	}
@@ -219,7 +212,6 @@ func pass[P stamped](f *Filter, points iter.Seq2[int, P], count int) bool {
 func judge[P stamped](f *Filter, dp P, p statetable.Point, start pcommon.Timestamp, valid bool) bool {
 	drop := f.point(p, start, timeOf(f, dp), dp.Flags(), valid)
 	if f.stamp != 0 {
-		f.corrected = true
 		dp.SetTimestamp(f.stamp)
 	}
 	if !drop && f.Report.Fresh() {

@@ -3,7 +3,7 @@
 // Package delta reduces OTLP metrics to what the next hop does not have,
 // by internal/delta/statetable. It has two ways in: Filter for decoded reports, and
 // Wire for the bytes of a push, which it compares without decoding them. Both
-// decide alike and may share a table.
+// decide alike and share an Engine's table.
 package delta // import "github.com/gpu-collector/gpu-collector/internal/delta"
 
 import (
@@ -43,20 +43,16 @@ type Judge struct {
 	Bands *deadband.Cache
 	// WholeNodes is the table's setting of that name.
 	WholeNodes bool
-	// Received, Forwarded and Heartbeats count the report's points, Ahead those
-	// that got the time of receipt because theirs was to come, and Vanished the
-	// series that it declares gone.
-	Received, Forwarded, Heartbeats, Ahead, Vanished int64
-	// Passed is whether some of the points are no last values, as deltas, which are lost
-	// where they do not go on.
-	Passed bool
-	// Nodes are those of the report.
+	Counts
+	// Nodes are those of the report's resources that have points.
 	Nodes []statetable.NodeKey
 
 	band   statetable.Band // of the metric at hand
 	isBeat bool            // it is a heartbeat from another tier
 
-	asItIs bool // the report goes on whole, see Filter.Note
+	losses uint64 // of the table when the report began
+	probes int64  // in place of resources that have nothing new, see Wire
+	empty  bool   // some resources have no points
 
 	now, latest pcommon.Timestamp // Now, and the latest that is believed
 	stamp       pcommon.Timestamp // of the point just judged, 0 for its own, see statetable.Report.Stamp
@@ -68,6 +64,16 @@ type Judge struct {
 	hasBeat bool              // it came with a heartbeat, from another tier
 	ended   bool              // it came with points without a value
 	spoke   bool              // the node itself spoke, not only a gateway about it
+}
+
+// Counts are of a report's points.
+type Counts struct {
+	// Received are those that came in, Forwarded and Heartbeats those that go on.
+	Received, Forwarded, Heartbeats int64
+	// Ahead got the time of receipt because theirs was to come.
+	Ahead int64
+	// Vanished are the series that the report declares gone.
+	Vanished int64
 }
 
 // maxAhead is how far in the future a point's time may be, which is far more
@@ -130,9 +136,6 @@ func (j *Judge) vanished(yield func(s *statetable.Series, at pcommon.Timestamp))
 		return
 	}
 	j.Report.Said(uint64(j.time()))
-	if j.asItIs {
-		return
-	}
 	for s := range j.Report.Vanished {
 		j.Vanished++
 		yield(&s, j.time())
@@ -143,7 +146,7 @@ func (j *Judge) vanished(yield func(s *statetable.Series, at pcommon.Timestamp))
 // because another tier sends only what changed. It is true as of the heartbeat.
 // Call it after vanished, and before unchanged.
 func (j *Judge) repeated(yield func(s *statetable.Series, at pcommon.Timestamp)) {
-	if !j.hasBeat || j.asItIs {
+	if !j.hasBeat {
 		return
 	}
 	at := j.time()
@@ -156,7 +159,7 @@ func (j *Judge) repeated(yield func(s *statetable.Series, at pcommon.Timestamp))
 // wants reports whether another tier reduced the resource and is to be asked for
 // all of the node. Call it after repeated.
 func (j *Judge) wants() bool {
-	return j.Answer != nil && j.hasBeat && !j.asItIs && j.Report.Wants()
+	return j.Answer != nil && j.hasBeat && j.Report.Wants()
 }
 
 // ask asks for the node of that resource. Where the answer has no room, the
@@ -178,7 +181,7 @@ func (j *Judge) time() pcommon.Timestamp {
 // unchanged reports whether all of the resource stays here although its points
 // were kept, as none of them changed.
 func (j *Judge) unchanged() bool {
-	if !j.WholeNodes || j.asItIs || j.Report.Changed() {
+	if !j.WholeNodes || j.Report.Changed() {
 		return false
 	}
 	j.Forwarded = j.before
@@ -189,7 +192,7 @@ func (j *Judge) unchanged() bool {
 // which time. A resource without points says nothing, not even that the node is
 // there.
 func (j *Judge) heartbeatDue(isNode bool) (at pcommon.Timestamp, due bool) {
-	if j.points == 0 || !j.spoke || j.hasBeat || !isNode || j.asItIs {
+	if j.points == 0 || !j.spoke || j.hasBeat || !isNode {
 		return 0, false
 	}
 	at = j.time()
@@ -207,7 +210,6 @@ func (j *Judge) pass(points int) bool {
 	j.points += int64(points)
 	j.Forwarded += int64(points)
 	if points > 0 {
-		j.Passed = true
 		j.Report.Change()
 	}
 	return points == 0
@@ -238,15 +240,11 @@ func (j *Judge) point(p statetable.Point, start, at pcommon.Timestamp, flags pme
 	switch verdict {
 	case statetable.Forward:
 	case statetable.Unchanged:
-		if !j.WholeNodes && !j.asItIs {
+		if !j.WholeNodes {
 			return true
 		}
 	case statetable.Stale:
-		if !j.asItIs {
-			return true
-		}
-		// The next hop takes it for the latest.
-		j.Report.Forget(p.Key)
+		return true
 	}
 	j.Forwarded++
 	return false

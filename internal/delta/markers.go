@@ -128,3 +128,12 @@ func pointsOf(m pmetric.Metric) int {
 	}
 	return 0
 }
+
+func resourcePoints(rm pmetric.ResourceMetrics) (points int) {
+	for _, sm := range rm.ScopeMetrics().All() {
+		for _, m := range sm.Metrics().All() {
+			points += pointsOf(m)
+		}
+	}
+	return points
+}

@@ -4,7 +4,6 @@ package delta
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -53,37 +52,5 @@ func TestNothingIsBehindAMarkerInItsMetric(t *testing.T) {
 			}
 			assert.Equal(t, []int{1, 2, 1}, parts)
 		})
-	}
-}
-
-// TestNoteLeavesTheReportWhole: but for times that are not believed.
-func TestNoteLeavesTheReportWhole(t *testing.T) {
-	now := testTime.UTC()
-	for _, wholeNodes := range []bool{false, true} {
-		s := newSame(wholeNodes)
-		for i, ahead := range []time.Duration{0, 0, 2 * time.Minute, -time.Second} {
-			md := everyType(now.Add(ahead))
-			heartbeat(md.ResourceMetrics().At(0), pcommon.NewTimestampFromTime(now.Add(ahead)))
-			f := &s.decoded.pd
-			f.Now, f.Report = now, s.decoded.table.Begin(0)
-			changed := f.Note(md)
-			f.Report.Commit()
-			f.Reset()
-			assert.Equal(t, ahead > 0, changed, i)
-			want := now.Add(min(ahead, 0))
-			msg := encode(t, md)
-			assert.Equal(t, map[time.Time]bool{want: true}, times(t, msg), i)
-			assert.Equal(t, want, heartbeatOf(t, msg))
-			assert.Equal(t, everyType(now).DataPointCount()+1, md.DataPointCount(), i)
-		}
-		for range 2 {
-			md := nodeReport() // which has no deltas
-			f := &s.decoded.pd
-			f.Now, f.Report = now, s.decoded.table.Begin(0)
-			f.Note(md)
-			f.Report.Commit()
-			f.Reset()
-			assert.Equal(t, nodeReport().DataPointCount(), md.DataPointCount())
-		}
 	}
 }

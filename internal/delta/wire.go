@@ -75,8 +75,9 @@ const (
 type Wire struct {
 	Judge
 
-	beat heartbeatBytes
-	msg  []byte
+	beat  heartbeatBytes
+	probe []byte
+	msg   []byte
 
 	resources []wireResource
 	scopes    []wireScope
@@ -98,7 +99,7 @@ type Wire struct {
 // NewWire returns a Wire for one report at a time, with the deadbands and the
 // table's setting of WholeNodes.
 func NewWire(bands *deadband.Cache, wholeNodes bool) *Wire {
-	return &Wire{Judge: Judge{Bands: bands, WholeNodes: wholeNodes}, beat: newHeartbeatBytes()}
+	return &Wire{Judge: Judge{Bands: bands, WholeNodes: wholeNodes}, beat: newHeartbeatBytes(), probe: probeBytes()}
 }
 
 // element is a field of the message that holds a message: the field is
@@ -127,11 +128,13 @@ func (e *element) size() int32 {
 type wireResource struct {
 	element
 	scopes   span
+	points   span
 	resource span // in the message
 	node     statetable.NodeKey
 	isNode   bool
 	added    []byte            // points of vanished and repeated series, as scopes
 	beatAt   pcommon.Timestamp // 0 for no heartbeat
+	isProbe  bool              // nothing of it is new, see probe
 }
 
 type wireScope struct {
@@ -209,7 +212,7 @@ func (w *Wire) Read(msg []byte, now time.Time) bool {
 
 func (w *Wire) readResource(start, body, end int) bool {
 	r := wireResource{element: newElement(start, body, end)}
-	r.scopes.from = int32(len(w.scopes))
+	r.scopes.from, r.points.from = int32(len(w.scopes)), int32(len(w.points))
 	b := w.msg[:end]
 	w.ident.open()
 	seen := false
@@ -235,7 +238,7 @@ func (w *Wire) readResource(start, body, end int) bool {
 		pos = to
 	}
 	r.node, r.isNode = w.ident.close()
-	r.scopes.to = int32(len(w.scopes))
+	r.scopes.to, r.points.to = int32(len(w.scopes)), int32(len(w.points))
 	w.resources = append(w.resources, r)
 	return true
 }
@@ -352,6 +355,9 @@ func (w *Wire) readMetric(start, body, end int) bool {
 		return false
 	}
 	m.points.to = int32(len(w.points))
+	if string(m.name.of(w.msg)) == probeName {
+		return false
+	}
 	if !m.isSum && string(m.name.of(w.msg)) == gpusemconv.MetricNodeHeartbeat {
 		for _, p := range w.points[m.points.from:] {
 			if beatAhead(p.kind, p.value, w.latest) {

@@ -251,6 +251,27 @@ func TestOpenEpisodeOfANode(t *testing.T) {
 	assert.Nil(t, get200[Node](t, a, "/api/v1/nodes/n1?cluster=c2").Episode, "the name of another cluster's node")
 }
 
+// TestCulprit: the rank at fault is with the node, its place in the ranking, and
+// its episode. Rank 0 is a rank.
+func TestCulprit(t *testing.T) {
+	a := newAPI(nil)
+	fleet(a)
+	of := nodesignal.Subject{GPU: "GPU-a", Rank: nodesignal.OrdinalOf(0), LocalRank: nodesignal.OrdinalOf(7)}
+	put(a, "c1", "n1", t0, func(u *fleetstate.Update) { u.SetCulprit(of, true) })
+	a.o.Store.PutEpisode(&fleetstate.Episode{
+		ID: "e1", Subject: fleetstate.SubjectNode, Cluster: "c1", Group: "g", Node: "n1", Since: t0.Add(-time.Hour), Updated: t0, Culprit: of,
+	})
+	want := &Culprit{Rank: new(int64(0)), LocalRank: new(int64(7)), GPU: "GPU-a"}
+	n := get200[Node](t, a, "/api/v1/nodes/n1?cluster=c1")
+	assert.Equal(t, want, n.Culprit)
+	require.NotNil(t, n.Episode)
+	assert.Equal(t, want, n.Episode.Culprit)
+	first := get200[StragglerList](t, a, "/api/v1/stragglers?limit=1").Stragglers[0]
+	assert.Equal(t, "n1", first.Node.Node)
+	assert.Equal(t, want, first.Culprit)
+	assert.Nil(t, get200[Node](t, a, "/api/v1/nodes/n2").Culprit)
+}
+
 func TestFleet(t *testing.T) {
 	a := newAPI(nil)
 	fleet(a)

@@ -43,7 +43,7 @@ func (c *converter) node(v fleetstate.View, gpus bool) Node {
 		GroupMedian: group.Get(fleetstate.GroupMedian),
 		CPUPressure: n.Values.Get(fleetstate.NodeCPUPressure),
 		Usage:       known(&n.Usage), MaxTemperature: known(&n.MaxCelsius), Power: known(&n.Watts),
-		Signals: signals(n, group),
+		Signals: signals(n, group), Culprit: culprit(n.Culprit),
 		GPUCount: GPUCount{
 			Known: len(n.GPUs), Expected: n.Values.Get(fleetstate.NodeGPUsExpected),
 			Found: n.Values.Get(fleetstate.NodeGPUsFound), Lost: n.Values.Get(fleetstate.NodeGPUsLost),
@@ -64,6 +64,14 @@ func signals(n *fleetstate.Node, g *fleetstate.Group) []Signal {
 		list = append(list, Signal{Signal: s.String(), Value: n.Signals.V[s], Median: signal(&g.Medians, s), Scale: signal(&g.Scales, s), Threshold: signal(&g.Thresholds, s)})
 	}
 	return list
+}
+
+// culprit returns nil for none.
+func culprit(of nodesignal.Subject) *Culprit {
+	if of == (nodesignal.Subject{}) {
+		return nil
+	}
+	return &Culprit{Rank: of.Rank.Int(), LocalRank: of.LocalRank.Int(), GPU: of.GPU}
 }
 
 func signal(values *nodesignal.Values, s nodesignal.Signal) *float64 {
@@ -170,7 +178,7 @@ func (c *converter) episode(e *fleetstate.Episode) Episode {
 		Open: e.Open(), Since: e.Since.UTC(), Updated: e.Updated.UTC(), AgeSeconds: c.age(e.Updated), Duration: c.age(e.Since),
 		Signal: e.Signal, Severity: e.Severity, Confidence: e.Confidence, Gap: e.Gap, Value: e.Value, Median: e.Median,
 		Rank: e.Rank, Active: e.Active, LostGPUHours: e.LostGPUHoursPerHour, Nodes: e.Nodes, NodeCount: e.NodeCount,
-		Cause: e.Cause, Reason: e.Reason, Action: e.Action, Observation: e.Observation, GPU: e.GPU, Text: e.Text,
+		Cause: e.Cause, Reason: e.Reason, Action: e.Action, Observation: e.Observation, GPU: e.GPU, Text: e.Text, Culprit: culprit(e.Culprit),
 	}
 	if !e.Open() {
 		ended := e.Ended.UTC()

@@ -46,6 +46,7 @@ type Node struct {
 	MaxTemperature   *float64 `json:"max_temperature_celsius,omitempty"`
 	Power            *float64 `json:"power_watts,omitempty" doc:"All GPUs together"`
 	Signals          []Signal `json:"signals" doc:"What the node is compared by"`
+	Culprit          *Culprit `json:"culprit,omitempty" doc:"Rank or GPU whose throughput stands out from the node's others"`
 	GPUCount         GPUCount `json:"gpu_count"`
 	GPUs             []GPU    `json:"gpus,omitempty" doc:"Only where asked for"`
 	Episode          *Episode `json:"episode,omitempty" doc:"The open episode of the node, or the one of many that names it. Only of a single node and in the ranking"`
@@ -59,6 +60,13 @@ type Signal struct {
 	Scale  *float64 `json:"scale,omitempty" doc:"Spread of the peer group, as a fraction of the signal's level"`
 	// Threshold is the group's; that of a score is Node.Threshold too.
 	Threshold *float64 `json:"threshold,omitempty" doc:"Where evidence against a node begins to gather, in the signal's own unit; absent while the group is split"`
+}
+
+// Culprit is the part of a node that holds it down.
+type Culprit struct {
+	Rank      *int64 `json:"rank,omitempty" doc:"Place of the process in its job, from 0"`
+	LocalRank *int64 `json:"local_rank,omitempty" doc:"Place of the process on the node, from 0"`
+	GPU       string `json:"gpu,omitempty"`
 }
 
 // GPUCount counts the GPUs of a node.
@@ -205,7 +213,8 @@ type Episode struct {
 	Reason       string     `json:"reason,omitempty"`
 	Action       string     `json:"action,omitempty"`
 	Observation  bool       `json:"observation,omitempty" doc:"The reason has no contrast with the peers: no proof"`
-	GPU          string     `json:"gpu,omitempty"`
+	GPU          string     `json:"gpu,omitempty" doc:"That the reason points at, else the culprit's"`
+	Culprit      *Culprit   `json:"culprit,omitempty" doc:"Rank of the node that stood out from its others"`
 	Evidence     []Evidence `json:"evidence,omitempty"`
 	Text         string     `json:"text,omitempty"`
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // Episode is a time in which a node, a group or its absence stood out.
@@ -33,9 +35,11 @@ type Episode struct {
 	Reason, Action string
 	// Observation says that the reason has no contrast with the peers: no proof.
 	Observation bool
-	GPU         string
-	Evidence    []Evidence
-	Text        string // one sentence for people
+	GPU         string // that the reason points at
+	// Culprit is the rank or GPU of the node that stands out from its others.
+	Culprit  nodesignal.Subject
+	Evidence []Evidence
+	Text     string // one sentence for people
 
 	// Untold says that nobody told the end; it is what the views conclude.
 	Untold bool
@@ -229,6 +233,7 @@ func (e *Episode) after(old *Episode) *Episode {
 		// The end says that it is over; what it was is known from before.
 		next.Evidence = old.Evidence
 		next.Reason, next.Action, next.GPU = cmp.Or(e.Reason, old.Reason), cmp.Or(e.Action, old.Action), cmp.Or(e.GPU, old.GPU)
+		next.Culprit = cmp.Or(e.Culprit, old.Culprit)
 		next.Observation = e.Observation || old.Observation
 	}
 	return &next

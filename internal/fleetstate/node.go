@@ -32,6 +32,8 @@ type Node struct {
 	Mode    string
 	Values  NodeValues
 	Signals nodesignal.Values
+	// Culprit is the rank or GPU that holds the throughput down, empty for none.
+	Culprit nodesignal.Subject
 	GPUs    []GPU
 
 	// What follows is derived from the GPUs.

@@ -215,6 +215,21 @@ func (u *Update) SetSignal(s nodesignal.Signal, x float64) {
 	}
 }
 
+// SetCulprit says whether a rank or GPU holds the node's throughput down. In a
+// report of differences the one before it may come first or last.
+func (u *Update) SetCulprit(of nodesignal.Subject, on bool) {
+	switch was := u.view.Culprit; {
+	case on:
+		if was != of && u.text(of.GPU) {
+			u.node().Culprit = of
+		}
+	case was == of || of == nodesignal.Subject{}:
+		if was != (nodesignal.Subject{}) {
+			u.node().Culprit = nodesignal.Subject{}
+		}
+	}
+}
+
 // SetState says whether the node is in the state of that name: of each set of
 // points one is 1, and in a report of differences the former may come first
 // or last.

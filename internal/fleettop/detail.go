@@ -9,6 +9,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 )
 
@@ -28,6 +29,9 @@ func (m Model) detailLines() []string {
 		m.paint(bold, printable(n.Node)) + fmt.Sprintf("  cluster %s  group %s", printable(n.Cluster), printable(or(n.Group, "-"))),
 		fmt.Sprintf("state %s   health %s   last seen %s ago", printable(or(n.State, "unknown")), m.paint(healthStyle(string(n.Health)), string(n.Health)), age(m.nodeAge(n))),
 		fmt.Sprintf("suspicion %s   score %s   threshold %s   judges itself by: %s", number(n.Suspicion, 2), number(n.Score, 3), number(n.Threshold, 3), printable(or(n.DetectionMode, "-"))),
+	}
+	if n.Culprit != nil {
+		lines = append(lines, "holds it down: "+culprit(n.Culprit))
 	}
 	lines = append(lines, m.episodeLines(n)...)
 	if len(n.Signals) > 0 {
@@ -66,6 +70,18 @@ func (m Model) episodeLines(n *fleetclient.Node) []string {
 		}
 	}
 	return lines
+}
+
+// culprit says a part of a node, such as rank 3 (GPU-5, local rank 1).
+func culprit(c *fleetclient.Culprit) string {
+	of := nodesignal.Subject{GPU: printable(or(c.GPU, ""))}
+	if c.Rank != nil {
+		of.Rank = nodesignal.OrdinalOf(*c.Rank)
+	}
+	if c.LocalRank != nil {
+		of.LocalRank = nodesignal.OrdinalOf(*c.LocalRank)
+	}
+	return of.String()
 }
 
 func (m Model) gpuLine(g *fleetclient.GPU) string {

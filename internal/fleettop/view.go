@@ -242,6 +242,9 @@ func (m Model) nodeRow(n *fleetclient.Node) string {
 	why := ""
 	if e := m.episode(n); e != nil {
 		why = printable(or(e.Reason, "")) + " " + printable(or(e.GPU, ""))
+		if c := e.Culprit; c != nil && c.Rank != nil {
+			why = "rank " + strconv.FormatInt(*c.Rank, 10) + " " + why
+		}
 	}
 	line := m.row([11]column{
 		{marker, 3, false, red},

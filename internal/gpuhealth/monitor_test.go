@@ -594,3 +594,14 @@ func BenchmarkObserve(b *testing.B) {
 		m.Observe(&s, now)
 	}
 }
+
+func TestForget(t *testing.T) {
+	p := newPatient(t)
+	p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 48, Time: p.now})
+	p.poll(1)
+	revision := p.m.Revision()
+	assert.Equal(t, Verdict{UUID: testUUID, State: StateUnknown, Previous: StateUnhealthy, Changed: true, Since: p.now}, p.m.Forget(testUUID, p.now))
+	assert.Greater(t, p.m.Revision(), revision)
+	assert.Empty(t, p.m.Known())
+	assert.Equal(t, Verdict{UUID: testUUID, State: StateUnknown, Since: p.now}, p.m.Forget(testUUID, p.now), "nobody is forgotten twice")
+}

@@ -14,6 +14,13 @@ const (
 	AttrClusterName = "k8s.cluster.name"
 	AttrJobID       = "gpu.job.id"
 	AttrJobRole     = "gpu.job.role"
+	// AttrJobRank is a process's place in its job, AttrJobLocalRank its place on
+	// the node; a point may have them too.
+	AttrJobRank      = "gpu.job.rank"
+	AttrJobLocalRank = "gpu.job.local_rank"
+	// AttrJobRankGPU is the hw.id of the rank at fault. The record's own hw.id is
+	// of what the reason points at, if that is known.
+	AttrJobRankGPU = "gpu.job.rank.hw.id"
 	// AttrGPUModel is the model of a node's GPUs, such as NVIDIA-H100-80GB-HBM3;
 	// of several, joined with '+' in their order.
 	AttrGPUModel = "gpu.model"
@@ -194,6 +201,10 @@ const (
 	MetricNodeHealthScore = "gpu.node.health_score"
 	// MetricNodeSignal is an unnormalised input of the score, gauge, with AttrSignal.
 	MetricNodeSignal = "gpu.node.signal"
+	// MetricNodeCulprit is 1 for the rank or GPU that holds a node's signal down,
+	// with AttrSignal, AttrJobRank, AttrJobLocalRank and AttrHWID; 0 with
+	// AttrSignal alone while none stands out.
+	MetricNodeCulprit = "gpu.node.culprit"
 	// MetricNodeCPUPressure is the share of time in which some task waited for
 	// a CPU (Linux PSI), gauge in [0,1].
 	MetricNodeCPUPressure = "gpu.node.cpu.pressure"

@@ -19,6 +19,8 @@ import (
 	"google.golang.org/grpc/encoding"
 )
 
+const maxWhole = 1 << 20 // see contentcoding
+
 func message(size int) []byte {
 	r := rand.New(rand.NewPCG(1, uint64(size)))
 	b := make([]byte, size)
@@ -168,7 +170,7 @@ func FuzzDecompress(f *testing.F) {
 	f.Add(compressed(f, message(200_000)))
 	f.Add([]byte("\x28\xb5\x2f\xfd"))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		plain, err := zstd.NewReader(bytes.NewReader(in), zstd.WithDecoderConcurrency(1))
+		plain, err := zstd.NewReader(bytes.NewReader(in), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(32<<20))
 		require.NoError(t, err)
 		defer plain.Close()
 		want, wantErr := io.ReadAll(io.LimitReader(plain, 4<<20))

@@ -7,6 +7,15 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
+// CheckBytes looks at a whole message in one piece.
+func CheckBytes(data []byte) error {
+	if len(data) <= Harmless {
+		return nil
+	}
+	_, err := new(Checker).Write(data)
+	return err
+}
+
 // Check looks at a whole message.
 func Check(data mem.BufferSlice) error {
 	if data.Len() <= Harmless {

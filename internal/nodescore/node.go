@@ -132,7 +132,9 @@ type Result struct {
 	HasScore bool
 	// Signals are the raw ones: throughput and power in their own units.
 	Signals Signals
-	Mode    Mode
+	// Culprit holds the throughput down, Before is the one of the evaluation before.
+	Culprit, Before Culprit
+	Mode            Mode
 	// Threshold is the published one, or that of the node's own past; 0 in ModeNone.
 	Threshold float64
 	Straggler bool
@@ -158,7 +160,8 @@ type Node struct {
 	scored    time.Time // when it was last active
 	idleSince time.Time
 	// used is the source behind each signal, plus one.
-	used [nodesignal.Count]int
+	used    [nodesignal.Count]int
+	culprit Culprit
 
 	rate  baseline // throughput
 	score baseline // of the score
@@ -201,7 +204,7 @@ func (n *Node) Due(now time.Time) bool {
 }
 
 // Restart forgets the past, for a node that began another job.
-func (n *Node) Restart() { *n = Node{cfg: n.cfg, plan: n.plan, mode: ModeNone} }
+func (n *Node) Restart() { *n = Node{cfg: n.cfg, plan: n.plan, mode: ModeNone, culprit: n.culprit} }
 
 // Evaluate scores the readings since the last evaluation and judges the node
 // by what its gateway said last, if anything.
@@ -212,9 +215,10 @@ func (n *Node) Evaluate(now time.Time, peers threshold.Received, known bool) Res
 	util, metered := n.table.mean(n.plan.utilization)
 
 	before := n.used[nodesignal.Throughput]
-	res := Result{Signals: n.table.signals(n.plan, load{
-		node: !metered || util >= n.cfg.IdleBelow, gpu: n.cfg.LoadAbove, unmetered: spoke,
-	}, &n.used)}
+	l := load{node: !metered || util >= n.cfg.IdleBelow, gpu: n.cfg.LoadAbove, unmetered: spoke}
+	res := Result{Signals: n.table.signals(n.plan, l, &n.used), Before: n.culprit}
+	n.culprit = n.blame(l)
+	res.Culprit = n.culprit
 	if before != n.used[nodesignal.Throughput] {
 		n.rate = baseline{} // another unit
 	}

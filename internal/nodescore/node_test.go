@@ -65,12 +65,12 @@ var (
 
 // input is a reading of the node, or of a GPU.
 type input struct {
-	in  kind
-	v   float64
-	gpu string
+	in kind
+	v  float64
+	of nodesignal.Subject
 }
 
-func on(gpu string, in kind, v float64) input { return input{in, v, gpu} }
+func on(gpu string, in kind, v float64) input { return input{in, v, nodesignal.Subject{GPU: gpu}} }
 
 func of(in kind, v float64) input { return input{in: in, v: v} }
 
@@ -78,7 +78,7 @@ func add(p *Plan, r *Reading, i input) bool {
 	inputs := p.Inputs(i.in.metric)
 	for j := range inputs {
 		if attrs := inputs[j].Attributes; len(attrs) == 0 || attrs[0] == (Attribute{i.in.key, i.in.value}) {
-			return r.Add(&inputs[j], i.gpu, i.v)
+			return r.Add(&inputs[j], i.of, i.v)
 		}
 	}
 	panic("no input for " + i.in.metric)

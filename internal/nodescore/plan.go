@@ -19,8 +19,10 @@ type Input struct {
 	// Field is None where the catalogue has none for the metric's attributes.
 	Field      reading.Field
 	Attributes []Attribute
-	index      int
-	counter    bool
+	// Ranked points are of a rank, where they name one.
+	Ranked  bool
+	index   int
+	counter bool
 }
 
 // Plan is how all signals are measured, compiled. It is read only and shared by
@@ -63,8 +65,9 @@ type factor struct {
 // NewPlan compiles measures, which must be valid.
 func NewPlan(measures *[nodesignal.Count]Measure) *Plan {
 	p := &Plan{inputs: make(map[string][]Input), known: make([][]Input, len(reading.All()))}
-	p.utilization = p.field(reading.Utilization)
+	// First: a rank has no cells for the inputs behind those that it tells.
 	p.application = []int{p.field(reading.StepDuration), p.field(reading.StepRate)}
+	p.utilization = p.field(reading.Utilization)
 	for s := range measures {
 		m := &measures[s]
 		p.measures[s].worst = m.Combine == CombineMin
@@ -78,13 +81,18 @@ func NewPlan(measures *[nodesignal.Count]Measure) *Plan {
 			p.application = append(p.application, in)
 		}
 	}
+	for _, inputs := range p.inputs {
+		for i := range inputs {
+			inputs[i].Ranked = slices.Contains(p.application, inputs[i].index)
+		}
+	}
 	return p
 }
 
 func (p *Plan) source(s *Source) source {
 	out := source{across: s.Across, when: s.When, factors: []factor{p.factor(&s.Ratio)}}
 	if out.across == "" {
-		out.across = AcrossMean
+		out.across = folding(&s.Ratio)
 	}
 	if out.when == "" {
 		out.when = WhenAlways
@@ -93,6 +101,22 @@ func (p *Plan) source(s *Source) source {
 		out.factors = append(out.factors, p.factor(&s.Times[i]))
 	}
 	return out
+}
+
+// folding is how the catalogue folds what a source reads, the mean of what the
+// catalogue does not know.
+func folding(r *Ratio) string {
+	m := reading.ByName(r.Metric)
+	if m == nil {
+		return AcrossMean
+	}
+	switch lower := r.Use == "" || r.Use == UseValue; {
+	case m.Fold.Subjects == reading.FoldSum && r.Limit == "":
+		return AcrossSum
+	case m.Fold.Subjects == reading.FoldWorst && lower == m.Low:
+		return AcrossMin // of what is used, the least is the worst
+	}
+	return AcrossMean
 }
 
 func (p *Plan) factor(r *Ratio) factor {

@@ -17,19 +17,19 @@ type Reading struct {
 }
 
 type point struct {
-	gpu     string // empty for what is the node's
+	of      nodesignal.Subject
 	index   int
 	counter bool
 	value   float64
 }
 
-// Add takes one value of a GPU, or of the node where gpu is empty; it reports
-// false for one that is not finite or negative. gpu is kept until Reset.
-func (r *Reading) Add(in *Input, gpu string, v float64) bool {
+// Add takes one value of a part of the node; it reports false for one that is
+// not finite or negative. The subject's text is kept until Reset.
+func (r *Reading) Add(in *Input, of nodesignal.Subject, v float64) bool {
 	if !(v >= 0) || math.IsInf(v, 1) {
 		return false
 	}
-	r.points = append(r.points, point{gpu, in.index, in.counter, v})
+	r.points = append(r.points, point{of, in.index, in.counter, v})
 	return true
 }
 
@@ -42,8 +42,12 @@ func (r *Reading) Reset() {
 	r.points = r.points[:0]
 }
 
-// MaxGPUs bounds the GPUs of a node; an NVL72 rack has 72.
-const MaxGPUs = 128
+// MaxGPUs bounds the GPUs of a node; an NVL72 rack has 72. MaxRanks bounds the
+// ranks: several may share a GPU.
+const (
+	MaxGPUs  = 128
+	MaxRanks = 256
+)
 
 // rateWindow is the time constant over which the rate of a counter is
 // averaged: the thresholds are per minute.
@@ -54,20 +58,25 @@ const rateWindow = time.Minute
 // allowed for seven minutes after the last of them; so it is in 2.3, ln(10) windows.
 const maxRate = 10
 
-// table holds what a node's readings are worth: one row per GPU and one for
-// the node itself. Its times count from its first reading, and its rows hold no
-// pointers: who plays the agents of a fleet has a million of them.
+// table holds what a node's readings are worth: one row per GPU, one per rank,
+// and one for the node itself. Its times count from its first reading, and its
+// rows hold few pointers: who plays the agents of a fleet has a million of them.
 type table struct {
 	epoch time.Time
 	rows  []row
+	ranks int // rows of ranks
 	// best is the most that a GPU has shown of an input.
 	best []float64
 }
 
+// row holds what was told of one subject. A rank tells few of the inputs, which
+// come first in the plan: its cells end behind the last that it told.
 type row struct {
-	gpu    string
+	of     nodesignal.Subject
 	cells  []cell
 	counts []count // by counter
+	// lag is the moving average of a rank's throughput as a share of its siblings'.
+	lag float64
 }
 
 // cell is one input of one GPU. Values between two evaluations are averaged; of
@@ -103,13 +112,13 @@ func (t *table) observe(r *Reading, plan *Plan, now time.Time) (dropped int) {
 	for i := range r.points {
 		p := &r.points[i]
 		// A report tells GPU after GPU, or metric after metric.
-		if at < 0 || t.rows[at].gpu != p.gpu {
-			if at = t.row(p.gpu, plan); at < 0 {
+		if at < 0 || t.rows[at].of != p.of {
+			if at = t.row(p.of, at+1, plan); at < 0 {
 				dropped++
 				continue
 			}
 		}
-		c := &t.rows[at].cells[p.index]
+		c := t.rows[at].cell(p.index, plan)
 		if p.counter {
 			c.sum, c.n = p.value, 1
 		} else {
@@ -121,18 +130,50 @@ func (t *table) observe(r *Reading, plan *Plan, now time.Time) (dropped int) {
 	return dropped
 }
 
-// row returns the row of a GPU, a new one if there is room, else -1.
-func (t *table) row(gpu string, plan *Plan) int {
-	at := slices.IndexFunc(t.rows, func(r row) bool { return r.gpu == gpu })
-	if at >= 0 {
+// row returns the row of a subject, which may be the next, or a new one if there
+// is room, else -1.
+func (t *table) row(of nodesignal.Subject, next int, plan *Plan) int {
+	if next < len(t.rows) && t.rows[next].of == of {
+		return next
+	}
+	if at := slices.IndexFunc(t.rows, func(r row) bool { return r.of == of }); at >= 0 {
 		return at
 	}
-	if gpu != "" && len(t.rows) >= MaxGPUs {
+	r := row{of: of, lag: 1}
+	r.of.GPU = strings.Clone(of.GPU)
+	switch {
+	case of.IsRank():
+		if t.ranks >= MaxRanks {
+			return -1
+		}
+		t.ranks++
+	case of.GPU != "" && len(t.rows)-t.ranks >= MaxGPUs:
 		return -1
+	default:
+		r.cells, r.counts = make([]cell, plan.count), make([]count, plan.counts)
 	}
-	t.rows = append(t.rows, row{strings.Clone(gpu), make([]cell, plan.count), make([]count, plan.counts)})
+	t.rows = append(t.rows, r)
 	return len(t.rows) - 1
 }
+
+// cell returns the cell of an input, to write to.
+func (r *row) cell(input int, plan *Plan) *cell {
+	if short := input + 1 - len(r.cells); short > 0 {
+		r.cells = append(r.cells, make([]cell, short)...)
+		r.counts = append(r.counts, make([]count, plan.counts-len(r.counts))...)
+	}
+	return &r.cells[input]
+}
+
+// at returns the cell of an input, to read.
+func (r *row) at(input int) *cell {
+	if input >= len(r.cells) {
+		return &unknown
+	}
+	return &r.cells[input]
+}
+
+var unknown cell
 
 // take ends the window between two evaluations. What was not told in it holds
 // for ttl, a GPU that told nothing for so long is forgotten.
@@ -155,6 +196,9 @@ func (t *table) take(now time.Time, ttl time.Duration, plan *Plan) {
 				t.best[i] = max(t.best[i], c.value)
 			}
 			alive = alive || c.known || c.told && when-c.at <= ttl
+		}
+		if !alive && r.of.IsRank() {
+			t.ranks--
 		}
 		return !alive
 	})
@@ -188,7 +232,7 @@ func (c *cell) count(last *count, most float64) {
 func (t *table) mean(input int) (float64, bool) {
 	sum, n := 0.0, 0
 	for i := range t.rows {
-		if c := &t.rows[i].cells[input]; c.known {
+		if c := t.rows[i].at(input); c.known {
 			sum += c.value
 			n++
 		}
@@ -201,7 +245,7 @@ func (t *table) mean(input int) (float64, bool) {
 func (t *table) application(p *Plan) (told, fresh bool) {
 	for i := range t.rows {
 		for _, in := range p.application {
-			c := &t.rows[i].cells[in]
+			c := t.rows[i].at(in)
 			told, fresh = told || c.known, fresh || c.fresh
 		}
 	}
@@ -218,8 +262,8 @@ type load struct {
 // Signals are a node's raw signals and where they come from.
 type Signals struct {
 	nodesignal.Values
-	// GPU is the one that a signal across AcrossMin is of.
-	GPU [nodesignal.Count]string
+	// Worst is the part of the node that a signal across AcrossMin is of.
+	Worst [nodesignal.Count]nodesignal.Subject
 }
 
 // signals measures. used is the source that each signal came from so far plus
@@ -231,12 +275,12 @@ func (t *table) signals(p *Plan, l load, used *[nodesignal.Count]int) (out Signa
 			if !m.worst && used[s] > 0 && i >= used[s] {
 				break
 			}
-			x, gpu, ok := t.measure(p, &m.sources[i], l)
+			x, of, ok := t.measure(p, &m.sources[i], l)
 			if !ok || m.worst && out.Known[s] && x >= out.V[s] {
 				continue
 			}
 			out.Set(s, x)
-			out.GPU[s] = gpu
+			out.Worst[s] = of
 			if !m.worst {
 				used[s] = i + 1
 				break
@@ -246,48 +290,68 @@ func (t *table) signals(p *Plan, l load, used *[nodesignal.Count]int) (out Signa
 	return out
 }
 
-// measure returns what a source says of the node, and of which GPU.
-func (t *table) measure(p *Plan, src *source, l load) (x float64, gpu string, ok bool) {
+// measure returns what a source says of the node, and of which part of it.
+func (t *table) measure(p *Plan, src *source, l load) (x float64, of nodesignal.Subject, ok bool) {
+	var node nodesignal.Subject
 	if src.when == WhenBusy && !l.node {
-		return 0, "", false
+		return 0, node, false
 	}
 	sum, n, gpus := 0.0, 0, 0
 	worst := math.Inf(1)
 	for i := range t.rows {
 		r := &t.rows[i]
-		if r.gpu != "" && r.cells[p.utilization].known {
+		if r.of.GPU != "" && r.at(p.utilization).known {
 			gpus++
 		}
-		if src.when == WhenLoad && !r.loaded(p, l) {
-			continue
-		}
-		v, known := t.product(r, src)
+		v, known := t.counted(p, src, l, r)
 		if !known {
 			continue
 		}
 		sum += v
 		n++
-		if v < worst {
-			worst, gpu = v, r.gpu
+		if v < worst || v == worst && r.of.Compare(of) < 0 {
+			worst, of = v, r.of
 		}
 	}
 	switch {
 	case n == 0:
-		return 0, "", false
+		return 0, node, false
 	case src.across == AcrossMin:
-		return worst, gpu, true
+		return worst, of, true
 	case src.across == AcrossSum:
-		return sum, "", n >= gpus
+		return sum, node, n >= gpus
 	default:
-		return sum / float64(n), "", true
+		return sum / float64(n), node, true
 	}
 }
 
-func (r *row) loaded(p *Plan, l load) bool {
-	if c := &r.cells[p.utilization]; c.known {
+// counted returns what a source says of a row, false where it says nothing.
+func (t *table) counted(p *Plan, src *source, l load, r *row) (float64, bool) {
+	// What a rank does not tell itself is its GPU's, and that has a row of its own.
+	if !r.at(src.factors[0].input).known || src.when == WhenLoad && !t.loaded(r, p, l) {
+		return 0, false
+	}
+	return t.product(r, src)
+}
+
+func (t *table) loaded(r *row, p *Plan, l load) bool {
+	if c := t.told(r, p.utilization); c.known {
 		return c.value >= l.gpu
 	}
 	return l.unmetered
+}
+
+// told returns what a row, or for a rank its GPU, was told of an input.
+func (t *table) told(r *row, input int) *cell {
+	c := r.at(input)
+	if c.known || r.of.GPU == "" || !r.of.IsRank() {
+		return c
+	}
+	of := nodesignal.Subject{GPU: r.of.GPU}
+	if i := slices.IndexFunc(t.rows, func(r row) bool { return r.of == of }); i >= 0 {
+		return t.rows[i].at(input)
+	}
+	return c
 }
 
 func (t *table) product(r *row, src *source) (float64, bool) {
@@ -304,15 +368,15 @@ func (t *table) product(r *row, src *source) (float64, bool) {
 }
 
 func (t *table) value(r *row, f *factor) (float64, bool) {
-	c := &r.cells[f.input]
+	c := t.told(r, f.input)
 	if !c.known {
 		return 0, false
 	}
 	x := c.value
 	if f.limit >= 0 || f.best {
 		limit := 0.0
-		if f.limit >= 0 && r.cells[f.limit].known {
-			limit = r.cells[f.limit].value
+		if f.limit >= 0 && t.told(r, f.limit).known {
+			limit = t.told(r, f.limit).value
 		} else if f.best {
 			limit = t.best[f.input]
 		}

@@ -71,7 +71,7 @@ func TestOneBadGPUIsTheNodes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			res := newRig(t).step(nil, gpus(busy(), tc.change)...)
 			assert.InDelta(t, tc.want, res.Signals.V[tc.signal], 1e-12)
-			assert.Equal(t, "GPU-5", res.Signals.GPU[tc.signal])
+			assert.Equal(t, "GPU-5", res.Signals.Worst[tc.signal].GPU)
 		})
 	}
 	res := newRig(t).step(nil, append(gpus(busy(), nil), gpus(map[kind]float64{GenMax: 10}, nil)...)...)
@@ -211,7 +211,7 @@ func TestSourcesOfOnesOwn(t *testing.T) {
 	r := rigOf(t, &cfg)
 	res := r.step(nil, on("a", wait, 0.2), on("b", wait, 0.5), on("a", share, 0.5), on("b", share, 1))
 	assert.InDelta(t, 0.4, res.Signals.V[nodesignal.Throughput], 1e-12, "the worse product of the two")
-	assert.Equal(t, "a", res.Signals.GPU[nodesignal.Throughput])
+	assert.Equal(t, "a", res.Signals.Worst[nodesignal.Throughput].GPU)
 	res = r.step(nil, on("a", tokens, 4000), on("a", wait, 0.2))
 	assert.InDelta(t, 4000, res.Signals.V[nodesignal.Throughput], 0)
 	for range 10 {

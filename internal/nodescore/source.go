@@ -21,10 +21,10 @@ const (
 	UseRate = "rate"
 )
 
-// How the GPUs of a node are put together, Source.Across.
+// How the ranks or GPUs of a node are put together, Source.Across.
 const (
-	// AcrossMin is for what all wait for: in a synchronous job one throttled GPU
-	// of eight holds the whole node, and a mean would show an eighth of it.
+	// AcrossMin is for what all wait for: in a synchronous job one slow rank of
+	// eight holds the whole node, and a mean would show an eighth of the loss.
 	AcrossMin  = "min"
 	AcrossMean = "mean"
 	AcrossSum  = "sum" // unknown while one of the GPUs lacks it
@@ -73,7 +73,7 @@ type Source struct {
 	Ratio `mapstructure:",squash"`
 	// Times are multiplied with it, GPU by GPU.
 	Times []Ratio `mapstructure:"times"`
-	// Across is mean, min or sum.
+	// Across is mean, min or sum; where it is empty, the catalogue says.
 	Across string `mapstructure:"across"`
 	// When is always, busy or load.
 	When string `mapstructure:"when"`
@@ -121,7 +121,7 @@ func clockFraction() Ratio { return ratio(reading.SMClock).of(reading.SMClockLim
 func linkErrors(f reading.Field, allowed float64) Source {
 	r := ratio(f).use(UseRate)
 	r.Allowed = allowed
-	return Source{Ratio: r, Across: AcrossMin}
+	return Source{Ratio: r}
 }
 
 // DefaultMeasures returns how the signals are measured from what the nvml
@@ -140,22 +140,22 @@ func DefaultMeasures() [nodesignal.Count]Measure {
 			{Ratio: ratio(reading.TensorActivity), Times: []Ratio{clockFraction()}, When: WhenBusy},
 			{Ratio: ratio(reading.Utilization), Times: []Ratio{clockFraction()}, When: WhenBusy},
 		}},
-		nodesignal.Compute: {CombineFirst, []Source{{Ratio: clockFraction(), Across: AcrossMin, When: WhenLoad}}},
+		nodesignal.Compute: {CombineFirst, []Source{{Ratio: clockFraction(), When: WhenLoad}}},
 		nodesignal.Interconnect: {CombineMin, []Source{
 			{
 				Ratio: ratio(reading.PCIeWidth).of(reading.PCIeWidthLimit),
 				// A lane carries twice the bytes with each generation, but for the
 				// peers it is the same whether a step counts as half or as a third.
-				Times:  []Ratio{ratio(reading.PCIeGeneration).of(reading.PCIeGenerationLimit).best()},
-				Across: AcrossMin, When: WhenLoad,
+				Times: []Ratio{ratio(reading.PCIeGeneration).of(reading.PCIeGenerationLimit).best()},
+				When:  WhenLoad,
 			},
-			{Ratio: ratio(reading.NVLinksUp).best(), Across: AcrossMin},
+			{Ratio: ratio(reading.NVLinksUp).best()},
 			linkErrors(reading.PCIeReplays, 8*perMinute),
 			linkErrors(reading.NVLinkReplay, perMinute), linkErrors(reading.NVLinkRecovery, perMinute),
 			linkErrors(reading.NVLinkCRC, 100), linkErrors(reading.NVLinkCRCFlit, 100), linkErrors(reading.NVLinkCRCData, 100),
 		}},
 		nodesignal.CPU:    {CombineFirst, []Source{{Ratio: ratio(reading.CPUPressure).use(UseOneMinus)}}},
-		nodesignal.Power:  {CombineFirst, []Source{{Ratio: ratio(reading.Power), Across: AcrossSum, When: WhenBusy}}},
+		nodesignal.Power:  {CombineFirst, []Source{{Ratio: ratio(reading.Power), When: WhenBusy}}},
 		nodesignal.Memory: {CombineFirst, []Source{{Ratio: ratio(reading.MemoryUsed).of(reading.MemoryLimit).use(UseOneMinus)}}},
 	}
 }

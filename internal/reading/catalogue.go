@@ -80,123 +80,41 @@ func ecc(kind, counter string, f Field) Entry {
 
 // catalogue is sorted by name.
 var catalogue = []Metric{
-	{
-		Name: semconv.MetricAgentDetectionMode, About: "1 for what the node judges itself by: fleet, cached, local or none.",
-		Integer: true, Range: flag, Keys: key(semconv.AttrDetectionMode), Entries: of(Node, each(AgentMode)), Fold: last, For: View,
-	},
-	{
-		Name: semconv.MetricAgentGatewayReachable, About: "1 while the gateway answers the pushes.",
-		Integer: true, Range: flag, Entries: of(Node, each(AgentReachable)), Fold: last, For: View,
-	},
-	{
-		Name: semconv.MetricAgentStraggler, About: "1 while the node takes itself for a straggler.",
-		Integer: true, Range: flag, Entries: of(Node, each(AgentStraggler)), Fold: last, For: View,
-	},
-	{
-		Name: semconv.MetricAgentSuspicion, Unit: "1", About: "How sure the node is that it is a straggler: from 1 on it is one if that lasts, 2 at most.",
-		Range: Range{0, 2}, Entries: of(Node, each(AgentSuspicion)), Fold: last, Unread: "the view shows the gateway's; this is for charts",
-	},
-	{
-		Name: semconv.MetricAgentThreshold, Unit: "1", About: "Threshold that the node judges itself by.",
-		Range: share, Entries: of(Node, each(AgentThreshold)), Fold: last, For: View,
-	},
-	{
-		Name: semconv.MetricAppStepDuration, Unit: "s", About: "Time of one training step.",
-		Range: step, Entries: of(Rank, each(StepDuration)), Fold: ranks, For: Score,
-	},
-	{
-		Name: semconv.MetricAppStepRate, Unit: "{step}/s", About: "Training steps per second.",
-		Range: rate, Low: true, Entries: of(Rank, each(StepRate)), Fold: ranks, For: Score,
-	},
-	{
-		Name: semconv.MetricNodeCPUPressure, Unit: "1", Range: share, Entries: of(Node, each(CPUPressure)), Fold: levels, For: all,
-	},
-	{
-		Name: semconv.MetricNodeHealthScore, Unit: "1", About: "Health score of the node, 1 is as fast as its peers or its own best.",
-		Range: share, Low: true, Entries: of(Node, each(NodeHealthScore)), Fold: last, For: Verdict | View,
-	},
-	{
-		Name: semconv.MetricNodeHeartbeat, Unit: "s", About: "Time of the node's last report.",
-		Integer: true, Range: unix, Entries: of(Node, each(Heartbeat)), Fold: last, For: Verdict | View,
-	},
-	{
-		Name: semconv.MetricNodeSignal, Unit: "1", About: "What is measured of the node's work: throughput in its own unit, power in watts, the others as fractions.",
-		Range: signals, Low: true, Keys: key(semconv.AttrSignal), Entries: of(Node, each(NodeSignal)), Fold: last, For: Verdict | View,
-	},
+	{Name: semconv.MetricAgentDetectionMode, About: "1 for what the node judges itself by: fleet, cached, local or none.", Integer: true, Range: flag, Keys: key(semconv.AttrDetectionMode), Entries: of(Node, each(AgentMode)), Fold: last, For: View},
+	{Name: semconv.MetricAgentGatewayReachable, About: "1 while the gateway answers the pushes.", Integer: true, Range: flag, Entries: of(Node, each(AgentReachable)), Fold: last, For: View},
+	{Name: semconv.MetricAgentStraggler, About: "1 while the node takes itself for a straggler.", Integer: true, Range: flag, Entries: of(Node, each(AgentStraggler)), Fold: last, For: View},
+	{Name: semconv.MetricAgentSuspicion, Unit: "1", About: "How sure the node is that it is a straggler: from 1 on it is one if that lasts, 2 at most.", Range: Range{0, 2}, Entries: of(Node, each(AgentSuspicion)), Fold: last, Unread: "the view shows the gateway's; this is for charts"},
+	{Name: semconv.MetricAgentThreshold, Unit: "1", About: "Threshold that the node judges itself by.", Range: share, Entries: of(Node, each(AgentThreshold)), Fold: last, For: View},
+	{Name: semconv.MetricAppStepDuration, Unit: "s", About: "Time of one training step.", Range: step, Entries: of(Rank, each(StepDuration)), Fold: ranks, For: Score},
+	{Name: semconv.MetricAppStepRate, Unit: "{step}/s", About: "Training steps per second.", Range: rate, Low: true, Entries: of(Rank, each(StepRate)), Fold: ranks, For: Score},
+	{Name: semconv.MetricNodeCPUPressure, Unit: "1", Range: share, Entries: of(Node, each(CPUPressure)), Fold: levels, For: all},
+	{Name: semconv.MetricNodeCulprit, About: "1 for the rank or GPU that holds the node's throughput down, 0 without a name while none stands out from the others.", Integer: true, Range: flag, Keys: key(semconv.AttrSignal), Entries: of(Rank, each(NodeCulprit)), Fold: last, For: Verdict | View},
+	{Name: semconv.MetricNodeHealthScore, Unit: "1", About: "Health score of the node, 1 is as fast as its peers or its own best.", Range: share, Low: true, Entries: of(Node, each(NodeHealthScore)), Fold: last, For: Verdict | View},
+	{Name: semconv.MetricNodeHeartbeat, Unit: "s", About: "Time of the node's last report.", Integer: true, Range: unix, Entries: of(Node, each(Heartbeat)), Fold: last, For: Verdict | View},
+	{Name: semconv.MetricNodeSignal, Unit: "1", About: "What is measured of the node's work: throughput in its own unit, power in watts, the others as fractions.", Range: signals, Low: true, Keys: key(semconv.AttrSignal), Entries: of(Node, each(NodeSignal)), Fold: last, For: Verdict | View},
 	{
 		// The state is a metric of its own: as an attribute of the score each change
 		// would leave the old score standing beside the new one.
 		Name: semconv.MetricNodeState, About: "1 for the state of the node: active, idle or calibrating.",
 		Integer: true, Range: flag, Keys: key(semconv.AttrNodeState), Entries: of(Node, each(NodeState)), Fold: last, For: Verdict | View,
 	},
-	{
-		Name: semconv.MetricNodeStraggler, About: "1 while the gateway takes the node for a straggler.",
-		Integer: true, Range: flag, Entries: of(Node, each(NodeStraggler)), Fold: last, For: View,
-	},
-	{
-		Name: semconv.MetricNodeSuspicion, Unit: "1", About: "How close the node is to a verdict: from 1 on it is a straggler if that lasts.",
-		Range: Range{0, 2}, Entries: of(Node, each(NodeSuspicion)), Fold: last, For: View,
-	},
-	{
-		Name: semconv.MetricStragglerCount, Unit: "{node}", About: "Stragglers.",
-		Integer: true, Range: counts, Entries: of(Group, each(GroupStragglers)), Fold: last, For: View,
-	},
-	{
-		Name: semconv.MetricStragglerCoverageLow, About: "1 while too many of the known nodes are missing.",
-		Integer: true, Range: flag, Entries: of(Group, each(GroupCoverageLow)), Fold: last, For: View,
-	},
-	{
-		Name: semconv.MetricStragglerIncident, About: "1 while many nodes of the group are slow.",
-		Integer: true, Range: flag, Entries: of(Group, each(GroupIncident)), Fold: last, For: View,
-	},
-	{
-		Name: semconv.MetricStragglerMAD, Unit: "1", About: "Median absolute deviation of the active nodes' scores.",
-		Range: share, Entries: of(Group, each(GroupMAD)), Fold: last, For: View,
-	},
-	{
-		Name: semconv.MetricStragglerMedian, Unit: "1", About: "Median score of the active nodes.",
-		Range: share, Entries: of(Group, each(GroupMedian)), Fold: last, For: View,
-	},
-	{
-		Name: semconv.MetricStragglerNodes, Unit: "{node}", About: "Nodes by state.",
-		Integer: true, Range: counts, Keys: key(semconv.AttrNodeState), Entries: of(Group, each(GroupNodes)), Fold: last, For: View,
-	},
-	{
-		Name: semconv.MetricStragglerPanicMode, About: "1 while so many nodes are below the threshold that it is held instead.",
-		Integer: true, Range: flag, Entries: of(Group, each(GroupPanic)), Fold: last, For: View,
-	},
-	{
-		Name: semconv.MetricStragglerQuorumMet, About: "1 while enough nodes are active to compute a threshold.",
-		Integer: true, Range: flag, Entries: of(Group, each(GroupQuorum)), Fold: last, For: View,
-	},
-	{
-		Name: semconv.MetricStragglerRank, About: "Place of a node among the most suspicious ones of its cluster, 1 for the worst.",
-		Integer: true, Range: counts, Entries: of(Group, each(NodeRank)), Fold: last, For: View,
-	},
-	{
-		Name: semconv.MetricStragglerSignalFall, Unit: "1", About: "How far the median is below the group's usual level, as a fraction of it; negative above.",
-		Range: ratios, Keys: key(semconv.AttrSignal), Entries: of(Group, each(SignalFall)), Fold: last, Unread: "for charts of a group that slows down as a whole",
-	},
-	{
-		Name: semconv.MetricStragglerSignalMedian, Unit: "1", About: "Median of the active nodes' signal, in its own unit.",
-		Range: ratios, Keys: key(semconv.AttrSignal), Entries: of(Group, each(SignalMedian)), Fold: last, For: View,
-	},
-	{
-		Name: semconv.MetricStragglerSignalScale, Unit: "1", About: "Spread of the active nodes' signal as a fraction of its level, smoothed.",
-		Range: ratios, Keys: key(semconv.AttrSignal), Entries: of(Group, each(SignalScale)), Fold: last, For: View,
-	},
-	{
-		Name: semconv.MetricStragglerSignalThreshold, Unit: "1", About: "Where evidence against a node begins to gather, in the signal's own unit.",
-		Range: ratios, Keys: key(semconv.AttrSignal), Entries: of(Group, each(SignalThreshold)), Fold: last, For: View,
-	},
-	{
-		Name: semconv.MetricStragglerThreshold, Unit: "1", About: "Score below which a node is a straggler: median - max(k*1.4826*MAD, min_gap), smoothed.",
-		Range: ratios, Entries: of(Group, each(GroupThreshold)), Fold: last, For: View,
-	},
-	{
-		Name: semconv.MetricEnergy, Unit: "J", Kind: Counter, About: "Energy used.",
-		Range: counts, Shared: true, Typed: true, Entries: gpu(each(None)), Unread: "hw.power says the same sooner",
-	},
+	{Name: semconv.MetricNodeStraggler, About: "1 while the gateway takes the node for a straggler.", Integer: true, Range: flag, Entries: of(Node, each(NodeStraggler)), Fold: last, For: View},
+	{Name: semconv.MetricNodeSuspicion, Unit: "1", About: "How close the node is to a verdict: from 1 on it is a straggler if that lasts.", Range: Range{0, 2}, Entries: of(Node, each(NodeSuspicion)), Fold: last, For: View},
+	{Name: semconv.MetricStragglerCount, Unit: "{node}", About: "Stragglers.", Integer: true, Range: counts, Entries: of(Group, each(GroupStragglers)), Fold: last, For: View},
+	{Name: semconv.MetricStragglerCoverageLow, About: "1 while too many of the known nodes are missing.", Integer: true, Range: flag, Entries: of(Group, each(GroupCoverageLow)), Fold: last, For: View},
+	{Name: semconv.MetricStragglerIncident, About: "1 while many nodes of the group are slow.", Integer: true, Range: flag, Entries: of(Group, each(GroupIncident)), Fold: last, For: View},
+	{Name: semconv.MetricStragglerMAD, Unit: "1", About: "Median absolute deviation of the active nodes' scores.", Range: share, Entries: of(Group, each(GroupMAD)), Fold: last, For: View},
+	{Name: semconv.MetricStragglerMedian, Unit: "1", About: "Median score of the active nodes.", Range: share, Entries: of(Group, each(GroupMedian)), Fold: last, For: View},
+	{Name: semconv.MetricStragglerNodes, Unit: "{node}", About: "Nodes by state.", Integer: true, Range: counts, Keys: key(semconv.AttrNodeState), Entries: of(Group, each(GroupNodes)), Fold: last, For: View},
+	{Name: semconv.MetricStragglerPanicMode, About: "1 while so many nodes are below the threshold that it is held instead.", Integer: true, Range: flag, Entries: of(Group, each(GroupPanic)), Fold: last, For: View},
+	{Name: semconv.MetricStragglerQuorumMet, About: "1 while enough nodes are active to compute a threshold.", Integer: true, Range: flag, Entries: of(Group, each(GroupQuorum)), Fold: last, For: View},
+	{Name: semconv.MetricStragglerRank, About: "Place of a node among the most suspicious ones of its cluster, 1 for the worst.", Integer: true, Range: counts, Entries: of(Group, each(NodeRank)), Fold: last, For: View},
+	{Name: semconv.MetricStragglerSignalFall, Unit: "1", About: "How far the median is below the group's usual level, as a fraction of it; negative above.", Range: ratios, Keys: key(semconv.AttrSignal), Entries: of(Group, each(SignalFall)), Fold: last, Unread: "for charts of a group that slows down as a whole"},
+	{Name: semconv.MetricStragglerSignalMedian, Unit: "1", About: "Median of the active nodes' signal, in its own unit.", Range: ratios, Keys: key(semconv.AttrSignal), Entries: of(Group, each(SignalMedian)), Fold: last, For: View},
+	{Name: semconv.MetricStragglerSignalScale, Unit: "1", About: "Spread of the active nodes' signal as a fraction of its level, smoothed.", Range: ratios, Keys: key(semconv.AttrSignal), Entries: of(Group, each(SignalScale)), Fold: last, For: View},
+	{Name: semconv.MetricStragglerSignalThreshold, Unit: "1", About: "Where evidence against a node begins to gather, in the signal's own unit.", Range: ratios, Keys: key(semconv.AttrSignal), Entries: of(Group, each(SignalThreshold)), Fold: last, For: View},
+	{Name: semconv.MetricStragglerThreshold, Unit: "1", About: "Score below which a node is a straggler: median - max(k*1.4826*MAD, min_gap), smoothed.", Range: ratios, Entries: of(Group, each(GroupThreshold)), Fold: last, For: View},
+	{Name: semconv.MetricEnergy, Unit: "J", Kind: Counter, About: "Energy used.", Range: counts, Shared: true, Typed: true, Entries: gpu(each(None)), Unread: "hw.power says the same sooner"},
 	{
 		Name: semconv.MetricErrors, Unit: "{error}", Kind: Counter, Integer: true, About: "Errors of the hardware.",
 		Range: counts, Shared: true,
@@ -209,144 +127,47 @@ var catalogue = []Metric{
 		},
 		Fold: grows, For: onBoth,
 	},
-	{
-		Name: semconv.MetricGPUActivity, Unit: "1", About: "Fraction of cycles a unit of the GPU was active.",
-		Range: activity, Low: true, Keys: key(semconv.AttrActivityUnit), Entries: gpu(is("tensor", TensorActivity), is("sm", SMActivity)), Fold: levels, For: Score | View,
-	},
-	{
-		Name: semconv.MetricGPUAllocation, Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: "dashboards join it: which pod has the GPU",
-	},
-	{
-		Name: semconv.MetricGPUClock, Unit: "Hz", Integer: true, About: "Clock frequency.",
-		Range: hertz, Low: true, Keys: []Key{{Name: semconv.AttrClock, Absent: "sm"}}, Entries: gpu(is("sm", SMClock)), Fold: worst, For: all,
-	},
-	{
-		Name: semconv.MetricGPUClockLimit, Unit: "Hz",
-		Range: hertz, Low: true, Keys: []Key{{Name: semconv.AttrClock, Absent: "sm"}}, Entries: gpu(is("sm", SMClockLimit)), Fold: worst, For: all,
-	},
-	{
-		Name: semconv.MetricGPUCount, Unit: "{gpu}", Integer: true,
-		Range: few, Keys: key(semconv.AttrState), Entries: of(Node, is("expected", GPUsExpected), is("found", GPUsFound), is("lost", GPUsLost)), Fold: last, For: onBoth,
-	},
-	{
-		Name: "hw.gpu.ecc.sram.threshold_exceeded", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: byRubric,
-	},
-	{
-		Name: "hw.gpu.fabric.health", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: byRubric,
-	},
-	{
-		Name: "hw.gpu.fabric.state", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: byRubric,
-	},
-	{
-		Name: semconv.MetricGPUHealthReason, Unit: "1", Integer: true,
-		Range: flag, Keys: key(semconv.AttrReason), Entries: gpu(each(HealthReason)), Fold: states, For: View,
-	},
-	{
-		Name: semconv.MetricGPUHealthScore, Unit: "1", Integer: true,
-		Range: Range{0, 100}, Low: true, Entries: gpu(each(Health)), Fold: states, For: View,
-	},
-	{
-		Name: semconv.MetricGPUHealthState, Unit: "1", Integer: true,
-		Range: flag, Keys: key(semconv.AttrState), Entries: gpu(each(HealthState)), Fold: states, For: View,
-	},
-	{
-		Name: semconv.MetricGPUInfo, Unit: "1", Integer: true, About: "Static facts of the GPU; always 1.",
-		Range: flag, Entries: gpu(each(Info)), Fold: last, For: Score | View,
-	},
-	{
-		Name: "hw.gpu.io", Unit: "By", Kind: Counter, Integer: true, Range: counts, Entries: gpu(each(None)), Unread: "bytes say what a job does, not what it could do",
-	},
-	{
-		Name: semconv.MetricGPUMemoryLimit, Unit: "By", Kind: UpDownCounter, Integer: true, About: "Size of the memory.",
-		Range: bytes, Entries: gpu(each(MemoryLimit)), Fold: total, For: Score | View,
-	},
-	{
-		Name: semconv.MetricGPURemapFailed, Unit: "1", Integer: true, About: "Whether a row remap has failed.",
-		Range: flag, Entries: gpu(each(RemapFailed)), Fold: states, For: Reasons,
-	},
-	{
-		Name: semconv.MetricGPURemapPending, Unit: "1", Integer: true, About: "Whether a row remap waits for a reset.",
-		Range: flag, Entries: gpu(each(RemapPending)), Fold: states, For: Reasons,
-	},
-	{
-		Name: semconv.MetricGPURemappedRows, Unit: "{row}", Integer: true, About: "Remapped memory rows.",
-		Range: counts, Keys: key(semconv.AttrCause), Entries: gpu(is("corrected", RemappedCorrected), is("uncorrected", RemappedUncorrected)), Fold: states, For: View,
-	},
-	{
-		Name: "hw.gpu.memory.reserved", Unit: "By", Kind: UpDownCounter, Integer: true, Range: bytes, Entries: gpu(each(None)), Unread: forLooks,
-	},
-	{
-		Name: semconv.MetricGPURetiredPages, Unit: "{page}", Integer: true, About: "Retired memory pages.",
-		Range: counts, Entries: gpu(each(None)), Unread: byRubric,
-	},
-	{
-		Name: semconv.MetricGPURetirementPending, Unit: "1", Integer: true,
-		Range: flag, Entries: gpu(each(RetirementPending)), Fold: states, For: Reasons,
-	},
+	{Name: semconv.MetricGPUActivity, Unit: "1", About: "Fraction of cycles a unit of the GPU was active.", Range: activity, Low: true, Keys: key(semconv.AttrActivityUnit), Entries: gpu(is("tensor", TensorActivity), is("sm", SMActivity)), Fold: levels, For: Score | View},
+	{Name: semconv.MetricGPUAllocation, Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: "dashboards join it: which pod has the GPU"},
+	{Name: semconv.MetricGPUClock, Unit: "Hz", Integer: true, About: "Clock frequency.", Range: hertz, Low: true, Keys: []Key{{Name: semconv.AttrClock, Absent: "sm"}}, Entries: gpu(is("sm", SMClock)), Fold: worst, For: all},
+	{Name: semconv.MetricGPUClockLimit, Unit: "Hz", Range: hertz, Low: true, Keys: []Key{{Name: semconv.AttrClock, Absent: "sm"}}, Entries: gpu(is("sm", SMClockLimit)), Fold: worst, For: all},
+	{Name: semconv.MetricGPUCount, Unit: "{gpu}", Integer: true, Range: few, Keys: key(semconv.AttrState), Entries: of(Node, is("expected", GPUsExpected), is("found", GPUsFound), is("lost", GPUsLost)), Fold: last, For: onBoth},
+	{Name: "hw.gpu.ecc.sram.threshold_exceeded", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: byRubric},
+	{Name: "hw.gpu.fabric.health", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: byRubric},
+	{Name: "hw.gpu.fabric.state", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: byRubric},
+	{Name: semconv.MetricGPUHealthReason, Unit: "1", Integer: true, Range: flag, Keys: key(semconv.AttrReason), Entries: gpu(each(HealthReason)), Fold: states, For: View},
+	{Name: semconv.MetricGPUHealthScore, Unit: "1", Integer: true, Range: Range{0, 100}, Low: true, Entries: gpu(each(Health)), Fold: states, For: View},
+	{Name: semconv.MetricGPUHealthState, Unit: "1", Integer: true, Range: flag, Keys: key(semconv.AttrState), Entries: gpu(each(HealthState)), Fold: states, For: View},
+	{Name: semconv.MetricGPUInfo, Unit: "1", Integer: true, About: "Static facts of the GPU; always 1.", Range: flag, Entries: gpu(each(Info)), Fold: last, For: Score | View},
+	{Name: "hw.gpu.io", Unit: "By", Kind: Counter, Integer: true, Range: counts, Entries: gpu(each(None)), Unread: "bytes say what a job does, not what it could do"},
+	{Name: semconv.MetricGPUMemoryLimit, Unit: "By", Kind: UpDownCounter, Integer: true, About: "Size of the memory.", Range: bytes, Entries: gpu(each(MemoryLimit)), Fold: total, For: Score | View},
+	{Name: semconv.MetricGPURemapFailed, Unit: "1", Integer: true, About: "Whether a row remap has failed.", Range: flag, Entries: gpu(each(RemapFailed)), Fold: states, For: Reasons},
+	{Name: semconv.MetricGPURemapPending, Unit: "1", Integer: true, About: "Whether a row remap waits for a reset.", Range: flag, Entries: gpu(each(RemapPending)), Fold: states, For: Reasons},
+	{Name: semconv.MetricGPURemappedRows, Unit: "{row}", Integer: true, About: "Remapped memory rows.", Range: counts, Keys: key(semconv.AttrCause), Entries: gpu(is("corrected", RemappedCorrected), is("uncorrected", RemappedUncorrected)), Fold: states, For: View},
+	{Name: "hw.gpu.memory.reserved", Unit: "By", Kind: UpDownCounter, Integer: true, Range: bytes, Entries: gpu(each(None)), Unread: forLooks},
+	{Name: semconv.MetricGPURetiredPages, Unit: "{page}", Integer: true, About: "Retired memory pages.", Range: counts, Entries: gpu(each(None)), Unread: byRubric},
+	{Name: semconv.MetricGPURetirementPending, Unit: "1", Integer: true, Range: flag, Entries: gpu(each(RetirementPending)), Fold: states, For: Reasons},
 	{
 		Name: semconv.MetricGPUMemoryUsage, Unit: "By", Kind: UpDownCounter, Integer: true, About: "Memory in use.",
 		// Only what is used: other exporters tell free memory by the same metric.
 		Range: bytes, Keys: []Key{{Name: semconv.AttrMemoryState, Absent: "used"}}, Entries: gpu(is("used", MemoryUsed)), Fold: total, For: Score | View,
 	},
-	{
-		Name: semconv.MetricGPUMemoryUtil, Unit: "1", About: "Fraction of the memory in use.",
-		Range: share, Entries: gpu(each(MemoryShare)), Fold: levels, For: Reasons,
-	},
-	{
-		Name: "hw.gpu.mode", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: forLooks,
-	},
-	{
-		Name: "hw.gpu.nvlink.bit_error_rate", Unit: "1", Range: share, Entries: gpu(each(None)), Unread: forLooks,
-	},
-	{
-		Name: semconv.MetricGPUNVLinkErrors, Unit: "{error}", Kind: Counter, Integer: true, About: "NVLink errors of all links.",
-		Range: counts, Keys: key(semconv.AttrErrorType),
-		Entries: gpu(is("replay", NVLinkReplay), is("recovery", NVLinkRecovery), is("crc", NVLinkCRC), is("crc_flit", NVLinkCRCFlit), is("crc_data", NVLinkCRCData)),
-		Fold:    grows, For: Score | Reasons,
-	},
-	{
-		Name: "hw.gpu.nvlink.link.errors", Unit: "{error}", Kind: Counter, Integer: true, Range: counts, Entries: gpu(each(None)), Unread: "hw.gpu.nvlink.errors is their sum",
-	},
-	{
-		Name: "hw.gpu.nvlink.link.up", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: "hw.gpu.nvlink.links counts them",
-	},
-	{
-		Name: semconv.MetricGPUNVLinkLinks, Unit: "{link}", Integer: true,
-		Range: few, Low: true, Keys: key(semconv.AttrState), Entries: gpu(is("up", NVLinksUp)), Fold: worst, For: Score | Reasons,
-	},
-	{
-		Name: semconv.MetricGPUPCIeLinkGeneration, Unit: "1", Integer: true, About: "Generation of the PCIe link.",
-		Range: generations, Low: true, Keys: key(semconv.AttrKind), Entries: gpu(is("current", PCIeGeneration), is("max", PCIeGenerationLimit)), Fold: worst, For: Score | Reasons,
-	},
-	{
-		Name: semconv.MetricGPUPCIeLinkWidth, Unit: "{lane}", Integer: true, About: "Width of the PCIe link.",
-		Range: lanes, Low: true, Keys: key(semconv.AttrKind), Entries: gpu(is("current", PCIeWidth), is("max", PCIeWidthLimit)), Fold: worst, For: all,
-	},
-	{
-		Name: semconv.MetricGPUPCIeReplays, Unit: "{replay}", Kind: Counter, Integer: true, About: "PCIe replays.",
-		Range: counts, Keys: []Key{{Name: semconv.AttrKind, Absent: "replay"}}, Entries: gpu(is("replay", PCIeReplays)), Fold: grows, For: all,
-	},
-	{
-		Name: semconv.MetricGPUPowerLimit, Unit: "W", About: "Power limit.",
-		Range: watts, Low: true, Keys: key(semconv.AttrLimit), Entries: gpu(is("enforced", PowerLimit)), Fold: worst, For: onBoth,
-	},
-	{
-		Name: semconv.MetricGPUProcesses, Unit: "{process}", Integer: true,
-		Range: few, Keys: key(semconv.AttrProcessType), Entries: gpu(is("compute", Processes)), Fold: worst, For: Reasons,
-	},
-	{
-		Name: semconv.MetricGPURecoveryAction, Unit: "1", Integer: true,
-		Range: flag, Keys: key(semconv.AttrAction), Entries: gpu(each(RecoveryAction)), Fold: states, For: View,
-	},
-	{
-		Name: "hw.gpu.repair.pending", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: byRubric,
-	},
-	{
-		Name: "hw.gpu.temperature.margin", Unit: "Cel", Range: degrees, Low: true, Entries: gpu(each(TemperatureMargin)), Fold: worst, For: View,
-	},
-	{
-		Name: "hw.gpu.temperature.margin.limit", Unit: "Cel", Range: degrees, Entries: gpu(each(None)), Unread: forLooks,
-	},
+	{Name: semconv.MetricGPUMemoryUtil, Unit: "1", About: "Fraction of the memory in use.", Range: share, Entries: gpu(each(MemoryShare)), Fold: levels, For: Reasons},
+	{Name: "hw.gpu.mode", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: forLooks},
+	{Name: "hw.gpu.nvlink.bit_error_rate", Unit: "1", Range: share, Entries: gpu(each(None)), Unread: forLooks},
+	{Name: semconv.MetricGPUNVLinkErrors, Unit: "{error}", Kind: Counter, Integer: true, About: "NVLink errors of all links.", Range: counts, Keys: key(semconv.AttrErrorType), Entries: gpu(is("replay", NVLinkReplay), is("recovery", NVLinkRecovery), is("crc", NVLinkCRC), is("crc_flit", NVLinkCRCFlit), is("crc_data", NVLinkCRCData)), Fold: grows, For: Score | Reasons},
+	{Name: "hw.gpu.nvlink.link.errors", Unit: "{error}", Kind: Counter, Integer: true, Range: counts, Entries: gpu(each(None)), Unread: "hw.gpu.nvlink.errors is their sum"},
+	{Name: "hw.gpu.nvlink.link.up", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: "hw.gpu.nvlink.links counts them"},
+	{Name: semconv.MetricGPUNVLinkLinks, Unit: "{link}", Integer: true, Range: few, Low: true, Keys: key(semconv.AttrState), Entries: gpu(is("up", NVLinksUp)), Fold: worst, For: Score | Reasons},
+	{Name: semconv.MetricGPUPCIeLinkGeneration, Unit: "1", Integer: true, About: "Generation of the PCIe link.", Range: generations, Low: true, Keys: key(semconv.AttrKind), Entries: gpu(is("current", PCIeGeneration), is("max", PCIeGenerationLimit)), Fold: worst, For: Score | Reasons},
+	{Name: semconv.MetricGPUPCIeLinkWidth, Unit: "{lane}", Integer: true, About: "Width of the PCIe link.", Range: lanes, Low: true, Keys: key(semconv.AttrKind), Entries: gpu(is("current", PCIeWidth), is("max", PCIeWidthLimit)), Fold: worst, For: all},
+	{Name: semconv.MetricGPUPCIeReplays, Unit: "{replay}", Kind: Counter, Integer: true, About: "PCIe replays.", Range: counts, Keys: []Key{{Name: semconv.AttrKind, Absent: "replay"}}, Entries: gpu(is("replay", PCIeReplays)), Fold: grows, For: all},
+	{Name: semconv.MetricGPUPowerLimit, Unit: "W", About: "Power limit.", Range: watts, Low: true, Keys: key(semconv.AttrLimit), Entries: gpu(is("enforced", PowerLimit)), Fold: worst, For: onBoth},
+	{Name: semconv.MetricGPUProcesses, Unit: "{process}", Integer: true, Range: few, Keys: key(semconv.AttrProcessType), Entries: gpu(is("compute", Processes)), Fold: worst, For: Reasons},
+	{Name: semconv.MetricGPURecoveryAction, Unit: "1", Integer: true, Range: flag, Keys: key(semconv.AttrAction), Entries: gpu(each(RecoveryAction)), Fold: states, For: View},
+	{Name: "hw.gpu.repair.pending", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: byRubric},
+	{Name: "hw.gpu.temperature.margin", Unit: "Cel", Range: degrees, Low: true, Entries: gpu(each(TemperatureMargin)), Fold: worst, For: View},
+	{Name: "hw.gpu.temperature.margin.limit", Unit: "Cel", Range: degrees, Entries: gpu(each(None)), Unread: forLooks},
 	{
 		Name: semconv.MetricGPUThrottleActive, Unit: "1", Integer: true, About: "Whether the clock is held down for the reason.",
 		Range: flag, Keys: key(semconv.AttrReason),
@@ -354,47 +175,17 @@ var catalogue = []Metric{
 			is("hw_slowdown", HWSlowdown), is("power_cap", PowerCap), each(OtherThrottle)),
 		Fold: states, For: onBoth,
 	},
-	{
-		Name: semconv.MetricGPUThrottleTime, Unit: "s", Kind: Counter,
-		Range: counts, Keys: key(semconv.AttrReason), Entries: gpu(is("power_brake", PowerBrakeTime), is("hw_thermal", HWThermalTime), is("sw_thermal", SWThermalTime)),
-		Fold: grows, For: Reasons,
-	},
-	{
-		Name: semconv.MetricGPUUp, Unit: "1", Integer: true, Range: flag, Low: true, Keys: key(semconv.AttrReason), Entries: gpu(each(Up)), Fold: states, For: onBoth,
-	},
-	{
-		Name: semconv.MetricGPUUtilization, Unit: "1", About: "Fraction of time the GPU was busy with the task.",
-		Range: share, Low: true, Keys: []Key{{Name: semconv.AttrGPUTask, Absent: "general"}}, Entries: gpu(is("general", Utilization)), Fold: levels, For: all,
-	},
-	{
-		Name: semconv.MetricGPUXIDEvents, Unit: "{event}", Kind: Counter, Integer: true, About: "Xid events seen since the start.",
-		Range: counts, Entries: gpu(each(Xid)), Fold: grows, For: onBoth,
-	},
-	{
-		Name: semconv.MetricHWNetworkBandwidth, Unit: "By/s", Kind: UpDownCounter,
-		Range: link, Low: true, Entries: of(Network, each(NetworkBandwidth)), Fold: Folding{FoldSum, FoldLast, "a job uses all adapters of its node"}, For: Reasons,
-	},
-	{
-		Name: semconv.MetricPower, Unit: "W", About: "Power draw.",
-		Range: watts, Shared: true, Typed: true, Entries: gpu(each(Power)), Fold: total, For: all,
-	},
-	{
-		Name: semconv.MetricHWStatus, Unit: "1", Kind: UpDownCounter, Integer: true,
-		Range: flag, Shared: true, Typed: true, Entries: gpu(each(None)), Unread: "hw.gpu.health.* say more",
-	},
-	{
-		Name: semconv.MetricTemperature, Unit: "Cel", About: "Temperature of a sensor.",
-		Range: celsius, Shared: true, Keys: key(semconv.AttrSensorLocation), Entries: gpu(is("gpu", Temperature), is("memory", MemoryTemperature)), Fold: states, For: onBoth,
-	},
-	{
-		Name: "hw.temperature.limit", Unit: "Cel", Range: celsius, Shared: true,
-		Keys: []Key{{Name: semconv.AttrSensorLocation}, {Name: "hw.limit_type"}}, Entries: gpu(Entry{Field: TemperatureLimit, Values: [maxKeys]string{"gpu", "throttled"}}),
-		Fold: states, For: View,
-	},
+	{Name: semconv.MetricGPUThrottleTime, Unit: "s", Kind: Counter, Range: counts, Keys: key(semconv.AttrReason), Entries: gpu(is("power_brake", PowerBrakeTime), is("hw_thermal", HWThermalTime), is("sw_thermal", SWThermalTime)), Fold: grows, For: Reasons},
+	{Name: semconv.MetricGPUUp, Unit: "1", Integer: true, Range: flag, Low: true, Keys: key(semconv.AttrReason), Entries: gpu(each(Up)), Fold: states, For: onBoth},
+	{Name: semconv.MetricGPUUtilization, Unit: "1", About: "Fraction of time the GPU was busy with the task.", Range: share, Low: true, Keys: []Key{{Name: semconv.AttrGPUTask, Absent: "general"}}, Entries: gpu(is("general", Utilization)), Fold: levels, For: all},
+	{Name: semconv.MetricGPUXIDEvents, Unit: "{event}", Kind: Counter, Integer: true, About: "Xid events seen since the start.", Range: counts, Entries: gpu(each(Xid)), Fold: grows, For: onBoth},
+	{Name: semconv.MetricHWNetworkBandwidth, Unit: "By/s", Kind: UpDownCounter, Range: link, Low: true, Entries: of(Network, each(NetworkBandwidth)), Fold: Folding{FoldSum, FoldLast, "a job uses all adapters of its node"}, For: Reasons},
+	{Name: semconv.MetricPower, Unit: "W", About: "Power draw.", Range: watts, Shared: true, Typed: true, Entries: gpu(each(Power)), Fold: total, For: all},
+	{Name: semconv.MetricHWStatus, Unit: "1", Kind: UpDownCounter, Integer: true, Range: flag, Shared: true, Typed: true, Entries: gpu(each(None)), Unread: "hw.gpu.health.* say more"},
+	{Name: semconv.MetricTemperature, Unit: "Cel", About: "Temperature of a sensor.", Range: celsius, Shared: true, Keys: key(semconv.AttrSensorLocation), Entries: gpu(is("gpu", Temperature), is("memory", MemoryTemperature)), Fold: states, For: onBoth},
+	{Name: "hw.temperature.limit", Unit: "Cel", Range: celsius, Shared: true, Keys: []Key{{Name: semconv.AttrSensorLocation}, {Name: "hw.limit_type"}}, Entries: gpu(Entry{Field: TemperatureLimit, Values: [maxKeys]string{"gpu", "throttled"}}), Fold: states, For: View},
 	{Name: "system.cpu.load_average.15m", Unit: "{thread}", Range: few, Unread: "the mean of one minute is read"},
-	{
-		Name: semconv.MetricSystemLoadAverage, Unit: "{thread}", Range: few, Entries: of(Node, each(LoadAverage)), Fold: levels, For: Reasons,
-	},
+	{Name: semconv.MetricSystemLoadAverage, Unit: "{thread}", Range: few, Entries: of(Node, each(LoadAverage)), Fold: levels, For: Reasons},
 	{Name: "system.cpu.load_average.5m", Unit: "{thread}", Range: few, Unread: "the mean of one minute is read"},
 	{
 		// The host's mean: those of single CPUs say little. The conventions and the
@@ -403,8 +194,5 @@ var catalogue = []Metric{
 		Keys:    []Key{{Name: "cpu.mode", Alias: semconv.AttrState}, {Name: "cpu.logical_number", Alias: "cpu"}},
 		Entries: of(Node, is("steal", CPUSteal)), Fold: levels, For: Reasons,
 	},
-	{
-		Name: semconv.MetricSystemMemoryUtil, Unit: "1", Range: share,
-		Keys: []Key{{Name: "system.memory.state", Alias: semconv.AttrState}}, Entries: of(Node, is("used", HostMemory)), Fold: levels, For: Reasons,
-	},
+	{Name: semconv.MetricSystemMemoryUtil, Unit: "1", Range: share, Keys: []Key{{Name: "system.memory.state", Alias: semconv.AttrState}}, Entries: of(Node, is("used", HostMemory)), Fold: levels, For: Reasons},
 }

@@ -94,8 +94,8 @@ func Almost(name string) string {
 
 // distance is Levenshtein's.
 func distance(a, b string) int {
-	var row [maxName + 1]int
-	for j := range len(b) + 1 {
+	row := make([]int, len(b)+1)
+	for j := range row {
 		row[j] = j
 	}
 	for i := range len(a) {

@@ -84,6 +84,7 @@ const (
 	NodeState
 	NodeHealthScore
 	NodeSignal
+	NodeCulprit
 	Heartbeat
 	AgentStraggler
 	AgentSuspicion

@@ -119,6 +119,8 @@ type Entry struct {
 	Field   Field
 	Subject Subject
 	Values  [maxKeys]string
+
+	any bool // Values[0] is
 }
 
 // Metric is one metric of the catalogue.
@@ -166,6 +168,18 @@ func (m *Metric) Select(hwType string, texts *Texts) (Field, Subject) {
 		if !m.mixed {
 			return None, Other
 		}
+	}
+	if len(m.Keys) == 1 { // nearly all of them, and per point
+		got := texts[0]
+		if got == "" {
+			got = m.Keys[0].Absent
+		}
+		for i := range m.Entries {
+			if e := &m.Entries[i]; e.any || e.Values[0] == got {
+				return e.Field, main
+			}
+		}
+		return None, main
 	}
 	for i := range m.Entries {
 		if e := &m.Entries[i]; (!m.mixed || e.Subject.is(hwType, main)) && m.matches(e, texts) {
@@ -286,6 +300,7 @@ func index() (map[string]*Metric, [NumFields]place) {
 		}
 		for j := range m.Entries {
 			m.mixed = m.mixed || m.Entries[j].Subject != m.main
+			m.Entries[j].any = m.Entries[j].Values[0] == Any
 			if at := &fields[m.Entries[j].Field]; m.Entries[j].Field != None && at.metric == nil {
 				*at = place{m, &m.Entries[j]}
 			}

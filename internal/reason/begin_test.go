@@ -92,7 +92,7 @@ func TestTheNewGoesBeforeTheOld(t *testing.T) {
 		{
 			"links that are down, and a load that has no beginning",
 			func(f *fleet, n *Node) { f.put(n, 1, FieldNVLinksUp, 17) }, nil,
-			func(f *fleet, n *Node) { n.PutNode(NodeCPUPressure, 0.6) },
+			func(_ *fleet, n *Node) { n.PutNode(NodeCPUPressure, 0.6) },
 			"cpu_contention", "",
 		},
 	} {

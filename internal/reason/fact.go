@@ -238,7 +238,7 @@ var xidFacts = func() map[uint16]Fact {
 	m := map[uint16]Fact{}
 	for _, x := range gpuhealth.DefaultRubric().Xids() {
 		if fact, ok := of[x.Evidence()]; ok {
-			m[uint16(x.Code)] = fact //nolint:gosec // G115: the catalogue ends below 256
+			m[uint16(x.Code)] = fact
 		}
 	}
 	return m

@@ -56,11 +56,11 @@ func (f *fleet) put(n *Node, g int, field Field, v float64) {
 	n.Put(i, field, v)
 }
 
-func (f *fleet) xid(n *Node, g int, code uint16, v float64) {
+func (f *fleet) xid(n *Node, g int, code uint16) {
 	f.t.Helper()
 	i, err := n.GPU(gpuID(g))
 	require.NoError(f.t, err)
-	require.NoError(f.t, n.PutXid(i, code, v, epoch))
+	require.NoError(f.t, n.PutXid(i, code, 1, epoch))
 }
 
 func (f *fleet) up(n *Node, g int, u Up) {
@@ -136,7 +136,7 @@ func setNode(field NodeField, v float64) func(*fleet, *Node, int) {
 }
 
 func setXid(code uint16) func(*fleet, *Node, int) {
-	return func(f *fleet, n *Node, g int) { f.t.Helper(); f.xid(n, g, code, 1) }
+	return func(f *fleet, n *Node, g int) { f.t.Helper(); f.xid(n, g, code) }
 }
 
 func setUp(u Up) func(*fleet, *Node, int) {
@@ -364,14 +364,14 @@ func TestTheGPUOfTheContrast(t *testing.T) {
 // An Xid from before the window is no evidence.
 func TestAnOldXid(t *testing.T) {
 	f := newFleet(t)
-	f.xid(f.node(0), 3, 119, 1)
+	f.xid(f.node(0), 3, 119)
 	f.now = f.now.Add(time.Hour)
 	assert.Equal(t, Unexplained, f.explain().Reason)
 	f.up(f.node(0), 3, UpLost)
 	for _, e := range f.explain().Evidence {
 		assert.NotEqual(t, LastXid, e.Fact)
 	}
-	f.xid(f.node(0), 3, 79, 1)
+	f.xid(f.node(0), 3, 79)
 	got := f.explain()
 	require.Len(t, got.Evidence, 3)
 	assert.Equal(t, Evidence{Fact: LastXid, GPU: gpuID(3), Value: 79}, got.Evidence[2])
@@ -383,7 +383,7 @@ func TestXidsAreJudgedAsByTheRubric(t *testing.T) {
 	rubric := gpuhealth.DefaultRubric()
 	for code := range uint16(300) {
 		f := newFleet(t)
-		f.xid(f.node(0), 3, code, 1)
+		f.xid(f.node(0), 3, code)
 		got, x := f.explain(), rubric.Xid(uint64(code))
 		want := Unexplained
 		switch x.Class {

@@ -91,6 +91,7 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 			g.signals[s].tracks[n.slot].reset()
 		}
 	}
+	n.blame(o)
 	if o.Heartbeat {
 		m.fresh |= m.known
 	}
@@ -100,6 +101,22 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 		m.reported = StateActive
 	}
 	return nil
+}
+
+// blame keeps whom of the node a push names.
+func (n *node) blame(o *Observation) {
+	switch none := (nodesignal.Subject{}); {
+	case !o.HasCulprit:
+		if n.culprit != nil && *n.culprit == o.NoCulprit {
+			n.culprit = nil
+		}
+	case o.Culprit == none:
+		n.culprit = nil
+	case n.culprit == nil || *n.culprit != o.Culprit:
+		of := o.Culprit
+		of.GPU = strings.Clone(of.GPU)
+		n.culprit = &of
+	}
 }
 
 // take keeps a value and notes when it contradicts one of the same tick.

@@ -33,7 +33,8 @@ type episode struct {
 	joins   int   // ticks until what it has is its part in the group's incident
 	// accepted episodes are not told, since they outlasted an incident.
 	accepted bool
-	peak     float32 // the greatest suspicion
+	peak     float32             // the greatest suspicion
+	culprit  *nodesignal.Subject // the last of the node, shared with it
 }
 
 // fold is one event for many nodes that began together.
@@ -74,6 +75,9 @@ func (e *Engine) follow(g *group, i, rising int, now time.Time) {
 		return
 	}
 	ep.last, ep.signal, ep.peak = e.at, m.signal, max(ep.peak, m.suspicion)
+	if n.culprit != nil {
+		ep.culprit = n.culprit
+	}
 	switch {
 	case ep.told:
 		e.severity(g, i, now)
@@ -222,6 +226,13 @@ func (e *Engine) nodeEvent(kind EventKind, n *node, now time.Time) Event {
 		Kind: kind, Subject: SubjectNode, ID: ep.id, Cluster: g.cluster.name, Group: g.name, Node: n.name, Peers: g.peers,
 		Signal: ep.signal, Severity: ep.severity, At: now, Since: time.UnixMilli(ep.since).UTC(), NodeCount: 1,
 		Confidence: 1 - math.Exp(-float64(m.suspicion)), Gap: float64(m.gap), Active: g.counts[StateActive],
+	}
+	of := n.culprit
+	if kind == EventEnd {
+		of = ep.culprit
+	}
+	if of != nil {
+		ev.Culprit = *of
 	}
 	if sig := g.signals[ep.signal]; sig != nil && m.known.has(ep.signal) {
 		switch {

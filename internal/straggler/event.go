@@ -101,6 +101,9 @@ type Event struct {
 	// Compared says that Value and Median are known, of a node: at the end of an
 	// episode there may be nobody left to compare it with.
 	Compared bool
+	// Culprit is the rank or GPU of the node that stands out from the node's
+	// others, empty for none; at the end, the last there was.
+	Culprit nodesignal.Subject
 	// Rank in the group, 1 is the worst, among the Active nodes of the group.
 	Rank, Active int
 	// Nodes are those meant by an event of many, by name, bounded by

@@ -34,10 +34,11 @@ type node struct {
 	as      *NodeName // in its group, for reports
 	group   *group
 	slot    int
-	peers   PeerMemory // of group.peers
-	told    bool       // the node has told its state itself
-	asked   bool       // the node was asked for its state
-	gone    bool       // forgotten
+	peers   PeerMemory          // of group.peers
+	told    bool                // the node has told its state itself
+	asked   bool                // the node was asked for its state
+	gone    bool                // forgotten
+	culprit *nodesignal.Subject // nil while none of its ranks stands out
 	slow    *episode
 	silence *episode
 	// onsets and silences are when the newest episodes were told, in unix

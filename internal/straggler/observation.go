@@ -89,6 +89,11 @@ type Observation struct {
 	Values nodesignal.Values
 	// Gone are the signals that the node measures no more; their values are void.
 	Gone [nodesignal.Count]bool
+	// Culprit is the rank or GPU that holds the node's throughput down, empty for
+	// none; only read when HasCulprit. NoCulprit is one that does so no more.
+	Culprit    nodesignal.Subject
+	HasCulprit bool
+	NoCulprit  nodesignal.Subject
 }
 
 func (o *Observation) validate() error {
@@ -106,6 +111,9 @@ func (o *Observation) validate() error {
 		if o.Values.Known[s] && !(o.Values.V[s] >= 0 && !math.IsInf(o.Values.V[s], 1)) {
 			return ErrSignalRange
 		}
+	}
+	if len(o.Culprit.GPU) > maxNameLength {
+		return ErrNameTooLong
 	}
 	for _, p := range o.Peers {
 		if len(p) > maxNameLength {

@@ -15,10 +15,10 @@ func (c *Cluster) Respond(dst []wire.Header, names *wire.Names, groups []string)
 		return dst
 	}
 	if w := c.Wide; w != nil {
-		dst = append(dst, wire.Header{names.Threshold, w.Number}, wire.Header{names.QuorumMet, boolText(w.QuorumMet)})
+		dst = append(dst, wire.Header{Name: names.Threshold, Value: w.Number}, wire.Header{Name: names.QuorumMet, Value: boolText(w.QuorumMet)})
 	}
 	if params := c.params(groups); params != "" {
-		dst = append(dst, wire.Header{names.Params, params})
+		dst = append(dst, wire.Header{Name: names.Params, Value: params})
 	}
 	return dst
 }
@@ -91,5 +91,5 @@ func (c *Cluster) RespondIngero(dst []wire.Header, thresholdName, quorumName str
 	if !ok {
 		return dst
 	}
-	return append(dst, wire.Header{thresholdName, FormatNumber(t)}, wire.Header{quorumName, boolText(quorum)})
+	return append(dst, wire.Header{Name: thresholdName, Value: FormatNumber(t)}, wire.Header{Name: quorumName, Value: boolText(quorum)})
 }

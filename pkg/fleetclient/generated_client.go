@@ -114,6 +114,17 @@ type AggregationList struct {
 	Start        time.Time     `json:"start"`
 }
 
+// Culprit defines model for Culprit.
+type Culprit struct {
+	GPU *string `json:"gpu,omitempty"`
+
+	// LocalRank Place of the process on the node, from 0
+	LocalRank *int64 `json:"local_rank,omitempty"`
+
+	// Rank Place of the process in its job, from 0
+	Rank *int64 `json:"rank,omitempty"`
+}
+
 // ECC defines model for ECC.
 type ECC struct {
 	Corrected        *float64 `json:"corrected,omitempty"`
@@ -138,6 +149,7 @@ type Episode struct {
 
 	// Confidence 0 to 1
 	Confidence *float64 `json:"confidence,omitempty"`
+	Culprit    *Culprit `json:"culprit,omitempty"`
 
 	// DurationSeconds So far, for an open one
 	DurationSeconds float64     `json:"duration_seconds"`
@@ -145,7 +157,9 @@ type Episode struct {
 	Evidence        *[]Evidence `json:"evidence,omitempty"`
 
 	// Gap Share of the peers' level that is lost
-	Gap                 *float64 `json:"gap,omitempty"`
+	Gap *float64 `json:"gap,omitempty"`
+
+	// GPU That the reason points at, else the culprit's
 	GPU                 *string  `json:"gpu,omitempty"`
 	GPUHoursLostPerHour *float64 `json:"gpu_hours_lost_per_hour,omitempty"`
 	Group               *string  `json:"group,omitempty"`
@@ -479,6 +493,7 @@ type Node struct {
 
 	// CPUPressure Share of time in which some task waited for a CPU
 	CPUPressure *float64 `json:"cpu_pressure,omitempty"`
+	Culprit     *Culprit `json:"culprit,omitempty"`
 
 	// DetectionMode What the node judges itself by: fleet, cached, local or none
 	DetectionMode    *string  `json:"detection_mode,omitempty"`
@@ -743,6 +758,7 @@ type Straggler struct {
 
 	// CPUPressure Share of time in which some task waited for a CPU
 	CPUPressure *float64 `json:"cpu_pressure,omitempty"`
+	Culprit     *Culprit `json:"culprit,omitempty"`
 
 	// DetectionMode What the node judges itself by: fleet, cached, local or none
 	DetectionMode    *string  `json:"detection_mode,omitempty"`

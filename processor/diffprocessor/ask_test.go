@@ -74,12 +74,12 @@ func TestWhatIsOverTheGatewaysBoundsIsAskedFor(t *testing.T) {
 			eachFlush(t, func(t *testing.T, flush time.Duration) {
 				c := newChain(t, flush, tt.bound)
 				c.polls(40)
-				before := c.gateway.table.Stats().Asked
+				before := c.gateway.engine.Table.Stats().Asked
 				for range 120 {
 					c.poll()
 					c.check(t)
 				}
-				asked := c.gateway.table.Stats().Asked - before
+				asked := c.gateway.engine.Table.Stats().Asked - before
 				assert.LessOrEqual(t, asked, 10*tt.asked+tt.asked)
 				assert.GreaterOrEqual(t, asked, 9*min(tt.asked, 1))
 			})
@@ -113,11 +113,11 @@ func TestEndedSeriesLeaveTheGatewayAsTheyLeaveTheShard(t *testing.T) {
 			c.truth[name] = reading{value: 1}
 			c.poll()
 			delete(c.truth, name)
-			shard, gateway := c.shard.table.Stats(), c.gateway.table.Stats()
+			shard, gateway := c.shard.engine.Table.Stats(), c.gateway.engine.Table.Stats()
 			// The straggler's own, of each node, and what the sweep counts in ticks.
 			require.LessOrEqual(t, gateway.Series, shard.Series+6, "at poll %d", i)
 		}
-		assert.LessOrEqual(t, c.shard.table.Stats().Series, int64(140))
+		assert.LessOrEqual(t, c.shard.engine.Table.Stats().Series, int64(140))
 	})
 }
 

@@ -70,6 +70,9 @@ type Config struct {
 	// ThresholdExtension is the extension that hears when the next hop lacks
 	// state. Without it, ResyncInterval alone brings that back.
 	ThresholdExtension *component.ID `mapstructure:"threshold_extension"`
+	// FrontDoor is the wire_diff extension that compares pushes with this processor's
+	// table before they are decoded.
+	FrontDoor *component.ID `mapstructure:"front_door"`
 
 	_ struct{}
 }

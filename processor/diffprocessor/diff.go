@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -19,10 +18,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/delta"
-	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
-	"github.com/gpu-collector/gpu-collector/internal/steadytime"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadata"
 )
 
@@ -30,26 +27,25 @@ import (
 // expired, which is so at most a quarter late.
 const sweepsPerTTL = 4
 
-var _ processor.Metrics = (*diffProcessor)(nil)
+var (
+	_ processor.Metrics = (*diffProcessor)(nil)
+	_ delta.Downstream  = (*diffProcessor)(nil)
+)
 
 // diffProcessor drops from each report the points that the next consumer has.
-// The decisions are internal/delta/statetable's.
+// The decisions are internal/delta's.
 type diffProcessor struct {
+	id        component.ID
 	cfg       *Config
 	next      consumer.Metrics
-	table     *statetable.Table
+	engine    *delta.Engine
 	telemetry *metadata.TelemetryBuilder
-	scratch   sync.Pool // of *delta.Filter
-
-	// epoch is what the table's time counts from, by the monotonic clock.
-	epoch time.Time
-	now   func() time.Time
 
 	buffer *delta.Buffer // nil when reports are forwarded inline
 	logger *zap.Logger
 
 	stop    context.CancelFunc // nil before Start
-	cancel  func()             // the subscription, or nil
+	cancels []func()           // what Start has subscribed and attached
 	workers sync.WaitGroup
 	flusher flusher
 }
@@ -59,21 +55,8 @@ func newProcessor(cfg *Config, set processor.Settings, next consumer.Metrics) (*
 	if err != nil {
 		return nil, err
 	}
-	p := &diffProcessor{
-		cfg:       cfg,
-		next:      next,
-		telemetry: tb,
-		epoch:     time.Now(),
-		now:       new(steadytime.Clock).Now,
-		logger:    set.Logger,
-		table:     statetable.New(cfg.table()),
-	}
-	bands := deadband.NewCache(cfg.Deadbands)
-	p.scratch.New = func() any {
-		f := new(delta.Filter)
-		f.Bands, f.WholeNodes = bands, cfg.Granularity == GranularityNode
-		return f
-	}
+	p := &diffProcessor{id: set.ID, cfg: cfg, next: next, telemetry: tb, logger: set.Logger}
+	p.engine = delta.NewEngine(cfg.table(), cfg.Deadbands, p)
 	if cfg.FlushInterval > 0 {
 		p.buffer = delta.NewBuffer(delta.Limits{
 			Points:       cfg.MaxPendingPoints,
@@ -82,7 +65,7 @@ func newProcessor(cfg *Config, set processor.Settings, next consumer.Metrics) (*
 			// little over it loses nothing.
 			NodePoints: 2 * cfg.MaxSeriesPerNode,
 			BatchBytes: cfg.MaxBatchBytes,
-		}, p.table.Known)
+		}, p.engine.Table.Known)
 	}
 	if err := p.observeTable(); err != nil {
 		tb.Shutdown()
@@ -112,14 +95,14 @@ func (c *Config) table() statetable.Settings {
 func (p *diffProcessor) observeTable() error {
 	read := func(figure func(statetable.Stats) int64) metric.Int64Callback {
 		return func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(figure(p.table.Stats()))
+			o.Observe(figure(p.engine.Table.Stats()))
 			return nil
 		}
 	}
 	return errors.Join(
 		p.telemetry.RegisterProcessorDiffNodesCallback(read(func(s statetable.Stats) int64 { return s.Nodes })),
 		p.telemetry.RegisterProcessorDiffNodesReportingCallback(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(p.table.Reporting(p.now().Sub(p.epoch)))
+			o.Observe(p.engine.Table.Reporting(p.engine.Time()))
 			return nil
 		}),
 		p.telemetry.RegisterProcessorDiffSeriesCallback(read(func(s statetable.Stats) int64 { return s.Series })),
@@ -139,13 +122,29 @@ func (*diffProcessor) Capabilities() consumer.Capabilities {
 	return consumer.Capabilities{MutatesData: true}
 }
 
-func (p *diffProcessor) Start(_ context.Context, host component.Host) error {
+func (p *diffProcessor) Start(_ context.Context, host component.Host) (err error) {
+	defer func() {
+		if err != nil {
+			p.cancel()
+		}
+	}()
 	if id := p.cfg.ThresholdExtension; id != nil {
-		source, err := findSource(host, *id)
+		source, err := find[resync.Source](host, "threshold_extension", "straggler_threshold", *id)
 		if err != nil {
 			return err
 		}
-		p.cancel = source.Subscribe(func(r resync.Request) { p.table.Resync(r.Cluster, r.Node) })
+		p.cancels = append(p.cancels, source.Subscribe(func(r resync.Request) { p.engine.Table.Resync(r.Cluster, r.Node) }))
+	}
+	if id := p.cfg.FrontDoor; id != nil {
+		door, err := find[delta.FrontDoor](host, "front_door", "wire_diff", *id)
+		if err != nil {
+			return err
+		}
+		detach, err := door.Attach(p.id.String(), p.engine)
+		if err != nil {
+			return fmt.Errorf("`front_door` is %q: %w", id, err)
+		}
+		p.cancels = append(p.cancels, detach)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
@@ -160,31 +159,35 @@ func (p *diffProcessor) Start(_ context.Context, host component.Host) error {
 			case <-ctx.Done():
 				return
 			case <-ticker.C:
-				p.table.Sweep(p.now().Sub(p.epoch))
+				p.engine.Table.Sweep(p.engine.Time())
 			}
 		}
 	})
 	return nil
 }
 
-// findSource returns the extension id as a resync.Source, or an error that says
-// what to configure.
-func findSource(host component.Host, id component.ID) (resync.Source, error) {
+// find returns an extension of a type, or an error that says what to configure.
+func find[T any](host component.Host, key, kind string, id component.ID) (found T, err error) {
 	ext, ok := host.GetExtensions()[id]
 	if !ok {
-		return nil, fmt.Errorf("`threshold_extension` is %q, which `service::extensions` does not list", id)
+		return found, fmt.Errorf("`%s` is %q, which `service::extensions` does not list", key, id)
 	}
-	source, ok := ext.(resync.Source)
-	if !ok {
-		return nil, fmt.Errorf("`threshold_extension` is %q, must be a straggler_threshold extension", id)
+	if found, ok = ext.(T); !ok {
+		return found, fmt.Errorf("`%s` is %q, must be a %s extension", key, id, kind)
 	}
-	return source, nil
+	return found, nil
+}
+
+// cancel ends the subscriptions.
+func (p *diffProcessor) cancel() {
+	for _, end := range p.cancels {
+		end()
+	}
+	p.cancels = nil
 }
 
 func (p *diffProcessor) Shutdown(ctx context.Context) error {
-	if p.cancel != nil {
-		p.cancel()
-	}
+	p.cancel()
 	if p.stop != nil {
 		p.stop()
 		p.workers.Wait()
@@ -197,39 +200,53 @@ func (p *diffProcessor) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// ConsumeMetrics forwards what of md the next consumer does not have, and takes
-// note of it only when the next consumer accepts. Reports of different nodes
-// run side by side; of two reports of one node that overlap, what both forward
-// is forwarded once more by the report after them, since their order at the
-// next hop is not known.
+// ConsumeMetrics forwards what of md the next consumer does not have, see delta.Engine.
 //
 // With a buffer, that is the next consumer for all that it can hold: it keeps
 // what it accepts until it is delivered. What it cannot hold is passed on
 // here and now, so that its sender learns whether it was lost.
 func (p *diffProcessor) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
-	outdated, err := p.reduce(ctx, md)
-	if err != nil {
-		return err
-	}
-	if p.buffer == nil {
-		p.sendHeld(ctx, outdated)
-		return nil
-	}
-	if points := md.DataPointCount(); points > 0 {
-		if err := p.next.ConsumeMetrics(ctx, md); err != nil {
-			return err
-		}
-		p.telemetry.ProcessorDiffForwardedPoints.Add(ctx, int64(points))
-	}
-	return nil
+	return p.engine.Consume(ctx, md)
 }
 
-// sendHeld sends what the table has of nodes whose report the next component got as
-// a difference to what it does not have, as it has just said; of nodes that reported
-// since it sends nothing. What is refused, or not among it, comes with their next reports.
+// Deliver implements delta.Downstream.
+func (p *diffProcessor) Deliver(ctx context.Context, md pmetric.Metrics, counts delta.Counts) (missed delta.Missed, err error) {
+	p.telemetry.ProcessorDiffReceivedPoints.Add(ctx, counts.Received)
+	if counts.Ahead > 0 {
+		p.telemetry.ProcessorDiffAheadPoints.Add(ctx, counts.Ahead)
+	}
+	passes := md.ResourceMetrics().Len() > 0
+	if p.buffer != nil {
+		missed = p.buffer.Take(md) // what is missed is counted; the next reports bring it again
+		counts.Forwarded, counts.Heartbeats = int64(md.DataPointCount()), 0
+		passes = counts.Forwarded > 0
+	}
+	if passes {
+		if err := p.next.ConsumeMetrics(ctx, md); err != nil {
+			return nil, err
+		}
+		p.telemetry.ProcessorDiffForwardedPoints.Add(ctx, counts.Forwarded)
+		p.telemetry.ProcessorDiffHeartbeats.Add(ctx, counts.Heartbeats)
+	}
+	if len(missed) == 0 {
+		p.telemetry.ProcessorDiffVanishedSeries.Add(ctx, counts.Vanished)
+	}
+	return missed, nil
+}
+
+// Outdated implements delta.Downstream. It sends what the table has of nodes whose
+// report the next component got as a difference to what it does not have, as it has
+// just said; of nodes that reported since it sends nothing. What is refused, or not
+// among it, comes with their next reports. With a buffer, the flush does it.
+func (p *diffProcessor) Outdated(ctx context.Context, nodes []statetable.NodeKey) {
+	if p.buffer == nil {
+		p.sendHeld(ctx, nodes)
+	}
+}
+
 func (p *diffProcessor) sendHeld(ctx context.Context, nodes []statetable.NodeKey) {
 	for accepted := true; accepted && len(nodes) > 0; {
-		report := p.table.Begin(p.now().Sub(p.epoch))
+		report := p.engine.Table.Begin(p.engine.Time())
 		var md pmetric.Metrics
 		var beats int
 		md, beats, nodes = delta.Held(report, nodes, p.cfg.MaxBatchBytes)
@@ -238,7 +255,7 @@ func (p *diffProcessor) sendHeld(ctx context.Context, nodes []statetable.NodeKey
 }
 
 func (p *diffProcessor) sendReport(ctx context.Context, report *statetable.Report, md pmetric.Metrics, beats int) (accepted bool) {
-	defer func() { // also when the next consumer panics, as in reduce
+	defer func() { // also when the next consumer panics
 		if accepted {
 			report.Commit()
 		} else {
@@ -252,55 +269,4 @@ func (p *diffProcessor) sendReport(ctx context.Context, report *statetable.Repor
 	p.telemetry.ProcessorDiffForwardedPoints.Add(ctx, int64(points-beats))
 	p.telemetry.ProcessorDiffHeartbeats.Add(ctx, int64(beats))
 	return true
-}
-
-// reduce hands on what the next hop does not have; with a buffer, what that does
-// not hold is left in md. It returns the report's nodes if the next hop said meanwhile that
-// it lacks any.
-func (p *diffProcessor) reduce(ctx context.Context, md pmetric.Metrics) (outdated []statetable.NodeKey, err error) {
-	f := p.scratch.Get().(*delta.Filter)
-	f.Now, f.Answer = p.now(), resync.AnswerOf(ctx)
-	f.Report = p.table.Begin(f.Now.Sub(p.epoch))
-	losses := p.table.Losses()
-	// Also when the next consumer panics: a report that never ends would keep
-	// its nodes for ever.
-	accepted, lost := false, false
-	defer func() {
-		switch {
-		case accepted:
-			f.Report.Commit()
-		case lost && !f.Answer.Lose():
-			f.Report.Lose()
-		default:
-			f.Report.Abort()
-		}
-		if accepted && p.table.Losses() != losses {
-			outdated = slices.Clone(f.Nodes)
-		}
-		f.Reset()
-		p.scratch.Put(f)
-	}()
-
-	f.Filter(md)
-	p.telemetry.ProcessorDiffReceivedPoints.Add(ctx, f.Received)
-	if f.Ahead > 0 {
-		p.telemetry.ProcessorDiffAheadPoints.Add(ctx, f.Ahead)
-	}
-	switch {
-	case md.ResourceMetrics().Len() == 0:
-	case p.buffer != nil:
-		if lost = !p.buffer.Take(md); lost {
-			return nil, nil // no room for all, which is counted; the next report brings it again
-		}
-		p.telemetry.ProcessorDiffVanishedSeries.Add(ctx, f.Vanished)
-	default:
-		if err := p.next.ConsumeMetrics(ctx, md); err != nil {
-			return nil, err
-		}
-		p.telemetry.ProcessorDiffForwardedPoints.Add(ctx, f.Forwarded)
-		p.telemetry.ProcessorDiffHeartbeats.Add(ctx, f.Heartbeats)
-		p.telemetry.ProcessorDiffVanishedSeries.Add(ctx, f.Vanished)
-	}
-	accepted = true
-	return nil, nil
 }

@@ -192,7 +192,7 @@ func TestNoLockOverNext(t *testing.T) {
 	// Would hang here.
 	require.NoError(t, p.ConsumeMetrics(t.Context(), report("n", 0, 2)))
 	require.NoError(t, p.ConsumeMetrics(t.Context(), report("other", 0, 2)))
-	p.table.Sweep(0)
+	p.engine.Table.Sweep(0)
 	close(release)
 	require.NoError(t, <-blocked)
 }
@@ -209,8 +209,8 @@ func TestPanicOfNextLeavesNothingBehind(t *testing.T) {
 	require.Panics(t, func() { _ = p.ConsumeMetrics(t.Context(), report("n", 0, 1)) })
 	broken = false
 	require.NoError(t, p.ConsumeMetrics(t.Context(), report("n", 0, 1)))
-	p.table.Sweep(time.Hour)
-	assert.Zero(t, p.table.Stats().Nodes)
+	p.engine.Table.Sweep(time.Hour)
+	assert.Zero(t, p.engine.Table.Stats().Nodes)
 }
 
 // Many nodes at once over a next consumer that refuses and loses answers at
@@ -291,12 +291,12 @@ func TestResyncAndEviction(t *testing.T) {
 		}
 		assert.Equal(t, 2*nodes, total, "each node once per interval")
 		assert.Less(t, most, nodes, "phases are spread")
-		assert.EqualValues(t, nodes, p.table.Stats().Nodes)
+		assert.EqualValues(t, nodes, p.engine.Table.Stats().Nodes)
 
 		time.Sleep(p.cfg.TTL + p.cfg.TTL/sweepsPerTTL)
 		synctest.Wait()
-		assert.Zero(t, p.table.Stats().Nodes)
-		assert.Zero(t, p.table.Stats().Series)
+		assert.Zero(t, p.engine.Table.Stats().Nodes)
+		assert.Zero(t, p.engine.Table.Stats().Series)
 		require.NoError(t, p.Shutdown(t.Context()))
 	})
 }
@@ -385,7 +385,7 @@ func TestTelemetry(t *testing.T) {
 	metadatatest.AssertEqualProcessorDiffSeries(t, tel, point(2), opt)
 	metadatatest.AssertEqualProcessorDiffResyncs(t, tel, point(0), opt)
 	metadatatest.AssertEqualProcessorDiffEvictedNodes(t, tel, point(0), opt)
-	p.table.Sweep(math.MaxInt64)
+	p.engine.Table.Sweep(math.MaxInt64)
 	metadatatest.AssertEqualProcessorDiffEvictedNodes(t, tel, point(1), opt)
 	metadatatest.AssertEqualProcessorDiffNodes(t, tel, point(0), opt)
 	require.NoError(t, p.Shutdown(ctx))
@@ -400,8 +400,8 @@ func TestANodeThatWentElsewhereIsNotReporting(t *testing.T) {
 	set.TelemetrySettings = tel.NewTelemetrySettings()
 	p, err := newProcessor(createDefaultConfig().(*Config), set, consumertest.NewNop())
 	require.NoError(t, err)
-	now := p.epoch
-	p.now = func() time.Time { return now }
+	now := p.engine.Epoch
+	p.engine.Now = func() time.Time { return now }
 	for i := range 6 {
 		now = now.Add(10 * time.Second)
 		require.NoError(t, p.ConsumeMetrics(t.Context(), report("stays", time.Duration(i)*time.Second, 1)))

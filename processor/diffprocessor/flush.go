@@ -81,10 +81,11 @@ func (p *diffProcessor) flush(ctx context.Context, enough func() bool) {
 			p.telemetry.ProcessorDiffHeartbeats.Add(ctx, int64(heartbeats))
 			return nil
 		},
+		Reads:     !p.next.Capabilities().MutatesData,
 		Enough:    enough,
 		Permanent: consumererror.IsPermanent,
 		Sent:      func(node statetable.NodeKey) { sent = append(sent, node) },
-		Forget:    p.table.ResyncNode,
+		Forget:    p.engine.Table.ResyncNode,
 	})
 	p.sendHeld(ctx, sent)
 	failing := held != nil || dropped != nil

@@ -280,36 +280,24 @@ func TestBufferIsBounded(t *testing.T) {
 	}
 }
 
-// What found no room is told to who listens in this process, in the answer to the
-// push; where nobody does, another tier is asked for the node with its next report.
-func TestWhoWasBeforeHearsOfWhatFoundNoRoom(t *testing.T) {
-	for _, listens := range []bool{true, false} {
-		next := &hop{}
-		p := newTestProcessor(t, next, func(c *Config) { byHand(c); c.MaxPendingPoints, c.ClusterShare = 5, 1 })
-		push := func(md pmetric.Metrics) *resync.Answer {
-			ctx, answer := resync.ContextWithAnswer(t.Context())
-			if listens {
-				ctx, _ = resync.Listen(ctx)
-			}
-			require.NoError(t, p.ConsumeMetrics(ctx, md))
-			return answer
-		}
-		assert.False(t, push(report("a", 0, 1, 2, 3)).Lost())
-		assert.True(t, push(report("b", 0, 1, 2, 3)).Lost())
-		p.flush(t.Context(), nil)
-
-		reduced := report("b", time.Second, 1)
-		beat := reduced.ResourceMetrics().At(0).ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
-		beat.SetName(gpusemconv.MetricNodeHeartbeat)
-		beat.SetEmptyGauge().DataPoints().AppendEmpty().SetIntValue(1_700_000_000)
-		var want []resync.Request
-		if !listens {
-			want = []resync.Request{{Node: "b"}}
-		}
-		answer := push(reduced)
-		assert.False(t, answer.Lost())
-		assert.Equal(t, want, answer.Requests())
+// The tier before is asked for a node that found no room, with its next report.
+func TestANodeWithoutRoomIsAskedFor(t *testing.T) {
+	next := &hop{}
+	p := newTestProcessor(t, next, func(c *Config) { byHand(c); c.MaxPendingPoints, c.ClusterShare = 5, 1 })
+	push := func(md pmetric.Metrics) []resync.Request {
+		ctx, answer := resync.ContextWithAnswer(t.Context())
+		require.NoError(t, p.ConsumeMetrics(ctx, md))
+		return answer.Requests()
 	}
+	assert.Empty(t, push(report("a", 0, 1, 2, 3)))
+	assert.Empty(t, push(report("b", 0, 1, 2, 3)))
+	p.flush(t.Context(), nil)
+
+	reduced := report("b", time.Second, 1)
+	beat := reduced.ResourceMetrics().At(0).ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+	beat.SetName(gpusemconv.MetricNodeHeartbeat)
+	beat.SetEmptyGauge().DataPoints().AppendEmpty().SetIntValue(1_700_000_000)
+	assert.Equal(t, []resync.Request{{Node: "b"}}, push(reduced))
 }
 
 // A node with endless attribute values keeps neither another's points from the
@@ -406,4 +394,30 @@ func TestFlushTelemetry(t *testing.T) {
 	metadatatest.AssertEqualProcessorDiffForwardedPoints(t, tel, point(2), opt)
 	metadatatest.AssertEqualProcessorDiffHeartbeats(t, tel, point(1), opt)
 	require.NoError(t, p.Shutdown(t.Context()))
+}
+
+// What a next component refuses that only reads is held as it was, also where several
+// components read the same.
+func TestARefusedBatchIsHeldWithoutACopy(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		next := &hop{}
+		refuse := true
+		p := newTestProcessor(t, hopFunc(func(ctx context.Context, md pmetric.Metrics) error {
+			if shared {
+				md.MarkReadOnly()
+			}
+			if refuse {
+				return errors.New("later")
+			}
+			return next.ConsumeMetrics(ctx, md)
+		}), byHand)
+		require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", 0, 1, 2)))
+		p.flush(t.Context(), nil)
+		require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", time.Second, 1, 3)))
+		p.flush(t.Context(), nil)
+		refuse = false
+		p.flush(t.Context(), nil)
+		assert.Equal(t, 2, next.took())
+		assert.InDelta(t, 3, next.state["a/m/GPU-1"], 0)
+	}
 }

@@ -23,7 +23,7 @@ func TestAMarkerThatIsRefusedForGoodIsSentAgain(t *testing.T) {
 			c.TTL, c.VanishedAfter = 640*time.Second, 60*time.Second
 		})
 		push := func(values ...float64) {
-			require.NoError(t, p.ConsumeMetrics(t.Context(), report("n", time.Since(p.epoch), values...)))
+			require.NoError(t, p.ConsumeMetrics(t.Context(), report("n", time.Since(p.engine.Epoch), values...)))
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
 		}

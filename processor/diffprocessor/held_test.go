@@ -70,8 +70,8 @@ func newWorld(t *testing.T, edit func(*Config)) *world {
 	w.p, err = newProcessor(cfg, processortest.NewNopSettings(metadata.Type), hopFunc(w.consume))
 	require.NoError(t, err)
 	start := time.Now()
-	w.p.epoch, w.p.now = start, func() time.Time { return start.Add(w.now) }
-	w.heard = func() { w.p.table.Resync("", "") }
+	w.p.engine.Epoch, w.p.engine.Now = start, func() time.Time { return start.Add(w.now) }
+	w.heard = func() { w.p.engine.Table.Resync("", "") }
 	for _, node := range []string{"a", "b", "c"} {
 		for gpu := range 3 {
 			for _, kind := range kinds {
@@ -159,7 +159,7 @@ func TestTheNextHopIsWholeWithThePushThatAsksForANode(t *testing.T) {
 		for range 5 {
 			w.push("b", "a", "c")
 		}
-		w.heard = func() { w.p.table.Resync("", "b") }
+		w.heard = func() { w.p.engine.Table.Resync("", "b") }
 		w.rebirth()
 		w.push("b", "a", "c")
 		w.whole("b")

@@ -54,7 +54,7 @@ func TestPrometheusServesWhatIsThere(t *testing.T) {
 
 			p := newTestProcessor(t, exp, func(c *Config) { c.FlushInterval, c.ResyncInterval = flush, 0 })
 			start, at := time.Unix(1_800_000_000, 0), time.Duration(0) // as in gauges
-			p.now = func() time.Time { return start.Add(at) }
+			p.engine.Now = func() time.Time { return start.Add(at) }
 			send := func() {
 				if p.buffer != nil {
 					p.flush(t.Context(), nil)

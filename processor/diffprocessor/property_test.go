@@ -167,8 +167,8 @@ func (f *fleet) restart(t *rapid.T) {
 	f.p, err = newProcessor(f.cfg, processortest.NewNopSettings(metadata.Type), hopFunc(f.consume))
 	require.NoError(t, err)
 	start := time.Now()
-	f.p.epoch = start
-	f.p.now = func() time.Time { return start.Add(f.now) }
+	f.p.engine.Epoch = start
+	f.p.engine.Now = func() time.Time { return start.Add(f.now) }
 }
 
 func (f *fleet) consume(_ context.Context, md pmetric.Metrics) error {
@@ -188,7 +188,7 @@ func (f *fleet) consume(_ context.Context, md pmetric.Metrics) error {
 		// The answer brings a new epoch.
 		f.next = receiver{}
 		f.next.apply(md, points)
-		f.p.table.Resync("", "")
+		f.p.engine.Table.Resync("", "")
 		return nil
 	}
 	f.next.apply(md, points)
@@ -373,8 +373,8 @@ func followSender(t *rapid.T, flush time.Duration, granularity string) {
 		},
 		"time": func(t *rapid.T) {
 			f.now += time.Duration(rapid.IntRange(0, 200).Draw(t, "seconds")) * time.Second
-			before := f.p.table.Stats().Series
-			if f.p.table.Sweep(f.now); f.p.table.Stats().Series < before {
+			before := f.p.engine.Table.Stats().Series
+			if f.p.engine.Table.Sweep(f.now); f.p.engine.Table.Stats().Series < before {
 				clear(f.known)
 			}
 		},
@@ -403,7 +403,7 @@ func followSender(t *rapid.T, flush time.Duration, granularity string) {
 		},
 		"next hop restarts": func(*rapid.T) {
 			f.next, f.informed = receiver{}, false
-			f.p.table.Resync("", "")
+			f.p.engine.Table.Resync("", "")
 		},
 		"next hop lacks a node": func(t *rapid.T) {
 			node := rapid.SampledFrom(f.nodes).Draw(t, "node")
@@ -414,7 +414,7 @@ func followSender(t *rapid.T, flush time.Duration, granularity string) {
 			}
 			f.informed = false
 			// A node that the table does not know is new with its next report.
-			f.p.table.Resync(rapid.SampledFrom([]string{"", "any"}).Draw(t, "cluster"), node)
+			f.p.engine.Table.Resync(rapid.SampledFrom([]string{"", "any"}).Draw(t, "cluster"), node)
 		},
 		"processor restarts": func(t *rapid.T) {
 			// What it held is lost, unless it could be delivered.

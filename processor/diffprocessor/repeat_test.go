@@ -182,9 +182,9 @@ func (c *chain) newTier(t require.TestingT, next hopFunc, edit func(*Config)) *d
 	require.NoError(t, err)
 	set := cfg.table()
 	set.Rand = c.phases.Int64N
-	p.table = statetable.New(set)
-	p.epoch = c.start.Add(c.now)
-	p.now = func() time.Time { return c.start.Add(c.now) }
+	p.engine.Table = statetable.New(set)
+	p.engine.Epoch = c.start.Add(c.now)
+	p.engine.Now = func() time.Time { return c.start.Add(c.now) }
 	return p
 }
 
@@ -217,10 +217,10 @@ func (c *chain) startShard(t require.TestingT) {
 		}
 		if c.newLife && err == nil {
 			c.newLife = false
-			c.shard.table.Resync("", "")
+			c.shard.engine.Table.Resync("", "")
 		}
 		for _, r := range answer.Requests() {
-			c.shard.table.Resync(r.Cluster, r.Node)
+			c.shard.engine.Table.Resync(r.Cluster, r.Node)
 		}
 		return err
 	}, func(cfg *Config) { cfg.FlushInterval, cfg.ResyncInterval = c.flush, time.Hour })
@@ -278,7 +278,7 @@ func (c *chain) poll() {
 		_ = c.gateway.ConsumeMetrics(context.Background(), md)
 	}
 	for _, p := range []*diffProcessor{c.shard, c.gateway} {
-		p.table.Sweep(p.now().Sub(p.epoch))
+		p.engine.Table.Sweep(p.engine.Now().Sub(p.engine.Epoch))
 	}
 }
 
@@ -470,9 +470,9 @@ func TestRepeatedPointsAreCounted(t *testing.T) {
 	p, err := newProcessor(cfg, metadatatest.NewSettings(tel), hopFunc(func(context.Context, pmetric.Metrics) error { return nil }))
 	require.NoError(t, err)
 	start, at := time.Now(), time.Duration(0)
-	p.epoch, p.now = start, func() time.Time { return start.Add(at) }
+	p.engine.Epoch, p.engine.Now = start, func() time.Time { return start.Add(at) }
 	shard := newTestProcessor(t, p, func(c *Config) { c.ResyncInterval = 0 })
-	shard.epoch, shard.now = start, p.now
+	shard.engine.Epoch, shard.engine.Now = start, p.engine.Now
 	names := []seriesName{{"a", "banded", 0}, {"a", "histogram", 0}, {"a", "sum", 0}}
 	truth := map[seriesName]reading{names[0]: {value: 5}, names[1]: {value: 5}, names[2]: {value: 5, start: 3}}
 	for ; at <= repeatEvery; at += repeatPoll {

@@ -182,7 +182,7 @@ func TestAClockAheadIsCountedAndSetRightAtOnce(t *testing.T) {
 			start := time.Unix(946_684_800, 0)
 			for i, wrong := range []time.Duration{0, ahead, ahead, 0, 0} {
 				at := time.Duration(i) * 10 * time.Second
-				p.now = func() time.Time { return start.Add(at) }
+				p.engine.Now = func() time.Time { return start.Add(at) }
 				require.NoError(t, p.ConsumeMetrics(t.Context(), report("n", at+wrong, float64(i))))
 				require.Len(t, sink.AllMetrics(), i+1)
 				dp := sink.AllMetrics()[i].ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0)

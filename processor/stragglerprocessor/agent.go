@@ -21,6 +21,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodereport"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/steadytime"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
@@ -161,8 +162,8 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 		if a.reading.Empty() {
 			continue
 		}
-		if n.score.Observe(&a.reading, now) > 0 {
-			a.rejects.add(ctx, errGPUs)
+		if dropped := n.score.Observe(&a.reading, now); dropped > 0 {
+			a.rejects.addN(ctx, errGPUs, int64(dropped))
 		}
 		if n.score.Due(now) && !slices.ContainsFunc(due, func(p pending) bool { return p.node == n }) {
 			due = append(due, pending{n, ts})
@@ -310,9 +311,11 @@ func (a *agent) logVerdict(n *agentNode, res *nodescore.Result) {
 	}
 	if res.BySignals {
 		fields = append(fields, zap.Stringer("signal", res.Signal), zap.Float64("suspicion", round(res.Suspicion)))
-		if gpu := res.Signals.GPU[res.Signal]; gpu != "" {
-			fields = append(fields, zap.String("gpu", gpu))
+		of := res.Signals.Worst[res.Signal]
+		if res.Signal == nodesignal.Throughput {
+			of = res.Culprit.Subject // of equals, no one is the worst
 		}
+		fields = appendSubject(fields, of)
 	}
 	if res.Straggler {
 		if since := res.Since; !since.IsZero() { // else it has been slow for as long as it was compared

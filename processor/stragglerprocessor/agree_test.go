@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
@@ -122,7 +123,7 @@ func (a *agentSide) evaluate(t require.TestingT, now time.Time, w *work, group s
 		inputs := a.plan.Inputs(metric)
 		for i := range inputs {
 			if attr == "" || inputs[i].Attributes[0].Value == attr {
-				require.True(t, r.Add(&inputs[i], "", v))
+				require.True(t, r.Add(&inputs[i], nodesignal.Subject{}, v))
 			}
 		}
 	}

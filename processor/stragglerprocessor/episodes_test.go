@@ -115,6 +115,49 @@ func TestAnOnsetSaysAllThatIsKnown(t *testing.T) {
 	}, lr.Attributes().AsRaw())
 }
 
+// TestTheSmallestCulpritComesFirst: the rank, and apart from it the device that
+// the reason points at.
+func TestTheSmallestCulpritComesFirst(t *testing.T) {
+	rank := nodesignal.Subject{GPU: "GPU-2-5", Rank: nodesignal.OrdinalOf(21), LocalRank: nodesignal.OrdinalOf(5)}
+	for name, tt := range map[string]struct {
+		node     string
+		of       nodesignal.Subject
+		sentence string
+		want     map[string]any
+	}{
+		"the reason is another GPU's": {
+			"n2", rank, "STRAGGLER rank 21 (GPU-2-5, local rank 5) of n2: the node's throughput has been 12.5 % behind",
+			map[string]any{"gpu.job.rank": int64(21), "gpu.job.local_rank": int64(5), "gpu.job.rank.hw.id": "GPU-2-5", "hw.id": "GPU-2-0"},
+		},
+		"without a reason": {
+			"n3", rank, "STRAGGLER rank 21 (GPU-2-5, local rank 5) of n3: ",
+			map[string]any{"gpu.job.rank": int64(21), "gpu.job.local_rank": int64(5), "gpu.job.rank.hw.id": "GPU-2-5", "hw.id": "GPU-2-5"},
+		},
+		"a rank alone": {
+			"n3", nodesignal.Subject{Rank: nodesignal.OrdinalOf(0)}, "STRAGGLER rank 0 of n3: ", map[string]any{"gpu.job.rank": int64(0)},
+		},
+		"a forged name": {
+			"n3",
+			nodesignal.Subject{GPU: "GPU\nSTRAGGLER n1"},
+			`STRAGGLER "GPU\nSTRAGGLER n1" of n3: `,
+			map[string]any{"gpu.job.rank.hw.id": "GPU\nSTRAGGLER n1", "hw.id": "GPU\nSTRAGGLER n1"},
+		},
+		"nobody": {"n3", nodesignal.Subject{}, "STRAGGLER n3: its throughput", map[string]any{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ev := onset()
+			ev.Node, ev.Culprit = tt.node, tt.of
+			lr := theRecord(complete(t, ev))
+			assert.Contains(t, lr.Body().Str(), tt.sentence)
+			got := lr.Attributes().AsRaw()
+			maps.DeleteFunc(got, func(key string, _ any) bool {
+				return !slices.Contains([]string{"gpu.job.rank", "gpu.job.local_rank", "gpu.job.rank.hw.id", "hw.id"}, key)
+			})
+			assert.Equal(t, tt.want, got)
+		})
+	}
+}
+
 func TestWhatIsNotKnownIsLeftOut(t *testing.T) {
 	ev := onset()
 	ev.Node, ev.Since, ev.Rank, ev.Severity = "n3", time.UnixMilli(0), 0, straggler.SeverityCritical
@@ -276,6 +319,7 @@ func TestEpisodesAreDocumented(t *testing.T) {
 	group.Subject, group.Node, group.Cause, group.Nodes, group.NodeCount = straggler.SubjectGroup, "", straggler.CauseStragglers, []string{"n2"}, 1
 	end := onset()
 	end.Kind, end.Cause = straggler.EventEnd, straggler.CauseRecovered
+	end.Culprit = nodesignal.Subject{GPU: "GPU-2-0", Rank: nodesignal.OrdinalOf(0), LocalRank: nodesignal.OrdinalOf(0)}
 	all := map[string]any{}
 	for _, ev := range []straggler.Event{onset(), group, end} {
 		maps.Copy(all, theRecord(complete(t, ev)).Attributes().AsRaw())

@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
@@ -154,6 +155,8 @@ func (o *observer) verdict(ctx context.Context, f *found, known *reading.Metric,
 		return f.takeState(metric.Points)
 	case reading.NodeSignal:
 		return o.takeSignals(ctx, f, metric.Points)
+	case reading.NodeCulprit:
+		return f.takeCulprit(metric.Points)
 	case reading.Heartbeat:
 		f.Heartbeat = true
 		return true
@@ -229,6 +232,25 @@ func (o *observer) takeSignals(ctx context.Context, f *found, points pmetric.Num
 		default:
 			o.rejects.add(ctx, straggler.ErrSignalRange)
 			f.Gone[s] = !f.Values.Known[s]
+		}
+	}
+	return any
+}
+
+// takeCulprit reads whom of the node the node itself names.
+func (f *found) takeCulprit(points pmetric.NumberDataPointSlice) (any bool) {
+	for _, p := range points.All() {
+		if v, ok := p.Attributes().Get(gpusemconv.AttrSignal); !ok || v.Str() != nodesignal.Throughput.String() {
+			continue
+		}
+		any = true
+		switch of := rankattr.Subject(p.Attributes()); {
+		case p.Flags().NoRecordedValue():
+			f.NoCulprit = of
+		case metricreading.Number(p) == 1:
+			f.Culprit, f.HasCulprit = of, true
+		default:
+			f.Culprit, f.HasCulprit = nodesignal.Subject{}, true
 		}
 	}
 	return any

@@ -11,30 +11,33 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
-var errGPUs = errors.New("more GPUs than a node can have")
+var errGPUs = errors.New("more GPUs or ranks than a node can have")
 
 // collectReading adds what rm says to r and returns the report's timestamp. A
 // MIG slice is no GPU of its own here: its clock, power and links are those of
 // the GPU it is cut from.
 func collectReading(r *nodescore.Reading, plan *nodescore.Plan, rm pmetric.ResourceMetrics, from *metricreading.Resource) pcommon.Timestamp {
 	var ts pcommon.Timestamp
+	resource := rm.Resource().Attributes()
 	for _, sm := range rm.ScopeMetrics().All() {
 		for _, m := range sm.Metrics().All() {
 			if known := reading.ByName(m.Name()); known == nil {
-				ts = max(ts, collectForeign(r, plan, m, from))
+				ts = max(ts, collectForeign(r, plan, resource, m, from))
 			} else if inputs := plan.Known(known); inputs != nil {
-				ts = max(ts, collectKnown(r, inputs, known, m, from))
+				ts = max(ts, collectKnown(r, inputs, resource, known, m, from))
 			}
 		}
 	}
 	return ts
 }
 
-func collectKnown(r *nodescore.Reading, inputs []nodescore.Input, known *reading.Metric, m pmetric.Metric, from *metricreading.Resource) (ts pcommon.Timestamp) {
+func collectKnown(r *nodescore.Reading, inputs []nodescore.Input, resource pcommon.Map, known *reading.Metric, m pmetric.Metric, from *metricreading.Resource) (ts pcommon.Timestamp) {
 	metric, ok := from.Open(known, m)
 	if !ok {
 		return 0
@@ -49,7 +52,7 @@ func collectKnown(r *nodescore.Reading, inputs []nodescore.Input, known *reading
 			if in.Field != reading.None && in.Field != p.Field || in.Field == reading.None && !matches(in, dp.Attributes(), p.Subject) {
 				continue
 			}
-			if r.Add(in, p.ID, p.Value) {
+			if r.Add(in, subject(in, resource, dp.Attributes(), p.ID), p.Value) {
 				ts = max(ts, dp.Timestamp())
 			} else {
 				from.Refused[reading.ValueRange]++
@@ -61,7 +64,7 @@ func collectKnown(r *nodescore.Reading, inputs []nodescore.Input, known *reading
 
 // collectForeign reads a metric that only the configuration knows: any unit,
 // and any number that is not negative.
-func collectForeign(r *nodescore.Reading, plan *nodescore.Plan, m pmetric.Metric, from *metricreading.Resource) (ts pcommon.Timestamp) {
+func collectForeign(r *nodescore.Reading, plan *nodescore.Plan, resource pcommon.Map, m pmetric.Metric, from *metricreading.Resource) (ts pcommon.Timestamp) {
 	inputs := plan.Inputs(m.Name())
 	if inputs == nil {
 		from.Foreign(m.Name())
@@ -72,14 +75,11 @@ func collectForeign(r *nodescore.Reading, plan *nodescore.Plan, m pmetric.Metric
 		if _, slice := attrs.Get(gpusemconv.AttrHWParent); slice || dp.Flags().NoRecordedValue() {
 			continue
 		}
-		gpu := ""
-		if v, ok := attrs.Get(gpusemconv.AttrHWID); ok {
-			gpu = metricreading.Text(v)
-		}
+		gpu := rankattr.GPU(attrs)
 		for i := range inputs {
 			switch {
 			case !matches(&inputs[i], attrs, reading.GPU):
-			case r.Add(&inputs[i], gpu, metricreading.Number(dp)):
+			case r.Add(&inputs[i], subject(&inputs[i], resource, attrs, gpu), metricreading.Number(dp)):
 				ts = max(ts, dp.Timestamp())
 			default:
 				from.Refused[reading.ValueRange]++
@@ -87,6 +87,15 @@ func collectForeign(r *nodescore.Reading, plan *nodescore.Plan, m pmetric.Metric
 		}
 	}
 	return ts
+}
+
+// subject is whom a point is of. Only a job's own readings are of ranks: the
+// environment of a rank may have given its resource attributes to others.
+func subject(in *nodescore.Input, resource, point pcommon.Map, gpu string) nodesignal.Subject {
+	if in.Ranked {
+		return rankattr.Within(resource, point)
+	}
+	return nodesignal.Subject{GPU: gpu}
 }
 
 // matches reports whether a point has the attributes of an input or lacks them.

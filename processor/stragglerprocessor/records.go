@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
@@ -77,6 +78,8 @@ func (ep *episode) fill(a pcommon.Map) {
 			a.PutInt(gpusemconv.AttrEpisodeRank, int64(ep.Rank))
 		}
 		ep.fillComparison(a)
+		rankattr.Put(a, ep.Culprit)
+		putText(a, gpusemconv.AttrJobRankGPU, ep.Culprit.GPU)
 	case straggler.SubjectGroup:
 		if ep.Kind != straggler.EventEnd {
 			a.PutDouble(gpusemconv.AttrEpisodeValue, ep.Value)

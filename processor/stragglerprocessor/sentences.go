@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
@@ -24,15 +25,43 @@ func (ep *episode) tell(logger *zap.Logger) {
 			fields = append(fields, zap.String(f.key, f.text))
 		}
 	}
+	of := ep.Culprit
 	if f := ep.finding; f != nil && f.GPU != "" {
-		fields = append(fields, zap.String("gpu", f.GPU))
+		of.GPU = f.GPU
 	}
+	fields = appendSubject(fields, of)
 	fields = append(fields, zap.String("episode", ep.ID))
 	if ep.Kind == straggler.EventEnd {
 		logger.Info(ep.sentence(), fields...)
 	} else {
 		logger.Warn(ep.sentence(), fields...)
 	}
+}
+
+// appendSubject adds what is known of the part of a node that is meant.
+func appendSubject(fields []zap.Field, of nodesignal.Subject) []zap.Field {
+	if n, known := of.Rank.Get(); known {
+		fields = append(fields, zap.Int64("rank", n))
+	}
+	if n, known := of.LocalRank.Get(); known {
+		fields = append(fields, zap.Int64("local_rank", n))
+	}
+	if of.GPU != "" {
+		fields = append(fields, zap.String("gpu", of.GPU))
+	}
+	return fields
+}
+
+// who names the smallest part of the node that is known to be at fault.
+func (ep *episode) who() string {
+	of := ep.Culprit
+	if of == (nodesignal.Subject{}) {
+		return oneLine(ep.Node)
+	}
+	if of.GPU != "" {
+		of.GPU = oneLine(of.GPU)
+	}
+	return of.String() + " of " + oneLine(ep.Node)
 }
 
 // sentence says the event to people.
@@ -54,7 +83,7 @@ func (ep *episode) sentence() string {
 
 func (ep *episode) nodeSentence() string {
 	var b strings.Builder
-	switch node := oneLine(ep.Node); ep.Kind {
+	switch node := ep.who(); ep.Kind {
 	case straggler.EventEnd:
 		return fmt.Sprintf("%s is no straggler any more: %s%s%s", node, ep.Cause, ep.after(), ep.because())
 	case straggler.EventSeverity:
@@ -62,7 +91,11 @@ func (ep *episode) nodeSentence() string {
 	default:
 		fmt.Fprintf(&b, "STRAGGLER %s: ", node)
 	}
-	fmt.Fprintf(&b, "its %s has been %s behind its peers'%s, ", ep.Signal, percent(ep.Gap), ep.since())
+	whose := "its"
+	if ep.Culprit != (nodesignal.Subject{}) {
+		whose = "the node's"
+	}
+	fmt.Fprintf(&b, "%s %s has been %s behind its peers'%s, ", whose, ep.Signal, percent(ep.Gap), ep.since())
 	if ep.Compared {
 		fmt.Fprintf(&b, "%s against a median of %s ", short(ep.Value), short(ep.Median))
 	}

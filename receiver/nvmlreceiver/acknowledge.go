@@ -133,7 +133,7 @@ func parseAcknowledgements(text []byte) (acks []acknowledgement, mistakes []erro
 		address := roster.Address(words[0])
 		if address != "" {
 			ack.gpu = address
-		} else if ack.gpu != allGPUs && !(strings.HasPrefix(ack.gpu, "GPU-") && gpuhealth.ValidUUID(ack.gpu)) {
+		} else if ack.gpu != allGPUs && (!strings.HasPrefix(ack.gpu, "GPU-") || !gpuhealth.ValidUUID(ack.gpu)) {
 			mistakes = append(mistakes, fmt.Errorf("line %d: %.64q is neither the UUID of a GPU nor its PCI address nor %q", n, ack.gpu, allGPUs))
 			continue
 		}

@@ -48,7 +48,7 @@ type Config struct {
 	// those too that repeat others or that only a specialist reads.
 	Detail Detail `mapstructure:"detail"`
 	// ExpectedGPUs is how many GPUs the node has. 0 means as many as the PCI
-	// bus has shown since the start.
+	// bus shows.
 	ExpectedGPUs int `mapstructure:"expected_gpus"`
 	// ReleaseFile is a path: while a file is there NVML is shut down, so that
 	// the driver can be unloaded. Empty means never.
@@ -56,8 +56,8 @@ type Config struct {
 	// AcknowledgeFile is a path: a file that appears there says which GPUs an
 	// operator has dealt with. Empty means never.
 	AcknowledgeFile string `mapstructure:"acknowledge_file"`
-	// StorageID names the storage extension that keeps the health of the GPUs
-	// over a restart. Without one a restart forgets it.
+	// StorageID names the storage extension that keeps the list of the GPUs and
+	// their health over a restart. Without one a restart forgets both.
 	StorageID *component.ID `mapstructure:"storage"`
 	// ProcPath and SysPath are where the host's /proc and /sys are.
 	ProcPath string `mapstructure:"proc_path"`

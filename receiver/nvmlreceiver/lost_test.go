@@ -44,6 +44,7 @@ type machine struct {
 	library string
 	state   string
 	sys     string // empty: the bus cannot be read
+	shown   string // slots that sys is of
 	ack     string
 	storage *memory // nil: none
 
@@ -54,8 +55,7 @@ type machine struct {
 
 func newMachine(tb testing.TB, slots int, withBus, withStorage bool) *machine {
 	tb.Helper()
-	dir, err := os.MkdirTemp(tb.TempDir(), "machine")
-	require.NoError(tb, err)
+	dir := tb.TempDir()
 	m := &machine{TB: tb, library: fakenvml.Library(tb), state: filepath.Join(dir, "state"), ack: filepath.Join(dir, "ack"), now: testTime}
 	tb.Setenv(fakenvml.StateEnv, m.state)
 	if withBus {
@@ -96,9 +96,11 @@ func (m *machine) write() {
 		}
 	}
 	require.NoError(m, state.Write(m.state))
-	if m.sys == "" {
+	shown := fmt.Sprint(m.slots)
+	if m.sys == "" || shown == m.shown {
 		return
 	}
+	m.shown = shown
 	require.NoError(m, os.RemoveAll(m.sys))
 	require.NoError(m, os.MkdirAll(filepath.Join(m.sys, "bus", "pci", "devices"), 0o750))
 	for i := range m.slots {
@@ -379,7 +381,7 @@ func TestLostGPUsProperty(t *testing.T) {
 			slices.Sort(missing)
 			assert.Equal(rt, missing, down(md))
 			if storage {
-				assert.Equal(rt, slots-len(acked), expected, "the machine has so many slots")
+				assert.Len(rt, m.slots, expected+len(acked), "the machine has so many slots")
 			}
 			if rt.Failed() {
 				rt.FailNow()

@@ -22,6 +22,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
@@ -444,18 +445,18 @@ func (f *Fleet) evaluate(n *node, s *scratch) {
 	whole := &s.values[f.cfg.GPUs]
 	for j := range f.layout.ofNode {
 		p := &f.layout.ofNode[j]
-		s.reading.Add(p.input, "", p.value(whole))
+		s.reading.Add(p.input, nodesignal.Subject{}, p.value(whole))
 	}
 	for gpu := range f.cfg.GPUs {
 		v := &s.values[gpu]
 		for j := range f.layout.ofGPU {
 			if p := &f.layout.ofGPU[j]; v.facts&p.facts == p.facts {
-				s.reading.Add(p.input, f.gpuNames[gpu], p.value(v))
+				s.reading.Add(p.input, nodesignal.Subject{GPU: f.gpuNames[gpu]}, p.value(v))
 			}
 		}
 	}
 	if f.step != nil && whole.v[stepSeconds] > 0 {
-		s.reading.Add(f.step, "", whole.v[stepSeconds])
+		s.reading.Add(f.step, nodesignal.Subject{}, whole.v[stepSeconds])
 	}
 	n.score.Observe(&s.reading, n.at)
 	n.res = n.score.Evaluate(n.at, n.received, !n.received.At.IsZero())

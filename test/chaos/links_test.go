@@ -11,14 +11,10 @@ import (
 )
 
 // TestLinks makes the ways between the tiers slow, narrow, lossy, silent, and
-// cuts them; in the short form behind one of the front doors, as it falls out.
+// cuts them.
 func TestLinks(t *testing.T) {
 	t.Parallel()
-	doors := frontDoors
-	if testing.Short() {
-		doors = doors[newRand(t).IntN(2):][:1]
-	}
-	behind(t, doors, badLinks)
+	behind(t, []string{gatewayFleet}, badLinks)
 }
 
 func badLinks(t *testing.T, w *world) {
@@ -64,7 +60,7 @@ func badLinks(t *testing.T, w *world) {
 // the gateway, thresholds have expired at the agents, and series have vanished.
 func TestOutage(t *testing.T) {
 	t.Parallel()
-	behind(t, pick([]string{rootDoor}, []string{"plain", rootDoor}), func(t *testing.T, w *world) {
+	behind(t, pick([]string{rootFleet}, []string{"plain", rootFleet}), func(t *testing.T, w *world) {
 		for _, l := range pick([]*link{w.up}, []*link{w.down, w.up}) {
 			t.Run(l.name, func(t *testing.T) {
 				out := pick(15*interval, vanishedAfter+20*time.Second)

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -106,18 +105,14 @@ service:
     logs: {receivers: [otlp]}
 `, receivers, interval, common, telemetry)
 	case "configs/shard.yaml":
-		frontDoor := ""
-		if slices.Contains(configs, wireDiff) {
-			frontDoor = "wire_diff, "
-		}
 		return fmt.Sprintf(`
 %s
 exporters: {otlp_grpc: {timeout: 500ms}, otlp_grpc/events: {timeout: 500ms}}
 extensions: {%s}
 service:
-  extensions: [admission, straggler_threshold, %shealthcheckv2, pprof]
+  extensions: [admission, straggler_threshold, wire_diff, healthcheckv2, pprof]
   %s
-`, receivers, common, frontDoor, telemetry)
+`, receivers, common, telemetry)
 	case "configs/gateway.yaml":
 		return fmt.Sprintf(`
 %s

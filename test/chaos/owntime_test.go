@@ -23,7 +23,7 @@ func TestOwnClock(t *testing.T) {
 	}
 	t.Parallel()
 	clocks := map[*member]string{}
-	w := newWorld(t, setup{shard: []string{wireDiff}, prepare: func(m *member) {
+	w := newWorld(t, setup{prepare: func(m *member) {
 		clocks[m] = filepath.Join(t.TempDir(), "clock")
 		c := m.Command()
 		c.Path, c.Env = *shifted, append(c.Env, "CHAOS_CLOCK="+clocks[m])

@@ -260,7 +260,6 @@ func suite(t *testing.T, g *gateway) {
 			dp.SetTimestamp(pcommon.NewTimestampFromTime(now))
 			dp.SetIntValue(1)
 			dp.Attributes().PutStr(gpusemconv.AttrHWID, "GPU-new")
-			dp.Attributes().PutStr(gpusemconv.AttrHWType, "gpu")
 		}
 		g.push(md)
 		ask := func(metric string) fleetapi.SamplePage {

@@ -93,7 +93,7 @@ extensions:
   healthcheckv2: {http: {endpoint: %q}}
   pprof: {endpoint: %q}
 service:
-  extensions: [admission, straggler_threshold, healthcheckv2, pprof%s]
+  extensions: [admission, straggler_threshold, wire_diff, healthcheckv2, pprof%s]
   telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %s}}}}]}}
 `, s.grpc, s.http, loopback.FreeAddr(t), s.pprof, o.extensions, port(s.telemetry)))
 	return s
@@ -113,7 +113,7 @@ var fronts = map[string]func(*testing.T, options) front{
 	"shard": func(t *testing.T, o options) front {
 		t.Helper()
 		g := gateway(t, o)
-		return front{shard(t, g.grpc, options{configs: []string{"configs/overlays/wire-diff.yaml"}, extensions: ", wire_diff"}), g}
+		return front{shard(t, g.grpc, options{}), g}
 	},
 }
 

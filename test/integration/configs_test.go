@@ -3,7 +3,6 @@
 package integration
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 )
 
 // agentBinary builds the lean distribution.
@@ -49,7 +47,6 @@ func TestShippedConfigsAreValid(t *testing.T) {
 		"prometheus.yaml":   {"configs/agent.yaml"},
 		"mtls-agent.yaml":   {"configs/agent.yaml", "configs/shard.yaml"},
 		"mtls-gateway.yaml": {"configs/gateway.yaml", "configs/shard.yaml"},
-		"wire-diff.yaml":    {"configs/shard.yaml"},
 		"tenants.yaml":      {"configs/gateway.yaml"},
 		"root.yaml":         {"configs/gateway.yaml"},
 		"tenant-agent.yaml": {"configs/agent.yaml"},
@@ -264,28 +261,4 @@ service:
 			assert.Contains(t, text, want)
 		}
 	})
-}
-
-// The overlay moves the deadbands of the shard from diff to wire_diff: a list
-// cannot be referred to from another file.
-func TestTheWireDiffOverlayHasTheShardsDeadbands(t *testing.T) {
-	t.Parallel()
-	type config struct {
-		Processors struct {
-			Diff struct{ Deadbands []map[string]any }
-		}
-		Extensions struct {
-			WireDiff struct{ Deadbands []map[string]any } `yaml:"wire_diff"`
-		}
-	}
-	read := func(name string) (c config) {
-		text, err := os.ReadFile(filepath.Join(root, "configs", name))
-		require.NoError(t, err)
-		require.NoError(t, yaml.Unmarshal(text, &c))
-		return c
-	}
-	shard, overlay := read("shard.yaml"), read("overlays/wire-diff.yaml")
-	require.NotEmpty(t, shard.Processors.Diff.Deadbands)
-	assert.Equal(t, shard.Processors.Diff.Deadbands, overlay.Extensions.WireDiff.Deadbands)
-	assert.Empty(t, overlay.Processors.Diff.Deadbands)
 }

@@ -286,11 +286,7 @@ func startObservedFleet(t *testing.T) *observedFleet {
 
 	gateway := newGatewayPorts(t)
 	start(t, options{configs: []string{"configs/gateway.yaml", gateway.overlay(t), `
-receivers: {otlp: {protocols: {http: {middlewares: [{id: admission}, {id: wire_diff}, {id: straggler_threshold}]}}}}
-extensions:
-  wire_diff:
-  admission: {max_concurrent: 1, cluster_share: 1}
-service: {extensions: [admission, wire_diff, straggler_threshold, fleet_view, healthcheckv2]}
+extensions: {admission: {max_concurrent: 1, cluster_share: 1}}
 `}})
 	md := pmetric.NewMetrics()
 	gauge(node(md, "n0", map[string]string{"k8s.cluster.name": "busy"}), "gpu.app.step.duration", "s", 1)

@@ -193,3 +193,56 @@ func requireQuiet(t *testing.T, n *gpuNode) {
 		assert.NotRegexp(t, "^hw_", metric)
 	}
 }
+
+// TestALostGPUStaysLost: the agent that comes after one that saw a GPU lost says
+// so too, from its storage, and without one from the PCI bus.
+func TestALostGPUStaysLost(t *testing.T) {
+	t.Parallel()
+	library := fakenvml.Library(t)
+	for name, own := range map[string]string{
+		"storage":      "receivers: {nvml: {storage: file_storage, sys_path: /nonexistent}}\nextensions: {file_storage: {directory: %[1]q}}\nservice: {extensions: [file_storage]}\n",
+		"PCI bus only": "receivers: {nvml: {sys_path: %[2]q}}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sys := t.TempDir()
+			for i := range gpus {
+				device := filepath.Join(sys, "bus", "pci", "devices", fmt.Sprintf("0000:%02x:00.0", 0x1b+i*0x10))
+				require.NoError(t, os.MkdirAll(device, 0o700))
+				require.NoError(t, os.WriteFile(filepath.Join(device, "vendor"), []byte("0x10de\n"), 0o600))
+				require.NoError(t, os.WriteFile(filepath.Join(device, "class"), []byte("0x030200\n"), 0o600))
+			}
+			stateFile, prom := filepath.Join(t.TempDir(), "state"), loopback.FreeAddr(t)
+			state := fakenvml.NewState(gpus)
+			require.NoError(t, state.Write(stateFile))
+			c := start(t, options{configs: []string{fmt.Sprintf(`
+receivers: {nvml: {collection_interval: 200ms, deadline: 150ms, retry_interval: 200ms, library_path: %q}}
+exporters: {prometheus: {endpoint: %q}}
+service: {telemetry: {metrics: {level: none}}, pipelines: {metrics: {receivers: [nvml], exporters: [prometheus]}}}
+`, library, prom), fmt.Sprintf(own, t.TempDir(), sys)}, env: []string{fakenvml.StateEnv + "=" + stateFile}})
+			await := func(what string, found, lost float64) {
+				t.Helper()
+				eventually(t, 20*time.Second, what, func() bool {
+					s := scrape(t, prom)
+					return s.is(found, "hw_gpu_count", labels{"state": "found"}) && s.is(lost, "hw_gpu_count", labels{"state": "lost"}) &&
+						s.is(gpus, "hw_gpu_count", labels{"state": "expected"})
+				})
+			}
+			await("all answer", gpus, 0)
+			state.SetGPU(gpus-1, "present", 0)
+			require.NoError(t, state.Write(stateFile))
+			await("one is lost", gpus-1, 1)
+			c.stop()
+			state.Set("count", gpus-1) // the driver no longer lists it
+			require.NoError(t, state.Write(stateFile))
+			c.restart()
+			await("it is still lost", gpus-1, 1)
+			if name == "storage" {
+				assert.True(t, scrape(t, prom).is(0, "hw_gpu_up_ratio", labels{"hw_id": fakenvml.UUID(gpus - 1), "reason": "lost"}))
+			}
+			state.Set("count", gpus).SetGPU(gpus-1, "present", 1)
+			require.NoError(t, state.Write(stateFile))
+			await("it answers again", gpus, 0)
+		})
+	}
+}

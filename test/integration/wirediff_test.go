@@ -69,6 +69,8 @@ receivers:
         endpoint: %q
         auth: {authenticator: bearertokenauth}
         middlewares: [{id: admission}, {id: wire_diff}]
+processors:
+  diff: {front_door: wire_diff}
 exporters:
   otlp_grpc:
     endpoint: %q
@@ -79,7 +81,7 @@ exporters:
 service:
   extensions: [admission, wire_diff, bearertokenauth]
   pipelines:
-    metrics: {receivers: [otlp], exporters: [otlp_grpc]}
+    metrics: {receivers: [otlp], processors: [diff], exporters: [otlp_grpc]}
   telemetry:
     metrics: %s
 `, grpcAddr, httpAddr, next, telemetryReader(t, telemetry))}})
@@ -146,7 +148,7 @@ service:
 	assert.Equal(t, codes.Unauthenticated, status.Code(overGRPC(report("grpc-node", 1), "")))
 	eventually(t, 10*time.Second, "the table has the two nodes and their series", func() bool {
 		s := scrape(t, telemetry)
-		return s.is(2, "otelcol_extension_wire_diff_nodes", nil) && s.is(4, "otelcol_extension_wire_diff_series", nil) &&
+		return s.is(2, "otelcol_processor_diff_nodes", nil) && s.is(4, "otelcol_processor_diff_series", nil) &&
 			s.is(12, "otelcol_extension_wire_diff_pushes", labels{"read": "bytes"})
 	})
 }

@@ -40,20 +40,20 @@ var heavy = map[string][]string{
 // may use are left out.
 var rooms = map[string][]string{
 	"receiver/nvmlreceiver":             {"gpuhealth", "podresources", "sharedinstance"},
-	"receiver/csvreplayreceiver":        {},
-	"processor/diffprocessor":           {"deadband", "metricdiff", "resync", "statetable"},
-	"processor/stragglerprocessor":      {"nodereport", "nodescore", "reason", "resync", "sharedinstance"},
+	"receiver/csvreplayreceiver":        {"gpuhealth"},
+	"processor/diffprocessor":           {"delta", "delta/deadband", "delta/resync", "delta/statetable"},
+	"processor/stragglerprocessor":      {"delta/resync", "gpuhealth", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "reading/identity", "reading/metricreading", "reason", "sharedinstance", "straggler", "threshold"},
 	"processor/clientidentityprocessor": {"clientidentity"},
-	"exporter/fleetviewexporter":        {"fleethistory", "fleetstate"},
-	"extension/fleetviewextension":      {"fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate"},
-	"extension/thresholdextension":      {"clientidentity", "resync"},
-	"extension/wirediffextension":       {"deadband", "metricdiff", "nesting", "resync", "statetable"},
-	"extension/admissionextension":      {"admission", "clientidentity", "nesting"},
+	"exporter/fleetviewexporter":        {"fleethistory", "fleetstate", "nodescore/nodesignal", "reading/identity", "reading/metricreading"},
+	"extension/fleetviewextension":      {"fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate", "nodescore/nodesignal"},
+	"extension/thresholdextension":      {"clientidentity", "delta/resync", "nodescore/nodesignal", "straggler", "threshold"},
+	"extension/wirediffextension":       {"delta", "delta/deadband", "delta/resync", "delta/statetable", "nesting"},
+	"extension/admissionextension":      {"admission", "clientidentity", "contentcoding", "nesting"},
 }
 
-// shared are small: names on the wire, the thresholds and what they are of, time, and
-// the rule by which tenants share what is bounded.
-var shared = []string{"fairshare", "gpusemconv", "nodesignal", "steadytime", "straggler", "threshold"}
+// shared are small: names on the wire, the catalogue of readings, time, and the rule
+// by which tenants share what is bounded. The straggler engine is not among them.
+var shared = []string{"fairshare", "gpusemconv", "reading", "steadytime", "wire"}
 
 // components are the directories of this module's components.
 func components(t *testing.T) []string {

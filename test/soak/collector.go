@@ -50,7 +50,7 @@ func startGateway(ctx context.Context, binary string) (*collector, error) {
 
 func startShard(ctx context.Context, binary, gateway string) (*collector, error) {
 	return start(ctx, "shard", binary, []string{"GPU_COLLECTOR_GATEWAY=" + gateway, "GPU_COLLECTOR_INSECURE=true"},
-		[]string{"configs/shard.yaml", "configs/overlays/wire-diff.yaml"},
+		[]string{"configs/shard.yaml"},
 		"service::extensions: [admission, straggler_threshold, wire_diff, healthcheckv2, pprof]")
 }
 

@@ -29,8 +29,6 @@ type Answer struct {
 	nodes []string
 	bytes int // of the header, at most
 	left  bool
-	heard bool // somebody looks at lost
-	lost  bool
 }
 
 type answerKey struct{}
@@ -47,41 +45,6 @@ func ContextWithAnswer(ctx context.Context) (context.Context, *Answer) {
 func AnswerOf(ctx context.Context) *Answer {
 	a, _ := ctx.Value(answerKey{}).(*Answer)
 	return a
-}
-
-// Listen returns a context with an answer, ctx where it has one: else with one that
-// reaches no sender, so that nobody can be asked in it. Who calls it looks at Lost
-// when the pipeline is done.
-func Listen(ctx context.Context) (context.Context, *Answer) {
-	a := AnswerOf(ctx)
-	if a == nil {
-		a = &Answer{left: true}
-		ctx = context.WithValue(ctx, answerKey{}, a)
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.heard = true
-	return ctx, a
-}
-
-// Lose notes that not all of the push was kept, although it is accepted: what is
-// before the pipeline in this process must not take it for known. It reports whether
-// somebody there listens.
-func (a *Answer) Lose() bool {
-	if a == nil {
-		return false
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.lost = true
-	return a.heard
-}
-
-// Lost reports whether Lose was called.
-func (a *Answer) Lost() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.lost
 }
 
 // Ask is AnswerOf(ctx).Ask(node).

@@ -145,21 +145,3 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
-
-func TestLost(t *testing.T) {
-	assert.False(t, AnswerOf(t.Context()).Lose(), "nobody")
-	ctx, answer := ContextWithAnswer(t.Context())
-	assert.False(t, AnswerOf(ctx).Lose(), "only the sender")
-	ctx, listens := Listen(ctx)
-	assert.Same(t, answer, listens, "there is one")
-	assert.Same(t, answer, AnswerOf(ctx))
-	assert.True(t, AnswerOf(ctx).Lose())
-	assert.True(t, answer.Lost())
-	assert.Empty(t, answer.Header(), "the sender has nothing to do with it")
-
-	ctx, answer = Listen(t.Context())
-	assert.False(t, Ask(ctx, "n"), "nobody would hear it")
-	assert.False(t, answer.Lost())
-	assert.True(t, AnswerOf(ctx).Lose())
-	assert.True(t, answer.Lost())
-}

@@ -117,71 +117,14 @@ func TestWhatWasLostIsAskedFor(t *testing.T) {
 		r.CloseNode()
 		want := []int{10, 110, 210, 310}
 		if lost {
-			r.Lose()
+			r.Miss(map[NodeKey]struct{}{nodeA: {}})
+			r.Commit()
 		} else {
 			r.Abort()
 			want = nil // its sender knows
 		}
 		assert.Equal(t, want, asks(tb, 10, 600))
 	}
-}
-
-// A report is one of new nodes only where none of them is known, whether or not there
-// is news of it, and of the cluster that the first names.
-func TestWhatIsNew(t *testing.T) {
-	tb := newTable(nil)
-	say := func(at time.Duration, nodes ...NodeKey) (isNew bool, cluster uint64) {
-		r := tb.Begin(at)
-		for i, n := range nodes {
-			r.OpenNode(n)
-			if r.Undescribed() {
-				r.DescribeNode([]Attr{{Key: "k8s.cluster.name", Text: []string{"a", "b"}[i]}})
-			}
-			r.Observe(double(1, 1))
-			r.CloseNode()
-		}
-		isNew, cluster = r.IsNew(), r.Cluster()
-		r.Commit()
-		return isNew, cluster
-	}
-	isNew, cluster := say(0, nodeA)
-	assert.True(t, isNew)
-	assert.Equal(t, HashString("a"), cluster)
-	isNew, cluster = say(10*time.Second, nodeA)
-	assert.False(t, isNew, "there is no news of it")
-	assert.Equal(t, HashString("a"), cluster)
-	isNew, cluster = say(20*time.Second, nodeA, nodeB)
-	assert.False(t, isNew, "one of them is known")
-	assert.Equal(t, HashString("a"), cluster)
-}
-
-// While the next hop has no room for whole states, what changes of a node goes on
-// and what is due again waits; of a node of which it has nothing all is tried.
-func TestAResyncWaitsForRoom(t *testing.T) {
-	full := false
-	tb := newTable(func(s *Settings) {
-		s.Full = func(cluster uint64, _ time.Duration) bool { return full && cluster == 0 }
-	})
-	points := func(v uint64) []Point { return []Point{{Key: 1, Value: 5}, {Key: 2, Value: v}} }
-	at := time.Duration(0)
-	forwards := func(v uint64) (n int) {
-		at += 10 * time.Second
-		for _, a := range push(tb, at, nodeA, points(v)...) {
-			if a == Forward {
-				n++
-			}
-		}
-		return n
-	}
-	full = true
-	assert.Equal(t, 2, forwards(1), "it is new")
-	assert.Equal(t, 1, forwards(2))
-	tb.Resync("", "")
-	assert.Equal(t, 1, forwards(3), "waits")
-	assert.Equal(t, 1, forwards(3), "and waits; whether the next hop has it is in doubt")
-	full = false
-	assert.Equal(t, 2, forwards(3))
-	assert.Equal(t, 0, forwards(3))
 }
 
 func TestWhatFoundNoRoomIsAskedForEachInterval(t *testing.T) {

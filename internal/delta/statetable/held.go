@@ -7,8 +7,8 @@ func (t *Table) Losses() uint64 { return t.losses.Load() }
 
 // Said notes the Unix time in nanoseconds of the open node's report.
 func (r *Report) Said(unixNano uint64) {
-	if n := r.node; n != nil && !older(coarse(n.said), coarse(unixNano)) {
-		n.said = unixNano
+	if r.node != nil {
+		r.visit().said = unixNano
 	}
 }
 
@@ -28,7 +28,8 @@ func (r *Report) OpenHeld(key NodeKey) (attrs []Attr, unixNano uint64, ok bool) 
 	}
 	r.node, r.key, r.changed = n, key, false
 	n.inflight++
-	r.visits = append(r.visits, visit{node: n, from: len(r.pending)})
+	r.run = run{}
+	r.visits = append(r.visits, visit{node: n, from: len(r.pending), runFrom: len(r.runs), held: true})
 	return r.table.dict.attributes(nil, &n.names, n.attrs), n.said, true
 }
 
@@ -38,7 +39,7 @@ func (r *Report) OpenHeld(key NodeKey) (attrs []Attr, unixNano uint64, ok bool) 
 // were in doubt before.
 func (r *Report) Held(yield func(s Series, unixNano uint64) bool) {
 	n := r.node
-	v := &r.visits[len(r.visits)-1]
+	v := r.visit()
 	n.epoch, n.lost = r.table.epoch.Load(), false
 	v.generation, v.epoch = n.generation, n.epoch
 	n.lacking = true

@@ -27,6 +27,7 @@ type node struct {
 	attrs          uint16
 	brought        brought
 	described      bool
+	kept           bool // a report of it was accepted
 	accepted       bool // the next hop has taken something of it
 	label, cluster uint64
 
@@ -59,8 +60,8 @@ type node struct {
 	asks  uint8
 	askAt time.Duration
 
-	// The next heartbeat's earliest time, and the last one's report and
-	// timestamp, as in entry.time.
+	// The next heartbeat's earliest time, the report that last had one, accepted or
+	// not, and the last accepted one's timestamp, as in entry.time.
 	heartbeatAt   time.Duration
 	heartbeatBy   uint64
 	heartbeatTime uint32
@@ -71,9 +72,11 @@ type node struct {
 	generation uint64
 	committer  uint64
 
-	// owner is the last report that looked at this node, and visit the mark
-	// that it leaves on the entries it has seen.
+	// owner is the last report that looked at this node, visit the mark that it
+	// leaves on the entries it has seen, and scanner the last report that looked for
+	// vanished ones. They mean nothing to another report.
 	owner    uint64
+	scanner  uint64
 	visit    uint16
 	inflight int32
 	evicted  bool
@@ -135,14 +138,6 @@ func (e *entry) owed() bool { return e.bits&(gone|unknown) == gone }
 // doubt makes the series one to be sent when it is next reported.
 func (e *entry) doubt() {
 	if !e.is(gone) {
-		e.set(unknown)
-	}
-}
-
-// live takes note that the series is reported again.
-func (e *entry) live() {
-	if e.is(gone) {
-		e.unset(gone)
 		e.set(unknown)
 	}
 }
@@ -231,14 +226,14 @@ func (n *node) slot(key uint64) int {
 }
 
 // grow makes room for more entries. It is exact for a first report and then
-// takes an eighth more, since memory per series is what bounds a fleet.
+// takes little more, since memory per series is what bounds a fleet.
 func (n *node) grow(more int) {
 	need := len(n.entries) + more
 	if need <= cap(n.entries) && need <= len(n.index)/4*3 {
 		return
 	}
 	if need > cap(n.entries) {
-		entries := make([]entry, len(n.entries), max(need, len(n.entries)+len(n.entries)/8))
+		entries := make([]entry, len(n.entries), max(need, len(n.entries)+len(n.entries)/32))
 		copy(entries, n.entries)
 		n.entries = entries
 	}
@@ -279,30 +274,27 @@ func (n *node) insert(key uint64) int {
 // forgetAll makes every series unknown, so that each is sent when it is next
 // reported, in whichever push that is, and the heartbeat with it.
 func (n *node) forgetAll() {
-	n.heartbeatAt, n.heartbeatBy = 0, 0
+	n.heartbeatAt = 0
 	for i := range n.entries {
 		n.entries[i].doubt()
 	}
 }
 
-// pause takes note of the time since the report before and reports whether that
-// is so long that the node may have reported elsewhere in between: to another
-// instance, from which the next hop has by now what this one does not know of.
+// pace returns what is usual with a report that long after the one before, and
+// whether that is so long that the node may have reported elsewhere in between: to
+// another instance, from which the next hop has by now what this one does not know of.
 //
 // Usual is the longest of late, since a sender may spread its series over some
 // pushes. One report that went elsewhere doubles the time; one that is late by
 // less than three quarters of it is late. One distance is no pace: where many nodes
 // begin at once, the first report is late, and the second is in time.
-func (n *node) pause(d time.Duration) bool {
-	usual, paced := n.usual, n.paced
-	n.paced = usual > 0
-	if n.usual = max(d, usual-usual/64); !paced || d <= usual+max(usual/4*3, pauseSlack) {
-		return false
+func (n *node) pace(d time.Duration) (usual time.Duration, paused bool) {
+	usual = max(d, n.usual-n.usual/64)
+	if !n.paced || d <= n.usual+max(n.usual/4*3, pauseSlack) {
+		return usual, false
 	}
 	// One long silence is no pace; the second of that length is.
-	n.usual = max(usual, min(d, n.paused))
-	n.paused = d
-	return true
+	return max(n.usual, min(d, n.paused)), true
 }
 
 // pauseSlack is how much any report may be late.
@@ -315,7 +307,7 @@ func (n *node) reports(now time.Duration) bool {
 	if n.usual > 0 {
 		within = fewReports*n.usual + pauseSlack
 	}
-	return now-n.heard <= within
+	return n.kept && now-n.heard <= within
 }
 
 // compact drops the series that were not heard of for longer than most, in

@@ -186,7 +186,7 @@ func (t *Table) all() iter.Seq[*node] {
 func (t *Table) copyNode(n *node, withSeries bool) (Node, []Series, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.evicted {
+	if n.evicted || !n.kept {
 		return Node{}, nil, false
 	}
 	out := Node{Key: n.key, Heard: n.heard, Series: len(n.entries), Attrs: t.dict.attributes(nil, &n.names, n.attrs)}

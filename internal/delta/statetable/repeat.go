@@ -24,21 +24,25 @@ const maxRepeated = 1 << 14
 func (r *Report) Repeated(unixNano uint64) func(yield func(Series) bool) {
 	return func(yield func(Series) bool) {
 		n := r.node
-		if n == nil || !n.relayed || !n.lacking || r.again >= maxRepeated {
+		if n == nil || !r.lacking || r.again >= maxRepeated || !r.visit().relayed {
 			return
 		}
-		r.visits[len(r.visits)-1].repeated = true
+		v := r.visit()
+		v.repeated = true
+		if v.returned {
+			return // until that tier says again what has not ended
+		}
 		at := coarse(unixNano)
 		for i := range n.entries {
 			e := &n.entries[i]
-			if !e.is(unknown) || e.is(gone|repeated) || e.seen == n.visit || older(e.time, at) {
+			if !v.unsure(e) || e.is(gone|repeated) || e.seen == n.visit || older(e.time, at) {
 				continue
 			}
 			start, known := n.starts.of(e.origin)
 			if e.opaque() || !known {
-				r.table.unrepeatable.Add(1)
+				r.unrepeatable++
 				if (r.tick-e.heard())&heardMask > r.table.overdue {
-					n.lacks()
+					r.lacks()
 				}
 				continue
 			}
@@ -54,16 +58,15 @@ func (r *Report) Repeated(unixNano uint64) func(yield func(Series) bool) {
 	}
 }
 
-// returned is for a node of which the tier before was silent for so long that
-// series may have ended unsaid. What this report does not hold is not repeated
-// any more until that tier, which is asked for all of the node, says it again.
+// returned is for a node whose tier before was silent for so long that series may
+// have ended unsaid. Series that this report does not hold are not repeated any more
+// until that tier, which is asked for all of the node, says them again.
 func (n *node) returned() {
 	for i := range n.entries {
 		if e := &n.entries[i]; e.seen != n.visit {
 			e.set(unknown | gone)
 		}
 	}
-	n.asks = asksInDoubt
 }
 
 // asksInDoubt is how often a node is asked for of which something is missing:
@@ -85,7 +88,7 @@ func (n *node) lacks() { n.asks = asksInDoubt }
 // found no room. Call it after Repeated, and Asked if the answer will say so.
 func (r *Report) Wants() bool {
 	if n := r.node; n != nil {
-		return n.relayed && n.asks > 0 && r.now >= n.askAt
+		return r.visit().relayed && r.asks > 0 && r.now >= n.askAt
 	}
 	last := r.table.unplaced[r.key.Hi%unplacedAsks].Load()
 	return last == 0 || r.now-time.Duration(last) >= r.table.askEvery
@@ -93,13 +96,12 @@ func (r *Report) Wants() bool {
 
 // Asked notes that the answer to this report asks for the open node.
 func (r *Report) Asked() {
-	r.table.asked.Add(1)
-	if n := r.node; n != nil {
-		n.asks--
-		n.askAt = r.now + r.table.askEvery
+	r.nodesAsked++
+	if r.node != nil {
+		r.visit().wasAsked = true
 		return
 	}
-	r.table.unplaced[r.key.Hi%unplacedAsks].Store(max(int64(r.now), 1))
+	r.asked = append(r.asked, r.key.Hi%unplacedAsks)
 }
 
 // most is how many ticks a series that has not ended may be silent.

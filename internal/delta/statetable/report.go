@@ -61,17 +61,18 @@ const (
 	Stale
 )
 
-// Report compares one push with the table. It is used by one goroutine:
+// Report compares one push with the table. One goroutine uses it:
 //
 //	OpenNode, Observe and Forget..., Vanished, HeartbeatDue, CloseNode   for each node
-//	Commit or Abort                                                      once
+//	Commit, Abort or Discard                                             once
 //
-// DescribeNode and Describe, right after OpenNode and Observe, give what is new
-// a name, which Vanished, Resync of single nodes, and Reader go by.
+// Nothing that another report or a reader can see changes before Commit: neither a
+// value nor a time, and not that the node was heard of. DescribeNode and Describe,
+// right after OpenNode and Observe, give a name to what is new. Vanished, Resync of
+// single nodes, and Reader go by the names.
 //
-// OpenNode takes the node's lock and CloseNode gives it back; between the last
-// CloseNode and Commit no lock is held. A Report must not be used after Commit
-// or Abort.
+// OpenNode takes the node's lock and CloseNode gives it back. No lock is held
+// between the last CloseNode and the end. A Report must not be used after its end.
 type Report struct {
 	table *Table
 	id    uint64
@@ -79,52 +80,61 @@ type Report struct {
 	ticks uint64
 	tick  uint16 // of ticks what an entry holds
 
-	node     *node // nil between nodes, and for a node there is no room for
-	key      NodeKey
-	cursor   int    // where in node.entries the next point is expected
-	fresh    bool   // the point just observed is of a new series
-	stamp    uint64 // see Stamp
-	changed  bool   // something of the open node is forwarded
-	again    int    // points that were repeated
-	visits   []visit
-	pending  []pending
-	first    *node // of those that were opened
-	accepted bool  // the next hop has something of one of them
-	namer    namer
-	text     []byte // encoded names of pending's new series
-	metric   span   // in text, the last one described
-	named    uint32 // pending.metric whose number is number, for one node
-	number   uint16
+	node    *node // nil between nodes, and for a node there is no room for
+	key     NodeKey
+	cursor  int           // where in node.entries the next point is expected
+	fresh   bool          // the point just observed is of a new series
+	stamp   uint64        // see Stamp
+	changed bool          // something of the open node is forwarded
+	since   time.Duration // node.since with this report
+	lacking bool          // node.lacking with this report
+	asks    uint8         // node.asks with this report
+	run     run           // of the open node, not yet in runs
+	again   int           // points that were repeated
+	visits  []visit
+	pending []pending
+	runs    []run
+	asked   []uint64 // places in table.unplaced
+	namer   namer
+	text    []byte // encoded names of pending's new series
+	metric  span   // in text, the last one described
+	named   uint32 // pending.metric whose number is number, for one node
+	number  uint16
 
-	stale, untracked, unnamed, resyncs int64
+	stale, untracked, unnamed, resyncs, nodesAsked, unrepeatable int64
 }
-
-// Cluster is the hash of the cluster that the first of the report's nodes names, 0
-// where it names none, or found no room.
-func (r *Report) Cluster() uint64 {
-	if r.first == nil {
-		return 0
-	}
-	r.first.mu.Lock()
-	defer r.first.mu.Unlock()
-	return r.first.cluster
-}
-
-// IsNew reports whether the next hop had accepted nothing of the report's nodes yet,
-// also of those that have nothing to say.
-func (r *Report) IsNew() bool { return !r.accepted }
 
 type span struct{ from, to uint32 }
 
-// visit is one node's part of a report: the points it forwards are
+// visit is one node's part of a report: what Commit is to do. The node forwards
 // pending[from:to], judged against the given generation.
 type visit struct {
-	node       *node
-	generation uint64
-	epoch      uint64
-	from, to   int
-	heartbeat  bool
-	repeated   bool // what the node did not report was, see Repeated
+	node            *node
+	generation      uint64
+	epoch           uint64
+	from, to        int
+	runFrom, runTo  int
+	said            uint64 // the time of the report in Unix nanoseconds
+	beat            uint32 // the time of its heartbeat, as in entry.time
+	first           bool   // of this node in this report
+	resync, paused  bool   // all of its series are forwarded, and why
+	opaque          bool   // its opaque ones are
+	heartbeat       bool
+	relayed         bool // see Relayed
+	returned        bool // after silence of that tier
+	repeated        bool // the series that the node did not report were, see Repeated
+	scanned         bool // for vanished series
+	lacks, wasAsked bool // see Wants
+	missed          bool // see Miss
+	held            bool // not a report of the node, see OpenHeld
+}
+
+// run is points from..to of the node's entries that the report holds and does not
+// forward, all with that time; or series that ended and have no name.
+type run struct {
+	from, to int32
+	time     uint32
+	ended    bool
 }
 
 // pending is a forwarded point, to be remembered once it is accepted.
@@ -152,32 +162,55 @@ func (t *Table) Begin(now time.Duration) *Report {
 	return r
 }
 
-// OpenNode starts a node's part of the report. The same node may be opened
-// more than once in a report.
+// OpenNode starts a node's part of the report. A report may open the same node
+// more than once.
 func (r *Report) OpenNode(key NodeKey) {
-	r.cursor, r.fresh, r.changed = 0, false, false
+	r.cursor, r.fresh, r.changed, r.run = 0, false, false, run{}
 	n := r.table.open(key, r.now)
 	r.node, r.key = n, key
 	if n == nil {
 		return
 	}
-	if r.first == nil {
-		r.first = n
+	v := visit{
+		node: n, generation: n.generation, epoch: r.table.epoch.Load(),
+		from: len(r.pending), runFrom: len(r.runs), first: n.owner != r.id,
 	}
-	r.accepted = r.accepted || n.accepted
-	if n.owner != r.id {
+	if v.first {
 		n.owner = r.id
 		n.visit++
-		if r.now-n.heard > r.table.set.VanishedAfter {
-			n.since = r.now // silence is not held against the series
-		}
-		paused := n.pause(r.now - n.heard)
-		n.heard = r.now
-		r.resync(n, paused)
-		r.opaque(n)
 	}
+	silent := r.now - n.heard
+	if r.since = n.since; silent > r.table.set.VanishedAfter {
+		r.since = r.now // silence is not held against the series
+	}
+	_, v.paused = n.pace(silent)
+	v.resync = v.paused || n.lost || n.epoch != v.epoch || r.due(r.table.set.ResyncInterval, n.resyncAt)
+	v.opaque = r.table.set.OpaqueInterval < r.table.set.ResyncInterval && r.due(r.table.set.OpaqueInterval, n.opaqueAt)
+	if r.lacking = n.lacking; v.resync {
+		// The node may have reported elsewhere during a pause: what is known here may be old.
+		r.lacking = !v.paused
+	}
+	r.asks = n.asks
 	n.inflight++
-	r.visits = append(r.visits, visit{node: n, generation: n.generation, epoch: n.epoch, from: len(r.pending)})
+	r.visits = append(r.visits, v)
+}
+
+// visit is the open node's.
+func (r *Report) visit() *visit { return &r.visits[len(r.visits)-1] }
+
+// due reports whether something is that is to be done at a time and after each
+// interval, 0 for never.
+func (r *Report) due(every, at time.Duration) bool { return every > 0 && r.now >= at }
+
+// past is the first time after now that lies whole intervals after at, so that a
+// node keeps its phase.
+func (r *Report) past(every, at time.Duration) time.Duration {
+	return at + every*(1+(r.now-at)/every)
+}
+
+// unsure reports whether the next hop is to get the series whatever its value is.
+func (v *visit) unsure(e *entry) bool {
+	return v.resync || e.is(unknown) || (v.opaque && e.opaque())
 }
 
 // Undescribed reports whether the open node wants DescribeNode.
@@ -219,44 +252,6 @@ func (r *Report) giveUp() {
 	r.node = nil
 }
 
-// resync forgets the node's series when that is due, or when asked to. The
-// deadline moves on by whole intervals, so the node keeps its phase.
-func (r *Report) resync(n *node, now bool) {
-	every, epoch := r.table.set.ResyncInterval, r.table.epoch.Load()
-	due := every > 0 && r.now >= n.resyncAt
-	if !due && !now && n.epoch == epoch && !n.lost {
-		return
-	}
-	if full := r.table.set.Full; full != nil && n.accepted && full(n.cluster, r.now) {
-		n.lost = true // with the first report for which there is room
-		return
-	}
-	// What paused may have reported elsewhere, so what is known here may be old.
-	n.lacking = !now
-	if due {
-		n.resyncAt += every * (1 + (r.now-n.resyncAt)/every)
-	}
-	n.epoch, n.lost = epoch, false
-	n.forgetAll()
-	r.resyncs++
-}
-
-// opaque forgets those of the node's series that no tier after this one is likely
-// to repeat, for it has only a hash of them or no name. That tier could ask for
-// them, but would get all of the node each time.
-func (r *Report) opaque(n *node) {
-	every := r.table.set.OpaqueInterval
-	if every <= 0 || every >= r.table.set.ResyncInterval || r.now < n.opaqueAt {
-		return
-	}
-	n.opaqueAt += every * (1 + (r.now-n.opaqueAt)/every)
-	for i := range n.entries {
-		if e := &n.entries[i]; e.opaque() {
-			e.set(unknown)
-		}
-	}
-}
-
 // Observe compares a point with what is known of its series.
 //
 // A series that comes more than once in a report keeps its order: once its
@@ -282,27 +277,41 @@ func (r *Report) Observe(p Point) Verdict {
 	e := &n.entries[i]
 	again := e.seen == n.visit
 	e.seen = n.visit
-	e.hear(r.tick)
 	if setBack(e.time, at) {
 		at = r.restamp(e.time, at, p.Received)
 	}
 	switch {
 	case older(e.time, at):
 		r.stale++
+		r.touch(i, 0)
 		return Stale
-	case again || e.is(unknown|repeated|gone) || !e.serves(&p):
-		e.live()
+	case again || e.is(repeated|gone) || r.visit().unsure(e) || !e.serves(&p):
 		r.changed = true
 		r.pend(&p, at, i, again)
 		return Forward
 	}
-	// True whether or not the rest of the report is accepted: at this time the
-	// series had the value that the next hop holds.
-	e.setTime(at)
+	r.touch(i, at)
 	if r.table.set.WholeNodes {
 		r.pend(&p, at, i, false) // in case that another point changed
 	}
 	return Unchanged
+}
+
+// touch notes that the report holds the series at position i, as it was at a time.
+func (r *Report) touch(i int, at uint32) {
+	if r.run.to == int32(i) && r.run.time == at {
+		r.run.to++
+		return
+	}
+	r.endRun()
+	r.run = run{from: int32(i), to: int32(i) + 1, time: at}
+}
+
+func (r *Report) endRun() {
+	if r.run.to > r.run.from {
+		r.runs = append(r.runs, r.run)
+	}
+	r.run = run{}
 }
 
 func (r *Report) pend(p *Point, at uint32, i int, again bool) {
@@ -381,8 +390,8 @@ func (r *Report) describe(m *Metric) (uint32, bool) {
 }
 
 // Relayed notes that the open node's report comes from another tier, which
-// reduced it: what it lacks is not gone. This holds for twice the TTL. After
-// silence of half a TTL that tier may have forgotten the node, or series of it
+// reduced it: a series that the report lacks is not gone. This holds for twice the
+// TTL. After silence of half a TTL that tier may have forgotten the node, or series
 // that ended, and is asked for all, see Wants: it forgets after a TTL, and tells of
 // an end in time where VanishedAfter is below half of that.
 func (r *Report) Relayed() {
@@ -390,73 +399,80 @@ func (r *Report) Relayed() {
 	if n == nil {
 		return
 	}
+	v := r.visit()
 	// A node that was never heard of was silent since this table began: before half
 	// a TTL of that nothing can have been forgotten, and its epoch says the rest.
-	if ttl := r.table.set.TTL; ttl > 0 && r.now-n.relayedAt >= ttl/2 {
-		n.returned()
+	if v.returned = r.silent(n); v.returned || (!n.relayed && n.starts.full) {
+		r.lacks()
 	}
-	if !n.relayed {
-		n.startsKnown()
-	}
-	n.relayed, n.relayedAt = true, r.now
+	v.relayed = true
 }
+
+// silent reports whether the tier before was for half a TTL.
+func (r *Report) silent(n *node) bool {
+	ttl := r.table.set.TTL
+	return ttl > 0 && r.now-n.relayedAt >= ttl/2
+}
+
+// lacks notes that something of the open node is not remembered here.
+func (r *Report) lacks() { r.visit().lacks, r.asks = true, asksInDoubt }
 
 // Vanished yields each named series that the open node did not report for
 // VanishedAfter, although it went on reporting, and that the next hop has not
-// been told of; and those of which it was told in vain, see ResyncNode. The
+// been told of; and those that it was told of in vain, see ResyncNode. The
 // caller forwards a point without a value for it. Call it once the node's points
 // are observed.
 func (r *Report) Vanished(yield func(Series) bool) {
 	n, after := r.node, r.table.vanishedTicks
-	if n == nil || (n.owes && !r.owed(yield)) || after == 0 || n.scanned == r.ticks {
+	if n == nil || n.scanner == r.id {
 		return
 	}
-	n.scanned = r.ticks
-	n.relayed = n.relayed && r.now-n.relayedAt < 2*r.table.set.TTL
-	if n.relayed || r.ticks-r.table.ticks(n.since) <= after {
+	n.scanner = r.id
+	if n.owes && !r.owed(yield) || after == 0 || n.scanned == r.ticks {
+		return
+	}
+	v := r.visit()
+	v.scanned = true
+	if v.relayed || r.relays(n) || r.ticks-r.table.ticks(r.since) <= after {
 		return
 	}
 	for i := range n.entries {
 		e := &n.entries[i]
-		if uint64((r.tick-e.heard())&heardMask) <= after || e.is(gone) {
+		if e.seen == n.visit || uint64((r.tick-e.heard())&heardMask) <= after || e.is(gone) {
 			continue
 		}
 		if e.metric == 0 {
-			e.set(unknown | gone)
+			r.endRun()
+			r.run = run{from: int32(i), to: int32(i) + 1, ended: true}
 			continue
 		}
-		// In doubt from now on: a report that overlaps may carry it again.
-		e.set(unknown)
 		if !r.end(i, yield) {
 			return
 		}
 	}
 }
 
+// relays reports whether another tier still counts as the one that reports.
+func (r *Report) relays(n *node) bool {
+	return n.relayed && r.now-n.relayedAt < 2*r.table.set.TTL
+}
+
 // owed is Vanished for the series whose end has to be told again.
 func (r *Report) owed(yield func(Series) bool) bool {
 	n := r.node
-	n.owes = false
 	for i := range n.entries {
-		e := &n.entries[i]
-		if !e.owed() {
-			continue
-		}
-		if e.metric == 0 {
-			e.set(unknown)
-			continue
-		}
-		n.owes = true // until this is accepted
-		if !r.end(i, yield) {
+		if e := &n.entries[i]; e.owed() && e.seen != n.visit && e.metric != 0 && !r.end(i, yield) {
 			return false
 		}
 	}
 	return true
 }
 
-// end yields the series at position i as one that the report ends.
+// end yields the series at position i as one that the report ends. A value that
+// follows in the same report is news.
 func (r *Report) end(i int, yield func(Series) bool) bool {
 	e := &r.node.entries[i]
+	e.seen = r.node.visit
 	r.changed = true
 	r.pending = append(r.pending, pending{key: e.key, at: int32(i), forget: true})
 	return yield(r.table.name(r.node, e))
@@ -499,13 +515,12 @@ func (r *Report) HeartbeatDue(unixNano uint64) bool {
 	if n == nil {
 		return true
 	}
-	at := coarse(unixNano)
-	if r.now < n.heartbeatAt || n.heartbeatBy == r.id || older(n.heartbeatTime, at) {
+	v, at := r.visit(), coarse(unixNano)
+	if (r.now < n.heartbeatAt && !v.resync) || n.heartbeatBy == r.id || older(n.heartbeatTime, at) {
 		return false
 	}
 	n.heartbeatBy = r.id
-	n.heartbeatTime = later(n.heartbeatTime, at)
-	r.visits[len(r.visits)-1].heartbeat = true
+	v.heartbeat, v.beat = true, at
 	return true
 }
 
@@ -515,17 +530,12 @@ func (r *Report) CloseNode() {
 	if n == nil {
 		return
 	}
-	v := &r.visits[len(r.visits)-1]
+	v := r.visit()
 	if !r.changed {
 		r.pending = r.pending[:v.from]
 	}
-	v.to = len(r.pending)
-	if v.from == v.to && (!v.heartbeat || r.table.set.HeartbeatInterval <= 0) {
-		// Nothing to settle later.
-		v.node = nil
-		r.visits = r.visits[:len(r.visits)-1]
-		n.inflight--
-	}
+	r.endRun()
+	v.to, v.runTo = len(r.pending), len(r.runs)
 	n.mu.Unlock()
 	r.node = nil
 }

@@ -2,13 +2,32 @@
 
 package statetable // import "github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 
-// Commit makes the forwarded points the state: the next hop has accepted them.
+// Commit makes the report the state: the next hop has accepted it.
 func (r *Report) Commit() {
 	for i := range r.visits {
 		r.commit(&r.visits[i])
 	}
-	r.table.untracked.Add(r.untracked)
+	t := r.table
+	for _, place := range r.asked {
+		t.unplaced[place].Store(max(int64(r.now), 1))
+	}
+	t.untracked.Add(r.untracked)
+	t.stale.Add(r.stale)
+	t.unnamed.Add(r.unnamed)
+	t.resyncs.Add(r.resyncs)
+	t.asked.Add(r.nodesAsked)
+	t.unrepeatable.Add(r.unrepeatable)
 	r.finish()
+}
+
+// Miss notes before Commit that something of these nodes found no room on its way:
+// they were heard of, and their next reports carry again what this one forwards. A
+// tier that sends only changes is asked for all of them.
+func (r *Report) Miss(nodes map[NodeKey]struct{}) {
+	for i := range r.visits {
+		v := &r.visits[i]
+		_, v.missed = nodes[v.node.key]
+	}
 }
 
 func (r *Report) commit(v *visit) {
@@ -16,15 +35,20 @@ func (r *Report) commit(v *visit) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.inflight--
-	if v.heartbeat && n.heartbeatBy == r.id { // and no resync since
-		n.heartbeatAt = max(n.heartbeatAt, r.now+r.table.set.HeartbeatInterval)
+	if !v.held {
+		r.hear(n, v)
 	}
 	points := r.pending[v.from:v.to]
 	if len(points) == 0 {
 		return
 	}
-	n.accepted = true
 	doubt := r.settle(n, v)
+	if v.missed {
+		n.doubtAll(points)
+		n.lacks()
+		return
+	}
+	n.accepted = true
 	if v.repeated && !doubt {
 		n.lacking = false
 	}
@@ -79,6 +103,134 @@ func (r *Report) commit(v *visit) {
 	}
 	r.table.vacate(n, room)
 	n.names.trim()
+	if n.owes {
+		n.settleOwed()
+	}
+}
+
+// hear takes note of all that the report says besides what it forwards.
+func (r *Report) hear(n *node, v *visit) {
+	n.kept = true
+	if v.first {
+		r.arrive(n, v)
+	}
+	if v.heartbeat && !v.missed {
+		n.heartbeatTime = later(n.heartbeatTime, v.beat)
+		if n.heartbeatBy == r.id { // and no resync since
+			n.heartbeatAt = max(n.heartbeatAt, r.now+r.table.set.HeartbeatInterval)
+		}
+	}
+	if v.said != 0 && !older(coarse(n.said), coarse(v.said)) {
+		n.said = v.said
+	}
+	r.mark(n, v)
+	if v.scanned {
+		n.scanned = r.ticks
+		n.relayed = r.relays(n)
+	}
+	if v.relayed {
+		if r.silent(n) {
+			n.returned()
+		}
+		if !n.relayed {
+			n.startsKnown()
+		}
+		n.relayed, n.relayedAt = true, max(n.relayedAt, r.now)
+	}
+	if v.lacks {
+		n.lacks()
+	}
+	if v.wasAsked && n.asks > 0 {
+		n.asks--
+		n.askAt = r.now + r.table.askEvery
+	}
+}
+
+// arrive takes note that the node reports, and of what is due at such times.
+func (r *Report) arrive(n *node, v *visit) {
+	set := &r.table.set
+	silent := r.now - n.heard
+	if silent > set.VanishedAfter {
+		n.since = r.now
+	}
+	usual, paused := n.pace(silent)
+	if n.paced, n.usual = n.usual > 0, usual; paused {
+		n.paused = silent
+	}
+	n.heard = max(n.heard, r.now)
+	if v.resync {
+		if r.due(set.ResyncInterval, n.resyncAt) {
+			n.resyncAt = r.past(set.ResyncInterval, n.resyncAt)
+		}
+		// Lost anew while this was under way: the next report is for that.
+		n.lost = n.lost && n.generation != v.generation
+		n.epoch, n.lacking = v.epoch, !v.paused
+		n.forgetAll()
+		r.resyncs++
+	}
+	if v.opaque && r.due(set.OpaqueInterval, n.opaqueAt) {
+		n.opaqueAt = r.past(set.OpaqueInterval, n.opaqueAt)
+		for i := range n.entries {
+			if e := &n.entries[i]; e.opaque() {
+				e.set(unknown)
+			}
+		}
+	}
+}
+
+// mark takes note of the series that the report holds.
+func (r *Report) mark(n *node, v *visit) {
+	if n.owner != r.id { // another report looked at the node since
+		n.owner = r.id
+		n.visit++
+		for i := v.from; i < v.to; i++ {
+			if at := r.pending[i].at; at >= 0 {
+				n.entries[at].seen = n.visit
+			}
+		}
+	}
+	for _, run := range r.runs[v.runFrom:v.runTo] {
+		for i := run.from; i < run.to; i++ {
+			e := &n.entries[i]
+			if run.ended {
+				e.set(unknown | gone)
+				continue
+			}
+			if e.seen = n.visit; r.now >= n.heard { // no later report was before this one
+				e.hear(r.tick)
+			}
+			e.setTime(run.time)
+		}
+	}
+}
+
+// settleOwed looks for what is still to be told. What has no name cannot be.
+func (n *node) settleOwed() {
+	n.owes = false
+	for i := range n.entries {
+		if e := &n.entries[i]; e.owed() && e.metric == 0 {
+			e.set(unknown)
+		} else if e.owed() {
+			n.owes = true
+		}
+	}
+}
+
+// doubtAll has the node's next report carry the points again.
+func (n *node) doubtAll(points []pending) {
+	for i := range points {
+		p := &points[i]
+		at, found := n.find(p.key, int(p.at))
+		if !found {
+			continue
+		}
+		if e := &n.entries[at]; !p.forget { // which may have ended, and be back
+			e.unset(gone)
+			e.set(unknown)
+		} else {
+			e.doubt()
+		}
+	}
 }
 
 // christen gives a new entry its name. Points of one metric follow each other.
@@ -137,51 +289,43 @@ func (e *entry) store(p *pending, tick uint16, doubt bool) {
 	}
 }
 
-// Abort is for a report that the next hop has not accepted. It may have taken
-// some of it all the same (one of two exporters, or all of it before a
-// timeout), so what was forwarded is unknown from now on, and the next report
-// carries it again.
-func (r *Report) Abort() {
+// Abort is for a report that went on and was refused. The next hop may have taken
+// some of it all the same (one of two exporters, or all of it before a timeout), so
+// that the series it forwards are unknown, and the next report carries them again.
+// Nothing else changes.
+func (r *Report) Abort() { r.leave(true) }
+
+// Discard is for a report that did not go on. Nothing changes.
+func (r *Report) Discard() { r.leave(false) }
+
+func (r *Report) leave(doubt bool) {
 	for i := range r.visits {
 		v := &r.visits[i]
 		n := v.node
 		n.mu.Lock()
 		n.inflight--
-		if points := r.pending[v.from:v.to]; len(points) > 0 {
+		if points := r.pending[v.from:v.to]; doubt && len(points) > 0 {
 			r.settle(n, v)
-			for j := range points {
-				if at, found := n.find(points[j].key, int(points[j].at)); found {
-					n.entries[at].doubt()
-				}
-			}
+			n.doubtAll(points)
 		}
+		// A node that no report has made known is not known.
+		unknown := !n.kept && !n.evicted && n.inflight == 0
+		n.evicted = n.evicted || unknown
 		n.mu.Unlock()
+		if unknown {
+			r.table.remove(n)
+		}
 	}
 	r.finish()
 }
 
-// Lose is Abort for a report that was accepted and of which something found no room
-// all the same: a tier that sends only what changed is asked for all of its nodes.
-func (r *Report) Lose() {
-	for i := range r.visits {
-		n := r.visits[i].node
-		n.mu.Lock()
-		n.lacks()
-		n.mu.Unlock()
-	}
-	r.Abort()
-}
-
 func (r *Report) finish() {
-	r.table.stale.Add(r.stale)
-	r.table.unnamed.Add(r.unnamed)
-	r.table.resyncs.Add(r.resyncs)
 	clear(r.visits) // no node is kept alive by the pool
-	r.again, r.first, r.accepted = 0, nil, false
-	r.visits, r.pending, r.text, r.metric = r.visits[:0], r.pending[:0], r.text[:0], span{}
+	r.visits, r.pending, r.runs, r.asked = r.visits[:0], r.pending[:0], r.runs[:0], r.asked[:0]
+	r.text, r.metric, r.again = r.text[:0], span{}, 0
 	if cap(r.text) > keepText {
-		r.text, r.namer, r.pending = nil, namer{dict: r.table.dict}, nil
+		r.text, r.namer, r.pending, r.runs = nil, namer{dict: r.table.dict}, nil, nil
 	}
-	r.stale, r.untracked, r.unnamed, r.resyncs = 0, 0, 0, 0
+	r.stale, r.untracked, r.unnamed, r.resyncs, r.nodesAsked, r.unrepeatable = 0, 0, 0, 0, 0, 0
 	r.table.reports.Put(r)
 }

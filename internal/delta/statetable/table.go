@@ -75,10 +75,6 @@ type Settings struct {
 	// Rand returns a number in [0,n) for n > 0. It sets each node's resync
 	// phase and is called by many goroutines at once.
 	Rand func(n int64) int64
-	// Full, unless nil, says whether the next hop has no room for a whole state of a
-	// cluster, by its hash, at a time of the table. Nodes of which it has something then
-	// wait with what is due again; what changes is forwarded.
-	Full func(cluster uint64, now time.Duration) bool
 }
 
 // Stats are totals since the table was made, except Nodes and Series, which
@@ -218,15 +214,20 @@ func (t *Table) Sweep(now time.Duration) {
 	names := t.dict.sweep()
 	for n := range t.all() {
 		n.mu.Lock()
-		// A node with a report under way stays: its commit would go nowhere.
-		expired := n.inflight == 0 && now-n.heard >= t.set.TTL
-		if expired {
+		// A node with a report under way stays as it is: the report knows its place
+		// and those of its series.
+		idle := n.inflight == 0
+		expired := idle && now-n.heard >= t.set.TTL
+		switch {
+		case expired:
 			n.evicted = true
 			t.vacate(n, len(n.entries))
-		} else {
+		case !idle:
+			names.mark(n)
+		default:
 			most := n.most(now, t.set.TTL)
 			tell := t.vanishedTicks > 0 && most == ticksPerTTL
-			if dropped := n.compact(tick, most, tell, t.rename && n.inflight == 0); dropped > 0 {
+			if dropped := n.compact(tick, most, tell, t.rename); dropped > 0 {
 				t.vacate(n, dropped)
 				namer.rebuild(n)
 			}
@@ -289,6 +290,7 @@ func (t *Table) ResyncNode(key NodeKey) {
 	if n := t.lookup(key); n != nil {
 		n.mu.Lock()
 		n.forgetAll()
+		n.heartbeatBy = 0
 		n.lacking = true
 		n.outdate()
 		t.resyncs.Add(1)

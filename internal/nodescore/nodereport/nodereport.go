@@ -10,6 +10,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 )
@@ -89,6 +90,9 @@ func Append(rm pmetric.ResourceMetrics, scope string, ts pcommon.Timestamp, res 
 			}
 		}
 	}
+	if res.Culprit.Known || res.Before.Known {
+		appendCulprit(g, res)
+	}
 	g.Flag(g.Metric(gpusemconv.MetricAgentStraggler), res.Straggler)
 	if res.BySignals {
 		g.Double(g.Metric(gpusemconv.MetricAgentSuspicion), res.Suspicion)
@@ -101,4 +105,25 @@ func Append(rm pmetric.ResourceMetrics, scope string, ts pcommon.Timestamp, res 
 		g.Flag(modes, m == res.Mode).Attributes().PutStr(gpusemconv.AttrDetectionMode, m.String())
 	}
 	g.Flag(g.Metric(gpusemconv.MetricAgentGatewayReachable), reachable)
+}
+
+// appendCulprit adds the part of the node that stands out from its siblings. A
+// node has one such series at a time, which names nobody and is 0 while none
+// stands out. The series before it ends with a point without a value, which
+// comes last, since the prometheus exporter skips what is behind it.
+func appendCulprit(g Gauges, res *nodescore.Result) {
+	points := g.Metric(gpusemconv.MetricNodeCulprit)
+	if res.Culprit.Known {
+		label(g.Flag(points, res.Culprit.Subject != nodesignal.Subject{}), res.Culprit.Subject)
+	}
+	if res.Before.Known && res.Before != res.Culprit {
+		p := g.Point(points)
+		p.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
+		label(p, res.Before.Subject)
+	}
+}
+
+func label(p pmetric.NumberDataPoint, of nodesignal.Subject) {
+	p.Attributes().PutStr(gpusemconv.AttrSignal, nodesignal.Throughput.String())
+	rankattr.Put(p.Attributes(), of)
 }

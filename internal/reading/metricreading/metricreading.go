@@ -168,18 +168,20 @@ func (m *Metric) attributes(dp pmetric.NumberDataPoint, p *Point) (hwType string
 	for i := range m.Keys {
 		p.Texts[i] = ""
 	}
+	keys := m.Keys
 	for key, v := range dp.Attributes().All() {
+		text := Text(v)
 		switch key {
 		case gpusemconv.AttrHWID:
-			p.ID = Text(v)
+			p.ID = text
 		case gpusemconv.AttrHWParent:
-			p.Parent = Text(v)
+			p.Parent = text
 		case gpusemconv.AttrHWType:
-			hwType = Text(v)
+			hwType = text
 		default:
-			for i := range m.Keys {
-				if k := &m.Keys[i]; key == k.Name || key == k.Alias {
-					p.Texts[i] = Text(v)
+			for i := range keys {
+				if key == keys[i].Name || key == keys[i].Alias {
+					p.Texts[i] = text
 				}
 			}
 		}
@@ -279,8 +281,8 @@ func Number(p pmetric.NumberDataPoint) float64 {
 // Text returns a string value as it is, without a copy, numbers and flags as
 // text, and "" for what is not worth a name.
 func Text(v pcommon.Value) string {
-	if v.Type() == pcommon.ValueTypeStr {
-		return v.Str()
+	if s := v.Str(); s != "" { // of other types it is empty
+		return s
 	}
 	return otherText(v)
 }

@@ -225,7 +225,7 @@ func report(node, tick int) pmetric.Metrics {
 		for g := range gpus {
 			dp := dps.AppendEmpty()
 			dp.SetTimestamp(pcommon.NewTimestampFromTime(time.Now().Add(time.Duration(tick-60) * time.Second)))
-			dp.SetDoubleValue(float64(tick + g))
+			dp.SetDoubleValue(float64(tick+g) / 1000) // in the range of all of them
 			dp.Attributes().PutStr(gpusemconv.AttrHWID, fmt.Sprintf("GPU-%04d-%d", node, g))
 			dp.Attributes().PutStr(gpusemconv.AttrHWType, "gpu")
 			dp.Attributes().PutStr(gpusemconv.AttrSensorLocation, "gpu")

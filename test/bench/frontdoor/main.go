@@ -3,7 +3,7 @@
 //go:build linux
 
 // Command frontdoor measures what a push costs a shard: the CPU time of the real
-// binary, with the configuration that comes with it and wire_diff in front, for
+// binary, with the configuration that comes with it, for
 // each push of many nodes, gRPC, decompression, batches for the next hop and the
 // collection of garbage included. It prints one figure to a line:
 //
@@ -40,23 +40,20 @@ const (
 const agents = "snappy"
 
 type settings struct {
-	binary, before, overlay string
-	drop                    string
-	kinds, cpuProfile       string
-	nodes, senders          int
-	rounds                  int
+	binary, drop      string
+	kinds, cpuProfile string
+	nodes, senders    int
+	rounds            int
 }
 
 func main() {
 	var s settings
 	flag.StringVar(&s.binary, "collector", "bin/gpu-collector", "the full distribution's binary")
-	flag.StringVar(&s.before, "before", "", "another binary, to take turns with")
 	flag.StringVar(&s.cpuProfile, "cpuprofile", "", "file for a CPU profile of the first kind's shard")
 	flag.IntVar(&s.nodes, "nodes", 5_000, "nodes that push in turn")
 	flag.IntVar(&s.senders, "senders", 32, "pushes at once, each on a connection of its own")
 	flag.IntVar(&s.rounds, "rounds", 4, "how often the kinds of push take turns, in each of which each node pushes once")
 	flag.StringVar(&s.kinds, "kinds", "", "which kinds of push, by comma; all by default")
-	flag.StringVar(&s.overlay, "overlay", "configs/overlays/wire-diff.yaml", "what goes over configs/shard.yaml")
 	flag.StringVar(&s.drop, "drop", "", "be a server on this `address` that drops what it receives; for itself")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -81,8 +78,9 @@ const pauses = 2
 
 // kind is a kind of push that is measured, on a shard of its own.
 type kind struct {
-	name, binary, overlay, compression string
-	dropped                            bool // by a server that only receives
+	name, compression string
+	dropped           bool // by a server that only receives
+	alone             bool // diff, without wire_diff before it
 
 	reports reports
 	shard   *shard
@@ -90,19 +88,16 @@ type kind struct {
 }
 
 // kinds has what is measured: a fleet's pushes as agents send them, then in other
-// ways, and what the shard without the overlay needs for them.
+// ways, and what the shard needs for them without wire_diff.
 func kinds(s *settings) ([]*kind, error) {
 	all := []*kind{
-		{name: agents, overlay: s.overlay, compression: agents},
-		{name: "zstd", overlay: s.overlay, compression: "zstd"},
-		{name: "gzip", overlay: s.overlay, compression: "gzip"},
-		{name: "uncompressed", overlay: s.overlay, compression: encoding.Identity},
-		{name: "random", overlay: s.overlay, compression: "zstd"},
-		{name: "diff_alone", compression: agents},
+		{name: agents, compression: agents},
+		{name: "zstd", compression: "zstd"},
+		{name: "gzip", compression: "gzip"},
+		{name: "uncompressed", compression: encoding.Identity},
+		{name: "random", compression: "zstd"},
+		{name: "diff_alone", compression: agents, alone: true},
 		{name: "dropped", compression: agents, dropped: true},
-	}
-	if s.before != "" {
-		all = append(all, &kind{name: "before", binary: s.before, overlay: s.overlay, compression: agents})
 	}
 	if s.kinds != "" {
 		wanted := strings.Split(s.kinds, ",")

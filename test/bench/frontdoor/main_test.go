@@ -46,13 +46,13 @@ func TestReports(t *testing.T) {
 }
 
 func TestKinds(t *testing.T) {
-	all, err := kinds(&settings{nodes: 1, overlay: "over", before: "old"})
+	all, err := kinds(&settings{nodes: 1})
 	require.NoError(t, err)
-	assert.Len(t, all, 8)
-	some, err := kinds(&settings{nodes: 1, kinds: "snappy,before", before: "old"})
+	assert.Len(t, all, 7)
+	some, err := kinds(&settings{nodes: 1, kinds: "snappy,zstd"})
 	require.NoError(t, err)
 	require.Len(t, some, 2)
-	assert.Equal(t, "old", some[1].binary)
+	assert.Equal(t, "zstd", some[1].compression)
 }
 
 // The fleet needs as many cores as its reports in a second fill.

@@ -7,7 +7,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,16 +107,16 @@ func startShard(ctx context.Context, s *settings, k *kind) (_ *shard, err error)
 		return nil, err
 	}
 	args := []string{"--config", "configs/shard.yaml"}
-	if k.overlay != "" {
-		args = append(args, "--config", k.overlay)
+	if k.alone {
+		args = append(args, "--config", "yaml:receivers::otlp::protocols::grpc::middlewares: [{id: admission}, {id: straggler_threshold}]")
 	}
-	if s.cpuProfile != "" && k.overlay != "" {
+	if s.cpuProfile != "" && !k.alone {
 		if d.pprof, err = loopback.Addr(ctx); err != nil {
 			return nil, err
 		}
 		args = append(args, "--config", fmt.Sprintf("yaml:{extensions: {pprof: {endpoint: %q}}, service: {extensions: [admission, straggler_threshold, wire_diff, healthcheckv2, pprof]}}", d.pprof))
 	}
-	binary, args := cmp.Or(k.binary, s.binary), append(args, "--config", file)
+	binary, args := s.binary, append(args, "--config", file)
 	if k.dropped {
 		if binary, err = os.Executable(); err != nil {
 			return nil, err

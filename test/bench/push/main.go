@@ -41,6 +41,7 @@ const (
 	maxScanMicros     = 12   // where decoding takes 100
 	maxScanRatio      = 0.12 // 12 µs where decoding takes 100
 	maxScanAllocs     = 0
+	maxHTTPRatio      = 1.3
 
 	nodes = 16 // that push at once
 
@@ -48,7 +49,7 @@ const (
 )
 
 func main() {
-	serve := flag.String("serve", "", "be a server: plain, diff or wire_diff (for the command itself)")
+	serve := flag.String("serve", "", "be a server: plain, diff, wire_diff or front (for the command itself)")
 	rounds := flag.Int("rounds", 12, "how often the servers take turns")
 	pushes := flag.Int("pushes", 50, "pushes of a node in a turn")
 	flag.Parse()
@@ -57,7 +58,7 @@ func main() {
 	if *serve != "" {
 		err = runServer(ctx, *serve, os.Stdin, os.Stdout)
 	} else {
-		err = errors.Join(scan(os.Stdout, 500), push(ctx, os.Stdout, *rounds, *pushes))
+		err = errors.Join(scan(os.Stdout, 500), push(ctx, os.Stdout, *rounds, *pushes), front(ctx, os.Stdout, *rounds, *pushes))
 	}
 	stop()
 	if err != nil {
@@ -150,6 +151,7 @@ type server struct {
 	ask   io.WriteCloser
 	says  *bufio.Scanner
 	conns []*grpc.ClientConn // one for each node
+	posts []*poster          // the same over HTTP, where the server has it
 }
 
 func startServer(ctx context.Context, name string) (*server, error) {
@@ -171,11 +173,19 @@ func startServer(ctx context.Context, name string) (*server, error) {
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
 	}
-	address, err := s.line()
+	line, err := s.line()
 	if err != nil {
 		return nil, err
 	}
+	address, overHTTP, _ := strings.Cut(line, " ")
 	for range nodes {
+		if overHTTP != "" {
+			p, err := newPoster("http://" + overHTTP + "/v1/metrics")
+			if err != nil {
+				return nil, err
+			}
+			s.posts = append(s.posts, p)
+		}
 		conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			return nil, err
@@ -220,6 +230,15 @@ func (s *server) usage() (u usage, err error) {
 
 // turn lets each node push and returns what the server used for it.
 func (s *server) turn(ctx context.Context, reports []*report, pushes int) (usage, error) {
+	return s.turnOver(ctx, s.call, reports, pushes)
+}
+
+func (s *server) call(ctx context.Context, node int, msg []byte) error {
+	return s.conns[node].Invoke(ctx, exportMethod, msg, nil,
+		grpc.ForceCodecV2(rawCodec{}), grpc.UseCompressor("zstd"), grpc.WaitForReady(true))
+}
+
+func (s *server) turnOver(ctx context.Context, send func(context.Context, int, []byte) error, reports []*report, pushes int) (usage, error) {
 	before, err := s.usage()
 	if err != nil {
 		return usage{}, err
@@ -232,8 +251,7 @@ func (s *server) turn(ctx context.Context, reports []*report, pushes int) (usage
 		senders.Go(func() {
 			for range pushes {
 				r.next()
-				if failed[i] = s.conns[i].Invoke(ctx, exportMethod, r.msg, nil,
-					grpc.ForceCodecV2(rawCodec{}), grpc.UseCompressor("zstd"), grpc.WaitForReady(true)); failed[i] != nil {
+				if failed[i] = send(ctx, i, r.msg); failed[i] != nil {
 					return
 				}
 			}
@@ -256,6 +274,9 @@ func (s *server) turn(ctx context.Context, reports []*report, pushes int) (usage
 func (s *server) stop() {
 	for _, conn := range s.conns {
 		_ = conn.Close()
+	}
+	for _, p := range s.posts {
+		p.client.CloseIdleConnections()
 	}
 	_ = s.ask.Close() // the server ends with its input
 	_ = s.cmd.Wait()

@@ -27,14 +27,16 @@ func TestFigures(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, scan(&out, 5))
 	require.NoError(t, push(t.Context(), &out, 1, 3))
+	require.NoError(t, front(t.Context(), &out, 1, 3))
+	assert.Regexp(t, `(?m)^figure http_zstd_cpu_vs_grpc [0-9.]+ x limit 1\.3 (pass|short)$`, out.String())
 	assert.Regexp(t, `(?m)^figure wire_diff_push_ratio [0-9.]+ x limit 0\.6 (pass|short)$`, out.String())
 	assert.Regexp(t, `(?m)^figure diff_changed10_ratio [0-9.]+ x limit 0\.3 (pass|short)$`, out.String())
 	assert.Contains(t, out.String(), "figure wire_diff_scan_allocs 0 allocs limit 0 pass\n")
-	assert.Equal(t, 10, strings.Count(out.String(), "figure "))
+	assert.Equal(t, 13, strings.Count(out.String(), "figure "))
 }
 
 func TestTheServerEndsWithItsInput(t *testing.T) {
-	for _, kind := range []string{kindPlain, kindDiff, kindWireDiff} {
+	for _, kind := range []string{kindPlain, kindDiff, kindWireDiff, kindFront} {
 		var out bytes.Buffer
 		require.NoError(t, runServer(t.Context(), kind, strings.NewReader("usage\n"), &out))
 		assert.Equal(t, 2, strings.Count(out.String(), "\n"), "an address and an answer")

@@ -24,8 +24,10 @@ import (
 	"go.opentelemetry.io/collector/receiver/otlpreceiver"
 	"golang.org/x/sys/unix"
 
+	"github.com/gpu-collector/gpu-collector/extension/admissionextension"
 	"github.com/gpu-collector/gpu-collector/extension/wirediffextension"
 	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
+	_ "github.com/gpu-collector/gpu-collector/internal/grpczstd" // as the distribution has
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
@@ -49,6 +51,7 @@ const (
 	kindPlain    = "plain"
 	kindDiff     = "diff"
 	kindWireDiff = "wire_diff"
+	kindFront    = "front" // admission and wire_diff, over gRPC and over HTTP
 )
 
 // timed measures the CPU time of a consumer.
@@ -66,6 +69,17 @@ func (c *timed) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
 	return err
 }
 
+// fronts are the middlewares of a kind, the first first.
+func fronts(kind string) []extension.Factory {
+	switch kind {
+	case kindWireDiff:
+		return []extension.Factory{wirediffextension.NewFactory()}
+	case kindFront:
+		return []extension.Factory{admissionextension.NewFactory(), wirediffextension.NewFactory()}
+	}
+	return nil
+}
+
 // runServer is an OTLP receiver that drops what it receives.
 func runServer(ctx context.Context, kind string, in io.Reader, out io.Writer) (err error) {
 	factory := otlpreceiver.NewFactory()
@@ -81,8 +95,8 @@ func runServer(ctx context.Context, kind string, in io.Reader, out io.Writer) (e
 	grpcCfg.NetAddr.Endpoint = address
 
 	extensions := host{}
-	if kind == kindWireDiff {
-		f := wirediffextension.NewFactory()
+	var middlewares []configmiddleware.Config
+	for _, f := range fronts(kind) {
 		id := component.NewID(f.Type())
 		ext, err := f.Create(ctx, extension.Settings{ID: id, TelemetrySettings: componenttest.NewNopTelemetrySettings()}, f.CreateDefaultConfig())
 		if err != nil {
@@ -93,15 +107,28 @@ func runServer(ctx context.Context, kind string, in io.Reader, out io.Writer) (e
 		}
 		defer func() { err = errors.Join(err, ext.Shutdown(context.WithoutCancel(ctx))) }()
 		extensions[id] = ext
-		grpcCfg.Middlewares = []configmiddleware.Config{{ID: id}}
+		middlewares = append(middlewares, configmiddleware.Config{ID: id})
+	}
+	grpcCfg.Middlewares = middlewares
+	if kind == kindFront {
+		httpCfg := cfg.Protocols.HTTP.GetOrInsertDefault()
+		if httpCfg.ServerConfig.NetAddr.Endpoint, err = loopback.Addr(ctx); err != nil {
+			return err
+		}
+		httpCfg.ServerConfig.Middlewares = middlewares
+		httpCfg.ServerConfig.CompressionAlgorithms = []string{} // as in configs/shard.yaml
+		address += " " + httpCfg.ServerConfig.NetAddr.Endpoint
 	}
 
 	end := new(drop)
 	next := &timed{Metrics: end}
-	if kind == kindDiff {
+	if kind == kindDiff || kind == kindWireDiff {
 		f := diffprocessor.NewFactory()
 		cfg := f.CreateDefaultConfig()
 		if d, ok := cfg.(*diffprocessor.Config); ok {
+			for id := range extensions {
+				d.FrontDoor = &id
+			}
 			// Names that match none are the usual case.
 			d.Deadbands = []deadband.Rule{{Metric: "hw.temperature", Absolute: 1}, {Metric: "hw.gpu.clock.*", Absolute: 30e6}}
 		}

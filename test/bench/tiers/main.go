@@ -21,6 +21,7 @@ import (
 // bench is how much is measured.
 type bench struct {
 	binary string
+	base   string // the tree of another commit, or ""
 	began  time.Time
 
 	// Of the comparison: numbers of nodes, pushes on their way, and the turns.
@@ -47,6 +48,7 @@ func main() {
 	}
 	small := flag.Bool("small", false, "with few nodes, to see that it runs")
 	flag.StringVar(&b.profile, "profile", "", "`directory` for profiles of the root")
+	flag.StringVar(&b.base, "base", "", "`directory` of another commit with its bin/gpu-collector, to compare with, see scripts/basetree.sh")
 	most := flag.Int("most", b.fleets[len(b.fleets)-1], "`nodes` of the largest fleet that pushes to a gateway")
 	flag.IntVar(&b.clusters, "clusters", b.clusters, "of the root, of 5,000 nodes each")
 	flag.Parse()

@@ -23,7 +23,8 @@ const (
 	shardConfig   = "configs/shard.yaml"
 	gatewayConfig = "configs/gateway.yaml"
 	rootOverlay   = "configs/overlays/root.yaml"
-	wireOverlay   = "configs/overlays/wire-diff.yaml"
+	// An older tree has the front door in a file of its own.
+	wireOverlay = "configs/overlays/wire-diff.yaml"
 )
 
 // plainConfig is the least that a Collector can do with a push.
@@ -42,8 +43,8 @@ service:
 // The tiers that are compared.
 const (
 	plain     = "plain"
-	shard     = "shard"
-	shardWire = "shard_wire_diff"
+	shard     = "shard_wire_diff"
+	shardBase = "shard_base" // the other commit's
 	gateway   = "gateway"
 )
 
@@ -66,7 +67,7 @@ func compare(ctx context.Context, b *bench, w io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	configs, err := comparedConfigs(dir)
+	configs, err := b.comparedConfigs(dir)
 	if err != nil {
 		return err
 	}
@@ -94,22 +95,37 @@ func compare(ctx context.Context, b *bench, w io.Writer) (err error) {
 		nodes := float64(b.many - b.few)
 		figure.FprintOnly(w, "tiers_"+t.name+"_resident_per_node", (t.resident-few[i].resident)/nodes/1e3, "kB")
 		figure.FprintOnly(w, "tiers_"+t.name+"_live_per_node", (t.live-few[i].live)/nodes/1e3, "kB")
-		if t.name == shard || t.name == shardWire {
+		if t.name == shard {
 			// What a fleet of 50,000 nodes asks of all shards together.
 			figure.FprintOnly(w, "tiers_"+t.name+"_cores_50000_nodes", cpu*50_000/interval.Seconds(), "cores")
+			figure.Fprint(w, "shard_front_door_cpu_vs_plain", ratioOf(t.cpu, base.cpu), "x", maxOfPlain, true)
+			if i+1 < len(many) && many[i+1].name == shardBase {
+				before := many[i+1]
+				figure.Fprint(w, "shard_front_door_live_vs_base", (t.live-few[i].live)/(before.live-few[i+1].live), "x", maxLive, true)
+				figure.Fprint(w, "shard_front_door_cpu_vs_base", ratioOf(t.cpu, before.cpu), "x", maxCPU, true)
+			}
 		}
 	}
 	return nil
 }
 
+// What the shard may cost of a plain Collector's CPU, and beside its base of live
+// memory and CPU.
+const (
+	maxOfPlain = 0.4
+	maxLive    = 0.55
+	maxCPU     = 0.95
+)
+
 // configured is a tier and its configurations.
 type configured struct {
-	name  string
-	files []string
+	name   string
+	binary string
+	files  []string
 }
 
 // comparedConfigs are the tiers, plain first.
-func comparedConfigs(dir string) ([]configured, error) {
+func (b *bench) comparedConfigs(dir string) ([]configured, error) {
 	file := filepath.Join(dir, "plain.yaml")
 	if err := os.WriteFile(file, []byte(plainConfig), 0o600); err != nil {
 		return nil, err
@@ -117,12 +133,20 @@ func comparedConfigs(dir string) ([]configured, error) {
 	// At many times the pace of a fleet the history, which bench-fleetview
 	// measures, would be all that is seen.
 	noHistory := "yaml:extensions::fleet_view::history::storage: none"
-	return []configured{
-		{plain, []string{file}},
-		{shard, []string{shardConfig}},
-		{shardWire, []string{shardConfig, wireOverlay}},
-		{gateway, []string{gatewayConfig, noHistory}},
-	}, nil
+	all := []configured{{plain, b.binary, []string{file}}, {shard, b.binary, []string{shardConfig}}}
+	if b.base != "" {
+		files := []string{filepath.Join(b.base, shardConfig)}
+		if overlay := filepath.Join(b.base, wireOverlay); exists(overlay) {
+			files = append(files, overlay)
+		}
+		all = append(all, configured{shardBase, filepath.Join(b.base, b.binary), files})
+	}
+	return append(all, configured{gateway, b.binary, []string{gatewayConfig, noHistory}}), nil
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
 }
 
 const (
@@ -142,7 +166,7 @@ func (b *bench) compareAt(ctx context.Context, nodes int, next string, configs [
 		if t.fleet, err = newFleet(nodes); err != nil {
 			return nil, err
 		}
-		if t.proc, err = start(ctx, b.binary, c.name, next, c.files...); err != nil {
+		if t.proc, err = start(ctx, c.binary, c.name, next, c.files...); err != nil {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, t.proc.stop()) }()

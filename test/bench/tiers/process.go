@@ -29,7 +29,7 @@ func start(ctx context.Context, binary, name, next string, configs ...string) (*
 	}
 	c := &collector{prometheus: addresses[0], pprof: addresses[1]}
 	var overrides []string
-	if configs[0] == shardConfig || configs[0] == gatewayConfig {
+	if strings.HasSuffix(configs[0], shardConfig) || configs[0] == gatewayConfig {
 		overrides = append(overrides, "receivers::otlp::protocols::http::endpoint: %s", "extensions::healthcheckv2::http::endpoint: %s")
 	}
 	if configs[0] == gatewayConfig {

@@ -3,12 +3,10 @@
 package metadata
 
 import (
-	"context"
 	"errors"
 	"sync"
 
 	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/metric/embedded"
 	"go.opentelemetry.io/otel/trace"
 
 	"go.opentelemetry.io/collector/component"
@@ -25,26 +23,11 @@ func Tracer(settings component.TelemetrySettings) trace.Tracer {
 // TelemetryBuilder provides an interface for components to report telemetry
 // as defined in metadata and user config.
 type TelemetryBuilder struct {
-	meter                               metric.Meter
-	mu                                  sync.Mutex
-	registrations                       []metric.Registration
-	ExtensionWireDiffAheadPoints        metric.Int64Counter
-	ExtensionWireDiffAskedNodes         metric.Int64ObservableCounter
-	ExtensionWireDiffEvictedNodes       metric.Int64ObservableCounter
-	ExtensionWireDiffForwardedPoints    metric.Int64Counter
-	ExtensionWireDiffHeartbeats         metric.Int64Counter
-	ExtensionWireDiffNodes              metric.Int64ObservableGauge
-	ExtensionWireDiffPushes             metric.Int64Counter
-	ExtensionWireDiffReceivedPoints     metric.Int64Counter
-	ExtensionWireDiffRepeatedPoints     metric.Int64ObservableCounter
-	ExtensionWireDiffResyncs            metric.Int64ObservableCounter
-	ExtensionWireDiffSeries             metric.Int64ObservableGauge
-	ExtensionWireDiffStalePoints        metric.Int64ObservableCounter
-	ExtensionWireDiffUnnamedSeries      metric.Int64ObservableCounter
-	ExtensionWireDiffUnrepeatablePoints metric.Int64ObservableCounter
-	ExtensionWireDiffUntrackedPoints    metric.Int64ObservableCounter
-	ExtensionWireDiffVanishedSeries     metric.Int64Counter
-	ExtensionWireDiffWaitingPoints      metric.Int64Counter
+	meter                            metric.Meter
+	mu                               sync.Mutex
+	registrations                    []metric.Registration
+	ExtensionWireDiffPushes          metric.Int64Counter
+	ExtensionWireDiffUnclaimedPushes metric.Int64Counter
 }
 
 // TelemetryBuilderOption applies changes to default builder.
@@ -56,166 +39,6 @@ type telemetryBuilderOptionFunc func(mb *TelemetryBuilder)
 
 func (tbof telemetryBuilderOptionFunc) apply(mb *TelemetryBuilder) {
 	tbof(mb)
-}
-
-// RegisterExtensionWireDiffAskedNodesCallback sets callback for observable ExtensionWireDiffAskedNodes metric.
-func (builder *TelemetryBuilder) RegisterExtensionWireDiffAskedNodesCallback(cb metric.Int64Callback) error {
-	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		cb(ctx, &observerInt64{inst: builder.ExtensionWireDiffAskedNodes, obs: o})
-		return nil
-	}, builder.ExtensionWireDiffAskedNodes)
-	if err != nil {
-		return err
-	}
-	builder.mu.Lock()
-	defer builder.mu.Unlock()
-	builder.registrations = append(builder.registrations, reg)
-	return nil
-}
-
-// RegisterExtensionWireDiffEvictedNodesCallback sets callback for observable ExtensionWireDiffEvictedNodes metric.
-func (builder *TelemetryBuilder) RegisterExtensionWireDiffEvictedNodesCallback(cb metric.Int64Callback) error {
-	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		cb(ctx, &observerInt64{inst: builder.ExtensionWireDiffEvictedNodes, obs: o})
-		return nil
-	}, builder.ExtensionWireDiffEvictedNodes)
-	if err != nil {
-		return err
-	}
-	builder.mu.Lock()
-	defer builder.mu.Unlock()
-	builder.registrations = append(builder.registrations, reg)
-	return nil
-}
-
-// RegisterExtensionWireDiffNodesCallback sets callback for observable ExtensionWireDiffNodes metric.
-func (builder *TelemetryBuilder) RegisterExtensionWireDiffNodesCallback(cb metric.Int64Callback) error {
-	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		cb(ctx, &observerInt64{inst: builder.ExtensionWireDiffNodes, obs: o})
-		return nil
-	}, builder.ExtensionWireDiffNodes)
-	if err != nil {
-		return err
-	}
-	builder.mu.Lock()
-	defer builder.mu.Unlock()
-	builder.registrations = append(builder.registrations, reg)
-	return nil
-}
-
-// RegisterExtensionWireDiffRepeatedPointsCallback sets callback for observable ExtensionWireDiffRepeatedPoints metric.
-func (builder *TelemetryBuilder) RegisterExtensionWireDiffRepeatedPointsCallback(cb metric.Int64Callback) error {
-	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		cb(ctx, &observerInt64{inst: builder.ExtensionWireDiffRepeatedPoints, obs: o})
-		return nil
-	}, builder.ExtensionWireDiffRepeatedPoints)
-	if err != nil {
-		return err
-	}
-	builder.mu.Lock()
-	defer builder.mu.Unlock()
-	builder.registrations = append(builder.registrations, reg)
-	return nil
-}
-
-// RegisterExtensionWireDiffResyncsCallback sets callback for observable ExtensionWireDiffResyncs metric.
-func (builder *TelemetryBuilder) RegisterExtensionWireDiffResyncsCallback(cb metric.Int64Callback) error {
-	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		cb(ctx, &observerInt64{inst: builder.ExtensionWireDiffResyncs, obs: o})
-		return nil
-	}, builder.ExtensionWireDiffResyncs)
-	if err != nil {
-		return err
-	}
-	builder.mu.Lock()
-	defer builder.mu.Unlock()
-	builder.registrations = append(builder.registrations, reg)
-	return nil
-}
-
-// RegisterExtensionWireDiffSeriesCallback sets callback for observable ExtensionWireDiffSeries metric.
-func (builder *TelemetryBuilder) RegisterExtensionWireDiffSeriesCallback(cb metric.Int64Callback) error {
-	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		cb(ctx, &observerInt64{inst: builder.ExtensionWireDiffSeries, obs: o})
-		return nil
-	}, builder.ExtensionWireDiffSeries)
-	if err != nil {
-		return err
-	}
-	builder.mu.Lock()
-	defer builder.mu.Unlock()
-	builder.registrations = append(builder.registrations, reg)
-	return nil
-}
-
-// RegisterExtensionWireDiffStalePointsCallback sets callback for observable ExtensionWireDiffStalePoints metric.
-func (builder *TelemetryBuilder) RegisterExtensionWireDiffStalePointsCallback(cb metric.Int64Callback) error {
-	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		cb(ctx, &observerInt64{inst: builder.ExtensionWireDiffStalePoints, obs: o})
-		return nil
-	}, builder.ExtensionWireDiffStalePoints)
-	if err != nil {
-		return err
-	}
-	builder.mu.Lock()
-	defer builder.mu.Unlock()
-	builder.registrations = append(builder.registrations, reg)
-	return nil
-}
-
-// RegisterExtensionWireDiffUnnamedSeriesCallback sets callback for observable ExtensionWireDiffUnnamedSeries metric.
-func (builder *TelemetryBuilder) RegisterExtensionWireDiffUnnamedSeriesCallback(cb metric.Int64Callback) error {
-	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		cb(ctx, &observerInt64{inst: builder.ExtensionWireDiffUnnamedSeries, obs: o})
-		return nil
-	}, builder.ExtensionWireDiffUnnamedSeries)
-	if err != nil {
-		return err
-	}
-	builder.mu.Lock()
-	defer builder.mu.Unlock()
-	builder.registrations = append(builder.registrations, reg)
-	return nil
-}
-
-// RegisterExtensionWireDiffUnrepeatablePointsCallback sets callback for observable ExtensionWireDiffUnrepeatablePoints metric.
-func (builder *TelemetryBuilder) RegisterExtensionWireDiffUnrepeatablePointsCallback(cb metric.Int64Callback) error {
-	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		cb(ctx, &observerInt64{inst: builder.ExtensionWireDiffUnrepeatablePoints, obs: o})
-		return nil
-	}, builder.ExtensionWireDiffUnrepeatablePoints)
-	if err != nil {
-		return err
-	}
-	builder.mu.Lock()
-	defer builder.mu.Unlock()
-	builder.registrations = append(builder.registrations, reg)
-	return nil
-}
-
-// RegisterExtensionWireDiffUntrackedPointsCallback sets callback for observable ExtensionWireDiffUntrackedPoints metric.
-func (builder *TelemetryBuilder) RegisterExtensionWireDiffUntrackedPointsCallback(cb metric.Int64Callback) error {
-	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		cb(ctx, &observerInt64{inst: builder.ExtensionWireDiffUntrackedPoints, obs: o})
-		return nil
-	}, builder.ExtensionWireDiffUntrackedPoints)
-	if err != nil {
-		return err
-	}
-	builder.mu.Lock()
-	defer builder.mu.Unlock()
-	builder.registrations = append(builder.registrations, reg)
-	return nil
-}
-
-type observerInt64 struct {
-	embedded.Int64Observer
-	inst metric.Int64Observable
-	obs  metric.Observer
-}
-
-func (oi *observerInt64) Observe(value int64, opts ...metric.ObserveOption) {
-	oi.obs.ObserveInt64(oi.inst, value, opts...)
 }
 
 // Shutdown unregister all registered callbacks for async instruments.
@@ -236,106 +59,16 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	}
 	builder.meter = Meter(settings)
 	var err, errs error
-	builder.ExtensionWireDiffAheadPoints, err = builder.meter.Int64Counter(
-		"otelcol_extension_wire_diff_ahead_points",
-		metric.WithDescription("Points whose timestamps were more than a minute to come, and which got the time of receipt instead. [Development]"),
-		metric.WithUnit("{datapoint}"),
-	)
-	errs = errors.Join(errs, err)
-	builder.ExtensionWireDiffAskedNodes, err = builder.meter.Int64ObservableCounter(
-		"otelcol_extension_wire_diff_asked_nodes",
-		metric.WithDescription("Times that the earlier tier was asked for all of a node, because what is remembered of it is not whole. [Development]"),
-		metric.WithUnit("{request}"),
-	)
-	errs = errors.Join(errs, err)
-	builder.ExtensionWireDiffEvictedNodes, err = builder.meter.Int64ObservableCounter(
-		"otelcol_extension_wire_diff_evicted_nodes",
-		metric.WithDescription("Nodes forgotten because they were not heard of for `ttl`. [Development]"),
-		metric.WithUnit("{node}"),
-	)
-	errs = errors.Join(errs, err)
-	builder.ExtensionWireDiffForwardedPoints, err = builder.meter.Int64Counter(
-		"otelcol_extension_wire_diff_forwarded_points",
-		metric.WithDescription("Points that the pipeline accepted, without heartbeats. [Development]"),
-		metric.WithUnit("{datapoint}"),
-	)
-	errs = errors.Join(errs, err)
-	builder.ExtensionWireDiffHeartbeats, err = builder.meter.Int64Counter(
-		"otelcol_extension_wire_diff_heartbeats",
-		metric.WithDescription("Heartbeat points that the pipeline accepted. [Development]"),
-		metric.WithUnit("{datapoint}"),
-	)
-	errs = errors.Join(errs, err)
-	builder.ExtensionWireDiffNodes, err = builder.meter.Int64ObservableGauge(
-		"otelcol_extension_wire_diff_nodes",
-		metric.WithDescription("Nodes remembered. [Development]"),
-		metric.WithUnit("{node}"),
-	)
-	errs = errors.Join(errs, err)
 	builder.ExtensionWireDiffPushes, err = builder.meter.Int64Counter(
 		"otelcol_extension_wire_diff_pushes",
-		metric.WithDescription("Pushes of metrics, by how they were read. [Development]"),
+		metric.WithDescription("Pushes of metrics as protobuf, by how they were read. [Development]"),
 		metric.WithUnit("{push}"),
 	)
 	errs = errors.Join(errs, err)
-	builder.ExtensionWireDiffReceivedPoints, err = builder.meter.Int64Counter(
-		"otelcol_extension_wire_diff_received_points",
-		metric.WithDescription("Points that came in and were compared. [Development]"),
-		metric.WithUnit("{datapoint}"),
-	)
-	errs = errors.Join(errs, err)
-	builder.ExtensionWireDiffRepeatedPoints, err = builder.meter.Int64ObservableCounter(
-		"otelcol_extension_wire_diff_repeated_points",
-		metric.WithDescription("Points sent again from what is remembered, for nodes whose reports an earlier tier reduced to what changed. [Development]"),
-		metric.WithUnit("{datapoint}"),
-	)
-	errs = errors.Join(errs, err)
-	builder.ExtensionWireDiffResyncs, err = builder.meter.Int64ObservableCounter(
-		"otelcol_extension_wire_diff_resyncs",
-		metric.WithDescription("Times that all series of a node were made due again, by `resync_interval` or after a pause of the node. [Development]"),
-		metric.WithUnit("{resync}"),
-	)
-	errs = errors.Join(errs, err)
-	builder.ExtensionWireDiffSeries, err = builder.meter.Int64ObservableGauge(
-		"otelcol_extension_wire_diff_series",
-		metric.WithDescription("Series remembered. [Development]"),
-		metric.WithUnit("{series}"),
-	)
-	errs = errors.Join(errs, err)
-	builder.ExtensionWireDiffStalePoints, err = builder.meter.Int64ObservableCounter(
-		"otelcol_extension_wire_diff_stale_points",
-		metric.WithDescription("Points dropped because a newer one of the same series was forwarded before. [Development]"),
-		metric.WithUnit("{datapoint}"),
-	)
-	errs = errors.Join(errs, err)
-	builder.ExtensionWireDiffUnnamedSeries, err = builder.meter.Int64ObservableCounter(
-		"otelcol_extension_wire_diff_unnamed_series",
-		metric.WithDescription("New series for whose names there was no room. They are compared like the others, but not declared gone when they vanish. [Development]"),
-		metric.WithUnit("{series}"),
-	)
-	errs = errors.Join(errs, err)
-	builder.ExtensionWireDiffUnrepeatablePoints, err = builder.meter.Int64ObservableCounter(
-		"otelcol_extension_wire_diff_unrepeatable_points",
-		metric.WithDescription("Points that were due but could not be made of what is remembered, as histograms, summaries, and series without names. The earlier tier sends histograms, summaries, and what has no name there either, every 2 minutes; it is asked for the others. [Development]"),
-		metric.WithUnit("{datapoint}"),
-	)
-	errs = errors.Join(errs, err)
-	builder.ExtensionWireDiffUntrackedPoints, err = builder.meter.Int64ObservableCounter(
-		"otelcol_extension_wire_diff_untracked_points",
-		metric.WithDescription("Points forwarded without being compared, because `max_nodes` or `max_series` was reached. [Development]"),
-		metric.WithUnit("{datapoint}"),
-	)
-	errs = errors.Join(errs, err)
-	builder.ExtensionWireDiffVanishedSeries, err = builder.meter.Int64Counter(
-		"otelcol_extension_wire_diff_vanished_series",
-		metric.WithDescription("Series that were declared gone with a point without a value, which the pipeline accepted. [Development]"),
-		metric.WithUnit("{series}"),
-	)
-	errs = errors.Join(errs, err)
-	builder.ExtensionWireDiffWaitingPoints, err = builder.meter.Int64Counter(
-		"otelcol_extension_wire_diff_waiting_points",
-		metric.WithDescription("Points of nodes that are new which were not passed on, because the pipeline had no room for some of their cluster less than 250 ms before. Their next pushes bring them again. [Development]"),
-		metric.WithUnit("{datapoint}"),
+	builder.ExtensionWireDiffUnclaimedPushes, err = builder.meter.Int64Counter(
+		"otelcol_extension_wire_diff_unclaimed_pushes",
+		metric.WithDescription("Pushes that were accepted and did not reach `diff` in the same call as they were judged. They save nothing, for `diff` judges them when they come. [Development]"),
+		metric.WithUnit("{push}"),
 	)
 	errs = errors.Join(errs, err)
 	return &builder, errs

@@ -1793,7 +1793,7 @@ type metricHwGpuCount struct {
 // init fills hw.gpu.count metric with initial data.
 func (m *metricHwGpuCount) init() {
 	m.data.SetName("hw.gpu.count")
-	m.data.SetDescription("GPUs of the node - those that there should be (configured, or on the PCI bus), those that answered, and those that do not.")
+	m.data.SetDescription("GPUs of the node - those that there should be (remembered, configured, or on the PCI bus), those that answered, and those that do not.")
 	m.data.SetUnit("{gpu}")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)

@@ -2,9 +2,15 @@
 import { el } from './dom.js';
 import { clock, duration, num, percent, withUnit, words } from './format.js';
 
+// culprit says which part of a node is meant, such as rank 3 (GPU-5, local rank 1).
+export function culprit(c) {
+  const parts = [c?.rank !== undefined && `rank ${c.rank}`, c?.gpu, c?.local_rank !== undefined && `local rank ${c.local_rank}`].filter(Boolean);
+  return parts.length > 1 ? `${parts[0]} (${parts.slice(1).join(', ')})` : parts[0];
+}
+
 // episodeTitle says in a few words what an episode is about.
 export function episodeTitle(e) {
-  const what = e.subject === 'node' ? '' : e.subject === 'missing' ? 'missing nodes' : `whole ${e.subject}`;
+  const what = e.subject === 'node' ? culprit(e.culprit) : e.subject === 'missing' ? 'missing nodes' : `whole ${e.subject}`;
   const why = e.reason ? `${words(e.reason)}${e.observation ? ' (observed)' : ''}` : e.cause ? words(e.cause) : '';
   const how = e.signal ? `${e.signal}${e.gap === undefined ? '' : ` −${percent(e.gap)}`}` : '';
   return [what, why, how].filter(Boolean).join(' · ') || 'no reason given';
@@ -31,6 +37,6 @@ export function episode(e) {
       fact('Signal', e.signal && e.value !== undefined ? `${e.signal} ${num(e.value)}, peers ${num(e.median)}` : e.signal),
       fact('Place', e.rank === undefined ? undefined : `${e.rank} of ${e.active ?? '?'} active`),
       fact('GPU hours lost per hour', e.gpu_hours_lost_per_hour === undefined ? undefined : num(e.gpu_hours_lost_per_hour)),
-      fact('GPU', e.gpu), fact('What to do', e.action && words(e.action)), fact('Ended by', e.ended && e.cause && words(e.cause))),
+      fact('Held down by', culprit(e.culprit)), fact('GPU', e.gpu), fact('What to do', e.action && words(e.action)), fact('Ended by', e.ended && e.cause && words(e.cause))),
     e.evidence?.length ? evidence(e.evidence) : null);
 }

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admissionextension
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang/snappy"
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zlib"
+	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-collector/gpu-collector/internal/contentcoding"
+)
+
+// leftAlone are the settings of a receiver that decodes nothing itself.
+var leftAlone = map[string]any{"compression_algorithms": []any{}, "max_request_body_size": 4 << 20}
+
+var encoders = map[string]func(io.Writer) io.WriteCloser{
+	"gzip":    func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) },
+	"zlib":    func(w io.Writer) io.WriteCloser { return zlib.NewWriter(w) },
+	"deflate": func(w io.Writer) io.WriteCloser { return zlib.NewWriter(w) },
+	"zstd": func(w io.Writer) io.WriteCloser {
+		z, err := zstd.NewWriter(w)
+		if err != nil {
+			panic(err)
+		}
+		return z
+	},
+	"snappy":          func(w io.Writer) io.WriteCloser { return snappy.NewBufferedWriter(w) },
+	"x-snappy-framed": func(w io.Writer) io.WriteCloser { return snappy.NewBufferedWriter(w) },
+	"lz4":             func(w io.Writer) io.WriteCloser { return lz4.NewWriter(w) },
+}
+
+func encode(t *testing.T, coding string, msg []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := encoders[coding](&out)
+	_, err := w.Write(msg)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return out.Bytes()
+}
+
+func report(t *testing.T, points int) []byte {
+	t.Helper()
+	md := pmetric.NewMetrics()
+	m := md.ResourceMetrics().AppendEmpty().ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+	m.SetName("hw.gpu.utilization")
+	g := m.SetEmptyGauge()
+	for i := range points {
+		g.DataPoints().AppendEmpty().SetIntValue(int64(i))
+	}
+	msg, err := pmetricotlp.NewExportRequestFromMetrics(md).MarshalProto()
+	require.NoError(t, err)
+	return msg
+}
+
+func post(t *testing.T, addr, coding string, body []byte) (int, *spb.Status, http.Header) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addr+"/v1/metrics", bytes.NewReader(body))
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/x-protobuf")
+	if coding != "" {
+		req.Header.Set("Content-Encoding", coding)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	s := new(spb.Status)
+	if resp.StatusCode != http.StatusOK {
+		require.NoError(t, proto.Unmarshal(text, s), "a Status: %q", text)
+	}
+	return resp.StatusCode, s, resp.Header
+}
+
+// TestBodiesThatTheReceiverLeavesAlone: the receiver's own parser gets what the
+// sender compressed, and nobody gets more memory than the limits give.
+func TestBodiesThatTheReceiverLeavesAlone(t *testing.T) {
+	t.Parallel()
+	e, _ := newTestExtension(t, func(c *Config) { c.MaxRequestBodySize = 4 << 20 })
+	points := make(chan int, 1)
+	next, err := consumer.NewMetrics(func(_ context.Context, md pmetric.Metrics) error {
+		points <- md.DataPointCount()
+		return nil
+	})
+	require.NoError(t, err)
+	addr := receive(t, e, next, leftAlone)["http"]
+	assert.Len(t, encoders, len(contentcoding.Names()))
+	for coding := range encoders {
+		for _, n := range []int{1, 3000, 90_000} { // harmless, in one piece, in parts
+			msg := report(t, n)
+			code, s, _ := post(t, addr, coding, encode(t, coding, msg))
+			require.Equal(t, http.StatusOK, code, "%s, %d bytes: %v", coding, len(msg), s)
+			assert.Equal(t, n, <-points)
+		}
+		zeros := encode(t, coding, make([]byte, 32<<20))
+		code, s, _ := post(t, addr, coding, zeros)
+		assert.Equal(t, http.StatusBadRequest, code)
+		assert.Contains(t, s.GetMessage(), "too large", coding)
+		for _, broken := range [][]byte{zeros[:len(zeros)/2], []byte("hello, this is no compressed text")} {
+			code, s, _ = post(t, addr, coding, broken)
+			assert.Equal(t, http.StatusBadRequest, code, coding)
+			assert.NotEmpty(t, s.GetMessage(), coding)
+		}
+		for _, size := range []int{100 << 10, 2 << 20} { // in one piece, in parts
+			code, s, _ = post(t, addr, coding, encode(t, coding, nested(size)))
+			assert.Equal(t, http.StatusBadRequest, code, coding)
+			assert.Contains(t, s.GetMessage(), "nested", coding)
+		}
+	}
+	for _, unknown := range []string{"br", "gzip, gzip", "identity, gzip"} {
+		code, _, header := post(t, addr, unknown, report(t, 1))
+		assert.Equal(t, http.StatusUnsupportedMediaType, code, unknown)
+		assert.Contains(t, header.Get("Accept-Encoding"), "zstd")
+	}
+	for _, none := range []string{"", "identity"} {
+		code, _, _ := post(t, addr, none, report(t, 1))
+		assert.Equal(t, http.StatusOK, code, none)
+		assert.Equal(t, 1, <-points)
+	}
+	code, _, _ := post(t, addr, "", nested(100<<10))
+	assert.Equal(t, http.StatusBadRequest, code)
+	inUse(t, e, 0)
+}
+
+// nested is a message of about so many bytes in which each field holds the rest.
+func nested(size int) []byte {
+	msg := make([]byte, 0, 2*size)
+	var ends []int
+	for n := size; n > 8 && len(ends) < 20_000; n -= 5 {
+		ends = append(ends, n)
+	}
+	for _, n := range ends {
+		msg = protowire.AppendTag(msg, 1, protowire.BytesType)
+		msg = protowire.AppendVarint(msg, uint64(n-5))
+	}
+	return append(msg, make([]byte, size)...)
+}
+
+// TestLateCompressedBody: the time for a body is the same where admission decodes.
+func TestLateCompressedBody(t *testing.T) {
+	t.Parallel()
+	e, _ := newTestExtension(t, func(c *Config) { c.ReceiveTimeout = time.Second })
+	addr := receive(t, e, consumertest.NewNop(), leftAlone)["http"]
+	for _, begin := range []string{"", "\x28\xb5\x2f\xfd"} {
+		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
+		require.NoError(t, err)
+		defer func() { _ = c.Close() }()
+		_, err = io.WriteString(c, postHeaders(100, "zstd")+begin)
+		require.NoError(t, err)
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		require.NoError(t, err)
+		assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+		assert.Equal(t, "5", resp.Header.Get("Retry-After"))
+		require.NoError(t, resp.Body.Close())
+	}
+	inUse(t, e, 0)
+}
+
+// The receivers that leave bodies alone have admission in front, and both have the
+// same limit.
+func TestShippedLimits(t *testing.T) {
+	files, err := filepath.Glob("../../configs/*.yaml")
+	require.NoError(t, err)
+	found := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		var cfg struct {
+			Receivers map[string]struct {
+				Protocols struct {
+					HTTP struct {
+						MaxSize     int64    `yaml:"max_request_body_size"`
+						Algorithms  []string `yaml:"compression_algorithms"`
+						Middlewares []struct{ ID string }
+					}
+				}
+			}
+			Extensions map[string]struct {
+				MaxSize int64 `yaml:"max_request_body_size"`
+			}
+		}
+		if err := yaml.Unmarshal(text, &cfg); err != nil {
+			require.NotContains(t, string(text), "compression_algorithms", file)
+			continue
+		}
+		for name, r := range cfg.Receivers {
+			if !strings.HasPrefix(name, "otlp") || r.Protocols.HTTP.Algorithms == nil {
+				continue
+			}
+			found++
+			require.NotEmpty(t, r.Protocols.HTTP.Middlewares, file)
+			assert.Equal(t, "admission", r.Protocols.HTTP.Middlewares[0].ID, file)
+			limit := createDefaultConfig().(*Config).MaxRequestBodySize
+			if own := cfg.Extensions["admission"].MaxSize; own != 0 {
+				limit = own
+			}
+			assert.Equal(t, r.Protocols.HTTP.MaxSize, limit, file)
+		}
+	}
+	assert.Equal(t, 3, found)
+}

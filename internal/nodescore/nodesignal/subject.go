@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodesignal
+
+import (
+	"cmp"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Subject is the part of a node that a reading is of: a rank of its job, a GPU,
+// or, as the zero value, the node itself.
+type Subject struct {
+	GPU             string // hw.id
+	Rank, LocalRank Ordinal
+}
+
+// Ordinal is a number from 0 on, or unknown, as the zero value is.
+type Ordinal int32
+
+// OrdinalOf returns the ordinal of n, unknown where n cannot be one.
+func OrdinalOf(n int64) Ordinal {
+	if n < 0 || n >= math.MaxInt32 {
+		return 0
+	}
+	return Ordinal(n + 1)
+}
+
+// ParseOrdinal reads a decimal number, unknown where s is none.
+func ParseOrdinal(s string) Ordinal {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return OrdinalOf(n)
+}
+
+// Get returns the number, false where it is unknown.
+func (o Ordinal) Get() (int64, bool) { return int64(o) - 1, o > 0 }
+
+// Int returns the number, nil where it is unknown.
+func (o Ordinal) Int() *int64 {
+	n, known := o.Get()
+	if !known {
+		return nil
+	}
+	return &n
+}
+
+// IsRank reports whether the subject is a rank and not a whole GPU or node.
+func (s Subject) IsRank() bool { return s.Rank > 0 || s.LocalRank > 0 }
+
+// String says the subject to people, such as rank 3 (GPU-5, local rank 1); it
+// is empty for the node itself.
+func (s Subject) String() string {
+	var parts []string
+	if n, known := s.Rank.Get(); known {
+		parts = append(parts, "rank "+strconv.FormatInt(n, 10))
+	}
+	if s.GPU != "" {
+		parts = append(parts, s.GPU)
+	}
+	if n, known := s.LocalRank.Get(); known {
+		parts = append(parts, "local rank "+strconv.FormatInt(n, 10))
+	}
+	switch len(parts) {
+	case 0:
+		return ""
+	case 1:
+		return parts[0]
+	}
+	return parts[0] + " (" + strings.Join(parts[1:], ", ") + ")"
+}
+
+// Compare orders subjects by rank, local rank and GPU.
+func (s Subject) Compare(o Subject) int {
+	return cmp.Or(cmp.Compare(s.Rank, o.Rank), cmp.Compare(s.LocalRank, o.LocalRank), cmp.Compare(s.GPU, o.GPU))
+}

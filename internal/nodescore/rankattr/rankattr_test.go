@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rankattr
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+)
+
+func TestWithin(t *testing.T) {
+	type attrs = map[string]any
+	ordinal := nodesignal.OrdinalOf
+	for name, tt := range map[string]struct {
+		resource, point attrs
+		want            nodesignal.Subject
+		text            string
+	}{
+		"nobody": {nil, nil, nodesignal.Subject{}, ""},
+		"numbers": {
+			nil,
+			attrs{"hw.id": "GPU-1", "gpu.job.rank": 11, "gpu.job.local_rank": 3},
+			nodesignal.Subject{GPU: "GPU-1", Rank: ordinal(11), LocalRank: ordinal(3)},
+			"rank 11 (GPU-1, local rank 3)",
+		},
+		"text": {
+			nil,
+			attrs{"gpu.job.rank": "11", "gpu.job.local_rank": "0"},
+			nodesignal.Subject{Rank: ordinal(11), LocalRank: ordinal(0)},
+			"rank 11 (local rank 0)",
+		},
+		"of the resource": {
+			attrs{"hw.id": "GPU-1", "gpu.job.rank": "11", "gpu.job.local_rank": 3},
+			nil,
+			nodesignal.Subject{GPU: "GPU-1", Rank: ordinal(11), LocalRank: ordinal(3)},
+			"rank 11 (GPU-1, local rank 3)",
+		},
+		"the point says more": {
+			attrs{"hw.id": "GPU-1", "gpu.job.rank": 0},
+			attrs{"gpu.job.rank": 7},
+			nodesignal.Subject{GPU: "GPU-1", Rank: ordinal(7)},
+			"rank 7 (GPU-1)",
+		},
+		"an index for a UUID":   {nil, attrs{"hw.id": 5}, nodesignal.Subject{GPU: "5"}, "5"},
+		"local rank alone":      {nil, attrs{"gpu.job.local_rank": 2}, nodesignal.Subject{LocalRank: ordinal(2)}, "local rank 2"},
+		"no numbers":            {nil, attrs{"gpu.job.rank": "first", "gpu.job.local_rank": 1.5, "hw.id": true}, nodesignal.Subject{}, ""},
+		"no rank that could be": {nil, attrs{"gpu.job.rank": -1, "gpu.job.local_rank": math.MaxInt64}, nodesignal.Subject{}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			resource, point := pcommon.NewMap(), pcommon.NewMap()
+			require.NoError(t, resource.FromRaw(tt.resource))
+			require.NoError(t, point.FromRaw(tt.point))
+			of := Within(resource, point)
+			assert.Equal(t, tt.want, of)
+			assert.Equal(t, tt.text, of.String())
+
+			written := pcommon.NewMap()
+			Put(written, of)
+			assert.Equal(t, of, Subject(written))
+		})
+	}
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodescore
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
+)
+
+// rank is a subject of a job of one process per GPU.
+func rank(n int) nodesignal.Subject {
+	return nodesignal.Subject{GPU: fmt.Sprintf("GPU-%d", n), Rank: nodesignal.OrdinalOf(int64(n)), LocalRank: nodesignal.OrdinalOf(int64(n))}
+}
+
+// steps are the step times of a node's ranks, in seconds.
+func steps(seconds ...float64) (all []input) {
+	for i, s := range seconds {
+		all = append(all, input{StepDuration, s, rank(i)})
+	}
+	return all
+}
+
+// slow are n ranks with steps of a second, but one.
+func slow(n, which int, by float64) []input {
+	all := make([]float64, n)
+	for i := range all {
+		all[i] = 1
+	}
+	all[which] += by
+	return steps(all...)
+}
+
+func TestTheWorstRankIsTheNodes(t *testing.T) {
+	for _, tt := range []struct {
+		ranks int
+		by    float64
+	}{{3, 0.10}, {4, 0.20}, {8, 0.10}, {2, 0.10}, {16, 0.08}} {
+		for _, in := range []kind{StepDuration, StepRate} {
+			t.Run(fmt.Sprintf("one of %d by %v, %s", tt.ranks, tt.by, in.metric), func(t *testing.T) {
+				r := newRig(t)
+				var res Result
+				for range 10 {
+					all := slow(tt.ranks, 1, tt.by)
+					for i := range all {
+						if all[i].in = in; in == StepRate {
+							all[i].v = 1 / all[i].v
+						}
+					}
+					res = r.step(nil, all...)
+				}
+				assert.InDelta(t, 1/(1+tt.by), res.Signals.V[nodesignal.Throughput], 1e-12)
+				assert.Equal(t, Culprit{rank(1), true}, res.Culprit)
+				assert.Equal(t, rank(1), res.Signals.Worst[nodesignal.Throughput])
+			})
+		}
+	}
+}
+
+// TestFoldingIsTheCatalogues: how the parts of a node become one is said once,
+// with its reason.
+func TestFoldingIsTheCatalogues(t *testing.T) {
+	for _, tt := range []struct {
+		ratio Ratio
+		want  string
+	}{
+		{Ratio{Metric: gpusemconv.MetricAppStepDuration, Use: UseInverse}, AcrossMin},
+		{Ratio{Metric: gpusemconv.MetricAppStepRate}, AcrossMin},
+		{Ratio{Metric: gpusemconv.MetricAppStepDuration}, AcrossMean}, // the longest is the worst, which min is not
+		{Ratio{Metric: gpusemconv.MetricGPUClock, Limit: gpusemconv.MetricGPUClockLimit}, AcrossMin},
+		{Ratio{Metric: gpusemconv.MetricGPUPCIeReplays, Use: UseRate}, AcrossMin},
+		{Ratio{Metric: gpusemconv.MetricPower}, AcrossSum},
+		{Ratio{Metric: gpusemconv.MetricGPUMemoryUsage, Limit: gpusemconv.MetricGPUMemoryLimit, Use: UseOneMinus}, AcrossMean},
+		{Ratio{Metric: gpusemconv.MetricGPUUtilization}, AcrossMean},
+		{Ratio{Metric: "trainer.tokens_per_second"}, AcrossMean},
+	} {
+		assert.Equal(t, tt.want, folding(&tt.ratio), "%+v", tt.ratio)
+	}
+	for _, name := range []string{gpusemconv.MetricAppStepDuration, gpusemconv.MetricAppStepRate} {
+		assert.NotEmpty(t, reading.ByName(name).Fold.Why)
+	}
+}
+
+func TestRanksShareNoRow(t *testing.T) {
+	ordinal := nodesignal.OrdinalOf
+	for name, tt := range map[string]struct {
+		subjects []nodesignal.Subject
+		rows     int
+	}{
+		"by rank":                 {[]nodesignal.Subject{{Rank: ordinal(0)}, {Rank: ordinal(1)}}, 2},
+		"by local rank":           {[]nodesignal.Subject{{LocalRank: ordinal(0)}, {LocalRank: ordinal(1)}}, 2},
+		"several on one GPU":      {[]nodesignal.Subject{{GPU: "a", Rank: ordinal(0)}, {GPU: "a", Rank: ordinal(1)}}, 2},
+		"two jobs, the same rank": {[]nodesignal.Subject{{GPU: "a", Rank: ordinal(0)}, {GPU: "b", Rank: ordinal(0)}}, 2},
+		"without a name":          {[]nodesignal.Subject{{}, {}}, 1},
+		"a GPU and a rank":        {[]nodesignal.Subject{{GPU: "a"}, {GPU: "a", Rank: ordinal(0)}}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			for _, of := range tt.subjects {
+				r.observe(input{StepDuration, 1, of})
+			}
+			assert.Len(t, r.n.table.rows, tt.rows)
+		})
+	}
+}
+
+func TestRanksAreBoundedAndForgotten(t *testing.T) {
+	r := newRig(t)
+	var reading Reading
+	for i := range MaxRanks + 10 {
+		add(r.plan, &reading, input{StepDuration, 1, nodesignal.Subject{Rank: nodesignal.OrdinalOf(int64(i))}})
+	}
+	assert.Equal(t, 10, r.n.Observe(&reading, r.now))
+	for _, i := range gpus(busy(), nil) {
+		reading.Reset()
+		add(r.plan, &reading, i)
+		assert.Zero(t, r.n.Observe(&reading, r.now), "ranks take no GPU's place")
+	}
+	r.n.Evaluate(r.now, noPeers, false)
+	r.now = r.now.Add(51 * time.Second)
+	r.n.Evaluate(r.now, noPeers, false)
+	r.now = r.now.Add(interval)
+	res := r.step(nil, steps(1, 1.2)...)
+	assert.Equal(t, 2, r.n.table.ranks)
+	assert.Len(t, r.n.table.rows, 2)
+	assert.InDelta(t, 1/1.2, res.Signals.V[nodesignal.Throughput], 1e-12)
+}
+
+// TestASilentRank holds its last word for the TTL, whoever else speaks.
+func TestASilentRank(t *testing.T) {
+	r := newRig(t)
+	for range 5 {
+		r.step(nil, slow(4, 2, 0.3)...)
+	}
+	for range 5 {
+		res := r.step(nil, append(steps(1, 1), input{StepDuration, 1, rank(3)})...)
+		require.InDelta(t, 1/1.3, res.Signals.V[nodesignal.Throughput], 1e-12)
+		require.Equal(t, rank(2), res.Culprit.Subject)
+	}
+	res := r.step(nil, steps(1, 1)...)
+	assert.InDelta(t, 1, res.Signals.V[nodesignal.Throughput], 1e-12, "after the TTL only those count that speak")
+	assert.Equal(t, Culprit{Known: true}, res.Culprit)
+}
+
+func TestARankReadsWhatItsGPUTells(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.Measures[nodesignal.Throughput] = Measure{CombineFirst, []Source{
+		{Ratio: Ratio{Metric: "steps"}, Times: []Ratio{{Metric: "share"}}, Across: AcrossMin},
+	}}
+	own, share := kind{metric: "steps"}, kind{metric: "share"}
+	res := rigOf(t, &cfg).step(nil, input{own, 2, rank(0)}, input{own, 2, rank(1)}, on("GPU-0", share, 0.5), on("GPU-1", share, 1))
+	assert.InDelta(t, 1, res.Signals.V[nodesignal.Throughput], 1e-12)
+	assert.Equal(t, rank(0), res.Signals.Worst[nodesignal.Throughput])
+
+	// Ranks are no GPUs: clocks, power and memory count once.
+	plain := newRig(t).step(nil, gpus(busy(), nil)...)
+	with := newRig(t).step(nil, append(gpus(busy(), nil), slow(8, 1, 0.1)...)...)
+	for _, s := range []nodesignal.Signal{nodesignal.Compute, nodesignal.Interconnect, nodesignal.Power, nodesignal.Memory} {
+		assert.InDelta(t, plain.Signals.V[s], with.Signals.V[s], 0, "%s", s)
+	}
+}
+
+// named counts how often the named part changes.
+func named(r *rig, ticks int, of func(tick int) []input) (last Culprit, changes int) {
+	for i := range ticks {
+		res := r.step(nil, of(i)...)
+		if i > 0 && res.Culprit != res.Before {
+			changes++
+		}
+		last = res.Culprit
+	}
+	return last, changes
+}
+
+// TestNoNameAmongEquals: which of equal ranks is the last changes with each
+// tick, and a name that did would be a new series each time.
+func TestNoNameAmongEquals(t *testing.T) {
+	for _, ranks := range []int{1, 2, 3, 4, 8, 16} {
+		for _, noise := range []float64{0, 0.005, 0.02} {
+			t.Run(fmt.Sprintf("%d ranks, noise %v", ranks, noise), func(t *testing.T) {
+				rnd := rand.New(rand.NewPCG(1, uint64(ranks)))
+				last, changes := named(newRig(t), 2000, func(int) []input {
+					all := make([]float64, ranks)
+					for i := range all {
+						all[i] = 1 + noise*rnd.NormFloat64()
+					}
+					return steps(all...)
+				})
+				assert.Equal(t, Culprit{Known: ranks > 1}, last)
+				assert.Zero(t, changes)
+			})
+		}
+	}
+}
+
+func TestANameStays(t *testing.T) {
+	for _, noise := range []float64{0.005, 0.02} {
+		for _, second := range []float64{0, 0.10} {
+			t.Run(fmt.Sprintf("noise %v, another by %v", noise, second), func(t *testing.T) {
+				rnd := rand.New(rand.NewPCG(1, 2))
+				last, changes := named(newRig(t), 2000, func(int) []input {
+					all := make([]float64, 8)
+					for i := range all {
+						all[i] = 1 + noise*rnd.NormFloat64()
+					}
+					all[5] += 0.12
+					all[6] += second
+					return steps(all...)
+				})
+				assert.True(t, last.Known)
+				assert.Contains(t, []nodesignal.Subject{rank(5), rank(6)}, last.Subject)
+				assert.LessOrEqual(t, changes, 2)
+			})
+		}
+	}
+	t.Run("until another is worse", func(t *testing.T) {
+		last, _ := named(newRig(t), 20, func(tick int) []input {
+			all := slow(8, 2, 0.1)
+			if tick >= 10 {
+				all[6].v = 1.3
+			}
+			return all
+		})
+		assert.Equal(t, rank(6), last.Subject)
+	})
+	t.Run("half of the ranks wait for one another", func(t *testing.T) {
+		last, _ := named(newRig(t), 20, func(int) []input { return steps(1.2, 1.2, 1, 1) })
+		assert.Equal(t, Culprit{Known: true}, last)
+	})
+}
+
+// TestTheSameHoweverPushed: the ranks of a node push together or apart, in any
+// order, and the node is worth the same.
+func TestTheSameHoweverPushed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 16).Draw(t, "ranks")
+		seconds := rapid.SliceOfN(rapid.Float64Range(0.5, 2), n, n).Draw(t, "seconds")
+		subjects := make([]nodesignal.Subject, n)
+		kinds := rapid.IntRange(0, 3).Draw(t, "names")
+		for i := range subjects {
+			o := nodesignal.OrdinalOf(int64(i))
+			subjects[i] = [...]nodesignal.Subject{rank(i), {Rank: o}, {LocalRank: o}, {GPU: "GPU-" + strconv.Itoa(i/2), Rank: o}}[kinds]
+		}
+		cfg := DefaultConfig()
+		plan := NewPlan(&cfg.Measures)
+		play := func(split func(round int) [][]int) Result {
+			node, now := NewNode(&cfg, plan), time.Unix(1_700_000_000, 0)
+			var res Result
+			for round := range 6 {
+				for _, push := range split(round) {
+					var reading Reading
+					for _, i := range push {
+						require.True(t, add(plan, &reading, input{StepDuration, seconds[i], subjects[i]}))
+					}
+					require.Zero(t, node.Observe(&reading, now))
+				}
+				res = node.Evaluate(now, noPeers, false)
+				now = now.Add(cfg.Interval)
+			}
+			return res
+		}
+		order := make([]int, n)
+		for i := range order {
+			order[i] = i
+		}
+		want := play(func(int) [][]int { return [][]int{order} })
+		got := play(func(int) [][]int {
+			shuffled := rapid.Permutation(order).Draw(t, "order")
+			var pushes [][]int
+			for len(shuffled) > 0 {
+				k := rapid.IntRange(1, len(shuffled)).Draw(t, "push")
+				pushes, shuffled = append(pushes, shuffled[:k]), shuffled[k:]
+			}
+			return pushes
+		})
+		assert.Equal(t, want.Signals, got.Signals)
+		assert.Equal(t, want.Culprit, got.Culprit)
+		worst := 0.0
+		for _, s := range seconds {
+			worst = max(worst, s)
+		}
+		assert.InDelta(t, 1/worst, got.Signals.V[nodesignal.Throughput], 1e-12)
+	})
+}
+
+func BenchmarkRanks(b *testing.B) {
+	cfg := DefaultConfig()
+	plan := NewPlan(&cfg.Measures)
+	node, now := NewNode(&cfg, plan), time.Unix(1_700_000_000, 0)
+	var reading Reading
+	for _, i := range slow(8, 3, 0.1) {
+		add(plan, &reading, i)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		node.Observe(&reading, now)
+		now = now.Add(cfg.Interval)
+		node.Evaluate(now, noPeers, false)
+	}
+}

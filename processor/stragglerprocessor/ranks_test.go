@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stragglerprocessor
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/processor"
+	"go.uber.org/zap"
+	"pgregory.net/rapid"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
+	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
+)
+
+// arrangement is how the ranks of a job push.
+type arrangement int
+
+const (
+	onePoint    arrangement = iota // all ranks of a node in one push, a point each
+	oneResource                    // likewise, a resource each
+	ownPush                        // each rank by itself, at its own time
+	sharedHead                     // one collector in front of all nodes batches all ranks
+	arrangements
+)
+
+func (a arrangement) String() string {
+	return [...]string{"a point each", "a resource each", "a push each", "a shared collector"}[a]
+}
+
+// jobPlay plays the ranks of a job through the agents to the gateway.
+type jobPlay struct {
+	pushed arrangement
+	ranks  []int // by node
+	noise  float64
+	// From tick `from` on one rank takes `by` longer.
+	node, rank, from int
+	by               float64
+
+	rnd    *rand.Rand
+	agents []*agent
+	o      *observer
+	engine *straggler.Engine
+	now    time.Time
+	events []straggler.Event
+}
+
+func (p *jobPlay) start(t require.TestingT, seed uint64) {
+	p.rnd = rand.New(rand.NewPCG(seed, 17))
+	p.now = noon
+	cfg := createDefaultConfig().(*Config)
+	tb, err := metadata.NewTelemetryBuilder(componenttest.NewNopTelemetrySettings())
+	require.NoError(t, err)
+	p.o, p.engine = newObserver(cfg, newRejects(tb), zap.NewNop()), straggler.New(cfg.engine())
+	n := len(p.ranks)
+	if p.pushed == sharedHead {
+		n = 1
+	}
+	for range n {
+		agentCfg := createDefaultConfig().(*Config)
+		agentCfg.Mode = modeAgent
+		a, err := newAgent(processor.Settings{ID: component.NewID(metadata.Type), TelemetrySettings: componenttest.NewNopTelemetrySettings()}, agentCfg, consumertest.NewNop())
+		require.NoError(t, err)
+		p.agents = append(p.agents, a)
+	}
+}
+
+func (p *jobPlay) push(a *agent, md pmetric.Metrics, at time.Time) {
+	a.score(context.Background(), md, at)
+	p.o.observe(context.Background(), p.engine, md, at)
+}
+
+func (p *jobPlay) resource(md pmetric.Metrics, node int) pmetric.ResourceMetrics {
+	return resource(md, map[string]any{
+		gpusemconv.AttrHostName: fmt.Sprintf("n%02d", node), gpusemconv.AttrClusterName: "prod",
+		gpusemconv.AttrJobID: "J", gpusemconv.AttrJobRole: "all",
+	})
+}
+
+// of is a rank of a node: the first node has the first ranks of the job.
+func (p *jobPlay) of(node, local int) nodesignal.Subject {
+	global := local
+	for _, n := range p.ranks[:node] {
+		global += n
+	}
+	return nodesignal.Subject{
+		GPU:  fmt.Sprintf("GPU-%d-%d", node, local),
+		Rank: nodesignal.OrdinalOf(int64(global)), LocalRank: nodesignal.OrdinalOf(int64(local)),
+	}
+}
+
+// name writes a rank as numbers or, as from the environment, as text.
+func (p *jobPlay) name(attrs pcommon.Map, of nodesignal.Subject) {
+	attrs.PutStr(gpusemconv.AttrHWID, of.GPU)
+	for key, o := range map[string]nodesignal.Ordinal{gpusemconv.AttrJobRank: of.Rank, gpusemconv.AttrJobLocalRank: of.LocalRank} {
+		n, _ := o.Get()
+		if p.pushed == oneResource {
+			attrs.PutStr(key, strconv.FormatInt(n, 10))
+		} else {
+			attrs.PutInt(key, n)
+		}
+	}
+}
+
+func (p *jobPlay) seconds(tick, node, local int) float64 {
+	s := 1 + p.noise*p.rnd.NormFloat64()
+	if node == p.node && local == p.rank && tick >= p.from {
+		s *= 1 + p.by
+	}
+	return s
+}
+
+// tick lets every rank push once, and then the gateway compare.
+func (p *jobPlay) tick(tick int) {
+	const interval = 10 * time.Second
+	shared := pmetric.NewMetrics()
+	for node, ranks := range p.ranks {
+		at := p.now.Add(interval * time.Duration(node) / time.Duration(len(p.ranks)))
+		md := shared
+		if p.pushed != sharedHead {
+			md = pmetric.NewMetrics()
+		}
+		var rm pmetric.ResourceMetrics
+		for local := range ranks {
+			if p.pushed == ownPush {
+				md = pmetric.NewMetrics()
+			}
+			if local == 0 || p.pushed != onePoint {
+				rm = p.resource(md, node)
+			}
+			point := gauge(rm, gpusemconv.MetricAppStepDuration, p.seconds(tick, node, local))
+			attrs := point.Attributes()
+			if p.pushed == oneResource {
+				attrs = rm.Resource().Attributes()
+			}
+			p.name(attrs, p.of(node, local))
+			if p.pushed == ownPush {
+				p.push(p.agents[node], md, at.Add(interval*time.Duration(local)/time.Duration(ranks)))
+			}
+		}
+		if p.pushed != sharedHead && p.pushed != ownPush {
+			p.push(p.agents[node], md, at)
+		}
+	}
+	p.now = p.now.Add(interval)
+	if p.pushed == sharedHead {
+		p.push(p.agents[0], shared, p.now.Add(-time.Second))
+	}
+	for _, ev := range p.engine.Tick(p.now).Events {
+		ev.Nodes = append([]string(nil), ev.Nodes...)
+		p.events = append(p.events, ev)
+	}
+}
+
+// onsets returns the beginnings among what the gateway told.
+func (p *jobPlay) onsets() (all []straggler.Event) {
+	for _, ev := range p.events {
+		if ev.Kind == straggler.EventOnset {
+			all = append(all, ev)
+		}
+	}
+	return all
+}
+
+// TestOneSlowRankIsFound: the losses that a mean over the ranks hid. The bound
+// is a minute, whoever pushes and however.
+func TestOneSlowRankIsFound(t *testing.T) {
+	for _, tt := range []struct {
+		ranks int
+		by    float64
+	}{{3, 0.10}, {4, 0.20}, {8, 0.10}} {
+		for pushed := range arrangements {
+			t.Run(fmt.Sprintf("one of %d by %v, %s", tt.ranks, tt.by, pushed), func(t *testing.T) {
+				p := &jobPlay{pushed: pushed, noise: 0.005, node: 4, rank: 1, from: 15, by: tt.by}
+				for range 6 {
+					p.ranks = append(p.ranks, tt.ranks)
+				}
+				p.start(t, 1)
+				for tick := range p.from + 6 {
+					p.tick(tick)
+				}
+				onsets := p.onsets()
+				require.Len(t, onsets, 1)
+				assert.Equal(t, "n04", onsets[0].Node)
+				assert.Equal(t, p.of(4, 1), onsets[0].Culprit)
+				p.node = -1
+				for tick := range 30 {
+					p.tick(tick)
+				}
+				end := p.events[len(p.events)-1]
+				assert.Equal(t, straggler.EventEnd, end.Kind)
+				assert.Equal(t, p.of(4, 1), end.Culprit, "whom it was about")
+			})
+		}
+	}
+}
+
+// TestAnySlowRankIsFound draws the job, the fault, and how the ranks push.
+func TestAnySlowRankIsFound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		nodes, ranks := rapid.IntRange(5, 8).Draw(t, "nodes"), rapid.IntRange(1, 16).Draw(t, "ranks")
+		p := &jobPlay{
+			pushed: arrangement(rapid.IntRange(0, int(arrangements)-1).Draw(t, "pushed")),
+			noise:  rapid.Float64Range(0, 0.01).Draw(t, "noise"),
+			node:   rapid.IntRange(0, nodes-1).Draw(t, "node"), rank: rapid.IntRange(0, ranks-1).Draw(t, "rank"),
+			by: rapid.Float64Range(0.08, 0.4).Draw(t, "by"), from: 15,
+		}
+		for range nodes {
+			p.ranks = append(p.ranks, ranks)
+		}
+		p.start(t, rapid.Uint64().Draw(t, "seed"))
+		const bound = 18 // ticks of 10 s
+		for tick := 0; tick < p.from+bound && len(p.events) == 0; tick++ {
+			p.tick(tick)
+		}
+		for tick := range 6 {
+			p.tick(p.from + bound + tick)
+		}
+		onsets := p.onsets()
+		require.Len(t, onsets, 1)
+		assert.Equal(t, fmt.Sprintf("n%02d", p.node), onsets[0].Node)
+		if ranks > 1 {
+			assert.Equal(t, p.of(p.node, p.rank), onsets[0].Culprit)
+		} else {
+			assert.Zero(t, onsets[0].Culprit, "a lone rank is the node")
+		}
+	})
+}
+
+// TestHealthyRanksNameNobody: the least of many noisy ranks is less than that of
+// few, and nodes of one group may have more or fewer.
+func TestHealthyRanksNameNobody(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := &jobPlay{
+			pushed: arrangement(rapid.IntRange(0, int(arrangements)-1).Draw(t, "pushed")),
+			noise:  rapid.Float64Range(0, 0.02).Draw(t, "noise"),
+			ranks:  rapid.SliceOfN(rapid.IntRange(1, 16), 5, 8).Draw(t, "ranks"),
+			node:   -1,
+		}
+		p.start(t, rapid.Uint64().Draw(t, "seed"))
+		for tick := range 40 {
+			p.tick(tick)
+		}
+		assert.Empty(t, p.events)
+	})
+}
+
+// TestACulpritIsOneSeries: whoever keeps series sees one of a node at a time,
+// which ends when another begins.
+func TestACulpritIsOneSeries(t *testing.T) {
+	p := &jobPlay{pushed: oneResource, ranks: []int{4}, noise: 0.01, node: -1}
+	p.start(t, 3)
+	live, begun := map[string]float64{}, 0
+	play := func(tick int) {
+		md := pmetric.NewMetrics()
+		for local := range p.ranks[0] {
+			rm := p.resource(md, 0)
+			gauge(rm, gpusemconv.MetricAppStepDuration, p.seconds(tick, 0, local))
+			p.name(rm.Resource().Attributes(), p.of(0, local))
+		}
+		p.push(p.agents[0], md, p.now)
+		p.now = p.now.Add(10 * time.Second)
+		for _, rm := range md.ResourceMetrics().All() {
+			for _, sm := range rm.ScopeMetrics().All() {
+				for _, m := range sm.Metrics().All() {
+					if m.Name() != gpusemconv.MetricNodeCulprit {
+						continue
+					}
+					for _, point := range m.Gauge().DataPoints().All() {
+						of := rankattr.Subject(point.Attributes()).String()
+						if point.Flags().NoRecordedValue() {
+							delete(live, of)
+							continue
+						}
+						if _, known := live[of]; !known {
+							begun++
+						}
+						live[of] = metricreading.Number(point)
+					}
+				}
+			}
+		}
+	}
+	for tick := range 200 {
+		play(tick)
+		require.Equal(t, map[string]float64{"": 0}, live, "equals")
+	}
+	p.node, p.rank, p.by = 0, 2, 0.2
+	for tick := range 50 {
+		play(200 + tick)
+	}
+	require.Equal(t, map[string]float64{"rank 2 (GPU-0-2, local rank 2)": 1}, live)
+	p.rank = 3
+	for tick := range 50 {
+		play(250 + tick)
+	}
+	require.Equal(t, map[string]float64{"rank 3 (GPU-0-3, local rank 3)": 1}, live)
+	p.node = -1
+	for tick := range 50 {
+		play(300 + tick)
+	}
+	require.Equal(t, map[string]float64{"": 0}, live)
+	assert.LessOrEqual(t, begun, 5)
+	p.ranks = []int{1}
+	for tick := range 6 {
+		play(350 + tick)
+	}
+	assert.Empty(t, live, "a lone rank has nobody to stand out from")
+}
+
+func TestTheGatewayForgetsACulprit(t *testing.T) {
+	o := newObserver(createDefaultConfig().(*Config), nil, zap.NewNop())
+	of, other := nodesignal.Subject{GPU: "GPU-1", Rank: nodesignal.OrdinalOf(1)}, nodesignal.Subject{Rank: nodesignal.OrdinalOf(2)}
+	type point struct {
+		of    nodesignal.Subject
+		value float64
+		ended bool
+	}
+	for name, tt := range map[string]struct {
+		points []point
+		want   found
+	}{
+		"named":         {[]point{{of: of, value: 1}}, found{Observation: straggler.Observation{Culprit: of, HasCulprit: true}}},
+		"none":          {[]point{{value: 0}}, found{Observation: straggler.Observation{HasCulprit: true}}},
+		"ended":         {[]point{{of: of, ended: true}}, found{Observation: straggler.Observation{NoCulprit: of}}},
+		"after another": {[]point{{of: of, value: 1}, {of: other, ended: true}}, found{Observation: straggler.Observation{Culprit: of, HasCulprit: true, NoCulprit: other}}},
+		"no flag":       {[]point{{of: of, value: 0.5}}, found{Observation: straggler.Observation{HasCulprit: true}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			md := pmetric.NewMetrics()
+			rm := resource(md, map[string]any{gpusemconv.AttrHostName: "n1"})
+			for _, p := range tt.points {
+				dp := gauge(rm, gpusemconv.MetricNodeCulprit, p.value, gpusemconv.AttrSignal, "throughput")
+				rankattr.Put(dp.Attributes(), p.of)
+				dp.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(p.ended))
+			}
+			o.facts.begin(o.reader.Resource(rm.Resource().Attributes()), &o.id, wire.Caller{}, noon)
+			got, any := o.read(t.Context(), rm)
+			assert.True(t, any)
+			assert.Equal(t, tt.want, got)
+		})
+	}
+}
+
+func TestRanksThatAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newAgentRig(t, nil)
+		md := pmetric.NewMetrics()
+		rm := resource(md, map[string]any{gpusemconv.AttrHostName: "n1"})
+		for i := range nodescore.MaxRanks + 7 {
+			gauge(rm, gpusemconv.MetricAppStepRate, 1).Attributes().PutInt(gpusemconv.AttrJobRank, int64(i))
+		}
+		r.push(md)
+		assert.Equal(t, int64(7), rejected(t, r.tel)["max_gpus"])
+	})
+}

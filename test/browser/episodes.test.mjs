@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// How the page names the smallest part of a node that is at fault.
+import assert from 'node:assert/strict';
+import test from 'node:test';
+
+import { culprit, episodeTitle } from '../../extension/fleetviewextension/web/static/js/episodes.js';
+
+test('a culprit is named as in the log', () => {
+  for (const [c, want] of [
+    [{ rank: 3, local_rank: 1, gpu: 'GPU-5' }, 'rank 3 (GPU-5, local rank 1)'],
+    [{ rank: 0 }, 'rank 0'],
+    [{ local_rank: 0, gpu: 'GPU-5' }, 'GPU-5 (local rank 0)'],
+    [{ gpu: 'GPU-5' }, 'GPU-5'],
+    [{}, undefined],
+    [undefined, undefined],
+  ]) assert.equal(culprit(c), want);
+});
+
+test('the title of an episode begins with its culprit', () => {
+  const e = { subject: 'node', reason: 'hw_thermal', signal: 'throughput', gap: 0.1 };
+  assert.equal(episodeTitle({ ...e, culprit: { rank: 3 } }), 'rank 3 · hw thermal · throughput −10 %');
+  assert.equal(episodeTitle(e), 'hw thermal · throughput −10 %');
+});
