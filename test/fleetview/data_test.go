@@ -61,14 +61,9 @@ func dataset(start time.Time) (pmetric.Metrics, []fleetapi.Sample) {
 			for i := range points {
 				dp := dps.AppendEmpty()
 				sample.At = start.Add(time.Duration(i)*spacing + time.Duration(series)*7*time.Millisecond)
-<<<<<<< HEAD
-				sample.Value = float64((i*37+n*5)%256) / 256 // plausible of all metrics, and sums of these are exact
-				if sample.Metric == gpusemconv.MetricErrors {
-=======
 				sample.Value = float64((i*37+n*5)%256) / 8 // sums of these are exact
 				switch sample.Metric {
 				case gpusemconv.MetricErrors:
->>>>>>> main
 					sample.Value = float64(i + n)
 				case gpusemconv.MetricGPUUtilization, gpusemconv.MetricNodeHealthScore:
 					sample.Value /= 32 // a fraction
