@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // Numbers that JSON cannot say are left out of each answer, and end none.
@@ -25,7 +26,7 @@ func TestEachRouteSurvivesWhatJSONCannotSay(t *testing.T) {
 		require.True(t, ok)
 		u.SetGroup("g")
 		// Each node's power is finite, and that of both is not.
-		u.SetGPU(u.GPU("GPU-"+node), fleetstate.GPUPower, 1.7e308)
+		u.SetGPU(u.GPU("GPU-"+node), reading.Power, 1.7e308)
 		u.SetSignal(nodesignal.Power, 1)
 		u.Commit(a.o.Now())
 	}
