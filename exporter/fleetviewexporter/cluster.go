@@ -18,10 +18,6 @@ import (
 // groupReader takes a point into a group's view.
 type groupReader func(u *fleetstate.GroupUpdate, p *metricreading.Point)
 
-func groupNumber(f fleetstate.GroupField) groupReader {
-	return func(u *fleetstate.GroupUpdate, p *metricreading.Point) { u.Set(f, p.Value) }
-}
-
 // groupSignal takes a number of one of a group's signals: what its nodes are
 // compared with.
 func groupSignal(set func(*fleetstate.GroupUpdate, nodesignal.Signal, float64)) groupReader {
@@ -43,19 +39,21 @@ func groupSignal(set func(*fleetstate.GroupUpdate, nodesignal.Signal, float64)) 
 	}
 }
 
-var groupReaders = [reading.NumFields]groupReader{
-	reading.GroupThreshold:   groupNumber(fleetstate.GroupThreshold),
-	reading.GroupMedian:      groupNumber(fleetstate.GroupMedian),
-	reading.GroupMAD:         groupNumber(fleetstate.GroupMAD),
-	reading.GroupQuorum:      groupNumber(fleetstate.GroupQuorum),
-	reading.GroupCoverageLow: groupNumber(fleetstate.GroupCoverageLow),
-	reading.GroupPanic:       groupNumber(fleetstate.GroupPanic),
-	reading.GroupStragglers:  groupNumber(fleetstate.GroupStragglers),
-	reading.GroupIncident:    groupNumber(fleetstate.GroupIncident),
-	reading.GroupNodes:       func(u *fleetstate.GroupUpdate, p *metricreading.Point) { u.SetNodes(p.Texts[0], p.Value) },
-	reading.SignalMedian:     groupSignal((*fleetstate.GroupUpdate).SetMedian),
-	reading.SignalScale:      groupSignal((*fleetstate.GroupUpdate).SetScale),
-	reading.SignalThreshold:  groupSignal((*fleetstate.GroupUpdate).SetThreshold),
+var groupReaders = func() (list [reading.NumFields]groupReader) {
+	for _, f := range fleetstate.GroupNumbers {
+		list[f] = func(u *fleetstate.GroupUpdate, p *metricreading.Point) { u.Set(f, p.Value) }
+	}
+	for f, read := range ownGroupReaders {
+		list[f] = read
+	}
+	return list
+}()
+
+var ownGroupReaders = map[reading.Field]groupReader{
+	reading.GroupNodes:      func(u *fleetstate.GroupUpdate, p *metricreading.Point) { u.SetNodes(p.Texts[0], p.Value) },
+	reading.SignalMedian:    groupSignal((*fleetstate.GroupUpdate).SetMedian),
+	reading.SignalScale:     groupSignal((*fleetstate.GroupUpdate).SetScale),
+	reading.SignalThreshold: groupSignal((*fleetstate.GroupUpdate).SetThreshold),
 }
 
 // cluster takes a resource without a node: what the gateway says of a
@@ -93,7 +91,7 @@ func (e *fleetExporter) rank(p *metricreading.Point, cluster string, now time.Ti
 	}
 	// The end of a rank in the group that the node has left ends no other.
 	if !math.IsNaN(p.Value) || attribute(p, gpusemconv.AttrPeerGroup) == u.Group() {
-		u.Set(fleetstate.NodeRank, p.Value)
+		u.Set(reading.NodeRank, p.Value)
 	}
 	u.Commit(time.Time{})
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // sink stands in for the extension.
@@ -102,18 +103,18 @@ func TestFullReport(t *testing.T) {
 	assert.Equal(t, uuid(2), g.UUID)
 	assert.Equal(t, "NVIDIA H100 80GB HBM3", g.Model)
 	assert.Equal(t, []any{2, "16500000", "570.1", "0000:18:00.0", "ok", "none"}, []any{g.Index, g.Serial, g.Driver, g.BusID, g.UpReason, g.Action})
-	for f, want := range map[fleetstate.GPUField]float64{
-		fleetstate.GPUUp: 1, fleetstate.GPUHealthScore: 100, fleetstate.GPUTemperature: 55, fleetstate.GPUMemoryTemperature: 65,
-		fleetstate.GPUPower: 605, fleetstate.GPUPowerLimit: 700, fleetstate.GPUUtilization: 0.9,
-		fleetstate.GPUSMClock: 1.895e9, fleetstate.GPUSMClockLimit: 1.98e9, fleetstate.GPUMemoryUsed: 70e9 + 5, fleetstate.GPUMemoryLimit: 80e9,
-		fleetstate.GPUECCCorrected: 0, fleetstate.GPUECCUncorrected: 0, fleetstate.GPUECCCorrectedTotal: 0, fleetstate.GPUECCUncorrectedTotal: 0,
-		fleetstate.GPUPCIeWidth: 16, fleetstate.GPUPCIeWidthMax: 16, fleetstate.GPUPCIeReplays: 0,
-		fleetstate.GPURemappedCorrectable: 0, fleetstate.GPURemappedUncorrectable: 0,
+	for f, want := range map[reading.Field]float64{
+		reading.Up: 1, reading.Health: 100, reading.Temperature: 55, reading.MemoryTemperature: 65,
+		reading.Power: 605, reading.PowerLimit: 700, reading.Utilization: 0.9,
+		reading.SMClock: 1.895e9, reading.SMClockLimit: 1.98e9, reading.MemoryUsed: 70e9 + 5, reading.MemoryLimit: 80e9,
+		reading.ECCCorrected: 0, reading.ECCUncorrected: 0, reading.ECCCorrectedTotal: 0, reading.ECCUncorrectedTotal: 0,
+		reading.PCIeWidth: 16, reading.PCIeWidthLimit: 16, reading.PCIeReplays: 0,
+		reading.RemappedCorrected: 0, reading.RemappedUncorrected: 0,
 	} {
 		require.NotNil(t, g.Get(f), f)
 		assert.InDelta(t, want, *g.Get(f), 0, f)
 	}
-	assert.Nil(t, g.Get(fleetstate.GPUTensorActivity))
+	assert.Nil(t, g.Get(reading.TensorActivity))
 	assert.InDelta(t, 60, v.MaxCelsius, 0)
 	assert.InDelta(t, 0.9, v.Usage, 1e-12)
 	assert.InDelta(t, 8*603+28, v.Watts, 1e-9)
@@ -134,10 +135,10 @@ func TestErrorsByKind(t *testing.T) {
 	}
 	e.push(t, b)
 	g := &e.view(t, "c", "n").GPUs[0]
-	assert.InDelta(t, 2, *g.Get(fleetstate.GPUECCCorrected), 0)
-	assert.InDelta(t, 4, *g.Get(fleetstate.GPUECCUncorrected), 0)
-	assert.InDelta(t, 6, *g.Get(fleetstate.GPUECCCorrectedTotal), 0)
-	assert.InDelta(t, 8, *g.Get(fleetstate.GPUECCUncorrectedTotal), 0)
+	assert.InDelta(t, 2, *g.Get(reading.ECCCorrected), 0)
+	assert.InDelta(t, 4, *g.Get(reading.ECCUncorrected), 0)
+	assert.InDelta(t, 6, *g.Get(reading.ECCCorrectedTotal), 0)
+	assert.InDelta(t, 8, *g.Get(reading.ECCUncorrectedTotal), 0)
 }
 
 // TestDifferences takes what a diff processor lets through.
@@ -167,9 +168,9 @@ func TestDifferences(t *testing.T) {
 	assert.Equal(t, []string{"hw_thermal"}, g.Throttles)
 	assert.Equal(t, []fleetstate.Xid{{Code: 63, Class: "memory", Count: 2}}, g.Xids)
 	assert.Equal(t, "lost", g.UpReason)
-	assert.InDelta(t, 0, *g.Get(fleetstate.GPUUp), 0)
-	assert.Nil(t, g.Get(fleetstate.GPUHealthScore))
-	assert.InDelta(t, 51, *g.Get(fleetstate.GPUTemperature), 0, "what did not change is still there")
+	assert.InDelta(t, 0, *g.Get(reading.Up), 0)
+	assert.Nil(t, g.Get(reading.Health))
+	assert.InDelta(t, 51, *g.Get(reading.Temperature), 0, "what did not change is still there")
 
 	e.push(t, newReport("bench", "n1").
 		point(gpusemconv.MetricGPUHealthState, 0, state("degraded")...).
@@ -247,9 +248,9 @@ func TestNodeAndGroup(t *testing.T) {
 
 	v := e.view(t, "c", "n1")
 	assert.Equal(t, []string{"job/stage-0", "job", "stage-0", "active", "fleet"}, []string{v.Group, v.JobID, v.JobRole, v.State, v.Mode})
-	for f, want := range map[fleetstate.NodeField]float64{
-		fleetstate.NodeScore: 0.7, fleetstate.NodeThreshold: 0.9, fleetstate.NodeAgentStraggler: 1, fleetstate.NodeStraggler: 1,
-		fleetstate.NodeSuspicion: 1.4, fleetstate.NodeRank: 1, fleetstate.NodeGPUsExpected: 8, fleetstate.NodeGPUsLost: 1,
+	for f, want := range map[reading.Field]float64{
+		reading.NodeHealthScore: 0.7, reading.AgentThreshold: 0.9, reading.AgentStraggler: 1, reading.NodeStraggler: 1,
+		reading.NodeSuspicion: 1.4, reading.NodeRank: 1, reading.GPUsExpected: 8, reading.GPUsLost: 1,
 	} {
 		require.NotNil(t, v.Values.Get(f), f)
 		assert.InDelta(t, want, *v.Values.Get(f), 0, f)
@@ -261,16 +262,16 @@ func TestNodeAndGroup(t *testing.T) {
 
 	g, ok := e.state.Group(fleetstate.GroupKey{Cluster: "c", Group: "job/stage-0"})
 	require.True(t, ok)
-	assert.InDelta(t, 0.99, *g.Get(fleetstate.GroupMedian), 0)
-	assert.True(t, g.Flag(fleetstate.GroupQuorum))
+	assert.InDelta(t, 0.99, *g.Get(reading.GroupMedian), 0)
+	assert.True(t, g.Flag(reading.GroupQuorum))
 	assert.Equal(t, map[string]int64{"active": 4}, g.Nodes)
 	assert.InDelta(t, 0.06, g.Medians.V[nodesignal.Throughput], 0)
 	assert.InDelta(t, 0.02, g.Scales.V[nodesignal.Throughput], 0)
 	assert.InDelta(t, 0.05, g.Thresholds.V[nodesignal.Throughput], 0)
-	assert.Nil(t, g.Get(fleetstate.GroupStragglers))
+	assert.Nil(t, g.Get(reading.GroupStragglers))
 	g, ok = e.state.Group(fleetstate.GroupKey{Cluster: "c"})
 	require.True(t, ok, "the whole cluster")
-	assert.InDelta(t, 1, *g.Get(fleetstate.GroupStragglers), 0)
+	assert.InDelta(t, 1, *g.Get(reading.GroupStragglers), 0)
 
 	// The node moves to another group; the end of the former verdict comes last.
 	e.push(t, newReport("c", "n1").point(gpusemconv.MetricNodeStraggler, 0, gpusemconv.AttrPeerGroup, "other").
@@ -283,12 +284,12 @@ func TestNodeAndGroup(t *testing.T) {
 	e.push(t, onList("job/stage-0", nil))
 	v = e.view(t, "c", "n1")
 	assert.Equal(t, "other", v.Group)
-	for f, want := range map[fleetstate.NodeField]float64{fleetstate.NodeStraggler: 0, fleetstate.NodeSuspicion: 0.3, fleetstate.NodeRank: 3} {
+	for f, want := range map[reading.Field]float64{reading.NodeStraggler: 0, reading.NodeSuspicion: 0.3, reading.NodeRank: 3} {
 		require.NotNil(t, v.Values.Get(f), f)
 		assert.InDelta(t, want, *v.Values.Get(f), 0, f)
 	}
 	e.push(t, onList("other", nil))
-	assert.Nil(t, e.view(t, "c", "n1").Values.Get(fleetstate.NodeRank), "on the list no more")
+	assert.Nil(t, e.view(t, "c", "n1").Values.Get(reading.NodeRank), "on the list no more")
 
 	// The group is split: its nodes are compared within parts.
 	e.push(t, newReport("c", "").
@@ -466,7 +467,7 @@ func TestPowerThatCannotBe(t *testing.T) {
 	power(1.7e308)
 	v := e.view(t, "c", "n")
 	assert.True(t, math.IsNaN(v.Watts))
-	assert.Nil(t, v.GPUs[0].Get(fleetstate.GPUPower))
+	assert.Nil(t, v.GPUs[0].Get(reading.Power))
 	power(math.Inf(1))
 	power(600)
 	assert.InDelta(t, 1200, e.view(t, "c", "n").Watts, 0)

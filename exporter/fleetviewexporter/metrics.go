@@ -32,12 +32,12 @@ func gpu(u *fleetstate.Update, p *metricreading.Point) int {
 	return u.GPU(p.ID)
 }
 
-func nodeNumber(f fleetstate.NodeField) fieldReader {
+func nodeNumber(f reading.Field) fieldReader {
 	return func(u *fleetstate.Update, p *metricreading.Point) { u.Set(f, p.Value) }
 }
 
 // verdict reads what the gateway says of a node as one of its group.
-func verdict(f fleetstate.NodeField) fieldReader {
+func verdict(f reading.Field) fieldReader {
 	return func(u *fleetstate.Update, p *metricreading.Point) {
 		group := attribute(p, gpusemconv.AttrPeerGroup)
 		if math.IsNaN(p.Value) && group != u.Group() {
@@ -49,7 +49,7 @@ func verdict(f fleetstate.NodeField) fieldReader {
 	}
 }
 
-func gpuNumber(f fleetstate.GPUField) fieldReader {
+func gpuNumber(f reading.Field) fieldReader {
 	return func(u *fleetstate.Update, p *metricreading.Point) {
 		if i := gpu(u, p); i >= 0 {
 			u.SetGPU(i, f, p.Value)
@@ -68,16 +68,22 @@ func gpuState(set func(u *fleetstate.Update, i int, name string, on bool)) field
 
 var throttle = gpuState((*fleetstate.Update).SetThrottle)
 
-// fieldReaders are the fields of the catalogue that the views show.
-var fieldReaders = [reading.NumFields]fieldReader{
-	reading.NodeHealthScore: nodeNumber(fleetstate.NodeScore),
-	reading.AgentThreshold:  nodeNumber(fleetstate.NodeThreshold),
-	reading.AgentStraggler:  nodeNumber(fleetstate.NodeAgentStraggler),
-	reading.AgentReachable:  nodeNumber(fleetstate.NodeGatewayReachable),
-	reading.CPUPressure:     nodeNumber(fleetstate.NodeCPUPressure),
-	reading.GPUsExpected:    nodeNumber(fleetstate.NodeGPUsExpected),
-	reading.GPUsFound:       nodeNumber(fleetstate.NodeGPUsFound),
-	reading.GPUsLost:        nodeNumber(fleetstate.NodeGPUsLost),
+// fieldReaders are the fields of the catalogue that the views show: numbers, and
+// those that are read in a way of their own.
+var fieldReaders = func() (list [reading.NumFields]fieldReader) {
+	for _, f := range fleetstate.NodeNumbers {
+		list[f] = nodeNumber(f)
+	}
+	for _, f := range fleetstate.GPUNumbers {
+		list[f] = gpuNumber(f)
+	}
+	for f, read := range ownReaders {
+		list[f] = read
+	}
+	return list
+}()
+
+var ownReaders = map[reading.Field]fieldReader{
 	reading.NodeSignal: func(u *fleetstate.Update, p *metricreading.Point) {
 		if s, err := nodesignal.Parse(p.Texts[0]); err == nil {
 			u.SetSignal(s, p.Value)
@@ -90,12 +96,12 @@ var fieldReaders = [reading.NumFields]fieldReader{
 	},
 	reading.NodeState:     func(u *fleetstate.Update, p *metricreading.Point) { u.SetState(p.Texts[0], on(p)) },
 	reading.AgentMode:     func(u *fleetstate.Update, p *metricreading.Point) { u.SetMode(p.Texts[0], on(p)) },
-	reading.NodeStraggler: verdict(fleetstate.NodeStraggler),
-	reading.NodeSuspicion: verdict(fleetstate.NodeSuspicion),
+	reading.NodeStraggler: verdict(reading.NodeStraggler),
+	reading.NodeSuspicion: verdict(reading.NodeSuspicion),
+	reading.NodeRank:      nil, // it is said of a cluster, see rank
 
-	reading.Info:   readInfo,
-	reading.Up:     readUp,
-	reading.Health: gpuNumber(fleetstate.GPUHealthScore),
+	reading.Info: readInfo,
+	reading.Up:   readUp,
 	reading.HealthState: gpuState(func(u *fleetstate.Update, i int, name string, on bool) {
 		if h, ok := fleetstate.ParseHealth(name); ok {
 			u.SetHealth(i, h, on)
@@ -109,29 +115,7 @@ var fieldReaders = [reading.NumFields]fieldReader{
 	reading.RecoveryAction: gpuState((*fleetstate.Update).SetAction),
 	reading.PowerBrake:     throttle, reading.HWThermal: throttle, reading.SWThermal: throttle,
 	reading.HWSlowdown: throttle, reading.PowerCap: throttle, reading.OtherThrottle: throttle,
-	reading.Xid:                 readXid,
-	reading.Temperature:         gpuNumber(fleetstate.GPUTemperature),
-	reading.MemoryTemperature:   gpuNumber(fleetstate.GPUMemoryTemperature),
-	reading.TemperatureLimit:    gpuNumber(fleetstate.GPUTemperatureLimit),
-	reading.TemperatureMargin:   gpuNumber(fleetstate.GPUTemperatureMargin),
-	reading.Power:               gpuNumber(fleetstate.GPUPower),
-	reading.PowerLimit:          gpuNumber(fleetstate.GPUPowerLimit),
-	reading.Utilization:         gpuNumber(fleetstate.GPUUtilization),
-	reading.TensorActivity:      gpuNumber(fleetstate.GPUTensorActivity),
-	reading.SMActivity:          gpuNumber(fleetstate.GPUSMActivity),
-	reading.SMClock:             gpuNumber(fleetstate.GPUSMClock),
-	reading.SMClockLimit:        gpuNumber(fleetstate.GPUSMClockLimit),
-	reading.MemoryUsed:          gpuNumber(fleetstate.GPUMemoryUsed),
-	reading.MemoryLimit:         gpuNumber(fleetstate.GPUMemoryLimit),
-	reading.ECCCorrected:        gpuNumber(fleetstate.GPUECCCorrected),
-	reading.ECCUncorrected:      gpuNumber(fleetstate.GPUECCUncorrected),
-	reading.ECCCorrectedTotal:   gpuNumber(fleetstate.GPUECCCorrectedTotal),
-	reading.ECCUncorrectedTotal: gpuNumber(fleetstate.GPUECCUncorrectedTotal),
-	reading.RemappedCorrected:   gpuNumber(fleetstate.GPURemappedCorrectable),
-	reading.RemappedUncorrected: gpuNumber(fleetstate.GPURemappedUncorrectable),
-	reading.PCIeWidth:           gpuNumber(fleetstate.GPUPCIeWidth),
-	reading.PCIeWidthLimit:      gpuNumber(fleetstate.GPUPCIeWidthMax),
-	reading.PCIeReplays:         gpuNumber(fleetstate.GPUPCIeReplays),
+	reading.Xid: readXid,
 }
 
 // Attributes of hw.gpu.info that only the views read.

@@ -22,6 +22,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -53,13 +54,13 @@ func fleet(a *API) {
 	put(a, "c1", "n1", t0.Add(-2*time.Second), func(u *fleetstate.Update) {
 		u.SetGroup("g")
 		u.SetState("active", true)
-		u.Set(fleetstate.NodeStraggler, 1)
-		u.Set(fleetstate.NodeScore, 0.5)
+		u.Set(reading.NodeStraggler, 1)
+		u.Set(reading.NodeHealthScore, 0.5)
 		u.SetSignal(nodesignal.Throughput, 0.02)
 		for i, id := range []string{"GPU-b", "GPU-a"} {
 			g := u.GPU(id)
 			u.SetInfo(g, fleetstate.Info{Index: 1 - i, Model: "H100"})
-			u.SetGPU(g, fleetstate.GPUUtilization, 0.5+0.4*float64(i))
+			u.SetGPU(g, reading.Utilization, 0.5+0.4*float64(i))
 			u.SetHealth(g, fleetstate.Healthy, true)
 			u.SetUp(g, 1, "ok")
 		}
@@ -72,14 +73,14 @@ func fleet(a *API) {
 	put(a, "c1", "n2", t0.Add(-time.Second), func(u *fleetstate.Update) {
 		u.SetGroup("g")
 		u.SetState("active", true)
-		u.Set(fleetstate.NodeStraggler, 0)
-		u.Set(fleetstate.NodeScore, 0.99)
-		u.SetGPU(u.GPU("GPU-c"), fleetstate.GPUPower, 300)
+		u.Set(reading.NodeStraggler, 0)
+		u.Set(reading.NodeHealthScore, 0.99)
+		u.SetGPU(u.GPU("GPU-c"), reading.Power, 300)
 	})
 	put(a, "c2", "n1", t0.Add(-time.Hour), nil)
 	a.o.Store.UpdateGroup(fleetstate.GroupKey{Cluster: "c1", Group: "g"}, t0, func(u *fleetstate.GroupUpdate) {
-		u.Set(fleetstate.GroupMedian, 0.98)
-		u.Set(fleetstate.GroupQuorum, 1)
+		u.Set(reading.GroupMedian, 0.98)
+		u.Set(reading.GroupQuorum, 1)
 		u.SetMedian(nodesignal.Throughput, 0.05)
 		u.SetScale(nodesignal.Throughput, 0.01)
 		u.SetThreshold(nodesignal.Throughput, 0.04)
@@ -301,10 +302,10 @@ func TestFleet(t *testing.T) {
 
 	// What a missing node last said counts no more.
 	put(a, "c2", "n1", t0.Add(-time.Hour), func(u *fleetstate.Update) {
-		u.Set(fleetstate.NodeStraggler, 1)
+		u.Set(reading.NodeStraggler, 1)
 		g := u.GPU("GPU-d")
-		u.SetGPU(g, fleetstate.GPUUtilization, 1)
-		u.SetGPU(g, fleetstate.GPUPower, 700)
+		u.SetGPU(g, reading.Utilization, 1)
+		u.SetGPU(g, reading.Power, 700)
 		u.SetHealth(g, fleetstate.Unhealthy, true)
 		u.SetUp(g, 0, "lost")
 	})
@@ -330,12 +331,12 @@ func TestFleet(t *testing.T) {
 // TestSummaryOfWhatIsKnown has usage and power reported one without the other.
 func TestSummaryOfWhatIsKnown(t *testing.T) {
 	for name, tc := range map[string]struct {
-		field        fleetstate.GPUField
+		field        reading.Field
 		usage, power *float64
 	}{
-		"usage": {fleetstate.GPUUtilization, new(0.5), nil},
-		"power": {fleetstate.GPUPower, nil, new(0.5)},
-		"none":  {fleetstate.GPUTemperature, nil, nil},
+		"usage": {reading.Utilization, new(0.5), nil},
+		"power": {reading.Power, nil, new(0.5)},
+		"none":  {reading.Temperature, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAPI(nil)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // largeFleet has nodes of 8 GPUs, one in a thousand of them a straggler.
@@ -30,18 +31,18 @@ func report(a *API, i, tick int) {
 	put(a, fmt.Sprint("cluster-", i%4), fmt.Sprintf("node-%05d", i), t0, func(u *fleetstate.Update) {
 		u.SetGroup(fmt.Sprint("group-", i%500))
 		u.SetState("active", true)
-		u.Set(fleetstate.NodeScore, 0.95+float64(tick%10)/1000)
-		u.Set(fleetstate.NodeSuspicion, float64(i%100)/200)
+		u.Set(reading.NodeHealthScore, 0.95+float64(tick%10)/1000)
+		u.Set(reading.NodeSuspicion, float64(i%100)/200)
 		if i%1000 == 0 {
-			u.Set(fleetstate.NodeStraggler, 1)
+			u.Set(reading.NodeStraggler, 1)
 		}
 		u.SetSignal(nodesignal.Throughput, 1)
 		for g := range 8 {
 			j := u.GPU(uuids[g])
 			u.SetHealth(j, fleetstate.Healthy, true)
-			u.SetGPU(j, fleetstate.GPUUtilization, float64(i%100)/100)
-			u.SetGPU(j, fleetstate.GPUTemperature, float64(50+(tick+g)%30))
-			u.SetGPU(j, fleetstate.GPUPower, 600)
+			u.SetGPU(j, reading.Utilization, float64(i%100)/100)
+			u.SetGPU(j, reading.Temperature, float64(50+(tick+g)%30))
+			u.SetGPU(j, reading.Power, 600)
 		}
 	})
 }

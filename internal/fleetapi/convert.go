@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // converter makes API types of views at one point in time. What it returns
@@ -36,17 +37,17 @@ func (c *converter) node(v fleetstate.View, gpus bool) Node {
 		Group: n.Group, JobID: n.JobID, JobRole: n.JobRole, HostID: n.HostID,
 		State: v.State, Health: n.Health.String(),
 		Straggler: v.Straggler(),
-		Suspicion: n.Values.Get(fleetstate.NodeSuspicion), Rank: n.Values.Get(fleetstate.NodeRank),
-		AgentStraggler: flag(n.Values.Get(fleetstate.NodeAgentStraggler)), DetectionMode: n.Mode,
-		GatewayReachable: flag(n.Values.Get(fleetstate.NodeGatewayReachable)),
-		Score:            n.Values.Get(fleetstate.NodeScore), Threshold: n.Values.Get(fleetstate.NodeThreshold),
-		GroupMedian: group.Get(fleetstate.GroupMedian),
-		CPUPressure: n.Values.Get(fleetstate.NodeCPUPressure),
+		Suspicion: n.Values.Get(reading.NodeSuspicion), Rank: n.Values.Get(reading.NodeRank),
+		AgentStraggler: flag(n.Values.Get(reading.AgentStraggler)), DetectionMode: n.Mode,
+		GatewayReachable: flag(n.Values.Get(reading.AgentReachable)),
+		Score:            n.Values.Get(reading.NodeHealthScore), Threshold: n.Values.Get(reading.AgentThreshold),
+		GroupMedian: group.Get(reading.GroupMedian),
+		CPUPressure: n.Values.Get(reading.CPUPressure),
 		Usage:       known(&n.Usage), MaxTemperature: known(&n.MaxCelsius), Power: known(&n.Watts),
 		Signals: signals(n, group), Culprit: culprit(n.Culprit),
 		GPUCount: GPUCount{
-			Known: len(n.GPUs), Expected: n.Values.Get(fleetstate.NodeGPUsExpected),
-			Found: n.Values.Get(fleetstate.NodeGPUsFound), Lost: n.Values.Get(fleetstate.NodeGPUsLost),
+			Known: len(n.GPUs), Expected: n.Values.Get(reading.GPUsExpected),
+			Found: n.Values.Get(reading.GPUsFound), Lost: n.Values.Get(reading.GPUsLost),
 		},
 	}
 	if gpus {
@@ -117,26 +118,26 @@ func (c *converter) gpu(g *fleetstate.GPU) GPU {
 	out := GPU{
 		LastReported: g.Reported().UTC(), ReportedAgeSeconds: c.age(g.Reported()),
 		UUID: g.UUID, Parent: g.Parent, Model: g.Model, Serial: g.Serial, Driver: g.Driver, BusID: g.BusID,
-		Up: flag(g.Get(fleetstate.GPUUp)), UpReason: g.UpReason,
-		Health: g.Health.String(), HealthScore: g.Get(fleetstate.GPUHealthScore), Action: g.Action,
+		Up: flag(g.Get(reading.Up)), UpReason: g.UpReason,
+		Health: g.Health.String(), HealthScore: g.Get(reading.Health), Action: g.Action,
 		Reasons: make([]HealthReason, len(g.Reasons)), Xids: make([]Xid, len(g.Xids)),
 		Throttles:         append([]string{}, g.Throttles...),
-		Temperature:       g.Get(fleetstate.GPUTemperature),
-		TemperatureLimit:  g.Get(fleetstate.GPUTemperatureLimit),
-		TemperatureMargin: g.Get(fleetstate.GPUTemperatureMargin),
-		MemoryTemperature: g.Get(fleetstate.GPUMemoryTemperature),
-		Power:             g.Get(fleetstate.GPUPower), PowerLimit: g.Get(fleetstate.GPUPowerLimit),
-		Utilization:    g.Get(fleetstate.GPUUtilization),
-		TensorActivity: g.Get(fleetstate.GPUTensorActivity), SMActivity: g.Get(fleetstate.GPUSMActivity),
-		SMClock: g.Get(fleetstate.GPUSMClock), SMClockLimit: g.Get(fleetstate.GPUSMClockLimit),
-		MemoryUsed: g.Get(fleetstate.GPUMemoryUsed), MemoryLimit: g.Get(fleetstate.GPUMemoryLimit),
+		Temperature:       g.Get(reading.Temperature),
+		TemperatureLimit:  g.Get(reading.TemperatureLimit),
+		TemperatureMargin: g.Get(reading.TemperatureMargin),
+		MemoryTemperature: g.Get(reading.MemoryTemperature),
+		Power:             g.Get(reading.Power), PowerLimit: g.Get(reading.PowerLimit),
+		Utilization:    g.Get(reading.Utilization),
+		TensorActivity: g.Get(reading.TensorActivity), SMActivity: g.Get(reading.SMActivity),
+		SMClock: g.Get(reading.SMClock), SMClockLimit: g.Get(reading.SMClockLimit),
+		MemoryUsed: g.Get(reading.MemoryUsed), MemoryLimit: g.Get(reading.MemoryLimit),
 		ECC: ECC{
-			Corrected: g.Get(fleetstate.GPUECCCorrected), Uncorrected: g.Get(fleetstate.GPUECCUncorrected),
-			CorrectedTotal: g.Get(fleetstate.GPUECCCorrectedTotal), UncorrectedTotal: g.Get(fleetstate.GPUECCUncorrectedTotal),
+			Corrected: g.Get(reading.ECCCorrected), Uncorrected: g.Get(reading.ECCUncorrected),
+			CorrectedTotal: g.Get(reading.ECCCorrectedTotal), UncorrectedTotal: g.Get(reading.ECCUncorrectedTotal),
 		},
-		RemappedRows: Rows{Corrected: g.Get(fleetstate.GPURemappedCorrectable), Uncorrected: g.Get(fleetstate.GPURemappedUncorrectable)},
-		PCIeWidth:    g.Get(fleetstate.GPUPCIeWidth), PCIeWidthMax: g.Get(fleetstate.GPUPCIeWidthMax),
-		PCIeReplays: g.Get(fleetstate.GPUPCIeReplays),
+		RemappedRows: Rows{Corrected: g.Get(reading.RemappedCorrected), Uncorrected: g.Get(reading.RemappedUncorrected)},
+		PCIeWidth:    g.Get(reading.PCIeWidth), PCIeWidthMax: g.Get(reading.PCIeWidthLimit),
+		PCIeReplays: g.Get(reading.PCIeReplays),
 	}
 	if g.Index >= 0 {
 		out.Index = &g.Index
@@ -153,15 +154,15 @@ func (c *converter) gpu(g *fleetstate.GPU) GPU {
 func (c *converter) groupView(g *fleetstate.Group) Group {
 	out := Group{
 		Cluster: g.Cluster, Group: g.Group, Sighting: c.sighting(g.Seen), Nodes: g.Nodes,
-		Threshold: g.Get(fleetstate.GroupThreshold), Median: g.Get(fleetstate.GroupMedian), MAD: g.Get(fleetstate.GroupMAD),
-		QuorumMet: g.Flag(fleetstate.GroupQuorum), CoverageLow: g.Flag(fleetstate.GroupCoverageLow),
-		PanicMode: g.Flag(fleetstate.GroupPanic), Incident: g.Flag(fleetstate.GroupIncident),
+		Threshold: g.Get(reading.GroupThreshold), Median: g.Get(reading.GroupMedian), MAD: g.Get(reading.GroupMAD),
+		QuorumMet: g.Flag(reading.GroupQuorum), CoverageLow: g.Flag(reading.GroupCoverageLow),
+		PanicMode: g.Flag(reading.GroupPanic), Incident: g.Flag(reading.GroupIncident),
 		Signals: []GroupSignal{},
 	}
 	if out.Nodes == nil {
 		out.Nodes = map[string]int64{}
 	}
-	if n := g.Get(fleetstate.GroupStragglers); n != nil {
+	if n := g.Get(reading.GroupStragglers); n != nil {
 		out.Stragglers = int(*n)
 	}
 	for s := range nodesignal.Count {

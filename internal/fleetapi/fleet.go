@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 const tagFleet = "fleet"
@@ -92,24 +93,28 @@ type getNodeInput struct {
 
 // find returns the node that a request names.
 func (a *API) find(in *getNodeInput, now time.Time) (fleetstate.View, error) {
+	f := fleetstate.Filter{Names: []string{in.Node}}
+	text := in.Node
 	if in.Cluster != "" {
-		if v, ok := a.o.Store.Node(fleetstate.Key{Cluster: in.Cluster, Node: in.Node}, now); ok {
-			return v, nil
-		}
-		return fleetstate.View{}, huma.Error404NotFound("no node " + in.Node + " in cluster " + in.Cluster + " is known")
+		f.Clusters = []string{in.Cluster}
+		text += " in cluster " + in.Cluster
 	}
-	views := a.o.Store.Named(in.Node, now)
+	var views []fleetstate.View
+	var clusters []string
+	a.o.Store.Each(&f, now, func(v fleetstate.View) bool {
+		// A node's own name may end with a star, which selects others too.
+		if v.Key.Node == in.Node {
+			views, clusters = append(views, v), append(clusters, v.Cluster)
+		}
+		return true
+	})
 	switch len(views) {
 	case 0:
-		return fleetstate.View{}, huma.Error404NotFound("no node " + in.Node + " is known")
+		return fleetstate.View{}, huma.Error404NotFound("no node " + text + " is known")
 	case 1:
 		return views[0], nil
 	default:
-		names := make([]string, len(views))
-		for i, v := range views {
-			names[i] = v.Cluster
-		}
-		return fleetstate.View{}, badParam("query.cluster", "", "nodes of several clusters have this name, %s", choice(names))
+		return fleetstate.View{}, badParam("query.cluster", "", "nodes of several clusters have this name, %s", choice(clusters))
 	}
 }
 
@@ -161,7 +166,7 @@ func (a *API) listGPUs(_ context.Context, in *listGPUsInput) (*GPUPage, error) {
 			if len(in.Health) > 0 && !health[g.Health] {
 				continue
 			}
-			if u := g.Get(fleetstate.GPUUtilization); in.MinUsage > 0 && (u == nil || *u < in.MinUsage) {
+			if u := g.Get(reading.Utilization); in.MinUsage > 0 && (u == nil || *u < in.MinUsage) {
 				continue
 			}
 			if total >= in.offset() && len(out.GPUs) < in.PageSize {
@@ -296,7 +301,7 @@ func (a *API) getSummary(_ context.Context, in *getSummaryInput) (*Summary, erro
 		}
 		for i := range v.GPUs {
 			health[v.GPUs[i].Health]++
-			if up := v.GPUs[i].Get(fleetstate.GPUUp); up != nil && *up == 0 {
+			if up := v.GPUs[i].Get(reading.Up); up != nil && *up == 0 {
 				out.GPUsDown++
 			}
 		}

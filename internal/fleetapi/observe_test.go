@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // serve runs the API until the test ends.
@@ -90,7 +91,7 @@ func TestObserve(t *testing.T) {
 	w.next(EventDiff, &d)
 	w.next(EventDiff, &d)
 
-	put(a, "c1", "n1", t0.Add(-time.Second), func(u *fleetstate.Update) { u.Set(fleetstate.NodeStraggler, 0) })
+	put(a, "c1", "n1", t0.Add(-time.Second), func(u *fleetstate.Update) { u.Set(reading.NodeStraggler, 0) })
 	put(a, "c1", "n2", t0, nil)
 	a.o.Feed.Advance(t0)
 	d = Diff{}
@@ -121,8 +122,8 @@ func TestObserveSelection(t *testing.T) {
 	w.next(EventSnapshot, &s)
 	require.Len(t, s.Nodes, 1)
 	w.next(EventEpisodes, &EpisodeList{})
-	put(a, "c1", "n1", t0, func(u *fleetstate.Update) { u.Set(fleetstate.NodeStraggler, 0) })
-	put(a, "c1", "n2", t0, func(u *fleetstate.Update) { u.Set(fleetstate.NodeStraggler, 1) })
+	put(a, "c1", "n1", t0, func(u *fleetstate.Update) { u.Set(reading.NodeStraggler, 0) })
+	put(a, "c1", "n2", t0, func(u *fleetstate.Update) { u.Set(reading.NodeStraggler, 1) })
 	a.o.Feed.Advance(t0)
 	var d Diff
 	w.next(EventDiff, &d)
@@ -160,7 +161,7 @@ func TestClientThatDoesNotReadIsCutOff(t *testing.T) {
 	require.Eventually(t, func() bool {
 		// Ingest goes on meanwhile, at once.
 		for i := range 2000 {
-			put(a, "c", fmt.Sprintf("node-%d", i), t0, func(u *fleetstate.Update) { u.Set(fleetstate.NodeSuspicion, float64(time.Now().UnixNano()%1000)) })
+			put(a, "c", fmt.Sprintf("node-%d", i), t0, func(u *fleetstate.Update) { u.Set(reading.NodeSuspicion, float64(time.Now().UnixNano()%1000)) })
 		}
 		a.o.Feed.Advance(t0)
 		return a.Cut() == 1

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // fastClient takes whatever it is sent, at once.
@@ -120,7 +121,7 @@ func TestSharedIsWhatEachWouldGet(t *testing.T) {
 	assert.Len(t, two.Changed[0].GPUs, 2)
 	assert.InDelta(t, 2, one.Changed[0].AgeSeconds, 0)
 	put(a, "c1", "n1", t0.Add(-time.Second), nil)
-	put(a, "c1", "n2", t0.Add(-time.Second), func(u *fleetstate.Update) { u.Set(fleetstate.NodeScore, 0.25) })
+	put(a, "c1", "n2", t0.Add(-time.Second), func(u *fleetstate.Update) { u.Set(reading.NodeHealthScore, 0.25) })
 	three := read(late, l)
 	assert.InDelta(t, 1, three.Changed[0].AgeSeconds, 0, "the sign of life is newer")
 	assert.InDelta(t, 0.25, *three.Changed[1].Score, 0, "and so is the view")
@@ -176,7 +177,7 @@ func TestEventsAreBounded(t *testing.T) {
 	for i := range 20 {
 		put(a, "c", fmt.Sprintf("n%02d", i), t0, func(u *fleetstate.Update) {
 			for g := range 64 {
-				u.SetGPU(u.GPU(fmt.Sprintf("GPU-%d-%d", i, g)), fleetstate.GPUPower, 1)
+				u.SetGPU(u.GPU(fmt.Sprintf("GPU-%d-%d", i, g)), reading.Power, 1)
 			}
 		})
 	}

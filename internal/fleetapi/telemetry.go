@@ -109,18 +109,27 @@ type TimeParams struct {
 	End   time.Time `query:"end" doc:"Until then; by default now"`
 }
 
-func (p *TimeParams) span(now time.Time) (start, end time.Time, err error) {
-	start, end = p.Start, p.End
-	if end.IsZero() {
-		end = now
+// past fills in the time and the page of a question, and asks it.
+func past[T any](a *API, q *fleethistory.Query, t *TimeParams, p *PageParams, ask func() ([]T, int, error)) ([]T, Page, error) {
+	q.Start, q.End, q.Offset, q.Limit = t.Start.UTC(), t.End.UTC(), p.offset(), p.PageSize
+	if t.End.IsZero() {
+		q.End = a.o.Now().UTC()
 	}
-	if start.IsZero() {
-		start = end.Add(-defaultRange)
+	if t.Start.IsZero() {
+		q.Start = q.End.Add(-defaultRange)
 	}
-	if start.After(end) {
-		err = badParam("query.start", start.Format(time.RFC3339), "must not be after `end`, %s", end.Format(time.RFC3339))
+	if q.Start.After(q.End) {
+		return nil, Page{}, badParam("query.start", t.Start.Format(time.RFC3339), "must not be after `end`, %s", q.End.Format(time.RFC3339))
 	}
-	return start.UTC(), end.UTC(), err
+	list, total, err := ask()
+	if err != nil {
+		return nil, Page{}, historyError(err)
+	}
+	page := p.page(len(list), total)
+	if total < 0 {
+		page.More = len(list) == p.PageSize
+	}
+	return list, page, nil
 }
 
 type listTelemetryInput struct {
@@ -133,18 +142,12 @@ type listTelemetryInput struct {
 }
 
 func (a *API) listTelemetry(ctx context.Context, in *listTelemetryInput) (*SamplePage, error) {
-	start, end, err := in.span(a.o.Now())
+	q := fleethistory.Query{Clusters: in.Cluster, Hosts: in.Host, GPUs: in.GPU, Metrics: in.Metric}
+	list, page, err := past(a, &q, &in.TimeParams, &in.PageParams, func() ([]fleethistory.Sample, int, error) { return a.o.History.Telemetry(ctx, &q) })
 	if err != nil {
 		return nil, err
 	}
-	list, total, err := a.o.History.Telemetry(ctx, &fleethistory.Query{
-		Clusters: in.Cluster, Hosts: in.Host, GPUs: in.GPU, Metrics: in.Metric,
-		Start: start, End: end, Offset: in.offset(), Limit: in.PageSize,
-	})
-	if err != nil {
-		return nil, historyError(err)
-	}
-	out := &SamplePage{Page: in.historyPage(len(list), total), Start: start, End: end, Samples: make([]Sample, len(list))}
+	out := &SamplePage{Page: page, Start: q.Start, End: q.End, Samples: make([]Sample, len(list))}
 	for i, s := range list {
 		out.Samples[i] = Sample{
 			At: time.UnixMilli(s.At).UTC(), Cluster: s.Cluster, Host: s.Node, GPU: s.GPU,
@@ -161,17 +164,12 @@ type listTelemetryHostsInput struct {
 }
 
 func (a *API) listTelemetryHosts(ctx context.Context, in *listTelemetryHostsInput) (*HostPage, error) {
-	start, end, err := in.span(a.o.Now())
+	q := fleethistory.Query{Clusters: in.Cluster}
+	list, page, err := past(a, &q, &in.TimeParams, &in.PageParams, func() ([]fleethistory.Recorded, int, error) { return a.o.History.Recorded(ctx, &q, false) })
 	if err != nil {
 		return nil, err
 	}
-	list, total, err := a.o.History.Hosts(ctx, &fleethistory.Query{
-		Clusters: in.Cluster, Start: start, End: end, Offset: in.offset(), Limit: in.PageSize,
-	})
-	if err != nil {
-		return nil, historyError(err)
-	}
-	out := &HostPage{Page: in.historyPage(len(list), total), Hosts: make([]RecordedHost, len(list))}
+	out := &HostPage{Page: page, Hosts: make([]RecordedHost, len(list))}
 	for i, h := range list {
 		out.Hosts[i] = RecordedHost{h.Cluster, h.Host, Recorded{h.First.UTC(), h.Last.UTC(), h.Samples}}
 	}
@@ -186,17 +184,12 @@ type listTelemetryGPUsInput struct {
 }
 
 func (a *API) listTelemetryGPUs(ctx context.Context, in *listTelemetryGPUsInput) (*RecordedGPUPage, error) {
-	start, end, err := in.span(a.o.Now())
+	q := fleethistory.Query{Clusters: in.Cluster, Hosts: []string{in.Host}}
+	list, page, err := past(a, &q, &in.TimeParams, &in.PageParams, func() ([]fleethistory.Recorded, int, error) { return a.o.History.Recorded(ctx, &q, true) })
 	if err != nil {
 		return nil, err
 	}
-	list, total, err := a.o.History.GPUs(ctx, &fleethistory.Query{
-		Clusters: in.Cluster, Hosts: []string{in.Host}, Start: start, End: end, Offset: in.offset(), Limit: in.PageSize,
-	})
-	if err != nil {
-		return nil, historyError(err)
-	}
-	out := &RecordedGPUPage{Page: in.historyPage(len(list), total), GPUs: make([]RecordedGPU, len(list))}
+	out := &RecordedGPUPage{Page: page, GPUs: make([]RecordedGPU, len(list))}
 	for i, g := range list {
 		out.GPUs[i] = RecordedGPU{g.Cluster, g.Host, g.GPU, Recorded{g.First.UTC(), g.Last.UTC(), g.Samples}}
 	}
@@ -259,14 +252,6 @@ func parseRange(s string) (time.Duration, error) {
 		return 0, badParam("query.time_range", s, "must be a duration of at most 3650d, such as 30m, 24h or 7d")
 	}
 	return d, nil
-}
-
-func (p *PageParams) historyPage(n, total int) Page {
-	out := p.page(n, total)
-	if total < 0 {
-		out.More = n == p.PageSize
-	}
-	return out
 }
 
 // historyError turns errors of the history into answers. That there is no

@@ -72,18 +72,12 @@ type Query struct {
 	Offset, Limit int
 }
 
-// Host is a node of which there is history.
-type Host struct {
+// Recorded is a node, or a GPU of one, with the time of its history.
+type Recorded struct {
 	Cluster, Host string
+	GPU           string // empty where nodes are asked for
 	First, Last   time.Time
 	Samples       int64
-}
-
-// GPU is a GPU of which there is history.
-type GPU struct {
-	Cluster, Host, GPU string
-	First, Last        time.Time
-	Samples            int64
 }
 
 // GroupBy is what an aggregation makes one row of.
@@ -152,10 +146,9 @@ type History interface {
 	// Telemetry returns a page of samples and how many are selected in all, -1
 	// where that is not known.
 	Telemetry(ctx context.Context, q *Query) (page []Sample, total int, err error)
-	// Hosts returns the nodes of which there is history, by name; GPUs those of
-	// one node. Only Clusters, Hosts, Start, End, Offset and Limit are looked at.
-	Hosts(ctx context.Context, q *Query) (page []Host, total int, err error)
-	GPUs(ctx context.Context, q *Query) (page []GPU, total int, err error)
+	// Recorded returns a page of the nodes that have history, by name, or of
+	// their GPUs. It looks at Clusters, Hosts, Start, End, Offset and Limit alone.
+	Recorded(ctx context.Context, q *Query, gpus bool) (page []Recorded, total int, err error)
 	// Aggregations returns figures by group.
 	Aggregations(ctx context.Context, q *AggregationQuery) ([]Aggregation, error)
 	// Status says how the history is.
@@ -193,11 +186,8 @@ func (None) Episodes(context.Context, int) ([]Episode, error) { return nil, nil 
 // Telemetry implements History.
 func (None) Telemetry(context.Context, *Query) ([]Sample, int, error) { return nil, 0, ErrOff }
 
-// Hosts implements History.
-func (None) Hosts(context.Context, *Query) ([]Host, int, error) { return nil, 0, ErrOff }
-
-// GPUs implements History.
-func (None) GPUs(context.Context, *Query) ([]GPU, int, error) { return nil, 0, ErrOff }
+// Recorded implements History.
+func (None) Recorded(context.Context, *Query, bool) ([]Recorded, int, error) { return nil, 0, ErrOff }
 
 // Aggregations implements History.
 func (None) Aggregations(context.Context, *AggregationQuery) ([]Aggregation, error) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // doubt ends the open episodes that the views have contradicted for
@@ -46,7 +47,7 @@ func (s *Store) contradicts(ep *Episode, now time.Time) bool {
 		if !known {
 			return s.outlived(ep, now)
 		}
-		return g.Get(GroupIncident) != nil && !g.Flag(GroupIncident)
+		return g.Get(reading.GroupIncident) != nil && !g.Flag(reading.GroupIncident)
 	case ep.Node != "":
 		return s.nodeContradicts(ep, ep.Node, now)
 	case len(ep.Nodes) == 0:
@@ -65,7 +66,7 @@ func (s *Store) nodeContradicts(ep *Episode, node string, now time.Time) bool {
 		return v.State != gpusemconv.StateMissing && v.Seen.After(ep.Updated)
 	default:
 		// Of a node that is silent the gateway says nothing any more.
-		return v.State == gpusemconv.StateMissing || v.Values.Get(NodeStraggler) != nil && !v.Values.Flag(NodeStraggler)
+		return v.State == gpusemconv.StateMissing || v.Values.Get(reading.NodeStraggler) != nil && !v.Values.Flag(reading.NodeStraggler)
 	}
 }
 

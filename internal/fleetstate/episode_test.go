@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -162,13 +163,13 @@ func TestEpisodeDoubt(t *testing.T) {
 	verdict := func(name string, straggler float64) func(*Store, time.Time) {
 		return func(s *Store, now time.Time) {
 			u, _ := s.Begin(Key{"c", name}, now)
-			u.Set(NodeStraggler, straggler)
+			u.Set(reading.NodeStraggler, straggler)
 			u.Commit(now)
 		}
 	}
 	incident := func(on float64) func(*Store, time.Time) {
 		return func(s *Store, now time.Time) {
-			s.UpdateGroup(GroupKey{"c", "g"}, now, func(u *GroupUpdate) { u.Set(GroupIncident, on) })
+			s.UpdateGroup(GroupKey{"c", "g"}, now, func(u *GroupUpdate) { u.Set(reading.GroupIncident, on) })
 		}
 	}
 	silent := func(s *Store, now time.Time) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -104,13 +105,13 @@ func TestWatchersSeeTheSelection(t *testing.T) {
 				require.True(t, ok)
 				switch rapid.IntRange(0, 4).Draw(t, "what") {
 				case 0:
-					u.Set(NodeStraggler, float64(rapid.IntRange(0, 1).Draw(t, "straggler")))
+					u.Set(reading.NodeStraggler, float64(rapid.IntRange(0, 1).Draw(t, "straggler")))
 				case 1:
 					u.SetState("active", rapid.Bool().Draw(t, "active"))
 				case 2:
 					u.SetHealth(u.GPU("g"), Degraded, rapid.Bool().Draw(t, "degraded"))
 				case 3:
-					u.SetGPU(u.GPU("g"), GPUUtilization, rapid.SampledFrom([]float64{0, 0.5, 1}).Draw(t, "usage"))
+					u.SetGPU(u.GPU("g"), reading.Utilization, rapid.SampledFrom([]float64{0, 0.5, 1}).Draw(t, "usage"))
 				}
 				u.Commit(now)
 			}
@@ -146,12 +147,12 @@ func TestSlowWatcherGetsTheLatestOnce(t *testing.T) {
 	f.Advance(t0)
 	c.follow(t, t0)
 	for i := range 100 {
-		put(t, s, "c", "n", t0, func(u *Update) { u.Set(NodeSuspicion, float64(i)) })
+		put(t, s, "c", "n", t0, func(u *Update) { u.Set(reading.NodeSuspicion, float64(i)) })
 		f.Advance(t0)
 	}
 	list := changes(t, w, t0).changed
 	require.Len(t, list, 1)
-	assert.InDelta(t, 99, *list[0].Values.Get(NodeSuspicion), 0)
+	assert.InDelta(t, 99, *list[0].Values.Get(reading.NodeSuspicion), 0)
 	assert.Empty(t, changes(t, w, t0).changed)
 }
 
@@ -224,8 +225,8 @@ func TestRemovedOnce(t *testing.T) {
 	removed := 0
 	for i, straggler := range []float64{1, 0, 0} {
 		put(t, s, "c", "n", t0, func(u *Update) {
-			u.Set(NodeStraggler, straggler)
-			u.Set(NodeSuspicion, float64(i))
+			u.Set(reading.NodeStraggler, straggler)
+			u.Set(reading.NodeSuspicion, float64(i))
 		})
 		f.Advance(t0)
 		removed += len(changes(t, w, t0).removed)

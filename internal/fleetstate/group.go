@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // GroupKey names a peer group. The empty group is the whole cluster.
@@ -27,36 +28,8 @@ type Group struct {
 	// their spread as a fraction of the signal's level. Thresholds are where
 	// evidence against a node begins to gather, in the signal's unit.
 	Medians, Scales, Thresholds nodesignal.Values
-	values                      [numGroupFields]float64
-	known                       uint16
+	Numbers[ofGroup]
 }
-
-// GroupField is a number of a group.
-type GroupField uint8
-
-// The numbers of a group, flags as 0 and 1.
-const (
-	GroupThreshold GroupField = iota
-	GroupMedian
-	GroupMAD
-	GroupQuorum
-	GroupCoverageLow
-	GroupPanic
-	GroupStragglers
-	GroupIncident
-	numGroupFields
-)
-
-// Get returns the number, nil when it is unknown. The target never changes.
-func (g *Group) Get(f GroupField) *float64 {
-	if g.known&(1<<f) == 0 {
-		return nil
-	}
-	return &g.values[f]
-}
-
-// Flag reports whether the field is known and not 0.
-func (g *Group) Flag(f GroupField) bool { return g.known&(1<<f) != 0 && g.values[f] != 0 }
 
 // maxStates bounds the states that nodes of a group are counted by.
 const maxStates = 16
@@ -116,14 +89,7 @@ type GroupUpdate struct {
 }
 
 // Set gives a number of the group. NaN ends it.
-func (u *GroupUpdate) Set(f GroupField, x float64) {
-	if !finite(x) {
-		u.g.known &^= 1 << f
-		return
-	}
-	u.g.values[f] = x
-	u.g.known |= 1 << f
-}
+func (u *GroupUpdate) Set(f reading.Field, x float64) { u.g.set(f, x) }
 
 // SetMedian gives the peers' median of a signal. NaN ends it.
 func (u *GroupUpdate) SetMedian(s nodesignal.Signal, x float64) { set(&u.g.Medians, s, x) }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // View is a node's view and when it last gave a sign of life.
@@ -21,7 +22,7 @@ type View struct {
 // Straggler reports whether the gateway takes the node for a straggler. Of a
 // missing node there is no verdict, only the former one.
 func (v *View) Straggler() bool {
-	return v.State != gpusemconv.StateMissing && v.Values.Flag(NodeStraggler)
+	return v.State != gpusemconv.StateMissing && v.Values.Flag(reading.NodeStraggler)
 }
 
 func (s *Store) view(e *entry, now int64) View {
@@ -78,12 +79,7 @@ func (f *Filter) matchKey(k Key) bool {
 }
 
 func (f *Filter) matchNode(v *View) bool {
-	return (len(f.Groups) == 0 || slices.Contains(f.Groups, v.Group)) &&
-		(len(f.States) == 0 || slices.Contains(f.States, v.State)) &&
-		(len(f.Health) == 0 || slices.Contains(f.Health, v.Health)) &&
-		(f.Straggler == nil || *f.Straggler == v.Straggler()) &&
-		// Unknown usage is NaN, which is not at least anything.
-		(f.MinUsage == 0 || v.State != gpusemconv.StateMissing && v.Usage >= f.MinUsage)
+	return (len(f.Groups) == 0 || slices.Contains(f.Groups, v.Group)) && f.matchFacts(pack(v.Node), v.State == gpusemconv.StateMissing)
 }
 
 // scan calls yield for the entries of the selected nodes in the order of their
@@ -167,7 +163,7 @@ func (s *Store) Stragglers(f *Filter, now time.Time, limit int) (top []View, tot
 	}
 	medians := map[GroupKey]float64{}
 	for _, g := range s.Groups() {
-		if m := g.Get(GroupMedian); m != nil {
+		if m := g.Get(reading.GroupMedian); m != nil {
 			medians[g.GroupKey] = *m
 		}
 	}
@@ -177,7 +173,7 @@ func (s *Store) Stragglers(f *Filter, now time.Time, limit int) (top []View, tot
 			return true
 		}
 		r := ranked{View: v, straggler: v.Straggler()}
-		suspicion, score := v.Values.Get(NodeSuspicion), v.Values.Get(NodeScore)
+		suspicion, score := v.Values.Get(reading.NodeSuspicion), v.Values.Get(reading.NodeHealthScore)
 		if !r.straggler && suspicion == nil && score == nil {
 			return true
 		}
@@ -201,24 +197,4 @@ func (s *Store) Stragglers(f *Filter, now time.Time, limit int) (top []View, tot
 		top = append(top, list[i].View)
 	}
 	return top, total
-}
-
-// Named returns the nodes of a name, of whatever cluster. The shard of a node
-// follows from its name alone.
-func (s *Store) Named(name string, now time.Time) []View {
-	sh := s.shard(Key{Node: name})
-	sh.mu.RLock()
-	var found []*entry
-	for k, e := range sh.nodes {
-		if k.Node == name {
-			found = append(found, e)
-		}
-	}
-	sh.mu.RUnlock()
-	slices.SortFunc(found, func(a, b *entry) int { return a.key.Compare(b.key) })
-	list := make([]View, len(found))
-	for i, e := range found {
-		list[i] = s.view(e, now.UnixMilli())
-	}
-	return list
 }

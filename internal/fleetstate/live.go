@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // live is what searches need of every node, side by side in memory: to look at
@@ -46,7 +47,7 @@ func (l *live) set(facts uint64) {
 
 func pack(n *Node) uint64 {
 	facts := uint64(math.Float32bits(float32(n.Usage))) | uint64(n.Health)<<healthShift
-	if n.Values.Flag(NodeStraggler) {
+	if n.Values.Flag(reading.NodeStraggler) {
 		facts |= stragglerBit
 	}
 	if i := slices.Index(states[:], n.State); i > 0 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -19,7 +20,7 @@ func TestViewsHaveNoRoomToSpare(t *testing.T) {
 	for report := range 2 {
 		put(t, s, "c", "a", t0.Add(time.Duration(report)*time.Second), func(u *Update) {
 			for g := range gpus {
-				u.SetGPU(u.GPU(strconv.Itoa(g)), GPUPower, float64(report))
+				u.SetGPU(u.GPU(strconv.Itoa(g)), reading.Power, float64(report))
 			}
 		})
 	}
@@ -37,7 +38,7 @@ func TestNoGPUGoneAllocatesNothing(t *testing.T) {
 		u, ok := s.Begin(Key{"c", "a"}, now)
 		require.True(t, ok)
 		for _, g := range [...]string{"0", "1", "2", "3"} {
-			u.SetGPU(u.GPU(g), GPUPower, 1)
+			u.SetGPU(u.GPU(g), reading.Power, 1)
 		}
 		u.Commit(now)
 	}

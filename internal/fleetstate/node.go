@@ -8,11 +8,11 @@ package fleetstate // import "github.com/gpu-collector/gpu-collector/internal/fl
 
 import (
 	"math"
-	"math/bits"
 	"sync/atomic"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // Key names a node. The same name may occur in several clusters.
@@ -30,7 +30,7 @@ type Node struct {
 	State string
 	// Mode is what the node judges itself by: fleet, cached, local or none.
 	Mode    string
-	Values  NodeValues
+	Values  Numbers[ofNode]
 	Signals nodesignal.Values
 	// Culprit is the rank or GPU that holds the throughput down, empty for none.
 	Culprit nodesignal.Subject
@@ -48,46 +48,6 @@ type Node struct {
 	Watts float64
 }
 
-// NodeField is a number of a node.
-type NodeField uint8
-
-// The numbers of a node, flags as 0 and 1.
-const (
-	NodeScore            NodeField = iota // [0,1]
-	NodeThreshold                         // the node's own threshold, [0,1]
-	NodeAgentStraggler                    // the node's own verdict
-	NodeGatewayReachable                  // flag
-	NodeStraggler                         // the gateway's verdict
-	NodeSuspicion                         // S/h, 1 is where a straggler is named
-	NodeRank                              // 1 is the most suspect of its cluster
-	NodeCPUPressure                       // [0,1]
-	NodeGPUsExpected                      // count
-	NodeGPUsFound                         // count
-	NodeGPUsLost                          // count
-	numNodeFields
-)
-
-// NodeValues holds numbers by field, and which of them are known.
-type NodeValues struct {
-	v     [numNodeFields]float64
-	known uint16
-}
-
-// Get returns the number, nil when it is unknown. The target never changes.
-func (v *NodeValues) Get(f NodeField) *float64 {
-	if v.known&(1<<f) == 0 {
-		return nil
-	}
-	return &v.v[f]
-}
-
-// Flag reports whether the field is known and not 0.
-func (v *NodeValues) Flag(f NodeField) bool { return v.known&(1<<f) != 0 && v.v[f] != 0 }
-
-func (v *NodeValues) same(f NodeField, x float64) bool {
-	return v.known&(1<<f) != 0 && math.Float64bits(v.v[f]) == math.Float64bits(x)
-}
-
 // GPU is the latest view of a GPU or of a MIG slice.
 type GPU struct {
 	// UUID is the identity; Parent is the GPU that a MIG slice is cut from.
@@ -101,8 +61,7 @@ type GPU struct {
 	Reasons                      []Reason
 	Throttles                    []string // active reasons, sorted
 	Xids                         []Xid
-	values                       [numGPUFields]float64
-	known                        uint64
+	Numbers[ofGPU]
 	// seen is when a point of it last came, Unix milliseconds. It goes on in all
 	// views of the GPU, so that a report without news makes no new view.
 	seen *atomic.Int64
@@ -133,53 +92,9 @@ type Xid struct {
 	Count float64
 }
 
-// GPUField is a number of a GPU.
-type GPUField uint8
-
-// The numbers of a GPU, in the units of the metrics they come from.
-const (
-	GPUUp                    GPUField = iota // flag
-	GPUHealthScore                           // 0 to 100
-	GPUTemperature                           // °C
-	GPUTemperatureLimit                      // °C at which the hardware slows down
-	GPUTemperatureMargin                     // degrees left to the highest operating temperature
-	GPUMemoryTemperature                     // °C
-	GPUPower                                 // W
-	GPUPowerLimit                            // W, enforced
-	GPUUtilization                           // fraction
-	GPUTensorActivity                        // fraction
-	GPUSMActivity                            // fraction
-	GPUSMClock                               // Hz
-	GPUSMClockLimit                          // Hz
-	GPUMemoryUsed                            // bytes
-	GPUMemoryLimit                           // bytes
-	GPUECCCorrected                          // errors since the driver was loaded
-	GPUECCUncorrected                        // errors since the driver was loaded
-	GPUECCCorrectedTotal                     // errors over the life of the board
-	GPUECCUncorrectedTotal                   // errors over the life of the board
-	GPURemappedCorrectable                   // rows
-	GPURemappedUncorrectable                 // rows
-	GPUPCIeWidth                             // lanes
-	GPUPCIeWidthMax                          // lanes
-	GPUPCIeReplays                           // retransmissions
-	numGPUFields
-)
-
-// Get returns the number, nil when it is unknown. The target never changes.
-func (g *GPU) Get(f GPUField) *float64 {
-	if g.known&(1<<f) == 0 {
-		return nil
-	}
-	return &g.values[f]
-}
-
-func (g *GPU) same(f GPUField, x float64) bool {
-	return g.known&(1<<f) != 0 && math.Float64bits(g.values[f]) == math.Float64bits(x)
-}
-
 // empty reports whether nothing is known of the GPU but its name.
 func (g *GPU) empty() bool {
-	return bits.OnesCount64(g.known) == 0 && g.Health == HealthUnknown && g.UpReason == "" &&
+	return g.known == 0 && g.Health == HealthUnknown && g.UpReason == "" &&
 		len(g.Reasons) == 0 && len(g.Throttles) == 0 && len(g.Xids) == 0
 }
 
@@ -216,14 +131,14 @@ func (n *Node) derive() {
 	for i := range n.GPUs {
 		g := &n.GPUs[i]
 		n.Health = max(n.Health, g.Health)
-		if v := g.Get(GPUUtilization); v != nil && g.Parent == "" {
+		if v := g.Get(reading.Utilization); v != nil && g.Parent == "" {
 			used += *v
 			users++
 		}
-		if v := g.Get(GPUTemperature); v != nil && !(n.MaxCelsius >= *v) {
+		if v := g.Get(reading.Temperature); v != nil && !(n.MaxCelsius >= *v) {
 			n.MaxCelsius = *v
 		}
-		if v := g.Get(GPUPower); v != nil && g.Parent == "" {
+		if v := g.Get(reading.Power); v != nil && g.Parent == "" {
 			if math.IsNaN(n.Watts) {
 				n.Watts = 0
 			}

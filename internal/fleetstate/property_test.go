@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -20,7 +21,7 @@ var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 type model struct {
 	score  *float64
 	state  string
-	gpus   map[string]map[GPUField]float64
+	gpus   map[string]map[reading.Field]float64
 	health map[string]Health
 	reason map[string]map[string]bool
 }
@@ -28,12 +29,12 @@ type model struct {
 // TestViewEqualsModel applies any sequence of full reports, differences and
 // ends of series to the store and to a model.
 func TestViewEqualsModel(t *testing.T) {
-	fields := []GPUField{GPUTemperature, GPUPower, GPUUtilization}
+	fields := []reading.Field{reading.Temperature, reading.Power, reading.Utilization}
 	uuids := []string{"a", "b", "c"}
 	rapid.Check(t, func(t *rapid.T) {
 		s := New(DefaultConfig())
 		k := Key{"c", "n"}
-		m := model{gpus: map[string]map[GPUField]float64{}, health: map[string]Health{}, reason: map[string]map[string]bool{}}
+		m := model{gpus: map[string]map[reading.Field]float64{}, health: map[string]Health{}, reason: map[string]map[string]bool{}}
 		now := t0
 		var held []View // views that readers hold never change
 		var heldText []string
@@ -80,7 +81,7 @@ func TestViewEqualsModel(t *testing.T) {
 						m.reason[uuid][r] = true
 					}
 				case 5:
-					u.Set(NodeScore, v)
+					u.Set(reading.NodeHealthScore, v)
 					m.score = &v
 				case 6:
 					name := rapid.SampledFrom([]string{"active", "idle"}).Draw(t, "state")
@@ -105,21 +106,21 @@ func TestViewEqualsModel(t *testing.T) {
 	})
 }
 
-func (m *model) gpu(uuid string) map[GPUField]float64 {
+func (m *model) gpu(uuid string) map[reading.Field]float64 {
 	if m.gpus[uuid] == nil {
-		m.gpus[uuid] = map[GPUField]float64{}
+		m.gpus[uuid] = map[reading.Field]float64{}
 	}
 	return m.gpus[uuid]
 }
 
 func (m *model) check(t require.TestingT, v View) {
-	require.Equal(t, m.score, v.Values.Get(NodeScore))
+	require.Equal(t, m.score, v.Values.Get(reading.NodeHealthScore))
 	require.Equal(t, m.state, v.State)
 	worst := HealthUnknown
 	for _, g := range v.GPUs {
 		values, ok := m.gpus[g.UUID]
 		require.True(t, ok, g.UUID)
-		for f := range numGPUFields {
+		for _, f := range GPUNumbers {
 			x, known := values[f]
 			if !known {
 				require.Nil(t, g.Get(f))

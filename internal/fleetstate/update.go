@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // Bounds of the lists of one GPU: there are 8 throttle reasons and about 40
@@ -184,21 +185,9 @@ func (u *Update) SetGroup(group string) {
 }
 
 // Set gives a number of the node. NaN ends it.
-func (u *Update) Set(f NodeField, x float64) {
-	switch {
-	case !finite(x):
-		u.Unset(f)
-	case !u.view.Values.same(f, x):
-		n := u.node()
-		n.Values.v[f] = x
-		n.Values.known |= 1 << f
-	}
-}
-
-// Unset says that a number of the node is no longer known.
-func (u *Update) Unset(f NodeField) {
-	if u.view.Values.known&(1<<f) != 0 {
-		u.node().Values.known &^= 1 << f
+func (u *Update) Set(f reading.Field, x float64) {
+	if !u.view.Values.same(f, x) {
+		u.node().Values.set(f, x)
 	}
 }
 
@@ -297,16 +286,9 @@ func (u *Update) KnownGPU(uuid string) int {
 }
 
 // SetGPU gives a number of a GPU. NaN ends it.
-func (u *Update) SetGPU(i int, f GPUField, x float64) {
-	switch {
-	case !finite(x):
-		if u.view.GPUs[i].known&(1<<f) != 0 {
-			u.gpus()[i].known &^= 1 << f
-		}
-	case !u.view.GPUs[i].same(f, x):
-		g := &u.gpus()[i]
-		g.values[f] = x
-		g.known |= 1 << f
+func (u *Update) SetGPU(i int, f reading.Field, x float64) {
+	if !u.view.GPUs[i].same(f, x) {
+		u.gpus()[i].set(f, x)
 	}
 }
 
@@ -355,15 +337,15 @@ func (u *Update) SetUp(i int, up float64, reason string) {
 	g := &u.view.GPUs[i]
 	if !finite(up) {
 		if g.UpReason == reason {
-			g := &u.gpus()[i]
-			g.UpReason, g.known = "", g.known&^(1<<GPUUp)
+			u.gpus()[i].UpReason = ""
+			u.SetGPU(i, reading.Up, up)
 		}
 		return
 	}
 	if g.UpReason != reason && u.text(reason) {
 		u.gpus()[i].UpReason = reason
 	}
-	u.SetGPU(i, GPUUp, up)
+	u.SetGPU(i, reading.Up, up)
 }
 
 // SetAction says whether the driver asks for that action.

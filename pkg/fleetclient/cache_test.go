@@ -19,6 +19,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 )
 
@@ -58,8 +59,8 @@ func (g *gateway) put(cluster, node string, suspicion float64) {
 	u, _ := g.store.Begin(fleetstate.Key{Cluster: cluster, Node: node}, time.Now())
 	u.SetGroup("g")
 	u.SetState("active", true)
-	u.Set(fleetstate.NodeSuspicion, suspicion)
-	u.Set(fleetstate.NodeStraggler, map[bool]float64{true: 1}[suspicion >= 1])
+	u.Set(reading.NodeSuspicion, suspicion)
+	u.Set(reading.NodeStraggler, map[bool]float64{true: 1}[suspicion >= 1])
 	u.SetHealth(u.GPU("GPU-"+node), fleetstate.Healthy, true)
 	u.Commit(time.Now())
 }

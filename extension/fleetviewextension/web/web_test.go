@@ -76,14 +76,6 @@ func TestServesEachFilePlainAndZipped(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, get(t, h, "/../web.go").StatusCode)
 }
 
-func TestAcceptsGzip(t *testing.T) {
-	for accept, want := range map[string]bool{
-		"": false, "br": false, "gzip": true, "br, GZIP;q=0.5": true, "gzip;q=0": false, "gzip; q=0.0, br": false, "gzip;q=x": false,
-	} {
-		assert.Equal(t, want, acceptsGzip(accept), accept)
-	}
-}
-
 // What the page's own modules import is loaded with the page and not one after
 // another; and the page names nothing that is not there, and nothing of others.
 func TestPageNamesItsFiles(t *testing.T) {

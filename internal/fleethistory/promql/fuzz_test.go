@@ -40,7 +40,7 @@ func FuzzAnswers(f *testing.F) {
 		if page, _, err := h.Telemetry(t.Context(), q); err == nil {
 			require.LessOrEqual(t, len(page), 10)
 		}
-		_, _, _ = h.Hosts(t.Context(), q)
-		_, _, _ = h.GPUs(t.Context(), q)
+		_, _, _ = h.Recorded(t.Context(), q, false)
+		_, _, _ = h.Recorded(t.Context(), q, true)
 	})
 }

@@ -53,8 +53,10 @@ const (
 // ours selects metrics where a question names none.
 const ours = `__name__=~"(hw|gpu)_.+"`
 
-// History asks a server. It writes nothing: the pipeline's exporters do.
+// History asks a server. It writes nothing: the pipeline's exporters do. A metric
+// store has no episodes.
 type History struct {
+	fleethistory.None
 	cfg Config
 	api v1.API
 	err atomic.Pointer[error]
@@ -90,18 +92,6 @@ func (e exact) RoundTrip(r *http.Request) (*http.Response, error) {
 	r.URL.RawQuery = q.Encode()
 	return e.next.RoundTrip(r)
 }
-
-// Enabled implements fleethistory.History.
-func (h *History) Enabled() bool { return false }
-
-// Write implements fleethistory.History.
-func (h *History) Write([]fleethistory.Sample) {}
-
-// WriteEpisode implements fleethistory.History.
-func (h *History) WriteEpisode(fleethistory.Episode) {}
-
-// Episodes implements fleethistory.History: a metric store has none.
-func (h *History) Episodes(context.Context, int) ([]fleethistory.Episode, error) { return nil, nil }
 
 // Status implements fleethistory.History; the error is that of the last question.
 func (h *History) Status() fleethistory.Status {

@@ -23,15 +23,15 @@ func (h *History) place(labels model.Metric) place {
 	return place{h.cluster(labels), h.label(labels, h.cfg.HostLabel), h.label(labels, h.cfg.GPULabel)}
 }
 
-type recorded struct {
-	place
-	first, last int64
-	n           int64
-}
-
-// recorded counts the samples by labels, and finds the first and the last of
-// those on the page.
-func (h *History) recorded(ctx context.Context, q *fleethistory.Query, last string, labels ...string) (page []recorded, total int, err error) {
+// Recorded implements fleethistory.History: it counts the samples by labels, and
+// finds the first and the last of those on the page. First and Last are rounded
+// outwards to a hundredth of the time asked about.
+func (h *History) Recorded(ctx context.Context, q *fleethistory.Query, gpus bool) (page []fleethistory.Recorded, total int, err error) {
+	labels := []string{h.cfg.ClusterLabel, h.cfg.HostLabel}
+	if gpus {
+		labels = append(labels, h.cfg.GPULabel)
+	}
+	last := labels[len(labels)-1]
 	err = h.ask(ctx, func(ctx context.Context) error {
 		s := spanOf(q)
 		matchers := h.matchers(q, last+`!=""`)
@@ -51,12 +51,12 @@ func (h *History) recorded(ctx context.Context, q *fleethistory.Query, last stri
 				return err
 			}
 		}
-		var list []recorded
+		var list []fleethistory.Recorded
 		for p, n := range counts {
-			list = append(list, recorded{place: p, n: n})
+			list = append(list, fleethistory.Recorded{Cluster: p.cluster, Host: p.host, GPU: p.gpu, Samples: n})
 		}
-		slices.SortFunc(list, func(a, b recorded) int {
-			return cmp.Or(cmp.Compare(a.host, b.host), cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.gpu, b.gpu))
+		slices.SortFunc(list, func(a, b fleethistory.Recorded) int {
+			return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.GPU, b.GPU))
 		})
 		total = len(list)
 		page = list[min(q.Offset, total):min(q.Offset+q.Limit, total)]
@@ -71,20 +71,21 @@ func (h *History) recorded(ctx context.Context, q *fleethistory.Query, last stri
 }
 
 // times finds when there are samples, in steps of the time.
-func (h *History) times(ctx context.Context, q *fleethistory.Query, s span, metrics []string, part []recorded, last string, labels []string) error {
+func (h *History) times(ctx context.Context, q *fleethistory.Query, s span, metrics []string, part []fleethistory.Recorded, last string, labels []string) error {
 	step := max((s.until-s.after+timeSteps-1)/timeSteps, 1000)
 	window, err := h.window(ctx, step)
 	if err != nil {
 		return err
 	}
 	narrowed := *q
-	rows := map[place]*recorded{}
+	rows := map[place]*fleethistory.Recorded{}
 	narrowed.Hosts, narrowed.GPUs = nil, nil
 	for i := range part {
-		rows[part[i].place] = &part[i]
-		narrowed.Hosts = append(narrowed.Hosts, part[i].host)
-		if part[i].gpu != "" {
-			narrowed.GPUs = append(narrowed.GPUs, part[i].gpu)
+		p := &part[i]
+		rows[place{p.Cluster, p.Host, p.GPU}] = p
+		narrowed.Hosts = append(narrowed.Hosts, p.Host)
+		if p.GPU != "" {
+			narrowed.GPUs = append(narrowed.GPUs, p.GPU)
 		}
 	}
 	slices.Sort(narrowed.Hosts)
@@ -104,34 +105,16 @@ func (h *History) times(ctx context.Context, q *fleethistory.Query, s span, metr
 			r := rows[h.place(series.Metric)]
 			for _, pair := range series.Values {
 				if at := int64(pair.Timestamp); r != nil && pair.Value > 0 {
-					if r.first == 0 || at-step < r.first {
-						r.first = max(at-step, s.after) + 1
+					// The points of a series come in order, those of expressions do not.
+					if first := time.UnixMilli(max(at-step, s.after) + 1); r.First.IsZero() || first.Before(r.First) {
+						r.First = first
 					}
-					r.last = max(r.last, at)
+					if last := time.UnixMilli(at); last.After(r.Last) {
+						r.Last = last
+					}
 				}
 			}
 		}
 	}
 	return nil
-}
-
-// Hosts implements fleethistory.History. First and Last are rounded outwards to
-// a hundredth of the time asked about.
-func (h *History) Hosts(ctx context.Context, q *fleethistory.Query) ([]fleethistory.Host, int, error) {
-	list, total, err := h.recorded(ctx, q, h.cfg.HostLabel, h.cfg.ClusterLabel, h.cfg.HostLabel)
-	var page []fleethistory.Host
-	for _, r := range list {
-		page = append(page, fleethistory.Host{Cluster: r.cluster, Host: r.host, First: time.UnixMilli(r.first), Last: time.UnixMilli(r.last), Samples: r.n})
-	}
-	return page, total, err
-}
-
-// GPUs implements fleethistory.History, as Hosts does.
-func (h *History) GPUs(ctx context.Context, q *fleethistory.Query) ([]fleethistory.GPU, int, error) {
-	list, total, err := h.recorded(ctx, q, h.cfg.GPULabel, h.cfg.ClusterLabel, h.cfg.HostLabel, h.cfg.GPULabel)
-	var page []fleethistory.GPU
-	for _, r := range list {
-		page = append(page, fleethistory.GPU{Cluster: r.cluster, Host: r.host, GPU: r.gpu, First: time.UnixMilli(r.first), Last: time.UnixMilli(r.last), Samples: r.n})
-	}
-	return page, total, err
 }

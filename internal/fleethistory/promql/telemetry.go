@@ -32,7 +32,7 @@ func (h *History) Telemetry(ctx context.Context, q *fleethistory.Query) (page []
 		}
 		skip := q.Offset
 		if total > h.cfg.MaxSamples {
-			if s, skip, err = h.narrow(ctx, metrics, matchers, s, q.Offset, q.Limit); err != nil {
+			if s, skip, err = h.narrow(ctx, metrics, matchers, s, total, q.Offset, q.Limit); err != nil {
 				return err
 			}
 		}
@@ -45,7 +45,7 @@ func (h *History) Telemetry(ctx context.Context, q *fleethistory.Query) (page []
 
 // narrow returns a span that holds the page and few samples besides, and how
 // many of it are newer than the page. It bisects the time.
-func (h *History) narrow(ctx context.Context, metrics []string, matchers string, all span, offset, limit int) (span, int, error) {
+func (h *History) narrow(ctx context.Context, metrics []string, matchers string, all span, total, offset, limit int) (span, int, error) {
 	slack := h.cfg.MaxSamples / 2
 	// find returns a time with at least `least` and at most `most` samples after it.
 	find := func(least, most int) (int64, int, error) {
@@ -75,14 +75,12 @@ func (h *History) narrow(ctx context.Context, metrics []string, matchers string,
 		}
 		out.until, skipped = until, n
 	}
-	n, err := h.count(ctx, metrics, matchers, all)
-	if err != nil {
-		return span{}, 0, err
-	}
-	if n > offset+limit+slack {
-		if out.after, _, err = find(offset+limit, offset+limit+slack); err != nil {
+	if total > offset+limit+slack {
+		after, _, err := find(offset+limit, offset+limit+slack)
+		if err != nil {
 			return span{}, 0, err
 		}
+		out.after = after
 	}
 	return out, offset - skipped, nil
 }

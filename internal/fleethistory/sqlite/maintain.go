@@ -69,13 +69,7 @@ func (w *writer) maintain(ctx context.Context, cfg *Config) (more bool, err erro
 	}
 	if free > 0 && !more {
 		// The pragma goes on for as long as it is stepped.
-		rows, err := w.conn.QueryContext(ctx, fmt.Sprintf("PRAGMA incremental_vacuum(%d)", maintainPages))
-		if err != nil {
-			return false, err
-		}
-		for rows.Next() {
-		}
-		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		if err := each(ctx, w.conn, fmt.Sprintf("PRAGMA incremental_vacuum(%d)", maintainPages), nil, func(*sql.Rows) error { return nil }); err != nil {
 			return false, err
 		}
 		more = free > maintainPages
@@ -100,22 +94,16 @@ func (w *writer) drop(ctx context.Context, slot int64) error {
 
 // dropSeries deletes series whose samples are all gone.
 func (w *writer) dropSeries(ctx context.Context, oldest int64) (int, error) {
-	rows, err := w.conn.QueryContext(ctx, "DELETE FROM series WHERE id IN (SELECT id FROM series WHERE last_slot < ? LIMIT ?) RETURNING id, cluster", oldest, maintainRows)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = rows.Close() }()
 	gone, clusters := map[int64]bool{}, map[string]int{}
-	for rows.Next() {
+	err := each(ctx, w.conn, "DELETE FROM series WHERE id IN (SELECT id FROM series WHERE last_slot < ? LIMIT ?) RETURNING id, cluster", []any{oldest, maintainRows}, func(rows *sql.Rows) error {
 		var id int64
 		var cluster string
-		if err := rows.Scan(&id, &cluster); err != nil {
-			return 0, err
-		}
+		err := rows.Scan(&id, &cluster)
 		gone[id] = true
 		clusters[cluster]++
-	}
-	if err := rows.Err(); err != nil || len(gone) == 0 {
+		return err
+	})
+	if err != nil || len(gone) == 0 {
 		return 0, err
 	}
 	for cluster, n := range clusters {

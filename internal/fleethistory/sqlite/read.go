@@ -164,21 +164,29 @@ func telemetry(ctx context.Context, tx *sql.Tx, q *fleethistory.Query) (page []f
 func slotPage(ctx context.Context, tx *sql.Tx, c *condition, page []fleethistory.Sample, offset, limit int) ([]fleethistory.Sample, error) {
 	args := append(append([]any(nil), c.args...), limit, offset)
 	//nolint:gosec // only names of columns and placeholders are put together
-	rows, err := tx.QueryContext(ctx, `SELECT r.cluster, r.host, r.gpu, r.metric, r.attributes, p.at, p.value
+	err := each(ctx, tx, `SELECT r.cluster, r.host, r.gpu, r.metric, r.attributes, p.at, p.value
 		FROM (SELECT series, at, value FROM samples`+c.where()+` ORDER BY at DESC, series LIMIT ? OFFSET ?) p
-		JOIN series r ON r.id = p.series ORDER BY p.at DESC, p.series`, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
+		JOIN series r ON r.id = p.series ORDER BY p.at DESC, p.series`, args, func(rows *sql.Rows) error {
 		var p fleethistory.Sample
-		if err := rows.Scan(&p.Cluster, &p.Node, &p.GPU, &p.Metric, &p.Attributes, &p.At, &p.Value); err != nil {
-			return nil, err
-		}
+		err := rows.Scan(&p.Cluster, &p.Node, &p.GPU, &p.Metric, &p.Attributes, &p.At, &p.Value)
 		page = append(page, p)
+		return err
+	})
+	return page, err
+}
+
+// each calls scan for every row of the answer, until it fails.
+func each(ctx context.Context, db interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}, query string, args []any, scan func(*sql.Rows) error) error {
+	rows, err := db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
 	}
-	return page, rows.Err()
+	for err == nil && rows.Next() {
+		err = scan(rows)
+	}
+	return errors.Join(err, rows.Err(), rows.Close())
 }
 
 // perSeries is a query of what there is of each series and slot in a time. It
@@ -191,57 +199,26 @@ func perSeries(q *fleethistory.Query, columns string, more ...string) (text stri
 	return "(SELECT series, " + columns + " FROM samples" + c.where() + " GROUP BY slot, series) t JOIN series r ON r.id = t.series", c.args
 }
 
-// Hosts returns the nodes of which there are samples, by name.
-func (s *Store) Hosts(ctx context.Context, q *fleethistory.Query) (page []fleethistory.Host, total int, err error) {
-	from, args := perSeries(q, "min(at) f, max(at) l, count(*) n", "host <> ''")
+// Recorded returns the nodes, or the GPUs, that have samples, by name.
+func (s *Store) Recorded(ctx context.Context, q *fleethistory.Query, gpus bool) (page []fleethistory.Recorded, total int, err error) {
+	gpu, named := "''", "host <> ''"
+	if gpus {
+		gpu, named = "r.gpu", "gpu <> ''"
+	}
+	from, args := perSeries(q, "min(at) f, max(at) l, count(*) n", named)
 	err = s.query(ctx, func(ctx context.Context, db *sql.DB) error {
 		//nolint:gosec // only names of columns and placeholders are put together
-		rows, err := db.QueryContext(ctx, "SELECT r.cluster, r.host, min(t.f), max(t.l), sum(t.n) FROM "+from+" GROUP BY r.host, r.cluster ORDER BY r.host, r.cluster", args...)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = rows.Close() }()
-		for ; rows.Next(); total++ {
-			if total < q.Offset || len(page) >= q.Limit {
-				continue
+		return each(ctx, db, "SELECT r.host, r.cluster, "+gpu+", min(t.f), max(t.l), sum(t.n) FROM "+from+" GROUP BY 1, 2, 3 ORDER BY 1, 2, 3", args, func(rows *sql.Rows) error {
+			if total++; total <= q.Offset || len(page) >= q.Limit {
+				return nil
 			}
-			var h fleethistory.Host
+			var r fleethistory.Recorded
 			var first, last int64
-			if err := rows.Scan(&h.Cluster, &h.Host, &first, &last, &h.Samples); err != nil {
-				return err
-			}
-			h.First, h.Last = time.UnixMilli(first), time.UnixMilli(last)
-			page = append(page, h)
-		}
-		return rows.Err()
-	})
-	return page, total, err
-}
-
-// GPUs returns the GPUs of which there are samples, by name.
-func (s *Store) GPUs(ctx context.Context, q *fleethistory.Query) (page []fleethistory.GPU, total int, err error) {
-	from, args := perSeries(q, "min(at) f, max(at) l, count(*) n", "gpu <> ''")
-	err = s.query(ctx, func(ctx context.Context, db *sql.DB) error {
-		//nolint:gosec // only names of columns and placeholders are put together
-		rows, err := db.QueryContext(ctx, "SELECT r.cluster, r.host, r.gpu, min(t.f), max(t.l), sum(t.n) FROM "+from+
-			" GROUP BY r.host, r.cluster, r.gpu ORDER BY r.host, r.cluster, r.gpu", args...)
-		if err != nil {
+			err := rows.Scan(&r.Host, &r.Cluster, &r.GPU, &first, &last, &r.Samples)
+			r.First, r.Last = time.UnixMilli(first), time.UnixMilli(last)
+			page = append(page, r)
 			return err
-		}
-		defer func() { _ = rows.Close() }()
-		for ; rows.Next(); total++ {
-			if total < q.Offset || len(page) >= q.Limit {
-				continue
-			}
-			var g fleethistory.GPU
-			var first, last int64
-			if err := rows.Scan(&g.Cluster, &g.Host, &g.GPU, &first, &last, &g.Samples); err != nil {
-				return err
-			}
-			g.First, g.Last = time.UnixMilli(first), time.UnixMilli(last)
-			page = append(page, g)
-		}
-		return rows.Err()
+		})
 	})
 	return page, total, err
 }
@@ -267,25 +244,19 @@ func (s *Store) Aggregations(ctx context.Context, q *fleethistory.AggregationQue
 	from, args := perSeries(&q.Query, "count(*) n, min(value) lo, max(value) hi, sum(value) s", more...)
 	err = s.query(ctx, func(ctx context.Context, db *sql.DB) error {
 		//nolint:gosec // only names of columns and placeholders are put together
-		rows, err := db.QueryContext(ctx, "SELECT "+g.columns+", r.metric, r.attributes, sum(t.n), min(t.lo), max(t.hi), sum(t.s) FROM "+from+
-			" GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5 LIMIT ?", append(args, maxGroups+1)...)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = rows.Close() }()
-		for rows.Next() {
+		err := each(ctx, db, "SELECT "+g.columns+", r.metric, r.attributes, sum(t.n), min(t.lo), max(t.hi), sum(t.s) FROM "+from+
+			" GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5 LIMIT ?", append(args, maxGroups+1), func(rows *sql.Rows) error {
 			var a fleethistory.Aggregation
-			if err := rows.Scan(&a.Cluster, &a.Host, &a.GPU, &a.Metric, &a.Attributes, &a.Count, &a.Min, &a.Max, &a.Sum); err != nil {
-				return err
-			}
+			err := rows.Scan(&a.Cluster, &a.Host, &a.GPU, &a.Metric, &a.Attributes, &a.Count, &a.Min, &a.Max, &a.Sum)
 			a.Mean = a.Sum / float64(a.Count)
 			list = append(list, a)
-		}
+			return err
+		})
 		if len(list) > maxGroups {
 			list = nil
 			return fleethistory.ErrTooMuch
 		}
-		return rows.Err()
+		return err
 	})
 	return list, err
 }
@@ -293,19 +264,12 @@ func (s *Store) Aggregations(ctx context.Context, q *fleethistory.AggregationQue
 // Episodes returns the episodes that were updated last, the newest first.
 func (s *Store) Episodes(ctx context.Context, limit int) (list []fleethistory.Episode, err error) {
 	err = s.query(ctx, func(ctx context.Context, db *sql.DB) error {
-		rows, err := db.QueryContext(ctx, "SELECT id, updated, record FROM episodes ORDER BY updated DESC, id LIMIT ?", limit)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = rows.Close() }()
-		for rows.Next() {
+		return each(ctx, db, "SELECT id, updated, record FROM episodes ORDER BY updated DESC, id LIMIT ?", []any{limit}, func(rows *sql.Rows) error {
 			var e fleethistory.Episode
-			if err := rows.Scan(&e.ID, &e.Updated, &e.Record); err != nil {
-				return err
-			}
+			err := rows.Scan(&e.ID, &e.Updated, &e.Record)
 			list = append(list, e)
-		}
-		return rows.Err()
+			return err
+		})
 	})
 	return list, err
 }

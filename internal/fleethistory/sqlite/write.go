@@ -79,21 +79,14 @@ func (w *writer) prepare(ctx context.Context, db *sql.DB, cfg *Config) error {
 
 // learn reads which series there are.
 func (w *writer) learn(ctx context.Context) error {
-	rows, err := w.conn.QueryContext(ctx, "SELECT id, last_slot, host, metric, gpu, cluster, attributes FROM series")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
 	var p fleethistory.Sample
-	for rows.Next() {
+	return each(ctx, w.conn, "SELECT id, last_slot, host, metric, gpu, cluster, attributes FROM series", nil, func(rows *sql.Rows) error {
 		r := &seriesRow{}
-		if err := rows.Scan(&r.id, &r.lastSlot, &p.Node, &p.Metric, &p.GPU, &p.Cluster, &p.Attributes); err != nil {
-			return err
-		}
+		err := rows.Scan(&r.id, &r.lastSlot, &p.Node, &p.Metric, &p.GPU, &p.Cluster, &p.Attributes)
 		w.known[w.key(&p)] = r
 		w.places.Hold(p.Cluster, 1)
-	}
-	return rows.Err()
+		return err
+	})
 }
 
 func (w *writer) close() {

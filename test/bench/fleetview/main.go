@@ -19,15 +19,11 @@ import (
 	"go.opentelemetry.io/collector/exporter"
 	"go.opentelemetry.io/collector/exporter/exportertest"
 	"go.opentelemetry.io/collector/extension/extensiontest"
-	"go.opentelemetry.io/collector/pdata/pcommon"
-	"go.opentelemetry.io/collector/pdata/pmetric"
-	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 
 	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter"
 	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory/sqlite"
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 
@@ -130,12 +126,12 @@ func rows(ctx context.Context, path string) error {
 		}
 		took = append(took, time.Since(asked))
 	}
-	figure.FprintOnly(os.Stdout, "history_page_ms", median(took)*1e3, "ms")
+	figure.FprintOnly(os.Stdout, "history_page_ms", quantile(took, 0.5).Seconds()*1e3, "ms")
 	return nil
 }
 
 // ingest is the time of a report in the exporter with the history off and on,
-// in turns, beside that of decoding it.
+// in turns.
 func ingest(ctx context.Context, path string) error {
 	off, stopOff, err := gateway(ctx, map[string]any{"storage": "none"})
 	if err != nil {
@@ -147,35 +143,25 @@ func ingest(ctx context.Context, path string) error {
 		return err
 	}
 	defer stopOn()
-	var decode, viewOff, viewOn []time.Duration
+	var viewOff, viewOn []time.Duration
 	for tick := range 40 {
 		for n := range 100 {
-			body, err := pmetricotlp.NewExportRequestFromMetrics(report(n, tick)).MarshalProto()
-			if err != nil {
-				return err
-			}
-			req := pmetricotlp.NewExportRequest()
-			began := time.Now()
-			if err := req.UnmarshalProto(body); err != nil {
-				return err
-			}
-			decode = append(decode, time.Since(began))
+			md := fleetNode(n, tick)
 			for _, turn := range []struct {
 				e    exporter.Metrics
 				into *[]time.Duration
 			}{{off, &viewOff}, {on, &viewOn}} {
-				began = time.Now()
-				if err := turn.e.ConsumeMetrics(ctx, req.Metrics()); err != nil {
+				began := time.Now()
+				if err := turn.e.ConsumeMetrics(ctx, md); err != nil {
 					return err
 				}
 				*turn.into = append(*turn.into, time.Since(began))
 			}
 		}
 	}
-	figure.FprintOnly(os.Stdout, "history_off_report_us", median(viewOff)*1e6, "us")
-	figure.FprintOnly(os.Stdout, "history_on_report_us", median(viewOn)*1e6, "us")
-	figure.FprintOnly(os.Stdout, "history_decode_report_us", median(decode)*1e6, "us")
-	figure.FprintOnly(os.Stdout, "history_on_off_ratio", median(viewOn)/median(viewOff), "ratio")
+	figure.FprintOnly(os.Stdout, "history_off_report_us", quantile(viewOff, 0.5).Seconds()*1e6, "us")
+	figure.FprintOnly(os.Stdout, "history_on_report_us", quantile(viewOn, 0.5).Seconds()*1e6, "us")
+	figure.FprintOnly(os.Stdout, "history_on_off_ratio", quantile(viewOn, 0.5).Seconds()/quantile(viewOff, 0.5).Seconds(), "ratio")
 	return nil
 }
 
@@ -207,35 +193,4 @@ func gatewayAt(ctx context.Context, endpoint string, history map[string]any) (ex
 		return nil, nil, err
 	}
 	return exp, func() { _ = ext.Shutdown(ctx) }, exp.Start(ctx, host{id: ext})
-}
-
-func report(node, tick int) pmetric.Metrics {
-	md := pmetric.NewMetrics()
-	rm := md.ResourceMetrics().AppendEmpty()
-	rm.Resource().Attributes().PutStr(gpusemconv.AttrHostName, fmt.Sprintf("node-%04d", node))
-	sm := rm.ScopeMetrics().AppendEmpty()
-	known := []string{gpusemconv.MetricTemperature, gpusemconv.MetricPower, gpusemconv.MetricGPUUtilization, gpusemconv.MetricGPUMemoryUsage, gpusemconv.MetricGPUClock}
-	for m := range metrics {
-		metric := sm.Metrics().AppendEmpty()
-		metric.SetName(fmt.Sprintf("hw.gpu.metric_%d", m))
-		if m < len(known) {
-			metric.SetName(known[m])
-		}
-		dps := metric.SetEmptyGauge().DataPoints()
-		for g := range gpus {
-			dp := dps.AppendEmpty()
-			dp.SetTimestamp(pcommon.NewTimestampFromTime(time.Now().Add(time.Duration(tick-60) * time.Second)))
-			dp.SetDoubleValue(float64(tick+g) / 1000) // in the range of all of them
-			dp.Attributes().PutStr(gpusemconv.AttrHWID, fmt.Sprintf("GPU-%04d-%d", node, g))
-			dp.Attributes().PutStr(gpusemconv.AttrHWType, "gpu")
-			dp.Attributes().PutStr(gpusemconv.AttrSensorLocation, "gpu")
-		}
-	}
-	return md
-}
-
-// median in seconds.
-func median(list []time.Duration) float64 {
-	slices.Sort(list)
-	return list[len(list)/2].Seconds()
 }

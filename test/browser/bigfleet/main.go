@@ -22,6 +22,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 const gpusPerNode = 8
@@ -135,11 +136,11 @@ func report(store *fleetstate.Store, i, tick int) {
 	score, suspicion := 0.97+0.02*wave, math.Max(0, 0.1*wave)
 	if slow {
 		score, suspicion = 0.62, 1.4
-		u.Set(fleetstate.NodeStraggler, 1)
+		u.Set(reading.NodeStraggler, 1)
 	}
-	u.Set(fleetstate.NodeScore, score)
-	u.Set(fleetstate.NodeThreshold, 0.91)
-	u.Set(fleetstate.NodeSuspicion, suspicion)
+	u.Set(reading.NodeHealthScore, score)
+	u.Set(reading.AgentThreshold, 0.91)
+	u.Set(reading.NodeSuspicion, suspicion)
 	u.SetSignal(nodesignal.Throughput, 10*score)
 	u.SetSignal(nodesignal.Compute, score)
 	for g := range gpusPerNode {
@@ -157,14 +158,14 @@ func report(store *fleetstate.Store, i, tick int) {
 		if bad {
 			celsius = 91
 		}
-		u.SetGPU(j, fleetstate.GPUTemperature, math.Round(celsius))
-		u.SetGPU(j, fleetstate.GPUUtilization, 0.9+0.1*wave)
-		u.SetGPU(j, fleetstate.GPUPower, 600+60*wave)
-		u.SetGPU(j, fleetstate.GPUPowerLimit, 700)
-		u.SetGPU(j, fleetstate.GPUSMClock, 1.9e9)
-		u.SetGPU(j, fleetstate.GPUSMClockLimit, 1.98e9)
-		u.SetGPU(j, fleetstate.GPUMemoryUsed, 70<<30)
-		u.SetGPU(j, fleetstate.GPUMemoryLimit, 80<<30)
+		u.SetGPU(j, reading.Temperature, math.Round(celsius))
+		u.SetGPU(j, reading.Utilization, 0.9+0.1*wave)
+		u.SetGPU(j, reading.Power, 600+60*wave)
+		u.SetGPU(j, reading.PowerLimit, 700)
+		u.SetGPU(j, reading.SMClock, 1.9e9)
+		u.SetGPU(j, reading.SMClockLimit, 1.98e9)
+		u.SetGPU(j, reading.MemoryUsed, 70<<30)
+		u.SetGPU(j, reading.MemoryLimit, 80<<30)
 	}
 	u.Commit(now)
 }
@@ -174,9 +175,9 @@ func groups(store *fleetstate.Store) {
 	for i := range 160 {
 		k := fleetstate.GroupKey{Cluster: fmt.Sprintf("cluster-%c", 'a'+i%4), Group: fmt.Sprintf("job-%02d/stage-%d", i/4, i%4)}
 		store.UpdateGroup(k, time.Now(), func(u *fleetstate.GroupUpdate) {
-			u.Set(fleetstate.GroupMedian, 0.97)
-			u.Set(fleetstate.GroupThreshold, 0.91)
-			u.Set(fleetstate.GroupQuorum, 1)
+			u.Set(reading.GroupMedian, 0.97)
+			u.Set(reading.GroupThreshold, 0.91)
+			u.Set(reading.GroupQuorum, 1)
 			u.SetMedian(nodesignal.Throughput, 9.7)
 			u.SetScale(nodesignal.Throughput, 0.015)
 			u.SetMedian(nodesignal.Compute, 0.97)
@@ -204,8 +205,8 @@ func hostile(store *fleetstate.Store) {
 		}
 		u.SetGroup("job\u202e/\u0007")
 		u.SetState("active\u2066", true)
-		u.Set(fleetstate.NodeScore, 0.1)
-		u.Set(fleetstate.NodeSuspicion, 9)
+		u.Set(reading.NodeHealthScore, 0.1)
+		u.Set(reading.NodeSuspicion, 9)
 		j := u.GPU("GPU-\u202e0")
 		u.SetInfo(j, fleetstate.Info{Model: "\u2067H100"})
 		u.SetReason(j, fleetstate.Reason{Reason: "row\u202eremap", Action: "\u0085reset"}, true)
