@@ -3,20 +3,16 @@
 package main
 
 import (
-	"crypto/tls"
-	"crypto/x509"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"net"
-	"net/url"
-	"os"
-	"path/filepath"
-	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
+
+	"go.opentelemetry.io/collector/config/configtls"
 
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
@@ -45,8 +41,7 @@ func parse(args []string, diagnostics io.Writer) (*options, error) {
 	o := &options{push: fleetpush.DefaultPushConfig()}
 	fs := flag.NewFlagSet("fleetsim", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	fs.StringVar(&o.push.Endpoint, "endpoint", "127.0.0.1:4317", "`host:port` of the OTLP receiver; a URL for -protocol http may begin with https://")
-	fs.StringVar(&o.push.Protocol, "protocol", fleetpush.ProtocolGRPC, "grpc or http")
+	fs.StringVar(&o.push.Endpoint, "endpoint", "127.0.0.1:4317", "`host:port` of the OTLP receiver for gRPC")
 	fs.StringVar(&o.push.Compression, "compression", fleetpush.CompressionNone, strings.Join(fleetpush.Compressions(), ", "))
 	fs.DurationVar(&o.push.Interval, "interval", o.push.Interval, "time between two pushes of a node; 0 for as fast as answers come")
 	fs.DurationVar(&o.push.Timeout, "timeout", o.push.Timeout, "of a push")
@@ -73,7 +68,6 @@ func parse(args []string, diagnostics io.Writer) (*options, error) {
 	cert := fs.String("cert", "", "`file` of the client's certificate in PEM")
 	key := fs.String("key", "", "`file` of the client's key in PEM")
 	insecure := fs.Bool("insecure", false, "without TLS; the default for loopback addresses")
-	version := fs.Bool("version", false, "print the version")
 
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -86,10 +80,6 @@ func parse(args []string, diagnostics io.Writer) (*options, error) {
 	}
 	if fs.NArg() > 0 {
 		return nil, fmt.Errorf("argument %q is no flag; -help lists the flags", fs.Arg(0))
-	}
-	if *version {
-		_, _ = fmt.Fprintln(diagnostics, versionText())
-		return nil, nil
 	}
 	var errs []error
 	var ok bool
@@ -118,7 +108,9 @@ func parse(args []string, diagnostics io.Writer) (*options, error) {
 	}
 	if !plain {
 		var err error
-		o.push.TLS, err = tlsConfig(*ca, *cert, *key)
+		client := configtls.NewDefaultClientConfig()
+		client.CAFile, client.CertFile, client.KeyFile = *ca, *cert, *key
+		o.push.TLS, err = client.LoadTLSConfig(context.Background())
 		errs = append(errs, err)
 	} else if *ca != "" || *cert != "" || *key != "" {
 		errs = append(errs, errors.New("-insecure does not go with -ca, -cert and -key"))
@@ -138,56 +130,10 @@ func flagErrors(err error) error {
 
 // onLoopback reports whether an endpoint is on this machine.
 func onLoopback(endpoint string) bool {
-	if u, err := url.Parse(endpoint); err == nil && slices.Contains([]string{"http", "https"}, u.Scheme) {
-		if u.Scheme == "https" {
-			return false
-		}
-		endpoint = u.Host
-	}
 	host, _, err := net.SplitHostPort(endpoint)
 	if err != nil {
 		host = endpoint
 	}
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-func tlsConfig(ca, cert, key string) (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if ca != "" {
-		pem, err := os.ReadFile(filepath.Clean(ca))
-		if err != nil {
-			return nil, fmt.Errorf("-ca cannot be read: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("-ca is %q, which holds no certificate in PEM", ca)
-		}
-	}
-	switch {
-	case cert == "" && key == "":
-	case cert == "" || key == "":
-		return nil, errors.New("-cert and -key must be given together")
-	default:
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("-cert and -key are no pair: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
-}
-
-// versionText says what this was built from, as far as Go noted it.
-func versionText() string {
-	version, commit := "unknown", "unknown"
-	if info, ok := debug.ReadBuildInfo(); ok {
-		version = info.Main.Version
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				commit = s.Value
-			}
-		}
-	}
-	return fmt.Sprintf("fleetsim version %s, commit %s", version, commit)
 }

@@ -23,7 +23,7 @@ func push(ctx context.Context, o *options, out, diagnostics io.Writer) error {
 	if err != nil {
 		return err
 	}
-	stop := showProgress(pusher, o.duration, diagnostics)
+	stop := showProgress(pusher, diagnostics)
 	err = pusher.Run(ctx)
 	stop()
 	report := pusher.Report()

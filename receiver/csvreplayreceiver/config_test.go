@@ -7,12 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/confmap/confmaptest"
 	"go.opentelemetry.io/collector/confmap/xconfmap"
 
@@ -31,19 +29,10 @@ func loadConfig(t *testing.T, name string) *Config {
 }
 
 func TestLoadConfig(t *testing.T) {
-	dcgm := createDefaultConfig().(*Config)
-	dcgm.Path = "testdata/tiny.csv"
-	dcgm.Speed = 10
-	dcgm.Loop = true
-	dcgm.Cluster = "east-1"
-
 	table := createDefaultConfig().(*Config)
 	table.Path = "configs/demo/step-times-AR.csv"
-	table.Format = formatTable
 	table.Speed = 46
-	table.BatchSize = 100
-	table.StartOffset = 90 * time.Second
-	table.Table = configoptional.Some(TableConfig{
+	table.Table = TableConfig{
 		Time: TimeConfig{Column: "time_s", Unit: "s"},
 		Resource: map[string]string{
 			"host.name":    "dp{dp_rank}-pp{pp_rank}",
@@ -53,34 +42,25 @@ func TestLoadConfig(t *testing.T) {
 		Metrics: []MetricConfig{{
 			Column: "compute_s", Name: "gpu.app.step.duration", Unit: "s", Type: "gauge", Scale: 1, Attributes: map[string]string{},
 		}},
-	})
-	for name, want := range map[string]*Config{"dcgm": dcgm, "table": table} {
-		t.Run(name, func(t *testing.T) {
-			got := loadConfig(t, name)
-			assert.Equal(t, want, got)
-			assert.NoError(t, xconfmap.Validate(got))
-		})
 	}
-}
+	got := loadConfig(t, "table")
+	assert.Equal(t, table, got)
+	require.NoError(t, xconfmap.Validate(got))
 
-func TestDefaultConfigOnlyLacksAPath(t *testing.T) {
-	assert.EqualError(t, createDefaultConfig().(*Config).Validate(), "`path` is empty: it must name a CSV file")
+	long := loadConfig(t, "dcgm")
+	require.NoError(t, xconfmap.Validate(long))
+	assert.True(t, long.Loop)
+	assert.Equal(t, "east-1", long.Cluster)
+	assert.Equal(t, map[string]string{"metric_name": "DCGM_FI_DEV_GPU_TEMP"}, long.Table.Metrics[0].When)
 }
 
 func TestValidateNamesEveryMistake(t *testing.T) {
-	cfg := &Config{
-		Format: "csv", Speed: -1, StartOffset: -1, StepWindow: -1, MaxGap: -1, ProgressInterval: -1,
-		Timeout: 0, BatchSize: -1, MaxStepRows: 0, MaxLineBytes: 0,
-	}
-	err := cfg.Validate()
+	err := (&Config{Speed: -1, StepWindow: -1}).Validate()
 	require.Error(t, err)
-	for _, key := range []string{
-		"path", "format", "speed", "start_offset", "step_window", "max_gap", "progress_interval",
-		"timeout", "batch_size", "max_step_rows", "max_line_bytes",
-	} {
+	for _, key := range []string{"path", "speed", "step_window", "table::time::column", "table::resource", "table::metrics"} {
 		require.ErrorContains(t, err, "`"+key+"`")
 	}
-	assert.Len(t, strings.Split(err.Error(), "\n"), 11, "one sentence per mistake")
+	assert.Len(t, strings.Split(err.Error(), "\n"), 6, "one sentence per mistake")
 }
 
 func TestValidate(t *testing.T) {
@@ -92,19 +72,18 @@ func TestValidate(t *testing.T) {
 		{"good", func(*Config, *TableConfig) {}, ""},
 		{"speed NaN", func(c *Config, _ *TableConfig) { c.Speed = math.NaN() }, "`speed` is NaN"},
 		{"speed infinite", func(c *Config, _ *TableConfig) { c.Speed = math.Inf(1) }, "`speed` is +Inf"},
-		{"table with dcgm", func(c *Config, _ *TableConfig) { c.Format = formatDCGM }, "`table` has no effect"},
 		{"two clusters", func(c *Config, tc *TableConfig) { c.Cluster = "a"; tc.Resource["k8s.cluster.name"] = "b" }, "both set k8s.cluster.name"},
 		{"no time column", func(_ *Config, tc *TableConfig) { tc.Time.Column = "" }, "`table::time::column`"},
 		{"time unit", func(_ *Config, tc *TableConfig) { tc.Time.Unit = "min" }, "`table::time::unit` is \"min\": it must be s, ms, us or ns"},
 		{"unit and layout", func(_ *Config, tc *TableConfig) { tc.Time.Layout = "2006" }, "are both set"},
 		{"no host", func(_ *Config, tc *TableConfig) { delete(tc.Resource, "host.name") }, "`table::resource` has no host.name"},
-		{"bad template", func(_ *Config, tc *TableConfig) { tc.Resource["x"] = "{a" }, "`table::resource::x`: template \"{a\""},
+		{"bad template", func(_ *Config, tc *TableConfig) { tc.Resource["x"] = "{a" }, "`table::resource`: x: template \"{a\""},
 		{"no metrics", func(_ *Config, tc *TableConfig) { tc.Metrics = nil }, "`table::metrics` is empty"},
 		{"no column", func(_ *Config, tc *TableConfig) { tc.Metrics[0].Column = "" }, "`table::metrics[0]::column`"},
 		{"no name", func(_ *Config, tc *TableConfig) { tc.Metrics[0].Name = "" }, "`table::metrics[0]::name`"},
 		{"type", func(_ *Config, tc *TableConfig) { tc.Metrics[0].Type = "counter" }, "`table::metrics[0]::type` is \"counter\""},
 		{"scale", func(_ *Config, tc *TableConfig) { tc.Metrics[0].Scale = math.Inf(1) }, "`table::metrics[0]::scale`"},
-		{"attribute template", func(_ *Config, tc *TableConfig) { tc.Metrics[0].Attributes = map[string]string{"a": "}"} }, "`table::metrics[0]::attributes::a`"},
+		{"attribute template", func(_ *Config, tc *TableConfig) { tc.Metrics[0].Attributes = map[string]string{"a": "}"} }, "`table::metrics[0]::attributes`: a: template"},
 		{"same series twice", func(_ *Config, tc *TableConfig) { tc.Metrics = append(tc.Metrics, tc.Metrics[0]) }, "with the same attributes"},
 		{"two units", func(_ *Config, tc *TableConfig) {
 			m := tc.Metrics[0]
@@ -114,7 +93,7 @@ func TestValidate(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := loadConfig(t, "table")
-			tt.change(cfg, cfg.Table.Get())
+			tt.change(cfg, &cfg.Table)
 			err := cfg.Validate()
 			if tt.want == "" {
 				assert.NoError(t, err)
@@ -123,7 +102,4 @@ func TestValidate(t *testing.T) {
 			}
 		})
 	}
-	missing := loadConfig(t, "table")
-	missing.Table = configoptional.None[TableConfig]()
-	assert.ErrorContains(t, missing.Validate(), "`table` is missing")
 }

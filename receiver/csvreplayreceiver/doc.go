@@ -2,7 +2,7 @@
 
 //go:generate mdatagen metadata.yaml
 
-// Package csvreplayreceiver replays recorded telemetry, DCGM's long form or a
-// wide table, as live full-state samples: one report per time step of the
-// recording, with the time of the replay.
+// Package csvreplayreceiver replays a table of recorded telemetry as live
+// full-state samples: one report per time step of the recording, with the time
+// of the replay.
 package csvreplayreceiver // import "github.com/gpu-collector/gpu-collector/receiver/csvreplayreceiver"

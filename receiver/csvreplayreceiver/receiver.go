@@ -13,18 +13,27 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/consumer"
-	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/receiver/receiverhelper"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/gpu-collector/gpu-collector/receiver/csvreplayreceiver/internal/metadata"
-	"github.com/gpu-collector/gpu-collector/receiver/csvreplayreceiver/internal/replay"
+)
+
+const (
+	// timeout is how long the next consumer may take for one step.
+	timeout = 10 * time.Second
+	// Of each message the log has at most so many lines in so long.
+	logLines, logEvery = 10, 10 * time.Second
 )
 
 // csvReplay replays one file from one goroutine.
 type csvReplay struct {
 	cfg       *Config
+	version   string
 	logger    *zap.Logger
 	next      consumer.Metrics
 	telemetry *metadata.TelemetryBuilder
@@ -32,12 +41,13 @@ type csvReplay struct {
 	host      component.Host
 
 	file   *os.File
-	size   int64
-	reader *replay.Reader
+	reader *reader
+	pacer  pacer
 
-	translator translator
-	pacer      pacer
-	progress   progress
+	// What the closing line tells.
+	rows, refused, steps int64
+	passes               int
+	skipped              map[reason]int64
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -58,28 +68,29 @@ func newReceiver(set receiver.Settings, cfg *Config, next consumer.Metrics) (*cs
 	if err != nil {
 		return nil, err
 	}
-	r := &csvReplay{
-		cfg:        cfg,
-		logger:     set.Logger.With(zap.String("path", cfg.Path)),
-		next:       next,
-		telemetry:  telemetry,
-		obs:        obs,
-		translator: translator{cluster: cfg.Cluster, version: set.BuildInfo.Version, starts: replay.NewStarts(maxSumSeries)},
-		pacer:      pacer{speed: cfg.Speed, maxGap: cfg.MaxGap},
-	}
-	r.progress = newProgress(r.logger, telemetry)
-	return r, nil
+	sampled := zap.WrapCore(func(c zapcore.Core) zapcore.Core {
+		return zapcore.NewSamplerWithOptions(c, logEvery, logLines, 0)
+	})
+	return &csvReplay{
+		cfg:       cfg,
+		version:   set.BuildInfo.Version,
+		logger:    set.Logger.With(zap.String("path", cfg.Path)).WithOptions(sampled),
+		next:      next,
+		telemetry: telemetry,
+		obs:       obs,
+		pacer:     pacer{speed: cfg.Speed},
+		skipped:   map[reason]int64{},
+	}, nil
 }
 
 // Start opens the file and checks its columns, then replays in the background.
 func (r *csvReplay) Start(_ context.Context, host component.Host) error {
-	ctx, cancel := context.WithCancel(context.Background())
-	if err := r.open(ctx); err != nil {
-		cancel()
+	if err := r.open(); err != nil {
 		return fmt.Errorf("csv_replay: `path` %s: %w", r.cfg.Path, err)
 	}
+	var ctx context.Context
+	ctx, r.cancel = context.WithCancel(context.Background())
 	r.host = host
-	r.cancel = cancel
 	r.done = make(chan struct{})
 	go func() {
 		defer close(r.done)
@@ -98,11 +109,11 @@ func (r *csvReplay) Shutdown(ctx context.Context) error {
 	case <-r.done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("csv_replay: the next consumer still holds a batch: %w", ctx.Err())
+		return fmt.Errorf("csv_replay: the next consumer still holds a step: %w", ctx.Err())
 	}
 }
 
-func (r *csvReplay) open(ctx context.Context) (err error) {
+func (r *csvReplay) open() (err error) {
 	// Stat first: to open a named pipe would block until someone writes.
 	info, err := os.Stat(r.cfg.Path)
 	switch {
@@ -113,29 +124,13 @@ func (r *csvReplay) open(ctx context.Context) (err error) {
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("it is no regular file (%v), and a replay must be able to start over", info.Mode().Type())
 	}
-	file, err := os.Open(r.cfg.Path)
-	if err != nil {
+	if r.file, err = os.Open(r.cfg.Path); err != nil {
 		return err
 	}
-	if r.reader, err = r.newReader(ctx, file); err != nil {
-		return errors.Join(err, file.Close())
+	if r.reader, err = newReader(r.file, r.cfg, r.skip); err != nil {
+		return errors.Join(err, r.file.Close())
 	}
-	r.file, r.size = file, info.Size()
 	return nil
-}
-
-func (r *csvReplay) newReader(ctx context.Context, file *os.File) (*replay.Reader, error) {
-	opts := replay.Options{
-		MaxLineBytes: r.cfg.MaxLineBytes,
-		MaxStepRows:  r.cfg.MaxStepRows,
-		StepWindow:   r.cfg.StepWindow,
-		OnSkip:       r.progress.onSkip,
-	}
-	in := contextReader{ctx: ctx, r: file}
-	if r.cfg.Format == formatTable {
-		return replay.NewTable(in, r.cfg.Table.Get().spec(), opts)
-	}
-	return replay.NewDCGM(in, opts)
 }
 
 func (r *csvReplay) run(ctx context.Context) {
@@ -144,137 +139,109 @@ func (r *csvReplay) run(ctx context.Context) {
 			r.logger.Warn("closing the recording failed", zap.Error(err))
 		}
 	}()
-	r.progress.begin(r.cfg.ProgressInterval, r.size)
-	defer r.progress.stop()
+	r.logger.Info("replay begins")
+	began := time.Now()
 	for {
-		steps, err := r.pass(ctx)
-		if err == nil && r.cfg.Loop && steps > 0 {
-			err = r.rewind(ctx)
-			if err == nil {
+		before := r.steps
+		err := r.pass(ctx)
+		if err == nil && r.cfg.Loop && r.steps > before {
+			if err = r.rewind(); err == nil {
 				continue
 			}
 		}
-		r.progress.finish(ctx, err)
-		if err != nil && ctx.Err() == nil {
-			componentstatus.ReportStatus(r.host, componentstatus.NewRecoverableErrorEvent(err))
-		}
+		r.finish(ctx, err, time.Since(began))
 		return
 	}
 }
 
-func (r *csvReplay) rewind(ctx context.Context) (err error) {
+func (r *csvReplay) rewind() (err error) {
 	if _, err = r.file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	if r.reader, err = r.newReader(ctx, r.file); err != nil {
-		return err
-	}
-	r.pacer.rewind()
-	return nil
+	r.reader, err = newReader(r.file, r.cfg, r.skip)
+	return err
 }
 
-// pass replays the file once and returns how many steps were sent.
-func (r *csvReplay) pass(ctx context.Context) (steps int64, err error) {
-	r.progress.beginPass()
-	var first time.Duration
-	for read := 0; ; read++ {
-		step, err := r.reader.Next()
-		r.progress.read(ctx, r.reader.Stats())
+// pass replays the file once.
+func (r *csvReplay) pass(ctx context.Context) error {
+	r.passes++
+	var began time.Time
+	for {
+		s, err := r.reader.step(ctx)
 		switch {
 		case errors.Is(err, io.EOF):
-			return steps, nil
+			return nil
 		case err != nil:
-			return steps, err
+			return err
 		}
-		if read == 0 {
-			first = step.Time
-		}
-		if step.Time-first < r.cfg.StartOffset {
-			r.progress.poll()
-			continue
-		}
-		due, cut := r.pacer.next(step.Time, time.Now())
-		if cut > 0 {
-			r.progress.onCut(cut)
-		}
-		if err := r.wait(ctx, due); err != nil {
-			return steps, err
-		}
-		if steps == 0 {
-			r.translator.starts.Begin(time.Now())
-		}
-		r.send(ctx, step)
-		steps++
-		r.progress.sent(ctx, r.reader.Stats().Bytes)
-	}
-}
-
-func (r *csvReplay) wait(ctx context.Context, due time.Time) error {
-	r.progress.poll()
-	delay := time.Until(due)
-	if delay <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	for {
+		timer := time.NewTimer(time.Until(r.pacer.next(s.at, time.Now())))
 		select {
 		case <-ctx.Done():
+			timer.Stop()
 			return ctx.Err()
 		case <-timer.C:
-			return nil
-		case <-r.progress.tick():
-			r.progress.log()
 		}
+		if began.IsZero() {
+			began = time.Now()
+		}
+		r.send(ctx, s, began)
 	}
 }
 
-// send hands a step on in batches; all of them carry the same time.
-func (r *csvReplay) send(ctx context.Context, step *replay.Step) {
-	now := time.Now()
-	md := pmetric.NewMetrics()
-	rows := 0
-	for i := range step.Nodes {
-		node := &step.Nodes[i]
-		if rows > 0 && r.cfg.BatchSize > 0 && rows+node.Rows > r.cfg.BatchSize {
-			r.consume(ctx, md, rows)
-			md, rows = pmetric.NewMetrics(), 0
-		}
-		r.translator.appendNode(md, node, now)
-		rows += node.Rows
-	}
-	r.consume(ctx, md, rows)
-	if r.translator.dropped > 0 {
-		r.telemetry.ReceiverCsvReplayDroppedPoints.Add(ctx, r.translator.dropped)
-		r.translator.dropped = 0
-	}
-}
-
-// consume hands a batch on. A refused one is not sent again: the next step
-// holds newer state.
-func (r *csvReplay) consume(ctx context.Context, md pmetric.Metrics, rows int) {
-	if ctx.Err() != nil {
-		return
-	}
+// send hands a step on. A refused one is not sent again: the next step holds
+// newer state.
+func (r *csvReplay) send(ctx context.Context, s *step, began time.Time) {
+	md, duplicates := r.reader.table.report(s.rows, r.cfg.Cluster, r.version, time.Now(), began)
+	r.count(duplicate, duplicates)
+	rows := int64(len(s.rows)) - duplicates
 	points := md.DataPointCount()
 	obsCtx := r.obs.StartMetricsOp(ctx)
-	callCtx, cancel := context.WithTimeout(obsCtx, r.cfg.Timeout)
+	callCtx, cancel := context.WithTimeout(obsCtx, timeout)
 	err := r.next.ConsumeMetrics(callCtx, md)
 	cancel()
 	r.obs.EndMetricsOp(obsCtx, "csv", points, err)
-	r.progress.handedOn(ctx, rows, err)
-}
-
-// contextReader ends a long read, as that of a large file without one good
-// row, when the receiver is shut down.
-type contextReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (c contextReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
+	r.steps++
+	r.telemetry.ReceiverCsvReplaySteps.Add(ctx, 1)
+	if err == nil {
+		r.rows += rows
+		r.telemetry.ReceiverCsvReplayRows.Add(ctx, rows)
+		return
 	}
-	return c.r.Read(p)
+	r.refused += rows
+	r.telemetry.ReceiverCsvReplayRefusedRows.Add(ctx, rows)
+	if ctx.Err() == nil {
+		r.logger.Warn("the next consumer refused a step; the next one goes on with newer state", zap.Error(err), zap.Int64("rows", rows))
+	}
+}
+
+// skip counts a row that is left out and names its line.
+func (r *csvReplay) skip(line int64, why reason, detail string) {
+	r.count(why, 1)
+	r.logger.Warn("row skipped", zap.Int64("line", line), zap.String("reason", string(why)), zap.String("detail", detail))
+}
+
+func (r *csvReplay) count(why reason, rows int64) {
+	if rows > 0 {
+		r.skipped[why] += rows
+		r.telemetry.ReceiverCsvReplaySkippedRows.Add(context.Background(), rows, metric.WithAttributes(attribute.String("reason", string(why))))
+	}
+}
+
+// finish is the closing line: the end, a stop, or a file that cannot be read.
+func (r *csvReplay) finish(ctx context.Context, err error, took time.Duration) {
+	fields := []zap.Field{
+		zap.Int64("rows", r.rows), zap.Int64("refused", r.refused), zap.Int64("steps", r.steps),
+		zap.Int("pass", r.passes), zap.Duration("took", took), zap.Any("skipped_by_reason", r.skipped),
+	}
+	switch {
+	case ctx.Err() != nil:
+		r.logger.Info("replay stopped before its end", fields...)
+	case err != nil:
+		r.logger.Error("replay ended: the recording cannot be read further", append(fields, zap.Error(err))...)
+		componentstatus.ReportStatus(r.host, componentstatus.NewRecoverableErrorEvent(err))
+	case r.steps == 0:
+		r.logger.Warn("replay finished without a step: every row was skipped", fields...)
+	default:
+		r.logger.Info("replay finished", fields...)
+	}
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,7 +18,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componenttest"
-	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
@@ -132,17 +130,14 @@ func tableConfig(t *testing.T, text string) *Config {
 	t.Helper()
 	cfg := createDefaultConfig().(*Config)
 	cfg.Path = writeFile(t, text)
-	cfg.Format = formatTable
-	cfg.ProgressInterval = 0
-	table := TableConfig{
+	cfg.Table = TableConfig{
 		Time:     TimeConfig{Column: "t", Unit: "s"},
 		Resource: map[string]string{"host.name": "{host}"},
 		Metrics:  []MetricConfig{{Column: "v", Name: "v"}},
 	}
 	if strings.Contains(text[:strings.IndexByte(text, '\n')], ",n") {
-		table.Metrics = append(table.Metrics, MetricConfig{Column: "n", Name: "n", Type: "sum"})
+		cfg.Table.Metrics = append(cfg.Table.Metrics, MetricConfig{Column: "n", Name: "n", Type: "sum"})
 	}
-	cfg.Table = configoptional.Some(table)
 	require.NoError(t, cfg.Validate())
 	return cfg
 }
@@ -171,8 +166,7 @@ func TestLoopStartsSumsAnew(t *testing.T) {
 		dp := points(s.md)["a n"]
 		starts = append(starts, s.after-dp.Timestamp().AsTime().Sub(dp.StartTimestamp().AsTime()))
 	}
-	assert.Equal(t, []time.Duration{0, 0, 3 * time.Second, 4 * time.Second}, starts,
-		"a sum starts with its first point, when it falls, and with the loop")
+	assert.Equal(t, []time.Duration{0, 0, 0, 4 * time.Second}, starts, "a sum starts with the pass over the recording")
 	assert.Equal(t, 1, r.logs.FilterMessage("replay stopped before its end").Len())
 }
 
@@ -184,43 +178,7 @@ func TestLoopOverNothingEnds(t *testing.T) {
 	assert.Equal(t, 1, r.logs.FilterMessageSnippet("replay finished without a step").Len())
 }
 
-func TestStartOffset(t *testing.T) {
-	r := run{cfg: tableConfig(t, "t,host,v\n10,a,1\n11,a,2\n12,a,3\n13,a,4\n"), lasts: 3500 * time.Millisecond}
-	r.cfg.StartOffset = 2 * time.Second
-	r.cfg.Loop = true
-	r.do(t)
-	var values []float64
-	for _, s := range r.samples {
-		values = append(values, points(s.md)["a v"].DoubleValue())
-	}
-	assert.Equal(t, []float64{3, 4, 3, 4}, values, "on each pass")
-	assert.Equal(t, []string{"0s", "1s", "2s", "3s"}, r.times())
-}
-
-func TestBatchSizeNeverSplitsANode(t *testing.T) {
-	text := "t,host,gpu,v\n0,a,0,1\n0,b,0,2\n0,a,1,3\n0,c,0,4\n0,c,1,5\n0,c,2,6\n0,d,0,7\n"
-	for size, want := range map[int][][]string{
-		0: {{"a", "b", "c", "d"}},
-		1: {{"a"}, {"b"}, {"c"}, {"d"}},
-		3: {{"a", "b"}, {"c"}, {"d"}},
-		4: {{"a", "b"}, {"c", "d"}},
-		7: {{"a", "b", "c", "d"}},
-	} {
-		t.Run(strconv.Itoa(size), func(t *testing.T) {
-			r := run{cfg: tableConfig(t, text), lasts: time.Second}
-			r.cfg.BatchSize = size
-			r.cfg.Table.Get().Metrics[0].Attributes = map[string]string{"hw.id": "{gpu}"}
-			r.do(t)
-			var hosts [][]string
-			for _, s := range r.samples {
-				hosts = append(hosts, s.hosts())
-			}
-			assert.Equal(t, want, hosts)
-		})
-	}
-}
-
-func TestRefusedAndStuckBatchesDoNotStopTheReplay(t *testing.T) {
+func TestRefusedAndStuckStepsDoNotStopTheReplay(t *testing.T) {
 	r := run{cfg: tableConfig(t, "t,host,v\n0,a,1\n1,a,2\n30,a,3\n31,a,4\n"), lasts: time.Minute}
 	calls := 0
 	r.consume = func(ctx context.Context, _ pmetric.Metrics) error {
@@ -238,7 +196,7 @@ func TestRefusedAndStuckBatchesDoNotStopTheReplay(t *testing.T) {
 	metadatatest.AssertEqualReceiverCsvReplayRows(t, r.metrics, []metricdata.DataPoint[int64]{{Value: 2}}, metricdatatest.IgnoreTimestamp())
 	metadatatest.AssertEqualReceiverCsvReplayRefusedRows(t, r.metrics, []metricdata.DataPoint[int64]{{Value: 2}}, metricdatatest.IgnoreTimestamp())
 	metadatatest.AssertEqualReceiverCsvReplaySteps(t, r.metrics, []metricdata.DataPoint[int64]{{Value: 4}}, metricdatatest.IgnoreTimestamp())
-	assert.Equal(t, 2, r.logs.FilterMessageSnippet("refused a batch").Len())
+	assert.Equal(t, 2, r.logs.FilterMessageSnippet("refused a step").Len())
 	end := r.logs.FilterMessage("replay finished").All()
 	require.Len(t, end, 1)
 	assert.EqualValues(t, 2, end[0].ContextMap()["refused"])
@@ -255,7 +213,7 @@ func TestRefusalsDoNotFloodTheLog(t *testing.T) {
 	r.consume = func(context.Context, pmetric.Metrics) error { return errors.New("no") }
 	r.do(t)
 	assert.Len(t, r.samples, 100)
-	assert.Equal(t, 1, r.logs.FilterMessageSnippet("refused a batch").Len())
+	assert.Equal(t, 10, r.logs.FilterMessageSnippet("refused a step").Len())
 }
 
 func TestShutdownCutsAWait(t *testing.T) {
@@ -271,7 +229,7 @@ func TestShutdownCutsACall(t *testing.T) {
 		return ctx.Err()
 	}
 	r.do(t)
-	assert.Zero(t, r.logs.FilterMessageSnippet("refused a batch").Len(), "a shutdown is no refusal to report")
+	assert.Zero(t, r.logs.FilterMessageSnippet("refused a step").Len(), "a shutdown is no refusal to report")
 }
 
 func TestMalformedRowsAreCountedAndNamedUpToACap(t *testing.T) {
@@ -290,44 +248,16 @@ func TestMalformedRowsAreCountedAndNamedUpToACap(t *testing.T) {
 		"path": r.cfg.Path, "line": int64(3), "reason": "field_count", "detail": "it has 2 fields, the header 3",
 	}, named[0].ContextMap())
 	assert.Equal(t, `column "v" is "x"`, named[1].ContextMap()["detail"])
-	assert.Equal(t, 1, r.logs.FilterMessage("further skipped rows are only counted").Len())
 
-	reason := func(name string, n int64) metricdata.DataPoint[int64] {
+	skipped := func(name string, n int64) metricdata.DataPoint[int64] {
 		return metricdata.DataPoint[int64]{Value: n, Attributes: attribute.NewSet(attribute.String("reason", name))}
 	}
 	metadatatest.AssertEqualReceiverCsvReplaySkippedRows(t, r.metrics,
-		[]metricdata.DataPoint[int64]{reason("field_count", 1), reason("bad_number", 50), reason("out_of_order", 1)},
+		[]metricdata.DataPoint[int64]{skipped("field_count", 1), skipped("bad_number", 50), skipped("out_of_order", 1)},
 		metricdatatest.IgnoreTimestamp())
 	end := r.logs.FilterMessage("replay finished").All()
 	require.Len(t, end, 1)
-	assert.Equal(t, map[string]int64{"field_count": 1, "bad_number": 50, "out_of_order": 1}, end[0].ContextMap()["skipped_by_reason"])
-}
-
-func TestProgressLines(t *testing.T) {
-	// Rows of equal length, so that bytes and time run alike.
-	r := run{cfg: tableConfig(t, "t,host,v\n10,a,1\n14,a,2\n18,a,3\n22,a,4\n26,a,5\n"), lasts: time.Hour}
-	r.cfg.ProgressInterval = 5 * time.Second
-	r.do(t)
-	lines := r.logs.FilterMessage("replay progress").All()
-	require.Len(t, lines, 3, "at 5, 10 and 15 s of 16")
-	for i, want := range []struct {
-		rows int64
-		left time.Duration
-	}{{2, 11 * time.Second}, {3, 6 * time.Second}, {4, time.Second}} {
-		m := lines[i].ContextMap()
-		assert.Equal(t, want.rows, m["rows"])
-		// The reader has read one row ahead of the step that it returned.
-		assert.InDelta(t, want.left.Seconds(), m["time_left"].(time.Duration).Seconds(), 5, "line %d", i)
-		assert.Regexp(t, `^\d+\.\d%$`, m["done"])
-	}
-	end := r.logs.FilterMessage("replay finished").All()
-	require.Len(t, end, 1)
-	m := end[0].ContextMap()
-	assert.EqualValues(t, 5, m["rows"])
-	assert.EqualValues(t, 5, m["steps"])
-	assert.EqualValues(t, 0, m["skipped"])
-	assert.Equal(t, 16*time.Second, m["took"])
-	assert.Equal(t, "replay finished", r.logs.All()[r.logs.Len()-1].Message, "then it is idle")
+	assert.Equal(t, map[reason]int64{"field_count": 1, "bad_number": 50, "out_of_order": 1}, end[0].ContextMap()["skipped_by_reason"])
 }
 
 func TestStartErrors(t *testing.T) {
@@ -369,8 +299,6 @@ func nopConsumer(t *testing.T) consumer.Metrics {
 func TestDemoRecording(t *testing.T) {
 	cfg := loadConfig(t, "table")
 	cfg.Path = filepath.Join("..", "..", "configs", "demo", "step-times-AR.csv")
-	cfg.StartOffset = 0
-	cfg.BatchSize = 0
 	r := run{cfg: cfg, lasts: time.Minute}
 	r.do(t)
 	require.Len(t, r.samples, 44)
@@ -389,7 +317,7 @@ func TestDemoRecording(t *testing.T) {
 	end := r.logs.FilterMessage("replay finished").All()
 	require.Len(t, end, 1)
 	assert.EqualValues(t, 704, end[0].ContextMap()["rows"])
-	assert.EqualValues(t, 0, end[0].ContextMap()["skipped"])
+	assert.Empty(t, end[0].ContextMap()["skipped_by_reason"])
 }
 
 func TestGolden(t *testing.T) {
@@ -397,7 +325,7 @@ func TestGolden(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := loadConfig(t, name)
 			cfg.Path = filepath.Join("testdata", "golden", name+".csv")
-			cfg.Loop, cfg.StartOffset, cfg.BatchSize = false, 0, 0
+			cfg.Loop = false
 			r := run{cfg: cfg, lasts: time.Minute}
 			r.do(t)
 			for i, s := range r.samples {

@@ -52,8 +52,6 @@ type Config struct {
 	Raw bool
 	// NoSteps leaves out the time of the training step, which the job pushes.
 	NoSteps bool
-	// Keep keeps each node's last report, for Last.
-	Keep bool
 	// Start is when the counters began.
 	Start time.Time
 }
@@ -165,11 +163,9 @@ type node struct {
 	reachable bool
 
 	// The last report.
-	at       time.Time
-	res      nodescore.Result
-	told     bool // what it said of the gateway being reachable
-	accepted bool
-	kept     []values // of the GPUs, then of the node
+	at   time.Time
+	res  nodescore.Result
+	told bool // what it said of the gateway being reachable
 
 	// wrong is how often it began to take itself for a straggler without a reason.
 	troubles []trouble
@@ -293,9 +289,6 @@ func (f *Fleet) populate() {
 		if !c.Raw {
 			n.score = nodescore.NewNode(&f.score, f.plan)
 		}
-		if c.Keep {
-			n.kept = make([]values, c.GPUs+1)
-		}
 	}
 	for i := range c.Faults {
 		for _, node := range c.Faults[i].Nodes(len(f.nodes)) {
@@ -386,19 +379,12 @@ func (f *Fleet) Next(i, steps int, now time.Time, dst []byte) ([]byte, error) {
 	defer f.scratches.Put(s)
 	f.identity(i, &s.id)
 	n.ticks += int64(steps)
-	n.at, n.told, n.accepted = now, n.reachable, false
+	n.at, n.told = now, n.reachable
 	f.advance(n, steps, s)
 	if n.score != nil {
 		f.evaluate(n, s)
 	}
-	for v := range n.kept {
-		kept := &n.kept[v]
-		reasons := kept.reasons
-		*kept = s.values[v]
-		reasons = append(reasons[:0], s.values[v].reasons...)
-		kept.reasons = reasons
-	}
-	b, err := pmetricotlp.NewExportRequestFromMetrics(f.metrics(n, s, s.values)).MarshalProto()
+	b, err := pmetricotlp.NewExportRequestFromMetrics(f.metrics(n, s)).MarshalProto()
 	return append(dst, b...), err
 }
 
@@ -467,8 +453,8 @@ func (f *Fleet) evaluate(n *node, s *scratch) {
 }
 
 // metrics returns the report of a node. It is good until s is used again.
-func (f *Fleet) metrics(n *node, s *scratch, v []values) pmetric.Metrics {
-	to := s.sheet
+func (f *Fleet) metrics(n *node, s *scratch) pmetric.Metrics {
+	to, v := s.sheet, s.values
 	if usual := ordinary(v[:f.cfg.GPUs]); to == nil || !usual {
 		if to = f.layout.sheet(v); usual {
 			s.sheet = to
@@ -482,21 +468,4 @@ func (f *Fleet) metrics(n *node, s *scratch, v []values) pmetric.Metrics {
 		addVerdict(to.md, &s.id, f.model, n.at, &n.res, n.told)
 	}
 	return to.md
-}
-
-// Last returns a node's last report, and whether it was accepted. The fleet
-// must have been made with Keep.
-func (f *Fleet) Last(i int) (md pmetric.Metrics, accepted bool, err error) {
-	n := &f.nodes[i]
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	switch {
-	case n.at.IsZero():
-		return pmetric.NewMetrics(), false, nil
-	case n.kept == nil:
-		return pmetric.NewMetrics(), false, errors.New("the fleet keeps no reports: it was made without Keep")
-	}
-	s := new(scratch)
-	f.identity(i, &s.id)
-	return f.metrics(n, s, n.kept), n.accepted, nil
 }

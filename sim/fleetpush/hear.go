@@ -38,7 +38,7 @@ func (f *Fleet) Hear(i int, a Answer, now time.Time) (h Heard) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.reachable, n.accepted = a.Answered, a.Accepted
+	n.reachable = a.Answered
 	for j := range values {
 		if values[j].Group == g.name {
 			h.Threshold = true

@@ -5,8 +5,6 @@ package fleetpush
 import (
 	"context"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
@@ -67,53 +65,62 @@ func (r *received) consume(ctx context.Context, md pmetric.Metrics) error {
 	return nil
 }
 
-// What the Collector's own receiver decodes, of either protocol and of every
-// compression, is what the fleet says it sent.
+// recorder notes the last body that each node sent.
+type recorder struct {
+	sender
+	mu   sync.Mutex
+	last map[string][]byte
+}
+
+func (r *recorder) send(ctx context.Context, connection int, h Headers, body []byte) result {
+	res := r.sender.send(ctx, connection, h, body)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last[h.Node] = body
+	return res
+}
+
+// What the Collector's own receiver decodes, of every compression, is what the
+// fleet sent.
 func TestTheCollectorsReceiverTakesThePushes(t *testing.T) {
 	const nodes, connections = 9, 3
-	for _, protocol := range []string{ProtocolGRPC, ProtocolHTTP} {
-		for _, compression := range Compressions() {
-			t.Run(protocol+" "+compression, func(t *testing.T) {
-				t.Parallel()
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				got := &received{last: map[string]pmetric.Metrics{}, headers: map[string]Headers{}, peers: map[string]bool{}, enough: cancel, want: 3 * nodes}
-				cfg := DefaultPushConfig()
-				cfg.Endpoint, cfg.Protocol, cfg.Compression = listen(t, protocol, got), protocol, compression
-				cfg.Interval, cfg.Connections, cfg.Timeout = 0, connections, time.Minute
-				f := newFleet(t, Config{Nodes: nodes, GPUs: 2, Clusters: 3, Load: fleetsim.Training, Keep: true, Raw: true})
-				p, err := NewPusher(cfg, f)
-				require.NoError(t, err)
-				require.NoError(t, p.Run(ctx))
+	for _, compression := range Compressions() {
+		t.Run(compression, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			got := &received{last: map[string]pmetric.Metrics{}, headers: map[string]Headers{}, peers: map[string]bool{}, enough: cancel, want: 3 * nodes}
+			cfg := DefaultPushConfig()
+			cfg.Endpoint, cfg.Compression = listen(t, got), compression
+			cfg.Interval, cfg.Connections, cfg.Timeout = 0, connections, time.Minute
+			f := newFleet(t, Config{Nodes: nodes, GPUs: 2, Clusters: 3, Load: fleetsim.Training, Raw: true})
+			p, err := NewPusher(cfg, f)
+			require.NoError(t, err)
+			sent := &recorder{sender: p.sender, last: map[string][]byte{}}
+			p.sender = sent
+			require.NoError(t, p.Run(ctx))
 
-				r := p.Report()
-				assert.Equal(t, r.Pushes, r.Accepted, "%v %s", r.Refusals, r.LastError)
-				assert.EqualValues(t, got.pushes, r.Pushes)
-				require.Len(t, got.last, nodes)
-				for i := range nodes {
-					want, ok, err := f.Last(i)
-					require.NoError(t, err)
-					assert.True(t, ok)
-					assert.Equal(t, encoded(t, want), encoded(t, got.last[NodeName(i)]))
-					assert.Equal(t, f.Headers(i), got.headers[NodeName(i)])
-				}
-				assert.Equal(t, Headers{"fleetsim-02", "node-000008", `"job-00000//NVIDIA-H100-80GB-HBM3"`}, got.headers[NodeName(8)])
-				assert.LessOrEqual(t, len(got.peers), connections)
-				if protocol == ProtocolGRPC {
-					assert.Len(t, got.peers, connections)
-				}
-			})
-		}
+			r := p.Report()
+			assert.Equal(t, r.Pushes, r.Accepted, "%v %s", r.Refusals, r.LastError)
+			assert.EqualValues(t, got.pushes, r.Pushes)
+			require.Len(t, got.last, nodes)
+			for i := range nodes {
+				assert.Equal(t, sent.last[NodeName(i)], encoded(t, got.last[NodeName(i)]))
+				assert.Equal(t, f.Headers(i), got.headers[NodeName(i)])
+			}
+			assert.Equal(t, Headers{"fleetsim-02", "node-000008", `"job-00000//NVIDIA-H100-80GB-HBM3"`}, got.headers[NodeName(8)])
+			assert.Len(t, got.peers, connections)
+		})
 	}
 }
 
-func listen(t *testing.T, protocol string, to *received) string {
+func listen(t *testing.T, to *received) string {
 	t.Helper()
 	addr := loopback.FreeAddr(t)
 	factory := otlpreceiver.NewFactory()
 	cfg := factory.CreateDefaultConfig()
 	require.NoError(t, confmap.NewFromStringMap(map[string]any{"protocols": map[string]any{
-		protocol: map[string]any{"endpoint": addr, "include_metadata": true},
+		"grpc": map[string]any{"endpoint": addr, "include_metadata": true},
 	}}).Unmarshal(cfg))
 	sink, err := consumer.NewMetrics(to.consume)
 	require.NoError(t, err)
@@ -156,77 +163,52 @@ func (r *refusing) Export(ctx context.Context, _ pmetricotlp.ExportRequest) (pme
 
 // A refusal tells when to come back, and the threshold all the same.
 func TestRefusalsAreHeard(t *testing.T) {
-	servers := map[string]func(t *testing.T) (endpoint, code string){
-		ProtocolGRPC: func(t *testing.T) (string, string) {
-			l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			s := grpc.NewServer()
-			pmetricotlp.RegisterGRPCServer(s, &refusing{params: params(t)})
-			var wg sync.WaitGroup
-			wg.Go(func() { _ = s.Serve(l) })
-			t.Cleanup(func() { s.Stop(); wg.Wait() })
-			return l.Addr().String(), "ResourceExhausted"
-		},
-		ProtocolHTTP: func(t *testing.T) (string, string) {
-			text := params(t)
-			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				assert.Equal(t, "/v1/metrics", r.URL.Path)
-				w.Header().Set(gpusemconv.HeaderParams, text)
-				w.Header().Set("Retry-After", "3600")
-				w.WriteHeader(http.StatusTooManyRequests)
-			}))
-			t.Cleanup(s.Close)
-			return s.URL, "429"
-		},
-	}
-	for protocol, serve := range servers {
-		t.Run(protocol, func(t *testing.T) {
-			endpoint, code := serve(t)
-			f := newFleet(t, Config{Nodes: 2, GPUs: 1, Load: fleetsim.Training})
-			cfg := DefaultPushConfig()
-			cfg.Endpoint, cfg.Protocol, cfg.Interval, cfg.Timeout = endpoint, protocol, 0, time.Minute
-			p, err := NewPusher(cfg, f)
-			require.NoError(t, err)
-			ctx, cancel := context.WithCancel(t.Context())
-			var wg sync.WaitGroup
-			wg.Go(func() { assert.NoError(t, p.Run(ctx)) })
-			require.Eventually(t, func() bool { return p.Report().Pushes >= 2 }, time.Minute, 10*time.Millisecond)
-			cancel()
-			wg.Wait()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := grpc.NewServer()
+	pmetricotlp.RegisterGRPCServer(s, &refusing{params: params(t)})
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.Serve(l) })
+	t.Cleanup(func() { s.Stop(); serving.Wait() })
+	f := newFleet(t, Config{Nodes: 2, GPUs: 1, Load: fleetsim.Training})
+	cfg := DefaultPushConfig()
+	cfg.Endpoint, cfg.Interval, cfg.Timeout = l.Addr().String(), 0, time.Minute
+	p, err := NewPusher(cfg, f)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { assert.NoError(t, p.Run(ctx)) })
+	require.Eventually(t, func() bool { return p.Report().Pushes >= 2 }, time.Minute, 10*time.Millisecond)
+	cancel()
+	wg.Wait()
 
-			r := p.Report()
-			assert.Zero(t, r.Accepted)
-			assert.Equal(t, map[string]int64{code: 2}, r.Refusals, "nobody comes back within the hour")
-			assert.EqualValues(t, 2, r.Thresholds)
-			assert.EqualValues(t, 2, r.NewThresholds)
-			assert.Equal(t, 2, r.NodesWithThreshold)
-			for i := range f.nodes {
-				n := &f.nodes[i]
-				assert.True(t, n.reachable, "a refusal is an answer")
-				assert.InDelta(t, 0.8, n.received.Threshold, 0)
-			}
-		})
+	r := p.Report()
+	assert.Zero(t, r.Accepted)
+	assert.Equal(t, map[string]int64{"ResourceExhausted": 2}, r.Refusals, "nobody comes back within the hour")
+	assert.EqualValues(t, 2, r.Thresholds)
+	assert.EqualValues(t, 2, r.NewThresholds)
+	assert.Equal(t, 2, r.NodesWithThreshold)
+	for i := range f.nodes {
+		n := &f.nodes[i]
+		assert.True(t, n.reachable, "a refusal is an answer")
+		assert.InDelta(t, 0.8, n.received.Threshold, 0)
 	}
 }
 
 func TestNobodyThere(t *testing.T) {
-	for protocol, code := range map[string]string{ProtocolGRPC: "Unavailable", ProtocolHTTP: "transport"} {
-		t.Run(protocol, func(t *testing.T) {
-			f := newFleet(t, Config{Nodes: 1, GPUs: 1, Load: fleetsim.Idle})
-			cfg := DefaultPushConfig()
-			cfg.Endpoint, cfg.Protocol, cfg.Interval = loopback.FreeAddr(t), protocol, time.Millisecond
-			p, err := NewPusher(cfg, f)
-			require.NoError(t, err)
-			ctx, cancel := context.WithCancel(t.Context())
-			var wg sync.WaitGroup
-			wg.Go(func() { assert.NoError(t, p.Run(ctx)) })
-			require.Eventually(t, func() bool { return p.Report().Refusals[code] > 0 }, time.Minute, time.Millisecond)
-			cancel()
-			wg.Wait()
-			assert.False(t, f.nodes[0].reachable)
-			assert.Zero(t, p.Report().Accepted)
-		})
-	}
+	f := newFleet(t, Config{Nodes: 1, GPUs: 1, Load: fleetsim.Idle})
+	cfg := DefaultPushConfig()
+	cfg.Endpoint, cfg.Interval = loopback.FreeAddr(t), time.Millisecond
+	p, err := NewPusher(cfg, f)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { assert.NoError(t, p.Run(ctx)) })
+	require.Eventually(t, func() bool { return p.Report().Refusals["Unavailable"] > 0 }, time.Minute, time.Millisecond)
+	cancel()
+	wg.Wait()
+	assert.False(t, f.nodes[0].reachable)
+	assert.Zero(t, p.Report().Accepted)
 }
 
 // Bytes in headers are somebody else's.

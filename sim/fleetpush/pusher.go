@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -16,18 +15,10 @@ import (
 	"time"
 )
 
-// Protocols of OTLP.
-const (
-	ProtocolGRPC = "grpc"
-	ProtocolHTTP = "http"
-)
-
 // PushConfig of a Pusher.
 type PushConfig struct {
-	// Endpoint is host:port, or what gRPC resolves, or http(s)://host:port.
-	Endpoint string
-	// Protocol is grpc or http.
-	Protocol    string
+	// Endpoint is host:port, or what gRPC resolves.
+	Endpoint    string
 	Compression string
 	TLS         *tls.Config
 	// Interval is the time between two pushes of a node; with 0 each node pushes
@@ -43,8 +34,7 @@ type PushConfig struct {
 // DefaultPushConfig returns what agents do, over few connections.
 func DefaultPushConfig() PushConfig {
 	return PushConfig{
-		Protocol: ProtocolGRPC, Compression: CompressionNone,
-		Interval: 10 * time.Second, Connections: 8, InFlight: 256, Timeout: 5 * time.Second,
+		Compression: CompressionNone, Interval: 10 * time.Second, Connections: 8, InFlight: 256, Timeout: 5 * time.Second,
 	}
 }
 
@@ -57,7 +47,6 @@ func (c *PushConfig) Validate() error {
 		}
 	}
 	add(c.Endpoint == "", "endpoint is empty, must be host:port")
-	add(c.Protocol != ProtocolGRPC && c.Protocol != ProtocolHTTP, "protocol is %q, must be %s or %s", c.Protocol, ProtocolGRPC, ProtocolHTTP)
 	add(!slices.Contains(Compressions(), c.Compression), "compression is %q, must be one of %s", c.Compression, strings.Join(Compressions(), ", "))
 	add(c.Interval < 0, "interval is %s, must be 0s or more", c.Interval)
 	add(c.Connections < 1 || c.Connections > 1000, "connections is %d, must be between 1 and 1000", c.Connections)
@@ -93,23 +82,9 @@ func NewPusher(cfg PushConfig, f *Fleet) (*Pusher, error) {
 		p.nodes[i].round = -1
 	}
 	p.stats.init(f.Nodes())
-	if cfg.Protocol == ProtocolHTTP {
-		p.sender = newHTTPSender(httpURL(&cfg), cfg.Connections, cfg.Compression, cfg.TLS)
-		return p, nil
-	}
 	var err error
 	p.sender, err = newGRPCSender(cfg.Endpoint, cfg.Connections, cfg.Compression, cfg.TLS)
 	return p, err
-}
-
-func httpURL(c *PushConfig) string {
-	if u, err := url.Parse(c.Endpoint); err == nil && (u.Scheme == "http" || u.Scheme == "https") {
-		return strings.TrimSuffix(c.Endpoint, "/")
-	}
-	if c.TLS != nil {
-		return "https://" + c.Endpoint
-	}
-	return "http://" + c.Endpoint
 }
 
 // Run pushes until ctx ends, and waits for the pushes on their way. It is called

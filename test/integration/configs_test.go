@@ -97,9 +97,9 @@ func TestBadConfigNamesEveryMistake(t *testing.T) {
 		},
 		{
 			component: "receivers::csv_replay",
-			config:    "receivers: {csv_replay: {speed: 0, format: tabel, timeout: 0s, batch_size: -1, max_gap: -1s}}",
+			config:    "receivers: {csv_replay: {speed: 0, step_window: -1s}}",
 			want: []string{
-				"`path` is empty", "`speed` is 0", "`format` is \"tabel\"", "`timeout` is 0s", "`batch_size` is -1", "`max_gap` is -1s",
+				"`path` is empty", "`speed` is 0", "`step_window` is -1s", "`table::metrics` is empty",
 			},
 		},
 		{
@@ -107,7 +107,6 @@ func TestBadConfigNamesEveryMistake(t *testing.T) {
 			config: `receivers:
   csv_replay:
     path: x.csv
-    format: table
     cluster: here
     table:
       time: {unit: parsec}
@@ -115,7 +114,7 @@ func TestBadConfigNamesEveryMistake(t *testing.T) {
       metrics: [{name: a, type: gouge}]
 `,
 			want: []string{
-				"`table::time::column` is empty", "`table::time::unit` is \"parsec\"", "`table::resource::host.name`",
+				"`table::time::column` is empty", "`table::time::unit` is \"parsec\"", "`table::resource`: host.name: template",
 				"`cluster` and `table::resource`", "`table::metrics[0]::column` is empty", "`table::metrics[0]::type` is \"gouge\"",
 			},
 		},

@@ -23,14 +23,13 @@ func Tracer(settings component.TelemetrySettings) trace.Tracer {
 // TelemetryBuilder provides an interface for components to report telemetry
 // as defined in metadata and user config.
 type TelemetryBuilder struct {
-	meter                          metric.Meter
-	mu                             sync.Mutex
-	registrations                  []metric.Registration
-	ReceiverCsvReplayDroppedPoints metric.Int64Counter
-	ReceiverCsvReplayRefusedRows   metric.Int64Counter
-	ReceiverCsvReplayRows          metric.Int64Counter
-	ReceiverCsvReplaySkippedRows   metric.Int64Counter
-	ReceiverCsvReplaySteps         metric.Int64Counter
+	meter                        metric.Meter
+	mu                           sync.Mutex
+	registrations                []metric.Registration
+	ReceiverCsvReplayRefusedRows metric.Int64Counter
+	ReceiverCsvReplayRows        metric.Int64Counter
+	ReceiverCsvReplaySkippedRows metric.Int64Counter
+	ReceiverCsvReplaySteps       metric.Int64Counter
 }
 
 // TelemetryBuilderOption applies changes to default builder.
@@ -62,12 +61,6 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	}
 	builder.meter = Meter(settings)
 	var err, errs error
-	builder.ReceiverCsvReplayDroppedPoints, err = builder.meter.Int64Counter(
-		"otelcol_receiver_csv_replay_dropped_points",
-		metric.WithDescription("Points of monotonic sums left out because the table of series start times was full. [Development]"),
-		metric.WithUnit("{point}"),
-	)
-	errs = errors.Join(errs, err)
 	builder.ReceiverCsvReplayRefusedRows, err = builder.meter.Int64Counter(
 		"otelcol_receiver_csv_replay_refused_rows",
 		metric.WithDescription("Rows that the next consumer refused or did not take within the timeout; they are not sent again. [Development]"),

@@ -19,14 +19,10 @@ func TestSetupTelemetry(t *testing.T) {
 	tb, err := metadata.NewTelemetryBuilder(testTel.NewTelemetrySettings())
 	require.NoError(t, err)
 	defer tb.Shutdown()
-	tb.ReceiverCsvReplayDroppedPoints.Add(context.Background(), 1)
 	tb.ReceiverCsvReplayRefusedRows.Add(context.Background(), 1)
 	tb.ReceiverCsvReplayRows.Add(context.Background(), 1)
 	tb.ReceiverCsvReplaySkippedRows.Add(context.Background(), 1)
 	tb.ReceiverCsvReplaySteps.Add(context.Background(), 1)
-	AssertEqualReceiverCsvReplayDroppedPoints(t, testTel,
-		[]metricdata.DataPoint[int64]{{Value: 1}},
-		metricdatatest.IgnoreTimestamp())
 	AssertEqualReceiverCsvReplayRefusedRows(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
