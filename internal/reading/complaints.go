@@ -76,7 +76,7 @@ const maxName, maxEdits = 64, 2
 // Almost returns the metric's name that is nearest to a foreign one, empty
 // where none is near enough for a mistake.
 func Almost(name string) string {
-	if len(name) > maxName || byName[name] != nil {
+	if len(name) > maxName || ByName(name) != nil {
 		return ""
 	}
 	best, edits := "", maxEdits+1

@@ -212,12 +212,20 @@ func (m *Metric) matches(e *Entry, texts *Texts) bool {
 }
 
 // ByName returns a metric of the catalogue, nil for a foreign one.
-func ByName(name string) *Metric { return byName[name] }
+func ByName(name string) *Metric {
+	if len(name) < word {
+		return nil
+	}
+	if m := names.slots[names.slot(name)]; m != nil && m.Name == name {
+		return m
+	}
+	return nil
+}
 
 // Unread returns why nobody reads a metric, empty for one that is read and for a
 // foreign one.
 func Unread(name string) string {
-	if m := byName[name]; m != nil {
+	if m := ByName(name); m != nil {
 		return m.Unread
 	}
 	if strings.HasPrefix(name, "otelcol_") {
@@ -247,7 +255,7 @@ func Attributes(f Field) map[string]string {
 // Find returns the field that a metric says with exactly these attributes, None
 // where there is none.
 func Find(metric string, attrs map[string]string) Field {
-	m := byName[metric]
+	m := ByName(metric)
 	if m == nil {
 		return None
 	}
@@ -287,14 +295,13 @@ type place struct {
 	entry  *Entry
 }
 
-var byName, byField = index()
+var names, byField = index()
 
-func index() (map[string]*Metric, [NumFields]place) {
-	names, fields := make(map[string]*Metric, len(catalogue)), [NumFields]place{}
+func index() (*perfect, [NumFields]place) {
+	var fields [NumFields]place
 	for i := range catalogue {
 		m := &catalogue[i]
 		m.index = i
-		names[m.Name] = m
 		if len(m.Entries) > 0 {
 			m.main = m.Entries[0].Subject
 		}
@@ -306,5 +313,5 @@ func index() (map[string]*Metric, [NumFields]place) {
 			}
 		}
 	}
-	return names, fields
+	return hash(catalogue), fields
 }
