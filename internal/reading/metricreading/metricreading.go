@@ -63,6 +63,16 @@ func (r *Resource) Foreign(name string) {
 // instrument or unit than it must have.
 func (r *Resource) Open(known *reading.Metric, m pmetric.Metric) (Metric, bool) {
 	points, instrument := points(m)
+	if unit := m.Unit(); !known.Takes(instrument) || unit != "" && unit != known.Unit {
+		return r.mend(known, m, points, instrument)
+	}
+	return Metric{known, points, 1, r}, true
+}
+
+// mend is Open for a metric that is not written as the catalogue has it.
+//
+//go:noinline
+func (r *Resource) mend(known *reading.Metric, m pmetric.Metric, points pmetric.NumberDataPointSlice, instrument reading.Instrument) (Metric, bool) {
 	factor, certain := known.Factor(m.Unit())
 	switch {
 	case !known.Takes(instrument):
@@ -105,8 +115,7 @@ func (m *Metric) Read(dp pmetric.NumberDataPoint, p *Point) reading.Refusal {
 		p.Subject = reading.Slice
 	}
 	if why := m.Whom(p.Subject, p.ID, p.hwType); why != reading.Accepted {
-		m.from.refuse(1, reading.Refused{Metric: m.Metric, Why: why, HWType: p.hwType})
-		return why
+		return m.refuse(why, p)
 	}
 	if p.Ended = dp.Flags().NoRecordedValue(); p.Ended {
 		p.Value = math.NaN()
@@ -114,11 +123,18 @@ func (m *Metric) Read(dp pmetric.NumberDataPoint, p *Point) reading.Refusal {
 	}
 	p.Value = value(dp) * m.Scale
 	if why := m.Judge(p.Value); why != reading.Accepted {
-		m.from.refuse(1, reading.Refused{Metric: m.Metric, Why: why, Value: p.Value})
-		p.Value = math.NaN()
-		return why
+		return m.refuse(why, p)
 	}
 	return reading.Accepted
+}
+
+// refuse is apart from Read for what a complaint takes of the stack.
+//
+//go:noinline
+func (m *Metric) refuse(why reading.Refusal, p *Point) reading.Refusal {
+	m.from.refuse(1, reading.Refused{Metric: m.Metric, Why: why, HWType: p.hwType, Value: p.Value})
+	p.Value = math.NaN()
+	return why
 }
 
 // All reads the points of any metric that have a value: those of the catalogue by
