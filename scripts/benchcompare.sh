@@ -12,11 +12,12 @@ BASE=${BASE:-$(git rev-list -1 HEAD -- '*.go' ':!*_test.go' ':!test' go.mod go.s
 base=$(git rev-parse --verify --quiet --short "$BASE") || { echo "BASE=$BASE: no such commit here; name one, or clone with history"; exit 1; }
 count=${COUNT:-6} benchtime=${BENCHTIME:-100ms}
 
-# Per push, per point, per tick: a package and its benchmarks.
+# Per push, per point, per tick: a package, its benchmarks, and where the package
+# was before it moved.
 hot='
-internal/delta Wire|Buffer
+internal/delta Wire|Buffer internal/metricdiff
 internal/grpczstd Decompress
-internal/delta/statetable Report
+internal/delta/statetable Report internal/statetable
 processor/diffprocessor Diff
 internal/nodescore Evaluate
 internal/straggler Observe|Tick
@@ -36,27 +37,34 @@ mkdir -p .cache/tools "$tmp/old" "$tmp/new"
 (cd tools/pinned && CGO_ENABLED=0 go build -o ../../.cache/tools/benchstat golang.org/x/perf/cmd/benchstat)
 
 echo "building the benchmarks of this tree and of $base" >&2
-while read -r dir benches; do
+# at prints where a package lies on a side, nothing where that side lacks it.
+at() { # side dir [former dir]
+	tree=$PWD
+	[ "$1" = new ] || tree=$tmp/base
+	for dir in "${@:2}"; do
+		if compgen -G "$tree/$dir/*_test.go" >/dev/null; then echo "$tree/$dir"; return; fi
+	done
+}
+
+while read -r dir benches before; do
 	[ -n "$dir" ] || continue
 	for side in old new; do
-		tree=$PWD
-		[ $side = new ] || tree=$tmp/base
 		# A package that the other commit lacks has nothing to be compared with.
-		[ -d "$tree/$dir" ] || continue
-		(cd "$tree" && go test -c -o "$tmp/$side/${dir//\//_}" "./$dir")
+		where=$(at $side "$dir" $before)
+		[ -z "$where" ] || (cd "$where" && go test -c -o "$tmp/$side/${dir//\//_}" .)
 	done
 done <<<"$hot"
 
 for ((round = 1; round <= count; round++)); do
 	echo "round $round of $count" >&2
-	while read -r dir benches; do
+	while read -r dir benches before; do
 		[ -n "$dir" ] || continue
 		for side in old new; do
-			tree=$PWD
-			[ $side = new ] || tree=$tmp/base
 			bin=$tmp/$side/${dir//\//_}
 			[ -x "$bin" ] || continue
-			(cd "$tree/$dir" && "$bin" -test.run '^$' -test.bench "^Benchmark($benches)" -test.benchmem -test.benchtime "$benchtime" -test.cpu 1) >>"$tmp/$side.txt"
+			# Under one name, or benchstat would not compare what has moved.
+			(cd "$(at $side "$dir" $before)" && "$bin" -test.run '^$' -test.bench "^Benchmark($benches)" -test.benchmem -test.benchtime "$benchtime" -test.cpu 1) |
+				sed "s|^pkg: .*|pkg: $dir|" >>"$tmp/$side.txt"
 		done
 	done <<<"$hot"
 done

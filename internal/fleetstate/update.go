@@ -250,6 +250,9 @@ func oneOf(current, name string, on bool) (next string, changed bool) {
 // there is no room for it, which is counted.
 func (u *Update) GPU(uuid string) int {
 	list := u.view.GPUs
+	if last := u.cursor - 1; last >= 0 && (u.cursor == len(list) || list[u.cursor].UUID != uuid) && list[last].UUID == uuid {
+		return last // several points in a row are of one GPU
+	}
 	for range list {
 		if u.cursor >= len(list) {
 			u.cursor = 0

@@ -3,8 +3,10 @@
 package reading
 
 import (
+	"hash/maphash"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // Bounds of what is remembered of senders' mistakes.
@@ -19,7 +21,12 @@ type Complaints struct {
 	mu    sync.Mutex
 	nodes map[nodeName]*[]uint8 // a bit per refusal, by metric
 	names map[string]struct{}
+	// seen are hashes of names that were looked at, for want of a lock: they come
+	// with each report.
+	seen [maxNames]atomic.Uint64
 }
+
+var seed = maphash.MakeSeed()
 
 type nodeName struct{ cluster, node string }
 
@@ -51,6 +58,12 @@ func (c *Complaints) Almost(name string) string {
 	if !ours(name) {
 		return ""
 	}
+	h := maphash.String(seed, name)
+	seen := &c.seen[h%maxNames]
+	if seen.Load() == h {
+		return ""
+	}
+	seen.Store(h)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, known := c.names[name]; known || len(c.names) >= maxNames {
@@ -76,7 +89,7 @@ const maxName, maxEdits = 64, 2
 // Almost returns the metric's name that is nearest to a foreign one, empty
 // where none is near enough for a mistake.
 func Almost(name string) string {
-	if len(name) > maxName || byName[name] != nil {
+	if len(name) > maxName || ByName(name) != nil {
 		return ""
 	}
 	best, edits := "", maxEdits+1

@@ -146,6 +146,8 @@ type Metric struct {
 
 	index int
 	main  Subject
+	// hwType is that of the main subject.
+	hwType string
 	// mixed is set where the entries are about several subjects.
 	mixed bool
 }
@@ -163,19 +165,22 @@ type Texts [maxKeys]string
 // it. Hardware without an entry of its own is Other.
 func (m *Metric) Select(hwType string, texts *Texts) (Field, Subject) {
 	main := m.main
-	if hwType != "" && hwType != hardware[main] && hardware[main] != "" {
+	if hwType != "" && hwType != m.hwType && m.hwType != "" {
 		main = Other
 		if !m.mixed {
 			return None, Other
 		}
 	}
-	if len(m.Keys) == 1 { // nearly all of them, and per point
+	if m.Entries[0].any && len(m.Keys) <= 1 { // the metric says one thing
+		return m.Entries[0].Field, main
+	}
+	if len(m.Keys) == 1 {
 		got := texts[0]
 		if got == "" {
 			got = m.Keys[0].Absent
 		}
 		for i := range m.Entries {
-			if e := &m.Entries[i]; e.any || e.Values[0] == got {
+			if e := &m.Entries[i]; e.Values[0] == got || e.any {
 				return e.Field, main
 			}
 		}
@@ -200,11 +205,11 @@ func (s Subject) is(hwType string, main Subject) bool {
 
 func (m *Metric) matches(e *Entry, texts *Texts) bool {
 	for k := range m.Keys {
-		got := texts[k]
-		if got == "" {
-			got = m.Keys[k].Absent
+		want := e.Values[k]
+		if want == Any || want == texts[k] {
+			continue
 		}
-		if want := e.Values[k]; want != got && want != Any {
+		if texts[k] != "" || want != m.Keys[k].Absent {
 			return false
 		}
 	}
@@ -212,12 +217,20 @@ func (m *Metric) matches(e *Entry, texts *Texts) bool {
 }
 
 // ByName returns a metric of the catalogue, nil for a foreign one.
-func ByName(name string) *Metric { return byName[name] }
+func ByName(name string) *Metric {
+	if len(name) < word {
+		return nil
+	}
+	if m := names.slots[names.slot(name)]; m != nil && m.Name == name {
+		return m
+	}
+	return nil
+}
 
 // Unread returns why nobody reads a metric, empty for one that is read and for a
 // foreign one.
 func Unread(name string) string {
-	if m := byName[name]; m != nil {
+	if m := ByName(name); m != nil {
 		return m.Unread
 	}
 	if strings.HasPrefix(name, "otelcol_") {
@@ -247,7 +260,7 @@ func Attributes(f Field) map[string]string {
 // Find returns the field that a metric says with exactly these attributes, None
 // where there is none.
 func Find(metric string, attrs map[string]string) Field {
-	m := byName[metric]
+	m := ByName(metric)
 	if m == nil {
 		return None
 	}
@@ -287,24 +300,24 @@ type place struct {
 	entry  *Entry
 }
 
-var byName, byField = index()
+var names, byField = index()
 
-func index() (map[string]*Metric, [NumFields]place) {
-	names, fields := make(map[string]*Metric, len(catalogue)), [NumFields]place{}
+func index() (*perfect, [NumFields]place) {
+	var fields [NumFields]place
 	for i := range catalogue {
 		m := &catalogue[i]
 		m.index = i
-		names[m.Name] = m
 		if len(m.Entries) > 0 {
 			m.main = m.Entries[0].Subject
+			m.hwType = hardware[m.main]
 		}
 		for j := range m.Entries {
 			m.mixed = m.mixed || m.Entries[j].Subject != m.main
-			m.Entries[j].any = m.Entries[j].Values[0] == Any
+			m.Entries[j].any = m.Entries[j].Values[0] == Any || len(m.Keys) == 0
 			if at := &fields[m.Entries[j].Field]; m.Entries[j].Field != None && at.metric == nil {
 				*at = place{m, &m.Entries[j]}
 			}
 		}
 	}
-	return names, fields
+	return hash(catalogue), fields
 }

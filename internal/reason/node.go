@@ -66,14 +66,16 @@ func (n *Node) hear(at uint32) { n.seen = max(n.seen, at) }
 // siblings; it is good until the next call of GPU. The id is copied when it is
 // new.
 func (n *Node) GPU(id string) (int, error) {
-	// Reports name the same GPU many times in a row, or one after the other.
-	for range min(2, len(n.gpus)) {
-		if n.next < len(n.gpus) && n.gpus[n.next].id == id {
-			return n.next, nil
-		}
-		n.next++
-		if n.next >= len(n.gpus) {
-			n.next = 0
+	// Reports name the GPUs one after the other, or one many times in a row.
+	last := n.next
+	next := last + 1
+	if next >= len(n.gpus) {
+		next = 0
+	}
+	for _, i := range [...]int{next, last} {
+		if i < len(n.gpus) && n.gpus[i].id == id {
+			n.next = i
+			return i, nil
 		}
 	}
 	for i := range n.gpus {

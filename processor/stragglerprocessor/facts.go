@@ -27,6 +27,7 @@ type factReader struct {
 
 	// Of the resource that is being read.
 	from          metricreading.Resource
+	point         metricreading.Point // scratch
 	cluster, host string
 	foreign       bool
 	now           time.Time
@@ -61,7 +62,7 @@ func (f *factReader) end(ctx context.Context, r *rejects) {
 		}
 	}
 	r.refused(ctx, &f.from.Refused)
-	f.from = metricreading.Resource{}
+	f.from, f.point = metricreading.Resource{}, metricreading.Point{}
 	f.cluster, f.host, f.node, f.rejected = "", "", nil, [len(factErrors)]int64{}
 }
 
@@ -85,12 +86,12 @@ func (f *factReader) take(known *reading.Metric, m pmetric.Metric) {
 			return
 		}
 	}
-	var p metricreading.Point
+	p := &f.point
 	for i := range metric.Points.Len() {
-		if metric.Read(metric.Points.At(i), &p) != reading.Accepted {
+		if metric.Read(metric.Points.At(i), p) != reading.Accepted {
 			continue
 		}
-		if err := put(f.node, &p); err != nil {
+		if err := put(f.node, p); err != nil {
 			f.reject(err)
 		}
 	}

@@ -200,15 +200,15 @@ func (f *found) setState(name string) {
 	f.State, f.HasState = s, true
 }
 
-// signals are those that a node tells, by name. One that is not known is of a
-// newer agent.
-var signals = func() map[string]nodesignal.Signal {
-	m := make(map[string]nodesignal.Signal)
+// signal finds one that a node tells. It is false for one of a newer agent.
+func signal(name string) (nodesignal.Signal, bool) {
 	for s := range nodesignal.Score {
-		m[s.String()] = s
+		if s.String() == name {
+			return s, true
+		}
 	}
-	return m
-}()
+	return 0, false
+}
 
 // takeSignals reads the raw signals: those that are told, and those that are
 // told to be gone. Of the others the push says nothing, as behind diff.
@@ -218,7 +218,7 @@ func (o *observer) takeSignals(ctx context.Context, f *found, points pmetric.Num
 		if !ok {
 			continue
 		}
-		s, ok := signals[name.Str()]
+		s, ok := signal(name.Str())
 		if !ok {
 			continue
 		}

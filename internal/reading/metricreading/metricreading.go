@@ -63,6 +63,16 @@ func (r *Resource) Foreign(name string) {
 // instrument or unit than it must have.
 func (r *Resource) Open(known *reading.Metric, m pmetric.Metric) (Metric, bool) {
 	points, instrument := points(m)
+	if unit := m.Unit(); !known.Takes(instrument) || unit != "" && unit != known.Unit {
+		return r.mend(known, m, points, instrument)
+	}
+	return Metric{known, points, 1, r}, true
+}
+
+// mend is Open for a metric that is not written as the catalogue has it.
+//
+//go:noinline
+func (r *Resource) mend(known *reading.Metric, m pmetric.Metric, points pmetric.NumberDataPointSlice, instrument reading.Instrument) (Metric, bool) {
 	factor, certain := known.Factor(m.Unit())
 	switch {
 	case !known.Takes(instrument):
@@ -92,31 +102,39 @@ type Point struct {
 	// the value was refused.
 	Value float64
 	Ended bool
+
+	hwType string
 }
 
 // Read reads a point and reports whether it may be used. A point whose value
 // was refused still says whose series has none.
 func (m *Metric) Read(dp pmetric.NumberDataPoint, p *Point) reading.Refusal {
-	hwType := m.attributes(dp, p)
-	p.Field, p.Subject = m.Select(hwType, &p.Texts)
+	m.attributes(dp, p)
+	p.Field, p.Subject = m.Select(p.hwType, &p.Texts)
 	if p.Parent != "" && p.Subject == reading.GPU {
 		p.Subject = reading.Slice
 	}
-	if why := m.Whom(p.Subject, p.ID, hwType); why != reading.Accepted {
-		m.from.refuse(1, reading.Refused{Metric: m.Metric, Why: why, HWType: hwType})
-		return why
+	if why := m.Whom(p.Subject, p.ID, p.hwType); why != reading.Accepted {
+		return m.refuse(why, p)
 	}
 	if p.Ended = dp.Flags().NoRecordedValue(); p.Ended {
 		p.Value = math.NaN()
 		return reading.Accepted
 	}
-	p.Value = Number(dp) * m.Scale
+	p.Value = value(dp) * m.Scale
 	if why := m.Judge(p.Value); why != reading.Accepted {
-		m.from.refuse(1, reading.Refused{Metric: m.Metric, Why: why, Value: p.Value})
-		p.Value = math.NaN()
-		return why
+		return m.refuse(why, p)
 	}
 	return reading.Accepted
+}
+
+// refuse is apart from Read for what a complaint takes of the stack.
+//
+//go:noinline
+func (m *Metric) refuse(why reading.Refusal, p *Point) reading.Refusal {
+	m.from.refuse(1, reading.Refused{Metric: m.Metric, Why: why, HWType: p.hwType, Value: p.Value})
+	p.Value = math.NaN()
+	return why
 }
 
 // All reads the points of any metric that have a value: those of the catalogue by
@@ -163,30 +181,36 @@ func (p *Point) Xid() (int, bool) {
 	return code, err == nil
 }
 
-func (m *Metric) attributes(dp pmetric.NumberDataPoint, p *Point) (hwType string) {
-	p.NumberDataPoint, p.ID, p.Parent, p.Ended = dp, "", "", false
-	for i := range m.Keys {
+func (m *Metric) attributes(dp pmetric.NumberDataPoint, p *Point) {
+	p.NumberDataPoint, p.ID, p.Parent, p.hwType, p.Ended = dp, "", "", "", false
+	keys := m.Keys
+	for i := range keys {
 		p.Texts[i] = ""
 	}
-	keys := m.Keys
+next:
 	for key, v := range dp.Attributes().All() {
-		text := Text(v)
+		var to *string
 		switch key {
 		case gpusemconv.AttrHWID:
-			p.ID = text
+			to = &p.ID
 		case gpusemconv.AttrHWParent:
-			p.Parent = text
+			to = &p.Parent
 		case gpusemconv.AttrHWType:
-			hwType = text
+			to = &p.hwType
 		default:
-			for i := range keys {
-				if key == keys[i].Name || key == keys[i].Alias {
-					p.Texts[i] = text
-				}
+			i := 0
+			for ; i < len(keys) && key != keys[i].Name && key != keys[i].Alias; i++ {
 			}
+			if i == len(keys) {
+				continue next
+			}
+			to = &p.Texts[i]
+		}
+		// As Text does; only of those that are wanted.
+		if *to = v.Str(); *to == "" {
+			*to = otherText(v)
 		}
 	}
-	return hwType
 }
 
 func (r *Resource) refuse(points int, what reading.Refused) {
@@ -266,13 +290,18 @@ func count(m pmetric.Metric) int {
 
 // Number returns a point's value, NaN when it has none.
 func Number(p pmetric.NumberDataPoint) float64 {
-	switch {
-	case p.Flags().NoRecordedValue():
+	if p.Flags().NoRecordedValue() {
 		return math.NaN()
-	case p.ValueType() == pmetric.NumberDataPointValueTypeInt:
-		return float64(p.IntValue())
-	case p.ValueType() == pmetric.NumberDataPointValueTypeDouble:
+	}
+	return value(p)
+}
+
+func value(p pmetric.NumberDataPoint) float64 {
+	switch p.ValueType() {
+	case pmetric.NumberDataPointValueTypeDouble:
 		return p.DoubleValue()
+	case pmetric.NumberDataPointValueTypeInt:
+		return float64(p.IntValue())
 	default:
 		return math.NaN()
 	}
