@@ -120,7 +120,7 @@ func shardDiffConfig() (*diffprocessor.Config, error) {
 	if err := sub.Unmarshal(cfg); err != nil {
 		return nil, err
 	}
-	cfg.FlushInterval, cfg.ThresholdExtension = 0, nil
+	cfg.FlushInterval, cfg.ThresholdExtension, cfg.FrontDoor = 0, nil, nil
 	return cfg, nil
 }
 
