@@ -197,7 +197,7 @@ check-generated: generate ## Fail when generated files are not what generate wri
 
 # What `make bench` measures and docs/benchmarks.md shows: targets that print
 # figures, each with its text in docs/benchmarks. Who names some wants only those.
-BENCHES = bench-nvml bench-diff bench-frontdoor bench-upstream bench-reasons bench-tiers bench-fleetview bench-ship bench-compare hostile eval
+BENCHES = bench-nvml bench-diff bench-upstream bench-reasons bench-tiers bench-fleetview bench-ship bench-compare hostile eval
 
 .PHONY: bench
 bench: $(if $(findstring command,$(origin BENCHES)),,bench-go) ## Run every benchmark and write docs/benchmarks.md; BENCHES=bench-nvml for one section
@@ -211,19 +211,22 @@ bench-go: ## Run the benchmarks of the packages
 bench-doc: ## Write docs/benchmarks.md from docs/benchmarks, without measuring
 	go run ./test/bench/report
 
+# Prints the figures that test/bench/figures names, from one or several calls of go test.
+comma := ,
+define figures
+set -o pipefail; { go test -run '^$$' $(2)$(if $(3), && go test -run '^$$' $(3))$(if $(4), && go test -run '^$$' $(4)); } | tee /dev/stderr | awk -f scripts/benchfigures.awk test/bench/figures/$(1).txt -
+endef
+
 .PHONY: bench-nvml
 bench-nvml: bin/gpu-collector-agent ## What the nvml receiver and the lean agent cost a node of eight GPUs
+	$(call figures,nvml,-bench '^BenchmarkScrape$$' -benchtime 2s -benchmem -cpu 2 ./receiver/nvmlreceiver,-bench 'BesideAHang' -benchtime 300x -cpu 2 ./receiver/nvmlreceiver)
 	go run ./test/bench/nvml
 
 .PHONY: bench-diff
 bench-diff: bin/gpu-collector ## What diff, wire_diff and admission cost (2 minutes)
 	go run ./test/bench/push
-	go run ./test/bench/diff
+	$(call figures,diff,-bench '(Wire|Diff)/(unchanged|decode)' -benchtime 2000x -count 5 -cpu 1 ./internal/delta ./processor/diffprocessor,-bench Memory -benchtime 1x -cpu 1 ./internal/delta/statetable,-bench 'Reports$$' -benchtime 20000x -count 5 -cpu 1$(comma)2 ./internal/delta/statetable)
 	go run ./test/bench/admission
-
-.PHONY: bench-frontdoor
-bench-frontdoor: bin/gpu-collector ## What a full-state push costs a shard with wire_diff (6 minutes)
-	go run ./test/bench/frontdoor
 
 .PHONY: bench-upstream
 bench-upstream: ## What a shard saves the gateway, and how far off that is (2 minutes)
@@ -247,7 +250,7 @@ SEED ?= 2026
 .PHONY: eval
 eval: ## What the straggler detection gets right and wrong in simulated fleets and a real run, SEED=2026
 	go run ./test/bench/eval -seed $(SEED) -doc docs/detection.md
-	go run ./test/bench/straggler
+	export GOGC=off; $(call figures,tick,-bench Tick -benchtime 1x -count 10 -benchmem -cpu 1 ./internal/straggler)
 
 .PHONY: bench-fleetview
 bench-fleetview: ## What the fleet view and its history cost and hold (4 minutes)

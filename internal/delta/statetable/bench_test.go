@@ -3,9 +3,13 @@
 package statetable
 
 import (
-	"encoding/binary"
+	"fmt"
 	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // benchReport is one node's report: 8 GPUs, 40 metrics.
@@ -44,31 +48,76 @@ func BenchmarkReport(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory fills a table with a million series and more and reports the
-// heap per series. Run it with -benchtime=1x.
-func BenchmarkMemory(b *testing.B) {
-	const nodes = 4000 // x 320 = 1.28 M series
+const benchNodes = 4000 // x 320 = 1.28 M series
+
+// benchTable is the table of a fleet, names and all.
+func benchTable() *Table {
+	table := New(Settings{MaxNodes: benchNodes, MaxSeries: benchNodes * 320})
 	points := benchReport()
+	metrics := make([]Metric, 40)
+	for i := range metrics {
+		metrics[i] = Metric{ScopeName: "nvml", Name: fmt.Sprint("hw.gpu.metric.", i), Unit: "1", Description: "A metric of a GPU."}
+	}
+	for n := range benchNodes {
+		name := fmt.Sprint("gpu-node-", n)
+		r := table.Begin(0)
+		r.OpenNode(KeyOf([]byte(name)))
+		r.DescribeNode([]Attr{{Key: "k8s.node.name", Text: name}, {Key: "host.name", Text: name}, {Key: "host.id", Text: fmt.Sprintf("%032x", n)}})
+		for i := range points {
+			r.Observe(points[i])
+			r.Describe(&metrics[i/8], []Attr{{Key: "hw.id", Text: fmt.Sprintf("GPU-5d5ba0d6-d33d-2b2c-524d-%010d%02d", n, i%8)}, {Key: "gpu.index", Num: uint64(i % 8), Type: AttrInt}})
+		}
+		r.CloseNode()
+		r.Commit()
+	}
+	return table
+}
+
+// BenchmarkMemory reports the heap per series of a full table, and how much longer
+// the collector of garbage pauses beside it. Run it with -benchtime=1x.
+func BenchmarkMemory(b *testing.B) {
 	for b.Loop() {
+		empty := benchPause()
 		var before, after runtime.MemStats
-		runtime.GC()
 		runtime.ReadMemStats(&before)
-		table := New(Settings{MaxNodes: nodes, MaxSeries: nodes * len(points)})
-		var id [8]byte
-		for n := range uint64(nodes) {
-			binary.BigEndian.PutUint64(id[:], n)
+		table := benchTable()
+		full := benchPause()
+		runtime.ReadMemStats(&after)
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/float64(table.Stats().Series), "B/series")
+		b.ReportMetric(full/empty, "pause-growth")
+		runtime.KeepAlive(table)
+	}
+}
+
+// benchPause is the first decile of many: in a longer pause another process had
+// the core.
+func benchPause() float64 {
+	var pauses []time.Duration
+	for range 101 {
+		runtime.GC()
+		var s debug.GCStats
+		debug.ReadGCStats(&s)
+		pauses = append(pauses, s.Pause[0])
+	}
+	slices.Sort(pauses)
+	return float64(pauses[len(pauses)/10])
+}
+
+// BenchmarkReports takes unchanged reports of different nodes on all cores: with
+// -cpu 1,2 it shows how the table scales.
+func BenchmarkReports(b *testing.B) {
+	table, points := benchTable(), benchReport()
+	var next atomic.Int64
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for node := int(next.Add(1)); pb.Next(); node += 7 {
 			r := table.Begin(0)
-			r.OpenNode(KeyOf(id[:]))
+			r.OpenNode(KeyOf(fmt.Appendf(nil, "gpu-node-%d", node%benchNodes)))
 			for i := range points {
 				r.Observe(points[i])
 			}
 			r.CloseNode()
 			r.Commit()
 		}
-		runtime.GC()
-		runtime.GC() // twice: a sync.Pool keeps its victims for one cycle
-		runtime.ReadMemStats(&after)
-		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/float64(table.Stats().Series), "B/series")
-		runtime.KeepAlive(table)
-	}
+	})
 }

@@ -5,6 +5,9 @@ package figure
 import (
 	"bytes"
 	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -69,5 +72,41 @@ func TestParse(t *testing.T) {
 		_, ok, err = Parse(line)
 		require.Error(t, err, line)
 		assert.False(t, ok, line)
+	}
+}
+
+// The targets of make that benchmarks print read their figures with this.
+func TestBenchfigures(t *testing.T) {
+	spec := filepath.Join(t.TempDir(), "spec.txt")
+	require.NoError(t, os.WriteFile(spec, []byte("# a comment\n"+
+		"time A/one-2 ns/op 1e-6 ms <=3\nallocs A/one-2 allocs/op 1 allocs\nratio A/two-2 ns/op /A/one-2 x >=1.7\n"), 0o600))
+	benchfigures := func(out string) (string, error) {
+		cmd := exec.Command("awk", "-f", "../../../scripts/benchfigures.awk", spec, "-")
+		cmd.Stdin = strings.NewReader(out)
+		text, err := cmd.Output()
+		return string(text), err
+	}
+	text, err := benchfigures(`goos: linux
+BenchmarkA/one-2   	    2000	    3250000 ns/op	  30000 B/op	    300 allocs/op
+BenchmarkA/one-2   	    2000	    3500000 ns/op	  30000 B/op	    301 allocs/op
+BenchmarkA/two-2   	    2000	    6500000 ns/op
+PASS
+`)
+	require.NoError(t, err)
+	assert.Equal(t, "figure time 3.25 ms limit 3 short\nfigure allocs 301 allocs\nfigure ratio 2 x limit 1.7 pass\n", text)
+	text, err = benchfigures("BenchmarkA/one-2 20 1000000 ns/op\n")
+	require.Error(t, err, "a benchmark is missing")
+	assert.Equal(t, "figure time 1 ms limit 3 pass\n", text)
+
+	// Each figure of the lists is one in the format.
+	lists, err := filepath.Glob("../figures/*.txt")
+	require.NoError(t, err)
+	require.NotEmpty(t, lists)
+	for _, list := range lists {
+		text, err := os.ReadFile(list)
+		require.NoError(t, err)
+		for line := range strings.Lines(string(text)) {
+			assert.Regexp(t, `^(#.*|\w+ +\S+ +\S+ +(/\S+|[0-9e.-]+) +\S+( +[<>]=[0-9.]+)?)\n$`, line)
+		}
 	}
 }

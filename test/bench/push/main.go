@@ -38,9 +38,6 @@ const (
 	maxPushRatio      = 0.6
 	maxUnchangedRatio = 0.12
 	maxChanged10Ratio = 0.30
-	maxScanMicros     = 12   // where decoding takes 100
-	maxScanRatio      = 0.12 // 12 µs where decoding takes 100
-	maxScanAllocs     = 0
 	maxHTTPRatio      = 1.3
 
 	nodes = 16 // that push at once
@@ -58,7 +55,7 @@ func main() {
 	if *serve != "" {
 		err = runServer(ctx, *serve, os.Stdin, os.Stdout)
 	} else {
-		err = errors.Join(scan(os.Stdout, 500), push(ctx, os.Stdout, *rounds, *pushes), front(ctx, os.Stdout, *rounds, *pushes))
+		err = errors.Join(push(ctx, os.Stdout, *rounds, *pushes), front(ctx, os.Stdout, *rounds, *pushes))
 	}
 	stop()
 	if err != nil {

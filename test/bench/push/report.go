@@ -7,22 +7,14 @@ package main // import "github.com/gpu-collector/gpu-collector/test/bench/push"
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
-	"testing"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
-	"golang.org/x/sys/unix"
-
-	"github.com/gpu-collector/gpu-collector/internal/delta"
-	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
-	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 
 // report is one node's: 8 GPUs with 40 metrics each, and a timestamp that moves
@@ -98,51 +90,4 @@ func (r *report) next() {
 	for _, at := range r.tenth {
 		binary.LittleEndian.PutUint64(r.msg[at:], math.Float64bits(float64(r.now%1e15)))
 	}
-}
-
-// scan measures reading and comparing the bytes alone, beside decoding them.
-func scan(w io.Writer, calls int) error {
-	r := newReport(0)
-	table := statetable.New(statetable.Settings{MaxNodes: 1, MaxSeries: 1000})
-	wire := delta.NewWire(nil, false)
-	var out []byte
-	failed := false
-	once := func() {
-		r.next()
-		failed = failed || !wire.Read(r.msg, time.Unix(0, int64(r.now)))
-		wire.Report = table.Begin(0)
-		out = wire.Filter(out[:0])
-		wire.Report.Commit()
-		wire.Reset()
-	}
-	once()
-	once()
-	if failed || len(out) > len(r.msg)/10 {
-		return errors.New("the report was not taken for unchanged")
-	}
-	compare := micros(calls, once)
-	figure.FprintOnly(w, "wire_diff_scan", compare, "us")
-	figure.Fprint(w, "wire_diff_scan_allocs", testing.AllocsPerRun(1000, once), "allocs", maxScanAllocs, true)
-	decode := micros(calls, func() { failed = failed || pmetricotlp.NewExportRequest().UnmarshalProto(r.msg) != nil })
-	if failed {
-		return errors.New("the report was not read")
-	}
-	figure.FprintOnly(w, "wire_diff_decode", decode, "us")
-	figure.Fprint(w, "wire_diff_scan_ratio", compare/decode, "x", maxScanRatio, true)
-	return nil
-}
-
-// micros returns the CPU time of f: the best of some rounds, for on a shared
-// machine others take the caches away.
-func micros(calls int, f func()) float64 {
-	const rounds = 20
-	best := time.Hour
-	for range rounds {
-		before := cpuTime(unix.CLOCK_PROCESS_CPUTIME_ID)
-		for range calls {
-			f()
-		}
-		best = min(best, cpuTime(unix.CLOCK_PROCESS_CPUTIME_ID)-before)
-	}
-	return float64(best.Nanoseconds()) / 1e3 / float64(calls)
 }

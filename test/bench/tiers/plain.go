@@ -14,6 +14,8 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 	"github.com/gpu-collector/gpu-collector/test/bench/harness"
@@ -54,6 +56,8 @@ type tier struct {
 	nodes int
 	fleet *fleetpush.Fleet
 	proc  *collector
+	// points of a report.
+	points int
 
 	resident, live float64
 	cpu            []float64 // seconds per report, of each turn
@@ -96,8 +100,12 @@ func compare(ctx context.Context, b *bench, w io.Writer) (err error) {
 		figure.FprintOnly(w, "tiers_"+t.name+"_resident_per_node", (t.resident-few[i].resident)/nodes/1e3, "kB")
 		figure.FprintOnly(w, "tiers_"+t.name+"_live_per_node", (t.live-few[i].live)/nodes/1e3, "kB")
 		if t.name == shard {
-			// What a fleet of 50,000 nodes asks of all shards together.
-			figure.FprintOnly(w, "tiers_"+t.name+"_cores_50000_nodes", cpu*50_000/interval.Seconds(), "cores")
+			// A fleet of 50,000 nodes asks this of all shards together.
+			points := float64(t.points)
+			figure.Fprint(w, "shard_cores_for_50000_nodes", cpu*50_000/interval.Seconds(), "cores", maxCores, true)
+			figure.Fprint(w, "wire_front_door_reports_per_second_core", 1/cpu, "reports/s", minPerCore, false)
+			figure.FprintOnly(w, "wire_front_door_points", points, "points")
+			figure.Fprint(w, "wire_front_door_points_per_second_core", points/cpu, "points/s", minPoints, false)
 			figure.Fprint(w, "shard_front_door_cpu_vs_plain", ratioOf(t.cpu, base.cpu), "x", maxOfPlain, true)
 			if i+1 < len(many) && many[i+1].name == shardBase {
 				before := many[i+1]
@@ -109,10 +117,13 @@ func compare(ctx context.Context, b *bench, w io.Writer) (err error) {
 	return nil
 }
 
-// What the shard may cost of a plain Collector's CPU, and beside its base of live
-// memory and CPU.
+// The limits are the product's promises for the shard: its CPU beside a plain
+// Collector's, and live memory and CPU beside its base.
 const (
 	maxOfPlain = 0.4
+	maxCores   = 1
+	minPerCore = 10_000
+	minPoints  = 3_200_000 // those of 8 GPUs with 40 metrics each
 	maxLive    = 0.55
 	maxCPU     = 0.95
 )
@@ -166,6 +177,9 @@ func (b *bench) compareAt(ctx context.Context, nodes int, next string, configs [
 		if t.fleet, err = newFleet(nodes); err != nil {
 			return nil, err
 		}
+		if t.points, err = pointsOf(t.fleet); err != nil {
+			return nil, err
+		}
 		if t.proc, err = start(ctx, c.binary, c.name, next, c.files...); err != nil {
 			return nil, err
 		}
@@ -202,6 +216,17 @@ func (b *bench) compareAt(ctx context.Context, nodes int, next string, configs [
 		}
 	}
 	return tiers, nil
+}
+
+// pointsOf is the number of points in a node's report.
+func pointsOf(f *fleetpush.Fleet) (int, error) {
+	body, err := f.Next(0, 1, time.Now().Add(-time.Hour), nil)
+	if err != nil {
+		return 0, err
+	}
+	req := pmetricotlp.NewExportRequest()
+	err = req.UnmarshalProto(body)
+	return req.Metrics().DataPointCount(), err
 }
 
 func median(v []float64) float64 {

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"os"
 	"testing"
 	"time"
 
@@ -13,7 +14,9 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 
+	"github.com/gpu-collector/gpu-collector/internal/delta"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 )
 
 // What was recorded of one cluster and an hour ago is played as another's of now.
@@ -78,4 +81,29 @@ func assertOf(t *testing.T, m pmetric.Metric, now time.Time) {
 			assert.Equal(t, now.Unix(), p.IntValue())
 		}
 	}
+}
+
+// A fleet pushes as a node's agent does: compressed like it, and in the form that
+// wire_diff compares without decoding.
+func TestReportsAreAnAgents(t *testing.T) {
+	text, err := os.ReadFile("../../../configs/agent.yaml")
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "compression: ${env:GPU_COLLECTOR_COMPRESSION:-"+fleetpush.CompressionSnappy+"}")
+	f, err := newFleet(3)
+	require.NoError(t, err)
+	points, err := pointsOf(f)
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, points, 320)
+	seen := map[string]bool{}
+	for node := range 3 {
+		msg, err := f.Next(node, 1, time.Now(), nil)
+		require.NoError(t, err)
+		assert.True(t, delta.NewWire(nil, false).Read(msg, time.Now()))
+		seen[f.Headers(node).Node] = true
+		assert.Contains(t, string(msg), f.Headers(node).Node)
+		again, err := f.Next(node, 1, time.Now().Add(time.Hour), nil)
+		require.NoError(t, err)
+		assert.NotEqual(t, msg, again, "another poll")
+	}
+	assert.Len(t, seen, 3)
 }
