@@ -361,8 +361,10 @@ func TestARefusedPushIsNotHeardOf(t *testing.T) {
 				return encode(t, md)
 			}
 			heard := func() (at time.Duration) {
-				for n := range s.engine.Table.Nodes(statetable.Filter{Name: name}) {
-					at = n.Heard
+				for n := range s.engine.Table.Nodes() {
+					if statetable.NodeName(n.Attrs) == name {
+						at = n.Heard
+					}
 				}
 				return at
 			}
@@ -487,13 +489,15 @@ func TestWhatIsNotKeptComesAgain(t *testing.T) {
 			report("full-"+name, 0, 1, 2).ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
 			msg := encode(t, md)
 			s.next.missed = delta.Missed{}
-			for n := range s.engine.Table.Nodes(statetable.Filter{}) {
+			for n := range s.engine.Table.Nodes() {
 				s.next.missed[n.Key] = struct{}{}
 			}
 			require.NoError(t, push(t, msg))
 			wantTook(t, s, 4, 2, "new")
-			for n := range s.engine.Table.Nodes(statetable.Filter{Name: "full-" + name}) {
-				s.next.missed[n.Key] = struct{}{}
+			for n := range s.engine.Table.Nodes() {
+				if statetable.NodeName(n.Attrs) == "full-"+name {
+					s.next.missed[n.Key] = struct{}{}
+				}
 			}
 			md.ResourceMetrics().At(1).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0).SetDoubleValue(7)
 			md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0).SetDoubleValue(7)

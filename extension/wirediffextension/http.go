@@ -49,7 +49,9 @@ func (e *wireDiff) serve(w http.ResponseWriter, r *http.Request, next http.Handl
 	b := e.buffers.Get().(*buffers)
 	defer e.free(b)
 	body := &body{closer: r.Body}
-	b.in, body.failed = readAll(b.in[:0], r.Body)
+	in := bytes.NewBuffer(b.in[:0])
+	_, body.failed = in.ReadFrom(r.Body)
+	b.in = in.Bytes()
 	if body.failed == nil {
 		body.failed = nesting.CheckBytes(b.in)
 	}
@@ -63,23 +65,6 @@ func (e *wireDiff) serve(w http.ResponseWriter, r *http.Request, next http.Handl
 	r = r.WithContext(ctx) // a copy, for a handler must not write to what it was given
 	r.Body, r.ContentLength = body, int64(len(msg))
 	next.ServeHTTP(answer, r)
-}
-
-// readAll appends what r has to buf.
-func readAll(buf []byte, r io.Reader) ([]byte, error) {
-	for {
-		if len(buf) == cap(buf) {
-			buf = append(buf, 0)[:len(buf)]
-		}
-		n, err := r.Read(buf[len(buf):cap(buf)])
-		buf = buf[:len(buf)+n]
-		if err != nil {
-			if errors.Is(err, io.EOF) {
-				err = nil
-			}
-			return buf, err
-		}
-	}
 }
 
 // body is what the receiver reads in place of the request's: it ends with the

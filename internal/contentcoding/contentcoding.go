@@ -115,18 +115,12 @@ func Open(name string, r io.Reader, limit int64) (_ *Message, err error) {
 
 // open reads the message unless it is large.
 func (b *buffers) open(r io.Reader, limit int64) (_ io.Reader, whole bool, err error) {
-	for b.in = b.in[:0]; len(b.in) <= maxWhole; {
-		b.in = slices.Grow(b.in, bytes.MinRead)
-		n, err := r.Read(b.in[len(b.in):cap(b.in)])
-		b.in = b.in[:len(b.in)+n]
-		if errors.Is(err, io.EOF) {
-			if b.out, err = b.codec.whole(b.in, b.out[:0]); errors.Is(err, errLarge) {
-				break
-			}
+	if b.in, err = read(b.in[:0], r); err != nil {
+		return nil, false, err
+	}
+	if len(b.in) <= maxWhole {
+		if b.out, err = b.codec.whole(b.in, b.out[:0]); !errors.Is(err, errLarge) {
 			return bytes.NewReader(b.out), true, err
-		}
-		if err != nil {
-			return nil, false, err
 		}
 	}
 	r, err = b.codec.stream(io.MultiReader(bytes.NewReader(b.in), r), limit)
@@ -231,18 +225,17 @@ func (c *streamed) whole(in, out []byte) ([]byte, error) {
 	if err != nil {
 		return out, err
 	}
-	for len(out) <= maxWhole {
-		out = slices.Grow(out, bytes.MinRead)
-		n, err := d.Read(out[len(out):cap(out)])
-		out = out[:len(out)+n]
-		if errors.Is(err, io.EOF) && len(out) <= maxWhole {
-			return out, nil
-		}
-		if err != nil && !errors.Is(err, io.EOF) {
-			return out, err
-		}
+	if out, err = read(out, d); err == nil && len(out) > maxWhole {
+		err = errLarge
 	}
-	return out, errLarge
+	return out, err
+}
+
+// read appends r to b, up to what is more than a whole message.
+func read(b []byte, r io.Reader) ([]byte, error) {
+	buf := bytes.NewBuffer(b)
+	_, err := buf.ReadFrom(io.LimitReader(r, maxWhole+1))
+	return buf.Bytes(), err
 }
 
 func (c *streamed) forget() {

@@ -235,7 +235,7 @@ func keepPoints(rm pmetric.ResourceMetrics, from, to int) {
 	i := -1
 	rm.ScopeMetrics().RemoveIf(func(sm pmetric.ScopeMetrics) bool {
 		sm.Metrics().RemoveIf(func(m pmetric.Metric) bool {
-			removePoints(m, func() bool {
+			removePoints(m, func(pmetric.DataPointFlags) bool {
 				i++
 				return i < from || i >= to
 			})
@@ -243,20 +243,4 @@ func keepPoints(rm pmetric.ResourceMetrics, from, to int) {
 		})
 		return sm.Metrics().Len() == 0
 	})
-}
-
-func removePoints(m pmetric.Metric, drop func() bool) {
-	switch m.Type() {
-	case pmetric.MetricTypeGauge:
-		m.Gauge().DataPoints().RemoveIf(func(pmetric.NumberDataPoint) bool { return drop() })
-	case pmetric.MetricTypeSum:
-		m.Sum().DataPoints().RemoveIf(func(pmetric.NumberDataPoint) bool { return drop() })
-	case pmetric.MetricTypeHistogram:
-		m.Histogram().DataPoints().RemoveIf(func(pmetric.HistogramDataPoint) bool { return drop() })
-	case pmetric.MetricTypeExponentialHistogram:
-		m.ExponentialHistogram().DataPoints().RemoveIf(func(pmetric.ExponentialHistogramDataPoint) bool { return drop() })
-	case pmetric.MetricTypeSummary:
-		m.Summary().DataPoints().RemoveIf(func(pmetric.SummaryDataPoint) bool { return drop() })
-	case pmetric.MetricTypeEmpty:
-	}
 }

@@ -118,16 +118,16 @@ func (f *Filter) metric(m pmetric.Metric, scope uint64) bool {
 		return pass(f, m.Sum().DataPoints().All(), m.Sum().DataPoints().Len())
 	case pmetric.MetricTypeHistogram:
 		if h := m.Histogram(); h.AggregationTemporality() == pmetric.AggregationTemporalityCumulative {
-			return f.histograms(h.DataPoints(), metricHash(m, scope, h.AggregationTemporality(), false))
+			return hashed(f, h.DataPoints(), metricHash(m, scope, h.AggregationTemporality(), false), histogramHash)
 		}
 		return pass(f, m.Histogram().DataPoints().All(), m.Histogram().DataPoints().Len())
 	case pmetric.MetricTypeExponentialHistogram:
 		if h := m.ExponentialHistogram(); h.AggregationTemporality() == pmetric.AggregationTemporalityCumulative {
-			return f.exponentials(h.DataPoints(), metricHash(m, scope, h.AggregationTemporality(), false))
+			return hashed(f, h.DataPoints(), metricHash(m, scope, h.AggregationTemporality(), false), exponentialHash)
 		}
 		return pass(f, m.ExponentialHistogram().DataPoints().All(), m.ExponentialHistogram().DataPoints().Len())
 	case pmetric.MetricTypeSummary:
-		return f.summaries(m.Summary().DataPoints(), metricHash(m, scope, pmetric.AggregationTemporalityUnspecified, false))
+		return hashed(f, m.Summary().DataPoints(), metricHash(m, scope, pmetric.AggregationTemporalityUnspecified, false), summaryHash)
 	default:
 		// A type that this version of pdata does not know: not ours to judge.
 		f.Report.Change()
@@ -220,35 +220,17 @@ func judge[P stamped](f *Filter, dp P, p statetable.Point, start pcommon.Timesta
 	return drop
 }
 
-func (f *Filter) histograms(points pmetric.HistogramDataPointSlice, metric uint64) bool {
-	points.RemoveIf(func(dp pmetric.HistogramDataPoint) bool {
-		p := statetable.Point{
-			Key:  seriesKey(metric, dp.Attributes()),
-			Kind: statetable.KindHash, Value: histogramHash(dp),
-		}
+// hashed judges points whose content is compared by its hash.
+func hashed[S pointSlice[P], P hashable[P]](f *Filter, points S, metric uint64, content func(P) uint64) bool {
+	points.RemoveIf(func(dp P) bool {
+		p := statetable.Point{Key: seriesKey(metric, dp.Attributes()), Kind: statetable.KindHash, Value: content(dp)}
 		return judge(f, dp, p, dp.StartTimestamp(), true)
 	})
 	return points.Len() == 0
 }
 
-func (f *Filter) exponentials(points pmetric.ExponentialHistogramDataPointSlice, metric uint64) bool {
-	points.RemoveIf(func(dp pmetric.ExponentialHistogramDataPoint) bool {
-		p := statetable.Point{
-			Key:  seriesKey(metric, dp.Attributes()),
-			Kind: statetable.KindHash, Value: exponentialHash(dp),
-		}
-		return judge(f, dp, p, dp.StartTimestamp(), true)
-	})
-	return points.Len() == 0
-}
-
-func (f *Filter) summaries(points pmetric.SummaryDataPointSlice, metric uint64) bool {
-	points.RemoveIf(func(dp pmetric.SummaryDataPoint) bool {
-		p := statetable.Point{
-			Key:  seriesKey(metric, dp.Attributes()),
-			Kind: statetable.KindHash, Value: summaryHash(dp),
-		}
-		return judge(f, dp, p, dp.StartTimestamp(), true)
-	})
-	return points.Len() == 0
+type hashable[P any] interface {
+	stamped
+	point[P]
+	StartTimestamp() pcommon.Timestamp
 }

@@ -86,30 +86,29 @@ func likeMetric(m, to pmetric.Metric) {
 }
 
 // hasMarker reports whether m has points without a value.
-func hasMarker(m pmetric.Metric) bool {
-	switch m.Type() {
-	case pmetric.MetricTypeGauge:
-		return anyMarker(m.Gauge().DataPoints())
-	case pmetric.MetricTypeSum:
-		return anyMarker(m.Sum().DataPoints())
-	case pmetric.MetricTypeHistogram:
-		return anyMarker(m.Histogram().DataPoints())
-	case pmetric.MetricTypeExponentialHistogram:
-		return anyMarker(m.ExponentialHistogram().DataPoints())
-	case pmetric.MetricTypeSummary:
-		return anyMarker(m.Summary().DataPoints())
-	case pmetric.MetricTypeEmpty:
-	}
-	return false
+func hasMarker(m pmetric.Metric) (has bool) {
+	removePoints(m, func(flags pmetric.DataPointFlags) bool {
+		has = has || flags.NoRecordedValue()
+		return false
+	})
+	return has
 }
 
-func anyMarker[S pointSlice[P], P point[P]](points S) bool {
-	for i := range points.Len() {
-		if points.At(i).Flags().NoRecordedValue() {
-			return true
-		}
+// removePoints removes the points that drop says to.
+func removePoints(m pmetric.Metric, drop func(pmetric.DataPointFlags) bool) {
+	switch m.Type() {
+	case pmetric.MetricTypeGauge:
+		m.Gauge().DataPoints().RemoveIf(func(dp pmetric.NumberDataPoint) bool { return drop(dp.Flags()) })
+	case pmetric.MetricTypeSum:
+		m.Sum().DataPoints().RemoveIf(func(dp pmetric.NumberDataPoint) bool { return drop(dp.Flags()) })
+	case pmetric.MetricTypeHistogram:
+		m.Histogram().DataPoints().RemoveIf(func(dp pmetric.HistogramDataPoint) bool { return drop(dp.Flags()) })
+	case pmetric.MetricTypeExponentialHistogram:
+		m.ExponentialHistogram().DataPoints().RemoveIf(func(dp pmetric.ExponentialHistogramDataPoint) bool { return drop(dp.Flags()) })
+	case pmetric.MetricTypeSummary:
+		m.Summary().DataPoints().RemoveIf(func(dp pmetric.SummaryDataPoint) bool { return drop(dp.Flags()) })
+	case pmetric.MetricTypeEmpty:
 	}
-	return false
 }
 
 func pointsOf(m pmetric.Metric) int {

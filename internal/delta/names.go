@@ -80,36 +80,28 @@ func (d *describer) attributes(attrs pcommon.Map) bool {
 // the scopes from the given one on.
 func marker(rm pmetric.ResourceMetrics, from int, s *statetable.Series, at pcommon.Timestamp) {
 	m := markerMetric(rm, from, &s.Metric)
-	var attrs pcommon.Map
-	flags := pmetric.DefaultDataPointFlags.WithNoRecordedValue(true)
 	switch s.Metric.Type {
 	case statetable.TypeGauge:
-		dp := m.Gauge().DataPoints().AppendEmpty()
-		dp.SetTimestamp(at)
-		dp.SetFlags(flags)
-		attrs = dp.Attributes()
+		mark(m.Gauge().DataPoints().AppendEmpty(), s, at)
 	case statetable.TypeSum:
-		dp := m.Sum().DataPoints().AppendEmpty()
-		dp.SetTimestamp(at)
-		dp.SetFlags(flags)
-		attrs = dp.Attributes()
+		mark(m.Sum().DataPoints().AppendEmpty(), s, at)
 	case statetable.TypeHistogram:
-		dp := m.Histogram().DataPoints().AppendEmpty()
-		dp.SetTimestamp(at)
-		dp.SetFlags(flags)
-		attrs = dp.Attributes()
+		mark(m.Histogram().DataPoints().AppendEmpty(), s, at)
 	case statetable.TypeExponentialHistogram:
-		dp := m.ExponentialHistogram().DataPoints().AppendEmpty()
-		dp.SetTimestamp(at)
-		dp.SetFlags(flags)
-		attrs = dp.Attributes()
+		mark(m.ExponentialHistogram().DataPoints().AppendEmpty(), s, at)
 	case statetable.TypeSummary:
-		dp := m.Summary().DataPoints().AppendEmpty()
-		dp.SetTimestamp(at)
-		dp.SetFlags(flags)
-		attrs = dp.Attributes()
+		mark(m.Summary().DataPoints().AppendEmpty(), s, at)
 	}
-	putAttributes(attrs, s.Attrs)
+}
+
+func mark(dp interface {
+	stamped
+	SetFlags(pmetric.DataPointFlags)
+}, s *statetable.Series, at pcommon.Timestamp,
+) {
+	dp.SetTimestamp(at)
+	dp.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
+	putAttributes(dp.Attributes(), s.Attrs)
 }
 
 func putAttributes(to pcommon.Map, from []statetable.Attr) {

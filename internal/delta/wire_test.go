@@ -133,9 +133,9 @@ func (d *door) push(t testT, msg []byte, viaWire bool, now time.Duration, accept
 // known is the table's content.
 func (d *door) known() map[string]string {
 	out := map[string]string{}
-	for n := range d.table.Nodes(statetable.Filter{}) {
+	for n := range d.table.Nodes() {
 		out[fmt.Sprintf("%x", n.Key)] = fmt.Sprint(n)
-		for series := range d.table.Series(n.Key) {
+		for _, series := range d.table.Series(n.Key) {
 			// By bits, for NaN is not equal to itself.
 			out[fmt.Sprintf("%x %v %v", n.Key, series.Metric, series.Attrs)] += fmt.Sprintf("%x %d;", series.Value, series.Kind)
 		}

@@ -16,13 +16,12 @@ const maxTracks = 1024
 // Monitor judges the GPUs of one node. It has no clock: what it says depends
 // on its calls alone. It may be called from several goroutines.
 type Monitor struct {
-	mu         sync.Mutex
-	rubric     Rubric
-	tracks     map[string]*track
-	generation uint64
-	start      time.Time
-	dropped    uint64
-	view       view
+	mu      sync.Mutex
+	rubric  Rubric
+	tracks  map[string]*track
+	start   time.Time
+	dropped uint64
+	view    view
 
 	load     DriverLoad
 	opened   bool // load was told, in this life or an earlier one
@@ -34,19 +33,8 @@ func NewMonitor(r *Rubric) *Monitor {
 	return &Monitor{rubric: Rubric{rules: r.Rules(), xids: maps.Clone(r.xids)}, tracks: map[string]*track{}}
 }
 
-// NewGeneration tells that the driver was loaded anew at start, as generation
-// n: Xids that a reset ends and that are older no longer count, and counters
-// may begin at zero. The same n again changes nothing.
-func (m *Monitor) NewGeneration(n uint64, start time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if n == m.generation {
-		return
-	}
-	m.generation = n
-	m.newLoad(start)
-}
-
+// newLoad has Xids no longer count that a load of the driver ends and that are
+// older than start. Counters may begin at zero.
 func (m *Monitor) newLoad(start time.Time) {
 	m.start = start
 	m.revision++

@@ -185,7 +185,7 @@ func fabricInProgress(t *testing.T) *patient {
 	p.poll(1)
 	assert.Equal(t, Some(30), p.verdict.Score, "it had been complete")
 	assert.Nil(t, p.reason("fabric_in_progress"))
-	p.m.NewGeneration(2, p.now)
+	p.m.Opened(DriverLoad{}, true, p.now)
 	p.poll(2)
 	assert.Equal(t, Some(85), p.verdict.Score, "a new load of the driver begins anew")
 	assert.NotNil(t, p.reason("fabric_in_progress"))
@@ -240,7 +240,7 @@ func TestCountersThatGoBack(t *testing.T) {
 	p := newPatient(t)
 	p.s.PCIe.Replays = Some[uint64](1_000_000)
 	p.s.NVLink.Errors[NVLinkReplay] = Some[uint64](1_000_000)
-	p.m.NewGeneration(2, p.now)
+	p.m.Opened(DriverLoad{}, true, p.now)
 	p.poll(1)
 	assert.Equal(t, StateHealthy, p.verdict.State, "the first value of a generation is no growth")
 	p.s.PCIe.Replays = Some[uint64](5)
@@ -543,8 +543,8 @@ func TestVerdictsFollowFromWhatHappened(t *testing.T) {
 				b.ObserveXid(ev)
 			case 1:
 				generation++
-				a.NewGeneration(generation, now)
-				b.NewGeneration(generation, now)
+				a.Opened(DriverLoad{}, true, now)
+				b.Opened(DriverLoad{}, true, now)
 			case 2:
 				gpu = healthySample()
 			case 3, 4:

@@ -63,7 +63,7 @@ func newPatient(t *testing.T) *patient { return newPatientOf(t, DefaultRubric())
 
 func newPatientOf(t *testing.T, r *Rubric) *patient {
 	p := &patient{T: t, m: NewMonitor(r), s: healthySample(), now: testStart}
-	p.m.NewGeneration(1, p.now)
+	p.m.Opened(DriverLoad{}, true, p.now)
 	p.poll(1)
 	return p
 }
@@ -372,11 +372,11 @@ func TestRulesAreEnteredAndLeft(t *testing.T) {
 			case tt.generation:
 				p.each(500, tt.well)
 				require.NotNil(t, p.reason(rule.Name), "left without a new generation")
-				p.m.NewGeneration(2, p.now)
+				p.m.Opened(DriverLoad{}, true, p.now)
 				p.poll(1)
 			case tt.leave == 0:
 				p.each(500, tt.well)
-				p.m.NewGeneration(2, p.now)
+				p.m.Opened(DriverLoad{}, true, p.now)
 				p.poll(1)
 				require.NotNil(t, p.reason(rule.Name), "left without service")
 				require.True(t, p.m.Acknowledge(testUUID))

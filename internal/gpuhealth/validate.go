@@ -188,12 +188,8 @@ func (v *validator) memory(total, used, reserved *Opt[uint64]) {
 	if total.OK && total.V == 0 {
 		reject(v, FieldMemoryTotal, total)
 	}
-	if total.OK && used.OK && used.V > total.V {
-		reject(v, FieldMemoryUsed, used)
-	}
-	if total.OK && reserved.OK && reserved.V > total.V {
-		reject(v, FieldMemoryReserved, reserved)
-	}
+	fits(v, FieldMemoryUsed, used, total)
+	fits(v, FieldMemoryReserved, reserved, total)
 }
 
 func reject[T any](v *validator, f Field, o *Opt[T]) {

@@ -59,28 +59,12 @@ func (v *validator) slice(s *Sample) {
 // pcie rejects, of a pair that does not fit, the current value: the maximum is
 // a constant of the board and its slot.
 func (v *validator) pcie(p *PCIe) {
-	for _, f := range []struct {
-		name Field
-		o    *Opt[uint32]
-	}{{FieldPCIeWidthMax, &p.WidthMax}, {FieldPCIeWidth, &p.Width}} {
-		if f.o.OK && !pcieWidth(f.o.V) {
-			reject(v, f.name, f.o)
-		}
-	}
-	for _, f := range []struct {
-		name Field
-		o    *Opt[uint32]
-	}{{FieldPCIeGenerationMax, &p.GenerationMax}, {FieldPCIeGeneration, &p.Generation}} {
-		if f.o.OK && (f.o.V < 1 || f.o.V > maxPCIeGeneration) {
-			reject(v, f.name, f.o)
-		}
-	}
-	if p.Width.OK && p.WidthMax.OK && p.Width.V > p.WidthMax.V {
-		reject(v, FieldPCIeWidth, &p.Width)
-	}
-	if p.Generation.OK && p.GenerationMax.OK && p.Generation.V > p.GenerationMax.V {
-		reject(v, FieldPCIeGeneration, &p.Generation)
-	}
+	unless(v, FieldPCIeWidthMax, &p.WidthMax, pcieWidth)
+	unless(v, FieldPCIeWidth, &p.Width, pcieWidth)
+	unless(v, FieldPCIeGenerationMax, &p.GenerationMax, pcieGenerations)
+	unless(v, FieldPCIeGeneration, &p.Generation, pcieGenerations)
+	fits(v, FieldPCIeWidth, &p.Width, &p.WidthMax)
+	fits(v, FieldPCIeGeneration, &p.Generation, &p.GenerationMax)
 	v.count(FieldPCIeReplays, &p.Replays)
 	v.count(FieldPCIeReplays, &p.Rollovers)
 }
@@ -93,6 +77,8 @@ func pcieWidth(lanes uint32) bool {
 	}
 	return false
 }
+
+func pcieGenerations(n uint32) bool { return n >= 1 && n <= maxPCIeGeneration }
 
 func (v *validator) nvlinks(n *NVLinks, io *[NumDirections]Opt[uint64]) {
 	atMost(v, FieldNVLinks, &n.Up, MaxNVLinks)
@@ -140,15 +126,24 @@ func (v *validator) links(f Field, links []NVLink, sum *Opt[uint64], of func(*NV
 	}
 }
 
+// fits rejects what is more than there is of it.
+func fits[T uint32 | uint64](v *validator, f Field, o, most *Opt[T]) {
+	if most.OK {
+		atMost(v, f, o, most.V)
+	}
+}
+
 func atMost[T uint32 | uint64](v *validator, f Field, o *Opt[T], most T) {
-	if o.OK && o.V > most {
+	unless(v, f, o, func(n T) bool { return n <= most })
+}
+
+func unless[T any](v *validator, f Field, o *Opt[T], possible func(T) bool) {
+	if o.OK && !possible(o.V) {
 		reject(v, f, o)
 	}
 }
 
 // below keeps a value of the driver's inside the enumeration that this code knows.
 func below[T ~int](v *validator, f Field, o *Opt[T], end T) {
-	if o.OK && (o.V < 0 || o.V >= end) {
-		reject(v, f, o)
-	}
+	unless(v, f, o, func(n T) bool { return n >= 0 && n < end })
 }

@@ -90,7 +90,7 @@ func TestXidEffects(t *testing.T) {
 				continue
 			}
 			assert.Equal(t, tt.state, p.verdict.State, "Xid %d is not forgotten", code)
-			p.m.NewGeneration(2, p.now)
+			p.m.Opened(DriverLoad{}, true, p.now)
 			p.poll(1)
 			assert.Equal(t, StateHealthy, p.verdict.State, "a new load of the driver ends Xid %d", code)
 		}
@@ -151,14 +151,14 @@ func TestXidOfAnOlderGenerationHasNoEffect(t *testing.T) {
 	p := newPatient(t)
 	start := p.now
 	p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 48, Time: start.Add(time.Millisecond)})
-	p.m.NewGeneration(2, start)
+	p.m.Opened(DriverLoad{}, true, start)
 	p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 62, Time: start.Add(-time.Millisecond)})
 	p.poll(1)
 	assert.NotNil(t, p.reason("xid_48"), "it came after the driver was opened, before that was told")
 	assert.Nil(t, p.reason("xid_62"), "it came late from the driver before")
-	p.m.NewGeneration(2, p.now)
+	p.m.Opened(DriverLoad{}, false, p.now)
 	p.poll(1)
-	assert.NotNil(t, p.reason("xid_48"), "the same generation is no news")
+	assert.NotNil(t, p.reason("xid_48"), "the same load is no news")
 }
 
 func TestXid64AsksForServiceOnceARemappingFailed(t *testing.T) {

@@ -32,7 +32,7 @@ func bring(t *Table, now time.Duration, key NodeKey, prefix string, metrics int,
 }
 
 func metricNames(t *Table, key NodeKey) (names []string) {
-	for s := range t.Series(key) {
+	for _, s := range t.Series(key) {
 		names = append(names, s.Metric.Name)
 	}
 	return names
@@ -171,7 +171,7 @@ func TestNamesOutliveASweepWhileUnderWay(t *testing.T) {
 	bring(tb, 0, nodeB, "m", 1, attr)
 	tb.dict.release(marks)
 	assert.Equal(t, []string{"m0"}, metricNames(tb, nodeB))
-	for s := range tb.Series(nodeB) {
+	for _, s := range tb.Series(nodeB) {
 		assert.Equal(t, []Attr{attr}, s.Attrs)
 	}
 }
@@ -195,7 +195,7 @@ func TestNamesStayTrueWhileTheyChange(t *testing.T) {
 				name := fmt.Sprint("w", w, "_", i/20)
 				key := KeyOf([]byte(name))
 				bring(tb, now(1), key, name+".", 5, Attr{Key: "of", Text: name}, Attr{Key: fmt.Sprint("k", i%50), Text: name})
-				for s := range tb.Series(key) {
+				for _, s := range tb.Series(key) {
 					if !assert.Equal(t, name, s.Attrs[0].Text) || !assert.Contains(t, s.Metric.Name, name+".") {
 						return
 					}

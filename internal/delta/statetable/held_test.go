@@ -3,6 +3,7 @@
 package statetable
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -80,7 +81,7 @@ func TestHeld(t *testing.T) {
 	assert.InDelta(t, float64(unix(0)), float64(out["GPU-2"].at), float64(2*time.Millisecond), "it was not reported since")
 	assert.EqualValues(t, 77, out["GPU-3"].Start)
 	three := out["GPU-3"]
-	assert.InDelta(t, 3, three.Number(), 0)
+	assert.InDelta(t, 3, math.Float64frombits(three.Value), 0)
 	require.Nil(t, holds(tb, 12, true), "once")
 
 	verdicts := said(tb, 20, true, double(1, 1), double(2, 2), sum(3, 3, 77), hash, flagged, double(100, 1))

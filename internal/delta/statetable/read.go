@@ -4,8 +4,6 @@ package statetable // import "github.com/gpu-collector/gpu-collector/internal/de
 
 import (
 	"iter"
-	"math"
-	"slices"
 	"strconv"
 	"time"
 
@@ -25,14 +23,6 @@ type Series struct {
 	Start uint64
 }
 
-// Number returns the value of a series whose kind is not KindHash.
-func (s *Series) Number() float64 {
-	if s.Kind == KindInt {
-		return float64(int64(s.Value))
-	}
-	return math.Float64frombits(s.Value)
-}
-
 // Node is a node of the table, a copy.
 type Node struct {
 	Key NodeKey
@@ -43,12 +33,6 @@ type Node struct {
 	// Series is how many are remembered.
 	Series int
 }
-
-// Name is the node's as the gpu-node header carries it.
-func (n *Node) Name() string { return NodeName(n.Attrs) }
-
-// Cluster is the cluster that the node's resource names, or "".
-func (n *Node) Cluster() string { return attrText(n.Attrs, gpusemconv.AttrClusterName) }
 
 // NodeName is the name of a node with these attributes, "" for none, as the
 // gpu-node header carries it. It prefers Kubernetes' name: there, host.name is
@@ -78,88 +62,42 @@ func attrText(attrs []Attr, key string) string {
 	return ""
 }
 
-// Reader gives copies of what is known of the nodes. It is safe for concurrent
-// use and holds up nothing but the one node that is being copied.
-type Reader interface {
-	// Nodes yields the nodes that pass the filter, in no order.
-	Nodes(Filter) iter.Seq[Node]
-	// Series yields the named series of a node that have a value; none when
-	// the node is not known.
-	Series(NodeKey) iter.Seq[Series]
-}
-
-var _ Reader = (*Table)(nil)
-
-// Filter picks nodes. The zero Filter passes all.
-type Filter struct {
-	// Cluster and Name, where not empty, are what the node must be called.
-	Cluster, Name string
-	// Series must each have a match on the node.
-	Series []Match
-}
-
-// Match is met by a series of the metric that has the attribute, where one is
-// given, and a numeric value of at least Min. `{Metric: "hw.gpu.utilization",
-// Min: 0.5}` asks for use, `{Metric: "hw.gpu.health.state", Attr: Attr{Key:
-// "state", Text: "unhealthy"}, Min: 1}` for a state.
-type Match struct {
-	Metric string
-	Attr   Attr
-	Min    float64
-}
-
-func (m *Match) met(s *Series) bool {
-	if s.Metric.Name != m.Metric || s.Kind == KindHash || !(s.Number() >= m.Min) {
-		return false
-	}
-	if m.Attr.Key == "" {
-		return true
-	}
-	return slices.Contains(s.Attrs, m.Attr)
-}
-
-// Nodes implements Reader.
-func (t *Table) Nodes(f Filter) iter.Seq[Node] {
+// Nodes yields a copy of each node, in no order. It holds up nothing but the one
+// node that is being copied.
+func (t *Table) Nodes() iter.Seq[Node] {
 	return func(yield func(Node) bool) {
 		for n := range t.all() {
-			node, series, ok := t.copyNode(n, len(f.Series) > 0)
-			if ok && f.pass(&node, series) && !yield(node) {
+			n.mu.Lock()
+			known := !n.evicted && n.kept
+			out := Node{Key: n.key, Heard: n.heard, Series: len(n.entries), Attrs: t.dict.attributes(nil, &n.names, n.attrs)}
+			n.mu.Unlock()
+			if known && !yield(out) {
 				return
 			}
 		}
 	}
 }
 
-func (f *Filter) pass(n *Node, series []Series) bool {
-	if (f.Name != "" && f.Name != n.Name()) || (f.Cluster != "" && f.Cluster != n.Cluster()) {
-		return false
+// Series returns the named series of a node that have a value; none when the node
+// is not known.
+func (t *Table) Series(key NodeKey) (series []Series) {
+	n := t.lookup(key)
+	if n == nil {
+		return nil
 	}
-	for i := range f.Series {
-		met := false
-		for j := range series {
-			met = met || f.Series[i].met(&series[j])
-		}
-		if !met {
-			return false
-		}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.evicted || !n.kept {
+		return nil
 	}
-	return true
-}
-
-// Series implements Reader.
-func (t *Table) Series(key NodeKey) iter.Seq[Series] {
-	return func(yield func(Series) bool) {
-		n := t.lookup(key)
-		if n == nil {
-			return
-		}
-		_, series, _ := t.copyNode(n, true)
-		for i := range series {
-			if !yield(series[i]) {
-				return
-			}
+	for i := range n.entries {
+		if e := &n.entries[i]; e.metric != 0 && !e.is(gone) {
+			s := t.name(n, e)
+			s.Value = e.value
+			series = append(series, s)
 		}
 	}
+	return series
 }
 
 // all yields the nodes, holding no lock meanwhile.
@@ -181,27 +119,6 @@ func (t *Table) all() iter.Seq[*node] {
 			}
 		}
 	}
-}
-
-func (t *Table) copyNode(n *node, withSeries bool) (Node, []Series, bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.evicted || !n.kept {
-		return Node{}, nil, false
-	}
-	out := Node{Key: n.key, Heard: n.heard, Series: len(n.entries), Attrs: t.dict.attributes(nil, &n.names, n.attrs)}
-	if !withSeries {
-		return out, nil, true
-	}
-	series := make([]Series, 0, len(n.entries))
-	for i := range n.entries {
-		if e := &n.entries[i]; e.metric != 0 && !e.is(gone) {
-			s := t.name(n, e)
-			s.Value = e.value
-			series = append(series, s)
-		}
-	}
-	return out, series, true
 }
 
 // name is a series without its value.

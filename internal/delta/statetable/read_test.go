@@ -40,10 +40,10 @@ func fill(tb *Table, node int, points ...Point) {
 	r.Commit()
 }
 
-func called(tb *Table, f Filter) []string {
+func called(tb *Table) []string {
 	var out []string
-	for n := range tb.Nodes(f) {
-		out = append(out, n.Name()+"@"+n.Cluster())
+	for n := range tb.Nodes() {
+		out = append(out, NodeName(n.Attrs)+"@"+attrText(n.Attrs, "k8s.cluster.name"))
 	}
 	slices.Sort(out)
 	return out
@@ -55,21 +55,8 @@ func TestReader(t *testing.T) {
 	fill(tb, 2, double(1, 0.1), double(2, math.NaN()), Point{Key: 11, Value: 1, Kind: KindInt})
 	fill(tb, 3, Point{Key: 1, Value: 1, Kind: KindHash})
 
-	assert.Equal(t, []string{"node-1@east", "node-2@east", "node-3@east"}, called(tb, Filter{}))
-	assert.Equal(t, []string{"node-2@east"}, called(tb, Filter{Name: "node-2", Cluster: "east"}))
-	assert.Empty(t, called(tb, Filter{Name: "node-2", Cluster: "west"}))
-	busy := Match{Metric: "hw.gpu.utilization", Min: 0.5}
-	sick := Match{Metric: "hw.gpu.health.state", Attr: Attr{Key: "hw.state", Text: "Unhealthy"}, Min: 1}
-	assert.Equal(t, []string{"node-1@east"}, called(tb, Filter{Series: []Match{busy}}))
-	assert.Equal(t, []string{"node-2@east"}, called(tb, Filter{Series: []Match{sick}}))
-	assert.Empty(t, called(tb, Filter{Series: []Match{busy, sick}}))
-	sick.Attr.Text = "Healthy"
-	assert.Empty(t, called(tb, Filter{Series: []Match{sick}}))
+	assert.Equal(t, []string{"node-1@east", "node-2@east", "node-3@east"}, called(tb))
 
-	var got []Series
-	for s := range tb.Series(KeyOf([]byte("1"))) {
-		got = append(got, s)
-	}
 	assert.Equal(t, []Series{
 		{
 			Metric: Metric{Name: "hw.gpu.utilization"}, Kind: KindDouble, Value: math.Float64bits(0.9),
@@ -79,10 +66,8 @@ func TestReader(t *testing.T) {
 			Metric: Metric{Name: "hw.gpu.health.state"}, Kind: KindInt,
 			Attrs: []Attr{{Key: "hw.id", Text: "GPU-1-3"}, {Key: "gpu.index", Num: 3, Type: AttrInt}, {Key: "hw.state", Text: "Unhealthy"}},
 		},
-	}, got)
-	for range tb.Series(KeyOf([]byte("none"))) {
-		t.Fatal("a node that is not there has no series")
-	}
+	}, tb.Series(KeyOf([]byte("1"))))
+	assert.Empty(t, tb.Series(KeyOf([]byte("none"))), "a node that is not there has no series")
 }
 
 // Names come back as they were given, whatever is shared, full, dropped and
@@ -128,7 +113,7 @@ func TestNamesComeBack(t *testing.T) {
 				want[s] = true
 			}
 			got := map[string]bool{}
-			for s := range tb.Series(nodeA) {
+			for _, s := range tb.Series(nodeA) {
 				got[write(&s)] = true
 			}
 			require.Equal(t, want, got)
@@ -142,7 +127,7 @@ func TestANodeKeepsItsNameWhenSeriesExpire(t *testing.T) {
 	push(tb, 60, KeyOf([]byte("1")), double(1, 1))
 	tb.Sweep(100)
 	require.EqualValues(t, 1, tb.Stats().Series)
-	assert.Equal(t, []string{"node-1@east"}, called(tb, Filter{}))
+	assert.Equal(t, []string{"node-1@east"}, called(tb))
 }
 
 func TestReadersAndWriters(t *testing.T) {
@@ -162,8 +147,8 @@ func TestReadersAndWriters(t *testing.T) {
 					return
 				default:
 				}
-				for n := range tb.Nodes(Filter{Series: []Match{{Metric: "hw.gpu.utilization"}}}) {
-					for s := range tb.Series(n.Key) {
+				for n := range tb.Nodes() {
+					for _, s := range tb.Series(n.Key) {
 						assert.Len(t, s.Attrs, 2)
 					}
 				}
@@ -173,7 +158,7 @@ func TestReadersAndWriters(t *testing.T) {
 	writers.Wait()
 	close(stop)
 	readers.Wait()
-	assert.Len(t, slices.Collect(tb.Nodes(Filter{})), 10)
+	assert.Len(t, slices.Collect(tb.Nodes()), 10)
 }
 
 // The promise is 40 bytes per series beyond a million, names and all.
@@ -218,7 +203,7 @@ func TestBytesPerSeries(t *testing.T) {
 	t.Logf("%.1f bytes per series", perSeries)
 	assert.LessOrEqual(t, perSeries, 40.0)
 	metricsOf := map[string]int{}
-	for s := range tb.Series(KeyOf([]byte("gpu-node-7"))) {
+	for _, s := range tb.Series(KeyOf([]byte("gpu-node-7"))) {
 		metricsOf[s.Metric.Name]++
 	}
 	assert.Len(t, slices.Collect(maps.Keys(metricsOf)), metrics)

@@ -117,9 +117,9 @@ func state(tb *Table) map[string]string {
 // readable is what others see of a table.
 func readable(tb *Table, now time.Duration) map[string][]string {
 	out := map[string][]string{"reporting": {fmt.Sprint(tb.Reporting(now))}}
-	for n := range tb.Nodes(Filter{}) {
+	for n := range tb.Nodes() {
 		var series []string
-		for s := range tb.Series(n.Key) {
+		for _, s := range tb.Series(n.Key) {
 			series = append(series, fmt.Sprint(s))
 		}
 		out[fmt.Sprint(n)] = series

@@ -70,9 +70,9 @@ func TestRepeated(t *testing.T) {
 	again, at := beats(tb, 10, 110, true)
 	require.Len(t, again, 3)
 	two, three := again["GPU-2"], again["GPU-3"]
-	assert.InDelta(t, 2, two.Number(), 0)
+	assert.InDelta(t, 2, math.Float64frombits(two.Value), 0)
 	assert.Zero(t, two.Start)
-	assert.InDelta(t, 3, three.Number(), 0)
+	assert.InDelta(t, 3, math.Float64frombits(three.Value), 0)
 	assert.EqualValues(t, 77, three.Start, "a sum goes on from where it began")
 	assert.Equal(t, Metric{Name: "m", Unit: "1"}, two.Metric)
 	assert.EqualValues(t, 3, tb.Stats().Repeated)
@@ -96,7 +96,7 @@ func TestRepeatedIsWhatTheReportLacks(t *testing.T) {
 	assert.NotContains(t, again, "GPU-2", "it speaks for itself")
 	again, _ = beats(tb, at+110, at+200, true)
 	five := again["GPU-2"]
-	assert.InDelta(t, 5, five.Number(), 0)
+	assert.InDelta(t, 5, math.Float64frombits(five.Value), 0)
 }
 
 func TestWhatIsRefusedIsRepeatedAgain(t *testing.T) {
@@ -165,7 +165,7 @@ func TestLateChangeMeetsRepetition(t *testing.T) {
 	assert.Zero(t, tb.Stats().Stale)
 	again, _ := beats(tb, at+20, at+100, true)
 	nine := again["GPU-1"]
-	assert.InDelta(t, 9, nine.Number(), 0)
+	assert.InDelta(t, 9, math.Float64frombits(nine.Value), 0)
 }
 
 func TestOlderThanTheSeriesIsNotRepeated(t *testing.T) {

@@ -69,7 +69,7 @@ const (
 // Nothing that another report or a reader can see changes before Commit: neither a
 // value nor a time, and not that the node was heard of. DescribeNode and Describe,
 // right after OpenNode and Observe, give a name to what is new. Vanished, Resync of
-// single nodes, and Reader go by the names.
+// single nodes, and Table.Series go by the names.
 //
 // OpenNode takes the node's lock and CloseNode gives it back. No lock is held
 // between the last CloseNode and the end. A Report must not be used after its end.

@@ -333,20 +333,19 @@ func TestXidAcrossAReload(t *testing.T) {
 	assert.EqualValues(t, 48, ev.Code)
 }
 
-func TestReleaseAndResume(t *testing.T) {
+func TestNextPollerAfterClose(t *testing.T) {
 	state := fakenvml.NewH100(2)
 	a := openFake(t, state, func(c *Config) { c.Activity = true })
 	a.poll()
-	require.NoError(t, a.Release(time.Minute))
+	require.NoError(t, a.Close(time.Minute))
 	a.balanced()
-	require.ErrorIs(t, a.Poll(t.Context()).Err, ErrReleased)
+	require.ErrorIs(t, a.Poll(t.Context()).Err, ErrClosed)
 	state.Set("driver.epoch", 1)
 	a.rewrite()
-	a.Resume()
+	a.Poller = NewPoller(a.cfg)
 	r := a.Poll(t.Context())
 	require.NoError(t, r.Err)
 	assert.Len(t, r.Samples, 2)
-	assert.EqualValues(t, 2, r.Generation)
 }
 
 func TestSixteenGPUsOneFails(t *testing.T) {

@@ -27,147 +27,87 @@ const defaultLibrary = "libnvidia-ml.so.1"
 // calls that go around it.
 type function int
 
-const (
-	fnInit function = iota
-	fnShutdown
-	fnDriverVersion
-	fnCUDAVersion
-	fnDeviceCount
-	fnDeviceByIndex
-	fnUUID
-	fnName
-	fnSerial
-	fnPCIInfo
-	fnVBIOS
-	fnMemoryV2
-	fnMemory
-	fnUtilization
-	fnEncoder
-	fnDecoder
-	fnTemperatureV
-	fnTemperature
-	fnFieldValues
-	fnPower
-	fnPowerLimit
-	fnPowerLimitRange
-	fnEnergy
-	fnClock
-	fnMaxClock
-	fnECC
-	fnClockEvents
-	fnClockThrottle
-	fnPerformanceState
-	fnMargin
-	fnThreshold
-	fnMemoryErrors
-	fnSRAM
-	fnRetiredPages
-	fnRetirementPending
-	fnRemappedRows
-	fnRepair
-	fnPersistence
-	fnECCMode
-	fnMIGMode
-	fnGSPMode
-	fnConfidential
-	fnPCIeWidth
-	fnPCIeWidthMax
-	fnPCIeGeneration
-	fnPCIeGenerationMax
-	fnNVLinkState
-	fnFabricV
-	fnFabric
-	fnCompute
-	fnGraphics
-	fnMIGCount
-	fnMIGDevice
-	fnGPUInstance
-	fnComputeInstance
-	fnEventCreate
-	fnEventRegister
-	fnEventWait
-	fnEventFree
-	fnGPMSupport
-	fnGPMAlloc
-	fnGPMFree
-	fnGPMSample
-	fnGPMSliceSample
-	fnGPMMetrics
-	numFunctions
-)
-
-// functions names, for each function, go-nvml's method and the C symbols of
+// functions has, for each function, go-nvml's method and the C symbols of
 // which it calls the newest that is there: one of them suffices.
-var functions = [numFunctions]struct {
+var functions []entry
+
+type entry struct {
 	method  string
 	symbols []string
-}{
-	fnInit:              {"Init", []string{"nvmlInit_v2", "nvmlInit"}},
-	fnShutdown:          {"Shutdown", []string{"nvmlShutdown"}},
-	fnDriverVersion:     {"SystemGetDriverVersion", []string{"nvmlSystemGetDriverVersion"}},
-	fnCUDAVersion:       {"SystemGetCudaDriverVersion", []string{"nvmlSystemGetCudaDriverVersion"}},
-	fnDeviceCount:       {"DeviceGetCount", []string{"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"}},
-	fnDeviceByIndex:     {"DeviceGetHandleByIndex", []string{"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"}},
-	fnUUID:              {"GetUUID", []string{"nvmlDeviceGetUUID"}},
-	fnName:              {"GetName", []string{"nvmlDeviceGetName"}},
-	fnSerial:            {"GetSerial", []string{"nvmlDeviceGetSerial"}},
-	fnPCIInfo:           {"GetPciInfo", []string{"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"}},
-	fnVBIOS:             {"GetVbiosVersion", []string{"nvmlDeviceGetVbiosVersion"}},
-	fnMemoryV2:          {"GetMemoryInfo_v2", []string{"nvmlDeviceGetMemoryInfo_v2"}},
-	fnMemory:            {"GetMemoryInfo", []string{"nvmlDeviceGetMemoryInfo"}},
-	fnUtilization:       {"GetUtilizationRates", []string{"nvmlDeviceGetUtilizationRates"}},
-	fnEncoder:           {"GetEncoderUtilization", []string{"nvmlDeviceGetEncoderUtilization"}},
-	fnDecoder:           {"GetDecoderUtilization", []string{"nvmlDeviceGetDecoderUtilization"}},
-	fnTemperatureV:      {"GetTemperatureV", []string{"nvmlDeviceGetTemperatureV"}},
-	fnTemperature:       {"GetTemperature", []string{"nvmlDeviceGetTemperature"}},
-	fnFieldValues:       {"GetFieldValues", []string{"nvmlDeviceGetFieldValues"}},
-	fnPower:             {"GetPowerUsage", []string{"nvmlDeviceGetPowerUsage"}},
-	fnPowerLimit:        {"GetEnforcedPowerLimit", []string{"nvmlDeviceGetEnforcedPowerLimit"}},
-	fnPowerLimitRange:   {"GetPowerManagementLimitConstraints", []string{"nvmlDeviceGetPowerManagementLimitConstraints"}},
-	fnEnergy:            {"GetTotalEnergyConsumption", []string{"nvmlDeviceGetTotalEnergyConsumption"}},
-	fnClock:             {"GetClockInfo", []string{"nvmlDeviceGetClockInfo"}},
-	fnMaxClock:          {"GetMaxClockInfo", []string{"nvmlDeviceGetMaxClockInfo"}},
-	fnECC:               {"GetTotalEccErrors", []string{"nvmlDeviceGetTotalEccErrors"}},
-	fnClockEvents:       {"GetCurrentClocksEventReasons", []string{"nvmlDeviceGetCurrentClocksEventReasons"}},
-	fnClockThrottle:     {"GetCurrentClocksThrottleReasons", []string{"nvmlDeviceGetCurrentClocksThrottleReasons"}},
-	fnPerformanceState:  {"GetPerformanceState", []string{"nvmlDeviceGetPerformanceState"}},
-	fnMargin:            {"GetMarginTemperature", []string{"nvmlDeviceGetMarginTemperature"}},
-	fnThreshold:         {"GetTemperatureThreshold", []string{"nvmlDeviceGetTemperatureThreshold"}},
-	fnMemoryErrors:      {"GetMemoryErrorCounter", []string{"nvmlDeviceGetMemoryErrorCounter"}},
-	fnSRAM:              {"GetSramEccErrorStatus", []string{"nvmlDeviceGetSramEccErrorStatus"}},
-	fnRetiredPages:      {"GetRetiredPages", []string{"nvmlDeviceGetRetiredPages"}},
-	fnRetirementPending: {"GetRetiredPagesPendingStatus", []string{"nvmlDeviceGetRetiredPagesPendingStatus"}},
-	fnRemappedRows:      {"GetRemappedRows", []string{"nvmlDeviceGetRemappedRows"}},
-	fnRepair:            {"GetRepairStatus", []string{"nvmlDeviceGetRepairStatus"}},
-	fnPersistence:       {"GetPersistenceMode", []string{"nvmlDeviceGetPersistenceMode"}},
-	fnECCMode:           {"GetEccMode", []string{"nvmlDeviceGetEccMode"}},
-	fnMIGMode:           {"GetMigMode", []string{"nvmlDeviceGetMigMode"}},
-	fnGSPMode:           {"GetGspFirmwareMode", []string{"nvmlDeviceGetGspFirmwareMode"}},
-	fnConfidential:      {"SystemGetConfComputeState", []string{"nvmlSystemGetConfComputeState"}},
-	fnPCIeWidth:         {"GetCurrPcieLinkWidth", []string{"nvmlDeviceGetCurrPcieLinkWidth"}},
-	fnPCIeWidthMax:      {"GetMaxPcieLinkWidth", []string{"nvmlDeviceGetMaxPcieLinkWidth"}},
-	fnPCIeGeneration:    {"GetCurrPcieLinkGeneration", []string{"nvmlDeviceGetCurrPcieLinkGeneration"}},
-	fnPCIeGenerationMax: {"GetMaxPcieLinkGeneration", []string{"nvmlDeviceGetMaxPcieLinkGeneration"}},
-	fnNVLinkState:       {"GetNvLinkState", []string{"nvmlDeviceGetNvLinkState"}},
-	fnFabricV:           {"GetGpuFabricInfoV", []string{"nvmlDeviceGetGpuFabricInfoV"}},
-	fnFabric:            {"GetGpuFabricInfo", []string{"nvmlDeviceGetGpuFabricInfo"}},
-	fnCompute:           {"GetComputeRunningProcesses", []string{"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses"}},
-	fnGraphics:          {"GetGraphicsRunningProcesses", []string{"nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2", "nvmlDeviceGetGraphicsRunningProcesses"}},
-	fnMIGCount:          {"GetMaxMigDeviceCount", []string{"nvmlDeviceGetMaxMigDeviceCount"}},
-	fnMIGDevice:         {"GetMigDeviceHandleByIndex", []string{"nvmlDeviceGetMigDeviceHandleByIndex"}},
-	fnGPUInstance:       {"GetGpuInstanceId", []string{"nvmlDeviceGetGpuInstanceId"}},
-	fnComputeInstance:   {"GetComputeInstanceId", []string{"nvmlDeviceGetComputeInstanceId"}},
-	fnEventCreate:       {"EventSetCreate", []string{"nvmlEventSetCreate"}},
-	fnEventRegister:     {"RegisterEvents", []string{"nvmlDeviceRegisterEvents"}},
-	fnEventWait:         {"EventSetWait", []string{"nvmlEventSetWait_v2", "nvmlEventSetWait"}},
-	fnEventFree:         {"EventSetFree", []string{"nvmlEventSetFree"}},
-	fnGPMSupport:        {"GpmQueryDeviceSupport", []string{"nvmlGpmQueryDeviceSupport"}},
-	fnGPMAlloc:          {"GpmSampleAlloc", []string{"nvmlGpmSampleAlloc"}},
-	fnGPMFree:           {"GpmSampleFree", []string{"nvmlGpmSampleFree"}},
-	fnGPMSample:         {"GpmSampleGet", []string{"nvmlGpmSampleGet"}},
-	fnGPMSliceSample:    {"GpmMigSampleGet", []string{"nvmlGpmMigSampleGet"}},
-	fnGPMMetrics:        {"GpmMetricsGet", []string{"nvmlGpmMetricsGet"}},
 }
+
+func enter(method string, symbols ...string) function {
+	functions = append(functions, entry{method, symbols})
+	return function(len(functions) - 1)
+}
+
+var (
+	fnInit              = enter("Init", "nvmlInit_v2", "nvmlInit")
+	fnShutdown          = enter("Shutdown", "nvmlShutdown")
+	fnDriverVersion     = enter("SystemGetDriverVersion", "nvmlSystemGetDriverVersion")
+	fnCUDAVersion       = enter("SystemGetCudaDriverVersion", "nvmlSystemGetCudaDriverVersion")
+	fnDeviceCount       = enter("DeviceGetCount", "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount")
+	fnDeviceByIndex     = enter("DeviceGetHandleByIndex", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex")
+	fnUUID              = enter("GetUUID", "nvmlDeviceGetUUID")
+	fnName              = enter("GetName", "nvmlDeviceGetName")
+	fnSerial            = enter("GetSerial", "nvmlDeviceGetSerial")
+	fnPCIInfo           = enter("GetPciInfo", "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo")
+	fnVBIOS             = enter("GetVbiosVersion", "nvmlDeviceGetVbiosVersion")
+	fnMemoryV2          = enter("GetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo_v2")
+	fnMemory            = enter("GetMemoryInfo", "nvmlDeviceGetMemoryInfo")
+	fnUtilization       = enter("GetUtilizationRates", "nvmlDeviceGetUtilizationRates")
+	fnEncoder           = enter("GetEncoderUtilization", "nvmlDeviceGetEncoderUtilization")
+	fnDecoder           = enter("GetDecoderUtilization", "nvmlDeviceGetDecoderUtilization")
+	fnTemperatureV      = enter("GetTemperatureV", "nvmlDeviceGetTemperatureV")
+	fnTemperature       = enter("GetTemperature", "nvmlDeviceGetTemperature")
+	fnFieldValues       = enter("GetFieldValues", "nvmlDeviceGetFieldValues")
+	fnPower             = enter("GetPowerUsage", "nvmlDeviceGetPowerUsage")
+	fnPowerLimit        = enter("GetEnforcedPowerLimit", "nvmlDeviceGetEnforcedPowerLimit")
+	fnPowerLimitRange   = enter("GetPowerManagementLimitConstraints", "nvmlDeviceGetPowerManagementLimitConstraints")
+	fnEnergy            = enter("GetTotalEnergyConsumption", "nvmlDeviceGetTotalEnergyConsumption")
+	fnClock             = enter("GetClockInfo", "nvmlDeviceGetClockInfo")
+	fnMaxClock          = enter("GetMaxClockInfo", "nvmlDeviceGetMaxClockInfo")
+	fnECC               = enter("GetTotalEccErrors", "nvmlDeviceGetTotalEccErrors")
+	fnClockEvents       = enter("GetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksEventReasons")
+	fnClockThrottle     = enter("GetCurrentClocksThrottleReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+	fnPerformanceState  = enter("GetPerformanceState", "nvmlDeviceGetPerformanceState")
+	fnMargin            = enter("GetMarginTemperature", "nvmlDeviceGetMarginTemperature")
+	fnThreshold         = enter("GetTemperatureThreshold", "nvmlDeviceGetTemperatureThreshold")
+	fnMemoryErrors      = enter("GetMemoryErrorCounter", "nvmlDeviceGetMemoryErrorCounter")
+	fnSRAM              = enter("GetSramEccErrorStatus", "nvmlDeviceGetSramEccErrorStatus")
+	fnRetiredPages      = enter("GetRetiredPages", "nvmlDeviceGetRetiredPages")
+	fnRetirementPending = enter("GetRetiredPagesPendingStatus", "nvmlDeviceGetRetiredPagesPendingStatus")
+	fnRemappedRows      = enter("GetRemappedRows", "nvmlDeviceGetRemappedRows")
+	fnRepair            = enter("GetRepairStatus", "nvmlDeviceGetRepairStatus")
+	fnPersistence       = enter("GetPersistenceMode", "nvmlDeviceGetPersistenceMode")
+	fnECCMode           = enter("GetEccMode", "nvmlDeviceGetEccMode")
+	fnMIGMode           = enter("GetMigMode", "nvmlDeviceGetMigMode")
+	fnGSPMode           = enter("GetGspFirmwareMode", "nvmlDeviceGetGspFirmwareMode")
+	fnConfidential      = enter("SystemGetConfComputeState", "nvmlSystemGetConfComputeState")
+	fnPCIeWidth         = enter("GetCurrPcieLinkWidth", "nvmlDeviceGetCurrPcieLinkWidth")
+	fnPCIeWidthMax      = enter("GetMaxPcieLinkWidth", "nvmlDeviceGetMaxPcieLinkWidth")
+	fnPCIeGeneration    = enter("GetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkGeneration")
+	fnPCIeGenerationMax = enter("GetMaxPcieLinkGeneration", "nvmlDeviceGetMaxPcieLinkGeneration")
+	fnNVLinkState       = enter("GetNvLinkState", "nvmlDeviceGetNvLinkState")
+	fnFabricV           = enter("GetGpuFabricInfoV", "nvmlDeviceGetGpuFabricInfoV")
+	fnFabric            = enter("GetGpuFabricInfo", "nvmlDeviceGetGpuFabricInfo")
+	fnCompute           = enter("GetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses")
+	fnGraphics          = enter("GetGraphicsRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2", "nvmlDeviceGetGraphicsRunningProcesses")
+	fnMIGCount          = enter("GetMaxMigDeviceCount", "nvmlDeviceGetMaxMigDeviceCount")
+	fnMIGDevice         = enter("GetMigDeviceHandleByIndex", "nvmlDeviceGetMigDeviceHandleByIndex")
+	fnGPUInstance       = enter("GetGpuInstanceId", "nvmlDeviceGetGpuInstanceId")
+	fnComputeInstance   = enter("GetComputeInstanceId", "nvmlDeviceGetComputeInstanceId")
+	fnEventCreate       = enter("EventSetCreate", "nvmlEventSetCreate")
+	fnEventRegister     = enter("RegisterEvents", "nvmlDeviceRegisterEvents")
+	fnEventWait         = enter("EventSetWait", "nvmlEventSetWait_v2", "nvmlEventSetWait")
+	fnEventFree         = enter("EventSetFree", "nvmlEventSetFree")
+	fnGPMSupport        = enter("GpmQueryDeviceSupport", "nvmlGpmQueryDeviceSupport")
+	fnGPMAlloc          = enter("GpmSampleAlloc", "nvmlGpmSampleAlloc")
+	fnGPMFree           = enter("GpmSampleFree", "nvmlGpmSampleFree")
+	fnGPMSample         = enter("GpmSampleGet", "nvmlGpmSampleGet")
+	fnGPMSliceSample    = enter("GpmMigSampleGet", "nvmlGpmMigSampleGet")
+	fnGPMMetrics        = enter("GpmMetricsGet", "nvmlGpmMetricsGet")
+)
 
 // guarded runs call, which has to be fn's method of go-nvml or fn called
 // directly, if the library has a symbol for it. Codes that are an answer where
@@ -208,9 +148,9 @@ func guarded[T any](l *library, fn function, call func() (T, gonvml.Return), ans
 type binding struct {
 	path string
 	raw  gonvml.Interface
-	has  [numFunctions]bool
+	has  []bool // by function
 	// direct are the symbols of the functions that are called directly.
-	direct [numFunctions]unsafe.Pointer
+	direct []unsafe.Pointer
 	// pin keeps the library mapped after nvmlShutdown: symbols that the linker
 	// has bound would otherwise point into nothing.
 	pin *dl.DynamicLibrary
@@ -239,7 +179,7 @@ func bind(path string) (*binding, error) {
 	if err := pin.Open(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLibraryNotFound, err)
 	}
-	b := &binding{path: path, raw: gonvml.New(gonvml.WithLibraryPath(path)), pin: pin}
+	b := &binding{path: path, raw: gonvml.New(gonvml.WithLibraryPath(path)), pin: pin, has: make([]bool, len(functions)), direct: make([]unsafe.Pointer, len(functions))}
 	for fn, f := range functions {
 		for _, symbol := range f.symbols {
 			if pin.Lookup(symbol) == nil {

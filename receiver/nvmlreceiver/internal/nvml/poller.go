@@ -19,8 +19,6 @@ var (
 	ErrDriver = errors.New("the NVIDIA driver does not answer")
 	// ErrHang says that a call that concerns no single GPU has not returned.
 	ErrHang = errors.New("a call of NVML has not returned")
-	// ErrReleased says that the poller let go of the driver until Resume.
-	ErrReleased = errors.New("NVML is released")
 	// ErrClosed says that the poller was closed.
 	ErrClosed = errors.New("the poller is closed")
 )
@@ -87,7 +85,6 @@ type Poller struct {
 	slots   []*slot
 
 	ready      bool
-	released   bool
 	watch      *watch // for events of this generation, or nil
 	generation uint64
 	driver     driverState // of the last attempt to initialise
@@ -131,10 +128,6 @@ func (p *Poller) Poll(ctx context.Context) Report {
 	defer cancel()
 	defer context.AfterFunc(p.ctx, cancel)()
 
-	if p.released {
-		p.letGo(ctx) // if a call was in the way before
-		return Report{Err: ErrReleased, Generation: p.generation}
-	}
 	r := p.poll(ctx)
 	if p.ctx.Err() != nil {
 		// Who had not answered when the poll was cut short did not hang.

@@ -124,28 +124,3 @@ func (p *Poller) letGo(ctx context.Context) bool {
 	}
 	return p.idle()
 }
-
-// Release shuts NVML down, so that the driver can be unbound, reset or
-// replaced, and keeps it so until Resume: polls return ErrReleased. Where a
-// call hangs past the timeout the error says so, and later polls try again.
-func (p *Poller) Release(timeout time.Duration) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return ErrClosed
-	}
-	p.released = true
-	ctx, cancel := context.WithTimeout(p.ctx, timeout)
-	defer cancel()
-	if !p.letGo(ctx) {
-		return errHeld
-	}
-	return nil
-}
-
-// Resume lets the next poll initialise NVML again, as a new generation.
-func (p *Poller) Resume() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.released, p.next = false, time.Time{}
-}

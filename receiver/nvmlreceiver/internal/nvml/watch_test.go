@@ -52,16 +52,14 @@ func TestWaitForEventsHangs(t *testing.T) {
 		assert.Zero(t, time.Since(began), "the readings do not wait for events")
 		synctest.Wait() // the wait is in flight
 
-		require.ErrorIs(t, p.Release(time.Second), ErrHang)
+		require.ErrorIs(t, p.Close(time.Second), ErrHang)
 		assert.Zero(t, s.shutdowns)
-		require.ErrorIs(t, p.Poll(t.Context()).Err, ErrReleased)
+		require.ErrorIs(t, p.Poll(t.Context()).Err, ErrClosed)
 		close(release)
 		time.Sleep(2 * eventWait) // of the bubble's clock: the wait ends by itself
 		synctest.Wait()
 		assert.Equal(t, 1, s.shutdowns, "given back when the wait returned")
 		assert.False(t, s.freedBusy || s.shutdownInFlight)
-		require.NoError(t, p.Close(time.Second))
-		assert.Equal(t, 1, s.shutdowns)
 	})
 }
 
@@ -80,27 +78,6 @@ func TestWaitsThatFailAreSpaced(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, xids, 1, "the others are still listened to")
 		assert.Equal(t, eventPause, xids[0].Time.Sub(began))
-		require.NoError(t, p.Close(time.Second))
-	})
-}
-
-func TestReleaseWhileACallHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := script(2)
-		p := poller(s)
-		p.Poll(t.Context())
-		release := make(chan struct{})
-		s.set(func() { s.gpus[0].hang = release })
-		p.Poll(t.Context())
-		require.ErrorIs(t, p.Release(time.Second), ErrHang)
-		s.set(func() { s.gpus[0].hang = nil })
-		close(release)
-		synctest.Wait()
-		require.ErrorIs(t, p.Poll(t.Context()).Err, ErrReleased)
-		assert.Equal(t, 1, s.shutdowns, "a later poll lets go")
-		assert.False(t, s.shutdownInFlight)
-		p.Resume()
-		assert.Len(t, p.Poll(t.Context()).Samples, 2)
 		require.NoError(t, p.Close(time.Second))
 	})
 }
