@@ -5,25 +5,21 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
+	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"sync/atomic"
-	"syscall"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/procfs"
-	_ "go.opentelemetry.io/collector/config/configgrpc" // registers the compressions
-	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
-	"google.golang.org/grpc"
 
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+	"github.com/gpu-collector/gpu-collector/test/bench/harness"
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 )
 
@@ -32,17 +28,6 @@ const (
 	maxIdleMegabytes  = 45
 	maxIdleCPUPercent = 0.5
 )
-
-// gateway takes what the agent pushes.
-type gateway struct {
-	pmetricotlp.UnimplementedGRPCServer
-	pushes atomic.Int64
-}
-
-func (g *gateway) Export(context.Context, pmetricotlp.ExportRequest) (pmetricotlp.ExportResponse, error) {
-	g.pushes.Add(1)
-	return pmetricotlp.NewExportResponse(), nil
-}
 
 // agent is the lean distribution, and how long it is looked at.
 type agent struct {
@@ -76,58 +61,31 @@ func (a *agent) node(ctx context.Context, w io.Writer, gpus int) error {
 	if err = fakenvml.NewH100(gpus).Write(state); err != nil {
 		return err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	next, stop, err := harness.NextHop(ctx, 0)
 	if err != nil {
 		return err
 	}
-	server, sink := grpc.NewServer(), &gateway{}
-	pmetricotlp.RegisterGRPCServer(server, sink)
-	go func() { _ = server.Serve(listener) }()
-	defer server.Stop()
-
-	args := []string{"--config", a.config}
-	for _, override := range []string{
-		"receivers::nvml::library_path: " + library,
-		"receivers::otlp::protocols::grpc::endpoint: 127.0.0.1:0",
-		"receivers::otlp::protocols::http::endpoint: 127.0.0.1:0",
-		"extensions::healthcheckv2::http::endpoint: 127.0.0.1:0",
-		"service::telemetry::metrics::readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: 0}}}}]",
-	} {
-		args = append(args, "--config", "yaml:"+override)
-	}
-	cmd := exec.CommandContext(ctx, a.binary, args...)
-	cmd.Env = append(os.Environ(), fakenvml.StateEnv+"="+state,
-		"GPU_COLLECTOR_GATEWAY="+listener.Addr().String(), "GPU_COLLECTOR_INSECURE=true")
-	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &log, &log
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
-	if err = cmd.Start(); err != nil {
+	defer stop()
+	c, err := harness.Start(ctx, harness.Setup{
+		Name: "agent", Binary: a.binary, Configs: []string{a.config}, Metrics: true,
+		Overrides: []string{
+			"receivers::nvml::library_path: " + library,
+			"receivers::otlp::protocols::http::endpoint: 127.0.0.1:0",
+			"extensions::healthcheckv2::http::endpoint: 127.0.0.1:0",
+		},
+		Env: []string{fakenvml.StateEnv + "=" + state, "GPU_COLLECTOR_GATEWAY=" + next, "GPU_COLLECTOR_INSECURE=true"},
+	})
+	if err != nil {
 		return err
 	}
-	exited := make(chan error, 1)
-	go func() { exited <- cmd.Wait() }()
-
-	err = a.measure(ctx, w, gpus, cmd.Process.Pid, exited, sink)
-	if err == nil {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		err = <-exited
-	}
-	if err != nil {
-		return fmt.Errorf("%w; the agent said:\n%s", err, log.Bytes())
-	}
-	return nil
+	return errors.Join(a.measure(ctx, w, gpus, c), c.Close())
 }
 
-var errExited = errors.New("the agent ended before it was measured")
-
-func (a *agent) measure(ctx context.Context, w io.Writer, gpus, pid int, exited <-chan error, sink *gateway) error {
+func (a *agent) measure(ctx context.Context, w io.Writer, gpus int, c *harness.Collector) error {
 	wait := func(d time.Duration) error {
 		select {
 		case <-time.After(d):
-			return nil
-		case err := <-exited:
-			return errors.Join(errExited, err)
+			return c.Alive()
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -135,7 +93,7 @@ func (a *agent) measure(ctx context.Context, w io.Writer, gpus, pid int, exited 
 	if err := wait(a.warmup); err != nil {
 		return err
 	}
-	before, err := stat(pid)
+	before, _, err := c.Usage()
 	if err != nil {
 		return err
 	}
@@ -143,22 +101,32 @@ func (a *agent) measure(ctx context.Context, w io.Writer, gpus, pid int, exited 
 	if err = wait(a.span); err != nil {
 		return err
 	}
-	after, err := stat(pid)
+	after, resident, err := c.Usage()
 	if err != nil {
 		return err
 	}
-	if sink.pushes.Load() == 0 {
+	families, err := c.Families(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(families)), func(name string) bool {
+		return strings.HasPrefix(name, "otelcol_exporter_sent_metric_points")
+	}) {
 		return errors.New("the agent pushed nothing")
 	}
-	percent := 100 * (after.CPUTime() - before.CPUTime()) / time.Since(began).Seconds()
+	percent := 100 * (after - before) / time.Since(began).Seconds()
 	if gpus != 8 { // which the promise is of
 		suffix := fmt.Sprintf("_%dgpu", gpus)
-		figure.FprintOnly(w, "agent_idle_rss"+suffix, float64(after.ResidentMemory())/1e6, "MB")
+		figure.FprintOnly(w, "agent_idle_rss"+suffix, resident/1e6, "MB")
 		figure.FprintOnly(w, "agent_idle_cpu"+suffix, percent, "%")
 		return nil
 	}
-	figure.Fprint(w, "agent_idle_rss", float64(after.ResidentMemory())/1e6, "MB", maxIdleMegabytes, true)
-	status, err := status(pid)
+	figure.Fprint(w, "agent_idle_rss", resident/1e6, "MB", maxIdleMegabytes, true)
+	proc, err := procfs.NewProc(c.PID())
+	if err != nil {
+		return err
+	}
+	status, err := proc.NewStatus()
 	if err != nil {
 		return err
 	}
@@ -166,20 +134,4 @@ func (a *agent) measure(ctx context.Context, w io.Writer, gpus, pid int, exited 
 	figure.FprintOnly(w, "agent_idle_rss_anon", float64(status.RssAnon)/1e6, "MB")
 	figure.Fprint(w, "agent_idle_cpu", percent, "%", maxIdleCPUPercent, true)
 	return nil
-}
-
-func stat(pid int) (procfs.ProcStat, error) {
-	proc, err := procfs.NewProc(pid)
-	if err != nil {
-		return procfs.ProcStat{}, err
-	}
-	return proc.Stat()
-}
-
-func status(pid int) (procfs.ProcStatus, error) {
-	proc, err := procfs.NewProc(pid)
-	if err != nil {
-		return procfs.ProcStatus{}, err
-	}
-	return proc.NewStatus()
 }
