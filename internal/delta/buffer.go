@@ -92,7 +92,7 @@ func (b *Buffer) Take(md pmetric.Metrics) (missed Missed) {
 			b.extend(&credit, clusterOf(rm.Resource().Attributes()), md)
 		}
 		first = false
-		all := true
+		var all bool
 		if credit.void && !b.known(key) {
 			dropped := dropLastValues(rm)
 			b.dropped.Add(int64(dropped))

@@ -8,9 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // known are the episodes, the newest first, those that are over with their cause.

@@ -7,10 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // client keeps what a watcher is told, as a browser would.

@@ -7,9 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // A view that changed has room for its own GPUs and no more: at 50,000 nodes a

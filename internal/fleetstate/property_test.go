@@ -10,9 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

@@ -10,10 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -36,5 +36,5 @@ func write(file string) error {
 		return err
 	}
 	text.WriteByte('\n')
-	return os.WriteFile(file, text.Bytes(), 0o600) //nolint:gosec // the path is whom the developer names
+	return os.WriteFile(file, text.Bytes(), 0o600)
 }

@@ -4,6 +4,7 @@ package statetable
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -52,12 +53,12 @@ func (s *pushed) judged(tb *Table) (r *Report, out []string) {
 	for _, of := range s.parts {
 		r.OpenNode(of.node)
 		if r.Undescribed() {
-			r.DescribeNode([]Attr{{Key: "host.name", Text: fmt.Sprint(of.node.Lo)}})
+			r.DescribeNode([]Attr{{Key: "host.name", Text: strconv.FormatUint(of.node.Lo, 10)}})
 		}
 		for _, p := range of.points {
 			verdict := r.Observe(p)
 			if r.Fresh() && p.Key%5 > 0 {
-				r.Describe(&Metric{Name: fmt.Sprint(p.Key % 3)}, []Attr{{Key: "k", Type: AttrInt, Num: p.Key}})
+				r.Describe(&Metric{Name: strconv.FormatUint(p.Key%3, 10)}, []Attr{{Key: "k", Type: AttrInt, Num: p.Key}})
 			}
 			out = append(out, fmt.Sprint(p.Key, verdict))
 		}
@@ -92,7 +93,7 @@ func state(tb *Table) map[string]string {
 	out := map[string]string{"totals": fmt.Sprintf("%+v places %d room %d", tb.Stats(), tb.places.Taken(), tb.room.Taken())}
 	for i := range tb.unplaced {
 		if at := tb.unplaced[i].Load(); at != 0 {
-			out[fmt.Sprint("unplaced ", i)] = fmt.Sprint(at)
+			out[fmt.Sprint("unplaced ", i)] = strconv.FormatInt(at, 10)
 		}
 	}
 	for n := range tb.all() {
@@ -116,7 +117,7 @@ func state(tb *Table) map[string]string {
 
 // readable is what others see of a table.
 func readable(tb *Table, now time.Duration) map[string][]string {
-	out := map[string][]string{"reporting": {fmt.Sprint(tb.Reporting(now))}}
+	out := map[string][]string{"reporting": {strconv.FormatInt(tb.Reporting(now), 10)}}
 	for n := range tb.Nodes() {
 		var series []string
 		for _, s := range tb.Series(n.Key) {

@@ -163,7 +163,6 @@ func telemetry(ctx context.Context, tx *sql.Tx, q *fleethistory.Query) (page []f
 
 func slotPage(ctx context.Context, tx *sql.Tx, c *condition, page []fleethistory.Sample, offset, limit int) ([]fleethistory.Sample, error) {
 	args := append(append([]any(nil), c.args...), limit, offset)
-	//nolint:gosec // only names of columns and placeholders are put together
 	err := each(ctx, tx, `SELECT r.cluster, r.host, r.gpu, r.metric, r.attributes, p.at, p.value
 		FROM (SELECT series, at, value FROM samples`+c.where()+` ORDER BY at DESC, series LIMIT ? OFFSET ?) p
 		JOIN series r ON r.id = p.series ORDER BY p.at DESC, p.series`, args, func(rows *sql.Rows) error {
@@ -178,7 +177,8 @@ func slotPage(ctx context.Context, tx *sql.Tx, c *condition, page []fleethistory
 // each calls scan for every row of the answer, until it fails.
 func each(ctx context.Context, db interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}, query string, args []any, scan func(*sql.Rows) error) error {
+}, query string, args []any, scan func(*sql.Rows) error,
+) error {
 	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
@@ -207,7 +207,6 @@ func (s *Store) Recorded(ctx context.Context, q *fleethistory.Query, gpus bool) 
 	}
 	from, args := perSeries(q, "min(at) f, max(at) l, count(*) n", named)
 	err = s.query(ctx, func(ctx context.Context, db *sql.DB) error {
-		//nolint:gosec // only names of columns and placeholders are put together
 		return each(ctx, db, "SELECT r.host, r.cluster, "+gpu+", min(t.f), max(t.l), sum(t.n) FROM "+from+" GROUP BY 1, 2, 3 ORDER BY 1, 2, 3", args, func(rows *sql.Rows) error {
 			if total++; total <= q.Offset || len(page) >= q.Limit {
 				return nil
@@ -243,7 +242,6 @@ func (s *Store) Aggregations(ctx context.Context, q *fleethistory.AggregationQue
 	}
 	from, args := perSeries(&q.Query, "count(*) n, min(value) lo, max(value) hi, sum(value) s", more...)
 	err = s.query(ctx, func(ctx context.Context, db *sql.DB) error {
-		//nolint:gosec // only names of columns and placeholders are put together
 		err := each(ctx, db, "SELECT "+g.columns+", r.metric, r.attributes, sum(t.n), min(t.lo), max(t.hi), sum(t.s) FROM "+from+
 			" GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5 LIMIT ?", append(args, maxGroups+1), func(rows *sql.Rows) error {
 			var a fleethistory.Aggregation

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	dto "github.com/prometheus/client_model/go"
@@ -49,7 +50,7 @@ func Start(ctx context.Context, s Setup) (*Collector, error) {
 		return nil, err
 	}
 	c.Endpoint, c.metrics = addresses[0], addresses[1]
-	overrides := append(s.Overrides, "receivers::otlp::protocols::grpc::endpoint: "+c.Endpoint)
+	overrides := append(slices.Clone(s.Overrides), "receivers::otlp::protocols::grpc::endpoint: "+c.Endpoint)
 	if s.Metrics {
 		host, port, _ := strings.Cut(c.metrics, ":")
 		overrides = append(overrides, fmt.Sprintf("service::telemetry::metrics::readers: [{pull: {exporter: {prometheus: {host: %s, port: %s}}}}]", host, port))
@@ -74,7 +75,7 @@ func Start(ctx context.Context, s Setup) (*Collector, error) {
 	c.Process = process.New(process.Command{
 		Path: s.Binary, Args: args, Env: append(append(os.Environ(), "STATE_DIRECTORY="+c.dir), s.Env...),
 	})
-	if err := c.Process.Start(); err != nil {
+	if err := c.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", s.Name, err), os.RemoveAll(c.dir))
 	}
 	return c, nil
