@@ -205,7 +205,7 @@ func (n *Node) hold(t *Test, gpu int, w window) bool {
 		}
 	}
 	for _, f := range t.Now {
-		if n.gpus[gpu].on&(1<<source[f]) == 0 {
+		if n.gpus[gpu].on&(1<<(source[f]-firstFlag)) == 0 {
 			return false
 		}
 	}

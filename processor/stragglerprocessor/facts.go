@@ -110,71 +110,25 @@ func (f *factReader) reject(err error) {
 // called at each tick.
 func (f *factReader) sweep(now time.Time) { f.store.Sweep(now) }
 
-// gpuFacts are the readings of a GPU, one more than their number, by the
-// catalogue's field.
-var gpuFacts = [reading.NumFields]reason.Field{
-	reading.RemapFailed:         1 + reason.FieldRemapFailed,
-	reading.RemapPending:        1 + reason.FieldRemapPending,
-	reading.RetirementPending:   1 + reason.FieldRetirementPending,
-	reading.PowerBrake:          1 + reason.FieldPowerBrake,
-	reading.HWThermal:           1 + reason.FieldHWThermal,
-	reading.SWThermal:           1 + reason.FieldSWThermal,
-	reading.HWSlowdown:          1 + reason.FieldHWSlowdown,
-	reading.PowerCap:            1 + reason.FieldPowerCap,
-	reading.SMClock:             1 + reason.FieldSMClock,
-	reading.SMClockLimit:        1 + reason.FieldSMClockLimit,
-	reading.PCIeGeneration:      1 + reason.FieldPCIeGeneration,
-	reading.PCIeGenerationLimit: 1 + reason.FieldPCIeGenerationLimit,
-	reading.PCIeWidth:           1 + reason.FieldPCIeWidth,
-	reading.PCIeWidthLimit:      1 + reason.FieldPCIeWidthLimit,
-	reading.NVLinksUp:           1 + reason.FieldNVLinksUp,
-	reading.MemoryShare:         1 + reason.FieldMemory,
-	reading.Temperature:         1 + reason.FieldTemperature,
-	reading.Utilization:         1 + reason.FieldUtilization,
-	reading.Power:               1 + reason.FieldPower,
-	reading.PowerLimit:          1 + reason.FieldPowerLimit,
-	reading.Processes:           1 + reason.FieldProcesses,
-	reading.ECCUncorrected:      1 + reason.FieldECCUncorrected,
-	reading.PCIeReplays:         1 + reason.FieldPCIeReplays,
-	reading.NVLinkReplay:        1 + reason.FieldNVLinkReplay,
-	reading.NVLinkRecovery:      1 + reason.FieldNVLinkRecovery,
-	reading.NVLinkCRCFlit:       1 + reason.FieldNVLinkCRCFlit,
-	reading.NVLinkCRCData:       1 + reason.FieldNVLinkCRCData,
-	reading.NVLinkCRC:           1 + reason.FieldNVLinkCRC,
-	reading.PowerBrakeTime:      1 + reason.FieldPowerBrakeTime,
-	reading.HWThermalTime:       1 + reason.FieldHWThermalTime,
-	reading.SWThermalTime:       1 + reason.FieldSWThermalTime,
-}
-
-// nodeFacts are those of the node.
-var nodeFacts = [reading.NumFields]reason.NodeField{
-	reading.CPUPressure:  1 + reason.NodeCPUPressure,
-	reading.CPUSteal:     1 + reason.NodeCPUSteal,
-	reading.LoadAverage:  1 + reason.NodeLoadAverage,
-	reading.HostMemory:   1 + reason.NodeHostMemory,
-	reading.GPUsExpected: 1 + reason.NodeGPUsExpected,
-	reading.GPUsFound:    1 + reason.NodeGPUsFound,
-}
-
 // put takes a point into what is known of a node.
 func put(n *reason.Node, p *metricreading.Point) error {
-	if field := gpuFacts[p.Field]; field > 0 {
+	switch f := p.Field; {
+	case reason.OfGPU(f):
 		gpu, err := n.GPU(p.ID)
 		switch {
 		case err != nil:
 			return err
 		case p.Ended:
-			n.Drop(gpu, field-1)
+			n.Drop(gpu, f)
 		default:
-			n.Put(gpu, field-1, p.Value)
+			n.Put(gpu, f, p.Value)
 		}
 		return nil
-	}
-	if field := nodeFacts[p.Field]; field > 0 {
+	case reason.OfNode(f):
 		if p.Ended {
-			n.DropNode(field - 1)
+			n.DropNode(f)
 		} else {
-			n.PutNode(field-1, p.Value)
+			n.PutNode(f, p.Value)
 		}
 		return nil
 	}
