@@ -4,6 +4,7 @@ package reason
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -304,18 +305,8 @@ func (n *Node) keep(s series) bool {
 // forget drops what is kept beside a GPU whose place is taken.
 func (n *Node) forget(sc scope, of int) {
 	gone := func(fact Fact, dev uint8) bool { return facts[fact].scope == sc && int(dev) == of }
-	n.series = deleteFunc(n.series, func(s *series) bool { return gone(s.fact, s.of) })
-	n.moved = deleteFunc(n.moved, func(h *history) bool { return gone(h.fact, h.of) })
-}
-
-func deleteFunc[T any](list []T, gone func(*T) bool) []T {
-	kept := list[:0]
-	for i := range list {
-		if !gone(&list[i]) {
-			kept = append(kept, list[i])
-		}
-	}
-	return kept
+	n.series = slices.DeleteFunc(n.series, func(s series) bool { return gone(s.fact, s.of) })
+	n.moved = slices.DeleteFunc(n.moved, func(h history) bool { return gone(h.fact, h.of) })
 }
 
 // grown is what a counter has added since its last value. One that fell was

@@ -629,7 +629,7 @@ func TestAGroupIsExplained(t *testing.T) {
 				return
 			}
 			e := got.Evidence[0]
-			assert.Equal(t, Evidence{Fact: PowerBrake, Value: 1, Peers: float64(btoi(test.all)), HasPeers: true}, e)
+			assert.Equal(t, Evidence{Fact: PowerBrake, Value: 1, Peers: one(test.all), HasPeers: true}, e)
 		})
 	}
 }

@@ -4,7 +4,6 @@ package stragglerprocessor
 
 import (
 	"context"
-	"errors"
 	"math"
 	"time"
 
@@ -33,15 +32,11 @@ type factReader struct {
 	now           time.Time
 	node          *reason.Node
 	failed        error
-	rejected      [len(factErrors)]int64
+	rejected      map[error]int64
 }
 
-// factErrors are what a reading may be rejected for besides what the catalogue
-// refuses.
-var factErrors = [...]error{reason.ErrName, reason.ErrTooManyNodes, reason.ErrClusterNodes, reason.ErrTooManyDevices, errForeignCluster}
-
 func newFactReader(cfg *Config) *factReader {
-	return &factReader{store: reason.New(reason.Config{MaxNodes: cfg.Gateway.MaxNodes, Retention: cfg.Gateway.Retention})}
+	return &factReader{rejected: make(map[error]int64), store: reason.New(reason.Config{MaxNodes: cfg.Gateway.MaxNodes, Retention: cfg.Gateway.Retention})}
 }
 
 // begin prepares for the metrics of a resource.
@@ -56,14 +51,13 @@ func (f *factReader) begin(from metricreading.Resource, id *identity, caller wir
 
 // end counts what of the resource was rejected, and keeps nothing of it.
 func (f *factReader) end(ctx context.Context, r *rejects) {
-	for i, n := range f.rejected {
-		if n > 0 {
-			r.addN(ctx, factErrors[i], n)
-		}
+	for err, n := range f.rejected {
+		r.addN(ctx, err, n)
 	}
+	clear(f.rejected)
 	r.refused(ctx, &f.from.Refused)
 	f.from, f.point = metricreading.Resource{}, metricreading.Point{}
-	f.cluster, f.host, f.node, f.rejected = "", "", nil, [len(factErrors)]int64{}
+	f.cluster, f.host, f.node = "", "", nil
 }
 
 // take reads a metric that explains something.
@@ -82,7 +76,7 @@ func (f *factReader) take(known *reading.Metric, m pmetric.Metric) {
 			f.node, f.failed = f.store.Node(f.cluster, f.host, f.now)
 		}
 		if f.failed != nil {
-			f.reject(f.failed)
+			f.rejected[f.failed]++
 			return
 		}
 	}
@@ -92,16 +86,7 @@ func (f *factReader) take(known *reading.Metric, m pmetric.Metric) {
 			continue
 		}
 		if err := put(f.node, p); err != nil {
-			f.reject(err)
-		}
-	}
-}
-
-func (f *factReader) reject(err error) {
-	for i, known := range factErrors {
-		if errors.Is(err, known) {
-			f.rejected[i]++
-			return
+			f.rejected[err]++
 		}
 	}
 }
