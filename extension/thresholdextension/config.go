@@ -5,6 +5,7 @@ package thresholdextension
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -36,7 +37,7 @@ type Config struct {
 	// the value is `cluster/node`; `*` is for a client that speaks for all.
 	NodeAuthAttribute string `mapstructure:"node_auth_attribute"`
 	// Headers are the names on the wire; both ends must agree.
-	Headers HeadersConfig `mapstructure:"headers"`
+	Headers wire.Names `mapstructure:"headers"`
 	// Compatibility lists further protocols that the server side speaks: ingero.
 	Compatibility []string `mapstructure:"compatibility"`
 	// ConsistentHash spreads the client side's gRPC pushes over the addresses
@@ -52,25 +53,11 @@ type Config struct {
 	_ struct{}
 }
 
-// HeadersConfig names the request and response headers.
-type HeadersConfig struct {
-	Cluster   string `mapstructure:"cluster"`
-	Node      string `mapstructure:"node"`
-	Group     string `mapstructure:"group"`
-	Threshold string `mapstructure:"threshold"`
-	QuorumMet string `mapstructure:"quorum_met"`
-	Params    string `mapstructure:"params"`
-	Epoch     string `mapstructure:"epoch"`
-	Resync    string `mapstructure:"resync"`
-
-	_ struct{}
-}
-
 func createDefaultConfig() component.Config {
 	api := confighttp.NewDefaultServerConfig()
 	api.NetAddr.Endpoint = "127.0.0.1:8085"
 	return &Config{
-		Headers: HeadersConfig{
+		Headers: wire.Names{
 			Cluster:   gpusemconv.HeaderCluster,
 			Node:      gpusemconv.HeaderNode,
 			Group:     gpusemconv.HeaderGroup,
@@ -107,17 +94,19 @@ func (c *Config) Validate() error {
 		}
 	}
 	seen := map[string]string{}
-	for _, h := range c.Headers.list() {
-		name := strings.ToLower(h.name)
+	h := reflect.ValueOf(&c.Headers).Elem()
+	for i := range h.NumField() {
+		key, header := h.Type().Field(i).Tag.Get("mapstructure"), h.Field(i).String()
+		name := strings.ToLower(header)
 		switch {
-		case !httpguts.ValidHeaderFieldName(h.name):
-			errs = append(errs, fmt.Errorf("`headers::%s` is %q, must be a valid HTTP header name", h.key, h.name))
+		case !httpguts.ValidHeaderFieldName(header):
+			errs = append(errs, fmt.Errorf("`headers::%s` is %q, must be a valid HTTP header name", key, header))
 		case strings.HasPrefix(name, "grpc-") || strings.HasSuffix(name, "-bin"):
-			errs = append(errs, fmt.Errorf("`headers::%s` is %q, gRPC reserves the prefix grpc- and the suffix -bin", h.key, h.name))
+			errs = append(errs, fmt.Errorf("`headers::%s` is %q, gRPC reserves the prefix grpc- and the suffix -bin", key, header))
 		case seen[name] != "":
-			errs = append(errs, fmt.Errorf("`headers::%s` is %q, which `headers::%s` is already", h.key, h.name, seen[name]))
+			errs = append(errs, fmt.Errorf("`headers::%s` is %q, which `headers::%s` is already", key, header, seen[name]))
 		default:
-			seen[name] = h.key
+			seen[name] = key
 		}
 	}
 	return errors.Join(errs...)
@@ -129,25 +118,12 @@ func (c *Config) rule() clientidentity.Rule {
 
 func (c *Config) ingero() bool { return slices.Contains(c.Compatibility, compatibilityIngero) }
 
-type headerName struct{ key, name string }
-
-func (h *HeadersConfig) list() []headerName {
-	return []headerName{
-		{"cluster", h.Cluster},
-		{"node", h.Node},
-		{"group", h.Group},
-		{"threshold", h.Threshold},
-		{"quorum_met", h.QuorumMet},
-		{"params", h.Params},
-		{"epoch", h.Epoch},
-		{"resync", h.Resync},
+// names are the headers in lower case, as gRPC's metadata has them.
+func (c *Config) names() wire.Names {
+	names := c.Headers
+	v := reflect.ValueOf(&names).Elem()
+	for i := range v.NumField() {
+		v.Field(i).SetString(strings.ToLower(v.Field(i).String()))
 	}
-}
-
-func (h *HeadersConfig) names() wire.Names {
-	return wire.Names{
-		Cluster: strings.ToLower(h.Cluster), Node: strings.ToLower(h.Node), Group: strings.ToLower(h.Group),
-		Threshold: strings.ToLower(h.Threshold), QuorumMet: strings.ToLower(h.QuorumMet), Params: strings.ToLower(h.Params),
-		Epoch: strings.ToLower(h.Epoch), Resync: strings.ToLower(h.Resync),
-	}
+	return names
 }

@@ -63,7 +63,3 @@ func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 	}
 	assert.Len(t, strings.Split(err.Error(), "\n"), 9)
 }
-
-func (c *Config) names() namesForTest { n := c.Headers.names(); return namesForTest{n.Cluster, n.Node} }
-
-type namesForTest struct{ Cluster, Node string }

@@ -77,7 +77,7 @@ func newExtension(set extension.Settings, cfg *Config) (*thresholdExtension, err
 		return nil, err
 	}
 	e := &thresholdExtension{
-		cfg: cfg, names: cfg.Headers.names(), ingero: cfg.ingero(),
+		cfg: cfg, names: cfg.names(), ingero: cfg.ingero(),
 		set: set.TelemetrySettings, telemetry: tb, now: time.Now,
 	}
 	e.renewEpoch()

@@ -12,46 +12,49 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 )
 
-// Config of a Node. All durations and counts are positive.
+// Config of a Node. All durations and counts are positive. The keys are those of
+// the processor's section agent; the fields without have keys outside it.
 type Config struct {
-	Weights Weights
-	Floors  Floors
+	Weights Weights `mapstructure:"-"`
+	Floors  Floors  `mapstructure:"-"`
 	// Measures say how the signals are measured, Signals how they compare.
-	Measures [nodesignal.Count]Measure
-	Signals  [nodesignal.Count]nodesignal.Spec
+	Measures [nodesignal.Count]Measure         `mapstructure:"-"`
+	Signals  [nodesignal.Count]nodesignal.Spec `mapstructure:"-"`
 	// CUSUM holds the constants of the trackers, the gateway's.
-	CUSUM straggler.CUSUM
+	CUSUM straggler.CUSUM `mapstructure:"-"`
 	// WarmupTicks and StuckTicks are the gateway's: ticks with values without
 	// which a node is not judged, and with the very same throughput from which
 	// nobody is taken to measure it.
-	WarmupTicks, StuckTicks int
+	WarmupTicks int `mapstructure:"-"`
+	StuckTicks  int `mapstructure:"-"`
 	// CohortWindow is the time constant of the mean by which a node of a split
 	// group finds its cohort, the gateway's.
-	CohortWindow time.Duration
+	CohortWindow time.Duration `mapstructure:"-"`
 	// Interval is the pace of evaluation; readings between two are averaged.
-	Interval time.Duration
+	Interval time.Duration `mapstructure:"-"`
 	// ReadingTTL is how long a reading counts that is not repeated.
-	ReadingTTL time.Duration
+	ReadingTTL time.Duration `mapstructure:"-"`
 	// IdleBelow is the GPU utilisation under which a node is idle once that
 	// has lasted IdleAfter; from LoadAbove on a GPU's clock and links count.
-	IdleBelow float64
-	IdleAfter time.Duration
-	LoadAbove float64
+	IdleBelow float64       `mapstructure:"idle_below"`
+	IdleAfter time.Duration `mapstructure:"idle_after"`
+	LoadAbove float64       `mapstructure:"load_above"`
 	// CalibrationSamples evaluations make the node's own baseline usable.
-	CalibrationSamples int
+	CalibrationSamples int `mapstructure:"calibration_samples"`
 	// BaselineAlpha is the weight of one evaluation in the baseline: slow
 	// enough that a ramp of a few percent per hour stays visible.
-	BaselineAlpha float64
+	BaselineAlpha float64 `mapstructure:"baseline_alpha"`
 	// SuspectBand below its baseline freezes it: a lasting slowdown must not
 	// become the new normal.
-	SuspectBand float64
+	SuspectBand float64 `mapstructure:"suspect_band"`
 	// CachedTTL is how long the gateway's last threshold is used when no newer
 	// one comes.
-	CachedTTL time.Duration
+	CachedTTL time.Duration `mapstructure:"cached_ttl"`
 	// LocalFraction of its own baseline score is a node's threshold without a gateway.
-	LocalFraction float64
+	LocalFraction float64 `mapstructure:"local_fraction"`
 	// EnterTicks and LeaveTicks are the persistence of the plain rule's verdict.
-	EnterTicks, LeaveTicks int
+	EnterTicks int `mapstructure:"-"`
+	LeaveTicks int `mapstructure:"-"`
 }
 
 // DefaultConfig returns the defaults.

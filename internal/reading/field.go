@@ -18,7 +18,42 @@ const (
 	GPUsFound
 	GPUsLost
 
-	// Of a GPU.
+	// Of a GPU. internal/reason keeps the next three runs by their place: flags,
+	// gauges and counters.
+	RemapFailed
+	RemapPending
+	RetirementPending
+	PowerBrake
+	HWThermal
+	SWThermal
+	HWSlowdown
+	PowerCap
+
+	SMClock
+	SMClockLimit
+	PCIeGeneration
+	PCIeGenerationLimit
+	PCIeWidth
+	PCIeWidthLimit
+	NVLinksUp
+	MemoryShare
+	Temperature
+	Utilization
+	Power
+	PowerLimit
+	Processes
+
+	ECCUncorrected
+	PCIeReplays
+	NVLinkReplay
+	NVLinkRecovery
+	NVLinkCRCFlit
+	NVLinkCRCData
+	NVLinkCRC
+	PowerBrakeTime
+	HWThermalTime
+	SWThermalTime
+
 	Info
 	Up
 	Health
@@ -26,51 +61,20 @@ const (
 	HealthReason
 	RecoveryAction
 	Xid
-	Power
-	PowerLimit
-	Temperature
 	MemoryTemperature
 	TemperatureLimit
 	TemperatureMargin
-	Utilization
 	TensorActivity
 	SMActivity
-	SMClock
-	SMClockLimit
 	MemoryUsed
 	MemoryLimit
-	MemoryShare
-	Processes
-	PowerBrake
-	HWThermal
-	SWThermal
-	HWSlowdown
-	PowerCap
 	// OtherThrottle is any other reason that holds the clocks down.
 	OtherThrottle
-	PowerBrakeTime
-	HWThermalTime
-	SWThermalTime
 	ECCCorrected
-	ECCUncorrected
 	ECCCorrectedTotal
 	ECCUncorrectedTotal
 	RemappedCorrected
 	RemappedUncorrected
-	RemapPending
-	RemapFailed
-	RetirementPending
-	PCIeGeneration
-	PCIeGenerationLimit
-	PCIeWidth
-	PCIeWidthLimit
-	PCIeReplays
-	NVLinksUp
-	NVLinkReplay
-	NVLinkRecovery
-	NVLinkCRC
-	NVLinkCRCFlit
-	NVLinkCRCData
 
 	// Of a network interface.
 	NetworkErrors

@@ -5,6 +5,8 @@ package reason
 import (
 	"slices"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // beforeWatched is the beginning of what was there when its node was first
@@ -31,17 +33,17 @@ func (n *Node) begin(before, ended uint32, watched bool) uint32 {
 
 // steps are the gauges that stay what they are until something breaks. Of
 // clocks, loads and the like, which change all the time, no beginning is known.
-var steps = [...]Field{FieldPCIeGeneration, FieldPCIeWidth, FieldNVLinksUp, FieldProcesses, FieldPowerLimit}
+var steps = [...]reading.Field{reading.PCIeGeneration, reading.PCIeWidth, reading.NVLinksUp, reading.Processes, reading.PowerLimit}
 
 // step notes when a gauge became worse, 0 for a value that nobody saw begin, as
 // after the rest in which a GPU lowers its link's generation by itself.
-func (g *gpu) step(f Field, v float32, now uint32) {
+func (g *gpu) step(f reading.Field, v float32, now uint32) {
 	i := slices.Index(steps[:], f)
 	if i < 0 {
 		return
 	}
 	was := g.gauges[f-firstGauge]
-	if f == FieldProcesses {
+	if f == reading.Processes {
 		was, v = v, was
 	}
 	switch {
@@ -72,15 +74,11 @@ func (n *Node) began(f Fact, i int) (uint32, bool) {
 	if h := n.history(f, i); h != nil {
 		return h.began, true
 	}
-	if facts[f].scope == ofGPU && source[f] < firstGauge && flagFact(f) {
-		return n.gpus[i].began[source[f]], true
+	if field := source[f]; field >= firstFlag && field < firstGauge {
+		return n.gpus[i].began[field-firstFlag], true
 	}
 	return 0, false
 }
-
-// flagFact reports whether a fact is a flag; the fields of facts that are not
-// one reading are the first flag's.
-func flagFact(f Fact) bool { return source[f] != 0 || f == RemapFailed }
 
 // standing reports whether a fact is known to have been what it is before the
 // window. A node that was heard of shortly before it tells of nothing older.

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // play lets time pass with a report of n0 every 10 s.
@@ -36,33 +38,33 @@ func TestTheNewGoesBeforeTheOld(t *testing.T) {
 	}{
 		{
 			"a remapping that waits, and a power brake",
-			func(f *fleet, n *Node) { f.put(n, 1, FieldRemapPending, 1) }, nil,
-			func(f *fleet, n *Node) { f.put(n, 6, FieldPowerBrake, 1) },
+			func(f *fleet, n *Node) { f.put(n, 1, reading.RemapPending, 1) }, nil,
+			func(f *fleet, n *Node) { f.put(n, 6, reading.PowerBrake, 1) },
 			"hw_power_brake", gpuID(6),
 		},
 		{
 			"the same flag on two GPUs",
-			func(f *fleet, n *Node) { f.put(n, 1, FieldHWThermal, 1) }, nil,
-			func(f *fleet, n *Node) { f.put(n, 6, FieldHWThermal, 1) },
+			func(f *fleet, n *Node) { f.put(n, 1, reading.HWThermal, 1) }, nil,
+			func(f *fleet, n *Node) { f.put(n, 6, reading.HWThermal, 1) },
 			"hw_thermal", gpuID(6),
 		},
 		{
 			"a brake that comes and goes, and NVLink errors",
 			nil,
-			func(f *fleet, n *Node) { flicker = 1 - flicker; f.put(n, 1, FieldPowerBrake, flicker) },
-			func(f *fleet, n *Node) { f.put(n, 6, FieldNVLinkReplay, 1001) },
+			func(f *fleet, n *Node) { flicker = 1 - flicker; f.put(n, 1, reading.PowerBrake, flicker) },
+			func(f *fleet, n *Node) { f.put(n, 6, reading.NVLinkReplay, 1001) },
 			"nvlink_errors", gpuID(6),
 		},
 		{
 			"errors that are counted all along, and others",
 			nil,
-			func(f *fleet, n *Node) { total += 5; f.put(n, 1, FieldECCUncorrected, total) },
-			func(f *fleet, n *Node) { f.put(n, 6, FieldNVLinkReplay, 1001) },
+			func(f *fleet, n *Node) { total += 5; f.put(n, 1, reading.ECCUncorrected, total) },
+			func(f *fleet, n *Node) { f.put(n, 6, reading.NVLinkReplay, 1001) },
 			"nvlink_errors", gpuID(6),
 		},
 		{
 			"fewer lanes, and errors of the network",
-			func(f *fleet, n *Node) { f.put(n, 1, FieldPCIeWidth, 8) }, nil,
+			func(f *fleet, n *Node) { f.put(n, 1, reading.PCIeWidth, 8) }, nil,
 			func(f *fleet, n *Node) { require.NoError(f.t, n.PutNetworkErrors("mlx5_1", 1, 50)) },
 			"network_errors", "mlx5_1",
 		},
@@ -70,29 +72,29 @@ func TestTheNewGoesBeforeTheOld(t *testing.T) {
 			"a lower power limit, and processes",
 			func(f *fleet, n *Node) {
 				for i := range fleetNodes {
-					f.put(f.node(i), 1, FieldPowerCap, 1)
+					f.put(f.node(i), 1, reading.PowerCap, 1)
 				}
-				f.put(n, 1, FieldPowerLimit, 500)
+				f.put(n, 1, reading.PowerLimit, 500)
 			}, nil,
-			func(f *fleet, n *Node) { f.put(n, 6, FieldProcesses, 2) },
+			func(f *fleet, n *Node) { f.put(n, 6, reading.Processes, 2) },
 			"noisy_neighbour", gpuID(6),
 		},
 		{
 			"a GPU that is lost, and heat",
 			func(f *fleet, n *Node) { f.up(n, 1, UpLost) }, nil,
-			func(f *fleet, n *Node) { f.put(n, 6, FieldHWThermal, 1) },
+			func(f *fleet, n *Node) { f.put(n, 6, reading.HWThermal, 1) },
 			"hw_thermal", gpuID(6),
 		},
 		{
 			"heat, and a GPU that is lost",
-			func(f *fleet, n *Node) { f.put(n, 1, FieldHWThermal, 1) }, nil,
+			func(f *fleet, n *Node) { f.put(n, 1, reading.HWThermal, 1) }, nil,
 			func(f *fleet, n *Node) { f.up(n, 6, UpLost) },
 			"gpu_lost", gpuID(6),
 		},
 		{
 			"links that are down, and a load that has no beginning",
-			func(f *fleet, n *Node) { f.put(n, 1, FieldNVLinksUp, 17) }, nil,
-			func(_ *fleet, n *Node) { n.PutNode(NodeCPUPressure, 0.6) },
+			func(f *fleet, n *Node) { f.put(n, 1, reading.NVLinksUp, 17) }, nil,
+			func(_ *fleet, n *Node) { n.PutNode(reading.CPUPressure, 0.6) },
 			"cpu_contention", "",
 		},
 	} {
@@ -122,7 +124,7 @@ func TestTheNewGoesBeforeTheOld(t *testing.T) {
 func TestTheOldExplainsWithoutTheNew(t *testing.T) {
 	f := newFleet(t)
 	began := f.now
-	f.put(f.node(0), 1, FieldRemapPending, 1)
+	f.put(f.node(0), 1, reading.RemapPending, 1)
 	f.play(5*time.Minute, nil)
 	got := f.explain()
 	assert.Equal(t, Reason("gpu_memory_fault"), got.Reason)
@@ -153,14 +155,14 @@ func TestWhatWasThereAtFirst(t *testing.T) {
 			for i := range fleetNodes {
 				f.healthy(f.node(i))
 			}
-			f.put(f.node(0), 1, FieldHWSlowdown, 0)
+			f.put(f.node(0), 1, reading.HWSlowdown, 0)
 			i, err := f.node(0).GPU("GPU-new")
 			require.NoError(t, err)
 			n := f.node(0)
 			n.PutUp(i, UpAnswers)
-			n.Put(i, FieldRemapPending, 1)
+			n.Put(i, reading.RemapPending, 1)
 			f.play(test.quiet, nil)
-			f.put(f.node(0), 2, FieldHWThermal, 1)
+			f.put(f.node(0), 2, reading.HWThermal, 1)
 			got := f.explain()
 			want := Reason("gpu_memory_fault")
 			if test.standing {
@@ -182,9 +184,9 @@ func TestALowClockUnderAnOldBrake(t *testing.T) {
 		reason Reason
 	}{{1, "hw_power_brake"}, {6, "sm_clock_low"}} {
 		f := newFleet(t)
-		f.put(f.node(0), 1, FieldPowerBrake, 1)
+		f.put(f.node(0), 1, reading.PowerBrake, 1)
 		f.play(5*time.Minute, nil)
-		f.put(f.node(0), test.low, FieldSMClock, 1.2e9)
+		f.put(f.node(0), test.low, reading.SMClock, 1.2e9)
 		got := f.explain()
 		assert.Equal(t, test.reason, got.Reason)
 		assert.Equal(t, gpuID(test.low), got.GPU)
@@ -194,17 +196,17 @@ func TestALowClockUnderAnOldBrake(t *testing.T) {
 // Rest lowers a link's generation, which is no new fault of an old one.
 func TestALinkThatRests(t *testing.T) {
 	f := newFleet(t)
-	f.put(f.node(0), 1, FieldPCIeGeneration, 3)
+	f.put(f.node(0), 1, reading.PCIeGeneration, 3)
 	f.play(5*time.Minute, nil)
 	n := f.node(0)
-	f.put(n, 1, FieldPCIeGeneration, 1)
-	f.put(n, 1, FieldUtilization, 0)
+	f.put(n, 1, reading.PCIeGeneration, 1)
+	f.put(n, 1, reading.Utilization, 0)
 	f.play(20*time.Second, nil)
 	n = f.node(0)
-	f.put(n, 1, FieldUtilization, 1)
-	f.put(n, 1, FieldPCIeGeneration, 3)
-	n.PutNode(NodeCPUPressure, 0.6)
+	f.put(n, 1, reading.Utilization, 1)
+	f.put(n, 1, reading.PCIeGeneration, 3)
+	n.PutNode(reading.CPUPressure, 0.6)
 	assert.Equal(t, Reason("cpu_contention"), f.explain().Reason)
-	f.put(n, 1, FieldPCIeGeneration, 2)
+	f.put(n, 1, reading.PCIeGeneration, 2)
 	assert.Equal(t, Reason("pcie_link_degraded"), f.explain().Reason, "a step more")
 }

@@ -87,12 +87,12 @@ func (s *Store) ExplainGroup(cluster string, slow []string, others iter.Seq[stri
 func merge(found []Finding) Finding {
 	f := found[0]
 	f.GPU = ""
-	old, seen := 0, 0
+	old, seen, half := 0.0, 0.0, float64(len(found))/2
 	for i := range found {
-		old += btoi(found[i].Standing)
-		seen += btoi(found[i].Observation)
+		old += one(found[i].Standing)
+		seen += one(found[i].Observation)
 	}
-	f.Standing, f.Observation = 2*old > len(found), 2*seen > len(found)
+	f.Standing, f.Observation = old > half, seen > half
 	f.Evidence = slices.Clone(f.Evidence)
 	for i := range f.Evidence {
 		e := &f.Evidence[i]
@@ -108,13 +108,6 @@ func merge(found []Finding) Finding {
 		e.GPU, e.Value, e.Since, e.Standing = "", values[len(values)/2], time.Time{}, false
 	}
 	return f
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 func unexplained() Finding {
@@ -205,7 +198,7 @@ func (n *Node) hold(t *Test, gpu int, w window) bool {
 		}
 	}
 	for _, f := range t.Now {
-		if n.gpus[gpu].on&(1<<source[f]) == 0 {
+		if n.gpus[gpu].on&(1<<(source[f]-firstFlag)) == 0 {
 			return false
 		}
 	}

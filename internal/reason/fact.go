@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // Fact is one thing known of a GPU, of a network adapter or of a node, over
@@ -141,83 +142,40 @@ func (f Fact) worse(x, y float64) float64 {
 	return x - y
 }
 
-// Field is one reading of a GPU as a sensor gives it; facts are made of them.
-type Field uint8
-
-// The readings of a GPU.
+// Facts are made of fields of the catalogue, kept by their place: flags, 1 while
+// they hold, then gauges, then cumulative counters. Those of a node are gauges.
 const (
-	// Flags: 1 while it holds.
-	FieldRemapFailed Field = iota
-	FieldRemapPending
-	FieldRetirementPending
-	FieldPowerBrake
-	FieldHWThermal
-	FieldSWThermal
-	FieldHWSlowdown
-	FieldPowerCap
-
-	// Gauges.
-	FieldSMClock      // Hz
-	FieldSMClockLimit // Hz
-	FieldPCIeGeneration
-	FieldPCIeGenerationLimit
-	FieldPCIeWidth
-	FieldPCIeWidthLimit
-	FieldNVLinksUp
-	FieldMemory      // fraction in use
-	FieldTemperature // Cel
-	FieldUtilization // fraction
-	FieldPower       // W
-	FieldPowerLimit  // W
-	FieldProcesses
-
-	// Cumulative counters.
-	FieldECCUncorrected
-	FieldPCIeReplays
-	FieldNVLinkReplay
-	FieldNVLinkRecovery
-	FieldNVLinkCRCFlit
-	FieldNVLinkCRCData
-	FieldNVLinkCRC
-	FieldPowerBrakeTime // s
-	FieldHWThermalTime  // s
-	FieldSWThermalTime  // s
-	numFields
-
-	firstGauge   = FieldSMClock
-	firstCounter = FieldECCUncorrected
-	numFlags     = int(firstGauge)
+	firstFlag    = reading.RemapFailed
+	firstGauge   = reading.SMClock
+	firstCounter = reading.ECCUncorrected
+	lastCounter  = reading.SWThermalTime
+	numFlags     = int(firstGauge - firstFlag)
 	numGauges    = int(firstCounter - firstGauge)
-	numCounters  = int(numFields - firstCounter)
+	numCounters  = int(lastCounter-firstCounter) + 1
+
+	firstOfNode = reading.CPUPressure
+	lastOfNode  = reading.GPUsFound
 )
+
+// OfGPU reports whether Put takes the field.
+func OfGPU(f reading.Field) bool { return f >= firstFlag && f <= lastCounter }
+
+// OfNode reports whether PutNode takes the field.
+func OfNode(f reading.Field) bool { return f >= firstOfNode && f <= lastOfNode }
 
 // counted is the fact that a counter adds to.
 var counted = [numCounters]Fact{
-	FieldECCUncorrected - firstCounter: ECCUncorrected,
-	FieldPCIeReplays - firstCounter:    PCIeReplays,
-	FieldNVLinkReplay - firstCounter:   NVLinkReplays,
-	FieldNVLinkRecovery - firstCounter: NVLinkReplays,
-	FieldNVLinkCRCFlit - firstCounter:  NVLinkCRC,
-	FieldNVLinkCRCData - firstCounter:  NVLinkCRC,
-	FieldNVLinkCRC - firstCounter:      NVLinkCRC,
-	FieldPowerBrakeTime - firstCounter: PowerBrakeTime,
-	FieldHWThermalTime - firstCounter:  HWThermalTime,
-	FieldSWThermalTime - firstCounter:  SWThermalTime,
+	reading.ECCUncorrected - firstCounter: ECCUncorrected,
+	reading.PCIeReplays - firstCounter:    PCIeReplays,
+	reading.NVLinkReplay - firstCounter:   NVLinkReplays,
+	reading.NVLinkRecovery - firstCounter: NVLinkReplays,
+	reading.NVLinkCRCFlit - firstCounter:  NVLinkCRC,
+	reading.NVLinkCRCData - firstCounter:  NVLinkCRC,
+	reading.NVLinkCRC - firstCounter:      NVLinkCRC,
+	reading.PowerBrakeTime - firstCounter: PowerBrakeTime,
+	reading.HWThermalTime - firstCounter:  HWThermalTime,
+	reading.SWThermalTime - firstCounter:  SWThermalTime,
 }
-
-// NodeField is one reading of a whole node.
-type NodeField uint8
-
-// The readings of a node; all are gauges.
-const (
-	NodeCPUPressure  NodeField = iota // fraction
-	NodeCPUSteal                      // fraction
-	NodeLoadAverage                   // runnable tasks
-	NodeHostMemory                    // fraction in use
-	NodeGPUsExpected                  // GPUs that there should be
-	NodeGPUsFound                     // GPUs that answer
-	numNodeFields
-)
 
 // Up is whether a GPU answers.
 type Up uint8

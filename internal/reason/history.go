@@ -25,13 +25,7 @@ type history struct {
 
 // add notes growth at the time of the report.
 func (n *Node) add(of uint8, fact Fact, d float64) {
-	var h *history
-	for i := range n.moved {
-		if n.moved[i].of == of && n.moved[i].fact == fact {
-			h = &n.moved[i]
-			break
-		}
-	}
+	h := n.history(fact, int(of))
 	if h == nil {
 		if len(n.moved) < maxMoved {
 			n.moved = append(n.moved, history{})

@@ -27,7 +27,7 @@ func TestMemoryOfANode(t *testing.T) {
 		for g := range fleetGPUs {
 			id := fmt.Sprintf("GPU-%08d-0000-0000-0000-%012d", i, g)
 			at := addGPU(t, n, id)
-			for field := range numFields {
+			for field := firstFlag; field <= lastCounter; field++ {
 				n.Put(at, field, 0)
 			}
 		}

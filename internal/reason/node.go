@@ -4,15 +4,18 @@ package reason
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // Node holds what is known of one node.
 type Node struct {
 	key         nodeKey
 	first, seen uint32 // of its reports, seconds
-	gauges      [numNodeFields]float32
+	gauges      [lastOfNode - firstOfNode + 1]float32
 	gpus        []gpu
 	next        int // the GPU that the last reading was of
 	adapters    []adapter
@@ -118,14 +121,15 @@ func (n *Node) addGPU(id string) (int, error) {
 	return i, nil
 }
 
-// Put takes a reading of a GPU; gpu is what GPU returned in this report.
+// Put takes a reading of a GPU, a field that is OfGPU; gpu is what GPU returned in this report.
 // Counters are cumulative. The value is in the range of the catalogue, see
 // internal/reading; so are those of its siblings.
-func (n *Node) Put(gpu int, f Field, v float64) {
+func (n *Node) Put(gpu int, f reading.Field, v float64) {
 	g := &n.gpus[gpu]
 	g.seen = n.seen
 	switch {
 	case f < firstGauge:
+		f -= firstFlag
 		bit := uint8(1) << f
 		if v != 0 {
 			if g.on&bit == 0 {
@@ -151,10 +155,11 @@ func (n *Node) Put(gpu int, f Field, v float64) {
 }
 
 // Drop forgets a reading: its series has ended.
-func (n *Node) Drop(gpu int, f Field) {
+func (n *Node) Drop(gpu int, f reading.Field) {
 	g := &n.gpus[gpu]
 	switch {
 	case f < firstGauge:
+		f -= firstFlag
 		bit := uint8(1) << f
 		if g.on&bit != 0 {
 			g.held[f] = n.seen
@@ -220,11 +225,11 @@ func (n *Node) PutXid(gpu int, code uint16, v float64, from time.Time) error {
 	return nil
 }
 
-// PutNode takes a reading of the node.
-func (n *Node) PutNode(f NodeField, v float64) { n.gauges[f] = float32(v) }
+// PutNode takes a reading of the node, a field that is OfNode.
+func (n *Node) PutNode(f reading.Field, v float64) { n.gauges[f-firstOfNode] = float32(v) }
 
 // DropNode forgets a reading of the node.
-func (n *Node) DropNode(f NodeField) { n.gauges[f] = unknown }
+func (n *Node) DropNode(f reading.Field) { n.gauges[f-firstOfNode] = unknown }
 
 // PutBandwidth takes the bandwidth of a network adapter's link, in bytes per second.
 func (n *Node) PutBandwidth(id string, v float64) error {
@@ -300,18 +305,8 @@ func (n *Node) keep(s series) bool {
 // forget drops what is kept beside a GPU whose place is taken.
 func (n *Node) forget(sc scope, of int) {
 	gone := func(fact Fact, dev uint8) bool { return facts[fact].scope == sc && int(dev) == of }
-	n.series = deleteFunc(n.series, func(s *series) bool { return gone(s.fact, s.of) })
-	n.moved = deleteFunc(n.moved, func(h *history) bool { return gone(h.fact, h.of) })
-}
-
-func deleteFunc[T any](list []T, gone func(*T) bool) []T {
-	kept := list[:0]
-	for i := range list {
-		if !gone(&list[i]) {
-			kept = append(kept, list[i])
-		}
-	}
-	return kept
+	n.series = slices.DeleteFunc(n.series, func(s series) bool { return gone(s.fact, s.of) })
+	n.moved = slices.DeleteFunc(n.moved, func(h history) bool { return gone(h.fact, h.of) })
 }
 
 // grown is what a counter has added since its last value. One that fell was

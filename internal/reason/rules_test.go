@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -49,7 +51,7 @@ func (f *fleet) node(i int) *Node {
 
 func gpuID(g int) string { return fmt.Sprintf("GPU-%d", g) }
 
-func (f *fleet) put(n *Node, g int, field Field, v float64) {
+func (f *fleet) put(n *Node, g int, field reading.Field, v float64) {
 	f.t.Helper()
 	i, err := n.GPU(gpuID(g))
 	require.NoError(f.t, err)
@@ -74,22 +76,22 @@ func (f *fleet) healthy(n *Node) {
 	f.t.Helper()
 	for g := range fleetGPUs {
 		f.up(n, g, UpAnswers)
-		for field := range firstGauge {
+		for field := firstFlag; field < firstGauge; field++ {
 			f.put(n, g, field, 0)
 		}
-		for field, v := range map[Field]float64{
-			FieldSMClock: 1.9e9, FieldSMClockLimit: 1.98e9, FieldPCIeGeneration: 5, FieldPCIeGenerationLimit: 5,
-			FieldPCIeWidth: 16, FieldPCIeWidthLimit: 16, FieldNVLinksUp: 18, FieldMemory: 0.7, FieldTemperature: 60,
-			FieldUtilization: 1, FieldPower: 650, FieldPowerLimit: 700, FieldProcesses: 1,
+		for field, v := range map[reading.Field]float64{
+			reading.SMClock: 1.9e9, reading.SMClockLimit: 1.98e9, reading.PCIeGeneration: 5, reading.PCIeGenerationLimit: 5,
+			reading.PCIeWidth: 16, reading.PCIeWidthLimit: 16, reading.NVLinksUp: 18, reading.MemoryShare: 0.7, reading.Temperature: 60,
+			reading.Utilization: 1, reading.Power: 650, reading.PowerLimit: 700, reading.Processes: 1,
 		} {
 			f.put(n, g, field, v)
 		}
-		for field := firstCounter; field < numFields; field++ {
+		for field := firstCounter; field <= lastCounter; field++ {
 			f.put(n, g, field, 1000)
 		}
 	}
-	for field, v := range map[NodeField]float64{
-		NodeCPUPressure: 0.02, NodeCPUSteal: 0, NodeLoadAverage: 12, NodeHostMemory: 0.4, NodeGPUsExpected: 8, NodeGPUsFound: 8,
+	for field, v := range map[reading.Field]float64{
+		reading.CPUPressure: 0.02, reading.CPUSteal: 0, reading.LoadAverage: 12, reading.HostMemory: 0.4, reading.GPUsExpected: 8, reading.GPUsFound: 8,
 	} {
 		n.PutNode(field, v)
 	}
@@ -127,11 +129,11 @@ type fault struct {
 	alone bool
 }
 
-func set(field Field, v float64) func(*fleet, *Node, int) {
+func set(field reading.Field, v float64) func(*fleet, *Node, int) {
 	return func(f *fleet, n *Node, g int) { f.t.Helper(); f.put(n, g, field, v) }
 }
 
-func setNode(field NodeField, v float64) func(*fleet, *Node, int) {
+func setNode(field reading.Field, v float64) func(*fleet, *Node, int) {
 	return func(f *fleet, n *Node, _ int) { f.t.Helper(); n.PutNode(field, v) }
 }
 
@@ -147,53 +149,53 @@ var faults = []fault{
 	{reason: "gpu_lost", fact: GPULost, value: 1, apply: setUp(UpLost)},
 	{reason: "gpu_lost", fact: XidOffBus, value: 1, apply: setXid(79)},
 	{reason: "gpu_silent", fact: GPUSilent, value: 1, apply: setUp(UpSilent)},
-	{reason: "row_remap_failed", fact: RemapFailed, value: 1, apply: set(FieldRemapFailed, 1)},
-	{reason: "gpu_memory_fault", fact: ECCUncorrected, value: 2, apply: set(FieldECCUncorrected, 1002)},
+	{reason: "row_remap_failed", fact: RemapFailed, value: 1, apply: set(reading.RemapFailed, 1)},
+	{reason: "gpu_memory_fault", fact: ECCUncorrected, value: 2, apply: set(reading.ECCUncorrected, 1002)},
 	{reason: "gpu_memory_fault", fact: XidMemory, value: 1, apply: setXid(94)},
-	{reason: "gpu_memory_fault", fact: RemapPending, value: 1, apply: set(FieldRemapPending, 1)},
-	{reason: "gpu_memory_fault", fact: RetirementPending, value: 1, apply: set(FieldRetirementPending, 1)},
+	{reason: "gpu_memory_fault", fact: RemapPending, value: 1, apply: set(reading.RemapPending, 1)},
+	{reason: "gpu_memory_fault", fact: RetirementPending, value: 1, apply: set(reading.RetirementPending, 1)},
 	{reason: "gpu_xid", fact: XidReset, value: 1, apply: setXid(119)},
-	{reason: "hw_power_brake", fact: PowerBrake, value: 1, apply: set(FieldPowerBrake, 1)},
-	{reason: "hw_power_brake", fact: PowerBrakeTime, value: 1, apply: set(FieldPowerBrakeTime, 1001)},
-	{reason: "hw_thermal", fact: HWThermal, value: 1, apply: set(FieldHWThermal, 1)},
-	{reason: "hw_thermal", fact: HWThermalTime, value: 3, apply: set(FieldHWThermalTime, 1003)},
-	{reason: "sw_thermal", fact: SWThermal, value: 1, apply: set(FieldSWThermal, 1)},
-	{reason: "sw_thermal", fact: SWThermalTime, value: 3, apply: set(FieldSWThermalTime, 1003)},
-	{reason: "hw_slowdown", fact: HWSlowdown, value: 1, apply: set(FieldHWSlowdown, 1)},
+	{reason: "hw_power_brake", fact: PowerBrake, value: 1, apply: set(reading.PowerBrake, 1)},
+	{reason: "hw_power_brake", fact: PowerBrakeTime, value: 1, apply: set(reading.PowerBrakeTime, 1001)},
+	{reason: "hw_thermal", fact: HWThermal, value: 1, apply: set(reading.HWThermal, 1)},
+	{reason: "hw_thermal", fact: HWThermalTime, value: 3, apply: set(reading.HWThermalTime, 1003)},
+	{reason: "sw_thermal", fact: SWThermal, value: 1, apply: set(reading.SWThermal, 1)},
+	{reason: "sw_thermal", fact: SWThermalTime, value: 3, apply: set(reading.SWThermalTime, 1003)},
+	{reason: "hw_slowdown", fact: HWSlowdown, value: 1, apply: set(reading.HWSlowdown, 1)},
 	{reason: "sw_power_cap", fact: SMClock, value: 0.8, alone: true, apply: func(f *fleet, n *Node, g int) {
 		f.t.Helper()
-		f.put(n, g, FieldPowerCap, 1)
-		f.put(n, g, FieldSMClock, 0.8*1.98e9)
+		f.put(n, g, reading.PowerCap, 1)
+		f.put(n, g, reading.SMClock, 0.8*1.98e9)
 	}},
 	{reason: "sw_power_cap", fact: PowerLimit, value: 500, alone: true, apply: func(f *fleet, n *Node, g int) {
 		f.t.Helper()
 		for i := range fleetNodes {
-			f.put(f.node(i), 0, FieldPowerCap, 1)
+			f.put(f.node(i), 0, reading.PowerCap, 1)
 		}
-		f.put(n, g, FieldPowerCap, 1)
-		f.put(n, g, FieldPowerLimit, 500)
+		f.put(n, g, reading.PowerCap, 1)
+		f.put(n, g, reading.PowerLimit, 500)
 	}},
-	{reason: "sm_clock_low", fact: SMClock, value: 0.8, apply: set(FieldSMClock, 0.8*1.98e9), alone: true},
-	{reason: "pcie_link_degraded", fact: PCIeWidth, value: 0.5, apply: set(FieldPCIeWidth, 8)},
-	{reason: "pcie_link_degraded", fact: PCIeSpeed, value: 0.2, apply: set(FieldPCIeGeneration, 1)},
+	{reason: "sm_clock_low", fact: SMClock, value: 0.8, apply: set(reading.SMClock, 0.8*1.98e9), alone: true},
+	{reason: "pcie_link_degraded", fact: PCIeWidth, value: 0.5, apply: set(reading.PCIeWidth, 8)},
+	{reason: "pcie_link_degraded", fact: PCIeSpeed, value: 0.2, apply: set(reading.PCIeGeneration, 1)},
 	{reason: "pcie_link_degraded", fact: PCIeGeneration, value: 3, alone: true, apply: func(f *fleet, n *Node, g int) {
 		f.t.Helper()
 		i, err := n.GPU(gpuID(g))
 		require.NoError(f.t, err)
-		n.Drop(i, FieldPCIeGenerationLimit)
-		f.put(n, g, FieldPCIeGeneration, 3)
+		n.Drop(i, reading.PCIeGenerationLimit)
+		f.put(n, g, reading.PCIeGeneration, 3)
 	}},
-	{reason: "pcie_replays", fact: PCIeReplays, value: 50, apply: set(FieldPCIeReplays, 1050)},
-	{reason: "nvlink_errors", fact: NVLinkReplays, value: 1, apply: set(FieldNVLinkReplay, 1001)},
-	{reason: "nvlink_errors", fact: NVLinkReplays, value: 2, apply: set(FieldNVLinkRecovery, 1002)},
-	{reason: "nvlink_errors", fact: NVLinkCRC, value: 1, apply: set(FieldNVLinkCRC, 1001)},
+	{reason: "pcie_replays", fact: PCIeReplays, value: 50, apply: set(reading.PCIeReplays, 1050)},
+	{reason: "nvlink_errors", fact: NVLinkReplays, value: 1, apply: set(reading.NVLinkReplay, 1001)},
+	{reason: "nvlink_errors", fact: NVLinkReplays, value: 2, apply: set(reading.NVLinkRecovery, 1002)},
+	{reason: "nvlink_errors", fact: NVLinkCRC, value: 1, apply: set(reading.NVLinkCRC, 1001)},
 	{reason: "nvlink_errors", fact: NVLinkCRC, value: 7, apply: func(f *fleet, n *Node, g int) {
 		f.t.Helper()
-		f.put(n, g, FieldNVLinkCRCFlit, 1003)
-		f.put(n, g, FieldNVLinkCRCData, 1004)
+		f.put(n, g, reading.NVLinkCRCFlit, 1003)
+		f.put(n, g, reading.NVLinkCRCData, 1004)
 	}},
 	{reason: "nvlink_errors", fact: XidNVLink, value: 1, apply: setXid(74)},
-	{reason: "nvlink_down", fact: NVLinksUp, value: 17, apply: set(FieldNVLinksUp, 17), alone: true},
+	{reason: "nvlink_down", fact: NVLinksUp, value: 17, apply: set(reading.NVLinksUp, 17), alone: true},
 	{reason: "network_errors", fact: NetworkErrors, value: 5, alone: true, apply: func(f *fleet, n *Node, _ int) {
 		f.t.Helper()
 		require.NoError(f.t, n.PutNetworkErrors("mlx5_1", 1, 45))
@@ -202,12 +204,12 @@ var faults = []fault{
 		f.t.Helper()
 		require.NoError(f.t, n.PutBandwidth("mlx5_0", 25e9))
 	}},
-	{reason: "cpu_contention", fact: CPUPressure, value: 0.5, apply: setNode(NodeCPUPressure, 0.5), whole: true, alone: true},
-	{reason: "cpu_contention", fact: CPUSteal, value: 0.1, apply: setNode(NodeCPUSteal, 0.1), whole: true, alone: true},
-	{reason: "cpu_contention", fact: LoadAverage, value: 40, apply: setNode(NodeLoadAverage, 40), whole: true, alone: true},
-	{reason: "memory_pressure", fact: HostMemory, value: 0.97, apply: setNode(NodeHostMemory, 0.97), whole: true, alone: true},
-	{reason: "memory_pressure", fact: GPUMemory, value: 0.99, apply: set(FieldMemory, 0.99), alone: true},
-	{reason: "noisy_neighbour", fact: Processes, value: 3, apply: set(FieldProcesses, 3), alone: true},
+	{reason: "cpu_contention", fact: CPUPressure, value: 0.5, apply: setNode(reading.CPUPressure, 0.5), whole: true, alone: true},
+	{reason: "cpu_contention", fact: CPUSteal, value: 0.1, apply: setNode(reading.CPUSteal, 0.1), whole: true, alone: true},
+	{reason: "cpu_contention", fact: LoadAverage, value: 40, apply: setNode(reading.LoadAverage, 40), whole: true, alone: true},
+	{reason: "memory_pressure", fact: HostMemory, value: 0.97, apply: setNode(reading.HostMemory, 0.97), whole: true, alone: true},
+	{reason: "memory_pressure", fact: GPUMemory, value: 0.99, apply: set(reading.MemoryShare, 0.99), alone: true},
+	{reason: "noisy_neighbour", fact: Processes, value: 3, apply: set(reading.Processes, 3), alone: true},
 }
 
 func (x *fault) name() string { return string(x.reason) + "/" + x.fact.String() }
@@ -328,9 +330,9 @@ func TestOrder(t *testing.T) {
 func TestAContrastGoesBeforeAnObservation(t *testing.T) {
 	f := newFleet(t)
 	for i := range fleetNodes {
-		f.put(f.node(i), 1, FieldSWThermal, 1)
+		f.put(f.node(i), 1, reading.SWThermal, 1)
 	}
-	f.put(f.node(0), 4, FieldPCIeWidth, 4)
+	f.put(f.node(0), 4, reading.PCIeWidth, 4)
 	got := f.explain()
 	assert.Equal(t, Reason("pcie_link_degraded"), got.Reason)
 	assert.Equal(t, gpuID(4), got.GPU)
@@ -341,8 +343,8 @@ func TestAContrastGoesBeforeAnObservation(t *testing.T) {
 func TestTheFirstObservation(t *testing.T) {
 	f := newFleet(t)
 	for i := range fleetNodes {
-		f.put(f.node(i), 1, FieldPCIeWidth, 8)
-		f.put(f.node(i), 2, FieldSWThermal, 1)
+		f.put(f.node(i), 1, reading.PCIeWidth, 8)
+		f.put(f.node(i), 2, reading.SWThermal, 1)
 	}
 	got := f.explain()
 	assert.Equal(t, Reason("sw_thermal"), got.Reason)
@@ -353,9 +355,9 @@ func TestTheFirstObservation(t *testing.T) {
 func TestTheGPUOfTheContrast(t *testing.T) {
 	f := newFleet(t)
 	for i := range fleetNodes {
-		f.put(f.node(i), 1, FieldECCUncorrected, 1001)
+		f.put(f.node(i), 1, reading.ECCUncorrected, 1001)
 	}
-	f.put(f.node(0), 4, FieldRemapPending, 1)
+	f.put(f.node(0), 4, reading.RemapPending, 1)
 	got := f.explain()
 	assert.Equal(t, Reason("gpu_memory_fault"), got.Reason)
 	assert.Equal(t, gpuID(4), got.GPU)
@@ -440,33 +442,33 @@ func TestThresholds(t *testing.T) {
 		"an Xid of an application":         setXid(31),
 		"a row that is to be remapped":     setXid(63),
 		"many corrected errors":            setXid(92),
-		"0.9 s of power brake":             set(FieldPowerBrakeTime, 1000.9),
-		"0.9 s of hardware throttling":     set(FieldHWThermalTime, 1000.9),
-		"0.9 s of software throttling":     set(FieldSWThermalTime, 1000.9),
-		"a clock 4 % of its maximum lower": set(FieldSMClock, 1.9e9-0.04*1.98e9),
-		"8 PCIe replays per minute":        set(FieldPCIeReplays, 1016), // in two minutes, with the one that the window begins in
+		"0.9 s of power brake":             set(reading.PowerBrakeTime, 1000.9),
+		"0.9 s of hardware throttling":     set(reading.HWThermalTime, 1000.9),
+		"0.9 s of software throttling":     set(reading.SWThermalTime, 1000.9),
+		"a clock 4 % of its maximum lower": set(reading.SMClock, 1.9e9-0.04*1.98e9),
+		"8 PCIe replays per minute":        set(reading.PCIeReplays, 1016), // in two minutes, with the one that the window begins in
 		"0.9 % less bandwidth":             func(_ *fleet, n *Node, _ int) { _ = n.PutBandwidth("mlx5_0", 49.1e9) },
 		// As of the slowest of a job in lockstep: the others wait, and draw less.
-		"a power limit that is met, but not by the peers": set(FieldPowerCap, 1),
-		"a lower power limit that is not met":             set(FieldPowerLimit, 500),
+		"a power limit that is met, but not by the peers": set(reading.PowerCap, 1),
+		"a lower power limit that is not met":             set(reading.PowerLimit, 500),
 		"a clock 4 % lower under a power limit": func(f *fleet, n *Node, g int) {
-			f.put(n, g, FieldPowerCap, 1)
-			f.put(n, g, FieldSMClock, 1.9e9-0.04*1.98e9)
+			f.put(n, g, reading.PowerCap, 1)
+			f.put(n, g, reading.SMClock, 1.9e9-0.04*1.98e9)
 		},
 		"a power limit 4 % lower": func(f *fleet, n *Node, g int) {
 			for i := range fleetNodes {
-				f.put(f.node(i), g, FieldPowerCap, 1)
+				f.put(f.node(i), g, reading.PowerCap, 1)
 			}
-			f.put(n, g, FieldPowerLimit, 672)
+			f.put(n, g, reading.PowerLimit, 672)
 		},
-		"19 % more pressure":                   setNode(NodeCPUPressure, 0.21),
-		"4 % stolen":                           setNode(NodeCPUSteal, 0.04),
-		"a run queue that is not twice":        setNode(NodeLoadAverage, 23),
-		"a host that is 94 % full":             setNode(NodeHostMemory, 0.94),
-		"a GPU that is 94 % full":              set(FieldMemory, 0.94),
-		"a GPU with more links up":             set(FieldNVLinksUp, 19),
+		"19 % more pressure":                   setNode(reading.CPUPressure, 0.21),
+		"4 % stolen":                           setNode(reading.CPUSteal, 0.04),
+		"a run queue that is not twice":        setNode(reading.LoadAverage, 23),
+		"a host that is 94 % full":             setNode(reading.HostMemory, 0.94),
+		"a GPU that is 94 % full":              set(reading.MemoryShare, 0.94),
+		"a GPU with more links up":             set(reading.NVLinksUp, 19),
 		"a GPU at rest":                        atRest,
-		"a GPU with a faster link than theirs": set(FieldPCIeWidth, 32),
+		"a GPU with a faster link than theirs": set(reading.PCIeWidth, 32),
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t)
@@ -479,18 +481,18 @@ func TestThresholds(t *testing.T) {
 // atRest is what a GPU without work does to its clock and its link.
 func atRest(f *fleet, n *Node, g int) {
 	f.t.Helper()
-	f.put(n, g, FieldUtilization, 0)
-	f.put(n, g, FieldSMClock, 345e6)
-	f.put(n, g, FieldPCIeGeneration, 1)
+	f.put(n, g, reading.Utilization, 0)
+	f.put(n, g, reading.SMClock, 345e6)
+	f.put(n, g, reading.PCIeGeneration, 1)
 }
 
 func TestEvidence(t *testing.T) {
 	f := newFleet(t)
 	n := f.node(0)
-	f.put(n, 2, FieldPowerCap, 1)
-	f.put(n, 2, FieldPowerLimit, 500)
-	f.put(n, 2, FieldSMClock, 0.5*1.98e9)
-	f.put(n, 7, FieldPower, 699)
+	f.put(n, 2, reading.PowerCap, 1)
+	f.put(n, 2, reading.PowerLimit, 500)
+	f.put(n, 2, reading.SMClock, 0.5*1.98e9)
+	f.put(n, 7, reading.Power, 699)
 	got := f.explain()
 	require.Equal(t, Reason("sw_power_cap"), got.Reason)
 	assert.Equal(t, ActionCheckLimit, got.Action)
@@ -518,14 +520,14 @@ func TestThrottleReasonsThatNeverHeld(t *testing.T) {
 			n := f.node(i)
 			for g := range fleetGPUs {
 				f.up(n, g, answers)
-				for field := FieldPowerBrake; field < firstGauge; field++ {
+				for field := reading.PowerBrake; field < firstGauge; field++ {
 					at, err := n.GPU(gpuID(g))
 					require.NoError(t, err)
 					n.Drop(at, field)
 				}
 			}
 		}
-		f.put(f.node(0), 3, FieldHWSlowdown, 1)
+		f.put(f.node(0), 3, reading.HWSlowdown, 1)
 		got := f.explain()
 		assert.Equal(t, Reason("hw_slowdown"), got.Reason)
 		assert.Equal(t, observation, got.Observation)
@@ -537,10 +539,10 @@ func TestTheSlowestOfEquals(t *testing.T) {
 	f := newFleet(t)
 	n := f.node(0)
 	for g := range fleetGPUs {
-		f.put(n, g, FieldPowerBrake, 1)
-		f.put(n, g, FieldSMClock, 1.5e9)
+		f.put(n, g, reading.PowerBrake, 1)
+		f.put(n, g, reading.SMClock, 1.5e9)
 	}
-	f.put(n, 6, FieldSMClock, 0.4e9)
+	f.put(n, 6, reading.SMClock, 0.4e9)
 	assert.Equal(t, gpuID(6), f.explain().GPU)
 }
 
@@ -549,7 +551,7 @@ func TestTheSlowestOfEquals(t *testing.T) {
 func TestPeersCountWithTheirWorstGPU(t *testing.T) {
 	f := newFleet(t)
 	for i := range fleetNodes {
-		f.put(f.node(i), i, FieldPowerCap, 1) // on one GPU of each node
+		f.put(f.node(i), i, reading.PowerCap, 1) // on one GPU of each node
 	}
 	assert.Equal(t, Unexplained, f.explain().Reason)
 }
@@ -605,15 +607,15 @@ func TestAGroupIsExplained(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			f, slow, others := newGroup(t)
 			for i := range test.braked {
-				f.put(f.node(i), i, FieldPowerBrake, 1)
+				f.put(f.node(i), i, reading.PowerBrake, 1)
 			}
 			if test.all {
 				for i := 6; i < 12; i++ {
-					f.put(f.node(i), 0, FieldPowerBrake, 1)
+					f.put(f.node(i), 0, reading.PowerBrake, 1)
 				}
 			}
 			// One of them has something else, a remapping that failed.
-			f.put(f.node(5), 0, FieldRemapFailed, 1)
+			f.put(f.node(5), 0, reading.RemapFailed, 1)
 			got := f.explainGroup(slow, append(others, slow...))
 			assert.Equal(t, 6, got.Asked)
 			assert.Equal(t, test.shared, got.Shared)
@@ -627,7 +629,7 @@ func TestAGroupIsExplained(t *testing.T) {
 				return
 			}
 			e := got.Evidence[0]
-			assert.Equal(t, Evidence{Fact: PowerBrake, Value: 1, Peers: float64(btoi(test.all)), HasPeers: true}, e)
+			assert.Equal(t, Evidence{Fact: PowerBrake, Value: 1, Peers: one(test.all), HasPeers: true}, e)
 		})
 	}
 }
@@ -640,7 +642,7 @@ func TestAGroupIsBounded(t *testing.T) {
 	for i := 12; i < 112; i++ {
 		n := f.node(i)
 		f.healthy(n)
-		f.put(n, 0, FieldHWThermal, 1)
+		f.put(n, 0, reading.HWThermal, 1)
 		slow = append(slow, fmt.Sprintf("n%d", i))
 	}
 	got := f.explainGroup(slow, others)
@@ -656,8 +658,8 @@ func TestAGroupIsBounded(t *testing.T) {
 func TestALowClockAfterAPowerCap(t *testing.T) {
 	f := newFleet(t)
 	n := f.node(0)
-	f.put(n, 3, FieldPowerCap, 1)
-	f.put(n, 3, FieldPowerCap, 0)
-	f.put(n, 3, FieldSMClock, 0.8*1.98e9)
+	f.put(n, 3, reading.PowerCap, 1)
+	f.put(n, 3, reading.PowerCap, 0)
+	f.put(n, 3, reading.SMClock, 0.8*1.98e9)
 	assert.Equal(t, Reason("sm_clock_low"), f.explain().Reason)
 }

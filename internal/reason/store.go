@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // Why a reading is not taken.
@@ -124,8 +126,8 @@ func (s *Store) GPUs(cluster, node string) (int, bool) {
 	if !ok {
 		return 0, false
 	}
-	for _, f := range [...]NodeField{NodeGPUsExpected, NodeGPUsFound} {
-		if v := n.gauges[f]; v > 0 {
+	for _, f := range [...]reading.Field{reading.GPUsExpected, reading.GPUsFound} {
+		if v := n.gauges[f-firstOfNode]; v > 0 {
 			return int(v), true
 		}
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // testStore has room for that many nodes of one cluster.
@@ -49,11 +51,11 @@ func TestWindowOfACounter(t *testing.T) {
 			start := epoch.Add(-time.Hour)
 			n := addNode(t, testStore(1), "n", start)
 			total := 5.0
-			n.Put(addGPU(t, n, "g"), FieldECCUncorrected, total)
+			n.Put(addGPU(t, n, "g"), reading.ECCUncorrected, total)
 			for _, at := range tt.at {
 				n.hear(seconds(epoch.Add(at)))
 				total++
-				n.Put(0, FieldECCUncorrected, total)
+				n.Put(0, reading.ECCUncorrected, total)
 			}
 			v, ok := n.value(ECCUncorrected, 0, newWindow(since, epoch.Add(13*time.Minute)))
 			assert.True(t, ok)
@@ -67,10 +69,10 @@ func TestWindowOfACounter(t *testing.T) {
 func TestErrorOfTheAmount(t *testing.T) {
 	n := addNode(t, testStore(1), "n", epoch)
 	g := addGPU(t, n, "g")
-	n.Put(g, FieldPCIeReplays, 0)
+	n.Put(g, reading.PCIeReplays, 0)
 	for m := range 60 {
 		n.hear(seconds(epoch.Add(time.Duration(m) * time.Minute)))
-		n.Put(g, FieldPCIeReplays, float64(m+1))
+		n.Put(g, reading.PCIeReplays, float64(m+1))
 	}
 	end := epoch.Add(59 * time.Minute)
 	// Errors at minutes 56 to 59; the window begins half a minute after 56.
@@ -86,14 +88,14 @@ func TestCounterReset(t *testing.T) {
 	n := addNode(t, testStore(1), "n", epoch)
 	g := addGPU(t, n, "g")
 	for _, v := range []float64{1000, 1001, 2, 3} {
-		n.Put(g, FieldNVLinkReplay, v)
+		n.Put(g, reading.NVLinkReplay, v)
 	}
 	v, ok := n.value(NVLinkReplays, g, newWindow(epoch, epoch))
 	assert.True(t, ok)
 	assert.InDelta(t, 4, v, 0, "1, then 2 since the reset, then 1")
 
-	n.Drop(g, FieldNVLinkReplay)
-	n.Put(g, FieldNVLinkReplay, 50)
+	n.Drop(g, reading.NVLinkReplay)
+	n.Put(g, reading.NVLinkReplay, 50)
 	v, _ = n.value(NVLinkReplays, g, newWindow(epoch, epoch))
 	assert.InDelta(t, 4, v, 0, "a series that comes back begins where it is")
 }
@@ -101,10 +103,10 @@ func TestCounterReset(t *testing.T) {
 func TestAFlagCountsWhileItHeld(t *testing.T) {
 	n := addNode(t, testStore(1), "n", epoch)
 	g := addGPU(t, n, "g")
-	n.Put(g, FieldSWThermal, 1)
+	n.Put(g, reading.SWThermal, 1)
 	// Nothing changed for ten minutes, so that nothing was sent.
 	n.hear(seconds(epoch.Add(10 * time.Minute)))
-	n.Put(g, FieldSWThermal, 0)
+	n.Put(g, reading.SWThermal, 0)
 
 	held := func(since time.Duration) float64 {
 		v, ok := n.value(SWThermal, g, newWindow(epoch.Add(since), epoch.Add(20*time.Minute)))
@@ -114,7 +116,7 @@ func TestAFlagCountsWhileItHeld(t *testing.T) {
 	assert.InDelta(t, 1, held(10*time.Minute), 0)
 	assert.InDelta(t, 1, held(11*time.Minute), 0, "it ended where the window begins")
 	assert.InDelta(t, 0, held(12*time.Minute), 0)
-	n.Drop(g, FieldSWThermal)
+	n.Drop(g, reading.SWThermal)
 	_, ok := n.value(SWThermal, g, newWindow(epoch, epoch))
 	assert.False(t, ok)
 }
@@ -193,7 +195,7 @@ func TestANodeWithTooManyGPUs(t *testing.T) {
 	assert.Len(t, n.series, maxSeries)
 	assert.LessOrEqual(t, len(n.moved), maxMoved)
 
-	f.put(f.node(1), 3, FieldPowerBrake, 1)
+	f.put(f.node(1), 3, reading.PowerBrake, 1)
 	got := f.store.Explain("c", "n1", f.names(), f.now, f.now)
 	assert.Equal(t, Reason("hw_power_brake"), got.Reason)
 	assert.Equal(t, gpuID(3), got.GPU)
@@ -204,13 +206,13 @@ func TestANodeWithTooManyGPUs(t *testing.T) {
 func TestAReplacedGPU(t *testing.T) {
 	n := addNode(t, testStore(1), "n", epoch)
 	for i := range MaxGPUs {
-		n.Put(addGPU(t, n, gpuID(i)), FieldECCUncorrected, 1)
+		n.Put(addGPU(t, n, gpuID(i)), reading.ECCUncorrected, 1)
 	}
 	for i := range MaxGPUs {
 		n.hear(seconds(epoch.Add(gpuQuiet * time.Second)))
 		g := addGPU(t, n, gpuID(i))
 		if i != 9 {
-			n.Put(g, FieldECCUncorrected, 2)
+			n.Put(g, reading.ECCUncorrected, 2)
 		}
 	}
 	require.NoError(t, n.PutXid(3, 79, 1, epoch))
@@ -294,11 +296,11 @@ func TestGPUs(t *testing.T) {
 	assert.False(t, ok)
 	_, ok = s.GPUs("c", "b")
 	assert.False(t, ok)
-	n.PutNode(NodeGPUsFound, 7)
+	n.PutNode(reading.GPUsFound, 7)
 	count, ok := s.GPUs("c", "a")
 	assert.True(t, ok)
 	assert.Equal(t, 7, count)
-	n.PutNode(NodeGPUsExpected, 8)
+	n.PutNode(reading.GPUsExpected, 8)
 	count, _ = s.GPUs("c", "a")
 	assert.Equal(t, 8, count)
 }
@@ -307,7 +309,7 @@ func TestGPUs(t *testing.T) {
 func TestPeersAreBounded(t *testing.T) {
 	s := testStore(1000)
 	for i := range 1000 {
-		addNode(t, s, fmt.Sprintf("n%d", i), epoch).PutNode(NodeCPUPressure, 0.5)
+		addNode(t, s, fmt.Sprintf("n%d", i), epoch).PutNode(reading.CPUPressure, 0.5)
 	}
 	asked := 0
 	s.Explain("c", "n0", func(yield func(string) bool) {
@@ -325,7 +327,7 @@ func TestPeersAreBounded(t *testing.T) {
 // An explanation leaves nothing behind for the next one.
 func TestExplainTwice(t *testing.T) {
 	f := newFleet(t)
-	f.put(f.node(0), 1, FieldPowerCap, 1)
+	f.put(f.node(0), 1, reading.PowerCap, 1)
 	first := f.explain()
 	f.store.Explain("c", "n0", slices.Values([]string{}), f.now, f.now)
 	assert.Equal(t, first, f.explain())
@@ -358,11 +360,12 @@ func FuzzNode(f *testing.F) {
 				continue
 			}
 			id := gpuID(int(next() % 40))
-			switch field := Field(next()); {
-			case field < numFields:
-				n.Put(g, field, v)
-			case field < 2*numFields:
-				n.Drop(g, field-numFields)
+			const fields, ofNode = lastCounter - firstFlag + 1, lastOfNode - firstOfNode + 1
+			switch field := reading.Field(next()); {
+			case field < fields:
+				n.Put(g, firstFlag+field, v)
+			case field < 2*fields:
+				n.Drop(g, firstFlag+field-fields)
 			case field < 80:
 				_ = n.PutXid(g, uint16(next()), v, now)
 			case field < 100:
@@ -372,9 +375,9 @@ func FuzzNode(f *testing.F) {
 			case field < 130:
 				n.DropBandwidth(id)
 			case field < 160:
-				n.PutNode(NodeField(next()%byte(numNodeFields)), v)
+				n.PutNode(firstOfNode+reading.Field(next())%ofNode, v)
 			case field < 170:
-				n.DropNode(NodeField(next() % byte(numNodeFields)))
+				n.DropNode(firstOfNode + reading.Field(next())%ofNode)
 			case field < 200:
 				n.PutUp(g, Up(next()%4))
 			case field < 220:
@@ -422,7 +425,7 @@ func BenchmarkPut(b *testing.B) {
 	for b.Loop() {
 		for g := range fleetGPUs {
 			i, _ := n.GPU(ids[g])
-			n.Put(i, FieldTemperature, 61)
+			n.Put(i, reading.Temperature, 61)
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/fleetGPUs, "ns/point")

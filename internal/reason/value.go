@@ -2,6 +2,10 @@
 
 package reason
 
+import (
+	"github.com/gpu-collector/gpu-collector/internal/reading"
+)
+
 // worst returns the worst value of a fact in the node, and which GPU or
 // adapter has it; of equals the first.
 func (n *Node) worst(f Fact, w window) (worst float64, at int, ok bool) {
@@ -46,20 +50,21 @@ func (n *Node) value(f Fact, i int, w window) (float64, bool) {
 	case LastXid:
 		return float64(g.xid), g.xid != 0 && g.xidAt >= w.start
 	case SMClock:
-		return g.fraction(FieldSMClock, FieldSMClockLimit, true)
+		return g.fraction(reading.SMClock, reading.SMClockLimit, true)
 	case PCIeGeneration:
-		v := g.gauges[FieldPCIeGeneration-firstGauge]
+		v := g.gauges[reading.PCIeGeneration-firstGauge]
 		return float64(v), known(v) && !g.rests()
 	case PCIeSpeed:
-		return g.fraction(FieldPCIeGeneration, FieldPCIeGenerationLimit, true)
+		return g.fraction(reading.PCIeGeneration, reading.PCIeGenerationLimit, true)
 	case PCIeWidth:
-		return g.fraction(FieldPCIeWidth, FieldPCIeWidthLimit, false)
+		return g.fraction(reading.PCIeWidth, reading.PCIeWidthLimit, false)
 	}
 	field := source[f]
 	switch {
 	case field < firstGauge:
-		bit := uint8(1) << field
-		held := g.on&bit != 0 || g.held[field] != 0 && g.held[field] >= w.start
+		flag := field - firstFlag
+		bit, at := uint8(1)<<flag, g.held[flag]
+		held := g.on&bit != 0 || at != 0 && at >= w.start
 		return one(held), g.told&bit != 0 || silentFlags&bit != 0 && g.up == UpAnswers
 	case field < firstCounter:
 		v := g.gauges[field-firstGauge]
@@ -71,28 +76,30 @@ func (n *Node) value(f Fact, i int, w window) (float64, bool) {
 
 // source is the field of the facts that are one reading; for a fact that
 // several counters add to, one of them.
-var source = [NumFacts]Field{
-	RemapFailed: FieldRemapFailed, RemapPending: FieldRemapPending, RetirementPending: FieldRetirementPending,
-	PowerBrake: FieldPowerBrake, HWThermal: FieldHWThermal, SWThermal: FieldSWThermal,
-	HWSlowdown: FieldHWSlowdown, PowerCap: FieldPowerCap,
-	Temperature: FieldTemperature, Power: FieldPower, PowerLimit: FieldPowerLimit, NVLinksUp: FieldNVLinksUp,
-	GPUMemory: FieldMemory, Processes: FieldProcesses, Utilization: FieldUtilization,
-	ECCUncorrected: FieldECCUncorrected, PCIeReplays: FieldPCIeReplays,
-	NVLinkReplays: FieldNVLinkReplay, NVLinkCRC: FieldNVLinkCRC,
-	PowerBrakeTime: FieldPowerBrakeTime, HWThermalTime: FieldHWThermalTime, SWThermalTime: FieldSWThermalTime,
+var source = [NumFacts]reading.Field{
+	RemapFailed: reading.RemapFailed, RemapPending: reading.RemapPending, RetirementPending: reading.RetirementPending,
+	PowerBrake: reading.PowerBrake, HWThermal: reading.HWThermal, SWThermal: reading.SWThermal,
+	HWSlowdown: reading.HWSlowdown, PowerCap: reading.PowerCap,
+	Temperature: reading.Temperature, Power: reading.Power, PowerLimit: reading.PowerLimit, NVLinksUp: reading.NVLinksUp,
+	GPUMemory: reading.MemoryShare, Processes: reading.Processes, Utilization: reading.Utilization,
+	ECCUncorrected: reading.ECCUncorrected, PCIeReplays: reading.PCIeReplays,
+	NVLinkReplays: reading.NVLinkReplay, NVLinkCRC: reading.NVLinkCRC,
+	CPUPressure: reading.CPUPressure, CPUSteal: reading.CPUSteal, LoadAverage: reading.LoadAverage, HostMemory: reading.HostMemory,
+	PowerBrakeTime: reading.PowerBrakeTime, HWThermalTime: reading.HWThermalTime, SWThermalTime: reading.SWThermalTime,
 }
 
 // silentFlags are those that have no series until they first hold: of a GPU
 // that answers, no word is a no.
-const silentFlags = 1<<FieldPowerBrake | 1<<FieldHWThermal | 1<<FieldSWThermal | 1<<FieldHWSlowdown | 1<<FieldPowerCap
+const silentFlags = 1<<(reading.PowerBrake-firstFlag) | 1<<(reading.HWThermal-firstFlag) |
+	1<<(reading.SWThermal-firstFlag) | 1<<(reading.HWSlowdown-firstFlag) | 1<<(reading.PowerCap-firstFlag)
 
 // rests reports whether the GPU is known to do nothing: it lowers its clocks
 // and its link then, to save power.
-func (g *gpu) rests() bool { return g.gauges[FieldUtilization-firstGauge] == 0 }
+func (g *gpu) rests() bool { return g.gauges[reading.Utilization-firstGauge] == 0 }
 
 // fraction is a reading as a share of its limit; underload, a GPU at rest has
 // none.
-func (g *gpu) fraction(f, limit Field, underload bool) (float64, bool) {
+func (g *gpu) fraction(f, limit reading.Field, underload bool) (float64, bool) {
 	if underload && g.rests() {
 		return 0, false
 	}
@@ -140,18 +147,10 @@ func (n *Node) history(f Fact, i int) *history {
 }
 
 func (n *Node) nodeValue(f Fact) (float64, bool) {
-	var v float32
-	switch f {
-	case CPUPressure:
-		v = n.gauges[NodeCPUPressure]
-	case CPUSteal:
-		v = n.gauges[NodeCPUSteal]
-	case LoadAverage:
-		v = n.gauges[NodeLoadAverage]
-	case HostMemory:
-		v = n.gauges[NodeHostMemory]
-	case NetworkBandwidth:
-		v = unknown
+	v := unknown
+	if field := source[f]; OfNode(field) {
+		v = n.gauges[field-firstOfNode]
+	} else if f == NetworkBandwidth {
 		for i := range n.adapters {
 			if b := n.adapters[i].bandwidth; known(b) {
 				if !known(v) {
@@ -160,8 +159,6 @@ func (n *Node) nodeValue(f Fact) (float64, bool) {
 				v += b
 			}
 		}
-	default:
-		v = unknown
 	}
 	return float64(v), known(v)
 }

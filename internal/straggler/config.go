@@ -20,54 +20,59 @@ import (
 // normal data: 1/Φ⁻¹(3/4) (Rousseeuw and Croux 1993).
 const MADToSigma = 1.4826
 
-// Config of an Engine. All durations and counts are positive.
+// Config of an Engine. All durations and counts are positive. The keys are those
+// of the processor's section gateway; the fields without have keys outside it.
 type Config struct {
 	// Decision is what makes a node a straggler.
-	Decision Decision
+	Decision Decision `mapstructure:"-"`
 
 	// K is the factor on 1.4826*MAD. 2 flags 2.3 % of a normal healthy fleet
 	// on one tick, hence MinGap and EnterTicks.
-	K float64
+	K float64 `mapstructure:"k"`
 	// MinGap is the least distance of the threshold from the median. Real
 	// fleets have MAD = 0 much of the time: 94 % of the busy GPUs of a 31-host
 	// fleet ran at the very same clock.
-	MinGap float64
+	MinGap float64 `mapstructure:"min_gap"`
 	// Alpha is the weight of this tick in the threshold's moving average.
-	Alpha float64
+	Alpha float64 `mapstructure:"alpha"`
 	// Quorum is the number of active nodes without which nothing is computed anew.
-	Quorum int
+	Quorum int `mapstructure:"quorum"`
 	// PanicFraction of active nodes below the threshold makes the threshold
 	// itself suspect, PanicExitTicks calm ticks end that.
-	PanicFraction  float64
-	PanicExitTicks int
+	PanicFraction  float64 `mapstructure:"panic_fraction"`
+	PanicExitTicks int     `mapstructure:"panic_exit_ticks"`
 	// EnterTicks consecutive observations below the threshold make a node a
 	// straggler under DecisionThreshold, LeaveTicks at or above it plus
 	// ExitBand end that.
-	EnterTicks, LeaveTicks int
-	ExitBand               float64
+	EnterTicks int     `mapstructure:"-"`
+	LeaveTicks int     `mapstructure:"-"`
+	ExitBand   float64 `mapstructure:"exit_band"`
 
 	// Signals says how each signal is compared.
-	Signals [nodesignal.Count]nodesignal.Spec
+	Signals [nodesignal.Count]nodesignal.Spec `mapstructure:"-"`
 	// MinPeers with a signal are needed to judge any of them by it: of three
 	// nodes, the median is one and its spread says nothing.
-	MinPeers int
+	MinPeers int `mapstructure:"min_peers"`
 	// WarmupTicks with values are needed of a node before it is judged: the
 	// first steps of a job compile and fill caches, and nodes that do other work
 	// than the rest must be seen together to be told apart.
-	WarmupTicks int
-	Estimator   Estimator
-	CUSUM       CUSUM
-	Split       Split
-	Incident    Incident
-	Episodes    Episodes
+	WarmupTicks int       `mapstructure:"warmup_ticks"`
+	Estimator   Estimator `mapstructure:"estimator"`
+	CUSUM       CUSUM     `mapstructure:"cusum"`
+	Split       Split     `mapstructure:"split"`
+	Incident    Incident  `mapstructure:"incident"`
+	Episodes    Episodes  `mapstructure:"episodes"`
 
 	// CoverageFraction of the expected nodes must report, else coverage is low.
-	CoverageFraction float64
+	CoverageFraction float64 `mapstructure:"coverage_fraction"`
 	// TTL without a word from a node makes it missing, Retention forgets it.
-	TTL, Retention time.Duration
+	TTL       time.Duration `mapstructure:"-"`
+	Retention time.Duration `mapstructure:"retention"`
 	// Bounds of the state. Of groups and nodes a cluster holds no more than half
 	// of what the others do not.
-	MaxClusters, MaxGroups, MaxNodes int
+	MaxClusters int `mapstructure:"max_clusters"`
+	MaxGroups   int `mapstructure:"max_groups"`
+	MaxNodes    int `mapstructure:"max_nodes"`
 }
 
 // Estimator holds the constants of a group's spread and of the sums' limits,

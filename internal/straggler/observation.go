@@ -5,6 +5,7 @@ package straggler
 import (
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
@@ -22,31 +23,17 @@ const (
 	numStates
 )
 
+var stateNames = [numStates]string{"active", "idle", "calibrating", "missing"}
+
 // ParseState reads a gpu.node.state attribute.
 func ParseState(s string) (State, bool) {
-	switch s {
-	case "active":
-		return StateActive, true
-	case "idle":
-		return StateIdle, true
-	case "calibrating":
-		return StateCalibrating, true
+	if i := slices.Index(stateNames[:StateMissing], s); i >= 0 {
+		return State(i), true
 	}
 	return StateMissing, false
 }
 
-func (s State) String() string {
-	switch s {
-	case StateActive:
-		return "active"
-	case StateIdle:
-		return "idle"
-	case StateCalibrating:
-		return "calibrating"
-	default:
-		return "missing"
-	}
-}
+func (s State) String() string { return stateNames[s] }
 
 // maxNameLength is a DNS name's (RFC 1035).
 const maxNameLength = 253

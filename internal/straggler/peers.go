@@ -104,13 +104,10 @@ func GroupKey(peers []string) string {
 		for j := range len(p) {
 			c := p[j]
 			if c <= 0x20 || c >= 0x7f || c == '/' || c == '%' || c == '"' || c == '\\' {
-				const hex = "0123456789ABCDEF"
-				b.WriteByte('%')
-				b.WriteByte(hex[c>>4])
-				b.WriteByte(hex[c&15])
-				continue
+				fmt.Fprintf(&b, "%%%02X", c)
+			} else {
+				b.WriteByte(c)
 			}
-			b.WriteByte(c)
 		}
 	}
 	key := b.String()

@@ -280,26 +280,20 @@ func (d *memberReader) get(key string, required bool) any {
 	return v
 }
 
-func (d *memberReader) integer(key string) int64 {
-	switch v := d.get(key, true).(type) {
-	case int64:
-		return v
-	case nil:
-	default:
-		d.fail(key, "an integer")
+// typed reads a parameter of one type, the zero value where it is absent.
+func typed[T any](d *memberReader, key, want string, required bool) (x T) {
+	v := d.get(key, required)
+	x, ok := v.(T)
+	if v != nil && !ok {
+		d.fail(key, want)
 	}
-	return 0
+	return x
 }
 
+func (d *memberReader) integer(key string) int64 { return typed[int64](d, key, "an integer", true) }
+
 func (d *memberReader) boolean(key string, required bool) bool {
-	switch v := d.get(key, required).(type) {
-	case bool:
-		return v
-	case nil:
-	default:
-		d.fail(key, "a boolean")
-	}
-	return false
+	return typed[bool](d, key, "a boolean", required)
 }
 
 // number takes a string, as EncodeMember writes it, or an RFC 9651 number.

@@ -20,9 +20,14 @@ const (
 
 // Names are the header names on the wire; gRPC metadata uses them in lower case.
 type Names struct {
-	Cluster, Node, Group         string
-	Threshold, QuorumMet, Params string
-	Epoch, Resync                string
+	Cluster   string `mapstructure:"cluster"`
+	Node      string `mapstructure:"node"`
+	Group     string `mapstructure:"group"`
+	Threshold string `mapstructure:"threshold"`
+	QuorumMet string `mapstructure:"quorum_met"`
+	Params    string `mapstructure:"params"`
+	Epoch     string `mapstructure:"epoch"`
+	Resync    string `mapstructure:"resync"`
 }
 
 // Header is one response header.

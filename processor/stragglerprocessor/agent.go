@@ -3,6 +3,7 @@
 package stragglerprocessor
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"os"
@@ -278,10 +279,7 @@ func (a *agent) claim() {
 }
 
 func compareKeys(x, y nodeKey) int {
-	if c := strings.Compare(x.cluster, y.cluster); c != 0 {
-		return c
-	}
-	return strings.Compare(x.node, y.node)
+	return cmp.Or(strings.Compare(x.cluster, y.cluster), strings.Compare(x.node, y.node))
 }
 
 // evaluate adds what is found to the push, on a resource that is the same

@@ -53,35 +53,9 @@ type Config struct {
 	// Signals changes how signals are measured, scored and compared, by name.
 	Signals map[string]SignalConfig `mapstructure:"signals"`
 
-	Gateway GatewayConfig `mapstructure:"gateway"`
-	Agent   AgentConfig   `mapstructure:"agent"`
-
-	_ struct{}
-}
-
-// GatewayConfig is used in mode gateway.
-type GatewayConfig struct {
-	K                float64       `mapstructure:"k"`
-	MinGap           float64       `mapstructure:"min_gap"`
-	Alpha            float64       `mapstructure:"alpha"`
-	Quorum           int           `mapstructure:"quorum"`
-	PanicFraction    float64       `mapstructure:"panic_fraction"`
-	PanicExitTicks   int           `mapstructure:"panic_exit_ticks"`
-	ExitBand         float64       `mapstructure:"exit_band"`
-	CoverageFraction float64       `mapstructure:"coverage_fraction"`
-	Retention        time.Duration `mapstructure:"retention"`
-	MaxClusters      int           `mapstructure:"max_clusters"`
-	MaxGroups        int           `mapstructure:"max_groups"`
-	MaxNodes         int           `mapstructure:"max_nodes"`
-
-	// The engine's own, for decision cusum.
-	MinPeers    int                 `mapstructure:"min_peers"`
-	WarmupTicks int                 `mapstructure:"warmup_ticks"`
-	Estimator   straggler.Estimator `mapstructure:"estimator"`
-	CUSUM       straggler.CUSUM     `mapstructure:"cusum"`
-	Split       straggler.Split     `mapstructure:"split"`
-	Incident    straggler.Incident  `mapstructure:"incident"`
-	Episodes    straggler.Episodes  `mapstructure:"episodes"`
+	// Gateway is used in mode gateway.
+	Gateway straggler.Config `mapstructure:"gateway"`
+	Agent   AgentConfig      `mapstructure:"agent"`
 
 	_ struct{}
 }
@@ -89,16 +63,11 @@ type GatewayConfig struct {
 // AgentConfig is used in mode agent.
 type AgentConfig struct {
 	// NodeName is given to data that names no node, the host's name by default.
-	NodeName           string        `mapstructure:"node_name"`
-	IdleBelow          float64       `mapstructure:"idle_below"`
-	IdleAfter          time.Duration `mapstructure:"idle_after"`
-	LoadAbove          float64       `mapstructure:"load_above"`
-	CalibrationSamples int           `mapstructure:"calibration_samples"`
-	BaselineAlpha      float64       `mapstructure:"baseline_alpha"`
-	SuspectBand        float64       `mapstructure:"suspect_band"`
-	CachedTTL          time.Duration `mapstructure:"cached_ttl"`
-	LocalFraction      float64       `mapstructure:"local_fraction"`
-	MaxNodes           int           `mapstructure:"max_nodes"`
+	NodeName string `mapstructure:"node_name"`
+
+	nodescore.Config `mapstructure:",squash"`
+
+	MaxNodes int `mapstructure:"max_nodes"`
 
 	_ struct{}
 }
@@ -113,20 +82,8 @@ func createDefaultConfig() component.Config {
 		Decision:       s.Decision.String(),
 		EnterTicks:     s.EnterTicks,
 		LeaveTicks:     s.LeaveTicks,
-		Gateway: GatewayConfig{
-			K: s.K, MinGap: s.MinGap, Alpha: s.Alpha, Quorum: s.Quorum,
-			PanicFraction: s.PanicFraction, PanicExitTicks: s.PanicExitTicks,
-			ExitBand: s.ExitBand, CoverageFraction: s.CoverageFraction, Retention: s.Retention,
-			MaxClusters: s.MaxClusters, MaxGroups: s.MaxGroups, MaxNodes: s.MaxNodes,
-			MinPeers: s.MinPeers, WarmupTicks: s.WarmupTicks, Estimator: s.Estimator, CUSUM: s.CUSUM,
-			Split: s.Split, Incident: s.Incident, Episodes: s.Episodes,
-		},
-		Agent: AgentConfig{
-			IdleBelow: n.IdleBelow, IdleAfter: n.IdleAfter, LoadAbove: n.LoadAbove,
-			CalibrationSamples: n.CalibrationSamples, BaselineAlpha: n.BaselineAlpha, SuspectBand: n.SuspectBand,
-			CachedTTL: n.CachedTTL, LocalFraction: n.LocalFraction,
-			MaxNodes: 10_000,
-		},
+		Gateway:        s,
+		Agent:          AgentConfig{Config: n, MaxNodes: 10_000},
 	}
 }
 
@@ -135,33 +92,21 @@ func (c *Config) ttl() time.Duration { return time.Duration(c.TTLMultiplier) * c
 func (c *Config) ingero() bool { return slices.Contains(c.Compatibility, compatibilityIngero) }
 
 func (c *Config) engine() straggler.Config {
-	g := &c.Gateway
-	e := straggler.DefaultConfig()
+	e := c.Gateway
 	e.Decision, _ = straggler.ParseDecision(c.Decision) // Validate has said what is wrong with it
 	n, _ := c.node()                                    // the same
 	e.Signals = n.Signals
-	e.K, e.MinGap, e.Alpha, e.Quorum = g.K, g.MinGap, g.Alpha, g.Quorum
-	e.PanicFraction, e.PanicExitTicks = g.PanicFraction, g.PanicExitTicks
-	e.EnterTicks, e.LeaveTicks, e.ExitBand = c.EnterTicks, c.LeaveTicks, g.ExitBand
-	e.MinPeers, e.WarmupTicks, e.Estimator, e.CUSUM = g.MinPeers, g.WarmupTicks, g.Estimator, g.CUSUM
-	e.Split, e.Incident, e.Episodes = g.Split, g.Incident, g.Episodes
-	e.CoverageFraction = g.CoverageFraction
-	e.TTL, e.Retention = c.ttl(), g.Retention
-	e.MaxClusters, e.MaxGroups, e.MaxNodes = g.MaxClusters, g.MaxGroups, g.MaxNodes
+	e.EnterTicks, e.LeaveTicks, e.TTL = c.EnterTicks, c.LeaveTicks, c.ttl()
 	return e
 }
 
 // node returns the agent's configuration. The trackers' constants are the
 // gateway's, since both run the same ones.
 func (c *Config) node() (nodescore.Config, error) {
-	a := &c.Agent
-	n := nodescore.DefaultConfig()
+	n := c.Agent.Config
 	n.CUSUM, n.CohortWindow = c.Gateway.CUSUM, c.Gateway.Split.Window
 	n.WarmupTicks, n.StuckTicks = c.Gateway.WarmupTicks, c.Gateway.Episodes.StuckTicks
 	n.Interval, n.ReadingTTL = c.PushInterval, c.ttl()
-	n.IdleBelow, n.IdleAfter, n.LoadAbove = a.IdleBelow, a.IdleAfter, a.LoadAbove
-	n.CalibrationSamples, n.BaselineAlpha, n.SuspectBand = a.CalibrationSamples, a.BaselineAlpha, a.SuspectBand
-	n.CachedTTL, n.LocalFraction = a.CachedTTL, a.LocalFraction
 	n.EnterTicks, n.LeaveTicks = c.EnterTicks, c.LeaveTicks
 	return n, c.signals(&n)
 }

@@ -124,9 +124,9 @@ func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 func TestEverySettingOfTheEngineHasAKey(t *testing.T) {
 	base := createDefaultConfig().(*Config)
 	reached := map[string]bool{}
-	leaves(reflect.ValueOf(base).Elem(), "", func(key string, _ reflect.Value) {
+	leaves(reflect.ValueOf(base).Elem(), "", true, func(key string, _ reflect.Value) {
 		changed := createDefaultConfig().(*Config)
-		leaves(reflect.ValueOf(changed).Elem(), "", func(other string, v reflect.Value) {
+		leaves(reflect.ValueOf(changed).Elem(), "", true, func(other string, v reflect.Value) {
 			if other != key {
 				return
 			}
@@ -157,22 +157,23 @@ func TestEverySettingOfTheEngineHasAKey(t *testing.T) {
 
 func settings(e straggler.Config) map[string]any {
 	all := map[string]any{}
-	leaves(reflect.ValueOf(&e).Elem(), "", func(name string, v reflect.Value) { all[name] = v.Interface() })
+	leaves(reflect.ValueOf(&e).Elem(), "", false, func(name string, v reflect.Value) { all[name] = v.Interface() })
 	return all
 }
 
-// leaves visits the fields of a struct that are no structs themselves.
-func leaves(v reflect.Value, name string, visit func(string, reflect.Value)) {
+// leaves visits the fields of a struct that are no structs themselves, of keyed
+// structs those that have a key.
+func leaves(v reflect.Value, name string, keyed bool, visit func(string, reflect.Value)) {
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if f := v.Type().Field(i); f.IsExported() {
-				leaves(v.Field(i), name+"."+f.Name, visit)
+			if f := v.Type().Field(i); f.IsExported() && !(keyed && f.Tag.Get("mapstructure") == "-") {
+				leaves(v.Field(i), name+"."+f.Name, keyed, visit)
 			}
 		}
 	case reflect.Array:
 		for i := range v.Len() {
-			leaves(v.Index(i), fmt.Sprintf("%s[%d]", name, i), visit)
+			leaves(v.Index(i), fmt.Sprintf("%s[%d]", name, i), keyed, visit)
 		}
 	default:
 		visit(name, v)

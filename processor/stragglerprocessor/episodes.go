@@ -69,9 +69,9 @@ func (x *explainer) explain(ep *episode, r *straggler.Report) {
 	}
 	var f reason.Finding
 	if ep.Subject == straggler.SubjectNode {
-		f = x.facts.store.Explain(ep.Cluster, ep.Node, workers(members), since, ep.At)
+		f = x.facts.store.Explain(ep.Cluster, ep.Node, workers(members, false), since, ep.At)
 	} else {
-		f = x.facts.store.ExplainGroup(ep.Cluster, ep.Nodes, others(members), since, ep.At)
+		f = x.facts.store.ExplainGroup(ep.Cluster, ep.Nodes, workers(members, true), since, ep.At)
 	}
 	ep.finding = &f
 	ep.cost, ep.hasCost = cost(ep.Event, members, x.facts, x.groupBy)
@@ -98,23 +98,13 @@ func groupMembers(nodes []straggler.NodeReport, cluster, group string) []straggl
 	return nodes[at:end]
 }
 
-// others are the names of the active nodes that are no stragglers.
-func others(nodes []straggler.NodeReport) iter.Seq[string] {
+// workers are the names of the active nodes, without the stragglers where that is
+// asked: what a node does not do for want of work says nothing about one that works.
+func workers(nodes []straggler.NodeReport, healthy bool) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range nodes {
-			if nodes[i].State == straggler.StateActive && !nodes[i].Straggler && !yield(nodes[i].Node) {
-				return
-			}
-		}
-	}
-}
-
-// workers are the names of the active nodes: what a node does not do for want
-// of work says nothing about one that works.
-func workers(nodes []straggler.NodeReport) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for i := range nodes {
-			if nodes[i].State == straggler.StateActive && !yield(nodes[i].Node) {
+			n := &nodes[i]
+			if n.State == straggler.StateActive && !(healthy && n.Straggler) && !yield(n.Node) {
 				return
 			}
 		}

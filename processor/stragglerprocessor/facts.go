@@ -4,7 +4,6 @@ package stragglerprocessor
 
 import (
 	"context"
-	"errors"
 	"math"
 	"time"
 
@@ -33,15 +32,11 @@ type factReader struct {
 	now           time.Time
 	node          *reason.Node
 	failed        error
-	rejected      [len(factErrors)]int64
+	rejected      map[error]int64
 }
 
-// factErrors are what a reading may be rejected for besides what the catalogue
-// refuses.
-var factErrors = [...]error{reason.ErrName, reason.ErrTooManyNodes, reason.ErrClusterNodes, reason.ErrTooManyDevices, errForeignCluster}
-
 func newFactReader(cfg *Config) *factReader {
-	return &factReader{store: reason.New(reason.Config{MaxNodes: cfg.Gateway.MaxNodes, Retention: cfg.Gateway.Retention})}
+	return &factReader{rejected: make(map[error]int64), store: reason.New(reason.Config{MaxNodes: cfg.Gateway.MaxNodes, Retention: cfg.Gateway.Retention})}
 }
 
 // begin prepares for the metrics of a resource.
@@ -56,14 +51,13 @@ func (f *factReader) begin(from metricreading.Resource, id *identity, caller wir
 
 // end counts what of the resource was rejected, and keeps nothing of it.
 func (f *factReader) end(ctx context.Context, r *rejects) {
-	for i, n := range f.rejected {
-		if n > 0 {
-			r.addN(ctx, factErrors[i], n)
-		}
+	for err, n := range f.rejected {
+		r.addN(ctx, err, n)
 	}
+	clear(f.rejected)
 	r.refused(ctx, &f.from.Refused)
 	f.from, f.point = metricreading.Resource{}, metricreading.Point{}
-	f.cluster, f.host, f.node, f.rejected = "", "", nil, [len(factErrors)]int64{}
+	f.cluster, f.host, f.node = "", "", nil
 }
 
 // take reads a metric that explains something.
@@ -82,7 +76,7 @@ func (f *factReader) take(known *reading.Metric, m pmetric.Metric) {
 			f.node, f.failed = f.store.Node(f.cluster, f.host, f.now)
 		}
 		if f.failed != nil {
-			f.reject(f.failed)
+			f.rejected[f.failed]++
 			return
 		}
 	}
@@ -92,16 +86,7 @@ func (f *factReader) take(known *reading.Metric, m pmetric.Metric) {
 			continue
 		}
 		if err := put(f.node, p); err != nil {
-			f.reject(err)
-		}
-	}
-}
-
-func (f *factReader) reject(err error) {
-	for i, known := range factErrors {
-		if errors.Is(err, known) {
-			f.rejected[i]++
-			return
+			f.rejected[err]++
 		}
 	}
 }
@@ -110,71 +95,25 @@ func (f *factReader) reject(err error) {
 // called at each tick.
 func (f *factReader) sweep(now time.Time) { f.store.Sweep(now) }
 
-// gpuFacts are the readings of a GPU, one more than their number, by the
-// catalogue's field.
-var gpuFacts = [reading.NumFields]reason.Field{
-	reading.RemapFailed:         1 + reason.FieldRemapFailed,
-	reading.RemapPending:        1 + reason.FieldRemapPending,
-	reading.RetirementPending:   1 + reason.FieldRetirementPending,
-	reading.PowerBrake:          1 + reason.FieldPowerBrake,
-	reading.HWThermal:           1 + reason.FieldHWThermal,
-	reading.SWThermal:           1 + reason.FieldSWThermal,
-	reading.HWSlowdown:          1 + reason.FieldHWSlowdown,
-	reading.PowerCap:            1 + reason.FieldPowerCap,
-	reading.SMClock:             1 + reason.FieldSMClock,
-	reading.SMClockLimit:        1 + reason.FieldSMClockLimit,
-	reading.PCIeGeneration:      1 + reason.FieldPCIeGeneration,
-	reading.PCIeGenerationLimit: 1 + reason.FieldPCIeGenerationLimit,
-	reading.PCIeWidth:           1 + reason.FieldPCIeWidth,
-	reading.PCIeWidthLimit:      1 + reason.FieldPCIeWidthLimit,
-	reading.NVLinksUp:           1 + reason.FieldNVLinksUp,
-	reading.MemoryShare:         1 + reason.FieldMemory,
-	reading.Temperature:         1 + reason.FieldTemperature,
-	reading.Utilization:         1 + reason.FieldUtilization,
-	reading.Power:               1 + reason.FieldPower,
-	reading.PowerLimit:          1 + reason.FieldPowerLimit,
-	reading.Processes:           1 + reason.FieldProcesses,
-	reading.ECCUncorrected:      1 + reason.FieldECCUncorrected,
-	reading.PCIeReplays:         1 + reason.FieldPCIeReplays,
-	reading.NVLinkReplay:        1 + reason.FieldNVLinkReplay,
-	reading.NVLinkRecovery:      1 + reason.FieldNVLinkRecovery,
-	reading.NVLinkCRCFlit:       1 + reason.FieldNVLinkCRCFlit,
-	reading.NVLinkCRCData:       1 + reason.FieldNVLinkCRCData,
-	reading.NVLinkCRC:           1 + reason.FieldNVLinkCRC,
-	reading.PowerBrakeTime:      1 + reason.FieldPowerBrakeTime,
-	reading.HWThermalTime:       1 + reason.FieldHWThermalTime,
-	reading.SWThermalTime:       1 + reason.FieldSWThermalTime,
-}
-
-// nodeFacts are those of the node.
-var nodeFacts = [reading.NumFields]reason.NodeField{
-	reading.CPUPressure:  1 + reason.NodeCPUPressure,
-	reading.CPUSteal:     1 + reason.NodeCPUSteal,
-	reading.LoadAverage:  1 + reason.NodeLoadAverage,
-	reading.HostMemory:   1 + reason.NodeHostMemory,
-	reading.GPUsExpected: 1 + reason.NodeGPUsExpected,
-	reading.GPUsFound:    1 + reason.NodeGPUsFound,
-}
-
 // put takes a point into what is known of a node.
 func put(n *reason.Node, p *metricreading.Point) error {
-	if field := gpuFacts[p.Field]; field > 0 {
+	switch f := p.Field; {
+	case reason.OfGPU(f):
 		gpu, err := n.GPU(p.ID)
 		switch {
 		case err != nil:
 			return err
 		case p.Ended:
-			n.Drop(gpu, field-1)
+			n.Drop(gpu, f)
 		default:
-			n.Put(gpu, field-1, p.Value)
+			n.Put(gpu, f, p.Value)
 		}
 		return nil
-	}
-	if field := nodeFacts[p.Field]; field > 0 {
+	case reason.OfNode(f):
 		if p.Ended {
-			n.DropNode(field - 1)
+			n.DropNode(f)
 		} else {
-			n.PutNode(field-1, p.Value)
+			n.PutNode(f, p.Value)
 		}
 		return nil
 	}

@@ -304,7 +304,7 @@ func TestPeersOfAnExplanationWork(t *testing.T) {
 		{NodeName: &straggler.NodeName{Node: "c"}, State: straggler.StateMissing},
 		{NodeName: &straggler.NodeName{Node: "d"}, State: straggler.StateActive},
 		{NodeName: &straggler.NodeName{Node: "e"}, State: straggler.StateCalibrating},
-	}))
+	}, false))
 	assert.Equal(t, []string{"a", "d"}, got)
 }
 

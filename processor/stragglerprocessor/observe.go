@@ -200,16 +200,6 @@ func (f *found) setState(name string) {
 	f.State, f.HasState = s, true
 }
 
-// signal finds one that a node tells. It is false for one of a newer agent.
-func signal(name string) (nodesignal.Signal, bool) {
-	for s := range nodesignal.Score {
-		if s.String() == name {
-			return s, true
-		}
-	}
-	return 0, false
-}
-
 // takeSignals reads the raw signals: those that are told, and those that are
 // told to be gone. Of the others the push says nothing, as behind diff.
 func (o *observer) takeSignals(ctx context.Context, f *found, points pmetric.NumberDataPointSlice) (any bool) {
@@ -218,9 +208,9 @@ func (o *observer) takeSignals(ctx context.Context, f *found, points pmetric.Num
 		if !ok {
 			continue
 		}
-		s, ok := signal(name.Str())
-		if !ok {
-			continue
+		s, err := nodesignal.Parse(name.Str())
+		if err != nil || s == nodesignal.Score {
+			continue // of a newer agent
 		}
 		any = true
 		x := metricreading.Number(p)

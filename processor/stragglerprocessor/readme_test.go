@@ -77,10 +77,12 @@ func TestReadmeHasEveryKeyWithItsDefault(t *testing.T) {
 func keys(v reflect.Value, prefix string, visit func(string, reflect.Value)) {
 	for i := range v.NumField() {
 		key := v.Type().Field(i).Tag.Get("mapstructure")
-		if key == "" {
+		if key == "" || key == "-" {
 			continue
 		}
-		if f := v.Field(i); f.Kind() == reflect.Struct {
+		if f := v.Field(i); key == ",squash" {
+			keys(f, prefix, visit)
+		} else if f.Kind() == reflect.Struct {
 			keys(f, prefix+key+"::", visit)
 		} else {
 			visit(prefix+key, f)

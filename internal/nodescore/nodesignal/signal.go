@@ -7,6 +7,7 @@ package nodesignal // import "github.com/gpu-collector/gpu-collector/internal/no
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -33,10 +34,8 @@ func (s Signal) String() string { return names[s] }
 
 // Parse returns the signal of that name, or an error that lists the names.
 func Parse(name string) (Signal, error) {
-	for i, n := range names {
-		if n == name {
-			return Signal(i), nil
-		}
+	if i := slices.Index(names[:], name); i >= 0 {
+		return Signal(i), nil
 	}
 	return 0, fmt.Errorf("unknown signal %q, known are %s", name, strings.Join(names[:], ", "))
 }
