@@ -66,34 +66,28 @@ func start(ctx context.Context, name, binary string, env, configs []string, over
 	return &collector{Collector: c, pprof: pprof}, err
 }
 
-// seen is what a collector holds.
-type seen struct {
-	cpu                               float64 // seconds so far
-	resident, heap, goroutines, files float64 // bytes, bytes, and numbers
-}
-
-func (c *collector) seen(ctx context.Context) (s seen, err error) {
-	if s.cpu, s.resident, err = c.Usage(); err != nil {
-		return seen{}, err
+// seen returns the seconds of CPU so far, and the values of measures.
+func (c *collector) seen(ctx context.Context) (cpu float64, values [4]float64, err error) {
+	cpu, resident, err := c.Usage()
+	if err != nil {
+		return 0, values, err
 	}
 	proc, err := procfs.NewProc(c.PID())
 	if err != nil {
-		return seen{}, err
+		return 0, values, err
 	}
 	files, err := proc.FileDescriptorsLen()
 	if err != nil {
-		return seen{}, err
-	}
-	s.files = float64(files)
-	next, err := c.profile(ctx, "heap", "# NextGC = ")
-	if err != nil {
-		return seen{}, err
+		return 0, values, err
 	}
 	// The next collection of garbage begins at twice what the last found alive, with
 	// GOGC at its 100.
-	s.heap = next / 2
-	s.goroutines, err = c.profile(ctx, "goroutine", "goroutine profile: total ")
-	return s, err
+	next, err := c.profile(ctx, "heap", "# NextGC = ")
+	if err != nil {
+		return 0, values, err
+	}
+	goroutines, err := c.profile(ctx, "goroutine", "goroutine profile: total ")
+	return cpu, [...]float64{resident / 1e6, next / 2 / 1e6, goroutines, float64(files)}, err
 }
 
 // profile reads the number that a line of a profile ends with.
