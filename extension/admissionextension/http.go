@@ -83,7 +83,7 @@ func (e *admissionExtension) open(r *http.Request) error {
 	case contentType(r) == contentJSON || size >= 0 && size <= nesting.Harmless:
 		return nil
 	case whole != nil:
-		return nesting.CheckBytes(whole)
+		return nesting.Check(whole)
 	}
 	r.Body = nesting.NewReader(r.Body)
 	return nil

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"reflect"
 	"runtime"
-	"slices"
 	"sync"
 
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
@@ -96,7 +95,7 @@ func (e *wireDiff) intercept(ctx context.Context, req any, _ *grpc.UnaryServerIn
 	}
 	data := c.take()
 	b := e.buffers.Get().(*buffers)
-	p, ctx, msg := e.judge(ctx, contiguous(data, b), &b.out)
+	p, ctx, msg := e.judge(ctx, data[0].ReadOnlyData(), &b.out)
 	accepted := false
 	// Also when the handler panics: a report that never ends would keep its nodes.
 	defer func() {
@@ -116,17 +115,6 @@ func (e *wireDiff) intercept(ctx context.Context, req any, _ *grpc.UnaryServerIn
 	return resp, err
 }
 
-// contiguous returns data in one piece, which is good as long as b is.
-func contiguous(data mem.BufferSlice, b *buffers) []byte {
-	if len(data) == 1 {
-		return data[0].ReadOnlyData()
-	}
-	size := data.Len()
-	b.in = slices.Grow(b.in[:0], size)[:size]
-	data.CopyTo(b.in)
-	return b.in
-}
-
 // codec is gRPC's codec for protobuf, but for metrics.
 type codec struct {
 	encoding.CodecV2
@@ -139,11 +127,12 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return nesting.Codec{CodecV2: c.CodecV2}.Unmarshal(data, v)
 	}
-	if err := nesting.Check(data); err != nil {
+	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	if err := nesting.Check(whole.ReadOnlyData()); err != nil {
+		whole.Free()
 		return err
 	}
-	data.Ref()
-	c.aside.put(m, data)
+	c.aside.put(m, mem.BufferSlice{whole})
 	return nil
 }
 

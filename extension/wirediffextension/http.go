@@ -53,7 +53,7 @@ func (e *wireDiff) serve(w http.ResponseWriter, r *http.Request, next http.Handl
 	_, body.failed = in.ReadFrom(r.Body)
 	b.in = in.Bytes()
 	if body.failed == nil {
-		body.failed = nesting.CheckBytes(b.in)
+		body.failed = nesting.Check(b.in)
 	}
 	p, ctx, msg := push{ext: e}, r.Context(), b.in
 	if body.failed == nil {

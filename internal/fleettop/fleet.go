@@ -7,6 +7,7 @@ package fleettop // import "github.com/gpu-collector/gpu-collector/internal/flee
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -97,7 +98,7 @@ type sortKey struct {
 // not known comes last.
 var sortKeys = []sortKey{
 	{"s", "suspicion", func(a, b *fleetclient.Node) int { return highest(a.Suspicion, b.Suspicion) }},
-	{"c", "score", func(a, b *fleetclient.Node) int { return highest(negative(a.Score), negative(b.Score)) }},
+	{"c", "score", func(a, b *fleetclient.Node) int { return lowest(a.Score, b.Score) }},
 	{"t", "temperature", func(a, b *fleetclient.Node) int { return highest(a.MaxTemperatureCelsius, b.MaxTemperatureCelsius) }},
 	{"h", "health", func(a, b *fleetclient.Node) int { return cmp.Compare(badness(b.Health), badness(a.Health)) }},
 	{"u", "usage", func(a, b *fleetclient.Node) int { return highest(a.Usage, b.Usage) }},
@@ -106,23 +107,13 @@ var sortKeys = []sortKey{
 }
 
 func highest(a, b *float64) int {
-	switch {
-	case a == nil && b == nil:
-		return 0
-	case a == nil:
-		return 1
-	case b == nil:
-		return -1
-	}
-	return cmp.Compare(*b, *a)
+	unknown := math.Inf(-1)
+	return cmp.Compare(or(b, unknown), or(a, unknown))
 }
 
-func negative(v *float64) *float64 {
-	if v == nil {
-		return nil
-	}
-	n := -*v
-	return &n
+func lowest(a, b *float64) int {
+	unknown := math.Inf(1)
+	return cmp.Compare(or(a, unknown), or(b, unknown))
 }
 
 func badness(h fleetclient.NodeHealth) int {

@@ -7,10 +7,12 @@
 package nesting // import "github.com/gpu-collector/gpu-collector/internal/nesting"
 
 import (
-	"errors"
+	"bytes"
 	"fmt"
 	"io"
-	"math"
+
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
 )
 
 const (
@@ -26,154 +28,101 @@ const (
 // ErrTooDeep says that a message is nested deeper than MaxDepth.
 var ErrTooDeep = fmt.Errorf("the message is nested deeper than %d levels", MaxDepth)
 
-// Checker looks at a message that comes in parts. It knows no schema: whatever
-// has a length may be a message. So text counts too where it looks like one, but
-// as each level has to fit into the one around it, no text of anybody's looks
-// like a hundred. The zero value is ready; a byte is looked at once.
-type Checker struct {
-	pos   int64
-	depth int
-	ends  [MaxDepth]int64 // of the open messages, the innermost last
-	state state
-	acc   uint64 // of a varint
-	shift uint
-	left  int // of a fixed number
-}
-
-type state uint8
-
-const (
-	inTag state = iota
-	inVarint
-	inLength
-	inFixed
-	inRest // what cannot be read: nobody decodes it further
-)
-
-// Write implements io.Writer. It takes the next part and fails with ErrTooDeep.
-func (c *Checker) Write(p []byte) (int, error) {
-	for i := 0; i < len(p); {
-		for c.depth > 0 && c.pos == c.ends[c.depth-1] {
-			c.depth--
-			c.begin(inTag)
-		}
-		// What of this part is in the innermost message.
-		in := p[i:]
-		if c.depth > 0 && c.ends[c.depth-1]-c.pos < int64(len(in)) {
-			in = in[:c.ends[c.depth-1]-c.pos]
-		}
-		n, ok := c.inside(in)
-		i, c.pos = i+n, c.pos+int64(n)
-		if !ok {
-			return i, ErrTooDeep
-		}
+// Check looks at a whole message. Check knows no schema: whatever has a length
+// may be a message. So text counts too where it looks like one, but as each level
+// has to fit into the one around it, no text of anybody's looks like a hundred.
+func Check(message []byte) error {
+	if len(message) > Harmless && tooDeep(message, 0) {
+		return ErrTooDeep
 	}
-	return len(p), nil
+	return nil
 }
 
-// inside takes a part of the innermost message, up to where another begins, and
-// returns false when that is too deep.
-func (c *Checker) inside(p []byte) (int, bool) {
-	for i := 0; i < len(p); {
-		switch c.state {
-		case inRest:
-			return len(p), true
-		case inFixed:
-			n := min(c.left, len(p)-i)
-			i += n
-			if c.left -= n; c.left == 0 {
-				c.begin(inTag)
-			}
-			continue
-		case inVarint: // whose value does not matter
-			if p[i] < 0x80 && c.shift == 0 {
-				c.state = inTag
-				i++
-				continue
-			}
-		}
-		b := p[i]
-		i++
-		// A varint has ten bytes at most; the last bits of the tenth are lost.
-		c.acc |= uint64(b&0x7f) << c.shift
-		if c.shift += 7; b >= 0x80 {
-			if c.shift >= 70 {
-				c.begin(inRest)
-			}
-			continue
-		}
-		if depth := c.depth; !c.number(c.pos + int64(i)) {
-			return i, false
-		} else if c.depth > depth {
-			return i, true
-		}
-	}
-	return len(p), true
-}
-
-func (c *Checker) begin(s state) { c.state, c.acc, c.shift = s, 0, 0 }
-
-// number takes a varint that ends before pos, and returns false when it is the
-// length of a message that is too deep.
-func (c *Checker) number(pos int64) bool {
-	n, was := c.acc, c.state
-	c.begin(inTag)
-	switch was {
-	case inTag:
-		switch n & 7 {
-		case 0:
-			c.begin(inVarint)
-		case 1:
-			c.begin(inFixed)
-			c.left = 8
-		case 2:
-			c.begin(inLength)
-		case 3, 4: // what is in a group is looked at as if it were not
-		case 5:
-			c.begin(inFixed)
-			c.left = 4
-		default:
-			c.begin(inRest)
-		}
-	case inLength:
-		end := int64(math.MaxInt64)
-		if c.depth > 0 {
-			end = c.ends[c.depth-1]
-		}
-		switch {
-		case n > uint64(end-pos):
-			c.begin(inRest)
-		case n == 0:
-		case c.depth == MaxDepth:
+// tooDeep looks at each byte once, and ends at a byte that no decoder can read.
+func tooDeep(m []byte, depth int) bool {
+	for len(m) > 0 {
+		tag, n := varint(m)
+		if n == 0 {
 			return false
+		}
+		m = m[n:]
+		switch tag & 7 {
+		case 0:
+			_, n = varint(m)
+		case 1:
+			n = 8
+		case 2:
+			var length uint64
+			if length, n = varint(m); n == 0 || length > uint64(len(m)-n) {
+				return false
+			}
+			end := n + int(length)
+			if length > 0 && (depth == MaxDepth || tooDeep(m[n:end], depth+1)) {
+				return true
+			}
+			n = end
+		case 3, 4: // the fields of a group are looked at as if they were in none
+			continue
+		case 5:
+			n = 4
 		default:
-			c.ends[c.depth] = pos + int64(n)
-			c.depth++
+			return false
+		}
+		if n == 0 || n > len(m) {
+			return false
+		}
+		m = m[n:]
+	}
+	return false
+}
+
+// varint returns a number and its size, which is 0 for no number. A number has ten
+// bytes at most. Decoders lose the last bits of the tenth, where protowire fails.
+func varint(m []byte) (v uint64, n int) {
+	for i, b := range m[:min(len(m), 10)] {
+		v |= uint64(b&0x7f) << (7 * i)
+		if b < 0x80 {
+			return v, i + 1
 		}
 	}
-	return true
+	return 0, 0
 }
 
-// Reader checks what is read through it.
-type Reader struct {
+// Codec decodes no message that is too deep.
+type Codec struct{ encoding.CodecV2 }
+
+// Unmarshal implements encoding.CodecV2.
+func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
+	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer whole.Free()
+	if err := Check(whole.ReadOnlyData()); err != nil {
+		return err
+	}
+	return c.CodecV2.Unmarshal(mem.BufferSlice{whole}, v)
+}
+
+// reader keeps the message that it has read.
+type reader struct {
 	io.ReadCloser
-	checker Checker
-	failed  bool
+	message *bytes.Reader
+	err     error
 }
 
-// NewReader returns a reader of the same bytes that fails with ErrTooDeep before
-// it hands on any that are too deep.
-func NewReader(r io.ReadCloser) *Reader { return &Reader{ReadCloser: r} }
+// NewReader returns a reader of the same bytes that hands on none of a message
+// that is too deep. The first Read reads all of r, which has to be bounded.
+func NewReader(r io.ReadCloser) io.ReadCloser { return &reader{ReadCloser: r} }
 
 // Read implements io.Reader.
-func (r *Reader) Read(p []byte) (int, error) {
-	if r.failed {
-		return 0, ErrTooDeep
+func (r *reader) Read(p []byte) (int, error) {
+	if r.message == nil {
+		message, err := io.ReadAll(r.ReadCloser)
+		if err == nil {
+			err = Check(message)
+		}
+		r.message, r.err = bytes.NewReader(message), err
 	}
-	n, err := r.ReadCloser.Read(p)
-	if _, deep := r.checker.Write(p[:n]); errors.Is(deep, ErrTooDeep) {
-		r.failed = true
-		return 0, ErrTooDeep
+	if r.err != nil {
+		return 0, r.err
 	}
-	return n, err
+	return r.message.Read(p)
 }

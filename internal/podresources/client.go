@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -192,12 +193,7 @@ func allocations(response *podresourcesapi.ListPodResourcesResponse, resources [
 }
 
 func isGPU(resource string, prefixes []string) bool {
-	for _, prefix := range prefixes {
-		if strings.HasPrefix(resource, prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(resource, prefix) })
 }
 
 // bounded cuts a name that no API server would have taken. Valid UTF-8 is what

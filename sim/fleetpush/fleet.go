@@ -339,9 +339,6 @@ func (f *Fleet) nameGroups() error {
 // Nodes returns how many nodes there are.
 func (f *Fleet) Nodes() int { return len(f.nodes) }
 
-// Step returns the time between two reports of a node.
-func (f *Fleet) Step() time.Duration { return f.cfg.Step }
-
 // Headers are what a node's push says about itself in the request.
 type Headers struct{ Cluster, Node, Group string }
 

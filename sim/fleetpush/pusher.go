@@ -91,7 +91,7 @@ func NewPusher(cfg PushConfig, f *Fleet) (*Pusher, error) {
 // once.
 func (p *Pusher) Run(ctx context.Context) error {
 	workers := min(p.cfg.InFlight, p.fleet.Nodes())
-	p.stats.begin(p.clock())
+	p.stats.at(&p.stats.from, p.clock())
 	if p.cfg.Interval == 0 {
 		p.hurry(ctx, workers)
 	} else {
@@ -109,7 +109,7 @@ func (p *Pusher) Run(ctx context.Context) error {
 		close(due)
 		wg.Wait()
 	}
-	p.stats.end(p.clock())
+	p.stats.at(&p.stats.to, p.clock())
 	return p.sender.close()
 }
 

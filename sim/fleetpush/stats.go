@@ -56,16 +56,11 @@ func (s *stats) init(nodes int) {
 	s.latency = hdrhistogram.New(leastMicros, mostMicros, digitsKept)
 }
 
-func (s *stats) begin(at time.Time) {
+// at notes when the run began or ended, which is the field.
+func (s *stats) at(field *time.Time, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.from = at
-}
-
-func (s *stats) end(at time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.to = at
+	*field = now
 }
 
 func (s *stats) skip(why int) { s.skipped[why].Add(1) }

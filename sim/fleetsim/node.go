@@ -81,9 +81,6 @@ func (n *Node) step(d demand, pace float64, dt time.Duration) {
 	n.host.step(n, d, &whole, dt)
 }
 
-// GPUs returns how many GPUs the node has.
-func (n *Node) GPUs() int { return len(n.gpus) }
-
 // Reading returns what a poll of a GPU gives now.
 func (n *Node) Reading(gpu int) Reading { return n.gpus[gpu].now }
 

@@ -8,7 +8,6 @@ package fakenvml // import "github.com/gpu-collector/gpu-collector/test/fakenvml
 import (
 	"bytes"
 	"crypto/sha256"
-	"debug/elf"
 	_ "embed" // the library's source
 	"encoding/hex"
 	"errors"
@@ -31,11 +30,6 @@ var source string
 
 // ErrNoCompiler says that there is no C compiler to build the library with.
 var ErrNoCompiler = errors.New("gcc is not on PATH; it builds the fake NVML library")
-
-var (
-	errNoStrings = errors.New("the library has no dynamic strings")
-	errNoSymbol  = errors.New("the fake NVML library has no such symbol")
-)
 
 // Build puts libnvidia-ml.so.1 into the directory and returns its path.
 func Build(dir string) (string, error) {
@@ -69,40 +63,6 @@ func Build(dir string) (string, error) {
 	return path, os.Rename(built, path)
 }
 
-// hide renames symbols in the library's table of dynamic strings, so that the
-// linker does not find them: the hash of a name leads to a text that is another.
-func hide(path string, symbols []string) error {
-	if len(symbols) == 0 {
-		return nil
-	}
-	f, err := elf.Open(path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Close() }()
-	section := f.Section(".dynstr")
-	if section == nil {
-		return errNoStrings
-	}
-	names, err := section.Data()
-	if err != nil {
-		return err
-	}
-	for _, symbol := range symbols {
-		at := bytes.Index(names, []byte("\x00"+symbol+"\x00"))
-		if at < 0 {
-			return fmt.Errorf("%w: %s", errNoSymbol, symbol)
-		}
-		names[at+1] = '-'
-	}
-	library, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = library.WriteAt(names, int64(section.Offset))
-	return errors.Join(err, library.Close())
-}
-
 // shortWaits runs once: C reads the environment without a lock.
 var shortWaits = sync.OnceFunc(func() { _ = os.Setenv("FAKENVML_EVENT_WAIT_MS", "20") })
 
@@ -132,15 +92,20 @@ func Library(tb testing.TB) string {
 }
 
 // LibraryWithout returns the path of a copy of the library that lacks the
-// symbols, as a driver does that is older than they are.
+// symbols, as a driver does that is older than they are. The linker does not find
+// a symbol whose text in the library is another: the hash of its name stays.
 func LibraryWithout(tb testing.TB, symbols ...string) string {
 	tb.Helper()
-	path := filepath.Join(tb.TempDir(), libraryName)
 	library, err := os.ReadFile(Library(tb))
-	if err == nil {
-		err = os.WriteFile(path, library, 0o600)
+	for _, symbol := range symbols {
+		name := []byte("\x00" + symbol + "\x00")
+		if err == nil && !bytes.Contains(library, name) {
+			err = fmt.Errorf("the fake NVML library has no symbol %s", symbol)
+		}
+		library = bytes.ReplaceAll(library, name, []byte("\x00-"+symbol[1:]+"\x00"))
 	}
-	if err = errors.Join(err, hide(path, symbols)); err != nil {
+	path := filepath.Join(tb.TempDir(), libraryName)
+	if err = errors.Join(err, os.WriteFile(path, library, 0o600)); err != nil {
 		tb.Fatalf("cannot make a library without %v: %v", symbols, err)
 	}
 	return path

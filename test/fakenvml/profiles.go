@@ -18,21 +18,11 @@ var Profiles = map[string]func(gpus int) *State{
 func NewH100(gpus int) *State {
 	s := NewState(gpus).Set("confidential_compute", 0)
 	for i := range gpus {
-		s.datacentre(i)
+		s.fabric(i)
 		for key, value := range map[string]any{
 			"temperature.margin": 40 - i, "temperature.max": 87, "temperature.memory.max": 95, "temperature.slowdown": 90, "temperature.shutdown": 95,
-			"remapped.corrected": 0, "remapped.uncorrected": 0, "remapped.pending": 0, "remapped.failed": 0, "sram.threshold_exceeded": 0,
-			"pcie.generation": 5, "pcie.generation.max": 5,
-			"nvlink.links": 18, "nvlink.state.field": 1, "fabric.state": 3, "fabric.summary": 1, "fabric.mask": 0xAA | 1<<8,
-			"mig.mode": 0, "mode.gsp": 1, "gpm.supported": 1,
 			"gpm.2": 80, "gpm.3": 40, "gpm.5": 55, "gpm.10": 30, "gpm.11": 0, "gpm.12": 5, "gpm.13": 10,
-			"repair.channel": 0, "repair.tpc": 0,
-			"field.186": 351_000 + 1_250*i, "field.230": 0,
-			"field.193": below(8), "field.194": below(2), "field.195": 0, "field.196": 0,
-			"field.197": 1_000_000 + i, "field.198": 2_000_000 + i, "field.138": 5_000_000 + i, "field.139": 6_000_000 + i,
-			"field.140": 5_500_000 + i, "field.141": 6_500_000 + i,
-			"field.161": 0, "field.162": 0, "field.163": 0,
-			"field.269": 0, "field.270": 0, "field.271": 0,
+			"field.186": 351_000 + 1_250*i, "field.194": below(2), "field.161": 0, "field.162": 0, "field.163": 0,
 		} {
 			s.SetGPU(i, key, value)
 		}
@@ -52,26 +42,17 @@ func below(degrees int32) uint32 { return uint32(-degrees) }
 func NewB200(gpus int) *State {
 	s := NewState(gpus).Set("driver.version", "580.65.06").Set("cuda.version", 13000).Set("confidential_compute", 0)
 	for i := range gpus {
-		s.datacentre(i)
+		s.fabric(i)
 		for key, value := range map[string]any{
 			"name": "NVIDIA B200", "memory.total": uint64(180) << 30, "memory.used": uint64(140+i) << 30,
 			"power.limit": 1_000_000, "power.limit.max": 1_000_000,
 			"clock.graphics": 1965, "clock.sm": 1965, "clock.memory": 3996, "clock.max.graphics": 1965, "clock.max.sm": 1965, "clock.max.memory": 3996,
 			"temperature.margin": 35 - i,
-			"remapped.corrected": 0, "remapped.uncorrected": 0, "remapped.pending": 0, "remapped.failed": 0, "sram.threshold_exceeded": 0,
-			"repair.channel": 0, "repair.tpc": 0,
-			"pcie.generation": 5, "pcie.generation.max": 5,
-			"nvlink.links": 18, "nvlink.state.field": 1, "fabric.state": 3, "fabric.summary": 1, "fabric.mask": 0xAA | 1<<8,
-			"mig.mode": 0, "mode.gsp": 1, "gpm.supported": 1,
-			"gpm.2": 85, "gpm.3": 45, "gpm.5": 60, "gpm.10": 35, "gpm.11": 0, "gpm.12": 5, "gpm.13": 10,
-			"field.186": 801_000 + 1_250*i, "field.230": 0,
-			"field.193": below(8), "field.194": below(3), "field.195": 0, "field.196": 0,
-			"field.197": 1_000_000 + i, "field.198": 2_000_000 + i,
-			"field.138": 5_000_000 + i, "field.139": 6_000_000 + i, "field.140": 5_500_000 + i, "field.141": 6_500_000 + i,
+			"gpm.2":              85, "gpm.3": 45, "gpm.5": 60, "gpm.10": 35, "gpm.11": 0, "gpm.12": 5, "gpm.13": 10,
+			"field.186": 801_000 + 1_250*i, "field.194": below(3),
 			"field.202": 5_120_000_000 / 18, "field.204": 6_144_000_000 / 18,
 			"field.213": 0, "field.214": 0, "field.215": 0, "field.219": 0, "field.221": 0,
 			"field.220": 0xFF, "field.222": 1<<8 | 15, // 0 and 1e-15
-			"field.269": 0, "field.270": 0, "field.271": 0,
 		} {
 			s.SetGPU(i, key, value)
 		}
@@ -119,6 +100,24 @@ func NewT4(gpus int) *State {
 		s.DeleteGPU(i, "temperature.memory")
 	}
 	return s
+}
+
+// fabric sets what the boards with NVLink switches tell, from Hopper on.
+func (s *State) fabric(gpu int) {
+	s.datacentre(gpu)
+	for key, value := range map[string]any{
+		"remapped.corrected": 0, "remapped.uncorrected": 0, "remapped.pending": 0, "remapped.failed": 0, "sram.threshold_exceeded": 0,
+		"pcie.generation": 5, "pcie.generation.max": 5,
+		"nvlink.links": 18, "nvlink.state.field": 1, "fabric.state": 3, "fabric.summary": 1, "fabric.mask": 0xAA | 1<<8,
+		"mig.mode": 0, "mode.gsp": 1, "gpm.supported": 1,
+		"repair.channel": 0, "repair.tpc": 0,
+		"field.193": below(8), "field.195": 0, "field.196": 0, "field.230": 0,
+		"field.197": 1_000_000 + gpu, "field.198": 2_000_000 + gpu, "field.138": 5_000_000 + gpu, "field.139": 6_000_000 + gpu,
+		"field.140": 5_500_000 + gpu, "field.141": 6_500_000 + gpu,
+		"field.269": 0, "field.270": 0, "field.271": 0,
+	} {
+		s.SetGPU(gpu, key, value)
+	}
 }
 
 // datacentre sets what all of the boards tell.

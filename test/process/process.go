@@ -10,10 +10,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 const (
@@ -144,17 +144,12 @@ func (p *Process) Command() Command { return p.command }
 
 // Memory returns the resident set in MiB.
 func (p *Process) Memory() (int, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
+	proc, err := procfs.NewProc(p.PID())
 	if err != nil {
 		return 0, err
 	}
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kib, err := strconv.Atoi(strings.Fields(rest)[0])
-			return kib >> 10, err
-		}
-	}
-	return 0, errors.New("no VmRSS")
+	stat, err := proc.Stat()
+	return stat.ResidentMemory() >> 20, err
 }
 
 // Within polls until the condition holds and reports whether it did in time.

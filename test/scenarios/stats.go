@@ -2,11 +2,7 @@
 
 package scenarios
 
-import (
-	"math"
-	"slices"
-	"time"
-)
+import "math"
 
 // confidence of the bounds, one-sided.
 const confidence = 0.95
@@ -76,13 +72,4 @@ func binomialAtLeast(k, n int, p float64) float64 {
 func logFactorial(n int) float64 {
 	l, _ := math.Lgamma(float64(n) + 1)
 	return l
-}
-
-// quantile of durations by the nearest rank, 0 of none. It sorts them.
-func quantile(d []time.Duration, q float64) time.Duration {
-	if len(d) == 0 {
-		return 0
-	}
-	slices.Sort(d)
-	return d[max(int(math.Ceil(q*float64(len(d)))), 1)-1]
 }

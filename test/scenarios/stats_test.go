@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 
 // TestBounds: published values, and the closed forms of the edges.
@@ -27,7 +29,7 @@ func TestBounds(t *testing.T) {
 
 func TestQuantile(t *testing.T) {
 	d := []time.Duration{4, 1, 3, 2}
-	assert.Equal(t, time.Duration(2), quantile(d, 0.5))
-	assert.Equal(t, time.Duration(4), quantile(d, 0.9))
-	assert.Zero(t, quantile(nil, 0.5))
+	assert.Equal(t, time.Duration(2), figure.Quantile(d, 0.5))
+	assert.Equal(t, time.Duration(4), figure.Quantile(d, 0.9))
+	assert.Zero(t, figure.Quantile(nil, 0.5))
 }

@@ -2,7 +2,11 @@
 
 package scenarios
 
-import "time"
+import (
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+)
 
 // Result is what one decider said in all runs of one scenario.
 type Result struct {
@@ -55,11 +59,11 @@ func (r *Result) Recall(within time.Duration) (share, lower float64) {
 }
 
 // Delay is the quantile q of the delays of the faults that were found.
-func (r *Result) Delay(q float64) time.Duration { return quantile(r.Delays, q) }
+func (r *Result) Delay(q float64) time.Duration { return figure.Quantile(r.Delays, q) }
 
 // ClearTime is the quantile q of the times that a node stayed flagged once it
 // was well again.
-func (r *Result) ClearTime(q float64) time.Duration { return quantile(r.Clear, q) }
+func (r *Result) ClearTime(q float64) time.Duration { return figure.Quantile(r.Clear, q) }
 
 func (r *Result) add(o *Result) {
 	r.HealthyTicks += o.HealthyTicks

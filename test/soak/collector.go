@@ -5,7 +5,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -67,48 +66,46 @@ func start(ctx context.Context, name, binary string, env, configs []string, over
 	return &collector{Collector: c, pprof: pprof}, err
 }
 
-// seen is what a collector holds.
-type seen struct {
-	cpu                               float64 // seconds so far
-	resident, heap, goroutines, files float64 // bytes, bytes, and numbers
-}
-
-func (c *collector) seen(ctx context.Context) (s seen, err error) {
-	if s.cpu, s.resident, err = c.Usage(); err != nil {
-		return seen{}, err
+// seen returns the seconds of CPU so far, and the values of measures.
+func (c *collector) seen(ctx context.Context) (cpu float64, values [4]float64, err error) {
+	cpu, resident, err := c.Usage()
+	if err != nil {
+		return 0, values, err
 	}
 	proc, err := procfs.NewProc(c.PID())
 	if err != nil {
-		return seen{}, err
+		return 0, values, err
 	}
 	files, err := proc.FileDescriptorsLen()
 	if err != nil {
-		return seen{}, err
+		return 0, values, err
 	}
-	s.files = float64(files)
-	if s.heap, err = c.heap(ctx); err != nil {
-		return seen{}, err
+	// The next collection of garbage begins at twice what the last found alive, with
+	// GOGC at its 100.
+	next, err := c.profile(ctx, "heap", "# NextGC = ")
+	if err != nil {
+		return 0, values, err
 	}
-	s.goroutines, err = c.goroutines(ctx)
-	return s, err
+	goroutines, err := c.profile(ctx, "goroutine", "goroutine profile: total ")
+	return cpu, [...]float64{resident / 1e6, next / 2 / 1e6, goroutines, float64(files)}, err
 }
 
-// heap is what the last collection of garbage found alive, in bytes: half of what
-// the next begins at, with GOGC at its 100.
-func (c *collector) heap(ctx context.Context) (float64, error) {
-	body, err := process.Get(ctx, "http://"+c.pprof+"/debug/pprof/heap?debug=1")
+// profile reads the number that a line of a profile ends with.
+func (c *collector) profile(ctx context.Context, name, line string) (n float64, err error) {
+	body, err := process.Get(ctx, "http://"+c.pprof+"/debug/pprof/"+name+"?debug=1")
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = body.Close() }()
-	for lines := bufio.NewScanner(body); lines.Scan(); {
-		var next float64
-		if n, _ := fmt.Sscanf(lines.Text(), "# NextGC = %g", &next); n == 1 {
-			_, err := io.Copy(io.Discard, body)
-			return next / 2, err
-		}
+	text, err := io.ReadAll(body)
+	if err = errors.Join(err, body.Close()); err != nil {
+		return 0, err
 	}
-	return 0, errors.New("its profile does not tell its heap")
+	_, rest, ok := strings.Cut(string(text), line)
+	if !ok {
+		return 0, fmt.Errorf("its profile %s has no %q", name, line)
+	}
+	_, err = fmt.Sscan(rest, &n)
+	return n, err
 }
 
 // episodes is how many events of stragglers, groups and silent nodes a gateway has
@@ -168,21 +165,4 @@ func (c *collector) whole(ctx context.Context) (gpus int, err error) {
 			return gpus, nil
 		}
 	}
-}
-
-// goroutines is the total in the first line of the profile.
-func (c *collector) goroutines(ctx context.Context) (n float64, err error) {
-	body, err := process.Get(ctx, "http://"+c.pprof+"/debug/pprof/goroutine?debug=1")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = body.Close() }()
-	line, err := bufio.NewReader(body).ReadString('\n')
-	if err != nil {
-		return 0, err
-	}
-	if _, err := fmt.Sscanf(line, "goroutine profile: total %g", &n); err != nil {
-		return 0, fmt.Errorf("%q: %w", line, err)
-	}
-	return n, nil
 }

@@ -14,8 +14,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
@@ -48,13 +46,7 @@ func main() {
 	flag.IntVar(&s.flight, "in-flight", 256, "pushes on their way at once")
 	flag.Uint64Var(&s.seed, "seed", 1, "of the fleet")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := s.run(ctx, os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "soak:", err)
-		os.Exit(1)
-	}
+	figure.Main(func(ctx context.Context) error { return s.run(ctx, os.Stdout) })
 }
 
 // A soak is half an hour of 10,000 nodes, but for the moment between its end and the

@@ -33,7 +33,7 @@ type watched struct {
 }
 
 func (c *watched) look(ctx context.Context) error {
-	seen, err := c.seen(ctx)
+	cpu, values, err := c.seen(ctx)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}
@@ -45,8 +45,8 @@ func (c *watched) look(ctx context.Context) error {
 			{name: "fds", unit: "files"},
 		}
 	}
-	c.cpu = seen.cpu
-	for i, v := range []float64{seen.resident / 1e6, seen.heap / 1e6, seen.goroutines, seen.files} {
+	c.cpu = cpu
+	for i, v := range values {
 		c.measures[i].values = append(c.measures[i].values, v)
 	}
 	return nil

@@ -19,9 +19,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"slices"
-	"syscall"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
@@ -46,13 +43,7 @@ func main() {
 	binary := flag.String("collector", "bin/gpu-collector", "the full distribution's binary")
 	span := flag.Duration("span", 12*time.Second, "how long each level is measured")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := measure(ctx, os.Stdout, *binary, *span)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
+	figure.Main(func(ctx context.Context) error { return measure(ctx, os.Stdout, *binary, *span) })
 }
 
 // level is what one run of senders met.
@@ -92,28 +83,19 @@ func measure(ctx context.Context, w io.Writer, binary string, span time.Duration
 		err = errors.Join(err, fmt.Errorf("%d pushes were answered with an error that drops them", n))
 	}
 	figure.Fprint(w, "admission_memory_ratio", over.megabytes/full.megabytes, "ratio", maxMemoryRatio, true)
-	figure.Fprint(w, "admission_refusal_p50", millis(quantile(over.refused, 0.5)), "ms", maxRefusalMillis, true)
-	figure.Fprint(w, "admission_admitted_p99_ratio", millis(quantile(over.admitted, 0.99))/millis(quantile(calm.admitted, 0.99)), "ratio", maxAdmittedP99Ratio, true)
+	figure.Fprint(w, "admission_refusal_p50", millis(figure.Quantile(over.refused, 0.5)), "ms", maxRefusalMillis, true)
+	figure.Fprint(w, "admission_admitted_p99_ratio", millis(figure.Quantile(over.admitted, 0.99))/millis(figure.Quantile(calm.admitted, 0.99)), "ratio", maxAdmittedP99Ratio, true)
 
 	figure.FprintOnly(w, "admission_memory_1000", full.megabytes, "MB")
 	figure.FprintOnly(w, "admission_memory_3000", over.megabytes, "MB")
 	figure.FprintOnly(w, "admission_memory_3000_without", without.megabytes, "MB")
-	figure.FprintOnly(w, "admission_unloaded_p99", millis(quantile(calm.admitted, 0.99)), "ms")
-	figure.FprintOnly(w, "admission_admitted_p99_1000", millis(quantile(full.admitted, 0.99)), "ms")
-	figure.FprintOnly(w, "admission_admitted_p99_3000", millis(quantile(over.admitted, 0.99)), "ms")
-	figure.FprintOnly(w, "admission_p99_3000_without", millis(quantile(without.admitted, 0.99)), "ms")
-	figure.FprintOnly(w, "admission_refusal_p99", millis(quantile(over.refused, 0.99)), "ms")
+	figure.FprintOnly(w, "admission_unloaded_p99", millis(figure.Quantile(calm.admitted, 0.99)), "ms")
+	figure.FprintOnly(w, "admission_admitted_p99_1000", millis(figure.Quantile(full.admitted, 0.99)), "ms")
+	figure.FprintOnly(w, "admission_admitted_p99_3000", millis(figure.Quantile(over.admitted, 0.99)), "ms")
+	figure.FprintOnly(w, "admission_p99_3000_without", millis(figure.Quantile(without.admitted, 0.99)), "ms")
+	figure.FprintOnly(w, "admission_refusal_p99", millis(figure.Quantile(over.refused, 0.99)), "ms")
 	figure.FprintOnly(w, "admission_refusals", float64(len(over.refused)), "pushes")
 	return err
-}
-
-// quantile returns the nearest-rank quantile, 0 of nothing.
-func quantile(d []time.Duration, q float64) time.Duration {
-	if len(d) == 0 {
-		return 0
-	}
-	slices.Sort(d)
-	return d[min(len(d)-1, int(q*float64(len(d))))]
 }
 
 func millis(d time.Duration) float64 { return d.Seconds() * 1e3 }

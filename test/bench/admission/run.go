@@ -22,11 +22,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/bench/harness"
 )
 
-const (
-	exportMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
-	// Connections share the pushes, as agents behind a proxy do.
-	connections = 30
-)
+// Connections share the pushes, as agents behind a proxy do.
+const connections = 30
 
 // run puts a number of senders before a collector and returns what they met.
 func run(ctx context.Context, binary string, senders int, admission bool, span time.Duration) (level, error) {
@@ -83,7 +80,7 @@ func push(ctx context.Context, c *harness.Collector, senders int, span time.Dura
 		defer func() { _ = cc.Close() }()
 		conns[i] = cc
 	}
-	body, err := pmetricotlp.NewExportRequestFromMetrics(harness.Report(rand.Float64)).MarshalProto()
+	body, err := pmetricotlp.NewExportRequestFromMetrics(harness.Report(1, rand.Float64)).MarshalProto()
 	if err != nil {
 		return level{}, err
 	}
@@ -97,11 +94,11 @@ func push(ctx context.Context, c *harness.Collector, senders int, span time.Dura
 			var admitted, refused []time.Duration
 			lost := 0
 			// Nodes have phases of their own.
-			wait(ctx, time.Duration(rand.Int64N(int64(nextHop))))
+			_ = harness.Wait(ctx, time.Duration(rand.Int64N(int64(nextHop))))
 			for time.Now().Before(end) && ctx.Err() == nil {
 				began := time.Now()
 				var reply []byte
-				err := conns[i%connections].Invoke(ctx, exportMethod, &body, &reply)
+				err := conns[i%connections].Invoke(ctx, harness.ExportMethod, &body, &reply)
 				took := time.Since(began)
 				keep := began.After(measured)
 				if err == nil {
@@ -118,7 +115,7 @@ func push(ctx context.Context, c *harness.Collector, senders int, span time.Dura
 				if keep {
 					refused = append(refused, took)
 				}
-				wait(ctx, min(retry, time.Until(end)))
+				_ = harness.Wait(ctx, min(retry, time.Until(end)))
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -132,13 +129,6 @@ func push(ctx context.Context, c *harness.Collector, senders int, span time.Dura
 	peak, err := c.Peak()
 	l.megabytes = peak / 1e6
 	return l, errors.Join(err, ctx.Err())
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }
 
 // retryAfter returns when a refused push may be repeated.

@@ -12,13 +12,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 	"github.com/gpu-collector/gpu-collector/test/scenarios"
 )
 
@@ -28,13 +27,7 @@ func main() {
 	doc := flag.String("doc", "", "document that gets the table between its markers")
 	runs := flag.Int("runs", 0, "runs per scenario; each scenario's own number if 0")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *seed, *only, *doc, *runs)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "eval:", err)
-		os.Exit(1)
-	}
+	figure.Main(func(ctx context.Context) error { return run(ctx, *seed, *only, *doc, *runs) })
 }
 
 func run(ctx context.Context, seed uint64, only, doc string, runs int) error {

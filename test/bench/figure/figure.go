@@ -7,12 +7,46 @@
 package figure // import "github.com/gpu-collector/gpu-collector/test/bench/figure"
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 )
+
+// Main runs a command until it ends or is interrupted, and exits with 1 after an
+// error.
+func Main(run func(context.Context) error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", filepath.Base(os.Args[0]), err)
+		os.Exit(1)
+	}
+}
+
+// Median is the middle of v, or the mean of the two in the middle.
+func Median(v []float64) float64 {
+	s := slices.Sorted(slices.Values(v))
+	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
+}
+
+// Quantile of durations is by the nearest rank, and 0 of none. It sorts them.
+func Quantile(d []time.Duration, q float64) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	slices.Sort(d)
+	return d[max(int(math.Ceil(q*float64(len(d)))), 1)-1]
+}
 
 // Print writes a figure with its limit to the standard output. The figure
 // passes at or below the limit where atMost is set, and at or above it

@@ -123,7 +123,7 @@ func streamRound(ctx context.Context, clients int) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return quantile(view, 0.5).Seconds() / quantile(receive, 0.5).Seconds(), nil
+	return figure.Quantile(view, 0.5).Seconds() / figure.Quantile(receive, 0.5).Seconds(), nil
 }
 
 // watch follows a stream until ctx ends. It says when the stream has begun.
@@ -204,8 +204,8 @@ func pages(ctx context.Context, w io.Writer) error {
 			took = append(took, d)
 		}
 		all = append(all, took...)
-		if at := quantile(took, 0.99); p99 == 0 || at < p99 {
-			p50, p99 = quantile(took, 0.5), at
+		if at := figure.Quantile(took, 0.99); p99 == 0 || at < p99 {
+			p50, p99 = figure.Quantile(took, 0.5), at
 		}
 	}
 	cancel()
@@ -213,15 +213,9 @@ func pages(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	figure.FprintOnly(w, "fleetview_nodes_page_p50", p50.Seconds()*1e3, "ms")
-	figure.FprintOnly(w, "fleetview_nodes_page_p99_all_rounds", quantile(all, 0.99).Seconds()*1e3, "ms")
+	figure.FprintOnly(w, "fleetview_nodes_page_p99_all_rounds", figure.Quantile(all, 0.99).Seconds()*1e3, "ms")
 	figure.Fprint(w, "fleetview_nodes_page_p99", p99.Seconds()*1e3, "ms", maxPageMillis, true)
 	return nil
-}
-
-// quantile sorts the list.
-func quantile(list []time.Duration, q float64) time.Duration {
-	slices.Sort(list)
-	return list[int(q*float64(len(list)))]
 }
 
 // ask reads an answer to its end.

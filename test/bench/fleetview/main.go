@@ -126,7 +126,7 @@ func rows(ctx context.Context, path string) error {
 		}
 		took = append(took, time.Since(asked))
 	}
-	figure.FprintOnly(os.Stdout, "history_page_ms", quantile(took, 0.5).Seconds()*1e3, "ms")
+	figure.FprintOnly(os.Stdout, "history_page_ms", figure.Quantile(took, 0.5).Seconds()*1e3, "ms")
 	return nil
 }
 
@@ -159,9 +159,9 @@ func ingest(ctx context.Context, path string) error {
 			}
 		}
 	}
-	figure.FprintOnly(os.Stdout, "history_off_report_us", quantile(viewOff, 0.5).Seconds()*1e6, "us")
-	figure.FprintOnly(os.Stdout, "history_on_report_us", quantile(viewOn, 0.5).Seconds()*1e6, "us")
-	figure.FprintOnly(os.Stdout, "history_on_off_ratio", quantile(viewOn, 0.5).Seconds()/quantile(viewOff, 0.5).Seconds(), "ratio")
+	figure.FprintOnly(os.Stdout, "history_off_report_us", figure.Quantile(viewOff, 0.5).Seconds()*1e6, "us")
+	figure.FprintOnly(os.Stdout, "history_on_report_us", figure.Quantile(viewOn, 0.5).Seconds()*1e6, "us")
+	figure.FprintOnly(os.Stdout, "history_on_off_ratio", figure.Quantile(viewOn, 0.5).Seconds()/figure.Quantile(viewOff, 0.5).Seconds(), "ratio")
 	return nil
 }
 

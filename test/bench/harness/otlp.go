@@ -15,6 +15,19 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
+// ExportMethod is OTLP's for metrics.
+const ExportMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+
+// Wait returns after the time, or with the context's error.
+func Wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // Raw is a gRPC codec that passes messages, *[]byte, as they are, and drops
 // answers: senders and next hops share the machine with what is measured.
 type Raw struct{}
@@ -59,14 +72,18 @@ func NextHop(ctx context.Context, delay time.Duration) (addr string, stop func()
 	return ln.Addr().String(), func() { srv.Stop(); <-done }, nil
 }
 
-// Report is one node's report: 8 GPUs with 40 metrics each, whose values are
+// ReportTime is the timestamp of each point of a report. Nothing else in a report
+// has its bytes.
+const ReportTime = 1_700_000_000_123_456_789
+
+// Report is the report of a node: 8 GPUs with 40 metrics each, whose values are
 // those of value.
-func Report(value func() float64) pmetric.Metrics {
-	const node = "node-1"
+func Report(node int, value func() float64) pmetric.Metrics {
+	name := fmt.Sprintf("gpu-node-%04d", node)
 	md := pmetric.NewMetrics()
 	rm := md.ResourceMetrics().AppendEmpty()
 	for _, attr := range [...][2]string{
-		{"k8s.cluster.name", "research-west"}, {"k8s.node.name", node}, {"host.name", node}, {"host.id", "7c0bbb52f1d24eb9a4f16d6a8a2f4d2e"},
+		{"k8s.cluster.name", "research-west"}, {"k8s.node.name", name}, {"host.name", name}, {"host.id", fmt.Sprintf("7c0bbb52f1d24eb9a4f16d6a8a2f%04x", node)},
 	} {
 		rm.Resource().Attributes().PutStr(attr[0], attr[1])
 	}
@@ -80,7 +97,7 @@ func Report(value func() float64) pmetric.Metrics {
 		points := m.SetEmptyGauge().DataPoints()
 		for gpu := range 8 {
 			dp := points.AppendEmpty()
-			dp.SetTimestamp(1_700_000_000e9)
+			dp.SetTimestamp(ReportTime)
 			dp.SetDoubleValue(value())
 			dp.Attributes().PutStr("hw.id", fmt.Sprintf("GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a%02d", gpu))
 			dp.Attributes().PutInt("gpu.index", int64(gpu))

@@ -82,15 +82,7 @@ func (a *agent) node(ctx context.Context, w io.Writer, gpus int) error {
 }
 
 func (a *agent) measure(ctx context.Context, w io.Writer, gpus int, c *harness.Collector) error {
-	wait := func(d time.Duration) error {
-		select {
-		case <-time.After(d):
-			return c.Alive()
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	if err := wait(a.warmup); err != nil {
+	if err := harness.Wait(ctx, a.warmup); err != nil {
 		return err
 	}
 	before, _, err := c.Usage()
@@ -98,7 +90,7 @@ func (a *agent) measure(ctx context.Context, w io.Writer, gpus int, c *harness.C
 		return err
 	}
 	began := time.Now()
-	if err = wait(a.span); err != nil {
+	if err = harness.Wait(ctx, a.span); err != nil {
 		return err
 	}
 	after, resident, err := c.Usage()

@@ -10,11 +10,10 @@ package main // import "github.com/gpu-collector/gpu-collector/test/bench/nvml"
 import (
 	"context"
 	"flag"
-	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 
 func main() {
@@ -24,11 +23,5 @@ func main() {
 	flag.DurationVar(&lean.warmup, "warmup", 12*time.Second, "how long the agent runs before it is measured")
 	flag.DurationVar(&lean.span, "span", 20*time.Second, "how long the agent is measured; a multiple of its poll interval")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := lean.idle(ctx, os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
+	figure.Main(func(ctx context.Context) error { return lean.idle(ctx, os.Stdout) })
 }

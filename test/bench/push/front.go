@@ -42,9 +42,9 @@ func front(ctx context.Context, w io.Writer, rounds, pushes int) error {
 			overGRPC, overHTTP = append(overGRPC, g.micros(pushes)), append(overHTTP, h.micros(pushes))
 		}
 	}
-	figure.FprintOnly(w, "front_push_grpc_zstd", median(overGRPC), "us")
-	figure.FprintOnly(w, "front_push_http_zstd", median(overHTTP), "us")
-	figure.Fprint(w, "http_zstd_cpu_vs_grpc", median(ratio), "x", maxHTTPRatio, true)
+	figure.FprintOnly(w, "front_push_grpc_zstd", figure.Median(overGRPC), "us")
+	figure.FprintOnly(w, "front_push_http_zstd", figure.Median(overHTTP), "us")
+	figure.Fprint(w, "http_zstd_cpu_vs_grpc", figure.Median(ratio), "x", maxHTTPRatio, true)
 	return nil
 }
 

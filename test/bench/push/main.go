@@ -19,19 +19,16 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
-	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/mem"
 
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+	"github.com/gpu-collector/gpu-collector/test/bench/harness"
 )
 
 const (
@@ -41,8 +38,6 @@ const (
 	maxHTTPRatio      = 1.3
 
 	nodes = 16 // that push at once
-
-	exportMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 )
 
 func main() {
@@ -50,18 +45,12 @@ func main() {
 	rounds := flag.Int("rounds", 12, "how often the servers take turns")
 	pushes := flag.Int("pushes", 50, "pushes of a node in a turn")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	var err error
-	if *serve != "" {
-		err = runServer(ctx, *serve, os.Stdin, os.Stdout)
-	} else {
-		err = errors.Join(push(ctx, os.Stdout, *rounds, *pushes), front(ctx, os.Stdout, *rounds, *pushes))
-	}
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
+	figure.Main(func(ctx context.Context) error {
+		if *serve != "" {
+			return runServer(ctx, *serve, os.Stdin, os.Stdout)
+		}
+		return errors.Join(push(ctx, os.Stdout, *rounds, *pushes), front(ctx, os.Stdout, *rounds, *pushes))
+	})
 }
 
 // push lets the servers take turns, compares each turn with the one beside it,
@@ -128,18 +117,13 @@ func push(ctx context.Context, w io.Writer, rounds, pushes int) error {
 			}
 		}
 	}
-	figure.FprintOnly(w, "push_plain", median(plainMicros), "us")
-	figure.Fprint(w, "diff_unchanged_ratio", median(unchanged), "x", maxUnchangedRatio, true)
-	figure.FprintOnly(w, "diff_unchanged", median(unchangedMicros), "us")
-	figure.Fprint(w, "diff_changed10_ratio", median(changed10), "x", maxChanged10Ratio, true)
-	figure.Fprint(w, "wire_diff_push_ratio", median(wireRatio), "x", maxPushRatio, true)
-	figure.FprintOnly(w, "wire_diff_push", median(wireMicros), "us")
+	figure.FprintOnly(w, "push_plain", figure.Median(plainMicros), "us")
+	figure.Fprint(w, "diff_unchanged_ratio", figure.Median(unchanged), "x", maxUnchangedRatio, true)
+	figure.FprintOnly(w, "diff_unchanged", figure.Median(unchangedMicros), "us")
+	figure.Fprint(w, "diff_changed10_ratio", figure.Median(changed10), "x", maxChanged10Ratio, true)
+	figure.Fprint(w, "wire_diff_push_ratio", figure.Median(wireRatio), "x", maxPushRatio, true)
+	figure.FprintOnly(w, "wire_diff_push", figure.Median(wireMicros), "us")
 	return nil
-}
-
-func median(v []float64) float64 {
-	slices.Sort(v)
-	return v[len(v)/2]
 }
 
 // server is a process that receives.
@@ -231,8 +215,8 @@ func (s *server) turn(ctx context.Context, reports []*report, pushes int) (usage
 }
 
 func (s *server) call(ctx context.Context, node int, msg []byte) error {
-	return s.conns[node].Invoke(ctx, exportMethod, msg, nil,
-		grpc.ForceCodecV2(rawCodec{}), grpc.UseCompressor("zstd"), grpc.WaitForReady(true))
+	return s.conns[node].Invoke(ctx, harness.ExportMethod, &msg, nil,
+		grpc.ForceCodecV2(harness.Raw{}), grpc.UseCompressor("zstd"), grpc.WaitForReady(true))
 }
 
 func (s *server) turnOver(ctx context.Context, send func(context.Context, int, []byte) error, reports []*report, pushes int) (usage, error) {
@@ -278,21 +262,6 @@ func (s *server) stop() {
 	_ = s.ask.Close() // the server ends with its input
 	_ = s.cmd.Wait()
 }
-
-// rawCodec sends bytes as they are.
-type rawCodec struct{}
-
-func (rawCodec) Name() string { return "proto" }
-
-func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
-	b, ok := v.([]byte)
-	if !ok {
-		return nil, fmt.Errorf("%T: must be bytes", v)
-	}
-	return mem.BufferSlice{mem.SliceBuffer(b)}, nil
-}
-
-func (rawCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
 
 // answer serves a server's side of usage until in ends.
 func answer(in io.Reader, out io.Writer, inner func() time.Duration, points func() int64) error {

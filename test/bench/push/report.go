@@ -7,14 +7,13 @@ package main // import "github.com/gpu-collector/gpu-collector/test/bench/push"
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"time"
 
-	"go.opentelemetry.io/collector/pdata/pcommon"
-	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+
+	"github.com/gpu-collector/gpu-collector/test/bench/harness"
 )
 
 // report is one node's: 8 GPUs with 40 metrics each, and a timestamp that moves
@@ -28,46 +27,27 @@ type report struct {
 }
 
 func newReport(node int) *report {
-	const start = 1_700_000_000_123_456_789
 	r := rand.New(rand.NewPCG(1, uint64(node)))
-	md := pmetric.NewMetrics()
-	rm := md.ResourceMetrics().AppendEmpty()
-	name := fmt.Sprintf("gpu-node-%04d", node)
-	rm.Resource().Attributes().PutStr("k8s.cluster.name", "research-west")
-	rm.Resource().Attributes().PutStr("k8s.node.name", name)
-	rm.Resource().Attributes().PutStr("host.name", name)
-	rm.Resource().Attributes().PutStr("host.id", fmt.Sprintf("7c0bbb52f1d24eb9a4f16d6a8a2f%04x", node))
-	sm := rm.ScopeMetrics().AppendEmpty()
-	sm.Scope().SetName("nvmlreceiver")
 	var tenth []float64
-	for i := range 40 {
-		m := sm.Metrics().AppendEmpty()
-		m.SetName(fmt.Sprintf("hw.gpu.metric_%02d", i))
-		m.SetDescription("A metric of a GPU.")
-		m.SetUnit("1")
-		points := m.SetEmptyGauge().DataPoints()
-		for gpu := range 8 {
-			dp := points.AppendEmpty()
-			dp.SetTimestamp(pcommon.Timestamp(start))
-			value := r.Float64()
-			dp.SetDoubleValue(value)
-			if (i*8+gpu)%10 == 0 {
-				tenth = append(tenth, value)
-			}
-			dp.Attributes().PutStr("hw.id", fmt.Sprintf("GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a%02d", gpu))
-			dp.Attributes().PutInt("gpu.index", int64(gpu))
+	points := 0
+	md := harness.Report(node, func() float64 {
+		value := r.Float64()
+		if points%10 == 0 {
+			tenth = append(tenth, value)
 		}
-	}
+		points++
+		return value
+	})
 	msg, err := pmetricotlp.NewExportRequestFromMetrics(md).MarshalProto()
 	if err != nil {
 		panic(err) // pdata has no way to fail here
 	}
-	out := &report{msg: msg, now: start}
+	out := &report{msg: msg, now: harness.ReportTime}
 	for _, value := range tenth { // each is there once
 		at := bytes.Index(msg, binary.LittleEndian.AppendUint64(nil, math.Float64bits(value)))
 		out.tenth = append(out.tenth, at)
 	}
-	stamp := binary.LittleEndian.AppendUint64(nil, start)
+	stamp := binary.LittleEndian.AppendUint64(nil, harness.ReportTime)
 	for from := 0; ; {
 		i := bytes.Index(msg[from:], stamp)
 		if i < 0 {

@@ -15,7 +15,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -34,13 +33,7 @@ var errNone = errors.New("printed no figure")
 const keyFailed = "failed"
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:])
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "report:", err)
-		os.Exit(1)
-	}
+	figure.Main(func(ctx context.Context) error { return run(ctx, os.Args[1:]) })
 }
 
 // run goes on after a target that fails: the others' figures are worth keeping.

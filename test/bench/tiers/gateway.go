@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+	"github.com/gpu-collector/gpu-collector/test/bench/harness"
 )
 
 const (
@@ -223,7 +224,7 @@ func (b *bench) settle(ctx context.Context, p *collector) error {
 		if err != nil {
 			return err
 		}
-		if err := wait(ctx, time.Second); err != nil {
+		if err := harness.Wait(ctx, time.Second); err != nil {
 			return err
 		}
 		after, err := p.usage()
@@ -233,13 +234,4 @@ func (b *bench) settle(ctx context.Context, p *collector) error {
 	}
 	b.say("%s: not at rest after %d s", p.Name, most)
 	return nil
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -13,9 +13,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 
 // bench is how much is measured.
@@ -58,13 +59,7 @@ func main() {
 		b.clusters, b.nodes, b.shards, b.record = 2, 250, 2, 12*time.Second
 	}
 	b.fleets = slices.DeleteFunc(b.fleets, func(nodes int) bool { return nodes > *most })
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := b.run(ctx, flag.Args())
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	figure.Main(func(ctx context.Context) error { return b.run(ctx, flag.Args()) })
 }
 
 func (b *bench) run(ctx context.Context, parts []string) error {

@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
@@ -90,10 +89,10 @@ func compare(ctx context.Context, b *bench, w io.Writer) (err error) {
 	}
 	base := many[0]
 	for i, t := range many {
-		cpu, p99 := median(t.cpu), median(t.p99)
+		cpu, p99 := figure.Median(t.cpu), figure.Median(t.p99)
 		figure.FprintOnly(w, "tiers_"+t.name+"_cpu_per_report", 1e6*cpu, "us")
 		figure.FprintOnly(w, "tiers_"+t.name+"_cpu_ratio", ratioOf(t.cpu, base.cpu), "x")
-		figure.FprintOnly(w, "tiers_"+t.name+"_push_p50", 1e3*median(t.p50), "ms")
+		figure.FprintOnly(w, "tiers_"+t.name+"_push_p50", 1e3*figure.Median(t.p50), "ms")
 		figure.FprintOnly(w, "tiers_"+t.name+"_push_p99", 1e3*p99, "ms")
 		figure.FprintOnly(w, "tiers_"+t.name+"_push_p99_ratio", ratioOf(t.p99, base.p99), "x")
 		nodes := float64(b.many - b.few)
@@ -200,7 +199,7 @@ func (b *bench) compareAt(ctx context.Context, nodes int, next string, configs [
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", t.name, err)
 			}
-			if err := wait(ctx, settles); err != nil {
+			if err := harness.Wait(ctx, settles); err != nil {
 				return nil, err
 			}
 			after, err := t.proc.usage()
@@ -229,11 +228,6 @@ func pointsOf(f *fleetpush.Fleet) (int, error) {
 	return req.Metrics().DataPointCount(), err
 }
 
-func median(v []float64) float64 {
-	s := slices.Sorted(slices.Values(v))
-	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
-}
-
 // ratioOf is the median over the turns, each against the base's same turn: what
 // else the machine did then, both have met.
 func ratioOf(v, base []float64) float64 {
@@ -241,5 +235,5 @@ func ratioOf(v, base []float64) float64 {
 	for i := range v {
 		r[i] = v[i] / base[i]
 	}
-	return median(r)
+	return figure.Median(r)
 }

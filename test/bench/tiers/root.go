@@ -39,11 +39,8 @@ const (
 	maxRootPush      = 20 // ms, the 99th percentile
 )
 
-const (
-	exportMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
-	// maxGroups is how many peer groups a shard asks for in a push.
-	maxGroups = 16
-)
+// maxGroups is how many peer groups a shard asks for in a push.
+const maxGroups = 16
 
 // root measures the root behind the shards of a fleet: what they send in some
 // seconds is made first, and then played to the root alone.
@@ -242,7 +239,7 @@ func (k *link) push(ctx context.Context, body []byte) (time.Duration, error) {
 	ctx = metadata.NewOutgoingContext(ctx, k.headers)
 	var answer []byte
 	began := time.Now()
-	err := k.conn.Invoke(ctx, exportMethod, &body, &answer, grpc.ForceCodecV2(harness.Raw{}), grpc.UseCompressor(fleetpush.CompressionZstd))
+	err := k.conn.Invoke(ctx, harness.ExportMethod, &body, &answer, grpc.ForceCodecV2(harness.Raw{}), grpc.UseCompressor(fleetpush.CompressionZstd))
 	return time.Since(began), err
 }
 
@@ -300,7 +297,7 @@ func (l links) prepare(ctx context.Context, rec *recording) (*played, error) {
 	if err == nil && time.Now().After(p.began) {
 		err = fmt.Errorf("to make what is sent took longer than %s", lead)
 	}
-	return p, errors.Join(err, wait(ctx, time.Until(p.began)))
+	return p, errors.Join(err, harness.Wait(ctx, time.Until(p.began)))
 }
 
 // play sends it and returns how long the pushes took, in microseconds, and by how
@@ -311,7 +308,7 @@ func (p *played) play(ctx context.Context) (took *hdrhistogram.Histogram, late t
 	var mu sync.Mutex
 	err = p.links.each(func(i int, k *link) error {
 		for second, bodies := range p.bodies[i] {
-			if err := wait(ctx, time.Until(p.due(i, second))); err != nil {
+			if err := harness.Wait(ctx, time.Until(p.due(i, second))); err != nil {
 				return err
 			}
 			for _, body := range bodies {
