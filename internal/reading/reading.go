@@ -171,6 +171,9 @@ func (m *Metric) Select(hwType string, texts *Texts) (Field, Subject) {
 			return None, Other
 		}
 	}
+	if len(m.Entries) == 0 {
+		return None, main
+	}
 	if m.Entries[0].any && len(m.Keys) <= 1 { // the metric says one thing
 		return m.Entries[0].Field, main
 	}
