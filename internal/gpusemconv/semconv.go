@@ -38,7 +38,6 @@ const (
 	AttrReason         = "reason"
 	AttrHWModel        = "hw.model"
 	AttrHWVendor       = "hw.vendor"
-	AttrHWName         = "hw.name"
 	AttrGPUIndex       = "gpu.index"
 	AttrXIDCode        = "gpu.xid.code"
 	AttrMemoryLocation = "gpu.memory.location"
@@ -58,7 +57,7 @@ const (
 	AttrProcessType        = "type"
 	AttrNetworkIODirection = "network.io.direction"
 
-	// AttrSignal names the input of the node score, see SignalThroughput and its siblings.
+	// AttrSignal names the input of the node score, see nodesignal.
 	AttrSignal = "gpu.signal"
 	// AttrNodeState is StateActive, StateIdle, StateCalibrating or StateMissing.
 	AttrNodeState = "gpu.node.state"
@@ -252,14 +251,6 @@ const (
 	MetricStragglerSignalThreshold = "gpu.straggler.signal.threshold"
 	// MetricStragglerSignalFall is how far that median is below its usual level.
 	MetricStragglerSignalFall = "gpu.straggler.signal.fall"
-)
-
-// Signals, the inputs of the node score.
-const (
-	SignalThroughput = "throughput"
-	SignalCompute    = "compute"
-	SignalMemory     = "memory"
-	SignalCPU        = "cpu"
 )
 
 // Node states.

@@ -56,9 +56,8 @@ var (
 )
 
 const (
-	onAgent = Score
-	onBoth  = Reasons | View
-	all     = Score | Reasons | View
+	onBoth = Reasons | View
+	all    = Score | Reasons | View
 
 	byRubric = "the health rubric reads it in the receiver, and tells by hw.gpu.health.*"
 	forLooks = "for a person who looks for a cause"
@@ -117,7 +116,7 @@ var catalogue = []Metric{
 	{Name: semconv.MetricEnergy, Unit: "J", Kind: Counter, About: "Energy used.", Range: counts, Shared: true, Typed: true, Entries: gpu(each(None)), Unread: "hw.power says the same sooner"},
 	{
 		Name: semconv.MetricErrors, Unit: "{error}", Kind: Counter, Integer: true, About: "Errors of the hardware.",
-		Range: counts, Shared: true, Typed: true,
+		Range: counts, Shared: true,
 		// Shares of single memories are part of all.
 		Keys: []Key{{Name: semconv.AttrErrorType}, {Name: semconv.AttrECCCounter, Absent: "volatile"}, {Name: semconv.AttrMemoryLocation, Absent: "all"}},
 		Entries: []Entry{

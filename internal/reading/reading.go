@@ -230,18 +230,6 @@ func ByName(name string) *Metric {
 	return nil
 }
 
-// Unread returns why nobody reads a metric, empty for one that is read and for a
-// foreign one.
-func Unread(name string) string {
-	if m := ByName(name); m != nil {
-		return m.Unread
-	}
-	if strings.HasPrefix(name, "otelcol_") {
-		return "the Collector's own, for whoever scrapes it"
-	}
-	return ""
-}
-
 // Of returns the metric that says a field, and the entry by which it does.
 func Of(f Field) (*Metric, *Entry) {
 	at := byField[f]

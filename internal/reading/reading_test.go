@@ -106,7 +106,7 @@ func TestCatalogueHasAllMetricsOfTheModule(t *testing.T) {
 			}
 		}
 		for name := range component.Telemetry.Metrics {
-			assert.NotEmpty(t, Unread("otelcol_"+name), name)
+			assert.Nil(t, ByName("otelcol_"+name), "the Collector's own are for whoever scrapes it")
 		}
 	}
 	for i := range catalogue {

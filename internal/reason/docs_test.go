@@ -21,7 +21,7 @@ const docsFile = "../../docs/reasons.md"
 func reasonTable() string {
 	var b strings.Builder
 	b.WriteString("| # | Reason | When | Evidence | Needs peers | Action | What to do | Source |\n|---:|---|---|---|---|---|---|---|\n")
-	for i, r := range Rules() {
+	for i, r := range rules {
 		var evidence []string
 		needs := "yes"
 		for _, t := range r.Tests {
@@ -39,7 +39,7 @@ func reasonTable() string {
 		fmt.Fprintf(&b, "| %d | `%s` | %s | %s | %s | `%s` | %s | %s |\n",
 			i+1, r.Reason, r.When, strings.Join(evidence, ", "), needs, r.Action, r.Advice, r.Source)
 	}
-	fmt.Fprintf(&b, "| %d | `%s` | none of these | | | `%s` | %s | |\n", len(Rules())+1, Unexplained, ActionBurnIn, unexplainedAdvice)
+	fmt.Fprintf(&b, "| %d | `%s` | none of these | | | `%s` | %s | |\n", len(rules)+1, Unexplained, ActionBurnIn, unexplainedAdvice)
 	return b.String()
 }
 

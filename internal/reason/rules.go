@@ -241,6 +241,3 @@ var (
 	// peersDecide is a limit that any low value keeps.
 	peersDecide = math.Inf(1)
 )
-
-// Rules returns the table in the order in which it is tried.
-func Rules() []Rule { return append([]Rule(nil), rules...) }

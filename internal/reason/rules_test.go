@@ -297,7 +297,7 @@ func TestWithoutPeers(t *testing.T) {
 }
 
 func TestEveryTestOfEveryRuleHasAFault(t *testing.T) {
-	for _, r := range Rules() {
+	for _, r := range rules {
 		for _, test := range r.Tests {
 			assert.True(t, slices.ContainsFunc(faults, func(x fault) bool { return x.reason == r.Reason && x.fact == test.Fact }),
 				"%s %s", r.Reason, test.Fact)
@@ -418,7 +418,7 @@ func TestXidsAreJudgedAsByTheRubric(t *testing.T) {
 func TestTheTableIsTheDocumentedOrder(t *testing.T) {
 	var got []Reason
 	seen := map[Reason]bool{}
-	for _, r := range Rules() {
+	for _, r := range rules {
 		got = append(got, r.Reason)
 		assert.False(t, seen[r.Reason], "%s twice", r.Reason)
 		seen[r.Reason] = true

@@ -40,7 +40,7 @@ var heavy = map[string][]string{
 // may use are left out.
 var rooms = map[string][]string{
 	"receiver/nvmlreceiver":             {"gpuhealth", "podresources", "sharedinstance"},
-	"receiver/csvreplayreceiver":        {"gpuhealth"},
+	"receiver/csvreplayreceiver":        {},
 	"processor/diffprocessor":           {"delta", "delta/deadband", "delta/resync", "delta/statetable"},
 	"processor/stragglerprocessor":      {"delta/resync", "gpuhealth", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading", "reason", "sharedinstance", "straggler", "threshold"},
 	"processor/clientidentityprocessor": {"clientidentity"},

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // fleetNode is what a gateway hands on of a node at a tick: its own report of
@@ -63,7 +64,7 @@ func fleetNode(node, tick int) pmetric.Metrics {
 	}
 	add(points(gpusemconv.MetricNodeState), 1, gpusemconv.AttrNodeState, gpusemconv.StateActive)
 	add(points(gpusemconv.MetricNodeHealthScore), 0.95+float64(tick%10)/1000)
-	add(points(gpusemconv.MetricNodeSignal), 1+float64(tick%10)/1000, gpusemconv.AttrSignal, gpusemconv.SignalThroughput)
+	add(points(gpusemconv.MetricNodeSignal), 1+float64(tick%10)/1000, gpusemconv.AttrSignal, nodesignal.Throughput.String())
 	add(points(gpusemconv.MetricNodeStraggler), straggler, gpusemconv.AttrPeerGroup, group)
 	add(points(gpusemconv.MetricNodeSuspicion), float64((node+tick)%100)/200, gpusemconv.AttrPeerGroup, group)
 	return md
