@@ -424,7 +424,7 @@ type detached struct{ context.Context }
 
 func (detached) Value(any) any { return nil }
 
-// What comes to the engine in another call, or changed, is judged there, and nothing is
+// A push that comes to the engine in another call, or changed, is judged there, and nothing is
 // lost. The operator reads once how to put that right.
 func TestUnclaimedPushes(t *testing.T) {
 	edited := func(ctx context.Context, md pmetric.Metrics) context.Context {
@@ -478,7 +478,7 @@ func TestUnclaimedPushes(t *testing.T) {
 	}
 }
 
-// What finds no room behind the receiver comes again with the node's next push, and
+// A report that finds no room behind the receiver comes again with the node's next push, and
 // only that node's.
 func TestWhatIsNotKeptComesAgain(t *testing.T) {
 	s := startServer(t, nil, "one")

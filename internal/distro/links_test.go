@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What stands at the door, or only passes on what changed, compares no nodes: it
+// A component that stands at the door, or passes on changes, compares no nodes: it
 // must not link what does.
 func TestTheDoorLinksNoComparison(t *testing.T) {
 	const module = "github.com/gpu-collector/gpu-collector/"

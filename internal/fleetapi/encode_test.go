@@ -57,7 +57,7 @@ func TestEachRouteSurvivesWhatJSONCannotSay(t *testing.T) {
 	assert.Nil(t, episodes.Episodes[0].Gap)
 }
 
-// What JSON can say, it says alike on either way.
+// JSON says the same on either way.
 func TestSayableIsTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := rapid.OneOf(rapid.Float64(), rapid.SampledFrom([]float64{math.Inf(1), math.Inf(-1), math.NaN()})).Draw(t, "x")

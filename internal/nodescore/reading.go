@@ -327,7 +327,7 @@ func (t *table) measure(p *Plan, src *source, l load) (x float64, of nodesignal.
 
 // counted returns what a source says of a row, false where it says nothing.
 func (t *table) counted(p *Plan, src *source, l load, r *row) (float64, bool) {
-	// What a rank does not tell itself is its GPU's, and that has a row of its own.
+	// A rank without a reading of its own has its GPU's, and the GPU has a row of its own.
 	if !r.at(src.factors[0].input).known || src.when == WhenLoad && !t.loaded(r, p, l) {
 		return 0, false
 	}

@@ -84,7 +84,7 @@ const (
 	StepDuration
 	StepRate
 
-	// What an agent finds out about its node, and the gateway about both.
+	// The findings of an agent about its node, and of the gateway about both.
 	NodeState
 	NodeHealthScore
 	NodeSignal

@@ -396,7 +396,7 @@ func TestFlushTelemetry(t *testing.T) {
 	require.NoError(t, p.Shutdown(t.Context()))
 }
 
-// What a next component refuses that only reads is held as it was, also where several
+// A batch that a reading component refuses is held as it was, also where several
 // components read the same.
 func TestARefusedBatchIsHeldWithoutACopy(t *testing.T) {
 	for _, shared := range []bool{false, true} {

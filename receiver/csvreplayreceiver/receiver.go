@@ -44,7 +44,7 @@ type csvReplay struct {
 	reader *reader
 	pacer  pacer
 
-	// What the closing line tells.
+	// The closing line tells these.
 	rows, refused, steps int64
 	passes               int
 	skipped              map[reason]int64

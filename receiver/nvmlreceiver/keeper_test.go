@@ -157,7 +157,7 @@ func TestKeeperRestores(t *testing.T) {
 	})
 }
 
-// What cannot be used is set aside for a person to look at, said once, and ends
+// A state that cannot be used is set aside for a person to look at, said once, and ends
 // nothing: the other book is used all the same.
 func TestKeeperStartsAfresh(t *testing.T) {
 	other, _, err := roster.New("another").Snapshot()

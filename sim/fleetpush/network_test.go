@@ -80,7 +80,7 @@ func (r *recorder) send(ctx context.Context, connection int, h Headers, body []b
 	return res
 }
 
-// What the Collector's own receiver decodes, of every compression, is what the
+// The Collector's own receiver decodes, of every compression, the same bytes as the
 // fleet sent.
 func TestTheCollectorsReceiverTakesThePushes(t *testing.T) {
 	const nodes, connections = 9, 3

@@ -84,7 +84,7 @@ func TestRevisionGrowsWithChanges(t *testing.T) {
 	assert.True(t, grew(func() { round(r, gpuAt(1), gpuAt(2)) }))
 }
 
-// What does not answer for a reason that will pass is not missing.
+// A GPU that is silent for a passing reason is not missing.
 func TestOnlyWhatIsMissingIsAcknowledged(t *testing.T) {
 	for reason, want := range map[gpuhealth.Reason]bool{
 		gpuhealth.ReasonOK: false, gpuhealth.ReasonHang: false, gpuhealth.ReasonDriverNotLoaded: false,
