@@ -33,10 +33,10 @@ func TestOneInstancePerKey(t *testing.T) {
 	require.NoError(t, a.Shutdown(stop))
 	require.NoError(t, a.Shutdown(stop), "a second call gives no second handle back")
 	assert.Zero(t, stopped)
-	assert.Equal(t, 2, len(all.all))
+	assert.Equal(t, 2, all.Len())
 	require.EqualError(t, b.Shutdown(stop), "stopped")
 	assert.Equal(t, 1, stopped)
-	assert.Equal(t, 1, len(all.all))
+	assert.Equal(t, 1, all.Len())
 
 	assert.NotSame(t, a.Get(), acquire("x").Get(), "what has ended is not found again")
 	require.NoError(t, b.Shutdown(stop))
