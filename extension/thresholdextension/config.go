@@ -121,9 +121,8 @@ func (c *Config) ingero() bool { return slices.Contains(c.Compatibility, compati
 // names are the headers in lower case, as gRPC's metadata has them.
 func (c *Config) names() wire.Names {
 	names := c.Headers
-	v := reflect.ValueOf(&names).Elem()
-	for i := range v.NumField() {
-		v.Field(i).SetString(strings.ToLower(v.Field(i).String()))
+	for _, v := range reflect.ValueOf(&names).Elem().Fields() {
+		v.SetString(strings.ToLower(v.String()))
 	}
 	return names
 }

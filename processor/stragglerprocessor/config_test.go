@@ -167,7 +167,7 @@ func leaves(v reflect.Value, name string, keyed bool, visit func(string, reflect
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if f := v.Type().Field(i); f.IsExported() && !(keyed && f.Tag.Get("mapstructure") == "-") {
+			if f := v.Type().Field(i); f.IsExported() && (!keyed || f.Tag.Get("mapstructure") != "-") {
 				leaves(v.Field(i), name+"."+f.Name, keyed, visit)
 			}
 		}

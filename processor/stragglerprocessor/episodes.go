@@ -104,7 +104,7 @@ func workers(nodes []straggler.NodeReport, healthy bool) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range nodes {
 			n := &nodes[i]
-			if n.State == straggler.StateActive && !(healthy && n.Straggler) && !yield(n.Node) {
+			if n.State == straggler.StateActive && (!healthy || !n.Straggler) && !yield(n.Node) {
 				return
 			}
 		}

@@ -146,6 +146,7 @@ func (r *csvReplay) run(ctx context.Context) {
 		err := r.pass(ctx)
 		if err == nil && r.cfg.Loop && r.steps > before {
 			if err = r.rewind(); err == nil {
+				r.logger.Info("replay begins anew")
 				continue
 			}
 		}

@@ -99,7 +99,8 @@ func TestBadConfigNamesEveryMistake(t *testing.T) {
 			component: "receivers::csv_replay",
 			config:    "receivers: {csv_replay: {speed: 0, step_window: -1s}}",
 			want: []string{
-				"`path` is empty", "`speed` is 0", "`step_window` is -1s", "`table::metrics` is empty",
+				"`path` is empty", "`speed` is 0", "`step_window` is -1s", "`table::time::column` is empty",
+				"`table::resource` has no host.name", "`table::metrics` is empty",
 			},
 		},
 		{
