@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Compares the benchmarks of the hot paths with those of another commit. Both
-# run in turns, so that what else the machine does meets both.
-# Without BASE it is the one before the last that changed the collector: with a later
-# one nothing would be compared.
+# run in turns, so that other load on the machine meets both.
+# Without BASE it is the commit before the last that changed the collector: a later
+# commit would have the same code.
 # Usage: BASE=v0.1.0 COUNT=6 BENCHTIME=100ms scripts/benchcompare.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BASE=${BASE:-$(git rev-list -1 HEAD -- '*.go' ':!*_test.go' ':!test' go.mod go.sum)~1}
-base=$(git rev-parse --verify --quiet --short "$BASE") || { echo "BASE=$BASE: no such commit here; name one, or clone with history"; exit 1; }
+base=$(git rev-parse --verify --quiet --short "$BASE") || { echo "BASE=$BASE: no such commit here; in a shallow clone run: git fetch --unshallow"; exit 1; }
 count=${COUNT:-6} benchtime=${BENCHTIME:-100ms}
 
 # Per push, per point, per tick: a package, its benchmarks, and where the package
@@ -72,10 +72,12 @@ done
 .cache/tools/benchstat "$base=$tmp/old.txt" "this=$tmp/new.txt"
 # A figure for each whose time changed more than by chance, and the mean of all.
 .cache/tools/benchstat -format csv "$base=$tmp/old.txt" "this=$tmp/new.txt" 2>/dev/null | awk -F, '
-	/^pkg: / { n = split(substr($1, 6), part, "/"); pkg = part[n]; time = 0 }
+	# The mean of a package is of what both sides have: geomean is of all that each has.
+	function close_package() { if (rows) { logs += sum / rows; packages++ } sum = rows = 0 }
+	/^pkg: / { close_package(); n = split(substr($1, 6), part, "/"); pkg = part[n]; time = 0 }
 	/,sec\/op,/ { time = 1; next }
 	/,(B|allocs)\/op,/ { time = 0; next }
-	!time || NF < 6 { next }
-	$1 == "geomean" { if ($2 > 0 && $4 > 0) { logs += log($4 / $2); packages++ } next }
+	!time || NF < 6 || $1 == "geomean" || $2 <= 0 || $4 <= 0 { next }
+	{ sum += log($4 / $2); rows++ }
 	$6 ~ /%/ { name = pkg "_" $1; gsub(/[^A-Za-z0-9_]/, "_", name); printf "figure compare_%s %.3f x limit 1.1 %s\n", name, $4 / $2, $4 / $2 <= 1.1 ? "pass" : "short" }
-	END { if (packages) printf "figure compare_geomean %.3f x limit 1.05 %s\n", exp(logs / packages), exp(logs / packages) <= 1.05 ? "pass" : "short" }'
+	END { close_package(); if (packages) printf "figure compare_geomean %.3f x limit 1.05 %s\n", exp(logs / packages), exp(logs / packages) <= 1.05 ? "pass" : "short" }'

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs vale over the docs and READMEs that a person wrote, prints what it flags
-# and how much that is per 10,000 words, and fails above the limit. FILES names
+# Runs vale over the docs and READMEs that a person wrote. It prints the flagged
+# sentences and their number per 10,000 words, and fails above the limit. FILES names
 # some pages alone. Usage: scripts/prose.sh VALE
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-limit=50
+limit=10
 # mdatagen's tables and the page of figures have their texts elsewhere.
 mapfile -t files < <(git ls-files -co --exclude-standard -- ${FILES:-'*.md'} |
 	grep -v -e '^CHANGELOG\.md$' -e '/documentation\.md$' -e '^docs/benchmarks\.md$' -e '/testdata/')

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds a collector whose wall clock can be set wrong while it runs, for
-# test/chaos: the same sources, with a time package of which Now is shifted by
-# time.Shift seconds, and test/chaos/shifted/shift.go in its main package. Timers
+# test/chaos. The sources are the same, with a time package whose Now is shifted by
+# time.Shift seconds, and test/chaos/shifted/shift.go in the main package. Timers
 # and the monotonic clock stay, as they do where a machine's clock is set.
 # Everything is compiled once for it, some minutes. Usage: scripts/shifted.sh FILE
 set -euo pipefail

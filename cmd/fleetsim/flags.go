@@ -53,8 +53,8 @@ func parse(args []string, diagnostics io.Writer) (*options, error) {
 	fs.StringVar(&o.fleet.Cluster, "cluster", "fleetsim", "name of the cluster, or what the names of several begin with")
 	fs.IntVar(&o.fleet.Clusters, "clusters", 1, "number of clusters")
 	fs.IntVar(&o.fleet.Jobs, "jobs", 0, "jobs of each cluster, whose nodes are peers; 0 for one for each 64 nodes")
-	fs.DurationVar(&o.fleet.Runs, "runs", 0, "how long a training job runs on average until the next one begins; 0 for one that lasts")
-	fs.DurationVar(&o.fleet.Pause, "pause", 2*time.Minute, "for which the nodes of a job rest between two of them on average")
+	fs.DurationVar(&o.fleet.Runs, "runs", 0, "how long a training job runs on average until the next one begins; 0 for a job that never ends")
+	fs.DurationVar(&o.fleet.Pause, "pause", 2*time.Minute, "how long a node rests between two jobs on average")
 	load := fs.String("load", "training", "training, inference or idle")
 	fs.Func("fault", "`kind:node[:gpu][@from[-until]][=severity]`, as in thermal_throttle:12:3@5m=0.8, or slow_node:30% for a share of the nodes; may be given several times", func(text string) error {
 		on, fault, err := fleetsim.ParseFault(text)

@@ -5,6 +5,7 @@ package main
 import (
 	fleetviewexporter "github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter"
 	admissionextension "github.com/gpu-collector/gpu-collector/extension/admissionextension"
+	expositionextension "github.com/gpu-collector/gpu-collector/extension/expositionextension"
 	fleetviewextension "github.com/gpu-collector/gpu-collector/extension/fleetviewextension"
 	thresholdextension "github.com/gpu-collector/gpu-collector/extension/thresholdextension"
 	wirediffextension "github.com/gpu-collector/gpu-collector/extension/wirediffextension"
@@ -73,6 +74,7 @@ func components() (otelcol.Factories, error) {
 		pprofextension.NewFactory(),
 		filestorage.NewFactory(),
 		admissionextension.NewFactory(),
+		expositionextension.NewFactory(),
 		fleetviewextension.NewFactory(),
 		thresholdextension.NewFactory(),
 		wirediffextension.NewFactory(),
@@ -88,6 +90,7 @@ func components() (otelcol.Factories, error) {
 		pprofextension.NewFactory().Type():           "github.com/open-telemetry/opentelemetry-collector-contrib/extension/pprofextension v0.155.0",
 		filestorage.NewFactory().Type():              "github.com/open-telemetry/opentelemetry-collector-contrib/extension/storage/filestorage v0.155.0",
 		admissionextension.NewFactory().Type():       "github.com/gpu-collector/gpu-collector v0.0.0",
+		expositionextension.NewFactory().Type():      "github.com/gpu-collector/gpu-collector v0.0.0",
 		fleetviewextension.NewFactory().Type():       "github.com/gpu-collector/gpu-collector v0.0.0",
 		thresholdextension.NewFactory().Type():       "github.com/gpu-collector/gpu-collector v0.0.0",
 		wirediffextension.NewFactory().Type():        "github.com/gpu-collector/gpu-collector v0.0.0",

@@ -142,7 +142,7 @@ func (b *reportBuilder) point(metric string, value any, attrs ...any) *reportBui
 
 func uuid(g int) string { return fmt.Sprintf("GPU-%08x-2222-3333-4444-555555555555", g) }
 
-// fullGPU adds the 40 points of a GPU, half of which the views know.
+// fullGPU adds the 40 points of a GPU; the views know half of them.
 func (b *reportBuilder) fullGPU(g, tick int) {
 	id := []any{gpusemconv.AttrHWID, uuid(g)}
 	with := func(attrs ...any) []any { return append(append([]any{}, id...), attrs...) }
@@ -172,7 +172,7 @@ func (b *reportBuilder) fullGPU(g, tick int) {
 	b.point(gpusemconv.MetricGPUMemoryLimit, 80e9, id...)
 	for _, kind := range []string{"corrected", "uncorrected"} {
 		for _, counter := range []string{"volatile", "aggregate"} {
-			b.point(gpusemconv.MetricErrors, 0, with(gpusemconv.AttrErrorType, kind, gpusemconv.AttrMemoryLocation, "all", gpusemconv.AttrECCCounter, counter)...)
+			b.point(gpusemconv.MetricErrors, 0, with(gpusemconv.AttrHWType, "gpu", gpusemconv.AttrErrorType, kind, gpusemconv.AttrMemoryLocation, "all", gpusemconv.AttrECCCounter, counter)...)
 		}
 	}
 	for _, reason := range []string{"sw_thermal", "hw_thermal", "power_brake", "power_cap", "hw_slowdown", "sync_boost"} {

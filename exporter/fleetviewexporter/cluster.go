@@ -66,12 +66,12 @@ func (e *fleetExporter) cluster(rm pmetric.ResourceMetrics, s *scratch, cluster 
 			if known == nil || known.For&reading.View == 0 || known.Subject() != reading.Group {
 				continue
 			}
-			metric, ok := s.from.Open(known, m)
+			points, ok := s.from.Open(known, m)
 			if !ok {
 				continue
 			}
-			for _, dp := range metric.Points.All() {
-				metric.Read(dp, p)
+			for _, dp := range points.All() {
+				s.from.Read(dp, p)
 				if p.Field == reading.NodeRank {
 					e.rank(p, cluster, now)
 				} else if read := groupReaders[p.Field]; read != nil {
@@ -85,7 +85,7 @@ func (e *fleetExporter) cluster(rm pmetric.ResourceMetrics, s *scratch, cluster 
 
 // rank takes a node's place among the most suspect ones of its cluster.
 func (e *fleetExporter) rank(p *metricreading.Point, cluster string, now time.Time) {
-	u, ok := e.state.BeginKnown(fleetstate.Key{Cluster: cluster, Node: attribute(p, gpusemconv.AttrHostName)}, now)
+	u, ok := e.state.BeginKnown(fleetstate.Key{Cluster: cluster, Node: p.Texts[0]}, now)
 	if !ok {
 		return
 	}

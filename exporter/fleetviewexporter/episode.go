@@ -27,18 +27,19 @@ const (
 // phaseEnd is the last of the phases onset, severity and end.
 const phaseEnd = "end"
 
-// readEpisode reads the record of an episode. The resource says whom it is about.
-func readEpisode(lr plog.LogRecord, id *identity, now time.Time) *fleetstate.Episode {
+// readEpisode reads the record of an episode. The resource says whom it is about. No
+// time is later than now: such an episode would never expire.
+func readEpisode(lr plog.LogRecord, id *sender, now time.Time) *fleetstate.Episode {
 	a := attributes{lr.Attributes()}
 	at := now
 	if t := lr.Timestamp(); t != 0 {
-		at = t.AsTime()
+		at = earlier(t.AsTime(), now)
 	}
 	ep := &fleetstate.Episode{
 		ID: a.text(gpusemconv.AttrEpisodeID), Subject: a.text(gpusemconv.AttrEpisodeSubject),
 		Cluster: id.Cluster, Group: a.text(gpusemconv.AttrPeerGroup), Node: id.Node,
 		Signal: a.text(gpusemconv.AttrSignal), Severity: a.text(gpusemconv.AttrEpisodeSeverity),
-		Since: a.time(gpusemconv.AttrEpisodeSince, at), Updated: at,
+		Since: earlier(a.time(gpusemconv.AttrEpisodeSince, at), at), Updated: at,
 		Confidence: a.number(gpusemconv.AttrEpisodeConfidence), Gap: a.number(gpusemconv.AttrEpisodeGap), Value: a.number(gpusemconv.AttrEpisodeValue), Median: a.number(gpusemconv.AttrEpisodePeersMedian),
 		Rank: a.int(gpusemconv.AttrEpisodeRank), Active: a.int(gpusemconv.AttrEpisodePeersActive), LostGPUHoursPerHour: a.number(gpusemconv.AttrEpisodeCost),
 		Cause: a.text(gpusemconv.AttrEpisodeCause), Reason: a.text(gpusemconv.AttrEpisodeReason), Action: a.text(gpusemconv.AttrEpisodeAction), Observation: a.text(gpusemconv.AttrEpisodeObservation) == "true",
@@ -170,4 +171,17 @@ func parse(s string) *float64 {
 	return &x
 }
 
-func short(s string, limit int) string { return s[:min(len(s), limit)] }
+// short copies what it cuts, so that nothing keeps the whole.
+func short(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return strings.Clone(s[:limit])
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}

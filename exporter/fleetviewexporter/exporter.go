@@ -4,7 +4,6 @@ package fleetviewexporter
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -12,15 +11,13 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/pmetric"
-	otelattribute "go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/metric"
 
 	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/reading"
-	nodeidentity "github.com/gpu-collector/gpu-collector/internal/reading/identity"
+	"github.com/gpu-collector/gpu-collector/internal/hostextension"
+	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/steadytime"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
@@ -30,7 +27,6 @@ import (
 type fleetExporter struct {
 	cfg       *Config
 	telemetry *metadata.TelemetryBuilder
-	refusals  [reading.NumRefusals]metric.MeasurementOption
 	reader    *metricreading.Reader
 	now       func() time.Time
 	state     *fleetstate.Store
@@ -42,20 +38,7 @@ func newExporter(cfg *Config, set component.TelemetrySettings) (*fleetExporter, 
 	if err != nil {
 		return nil, err
 	}
-	e := &fleetExporter{cfg: cfg, telemetry: tb, reader: metricreading.New(set.Logger), now: new(steadytime.Clock).Now}
-	for why := range reading.NumRefusals {
-		e.refusals[why] = metric.WithAttributeSet(otelattribute.NewSet(otelattribute.String("reason", why.String())))
-	}
-	return e, nil
-}
-
-// refused counts what the catalogue refused.
-func (e *fleetExporter) refused(ctx context.Context, counts *[reading.NumRefusals]int64) {
-	for why, n := range counts {
-		if n > 0 {
-			e.telemetry.ExporterFleetViewRejected.Add(ctx, n, e.refusals[why])
-		}
-	}
+	return &fleetExporter{cfg: cfg, telemetry: tb, reader: metricreading.New(set.Logger, tb.ExporterFleetViewRejected), now: new(steadytime.Clock).Now}, nil
 }
 
 func (e *fleetExporter) shutdown(context.Context) error {
@@ -64,13 +47,9 @@ func (e *fleetExporter) shutdown(context.Context) error {
 }
 
 func (e *fleetExporter) start(_ context.Context, host component.Host) error {
-	ext, ok := host.GetExtensions()[e.cfg.Extension]
-	if !ok {
-		return fmt.Errorf("`extension` is %q, which `service::extensions` does not list", e.cfg.Extension)
-	}
-	sink, ok := ext.(fleetstate.Sink)
-	if !ok {
-		return fmt.Errorf("`extension` is %q, must be a fleet_view extension", e.cfg.Extension)
+	sink, err := hostextension.Find[fleetstate.Sink](host, "extension", "fleet_view", e.cfg.Extension)
+	if err != nil {
+		return err
 	}
 	e.state, e.history = sink.State(), sink.History()
 	return nil
@@ -84,22 +63,22 @@ type scratch struct {
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-// pushMetrics takes what each resource says of its node, or of its cluster.
-// What there is no room for is counted by the store; it is never an error, as
-// sending it again would not help.
+// pushMetrics takes what each resource says of its node, or of its cluster. The
+// store counts what it has no room for. That is never an error, as sending it again
+// would not help.
 func (e *fleetExporter) pushMetrics(ctx context.Context, md pmetric.Metrics) error {
 	now := e.now()
 	caller := wire.CallerFromContext(ctx).Cluster
 	s := scratches.Get().(*scratch)
 	for _, rm := range md.ResourceMetrics().All() {
-		id := readIdentity(rm.Resource().Attributes(), caller, e.cfg.DefaultCluster)
-		s.from = e.reader.Resource(rm.Resource().Attributes())
+		id := readSender(rm.Resource().Attributes(), caller, e.cfg.DefaultCluster)
+		s.from.Begin(e.reader, rm.Resource().Attributes())
 		if id.Node != "" {
 			e.node(rm, s, &id, now)
 		} else {
 			e.cluster(rm, s, id.Cluster, now)
 		}
-		e.refused(ctx, &s.from.Refused)
+		s.from.End(ctx)
 	}
 	*s = scratch{} // no pdata is kept
 	scratches.Put(s)
@@ -112,7 +91,7 @@ func (e *fleetExporter) pushMetrics(ctx context.Context, md pmetric.Metrics) err
 func (e *fleetExporter) pushLogs(_ context.Context, ld plog.Logs) error {
 	now := e.now()
 	for _, rl := range ld.ResourceLogs().All() {
-		id := readIdentity(rl.Resource().Attributes(), "", e.cfg.DefaultCluster)
+		id := readSender(rl.Resource().Attributes(), "", e.cfg.DefaultCluster)
 		for _, sl := range rl.ScopeLogs().All() {
 			for _, lr := range sl.LogRecords().All() {
 				if lr.EventName() == gpusemconv.EventStraggler {
@@ -124,16 +103,16 @@ func (e *fleetExporter) pushLogs(_ context.Context, ld plog.Logs) error {
 	return nil
 }
 
-// identity is who a resource is.
-type identity struct {
+// sender is who a resource is.
+type sender struct {
 	fleetstate.Key
 	fleetstate.Facts
 }
 
-// readIdentity reads who a resource is, and what it says of its node.
-func readIdentity(attrs pcommon.Map, caller, defaultCluster string) identity {
-	var id identity
-	var names nodeidentity.Names
+// readSender reads who a resource is, and what it says of its node.
+func readSender(attrs pcommon.Map, caller, defaultCluster string) sender {
+	var id sender
+	var names identity.Names
 	for name, v := range attrs.All() {
 		text := metricreading.Text(v)
 		switch name {

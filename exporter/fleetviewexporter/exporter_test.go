@@ -127,7 +127,7 @@ func TestErrorsByKind(t *testing.T) {
 	for _, counter := range []string{"volatile", "aggregate"} {
 		for _, kind := range []string{"corrected", "uncorrected"} {
 			for _, where := range []string{"dram", "all"} {
-				b.point(gpusemconv.MetricErrors, n, gpusemconv.AttrHWID, "g", gpusemconv.AttrErrorType, kind,
+				b.point(gpusemconv.MetricErrors, n, gpusemconv.AttrHWID, "g", gpusemconv.AttrHWType, "gpu", gpusemconv.AttrErrorType, kind,
 					gpusemconv.AttrMemoryLocation, where, gpusemconv.AttrECCCounter, counter)
 				n++
 			}
@@ -231,14 +231,14 @@ func TestNodeAndGroup(t *testing.T) {
 		point(gpusemconv.MetricAgentDetectionMode, 1, gpusemconv.AttrDetectionMode, "fleet").
 		point(gpusemconv.MetricAgentThreshold, 0.9).
 		point(gpusemconv.MetricAgentStraggler, 1).
-		point(gpusemconv.MetricGPUCount, 8, gpusemconv.AttrState, "expected").
-		point(gpusemconv.MetricGPUCount, 1, gpusemconv.AttrState, "lost"))
+		point(gpusemconv.MetricGPUDevices, 8, gpusemconv.AttrState, "expected").
+		point(gpusemconv.MetricGPUDevices, 1, gpusemconv.AttrState, "lost"))
 	e.push(t, newReport("c", "n1").point(gpusemconv.MetricNodeStraggler, 1, group...).point(gpusemconv.MetricNodeSuspicion, 1.4, group...))
 	e.push(t, newReport("c", "").
 		point(gpusemconv.MetricStragglerMedian, 0.99, group...).
 		point(gpusemconv.MetricStragglerNodes, 4, append([]any{gpusemconv.AttrNodeState, "active"}, group...)...).
 		point(gpusemconv.MetricStragglerQuorumMet, 1, group...).
-		point(gpusemconv.MetricStragglerCount, 1).
+		point(gpusemconv.MetricStragglers, 1).
 		point(gpusemconv.MetricStragglerSignalMedian, 0.06, append([]any{gpusemconv.AttrSignal, "throughput"}, group...)...).
 		point(gpusemconv.MetricStragglerSignalScale, 0.02, append([]any{gpusemconv.AttrSignal, "throughput"}, group...)...).
 		point(gpusemconv.MetricStragglerSignalThreshold, 0.05, append([]any{gpusemconv.AttrSignal, "throughput"}, group...)...).
@@ -324,7 +324,8 @@ func TestSignsOfLife(t *testing.T) {
 	assert.Equal(t, now, e.view(t, "c", "n").Seen.UTC(), "an old report changes nothing")
 
 	now = now.Add(61 * time.Second)
-	assert.Equal(t, gpusemconv.StateMissing, e.view(t, "c", "n").State)
+	e.push(t, newReport("c", "n").point(gpusemconv.MetricNodeHeartbeat, -1))
+	assert.Equal(t, gpusemconv.StateMissing, e.view(t, "c", "n").State, "a heartbeat without a time that can be is no sign of life")
 }
 
 func TestIdentity(t *testing.T) {
@@ -342,7 +343,7 @@ func TestIdentity(t *testing.T) {
 			b := newReport("", "")
 			attrs := b.md.ResourceMetrics().At(0).Resource().Attributes()
 			require.NoError(t, attrs.FromRaw(tc.attrs))
-			assert.Equal(t, tc.want, readIdentity(attrs, "", e.cfg.DefaultCluster).Key)
+			assert.Equal(t, tc.want, readSender(attrs, "", e.cfg.DefaultCluster).Key)
 		})
 	}
 }
@@ -395,12 +396,33 @@ func TestEpisodes(t *testing.T) {
 	assert.Equal(t, culprit, ep.Culprit)
 	assert.Equal(t, "mlx5_0", ep.GPU)
 
-	require.NoError(t, e.pushLogs(t.Context(), record(phaseEnd, start.Add(time.Minute))))
+	e.now = func() time.Time { return start.Add(time.Minute) }
+	require.NoError(t, e.pushLogs(t.Context(), record(phaseEnd, e.now())))
 	list = e.state.Episodes(&fleetstate.EpisodeFilter{})
 	require.Len(t, list, 1)
 	assert.True(t, list[0].Ended.Equal(start.Add(time.Minute)))
 	assert.Len(t, list[0].Evidence, 2, "what it was is known from its onset")
 	assert.Equal(t, culprit, list[0].Culprit)
+}
+
+// A record of tomorrow is one of now: an episode from the future would never expire.
+func TestNoEpisodeIsOfTheFuture(t *testing.T) {
+	now := start
+	for name, over := range map[string]bool{"open": false, "over": true} {
+		t.Run(name, func(t *testing.T) {
+			lr := plog.NewLogRecord()
+			lr.SetTimestamp(ts(now.AddDate(1, 0, 0)))
+			lr.Attributes().PutStr(gpusemconv.AttrEpisodeSince, now.AddDate(2, 0, 0).Format(time.RFC3339Nano))
+			if over {
+				lr.Attributes().PutStr(gpusemconv.AttrEpisodePhase, phaseEnd)
+			}
+			ep := readEpisode(lr, &sender{}, now)
+			assert.Equal(t, []time.Time{now, now}, []time.Time{ep.Since, ep.Updated})
+			if over {
+				assert.Equal(t, now, ep.Ended)
+			}
+		})
+	}
 }
 
 type recorder struct {
@@ -449,7 +471,7 @@ func TestOtherHardwareIsNoGPU(t *testing.T) {
 			gpus[s.GPU] = true
 		}
 	}
-	assert.Equal(t, map[string]bool{"GPU-0": true, "": true, "mlx5_1": true}, gpus, "in the history a power supply is told by its attributes")
+	assert.Equal(t, map[string]bool{"GPU-0": true, "": true}, gpus, "in the history a power supply is told by its attributes")
 }
 
 // Power that cannot be is refused, and what was known of it is unknown.

@@ -23,7 +23,7 @@ func FuzzEpisode(f *testing.F) {
 			return
 		}
 		for _, rl := range ld.ResourceLogs().All() {
-			id := readIdentity(rl.Resource().Attributes(), "", "lab")
+			id := readSender(rl.Resource().Attributes(), "", "lab")
 			for _, sl := range rl.ScopeLogs().All() {
 				for _, lr := range sl.LogRecords().All() {
 					ep := readEpisode(lr, &id, time.Unix(1_790_000_000, 0))

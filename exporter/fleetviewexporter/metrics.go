@@ -24,7 +24,7 @@ type fieldReader func(u *fleetstate.Update, p *metricreading.Point)
 // on reports whether the flag of one value of an attribute is set.
 func on(p *metricreading.Point) bool { return p.Value >= 1 }
 
-// gpu finds the point's GPU; one that has ended makes no new one.
+// gpu finds the point's GPU. A series that has ended makes no new GPU.
 func gpu(u *fleetstate.Update, p *metricreading.Point) int {
 	if math.IsNaN(p.Value) {
 		return u.KnownGPU(p.ID)
@@ -178,14 +178,14 @@ func readXid(u *fleetstate.Update, p *metricreading.Point) {
 	}
 }
 
-// isVerdict reports whether a gateway says the metric about a node, which is no
-// sign of life of the node itself. A heartbeat says itself when.
-func isVerdict(m *reading.Metric) bool {
-	return m.Name == gpusemconv.MetricNodeHeartbeat || gpusemconv.IsVerdict(m.Name)
-}
+var heartbeat, _ = reading.Of(reading.Heartbeat)
+
+// lives reports whether the metric is a sign of life of the node now. A verdict of a
+// gateway is none, and a heartbeat has its own time.
+func lives(m *reading.Metric) bool { return m == nil || m != heartbeat && !m.Gateway }
 
 // node takes a resource into its node's view.
-func (e *fleetExporter) node(rm pmetric.ResourceMetrics, s *scratch, id *identity, now time.Time) {
+func (e *fleetExporter) node(rm pmetric.ResourceMetrics, s *scratch, id *sender, now time.Time) {
 	u, ok := e.state.Begin(id.Key, now)
 	if !ok {
 		return
@@ -197,7 +197,7 @@ func (e *fleetExporter) node(rm pmetric.ResourceMetrics, s *scratch, id *identit
 	for _, sm := range rm.ScopeMetrics().All() {
 		for _, m := range sm.Metrics().All() {
 			known := reading.ByName(m.Name())
-			alive = alive || known == nil || !isVerdict(known)
+			alive = alive || lives(known)
 			if known == nil {
 				from.Foreign(m.Name())
 				continue
@@ -205,12 +205,12 @@ func (e *fleetExporter) node(rm pmetric.ResourceMetrics, s *scratch, id *identit
 			if known.For&reading.View == 0 {
 				continue
 			}
-			metric, ok := from.Open(known, m)
+			points, ok := from.Open(known, m)
 			if !ok {
 				continue
 			}
-			for i := range metric.Points.Len() {
-				if metric.Read(metric.Points.At(i), p) == reading.BadSubject {
+			for i := range points.Len() {
+				if from.Read(points.At(i), p) == reading.BadSubject {
 					continue
 				}
 				if p.Field == reading.Heartbeat {

@@ -22,9 +22,10 @@ var batches = sync.Pool{New: func() any { return new([]fleethistory.Sample) }}
 func (e *fleetExporter) record(md pmetric.Metrics, caller string, now time.Time) {
 	batch := batches.Get().(*[]fleethistory.Sample)
 	list := (*batch)[:0]
+	var from metricreading.Resource
 	for _, rm := range md.ResourceMetrics().All() {
-		id := readIdentity(rm.Resource().Attributes(), caller, e.cfg.DefaultCluster)
-		from := e.reader.Resource(rm.Resource().Attributes())
+		id := readSender(rm.Resource().Attributes(), caller, e.cfg.DefaultCluster)
+		from.Begin(e.reader, rm.Resource().Attributes())
 		for _, sm := range rm.ScopeMetrics().All() {
 			for _, m := range sm.Metrics().All() {
 				for p := range from.All(m) {

@@ -14,6 +14,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/admission"
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
+	"github.com/gpu-collector/gpu-collector/internal/nesting"
 )
 
 // maxRetryAfter is the longest wait that may be asked for: exporters give a
@@ -24,8 +26,22 @@ const maxRetryAfter = time.Minute
 type Config struct {
 	// MaxConcurrent is the number of pushes that may be in flight at once.
 	MaxConcurrent int `mapstructure:"max_concurrent"`
-	// ClusterShare is the part of the permits that one cluster may hold, of
-	// those that the other clusters do not hold.
+	// MaxBytes is the memory that the pushes in flight may take together: what came
+	// of them, and what it becomes once it is decoded. 0 is half of GOMEMLIMIT, or
+	// a GiB without it.
+	MaxBytes int64 `mapstructure:"max_bytes"`
+	// MaxDecodedBytes is the memory that one push may take once it is decoded.
+	MaxDecodedBytes int64 `mapstructure:"max_decoded_bytes"`
+	// MaxAttributes and MaxAttributeBytes bound the attributes of one resource, scope,
+	// log record or span: their number, and their bytes as they are in the message.
+	MaxAttributes     int `mapstructure:"max_attributes"`
+	MaxAttributeBytes int `mapstructure:"max_attribute_bytes"`
+	// MaxPointAttributes and MaxPointAttributeBytes bound those of one point or
+	// exemplar.
+	MaxPointAttributes     int `mapstructure:"max_point_attributes"`
+	MaxPointAttributeBytes int `mapstructure:"max_point_attribute_bytes"`
+	// ClusterShare is the part of the permits, and of the bytes, that one cluster
+	// may hold, of those that the other clusters do not hold.
 	ClusterShare float64 `mapstructure:"cluster_share"`
 	// MaxClusters is the number of clusters with metrics of their own; those
 	// beyond are counted together.
@@ -38,12 +54,21 @@ type Config struct {
 	MaxRequestBodySize int64 `mapstructure:"max_request_body_size"`
 	// RetryAfter is what a refused sender is asked to wait.
 	RetryAfter RetryAfterConfig `mapstructure:"retry_after"`
+	// Authenticator is the receiver's over gRPC: admission asks it before a push has
+	// a permit of its cluster. Over HTTP the receiver has asked it by then.
+	Authenticator *component.ID `mapstructure:"authenticator"`
+	// AuthenticatorHeaders are all request headers that the authenticator reads. Its
+	// answer about a client is remembered by their values, for 10 minutes.
+	AuthenticatorHeaders []string `mapstructure:"authenticator_headers"`
+	// UnauthenticatedShare is the part of the permits that clients hold together
+	// while the authenticator is asked about them.
+	UnauthenticatedShare float64 `mapstructure:"unauthenticated_share"`
 	// ClusterHeader is the request header that names the sender's cluster.
 	ClusterHeader string `mapstructure:"cluster_header"`
 	// ClusterAuthAttribute is the attribute of the authenticated client that
 	// holds its cluster; it replaces whatever the client claims.
 	ClusterAuthAttribute string `mapstructure:"cluster_auth_attribute"`
-	// NodeAuthAttribute is the one that holds its node. It matters here where
+	// NodeAuthAttribute is the attribute that holds its node. It matters here where
 	// both are the same, since the value is `cluster/node` then.
 	NodeAuthAttribute string `mapstructure:"node_auth_attribute"`
 
@@ -71,15 +96,27 @@ func createDefaultConfig() component.Config {
 		// A decoded report of 320 points is about 0.12 MB: 1000 of them in
 		// flight are some 120 MB, a tenth of a second's work of one core.
 		MaxConcurrent: 1000,
-		ClusterShare:  0.5,
-		MaxClusters:   64,
+		// 16 MiB of honest points become 60 to 90.
+		MaxDecodedBytes: 128 << 20,
+		// SDKs stop at 128 of a span or log record. A pod's resource has some 40, and
+		// its annotations 256 KiB at most in all, of which a collector takes a few.
+		MaxAttributes:     128,
+		MaxAttributeBytes: 64 << 10,
+		// A point of the nvml receiver has 10 at most, in 300 bytes.
+		MaxPointAttributes:     128,
+		MaxPointAttributeBytes: 16 << 10,
+		ClusterShare:           0.5,
+		MaxClusters:            64,
 		// The exporters' own timeout is 5 s over gRPC by default; what they gave
 		// up needs no permit.
 		ReceiveTimeout:     10 * time.Second,
 		MaxRequestBodySize: 16 << 20,
 		// Back before the next push of a node, which is due 10 s later by default.
-		RetryAfter:    RetryAfterConfig{Min: time.Second, Max: 5 * time.Second},
-		ClusterHeader: gpusemconv.HeaderCluster,
+		RetryAfter:           RetryAfterConfig{Min: time.Second, Max: 5 * time.Second},
+		AuthenticatorHeaders: []string{"authorization"},
+		// 50 at a time; to check a password takes some 50 ms of a core.
+		UnauthenticatedShare: 0.05,
+		ClusterHeader:        gpusemconv.HeaderCluster,
 	}
 }
 
@@ -89,8 +126,30 @@ func (c *Config) Validate() error {
 	if c.MaxConcurrent < 1 {
 		errs = append(errs, fmt.Errorf("`max_concurrent` is %d, must be at least 1", c.MaxConcurrent))
 	}
+	if c.MaxBytes != 0 && c.MaxBytes < 1<<20 {
+		errs = append(errs, fmt.Errorf("`max_bytes` is %d, must be at least 1048576, or 0 for half of GOMEMLIMIT", c.MaxBytes))
+	}
+	if c.MaxDecodedBytes < 1<<20 {
+		errs = append(errs, fmt.Errorf("`max_decoded_bytes` is %d, must be at least 1048576", c.MaxDecodedBytes))
+	}
+	for _, n := range []struct {
+		key   string
+		value int
+	}{
+		{"max_attributes", c.MaxAttributes},
+		{"max_attribute_bytes", c.MaxAttributeBytes},
+		{"max_point_attributes", c.MaxPointAttributes},
+		{"max_point_attribute_bytes", c.MaxPointAttributeBytes},
+	} {
+		if n.value < 1 {
+			errs = append(errs, fmt.Errorf("`%s` is %d, must be at least 1", n.key, n.value))
+		}
+	}
 	if !(c.ClusterShare > 0 && c.ClusterShare <= 1) { // also NaN
 		errs = append(errs, fmt.Errorf("`cluster_share` is %v, must be in (0,1]", c.ClusterShare))
+	}
+	if !(c.UnauthenticatedShare > 0 && c.UnauthenticatedShare <= 1) {
+		errs = append(errs, fmt.Errorf("`unauthenticated_share` is %v, must be in (0,1]", c.UnauthenticatedShare))
 	}
 	if c.MaxClusters < 1 || c.MaxClusters > 1000 {
 		errs = append(errs, fmt.Errorf("`max_clusters` is %d, must be in [1,1000]: each has metrics of its own", c.MaxClusters))
@@ -119,16 +178,41 @@ func (c *Config) Validate() error {
 	if !httpguts.ValidHeaderFieldName(name) || strings.HasPrefix(name, "grpc-") || strings.HasSuffix(name, "-bin") {
 		errs = append(errs, fmt.Errorf("`cluster_header` is %q, must be a valid HTTP header name that gRPC does not reserve (grpc-*, *-bin)", c.ClusterHeader))
 	}
+	if len(c.AuthenticatorHeaders) == 0 {
+		errs = append(errs, errors.New("`authenticator_headers` is empty, must name the request headers that the authenticator reads"))
+	}
+	for _, name := range c.AuthenticatorHeaders {
+		if !httpguts.ValidHeaderFieldName(name) {
+			errs = append(errs, fmt.Errorf("`authenticator_headers` has %q, must be valid HTTP header names", name))
+		}
+	}
 	return errors.Join(errs...)
+}
+
+// limits are those of one push.
+func (c *Config) limits() nesting.Limits {
+	return nesting.Limits{
+		Bytes:           c.MaxDecodedBytes,
+		Attributes:      nesting.Attributes{Count: c.MaxAttributes, Bytes: c.MaxAttributeBytes},
+		PointAttributes: nesting.Attributes{Count: c.MaxPointAttributes, Bytes: c.MaxPointAttributeBytes},
+	}
 }
 
 func (c *Config) rule() clientidentity.Rule {
 	return clientidentity.Rule{Cluster: c.ClusterAuthAttribute, Node: c.NodeAuthAttribute}
 }
 
+// bytes are those that all pushes share.
+func (c *Config) bytes() int64 {
+	if c.MaxBytes != 0 {
+		return c.MaxBytes
+	}
+	return memorybudget.Pushes.Bytes()
+}
+
 func (c *Config) settings() admission.Settings {
 	return admission.Settings{
-		Permits: c.MaxConcurrent, ClusterShare: c.ClusterShare, MaxClusters: c.MaxClusters,
+		Permits: c.MaxConcurrent, Bytes: c.bytes(), ClusterShare: c.ClusterShare, UnknownShare: c.UnauthenticatedShare, MaxClusters: c.MaxClusters,
 		RetryMin: c.RetryAfter.Min, RetryMax: c.RetryAfter.Max,
 	}
 }

@@ -5,6 +5,7 @@ package admissionextension
 import (
 	"math"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -26,9 +27,14 @@ func TestLoadConfig(t *testing.T) {
 	all.MaxClusters = 10
 	all.ReceiveTimeout = 5 * time.Second
 	all.MaxRequestBodySize = 4 << 20
+	all.MaxBytes, all.MaxDecodedBytes = 512<<20, 32<<20
+	all.MaxAttributes, all.MaxAttributeBytes, all.MaxPointAttributes, all.MaxPointAttributeBytes = 64, 32<<10, 32, 8<<10
 	all.RetryAfter = RetryAfterConfig{Min: 2 * time.Second, Max: 10 * time.Second}
 	all.ClusterHeader = "X-Cluster"
 	all.ClusterAuthAttribute = "tenant"
+	authenticator := component.MustNewIDWithName("basicauth", "agents")
+	all.Authenticator, all.UnauthenticatedShare = &authenticator, 0.1
+	all.AuthenticatorHeaders = []string{"X-Api-Key"}
 	for id, want := range map[component.ID]component.Config{
 		component.NewID(metadata.Type):                createDefaultConfig(),
 		component.NewIDWithName(metadata.Type, "all"): all,
@@ -44,19 +50,37 @@ func TestLoadConfig(t *testing.T) {
 
 func TestValidateNamesEveryMistake(t *testing.T) {
 	cfg := &Config{
-		MaxConcurrent: 0, ClusterShare: math.NaN(), MaxClusters: 1001, ReceiveTimeout: time.Millisecond,
+		MaxConcurrent: 0, MaxBytes: 1, ClusterShare: math.NaN(), MaxClusters: 1001, ReceiveTimeout: time.Millisecond,
 		RetryAfter:    RetryAfterConfig{Min: 1500 * time.Millisecond, Max: 0},
 		ClusterHeader: "grpc-cluster", NodeAuthAttribute: "host",
 	}
 	err := cfg.Validate()
 	require.Error(t, err)
 	want := []string{
-		"`max_concurrent` is 0", "`cluster_share` is NaN", "`max_clusters` is 1001", "`receive_timeout` is 1ms", "`max_request_body_size` is 0", "`retry_after::min` is 1.5s",
+		"`max_concurrent` is 0", "`max_bytes` is 1", "`max_decoded_bytes` is 0",
+		"`max_attributes` is 0", "`max_attribute_bytes` is 0", "`max_point_attributes` is 0", "`max_point_attribute_bytes` is 0", "`cluster_share` is NaN", "`unauthenticated_share` is 0", "`max_clusters` is 1001", "`receive_timeout` is 1ms", "`max_request_body_size` is 0", "`retry_after::min` is 1.5s",
 		"`retry_after::max` is 0s, must be whole seconds", "`retry_after::max` is 0s, must not be less", "`cluster_header` is \"grpc-cluster\"",
-		"`node_auth_attribute` is \"host\" without `cluster_auth_attribute`",
+		"`node_auth_attribute` is \"host\" without `cluster_auth_attribute`", "`authenticator_headers` is empty",
 	}
 	assert.Len(t, strings.Split(err.Error(), "\n"), len(want))
 	for _, w := range want {
 		assert.ErrorContains(t, err, w)
 	}
+}
+
+func TestAuthenticatorHeadersHaveNames(t *testing.T) {
+	cfg := createDefaultConfig().(*Config)
+	cfg.AuthenticatorHeaders = []string{"X-Api-Key", "a b"}
+	require.EqualError(t, cfg.Validate(), "`authenticator_headers` has \"a b\", must be valid HTTP header names")
+}
+
+// TestBytesFollowTheMemoryLimit of the process, where it has one.
+func TestBytesFollowTheMemoryLimit(t *testing.T) {
+	cfg := createDefaultConfig().(*Config)
+	assert.Equal(t, int64(1<<30), cfg.bytes())
+	before := debug.SetMemoryLimit(800 << 20)
+	defer debug.SetMemoryLimit(before)
+	assert.Equal(t, int64(400<<20), cfg.bytes())
+	cfg.MaxBytes = 5 << 20
+	assert.Equal(t, int64(5<<20), cfg.bytes())
 }

@@ -147,18 +147,17 @@ func TestBodiesThatTheReceiverLeavesAlone(t *testing.T) {
 	inUse(t, e, 0)
 }
 
-// nested is a message of about so many bytes in which each field holds the rest.
+// nested is a message of about so many bytes with lists in lists.
 func nested(size int) []byte {
-	msg := make([]byte, 0, 2*size)
-	var ends []int
-	for n := size; n > 8 && len(ends) < 20_000; n -= 5 {
-		ends = append(ends, n)
+	m := make([]byte, 0, size)
+	wrap := func(field protowire.Number, m []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), m)
 	}
-	for _, n := range ends {
-		msg = protowire.AppendTag(msg, 1, protowire.BytesType)
-		msg = protowire.AppendVarint(msg, uint64(n-5))
+	for range 200 {
+		m = wrap(1, wrap(5, m)) // ArrayValue.values, AnyValue.array_value
 	}
-	return append(msg, make([]byte, size)...)
+	schema := wrap(3, bytes.Repeat([]byte("k"), size))
+	return wrap(1, append(wrap(1, wrap(1, wrap(2, wrap(5, m)))), schema...))
 }
 
 // TestLateCompressedBody: the time for a body is the same where admission decodes.

@@ -4,11 +4,13 @@ package admissionextension
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"strings"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/extension"
+	"go.opentelemetry.io/collector/extension/extensionauth"
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -16,6 +18,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/extension/admissionextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/internal/admission"
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
+	"github.com/gpu-collector/gpu-collector/internal/hostextension"
+	"github.com/gpu-collector/gpu-collector/internal/nesting"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
@@ -30,6 +34,9 @@ type admissionExtension struct {
 	header    string // lower case, as gRPC's metadata has it
 	limiter   *admission.Limiter
 	telemetry *metadata.TelemetryBuilder
+
+	authenticator extensionauth.Server // nil where the receiver's comes later
+	clients       clients
 }
 
 func newExtension(set extension.Settings, cfg *Config) (*admissionExtension, error) {
@@ -41,7 +48,10 @@ func newExtension(set extension.Settings, cfg *Config) (*admissionExtension, err
 	if err != nil {
 		return nil, err
 	}
-	e := &admissionExtension{cfg: cfg, header: strings.ToLower(cfg.ClusterHeader), limiter: limiter, telemetry: tb}
+	e := &admissionExtension{cfg: cfg, header: strings.ToLower(cfg.ClusterHeader), limiter: limiter, telemetry: tb, clients: clients{known: map[[sha256.Size]byte]known{}}}
+	for _, name := range cfg.AuthenticatorHeaders {
+		e.clients.headers = append(e.clients.headers, strings.ToLower(name))
+	}
 	if err := e.register(); err != nil {
 		tb.Shutdown()
 		return nil, err
@@ -49,8 +59,16 @@ func newExtension(set extension.Settings, cfg *Config) (*admissionExtension, err
 	return e, nil
 }
 
-// Start implements component.Component.
-func (*admissionExtension) Start(context.Context, component.Host) error { return nil }
+// Start finds the authenticator.
+func (e *admissionExtension) Start(_ context.Context, host component.Host) error {
+	id := e.cfg.Authenticator
+	if id == nil {
+		return nil
+	}
+	var err error
+	e.authenticator, err = hostextension.Find[extensionauth.Server](host, "authenticator", "server authenticator", *id)
+	return err
+}
 
 // Shutdown implements component.Component.
 func (e *admissionExtension) Shutdown(context.Context) error {
@@ -70,6 +88,14 @@ func (e *admissionExtension) register() error {
 			o.Observe(int64(e.limiter.Usage().Limit))
 			return nil
 		}),
+		e.telemetry.RegisterExtensionAdmissionBytesInUseCallback(func(_ context.Context, o metric.Int64Observer) error {
+			o.Observe(e.limiter.Usage().BytesInUse)
+			return nil
+		}),
+		e.telemetry.RegisterExtensionAdmissionBytesLimitCallback(func(_ context.Context, o metric.Int64Observer) error {
+			o.Observe(e.limiter.Usage().BytesLimit)
+			return nil
+		}),
 		e.telemetry.RegisterExtensionAdmissionClusterPermitsInUseCallback(func(_ context.Context, o metric.Int64Observer) error {
 			for _, c := range e.limiter.Usage().Clusters {
 				o.Observe(int64(c.InUse), metric.WithAttributeSet(attribute.NewSet(attribute.String("cluster", c.Cluster))))
@@ -86,6 +112,46 @@ func (e *admissionExtension) register() error {
 			return nil
 		}),
 	)
+}
+
+// pay reserves what a message takes while and once it is decoded, beside what is
+// reserved for it already.
+// The error is a *admission.RefusedError, or says why nobody is to decode it.
+func (e *admissionExtension) pay(p *admission.Permit, message []byte, as *nesting.Kind, json bool, already int64) error {
+	limits := e.cfg.limits()
+	if !json && len(message) <= nesting.Harmless && p.ReserveAtEase(int64(nesting.Worst*len(message))) {
+		return nesting.CheckAttributes(message, as, &limits)
+	}
+	// More than all that there is would be refused for ever.
+	own := int64(len(message))
+	limits.Bytes = min(limits.Bytes, e.limiter.MostBytes()-already-own)
+	check := nesting.Check
+	if json {
+		check = func(message []byte, _ *nesting.Kind, limits *nesting.Limits) (int64, error) {
+			return nesting.CheckJSON(message, limits)
+		}
+	}
+	size, err := check(message, as, &limits)
+	if err != nil {
+		return err
+	}
+	return p.Reserve(size + own)
+}
+
+// cause is why nobody is to decode a message.
+func cause(err error) string {
+	switch {
+	case errors.Is(err, nesting.ErrTooDeep):
+		return "deep"
+	case errors.Is(err, nesting.ErrAttributes):
+		return "attributes"
+	}
+	return "large"
+}
+
+// reject counts a push that nobody is to decode.
+func (e *admissionExtension) reject(ctx context.Context, cause string) {
+	e.telemetry.ExtensionAdmissionRejections.Add(ctx, 1, metric.WithAttributeSet(attribute.NewSet(attribute.String("cause", cause))))
 }
 
 // claimed returns the cluster that a client names; what cannot be a name

@@ -3,6 +3,7 @@
 package admissionextension
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -42,6 +43,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/extension/admissionextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/extension/admissionextension/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/internal/admission"
+	"github.com/gpu-collector/gpu-collector/internal/contentcoding"
 )
 
 const (
@@ -243,7 +245,7 @@ func TestGRPCCallThatEndsBeforeItsHandler(t *testing.T) {
 	_, err = e.intercept(ctx, nil, &grpc.UnaryServerInfo{FullMethod: metricsMethod}, func(context.Context, any) (any, error) {
 		t.Error("a push without a permit reached the pipeline")
 		return nil, nil
-	})
+	}, nil)
 	assert.Equal(t, codes.Canceled, status.Code(err))
 	statsHandler{}.HandleRPC(ctx, &stats.End{})
 	inUse(t, e, 1) // the other's
@@ -258,7 +260,7 @@ func TestGRPCCallThatEndsBeforeItsHandler(t *testing.T) {
 	_, err = e.intercept(ctx, nil, &grpc.UnaryServerInfo{FullMethod: metricsMethod}, func(context.Context, any) (any, error) {
 		t.Error("a push that nobody waits for reached the pipeline")
 		return nil, nil
-	})
+	}, nil)
 	assert.Equal(t, codes.Canceled, status.Code(err))
 	inUse(t, e, 1)
 	statsHandler{}.HandleRPC(ctx, &stats.End{})
@@ -287,7 +289,7 @@ func TestGRPCSharePerCluster(t *testing.T) {
 	require.ErrorContains(t, err, "share")
 	require.NoError(t, push(clusterContext(t.Context(), "quiet"), cc))
 	require.NoError(t, push(t.Context(), cc))
-	// What cannot be a name counts as none.
+	// A text that cannot be a name counts as none.
 	require.NoError(t, push(clusterContext(t.Context(), strings.Repeat("x", 300)), cc))
 	for _, c := range e.limiter.Usage().Clusters {
 		assert.Less(t, len(c.Cluster), 254)
@@ -394,7 +396,7 @@ func TestHTTPRefusal(t *testing.T) {
 			assert.Contains(t, s.GetMessage(), "all permits are taken")
 		}
 	}
-	// What is no push passes.
+	// Other requests than pushes pass.
 	for _, r := range []*http.Request{
 		httptest.NewRequest(http.MethodGet, "/v1/metrics", nil),
 		httptest.NewRequest(http.MethodPost, "/health", nil),
@@ -423,6 +425,31 @@ func TestHTTPReleases(t *testing.T) {
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/v1/metrics?panic", nil))
 		})
 		assert.Zero(t, e.limiter.Usage().InUse)
+	}
+}
+
+// TestHTTPGivesItsBuffersBack of a compressed body that is refused once it is decoded,
+// as of any other body.
+func TestHTTPGivesItsBuffersBack(t *testing.T) {
+	e, _ := newTestExtension(t, func(c *Config) { c.MaxDecodedBytes = 1 << 20 })
+	h := handler(t, e, func(http.ResponseWriter, *http.Request) {})
+	for name, tt := range map[string]struct {
+		body []byte
+		code int
+	}{
+		"refused": {filled(512<<10, "\x0a\x00"), http.StatusBadRequest},
+		"read":    {report(t, 10), http.StatusOK},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/v1/metrics", bytes.NewReader(encode(t, "gzip", tt.body)))
+		r.Header.Set("Content-Encoding", "gzip")
+		r.Header.Set("Content-Type", "application/x-protobuf")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		require.Equal(t, tt.code, w.Code, name)
+		m, ok := r.Body.(*contentcoding.Message)
+		require.True(t, ok, name)
+		_, open := m.Whole()
+		assert.False(t, open, name)
 	}
 }
 

@@ -5,13 +5,13 @@ package admissionextension
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
@@ -19,15 +19,8 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/admission"
 	"github.com/gpu-collector/gpu-collector/internal/nesting"
+	"github.com/gpu-collector/gpu-collector/internal/undecoded"
 )
-
-// exportMethods are the pushes; everything else passes.
-var exportMethods = map[string]bool{
-	"/opentelemetry.proto.collector.metrics.v1.MetricsService/Export":              true,
-	"/opentelemetry.proto.collector.logs.v1.LogsService/Export":                    true,
-	"/opentelemetry.proto.collector.trace.v1.TraceService/Export":                  true,
-	"/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export": true,
-}
 
 // GetGRPCServerOptions implements extensionmiddleware.GRPCServer.
 //
@@ -35,20 +28,21 @@ var exportMethods = map[string]bool{
 // the permit is taken by the tap, from the headers, on the transport's reader.
 // The tap has no counterpart for the end of a call: that is what the stats
 // handler tells. The interceptor runs behind the authentication and counts the
-// permit for who the client turned out to be. gRPC takes one tap only; a
-// second middleware with one would panic at start.
+// permit for who the client turned out to be; then it has the message decoded,
+// unless wire_diff, behind this one, decodes what is left of it. gRPC takes one tap
+// only; a second middleware with one would panic at start.
 func (e *admissionExtension) GetGRPCServerOptions(context.Context) ([]grpc.ServerOption, error) {
-	inner := encoding.GetCodecV2("proto")
-	if inner == nil {
-		return nil, errors.New("the admission extension does not know how this version of gRPC decodes messages: remove it from the receiver's `middlewares`")
+	codec, err := undecoded.NewCodec()
+	if err != nil {
+		return nil, fmt.Errorf("admission must be removed from the receiver's `middlewares`: %w", err)
 	}
-	return []grpc.ServerOption{
-		// wire_diff, behind this one, has a codec of its own, which does the same.
-		grpc.ForceServerCodecV2(nesting.Codec{CodecV2: inner}),
+	return append(codec.Options(),
 		grpc.InTapHandle(e.tap),
 		grpc.StatsHandler(statsHandler{}),
-		grpc.ChainUnaryInterceptor(e.intercept),
-	}, nil
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			return e.intercept(ctx, req, info, handler, codec)
+		}),
+	), nil
 }
 
 // call is the permit on its way through a call. It is released by whoever
@@ -71,16 +65,16 @@ type callKey struct{}
 
 // tap takes the permit, or refuses.
 func (e *admissionExtension) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
-	if !exportMethods[info.FullMethodName] {
+	if nesting.Of(info.FullMethodName) == nil {
 		return ctx, nil
 	}
 	cluster := ""
 	if values := info.Header[e.header]; len(values) > 0 {
 		cluster = claimed(values[0])
 	}
-	permit, err := e.limiter.Acquire(cluster)
+	permit, err := e.enter(ctx, info.Header, cluster)
 	if err != nil {
-		return ctx, grpcError(err)
+		return ctx, err
 	}
 	c := &call{permit: permit}
 	// The stream's context ends the wait for the message, and then the stream
@@ -135,9 +129,11 @@ func (statsHandler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.C
 // HandleConn implements stats.Handler.
 func (statsHandler) HandleConn(context.Context, stats.ConnStats) {}
 
-// intercept lets no push into the pipeline that holds no permit.
-func (e *admissionExtension) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if !exportMethods[info.FullMethod] {
+// intercept lets no push into the pipeline that holds no permit, and has none
+// decoded that there is no memory for.
+func (e *admissionExtension) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler, codec *undecoded.Codec) (any, error) {
+	kind := nesting.Of(info.FullMethod)
+	if kind == nil {
 		return handler(ctx, req)
 	}
 	c, ok := ctx.Value(callKey{}).(*call)
@@ -151,7 +147,30 @@ func (e *admissionExtension) intercept(ctx context.Context, req any, info *grpc.
 			return nil, grpcError(err)
 		}
 	}
+	message := undecoded.From(ctx)
+	if message == nil {
+		return nil, status.Error(codes.Internal, "admission: another middleware has decoded the message")
+	}
+	if err := e.pay(c.permit, message.Bytes(), kind, false, 0); err != nil {
+		return nil, e.refusedGRPC(ctx, err)
+	}
+	message.Checked = true
+	if own := codec.Owned(ctx); own != nil {
+		err := own.Decode(own.Bytes())
+		if own.Free(); err != nil {
+			return nil, err
+		}
+	}
 	return handler(ctx, req)
+}
+
+// refusedGRPC answers a message that is not decoded. Some senders may try again.
+func (e *admissionExtension) refusedGRPC(ctx context.Context, err error) error {
+	if refused := (*admission.RefusedError)(nil); errors.As(err, &refused) {
+		return grpcError(err)
+	}
+	e.reject(ctx, cause(err))
+	return status.Error(codes.InvalidArgument, err.Error())
 }
 
 // grpcError is the refusal as OTLP/gRPC has it: without RetryInfo the sender

@@ -3,8 +3,10 @@
 package admissionextension
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"mime"
 	"net/http"
 	"strconv"
@@ -22,9 +24,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nesting"
 )
 
-// exportPaths end the URL path of a push; a receiver may put more before them.
-var exportPaths = []string{"/v1/metrics", "/v1/logs", "/v1/traces", "/v1development/profiles"}
-
 const contentJSON = "application/json"
 
 // clusterQuery names the cluster in the URL, before the header.
@@ -35,7 +34,8 @@ const clusterQuery = "cluster_id"
 func (e *admissionExtension) GetHTTPHandler(context.Context) (extensionmiddleware.WrapHTTPHandlerFunc, error) {
 	return func(_ context.Context, next http.Handler) (http.Handler, error) {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !isExport(r) {
+			kind := nesting.At(r.URL.Path)
+			if r.Method != http.MethodPost || kind == nil {
 				next.ServeHTTP(w, r)
 				return
 			}
@@ -49,25 +49,25 @@ func (e *admissionExtension) GetHTTPHandler(context.Context) (extensionmiddlewar
 				return
 			}
 			defer permit.Release()
-			in := e.receive(w, r)
+			in := e.receive(w, r, permit)
+			defer func() { _ = r.Body.Close() }() // gives the decoder's buffers back, whatever came of them
 			defer in.finish()
-			if err := e.open(r); err != nil {
-				answerHTTP(in, r, err)
+			if err := in.open(r, kind); err != nil {
+				in.answer(r, err)
 				return
 			}
 			next.ServeHTTP(in, r)
-			_ = r.Body.Close() // gives the decoder's buffers back
 		}), nil
 	}, nil
 }
 
-// open decodes the body where the receiver left that to admission, and has
-// protobuf looked at: the receiver's parser of JSON has a limit of its own.
-func (e *admissionExtension) open(r *http.Request) error {
+// open decodes the body where the receiver left that to admission, and pays for
+// what the receiver's parser makes of it.
+func (in *incoming) open(r *http.Request, kind *nesting.Kind) error {
 	size := r.ContentLength // negative when it is not known
 	var whole []byte
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
-		m, err := contentcoding.Open(coding, r.Body, e.cfg.MaxRequestBodySize)
+		m, err := contentcoding.Open(coding, r.Body, in.e.cfg.MaxRequestBodySize)
 		if err != nil {
 			return err
 		}
@@ -76,34 +76,34 @@ func (e *admissionExtension) open(r *http.Request) error {
 		size, r.Body = -1, m
 		if all, ok := m.Whole(); ok {
 			size, whole = int64(len(all)), all
+		} else {
+			r.Body = metered{in, m}
 		}
 		r.ContentLength = size
 	}
-	switch {
-	case contentType(r) == contentJSON || size >= 0 && size <= nesting.Harmless:
-		return nil
-	case whole != nil:
-		return nesting.Check(whole)
+	if whole == nil {
+		var into bytes.Buffer
+		if size >= 0 && size <= nesting.Harmless { // what is claimed and not sent is not much
+			into.Grow(int(size) + bytes.MinRead)
+		}
+		if _, err := into.ReadFrom(r.Body); err != nil {
+			return err
+		}
+		whole = into.Bytes()
+		r.Body = again{bytes.NewReader(whole), r.Body}
 	}
-	r.Body = nesting.NewReader(r.Body)
-	return nil
+	return in.e.pay(in.permit, whole, kind, contentType(r) == contentJSON, in.come)
+}
+
+// again is a body that has been read.
+type again struct {
+	io.Reader
+	io.Closer
 }
 
 func contentType(r *http.Request) string {
 	t, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	return t
-}
-
-func isExport(r *http.Request) bool {
-	if r.Method != http.MethodPost {
-		return false
-	}
-	for _, path := range exportPaths {
-		if strings.HasSuffix(r.URL.Path, path) {
-			return true
-		}
-	}
-	return false
 }
 
 func (e *admissionExtension) httpCluster(r *http.Request) string {
@@ -128,14 +128,21 @@ func refuseHTTP(w http.ResponseWriter, r *http.Request, err error) {
 	writeStatus(w, r, http.StatusTooManyRequests, refusalStatus(err))
 }
 
-// answerHTTP answers a body that cannot be decoded. Senders drop such a push.
-func answerHTTP(w http.ResponseWriter, r *http.Request, err error) {
+// answer answers a body that is not decoded. Senders drop such a push, unless the
+// answer says when to try again.
+func (in *incoming) answer(r *http.Request, err error) {
 	code := http.StatusBadRequest
-	if errors.Is(err, contentcoding.ErrUnknown) {
+	switch refused := (*admission.RefusedError)(nil); {
+	case errors.As(err, &refused):
+		refuseHTTP(in, r, err)
+		return
+	case errors.Is(err, nesting.ErrTooDeep), errors.Is(err, nesting.ErrTooLarge), errors.Is(err, nesting.ErrAttributes):
+		in.e.reject(in.ctx, cause(err))
+	case errors.Is(err, contentcoding.ErrUnknown):
 		code = http.StatusUnsupportedMediaType
-		w.Header().Set("Accept-Encoding", strings.Join(contentcoding.Names(), ", "))
+		in.Header().Set("Accept-Encoding", strings.Join(contentcoding.Names(), ", "))
 	}
-	writeStatus(w, r, code, status.New(codes.InvalidArgument, err.Error()))
+	writeStatus(in, r, code, status.New(codes.InvalidArgument, err.Error()))
 }
 
 // writeStatus answers in the encoding of the request.

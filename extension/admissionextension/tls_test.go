@@ -299,7 +299,7 @@ func TestSlowBodiesOverTLS(t *testing.T) {
 		t.Run(name+": permits are back", func(t *testing.T) {
 			t.Parallel()
 			e, tel, slow, arrived := start(t, minReceiveTimeout)
-			// Who is never told that it is late hangs up, and counts as 0.
+			// A client that is never told that it is late hangs up, and counts as 0.
 			ctx, hangUp := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer hangUp()
 			answers := slow.begin(ctx, t)()

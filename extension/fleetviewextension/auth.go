@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 
+	"go.opentelemetry.io/collector/client"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/config/configoptional"
@@ -17,9 +18,9 @@ import (
 // themselves.
 const basicAuth = "basicauth"
 
-// withoutAuth takes the authenticator out of a server's settings. The server
-// would ask it for the page too, for which a browser sends no token; the API asks
-// it for what tells of the fleet.
+// withoutAuth takes the authenticator out of a server's settings. The server would
+// ask it about the page too, but a browser sends no token for a page. The API asks
+// it about all that tells of the fleet.
 func withoutAuth(ctx context.Context, server confighttp.ServerConfig, host component.Host) (confighttp.ServerConfig, *fleetapi.Auth, error) {
 	if !server.Auth.HasValue() {
 		return server, nil, nil
@@ -35,4 +36,17 @@ func withoutAuth(ctx context.Context, server confighttp.ServerConfig, host compo
 		auth.Challenge = `Basic realm="gpu-collector", charset="UTF-8"`
 	}
 	return server, auth, nil
+}
+
+// reader names who makes a request by what the authenticator found: the user or the
+// subject.
+func reader(ctx context.Context) string {
+	if auth := client.FromContext(ctx).Auth; auth != nil {
+		for _, attribute := range []string{"username", "subject"} {
+			if name, _ := auth.GetAttribute(attribute).(string); name != "" {
+				return attribute + " " + name
+			}
+		}
+	}
+	return ""
 }

@@ -3,6 +3,7 @@
 package fleetviewextension
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"testing"
@@ -16,6 +17,11 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/extension"
 	"go.opentelemetry.io/collector/extension/extensiontest"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
+
+	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension/internal/metadatatest"
+	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 )
 
 type host map[component.ID]component.Component
@@ -94,4 +100,58 @@ func TestAuthenticatorThatIsNotThere(t *testing.T) {
 	})
 	require.ErrorContains(t, e.Start(t.Context(), host{}), "`http::auth`")
 	require.NoError(t, e.Shutdown(t.Context()))
+}
+
+// TestForeignNamesAreRefused where nobody is asked who they are: a page of the web
+// may have its name lead here.
+func TestForeignNamesAreRefused(t *testing.T) {
+	addr := freeAddr(t)
+	e, _ := newTestExtension(t, func(c *Config) {
+		c.HTTP.NetAddr.Endpoint, c.AllowedHosts = addr, []string{"fleet.example.com"}
+	})
+	require.NoError(t, e.Start(t.Context(), host{}))
+	defer func() { require.NoError(t, e.Shutdown(context.WithoutCancel(t.Context()))) }()
+	for name, want := range map[string]int{
+		"": http.StatusOK, "localhost": http.StatusOK, "fleet.example.com": http.StatusOK,
+		"evil.example.com": http.StatusMisdirectedRequest, "evil.example.com:8086": http.StatusMisdirectedRequest,
+	} {
+		for _, path := range []string{"/api/v1/nodes", "/api/v1/observe?names=none", "/"} {
+			ctx, cancel := context.WithCancel(t.Context())
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+path, http.NoBody)
+			require.NoError(t, err)
+			req.Host = name
+			resp, err := http.DefaultClient.Do(req)
+			require.NoError(t, err)
+			assert.Equal(t, want, resp.StatusCode, "%s %s", name, path)
+			cancel()
+			_ = resp.Body.Close()
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+// sick is a history that panics when it is asked.
+type sick struct{ fleethistory.None }
+
+func (sick) Telemetry(context.Context, *fleethistory.Query) ([]fleethistory.Sample, int, error) {
+	panic("the history is sick")
+}
+
+func (sick) Recorded(context.Context, *fleethistory.Query, bool) ([]fleethistory.Recorded, int, error) {
+	panic("the history is sick")
+}
+
+// TestPanicsAreAnsweredAndCounted over a connection that goes on.
+func TestPanicsAreAnsweredAndCounted(t *testing.T) {
+	addr := freeAddr(t)
+	e, tel := newTestExtension(t, func(c *Config) { c.HTTP.NetAddr.Endpoint, c.History.Storage = addr, storageNone })
+	e.history = sick{}
+	require.NoError(t, e.Start(t.Context(), host{}))
+	defer func() { require.NoError(t, e.Shutdown(context.WithoutCancel(t.Context()))) }()
+	resp, err := http.Get("http://" + addr + "/api/v1/telemetry")
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusInternalServerError, resp.StatusCode)
+	require.NoError(t, resp.Body.Close())
+	metadatatest.AssertEqualExtensionFleetViewPanics(t, tel, []metricdata.DataPoint[int64]{{Value: 1}}, metricdatatest.IgnoreTimestamp())
+	http.DefaultClient.CloseIdleConnections()
 }

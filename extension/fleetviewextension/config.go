@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/confighttp"
 
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 )
 
@@ -17,6 +18,8 @@ import (
 type Config struct {
 	// HTTP is the server of API and web page.
 	HTTP confighttp.ServerConfig `mapstructure:"http"`
+	// AllowedHosts are the names under which people reach a server without `auth`.
+	AllowedHosts []string `mapstructure:"allowed_hosts"`
 	// MaxNodes, MaxGPUsPerNode, MaxGroups and MaxEpisodes bound what is kept;
 	// MaxEpisodes counts the open ones and those that are over each by themselves.
 	MaxNodes       int `mapstructure:"max_nodes"`
@@ -47,6 +50,9 @@ type Config struct {
 type StreamConfig struct {
 	// MaxClients is how many may watch at a time.
 	MaxClients int `mapstructure:"max_clients"`
+	// ReaderShare is the part of the streams that the others leave which one reader
+	// may have: by name where there is an authenticator that tells it, or by address.
+	ReaderShare float64 `mapstructure:"reader_share"`
 	// Interval is the time between two events with changes.
 	Interval time.Duration `mapstructure:"interval"`
 	// WriteTimeout is how long a client may take for one event before it is cut off.
@@ -66,7 +72,7 @@ func createDefaultConfig() component.Config {
 		MaxNodes: state.MaxNodes, MaxGPUsPerNode: state.MaxGPUsPerNode, MaxGroups: state.MaxGroups, MaxEpisodes: state.MaxEpisodes,
 		MissingAfter: state.MissingAfter, NodeExpiry: state.NodeExpiry, GPUExpiry: state.GPUExpiry,
 		EpisodeDoubt: state.EpisodeDoubt, ClusterShare: state.ClusterShare,
-		Stream:  StreamConfig{MaxClients: 1000, Interval: time.Second, WriteTimeout: 10 * time.Second, NodesPerEvent: 250},
+		Stream:  StreamConfig{MaxClients: 1000, ReaderShare: fairshare.Half, Interval: time.Second, WriteTimeout: 10 * time.Second, NodesPerEvent: 250},
 		History: defaultHistory(),
 	}
 }
@@ -89,6 +95,9 @@ func (c *Config) Validate() error {
 	errs := []error{state.Validate(), c.History.validate()}
 	if c.Stream.MaxClients < 0 {
 		errs = append(errs, fmt.Errorf("`stream::max_clients` is %d, must be positive, or 0 for no stream", c.Stream.MaxClients))
+	}
+	if !(c.Stream.ReaderShare > 0 && c.Stream.ReaderShare <= 1) { // also NaN
+		errs = append(errs, fmt.Errorf("`stream::reader_share` is %v, must be in (0,1]", c.Stream.ReaderShare))
 	}
 	if c.Stream.Interval < minInterval {
 		errs = append(errs, fmt.Errorf("`stream::interval` is %s, must be at least %s", c.Stream.Interval, minInterval))

@@ -22,6 +22,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/webguard"
 )
 
 var (
@@ -83,9 +84,18 @@ func (e *fleetViewExtension) Start(ctx context.Context, host component.Host) err
 	}
 	e.api = fleetapi.New(fleetapi.Options{
 		Store: e.state, Feed: e.feed, History: e.history, Version: e.set.BuildInfo.Version, Pages: web.Handler(), Auth: auth,
-		Stream: fleetapi.StreamOptions{WriteTimeout: e.cfg.Stream.WriteTimeout, NodesPerEvent: e.cfg.Stream.NodesPerEvent},
+		Stream: fleetapi.StreamOptions{WriteTimeout: e.cfg.Stream.WriteTimeout, NodesPerEvent: e.cfg.Stream.NodesPerEvent, ReaderShare: e.cfg.Stream.ReaderShare},
+		Reader: reader,
 	})
-	e.server, err = server.ToServer(ctx, host.GetExtensions(), e.set.TelemetrySettings, e.api)
+	handler := http.Handler(e.api)
+	if auth == nil {
+		handler = webguard.Hosts(handler, append([]string{e.cfg.HTTP.NetAddr.Endpoint}, e.cfg.AllowedHosts...)...)
+	}
+	handler = webguard.Recover(handler, func(what any) {
+		e.telemetry.ExtensionFleetViewPanics.Add(context.Background(), 1)
+		e.set.Logger.Error("A request made the fleet view panic: please report it.", zap.Any("panic", what), zap.Stack("stack"))
+	})
+	e.server, err = server.ToServer(ctx, host.GetExtensions(), e.set.TelemetrySettings, handler)
 	if err == nil {
 		// Not before: it may be called at once, and reads what is set above.
 		err = e.observe()

@@ -145,7 +145,7 @@ func TestConfig(t *testing.T) {
 	want.MaxNodes, want.MaxGPUsPerNode, want.MaxGroups, want.MaxEpisodes = 10, 8, 3, 4
 	want.ClusterShare = 0.8
 	want.MissingAfter, want.NodeExpiry, want.GPUExpiry = 30*time.Second, time.Hour, 5*time.Minute
-	want.Stream = StreamConfig{MaxClients: 7, Interval: 2 * time.Second, WriteTimeout: 3 * time.Second, NodesPerEvent: 10}
+	want.Stream = StreamConfig{MaxClients: 7, ReaderShare: 0.3, Interval: 2 * time.Second, WriteTimeout: 3 * time.Second, NodesPerEvent: 10}
 	want.History.Storage = "prometheus"
 	want.History.SQLite = SQLiteConfig{
 		Path: "/data/history.db", Retention: 24 * time.Hour, MaxSizeMiB: 100, MaxSeries: 1000,
@@ -174,8 +174,8 @@ func TestConfig(t *testing.T) {
 	require.ErrorContains(t, xconfmap.Validate(load("fleet_view/expiry")), "must not be less than `missing_after`, 2h0m0s")
 }
 
-// TestSilentGPUOutlivesResyncs holds the default against the longest time for which
-// the shipped tiers before a fleet view do not speak of a GPU that is lost or idle.
+// TestSilentGPUOutlivesResyncs: the default outlasts the longest silence of the
+// shipped tiers about a GPU that is lost or idle.
 func TestSilentGPUOutlivesResyncs(t *testing.T) {
 	conf, err := confmaptest.LoadConf(filepath.Join("..", "..", "configs", "shard.yaml"))
 	require.NoError(t, err)

@@ -23,6 +23,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory/promql"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory/sqlite"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 )
 
 // Storages of the history.
@@ -55,9 +56,9 @@ type SQLiteConfig struct {
 	// MaxSeries bounds the series, those of a cluster by its share of them; samples
 	// of further ones are dropped.
 	MaxSeries int `mapstructure:"max_series"`
-	// FlushInterval is how long a sample waits for others, BatchSize the most of
-	// a transaction, QueueSize how many wait while the file cannot be written,
-	// and QueueMiB how much memory they take.
+	// A sample waits FlushInterval for others, and a transaction has at most
+	// BatchSize. While the file cannot be written QueueSize samples wait at most,
+	// in QueueMiB of memory. 0 is a part of GOMEMLIMIT, see memorybudget.
 	FlushInterval time.Duration `mapstructure:"flush_interval"`
 	BatchSize     int           `mapstructure:"batch_size"`
 	QueueSize     int           `mapstructure:"queue_size"`
@@ -88,7 +89,7 @@ func defaultHistory() HistoryConfig {
 		Storage: storageSQLite,
 		SQLite: SQLiteConfig{
 			Path: filepath.Join(stateDirectory(), "fleet_view.db"), Retention: 7 * 24 * time.Hour, MaxSizeMiB: 10 * 1024, MaxSeries: 2_000_000,
-			FlushInterval: time.Second, BatchSize: 20_000, QueueSize: 500_000, QueueMiB: 128, QueryTimeout: 10 * time.Second,
+			FlushInterval: time.Second, BatchSize: 20_000, QueueSize: 500_000, QueryTimeout: 10 * time.Second,
 		},
 		Prometheus: PrometheusConfig{
 			HTTP: confighttp.NewDefaultClientConfig(), ClusterLabel: "k8s_cluster_name", HostLabel: "host_name", GPULabel: "hw_id",
@@ -148,8 +149,8 @@ func (c *SQLiteConfig) validate() error {
 	if c.QueueSize < c.BatchSize {
 		errs = append(errs, fmt.Errorf("`history::sqlite::queue_size` is %d, must not be less than `history::sqlite::batch_size`, %d", c.QueueSize, c.BatchSize))
 	}
-	if c.QueueMiB <= 0 || c.QueueMiB > maxQueueMiB {
-		errs = append(errs, fmt.Errorf("`history::sqlite::queue_mib` is %d, must be from 1 to %d", c.QueueMiB, maxQueueMiB))
+	if c.QueueMiB < 0 || c.QueueMiB > maxQueueMiB {
+		errs = append(errs, fmt.Errorf("`history::sqlite::queue_mib` is %d, must be from 1 to %d, or 0 for %d %% of GOMEMLIMIT", c.QueueMiB, maxQueueMiB, memorybudget.History))
 	}
 	return errors.Join(errs...)
 }
@@ -173,6 +174,14 @@ func (c *PrometheusConfig) validate() error {
 	return errors.Join(errs...)
 }
 
+// queueBytes is the memory in which samples wait.
+func (c *SQLiteConfig) queueBytes() int64 {
+	if c.QueueMiB != 0 {
+		return c.QueueMiB << 20
+	}
+	return memorybudget.History.Bytes()
+}
+
 // past is a history with a life of its own.
 type past interface {
 	fleethistory.History
@@ -190,7 +199,7 @@ func (e *fleetViewExtension) newHistory() fleethistory.History {
 	h := sqlite.NewHistory(sqlite.Config{
 		Path: c.Path, Retention: c.Retention, MaxBytes: c.MaxSizeMiB << 20, MaxSeries: c.MaxSeries, ClusterShare: e.cfg.ClusterShare, QueryTimeout: c.QueryTimeout,
 	}, fleethistory.BatchConfig{
-		MaxSamples: c.BatchSize, MaxAge: c.FlushInterval, QueueSize: c.QueueSize, QueueBytes: c.QueueMiB << 20,
+		MaxSamples: c.BatchSize, MaxAge: c.FlushInterval, QueueSize: c.QueueSize, QueueBytes: c.queueBytes(),
 	}, func(err error) {
 		if err != nil {
 			e.set.Logger.Error("The history cannot be written, which is tried again; the views go on.", zap.Error(err))

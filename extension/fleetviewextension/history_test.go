@@ -40,6 +40,7 @@ func TestPastOutlivesTheProcess(t *testing.T) {
 		addr := freeAddr(t)
 		e, _ := newTestExtension(t, func(c *Config) {
 			c.HTTP.NetAddr.Endpoint, c.History.SQLite.Path, c.MaxEpisodes = addr, path, 4
+			c.ClusterShare = 1
 		})
 		require.NoError(t, e.Start(t.Context(), componenttest.NewNopHost()))
 		f(e, addr)

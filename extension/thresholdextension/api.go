@@ -10,8 +10,11 @@ import (
 	"slices"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/webguard"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
@@ -42,47 +45,48 @@ type groupBody struct {
 	TTL       float64 `json:"ttl_seconds"`
 }
 
-// problem is an error in the form of RFC 9457.
-type problem struct {
-	Title  string `json:"title"`
-	Status int    `json:"status"`
-	Detail string `json:"detail"`
-}
-
 // apiHandler answers the GET requests and leaves the rest to next.
 func (e *thresholdExtension) apiHandler(next http.Handler) http.Handler {
+	api := webguard.Recover(http.HandlerFunc(e.serveAPI), func(what any) {
+		e.telemetry.ExtensionStragglerThresholdPanics.Add(context.Background(), 1)
+		e.set.Logger.Error("A request made the threshold API panic: please report it.", zap.Any("panic", what), zap.Stack("stack"))
+	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != thresholdPath && r.URL.Path != thresholdsPath {
-			next.ServeHTTP(w, r)
-			return
-		}
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			w.Header().Set("Allow", "GET, HEAD")
-			writeProblem(w, http.StatusMethodNotAllowed, "only GET is served here")
-			return
-		}
-		caller, ok := e.caller(r.Context(), e.httpClaim(r))
-		if !ok {
-			writeProblem(w, http.StatusBadRequest, "`cluster_id` is not 1 to 253 printable ASCII characters")
-			return
-		}
-		if r.URL.Path == thresholdPath {
-			e.serveThreshold(w, caller)
+		if r.URL.Path == thresholdPath || r.URL.Path == thresholdsPath {
+			api.ServeHTTP(w, r)
 		} else {
-			e.serveThresholds(w, caller, e.seesAll(r.Context()))
+			next.ServeHTTP(w, r)
 		}
 	})
 }
 
+func (e *thresholdExtension) serveAPI(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		webguard.Problem(w, http.StatusMethodNotAllowed, "only GET is served here")
+		return
+	}
+	caller, ok := e.caller(r.Context(), e.httpClaim(r))
+	if !ok {
+		webguard.Problem(w, http.StatusBadRequest, "`cluster_id` is not 1 to 253 printable ASCII characters")
+		return
+	}
+	if r.URL.Path == thresholdPath {
+		e.serveThreshold(w, caller)
+	} else {
+		e.serveThresholds(w, caller, e.seesAll(r.Context()))
+	}
+}
+
 func (e *thresholdExtension) serveThreshold(w http.ResponseWriter, caller wire.Caller) {
 	if caller.Cluster == "" {
-		writeProblem(w, http.StatusBadRequest, "`cluster_id` is missing, it names the cluster: "+thresholdPath+"?cluster_id=NAME")
+		webguard.Problem(w, http.StatusBadRequest, "`cluster_id` is missing, it names the cluster: "+thresholdPath+"?cluster_id=NAME")
 		return
 	}
 	// Without the groups: pollers read at most 8 KiB.
 	body := e.body(caller.Cluster, e.published.Cluster(caller.Cluster, e.now()))
 	body.Groups = nil
-	writeJSON(w, http.StatusOK, "application/json", body)
+	writeJSON(w, body)
 }
 
 // serveThresholds lists all clusters, or the authenticated client's own.
@@ -96,7 +100,7 @@ func (e *thresholdExtension) serveThresholds(w http.ResponseWriter, caller wire.
 			bodies = append(bodies, e.body(name, snap.Clusters[name]))
 		}
 	}
-	writeJSON(w, http.StatusOK, "application/json", bodies)
+	writeJSON(w, bodies)
 }
 
 // seesAll is true for whoever is not held to a cluster.
@@ -129,14 +133,9 @@ func (e *thresholdExtension) body(name string, c *threshold.Cluster) thresholdBo
 	return b
 }
 
-func writeProblem(w http.ResponseWriter, code int, detail string) {
-	writeJSON(w, code, "application/problem+json", problem{http.StatusText(code), code, detail})
-}
-
-func writeJSON(w http.ResponseWriter, code int, contentType string, body any) {
-	w.Header().Set("Content-Type", contentType)
+func writeJSON(w http.ResponseWriter, body any) {
+	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(code)
 	// The client is gone when this fails; there is nobody left to tell.
 	_ = json.NewEncoder(w).Encode(body)
 }

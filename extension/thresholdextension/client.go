@@ -39,9 +39,9 @@ const (
 	reasonAsked = "asked"
 )
 
-// maxReconnectDelay bounds the pause between two attempts to connect. gRPC
-// doubles it up to two minutes by default, and configgrpc has no key for it;
-// a gateway that is back has to hear of its nodes with their next push.
+// maxReconnectDelay bounds the pause between two attempts to connect: a gateway
+// that is back has to hear of its nodes with their next push. gRPC doubles the
+// pause up to two minutes by default, and configgrpc has no key for it.
 const maxReconnectDelay = 5 * time.Second
 
 // warnInterval is the least time between two warnings about one peer's headers.
@@ -90,9 +90,9 @@ func (e *thresholdExtension) answered(resp *http.Response) bool {
 		resp.Header.Get(e.names.Params) != ""
 }
 
-// GetGRPCClientOptions implements extensionmiddleware.GRPCClient. Only a
-// chained interceptor may be added: WithUnaryInterceptor would silently
-// replace the one that sets the exporter's configured headers.
+// GetGRPCClientOptions implements extensionmiddleware.GRPCClient. It may only add a
+// chained interceptor: WithUnaryInterceptor would silently replace the interceptor
+// that sets the exporter's configured headers.
 func (e *thresholdExtension) GetGRPCClientOptions(context.Context) ([]grpc.DialOption, error) {
 	e.isClient.Store(true)
 	reconnect := backoff.DefaultConfig
@@ -125,9 +125,8 @@ func (e *thresholdExtension) GetGRPCClientOptions(context.Context) ([]grpc.DialO
 	return opts, nil
 }
 
-// ask returns for whom this push asks: the nodes of this agent, or else those
-// who asked here; all groups in turn when there are more than one request may
-// carry.
+// ask returns the claim of this push: for the nodes of this agent, or else for the
+// clients that asked here. Groups beyond one request's bound take turns.
 func (e *thresholdExtension) ask() *wire.Claim {
 	claim := e.claim.Load()
 	if claim.Node == "" && len(claim.Groups) == 0 {
@@ -178,8 +177,8 @@ func (e *thresholdExtension) hear(ctx context.Context, transport string, claim *
 		metric.WithAttributeSet(outcomeSet(transport, outcome)))
 }
 
-// read keeps the valid values of an answer; what is invalid is reported and
-// does not take the valid ones with it.
+// read keeps the valid values of an answer. It reports an invalid value, which does
+// not take the valid values with it.
 func (e *thresholdExtension) read(cluster string, values func(string) []string) (string, error) {
 	now := e.now()
 	outcome := outcomeAbsent
@@ -249,8 +248,8 @@ func (e *thresholdExtension) resync(ctx context.Context, r resync.Request, reaso
 	e.telemetry.ExtensionStragglerThresholdResyncs.Add(ctx, 1,
 		metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", reason))))
 	e.subscribers.Publish(r)
-	// What is missing above is missing below too where the senders forward
-	// differences themselves. Those with full state have it in their next push.
+	// A sender with full state heals the tier above with its next push. A sender
+	// that forwards differences must be asked too.
 	switch {
 	case !e.isServer.Load():
 	case r.Node == "":

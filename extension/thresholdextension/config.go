@@ -33,8 +33,9 @@ type Config struct {
 	// ClusterAuthAttribute is the attribute of the authenticated client that
 	// holds its cluster; it replaces whatever the client claims.
 	ClusterAuthAttribute string `mapstructure:"cluster_auth_attribute"`
-	// NodeAuthAttribute is the one that holds its node. Where both are the same,
-	// the value is `cluster/node`; `*` is for a client that speaks for all.
+	// NodeAuthAttribute is the attribute that holds its node. Where both attributes
+	// are the same, the value is `cluster/node`; `*` is for a client that speaks for
+	// all.
 	NodeAuthAttribute string `mapstructure:"node_auth_attribute"`
 	// Headers are the names on the wire; both ends must agree.
 	Headers wire.Names `mapstructure:"headers"`
@@ -49,6 +50,9 @@ type Config struct {
 	// API is a server of its own for the GET requests. Without it they are
 	// answered on the port of each OTLP/HTTP receiver that uses the extension.
 	API configoptional.Optional[confighttp.ServerConfig] `mapstructure:"api"`
+	// AllowedHosts are the names under which people reach that server while it has
+	// no `auth`.
+	AllowedHosts []string `mapstructure:"allowed_hosts"`
 
 	_ struct{}
 }

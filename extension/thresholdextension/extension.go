@@ -21,6 +21,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/webguard"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
@@ -50,7 +51,7 @@ type thresholdExtension struct {
 	published threshold.Store
 	epoch     atomic.Pointer[string]
 
-	// Client side: what came back, and for whom the pushes ask.
+	// Client side: the answers, and the claim of the pushes.
 	inbox     threshold.Inbox
 	claim     atomic.Pointer[wire.Claim]
 	rotation  atomic.Uint32
@@ -95,7 +96,11 @@ func (e *thresholdExtension) Start(ctx context.Context, host component.Host) err
 	if err != nil {
 		return fmt.Errorf("`api::endpoint` %s cannot be listened on: %w", api.NetAddr.Endpoint, err)
 	}
-	e.server, err = api.ToServer(ctx, host.GetExtensions(), e.set, e.apiHandler(http.NotFoundHandler()))
+	handler := e.apiHandler(http.NotFoundHandler())
+	if !api.Auth.HasValue() {
+		handler = webguard.Hosts(handler, append([]string{api.NetAddr.Endpoint}, e.cfg.AllowedHosts...)...)
+	}
+	e.server, err = api.ToServer(ctx, host.GetExtensions(), e.set, handler)
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}

@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/extension"
 	"go.opentelemetry.io/collector/pdata/plog/plogotlp"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
@@ -492,8 +493,8 @@ func TestClusterIsBoundToTheCredentials(t *testing.T) {
 	assert.JSONEq(t, `[]`, rec.Body.String(), "other tenants' clusters are not listed")
 }
 
-// TestNodeIsBoundToTheCredentials: what a node is asked for is not taken off
-// the list by who only says to be it.
+// TestNodeIsBoundToTheCredentials: an impostor that only claims a node's name does
+// not take the request for its state off the list.
 func TestNodeIsBoundToTheCredentials(t *testing.T) {
 	e, _ := newTestExtension(t, func(c *Config) { c.ClusterAuthAttribute, c.NodeAuthAttribute = "username", "username" })
 	publish(t, e, "mine", 0.9)
@@ -510,7 +511,7 @@ func TestNodeIsBoundToTheCredentials(t *testing.T) {
 	e.state(as("mine/n7"), asked, "mine", e.node(as("mine/n7"), "victim"))
 	assert.True(t, e.wanted.Take("mine", "victim"), "still wanted")
 
-	// Nor by who has a node of the same name in another cluster.
+	// Nor does the owner of a node of the same name in another cluster.
 	e.wanted.Add(resync.Request{Node: "n7"})
 	h := handlerOf(t, e, http.NotFoundHandler())
 	for i, push := range []struct{ user, want string }{{"other/n7", `"n7"`}, {"other/n7", ""}, {"mine/n7", `"n7"`}, {"mine/n7", ""}} {
@@ -558,4 +559,30 @@ func BenchmarkAnswer(b *testing.B) {
 	for b.Loop() {
 		e.answer(b.Context(), "grpc", "prod", groups)
 	}
+}
+
+// TestForeignNamesAreRefused on the API's own port, where nobody is asked who they are.
+func TestForeignNamesAreRefused(t *testing.T) {
+	addr := loopback.FreeAddr(t)
+	e, tel := newTestExtension(t, func(c *Config) {
+		require.NoError(t, confmap.NewFromStringMap(map[string]any{"api": map[string]any{"endpoint": addr}, "allowed_hosts": []any{"gateway.example.com"}}).Unmarshal(c))
+	})
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	ask := func(name string) int {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+thresholdsPath, http.NoBody)
+		require.NoError(t, err)
+		req.Host = name
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		return resp.StatusCode
+	}
+	assert.Equal(t, http.StatusOK, ask(""))
+	assert.Equal(t, http.StatusOK, ask("gateway.example.com:8085"))
+	assert.Equal(t, http.StatusMisdirectedRequest, ask("evil.example.com"))
+
+	// A handler that panics is counted, and the connection goes on.
+	e.now = func() time.Time { panic("what time is it?") }
+	assert.Equal(t, http.StatusInternalServerError, ask(""))
+	metadatatest.AssertEqualExtensionStragglerThresholdPanics(t, tel, []metricdata.DataPoint[int64]{{Value: 1}}, metricdatatest.IgnoreTimestamp())
 }

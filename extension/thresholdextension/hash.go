@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/serviceconfig"
 )
 
-// What pushes are hashed by.
+// The keys that pushes are hashed by.
 const (
 	hashNone    = "none"
 	hashNode    = "node"

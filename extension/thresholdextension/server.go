@@ -104,8 +104,8 @@ func (e *thresholdExtension) GetGRPCServerOptions(context.Context) ([]grpc.Serve
 // out by the pipeline, or by the tier above from an earlier push. It is asked
 // for once the pipeline is done, since that may have heard of it just now.
 func (e *thresholdExtension) state(ctx context.Context, asked *resync.Answer, cluster, node string) []wire.Header {
-	// What the pipeline lacks, a front door of this very process, such as
-	// wire_diff, may take for known.
+	// The pipeline lacks the state of these nodes. A front door of this process, as
+	// wire_diff is, must not take that state for known.
 	for _, r := range asked.Requests() {
 		e.subscribers.Publish(r)
 	}

@@ -25,18 +25,18 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 )
 
-// What finds no room here is asked for in the answer to the node's next push that
-// another tier reduced: over gRPC, over HTTP, and where a push has to be decoded.
+// The door asks for a node without room in the answer to the next push that another tier
+// reduced: over gRPC, over HTTP, and where a push has to be decoded.
 func TestANodeThatIsNotWholeIsAskedFor(t *testing.T) {
 	push := map[string]func(ctx context.Context, t *testing.T, e *wireDiff, engine *delta.Engine, msg []byte){
 		"grpc": func(ctx context.Context, t *testing.T, e *wireDiff, engine *delta.Engine, msg []byte) {
 			t.Helper()
-			ctx, req := received(ctx, t, msg)
-			_, err := e.intercept(ctx, req, nil, func(ctx context.Context, req any) (any, error) {
+			ctx, req, codec := received(ctx, t, msg)
+			_, err := e.intercept(ctx, req, export, func(ctx context.Context, req any) (any, error) {
 				msg, err := encoding.GetCodecV2("proto").Marshal(req)
 				require.NoError(t, err)
 				return req, engine.Consume(ctx, decoded(t, msg.Materialize()))
-			})
+			}, codec)
 			require.NoError(t, err)
 		},
 		"http": func(ctx context.Context, t *testing.T, e *wireDiff, engine *delta.Engine, msg []byte) {

@@ -33,6 +33,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
@@ -43,6 +44,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/extension/wirediffextension/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/internal/delta"
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
+	"github.com/gpu-collector/gpu-collector/internal/undecoded"
 )
 
 func wantTook(t *testing.T, s *server, points, beats int, msg string) {
@@ -89,6 +91,23 @@ func TestNothingIsCommittedThatWasRefused(t *testing.T) {
 	}
 }
 
+// kept is all that readers get of a table: its nodes with their times, and each series
+// with its value, heartbeats too.
+func kept(t *testing.T, table *statetable.Table) (nodes map[statetable.NodeKey]statetable.Node, text string) {
+	t.Helper()
+	nodes = map[statetable.NodeKey]statetable.Node{}
+	latest := time.Duration(0)
+	for n := range table.Nodes() {
+		nodes[n.Key] = n
+		latest = max(latest, n.Heard)
+	}
+	var out bytes.Buffer
+	_, err := (&statetable.Exposition{Expiration: time.Hour}).Write(&out, statetable.TableAt{Table: table, Now: latest})
+	require.NoError(t, err)
+	require.Contains(t, out.String(), "gpu_node_heartbeat_seconds{")
+	return nodes, out.String()
+}
+
 // Whoever auth turns away has no effect on the table, and leaves nothing behind.
 func TestRefusedByAuth(t *testing.T) {
 	s := startServer(t, func(s *statetable.Settings) { s.ResyncInterval, s.TTL = time.Nanosecond, time.Hour }, "one")
@@ -99,18 +118,24 @@ func TestRefusedByAuth(t *testing.T) {
 			s.doorman.lock(false)
 			require.NoError(t, push(t, known))
 			before := s.engine.Table.Stats()
+			nodes, text := kept(t, s.engine.Table)
 			s.doorman.lock(true)
+			later := encode(t, report("known", time.Minute, append([]float64{1}, values[1:]...)...))
 			var start, end runtime.MemStats
 			runtime.GC()
 			runtime.ReadMemStats(&start)
 			for i := range 200 {
 				require.Error(t, push(t, known))
+				require.Error(t, push(t, later))
 				require.Error(t, push(t, encode(t, report(fmt.Sprintf("stranger-%d", i), 0, values...))))
 			}
 			runtime.GC()
 			runtime.GC() // twice: a sync.Pool keeps its victims for one cycle
 			runtime.ReadMemStats(&end)
 			assert.Equal(t, before, s.engine.Table.Stats(), "neither nodes nor resyncs")
+			nodesAfter, textAfter := kept(t, s.engine.Table)
+			assert.Equal(t, nodes, nodesAfter, "when each was heard")
+			assert.Equal(t, text, textAfter, "values and heartbeats")
 			assert.Less(t, int64(end.HeapAlloc)-int64(start.HeapAlloc), int64(4<<20), "of 20 MB pushed")
 		})
 	}
@@ -235,61 +260,40 @@ func TestPanicOfTheReceiverLeavesNothingBehind(t *testing.T) {
 	post := httptest.NewRequestWithContext(t.Context(), http.MethodPost, metricsPath, bytes.NewReader(msg))
 	post.Header.Set("Content-Type", contentProtobuf)
 	require.Panics(t, func() { broken.ServeHTTP(httptest.NewRecorder(), post) })
-	ctx, req := received(t.Context(), t, msg)
+	ctx, req, codec := received(t.Context(), t, msg)
 	require.Panics(t, func() {
-		_, _ = e.intercept(ctx, req, nil, func(context.Context, any) (any, error) { panic("broken") })
+		_, _ = e.intercept(ctx, req, export, func(context.Context, any) (any, error) { panic("broken") }, codec)
 	})
 	assert.Zero(t, engine.Table.Stats().Nodes)
 }
 
 // received is what the interceptor gets once the codec has run.
-func received(ctx context.Context, t testing.TB, msg []byte) (context.Context, any) {
+func received(ctx context.Context, t testing.TB, msg []byte) (context.Context, any, *undecoded.Codec) {
 	t.Helper()
-	a := &aside{data: make(map[message]mem.BufferSlice)}
-	ctx = follower{a}.TagRPC(ctx, &stats.RPCTagInfo{FullMethodName: metricsMethod})
-	req := reflect.New(metricsType.Elem()).Interface()
-	require.NoError(t, codec{encoding.GetCodecV2("proto"), a}.Unmarshal(mem.BufferSlice{mem.SliceBuffer(msg)}, req))
-	follower{a}.HandleRPC(ctx, &stats.InPayload{Payload: req})
-	require.Empty(t, a.data)
-	return ctx, req
+	codec, err := undecoded.NewCodec()
+	require.NoError(t, err)
+	ctx = codec.TagRPC(ctx, &stats.RPCTagInfo{FullMethodName: metricsMethod})
+	orig, ok := reflect.TypeFor[pmetricotlp.ExportRequest]().FieldByName("orig")
+	require.True(t, ok)
+	req := reflect.New(orig.Type.Elem()).Interface()
+	require.NoError(t, codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(msg)}, req))
+	codec.HandleRPC(ctx, &stats.InPayload{Payload: req})
+	require.NotNil(t, codec.Owned(ctx))
+	return ctx, req, codec
 }
 
-// What no interceptor has taken goes back at the call's end.
-func TestARefusedCallGivesItsBytesBack(t *testing.T) {
-	a := &aside{data: make(map[message]mem.BufferSlice)}
-	f, pool := follower{a}, &countingPool{}
-	for _, method := range []string{metricsMethod, "/another/Method"} {
-		ctx := f.TagRPC(t.Context(), &stats.RPCTagInfo{FullMethodName: method})
-		buf := make([]byte, 4096)
-		data := mem.BufferSlice{mem.NewBuffer(&buf, pool)}
-		req := reflect.New(metricsType.Elem()).Interface()
-		require.NoError(t, codec{encoding.GetCodecV2("proto"), a}.Unmarshal(data, req))
-		data.Free() // gRPC's own
-		assert.Equal(t, pool.got, pool.put, "kept for the interceptor")
-		pool.got++
-		f.HandleRPC(ctx, &stats.InPayload{Payload: req})
-		f.HandleRPC(ctx, &stats.End{})
-		assert.Equal(t, pool.got, pool.put, method)
-		assert.Empty(t, a.data)
-	}
-}
-
-// countingPool counts what comes back; got is the test's.
-type countingPool struct{ got, put int }
-
-func (*countingPool) Get(n int) *[]byte { b := make([]byte, n); return &b }
-
-func (p *countingPool) Put(*[]byte) { p.put++ }
+// export is what gRPC tells of a push.
+var export = &grpc.UnaryServerInfo{FullMethod: metricsMethod}
 
 func TestHandlerErrorIsPassedOn(t *testing.T) {
 	e := newAttached(t, extensiontest.NewNopSettings(metadata.Type), testEngine(new(hop), nil))
 	want := status.Error(codes.ResourceExhausted, "later")
-	ctx, req := received(t.Context(), t, encode(t, report("n", 0, 1)))
-	_, err := e.intercept(ctx, req, nil,
-		func(context.Context, any) (any, error) { return nil, want })
+	ctx, req, codec := received(t.Context(), t, encode(t, report("n", 0, 1)))
+	_, err := e.intercept(ctx, req, export,
+		func(context.Context, any) (any, error) { return nil, want }, codec)
 	require.ErrorIs(t, err, want)
-	resp, err := e.intercept(t.Context(), "another type", nil,
-		func(_ context.Context, req any) (any, error) { return req, nil })
+	resp, err := e.intercept(t.Context(), "another type", export,
+		func(_ context.Context, req any) (any, error) { return req, nil }, codec)
 	require.NoError(t, err)
 	assert.Equal(t, "another type", resp)
 }
@@ -345,7 +349,7 @@ func TestConcurrentPushes(t *testing.T) {
 
 // A push that is refused in the pipeline, as by client_identity, changes nothing of the
 // nodes that it names: neither values, nor times, nor that they were heard of. A push
-// of which nothing is new is refused, too.
+// without news is refused, too.
 func TestARefusedPushIsNotHeardOf(t *testing.T) {
 	s := startServer(t, func(s *statetable.Settings) { s.ResyncInterval = 0 }, "one")
 	for name, push := range s.pushers() {
@@ -362,7 +366,7 @@ func TestARefusedPushIsNotHeardOf(t *testing.T) {
 			}
 			heard := func() (at time.Duration) {
 				for n := range s.engine.Table.Nodes() {
-					if statetable.NodeName(n.Attrs) == name {
+					if names := statetable.Identify(n.Attrs); names.Node() == name {
 						at = n.Heard
 					}
 				}
@@ -453,14 +457,14 @@ func TestUnclaimedPushes(t *testing.T) {
 			engine := testEngine(next, nil)
 			e := newAttached(t, set, engine)
 			push := func(i int, values ...float64) {
-				ctx, req := received(t.Context(), t, encode(t, report("n", time.Duration(i)*time.Second, values...)))
-				_, err := e.intercept(ctx, req, nil, func(ctx context.Context, req any) (any, error) {
+				ctx, req, codec := received(t.Context(), t, encode(t, report("n", time.Duration(i)*time.Second, values...)))
+				_, err := e.intercept(ctx, req, export, func(ctx context.Context, req any) (any, error) {
 					msg, err := encoding.GetCodecV2("proto").Marshal(req)
 					require.NoError(t, err)
 					md := decoded(t, msg.Materialize())
 					ctx = guard(ctx, md)
 					return req, engine.Consume(ctx, md)
-				})
+				}, codec)
 				require.NoError(t, err)
 			}
 			push(0, 1, 2, 3)
@@ -494,7 +498,7 @@ func TestWhatIsNotKeptComesAgain(t *testing.T) {
 			require.NoError(t, push(t, msg))
 			wantTook(t, s, 4, 2, "new")
 			for n := range s.engine.Table.Nodes() {
-				if statetable.NodeName(n.Attrs) == "full-"+name {
+				if names := statetable.Identify(n.Attrs); names.Node() == "full-"+name {
 					s.next.missed[n.Key] = struct{}{}
 				}
 			}

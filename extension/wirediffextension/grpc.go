@@ -4,108 +4,89 @@ package wirediffextension // import "github.com/gpu-collector/gpu-collector/exte
 
 import (
 	"context"
-	"errors"
-	"reflect"
+	"fmt"
 	"runtime"
-	"sync"
 
-	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/internal/nesting"
+	"github.com/gpu-collector/gpu-collector/internal/undecoded"
 )
-
-// message is what the receiver decodes a request into. Its type is internal to
-// pdata; this is the method by which pdata's own codec reads it.
-type message interface {
-	UnmarshalProto(buf []byte) error
-}
-
-// metricsType is the type of messages that carry metrics, nil when it is not
-// what it was when this was written.
-var metricsType = findMetricsType()
-
-func findMetricsType() reflect.Type {
-	orig, ok := reflect.TypeFor[pmetricotlp.ExportRequest]().FieldByName("orig")
-	if !ok || !orig.Type.Implements(reflect.TypeFor[message]()) {
-		return nil
-	}
-	return orig.Type
-}
-
-// asMetrics returns v if it is a message of metrics.
-func asMetrics(v any) (message, bool) {
-	if reflect.TypeOf(v) != metricsType {
-		return nil, false
-	}
-	m, ok := v.(message)
-	return m, ok
-}
 
 const metricsMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 
-// What suits many senders of small messages.
+// Settings for many senders of small messages.
 const (
 	// streamWorkers, for each core, keep the stack that a push has grown for the
 	// next: growing it anew for each takes as long as comparing the push. A push
 	// that finds none idle has a goroutine of its own.
 	streamWorkers = 16
 	// window is what a sender may have on its way, for a stream and for all of its
-	// connection. With a fixed one gRPC does not measure, for which it would send
-	// a ping with each push, and takes the answer.
+	// connection. With a fixed window gRPC does not measure: it would send a ping with
+	// each push.
 	window = 1 << 20
 )
 
-// GetGRPCServerOptions implements extensionmiddleware.GRPCServer.
-//
-// gRPC decodes a request before any interceptor runs, that of auth included. So
-// the codec decodes nothing: it puts the bytes aside as they are, and the
-// interceptor, which runs after auth, compares them, decodes what is left into
-// the message and passes that on. The codec does not know the call, and the stats
-// handler, which is called right after it, does: that takes the bytes to where
-// the interceptor finds them, and gives them back at the end of a call that was
-// refused on the way.
-func (e *wireDiff) GetGRPCServerOptions(context.Context) ([]grpc.ServerOption, error) {
-	inner := encoding.GetCodecV2("proto")
-	if metricsType == nil || inner == nil {
-		return nil, errors.New("the wire_diff extension does not know how this version of the Collector decodes metrics: remove it from the receiver's `middlewares`")
+// unchecked bounds a message that admission has not let in.
+var unchecked = nesting.Limits{Bytes: 128 << 20}
+
+func check(msg []byte, as *nesting.Kind) error {
+	if len(msg) <= nesting.Harmless {
+		return nil
 	}
-	a := &aside{data: make(map[message]mem.BufferSlice)}
-	return []grpc.ServerOption{
-		grpc.ForceServerCodecV2(codec{inner, a}),
-		grpc.StatsHandler(follower{a}),
-		grpc.ChainUnaryInterceptor(e.intercept),
-		grpc.NumStreamWorkers(uint32(streamWorkers * runtime.GOMAXPROCS(0))),
-		grpc.InitialWindowSize(window),
-		grpc.InitialConnWindowSize(window),
-	}, nil
+	_, err := nesting.Check(msg, as, &unchecked)
+	return err
 }
 
-func (e *wireDiff) intercept(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	m, isMetrics := asMetrics(req)
-	c, followed := ctx.Value(callKey{}).(*call)
-	if !isMetrics || !followed || !c.received {
-		// Not metrics, or another wire_diff was before this one.
+// GetGRPCServerOptions implements extensionmiddleware.GRPCServer. The interceptor
+// runs after auth, compares the bytes of a push, and decodes what is left of them.
+func (e *wireDiff) GetGRPCServerOptions(context.Context) ([]grpc.ServerOption, error) {
+	codec, err := undecoded.NewCodec()
+	if err != nil {
+		return nil, fmt.Errorf("wire_diff must be removed from the receiver's `middlewares`: %w", err)
+	}
+	return append(codec.Options(),
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			return e.intercept(ctx, req, info, handler, codec)
+		}),
+		grpc.NumStreamWorkers(uint32(streamWorkers*runtime.GOMAXPROCS(0))),
+		grpc.InitialWindowSize(window),
+		grpc.InitialConnWindowSize(window),
+	), nil
+}
+
+func (e *wireDiff) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler, codec *undecoded.Codec) (any, error) {
+	c := codec.Owned(ctx)
+	if c == nil {
+		// No push, or another wire_diff behind this one has it.
 		return handler(ctx, req)
 	}
-	data := c.take()
+	if !c.Checked {
+		if err := check(c.Bytes(), nesting.Of(info.FullMethod)); err != nil {
+			return nil, status.Error(codes.InvalidArgument, err.Error())
+		}
+	}
+	if info.FullMethod != metricsMethod {
+		err := c.Decode(c.Bytes())
+		if c.Free(); err != nil {
+			return nil, err
+		}
+		return handler(ctx, req)
+	}
 	b := e.buffers.Get().(*buffers)
-	p, ctx, msg := e.judge(ctx, data[0].ReadOnlyData(), &b.out)
+	p, ctx, msg := e.judge(ctx, c.Bytes(), &b.out)
 	accepted := false
 	// Also when the handler panics: a report that never ends would keep its nodes.
 	defer func() {
 		p.end(ctx, accepted)
-		data.Free()
+		c.Free()
 		e.free(b)
 	}()
-	if err := m.UnmarshalProto(msg); err != nil {
-		// What gRPC answers when its codec fails.
-		return nil, status.Errorf(codes.Internal, "grpc: error unmarshalling request: %v", err)
+	if err := c.Decode(msg); err != nil {
+		return nil, err
 	}
 	// gRPC compresses an answer like the request; one of two bytes gains nothing by
 	// it. It fails outside of a server only.
@@ -114,101 +95,3 @@ func (e *wireDiff) intercept(ctx context.Context, req any, _ *grpc.UnaryServerIn
 	accepted = err == nil
 	return resp, err
 }
-
-// codec is gRPC's codec for protobuf, but for metrics.
-type codec struct {
-	encoding.CodecV2
-	aside *aside
-}
-
-// Unmarshal puts the bytes of a message of metrics aside.
-func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	m, ok := asMetrics(v)
-	if !ok {
-		return nesting.Codec{CodecV2: c.CodecV2}.Unmarshal(data, v)
-	}
-	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
-	if err := nesting.Check(whole.ReadOnlyData()); err != nil {
-		whole.Free()
-		return err
-	}
-	c.aside.put(m, mem.BufferSlice{whole})
-	return nil
-}
-
-// aside has what the codec was given, by the message it was to be decoded into,
-// until the stats handler is called.
-type aside struct {
-	mu   sync.Mutex
-	data map[message]mem.BufferSlice
-}
-
-func (a *aside) put(m message, data mem.BufferSlice) {
-	a.mu.Lock()
-	a.data[m] = data
-	a.mu.Unlock()
-}
-
-func (a *aside) take(m message) (data mem.BufferSlice, ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	data, ok = a.data[m]
-	delete(a.data, m)
-	return data, ok
-}
-
-// call is a push of metrics with the bytes that were received and not taken yet.
-// gRPC tells of a call, and handles it, in one goroutine.
-type call struct {
-	data     mem.BufferSlice
-	received bool
-}
-
-func (c *call) take() mem.BufferSlice {
-	data := c.data
-	*c = call{}
-	return data
-}
-
-type callKey struct{}
-
-// follower follows a call from before its message to its end.
-type follower struct{ aside *aside }
-
-// TagRPC implements stats.Handler.
-func (follower) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
-	if info.FullMethodName != metricsMethod {
-		return ctx
-	}
-	return context.WithValue(ctx, callKey{}, new(call))
-}
-
-// HandleRPC implements stats.Handler.
-func (f follower) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	switch s := s.(type) {
-	case *stats.InPayload:
-		m, isMetrics := asMetrics(s.Payload)
-		if !isMetrics {
-			return
-		}
-		c, followed := ctx.Value(callKey{}).(*call)
-		data, ok := f.aside.take(m)
-		switch {
-		case !ok: // another wire_diff's codec has it
-		case followed:
-			*c = call{data, true}
-		default:
-			data.Free()
-		}
-	case *stats.End:
-		if c, ok := ctx.Value(callKey{}).(*call); ok {
-			c.take().Free()
-		}
-	}
-}
-
-// TagConn implements stats.Handler.
-func (follower) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-
-// HandleConn implements stats.Handler.
-func (follower) HandleConn(context.Context, stats.ConnStats) {}

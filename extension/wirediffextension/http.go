@@ -17,8 +17,8 @@ import (
 
 const (
 	contentProtobuf = "application/x-protobuf"
-	// metricsPath is what the receiver's `metrics_url_path` is by default. What comes by
-	// another path is left to the diff processor.
+	// metricsPath is the receiver's `metrics_url_path` by default. Pushes by another path
+	// are left to the diff processor.
 	metricsPath = "/v1/metrics"
 )
 
@@ -53,7 +53,7 @@ func (e *wireDiff) serve(w http.ResponseWriter, r *http.Request, next http.Handl
 	_, body.failed = in.ReadFrom(r.Body)
 	b.in = in.Bytes()
 	if body.failed == nil {
-		body.failed = nesting.Check(b.in)
+		body.failed = check(b.in, nesting.Metrics)
 	}
 	p, ctx, msg := push{ext: e}, r.Context(), b.in
 	if body.failed == nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package admission decides which of many concurrent requests may run: a fixed
-// number of permits, of which no cluster may take more than a share. It never
-// queues; whoever gets no permit is told when to come back.
+// number of permits and of bytes. No cluster may take more than a share of them. It
+// never queues: a request without a permit is told when to come back.
 package admission // import "github.com/gpu-collector/gpu-collector/internal/admission"
 
 import (
@@ -15,12 +15,17 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 // Overflow is the name under which clusters beyond MaxClusters are counted
 // together. A client that claims this name counts there too, so it names
 // nothing else.
-const Overflow = "_OTHER"
+const Overflow = wire.Overflow
+
+// Unknown is the name under which clients count that nobody has authenticated
+// yet. They have one share together, whatever they claim.
+const Unknown = "_UNKNOWN"
 
 // Reason why a request was refused.
 type Reason string
@@ -31,15 +36,32 @@ const (
 	ReasonPermits Reason = "permits"
 	// ReasonShare means that the cluster held its share.
 	ReasonShare Reason = "cluster_share"
+	// ReasonBytes means that the bytes left were too few for the request, or its
+	// cluster's share of them.
+	ReasonBytes Reason = "bytes"
+)
+
+// The reasons by their place in a bucket's counts.
+var reasons = [...]Reason{ReasonPermits, ReasonShare, ReasonBytes}
+
+const (
+	granted = iota - 1
+	noPermits
+	noShare
+	noBytes
 )
 
 // Settings of a Limiter.
 type Settings struct {
 	// Permits is the number of requests that may run at once, at least 1.
 	Permits int
-	// ClusterShare in (0,1] is the part of the permits that a cluster may hold,
-	// of those that no other cluster holds.
+	// Bytes that the requests may hold together, at least 1.
+	Bytes int64
+	// ClusterShare in (0,1] is the part of the permits and of the bytes that a
+	// cluster may hold. The whole leaves out those that other clusters hold.
 	ClusterShare float64
+	// UnknownShare in (0,1] is that of Unknown.
+	UnknownShare float64
 	// MaxClusters is the number of clusters that Usage names, at least 1. The
 	// share of the others is their own all the same.
 	MaxClusters int
@@ -57,8 +79,14 @@ func (s *Settings) Validate() error {
 	if s.Permits < 1 {
 		errs = append(errs, fmt.Errorf("permits are %d, must be at least 1", s.Permits))
 	}
+	if s.Bytes < 1 {
+		errs = append(errs, fmt.Errorf("bytes are %d, must be at least 1", s.Bytes))
+	}
 	if !(s.ClusterShare > 0 && s.ClusterShare <= 1) { // also NaN
 		errs = append(errs, fmt.Errorf("cluster share is %v, must be in (0,1]", s.ClusterShare))
+	}
+	if !(s.UnknownShare > 0 && s.UnknownShare <= 1) {
+		errs = append(errs, fmt.Errorf("unknown share is %v, must be in (0,1]", s.UnknownShare))
 	}
 	if s.MaxClusters < 1 {
 		errs = append(errs, fmt.Errorf("clusters are at most %d, must be at least 1", s.MaxClusters))
@@ -79,8 +107,11 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string {
 	why := "all permits are taken"
-	if e.Reason == ReasonShare {
+	switch e.Reason {
+	case ReasonShare:
 		why = "the cluster holds its share of the permits"
+	case ReasonBytes:
+		why = "the cluster holds its share of the memory for pushes"
 	}
 	return fmt.Sprintf("too many concurrent requests: %s; try again in %s", why, e.RetryAfter)
 }
@@ -101,10 +132,12 @@ type Limiter struct {
 
 	mu       sync.Mutex
 	inUse    int
+	bytes    int64
 	clusters map[string]*bucket
 	listed   int    // of the clusters
 	idle     bucket // list head of the listed clusters that hold nothing, oldest first
 	unnamed  bucket // requests without a cluster
+	unknown  bucket
 	overflow bucket
 }
 
@@ -113,12 +146,12 @@ type Limiter struct {
 type bucket struct {
 	name       string
 	listed     bool // Usage names it
+	fixed      bool // it is no cluster
 	held       int
-	refused    [2]int64 // as in reasons
+	bytes      int64
+	refused    [len(reasons)]int64
 	prev, next *bucket
 }
-
-var reasons = [2]Reason{ReasonPermits, ReasonShare}
 
 // New returns a limiter, or what is wrong with the settings.
 func New(s Settings) (*Limiter, error) {
@@ -130,7 +163,8 @@ func New(s Settings) (*Limiter, error) {
 	}
 	l := &Limiter{
 		s: s, clusters: map[string]*bucket{},
-		unnamed: bucket{listed: true}, overflow: bucket{name: Overflow, listed: true},
+		unnamed: bucket{listed: true, fixed: true}, unknown: bucket{name: Unknown, listed: true, fixed: true},
+		overflow: bucket{name: Overflow, listed: true, fixed: true},
 	}
 	l.idle.prev, l.idle.next = &l.idle, &l.idle
 	return l, nil
@@ -140,7 +174,9 @@ func New(s Settings) (*Limiter, error) {
 // Release is called.
 type Permit struct {
 	limiter *Limiter
-	bucket  *bucket // nil once released; guarded by the limiter's mutex
+	// Guarded by the limiter's mutex.
+	bucket *bucket // nil once released
+	bytes  int64
 }
 
 // Acquire takes a permit for a cluster, the empty name for an unknown one. It
@@ -148,21 +184,21 @@ type Permit struct {
 func (l *Limiter) Acquire(cluster string) (*Permit, error) {
 	l.mu.Lock()
 	b := l.bucket(cluster)
-	refused := -1
+	refused := granted
 	switch {
 	case l.inUse >= l.s.Permits:
-		refused = 0
+		refused = noPermits
 	case b.held >= l.allowance(b, l.inUse):
-		refused = 1
+		refused = noShare
 	default:
 		l.inUse++
 		l.hold(b)
 	}
-	if refused >= 0 {
+	if refused != granted {
 		l.refuse(b, refused)
 	}
 	l.mu.Unlock()
-	if refused >= 0 {
+	if refused != granted {
 		return nil, l.refusal(refused)
 	}
 	return &Permit{limiter: l, bucket: b}, nil
@@ -175,26 +211,71 @@ func (p *Permit) Move(cluster string) error {
 	l := p.limiter
 	l.mu.Lock()
 	b := l.bucket(cluster)
-	refused := -1
+	refused := granted
 	switch {
 	case p.bucket == nil:
-		refused = 0
+		refused = noPermits
 	case p.bucket == b:
 	case b.held >= l.allowance(b, l.inUse-1):
-		refused = 1
+		refused = noShare
 	default:
+		b.bytes += p.bytes
+		p.bucket.bytes -= p.bytes
 		l.drop(p.bucket)
 		l.hold(b)
 		p.bucket = b
 	}
-	if refused >= 0 {
+	if refused != granted {
 		l.refuse(b, refused)
 	}
 	l.mu.Unlock()
-	if refused >= 0 {
+	if refused != granted {
 		return l.refusal(refused)
 	}
 	return nil
+}
+
+// Reserve takes bytes for the request, which go back with its permit. Over what
+// its cluster may hold it takes none; the error is a *RefusedError.
+func (p *Permit) Reserve(n int64) error {
+	l := p.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p.reserve(n, 1) {
+		return nil
+	}
+	if p.bucket != nil {
+		l.refuse(p.bucket, noBytes)
+	}
+	return l.refusal(noBytes)
+}
+
+// ReserveAtEase takes bytes while its cluster holds no more than half of what it
+// may: more than a request needs, where there are many.
+func (p *Permit) ReserveAtEase(n int64) bool {
+	p.limiter.mu.Lock()
+	defer p.limiter.mu.Unlock()
+	return p.reserve(n, 2)
+}
+
+// reserve takes bytes within the part of what the cluster may hold.
+func (p *Permit) reserve(n int64, part int) bool {
+	l, b := p.limiter, p.bucket
+	if b == nil {
+		return false
+	}
+	if b.bytes+n > int64(fairshare.Limit(l.s.ClusterShare, int(l.s.Bytes), int(l.bytes-b.bytes))/part) {
+		return false
+	}
+	p.bytes += n
+	b.bytes += n
+	l.bytes += n
+	return true
+}
+
+// MostBytes is what a request may reserve at most, when no other holds any.
+func (l *Limiter) MostBytes() int64 {
+	return int64(fairshare.Limit(l.s.ClusterShare, int(l.s.Bytes), 0))
 }
 
 // Release gives the permit back.
@@ -206,14 +287,19 @@ func (p *Permit) Release() {
 		return
 	}
 	l.inUse--
+	l.bytes -= p.bytes
+	p.bucket.bytes -= p.bytes
 	l.drop(p.bucket)
-	p.bucket = nil
+	p.bucket, p.bytes = nil, 0
 }
 
 // allowance returns how many permits a cluster may hold while inUse are taken, its
 // own included.
 func (l *Limiter) allowance(b *bucket, inUse int) int {
 	others := inUse - b.held
+	if b == &l.unknown {
+		return fairshare.Limit(l.s.UnknownShare, l.s.Permits, others)
+	}
 	return fairshare.Limit(l.s.ClusterShare, l.s.Permits, others)
 }
 
@@ -223,6 +309,8 @@ func (l *Limiter) bucket(cluster string) *bucket {
 	switch cluster {
 	case "":
 		return &l.unnamed
+	case Unknown:
+		return &l.unknown
 	case Overflow:
 		return &l.overflow
 	}
@@ -240,7 +328,7 @@ func (l *Limiter) bucket(cluster string) *bucket {
 }
 
 // makeRoom reports whether one more cluster can be listed. When there are
-// enough, the one that is idle for longest makes room.
+// enough, the cluster that is idle for longest makes room.
 func (l *Limiter) makeRoom() bool {
 	if l.listed < l.s.MaxClusters {
 		l.listed++
@@ -269,7 +357,7 @@ func (l *Limiter) drop(b *bucket) {
 	l.settle(b)
 }
 
-// refuse counts a refusal, under the name by which Usage has the cluster.
+// refuse counts a refusal under the name that the cluster has in Usage.
 func (l *Limiter) refuse(b *bucket, reason int) {
 	if b.listed {
 		b.refused[reason]++
@@ -290,7 +378,7 @@ func (l *Limiter) settle(b *bucket) {
 
 // rest makes a listed cluster that holds nothing the youngest of the idle ones.
 func (l *Limiter) rest(b *bucket) {
-	if b.held > 0 || !b.listed || b == &l.unnamed || b == &l.overflow {
+	if b.held > 0 || !b.listed || b.fixed {
 		return
 	}
 	b.unlink()
@@ -316,24 +404,29 @@ func (l *Limiter) refusal(reason int) *RefusedError {
 
 // Usage is what a limiter has handed out.
 type Usage struct {
-	InUse, Limit int
-	Clusters     []ClusterUsage // by name
+	InUse, Limit           int
+	BytesInUse, BytesLimit int64
+	Clusters               []ClusterUsage // by name
 }
 
 // ClusterUsage is one cluster's part. The empty name stands for requests
-// without a cluster, Overflow for the clusters beyond MaxClusters.
+// without a cluster, Overflow for the clusters beyond MaxClusters, and Unknown for
+// clients of whom nobody knows their cluster yet.
 type ClusterUsage struct {
 	Cluster string
 	InUse   int
 	Refused map[Reason]int64 // since the cluster was first seen
 }
 
-// Usage returns a snapshot: at most MaxClusters clusters and the two buckets
-// without a name.
+// Usage returns a snapshot: at most MaxClusters clusters, and Unknown, Overflow and
+// those without a name.
 func (l *Limiter) Usage() Usage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	u := Usage{InUse: l.inUse, Limit: l.s.Permits, Clusters: make([]ClusterUsage, 0, len(l.clusters)+2)}
+	u := Usage{
+		InUse: l.inUse, Limit: l.s.Permits, BytesInUse: l.bytes, BytesLimit: l.s.Bytes,
+		Clusters: make([]ClusterUsage, 0, len(l.clusters)+2),
+	}
 	others := l.overflow
 	add := func(b *bucket) {
 		c := ClusterUsage{Cluster: b.name, InUse: b.held, Refused: map[Reason]int64{}}
@@ -351,8 +444,8 @@ func (l *Limiter) Usage() Usage {
 			others.held += b.held
 		}
 	}
-	for _, b := range []*bucket{&l.unnamed, &others} {
-		if b.held > 0 || b.refused != [2]int64{} {
+	for _, b := range []*bucket{&l.unnamed, &l.unknown, &others} {
+		if b.held > 0 || b.refused != [len(reasons)]int64{} {
 			add(b)
 		}
 	}

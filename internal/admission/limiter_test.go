@@ -18,7 +18,7 @@ import (
 func newLimiter(tb testing.TB, permits int, share float64, clusters int) *Limiter {
 	tb.Helper()
 	l, err := New(Settings{
-		Permits: permits, ClusterShare: share, MaxClusters: clusters,
+		Permits: permits, Bytes: 1000, ClusterShare: share, UnknownShare: 0.02, MaxClusters: clusters,
 		RetryMin: time.Second, RetryMax: 5 * time.Second,
 	})
 	require.NoError(tb, err)
@@ -39,7 +39,7 @@ func greedy(l *Limiter, cluster string) (held []*Permit, refusal error) {
 func TestSettings(t *testing.T) {
 	_, err := New(Settings{Permits: 0, ClusterShare: math.NaN(), MaxClusters: 0, RetryMin: time.Millisecond, RetryMax: 0})
 	require.Error(t, err)
-	for _, want := range []string{"permits are 0", "cluster share is NaN", "clusters are at most 0", "[1ms,0s]"} {
+	for _, want := range []string{"permits are 0", "bytes are 0", "cluster share is NaN", "unknown share is 0", "clusters are at most 0", "[1ms,0s]"} {
 		assert.ErrorContains(t, err, want)
 	}
 }
@@ -235,11 +235,11 @@ func TestProperties(t *testing.T) {
 		share := rapid.Float64Range(0.01, 1).Draw(t, "share")
 		maxClusters := rapid.IntRange(1, 6).Draw(t, "clusters")
 		l, err := New(Settings{
-			Permits: permits, ClusterShare: share, MaxClusters: maxClusters,
+			Permits: permits, Bytes: 1000, ClusterShare: share, UnknownShare: share, MaxClusters: maxClusters,
 			RetryMin: time.Second, RetryMax: 3 * time.Second, IntN: func(int) int { return 0 },
 		})
 		require.NoError(t, err)
-		name := rapid.SampledFrom([]string{"", Overflow, "a", "b", "c", "d", "e", "f", "g"})
+		name := rapid.SampledFrom([]string{"", Overflow, Unknown, "a", "b", "c", "d", "e", "f", "g"})
 		var held []*Permit
 		refusals := int64(0)
 		pick := func(t *rapid.T) *Permit {
@@ -298,12 +298,43 @@ func TestProperties(t *testing.T) {
 					refusals++
 				}
 			},
+			"reserve": func(t *rapid.T) {
+				p, n, easy := pick(t), rapid.Int64Range(1, 600).Draw(t, "bytes"), rapid.Bool().Draw(t, "easy")
+				var own, others int64
+				for _, q := range held {
+					if q.bucket == p.bucket {
+						own += q.bytes
+					} else {
+						others += q.bytes
+					}
+				}
+				most := int64(math.Ceil(share * float64(1000-others)))
+				if easy {
+					most /= 2
+				}
+				ok := false
+				if easy {
+					ok = p.ReserveAtEase(n)
+				} else if ok = p.Reserve(n) == nil; !ok {
+					refusals++
+				}
+				if want := own+n <= most; ok != want {
+					t.Fatalf("%d bytes beside %d of %d: %t", n, own, most, ok)
+				}
+			},
 			"": func(t *rapid.T) {
 				u := l.Usage()
+				var bytes int64
+				for _, p := range held {
+					bytes += p.bytes
+				}
+				if u.BytesInUse != bytes {
+					t.Fatalf("%d bytes in use, %d held", u.BytesInUse, bytes)
+				}
 				sum, counted := 0, int64(0)
 				for _, c := range u.Clusters {
 					sum += c.InUse
-					counted += c.Refused[ReasonPermits] + c.Refused[ReasonShare]
+					counted += c.Refused[ReasonPermits] + c.Refused[ReasonShare] + c.Refused[ReasonBytes]
 				}
 				if u.InUse != len(held) || sum != len(held) || len(held) > permits {
 					t.Fatalf("%d in use, %d by cluster, %d held, %d permits", u.InUse, sum, len(held), permits)
@@ -311,7 +342,7 @@ func TestProperties(t *testing.T) {
 				if counted != refusals {
 					t.Fatalf("%d refusals counted of %d", counted, refusals)
 				}
-				if len(u.Clusters) > maxClusters+2 {
+				if len(u.Clusters) > maxClusters+3 {
 					t.Fatalf("%d clusters of %d are named", len(u.Clusters), maxClusters)
 				}
 				listed := 0
@@ -346,10 +377,48 @@ func TestProperties(t *testing.T) {
 		for _, p := range held {
 			p.Release()
 		}
-		if n := l.Usage().InUse; n != 0 {
-			t.Fatalf("%d permits leaked", n)
+		if u := l.Usage(); u.InUse != 0 || u.BytesInUse != 0 {
+			t.Fatalf("%d permits leaked, %d bytes", u.InUse, u.BytesInUse)
 		}
 	})
+}
+
+// TestTheUnknownHaveOneShare: a few permits, which those pass through who become
+// known, and which no cluster misses.
+func TestTheUnknownHaveOneShare(t *testing.T) {
+	l := newLimiter(t, 1000, 0.5, 100)
+	held, err := greedy(l, Unknown)
+	assert.Len(t, held, 20)
+	var refused *RefusedError
+	require.ErrorAs(t, err, &refused)
+	assert.Equal(t, ReasonShare, refused.Reason)
+	require.NoError(t, held[0].Move("a"))
+	next, _ := greedy(l, Unknown)
+	assert.Len(t, next, 1)
+	a, _ := greedy(l, "a")
+	assert.Len(t, a, 489, "half of what the unknown leave, and it has one")
+}
+
+// TestBytesGoBack with the permit, and not before; after that it takes none.
+func TestBytesGoBack(t *testing.T) {
+	l := newLimiter(t, 10, 0.5, 3)
+	a, err := l.Acquire("a")
+	require.NoError(t, err)
+	require.NoError(t, a.Reserve(l.MostBytes()))
+	var refused *RefusedError
+	require.ErrorAs(t, a.Reserve(1), &refused)
+	assert.Equal(t, ReasonBytes, refused.Reason)
+	require.ErrorContains(t, refused, "memory")
+	b, err := l.Acquire("b")
+	require.NoError(t, err)
+	assert.False(t, b.ReserveAtEase(126), "half of its half of the rest")
+	assert.True(t, b.ReserveAtEase(125))
+	require.NoError(t, b.Reserve(125))
+	require.Error(t, b.Reserve(1))
+	a.Release()
+	assert.Equal(t, int64(250), l.Usage().BytesInUse)
+	require.Error(t, a.Reserve(1), "it has no permit")
+	require.NoError(t, b.Reserve(250))
 }
 
 func TestConcurrentUse(t *testing.T) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clientidentity tells for which cluster and node an authenticated
-// client may speak: what the components that meet a push share.
+// Package clientidentity tells the cluster and node that an authenticated
+// client may speak for. The components that meet a push share it.
 package clientidentity // import "github.com/gpu-collector/gpu-collector/internal/clientidentity"
 
 import (

@@ -76,6 +76,8 @@ func Names() []string {
 type buffers struct {
 	codec   codec
 	in, out []byte
+	reader  wholeReader  // of in
+	decoded bytes.Reader // of out
 }
 
 // Message is a decoded message. It is its own reader and is read once.
@@ -115,12 +117,13 @@ func Open(name string, r io.Reader, limit int64) (_ *Message, err error) {
 
 // open reads the message unless it is large.
 func (b *buffers) open(r io.Reader, limit int64) (_ io.Reader, whole bool, err error) {
-	if b.in, err = read(b.in[:0], r); err != nil {
+	if b.in, err = b.reader.read(b.in[:0], r); err != nil {
 		return nil, false, err
 	}
 	if len(b.in) <= maxWhole {
 		if b.out, err = b.codec.whole(b.in, b.out[:0]); !errors.Is(err, errLarge) {
-			return bytes.NewReader(b.out), true, err
+			b.decoded.Reset(b.out)
+			return &b.decoded, true, err
 		}
 	}
 	r, err = b.codec.stream(io.MultiReader(bytes.NewReader(b.in), r), limit)
@@ -159,6 +162,7 @@ func (m *Message) Read(p []byte) (n int, err error) {
 func (m *Message) Close() error {
 	if b := m.bufs; b != nil {
 		b.codec.forget()
+		b.decoded.Reset(nil)
 		b.in, b.out = Reuse(b.in), Reuse(b.out)
 		m.bufs, m.rest = nil, nil
 		m.pool.Put(b)
@@ -208,6 +212,7 @@ type streamed struct {
 	decoder io.Reader // nil before the first message
 	open    func(again, r io.Reader) (io.Reader, error)
 	in      bytes.Reader
+	out     wholeReader
 }
 
 func (c *streamed) stream(r io.Reader, _ int64) (io.Reader, error) {
@@ -225,16 +230,22 @@ func (c *streamed) whole(in, out []byte) ([]byte, error) {
 	if err != nil {
 		return out, err
 	}
-	if out, err = read(out, d); err == nil && len(out) > maxWhole {
+	if out, err = c.out.read(out, d); err == nil && len(out) > maxWhole {
 		err = errLarge
 	}
 	return out, err
 }
 
+// wholeReader reads messages. It is kept from one to the next, for it would be an
+// allocation of each.
+type wholeReader struct{ limited io.LimitedReader }
+
 // read appends r to b, up to what is more than a whole message.
-func read(b []byte, r io.Reader) ([]byte, error) {
+func (w *wholeReader) read(b []byte, r io.Reader) ([]byte, error) {
+	w.limited = io.LimitedReader{R: r, N: maxWhole + 1}
 	buf := bytes.NewBuffer(b)
-	_, err := buf.ReadFrom(io.LimitReader(r, maxWhole+1))
+	_, err := buf.ReadFrom(&w.limited)
+	w.limited.R = nil
 	return buf.Bytes(), err
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -33,7 +34,7 @@ func TestNodesTakeTurnsWhereNotAllAreTaken(t *testing.T) {
 			m.SetName("m")
 			m.SetEmptyGauge().DataPoints().AppendEmpty().SetIntValue(int64(flush))
 		}
-		require.Empty(t, b.Take(md))
+		require.Empty(t, take(b, md))
 		left := taken
 		_, _ = b.Flush(Hop{
 			Send: func(md pmetric.Metrics, _, _ int) error {
@@ -59,7 +60,7 @@ func TestARefusedNodeHoldsUpNoOther(t *testing.T) {
 	const nodes = 100
 	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1}, nil)
 	for i := range nodes {
-		require.Empty(t, b.Take(report("", i)))
+		require.Empty(t, take(b, report("", i)))
 	}
 	took := map[string]bool{}
 	for flushes := 0; len(took) < nodes-1; flushes++ {
@@ -101,13 +102,13 @@ func TestAGreedyClusterLeavesRoomAndTurns(t *testing.T) {
 	b := NewBuffer(Limits{Points: 1000, ClusterShare: 0.5, NodePoints: 10, BatchBytes: 1}, nil)
 	taken := 0
 	for i := range 2000 {
-		if b.Take(report("greedy", i)) == nil {
+		if take(b, report("greedy", i)) == nil {
 			taken++
 		}
 	}
 	assert.Equal(t, 500, taken)
 	for i := range 10 {
-		require.Empty(t, b.Take(report("honest", i)))
+		require.Empty(t, take(b, report("honest", i)))
 	}
 	var order []string
 	_, _ = b.Flush(Hop{
@@ -123,7 +124,7 @@ func TestAGreedyClusterLeavesRoomAndTurns(t *testing.T) {
 	})
 	assert.NotContains(t, order[20:], "honest")
 	assert.EqualValues(t, 490, b.Points())
-	assert.Empty(t, b.Take(report("greedy", 5000)), "ten of its were sent")
+	assert.Empty(t, take(b, report("greedy", 5000)), "ten of its were sent")
 }
 
 // A tier that repeats what a report lacks goes by the heartbeat, so that comes with
@@ -135,7 +136,7 @@ func TestTheHeartbeatComesLast(t *testing.T) {
 		rm := md.ResourceMetrics().AppendEmpty()
 		rm.Resource().Attributes().PutStr("host.name", "a")
 		heartbeat(rm, 1)
-		require.Empty(t, b.Take(md))
+		require.Empty(t, take(b, md))
 		md = pmetric.NewMetrics()
 		rm = md.ResourceMetrics().AppendEmpty()
 		rm.Resource().Attributes().PutStr("host.name", "a")
@@ -143,7 +144,7 @@ func TestTheHeartbeatComesLast(t *testing.T) {
 		for i := range 20 {
 			points.AppendEmpty().Attributes().PutInt("gpu", int64(i))
 		}
-		require.Empty(t, b.Take(md))
+		require.Empty(t, take(b, md))
 	}
 	var beats []int
 	held, dropped := b.Flush(Hop{
@@ -158,7 +159,7 @@ func TestTheHeartbeatComesLast(t *testing.T) {
 	assert.NotContains(t, beats[:len(beats)-1], 1)
 }
 
-// What is sent belongs to the next hop, also when it refuses it in the end.
+// A sent batch belongs to the next hop, even if the hop refuses it in the end.
 func TestARefusedBatchIsHeldAsItWas(t *testing.T) {
 	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1 << 20}, nil)
 	report := func(value int64) {
@@ -172,7 +173,7 @@ func TestARefusedBatchIsHeldAsItWas(t *testing.T) {
 			points.AppendEmpty().SetIntValue(value)
 			points.AppendEmpty().Attributes().PutInt("gpu", value)
 		}
-		require.Empty(t, b.Take(md))
+		require.Empty(t, take(b, md))
 	}
 	var sent []string
 	accept := false
@@ -204,7 +205,7 @@ func TestARefusedBatchIsHeldAsItWas(t *testing.T) {
 	require.Error(t, held)
 	require.NoError(t, dropped)
 	assert.EqualValues(t, 4, b.Points())
-	report(2) // the first point in place of the one that is held
+	report(2) // the first point replaces the held one
 	assert.EqualValues(t, 6, b.Points())
 	assert.EqualValues(t, 2, b.Replaced())
 	accept = true
@@ -226,7 +227,7 @@ func TestAReportWithOneSeriesTwice(t *testing.T) {
 		for _, v := range values {
 			points.AppendEmpty().SetIntValue(v)
 		}
-		require.Empty(t, b.Take(md))
+		require.Empty(t, take(b, md))
 	}
 	report(1, 2)
 	assert.EqualValues(t, 2, b.Points())
@@ -248,12 +249,12 @@ func TestNewNodesTakeTurnsAsOneCluster(t *testing.T) {
 	known := statetable.NodeKey{}
 	b := NewBuffer(Limits{Points: 10_000, NodePoints: 10, BatchBytes: 1}, func(key statetable.NodeKey) bool { return key == known })
 	for i := range 500 {
-		require.Empty(t, b.Take(report(fmt.Sprint("made up ", i), i)))
+		require.Empty(t, take(b, report(fmt.Sprint("made up ", i), i)))
 	}
 	var id identity
 	news := report("honest", 1000)
 	known = id.node(news.ResourceMetrics().At(0).Resource().Attributes())
-	require.Empty(t, b.Take(news))
+	require.Empty(t, take(b, news))
 	var order []string
 	batches := 0
 	flush := func() {
@@ -271,7 +272,7 @@ func TestNewNodesTakeTurnsAsOneCluster(t *testing.T) {
 	assert.Len(t, order, 10, "the rest waits")
 	assert.Contains(t, order[:2], "1000")
 	assert.EqualValues(t, 491, b.Points())
-	require.Empty(t, b.Take(report("honest", 1000)))
+	require.Empty(t, take(b, report("honest", 1000)))
 	flush()
 	assert.Contains(t, order[10:12], "1000", "before those that wait since the flush before")
 	for b.Points() > 0 {
@@ -298,12 +299,12 @@ func TestTurnsAreOfPoints(t *testing.T) {
 	known := map[statetable.NodeKey]bool{}
 	b := NewBuffer(Limits{Points: 10_000, NodePoints: 100, BatchBytes: 1}, func(key statetable.NodeKey) bool { return known[key] })
 	for i := range 20 {
-		require.Empty(t, b.Take(large(i, 100)))
+		require.Empty(t, take(b, large(i, 100)))
 	}
 	for i := range 500 {
 		md := report("c", 1000+i)
 		known[id.node(md.ResourceMetrics().At(0).Resource().Attributes())] = true
-		require.Empty(t, b.Take(md))
+		require.Empty(t, take(b, md))
 	}
 	news, whole := 0, 0
 	held, dropped := b.Flush(Hop{
@@ -329,7 +330,7 @@ func TestNewsPassWholeStates(t *testing.T) {
 	const wholes, points, perRound = 20, 100, 10
 	b := NewBuffer(Limits{Points: 10_000, NodePoints: points, BatchBytes: 1}, nil)
 	for i := range wholes {
-		require.Empty(t, b.Take(large(i, points)))
+		require.Empty(t, take(b, large(i, points)))
 	}
 	var id identity
 	since, longest, whole := map[statetable.NodeKey]int{}, 0, 0
@@ -340,7 +341,7 @@ func TestNewsPassWholeStates(t *testing.T) {
 			if key := id.node(news.ResourceMetrics().At(0).Resource().Attributes()); since[key] == 0 {
 				since[key] = round
 			}
-			require.Empty(t, b.Take(news))
+			require.Empty(t, take(b, news))
 		}
 		sent := 0
 		held, dropped := b.Flush(Hop{
@@ -381,10 +382,10 @@ func TestAHeartbeatFindsRoom(t *testing.T) {
 	}
 	known := map[statetable.NodeKey]bool{id.node(beat(1).ResourceMetrics().At(0).Resource().Attributes()): true}
 	b := NewBuffer(Limits{Points: 100, NodePoints: 100, BatchBytes: 1}, func(key statetable.NodeKey) bool { return known[key] })
-	require.Empty(t, b.Take(large(0, 100)))
+	require.Empty(t, take(b, large(0, 100)))
 	for range 2 {
-		require.NotEmpty(t, b.Take(beat(1)))
-		require.NotEmpty(t, b.Take(beat(2)), "it may be only a name")
+		require.NotEmpty(t, take(b, beat(1)))
+		require.NotEmpty(t, take(b, beat(2)), "it may be only a name")
 		assert.EqualValues(t, 101, b.Points())
 	}
 	beats := 0
@@ -396,8 +397,8 @@ func TestAHeartbeatFindsRoom(t *testing.T) {
 	assert.Zero(t, b.Points())
 }
 
-// A report of a node that is not known finds room as a whole or not at all, also where
-// it is of several resources; one that could never have it, for as much as there is.
+// A report of an unknown node, of one resource or several, finds room as a whole or not
+// at all. A report that is larger than the buffer gets as much room as there is.
 func TestANewNodeFindsRoomAsAWhole(t *testing.T) {
 	known := false
 	b := NewBuffer(Limits{Points: 100, ClusterShare: 0.5, NodePoints: 100, BatchBytes: 1}, func(statetable.NodeKey) bool { return known })
@@ -408,26 +409,26 @@ func TestANewNodeFindsRoomAsAWhole(t *testing.T) {
 		}
 		return md
 	}
-	require.Empty(t, b.Take(node(1, 2)))
+	require.Empty(t, take(b, node(1, 2)))
 	assert.EqualValues(t, 40, b.Points())
-	require.NotEmpty(t, b.Take(node(2, 2)), "of 50")
+	require.NotEmpty(t, take(b, node(2, 2)), "of 50")
 	assert.EqualValues(t, 40, b.Points(), "not ten of the 40")
 	assert.EqualValues(t, 40, b.Dropped())
 	known = true
-	require.NotEmpty(t, b.Take(node(2, 2)))
+	require.NotEmpty(t, take(b, node(2, 2)))
 	assert.EqualValues(t, 50, b.Points(), "what is known has as much as there is")
 
-	// A node that is known, behind one that is not, has what there is.
+	// A known node behind an unknown one gets as much room as there is.
 	first := true
 	b = NewBuffer(Limits{Points: 100, ClusterShare: 0.5, NodePoints: 100, BatchBytes: 1}, func(statetable.NodeKey) bool {
 		defer func() { first = false }()
 		return !first
 	})
-	require.NotEmpty(t, b.Take(node(6, 4)), "80 of 50")
+	require.NotEmpty(t, take(b, node(6, 4)), "80 of 50")
 	assert.EqualValues(t, 50, b.Points())
 
 	b = NewBuffer(Limits{Points: 100, ClusterShare: 0.5, NodePoints: 100, BatchBytes: 1}, func(statetable.NodeKey) bool { return false })
-	require.NotEmpty(t, b.Take(node(3, 4)))
+	require.NotEmpty(t, take(b, node(3, 4)))
 	assert.EqualValues(t, 50, b.Points())
 	_, _ = b.Flush(Hop{Send: func(pmetric.Metrics, int, int) error { return nil }})
 	assert.Zero(t, b.Points())
@@ -436,7 +437,7 @@ func TestANewNodeFindsRoomAsAWhole(t *testing.T) {
 	sum := deltas.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().AppendEmpty().SetEmptySum()
 	sum.SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
 	sum.DataPoints().AppendEmpty()
-	require.Empty(t, b.Take(deltas))
+	require.Empty(t, take(b, deltas))
 	assert.EqualValues(t, 40, b.Points(), "what does not wait needs no room")
 	assert.Equal(t, 1, deltas.DataPointCount())
 }
@@ -447,7 +448,7 @@ func TestHalfOfABatchIsTaken(t *testing.T) {
 	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1 << 20}, nil)
 	const nodes = 8
 	for i := range nodes {
-		require.Empty(t, b.Take(report("c", i)))
+		require.Empty(t, take(b, report("c", i)))
 	}
 	refuse := []error{errors.New("for good"), nil, errors.New("busy")}
 	took := map[string]int{}
@@ -479,7 +480,7 @@ func TestHalfOfABatchIsTaken(t *testing.T) {
 	assert.Equal(t, nodes/2, sent)
 	assert.EqualValues(t, nodes/2, b.Points())
 	for i := range nodes { // those that were taken have news again
-		require.Empty(t, b.Take(report("c", i)))
+		require.Empty(t, take(b, report("c", i)))
 	}
 	held, dropped = b.Flush(hop)
 	require.NoError(t, errors.Join(held, dropped))
@@ -490,9 +491,9 @@ func TestHalfOfABatchIsTaken(t *testing.T) {
 // A node that is always refused holds up no other cluster either.
 func TestARefusedNodeHoldsUpNoOtherCluster(t *testing.T) {
 	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1}, nil)
-	require.Empty(t, b.Take(report("bad", 100)))
+	require.Empty(t, take(b, report("bad", 100)))
 	for i := range 50 {
-		require.Empty(t, b.Take(report("good", i)))
+		require.Empty(t, take(b, report("good", i)))
 	}
 	for range 4 {
 		_, _ = b.Flush(Hop{
@@ -509,14 +510,14 @@ func TestARefusedNodeHoldsUpNoOtherCluster(t *testing.T) {
 	assert.EqualValues(t, 1, b.Points())
 }
 
-// What a node said while it was being sent tells that it is there.
+// A node that speaks while it is being sent is known to be there.
 func TestANodeIsKnownByWhatItSaysMeanwhile(t *testing.T) {
 	said := 0
 	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1}, func(statetable.NodeKey) bool { said++; return said > 1 })
-	require.Empty(t, b.Take(report("c", 1)))
+	require.Empty(t, take(b, report("c", 1)))
 	_, _ = b.Flush(Hop{
 		Send: func(pmetric.Metrics, int, int) error {
-			require.Empty(t, b.Take(report("c", 1)))
+			require.Empty(t, take(b, report("c", 1)))
 			return errors.New("busy")
 		},
 		Permanent: func(error) bool { return false },
@@ -536,7 +537,7 @@ func TestMessagesHoldAsManyNodesAsFit(t *testing.T) {
 	for i := range nodes {
 		md := report("c", i)
 		md.ResourceMetrics().At(0).Resource().Attributes().PutStr("a", strings.Repeat("x", rnd.IntN(most/2)))
-		require.Empty(t, b.Take(md))
+		require.Empty(t, take(b, md))
 	}
 	var size pmetric.ProtoMarshaler
 	var sent []pmetric.Metrics
@@ -591,7 +592,7 @@ func BenchmarkBuffer(b *testing.B) {
 		md := pmetric.NewMetrics()
 		all.CopyTo(md)
 		b.StartTimer()
-		if buffer.Take(md) != nil {
+		if buffer.Take(md, 0) != nil {
 			b.Fatal("no room")
 		}
 		if held, dropped := buffer.Flush(hop); held != nil || dropped != nil {
@@ -599,4 +600,72 @@ func BenchmarkBuffer(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/nodes, "ns/node")
+}
+
+// A next component that changes a batch although it declares not to, and then refuses
+// it, costs the batch's values and not the process.
+func TestAHopThatLies(t *testing.T) {
+	b := NewBuffer(Limits{Points: 100, NodePoints: 100, BatchBytes: 1 << 20}, nil)
+	md := pmetric.NewMetrics()
+	for range 2 {
+		rm := md.ResourceMetrics().AppendEmpty()
+		rm.Resource().Attributes().PutInt("host.id", int64(md.ResourceMetrics().Len()))
+		m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+		m.SetName("m")
+		m.SetEmptyGauge().DataPoints().AppendEmpty().SetIntValue(1)
+	}
+	require.Empty(t, take(b, md))
+	var forgot int
+	held, dropped := b.Flush(Hop{
+		Send: func(md pmetric.Metrics, _, _ int) error {
+			md.ResourceMetrics().RemoveIf(func(pmetric.ResourceMetrics) bool { return true })
+			return errors.New("busy")
+		},
+		Reads:     true,
+		Permanent: func(error) bool { return false },
+		Forget:    func(statetable.NodeKey) { forgot++ },
+	})
+	require.NoError(t, held)
+	require.ErrorIs(t, dropped, errChanged)
+	assert.Equal(t, 2, forgot)
+	assert.Zero(t, b.Points())
+}
+
+// take tells the buffer how large the report is, as an Engine does.
+func take(b *Buffer, md pmetric.Metrics) Missed {
+	return b.Take(md, (&pmetric.ProtoMarshaler{}).MetricsSize(md))
+}
+
+// BenchmarkBacklog is a flush of one batch while many nodes of clusters that are made up
+// wait: what comes before the first batch, and after the last.
+func BenchmarkBacklog(b *testing.B) {
+	const nodes = 200_000
+	buffer := NewBuffer(Limits{Points: 10 * nodes, NodePoints: 100, BatchBytes: 64 << 10}, func(statetable.NodeKey) bool { return false })
+	fill := func(from, to int) {
+		for i := from; i < to; i++ {
+			md := pmetric.NewMetrics()
+			rm := md.ResourceMetrics().AppendEmpty()
+			rm.Resource().Attributes().PutStr("host.name", strconv.Itoa(i))
+			rm.Resource().Attributes().PutStr("k8s.cluster.name", strconv.Itoa(i))
+			m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+			m.SetName("m")
+			m.SetEmptyGauge().DataPoints().AppendEmpty().SetIntValue(1)
+			buffer.Take(md, 0)
+		}
+	}
+	fill(0, nodes)
+	next := nodes
+	b.ReportAllocs()
+	for b.Loop() {
+		sent := 0
+		_, _ = buffer.Flush(Hop{
+			Send:   func(md pmetric.Metrics, _, _ int) error { sent += md.ResourceMetrics().Len(); return nil },
+			Reads:  true,
+			Enough: func() bool { return true }, Permanent: func(error) bool { return false }, Forget: func(statetable.NodeKey) {},
+		})
+		b.StopTimer()
+		fill(next, next+sent)
+		next += sent
+		b.StartTimer()
+	}
 }

@@ -9,9 +9,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 )
 
-// bufferNode is what is held of one node. Most often that is a single report,
-// which it has taken as it was: only with a second one it has to know which point
-// takes the place of which.
+// bufferNode holds one node's points. Most often these are a single report as it came.
+// From the second report on, an index finds the point that a later point replaces.
 type bufferNode struct {
 	key     statetable.NodeKey
 	cluster uint64 // hash of its name, 0 for none
@@ -21,6 +20,8 @@ type bufferNode struct {
 	done    bool   // the next hop has all of it, or it was given up
 	rm      pmetric.ResourceMetrics
 	points  int
+	bytes   int          // of it as OTLP; those that the front door counted until it is measured
+	extra   int          // room that long points take beyond one each
 	markers bool         // some points may be without a value
 	index   *bufferIndex // nil for a single report
 }
@@ -31,6 +32,14 @@ type bufferIndex struct {
 	scopes  map[uint64]pmetric.ScopeMetrics
 	metrics map[uint64]pmetric.Metric
 	points  map[uint64]int // by series, its place among the metric's points
+}
+
+// size is that of what the node holds, as OTLP. A single report was measured when it came.
+func (n *bufferNode) size(proto *pmetric.ProtoMarshaler) int {
+	if n.index == nil {
+		return n.bytes
+	}
+	return proto.ResourceMetricsSize(n.rm)
 }
 
 // dropLastValues removes them and returns how many points they had.
@@ -116,6 +125,7 @@ type tally struct {
 	most              int         // that the node may have
 	reserve           func() bool // takes room for one
 	beat              func()      // unless nil, makes room for one
+	full              bool        // longer points have no room either
 	replaced, dropped int64
 }
 
@@ -129,10 +139,11 @@ func (n *bufferNode) take(rm pmetric.ResourceMetrics, t *tally) {
 			key := metricHash(m, scope, temporality(m), m.Type() == pmetric.MetricTypeSum && m.Sum().IsMonotonic())
 			// Made with its first point, or names without room would pile up.
 			own := func() pmetric.Metric { return n.metric(key, scope, m, sm) }
-			in := intake{tally: t, metric: key, most: t.most, room: t.reserve}
+			in := intake{tally: t, metric: key, most: t.most, full: t.full, room: t.reserve}
 			if m.Name() == gpusemconv.MetricNodeHeartbeat && sm.Scope().Name() == ScopeName {
 				// A node with too much to say is not silent, nor is one of a fleet that has.
 				in.most++
+				in.full = false
 				in.room = func() bool {
 					if t.reserve() {
 						return true
@@ -184,6 +195,7 @@ type intake struct {
 	*tally
 	metric uint64
 	most   int
+	full   bool
 	room   func() bool // takes room for one
 }
 
@@ -195,10 +207,10 @@ func takePoints[S pointSlice[P], P point[P]](n *bufferNode, in *intake, from S, 
 		series := seriesKey(in.metric, dp.Attributes())
 		at, ok := n.index.points[series]
 		switch {
-		case ok:
+		case ok && !in.full:
 			in.replaced++
 			dp.CopyTo(to().At(at))
-		case n.points < in.most && in.room():
+		case !ok && n.points < in.most && in.room():
 			own := to()
 			n.index.points[series] = own.Len()
 			n.points++

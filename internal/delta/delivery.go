@@ -3,6 +3,8 @@
 package delta // import "github.com/gpu-collector/gpu-collector/internal/delta"
 
 import (
+	"errors"
+
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -28,7 +30,7 @@ type Hop struct {
 	Permanent func(error) bool
 	// Sent, unless nil, is called for nodes that were delivered.
 	Sent func(statetable.NodeKey)
-	// Forget is called for nodes of which something was given up.
+	// Forget is called for each node that lost points.
 	Forget func(statetable.NodeKey)
 }
 
@@ -54,7 +56,7 @@ type delivery struct {
 func (d *delivery) next(nodes []*bufferNode) batch {
 	n, size, exact := 0, 0, true
 	for n < len(nodes) {
-		more := sizeIn(d.proto.ResourceMetricsSize(nodes[n].rm))
+		more := sizeIn(nodes[n].size(&d.proto))
 		if n > 0 && size+more > d.maxBytes {
 			break
 		}
@@ -63,7 +65,7 @@ func (d *delivery) next(nodes []*bufferNode) batch {
 		n++
 	}
 	b := whole(nodes[:n])
-	if exact {
+	if exact && size <= d.maxBytes { // else it is measured once more
 		b.bytes = size
 	}
 	return b
@@ -118,6 +120,8 @@ func (b batch) metrics() pmetric.Metrics {
 	return md
 }
 
+var errChanged = errors.New("the next component changed values that it refused, although it declares that it only reads them")
+
 // restore gives whole nodes back what they hold: md, or what was encoded of it before
 // somebody might have changed it.
 func (b batch) restore(md pmetric.Metrics, encoded []byte) (err error) {
@@ -133,6 +137,9 @@ func (b batch) restore(md pmetric.Metrics, encoded []byte) (err error) {
 		own := pmetric.NewMetrics()
 		md.CopyTo(own)
 		md = own
+	}
+	if md.ResourceMetrics().Len() != len(b.nodes) {
+		return errChanged
 	}
 	for i, n := range b.nodes {
 		md.ResourceMetrics().At(i).MoveTo(n.rm)
@@ -153,8 +160,8 @@ func heartbeatLast(rm pmetric.ResourceMetrics) {
 // and returns an error where it is to be tried again. The next hop refuses a
 // message as a whole, for its size or for one node in it.
 //
-// A next hop that may change what it is sent gets it encoded before, which takes less
-// time than a copy, and which only a refusal reads.
+// Where the next hop may change a batch, deliver encodes it before it sends it. That
+// takes less time than a copy, and only a refusal reads it.
 func (d *delivery) deliver(b batch) error {
 	md := b.metrics()
 	points := md.DataPointCount()

@@ -40,7 +40,7 @@ type Downstream interface {
 	Outdated(ctx context.Context, nodes []statetable.NodeKey)
 }
 
-// Missed are the nodes of a report for which not all found room.
+// Missed are the nodes of a report whose points did not all find room.
 type Missed = map[statetable.NodeKey]struct{}
 
 // FrontDoor compares pushes before they are decoded, with the table of the one Engine
@@ -49,6 +49,12 @@ type FrontDoor interface {
 	// Attach has the engine judge the pushes from now on, until detach is called. The
 	// name is whose engine that is. It fails where another one is attached.
 	Attach(name string, e *Engine) (detach func(), err error)
+}
+
+// Exposition serves tables to Prometheus.
+type Exposition interface {
+	// Register has the engine's table served until cancel is called.
+	Register(e *Engine) (cancel func())
 }
 
 // NewEngine returns an engine with an empty table.
@@ -178,7 +184,10 @@ func (e *Engine) Judge(ctx context.Context, msg, out []byte) (*Push, []byte) {
 		return nil, out
 	}
 	e.begin(ctx, &w.Judge, now)
-	return &Push{Context: ctx, engine: e, wire: w}, w.Filter(out)
+	before := len(out)
+	out = w.Filter(out)
+	w.Bytes = len(out) - before
+	return &Push{Context: ctx, engine: e, wire: w}, out
 }
 
 // claim makes the push the caller's to deliver, once, and removes from md what was only

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	nodeidentity "github.com/gpu-collector/gpu-collector/internal/reading/identity"
 )
 
 // Filter takes decoded reports through the table. It is reused, and keeps
@@ -55,6 +56,11 @@ func (f *Filter) resource(rm pmetric.ResourceMetrics) bool {
 		sm.Metrics().RemoveIf(func(m pmetric.Metric) bool { return f.metric(m, scope) })
 		return sm.Metrics().Len() == 0
 	})
+	if f.isOver() {
+		f.names.attributes(rm.Resource().Attributes())
+		f.tell(f.names.attrs)
+		clear(f.names.attrs)
+	}
 	reported := rm.ScopeMetrics().Len()
 	f.vanished(func(s *statetable.Series, at pcommon.Timestamp) { marker(rm, reported, s, at) })
 	from := rm.ScopeMetrics().Len()
@@ -76,11 +82,10 @@ func (f *Filter) resource(rm pmetric.ResourceMetrics) bool {
 	return rm.ScopeMetrics().Len() == 0
 }
 
-// isNode tells nodes from other resources, such as a cluster with figures of
-// its own: only nodes have a heartbeat.
+// isNode tells nodes, which alone have a heartbeat, from other resources.
 func isNode(attrs pcommon.Map) bool {
-	for _, name := range nodeAttributes {
-		if _, ok := attrs.Get(name); ok {
+	for key := range attrs.All() {
+		if nodeidentity.IsNode(key) {
 			return true
 		}
 	}
@@ -131,7 +136,7 @@ func (f *Filter) metric(m pmetric.Metric, scope uint64) bool {
 	default:
 		// A type that this version of pdata does not know: not ours to judge.
 		f.Report.Change()
-		return false
+		return f.Report.Drops()
 	}
 }
 
@@ -214,8 +219,9 @@ func judge[P stamped](f *Filter, dp P, p statetable.Point, start pcommon.Timesta
 	if f.stamp != 0 {
 		dp.SetTimestamp(f.stamp)
 	}
-	if !drop && f.Report.Fresh() {
-		f.names.describe(f.Report, dp.Attributes())
+	if !drop && f.Report.Fresh() && !f.names.describe(f.Report, dp.Attributes()) {
+		f.nameless()
+		return true
 	}
 	return drop
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 )
 
-// Held makes a message, of about maxBytes at most, of what the table has of nodes
-// whose reports the next hop got reduced to what a life of it before had. It begins
-// at the first of the nodes and returns those it did not come to; those that have
-// reported since are not in it, for that brought all. Settle the report as any other.
+// Held makes a message of about maxBytes from the table's state of nodes, for a next
+// hop that has restarted since it got their reduced reports. It returns the nodes that
+// it did not come to, and leaves out those that have reported since, with their whole
+// state. Settle the report as any other.
 func Held(r *statetable.Report, nodes []statetable.NodeKey, maxBytes int) (md pmetric.Metrics, beats int, rest []statetable.NodeKey) {
 	md = pmetric.NewMetrics()
 	var id identity

@@ -146,7 +146,7 @@ func valueHash(v pcommon.Value) uint64 {
 		h = boolBit(v.Bool())
 	case pcommon.ValueTypeBytes:
 		b := v.Bytes()
-		h = uint64(b.Len())
+		h = statetable.HashLength(b.Len())
 		for i := range b.Len() {
 			h = statetable.Mix(h, uint64(b.At(i)))
 		}
@@ -154,7 +154,7 @@ func valueHash(v pcommon.Value) uint64 {
 		h = attributesHash(v.Map())
 	case pcommon.ValueTypeSlice:
 		s := v.Slice()
-		h = uint64(s.Len())
+		h = statetable.HashLength(s.Len())
 		for i := range s.Len() {
 			h = statetable.Mix(h, valueHash(s.At(i)))
 		}

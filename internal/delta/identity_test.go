@@ -3,12 +3,18 @@
 package delta
 
 import (
+	"math/bits"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
 	"pgregory.net/rapid"
+
+	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
+	ids "github.com/gpu-collector/gpu-collector/internal/reading/identity"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
 // anyAttributes draws a small attribute set, so that equal ones are common.
@@ -86,4 +92,76 @@ func TestIdentityKeepsNoReport(t *testing.T) {
 	}
 	id.node(attrs)
 	assert.Zero(t, cap(id.keys), "the room that one odd resource took is given back")
+}
+
+// The table, the buffer and the front door say of a resource what the readers say.
+func TestAResourceIsWhoTheReadersSay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		attrs := pcommon.NewMap()
+		for _, key := range []string{"k8s.node.name", "host.name", "host.id", "k8s.cluster.name", "ingero.node.id"} {
+			if rapid.Bool().Draw(t, key) {
+				require.NoError(t, attrs.PutEmpty(key).FromRaw(anyValue(t, 1)))
+			}
+		}
+		var want ids.Names
+		metricreading.Identify(&want, attrs)
+		var d describer
+		d.attributes(attrs)
+		got := statetable.Identify(d.attrs)
+		assert.Equal(t, want.Node(), got.Node())
+		assert.Equal(t, want.Cluster("", ""), got.Cluster("", ""))
+		assert.Equal(t, clusterOf(attrs), statetable.HashCluster(&got))
+		if want.Node() != "" {
+			assert.True(t, isNode(attrs))
+		}
+		md := pmetric.NewMetrics()
+		attrs.CopyTo(md.ResourceMetrics().AppendEmpty().Resource().Attributes())
+		if w := NewWire(nil, false); w.Read(encode(t, md), testTime) {
+			assert.Equal(t, isNode(attrs), w.resources[0].isNode)
+		}
+	})
+}
+
+// A sender who can compute a hash can make up two series with the same key. Two lists
+// have the same hash here if it begins with their length alone.
+func TestListsHaveNoKnownHash(t *testing.T) {
+	const c1, c2 = 0x9e3779b97f4a7c15, 0xd6e8feb86659fd93 // Mix's
+	inverse := func(c uint64) uint64 {
+		x := c
+		for range 6 {
+			x *= 2 - c*x
+		}
+		return x
+	}
+	unxor := func(h uint64, by int) uint64 {
+		x := h
+		for range 64 / by {
+			x = h ^ x>>by
+		}
+		return x
+	}
+	unfinish := func(h uint64) uint64 {
+		h = unxor(h, 31) * inverse(0x94d049bb133111eb)
+		h = unxor(h, 27) * inverse(0xbf58476d1ce4e5b9)
+		return unxor(h, 30)
+	}
+	second := func(b uint64) uint64 { return bits.RotateLeft64((b+1)*c2, 32) }
+	unsecond := func(x uint64) uint64 { return bits.RotateLeft64(x, 32)*inverse(c2) - 1 }
+	typed := func(n uint64) uint64 { return statetable.Mix(n, uint64(pcommon.ValueTypeInt)) }
+
+	one := [2]uint64{1, 2}
+	start := func(first uint64) uint64 { return statetable.Mix(2, typed(first)) }
+	// Of lists that begin with 7 the one with the same hash, if that began with the length.
+	last := unsecond((start(one[0])-start(7))*c1 + second(typed(one[1])))
+	other := [2]uint64{7, (unfinish(last) - second(uint64(pcommon.ValueTypeInt))) * inverse(c1)}
+	require.Equal(t, statetable.Mix(start(one[0]), typed(one[1])), statetable.Mix(start(other[0]), typed(other[1])), "the arithmetic")
+
+	list := func(of [2]uint64) pcommon.Value {
+		v := pcommon.NewValueSlice()
+		for _, n := range of {
+			v.Slice().AppendEmpty().SetInt(int64(n))
+		}
+		return v
+	}
+	assert.NotEqual(t, valueHash(list(one)), valueHash(list(other)))
 }

@@ -8,6 +8,7 @@ package delta // import "github.com/gpu-collector/gpu-collector/internal/delta"
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -15,20 +16,19 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
+	"github.com/gpu-collector/gpu-collector/internal/delta/shortage"
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
-// OpaqueInterval is a table's setting of that name: what a tier after this one
-// cannot repeat is due as often as Prometheus wants a point, less than half of
+// OpaqueInterval is a table's setting of that name. A tier after this one cannot repeat
+// opaque series, so they are due as often as Prometheus wants a point: within half of
 // the 5 m of its query.lookback-delta.
 const OpaqueInterval = 2 * time.Minute
 
 // ScopeName is the instrumentation scope of the heartbeats.
 const ScopeName = "github.com/gpu-collector/gpu-collector/processor/diffprocessor"
-
-// nodeAttributes are those of which a node's resource has at least one.
-var nodeAttributes = [...]string{gpusemconv.AttrHostName, gpusemconv.AttrK8sNodeName, gpusemconv.AttrHostID}
 
 // Judge is what both ways in decide by. Set Report and Now before each report.
 type Judge struct {
@@ -64,6 +64,7 @@ type Judge struct {
 	hasBeat bool              // it came with a heartbeat, from another tier
 	ended   bool              // it came with points without a value
 	spoke   bool              // the node itself spoke, not only a gateway about it
+	over    [statetable.Limits]int64
 }
 
 // Counts are of a report's points.
@@ -74,12 +75,23 @@ type Counts struct {
 	Ahead int64
 	// Vanished are the series that the report declares gone.
 	Vanished int64
+	// Bytes are those of what goes on as it came in, 0 where nobody has counted. pdata
+	// writes a part that its sender left out as an empty one, so it may have a few more.
+	Bytes int
+	// Over are the points that were dropped for want of room.
+	Over []Over
 }
 
-// maxAhead is how far in the future a point's time may be, which is far more
-// than clocks that are kept in step differ by. What takes the points keeps the
-// newest, so that one from further ahead would hide all that come before its
-// time, and a silent node would not look it.
+// Over are points of a cluster that the table had no room for, by its limit.
+type Over struct {
+	Cluster string
+	Limit   statetable.Limit
+	Points  int64
+}
+
+// maxAhead is how far in the future a point's time may be: far more than clocks in
+// step differ by. A receiver keeps the newest point, so a point from further ahead
+// would hide all later ones, and a silent node would not look silent.
 const maxAhead = time.Minute
 
 // Reset lets go of the report.
@@ -97,6 +109,7 @@ func (j *Judge) open(node statetable.NodeKey) {
 	j.newest, j.points, j.hasBeat, j.spoke = 0, 0, false, false
 	j.now, j.latest = pcommon.NewTimestampFromTime(j.Now), latest(j.Now)
 	j.before, j.ended = j.Forwarded, false
+	j.over = [statetable.Limits]int64{}
 	j.Nodes = append(j.Nodes, node)
 	j.Report.OpenNode(node)
 }
@@ -111,7 +124,7 @@ func (j *Judge) close() {
 
 // see takes note of a metric's name, string or bytes of the message.
 func see[T string | []byte](j *Judge, name T, isGauge bool) {
-	j.spoke = j.spoke || !gpusemconv.IsVerdict(name)
+	j.spoke = j.spoke || !reading.OfGateway(name)
 	j.band = deadband.Of(j.Bands, name)
 	j.isBeat = isGauge && string(name) == gpusemconv.MetricNodeHeartbeat
 	j.hasBeat = j.hasBeat || j.isBeat
@@ -165,7 +178,8 @@ func (j *Judge) wants() bool {
 // ask asks for the node of that resource. Where the answer has no room, the
 // node's next report asks again.
 func (j *Judge) ask(resource []statetable.Attr) {
-	if j.Answer.Ask(statetable.NodeName(resource)) {
+	names := statetable.Identify(resource)
+	if j.Answer.Ask(names.Node()) {
 		j.Report.Asked()
 	}
 }
@@ -203,11 +217,15 @@ func (j *Judge) heartbeatDue(isNode bool) (at pcommon.Timestamp, due bool) {
 	return at, true
 }
 
-// pass counts points that are forwarded as they are, and reports whether there
-// are none: a delta that is dropped is lost for good, for the next one does not
-// include it.
+// pass counts points that are forwarded as they are, and reports whether none is: a
+// delta that is dropped is lost for good, for the next one does not include it. So
+// points are dropped with their node alone.
 func (j *Judge) pass(points int) bool {
 	j.points += int64(points)
+	if j.Report.Drops() {
+		j.over[j.Report.Limit()] += int64(points)
+		return true
+	}
 	j.Forwarded += int64(points)
 	if points > 0 {
 		j.Report.Change()
@@ -223,17 +241,20 @@ func (j *Judge) point(p statetable.Point, start, at pcommon.Timestamp, flags pme
 	j.newest, j.stamp = max(j.newest, at), 0
 	if !valid || flags.NoRecordedValue() {
 		j.ended = j.ended || flags.NoRecordedValue()
-		j.Report.Forget(p.Key)
+		if j.Report.Forget(p.Key) == statetable.Over {
+			j.over[j.Report.Limit()]++
+			return true
+		}
 		j.Forwarded++
 		return false
 	}
-	p.Band = j.band
+	p.Band, p.Heartbeat = j.band, j.isBeat
 	p.Time, p.Received = uint64(at), uint64(j.now)
 	p.Origin, p.Start = uint64(start), uint64(start)
 	if flags != 0 {
 		p.Origin, p.Start = statetable.Mix(p.Origin, uint64(flags)), 0
 	}
-	verdict := j.Report.Observe(p)
+	verdict := j.Report.Observe(&p)
 	if j.stamp = pcommon.Timestamp(j.Report.Stamp()); j.stamp != 0 {
 		j.newest = max(j.newest, j.stamp)
 	}
@@ -245,7 +266,47 @@ func (j *Judge) point(p statetable.Point, start, at pcommon.Timestamp, flags pme
 		}
 	case statetable.Stale:
 		return true
+	case statetable.Over:
+		j.over[j.Report.Limit()]++
+		return true
 	}
 	j.Forwarded++
 	return false
 }
+
+// nameless takes back the point just judged, which is new: there is no room for its name.
+func (j *Judge) nameless() {
+	j.Forwarded--
+	j.over[j.Report.Limit()]++
+}
+
+// isOver reports whether points of the resource at hand were over a limit, which wants
+// tell.
+func (j *Judge) isOver() bool { return j.over != [statetable.Limits]int64{} }
+
+// tell notes in whose name points of the resource at hand were over a limit.
+func (j *Judge) tell(resource []statetable.Attr) {
+	names := statetable.Identify(resource)
+	cluster := names.Cluster("", "")
+	for limit, points := range j.over {
+		if points == 0 {
+			continue
+		}
+		over := Over{Cluster: cluster, Limit: statetable.Limit(limit)}
+		same := func(o Over) bool { return o.Cluster == over.Cluster && o.Limit == over.Limit }
+		at := slices.IndexFunc(j.Over, same)
+		if at < 0 && len(j.Over) >= maxOver {
+			over.Cluster = shortage.Other
+			at = slices.IndexFunc(j.Over, same)
+		}
+		if at < 0 {
+			at = len(j.Over)
+			j.Over = append(j.Over, over)
+		}
+		j.Over[at].Points += points
+	}
+}
+
+// maxOver bounds how many of a report's clusters are told apart: a push of a hundred
+// thousand made-up clusters must not compare each with all others.
+const maxOver = shortage.MaxClusters

@@ -87,11 +87,27 @@ func likeMetric(m, to pmetric.Metric) {
 
 // hasMarker reports whether m has points without a value.
 func hasMarker(m pmetric.Metric) (has bool) {
-	removePoints(m, func(flags pmetric.DataPointFlags) bool {
-		has = has || flags.NoRecordedValue()
-		return false
-	})
-	return has
+	switch m.Type() {
+	case pmetric.MetricTypeGauge:
+		return anyMarker(m.Gauge().DataPoints())
+	case pmetric.MetricTypeSum:
+		return anyMarker(m.Sum().DataPoints())
+	default: // rare, and slower
+		removePoints(m, func(flags pmetric.DataPointFlags) bool {
+			has = has || flags.NoRecordedValue()
+			return false
+		})
+		return has
+	}
+}
+
+func anyMarker(points pmetric.NumberDataPointSlice) bool {
+	for i := range points.Len() {
+		if points.At(i).Flags().NoRecordedValue() {
+			return true
+		}
+	}
+	return false
 }
 
 // removePoints removes the points that drop says to.

@@ -25,9 +25,9 @@ func (d *describer) describeNode(r *statetable.Report, res pcommon.Resource) {
 	clear(d.attrs)
 }
 
-// describe names the series of a new point. One whose name does not fit
-// statetable's form has none.
-func (d *describer) describe(r *statetable.Report, attrs pcommon.Map) {
+// describe names the series of a new point, and reports whether there is room for it. A
+// series whose name does not fit statetable's form has none.
+func (d *describer) describe(r *statetable.Report, attrs pcommon.Map) bool {
 	m := statetable.Metric{
 		ScopeName: d.scope.Name(), ScopeVersion: d.scope.Version(),
 		Name: d.metric.Name(), Unit: d.metric.Unit(), Description: d.metric.Description(),
@@ -44,12 +44,12 @@ func (d *describer) describe(r *statetable.Report, attrs pcommon.Map) {
 	case pmetric.MetricTypeSummary:
 		m.Type = statetable.TypeSummary
 	case pmetric.MetricTypeEmpty:
-		return
+		return true
 	}
-	if d.attributes(attrs) && d.scope.Attributes().Len() == 0 {
-		r.Describe(&m, d.attrs)
-	}
+	fits := d.attributes(attrs) && d.scope.Attributes().Len() == 0
+	room := !fits || r.Describe(&m, d.attrs)
 	clear(d.attrs)
+	return room
 }
 
 // attributes fills attrs and reports whether all of them fit.

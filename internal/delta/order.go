@@ -33,9 +33,8 @@ func (b *Buffer) waiting() []*bufferNode {
 }
 
 // bySlowness sorts nodes by how long they wait for each point, the longest first:
-// the highest response ratio next (Brinch Hansen 1971). What is new of a node passes
-// whole states, which else hold it up until the next hop takes it for silent, and
-// those are not passed for ever.
+// the highest response ratio next (Brinch Hansen 1971). A node's news pass whole
+// states, which would make the node look silent, and whole states come up in time.
 func bySlowness(nodes []*bufferNode, round uint64) {
 	slowness := func(n *bufferNode) float64 { return float64(round-n.since+1) / float64(n.points) }
 	slices.SortStableFunc(nodes, func(a, b *bufferNode) int { return cmp.Compare(slowness(b), slowness(a)) })

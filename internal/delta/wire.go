@@ -69,9 +69,9 @@ const (
 //	Reset
 //
 // Read is strict. It takes only requests of the form that senders in fact
-// write: fields that it knows, those that must not be repeated once, gauges and
-// sums only, and no time that Filter would correct. For anything else decode the request and use Filter: what is legal
-// all the same, what pdata reads in its own way, and what is malformed.
+// write: known fields, none repeated that must not be, gauges and sums only, and no
+// time that Filter would correct. Any other request, legal or malformed, is for pdata
+// to decode, and for Filter.
 type Wire struct {
 	Judge
 
@@ -106,8 +106,8 @@ func NewWire(bands *deadband.Cache, wholeNodes bool) *Wire {
 // msg[from:end], its content msg[body:end].
 type element struct {
 	from, body, end int32
-	// What becomes of it: gone, or else edited, so that its content has the
-	// given size now, or left as it is.
+	// The output has nothing of a gone element, and content bytes of an edited one.
+	// Any other element is left as it is.
 	content            int32
 	gone, edited, left bool
 }
@@ -157,10 +157,10 @@ type wireMetric struct {
 type wirePoint struct {
 	from, end   int32
 	timeAt      int32 // where in the message its time is
+	flags       uint32
 	attrs       uint64
 	value       uint64
 	start, time uint64
-	flags       uint32
 	kind        pmetric.NumberDataPointValueType
 	drop        bool
 	stamped     bool // time is not the message's
@@ -355,12 +355,12 @@ func (w *Wire) readMetric(start, body, end int) bool {
 		return false
 	}
 	m.points.to = int32(len(w.points))
-	if string(m.name.of(w.msg)) == probeName {
+	switch string(m.name.of(w.msg)) {
+	case probeName:
 		return false
-	}
-	if !m.isSum && string(m.name.of(w.msg)) == gpusemconv.MetricNodeHeartbeat {
+	case gpusemconv.MetricNodeHeartbeat:
 		for _, p := range w.points[m.points.from:] {
-			if beatAhead(p.kind, p.value, w.latest) {
+			if !m.isSum && beatAhead(p.kind, p.value, w.latest) {
 				return false
 			}
 		}
@@ -400,8 +400,9 @@ func (w *Wire) readData(m *wireMetric, b []byte, pos int) bool {
 
 // readPoint reads the point at b[pos:], the at-th of its metric.
 func (w *Wire) readPoint(b []byte, start, pos, at int) bool {
-	w.points = append(w.points, wirePoint{from: int32(start), end: int32(len(b))})
+	w.points = append(w.points, wirePoint{})
 	p := &w.points[len(w.points)-1]
+	p.from, p.end = int32(start), int32(len(b))
 	var attributed, ok bool
 	for pos < len(b) {
 		switch b[pos] {
@@ -450,12 +451,12 @@ func (w *Wire) readPoint(b []byte, start, pos, at int) bool {
 		}
 		pos += 9
 	}
-	// What follows one without a value goes into another metric, which pdata does.
+	// Points behind a point without a value go into another metric; pdata does that.
 	return !pmetric.DataPointFlags(p.flags).NoRecordedValue()
 }
 
-// attribute hashes the attribute at b[pos:], or finds it to be one that was hashed
-// before, and returns the position after it.
+// attribute returns the hash of the attribute at b[pos:], hashed now or before, and
+// the position after it.
 func (w *Wire) attribute(b []byte, pos int) (hash uint64, next int, ok bool) {
 	from, to := chunk(b, pos+1)
 	if to < 0 {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 )
 
 // drawn makes messages field by field: in any order, some of them twice or not
@@ -166,7 +168,7 @@ func (d drawn) request() part {
 // the two ways in let the same through.
 func equivalence(t *rapid.T) {
 	d := drawn{t}
-	s := newSame(rapid.Bool().Draw(t, "whole nodes"))
+	s := newSame(rapid.Bool().Draw(t, "whole nodes"), drawLimits(t))
 	var sent []part
 	var now time.Duration
 	for range rapid.IntRange(1, 8).Draw(t, "pushes") {
@@ -178,6 +180,15 @@ func equivalence(t *rapid.T) {
 		for _, door := range []*door{s.decoded, s.bytes, s.both} {
 			door.table.Sweep(now)
 		}
+	}
+}
+
+// drawLimits has a table of limits that some requests are over, or of none.
+func drawLimits(t *rapid.T) func(*statetable.Settings) {
+	nodes, series := rapid.SampledFrom([]int{8, 1}).Draw(t, "max_nodes"), rapid.SampledFrom([]int{1000, 2}).Draw(t, "max_series")
+	bytes, drop := rapid.SampledFrom([]int{0, 1_500, 3_000}).Draw(t, "max_bytes"), rapid.Bool().Draw(t, "drop")
+	return func(s *statetable.Settings) {
+		s.MaxNodes, s.MaxSeries, s.MaxBytes, s.DropOver = nodes, series, bytes, drop
 	}
 }
 

@@ -79,16 +79,17 @@ type door struct {
 	scans int
 }
 
-func newDoor(wholeNodes bool) *door {
+func newDoor(wholeNodes bool, edit ...func(*statetable.Settings)) *door {
 	bands := []deadband.Rule{{Metric: "hw.temp*", Absolute: 1}}
-	d := &door{
-		table: statetable.New(statetable.Settings{
-			MaxNodes: 8, MaxSeries: 1000, TTL: time.Hour, VanishedAfter: time.Minute, WholeNodes: wholeNodes,
-			ResyncInterval: 100 * time.Second, HeartbeatInterval: 15 * time.Second,
-			Rand: func(n int64) int64 { return n / 3 },
-		}),
-		wire: NewWire(deadband.NewCache(bands), wholeNodes),
+	set := statetable.Settings{
+		MaxNodes: 8, MaxSeries: 1000, TTL: time.Hour, VanishedAfter: time.Minute, WholeNodes: wholeNodes,
+		ResyncInterval: 100 * time.Second, HeartbeatInterval: 15 * time.Second,
+		Rand: func(n int64) int64 { return n / 3 },
 	}
+	for _, e := range edit {
+		e(&set)
+	}
+	d := &door{table: statetable.New(set), wire: NewWire(deadband.NewCache(bands), wholeNodes)}
 	d.pd.Bands, d.pd.WholeNodes = deadband.NewCache(bands), wholeNodes
 	return d
 }
@@ -144,14 +145,14 @@ func (d *door) known() map[string]string {
 }
 
 // same pushes through all doors: decoded, by bytes, and by both in turn into
-// one table. What comes out must be the same.
+// one table. The output must be the same.
 type same struct {
 	decoded, bytes, both *door
 	turns                int
 }
 
-func newSame(wholeNodes bool) *same {
-	return &same{decoded: newDoor(wholeNodes), bytes: newDoor(wholeNodes), both: newDoor(wholeNodes)}
+func newSame(wholeNodes bool, edit ...func(*statetable.Settings)) *same {
+	return &same{decoded: newDoor(wholeNodes, edit...), bytes: newDoor(wholeNodes, edit...), both: newDoor(wholeNodes, edit...)}
 }
 
 func (s *same) push(t testT, msg []byte, now time.Duration, accepted bool) []byte {
@@ -277,7 +278,7 @@ func TestWholeNodes(t *testing.T) {
 	assert.Equal(t, 2, out.DataPointCount(), "both points of the node that changed, and not the other's")
 }
 
-// What senders in fact write must be compared by bytes.
+// The reports that senders in fact write must be compared by bytes.
 func TestRegularForms(t *testing.T) {
 	for name, msg := range regular(t) {
 		t.Run(name, func(t *testing.T) {
@@ -287,7 +288,7 @@ func TestRegularForms(t *testing.T) {
 	}
 }
 
-// What is legal but not regular is left to pdata, and what is malformed too.
+// Legal but irregular requests are left to pdata, and so are malformed ones.
 func TestIrregularForms(t *testing.T) {
 	for name, msg := range irregular(t) {
 		t.Run(name, func(t *testing.T) {

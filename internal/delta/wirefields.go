@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
+	nodeidentity "github.com/gpu-collector/gpu-collector/internal/reading/identity"
 )
 
 // Wire types (protobuf encoding guide, "Message Structure").
@@ -163,7 +164,7 @@ func (v *wireValue) hash(depth int) (uint64, bool) {
 	case pcommon.ValueTypeStr:
 		h = statetable.HashBytes(v.text)
 	case pcommon.ValueTypeBytes:
-		h = uint64(len(v.text))
+		h = statetable.HashLength(len(v.text))
 		for _, c := range v.text {
 			h = statetable.Mix(h, uint64(c))
 		}
@@ -172,7 +173,7 @@ func (v *wireValue) hash(depth int) (uint64, bool) {
 		if !ok {
 			return 0, false
 		}
-		h = uint64(n)
+		h = statetable.HashLength(n)
 		for pos := 0; pos < len(v.text); {
 			from, to := chunk(v.text, pos+1)
 			member, ok := readValue(v.text[from:to])
@@ -239,9 +240,7 @@ func (id *wireIdentity) resource(b []byte, pos int) bool {
 					return false
 				}
 			}
-			for _, name := range nodeAttributes {
-				id.isNode = id.isNode || string(key) == name
-			}
+			id.isNode = id.isNode || nodeidentity.IsNode(key)
 			id.attrs = append(id.attrs, wireAttribute{key, v})
 			pos = to
 		default:

@@ -12,10 +12,9 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 )
 
-// Filter compares what Read has read with the table and appends to out a
-// request that holds only what the next hop does not have, and heartbeats. Each
-// resource stays, with a probe where nothing of it is new: the pipeline may refuse
-// the push for any of them.
+// Filter compares what Read has read with the table. It appends a request to out, with
+// heartbeats and only what the next hop does not have. Each resource stays, with a probe
+// where nothing of it is new: the pipeline may refuse the push for any of them.
 func (w *Wire) Filter(out []byte) []byte {
 	for i := range w.resources {
 		if r := &w.resources[i]; r.points.to > r.points.from {
@@ -46,6 +45,11 @@ func (w *Wire) judgeResource(r *wireResource) {
 	scopes := w.scopes[r.scopes.from:r.scopes.to]
 	for i := range scopes {
 		w.judgeScope(&scopes[i])
+	}
+	if w.isOver() {
+		w.readAttributes(r.resource.of(w.msg), tagResourceAttribute)
+		w.tell(w.attrs)
+		clear(w.attrs)
 	}
 	// Vanished and repeated series are rare, so pdata writes their points.
 	var own pmetric.Metrics
@@ -118,16 +122,18 @@ func (w *Wire) judgeMetric(m *wireMetric, scope *scopeIdentityBytes) {
 	points := w.points[m.points.from:m.points.to]
 	for i := range points {
 		p := &points[i]
-		if p.drop = w.number(p, key, m.isSum); p.drop {
+		p.drop = w.number(p, key, m.isSum)
+		if !p.drop && w.Report.Fresh() && !w.describe(scope, m, p) {
+			w.nameless()
+			p.drop = true
+		}
+		if p.drop {
 			m.data.content -= p.end - p.from
 			m.data.edited = true
 			continue
 		}
 		m.data.gone = false
 		m.data.edited = m.data.edited || p.stamped
-		if w.Report.Fresh() {
-			w.describe(scope, m, p)
-		}
 	}
 	m.member(&m.data)
 	m.gone = m.data.gone
@@ -214,8 +220,8 @@ func (w *Wire) writeMetric(out []byte, m *wireMetric) []byte {
 	return append(out, w.msg[m.data.end:m.end]...)
 }
 
-// begin writes an element of which all or nothing is left, or else its header,
-// and returns up to where the message has been dealt with.
+// begin writes an element that stays whole, or the header of an edited one, and skips
+// a gone one. It returns the position up to which the message is done.
 func (w *Wire) begin(out []byte, tag byte, e *element) ([]byte, int32) {
 	switch {
 	case e.gone:

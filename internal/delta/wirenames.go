@@ -10,8 +10,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 )
 
-// What is new to the table is named as describer does. That happens once for a
-// node and once for a series, so it may allocate.
+// A new node or series gets the name that describer gives. That happens once for
+// each, so it may allocate.
 
 func (w *Wire) describeNode(r *wireResource) {
 	w.readAttributes(r.resource.of(w.msg), tagResourceAttribute) // those that can be
@@ -19,7 +19,8 @@ func (w *Wire) describeNode(r *wireResource) {
 	clear(w.attrs)
 }
 
-func (w *Wire) describe(scope *scopeIdentityBytes, m *wireMetric, p *wirePoint) {
+// describe reports whether there is room for the name.
+func (w *Wire) describe(scope *scopeIdentityBytes, m *wireMetric, p *wirePoint) bool {
 	of := statetable.Metric{
 		ScopeName: string(scope.name.of(w.msg)), ScopeVersion: string(scope.version.of(w.msg)),
 		Name: string(m.name.of(w.msg)), Unit: string(m.unit.of(w.msg)), Description: string(m.description.of(w.msg)),
@@ -29,10 +30,10 @@ func (w *Wire) describe(scope *scopeIdentityBytes, m *wireMetric, p *wirePoint) 
 		of.Type, of.Monotonic = statetable.TypeSum, m.monotonic
 	}
 	body, _ := chunk(w.msg, int(p.from)+1)
-	if w.readAttributes(w.msg[body:p.end], tagAttribute) && !scope.attributed {
-		w.Report.Describe(&of, w.attrs)
-	}
+	fits := w.readAttributes(w.msg[body:p.end], tagAttribute) && !scope.attributed
+	room := !fits || w.Report.Describe(&of, w.attrs)
 	clear(w.attrs)
+	return room
 }
 
 // readAttributes fills attrs from those of a message that was read before, and

@@ -34,14 +34,14 @@ var (
 // no CPU that shows (docs/benchmarks.md): its live heap is a few megabytes.
 const leanGCPercent = 30
 
-// startup is when the agent has read its configuration and polled once; what
-// that took is not needed again.
+// startup is when the agent has read its configuration and polled once; it does not
+// need the memory of that again.
 const startup = 10 * time.Second
 
 // resolveAgain is the least time between two questions for the same name. A
-// shard or gateway that was replaced has another address; with gRPC's own 30 s
-// its nodes would be out of view for as long as three pushes. A question is
-// asked only after a connection has ended, so that this is no load.
+// replaced shard or gateway has another address, and with gRPC's own 30 s its nodes
+// would be out of view for three pushes. A question follows only the end of a
+// connection, so this is no load.
 const resolveAgain = 5 * time.Second
 
 // SaveMemory makes the collector of garbage run more often than it does by

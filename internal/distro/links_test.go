@@ -16,7 +16,7 @@ import (
 func TestTheDoorLinksNoComparison(t *testing.T) {
 	const module = "github.com/gpu-collector/gpu-collector/"
 	for _, door := range []string{
-		"extension/admissionextension", "extension/wirediffextension", "processor/diffprocessor", "processor/clientidentityprocessor",
+		"extension/admissionextension", "extension/wirediffextension", "extension/expositionextension", "processor/diffprocessor", "processor/clientidentityprocessor",
 		"internal/wire", "internal/reading/metricreading",
 	} {
 		t.Run(door, func(t *testing.T) {

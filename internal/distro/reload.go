@@ -17,12 +17,12 @@ import (
 	"go.uber.org/zap"
 )
 
-// reloads lets a Collector outlive a configuration that is not valid. On SIGHUP
-// the Collector stops its service first and reads the configuration then; what
-// is wrong with it ends the process, and with it everything that was right.
+// reloads lets a Collector outlive an invalid configuration. On SIGHUP the
+// Collector stops its service first and reads the configuration then; a mistake in
+// it would end the process, and all that worked.
 //
 // The service loads like this: Factories, then Retrieve of each source, then
-// the components. So what was read is known to run when the next load begins.
+// the components. So the last configuration is known to run when the next load begins.
 type reloads struct {
 	mu      sync.Mutex
 	running map[string]*confmap.Retrieved // of the last load that ran
@@ -110,9 +110,9 @@ func (r *reloads) starts() {
 	r.up = false
 }
 
-// waits is called each time the Collector begins to wait for signals, and
-// returns whether a SIGHUP came before the first time, which the Collector
-// therefore knows nothing of. All later ones it gets itself.
+// waits is called each time the Collector begins to wait for signals. It returns
+// whether a SIGHUP came before the first time: the Collector missed that signal, and
+// gets all later ones itself.
 func (r *reloads) waits() (pending bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,7 +167,7 @@ const (
 )
 
 // guard has cmd start anew, with the configuration before, when a reload fails.
-// What fails then as well ends the process.
+// A second failure ends the process.
 func (r *reloads) guard(cmd *cobra.Command, logger *zap.Logger) {
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -191,7 +191,7 @@ func (r *reloads) guard(cmd *cobra.Command, logger *zap.Logger) {
 			case err == nil:
 				return nil
 			case strings.HasPrefix(err.Error(), shutdownFailed):
-				// What ran is known to, and what was asked for is still to be read.
+				// The configuration that ran is good; the new configuration is still unread.
 				logger.Error("the service did not end as it should; another one takes the new configuration", zap.Error(err))
 				reloads = true
 			case strings.HasPrefix(err.Error(), setupFailed), reloads && !r.wasUp():

@@ -179,9 +179,9 @@ func TestASIGHUPReloadsOnce(t *testing.T) {
 	assert.Len(t, sent, 3, "the first one again; the second not, nor on the way back what led there")
 }
 
-// TestAnUncleanEndGoesBackOneGeneration: when the service that is to go does
-// not shut down as it should, the new configuration is read all the same, and
-// what ran last is taken if that does not run, from the first reload on.
+// TestAnUncleanEndGoesBackOneGeneration: the old service does not shut down as it
+// should, from the first reload on. The Collector reads the new configuration all the
+// same, and takes the last configuration if the new one does not run.
 func TestAnUncleanEndGoesBackOneGeneration(t *testing.T) {
 	for name, earlier := range map[string][]string{
 		"the first reload": nil,

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fairshare divides a bounded number of places among owners of whom
-// nobody knows beforehand how many there are: an owner may hold no more than a
-// share of what the others do not hold. Nothing has to be configured per owner,
-// no history is kept and no clock is needed; an owner that holds nothing is
-// refused only when nothing is left.
+// Package fairshare divides a bounded number of places among an unknown number of
+// owners. An owner may hold no more than a share of the places that the others do
+// not hold. It needs no configuration per owner, no history and no clock. An owner
+// without a place is refused only when no place is left.
 //
 // With a share of a half an owner holds no more than is still free. That is the
 // dynamic threshold of Choudhury and Hahne (Dynamic queue length thresholds for
@@ -51,14 +50,40 @@ func New[K comparable](places int, share float64) *Ledger[K] {
 func (l *Ledger[K]) Take(owner K, want int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	held := l.held[owner]
-	n := min(want, Limit(l.share, l.places, l.taken-held)-held)
+	n := min(want, l.room(owner))
 	if n <= 0 {
 		return 0
 	}
-	l.held[owner] = held + n
+	l.held[owner] += n
 	l.taken += n
 	return n
+}
+
+// TakeAll gives an owner all of so many more places, or none.
+func (l *Ledger[K]) TakeAll(owner K, want int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if want == 0 {
+		return true // also of one that holds too many
+	}
+	if want > l.room(owner) {
+		return false
+	}
+	l.held[owner] += want
+	l.taken += want
+	return true
+}
+
+// Room is how many more places an owner may hold now; at or below 0 there is none.
+func (l *Ledger[K]) Room(owner K) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.room(owner)
+}
+
+func (l *Ledger[K]) room(owner K) int {
+	held := l.held[owner]
+	return Limit(l.share, l.places, l.taken-held) - held
 }
 
 // Hold gives an owner places that it had before the ledger was, whether or not

@@ -55,8 +55,26 @@ func TestLedgerHoldsWhatWasThereBefore(t *testing.T) {
 	assert.Equal(t, 5, l.Taken())
 }
 
+func TestTakeAllOrNone(t *testing.T) {
+	l := New[string](10, Half)
+	assert.Equal(t, 5, l.Room("a"))
+	assert.False(t, l.TakeAll("a", 6))
+	assert.Zero(t, l.Taken())
+	assert.True(t, l.TakeAll("a", 4))
+	assert.Equal(t, 1, l.Room("a"))
+	assert.Equal(t, 3, l.Room("b"))
+	assert.False(t, l.TakeAll("a", 2))
+	l.Hold("a", 5)
+	assert.Negative(t, l.Room("a"))
+	assert.True(t, l.TakeAll("a", 0), "nothing always fits")
+	assert.Equal(t, 9, l.Held("a"))
+	l.Give("a", 9)
+	assert.True(t, l.TakeAll("c", 0))
+	assert.Empty(t, l.held, "nobody who holds nothing is remembered")
+}
+
 // TestTheLastToComeFindsRoom: whatever some owners took, the places never
-// overflow, and one that holds nothing finds what the theory leaves it.
+// overflow. An owner that holds nothing finds the places that the theory leaves.
 func TestTheLastToComeFindsRoom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		places := rapid.IntRange(1, 10_000).Draw(t, "places")

@@ -4,7 +4,6 @@ package fleetapi
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -13,8 +12,10 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/webguard"
 )
 
 // Options of an API.
@@ -32,6 +33,9 @@ type Options struct {
 	Pages http.Handler
 	// Auth guards what tells of the fleet; nil lets everybody ask.
 	Auth *Auth
+	// Reader names who makes a request, by what Auth made of its context; without a
+	// name, or without Reader, the address does. One reader has a share of the streams.
+	Reader func(context.Context) string
 }
 
 // API answers the requests.
@@ -45,6 +49,8 @@ type API struct {
 	// Cut counts the clients of the stream that were too slow.
 	cut    atomic.Int64
 	shared atomic.Pointer[shared]
+	// places are those of the stream, by reader.
+	places *fairshare.Ledger[string]
 }
 
 func init() {
@@ -62,6 +68,9 @@ func New(o Options) *API {
 	}
 	o.Stream.setDefaults()
 	a := &API{o: o, mux: http.NewServeMux(), started: o.Now(), done: make(chan struct{})}
+	if o.Feed != nil {
+		a.places = fairshare.New[string](o.Feed.Limit(), o.Stream.ReaderShare)
+	}
 	// Nothing that the library would load from elsewhere, and no schema links
 	// in answers.
 	cfg := huma.DefaultConfig("gpu-collector fleet view", o.Version)
@@ -127,7 +136,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Referrer-Policy", "no-referrer")
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		h.Set("Allow", "GET, HEAD")
-		problem(w, http.StatusMethodNotAllowed, "only GET is served here")
+		webguard.Problem(w, http.StatusMethodNotAllowed, "only GET is served here")
 		return
 	}
 	_, pattern := a.mux.Handler(r)
@@ -139,15 +148,22 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if pattern == "" || api && public(pattern) {
-		problem(w, http.StatusNotFound, "there is nothing at "+r.URL.Path+"; /docs/ lists what there is")
+		webguard.Problem(w, http.StatusNotFound, "there is nothing at "+r.URL.Path+"; /docs/ lists what there is")
 		return
+	}
+	if pattern == "GET "+observePath {
+		r = r.WithContext(context.WithValue(r.Context(), readerKey{}, a.reader(r)))
 	}
 	a.mux.ServeHTTP(w, r)
 }
 
-func problem(w http.ResponseWriter, status int, detail string) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(status)
-	// The client is gone when this fails; there is nobody left to tell.
-	_ = json.NewEncoder(w).Encode(huma.ErrorModel{Title: http.StatusText(status), Status: status, Detail: detail})
+type readerKey struct{}
+
+func (a *API) reader(r *http.Request) string {
+	if a.o.Reader != nil {
+		if name := a.o.Reader(r.Context()); name != "" {
+			return name
+		}
+	}
+	return webguard.Address(r)
 }

@@ -300,7 +300,7 @@ func TestFleet(t *testing.T) {
 	assert.Equal(t, []GroupSignal{{"throughput", 0.05, new(0.01), new(0.04)}}, groups[0].Signals)
 	assert.Empty(t, get200[GroupPage](t, a, "/api/v1/groups?cluster=c2").Groups)
 
-	// What a missing node last said counts no more.
+	// The last report of a missing node does not count.
 	put(a, "c2", "n1", t0.Add(-time.Hour), func(u *fleetstate.Update) {
 		u.Set(reading.NodeStraggler, 1)
 		g := u.GPU("GPU-d")

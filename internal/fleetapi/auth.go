@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/gpu-collector/gpu-collector/internal/webguard"
 )
 
 // Auth guards what tells of the fleet. Pages and the OpenAPI document are not
@@ -27,7 +29,7 @@ func public(pattern string) bool {
 	return pattern == "GET /" || pattern == "GET /docs/" || strings.HasPrefix(pattern, "GET /openapi")
 }
 
-// admit returns the request as of who is allowed to make it, or refuses it.
+// admit returns the request with its authenticated client, or refuses it.
 func (a *Auth) admit(w http.ResponseWriter, r *http.Request) (*http.Request, bool) {
 	if a == nil {
 		return r, true
@@ -39,7 +41,7 @@ func (a *Auth) admit(w http.ResponseWriter, r *http.Request) (*http.Request, boo
 	ctx, err := a.Authenticate(r.Context(), headers)
 	if err != nil {
 		w.Header().Set("WWW-Authenticate", a.Challenge)
-		problem(w, http.StatusUnauthorized, err.Error())
+		webguard.Problem(w, http.StatusUnauthorized, err.Error())
 		return nil, false
 	}
 	return r.WithContext(ctx), true

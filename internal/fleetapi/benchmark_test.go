@@ -109,8 +109,8 @@ func ingest(ctx context.Context, a *API, nodes, perSecond int, took func(time.Du
 	}
 }
 
-// BenchmarkIngestWithStreams measures what a report of 8 GPUs costs the
-// pipeline while clients watch 1,000 nodes, 20 of which each client selects.
+// BenchmarkIngestWithStreams measures the cost of a report of 8 GPUs while
+// clients watch 1,000 nodes. Each client selects 20 nodes.
 func BenchmarkIngestWithStreams(b *testing.B) {
 	const nodes = 1000
 	for _, clients := range []int{0, 1000} {

@@ -13,8 +13,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
-// converter makes API types of views at one point in time. What it returns
-// points into the views, which never change.
+// converter makes API types of views at one point in time. The results point
+// into the views, which never change.
 type converter struct {
 	store *fleetstate.Store
 	now   time.Time

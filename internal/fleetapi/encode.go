@@ -16,10 +16,9 @@ import (
 // jsonFormat answers in JSON even where a number has no form there.
 var jsonFormat = huma.Format{Marshal: encodeJSON, Unmarshal: huma.DefaultJSONFormat.Unmarshal}
 
-// encodeJSON writes an answer, of which v is a pointer. It leaves out the numbers
-// that JSON cannot say: a sum of finite numbers may be infinite, and one odd node
-// must not take the answer from everybody. The encoder writes nothing before it
-// has failed.
+// encodeJSON writes an answer; v points to it. It leaves out the numbers that
+// JSON cannot say. A sum of finite numbers may be infinite, and one odd node must
+// not take the answer from everybody. An encoder that fails has written nothing.
 func encodeJSON(w io.Writer, v any) error {
 	err := huma.DefaultJSONFormat.Marshal(w, v)
 	if unsayable := (*json.UnsupportedValueError)(nil); errors.As(err, &unsayable) {

@@ -41,7 +41,7 @@ type NodeGPUs struct {
 // StragglerList is a ranking, the most suspect node first.
 type StragglerList struct {
 	At         time.Time   `json:"at"`
-	Ranked     int         `json:"ranked" doc:"Nodes of which enough is known to be ranked"`
+	Ranked     int         `json:"ranked" doc:"Nodes with enough known values to be ranked"`
 	Stragglers []Straggler `json:"stragglers" doc:"The most suspect nodes, named as stragglers or not"`
 }
 
@@ -140,7 +140,7 @@ func (a *API) getNodeGPUs(_ context.Context, in *getNodeInput) (*NodeGPUs, error
 
 type listGPUsInput struct {
 	Cluster  []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
-	Names    []string `query:"names,explode" maxItems:"1000" doc:"Only of nodes of these names; one that ends with * stands for all that begin so"`
+	Names    []string `query:"names,explode" maxItems:"1000" doc:"Only of nodes of these names; abc* stands for all names that begin with abc"`
 	Health   []string `query:"health,explode" enum:"unknown,healthy,degraded,unhealthy" doc:"Only GPUs in one of these states"`
 	MinUsage float64  `query:"min_usage" minimum:"0" maximum:"1" doc:"Least utilisation"`
 	PageParams
@@ -284,7 +284,7 @@ func (a *API) getSummary(_ context.Context, in *getSummaryInput) (*Summary, erro
 			oldest = v.Seen
 		}
 		if v.State == gpusemconv.StateMissing {
-			// What it was says nothing of the fleet now.
+			// Its last state says nothing about the fleet.
 			return true
 		}
 		out.GPUs += len(v.GPUs)

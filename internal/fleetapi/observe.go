@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 )
 
@@ -25,6 +26,9 @@ type StreamOptions struct {
 	KeepAlive time.Duration
 	// NodesPerEvent bounds an event, and with it what a client holds in memory.
 	NodesPerEvent int
+	// ReaderShare is the part of the streams that others leave which one reader may
+	// have; 0 is half.
+	ReaderShare float64
 }
 
 func (o *StreamOptions) setDefaults() {
@@ -37,7 +41,12 @@ func (o *StreamOptions) setDefaults() {
 	if o.NodesPerEvent == 0 {
 		o.NodesPerEvent = 250
 	}
+	if o.ReaderShare == 0 {
+		o.ReaderShare = fairshare.Half
+	}
 }
+
+const observePath = "/api/v1/observe"
 
 // maxOpenEpisodes bounds the event that lists the open episodes.
 const maxOpenEpisodes = 1000
@@ -67,11 +76,11 @@ func (a *API) registerObserve() {
 		})
 	}
 	huma.Register(a.huma, huma.Operation{
-		OperationID: "observe", Method: http.MethodGet, Path: "/api/v1/observe", Tags: []string{tagFleet},
+		OperationID: "observe", Method: http.MethodGet, Path: observePath, Tags: []string{tagFleet},
 		Summary: "The selected nodes, live",
 		Description: "Server-sent events. First `snapshot`, in one or more parts until `last`; then `diff` with what changed since. " +
 			"`episodes` lists the open episodes whenever one changed. A client that is slow gets the latest state of what it missed; " +
-			"one that does not read for longer than the server allows is cut off and may come back.",
+			"the server cuts off a client that does not read for too long; the client may come back.",
 		Responses: map[string]*huma.Response{"200": {
 			Description: "OK",
 			Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{
@@ -83,12 +92,18 @@ func (a *API) registerObserve() {
 	}, a.observe)
 }
 
-func (a *API) observe(_ context.Context, in *observeInput) (*huma.StreamResponse, error) {
+func (a *API) observe(ctx context.Context, in *observeInput) (*huma.StreamResponse, error) {
 	w, err := a.o.Feed.Watch(in.filter())
 	if err != nil {
 		return nil, retryLater(huma.Error429TooManyRequests(err.Error() + ": come back later, or ask /api/v1/nodes now and then"))
 	}
+	reader, _ := ctx.Value(readerKey{}).(string)
+	if a.places.Take(reader, 1) == 0 {
+		a.unwatch(w)
+		return nil, retryLater(huma.Error429TooManyRequests("you have your share of the streams: end one, or ask /api/v1/nodes now and then"))
+	}
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
+		defer a.places.Give(reader, 1)
 		defer a.unwatch(w)
 		r, writer := humago.Unwrap(ctx)
 		s := &stream{
@@ -354,7 +369,7 @@ func (s *stream) send(pieces ...[]byte) error {
 	return nil
 }
 
-// ended tells a client that went away from one that was too slow.
+// ended returns err for a client that was too slow, errGone for a lost client.
 func (s *stream) ended(err error) error {
 	var timeout interface{ Timeout() bool }
 	if errors.As(err, &timeout) && timeout.Timeout() {

@@ -4,12 +4,14 @@ package fleetapi
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -143,6 +145,64 @@ func TestTooManyClients(t *testing.T) {
 	assert.Contains(t, w.Body.String(), "come back later")
 	assert.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
 }
+
+// TestOneReaderLeavesStreamsToOthers: by name, or by address where there is none.
+func TestOneReaderLeavesStreamsToOthers(t *testing.T) {
+	for _, named := range []bool{false, true} {
+		a := newAPI(func(o *Options) {
+			o.Feed = fleetstate.NewFeed(o.Store, 4)
+			if named {
+				o.Reader = func(ctx context.Context) string { return ctx.Value(nameKey{}).(string) }
+			}
+		})
+		stop := make(chan struct{})
+		var open sync.WaitGroup
+		watch := func(reader string) int {
+			ctx, cancel := context.WithCancel(t.Context())
+			t.Cleanup(cancel)
+			r := httptest.NewRequest(http.MethodGet, "/api/v1/observe", http.NoBody)
+			if r = r.WithContext(ctx); named {
+				r = r.WithContext(context.WithValue(ctx, nameKey{}, reader))
+			} else {
+				r.RemoteAddr = reader + ":1234"
+			}
+			before, w, done := a.o.Feed.Watchers(), &patientRecorder{ResponseRecorder: httptest.NewRecorder()}, make(chan struct{})
+			open.Go(func() { defer close(done); a.ServeHTTP(w, r) })
+			open.Go(func() { <-stop; cancel() })
+			require.Eventually(t, func() bool {
+				select {
+				case <-done:
+					return true
+				default:
+					return a.o.Feed.Watchers() > before && a.places.Taken() == a.o.Feed.Watchers()
+				}
+			}, 10*time.Second, time.Millisecond)
+			select {
+			case <-done:
+				return w.Code
+			default:
+				return http.StatusOK
+			}
+		}
+		assert.Equal(t, http.StatusOK, watch("10.0.0.1"))
+		assert.Equal(t, http.StatusOK, watch("10.0.0.1"))
+		assert.Equal(t, http.StatusTooManyRequests, watch("10.0.0.1"), "half of four")
+		assert.Equal(t, http.StatusOK, watch("10.0.0.2"))
+		assert.Equal(t, http.StatusTooManyRequests, watch("10.0.0.2"), "half of the rest")
+		assert.Equal(t, http.StatusOK, watch("10.0.0.3"))
+		close(stop)
+		open.Wait()
+		assert.Zero(t, a.places.Taken())
+		assert.Zero(t, a.o.Feed.Watchers())
+	}
+}
+
+type nameKey struct{}
+
+// patientRecorder takes the deadlines of a stream.
+type patientRecorder struct{ *httptest.ResponseRecorder }
+
+func (*patientRecorder) SetWriteDeadline(time.Time) error { return nil }
 
 // TestClientThatDoesNotReadIsCutOff has a client that takes the header and no
 // more, until the buffers of the connection are full.

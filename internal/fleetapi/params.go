@@ -58,7 +58,7 @@ func (p *PageParams) page(n, total int) Page {
 // NodeParams select nodes.
 type NodeParams struct {
 	Cluster   []string       `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
-	Names     []string       `query:"names,explode" maxItems:"1000" doc:"Only nodes of these names; one that ends with * stands for all that begin so"`
+	Names     []string       `query:"names,explode" maxItems:"1000" doc:"Only nodes of these names; abc* stands for all names that begin with abc"`
 	Group     []string       `query:"group,explode" maxItems:"100" doc:"Only of these peer groups"`
 	State     []string       `query:"state,explode" enum:"active,idle,calibrating,missing" doc:"Only nodes in one of these states"`
 	Health    []string       `query:"health,explode" enum:"unknown,healthy,degraded,unhealthy" doc:"Only nodes whose worst GPU is in one of these states"`
@@ -167,8 +167,8 @@ func splitList(text string) []string {
 	return append(list, value.String())
 }
 
-// finite reports whether a text is no number that is not finite; what is no
-// number at all is the schema's to refuse.
+// finite is false for an infinite number and NaN only. The schema refuses a text
+// that is no number.
 func finite(text string) bool {
 	v, err := strconv.ParseFloat(text, 64)
 	return !math.IsNaN(v) && !math.IsInf(v, 0) || errors.Is(err, strconv.ErrSyntax)

@@ -10,9 +10,9 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 )
 
-// Bounds of what is shared: clients wake together, once per frame of the feed,
-// and a fleet of 5,000 nodes of 8 GPUs takes some 50 MB. What is more is encoded
-// for each client by itself.
+// Bounds of the shared bytes: clients wake together, once per frame of the feed,
+// and a fleet of 5,000 nodes of 8 GPUs takes some 50 MB. Beyond the bound each
+// client's bytes are encoded anew.
 const (
 	sharedFor   = 500 * time.Millisecond
 	sharedBytes = 64 << 20

@@ -95,7 +95,7 @@ func TestFurtherClientsCostNothing(t *testing.T) {
 }
 
 // TestSharedIsWhatEachWouldGet has clients that look before and after a change
-// and a sign of life, within the time for which nodes are shared.
+// and a sign of life, while the encoded nodes are shared.
 func TestSharedIsWhatEachWouldGet(t *testing.T) {
 	a := newAPI(nil)
 	fleet(a)

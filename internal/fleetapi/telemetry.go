@@ -45,7 +45,7 @@ type Recorded struct {
 	Samples int64     `json:"samples"`
 }
 
-// RecordedHost is a node of which there is history.
+// RecordedHost is a node with history.
 type RecordedHost struct {
 	Cluster string `json:"cluster"`
 	Host    string `json:"host"`
@@ -58,7 +58,7 @@ type HostPage struct {
 	Hosts []RecordedHost `json:"hosts"`
 }
 
-// RecordedGPU is a GPU of which there is history.
+// RecordedGPU is a GPU with history.
 type RecordedGPU struct {
 	Cluster string `json:"cluster"`
 	Host    string `json:"host"`
@@ -98,8 +98,8 @@ type AggregationList struct {
 func (a *API) registerTelemetry() {
 	const off, away = http.StatusNotFound, http.StatusServiceUnavailable
 	get(a, "list-telemetry", "/api/v1/telemetry", tagHistory, "Samples of the past, the newest first", a.listTelemetry, off, away)
-	get(a, "list-telemetry-hosts", "/api/v1/telemetry/hosts", tagHistory, "Nodes of which there is history", a.listTelemetryHosts, off, away)
-	get(a, "list-telemetry-gpus", "/api/v1/telemetry/hosts/{host}/gpus", tagHistory, "GPUs of a node of which there is history", a.listTelemetryGPUs, off, away)
+	get(a, "list-telemetry-hosts", "/api/v1/telemetry/hosts", tagHistory, "Nodes with history", a.listTelemetryHosts, off, away)
+	get(a, "list-telemetry-gpus", "/api/v1/telemetry/hosts/{host}/gpus", tagHistory, "GPUs of a node with history", a.listTelemetryGPUs, off, away)
 	get(a, "list-aggregations", "/api/v1/telemetry/aggregations", tagHistory, "Figures over samples of the past", a.listAggregations, off, away)
 }
 
@@ -197,7 +197,7 @@ func (a *API) listTelemetryGPUs(ctx context.Context, in *listTelemetryGPUsInput)
 }
 
 type listAggregationsInput struct {
-	GroupBy string   `query:"group_by" enum:"cluster,host,gpu,metric" default:"host" doc:"What makes a row, besides the metric and its attributes"`
+	GroupBy string   `query:"group_by" enum:"cluster,host,gpu,metric" default:"host" doc:"The key of a row, besides the metric and its attributes"`
 	Range   string   `query:"time_range" default:"1h" maxLength:"32" example:"24h" doc:"How far back from now, such as 30m, 24h or 7d"`
 	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
 	Host    []string `query:"host,explode" maxItems:"100" doc:"Only of these nodes"`

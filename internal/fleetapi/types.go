@@ -32,11 +32,11 @@ type Node struct {
 	HostID           string   `json:"host_id,omitempty"`
 	State            string   `json:"state,omitempty" doc:"active, idle, calibrating, or missing when the node is silent; absent while unknown"`
 	Health           string   `json:"health" enum:"unknown,healthy,degraded,unhealthy" doc:"The worst of its GPUs"`
-	Straggler        bool     `json:"straggler" doc:"The gateway's verdict; false of a missing node, of which there is none"`
+	Straggler        bool     `json:"straggler" doc:"The gateway's verdict; false of a missing node, which has none"`
 	Suspicion        *float64 `json:"suspicion,omitempty" doc:"Evidence against the node as a share of what names a straggler; 1 and more is a straggler"`
 	Rank             *float64 `json:"rank,omitempty" doc:"Place among the most suspect nodes of the cluster, from 1"`
 	AgentStraggler   *bool    `json:"agent_straggler,omitempty" doc:"The node's own verdict"`
-	DetectionMode    string   `json:"detection_mode,omitempty" doc:"What the node judges itself by: fleet, cached, local or none"`
+	DetectionMode    string   `json:"detection_mode,omitempty" doc:"The parameters that the node judges itself by: fleet, cached, local or none"`
 	GatewayReachable *bool    `json:"gateway_reachable,omitempty"`
 	Score            *float64 `json:"score,omitempty" doc:"Health score of the node, 0 to 1"`
 	Threshold        *float64 `json:"threshold,omitempty" doc:"Score below which the node takes itself for a straggler"`
@@ -45,7 +45,7 @@ type Node struct {
 	Usage            *float64 `json:"usage,omitempty" doc:"Mean utilisation of the GPUs, 0 to 1"`
 	MaxTemperature   *float64 `json:"max_temperature_celsius,omitempty"`
 	Power            *float64 `json:"power_watts,omitempty" doc:"All GPUs together"`
-	Signals          []Signal `json:"signals" doc:"What the node is compared by"`
+	Signals          []Signal `json:"signals" doc:"The signals that the node is compared by"`
 	Culprit          *Culprit `json:"culprit,omitempty" doc:"Rank or GPU whose throughput stands out from the node's others"`
 	GPUCount         GPUCount `json:"gpu_count"`
 	GPUs             []GPU    `json:"gpus,omitempty" doc:"Only where asked for"`
@@ -94,9 +94,9 @@ type GPU struct {
 	UpReason    string         `json:"up_reason,omitempty" doc:"ok, or why the GPU does not answer"`
 	Health      string         `json:"health" enum:"unknown,healthy,degraded,unhealthy"`
 	HealthScore *float64       `json:"health_score,omitempty" doc:"0 to 100"`
-	Reasons     []HealthReason `json:"reasons" doc:"What holds the health score down"`
-	Action      string         `json:"recovery_action,omitempty" doc:"What the driver asks for"`
-	Throttles   []string       `json:"throttle_reasons" doc:"What holds the clocks down now"`
+	Reasons     []HealthReason `json:"reasons" doc:"The reasons that hold the health score down"`
+	Action      string         `json:"recovery_action,omitempty" doc:"The action that the driver asks for"`
+	Throttles   []string       `json:"throttle_reasons" doc:"The reasons that hold the clocks down"`
 	Xids        []Xid          `json:"xids"`
 
 	Temperature       *float64 `json:"temperature_celsius,omitempty"`
@@ -136,7 +136,7 @@ type Rows struct {
 // HealthReason is a rule that holds a health score down.
 type HealthReason struct {
 	Reason string `json:"reason"`
-	Action string `json:"action,omitempty" doc:"What an operator is to do"`
+	Action string `json:"action,omitempty" doc:"The action for an operator"`
 }
 
 // Xid is how often the driver reported an error.
@@ -253,7 +253,7 @@ type Health struct {
 	Now     time.Time        `json:"now"`
 	Nodes   int              `json:"nodes"`
 	Streams int              `json:"streams" doc:"Clients of the live stream"`
-	Dropped map[string]int64 `json:"dropped" doc:"What was not taken since the start, by reason"`
+	Dropped map[string]int64 `json:"dropped" doc:"The number of refused updates since the start, by reason"`
 	History HistoryHealth    `json:"history"`
 }
 
@@ -262,7 +262,7 @@ type HistoryHealth struct {
 	Storage string     `json:"storage" doc:"none, sqlite or prometheus"`
 	OK      bool       `json:"ok"`
 	Error   string     `json:"error,omitempty"`
-	Note    string     `json:"note,omitempty" doc:"What an operator should know though all is well, such as that a damaged file was put aside"`
+	Note    string     `json:"note,omitempty" doc:"A note for an operator though all is well, such as that a damaged file was put aside"`
 	Dropped int64      `json:"dropped" doc:"Samples that were not kept"`
 	Oldest  *time.Time `json:"oldest,omitempty"`
 	Bytes   int64      `json:"bytes,omitempty"`
@@ -284,7 +284,7 @@ type Seen struct {
 // Snapshot is the full view that a stream begins with, in parts.
 type Snapshot struct {
 	At    time.Time `json:"at"`
-	First bool      `json:"first" doc:"What was known before is void"`
+	First bool      `json:"first" doc:"The earlier state is void"`
 	Last  bool      `json:"last" doc:"The view is complete"`
 	Nodes []Node    `json:"nodes"`
 }

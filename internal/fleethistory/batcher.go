@@ -12,8 +12,8 @@ import (
 
 // Storage is what a Batcher writes to, from one goroutine.
 type Storage interface {
-	// Append stores all of it or nothing. What it returned nil for outlives the
-	// process. It may be called again with the same.
+	// Append stores all of it or nothing. A batch that it returned nil for outlives
+	// the process. It may be called again with the same batch.
 	Append(ctx context.Context, samples []Sample, episodes []Episode) error
 	// Maintain does a bounded piece of the work that is not writing, such as
 	// dropping what is too old, and reports whether there is more to do.
@@ -68,9 +68,9 @@ type Batcher struct {
 	spare    []Sample
 }
 
-// NewBatcher returns a batcher that is not yet started. onError is called from
-// the writer whenever the storage begins to refuse, and with nil when it takes
-// again; it may be nil.
+// NewBatcher returns a batcher that is not yet started. The writer calls onError
+// when the storage begins to refuse, and with nil when it takes again. onError may
+// be nil.
 func NewBatcher(cfg BatchConfig, storage Storage, onError func(error)) *Batcher {
 	if onError == nil {
 		onError = func(error) {}
@@ -167,8 +167,8 @@ func (b *Batcher) Start() {
 // for shutdown has no deadline. Kubernetes kills after 30 s.
 const shutdownTimeout = 10 * time.Second
 
-// Shutdown writes what waits, as far as the storage takes it before ctx ends or 10 s
-// are over, and ends the writer. What could not be written is counted as dropped.
+// Shutdown writes the queue, as far as the storage takes it before ctx ends or
+// 10 s are over, and ends the writer. It counts the rest as dropped.
 func (b *Batcher) Shutdown(ctx context.Context) error {
 	b.mu.Lock()
 	first := !b.closed
@@ -223,7 +223,15 @@ func (b *Batcher) finish(samples []Sample) {
 	b.release(samples)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.spare = samples[:0]
+	b.reuse(samples)
+}
+
+// reuse keeps the slice of samples that were written for the next ones. Few samples
+// let go of the room that many took. mu is held.
+func (b *Batcher) reuse(samples []Sample) {
+	if cap(samples) <= max(b.cfg.MaxSamples, 4*len(samples)) {
+		b.spare = samples[:0]
+	}
 }
 
 // release lets go of the texts of samples that wait no longer, and of their room.
@@ -253,8 +261,8 @@ func (b *Batcher) giveBack(samples []Sample, episodes []Episode) {
 
 func (b *Batcher) run() {
 	defer close(b.done)
-	// What is under way when the batcher is stopped ends by itself: each piece
-	// is bounded, and the storage's own waits are short.
+	// A write under way ends by itself after a stop: each piece is bounded, and
+	// the storage's own waits are short.
 	ctx := context.Background()
 	age := time.NewTicker(b.cfg.MaxAge)
 	defer age.Stop()
@@ -296,7 +304,7 @@ func (b *Batcher) writeAll(ctx context.Context) bool {
 		b.release(batch)
 	}
 	b.mu.Lock()
-	b.spare = samples[:0]
+	b.reuse(samples)
 	b.mu.Unlock()
 	return true
 }

@@ -160,8 +160,7 @@ func (s *slowStorage) Append(ctx context.Context, samples []Sample, episodes []E
 	return s.fakeStorage.Append(ctx, samples, episodes)
 }
 
-// What a flood has left in the queue holds up the end of the process for no longer
-// than it has.
+// A queue that a flood filled must not hold up the end of the process.
 func TestShutdownWithALongQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &slowStorage{takes: time.Second}

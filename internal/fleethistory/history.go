@@ -83,7 +83,7 @@ type Recorded struct {
 // GroupBy is what an aggregation makes one row of.
 type GroupBy string
 
-// What samples are grouped by, besides metric and attributes.
+// Each groups samples by one more key, besides metric and attributes.
 const (
 	ByCluster GroupBy = "cluster"
 	ByHost    GroupBy = "host"

@@ -17,25 +17,25 @@ func (s *Store) doubt(now time.Time) {
 	e := &s.episodes
 	e.mu.RLock()
 	open := make([]*Episode, 0, len(e.open))
-	for _, ep := range e.open {
-		open = append(open, ep)
+	for _, k := range e.open {
+		open = append(open, k.Episode)
 	}
 	e.mu.RUnlock()
 	for _, ep := range open {
-		key, contradicted := ep.Key(), s.contradicts(ep, now)
+		key, contradicted, account := ep.Key(), s.contradicts(ep, now), s.account(ep)
 		var over []*Episode
 		e.mu.Lock()
 		switch since, doubted := e.doubted[key]; {
-		case e.open[key] != ep || !contradicted:
+		case e.open[key].Episode != ep || !contradicted:
 			delete(e.doubted, key)
 		case !doubted:
 			e.doubted[key] = now
 		case now.Sub(since) >= s.cfg.EpisodeDoubt:
 			over = append(over, ep.untoldEnd(since, CauseUnconfirmed))
-			e.end(over[0])
+			e.end(over[0], account)
 		}
 		e.mu.Unlock()
-		e.kept(over...)
+		e.store(over...)
 	}
 }
 
@@ -65,7 +65,7 @@ func (s *Store) nodeContradicts(ep *Episode, node string, now time.Time) bool {
 	case ep.Subject == SubjectMissing:
 		return v.State != gpusemconv.StateMissing && v.Seen.After(ep.Updated)
 	default:
-		// Of a node that is silent the gateway says nothing any more.
+		// The gateway says nothing of a silent node.
 		return v.State == gpusemconv.StateMissing || v.Values.Get(reading.NodeStraggler) != nil && !v.Values.Flag(reading.NodeStraggler)
 	}
 }

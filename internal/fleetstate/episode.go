@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
@@ -45,7 +46,7 @@ type Episode struct {
 	Untold bool
 }
 
-// What episodes are about.
+// The subjects of episodes.
 const (
 	SubjectNode    = "node"
 	SubjectGroup   = "group"
@@ -53,8 +54,8 @@ const (
 	SubjectCluster = "cluster"
 )
 
-// EpisodeKey names an episode. Whoever may speak for one cluster cannot touch
-// the episodes of another by their IDs, which everybody can read.
+// EpisodeKey names an episode. Everybody can read the IDs, so the cluster is part of
+// the key: a client that speaks for one cluster cannot touch another's episodes.
 type EpisodeKey struct{ Cluster, ID string }
 
 // Key returns what the episode is kept by.
@@ -86,16 +87,48 @@ const (
 type episodes struct {
 	version atomic.Uint64
 	mu      sync.RWMutex
-	limit   int
-	open    map[EpisodeKey]*Episode // never changed in place
-	past    []*Episode              // ring, next is the oldest once it is full; nil for one that goes on
-	next    int
-	place   map[EpisodeKey]int // of those in past
-	// subjects are the open ones of which there is one at a time.
+	open    map[EpisodeKey]kept
+	past    map[EpisodeKey]kept
+	// ended are the keys of past by account, the oldest first.
+	ended map[string][]EpisodeKey
+	// openRoom and pastRoom count kibibytes by account.
+	openRoom, pastRoom *fairshare.Ledger[string]
+	// subjects are the open episodes whose subject has one at a time.
 	subjects map[subject]EpisodeKey
 	// doubted is since when the views contradict what is open.
 	doubted map[EpisodeKey]time.Time
 	keep    func(*Episode)
+}
+
+// kept is an episode and the account that pays for it.
+type kept struct {
+	*Episode // never changed in place
+	account  string
+	size     int // KiB
+}
+
+// kibibytes is the memory of an episode, in whole KiB.
+func (e *Episode) kibibytes() int {
+	const fixed = 512 // the struct, its numbers, and its places in the maps
+	n := fixed + len(e.ID) + len(e.Cluster) + len(e.Group) + len(e.Node) + len(e.Signal) + len(e.Severity) +
+		len(e.Cause) + len(e.Reason) + len(e.Action) + len(e.GPU) + len(e.Text) + len(e.Culprit.GPU)
+	for _, name := range e.Nodes {
+		n += 16 + len(name)
+	}
+	for i := range e.Evidence {
+		ev := &e.Evidence[i]
+		n += 80 + len(ev.Fact) + len(ev.GPU) + len(ev.Unit)
+	}
+	return (n + 1023) / 1024
+}
+
+// account returns who pays for an episode: its cluster, or, for a subject that has
+// never reported, the account of all invented subjects.
+func (s *Store) account(ep *Episode) string {
+	if ep.Node == "" && s.nodes.Held(ep.Cluster) > 0 || ep.Node != "" && s.find(Key{ep.Cluster, ep.Node}) != nil {
+		return ep.Cluster
+	}
+	return ""
 }
 
 // subject is what has one open episode at most.
@@ -114,8 +147,9 @@ func (e *Episode) subject() (subject, bool) {
 	}
 }
 
-func (e *episodes) init(limit int) {
-	e.limit, e.open, e.place = limit, map[EpisodeKey]*Episode{}, map[EpisodeKey]int{}
+func (e *episodes) init(limit int, share float64) {
+	e.open, e.past, e.ended = map[EpisodeKey]kept{}, map[EpisodeKey]kept{}, map[string][]EpisodeKey{}
+	e.openRoom, e.pastRoom = fairshare.New[string](limit, share), fairshare.New[string](limit, share)
 	e.subjects, e.doubted = map[subject]EpisodeKey{}, map[EpisodeKey]time.Time{}
 }
 
@@ -133,12 +167,12 @@ func (s *Store) RestoreEpisodes(list []*Episode) {
 		if ep.Open() {
 			ep = ep.untoldEnd(ep.Updated, CauseRestart)
 		}
-		e.end(ep)
+		e.end(ep, ep.Cluster)
 	}
 }
 
-// kept hands on what is to be kept beyond the process.
-func (e *episodes) kept(list ...*Episode) {
+// store hands on what is to be kept beyond the process.
+func (e *episodes) store(list ...*Episode) {
 	if e.keep == nil {
 		return
 	}
@@ -156,20 +190,21 @@ func (s *Store) PutEpisode(ep *Episode) bool {
 		return false
 	}
 	changed := s.putEpisode(ep)
-	s.episodes.kept(changed...)
+	s.episodes.store(changed...)
 	return len(changed) > 0
 }
 
 // putEpisode returns the episodes that changed.
 func (s *Store) putEpisode(ep *Episode) []*Episode {
+	account := s.account(ep)
 	e := &s.episodes
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	key := ep.Key()
-	old := e.open[key]
-	at, over := e.place[key]
+	old := e.open[key].Episode
+	before, over := e.past[key]
 	if over {
-		old = e.past[at]
+		old = before.Episode
 	}
 	if old != nil && !ep.sameSubject(old) {
 		s.drop(DropForeignEpisode)
@@ -185,36 +220,43 @@ func (s *Store) putEpisode(ep *Episode) []*Episode {
 		ep = ep.after(old)
 	}
 	if !ep.Open() {
-		e.end(ep)
+		e.end(ep, account)
 		return []*Episode{ep}
 	}
 	if old != nil && !over && old.Updated.After(ep.Updated) {
 		return nil
 	}
 	what, single := ep.subject()
-	before := e.open[e.subjects[what]]
-	replaces := single && before != nil && before.Key() != key
-	if (old == nil || over) && !replaces && len(e.open) >= e.limit {
-		s.drop(DropMaxEpisodes)
-		return nil
+	var former *Episode // of the subject
+	if single && e.subjects[what] != key {
+		former = e.open[e.subjects[what]].Episode
 	}
-	if replaces && before.Updated.After(ep.Updated) {
+	if former != nil && former.Updated.After(ep.Updated) {
 		// It comes late, and was over when the other began.
-		ep = ep.untoldEnd(before.Since, CauseSuperseded)
-		e.end(ep)
+		ep = ep.untoldEnd(former.Since, CauseSuperseded)
+		e.end(ep, account)
 		return []*Episode{ep}
 	}
-	if over {
-		e.past[at] = nil
-		delete(e.place, key)
-	}
 	changed := []*Episode{ep}
-	if replaces {
-		before = before.untoldEnd(ep.Updated, CauseSuperseded)
-		e.end(before)
-		changed = append(changed, before)
+	if former != nil {
+		former = former.untoldEnd(ep.Updated, CauseSuperseded)
+		e.end(former, account)
+		changed = append(changed, former)
 	}
-	e.open[key] = ep
+	// An episode that goes on keeps its room, whatever others took meanwhile.
+	k := kept{ep, account, ep.kibibytes()}
+	was, goes := e.open[key]
+	if goes {
+		k.account = was.account
+	}
+	if !take(e.openRoom, k.account, k.size-was.size) {
+		s.drop(DropMaxEpisodes)
+		return changed[1:]
+	}
+	e.open[key] = k
+	if over {
+		e.forget(key)
+	}
 	if single {
 		e.subjects[what] = key
 	}
@@ -230,7 +272,7 @@ func (e *Episode) after(old *Episode) *Episode {
 		next.Since = old.Since
 	}
 	if !e.Open() && len(e.Evidence) == 0 {
-		// The end says that it is over; what it was is known from before.
+		// The end says only that it is over; the rest is known from before.
 		next.Evidence = old.Evidence
 		next.Reason, next.Action, next.GPU = cmp.Or(e.Reason, old.Reason), cmp.Or(e.Action, old.Action), cmp.Or(e.GPU, old.GPU)
 		next.Culprit = cmp.Or(e.Culprit, old.Culprit)
@@ -239,7 +281,7 @@ func (e *Episode) after(old *Episode) *Episode {
 	return &next
 }
 
-// untoldEnd returns the episode as one that ended without a word.
+// untoldEnd returns the episode with an end that nobody reported.
 func (e *Episode) untoldEnd(at time.Time, cause string) *Episode {
 	ended := *e
 	ended.Ended, ended.Cause, ended.Untold = at, cause, true
@@ -249,31 +291,73 @@ func (e *Episode) untoldEnd(at time.Time, cause string) *Episode {
 	return &ended
 }
 
-// end moves an episode to the past. mu is held.
-func (e *episodes) end(ep *Episode) {
+// end moves an episode to the past, where the account's oldest make room for it, or
+// those of the account that holds most. mu is held.
+func (e *episodes) end(ep *Episode, account string) {
 	key := ep.Key()
-	delete(e.open, key)
+	e.close(key)
+	e.forget(key)
 	delete(e.doubted, key)
 	if what, single := ep.subject(); single && e.subjects[what] == key {
 		delete(e.subjects, what)
 	}
 	e.version.Add(1)
-	if at, over := e.place[key]; over {
-		e.past[at] = ep
+	size := ep.kibibytes()
+	for !take(e.pastRoom, account, size) {
+		from := account
+		if len(e.ended[account]) == 0 {
+			for other := range e.ended {
+				if from == account || e.pastRoom.Held(other) > e.pastRoom.Held(from) {
+					from = other
+				}
+			}
+		}
+		if len(e.ended[from]) == 0 {
+			return // larger than all the room there is
+		}
+		e.forget(e.ended[from][0])
+	}
+	e.past[key] = kept{ep, account, size}
+	e.ended[account] = append(e.ended[account], key)
+}
+
+// take takes all of n places or none; it gives back a negative n.
+func take(room *fairshare.Ledger[string], account string, n int) bool {
+	if n <= 0 {
+		room.Give(account, -n)
+		return true
+	}
+	got := room.Take(account, n)
+	if got < n {
+		room.Give(account, got)
+	}
+	return got == n
+}
+
+// close takes an episode from the open ones, and forget from those that are over.
+func (e *episodes) close(key EpisodeKey) {
+	if k, ok := e.open[key]; ok {
+		delete(e.open, key)
+		e.openRoom.Give(k.account, k.size)
+	}
+}
+
+func (e *episodes) forget(key EpisodeKey) {
+	k, ok := e.past[key]
+	if !ok {
 		return
 	}
-	at := len(e.past)
-	if at < e.limit {
-		e.past = append(e.past, ep)
+	delete(e.past, key)
+	e.pastRoom.Give(k.account, k.size)
+	list := e.ended[k.account]
+	if list[0] == key {
+		list = list[1:]
 	} else {
-		at = e.next
-		if oldest := e.past[at]; oldest != nil {
-			delete(e.place, oldest.Key())
-		}
-		e.past[at] = ep
-		e.next = (e.next + 1) % e.limit
+		list = slices.DeleteFunc(list, func(other EpisodeKey) bool { return other == key })
 	}
-	e.place[key] = at
+	if e.ended[k.account] = list; len(list) == 0 {
+		delete(e.ended, k.account)
+	}
 }
 
 // EpisodeVersion changes whenever an episode does.
@@ -306,14 +390,11 @@ func (s *Store) Episodes(f *EpisodeFilter) []*Episode {
 	e := &s.episodes
 	e.mu.RLock()
 	var list []*Episode
-	for _, ep := range e.open {
-		if f.match(ep) {
-			list = append(list, ep)
-		}
-	}
-	for _, ep := range e.past {
-		if ep != nil && f.match(ep) {
-			list = append(list, ep)
+	for _, of := range [...]map[EpisodeKey]kept{e.open, e.past} {
+		for _, k := range of {
+			if f.match(k.Episode) {
+				list = append(list, k.Episode)
+			}
 		}
 	}
 	e.mu.RUnlock()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
@@ -59,7 +60,7 @@ func TestEpisodeRecords(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := DefaultConfig()
-			cfg.MaxEpisodes = 3
+			cfg.MaxEpisodes, cfg.ClusterShare = 3, 1
 			s := New(cfg)
 			kept := map[string]*Episode{}
 			s.KeepEpisodes(func(ep *Episode) { kept[ep.ID] = ep })
@@ -83,8 +84,8 @@ func TestEpisodeRecords(t *testing.T) {
 	}
 }
 
-// TestEpisodeOfAnother has records with the ID of an episode that is open, and
-// of one that nobody told the end of, from who speaks for something else.
+// TestEpisodeOfAnother: a sender speaks for another subject, with the ID of an
+// open episode, and of an episode whose end nobody reported.
 func TestEpisodeOfAnother(t *testing.T) {
 	s := New(DefaultConfig())
 	put := func(id, subject, cluster, group, node string, second int, over bool) bool {
@@ -133,7 +134,7 @@ func TestEpisodeOfAnother(t *testing.T) {
 // used again, like any other.
 func TestEpisodeRingAfterReopening(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.MaxEpisodes = 2
+	cfg.MaxEpisodes, cfg.ClusterShare = 2, 1
 	s := New(cfg)
 	put := func(id, node string, second int, cause string) {
 		at := t0.Add(time.Duration(second) * time.Second)
@@ -223,4 +224,59 @@ func TestEpisodeDoubt(t *testing.T) {
 			assert.LessOrEqual(t, len(s.episodes.doubted), 1)
 		})
 	}
+}
+
+// TestEpisodesOfOthersStay: whatever some clusters tell, open and past episodes of
+// another keep their places, and memory has a bound.
+func TestEpisodesOfOthersStay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := DefaultConfig()
+		cfg.MaxEpisodes = 64
+		s := New(cfg)
+		report := func(cluster, node string) {
+			u, ok := s.Begin(Key{cluster, node}, t0)
+			require.True(t, ok)
+			u.Set(reading.NodeStraggler, 1)
+			u.Commit(t0)
+		}
+		put := func(cluster, node, id string, names int, over bool) bool {
+			ep := &Episode{ID: id, Subject: SubjectNode, Cluster: cluster, Node: node, Since: t0, Updated: t0}
+			for i := range names {
+				ep.Nodes = append(ep.Nodes, strings.Repeat("n", MaxName-i))
+			}
+			if over {
+				ep.Ended = t0
+			}
+			return s.PutEpisode(ep)
+		}
+		report("honest", "n1")
+		report("honest", "n2")
+		require.True(t, put("honest", "n1", "open", 0, false))
+		require.True(t, put("honest", "n2", "past", 0, true))
+		clusters := rapid.IntRange(1, 3).Draw(t, "clusters")
+		for c := range clusters {
+			report(fmt.Sprintf("evil-%d", c), "n0")
+		}
+		for i := range rapid.IntRange(100, 400).Draw(t, "records") {
+			cluster := fmt.Sprintf("evil-%d", rapid.IntRange(0, clusters-1).Draw(t, "cluster"))
+			put(cluster, fmt.Sprintf("n%d", rapid.IntRange(0, 200).Draw(t, "node")), fmt.Sprint("e", i),
+				rapid.SampledFrom([]int{0, 0, 1, 100}).Draw(t, "names"), rapid.Bool().Draw(t, "over"))
+		}
+		// Subjects that nobody has seen do not make room by being many clusters.
+		for i := range 200 {
+			put(fmt.Sprint("invented-", i), "n", "e", 0, i%2 == 0)
+		}
+		require.True(t, put("honest", "n1", "open", 1, false), "it goes on")
+		open, past, size := 0, 0, 0
+		for _, ep := range s.Episodes(&EpisodeFilter{}) {
+			size += ep.kibibytes()
+			if ep.Cluster == "honest" && ep.Open() {
+				open++
+			} else if ep.Cluster == "honest" {
+				past++
+			}
+		}
+		require.Equal(t, []int{1, 1}, []int{open, past})
+		require.LessOrEqual(t, size, 2*cfg.MaxEpisodes)
+	})
 }

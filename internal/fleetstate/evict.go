@@ -29,7 +29,7 @@ type evictors struct {
 
 type evictor struct {
 	next int64       // Unix milliseconds of the next look
-	list []candidate // the one that has been silent longest first
+	list []candidate // the longest silent first
 }
 
 type candidate struct {
@@ -37,9 +37,9 @@ type candidate struct {
 	seen int64
 }
 
-// reserve makes room for one node, if need be in place of the one that has
-// been missing longest: of the cluster's own while it holds its share of what
-// the others leave, of all when nothing is left. No shard is locked.
+// reserve makes room for one node, if need be in place of the node that has been
+// missing longest. It takes the cluster's own node while the cluster holds its
+// share, and any node when no place is left. The caller holds no lock on a shard.
 func (s *Store) reserve(cluster string, now time.Time) bool {
 	if s.nodes.Take(cluster, 1) == 1 || s.evict(cluster, !s.nodes.Full(), now.UnixMilli()) {
 		return true

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// maxRemoved bounds the forgotten nodes that a feed remembers; who has not
-// heard of more than that gets a full view again.
+// maxRemoved bounds the forgotten nodes that a feed remembers; a watcher that missed
+// more gets a full view again.
 const maxRemoved = 10_000
 
 // Feed finds out what changed from one frame to the next, once for all who
@@ -67,6 +67,9 @@ func (f *Feed) Watchers() int {
 	defer f.mu.Unlock()
 	return f.watchers
 }
+
+// Limit is how many may watch at a time.
+func (f *Feed) Limit() int { return f.limit }
 
 // Advance makes a new frame and wakes those who wait for it. One goroutine
 // calls it, as often as watchers are to hear of changes; it does nothing while
@@ -221,7 +224,7 @@ func (w *Watcher) Changes(now time.Time, yield func(Change) bool) bool {
 		return false
 	}
 	ms := to.notBefore(now).UnixMilli()
-	// Who was quick enough looks at what changed in one frame, others at all.
+	// A watcher one frame behind looks at that frame's changes, a later one at all.
 	if from.number+1 == to.number {
 		for _, e := range to.changed {
 			if c, ok := w.change(e, from.number, ms); ok && !yield(c) {

@@ -44,7 +44,7 @@ func (s *Store) missing(seen, now int64) bool { return now-seen > s.cfg.MissingA
 // Filter selects nodes. The zero filter selects all.
 type Filter struct {
 	Clusters []string
-	// Names of nodes; one that ends with `*` stands for all that begin so.
+	// Names of nodes; `abc*` stands for all names that begin with `abc`.
 	Names  []string
 	Groups []string
 	States []string
@@ -143,8 +143,7 @@ func (s *Store) Node(k Key, now time.Time) (View, bool) {
 
 // Stragglers ranks the selected nodes, the most suspect first: those that are
 // stragglers, then by suspicion, then by how far the score is below the
-// group's median. Nodes that are missing, or of which nothing of that is known,
-// are left out.
+// group's median. It leaves out missing nodes, and nodes without any of these.
 func (s *Store) Stragglers(f *Filter, now time.Time, limit int) (top []View, total int) {
 	type ranked struct {
 		View

@@ -36,7 +36,7 @@ type Node struct {
 	Culprit nodesignal.Subject
 	GPUs    []GPU
 
-	// What follows is derived from the GPUs.
+	// The fields below are derived from the GPUs.
 
 	// Health is the worst of the GPUs', HealthUnknown when none is known.
 	Health Health

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOneClusterLeavesRoom: a cluster at its share gets no place but those of its
-// own missing nodes; another one's missing nodes, which are what its people look
-// for, stay until nothing is left at all.
+// TestOneClusterLeavesRoom: a cluster at its share gets only the places of its own
+// missing nodes. Another cluster's missing nodes stay until no place is left at all:
+// its people look for them.
 func TestOneClusterLeavesRoom(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.MaxNodes, cfg.MaxGroups = 100, 100

@@ -16,15 +16,15 @@ import (
 // Config bounds a store.
 type Config struct {
 	// MaxNodes and MaxGPUsPerNode bound what is kept; MIG slices count as GPUs.
-	// A new node takes the place of the one that has been missing longest.
+	// A new node takes the place of the node that has been missing longest.
 	MaxNodes, MaxGPUsPerNode int
-	// ClusterShare in (0,1] is the part of the nodes and groups that the other
-	// clusters leave which one may hold; 0 means all.
+	// ClusterShare in (0,1] is the part of the nodes, groups and episodes that the
+	// other clusters leave to one; 0 means all. Subjects that never reported are one.
 	ClusterShare float64
 	// MaxGroups bounds the peer groups, all clusters together.
 	MaxGroups int
-	// MaxEpisodes bounds the episodes kept, the open ones and those that are
-	// over each by themselves; the oldest go first.
+	// MaxEpisodes bounds the episodes kept, the open ones and those that are over
+	// each by themselves. An episode of more than 1 KiB counts as several.
 	MaxEpisodes int
 	// MissingAfter is the silence after which a node counts as missing.
 	MissingAfter time.Duration
@@ -34,9 +34,9 @@ type Config struct {
 	// reporting is forgotten: above twice the longest resync interval before it,
 	// a shard's hour, in which a GPU that is lost or idle says nothing.
 	GPUExpiry time.Duration
-	// EpisodeDoubt is for how long the views contradict an open episode before
-	// it counts as over: longer than the straggler processor's `flap_window`,
-	// for which it holds the episode of a flapping node open.
+	// EpisodeDoubt is how long the views contradict an open episode before it
+	// counts as over. It is longer than the straggler processor's `flap_window`:
+	// so long the processor holds the episode of a flapping node open.
 	EpisodeDoubt time.Duration
 }
 
@@ -152,7 +152,7 @@ func New(cfg Config) *Store {
 		s.shards[i].nodes = map[Key]*entry{}
 	}
 	s.groups.init(fairshare.New[string](cfg.MaxGroups, cfg.ClusterShare))
-	s.episodes.init(cfg.MaxEpisodes)
+	s.episodes.init(cfg.MaxEpisodes, cfg.ClusterShare)
 	return s
 }
 
@@ -162,17 +162,17 @@ func (s *Store) Nodes() int { return s.nodes.Taken() }
 // MissingAfter is the silence after which a node counts as missing.
 func (s *Store) MissingAfter() time.Duration { return s.cfg.MissingAfter }
 
-// Drop is a reason for which something was not taken.
+// Drop is the reason why the store did not take something.
 type Drop uint8
 
 // The reasons.
 const (
 	DropNoNode         Drop = iota // the resource names no node, or none of at most MaxName bytes, or `.` or `..`
 	DropMaxNodes                   // MaxNodes, or the cluster's share of them
-	DropEvicted                    // a missing node, for a new one for which there was no room
+	DropEvicted                    // a missing node, to make room for a new node
 	DropMaxGPUs                    // MaxGPUsPerNode
 	DropMaxGroups                  // MaxGroups, or the cluster's share of them
-	DropMaxEpisodes                // MaxEpisodes, only of episodes that are open
+	DropMaxEpisodes                // MaxEpisodes or the share of them, only of episodes that are open
 	DropMaxDetails                 // more Xids, reasons or throttle reasons of a GPU than are kept
 	DropText                       // a name or text of more than MaxName bytes
 	DropForeignEpisode             // a record with the ID of an episode of another node, group or kind

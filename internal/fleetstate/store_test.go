@@ -305,7 +305,7 @@ func TestRanking(t *testing.T) {
 
 func TestEpisodeRing(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.MaxEpisodes = 3
+	cfg.MaxEpisodes, cfg.ClusterShare = 3, 1
 	s := New(cfg)
 	for i := range 5 {
 		id := strconv.Itoa(i)

@@ -46,8 +46,8 @@ func NewSource(client *fleetclient.ClientWithResponses, clusters []string) Sourc
 	return &clientSource{client: client, cache: fleetclient.NewCache(client), clusters: clusters}
 }
 
-// maxEpisodes is a page of the API. Who has more open episodes than fit a
-// screen reads the list elsewhere.
+// maxEpisodes is a page of the API. No screen shows more open episodes; the API
+// lists them all.
 const maxEpisodes = 1000
 
 // Load implements Source.
@@ -94,8 +94,8 @@ type sortKey struct {
 	compare   func(a, b *fleetclient.Node) int // the first shown is less
 }
 
-// sortKeys begin with the default. What is worth a look comes first; what is
-// not known comes last.
+// sortKeys begin with the default. The nodes that need a look come first, the
+// unknown nodes last.
 var sortKeys = []sortKey{
 	{"s", "suspicion", func(a, b *fleetclient.Node) int { return highest(a.Suspicion, b.Suspicion) }},
 	{"c", "score", func(a, b *fleetclient.Node) int { return lowest(a.Score, b.Score) }},

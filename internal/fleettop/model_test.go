@@ -134,7 +134,7 @@ func testFleet(nodes int) *Fleet {
 		ID: "1", Cluster: "prod", Node: new("gpu-017"), Open: true, Since: t0.Add(-4 * time.Minute), Severity: new("critical"), Gap: new(0.38),
 		Reason: new("hw_thermal"), Action: new("check_cooling"), GPU: new("GPU-5a"), Subject: "node",
 		Culprit:  &fleetclient.Culprit{Rank: new(int64(11)), LocalRank: new(int64(3)), GPU: new("GPU-5a")},
-		Text:     new("STRAGGLER gpu-017: its throughput has been 38 % behind its peers' since 2026-01-02T03:00:05Z, a reason of which is heat"),
+		Text:     new("STRAGGLER gpu-017: its throughput has been 38 % behind its peers' since 2026-01-02T03:00:05Z, and heat is a reason"),
 		Evidence: &[]fleetclient.Evidence{{Fact: "hw_thermal", Value: new(0.8), Peers: new(0.0), GPU: new("GPU-5a")}},
 	}}
 	return f

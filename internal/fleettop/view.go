@@ -132,8 +132,8 @@ func (m Model) help() string {
 	return m.paint(faint, "↑↓ enter / filter q quit  by s susp c score u used t temp h health a age n name")
 }
 
-// column of the list. Widths are for 80 columns; what is wider goes to the name
-// and, from there on, to the reason of an episode.
+// column of the list. Widths are for 80 columns. A wider terminal gives the rest to
+// the name and then to the reason of an episode.
 type column struct {
 	text  string
 	width int

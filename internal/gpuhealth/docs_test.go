@@ -82,7 +82,7 @@ func otherTable() string {
 	list := reading.All()
 	for i := range list {
 		m := &list[i]
-		if strings.HasPrefix(m.Name, "gpu.app.") || strings.HasPrefix(m.Name, "system.") && m.Unread == "" || m.Subject() == reading.Network {
+		if strings.HasPrefix(m.Name, "gpu.app.") || strings.HasPrefix(m.Name, "system.") && m.Unread == "" || m.Subject() == reading.Network || m.For == reading.Ingero {
 			fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s |\n", m.Name, m.Unit, m.Kind, m.Range, readBy(m))
 		}
 	}

@@ -12,14 +12,14 @@ type event struct {
 	xid         Xid
 	reason      string
 	first, last time.Time
-	// slice is the UUID of the slice of the GPU that it counts for, empty for the
-	// GPU. gi and ci are of one that waits to be told whose instance they are:
-	// sliced tells that the GPU had slices then, polls how often it was asked.
+	// slice is the UUID of the slice that the event counts for, empty for the GPU.
+	// An event with gi and ci waits until a poll finds the slice of these instances.
+	// sliced says that the GPU had slices then; polls counts the polls so far.
 	slice  string
 	gi, ci Opt[uint32]
 	sliced bool
 	polls  int
-	// silent and pending are what ClearsAnswer and ClearsRemap wait for the end of.
+	// ClearsAnswer waits until silent ends, ClearsRemap until pending does.
 	silent, pending bool
 }
 
@@ -72,8 +72,8 @@ func dropEvents(events []event, over func(*event) bool) []event {
 	return kept
 }
 
-// addEvent reports false when there was no place for the event, or none was
-// left for the one that it took the place of.
+// addEvent reports false when it dropped an event for want of room: the new
+// event, or the old event with the highest cap.
 func (t *track) addEvent(e event) bool {
 	for i := range t.events {
 		if o := &t.events[i]; o.xid.Code == e.xid.Code && o.slice == e.slice && o.gi == e.gi && o.ci == e.ci {

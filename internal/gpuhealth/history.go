@@ -40,7 +40,7 @@ type history struct {
 type mark struct {
 	at    time.Time
 	total [numCounts]uint64
-	// known tells a counter that had not grown from one that had not been read.
+	// known is false for a counter that was not read: its growth is unknown, not 0.
 	known [numCounts]bool
 }
 
@@ -90,9 +90,9 @@ func (h *history) before(t time.Time) *mark {
 	return nil
 }
 
-// grew is the growth of a counter over the window that ends now. Where the
-// marks are further apart the growth is that of a window of its mean rate;
-// where there are no marks that old it is the growth that was seen.
+// grew is the growth of a counter over the window that ends now. Between marks that
+// are further apart the mean rate counts. Without marks that old the growth since the
+// first mark counts.
 func (h *history) grew(now time.Time, c count, window time.Duration) Opt[float64] {
 	if !h.last[c].OK {
 		return Opt[float64]{}

@@ -21,18 +21,17 @@ func (l DriverLoad) Same(o DriverLoad) bool {
 	return same(l.BootID, o.BootID) && same(l.Module, o.Module) && same(l.Version, o.Version)
 }
 
-// Opened tells that NVML was opened anew, at start, on this load of the
-// driver; reloaded tells that the driver was seen gone before, which counts
-// where the load does not say. It reports whether the load is a new one. On
-// the same load a GPU may have been reset meanwhile, which nobody can while
-// NVML is open: its next sample tells.
+// Opened tells that NVML was opened anew, at start, on this load of the driver.
+// reloaded says that the driver was seen gone before; it counts where the load does
+// not say. Opened reports whether the load is new. On the same load a GPU may have
+// been reset while NVML was closed: its next sample tells.
 func (m *Monitor) Opened(load DriverLoad, reloaded bool, start time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	reloaded = reloaded && (load.Module == "" || m.load.Module == "")
 	same := m.opened && !reloaded && load.Same(m.load)
 	if same {
-		// What could not be read this time is what it was.
+		// A value that could not be read this time stays as it was.
 		load.BootID, load.Module, load.Version = or(load.BootID, m.load.BootID), or(load.Module, m.load.Module), or(load.Version, m.load.Version)
 	}
 	if load != m.load {

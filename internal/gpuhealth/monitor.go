@@ -73,9 +73,9 @@ func (m *Monitor) ObserveXid(ev XidEvent) Xid {
 	return x
 }
 
-// Acknowledge ends all Xids and rules of a GPU, those that no clean poll ends
-// too, and takes its NVLinks of now for all that there are. What is still
-// wrong is found again at the next poll. It reports whether the GPU is known.
+// Acknowledge ends all Xids and rules of a GPU, also those that no clean poll
+// ends. The number of its active NVLinks becomes the expected one. The next poll
+// finds again a fault that is still there. It reports whether the GPU is known.
 func (m *Monitor) Acknowledge(uuid string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -91,7 +91,7 @@ func (m *Monitor) Acknowledge(uuid string) bool {
 	return true
 }
 
-// Forget drops a GPU that nobody asks for any more, and returns a last verdict
+// Forget drops a GPU that nobody asks for, and returns a last verdict
 // that knows nothing of it.
 func (m *Monitor) Forget(uuid string, now time.Time) Verdict {
 	m.mu.Lock()

@@ -514,8 +514,8 @@ func TestMonitorIsBounded(t *testing.T) {
 	assert.False(t, m.Acknowledge("GPU-0"))
 }
 
-// Whatever happens, the score is the least cap of the reasons, and the same
-// happenings give the same verdicts.
+// The score is always the least cap of the reasons, and the same events give the
+// same verdicts.
 func TestVerdictsFollowFromWhatHappened(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := NewMonitor(DefaultRubric()), NewMonitor(DefaultRubric())

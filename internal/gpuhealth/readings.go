@@ -26,7 +26,7 @@ const (
 type RemappedRows struct {
 	// Corrected and Uncorrected count rows by the error that made them go.
 	Corrected, Uncorrected Opt[uint64]
-	// Pending is a remapping that waits for a reset; Failed one that could not be done.
+	// Pending: a remapping waits for a reset. Failed: a remapping failed.
 	Pending, Failed Opt[bool]
 }
 
@@ -128,8 +128,8 @@ const (
 	NVLinkReplay NVLinkError = iota
 	// NVLinkRecovery counts recoveries whatever their result.
 	NVLinkRecovery
-	// NVLinkCRCFlit and NVLinkCRCData are the two counters up to Ampere,
-	// NVLinkCRC is the one that came after them.
+	// NVLinkCRCFlit and NVLinkCRCData are the two counters up to Ampere; later
+	// GPUs have NVLinkCRC instead.
 	NVLinkCRCFlit
 	NVLinkCRCData
 	NVLinkCRC
@@ -309,7 +309,7 @@ type Readings struct {
 	ECCLocation [NumECCErrors][NumECCCounters][NumECCLocations]Opt[uint64]
 	// SRAMThresholdExceeded is NVIDIA's criterion for replacing the board.
 	SRAMThresholdExceeded Opt[bool]
-	// RetiredPages counts pages by cause; RetirementPending is one that waits for a reset.
+	// RetiredPages counts pages by cause. RetirementPending: a page waits for a reset.
 	RetiredPages      [NumRetirementCauses]Opt[uint64]
 	RetirementPending Opt[bool]
 	RemappedRows      RemappedRows
@@ -325,7 +325,7 @@ type Readings struct {
 	PCIe   PCIe
 	NVLink NVLinks
 	Fabric Fabric
-	// Processes counts processes; what they are called is nobody's business here.
+	// Processes counts processes; their names are private.
 	Processes [NumProcessTypes]Opt[uint64]
 	Modes     [NumModes]Opt[bool]
 	// Places is how many slices the GPU may be cut into.

@@ -83,10 +83,10 @@ type Rule struct {
 	// Off rules are not looked at.
 	Off bool
 
-	// polls is how many polls in a row have to meet the condition, 0 is as 1.
-	// What ends with no clean poll takes two: one wrong answer is not for ever.
+	// polls is how many polls in a row have to meet the condition, 0 is as 1. A
+	// rule that no clean poll ends takes two: one wrong answer must not stay for ever.
 	polls int
-	// slow rules are about slow readings: what is not read anew is no further poll.
+	// slow rules are about slow readings: only a poll that reads them anew counts.
 	slow bool
 	// always rules do not need a reading.
 	always    bool
@@ -167,7 +167,7 @@ func (r *Rubric) Xids() []Xid {
 	return xids
 }
 
-// Override changes a rule or a Xid. What is absent or empty stays as it was.
+// Override changes a rule or a Xid. An absent or empty field changes nothing.
 type Override struct {
 	// Cap is 0 to 100.
 	Cap    Opt[int]
@@ -214,9 +214,8 @@ func (r *Rubric) OverrideRule(name string, o Override) error {
 	return nil
 }
 
-// OverrideXid changes what a Xid does, also one that the catalogue does not
-// have. An action alone, for a Xid without a cap, would be in no reason and is an
-// error.
+// OverrideXid changes the effect of a Xid; the catalogue need not have the Xid.
+// An action alone, for a Xid without a cap, is an error: no reason would show it.
 func (r *Rubric) OverrideXid(code uint64, o Override) error {
 	if err := o.validate(); err != nil {
 		return err

@@ -116,8 +116,8 @@ const (
 	pollsPerTenMinutes = 10 * pollsPerMinute
 )
 
-// Each rule is entered by ill, with one poll less of it not yet where that is
-// said, and left by well and then polls more, with one poll less not yet.
+// ill enters a rule; where a case says so, one poll less of ill does not. well leaves
+// the rule after polls more; one poll less does not.
 var ruleCases = map[string]struct {
 	ill func(*Sample)
 	// polls of ill that it takes, 1 when 0.
@@ -435,7 +435,7 @@ func TestRepairsAndCRC(t *testing.T) {
 	assert.Nil(t, p.reason("nvlink_crc"), "the same errors are not counted twice")
 }
 
-// The state in the table of the research is the one that the cap stands for.
+// The cap of a rule stands for the state that the research's table gives it.
 func TestStateOfRules(t *testing.T) {
 	for name, want := range map[string]State{
 		"gpu_lost": StateUnhealthy, "nvml_hang": StateUnknown, "remap_failed": StateUnhealthy, "recovery_reset": StateUnhealthy,

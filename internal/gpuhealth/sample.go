@@ -18,8 +18,8 @@ func Some[T any](v T) Opt[T] { return Opt[T]{V: v, OK: true} }
 const notAvailable32 = 1<<32 - 1
 
 // Ratio turns a raw reading into base units. Two factors, because
-// 123456 mW / 1000 is exact where 123456 * 0.001 is not. What NVML has no value
-// for is passed on too: Validate leaves it out, and says so.
+// 123456 mW / 1000 is exact where 123456 * 0.001 is not. Ratio passes on NVML's
+// marks of a missing value too: Validate leaves them out, and says so.
 func Ratio[T uint32 | uint64](raw T, mul, div float64) Opt[float64] {
 	return Some(float64(raw) * mul / div)
 }
@@ -53,7 +53,7 @@ type Identity struct {
 	MIG
 }
 
-// MIG says which slice of which GPU this is; it is empty for a whole GPU.
+// MIG names the slice and its GPU; it is empty for a whole GPU.
 type MIG struct {
 	// Parent is the UUID of the GPU that the slice is cut from.
 	Parent string

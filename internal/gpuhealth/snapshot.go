@@ -30,7 +30,7 @@ var (
 	ErrSnapshotVersion = errors.New("the snapshot is of another version")
 	// ErrSnapshotSize is a snapshot of more than MaxSnapshot bytes.
 	ErrSnapshotSize = errors.New("the snapshot is too large")
-	// ErrSnapshotCorrupt is one that cannot be what Snapshot returned.
+	// ErrSnapshotCorrupt means that Snapshot cannot have returned this snapshot.
 	ErrSnapshotCorrupt = errors.New("the snapshot is corrupt")
 )
 

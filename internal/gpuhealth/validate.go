@@ -163,8 +163,8 @@ func (v *validator) within(f Field, o *Opt[float64], low, high float64) {
 	}
 }
 
-// count keeps counts inside what a metric point can carry. What NVML has no
-// value for is -1, and some drivers widen the negative number of a 32-bit field.
+// count keeps counts inside the range of a metric point. NVML says -1 for a
+// missing value, and some drivers widen the negative number of a 32-bit field.
 func (v *validator) count(f Field, o *Opt[uint64]) {
 	if o.OK && (o.V > math.MaxInt64 || o.V >= lastNegative32 && o.V <= notAvailable32) {
 		*o = Opt[uint64]{}

@@ -45,7 +45,7 @@ func (v *validator) readings(r *Readings) {
 	}
 }
 
-// slice checks what says which slice of which GPU a sample is.
+// slice checks the fields that name a sample's slice and its GPU.
 func (v *validator) slice(s *Sample) {
 	if s.Parent != "" && (!ValidUUID(s.Parent) || s.Parent == s.UUID) {
 		s.Parent = ""

@@ -166,8 +166,8 @@ func TestFieldsAreDistinct(t *testing.T) {
 	assert.Len(t, slices.Compact(sorted), len(Fields))
 }
 
-// What a driver may return is any bits; the sample is built from them by way
-// of JSON, because it can name every field.
+// A driver may return any bits. JSON builds the sample from them, because JSON
+// can name every field.
 func FuzzValidateReadings(f *testing.F) {
 	f.Add([]byte(`{"Temperature":{"V":300,"OK":true},"PCIe":{"Width":{"V":3,"OK":true}},"NVLink":{"PerLink":[{}]}}`))
 	f.Add([]byte(`{"UUID":"GPU-1","MemoryTotal":{"V":1,"OK":true},"MemoryUsed":{"V":2,"OK":true},"Fabric":{"State":{"V":-7,"OK":true}}}`))

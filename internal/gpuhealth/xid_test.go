@@ -185,7 +185,7 @@ func TestXidsAreBounded(t *testing.T) {
 	assert.Equal(t, Some(20), p.verdict.Score, "the grave takes the place of the slight")
 }
 
-// TestEachXidCanBeOverridden: also one without effect, and one that nobody knows.
+// TestEachXidCanBeOverridden: also a Xid without effect, and an unknown Xid.
 func TestEachXidCanBeOverridden(t *testing.T) {
 	codes := []uint64{0, 173, 4_000_000_000}
 	for _, x := range DefaultRubric().Xids() {

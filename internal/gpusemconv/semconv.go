@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package gpusemconv holds every metric, attribute and header name of the
-// product, once. Names that the OpenTelemetry hardware conventions define
-// (`hw.*`) are used as they are; what they lack lives under `hw.gpu.*`,
-// `gpu.node.*`, `gpu.agent.*` and `gpu.straggler.*`.
+// product, once. It uses the names of the OpenTelemetry hardware conventions
+// (`hw.*`) as they are. The other names live under `hw.gpu.*`, `gpu.node.*`,
+// `gpu.agent.*` and `gpu.straggler.*`.
 package gpusemconv // import "github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+
+import "strings"
 
 // Resource attributes. A resource is a node.
 const (
@@ -118,7 +120,7 @@ const (
 	MetricGPUHealthState    = "hw.gpu.health.state"
 	MetricGPUHealthReason   = "hw.gpu.health.reason"
 	MetricGPURecoveryAction = "hw.gpu.recovery_action"
-	MetricGPUCount          = "hw.gpu.count"
+	MetricGPUDevices        = "hw.gpu.devices"
 	MetricGPUAllocation     = "hw.gpu.allocation"
 )
 
@@ -200,9 +202,9 @@ const (
 	MetricNodeHealthScore = "gpu.node.health_score"
 	// MetricNodeSignal is an unnormalised input of the score, gauge, with AttrSignal.
 	MetricNodeSignal = "gpu.node.signal"
-	// MetricNodeCulprit is 1 for the rank or GPU that holds a node's signal down,
-	// with AttrSignal, AttrJobRank, AttrJobLocalRank and AttrHWID; 0 with
-	// AttrSignal alone while none stands out.
+	// MetricNodeCulprit is 1 for the rank or GPU that holds a node's signal down, with
+	// AttrSignal, AttrJobRank, AttrJobLocalRank and AttrHWID. While none stands out it is
+	// 0, with AttrSignal alone.
 	MetricNodeCulprit = "gpu.node.culprit"
 	// MetricNodeCPUPressure is the share of time in which some task waited for
 	// a CPU (Linux PSI), gauge in [0,1].
@@ -236,7 +238,7 @@ const (
 	MetricStragglerQuorumMet   = "gpu.straggler.quorum_met"
 	MetricStragglerCoverageLow = "gpu.straggler.coverage_low"
 	MetricStragglerPanicMode   = "gpu.straggler.panic_mode"
-	MetricStragglerCount       = "gpu.straggler.count"
+	MetricStragglers           = "gpu.straggler.stragglers"
 	// MetricStragglerIncident is 1 while many nodes of the group are slow.
 	MetricStragglerIncident = "gpu.straggler.incident"
 	// MetricStragglerRank is the place of a node among the most suspicious of
@@ -276,8 +278,67 @@ const (
 	HeaderResync = "gpu-resync"
 )
 
-// IsVerdict reports whether a gateway says the metric about a node, which is no
-// sign of life of the node itself.
-func IsVerdict[T string | []byte](metric T) bool {
-	return string(metric) == MetricNodeStraggler || string(metric) == MetricNodeSuspicion
+// Reserved are the beginnings of the names under which a gateway says what it found.
+// No client may use them.
+var Reserved = [...]string{"gpu.straggler", MetricNodeStraggler, MetricNodeSuspicion}
+
+// IsReserved reports whether a metric has a name of a gateway, or one that Prometheus
+// takes for such a name. Prometheus joins the words of name and unit with '_'.
+func IsReserved(metric, unit string) bool {
+	named := words{metric, unit}
+	if named.next() != "gpu" { // as all of Reserved, and few others
+		return false
+	}
+	for _, name := range Reserved {
+		has, wants := words{metric, unit}, words{name: name}
+		for {
+			want := wants.next()
+			if want == "" {
+				return true
+			}
+			if has.next() != want {
+				break
+			}
+		}
+	}
+	return false
+}
+
+// words are those of a metric's name, and then of its unit.
+type words struct{ name, unit string }
+
+// next returns the next word, empty after the last. Prometheus' rules move the words
+// "ratio" and "total" to the end.
+func (w *words) next() string {
+	for {
+		from := 0
+		for from < len(w.name) && !inWord(w.name[from]) {
+			from++
+		}
+		to := from
+		for to < len(w.name) && inWord(w.name[to]) {
+			to++
+		}
+		word := w.name[from:to]
+		w.name = w.name[to:]
+		switch {
+		case word == "" && w.unit != "":
+			w.name, w.unit = mainUnit(w.unit), ""
+		case word != "ratio" && word != "total":
+			return word
+		}
+	}
+}
+
+// mainUnit is what a name has of a unit: not what it is per, and no annotation.
+func mainUnit(unit string) string {
+	unit, _, _ = strings.Cut(unit, "/")
+	if strings.ContainsAny(unit, "{}") {
+		return ""
+	}
+	return unit
+}
+
+func inWord(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == ':'
 }

@@ -9,22 +9,21 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
-// Culprit is the part of a node that holds the node's throughput down. It is
-// empty while none stands out, and not Known where a node has no two parts that
-// could be compared.
+// Culprit is the part of a node that holds the node's throughput down. It is empty
+// while none stands out. It is not Known where a node has no two parts to compare.
 type Culprit struct {
 	nodesignal.Subject
 	Known bool
 }
 
-// lagAlpha is the weight of one evaluation in a rank's lag. Noise of 2 % becomes
-// 1 %, a fifth of the gap, and a rank that takes 8 % longer stands out after
-// three evaluations: the gateway needs as many.
+// lagAlpha is the weight of one evaluation in a rank's lag. Noise of 2 % becomes 1
+// %, a fifth of the gap. A rank that takes 8 % longer stands out after three
+// evaluations. The gateway needs as many.
 const lagAlpha = 0.4
 
-// blame compares the parts of the node with one another. A part is named when
-// its lag exceeds the gap, and keeps the name until half of the gap is left, or
-// until another lags by a whole gap more: each change ends a series.
+// blame compares the parts of the node with one another. A part is named when its
+// lag exceeds the gap. It keeps the name until half of the gap is left, or until
+// another lags by a whole gap more. Each change ends a series.
 func (n *Node) blame(l load) Culprit {
 	at, gap := n.used[nodesignal.Throughput]-1, n.cfg.Signals[nodesignal.Throughput].MinGap
 	if at < 0 || n.cfg.Signals[nodesignal.Throughput].Direction != nodesignal.Low {

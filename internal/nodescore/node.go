@@ -27,8 +27,8 @@ type Config struct {
 	// nobody is taken to measure it.
 	WarmupTicks int `mapstructure:"-"`
 	StuckTicks  int `mapstructure:"-"`
-	// CohortWindow is the time constant of the mean by which a node of a split
-	// group finds its cohort, the gateway's.
+	// CohortWindow is the time constant of a mean, the gateway's. A node of a split
+	// group finds its cohort by this mean.
 	CohortWindow time.Duration `mapstructure:"-"`
 	// Interval is the pace of evaluation; readings between two are averaged.
 	Interval time.Duration `mapstructure:"-"`
@@ -194,8 +194,8 @@ func (b *baseline) add(x, alpha float64) {
 // cfg.Measures, are shared and read only.
 func NewNode(cfg *Config, plan *Plan) *Node { return &Node{cfg: cfg, plan: plan, mode: ModeNone} }
 
-// Observe takes the readings of one push and returns how many were not taken
-// since the node has more than MaxGPUs.
+// Observe takes the readings of one push. It returns how many it left out since the
+// node has more than MaxGPUs.
 func (n *Node) Observe(r *Reading, now time.Time) (dropped int) {
 	return n.table.observe(r, n.plan, now)
 }
@@ -218,7 +218,7 @@ func (n *Node) Evaluate(now time.Time, peers threshold.Received, known bool) Res
 	util, metered := n.table.mean(n.plan.utilization)
 
 	before := n.used[nodesignal.Throughput]
-	l := load{node: !metered || util >= n.cfg.IdleBelow, gpu: n.cfg.LoadAbove, unmetered: spoke}
+	l := load{node: metered == 0 || util >= n.cfg.IdleBelow, gpu: n.cfg.LoadAbove, metered: metered, unmetered: spoke}
 	res := Result{Signals: n.table.signals(n.plan, l, &n.used), Before: n.culprit}
 	n.culprit = n.blame(l)
 	res.Culprit = n.culprit
@@ -231,7 +231,7 @@ func (n *Node) Evaluate(now time.Time, peers threshold.Received, known bool) Res
 	}
 	n.mode = n.selectMode(now, peers, known)
 
-	if n.idle(!told && metered && util < n.cfg.IdleBelow, now) {
+	if n.idle(!told && metered > 0 && util < n.cfg.IdleBelow, now) {
 		res.State = straggler.StateIdle
 		// Another job may come with another rate.
 		n.rate, n.score, n.peers = baseline{}, baseline{}, threshold.Value{}
@@ -286,10 +286,10 @@ func (n *Node) idle(resting bool, now time.Time) bool {
 	return now.Sub(n.idleSince) >= n.cfg.IdleAfter
 }
 
-// normalise makes fractions of which more is better. Throughput is divided by
-// its reference: the peers' median where the gateway gave one, so that a node
-// that was slow from its first step is found too, else the node's own
-// baseline. Without either it says false.
+// normalise makes fractions, and more is better. Throughput is divided by its
+// reference: the peers' median where the gateway gave one, else the node's own
+// baseline. By the median a node is found that was slow from its first step. Without
+// either it says false.
 func (n *Node) normalise(raw nodesignal.Values, ref float64) (nodesignal.Values, bool) {
 	for s := range nodesignal.Score {
 		if raw.Known[s] && s != nodesignal.Throughput && n.cfg.Signals[s].Direction == nodesignal.High {

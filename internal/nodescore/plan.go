@@ -4,6 +4,7 @@ package nodescore
 
 import (
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
@@ -13,14 +14,15 @@ import (
 // Attribute selects points.
 type Attribute struct{ Key, Value string }
 
-// Input is one kind of reading: the points that say a field of the catalogue, or
-// those of a metric that have the attributes or lack them.
+// Input is one kind of reading. Its points say a field of the catalogue, or they are
+// of a metric and have the attributes or lack them.
 type Input struct {
 	// Field is None where the catalogue has none for the metric's attributes.
 	Field      reading.Field
 	Attributes []Attribute
 	// Ranked points are of a rank, where they name one.
 	Ranked  bool
+	worst   func(a, b float64) float64 // of ranks without a name, nil for the mean
 	index   int
 	counter bool
 }
@@ -81,9 +83,17 @@ func NewPlan(measures *[nodesignal.Count]Measure) *Plan {
 			p.application = append(p.application, in)
 		}
 	}
-	for _, inputs := range p.inputs {
+	for metric, inputs := range p.inputs {
+		m := reading.ByName(metric)
 		for i := range inputs {
-			inputs[i].Ranked = slices.Contains(p.application, inputs[i].index)
+			in := &inputs[i]
+			in.Ranked = slices.Contains(p.application, in.index)
+			if in.Ranked && m != nil && m.Fold.Subjects == reading.FoldWorst {
+				in.worst = math.Max
+				if m.Low {
+					in.worst = math.Min
+				}
+			}
 		}
 	}
 	return p

@@ -67,6 +67,38 @@ func TestTheWorstRankIsTheNodes(t *testing.T) {
 	}
 }
 
+// Ranks that nobody names are told apart by nothing but the push: in one push the
+// worst counts, pushes between two evaluations average.
+func TestTheWorstOfRanksWithoutAName(t *testing.T) {
+	cfg := DefaultConfig()
+	plan := NewPlan(&cfg.Measures)
+	for name, tt := range map[string]struct {
+		in     kind
+		pushes [][]float64
+		want   float64
+	}{
+		"one":                    {StepDuration, [][]float64{{2}}, 1. / 2},
+		"several times":          {StepDuration, [][]float64{{1, 4, 2}}, 1. / 4},
+		"several rates":          {StepRate, [][]float64{{1, 0.25, 0.5}}, 0.25},
+		"several pushes":         {StepDuration, [][]float64{{1, 4, 2}, {2, 1}}, 1. / 3},
+		"one rank, three pushes": {StepDuration, [][]float64{{1}, {2}, {6}}, 1. / 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node, now := NewNode(&cfg, plan), time.Unix(1_700_000_000, 0)
+			for _, push := range tt.pushes {
+				now = now.Add(time.Second)
+				for _, v := range push { // each on a resource of its own
+					var r Reading
+					add(plan, &r, input{tt.in, v, nodesignal.Subject{}})
+					node.Observe(&r, now)
+				}
+			}
+			got := node.Evaluate(now, noPeers, false)
+			assert.InDelta(t, tt.want, got.Signals.V[nodesignal.Throughput], 1e-12)
+		})
+	}
+}
+
 // TestFoldingIsTheCatalogues: how the parts of a node become one is said once,
 // with its reason.
 func TestFoldingIsTheCatalogues(t *testing.T) {

@@ -17,19 +17,18 @@ type Reading struct {
 }
 
 type point struct {
-	of      nodesignal.Subject
-	index   int
-	counter bool
-	value   float64
+	of    nodesignal.Subject
+	in    *Input
+	value float64
 }
 
-// Add takes one value of a part of the node; it reports false for one that is
-// not finite or negative. The subject's text is kept until Reset.
+// Add takes one value of a part of the node. It reports false for a value that is
+// negative or not finite. The subject's text is kept until Reset.
 func (r *Reading) Add(in *Input, of nodesignal.Subject, v float64) bool {
 	if !(v >= 0) || math.IsInf(v, 1) {
 		return false
 	}
-	r.points = append(r.points, point{of, in.index, in.counter, v})
+	r.points = append(r.points, point{of, in, v})
 	return true
 }
 
@@ -53,9 +52,9 @@ const (
 // averaged: the thresholds are per minute.
 const rateWindow = time.Minute
 
-// maxRate is how many times as much as is allowed a counter's rate counts. Errors come
-// a thousand times as fast as they may, and the average would not be below what is
-// allowed for seven minutes after the last of them; so it is in 2.3, ln(10) windows.
+// maxRate is how many times as much as is allowed a counter's rate counts. Errors
+// may come a thousand times as fast as is allowed. Then the average would stay above
+// that for seven minutes after the last of them. So it does for 2.3, ln(10) windows.
 const maxRate = 10
 
 // table holds what a node's readings are worth: one row per GPU, one per rank,
@@ -67,6 +66,8 @@ type table struct {
 	ranks int // rows of ranks
 	// best is the most that a GPU has shown of an input.
 	best []float64
+	// unnamed is, by input, what counts of the newest push without a rank's name.
+	unnamed []float64
 }
 
 // row holds what was told of one subject. A rank tells few of the inputs, which
@@ -118,10 +119,13 @@ func (t *table) observe(r *Reading, plan *Plan, now time.Time) (dropped int) {
 				continue
 			}
 		}
-		c := t.rows[at].cell(p.index, plan)
-		if p.counter {
+		c := t.rows[at].cell(p.in.index, plan)
+		switch {
+		case p.in.counter:
 			c.sum, c.n = p.value, 1
-		} else {
+		case p.in.worst != nil && p.of == nodesignal.Subject{}:
+			t.unname(c, p, plan, when)
+		default:
 			c.sum += p.value
 			c.n++
 		}
@@ -130,8 +134,25 @@ func (t *table) observe(r *Reading, plan *Plan, now time.Time) (dropped int) {
 	return dropped
 }
 
-// row returns the row of a subject, which may be the next, or a new one if there
-// is room, else -1.
+// unname takes a value that names no rank: of several in one push the worst
+// counts, since they are likely to be of as many ranks.
+func (t *table) unname(c *cell, p *point, plan *Plan, now time.Duration) {
+	value := p.value
+	if t.unnamed == nil {
+		t.unnamed = make([]float64, plan.count)
+	}
+	if c.n > 0 && c.at == now {
+		value = p.in.worst(value, t.unnamed[p.in.index])
+		c.sum -= t.unnamed[p.in.index]
+	} else {
+		c.n++
+	}
+	c.sum += value
+	t.unnamed[p.in.index] = value
+}
+
+// row returns the row of a subject, which may be the next. Without one it makes a
+// row if there is room, else it returns -1.
 func (t *table) row(of nodesignal.Subject, next int, plan *Plan) int {
 	if next < len(t.rows) && t.rows[next].of == of {
 		return next
@@ -175,50 +196,57 @@ func (r *row) at(input int) *cell {
 
 var unknown cell
 
-// take ends the window between two evaluations. What was not told in it holds
-// for ttl, a GPU that told nothing for so long is forgotten.
+// take ends the window between two evaluations. A value that was not told in it
+// holds for ttl. A GPU that told nothing for so long is forgotten.
 func (t *table) take(now time.Time, ttl time.Duration, plan *Plan) {
 	if t.best == nil {
 		t.best = make([]float64, plan.count)
 	}
 	when := t.since(now)
-	t.rows = slices.DeleteFunc(t.rows, func(r row) bool {
-		alive := false
-		for i := range r.cells {
-			c := &r.cells[i]
-			var counter *count
-			most := 0.0
-			if at := plan.counters[i]; at >= 0 {
-				counter, most = &r.counts[at], plan.rates[at]
+	kept := 0
+	for i := range t.rows {
+		switch r := &t.rows[i]; {
+		case r.take(when, ttl, plan, t.best):
+			if kept < i {
+				t.rows[kept] = *r
 			}
-			c.take(when, ttl, counter, most)
-			if c.known {
-				t.best[i] = max(t.best[i], c.value)
-			}
-			alive = alive || c.known || c.told && when-c.at <= ttl
-		}
-		if !alive && r.of.IsRank() {
+			kept++
+		case r.of.IsRank():
 			t.ranks--
 		}
-		return !alive
-	})
-}
-
-func (c *cell) take(now, ttl time.Duration, counter *count, most float64) {
-	c.fresh = c.n > 0
-	switch {
-	case c.fresh && counter != nil:
-		c.count(counter, most)
-	case c.fresh:
-		c.value, c.known = c.sum/float64(c.n), true
-	case c.known && now-c.at > ttl:
-		c.known = false
 	}
-	c.sum, c.n = 0, 0
+	clear(t.rows[kept:])
+	t.rows = t.rows[:kept]
 }
 
-// count turns a counter into a rate per second, of which no more than most counts. Its
-// first value, and one lower than the last, which is a new start, only begin the count.
+// take reports whether anything is left of the row.
+func (r *row) take(now, ttl time.Duration, plan *Plan, best []float64) (alive bool) {
+	for i := range r.cells {
+		c := &r.cells[i]
+		if !c.told {
+			continue
+		}
+		c.fresh = c.n > 0
+		switch at := plan.counters[i]; {
+		case c.fresh && at >= 0:
+			c.count(&r.counts[at], plan.rates[at])
+		case c.fresh:
+			c.value, c.known = c.sum/float64(c.n), true
+		case c.known && now-c.at > ttl:
+			c.known = false
+		}
+		c.sum, c.n = 0, 0
+		if c.known {
+			best[i] = max(best[i], c.value)
+		}
+		alive = alive || c.known || now-c.at <= ttl
+	}
+	return alive
+}
+
+// count turns a counter into a rate per second, at most as much as most. Its first
+// value only begins the count. So does a value lower than the last, which is a new
+// start.
 func (c *cell) count(last *count, most float64) {
 	raw, dt := c.sum, (c.at - last.at).Seconds()
 	if last.known && raw >= last.value && dt > 0 {
@@ -228,16 +256,16 @@ func (c *cell) count(last *count, most float64) {
 	*last = count{raw, c.at, true}
 }
 
-// mean of an input over the GPUs that told it.
-func (t *table) mean(input int) (float64, bool) {
-	sum, n := 0.0, 0
+// mean of an input over the GPUs that told it, and how many they are.
+func (t *table) mean(input int) (mean float64, n int) {
+	sum := 0.0
 	for i := range t.rows {
 		if c := t.rows[i].at(input); c.known {
 			sum += c.value
 			n++
 		}
 	}
-	return sum / float64(max(n, 1)), n > 0
+	return sum / float64(max(n, 1)), n
 }
 
 // application reports whether the job has told of itself: known at all, and
@@ -256,6 +284,7 @@ func (t *table) application(p *Plan) (told, fresh bool) {
 type load struct {
 	node      bool    // the node is busy
 	gpu       float64 // the utilisation from which a GPU is under load
+	metered   int     // GPUs that told their utilisation
 	unmetered bool    // GPUs without utilisation are under load
 }
 
@@ -290,26 +319,23 @@ func (t *table) signals(p *Plan, l load, used *[nodesignal.Count]int) (out Signa
 	return out
 }
 
-// measure returns what a source says of the node, and of which part of it.
+// measure returns what a source says of the node, and the part that it is about.
 func (t *table) measure(p *Plan, src *source, l load) (x float64, of nodesignal.Subject, ok bool) {
 	var node nodesignal.Subject
 	if src.when == WhenBusy && !l.node {
 		return 0, node, false
 	}
-	sum, n, gpus := 0.0, 0, 0
+	sum, n := 0.0, 0
 	worst := math.Inf(1)
 	for i := range t.rows {
 		r := &t.rows[i]
-		if r.of.GPU != "" && r.at(p.utilization).known {
-			gpus++
-		}
 		v, known := t.counted(p, src, l, r)
 		if !known {
 			continue
 		}
 		sum += v
 		n++
-		if v < worst || v == worst && r.of.Compare(of) < 0 {
+		if v < worst || v == worst && src.across == AcrossMin && r.of.Compare(of) < 0 {
 			worst, of = v, r.of
 		}
 	}
@@ -319,66 +345,66 @@ func (t *table) measure(p *Plan, src *source, l load) (x float64, of nodesignal.
 	case src.across == AcrossMin:
 		return worst, of, true
 	case src.across == AcrossSum:
-		return sum, node, n >= gpus
+		return sum, node, n >= l.metered
 	default:
 		return sum / float64(n), node, true
 	}
 }
 
-// counted returns what a source says of a row, false where it says nothing.
+// counted returns what a source says of a row, false where it says nothing. A
+// rank has its GPU's readings in place of those that it lacks, but the first: the
+// GPU has a row of its own.
 func (t *table) counted(p *Plan, src *source, l load, r *row) (float64, bool) {
-	// A rank without a reading of its own has its GPU's, and the GPU has a row of its own.
-	if !r.at(src.factors[0].input).known || src.when == WhenLoad && !t.loaded(r, p, l) {
+	if !r.at(src.factors[0].input).known {
 		return 0, false
 	}
-	return t.product(r, src)
-}
-
-func (t *table) loaded(r *row, p *Plan, l load) bool {
-	if c := t.told(r, p.utilization); c.known {
-		return c.value >= l.gpu
+	board := r
+	if r.of.IsRank() && r.of.GPU != "" {
+		of := nodesignal.Subject{GPU: r.of.GPU}
+		if i := slices.IndexFunc(t.rows, func(r row) bool { return r.of == of }); i >= 0 {
+			board = &t.rows[i]
+		}
 	}
-	return l.unmetered
-}
-
-// told returns what a row, or for a rank its GPU, was told of an input.
-func (t *table) told(r *row, input int) *cell {
-	c := r.at(input)
-	if c.known || r.of.GPU == "" || !r.of.IsRank() {
-		return c
+	if src.when == WhenLoad {
+		if c := r.or(board, p.utilization); c.known && c.value < l.gpu || !c.known && !l.unmetered {
+			return 0, false
+		}
 	}
-	of := nodesignal.Subject{GPU: r.of.GPU}
-	if i := slices.IndexFunc(t.rows, func(r row) bool { return r.of == of }); i >= 0 {
-		return t.rows[i].at(input)
-	}
-	return c
-}
-
-func (t *table) product(r *row, src *source) (float64, bool) {
 	x := 1.0
 	for i := range src.factors {
-		v, ok := t.value(r, &src.factors[i])
+		v, ok := t.value(r, board, &src.factors[i])
 		if !ok {
 			return 0, false
 		}
 		x *= v
 	}
 	// Two finite numbers may have a product, or an inverse, that is not.
-	return x, !math.IsInf(x, 0) && !math.IsNaN(x)
+	return x, x-x == 0
 }
 
-func (t *table) value(r *row, f *factor) (float64, bool) {
-	c := t.told(r, f.input)
+// or returns the cell of an input, that of another row where this one lacks it.
+func (r *row) or(other *row, input int) *cell {
+	if c := r.at(input); c.known {
+		return c
+	}
+	return other.at(input)
+}
+
+func (t *table) value(r, board *row, f *factor) (float64, bool) {
+	c := r.or(board, f.input)
 	if !c.known {
 		return 0, false
 	}
 	x := c.value
 	if f.limit >= 0 || f.best {
 		limit := 0.0
-		if f.limit >= 0 && t.told(r, f.limit).known {
-			limit = t.told(r, f.limit).value
-		} else if f.best {
+		if f.best {
 			limit = t.best[f.input]
+		}
+		if f.limit >= 0 {
+			if c := r.or(board, f.limit); c.known {
+				limit = c.value
+			}
 		}
 		if limit <= 0 {
 			return 0, false

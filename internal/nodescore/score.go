@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodescore turns a node's readings into raw signals and one health
-// score in [0,1], and lets the node judge itself by what its gateway returned,
-// or, when the gateway stays away, by its own past. Pure: time comes in as an
-// argument.
+// Package nodescore turns a node's readings into raw signals and one health score in
+// [0,1]. It lets the node judge itself by what its gateway returned. When the
+// gateway stays away, the node judges itself by its own past. Pure: time comes in as
+// an argument.
 package nodescore // import "github.com/gpu-collector/gpu-collector/internal/nodescore"
 
 import "github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
@@ -11,10 +11,10 @@ import "github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 // Weights are the shares of the signals in the score.
 type Weights [nodesignal.Count]float64
 
-// DefaultWeights are 0.40 throughput, 0.25 compute, 0.15 CPU: the proportions
-// that operators of peer-based straggler detection know. They also give 0.20
-// to free memory; here it has no weight unless asked for, since frameworks
-// fill the memory on purpose and a full GPU is not a slow one.
+// DefaultWeights are 0.40 throughput, 0.25 compute, 0.15 CPU: the proportions that
+// operators of peer-based straggler detection know. They also give 0.20 to free
+// memory. Here it has no weight unless asked for: frameworks fill the memory on
+// purpose, and a full GPU is not slow.
 func DefaultWeights() Weights {
 	return Weights{nodesignal.Throughput: 0.40, nodesignal.Compute: 0.25, nodesignal.CPU: 0.15}
 }
@@ -29,11 +29,11 @@ func DefaultFloors() Floors {
 	return Floors{nodesignal.Throughput: 0.35, nodesignal.Compute: 0.35, nodesignal.Interconnect: 0.35, nodesignal.CPU: 0.10}
 }
 
-// Score combines normalised signals in [0,1]: the weighted mean of the known
-// ones, times a penalty in [0.5,1] for the signal furthest below its floor, so
-// that the mean cannot hide one dead signal. It is unknown (false) unless
-// throughput or compute is known and weighted: the others say nothing about
-// speed, and a node that pauses has nothing else to show.
+// Score combines normalised signals in [0,1]. It is the weighted mean of the known
+// ones, times a penalty in [0.5,1]. The penalty is for the signal furthest below its
+// floor, so that the mean cannot hide one dead signal. It is unknown (false) unless
+// throughput or compute is known and weighted: the others say nothing about speed,
+// and a node that pauses has nothing else to show.
 func Score(w *Weights, floors *Floors, v *nodesignal.Values) (float64, bool) {
 	var sum, weight float64
 	penalty := 1.0

@@ -224,5 +224,5 @@ func TestSourcesOfOnesOwn(t *testing.T) {
 	cfg.Weights[nodesignal.Throughput], cfg.Weights[nodesignal.Compute] = 0, 1
 	res = rigOf(t, &cfg).step(nil, append(gpus(busy(), nil), of(CPUPressure, 0.2))...)
 	assert.InDelta(t, 0.2, res.Signals.V[nodesignal.CPU], 1e-12)
-	assert.InDelta(t, (0.5+0.15*0.8)/1.15, res.Score, 1e-9, "of which more is worse")
+	assert.InDelta(t, (0.5+0.15*0.8)/1.15, res.Score, 1e-9, "more of it is worse")
 }

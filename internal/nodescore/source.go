@@ -15,7 +15,7 @@ import (
 const (
 	UseValue    = "value"     // as it is
 	UseInverse  = "inverse"   // 1/x: a duration as a rate
-	UseOneMinus = "one_minus" // 1-x: a share that is lost as one that is left
+	UseOneMinus = "one_minus" // 1-x: a lost share as the share that is left
 	// UseRate is for counters: 1 up to Ratio.Allowed per second, the less the
 	// more there are beyond, down to a tenth.
 	UseRate = "rate"
@@ -23,8 +23,8 @@ const (
 
 // How the ranks or GPUs of a node are put together, Source.Across.
 const (
-	// AcrossMin is for what all wait for: in a synchronous job one slow rank of
-	// eight holds the whole node, and a mean would show an eighth of the loss.
+	// AcrossMin is for what all wait for. In a synchronous job one slow rank of
+	// eight holds the whole node. A mean would show an eighth of the loss.
 	AcrossMin  = "min"
 	AcrossMean = "mean"
 	AcrossSum  = "sum" // unknown while one of the GPUs lacks it
@@ -144,8 +144,8 @@ func DefaultMeasures() [nodesignal.Count]Measure {
 		nodesignal.Interconnect: {CombineMin, []Source{
 			{
 				Ratio: ratio(reading.PCIeWidth).of(reading.PCIeWidthLimit),
-				// A lane carries twice the bytes with each generation, but for the
-				// peers it is the same whether a step counts as half or as a third.
+				// A lane carries twice the bytes with each generation. To the peers
+				// it is the same whether a step counts as half or as a third.
 				Times: []Ratio{ratio(reading.PCIeGeneration).of(reading.PCIeGenerationLimit).best()},
 				When:  WhenLoad,
 			},

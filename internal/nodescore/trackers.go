@@ -11,17 +11,17 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 )
 
-// trackers run the gateway's state machines on the node. An answer tells of a
-// tick between it and the answer before, so that what the gateway compared then
-// is the newest that the node had pushed by that one: a dip of the whole fleet
-// is compared with the same dip.
+// trackers run the gateway's state machines on the node. An answer tells of a tick
+// between it and the answer before. By then the gateway had compared the newest that
+// the node had pushed before that answer. So a dip of the whole fleet is compared
+// with the same dip.
 type trackers struct {
 	signals [nodesignal.Count]tracker
 	// pushed are the newest evaluations, the last at next-1.
 	pushed  [4]pushed
 	next    int
 	version int64 // the tick that was stepped last
-	// warm counts the ticks for which the node has been active.
+	// warm counts the ticks since the node became active.
 	warm   int
 	same   sameness
 	cohort cohort
@@ -78,9 +78,9 @@ func (t *trackers) hear(cfg *Config, peers *threshold.Received) {
 	}
 }
 
-// pair finds what the gateway had of this node at the tick of an answer, nil
-// for nothing new. Where the answer before is long ago or unknown, the tick is no
-// more than an interval old, and pushes are at least half of one apart.
+// pair finds what the gateway had of this node at the tick of an answer, nil for
+// nothing new. Where the answer before is long ago or unknown, the tick is no more
+// than an interval old. Pushes are at least half of one apart.
 func (t *trackers) pair(cfg *Config, peers *threshold.Received) *pushed {
 	by := peers.After
 	if by.IsZero() || peers.First.Sub(by) > cfg.Interval+cfg.Interval/2 {
@@ -108,7 +108,7 @@ func (t *trackers) step(cfg *Config, p *pushed, peers *threshold.Received, elaps
 	_, slow := t.straggler()
 	t.warm = min(t.warm+1, cfg.WarmupTicks)
 	if t.cohort.follow(cfg, p, &peers.Value, elapsed, slow) && !slow {
-		// What was learnt among other peers does not count.
+		// The past among other peers does not count.
 		t.resetAll()
 	}
 	if t.cohort.unknown(cfg) {
@@ -171,7 +171,7 @@ func (t *trackers) straggler() (since time.Time, slow bool) {
 	return since, slow
 }
 
-// forget makes the node one that has just come.
+// forget makes the node new.
 func (t *trackers) forget() {
 	t.warm = 0
 	t.cohort = cohort{}
@@ -201,8 +201,8 @@ func (s *sameness) count(p *pushed) {
 	}
 }
 
-// cohort is the part of a split group that the node belongs to, by its own mean
-// of the signal that the group is split by.
+// cohort is the part of a split group that the node belongs to. The node's own mean
+// of the signal that splits the group decides.
 type cohort struct {
 	// means of every signal, since any may split the group one day.
 	means [nodesignal.Count]mean
@@ -235,10 +235,10 @@ func (c *cohort) start(p *pushed, ticks int) {
 	}
 }
 
-// follow takes the values into the means, which stand still while the node is
-// slow or, once there are some, its gateway says that all do, and reports
-// whether the node's peers are others now. Like its gateway, a node looks at its
-// mean only when the edges are new, or the mean is.
+// follow takes the values into the means, and reports whether the node's peers are
+// others now. The means stand still while the node is slow. Once there are some,
+// they stand still too while the gateway says so. Like its gateway, a node looks at
+// its mean only when the edges are new, or the mean is.
 func (c *cohort) follow(cfg *Config, p *pushed, peers *threshold.Value, elapsed time.Duration, slow bool) (moved bool) {
 	by := splitBy(cfg, p, peers.Signals)
 	young := by != c.by || c.means[by].ticks < cfg.WarmupTicks
@@ -280,7 +280,7 @@ func (c *cohort) follow(cfg *Config, p *pushed, peers *threshold.Value, elapsed 
 }
 
 // splitBy is the signal that the node's group is split by, or would be first:
-// the first relative one that decides, else the score.
+// the first relative signal that decides, else the score.
 func splitBy(cfg *Config, p *pushed, signals []threshold.SignalParams) nodesignal.Signal {
 	for i := range signals {
 		if signals[i].HasFrom {

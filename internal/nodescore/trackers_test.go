@@ -57,8 +57,8 @@ func TestSlowFromTheFirstStepAmongPeers(t *testing.T) {
 		}
 		assert.True(t, res.BySignals)
 	}
-	// The first two answers are of no push of its, six values warm up, of which
-	// the last is the first of three that decide.
+	// The first two answers are of no push of its. Six values warm up. The last of
+	// them is the first of three that decide.
 	assert.Equal(t, 2+6-1+3-1, onset)
 }
 
@@ -235,7 +235,7 @@ func TestWhatTheSumsSuspectIsNotLearnt(t *testing.T) {
 	assert.Equal(t, before, r.n.rate.n)
 }
 
-// TestAMeanStandsStillInAnIncident of which the gateway tells, once it is one.
+// TestAMeanStandsStillInAnIncident that the gateway tells of, once it is a mean.
 func TestAMeanStandsStillInAnIncident(t *testing.T) {
 	r := newRig(t)
 	step := func(rate float64, hold bool) float64 {

@@ -101,9 +101,9 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// list asks over a connection of its own. A gRPC client that keeps one warns in
-// the process's log at each attempt to connect again, on a node without a
-// kubelet for ever; and a connection to a socket of the node costs little.
+// list asks over a connection of its own: a connection to a socket of the node costs
+// little. A gRPC client that keeps a connection logs a warning at each attempt to
+// connect again, on a node without a kubelet for ever.
 func (c *Client) list(ctx context.Context) ([]Allocation, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Deadline)
 	defer cancel()

@@ -13,8 +13,8 @@ var (
 	flag = Range{0, 1}
 	// share is a fraction of time or of memory.
 	share = Range{0, 1}
-	// activity is a ratio of two counters that are read one after the other, so
-	// that it comes out a little over 1 (DCGM, profiling metrics).
+	// activity is a ratio of two counters that are read one after the other. So it
+	// comes out a little over 1 (DCGM, profiling metrics).
 	activity = Range{0, 1.01}
 	// counts stay exact in a float64 up to 2^53.
 	counts = Range{0, 1 << 53}
@@ -97,9 +97,8 @@ var catalogue = []Metric{
 		Name: semconv.MetricNodeState, About: "1 for the state of the node: active, idle or calibrating.",
 		Integer: true, Range: flag, Keys: key(semconv.AttrNodeState), Entries: of(Node, each(NodeState)), Fold: last, For: Verdict | View,
 	},
-	{Name: semconv.MetricNodeStraggler, About: "1 while the gateway takes the node for a straggler.", Integer: true, Range: flag, Entries: of(Node, each(NodeStraggler)), Fold: last, For: View},
-	{Name: semconv.MetricNodeSuspicion, Unit: "1", About: "How close the node is to a verdict: from 1 on it is a straggler if that lasts.", Range: Range{0, 2}, Entries: of(Node, each(NodeSuspicion)), Fold: last, For: View},
-	{Name: semconv.MetricStragglerCount, Unit: "{node}", About: "Stragglers.", Integer: true, Range: counts, Entries: of(Group, each(GroupStragglers)), Fold: last, For: View},
+	{Name: semconv.MetricNodeStraggler, About: "1 while the gateway takes the node for a straggler.", Gateway: true, Integer: true, Range: flag, Entries: of(Node, each(NodeStraggler)), Fold: last, For: View},
+	{Name: semconv.MetricNodeSuspicion, Unit: "1", About: "How close the node is to a verdict: from 1 on it is a straggler if that lasts.", Gateway: true, Range: Range{0, 2}, Entries: of(Node, each(NodeSuspicion)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerCoverageLow, About: "1 while too many of the known nodes are missing.", Integer: true, Range: flag, Entries: of(Group, each(GroupCoverageLow)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerIncident, About: "1 while many nodes of the group are slow.", Integer: true, Range: flag, Entries: of(Group, each(GroupIncident)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerMAD, Unit: "1", About: "Median absolute deviation of the active nodes' scores.", Range: share, Entries: of(Group, each(GroupMAD)), Fold: last, For: View},
@@ -107,16 +106,17 @@ var catalogue = []Metric{
 	{Name: semconv.MetricStragglerNodes, Unit: "{node}", About: "Nodes by state.", Integer: true, Range: counts, Keys: key(semconv.AttrNodeState), Entries: of(Group, each(GroupNodes)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerPanicMode, About: "1 while so many nodes are below the threshold that it is held instead.", Integer: true, Range: flag, Entries: of(Group, each(GroupPanic)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerQuorumMet, About: "1 while enough nodes are active to compute a threshold.", Integer: true, Range: flag, Entries: of(Group, each(GroupQuorum)), Fold: last, For: View},
-	{Name: semconv.MetricStragglerRank, About: "Place of a node among the most suspicious ones of its cluster, 1 for the worst.", Integer: true, Range: counts, Entries: of(Group, each(NodeRank)), Fold: last, For: View},
+	{Name: semconv.MetricStragglerRank, About: "Place of a node among the most suspicious ones of its cluster, 1 for the worst.", Integer: true, Range: counts, Keys: key(semconv.AttrHostName), Entries: of(Group, each(NodeRank)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerSignalFall, Unit: "1", About: "How far the median is below the group's usual level, as a fraction of it; negative above.", Range: ratios, Keys: key(semconv.AttrSignal), Entries: of(Group, each(SignalFall)), Fold: last, Unread: "for charts of a group that slows down as a whole"},
 	{Name: semconv.MetricStragglerSignalMedian, Unit: "1", About: "Median of the active nodes' signal, in its own unit.", Range: ratios, Keys: key(semconv.AttrSignal), Entries: of(Group, each(SignalMedian)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerSignalScale, Unit: "1", About: "Spread of the active nodes' signal as a fraction of its level, smoothed.", Range: ratios, Keys: key(semconv.AttrSignal), Entries: of(Group, each(SignalScale)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerSignalThreshold, Unit: "1", About: "Where evidence against a node begins to gather, in the signal's own unit.", Range: ratios, Keys: key(semconv.AttrSignal), Entries: of(Group, each(SignalThreshold)), Fold: last, For: View},
+	{Name: semconv.MetricStragglers, Unit: "{node}", About: "Stragglers.", Integer: true, Range: counts, Entries: of(Group, each(GroupStragglers)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerThreshold, Unit: "1", About: "Score below which a node is a straggler: median - max(k*1.4826*MAD, min_gap), smoothed.", Range: ratios, Entries: of(Group, each(GroupThreshold)), Fold: last, For: View},
-	{Name: semconv.MetricEnergy, Unit: "J", Kind: Counter, About: "Energy used.", Range: counts, Shared: true, Typed: true, Entries: gpu(each(None)), Unread: "hw.power says the same sooner"},
+	{Name: semconv.MetricEnergy, Unit: "J", Kind: Counter, About: "Energy used.", Range: counts, Shared: true, Typed: true, Entries: gpu(each(Energy)), Unread: "hw.power says the same sooner"},
 	{
 		Name: semconv.MetricErrors, Unit: "{error}", Kind: Counter, Integer: true, About: "Errors of the hardware.",
-		Range: counts, Shared: true,
+		Range: counts, Shared: true, Typed: true,
 		// Shares of single memories are part of all.
 		Keys: []Key{{Name: semconv.AttrErrorType}, {Name: semconv.AttrECCCounter, Absent: "volatile"}, {Name: semconv.AttrMemoryLocation, Absent: "all"}},
 		Entries: []Entry{
@@ -130,7 +130,7 @@ var catalogue = []Metric{
 	{Name: semconv.MetricGPUAllocation, Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: "dashboards join it: which pod has the GPU"},
 	{Name: semconv.MetricGPUClock, Unit: "Hz", Integer: true, About: "Clock frequency.", Range: hertz, Low: true, Keys: []Key{{Name: semconv.AttrClock, Absent: "sm"}}, Entries: gpu(is("sm", SMClock)), Fold: worst, For: all},
 	{Name: semconv.MetricGPUClockLimit, Unit: "Hz", Range: hertz, Low: true, Keys: []Key{{Name: semconv.AttrClock, Absent: "sm"}}, Entries: gpu(is("sm", SMClockLimit)), Fold: worst, For: all},
-	{Name: semconv.MetricGPUCount, Unit: "{gpu}", Integer: true, Range: few, Keys: key(semconv.AttrState), Entries: of(Node, is("expected", GPUsExpected), is("found", GPUsFound), is("lost", GPUsLost)), Fold: last, For: onBoth},
+	{Name: semconv.MetricGPUDevices, Unit: "{gpu}", Integer: true, Range: few, Keys: key(semconv.AttrState), Entries: of(Node, is("expected", GPUsExpected), is("found", GPUsFound), is("lost", GPUsLost)), Fold: last, For: onBoth},
 	{Name: "hw.gpu.ecc.sram.threshold_exceeded", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: byRubric},
 	{Name: "hw.gpu.fabric.health", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: byRubric},
 	{Name: "hw.gpu.fabric.state", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: byRubric},
@@ -138,7 +138,7 @@ var catalogue = []Metric{
 	{Name: semconv.MetricGPUHealthScore, Unit: "1", Integer: true, Range: Range{0, 100}, Low: true, Entries: gpu(each(Health)), Fold: states, For: View},
 	{Name: semconv.MetricGPUHealthState, Unit: "1", Integer: true, Range: flag, Keys: key(semconv.AttrState), Entries: gpu(each(HealthState)), Fold: states, For: View},
 	{Name: semconv.MetricGPUInfo, Unit: "1", Integer: true, About: "Static facts of the GPU; always 1.", Range: flag, Entries: gpu(each(Info)), Fold: last, For: Score | View},
-	{Name: "hw.gpu.io", Unit: "By", Kind: Counter, Integer: true, Range: counts, Entries: gpu(each(None)), Unread: "bytes say what a job does, not what it could do"},
+	{Name: "hw.gpu.io", Unit: "By", Kind: Counter, Integer: true, Range: counts, Keys: key("gpu.link"), Entries: gpu(is("pcie", PCIeBytes), is("nvlink", NVLinkBytes)), Unread: "bytes say what a job does, not what it could do"},
 	{Name: semconv.MetricGPUMemoryLimit, Unit: "By", Kind: UpDownCounter, Integer: true, About: "Size of the memory.", Range: bytes, Entries: gpu(each(MemoryLimit)), Fold: total, For: Score | View},
 	{Name: semconv.MetricGPURemapFailed, Unit: "1", Integer: true, About: "Whether a row remap has failed.", Range: flag, Entries: gpu(each(RemapFailed)), Fold: states, For: Reasons},
 	{Name: semconv.MetricGPURemapPending, Unit: "1", Integer: true, About: "Whether a row remap waits for a reset.", Range: flag, Entries: gpu(each(RemapPending)), Fold: states, For: Reasons},
@@ -157,7 +157,7 @@ var catalogue = []Metric{
 	{Name: semconv.MetricGPUNVLinkErrors, Unit: "{error}", Kind: Counter, Integer: true, About: "NVLink errors of all links.", Range: counts, Keys: key(semconv.AttrErrorType), Entries: gpu(is("replay", NVLinkReplay), is("recovery", NVLinkRecovery), is("crc", NVLinkCRC), is("crc_flit", NVLinkCRCFlit), is("crc_data", NVLinkCRCData)), Fold: grows, For: Score | Reasons},
 	{Name: "hw.gpu.nvlink.link.errors", Unit: "{error}", Kind: Counter, Integer: true, Range: counts, Entries: gpu(each(None)), Unread: "hw.gpu.nvlink.errors is their sum"},
 	{Name: "hw.gpu.nvlink.link.up", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: "hw.gpu.nvlink.links counts them"},
-	{Name: semconv.MetricGPUNVLinkLinks, Unit: "{link}", Integer: true, Range: few, Low: true, Keys: key(semconv.AttrState), Entries: gpu(is("up", NVLinksUp)), Fold: worst, For: Score | Reasons},
+	{Name: semconv.MetricGPUNVLinkLinks, Unit: "{link}", Integer: true, Range: few, Low: true, Keys: key(semconv.AttrState), Entries: gpu(is("up", NVLinksUp), is("down", NVLinksDown)), Fold: worst, For: Score | Reasons},
 	{Name: semconv.MetricGPUPCIeLinkGeneration, Unit: "1", Integer: true, About: "Generation of the PCIe link.", Range: generations, Low: true, Keys: key(semconv.AttrKind), Entries: gpu(is("current", PCIeGeneration), is("max", PCIeGenerationLimit)), Fold: worst, For: Score | Reasons},
 	{Name: semconv.MetricGPUPCIeLinkWidth, Unit: "{lane}", Integer: true, About: "Width of the PCIe link.", Range: lanes, Low: true, Keys: key(semconv.AttrKind), Entries: gpu(is("current", PCIeWidth), is("max", PCIeWidthLimit)), Fold: worst, For: all},
 	{Name: semconv.MetricGPUPCIeReplays, Unit: "{replay}", Kind: Counter, Integer: true, About: "PCIe replays.", Range: counts, Keys: []Key{{Name: semconv.AttrKind, Absent: "replay"}}, Entries: gpu(is("replay", PCIeReplays)), Fold: grows, For: all},
@@ -180,9 +180,12 @@ var catalogue = []Metric{
 	{Name: semconv.MetricGPUXIDEvents, Unit: "{event}", Kind: Counter, Integer: true, About: "Xid events seen since the start.", Range: counts, Entries: gpu(each(Xid)), Fold: grows, For: onBoth},
 	{Name: semconv.MetricHWNetworkBandwidth, Unit: "By/s", Kind: UpDownCounter, Range: link, Low: true, Entries: of(Network, each(NetworkBandwidth)), Fold: Folding{FoldSum, FoldLast, "a job uses all adapters of its node"}, For: Reasons},
 	{Name: semconv.MetricPower, Unit: "W", About: "Power draw.", Range: watts, Shared: true, Typed: true, Entries: gpu(each(Power)), Fold: total, For: all},
-	{Name: semconv.MetricHWStatus, Unit: "1", Kind: UpDownCounter, Integer: true, Range: flag, Shared: true, Typed: true, Entries: gpu(each(None)), Unread: "hw.gpu.health.* say more"},
+	{Name: semconv.MetricHWStatus, Unit: "1", Kind: UpDownCounter, Integer: true, Range: flag, Shared: true, Typed: true, Keys: key(semconv.AttrHWState), Entries: gpu(each(HardwareState)), Unread: "hw.gpu.health.* say more"},
 	{Name: semconv.MetricTemperature, Unit: "Cel", About: "Temperature of a sensor.", Range: celsius, Shared: true, Keys: key(semconv.AttrSensorLocation), Entries: gpu(is("gpu", Temperature), is("memory", MemoryTemperature)), Fold: states, For: onBoth},
 	{Name: "hw.temperature.limit", Unit: "Cel", Range: celsius, Shared: true, Keys: []Key{{Name: semconv.AttrSensorLocation}, {Name: "hw.limit_type"}}, Entries: gpu(Entry{Field: TemperatureLimit, Values: [maxKeys]string{"gpu", "throttled"}}), Fold: states, For: View},
+	// The metrics of Ingero's agent (its pkg/contract), with the state beside the score.
+	{Name: "ingero.node.health_score", Unit: "1", Range: share, Low: true, Keys: key("ingero.node.state"), Entries: of(Node, each(IngeroScore)), Fold: last, For: Ingero},
+	{Name: "ingero.node.throughput_ratio", Unit: "1", Range: signals, Low: true, Entries: of(Node, each(IngeroThroughput)), Fold: last, For: Ingero},
 	{Name: "system.cpu.load_average.15m", Unit: "{thread}", Range: few, Unread: "the mean of one minute is read"},
 	{Name: semconv.MetricSystemLoadAverage, Unit: "{thread}", Range: few, Entries: of(Node, each(LoadAverage)), Fold: levels, For: Reasons},
 	{Name: "system.cpu.load_average.5m", Unit: "{thread}", Range: few, Unread: "the mean of one minute is read"},

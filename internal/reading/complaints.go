@@ -4,75 +4,135 @@ package reading
 
 import (
 	"hash/maphash"
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 )
 
-// Bounds of what is remembered of senders' mistakes.
 const (
-	maxNodes = 1024
-	maxNames = 1024
+	// maxComplaints bounds the nodes and names that are remembered. A cluster has no
+	// more than half of what the others leave: its mistakes silence nobody else's.
+	maxComplaints = 2048
+	// memory is how long a complaint keeps its place from another one.
+	memory = 24 * time.Hour
+	// maxSeen bounds the names that cost no lock.
+	maxSeen = 1024
 )
 
 // Complaints decides what is said about senders' mistakes: each once per node,
 // metric and reason, and of so many nodes. The zero value is ready.
 type Complaints struct {
-	mu    sync.Mutex
-	nodes map[nodeName]*[]uint8 // a bit per refusal, by metric
-	names map[string]struct{}
+	mu     sync.Mutex
+	told   map[about]*complaint
+	places *fairshare.Ledger[string]
+	swept  time.Time
 	// seen are hashes of names that were looked at, for want of a lock: they come
 	// with each report.
-	seen [maxNames]atomic.Uint64
+	seen [maxSeen]atomic.Uint64
 }
 
 var seed = maphash.MakeSeed()
 
-type nodeName struct{ cluster, node string }
+// about is a node, or a foreign metric's name.
+type about struct{ cluster, node, name string }
+
+type complaint struct {
+	cluster string
+	at      time.Time
+	reasons []uint8 // a bit per refusal, by metric; of a node
+}
 
 // First reports whether a refusal is news.
-func (c *Complaints) First(cluster, node string, m *Metric, why Refusal) bool {
+func (c *Complaints) First(cluster, node string, m *Metric, why Refusal, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	told := c.nodes[nodeName{cluster, node}]
-	if told == nil {
-		if len(c.nodes) >= maxNodes {
+	known := c.told[about{cluster, node, ""}]
+	if known == nil {
+		if known = c.begin(cluster, now); known == nil {
 			return false
 		}
-		if c.nodes == nil {
-			c.nodes = make(map[nodeName]*[]uint8)
-		}
-		list := make([]uint8, len(catalogue))
-		told = &list
-		c.nodes[nodeName{strings.Clone(cluster), strings.Clone(node)}] = told
+		known.reasons = make([]uint8, len(catalogue))
+		c.told[about{known.cluster, strings.Clone(node), ""}] = known
 	}
 	bit := uint8(1) << why
-	first := (*told)[m.index]&bit == 0
-	(*told)[m.index] |= bit
+	first := known.reasons[m.index]&bit == 0
+	known.reasons[m.index] |= bit
 	return first
 }
 
-// Almost returns the name that a foreign metric's name is likely to be a mistake
-// for, empty where there is none. It looks at each name once.
-func (c *Complaints) Almost(name string) string {
+// begin takes a place for a complaint of a cluster, nil where there is none.
+func (c *Complaints) begin(cluster string, now time.Time) *complaint {
+	if c.places == nil {
+		c.told = make(map[about]*complaint)
+		c.places = fairshare.New[string](maxComplaints, fairshare.Half)
+	}
+	cluster = strings.Clone(cluster)
+	if c.places.Take(cluster, 1) == 0 {
+		if now.Sub(c.swept) < memory/24 {
+			return nil
+		}
+		c.swept = now
+		maps.DeleteFunc(c.told, func(_ about, known *complaint) bool {
+			old := now.Sub(known.at) >= memory
+			if old {
+				c.places.Give(known.cluster, 1)
+			}
+			return old
+		})
+		if c.places.Take(cluster, 1) == 0 {
+			return nil
+		}
+	}
+	return &complaint{cluster: cluster, at: now}
+}
+
+// Seen reports whether a foreign metric's name need not be looked at: it was, or
+// it is in nobody's namespace here.
+func (c *Complaints) Seen(name string) bool {
 	if !ours(name) {
-		return ""
+		return true
 	}
 	h := maphash.String(seed, name)
-	seen := &c.seen[h%maxNames]
+	seen := &c.seen[h%maxSeen]
 	if seen.Load() == h {
-		return ""
+		return true
 	}
 	seen.Store(h)
+	return false
+}
+
+// Once reports whether a complaint about a whole cluster is news.
+func (c *Complaints) Once(cluster, complaint string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, known := c.names[name]; known || len(c.names) >= maxNames {
+	if c.told[about{cluster, "", complaint}] != nil {
+		return false
+	}
+	known := c.begin(cluster, now)
+	if known == nil {
+		return false
+	}
+	c.told[about{known.cluster, "", complaint}] = known
+	return true
+}
+
+// Almost returns the name that a foreign metric's sender is likely to have meant,
+// empty where there is none. It looks at each name once.
+func (c *Complaints) Almost(cluster, name string, now time.Time) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.told[about{name: name}] != nil {
 		return ""
 	}
-	if c.names == nil {
-		c.names = make(map[string]struct{})
+	known := c.begin(cluster, now)
+	if known == nil {
+		return ""
 	}
-	c.names[strings.Clone(name)] = struct{}{}
+	c.told[about{name: strings.Clone(name)}] = known
 	return Almost(name)
 }
 
@@ -86,8 +146,8 @@ func ours(name string) bool {
 // that is missing and another one too much.
 const maxName, maxEdits = 64, 2
 
-// Almost returns the metric's name that is nearest to a foreign one, empty
-// where none is near enough for a mistake.
+// Almost returns the known name that is nearest to a foreign one. It is empty where
+// none is near enough for a mistake.
 func Almost(name string) string {
 	if len(name) > maxName || ByName(name) != nil {
 		return ""

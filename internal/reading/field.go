@@ -75,6 +75,12 @@ const (
 	ECCUncorrectedTotal
 	RemappedCorrected
 	RemappedUncorrected
+	// No reader takes these yet. The simulator shows them.
+	Energy
+	PCIeBytes
+	NVLinkBytes
+	NVLinksDown
+	HardwareState
 
 	// Of a network interface.
 	NetworkErrors
@@ -111,6 +117,10 @@ const (
 	SignalScale
 	SignalThreshold
 	SignalFall
+
+	// The findings of Ingero's agent about its node.
+	IngeroScore
+	IngeroThroughput
 
 	// NumFields counts the fields.
 	NumFields

@@ -2,6 +2,8 @@
 
 package reading
 
+import "math/bits"
+
 // perfect finds a metric by its name without a collision: readers look up each
 // metric of each report, and a comparison and a multiplication cost a third of
 // a map.
@@ -33,8 +35,8 @@ search:
 
 // slot takes the length of a name, its end, and a word from the middle.
 func (p *perfect) slot(name string) uint64 {
-	end, middle := load(name[len(name)-word:]), load(name[(len(name)-word)/3:])
-	return ((end^uint64(len(name)))*p.factor ^ middle) * p.factor >> (64 - slotBits)
+	end, middle := load(name[len(name)-word:]), load(name[(len(name)-word)>>2:])
+	return (end ^ bits.RotateLeft64(middle, 23) ^ uint64(len(name))) * p.factor >> (64 - slotBits)
 }
 
 func load(s string) uint64 {

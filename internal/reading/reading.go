@@ -77,12 +77,13 @@ const (
 	Reasons                     // why a node is slow, on the gateway
 	View                        // the fleet view
 	Verdict                     // the gateway's comparison of nodes
+	Ingero                      // the same of Ingero's agents, where the configuration asks for it
 )
 
 // String lists the readers.
 func (p Purpose) String() string {
 	var names []string
-	for i, name := range [...]string{"score", "reasons", "view", "verdict"} {
+	for i, name := range [...]string{"score", "reasons", "view", "verdict", "verdict on Ingero's agents"} {
 		if p&(1<<i) != 0 {
 			names = append(names, name)
 		}
@@ -119,8 +120,6 @@ type Entry struct {
 	Field   Field
 	Subject Subject
 	Values  [maxKeys]string
-
-	any bool // Values[0] is
 }
 
 // Metric is one metric of the catalogue.
@@ -136,7 +135,10 @@ type Metric struct {
 	Shared bool
 	// Typed metrics have hw.type in each point, as the conventions require: without
 	// it a power supply would pass for a GPU.
-	Typed   bool
+	Typed bool
+	// Gateway metrics are of nodes, and a gateway writes them. They are no sign of
+	// life of the node itself.
+	Gateway bool
 	Keys    []Key
 	Entries []Entry
 	Fold    Folding
@@ -150,6 +152,10 @@ type Metric struct {
 	hwType string
 	// mixed is set where the entries are about several subjects.
 	mixed bool
+	// values are those of a lone key, absent is its own, and rest is said with any other.
+	values []string
+	absent string
+	rest   Field
 }
 
 // Index is the place of the metric in All.
@@ -171,39 +177,24 @@ func (m *Metric) Select(hwType string, texts *Texts) (Field, Subject) {
 			return None, Other
 		}
 	}
-	if len(m.Entries) == 0 {
-		return None, main
-	}
-	if m.Entries[0].any && len(m.Keys) <= 1 { // the metric says one thing
-		return m.Entries[0].Field, main
-	}
-	if len(m.Keys) == 1 {
+	if len(m.Keys) <= 1 {
 		got := texts[0]
 		if got == "" {
-			got = m.Keys[0].Absent
+			got = m.absent
 		}
-		for i := range m.Entries {
-			if e := &m.Entries[i]; e.Values[0] == got || e.any {
-				return e.Field, main
+		for i, v := range m.values {
+			if v == got {
+				return m.Entries[i].Field, main
 			}
 		}
-		return None, main
+		return m.rest, main
 	}
 	for i := range m.Entries {
-		if e := &m.Entries[i]; (!m.mixed || e.Subject.is(hwType, main)) && m.matches(e, texts) {
+		if e := &m.Entries[i]; (!m.mixed || hardware[e.Subject] == hwType) && m.matches(e, texts) {
 			return e.Field, e.Subject
 		}
 	}
 	return None, main
-}
-
-// is reports whether a point of an hw.type may be about s. Without one it is
-// about the metric's main subject.
-func (s Subject) is(hwType string, main Subject) bool {
-	if hwType == "" {
-		return s == main
-	}
-	return hardware[s] == "" || hardware[s] == hwType
 }
 
 func (m *Metric) matches(e *Entry, texts *Texts) bool {
@@ -230,7 +221,17 @@ func ByName(name string) *Metric {
 	return nil
 }
 
-// Of returns the metric that says a field, and the entry by which it does.
+// OfGateway reports whether a name, text or bytes of a message, is that of a Gateway metric.
+func OfGateway[T string | []byte](name T) bool {
+	for _, known := range ofGateway { //nolint:modernize // slices.Contains would copy the bytes
+		if string(name) == known {
+			return true
+		}
+	}
+	return false
+}
+
+// Of returns the metric that says a field, and its entry for the field.
 func Of(f Field) (*Metric, *Entry) {
 	at := byField[f]
 	return at.metric, at.entry
@@ -291,24 +292,35 @@ type place struct {
 	entry  *Entry
 }
 
-var names, byField = index()
+var names, byField, ofGateway = index()
 
-func index() (*perfect, [NumFields]place) {
+func index() (*perfect, [NumFields]place, []string) {
+	var gateway []string
 	var fields [NumFields]place
 	for i := range catalogue {
 		m := &catalogue[i]
 		m.index = i
+		if m.Gateway {
+			gateway = append(gateway, m.Name)
+		}
 		if len(m.Entries) > 0 {
 			m.main = m.Entries[0].Subject
 			m.hwType = hardware[m.main]
 		}
+		if len(m.Keys) > 0 {
+			m.absent = m.Keys[0].Absent
+		}
 		for j := range m.Entries {
 			m.mixed = m.mixed || m.Entries[j].Subject != m.main
-			m.Entries[j].any = m.Entries[j].Values[0] == Any || len(m.Keys) == 0
+			if v := m.Entries[j].Values[0]; v == Any || len(m.Keys) == 0 {
+				m.rest = m.Entries[j].Field
+			} else {
+				m.values = append(m.values, v)
+			}
 			if at := &fields[m.Entries[j].Field]; m.Entries[j].Field != None && at.metric == nil {
 				*at = place{m, &m.Entries[j]}
 			}
 		}
 	}
-	return hash(catalogue), fields
+	return hash(catalogue), fields, gateway
 }

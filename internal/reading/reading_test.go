@@ -7,8 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -116,6 +118,24 @@ func TestCatalogueHasAllMetricsOfTheModule(t *testing.T) {
 	}
 }
 
+// A gateway writes verdicts of nodes, and agents and diff everything else of them.
+func TestOfGateway(t *testing.T) {
+	var said []string
+	for i := range catalogue {
+		m := &catalogue[i]
+		assert.Equal(t, m.Gateway, OfGateway(m.Name), m.Name)
+		assert.Equal(t, m.Gateway, OfGateway([]byte(m.Name)), m.Name)
+		if m.Gateway {
+			assert.Equal(t, Node, m.Subject(), "%s is of a node", m.Name)
+			said = append(said, m.Name)
+		}
+	}
+	assert.Equal(t, []string{"gpu.node.straggler", "gpu.node.suspicion"}, said)
+	assert.False(t, OfGateway("gpu.node.stragglers"))
+	name := []byte("hw.gpu.ecc.sram.threshold_exceeded")
+	assert.Zero(t, testing.AllocsPerRun(100, func() { OfGateway(name) }))
+}
+
 func TestUnits(t *testing.T) {
 	tests := []struct {
 		metric, unit string
@@ -170,6 +190,7 @@ func TestSelect(t *testing.T) {
 		{"errors without place and counter", "hw.errors", "gpu", Texts{"corrected"}, ECCCorrected, GPU},
 		{"errors of one memory", "hw.errors", "gpu", Texts{"corrected", "volatile", "sram"}, None, GPU},
 		{"errors of a network adapter", "hw.errors", "network", Texts{"crc"}, NetworkErrors, Network},
+		{"errors of nobody knows what", "hw.errors", "", Texts{"corrected"}, None, GPU},
 		{"errors of a disk", "hw.errors", "physical_disk", Texts{"crc"}, None, Other},
 		{"utilization without a task", "hw.gpu.utilization", "", Texts{}, Utilization, GPU},
 		{"utilization of video", "hw.gpu.utilization", "", Texts{"encoder"}, None, GPU},
@@ -238,11 +259,12 @@ func TestRefusedSaysTheCorrectForm(t *testing.T) {
 		Refused
 		want string
 	}{
-		{Refused{Metric: ByName("gpu.app.step.duration"), Why: WrongUnit, Unit: "fortnight"}, `metric gpu.app.step.duration has unit "fortnight": must be s (or ms, us, ns, min, h)`},
+		{Refused{Metric: ByName("gpu.app.step.duration"), Why: WrongUnit, Unit: "fortnight"}, `metric gpu.app.step.duration has unit "fortnight": must be s (or ms, us, ns, min, h, d)`},
 		{Refused{Metric: ByName("hw.temperature"), Why: WrongUnit, Unit: "[degF]"}, `metric hw.temperature has unit "[degF]": must be Cel`},
 		{Refused{Metric: ByName("hw.errors"), Why: WrongType, Instrument: IsGauge}, "metric hw.errors is a gauge: must be a counter with cumulative temporality"},
 		{Refused{Metric: ByName("hw.power"), Why: ValueRange, Value: 1.7e308}, "metric hw.power is 1.7e+308: must be from 0 to 100000 W"},
 		{Refused{Metric: ByName("hw.power"), Why: BadSubject}, "metric hw.power has no hw.type: must be gpu for that of a GPU"},
+		{Refused{Metric: ByName("hw.errors"), Why: BadSubject}, "metric hw.errors has no hw.type: must be gpu for that of a GPU"},
 		{Refused{Metric: ByName("hw.gpu.up"), Why: BadSubject, HWType: "network"}, `metric hw.gpu.up has hw.type "network": must be gpu`},
 		{Refused{Metric: ByName("hw.gpu.up"), Why: BadSubject}, "metric hw.gpu.up has no hw.id: must be the UUID of the GPU, or the name of the network adapter"},
 	}
@@ -253,19 +275,41 @@ func TestRefusedSaysTheCorrectForm(t *testing.T) {
 
 func TestComplaints(t *testing.T) {
 	var c Complaints
-	power, up := ByName("hw.power"), ByName("hw.gpu.up")
-	assert.True(t, c.First("a", "n1", power, WrongUnit))
-	assert.False(t, c.First("a", "n1", power, WrongUnit), "told")
-	assert.True(t, c.First("a", "n1", power, ValueRange))
-	assert.True(t, c.First("a", "n1", up, WrongUnit))
-	assert.True(t, c.First("a", "n2", power, WrongUnit))
-	assert.True(t, c.First("b", "n1", power, WrongUnit))
-	assert.Zero(t, testing.AllocsPerRun(100, func() { c.First("a", "n1", power, WrongUnit) }))
-	for i := range 2 * maxNodes {
-		c.First("a", string(rune('a'+i%26))+strings.Repeat("x", i/26), power, WrongUnit)
+	power, up, now := ByName("hw.power"), ByName("hw.gpu.up"), time.Unix(1_700_000_000, 0)
+	first := func(cluster, node string, m *Metric, why Refusal) bool { return c.First(cluster, node, m, why, now) }
+	assert.True(t, first("a", "n1", power, WrongUnit))
+	assert.False(t, first("a", "n1", power, WrongUnit), "told")
+	assert.True(t, first("a", "n1", power, ValueRange))
+	assert.True(t, first("a", "n1", up, WrongUnit))
+	assert.True(t, first("a", "n2", power, WrongUnit))
+	assert.True(t, first("b", "n1", power, WrongUnit))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { first("a", "n1", power, WrongUnit) }))
+}
+
+// A cluster whose mistakes have no end silences no other, and is heard again when
+// its old ones are forgotten.
+func TestComplaintsAreShared(t *testing.T) {
+	var c Complaints
+	power, now := ByName("hw.power"), time.Unix(1_700_000_000, 0)
+	told := 0
+	for i := range 2 * maxComplaints {
+		now = now.Add(time.Second)
+		if c.First("flood", strconv.Itoa(i), power, WrongUnit, now) {
+			told++
+		}
+		c.Almost("flood", "hw.gpu."+strconv.Itoa(i), now)
 	}
-	assert.LessOrEqual(t, len(c.nodes), maxNodes)
-	assert.False(t, c.First("a", "one more", power, WrongUnit))
+	assert.Positive(t, told)
+	assert.LessOrEqual(t, len(c.told), maxComplaints/2)
+	assert.False(t, c.First("flood", "one more", power, WrongUnit, now))
+	for i := range 100 {
+		assert.True(t, c.First("quiet", strconv.Itoa(i), power, WrongUnit, now))
+	}
+	assert.Equal(t, "hw.power", c.Almost("quiet", "hw.powr", now))
+	now = now.Add(memory)
+	assert.True(t, c.First("flood", "one more", power, WrongUnit, now))
+	assert.Equal(t, 1, c.places.Taken(), "the others are forgotten")
+	assert.Len(t, c.told, 1)
 }
 
 func TestAlmost(t *testing.T) {
@@ -296,12 +340,12 @@ func TestAlmost(t *testing.T) {
 		strings.Repeat("gpu.", 1000):       "",
 	} {
 		var c Complaints
-		assert.Equal(t, want, c.Almost(name), name)
-		assert.Empty(t, c.Almost(name), "once: %s", name)
+		got := ""
+		if !c.Seen(name) {
+			got = c.Almost("c", name, time.Time{})
+		}
+		assert.Equal(t, want, got, name)
+		assert.True(t, c.Seen(name), "once: %s", name)
+		assert.True(t, got == "" || c.Almost("c", name, time.Time{}) == "", "once: %s", name)
 	}
-	var c Complaints
-	for i := range 2 * maxNames {
-		c.Almost("hw." + strings.Repeat("x", i%40) + string(rune(i)))
-	}
-	assert.LessOrEqual(t, len(c.names), maxNames)
 }

@@ -9,18 +9,18 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
-// beforeWatched is the beginning of what was there when its node was first
-// heard of.
+// beforeWatched is the beginning of a state that held already when its node was
+// first heard of.
 const beforeWatched = 1
 
 // pause is how long something may be gone and still be the same when it comes
 // back: a brake that comes and goes all day did not begin just now.
 const pause = 120
 
-// begin returns since when something holds that is seen to hold now, and was
-// not just before: since before, when it ended a short while ago. What a node
-// tells of first, in its first minutes, was there already, unless watched says
-// that it was told not to hold.
+// begin returns since when a state holds that was just seen to begin. A state
+// that ended a short while ago goes on, so it holds since before. A state that a
+// node reports in its first minutes was there already; watched denies that: the
+// node had reported that the state did not hold.
 func (n *Node) begin(before, ended uint32, watched bool) uint32 {
 	switch {
 	case before != 0 && ended != 0 && n.seen-ended <= pause:
@@ -31,12 +31,12 @@ func (n *Node) begin(before, ended uint32, watched bool) uint32 {
 	return n.seen
 }
 
-// steps are the gauges that stay what they are until something breaks. Of
-// clocks, loads and the like, which change all the time, no beginning is known.
+// steps are the gauges that stay what they are until something breaks. Clocks,
+// loads and the like change all the time: their beginning is unknown.
 var steps = [...]reading.Field{reading.PCIeGeneration, reading.PCIeWidth, reading.NVLinksUp, reading.Processes, reading.PowerLimit}
 
-// step notes when a gauge became worse, 0 for a value that nobody saw begin, as
-// after the rest in which a GPU lowers its link's generation by itself.
+// step notes when a gauge became worse, 0 when nobody saw it. An idle GPU lowers its
+// link's generation by itself, and nobody saw the generation after that begin.
 func (g *gpu) step(f reading.Field, v float32, now uint32) {
 	i := slices.Index(steps[:], f)
 	if i < 0 {
@@ -98,6 +98,6 @@ func (n *Node) since(f Fact, i int) time.Time {
 	return time.Time{}
 }
 
-// bad reports whether a value of a fact of which beginnings are known is worth
-// one: not that of a flag that does not hold.
+// bad reports whether a value of a fact has a beginning worth keeping; a flag
+// that does not hold has none.
 func (f Fact) bad(v float64) bool { return facts[f].low || v > 0 }

@@ -23,8 +23,8 @@ func (f *fleet) play(d time.Duration, report func(n *Node)) {
 	}
 }
 
-// What was there all along does not explain what began just now, however far
-// up in the table its rule is.
+// An old fact does not explain a new slowness, however far up in the table its
+// rule is.
 func TestTheNewGoesBeforeTheOld(t *testing.T) {
 	flicker := 0.0
 	total := 1000.0
@@ -139,8 +139,8 @@ func TestTheOldExplainsWithoutTheNew(t *testing.T) {
 	assert.False(t, got.Standing)
 }
 
-// What a node tells of first was there before, nobody knows since when; of a
-// node that was first heard of just before it became slow, nothing is old.
+// A fact in a node's first report was there before, nobody knows since when. A
+// node that was first heard of just before it became slow has no old fact.
 func TestWhatWasThereAtFirst(t *testing.T) {
 	for _, test := range []struct {
 		name     string

@@ -19,14 +19,14 @@ const (
 
 // Explain says why a node is slow that was accused since then; the zero time
 // means that it was slow from the first. peers are the names of the other nodes
-// of its group, in any order; its own name among them is passed over. A node of
-// which nothing is known, and one that no rule fits, is unexplained without
+// of its group, in any order; its own name among them is passed over. A node
+// without a known fact, or without a rule that fits, is unexplained without
 // evidence.
 //
 // The first rule wins with a contrast to the peers that was not there before
-// the node became slow: what is old does not explain what is new. Without any,
-// the first with an older contrast; then the first that holds, as an
-// observation: what the peers have as well does not make one node slower.
+// the node became slow: an old fact does not explain a new slowness. Without any,
+// the first rule with an older contrast wins. Then comes the first rule that
+// holds, as an observation: a fact of the peers too makes no single node slower.
 func (s *Store) Explain(cluster, node string, peers iter.Seq[string], since, now time.Time) Finding {
 	n, ok := s.nodes[nodeKey{cluster, node}]
 	if !ok {
@@ -158,9 +158,9 @@ func (s *Store) try(n *Node, r *Rule, w window) (test, at int, best outcome) {
 	return test, at, best
 }
 
-// pick returns the GPU or adapter that a test fits best, the worst of several,
-// and of those that are as bad the one with the lowest SM clock: a brake or a
-// cap often holds all of them. It is the first where no clock is known.
+// pick returns the GPU or adapter that a test fits best, the worst of several. Among
+// equals the lowest SM clock decides: a brake or a cap often holds all of them.
+// Without a known clock it is the first.
 func (s *Store) pick(n *Node, t *Test, w window) (at int, best outcome) {
 	at = -1
 	worst, lowest := 0.0, 2.0
@@ -254,8 +254,8 @@ func (s *Store) finding(n *Node, r *Rule, w window) Finding {
 	return f
 }
 
-// appendEvidence adds a fact of the GPU or adapter that the finding points at,
-// of the worst one where it points elsewhere or where that one does not have it.
+// appendEvidence adds a fact of the GPU or adapter that the finding points at. If the
+// finding points elsewhere, or its GPU lacks the fact, it adds the worst GPU's.
 func (s *Store) appendEvidence(list []Evidence, n *Node, fact Fact, gpu, adapter int, w window) []Evidence {
 	if slices.ContainsFunc(list, func(e Evidence) bool { return e.Fact == fact }) {
 		return list

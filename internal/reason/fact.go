@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reason says why a node is slow: it keeps what is known of each
-// node's GPUs, and when a node is accused, it runs an ordered table of rules
-// over that and compares with the node's peers. It is pure: it knows neither
-// pdata nor a clock.
+// Package reason says why a node is slow. It keeps the facts of each node's GPUs.
+// For an accused node it runs an ordered table of rules over the facts, and compares
+// with the node's peers. It is pure: it knows neither pdata nor a clock.
 //
 // A Store takes readings (Store.Node, Node.Put and its siblings) and answers
 // Explain. It does not decide who is slow, and which signal accused the node
@@ -24,9 +23,8 @@ import (
 // the window that an explanation is asked for.
 type Fact uint8
 
-// The facts. Those that count, and those in seconds, are what was added in the
-// window; flags are 1 when they held at any time in it; the others are the
-// last reading.
+// The facts. A count, or a time in seconds, is its growth in the window. A flag is 1
+// when it held at any time in the window. The others are the last reading.
 const (
 	GPULost Fact = iota
 	GPUSilent

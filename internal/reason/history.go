@@ -54,9 +54,9 @@ func (h *history) grow(at uint32, d float64) {
 	h.last = at
 }
 
-// since returns the growth in the window that begins at start. Whether there
-// was any is exact; the amount takes the whole minute that start is in, and no
-// more than the 16 minutes that end with the last growth.
+// since returns the growth in the window that begins at start. A growth of 0 is
+// exact. The amount takes the whole minute of start, and no more than the 16 minutes
+// that end with the last growth.
 func (h *history) since(start uint32) float64 {
 	if h.last < start {
 		return 0

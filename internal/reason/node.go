@@ -35,7 +35,7 @@ type gpu struct {
 	on       uint8                // flags that hold
 	told     uint8                // flags that are known
 	up       Up
-	xid      uint8 // the newest that is evidence of something, all of which fit
+	xid      uint8 // the newest Xid with a fact; the codes of all these fit
 	xidAt    uint32
 	seen     uint32
 }
@@ -58,8 +58,8 @@ type series struct {
 // new one: more than twice the hour in which a shard says everything once.
 const gpuQuiet = 9000
 
-// settled is the age from which on a node's state is known, so that what
-// appears then is new: state that was left out is asked for within a few pushes.
+// settled is the age at which a node's whole state is known: missing state is
+// asked for within a few pushes. A state that appears later is new.
 const settled = 120
 
 // hear keeps the time from running backwards.
@@ -191,10 +191,10 @@ func (n *Node) DropUp(gpu int, u Up) {
 	}
 }
 
-// PutXid takes the cumulative number of Xids of one code since from, which is
-// when their receiver began to listen. A series that is new to a node that was
-// known for two minutes tells of new Xids, and so does one that begins anew;
-// one that is there when the node is first heard of is history.
+// PutXid takes the cumulative number of Xids of one code since from, when their
+// receiver began to listen. A series that appears on a node known for two minutes
+// tells of new Xids, and so does a series that begins anew. A series that is there
+// when the node is first heard of is history.
 func (n *Node) PutXid(gpu int, code uint16, v float64, from time.Time) error {
 	fact, ok := xidFacts[code]
 	if !ok {

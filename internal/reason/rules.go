@@ -62,7 +62,7 @@ type Rule struct {
 	When   string
 	Action Action
 	Advice string
-	// Tests of which one has to hold.
+	// Tests are alternatives: the rule holds when any of them does.
 	Tests []Test
 	// Evidence is listed beside the facts of Tests that hold.
 	Evidence []Fact
@@ -73,9 +73,9 @@ type Rule struct {
 	lowersClock, isLowClock bool
 }
 
-// rules in the order in which they are tried: what is broken before what
-// protects itself, that before what is merely slow, the GPU before the links,
-// the links before the host.
+// rules in the order of their tries: a broken part before a part that protects
+// itself, that before a slow part; the GPU before the links, the links before the
+// host.
 var rules = []Rule{
 	{
 		Reason: "gpu_lost", When: "a GPU is lost or no longer found, or Xid 79",

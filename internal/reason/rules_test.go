@@ -24,8 +24,8 @@ const (
 	fleetGPUs  = 8
 )
 
-// fleet is a cluster "c" of nodes n0 to n4, healthy and under load; n0 is the
-// one that is accused.
+// fleet is a cluster "c" of nodes n0 to n4, healthy and under load; n0 is
+// accused.
 type fleet struct {
 	t     *testing.T
 	store *Store
@@ -278,7 +278,7 @@ func TestWithoutContrast(t *testing.T) {
 	}
 }
 
-// The same without peers of which anything is known: two are too few.
+// The same when too few peers are known: two.
 func TestWithoutPeers(t *testing.T) {
 	for _, x := range faults {
 		t.Run(x.name(), func(t *testing.T) {
@@ -305,7 +305,7 @@ func TestEveryTestOfEveryRuleHasAFault(t *testing.T) {
 	}
 }
 
-// Of two faults on one node the one that comes first in the table is reported.
+// A node with two faults gets the reason that comes first in the table.
 func TestOrder(t *testing.T) {
 	rank := func(x *fault) int {
 		return slices.IndexFunc(rules, func(r Rule) bool { return r.Reason == x.reason })
@@ -326,7 +326,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// What the peers have as well makes room for what they have not.
+// A fact that the peers lack goes before a fact that they share.
 func TestAContrastGoesBeforeAnObservation(t *testing.T) {
 	f := newFleet(t)
 	for i := range fleetNodes {
@@ -446,7 +446,7 @@ func TestThresholds(t *testing.T) {
 		"0.9 s of hardware throttling":     set(reading.HWThermalTime, 1000.9),
 		"0.9 s of software throttling":     set(reading.SWThermalTime, 1000.9),
 		"a clock 4 % of its maximum lower": set(reading.SMClock, 1.9e9-0.04*1.98e9),
-		"8 PCIe replays per minute":        set(reading.PCIeReplays, 1016), // in two minutes, with the one that the window begins in
+		"8 PCIe replays per minute":        set(reading.PCIeReplays, 1016), // in two minutes; the minute in which the window begins counts too
 		"0.9 % less bandwidth":             func(_ *fleet, n *Node, _ int) { _ = n.PutBandwidth("mlx5_0", 49.1e9) },
 		// As of the slowest of a job in lockstep: the others wait, and draw less.
 		"a power limit that is met, but not by the peers": set(reading.PowerCap, 1),
@@ -587,7 +587,7 @@ func (f *fleet) explainGroup(slow, others []string) Finding {
 	return f.store.ExplainGroup("c", slow, slices.Values(others), f.now.Add(-30*time.Second), f.now)
 }
 
-// What most of the slow nodes have, and the others have not, explains them all.
+// A fact of most slow nodes that the others lack explains all slow nodes.
 func TestAGroupIsExplained(t *testing.T) {
 	for _, test := range []struct {
 		name        string
@@ -634,8 +634,8 @@ func TestAGroupIsExplained(t *testing.T) {
 	}
 }
 
-// A group of any size costs what 32 nodes do, and one of which nothing is
-// known is unexplained.
+// A group of any size costs what 32 nodes do; a group without a known fact is
+// unexplained.
 func TestAGroupIsBounded(t *testing.T) {
 	f, _, others := newGroup(t)
 	var slow []string

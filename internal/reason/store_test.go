@@ -64,8 +64,8 @@ func TestWindowOfACounter(t *testing.T) {
 	}
 }
 
-// The beginning of the window lies within a minute, all of which is counted;
-// of long windows the last 16 minutes of growth are.
+// The window begins within a minute, and that whole minute counts. A long window
+// counts the last 16 minutes of growth.
 func TestErrorOfTheAmount(t *testing.T) {
 	n := addNode(t, testStore(1), "n", epoch)
 	g := addGPU(t, n, "g")
@@ -149,7 +149,7 @@ func TestXidsThatAreHistory(t *testing.T) {
 	})
 }
 
-// The end of a series that said lost may come after the one that says ok, or before.
+// The series that said lost may end after the series that says ok comes, or before.
 func TestUpMovesBetweenSeries(t *testing.T) {
 	n := addNode(t, testStore(1), "n", epoch)
 	g := addGPU(t, n, "g")
@@ -438,7 +438,7 @@ var ids = func() (ids [fleetGPUs]string) {
 	return ids
 }()
 
-// What is kept of an Xid and of the flags is a byte.
+// An Xid and the flags each have a byte.
 func TestWhatFitsIntoAByte(t *testing.T) {
 	for code := range xidFacts {
 		assert.LessOrEqual(t, code, uint16(math.MaxUint8))

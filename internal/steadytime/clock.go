@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package steadytime tells the time as long as a process runs without ever
-// going back: what takes metrics keeps the newest point of a series, and until a
-// clock that was set back by an hour is where it was, it would take none.
+// Package steadytime tells a time that never goes back while the process runs. A
+// backend keeps the newest point of a series: after a clock was set back by an hour
+// it would take no point for that hour.
 package steadytime // import "github.com/gpu-collector/gpu-collector/internal/steadytime"
 
 import (
@@ -17,8 +17,8 @@ const (
 	step = 10 * time.Millisecond
 )
 
-// Clock follows the wall clock where that is set ahead; where it is set back it
-// goes on by the monotonic clock, until the other has caught up or the process
+// Clock follows a wall clock that is set ahead. Where the wall clock is set back, Clock
+// goes on by the monotonic clock until the wall clock has caught up or the process
 // ends. The zero value is ready, and safe for concurrent use.
 type Clock struct{ base atomic.Pointer[time.Time] }
 

@@ -4,10 +4,10 @@
 // neither pdata nor a clock, the same observations and ticks always give the
 // same verdicts, and a tick reuses its buffers.
 //
-// An Engine keeps the last signals of each node per cluster and peer group. At
-// each Tick it computes, per group and signal, the robust centre and spread of
-// the active nodes' values, steps one Tracker per node and signal with them,
-// and turns what the trackers say into episodes.
+// An Engine keeps the last signals of each node per cluster and peer group. At each
+// Tick it computes the robust centre and spread of the active nodes' values, per
+// group and signal. It steps one Tracker per node and signal with them, and turns the
+// trackers' results into episodes.
 package straggler // import "github.com/gpu-collector/gpu-collector/internal/straggler"
 
 import (
@@ -78,9 +78,8 @@ type Config struct {
 // Estimator holds the constants of a group's spread and of the sums' limits,
 // in the order of their use. test/scenarios measures what they give together.
 type Estimator struct {
-	// TiedBelow is the spread under which most values are taken for tied, so
-	// that their mean deviation is asked too, each bounded by TiedClip
-	// (Iglewicz and Hoaglin 1993).
+	// TiedBelow is the spread under which most values count as tied. Their mean
+	// deviation counts then too, each bounded by TiedClip (Iglewicz and Hoaglin 1993).
 	TiedBelow float64 `mapstructure:"tied_below"`
 	TiedClip  float64 `mapstructure:"tied_clip"`
 	// PriorScale, with the weight of PriorPeers peers, steadies the spread of
@@ -132,8 +131,8 @@ type Split struct {
 	// between them must exceed; half of that keeps a split that is there.
 	MinGap      float64 `mapstructure:"min_gap"`
 	GapToSpread float64 `mapstructure:"gap_to_spread"`
-	// A side of which more than FallShare fell by more than FallBy within
-	// FallWindow is no other job but a degradation: the grouping stays.
+	// When more than FallShare of a side fell by more than FallBy within FallWindow,
+	// the side degraded and has no other job: the grouping stays.
 	FallShare  float64       `mapstructure:"fall_share"`
 	FallBy     float64       `mapstructure:"fall_by"`
 	FallWindow time.Duration `mapstructure:"fall_window"`

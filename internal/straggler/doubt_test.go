@@ -12,7 +12,7 @@ import (
 )
 
 // TestAStuckValueIsNotAccused: the peers become faster, and the one whose value
-// nobody measures any more stays where it was.
+// nobody measures stays where it was.
 func TestAStuckValueIsNotAccused(t *testing.T) {
 	for name, tc := range map[string]struct {
 		same  int // pushes with the very same value
@@ -143,7 +143,7 @@ func TestContestedNames(t *testing.T) {
 	assert.True(t, p.node("j-03").Contested)
 	require.Empty(t, p.ticks(1))
 	assert.False(t, p.node("j-03").Contested)
-	assert.Equal(t, []string{"node onset j-03"}, brief(p.ticks(40)), "the one that is left is slow")
+	assert.Equal(t, []string{"node onset j-03"}, brief(p.ticks(40)), "the remaining node is slow")
 }
 
 // TestSmallDifferencesAreNoClaim: a node's two reports, one a little newer.

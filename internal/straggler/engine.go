@@ -179,15 +179,15 @@ func (e *Engine) node(o *Observation, now time.Time) (*node, error) {
 	return n, nil
 }
 
-// reclaim forgets a cluster, but own, none of whose nodes was heard of for the
-// TTL, to make room for one that is, and reports whether there was one. Of those
-// the one with the shortest life goes: a name that somebody made up was heard of
-// once, and must neither keep its place for the whole retention nor cost an
-// established cluster its own in an outage.
+// reclaim makes room for a new cluster and reports whether it could. It forgets
+// a cluster that was silent for the TTL, but never own. Among several the cluster
+// with the shortest life goes: a made-up name was heard of once. Such a name must
+// not keep its place for the whole retention, nor cost an established cluster its
+// place in an outage.
 func (e *Engine) reclaim(own *cluster, now time.Time) bool {
 	var victim *cluster
 	for _, c := range e.order {
-		// What was not heard while no tick came was not listened to.
+		// Nobody listened while no tick came: that time is no silence.
 		silent := now.UnixNano() - max(c.seen, e.hearing)
 		if c != own && silent > int64(e.cfg.TTL) && (victim == nil || c.seen-c.since < victim.seen-victim.since) {
 			victim = c
@@ -241,8 +241,8 @@ func (e *Engine) addCluster(name string, now time.Time) *cluster {
 	return c
 }
 
-// move puts a node among other peers. What it was compared with before says
-// nothing about it now.
+// move puts a node among other peers. Its comparison with the peers before says
+// nothing here.
 func (e *Engine) move(c *cluster, n *node, peers []string, now time.Time) error {
 	if n.group.live > 1 {
 		if err := e.room(c, peers); err != nil {

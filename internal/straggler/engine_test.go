@@ -387,8 +387,8 @@ func TestReportsThatNameNoJobMoveNobody(t *testing.T) {
 	assert.Equal(t, 6, groupOf(t, r, "c", DefaultGroup).Counts[StateCalibrating], "the job is over")
 }
 
-// TestAnOldScoreIsNotJudgedAnew: a node that speaks without a score, and one
-// that has just changed its job, are not judged by what they said before.
+// TestAnOldScoreIsNotJudgedAnew: a node that reports no score, or has just changed
+// its job, is not judged by its earlier reports.
 func TestAnOldScoreIsNotJudgedAnew(t *testing.T) {
 	f := newPlain(t, nil)
 	f.round(1, 1, 1, 1, 1, 0.3)

@@ -115,7 +115,7 @@ func (e *Engine) countOnce(ep *episode, counter *int64) {
 	}
 }
 
-// calmCause is why a member is not slow any more.
+// calmCause is why a member stopped being slow.
 func (e *Engine) calmCause(m *member) string {
 	switch {
 	case m.flags&flagContested != 0:

@@ -180,7 +180,7 @@ func TestASlowNodeThatFallsSilentAndIsForgotten(t *testing.T) {
 }
 
 // TestOnsetsAreLimitedPerCluster: three slow nodes in each of five groups are
-// ten events and one that counts the rest.
+// ten events, and one more event counts the rest.
 func TestOnsetsAreLimitedPerCluster(t *testing.T) {
 	p := newPlay(t, []string{"a", "b", "d", "e", "f"}, 20, nil)
 	p.ticks(30)

@@ -19,18 +19,17 @@ type estimator struct {
 	// memory is how much of a deviation is in the slow average of those before.
 	scale, phi, memory float64
 	ticks              int
-	// usual is the centre's slow average, which stands still while the centre
-	// is low; low counts the ticks of that, lowSince is the first of them, fall
-	// how far below it is, a fraction.
+	// usual is the centre's slow average; it stands still while the centre is low.
+	// low counts the low ticks and lowSince is the first; fall is the centre's
+	// distance below usual, a fraction.
 	usual      float64
 	usualTicks int
 	usualN     int
 	low        int
 	lowSince   int64
 	fall       float64
-	// parted counts the ticks on which a part of the nodes had not fallen, less
-	// those on which none could be told apart from the others; upper compares
-	// with that part.
+	// parted counts the ticks when a part of the nodes had not fallen, less the
+	// ticks when no part stood apart. upper compares with that part.
 	parted int
 	upper  bool
 }
@@ -39,9 +38,9 @@ type estimator struct {
 // that of a mean over 60 s told every 10 s. It errs to the slow side.
 const firstPhi = 0.8
 
-// update takes the values of this tick, and their nodes' biases, of those of the
-// cohort's n nodes that show what is normal; false means that nobody can be
-// judged. elapsed is since the tick before.
+// update takes the values of this tick and their nodes' biases, from the nodes among
+// the cohort's n that show the normal. false means that nobody can be judged. elapsed
+// is since the tick before.
 func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, n int, x, bias []float64, at int64, elapsed time.Duration) bool {
 	t.n, t.known = n, false
 	if len(x) < cfg.MinPeers {
@@ -77,10 +76,10 @@ func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, n int
 	// bounded in units of the scale, can always be more than the allowance.
 	p.Scale = max(t.scale, e.MinScale*spec.MinGap, q/2)
 	// Half of the smallest loss worth an alert lies halfway between healthy and
-	// faulty, where a cumulative sum finds the latter soonest; one step of a
-	// coarse resolution counts for little. The limit keeps the time to a false
-	// alarm where it is with the smallest allowance: it grows with what lasts from
-	// one tick to the next, and shrinks where the least scale is more than there is.
+	// faulty: there a cumulative sum finds a fault soonest. One step of a coarse
+	// resolution counts for little. The limit keeps the time to a false alarm as with
+	// the smallest allowance. It grows with noise that lasts from tick to tick, and
+	// shrinks where the noise is below the least scale.
 	least := cfg.CUSUM.MinKappa
 	p.Kappa = max(least, spec.MinGap/2/p.Scale, stepKappa*q/p.Scale)
 	p.Limit = max(e.MinLimit, e.MinLimit*(least/p.Kappa)*(t.scale/p.Scale)*longer(t.lasting(e)))
@@ -132,8 +131,8 @@ func (t *estimator) learn(cfg *Config, spec *nodesignal.Spec, centre float64, at
 // relearn takes what is for what is usual.
 func (t *estimator) relearn() { t.usualTicks, t.low, t.parted, t.upper = 0, 0, 0, false }
 
-// cutoff is the loss against the usual level from which a node is one of those
-// that fell: half of what the group lost, since its centre is among them.
+// cutoff is the loss against the usual level that makes a node one of the fallen:
+// half of the group's loss, since the group's centre is among the fallen.
 func (t *estimator) cutoff(spec *nodesignal.Spec) float64 { return max(spec.MinGap, t.fall/2) }
 
 // part tells a fault of most nodes from another phase of the work that all do:
@@ -278,17 +277,17 @@ const slowAlpha = 1.0 / 48
 // firstMemory is what noise with firstPhi has.
 const firstMemory = slowAlpha * firstPhi / (1 - (1-slowAlpha)*firstPhi)
 
-// lasting is the autocorrelation that counts for sums: the lag of one tick does
-// not show what lasts for many beneath what does not. The regression of z on its
-// slow average c = a*phi/(1-(1-a)*phi) gives the phi of which the latter knows;
-// the greater counts.
+// lasting is the autocorrelation that counts for sums. The lag of one tick hides
+// lasting noise beneath short noise. The regression of z on its slow average,
+// c = a*phi/(1-(1-a)*phi), gives the phi of the lasting noise; the greater phi
+// counts.
 func (t *estimator) lasting(e *Estimator) float64 {
 	return min(max(t.phi, t.memory/(slowAlpha+(1-slowAlpha)*t.memory)), e.MaxPhi)
 }
 
-// longer is how much higher a limit is for autocorrelation: between the growth
-// of a short sum's standard deviation and that of a long one's variance,
-// (1+phi)/(1-phi), which counts once a deviation lasts as long as the sum.
+// longer is how much higher a limit is for autocorrelation. It lies between the
+// growth of a short sum's standard deviation and of a long sum's variance,
+// (1+phi)/(1-phi). The latter counts once a deviation lasts as long as the sum.
 func longer(phi float64) float64 {
 	f := (1 + phi) / math.Sqrt(1-phi)
 	if phi > longPhi {

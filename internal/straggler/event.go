@@ -29,8 +29,8 @@ const (
 	SubjectNode    Subject = iota // a slow node
 	SubjectGroup                  // many slow nodes of a group
 	SubjectMissing                // a silent node, or many at once
-	// SubjectCluster counts the slow nodes of a cluster that began at the same
-	// tick as too many others to be told of each; it ends when they have.
+	// SubjectCluster counts the nodes of a cluster that became slow at the same
+	// tick, when they are too many for an event each. It ends when they have.
 	SubjectCluster
 )
 
@@ -88,7 +88,7 @@ type Event struct {
 	Cluster, Group, Node string
 	// Peers are the values of the peer-group attributes.
 	Peers []string
-	// Signal is the one that decided.
+	// Signal is the signal that the node was judged by.
 	Signal   nodesignal.Signal
 	Severity Severity
 	// At is the tick of the event, Since when what it tells of began.

@@ -78,10 +78,10 @@ type member struct {
 	state    State
 	flags    memberFlags
 	cohort   uint8
-	warm     uint8 // ticks for which it has been active
+	warm     uint8 // ticks since it became active
 	signal   nodesignal.Signal
-	// suspicion is the greatest of its signals', gap the loss in that one, and of
-	// several full sums the one whose weight, gap/min_gap, is the greatest.
+	// suspicion is the greatest of its signals, gap the loss in that signal. Among
+	// several full sums the signal with the greatest weight, gap/min_gap, counts.
 	suspicion, gap, weight float32
 	// contest counts ticks with contradicting values, then those without.
 	contest uint8
@@ -120,7 +120,7 @@ type track struct {
 	known bool    // there is a deviation of the tick before
 }
 
-// reset makes it one of a node of which nothing is known.
+// reset makes it the track of an unknown node.
 func (t *track) reset() {
 	t.Reset()
 	t.slow, t.known = 0, false
@@ -225,7 +225,7 @@ func pick[T any](from []T, order []int) []T {
 	return to
 }
 
-// forget makes a member one that has just come.
+// forget makes a member a newcomer.
 func (g *group) forget(i int) {
 	g.members[i].warm, g.members[i].cohort = 0, g.split.newcomer()
 	g.forgetTrackers(i)

@@ -19,7 +19,7 @@ type incidentState struct {
 	began    time.Time
 	ticks    int
 	told     time.Time // when something was last told of it
-	joined   bool      // a node is in it of which it has not told
+	joined   bool      // a node is in it that no event has named
 	differs  int       // ticks in a row with another severity
 	calm     int
 }
@@ -80,8 +80,9 @@ func (g *group) pressing() (n int) {
 	return n
 }
 
-// gravity is the greatest severity that more than single nodes have, with their
-// gaps times ease, of all or of those that still fall behind; false when too few do.
+// gravity is the greatest severity that more than single nodes have, with their gaps
+// times ease: of all nodes, or of the nodes that still fall behind. It is false when
+// these are too few.
 func (e *Engine) gravity(g *group, ease float64, behind bool) (Severity, bool) {
 	var n [SeverityCritical + 1]int
 	for i := range g.members {
@@ -146,9 +147,8 @@ func (e *Engine) inside(g *group, i int) {
 	in.joined = in.joined || m.flags&flagListed == 0
 }
 
-// accept takes the nodes that were slow all the time of an incident for ones
-// that are so by design: they stay stragglers, but are news only when they get
-// worse, or slow again.
+// accept takes nodes that were slow for a whole incident as slow by design: they
+// stay stragglers, but are news only when they get worse, or slow again.
 func (e *Engine) accept(g *group) {
 	for i := range g.members {
 		if ep := g.nodes[i].slow; ep != nil && !ep.told && ep.fold == nil {

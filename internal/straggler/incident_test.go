@@ -12,8 +12,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
-// TestAnIncidentFoldsItsNodes: one node slow by itself, then five more at once
-// that are one incident; who is slow when it is over is told of by itself.
+// TestAnIncidentFoldsItsNodes: one node is slow by itself, then five more at once
+// are one incident. A node that is slow after its end has its own event.
 func TestAnIncidentFoldsItsNodes(t *testing.T) {
 	p := newPlay(t, []string{"j"}, 20, nil)
 	p.ticks(60)
@@ -191,8 +191,8 @@ func TestAnIncidentThatEndsIsNotBetterFirst(t *testing.T) {
 	assert.Equal(t, []string{"group end 0 recovered"}, brief(p.ticks(100)))
 }
 
-// TestAnIncidentByDesignEnds: four nodes do less for good. After six hours that
-// is usual; who gets worse is told of, and so are others.
+// TestAnIncidentByDesignEnds: four nodes do less for good. After six hours that is
+// usual. A node that gets worse has its event, and so have others.
 func TestAnIncidentByDesignEnds(t *testing.T) {
 	p := newPlay(t, []string{"j"}, 16, nil)
 	loss := map[int]float64{0: 0.08, 1: 0.08, 2: 0.08, 3: 0.08}

@@ -34,10 +34,10 @@ func (e *Engine) judge(g *group, s nodesignal.Signal) {
 	}
 }
 
-// gather finds the members of a cohort that can be compared by s: their slots,
-// and the values and biases of those that told one since the last tick and are
-// not suspect, or of all when those are too few. A tenth of suspects would make
-// the spread of the others look an eighth wider than it is.
+// gather finds the members of a cohort that can be compared by s: their slots, values
+// and biases. Values come from members that told one since the last tick and are not
+// suspect, or from all when these are too few. A tenth of suspects would make the
+// spread of the others look an eighth wider than it is.
 func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
 	sig := g.signals[s]
 	n := len(g.members)

@@ -15,8 +15,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
-// delay plays one faulty node of 16 that loses a share of one signal after an
-// hour, and returns the ticks until the verdict, -1 for none within another.
+// delay plays one faulty node of 16 that loses a share of one signal after an hour. It
+// returns the ticks until the verdict, -1 without a verdict in the next hour.
 func delay(t *testing.T, cfg Config, s nodesignal.Signal, base, noise, loss float64) int {
 	t.Helper()
 	require.NoError(t, cfg.Validate(""))
@@ -111,9 +111,8 @@ func restlessNodes(seed uint64) func(int, int, float64) float64 {
 	}
 }
 
-// TestRestlessNodesAreNoStragglers: a node's own noise counts, so that one with
-// three times that of its peers is let be, and is found all the same when it
-// loses 15 %.
+// TestRestlessNodesAreNoStragglers: a node's own noise counts. A node with three times
+// its peers' noise is no straggler, and is found all the same when it loses 15 %.
 func TestRestlessNodesAreNoStragglers(t *testing.T) {
 	s := simulation{nodes: 64, sd: 0.01, phi: 0.8, hours: 12, mutate: restlessNodes(1)}
 	s.run(t, 1)
@@ -131,8 +130,8 @@ func TestRestlessNodesAreNoStragglers(t *testing.T) {
 	assert.LessOrEqual(t, s.flagged["n0000"], 30)
 }
 
-// TestNoFaultExcusesItself: neither one that grows, nor one that comes and goes,
-// makes the node's own noise what it is compared with.
+// TestNoFaultExcusesItself: a fault that grows, or that comes and goes, does not
+// become the noise that the node is compared with.
 func TestNoFaultExcusesItself(t *testing.T) {
 	for name, tc := range map[string]struct {
 		loss  func(tick int) float64

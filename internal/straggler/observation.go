@@ -77,7 +77,7 @@ type Observation struct {
 	// Gone are the signals that the node measures no more; their values are void.
 	Gone [nodesignal.Count]bool
 	// Culprit is the rank or GPU that holds the node's throughput down, empty for
-	// none; only read when HasCulprit. NoCulprit is one that does so no more.
+	// none; only read when HasCulprit. NoCulprit stopped holding it down.
 	Culprit    nodesignal.Subject
 	HasCulprit bool
 	NoCulprit  nodesignal.Subject

@@ -24,17 +24,17 @@ type PeerMemory struct {
 	reports uint32
 }
 
-// telling is when an attribute was last named, and by which report.
+// telling is when an attribute was last named, and the report that did.
 type telling struct {
 	at     time.Time
 	report uint32
 }
 
-// Merge takes what a report names, empty where it does not, and returns what is
-// known now: attribute by attribute the last value that was named within ttl.
-// What is known already must be given back as known. A report that contradicts
-// one attribute voids those that came with it: another job need not have a role.
-// The result holds strings of both.
+// Merge takes the attributes that a report names, empty where it names none. It
+// returns each attribute's last value within ttl; the caller gives that result
+// back as known at the next call. A report that contradicts one attribute voids
+// the attributes that came with it: another job need not have a role. The result
+// holds strings of both.
 func (m *PeerMemory) Merge(known, report []string, now time.Time, ttl time.Duration) (merged []string, changed bool) {
 	n := max(len(known), len(report))
 	for len(m.told) < n {
@@ -84,11 +84,10 @@ func at(values []string, i int) string {
 	return ""
 }
 
-// GroupKey names the peer group of nodes with these attribute values:
-// percent-encoded and joined with '/', without the empty ones at the end, so
-// that different values never collide and the key is printable ASCII; the end of
-// a key that is longer than a name may be is replaced by its hash. Agent and
-// gateway must agree on it, since it is what a node asks for.
+// GroupKey names the peer group of nodes with these attribute values. It joins them
+// percent-encoded with '/', without the empty values at the end. So different values
+// never collide and the key is printable ASCII. A hash replaces the end of a key that
+// is too long for a name. Agent and gateway must agree on it: a node asks for it.
 func GroupKey(peers []string) string {
 	for len(peers) > 0 && peers[len(peers)-1] == "" {
 		peers = peers[:len(peers)-1]

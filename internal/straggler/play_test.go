@@ -12,8 +12,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
-// play is a cluster whose groups have so many nodes each, that do ten units of
-// work a second, give or take half a percent, but for what the test changes.
+// play is a cluster whose groups have so many nodes each. A node does ten units of work
+// a second, give or take half a percent, but for the test's changes.
 type play struct {
 	*fleet
 	groups []string // a name each, "" is the one without labels

@@ -16,16 +16,16 @@ import (
 // group say whatever they like, together and anew with each tick.
 //
 // Median and MAD break down at half of the values (Rousseeuw and Croux, 1993,
-// section 1), below which order statistics bound both. Of n nodes of which b lie,
-// the median is between the honest values of rank ⌈n/2⌉-b and ⌊n/2⌋+1; and as more
-// than half are honest, the MAD is no more than the greatest distance of an honest
-// value from that median, which is no more than the range R of the honest. So for
+// section 1), below which order statistics bound both. When b of n nodes lie, the
+// median is between the honest values of rank ⌈n/2⌉-b and ⌊n/2⌋+1. More than half
+// are honest, so the MAD is at most the greatest distance of an honest value from
+// that median. That distance is at most the range R of the honest values. So for
 // the threshold T = median - max(k·1.4826·MAD, min_gap), however it is smoothed,
 //
 //	h(⌈n/2⌉-b) - max(k·1.4826·R, min_gap) ≤ T ≤ h(⌊n/2⌋+1) - min_gap
 //
 // The truth of the same fleet without liars is in there too. Where the honest
-// differ by less than min_gap, none of them is below T; and one that is below the
+// values differ by less than min_gap, none of them is below T. A node below the
 // lower end is found.
 func TestPoisonedScoresMoveTheThresholdWithinABound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMadeUpClustersKeepNoPlace: names that somebody made up give their places
-// back as soon as they are silent for the TTL, and never cost an established
-// cluster its own, not even in an outage.
+// TestMadeUpClustersKeepNoPlace: made-up names give their places back once they are
+// silent for the TTL. They never cost an established cluster its place, not even in
+// an outage.
 func TestMadeUpClustersKeepNoPlace(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.MaxClusters = 8

@@ -50,7 +50,7 @@ type GroupReport struct {
 	// whole cluster and for a group that is split.
 	Signals [nodesignal.Count]SignalReport
 	// Cohorts are the two parts of a group that is split, the lower one first,
-	// else empty. SplitBy is the signal by which a node belongs to one.
+	// else empty. SplitBy is the signal that tells them apart.
 	Cohorts []CohortReport
 	SplitBy nodesignal.Signal
 	// Held is true when an incident kept the nodes' means of SplitBy where they
@@ -123,8 +123,8 @@ type Counters struct {
 	GroupChanges int64
 	// ReclaimedClusters fell silent and were forgotten to make room for others.
 	ReclaimedClusters int64
-	// Contested are names that became contested, Stuck nodes that were not
-	// accused since their throughput never changes, Flapping episodes held open
-	// instead of told again, Folded onsets told by a group's or cluster's event.
+	// Contested counts names that became contested. Stuck counts nodes that were not
+	// accused since their throughput never changes. Flapping counts episodes that were
+	// held open, Folded the onsets in a group's or cluster's event.
 	Contested, Stuck, Flapping, Folded int64
 }

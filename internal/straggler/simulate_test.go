@@ -14,9 +14,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
-// simulation is a group whose nodes' throughput varies like a job's does.
-// test/scenarios has the whole set and the figures; these few keep the
-// engine's own tests honest.
+// simulation is a group whose nodes' throughput varies like a job's. test/scenarios
+// has the whole set and the figures; these few keep the engine's own tests honest.
 type simulation struct {
 	nodes    int
 	sd, phi  float64

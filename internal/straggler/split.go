@@ -18,13 +18,12 @@ const maxCohorts = 4
 // noCohort is of a node that does not show yet what work it does.
 const noCohort = maxCohorts
 
-// splitState splits a group some label of which is missing, so that its nodes
-// may do different work: the nodes' means of one signal lie in clumps.
+// splitState splits a group whose nodes lack some label and so may do different
+// work: the nodes' means of one signal lie in clumps.
 type splitState struct {
 	on   bool
 	held bool // the means stand still, as the group is in an incident
-	// signal is the one by which it is split or, while it is not, the first one
-	// that is looked at.
+	// signal splits the group; in an unsplit group it is the first to be looked at.
 	signal nodesignal.Signal
 	means  [nodesignal.Count]*splitMeans // nil until somebody reports it
 	// edges between the cohorts, ascending.
@@ -239,8 +238,8 @@ func (p *splitState) cohortOf(i int, warm uint8) uint8 {
 	return k
 }
 
-// look finds the edges anew: by the signal that splits the group as long as it
-// does, else by the first one that does.
+// look finds the edges anew: by the signal that splits the group already, as long
+// as it does, else by the first signal that splits it.
 func (e *Engine) look(g *group) {
 	p := &g.split
 	was := len(p.edges)
@@ -358,9 +357,8 @@ func (e *Engine) spreadOf(list []clumped) float64 {
 	return MADToSigma * median(e.bits)
 }
 
-// regroup puts each node into its cohort. Unless the cohorts are what they were,
-// nothing that was learnt among the others counts; only who is a straggler has
-// to show first that it is none.
+// regroup puts each node into its cohort. In changed cohorts nothing counts that was
+// learnt among the others; a straggler alone stays so until it shows that it is none.
 func (e *Engine) regroup(g *group, anew bool) {
 	p := &g.split
 	for i := range g.members {

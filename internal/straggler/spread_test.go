@@ -46,9 +46,9 @@ func TestSmallGroupsCountEverybody(t *testing.T) {
 	assert.NotZero(t, s.params().Scale)
 }
 
-// TestCoarseResolution: where values come in steps of 5 %, a node that is one
-// step off for hours is none to tell of, and two steps are found soon: the limit
-// is not for the noise that the steps hide.
+// TestCoarseResolution: values come in steps of 5 %. A node that is one step off for
+// hours is no straggler, and two steps are found soon: the limit is not for the noise
+// that the steps hide.
 func TestCoarseResolution(t *testing.T) {
 	steps := func(x float64) float64 { return math.Round(x/0.05) * 0.05 }
 	faulty := first(1)

@@ -31,16 +31,16 @@ func median(b []uint64) float64 {
 	return lo + (hi-lo)/2
 }
 
-// nth returns the value that would be at k if b were sorted, and puts none that
-// is greater before it (Hoare's selection, with the pivot the median of three).
+// nth returns the value at k of the sorted b, and puts no greater value before it
+// (Hoare's selection, with the median of three as the pivot).
 func nth(b []uint64, k int) uint64 {
 	lo, hi := 0, len(b)-1
 	for hi-lo >= few {
 		mid := lo + (hi-lo)/2
 		x, y, z := b[lo], b[mid], b[hi]
 		p := max(min(x, y), min(max(x, y), z))
-		// What is less comes first. When that is nothing, what is equal does: many
-		// of a fleet's values are the very same.
+		// The lesser values come first. Without any, the equal values do: many of a
+		// fleet's values are the very same.
 		less := partition(b[lo:hi+1], p) + lo
 		if k < less {
 			hi = less - 1

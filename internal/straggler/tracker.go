@@ -33,10 +33,9 @@ type CUSUM struct {
 	_ struct{}
 }
 
-// DefaultCUSUM returns the constants that the scenarios of test/scenarios were
-// measured with: three ticks against glitches, three minutes to be well again,
-// a bias of 0.025 at a gap of 0.05 learnt over six hours of 10 s ticks, a
-// node's own noise over one.
+// DefaultCUSUM returns the constants that test/scenarios measured: three ticks against
+// glitches, and three minutes to be well again. A bias of 0.025 at a gap of 0.05 is
+// learnt over six hours of 10 s ticks, and a node's own noise over one hour.
 func DefaultCUSUM() CUSUM {
 	return CUSUM{ClipLow: -3, ClipHigh: 8, EnterTicks: 3, LeaveTicks: 18, BiasShare: 0.5, BiasTicks: 2160, MinKappa: 1.25, NoiseTicks: 360, MaxNoise: 4}
 }
@@ -183,9 +182,9 @@ func (t *Tracker) step(c *CUSUM, p *Params, s *steps, d float64, at int64) (chan
 	} else {
 		t.run = 0
 	}
-	// Frozen while suspect, and bounded: what is beyond the bound always counts.
-	// The first ticks weigh more, so that a node that was always a little slower
-	// is not taken for one that became so.
+	// Frozen while suspect, and bounded: a deviation beyond the bound always counts.
+	// The first ticks weigh more: a node that was always a little slower must not
+	// look as if it became slower.
 	if t.sum < limit/2 {
 		t.learnNoise(c, s, d)
 		t.learnt = min(t.learnt, math.MaxUint16-1) + 1
@@ -213,17 +212,18 @@ func (t *Tracker) step(c *CUSUM, p *Params, s *steps, d float64, at int64) (chan
 	return false
 }
 
-// restless is the share of the peers' noise from which a node's own counts: what
-// is learnt over an hour varies by 5 %, and most nodes are like the others.
+// restless is the share of the peers' noise from which a node's own noise counts.
+// Noise that is learnt over an hour varies by 5 %, and most nodes are like the
+// others.
 const restless = 1.25
 
 // priorNoise is the weight in ticks of the peers' noise in that of a node.
 const priorNoise = 60
 
 // learnNoise follows how much a calm node's deviation changes from tick to tick.
-// Changes, not deviations: a fault that is there, or that grows over hours, makes
-// none, and one that comes and goes makes few, each bounded, while it is suspect
-// not at all. So no fault excuses itself.
+// A steady fault, or a fault that grows over hours, makes deviations but no
+// changes. A fault that comes and goes makes few changes, each bounded, and none
+// while the node is suspect. So no fault excuses itself.
 func (t *Tracker) learnNoise(c *CUSUM, s *steps, d float64) {
 	if t.learnt == 0 {
 		t.noise = float32(s.noise)
@@ -246,8 +246,7 @@ func (t *Tracker) Suspicion() float64 {
 	return float64(t.suspicion())
 }
 
-// suspicion bounds what the sum is: one that stands still, of a node that tells
-// nothing new, stays at what it was.
+// suspicion bounds the sum's share. The sum of a node without news stands still.
 func (t *Tracker) suspicion() float32 { return below(float32(t.sum)/t.limit, 2) }
 
 // Suspect reports whether the sum is half full, from where on nothing is learnt.
@@ -269,8 +268,8 @@ func (t *Tracker) Since() time.Time {
 // fraction of the peers' level.
 func (t *Tracker) Gap() float64 { return float64(t.gap) }
 
-// Reset makes the node one in good standing of which nothing is known, and
-// reports whether Straggler changed.
+// Reset forgets all about the node, which is then in good standing. It reports
+// whether Straggler changed.
 func (t *Tracker) Reset() (changed bool) {
 	changed = t.straggler
 	*t = Tracker{}

@@ -69,7 +69,7 @@ func boolText(b bool) string {
 	return "false"
 }
 
-// Bounds outside of which Ingero's agent rejects a threshold and, worse, stops
+// Outside these bounds Ingero's agent rejects a threshold and, worse, stops
 // asking for another one (its threshold cache, v0.17.0).
 const (
 	IngeroMin = 0.1

@@ -11,7 +11,7 @@ import (
 // once published.
 type Snapshot struct {
 	At time.Time
-	// TTL after which the snapshot is not served any more: a gateway that
+	// TTL after which the snapshot is not served: a gateway that
 	// stopped computing must not hand out old thresholds as new.
 	TTL      time.Duration
 	Clusters map[string]*Cluster

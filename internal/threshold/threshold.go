@@ -35,7 +35,7 @@ type Value struct {
 	// Threshold below which a node's score makes it a straggler.
 	Threshold float64
 	// QuorumMet is false when too few nodes were active to compute Threshold
-	// anew; Threshold is then the last one that had a quorum.
+	// anew; Threshold is then the last value that had a quorum.
 	QuorumMet bool
 	// Median and Scale (1.4826*MAD) of the active nodes' scores, K the factor on Scale.
 	Median, Scale, K float64
@@ -43,13 +43,13 @@ type Value struct {
 	Nodes int
 	// Ref is the peers' median throughput in the unit of the signal, 0 when unknown.
 	Ref float64
-	// Hold is true when the group is in an incident, so that the means by which
-	// its nodes find their cohort stand still: to be slow is no other work.
+	// Hold is true when the group is in an incident. Its nodes find their cohort by
+	// means, which stand still then: to be slow is no other work.
 	Hold bool
 	// TTL is how long the value may be used after it was received.
 	TTL time.Duration
-	// Signals are the parameters by which a node judges its own signals, by
-	// signal and From. Not changed once they are in a Value.
+	// Signals are the parameters of a node's own verdict, by signal and From. Not
+	// changed once they are in a Value.
 	Signals []SignalParams
 }
 
@@ -123,13 +123,13 @@ func (v *Value) Validate() error {
 // Publisher takes the thresholds that a gateway computed.
 type Publisher interface {
 	// Publish replaces everything published before. It keeps snap: the caller
-	// may not change it any more.
+	// may not change it afterwards.
 	Publish(snap *Snapshot)
 }
 
 // Source gives a node the thresholds that came back with its pushes.
 type Source interface {
-	// SetClaim says for whom the next pushes ask.
+	// SetClaim sets the cluster, node and groups that the next pushes ask for.
 	SetClaim(wire.Claim)
 	// Received returns the newest threshold of a peer group of a cluster.
 	Received(cluster, group string) (Received, bool)

@@ -22,15 +22,14 @@ const (
 	// has never had an answer for: whoever makes up names must not have those who
 	// exist wait for theirs.
 	unheardTurn = 4
-	// maxInsistence is how many questions count until the next turn: who shouts
-	// is heard no sooner than who asks with each push.
+	// maxInsistence bounds the questions that count until the next turn: a client that
+	// shouts is heard no sooner than a client that asks with each push.
 	maxInsistence = 3
 )
 
-// Asks remembers for which clusters and peer groups the clients of a middle
-// tier asked, so that it can ask the tier above for them, a request's worth
-// at a time. The clusters take turns, whatever each of them asks for. The zero
-// value is ready.
+// Asks remembers the clusters and peer groups that the clients of a middle tier
+// asked for. So the tier can ask the tier above, a request's worth at a time. The
+// clusters take turns, whatever each of them asks for. The zero value is ready.
 type Asks struct {
 	mu       sync.Mutex
 	clusters map[string]*asked
@@ -61,10 +60,21 @@ type turns struct {
 	next int
 }
 
+// take is the next that was asked for since its last turn. A made-up cluster with an
+// answer is asked for once: it does not take turns from those whose nodes ask on.
 func (r *turns) take() *asked {
+	for range r.list {
+		if c := r.step(); c.asks > 0 {
+			return c
+		}
+	}
 	if len(r.list) == 0 {
 		return nil
 	}
+	return r.step()
+}
+
+func (r *turns) step() *asked {
 	r.next = (r.next + 1) % len(r.list)
 	return r.list[r.next]
 }
@@ -103,8 +113,8 @@ func (a *Asks) Add(cluster string, groups []string, now time.Time) {
 	}
 }
 
-// place takes a place for a cluster. Where none is left, one that was asked for once
-// and never again makes room, if that is wished and the cluster has few.
+// place takes a place for a cluster. When none is left and the cluster has few, it
+// makes room if wished: a cluster that clients asked for only once goes.
 func (a *Asks) place(cluster string, make bool) bool {
 	if a.places.Take(cluster, 1) == 1 {
 		return true
@@ -112,12 +122,12 @@ func (a *Asks) place(cluster string, make bool) bool {
 	if !make || a.places.Held(cluster) > MaxGroups {
 		return false
 	}
-	// What becomes free is not all for one cluster: its share is half.
+	// A cluster may take half of the free places, so a second eviction may be needed.
 	return a.evict(cluster) && (a.places.Take(cluster, 1) == 1 || a.evict(cluster) && a.places.Take(cluster, 1) == 1)
 }
 
-// evict takes the places of the cluster that came first of those that were asked for
-// once, of which nobody has spoken for the longest time therefore.
+// evict takes the places of the oldest cluster that clients asked for only once:
+// nobody has spoken of it for the longest time.
 func (a *Asks) evict(but string) bool {
 	i := slices.IndexFunc(a.unheard, func(c *asked) bool { return !c.again && c.name != but })
 	if i < 0 {
@@ -165,9 +175,9 @@ func (a *Asks) Next(now time.Time) Claim {
 	return c.claim()
 }
 
-// insistent is who of the unheard was asked for most often since its last turn, and
-// of several the one that waits longest: who exists asks with each push, and whoever
-// makes up names would have to repeat each of them.
+// insistent is the unheard cluster with most asks since its last turn; among equals
+// the longest waiting. A real cluster's nodes ask with each push; a sender of
+// made-up names would have to repeat each name.
 func (a *Asks) insistent() *asked {
 	var most *asked
 	for _, c := range a.unheard {

@@ -105,12 +105,12 @@ func TestNobodyHasTheOthersWait(t *testing.T) {
 		}
 	}
 	for n := 1; a.Next(start).Cluster != "0"; n++ {
-		require.Less(t, n, unheardTurn, "one that is new has its turn")
+		require.Less(t, n, unheardTurn, "a new cluster has its turn")
 	}
 }
 
-// Who comes after a flood of made-up names has a place at once, and its turn with
-// its second question.
+// A cluster that comes after a flood of made-up names has a place at once, and its
+// turn with its second question.
 func TestAClusterThatComesAfterManyMadeUpOnes(t *testing.T) {
 	var a Asks
 	for i := range 3 * maxAsks {
@@ -125,7 +125,7 @@ func TestAClusterThatComesAfterManyMadeUpOnes(t *testing.T) {
 	assert.LessOrEqual(t, a.places.Taken(), maxAsks)
 	assert.Len(t, a.unheard, len(a.clusters))
 
-	// What it asked for is kept, however many more names come after its turn.
+	// Its request is kept, however many more names come after its turn.
 	for i := range 3 * maxAsks {
 		a.Add("more "+strconv.Itoa(i), []string{"g"}, later.Add(time.Minute))
 	}
@@ -133,7 +133,7 @@ func TestAClusterThatComesAfterManyMadeUpOnes(t *testing.T) {
 	assert.Len(t, a.clusters["late"].groups, 2)
 }
 
-// One name that is shouted gets no more turns than one that asks with each push.
+// A name that is shouted gets no more turns than a name that asks with each push.
 func TestWhoShoutsIsHeardNoSooner(t *testing.T) {
 	var a Asks
 	turns := map[string]int{}
@@ -145,4 +145,33 @@ func TestWhoShoutsIsHeardNoSooner(t *testing.T) {
 		turns[a.Next(start).Cluster]++
 	}
 	assert.Greater(t, turns["quiet"], 60)
+}
+
+// TestNobodyWaitsForClustersThatFellSilent: clusters that are made up may well have an
+// answer. They have a turn when they are asked for, and none beside those who ask on.
+func TestNobodyWaitsForClustersThatFellSilent(t *testing.T) {
+	var a Asks
+	a.Add("honest", nil, start)
+	a.Next(start)
+	a.Hear("honest")
+	for i := range 500 {
+		name := strconv.Itoa(i)
+		a.Add(name, nil, start)
+		a.Hear(name)
+	}
+	turns := map[string]int{}
+	for range 1000 { // each has the turn that it was asked for
+		a.Add("honest", nil, start)
+		turns[a.Next(start).Cluster]++
+	}
+	require.Len(t, turns, 501)
+	for i := range 500 {
+		require.Equal(t, 1, turns[strconv.Itoa(i)])
+	}
+	turns = map[string]int{}
+	for range 100 {
+		a.Add("honest", nil, start)
+		turns[a.Next(start).Cluster]++
+	}
+	assert.Equal(t, map[string]int{"honest": 100}, turns)
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wire is what a push and its answer say of themselves in headers: who
-// calls, for whom, and lists of names. It knows nothing of thresholds, and links
-// nothing that compares nodes.
+// Package wire is the headers of a push and its answer: the caller, its claim, and
+// lists of names. It knows nothing of thresholds, and links nothing that compares
+// nodes.
 package wire // import "github.com/gpu-collector/gpu-collector/internal/wire"
 
 import "context"
@@ -77,3 +77,7 @@ func ValidName(s string) bool {
 	}
 	return true
 }
+
+// Overflow is the name under which clusters are counted together that have none of
+// their own in a bounded list. OpenTelemetry's word for other values is the same.
+const Overflow = "_OTHER"

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package fleetclient
+// Package fleetclient is the client of the fleet view's API: one method per
+// operation, generated from the API's OpenAPI document. A program that asks often
+// and decides locally uses the Cache.
+package fleetclient // import "github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 
 import (
 	"cmp"
@@ -18,7 +21,7 @@ import (
 // its GPUs. Values of one field are alternatives, fields narrow each other.
 type Query struct {
 	Clusters []string
-	// Names of nodes; one that ends with * stands for all that begin so.
+	// Names of nodes; `abc*` stands for all names that begin with `abc`.
 	Names  []string
 	Groups []string
 	// GPUs has the GPUs of each node told too.
@@ -26,10 +29,10 @@ type Query struct {
 }
 
 // Cache is a copy of the fleet's state that is read without a network call.
-// Whoever decides in passes, such as a scheduler, refreshes it once per pass.
+// A program that decides in passes, as a scheduler does, refreshes it once per pass.
 //
-// All methods are safe for concurrent use. What they return is shared and must
-// not be changed; it stays as it is when the Cache is refreshed.
+// All methods are safe for concurrent use. The caller must not change their
+// results, which are shared; a refresh leaves them as they are.
 type Cache struct {
 	client ClientWithResponsesInterface
 	// Now is the clock; time.Now by default. Set it before the first use.
@@ -77,8 +80,8 @@ func (c *Cache) Refresh(ctx context.Context, query Query) error {
 	return nil
 }
 
-// list collects the pages. They are asked for one after the other, while nodes
-// come and go; one that moved to the next page meanwhile is told twice.
+// list collects the pages, one after the other, while nodes come and go. A node
+// that moved to the next page meanwhile comes twice.
 func (c *Cache) list(ctx context.Context, query Query) (map[nodeKey]*Node, error) {
 	nodes := map[nodeKey]*Node{}
 	params := ListNodesParams{

@@ -286,10 +286,10 @@ type GPU struct {
 	PowerLimitWatts *float64 `json:"power_limit_watts,omitempty"`
 	PowerWatts      *float64 `json:"power_watts,omitempty"`
 
-	// Reasons What holds the health score down
+	// Reasons The reasons that hold the health score down
 	Reasons []HealthReason `json:"reasons"`
 
-	// RecoveryAction What the driver asks for
+	// RecoveryAction The action that the driver asks for
 	RecoveryAction *string `json:"recovery_action,omitempty"`
 	RemappedRows   Rows    `json:"remapped_rows"`
 
@@ -312,7 +312,7 @@ type GPU struct {
 	// TensorActivity 0 to 1
 	TensorActivity *float64 `json:"tensor_activity,omitempty"`
 
-	// ThrottleReasons What holds the clocks down now
+	// ThrottleReasons The reasons that hold the clocks down
 	ThrottleReasons []string `json:"throttle_reasons"`
 	Up              *bool    `json:"up,omitempty"`
 
@@ -423,7 +423,7 @@ type GroupSignal struct {
 
 // Health defines model for Health.
 type Health struct {
-	// Dropped What was not taken since the start, by reason
+	// Dropped The number of refused updates since the start, by reason
 	Dropped map[string]int64 `json:"dropped"`
 	History HistoryHealth    `json:"history"`
 	Nodes   int64            `json:"nodes"`
@@ -443,7 +443,7 @@ type HealthStatus string
 
 // HealthReason defines model for HealthReason.
 type HealthReason struct {
-	// Action What an operator is to do
+	// Action The action for an operator
 	Action *string `json:"action,omitempty"`
 	Reason string  `json:"reason"`
 }
@@ -456,7 +456,7 @@ type HistoryHealth struct {
 	Dropped int64   `json:"dropped"`
 	Error   *string `json:"error,omitempty"`
 
-	// Note What an operator should know though all is well, such as that a damaged file was put aside
+	// Note A note for an operator though all is well, such as that a damaged file was put aside
 	Note   *string    `json:"note,omitempty"`
 	Ok     bool       `json:"ok"`
 	Oldest *time.Time `json:"oldest,omitempty"`
@@ -495,7 +495,7 @@ type Node struct {
 	CPUPressure *float64 `json:"cpu_pressure,omitempty"`
 	Culprit     *Culprit `json:"culprit,omitempty"`
 
-	// DetectionMode What the node judges itself by: fleet, cached, local or none
+	// DetectionMode The parameters that the node judges itself by: fleet, cached, local or none
 	DetectionMode    *string  `json:"detection_mode,omitempty"`
 	Episode          *Episode `json:"episode,omitempty"`
 	GatewayReachable *bool    `json:"gateway_reachable,omitempty"`
@@ -530,13 +530,13 @@ type Node struct {
 	// Score Health score of the node, 0 to 1
 	Score *float64 `json:"score,omitempty"`
 
-	// Signals What the node is compared by
+	// Signals The signals that the node is compared by
 	Signals []Signal `json:"signals"`
 
 	// State active, idle, calibrating, or missing when the node is silent; absent while unknown
 	State *string `json:"state,omitempty"`
 
-	// Straggler The gateway's verdict; false of a missing node, of which there is none
+	// Straggler The gateway's verdict; false of a missing node, which has none
 	Straggler bool `json:"straggler"`
 
 	// Suspicion Evidence against the node as a share of what names a straggler; 1 and more is a straggler
@@ -589,10 +589,10 @@ type NodeGPU struct {
 	PowerLimitWatts *float64 `json:"power_limit_watts,omitempty"`
 	PowerWatts      *float64 `json:"power_watts,omitempty"`
 
-	// Reasons What holds the health score down
+	// Reasons The reasons that hold the health score down
 	Reasons []HealthReason `json:"reasons"`
 
-	// RecoveryAction What the driver asks for
+	// RecoveryAction The action that the driver asks for
 	RecoveryAction *string `json:"recovery_action,omitempty"`
 	RemappedRows   Rows    `json:"remapped_rows"`
 
@@ -615,7 +615,7 @@ type NodeGPU struct {
 	// TensorActivity 0 to 1
 	TensorActivity *float64 `json:"tensor_activity,omitempty"`
 
-	// ThrottleReasons What holds the clocks down now
+	// ThrottleReasons The reasons that hold the clocks down
 	ThrottleReasons []string `json:"throttle_reasons"`
 	Up              *bool    `json:"up,omitempty"`
 
@@ -760,7 +760,7 @@ type Straggler struct {
 	CPUPressure *float64 `json:"cpu_pressure,omitempty"`
 	Culprit     *Culprit `json:"culprit,omitempty"`
 
-	// DetectionMode What the node judges itself by: fleet, cached, local or none
+	// DetectionMode The parameters that the node judges itself by: fleet, cached, local or none
 	DetectionMode    *string  `json:"detection_mode,omitempty"`
 	Episode          *Episode `json:"episode,omitempty"`
 	GatewayReachable *bool    `json:"gateway_reachable,omitempty"`
@@ -798,13 +798,13 @@ type Straggler struct {
 	// Score Health score of the node, 0 to 1
 	Score *float64 `json:"score,omitempty"`
 
-	// Signals What the node is compared by
+	// Signals The signals that the node is compared by
 	Signals []Signal `json:"signals"`
 
 	// State active, idle, calibrating, or missing when the node is silent; absent while unknown
 	State *string `json:"state,omitempty"`
 
-	// Straggler The gateway's verdict; false of a missing node, of which there is none
+	// Straggler The gateway's verdict; false of a missing node, which has none
 	Straggler bool `json:"straggler"`
 
 	// Suspicion Evidence against the node as a share of what names a straggler; 1 and more is a straggler
@@ -824,7 +824,7 @@ type StragglerHealth string
 type StragglerList struct {
 	At time.Time `json:"at"`
 
-	// Ranked Nodes of which enough is known to be ranked
+	// Ranked Nodes with enough known values to be ranked
 	Ranked int64 `json:"ranked"`
 
 	// Stragglers The most suspect nodes, named as stragglers or not
@@ -889,7 +889,7 @@ type ListGpusParams struct {
 	// Cluster Only of these clusters
 	Cluster *[]string `form:"cluster,omitempty" json:"cluster,omitempty"`
 
-	// Names Only of nodes of these names; one that ends with * stands for all that begin so
+	// Names Only of nodes of these names; abc* stands for all names that begin with abc
 	Names *[]string `form:"names,omitempty" json:"names,omitempty"`
 
 	// Health Only GPUs in one of these states
@@ -925,7 +925,7 @@ type ListNodesParams struct {
 	// Cluster Only of these clusters
 	Cluster *[]string `form:"cluster,omitempty" json:"cluster,omitempty"`
 
-	// Names Only nodes of these names; one that ends with * stands for all that begin so
+	// Names Only nodes of these names; abc* stands for all names that begin with abc
 	Names *[]string `form:"names,omitempty" json:"names,omitempty"`
 
 	// Group Only of these peer groups
@@ -1018,7 +1018,7 @@ type ListTelemetryParams struct {
 
 // ListAggregationsParams defines parameters for ListAggregations.
 type ListAggregationsParams struct {
-	// GroupBy What makes a row, besides the metric and its attributes
+	// GroupBy The key of a row, besides the metric and its attributes
 	GroupBy *ListAggregationsParamsGroupBy `form:"group_by,omitempty" json:"group_by,omitempty"`
 
 	// TimeRange How far back from now, such as 30m, 24h or 7d

@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
-// What becomes of a push that names a foreign cluster or node.
+// A push that names a foreign cluster or node has one of two fates.
 const (
 	foreignRefuse    = "refuse"    // none of it is taken
 	foreignOverwrite = "overwrite" // it is taken as its sender's own
@@ -24,7 +24,7 @@ type Config struct {
 	// ClusterAuthAttribute is the attribute of the authenticated client that
 	// holds its cluster. There is no default: it or Cluster must be there.
 	ClusterAuthAttribute string `mapstructure:"cluster_auth_attribute"`
-	// NodeAuthAttribute is the one that holds its node. Without it a client
+	// NodeAuthAttribute is the attribute that holds its node. Without it a client
 	// speaks for all nodes of its cluster. Where both are the same, the value is
 	// `cluster/node`.
 	NodeAuthAttribute string `mapstructure:"node_auth_attribute"`

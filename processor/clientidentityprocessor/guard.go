@@ -9,15 +9,12 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/pdata/pcommon"
-	"go.opentelemetry.io/collector/pdata/plog"
-	"go.opentelemetry.io/collector/pdata/pmetric"
-	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.opentelemetry.io/collector/processor"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
 	"github.com/gpu-collector/gpu-collector/processor/clientidentityprocessor/internal/metadata"
 )
 
@@ -80,25 +77,19 @@ func settle(attrs pcommon.Map, id clientidentity.Identity) (foreign claim, found
 		}
 	}
 	if id.Cluster != clientidentity.Any {
-		check(gpusemconv.AttrClusterName, id.Cluster)
+		check(identity.Cluster, id.Cluster)
 	}
 	if id.Node != clientidentity.Any {
-		// The first of the two is the node's name, as everywhere in this module. On
-		// Kubernetes the other is often a pod's, and would stand for a node with
-		// whoever reads only that.
-		if _, ok := attrs.Get(gpusemconv.AttrK8sNodeName); ok {
-			check(gpusemconv.AttrK8sNodeName, id.Node)
-			put(attrs, gpusemconv.AttrHostName, id.Node)
-		} else {
-			check(gpusemconv.AttrHostName, id.Node)
-		}
+		check(identity.Claim(func(key string) bool { _, ok := attrs.Get(key); return ok }), id.Node)
+		// On Kubernetes it is often a pod's, and would stand for a node with whoever
+		// reads only that.
+		put(attrs, identity.Host, id.Node)
 	}
 	return foreign, found
 }
 
-// put leaves one attribute of a name, and returns what else it was. On the
-// wire there may be several, of which some readers take the first and others
-// the last.
+// put leaves one attribute of a name, and returns what else it was. On the wire
+// there may be several. Some readers take the first, others the last.
 func put(attrs pcommon.Map, name, own string) (other claim, found bool) {
 	n := 0
 	for k, v := range attrs.All() {
@@ -125,70 +116,33 @@ const maxClaim = 64
 
 func short(s string) string { return s[:min(len(s), maxClaim)] }
 
-// settleAll settles the resources that at returns.
-func (g *guard) settleAll(ctx context.Context, n int, at func(int) pcommon.Resource) error {
+// resources are those of a push of any signal.
+type resources[R interface{ Resource() pcommon.Resource }] interface {
+	Len() int
+	At(i int) R
+}
+
+// settled settles the resources of a push, and hands it on.
+func settled[R interface{ Resource() pcommon.Resource }, L resources[R]](ctx context.Context, g *guard, list L, next func() error) error {
 	id, err := g.identity(ctx)
 	if err != nil {
 		return err
 	}
 	var first claim
 	foreign := 0
-	for i := range n {
-		if c, found := settle(at(i).Attributes(), id); found {
+	for i := range list.Len() {
+		if c, found := settle(list.At(i).Resource().Attributes(), id); found {
 			if foreign == 0 {
 				first = c
 			}
 			foreign++
 		}
 	}
-	if foreign == 0 {
-		return nil
+	if foreign > 0 {
+		g.telemetry.ProcessorClientIdentityForeignResources.Add(ctx, int64(foreign))
+		if !g.overwrite {
+			return g.refuse(ctx, fmt.Sprintf("`%s` is %q, which is not the client's own: must be %q", first.attribute, first.value, first.own))
+		}
 	}
-	g.telemetry.ProcessorClientIdentityForeignResources.Add(ctx, int64(foreign))
-	if g.overwrite {
-		return nil
-	}
-	return g.refuse(ctx, fmt.Sprintf("`%s` is %q, which is not the client's own: must be %q", first.attribute, first.value, first.own))
-}
-
-type metricsGuard struct {
-	*guard
-	next consumer.Metrics
-}
-
-// ConsumeMetrics implements consumer.Metrics.
-func (g *metricsGuard) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
-	rs := md.ResourceMetrics()
-	if err := g.settleAll(ctx, rs.Len(), func(i int) pcommon.Resource { return rs.At(i).Resource() }); err != nil {
-		return err
-	}
-	return g.next.ConsumeMetrics(ctx, md)
-}
-
-type logsGuard struct {
-	*guard
-	next consumer.Logs
-}
-
-// ConsumeLogs implements consumer.Logs.
-func (g *logsGuard) ConsumeLogs(ctx context.Context, ld plog.Logs) error {
-	rs := ld.ResourceLogs()
-	if err := g.settleAll(ctx, rs.Len(), func(i int) pcommon.Resource { return rs.At(i).Resource() }); err != nil {
-		return err
-	}
-	return g.next.ConsumeLogs(ctx, ld)
-}
-
-type tracesGuard struct {
-	*guard
-	next consumer.Traces
-}
-
-// ConsumeTraces implements consumer.Traces.
-func (g *tracesGuard) ConsumeTraces(ctx context.Context, td ptrace.Traces) error {
-	rs := td.ResourceSpans()
-	if err := g.settleAll(ctx, rs.Len(), func(i int) pcommon.Resource { return rs.At(i).Resource() }); err != nil {
-		return err
-	}
-	return g.next.ConsumeTraces(ctx, td)
+	return next()
 }

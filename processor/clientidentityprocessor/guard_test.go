@@ -69,8 +69,8 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestSettle has each resource as it comes and as it goes on. What has no want
-// is a foreign claim.
+// TestSettle has each resource as it comes and as it goes on. A resource
+// without want has a foreign claim.
 func TestSettle(t *testing.T) {
 	type kv = map[string]string
 	cluster := Config{ClusterAuthAttribute: "username"}

@@ -58,7 +58,7 @@ func TestAShortTTLIsMadeUpForByAsking(t *testing.T) {
 	})
 }
 
-// What finds no room at the gateway comes as often as the gateway repeats the
+// A series without room at the gateway comes as often as the gateway repeats the
 // rest, and the nodes that have room are not asked for.
 func TestWhatIsOverTheGatewaysBoundsIsAskedFor(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -72,7 +72,7 @@ func TestWhatIsOverTheGatewaysBoundsIsAskedFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachFlush(t, func(t *testing.T, flush time.Duration) {
-				c := newChain(t, flush, tt.bound)
+				c := newChain(t, flush, func(cfg *Config) { cfg.OverLimit = OverLimitForward; tt.bound(cfg) })
 				c.polls(40)
 				before := c.gateway.engine.Table.Stats().Asked
 				for range 120 {
@@ -85,6 +85,28 @@ func TestWhatIsOverTheGatewaysBoundsIsAskedFor(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A gateway that drops what is over its limits asks for it when there is room, and not
+// before.
+func TestWhatWasDroppedIsAskedForWhenItFits(t *testing.T) {
+	eachFlush(t, func(t *testing.T, flush time.Duration) {
+		c := newChain(t, flush, func(cfg *Config) { cfg.MaxSeries, cfg.ClusterShare = 25, 1 })
+		c.polls(100)
+		asked := func() int64 { return c.gateway.engine.Table.Stats().Asked }
+		assert.Zero(t, asked())
+		assert.Less(t, len(c.exporter), len(c.truth))
+		for name := range c.truth {
+			if name.node == "a" && name.metric != "integer" {
+				delete(c.truth, name)
+			}
+		}
+		c.polls(100)
+		c.check(t)
+		c.polls(100)
+		c.check(t)
+		assert.EqualValues(t, 3*4, asked(), "of each node four times, for an answer may be lost")
+	})
 }
 
 // A node that pauses again and again has all its series back each time.
@@ -122,7 +144,7 @@ func TestEndedSeriesLeaveTheGatewayAsTheyLeaveTheShard(t *testing.T) {
 }
 
 // A node that pauses over and over never reports for long enough to show what it
-// lacks. What ended is not repeated for longer than the shard remembers it.
+// lacks. An ended series is not repeated for longer than the shard remembers it.
 func TestWhatEndsOnANodeThatPausesIsNotRepeatedForLong(t *testing.T) {
 	eachFlush(t, func(t *testing.T, flush time.Duration) {
 		c := newChain(t, flush, unbounded)

@@ -12,6 +12,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
+	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 )
 
 const (
@@ -23,9 +24,19 @@ const (
 	minFlush = 10 * time.Millisecond
 	// minBatchBytes keeps the batches from being as many as the points.
 	minBatchBytes = 16 << 10
+	// minBytes has room for the names of some nodes.
+	minBytes = 1 << 20
+	// pendingBytes is about what a point takes that waits for a flush.
+	pendingBytes = 1 << 10
 )
 
-// What is forwarded of a report in which something changed.
+// The fates of points over a limit.
+const (
+	OverLimitDrop    = "drop"
+	OverLimitForward = "forward"
+)
+
+// The granularities: the part of a changed report that is forwarded.
 const (
 	GranularityPoint = "point" // what changed
 	GranularityNode  = "node"  // all of the node's points in the report
@@ -40,7 +51,8 @@ type Config struct {
 	// MaxBatchBytes bounds what is forwarded at once with FlushInterval, as
 	// uncompressed OTLP.
 	MaxBatchBytes int `mapstructure:"max_batch_bytes"`
-	// MaxPendingPoints bounds what waits with FlushInterval, or is being sent.
+	// MaxPendingPoints bounds what waits with FlushInterval, or is being sent. 0 is a
+	// part of GOMEMLIMIT, see memorybudget.
 	MaxPendingPoints int `mapstructure:"max_pending_points"`
 	// ResyncInterval is the period after which all series of a node are
 	// forwarded again, changed or not. Zero means never.
@@ -53,13 +65,17 @@ type Config struct {
 	// VanishedAfter is how long a node goes on reporting without a series until
 	// a point without a value is forwarded for it. Zero means never.
 	VanishedAfter time.Duration `mapstructure:"vanished_after"`
-	// MaxNodes, MaxSeries and MaxSeriesPerNode bound what is remembered. What
-	// goes over is forwarded in full, and counted.
-	MaxNodes         int `mapstructure:"max_nodes"`
-	MaxSeries        int `mapstructure:"max_series"`
-	MaxSeriesPerNode int `mapstructure:"max_series_per_node"`
-	// ClusterShare is the part of the nodes, series and pending points that the
-	// other clusters leave which one may hold.
+	// MaxNodes, MaxSeries, MaxSeriesPerNode and MaxBytes bound what is remembered. Of
+	// MaxBytes 0 is a part of GOMEMLIMIT.
+	MaxNodes         int   `mapstructure:"max_nodes"`
+	MaxSeries        int   `mapstructure:"max_series"`
+	MaxSeriesPerNode int   `mapstructure:"max_series_per_node"`
+	MaxBytes         int64 `mapstructure:"max_bytes"`
+	// OverLimit is what becomes of points that find no room, which are counted:
+	// OverLimitDrop or OverLimitForward.
+	OverLimit string `mapstructure:"over_limit"`
+	// ClusterShare is the part of the nodes, series, bytes and pending points that
+	// the other clusters leave which one may hold.
 	ClusterShare float64 `mapstructure:"cluster_share"`
 	// Deadbands say by a metric's name how far a forwarded value may be from the
 	// true one. The first that matches counts.
@@ -73,15 +89,18 @@ type Config struct {
 	// FrontDoor is the wire_diff extension that compares pushes with this processor's
 	// table before they are decoded.
 	FrontDoor *component.ID `mapstructure:"front_door"`
+	// Exposition is the exposition extension that serves this processor's table to
+	// Prometheus.
+	Exposition *component.ID `mapstructure:"exposition"`
 
 	_ struct{}
 }
 
 func createDefaultConfig() component.Config {
 	return &Config{
-		// Below the 5 m after which Prometheus takes a series for gone
-		// (query.lookback-delta), and below half of prometheusexporter's
-		// metric_expiration (5 m), so that one lost resync is no gap.
+		// Prometheus takes a series for gone after 5 m (query.lookback-delta), and
+		// prometheusexporter too (metric_expiration). Below half of that, one lost
+		// resync is no gap.
 		ResyncInterval: 2 * time.Minute,
 		TTL:            10 * time.Minute,
 		// Several intervals of the slowest usual source (1 m), and well before
@@ -93,12 +112,11 @@ func createDefaultConfig() component.Config {
 		ClusterShare: fairshare.Half,
 		// 16 GPUs of 7 MIG slices with 100 series each, and half as much again.
 		MaxSeriesPerNode: 16_384,
-		// Below the 4 MiB that a gRPC server takes by default, and of which more is
-		// refused for good.
+		// A gRPC server takes 4 MiB by default, and refuses more for good.
 		MaxBatchBytes: 3 << 20,
-		// Up to 2 GB at 0.6 to 1 kB a point, of which one cluster has half.
-		MaxPendingPoints: 2_000_000,
-		Granularity:      GranularityPoint,
+		Granularity:   GranularityPoint,
+		// An exporter has no bound of its own.
+		OverLimit: OverLimitDrop,
 	}
 }
 
@@ -111,8 +129,8 @@ func (c *Config) Validate() error {
 	if c.MaxBatchBytes < minBatchBytes {
 		errs = append(errs, fmt.Errorf("`max_batch_bytes` is %d: must be at least %d, the size of a report of a few GPUs", c.MaxBatchBytes, minBatchBytes))
 	}
-	if c.MaxPendingPoints < 1 {
-		errs = append(errs, fmt.Errorf("`max_pending_points` is %d: must be at least 1", c.MaxPendingPoints))
+	if c.MaxPendingPoints < 0 {
+		errs = append(errs, fmt.Errorf("`max_pending_points` is %d: must be positive, or 0 for %d %% of GOMEMLIMIT", c.MaxPendingPoints, memorybudget.Pending))
 	}
 	if c.ResyncInterval < 0 {
 		errs = append(errs, fmt.Errorf("`resync_interval` is %v: must be positive, or 0 for never", c.ResyncInterval))
@@ -138,6 +156,12 @@ func (c *Config) Validate() error {
 	if c.MaxSeriesPerNode < 1 || c.MaxSeriesPerNode > statetable.MaxNodeSeries {
 		errs = append(errs, fmt.Errorf("`max_series_per_node` is %d: must be between 1 and %d", c.MaxSeriesPerNode, statetable.MaxNodeSeries))
 	}
+	if c.MaxBytes != 0 && c.MaxBytes < minBytes {
+		errs = append(errs, fmt.Errorf("`max_bytes` is %d: must be at least %d, or 0 for %d %% of GOMEMLIMIT", c.MaxBytes, minBytes, memorybudget.Table))
+	}
+	if c.OverLimit != OverLimitDrop && c.OverLimit != OverLimitForward {
+		errs = append(errs, fmt.Errorf("`over_limit` is %q: must be %q or %q", c.OverLimit, OverLimitDrop, OverLimitForward))
+	}
 	if c.Granularity != GranularityPoint && c.Granularity != GranularityNode {
 		errs = append(errs, fmt.Errorf("`granularity` is %q: must be %q or %q", c.Granularity, GranularityPoint, GranularityNode))
 	}
@@ -147,4 +171,34 @@ func (c *Config) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// bytes are those of the table.
+func (c *Config) bytes() int64 {
+	if c.MaxBytes != 0 {
+		return c.MaxBytes
+	}
+	return memorybudget.Table.Bytes()
+}
+
+// pendingPoints are those of the buffer.
+func (c *Config) pendingPoints() int {
+	if c.MaxPendingPoints != 0 {
+		return c.MaxPendingPoints
+	}
+	return int(memorybudget.Pending.Bytes() / pendingBytes)
+}
+
+// limit is the value of a bound of the table.
+func (c *Config) limit(l statetable.Limit) int64 {
+	switch l {
+	case statetable.LimitNodes:
+		return int64(c.MaxNodes)
+	case statetable.LimitSeries:
+		return int64(c.MaxSeries)
+	case statetable.LimitNodeSeries:
+		return int64(c.MaxSeriesPerNode)
+	case statetable.LimitBytes:
+	}
+	return c.bytes()
 }

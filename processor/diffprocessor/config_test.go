@@ -5,6 +5,7 @@ package diffprocessor
 import (
 	"math"
 	"path/filepath"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -36,6 +37,8 @@ func TestLoadConfig(t *testing.T) {
 			MaxSeries:         1_000_000,
 			ClusterShare:      0.8,
 			MaxSeriesPerNode:  5000,
+			MaxBytes:          100_000_000,
+			OverLimit:         OverLimitForward,
 			VanishedAfter:     time.Minute,
 			Granularity:       GranularityNode,
 			Deadbands: []deadband.Rule{
@@ -76,16 +79,18 @@ func TestValidate(t *testing.T) {
 		{"share", func(c *Config) { c.ClusterShare = math.NaN() }, []string{"`cluster_share` is NaN: must be in (0,1]"}},
 		{"series", func(c *Config) { c.MaxSeries = 0 }, []string{"`max_series` is 0: must be between 1 and"}},
 		{"vanished", func(c *Config) { c.VanishedAfter = c.TTL }, []string{"`vanished_after` is 10m0s: must be below `ttl` (10m0s), or 0 for never"}},
-		{"pending", func(c *Config) { c.MaxPendingPoints = 0 }, []string{"`max_pending_points` is 0: must be at least 1"}},
+		{"pending", func(c *Config) { c.MaxPendingPoints = -1 }, []string{"`max_pending_points` is -1: must be positive, or 0 for 25 % of GOMEMLIMIT"}},
+		{"bytes", func(c *Config) { c.MaxBytes = 1000 }, []string{"`max_bytes` is 1000: must be at least 1048576, or 0 for 25 % of GOMEMLIMIT"}},
+		{"over limit", func(c *Config) { c.OverLimit = "" }, []string{"`over_limit` is \"\": must be \"drop\" or \"forward\""}},
 		{"never vanished", func(c *Config) { c.VanishedAfter = 0 }, nil},
 		{"series per node", func(c *Config) { c.MaxSeriesPerNode = 65535 }, []string{"`max_series_per_node` is 65535: must be between 1 and 65534"}},
 		{"too many series", func(c *Config) { c.MaxSeries = maxSeriesLimit + 1 }, []string{"`max_series` is 1000000001: must be"}},
 		{
 			"everything", func(c *Config) {
-				*c = Config{FlushInterval: -1, ResyncInterval: -1, HeartbeatInterval: -1, VanishedAfter: -1, Deadbands: []deadband.Rule{{}}}
+				*c = Config{FlushInterval: -1, MaxPendingPoints: -1, MaxBytes: -1, ResyncInterval: -1, HeartbeatInterval: -1, VanishedAfter: -1, Deadbands: []deadband.Rule{{}}}
 			},
 			[]string{
-				"`flush_interval`", "`max_batch_bytes`", "`max_pending_points`", "`resync_interval`", "`heartbeat_interval`", "`ttl`", "`vanished_after`", "`max_nodes`", "`max_series`", "`cluster_share`", "`max_series_per_node`",
+				"`flush_interval`", "`max_batch_bytes`", "`max_pending_points`", "`resync_interval`", "`heartbeat_interval`", "`ttl`", "`vanished_after`", "`max_nodes`", "`max_series`", "`cluster_share`", "`max_series_per_node`", "`max_bytes`", "`over_limit`",
 				"`granularity` is \"\": must be \"point\" or \"node\"", "`deadbands[0]`: `metric` is empty",
 			},
 		},
@@ -106,4 +111,19 @@ func TestValidate(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestMemoryFollowsTheLimit of the process, where it has one.
+func TestMemoryFollowsTheLimit(t *testing.T) {
+	before := debug.SetMemoryLimit(math.MaxInt64)
+	defer debug.SetMemoryLimit(before)
+	cfg := createDefaultConfig().(*Config)
+	assert.Equal(t, int64(512<<20), cfg.bytes())
+	assert.Equal(t, 512<<10, cfg.pendingPoints())
+	debug.SetMemoryLimit(800 << 20)
+	assert.Equal(t, int64(200<<20), cfg.bytes())
+	assert.Equal(t, 200<<10, cfg.pendingPoints())
+	cfg.MaxBytes, cfg.MaxPendingPoints = 5<<20, 7
+	assert.Equal(t, int64(5<<20), cfg.bytes())
+	assert.Equal(t, 7, cfg.pendingPoints())
 }

@@ -14,18 +14,25 @@ import (
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/processor"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/delta"
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
+	"github.com/gpu-collector/gpu-collector/internal/delta/shortage"
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
+	"github.com/gpu-collector/gpu-collector/internal/hostextension"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadata"
 )
 
 // sweepsPerTTL is how often within a TTL the table is searched for what
 // expired, which is so at most a quarter late.
 const sweepsPerTTL = 4
+
+// pressedSweepsPerTTL is how often within a TTL that is while something finds no room:
+// each 9.4 s with the default.
+const pressedSweepsPerTTL = 64
 
 var (
 	_ processor.Metrics = (*diffProcessor)(nil)
@@ -43,6 +50,7 @@ type diffProcessor struct {
 
 	buffer *delta.Buffer // nil when reports are forwarded inline
 	logger *zap.Logger
+	short  shortage.Book
 
 	stop    context.CancelFunc // nil before Start
 	cancels []func()           // what Start has subscribed and attached
@@ -59,9 +67,9 @@ func newProcessor(cfg *Config, set processor.Settings, next consumer.Metrics) (*
 	p.engine = delta.NewEngine(cfg.table(), cfg.Deadbands, p)
 	if cfg.FlushInterval > 0 {
 		p.buffer = delta.NewBuffer(delta.Limits{
-			Points:       cfg.MaxPendingPoints,
+			Points:       cfg.pendingPoints(),
 			ClusterShare: cfg.ClusterShare,
-			// What is beyond the table's bound is forwarded each time; a node a
+			// Points beyond the table's bound are forwarded each time; a node a
 			// little over it loses nothing.
 			NodePoints: 2 * cfg.MaxSeriesPerNode,
 			BatchBytes: cfg.MaxBatchBytes,
@@ -80,6 +88,8 @@ func (c *Config) table() statetable.Settings {
 		MaxNodes:          c.MaxNodes,
 		MaxSeries:         c.MaxSeries,
 		MaxSeriesPerNode:  c.MaxSeriesPerNode,
+		MaxBytes:          int(c.bytes()),
+		DropOver:          c.OverLimit == OverLimitDrop,
 		ClusterShare:      c.ClusterShare,
 		VanishedAfter:     c.VanishedAfter,
 		OpaqueInterval:    delta.OpaqueInterval,
@@ -100,6 +110,10 @@ func (p *diffProcessor) observeTable() error {
 		}
 	}
 	return errors.Join(
+		p.telemetry.RegisterProcessorDiffBytesCallback(func(_ context.Context, o metric.Int64Observer) error {
+			o.Observe(p.engine.Table.Bytes())
+			return nil
+		}),
 		p.telemetry.RegisterProcessorDiffNodesCallback(read(func(s statetable.Stats) int64 { return s.Nodes })),
 		p.telemetry.RegisterProcessorDiffNodesReportingCallback(func(_ context.Context, o metric.Int64Observer) error {
 			o.Observe(p.engine.Table.Reporting(p.engine.Time()))
@@ -129,14 +143,14 @@ func (p *diffProcessor) Start(_ context.Context, host component.Host) (err error
 		}
 	}()
 	if id := p.cfg.ThresholdExtension; id != nil {
-		source, err := find[resync.Source](host, "threshold_extension", "straggler_threshold", *id)
+		source, err := hostextension.Find[resync.Source](host, "threshold_extension", "straggler_threshold", *id)
 		if err != nil {
 			return err
 		}
 		p.cancels = append(p.cancels, source.Subscribe(func(r resync.Request) { p.engine.Table.Resync(r.Cluster, r.Node) }))
 	}
 	if id := p.cfg.FrontDoor; id != nil {
-		door, err := find[delta.FrontDoor](host, "front_door", "wire_diff", *id)
+		door, err := hostextension.Find[delta.FrontDoor](host, "front_door", "wire_diff", *id)
 		if err != nil {
 			return err
 		}
@@ -146,6 +160,13 @@ func (p *diffProcessor) Start(_ context.Context, host component.Host) (err error
 		}
 		p.cancels = append(p.cancels, detach)
 	}
+	if id := p.cfg.Exposition; id != nil {
+		exposition, err := hostextension.Find[delta.Exposition](host, "exposition", "exposition", *id)
+		if err != nil {
+			return err
+		}
+		p.cancels = append(p.cancels, exposition.Register(p.engine))
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	if p.buffer != nil {
@@ -154,28 +175,22 @@ func (p *diffProcessor) Start(_ context.Context, host component.Host) (err error
 	p.workers.Go(func() {
 		ticker := time.NewTicker(p.cfg.TTL / sweepsPerTTL)
 		defer ticker.Stop()
+		look := time.NewTicker(p.cfg.TTL / pressedSweepsPerTTL)
+		defer look.Stop()
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-ticker.C:
-				p.engine.Table.Sweep(p.engine.Time())
+			case <-look.C:
+				if !p.engine.Table.Pressed() {
+					continue
+				}
 			}
+			p.engine.Table.Sweep(p.engine.Time())
 		}
 	})
 	return nil
-}
-
-// find returns an extension of a type, or an error that says what to configure.
-func find[T any](host component.Host, key, kind string, id component.ID) (found T, err error) {
-	ext, ok := host.GetExtensions()[id]
-	if !ok {
-		return found, fmt.Errorf("`%s` is %q, which `service::extensions` does not list", key, id)
-	}
-	if found, ok = ext.(T); !ok {
-		return found, fmt.Errorf("`%s` is %q, must be a %s extension", key, id, kind)
-	}
-	return found, nil
 }
 
 // cancel ends the subscriptions.
@@ -202,9 +217,9 @@ func (p *diffProcessor) Shutdown(ctx context.Context) error {
 
 // ConsumeMetrics forwards what of md the next consumer does not have, see delta.Engine.
 //
-// With a buffer, that is the next consumer for all that it can hold: it keeps
-// what it accepts until it is delivered. What it cannot hold is passed on
-// here and now, so that its sender learns whether it was lost.
+// A buffer keeps the points that it accepts until they are delivered, so it stands for
+// the next consumer. Points that it cannot hold are passed on here and now, so that
+// their sender learns whether they were lost.
 func (p *diffProcessor) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
 	return p.engine.Consume(ctx, md)
 }
@@ -215,9 +230,12 @@ func (p *diffProcessor) Deliver(ctx context.Context, md pmetric.Metrics, counts 
 	if counts.Ahead > 0 {
 		p.telemetry.ProcessorDiffAheadPoints.Add(ctx, counts.Ahead)
 	}
+	for i := range counts.Over {
+		p.over(ctx, &counts.Over[i])
+	}
 	passes := md.ResourceMetrics().Len() > 0
 	if p.buffer != nil {
-		missed = p.buffer.Take(md) // what is missed is counted; the next reports bring it again
+		missed = p.buffer.Take(md, counts.Bytes) // what is missed is counted; the next reports bring it again
 		counts.Forwarded, counts.Heartbeats = int64(md.DataPointCount()), 0
 		passes = counts.Forwarded > 0
 	}
@@ -234,10 +252,22 @@ func (p *diffProcessor) Deliver(ctx context.Context, md pmetric.Metrics, counts 
 	return missed, nil
 }
 
-// Outdated implements delta.Downstream. It sends what the table has of nodes whose
-// report the next component got as a difference to what it does not have, as it has
-// just said; of nodes that reported since it sends nothing. What is refused, or not
-// among it, comes with their next reports. With a buffer, the flush does it.
+// over counts points that were dropped for want of room, and says so now and then.
+func (p *diffProcessor) over(ctx context.Context, over *delta.Over) {
+	cluster, tell := p.short.Note(over.Cluster, p.engine.Now())
+	key := over.Limit.String()
+	p.telemetry.ProcessorDiffOverLimitPoints.Add(ctx, over.Points, metric.WithAttributeSet(attribute.NewSet(
+		attribute.String("cluster", cluster), attribute.String("limit", key),
+	)))
+	if tell {
+		p.logger.Warn("points of new series or nodes are dropped: raise the limit, or the memory, or find who sends so many",
+			zap.String("cluster", cluster), zap.String("limit", key), zap.Int64(key, p.cfg.limit(over.Limit)))
+	}
+}
+
+// Outdated implements delta.Downstream. The next component has just said that it lacks
+// the state of these nodes, so it gets their state from the table. Refused or missing
+// points come with the nodes' next reports. With a buffer, the flush does it.
 func (p *diffProcessor) Outdated(ctx context.Context, nodes []statetable.NodeKey) {
 	if p.buffer == nil {
 		p.sendHeld(ctx, nodes)

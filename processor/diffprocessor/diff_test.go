@@ -301,6 +301,23 @@ func TestResyncAndEviction(t *testing.T) {
 	})
 }
 
+// A full table makes room for a new node well before its TTL.
+func TestMadeUpNodesMakeRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newTestProcessor(t, new(consumertest.MetricsSink), func(c *Config) { c.MaxNodes, c.ClusterShare = 2, 1 })
+		for _, node := range []string{"made up", "made up too"} {
+			require.NoError(t, p.ConsumeMetrics(t.Context(), report(node, 0, 1)))
+		}
+		for range 6 {
+			require.NoError(t, p.ConsumeMetrics(t.Context(), report("real", 0, 1)))
+			time.Sleep(10 * time.Second)
+		}
+		assert.EqualValues(t, 1, p.engine.Table.Stats().Nodes, "the real one")
+		assert.EqualValues(t, 2, p.engine.Table.Stats().EvictedNodes)
+		require.NoError(t, p.Shutdown(t.Context()))
+	})
+}
+
 func TestHeartbeatInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := new(consumertest.MetricsSink)
@@ -356,7 +373,7 @@ func TestTelemetry(t *testing.T) {
 	tel := componenttest.NewTelemetry()
 	defer func() { require.NoError(t, tel.Shutdown(context.Background())) }()
 	cfg := createDefaultConfig().(*Config)
-	cfg.MaxNodes, cfg.MaxSeries, cfg.ClusterShare = 1, 2, 1
+	cfg.MaxNodes, cfg.MaxSeries, cfg.ClusterShare, cfg.OverLimit = 1, 2, 1, OverLimitForward
 	set := processortest.NewNopSettings(metadata.Type)
 	set.TelemetrySettings = tel.NewTelemetrySettings()
 	next := &hop{}

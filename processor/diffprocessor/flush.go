@@ -41,10 +41,16 @@ func (p *diffProcessor) startFlusher() {
 			case <-p.flusher.ending:
 				return
 			case <-ticker.C:
-				// What takes longer waits with what came meanwhile: one with much to
-				// say must not keep the others' news out for as long as that takes.
-				began := time.Now()
-				p.flush(ctx, func() bool { return time.Since(began) >= p.cfg.FlushInterval })
+				// After an interval the rest waits for the next flush: a node with
+				// much to say must not hold up the others' news. The time begins with the
+				// first batch: to put a backlog in order takes longer than a batch.
+				var began time.Time
+				p.flush(ctx, func() bool {
+					if began.IsZero() {
+						began = time.Now()
+					}
+					return time.Since(began) >= p.cfg.FlushInterval
+				})
 			}
 		}
 	}()

@@ -94,7 +94,7 @@ func TestNextHopAway(t *testing.T) {
 	})
 }
 
-// What was refused is held beneath what came while it was under way.
+// Refused points are held beneath those that came while they were under way.
 func TestRefusedBatchMeetsNewerValues(t *testing.T) {
 	next := &hop{}
 	var p *diffProcessor
@@ -315,7 +315,10 @@ func TestOneNodeLeavesRoomForOthers(t *testing.T) {
 			}
 		}
 		return next.ConsumeMetrics(ctx, md)
-	}), func(c *Config) { byHand(c); c.MaxSeriesPerNode, c.MaxPendingPoints, c.ClusterShare = 50, 200, 1 })
+	}), func(c *Config) {
+		byHand(c)
+		c.MaxSeriesPerNode, c.MaxPendingPoints, c.ClusterShare, c.OverLimit = 50, 200, 1, OverLimitForward
+	})
 	for i := range 3 {
 		at := time.Duration(i) * time.Second
 		require.NoError(t, p.ConsumeMetrics(t.Context(), report("endless", at, make([]float64, 1000)...)))
@@ -329,8 +332,8 @@ func TestOneNodeLeavesRoomForOthers(t *testing.T) {
 	assert.EqualValues(t, 3*900, p.buffer.Dropped())
 }
 
-// What is being sent has its share of the bound, and what finds no room
-// meanwhile is not lost.
+// Points under way have their share of the bound, and those that find no room
+// meanwhile are not lost.
 func TestPendingPointsIncludeThoseBeingSent(t *testing.T) {
 	for name, answer := range map[string]error{"taken": nil, "refused": errors.New("no")} {
 		t.Run(name, func(t *testing.T) {

@@ -190,8 +190,8 @@ func TestWhatIsRefusedOfItComesWithTheNextPush(t *testing.T) {
 	})
 }
 
-// What changes while the old values are on their way is not hidden by them, nor is
-// what they said of a series in doubt taken for known.
+// Old values on their way do not hide values that change meanwhile. Nor are they taken
+// for known where the series was in doubt.
 func TestAReportThatMeetsWhatIsSentAgain(t *testing.T) {
 	w := newWorld(t, func(*Config) {})
 	for range 3 {

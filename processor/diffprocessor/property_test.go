@@ -417,7 +417,7 @@ func followSender(t *rapid.T, flush time.Duration, granularity string) {
 			f.p.engine.Table.Resync(rapid.SampledFrom([]string{"", "any"}).Draw(t, "cluster"), node)
 		},
 		"processor restarts": func(t *rapid.T) {
-			// What it held is lost, unless it could be delivered.
+			// Points that it held are lost, unless they could be delivered.
 			f.informed = f.informed && f.p.buffer == nil
 			f.restart(t)
 		},

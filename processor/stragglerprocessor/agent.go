@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/hostextension"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodereport"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
@@ -48,8 +49,9 @@ type agent struct {
 	clock     steadytime.Clock
 
 	mu      sync.Mutex
-	reading nodescore.Reading // scratch
-	models  []string          // scratch
+	from    metricreading.Resource // scratch
+	reading nodescore.Reading      // scratch
+	models  []string               // scratch
 	nodes   map[nodeKey]*agentNode
 	swept   time.Time
 }
@@ -58,8 +60,8 @@ type nodeKey struct{ cluster, node string }
 
 type agentNode struct {
 	nodeKey
-	// named are the peer attributes that its reports' labels name, peers the same
-	// with the model of its GPUs, where no label names one.
+	// named are the peer attributes that its reports' labels name. peers are the
+	// same, with the model of its GPUs where no label names one.
 	named, peers []string
 
 	memory straggler.PeerMemory
@@ -80,6 +82,7 @@ func newAgent(set processor.Settings, cfg *Config, next consumer.Metrics) (*agen
 	if err != nil {
 		return nil, err
 	}
+	rejects := newRejects(tb)
 	name := cfg.Agent.NodeName
 	if name == "" {
 		// Without a name, data that names no node is passed on unscored and counted.
@@ -87,7 +90,7 @@ func newAgent(set processor.Settings, cfg *Config, next consumer.Metrics) (*agen
 	}
 	return &agent{
 		cfg: cfg, nodeCfg: nodeCfg, plan: nodescore.NewPlan(&nodeCfg.Measures), next: next, logger: set.Logger, telemetry: tb,
-		rejects: newRejects(tb), reader: metricreading.New(set.Logger), ids: newIdentifier(cfg), nodeName: name,
+		rejects: rejects, reader: metricreading.New(set.Logger, rejects.counter), ids: newIdentifier(cfg), nodeName: name,
 		nodes: make(map[nodeKey]*agentNode),
 	}, nil
 }
@@ -97,7 +100,7 @@ func (a *agent) Start(_ context.Context, host component.Host) error {
 		a.logger.Info("no `threshold_extension`: nodes judge themselves by their own past only")
 		return nil
 	}
-	src, err := findExtension[threshold.Source](host, a.cfg.ThresholdExtension)
+	src, err := hostextension.Find[threshold.Source](host, "threshold_extension", "straggler_threshold", *a.cfg.ThresholdExtension)
 	if err != nil {
 		return err
 	}
@@ -129,23 +132,22 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 	defer a.mu.Unlock()
 
 	var due []pending
-	var id identity
 	changed := a.sweep(now)
 	caller := wire.CallerFromContext(ctx)
 	for _, rm := range md.ResourceMetrics().All() {
 		a.reading.Reset()
 		attrs := rm.Resource().Attributes()
-		from := a.reader.Resource(attrs)
-		ts := collectReading(&a.reading, a.plan, rm, &from)
-		a.rejects.refused(ctx, &from.Refused)
+		a.from.Begin(a.reader, attrs)
+		ts := collectReading(&a.reading, a.plan, rm, &a.from)
 		a.models = a.models[:0]
 		if a.ids.model >= 0 {
-			a.models = appendProducts(a.models, rm)
+			a.models = appendProducts(a.models, rm, &a.from)
 		}
+		a.from.End(ctx)
 		if a.reading.Empty() && len(a.models) == 0 {
 			continue
 		}
-		a.ids.read(&id, caller, attrs)
+		id, peers := a.ids.read(caller, attrs)
 		if id.node == "" {
 			if a.nodeName == "" {
 				a.rejects.add(ctx, straggler.ErrNoNode)
@@ -154,7 +156,7 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 			id.node = a.nodeName
 			attrs.PutStr(gpusemconv.AttrHostName, a.nodeName)
 		}
-		n, fresh := a.node(ctx, &id, now)
+		n, fresh := a.node(ctx, id, peers, now)
 		if n == nil {
 			continue
 		}
@@ -181,12 +183,12 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 	}
 }
 
-// node finds or adds the node of an identity and reports whether the claim
-// has to follow. It returns nil for one that cannot be taken.
-func (a *agent) node(ctx context.Context, id *identity, now time.Time) (*agentNode, bool) {
-	n := a.nodes[nodeKey{id.cluster, id.node}]
+// node finds or adds the node of an identity and reports whether the claim has to
+// follow. It returns nil for a node that cannot be taken.
+func (a *agent) node(ctx context.Context, id nodeKey, peers []string, now time.Time) (*agentNode, bool) {
+	n := a.nodes[id]
 	if n != nil {
-		changed := a.regroup(n, id, now)
+		changed := a.regroup(n, peers, now)
 		if changed {
 			n.score.Restart()
 		}
@@ -206,17 +208,17 @@ func (a *agent) node(ctx context.Context, id *identity, now time.Time) (*agentNo
 	n = &agentNode{
 		nodeKey: nodeKey{strings.Clone(id.cluster), strings.Clone(id.node)},
 		score:   nodescore.NewNode(&a.nodeCfg, a.plan),
-		named:   make([]string, len(id.peers)),
+		named:   make([]string, len(peers)),
 	}
-	a.regroup(n, id, now)
+	a.regroup(n, peers, now)
 	a.nodes[n.nodeKey] = n
 	return n, true
 }
 
 // regroup follows what a report names of a node's group, and reports whether
 // that is another one now.
-func (a *agent) regroup(n *agentNode, id *identity, now time.Time) bool {
-	named, changed := n.memory.Merge(n.named, id.peers, now, a.cfg.ttl())
+func (a *agent) regroup(n *agentNode, peers []string, now time.Time) bool {
+	named, changed := n.memory.Merge(n.named, peers, now, a.cfg.ttl())
 	if changed {
 		n.named = make([]string, len(named))
 		for i, p := range named {
@@ -282,9 +284,8 @@ func compareKeys(x, y nodeKey) int {
 	return cmp.Or(strings.Compare(x.cluster, y.cluster), strings.Compare(x.node, y.node))
 }
 
-// evaluate adds what is found to the push, on a resource that is the same
-// whichever report led to it, so that a node has one score and not one per
-// source.
+// evaluate adds what is found to the push, on a resource that is the same whichever
+// report led to it. So a node has one score and not one per source.
 func (a *agent) evaluate(md pmetric.Metrics, p pending, now time.Time) {
 	var peers threshold.Received
 	var known, reachable bool
@@ -295,7 +296,7 @@ func (a *agent) evaluate(md pmetric.Metrics, p pending, now time.Time) {
 	res := p.node.score.Evaluate(now, peers, known)
 	rm := md.ResourceMetrics().AppendEmpty()
 	a.ids.stamp(rm.Resource().Attributes(), p.node.cluster, p.node.node, p.node.peers)
-	nodereport.Append(rm, metadata.ScopeName, timestampOrNow(p.ts, now), &res, reachable)
+	nodereport.Append(rm, metadata.ScopeName, cmp.Or(p.ts, pcommon.NewTimestampFromTime(now)), &res, reachable)
 	if res.Changed {
 		a.logVerdict(p.node, &res)
 	}

@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
@@ -29,14 +28,14 @@ type reporter struct {
 // place is who has a rank, as its series is known.
 type place struct{ node, group string }
 
-// nodesPerBatch is a millisecond's work for who makes a batch and for who takes
-// it, after which the pushes have their turn: what runs on is interrupted only
-// after ten, and a push is handed from one goroutine to the next several times.
+// nodesPerBatch is a millisecond's work for whoever makes a batch, and for whoever
+// takes it. Then the pushes have their turn. The scheduler interrupts only after ten
+// milliseconds, and several goroutines in turn handle a push.
 const nodesPerBatch = 250
 
-// metrics returns one resource per cluster, with a point per peer group and one
-// without group for the whole cluster, and one resource per node that reports, in
-// batches of so many nodes. It lets others run between two of them.
+// metrics returns one resource per cluster, and one per node that reports, in
+// batches of so many nodes. A cluster has a point per peer group, and one without
+// group for the whole. It lets others run between two of them.
 func (r *reporter) metrics(rep *straggler.Report) []pmetric.Metrics {
 	md := pmetric.NewMetrics()
 	batches := []pmetric.Metrics{md}
@@ -80,9 +79,9 @@ func (r *reporter) metrics(rep *straggler.Report) []pmetric.Metrics {
 	return batches
 }
 
-// rank lists the most suspicious nodes of a cluster. Who is on the list no more
-// gets a point without a value: two nodes in one place would be no list. Such
-// points come last, since the prometheus exporter skips what is behind them.
+// rank lists the most suspicious nodes of a cluster. A node that leaves the list
+// gets a point without a value: two nodes in one place would be no list. Such points
+// come last, since the prometheus exporter skips what is behind them.
 func (r *reporter) rank(g nodereport.Gauges, cluster string, ranks []straggler.Rank) {
 	points := g.Metric(gpusemconv.MetricStragglerRank)
 	label := func(p pmetric.NumberDataPoint, at place) {
@@ -120,7 +119,7 @@ func appendCluster(md pmetric.Metrics, ts pcommon.Timestamp, groups []straggler.
 	quorum := g.Metric(gpusemconv.MetricStragglerQuorumMet)
 	coverage := g.Metric(gpusemconv.MetricStragglerCoverageLow)
 	panicMode := g.Metric(gpusemconv.MetricStragglerPanicMode)
-	count := g.Metric(gpusemconv.MetricStragglerCount)
+	count := g.Metric(gpusemconv.MetricStragglers)
 	incident := g.Metric(gpusemconv.MetricStragglerIncident)
 	for i := range groups {
 		gr := &groups[i]
@@ -194,11 +193,4 @@ func appendNode(md pmetric.Metrics, ts pcommon.Timestamp, n *straggler.NodeRepor
 	p.Attributes().PutStr(gpusemconv.AttrPeerGroup, n.Group)
 	p = g.Double(g.Metric(gpusemconv.MetricNodeSuspicion), n.Suspicion)
 	p.Attributes().PutStr(gpusemconv.AttrPeerGroup, n.Group)
-}
-
-func timestampOrNow(ts pcommon.Timestamp, now time.Time) pcommon.Timestamp {
-	if ts == 0 {
-		return pcommon.NewTimestampFromTime(now)
-	}
-	return ts
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 )
 
@@ -116,7 +117,7 @@ func TestWhatIsSaidOfANodeIsAVerdict(t *testing.T) {
 		}
 		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
 			said++
-			assert.True(t, gpusemconv.IsVerdict(m.Name()), m.Name())
+			assert.True(t, reading.OfGateway(m.Name()), m.Name())
 		}
 	}
 	assert.Positive(t, said)

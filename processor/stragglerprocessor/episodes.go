@@ -80,8 +80,8 @@ func (x *explainer) explain(ep *episode, r *straggler.Report) {
 	}
 }
 
-// slow reports whether the episode is about slowness that goes on, of which
-// group and signal are known.
+// slow reports whether the episode is about slowness that goes on. Its group and
+// signal are known.
 func (ep *episode) slow() bool {
 	return ep.Kind != straggler.EventEnd && (ep.Subject == straggler.SubjectNode || ep.Subject == straggler.SubjectGroup)
 }
@@ -99,7 +99,7 @@ func groupMembers(nodes []straggler.NodeReport, cluster, group string) []straggl
 }
 
 // workers are the names of the active nodes, without the stragglers where that is
-// asked: what a node does not do for want of work says nothing about one that works.
+// asked. A node that lacks work says nothing about a node that works.
 func workers(nodes []straggler.NodeReport, healthy bool) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range nodes {

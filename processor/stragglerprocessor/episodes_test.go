@@ -25,8 +25,8 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// hotFleet are eight nodes of eight GPUs each, of which the first GPU of n2 is
-// slowed by heat, and a report of them.
+// hotFleet are eight nodes of eight GPUs each, and a report of them. Heat slows
+// the first GPU of n2.
 func hotFleet(t *testing.T) (*observer, *straggler.Report) {
 	cfg := createDefaultConfig().(*Config)
 	tb, err := metadata.NewTelemetryBuilder(componenttest.NewNopTelemetrySettings())
@@ -44,7 +44,7 @@ func hardware(n int, hot string) pmetric.Metrics {
 	for i := range n {
 		name := fmt.Sprintf("n%d", i)
 		rm := resource(md, map[string]any{"host.name": name, "k8s.cluster.name": "prod"})
-		gauge(rm, gpusemconv.MetricGPUCount, 8, "state", "expected")
+		gauge(rm, gpusemconv.MetricGPUDevices, 8, "state", "expected")
 		for j := range 8 {
 			id := fmt.Sprintf("GPU-%d-%d", i, j)
 			temperature, throttled := 60.0, 0.0
@@ -340,7 +340,7 @@ func TestANameCannotForgeASentence(t *testing.T) {
 	assert.NotContains(t, theRecord(complete(t, ev)).Body().Str(), "\n")
 }
 
-// What was there long before the node fell behind is told as such.
+// A reason that was there long before the node fell behind is told as such.
 func TestAnOldReasonSaysSinceWhen(t *testing.T) {
 	ev := onset()
 	ev.Since, ev.At = noon.Add(10*time.Minute), noon.Add(11*time.Minute)

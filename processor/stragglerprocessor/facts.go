@@ -4,10 +4,10 @@ package stragglerprocessor
 
 import (
 	"context"
+	"hash/maphash"
 	"math"
 	"time"
 
-	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
@@ -25,14 +25,13 @@ type factReader struct {
 	store *reason.Store
 
 	// Of the resource that is being read.
-	from          metricreading.Resource
-	point         metricreading.Point // scratch
-	cluster, host string
-	foreign       bool
-	now           time.Time
-	node          *reason.Node
-	failed        error
-	rejected      map[error]int64
+	from     metricreading.Resource
+	id       nodeKey
+	foreign  bool
+	now      time.Time
+	node     *reason.Node
+	failed   error
+	rejected map[error]int64
 }
 
 func newFactReader(cfg *Config) *factReader {
@@ -40,49 +39,48 @@ func newFactReader(cfg *Config) *factReader {
 }
 
 // begin prepares for the metrics of a resource.
-func (f *factReader) begin(from metricreading.Resource, id *identity, caller wire.Caller, now time.Time) {
-	f.from, f.cluster, f.host = from, id.cluster, id.node
-	f.foreign = caller.Authenticated && f.cluster != caller.Cluster
-	f.now, f.node, f.failed = now, nil, nil
-	if !f.foreign {
-		f.store.Touch(f.cluster, f.host, now)
-	}
+func (f *factReader) begin(id nodeKey, caller wire.Caller, now time.Time) {
+	f.id, f.now = id, now
+	f.foreign = caller.Authenticated && id.cluster != caller.Cluster
 }
 
 // end counts what of the resource was rejected, and keeps nothing of it.
 func (f *factReader) end(ctx context.Context, r *rejects) {
-	for err, n := range f.rejected {
-		r.addN(ctx, err, n)
+	if f.node == nil && !f.foreign {
+		f.store.Touch(f.id.cluster, f.id.node, f.now)
 	}
-	clear(f.rejected)
-	r.refused(ctx, &f.from.Refused)
-	f.from, f.point = metricreading.Resource{}, metricreading.Point{}
-	f.cluster, f.host, f.node = "", "", nil
+	if len(f.rejected) > 0 {
+		for err, n := range f.rejected {
+			r.addN(ctx, err, n)
+		}
+		clear(f.rejected)
+	}
+	f.from.End(ctx)
+	f.id, f.node, f.failed = nodeKey{}, nil, nil
 }
 
 // take reads a metric that explains something.
-func (f *factReader) take(known *reading.Metric, m pmetric.Metric) {
+func (f *factReader) take(p *metricreading.Point, known *reading.Metric, m pmetric.Metric) {
 	if f.failed != nil {
 		return
 	}
-	metric, ok := f.from.Open(known, m)
-	if !ok || metric.Points.Len() == 0 {
+	points, ok := f.from.Open(known, m)
+	if !ok || points.Len() == 0 {
 		return
 	}
 	if f.node == nil {
 		if f.foreign {
 			f.failed = errForeignCluster
 		} else {
-			f.node, f.failed = f.store.Node(f.cluster, f.host, f.now)
+			f.node, f.failed = f.store.Node(f.id.cluster, f.id.node, f.now)
 		}
 		if f.failed != nil {
 			f.rejected[f.failed]++
 			return
 		}
 	}
-	p := &f.point
-	for i := range metric.Points.Len() {
-		if metric.Read(metric.Points.At(i), p) != reading.Accepted {
+	for i := range points.Len() {
+		if f.from.Read(points.At(i), p) != reading.Accepted {
 			continue
 		}
 		if err := put(f.node, p); err != nil {
@@ -126,8 +124,11 @@ func put(n *reason.Node, p *metricreading.Point) error {
 		if p.Ended {
 			return nil
 		}
-		sub := fnv(fnv(fnvBasis, p.Texts[0]), textOf(p.Attributes(), gpusemconv.AttrNetworkIODirection))
-		return n.PutNetworkErrors(p.ID, sub, p.Value)
+		var direction string
+		if v, ok := p.Attributes().Get(gpusemconv.AttrNetworkIODirection); ok {
+			direction = v.Str()
+		}
+		return n.PutNetworkErrors(p.ID, uint32(maphash.Comparable(seed, [2]string{p.Texts[0], direction})), p.Value)
 	case reading.NetworkBandwidth:
 		if p.Ended {
 			n.DropBandwidth(p.ID)
@@ -174,19 +175,4 @@ func putXid(n *reason.Node, p *metricreading.Point) error {
 	return n.PutXid(gpu, uint16(code), p.Value, p.StartTimestamp().AsTime())
 }
 
-func textOf(attrs pcommon.Map, key string) string {
-	if v, ok := attrs.Get(key); ok {
-		return v.Str()
-	}
-	return ""
-}
-
-// fnvBasis and fnv are FNV-1a of 32 bits.
-const fnvBasis = 2166136261
-
-func fnv(h uint32, s string) uint32 {
-	for i := range len(s) {
-		h = (h ^ uint32(s[i])) * 16777619
-	}
-	return (h ^ 0xff) * 16777619 // no part of UTF-8: ends a string
-}
+var seed = maphash.MakeSeed()

@@ -235,7 +235,7 @@ func TestEachMetricThatExplains(t *testing.T) {
 		{sample: sample{name: "system.memory.utilization", pairs: []string{"state", "used"}, value: 0.99, whole: true}, want: "memory_pressure", fact: reason.HostMemory},
 		{sample: sample{name: "system.memory.utilization", pairs: []string{"system.memory.state", "used"}, value: 0.99, whole: true}, want: "memory_pressure", fact: reason.HostMemory},
 
-		// What looks alike and explains nothing.
+		// Others look alike and explain nothing.
 		{sample: sample{name: "system.cpu.utilization", pairs: []string{"state", "steal", "cpu", "cpu0"}, value: 0.2, whole: true}, want: reason.Unexplained},
 		{sample: sample{name: "system.cpu.utilization", pairs: []string{"state", "user"}, value: 0.9, whole: true}, want: reason.Unexplained},
 		{sample: sample{name: "system.memory.utilization", pairs: []string{"state", "cached"}, value: 0.99, whole: true}, want: reason.Unexplained},
@@ -258,7 +258,7 @@ func TestEachMetricThatExplains(t *testing.T) {
 			if id == "" {
 				id = testGPU(0, 3)
 			}
-			// What the nvml receiver does not measure, the peers' hosts tell of.
+			// The peers' hosts tell of what the nvml receiver does not measure.
 			for i := range 6 {
 				md := pmetric.NewMetrics()
 				rm := newReport(md, i)
@@ -296,7 +296,7 @@ func TestEachMetricThatExplains(t *testing.T) {
 	}
 }
 
-// Nodes without work are no peers of one that is slow.
+// Nodes without work are no peers of a slow node.
 func TestPeersOfAnExplanationWork(t *testing.T) {
 	got := slices.Collect(workers([]straggler.NodeReport{
 		{NodeName: &straggler.NodeName{Node: "a"}, State: straggler.StateActive},
@@ -344,14 +344,14 @@ func TestFactsOfASeriesThatEnds(t *testing.T) {
 func TestFactsOfTheNumberOfGPUs(t *testing.T) {
 	r := newFactRig(t, nil)
 	for state, v := range map[string]float64{"found": 7, "lost": 1, "expected": 8} {
-		r.send(sample{name: "hw.gpu.count", pairs: []string{"state", state}, value: v, whole: true}, "")
+		r.send(sample{name: "hw.gpu.devices", pairs: []string{"state", state}, value: v, whole: true}, "")
 	}
 	n, ok := r.g.observer.facts.store.GPUs("prod", "n0")
 	assert.True(t, ok)
 	assert.Equal(t, 8, n)
 }
 
-// What was added since the last point is no total.
+// A sum since the last point is no total.
 func TestFactsOfDeltas(t *testing.T) {
 	r := newFactRig(t, nil)
 	md := pmetric.NewMetrics()
@@ -448,13 +448,15 @@ func TestReadingFactsAllocatesNothing(t *testing.T) {
 	r := newFactRig(t, nil)
 	md := healthyReport(0)
 	o, rm := r.g.observer, md.ResourceMetrics().At(0)
+	var p metricreading.Point
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		attrs := rm.Resource().Attributes()
-		o.ids.read(&o.id, wire.Caller{}, attrs)
-		o.facts.begin(o.reader.Resource(attrs), &o.id, wire.Caller{}, epoch)
+		id, _ := o.ids.read(wire.Caller{}, attrs)
+		o.facts.from.Begin(o.reader, attrs)
+		o.facts.begin(id, wire.Caller{}, epoch)
 		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
 			if known := reading.ByName(m.Name()); known.For&reading.Reasons != 0 {
-				o.facts.take(known, m)
+				o.facts.take(&p, known, m)
 			}
 		}
 		o.facts.end(t.Context(), o.rejects)

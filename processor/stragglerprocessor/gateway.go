@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
+	"github.com/gpu-collector/gpu-collector/internal/hostextension"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/steadytime"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
@@ -75,7 +76,7 @@ func (g *gateway) start(host component.Host) error {
 	if g.cfg.ThresholdExtension == nil {
 		g.logger.Warn("no `threshold_extension`: thresholds are computed, but no node gets to know them")
 	} else {
-		p, err := findExtension[threshold.Publisher](host, g.cfg.ThresholdExtension)
+		p, err := hostextension.Find[threshold.Publisher](host, "threshold_extension", "straggler_threshold", *g.cfg.ThresholdExtension)
 		if err != nil {
 			return err
 		}
@@ -111,6 +112,7 @@ func (g *gateway) close() error {
 func (g *gateway) observe(ctx context.Context, md pmetric.Metrics, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.observer.takeOut(ctx, md)
 	g.observer.observe(ctx, g.engine, md, now)
 }
 

@@ -61,7 +61,7 @@ func newGatewayRig(t *testing.T, change func(*Config), next consumer.Metrics) *g
 	set := processor.Settings{ID: component.NewID(metadata.Type), TelemetrySettings: r.tel.NewTelemetrySettings()}
 	core, logs := zapobserver.New(zapcore.InfoLevel)
 	set.Logger, r.logs = zap.New(core), logs
-	p, err := createMetrics(&gateways{}, set, cfg, next)
+	p, err := NewFactory().CreateMetrics(t.Context(), set, cfg, next)
 	require.NoError(t, err)
 	r.g = p.(*gatewayMetrics)
 	return r
@@ -104,7 +104,7 @@ func TestGatewayFindsAndPublishes(t *testing.T) {
 		r.push(md)
 		got = r.tick()
 	}
-	assert.LessOrEqual(t, ticks, 12, "of which the first six are to warm up")
+	assert.LessOrEqual(t, ticks, 12, "the first six are to warm up")
 	assert.InDelta(t, 1.5, got["n2 gpu.node.suspicion J/stage-0"], 0.5)
 	for range 3 {
 		r.push(md)
@@ -123,8 +123,8 @@ func TestGatewayFindsAndPublishes(t *testing.T) {
 		" gpu.straggler.quorum_met J/stage-0":               1,
 		" gpu.straggler.coverage_low J/stage-0":             0,
 		" gpu.straggler.panic_mode J/stage-0":               0,
-		" gpu.straggler.count J/stage-0":                    1,
-		" gpu.straggler.count":                              1,
+		" gpu.straggler.stragglers J/stage-0":               1,
+		" gpu.straggler.stragglers":                         1,
 		" gpu.straggler.incident J/stage-0":                 0,
 		" gpu.straggler.rank n2 J/stage-0":                  1,
 		" gpu.straggler.signal.median J/stage-0 throughput": 10,
@@ -186,7 +186,6 @@ func TestGatewayPassesDataUntouched(t *testing.T) {
 	r.push(md)
 	require.Len(t, r.sink.AllMetrics(), 1)
 	require.NoError(t, pmetrictest.CompareMetrics(want, r.sink.AllMetrics()[0]))
-	assert.False(t, r.g.Capabilities().MutatesData)
 }
 
 func TestGatewayTicksByItself(t *testing.T) {
@@ -321,7 +320,7 @@ func TestBadScores(t *testing.T) {
 		assert.True(t, r.g.engine.Has("prod", alive), "%s is there, whatever its value", alive)
 	}
 	assert.Equal(t, map[string]int64{
-		"score_range": 4, "no_cluster": 1, "no_node": 2, "name_too_long": 1, "attribute_too_long": 1, "signal_range": 1,
+		"value_range": 2, "not_finite": 3, "no_cluster": 1, "no_node": 2, "name_too_long": 1, "attribute_too_long": 1,
 		"wrong_type": 1,
 	}, rejected(t, r.tel))
 }
@@ -480,6 +479,51 @@ func TestIngeroNodes(t *testing.T) {
 	assert.Nil(t, plain.tick(), "only where it was asked for")
 }
 
+// Ingero's metrics are in the catalogue: a mistake of theirs is refused, counted, and
+// told with the correct form.
+func TestIngeroIsReadByTheCatalogue(t *testing.T) {
+	delta := func(m pmetric.Metric) {
+		sum := m.SetEmptySum()
+		sum.SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
+		sum.DataPoints().AppendEmpty().SetDoubleValue(0.9)
+	}
+	for name, tt := range map[string]struct {
+		change func(m pmetric.Metric)
+		reason string
+		log    string
+	}{
+		"unit":  {func(m pmetric.Metric) { m.SetUnit("s") }, "wrong_unit", `metric ingero.node.health_score has unit "s": must be 1 (or %)`},
+		"type":  {delta, "wrong_type", "metric ingero.node.health_score is a sum with delta temporality: must be a gauge"},
+		"range": {func(m pmetric.Metric) { m.Gauge().DataPoints().At(0).SetDoubleValue(94) }, "value_range", "metric ingero.node.health_score is 94: must be from 0 to 1 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newGatewayRig(t, func(c *Config) { c.Compatibility = []string{"ingero"} }, nil)
+			md := ingeroPush("active", 0.9, 0.94, "a")
+			tt.change(md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0))
+			r.push(md)
+			assert.Equal(t, map[string]int64{tt.reason: 1}, rejected(t, r.tel))
+			assert.Equal(t, 1, r.logs.FilterMessage("reading refused: "+tt.log).Len(), r.logs.All())
+		})
+	}
+	r := newGatewayRig(t, func(c *Config) { c.Compatibility = []string{"ingero"} }, nil)
+	percent := ingeroPush("active", 90, 94, "a")
+	for _, sm := range percent.ResourceMetrics().At(0).ScopeMetrics().All() {
+		for _, m := range sm.Metrics().All() {
+			m.SetUnit("%")
+		}
+	}
+	r.push(percent)
+	r.push(percent)
+	assert.Empty(t, rejected(t, r.tel))
+	assert.InDelta(t, 1, r.tick()[" gpu.straggler.nodes active"], 0)
+
+	idle := ingeroPush("active", 0, 0.94, "a")
+	throughput := idle.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(1)
+	throughput.Gauge().DataPoints().AppendEmpty().SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
+	r.push(idle)
+	assert.InDelta(t, 1, r.tick()[" gpu.straggler.nodes calibrating"], 0, "the last value counts, and the end of a series has none")
+}
+
 func TestStartErrorsSayWhatToConfigure(t *testing.T) {
 	type other struct {
 		component.StartFunc
@@ -498,8 +542,8 @@ func TestStartErrorsSayWhatToConfigure(t *testing.T) {
 func BenchmarkObserve(b *testing.B) {
 	cfg := createDefaultConfig().(*Config)
 	cfg.Mode = modeGateway
-	set := processor.Settings{TelemetrySettings: componenttest.NewNopTelemetrySettings()}
-	g, err := createMetrics(&gateways{}, set, cfg, consumertest.NewNop())
+	set := processor.Settings{ID: component.NewID(metadata.Type), TelemetrySettings: componenttest.NewNopTelemetrySettings()}
+	g, err := NewFactory().CreateMetrics(b.Context(), set, cfg, consumertest.NewNop())
 	require.NoError(b, err)
 	md := fleet(0.97)
 	// The score comes last of a full report: one metric of 40 with 8 GPUs each.

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
@@ -72,18 +73,24 @@ func (g *gpuModels) rename() {
 }
 
 // appendProducts adds the product names that a report tells.
-func appendProducts(to []string, rm pmetric.ResourceMetrics) []string {
+func appendProducts(to []string, rm pmetric.ResourceMetrics, from *metricreading.Resource) []string {
+	info, _ := reading.Of(reading.Info)
+	var p metricreading.Point
 	for _, sm := range rm.ScopeMetrics().All() {
 		for _, m := range sm.Metrics().All() {
-			if m.Name() != gpusemconv.MetricGPUInfo {
+			if m.Name() != info.Name {
 				continue
 			}
-			for _, p := range metricreading.Points(m).All() {
-				attrs := p.Attributes()
-				if _, slice := attrs.Get(gpusemconv.AttrHWParent); slice || p.Flags().NoRecordedValue() {
-					continue // a MIG slice is the GPU it is cut from
+			points, ok := from.Open(info, m)
+			if !ok {
+				continue
+			}
+			for _, dp := range points.All() {
+				// A MIG slice is the GPU it is cut from.
+				if from.Read(dp, &p) != reading.Accepted || p.Ended || p.Subject == reading.Slice {
+					continue
 				}
-				if v, ok := attrs.Get(gpusemconv.AttrHWModel); ok && !slices.Contains(to, metricreading.Text(v)) {
+				if v, ok := dp.Attributes().Get(gpusemconv.AttrHWModel); ok && !slices.Contains(to, metricreading.Text(v)) {
 					to = append(to, metricreading.Text(v))
 				}
 			}

@@ -97,8 +97,8 @@ func TestTheModelIsOfTheGroup(t *testing.T) {
 	}
 }
 
-// TestAgentAndGatewayNameOneGroup: whatever part each report knows, the group
-// that a node asks for is the one that its gateway has it in.
+// TestAgentAndGatewayNameOneGroup: whatever part each report knows, a node
+// asks for the group that its gateway has it in.
 func TestAgentAndGatewayNameOneGroup(t *testing.T) {
 	reports := []func() pmetric.Metrics{
 		func() pmetric.Metrics { return nvml("H100", "H100") },

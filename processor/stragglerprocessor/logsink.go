@@ -15,9 +15,9 @@ import (
 const (
 	// maxRecordsQueued bounds the episodes that wait for a pipeline.
 	maxRecordsQueued = 1000
-	// A record is offered again after retryFirst, then after twice as long each
-	// time up to retryMax, and given up after retryFor: as the events of a
-	// node's agent are.
+	// A record is offered again after retryFirst, then after twice as long each time
+	// up to retryMax. It is given up after retryFor, as the events of a node's agent
+	// are.
 	retryFirst = time.Second
 	retryMax   = 30 * time.Second
 	retryFor   = time.Hour
@@ -127,7 +127,7 @@ func (s *logSink) flush() {
 	}
 }
 
-// shutdown hands on what is queued, for as long as ctx lasts. What is left is counted.
+// shutdown hands on what is queued, for as long as ctx lasts. It counts the rest.
 func (s *logSink) shutdown(ctx context.Context) {
 	if s.done == nil {
 		return

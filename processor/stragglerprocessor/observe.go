@@ -26,13 +26,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
-// Ingero's metrics and attributes (its agent's internal/health/emitter).
-const (
-	ingeroScore      = "ingero.node.health_score"
-	ingeroThroughput = "ingero.node.throughput_ratio"
-	ingeroState      = "ingero.node.state"
-)
-
 var (
 	errForeignCluster = errors.New("cluster is not the authenticated client's")
 	errLongAttribute  = errors.New("resource attribute is longer than 4 KiB")
@@ -45,27 +38,37 @@ const maxAttribute = 4 << 10
 
 // observer reads pushes into an engine.
 type observer struct {
-	ids     identifier
-	ingero  bool
-	rejects *rejects
-	reader  *metricreading.Reader
-	facts   *factReader
-	id      identity // scratch
+	ids identifier
+	// compares are the metrics that nodes are compared by.
+	compares reading.Purpose
+	rejects  *rejects
+	log      *zap.Logger
+	reader   *metricreading.Reader
+	facts    *factReader
 }
 
 func newObserver(cfg *Config, r *rejects, log *zap.Logger) *observer {
-	return &observer{ids: newIdentifier(cfg), ingero: cfg.ingero(), rejects: r, reader: metricreading.New(log), facts: newFactReader(cfg)}
+	o := &observer{
+		ids: newIdentifier(cfg), compares: reading.Verdict, rejects: r, log: log,
+		reader: metricreading.New(log, r.counter), facts: newFactReader(cfg),
+	}
+	if cfg.ingero() {
+		o.compares |= reading.Ingero
+	}
+	return o
 }
 
-// observe takes what each resource says about its node. What is not valid is
-// counted and left out; the rest of the push still counts.
+// observe takes what each resource says about its node. It counts what is not valid
+// and leaves it out. The rest of the push still counts.
 func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.Metrics, now time.Time) {
 	caller := wire.CallerFromContext(ctx)
 	for _, rm := range md.ResourceMetrics().All() {
 		attrs := rm.Resource().Attributes()
-		o.ids.read(&o.id, caller, attrs)
-		o.facts.begin(o.reader.Resource(attrs), &o.id, caller, now)
-		found, ok := o.read(ctx, rm)
+		id, peers := o.ids.read(caller, attrs)
+		o.facts.from.Begin(o.reader, attrs)
+		o.facts.begin(id, caller, now)
+		var found found
+		ok := o.read(rm, &found)
 		o.facts.end(ctx, o.rejects)
 		if !ok {
 			continue
@@ -75,12 +78,11 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 				o.rejects.add(ctx, errLongAttribute)
 			}
 		}
-		if caller.Authenticated && o.id.cluster != caller.Cluster {
+		if caller.Authenticated && id.cluster != caller.Cluster {
 			o.rejects.add(ctx, errForeignCluster)
 			continue
 		}
-		found.Cluster, found.Node, found.Peers = o.id.cluster, o.id.node, o.id.peers
-		o.fillPeers(rm)
+		found.Cluster, found.Node, found.Peers = id.cluster, id.node, peers
 		if found.ingero && found.HasScore && !e.Has(found.Cluster, found.Node) {
 			// The first score of Ingero's agent is always about 0.27: its
 			// throughput term starts at 0.
@@ -101,93 +103,128 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 // found is an observation and where it came from.
 type found struct {
 	straggler.Observation
-	ingero bool
+	// Of Ingero's agent: score is the newest point of its score, and idle says that
+	// its window had no launch.
+	ingero, idle bool
+	score        pmetric.NumberDataPoint
 }
 
 // read looks for a score, the signals behind it, or a heartbeat, and hands
 // everything else on to the facts. A value that cannot be used is counted and
 // voids the one before: the node is alive, but there is nothing to compare it by.
-func (o *observer) read(ctx context.Context, rm pmetric.ResourceMetrics) (f found, any bool) {
-	ingeroIdleWindow := false
+func (o *observer) read(rm pmetric.ResourceMetrics, f *found) (any bool) {
+	var p metricreading.Point
 	for _, sm := range rm.ScopeMetrics().All() {
 		for _, m := range sm.Metrics().All() {
-			name := m.Name()
-			switch known := reading.ByName(name); {
-			case known == nil && o.ingero && name == ingeroScore:
-				f.ingero = f.takeScore(metricreading.Points(m), 1, ingeroState)
-				any = any || f.ingero
-			case known == nil && o.ingero && name == ingeroThroughput:
-				if p, ok := last(metricreading.Points(m)); ok && metricreading.Number(p) == 0 {
-					ingeroIdleWindow = true
-				}
+			switch known := reading.ByName(m.Name()); {
 			case known == nil:
-				o.facts.from.Foreign(name)
-			case known.For&reading.Verdict != 0:
-				any = o.verdict(ctx, &f, known, m) || any
+				o.facts.from.Foreign(m.Name())
+			case known.For&o.compares != 0:
+				any = o.verdict(f, &p, known, m) || any
 			case known.For&reading.Reasons != 0:
-				o.facts.take(known, m)
+				o.facts.take(&p, known, m)
 			}
 		}
 	}
-	if f.HasScore && !(f.Score >= 0 && f.Score <= 1) {
-		o.rejects.add(ctx, straggler.ErrScoreRange)
-		f.HasScore, f.NoScore = false, true
+	if f.ingero {
+		o.completeIngero(f)
 	}
-	if f.ingero && ingeroIdleWindow && f.State == straggler.StateActive {
-		// Active without a single launch in its window: just restored or stuck
-		// between jobs, not slow.
-		f.State = straggler.StateCalibrating
-	}
-	return f, any
+	return any
 }
 
-// verdict reads a metric that nodes are compared by. Ranges of scores and signals
-// are the engine's business.
-func (o *observer) verdict(ctx context.Context, f *found, known *reading.Metric, m pmetric.Metric) bool {
-	metric, ok := o.facts.from.Open(known, m)
+// verdict reads a metric that nodes are compared by.
+func (o *observer) verdict(f *found, p *metricreading.Point, known *reading.Metric, m pmetric.Metric) (any bool) {
+	from := &o.facts.from
+	points, ok := from.Open(known, m)
 	if !ok {
 		return false
 	}
-	switch known.Entries[0].Field {
+	for i := range points.Len() {
+		if from.Read(points.At(i), p) != reading.BadSubject {
+			any = f.take(p) || any
+		}
+	}
+	return any
+}
+
+// take takes a point. Its value is NaN where the series has ended, or cannot be
+// used. It reports whether the point says anything of the node.
+func (f *found) take(p *metricreading.Point) bool {
+	void := math.IsNaN(p.Value)
+	switch p.Field {
 	case reading.NodeHealthScore:
-		return f.takeScore(metric.Points, metric.Scale, gpusemconv.AttrNodeState)
+		if p.Ended {
+			f.NoScore = !f.HasScore
+			return true
+		}
+		f.setScore(p.Value, void)
+		if v, ok := p.Attributes().Get(gpusemconv.AttrNodeState); ok {
+			f.setState(v.Str())
+		}
+	case reading.IngeroScore:
+		f.ingero, f.score = true, p.NumberDataPoint
+		if p.Ended {
+			f.NoScore = !f.HasScore
+			return true
+		}
+		f.setScore(p.Value, void)
+		if p.Texts[0] != "" {
+			f.setState(p.Texts[0])
+		}
+	case reading.IngeroThroughput:
+		f.idle = p.Value == 0 || p.Ended && f.idle
+		return false
 	case reading.NodeState:
-		return f.takeState(metric.Points)
+		if p.Value != 1 { // the point with a 1 names the state
+			return false
+		}
+		f.setState(p.Texts[0])
 	case reading.NodeSignal:
-		return o.takeSignals(ctx, f, metric.Points)
+		s, err := nodesignal.Parse(p.Texts[0])
+		if err != nil || s == nodesignal.Score {
+			return false // of a newer agent
+		}
+		// Of the others the push says nothing, as behind diff.
+		if void {
+			f.Gone[s] = !f.Values.Known[s]
+		} else {
+			f.Values.Set(s, p.Value)
+		}
 	case reading.NodeCulprit:
-		return f.takeCulprit(metric.Points)
+		if p.Texts[0] != nodesignal.Throughput.String() {
+			return false
+		}
+		switch of := rankattr.Subject(p.Attributes()); {
+		case p.Ended:
+			f.NoCulprit = of
+		case p.Value == 1:
+			f.Culprit, f.HasCulprit = of, true
+		default:
+			f.Culprit, f.HasCulprit = nodesignal.Subject{}, true
+		}
 	case reading.Heartbeat:
-		f.Heartbeat = true
-		return true
+		f.Heartbeat = f.Heartbeat || !void
+		return !void
 	default:
 		return false
-	}
-}
-
-func (f *found) takeScore(points pmetric.NumberDataPointSlice, scale float64, stateAttr string) bool {
-	p, ok := last(points)
-	if !ok {
-		// Without a point that has a value, it is gone.
-		f.NoScore = points.Len() > 0
-		return f.NoScore
-	}
-	f.Score, f.HasScore = scale*metricreading.Number(p), true
-	if v, ok := p.Attributes().Get(stateAttr); ok {
-		f.setState(v.Str())
 	}
 	return true
 }
 
-// takeState reads the state metric: the point with a 1 names the state.
-func (f *found) takeState(points pmetric.NumberDataPointSlice) bool {
-	for _, p := range points.All() {
-		if v, ok := p.Attributes().Get(gpusemconv.AttrNodeState); ok && !p.Flags().NoRecordedValue() && metricreading.Number(p) == 1 {
-			f.setState(v.Str())
-			return true
-		}
+// setScore takes a score, or that there is none.
+func (f *found) setScore(x float64, void bool) { f.Score, f.HasScore, f.NoScore = x, !void, void }
+
+// completeIngero adds what Ingero's agent says beside its score. The point names
+// peers, such as the workload type, that the resource does not.
+func (o *observer) completeIngero(f *found) {
+	if f.idle && f.State == straggler.StateActive {
+		// Active without a single launch in its window: just restored or stuck
+		// between jobs, not slow.
+		f.State = straggler.StateCalibrating
 	}
-	return false
+	for key, v := range f.score.Attributes().All() {
+		o.ids.names.Complete(key, metricreading.Text(v))
+	}
 }
 
 // setState takes a state that is not known for one in which a node is not to
@@ -200,103 +237,11 @@ func (f *found) setState(name string) {
 	f.State, f.HasState = s, true
 }
 
-// takeSignals reads the raw signals: those that are told, and those that are
-// told to be gone. Of the others the push says nothing, as behind diff.
-func (o *observer) takeSignals(ctx context.Context, f *found, points pmetric.NumberDataPointSlice) (any bool) {
-	for _, p := range points.All() {
-		name, ok := p.Attributes().Get(gpusemconv.AttrSignal)
-		if !ok {
-			continue
-		}
-		s, err := nodesignal.Parse(name.Str())
-		if err != nil || s == nodesignal.Score {
-			continue // of a newer agent
-		}
-		any = true
-		x := metricreading.Number(p)
-		switch {
-		case p.Flags().NoRecordedValue():
-			f.Gone[s] = !f.Values.Known[s]
-		case x >= 0 && !math.IsInf(x, 1):
-			f.Values.Set(s, x)
-		default:
-			o.rejects.add(ctx, straggler.ErrSignalRange)
-			f.Gone[s] = !f.Values.Known[s]
-		}
-	}
-	return any
-}
-
-// takeCulprit reads whom of the node the node itself names.
-func (f *found) takeCulprit(points pmetric.NumberDataPointSlice) (any bool) {
-	for _, p := range points.All() {
-		if v, ok := p.Attributes().Get(gpusemconv.AttrSignal); !ok || v.Str() != nodesignal.Throughput.String() {
-			continue
-		}
-		any = true
-		switch of := rankattr.Subject(p.Attributes()); {
-		case p.Flags().NoRecordedValue():
-			f.NoCulprit = of
-		case metricreading.Number(p) == 1:
-			f.Culprit, f.HasCulprit = of, true
-		default:
-			f.Culprit, f.HasCulprit = nodesignal.Subject{}, true
-		}
-	}
-	return any
-}
-
-// fillPeers takes peer attributes that Ingero puts on the point, not on the
-// resource: the workload type.
-func (o *observer) fillPeers(rm pmetric.ResourceMetrics) {
-	if !o.ingero {
-		return
-	}
-	var attrs pcommon.Map
-	found := false
-	for i, name := range o.ids.groupBy {
-		if o.id.peers[i] != "" {
-			continue
-		}
-		if !found {
-			if attrs, found = scoreAttributes(rm); !found {
-				return
-			}
-		}
-		if v, ok := attrs.Get(name); ok {
-			o.id.peers[i] = metricreading.Text(v)
-		}
-	}
-}
-
-func scoreAttributes(rm pmetric.ResourceMetrics) (pcommon.Map, bool) {
-	for _, sm := range rm.ScopeMetrics().All() {
-		for _, m := range sm.Metrics().All() {
-			if m.Name() == ingeroScore {
-				if p, ok := last(metricreading.Points(m)); ok {
-					return p.Attributes(), true
-				}
-			}
-		}
-	}
-	return pcommon.Map{}, false
-}
-
-// last returns the newest point that has a value.
-func last(points pmetric.NumberDataPointSlice) (pmetric.NumberDataPoint, bool) {
-	for i := points.Len() - 1; i >= 0; i-- {
-		if p := points.At(i); !p.Flags().NoRecordedValue() {
-			return p, true
-		}
-	}
-	return pmetric.NumberDataPoint{}, false
-}
-
 // rejects counts what was not used, by reason.
 type rejects struct {
-	telemetry *metadata.TelemetryBuilder
-	sets      map[error]metric.MeasurementOption
-	refusals  [reading.NumRefusals]metric.MeasurementOption
+	counter metric.Int64Counter
+	removed metric.Int64Counter // of metrics
+	sets    map[error]metric.MeasurementOption
 }
 
 // reasons are the values of the reason attribute.
@@ -304,8 +249,8 @@ var reasons = map[error]string{
 	straggler.ErrNoCluster:       "no_cluster",
 	straggler.ErrNoNode:          "no_node",
 	straggler.ErrNameTooLong:     "name_too_long",
-	straggler.ErrScoreRange:      "score_range",
-	straggler.ErrSignalRange:     "signal_range",
+	straggler.ErrScoreRange:      "value_range",
+	straggler.ErrSignalRange:     "value_range",
 	straggler.ErrTooManyClusters: "max_clusters",
 	straggler.ErrTooManyGroups:   "max_groups",
 	straggler.ErrTooManyNodes:    "max_nodes",
@@ -321,32 +266,14 @@ var reasons = map[error]string{
 }
 
 func newRejects(tb *metadata.TelemetryBuilder) *rejects {
-	r := &rejects{telemetry: tb, sets: make(map[error]metric.MeasurementOption, len(reasons))}
+	r := &rejects{counter: tb.ProcessorStragglerRejected, removed: tb.ProcessorStragglerRemoved, sets: make(map[error]metric.MeasurementOption, len(reasons))}
 	for err, name := range reasons {
-		r.sets[err] = because(name)
-	}
-	for why := range reading.NumRefusals {
-		r.refusals[why] = because(why.String())
+		r.sets[err] = metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", name)))
 	}
 	return r
-}
-
-func because(reason string) metric.MeasurementOption {
-	return metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", reason)))
-}
-
-// refused counts what the catalogue refused.
-func (r *rejects) refused(ctx context.Context, counts *[reading.NumRefusals]int64) {
-	for why, n := range counts {
-		if n > 0 {
-			r.telemetry.ProcessorStragglerRejected.Add(ctx, n, r.refusals[why])
-		}
-	}
 }
 
 // add counts err, one of the keys of reasons.
 func (r *rejects) add(ctx context.Context, err error) { r.addN(ctx, err, 1) }
 
-func (r *rejects) addN(ctx context.Context, err error, n int64) {
-	r.telemetry.ProcessorStragglerRejected.Add(ctx, n, r.sets[err])
-}
+func (r *rejects) addN(ctx context.Context, err error, n int64) { r.counter.Add(ctx, n, r.sets[err]) }

@@ -45,7 +45,7 @@ func TestSignals(t *testing.T) {
 		},
 		"one that changed":           {points: []point{{signal: "cpu", value: 0.5}}, want: known(map[nodesignal.Signal]float64{nodesignal.CPU: 0.5})},
 		"one that is gone":           {points: []point{{signal: "cpu", value: 0.5}, {signal: "compute", change: over}}, want: known(map[nodesignal.Signal]float64{nodesignal.CPU: 0.5}), gone: []nodesignal.Signal{nodesignal.Compute}},
-		"one that cannot be, beside": {points: []point{{signal: "throughput", value: math.NaN()}, {signal: "power", value: math.Inf(1)}, {signal: "cpu", value: 0.5}, {signal: "compute", value: -1}}, want: known(map[nodesignal.Signal]float64{nodesignal.CPU: 0.5}), gone: []nodesignal.Signal{nodesignal.Throughput, nodesignal.Compute, nodesignal.Power}, bad: map[string]int64{"signal_range": 3}},
+		"one that cannot be, beside": {points: []point{{signal: "throughput", value: math.NaN()}, {signal: "power", value: math.Inf(1)}, {signal: "cpu", value: 0.5}, {signal: "compute", value: -1}}, want: known(map[nodesignal.Signal]float64{nodesignal.CPU: 0.5}), gone: []nodesignal.Signal{nodesignal.Throughput, nodesignal.Compute, nodesignal.Power}, bad: map[string]int64{"not_finite": 2, "value_range": 1}},
 		"twice, the first is gone":   {points: []point{{signal: "cpu", change: over}, {signal: "cpu", value: 0.5}}, want: known(map[nodesignal.Signal]float64{nodesignal.CPU: 0.5}), gone: []nodesignal.Signal{nodesignal.CPU}},
 		"twice, the second is gone":  {points: []point{{signal: "cpu", value: 0.5}, {signal: "cpu", change: over}}, want: known(map[nodesignal.Signal]float64{nodesignal.CPU: 0.5})},
 		"of a newer agent":           {points: []point{{signal: "vibration", value: 1}}, none: true},
@@ -68,7 +68,11 @@ func TestSignals(t *testing.T) {
 					p.change(to)
 				}
 			}
-			found, any := r.g.observer.read(t.Context(), rm)
+			from := &r.g.observer.facts.from
+			from.Begin(r.g.observer.reader, rm.Resource().Attributes())
+			var found found
+			any := r.g.observer.read(rm, &found)
+			from.End(t.Context())
 			assert.Equal(t, !tc.none, any)
 			assert.Equal(t, tc.want, found.Values)
 			var gone [nodesignal.Count]bool
@@ -84,8 +88,26 @@ func TestSignals(t *testing.T) {
 	}
 }
 
+// A node's verdict is in the catalogue's unit, whatever its sender writes it in.
+func TestVerdictsAreScaled(t *testing.T) {
+	r := newGatewayRig(t, nil, nil)
+	rm := resource(pmetric.NewMetrics(), map[string]any{"host.name": "n"})
+	gauge(rm, gpusemconv.MetricNodeSignal, 90, gpusemconv.AttrSignal, "compute")
+	gauge(rm, gpusemconv.MetricNodeHealthScore, 80)
+	gauge(rm, gpusemconv.MetricNodeSignal, 70, gpusemconv.AttrSignal, "cpu").SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
+	for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
+		m.SetUnit("%")
+	}
+	r.g.observer.facts.from.Begin(r.g.observer.reader, rm.Resource().Attributes())
+	var got found
+	r.g.observer.read(rm, &got)
+	assert.InDelta(t, 0.9, got.Values.V[nodesignal.Compute], 1e-9)
+	assert.InDelta(t, 0.8, got.Score, 1e-9)
+	assert.True(t, got.Gone[nodesignal.CPU])
+}
+
 // TestASignalIsVoidByItself: a push that says nothing of a signal leaves it,
-// one that says that it is gone, or nonsense, voids it alone.
+// a push that says that it is gone, or nonsense, voids it alone.
 func TestASignalIsVoidByItself(t *testing.T) {
 	r := newGatewayRig(t, nil, nil)
 	push := func(i int, signal string, x float64, flags pmetric.DataPointFlags) {
@@ -117,7 +139,7 @@ func TestASignalIsVoidByItself(t *testing.T) {
 	assert.Zero(t, ref())
 }
 
-// TestAScoreThatIsGoneIsVoid as diff tells of it, and one that cannot be.
+// TestAScoreThatIsGoneIsVoid as diff tells of it, and so is an impossible score.
 func TestAScoreThatIsGoneIsVoid(t *testing.T) {
 	for name, change := range map[string]func(pmetric.NumberDataPoint){
 		"gone":     func(p pmetric.NumberDataPoint) { p.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true)) },

@@ -22,52 +22,65 @@ type gateways = sharedinstance.Instances[*Config, *gateway]
 
 type gatewayHandle = sharedinstance.Handle[*gateway]
 
-// gatewayMetrics is a gateway's part in one metrics pipeline. Data passes
-// through untouched; what the ticks find is added.
-type gatewayMetrics struct {
+// part is a gateway's in one pipeline: data passes through, but for metrics that only
+// a gateway may write.
+type part struct {
 	*gateway
 	handle *gatewayHandle
-	next   consumer.Metrics
-
-	// outbox holds the newest tick's metrics until the next component has time:
-	// a slow one must not keep the thresholds from being renewed.
-	outbox chan []pmetric.Metrics
-	cancel context.CancelFunc
-	done   sync.WaitGroup
-}
-
-var _ processor.Metrics = (*gatewayMetrics)(nil)
-
-func newGatewayMetrics(h *gatewayHandle, next consumer.Metrics) *gatewayMetrics {
-	p := &gatewayMetrics{gateway: h.Get(), handle: h, next: next, outbox: make(chan []pmetric.Metrics, 1)}
-	p.join(func(o *outputs) { o.metrics = append(o.metrics, p) })
-	return p
+	begin  func()
+	end    func(context.Context)
 }
 
 // Start starts the gateway when it is the first of its parts.
-func (p *gatewayMetrics) Start(_ context.Context, host component.Host) error {
+func (p *part) Start(_ context.Context, host component.Host) error {
 	if err := p.handle.Start(func() error { return p.start(host) }); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	p.cancel = cancel
-	p.done.Go(func() { p.emit(ctx) })
+	p.begin()
 	return nil
 }
 
 // Shutdown ends the ticks for all parts: the service ends them together, and
 // the next component takes no more from here on.
-func (p *gatewayMetrics) Shutdown(context.Context) error {
+func (p *part) Shutdown(ctx context.Context) error {
 	p.halt()
-	if p.cancel != nil {
-		p.cancel()
-		p.done.Wait()
-	}
+	p.end(ctx)
 	return p.handle.Shutdown(p.close)
 }
 
-// Capabilities implements processor.Metrics: gateway mode only looks.
-func (*gatewayMetrics) Capabilities() consumer.Capabilities { return consumer.Capabilities{} }
+// Capabilities implements the processors: logs are only passed on.
+func (*part) Capabilities() consumer.Capabilities { return consumer.Capabilities{} }
+
+// gatewayMetrics is a gateway's part in one metrics pipeline; what the ticks
+// find is added.
+type gatewayMetrics struct {
+	part
+	next consumer.Metrics
+
+	// outbox holds the newest tick's metrics until the next component has time:
+	// a slow one must not keep the thresholds from being renewed.
+	outbox chan []pmetric.Metrics
+}
+
+var _ processor.Metrics = (*gatewayMetrics)(nil)
+
+func newGatewayMetrics(h *gatewayHandle, next consumer.Metrics) *gatewayMetrics {
+	p := &gatewayMetrics{next: next, outbox: make(chan []pmetric.Metrics, 1)}
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	p.part = part{
+		h.Get(), h,
+		func() { done.Go(func() { p.emit(ctx) }) },
+		func(context.Context) { cancel(); done.Wait() },
+	}
+	p.join(func(o *outputs) { o.metrics = append(o.metrics, p) })
+	return p
+}
+
+// Capabilities implements processor.Metrics: names of a gateway are taken out.
+func (*gatewayMetrics) Capabilities() consumer.Capabilities {
+	return consumer.Capabilities{MutatesData: true}
+}
 
 func (p *gatewayMetrics) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
 	p.observe(ctx, md, p.clock.Now())
@@ -121,44 +134,22 @@ func (p *gatewayMetrics) hand(ctx context.Context, tick []pmetric.Metrics) {
 	}
 }
 
-// gatewayLogs is a gateway's part in one logs pipeline: records pass through
-// untouched, episodes are added.
+// gatewayLogs is a gateway's part in one logs pipeline; episodes are added.
 type gatewayLogs struct {
-	*gateway
-	handle *gatewayHandle
-	next   consumer.Logs
-	sink   *logSink
+	part
+	next consumer.Logs
 }
 
 var _ processor.Logs = (*gatewayLogs)(nil)
 
 func newGatewayLogs(h *gatewayHandle, next consumer.Logs) *gatewayLogs {
 	g := h.Get()
-	p := &gatewayLogs{gateway: g, handle: h, next: next, sink: newLogSink(next, g.logger, func() {
+	sink := newLogSink(next, g.logger, func() {
 		g.telemetry.ProcessorStragglerEpisodesDropped.Add(context.Background(), 1)
-	})}
-	p.join(func(o *outputs) { o.logs = append(o.logs, p.sink) })
-	return p
+	})
+	g.join(func(o *outputs) { o.logs = append(o.logs, sink) })
+	return &gatewayLogs{part{g, h, sink.start, sink.shutdown}, next}
 }
-
-// Start starts the gateway when it is the first of its parts.
-func (p *gatewayLogs) Start(_ context.Context, host component.Host) error {
-	if err := p.handle.Start(func() error { return p.start(host) }); err != nil {
-		return err
-	}
-	p.sink.start()
-	return nil
-}
-
-// Shutdown ends the ticks for all parts and hands on the episodes that wait.
-func (p *gatewayLogs) Shutdown(ctx context.Context) error {
-	p.halt()
-	p.sink.shutdown(ctx)
-	return p.handle.Shutdown(p.close)
-}
-
-// Capabilities implements processor.Logs: what passes is not looked at.
-func (*gatewayLogs) Capabilities() consumer.Capabilities { return consumer.Capabilities{} }
 
 // ConsumeLogs implements processor.Logs.
 func (p *gatewayLogs) ConsumeLogs(ctx context.Context, ld plog.Logs) error {

@@ -116,13 +116,13 @@ func TestEpisodesReachTheLogsPipelines(t *testing.T) {
 		set.BuildInfo.Version = "1.2.3"
 		core, lines := zapobserver.New(zapcore.WarnLevel)
 		set.Logger = zap.New(core)
-		shared := &gateways{}
-		metrics, err := createMetrics(shared, set, cfg, consumertest.NewNop())
+		f := NewFactory()
+		metrics, err := f.CreateMetrics(t.Context(), set, cfg, consumertest.NewNop())
 		require.NoError(t, err)
 		var stores [2]consumertest.LogsSink
 		parts := []component.Component{metrics}
 		for i := range stores {
-			p, err := createLogs(shared, set, cfg, &stores[i])
+			p, err := f.CreateLogs(t.Context(), set, cfg, &stores[i])
 			require.NoError(t, err)
 			parts = append(parts, p)
 		}

@@ -328,7 +328,7 @@ func TestACulpritIsOneSeries(t *testing.T) {
 }
 
 func TestTheGatewayForgetsACulprit(t *testing.T) {
-	o := newObserver(createDefaultConfig().(*Config), nil, zap.NewNop())
+	o := newObserver(createDefaultConfig().(*Config), new(rejects), zap.NewNop())
 	of, other := nodesignal.Subject{GPU: "GPU-1", Rank: nodesignal.OrdinalOf(1)}, nodesignal.Subject{Rank: nodesignal.OrdinalOf(2)}
 	type point struct {
 		of    nodesignal.Subject
@@ -353,8 +353,10 @@ func TestTheGatewayForgetsACulprit(t *testing.T) {
 				rankattr.Put(dp.Attributes(), p.of)
 				dp.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(p.ended))
 			}
-			o.facts.begin(o.reader.Resource(rm.Resource().Attributes()), &o.id, wire.Caller{}, noon)
-			got, any := o.read(t.Context(), rm)
+			o.facts.from.Begin(o.reader, rm.Resource().Attributes())
+			o.facts.begin(nodeKey{}, wire.Caller{}, noon)
+			var got found
+			any := o.read(rm, &got)
 			assert.True(t, any)
 			assert.Equal(t, tt.want, got)
 		})

@@ -38,13 +38,13 @@ func collectReading(r *nodescore.Reading, plan *nodescore.Plan, rm pmetric.Resou
 }
 
 func collectKnown(r *nodescore.Reading, inputs []nodescore.Input, resource pcommon.Map, known *reading.Metric, m pmetric.Metric, from *metricreading.Resource) (ts pcommon.Timestamp) {
-	metric, ok := from.Open(known, m)
+	points, ok := from.Open(known, m)
 	if !ok {
 		return 0
 	}
 	var p metricreading.Point
-	for _, dp := range metric.Points.All() {
-		if metric.Read(dp, &p) != reading.Accepted || p.Ended || p.Subject == reading.Slice {
+	for _, dp := range points.All() {
+		if from.Read(dp, &p) != reading.Accepted || p.Ended || p.Subject == reading.Slice {
 			continue
 		}
 		for i := range inputs {

@@ -52,7 +52,7 @@ func TestSignalsFromWhatTheReceiverWrites(t *testing.T) {
 		"t4.yaml":         all,
 	} {
 		t.Run(name, func(t *testing.T) {
-			md, reader := receiverGolden(t, name), metricreading.New(zap.NewNop())
+			md, reader := receiverGolden(t, name), metricreading.New(zap.NewNop(), nil)
 			node := nodescore.NewNode(&cfg, plan)
 			now := time.Unix(1_700_000_000, 0)
 			var r nodescore.Reading
@@ -60,7 +60,8 @@ func TestSignalsFromWhatTheReceiverWrites(t *testing.T) {
 			for range 2 { // a rate takes two
 				r.Reset()
 				for _, rm := range md.ResourceMetrics().All() {
-					from := reader.Resource(rm.Resource().Attributes())
+					var from metricreading.Resource
+					from.Begin(reader, rm.Resource().Attributes())
 					collectReading(&r, plan, rm, &from)
 				}
 				node.Observe(&r, now)
@@ -97,16 +98,18 @@ func TestASliceIsNoGPU(t *testing.T) {
 func BenchmarkCollectReading(b *testing.B) {
 	cfg := nodescore.DefaultConfig()
 	plan := nodescore.NewPlan(&cfg.Measures)
-	md, reader := receiverGolden(b, "eight_gpus.yaml"), metricreading.New(zap.NewNop())
+	md, reader := receiverGolden(b, "eight_gpus.yaml"), metricreading.New(zap.NewNop(), nil)
 	node := nodescore.NewNode(&cfg, plan)
 	now := time.Unix(1_700_000_000, 0)
 	var r nodescore.Reading
+	var from metricreading.Resource
 	b.ReportAllocs()
 	for b.Loop() {
 		r.Reset()
 		rm := md.ResourceMetrics().At(0)
-		from := reader.Resource(rm.Resource().Attributes())
+		from.Begin(reader, rm.Resource().Attributes())
 		collectReading(&r, plan, rm, &from)
+		from.End(b.Context())
 		node.Observe(&r, now)
 		now = now.Add(cfg.Interval)
 		node.Evaluate(now, threshold.Received{}, false)
@@ -126,7 +129,7 @@ func TestStepsInOtherUnits(t *testing.T) {
 		{"gpu.app.step.duration", "", 19, map[string]int64{}, ""},
 		{"gpu.app.step.duration", "ms", 19_000, map[string]int64{}, ""},
 		{"gpu.app.step.duration", "us", 19e6, map[string]int64{}, ""},
-		{"gpu.app.step.duration", "1", 19, map[string]int64{"wrong_unit": 2}, `reading refused: metric gpu.app.step.duration has unit "1": must be s (or ms, us, ns, min, h)`},
+		{"gpu.app.step.duration", "1", 19, map[string]int64{"wrong_unit": 2}, `reading refused: metric gpu.app.step.duration has unit "1": must be s (or ms, us, ns, min, h, d)`},
 		{"gpu.app.step.duration", "s", 0, map[string]int64{"value_range": 2}, "reading refused: metric gpu.app.step.duration is 0: must be from 1e-09 to 1e+06 s"},
 		{"gpu.app.step.durations", "s", 19, map[string]int64{}, "metric is not known, its name is nearly that of another one"},
 	} {
@@ -134,7 +137,7 @@ func TestStepsInOtherUnits(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newAgentRig(t, nil)
 				core, logs := zapobserver.New(zapcore.WarnLevel)
-				r.a.reader = metricreading.New(zap.New(core))
+				r.a.reader = metricreading.New(zap.New(core), r.a.rejects.counter)
 				var got map[string]float64
 				for range 2 {
 					md := pmetric.NewMetrics()

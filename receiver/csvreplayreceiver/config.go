@@ -29,6 +29,10 @@ var metricKinds = map[string]reading.Kind{
 	"updowncounter": reading.UpDownCounter,
 }
 
+var instruments = map[reading.Kind]reading.Instrument{
+	reading.Gauge: reading.IsGauge, reading.Counter: reading.IsCounter, reading.UpDownCounter: reading.IsUpDownCounter,
+}
+
 // Config says what to replay and how fast.
 type Config struct {
 	// Path is the CSV file.
@@ -148,6 +152,14 @@ func (t *TableConfig) validate() []error {
 		}
 		if _, ok := metricKinds[m.Type]; !ok {
 			fail("`%s::type` is %q: it must be gauge, sum or updowncounter", key, m.Type)
+		}
+		if known := reading.ByName(m.Name); known != nil {
+			if is := instruments[metricKinds[m.Type]]; m.Type != "" && !known.Takes(is) {
+				fail("`%s::type`: %s", key, reading.Refused{Metric: known, Why: reading.WrongType, Instrument: is})
+			}
+			if _, certain := known.Factor(m.Unit); !certain {
+				fail("`%s::unit`: %s", key, reading.Refused{Metric: known, Why: reading.WrongUnit, Unit: m.Unit})
+			}
 		}
 		if math.IsNaN(m.Scale) || math.IsInf(m.Scale, 0) {
 			fail("`%s::scale` is %v: it must be a finite number", key, m.Scale)

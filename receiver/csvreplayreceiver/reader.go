@@ -34,8 +34,9 @@ const (
 	noNode       reason = "no_node"
 	notFinite    reason = "not_finite"
 	outOfOrder   reason = "out_of_order"
-	outOfRange   reason = "out_of_range"
+	outOfRange   reason = "value_range"
 	stepTooLarge reason = "step_too_large"
+	subject      reason = "subject"
 )
 
 // reader reads a recording step by step. It has no clock: the caller decides

@@ -207,6 +207,46 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// A column in another unit is judged in the catalogue's, and goes on as it is.
+func TestAForeignUnitIsJudged(t *testing.T) {
+	cfg := &Config{Table: TableConfig{
+		Time: TimeConfig{Column: "t", Unit: "s"}, Resource: map[string]string{"host.name": "{host}"},
+		Metrics: []MetricConfig{{Column: "kw", Name: "hw.power", Unit: "kW", Attributes: map[string]string{"hw.id": "g", "hw.type": "gpu"}}},
+	}}
+	skips := map[reason]int{}
+	r, err := newReader(strings.NewReader("t,host,kw\n1,a,0.7\n1,b,700000\n"), cfg, func(_ int64, why reason, _ string) { skips[why]++ })
+	require.NoError(t, err)
+	s, err := r.step(t.Context())
+	require.NoError(t, err)
+	require.Len(t, s.rows, 1)
+	assert.Equal(t, []float64{0.7}, s.rows[0].values)
+	assert.Equal(t, map[reason]int{outOfRange: 1}, skips)
+	md, _ := r.table.report(s.rows, "", "", time.Now(), time.Now())
+	assert.Equal(t, "kW", md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Unit())
+}
+
+// A row that does not say whose its point is, is skipped: no reader would take it.
+func TestAPointNeedsItsSubject(t *testing.T) {
+	cfg := &Config{Table: TableConfig{
+		Time: TimeConfig{Column: "t", Unit: "s"}, Resource: map[string]string{"host.name": "{host}"},
+		Metrics: []MetricConfig{{Column: "v", Name: "hw.power", Attributes: map[string]string{"hw.id": "{gpu}", "hw.type": "{type}"}}},
+	}}
+	details := map[int64]string{}
+	in := "t,host,v,gpu,type\n1,a,700,g,gpu\n1,b,700,,gpu\n1,c,700,g,\n1,d,700,fan0,fan\n"
+	r, err := newReader(strings.NewReader(in), cfg, func(line int64, why reason, detail string) {
+		assert.Equal(t, subject, why)
+		details[line] = detail
+	})
+	require.NoError(t, err)
+	s, err := r.step(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, s.rows, 2, "a fan's power is no mistake, and no GPU's")
+	assert.Equal(t, map[int64]string{
+		3: "metric hw.power has no hw.id: must be the UUID of the GPU, or the name of the network adapter",
+		4: "metric hw.power has no hw.type: must be gpu for that of a GPU",
+	}, details)
+}
+
 func TestMapping(t *testing.T) {
 	cfg := &Config{Table: TableConfig{
 		Time:     TimeConfig{Column: "when", Layout: "02.01.2006 15:04"},

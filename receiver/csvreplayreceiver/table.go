@@ -36,6 +36,7 @@ type measure struct {
 	MetricConfig
 	kind       reading.Kind
 	known      *reading.Metric // nil for a metric that nobody here reads
+	factor     float64         // to the unit of known
 	attributes []attr
 }
 
@@ -105,9 +106,11 @@ func newMeasure(m MetricConfig, attrs []attr) measure {
 	if m.Type == "" {
 		to.kind = known.Kind
 	}
-	if m.Unit == "" || m.Unit == known.Unit {
-		to.Unit, to.known = known.Unit, known
+	if m.Unit == "" {
+		to.Unit = known.Unit
 	}
+	to.known = known
+	to.factor, _ = known.Factor(m.Unit)
 	return to
 }
 
@@ -126,7 +129,7 @@ func (t *table) render(value template, fields []string) string {
 	return text.String()
 }
 
-// pairs are the keys and values of attributes; one that comes out empty is left out.
+// pairs are the keys and values of attributes, without the empty values.
 func (t *table) pairs(attrs []attr, fields []string) []string {
 	pairs := make([]string, 0, 2*len(attrs))
 	for _, a := range attrs {
@@ -156,6 +159,9 @@ func (t *table) decode(fields []string) (row, reason, string) {
 		if text == "" || !t.selects(m, fields) {
 			continue
 		}
+		if refused, ok := t.whom(m, fields); !ok {
+			return r, subject, refused.String()
+		}
 		var why reason
 		if r.values[i], why = m.parse(text); why != "" {
 			return r, why, fmt.Sprintf("column %q is %s", m.Column, quote(text))
@@ -177,6 +183,32 @@ func (t *table) selects(m *measure, fields []string) bool {
 	return true
 }
 
+// whom reports whether the point of a row says whose it is, as its readers demand.
+func (t *table) whom(m *measure, fields []string) (refused reading.Refused, ok bool) {
+	if m.known == nil {
+		return refused, true
+	}
+	var id, hwType string
+	var texts reading.Texts
+	for _, a := range m.attributes {
+		switch a.key {
+		case semconv.AttrHWID:
+			id = t.render(a.value, fields)
+		case semconv.AttrHWType:
+			hwType = t.render(a.value, fields)
+		default:
+			for i, key := range m.known.Keys {
+				if a.key == key.Name || a.key == key.Alias {
+					texts[i] = t.render(a.value, fields)
+				}
+			}
+		}
+	}
+	_, of := m.known.Select(hwType, &texts)
+	why := m.known.Whom(of, id, hwType)
+	return reading.Refused{Metric: m.known, Why: why, HWType: hwType}, why == reading.Accepted
+}
+
 func (m *measure) parse(text string) (float64, reason) {
 	v, err := strconv.ParseFloat(text, 64)
 	v *= m.Scale
@@ -185,7 +217,7 @@ func (m *measure) parse(text string) (float64, reason) {
 		return 0, notFinite
 	case err != nil:
 		return 0, badNumber
-	case v < 0 && m.kind == reading.Counter, m.known != nil && !m.known.Range.Holds(v):
+	case v < 0 && m.kind == reading.Counter, m.known != nil && m.known.Judge(v*m.factor) != reading.Accepted:
 		return 0, outOfRange
 	}
 	return v, ""
@@ -255,7 +287,7 @@ func (t *table) report(rows []row, cluster, version string, now, began time.Time
 				put(p.Attributes(), attrs)
 				series[id], added = p, true
 			}
-			if m.known != nil && m.known.Integer {
+			if m.known != nil && m.known.Integer && m.factor == 1 {
 				p.SetIntValue(int64(math.Round(v)))
 			} else {
 				p.SetDoubleValue(v)

@@ -22,8 +22,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 )
 
-// What the receiver has to survive, and the tests that prove it through the
-// C ABI of NVML. Those of internal/nvml are marked with *.
+// The receiver has to survive all of these; the tests prove it through the C ABI
+// of NVML. Tests of internal/nvml are marked with *.
 //
 //	 1  no library: one warning, no points    TestNoLibrary, TestBinaryWithoutNVML
 //	    library that comes later, is replaced TestLibraryThatIsInstalledLater*
@@ -42,8 +42,8 @@ import (
 //	11  same state, same points               TestSameStateSamePoints, TestQuietModelsForwardTheHeartbeatOnly
 
 // impossible are values that no GPU can have, each with the field that is
-// rejected, and the points that are not there. What NVML returns for a value
-// that it does not have is one of them where it says that the call succeeded.
+// rejected, and the points that are absent. NVML's mark of a missing value is
+// impossible too when the call claims success.
 var impossible = []struct {
 	key        string
 	value      any

@@ -34,10 +34,10 @@ type acknowledgement struct {
 	code gpuhealth.Opt[uint64]
 }
 
-// acknowledger reads a file in which an operator says what is done with. A
-// file works without access to the node's network, and leaves who wrote it to
-// the node's own permissions. It is removed once it was read, or remembered
-// where that is not allowed.
+// acknowledger reads a file that names the GPUs an operator has dealt with. A file
+// needs no access to the node's network, and the node's own permissions say who may
+// write it. The acknowledger removes the file once read, or remembers it where that
+// is not allowed.
 type acknowledger struct {
 	path string
 	log  *zap.Logger
@@ -48,7 +48,7 @@ type acknowledger struct {
 	failing bool
 }
 
-// fileVersion tells a file from the one that was there before.
+// fileVersion tells a file from its predecessor of the same name.
 type fileVersion struct {
 	inode uint64
 	size  int64

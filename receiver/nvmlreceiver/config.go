@@ -103,7 +103,7 @@ type HealthConfig struct {
 	_ struct{}
 }
 
-// HealthOverride changes a rule or a Xid; what is not set stays as it is.
+// HealthOverride changes a rule or a Xid; an unset field changes nothing.
 type HealthOverride struct {
 	// Enabled false: it is not looked at.
 	Enabled *bool `mapstructure:"enabled"`

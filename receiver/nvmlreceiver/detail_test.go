@@ -137,7 +137,7 @@ func leftOut(t *testing.T) (somewhere, everywhere map[string]map[string]bool) {
 
 var quoted = regexp.MustCompile("`([^`]+)`")
 
-// What the standard detail leaves out is said, value by value, with the reason.
+// The docs list each value that the standard detail leaves out, with the reason.
 func TestDocsSayWhatIsLeftOut(t *testing.T) {
 	text, err := os.ReadFile(docsFile)
 	require.NoError(t, err)

@@ -239,7 +239,7 @@ func TestHangingGPU(t *testing.T) {
 		assert.Less(t, p.Timestamp().AsTime(), began.Add(deadline/2), "the others are of the moment that they were read")
 	}
 
-	// Who is known to hang is not waited for.
+	// A scrape does not wait for a GPU that is known to hang.
 	began = time.Now()
 	threads := pprof.Lookup("threadcreate").Count()
 	for range 20 {
@@ -460,9 +460,9 @@ func BenchmarkScrape(b *testing.B) {
 	}
 }
 
-// BenchmarkScrapeBesideAHang reports by how much a scrape beside a GPU that is
-// known to hang takes longer than one of eight GPUs that answer, in the median,
-// and how long the one scrape took that found the hang out.
+// BenchmarkScrapeBesideAHang reports the median delay of a scrape beside a GPU that
+// is known to hang, against a scrape of eight GPUs that answer. It also reports the
+// time of the scrape that found the hang.
 func BenchmarkScrapeBesideAHang(b *testing.B) {
 	state := fakenvml.NewH100(8)
 	rewrite := state.Install(b)

@@ -28,8 +28,8 @@ type inventory struct {
 	next time.Time
 }
 
-// readable reports whether the bus tells how many GPUs to expect. It shows a
-// container all of them, also one that was given some: NVML lists those only.
+// readable reports whether the bus tells how many GPUs to expect. A container that
+// was given some GPUs sees all on the bus, but NVML lists only the given GPUs.
 func (v *inventory) readable() (ok bool, why string) {
 	if given := os.Getenv(visibleEnv); given != "" && given != allGPUs {
 		return false, visibleEnv + " is " + given

@@ -5,12 +5,13 @@ package nvmlreceiver
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/extension/xextension/storage"
 	"go.uber.org/zap"
+
+	"github.com/gpu-collector/gpu-collector/internal/hostextension"
 )
 
 const (
@@ -22,7 +23,7 @@ const (
 	// A storm of Xids is not a storm of writes.
 	keepInterval = 5 * time.Second
 	storeTimeout = 5 * time.Second
-	// What a storage that hangs may delay a shutdown by.
+	// A storage that hangs delays a shutdown by at most this.
 	lastWriteTimeout = time.Second
 )
 
@@ -66,13 +67,9 @@ func (k *keeper) start(ctx context.Context, host component.Host, id *component.I
 	if id == nil {
 		return nil
 	}
-	found, ok := host.GetExtensions()[*id]
-	if !ok {
-		return fmt.Errorf("`storage` is %q: there is no such extension in `service::extensions`", id)
-	}
-	extension, ok := found.(storage.Extension)
-	if !ok {
-		return fmt.Errorf("`storage` is %q: it has to be a storage extension, such as file_storage", id)
+	extension, err := hostextension.Find[storage.Extension](host, "storage", "storage", *id)
+	if err != nil {
+		return err
 	}
 	client, err := extension.GetClient(ctx, component.KindReceiver, owner, storageName)
 	if err != nil {

@@ -247,12 +247,12 @@ func TestKeeperWithoutStorage(t *testing.T) {
 	require.NoError(t, k.shutdown(t.Context()))
 
 	err := k.start(t.Context(), componenttest.NewNopHost(), &storageID, ownerID, time.Now())
-	require.ErrorContains(t, err, "`storage` is \"file_storage\": there is no such extension")
+	require.ErrorContains(t, err, "`storage` is \"file_storage\", which `service::extensions` does not list")
 	other := hostWith{storageID: struct {
 		component.StartFunc
 		component.ShutdownFunc
 	}{}}
-	require.ErrorContains(t, k.start(t.Context(), other, &storageID, ownerID, time.Now()), "it has to be a storage extension")
+	require.ErrorContains(t, k.start(t.Context(), other, &storageID, ownerID, time.Now()), "must be a storage extension")
 
 	core, logs := observer.New(zapcore.InfoLevel)
 	k.log = zap.New(core)

@@ -140,9 +140,9 @@ func xidSeverity(xid *gpuhealth.Xid) plog.SeverityNumber {
 	}
 }
 
-// health logs that a GPU went from one state to another, or what else ended the
-// one that it was in: an operator's word, or a board in its place. A GPU that
-// is well when it is first seen is no news.
+// health logs that a GPU went from one state to another. An operator's word, or a
+// new board in its place, ends a state too. A GPU that is well when it is first
+// seen is no news.
 func (l *logSink) health(s *gpuhealth.Sample, v *gpuhealth.Verdict, cause roster.Cause) {
 	if cause == "" && (!v.Changed || v.Previous == "" && v.State == gpuhealth.StateHealthy) {
 		return

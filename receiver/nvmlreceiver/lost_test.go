@@ -40,7 +40,9 @@ type machine struct {
 	testing.TB
 	slots   []board
 	epoch   int
+	boots   int
 	boards  int
+	proc    string
 	library string
 	state   string
 	sys     string // empty: the bus cannot be read
@@ -56,7 +58,10 @@ type machine struct {
 func newMachine(tb testing.TB, slots int, withBus, withStorage bool) *machine {
 	tb.Helper()
 	dir := tb.TempDir()
-	m := &machine{TB: tb, library: fakenvml.Library(tb), state: filepath.Join(dir, "state"), ack: filepath.Join(dir, "ack"), now: testTime}
+	m := &machine{
+		TB: tb, library: fakenvml.Library(tb), now: testTime,
+		proc: filepath.Join(dir, "proc"), state: filepath.Join(dir, "state"), ack: filepath.Join(dir, "ack"),
+	}
 	tb.Setenv(fakenvml.StateEnv, m.state)
 	if withBus {
 		m.sys = filepath.Join(dir, "sys")
@@ -87,6 +92,9 @@ func (m *machine) write() {
 			listed = append(listed, i)
 		}
 	}
+	kernel := filepath.Join(m.proc, "sys", "kernel", "random")
+	require.NoError(m, os.MkdirAll(kernel, 0o750))
+	require.NoError(m, os.WriteFile(filepath.Join(kernel, "boot_id"), fmt.Append(nil, "boot-", m.boots, "\n"), 0o600))
 	state := fakenvml.NewState(len(listed)).Set("driver.epoch", m.epoch)
 	for index, i := range listed {
 		b := &m.slots[i]
@@ -119,7 +127,7 @@ func (m *machine) start() {
 	m.write()
 	cfg := createDefaultConfig().(*Config)
 	cfg.LibraryPath, cfg.RetryInterval, cfg.AcknowledgeFile = m.library, time.Nanosecond, m.ack
-	cfg.ProcPath, cfg.SysPath = "/nonexistent", "/nonexistent"
+	cfg.ProcPath, cfg.SysPath = m.proc, "/nonexistent"
 	if m.sys != "" {
 		cfg.SysPath = m.sys
 	}
@@ -145,6 +153,16 @@ func (m *machine) restart() { m.Helper(); m.stop(); m.start() }
 
 func (m *machine) reload() { m.epoch++ }
 
+// reboot has another boot id and loads the driver anew; meanwhile the hardware may change.
+func (m *machine) reboot(meanwhile func()) {
+	m.Helper()
+	m.stop()
+	meanwhile()
+	m.boots++
+	m.reload()
+	m.start()
+}
+
 func (m *machine) poll() pmetric.Metrics {
 	m.Helper()
 	m.write()
@@ -163,7 +181,7 @@ func (m *machine) acknowledge(text string) {
 // counts are expected, found and lost.
 func counts(md pmetric.Metrics) (counts [3]int) {
 	for i, state := range []string{"expected", "found", "lost"} {
-		for _, p := range find(md, gpusemconv.MetricGPUCount, map[string]string{"state": state}) {
+		for _, p := range find(md, gpusemconv.MetricGPUDevices, map[string]string{"state": state}) {
 			counts[i] = int(p.IntValue())
 		}
 	}
@@ -187,6 +205,7 @@ func TestALostGPUStaysLost(t *testing.T) {
 	unlist := func(m *machine) { lose(m); m.slots[3].listed = false }
 	gone := func(m *machine) { unlist(m); m.slots[3].onBus = false }
 	nothing := func(*machine) {}
+	still := func(m *machine) { m.reboot(func() {}) }
 	uuid := fakenvml.UUID(4)
 	lost, named := [3]int{8, 7, 1}, []string{uuid}
 	whole := [3]int{8, 8, 0}
@@ -213,6 +232,16 @@ func TestALostGPUStaysLost(t *testing.T) {
 			b := &m.slots[3]
 			b.answers, b.listed, b.onBus = true, true, true
 		}, want: whole},
+		"reboot with storage":                    {storage: true, lose: lose, then: still, want: lost, down: named},
+		"reboot with storage, not listed":        {storage: true, noBus: true, lose: unlist, then: still, want: lost, down: named},
+		"reboot with storage, gone from the bus": {storage: true, lose: lose, then: func(m *machine) { m.reboot(func() { gone(m) }) }, want: lost, down: named},
+		"reboot with the bus only, not listed":   {lose: unlist, then: still, want: lost},
+		"reboot, and it is back": {
+			storage: true, lose: gone,
+			then: func(m *machine) {
+				m.reboot(func() { b := &m.slots[3]; b.answers, b.listed, b.onBus = true, true, true })
+			}, want: whole,
+		},
 		"another board in its place":             {storage: true, lose: gone, then: func(m *machine) { m.stop(); m.slots[3] = m.newBoard(); m.start() }, want: whole},
 		"another board in its place, no restart": {lose: lose, then: func(m *machine) { m.slots[3] = m.newBoard(); m.reload() }, want: whole},
 		"its slot is taken by a board that was there": {
@@ -279,6 +308,32 @@ func TestALostGPUKeepsItsIdentityOverARestart(t *testing.T) {
 	md := m.poll()
 	assert.Equal(t, "lost", up(md)[fakenvml.UUID(2)], "that the driver no longer lists it finds it no better")
 	assert.Equal(t, before, point(t, md, gpusemconv.MetricGPUInfo, map[string]string{"hw.id": fakenvml.UUID(2)}).Attributes().AsRaw())
+	m.stop()
+}
+
+// A reboot heals what a load of the driver heals, and a lost GPU is none of that.
+func TestAGPUIsLostOverAReboot(t *testing.T) {
+	m := newMachine(t, 2, true, true)
+	gone := m.slots[1].uuid
+	reason := map[string]string{"hw.id": gone, "reason": "gpu_lost"}
+	m.poll()
+	m.slots[1].answers = false
+	m.poll()
+	m.reboot(func() { m.slots[1].listed, m.slots[1].onBus = false, false })
+	md := m.poll()
+	assert.Equal(t, [3]int{2, 1, 1}, counts(md))
+	assert.Equal(t, "lost", up(md)[gone])
+	assert.Equal(t, map[string]float64{gone: 1}, values(md, gpusemconv.MetricGPUHealthReason, reason))
+	data, _, err := m.agent.monitor.Snapshot()
+	require.NoError(t, err)
+	assert.Contains(t, string(data), `"boot-1"`, "the agent has seen that it was a reboot")
+
+	m.reboot(func() { m.slots[1].answers, m.slots[1].listed, m.slots[1].onBus = true, true, true })
+	md = m.poll()
+	assert.Equal(t, [3]int{2, 2, 0}, counts(md))
+	assert.Equal(t, "ok", up(md)[gone])
+	m.poll()
+	assert.NotEqual(t, map[string]float64{gone: 1}, values(m.poll(), gpusemconv.MetricGPUHealthReason, reason), "it has answered often enough")
 	m.stop()
 }
 
@@ -412,6 +467,7 @@ func TestLostGPUsProperty(t *testing.T) {
 				m.reload()
 			},
 			"restart": func(*rapid.T) { m.restart(); forget() },
+			"reboot":  func(*rapid.T) { m.reboot(func() {}); forget() },
 			"swap": func(*rapid.T) {
 				i := slot()
 				old := m.slots[i].uuid

@@ -167,7 +167,7 @@ func TestExpectedGPUsWithoutADriver(t *testing.T) {
 	md := n.first()
 	n.shutdown()
 	for state, want := range map[string]int64{"expected": 8, "found": 0, "lost": 8} {
-		found := find(md, "hw.gpu.count", map[string]string{"state": state})
+		found := find(md, "hw.gpu.devices", map[string]string{"state": state})
 		if assert.Len(t, found, 1, state) {
 			assert.Equal(t, want, found[0].IntValue(), state)
 		}

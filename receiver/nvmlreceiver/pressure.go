@@ -22,9 +22,9 @@ type cpuPressure struct {
 	warned bool
 }
 
-// read returns the share of the last ten seconds in which some task waited
-// for a CPU, in [0,1] (docs.kernel.org/accounting/psi.html), and nothing where
-// the kernel does not say: before 4.20, without CONFIG_PSI, or with psi=0.
+// read returns the share of the last ten seconds when some task waited for a CPU, in
+// [0,1] (docs.kernel.org/accounting/psi.html). It returns nothing where the kernel
+// does not say: before 4.20, without CONFIG_PSI, or with psi=0.
 func (p *cpuPressure) read() gpuhealth.Opt[float64] {
 	v, err := p.some()
 	if err != nil {

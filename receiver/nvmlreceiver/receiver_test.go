@@ -58,8 +58,8 @@ type node struct {
 	records      consumertest.LogsSink
 }
 
-// What is behind a signal takes no more once that has ended, although the other has
-// not yet.
+// The consumer of a signal gets nothing after that signal's shutdown, although the
+// other signal still runs.
 func TestNothingIsReadAfterTheFirstShutdown(t *testing.T) {
 	n := startNode(t, nil)
 	n.first()

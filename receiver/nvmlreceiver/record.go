@@ -26,8 +26,7 @@ var upReasons = map[gpuhealth.Reason]metadata.AttributeUpReason{
 	gpuhealth.ReasonError:           metadata.AttributeUpReasonError,
 }
 
-// recorder adds the points of one validated sample. What the sample does not
-// have gets no point.
+// recorder adds the points of one validated sample. A missing value has no point.
 type recorder struct {
 	mb *metadata.MetricsBuilder
 	ts pcommon.Timestamp
@@ -78,7 +77,7 @@ func (r *recorder) of(s *gpuhealth.Sample) {
 	}
 }
 
-// identity adds the points that every GPU has, also one that is lost.
+// identity adds the points that every GPU has, a lost GPU too.
 func (r *recorder) identity() {
 	s := r.s
 	facts := append(make([]metadata.MetricAttributeOption, 0, 7), r.parent...)

@@ -64,7 +64,7 @@ var bitErrors = [gpuhealth.NumBitErrors]metadata.AttributeBitErrors{
 }
 
 // linkErrors reports whether a kind of errors has a point. The older counters
-// of CRC errors say nothing new beside the one that came after them.
+// of CRC errors say nothing new beside the newest.
 func (r *recorder) linkErrors(kind gpuhealth.NVLinkError) bool {
 	switch kind {
 	case gpuhealth.NVLinkEffective:

@@ -26,7 +26,7 @@ func (r *recorder) memoryErrors() {
 	for e, errorType := range errorTypes {
 		for c, counter := range eccCounters {
 			total := r.s.ECC[e][c]
-			// The life of the board is history; what happens now is in volatile.
+			// Aggregate counts are the board's history; volatile counts have the present.
 			if v := total; v.OK && (r.full || c == int(gpuhealth.ECCVolatile)) {
 				r.mb.RecordHwErrorsDataPoint(r.ts, int64(v.V), r.id, gpuType, errorType,
 					metadata.AttributeGpuMemoryLocationAll, counter, r.parent...)

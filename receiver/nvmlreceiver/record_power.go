@@ -17,8 +17,8 @@ var temperatureLimits = [gpuhealth.NumTemperatureLimits]struct {
 	gpuhealth.LimitMemoryMax: {metadata.AttributeHwSensorLocationMemory, metadata.AttributeHwLimitTypeMax},
 }
 
-// temperatureLimit reports whether the limit is one that a temperature is to be
-// compared with. Where the GPU tells its margin, that is the better comparison.
+// temperatureLimit reports whether a limit has a point: people compare it with a
+// temperature. Where the GPU tells its margin, that is the better comparison.
 func (r *recorder) temperatureLimit(limit gpuhealth.TemperatureLimit) bool {
 	switch limit {
 	case gpuhealth.LimitMemoryMax:

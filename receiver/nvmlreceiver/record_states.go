@@ -67,9 +67,9 @@ func (st *states) tell(now []gpuhealth.ActiveReason) {
 	}
 }
 
-// said remembers the states that were said to hold. Most states of a GPU never
-// do and need no point; one that did goes on with 0 when it ends, so that its
-// last point is not taken for what still is.
+// said remembers the states that held. Most states of a GPU never hold and need no
+// point. A state that ends goes on with 0, so that its last point does not look as
+// if it still held.
 type said struct {
 	byID  map[string]*states
 	round uint64

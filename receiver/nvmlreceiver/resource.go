@@ -18,8 +18,8 @@ const (
 	machineIDPath = "/etc/machine-id"
 )
 
-// nodeResource describes the node. It is made once: a node does not change its
-// name while it runs. What is not known is left out.
+// nodeResource describes the node, without what is unknown. It is made once: a node
+// does not change its name while it runs.
 func nodeResource(cfg *Config) pcommon.Resource {
 	rb := metadata.NewResourceBuilder(cfg.ResourceAttributes)
 	if name, err := os.Hostname(); err == nil && name != "" {

@@ -250,9 +250,9 @@ func (s *gpuScraper) recordNode(ts pcommon.Timestamp, samples []gpuhealth.Sample
 	if found < expected {
 		s.news.nameless(s.roster.Nameless())
 	}
-	s.builder.RecordHwGpuCountDataPoint(ts, int64(expected), metadata.AttributeCountStateExpected)
-	s.builder.RecordHwGpuCountDataPoint(ts, int64(found), metadata.AttributeCountStateFound)
-	s.builder.RecordHwGpuCountDataPoint(ts, int64(expected-found), metadata.AttributeCountStateLost)
+	s.builder.RecordHwGpuDevicesDataPoint(ts, int64(expected), metadata.AttributeCountStateExpected)
+	s.builder.RecordHwGpuDevicesDataPoint(ts, int64(found), metadata.AttributeCountStateFound)
+	s.builder.RecordHwGpuDevicesDataPoint(ts, int64(expected-found), metadata.AttributeCountStateLost)
 	if v := s.pressure.read(); v.OK {
 		s.builder.RecordGpuNodeCPUPressureDataPoint(ts, v.V)
 	}

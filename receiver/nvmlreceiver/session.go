@@ -74,7 +74,7 @@ func (s *session) poll(ctx context.Context) nvml.Report {
 }
 
 // wanted reports whether somebody asks for the driver. A file that cannot be
-// looked at is taken for one that is not there.
+// looked at counts as absent.
 func (s *session) wanted() bool {
 	if s.releaseFile == "" {
 		return false

@@ -15,10 +15,10 @@ import (
 // with as many counters as the receiver could have.
 const maxSeries = 256 * 64
 
-// startTimes gives each monotonic series its start time. NVML does not say
-// when a counter began, so the first point starts at its own time, which the
-// OpenTelemetry data model has for an unknown start; a counter that goes back
-// was reset after its last point, and starts there.
+// startTimes gives each monotonic series its start time. NVML does not say when a
+// counter began, so the first point starts at its own time: the OpenTelemetry data
+// model has that for an unknown start. A counter that goes back was reset after its
+// last point, and starts there.
 type startTimes struct {
 	series map[string]*counter
 	key    []byte

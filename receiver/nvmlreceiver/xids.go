@@ -16,8 +16,8 @@ const (
 	// not know: a code that is garbage may be any number. Those that it knows
 	// are few, and always have room.
 	maxStrangeXids = 64
-	// otherXid counts the codes for which a GPU has no series left. As the
-	// signed attribute it is -1, which no Xid is.
+	// otherXid counts the codes beyond a GPU's series. As the signed attribute it is
+	// -1, which no Xid is.
 	otherXid = math.MaxUint64
 )
 

@@ -2,8 +2,8 @@
 
 // Package fleetpush pushes the reports of simulated nodes as their agents would:
 // what the nvml receiver reports of the GPUs of sim/fleetsim, what the
-// straggler processor adds to it, over OTLP, with the headers by which
-// thresholds come back.
+// straggler processor adds to it, over OTLP, with the headers that bring
+// thresholds back.
 package fleetpush // import "github.com/gpu-collector/gpu-collector/sim/fleetpush"
 
 import (
@@ -20,9 +20,9 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
@@ -240,7 +240,7 @@ func New(cfg Config) (*Fleet, error) {
 	f.plan = nodescore.NewPlan(&f.score.Measures)
 	f.deal()
 	var err error
-	if f.layout, err = newLayout(f.plan); err != nil {
+	if f.layout, err = newLayout(h100, f.plan); err != nil {
 		return nil, err
 	}
 	f.model = strings.Join(strings.Fields(f.layout.product), "-")
@@ -251,7 +251,8 @@ func New(cfg Config) (*Fleet, error) {
 		f.gpuNames = append(f.gpuNames, strconv.Itoa(g))
 	}
 	if cfg.Load == fleetsim.Training && !cfg.NoSteps {
-		inputs := f.plan.Inputs(gpusemconv.MetricAppStepDuration)
+		step, _ := reading.Of(reading.StepDuration)
+		inputs := f.plan.Known(step)
 		if len(inputs) != 1 {
 			return nil, errors.New("the node's score has no one place for the time of a step")
 		}

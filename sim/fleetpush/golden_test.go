@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 )
 
@@ -68,8 +69,8 @@ func gpuIDs(md pmetric.Metrics) (ids []string) {
 	return ids
 }
 
-// A GPU that is well, and one that is lost, have the series that the nvml
-// receiver reports of such GPUs, and those of what happened to them before.
+// A well GPU and a lost GPU have the series that the nvml receiver reports of such
+// GPUs, and of their earlier faults.
 func TestSeriesAreTheReceivers(t *testing.T) {
 	f := newFleet(t, Config{Nodes: 1, GPUs: 8, Load: fleetsim.Idle, Raw: true, Faults: []Fault{
 		{Fault: fleetsim.Fault{Kind: fleetsim.LostGPU, GPU: 2, From: 15 * time.Second, Until: 35 * time.Second}},
@@ -121,4 +122,23 @@ func TestSeriesAreTheReceivers(t *testing.T) {
 		"hw.status{hw.state=failed,hw.type=gpu}", status)
 	assert.Equal(t, with(back, "hw.gpu.up{reason=lost}", ended), seriesOf(reports[3], ids[2]))
 	assert.Equal(t, back, seriesOf(reports[4], ids[2]))
+}
+
+// A report that the readers of the product would refuse makes no fleet.
+func TestTheLayoutRefusesAsReadersDo(t *testing.T) {
+	measures := nodescore.DefaultMeasures()
+	for name, tt := range map[string]struct{ old, with, want string }{
+		"unit":  {"unit: W\n", "unit: fortnight\n", "metric hw.gpu.power.limit has another unit or type than in the catalogue"},
+		"value": {"asDouble: 1.98e+09\n", "asDouble: -1\n", "the catalogue refuses a point of metric hw.gpu.clock.frequency: value_range"},
+		"whom":  {"- key: hw.id\n", "- key: id\n", "the catalogue refuses a point of metric hw.energy: subject"},
+		"name":  {"name: hw.power\n", "name: hw.powr\n", "the catalogue has no metric hw.powr"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Contains(t, string(h100), tt.old)
+			_, err := newLayout([]byte(strings.ReplaceAll(string(h100), tt.old, tt.with)), nodescore.NewPlan(&measures))
+			require.EqualError(t, err, "the report of the nvml receiver: "+tt.want)
+		})
+	}
+	_, err := newLayout(h100, nodescore.NewPlan(&measures))
+	require.NoError(t, err)
 }

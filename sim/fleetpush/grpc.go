@@ -23,8 +23,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 )
 
-// exportMethod is OTLP's for metrics.
-const exportMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+// ExportMethod is OTLP's for metrics.
+const ExportMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 
 // reconnectDelay bounds the pause between two attempts to connect, as agents do.
 const reconnectDelay = 5 * time.Second
@@ -39,7 +39,7 @@ func newGRPCSender(endpoint string, connections int, compression string, tlsConf
 	if tlsConfig != nil {
 		creds = credentials.NewTLS(tlsConfig)
 	}
-	s := &grpcSender{options: []grpc.CallOption{grpc.ForceCodecV2(raw{})}}
+	s := &grpcSender{options: []grpc.CallOption{grpc.ForceCodecV2(Raw{})}}
 	if compression != CompressionNone {
 		s.options = append(s.options, grpc.UseCompressor(compression))
 	}
@@ -70,7 +70,7 @@ func (s *grpcSender) send(ctx context.Context, connection int, h Headers, body [
 	var header metadata.MD
 	var response []byte
 	options := slices.Concat(s.options, []grpc.CallOption{grpc.Header(&header)})
-	err := s.conns[connection].Invoke(ctx, exportMethod, &body, &response, options...)
+	err := s.conns[connection].Invoke(ctx, ExportMethod, &body, &response, options...)
 	code := status.Code(err)
 	r := result{Answer: Answer{Accepted: err == nil, Headers: header.Get}, err: err}
 	// As in the agents' extension: without a header nobody has spoken.
@@ -88,14 +88,14 @@ func (s *grpcSender) send(ctx context.Context, connection int, h Headers, body [
 	return r
 }
 
-// raw is a gRPC codec of messages that are encoded: *[]byte.
-type raw struct{}
+// Raw is a gRPC codec of messages that are encoded: *[]byte.
+type Raw struct{}
 
 // Name is that of the codec whose bytes they are.
-func (raw) Name() string { return "proto" }
+func (Raw) Name() string { return "proto" }
 
 // Marshal hands the bytes on.
-func (raw) Marshal(v any) (mem.BufferSlice, error) {
+func (Raw) Marshal(v any) (mem.BufferSlice, error) {
 	b, ok := v.(*[]byte)
 	if !ok {
 		return nil, fmt.Errorf("%T is no bytes", v)
@@ -104,7 +104,7 @@ func (raw) Marshal(v any) (mem.BufferSlice, error) {
 }
 
 // Unmarshal copies the bytes.
-func (raw) Unmarshal(data mem.BufferSlice, v any) error {
+func (Raw) Unmarshal(data mem.BufferSlice, v any) error {
 	b, ok := v.(*[]byte)
 	if !ok {
 		return fmt.Errorf("%T is no bytes", v)

@@ -48,8 +48,7 @@ func (f *Fleet) Hear(i int, a Answer, now time.Time) (h Heard) {
 	return h
 }
 
-// parse reads a params header; what one answer to the group says is mostly what
-// the one before said.
+// parse reads a params header. Most answers to a group repeat the answer before.
 func (g *group) parse(header []string) ([]threshold.Value, error) {
 	if len(header) == 0 {
 		return nil, nil

@@ -36,8 +36,8 @@ func TestJobsNeedTimes(t *testing.T) {
 	assert.ErrorContains(t, err, "pause is -1s, must be 0s or more")
 }
 
-// A verdict is about the faults that a node has when it begins, each of which is
-// found for itself; one without any is false.
+// A verdict finds each fault that its node has when the verdict begins. A verdict
+// on a node without a fault is false.
 func TestVerdictsAreOfTheirFault(t *testing.T) {
 	const step = 10 * time.Second
 	n := &node{troubles: []trouble{

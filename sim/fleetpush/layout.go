@@ -71,8 +71,8 @@ type measure struct {
 
 // newLayout makes the layout out of what the nvml receiver reports of a node
 // with one GPU.
-func newLayout(plan *nodescore.Plan) (*layout, error) {
-	md, err := golden(h100)
+func newLayout(report []byte, plan *nodescore.Plan) (*layout, error) {
+	md, err := golden(report)
 	if err != nil {
 		return nil, fmt.Errorf("the report of the nvml receiver: %w", err)
 	}
@@ -81,8 +81,9 @@ func newLayout(plan *nodescore.Plan) (*layout, error) {
 	addRare(metrics)
 	var ends []metric
 	for _, m := range metrics.All() {
-		l.score(m, plan)
-		l.metrics = append(l.metrics, newMetric(m))
+		if err := l.add(m, plan); err != nil {
+			return nil, fmt.Errorf("the report of the nvml receiver: %w", err)
+		}
 		if m.Name() == gpusemconv.MetricGPUUp {
 			ends = append(ends, endOf(m, gpuhealth.ReasonOK, wentDown), endOf(m, gpuhealth.ReasonLost, cameUp))
 		}
@@ -109,9 +110,11 @@ func golden(text []byte) (pmetric.Metrics, error) {
 	return md, err
 }
 
-// addRare adds the series that a GPU has once something has happened to it,
-// which the receiver's report of a healthy one lacks, and the metrics whose
-// series have names that are not known in advance.
+// anyGPU stands in the layout for the GPU that a report names.
+const anyGPU = "GPU"
+
+// addRare adds the series that the receiver's report of a healthy GPU lacks, since
+// they begin with a fault. It adds the metrics whose series have no names in advance.
 func addRare(metrics pmetric.MetricSlice) {
 	add := func(name string, attrs ...string) pmetric.Metric {
 		at := -1
@@ -131,7 +134,7 @@ func addRare(metrics pmetric.MetricSlice) {
 			}
 			p := points(m).AppendEmpty()
 			p.SetIntValue(0)
-			p.Attributes().PutStr(gpusemconv.AttrHWID, "")
+			p.Attributes().PutStr(gpusemconv.AttrHWID, anyGPU)
 			for i := 0; i < len(attrs); i += 2 {
 				p.Attributes().PutStr(attrs[i], attrs[i+1])
 			}
@@ -158,20 +161,6 @@ func addRare(metrics pmetric.MetricSlice) {
 	m.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
 }
 
-// newMetric takes the points off m.
-func newMetric(m pmetric.Metric) metric {
-	to := metric{Metric: m}
-	for _, dp := range points(m).All() {
-		p := point{NumberDataPoint: pmetric.NewNumberDataPoint()}
-		dp.CopyTo(p.NumberDataPoint)
-		_, p.ofGPU = dp.Attributes().Get(gpusemconv.AttrHWID)
-		p.source, p.facts = meaning(m.Name(), dp.Attributes())
-		to.points = append(to.points, p)
-	}
-	points(m).RemoveIf(func(pmetric.NumberDataPoint) bool { return true })
-	return to
-}
-
 // endOf is a series of hw.gpu.up that ends when the GPU is lost, or is back: a
 // point without a value, in a metric of its own behind all others.
 func endOf(up pmetric.Metric, reason gpuhealth.Reason, when facts) metric {
@@ -184,34 +173,53 @@ func endOf(up pmetric.Metric, reason gpuhealth.Reason, when facts) metric {
 	return to
 }
 
-// score takes what a metric adds to the node's score, as the straggler processor
-// selects it.
-func (l *layout) score(m pmetric.Metric, plan *nodescore.Plan) {
+// add takes a metric, and takes the points off it. It fails where the readers of the
+// product would refuse one.
+func (l *layout) add(m pmetric.Metric, plan *nodescore.Plan) error {
 	known := reading.ByName(m.Name())
 	if known == nil {
-		return
+		return fmt.Errorf("the catalogue has no metric %s", m.Name())
 	}
-	from := metricreading.New(zap.NewNop()).Resource(pcommon.NewMap())
-	metric, _ := from.Open(known, m)
-	inputs := plan.Known(known)
+	var from metricreading.Resource
+	from.Begin(metricreading.New(zap.NewNop(), nil), pcommon.NewMap())
+	list, ok := from.Open(known, m)
+	if !ok {
+		return fmt.Errorf("metric %s has another unit or type than in the catalogue", m.Name())
+	}
+	to := metric{Metric: m}
 	var p metricreading.Point
-	for _, dp := range metric.Points.All() {
-		metric.Read(dp, &p)
-		if v, ok := dp.Attributes().Get(gpusemconv.AttrHWModel); ok {
-			l.product = v.Str()
+	for _, dp := range list.All() {
+		if why := from.Read(dp, &p); why != reading.Accepted {
+			return fmt.Errorf("the catalogue refuses a point of metric %s: %s", m.Name(), why)
 		}
-		of := &l.ofNode
-		if p.Subject != reading.Node {
-			of = &l.ofGPU
-		}
-		for i := range inputs {
-			in := &inputs[i]
-			if in.Field != p.Field {
-				continue
-			}
-			s := measure{input: in, integer: dp.ValueType() == pmetric.NumberDataPointValueTypeInt, constant: metricreading.Number(dp)}
-			s.source, s.facts = meaning(m.Name(), dp.Attributes())
-			*of = append(*of, s)
+		own := point{NumberDataPoint: pmetric.NewNumberDataPoint()}
+		dp.CopyTo(own.NumberDataPoint)
+		_, own.ofGPU = dp.Attributes().Get(gpusemconv.AttrHWID)
+		own.source, own.facts = meaning(&p)
+		to.points = append(to.points, own)
+		l.score(&own, &p, plan.Known(known))
+	}
+	list.RemoveIf(func(pmetric.NumberDataPoint) bool { return true })
+	l.metrics = append(l.metrics, to)
+	return nil
+}
+
+// score takes what a point adds to the node's score, as the straggler processor
+// selects it.
+func (l *layout) score(own *point, p *metricreading.Point, inputs []nodescore.Input) {
+	if v, ok := own.Attributes().Get(gpusemconv.AttrHWModel); ok {
+		l.product = v.Str()
+	}
+	of := &l.ofNode
+	if p.Subject != reading.Node {
+		of = &l.ofGPU
+	}
+	for i := range inputs {
+		if in := &inputs[i]; in.Field == p.Field {
+			*of = append(*of, measure{
+				input: in, source: own.source, facts: own.facts,
+				integer: own.ValueType() == pmetric.NumberDataPointValueTypeInt, constant: p.Value,
+			})
 		}
 	}
 }

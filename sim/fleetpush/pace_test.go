@@ -102,8 +102,8 @@ func TestNodesPushEvenlySpread(t *testing.T) {
 	})
 }
 
-// Of a slow other end there is no backlog: at most so many pushes are on their
-// way, and who is late by an interval skips a turn, in which its world goes on.
+// A slow receiver makes no backlog: so many pushes are under way at most. A node
+// that is late by an interval skips a turn, while its world goes on.
 func TestLatePushesAreSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := DefaultPushConfig()
@@ -150,7 +150,7 @@ func TestABusyNodeKeepsOnlyItself(t *testing.T) {
 	})
 }
 
-// Who is told to wait does so, also without an interval.
+// A node that is told to wait does so, also without an interval.
 func TestNodesWaitAsTheyAreTold(t *testing.T) {
 	for name, interval := range map[string]time.Duration{"paced": 10 * time.Second, "as fast as answers come": 0} {
 		t.Run(name, func(t *testing.T) {

@@ -79,7 +79,7 @@ func TestPointsShowTheHardware(t *testing.T) {
 	assert.Len(t, serials, 3)
 
 	host := f.nodes[1].sim.Host()
-	want := map[string]float64{"gpu.node.cpu.pressure": host.CPUPressure, "gpu.app.step.duration": host.StepSeconds, "hw.gpu.count found": 3}
+	want := map[string]float64{"gpu.node.cpu.pressure": host.CPUPressure, "gpu.app.step.duration": host.StepSeconds, "hw.gpu.devices found": 3}
 	bit := map[bool]float64{true: 1}
 	for g := range 3 {
 		r := f.nodes[1].sim.Reading(g)

@@ -3,6 +3,7 @@
 package fleetpush
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -130,20 +131,12 @@ func order(nodes int) []int32 {
 	for i := range all {
 		all[i] = int32(i)
 	}
-	slices.SortFunc(all, func(a, b int32) int {
-		switch x, y := place(a), place(b); {
-		case x < y:
-			return -1
-		case x > y:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(all, func(a, b int32) int { return cmp.Compare(place(a), place(b)) })
 	return all
 }
 
-// pace hands out each node once in an interval, evenly spread. Who is so late
-// that its next push is due skips this one.
+// pace hands out each node once in an interval, evenly spread. A node that is so
+// late that its next push is due skips this push.
 func (p *Pusher) pace(ctx context.Context, due chan<- job) {
 	nodes := order(p.fleet.Nodes())
 	start := p.clock()

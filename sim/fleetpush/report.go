@@ -52,7 +52,7 @@ type Report struct {
 
 // FaultReport is what became of a fault.
 type FaultReport struct {
-	// Node is whose it was, or Share of which part of the nodes.
+	// Node had the fault, or Share of all nodes did.
 	Node  string  `json:"node,omitempty"`
 	Share float64 `json:"share,omitempty"`
 	// Nodes have the fault, and Found of them took themselves for stragglers.

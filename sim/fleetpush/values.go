@@ -3,10 +3,9 @@
 package fleetpush
 
 import (
-	"go.opentelemetry.io/collector/pdata/pcommon"
-
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 )
 
@@ -74,7 +73,7 @@ const (
 	wentDown
 	cameUp
 	scored
-	// What was the case once, from when on the receiver has a point for it.
+	// These held once: from then on the receiver has a point for each.
 	onceCapped
 	onceSlowed
 	onceLinksDown
@@ -179,7 +178,7 @@ func (v *values) judge(verdict *gpuhealth.Verdict) {
 	}
 }
 
-// healthy is what the health rubric says of a GPU of which nothing is wrong.
+// healthy is the health rubric's verdict on a GPU without a fault.
 var healthy = gpuhealth.Verdict{
 	Score: gpuhealth.Some(100), State: gpuhealth.StateHealthy, Hardware: gpuhealth.HardwareOK,
 }
@@ -191,70 +190,69 @@ func flag(on bool) float64 {
 	return 0
 }
 
-// series selects points: those of a metric that have the attribute, all without one.
-type series struct {
-	metric, attr, value string
-	source              source
-	facts               facts
+// shown is what a point that says a field shows, and when it is there. Of a field
+// that has a series for each text of an attribute, text is that of this series.
+type shown struct {
+	field  reading.Field
+	text   string
+	source source
+	facts  facts
 }
 
-// told are the series that show something of the simulated hardware. All others
+// told are the points that show something of the simulated hardware. All others
 // of a GPU are as the receiver's report has them, while it answers.
-var told = []series{
-	{gpusemconv.MetricTemperature, gpusemconv.AttrSensorLocation, "memory", memoryCelsius, up},
-	{gpusemconv.MetricTemperature, gpusemconv.AttrSensorLocation, "gpu", celsius, up},
-	{"hw.gpu.temperature.margin", "", "", margin, up},
-	{gpusemconv.MetricPower, "", "", watts, up},
-	{gpusemconv.MetricGPUPowerLimit, gpusemconv.AttrLimit, "enforced", limitWatts, up},
-	{gpusemconv.MetricEnergy, "", "", joules, up},
-	{gpusemconv.MetricGPUClock, gpusemconv.AttrClock, "sm", clockHertz, up},
-	{gpusemconv.MetricGPUClockLimit, gpusemconv.AttrClock, "sm", boostHertz, up},
-	{gpusemconv.MetricGPUUtilization, gpusemconv.AttrGPUTask, "general", utilization, up},
-	{gpusemconv.MetricGPUMemoryUsage, "", "", memoryUsed, up},
-	{gpusemconv.MetricGPUMemoryUtil, "", "", memoryShare, up},
-	{gpusemconv.MetricGPUProcesses, gpusemconv.AttrProcessType, "compute", processes, up},
-	{"hw.gpu.io", "gpu.link", "pcie", pcieBytes, up},
-	{"hw.gpu.io", "gpu.link", "nvlink", nvlinkBytes, up},
-	{gpusemconv.MetricGPUPCIeLinkWidth, gpusemconv.AttrKind, "current", pcieLanes, up},
-	{gpusemconv.MetricGPUPCIeLinkGeneration, gpusemconv.AttrKind, "current", pcieGeneration, up},
-	{gpusemconv.MetricGPUNVLinkLinks, gpusemconv.AttrState, "up", linksUp, up},
-	{gpusemconv.MetricGPUNVLinkLinks, gpusemconv.AttrState, "down", linksDown, up | onceLinksDown},
-	{gpusemconv.MetricGPUNVLinkErrors, gpusemconv.AttrErrorType, "replay", linkReplays, up},
-	{gpusemconv.MetricGPUNVLinkErrors, gpusemconv.AttrErrorType, "crc", linkCRC, up},
-	{gpusemconv.MetricErrors, gpusemconv.AttrErrorType, "corrected", eccCorrected, up},
-	{gpusemconv.MetricErrors, gpusemconv.AttrErrorType, "uncorrected", eccUncorrected, up},
-	{gpusemconv.MetricGPURemappedRows, gpusemconv.AttrCause, "uncorrected", remappedRows, up},
-	{gpusemconv.MetricGPURemapPending, "", "", remapPending, up},
-	{gpusemconv.MetricGPURemapFailed, "", "", remapFailed, up},
-	{gpusemconv.MetricGPUThrottleActive, gpusemconv.AttrReason, "power_cap", powerCapped, up | onceCapped},
-	{gpusemconv.MetricGPUThrottleActive, gpusemconv.AttrReason, "hw_slowdown", slowedDown, up | onceSlowed},
-	{gpusemconv.MetricGPUThrottleTime, gpusemconv.AttrReason, "sw_thermal", swThermalTime, up},
-	{gpusemconv.MetricGPUThrottleTime, gpusemconv.AttrReason, "hw_thermal", hwThermalTime, up},
-	{gpusemconv.MetricGPUThrottleTime, gpusemconv.AttrReason, "power_brake", brakeTime, up},
-	{gpusemconv.MetricGPUHealthScore, "", "", healthScore, scored},
-	{gpusemconv.MetricGPUHealthState, gpusemconv.AttrState, "unknown", stateUnknown, 0},
-	{gpusemconv.MetricGPUHealthState, gpusemconv.AttrState, "healthy", stateHealthy, 0},
-	{gpusemconv.MetricGPUHealthState, gpusemconv.AttrState, "degraded", stateDegraded, 0},
-	{gpusemconv.MetricGPUHealthState, gpusemconv.AttrState, "unhealthy", stateUnhealthy, 0},
-	{gpusemconv.MetricHWStatus, gpusemconv.AttrHWState, "ok", statusOK, 0},
-	{gpusemconv.MetricHWStatus, gpusemconv.AttrHWState, "degraded", statusDegraded, onceDegraded},
-	{gpusemconv.MetricHWStatus, gpusemconv.AttrHWState, "failed", statusFailed, onceFailed},
-	{gpusemconv.MetricHWStatus, gpusemconv.AttrHWState, "predicted_failure", statusPredicted, oncePredicted},
-	{gpusemconv.MetricGPUInfo, "", "", fixed, 0},
-	{gpusemconv.MetricGPUUp, gpusemconv.AttrReason, "ok", fixed, up},
-	{gpusemconv.MetricGPUUp, gpusemconv.AttrReason, "lost", fixed, down},
-	{gpusemconv.MetricGPUCount, gpusemconv.AttrState, "found", gpusFound, 0},
-	{gpusemconv.MetricGPUCount, gpusemconv.AttrState, "lost", gpusLost, 0},
-	{gpusemconv.MetricNodeCPUPressure, "", "", cpuPressure, 0},
+var told = [...]shown{
+	{reading.MemoryTemperature, "", memoryCelsius, up},
+	{reading.Temperature, "", celsius, up},
+	{reading.TemperatureMargin, "", margin, up},
+	{reading.Power, "", watts, up},
+	{reading.PowerLimit, "", limitWatts, up},
+	{reading.Energy, "", joules, up},
+	{reading.SMClock, "", clockHertz, up},
+	{reading.SMClockLimit, "", boostHertz, up},
+	{reading.Utilization, "", utilization, up},
+	{reading.MemoryUsed, "", memoryUsed, up},
+	{reading.MemoryShare, "", memoryShare, up},
+	{reading.Processes, "", processes, up},
+	{reading.PCIeBytes, "", pcieBytes, up},
+	{reading.NVLinkBytes, "", nvlinkBytes, up},
+	{reading.PCIeWidth, "", pcieLanes, up},
+	{reading.PCIeGeneration, "", pcieGeneration, up},
+	{reading.NVLinksUp, "", linksUp, up},
+	{reading.NVLinksDown, "", linksDown, up | onceLinksDown},
+	{reading.NVLinkReplay, "", linkReplays, up},
+	{reading.NVLinkCRC, "", linkCRC, up},
+	{reading.ECCCorrected, "", eccCorrected, up},
+	{reading.ECCUncorrected, "", eccUncorrected, up},
+	{reading.RemappedUncorrected, "", remappedRows, up},
+	{reading.RemapPending, "", remapPending, up},
+	{reading.RemapFailed, "", remapFailed, up},
+	{reading.PowerCap, "", powerCapped, up | onceCapped},
+	{reading.HWSlowdown, "", slowedDown, up | onceSlowed},
+	{reading.SWThermalTime, "", swThermalTime, up},
+	{reading.HWThermalTime, "", hwThermalTime, up},
+	{reading.PowerBrakeTime, "", brakeTime, up},
+	{reading.Health, "", healthScore, scored},
+	{reading.HealthState, string(gpuhealth.StateUnknown), stateUnknown, 0},
+	{reading.HealthState, string(gpuhealth.StateHealthy), stateHealthy, 0},
+	{reading.HealthState, string(gpuhealth.StateDegraded), stateDegraded, 0},
+	{reading.HealthState, string(gpuhealth.StateUnhealthy), stateUnhealthy, 0},
+	{reading.HardwareState, string(gpuhealth.HardwareOK), statusOK, 0},
+	{reading.HardwareState, string(gpuhealth.HardwareDegraded), statusDegraded, onceDegraded},
+	{reading.HardwareState, string(gpuhealth.HardwareFailed), statusFailed, onceFailed},
+	{reading.HardwareState, string(gpuhealth.HardwarePredictedFailure), statusPredicted, oncePredicted},
+	{reading.Info, "", fixed, 0},
+	{reading.Up, string(gpuhealth.ReasonOK), fixed, up},
+	{reading.Up, string(gpuhealth.ReasonLost), fixed, down},
+	{reading.GPUsFound, "", gpusFound, 0},
+	{reading.GPUsLost, "", gpusLost, 0},
+	{reading.CPUPressure, "", cpuPressure, 0},
 }
 
-// meaning tells what a series of a report shows, and when it is there.
-func meaning(name string, attrs pcommon.Map) (source, facts) {
+// meaning tells what a point of a report shows, and when it is there.
+func meaning(p *metricreading.Point) (source, facts) {
 	for _, s := range told {
-		if s.metric != name {
-			continue
-		}
-		if v, ok := attrs.Get(s.attr); s.attr == "" || ok && v.Str() == s.value {
+		if s.field == p.Field && (s.text == "" || s.text == p.Texts[0]) {
 			return s.source, s.facts
 		}
 	}

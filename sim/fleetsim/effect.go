@@ -73,7 +73,7 @@ func (n *Node) effect(dt time.Duration) wholeEffect {
 			}
 		}
 	}
-	// What a lost GPU does not do, the others do.
+	// The others do the work of a lost GPU.
 	up := 0
 	for i := range n.effects {
 		if !n.effects[i].lost {
@@ -90,7 +90,7 @@ func (n *Node) effect(dt time.Duration) wholeEffect {
 // add puts a fault into the effect that it has on one GPU.
 func (e *effect) add(f *Fault, at, dt time.Duration) {
 	s := f.severity()
-	// What happens once in a while, happens in the first moment too.
+	// A recurring event happens in the first moment too.
 	again := func(every time.Duration) bool { return f.since(at)%every < dt }
 	switch f.Kind {
 	case SlowNode, Flapping:
@@ -188,7 +188,7 @@ func (g *gpu) fail(e *effect, busy bool) {
 	}
 }
 
-// count adds an event to the GPU's Xids; one for which there is no room is lost.
+// count adds an event to the GPU's Xids, and drops it when there is no room.
 func (r *Reading) count(code uint64) {
 	for i := range r.Xids {
 		if x := &r.Xids[i]; x.Code == code || x.Code == 0 {

@@ -40,8 +40,8 @@ const (
 	// XidError is an Xid, whose code the severity is, once in a minute, and three
 	// tenths of the speed. 79 is LostGPU.
 	XidError Kind = "xid"
-	// LostGPU is a GPU that falls off the bus, with Xid 79. What its job does on
-	// the node the others do, however severe.
+	// LostGPU is a GPU that falls off the bus, with Xid 79. The node's other GPUs do
+	// its work, however severe the fault.
 	LostGPU Kind = "lost_gpu"
 	// NVLink is a part of the NVLinks that are down, which slows the exchange.
 	NVLink Kind = "nvlink"
@@ -171,6 +171,6 @@ func (f *Fault) active(at time.Duration) bool {
 // hits reports whether the fault is one of a GPU.
 func (f *Fault) hits(gpu int) bool { return f.GPU == AllGPUs || f.GPU == gpu }
 
-// since is for how long the fault is there, 0 in its first moment. What comes
+// since is how long the fault is there, 0 in its first moment. A fault that comes
 // and goes is there since its first time.
 func (f *Fault) since(at time.Duration) time.Duration { return at - f.From }

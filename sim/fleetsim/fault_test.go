@@ -17,8 +17,8 @@ type look struct {
 	host, twinHost, peerHost   HostReading
 }
 
-// afflict lets a job of four nodes run for a while with a fault on GPU 2, or on
-// all, of its node 1, and a twin of the job without it. No checkpoint is in it.
+// afflict runs a job of four nodes for a while, with a fault on GPU 2, or on all GPUs,
+// of its node 1. A twin of the job runs without the fault. No checkpoint is in it.
 func afflict(t *testing.T, f Fault, over time.Duration) look {
 	t.Helper()
 	const seed, warm = 3, 13 * time.Minute
@@ -178,7 +178,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// What ends leaves nothing behind but counts.
+// A fault that ends leaves nothing behind but counts.
 func TestFaultsEnd(t *testing.T) {
 	for _, kind := range Kinds() {
 		t.Run(string(kind), func(t *testing.T) {

@@ -4,10 +4,10 @@
 // their sensors reads, second by second. It is pure and repeatable: the same
 // seed gives the same readings.
 //
-// The model is as simple as the question allows, which is how often readings
-// change and by how much. A load phase sets how hard the chip works; power
-// follows the work, with correlated noise; the clock gives way when power meets
-// its cap; heat follows power with inertia; counters integrate.
+// The question is how often readings change and by how much, and the model is as
+// simple as that allows. A load phase sets how hard the chip works, and power follows
+// the work with correlated noise. The clock gives way when power meets its cap. Heat
+// follows power with inertia; counters integrate.
 package fleetsim // import "github.com/gpu-collector/gpu-collector/sim/fleetsim"
 
 import (
@@ -40,11 +40,10 @@ type Spec struct {
 }
 
 // H100 is an H100 SXM5 in air. Power cap, memory, boost clock and links are the
-// data sheet's (NVIDIA H100 datasheet, 2023); the clock step is what `nvidia-smi -q
-// -d SUPPORTED_CLOCKS` lists; the hardware slows it down 2 °C above its maximum
-// (NVML field 194). The maximum itself, idle power, 65 to 70 °C at full load from 26 °C air,
-// and tens of seconds to get there are what such nodes commonly show; no
-// recording stands behind them.
+// data sheet's (NVIDIA H100 datasheet, 2023). `nvidia-smi -q -d SUPPORTED_CLOCKS`
+// lists the clock step. The hardware slows down 2 °C above its maximum (NVML field
+// 194). The maximum, idle power, 65 to 70 °C at full load from 26 °C air, and the tens
+// of seconds to get there are common for such nodes, and from no recording.
 var H100 = Spec{
 	IdleWatts: 70, CapWatts: 700,
 	BoostHertz: 1980e6, IdleHertz: 345e6, ClockStepHertz: 15e6,
@@ -56,7 +55,7 @@ var H100 = Spec{
 	PCIeBytesPerSecond: 2e9, NVLinkBytesPerSecond: 90e9,
 }
 
-// Throttle is a reason for which a GPU's clock is held down.
+// Throttle is a reason that holds a GPU's clock down.
 type Throttle int
 
 // The reasons, those of NVML's clocks event reasons that faults lead to. The
@@ -80,8 +79,8 @@ type Xid struct{ Code, Count uint64 }
 // Reading is what one poll of a GPU's sensors gives, in the resolution that
 // the driver has: whole degrees, whole percent, milliwatts, clock steps.
 type Reading struct {
-	// Up is whether the GPU answers. Of one that does not nothing is read; only
-	// Up and Xids mean something.
+	// Up is whether the GPU answers. A silent GPU has no readings: only Up and Xids
+	// mean something.
 	Up                     bool
 	Celsius, MemoryCelsius float64
 	Watts, LimitWatts      float64
@@ -125,8 +124,8 @@ type gpu struct {
 	power, air ar1
 	celsius    float64
 	thermal    governor
-	// speed is what is left of the GPU's own speed by what is wrong with it, 1
-	// without a fault; free is its clock as a share of the highest without one.
+	// speed is the share of the GPU's own speed that its faults leave, 1 without a
+	// fault. free is its clock as a share of the highest clock without a fault.
 	speed, free float64
 	now         Reading
 }
@@ -161,7 +160,7 @@ func (g *gpu) step(d demand, e *effect, dt time.Duration) {
 	if wanted > s.CapWatts {
 		free *= math.Cbrt(s.CapWatts / wanted)
 	}
-	// What the clock may be at most, before the power is looked at.
+	// The highest clock, before the power is looked at.
 	held := min(e.clock, e.brake, g.thermal.next(g.celsius, s, dt, r))
 	r.Throttled[PowerBrake] = e.brake < 1
 	r.Throttled[AppClocks] = e.clock < 1 && d.busy > 0

@@ -9,9 +9,9 @@ import (
 
 // JobConfig says how nodes work together.
 type JobConfig struct {
-	// Runs is how long a training job runs on average before the next one
-	// begins, which takes Pause, as long as ends of jobs and their queues do. The
-	// nodes do nothing in it. With Runs 0 one job lasts.
+	// Runs is how long a training job runs on average. Pause is how long the nodes
+	// rest before the next job, as ends of jobs and their queues take. With Runs 0
+	// one job lasts.
 	Runs, Pause time.Duration
 	Seed        uint64
 }

@@ -80,7 +80,7 @@ func TestCheckpointsOfAJob(t *testing.T) {
 	assert.InDelta(t, 12, dips, 1, "a minute in half an hour")
 }
 
-// The slowest node sets the pace; who waits draws less power, and is as busy.
+// The slowest node sets the pace; a waiting node draws less power, and is as busy.
 func TestTheSlowestSetsThePace(t *testing.T) {
 	energy := func(loss float64) (waits, slow float64) {
 		j := NewJob(&H100, 2, 1, JobConfig{Seed: 6})

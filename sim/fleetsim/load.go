@@ -15,9 +15,8 @@ type Load int
 const (
 	// Idle: no process.
 	Idle Load = iota
-	// Training: a synchronous job; every few seconds a step, whose end is the
-	// exchange of gradients, and every half hour a checkpoint of a minute in
-	// which the GPUs wait.
+	// Training is a synchronous job. Every few seconds a step ends with the
+	// exchange of gradients. Every half hour the GPUs wait a minute for a checkpoint.
 	Training
 	// Inference: requests come as they like.
 	Inference
@@ -64,7 +63,7 @@ func (s *schedule) at(t, dt time.Duration, rng *rand.Rand) demand {
 		if t%checkpointEvery < checkpointTime {
 			return demand{work: 0.05, busy: 0.02, memory: s.memory, links: 0.02}
 		}
-		// What a step of dt catches of the step's two parts.
+		// The share of dt in which the training step exchanges.
 		exchange := overlap(t%stepTime, dt, stepTime)
 		return demand{
 			work: 0.97*(1-exchange) + 0.55*exchange, busy: 1, memory: s.memory,

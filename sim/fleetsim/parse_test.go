@@ -101,7 +101,7 @@ func TestTargetNodes(t *testing.T) {
 	}
 }
 
-// Whatever is taken is valid and does not stop a node.
+// A fault that the parser takes is valid and does not stop a node.
 func FuzzParseFault(f *testing.F) {
 	f.Add("thermal_throttle:12:3@5m-10m=0.8")
 	f.Add("xid:0=79")

@@ -4,8 +4,8 @@ package fleetsim
 
 import "github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 
-// Sample is the reading as the health rubric takes it. What the model does not
-// have is absent.
+// Sample is the reading as the health rubric takes it. Readings that the model
+// lacks are absent.
 func (r *Reading) Sample(id gpuhealth.Identity, spec *Spec) gpuhealth.Sample {
 	s := gpuhealth.Sample{Identity: id, Reason: gpuhealth.ReasonOK}
 	if !r.Up {

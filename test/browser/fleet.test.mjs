@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What the map counts and shows.
+// The map's counts and colours.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { load } from './harness.mjs';

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What the tests of the page share: servers, a browser, and a page that fails
-// its test on any error or any request to elsewhere.
+// The tests of the page share servers, a browser, and a page that fails its test on
+// any error or any request to elsewhere.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { createRequire } from 'node:module';

@@ -73,8 +73,8 @@ test('5,000 nodes of 8 GPUs stay fluid while all of them change', async (t) => {
       await page.focus('#scroll');
       const ms = (list) => [0.5, 0.95, 1].map((q) => quantile(list, q).toFixed(1)).join(' ');
       let best = Infinity;
-      // Sixty frames a second have 16.7 ms each; what else runs on the machine only
-      // ever adds, so the best of some rounds counts, and gets room too.
+      // Sixty frames a second have 16.7 ms each. Other load on the machine only adds,
+      // so the best of some rounds counts, and gets room too.
       for (let round = 0; round < 6 && best > busy(); round++) {
         const { frames, draws } = await used(page);
         t.diagnostic(`figure frame-time-5000-nodes-ms p50 p95 max: ${ms(frames)}`);
@@ -244,7 +244,7 @@ test('a name shows what it is, and moves nothing beside it', async () => {
       });
       await page.reload();
       await page.locator('#rank button', { hasText: 'node-\\u{202e}00000' }).waitFor();
-      // Whoever looked alike, or was one for the page, is not.
+      // Nodes whose names look alike stay nodes of their own.
       assert.equal(await page.locator('#figures dd').first().innerText(), '15');
       const names = await page.locator('#rank button').allInnerTexts();
       for (const n of ['node-\\u{202e}00000', '\\u{200b}node-00000', 'node-00000\\u{a0}', 'z', 'y\\u{a}z', 'שלום-16']) assert.ok(names.includes(n), `${n} of ${names}`);

@@ -160,7 +160,7 @@ for (const [authenticator, config, login] of [
   }],
 ]) {
   test(`the collector with ${authenticator} lets the page in`, async () => {
-    const server = await demo(undefined, `{extensions: {${authenticator}: ${config}, fleet_view: {http: {auth: {authenticator: ${authenticator}}}}}, service: {extensions: [${authenticator}, straggler_threshold/agent, straggler_threshold/gateway, fleet_view]}}`);
+    const server = await demo(undefined, `{extensions: {${authenticator}: ${config}, fleet_view: {http: {auth: {authenticator: ${authenticator}}}}}, service: {extensions: [${authenticator}, straggler_threshold/agent, straggler_threshold/gateway, exposition, fleet_view]}}`);
     try {
       await withPage(browser, server.url, { unpainted: true }, async (page) => {
         await page.getByRole('dialog').waitFor();

@@ -24,7 +24,7 @@ exporters:
     retry_on_failure: {initial_interval: 500ms, max_interval: 3s}
 service:
   pipelines:
-    metrics: {exporters: [prometheus, fleet_view, otlp_grpc/backend]}
+    metrics: {exporters: [fleet_view, otlp_grpc/backend]}
 `, backend.addr)}})
 	for _, tc := range []struct {
 		name  string

@@ -13,9 +13,9 @@ import (
 )
 
 // TestCertificates runs all tiers with mutual TLS, as the overlays have it, and
-// lets everybody's certificates expire. Connections that are there live on, and
-// so they are cut; then nobody gets in, until there are new certificates, of which
-// nobody is told.
+// lets everybody's certificates expire. Open connections would live on, so the test
+// cuts them. Then nobody gets in until new certificates lie there; the processes
+// find them untold.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
 	ca, err := authority.New()
@@ -51,8 +51,8 @@ exporters: {otlp_grpc: {tls: {reload_interval: 1s}}, otlp_grpc/events: {tls: {re
 				l.Stop()
 				require.NoError(t, l.Start())
 			}
-			// What was on its way when the connections ended has failed with the
-			// timeout; who could come back now would have done so within seconds.
+			// The pushes under way when the connections ended have failed with the
+			// timeout. A client that gets in would do so within seconds.
 			time.Sleep(2 * interval)
 			before := w.gotThrough(t)
 			time.Sleep(pick(4*interval, 8*interval))

@@ -40,7 +40,7 @@ func TestFullDisk(t *testing.T) {
 	w.suffer(func() {
 		file := fmt.Sprintf("/proc/%d/root%s/ballast", w.gateway.PID(), w.gateway.state())
 		fill(t, file)
-		// What is written while the disk is full is more than the batcher's interval.
+		// The disk stays full until the history has tried to write.
 		w.awaitPushed(t, 60*time.Second, "the history says that it cannot be written", w.history("degraded"))
 		require.NoError(t, os.Remove(file))
 	})
@@ -48,7 +48,7 @@ func TestFullDisk(t *testing.T) {
 	w.await(t, 60*time.Second, "the history is written again", w.history("ok"))
 }
 
-// state is the directory in which a member keeps what outlives it.
+// state is the directory of the files that outlive a member.
 func (m *member) state() string {
 	for _, v := range m.Command().Env {
 		if dir, ok := strings.CutPrefix(v, "STATE_DIRECTORY="); ok {

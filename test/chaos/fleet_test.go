@@ -200,7 +200,7 @@ func (f *fleet) report(nodes []*simNode, now time.Time) pmetric.Metrics {
 		// Steps of one job scatter by a percent or so.
 		r.gauge("gpu.app.step.duration", "s", nil, factor*(1+0.01*f.rnd.NormFloat64()))
 		// Never changes after the start: only full state brings it back.
-		r.gauge("hw.gpu.count", "{gpu}", map[string]string{gpusemconv.AttrState: "expected"}, gpusPerNode)
+		r.gauge("hw.gpu.devices", "{gpu}", map[string]string{gpusemconv.AttrState: "expected"}, gpusPerNode)
 		for i := range n.gpus {
 			f.advance(&n.gpus[i])
 			r.gpu(fmt.Sprintf("GPU-%02d-%d", n.index, i), &n.gpus[i])
@@ -274,8 +274,8 @@ func (r report) point(to pmetric.NumberDataPointSlice, attrs map[string]string, 
 	return p
 }
 
-// waits returns how long the longest push took since it was asked last, in how
-// many beats one was late, and how many pushes ended without an answer.
+// waits returns the longest push since the last call, the number of late beats, and
+// the number of pushes that ended without an answer.
 func (f *fleet) waits() (longest time.Duration, late, expired int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -117,10 +117,9 @@ service:
 		return fmt.Sprintf(`
 %s
 processors: {straggler: {push_interval: %s}}
-exporters: {prometheus: {endpoint: %q}}
-extensions: {%s, straggler_threshold: {api: {endpoint: %q}}, fleet_view: {http: {endpoint: %q}}}
+extensions: {exposition: {http: {endpoint: %q}}, %s, straggler_threshold: {api: {endpoint: %q}}, fleet_view: {http: {endpoint: %q}}}
 service:
-  extensions: [admission, straggler_threshold, fleet_view, healthcheckv2, pprof]
+  extensions: [admission, straggler_threshold, exposition, fleet_view, healthcheckv2, pprof]
   %s
 `, receivers, interval, m.prom, common, m.api, m.fleetAPI, telemetry)
 	default:

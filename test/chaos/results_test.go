@@ -10,23 +10,22 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 
-// What is promised of each fault. A push that the first tier took brings its
-// nodes' state; what a tier lost meanwhile comes by the resync that its answer
-// asks for, without another push.
+// The promises for each fault. A push that the first tier took brings its nodes'
+// state. State that a tier lost meanwhile comes by the resync that its answer asks
+// for, without another push.
 const (
 	maxHealPushes = 1
-	// A client looks for a server that was gone at most every 5 s
-	// (straggler_threshold); then a push, the answer that asks for the state, and
-	// the shard's next flush.
+	// A client looks for a lost server every 5 s at most (straggler_threshold). Then
+	// come a push, the answer that asks for the state, and the shard's next flush.
 	maxHealTime = 10 * time.Second
-	// An agent takes or refuses a push by itself, whatever becomes of what is behind
-	// it, and one that is gone refuses at once: less than the timeouts of the node,
-	// and of the agent's exporters, of 1 s. A busy machine holds up a beat now and
-	// then, an agent that waits each one.
+	// An agent takes or refuses a push by itself, whatever happens to the tiers above.
+	// A dead agent refuses at once. So the limit is less than the 1 s that the node
+	// and the agent's exporters wait. A busy machine delays a beat now and then, an
+	// agent that waits delays every beat.
 	latePush     = 750 * time.Millisecond
 	maxLateBeats = 1
-	// What is alive after the garbage collector, beside the level before.
-	// The state of all ten nodes is less.
+	// The growth of the heap after a garbage collection. The state of all ten nodes
+	// is less.
 	maxHeapGrowth = 3 << 20
 	// Connections that were replaced may not have ended yet: four goroutines each.
 	maxGoroutineGrowth = 16

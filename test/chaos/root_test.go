@@ -33,7 +33,7 @@ var (
 		"hw.gpu.health.score":          func(g *fleetapi.GPU) *float64 { return g.HealthScore },
 	}
 	ofNode = map[string]func(*fleetapi.Node) *float64{
-		"hw.gpu.count":                   func(n *fleetapi.Node) *float64 { return n.GPUCount.Expected },
+		"hw.gpu.devices":                 func(n *fleetapi.Node) *float64 { return n.GPUCount.Expected },
 		gpusemconv.MetricNodeHealthScore: func(n *fleetapi.Node) *float64 { return n.Score },
 		gpusemconv.MetricAgentThreshold:  func(n *fleetapi.Node) *float64 { return n.Threshold },
 	}

@@ -45,8 +45,8 @@ type setup struct {
 	toShard               string        // what agents push to, instead of the link
 }
 
-// The nodes behind each agent: one that speaks for many, as on a head node, and
-// two for one each, as on a GPU node.
+// The nodes behind each agent: one agent speaks for many nodes, as on a head node,
+// and two for one node each, as on a GPU node.
 var nodesOf = []int{8, 1, 1}
 
 const numNodes = 10

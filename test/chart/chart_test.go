@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package chart tests the Helm chart with helm, kubeconform, promtool and the
+// real binaries. `make test-chart` finds or builds them. Tests of the single values
+// are beside the chart, in helm/gpu-collector/tests.
 package chart
 
 import (
@@ -157,8 +160,8 @@ func validate(t *testing.T, tier, config string) (string, error) {
 	case "agent":
 		binary = "gpu-collector-agent"
 	case "cluster":
-		// Its image is the Collector project's. What our distribution lacks
-		// of it, a receiver and an extension, stands aside here.
+		// Its image is the Collector project's. Our distribution lacks its receiver
+		// and its extension: both are replaced here.
 		config = strings.NewReplacer("k8s_cluster: ", "nop: ", "k8s_cluster:", "nop:", "- k8s_cluster", "- nop",
 			"health_check:", "healthcheckv2:", "- health_check", "- healthcheckv2").Replace(config)
 		config = without(t, config, "receivers", "nop")
@@ -232,8 +235,10 @@ func TestFilesAreCopies(t *testing.T) {
 		for _, file := range files {
 			found++
 			original := filepath.Join(place, filepath.Base(file))
-			if _, err := os.Stat(original); err != nil {
-				original = filepath.Join(place, "kubernetes", filepath.Base(file))
+			for _, below := range []string{"kubernetes", "overlays"} {
+				if _, err := os.Stat(original); err != nil {
+					original = filepath.Join(place, below, filepath.Base(file))
+				}
 			}
 			want, err := os.ReadFile(original)
 			require.NoError(t, err)

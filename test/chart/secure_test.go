@@ -45,7 +45,7 @@ func TestTiersTrustEachOther(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, status)
 	assert.Equal(t, int64(1), s.serial(t, fleet.gateway))
 
-	// Who shows no certificate does not get as far as a token.
+	// A client without a certificate is refused before it can show a token.
 	conn, err := tls.Dial("tcp", fleet.gateway, &tls.Config{RootCAs: s.roots, ServerName: "localhost", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12})
 	if err == nil { // the refusal comes with the first answer
 		defer func() { _ = conn.Close() }()

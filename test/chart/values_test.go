@@ -51,8 +51,8 @@ type schema struct {
 	Type       any
 }
 
-// TestSchemaIsComplete: the schema knows the values and no other, and closes
-// each section; what a section of Kubernetes' own takes, Kubernetes checks.
+// TestSchemaIsComplete: the schema knows these values only, and closes each
+// section. Kubernetes checks the sections of its own types.
 func TestSchemaIsComplete(t *testing.T) {
 	text, err := os.ReadFile(directory + "/values.schema.json")
 	require.NoError(t, err)
@@ -75,7 +75,7 @@ func TestSchemaIsComplete(t *testing.T) {
 				walk(path+"."+key, s.Properties[key], section, defined)
 			}
 		}
-		// Those of a definition are for who wants more than the default has.
+		// values.yaml need not have the keys of a definition.
 		if !defined {
 			for key := range s.Properties {
 				if path+"."+key != ".global" {

@@ -105,8 +105,8 @@ func clientTLS(t *testing.T, p pair, server string, trusted ...*authority) *tls.
 	require.True(t, roots.AppendCertsFromPEM(bundle(trusted)))
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, ServerName: server, RootCAs: roots, NextProtos: []string{"h2"},
-		// Not Certificates, of which crypto/tls would send none where the server
-		// does not name the authority.
+		// Not Certificates: crypto/tls sends none of them when the server does not
+		// name their authority.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil },
 	}
 }

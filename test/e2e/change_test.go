@@ -110,7 +110,7 @@ func (d *deployment) scaleShards(t *testing.T) {
 	})
 	say("points by shard: %v", pushes)
 	scale(1)
-	// What the shards that went had in hand comes with the next push.
+	// The next push brings again what the stopped shards had not forwarded.
 	time.Sleep(2 * pushInterval)
 	d.view.await(t, 2*pushInterval+slack, d.names...)
 	w.end(t, "shards")
@@ -135,7 +135,7 @@ func (d *deployment) killGateway(t *testing.T) {
 	figure.Print("e2e_gateway_killed_view_whole", healed.Seconds(), "s", pushInterval.Seconds(), true)
 	assert.LessOrEqual(t, healed, pushInterval+slack)
 
-	// What was is on the volume.
+	// The past is on the volume.
 	slow := d.nodes[:1]
 	episodes, err := d.view.ListEpisodesWithResponse(t.Context(), &fleetclient.ListEpisodesParams{Node: &slow})
 	require.NoError(t, err)

@@ -28,9 +28,8 @@ const (
 	shardName   = release + "-gpu-collector-shard"
 )
 
-// peers are further releases of agents alone. Two nodes are too few to tell a
-// slow one from a fast one, so each node runs as many agents as there are
-// releases, each with a name and GPUs of its own.
+// peers are further releases of agents alone. Two nodes are too few to tell slow from
+// fast. So each node runs an agent of each release, with a name and GPUs of its own.
 var peers = []string{"peer-a", "peer-b"}
 
 // releases are all releases of the chart.
@@ -44,7 +43,7 @@ type deployment struct {
 
 	certs *certificates
 
-	// What was there before the first install.
+	// The cluster's state before the first install.
 	crds      string
 	paths     []string
 	hostPaths map[string]map[string]bool

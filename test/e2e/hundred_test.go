@@ -26,8 +26,8 @@ const (
 	labelsPerFake = 30
 )
 
-// hundredNodes has the cluster count a hundred nodes more than there are
-// machines, each of which pushes with the attributes of a well-labelled node.
+// hundredNodes has the cluster count a hundred nodes more than there are machines.
+// Each node pushes with the attributes of a well-labelled node.
 func (d *deployment) hundredNodes(t *testing.T) {
 	if fakeNodes == "" {
 		t.Skip("E2E_FAKE_NODES is not set: nothing here can make nodes; see README.md")

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package e2e installs the product by its Helm chart in a real cluster. It plays
+// upgrades, more and fewer shards, pods that die, nodes that are cut off, and
+// secrets that are rotated. `make e2e` runs it; README.md says what it needs.
 package e2e
 
 import (
@@ -25,7 +28,7 @@ const (
 	pushInterval = 5 * time.Second
 )
 
-// What the environment says; README.md explains each.
+// The settings from the environment; README.md explains each.
 var (
 	image      = os.Getenv("E2E_IMAGE")
 	agentImage = cmp.Or(os.Getenv("E2E_AGENT_IMAGE"), image)

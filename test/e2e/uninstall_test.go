@@ -67,8 +67,8 @@ func (d *deployment) remember(t *testing.T) {
 	say("the chart's pods are given %v of their nodes", d.paths)
 }
 
-// cleanUp takes away what the test made, whatever went wrong. What is not there
-// any more, or never was, is no mistake.
+// cleanUp takes away what the test made, whatever went wrong. An absent object is
+// no mistake.
 func (d *deployment) cleanUp(t *testing.T) {
 	t.Helper()
 	for _, rel := range releases() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package fakenvml builds a libnvidia-ml.so.1 for tests and for people without
-// a GPU. What the library answers is a text file that may be rewritten while
-// it is in use.
+// a GPU. A text file holds the library's answers; it may be rewritten while the
+// library is in use.
 package fakenvml // import "github.com/gpu-collector/gpu-collector/test/fakenvml"
 
 import (

@@ -5,7 +5,7 @@ package fakenvml
 import "fmt"
 
 // Profiles are the nodes that there is a ready state for, by the name that the
-// command takes. What a model lacks has no key: it is not supported.
+// command takes. A reading that a model does not support has no key.
 var Profiles = map[string]func(gpus int) *State{
 	"h100":     NewH100,
 	"b200":     NewB200,
@@ -33,7 +33,7 @@ func NewH100(gpus int) *State {
 // below is a number of degrees below zero, as a field carries it.
 func below(degrees int32) uint32 { return uint32(-degrees) }
 
-// NewB200 is a node of B200s. What the model has is after nvml.h of NVML 13:
+// NewB200 is a node of B200s. Its set of readings is after nvml.h of NVML 13:
 // fields 161 to 163 ended with Hopper and 201 to 222 came with NVLink 5, and
 // the T.Limit fields supersede the absolute thresholds from Ada on. That the
 // hardware slows down at -3 is from NVSentinel's ADR-042; size, power limit and

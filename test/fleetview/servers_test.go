@@ -3,13 +3,8 @@
 package fleetview
 
 import (
-	"bytes"
 	"context"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -30,66 +25,6 @@ import (
 )
 
 const deadline = 30 * time.Second
-
-// process is a server of metrics that takes remote writes.
-type process struct {
-	url, write string
-	stop       func()
-}
-
-// startServer runs a binary of the PATH and waits until it is ready. A binary
-// that is not there is a failure: it is what the proof is about.
-func startServer(t *testing.T, ready, write, binary string, args func(addr, dir string) []string) *process {
-	t.Helper()
-	path, err := exec.LookPath(binary)
-	require.NoError(t, err, "run make test, or put what scripts/prometheus.sh prints on the PATH")
-	addr := loopback.FreeAddr(t)
-	var log bytes.Buffer
-	cmd := exec.CommandContext(context.Background(), path, args(addr, t.TempDir())...)
-	cmd.Stdout, cmd.Stderr = &log, &log
-	require.NoError(t, cmd.Start())
-	p := &process{url: "http://" + addr}
-	p.write = p.url + write
-	stopped := false
-	p.stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("log of %s:\n%s", binary, log.String())
-		}
-	}
-	t.Cleanup(p.stop)
-	require.Eventually(t, func() bool {
-		resp, err := http.Get(p.url + ready)
-		if err != nil {
-			return false
-		}
-		_ = resp.Body.Close()
-		return resp.StatusCode == http.StatusOK
-	}, deadline, 50*time.Millisecond, binary)
-	return p
-}
-
-func startPrometheus(t *testing.T) *process {
-	return startServer(t, "/-/ready", "/api/v1/write", "prometheus", func(addr, dir string) []string {
-		config := filepath.Join(dir, "prometheus.yml")
-		require.NoError(t, os.WriteFile(config, []byte("global: {scrape_interval: 1m}\n"), 0o600))
-		return []string{
-			"--config.file=" + config, "--storage.tsdb.path=" + filepath.Join(dir, "data"), "--web.listen-address=" + addr,
-			"--web.enable-remote-write-receiver", "--log.level=warn",
-		}
-	})
-}
-
-func startVictoriaMetrics(t *testing.T) *process {
-	return startServer(t, "/health", "/api/v1/write", "victoria-metrics", func(addr, dir string) []string {
-		return []string{"-storageDataPath=" + dir, "-httpListenAddr=" + addr, "-memory.allowedBytes=128MB", "-loggerLevel=WARN"}
-	})
-}
 
 type host map[component.ID]component.Component
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package fleetview runs one suite of questions about the past against the
+// fleet view's API on each storage: SQLite, a real Prometheus, a real
+// VictoriaMetrics.
 package fleetview
 
 import (
@@ -24,13 +27,16 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/test/metricstore"
 )
 
 // maxSamples is less than there are, so that pages far back have to be found.
 const maxSamples = 2000
 
-// visible is below the 30 s for which VictoriaMetrics hides new samples from
-// questions that do not say otherwise.
+// write is where both servers take remote writes.
+const write = "/api/v1/write"
+
+// visible is below the 30 s that VictoriaMetrics hides new samples by default.
 const visible = 25 * time.Second
 
 func TestSQLite(t *testing.T) {
@@ -40,28 +46,28 @@ func TestSQLite(t *testing.T) {
 
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
-	server := startPrometheus(t)
-	g := startGateway(t, prometheus(server), server.write)
+	server := metricstore.Prometheus(t, "global: {scrape_interval: 1m}\n")
+	g := startGateway(t, prometheus(server), server.URL(write))
 	suite(t, g)
 
 	// The views are served without it, and the API says what is missing.
-	server.stop()
+	server.Stop()
 	body := g.ask("/telemetry", http.StatusServiceUnavailable)
-	assert.Contains(t, string(body), server.url)
+	assert.Contains(t, string(body), server.URL(""))
 	health := get[fleetapi.Health](g, "/health")
 	assert.Equal(t, "degraded", health.Status)
-	assert.Contains(t, health.History.Error, "`history::prometheus::http::endpoint` "+server.url)
+	assert.Contains(t, health.History.Error, "`history::prometheus::http::endpoint` "+server.URL(""))
 	assert.Len(t, get[fleetapi.NodePage](g, "/nodes").Nodes, len(nodes)+1)
 }
 
 func TestVictoriaMetrics(t *testing.T) {
 	t.Parallel()
-	server := startVictoriaMetrics(t)
-	suite(t, startGateway(t, prometheus(server), server.write))
+	server := metricstore.VictoriaMetrics(t)
+	suite(t, startGateway(t, prometheus(server), server.URL(write)))
 }
 
-func prometheus(p *process) map[string]any {
-	return map[string]any{"storage": "prometheus", "prometheus": map[string]any{"http": map[string]any{"endpoint": p.url}, "max_samples": maxSamples}}
+func prometheus(s *metricstore.Server) map[string]any {
+	return map[string]any{"storage": "prometheus", "prometheus": map[string]any{"http": map[string]any{"endpoint": s.URL("")}, "max_samples": maxSamples}}
 }
 
 func (g *gateway) ask(path string, status int) []byte {

@@ -6,21 +6,30 @@ import (
 	"bytes"
 	"compress/gzip"
 	"compress/zlib"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/golang/snappy"
 	"github.com/klauspost/compress/zstd"
 	"github.com/pierrec/lz4/v4"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
@@ -138,6 +147,98 @@ func TestDecompressionBombs(t *testing.T) {
 	g.requireHonest("after")
 }
 
+// TestBombsOfStructs sends what is small in bytes and large in structs: 16 MB of
+// empty messages, four at once, over both transports, and in JSON.
+func TestBombsOfStructs(t *testing.T) {
+	t.Parallel()
+	g := gateway(t, options{})
+	g.requireHonest("before")
+	before := g.usage()
+	encoding.RegisterCompressor(asIs{"gzip"})
+	for name, bomb := range map[string][]byte{
+		"resources":  pieces("\x0a\x00"),
+		"points":     pieces("\x0a\x00", 1, 2, 2, 5),
+		"attributes": pieces("\x0a\x00", 1, 1),
+		"exemplars":  pieces("\x2a\x00", 1, 2, 2, 5, 1),
+		"json":       []byte(`{"resourceMetrics":[` + strings.Repeat("{},", 16*mib/3-100) + `{}]}`),
+	} {
+		packed := gzipped(t, bomb)
+		g.forgetPeak()
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				if name == "json" {
+					assert.Equal(t, http.StatusBadRequest, g.post(httpClient, "/v1/metrics", jsonType, packed, "Content-Encoding", "gzip"), name)
+					return
+				}
+				assert.Equal(t, http.StatusBadRequest, g.post(httpClient, "/v1/metrics", protobufType, packed, "Content-Encoding", "gzip"), name)
+				err := exportRaw(t.Context(), g.conn, metricsMethod, packed, grpc.UseCompressor("gzip"))
+				assert.Equal(t, codes.InvalidArgument, status.Code(err), "%s: %v", name, err)
+			})
+		}
+		all.Wait()
+		grown(t, g, before, "hostile_structs_"+name, 400)
+	}
+	g.requireCalm(before, 8*mib, 64<<10)
+	g.requireHonest("after")
+}
+
+// TestBodiesThatNeverEnd keeps a hundred bodies of 16 MB without their last bytes.
+func TestBodiesThatNeverEnd(t *testing.T) {
+	t.Parallel()
+	g := gateway(t, options{overlay: "\nextensions: {admission: {receive_timeout: 5s, max_bytes: 268435456}}\n"})
+	g.requireHonest("before")
+	before := g.usage()
+	g.forgetPeak()
+	packed := gzipped(t, pieces("\x0a\x00"))
+	for _, body := range [][]byte{make([]byte, 16*mib), packed} {
+		coding := ""
+		if len(body) < mib {
+			coding = "gzip"
+		}
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				conn, err := net.Dial("tcp", g.http)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer func() { _ = conn.Close() }()
+				_, _ = fmt.Fprintf(conn, "POST /v1/metrics HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Encoding: %s\r\nContent-Length: %d\r\n\r\n", protobufType, coding, len(body))
+				_, _ = conn.Write(body[:len(body)-20]) // fails once it is refused
+				_ = conn.SetReadDeadline(time.Now().Add(deadline))
+				_, err = io.Copy(io.Discard, conn)
+				assert.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the server has ended it")
+			})
+		}
+		g.requireHonest("meanwhile")
+		all.Wait()
+	}
+	grown(t, g, before, "hostile_endless_bodies", 600)
+	g.requireCalm(before, 8*mib, 64<<10)
+	g.requireHonest("after")
+}
+
+// pieces is a message of 16 MB of a piece, at a place of a push.
+func pieces(piece string, path ...protowire.Number) []byte {
+	m := bytes.Repeat([]byte(piece), (16*mib-100-8*len(path))/len(piece))
+	for _, field := range slices.Backward(path) {
+		m = protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), m)
+	}
+	return m
+}
+
+func gzipped(t *testing.T, message []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, err := w.Write(message)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return out.Bytes()
+}
+
 // grown tells by how much the peak of the memory is above what it was before.
 func grown(t *testing.T, g *target, before usage, name string, limit float64) {
 	t.Helper()
@@ -178,4 +279,52 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	g.requireHonest("after")
+}
+
+// TestAttributesThatMultiply sends what an exporter may write with each point: long
+// attributes of a resource with many points, and long ones of a point. In one push, in
+// small ones, and in JSON.
+func TestAttributesThatMultiply(t *testing.T) {
+	t.Parallel()
+	g := gateway(t, options{})
+	g.requireHonest("before")
+	before := g.usage()
+	attrs := func(to pcommon.Map, n, size int) {
+		for i := range n {
+			to.PutStr(fmt.Sprint("made.up.", i), strings.Repeat("x", size))
+		}
+	}
+	push := func(points int, fill func(resource, point pcommon.Map)) pmetric.Metrics {
+		md := pmetric.NewMetrics()
+		metrics := node(md, "multiply", "node")
+		resource := md.ResourceMetrics().At(0).Resource().Attributes()
+		for i := range points {
+			p := gauge(metrics, fmt.Sprint("hw.made.up.", i%200), time.Now(), 1)
+			p.Attributes().PutStr("hw.id", strconv.Itoa(i))
+			fill(resource, p.Attributes())
+			fill = func(pcommon.Map, pcommon.Map) {}
+		}
+		return md
+	}
+	for name, tt := range map[string]struct {
+		pushes int
+		md     pmetric.Metrics
+	}{
+		"resource":       {1, push(2000, func(r, _ pcommon.Map) { attrs(r, 200, 4000) })},
+		"point":          {100, push(1, func(_, p pcommon.Map) { attrs(p, 1, 15_500_000) })},
+		"small resource": {100, push(2000, func(r, _ pcommon.Map) { attrs(r, 200, 1) })},
+		"small point":    {100, push(1, func(_, p pcommon.Map) { attrs(p, 1, 20_000) })},
+	} {
+		body, text := gzipped(t, marshal(t, tt.md)), gzipped(t, []byte(metricsJSON(t, tt.md)))
+		g.forgetPeak()
+		for range tt.pushes {
+			assert.Equal(t, http.StatusBadRequest, g.post(httpClient, "/v1/metrics", protobufType, body, "Content-Encoding", "gzip"), name)
+			assert.Equal(t, http.StatusBadRequest, g.post(httpClient, "/v1/metrics", jsonType, text, "Content-Encoding", "gzip"), name)
+		}
+		_, err := g.push(t.Context(), "multiply", tt.md)
+		assert.Equal(t, codes.InvalidArgument, status.Code(err), "%s: %v", name, err)
+		grown(t, g, before, "hostile_attributes_"+strings.ReplaceAll(name, " ", "_"), 300)
+		g.requireHonest("after")
+	}
+	g.requireCalm(before, 8*mib, 64<<10)
 }

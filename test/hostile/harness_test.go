@@ -68,14 +68,14 @@ func gateway(t *testing.T, o options) *target {
 	g.start(o, fmt.Sprintf(`
 receivers: {otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}}
 processors: {straggler: {push_interval: 200ms}}
-exporters: {prometheus: {endpoint: %q}}
 extensions:
+  exposition: {http: {endpoint: %q}}
   straggler_threshold: {api: {endpoint: %q}}
   fleet_view: {http: {endpoint: %q}}
   healthcheckv2: {http: {endpoint: %q}}
   pprof: {endpoint: %q}
 service:
-  extensions: [admission, straggler_threshold, fleet_view, healthcheckv2, pprof%s]
+  extensions: [admission, straggler_threshold, exposition, fleet_view, healthcheckv2, pprof%s]
   telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %s}}}}]}}
 `, g.grpc, g.http, g.prom, g.api, g.fleet, loopback.FreeAddr(t), g.pprof, o.extensions, port(g.telemetry)))
 	return g
@@ -102,8 +102,8 @@ service:
 // front is where senders push, and where what became of it can be seen.
 type front struct{ door, view *target }
 
-// fronts are a gateway, and a shard before one that compares pushes before they
-// are decoded.
+// fronts are a gateway, and a gateway behind a shard. The shard compares pushes
+// before they are decoded.
 var fronts = map[string]func(*testing.T, options) front{
 	"gateway": func(t *testing.T, o options) front {
 		t.Helper()
@@ -146,9 +146,10 @@ func (g *target) start(o options, overlay string) {
 		bin, err = filepath.Abs(filepath.Join(root, binary))
 	}
 	require.NoError(t, err)
-	g.cmd = exec.CommandContext(context.Background(), bin, args...)
+	command := append(memoryCgroup(t), bin)
+	g.cmd = exec.CommandContext(context.Background(), command[0], append(command[1:], args...)...)
 	g.cmd.Dir = root
-	g.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "STATE_DIRECTORY=" + dir}, o.env...)
+	g.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "STATE_DIRECTORY=" + dir, "GOMEMLIMIT=1638MiB"}, o.env...)
 	g.cmd.Stdout, g.cmd.Stderr = &g.log, &g.log
 	require.NoError(t, g.cmd.Start())
 	g.done = make(chan struct{})

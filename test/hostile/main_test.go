@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package hostile plays broken and malicious senders to the real binary with the
+// shipped configurations, and measures the cost to the others. `make hostile` runs
+// it.
 package hostile
 
 import (

@@ -20,8 +20,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 
-// What a door may answer to a message that is anything: that it is taken, or
-// that it is bad. Internal is gRPC's own answer for what its codec cannot read.
+// The answers that a door may give to any message: it is taken, or it is bad.
+// Internal is gRPC's own answer to a message that its codec cannot read.
 var (
 	httpAnswers = map[int]bool{http.StatusOK: true, http.StatusBadRequest: true, http.StatusRequestEntityTooLarge: true}
 	grpcAnswers = map[codes.Code]bool{codes.OK: true, codes.InvalidArgument: true, codes.Internal: true, codes.ResourceExhausted: true}
@@ -92,10 +92,10 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// cannotQuote is the one case in which the otlp receiver answers 500 to what is
-// malformed: its refusal has bytes that are no UTF-8, which protobuf does not take
-// for a text. They are quoted, or are 0xff, as which json-iterator names the
-// character in the place of a digit. Senders repeat neither 400 nor 500.
+// cannotQuote is the only case of a 500 from the otlp receiver for a malformed
+// message. Its refusal has bytes that are no UTF-8, and protobuf takes those for no
+// text. The bytes are quoted, or are 0xff: so json-iterator names the character in
+// the place of a digit. Senders repeat neither 400 nor 500.
 func cannotQuote(code int, answer string, body []byte) bool {
 	return code == http.StatusInternalServerError && answer == `{"code": 13, "message": "failed to marshal error message"}` &&
 		(!utf8.Valid(body) || bytes.Contains(body, []byte(`"intValue":-}`)))

@@ -5,6 +5,7 @@ package hostile
 import (
 	"net/http"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -17,6 +18,15 @@ import (
 // nested is a push whose one attribute is a list in a list in a list, as deep as
 // fits into so many bytes.
 func nested(size int) []byte {
+	// KeyValue.value, Resource.attributes, ResourceMetrics.resource, and the request's.
+	return lists(size, 2, 1, 1, 1)
+}
+
+// nestedBody is a push of logs with such a list as the body of a record.
+func nestedBody(size int) []byte { return lists(size, 5, 2, 2, 1) }
+
+// lists is a list in lists within messages, by the numbers of their fields.
+func lists(size int, within ...protowire.Number) []byte {
 	// Written from the inside out, back to front.
 	buf := make([]byte, size+64)
 	at := len(buf)
@@ -30,10 +40,9 @@ func nested(size int) []byte {
 		wrap(1) // ArrayValue.values
 		wrap(5) // AnyValue.array_value
 	}
-	wrap(2) // KeyValue.value
-	wrap(1) // Resource.attributes
-	wrap(1) // ResourceMetrics.resource
-	wrap(1) // ExportMetricsServiceRequest.resource_metrics
+	for _, field := range within {
+		wrap(field)
+	}
 	return buf[at:]
 }
 
@@ -47,18 +56,30 @@ func TestDeepNesting(t *testing.T) {
 	before := g.usage()
 	g.forgetPeak()
 	for _, size := range []int{10_000, 100_000, mib, 4 * mib, 16*mib - 100} {
-		body := nested(size)
-		st := g.post(keepAlive(t), "/v1/metrics", protobufType, body)
-		err := exportRaw(t.Context(), g.conn, metricsMethod, body)
-		if len(body) > 64<<10 {
-			assert.Equal(t, http.StatusBadRequest, st)
-			require.ErrorContains(t, err, "nested deeper than 100 levels")
-		} else {
-			assert.Equal(t, http.StatusOK, st)
-			require.NoError(t, err)
+		for path, body := range map[string][]byte{"/v1/metrics": nested(size), "/v1/logs": nestedBody(size)} {
+			method := map[string]string{"/v1/metrics": metricsMethod, "/v1/logs": logsMethod}[path]
+			st := g.post(keepAlive(t), path, protobufType, body)
+			err := exportRaw(t.Context(), g.conn, method, body)
+			switch {
+			case len(body) <= 64<<10:
+				assert.Equal(t, http.StatusOK, st)
+				require.NoError(t, err)
+			case path == "/v1/logs":
+				assert.Equal(t, http.StatusBadRequest, st)
+				require.ErrorContains(t, err, "nested deeper than 100 levels")
+			default: // too long for an attribute before all
+				assert.Equal(t, http.StatusBadRequest, st)
+				require.ErrorContains(t, err, "too many attributes, or too long ones")
+			}
 		}
 	}
 	figure.Fprint(os.Stdout, "hostile_nesting_peak_rss_growth", float64(g.memory("VmHWM")-before.rss)/mib, "MiB", 100, true)
+	// A parser that takes commas for brackets goes as deep.
+	commas := `{"resourceMetrics":[{"resource":{"attributes":[{"value":` + strings.Repeat(`,"arrayValue":,"values":,`, 600_000)
+	code, text := g.postText(keepAlive(t), "/v1/metrics", jsonType, []byte(commas))
+	assert.Equal(t, http.StatusBadRequest, code)
+	assert.Contains(t, text, "not well-formed JSON", "nobody has decoded it")
+	require.False(t, g.ended(), "it lives")
 	g.requireCalm(before, 8*mib, 4096)
 	g.requireHonest("after")
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds both images and runs them by the commands of docs/install-docker.md,
-# with a fake NVML library where NVIDIA's container toolkit mounts the real one,
-# and asks the gateway for the node's GPUs. Prints figures of size and memory.
-# Needs root, podman with its CNI plugins, gcc, curl and jq.
+# Builds both images, runs them by the commands of docs/install-docker.md, and asks
+# the gateway for the node's GPUs. A fake NVML library lies where NVIDIA's container
+# toolkit mounts the real one. Prints figures of size and memory. Needs root, podman
+# with its CNI plugins, gcc, curl and jq.
 #
 #   PODMAN, BUILDER, AGENT_BASE, GATEWAY_BASE, BUILD_ARGS   see scripts/images.sh
 #   CROSS=linux/arm64   cross-builds both images too, which compiles everything twice more
@@ -98,8 +98,8 @@ figure gateway_image_size "$(size gpu-collector)" MB
 # block NAME is a fenced block of the document: ```sh NAME
 block() { awk -v want="\`\`\`sh $1" '$0 == want {on = 1; next} /^```/ {on = 0} on' docs/install-docker.md; }
 
-# The commands say docker. What is not here is a GPU and its toolkit, and
-# another machine: an agent that is to be on one has a network of its own.
+# The commands say docker. There is no GPU and no toolkit here, and no other
+# machine: an agent of another machine has a network of its own.
 elsewhere=
 docker() {
 	local args=() arg

@@ -201,7 +201,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 		assert.Equal(t, http.StatusForbidden, resp.status, name)
 	}
 
-	// The same name twice, of which some readers take the last.
+	// The same name twice: some readers take the last.
 	own := pmetric.NewMetrics()
 	score(own, "e0", map[string]string{"k8s.cluster.name": "evil"}, 0.9)
 	body := marshal(t, own)
@@ -225,7 +225,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 	_, err = plogotlp.NewGRPCClient(conn).Export(evil, plogotlp.NewExportRequestFromLogs(ld))
 	assert.Equal(t, codes.PermissionDenied, status.Code(err), "logs")
 
-	// And one of another's by its ID, from who says truly who it is.
+	// And another cluster's episode by its ID, from an honest sender.
 	shown := func(cluster string) *fleetapi.Episode {
 		var page fleetapi.EpisodePage
 		getJSON(t, "http://"+ports.fleet+"/api/v1/episodes?cluster="+cluster, &page)
@@ -281,7 +281,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 		assert.Equal(t, codes.Unauthenticated, status.Code(err), name)
 	}
 
-	// What there is to see is as true as before.
+	// The true values are still there.
 	eventually(t, 20*time.Second, "the tenant's own push is shown", func() bool {
 		return scrape(t, ports.prom).is(0.9, "gpu_node_health_score_ratio", labels{"k8s_cluster_name": "evil", "host_name": "e0"})
 	})

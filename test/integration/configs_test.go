@@ -50,6 +50,8 @@ func TestShippedConfigsAreValid(t *testing.T) {
 		"tenants.yaml":      {"configs/gateway.yaml"},
 		"root.yaml":         {"configs/gateway.yaml"},
 		"tenant-agent.yaml": {"configs/agent.yaml"},
+		"remote-write.yaml": {"configs/gateway.yaml"},
+		"otlp-push.yaml":    {"configs/gateway.yaml"},
 	}
 	require.Len(t, below, len(overlays), "what each overlay goes over")
 	for _, file := range overlays {

@@ -26,6 +26,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
+	"github.com/gpu-collector/gpu-collector/test/metricstore"
 )
 
 // onlyUnderFaults are the metrics that need not be there in this test's fleet,
@@ -35,6 +36,7 @@ var onlyUnderFaults = map[string]string{
 	"otelcol_exporter_send_failed_metric_points":   collectorsOwn,
 	"otelcol_processor_straggler_emit_failures":    "processor_straggler_emit_failures",
 	"otelcol_processor_straggler_episodes_dropped": "processor_straggler_episodes_dropped",
+	"otelcol_processor_diff_over_limit_points":     "processor_diff_over_limit_points",
 }
 
 // collectorsOwn stands for the telemetry of the Collector's own packages.
@@ -176,9 +178,8 @@ func TestDashboardsAreWhole(t *testing.T) {
 }
 
 // TestExpressionsReturnData runs every expression of the dashboards and rules
-// on a real Prometheus that scrapes what the shipped configurations serve: the
-// demo with its straggler, a node with GPUs one of which is lost, and a gateway
-// that refuses some pushes.
+// on a real Prometheus. It scrapes the shipped configurations: the demo with its
+// straggler, a node with a lost GPU, and a gateway that refuses some pushes.
 func TestExpressionsReturnData(t *testing.T) {
 	t.Parallel()
 	fleet := startObservedFleet(t)
@@ -223,8 +224,8 @@ func TestExpressionsReturnData(t *testing.T) {
 		}
 	}
 
-	// What is wrong in this fleet is told, and nothing else. The durations are
-	// the unit tests'; here they have not passed.
+	// The alerts tell this fleet's faults and nothing else. The unit tests look at
+	// the durations; here they have not passed.
 	want := []string{"GPUGatewayRefusing", "GPULost", "GPUMissing", "GPUReadingsFail", "GPUStraggler", "GPUUnhealthy", "GPUXid"}
 	var told []string
 	if !within(20*time.Second, func() bool { told = pendingAlerts(t, prom); return slices.Equal(told, want) }) {
@@ -341,8 +342,8 @@ func pushAndBeRefused(t *testing.T, addr string, body []byte) {
 // substitute does what Grafana does with variables, everything selected.
 func (f *observedFleet) substitute(expr string) string {
 	node := "dp0-pp0"
-	// The demo's nodes have no GPUs, and no diff that would tell their heartbeat.
-	if strings.Contains(expr, "hw_") || strings.Contains(expr, "heartbeat") || strings.Contains(expr, "cpu_pressure") {
+	// The demo's nodes have no GPUs.
+	if strings.Contains(expr, "hw_") || strings.Contains(expr, "cpu_pressure") {
 		node = f.gpuNode
 	}
 	return strings.NewReplacer("$cluster", ".*", "$group", ".*", "$node", node, "$instance", ".*",
@@ -372,13 +373,13 @@ func startScrapingPrometheus(t *testing.T, targets []string) (addr string) {
 	t.Helper()
 	rules, err := filepath.Abs(dashboardsDir + "/prometheus")
 	require.NoError(t, err)
-	return startPrometheusWith(t, fmt.Sprintf(`
+	return metricstore.Prometheus(t, fmt.Sprintf(`
 global: {scrape_interval: 1s, evaluation_interval: 1s}
 rule_files: [%q, %q]
 scrape_configs:
   - job_name: gpu-collector
     static_configs: [{targets: ["%s"]}]
-`, rules+"/rules.yaml", rules+"/alerts.yaml", strings.Join(targets, `", "`)))
+`, rules+"/rules.yaml", rules+"/alerts.yaml", strings.Join(targets, `", "`))).Addr
 }
 
 // promGet decodes the data of an answer of Prometheus' API.

@@ -105,7 +105,7 @@ func assertDemoMetrics(t *testing.T, s scraped, slow string) {
 	} {
 		l := g.group.and(labels{"k8s_cluster_name": "demo"})
 		for metric, want := range map[string]float64{
-			"gpu_straggler_count": g.slow, "gpu_straggler_coverage_low": 0, "gpu_straggler_panic_mode": 0, "gpu_straggler_quorum_met": 1,
+			"gpu_straggler_stragglers": g.slow, "gpu_straggler_coverage_low": 0, "gpu_straggler_panic_mode": 0, "gpu_straggler_quorum_met": 1,
 		} {
 			assert.True(t, s.is(want, metric, l), "%s of %v is not %v", metric, l, want)
 		}

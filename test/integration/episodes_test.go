@@ -95,7 +95,7 @@ func (f *fleet) push() pmetric.Metrics {
 		seconds := (1 + 0.01*float64((f.round+n)%3)) / (1 - f.loss[n])
 		gauge(node(md, name, job), "gpu.app.step.duration", "s", seconds)
 		metrics := node(md, name, map[string]string{"k8s.cluster.name": f.cluster})
-		gauge(metrics, "hw.gpu.count", "{gpu}", 8).Attributes().PutStr("state", "expected")
+		gauge(metrics, "hw.gpu.devices", "{gpu}", 8).Attributes().PutStr("state", "expected")
 		for g := range 8 {
 			id := fmt.Sprintf("GPU-%d-%d", n, g)
 			throttled, temperature := 0.0, 60.0

@@ -67,7 +67,7 @@ func TestFleetViewSaysWhyANodeIsSlow(t *testing.T) {
 	require.NotNil(t, first.Episode)
 	assert.Equal(t, ep.ID, first.Episode.ID)
 
-	// What did not change for a while is still there: diff lets nothing of it pass.
+	// diff forwards no unchanged value, so the view must have kept these.
 	var node fleetapi.Node
 	getJSON(t, url+"/nodes/n5", &node)
 	assertSlowNode(t, &node)

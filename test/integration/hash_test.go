@@ -93,7 +93,7 @@ func (s *gatewaySet) push() {
 		again := pmetric.NewMetrics()
 		md.CopyTo(again)
 		if err := s.sender.ConsumeMetrics(s.t.Context(), md); err != nil {
-			// The one that was on its way when its gateway died.
+			// This push was under way when its gateway died.
 			lost++
 			require.NoError(s.t, s.sender.ConsumeMetrics(s.t.Context(), again), "round %d of %s", s.round, name)
 		}
@@ -134,8 +134,8 @@ func TestEachNodeStaysWithItsGateway(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		diff string
-		// told is how many pushes it takes until a new gateway has a node's whole
-		// state; a sender of differences is told by the answer, and sends the rest.
+		// told is how many pushes bring a new gateway a node's whole state. The answer tells
+		// a sender of differences, which sends the rest.
 		told int
 	}{
 		"full state":  {told: 1},

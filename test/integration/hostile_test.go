@@ -116,7 +116,8 @@ processors:
 	})
 
 	t.Run("scores", func(t *testing.T) {
-		before := g.rejected("score_range")
+		rejected := func() float64 { return g.rejected("value_range") + g.rejected("not_finite") }
+		before := rejected()
 		md := pmetric.NewMetrics()
 		bad := []float64{math.NaN(), math.Inf(1), math.Inf(-1), -0.01, 1.01, math.MaxFloat64, -math.SmallestNonzeroFloat64}
 		for i, v := range bad {
@@ -133,7 +134,7 @@ processors:
 				s.is(float64(len(bad)), "gpu_straggler_nodes", wide.and(labels{"gpu_node_state": "calibrating"})) &&
 				s.is(0.97, "gpu_straggler_median_ratio", wide) && s.is(1, "gpu_straggler_quorum_met", wide)
 		})
-		assert.InDelta(t, float64(len(bad)), g.rejected("score_range")-before, 0)
+		assert.InDelta(t, float64(len(bad)), rejected()-before, 0)
 	})
 
 	t.Run("names", func(t *testing.T) {
@@ -184,11 +185,11 @@ processors:
 		assert.Equal(t, http.StatusBadRequest, g.post(protobufType, gzipped(t, body), "Content-Encoding", "gzip").status)
 		assert.Equal(t, codes.ResourceExhausted, status.Code(g.push(t.Context(), md)))
 
-		// Within it.
+		// Within it, and within what an attribute may have.
 		for _, encoding := range []string{"", "gzip"} {
 			before := g.rejected("name_too_long")
 			md := pmetric.NewMetrics()
-			score(md, strings.Repeat("h", 10*mib), map[string]string{"k8s.cluster.name": "huge"}, 0.1)
+			score(md, strings.Repeat("h", 60_000), map[string]string{"k8s.cluster.name": "huge"}, 0.1)
 			healthyFleet(md, "huge")
 			body := marshal(t, md)
 			headers := []string{}
@@ -224,7 +225,7 @@ processors:
 		require.NoError(t, g.push(t.Context(), md))
 		assert.Greater(t, g.rejected("max_groups")+g.rejected("cluster_groups"), 400.0)
 		eventually(t, 10*time.Second, "the groups that fit are compared", func() bool {
-			n := len(scrape(t, g.prom)["gpu_straggler_count"])
+			n := len(scrape(t, g.prom)["gpu_straggler_stragglers"])
 			require.LessOrEqual(t, n, 600+8)
 			return n > 200 // half of what the other clusters leave
 		})
@@ -257,21 +258,23 @@ processors:
 		assert.InDelta(t, float64(len(attacks)), invalid()-before, 0)
 	})
 
-	t.Run("10 MB attribute that nobody reads", func(t *testing.T) {
-		before := g.rejected("attribute_too_long")
-		md := pmetric.NewMetrics()
-		score(md, "junk", map[string]string{"k8s.cluster.name": "before", "junk": strings.Repeat("x", 10*mib)}, 0.97)
-		assert.Equal(t, http.StatusOK, g.post(protobufType, marshal(t, md)).status)
-		require.NoError(t, g.push(t.Context(), md))
-		assert.InDelta(t, 2, g.rejected("attribute_too_long")-before, 0)
-		cut := 0
-		for _, series := range scrape(t, g.prom)["gpu_node_health_score_ratio"] {
-			assert.LessOrEqual(t, len(series.labels["junk"]), 4096)
-			if series.labels["junk"] != "" {
-				cut++
-			}
+	t.Run("attribute that nobody reads", func(t *testing.T) {
+		junk := func(size int) pmetric.Metrics {
+			md := pmetric.NewMetrics()
+			score(md, "junk", map[string]string{"k8s.cluster.name": "before", "junk": strings.Repeat("x", size)}, 0.97)
+			return md
 		}
-		assert.Equal(t, 1, cut, "the value is there, its attribute cut")
+		assert.Equal(t, http.StatusBadRequest, g.post(protobufType, marshal(t, junk(10*mib))).status)
+		assert.Equal(t, codes.InvalidArgument, status.Code(g.push(t.Context(), junk(10*mib))))
+		before := g.rejected("attribute_too_long")
+		assert.Equal(t, http.StatusOK, g.post(protobufType, marshal(t, junk(10_000))).status)
+		require.NoError(t, g.push(t.Context(), junk(10_000)))
+		assert.InDelta(t, 2, g.rejected("attribute_too_long")-before, 0)
+		served := scrape(t, g.prom)
+		score := served.with("gpu_node_health_score_ratio", labels{"host_name": "junk"})
+		require.Len(t, score, 1)
+		assert.Empty(t, score[0].labels["junk"], "the value is there, without the attribute")
+		assert.True(t, served.is(1, "gpu_exposition_hidden", labels{"k8s_cluster_name": "before", "reason": "resource_label"}))
 	})
 
 	g.requireFleet("before")

@@ -264,14 +264,14 @@ func TestIngeroAgents(t *testing.T) {
 			g.node("c", slow)
 			return scrape(t, g.prom).is(1, "gpu_node_straggler", labels{"host_name": "n1", "k8s_cluster_name": "c"})
 		})
-		assert.True(t, scrape(t, g.prom).is(1, "gpu_straggler_count", labels{"k8s_cluster_name": "c", "gpu_peer_group": ""}))
+		assert.True(t, scrape(t, g.prom).is(1, "gpu_straggler_stragglers", labels{"k8s_cluster_name": "c", "gpu_peer_group": ""}))
 	})
 	t.Run("quorum lost", func(t *testing.T) {
 		g.fleet("c", "idle", 1)
 		g.awaitNodes("c", map[string]float64{"active": 0})
 		threshold, quorum := legal(t, g.push("c", n1.event(t, "c")))
 		assert.Equal(t, "false", quorum)
-		assert.InDelta(t, 0.95, threshold, 0.02, "the last one that had a quorum")
+		assert.InDelta(t, 0.95, threshold, 0.02, "the last threshold with a quorum")
 	})
 }
 

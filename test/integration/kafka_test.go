@@ -122,15 +122,15 @@ service:
 receivers:
   kafka: {initial_offset: earliest}
 exporters:
-  prometheus: {endpoint: %q}
   otlp_grpc: {endpoint: %q, tls: {insecure: true}, compression: none, sending_queue: {enabled: false}}
 extensions:
+  exposition: {http: {endpoint: %q}}
   fleet_view: {http: {endpoint: %q}}
   healthcheckv2: {http: {endpoint: %q}}
 service:
   telemetry: {metrics: {level: none}}
-  pipelines: {metrics: {exporters: [prometheus, fleet_view, otlp_grpc]}}
-`, rp.prom, serveNextHop(t, sink.add), rp.fleet, rp.health)}})
+  pipelines: {metrics: {exporters: [fleet_view, otlp_grpc]}}
+`, serveNextHop(t, sink.add), rp.prom, rp.fleet, rp.health)}})
 
 	client := grpcClient(t, sp.grpc)
 	name := func(n int) string { return fmt.Sprintf("n%02d", n) }

@@ -48,8 +48,8 @@ processors:
   straggler/gateway: {push_interval: 200ms}
 exporters:
   otlp_grpc: {endpoint: %q}
-  prometheus: {endpoint: %q}
 extensions:
+  exposition: {http: {endpoint: %q}}
   straggler_threshold/gateway: {api: {endpoint: %q}}
   fleet_view: {http: {endpoint: %q}, stream: {interval: 200ms}}
 service:
@@ -197,8 +197,8 @@ func requireQuiet(t *testing.T, n *gpuNode) {
 	}
 }
 
-// TestALostGPUStaysLost: the agent that comes after one that saw a GPU lost says
-// so too, from its storage, and without one from the PCI bus.
+// TestALostGPUStaysLost: an agent saw a GPU lost. The next agent says so too, from
+// its storage, and without a storage from the PCI bus.
 func TestALostGPUStaysLost(t *testing.T) {
 	t.Parallel()
 	library := fakenvml.Library(t)
@@ -227,8 +227,8 @@ service: {telemetry: {metrics: {level: none}}, pipelines: {metrics: {receivers: 
 				t.Helper()
 				eventually(t, 20*time.Second, what, func() bool {
 					s := scrape(t, prom)
-					return s.is(found, "hw_gpu_count", labels{"state": "found"}) && s.is(lost, "hw_gpu_count", labels{"state": "lost"}) &&
-						s.is(gpus, "hw_gpu_count", labels{"state": "expected"})
+					return s.is(found, "hw_gpu_devices", labels{"state": "found"}) && s.is(lost, "hw_gpu_devices", labels{"state": "lost"}) &&
+						s.is(gpus, "hw_gpu_devices", labels{"state": "expected"})
 				})
 			}
 			await("all answer", gpus, 0)

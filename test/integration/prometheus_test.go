@@ -3,64 +3,27 @@
 package integration
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 
 	"github.com/gpu-collector/gpu-collector/test/loopback"
+	"github.com/gpu-collector/gpu-collector/test/metricstore"
 )
 
-// startPrometheus runs the real server, which takes remote writes. It is
-// Debian's package prometheus; its absence is a failure, for it is what the
-// proof is about.
+// startPrometheus runs the real server, which takes remote writes.
 func startPrometheus(t *testing.T, lookback time.Duration) (addr string) {
 	t.Helper()
-	return startPrometheusWith(t, "global: {scrape_interval: 1m}\n", "--query.lookback-delta="+lookback.String())
-}
-
-func startPrometheusWith(t *testing.T, configuration string, flags ...string) (addr string) {
-	t.Helper()
-	binary, err := exec.LookPath("prometheus")
-	require.NoError(t, err, "this test needs the Prometheus server: apt-get install prometheus")
-	dir := t.TempDir()
-	config := filepath.Join(dir, "prometheus.yml")
-	require.NoError(t, os.WriteFile(config, []byte(configuration), 0o600))
-	addr = loopback.FreeAddr(t)
-	var log bytes.Buffer
-	cmd := exec.CommandContext(context.Background(), binary, append([]string{
-		"--config.file=" + config, "--storage.tsdb.path=" + filepath.Join(dir, "data"), "--web.listen-address=" + addr,
-		"--web.enable-remote-write-receiver", "--log.level=warn",
-	}, flags...)...)
-	cmd.Stdout, cmd.Stderr = &log, &log
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		assert.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("log of Prometheus:\n%s", log.String())
-		}
-	})
-	eventually(t, startDeadline, "Prometheus is ready", func() bool {
-		resp, err := send(t.Context(), http.MethodGet, "http://"+addr+"/-/ready", nil)
-		return err == nil && resp.status == http.StatusOK
-	})
-	return addr
+	return metricstore.Prometheus(t, "global: {scrape_interval: 1m}\n", "--query.lookback-delta="+lookback.String()).Addr
 }
 
 // promSeries is a series of a range query.
@@ -116,10 +79,9 @@ const (
 	promGPUs     = 8
 )
 
-// TestPrometheusBehindAShard writes what a gateway behind a shard forwards to the
-// real server: no series has a gap, though the shard sends most values once, the
-// series of a GPU that is not there any more end before the lookback does, and
-// those of a node that died with it.
+// TestPrometheusBehindAShard writes the output of a gateway behind a shard to the real
+// server. No series has a gap, though the shard sends most values once. The series of
+// a lost GPU end before the lookback does, and those of a dead node with it.
 func TestPrometheusBehindAShard(t *testing.T) {
 	t.Parallel()
 	prom := startPrometheus(t, promLookback)

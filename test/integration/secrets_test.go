@@ -19,9 +19,9 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
-// TestSecretsStayOutOfSight gives a gateway a secret wherever it takes one, and
-// looks for them in its log at debug level, in its debug pages, its own
-// metrics, its configuration as it prints it, and its errors.
+// TestSecretsStayOutOfSight gives a gateway a secret wherever it takes one. It looks
+// for the secrets in the log at debug level, the debug pages, the gateway's own
+// metrics, its printed configuration, and its errors.
 func TestSecretsStayOutOfSight(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cret-that-nobody-may-see"
@@ -44,11 +44,11 @@ receivers:
 exporters:
   otlp_grpc: {endpoint: "127.0.0.1:1", tls: {insecure: true}, headers: {x-key: "%[1]s-5"}, sending_queue: {enabled: false}, retry_on_failure: {enabled: false}}
 service:
-  extensions: [basicauth/in, basicauth/out, bearertokenauth, zpages, pprof, admission, straggler_threshold, fleet_view, healthcheckv2]
+  extensions: [basicauth/in, basicauth/out, bearertokenauth, zpages, pprof, admission, straggler_threshold, exposition, fleet_view, healthcheckv2]
   telemetry:
     logs: {level: debug}
   pipelines:
-    metrics: {exporters: [prometheus, fleet_view, otlp_grpc]}
+    metrics: {exporters: [fleet_view, otlp_grpc]}
 `, secret, zpages, pprof)
 	configs := []string{"configs/gateway.yaml", ports.overlay(t), overlay}
 	g := start(t, options{configs: configs})

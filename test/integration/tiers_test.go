@@ -28,9 +28,8 @@ receivers:
       http: {endpoint: %q}
 processors:
   straggler: {push_interval: 200ms}
-exporters:
-  prometheus: {endpoint: %q}
 extensions:
+  exposition: {http: {endpoint: %q}}
   straggler_threshold: {api: {endpoint: %q}}
   fleet_view: {http: {endpoint: %q}}
   healthcheckv2: {http: {endpoint: %q}}

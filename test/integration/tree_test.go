@@ -177,8 +177,8 @@ func (tr *tree) heal() {
 			return false // the way to the root is not open yet for all
 		}
 		pushes++
-		// What conflates forwards by its own beat, and a shard may be 5 s late to find
-		// that the root is back.
+		// A tier that conflates forwards by its own beat, and a shard may be 5 s late
+		// to find that the root is back.
 		return within(10*time.Second, func() bool {
 			f, d := tr.wrong()
 			if f == 0 && wholeFull == 0 {

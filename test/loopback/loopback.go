@@ -14,9 +14,8 @@ import (
 	"testing"
 )
 
-// The ports lie below those that Linux gives to outgoing connections and to
-// port 0 (ip_local_port_range, 32768 to 60999), so that no test beside this one
-// takes them before the server does.
+// Linux gives ports 32768 to 60999 to outgoing connections and to port 0
+// (ip_local_port_range). These lie below, so no other test takes them first.
 const first, count = 20000, 12000
 
 // held are the reservations of this process, which end with it.

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package ocb tests the packages that other people's Collectors take over with
+// each component of ours: README.md and run.sh build them.
 package ocb
 
 import (
@@ -27,10 +29,10 @@ const (
 var heavy = map[string][]string{
 	"github.com/NVIDIA/go-nvml":           {"receiver/nvmlreceiver"},
 	"k8s.io/kubelet":                      {"receiver/nvmlreceiver"},
-	"github.com/prometheus/procfs":        {"receiver/nvmlreceiver"},
+	"github.com/prometheus/procfs":        {"extension/expositionextension", "receiver/nvmlreceiver"},
 	"modernc.org/sqlite":                  {"extension/fleetviewextension"},
 	"github.com/danielgtaylor/huma/v2":    {"extension/fleetviewextension"},
-	"github.com/prometheus/client_golang": {"extension/fleetviewextension"},
+	"github.com/prometheus/client_golang": {"extension/expositionextension", "extension/fleetviewextension"},
 	"github.com/prometheus/prometheus":    nil,
 	"github.com/charmbracelet/bubbletea":  nil,
 	"github.com/spf13/cobra":              nil,
@@ -39,20 +41,21 @@ var heavy = map[string][]string{
 // rooms are the internal packages that a component takes along; those that all
 // may use are left out.
 var rooms = map[string][]string{
-	"receiver/nvmlreceiver":             {"gpuhealth", "podresources", "sharedinstance"},
+	"receiver/nvmlreceiver":             {"gpuhealth", "hostextension", "podresources", "sharedinstance"},
 	"receiver/csvreplayreceiver":        {},
-	"processor/diffprocessor":           {"delta", "delta/deadband", "delta/resync", "delta/statetable"},
-	"processor/stragglerprocessor":      {"delta/resync", "gpuhealth", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading", "reason", "sharedinstance", "straggler", "threshold"},
-	"processor/clientidentityprocessor": {"clientidentity"},
-	"exporter/fleetviewexporter":        {"fleethistory", "fleetstate", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading"},
-	"extension/fleetviewextension":      {"fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate", "nodescore/nodesignal"},
-	"extension/thresholdextension":      {"clientidentity", "delta/resync", "nodescore/nodesignal", "straggler", "threshold"},
-	"extension/wirediffextension":       {"delta", "delta/deadband", "delta/resync", "delta/statetable", "nesting"},
-	"extension/admissionextension":      {"admission", "clientidentity", "contentcoding", "nesting"},
+	"processor/diffprocessor":           {"delta", "delta/deadband", "delta/resync", "delta/shortage", "delta/statetable", "hostextension", "memorybudget", "promtext", "reading/identity", "reading/metricreading"},
+	"processor/stragglerprocessor":      {"delta/resync", "gpuhealth", "hostextension", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading", "reason", "sharedinstance", "straggler", "threshold"},
+	"processor/clientidentityprocessor": {"clientidentity", "reading/identity"},
+	"exporter/fleetviewexporter":        {"fleethistory", "fleetstate", "hostextension", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading"},
+	"extension/expositionextension":     {"delta", "delta/deadband", "delta/resync", "delta/shortage", "delta/statetable", "promtext", "reading/identity", "reading/metricreading", "webguard"},
+	"extension/fleetviewextension":      {"fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate", "memorybudget", "nodescore/nodesignal", "webguard"},
+	"extension/thresholdextension":      {"clientidentity", "delta/resync", "nodescore/nodesignal", "straggler", "threshold", "webguard"},
+	"extension/wirediffextension":       {"delta", "delta/deadband", "delta/resync", "delta/shortage", "delta/statetable", "nesting", "promtext", "reading/identity", "reading/metricreading", "undecoded"},
+	"extension/admissionextension":      {"admission", "clientidentity", "contentcoding", "hostextension", "memorybudget", "nesting", "undecoded"},
 }
 
-// shared are small: names on the wire, the catalogue of readings, time, and the rule
-// by which tenants share what is bounded. The straggler engine is not among them.
+// shared are small: names on the wire, the catalogue of readings, time, and the
+// tenants' rule to share a bound. The straggler engine is not among them.
 var shared = []string{"fairshare", "gpusemconv", "reading", "steadytime", "wire"}
 
 // components are the directories of this module's components.
@@ -105,7 +108,7 @@ func TestNoComponentDragsAnother(t *testing.T) {
 }
 
 // TestReadmeSaysHowToAddIt reads the manifest lines that each README shows, and
-// the one that run.sh builds the component with.
+// the line that run.sh builds the component with.
 func TestReadmeSaysHowToAddIt(t *testing.T) {
 	for _, dir := range components(t) {
 		t.Run(dir, func(t *testing.T) {
@@ -128,7 +131,7 @@ func TestReadmeSaysHowToAddIt(t *testing.T) {
 					assert.FileExists(t, filepath.Join(root, strings.TrimPrefix(c.Import, self), "factory.go"))
 				}
 			}
-			// What it needs of another is in the same lines, and only that.
+			// The same lines name another component only if this one needs it.
 			want := 1
 			if dir == "exporter/fleetviewexporter" {
 				want = 2

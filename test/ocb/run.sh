@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds a stock collector with two of our components as a user of OCB would,
-# in a module of its own outside this one, and lets it validate a config. Then
-# lets the builder write one for each component alone.
+# Builds a stock collector with two of our components as a user of OCB would, in a
+# module of its own outside this one. The collector validates a config. Then the
+# builder writes a collector for each component alone.
 set -euo pipefail
 cd "$(dirname "$0")"
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs the deb packages of dist/ into a directory, lets what is installed
-# validate what is installed, upgrades, removes; checks the units, Slurm's
-# scripts and the bills of materials. `make test-packages` builds all of them.
+# Installs the deb packages of dist/ into a directory, where the installed binaries
+# validate the installed configurations. Upgrades and removes them. Checks the units,
+# Slurm's scripts and the bills of materials. `make test-packages` builds all of them.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -55,7 +55,7 @@ for unit in agent gateway; do
 	for file in $(sed -n 's/^EnvironmentFile=-//p' "$file") $(grep -o '/etc/gpu-collector/[a-z]*.yaml' "$file"); do
 		[ -e "$root$file" ] || fail "the unit of the $unit reads $file, which is not installed"
 	done
-	# What the file of settings offers, the configuration reads.
+	# The configuration reads each setting of the file.
 	for name in $(grep -o 'GPU_COLLECTOR_[A-Z_]*' "$root/etc/default/gpu-collector-$unit"); do
 		grep -q "env:$name:-" "$root/etc/gpu-collector/$unit.yaml" || fail "$unit.yaml does not read $name"
 	done

@@ -16,15 +16,18 @@ import (
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/exporter"
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/processor"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.uber.org/zap"
 	"pgregory.net/rapid"
 
 	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor"
 )
 
@@ -56,10 +59,13 @@ func readers(t *testing.T) []reader {
 		t.Cleanup(func() { require.NoError(t, c.Shutdown(context.WithoutCancel(t.Context()))) })
 	}
 	straggler := stragglerprocessor.NewFactory()
-	for mode, of := range map[string]reading.Purpose{"agent": reading.Score, "gateway": reading.Reasons} {
+	for mode, of := range map[string]reading.Purpose{"agent": reading.Score, "gateway": reading.Reasons | reading.Verdict | reading.Ingero} {
 		tel := componenttest.NewTelemetry()
 		cfg := straggler.CreateDefaultConfig().(*stragglerprocessor.Config)
 		cfg.Mode = mode
+		if mode == "gateway" {
+			cfg.Compatibility = []string{"ingero"}
+		}
 		p, err := straggler.CreateMetrics(t.Context(), processor.Settings{
 			ID: component.NewID(straggler.Type()), TelemetrySettings: tel.NewTelemetrySettings(),
 		}, cfg, consumertest.NewNop())
@@ -95,48 +101,73 @@ func (r *reader) refused(t require.TestingT) (out [reading.NumRefusals]int64) {
 	return out
 }
 
-// TestAllReadersRefuseTheSamePoints pushes any points to each reader of their
-// metric: units, instruments, values, subjects and attributes that are right and
-// that are not.
-func TestAllReadersRefuseTheSamePoints(t *testing.T) {
-	all := readers(t)
-	var known []*reading.Metric
-	list := reading.All()
-	for i := range list {
-		if m := &list[i]; m.For&(reading.Score|reading.Reasons|reading.View) != 0 && m.For&reading.Verdict == 0 && m.Subject() != reading.Group && m.Name != "hw.gpu.info" {
-			known = append(known, m)
+// judged returns what the catalogue refuses of a metric, by reason.
+func judged(known *reading.Metric, m pmetric.Metric) [reading.NumRefusals]int64 {
+	var from metricreading.Resource
+	from.Begin(metricreading.New(zap.NewNop(), nil), pcommon.NewMap())
+	if points, ok := from.Open(known, m); ok {
+		var p metricreading.Point
+		for _, dp := range points.All() {
+			from.Read(dp, &p)
 		}
 	}
-	refusals := map[reading.Refusal]bool{}
-	rapid.Check(t, func(t *rapid.T) {
-		m := rapid.SampledFrom(known).Draw(t, "metric")
+	return from.Refused
+}
+
+// TestAllReadersRefuseTheSamePoints pushes any points of any metric to each reader:
+// units, instruments, values, subjects and attributes that are right and that are
+// not. The readers of a metric refuse what the catalogue refuses. The others refuse
+// nothing. csv_replay makes points of all metrics, and refuses those that no reader
+// would take.
+func TestAllReadersRefuseTheSamePoints(t *testing.T) {
+	all := readers(t)
+	list := reading.All()
+	refusals, replayed := map[reading.Refusal]bool{}, map[reading.Refusal]bool{}
+	rapid.Check(t, func(rt *rapid.T) {
+		known := &list[rapid.IntRange(0, len(list)-1).Draw(rt, "metric")]
 		md := pmetric.NewMetrics()
 		rm := md.ResourceMetrics().AppendEmpty()
-		rm.Resource().Attributes().PutStr("host.name", "n")
+		if known.Subject() != reading.Group {
+			rm.Resource().Attributes().PutStr("host.name", "n")
+		}
 		rm.Resource().Attributes().PutStr("k8s.cluster.name", "c")
-		draw(t, m, rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty())
+		m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+		draw(rt, known, m)
 
-		want, first := [reading.NumRefusals]int64{}, true
+		want := judged(known, m)
+		for why, n := range want {
+			if n > 0 {
+				refusals[reading.Refusal(why)] = true
+			}
+		}
 		for i := range all {
 			r := &all[i]
-			if m.For&r.of == 0 {
-				continue
-			}
-			before := r.refused(t)
-			require.NoError(t, r.ConsumeMetrics(context.Background(), md))
-			got := r.refused(t)
+			before := r.refused(rt)
+			own := pmetric.NewMetrics() // a gateway takes its own names out
+			md.CopyTo(own)
+			require.NoError(rt, r.ConsumeMetrics(context.Background(), own))
+			got := r.refused(rt)
 			for why := range got {
-				if got[why] -= before[why]; got[why] > 0 {
-					refusals[reading.Refusal(why)] = true
+				got[why] -= before[why]
+			}
+			if known.For&r.of == 0 {
+				require.Zero(rt, got, "%s by %s", known.Name, r.of)
+			} else {
+				require.Equal(rt, want, got, "%s by %s", known.Name, r.of)
+			}
+		}
+		if skipped, ok := replay(t, rt, m); ok {
+			want := judged(known, m)
+			require.Equal(rt, want, skipped, "%s by csv_replay", known.Name)
+			for why, n := range want {
+				if n > 0 {
+					replayed[reading.Refusal(why)] = true
 				}
 			}
-			if !first {
-				require.Equal(t, want, got, "%s by %d", m.Name, r.of)
-			}
-			want, first = got, false
 		}
 	})
 	assert.Len(t, refusals, int(reading.NumRefusals)-1, "each refusal was drawn")
+	assert.Len(t, replayed, int(reading.NumRefusals)-1, "and each by csv_replay")
 }
 
 // draw makes a metric of up to four points.
@@ -173,6 +204,8 @@ func draw(t *rapid.T, m *reading.Metric, to pmetric.Metric) {
 		case 2: // without a value
 		case 3:
 			p.SetDoubleValue(rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), math.Inf(-1), 1.7e308, -1e-9}).Draw(t, "odd"))
+		case 4: // which only another unit makes true
+			p.SetDoubleValue(rapid.Float64Range(m.Range.Max, 1000*m.Range.Max).Draw(t, "more"))
 		default:
 			p.SetDoubleValue(rapid.Float64Range(m.Range.Min, m.Range.Max).Draw(t, "float"))
 		}

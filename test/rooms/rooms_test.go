@@ -47,8 +47,8 @@ func list(t *testing.T) map[string]*listed {
 	return all
 }
 
-// adapters are the packages of internal/ that the linter does not take for pure.
-func adapters(t *testing.T) []string {
+// guarded are the files that rules of depguard name.
+func guarded(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile("../../.golangci.yml")
 	require.NoError(t, err)
@@ -62,15 +62,35 @@ func adapters(t *testing.T) []string {
 		}
 	}
 	require.NoError(t, yaml.Unmarshal(text, &cfg))
-	files := cfg.Linters.Settings.Depguard.Rules["pure"].Files
+	files := map[string][]string{}
+	for name, rule := range cfg.Linters.Settings.Depguard.Rules {
+		files[name] = rule.Files
+	}
+	return files
+}
+
+// adapters are the packages of internal/ that the linter does not take for pure.
+func adapters(t *testing.T, files []string) (found []string) {
+	t.Helper()
 	require.Contains(t, files, "**/internal/**/*.go", "the linter guards all of internal/")
-	var found []string
 	for _, file := range files {
 		if path, ok := strings.CutPrefix(file, "!**/internal/"); ok && !strings.HasSuffix(path, "_test.go") {
 			dir, ok := strings.CutSuffix(path, "/*.go")
 			require.True(t, ok, "%s: must be !**/internal/PACKAGE/*.go", file)
 			found = append(found, "internal/"+dir)
 		}
+	}
+	return found
+}
+
+// elsewhere are the packages outside of internal/ that the linter takes for pure.
+func elsewhere(t *testing.T, files []string) (found []string) {
+	t.Helper()
+	for _, file := range files {
+		path, ok := strings.CutPrefix(file, "**/")
+		dir, pkg := strings.CutSuffix(path, "/*.go")
+		require.True(t, ok && pkg, "%s: must be **/PACKAGE/*.go", file)
+		found = append(found, dir)
 	}
 	return found
 }
@@ -82,7 +102,8 @@ func foreign(path string) bool {
 // A package of internal/ is pure, with all that it imports, or it is listed as an
 // adapter in .golangci.yml. A new package is pure until somebody lists it.
 func TestPureRooms(t *testing.T) {
-	all, adapters := list(t), adapters(t)
+	all, files := list(t), guarded(t)
+	adapters := adapters(t, files["pure"])
 	pure := 0
 	for path, p := range all {
 		if !strings.HasPrefix(path, "internal/") {
@@ -101,6 +122,27 @@ func TestPureRooms(t *testing.T) {
 	assert.Greater(t, pure, 20)
 	for _, path := range adapters {
 		assert.Contains(t, all, path, "an adapter that is listed is there")
+	}
+}
+
+// A package of a component, of pkg/ or of sim/ that is pure is listed, and stays so.
+func TestPureRoomsElsewhere(t *testing.T) {
+	all, listed := list(t), elsewhere(t, guarded(t)["pure-elsewhere"])
+	for path, p := range all {
+		room, _, _ := strings.Cut(path, "/")
+		if !slices.Contains([]string{"exporter", "extension", "pkg", "processor", "receiver", "sim"}, room) {
+			continue
+		}
+		at := slices.IndexFunc(p.Deps, foreign)
+		switch {
+		case slices.Contains(listed, path) && at >= 0:
+			assert.Fail(t, "not pure", "%s imports %s: it is listed as pure in .golangci.yml", path, p.Deps[at])
+		case !slices.Contains(listed, path):
+			assert.GreaterOrEqual(t, at, 0, "%s is pure: list it under pure-elsewhere in .golangci.yml", path)
+		}
+	}
+	for _, path := range listed {
+		assert.Contains(t, all, path, "a room that is listed is there")
 	}
 }
 

@@ -71,9 +71,9 @@ func at(tick int) time.Time {
 
 const hours = 2
 
-// TestClocksApart: the pushes of each node are late by a time of their own, up
-// to a minute, or up to 20 s where the job pauses now and then: what the nodes
-// did at one time lands in several ticks.
+// TestClocksApart: the pushes of each node are late by a time of their own, up to a
+// minute, or up to 20 s where the job pauses now and then. So the work of one moment
+// lands in several ticks.
 func TestClocksApart(t *testing.T) {
 	paused := correlated(0.01)
 	paused.Dip = Dip{Every: 30 * time.Minute, For: time.Minute, Depth: 0.4}

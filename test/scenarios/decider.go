@@ -4,7 +4,9 @@ package scenarios
 
 import (
 	"fmt"
+	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
@@ -15,6 +17,8 @@ import (
 type Decider struct {
 	Name   string
 	Config func() straggler.Config
+	// Engine is the product's own: the families play it their clean forms too.
+	Engine bool
 }
 
 // Deciders compared in every scenario, in the order of the table. The last is
@@ -24,7 +28,7 @@ func Deciders() []Decider {
 		{Name: "threshold", Config: func() straggler.Config { return plain(0) }},
 		// Ingero's agent enters on one tick and leaves at threshold + 0.02.
 		{Name: "ingero-like", Config: func() straggler.Config { return plain(0.02) }},
-		{Name: Product, Config: straggler.DefaultConfig},
+		{Name: Product, Config: straggler.DefaultConfig, Engine: true},
 	}
 }
 
@@ -51,44 +55,79 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // driver feeds an engine as the gateway does: one observation per push, a tick
 // per interval.
 type driver struct {
-	engine *straggler.Engine
-	obs    []straggler.Observation
-	from   source
-	report *straggler.Report
+	engine   *straggler.Engine
+	interval time.Duration
+	obs      []straggler.Observation
+	lives    []uint32 // names that each node had before
+	from     fleet
+	report   *straggler.Report
 	// Group incidents open, and the records of a log so far.
 	incidents                 int
 	nodeRecords, groupRecords int
 }
 
-func newDriver(cfg straggler.Config, nodes int, from source) *driver {
-	d := &driver{engine: straggler.New(cfg), obs: make([]straggler.Observation, nodes), from: from}
+// fleet is what a driver knows of the nodes besides their values.
+type fleet interface {
+	// more sets a node's signals besides the throughput.
+	more(node int, v *nodesignal.Values)
+	// peers are the values of a node's peer-group attributes.
+	peers(node int) []string
+	// scoreScale turns a value into a score.
+	scoreScale() float64
+}
+
+func newDriver(cfg straggler.Config, nodes int, from fleet) *driver {
+	return newDriverAt(cfg, Interval, nodes, from)
+}
+
+// newDriverAt is newDriver for nodes that push at another interval. The TTL is as
+// many intervals as in the product.
+func newDriverAt(cfg straggler.Config, interval time.Duration, nodes int, from fleet) *driver {
+	cfg.TTL = cfg.TTL / Interval * interval
+	d := &driver{
+		engine: straggler.New(cfg), interval: interval, from: from,
+		obs: make([]straggler.Observation, nodes), lives: make([]uint32, nodes),
+	}
 	for i := range d.obs {
 		d.obs[i] = straggler.Observation{
-			Cluster: cluster, Node: nodeName(i), Peers: from.peers(i),
+			Cluster: cluster, Node: nodeName(i, 0), Peers: from.peers(i),
 			State: straggler.StateActive, HasState: true,
 		}
 	}
 	return d
 }
 
-func nodeName(i int) string { return fmt.Sprintf("node-%05d", i) }
+func nodeName(i int, life uint32) string { return fmt.Sprintf("node-%05d-%d", i, life) }
 
-// nodeIndex is nodeName's inverse.
-func nodeIndex(name string) int {
-	i, err := strconv.Atoi(name[len("node-"):])
+// rename gives a node another name where it has begun another life.
+func (d *driver) rename(lives []uint32) {
+	for i, life := range lives {
+		if d.lives[i] != life {
+			d.lives[i], d.obs[i].Node = life, nodeName(i, life)
+		}
+	}
+}
+
+// nodeIndex is nodeName's inverse. It reports false for a name that its node had before.
+func (d *driver) nodeIndex(name string) (int, bool) {
+	node, life, _ := strings.Cut(name[len("node-"):], "-")
+	i, err := strconv.Atoi(node)
 	if err != nil {
 		panic(err) // the name is ours
 	}
-	return i
+	return i, life == strconv.FormatUint(uint64(d.lives[i]), 10)
 }
 
 // push tells the values of tick: as throughput, which the product compares,
-// and as score, which the plain rules do.
+// and as score, which the plain rules do. NaN is no push.
 func (d *driver) push(tick int, values []float64) error {
-	at := epoch.Add(time.Duration(tick) * Interval)
-	step := Interval / time.Duration(len(values)+1)
+	at := epoch.Add(time.Duration(tick) * d.interval)
+	step := d.interval / time.Duration(len(values)+1)
 	for i, v := range values {
 		at = at.Add(step)
+		if math.IsNaN(v) {
+			continue
+		}
 		if err := d.pushOne(i, v, at); err != nil {
 			return err
 		}
@@ -106,11 +145,13 @@ func (d *driver) pushOne(i int, v float64, at time.Time) error {
 
 // tick ends tick's interval, writes the verdicts to flagged and counts records.
 func (d *driver) tick(tick int, flagged []bool) {
-	d.report = d.engine.Tick(epoch.Add(time.Duration(tick+1) * Interval))
+	d.report = d.engine.Tick(epoch.Add(time.Duration(tick+1) * d.interval))
 	clear(flagged)
 	for i := range d.report.Nodes {
 		if n := &d.report.Nodes[i]; n.Straggler {
-			flagged[nodeIndex(n.Node)] = true
+			if at, alive := d.nodeIndex(n.Node); alive {
+				flagged[at] = true
+			}
 		}
 	}
 	for i := range d.report.Events {

@@ -78,9 +78,9 @@ type Other struct {
 // Job is a share of the nodes that work at one level.
 type Job struct{ Share, Level float64 }
 
-// Dip takes Depth of every value For this long Every so often. Skewed nodes
-// each average over their own 10 s, so that the edges of a dip lie between
-// their pushes; the others begin and end with the tick.
+// Dip takes Depth of every value For this long Every so often. Skewed nodes each
+// average over their own 10 s: the edges of a dip lie between their pushes. The dips
+// of other nodes begin and end with the tick.
 type Dip struct {
 	Every, For time.Duration
 	Depth      float64

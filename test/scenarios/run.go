@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // Outcome of a scenario: a result per decider, by name.
@@ -32,70 +30,80 @@ type Options struct {
 // workers.
 func Evaluate(ctx context.Context, list []Scenario, o Options) ([]Outcome, error) {
 	outcomes := make([]Outcome, 0, len(list))
-	total := 0
+	done := 0
 	for _, s := range list {
 		out := Outcome{Scenario: s, Results: map[string]*Result{}}
 		for _, d := range o.Deciders {
 			out.Results[d.Name] = &Result{}
 		}
 		outcomes = append(outcomes, out)
-		total += s.Runs
 	}
 	type job struct {
 		out *Outcome
 		run int
 	}
-	jobs := make(chan job)
+	var jobs []job
+	for i := range outcomes {
+		for run := range outcomes[i].Scenario.Runs {
+			jobs = append(jobs, job{&outcomes[i], run})
+		}
+	}
+	err := inParallel(ctx, len(jobs), o.Workers, func(k int) (func(), error) {
+		out := jobs[k].out
+		results, err := play(&out.Scenario, o.Deciders, o.Seed, jobs[k].run)
+		return func() {
+			for name, r := range results {
+				out.Results[name].add(r)
+			}
+			if done++; o.Progress != nil {
+				o.Progress(done, len(jobs), &out.Scenario)
+			}
+		}, err
+	})
+	return outcomes, err
+}
+
+// inParallel calls play for each of n jobs, workers at a time. What play returns to be
+// done is done one after the other.
+func inParallel(ctx context.Context, n, workers int, play func(k int) (func(), error)) error {
+	jobs := make(chan int)
 	go func() {
 		defer close(jobs)
-		for i := range outcomes {
-			for run := range outcomes[i].Scenario.Runs {
-				select {
-				case jobs <- job{&outcomes[i], run}:
-				case <-ctx.Done():
-					return
-				}
+		for k := range n {
+			select {
+			case jobs <- k:
+			case <-ctx.Done():
+				return
 			}
 		}
 	}()
 	var (
 		mu   sync.Mutex
 		errs []error
-		done int
 		wg   sync.WaitGroup
 	)
-	for range max(o.Workers, 1) {
+	for range max(workers, 1) {
 		wg.Go(func() {
-			for j := range jobs {
-				results, err := play(&j.out.Scenario, o.Deciders, o.Seed, j.run)
+			for k := range jobs {
+				then, err := play(k)
 				mu.Lock()
 				errs = append(errs, err)
-				for name, r := range results {
-					j.out.Results[name].add(r)
-				}
-				if done++; o.Progress != nil {
-					o.Progress(done, total, &j.out.Scenario)
-				}
+				then()
 				mu.Unlock()
 			}
 		})
 	}
 	wg.Wait()
-	return outcomes, errors.Join(append(errs, ctx.Err())...)
+	return errors.Join(append(errs, ctx.Err())...)
 }
 
 // source of the samples of a run.
 type source interface {
+	fleet
 	// next returns the values of the next tick; they are valid until the one after.
 	next() []float64
-	// more sets a node's signals besides the throughput.
-	more(node int, v *nodesignal.Values)
 	// truth says which nodes are hit by the fault.
 	truth() []bool
-	// peers are the values of a node's peer-group attributes.
-	peers(node int) []string
-	// scoreScale turns a value into a score.
-	scoreScale() float64
 }
 
 // play gives all deciders the same samples of one run.

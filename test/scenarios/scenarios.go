@@ -52,8 +52,8 @@ const (
 	standardFor    = 3 * time.Hour
 )
 
-// promise10 is the promise for losses of 10 % and more, promiseMass for such of
-// many nodes at once, promiseSlow for those that come to be known slowly, promise5 for those of 5 %.
+// promise10 is the promise for losses of 10 % and more, promiseMass for such losses of
+// many nodes at once. promiseSlow is for losses that show slowly, promise5 for 5 %.
 var (
 	promise10   = Promise{FalseOnsets: 0.01, Recall: 0.99, Within: time.Hour, Delay50: time.Minute}
 	promiseMass = Promise{FalseOnsets: 0.01, Recall: 0.99, Within: time.Hour, Delay50: time.Minute, Events: 1}
@@ -61,7 +61,7 @@ var (
 	promise5    = Promise{FalseOnsets: 0.01, Recall: 0.95, Within: 10 * time.Minute}
 )
 
-// standard is a scenario of 64 nodes of which six lose a share for three hours.
+// standard is a scenario of 64 nodes: six of them lose a share for three hours.
 func standard(id, name string, m Model, loss float64, p Promise) Scenario {
 	return Scenario{
 		ID: id, Name: name, Model: m, Fault: Fault{Nodes: 6, Loss: loss}, Promise: p,
@@ -114,7 +114,7 @@ func All() []Scenario {
 	restless.Restless = 2
 	hard := Model{Sigma: 0.015, Phi: 0.95, Bias: 0.01}
 
-	// What a fleet is whose nodes are not alike.
+	// The fleets whose nodes are not alike.
 	loud, unequal, apart, four := correlated(0.01), correlated(0.01), correlated(0.01), correlated(0.01)
 	loud.Loud, loud.LoudEvery = 3, 8
 	unequal.SigmaSpread = 0.5

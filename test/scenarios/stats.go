@@ -7,9 +7,9 @@ import "math"
 // confidence of the bounds, one-sided.
 const confidence = 0.95
 
-// RateUpper is the upper bound of a rate of which count events were seen in an
-// exposure: the exact Poisson bound (Garwood 1936). With no event it is the
-// rule of three, 3.0/exposure.
+// RateUpper is the upper bound of a rate after count events in an exposure: the
+// exact Poisson bound (Garwood 1936). With no event it is the rule of three,
+// 3.0/exposure.
 func RateUpper(count int, exposure float64) float64 {
 	if exposure <= 0 {
 		return math.Inf(1)
@@ -20,8 +20,8 @@ func RateUpper(count int, exposure float64) float64 {
 	return mean / exposure
 }
 
-// ShareLower is the lower bound of a share of which hits of n were seen: the
-// exact binomial bound (Clopper and Pearson 1934).
+// ShareLower is the lower bound of a share after hits of n trials: the exact
+// binomial bound (Clopper and Pearson 1934).
 func ShareLower(hits, n int) float64 {
 	if hits == 0 {
 		return 0

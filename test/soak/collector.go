@@ -38,8 +38,8 @@ func startGateway(ctx context.Context, binary string) (*collector, error) {
 	}
 	c, err := start(ctx, "gateway", binary, nil,
 		[]string{"configs/gateway.yaml", "configs/overlays/root.yaml"},
-		"exporters::prometheus::endpoint: %s", "extensions::straggler_threshold::api::endpoint: %s", "extensions::fleet_view::http::endpoint: "+view,
-		"service::extensions: [admission, straggler_threshold, fleet_view, healthcheckv2, pprof]")
+		"extensions::exposition::http::endpoint: %s", "extensions::straggler_threshold::api::endpoint: %s", "extensions::fleet_view::http::endpoint: "+view,
+		"service::extensions: [admission, straggler_threshold, exposition, fleet_view, healthcheckv2, pprof]")
 	if err != nil {
 		return nil, err
 	}
@@ -133,9 +133,8 @@ func (c *collector) episodes(ctx context.Context) (n float64, err error) {
 	return n, nil
 }
 
-// whole is of how many GPUs a gateway knows all that never changes, which a node
-// says once: what was lost of it nothing would bring but a resync. It names some of
-// those of which something is missing.
+// whole counts the GPUs whose constants a gateway knows. A node says these once, so
+// only a resync brings back a lost constant. whole prints some GPUs that lack one.
 func (c *collector) whole(ctx context.Context) (gpus int, err error) {
 	const maxNamed = 10
 	named := 0

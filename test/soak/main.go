@@ -39,7 +39,7 @@ func main() {
 	flag.IntVar(&s.gpus, "gpus", 8, "GPUs of a node")
 	flag.DurationVar(&s.interval, "interval", 10*time.Second, "between two pushes of a node")
 	flag.DurationVar(&s.runs, "runs", 20*time.Minute, "how long a training job runs on average until the next one begins")
-	flag.DurationVar(&s.pause, "pause", 2*time.Minute, "for which the nodes of a job rest between two of them on average")
+	flag.DurationVar(&s.pause, "pause", 2*time.Minute, "how long a node rests between two jobs on average")
 	flag.DurationVar(&s.duration, "duration", 30*time.Minute, "how long the fleet pushes")
 	flag.DurationVar(&s.every, "every", 10*time.Second, "between two looks at the processes")
 	flag.IntVar(&s.connections, "connections", 64, "connections that the nodes share")

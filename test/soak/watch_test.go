@@ -15,7 +15,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/bench/harness"
 )
 
-// A table that fills in the first third is no leak; what grows after that is.
+// A table that fills in the first third is no leak; later growth is.
 func TestGrowth(t *testing.T) {
 	fills := measure{name: "rss", unit: "MB"}
 	leaks := measure{name: "goroutines", unit: "goroutines"}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command configdoc writes the configuration reference: each key of each
-// component of this module, with the type and default that the code has, and
-// the sentence that the field's comment or the component's README says of it.
+// Command configdoc writes the configuration reference: each key of each component of
+// this module, with the code's type and default. The sentence on a key comes from the
+// field's comment or the component's README.
 //
 //	go run ./tools/configdoc docs/configuration.md
 package main
@@ -28,6 +28,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter"
 	"github.com/gpu-collector/gpu-collector/extension/admissionextension"
+	"github.com/gpu-collector/gpu-collector/extension/expositionextension"
 	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension"
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension"
 	"github.com/gpu-collector/gpu-collector/extension/wirediffextension"
@@ -53,6 +54,7 @@ var components = []described{
 	{"processor/diffprocessor", diffprocessor.NewFactory()},
 	{"processor/clientidentityprocessor", clientidentityprocessor.NewFactory()},
 	{"exporter/fleetviewexporter", fleetviewexporter.NewFactory()},
+	{"extension/expositionextension", expositionextension.NewFactory()},
 	{"extension/fleetviewextension", fleetviewextension.NewFactory()},
 	{"extension/thresholdextension", thresholdextension.NewFactory()},
 	{"extension/wirediffextension", wirediffextension.NewFactory()},

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReferenceIsWhatTheCodeHas: every key has a sentence, and the document in
-// the tree is the one that the code gives.
+// TestReferenceIsWhatTheCodeHas: every key has a sentence, and the code gives the
+// document in the tree.
 func TestReferenceIsWhatTheCodeHas(t *testing.T) {
 	text, err := reference("../..")
 	require.NoError(t, err)

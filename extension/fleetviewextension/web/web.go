@@ -25,8 +25,8 @@ var types = map[string]string{
 	".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
 
-// Handler serves the page, compressed for who takes that. It loads nothing from
-// elsewhere.
+// Handler serves the page, compressed if the client takes that. The page loads
+// nothing from elsewhere.
 func Handler() http.Handler {
 	zip, err := gzhttp.NewWrapper(gzhttp.MinSize(0))
 	if err != nil {

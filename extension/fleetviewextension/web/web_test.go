@@ -76,8 +76,8 @@ func TestServesEachFilePlainAndZipped(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, get(t, h, "/../web.go").StatusCode)
 }
 
-// What the page's own modules import is loaded with the page and not one after
-// another; and the page names nothing that is not there, and nothing of others.
+// The page preloads the modules that its own modules import. It names no file that
+// is absent, and no file of another site.
 func TestPageNamesItsFiles(t *testing.T) {
 	page, err := static.ReadFile("static/index.html")
 	require.NoError(t, err)

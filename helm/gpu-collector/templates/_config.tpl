@@ -87,6 +87,9 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- $_ := set $.config.extensions $extension (merge (dict) $identity (get $.config.extensions $extension | default dict)) -}}
 {{- end -}}
 {{- end -}}
+{{- with $settings.auth -}}
+{{- $_ := set $.config.extensions "admission" (merge (dict) . (get $.config.extensions "admission" | default dict)) -}}
+{{- end -}}
 {{- range $protocol := list "grpc" "http" -}}
 {{- $_ := mustMergeOverwrite (get $.config.receivers.otlp.protocols $protocol) (deepCopy $settings) -}}
 {{- end -}}
@@ -115,7 +118,7 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- end -}}
 {{- end -}}
 
-{{/* remoteWrite: the exporter to Mimir, Prometheus or VictoriaMetrics. Takes root and config. */}}
+{{/* remoteWrite: the push to Mimir, Prometheus or VictoriaMetrics. Behind diff it is configs/overlays/remote-write.yaml: no queue, and a diff that holds what the server has not taken. Takes root and config. */}}
 {{- define "gpu-collector.config.remoteWrite" -}}
 {{- $write := .root.Values.remoteWrite -}}
 {{- if $write.enabled -}}
@@ -137,7 +140,18 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- include "gpu-collector.config.extension" (dict "config" .config "id" "bearertokenauth/remote_write" "settings" (dict "filename" (printf "%s/token" $path))) -}}
 {{- $_ := set $settings "auth" (dict "authenticator" "bearertokenauth/remote_write") -}}
 {{- end -}}
+{{- if has "diff" .config.service.pipelines.metrics.processors -}}
+{{- $overlay := .root.Files.Get "files/configs/remote-write.yaml" | fromYaml -}}
+{{- $exporter := merge $settings (omit $overlay.exporters.prometheus_remote_write "endpoint" "headers" "tls") -}}
+{{- $_ := set .config.exporters "prometheus_remote_write" $exporter -}}
+{{- $_ := set .config "connectors" (dict "forward/push" dict) -}}
+{{- $metrics := .config.service.pipelines.metrics -}}
+{{- $_ := set $metrics "exporters" (append $metrics.exporters "forward/push") -}}
+{{- $_ := mustMergeOverwrite .config.processors $overlay.processors -}}
+{{- $_ := set .config.service.pipelines "metrics/push" (get $overlay.service.pipelines "metrics/push") -}}
+{{- else -}}
 {{- include "gpu-collector.config.exporter" (dict "config" .config "id" "prometheus_remote_write" "settings" $settings) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -261,13 +275,24 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- range $config.service.pipelines -}}
 {{- $_ := set . "exporters" (without .exporters "fleet_view") -}}
 {{- end -}}
+{{- with $config.service.pipelines.logs -}}
+{{- if not .exporters -}}
+{{- $_ := set $config.exporters "nop" dict -}}
+{{- $_ := set . "exporters" (list "nop") -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- if not $values.prometheus.enabled -}}
-{{- $_ := unset $config.exporters "prometheus" -}}
-{{- $_ := set $config.service.pipelines.metrics "exporters" (without $config.service.pipelines.metrics.exporters "prometheus") -}}
+{{- $_ := unset $config.processors.diff "exposition" -}}
+{{- $_ := unset $config.extensions "exposition" -}}
+{{- $_ := set $config.service "extensions" (without $config.service.extensions "exposition") -}}
 {{- end -}}
 {{- end -}}
 {{- include "gpu-collector.config.remoteWrite" $arguments -}}
+{{- if and (not $config.service.pipelines.metrics.exporters) (hasKey $config.extensions "exposition") -}}
+{{- /* Prometheus is served from the table of diff; a pipeline needs an exporter all the same. */ -}}
+{{- include "gpu-collector.config.exporter" (dict "config" $config "id" "nop" "settings" dict) -}}
+{{- end -}}
 {{- if not $config.service.pipelines.metrics.exporters -}}
 {{- fail "the gateway has nowhere to send metrics: gateway.fleetView.enabled, gateway.prometheus.enabled and remoteWrite.enabled are all false, one must be true" -}}
 {{- end -}}
@@ -294,7 +319,12 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- else if eq $view.history.storage "sqlite" -}}
 {{- $_ := set $history "sqlite" (dict "retention" $view.history.retention "max_size_mib" (int $view.history.maxSizeMiB)) -}}
 {{- end -}}
-{{- $_ := set .config.extensions "fleet_view" (dict "http" $http "history" $history) -}}
+{{- $names := concat (list .root.Values.ingress.fleetView.host | compact) .root.Values.gatewayAPI.fleetView.hostnames -}}
+{{- $_ := set .config.extensions "fleet_view" (dict "http" $http "history" $history "allowed_hosts" $names) -}}
+{{- if $view.oidc.enabled -}}
+{{- /* The proxy asks by address, and is the one reader. */ -}}
+{{- $_ := set .config.extensions.fleet_view "stream" (dict "reader_share" 1) -}}
+{{- end -}}
 {{- end -}}
 
 {{/* cluster: configs/cluster.yaml, for the Collector project's own image. */}}

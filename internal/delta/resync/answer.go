@@ -22,8 +22,8 @@ const (
 
 // Answer collects, while a push goes through the pipeline, the nodes whose
 // state its sender is asked for in the answer. The answer to the very push
-// reaches the one that has the state; a later push of a node could come
-// through another shard.
+// reaches the sender that has the state. A later push of a node could come through
+// another shard.
 type Answer struct {
 	mu    sync.Mutex
 	nodes []string
@@ -40,8 +40,8 @@ func ContextWithAnswer(ctx context.Context) (context.Context, *Answer) {
 	return context.WithValue(ctx, answerKey{}, a), a
 }
 
-// AnswerOf returns the answer to the push in hand, nil when nobody can be asked
-// because the push did not come over a receiver with the extension.
+// AnswerOf returns the answer to the push in hand. It is nil where the push did not come
+// over a receiver with the extension, so that nobody can be asked.
 func AnswerOf(ctx context.Context) *Answer {
 	a, _ := ctx.Value(answerKey{}).(*Answer)
 	return a
@@ -50,10 +50,9 @@ func AnswerOf(ctx context.Context) *Answer {
 // Ask is AnswerOf(ctx).Ask(node).
 func Ask(ctx context.Context, node string) bool { return AnswerOf(ctx).Ask(node) }
 
-// Ask has the sender of the push in hand asked for the whole state of a node,
-// as the resource names it, and reports whether the answer says so. It does not
-// when the answer is nil, or has left because a queue lies between; when it names
-// as many others as it can; or when no header can hold the name.
+// Ask asks the sender of the push in hand for the whole state of a node, and reports
+// whether the answer says so. It does not where the answer is nil, is full, or has left
+// because a queue lies between, nor where no header can hold the node's name.
 func (a *Answer) Ask(node string) bool {
 	if a == nil || !wire.ValidName(node) {
 		return false

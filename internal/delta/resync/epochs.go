@@ -19,8 +19,8 @@ const (
 	maxShared = 8
 )
 
-// Epochs remembers which life of the next hop answered last, and finds out
-// from a new one that the next hop lacks state. The zero value is ready.
+// Epochs remembers which life of the next hop answered last. A new life lacks state.
+// The zero value is ready.
 //
 // An epoch is of the next hop's process. Behind one name there may be several
 // processes, each with what was pushed to it and nothing else:

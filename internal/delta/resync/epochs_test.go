@@ -32,7 +32,7 @@ func TestEpochs(t *testing.T) {
 		"it gets its name and another gateway":             {{"", "A", false}, {"n1", "B", true}},
 		"without a node, a restart asks for all once":      {{"", "A", false}, {"", "B", true}, {"", "B", false}},
 		"without a node, spread over three gateways":       {{"", "A", false}, {"", "B", true}, {"", "C", true}, {"", "A", false}, {"", "B", false}, {"", "C", false}},
-		"of which one restarts":                            {{"", "A", false}, {"", "B", true}, {"", "C", true}, {"", "A", false}, {"", "D", true}, {"", "A", false}, {"", "D", false}},
+		"one of them restarts":                             {{"", "A", false}, {"", "B", true}, {"", "C", true}, {"", "A", false}, {"", "D", true}, {"", "A", false}, {"", "D", false}},
 		"a return after nine others is taken for new":      {{"", "A", false}, {"", "B", true}, {"", "C", true}, {"", "D", true}, {"", "E", true}, {"", "F", true}, {"", "G", true}, {"", "H", true}, {"", "I", true}, {"", "B", false}, {"", "A", true}},
 		"what was heard of late is kept before the others": {{"", "A", false}, {"", "B", true}, {"", "C", true}, {"", "D", true}, {"", "E", true}, {"", "F", true}, {"", "G", true}, {"", "H", true}, {"", "A", false}, {"", "I", true}, {"", "A", false}},
 	} {

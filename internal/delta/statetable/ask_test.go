@@ -18,7 +18,7 @@ func ask(t *Table, second int, points ...Point) bool {
 	r.OpenNode(nodeA)
 	for _, p := range points {
 		p.Time = at
-		if r.Observe(p) == Forward && p.Key < 100 {
+		if r.Observe(&p) == Forward && p.Key < 100 {
 			named(r, p.Key)
 		}
 	}
@@ -112,7 +112,7 @@ func TestWhatWasLostIsAskedFor(t *testing.T) {
 		r.OpenNode(nodeA)
 		p := double(1, 1)
 		p.Time = uint64(1_800_000_000 * time.Second)
-		require.Equal(t, Forward, r.Observe(p))
+		require.Equal(t, Forward, r.Observe(&p))
 		r.Relayed()
 		r.CloseNode()
 		want := []int{10, 110, 210, 310}
@@ -139,11 +139,12 @@ func TestWhatFoundNoRoomIsAskedForEachInterval(t *testing.T) {
 	t.Run("a node", func(t *testing.T) {
 		tb := repeating(func(s *Settings) { s.MaxNodes = 1 })
 		push(tb, 0, nodeB, double(1, 1))
+		tb.lookup(nodeB).usual = time.Hour // it does not give way
 		assert.Equal(t, []int{10, 110, 210}, asks(tb, 10, 300, double(1, 1)))
 	})
 }
 
-// What nothing can be made of is asked for when it does not come by itself.
+// The table asks for a series that it cannot repeat when the series does not come by itself.
 func TestWhatCannotBeRepeatedIsAskedFor(t *testing.T) {
 	flagged := double(2, 1)
 	flagged.Origin = 99 // no start
@@ -179,7 +180,7 @@ func TestWhatExpiredIsAskedFor(t *testing.T) {
 	assert.Zero(t, tb.Stats().Series)
 }
 
-// What was told to have ended leaves after one TTL, without a question.
+// A series whose end was told leaves after one TTL, without a question.
 func TestASeriesThatEndedLeavesAfterATTL(t *testing.T) {
 	tb := repeating()
 	ask(tb, 0, double(1, 1), double(2, 2))

@@ -39,7 +39,7 @@ func BenchmarkReport(b *testing.B) {
 				r := table.Begin(0)
 				r.OpenNode(nodeA)
 				for i := range points {
-					r.Observe(points[i])
+					r.Observe(&points[i])
 				}
 				r.CloseNode()
 				r.Commit()
@@ -53,24 +53,36 @@ const benchNodes = 4000 // x 320 = 1.28 M series
 // benchTable is the table of a fleet, names and all.
 func benchTable() *Table {
 	table := New(Settings{MaxNodes: benchNodes, MaxSeries: benchNodes * 320})
+	benchFill(table, benchNodes)
+	return table
+}
+
+// benchFill has nodes report for the first time.
+func benchFill(table *Table, nodes int) {
 	points := benchReport()
 	metrics := make([]Metric, 40)
 	for i := range metrics {
 		metrics[i] = Metric{ScopeName: "nvml", Name: fmt.Sprint("hw.gpu.metric.", i), Unit: "1", Description: "A metric of a GPU."}
 	}
-	for n := range benchNodes {
+	for n := range nodes {
 		name := fmt.Sprint("gpu-node-", n)
 		r := table.Begin(0)
 		r.OpenNode(KeyOf([]byte(name)))
 		r.DescribeNode([]Attr{{Key: "k8s.node.name", Text: name}, {Key: "host.name", Text: name}, {Key: "host.id", Text: fmt.Sprintf("%032x", n)}})
 		for i := range points {
-			r.Observe(points[i])
+			r.Observe(&points[i])
 			r.Describe(&metrics[i/8], []Attr{{Key: "hw.id", Text: fmt.Sprintf("GPU-5d5ba0d6-d33d-2b2c-524d-%010d%02d", n, i%8)}, {Key: "gpu.index", Num: uint64(i % 8), Type: AttrInt}})
 		}
 		r.CloseNode()
 		r.Commit()
 	}
-	return table
+}
+
+// BenchmarkFirstReports takes 100 nodes in that are new.
+func BenchmarkFirstReports(b *testing.B) {
+	for b.Loop() {
+		benchFill(New(Settings{MaxNodes: benchNodes, MaxSeries: benchNodes * 320}), 100)
+	}
 }
 
 // BenchmarkMemory reports the heap per series of a full table, and how much longer
@@ -85,6 +97,7 @@ func BenchmarkMemory(b *testing.B) {
 		runtime.ReadMemStats(&after)
 		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/float64(table.Stats().Series), "B/series")
 		b.ReportMetric(full/empty, "pause-growth")
+		b.ReportMetric(float64(table.bytes.Taken())/float64(after.HeapAlloc-before.HeapAlloc), "counted/heap")
 		runtime.KeepAlive(table)
 	}
 }
@@ -114,7 +127,7 @@ func BenchmarkReports(b *testing.B) {
 			r := table.Begin(0)
 			r.OpenNode(KeyOf(fmt.Appendf(nil, "gpu-node-%d", node%benchNodes)))
 			for i := range points {
-				r.Observe(points[i])
+				r.Observe(&points[i])
 			}
 			r.CloseNode()
 			r.Commit()

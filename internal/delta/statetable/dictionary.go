@@ -3,17 +3,20 @@
 package statetable // import "github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 
 import (
-	"encoding/binary"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unsafe"
+
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 )
 
 // The bounds of what nodes share of names. A metric beyond them has no name; an
-// attribute beyond them is kept by each node that has it.
+// attribute or set beyond them is kept by each node that has it.
 const (
 	maxMetrics      = 1 << 14
 	maxSharedPairs  = 1 << 14
+	maxSharedSets   = 1 << 14
 	maxSharedKeys   = 1 << 10
 	maxValuesPerKey = 64
 
@@ -24,17 +27,25 @@ const (
 	newcomersShare = 8
 )
 
-// dictionary holds the names that nodes have in common: metrics, and those
-// attributes whose key has few values. A name is looked up with the lock held of
-// the node that is to have it, and what no node has any more is found by going
-// through them all, see sweep.
+// dictionary holds the names that nodes have in common: metrics, those attributes
+// whose key has few values, and sets of attributes. A set refers to attributes by
+// number, so nodes that differ in the ids of their GPUs alone share it.
+//
+// A name is looked up with the lock held of the node that is to have it. A sweep goes
+// through all nodes and frees the names that none has.
 type dictionary struct {
 	mu      sync.RWMutex
 	sweeps  uint32
 	metrics numbered[Metric]
 	pairs   numbered[Attr]
+	sets    numbered[string] // as setBytes has them
 	keys    map[string]*sharedKey
 	refused atomic.Bool // a metric had no room since the last sweep
+	// bytes are what each cluster holds: a name is of the cluster that brought it. The room
+	// for a metric is reserved; without room, attributes and sets are the node's own.
+	bytes *fairshare.Ledger[uint64]
+	// releases counts the times that numbers became free.
+	releases atomic.Uint32
 }
 
 // sharedKey is an attribute's key, the node that brought it, and its pairs.
@@ -44,28 +55,34 @@ type sharedKey struct {
 }
 
 // brought is how many names are there because of a node.
-type brought struct{ metrics, pairs, keys uint16 }
+type brought struct{ metrics, pairs, keys, sets uint16 }
 
-func newDictionary() *dictionary {
+func newDictionary(bytes *fairshare.Ledger[uint64]) *dictionary {
 	return &dictionary{
-		metrics: numbered[Metric]{ids: map[Metric]uint16{}},
-		pairs:   numbered[Attr]{ids: map[Attr]uint16{}},
-		keys:    map[string]*sharedKey{},
+		metrics: numbered[Metric]{ids: map[Metric]uint16{}, size: func(m Metric) int {
+			return len(m.ScopeName) + len(m.ScopeVersion) + len(m.Name) + len(m.Unit) + len(m.Description)
+		}},
+		pairs: numbered[Attr]{ids: map[Attr]uint16{}, size: func(a Attr) int { return len(a.Key) + len(a.Text) }},
+		sets:  numbered[string]{ids: map[string]uint16{}, size: func(s string) int { return len(s) }},
+		keys:  map[string]*sharedKey{},
+		bytes: bytes,
 	}
 }
 
 // numbered gives names numbers from 1 on, and those of what was freed again.
 type numbered[K comparable] struct {
 	ids   map[K]uint16
-	slots []slot[K] // by number-1
+	size  func(K) int // of its text
+	slots []slot[K]   // by number-1
 	free  []uint16
 }
 
 type slot[K comparable] struct {
-	name   K
-	by     NodeKey // that brought it
-	used   bool
-	lookup atomic.Uint32 // dictionary.sweeps when it was last asked for
+	name    K
+	by      NodeKey // that brought it
+	cluster uint64  // that node's
+	used    bool
+	lookup  atomic.Uint32 // dictionary.sweeps when it was last asked for
 }
 
 // get returns the number of a name, 0 for none.
@@ -79,7 +96,8 @@ func (s *numbered[K]) get(name K, sweeps uint32) uint16 {
 	return id
 }
 
-func (s *numbered[K]) add(name K, by NodeKey, sweeps uint32) uint16 {
+// add gives a name that n brings a number.
+func (s *numbered[K]) add(d *dictionary, name K, n *node) uint16 {
 	var id uint16
 	if last := len(s.free) - 1; last >= 0 {
 		id, s.free = s.free[last], s.free[:last]
@@ -88,10 +106,16 @@ func (s *numbered[K]) add(name K, by NodeKey, sweeps uint32) uint16 {
 		id = uint16(len(s.slots))
 	}
 	at := &s.slots[id-1]
-	at.name, at.by, at.used = name, by, true
-	at.lookup.Store(sweeps)
+	at.name, at.by, at.cluster, at.used = name, n.key, n.cluster, true
+	at.lookup.Store(d.sweeps)
 	s.ids[name] = id
+	d.bytes.Hold(n.cluster, s.bytes(name))
 	return id
+}
+
+// bytes is what a name takes: it is in a slot and in the map.
+func (s *numbered[K]) bytes(name K) int {
+	return s.size(name) + int(unsafe.Sizeof(slot[K]{})+unsafe.Sizeof(name)) + slotBytes
 }
 
 // room reports whether a node that brought so many may bring one more.
@@ -102,32 +126,46 @@ func room(held uint16, used, most int) bool {
 
 // metric returns the number of a metric that n has, 0 when there is no room.
 func (d *dictionary) metric(m *Metric, n *node) uint16 {
+	id := share(d, &d.metrics, maxMetrics, *m, n, &n.brought.metrics, func(own Metric) Metric {
+		for _, s := range [...]*string{&own.ScopeName, &own.ScopeVersion, &own.Name, &own.Unit, &own.Description} {
+			*s = strings.Clone(*s)
+		}
+		return own
+	})
+	if id == 0 {
+		d.refused.Store(true)
+	}
+	return id
+}
+
+// set returns the number of a set that n has, 0 when it is not shared.
+func (d *dictionary) set(refs string, n *node) uint16 {
 	d.mu.RLock()
-	id := d.metrics.get(*m, d.sweeps)
-	full := !room(n.brought.metrics, len(d.metrics.ids), maxMetrics)
+	id := d.sets.get(refs, d.sweeps)
 	d.mu.RUnlock()
-	if id != 0 {
+	if id != 0 || d.bytes.Room(n.cluster) < d.sets.bytes(refs) {
 		return id
 	}
-	if full {
-		d.refused.Store(true)
-		return 0
+	return share(d, &d.sets, maxSharedSets, refs, n, &n.brought.sets, strings.Clone)
+}
+
+// share returns the number of a name that n has, 0 when there is no room. Own makes
+// the dictionary's copy.
+func share[K comparable](d *dictionary, all *numbered[K], most int, name K, n *node, brought *uint16, own func(K) K) uint16 {
+	d.mu.RLock()
+	id := all.get(name, d.sweeps)
+	full := !room(*brought, len(all.ids), most)
+	d.mu.RUnlock()
+	if id != 0 || full {
+		return id
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if id := d.metrics.get(*m, d.sweeps); id != 0 {
+	if id := all.get(name, d.sweeps); id != 0 || len(all.ids) == most {
 		return id
 	}
-	if len(d.metrics.ids) == maxMetrics {
-		d.refused.Store(true)
-		return 0
-	}
-	own := *m
-	for _, s := range [...]*string{&own.ScopeName, &own.ScopeVersion, &own.Name, &own.Unit, &own.Description} {
-		*s = strings.Clone(*s)
-	}
-	n.brought.metrics++
-	return d.metrics.add(own, n.key, d.sweeps)
+	*brought++
+	return all.add(d, own(name), n)
 }
 
 // pair returns the number of an attribute that n has, or false when it is not
@@ -135,7 +173,7 @@ func (d *dictionary) metric(m *Metric, n *node) uint16 {
 func (d *dictionary) pair(a *Attr, n *node) (uint16, bool) {
 	d.mu.RLock()
 	id := d.pairs.get(*a, d.sweeps)
-	full := id == 0 && !d.pairRoom(a.Key, n)
+	full := id == 0 && (!d.pairRoom(a.Key, n) || d.bytes.Room(n.cluster) < d.pairs.bytes(*a))
 	d.mu.RUnlock()
 	if id != 0 || full {
 		return id, id != 0
@@ -156,7 +194,7 @@ func (d *dictionary) pair(a *Attr, n *node) (uint16, bool) {
 		d.keys[own.Key] = key
 		n.brought.keys++
 	}
-	id = d.pairs.add(own, n.key, d.sweeps)
+	id = d.pairs.add(d, own, n)
 	key.pairs = append(key.pairs, id)
 	n.brought.pairs++
 	return id, true
@@ -189,17 +227,26 @@ func (d *dictionary) attributes(to []Attr, n *names, set uint16) []Attr {
 	}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	refs := setBytes(n.bytes[n.sets[set-1]:])[1:]
-	for ; len(refs) > 0; refs = refs[2:] {
-		ref := binary.LittleEndian.Uint16(refs)
-		if ref&localPair == 0 {
+	for refs := d.refs(n, set)[1:]; len(refs) > 0; refs = refs[2:] {
+		ref := refAt(refs)
+		if ref&local == 0 {
 			to = append(to, d.pairs.slots[ref-1].name)
 			continue
 		}
-		to = append(to, decodePair(pairBytes(n.bytes[n.pairs[ref&^localPair]:])))
+		to = append(to, decodePair(pairBytes(n.bytes[n.pairs[ref&^local]:])))
 	}
 	return to
 }
+
+// refs returns the set that a node's series refers to for its attributes.
+func (d *dictionary) refs(n *names, set uint16) string {
+	if set&local == 0 {
+		return d.sets.slots[set-1].name
+	}
+	return string(setBytes(n.bytes[n.sets[set&^local]:]))
+}
+
+func refAt(refs string) uint16 { return uint16(refs[0]) | uint16(refs[1])<<8 }
 
 func (d *dictionary) describe(id uint16) Metric {
 	d.mu.RLock()
@@ -208,7 +255,7 @@ func (d *dictionary) describe(id uint16) Metric {
 }
 
 // marks are the names that the nodes gone through so far have.
-type marks struct{ metrics, pairs [maxMetrics + 1]bool }
+type marks struct{ metrics, pairs, sets [maxMetrics + 1]bool }
 
 // sweep begins to look for the names that no node has: mark each node, and then
 // free the rest.
@@ -223,12 +270,24 @@ func (d *dictionary) sweep() *marks {
 func (m *marks) mark(n *node) {
 	for i := range n.entries {
 		m.metrics[n.entries[i].metric] = true
+		m.set(n.entries[i].attrs)
 	}
+	m.set(n.attrs)
 	for _, at := range n.names.sets {
-		for refs := setBytes(n.names.bytes[at:])[1:]; len(refs) > 0; refs = refs[2:] {
-			if ref := binary.LittleEndian.Uint16(refs); ref&localPair == 0 {
-				m.pairs[ref] = true
-			}
+		m.refs(string(setBytes(n.names.bytes[at:])))
+	}
+}
+
+func (m *marks) set(number uint16) {
+	if number&local == 0 {
+		m.sets[number] = true
+	}
+}
+
+func (m *marks) refs(set string) {
+	for refs := set[1:]; len(refs) > 0; refs = refs[2:] {
+		if ref := refAt(refs); ref&local == 0 {
+			m.pairs[ref] = true
 		}
 	}
 }
@@ -241,15 +300,22 @@ type freed map[NodeKey]brought
 func (d *dictionary) release(m *marks) freed {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.releases.Add(1)
 	out := freed{}
 	count := func(by NodeKey, b brought) {
 		sum := out[by]
-		out[by] = brought{sum.metrics + b.metrics, sum.pairs + b.pairs, sum.keys + b.keys}
+		out[by] = brought{sum.metrics + b.metrics, sum.pairs + b.pairs, sum.keys + b.keys, sum.sets + b.sets}
 	}
-	for _, by := range d.metrics.release(&m.metrics, d.sweeps) {
+	for _, by := range d.metrics.release(d, &m.metrics) {
 		count(by, brought{metrics: 1})
 	}
-	for _, by := range d.pairs.release(&m.pairs, d.sweeps) {
+	for _, by := range d.sets.release(d, &m.sets) {
+		count(by, brought{sets: 1})
+	}
+	for set := range d.sets.ids {
+		m.refs(set)
+	}
+	for _, by := range d.pairs.release(d, &m.pairs) {
 		count(by, brought{pairs: 1})
 	}
 	for name, key := range d.keys {
@@ -267,11 +333,12 @@ func (d *dictionary) release(m *marks) freed {
 	return out
 }
 
-func (s *numbered[K]) release(marked *[maxMetrics + 1]bool, sweeps uint32) (by []NodeKey) {
+func (s *numbered[K]) release(d *dictionary, marked *[maxMetrics + 1]bool) (by []NodeKey) {
 	for i := range s.slots {
 		at := &s.slots[i]
-		if id := uint16(i + 1); at.used && !marked[id] && at.lookup.Load() != sweeps {
+		if id := uint16(i + 1); at.used && !marked[id] && at.lookup.Load() != d.sweeps {
 			var none K
+			d.bytes.Give(at.cluster, s.bytes(at.name))
 			delete(s.ids, at.name)
 			at.name, at.used = none, false
 			s.free = append(s.free, id)
@@ -288,5 +355,6 @@ func (b brought) without(f brought) brought {
 		metrics: b.metrics - min(b.metrics, f.metrics),
 		pairs:   b.pairs - min(b.pairs, f.pairs),
 		keys:    b.keys - min(b.keys, f.keys),
+		sets:    b.sets - min(b.sets, f.sets),
 	}
 }

@@ -23,7 +23,7 @@ func bring(t *Table, now time.Duration, key NodeKey, prefix string, metrics int,
 	r := t.Begin(now)
 	r.OpenNode(key)
 	for i := range metrics {
-		if r.Observe(double(Mix(uint64(i), 1), 1)); r.Fresh() {
+		if r.Observe(new(double(Mix(uint64(i), 1), 1))); r.Fresh() {
 			r.Describe(&Metric{Name: prefix + strconv.Itoa(i)}, attrs)
 		}
 	}
@@ -103,7 +103,7 @@ func TestALivingNodeGetsItsRoomBack(t *testing.T) {
 		r := tb.Begin(now)
 		r.OpenNode(nodeA)
 		for i := range maxNodeNames {
-			r.Observe(double(Mix(uint64(i), uint64(round)), 1))
+			r.Observe(new(double(Mix(uint64(i), uint64(round)), 1)))
 			r.Describe(&Metric{Name: fmt.Sprint("m", round, "_", i)}, []Attr{{Key: fmt.Sprint("k", round), Num: uint64(i), Type: AttrInt}})
 		}
 		r.CloseNode()
@@ -111,7 +111,7 @@ func TestALivingNodeGetsItsRoomBack(t *testing.T) {
 		require.Zero(t, tb.Stats().Unnamed, round)
 		var n *node
 		for n = range tb.all() {
-			assert.Equal(t, brought{metrics: maxNodeNames, pairs: maxValuesPerKey / 2, keys: 1}, n.brought)
+			assert.Equal(t, brought{metrics: maxNodeNames, pairs: maxValuesPerKey / 2, keys: 1, sets: maxNodeNames}, n.brought)
 		}
 		for s := range time.Duration(2) {
 			now += (700 + s) * time.Second
@@ -121,6 +121,7 @@ func TestALivingNodeGetsItsRoomBack(t *testing.T) {
 		assert.Equal(t, brought{}, n.brought)
 		assert.Empty(t, tb.dict.metrics.ids)
 		assert.Empty(t, tb.dict.pairs.ids)
+		assert.Empty(t, tb.dict.sets.ids)
 		assert.Empty(t, tb.dict.keys)
 	}
 }
@@ -132,7 +133,7 @@ func TestOneNodesAttributesLeaveSharedRoom(t *testing.T) {
 	r := tb.Begin(0)
 	r.OpenNode(nodeA)
 	for i := range 20_000 {
-		r.Observe(double(Mix(uint64(i), 1), 1))
+		r.Observe(new(double(Mix(uint64(i), 1), 1)))
 		r.Describe(&Metric{Name: "m"}, []Attr{
 			{Key: "state", Num: uint64(i), Type: AttrInt},
 			{Key: "k" + strconv.Itoa(i), Text: "v"},
@@ -213,4 +214,79 @@ func TestNamesStayTrueWhileTheyChange(t *testing.T) {
 	assert.Zero(t, tb.Stats().Nodes)
 	assert.Empty(t, tb.dict.metrics.ids)
 	assert.Empty(t, tb.dict.pairs.ids)
+}
+
+// describeSets pushes series of so many sets of attributes, each with an id of the
+// node's own, from the given number on.
+func describeSets(t *testing.T, tb *Table, now time.Duration, node, from, sets int) {
+	t.Helper()
+	r := tb.Begin(now)
+	r.OpenNode(keyOf(node))
+	for i := range from + sets {
+		if r.Observe(new(double(Mix(uint64(i), 1), 1))); r.Fresh() {
+			r.Describe(&Metric{Name: "m"}, setOf(node, i))
+		}
+	}
+	r.CloseNode()
+	r.Commit()
+}
+
+func setOf(node, i int) []Attr {
+	return []Attr{
+		{Key: "hw.id", Text: fmt.Sprint("GPU-", node, "-", i%8)},
+		{Key: "port", Text: strconv.Itoa(i / 8 % 8)},
+		{Key: "lane", Text: strconv.Itoa(i / 64 % 32)},
+		{Key: "dir", Text: strconv.Itoa(i / 2048)},
+	}
+}
+
+func requireSets(t *testing.T, tb *Table, node, sets int) {
+	t.Helper()
+	all := tb.Series(keyOf(node))
+	require.Len(t, all, sets)
+	for i := range all {
+		require.Equal(t, setOf(node, i), all[i].Attrs)
+	}
+}
+
+// Nodes that differ in the ids of their GPUs alone share their sets, also where one
+// has more than another.
+func TestNodesOfOneKindShareSets(t *testing.T) {
+	tb := dictionaryTable()
+	const nodes, sets = 100, 64
+	for n := range nodes {
+		describeSets(t, tb, 0, n, 0, sets-n%5)
+		describeSets(t, tb, 0, n, sets-n%5, n%5)
+	}
+	for n := range nodes {
+		requireSets(t, tb, n, sets)
+		assert.Empty(t, tb.lookup(keyOf(n)).names.sets)
+	}
+	// The first nodes' ids are shared, as far as there is room for a key's values.
+	assert.Less(t, len(tb.dict.sets.ids), 20*sets)
+}
+
+// Sets without room among the shared ones are the node's own; when nobody has those
+// any more that took the room, the next node shares its sets.
+func TestSetsFindRoomOrAreANodesOwn(t *testing.T) {
+	tb := dictionaryTable()
+	const sets = 2000
+	for n := range 400 {
+		describeSets(t, tb, 0, n, 0, sets-n%7)
+	}
+	for n := range 400 {
+		requireSets(t, tb, n, sets-n%7)
+	}
+	assert.LessOrEqual(t, len(tb.dict.sets.ids), maxSharedSets)
+	assert.NotEmpty(t, tb.lookup(keyOf(0)).names.sets, "one node may bring so many")
+	for s := 160; s <= 1280; s += 160 {
+		now := time.Duration(s) * time.Second
+		describeSets(t, tb, now, 1000, 0, 100)
+		tb.Sweep(now)
+		requireSets(t, tb, 1000, 100)
+	}
+	assert.LessOrEqual(t, len(tb.dict.sets.ids), 100)
+	describeSets(t, tb, 1280*time.Second, 1001, 0, 100)
+	requireSets(t, tb, 1001, 100)
+	assert.Empty(t, tb.lookup(keyOf(1001)).names.sets)
 }

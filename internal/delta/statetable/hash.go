@@ -5,9 +5,8 @@ package statetable // import "github.com/gpu-collector/gpu-collector/internal/de
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"hash/maphash"
 	"math/bits"
-
-	"github.com/cespare/xxhash/v2"
 )
 
 // NodeKey identifies a node among all nodes: 128 bits.
@@ -25,14 +24,24 @@ func KeyOf(identity []byte) NodeKey {
 	}
 }
 
-// HashString and HashBytes return the same for the same text (XXH64).
-func HashString(s string) uint64 { return xxhash.Sum64String(s) }
+// seed is this process's alone: senders choose what is hashed, and could choose texts
+// with the same hash. No hash leaves the process.
+var seed = maphash.MakeSeed()
 
-// HashBytes returns the XXH64 of b.
-func HashBytes(b []byte) uint64 { return xxhash.Sum64(b) }
+// HashString and HashBytes return the same for the same text, in this process.
+func HashString(s string) uint64 { return maphash.String(seed, s) }
 
-// Mix folds b into a. It is one-to-one in each of its arguments, so it adds no
-// collision of its own where only one of them differs, and it is not symmetric.
+// HashBytes returns the hash of b.
+func HashBytes(b []byte) uint64 { return maphash.Bytes(seed, b) }
+
+// salt is what hashes of numbers begin with.
+var salt = HashString("salt")
+
+// HashLength begins the hash of a list of so many numbers, which Mix continues.
+func HashLength(n int) uint64 { return Mix(salt, uint64(n)) }
+
+// Mix folds b into a. It is one-to-one in each argument, and so adds no collision where
+// only one argument differs. It is not symmetric.
 // Add the mixed hashes of a set's members for a hash that ignores their order.
 func Mix(a, b uint64) uint64 {
 	return finish(a*0x9e3779b97f4a7c15 + bits.RotateLeft64((b+1)*0xd6e8feb86659fd93, 32))

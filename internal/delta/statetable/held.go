@@ -12,10 +12,10 @@ func (r *Report) Said(unixNano uint64) {
 	}
 }
 
-// OpenHeld opens a node that did not report since it was to be sent again, see
-// Table.Resync, so that what it said before can be sent, see Held. It reports whether there is such
-// a node, what it is called, and when it reported last, in Unix nanoseconds.
-// CloseNode follows. It is not taken for a report of the node.
+// OpenHeld opens a node whose state is to be sent again, see Table.Resync, and that did
+// not report since; Held yields that state. OpenHeld returns the node's attributes and
+// the time of its last report, in Unix nanoseconds, or that there is no such node.
+// CloseNode follows. None of this counts as a report of the node.
 func (r *Report) OpenHeld(key NodeKey) (attrs []Attr, unixNano uint64, ok bool) {
 	n := r.table.lookup(key)
 	if n == nil {

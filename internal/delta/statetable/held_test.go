@@ -24,7 +24,7 @@ func said(tb *Table, second int, accepted bool, points ...Point) []Verdict {
 	var out []Verdict
 	for _, p := range points {
 		p.Time = unix(second)
-		out = append(out, r.Observe(p))
+		out = append(out, r.Observe(&p))
 		if p.Key < 100 {
 			named(r, p.Key)
 		}
@@ -94,7 +94,7 @@ func TestNothingIsHeldOf(t *testing.T) {
 		"a node that reported since":              func(tb *Table) { said(tb, 0, true, double(1, 1)); tb.Resync("", ""); said(tb, 10, true, double(1, 1)) },
 		"a node whose report is of no time":       func(tb *Table) { push(tb, 0, nodeA, double(1, 1)); tb.Resync("", "") },
 		"a node beside the one that is asked for": func(tb *Table) { said(tb, 0, true, double(1, 1)); tb.Resync("", "b") },
-		"a node of which something is given up":   func(tb *Table) { said(tb, 0, true, double(1, 1)); tb.ResyncNode(nodeA) },
+		"a node whose state is given up in part":  func(tb *Table) { said(tb, 0, true, double(1, 1)); tb.ResyncNode(nodeA) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			tb := newTable(nil)
@@ -137,8 +137,8 @@ func TestWhatEndedOrCameTwiceIsNotHeld(t *testing.T) {
 	assert.Contains(t, out, "GPU-1")
 }
 
-// What was refused may have been taken all the same, so what is sent of it now may
-// be dropped there as too old.
+// The next hop may have taken a report that it refused. It may then drop the same points
+// as too old.
 func TestWhatIsHeldInDoubtStaysInDoubt(t *testing.T) {
 	tb := newTable(nil)
 	said(tb, 0, true, double(1, 1), double(2, 2))
@@ -173,8 +173,7 @@ func TestWhatAnotherTierReportsIsOfItsLastWord(t *testing.T) {
 	assert.Equal(t, unix(50), holds(tb, 51, true)["GPU-1"].at)
 }
 
-// What the table says of a series may come after what a report says that is under
-// way beside it.
+// The table's word of a series may come after the word of a report beside it.
 func TestARepetitionThatMeetsAReportLeavesDoubt(t *testing.T) {
 	tb := repeating()
 	relay(tb, 0, true, double(1, 1))

@@ -4,7 +4,6 @@ package statetable // import "github.com/gpu-collector/gpu-collector/internal/de
 
 import (
 	"encoding/binary"
-	"math"
 )
 
 // MetricType is the type of a metric's points.
@@ -55,12 +54,11 @@ const (
 	maxPairText      = 1 << 10
 	maxPairsPerSet   = 32
 	maxNodeNameBytes = 1 << 20
-	localPair        = 1 << 15 // in a reference: of the node, not shared
+	local            = 1 << 15 // in the number of an attribute or set: of the node, not shared
 )
 
-// names are the attribute sets of one node's series: bytes hold the attributes
-// of its own, such as the ids of its GPUs, and the sets, which refer to those
-// and to the shared ones. Many series share a set.
+// names are what a node has of its own. Bytes hold attributes, such as the ids of
+// its GPUs, and the sets that found no room among the shared ones.
 type names struct {
 	bytes []byte
 	pairs []uint32 // where in bytes
@@ -121,34 +119,37 @@ func (w *namer) add(of *node, from []byte) uint16 {
 	}
 	h := HashBytes(w.refs)
 	if i, ok := w.sets[h]; ok && string(setBytes(n.bytes[n.sets[i]:])) == string(w.refs) {
-		return i + 1
+		return i | local
 	}
-	if len(n.sets) == math.MaxUint16 || len(n.bytes)+len(w.refs) > maxNodeNameBytes {
+	if id := w.dict.set(string(w.refs), of); id != 0 {
+		return id
+	}
+	if len(n.sets) == local || len(n.bytes)+len(w.refs) > maxNodeNameBytes {
 		return 0
 	}
 	n.sets = append(n.sets, uint32(len(n.bytes)))
 	n.bytes = append(n.bytes, w.refs...)
 	w.sets[h] = uint16(len(n.sets) - 1)
-	return uint16(len(n.sets))
+	return uint16(len(n.sets)-1) | local
 }
 
 func (w *namer) ref(of *node, p []byte) (uint16, bool) {
 	n := &of.names
 	h := HashBytes(p)
 	if i, ok := w.pairs[h]; ok && string(pairBytes(n.bytes[n.pairs[i]:])) == string(p) {
-		return i | localPair, true
+		return i | local, true
 	}
 	a := decodePair(p)
 	if id, ok := w.dict.pair(&a, of); ok {
 		return id, true
 	}
-	if len(n.pairs) == localPair-1 || len(n.bytes)+len(p) > maxNodeNameBytes {
+	if len(n.pairs) == local-1 || len(n.bytes)+len(p) > maxNodeNameBytes {
 		return 0, false
 	}
 	n.pairs = append(n.pairs, uint32(len(n.bytes)))
 	n.bytes = append(n.bytes, p...)
 	w.pairs[h] = uint16(len(n.pairs) - 1)
-	return uint16(len(n.pairs)-1) | localPair, true
+	return uint16(len(n.pairs)-1) | local, true
 }
 
 // trim gives back the room that appending took in advance.
@@ -243,7 +244,7 @@ func (w *namer) rebuild(n *node) {
 	old := n.names
 	n.names = names{}
 	w.next()
-	renamed := make([]uint16, len(old.sets)+1)
+	renamed := map[uint16]uint16{}
 	move := func(set uint16) uint16 {
 		if set == 0 {
 			return 0

@@ -21,10 +21,14 @@ type node struct {
 	// linear probing, at most three quarters full.
 	index []uint16
 
-	// names are the series' in words, attrs the node's own set of them; label
-	// and cluster are hashes of what the node is called.
+	// layout counts the times that entries and sets moved.
+	layout uint32
+
+	// names are the series' in words, attrs the node's own set of them, without as
+	// many as found no room; label and cluster are hashes of what the node is called.
 	names          names
-	attrs          uint16
+	bytes          int // that the ledger has for the node, see recount
+	attrs, without uint16
 	brought        brought
 	described      bool
 	kept           bool // a report of it was accepted
@@ -41,16 +45,15 @@ type node struct {
 	// epoch is the table's when the series were last made known.
 	epoch uint64
 
-	// since is when the node began to report without a pause, relayedAt when it
-	// last did so through another tier, and scanned when gone series were last
-	// looked for.
+	// since is when the node began to report without a pause. At relayedAt it last
+	// reported through another tier, at scanned gone series were last looked for.
 	since     time.Duration
 	relayedAt time.Duration
 	relayed   bool
 	scanned   uint64
 
-	// lost is whether the next hop has said that it lacks the node, since the node's
-	// last report, and lacking whether it is to get the whole state.
+	// lost: since the node's last report the next hop said that it lacks the node.
+	// lacking: the next hop is to get the whole state.
 	lost    bool
 	lacking bool
 	starts  starts
@@ -72,13 +75,18 @@ type node struct {
 	generation uint64
 	committer  uint64
 
-	// owner is the last report that looked at this node, visit the mark that it
-	// leaves on the entries it has seen, and scanner the last report that looked for
-	// vanished ones. They mean nothing to another report.
+	// owner is the last report that looked at this node; visit is its mark on the
+	// entries that it has seen. scanner is the last report that looked for vanished
+	// entries. They mean nothing to another report.
 	owner    uint64
 	scanner  uint64
 	visit    uint16
 	inflight int32
+	// reserved is how many series reports under way have room for, and over the room
+	// that series of late lacked. Beats says that holdBeat has made room.
+	reserved int
+	over     shortage
+	beats    bool
 	evicted  bool
 	owes     bool // an entry may be owed
 }
@@ -116,8 +124,8 @@ const (
 	relayedTTLs = 8
 
 	timeShift = 20
-	// maxReorder is how much older than the state a point may be and still be
-	// taken for one that was overtaken. A sender of the Collector gives up
+	// maxReorder is how much older than the state a point may be and still count as
+	// overtaken. A sender of the Collector gives up
 	// retrying after 5 minutes (configretry, max_elapsed_time); beyond that, a
 	// clock has been set back, and its points must not be lost.
 	maxReorder = uint32(5 * time.Minute >> timeShift)
@@ -132,7 +140,7 @@ func (e *entry) unset(f uint16)    { e.bits &^= f }
 func (e *entry) setTime(at uint32) { e.time = later(e.time, at) }
 
 // owed reports whether the next hop has to be told again that the series ended.
-// What is gone is otherwise unknown.
+// Other series that are gone are unknown too.
 func (e *entry) owed() bool { return e.bits&(gone|unknown) == gone }
 
 // doubt makes the series one to be sent when it is next reported.
@@ -172,8 +180,8 @@ func older(state, at uint32) bool {
 }
 
 // setBack reports whether a point is so much older than the state that a clock
-// must have been set back. Beyond half of the range of times, 26 days, nobody
-// can tell it from one that is later.
+// must have been set back. Beyond half of the range of times, 26 days, an
+// older point looks like a later point.
 func setBack(state, at uint32) bool {
 	d := state - at
 	return state != 0 && at != 0 && d > maxReorder && d < 1<<31
@@ -280,14 +288,14 @@ func (n *node) forgetAll() {
 	}
 }
 
-// pace returns what is usual with a report that long after the one before, and
-// whether that is so long that the node may have reported elsewhere in between: to
-// another instance, from which the next hop has by now what this one does not know of.
+// pace takes the time since the node's last report, and returns its usual interval from
+// then on. It also tells whether the node paused: it may have reported to another
+// instance meanwhile, whose news this table does not know.
 //
-// Usual is the longest of late, since a sender may spread its series over some
-// pushes. One report that went elsewhere doubles the time; one that is late by
-// less than three quarters of it is late. One distance is no pace: where many nodes
-// begin at once, the first report is late, and the second is in time.
+// Usual is the longest interval of late, since a sender may spread its series over some
+// pushes. A report that went elsewhere doubles the interval; less than three quarters
+// more is only late. A single interval is no pace: where many nodes begin at once, the
+// first report is late, and the second is in time.
 func (n *node) pace(d time.Duration) (usual time.Duration, paused bool) {
 	usual = max(d, n.usual-n.usual/64)
 	if !n.paced || d <= n.usual+max(n.usual/4*3, pauseSlack) {
@@ -303,17 +311,23 @@ const pauseSlack = 500 * time.Millisecond
 // reports tells whether the node's last report is not longer ago than a few of
 // its intervals.
 func (n *node) reports(now time.Duration) bool {
-	within := onceReported
-	if n.usual > 0 {
-		within = fewReports*n.usual + pauseSlack
-	}
-	return n.kept && now-n.heard <= within
+	return n.kept && now-n.heard <= n.patience(onceReported)
 }
 
-// compact drops the series that were not heard of for longer than most, in
-// ticks, those that ended for a TTL, and where asked to those without a name, and
-// returns how many. With tell, the next report ends those that expire first: the
-// tiers after this one may remember them for longer.
+// left tells the same of a node that others need the room of. Nobody has to come back
+// under a name that was made up, so one report buys little time.
+func (n *node) left(now time.Duration) bool { return now-n.heard > n.patience(onceReported/2) }
+
+func (n *node) patience(once time.Duration) time.Duration {
+	if n.usual > 0 {
+		return fewReports*n.usual + pauseSlack
+	}
+	return once
+}
+
+// compact drops series and returns how many: those silent for more than most ticks,
+// those that ended a TTL ago, and with unnamed those without a name. With tell, the
+// next report ends expired series first, since later tiers may remember them for longer.
 func (n *node) compact(tick, most uint16, tell, unnamed bool) int {
 	before := len(n.entries)
 	kept := n.entries[:0]
@@ -339,6 +353,7 @@ func (n *node) compact(tick, most uint16, tell, unnamed bool) int {
 	if len(kept) == before {
 		return 0
 	}
+	n.layout++
 	if len(kept) < cap(kept)/2 {
 		n.entries = append(make([]entry, 0, len(kept)), kept...)
 	}

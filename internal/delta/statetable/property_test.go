@@ -3,6 +3,7 @@
 package statetable
 
 import (
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -37,15 +38,24 @@ func (h hop) has(t require.TestingT, node NodeKey, points map[uint64]Point) {
 
 // forwarded observes the points as one node's part of a report.
 func forwarded(r *Report, node NodeKey, points []Point) []Point {
-	var out []Point
+	out, _ := forwardedOf(r, node, points)
+	return out
+}
+
+// forwardedOf is forwarded, and which are over a limit.
+func forwardedOf(r *Report, node NodeKey, points []Point) (out, over []Point) {
 	r.OpenNode(node)
 	for _, p := range points {
-		if r.Observe(p) == Forward {
+		switch r.Observe(&p) {
+		case Forward:
 			out = append(out, p)
+		case Over:
+			over = append(over, p)
+		case Unchanged, Stale:
 		}
 	}
 	r.CloseNode()
-	return out
+	return out, over
 }
 
 // shuffled returns a node's state as a full report, in random order.
@@ -64,10 +74,19 @@ func shuffled(t *rapid.T, state map[uint64]Point) []Point {
 
 const maxKeys = 12
 
+// without is a state less the series of some points.
+func without(state map[uint64]Point, points []Point) map[uint64]Point {
+	left := maps.Clone(state)
+	for _, p := range points {
+		delete(left, p.Key)
+	}
+	return left
+}
+
 // For any sequence of full reports, refusals, lost answers, resyncs, restarts
 // of either side, bounds and evictions: after each accepted push the next hop's
-// state is the sender's, save what a restart of the next hop lost, which is
-// back once the resync interval has passed.
+// state is the sender's, save what is dropped over a limit, and what a restart of the
+// next hop lost, which is back once the resync interval has passed.
 func TestNextHopFollowsSender(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const resync, ttl = 50 * time.Second, 80 * time.Second
@@ -76,6 +95,8 @@ func TestNextHopFollowsSender(t *testing.T) {
 			MaxSeries:      rapid.IntRange(3, 40).Draw(t, "max_series"),
 			TTL:            ttl,
 			ResyncInterval: resync,
+			MaxBytes:       rapid.SampledFrom([]int{0, 3_000}).Draw(t, "max_bytes"),
+			DropOver:       rapid.Bool().Draw(t, "drop"),
 			Rand:           func(n int64) int64 { return rapid.Int64Range(0, n-1).Draw(t, "phase") },
 		}
 		var (
@@ -111,15 +132,17 @@ func TestNextHopFollowsSender(t *testing.T) {
 			points := shuffled(t, state)
 			cut := rapid.IntRange(0, len(points)).Draw(t, "cut")
 			r := table.Begin(now)
-			out := forwarded(r, node, points[:cut])
-			out = append(out, forwarded(r, node, points[cut:])...)
+			out, over := forwardedOf(r, node, points[:cut])
+			more, moreOver := forwardedOf(r, node, points[cut:])
+			out, over = append(out, more...), append(over, moreOver...)
+			require.True(t, set.DropOver || len(over) == 0)
 			switch rapid.SampledFrom([]string{"accepted", "accepted", "refused", "answer lost", "half taken"}).Draw(t, "outcome") {
 			case "accepted":
 				next.take(node, out)
 				r.Commit()
 				pushed[node] = now
 				if lostAt < 0 {
-					next.has(t, node, state)
+					next.has(t, node, without(state, over))
 				}
 			case "refused":
 				r.Discard()
@@ -152,9 +175,10 @@ func TestNextHopFollowsSender(t *testing.T) {
 						truth[node][key] = p
 					}
 					r := table.Begin(now)
-					next.take(node, forwarded(r, node, shuffled(t, truth[node])))
+					out, over := forwardedOf(r, node, shuffled(t, truth[node]))
+					next.take(node, out)
 					r.Commit()
-					next.has(t, node, truth[node])
+					next.has(t, node, without(truth[node], over))
 				}
 				lostAt = -1
 			},
@@ -269,7 +293,7 @@ func TestOverlappingReportsLoseNothing(t *testing.T) {
 					t.Skip()
 				}
 				i := rapid.IntRange(0, len(flights)-1).Draw(t, "flight")
-				finish(i) // one that was not delivered was refused before it got anywhere
+				finish(i) // a report that was not delivered was refused before it got anywhere
 			},
 		})
 		for len(flights) > 0 {
@@ -293,7 +317,15 @@ func TestOverlappingReportsLoseNothing(t *testing.T) {
 // Many goroutines, own and shared nodes, sweeps: for the race detector, and the
 // counts must come out.
 func TestConcurrentUse(t *testing.T) {
-	table := New(Settings{MaxNodes: 5, MaxSeries: 60, TTL: 80, ResyncInterval: 50, HeartbeatInterval: 10, Rand: rand.Int64N})
+	for _, drop := range []bool{false, true} {
+		concurrentUse(t, New(Settings{
+			MaxNodes: 5, MaxSeries: 60, MaxBytes: 8_000, DropOver: drop, ClusterShare: 0.9,
+			TTL: 80, ResyncInterval: 50, HeartbeatInterval: 10, Rand: rand.Int64N,
+		}))
+	}
+}
+
+func concurrentUse(t *testing.T, table *Table) {
 	var wg sync.WaitGroup
 	for g := range 4 {
 		wg.Go(func() {
@@ -302,8 +334,13 @@ func TestConcurrentUse(t *testing.T) {
 				r := table.Begin(now)
 				for _, node := range []NodeKey{nodeA, nodeB, {Lo: uint64(g)}} {
 					r.OpenNode(node)
+					if r.Undescribed() {
+						r.DescribeNode([]Attr{{Key: "host.name", Text: "n"}})
+					}
 					for key := range uint64(10) {
-						r.Observe(Point{Key: key, Value: uint64(i) * key})
+						if r.Observe(&Point{Key: key, Value: uint64(i) * key}) == Forward && r.Fresh() {
+							named(r, key+uint64(i))
+						}
 					}
 					r.Forget(3)
 					r.HeartbeatDue(0)
@@ -323,7 +360,10 @@ func TestConcurrentUse(t *testing.T) {
 	wg.Wait()
 	assert.LessOrEqual(t, table.Stats().Nodes, int64(5))
 	assert.LessOrEqual(t, table.Stats().Series, int64(60))
+	requireCounted(t, table)
 	table.Sweep(time.Hour)
 	assert.Zero(t, table.Stats().Nodes)
 	assert.Zero(t, table.Stats().Series)
+	table.Sweep(2 * time.Hour)
+	assert.Zero(t, table.bytes.Taken())
 }

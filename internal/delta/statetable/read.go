@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
 )
 
 // Series is a named series and its last value, a copy.
@@ -34,32 +34,29 @@ type Node struct {
 	Series int
 }
 
-// NodeName is the name of a node with these attributes, "" for none, as the
-// gpu-node header carries it. It prefers Kubernetes' name: there, host.name is
-// often the pod's.
-func NodeName(attrs []Attr) string {
-	for _, key := range [...]string{gpusemconv.AttrK8sNodeName, gpusemconv.AttrHostName, gpusemconv.AttrHostID} {
-		if text := attrText(attrs, key); text != "" {
-			return text
+// Identify reads the names of the node and the cluster from a resource's attributes, as
+// the gpu-node header carries them.
+func Identify(attrs []Attr) (names identity.Names) {
+	for i := range attrs {
+		switch a := &attrs[i]; a.Type {
+		case AttrString:
+			names.Take(a.Key, a.Text)
+		case AttrInt:
+			names.Take(a.Key, strconv.FormatInt(int64(a.Num), 10))
+		case AttrBool:
+			names.Take(a.Key, strconv.FormatBool(a.Num != 0))
+		case AttrDouble:
 		}
 	}
-	return ""
+	return names
 }
 
-func attrText(attrs []Attr, key string) string {
-	for i := range attrs {
-		if attrs[i].Key != key {
-			continue
-		}
-		switch attrs[i].Type {
-		case AttrString:
-			return attrs[i].Text
-		case AttrInt:
-			return strconv.FormatInt(int64(attrs[i].Num), 10)
-		case AttrDouble, AttrBool:
-		}
+// HashCluster is the hash of the cluster that a resource names, 0 for none.
+func HashCluster(names *identity.Names) uint64 {
+	if cluster := names.Cluster("", ""); cluster != "" {
+		return HashString(cluster)
 	}
-	return ""
+	return 0
 }
 
 // Nodes yields a copy of each node, in no order. It holds up nothing but the one

@@ -25,7 +25,7 @@ func fill(tb *Table, node int, points ...Point) {
 		r.DescribeNode([]Attr{{Key: "host.name", Text: fmt.Sprint("node-", node)}, {Key: "k8s.cluster.name", Text: "east"}})
 	}
 	for _, p := range points {
-		r.Observe(p)
+		r.Observe(&p)
 		if r.Fresh() {
 			name := "hw.gpu.utilization"
 			attrs := []Attr{{Key: "hw.id", Text: fmt.Sprintf("GPU-%d-%d", node, p.Key%8)}, {Key: "gpu.index", Num: p.Key % 8, Type: AttrInt}}
@@ -43,7 +43,8 @@ func fill(tb *Table, node int, points ...Point) {
 func called(tb *Table) []string {
 	var out []string
 	for n := range tb.Nodes() {
-		out = append(out, NodeName(n.Attrs)+"@"+attrText(n.Attrs, "k8s.cluster.name"))
+		names := Identify(n.Attrs)
+		out = append(out, names.Node()+"@"+names.Cluster("", ""))
 	}
 	slices.Sort(out)
 	return out
@@ -85,7 +86,7 @@ func TestNamesComeBack(t *testing.T) {
 			r.OpenNode(nodeA)
 			for old := range live {
 				if rapid.Bool().Draw(t, "lives on") {
-					r.Observe(Point{Key: old})
+					r.Observe(&Point{Key: old})
 				} else {
 					delete(live, old)
 				}
@@ -101,7 +102,7 @@ func TestNamesComeBack(t *testing.T) {
 						s.Attrs = append(s.Attrs, Attr{Key: k, Num: rapid.Uint64().Draw(t, "number"), Type: AttrType(rapid.IntRange(1, 3).Draw(t, "kind"))})
 					}
 				}
-				r.Observe(Point{Key: key})
+				r.Observe(&Point{Key: key})
 				r.Describe(&s.Metric, s.Attrs)
 				live[key] = write(&s)
 			}
@@ -187,7 +188,7 @@ func TestBytesPerSeries(t *testing.T) {
 				{Key: "hw.id", Text: fmt.Sprintf("GPU-5d5ba0d6-d33d-2b2c-524d-%010d%02d", n, g)}, {Key: "gpu.index", Num: uint64(g), Type: AttrInt},
 			}
 			for m := range metrics {
-				r.Observe(Point{Key: Mix(uint64(m), uint64(g)), Value: uint64(g), Kind: KindDouble, Time: 1_800_000_000e9})
+				r.Observe(&Point{Key: Mix(uint64(m), uint64(g)), Value: uint64(g), Kind: KindDouble, Time: 1_800_000_000e9})
 				r.Describe(&descriptions[m], attrs)
 			}
 		}

@@ -56,7 +56,7 @@ func (s *pushed) judged(tb *Table) (r *Report, out []string) {
 			r.DescribeNode([]Attr{{Key: "host.name", Text: strconv.FormatUint(of.node.Lo, 10)}})
 		}
 		for _, p := range of.points {
-			verdict := r.Observe(p)
+			verdict := r.Observe(&p)
 			if r.Fresh() && p.Key%5 > 0 {
 				r.Describe(&Metric{Name: strconv.FormatUint(p.Key%3, 10)}, []Attr{{Key: "k", Type: AttrInt, Num: p.Key}})
 			}
@@ -110,6 +110,7 @@ func state(tb *Table) map[string]string {
 			series, tb.dict.attributes(nil, &n.names, n.attrs), n.described, n.kept, n.accepted, n.label, n.cluster,
 			n.heard, n.said, n.usual, n.paced, n.paused, n.resyncAt, n.opaqueAt, n.epoch, n.since, n.relayedAt, n.relayed,
 			n.scanned, n.lost, n.lacking, n.starts, n.asks, n.askAt, n.heartbeatAt, n.heartbeatTime, n.inflight, n.evicted, n.owes,
+			n.reserved, n.over, n.beats,
 		)
 	}
 	return out
@@ -137,6 +138,7 @@ func TestARefusedPushChangesNothing(t *testing.T) {
 			TTL: 640 * time.Second, VanishedAfter: 60 * time.Second, ResyncInterval: 200 * time.Second, OpaqueInterval: 90 * time.Second,
 			HeartbeatInterval: rapid.SampledFrom([]time.Duration{0, 25 * time.Second}).Draw(t, "heartbeat"),
 			WholeNodes:        rapid.Bool().Draw(t, "whole"),
+			DropOver:          rapid.Bool().Draw(t, "drop"),
 			Rand:              func(n int64) int64 { return n / 2 },
 		}
 		with, without := New(set), New(set)

@@ -69,12 +69,12 @@ func (n *node) returned() {
 	}
 }
 
-// asksInDoubt is how often a node is asked for of which something is missing:
-// nobody notices when an answer is lost.
+// asksInDoubt is how often the table asks for a node that it lacks something of: nobody
+// notices when an answer is lost.
 const asksInDoubt = 4
 
-// unplacedAsks is how many nodes for which there is no room can be asked for in
-// one interval.
+// unplacedAsks is how many nodes without room in the table can be asked for in one
+// interval.
 const unplacedAsks = 1 << 12
 
 // lacks notes that something of the node is not remembered here.
@@ -85,10 +85,15 @@ func (n *node) lacks() { n.asks = asksInDoubt }
 // known what is not whole here. That is so of a node that may have been forgotten
 // or that was silent for long; of one with series that found no room, that
 // expired, or that are due but can be made of nothing here; and of a node that
-// found no room. Call it after Repeated, and Asked if the answer will say so.
+// found no room. With DropOver nobody is asked for a series over a limit until it fits, see
+// Relayed. Call it after Repeated, and Asked if the answer will say so.
 func (r *Report) Wants() bool {
 	if n := r.node; n != nil {
 		return r.visit().relayed && r.asks > 0 && r.now >= n.askAt
+	}
+	if r.table.set.DropOver {
+		r.asked = append(r.asked, r.key.Hi%unplacedAsks) // for turnedAway
+		return false
 	}
 	last := r.table.unplaced[r.key.Hi%unplacedAsks].Load()
 	return last == 0 || r.now-time.Duration(last) >= r.table.askEvery

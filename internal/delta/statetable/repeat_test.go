@@ -32,7 +32,7 @@ func relay(t *Table, second int, accepted bool, points ...Point) map[string]Seri
 		if p.Time == 0 {
 			p.Time = at
 		}
-		if r.Observe(p) == Forward {
+		if r.Observe(&p) == Forward {
 			named(r, p.Key)
 		}
 	}
@@ -140,9 +140,9 @@ func TestNoRepetition(t *testing.T) {
 		for s := 0; s < 500; s += 10 {
 			r := tb.Begin(time.Duration(s) * time.Second)
 			r.OpenNode(nodeA)
-			r.Observe(double(1, 1))
+			r.Observe(new(double(1, 1)))
 			if s == 0 {
-				r.Observe(double(2, 1))
+				r.Observe(new(double(2, 1)))
 				named(r, 2)
 			}
 			for range r.Repeated(uint64(s)) {
@@ -190,8 +190,8 @@ func TestUnrepeatable(t *testing.T) {
 	assert.EqualValues(t, 2, tb.Stats().Unrepeatable)
 }
 
-// A series that only this table speaks of is forgotten in the end, one that the
-// other tier speaks of now and then is not.
+// The table forgets a series that only the table speaks of. It keeps a series that the
+// other tier speaks of now and then.
 func TestSilentSeriesBehindAnotherTierExpires(t *testing.T) {
 	tb := repeating()
 	relay(tb, 0, true, double(1, 1), double(2, 2))
@@ -217,7 +217,7 @@ func TestRepetitionIsBounded(t *testing.T) {
 			r.OpenNode(NodeKey{Hi: 1, Lo: uint64(n)})
 			if points {
 				for key := range series {
-					if r.Observe(double(Mix(uint64(key), 1), 1)) == Forward {
+					if r.Observe(new(double(Mix(uint64(key), 1), 1))) == Forward {
 						named(r, 1)
 					}
 				}
@@ -258,7 +258,7 @@ func opaque(t *testing.T, resync time.Duration) [3]int {
 		r := tb.Begin(time.Duration(s) * time.Second)
 		r.OpenNode(nodeA)
 		for i, p := range []Point{hash, double(2, 1), double(3, 1)} {
-			if r.Observe(p) == Forward {
+			if r.Observe(&p) == Forward {
 				forwarded[i]++
 				if i < 2 {
 					named(r, p.Key)
@@ -314,7 +314,7 @@ func TestStartsOfBeforeAnotherTierAreKnown(t *testing.T) {
 			r.OpenNode(nodeA)
 			for _, p := range all {
 				p.Time = uint64(1_800_000_000 * time.Second)
-				r.Observe(p)
+				r.Observe(&p)
 				named(r, p.Key)
 			}
 			r.CloseNode()
@@ -334,8 +334,8 @@ func TestStartsOfBeforeAnotherTierAreKnown(t *testing.T) {
 	}
 }
 
-// What the next hop dropped is repeated, also when that shows while a repetition
-// is under way.
+// The table repeats a node that the next hop dropped, also when a repetition is under
+// way meanwhile.
 func TestResyncOfANodeRepeats(t *testing.T) {
 	tb := repeating(func(s *Settings) { s.ResyncInterval = 0 })
 	relay(tb, 0, true, double(1, 1))

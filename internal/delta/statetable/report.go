@@ -4,9 +4,8 @@ package statetable // import "github.com/gpu-collector/gpu-collector/internal/de
 
 import (
 	"bytes"
+	"math"
 	"time"
-
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 )
 
 // maxReportText bounds the names that one report can bring, and what the pool
@@ -44,6 +43,8 @@ type Point struct {
 	// was set back, see Report.Stamp. 0 for never.
 	Received uint64
 	Kind     Kind
+	// Heartbeat tells those of another tier, see Report.Relayed.
+	Heartbeat bool
 	// Band is how far the next hop's value may be from this one.
 	Band Band
 }
@@ -59,6 +60,9 @@ const (
 	Unchanged
 	// Stale: the next hop has a newer value.
 	Stale
+	// Over: the series is new and there is no room for it, see Settings.DropOver and
+	// Report.Limit. It is forwarded with the first report that finds room.
+	Over
 )
 
 // Report compares one push with the table. One goroutine uses it:
@@ -69,7 +73,8 @@ const (
 // Nothing that another report or a reader can see changes before Commit: neither a
 // value nor a time, and not that the node was heard of. DescribeNode and Describe,
 // right after OpenNode and Observe, give a name to what is new. Vanished, Resync of
-// single nodes, and Table.Series go by the names.
+// single nodes, and Table.Series go by the names. A new series has its room from then
+// on, and the end of the report gives back the room that it did not use.
 //
 // OpenNode takes the node's lock and CloseNode gives it back. No lock is held
 // between the last CloseNode and the end. A Report must not be used after its end.
@@ -86,6 +91,11 @@ type Report struct {
 	fresh   bool          // the point just observed is of a new series
 	stamp   uint64        // see Stamp
 	changed bool          // something of the open node is forwarded
+	before  bool          // changed, before the point just observed
+	spare   spare         // of the open node
+	limit   Limit         // see Limit
+	held    bool          // the point just observed has the room of holdBeat
+	pressed bool          // something found no room, see Table.Pressed
 	since   time.Duration // node.since with this report
 	lacking bool          // node.lacking with this report
 	asks    uint8         // node.asks with this report
@@ -125,6 +135,9 @@ type visit struct {
 	repeated        bool // the series that the node did not report were, see Repeated
 	scanned         bool // for vanished series
 	lacks, wasAsked bool // see Wants
+	series, bytes   int  // reserved
+	over            shortage
+	beats           bool // see holdBeat
 	missed          bool // see Miss
 	held            bool // not a report of the node, see OpenHeld
 }
@@ -147,6 +160,7 @@ type pending struct {
 	kind             Kind
 	repeated, forget bool
 	stands           bool // what the table has was sent as it is
+	placed           bool // there is room for the new series
 	// Of a new series that has a name, where in Report.text its metric begins, plus
 	// 1, and between which its attributes are; 0 without a name.
 	metric, from, to uint32
@@ -169,6 +183,7 @@ func (r *Report) OpenNode(key NodeKey) {
 	n := r.table.open(key, r.now)
 	r.node, r.key = n, key
 	if n == nil {
+		r.limit, r.pressed = LimitNodes, true
 		return
 	}
 	v := visit{
@@ -222,26 +237,32 @@ func (r *Report) DescribeNode(attrs []Attr) {
 	if n == nil {
 		return
 	}
-	if cluster := attrText(attrs, gpusemconv.AttrClusterName); cluster != "" {
-		n.cluster = HashString(cluster)
+	names := Identify(attrs)
+	n.cluster = HashCluster(&names)
+	t := r.table
+	text, without := encodeNode(attrs)
+	bytes := nodeBytes + nameBytes + len(text) + 4*len(attrs)
+	if !t.places.TakeAll(n.cluster, 1) {
+		r.giveUp(LimitNodes)
+		return
 	}
-	if r.table.places.Take(n.cluster, 1) == 0 {
-		r.giveUp()
+	if !t.bytes.TakeAll(n.cluster, bytes) {
+		t.places.Give(n.cluster, 1)
+		r.giveUp(LimitBytes)
 		return
 	}
 	n.described = true
-	n.label = HashString(NodeName(attrs))
-	text, ok := encodePairs(nil, attrs)
-	if !ok {
-		return
-	}
+	n.label = HashString(names.Node())
 	r.namer.next()
-	n.attrs = r.namer.add(n, text)
+	n.attrs, n.without = r.namer.add(n, text), uint16(min(without, math.MaxUint16))
 	r.namer.next()
+	t.recount(n)
+	t.bytes.Give(n.cluster, bytes)
 }
 
-// giveUp makes the open node, which is new, one for which there is no room.
-func (r *Report) giveUp() {
+// giveUp takes the open node, which is new, out of the table: there is no room for it.
+func (r *Report) giveUp(over Limit) {
+	r.limit, r.pressed = over, true
 	n := r.node
 	r.visits[len(r.visits)-1].node = nil
 	r.visits = r.visits[:len(r.visits)-1]
@@ -258,20 +279,16 @@ func (r *Report) giveUp() {
 // first point is judged, the others are forwarded, and so are all of the next
 // report's. Two series whose keys collide look just like that, and so neither
 // is lost.
-func (r *Report) Observe(p Point) Verdict {
+func (r *Report) Observe(p *Point) Verdict {
 	n := r.node
 	r.fresh, r.stamp = false, 0
 	if n == nil {
-		r.untracked++
-		r.changed = true
-		return Forward
+		return r.unplaced()
 	}
 	at := coarse(p.Time)
 	i, ok := n.find(p.Key, r.cursor)
 	if !ok {
-		r.fresh, r.changed = true, true
-		r.pend(&p, at, -1, false)
-		return Forward
+		return r.enter(p, at)
 	}
 	r.cursor = i + 1
 	e := &n.entries[i]
@@ -285,16 +302,29 @@ func (r *Report) Observe(p Point) Verdict {
 		r.stale++
 		r.touch(i, 0)
 		return Stale
-	case again || e.is(repeated|gone) || r.visit().unsure(e) || !e.serves(&p):
+	case again || e.is(repeated|gone) || r.visit().unsure(e) || !e.serves(p):
 		r.changed = true
-		r.pend(&p, at, i, again)
+		r.pend(p, at, i, again)
 		return Forward
 	}
 	r.touch(i, at)
 	if r.table.set.WholeNodes {
-		r.pend(&p, at, i, false) // in case that another point changed
+		r.pend(p, at, i, false) // in case that another point changed
 	}
 	return Unchanged
+}
+
+// enter takes the point of a new series.
+func (r *Report) enter(p *Point, at uint32) Verdict {
+	placed := r.reserve(1, seriesBytes)
+	r.held = !placed && p.Heartbeat && r.holdBeat()
+	if placed = placed || r.held; !placed && r.table.set.DropOver {
+		return r.over(overBytes)
+	}
+	r.fresh, r.before, r.changed = true, r.changed, true
+	r.pend(p, at, -1, false)
+	r.pending[len(r.pending)-1].placed = placed
+	return Forward
 }
 
 // touch notes that the report holds the series at position i, as it was at a time.
@@ -336,40 +366,54 @@ func (r *Report) restamp(state, at uint32, received uint64) uint32 {
 	return coarse(r.stamp)
 }
 
-// Stamp returns the time that the point just observed has to go on with, in Unix
-// nanoseconds, 0 for its own: the sender's clock was set back, and what takes
-// the point keeps the newest of a series, so that until the clock is where it was
-// all of its values would be taken for old.
+// Stamp returns the time with which the point just observed has to go on, in Unix
+// nanoseconds, 0 for its own. A sender's clock may have been set back; a receiver, which
+// keeps the newest point, would take all of its values for old.
 func (r *Report) Stamp() uint64 { return r.stamp }
 
 // Fresh reports whether the point just observed is of a new series, which wants
 // Describe.
 func (r *Report) Fresh() bool { return r.fresh }
 
-// Describe names the series of the point just observed. Nothing is kept of its
-// arguments.
-func (r *Report) Describe(m *Metric, attrs []Attr) {
-	n := r.node
-	if !r.fresh || len(n.entries) >= r.table.set.MaxSeriesPerNode || r.table.series.Load() >= int64(r.table.set.MaxSeries) {
-		return // there will be no entry to name
+// Describe names the series of the point just observed. It reports false where there is
+// no room for the name: the point is Over then. Nothing is kept of its arguments.
+func (r *Report) Describe(m *Metric, attrs []Attr) bool {
+	if !r.fresh || !r.pending[len(r.pending)-1].placed {
+		return true // there will be no entry to name
 	}
 	if len(r.text) > maxReportText {
 		r.unnamed++
-		return
+		return true
 	}
+	start, last := len(r.text), r.metric
 	metric, ok := r.describe(m)
 	if !ok {
 		r.unnamed++
-		return
+		return true
 	}
 	from := len(r.text)
 	if r.text, ok = encodePairs(r.text, attrs); !ok {
 		r.text = r.text[:from]
 		r.unnamed++
-		return
+		return true
+	}
+	bytes := len(r.text) - start + nameBytes + 4*len(attrs)
+	if r.metric != last {
+		bytes += metricBytes
+	}
+	if !r.reserve(0, bytes) {
+		r.text, r.metric = r.text[:start], last
+		if !r.table.set.DropOver || r.held {
+			r.unnamed++
+			return true
+		}
+		r.withdraw()
+		r.over(seriesBytes + bytes)
+		return false
 	}
 	p := &r.pending[len(r.pending)-1]
 	p.metric, p.from, p.to = metric, uint32(from), uint32(len(r.text))
+	return true
 }
 
 // describe writes a metric to text, unless it is the last one's, and returns
@@ -393,7 +437,8 @@ func (r *Report) describe(m *Metric) (uint32, bool) {
 // reduced it: a series that the report lacks is not gone. This holds for twice the
 // TTL. After silence of half a TTL that tier may have forgotten the node, or series
 // that ended, and is asked for all, see Wants: it forgets after a TTL, and tells of
-// an end in time where VanishedAfter is below half of that.
+// an end in time where VanishedAfter is below half of that. That tier is asked, too,
+// once there is room for what was over a limit.
 func (r *Report) Relayed() {
 	n := r.node
 	if n == nil {
@@ -402,7 +447,7 @@ func (r *Report) Relayed() {
 	v := r.visit()
 	// A node that was never heard of was silent since this table began: before half
 	// a TTL of that nothing can have been forgotten, and its epoch says the rest.
-	if v.returned = r.silent(n); v.returned || (!n.relayed && n.starts.full) {
+	if v.returned = r.silent(n); v.returned || (!n.relayed && n.starts.full) || r.turnedAway() || r.table.fits(n) {
 		r.lacks()
 	}
 	v.relayed = true
@@ -417,11 +462,10 @@ func (r *Report) silent(n *node) bool {
 // lacks notes that something of the open node is not remembered here.
 func (r *Report) lacks() { r.visit().lacks, r.asks = true, asksInDoubt }
 
-// Vanished yields each named series that the open node did not report for
-// VanishedAfter, although it went on reporting, and that the next hop has not
-// been told of; and those that it was told of in vain, see ResyncNode. The
-// caller forwards a point without a value for it. Call it once the node's points
-// are observed.
+// Vanished yields each named series that the open node did not report for VanishedAfter,
+// although it went on reporting. Series whose end the next hop knows are not among them,
+// but those whose end it lost are, see ResyncNode. The caller forwards a point without a
+// value for each. Call it once the node's points are observed.
 func (r *Report) Vanished(yield func(Series) bool) {
 	n, after := r.node, r.table.vanishedTicks
 	if n == nil || n.scanner == r.id {
@@ -452,7 +496,7 @@ func (r *Report) Vanished(yield func(Series) bool) {
 	}
 }
 
-// relays reports whether another tier still counts as the one that reports.
+// relays reports whether another tier still counts as the sender of the node's reports.
 func (r *Report) relays(n *node) bool {
 	return n.relayed && r.now-n.relayedAt < 2*r.table.set.TTL
 }
@@ -468,8 +512,8 @@ func (r *Report) owed(yield func(Series) bool) bool {
 	return true
 }
 
-// end yields the series at position i as one that the report ends. A value that
-// follows in the same report is news.
+// end yields the series at position i: the report ends it. A value that follows in the
+// same report is news.
 func (r *Report) end(i int, yield func(Series) bool) bool {
 	e := &r.node.entries[i]
 	e.seen = r.node.visit
@@ -487,33 +531,41 @@ func (r *Report) Changed() bool { return r.changed }
 func (r *Report) Change() { r.changed = true }
 
 // Forget notes that the report ends a series: whatever its next value is, it
-// will be forwarded.
-func (r *Report) Forget(key uint64) {
+// will be forwarded. With DropOver the end of a series that is not known takes room
+// like a value, or ends of made-up series would be for ever.
+func (r *Report) Forget(key uint64) Verdict {
 	n := r.node
-	r.fresh, r.changed = false, true
+	r.fresh = false
 	if n == nil {
-		r.untracked++
-		return
+		return r.unplaced()
 	}
 	i, ok := n.find(key, r.cursor)
+	p := pending{key: key, at: int32(i), forget: true}
 	if ok {
 		// A value that follows in the same report is news, too.
 		n.entries[i].seen = n.visit
 		r.cursor = i + 1
 	} else {
-		i = -1
+		p.at = -1
+		p.placed = r.table.set.DropOver
+		if p.placed && !r.reserve(1, seriesBytes) {
+			return r.over(overBytes)
+		}
+		r.fresh, r.held = p.placed, false
 	}
-	r.pending = append(r.pending, pending{key: key, at: int32(i), forget: true})
+	r.before, r.changed = r.changed, true
+	r.pending = append(r.pending, p)
+	return Forward
 }
 
 // HeartbeatDue reports whether the open node is due a heartbeat with the given
 // Unix time in nanoseconds, which the caller then sends with this report: at
 // most one per report, and none older than one before. A node there is no room
-// for always is due.
+// for always is due, or never with DropOver.
 func (r *Report) HeartbeatDue(unixNano uint64) bool {
 	n := r.node
 	if n == nil {
-		return true
+		return !r.table.set.DropOver
 	}
 	v, at := r.visit(), coarse(unixNano)
 	if (r.now < n.heartbeatAt && !v.resync) || n.heartbeatBy == r.id || older(n.heartbeatTime, at) {
@@ -536,6 +588,9 @@ func (r *Report) CloseNode() {
 	}
 	r.endRun()
 	v.to, v.runTo = len(r.pending), len(r.runs)
+	if r.spare != (spare{}) {
+		r.giveSpare()
+	}
 	n.mu.Unlock()
 	r.node = nil
 }

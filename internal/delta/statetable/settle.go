@@ -17,6 +17,9 @@ func (r *Report) Commit() {
 	t.resyncs.Add(r.resyncs)
 	t.asked.Add(r.nodesAsked)
 	t.unrepeatable.Add(r.unrepeatable)
+	if r.pressed {
+		t.press()
+	}
 	r.finish()
 }
 
@@ -40,20 +43,21 @@ func (r *Report) commit(v *visit) {
 	}
 	points := r.pending[v.from:v.to]
 	if len(points) == 0 {
-		return
+		return // and nothing is reserved
 	}
 	doubt := r.settle(n, v)
 	if v.missed {
-		n.doubtAll(points)
+		n.doubtAll(points, r.tick, doubt)
 		n.lacks()
+		n.beats = n.beats && !v.beats
+		r.table.release(v)
 		return
 	}
 	n.accepted = true
 	if v.repeated && !doubt {
 		n.lacking = false
 	}
-	room := r.table.reserve(n, countNew(points))
-	n.grow(room)
+	n.grow(v.series)
 	r.namer.next()
 	r.named = 0
 	for i := range points {
@@ -62,10 +66,13 @@ func (r *Report) commit(v *visit) {
 		switch {
 		case p.forget:
 			switch {
-			case !found:
-			case doubt:
+			case !found && !p.placed:
+			case found && doubt:
 				n.entries[at].doubt()
 			default:
+				if !found {
+					at = r.insert(n, v, p)
+				}
 				n.entries[at].set(unknown | gone)
 				n.entries[at].hear(r.tick) // its TTL begins
 			}
@@ -83,29 +90,33 @@ func (r *Report) commit(v *visit) {
 			continue
 		case found && p.at < 0 && !doubt:
 			p.repeated = true // entered by this very report
+		case !found && !p.placed:
+			r.untracked++
+			n.lacks()
+			continue
 		case !found:
-			if room == 0 { // over the bound, or expired while under way
-				room = r.table.reserve(n, 1)
-				n.grow(room)
-			}
-			if room == 0 {
-				r.untracked++
-				n.lacks()
-				continue
-			}
-			at = n.insert(p.key)
-			n.entries[at].seen = n.visit
-			r.christen(n, &n.entries[at], p)
-			room--
+			at = r.insert(n, v, p)
 		}
 		n.entries[at].store(p, r.tick, doubt)
-		n.began(p)
+		r.table.began(n, p)
 	}
-	r.table.vacate(n, room)
 	n.names.trim()
 	if n.owes {
 		n.settleOwed()
 	}
+	r.table.recount(n)
+	r.table.release(v)
+}
+
+// insert makes an entry in the room that the visit has reserved. Some of it may be
+// left, for a new series may come twice.
+func (r *Report) insert(n *node, v *visit, p *pending) int {
+	at := n.insert(p.key)
+	n.entries[at].seen = n.visit
+	r.christen(n, &n.entries[at], p)
+	v.reserve(-1, 0)
+	r.table.series.Add(1)
+	return at
 }
 
 // hear takes note of all that the report says besides what it forwards.
@@ -139,6 +150,10 @@ func (r *Report) hear(n *node, v *visit) {
 	}
 	if v.lacks {
 		n.lacks()
+		n.over = shortage{} // all of the node will tell
+	}
+	if v.over.series > n.over.series {
+		n.over = v.over
 	}
 	if v.wasAsked && n.asks > 0 {
 		n.asks--
@@ -204,7 +219,7 @@ func (r *Report) mark(n *node, v *visit) {
 	}
 }
 
-// settleOwed looks for what is still to be told. What has no name cannot be.
+// settleOwed looks for ends that are still to be told. A series without a name has none.
 func (n *node) settleOwed() {
 	n.owes = false
 	for i := range n.entries {
@@ -216,20 +231,33 @@ func (n *node) settleOwed() {
 	}
 }
 
-// doubtAll has the node's next report carry the points again.
-func (n *node) doubtAll(points []pending) {
+// doubtAll has the node's next report carry the points again. A series that ended, and a
+// series that had ended, stay so for readers, and their ends are told again: the values of
+// before are nobody's. With doubt another report may have said otherwise meanwhile.
+func (n *node) doubtAll(points []pending, tick uint16, doubt bool) {
 	for i := range points {
 		p := &points[i]
 		at, found := n.find(p.key, int(p.at))
 		if !found {
 			continue
 		}
-		if e := &n.entries[at]; !p.forget { // which may have ended, and be back
+		e := &n.entries[at]
+		switch ended := e.is(gone); {
+		case doubt && p.forget:
+			e.doubt()
+		case doubt || (!ended && !p.forget):
 			e.unset(gone)
 			e.set(unknown)
-		} else {
-			e.doubt()
+		default:
+			e.set(gone)
+			if e.unset(unknown); !ended {
+				e.hear(tick) // its TTL begins
+			}
+			n.owes = true
 		}
+	}
+	if n.owes {
+		n.settleOwed()
 	}
 }
 
@@ -252,20 +280,8 @@ func (r *Report) christen(n *node, e *entry, p *pending) {
 	e.metric = r.number
 }
 
-// countNew is an upper bound: a new series may be there twice.
-func countNew(points []pending) int {
-	c := 0
-	for i := range points {
-		if points[i].at < 0 && !points[i].forget {
-			c++
-		}
-	}
-	return c
-}
-
-// settle closes a visit that forwarded something and reports whether another
-// report did so on the same node since this one was compared, or whether the
-// next hop changed. What it has is then anyone's guess.
+// settle closes a visit that forwarded something. It reports a doubt where another report
+// forwarded something of the node since this one was compared, or the next hop changed.
 func (r *Report) settle(n *node, v *visit) bool {
 	own := n.committer == r.id
 	doubt := n.generation != v.generation && (!own || n.generation != v.generation+1)
@@ -289,10 +305,10 @@ func (e *entry) store(p *pending, tick uint16, doubt bool) {
 	}
 }
 
-// Abort is for a report that went on and was refused. The next hop may have taken
-// some of it all the same (one of two exporters, or all of it before a timeout), so
-// that the series it forwards are unknown, and the next report carries them again.
-// Nothing else changes.
+// Abort is for a report that went on and was refused. The next hop may have taken some of
+// it all the same: one of two exporters, or all of it before a timeout. So its forwarded
+// series are unknown, and the next report carries them again. Those that it ended are not
+// told as alive until then. Nothing else changes.
 func (r *Report) Abort() { r.leave(true) }
 
 // Discard is for a report that did not go on. Nothing changes.
@@ -305,9 +321,10 @@ func (r *Report) leave(doubt bool) {
 		n.mu.Lock()
 		n.inflight--
 		if points := r.pending[v.from:v.to]; doubt && len(points) > 0 {
-			r.settle(n, v)
-			n.doubtAll(points)
+			n.doubtAll(points, r.tick, r.settle(n, v))
 		}
+		r.table.release(v)
+		n.beats = n.beats && !v.beats
 		// A node that no report has made known is not known.
 		unknown := !n.kept && !n.evicted && n.inflight == 0
 		n.evicted = n.evicted || unknown
@@ -322,7 +339,7 @@ func (r *Report) leave(doubt bool) {
 func (r *Report) finish() {
 	clear(r.visits) // no node is kept alive by the pool
 	r.visits, r.pending, r.runs, r.asked = r.visits[:0], r.pending[:0], r.runs[:0], r.asked[:0]
-	r.text, r.metric, r.again = r.text[:0], span{}, 0
+	r.text, r.metric, r.again, r.pressed = r.text[:0], span{}, 0, false
 	if cap(r.text) > keepText {
 		r.text, r.namer, r.pending, r.runs = nil, namer{dict: r.table.dict}, nil, nil
 	}

@@ -25,7 +25,7 @@ func TestOneClusterLeavesRoom(t *testing.T) {
 			r.DescribeNode([]Attr{{Key: gpusemconv.AttrClusterName, Text: cluster}, {Key: gpusemconv.AttrHostName, Text: name}})
 		}
 		for i := range series {
-			if r.Observe(Point{Key: HashString(strconv.Itoa(i)), Value: 7, Time: 1}) == Forward {
+			if r.Observe(&Point{Key: HashString(strconv.Itoa(i)), Value: 7, Time: 1}) == Forward {
 				forwarded++
 			}
 		}
@@ -66,4 +66,83 @@ func TestOneClusterLeavesRoom(t *testing.T) {
 	}
 	assert.EqualValues(t, 50, table.Stats().Nodes)
 	assert.EqualValues(t, 200, table.Stats().Series)
+}
+
+// TestMadeUpNamesGiveWay: while something finds no room, nodes that do not come back are
+// forgotten within a minute, whatever the TTL is. A node that reports stays, however
+// slow it is, and so does everybody while there is room.
+func TestMadeUpNamesGiveWay(t *testing.T) {
+	for _, drop := range []bool{false, true} {
+		table := New(Settings{MaxNodes: 10, MaxSeries: 1000, TTL: time.Hour, DropOver: drop})
+		now := time.Second
+		push := func(name string) {
+			r := table.Begin(now)
+			r.OpenNode(KeyOf([]byte(name)))
+			if r.Undescribed() {
+				r.DescribeNode(host(name, name))
+			}
+			r.Observe(&Point{Key: 1, Value: 7, Time: 1})
+			r.CloseNode()
+			r.Commit()
+		}
+		known := func(name string) bool { return table.Known(KeyOf([]byte(name))) }
+		for range 2 {
+			push("quick")
+			push("slow")
+			now += time.Minute
+		}
+		push("quick")
+		now += 10 * time.Second
+		push("quick")
+		for i := range 8 {
+			push(strconv.Itoa(i))
+		}
+		now += 40 * time.Second
+		assert.False(t, table.Pressed())
+		table.Sweep(now)
+		require.True(t, known("0"), "nobody needs its room")
+
+		push("quick")
+		push("new")
+		require.False(t, known("new"))
+		require.True(t, table.Pressed())
+		table.Sweep(now)
+		assert.False(t, table.Pressed())
+		assert.False(t, known("0"))
+		assert.True(t, known("quick"))
+		assert.True(t, known("slow"), "its interval is a minute")
+		push("new")
+		assert.True(t, known("new"))
+		assert.EqualValues(t, 8, table.Stats().EvictedNodes)
+	}
+}
+
+// TestAFullTableIsPressed by nodes, by series and by bytes, and not by a node's own limit.
+func TestAFullTableIsPressed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		set  Settings
+		want bool
+	}{
+		"max_nodes":           {Settings{MaxNodes: 1, MaxSeries: 1000}, true},
+		"max_series":          {Settings{MaxNodes: 9, MaxSeries: 3}, true},
+		"max_bytes":           {Settings{MaxNodes: 9, MaxSeries: 1000, MaxBytes: 2000}, true},
+		"max_series_per_node": {Settings{MaxNodes: 9, MaxSeries: 1000, MaxSeriesPerNode: 2}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			table := New(tt.set)
+			for _, node := range []string{"a", "b"} {
+				r := table.Begin(0)
+				r.OpenNode(KeyOf([]byte(node)))
+				if r.Undescribed() {
+					r.DescribeNode(host(node, node))
+				}
+				for key := range uint64(5) {
+					r.Observe(&Point{Key: key, Value: 7, Time: 1})
+				}
+				r.CloseNode()
+				r.Commit()
+			}
+			assert.Equal(t, tt.want, table.Pressed())
+		})
+	}
 }

@@ -3,8 +3,8 @@
 package statetable // import "github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 
 // maxStarts is how many start times a node may have beyond its first, unless
-// another tier reports for it: of most nodes all sums began together, and a series
-// must not cost more for those of which each began by itself.
+// another tier reports for it. The sums of most nodes began together. A node whose sums
+// began one by one must not make every series dearer.
 const maxStarts = 16
 
 // starts are the start times of a node's sums by entry.origin, which is a hash of
@@ -28,8 +28,8 @@ func (s *starts) of(origin uint32) (start uint64, known bool) {
 	return start, known
 }
 
-// began remembers the start of a sum.
-func (n *node) began(p *pending) {
+// began remembers the start of a sum, where there is room.
+func (t *Table) began(n *node, p *pending) {
 	s := &n.starts
 	if p.start == 0 || p.origin == s.origin {
 		return
@@ -44,9 +44,10 @@ func (n *node) began(p *pending) {
 	switch {
 	case n.relayed && len(s.more) >= 2*len(n.entries):
 		n.pruneStarts() // and so many steps it takes to come here again
-		n.began(p)
+		t.recount(n)
+		t.began(n, p)
 		return
-	case !n.relayed && len(s.more) >= maxStarts:
+	case !n.relayed && len(s.more) >= maxStarts, !t.bytes.TakeAll(n.cluster, startBytes):
 		s.full = true // until the next sweep
 		return
 	}
@@ -54,6 +55,7 @@ func (n *node) began(p *pending) {
 		s.more = map[uint32]uint64{}
 	}
 	s.more[p.origin] = p.start
+	n.bytes += startBytes
 }
 
 // pruneStarts drops those that no series has any more.
@@ -77,8 +79,8 @@ func (n *node) pruneStarts() {
 	}
 }
 
-// startsKnown has what was not remembered of sums, as another tier did not report
-// for the node, sent again by the one that does now.
+// startsKnown has the tier that reports now send the node's sums again. Their starts
+// were not remembered while no tier reported for the node.
 func (n *node) startsKnown() {
 	if !n.starts.full {
 		return

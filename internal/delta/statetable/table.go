@@ -3,11 +3,10 @@
 // Package statetable remembers the last value of each series that the next hop
 // has accepted, so that a full report can be reduced to what changed.
 //
-// It works in two phases. Observe compares the points of a report with the
-// table and says what has to be forwarded; Commit, called once the next hop has
-// accepted, makes that the new state, and Abort, called when it has not, leaves
-// those series unknown so that the next report carries them again. No lock is
-// held between the two.
+// It works in two phases. Observe compares the points of a report with the table and
+// says what has to be forwarded. Commit makes that the new state, once the next hop has
+// accepted. Abort, when it has not, leaves those series unknown, so that the next report
+// carries them again. No lock is held between the two.
 //
 // The rule that everything here keeps: whatever the table holds as known is
 // what the next hop holds. A series about which that is in doubt is unknown,
@@ -42,15 +41,19 @@ const MaxNodeSeries = 1<<16 - 2
 
 // Settings bound a Table and set its periods.
 type Settings struct {
-	// MaxNodes and MaxSeries bound what is remembered. What goes over is
-	// forwarded without being remembered, and counted.
+	// MaxNodes, MaxSeries and MaxBytes bound what is remembered. Without MaxBytes the
+	// memory is not counted. Points over a bound are forwarded without being remembered,
+	// and counted.
 	MaxNodes  int
 	MaxSeries int
+	MaxBytes  int
+	// DropOver has points over a bound dropped: see Over. Known series stay.
+	DropOver bool
 	// MaxSeriesPerNode bounds a single node, so that one with endless attribute
 	// values leaves room for the others. Zero means MaxNodeSeries, the most there
 	// can be.
 	MaxSeriesPerNode int
-	// ClusterShare in (0,1] is the part of the nodes and series that the other
+	// ClusterShare in (0,1] is the part of nodes, series and bytes that the other
 	// clusters leave which one may hold; 0 means all. Nodes that name none are one.
 	ClusterShare float64
 	// TTL is how long a node, or a series of a living node, is remembered
@@ -96,7 +99,7 @@ type Stats struct {
 	Repeated, Unrepeatable int64
 	// Asked counts the times that a node was asked for, see Report.Asked.
 	Asked int64
-	// EvictedNodes counts nodes forgotten because of TTL.
+	// EvictedNodes counts nodes forgotten because of TTL, or to make room, see Pressed.
 	EvictedNodes int64
 }
 
@@ -110,20 +113,22 @@ type Table struct {
 	losses  atomic.Uint64 // calls of Resync
 	dict    *dictionary
 
-	// places and room are what each cluster, by hash, holds of nodes and series.
-	places, room *fairshare.Ledger[uint64]
+	// places, room and bytes are what each cluster, by hash, holds of nodes, series and
+	// memory. Room and bytes include what reports under way have reserved.
+	places, room, bytes *fairshare.Ledger[uint64]
 
 	vanishedTicks uint64
 
-	// What is asked for, see Report.Wants: how often at most, after how many ticks
-	// of silence what cannot be repeated is, and when nodes for which there is no
-	// room last were, each place for some of them.
+	// For Report.Wants: a node is asked for once per askEvery, and for series that
+	// cannot be repeated after overdue ticks of silence. unplaced holds when nodes
+	// without room were last asked for, each place for some of them.
 	askEvery time.Duration
 	overdue  uint16
 	unplaced [unplacedAsks]atomic.Int64
 
 	sweeping sync.Mutex
-	rename   bool // see forgetNames
+	pressed  atomic.Bool // see Pressed
+	rename   bool        // see forgetNames
 
 	nodes, series, stale, untracked, unnamed, resyncs, repeated, unrepeatable, asked, evicted atomic.Int64
 }
@@ -139,10 +144,15 @@ func New(set Settings) *Table {
 	if set.MaxSeriesPerNode <= 0 || set.MaxSeriesPerNode > MaxNodeSeries {
 		set.MaxSeriesPerNode = MaxNodeSeries
 	}
+	if set.MaxBytes <= 0 {
+		set.MaxBytes = unbounded
+	}
+	bytes := fairshare.New[uint64](set.MaxBytes, set.ClusterShare)
 	t := &Table{
-		set: set, dict: newDictionary(),
+		set: set, dict: newDictionary(bytes),
 		places: fairshare.New[uint64](set.MaxNodes, set.ClusterShare),
 		room:   fairshare.New[uint64](set.MaxSeries, set.ClusterShare),
+		bytes:  bytes,
 	}
 	if set.VanishedAfter > 0 && set.TTL > 0 {
 		t.vanishedTicks = t.ticks(set.VanishedAfter-1) + 1
@@ -150,8 +160,8 @@ func New(set Settings) *Table {
 	if t.askEvery = set.ResyncInterval; t.askEvery <= 0 {
 		t.askEvery = set.TTL
 	}
-	// The tier before sends it each OpaqueInterval; and one that is asked for here, an
-	// interval later at most, is to come within 2½ of them, 5 minutes by default.
+	// The tier before sends a series each OpaqueInterval. This table asks for a late
+	// series at most an interval later, and has it within 2½ of them, 5 minutes by default.
 	t.overdue = uint16(min(t.ticks(t.askEvery/4*5), heardMask))
 	for i := range t.shards {
 		t.shards[i].nodes = make(map[NodeKey]*node)
@@ -177,13 +187,16 @@ func (t *Table) Stats() Stats {
 	}
 }
 
-// fewReports is how many of its usual intervals a node may be silent and still
-// count as reporting, and onceReported how long one may that has reported once: the
-// interval of the slowest usual source.
+// A node may be silent for fewReports of its usual intervals and still count as
+// reporting. A node that has reported once may be silent for onceReported, the interval
+// of the slowest usual source.
 const (
 	fewReports   = 3
 	onceReported = time.Minute
 )
+
+// Bytes is the memory that the table takes, with what reports under way have reserved.
+func (t *Table) Bytes() int64 { return int64(t.bytes.Taken()) }
 
 // Reporting returns how many of the nodes were heard of within their last few
 // usual intervals: unlike Stats.Nodes without those that went elsewhere, but for
@@ -209,15 +222,20 @@ func (t *Table) Sweep(now time.Duration) {
 	}
 	t.sweeping.Lock()
 	defer t.sweeping.Unlock()
+	pressed := t.pressed.Swap(false)
 	tick := uint16(t.ticks(now)) & heardMask
 	namer := namer{dict: t.dict}
 	names := t.dict.sweep()
 	for n := range t.all() {
 		n.mu.Lock()
+		if n.evicted { // by the report that made it, since this sweep began
+			n.mu.Unlock()
+			continue
+		}
 		// A node with a report under way stays as it is: the report knows its place
 		// and those of its series.
 		idle := n.inflight == 0
-		expired := idle && now-n.heard >= t.set.TTL
+		expired := idle && (now-n.heard >= t.set.TTL || pressed && n.left(now))
 		switch {
 		case expired:
 			n.evicted = true
@@ -235,6 +253,7 @@ func (t *Table) Sweep(now time.Duration) {
 			if n.starts.full && !n.relayed {
 				n.pruneStarts()
 			}
+			t.recount(n)
 		}
 		n.mu.Unlock()
 		if expired {
@@ -245,9 +264,19 @@ func (t *Table) Sweep(now time.Duration) {
 	t.forgetNames(names)
 }
 
-// forgetNames frees what the sweep has not marked. Where a name had found no room
-// and there is some now, the next sweep forgets the series without a name, which
-// are new when they are next reported, and get one.
+// Pressed reports whether something found no room since the last Sweep. The next Sweep
+// forgets nodes that do not report any more, before their TTL.
+func (t *Table) Pressed() bool { return t.pressed.Load() }
+
+func (t *Table) press() {
+	if !t.pressed.Load() {
+		t.pressed.Store(true)
+	}
+}
+
+// forgetNames frees the names that the sweep has not marked. Where names had found no
+// room and there is some now, the next sweep forgets the series without a name: they
+// are new with their next report, and get one.
 func (t *Table) forgetNames(names *marks) {
 	freed := t.dict.release(names)
 	for by, f := range freed {
@@ -283,9 +312,8 @@ func (t *Table) Resync(cluster, name string) {
 	}
 }
 
-// ResyncNode is Resync for the one node of that key, of which something that was
-// accepted has been given up: that may have told of the end of a series, too, so
-// each is told again.
+// ResyncNode is Resync for one node. Accepted points of that node have been given up
+// on their way. They may have told the end of a series, so each end is told again.
 func (t *Table) ResyncNode(key NodeKey) {
 	if n := t.lookup(key); n != nil {
 		n.mu.Lock()
@@ -338,6 +366,7 @@ func (t *Table) remove(n *node) {
 	if n.described {
 		t.places.Give(n.cluster, 1)
 	}
+	t.bytes.Give(n.cluster, n.bytes)
 }
 
 // open returns the node with its lock held, made if need be, or nil when there
@@ -386,25 +415,13 @@ func (t *Table) add(s *shard, key NodeKey, old *node, now time.Duration) *node {
 	return n
 }
 
-// reserve takes room for up to want series of a node, whose lock is held, and
-// returns how many there was room for.
-func (t *Table) reserve(n *node, want int) int {
-	want = min(want, t.set.MaxSeriesPerNode-len(n.entries))
-	if want <= 0 {
-		return 0
-	}
-	room := t.room.Take(n.cluster, want)
-	t.series.Add(int64(room))
-	return room
-}
-
 // vacate gives back room for series of a node, whose lock is held.
 func (t *Table) vacate(n *node, series int) {
 	t.series.Add(-int64(series))
 	t.room.Give(n.cluster, series)
 }
 
-// ticks is the coarse clock by which series expire, see entry.heard.
+// ticks is the coarse clock of the series, which expire by it, see entry.heard.
 func (t *Table) ticks(now time.Duration) uint64 {
 	if t.set.TTL <= 0 {
 		return 0

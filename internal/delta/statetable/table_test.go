@@ -3,7 +3,10 @@
 package statetable
 
 import (
+	"fmt"
 	"math"
+	"os"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -29,7 +32,7 @@ func observe(r *Report, key NodeKey, points ...Point) []Verdict {
 	r.OpenNode(key)
 	out := make([]Verdict, 0, len(points))
 	for _, p := range points {
-		out = append(out, r.Observe(p))
+		out = append(out, r.Observe(&p))
 	}
 	r.CloseNode()
 	return out
@@ -134,7 +137,7 @@ func TestForget(t *testing.T) {
 		r.Forget(1)
 		var out []Verdict
 		for _, p := range then {
-			out = append(out, r.Observe(p))
+			out = append(out, r.Observe(&p))
 		}
 		r.CloseNode()
 		r.Commit()
@@ -337,6 +340,22 @@ func TestMixIsOneToOne(t *testing.T) {
 	assert.Equal(t, HashString("hw.id"), HashBytes([]byte("hw.id")))
 }
 
+// TestHashesAreThisProcesss: whoever runs the same program knows no hash of it.
+func TestHashesAreThisProcesss(t *testing.T) {
+	const asked = "STATETABLE_SAY_HASH"
+	say := fmt.Sprintf("hash %016x.", HashString("hw.id"))
+	if os.Getenv(asked) != "" {
+		fmt.Println(say)
+		return
+	}
+	other := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+	other.Env = append(os.Environ(), asked+"=1")
+	out, err := other.Output()
+	require.NoError(t, err)
+	assert.Contains(t, string(out), "hash ")
+	assert.NotContains(t, string(out), say)
+}
+
 // A point of a clock that was set back gets the time of receipt, but for where
 // the clock here was set back as well.
 func TestStamp(t *testing.T) {
@@ -370,4 +389,20 @@ func TestStamp(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A report may take its node back while a sweep goes through the nodes: the node is
+// counted out once.
+func TestASweepMeetsANodeThatIsGone(t *testing.T) {
+	tb := newTable(func(s *Settings) { s.TTL = time.Hour })
+	r := tb.Begin(0)
+	r.OpenNode(nodeA)
+	r.CloseNode()
+	n := tb.lookup(nodeA)
+	r.Discard()
+	s := &tb.shards[nodeA.Lo%shardCount]
+	s.nodes[nodeA] = n // as a sweep has it that began before
+	tb.Sweep(1000 * time.Hour)
+	assert.Zero(t, tb.Stats().Nodes)
+	assert.Zero(t, tb.Stats().EvictedNodes)
 }

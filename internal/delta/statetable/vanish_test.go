@@ -26,7 +26,7 @@ func report(t *Table, second int, accepted bool, keys ...uint64) []string {
 	r := t.Begin(time.Duration(second) * time.Second)
 	r.OpenNode(nodeA)
 	for _, key := range keys {
-		if r.Observe(double(key, 1)) == Forward {
+		if r.Observe(new(double(key, 1))) == Forward {
 			named(r, key)
 		}
 	}
@@ -213,7 +213,7 @@ func TestResyncByRequest(t *testing.T) {
 			}
 			r.DescribeNode(attrs)
 		}
-		out := r.Observe(double(1, v))
+		out := r.Observe(new(double(1, v)))
 		r.CloseNode()
 		r.Commit()
 		return out
@@ -256,7 +256,7 @@ func TestResyncWhileUnderWay(t *testing.T) {
 		r := tb.Begin(0)
 		r.OpenNode(nodeA)
 		r.DescribeNode([]Attr{{Key: "host.name", Text: "n"}})
-		r.Observe(double(1, 1))
+		r.Observe(new(double(1, 1)))
 		require.True(t, r.HeartbeatDue(1))
 		r.CloseNode()
 		tb.Resync("", name)
@@ -264,7 +264,7 @@ func TestResyncWhileUnderWay(t *testing.T) {
 
 		r = tb.Begin(0)
 		r.OpenNode(nodeA)
-		assert.Equal(t, Forward, r.Observe(double(1, 1)))
+		assert.Equal(t, Forward, r.Observe(new(double(1, 1))))
 		assert.True(t, r.HeartbeatDue(1))
 		r.CloseNode()
 		r.Commit()
@@ -272,7 +272,7 @@ func TestResyncWhileUnderWay(t *testing.T) {
 	}
 }
 
-// Nor does one that commits after another report has seen the change.
+// Neither does a report that commits after another report has seen the change.
 func TestResyncBetweenTwoUnderWay(t *testing.T) {
 	tb := newTable(nil)
 	old, fresh := tb.Begin(0), tb.Begin(0)
@@ -304,7 +304,7 @@ func TestEndlessAttributeValues(t *testing.T) {
 	r := tb.Begin(0)
 	r.OpenNode(nodeA)
 	for i := range uint64(100_000) {
-		r.Observe(double(Mix(i, 1), 1))
+		r.Observe(new(double(Mix(i, 1), 1)))
 		named(r, i)
 	}
 	r.CloseNode()
@@ -328,7 +328,7 @@ func TestWholeNodes(t *testing.T) {
 		for i, v := range []float64{a, b} {
 			p := double(uint64(i), v)
 			p.Band = band
-			r.Observe(p)
+			r.Observe(&p)
 		}
 		changed = r.Changed()
 		r.CloseNode()

@@ -95,7 +95,7 @@ func (h *History) Aggregations(ctx context.Context, q *fleethistory.AggregationQ
 	return list, err
 }
 
-// constant reports whether a metric is one that is always 1.
+// constant reports whether a metric is always 1.
 func constant(metric string) bool {
 	return strings.HasSuffix(metric, "_info") || strings.HasSuffix(translate().fromMetric(metric), ".info")
 }

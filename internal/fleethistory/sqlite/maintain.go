@@ -15,11 +15,12 @@ import (
 const (
 	maintainRows  = 20_000
 	maintainPages = 2_000
+
+	minCacheKiB, maxCacheKiB = 4 << 10, 64 << 10
 )
 
-// Maintain implements fleethistory.Storage: it drops what is older than
-// Retention or over MaxBytes, series of which nothing is left, and gives pages
-// back to the file system.
+// Maintain implements fleethistory.Storage: it drops samples older than Retention
+// or over MaxBytes, drops empty series, and gives pages back to the file system.
 func (s *Store) Maintain(ctx context.Context) (more bool, err error) {
 	if err := s.check(ctx); err != nil {
 		return false, s.met(err)
@@ -41,6 +42,9 @@ func (w *writer) maintain(ctx context.Context, cfg *Config) (more bool, err erro
 		if err := w.conn.QueryRowContext(ctx, "PRAGMA "+p.name).Scan(p.into); err != nil {
 			return false, err
 		}
+	}
+	if _, err := w.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA cache_size(-%d)", cacheKiB(len(w.known)))); err != nil {
+		return false, err
 	}
 	var oldest sql.NullInt64
 	if err := w.conn.QueryRowContext(ctx, "SELECT min(slot) FROM samples").Scan(&oldest); err != nil {
@@ -77,6 +81,14 @@ func (w *writer) maintain(ctx context.Context, cfg *Config) (more bool, err erro
 	return more, nil
 }
 
+// cacheKiB is SQLite's cache for so many series. A page of samples that leaves the
+// cache is read anew from the file system's, for the next sample of its series. 64 MiB
+// are enough for the 433,000 series of 1,000 nodes, and fewer series have the same part.
+func cacheKiB(series int) int {
+	const bytesPerSeries = maxCacheKiB << 10 / 433_000
+	return min(max(series*bytesPerSeries>>10, minCacheKiB), maxCacheKiB)
+}
+
 // drop deletes the first rows of a slot.
 func (w *writer) drop(ctx context.Context, slot int64) error {
 	var series, at int64
@@ -109,6 +121,6 @@ func (w *writer) dropSeries(ctx context.Context, oldest int64) (int, error) {
 	for cluster, n := range clusters {
 		w.places.Give(cluster, n)
 	}
-	maps.DeleteFunc(w.known, func(_ seriesKey, r *seriesRow) bool { return gone[r.id] })
+	maps.DeleteFunc(w.known, func(_ seriesKey, r seriesRow) bool { return gone[r.id] })
 	return len(gone), nil
 }

@@ -11,9 +11,9 @@ import (
 // migrations bring a file from one version of the schema to the next; the
 // version is in user_version. They are only ever added to.
 //
-// Samples lie by slot of time, then series: a report goes to the few pages of
-// the current slot, what is too old is one range, and a series' samples of a
-// slot are side by side.
+// Samples lie by slot of time, then series. A report goes to the few pages of the
+// current slot, and old samples are one range. A series' samples of a slot are side
+// by side.
 var migrations = []string{`
 CREATE TABLE series (
 	id         INTEGER PRIMARY KEY,

@@ -115,6 +115,7 @@ func (s *Store) open(ctx context.Context) (_ *file, err error) {
 	if err := os.MkdirAll(filepath.Dir(s.cfg.Path), 0o750); err != nil {
 		return nil, err
 	}
+	closeToOthers(s.cfg.Path)
 	f := &file{}
 	defer func() {
 		if err != nil {
@@ -124,7 +125,7 @@ func (s *Store) open(ctx context.Context) (_ *file, err error) {
 	// Durable against the end of the process at each commit. Against a power cut
 	// NORMAL keeps the file whole, and all commits up to the last checkpoint:
 	// https://www.sqlite.org/pragma.html#pragma_synchronous
-	if f.write, err = connect(s.cfg.Path, "auto_vacuum(2)", "journal_mode(WAL)", "synchronous(NORMAL)", "journal_size_limit(67108864)", "cache_size(-65536)", "temp_store(MEMORY)"); err != nil {
+	if f.write, err = connect(s.cfg.Path, "auto_vacuum(2)", "journal_mode(WAL)", "synchronous(NORMAL)", "journal_size_limit(67108864)", fmt.Sprintf("cache_size(-%d)", minCacheKiB), "temp_store(MEMORY)"); err != nil {
 		return nil, err
 	}
 	f.write.SetMaxOpenConns(1)
@@ -134,11 +135,23 @@ func (s *Store) open(ctx context.Context) (_ *file, err error) {
 	if err = f.w.prepare(ctx, f.write, &s.cfg); err != nil {
 		return nil, err
 	}
-	if f.read, err = connect(s.cfg.Path, "query_only(1)", "cache_size(-16384)"); err != nil {
+	if f.read, err = connect(s.cfg.Path, "query_only(1)", fmt.Sprintf("cache_size(-%d)", minCacheKiB)); err != nil {
 		return nil, err
 	}
 	f.read.SetMaxOpenConns(readers)
 	return f, nil
+}
+
+// closeToOthers makes the file one's own alone. SQLite gives the files beside it the
+// same mode; those of a process before have what that gave them. Where it fails,
+// SQLite fails as well, or the file is somebody else's to close.
+func closeToOthers(path string) {
+	if f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err == nil { //nolint:gosec // the user's own path
+		_ = f.Close()
+	}
+	for _, end := range []string{"", "-wal", "-shm"} {
+		_ = os.Chmod(path+end, 0o600)
+	}
 }
 
 // connect returns a pool with the pragmas set on each connection. Another
@@ -171,8 +184,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// putAside renames a damaged file and what belongs to it, so that nothing in it
-// is lost and a new one can begin. s.mu is held for writing.
+// putAside renames a damaged file and its companions: nothing is lost, and a new
+// file can begin. s.mu is held for writing.
 func (s *Store) putAside(reason error) error {
 	if s.db != nil {
 		s.db.close()
@@ -225,7 +238,7 @@ func (s *Store) check(ctx context.Context) error {
 	return s.putAside(err)
 }
 
-// met takes note of an error and makes it one that people can act on.
+// met takes note of an error and returns an error that people can act on.
 func (s *Store) met(err error) error {
 	if isDamaged(err) {
 		s.damaged.Store(true)
@@ -279,7 +292,7 @@ func explain(err error) error {
 	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED:
 		return fmt.Errorf("another process holds the lock: %w", err)
 	case lib.SQLITE_READONLY, lib.SQLITE_CANTOPEN, lib.SQLITE_PERM:
-		return fmt.Errorf("the directory must be one that this process can write to: %w", err)
+		return fmt.Errorf("this process must be able to write to the directory: %w", err)
 	default:
 		return err
 	}

@@ -117,8 +117,8 @@ func TestBounds(t *testing.T) {
 	assert.EqualValues(t, 4, dropped)
 }
 
-// One cluster has no more than its share of the series, also of a file that was
-// there before, and has them again once they are too old.
+// One cluster has no more than its share of the series, also in an old file. It has
+// the places again once the series are too old.
 func TestClustersShareTheSeries(t *testing.T) {
 	cfg := testConfig(t)
 	now := base
@@ -266,6 +266,28 @@ func TestLockedFile(t *testing.T) {
 	assert.Len(t, all(t, s), 1)
 }
 
+// TestNobodyElseReadsTheFile: nor those that SQLite has beside it, nor one of before.
+func TestNobodyElseReadsTheFile(t *testing.T) {
+	cfg := testConfig(t)
+	check := func() {
+		t.Helper()
+		s := open(t, cfg)
+		require.NoError(t, s.Append(t.Context(), []fleethistory.Sample{sample("a", base, 1)}, nil))
+		files, err := filepath.Glob(cfg.Path + "*")
+		require.NoError(t, err)
+		assert.Len(t, files, 3, "with its log and index")
+		for _, file := range files {
+			info, err := os.Stat(file)
+			require.NoError(t, err)
+			assert.Equal(t, os.FileMode(0o600), info.Mode(), file)
+		}
+		require.NoError(t, s.Close())
+	}
+	check()
+	require.NoError(t, os.Chmod(cfg.Path, 0o644))
+	check()
+}
+
 func TestDamagedFileIsKeptAside(t *testing.T) {
 	t.Run("at start", func(t *testing.T) {
 		cfg := testConfig(t)
@@ -367,7 +389,7 @@ func TestRetentionByAge(t *testing.T) {
 	assert.Len(t, all(t, s), 31, "11:45 to 12:00 is left")
 	var series int
 	require.NoError(t, s.db.read.QueryRow("SELECT count(*) FROM series").Scan(&series))
-	assert.Equal(t, 1, series, "a series of which nothing is left goes")
+	assert.Equal(t, 1, series, "an empty series goes")
 	assert.Equal(t, 1, s.db.w.places.Taken())
 	episodes, err := s.Episodes(t.Context(), 10)
 	require.NoError(t, err)
@@ -411,6 +433,26 @@ func TestRetentionBySize(t *testing.T) {
 	assert.Greater(t, total, 500)
 	assert.Less(t, total, 5000)
 	assert.Greater(t, list[0].At, base.Add(-2*time.Hour).UnixMilli(), "the newest stay")
+}
+
+func TestCacheFollowsTheSeries(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.MaxSeries, cfg.ClusterShare = 1e6, 1
+	s := open(t, cfg)
+	cache := func() (kib int) {
+		require.NoError(t, s.db.write.QueryRow("PRAGMA cache_size").Scan(&kib))
+		return -kib
+	}
+	assert.Equal(t, minCacheKiB, cache())
+	var batch []fleethistory.Sample
+	for i := range 10 * minCacheKiB {
+		batch = append(batch, sample(fmt.Sprint("n", i), base, 1))
+	}
+	require.NoError(t, s.Append(t.Context(), batch, nil))
+	maintain(t, s)
+	assert.Equal(t, cacheKiB(10*minCacheKiB), cache())
+	assert.Greater(t, cache(), minCacheKiB)
+	assert.Equal(t, maxCacheKiB, cacheKiB(1e6))
 }
 
 func TestQuestionThatTakesTooLong(t *testing.T) {

@@ -16,9 +16,9 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 )
 
-// rowsPerStatement rows of a slot go in with one statement. The driver compiles
-// it anew each time (modernc.org/sqlite, stmt.exec), in proportion to its
-// parameters, so that the slot is one for all; with many more rows it takes longer.
+// rowsPerStatement rows of a slot go in with one statement. The driver compiles it
+// anew each time (modernc.org/sqlite, stmt.exec), at a cost by parameter. So all rows
+// share the slot's parameter; with many more rows a statement takes longer.
 const rowsPerStatement = 64
 
 // writer is what the one connection that writes keeps. Only Append and Maintain
@@ -29,7 +29,7 @@ type writer struct {
 	seeds                          [2]maphash.Seed
 	// known are all series of the file: whether one is new is not asked of the
 	// file, which would compile the question anew for each.
-	known  map[seriesKey]*seriesRow
+	known  map[seriesKey]seriesRow
 	places *fairshare.Ledger[string] // of series, by cluster
 	oldest atomic.Int64              // start of the oldest slot, Unix milliseconds
 	rows   []row
@@ -49,7 +49,7 @@ type row struct {
 func (w *writer) prepare(ctx context.Context, db *sql.DB, cfg *Config) error {
 	w.conn = db
 	w.seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
-	w.known = map[seriesKey]*seriesRow{}
+	w.known = map[seriesKey]seriesRow{}
 	w.places = fairshare.New[string](cfg.MaxSeries, cfg.ClusterShare)
 	const values = "(?1,?,?,?)"
 	const insert = "INSERT INTO samples (slot, series, at, value) VALUES "
@@ -81,7 +81,7 @@ func (w *writer) prepare(ctx context.Context, db *sql.DB, cfg *Config) error {
 func (w *writer) learn(ctx context.Context) error {
 	var p fleethistory.Sample
 	return each(ctx, w.conn, "SELECT id, last_slot, host, metric, gpu, cluster, attributes FROM series", nil, func(rows *sql.Rows) error {
-		r := &seriesRow{}
+		var r seriesRow
 		err := rows.Scan(&r.id, &r.lastSlot, &p.Node, &p.Metric, &p.GPU, &p.Cluster, &p.Attributes)
 		w.known[w.key(&p)] = r
 		w.places.Hold(p.Cluster, 1)
@@ -135,19 +135,23 @@ func (w *writer) append(ctx context.Context, cfg *Config, samples []fleethistory
 		cluster string
 	}
 	var added []fresh
-	var touched []func()
+	type touch struct {
+		key    seriesKey
+		before seriesRow
+	}
+	var touched []touch
 	defer func() {
 		if err == nil {
 			return
 		}
 		_ = tx.Rollback()
-		// What was learnt in a transaction that never was is not so.
+		// The transaction failed, so its new series and places are not there.
+		for _, t := range slices.Backward(touched) {
+			w.known[t.key] = t.before
+		}
 		for _, a := range added {
 			delete(w.known, a.key)
 			w.places.Give(a.cluster, 1)
-		}
-		for _, undo := range touched {
-			undo()
 		}
 	}()
 	w.rows = w.rows[:0]
@@ -164,26 +168,26 @@ func (w *writer) append(ctx context.Context, cfg *Config, samples []fleethistory
 		}
 		slot := slotOf(p.At)
 		k := w.key(p)
-		r := w.known[k]
-		if r == nil {
+		r, known := w.known[k]
+		if !known {
 			if w.places.Take(p.Cluster, 1) == 0 {
 				dropped++
 				continue
 			}
-			r = &seriesRow{lastSlot: slot}
-			w.known[k] = r
+			r.lastSlot = slot
 			added = append(added, fresh{k, p.Cluster})
 			if err = tx.StmtContext(ctx, w.insert).QueryRowContext(ctx, p.Node, p.Metric, p.GPU, p.Cluster, p.Attributes, slot).Scan(&r.id); err != nil {
 				return 0, err
 			}
+			w.known[k] = r
 		}
 		if slot > r.lastSlot {
 			if _, err = tx.StmtContext(ctx, w.touch).ExecContext(ctx, slot, r.id); err != nil {
 				return 0, err
 			}
-			before := r.lastSlot
-			touched = append(touched, func() { r.lastSlot = before })
+			touched = append(touched, touch{k, r})
 			r.lastSlot = slot
+			w.known[k] = r
 		}
 		w.rows = append(w.rows, row{slot, r.id, p.At, p.Value})
 	}

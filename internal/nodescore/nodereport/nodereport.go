@@ -107,10 +107,10 @@ func Append(rm pmetric.ResourceMetrics, scope string, ts pcommon.Timestamp, res 
 	g.Flag(g.Metric(gpusemconv.MetricAgentGatewayReachable), reachable)
 }
 
-// appendCulprit adds the part of the node that stands out from its siblings. A
-// node has one such series at a time, which names nobody and is 0 while none
-// stands out. The series before it ends with a point without a value, which
-// comes last, since the prometheus exporter skips what is behind it.
+// appendCulprit adds the part of the node that stands out from its siblings. A node
+// has one such series at a time, which names nobody and is 0 while none stands out.
+// The series before it ends with a point without a value. That point comes last,
+// since the prometheus exporter skips what is behind it.
 func appendCulprit(g Gauges, res *nodescore.Result) {
 	points := g.Metric(gpusemconv.MetricNodeCulprit)
 	if res.Culprit.Known {

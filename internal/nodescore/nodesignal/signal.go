@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodesignal names what is measured of a node's work, and says of each
-// signal which way is bad and how much of it is worth an alert. Agents measure
-// the signals, gateways compare them between peers. Pure.
+// Package nodesignal names what is measured of a node's work. It says of each signal
+// which way is bad, and how much is worth an alert. Agents measure the signals,
+// gateways compare them between peers. Pure.
 package nodesignal // import "github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 
 import (
@@ -72,11 +72,10 @@ type Spec struct {
 
 // Defaults returns how each signal is compared.
 //
-// A loss of 5 % is the smallest that is told from noise of 2 % within minutes,
-// and what a synchronous job feels; Greyhound (ATC '25) asks for 10 %. Boards
-// of one model differ in power by 8 % on average and 22 % at most while
-// healthy ("Not All GPUs Are Created Equal", SC '22), and memory is filled on
-// purpose, so those two do not decide.
+// A loss of 5 % is the smallest that is told from noise of 2 % within minutes. A
+// synchronous job feels it. Greyhound (ATC '25) asks for 10 %. Healthy boards of one
+// model differ in power by 8 % on average and 22 % at most ("Not All GPUs Are
+// Created Equal", SC '22). Memory is filled on purpose. So those two do not decide.
 func Defaults() [Count]Spec {
 	return [Count]Spec{
 		Throughput:   {Decides: true, Direction: Low, Relative: true, MinGap: 0.05},

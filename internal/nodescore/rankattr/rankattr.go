@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rankattr reads and writes the attributes that say of which rank or
-// GPU of a node a point or record is.
+// Package rankattr reads and writes the attributes that name a rank or a GPU of a
+// node, on points and on records.
 package rankattr // import "github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
 
 import (
@@ -33,8 +33,8 @@ func Subject(attrs pcommon.Map) nodesignal.Subject {
 	}
 }
 
-// Within reads whom a point names. What the point does not say, its resource
-// may: a rank with a resource of its own says it there.
+// Within reads whom a point names. The resource may say the rest: a rank with a
+// resource of its own says it there.
 func Within(resource, point pcommon.Map) nodesignal.Subject {
 	of := Subject(point)
 	if of.GPU == "" {

@@ -3,6 +3,7 @@
 package identity
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -34,4 +35,31 @@ func TestNames(t *testing.T) {
 			assert.Equal(t, tt.cluster, names.Cluster(tt.caller, "fallback"))
 		})
 	}
+}
+
+func TestPeers(t *testing.T) {
+	names := New([]string{"gpu.job.id", "k8s.cluster.name", "ingero.workload.type"}, true)
+	for range 2 {
+		names.Take("k8s.cluster.name", "c")
+		names.Take("gpu.job.id", "j")
+		names.Take("service.name", "s")
+		names.Complete("ingero.workload.type", "training")
+		names.Complete("gpu.job.id", "of a point")
+		names.Complete("other", "x")
+		assert.Equal(t, []string{"j", "c", "training"}, names.Peers)
+		assert.Equal(t, "c", names.Cluster("", ""))
+		names.Reset()
+		assert.Equal(t, []string{"", "", ""}, names.Peers)
+		assert.Empty(t, names.Cluster("", ""))
+	}
+	assert.Zero(t, testing.AllocsPerRun(10, func() { names.Reset(); names.Take("gpu.job.id", "j") }))
+}
+
+func TestClaim(t *testing.T) {
+	has := func(all ...string) func(string) bool {
+		return func(key string) bool { return slices.Contains(all, key) }
+	}
+	assert.Equal(t, "k8s.node.name", Claim(has("host.name", "k8s.node.name")))
+	assert.Equal(t, "host.name", Claim(has("host.name")))
+	assert.Equal(t, "host.name", Claim(has()))
 }

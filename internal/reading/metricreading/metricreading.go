@@ -6,12 +6,16 @@
 package metricreading // import "github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 
 import (
+	"context"
 	"iter"
 	"math"
 	"strconv"
+	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
@@ -19,74 +23,95 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
 )
 
-// Reader reads for one component and logs the mistakes of senders, each once.
-// It may be used by several goroutines.
+// Reader reads for one component, and tells of the mistakes of senders: it counts
+// each by reason, and logs each once. It may be used by several goroutines.
 type Reader struct {
 	log        *zap.Logger
+	rejected   metric.Int64Counter
+	reasons    [reading.NumRefusals]metric.MeasurementOption
 	complaints reading.Complaints
 }
 
-// New returns a reader that logs to log.
-func New(log *zap.Logger) *Reader { return &Reader{log: log} }
-
-// Resource is a resource that is being read. Refused counts what of it was not
-// used, by reason.
-type Resource struct {
-	reader        *Reader
-	cluster, node string
-	attrs         pcommon.Map
-	Refused       [reading.NumRefusals]int64
+// New returns a reader that logs to log and counts with rejected.
+func New(log *zap.Logger, rejected metric.Int64Counter) *Reader {
+	r := &Reader{log: log, rejected: rejected}
+	for why := range r.reasons {
+		r.reasons[why] = metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", reading.Refusal(why).String())))
+	}
+	return r
 }
 
-// Resource begins a resource.
-func (r *Reader) Resource(attrs pcommon.Map) Resource { return Resource{reader: r, attrs: attrs} }
+// Once reports whether a complaint about a cluster has not been logged.
+func (r *Reader) Once(cluster, complaint string) bool {
+	return r.complaints.Once(cluster, complaint, time.Now())
+}
 
-// Metric is a metric that is being read.
-type Metric struct {
-	*reading.Metric
-	Points pmetric.NumberDataPointSlice
-	// Scale takes the sender's numbers to the catalogue's unit.
-	Scale float64
-	from  *Resource
+// Resource is a resource that is being read, from Begin to End, metric by
+// metric. Refused counts what of it was not used, by reason.
+type Resource struct {
+	Refused [reading.NumRefusals]int64
+
+	reader        *Reader
+	attrs         pcommon.Map
+	cluster, node string
+	// Open opened metric; scale takes the sender's numbers to its unit.
+	metric *reading.Metric
+	scale  float64
+}
+
+// Begin begins a resource.
+func (r *Resource) Begin(reader *Reader, attrs pcommon.Map) {
+	r.reader, r.attrs, r.cluster, r.node = reader, attrs, "", ""
+}
+
+// End counts what was refused, and keeps nothing of the resource.
+func (r *Resource) End(ctx context.Context) {
+	for why, n := range r.Refused {
+		if n > 0 {
+			r.reader.rejected.Add(ctx, n, r.reader.reasons[why])
+		}
+	}
+	*r = Resource{}
 }
 
 // Foreign takes the name of a metric that the catalogue does not have.
 func (r *Resource) Foreign(name string) {
-	if known := r.reader.complaints.Almost(name); known != "" {
-		cluster, node := r.names()
+	if r.reader.complaints.Seen(name) {
+		return
+	}
+	cluster, node := r.names()
+	if known := r.reader.complaints.Almost(cluster, name, time.Now()); known != "" {
 		r.reader.log.Warn("metric is not known, its name is nearly that of another one",
 			zap.String("metric", name), zap.String("known", known), zap.String("cluster", cluster), zap.String("node", node))
 	}
 }
 
-// Open begins a metric of the catalogue. It is false for one that has another
-// instrument or unit than it must have.
-func (r *Resource) Open(known *reading.Metric, m pmetric.Metric) (Metric, bool) {
+// Open begins a metric of the catalogue and returns its points, for Read. It is
+// false for a metric that has another instrument or unit than it must have.
+func (r *Resource) Open(known *reading.Metric, m pmetric.Metric) (pmetric.NumberDataPointSlice, bool) {
 	points, instrument := points(m)
+	r.metric, r.scale = known, 1
 	if unit := m.Unit(); !known.Takes(instrument) || unit != "" && unit != known.Unit {
-		return r.mend(known, m, points, instrument)
+		return points, r.mend(m, points.Len(), instrument)
 	}
-	return Metric{known, points, 1, r}, true
+	return points, true
 }
 
 // mend is Open for a metric that is not written as the catalogue has it.
 //
 //go:noinline
-func (r *Resource) mend(known *reading.Metric, m pmetric.Metric, points pmetric.NumberDataPointSlice, instrument reading.Instrument) (Metric, bool) {
-	factor, certain := known.Factor(m.Unit())
-	switch {
-	case !known.Takes(instrument):
-		if n := count(m); n > 0 {
-			r.refuse(n, reading.Refused{Metric: known, Why: reading.WrongType, Instrument: instrument})
-		}
-		return Metric{}, false
-	case !certain:
-		if n := points.Len(); n > 0 {
-			r.refuse(n, reading.Refused{Metric: known, Why: reading.WrongUnit, Unit: m.Unit()})
-		}
-		return Metric{}, false
+func (r *Resource) mend(m pmetric.Metric, points int, instrument reading.Instrument) (ok bool) {
+	refused := reading.Refused{Metric: r.metric, Why: reading.WrongUnit, Unit: m.Unit()}
+	if !r.metric.Takes(instrument) {
+		refused = reading.Refused{Metric: r.metric, Why: reading.WrongType, Instrument: instrument}
+		points = count(m)
+	} else if r.scale, ok = r.metric.Factor(m.Unit()); ok {
+		return true
 	}
-	return Metric{known, points, factor, r}, true
+	if points > 0 {
+		r.refuse(points, refused)
+	}
+	return false
 }
 
 // Point is a point that was read. Its strings are those of the push.
@@ -106,33 +131,34 @@ type Point struct {
 	hwType string
 }
 
-// Read reads a point and reports whether it may be used. A point whose value
-// was refused still says whose series has none.
-func (m *Metric) Read(dp pmetric.NumberDataPoint, p *Point) reading.Refusal {
-	m.attributes(dp, p)
+// Read reads a point of the metric that is open, and reports whether it may be
+// used. A point whose value was refused still says whose series has none.
+func (r *Resource) Read(dp pmetric.NumberDataPoint, p *Point) reading.Refusal {
+	m := r.metric
+	attributes(m, dp, p)
 	p.Field, p.Subject = m.Select(p.hwType, &p.Texts)
 	if p.Parent != "" && p.Subject == reading.GPU {
 		p.Subject = reading.Slice
 	}
 	if why := m.Whom(p.Subject, p.ID, p.hwType); why != reading.Accepted {
-		return m.refuse(why, p)
+		return r.refusePoint(why, p)
 	}
 	if p.Ended = dp.Flags().NoRecordedValue(); p.Ended {
 		p.Value = math.NaN()
 		return reading.Accepted
 	}
-	p.Value = value(dp) * m.Scale
+	p.Value = value(dp) * r.scale
 	if why := m.Judge(p.Value); why != reading.Accepted {
-		return m.refuse(why, p)
+		return r.refusePoint(why, p)
 	}
 	return reading.Accepted
 }
 
-// refuse is apart from Read for what a complaint takes of the stack.
+// refusePoint is apart from Read for what a complaint takes of the stack.
 //
 //go:noinline
-func (m *Metric) refuse(why reading.Refusal, p *Point) reading.Refusal {
-	m.from.refuse(1, reading.Refused{Metric: m.Metric, Why: why, HWType: p.hwType, Value: p.Value})
+func (r *Resource) refusePoint(why reading.Refusal, p *Point) reading.Refusal {
+	r.refuse(1, reading.Refused{Metric: r.metric, Why: why, HWType: p.hwType, Value: p.Value})
 	p.Value = math.NaN()
 	return why
 }
@@ -144,9 +170,8 @@ func (r *Resource) All(m pmetric.Metric) iter.Seq[*Point] {
 		var p Point
 		known := reading.ByName(m.Name())
 		if known == nil {
-			foreign := Metric{Metric: &anything, Points: Points(m)}
-			for _, dp := range foreign.Points.All() {
-				foreign.attributes(dp, &p)
+			for _, dp := range Points(m).All() {
+				attributes(&anything, dp, &p)
 				p.Subject = reading.GPU
 				if p.Value = Number(dp); p.Value-p.Value == 0 && !yield(&p) { // neither NaN nor infinite
 					return
@@ -154,12 +179,12 @@ func (r *Resource) All(m pmetric.Metric) iter.Seq[*Point] {
 			}
 			return
 		}
-		metric, ok := r.Open(known, m)
+		points, ok := r.Open(known, m)
 		if !ok {
 			return
 		}
-		for _, dp := range metric.Points.All() {
-			if metric.Read(dp, &p) == reading.Accepted && !p.Ended && !yield(&p) {
+		for _, dp := range points.All() {
+			if r.Read(dp, &p) == reading.Accepted && !p.Ended && !yield(&p) {
 				return
 			}
 		}
@@ -168,7 +193,7 @@ func (r *Resource) All(m pmetric.Metric) iter.Seq[*Point] {
 
 var anything reading.Metric
 
-// Xid returns the code of an Xid, false for one that has none.
+// Xid returns the code of an Xid, false where there is none.
 func (p *Point) Xid() (int, bool) {
 	v, ok := p.Attributes().Get(gpusemconv.AttrXIDCode)
 	if !ok {
@@ -181,7 +206,7 @@ func (p *Point) Xid() (int, bool) {
 	return code, err == nil
 }
 
-func (m *Metric) attributes(dp pmetric.NumberDataPoint, p *Point) {
+func attributes(m *reading.Metric, dp pmetric.NumberDataPoint, p *Point) {
 	p.NumberDataPoint, p.ID, p.Parent, p.hwType, p.Ended = dp, "", "", "", false
 	keys := m.Keys
 	for i := range keys {
@@ -215,7 +240,7 @@ next:
 
 func (r *Resource) refuse(points int, what reading.Refused) {
 	r.Refused[what.Why] += int64(points)
-	if cluster, node := r.names(); r.reader.complaints.First(cluster, node, what.Metric, what.Why) {
+	if cluster, node := r.names(); r.reader.complaints.First(cluster, node, what.Metric, what.Why, time.Now()) {
 		r.reader.log.Warn("reading refused: "+what.String(), zap.String("cluster", cluster), zap.String("node", node))
 	}
 }
@@ -223,19 +248,19 @@ func (r *Resource) refuse(points int, what reading.Refused) {
 // names names the resource in the log.
 func (r *Resource) names() (cluster, node string) {
 	if r.node == "" {
-		names := Identify(r.attrs, false)
+		var names identity.Names
+		Identify(&names, r.attrs)
 		r.cluster, r.node = names.Cluster("", ""), names.Node()
 	}
 	return r.cluster, r.node
 }
 
 // Identify reads who a resource is.
-func Identify(attrs pcommon.Map, ingero bool) identity.Names {
-	names := identity.Names{Ingero: ingero}
+func Identify(names *identity.Names, attrs pcommon.Map) {
+	names.Reset()
 	for key, v := range attrs.All() {
 		names.Take(key, Text(v))
 	}
-	return names
 }
 
 // points returns the points of a gauge or sum, and what wrote them.
@@ -307,8 +332,8 @@ func value(p pmetric.NumberDataPoint) float64 {
 	}
 }
 
-// Text returns a string value as it is, without a copy, numbers and flags as
-// text, and "" for what is not worth a name.
+// Text returns a string value as it is, without a copy, and numbers and flags as
+// text. Other values are not worth a name and give "".
 func Text(v pcommon.Value) string {
 	if s := v.Str(); s != "" { // of other types it is empty
 		return s

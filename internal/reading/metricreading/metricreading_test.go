@@ -41,7 +41,8 @@ func TestEveryMetricCanBeRead(t *testing.T) {
 			for _, name := range rapid.SliceOfN(rapid.SampledFrom(names), 0, 4).Draw(t, "names") {
 				p.Attributes().PutStr(name, rapid.SampledFrom([]string{"", "gpu", "network", "0", "x"}).Draw(t, "text"))
 			}
-			resource := New(zap.NewNop()).Resource(pcommon.NewMap())
+			var resource Resource
+			resource.Begin(New(zap.NewNop(), nil), pcommon.NewMap())
 			for got := range resource.All(m) {
 				assert.True(t, known.Range.Holds(got.Value), known.Name)
 			}

@@ -2,12 +2,11 @@
 
 //go:build linux
 
-// Command admission measures what the admission extension promises at 1,000
-// permits: that 3,000 concurrent pushes take hardly more memory than 1,000,
-// that the refused ones know it at once, and that the others do not suffer. It
-// runs the real collector between senders that behave as the Collector's
-// exporter does and a next hop that takes two seconds for each push, so that
-// pushes pile up. It prints one figure to a line:
+// Command admission measures the promises of the admission extension at 1,000
+// permits: 3,000 concurrent pushes take hardly more memory than 1,000, a refused push
+// knows it at once, and the others do not suffer. The real collector runs between
+// senders like the Collector's exporter and a next hop that takes two seconds for
+// each push: so pushes pile up. It prints one figure to a line:
 //
 //	figure NAME VALUE UNIT [limit LIMIT pass|short]
 package main // import "github.com/gpu-collector/gpu-collector/test/bench/admission"

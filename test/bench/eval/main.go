@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command eval plays the scenarios of test/scenarios and a recorded run to the
-// straggler engine, once with each decider, and prints a table and figures. It
-// runs in the root of the repository. With -doc it writes the table into a
-// document too.
+// Command eval plays the scenarios of test/scenarios, a recorded run and the families
+// to the straggler engine, once with each decider, and prints tables and figures. It
+// runs in the root of the repository. With -doc it writes the table of the scenarios
+// into a document too. With -as it plays the families to the engine alone, under that
+// name: scripts/enginebefore.sh builds this command with the engine of another commit.
 package main // import "github.com/gpu-collector/gpu-collector/test/bench/eval"
 
 import (
@@ -19,54 +20,120 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 	"github.com/gpu-collector/gpu-collector/test/scenarios"
+	"github.com/gpu-collector/gpu-collector/test/scenarios/families"
 )
 
 func main() {
-	seed := flag.Uint64("seed", 1, "seed of all scenarios")
-	only := flag.String("only", "", "comma-separated scenario ids; all if empty")
-	doc := flag.String("doc", "", "document that gets the table between its markers")
-	runs := flag.Int("runs", 0, "runs per scenario; each scenario's own number if 0")
+	o := options{began: time.Now()}
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of all scenarios and families")
+	only := flag.String("only", "", "comma-separated scenario ids and names of families; all if empty")
+	flag.StringVar(&o.doc, "doc", "", "document that gets the scenarios' table between its markers")
+	flag.IntVar(&o.runs, "runs", 0, "runs per scenario and family; each one's own number if 0")
+	flag.StringVar(&o.as, "as", "", "name for the engine's figures; leaves out the scenarios and the other deciders")
 	flag.Parse()
-	figure.Main(func(ctx context.Context) error { return run(ctx, *seed, *only, *doc, *runs) })
+	if *only != "" {
+		o.only = strings.Split(*only, ",")
+	}
+	figure.Main(func(ctx context.Context) error { return run(ctx, &o) })
 }
 
-func run(ctx context.Context, seed uint64, only, doc string, runs int) error {
-	recording, err := scenarios.ReadRecording("configs/demo/step-times-AR.csv")
+type options struct {
+	seed  uint64
+	only  []string
+	doc   string
+	runs  int
+	as    string
+	began time.Time
+	told  time.Time
+}
+
+func (o *options) wants(name string) bool { return len(o.only) == 0 || slices.Contains(o.only, name) }
+
+// progress tells how far it is, every few seconds.
+func (o *options) progress(done, runs int, of string) {
+	if now := time.Now(); now.Sub(o.told) > 5*time.Second || done == runs {
+		o.told = now
+		fmt.Fprintf(os.Stderr, "%d of %d runs after %s, %s\n", done, runs, now.Sub(o.began).Round(time.Second), of)
+	}
+}
+
+func run(ctx context.Context, o *options) error {
+	fleets := slices.DeleteFunc(families.All(), func(f families.Family) bool { return !o.wants(f.Name) })
+	list, err := o.scenarios()
 	if err != nil {
 		return err
 	}
-	list := append(scenarios.All(), recording.Scenario())
-	if only != "" {
-		ids := strings.Split(only, ",")
-		list = slices.DeleteFunc(list, func(s scenarios.Scenario) bool { return !slices.Contains(ids, s.ID) })
-		if len(list) == 0 {
-			return fmt.Errorf("no scenario is named %s", only)
+	if len(list)+len(fleets) == 0 {
+		return fmt.Errorf("no scenario and no family is named %s", strings.Join(o.only, " or "))
+	}
+	if len(list) > 0 {
+		if err := o.play(ctx, list); err != nil {
+			return err
 		}
 	}
+	if len(fleets) == 0 {
+		return nil
+	}
+	return o.playFamilies(ctx, fleets)
+}
+
+// scenarios are those that are wanted.
+func (o *options) scenarios() ([]scenarios.Scenario, error) {
+	if o.as != "" {
+		return nil, nil
+	}
+	recording, err := scenarios.ReadRecording("configs/demo/step-times-AR.csv")
+	if err != nil {
+		return nil, err
+	}
+	list := slices.DeleteFunc(append(scenarios.All(), recording.Scenario()), func(s scenarios.Scenario) bool { return !o.wants(s.ID) })
 	for i := range list {
-		if runs > 0 && list[i].Recording == nil {
-			list[i].Runs = runs
+		if o.runs > 0 && list[i].Recording == nil {
+			list[i].Runs = o.runs
 		}
 	}
-	began, told := time.Now(), time.Now()
+	return list, nil
+}
+
+func (o *options) play(ctx context.Context, list []scenarios.Scenario) error {
 	outcomes, err := scenarios.Evaluate(ctx, list, scenarios.Options{
-		Seed: seed, Workers: runtime.NumCPU(), Deciders: scenarios.Deciders(),
-		Progress: func(done, runs int, s *scenarios.Scenario) {
-			if now := time.Now(); now.Sub(told) > 5*time.Second || done == runs {
-				told = now
-				fmt.Fprintf(os.Stderr, "%d of %d runs after %s, scenario %s\n", done, runs, now.Sub(began).Round(time.Second), s.ID)
-			}
-		},
+		Seed: o.seed, Workers: runtime.GOMAXPROCS(0), Deciders: scenarios.Deciders(),
+		Progress: func(done, runs int, s *scenarios.Scenario) { o.progress(done, runs, "scenario "+s.ID) },
 	})
 	if err != nil {
 		return err
 	}
 	fmt.Println(scenarios.Text(outcomes))
 	scenarios.Figures(os.Stdout, outcomes)
-	if doc == "" {
+	if o.doc == "" {
 		return nil
 	}
-	return write(doc, scenarios.Markdown(outcomes))
+	return write(o.doc, scenarios.Markdown(outcomes))
+}
+
+func (o *options) playFamilies(ctx context.Context, list []families.Family) error {
+	for i := range list {
+		if o.runs > 0 {
+			list[i].Runs = o.runs
+		}
+	}
+	deciders := scenarios.Deciders()
+	if o.as != "" {
+		deciders = slices.DeleteFunc(deciders, func(d scenarios.Decider) bool { return !d.Engine })
+		for i := range deciders {
+			deciders[i].Name = o.as
+		}
+	}
+	outcomes, err := scenarios.EvaluateFamilies(ctx, list, scenarios.FamilyOptions{
+		Seed: o.seed, Workers: runtime.GOMAXPROCS(0), Deciders: deciders,
+		Progress: func(done, runs int, name string) { o.progress(done, runs, "family "+name) },
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Println(scenarios.FamilyText(outcomes, deciders))
+	scenarios.FamilyFigures(os.Stdout, outcomes, deciders)
+	return nil
 }
 
 // The lines between which a document has the table.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package figure is the one line in which every benchmark of the project says
-// what it measured:
+// Package figure writes the line with each benchmark's result:
 //
 //	figure NAME VALUE UNIT [limit LIMIT pass|short]
 package figure // import "github.com/gpu-collector/gpu-collector/test/bench/figure"

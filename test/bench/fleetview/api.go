@@ -63,7 +63,7 @@ func ingestRatio(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// The clients of the stream, of which each selects ten nodes.
+// The clients of the stream: each selects ten nodes.
 const (
 	watched        = 1000
 	clients        = 1000

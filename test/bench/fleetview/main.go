@@ -178,7 +178,9 @@ func gatewayAt(ctx context.Context, endpoint string, history map[string]any) (ex
 	id := component.MustNewID("fleet_view")
 	extensions, exporters := fleetviewextension.NewFactory(), fleetviewexporter.NewFactory()
 	cfg := extensions.CreateDefaultConfig()
-	if err := confmap.NewFromStringMap(map[string]any{"http": map[string]any{"endpoint": endpoint}, "history": history}).Unmarshal(cfg); err != nil {
+	// All clients of the bench have one address.
+	settings := map[string]any{"http": map[string]any{"endpoint": endpoint}, "history": history, "stream": map[string]any{"reader_share": 1}}
+	if err := confmap.NewFromStringMap(settings).Unmarshal(cfg); err != nil {
 		return nil, nil, err
 	}
 	ext, err := extensions.Create(ctx, extensiontest.NewNopSettings(id.Type()), cfg)

@@ -120,6 +120,31 @@ func (c *Collector) Usage() (cpu, resident float64, err error) {
 	return stat.CPUTime(), float64(stat.ResidentMemory()), err
 }
 
+// Pushed says why the collector has pushed nothing.
+func (c *Collector) Pushed(ctx context.Context) error {
+	families, err := c.Families(ctx)
+	if err != nil {
+		return err
+	}
+	for name := range families {
+		if strings.HasPrefix(name, "otelcol_exporter_sent_metric_points") {
+			return nil
+		}
+	}
+	return fmt.Errorf("the %s pushed nothing", c.Name)
+}
+
+// Anonymous is the resident memory that is the process's own, in bytes. The rest is
+// the binary and the libraries, which the kernel may drop.
+func (c *Collector) Anonymous() (float64, error) {
+	proc, err := procfs.NewProc(c.PID())
+	if err != nil {
+		return 0, err
+	}
+	status, err := proc.NewStatus()
+	return float64(status.RssAnon), err
+}
+
 // Peak is the most that was ever resident, in bytes.
 func (c *Collector) Peak() (float64, error) {
 	proc, err := procfs.NewProc(c.PID())

@@ -13,10 +13,12 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
+
+	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 )
 
 // ExportMethod is OTLP's for metrics.
-const ExportMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+const ExportMethod = fleetpush.ExportMethod
 
 // Wait returns after the time, or with the context's error.
 func Wait(ctx context.Context, d time.Duration) error {
@@ -28,21 +30,9 @@ func Wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Raw is a gRPC codec that passes messages, *[]byte, as they are, and drops
-// answers: senders and next hops share the machine with what is measured.
-type Raw struct{}
-
-// Name is that of the codec whose bytes they are.
-func (Raw) Name() string { return "proto" }
-
-// Marshal hands the bytes on.
-func (Raw) Marshal(v any) (mem.BufferSlice, error) {
-	b, ok := v.(*[]byte)
-	if !ok {
-		return nil, fmt.Errorf("%T is no bytes", v)
-	}
-	return mem.BufferSlice{mem.SliceBuffer(*b)}, nil
-}
+// Raw is fleetpush's codec without the answers: senders and next hops share the
+// machine with the measured process.
+type Raw struct{ fleetpush.Raw }
 
 // Unmarshal drops the bytes.
 func (Raw) Unmarshal(mem.BufferSlice, any) error { return nil }

@@ -2,12 +2,11 @@
 
 //go:build linux
 
-// Command push measures what a push of one node's report, 320 points, costs an
-// OTLP receiver that drops it, one with the diff processor behind it, and one
-// with the wire_diff extension in front: CPU time of the whole server process
-// per push, gRPC and zstd included. The servers are processes of their own with
-// one core each, take turns in the same run, and are kept busy by several nodes
-// at once.
+// Command push measures the CPU time of a whole server for a push of one node's
+// report, 320 points, gRPC and zstd included. One server drops the report, one has
+// the diff processor behind its OTLP receiver, one the wire_diff extension in front.
+// The servers are processes of their own with one core each, and take turns. Several
+// nodes at once keep them busy.
 package main // import "github.com/gpu-collector/gpu-collector/test/bench/push"
 
 import (

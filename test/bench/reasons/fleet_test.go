@@ -44,7 +44,7 @@ type fleet struct {
 	onsets  []onset
 }
 
-// onset is an episode of which the gateway told.
+// onset is an episode that the gateway reported.
 type onset struct {
 	at                      time.Duration // since the fleet began
 	subject, reason, signal string

@@ -62,8 +62,8 @@ func always(r ...reason.Reason) func(*fleetsim.Fault) []reason.Reason {
 	return func(*fleetsim.Fault) []reason.Reason { return r }
 }
 
-// causes from the least loss that is to be found, of about 8 %, to most of the
-// speed. What costs nothing, fleetsim.ECCCorrected, has no episode to explain.
+// causes cost from about 8 % of the speed, the least loss to be found, to most of
+// it. fleetsim.ECCCorrected costs nothing and so has no episode to explain.
 var causes = []cause{
 	{kind: fleetsim.SlowNode, low: 0.08, high: 0.5, reasons: always(reason.Unexplained)},
 	{kind: fleetsim.Drift, low: 0.5, high: 0.9, reasons: always(reason.Unexplained)},

@@ -39,8 +39,8 @@ func commit(ctx context.Context) (string, error) {
 	return name, err
 }
 
-// machine describes the machine by what decides how fast it is. What /proc
-// does not say is left out.
+// machine describes the machine by the parts that decide its speed, without those
+// that /proc does not tell.
 func machine(proc string) string {
 	parts := []string{value(proc, "cpuinfo", "model name"), strconv.Itoa(runtime.NumCPU()) + " cores"}
 	if kib, err := strconv.ParseFloat(strings.TrimSuffix(value(proc, "meminfo", "MemTotal"), " kB"), 64); err == nil {

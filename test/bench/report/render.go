@@ -19,7 +19,7 @@ const introduction = `# Benchmarks
 
 <!-- Written by ` + "`make bench`" + ` from docs/benchmarks. Edit the texts there, not this file. -->
 
-` + "`make bench`" + ` measures everything again and writes this page; ` + "`make bench BENCHES=bench-nvml`" + ` measures one section. A figure is ` + "`short`" + ` when it misses its limit, and stays here all the same; a run of which a test failed says so above its figures.
+` + "`make bench`" + ` measures everything again and writes this page; ` + "`make bench BENCHES=bench-nvml`" + ` measures one section. A figure is ` + "`short`" + ` when it misses its limit, and stays here all the same; a run with a failed test says so above its figures.
 `
 
 // render is the document: a section for each text of the directory, in the

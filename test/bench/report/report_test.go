@@ -123,7 +123,7 @@ func gitDir(t *testing.T) string {
 	return dir
 }
 
-// What a target before has written is no change of what is measured.
+// The output of an earlier target is no change of the measured code.
 func TestCommit(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.MkdirAll(figuresDir, 0o700))

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Prints what the images weigh and need, and how long a node is out of the view
-# when something is replaced. test/images/run.sh measures the containers; what
-# needs a cluster, test/e2e, where there is one:
+# Prints the size and the needs of the images, and how long a node is out of the
+# view when something is replaced. test/images/run.sh measures the containers, and
+# test/e2e measures a cluster where there is one:
 #
 #   E2E   command that runs `make e2e`; by default that itself, if E2E_IMAGE is set
 set -euo pipefail

@@ -48,7 +48,7 @@ type window struct {
 	gcPause        time.Duration
 	tick           float64 // seconds each
 	ticks          uint64
-	scrapes        int
+	scrapes, late  int   // late are those that were given up
 	scraped        int64 // bytes of the last scrape
 }
 
@@ -109,9 +109,12 @@ func (c *collector) scrapeUntil(ctx context.Context, w *window) {
 			limited, cancel := context.WithTimeout(ctx, scrapeEvery)
 			n, err := c.scrape(limited)
 			cancel()
-			if err == nil {
+			switch {
+			case err == nil:
 				w.scrapes++
 				w.scraped = n
+			case ctx.Err() == nil:
+				w.late++
 			}
 		}
 	}
@@ -201,7 +204,7 @@ func (b *bench) gatewayOf(ctx context.Context, out io.Writer, name string, nodes
 	for _, n := range r.Skipped {
 		skipped += n
 	}
-	// What was not pushed would have been the slowest.
+	// The pushes that were skipped would have been the slowest.
 	figure.Fprint(out, name+"_not_pushed", float64(skipped+r.Pushes-r.Accepted), "pushes", 0, true)
 	if pace > interval {
 		figure.FprintOnly(out, name+"_interval", pace.Seconds(), "s")

@@ -23,6 +23,7 @@ import (
 type bench struct {
 	binary string
 	base   string // the tree of another commit, or ""
+	limits bool   // somebody chose that commit
 	began  time.Time
 
 	// Of the comparison: numbers of nodes, pushes on their way, and the turns.
@@ -50,6 +51,7 @@ func main() {
 	small := flag.Bool("small", false, "with few nodes, to see that it runs")
 	flag.StringVar(&b.profile, "profile", "", "`directory` for profiles of the root")
 	flag.StringVar(&b.base, "base", "", "`directory` of another commit with its bin/gpu-collector, to compare with, see scripts/basetree.sh")
+	flag.BoolVar(&b.limits, "limits", false, "the base was chosen: hold the shard and the shipped gateway to what was promised beside it")
 	most := flag.Int("most", b.fleets[len(b.fleets)-1], "`nodes` of the largest fleet that pushes to a gateway")
 	flag.IntVar(&b.clusters, "clusters", b.clusters, "of the root, of 5,000 nodes each")
 	flag.Parse()
@@ -66,15 +68,25 @@ func (b *bench) run(ctx context.Context, parts []string) error {
 	for _, part := range []struct {
 		name    string
 		measure func(context.Context, *bench, io.Writer) error
-	}{{"compare", compare}, {"gateway", grow}, {"root", root}} {
-		if len(parts) > 0 && !slices.Contains(parts, part.name) {
-			continue
+	}{{"compare", compare}, {"agents", compareAgents}, {"gateway", grow}, {"root", root}, {"shipped", shipped}} {
+		if len(parts) > 0 && !slices.Contains(parts, part.name) || len(parts) == 0 && part.name == "shipped" {
+			continue // it has a target of its own
 		}
 		if err := part.measure(ctx, b, os.Stdout); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
 	}
 	return nil
+}
+
+// besideBase prints a figure that is a share of the other commit's. Its limit is a
+// promise beside one commit, and means nothing beside the commit before the last.
+func (b *bench) besideBase(w io.Writer, name string, value, limit float64) {
+	if b.limits {
+		figure.Fprint(w, name, value, "x", limit, true)
+	} else {
+		figure.FprintOnly(w, name, value, "x")
+	}
 }
 
 // say tells how far it is.

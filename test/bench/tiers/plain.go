@@ -43,10 +43,12 @@ service:
 
 // The tiers that are compared.
 const (
-	plain     = "plain"
-	shard     = "shard_wire_diff"
-	shardBase = "shard_base" // the other commit's
-	gateway   = "gateway"
+	plain   = "plain"
+	shard   = "shard_wire_diff"
+	gateway = "gateway"
+	// Those of the other commit.
+	shardBase   = "shard_base"
+	gatewayBase = "gateway_base"
 )
 
 // tier is one of the compared at one number of nodes.
@@ -106,19 +108,27 @@ func compare(ctx context.Context, b *bench, w io.Writer) (err error) {
 			figure.FprintOnly(w, "wire_front_door_points", points, "points")
 			figure.Fprint(w, "wire_front_door_points_per_second_core", points/cpu, "points/s", minPoints, false)
 			figure.Fprint(w, "shard_front_door_cpu_vs_plain", ratioOf(t.cpu, base.cpu), "x", maxOfPlain, true)
-			if i+1 < len(many) && many[i+1].name == shardBase {
-				before := many[i+1]
-				figure.Fprint(w, "shard_front_door_live_vs_base", (t.live-few[i].live)/(before.live-few[i+1].live), "x", maxLive, true)
-				figure.Fprint(w, "shard_front_door_cpu_vs_base", ratioOf(t.cpu, before.cpu), "x", maxCPU, true)
-			}
 		}
+		if b.base == "" || t.name != shard && t.name != gateway {
+			continue
+		}
+		before := many[i+1] // see comparedConfigs
+		live, cpuOfBase := (t.live-few[i].live)/(before.live-few[i+1].live), ratioOf(t.cpu, before.cpu)
+		if t.name == shard {
+			b.besideBase(w, "shard_front_door_live_vs_base", live, maxLive)
+			b.besideBase(w, "shard_front_door_cpu_vs_base", cpuOfBase, maxCPU)
+			continue
+		}
+		figure.Fprint(w, "gateway_live_vs_base", live, "x", maxWorse, true)
+		figure.Fprint(w, "gateway_cpu_vs_base", cpuOfBase, "x", maxWorse, true)
 	}
 	return nil
 }
 
-// The limits are the product's promises for the shard: its CPU beside a plain
-// Collector's, and live memory and CPU beside its base.
+// The limits are the product's promises: the shard's CPU beside a plain Collector's,
+// its live memory and CPU beside its base, and what any commit may cost gateway and agent.
 const (
+	maxWorse   = 1.05
 	maxOfPlain = 0.4
 	maxCores   = 1
 	minPerCore = 10_000
@@ -134,7 +144,7 @@ type configured struct {
 	files  []string
 }
 
-// comparedConfigs are the tiers, plain first.
+// comparedConfigs are the tiers, plain first, and each with its base behind it.
 func (b *bench) comparedConfigs(dir string) ([]configured, error) {
 	file := filepath.Join(dir, "plain.yaml")
 	if err := os.WriteFile(file, []byte(plainConfig), 0o600); err != nil {
@@ -151,7 +161,11 @@ func (b *bench) comparedConfigs(dir string) ([]configured, error) {
 		}
 		all = append(all, configured{shardBase, filepath.Join(b.base, b.binary), files})
 	}
-	return append(all, configured{gateway, b.binary, []string{gatewayConfig, noHistory}}), nil
+	all = append(all, configured{gateway, b.binary, []string{gatewayConfig, noHistory}})
+	if b.base != "" {
+		all = append(all, configured{gatewayBase, filepath.Join(b.base, b.binary), []string{filepath.Join(b.base, gatewayConfig), noHistory}})
+	}
+	return all, nil
 }
 
 func exists(file string) bool {

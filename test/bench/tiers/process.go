@@ -7,6 +7,7 @@ package main
 import (
 	"context"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -29,17 +30,22 @@ func start(ctx context.Context, binary, name, next string, configs ...string) (*
 	}
 	c := &collector{prometheus: addresses[0], pprof: addresses[1]}
 	var overrides []string
-	if strings.HasSuffix(configs[0], shardConfig) || configs[0] == gatewayConfig {
+	isGateway := strings.HasSuffix(configs[0], gatewayConfig)
+	if strings.HasSuffix(configs[0], shardConfig) || isGateway {
 		overrides = append(overrides, "receivers::otlp::protocols::http::endpoint: %s", "extensions::healthcheckv2::http::endpoint: %s")
 	}
-	if configs[0] == gatewayConfig {
+	if isGateway {
+		endpoint, all := "extensions::exposition::http::endpoint: ", "exposition, "
+		if text, err := os.ReadFile(configs[0]); err != nil || !strings.Contains(string(text), "exposition:") {
+			endpoint, all = "exporters::prometheus::endpoint: ", "" // an older tree's
+		}
 		overrides = append(overrides,
-			"exporters::prometheus::endpoint: "+c.prometheus,
+			endpoint+c.prometheus,
 			"extensions::straggler_threshold::api::endpoint: %s",
 			"extensions::fleet_view::http::endpoint: %s",
 			// It costs nothing until it is asked.
 			"extensions::pprof::endpoint: "+c.pprof,
-			"service::extensions: [admission, straggler_threshold, fleet_view, healthcheckv2, pprof]")
+			"service::extensions: ["+all+"admission, straggler_threshold, fleet_view, healthcheckv2, pprof]")
 	}
 	env := []string{"GODEBUG=gctrace=1", "GPU_COLLECTOR_GATEWAY=" + next, "GPU_COLLECTOR_INSECURE=true"}
 	if slices.Contains(configs, rootOverlay) {

@@ -32,7 +32,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
-// What is promised of the root of 50,000 nodes with 8 GPUs each.
+// The promises for the root of 50,000 nodes with 8 GPUs each.
 const (
 	maxRootCores     = 1
 	maxRootMegabytes = 2000
@@ -300,9 +300,9 @@ func (l links) prepare(ctx context.Context, rec *recording) (*played, error) {
 	return p, errors.Join(err, harness.Wait(ctx, time.Until(p.began)))
 }
 
-// play sends it and returns how long the pushes took, in microseconds, and by how
-// much the last message of a second was there after the second's end at most: a
-// shard sends a message when the one before was taken.
+// play sends it and returns how long the pushes took, in microseconds. Late is how long
+// after a second's end its last message came at most: a shard sends a message when the
+// one before was taken.
 func (p *played) play(ctx context.Context) (took *hdrhistogram.Histogram, late time.Duration, err error) {
 	took = hdrhistogram.New(1, int64(time.Minute/time.Microsecond), 3)
 	var mu sync.Mutex

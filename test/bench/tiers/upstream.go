@@ -54,8 +54,8 @@ func (s *shardDiff) nodes() []int {
 	return all
 }
 
-// message is what a shard sends at once, and where it says when and of which
-// cluster: in the points' times, the heartbeats' values, and the resources.
+// message is what a shard sends at once. Times, beats and clusters are the places of
+// the points' times, of the heartbeats' values, and of the clusters' names.
 type message struct {
 	body                   []byte
 	times, beats, clusters []int

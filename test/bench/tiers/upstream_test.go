@@ -19,7 +19,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 )
 
-// What was recorded of one cluster and an hour ago is played as another's of now.
+// A recording of one cluster, an hour old, is played as another cluster's of now.
 func TestRecordingIsPlayedAsOfNow(t *testing.T) {
 	t.Chdir("../../..")
 	const nodes, seconds = 20, 20

@@ -106,8 +106,8 @@ func personalize(report pmetric.Metrics, node int, now time.Time) []writer {
 	return writers
 }
 
-// source tells which reading moves a series; nil for one that stays as it is,
-// which on a healthy node is most of them.
+// source tells which reading moves a series. It is nil for a steady series, as
+// most series of a healthy node are.
 func source(metric string, attrs pcommon.Map) func(fleetsim.Reading) float64 {
 	is := func(name, value string) bool {
 		v, ok := attrs.Get(name)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package upstream measures how much of a fleet's telemetry a shard passes on,
-// with the deadbands of the shipped configuration, and how far what the next
-// hop knows is from the truth. Time is simulated, the processor is the real
-// one. `make bench-upstream` runs it for longer and prints one figure to a line.
+// Package upstream measures how much of a fleet's telemetry a shard passes on, with
+// the deadbands of the shipped configuration, and how far the next hop is from the
+// truth. Time is simulated, the processor is real. `make bench-upstream` runs it for
+// longer and prints one figure to a line.
 package upstream // import "github.com/gpu-collector/gpu-collector/test/bench/upstream"
 
 import (

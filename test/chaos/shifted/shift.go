@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// init sets the wall clock by as many seconds as the file says that CHAOS_CLOCK
-// names, each time that changes. scripts/shifted.sh builds this into a collector,
-// with a time package that has Shift.
+// init shifts the wall clock by the seconds in the file of CHAOS_CLOCK, each time the
+// file changes. scripts/shifted.sh builds this into a collector, with a time package
+// that has Shift.
 func init() {
 	go func() {
 		for {

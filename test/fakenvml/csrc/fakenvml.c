@@ -182,7 +182,7 @@ static void trace_call(int gpu, const char *function) {
     fclose(f);
 }
 
-/* What a caller must not do, and what it opened and closed, for tests. */
+/* Records a caller's mistakes, and its opens and closes, for tests. */
 static void trace(const char *what) {
     const char *name = getenv("FAKENVML_TRACE");
     FILE *f = name && *name ? fopen(name, "a") : NULL;

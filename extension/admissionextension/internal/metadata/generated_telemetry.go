@@ -28,11 +28,14 @@ type TelemetryBuilder struct {
 	meter                                 metric.Meter
 	mu                                    sync.Mutex
 	registrations                         []metric.Registration
+	ExtensionAdmissionBytesInUse          metric.Int64ObservableGauge
+	ExtensionAdmissionBytesLimit          metric.Int64ObservableGauge
 	ExtensionAdmissionClusterPermitsInUse metric.Int64ObservableGauge
 	ExtensionAdmissionPermitsInUse        metric.Int64ObservableGauge
 	ExtensionAdmissionPermitsLimit        metric.Int64ObservableGauge
 	ExtensionAdmissionReceiveTimeouts     metric.Int64Counter
 	ExtensionAdmissionRefusals            metric.Int64ObservableCounter
+	ExtensionAdmissionRejections          metric.Int64Counter
 }
 
 // TelemetryBuilderOption applies changes to default builder.
@@ -44,6 +47,36 @@ type telemetryBuilderOptionFunc func(mb *TelemetryBuilder)
 
 func (tbof telemetryBuilderOptionFunc) apply(mb *TelemetryBuilder) {
 	tbof(mb)
+}
+
+// RegisterExtensionAdmissionBytesInUseCallback sets callback for observable ExtensionAdmissionBytesInUse metric.
+func (builder *TelemetryBuilder) RegisterExtensionAdmissionBytesInUseCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.ExtensionAdmissionBytesInUse, obs: o})
+		return nil
+	}, builder.ExtensionAdmissionBytesInUse)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
+// RegisterExtensionAdmissionBytesLimitCallback sets callback for observable ExtensionAdmissionBytesLimit metric.
+func (builder *TelemetryBuilder) RegisterExtensionAdmissionBytesLimitCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.ExtensionAdmissionBytesLimit, obs: o})
+		return nil
+	}, builder.ExtensionAdmissionBytesLimit)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
 }
 
 // RegisterExtensionAdmissionClusterPermitsInUseCallback sets callback for observable ExtensionAdmissionClusterPermitsInUse metric.
@@ -134,6 +167,18 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	}
 	builder.meter = Meter(settings)
 	var err, errs error
+	builder.ExtensionAdmissionBytesInUse, err = builder.meter.Int64ObservableGauge(
+		"otelcol_extension_admission_bytes_in_use",
+		metric.WithDescription("Memory that is reserved for the pushes in flight. Small pushes reserve the most that they could take while there is plenty. [Development]"),
+		metric.WithUnit("By"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ExtensionAdmissionBytesLimit, err = builder.meter.Int64ObservableGauge(
+		"otelcol_extension_admission_bytes_limit",
+		metric.WithDescription("Memory that the pushes in flight may take together. [Development]"),
+		metric.WithUnit("By"),
+	)
+	errs = errors.Join(errs, err)
 	builder.ExtensionAdmissionClusterPermitsInUse, err = builder.meter.Int64ObservableGauge(
 		"otelcol_extension_admission_cluster_permits_in_use",
 		metric.WithDescription("Number of pushes in flight, by cluster. [Development]"),
@@ -161,6 +206,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	builder.ExtensionAdmissionRefusals, err = builder.meter.Int64ObservableCounter(
 		"otelcol_extension_admission_refusals",
 		metric.WithDescription("Number of pushes refused, which their senders repeat later. The count of a cluster that gave way to another one moves to _OTHER. [Development]"),
+		metric.WithUnit("{request}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ExtensionAdmissionRejections, err = builder.meter.Int64Counter(
+		"otelcol_extension_admission_rejections",
+		metric.WithDescription("Number of pushes that nobody decodes. Their senders drop them. [Development]"),
 		metric.WithUnit("{request}"),
 	)
 	errs = errors.Join(errs, err)

@@ -31,6 +31,8 @@ args:
   - --client-secret-file=/var/run/gpu-collector/oidc/client-secret
   - --http-address={{ include "gpu-collector.listen" . }}:4180
   - --upstream=http://127.0.0.1:8086
+  # The fleet view knows no name of the proxy's.
+  - --pass-host-header=false
   # The live stream is a response that never ends.
   - --flush-interval=1s
   - --skip-provider-button

@@ -30,6 +30,7 @@ type TelemetryBuilder struct {
 	registrations                   []metric.Registration
 	ProcessorDiffAheadPoints        metric.Int64Counter
 	ProcessorDiffAskedNodes         metric.Int64ObservableCounter
+	ProcessorDiffBytes              metric.Int64ObservableGauge
 	ProcessorDiffDroppedPoints      metric.Int64ObservableCounter
 	ProcessorDiffEvictedNodes       metric.Int64ObservableCounter
 	ProcessorDiffFailedFlushes      metric.Int64Counter
@@ -37,6 +38,7 @@ type TelemetryBuilder struct {
 	ProcessorDiffHeartbeats         metric.Int64Counter
 	ProcessorDiffNodes              metric.Int64ObservableGauge
 	ProcessorDiffNodesReporting     metric.Int64ObservableGauge
+	ProcessorDiffOverLimitPoints    metric.Int64Counter
 	ProcessorDiffPendingPoints      metric.Int64ObservableGauge
 	ProcessorDiffReceivedPoints     metric.Int64Counter
 	ProcessorDiffRepeatedPoints     metric.Int64ObservableCounter
@@ -67,6 +69,21 @@ func (builder *TelemetryBuilder) RegisterProcessorDiffAskedNodesCallback(cb metr
 		cb(ctx, &observerInt64{inst: builder.ProcessorDiffAskedNodes, obs: o})
 		return nil
 	}, builder.ProcessorDiffAskedNodes)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
+// RegisterProcessorDiffBytesCallback sets callback for observable ProcessorDiffBytes metric.
+func (builder *TelemetryBuilder) RegisterProcessorDiffBytesCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.ProcessorDiffBytes, obs: o})
+		return nil
+	}, builder.ProcessorDiffBytes)
 	if err != nil {
 		return err
 	}
@@ -311,6 +328,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		metric.WithUnit("{request}"),
 	)
 	errs = errors.Join(errs, err)
+	builder.ProcessorDiffBytes, err = builder.meter.Int64ObservableGauge(
+		"otelcol_processor_diff_bytes",
+		metric.WithDescription("Memory that the table takes, nodes, series and names, with what reports under way have reserved. Bounded by `max_bytes`. [Development]"),
+		metric.WithUnit("By"),
+	)
+	errs = errors.Join(errs, err)
 	builder.ProcessorDiffDroppedPoints, err = builder.meter.Int64ObservableCounter(
 		"otelcol_processor_diff_dropped_points",
 		metric.WithDescription("Points that found no room (`max_pending_points`, or twice `max_series_per_node` of one node), or that the next component refused for good. Their nodes' next reports bring them again. [Development]"),
@@ -319,7 +342,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.ProcessorDiffEvictedNodes, err = builder.meter.Int64ObservableCounter(
 		"otelcol_processor_diff_evicted_nodes",
-		metric.WithDescription("Nodes forgotten because they were not heard of for `ttl`. [Development]"),
+		metric.WithDescription("Nodes forgotten because they were not heard of for `ttl`, or for three of their intervals while something found no room. [Development]"),
 		metric.WithUnit("{node}"),
 	)
 	errs = errors.Join(errs, err)
@@ -351,6 +374,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_processor_diff_nodes_reporting",
 		metric.WithDescription("Nodes that reported within 3 of their usual intervals, or within a minute where they reported once. Unlike `processor_diff_nodes` without those that report to another instance by now. [Development]"),
 		metric.WithUnit("{node}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ProcessorDiffOverLimitPoints, err = builder.meter.Int64Counter(
+		"otelcol_processor_diff_over_limit_points",
+		metric.WithDescription("Points dropped because their node or series is new and there is no room for it (`over_limit` is `drop`). [Development]"),
+		metric.WithUnit("{datapoint}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ProcessorDiffPendingPoints, err = builder.meter.Int64ObservableGauge(
@@ -409,7 +438,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.ProcessorDiffUntrackedPoints, err = builder.meter.Int64ObservableCounter(
 		"otelcol_processor_diff_untracked_points",
-		metric.WithDescription("Points forwarded without being compared, because `max_nodes`, `max_series` or `max_series_per_node` was reached. [Development]"),
+		metric.WithDescription("Points forwarded without being compared, because `max_nodes`, `max_series`, `max_series_per_node` or `max_bytes` was reached (`over_limit` is `forward`). [Development]"),
 		metric.WithUnit("{datapoint}"),
 	)
 	errs = errors.Join(errs, err)

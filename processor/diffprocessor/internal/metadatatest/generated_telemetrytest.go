@@ -53,6 +53,20 @@ func AssertEqualProcessorDiffAskedNodes(t *testing.T, tt *componenttest.Telemetr
 	metricdatatest.AssertEqual(t, want, got, opts...)
 }
 
+func AssertEqualProcessorDiffBytes(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
+	want := metricdata.Metrics{
+		Name:        "otelcol_processor_diff_bytes",
+		Description: "Memory that the table takes, nodes, series and names, with what reports under way have reserved. Bounded by `max_bytes`. [Development]",
+		Unit:        "By",
+		Data: metricdata.Gauge[int64]{
+			DataPoints: dps,
+		},
+	}
+	got, err := tt.GetMetric("otelcol_processor_diff_bytes")
+	require.NoError(t, err)
+	metricdatatest.AssertEqual(t, want, got, opts...)
+}
+
 func AssertEqualProcessorDiffDroppedPoints(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_processor_diff_dropped_points",
@@ -72,7 +86,7 @@ func AssertEqualProcessorDiffDroppedPoints(t *testing.T, tt *componenttest.Telem
 func AssertEqualProcessorDiffEvictedNodes(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_processor_diff_evicted_nodes",
-		Description: "Nodes forgotten because they were not heard of for `ttl`. [Development]",
+		Description: "Nodes forgotten because they were not heard of for `ttl`, or for three of their intervals while something found no room. [Development]",
 		Unit:        "{node}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -157,6 +171,22 @@ func AssertEqualProcessorDiffNodesReporting(t *testing.T, tt *componenttest.Tele
 		},
 	}
 	got, err := tt.GetMetric("otelcol_processor_diff_nodes_reporting")
+	require.NoError(t, err)
+	metricdatatest.AssertEqual(t, want, got, opts...)
+}
+
+func AssertEqualProcessorDiffOverLimitPoints(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
+	want := metricdata.Metrics{
+		Name:        "otelcol_processor_diff_over_limit_points",
+		Description: "Points dropped because their node or series is new and there is no room for it (`over_limit` is `drop`). [Development]",
+		Unit:        "{datapoint}",
+		Data: metricdata.Sum[int64]{
+			Temporality: metricdata.CumulativeTemporality,
+			IsMonotonic: true,
+			DataPoints:  dps,
+		},
+	}
+	got, err := tt.GetMetric("otelcol_processor_diff_over_limit_points")
 	require.NoError(t, err)
 	metricdatatest.AssertEqual(t, want, got, opts...)
 }
@@ -304,7 +334,7 @@ func AssertEqualProcessorDiffUnrepeatablePoints(t *testing.T, tt *componenttest.
 func AssertEqualProcessorDiffUntrackedPoints(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_processor_diff_untracked_points",
-		Description: "Points forwarded without being compared, because `max_nodes`, `max_series` or `max_series_per_node` was reached. [Development]",
+		Description: "Points forwarded without being compared, because `max_nodes`, `max_series`, `max_series_per_node` or `max_bytes` was reached (`over_limit` is `forward`). [Development]",
 		Unit:        "{datapoint}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,

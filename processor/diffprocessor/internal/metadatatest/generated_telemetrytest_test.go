@@ -24,6 +24,10 @@ func TestSetupTelemetry(t *testing.T) {
 		observer.Observe(1)
 		return nil
 	}))
+	require.NoError(t, tb.RegisterProcessorDiffBytesCallback(func(_ context.Context, observer metric.Int64Observer) error {
+		observer.Observe(1)
+		return nil
+	}))
 	require.NoError(t, tb.RegisterProcessorDiffDroppedPointsCallback(func(_ context.Context, observer metric.Int64Observer) error {
 		observer.Observe(1)
 		return nil
@@ -80,12 +84,16 @@ func TestSetupTelemetry(t *testing.T) {
 	tb.ProcessorDiffFailedFlushes.Add(context.Background(), 1)
 	tb.ProcessorDiffForwardedPoints.Add(context.Background(), 1)
 	tb.ProcessorDiffHeartbeats.Add(context.Background(), 1)
+	tb.ProcessorDiffOverLimitPoints.Add(context.Background(), 1)
 	tb.ProcessorDiffReceivedPoints.Add(context.Background(), 1)
 	tb.ProcessorDiffVanishedSeries.Add(context.Background(), 1)
 	AssertEqualProcessorDiffAheadPoints(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualProcessorDiffAskedNodes(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualProcessorDiffBytes(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualProcessorDiffDroppedPoints(t, testTel,
@@ -107,6 +115,9 @@ func TestSetupTelemetry(t *testing.T) {
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualProcessorDiffNodesReporting(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualProcessorDiffOverLimitPoints(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualProcessorDiffPendingPoints(t, testTel,

@@ -36,6 +36,7 @@ type TelemetryBuilder struct {
 	ProcessorStragglerNodes             metric.Int64Gauge
 	ProcessorStragglerReclaimedClusters metric.Int64Counter
 	ProcessorStragglerRejected          metric.Int64Counter
+	ProcessorStragglerRemoved           metric.Int64Counter
 	ProcessorStragglerStuck             metric.Int64Counter
 	ProcessorStragglerTickDuration      metric.Float64Histogram
 }
@@ -127,6 +128,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_processor_straggler_rejected",
 		metric.WithDescription("Number of scores and readings that were ignored. The data itself passes. [Development]"),
 		metric.WithUnit("{value}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ProcessorStragglerRemoved, err = builder.meter.Int64Counter(
+		"otelcol_processor_straggler_removed",
+		metric.WithDescription("Number of metrics that were taken out of pushes, since only a gateway may write them: under their own names, or under names that Prometheus takes for the same (alike). [Development]"),
+		metric.WithUnit("{metric}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ProcessorStragglerStuck, err = builder.meter.Int64Counter(

@@ -29,6 +29,7 @@ func TestSetupTelemetry(t *testing.T) {
 	tb.ProcessorStragglerNodes.Record(context.Background(), 1)
 	tb.ProcessorStragglerReclaimedClusters.Add(context.Background(), 1)
 	tb.ProcessorStragglerRejected.Add(context.Background(), 1)
+	tb.ProcessorStragglerRemoved.Add(context.Background(), 1)
 	tb.ProcessorStragglerStuck.Add(context.Background(), 1)
 	tb.ProcessorStragglerTickDuration.Record(context.Background(), 1)
 	AssertEqualProcessorStragglerContested(t, testTel,
@@ -59,6 +60,9 @@ func TestSetupTelemetry(t *testing.T) {
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualProcessorStragglerRejected(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualProcessorStragglerRemoved(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualProcessorStragglerStuck(t, testTel,

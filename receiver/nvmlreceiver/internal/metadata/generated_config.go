@@ -148,13 +148,13 @@ func (ms *HwGpuClockFrequencyLimitMetricConfig) Unmarshal(parser *confmap.Conf) 
 	return nil
 }
 
-// HwGpuCountMetricConfig provides config for the hw.gpu.count metric.
-type HwGpuCountMetricConfig struct {
+// HwGpuDevicesMetricConfig provides config for the hw.gpu.devices metric.
+type HwGpuDevicesMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
 	enabledSetByUser bool
 }
 
-func (ms *HwGpuCountMetricConfig) Unmarshal(parser *confmap.Conf) error {
+func (ms *HwGpuDevicesMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	if parser == nil {
 		return nil
 	}
@@ -997,7 +997,7 @@ type MetricsConfig struct {
 	HwGpuAllocation               HwGpuAllocationMetricConfig               `mapstructure:"hw.gpu.allocation"`
 	HwGpuClockFrequency           HwGpuClockFrequencyMetricConfig           `mapstructure:"hw.gpu.clock.frequency"`
 	HwGpuClockFrequencyLimit      HwGpuClockFrequencyLimitMetricConfig      `mapstructure:"hw.gpu.clock.frequency.limit"`
-	HwGpuCount                    HwGpuCountMetricConfig                    `mapstructure:"hw.gpu.count"`
+	HwGpuDevices                  HwGpuDevicesMetricConfig                  `mapstructure:"hw.gpu.devices"`
 	HwGpuEccSramThresholdExceeded HwGpuEccSramThresholdExceededMetricConfig `mapstructure:"hw.gpu.ecc.sram.threshold_exceeded"`
 	HwGpuFabricHealth             HwGpuFabricHealthMetricConfig             `mapstructure:"hw.gpu.fabric.health"`
 	HwGpuFabricState              HwGpuFabricStateMetricConfig              `mapstructure:"hw.gpu.fabric.state"`
@@ -1064,7 +1064,7 @@ func DefaultMetricsConfig() MetricsConfig {
 		HwGpuClockFrequencyLimit: HwGpuClockFrequencyLimitMetricConfig{
 			Enabled: true,
 		},
-		HwGpuCount: HwGpuCountMetricConfig{
+		HwGpuDevices: HwGpuDevicesMetricConfig{
 			Enabled: true,
 		},
 		HwGpuEccSramThresholdExceeded: HwGpuEccSramThresholdExceededMetricConfig{

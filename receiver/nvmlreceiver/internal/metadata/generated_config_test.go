@@ -48,7 +48,7 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					HwGpuClockFrequencyLimit: HwGpuClockFrequencyLimitMetricConfig{
 						Enabled: true,
 					},
-					HwGpuCount: HwGpuCountMetricConfig{
+					HwGpuDevices: HwGpuDevicesMetricConfig{
 						Enabled: true,
 					},
 					HwGpuEccSramThresholdExceeded: HwGpuEccSramThresholdExceededMetricConfig{
@@ -208,7 +208,7 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					HwGpuClockFrequencyLimit: HwGpuClockFrequencyLimitMetricConfig{
 						Enabled: false,
 					},
-					HwGpuCount: HwGpuCountMetricConfig{
+					HwGpuDevices: HwGpuDevicesMetricConfig{
 						Enabled: false,
 					},
 					HwGpuEccSramThresholdExceeded: HwGpuEccSramThresholdExceededMetricConfig{
@@ -347,7 +347,7 @@ func TestMetricsBuilderConfig(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := loadMetricsBuilderConfig(t, tt.name)
-			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(GpuNodeCPUPressureMetricConfig{}, HwEnergyMetricConfig{}, HwErrorsMetricConfig{}, HwGpuActivityMetricConfig{}, HwGpuAllocationMetricConfig{}, HwGpuClockFrequencyMetricConfig{}, HwGpuClockFrequencyLimitMetricConfig{}, HwGpuCountMetricConfig{}, HwGpuEccSramThresholdExceededMetricConfig{}, HwGpuFabricHealthMetricConfig{}, HwGpuFabricStateMetricConfig{}, HwGpuHealthReasonMetricConfig{}, HwGpuHealthScoreMetricConfig{}, HwGpuHealthStateMetricConfig{}, HwGpuInfoMetricConfig{}, HwGpuIoMetricConfig{}, HwGpuMemoryLimitMetricConfig{}, HwGpuMemoryRemapFailedMetricConfig{}, HwGpuMemoryRemapPendingMetricConfig{}, HwGpuMemoryRemappedRowsMetricConfig{}, HwGpuMemoryReservedMetricConfig{}, HwGpuMemoryRetiredPagesMetricConfig{}, HwGpuMemoryRetirementPendingMetricConfig{}, HwGpuMemoryUsageMetricConfig{}, HwGpuMemoryUtilizationMetricConfig{}, HwGpuModeMetricConfig{}, HwGpuNvlinkBitErrorRateMetricConfig{}, HwGpuNvlinkErrorsMetricConfig{}, HwGpuNvlinkLinkErrorsMetricConfig{}, HwGpuNvlinkLinkUpMetricConfig{}, HwGpuNvlinkLinksMetricConfig{}, HwGpuPcieLinkGenerationMetricConfig{}, HwGpuPcieLinkWidthMetricConfig{}, HwGpuPcieReplaysMetricConfig{}, HwGpuPowerLimitMetricConfig{}, HwGpuProcessesMetricConfig{}, HwGpuRecoveryActionMetricConfig{}, HwGpuRepairPendingMetricConfig{}, HwGpuTemperatureMarginMetricConfig{}, HwGpuTemperatureMarginLimitMetricConfig{}, HwGpuThrottleActiveMetricConfig{}, HwGpuThrottleTimeMetricConfig{}, HwGpuUpMetricConfig{}, HwGpuUtilizationMetricConfig{}, HwGpuXidEventsMetricConfig{}, HwPowerMetricConfig{}, HwStatusMetricConfig{}, HwTemperatureMetricConfig{}, HwTemperatureLimitMetricConfig{}, HostIDResourceAttributeConfig{}, HostNameResourceAttributeConfig{}, K8sClusterNameResourceAttributeConfig{}, K8sNodeNameResourceAttributeConfig{}))
+			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(GpuNodeCPUPressureMetricConfig{}, HwEnergyMetricConfig{}, HwErrorsMetricConfig{}, HwGpuActivityMetricConfig{}, HwGpuAllocationMetricConfig{}, HwGpuClockFrequencyMetricConfig{}, HwGpuClockFrequencyLimitMetricConfig{}, HwGpuDevicesMetricConfig{}, HwGpuEccSramThresholdExceededMetricConfig{}, HwGpuFabricHealthMetricConfig{}, HwGpuFabricStateMetricConfig{}, HwGpuHealthReasonMetricConfig{}, HwGpuHealthScoreMetricConfig{}, HwGpuHealthStateMetricConfig{}, HwGpuInfoMetricConfig{}, HwGpuIoMetricConfig{}, HwGpuMemoryLimitMetricConfig{}, HwGpuMemoryRemapFailedMetricConfig{}, HwGpuMemoryRemapPendingMetricConfig{}, HwGpuMemoryRemappedRowsMetricConfig{}, HwGpuMemoryReservedMetricConfig{}, HwGpuMemoryRetiredPagesMetricConfig{}, HwGpuMemoryRetirementPendingMetricConfig{}, HwGpuMemoryUsageMetricConfig{}, HwGpuMemoryUtilizationMetricConfig{}, HwGpuModeMetricConfig{}, HwGpuNvlinkBitErrorRateMetricConfig{}, HwGpuNvlinkErrorsMetricConfig{}, HwGpuNvlinkLinkErrorsMetricConfig{}, HwGpuNvlinkLinkUpMetricConfig{}, HwGpuNvlinkLinksMetricConfig{}, HwGpuPcieLinkGenerationMetricConfig{}, HwGpuPcieLinkWidthMetricConfig{}, HwGpuPcieReplaysMetricConfig{}, HwGpuPowerLimitMetricConfig{}, HwGpuProcessesMetricConfig{}, HwGpuRecoveryActionMetricConfig{}, HwGpuRepairPendingMetricConfig{}, HwGpuTemperatureMarginMetricConfig{}, HwGpuTemperatureMarginLimitMetricConfig{}, HwGpuThrottleActiveMetricConfig{}, HwGpuThrottleTimeMetricConfig{}, HwGpuUpMetricConfig{}, HwGpuUtilizationMetricConfig{}, HwGpuXidEventsMetricConfig{}, HwPowerMetricConfig{}, HwStatusMetricConfig{}, HwTemperatureMetricConfig{}, HwTemperatureLimitMetricConfig{}, HostIDResourceAttributeConfig{}, HostNameResourceAttributeConfig{}, K8sClusterNameResourceAttributeConfig{}, K8sNodeNameResourceAttributeConfig{}))
 			require.Emptyf(t, diff, "Config mismatch (-expected +actual):\n%s", diff)
 		})
 	}

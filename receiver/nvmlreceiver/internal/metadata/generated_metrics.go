@@ -1103,8 +1103,8 @@ var MetricsInfo = metricsInfo{
 		Name:       "hw.gpu.clock.frequency.limit",
 		Attributes: []string{"hw.id", "hw.parent", "clock"},
 	},
-	HwGpuCount: metricInfo{
-		Name:       "hw.gpu.count",
+	HwGpuDevices: metricInfo{
+		Name:       "hw.gpu.devices",
 		Attributes: []string{"count.state"},
 	},
 	HwGpuEccSramThresholdExceeded: metricInfo{
@@ -1281,7 +1281,7 @@ type metricsInfo struct {
 	HwGpuAllocation               metricInfo
 	HwGpuClockFrequency           metricInfo
 	HwGpuClockFrequencyLimit      metricInfo
-	HwGpuCount                    metricInfo
+	HwGpuDevices                  metricInfo
 	HwGpuEccSramThresholdExceeded metricInfo
 	HwGpuFabricHealth             metricInfo
 	HwGpuFabricState              metricInfo
@@ -1784,22 +1784,22 @@ func newMetricHwGpuClockFrequencyLimit(cfg HwGpuClockFrequencyLimitMetricConfig)
 	return m
 }
 
-type metricHwGpuCount struct {
-	data     pmetric.Metric         // data buffer for generated metric.
-	config   HwGpuCountMetricConfig // metric config provided by user.
-	capacity int                    // max observed number of data points added to the metric.
+type metricHwGpuDevices struct {
+	data     pmetric.Metric           // data buffer for generated metric.
+	config   HwGpuDevicesMetricConfig // metric config provided by user.
+	capacity int                      // max observed number of data points added to the metric.
 }
 
-// init fills hw.gpu.count metric with initial data.
-func (m *metricHwGpuCount) init() {
-	m.data.SetName("hw.gpu.count")
+// init fills hw.gpu.devices metric with initial data.
+func (m *metricHwGpuDevices) init() {
+	m.data.SetName("hw.gpu.devices")
 	m.data.SetDescription("GPUs of the node - those that there should be (remembered, configured, or on the PCI bus), those that answered, and those that do not.")
 	m.data.SetUnit("{gpu}")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwGpuCount) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, countStateAttributeValue string) {
+func (m *metricHwGpuDevices) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, countStateAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1811,14 +1811,14 @@ func (m *metricHwGpuCount) recordDataPoint(start pcommon.Timestamp, ts pcommon.T
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
-func (m *metricHwGpuCount) updateCapacity() {
+func (m *metricHwGpuDevices) updateCapacity() {
 	if m.data.Gauge().DataPoints().Len() > m.capacity {
 		m.capacity = m.data.Gauge().DataPoints().Len()
 	}
 }
 
 // emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
-func (m *metricHwGpuCount) emit(metrics pmetric.MetricSlice) {
+func (m *metricHwGpuDevices) emit(metrics pmetric.MetricSlice) {
 	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
 		m.updateCapacity()
 		m.data.MoveTo(metrics.AppendEmpty())
@@ -1826,8 +1826,8 @@ func (m *metricHwGpuCount) emit(metrics pmetric.MetricSlice) {
 	}
 }
 
-func newMetricHwGpuCount(cfg HwGpuCountMetricConfig) metricHwGpuCount {
-	m := metricHwGpuCount{config: cfg}
+func newMetricHwGpuDevices(cfg HwGpuDevicesMetricConfig) metricHwGpuDevices {
+	m := metricHwGpuDevices{config: cfg}
 
 	if cfg.Enabled {
 		m.data = pmetric.NewMetric()
@@ -3702,7 +3702,7 @@ type metricHwGpuThrottleTime struct {
 // init fills hw.gpu.throttle.time metric with initial data.
 func (m *metricHwGpuThrottleTime) init() {
 	m.data.SetName("hw.gpu.throttle.time")
-	m.data.SetDescription("Time for which the reason held the clocks down.")
+	m.data.SetDescription("Time that the reason held the clocks down.")
 	m.data.SetUnit("s")
 	m.data.SetEmptySum()
 	m.data.Sum().SetIsMonotonic(true)
@@ -4167,7 +4167,7 @@ type MetricsBuilder struct {
 	metricHwGpuAllocation               metricHwGpuAllocation
 	metricHwGpuClockFrequency           metricHwGpuClockFrequency
 	metricHwGpuClockFrequencyLimit      metricHwGpuClockFrequencyLimit
-	metricHwGpuCount                    metricHwGpuCount
+	metricHwGpuDevices                  metricHwGpuDevices
 	metricHwGpuEccSramThresholdExceeded metricHwGpuEccSramThresholdExceeded
 	metricHwGpuFabricHealth             metricHwGpuFabricHealth
 	metricHwGpuFabricState              metricHwGpuFabricState
@@ -4241,7 +4241,7 @@ func NewMetricsBuilder(mbc MetricsBuilderConfig, settings receiver.Settings, opt
 		metricHwGpuAllocation:               newMetricHwGpuAllocation(mbc.Metrics.HwGpuAllocation),
 		metricHwGpuClockFrequency:           newMetricHwGpuClockFrequency(mbc.Metrics.HwGpuClockFrequency),
 		metricHwGpuClockFrequencyLimit:      newMetricHwGpuClockFrequencyLimit(mbc.Metrics.HwGpuClockFrequencyLimit),
-		metricHwGpuCount:                    newMetricHwGpuCount(mbc.Metrics.HwGpuCount),
+		metricHwGpuDevices:                  newMetricHwGpuDevices(mbc.Metrics.HwGpuDevices),
 		metricHwGpuEccSramThresholdExceeded: newMetricHwGpuEccSramThresholdExceeded(mbc.Metrics.HwGpuEccSramThresholdExceeded),
 		metricHwGpuFabricHealth:             newMetricHwGpuFabricHealth(mbc.Metrics.HwGpuFabricHealth),
 		metricHwGpuFabricState:              newMetricHwGpuFabricState(mbc.Metrics.HwGpuFabricState),
@@ -4387,7 +4387,7 @@ func (mb *MetricsBuilder) EmitForResource(options ...ResourceMetricsOption) {
 	mb.metricHwGpuAllocation.emit(ils.Metrics())
 	mb.metricHwGpuClockFrequency.emit(ils.Metrics())
 	mb.metricHwGpuClockFrequencyLimit.emit(ils.Metrics())
-	mb.metricHwGpuCount.emit(ils.Metrics())
+	mb.metricHwGpuDevices.emit(ils.Metrics())
 	mb.metricHwGpuEccSramThresholdExceeded.emit(ils.Metrics())
 	mb.metricHwGpuFabricHealth.emit(ils.Metrics())
 	mb.metricHwGpuFabricState.emit(ils.Metrics())
@@ -4495,9 +4495,9 @@ func (mb *MetricsBuilder) RecordHwGpuClockFrequencyLimitDataPoint(ts pcommon.Tim
 	mb.metricHwGpuClockFrequencyLimit.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, clockAttributeValue.String(), options...)
 }
 
-// RecordHwGpuCountDataPoint adds a data point to hw.gpu.count metric.
-func (mb *MetricsBuilder) RecordHwGpuCountDataPoint(ts pcommon.Timestamp, val int64, countStateAttributeValue AttributeCountState) {
-	mb.metricHwGpuCount.recordDataPoint(mb.startTime, ts, val, countStateAttributeValue.String())
+// RecordHwGpuDevicesDataPoint adds a data point to hw.gpu.devices metric.
+func (mb *MetricsBuilder) RecordHwGpuDevicesDataPoint(ts pcommon.Timestamp, val int64, countStateAttributeValue AttributeCountState) {
+	mb.metricHwGpuDevices.recordDataPoint(mb.startTime, ts, val, countStateAttributeValue.String())
 }
 
 // RecordHwGpuEccSramThresholdExceededDataPoint adds a data point to hw.gpu.ecc.sram.threshold_exceeded metric.

@@ -89,7 +89,7 @@ func TestMetricsBuilder(t *testing.T) {
 			mb.RecordHwGpuClockFrequencyLimitDataPoint(ts, 1, "hw.id-val", AttributeClockGraphics, WithHwParentMetricAttribute("hw.parent-val"))
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordHwGpuCountDataPoint(ts, 1, AttributeCountStateExpected)
+			mb.RecordHwGpuDevicesDataPoint(ts, 1, AttributeCountStateExpected)
 			defaultMetricsCount++
 			allMetricsCount++
 			mb.RecordHwGpuEccSramThresholdExceededDataPoint(ts, 1, "hw.id-val", WithHwParentMetricAttribute("hw.parent-val"))
@@ -410,9 +410,9 @@ func TestMetricsBuilder(t *testing.T) {
 					clockAttrVal, ok := dp.Attributes().Get("clock")
 					assert.True(t, ok)
 					assert.Equal(t, "graphics", clockAttrVal.Str())
-				case "hw.gpu.count":
-					assert.False(t, validatedMetrics["hw.gpu.count"], "Found a duplicate in the metrics slice: hw.gpu.count")
-					validatedMetrics["hw.gpu.count"] = true
+				case "hw.gpu.devices":
+					assert.False(t, validatedMetrics["hw.gpu.devices"], "Found a duplicate in the metrics slice: hw.gpu.devices")
+					validatedMetrics["hw.gpu.devices"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
 					assert.Equal(t, "GPUs of the node - those that there should be (remembered, configured, or on the PCI bus), those that answered, and those that do not.", mi.Description())
@@ -1140,7 +1140,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["hw.gpu.throttle.time"] = true
 					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
 					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
-					assert.Equal(t, "Time for which the reason held the clocks down.", mi.Description())
+					assert.Equal(t, "Time that the reason held the clocks down.", mi.Description())
 					assert.Equal(t, "s", mi.Unit())
 					assert.True(t, mi.Sum().IsMonotonic())
 					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())

@@ -181,9 +181,8 @@ func TestDegrees(t *testing.T) {
 	}
 }
 
-// TestCallsOfAPoll counts what a poll costs the driver: one batch of fields for
-// each GPU, no call twice that could be made once, no call by link where the
-// batch has it, and no slow ones.
+// TestCallsOfAPoll counts a poll's calls of the driver: one batch of fields for each
+// GPU, no call twice, no call by link where the batch has it, and no slow calls.
 func TestCallsOfAPoll(t *testing.T) {
 	calls := filepath.Join(t.TempDir(), "calls")
 	t.Setenv("FAKENVML_CALLS", calls)
@@ -270,7 +269,7 @@ func TestMIG(t *testing.T) {
 	assert.Equal(t, gpuhealth.Some[uint64](0), parent.NVLink.Errors[gpuhealth.NVLinkCRC])
 	assert.Equal(t, gpuhealth.Some[uint64](0), parent.NVLink.Errors[gpuhealth.NVLinkCRCFlit], "Ampere has both")
 
-	// What nvml.h says that a GPU in slices does not tell is absent, not zero.
+	// By nvml.h a GPU in slices does not tell these: they are absent, not zero.
 	assert.Equal(t, gpuhealth.RemappedRows{}, parent.RemappedRows)
 	assert.False(t, parent.Encoder.OK || parent.Decoder.OK)
 	assert.False(t, parent.ECCLocation[gpuhealth.ECCUncorrected][gpuhealth.ECCVolatile][gpuhealth.ECCSRAM].OK)
@@ -354,9 +353,9 @@ func TestSixteenGPUsOneFails(t *testing.T) {
 			SetGPU(3, "uuid", "").SetGPU(7, "uuid", fakenvml.UUID(6)), nil)
 		r := a.Poll(t.Context())
 		require.NoError(t, r.Err)
-		assert.Len(t, r.Samples, 13, "16 less one that fails, one without a name and one with another's")
+		assert.Len(t, r.Samples, 13, "16 less a GPU that fails, a GPU without a name and a GPU with another's name")
 		assert.Equal(t, 3, r.Unidentified)
-		assert.Equal(t, 2, r.InvalidUUIDs, "the one that fails said nothing")
+		assert.Equal(t, 2, r.InvalidUUIDs, "the failing GPU said nothing")
 		require.NoError(t, a.Close(time.Minute))
 	}
 }

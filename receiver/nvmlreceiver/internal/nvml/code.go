@@ -95,8 +95,8 @@ func (c Code) failure() bool {
 	return c != Success && c != Timeout && c != NotFound && !c.unsupported()
 }
 
-// outdated are the failures by which a driver says that it does not know a call's
-// version: no failures where an older one follows.
+// outdated are the answers of a driver that does not know a call's version. They are
+// no failures where an older version follows.
 var outdated = []Code{InvalidArgument, VersionMismatch, Deprecated}
 
 // tryOlder reports whether an older call may still answer where a newer one

@@ -131,8 +131,8 @@ func (d *device) Identity() (gpuhealth.Identity, Code) {
 
 func (d *device) Read(ctx context.Context, request Request, into *Answer) Code {
 	var t tally
-	// What is cut short is no answer: the readings that are left would be
-	// taken for ones that the GPU does not support.
+	// A read that was cut short is no answer: the readings that it lacks would
+	// look like unsupported readings.
 	over := func() bool { return t.gone != Success || ctx.Err() != nil }
 	end := func() Code {
 		if t.gone == Success && ctx.Err() != nil {

@@ -47,10 +47,9 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 )
 
-// directly are the functions that go-nvml's methods do not do for: those of
-// lists make room for as many entries as the driver says that there are, which
-// ends the process when a dying board says four billion, and that of remapped
-// rows takes garbage for a flag that is set.
+// directly are the functions whose go-nvml methods are no good. The methods of lists
+// make room for the driver's number of entries: a dying board that says four billion
+// ends the process. The method of remapped rows takes garbage for a flag that is set.
 var directly = [...]function{fnCompute, fnGraphics, fnRetiredPages, fnRemappedRows}
 
 // look finds the symbols of the functions that are called directly, of each

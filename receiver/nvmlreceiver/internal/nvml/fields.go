@@ -16,8 +16,8 @@ import (
 // allLinks is the scope of a field that is summed over the NVLinks (nvml.h).
 const allLinks = math.MaxUint32
 
-// A setter puts a field's value where it belongs. What a setter adds to is
-// empty before the batch.
+// A setter puts a field's value where it belongs. The target is empty before the
+// batch, so a setter may add to it.
 type setter func(*fields, *gpuhealth.Readings, value)
 
 // field is one entry of the batch.
@@ -289,8 +289,8 @@ func (d *device) readEachField(t *tally) {
 	}
 }
 
-// count is the value as a count. What is none, as a negative number or a type
-// that NVML does not have, is more than any counter can be.
+// count is the value as a count. A negative number, or a type that NVML does not
+// have, becomes more than any counter can be.
 func (v value) count() uint64 {
 	switch v.kind {
 	case gonvml.VALUE_TYPE_UNSIGNED_INT:

@@ -21,14 +21,14 @@ const Supported = true
 const defaultLibrary = "libnvidia-ml.so.1"
 
 // function is a C function of NVML that this package may call. go-nvml is
-// linked with unresolved symbols: calling one that the driver lacks ends the
-// process, so go-nvml's methods are reached through guarded only, which looks
+// linked with unresolved symbols: a call of a symbol that the driver lacks ends
+// the process. So go-nvml's methods are reached through guarded only, which looks
 // the symbol up first. TestGuard keeps the table in step with go-nvml and finds
 // calls that go around it.
 type function int
 
-// functions has, for each function, go-nvml's method and the C symbols of
-// which it calls the newest that is there: one of them suffices.
+// functions has, for each function, go-nvml's method and its C symbols. The method
+// calls the newest symbol that is there: one of them suffices.
 var functions []entry
 
 type entry struct {
@@ -141,10 +141,10 @@ func guarded[T any](l *library, fn function, call func() (T, gonvml.Return), ans
 	return value, Code(ret)
 }
 
-// binding is the one NVML library of the process. The dynamic linker binds
-// each symbol once, and go-nvml keeps its versioned symbols in package
-// variables, so there is one go-nvml object for all receivers of the process:
-// it rewrites those variables only while nothing is initialised.
+// binding is the one NVML library of the process. The dynamic linker binds each symbol
+// once, and go-nvml keeps its versioned symbols in package variables. So all receivers
+// share one go-nvml object: it rewrites those variables only while nothing is
+// initialised.
 type binding struct {
 	path string
 	raw  gonvml.Interface
@@ -161,7 +161,7 @@ var process struct {
 	binding *binding
 }
 
-// bind loads the library, or returns the one that is already loaded.
+// bind loads the library, or returns the loaded library.
 func bind(path string) (*binding, error) {
 	if path == "" {
 		path = defaultLibrary

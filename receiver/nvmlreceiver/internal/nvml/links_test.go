@@ -65,7 +65,7 @@ func TestLinksFabricAndProcessesAtEachPoll(t *testing.T) {
 			assert.Equal(t, [2]gpuhealth.Opt[uint32]{n(18), n(0)}, [2]gpuhealth.Opt[uint32]{s.NVLink.Up, s.NVLink.Down})
 			assert.Empty(t, a.rejected)
 
-			// What is no state costs the count, which would be one of a link less.
+			// An impossible state costs the count: it would be a link short.
 			state.SetGPU(0, "nvlink.5.up", 3)
 			a.rewrite()
 			s = a.poll()[fakenvml.UUID(0)]

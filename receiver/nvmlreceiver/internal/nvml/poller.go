@@ -28,7 +28,7 @@ var errHeld = fmt.Errorf("%w: NVML is not shut down", ErrHang)
 // Config is what a Poller needs.
 type Config struct {
 	Library Library
-	// Deadline bounds a Poll. What has not answered by then hangs.
+	// Deadline bounds a Poll. A GPU that has not answered by then hangs.
 	Deadline time.Duration
 	// Retry is the pause between attempts to load the library or to initialise
 	// the driver. It is long because nvmlInit may load the kernel module and
@@ -71,9 +71,8 @@ type Report struct {
 	Err error
 }
 
-// Poller reads all GPUs of the node. Each GPU has its own worker, and what
-// concerns the driver another, so that one call that never returns costs one
-// thread and the readings of one GPU.
+// Poller reads all GPUs of the node. Each GPU has its own worker, and the driver has
+// another. So a call that never returns costs one thread and the readings of one GPU.
 type Poller struct {
 	cfg    Config
 	ctx    context.Context // done when the poller is closed
@@ -130,7 +129,7 @@ func (p *Poller) Poll(ctx context.Context) Report {
 
 	r := p.poll(ctx)
 	if p.ctx.Err() != nil {
-		// Who had not answered when the poll was cut short did not hang.
+		// A GPU without an answer when the poll was cut short did not hang.
 		return Report{Err: ErrClosed, Generation: p.generation}
 	}
 	return r

@@ -33,8 +33,8 @@ type slotResult struct {
 	answer Answer
 }
 
-// read runs on the slot's worker. Whatever an answer makes of this package, it
-// costs that GPU's sample and not the process.
+// read runs on the slot's worker. A panic over an odd answer costs that GPU's
+// sample and not the process.
 func (s *slot) read(ctx context.Context, lib Library, w *watch, request Request) (result slotResult) {
 	defer func() {
 		if recover() != nil {
@@ -52,7 +52,7 @@ func (s *slot) read(ctx context.Context, lib Library, w *watch, request Request)
 		}
 		s.device, s.id = device, id
 		if w != nil {
-			// Who cannot be registered has no Xids, and still has readings.
+			// A GPU that cannot be registered has no Xids, and still has readings.
 			w.events.Register(device, id.UUID)
 		}
 	}
@@ -135,8 +135,8 @@ func (p *Poller) report() Report {
 			r.Samples = append(r.Samples, gpuhealth.Sample{Identity: id, Reason: reason})
 		}
 	}
-	// A slot that failed before it could be asked for its UUID is taken for the
-	// GPU that had its index, if no other slot speaks for that one.
+	// A slot that failed before it told its UUID counts as the GPU that had its
+	// index, if no other slot speaks for that GPU.
 	for _, s := range p.slots {
 		if s.last.id.UUID != "" {
 			continue

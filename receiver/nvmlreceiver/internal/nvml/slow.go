@@ -10,9 +10,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 )
 
-// slowReaders run once a minute: what they read changes with a reset, a repair
-// or an operator, or is the detail of what is read at each poll (the places of
-// ECC errors).
+// slowReaders run once a minute. Their readings change with a reset, a repair or an
+// operator, or are details of a reading of each poll (the places of ECC errors).
 var slowReaders = []reader{
 	readLimits,
 	readModes,

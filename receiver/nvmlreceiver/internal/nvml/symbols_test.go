@@ -26,9 +26,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 )
 
-// The linker binds a symbol once per process, and one that is missing ends the
-// process when it is called (exit status 127): each library has a process of
-// its own.
+// The linker binds a symbol once per process. A call of a missing symbol ends the
+// process (exit status 127). So each library has a process of its own.
 
 func init() { child = pollOnce }
 
@@ -124,7 +123,7 @@ func readings(t *testing.T, samples []gpuhealth.Sample) map[string]any {
 // Without these there is nothing to say of any GPU.
 var essential = []function{fnInit, fnDeviceCount, fnDeviceByIndex, fnUUID}
 
-// answeredFor says of calls that another one answers for which readings are
+// answeredFor has the calls that another call replaces, and the readings that are
 // lost nevertheless.
 var answeredFor = map[string]string{
 	"nvmlDeviceGetMemoryInfo_v2":                `\.MemoryReserved$`,
@@ -255,7 +254,7 @@ func TestEverySymbolMayBeMissing(t *testing.T) {
 		})
 	}
 	for _, s := range variants[0].report.Samples {
-		// What the first drivers could say is said.
+		// The readings of the first drivers are there.
 		for name, there := range map[string]bool{
 			"memory": s.MemoryUsed.OK, "temperature": s.Temperature.OK, "power": s.Power.OK, "clock": s.Clocks[0].OK,
 			"utilization": s.Utilization.OK || s.Index == 0, "throttle": s.Throttle.OK, "ecc": s.ECC[1][1].OK, "pcie": s.PCIe.Width.OK,

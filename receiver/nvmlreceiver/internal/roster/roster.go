@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package roster remembers the GPUs of one node, so that a GPU that is lost
-// stays lost until it answers again or a person says otherwise. It is pure: it
-// knows neither NVML nor a clock nor a disk.
+// Package roster remembers the GPUs of one node. A lost GPU stays lost until it
+// answers again or a person says otherwise. It is pure: it knows neither NVML nor a
+// clock nor a disk.
 package roster // import "github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -101,9 +102,9 @@ func (r *Roster) Claim(id gpuhealth.Identity) bool {
 	return true
 }
 
-// ClaimAt claims the GPU that was last seen at the index and not elsewhere
-// since, for a slot that cannot say who it is. It returns an empty UUID where
-// there is none.
+// ClaimAt claims the GPU that was last seen at the index and not elsewhere since. It
+// is for a slot that cannot say who it is. It returns an empty UUID where there is
+// none.
 func (r *Roster) ClaimAt(index int) (uuid string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -165,9 +166,9 @@ func (r *Roster) silent(g *gpu, reason gpuhealth.Reason) []gpuhealth.Sample {
 	return samples
 }
 
-// End ends a round and reports the GPUs that no slot spoke for. A GPU gives
-// its PCI address up to one that answers there; where that board is new since
-// the GPU answered last, it has taken the GPU's place.
+// End ends a round and reports the GPUs that no slot spoke for. A GPU gives its PCI
+// address up to another that answers there. Where that board is new since the GPU
+// answered last, it has taken the GPU's place.
 func (r *Roster) End() []gpuhealth.Sample {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -207,8 +208,8 @@ func (r *Roster) Down(reason gpuhealth.Reason) (samples []gpuhealth.Sample) {
 	return samples
 }
 
-// SeeBus takes the PCI addresses that show a GPU, and those of GPUs that are
-// handed through to a virtual machine.
+// SeeBus takes the PCI addresses that show a GPU, and of GPUs that are handed
+// through to a virtual machine.
 func (r *Roster) SeeBus(shown, handedOver []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -304,15 +305,25 @@ func (r *Roster) Expected(configured, listed int) int {
 	return max(remembered, max(configured, listed)-acknowledged)
 }
 
+// forgetOldest forgets a GPU that nobody waits for, else the GPU that was seen
+// longest ago. A lost GPU goes last: a board that is there is met again.
 func (r *Roster) forgetOldest() {
-	var oldest *gpu
-	for _, g := range r.gpus {
-		if oldest == nil || g.claimed < oldest.claimed || g.claimed == oldest.claimed && g.id.UUID < oldest.id.UUID {
-			oldest = g
-		}
-	}
+	oldest := slices.MinFunc(slices.Collect(maps.Values(r.gpus)), func(a, b *gpu) int {
+		return cmp.Or(a.weight()-b.weight(), cmp.Compare(a.claimed, b.claimed), strings.Compare(a.id.UUID, b.id.UUID))
+	})
 	delete(r.gpus, oldest.id.UUID)
 	r.revision++
+}
+
+func (g *gpu) weight() int {
+	switch {
+	case g.acknowledged:
+		return 0
+	case !g.lost:
+		return 1
+	default:
+		return 2
+	}
 }
 
 // Address is the PCI address that sysfs writes as 0000:1b:00.0 and NVML as

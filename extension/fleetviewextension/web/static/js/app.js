@@ -58,7 +58,7 @@ function recall() {
   pending = node ? { key: keyOf(cluster, node), cluster, node } : null;
 }
 
-// openPending opens the node of the address; of one that is not known the API says so.
+// openPending opens the node of the address; the API answers for an unknown node.
 function openPending() {
   if (pending && fleet.nodes.has(pending.key)) open(pending.key);
   else if (pending) panel.open(pending);

@@ -2,7 +2,7 @@
 import { authorization } from './auth.js';
 
 // The worker starts before anything else, so that the stream is on its way
-// while the rest of the page loads. What comes before somebody listens waits.
+// while the rest of the page loads. Its messages wait until somebody listens.
 const worker = new Worker(new URL('worker.js', import.meta.url), { type: 'module' });
 worker.postMessage({ authorization: authorization() });
 const early = [];

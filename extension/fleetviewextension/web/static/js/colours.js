@@ -2,9 +2,8 @@
 
 // The scale runs from calm to alarming: from a dim blue to amber, in a straight
 // line through OKLab (Ottosson 2020, https://bottosson.github.io/posts/oklab/).
-// Blue to yellow is the axis that people with red-green blindness see, and the
-// lightness goes one way all along it, away from the background, so that the
-// order is seen without any hue.
+// People with red-green blindness see the axis from blue to yellow. The lightness
+// goes one way along it, away from the background, and shows the order without hue.
 const ends = {
   dark: [[0.36, -0.010, -0.060], [0.85, 0.022, 0.138]],
   light: [[0.88, -0.012, -0.032], [0.46, 0.075, 0.095]],
@@ -77,7 +76,7 @@ const healthShade = [NaN, 0, 0.55, 1, 1];
 const nothing = NaN;
 const or = (v) => v ?? nothing;
 
-// What a colour stands for: `node` and `gpu` return 0 (calm) to 1 (alarming), or
+// The meanings of a colour: `node` and `gpu` return 0 (calm) to 1 (alarming), or
 // NaN where nothing is known. Without `gpu` all GPUs of a node look alike.
 export const modes = {
   score: {

@@ -51,12 +51,13 @@ export function clock(at) {
 
 export const words = (name) => (name ? name.replaceAll('_', ' ') : NONE);
 
-// What has no look of its own, or turns the order of what is around it: controls,
-// formats, whatever may be left out, and spaces that are not the one of the keyboard.
+// Characters without a look of their own, or that turn the order of their
+// neighbours: controls, formats, ignorable characters, and all spaces but the
+// keyboard's.
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]|(?! )\p{Zs}/gu;
 
-// legible shows what a text from outside really says, so that no name looks like
-// another or writes over what stands beside it (Unicode TR 36, section 2).
+// legible shows the unseen characters of a foreign text: no name looks like another
+// or writes over its neighbours (Unicode TR 36, section 2).
 export const legible = (text) => text.replace(UNSEEN, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
 
 // isolated keeps letters that run from right to left from moving what stands

@@ -20,7 +20,7 @@ const columns = [
   ['UUID', (g) => g.uuid],
 ];
 
-// gpuTable shows the GPUs of a node; columns of which nothing is known are left out.
+// gpuTable shows the GPUs of a node, without empty columns.
 export function gpuTable(gpus) {
   const used = columns.filter(([, f]) => gpus.some((g) => ![NONE, `${NONE} / ${NONE}`].includes(f(g))));
   return el('div', { className: 'wide', tabIndex: 0, role: 'region', 'aria-label': 'Table of GPUs' }, el('table', { className: 'grid' },

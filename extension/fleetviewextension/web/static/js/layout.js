@@ -10,8 +10,8 @@ const CLUSTER = 24; // height of a cluster's title
 const GROUP = 17; // height of a group's title
 const MIN_BLOCK = 96; // room for a group's title
 
-// SPARE is how much longer than necessary a map may be that must be scrolled
-// anyway, for the sake of cells that are easier to read and to hit.
+// A map that must be scrolled may be longer by SPARE: larger cells are easier to
+// read and to hit.
 const SPARE = 1.25;
 
 // layout places clusters, groups and nodes into a width, with the greatest cells

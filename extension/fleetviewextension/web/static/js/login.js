@@ -44,7 +44,7 @@ export function startLogin(changed) {
       return;
     }
     keep('');
-    // What was read with it goes too.
+    // The data that was read with it goes too.
     location.reload();
   });
   show();

@@ -120,7 +120,7 @@ export class FleetMap {
     this.outline();
   }
 
-  // selectSome selects the first node when the one that was selected is not shown.
+  // selectSome selects the first node when the selected node is not shown.
   #selectSome() {
     this.select(this.layout.index.has(this.selected) ? this.selected : this.layout.keys[0]);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Marks tell states by shape, so that colour is never alone. Each adds its
-// outline to a path, in a square of 2r around x, y; `frame` also frames cells that
-// are too small for a mark to be found.
+// Marks tell states by shape, so that colour is never alone. Each adds its outline
+// to a path, in a square of 2r around x, y. `frame` also frames cells that are too
+// small for a mark.
 export const marks = {
   straggler: { label: 'straggler', fill: true, frame: true, path: (c, x, y, r) => { c.moveTo(x, y - r); c.lineTo(x + r, y + r); c.lineTo(x - r, y + r); c.closePath(); } },
   sick: { label: 'sick GPU', fill: true, path: (c, x, y, r) => { c.moveTo(x, y - r); c.lineTo(x + r, y); c.lineTo(x, y + r); c.lineTo(x - r, y); c.closePath(); } },

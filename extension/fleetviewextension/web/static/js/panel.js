@@ -33,7 +33,7 @@ export class Panel {
     setInterval(() => this.#age(), 1000);
   }
 
-  // open shows a node of which the map has the brief view.
+  // open shows a node, first by the map's brief view.
   open(brief) {
     this.close(false);
     this.key = brief.key;

@@ -5,9 +5,9 @@ const COLUMNS = 15; // about as many per node
 const LEAST = 30;
 const MOST = 600;
 
-// Past keeps what the nodes said in this session: a bounded number of points per
-// node, of which every second one goes when it is full, so that the whole
-// session stays, the longer the coarser.
+// Past keeps the nodes' reports of this session, a bounded number of points per
+// node. A full node loses every second point, so the whole session stays: the longer
+// it is, the coarser.
 export class Past {
   #nodes = new Map();
 

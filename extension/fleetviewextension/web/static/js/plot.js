@@ -18,9 +18,8 @@ function colour(line, p) {
 
 const usual = (p) => (p.theme === 'dark' ? 'rgb(128 172 222 / 16%)' : 'rgb(40 96 160 / 12%)');
 
-// Plot shows a node's values beside its peers' median and a threshold.
-// series is [[line, label]]; two more series, low and high, with a range of what
-// is usual.
+// Plot shows a node's values beside its peers' median and a threshold. series is
+// [[line, label]]. A usual range adds two series, low and high.
 export class Plot {
   constructor(box, series, ranged) {
     const p = palette(theme());

@@ -43,8 +43,8 @@ export function table(samples) {
   return out;
 }
 
-// A spread is a share of the level for what has no limit of its own; what is a
-// fraction already has the level 1.
+// A spread is a share of the level for signals without a limit of their own. A
+// fraction has the level 1.
 const relative = new Set(['throughput', 'power']);
 const SPREADS = 2; // about nineteen of twenty healthy peers, were they normally distributed
 

@@ -76,7 +76,7 @@ const on = {
     if (e.first) snapshot = new Set();
     take(e.nodes, snapshot);
     if (!e.last) return;
-    // What is no longer there goes only now: a new connection does not blank the page.
+    // Lost nodes go only now: a new connection does not blank the page.
     if (snapshot) forget([...known].filter((k) => !snapshot.has(k)));
     snapshot = null;
     postMessage({ type: 'complete' });

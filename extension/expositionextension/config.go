@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package expositionextension // import "github.com/gpu-collector/gpu-collector/extension/expositionextension"
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/confighttp"
+)
+
+// Config of the exposition extension.
+type Config struct {
+	// HTTP is the server of `/metrics`.
+	HTTP confighttp.ServerConfig `mapstructure:"http"`
+	// MetricExpiration is the silence of a node after which its series are not served.
+	MetricExpiration time.Duration `mapstructure:"metric_expiration"`
+	// ResourceAttributes are those of a node that each of its series has as labels,
+	// besides `k8s.cluster.name`. The others are labels of `gpu_node_info` alone. All
+	// are labels when it is empty.
+	ResourceAttributes []string `mapstructure:"resource_attributes"`
+	// MaxScrapes is how many scrapes are answered at a time. One address has half of
+	// those that the others leave, rounded up.
+	MaxScrapes int `mapstructure:"max_scrapes"`
+
+	_ struct{}
+}
+
+func createDefaultConfig() component.Config {
+	server := confighttp.NewDefaultServerConfig()
+	server.NetAddr.Endpoint = "127.0.0.1:9464"
+	return &Config{
+		HTTP: server,
+		// More than two resyncs of what is before, or unchanged nodes would come and go;
+		// as long as Prometheus itself looks back (query.lookback-delta).
+		MetricExpiration: 5 * time.Minute,
+		// Two of one reader at once, or of a pair of servers, and one more.
+		MaxScrapes: 3,
+	}
+}
+
+// Validate implements xconfmap.Validator.
+func (c *Config) Validate() error {
+	var errs []error
+	if c.MetricExpiration <= 0 {
+		errs = append(errs, fmt.Errorf("`metric_expiration` is %v: must be positive, and several times the interval of the nodes' reports", c.MetricExpiration))
+	}
+	if c.MaxScrapes < 1 {
+		errs = append(errs, fmt.Errorf("`max_scrapes` is %d: must be at least 1", c.MaxScrapes))
+	}
+	return errors.Join(errs...)
+}

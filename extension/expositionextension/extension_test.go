@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package expositionextension
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/confmap/confmaptest"
+	"go.opentelemetry.io/collector/confmap/xconfmap"
+	"go.opentelemetry.io/collector/extension/extensiontest"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/gpu-collector/gpu-collector/extension/expositionextension/internal/metadata"
+	"github.com/gpu-collector/gpu-collector/internal/delta"
+	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/test/loopback"
+	"github.com/gpu-collector/gpu-collector/test/promparse"
+)
+
+// taking is a next hop that takes everything.
+type taking struct{}
+
+func (taking) Deliver(context.Context, pmetric.Metrics, delta.Counts) (delta.Missed, error) {
+	return nil, nil
+}
+func (taking) Outdated(context.Context, []statetable.NodeKey) {}
+
+func newEngine() *delta.Engine {
+	return delta.NewEngine(statetable.Settings{MaxNodes: 1000, MaxSeries: 100_000, TTL: time.Hour}, nil, taking{})
+}
+
+func newTestExtension(t *testing.T) *exposition {
+	t.Helper()
+	cfg := createDefaultConfig().(*Config)
+	cfg.HTTP.NetAddr.Endpoint = loopback.FreeAddr(t)
+	require.NoError(t, xconfmap.Validate(cfg))
+	return newExtension(extensiontest.NewNopSettings(metadata.Type), cfg)
+}
+
+// push has a node report a value of each of its GPUs.
+func push(t *testing.T, engine *delta.Engine, cluster, host string, gpus int) {
+	t.Helper()
+	md := pmetric.NewMetrics()
+	rm := md.ResourceMetrics().AppendEmpty()
+	rm.Resource().Attributes().PutStr(gpusemconv.AttrClusterName, cluster)
+	rm.Resource().Attributes().PutStr(gpusemconv.AttrHostName, host)
+	m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+	m.SetName("hw.energy")
+	m.SetDescription("Energy since the driver was loaded.")
+	m.SetUnit("J")
+	m.SetEmptySum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	m.Sum().SetIsMonotonic(true)
+	for g := range gpus {
+		dp := m.Sum().DataPoints().AppendEmpty()
+		dp.SetDoubleValue(float64(g))
+		dp.Attributes().PutStr("hw.id", fmt.Sprint("GPU-", g))
+	}
+	require.NoError(t, engine.Consume(t.Context(), md))
+}
+
+func serve(t *testing.T, e *exposition) http.Handler {
+	t.Helper()
+	h, err := e.handler()
+	require.NoError(t, err)
+	return h
+}
+
+func scrape(h http.Handler, target string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, target, http.NoBody)
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// fleet are the series of the nodes' GPUs.
+func fleet(t *testing.T, w *httptest.ResponseRecorder) map[string]float64 {
+	t.Helper()
+	require.Equal(t, http.StatusOK, w.Code)
+	kind := promparse.Text
+	if strings.Contains(w.Header().Get("Content-Type"), "openmetrics") {
+		kind = promparse.OpenMetrics
+	}
+	got, err := promparse.Parse(w.Body.Bytes(), kind)
+	require.NoError(t, err)
+	for series := range got.Series {
+		if !strings.Contains(series, "hw_id=") {
+			delete(got.Series, series)
+		}
+	}
+	return got.Series
+}
+
+func TestConfig(t *testing.T) {
+	cm, err := confmaptest.LoadConf("testdata/config.yaml")
+	require.NoError(t, err)
+	load := func(name string) *Config {
+		sub, err := cm.Sub(name)
+		require.NoError(t, err)
+		cfg := createDefaultConfig().(*Config)
+		require.NoError(t, sub.Unmarshal(cfg))
+		return cfg
+	}
+	plain := load("exposition")
+	require.NoError(t, xconfmap.Validate(plain))
+	assert.Equal(t, 30*time.Second, plain.HTTP.WriteTimeout)
+	assert.Equal(t, "127.0.0.1:9464", plain.HTTP.NetAddr.Endpoint)
+	all := load("exposition/all")
+	require.NoError(t, xconfmap.Validate(all))
+	assert.Equal(t, []string{"host.name"}, all.ResourceAttributes)
+	assert.Equal(t, 4, all.MaxScrapes)
+	err = xconfmap.Validate(load("exposition/none"))
+	require.ErrorContains(t, err, "`metric_expiration` is 0s: must be positive")
+	require.ErrorContains(t, err, "`max_scrapes` is 0: must be at least 1")
+}
+
+func TestServesTheTablesOfWhoIsRegistered(t *testing.T) {
+	e := newTestExtension(t)
+	require.NoError(t, e.Start(t.Context(), componenttest.NewNopHost()))
+	defer func() { require.NoError(t, e.Shutdown(t.Context())) }()
+	one, two := newEngine(), newEngine()
+	cancel := e.Register(one)
+	e.Register(two)
+	push(t, one, "a", "n1", 2)
+	push(t, two, "b", "n2", 3)
+	get := func() string {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+e.cfg.HTTP.NetAddr.Endpoint+"/metrics", http.NoBody)
+		require.NoError(t, err)
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, resp.Body.Close()) }()
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return string(text)
+	}
+	assert.Equal(t, 5, strings.Count(get(), "hw_energy_joules_total{"))
+	cancel()
+	assert.Equal(t, 3, strings.Count(get(), "hw_energy_joules_total{"), "the other's")
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestFormats(t *testing.T) {
+	e := newTestExtension(t)
+	engine := newEngine()
+	e.Register(engine)
+	push(t, engine, "a", "n", 100)
+	h := serve(t, e)
+	const openMetrics, protobuf = "application/openmetrics-text; version=1.0.0", "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
+	for accept, want := range map[string]string{
+		"":                                "text/plain; version=0.0.4",
+		"*/*":                             "text/plain; version=0.0.4",
+		protobuf:                          "text/plain; version=0.0.4",
+		openMetrics:                       openMetrics,
+		protobuf + "," + openMetrics:      openMetrics,
+		openMetrics + ";q=0.5,text/plain": "text/plain; version=0.0.4",
+	} {
+		w := scrape(h, "/metrics", "Accept", accept)
+		assert.True(t, strings.HasPrefix(w.Header().Get("Content-Type"), want), "%q: %v", accept, w.Header())
+		assert.Equal(t, want == openMetrics, bytes.HasSuffix(w.Body.Bytes(), []byte("# EOF\n")))
+		assert.Len(t, fleet(t, w), 100)
+	}
+	w := scrape(h, "/metrics", "Accept-Encoding", "gzip")
+	require.Equal(t, "gzip", w.Header().Get("Content-Encoding"))
+	plain, err := gzip.NewReader(w.Body)
+	require.NoError(t, err)
+	w.Body = new(bytes.Buffer)
+	_, err = io.Copy(w.Body, plain)
+	require.NoError(t, err)
+	assert.Len(t, fleet(t, w), 100)
+	assert.Empty(t, scrape(h, "/metrics", "Accept-Encoding", "gzip;q=0").Header().Get("Content-Encoding"))
+	assert.Equal(t, http.StatusNotFound, scrape(h, "/other").Code)
+}
+
+func TestParts(t *testing.T) {
+	e := newTestExtension(t)
+	engine := newEngine()
+	e.Register(engine)
+	for c := range 3 {
+		for n := range 10 {
+			push(t, engine, fmt.Sprint("c", c), fmt.Sprint("n", n), 2)
+		}
+	}
+	h := serve(t, e)
+	whole := fleet(t, scrape(h, "/metrics"))
+	require.Len(t, whole, 60)
+	for _, targets := range [][]string{
+		{"/metrics?cluster=c0", "/metrics?cluster=c1", "/metrics?cluster=c2"},
+		{"/metrics?shard=0&of=3", "/metrics?shard=1&of=3", "/metrics?shard=2&of=3"},
+	} {
+		sum := map[string]float64{}
+		for _, target := range targets {
+			w := scrape(h, target)
+			assert.Equal(t, strings.HasSuffix(target, "shard=0&of=3"), strings.Contains(w.Body.String(), "requests_total{"))
+			part := fleet(t, w)
+			assert.Less(t, len(part), 40)
+			for series, v := range part {
+				assert.NotContains(t, sum, series, "in one part")
+				sum[series] = v
+			}
+		}
+		assert.Equal(t, whole, sum)
+	}
+	assert.Empty(t, fleet(t, scrape(h, "/metrics?cluster=none")))
+	for _, query := range []string{"shard=0", "of=3", "shard=3&of=3", "shard=-1&of=3", "shard=0&of=0", "shard=0&of=5000", "shard=a&of=3"} {
+		w := scrape(h, "/metrics?"+query)
+		assert.Equal(t, http.StatusBadRequest, w.Code, query)
+		assert.Contains(t, w.Body.String(), "`shard` is")
+	}
+}
+
+// slow is a reader that takes nothing until it is told to.
+type slow struct {
+	*httptest.ResponseRecorder
+	began, read chan struct{}
+}
+
+func (s *slow) Write(p []byte) (int, error) {
+	s.began <- struct{}{}
+	<-s.read
+	return s.ResponseRecorder.Write(p)
+}
+
+// As many as may be under way wait for their readers. The next one is sent away, and
+// pushes of the very nodes go on. One reader does not hold all of them.
+func TestSlowReaders(t *testing.T) {
+	e := newTestExtension(t)
+	engine := newEngine()
+	e.Register(engine)
+	push(t, engine, "a", "n", 2000)
+	h := serve(t, e)
+	s := &slow{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+	done := make(chan struct{})
+	from := func(address string) *http.Request {
+		r := httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody)
+		r.RemoteAddr = address
+		return r
+	}
+	slowly := func(address string) {
+		go func() {
+			own := *s
+			own.ResponseRecorder = httptest.NewRecorder()
+			h.ServeHTTP(&own, from(address))
+			done <- struct{}{}
+		}()
+		<-s.began
+	}
+	scrape := func(address string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, from(address))
+		return w
+	}
+	slowly("192.0.2.1:1")
+	slowly("192.0.2.1:2")
+	assert.Equal(t, http.StatusServiceUnavailable, scrape("192.0.2.1:3").Code, "one reader has its share")
+	assert.Equal(t, http.StatusOK, scrape("192.0.2.2:1").Code, "which leaves others theirs")
+	slowly("192.0.2.2:2")
+	w := scrape("192.0.2.3:1")
+	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+	assert.Equal(t, retryAfter, w.Header().Get("Retry-After"))
+	assert.Contains(t, w.Body.String(), "`max_scrapes`")
+	push(t, engine, "a", "n", 2100)
+	close(s.read)
+	for ended := 0; ended < e.cfg.MaxScrapes; {
+		select {
+		case <-s.began:
+		case <-done:
+			ended++
+		}
+	}
+	w = scrape("192.0.2.1:4")
+	assert.Len(t, fleet(t, w), 2100)
+	assert.Contains(t, w.Body.String(), ownPrefix+`promhttp_metric_handler_requests_total{code="503"} 2`)
+}
+
+// gone is a reader that is not there any more.
+type gone struct{ http.ResponseWriter }
+
+func (gone) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
+
+func TestNobodyTakesAPartForTheWhole(t *testing.T) {
+	e := newTestExtension(t)
+	engine := newEngine()
+	e.Register(engine)
+	push(t, engine, "a", "n", 1)
+	for range 2 * e.cfg.MaxScrapes { // and its place is free again
+		assert.PanicsWithValue(t, http.ErrAbortHandler, func() {
+			e.serve(gone{httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+		})
+	}
+}
+
+func TestOwnFigures(t *testing.T) {
+	e := newTestExtension(t)
+	engine := newEngine()
+	e.Register(engine)
+	for c := range maxOwnClusters + 20 {
+		md := pmetric.NewMetrics()
+		rm := md.ResourceMetrics().AppendEmpty()
+		rm.Resource().Attributes().PutStr(gpusemconv.AttrClusterName, fmt.Sprintf("c%03d", c))
+		for i := range 2 + c%2 { // an odd cluster has more to hide
+			m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+			m.SetName(fmt.Sprint("gpu.exposition.mine.", i))
+			m.SetEmptyGauge().DataPoints().AppendEmpty().SetIntValue(1)
+		}
+		require.NoError(t, engine.Consume(t.Context(), md))
+	}
+	push(t, engine, "a", "n", 3)
+	w := scrape(serve(t, e), "/metrics")
+	text := w.Body.String()
+	assert.Len(t, fleet(t, w), 3)
+	assert.Contains(t, text, "\ngpu_exposition_series 4\n")
+	assert.Contains(t, text, "\ngpu_exposition_nodes 121\n")
+	assert.Contains(t, text, "\ngpu_exposition_type_conflicts 0\n")
+	assert.Contains(t, text, `gpu_exposition_hidden{k8s_cluster_name="c119",reason="reserved_name"} 3`)
+	assert.Contains(t, text, `gpu_exposition_hidden{k8s_cluster_name="_other",reason="reserved_name"} 40`)
+	assert.Equal(t, maxOwnClusters+1, strings.Count(text, "gpu_exposition_hidden{"))
+	assert.NotContains(t, text, "gpu_exposition_mine")
+	problems, err := promlint.New(strings.NewReader(text)).Lint()
+	require.NoError(t, err)
+	assert.Empty(t, problems)
+}
+
+func TestAddressTaken(t *testing.T) {
+	e := newTestExtension(t)
+	require.NoError(t, e.Start(t.Context(), componenttest.NewNopHost()))
+	defer func() { require.NoError(t, e.Shutdown(t.Context())) }()
+	other := newExtension(extensiontest.NewNopSettings(metadata.Type), e.cfg)
+	require.ErrorContains(t, other.Start(t.Context(), componenttest.NewNopHost()), "`http::endpoint` "+e.cfg.HTTP.NetAddr.Endpoint)
+	require.NoError(t, other.Shutdown(t.Context()))
+}

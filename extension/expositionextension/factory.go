@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package expositionextension // import "github.com/gpu-collector/gpu-collector/extension/expositionextension"
+
+import (
+	"context"
+	"fmt"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/extension"
+
+	"github.com/gpu-collector/gpu-collector/extension/expositionextension/internal/metadata"
+)
+
+// NewFactory returns the factory of the exposition extension.
+func NewFactory() extension.Factory {
+	return extension.NewFactory(metadata.Type, createDefaultConfig, create, metadata.ExtensionStability)
+}
+
+func create(_ context.Context, set extension.Settings, cfg component.Config) (extension.Extension, error) {
+	c, ok := cfg.(*Config)
+	if !ok {
+		return nil, fmt.Errorf("exposition extension: configuration is a %T: must be a *expositionextension.Config", cfg)
+	}
+	return newExtension(set, c), nil
+}

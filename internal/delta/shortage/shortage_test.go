@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package shortage
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestALineInAnHour(t *testing.T) {
+	var b Book
+	now := time.Unix(1_800_000_000, 0)
+	note := func(cluster string) (string, bool) { return b.Note(cluster, now) }
+	for _, cluster := range []string{"east", "", "west"} {
+		name, tell := note(cluster)
+		assert.Equal(t, cluster, name)
+		assert.True(t, tell)
+		_, tell = note(cluster)
+		assert.False(t, tell)
+	}
+	now = now.Add(Silence - 1)
+	_, tell := note("east")
+	assert.False(t, tell)
+	now = now.Add(1)
+	_, tell = note("east")
+	assert.True(t, tell)
+	_, tell = note("east")
+	assert.False(t, tell)
+}
+
+// However many clusters a client makes up, few have a name, and a line.
+func TestMadeUpClustersAreOne(t *testing.T) {
+	var b Book
+	names, lines := map[string]bool{}, 0
+	for i := range 10_000 {
+		name, tell := b.Note("c"+strconv.Itoa(i), time.Unix(1_800_000_000, 0))
+		names[name] = true
+		if tell {
+			lines++
+		}
+	}
+	assert.Len(t, names, MaxClusters+1)
+	assert.Equal(t, MaxClusters+1, lines)
+	assert.True(t, names[Other])
+	name, _ := b.Note("c7", time.Unix(1_800_000_000, 0))
+	assert.Equal(t, "c7", name)
+	for _, forged := range []string{"a\nb", string(make([]byte, 1000)), "ä"} {
+		name, _ := new(Book).Note(forged, time.Unix(1_800_000_000, 0))
+		assert.Equal(t, Other, name)
+	}
+}

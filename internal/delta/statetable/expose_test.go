@@ -1,0 +1,637 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package statetable
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/promtext"
+	"github.com/gpu-collector/gpu-collector/test/promparse"
+)
+
+// told is a point with its name.
+type told struct {
+	metric Metric
+	attrs  []Attr
+	value  float64
+	kind   Kind
+	time   uint64
+	over   bool // the series ends
+}
+
+// tell has a node report the points, and returns its key.
+func tell(tb *Table, now time.Duration, resource []Attr, points ...told) NodeKey {
+	identity := fmt.Appendf(nil, "%+v", resource)
+	key := KeyOf(identity)
+	r := tb.Begin(now)
+	r.OpenNode(key)
+	if r.Undescribed() {
+		r.DescribeNode(resource)
+	}
+	for i := range points {
+		p := &points[i]
+		id := HashString(fmt.Sprintf("%+v", p.metric))
+		for _, a := range p.attrs {
+			id += Mix(HashString(a.Key), HashString(a.Text)+a.Num)
+		}
+		switch point := (Point{Key: id, Value: math.Float64bits(p.value), Kind: KindDouble, Time: p.time}); {
+		case p.over:
+			r.Forget(id)
+			continue
+		case p.kind != KindDouble:
+			point.Kind, point.Value = p.kind, uint64(p.value)
+			r.Observe(&point)
+		default:
+			r.Observe(&point)
+		}
+		if r.Fresh() {
+			r.Describe(&p.metric, p.attrs)
+		}
+	}
+	r.Said(uint64(time.Unix(1_800_000_000, 0).Add(now).UnixNano()))
+	r.CloseNode()
+	r.Commit()
+	return key
+}
+
+func host(cluster, name string, more ...Attr) []Attr {
+	return append([]Attr{{Key: gpusemconv.AttrClusterName, Text: cluster}, {Key: gpusemconv.AttrHostName, Text: name}}, more...)
+}
+
+func gauge(name string, value float64, attrs ...Attr) told {
+	return told{metric: Metric{Name: name, Description: "About " + name + "."}, attrs: attrs, value: value, kind: KindDouble}
+}
+
+func total(name string, value float64, attrs ...Attr) told {
+	t := gauge(name, value, attrs...)
+	t.metric.Type, t.metric.Monotonic = TypeSum, true
+	return t
+}
+
+func attr(key, text string) Attr { return Attr{Key: key, Text: text} }
+
+func forever(x Exposition) Exposition {
+	x.Expiration = 1 << 60
+	return x
+}
+
+func written(t require.TestingT, x Exposition, tables ...TableAt) (string, Exposed) {
+	var text bytes.Buffer
+	done, err := x.Write(&text, tables...)
+	require.NoError(t, err)
+	return text.String(), done
+}
+
+// exposed is the text, read by Prometheus' parsers.
+func exposed(t require.TestingT, x Exposition, tables ...TableAt) (*promparse.Exposed, Exposed) {
+	text, done := written(t, x, tables...)
+	kind := promparse.Text
+	if x.OpenMetrics {
+		kind = promparse.OpenMetrics
+		text += "# EOF\n"
+	}
+	got, err := promparse.Parse([]byte(text), kind)
+	require.NoError(t, err, "%s", text)
+	require.Len(t, got.Series, done.Series)
+	return got, done
+}
+
+func roomy(s *Settings) {
+	s.MaxNodes, s.MaxSeries, s.TTL, s.VanishedAfter = 1000, 100_000, 10*time.Minute, 0
+}
+
+func TestExpositionText(t *testing.T) {
+	tb := newTable(roomy)
+	tell(tb, 0, host("west", "n2"), gauge("hw.gpu.up", 1, attr("hw.id", "GPU-2")))
+	tell(tb, time.Second, host("east", "n1", attr("x.y", "node"), attr("service.name", "agent"), attr("service.namespace", "gpu"), attr("service.instance.id", "7")),
+		total("hw.errors", 17, attr("hw.id", "GPU-1")), gauge("hw.gpu.up", 0.5, attr("hw.id", "GPU-1"), attr("x_y", "mine"), attr("host_name", "other"), attr("k8s_cluster_name", "other"), attr("empty", "")),
+		told{metric: Metric{Name: "plain"}, value: -3})
+	text, done := written(t, forever(Exposition{}), TableAt{tb, time.Second})
+	const names, job = `k8s_cluster_name="east",host_name="n1",`, `job="gpu/agent",instance="7",`
+	const rest = `x_y="node",service_name="agent",service_namespace="gpu",service_instance_id="7"`
+	const east = names + job + rest
+	assert.Equal(t, `# HELP gpu_node_heartbeat_seconds Time of the node's last report.
+# TYPE gpu_node_heartbeat_seconds gauge
+gpu_node_heartbeat_seconds{`+east+`} 1800000001
+gpu_node_heartbeat_seconds{k8s_cluster_name="west",host_name="n2"} 1800000000
+# HELP hw_errors_total About hw.errors.
+# TYPE hw_errors_total counter
+hw_errors_total{`+names+`hw_id="GPU-1",`+job+rest+`} 17
+# HELP hw_gpu_up About hw.gpu.up.
+# TYPE hw_gpu_up gauge
+hw_gpu_up{`+names+`hw_id="GPU-1",x_y="mine",`+job+strings.TrimPrefix(rest, `x_y="node",`)+`} 0.5
+hw_gpu_up{k8s_cluster_name="west",host_name="n2",hw_id="GPU-2"} 1
+# HELP plain The OpenTelemetry metric plain.
+# TYPE plain gauge
+plain{`+east+`} -3
+`, text)
+	assert.Equal(t, 2, done.Nodes)
+	assert.Equal(t, 4, done.Families)
+	assert.Equal(t, 6, done.Series)
+	assert.Empty(t, done.Hidden)
+
+	text, _ = written(t, forever(Exposition{OpenMetrics: true, Attributes: []string{"host.name"}}), TableAt{tb, time.Second})
+	assert.Contains(t, text, "# TYPE hw_errors counter\nhw_errors_total{k8s_cluster_name=\"east\",host_name=\"n1\",hw_id=\"GPU-1\",job=\"gpu/agent\",instance=\"7\"} 17\n")
+	assert.Contains(t, text, "# TYPE gpu_node_info gauge\ngpu_node_info{"+east+"} 1\n")
+}
+
+func TestTypeOfMostClusters(t *testing.T) {
+	for name, tt := range map[string]struct {
+		counters, gauges int // clusters
+		cluster          string
+		want             string
+	}{
+		"most are counters":      {counters: 2, gauges: 1, want: "counter"},
+		"most are gauges":        {counters: 1, gauges: 2, want: "gauge"},
+		"draw":                   {counters: 1, gauges: 1, want: "unknown"},
+		"one says nothing else":  {counters: 1, want: "counter"},
+		"a tenant of the fewer":  {counters: 2, gauges: 1, cluster: "gauge-0", want: "gauge"},
+		"a tenant of the others": {counters: 1, gauges: 2, cluster: "counter-0", want: "counter"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tb := newTable(roomy)
+			for c := range tt.counters {
+				tell(tb, 0, host(fmt.Sprint("counter-", c), "n"), total("pushes", 1))
+			}
+			for c := range tt.gauges {
+				for n := range 5 { // more nodes are not more clusters
+					tell(tb, 0, host(fmt.Sprint("gauge-", c), fmt.Sprint("n", n)), gauge("pushes.total", 1))
+				}
+			}
+			x := forever(Exposition{})
+			nodes := tt.counters + 5*tt.gauges
+			if tt.cluster != "" {
+				x.Cluster = &tt.cluster
+				nodes = map[string]int{"gauge-0": 5, "counter-0": 1}[tt.cluster]
+			}
+			got, done := exposed(t, x, TableAt{tb, 0})
+			assert.Equal(t, tt.want, got.Types["pushes_total"])
+			assert.Equal(t, 2*nodes, done.Series, "nobody's series are hidden, nor are heartbeats")
+			assert.Equal(t, tt.counters > 0 && tt.gauges > 0 && tt.cluster == "", done.Conflicts == 1)
+			x.OpenMetrics = true
+			got, _ = exposed(t, x, TableAt{tb, 0})
+			family := "pushes_total"
+			if tt.want == "counter" {
+				family = "pushes"
+			}
+			assert.Equal(t, tt.want, got.Types[family])
+		})
+	}
+}
+
+// TestHelpOfMostClusters: what a name means is said by most clusters, however many nodes,
+// texts or series one of them has, and in a bound.
+func TestHelpOfMostClusters(t *testing.T) {
+	help := func(name, text string) told { return told{metric: Metric{Name: name, Description: text}} }
+	of := func(tb *Table, x Exposition) string {
+		text, _ := written(t, forever(x), TableAt{tb, 0})
+		require.Equal(t, 1, strings.Count(text, "# HELP a "), text)
+		_, rest, _ := strings.Cut(text, "# HELP a ")
+		line, _, _ := strings.Cut(rest, "\n")
+		return line
+	}
+	tb := newTable(roomy)
+	for i := range 50 { // first, and loud
+		tell(tb, 0, host("evil", strconv.Itoa(i)), help("a", "0: send your passwords"), help("a", fmt.Sprint("0: text ", i)))
+	}
+	assert.Equal(t, "0: send your passwords", of(tb, Exposition{}), "alone it says what it likes")
+	tell(tb, 0, host("lab", "n"), help("a", "The true one."))
+	assert.Equal(t, "Clusters describe this metric differently.", of(tb, Exposition{}), "a draw")
+	tell(tb, 0, host("prod", "n"), help("a", "The true one."))
+	assert.Equal(t, "The true one.", of(tb, Exposition{}))
+	evil := "evil"
+	assert.Equal(t, "0: send your passwords", of(tb, Exposition{Cluster: &evil}))
+
+	tb = newTable(roomy)
+	tell(tb, 0, host("c", "n"), help("a", "a"+strings.Repeat("é", 500)))
+	assert.Equal(t, "a"+strings.Repeat("é", 255), of(tb, Exposition{}), "whole letters, up to the bound")
+
+	tb = newTable(roomy)
+	tell(tb, 0, host("c", "n"), told{metric: Metric{Name: "gpu.node.info", Description: "Mine."}})
+	text, _ := written(t, forever(Exposition{Attributes: []string{"host.name"}}), TableAt{tb, 0})
+	assert.Contains(t, text, "# HELP gpu_node_info What the node's resource says of it.\n", "nobody explains the table's own series")
+}
+
+// In OpenMetrics a gauge and a counter without its suffix would be one family.
+func TestOpenMetricsFamiliesAreApart(t *testing.T) {
+	tb := newTable(roomy)
+	tell(tb, 0, host("c", "n"), gauge("pushes", 1), total("pushes", 2))
+	got, _ := exposed(t, forever(Exposition{OpenMetrics: true}), TableAt{tb, 0})
+	assert.Equal(t, map[string]string{"pushes": "gauge", "pushes_total": "unknown", "gpu_node_heartbeat_seconds": "gauge"}, got.Types)
+	assert.Len(t, got.Series, 3)
+}
+
+func TestOfTwoAlikeTheOneHeardLast(t *testing.T) {
+	labels := `{__name__="pushes_total", host_name="n", k8s_cluster_name="c"}`
+	for first, second := range map[string]string{"counter": "gauge", "gauge": "counter"} {
+		tb := newTable(roomy)
+		of := map[string]told{"counter": total("pushes", 1), "gauge": gauge("pushes.total", 2)}
+		tell(tb, 0, host("c", "n"), of[first], of[second])
+		tell(tb, 5*time.Minute, host("c", "n"), of[second])
+		got, done := exposed(t, forever(Exposition{}), TableAt{tb, 5 * time.Minute})
+		assert.InDelta(t, of[second].value, got.Series[labels], 0)
+		assert.Equal(t, 1, done.Hidden["c"][HiddenDuplicate])
+		assert.Equal(t, 1, done.Conflicts)
+	}
+	// A series heard since the scrape began is not old.
+	tb := newTable(roomy)
+	tell(tb, 0, host("c", "n"), gauge("pushes.total", 2))
+	tell(tb, 5*time.Minute, host("c", "n"), total("pushes", 1))
+	got, _ := exposed(t, forever(Exposition{}), TableAt{tb, 4 * time.Minute})
+	assert.InDelta(t, 1, got.Series[labels], 0)
+	// Heard at once, the later timestamp counts.
+	tb = newTable(roomy)
+	late, early := total("pushes", 1), gauge("pushes.total", 2)
+	late.time, early.time = 1_800_000_001e9, 1_800_000_000e9
+	tell(tb, 0, host("c", "n"), late, early)
+	got, _ = exposed(t, forever(Exposition{}), TableAt{tb, 0})
+	assert.InDelta(t, late.value, got.Series[labels], 0)
+
+	// Two resources that look the same, in two tables, have series of their own and one
+	// that both have.
+	one, two := newTable(roomy), newTable(roomy)
+	tell(one, 0, host("c", "n", attr("x", "1")), gauge("a", 1), gauge("both", 1))
+	tell(two, time.Minute, host("c", "n", attr("x", "2")), gauge("b", 2), gauge("both", 2))
+	x := forever(Exposition{Attributes: []string{gpusemconv.AttrHostName}})
+	got, done := exposed(t, x, TableAt{one, time.Minute}, TableAt{two, time.Minute})
+	assert.InDelta(t, 2, got.Series[`{__name__="both", host_name="n", k8s_cluster_name="c"}`], 0)
+	assert.Contains(t, got.Series, `{__name__="a", host_name="n", k8s_cluster_name="c"}`)
+	assert.Contains(t, got.Series, `{__name__="b", host_name="n", k8s_cluster_name="c"}`)
+	assert.Equal(t, 2, done.Hidden["c"][HiddenDuplicate], "both, and the heartbeat")
+}
+
+func TestSilenceAndEnds(t *testing.T) {
+	tb := newTable(roomy)
+	x := Exposition{Expiration: 5 * time.Minute}
+	tell(tb, 0, host("c", "n"), gauge("a", 1, attr("hw.id", "0")), gauge("a", 1, attr("hw.id", "1")))
+	tell(tb, time.Minute, host("c", "living"), gauge("a", 1))
+	count := func(now time.Duration) int {
+		got, _ := exposed(t, x, TableAt{tb, now})
+		return len(got.Series)
+	}
+	assert.Equal(t, 5, count(5*time.Minute))
+	assert.Equal(t, 2, count(5*time.Minute+1), "the silent node has not even a heartbeat")
+	lost := gauge("a", 0, attr("hw.id", "1"))
+	lost.over = true
+	tell(tb, 6*time.Minute, host("c", "n"), gauge("a", 1, attr("hw.id", "0")), lost)
+	assert.Equal(t, 4, count(6*time.Minute), "what ended is not there at once")
+	tell(tb, 6*time.Minute, host("c", "n"), gauge("a", 1, attr("hw.id", "1")))
+	assert.Equal(t, 5, count(6*time.Minute), "and back with its next value")
+}
+
+// TestAnEndThatWasRefused: the last value of a series that ended is not there while the
+// next component takes nothing, nor is the value of before once the series is back in a
+// push that was refused. The end is told again.
+func TestAnEndThatWasRefused(t *testing.T) {
+	tb := vanishing()
+	now := time.Duration(0)
+	push := func(accepted bool, gpus ...string) (ended []string) {
+		r := tb.Begin(now)
+		r.OpenNode(nodeA)
+		if r.Undescribed() {
+			r.DescribeNode(host("c", "n"))
+		}
+		for _, gpu := range gpus {
+			r.Observe(&Point{Key: HashString(gpu), Value: math.Float64bits(float64(now)), Kind: KindDouble})
+			if r.Fresh() {
+				r.Describe(&Metric{Name: "a"}, []Attr{attr("hw.id", gpu)})
+			}
+		}
+		for s := range r.Vanished {
+			ended = append(ended, s.Attrs[0].Text)
+		}
+		r.CloseNode()
+		if accepted {
+			r.Commit()
+		} else {
+			r.Abort()
+		}
+		now += 10 * time.Second
+		return ended
+	}
+	there := func() bool {
+		got, _ := exposed(t, forever(Exposition{}), TableAt{tb, now})
+		_, ok := got.Series[`{__name__="a", host_name="n", hw_id="1", k8s_cluster_name="c"}`]
+		return ok
+	}
+	push(true, "0", "1")
+	for now < 110*time.Second {
+		require.Empty(t, push(true, "0"))
+		require.True(t, there())
+	}
+	for range 3 {
+		require.Equal(t, []string{"1"}, push(false, "0"))
+		require.False(t, there())
+	}
+	require.Equal(t, []string{"1"}, push(true, "0"))
+	require.Empty(t, push(true, "0"))
+	push(false, "0", "1")
+	require.False(t, there(), "the value of before")
+	require.Equal(t, []string{"1"}, push(true, "0"), "the next component may have taken it")
+	require.Empty(t, push(true, "0", "1"))
+	require.True(t, there())
+}
+
+func TestHeartbeatOfTheTierBefore(t *testing.T) {
+	tb := newTable(roomy)
+	beat := gauge(gpusemconv.MetricNodeHeartbeat, 1_800_000_000)
+	beat.metric.Unit = "s"
+	tell(tb, 10*time.Second, host("c", "n"), beat, gauge("a", 1))
+	got, done := exposed(t, forever(Exposition{}), TableAt{tb, 10 * time.Second})
+	assert.InDelta(t, 1_800_000_010, got.Series[`{__name__="gpu_node_heartbeat_seconds", host_name="n", k8s_cluster_name="c"}`], 0)
+	assert.Empty(t, done.Hidden, "it is the node's last report, once")
+}
+
+// TestAnAttributeIsHiddenOnce, also where some attributes are labels of all series and
+// all are labels of one.
+func TestAnAttributeIsHiddenOnce(t *testing.T) {
+	tb := newTable(roomy)
+	resource := host("c", "n", attr("service.name", strings.Repeat("s", 800)))
+	for i := range 6 {
+		resource = append(resource, attr(fmt.Sprint("long.", i), strings.Repeat("x", 900)))
+	}
+	for i := range 40 {
+		resource = append(resource, attr(fmt.Sprint("short.", i), "y"))
+	}
+	tell(tb, 0, resource, gauge("a", 1))
+	for name, x := range map[string]Exposition{
+		"all": {}, "some": {Attributes: []string{"host.name", "long.0", "long.1", "long.2", "long.3"}},
+	} {
+		_, done := exposed(t, forever(x), TableAt{tb, 0})
+		missing := 0
+		text, _ := written(t, forever(x), TableAt{tb, 0})
+		for _, a := range resource {
+			if !strings.Contains(text, promtext.LabelName(a.Key)+`="`) {
+				missing++
+			}
+		}
+		assert.Equal(t, missing, done.Hidden["c"][HiddenLabel], name)
+	}
+}
+
+func TestBoundsOfTheText(t *testing.T) {
+	long := strings.Repeat("x", 1000)
+	tb := newTable(roomy)
+	var many []Attr
+	for i := range 6 {
+		many = append(many, attr(fmt.Sprint("long.", i), long))
+	}
+	for i := range 40 {
+		many = append(many, attr(fmt.Sprint("short.", i), "y"))
+	}
+	resource := append(slices.Clone(many), host("c", "n")...) // its name last
+	hash := told{metric: Metric{Name: "h", Type: TypeHistogram}, kind: KindHash}
+	tell(tb, 0, resource, gauge("gpu_exposition_mine", 1), gauge("toolong", 1, many[:4]...), gauge("fits", 1, many[0]), hash,
+		gauge("unnamed", 1, attr("a", strings.Repeat("x", 2000))))
+	got, done := exposed(t, forever(Exposition{Reserved: "gpu_exposition_"}), TableAt{tb, 0})
+	require.Len(t, got.Series, 2)
+	for series := range got.Series {
+		assert.Contains(t, series, `host_name="n"`, "a node's name has room before all else")
+		assert.Contains(t, series, `k8s_cluster_name="c"`)
+		assert.Contains(t, series, `short_1="y"`, "what fits is there")
+		assert.Less(t, len(series), maxLine)
+	}
+	// 16 attributes have no room in the table, and 5 none in a line.
+	assert.Equal(t, [hiddenReasons]int{HiddenLong: 1, HiddenOpaque: 1, HiddenUnnamed: 1, HiddenReserved: 1, HiddenLabel: 21}, *done.Hidden["c"])
+}
+
+// A node whose attributes had no room in the table is told apart all the same.
+func TestNodesWithoutAName(t *testing.T) {
+	tb := newTable(roomy)
+	for i := range 2 {
+		key := tell(tb, 0, host("c", strconv.Itoa(i)), gauge("a", 1))
+		tb.lookup(key).attrs = 0
+	}
+	got, _ := exposed(t, forever(Exposition{}), TableAt{tb, 0})
+	assert.Len(t, got.Series, 2)
+}
+
+// Whatever nodes say, and whatever they are called, the text is whole: it has each
+// series of the table once, its parts are the whole, and both formats are alike.
+func TestExpositionIsWhatTheTableHas(t *testing.T) {
+	text := rapid.SampledFrom([]string{"", "a", "a.b", "a_b", "le", "__name__", "é", "\xff", "\"\\\n", "x{}", "k8s.cluster.name", "k8s_cluster_name", "0", "_", strings.Repeat("k", 300)})
+	values := rapid.OneOf(text, rapid.StringN(0, 20, -1))
+	rapid.Check(t, func(t *rapid.T) {
+		tables := []*Table{newTable(roomy), newTable(roomy)}
+		attrs := rapid.Custom(func(t *rapid.T) []Attr {
+			set := map[string]Attr{}
+			for range rapid.IntRange(0, 4).Draw(t, "attributes") {
+				a := Attr{Key: text.Draw(t, "key"), Type: AttrType(rapid.IntRange(0, 3).Draw(t, "type"))}
+				if a.Type == AttrString {
+					a.Text = values.Draw(t, "text")
+				} else {
+					a.Num = rapid.Uint64Range(0, 3).Draw(t, "number")
+				}
+				set[a.Key] = a
+			}
+			return slices.AppendSeq([]Attr(nil), maps.Values(set))
+		})
+		point := rapid.Custom(func(t *rapid.T) told {
+			return told{
+				metric: Metric{
+					Name: rapid.OneOf(text, rapid.SampledFrom([]string{"b", "b.total", "b_total", "b.count"})).Draw(t, "metric"),
+					Type: rapid.SampledFrom([]MetricType{TypeGauge, TypeSum}).Draw(t, "type"), Monotonic: rapid.Bool().Draw(t, "monotonic"),
+					Description: values.Draw(t, "help"),
+				},
+				attrs: attrs.Draw(t, "attributes"), value: rapid.Float64().Draw(t, "value"), kind: KindDouble, over: rapid.IntRange(0, 5).Draw(t, "over") == 0,
+			}
+		})
+		resources := rapid.SliceOfN(attrs, 1, 4).Draw(t, "resources")
+		now := time.Duration(0)
+		for range rapid.IntRange(1, 20).Draw(t, "steps") {
+			now += time.Duration(rapid.IntRange(0, 120).Draw(t, "seconds")) * time.Second
+			tb := tables[rapid.IntRange(0, 1).Draw(t, "table")]
+			if rapid.IntRange(0, 6).Draw(t, "sweep") == 0 {
+				tb.Sweep(now)
+			}
+			tell(tb, now, rapid.SampledFrom(resources).Draw(t, "resource"), rapid.SliceOfN(point, 1, 6).Draw(t, "points")...)
+		}
+		at := []TableAt{{tables[0], now}, {tables[1], now}}
+		x := Exposition{Expiration: 5 * time.Minute}
+		want := expected(at, x.Expiration)
+		got, _ := exposed(t, x, at...)
+		require.Equal(t, slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got.Series)))
+		for series, v := range got.Series {
+			require.True(t, slices.ContainsFunc(want[series], func(w float64) bool { return w == v || (math.IsNaN(w) && math.IsNaN(v)) }), "%s is %v, not of %v", series, v, want[series])
+		}
+		x.OpenMetrics = true
+		open, _ := exposed(t, x, at...)
+		require.Equal(t, slices.Sorted(maps.Keys(got.Series)), slices.Sorted(maps.Keys(open.Series)))
+
+		parts := map[string]bool{}
+		for x.Parts = 3; x.Part < x.Parts; x.Part++ {
+			part, _ := exposed(t, x, at...)
+			for series := range part.Series {
+				parts[series] = true
+			}
+		}
+		require.Equal(t, slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(parts)))
+	})
+}
+
+// expected are the values that each series may have, made of the tables' copies.
+func expected(tables []TableAt, expiration time.Duration) map[string][]float64 {
+	out := map[string][]float64{}
+	for _, at := range tables {
+		for n := range at.Table.Nodes() {
+			if at.Now-n.Heard > expiration {
+				continue
+			}
+			node := at.Table.lookup(n.Key)
+			if names := Identify(n.Attrs); names.Node() != "" && node.said != 0 {
+				series := seriesOf("gpu_node_heartbeat_seconds", nil, n.Attrs)
+				out[series] = append(out[series], float64(node.said/1e9))
+			}
+			for _, s := range at.Table.Series(n.Key) {
+				kind := promtext.KindGauge
+				if s.Metric.Type == TypeSum {
+					if kind = promtext.KindNonMonotonic; s.Metric.Monotonic {
+						kind = promtext.KindCounter
+					}
+				}
+				series := seriesOf(promtext.MetricName(s.Metric.Name, s.Metric.Unit, kind), s.Attrs, n.Attrs)
+				out[series] = append(out[series], math.Float64frombits(s.Value))
+			}
+		}
+	}
+	return out
+}
+
+func seriesOf(name string, point, resource []Attr) string {
+	set := map[string]string{model.MetricNameLabel: name}
+	var names []Attr
+	for _, key := range first {
+		if text := textOf(resource, key); text != "" {
+			names = append(names, attr(key, text))
+		}
+	}
+	claim := func(a Attr) bool { return promtext.LabelName(a.Key) == "k8s_cluster_name" } // of another cluster
+	point, resource = slices.DeleteFunc(slices.Clone(point), claim), slices.DeleteFunc(slices.Clone(resource), claim)
+	for _, attrs := range [][]Attr{names, point, resource} {
+		for _, a := range attrs {
+			text := a.text()
+			if key := promtext.LabelName(a.Key); set[key] == "" && text != "" {
+				set[key] = promparse.Readable(text)
+			}
+		}
+	}
+	return labels.FromMap(set).String()
+}
+
+// between calls something each time a part of the text is written.
+type between struct {
+	bytes.Buffer
+	do func()
+}
+
+func (b *between) Write(p []byte) (int, error) {
+	b.do()
+	return b.Buffer.Write(p)
+}
+
+// While a text is written, which takes as long as its reader likes, nodes report, end
+// series and bring others, sweeps move what is left, and numbers of names become
+// another's. No lock is held then, or this would not end. Each line says what it is of.
+func TestTheTableChangesUnderTheText(t *testing.T) {
+	tb := newTable(func(s *Settings) { s.MaxNodes, s.MaxSeries, s.TTL = 100, 100_000, 64*time.Second })
+	value := func(metric, id string) float64 { return float64(HashString(metric+"/"+id) >> 12) }
+	nodes := 40
+	report := func(now time.Duration, prefix string, from, to int) {
+		for n := range nodes {
+			var points []told
+			for m := range 8 {
+				for i := from; i < to; i++ {
+					metric, id := fmt.Sprintf("%s.%d", prefix, m), fmt.Sprintf("%s-%d-%d", prefix, n, i)
+					points = append(points, gauge(metric, value(strings.ReplaceAll(metric, ".", "_"), id), attr("hw.id", id), attr("shared", prefix)))
+				}
+			}
+			tell(tb, now, host("c", fmt.Sprint("node-", n)), points...)
+		}
+	}
+	now := time.Duration(0)
+	report(now, "old", 0, 30)
+	report(now, "zero", 0, 5) // and no more
+	calls := 0
+	w := &between{do: func() {
+		calls++
+		if calls > 6 {
+			return
+		}
+		now += 50 * time.Second
+		nodes = 20 // the sweeps forget the others
+		report(now, "old", 10*(calls%3), 30)
+		if calls > 2 { // after two sweeps the numbers of "zero" are free
+			report(now, "new", 0, 20)
+		}
+		tb.Sweep(now)
+	}}
+	x := forever(Exposition{})
+	done, err := x.Write(w, TableAt{tb, 0})
+	require.NoError(t, err)
+	require.Greater(t, calls, 4, "it is written in pieces")
+	got, err := promparse.Parse(w.Bytes(), promparse.Text)
+	require.NoError(t, err)
+	require.Len(t, got.Series, done.Series)
+	require.Greater(t, done.Series, 1000)
+	for series, v := range got.Series {
+		var l labels.Labels
+		l, err := parseLabels(series)
+		require.NoError(t, err)
+		if name := l.Get(model.MetricNameLabel); name != "gpu_node_heartbeat_seconds" {
+			require.Equal(t, value(name, l.Get("hw_id")), v, series) //nolint:testifylint // the very number
+			require.Equal(t, strings.Split(name, "_")[0], l.Get("shared"), series)
+		}
+	}
+}
+
+func parseLabels(series string) (labels.Labels, error) {
+	set := map[string]string{}
+	for pair := range strings.SplitSeq(strings.Trim(series, "{}"), ", ") {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			return labels.EmptyLabels(), io.ErrUnexpectedEOF
+		}
+		set[name] = strings.Trim(value, `"`)
+	}
+	return labels.FromMap(set), nil
+}
+
+func BenchmarkExposition(b *testing.B) {
+	tb := newTable(func(s *Settings) { s.MaxNodes, s.MaxSeries = 200, 100_000 })
+	const nodes, gpus, metrics = 100, 8, 54 // 434 series of a node, as the simulator's
+	for n := range nodes {
+		var points []told
+		for m := range metrics {
+			for g := range gpus {
+				points = append(points, gauge(fmt.Sprint("hw.gpu.metric.", m), float64(m)+0.25*float64(g%2), attr("hw.id", fmt.Sprintf("GPU-5d5ba0d6-d33d-2b2c-524d-%010d%02d", n, g)), attr("kind", strconv.Itoa(m%5))))
+			}
+		}
+		tell(tb, 0, host("c", fmt.Sprintf("node-%06d", n), attr("host.id", fmt.Sprintf("%032x", n)), attr("k8s.node.name", fmt.Sprintf("node-%06d", n))), points[:433]...)
+	}
+	x := forever(Exposition{})
+	b.ReportAllocs()
+	var done Exposed
+	for b.Loop() {
+		var err error
+		if done, err = x.Write(io.Discard, TableAt{tb, 0}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(done.Series), "ns/series")
+}

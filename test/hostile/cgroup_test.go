@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostile
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// memoryLimit is the memory of a process under attack, as the chart's default.
+const memoryLimit = 2 << 30
+
+// memoryCgroup returns the words before a command that run it in a cgroup of its own
+// with memoryLimit, where a process above it is killed. Without the right to make a
+// cgroup it returns none.
+func memoryCgroup(t *testing.T) []string {
+	t.Helper()
+	root, file := "/sys/fs/cgroup", "memory.max"
+	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err != nil {
+		root, file = "/sys/fs/cgroup/memory", "memory.limit_in_bytes" // version 1
+	}
+	dir, err := os.MkdirTemp(root, "gpu-collector-hostile-") //nolint:usetesting // it has to lie among the cgroups
+	if err == nil {
+		t.Cleanup(func() { assert.NoError(t, os.Remove(dir)) })
+		err = os.WriteFile(filepath.Join(dir, file), []byte(strconv.Itoa(memoryLimit)), 0o600)
+	}
+	if err != nil {
+		t.Logf("no memory cgroup, the bounds are asserted alone: %v", err)
+		return nil
+	}
+	require.FileExists(t, filepath.Join(dir, "cgroup.procs"))
+	return []string{"/bin/sh", "-c", `echo $$ >"$0/cgroup.procs" && exec "$@"`, dir}
+}

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package families
+
+import (
+	"math"
+	"time"
+)
+
+// RackNodes is how many nodes a rack has.
+const RackNodes = 8
+
+// leastNoise is the least that noise leaves of a value.
+const leastNoise = 0.001
+
+// Run is one fleet of a family, tick by tick.
+type Run struct {
+	Family *Family
+	Model  Model
+	// Faults are the truth: none in the clean form.
+	Faults []Fault
+
+	// Tick is the one that the slices are of; they are valid until the next.
+	Tick int
+	// Values of the nodes; NaN is no report.
+	Values []float64
+	// Clean are the values without noise and without loss.
+	Clean []float64
+	// Life counts the names that a node had before. Between two lives nobody is there.
+	Life   []uint32
+	Absent []bool
+
+	clean  bool
+	draw   *draw
+	fault  []*Fault // of each node, nil if it is healthy
+	bias   []float64
+	loud   []float64
+	ar     []float64
+	rack   []float64
+	job    []int
+	amp    []float64 // of the day's swing
+	phase  []float64 // in days
+	late   []float64 // of the dips, in ticks
+	slow   []float64 // share lost after the begin of a job or a life
+	from   []int     // first tick of that
+	until  []int     // first tick after it
+	ramp   []bool    // it becomes less from tick to tick
+	absent []int     // tick of the next life
+	steps  []stepper
+	restarts
+}
+
+// restarts are the times of the whole fleet's restarts, in ticks.
+type restarts struct{ silent, up, done []int }
+
+// Play begins a run. The clean form of a run has the same draws and no fault.
+func (f *Family) Play(seed uint64, run int, clean bool) *Run {
+	r := f.run(seed, run, clean)
+	if clean {
+		r.Faults = nil
+	}
+	for i := range r.Faults {
+		r.Faults[i].Oracle = r.oracle(&r.Faults[i], newDraw(seed, f.Name+" oracle", run))
+	}
+	return r
+}
+
+// run is Play without the oracle, and with the faults that a clean form leaves out.
+func (f *Family) run(seed uint64, run int, clean bool) *Run {
+	d := newDraw(seed, f.Name, run)
+	m := drawBase(d)
+	f.draw(d, &m)
+	n := m.Nodes
+	r := &Run{
+		Family: f, Model: m, Tick: -1, clean: clean, draw: d,
+		Values: make([]float64, n), Clean: make([]float64, n), Life: make([]uint32, n), Absent: make([]bool, n),
+		fault: make([]*Fault, n), bias: make([]float64, n), loud: make([]float64, n), ar: make([]float64, n),
+		job: make([]int, n), amp: make([]float64, n), phase: make([]float64, n), late: make([]float64, n),
+		slow: make([]float64, n), from: make([]int, n), until: make([]int, n), ramp: make([]bool, n), absent: make([]int, n),
+		rack: make([]float64, m.Racks),
+	}
+	r.Faults = r.faults()
+	for k := range r.Faults {
+		r.fault[r.Faults[k].Node] = &r.Faults[k]
+	}
+	for i := range r.rack {
+		r.rack[i] = d.NormFloat64()
+	}
+	if m.Restarts != nil {
+		r.schedule()
+	}
+	if m.Steps != nil {
+		r.steps = make([]stepper, n)
+	}
+	job, left := 0, m.Jobs[0].Nodes
+	for i := range n {
+		if left == 0 {
+			job++
+			left = m.Jobs[job].Nodes
+		}
+		left--
+		r.job[i] = job
+		r.loud[i] = 1
+		if m.LoudEvery > 0 && i%m.LoudEvery == 0 {
+			r.loud[i] = m.Loud
+		}
+		if m.Diurnal != nil {
+			r.amp[i] = m.Diurnal.Amplitude * (1 + m.Diurnal.Unequal*d.uniform(-1, 1))
+			r.phase[i] = d.NormFloat64() * m.Diurnal.Phase.Hours() / 24
+		}
+		if m.Dips != nil {
+			r.late[i] = d.uniform(0, float64(m.Dips.Clocks)/float64(m.Interval))
+		}
+		if m.Steps != nil {
+			r.steps[i].begin(m.Steps, d)
+		}
+		r.settle(i)
+	}
+	for k := range r.Faults {
+		f := &r.Faults[k]
+		f.Noise = r.sigma() * r.loud[f.Node]
+		if m.Steps != nil {
+			f.Noise = math.NaN()
+		}
+	}
+	return r
+}
+
+// settle gives a node what it has for good.
+func (r *Run) settle(i int) {
+	r.ar[i] = r.draw.NormFloat64()
+	if r.Model.Bias > 0 {
+		r.bias[i] = r.Model.Bias * r.draw.NormFloat64()
+	}
+}
+
+// sigma is the standard deviation of a node's value.
+func (r *Run) sigma() float64 {
+	m := &r.Model
+	return math.Sqrt(m.Sigma*m.Sigma + m.White*m.White + m.RackSigma*m.RackSigma)
+}
+
+func (r *Run) ticks(d time.Duration) int {
+	return int(math.Round(float64(d) / float64(r.Model.Interval)))
+}
+
+// Ticks is the length of the run.
+func (r *Run) Ticks() int { return r.ticks(r.Model.Length) }
+
+// schedule draws the restarts.
+func (r *Run) schedule() {
+	d := r.draw
+	for at := 0; ; {
+		silent := at + r.ticks(d.time(time.Hour, 3*time.Hour))
+		up := silent + max(1, r.ticks(d.time(time.Minute, 8*time.Minute)))
+		at = up + max(1, r.ticks(d.time(2*time.Minute, 10*time.Minute)))
+		if silent >= r.Ticks() {
+			return
+		}
+		r.silent, r.up, r.done = append(r.silent, silent), append(r.up, up), append(r.done, at)
+	}
+}
+
+// restarting is the restart that a tick lies in, and whether all are silent.
+func (r *restarts) restarting(tick int) (k int, silent bool) {
+	for k, at := range r.silent {
+		if tick >= at && tick < r.done[k] {
+			return k, tick < r.up[k]
+		}
+	}
+	return -1, false
+}
+
+// scale is the factor of the noise in a tick.
+func (r *Run) scale(tick int) float64 {
+	if r.Model.Restless > 0 && int(time.Duration(tick)*r.Model.Interval/time.Hour)%2 == 1 {
+		return r.Model.Restless
+	}
+	return 1
+}
+
+// Next plays a tick, and reports false at the end.
+func (r *Run) Next() bool {
+	r.Tick++
+	if r.Tick >= r.Ticks() {
+		return false
+	}
+	m, d := &r.Model, r.draw
+	restart, silent := r.restarting(r.Tick)
+	if restart >= 0 && r.Tick == r.silent[restart] {
+		for i := range r.slow {
+			r.slow[i], r.from[i], r.until[i] = d.uniform(0, m.Restarts.Slow), r.up[restart], r.done[restart]
+			r.ramp[i] = true
+		}
+	}
+	rackFresh := math.Sqrt(1 - m.RackPhi*m.RackPhi)
+	for k := range r.rack {
+		r.rack[k] = m.RackPhi*r.rack[k] + rackFresh*d.NormFloat64()
+	}
+	fresh, scale := math.Sqrt(1-m.Phi*m.Phi), r.scale(r.Tick)
+	replaced := m.Churn * m.Interval.Hours()
+	turning := 0.0
+	if m.Turn > 0 {
+		turning = 1 - math.Exp(-float64(m.Interval)/float64(m.Turn))
+	}
+	for i := range r.Values {
+		if turning > 0 && d.Float64() < turning {
+			r.job[i] = 1 - r.job[i]
+		}
+		if replaced > 0 {
+			r.churn(i, replaced)
+		}
+		r.Clean[i] = m.Jobs[r.job[i]].Level * (1 + r.bias[i]) * r.common(i)
+		v := r.Clean[i] * r.noise(i, fresh, scale)
+		if m.Missing > 0 && d.Float64() < m.Missing {
+			v = math.NaN()
+		}
+		if silent || r.Absent[i] {
+			v = math.NaN()
+		}
+		if f := r.fault[i]; f != nil && !r.clean {
+			v *= 1 - f.At(r.Tick)
+		}
+		r.Values[i] = v
+	}
+	return true
+}
+
+// noise is the factor of a node's noise, NaN where it has nothing to report.
+func (r *Run) noise(i int, fresh, scale float64) float64 {
+	m, d := &r.Model, r.draw
+	if r.steps != nil {
+		return r.steps[i].next(m.Steps, m.Interval, d)
+	}
+	innovation := 0.0
+	if m.Student {
+		innovation = d.student()
+	} else {
+		innovation = d.NormFloat64()
+	}
+	r.ar[i] = m.Phi*r.ar[i] + fresh*innovation
+	noise := m.Sigma * r.loud[i] * scale * r.ar[i]
+	if m.White > 0 {
+		noise += m.White * d.NormFloat64()
+	}
+	if m.Racks > 0 {
+		noise += m.RackSigma * r.rack[i/RackNodes]
+	}
+	return max(1+noise, leastNoise)
+}
+
+// common is what happens to a node in this tick besides noise and faults.
+func (r *Run) common(i int) float64 {
+	m, tick := &r.Model, float64(r.Tick)
+	common := 1.0
+	if m.Diurnal != nil {
+		days := tick * m.Interval.Hours() / 24
+		common += r.amp[i] * math.Sin(2*math.Pi*(days-r.phase[i]))
+	}
+	if m.Dips != nil {
+		every, length := float64(m.Dips.Every)/float64(m.Interval), float64(m.Dips.For)/float64(m.Interval)
+		// A run begins half of a period before a dip.
+		from := tick + every/2 - r.late[i]
+		common *= 1 - m.Dips.Depth*(dipped(from+1, every, length)-dipped(from, every, length))
+	}
+	if r.Tick >= r.from[i] && r.Tick < r.until[i] {
+		slow := r.slow[i]
+		if r.ramp[i] {
+			slow *= 1 - (tick-float64(r.from[i]))/float64(r.until[i]-r.from[i])
+		}
+		common *= 1 - slow
+	}
+	return common
+}
+
+// dipped is how many ticks of x lay in dips, which end the periods.
+func dipped(x, every, length float64) float64 {
+	whole := math.Floor(x / every)
+	return whole*length + max(x-whole*every-(every-length), 0)
+}
+
+// churn replaces a node now and then, unless it is to have a fault.
+func (r *Run) churn(i int, replaced float64) {
+	d := r.draw
+	if r.Absent[i] {
+		if r.Tick < r.absent[i] {
+			return
+		}
+		r.Absent[i] = false
+		r.Life[i]++
+		r.settle(i)
+		r.slow[i], r.from[i], r.ramp[i] = d.uniform(0, 0.3), r.Tick, false
+		r.until[i] = r.Tick + r.ticks(3*time.Minute)
+	}
+	if d.Float64() < replaced && r.fault[i] == nil {
+		r.Absent[i] = true
+		r.absent[i] = r.Tick + max(1, r.ticks(d.time(time.Minute, 6*time.Minute)))
+	}
+}
+
+// stepper is a node's place in its steps.
+type stepper struct{ length, left float64 }
+
+func (s *stepper) draw(law *Steps, d *draw) float64 {
+	length := law.Time.Seconds() * math.Exp(law.Sigma*d.NormFloat64())
+	if d.Float64() < law.Long {
+		length *= d.uniform(2, 5)
+	}
+	return length
+}
+
+func (s *stepper) begin(law *Steps, d *draw) {
+	s.length = s.draw(law, d)
+	s.left = s.length * d.Float64()
+}
+
+// next is the mean rate of the whole steps that end in a tick, 1 at the step's usual
+// time, and NaN if none does.
+func (s *stepper) next(law *Steps, interval time.Duration, d *draw) float64 {
+	steps, took, tick := 0, 0.0, interval.Seconds()
+	for s.left <= tick {
+		steps++
+		took += s.length
+		s.length = s.draw(law, d)
+		s.left += s.length
+	}
+	s.left -= tick
+	if steps == 0 {
+		return math.NaN()
+	}
+	return law.Time.Seconds() * float64(steps) / took
+}

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package families
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// named is a family whose model a test sets.
+func named(change func(m *Model)) *Family {
+	return &Family{Name: "test", Grace: 15 * time.Minute, draw: func(d *draw, m *Model) {
+		*m = Model{Interval: 10 * time.Second, Length: 10 * time.Hour, Fault: FaultLaw{For: time.Hour, Nodes: 1}}
+		d.nodes(m, 8)
+		m.Fault.Nodes = 1
+		change(m)
+	}}
+}
+
+// noise is each node's noise in a clean run: its value by what it is without.
+func noise(t *testing.T, f *Family) [][]float64 {
+	t.Helper()
+	r := f.run(1, 0, true)
+	out := make([][]float64, r.Model.Nodes)
+	for r.Next() {
+		for i, v := range r.Values {
+			if !math.IsNaN(v) {
+				out[i] = append(out[i], v/r.Clean[i]-1)
+			}
+		}
+	}
+	return out
+}
+
+// moments are those of all nodes together, and the correlation at a lag.
+func moments(x [][]float64, lag int) (mean, sd, phi float64) {
+	n, c := 0.0, 0.0
+	for _, node := range x {
+		for i, v := range node {
+			mean += v
+			sd += v * v
+			n++
+			if i >= lag {
+				c += v * node[i-lag]
+			}
+		}
+	}
+	return mean / n, math.Sqrt(sd / n), c / sd
+}
+
+// TestNoise: each law has the moments that it claims.
+func TestNoise(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		change  func(m *Model)
+		lag     int
+		sd, phi float64
+	}{
+		{"iid", func(m *Model) { m.Sigma = 0.1 }, 1, 0.1, 0},
+		{"AR", func(m *Model) { m.Sigma, m.Phi = 0.02, 0.8 }, 1, 0.02, 0.8},
+		{"Student", func(m *Model) { m.Student, m.Sigma, m.Phi = true, 0.02, 0.5 }, 1, 0.02, 0.5},
+		// AR .9 of a variance of 4, white of 1: 4/5 * .9 after a tick.
+		{"white on top", func(m *Model) { m.Sigma, m.Phi, m.White = 0.02, 0.9, 0.01 }, 1, math.Sqrt(5) / 100, 0.72},
+		// Two hours in each four are three times as loud: (1 + 9) / 2.
+		{"restless", func(m *Model) { m.Sigma, m.Restless = 0.01, 3 }, 1, math.Sqrt(5) / 100, 0},
+		// The fleet's rack noise is that of eight nodes at once.
+		{"racks", func(m *Model) { m.Sigma, m.Racks, m.RackSigma, m.RackPhi = 0.01, 100, 0.02, 0.5 }, 1, math.Sqrt(5) / 100, 0.4},
+		// Every second node has three times the noise.
+		{"loud", func(m *Model) { m.Sigma, m.LoudEvery, m.Loud = 0.01, 2, 3 }, 1, math.Sqrt(5) / 100, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			x := noise(t, named(func(m *Model) {
+				m.Jobs[0].Nodes, m.Nodes = 800, 800
+				m.Length = 2 * time.Hour
+				tt.change(m)
+			}))
+			mean, sd, phi := moments(x, tt.lag)
+			assert.InDelta(t, 0, mean, 0.05*tt.sd)
+			assert.InEpsilon(t, tt.sd, sd, 0.02)
+			assert.InDelta(t, tt.phi, phi, 0.02)
+		})
+	}
+}
+
+// TestRackMates share their rack's noise, and no other's.
+func TestRackMates(t *testing.T) {
+	x := noise(t, named(func(m *Model) {
+		m.Racks, m.Nodes, m.RackSigma = 2, 16, 0.02
+		m.Jobs[0].Nodes = 16
+	}))
+	for k, v := range x[0] {
+		assert.InDelta(t, v, x[7][k], 1e-12)
+		assert.NotEqual(t, v, x[8][k])
+	}
+}
+
+// TestSteps: a tick is the mean rate of the whole steps that ended in it.
+func TestSteps(t *testing.T) {
+	x := noise(t, named(func(m *Model) { m.Steps = &Steps{Time: time.Second, Sigma: 0.05} }))
+	_, sd, _ := moments(x, 1)
+	assert.InEpsilon(t, 0.05/math.Sqrt(10), sd, 0.1, "ten steps")
+	for _, node := range x {
+		assert.Len(t, node, 3600)
+	}
+
+	// A step of 25 s ends in two of five ticks.
+	x = noise(t, named(func(m *Model) { m.Steps = &Steps{Time: 25 * time.Second} }))
+	for _, node := range x {
+		assert.InDelta(t, 1440, len(node), 1)
+		assert.InDelta(t, 0, node[0], 1e-12)
+	}
+
+	// One in fifty takes 3.5 times as long on average: the mean rate is that much less.
+	r := named(func(m *Model) { m.Steps = &Steps{Time: time.Second, Long: 0.02} }).run(1, 0, true)
+	steps, ticks := 0.0, 0.0
+	for r.Next() {
+		for i, v := range r.Values {
+			steps += v * 10
+			ticks++
+			assert.GreaterOrEqual(t, r.Clean[i], v-1e-12)
+		}
+	}
+	assert.InEpsilon(t, 10/(1+0.02*2.5), steps/ticks, 0.02)
+}
+
+// TestFaults: each kind loses what it says, when it says.
+func TestFaults(t *testing.T) {
+	play := func(law FaultLaw) []float64 {
+		r := named(func(m *Model) { m.Fault = law }).run(1, 0, false)
+		require.Len(t, r.Faults, law.Nodes)
+		var lost []float64
+		for r.Next() {
+			lost = append(lost, 1-r.Values[r.Faults[0].Node]/r.Clean[0])
+		}
+		return lost
+	}
+	law := FaultLaw{Nodes: 3, Begin: time.Hour, For: 2 * time.Hour, Loss: 0.2}
+	step := play(law)
+	assert.InDelta(t, 0, step[359], 1e-12)
+	assert.InDelta(t, 0.2, step[360], 1e-12)
+	assert.InDelta(t, 0.2, step[1079], 1e-12)
+	assert.InDelta(t, 0, step[1080], 1e-12)
+
+	law.Kind, law.Rate = Drift, 0.15
+	drift := play(law)
+	assert.InDelta(t, 0.15, drift[719], 1e-9, "an hour of it")
+	assert.InDelta(t, 0.2, drift[1000], 1e-9, "the most")
+
+	law.Kind, law.Duty, law.Period = Flicker, 0.25, 100*time.Second
+	flicker := play(law)
+	sum := 0.0
+	for tick, lost := range flicker {
+		if tick < 360 || tick >= 1080 {
+			assert.InDelta(t, 0, lost, 1e-12)
+		}
+		sum += lost
+		if tick >= 370 && tick < 1080 {
+			assert.InDelta(t, flicker[tick-10], lost, 1e-9, "after a period")
+		}
+	}
+	assert.InDelta(t, 0.2*0.25*720, sum, 1e-6)
+}
+
+// TestWhoIsHit: a whole rack, or neighbours, or anybody.
+func TestWhoIsHit(t *testing.T) {
+	for run := range 50 {
+		r := named(func(m *Model) {
+			m.Racks, m.Nodes, m.Jobs = 4, 32, []Job{{32, 1}}
+			m.Fault.Nodes, m.Fault.Rack = 8, true
+		}).run(1, run, false)
+		assert.Zero(t, r.Faults[0].Node%8)
+		r = named(func(m *Model) { m.Fault.Nodes, m.Fault.Neighbour = 5, true }).run(1, run, false)
+		for k := range r.Faults {
+			assert.Equal(t, r.Faults[0].Node+k, r.Faults[k].Node)
+			assert.Less(t, r.Faults[k].Node, 8)
+		}
+	}
+}
+
+// TestDips: a dip is as long and deep as it says, and each node is late by its own.
+func TestDips(t *testing.T) {
+	r := named(func(m *Model) {
+		m.Dips = &Dips{Depth: 0.4, For: 35 * time.Second, Every: 10 * time.Minute, Clocks: 30 * time.Second}
+	}).run(1, 0, true)
+	lost, apart := make([]float64, 8), 0
+	for r.Next() {
+		for i, v := range r.Values {
+			lost[i] += (1 - v) / 0.4
+			if math.Abs(v-r.Values[0]) > 0.01 {
+				apart++
+			}
+		}
+	}
+	for _, v := range lost {
+		assert.InDelta(t, 60*3.5, v, 3.5, "sixty dips of three and a half ticks")
+	}
+	assert.Positive(t, apart)
+}
+
+// TestRestarts: all are silent at once, then each comes up from its own level.
+func TestRestarts(t *testing.T) {
+	r := named(func(m *Model) { m.Restarts = &Restarts{Slow: 0.3} }).run(1, 0, true)
+	require.NotEmpty(t, r.silent)
+	for k := range r.silent {
+		assert.LessOrEqual(t, r.silent[k]+6, r.up[k])
+		assert.LessOrEqual(t, r.up[k], r.silent[k]+48)
+		assert.LessOrEqual(t, r.up[k]+12, r.done[k])
+		assert.LessOrEqual(t, r.done[k], r.up[k]+60)
+		before := 0
+		if k > 0 {
+			before = r.done[k-1]
+		}
+		assert.LessOrEqual(t, before+360, r.silent[k])
+		assert.LessOrEqual(t, r.silent[k], before+1080)
+	}
+	last := make([]float64, 8)
+	for r.Next() {
+		k, silent := r.restarting(r.Tick)
+		for i, v := range r.Values {
+			assert.Equal(t, silent, math.IsNaN(v))
+			switch {
+			case silent:
+				last[i] = 0
+			case k < 0:
+				assert.InDelta(t, 1, v, 1e-12)
+			default:
+				assert.GreaterOrEqual(t, v, 0.7)
+				assert.Greater(t, v, last[i], "a ramp")
+				last[i] = v
+			}
+		}
+	}
+}
+
+// TestChurn: as many nodes are replaced as it says, and those at fault never are.
+func TestChurn(t *testing.T) {
+	r := named(func(m *Model) {
+		m.Churn, m.Nodes, m.Jobs = 0.1, 200, []Job{{200, 1}}
+		m.Fault.Nodes = 20
+	}).run(1, 0, false)
+	since := make([]int, 200)
+	was := make([]bool, 200)
+	for r.Next() {
+		for i, v := range r.Values {
+			assert.Equal(t, r.Absent[i], math.IsNaN(v))
+			if was[i] && !r.Absent[i] {
+				assert.GreaterOrEqual(t, r.Tick-since[i], 6)
+				assert.LessOrEqual(t, r.Tick-since[i], 36)
+				since[i] = r.Tick
+			}
+			if !was[i] && r.Absent[i] {
+				since[i] = r.Tick
+			}
+			if !r.Absent[i] && r.Life[i] > 0 && r.Tick-since[i] < 18 {
+				assert.LessOrEqual(t, v, 1.0)
+				assert.GreaterOrEqual(t, v, 0.7)
+			} else if !r.Absent[i] && r.fault[i] == nil {
+				assert.InDelta(t, 1, v, 1e-12)
+			}
+		}
+		copy(was, r.Absent)
+	}
+	lives := 0
+	for _, life := range r.Life {
+		lives += int(life)
+	}
+	assert.InEpsilon(t, 180, lives, 0.25, "a tenth of the healthy in each of ten hours")
+	for k := range r.Faults {
+		assert.Zero(t, r.Life[r.Faults[k].Node])
+	}
+}
+
+// TestTurns: a node changes its job as often as it says.
+func TestTurns(t *testing.T) {
+	r := named(func(m *Model) {
+		m.Nodes, m.Jobs, m.Turn = 100, []Job{{50, 1}, {50, 0.6}}, 10*time.Minute
+	}).run(1, 0, true)
+	changes, last := 0, make([]float64, 100)
+	for r.Next() {
+		for i, v := range r.Values {
+			assert.Contains(t, []float64{1, 0.6}, v)
+			if last[i] > 0 && v != last[i] {
+				changes++
+			}
+			last[i] = v
+		}
+	}
+	assert.InEpsilon(t, 100*60, changes, 0.05)
+}
+
+// TestDiurnal: the swing is a day long.
+func TestDiurnal(t *testing.T) {
+	r := named(func(m *Model) {
+		m.Length = 48 * time.Hour
+		m.Diurnal = &Diurnal{Amplitude: 0.4, Unequal: 0.25}
+	}).run(1, 0, true)
+	var first []float64
+	for r.Next() {
+		if r.Tick == 6*360 {
+			first = append(first, r.Values...)
+			for _, v := range r.Values {
+				assert.GreaterOrEqual(t, v, 1.3)
+				assert.LessOrEqual(t, v, 1.5)
+			}
+		}
+		if r.Tick == 30*360 {
+			assert.InDeltaSlice(t, first, r.Values, 1e-9)
+		}
+	}
+	assert.NotEqual(t, first[0], first[1])
+}
+
+// TestMissing: as many reports are lost as it says.
+func TestMissing(t *testing.T) {
+	n := 0
+	for _, node := range noise(t, named(func(m *Model) { m.Missing = 0.3 })) {
+		n += len(node)
+	}
+	assert.InEpsilon(t, 8*3600*0.7, n, 0.02)
+}
