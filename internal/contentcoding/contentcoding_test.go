@@ -150,7 +150,8 @@ func allocated(call func()) uint64 {
 func TestBombs(t *testing.T) {
 	for _, f := range forms {
 		t.Run(f.form, func(t *testing.T) {
-			bomb := f.encode(t, make([]byte, 24<<20))
+			const size = 64 << 20
+			bomb := f.encode(t, make([]byte, size))
 			for _, most := range []int64{100, 2 << 20} {
 				took := allocated(func() {
 					m, err := Open(f.coding, bytes.NewReader(bomb), most)
@@ -161,9 +162,9 @@ func TestBombs(t *testing.T) {
 					}
 					require.ErrorIs(t, err, ErrTooLarge)
 				})
-				// 8 MiB are the window that the sender of zstd chose, and block snappy
-				// reads its input.
-				assert.Less(t, took, uint64(24<<20))
+				// 8 MiB are the window that the sender of zstd chose, block snappy reads
+				// its input, and lz4 takes several blocks of 4 MiB from its pools.
+				assert.Less(t, took, uint64(size*3/4))
 			}
 			small := f.encode(t, make([]byte, 1000))
 			_, err := Open(f.coding, bytes.NewReader(small), 999)
