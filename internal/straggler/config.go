@@ -115,7 +115,7 @@ type Estimator struct {
 	_ struct{}
 }
 
-// Split is how a group whose nodes do two kinds of work is split without labels.
+// Split is how a group whose nodes do several kinds of work is split without labels.
 type Split struct {
 	// Interval between two looks; 0 never splits.
 	Interval time.Duration `mapstructure:"interval"`
@@ -203,7 +203,7 @@ func DefaultConfig() Config {
 		CUSUM: DefaultCUSUM(),
 		Split: Split{
 			Interval: 5 * time.Minute, Window: 15 * time.Minute,
-			MinPeers: 10, MinSide: 3, MinShare: 0.15, MinGap: 0.08, GapToSpread: 6,
+			MinPeers: 10, MinSide: 3, MinShare: 0.15, MinGap: 0.08, GapToSpread: 4,
 			FallShare: 0.2, FallBy: 0.05, FallWindow: time.Hour,
 		},
 		Incident: Incident{Fall: 0.08, Ticks: 18, MinNodes: 2, MinShare: 0.15, UpdateAfter: 10 * time.Minute, RelearnAfter: 6 * time.Hour},

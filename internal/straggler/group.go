@@ -103,8 +103,8 @@ const (
 // signal is what a group keeps of one signal.
 type signal struct {
 	x       []float64
-	tracks  []track // parallel to x
-	cohorts [maxCohorts]estimator
+	tracks  []track     // parallel to x
+	cohorts []estimator // at least one
 }
 
 // staleTTL is how many parts a TTL has for track.stale.
@@ -142,7 +142,7 @@ func newGroup(c *cluster, key string, peers []string, d Decision) *group {
 // signal returns what is kept of s and begins to keep it.
 func (g *group) signal(s nodesignal.Signal) *signal {
 	if g.signals[s] == nil {
-		sig := &signal{}
+		sig := &signal{cohorts: make([]estimator, len(g.split.edges)+1)}
 		for range g.nodes {
 			sig.add()
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 // maxCohorts a group is split into at most.
-const maxCohorts = 4
+const maxCohorts = 8
 
 // noCohort is of a node that does not show yet what work it does.
 const noCohort = maxCohorts
@@ -69,14 +69,6 @@ func (p *splitState) forget(i int) {
 			m.n[i] = 0
 		}
 	}
-}
-
-// clumped is one node's mean, whether it has fallen to it, and whether it stands
-// still, as the node is slow.
-type clumped struct {
-	mean   float64
-	fallen bool
-	slow   bool
 }
 
 // cohorts follows the nodes' means and looks, now and then, at how they lie.
@@ -260,101 +252,42 @@ func (e *Engine) lookBy(g *group, s nodesignal.Signal) {
 	}
 	list := e.clumps[:0]
 	for i := range g.members {
-		if g.members[i].state == StateActive && int(ms.n[i]) >= e.cfg.WarmupTicks {
-			fell := ms.hour[i] - ms.mean[i]
-			list = append(list, clumped{ms.mean[i], fell > cfg.FallBy*e.unit(s, ms.hour[i]), g.members[i].flags&flagWasSlow != 0})
+		if m := &g.members[i]; m.state == StateActive && int(ms.n[i]) >= e.cfg.WarmupTicks {
+			rose := (ms.mean[i] - ms.hour[i]) / e.unit(s, ms.hour[i])
+			list = append(list, clumped{e.place(s, ms.mean[i]), rose < -cfg.FallBy, rose > cfg.FallBy, m.flags&flagWasSlow != 0})
 		}
 	}
 	e.clumps = list
 	slices.SortFunc(list, func(a, b clumped) int { return cmp.Compare(a.mean, b.mean) })
-
-	// An edge that is there stays for as long as there is half of the gap: what
-	// is left of a job does not become part of another. A slow node is no job: its
-	// mean is where its job was before.
-	kept := p.edges[:0]
-	from := 0
+	e.edges = e.edges[:0]
 	for _, edge := range p.edges {
-		at, _ := slices.BinarySearchFunc(list, edge, func(c clumped, edge float64) int { return cmp.Compare(c.mean, edge) })
-		if works(list[from:at]) && works(list[at:]) && e.apart(s, list[from:], at-from, 0.5) {
-			kept = append(kept, (list[at-1].mean+list[at].mean)/2)
-			from = at
-		}
+		e.edges = append(e.edges, e.place(s, edge))
 	}
-	p.edges = kept
-	from = 0
-	fresh := e.edges[:0]
-	for _, edge := range kept {
-		at, _ := slices.BinarySearchFunc(list, edge, func(c clumped, edge float64) int { return cmp.Compare(c.mean, edge) })
-		fresh = e.divide(s, list[from:at], append(fresh, edge))
-		from = at
-	}
-	fresh = e.divide(s, list[from:], fresh)
-	slices.Sort(fresh)
-	e.edges = fresh
-	p.edges = append(p.edges[:0], fresh[:min(len(fresh), maxCohorts-1)]...)
-	for k, edge := range p.edges {
-		p.edges[k] = float64(float32(edge)) // as it travels
-	}
-	if len(p.edges) > 0 {
-		p.signal = s
-	}
-}
-
-// divide appends the edges within a sorted list.
-func (e *Engine) divide(s nodesignal.Signal, list []clumped, edges []float64) []float64 {
-	cfg := &e.cfg.Split
 	side := cfg.MinSide
 	if !e.cfg.Signals[s].Relative && s != nodesignal.Score {
 		// A few that are slow by a fraction from their start have the same fault
 		// sooner than a job of their own.
 		side = max(side, int(cfg.MinShare*float64(len(list))+0.5))
 	}
-	if len(list) < max(cfg.MinPeers, 2*side) || len(edges) >= maxCohorts-1 {
-		return edges
-	}
-	at, widest := 0, 0.0
-	for k := side; k <= len(list)-side; k++ {
-		if gap := (list[k].mean - list[k-1].mean) / max(e.unit(s, list[k].mean), minScale); gap > widest {
-			at, widest = k, gap
+	p.edges = p.edges[:0]
+	for _, c := range e.cut(list, e.edges, max(cfg.MinGap, e.cfg.Signals[s].MinGap), side) {
+		at := (list[c.at-1].mean + list[c.at].mean) / 2
+		if e.cfg.Signals[s].Relative {
+			at = math.Exp(at)
 		}
+		p.edges = append(p.edges, float64(float32(at))) // as it travels
 	}
-	if at == 0 || !e.apart(s, list, at, 1) || fell(list[:at]) > cfg.FallShare*float64(at) {
-		return edges
+	if len(p.edges) > 0 {
+		p.signal = s
 	}
-	edges = append(edges, (list[at-1].mean+list[at].mean)/2)
-	edges = e.divide(s, list[:at], edges)
-	return e.divide(s, list[at:], edges)
 }
 
-// works reports whether any of the nodes is at work as it should be.
-func works(list []clumped) bool {
-	return slices.ContainsFunc(list, func(c clumped) bool { return !c.slow })
-}
-
-func fell(list []clumped) (n float64) {
-	for _, c := range list {
-		if c.fallen {
-			n++
-		}
+// place is where a value lies among others: differences of places are fractions.
+func (e *Engine) place(s nodesignal.Signal, x float64) float64 {
+	if e.cfg.Signals[s].Relative {
+		return math.Log(max(x, minScale))
 	}
-	return n
-}
-
-// apart reports whether the list has a gap before at that is wide for itself
-// and against the spread on either side. share lowers what is asked for.
-func (e *Engine) apart(s nodesignal.Signal, list []clumped, at int, share float64) bool {
-	gap := list[at].mean - list[at-1].mean
-	return gap > share*e.splitGap(s, list[at].mean) &&
-		gap > share*e.cfg.Split.GapToSpread*max(e.spreadOf(list[:at]), e.spreadOf(list[at:]))
-}
-
-func (e *Engine) spreadOf(list []clumped) float64 {
-	e.rest = e.rest[:0]
-	for _, c := range list {
-		e.rest = append(e.rest, c.mean)
-	}
-	e.bits = deviations(e.bits[:0], e.rest, list[len(list)/2].mean)
-	return MADToSigma * median(e.bits)
+	return x
 }
 
 // regroup puts each node into its cohort. In changed cohorts nothing counts that was
@@ -380,7 +313,7 @@ func (e *Engine) regroup(g *group, anew bool) {
 	}
 	for _, s := range g.signals {
 		if s != nil {
-			s.cohorts = [maxCohorts]estimator{}
+			s.cohorts = make([]estimator, len(p.edges)+1)
 		}
 	}
 }

@@ -26,6 +26,7 @@ type scratch struct {
 	ref                         float64   // the median of throughputs
 	wideScores, wideThroughputs []float64
 	clumps                      []clumped
+	cuts                        []cut
 	edges                       []float64
 	onsets                      []*node
 	ranking                     ranking

@@ -20,9 +20,9 @@ import (
 const (
 	// MaxTTL bounds how long a received threshold may claim to be fresh.
 	MaxTTL = time.Hour
-	// MaxSignals bounds the parameters of one group: each signal for up to four
+	// MaxSignals bounds the parameters of one group: each signal for up to eight
 	// cohorts.
-	MaxSignals = 4 * int(nodesignal.Count)
+	MaxSignals = 8 * int(nodesignal.Count)
 )
 
 // Value is the threshold of one peer group, or of a whole cluster when Group is empty.
