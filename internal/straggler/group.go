@@ -115,6 +115,7 @@ const staleTTL = 250
 type track struct {
 	Tracker
 	slow  float32 // moving average of the deviation in units of the scale
+	short float32 // moving average of the value, zero for none
 	same  uint16  // ticks with the very same value; throughput only
 	stale uint8   // time since the node told it, in parts of the TTL, see staleTTL
 	known bool    // there is a deviation of the tick before
@@ -123,7 +124,15 @@ type track struct {
 // reset makes it the track of an unknown node.
 func (t *track) reset() {
 	t.Reset()
-	t.slow, t.known = 0, false
+	t.slow, t.short, t.known = 0, 0, false
+}
+
+// follow takes a value into the short mean, with a weight.
+func (t *track) follow(x, weight float64) {
+	if t.short == 0 {
+		t.short = float32(x)
+	}
+	t.short += float32(weight) * (float32(x) - t.short)
 }
 
 func newGroup(c *cluster, key string, peers []string, d Decision) *group {

@@ -22,6 +22,7 @@ func (e *Engine) judge(g *group, s nodesignal.Signal) {
 			t.known, t.n = false, 0
 			continue
 		}
+		e.part(g, s, t)
 		if t.update(&e.cfg, &e.cfg.Signals[s], &e.scratch, len(e.slots), e.x, e.bias, e.at, e.elapsed) {
 			e.step(g, s, t)
 			continue
@@ -45,6 +46,7 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
 	slots, x, bias := e.slots, e.x, e.bias
 	all, calm := 0, 0
 	young := e.young(g)
+	recent := min(1, float64(e.elapsed)/float64(e.cfg.Incident.PartWindow))
 	for i := range g.members {
 		m := &g.members[i]
 		if m.state != StateActive || !m.known.has(s) || m.flags&flagContested != 0 ||
@@ -61,9 +63,12 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
 		}
 		slots[all] = int32(i)
 		all++
-		if tr := &sig.tracks[i]; m.fresh.has(s) && !tr.Suspect() {
-			x[calm], bias[calm] = sig.x[i], tr.bias
-			calm++
+		if tr := &sig.tracks[i]; m.fresh.has(s) {
+			tr.follow(sig.x[i], recent)
+			if !tr.Suspect() {
+				x[calm], bias[calm] = sig.x[i], tr.bias
+				calm++
+			}
 		}
 	}
 	if 2*calm < all || calm < e.cfg.MinPeers {
@@ -135,7 +140,7 @@ func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 				}
 				tr.Tracker, tr.known = before, false
 			} else {
-				if known && !straggler {
+				if known && !straggler && !t.parting.on {
 					l.add(z, clamp((last-bias)*derived.perScale, -maxLag, maxLag), float64(tr.slow))
 				}
 				tr.known = true

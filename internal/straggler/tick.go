@@ -18,7 +18,7 @@ type scratch struct {
 	changes int           // of severity told in this cluster
 
 	bits                        []uint64
-	rest, ux, ubias             []float64
+	rest, yard, yardBias        []float64
 	distinct                    [maxDistinct]float64
 	x, bias                     []float64
 	slots                       []int32
