@@ -427,9 +427,7 @@ func BenchmarkEvaluate(b *testing.B) {
 	now := start
 	peers := threshold.Received{At: now, Value: threshold.Value{Threshold: 0.95, Ref: 0.05, QuorumMet: true, TTL: time.Hour}}
 	for s := range nodesignal.CPU {
-		peers.Signals = append(peers.Signals, threshold.SignalParams{Signal: s, Params: straggler.Params{
-			Centre: 1, Level: 1, Scale: 0.01, Kappa: 2.5, Limit: 8, MaxBias: 0.02,
-		}})
+		peers.Signals = append(peers.Signals, threshold.SignalParams{Signal: s, Params: peersAt(1)})
 	}
 	b.ReportAllocs()
 	for b.Loop() {

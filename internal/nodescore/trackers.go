@@ -23,6 +23,7 @@ type trackers struct {
 	version int64 // the tick that was stepped last
 	// warm counts the ticks since the node became active.
 	warm   int
+	late   bool // its group was settled before it came
 	same   sameness
 	cohort cohort
 }
@@ -65,12 +66,12 @@ func (t *trackers) hear(cfg *Config, peers *threshold.Received) {
 	case t.version == 0:
 		// The gateway counted the pushes before its first answer.
 		if p != nil {
-			t.warm = max(p.active-1, 0)
+			t.warm, t.late = max(p.active-1, 0), peers.Settled
 			t.cohort.start(p, t.warm)
 		}
 	case elapsed > cfg.ReadingTTL:
 		// To the gateway, too, the node was missing.
-		t.forget()
+		t.pause()
 	}
 	t.version = peers.Version
 	if p != nil {
@@ -106,7 +107,8 @@ func (t *trackers) step(cfg *Config, p *pushed, peers *threshold.Received, elaps
 		return
 	}
 	_, slow := t.straggler()
-	t.warm = min(t.warm+1, cfg.WarmupTicks)
+	t.warm++
+	warmup := straggler.WarmTicks(cfg.WarmupTicks, elapsed, t.late)
 	if t.cohort.follow(cfg, p, &peers.Value, elapsed, slow) && !slow {
 		// The past among other peers does not count.
 		t.resetAll()
@@ -129,12 +131,12 @@ func (t *trackers) step(cfg *Config, p *pushed, peers *threshold.Received, elaps
 			}
 		default:
 			tr.told = peers.Version
-			if t.warm < cfg.WarmupTicks {
+			if t.warm < warmup {
 				continue
 			}
 			before := tr.Tracker
 			tr.Step(&cfg.CUSUM, params, p.values.V[s], peers.Version)
-			if s == nodesignal.Throughput && t.same.ticks >= cfg.StuckTicks && before.Suspicion() == 0 && tr.Suspicion() > 0 {
+			if s == nodesignal.Throughput && t.same.ticks >= cfg.StuckTicks && before.Calm() && tr.MoreThan(&before) {
 				// It is the peers that moved: nobody measures this one.
 				tr.Tracker = before
 			}
@@ -169,6 +171,15 @@ func (t *trackers) straggler() (since time.Time, slow bool) {
 		slow = true
 	}
 	return since, slow
+}
+
+// pause is for a node that was silent, and keeps what it always differs by.
+func (t *trackers) pause() {
+	t.warm = 0
+	t.cohort = cohort{}
+	for s := range t.signals {
+		t.signals[s].Rest()
+	}
 }
 
 // forget makes the node new.

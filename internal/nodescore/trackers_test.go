@@ -16,6 +16,14 @@ import (
 
 var noPeers threshold.Received
 
+// peersAt are the parameters of peers with this median step rate.
+func peersAt(centre float64) straggler.Params {
+	return straggler.Params{
+		Centre: centre, Relative: true, MinGap: 0.05, Scale: 0.01, MaxBias: 0.02,
+		Limits: [...]float64{11, 9, 12}, Elapsed: interval,
+	}
+}
+
 // answer is what comes back with the push that has just been: the tick before
 // it, in which the peers had this centre.
 func (r *rig) answer(centre float64, more ...threshold.SignalParams) *threshold.Received {
@@ -23,9 +31,7 @@ func (r *rig) answer(centre float64, more ...threshold.SignalParams) *threshold.
 	return &threshold.Received{
 		Value: threshold.Value{
 			Version: last.UnixMilli(), Threshold: 0.9, Median: 0.99, Ref: 20, QuorumMet: true, TTL: 50 * time.Second,
-			Signals: append(more, threshold.SignalParams{Signal: nodesignal.Throughput, Params: straggler.Params{
-				Centre: centre, Level: 20, Scale: 0.01, Kappa: 2.5, Limit: 8, MaxBias: 0.02,
-			}}),
+			Signals: append(more, threshold.SignalParams{Signal: nodesignal.Throughput, Params: peersAt(centre)}),
 		},
 		At: last, First: last, After: last.Add(-interval),
 	}
@@ -113,9 +119,7 @@ func TestThePlainRuleWatchesMeanwhile(t *testing.T) {
 }
 
 func TestANodeFindsItsCohort(t *testing.T) {
-	upper := threshold.SignalParams{Signal: nodesignal.Throughput, From: 15, HasFrom: true, Params: straggler.Params{
-		Centre: 30, Level: 30, Scale: 0.01, Kappa: 2.5, Limit: 8, MaxBias: 0.02,
-	}}
+	upper := threshold.SignalParams{Signal: nodesignal.Throughput, From: 15, HasFrom: true, Params: peersAt(30)}
 	for rate, slow := range map[float64]bool{30: false, 27: true, 10: false, 8.5: true} {
 		r := newRig(t)
 		var res Result
@@ -128,9 +132,7 @@ func TestANodeFindsItsCohort(t *testing.T) {
 
 // TestANodeFindsItsCohortByAnotherSignal: its group is split by the clock.
 func TestANodeFindsItsCohortByAnotherSignal(t *testing.T) {
-	upper := threshold.SignalParams{Signal: nodesignal.Throughput, From: 0.5, By: nodesignal.CPU, HasFrom: true, Params: straggler.Params{
-		Centre: 30, Level: 30, Scale: 0.01, Kappa: 2.5, Limit: 8, MaxBias: 0.02,
-	}}
+	upper := threshold.SignalParams{Signal: nodesignal.Throughput, From: 0.5, By: nodesignal.CPU, HasFrom: true, Params: peersAt(30)}
 	for cpu, slow := range map[float64]bool{0.4: false, 0.6: true} {
 		r := newRig(t)
 		var res Result
@@ -164,12 +166,12 @@ func TestNobodyIsAccusedByWhatNobodyMeasures(t *testing.T) {
 func TestATickWithoutParametersEndsTheVerdict(t *testing.T) {
 	r := newRig(t)
 	for range 12 {
-		r.step(r.answer(20), of(StepRate, 19))
+		r.step(r.answer(20), of(StepRate, 17))
 	}
 	require.True(t, r.n.straggler)
 	few := r.answer(20)
 	few.Signals, few.QuorumMet, few.Threshold = nil, false, 0
-	res := r.step(few, of(StepRate, 19))
+	res := r.step(few, of(StepRate, 17))
 	assert.False(t, res.Straggler, "with whom should it be compared")
 	assert.Zero(t, res.Suspicion)
 }

@@ -75,39 +75,25 @@ type Config struct {
 	MaxNodes    int `mapstructure:"max_nodes"`
 }
 
-// Estimator holds the constants of a group's spread and of the sums' limits,
-// in the order of their use. test/scenarios measures what they give together.
+// Estimator holds the constants of a group's spread and of its nodes' biases, in the
+// order of their use. test/scenarios measures what they give together.
 type Estimator struct {
 	// TiedBelow is the spread under which most values count as tied. Their mean
 	// deviation counts then too, each bounded by TiedClip (Iglewicz and Hoaglin 1993).
 	TiedBelow float64 `mapstructure:"tied_below"`
 	TiedClip  float64 `mapstructure:"tied_clip"`
-	// PriorScale, with the weight of PriorPeers peers, steadies the spread of
-	// small groups: of 5 nodes it varies by 58 % around its mean. It is a share of
-	// the smallest gap worth an alert: 1 % at 5 % is the noise of a healthy job's
-	// step time over 10 s.
-	PriorScale float64 `mapstructure:"prior_scale"`
-	PriorPeers float64 `mapstructure:"prior_peers"`
-	// ScaleAlpha is the weight of this tick in the spread's moving average. The
-	// spread is smoothed, the centre never: that must move with the fleet.
-	// Of fewer than ScalePeers peers it shrinks much slower than it grows: each
-	// tick says little, and to take them for steadier than they are costs false
-	// alarms.
-	ScaleAlpha float64 `mapstructure:"scale_alpha"`
-	ScalePeers float64 `mapstructure:"scale_peers"`
-	// MinScale is the least spread, a share of the smallest gap worth an alert:
-	// what is measured is no better than 1 % at 5 %.
+	// ScaleWindow is the time constant of the spread. The spread is smoothed, the
+	// centre never: that must move with the fleet.
+	ScaleWindow time.Duration `mapstructure:"scale_window"`
+	// MinScale is the least spread, a share of the smallest gap worth an alert.
 	MinScale float64 `mapstructure:"min_scale"`
 	// MaxQuantum bounds the step between values that is taken for a resolution.
 	MaxQuantum float64 `mapstructure:"max_quantum"`
-	// PhiAlpha is the weight of this tick in the autocorrelation's moving
-	// average, MaxPhi its bound. A mean over 60 s told every 10 s has 0.8.
-	PhiAlpha float64 `mapstructure:"phi_alpha"`
-	MaxPhi   float64 `mapstructure:"max_phi"`
-	// MinLimit is the limit of the sums in units of the spread, before
-	// autocorrelation raises it: 9.2 leaves less than one false alarm in a hundred
-	// node-days under noise of 2 %.
-	MinLimit float64 `mapstructure:"min_limit"`
+	// A node may differ from its peers for good by MinBias, a share of the smallest
+	// gap worth an alert, and by BiasSpreads times the spread of what the nodes
+	// differ by: 3.5 leaves one healthy node of 4,000 beyond.
+	MinBias     float64 `mapstructure:"min_bias"`
+	BiasSpreads float64 `mapstructure:"bias_spreads"`
 	// LevelWindow is the time constant of a group's usual level; it stands
 	// still while the group is below it.
 	LevelWindow time.Duration `mapstructure:"level_window"`
@@ -200,10 +186,8 @@ func DefaultConfig() Config {
 		Signals:  nodesignal.Defaults(),
 		MinPeers: 3, WarmupTicks: 6,
 		Estimator: Estimator{
-			TiedBelow: 0.005, TiedClip: 0.05, PriorScale: 0.2, PriorPeers: 10,
-			ScaleAlpha: 0.05, ScalePeers: 40, MinScale: 0.2, MaxQuantum: 0.05,
-			PhiAlpha: 0.01, MaxPhi: 0.98, MinLimit: 9.2,
-			LevelWindow: time.Hour,
+			TiedBelow: 0.005, TiedClip: 0.05, ScaleWindow: 30 * time.Minute, MinScale: 0.1, MaxQuantum: 0.05,
+			MinBias: 0.5, BiasSpreads: 3.5, LevelWindow: time.Hour,
 		},
 		CUSUM: DefaultCUSUM(),
 		Split: Split{

@@ -215,7 +215,7 @@ func (g *group) behind(i int, s nodesignal.Signal) bool {
 		return g.plain[i].low > 0
 	}
 	sig := g.signals[s]
-	return sig != nil && sig.tracks[i].run > 0
+	return sig != nil && float64(sig.tracks[i].last) > sig.cohorts[0].params.MinGap/2
 }
 
 // nodeEvent says how a node compares with its peers now.

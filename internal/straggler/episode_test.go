@@ -72,7 +72,7 @@ func TestFlappingIsHeld(t *testing.T) {
 		p.slow(0.3, 5)
 		told := p.ticks(8)
 		p.slow(0, 5)
-		return append(told, p.ticks(40)...)
+		return append(told, p.ticks(60)...)
 	}
 	for range 2 {
 		require.Equal(t, []string{"node onset j-05", "node end j-05 recovered"}, brief(flap()))
@@ -84,11 +84,11 @@ func TestFlappingIsHeld(t *testing.T) {
 		require.Empty(t, flap(), "not told again")
 	}
 	assert.EqualValues(t, 1, p.counters.Flapping, "counted once")
-	// The last verdict ended at most 40 ticks ago: an hour from then.
+	// The last verdict ended at most 60 ticks ago: an hour from then.
 	told := p.ticks(360)
 	require.Equal(t, []string{"node end j-05 recovered"}, brief(told))
 	left := p.now.Sub(told[0].At)
-	assert.Less(t, left, 40*tick)
+	assert.Less(t, left, 60*tick)
 	require.Equal(t, []string{"node onset j-05", "node end j-05 recovered"}, brief(flap()), "a new hour")
 	assert.EqualValues(t, 1, p.counters.Flapping)
 }

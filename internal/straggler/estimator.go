@@ -15,12 +15,21 @@ type estimator struct {
 	known  bool
 	params Params
 	n      int
-	// scale is the smoothed spread, phi the smoothed autocorrelation.
-	// memory is how much of a deviation is in the slow average of those before.
-	// before is the scale of before there were parts.
-	scale, phi, memory float64
-	before             float64
-	ticks              int
+	// threshold is that of the report.
+	threshold float64
+	// scale is the smoothed spread, phi the smoothed autocorrelation from one tick to
+	// the next. age is how long the cohort is known.
+	scale, phi float64
+	ticks      int
+	age        time.Duration
+	// wander is the variance that nodes drift by within an hour. offset and maxBias
+	// are those of the parameters, grows is by how much a sum's variance grows as
+	// its noise lasts. All are of the last review, which was at reviewed.
+	wander, offset, maxBias float64
+	grows                   [numSums]float64
+	limits                  [numSums]float64
+	reviewed                time.Duration
+	tails                   *tails
 	// usual is the centre's slow average; it stands still while the centre is low.
 	// low counts the low ticks and lowSince is the first; fall is the centre's
 	// distance below usual, a fraction.
@@ -31,11 +40,8 @@ type estimator struct {
 	lowSince   int64
 	fall       float64
 	parting    parting
+	before     float64 // the scale of before there were parts
 }
-
-// firstPhi is taken for the autocorrelation of a group that is not known yet:
-// that of a mean over 60 s told every 10 s. It errs to the slow side.
-const firstPhi = 0.8
 
 // update takes the values of this tick and their nodes' biases, from the nodes among
 // the cohort's n that show the normal. false means that nobody can be judged. elapsed
@@ -45,26 +51,32 @@ func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, n int
 	if len(x) < cfg.MinPeers {
 		return false
 	}
-	centre := b.ref
-	if b.ref == 0 || !slices.Equal(x, b.throughputs) { // else the group's rule has just found it
-		b.bits = bitsOf(b.bits[:0], x)
-		centre = median(b.bits)
-	}
-	level := t.learn(cfg, spec, centre, at, elapsed)
-	if len(b.yard) >= leastYard {
-		x, bias = b.yard, b.yardBias
-		b.bits = bitsOf(b.bits[:0], x)
-		centre = median(b.bits)
-	}
 	p := &t.params
-	p.Centre, p.Level = centre, float64(spec.Direction)*level
-	if !(level > 0) || math.IsInf(1/level, 1) {
+	p.Relative, p.High, p.MinGap = spec.Relative, spec.Direction == nodesignal.High, spec.MinGap
+	p.Offset, p.Elapsed = t.offset, min(elapsed, maxElapsed)
+	// Each less its bias before the median: else it moves with those that are silent.
+	c := b.centre(p, x, bias)
+	p.Centre = p.value(c + t.offset)
+	t.learn(cfg, spec, p.Centre, at, elapsed)
+	if len(b.yard) >= leastYard {
+		x = b.yard
+		c = b.centre(p, x, b.yardBias)
+		p.Centre = p.value(c + t.offset)
+	}
+	unit := 1.0
+	if p.Relative {
+		unit = p.Centre
+	}
+	if !(unit > leastLevel) {
 		return false // all of it stands still: nobody is slower than the others
 	}
-	s := t.spread(&cfg.Estimator, cfg.Estimator.PriorScale*spec.MinGap, b, x, bias)
 	e := &cfg.Estimator
-	if t.ticks == 0 {
-		t.scale, t.phi, t.memory = s, firstPhi, firstMemory
+	s := e.spread(b, c)
+	t.ticks = min(t.ticks+1, 1<<30)
+	t.age += elapsed
+	if t.ticks == 1 {
+		t.scale = s
+		t.maxBias = e.MinBias * spec.MinGap
 	}
 	// The gap between two sides is no spread: once they are parted the one before counts.
 	switch {
@@ -73,38 +85,44 @@ func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, n int
 	case t.parting.on && t.before > 0:
 		t.scale, t.before = min(t.scale, t.before), 0
 	}
-	t.ticks++
-	alpha := e.ScaleAlpha
-	if s < t.scale {
-		alpha *= float64(len(x)) / (float64(len(x)) + e.ScalePeers)
-	}
-	t.scale += max(alpha, 1/float64(t.ticks)) * (s - t.scale)
-	q := quantum(b, x, e.MaxQuantum*level) / level
-	// In proportion to the loss worth an alert: so one tick's deviation, which is
-	// bounded in units of the scale, can always be more than the allowance.
-	p.Scale = max(t.scale, e.MinScale*spec.MinGap, q/2)
-	// Half of the smallest loss worth an alert lies halfway between healthy and
-	// faulty: there a cumulative sum finds a fault soonest. One step of a coarse
-	// resolution counts for little. The limit keeps the time to a false alarm as with
-	// the smallest allowance. It grows with noise that lasts from tick to tick, and
-	// shrinks where the noise is below the least scale.
-	least := cfg.CUSUM.MinKappa
-	p.Kappa = max(least, spec.MinGap/2/p.Scale, stepKappa*q/p.Scale)
-	p.Limit = max(e.MinLimit, e.MinLimit*(least/p.Kappa)*(t.scale/p.Scale)*longer(t.lasting(e)))
-	p.Phi = t.phi
-	p.MaxBias = cfg.CUSUM.BiasShare * spec.MinGap
-	p.Round()
-	t.known = p.Valid()
-	return t.known
+	t.scale += max(min(1, float64(elapsed)/float64(e.ScaleWindow)), 1/float64(t.ticks)) * (min(s, maxSurge*t.scale) - t.scale)
+	least := e.MinScale * spec.MinGap
+	t.scale = max(t.scale, least/maxSurge) // it must be able to grow
+	// The spread of this very tick is the shield when all nodes differ more than usual.
+	p.Scale = max(t.scale, least, s/(1+peersToTrust/math.Sqrt(float64(len(x)))))
+	p.Burst = p.Scale > burst*max(t.scale, least)
+	p.Step = quantum(b, x, e.MaxQuantum*unit) / unit
+	p.Scale = max(p.Scale, p.Step/2)
+	p.Wander, p.MaxBias = math.Sqrt(t.wander), t.maxBias
+	return true
 }
 
-// stepKappa is the share of one step of a resolution that is taken off: a tenth
-// is left, for a node that is off by one step for minutes.
-const stepKappa = 0.9
+// centre is the middle of the values' levels less their biases, which stay in b.levels.
+func (b *scratch) centre(p *Params, x, bias []float64) float64 {
+	b.levels, b.bits = b.levels[:0], b.bits[:0]
+	for i, v := range x {
+		y := p.level(v) - bias[i]
+		b.levels = append(b.levels, y)
+		b.bits = append(b.bits, math.Float64bits(y+levelShift))
+	}
+	return median(b.bits) - levelShift
+}
 
-// learn follows the usual level and how long the centre has been below it, and
-// returns what a difference is a fraction of.
-func (t *estimator) learn(cfg *Config, spec *nodesignal.Spec, centre float64, at int64, elapsed time.Duration) float64 {
+const (
+	// levelShift makes levels positive: their bits are in order then.
+	levelShift = 1024
+	// leastLevel is what counts as standing still.
+	leastLevel = 1e-300
+	// maxSurge bounds what one tick adds to the smoothed spread, in units of it.
+	maxSurge = 4
+	// peersToTrust weighs the spread of one tick, which varies with few peers.
+	peersToTrust = 1.5
+	// burst is how far beyond the usual spread a tick is one.
+	burst = 1.5
+)
+
+// learn follows the usual level and how long the centre has been below it.
+func (t *estimator) learn(cfg *Config, spec *nodesignal.Spec, centre float64, at int64, elapsed time.Duration) {
 	// With a third more nodes, or fewer, it is another set that has another level.
 	// While it is low only more are: what takes some may well slow the others.
 	lasts := time.Duration(at-t.lowSince)*time.Millisecond >= cfg.Incident.RelearnAfter
@@ -130,40 +148,34 @@ func (t *estimator) learn(cfg *Config, spec *nodesignal.Spec, centre float64, at
 			t.lowSince = at
 		}
 		t.low = min(t.low+1, maxTicks)
-		return level
+		return
 	}
 	t.low = 0
 	if p.on || p.lasts > 0 {
-		return level
+		return
 	}
 	t.usualTicks = min(t.usualTicks+1, 1<<20)
 	t.usual += min(1, max(float64(elapsed)/float64(cfg.Estimator.LevelWindow), 1/float64(t.usualTicks))) * (centre - t.usual)
-	return level
 }
 
 // relearn takes what is for what is usual.
 func (t *estimator) relearn() { t.usualTicks, t.low, t.parting = 0, 0, parting{} }
 
-// spread is the robust standard deviation of what the biases leave of the
-// deviations. Their middle is the centre's: another selection for it would be a
-// sixth of a tick.
-func (t *estimator) spread(e *Estimator, prior float64, b *scratch, x, bias []float64) float64 {
-	n := float64(len(x))
-	p := &t.params
-	bits := b.bits[:0]
-	perLevel := 1 / p.Level
+// spread is the robust standard deviation of b.levels around their middle.
+func (e *Estimator) spread(b *scratch, c float64) float64 {
+	n := len(b.levels)
 	sum := 0.0
-	for i, v := range x {
-		r := math.Abs(clamp((p.Centre-v)*perLevel, -maxGap, maxGap) - bias[i])
+	b.bits = b.bits[:0]
+	for _, y := range b.levels {
+		r := math.Abs(y - c)
 		sum += clamp(r, 0, e.TiedClip)
-		bits = append(bits, math.Float64bits(r))
+		b.bits = append(b.bits, math.Float64bits(r))
 	}
-	b.bits = bits
-	s := MADToSigma * median(bits) * smallSample(len(x))
+	s := MADToSigma * median(b.bits) * smallSample(n)
 	if s < e.TiedBelow {
-		s = max(s, meanToSigma*sum/n)
+		s = max(s, meanToSigma*sum/float64(n))
 	}
-	return math.Sqrt((n*s*s + e.PriorPeers*prior*prior) / (n + e.PriorPeers))
+	return s
 }
 
 // meanToSigma turns a mean absolute deviation into a standard deviation for
@@ -184,20 +196,22 @@ func smallSample(n int) float64 {
 const maxDistinct = 64
 
 // quantum is the smallest step between the values when they are so few that
-// they must be steps, at most limit, else 0.
+// they must be steps, at most limit, else 0. A value that only one node has is none.
 func quantum(b *scratch, x []float64, limit float64) float64 {
 	most := min(max(3, len(x)/4), maxDistinct)
-	d := b.distinct[:0]
+	d, n := b.distinct[:0], 0
 	for _, v := range x {
-		if slices.Contains(d, v) {
-			continue
+		if k := slices.Index(d, v); k >= n {
+			d[k], d[n] = d[n], v // those of several nodes come first
+			n++
+		} else if k < 0 {
+			if len(d) == most {
+				return 0
+			}
+			d = append(d, v) // b.distinct has room for all
 		}
-		if len(d) == most {
-			return 0
-		}
-		d = append(d, v) // b.distinct has room for all
 	}
-	if len(d) < 2 {
+	if d = d[:n]; n < 2 {
 		return 0
 	}
 	slices.Sort(d)
@@ -209,54 +223,114 @@ func quantum(b *scratch, x []float64, limit float64) float64 {
 }
 
 // lag sums up what the pooled autocorrelation of one tick is made of.
-type lag struct{ product, now, before, slow float64 }
+type lag struct{ product, now, before float64 }
 
 // maxLag bounds what one deviation adds, in units of the scale: one faulty node
 // is not how the healthy ones vary.
 const maxLag = 3
 
-func (l *lag) add(z, before, slow float64) {
-	l.slow += z * slow
+func (l *lag) add(z, before float64) {
 	l.product += z * before
 	l.now += z * z
 	l.before += before * before
 }
 
 // correlate follows the autocorrelation.
-func (t *estimator) correlate(e *Estimator, l *lag) {
+func (t *estimator) correlate(e *Estimator, l *lag, elapsed time.Duration) {
 	square := l.now * l.before
 	if square <= 0 {
 		return
 	}
-	phi := min(max(l.product/math.Sqrt(square), 0), e.MaxPhi)
-	t.phi += e.PhiAlpha * (phi - t.phi)
-	t.memory += e.PhiAlpha * (clamp(l.slow/l.now, 0, 1) - t.memory)
+	phi := min(max(l.product/math.Sqrt(square), 0), maxPhi)
+	t.phi += min(1, float64(elapsed)/float64(e.ScaleWindow)) * (phi - t.phi)
 }
 
-// slowAlpha is the weight of a tick in a node's slow average: eight minutes.
-const slowAlpha = 1.0 / 48
+// maxPhi bounds the autocorrelation.
+const maxPhi = 0.98
 
-// firstMemory is what noise with firstPhi has.
-const firstMemory = slowAlpha * firstPhi / (1 - (1-slowAlpha)*firstPhi)
+const (
+	// reviewAfter is how often limits, bias bound and wander are looked at anew, and
+	// wanderWindow the memory of the last.
+	reviewAfter, wanderWindow = time.Minute, 30 * time.Minute
+	// The sum of the smallest losses accuses after lowAfter, and lowNodes of all nodes
+	// together: each gives a peak an hour, and then they outweigh what was assumed.
+	lowAfter, lowNodes = 2 * time.Hour, 60 * time.Hour
+)
 
-// lasting is the autocorrelation that counts for sums. The lag of one tick hides
-// lasting noise beneath short noise. The regression of z on its slow average,
-// c = a*phi/(1-(1-a)*phi), gives the phi of the lasting noise; the greater phi
-// counts.
-func (t *estimator) lasting(e *Estimator) float64 {
-	return min(max(t.phi, t.memory/(slowAlpha+(1-slowAlpha)*t.memory)), e.MaxPhi)
+// due reports whether the review is.
+func (t *estimator) due() bool {
+	return t.tails == nil || t.age-t.reviewed >= reviewAfter
 }
 
-// longer is how much higher a limit is for autocorrelation. It lies between the
-// growth of a short sum's standard deviation and of a long sum's variance,
-// (1+phi)/(1-phi). The latter counts once a deviation lasts as long as the sum.
-func longer(phi float64) float64 {
-	f := (1 + phi) / math.Sqrt(1-phi)
-	if phi > longPhi {
-		f *= math.Sqrt((1 - longPhi) / (1 - phi))
+// review reads the limits, the bound of the biases and how nodes drift off the
+// trackers of the cohort's members in slots.
+func (t *estimator) review(cfg *Config, spec *nodesignal.Spec, b *scratch, tracks []track) {
+	e := &cfg.Estimator
+	since := t.age - t.reviewed
+	t.reviewed = t.age
+	if n, sigma, _ := b.spreadOf(tracks, func(t *track) float64 { return float64(t.raw) }); n > 0 && !t.parting.on {
+		t.maxBias = max(e.MinBias*spec.MinGap, e.BiasSpreads*(1+4/float64(n))*sigma)
+		_, _, t.offset = b.spreadOf(tracks, func(t *track) float64 { return float64(t.bias) })
 	}
-	return f
+	square := max(t.scale, e.MinScale*spec.MinGap)
+	square *= square
+	phi := t.phi
+	t.grows[loud] = (1 + phi) / (1 - phi)
+	_, recent, _ := b.spreadOf(tracks, func(t *track) float64 { return float64(t.recent) })
+	_, lasting, _ := b.spreadOf(tracks, func(t *track) float64 { return float64(t.lasting) })
+	elapsed := max(t.params.Elapsed, time.Second) // nobody ticks faster for long
+	short, long := t.shrinks(shortMean, elapsed), t.shrinks(longMean, elapsed)
+	fast, slow := recent*recent/square/short, lasting*lasting/square/long
+	t.grows[mid], t.grows[low] = max(fast, slow, 1), max(slow, 1)
+	if !t.params.Burst && !t.parting.on {
+		left := max(0, lasting*lasting-1.5*square*min(max(fast, 1), 40)*long)
+		t.wander += min(1, float64(since)/float64(wanderWindow)) * (left - t.wander)
+	}
+	p := t.params
+	p.Burst, p.Wander, p.Scale = false, math.Sqrt(t.wander), math.Sqrt(square)
+	s := p.steps(&cfg.CUSUM)
+	if t.tails == nil {
+		t.tails = &tails{}
+		t.tails.start(&s, &t.grows)
+	}
+	t.tails.fade(since)
+	t.limits = t.tails.limits(&s, &t.grows, elapsed)
+	if t.age < lowAfter || t.tails.nodeTicks*float64(elapsed) < float64(lowNodes) {
+		t.limits[low] = -t.limits[low]
+	}
+	for _, i := range b.slots {
+		for j := range numSums {
+			if m := &tracks[i].given.minutes[j]; *m > 0 {
+				*m--
+			}
+		}
+	}
 }
 
-// longPhi is the autocorrelation of what lasts for ten ticks.
-const longPhi = 0.9
+// shrinks is the variance of a mean over a window for noise that does not last.
+func (t *estimator) shrinks(window, elapsed time.Duration) float64 {
+	if t.age < window {
+		return min(1, float64(elapsed)/float64(max(t.age, elapsed)))
+	}
+	a := min(1, float64(elapsed)/float64(window))
+	return a / (2 - a)
+}
+
+// spreadOf is the robust standard deviation and the middle of something of the healthy
+// members in slots, and how many there are.
+func (b *scratch) spreadOf(tracks []track, of func(*track) float64) (n int, sigma, centre float64) {
+	b.levels, b.bits = b.levels[:0], b.bits[:0]
+	for _, i := range b.slots {
+		if t := &tracks[i]; t.lived > 0 && !t.straggler {
+			x := of(t)
+			b.levels = append(b.levels, x)
+			b.bits = append(b.bits, math.Float64bits(x+levelShift))
+		}
+	}
+	if n = len(b.levels); n == 0 {
+		return 0, 0, 0
+	}
+	centre = median(b.bits) - levelShift
+	b.bits = deviations(b.bits[:0], b.levels, centre)
+	return n, MADToSigma * median(b.bits) * smallSample(n), centre
+}

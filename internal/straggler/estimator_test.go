@@ -16,29 +16,39 @@ import (
 func TestSpreadIsWhatTheFormulaSays(t *testing.T) {
 	cfg := DefaultConfig().Estimator
 	spread := func(x ...float64) float64 {
-		e := estimator{params: Params{Centre: 0.9, Level: 1}}
-		return e.spread(&cfg, 0.01, &scratch{}, x, make([]float64, len(x)))
+		return cfg.spread(&scratch{levels: x}, 0.9)
 	}
-	steadied := func(s float64, n int) float64 {
-		return math.Sqrt((float64(n)*s*s + 10*0.01*0.01) / float64(n+10))
-	}
-	assert.InDelta(t, steadied(MADToSigma*0.02*1.206, 5), spread(0.9, 0.92, 0.88, 0.99, 0.80), 1e-12)
-	assert.InDelta(t, steadied(1.2533*0.05/5, 5), spread(0.9, 0.9, 0.9, 0.9, 0.4), 1e-12, "most are tied, and one is bounded")
-	assert.InDelta(t, steadied(MADToSigma*0.1*20/19.2, 20), spread(
+	assert.InDelta(t, MADToSigma*0.02*1.206, spread(0.9, 0.92, 0.88, 0.99, 0.80), 1e-12)
+	assert.InDelta(t, 1.2533*0.05/5, spread(0.9, 0.9, 0.9, 0.9, 0.4), 1e-12, "most are tied, and one is bounded")
+	assert.InDelta(t, MADToSigma*0.1*20/19.2, spread(
 		1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8), 1e-12)
+}
+
+// TestTheCentreIsThatOfTheNodesWithoutTheirBiases: who is silent does not move it.
+func TestTheCentreIsThatOfTheNodesWithoutTheirBiases(t *testing.T) {
+	b := &scratch{}
+	p := &Params{Relative: true}
+	x, bias := []float64{}, []float64{}
+	for _, off := range []float64{-0.1, -0.05, 0, 0.05, 0.1} {
+		x, bias = append(x, 20*math.Exp(off)), append(bias, off)
+	}
+	assert.InDelta(t, 20, p.value(b.centre(p, x, bias)), 1e-9)
+	assert.InDelta(t, 20, p.value(b.centre(p, x[:3], bias[:3])), 1e-9)
 }
 
 func TestQuantumIsTheSmallestStep(t *testing.T) {
 	b := &scratch{}
-	assert.InDelta(t, 0.05, quantum(b, []float64{0.35, 0.1, 0.15, 0.1}, 1), 1e-12)
-	assert.InDelta(t, 0.02, quantum(b, []float64{0.35, 0.1, 0.15, 0.1}, 0.02), 1e-12, "bounded")
+	assert.InDelta(t, 0.05, quantum(b, []float64{0.35, 0.1, 0.15, 0.1, 0.35, 0.15}, 1), 1e-12)
+	assert.InDelta(t, 0.02, quantum(b, []float64{0.35, 0.1, 0.15, 0.1, 0.35, 0.15}, 0.02), 1e-12, "bounded")
 	assert.Zero(t, quantum(b, []float64{0.35, 0.1, 0.15, 0.2}, 1), "four different values of four are no steps")
 	assert.Zero(t, quantum(b, []float64{0.1, 0.1}, 1))
+	assert.Zero(t, quantum(b, []float64{0.1, 0.1, 0.1, 0.3}, 1), "one that differs is no step")
 }
 
-// TestTheSpreadShrinksSlowly: at first it is a plain mean, then it follows up at
-// once and down late, the later the fewer peers there are.
-func TestTheSpreadShrinksSlowly(t *testing.T) {
+// TestTheSpreadIsFollowed: at first it is a plain mean, then one over half an hour,
+// that a tick moves by no more than four times what it is. The tick's own spread
+// counts at once, less what it varies by with so few peers.
+func TestTheSpreadIsFollowed(t *testing.T) {
 	cfg := DefaultConfig()
 	spec := cfg.Signals[nodesignal.Compute]
 	update := func(e *estimator, off float64) {
@@ -54,10 +64,13 @@ func TestTheSpreadShrinksSlowly(t *testing.T) {
 
 	e = estimator{ticks: 1000, scale: wide.scale}
 	update(&e, 0.05)
-	assert.InDelta(t, wide.scale+0.05*5/45*(narrow.scale-wide.scale), e.scale, 1e-12)
-	e = estimator{ticks: 1000, scale: narrow.scale}
+	assert.InDelta(t, wide.scale+(narrow.scale-wide.scale)/180, e.scale, 1e-12)
+	assert.False(t, e.params.Burst)
+	e = estimator{ticks: 1000, scale: narrow.scale / 10}
 	update(&e, 0.1)
-	assert.InDelta(t, narrow.scale+0.05*(wide.scale-narrow.scale), e.scale, 1e-12)
+	assert.InDelta(t, narrow.scale/10*(1+3.0/180), e.scale, 1e-12, "bounded")
+	assert.InDelta(t, wide.scale/(1+1.5/math.Sqrt(5)), e.params.Scale, 1e-12)
+	assert.True(t, e.params.Burst)
 }
 
 // TestTheUsualLevelIsThatOfTheSameNodes: with a third more or fewer it is another.
@@ -67,7 +80,8 @@ func TestTheUsualLevelIsThatOfTheSameNodes(t *testing.T) {
 	for n, low := range map[int]int{8: 1, 7: 1, 6: 1, 5: 0, 10: 1, 11: 0} {
 		e := estimator{n: 8}
 		for range 100 {
-			assert.InDelta(t, 10, e.learn(&cfg, &spec, 10, 1, tick), 1e-9)
+			e.learn(&cfg, &spec, 10, 1, tick)
+			assert.InDelta(t, 10, e.usual, 1e-9)
 		}
 		e.n = n
 		e.learn(&cfg, &spec, 7, 2, tick)
@@ -103,11 +117,11 @@ func TestTheUsualLevelIsThatOfTheSameNodes(t *testing.T) {
 	assert.InDelta(t, 9.95, e.usual, 1e-9, "a tenth of the window")
 }
 
-func TestTrackerLearnsNoMoreThanTheSpreadAtOnce(t *testing.T) {
+func TestTrackerLearnsLittleAtOnce(t *testing.T) {
 	p, tr := params(), Tracker{}
-	p.Scale = 0.005
+	p.Scale, p.MaxBias = 0.005, 0.5
 	feed(&tr, &p, 1.4, 0, 1)
-	assert.InDelta(t, -0.005, tr.bias, 1e-12)
+	assert.InDelta(t, 0.02, tr.bias, 1e-6, "four times the spread")
 }
 
 func TestTrackerTellsTheGapOfAWellNode(t *testing.T) {

@@ -60,6 +60,9 @@ type group struct {
 	plain   []Verdict                 // only under DecisionThreshold
 	live    int
 	dirty   bool
+	// since is the first tick, in unix milliseconds; settled is long after it.
+	since   int64
+	settled bool
 
 	rule     rule
 	counts   [numStates]int
@@ -79,6 +82,7 @@ type member struct {
 	flags    memberFlags
 	cohort   uint8
 	warm     uint8 // ticks since it became active
+	late     uint8 // 1 if the group was settled before it came
 	signal   nodesignal.Signal
 	// suspicion is the greatest of its signals, gap the loss in that signal. Among
 	// several full sums the signal with the greatest weight, gap/min_gap, counts.
@@ -114,17 +118,16 @@ const staleTTL = 250
 // each array more is one more place that a tick waits for.
 type track struct {
 	Tracker
-	slow  float32 // moving average of the deviation in units of the scale
 	short float32 // moving average of the value, zero for none
 	same  uint16  // ticks with the very same value; throughput only
 	stale uint8   // time since the node told it, in parts of the TTL, see staleTTL
-	known bool    // there is a deviation of the tick before
+	given given
 }
 
 // reset makes it the track of an unknown node.
 func (t *track) reset() {
 	t.Reset()
-	t.slow, t.short, t.known = 0, 0, false
+	t.short = 0
 }
 
 // follow takes a value into the short mean, with a weight.
@@ -177,7 +180,11 @@ func (s *signal) count(slot int, x float64) {
 func (g *group) add(n *node) {
 	n.group, n.slot = g, len(g.nodes)
 	g.nodes = append(g.nodes, n)
-	g.members = append(g.members, member{reported: StateCalibrating, state: StateCalibrating, cohort: g.split.newcomer()})
+	m := member{reported: StateCalibrating, state: StateCalibrating, cohort: g.split.newcomer()}
+	if g.settled {
+		m.late = 1
+	}
+	g.members = append(g.members, m)
 	for _, s := range g.signals {
 		if s != nil {
 			s.add()
@@ -234,10 +241,25 @@ func pick[T any](from []T, order []int) []T {
 	return to
 }
 
+// pause is for a member that fell silent: it keeps what it always differs by.
+func (g *group) pause(i int) {
+	for _, s := range g.signals {
+		if s != nil {
+			s.tracks[i].Rest()
+		}
+	}
+	g.restart(i)
+}
+
 // forget makes a member a newcomer.
 func (g *group) forget(i int) {
-	g.members[i].warm, g.members[i].cohort = 0, g.split.newcomer()
 	g.forgetTrackers(i)
+	g.restart(i)
+}
+
+// restart has a member warm up anew.
+func (g *group) restart(i int) {
+	g.members[i].warm, g.members[i].cohort = 0, g.split.newcomer()
 	if g.plain != nil {
 		g.plain[i].Reset()
 	}

@@ -44,7 +44,7 @@ func TestAnIncidentFoldsItsNodes(t *testing.T) {
 	assert.Equal(t, in.ID, told[0].ID)
 	assert.InDelta(t, 1, told[0].Confidence, 0)
 	assert.Equal(t, told[0].At, told[1].At, "with the last of those that are well")
-	assert.LessOrEqual(t, told[0].At.Sub(recovers), 4*time.Minute+20*time.Second, "3 min from the last that speaks against them on")
+	assert.LessOrEqual(t, told[0].At.Sub(recovers), 6*time.Minute, "3 min from when their mean of two minutes is well")
 	assert.False(t, groupOf(t, p.last, "c", "j").Incident)
 	p.slow(0)
 	assert.Equal(t, []string{"node end j-03 recovered"}, brief(p.ticks(60)))
@@ -259,7 +259,7 @@ func TestTheEndTellsThePeakConfidence(t *testing.T) {
 	p.slow(0)
 	told := p.ticks(60)
 	require.Equal(t, []string{"node end j-03 recovered"}, brief(told))
-	assert.InDelta(t, 0.8647, told[0].Confidence, 1e-3, "1-exp(-2)")
+	assert.InDelta(t, 0.7769, told[0].Confidence, 1e-3, "1-exp(-1.5)")
 }
 
 // TestTheNumbersOfAnIncidentAreOfWhoIsInIt: the upper part of a group that is split.

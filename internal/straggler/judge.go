@@ -45,7 +45,7 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
 	e.slots, e.x, e.bias = slices.Grow(e.slots[:0], n)[:n], slices.Grow(e.x[:0], n)[:n], slices.Grow(e.bias[:0], n)[:n]
 	slots, x, bias := e.slots, e.x, e.bias
 	all, calm := 0, 0
-	young := e.young(g)
+	young, warm := e.young(g), e.warmups()
 	recent := min(1, float64(e.elapsed)/float64(e.cfg.Incident.PartWindow))
 	for i := range g.members {
 		m := &g.members[i]
@@ -58,22 +58,22 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
 		} else if e.outdated(g, i, s) {
 			continue
 		}
-		if int(m.warm) < e.cfg.WarmupTicks && !young {
+		if m.warm < warm[m.late] && !young {
 			continue
 		}
 		slots[all] = int32(i)
 		all++
 		if tr := &sig.tracks[i]; m.fresh.has(s) {
 			tr.follow(sig.x[i], recent)
-			if !tr.Suspect() {
-				x[calm], bias[calm] = sig.x[i], tr.bias
+			if !tr.straggler {
+				x[calm], bias[calm] = sig.x[i], float64(tr.bias)
 				calm++
 			}
 		}
 	}
 	if 2*calm < all || calm < e.cfg.MinPeers {
 		for k, i := range slots[:all] {
-			x[k], bias[k] = sig.x[i], sig.tracks[i].bias
+			x[k], bias[k] = sig.x[i], float64(sig.tracks[i].bias)
 		}
 		calm = all
 	}
@@ -83,10 +83,10 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
 // young reports whether too few of a group are warm to be peers of the others:
 // then those that are not are their own.
 func (e *Engine) young(g *group) bool {
-	warm := 0
+	n, warm := 0, e.warmups()
 	for i := range g.members {
-		if int(g.members[i].warm) >= e.cfg.WarmupTicks {
-			if warm++; warm >= e.cfg.MinPeers {
+		if m := &g.members[i]; m.warm >= warm[m.late] {
+			if n++; n >= e.cfg.MinPeers {
 				return false
 			}
 		}
@@ -116,50 +116,88 @@ func (e *Engine) outdated(g *group, i int, s nodesignal.Signal) bool {
 
 // step moves the trackers of the gathered members.
 func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
-	sig, p, c := g.signals[s], &t.params, &e.cfg.CUSUM
-	derived, perLevel, perGap := p.steps(), 1/p.Level, float32(1/e.cfg.Signals[s].MinGap)
-	warmup := uint8(e.cfg.WarmupTicks)
+	sig, p := g.signals[s], &t.params
+	if t.due() {
+		t.review(&e.cfg, &e.cfg.Signals[s], &e.scratch, sig.tracks)
+	}
+	p.Limits = t.limits
+	p.Round()
+	if t.known = p.Valid(); !t.known {
+		return
+	}
+	derived, perGap := p.steps(&e.cfg.CUSUM), float32(1/e.cfg.Signals[s].MinGap)
+	t.threshold = derived.threshold()
+	warm := e.warmups()
 	stuck := uint16(e.cfg.Episodes.StuckTicks)
 	var l lag
+	w := watch{tails: t.tails, sums: e.cfg.CUSUM.sums()}
 	var before Tracker
 	for _, i := range e.slots {
 		m, tr := &g.members[i], &sig.tracks[i]
-		if m.fresh.has(s) && m.warm >= warmup {
-			d := p.deviation(sig.x[i], perLevel)
-			last, bias, straggler := float64(tr.last), tr.bias, tr.straggler
-			z, known := clamp((d-bias)*derived.perScale, -maxLag, maxLag), tr.known
-			still := s == nodesignal.Throughput && tr.same >= stuck && tr.sum == 0
+		if m.fresh.has(s) && m.warm >= warm[m.late] {
+			last, straggler, known := float64(tr.last), tr.straggler, tr.Tracker.known
+			still := s == nodesignal.Throughput && tr.same >= stuck && tr.Calm()
 			if still {
 				before = tr.Tracker
 			}
-			tr.step(c, p, &derived, d, e.at)
-			if still && tr.sum > 0 {
+			w.given = &tr.given
+			tr.step(&derived, p.level(sig.x[i]), p.Deviation(sig.x[i]), e.at, &w)
+			if still && tr.MoreThan(&before) {
 				// It is the peers that moved: nobody measures this one.
-				if tr.same == stuck || known {
+				if !tr.Calm() && (tr.same == stuck || known) {
 					e.counters.Stuck++
 				}
-				tr.Tracker, tr.known = before, false
+				tr.Tracker = before
+				tr.known = false
 			} else {
 				if known && !straggler && !t.parting.on {
-					l.add(z, clamp((last-bias)*derived.perScale, -maxLag, maxLag), float64(tr.slow))
+					l.add(clamp(float64(tr.last)*derived.perScale, -maxLag, maxLag), clamp(last*derived.perScale, -maxLag, maxLag))
 				}
 				tr.known = true
-				tr.slow += slowAlpha * (float32(z) - tr.slow)
+				if !tr.straggler {
+					w.node(&tr.Tracker)
+				}
 			}
 		}
 		if tr.straggler {
 			m.flags |= flagSlow
 		}
-		suspicion := float32(0)
-		if tr.sum > 0 {
-			suspicion = tr.suspicion()
-		}
+		suspicion := tr.suspicion()
 		if suspicion > m.suspicion || (suspicion == m.suspicion && (m.signal == nodesignal.Score || (suspicion > 0 && tr.gap*perGap > m.weight))) {
 			m.suspicion, m.gap, m.weight, m.signal = suspicion, tr.gap, tr.gap*perGap, s
 		}
 	}
-	t.correlate(&e.cfg.Estimator, &l)
+	w.end(e.elapsed)
+	t.correlate(&e.cfg.Estimator, &l, e.elapsed)
 }
+
+// warmups are how many ticks with values a node needs to be judged, by member.late.
+func (e *Engine) warmups() [2]uint8 {
+	return [2]uint8{
+		uint8(WarmTicks(e.cfg.WarmupTicks, e.elapsed, false)), uint8(WarmTicks(e.cfg.WarmupTicks, e.elapsed, true)),
+	}
+}
+
+// WarmTicks is how many ticks with values make a node warm: the least, and a minute. A
+// node that came late, to a group that is settled, takes five: its caches are cold
+// while those of the others are not.
+func WarmTicks(least int, elapsed time.Duration, late bool) int {
+	if elapsed < time.Second { // no pace that nodes push at
+		return least
+	}
+	lasts := warmTime
+	if late {
+		lasts = lateTime
+	}
+	return max(least, int(min((lasts+elapsed/2)/elapsed, maxWarmTicks)))
+}
+
+const (
+	warmTime, lateTime = time.Minute, 5 * time.Minute
+	maxWarmTicks       = 250
+	// settledAfter is when a group is settled.
+	settledAfter = 15 * time.Minute
+)
 
 // judgePlain compares each member's score with the published threshold.
 func (e *Engine) judgePlain(g *group, now time.Time) {
@@ -190,7 +228,7 @@ func (e *Engine) since(g *group, i int) int64 {
 	if g.plain != nil {
 		return g.plain[i].Since.UnixMilli()
 	}
-	return g.signals[g.members[i].signal].tracks[i].since
+	return g.signals[g.members[i].signal].tracks[i].sinceMs()
 }
 
 // fill writes the next row of the report's nodes. The names in it are written
@@ -246,7 +284,7 @@ func (e *Engine) groupReport(to *GroupReport, cluster, name string, r *rule, cou
 
 // reportSignals adds how the group's nodes are compared to its report.
 func (e *Engine) reportSignals(g *group, r *GroupReport) {
-	r.Incident, r.Held = g.incident.on, g.split.held
+	r.Incident, r.Held, r.Settled = g.incident.on, g.split.held, g.settled
 	if g.incident.on {
 		r.IncidentSince = time.UnixMilli(g.incident.since).UTC()
 	}
@@ -279,7 +317,7 @@ func (g *group) signalReports(to *[nodesignal.Count]SignalReport, cohort int) {
 	for s, sig := range g.signals {
 		if sig != nil {
 			t := &sig.cohorts[cohort]
-			to[s] = SignalReport{Known: t.known, Params: t.params, N: t.n, Phi: t.phi, Fall: t.fall}
+			to[s] = SignalReport{Known: t.known, Params: t.params, Threshold: t.threshold, N: t.n, Phi: t.phi, Fall: t.fall}
 		}
 	}
 }

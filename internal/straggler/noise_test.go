@@ -85,11 +85,11 @@ func TestCPULosses(t *testing.T) {
 // TestConstantsThatCouldNeverAccuse are refused.
 func TestConstantsThatCouldNeverAccuse(t *testing.T) {
 	for key, change := range map[string]func(*Config){
-		"estimator::min_scale": func(c *Config) { c.Estimator.MinScale = 0.06 },
-		"cusum::min_kappa":     func(c *Config) { c.CUSUM.MinKappa = 8 },
-		"cusum::clip_high":     func(c *Config) { c.CUSUM.ClipHigh = 1.8 },
-		"cusum::max_noise":     func(c *Config) { c.CUSUM.MaxNoise = 0.9 },
-		"cusum::noise_ticks":   func(c *Config) { c.CUSUM.NoiseTicks = math.NaN() },
+		"estimator::min_scale": func(c *Config) { c.Estimator.MinScale = 0 },
+		"cusum::mid::reach":    func(c *Config) { c.CUSUM.Mid.Reach = 0 },
+		"cusum::loud::loss":    func(c *Config) { c.CUSUM.Loud.Loss = math.NaN() },
+		"cusum::low::wander":   func(c *Config) { c.CUSUM.Low.Wander = -1 },
+		"cusum::leave_after":   func(c *Config) { c.CUSUM.LeaveAfter = 0 },
 	} {
 		cfg := DefaultConfig()
 		change(&cfg)
@@ -111,16 +111,18 @@ func restlessNodes(seed uint64) func(int, int, float64) float64 {
 	}
 }
 
-// TestRestlessNodesAreNoStragglers: a node's own noise counts. A node with three times
-// its peers' noise is no straggler, and is found all the same when it loses 15 %.
+// TestRestlessNodesAreNoStragglers: what the restless ones reach by themselves sets the
+// limits. One of them is found all the same when it loses 15 %.
 func TestRestlessNodesAreNoStragglers(t *testing.T) {
 	s := simulation{nodes: 64, sd: 0.01, phi: 0.8, hours: 12, mutate: restlessNodes(1)}
 	s.run(t, 1)
-	assert.LessOrEqual(t, s.falseOnsets, 1)
-
-	alike := simulation{nodes: 64, sd: 0.01, phi: 0.8, hours: 12, mutate: restlessNodes(1), config: func(c *Config) { c.CUSUM.MaxNoise = 1 }}
-	alike.run(t, 1)
-	assert.Greater(t, alike.falseOnsets, 20, "as it is when all are taken for equally restless")
+	late := 0
+	for _, ev := range onsets(s.messages, SubjectNode) {
+		if ev.At.Sub(start) > 3*time.Hour { // by then something is known of them
+			late++
+		}
+	}
+	assert.LessOrEqual(t, late, 1)
 
 	wild, faulty := restlessNodes(1), first(1)
 	slow := slowBy(0.15, faulty, 720)
@@ -128,72 +130,6 @@ func TestRestlessNodesAreNoStragglers(t *testing.T) {
 	s.run(t, 2)
 	require.Contains(t, s.flagged, "n0000")
 	assert.LessOrEqual(t, s.flagged["n0000"], 30)
-}
-
-// TestNoFaultExcusesItself: a fault that grows, or that comes and goes, does not
-// become the noise that the node is compared with.
-func TestNoFaultExcusesItself(t *testing.T) {
-	for name, tc := range map[string]struct {
-		loss  func(tick int) float64
-		found bool
-	}{
-		"grows 4 % an hour":     {func(tick int) float64 { return 0.04 * float64(tick) / 360 }, true},
-		"20 % each other 2 min": {func(tick int) float64 { return 0.20 * float64(tick/12%2) }, true},
-		// Never three ticks in a row: no straggler, but no noise either.
-		"10 % each other tick": {func(tick int) float64 { return 0.10 * float64(tick%2) }, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p, c, tr := params(), DefaultCUSUM(), Tracker{}
-			p.Scale, p.Kappa, p.Limit, p.MaxBias = 0.01, 2.5, 18.5, 0.025
-			rng := rand.New(rand.NewPCG(1, 2))
-			ar, worst, found := 0.0, float32(0), false
-			for tick := range 1440 {
-				ar = 0.8*ar + 0.6*0.01*rng.NormFloat64()
-				tr.Step(&c, &p, 0.9-tc.loss(max(tick-720, 0))+ar, int64(tick+1))
-				found = found || tr.straggler
-				worst = max(worst, tr.limit)
-			}
-			assert.Equal(t, tc.found, found)
-			assert.LessOrEqual(t, worst, float32(1.5*18.5))
-		})
-	}
-}
-
-// TestRestlessnessIsBounded: at four times the peers' noise, whatever a node does.
-func TestRestlessnessIsBounded(t *testing.T) {
-	p, c, tr := params(), DefaultCUSUM(), Tracker{}
-	for tick := range 5000 {
-		tr.Step(&c, &p, 0.9+float64(tick%2)*2, int64(tick+1))
-	}
-	assert.InDelta(t, p.Limit*16*p.Kappa/max(p.Kappa, 4*c.MinKappa), tr.limit, 1e-3)
-}
-
-// TestWhatLastsIsSeenBeneathWhatDoesNot: half white noise, half of what lasts for
-// eight minutes: the lag of one tick is that of a noise that lasts for 15 s.
-func TestWhatLastsIsSeenBeneathWhatDoesNot(t *testing.T) {
-	long := make([]float64, 64)
-	rng := rand.New(rand.NewPCG(4, 4))
-	s := simulation{nodes: 64, sd: 0.01, hours: 12, mutate: func(i, _ int, x float64) float64 {
-		long[i] = 0.98*long[i] + 0.199*0.01*rng.NormFloat64()
-		return x * (1 + long[i])
-	}}
-	s.run(t, 1)
-	p := s.params()
-	assert.InDelta(t, 0.49, p.Phi, 0.08)
-	assert.InDelta(t, 9.2*1.25/p.Kappa*longer(0.94), p.Limit, 14)
-	assert.LessOrEqual(t, s.falseOnsets, 1)
-}
-
-func TestLonger(t *testing.T) {
-	assert.InDelta(t, 1, longer(0), 0)
-	assert.InDelta(t, 1.8/math.Sqrt(0.2), longer(0.8), 1e-12)
-	assert.InDelta(t, 1.9/math.Sqrt(0.1), longer(0.9), 1e-12)
-	assert.InDelta(t, 1.98/0.02*math.Sqrt(0.1), longer(0.98), 1e-9)
-	e := estimator{phi: 0.1, memory: firstMemory}
-	cfg := DefaultConfig().Estimator
-	assert.InDelta(t, firstPhi, e.lasting(&cfg), 1e-12)
-	e.memory = 1
-	assert.InDelta(t, 0.98, e.lasting(&cfg), 0)
 }
 
 // TestTheWorstSignalIsNamed: of two full sums that of the greater loss, in terms

@@ -140,11 +140,11 @@ func (e *Engine) part(g *group, s nodesignal.Signal, t *estimator) {
 		*p = parting{}
 		return
 	}
-	unit := float64(spec.Direction) / level
+	unit, offset := float64(spec.Direction)/level, t.offset
 	e.rest = e.rest[:0]
 	away := 0
 	for _, i := range e.slots {
-		v := float64(tracks[i].short)*unit + tracks[i].bias
+		v := float64(tracks[i].short)*unit - float64(tracks[i].bias) + offset
 		e.rest = append(e.rest, v)
 		if math.Abs(v-t.usual*unit) > spec.MinGap/2 {
 			away++
@@ -166,9 +166,9 @@ func (e *Engine) part(g *group, s nodesignal.Signal, t *estimator) {
 		return
 	}
 	for _, i := range e.slots {
-		v := float64(tracks[i].short)*unit + tracks[i].bias
+		v := float64(tracks[i].short)*unit - float64(tracks[i].bias) + offset
 		if (v < p.cut) == p.lower && g.members[i].fresh.has(s) {
-			e.yard, e.yardBias = append(e.yard, g.signals[s].x[i]), append(e.yardBias, tracks[i].bias)
+			e.yard, e.yardBias = append(e.yard, g.signals[s].x[i]), append(e.yardBias, float64(tracks[i].bias))
 		}
 	}
 }

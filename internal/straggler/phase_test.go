@@ -25,10 +25,10 @@ func TestAFallOfAllIsNoIncident(t *testing.T) {
 	p.slow(0.2, all...)
 	require.Empty(t, p.ticks(6*360))
 	assert.InDelta(t, 0.2, p.throughput().Fall, 0.01)
-	assert.InDelta(t, 10.05, p.throughput().Params.Level, 0.05)
+	assert.InDelta(t, 8.04, p.throughput().Params.Centre, 0.05)
 	require.Empty(t, p.ticks(1))
 	assert.Zero(t, p.throughput().Fall, "it is usual now")
-	assert.InDelta(t, 8.04, p.throughput().Params.Level, 0.05)
+	assert.InDelta(t, 8.04, p.throughput().Params.Centre, 0.05)
 
 	p.loss = func(_ string, i int) float64 { return map[bool]float64{true: 0.5, false: 0.2}[i == 4] }
 	require.Equal(t, []string{"node onset j-04"}, brief(p.ticks(20)), "nodes are found as before")
@@ -122,11 +122,11 @@ func TestAFaultOfMostIsOneIncident(t *testing.T) {
 	assert.InDelta(t, 0.2, told[0].Gap, 0.02)
 	assert.LessOrEqual(t, told[0].At.Sub(began), 100*time.Second)
 	require.Empty(t, p.ticks(6*360-10), "it lasts")
-	assert.InDelta(t, 2, p.node("j-00").Suspicion, 1e-6)
+	assert.InDelta(t, maxFull, p.node("j-00").Suspicion, 1e-6)
 	assert.Equal(t, []string{"group end 0 relearned"}, brief(p.ticks(30)))
 	require.Empty(t, p.ticks(400))
 	assert.False(t, p.node("j-00").Straggler, "most are what is usual")
-	assert.InDelta(t, 8.04, p.throughput().Params.Level, 0.1)
+	assert.InDelta(t, 8.04, p.throughput().Params.Centre, 0.1)
 	p.slow(0)
 	assert.Empty(t, p.ticks(400))
 }
@@ -153,7 +153,7 @@ func TestAFaultThatTakesNodesWithIt(t *testing.T) {
 		mutate(p)
 		return brief(p.ticks(100))
 	}
-	assert.Equal(t, []string{"group onset 8 stragglers", "missing onset 6"}, told(func(p *play) {
+	assert.Equal(t, []string{"missing onset 6", "group onset 8 stragglers"}, told(func(p *play) {
 		p.silent = func(_ string, i int) bool { return i < 6 }
 		p.slow(0.2, 6, 7, 8, 9, 10, 11, 12, 13)
 	}))

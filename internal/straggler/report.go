@@ -56,6 +56,9 @@ type GroupReport struct {
 	// Held is true when an incident kept the nodes' means of SplitBy where they
 	// were at this tick.
 	Held bool
+	// Settled is true of a group that was there long before: nodes that come to it
+	// take longer to warm up.
+	Settled bool
 	// Incident is true while many of its nodes are slow.
 	Incident      bool
 	IncidentSince time.Time
@@ -76,6 +79,9 @@ type SignalReport struct {
 	// Known is false when too few of them report it: nobody is judged by it.
 	Known  bool
 	Params Params
+	// Threshold is the value from which on evidence against a node gathers, in the
+	// signal's unit. A node's own bias shifts it.
+	Threshold float64
 	// N nodes were compared, Phi is how much of a deviation lasts to the next tick.
 	N   int
 	Phi float64

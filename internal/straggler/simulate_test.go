@@ -146,15 +146,15 @@ func TestSimulated(t *testing.T) {
 		maxTicks int
 	}{
 		"01 iid":        {simulation{sd: 0.01}, 1, 0.10, 4},
-		"02 correlated": {simulation{sd: 0.01, phi: 0.8}, 1, 0.10, 5},
+		"02 correlated": {simulation{sd: 0.01, phi: 0.8}, 1, 0.10, 6},
 		"03 biased":     {simulation{sd: 0.01, phi: 0.8, bias: 0.01}, 1, 0.10, 8},
 		// Under 2 % both kinds of mistakes happen: test/scenarios says how often.
 		"04 5 % under 1.5 %": {simulation{sd: 0.015, phi: 0.8, hours: 6}, 1, 0.05, 60},
 		"06 quantised":       {simulation{sd: 0.01, phi: 0.8, mutate: func(_, _ int, x float64) float64 { return math.Round(x/0.05) * 0.05 }}, 1, 0.10, 10},
-		"07 two jobs 50/50":  {simulation{sd: 0.01, phi: 0.8, level: twoJobs(0.5)}, 1, 0.10, 5},
-		"08 two jobs 70/30":  {simulation{sd: 0.01, phi: 0.8, level: twoJobs(0.7)}, 1, 0.10, 5},
+		"07 two jobs 50/50":  {simulation{sd: 0.01, phi: 0.8, level: twoJobs(0.5)}, 1, 0.10, 6},
+		"08 two jobs 70/30":  {simulation{sd: 0.01, phi: 0.8, level: twoJobs(0.7)}, 1, 0.10, 6},
 		"11 checkpoint dips": {simulation{sd: 0.01, phi: 0.8, level: dip}, 1, 0.10, 8},
-		"14 five nodes":      {simulation{nodes: 5, sd: 0.01, phi: 0.8, hours: 12}, 1, 0.10, 6},
+		"14 five nodes":      {simulation{nodes: 5, sd: 0.01, phi: 0.8, hours: 12}, 1, 0.10, 7},
 		"17 many nodes":      {simulation{nodes: 1000, sd: 0.01, phi: 0.8, hours: 2.5}, 1, 0.10, 5},
 	} {
 		for _, score := range []bool{false, true} {

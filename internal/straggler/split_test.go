@@ -198,11 +198,11 @@ func TestOneThatJoinsSlow(t *testing.T) {
 	p.idle = func(_ string, i int) bool { return i == 3 && p.k < 100 }
 	p.slow(0.3, 3)
 	require.Empty(t, p.ticks(100))
-	assert.Equal(t, []string{"node onset j-03"}, brief(p.ticks(12)), "its group is known")
+	assert.Equal(t, []string{"node onset j-03"}, brief(p.ticks(16)), "its group is known")
 
 	p = newPlay(t, []string{""}, 16, nil)
 	p.slow(0.3, 3)
-	assert.Equal(t, []string{"node onset -03"}, brief(p.ticks(12)), "all came together")
+	assert.Equal(t, []string{"node onset -03"}, brief(p.ticks(16)), "all came together")
 }
 
 // TestJobsAreToldApartByAnySignal: the rates are alike, the clocks are not.

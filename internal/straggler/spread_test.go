@@ -61,7 +61,8 @@ func TestCoarseResolution(t *testing.T) {
 	s.run(t, 2)
 	assert.Zero(t, s.healthy)
 	assert.Contains(t, s.flagged, "n0000")
-	assert.LessOrEqual(t, s.flagged["n0000"], 6)
-	p := s.params()
-	assert.InEpsilon(t, 0.9*2, p.Kappa, 0.01)
+	assert.LessOrEqual(t, s.flagged["n0000"], 7)
+	p, c := s.params(), DefaultCUSUM()
+	assert.InEpsilon(t, 0.9*p.Step/p.Scale, p.steps(&c).kappa[mid], 0.01)
+	assert.InDelta(t, 0.05/0.9, p.Step, 0.01)
 }

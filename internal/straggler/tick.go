@@ -17,19 +17,19 @@ type scratch struct {
 	elapsed time.Duration // since the tick before
 	changes int           // of severity told in this cluster
 
-	bits                        []uint64
-	rest, yard, yardBias        []float64
-	distinct                    [maxDistinct]float64
-	x, bias                     []float64
-	slots                       []int32
-	scores, throughputs         []float64 // of this group
-	ref                         float64   // the median of throughputs
-	wideScores, wideThroughputs []float64
-	clumps                      []clumped
-	cuts                        []cut
-	edges                       []float64
-	onsets                      []*node
-	ranking                     ranking
+	bits                         []uint64
+	rest, levels, yard, yardBias []float64
+	distinct                     [maxDistinct]float64
+	x, bias                      []float64
+	slots                        []int32
+	scores, throughputs          []float64 // of this group
+	ref                          float64   // the median of throughputs
+	wideScores, wideThroughputs  []float64
+	clumps                       []clumped
+	cuts                         []cut
+	edges                        []float64
+	onsets                       []*node
+	ranking                      ranking
 }
 
 // Tick computes thresholds and verdicts from the observations so far.
@@ -123,6 +123,10 @@ func (e *Engine) expire(g *group, now time.Time) {
 }
 
 func (e *Engine) tickGroup(g *group, now time.Time) {
+	if g.since == 0 {
+		g.since = e.at
+	}
+	g.settled = e.at-g.since >= settledAfter.Milliseconds()
 	e.states(g)
 	g.rule.update(&e.cfg, &e.scratch, e.scores, e.throughputs)
 	e.ref = g.rule.ref
@@ -149,7 +153,6 @@ func (e *Engine) states(g *group) {
 	g.scored = false
 	e.scores, e.throughputs = e.scores[:0], e.throughputs[:0]
 	scores, throughputs := g.signals[nodesignal.Score], g.signals[nodesignal.Throughput]
-	warmup := uint8(e.cfg.WarmupTicks)
 	for i := range g.members {
 		m := &g.members[i]
 		m.state = m.now(e.raw)
@@ -171,13 +174,15 @@ func (e *Engine) states(g *group) {
 		}
 		if m.state != StateActive {
 			// Idle, calibrating and missing nodes do no work to be slow at.
-			if m.warm > 0 {
+			if m.warm > 0 && m.state == StateMissing {
+				g.pause(i)
+			} else if m.warm > 0 {
 				g.forget(i)
 			}
 			m.fresh = 0
 			continue
 		}
-		if m.fresh != 0 && m.warm < warmup {
+		if m.fresh != 0 && m.warm < maxWarmTicks {
 			m.warm++
 		}
 		g.scored = g.scored || m.known&e.raw == 0

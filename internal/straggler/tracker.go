@@ -3,62 +3,93 @@
 package straggler
 
 import (
+	"fmt"
 	"math"
 	"time"
 )
 
-// CUSUM holds the constants of the cumulative sum (Page, Biometrika 1954) that
-// every node runs per signal.
-type CUSUM struct {
-	// ClipLow and ClipHigh bound one tick's deviation in units of the scale:
-	// one glitch may not fill the sum, one good tick may not empty it.
-	ClipLow  float64 `mapstructure:"clip_low"`
-	ClipHigh float64 `mapstructure:"clip_high"`
-	// EnterTicks in a row above kappa are needed besides a full sum, LeaveTicks
-	// in a row with an empty one end the verdict.
-	EnterTicks int `mapstructure:"enter_ticks"`
-	LeaveTicks int `mapstructure:"leave_ticks"`
-	// BiasShare of the smallest gap worth an alert is what a node may differ
-	// from its peers for good; BiasTicks is the time constant of learning it.
-	BiasShare float64 `mapstructure:"bias_share"`
-	BiasTicks float64 `mapstructure:"bias_ticks"`
-	// MinKappa is the least allowance in units of the spread. 1.25 is half of a
-	// loss of 5 % under noise of 2 %.
+// The sums that gather what speaks against a node: one for large losses, one for
+// the smallest loss worth an alert, one for less.
+const (
+	loud = iota
+	mid
+	low
+	numSums
+	unflagged = numSums // of Tracker.by
+)
+
+// Sum holds the constants of one bounded cumulative sum (Page, Biometrika 1954).
+type Sum struct {
+	// Loss that the sum is for, a share of the smallest gap worth an alert. Half of
+	// it is taken off at each tick: there a sum finds that loss soonest.
+	Loss float64 `mapstructure:"loss"`
+	// MinKappa is the least that is taken off, in units of the spread.
 	MinKappa float64 `mapstructure:"min_kappa"`
-	// NoiseTicks is the time constant of learning how restless a node is by
-	// itself, MaxNoise how much more than its peers it may be: 1 is none.
-	NoiseTicks float64 `mapstructure:"noise_ticks"`
-	MaxNoise   float64 `mapstructure:"max_noise"`
+	// Reach bounds what one tick adds: one glitch may not fill the sum.
+	Reach float64 `mapstructure:"reach"`
+	// MinLimit is the least limit, just over two ticks with all that Reach allows.
+	MinLimit float64 `mapstructure:"min_limit"`
+	// Wander is taken off per unit of what healthy nodes drift by within an hour.
+	Wander float64 `mapstructure:"wander"`
 
 	_ struct{}
 }
 
-// DefaultCUSUM returns the constants that test/scenarios measured: three ticks against
-// glitches, and three minutes to be well again. A bias of 0.025 at a gap of 0.05 is
-// learnt over six hours of 10 s ticks, and a node's own noise over one hour.
-func DefaultCUSUM() CUSUM {
-	return CUSUM{ClipLow: -3, ClipHigh: 8, EnterTicks: 3, LeaveTicks: 18, BiasShare: 0.5, BiasTicks: 2160, MinKappa: 1.25, NoiseTicks: 360, MaxNoise: 4}
+// CUSUM holds the constants of the sums that every node runs per signal.
+type CUSUM struct {
+	Loud Sum `mapstructure:"loud"`
+	Mid  Sum `mapstructure:"mid"`
+	Low  Sum `mapstructure:"low"`
+	// ClipLow bounds one tick's deviation in units of the spread: one good tick may
+	// not empty a sum.
+	ClipLow float64 `mapstructure:"clip_low"`
+	// EnterTicks since a sum was empty are needed besides a full sum. LeaveAfter of
+	// a mean that is well again ends the verdict.
+	EnterTicks int           `mapstructure:"enter_ticks"`
+	LeaveAfter time.Duration `mapstructure:"leave_after"`
+	// BiasWindow is the time constant of learning how a node always differs.
+	BiasWindow time.Duration `mapstructure:"bias_window"`
+
+	_ struct{}
 }
+
+// DefaultCUSUM returns the constants that the families of test/scenarios measured.
+func DefaultCUSUM() CUSUM {
+	return CUSUM{
+		Loud:    Sum{Loss: 2.4, MinKappa: 3, Reach: 5, MinLimit: 10.1, Wander: 2.5},
+		Mid:     Sum{Loss: 1, MinKappa: 1, Reach: 4, MinLimit: 9, Wander: 2.5},
+		Low:     Sum{Loss: 0.4, MinKappa: 0.35, Reach: 2.5, MinLimit: 12, Wander: 1.5},
+		ClipLow: -3, EnterTicks: 3, LeaveAfter: 3 * time.Minute, BiasWindow: 12 * time.Hour,
+	}
+}
+
+func (c *CUSUM) sums() [numSums]*Sum { return [numSums]*Sum{&c.Loud, &c.Mid, &c.Low} }
 
 // Params are what one tick of a group says about one signal: all that a
 // Tracker needs besides the node's own value. They travel to the nodes, and
 // both sides step by what Round leaves of them: a sum that is just at a limit
 // on one side and just below it on the other is another verdict.
+//
+// The level of a value is its logarithm where the signal is relative, else the value
+// itself. Spreads, losses and biases are differences of levels.
 type Params struct {
-	// Centre is the peers' median in the unit of the signal.
+	// Centre is the peers' middle in the unit of the signal.
 	Centre float64
-	// Level turns a difference into a fraction: 1 for fractions, the peers'
-	// usual median for the others. Negative where more is worse.
-	Level float64
-	// Scale is the peers' spread, a fraction of Level; > 0.
+	// Relative says what a level is, High that more is worse.
+	Relative, High bool
+	// MinGap is the smallest loss worth an alert.
+	MinGap float64
+	// Scale is the peers' spread, > 0; Burst says that it is far beyond the usual.
 	Scale float64
-	// Kappa is what one tick takes off the sum, Limit the sum that is full;
-	// both in units of Scale.
-	Kappa, Limit float64
-	// MaxBias bounds the learnt bias, a fraction of Level.
-	MaxBias float64
-	// Phi is the peers' autocorrelation from one tick to the next, in [0,1).
-	Phi float64
+	Burst bool
+	// Wander is what healthy nodes drift by, Step that of a coarse resolution.
+	Wander, Step float64
+	// Offset is the middle of the nodes' biases; none is further from it than MaxBias.
+	Offset, MaxBias float64
+	// Limits of the sums, in units of Scale; negative for a sum that accuses nobody yet.
+	Limits [numSums]float64
+	// Elapsed is the time since the tick before.
+	Elapsed time.Duration
 }
 
 // minScale keeps a deviation in units of the scale finite, maxSum a sum; Round
@@ -67,47 +98,162 @@ const minScale, maxSum = 1e-9, 1e9
 
 // Valid reports whether a node can be judged by p.
 func (p *Params) Valid() bool {
-	perLevel := 1 / p.Level
-	return p.Level-p.Level == 0 && perLevel-perLevel == 0 && p.Centre-p.Centre == 0 &&
-		p.Scale >= minScale/2 && p.Kappa > 0 && p.Kappa <= maxSum && p.Limit > 0 && p.Limit <= maxSum &&
-		p.MaxBias >= 0 && p.Phi >= 0 && p.Phi < 1
+	for _, h := range p.Limits {
+		if !(math.Abs(h) >= minLimit && math.Abs(h) <= maxSum) {
+			return false
+		}
+	}
+	return p.Centre-p.Centre == 0 && (p.Centre > 0 || !p.Relative) && p.Scale >= minScale/2 && p.Scale <= maxSum &&
+		p.MinGap > 0 && p.MinGap <= 1 && p.Wander >= 0 && p.Wander <= maxSum && p.Step >= 0 && p.Step <= maxSum &&
+		math.Abs(p.Offset) <= maxSum && p.MaxBias >= 0 && p.MaxBias <= maxSum && p.Elapsed >= 0 && p.Elapsed <= maxElapsed
 }
 
-// steps are what a tick derives from Params once for all nodes.
-type steps struct {
-	perScale float64 // 1/Scale
-	// noise is the mean square of the peers' change from one tick to the next:
-	// 2*(1-phi)*Scale^2 whatever the noise is made of.
-	noise, perNoise float64
+// Check says why a node cannot be judged by p, nil when it can.
+func (p *Params) Check() error {
+	for _, c := range [...]struct {
+		name     string
+		x, least float64
+	}{
+		{"spread", p.Scale, minScale / 2},
+		{"drift", p.Wander, 0},
+		{"step", p.Step, 0},
+		{"bias", p.MaxBias, 0},
+		{"limit of the loud sum", math.Abs(p.Limits[loud]), minLimit},
+		{"limit of the mid sum", math.Abs(p.Limits[mid]), minLimit},
+		{"limit of the low sum", math.Abs(p.Limits[low]), minLimit},
+	} {
+		if !(c.x >= c.least && c.x <= maxSum) {
+			return fmt.Errorf("%s %v is not in [%v,%v]", c.name, c.x, c.least, maxSum)
+		}
+	}
+	switch {
+	case p.Centre-p.Centre != 0 || p.Relative && p.Centre <= 0:
+		return fmt.Errorf("centre %v is not finite, or not > 0 though losses are shares of it", p.Centre)
+	case !(p.MinGap > 0 && p.MinGap <= 1):
+		return fmt.Errorf("least gap %v is not in (0,1]", p.MinGap)
+	case !(math.Abs(p.Offset) <= maxSum):
+		return fmt.Errorf("middle of the biases %v is not finite", p.Offset)
+	case p.Elapsed < 0 || p.Elapsed > maxElapsed:
+		return fmt.Errorf("time since the tick before %s is not in [0s,%s]", p.Elapsed, maxElapsed)
+	}
+	return nil
 }
 
-func (p *Params) steps() steps {
-	noise := min(2*(1-p.Phi)*p.Scale*p.Scale, 4*maxGap*maxGap) // no change is greater
-	return steps{perScale: 1 / p.Scale, noise: noise, perNoise: 1 / noise}
+// minLimit and maxElapsed bound what is believed.
+const minLimit, maxElapsed = 1e-3, 24 * time.Hour
+
+// Round keeps of every number what a float32 holds, which nine decimal digits
+// tell without loss (IEEE 754-2019, 5.12.2), and of a time whole milliseconds.
+func (p *Params) Round() {
+	for _, f := range [...]*float64{
+		&p.Centre, &p.MinGap, &p.Scale, &p.Wander, &p.Step, &p.Offset, &p.MaxBias, &p.Limits[loud], &p.Limits[mid], &p.Limits[low],
+	} {
+		*f = float64(float32(*f))
+	}
+	p.Elapsed = p.Elapsed.Truncate(time.Millisecond)
+}
+
+// level of a value, greater is better.
+func (p *Params) level(x float64) float64 {
+	if p.Relative {
+		x = math.Log(max(x, math.SmallestNonzeroFloat64))
+	}
+	if p.High {
+		return -x
+	}
+	return x
+}
+
+// value of a level.
+func (p *Params) value(level float64) float64 {
+	if p.High {
+		level = -level
+	}
+	if p.Relative {
+		return math.Exp(level)
+	}
+	return level
+}
+
+// Deviation of a value from the peers' centre: a fraction, of their level if the
+// signal is relative, positive where it is worse.
+func (p *Params) Deviation(x float64) float64 {
+	d := p.Centre - x
+	if p.Relative {
+		d /= p.Centre
+	}
+	if p.High {
+		d = -d
+	}
+	return clamp(d, -maxGap, maxGap)
 }
 
 // maxGap bounds a deviation: ten times the level is as bad as any more.
 const maxGap = 10
 
-// Round keeps of every number what a float32 holds, which nine decimal digits
-// tell without loss (IEEE 754-2019, 5.12.2).
-func (p *Params) Round() {
-	for _, f := range [...]*float64{&p.Centre, &p.Level, &p.Scale, &p.Kappa, &p.Limit, &p.MaxBias, &p.Phi} {
-		*f = float64(float32(*f))
+// threshold is the value, in the signal's unit, from which on evidence against a
+// node gathers in the sum for the smallest loss worth an alert. A node's own bias
+// shifts it.
+func (s *steps) threshold() float64 {
+	p := s.p
+	off := s.kappa[mid] * p.Scale
+	if p.High {
+		off = -off
 	}
+	if p.Relative {
+		return p.Centre * math.Exp(-off)
+	}
+	return p.Centre - off
 }
 
-// Deviation of a value from the peers' centre: a fraction of their level,
-// positive where it is worse.
-func (p *Params) Deviation(x float64) float64 { return p.deviation(x, 1/p.Level) }
-
-// Threshold is the value, in the signal's unit, from which on evidence against a
-// node gathers: there its deviation is Kappa scales. A node's own bias shifts it.
-func (p *Params) Threshold() float64 { return p.Centre - p.Level*p.Scale*p.Kappa }
-
-func (p *Params) deviation(x, perLevel float64) float64 {
-	return clamp((p.Centre-x)*perLevel, -maxGap, maxGap)
+// steps are what a tick derives from Params once for all nodes.
+type steps struct {
+	p        *Params
+	c        *CUSUM
+	perScale float64
+	centre   float64 // level of a node without bias
+	kappa    [numSums]float64
+	top      [numSums]float64 // of a deviation
+	bound    [numSums]float64 // of a sum
+	perLimit [numSums]float64 // 0 where there is none
+	// Weights of this tick in the bias and in the two means.
+	slow, short, long float64
+	ms                uint32
 }
+
+// stepKappa is the share of one step of a coarse resolution that is taken off: a tenth
+// is left, for a node that is off by one step for minutes.
+const stepKappa = 0.9
+
+// burstKappa is the least that the sums for small losses take off in a burst.
+const burstKappa = 2.5
+
+// Windows of a node's two means.
+const shortMean, longMean = 2 * time.Minute, 15 * time.Minute
+
+func (p *Params) steps(c *CUSUM) steps {
+	s := steps{
+		p: p, c: c, perScale: 1 / p.Scale, centre: p.level(p.Centre) - p.Offset,
+		slow:  min(1, float64(p.Elapsed)/float64(c.BiasWindow)),
+		short: min(1, float64(p.Elapsed)/float64(shortMean)), long: min(1, float64(p.Elapsed)/float64(longMean)),
+		ms: uint32(min(p.Elapsed/time.Millisecond, math.MaxInt32)),
+	}
+	for j, sum := range c.sums() {
+		s.kappa[j] = max(sum.MinKappa, sum.Loss*p.MinGap/2/p.Scale, sum.Wander*p.Wander/p.Scale, stepKappa*p.Step/p.Scale)
+		if p.Burst && j != loud {
+			s.kappa[j] = max(s.kappa[j], burstKappa)
+		}
+		s.top[j] = s.kappa[j] + sum.Reach
+		s.bound[j] = maxFull * math.Abs(p.Limits[j])
+		if p.Limits[j] > 0 {
+			s.perLimit[j] = 1 / p.Limits[j]
+		}
+	}
+	return s
+}
+
+// maxFull bounds a sum as a share of its limit.
+const maxFull = 1.5
 
 // clamp bounds x. The builtin min and max also care for NaN and -0, which there
 // are none of here: without that a tick is a tenth shorter.
@@ -136,16 +282,24 @@ const gapTicks = 6
 // run the same one, so that with the same parameters they agree. The zero
 // value is a node in good standing.
 type Tracker struct {
-	sum, bias float64
-	since     int64   // tick of the last empty sum
+	// bias is how the node's level always differs from its peers', raw the same
+	// without bounds and whether or not it is suspect.
+	bias, raw float32
+	since     [numSums]int64 // tick at which the sum was last empty
+	sum, peak [numSums]float32
 	gap       float32 // moving average of the gap, a fraction
-	limit     float32 // of the sum at the last tick
-	last      float32 // deviation of the last tick
-	noise     float32 // mean square of its changes while calm
-	run, calm uint16
-	learnt    uint16 // ticks in the bias and the noise
-	age       uint8  // ticks since the last empty sum, at most gapTicks
+	recent    float32 // mean loss over shortMean
+	lasting   float32 // mean loss over longMean
+	last      float32 // loss of the last tick
+	worst     float32 // the greatest short since the verdict
+	full      float32 // the fullest sum's share of its limit
+	lived     uint32  // milliseconds
+	calm      uint32  // milliseconds since the node is well again
+	learnt    uint16  // ticks in the bias
+	age       [numSums]uint8
 	straggler bool
+	by        uint8 // the sum that made it one
+	known     bool  // there is a last
 }
 
 // Step takes the node's value at a tick, in unix milliseconds, and reports
@@ -155,113 +309,181 @@ func (t *Tracker) Step(c *CUSUM, p *Params, x float64, at int64) (changed bool) 
 	if x-x != 0 || !p.Valid() {
 		return false
 	}
-	s := p.steps()
-	return t.step(c, p, &s, p.Deviation(x), at)
+	s := p.steps(c)
+	return t.step(&s, p.level(x), p.Deviation(x), at, nil)
 }
 
-// step is Step for a deviation d.
-func (t *Tracker) step(c *CUSUM, p *Params, s *steps, d float64, at int64) (changed bool) {
-	z, kappa := (d-t.bias)*s.perScale, p.Kappa
-	if ratio := float64(t.noise) * s.perNoise; ratio > restless {
-		// A node that is more restless than its peers needs a longer sum of larger
-		// deviations: the limit of a sum grows with the noise's variance over the
-		// allowance (Siegmund, Sequential Analysis, 1985).
-		ratio = min(ratio, c.MaxNoise*c.MaxNoise)
-		wider := math.Sqrt(ratio)
-		kappa = max(kappa, c.MinKappa*wider)
-		t.limit = float32(p.Limit * ratio * p.Kappa / kappa)
-		z = clamp(z, c.ClipLow*wider, c.ClipHigh*wider)
-	} else {
-		t.limit = float32(p.Limit)
-		z = clamp(z, c.ClipLow, c.ClipHigh)
+// maxLoss bounds what a tick says in levels.
+const maxLoss = 3
+
+// A node slow from its start is looked at once, when its mean can be trusted.
+const fromStart, fromStartEnd = 30 * 60 * 1000, 45 * 60 * 1000
+
+// step is Step for a level y and a gap d. w learns from healthy nodes, if there is one.
+func (t *Tracker) step(s *steps, y, d float64, at int64, w *watch) (changed bool) {
+	p := s.p
+	if t.lived == 0 {
+		t.bias = float32(p.Offset)
 	}
-	limit := float64(t.limit)
-	t.sum = clamp(t.sum+z-kappa, 0, 2*limit)
-	if z > kappa {
-		t.run = min(t.run+1, maxTicks)
-	} else {
-		t.run = 0
+	t.lived = min(t.lived, math.MaxInt32) + s.ms
+	first := 1.0
+	if t.lived > s.ms {
+		first = float64(s.ms) / float64(t.lived)
 	}
-	// Frozen while suspect, and bounded: a deviation beyond the bound always counts.
-	// The first ticks weigh more: a node that was always a little slower must not
-	// look as if it became slower.
-	if t.sum < limit/2 {
-		t.learnNoise(c, s, d)
-		t.learnt = min(t.learnt, math.MaxUint16-1) + 1
-		t.bias += clamp(d-t.bias, -p.Scale, p.Scale) / below(c.BiasTicks, float64(t.learnt))
-	}
-	t.last = float32(d)
-	t.bias = clamp(t.bias, -p.MaxBias, p.MaxBias)
-	if t.sum == 0 {
-		t.since, t.age = at, 0
-		t.gap += (float32(d) - t.gap) / gapTicks
-		t.calm = min(t.calm+1, maxTicks)
-		if t.straggler && int(t.calm) >= c.LeaveTicks {
-			t.straggler = false
-			return true
+	bias := clamp(float64(t.bias), p.Offset-p.MaxBias, p.Offset+p.MaxBias)
+	r := clamp(s.centre-y+bias, -maxLoss, maxLoss)
+	z := r * s.perScale
+	full := float32(0)
+	flags := uint8(unflagged)
+	for j := range numSums {
+		x := clamp(z, s.c.ClipLow, s.top[j]) - s.kappa[j]
+		sum := float64(t.sum[j]) + x
+		if w != nil && !t.straggler {
+			w.tick(j, x)
 		}
-		return false
+		if sum <= 0 {
+			if t.peak[j] > 0 {
+				if w != nil {
+					w.peak(j, float64(t.peak[j]))
+				}
+				t.peak[j] = 0
+			}
+			t.sum[j], t.since[j], t.age[j] = 0, at, 0
+			continue
+		}
+		sum = below(sum, s.bound[j])
+		t.sum[j] = float32(sum)
+		if t.sum[j] > t.peak[j] {
+			t.peak[j] = t.sum[j]
+		}
+		if t.age[j] < math.MaxUint8 {
+			t.age[j]++
+		}
+		share := float32(sum * s.perLimit[j])
+		if share > full {
+			full = share
+		}
+		if share >= 1 && int(t.age[j]) >= s.c.EnterTicks && z > 0 && flags == unflagged {
+			flags = uint8(j)
+		}
 	}
-	t.calm = 0
-	t.age = min(t.age+1, gapTicks)
-	t.gap += (float32(d) - t.gap) / float32(t.age)
-	if !t.straggler && t.sum >= limit && int(t.run) >= c.EnterTicks {
-		t.straggler = true
+	t.full = full
+	t.last = float32(r)
+	t.recent += float32((r - float64(t.recent)) * max(s.short, first))
+	t.lasting += float32((r - float64(t.lasting)) * max(s.long, first))
+	if !t.straggler || t.lived < fromStartEnd {
+		t.raw += float32((bias - r - float64(t.raw)) * max(s.slow, first))
+	}
+	if full < 0.5 && !t.straggler {
+		t.learnt = min(t.learnt, math.MaxUint16-1) + 1
+		weight := 1 / float64(t.learnt)
+		if weight < s.slow {
+			weight = s.slow
+		}
+		bias = clamp(bias-clamp(r, -4*p.Scale, 4*p.Scale)*weight, p.Offset-p.MaxBias, p.Offset+p.MaxBias)
+	}
+	t.bias = float32(bias)
+	if t.sum[mid] == 0 && t.sum[loud] == 0 {
+		t.gap += (float32(d) - t.gap) / gapTicks
+	} else {
+		t.gap += (float32(d) - t.gap) / float32(min(max(t.age[mid], t.age[loud]), gapTicks))
+	}
+	if t.straggler {
+		return t.leave(s, w)
+	}
+	if t.lived >= fromStart && t.lived < fromStartEnd && p.Offset-float64(t.raw) > p.MaxBias+p.MinGap/2 && float64(t.recent) > 0.4*p.MinGap {
+		// It was slow since it came: its bias holds what it can of that.
+		t.since[mid] = 0
+		flags = mid
+	}
+	if flags != unflagged {
+		t.straggler, t.by, t.calm, t.worst = true, flags, 0, t.recent
 		return true
 	}
 	return false
 }
 
-// restless is the share of the peers' noise from which a node's own noise counts.
-// Noise that is learnt over an hour varies by 5 %, and most nodes are like the
-// others.
-const restless = 1.25
-
-// priorNoise is the weight in ticks of the peers' noise in that of a node.
-const priorNoise = 60
-
-// learnNoise follows how much a calm node's deviation changes from tick to tick.
-// A steady fault, or a fault that grows over hours, makes deviations but no
-// changes. A fault that comes and goes makes few changes, each bounded, and none
-// while the node is suspect. So no fault excuses itself.
-func (t *Tracker) learnNoise(c *CUSUM, s *steps, d float64) {
-	if t.learnt == 0 {
-		t.noise = float32(s.noise)
-		return
+// leave ends the verdict on a node whose mean has been well for long enough.
+func (t *Tracker) leave(s *steps, w *watch) (changed bool) {
+	if t.recent > t.worst {
+		t.worst = t.recent
 	}
-	change := float32(d) - t.last
-	most := float32(s.noise)
-	if t.noise > most {
-		most = t.noise
+	well := max(min(t.worst/3, float32(s.p.MinGap)), float32(s.p.Scale/2))
+	if t.by == low {
+		well = float32(0.2 * s.p.MinGap)
 	}
-	t.noise += (below(change*change, maxLag*maxLag*most) - t.noise) / below(float32(c.NoiseTicks), priorNoise+float32(t.learnt))
+	if t.recent >= well {
+		t.calm = 0
+		return false
+	}
+	t.calm += s.ms
+	if time.Duration(t.calm)*time.Millisecond < s.c.LeaveAfter {
+		return false
+	}
+	if w != nil {
+		for j := range numSums {
+			if t.peak[j] > 0 {
+				w.peak(j, float64(t.peak[j]))
+			}
+		}
+	}
+	t.rest()
+	return true
 }
 
-// Suspicion is the sum as a share of its limit, in [0,2]; from 1 on the node
-// is a straggler if that lasts.
-func (t *Tracker) Suspicion() float64 {
-	if t.limit <= 0 {
-		return 0
-	}
-	return float64(t.suspicion())
+// rest empties the sums. A node in good standing stays with what it always differs by.
+func (t *Tracker) rest() {
+	t.sum, t.peak, t.age = [numSums]float32{}, [numSums]float32{}, [numSums]uint8{}
+	t.full, t.worst, t.calm, t.straggler, t.known = 0, 0, 0, false, false
 }
 
-// suspicion bounds the sum's share. The sum of a node without news stands still.
-func (t *Tracker) suspicion() float32 { return below(float32(t.sum)/t.limit, 2) }
+// Rest is for a node that was away: its sums are empty then, and it keeps its bias.
+// Rest reports whether Straggler changed.
+func (t *Tracker) Rest() (changed bool) {
+	changed = t.straggler
+	t.rest()
+	return changed
+}
 
-// Suspect reports whether the sum is half full, from where on nothing is learnt.
-func (t *Tracker) Suspect() bool { return 2*t.sum > float64(t.limit) }
+// Suspicion is the fullest sum as a share of its limit, in [0,1.5]; from 1 on the
+// node is a straggler if that lasts. A straggler's is at least 1 until it is about to
+// be well.
+func (t *Tracker) Suspicion() float64 { return float64(t.suspicion()) }
+
+func (t *Tracker) suspicion() float32 {
+	if t.straggler && t.calm == 0 && t.full < 1 {
+		return 1
+	}
+	return t.full
+}
+
+// Suspect reports whether a sum is half full, from where on nothing is learnt.
+func (t *Tracker) Suspect() bool { return t.full >= 0.5 || t.straggler }
+
+// Calm reports whether nothing but small losses speaks against the node.
+func (t *Tracker) Calm() bool { return t.sum[loud] == 0 && t.sum[mid] == 0 && !t.straggler }
+
+// MoreThan reports whether more speaks against the node than before, when it was calm.
+func (t *Tracker) MoreThan(before *Tracker) bool { return !t.Calm() || t.sum[low] > before.sum[low] }
 
 // Straggler is the verdict.
 func (t *Tracker) Straggler() bool { return t.straggler }
 
-// Since is the last tick at which nothing spoke against the node, the
-// change-point estimate of a cumulative sum; zero when there was none.
+// Since is the last tick at which the sum that accuses a node, else its fullest, was
+// empty: the change-point estimate of a cumulative sum. It is zero when there was none.
 func (t *Tracker) Since() time.Time {
-	if t.since == 0 {
+	at := t.sinceMs()
+	if at == 0 {
 		return time.Time{}
 	}
-	return time.UnixMilli(t.since).UTC()
+	return time.UnixMilli(at).UTC()
+}
+
+func (t *Tracker) sinceMs() int64 {
+	if t.straggler {
+		return t.since[t.by]
+	}
+	return t.since[mid]
 }
 
 // Gap is the mean loss since then, over a minute of 10 s ticks at most: a

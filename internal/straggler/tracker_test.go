@@ -5,6 +5,7 @@ package straggler
 import (
 	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -13,17 +14,20 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
-// params of a group of fractions with a spread of 2 %.
+// params of a group of fractions with a spread of 2 %, told every 10 s.
 func params() Params {
-	return Params{Centre: 0.9, Level: 1, Scale: 0.02, Kappa: 1.5, Limit: 8, MaxBias: 0.02, Phi: 0.8}
+	return Params{
+		Centre: 0.9, MinGap: 0.05, Scale: 0.02, MaxBias: 0.025,
+		Limits: [numSums]float64{12, 9, 15}, Elapsed: 10 * time.Second,
+	}
 }
 
-// feed steps t n times with x, one second apart, and returns the step at which
+// feed steps t n times with x, ten seconds apart, and returns the step at which
 // the verdict changed, -1 if it did not.
 func feed(t *Tracker, p *Params, x float64, from, n int) int {
 	c := DefaultCUSUM()
 	for i := range n {
-		if t.Step(&c, p, x, int64(from+i+1)*1000) {
+		if t.Step(&c, p, x, int64(from+i+1)*10_000) {
 			return i
 		}
 	}
@@ -32,54 +36,108 @@ func feed(t *Tracker, p *Params, x float64, from, n int) int {
 
 func TestTrackerEntersAndLeaves(t *testing.T) {
 	p, tr := params(), Tracker{}
-	require.Equal(t, -1, feed(&tr, &p, 0.9, 0, 10))
-	assert.Equal(t, int64(10), tr.Since().Unix(), "the newest tick without suspicion")
+	require.Equal(t, -1, feed(&tr, &p, 0.9, 0, 100))
+	assert.Equal(t, int64(1000), tr.Since().Unix(), "the newest tick without suspicion")
+	assert.InDelta(t, 0.86, (&steps{p: &p, kappa: [numSums]float64{mid: 2}}).threshold(), 1e-12)
 
-	// z = 5 leaves 3.5 per tick: 3.5, 7, 10.5.
-	require.Equal(t, 2, feed(&tr, &p, 0.8, 10, 10))
+	// z = 5 leaves 3.75 per tick in the mid sum: 3.75, 7.5, 11.25.
+	require.Equal(t, 2, feed(&tr, &p, 0.8, 100, 10))
 	assert.True(t, tr.Straggler())
-	assert.Equal(t, int64(10), tr.Since().Unix())
-	assert.InDelta(t, 10.5/8, tr.Suspicion(), 0.15)
+	assert.Equal(t, int64(1000), tr.Since().Unix(), "when that sum left zero")
+	assert.InDelta(t, 11.25/9, tr.Suspicion(), 0.01)
 	assert.InDelta(t, 0.1, tr.Gap(), 1e-6)
 
-	require.Equal(t, -1, feed(&tr, &p, 0.8, 13, 1000), "one verdict, however long it lasts")
-	assert.InDelta(t, 2, tr.Suspicion(), 1e-9, "the sum is bounded")
+	require.Equal(t, -1, feed(&tr, &p, 0.8, 103, 1000), "one verdict, however long it lasts")
+	assert.InDelta(t, maxFull, tr.Suspicion(), 1e-6, "the sums are bounded")
 
-	// 16/1.5 ticks or less empty the sum, 18 show that it stays so.
-	assert.InDelta(t, 9+18-1, feed(&tr, &p, 0.9, 1013, 100), 2)
+	// The mean of two minutes is well after one of its windows, then three minutes pass.
+	assert.InDelta(t, 12*math.Log(3)+18-1, feed(&tr, &p, 0.9, 1103, 100), 2)
 	assert.False(t, tr.Straggler())
+	assert.Zero(t, tr.Suspicion(), "nothing is left of it")
 }
 
 func TestTrackerNeedsThreeTicks(t *testing.T) {
 	p, tr := params(), Tracker{}
 	for i := range 100 {
-		require.Equal(t, -1, feed(&tr, &p, 0.1, 7*i, 2), "two glitches fill the sum, but are two")
-		require.Equal(t, -1, feed(&tr, &p, 0.9, 7*i+2, 5))
+		require.Equal(t, -1, feed(&tr, &p, 0.1, 50*i, 2), "two glitches are two")
+		require.Equal(t, -1, feed(&tr, &p, 0.9, 50*i+2, 48))
 	}
-	assert.Greater(t, tr.Suspicion(), 0.5)
-	assert.GreaterOrEqual(t, feed(&tr, &p, 0.1, 1000, 3), 1)
+	assert.GreaterOrEqual(t, feed(&tr, &p, 0.1, 5000, 3), 1)
 }
 
 func TestTrackerWhereMoreIsWorse(t *testing.T) {
 	p, tr := params(), Tracker{}
-	p.Level = -1
+	p.High = true
 	assert.Equal(t, -1, feed(&tr, &p, 0.1, 0, 100))
 	tr.Reset()
-	assert.Equal(t, 2, feed(&tr, &p, 1, 0, 100))
+	assert.Positive(t, feed(&tr, &p, 1, 0, 100))
+}
+
+// TestRelativeLosses are shares of the level: the same whatever that is.
+func TestRelativeLosses(t *testing.T) {
+	for _, centre := range []float64{1e-3, 1, 1e6} {
+		p, tr := params(), Tracker{}
+		p.Relative, p.Centre = true, centre
+		require.Equal(t, -1, feed(&tr, &p, centre, 0, 100))
+		assert.Equal(t, 2, feed(&tr, &p, 0.9*centre, 100, 100))
+		assert.InDelta(t, 0.1, tr.Gap(), 1e-6)
+	}
+}
+
+// TestASumThatAccusesNobodyYet is bounded all the same.
+func TestASumThatAccusesNobodyYet(t *testing.T) {
+	p := params()
+	p.Scale = 0.01 // a loss of 2 % is below what the mid sum takes off
+	var tr Tracker
+	require.Equal(t, -1, feed(&tr, &p, 0.9, 0, 2000))
+	p.Limits[low] = -15
+	require.Equal(t, -1, feed(&tr, &p, 0.88, 2000, 100))
+	assert.InDelta(t, maxFull*15, tr.sum[low], 1e-4)
+	assert.Zero(t, tr.Suspicion())
+	p.Limits[low] = 15
+	assert.Zero(t, feed(&tr, &p, 0.88, 2100, 100))
 }
 
 func TestTrackerLearnsABiasOnlyWhileCalm(t *testing.T) {
 	p, tr := params(), Tracker{}
 	feed(&tr, &p, 0.885, 0, 2000)
-	assert.InDelta(t, 0.015, tr.bias, 1e-4)
+	assert.InDelta(t, -0.015, tr.bias, 1e-3)
 	learnt := tr.bias
 	feed(&tr, &p, 0.7, 2000, 2000)
 	assert.InDelta(t, learnt, tr.bias, 1e-3, "frozen while suspect")
 
 	tr = Tracker{}
-	p.Scale = 0.2 // wide enough for no suspicion at all
-	feed(&tr, &p, 0.7, 0, 5000)
-	assert.InDelta(t, 0.02, tr.bias, 0, "bounded")
+	p.Scale = 0.5 // wide enough for no suspicion at all
+	feed(&tr, &p, 0.7, 0, 100)
+	assert.InDelta(t, -0.025, tr.bias, 1e-6, "bounded")
+	assert.InDelta(t, -0.2, tr.raw, 1e-5, "but not what is known of it")
+	p.Offset = -0.1
+	feed(&tr, &p, 0.7, 100, 100)
+	assert.InDelta(t, -0.125, tr.bias, 1e-6, "from where the middle is")
+}
+
+// TestANodeSlowFromItsStart is seen when its mean can be trusted: the bias hides it
+// from the sums when healthy nodes differ as much.
+func TestANodeSlowFromItsStart(t *testing.T) {
+	p, tr := params(), Tracker{}
+	p.Scale = 0.2
+	assert.InDelta(t, 180, feed(&tr, &p, 0.8, 0, 1000), 1)
+	assert.Zero(t, tr.Since())
+	tr = Tracker{}
+	p.MaxBias = 0.2
+	assert.Equal(t, -1, feed(&tr, &p, 0.8, 0, 1000))
+}
+
+// TestRestKeepsTheBias: a node that was silent has to be accused anew.
+func TestRestKeepsTheBias(t *testing.T) {
+	p, tr := params(), Tracker{}
+	require.Equal(t, -1, feed(&tr, &p, 0.885, 0, 2000))
+	learnt := tr.bias
+	require.Equal(t, 2, feed(&tr, &p, 0.7, 2000, 100))
+	assert.True(t, tr.Rest())
+	assert.InDelta(t, learnt, tr.bias, 1e-3)
+	assert.Zero(t, tr.Suspicion())
+	assert.False(t, tr.Rest())
 }
 
 func TestTrackerIsBounded(t *testing.T) {
@@ -90,17 +148,24 @@ func TestTrackerIsBounded(t *testing.T) {
 		var tr Tracker
 		for i := range rapid.IntRange(1, 60).Draw(t, "ticks") {
 			p := Params{
-				Centre: number.Draw(t, "centre"), Level: rapid.SampledFrom([]float64{1, -1, 0, 250, math.NaN(), 1e-300}).Draw(t, "level"),
-				Scale: number.Draw(t, "scale"), Kappa: number.Draw(t, "kappa"), Limit: number.Draw(t, "limit"), MaxBias: number.Draw(t, "bias"), Phi: number.Draw(t, "phi"),
+				Centre: number.Draw(t, "centre"), Relative: rapid.Bool().Draw(t, "relative"), High: rapid.Bool().Draw(t, "high"),
+				MinGap: number.Draw(t, "gap"), Scale: number.Draw(t, "scale"), Burst: rapid.Bool().Draw(t, "burst"),
+				Wander: number.Draw(t, "wander"), Step: number.Draw(t, "step"), Offset: number.Draw(t, "offset"), MaxBias: number.Draw(t, "bias"),
+				Limits:  [numSums]float64{number.Draw(t, "loud"), number.Draw(t, "mid"), -number.Draw(t, "low")},
+				Elapsed: time.Duration(rapid.IntRange(-1, 1e9).Draw(t, "elapsed")) * time.Microsecond,
 			}
 			x, before := number.Draw(t, "x"), tr
 			tr.Step(&c, &p, x, int64(i))
+			assert.Equal(t, p.Check() == nil, p.Valid(), "%+v", p)
 			if x-x != 0 || !p.Valid() {
 				require.Equal(t, before, tr)
 				continue
 			}
-			require.True(t, tr.sum >= 0 && tr.sum <= 2*float64(tr.limit) && tr.Suspicion() <= 2, "sum %v of %+v", tr.sum, p)
-			require.LessOrEqual(t, math.Abs(tr.bias), p.MaxBias)
+			for j := range numSums {
+				require.True(t, tr.sum[j] >= 0 && float64(tr.sum[j]) <= maxFull*math.Abs(p.Limits[j])*(1+1e-6), "sum %v of %+v", tr.sum, p)
+			}
+			require.True(t, tr.Suspicion() >= 0 && tr.Suspicion() <= maxFull*(1+1e-6))
+			require.LessOrEqual(t, math.Abs(float64(tr.bias)-p.Offset), p.MaxBias*(1+1e-6)+math.Abs(p.Offset)*1e-6)
 			require.LessOrEqual(t, math.Abs(tr.Gap()), float64(maxGap))
 		}
 	})
@@ -135,18 +200,24 @@ func TestWhatIsPublishedIsWhatIsSteppedBy(t *testing.T) {
 	assert.Greater(t, known, 200)
 }
 
-// TestThreshold: on one side of it the sum of a node grows, on the other not.
+// TestThreshold: on one side of it the sum for the smallest loss worth an alert grows,
+// on the other not.
 func TestThreshold(t *testing.T) {
 	c := DefaultCUSUM()
-	for _, level := range []float64{50, -50} {
-		p := Params{Centre: 60, Level: level, Scale: 0.02, Kappa: 1.5, Limit: 8, Phi: 0.5}
-		for _, tt := range []struct {
-			off  float64
-			want bool
-		}{{0.001, true}, {-0.001, false}} {
-			var tr Tracker
-			tr.Step(&c, &p, p.Threshold()-tt.off*level, 1)
-			assert.Equal(t, tt.want, tr.Suspicion() > 0)
+	for _, high := range []bool{false, true} {
+		for _, relative := range []bool{false, true} {
+			p := params()
+			p.High, p.Relative, p.Centre = high, relative, 60
+			s := p.steps(&c)
+			for _, off := range []float64{0.001, -0.001} {
+				var tr Tracker
+				x := s.threshold() - off
+				if high {
+					x = s.threshold() + off
+				}
+				tr.Step(&c, &p, x, 1)
+				assert.Equal(t, off > 0, tr.sum[mid] > 0)
+			}
 		}
 	}
 }

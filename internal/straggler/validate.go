@@ -5,6 +5,7 @@ package straggler
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
@@ -50,9 +51,6 @@ const (
 	maxTicks    = 10_000
 )
 
-// leastClip is twice what a coarse resolution takes off, so that this too leaves something.
-const leastClip = 2 * stepKappa
-
 // Validate returns all mistakes of c, one error per field. section is put
 // before the keys that are the gateway's alone: not before those of the signals.
 func (c *Config) Validate(section string) error {
@@ -81,7 +79,7 @@ func (c *Config) Validate(section string) error {
 	m.count("max_clusters", c.MaxClusters, 1, 1<<30)
 	m.count("max_groups", c.MaxGroups, 1, 1<<30)
 	m.count("max_nodes", c.MaxNodes, 1, 1<<30)
-	c.Estimator.validate(&m, c.CUSUM.ClipHigh)
+	c.Estimator.validate(&m)
 	c.CUSUM.validate(&m)
 	c.Split.validate(&m)
 	c.Incident.validate(&m)
@@ -89,38 +87,35 @@ func (c *Config) Validate(section string) error {
 	return errors.Join(m.errs...)
 }
 
-func (e *Estimator) validate(m *mistakes, clip float64) {
+func (e *Estimator) validate(m *mistakes) {
 	const s = "estimator::"
 	m.fraction(s+"tied_below", e.TiedBelow)
 	m.share(s+"tied_clip", e.TiedClip)
-	m.share(s+"prior_scale", e.PriorScale)
-	m.add(!(e.PriorPeers >= 0 && e.PriorPeers <= maxConstant), s+"prior_peers", "is %v, must be in [0,%v]", e.PriorPeers, maxConstant)
-	m.share(s+"scale_alpha", e.ScaleAlpha)
-	m.add(!(e.ScalePeers >= 0 && e.ScalePeers <= maxConstant), s+"scale_peers", "is %v, must be in [0,%v]", e.ScalePeers, maxConstant)
-	// The allowance is at most 0.5/min_scale, which a tick must be able to exceed.
-	least := 0.0
-	if clip > leastClip {
-		least = 0.5 / clip
-	}
-	m.add(!(e.MinScale > least && e.MinScale <= 1), s+"min_scale", "is %v, must be in (%v,1], more than 0.5/`cusum::clip_high`", e.MinScale, least)
+	m.duration(s+"scale_window", e.ScaleWindow)
+	m.share(s+"min_scale", e.MinScale)
 	m.fraction(s+"max_quantum", e.MaxQuantum)
-	m.share(s+"phi_alpha", e.PhiAlpha)
-	m.add(!(e.MaxPhi >= 0 && e.MaxPhi <= 0.99), s+"max_phi", "is %v, must be in [0,0.99]", e.MaxPhi)
-	m.positive(s+"min_limit", e.MinLimit)
+	m.share(s+"min_bias", e.MinBias)
+	m.positive(s+"bias_spreads", e.BiasSpreads)
 	m.duration(s+"level_window", e.LevelWindow)
 }
 
 func (c *CUSUM) validate(m *mistakes) {
 	const s = "cusum::"
+	for j, sum := range c.sums() {
+		sum.validate(m, s+[...]string{"loud", "mid", "low"}[j]+"::")
+	}
 	m.add(!(c.ClipLow < 0 && c.ClipLow >= -maxConstant), s+"clip_low", "is %v, must be below 0", c.ClipLow)
-	m.add(!(c.ClipHigh > leastClip && c.ClipHigh <= maxConstant), s+"clip_high", "is %v, must be in (%v,%v]: a tick must be able to say more than what is taken off", c.ClipHigh, leastClip, maxConstant)
-	m.add(!(c.MinKappa > 0 && c.MinKappa < max(c.ClipHigh, leastClip)), s+"min_kappa", "is %v, must be above 0 and below `clip_high`", c.MinKappa)
-	m.add(!(c.NoiseTicks >= 1 && c.NoiseTicks <= maxConstant), s+"noise_ticks", "is %v, must be in [1,%v]", c.NoiseTicks, maxConstant)
-	m.add(!(c.MaxNoise >= 1 && c.MaxNoise <= 100), s+"max_noise", "is %v, must be in [1,100]", c.MaxNoise)
-	m.count(s+"enter_ticks", c.EnterTicks, 1, maxTicks)
-	m.count(s+"leave_ticks", c.LeaveTicks, 1, maxTicks)
-	m.fraction(s+"bias_share", c.BiasShare)
-	m.add(!(c.BiasTicks >= 1 && c.BiasTicks <= maxConstant), s+"bias_ticks", "is %v, must be in [1,%v]", c.BiasTicks, maxConstant)
+	m.count(s+"enter_ticks", c.EnterTicks, 1, math.MaxUint8)
+	m.duration(s+"leave_after", c.LeaveAfter)
+	m.duration(s+"bias_window", c.BiasWindow)
+}
+
+func (u *Sum) validate(m *mistakes, s string) {
+	m.positive(s+"loss", u.Loss)
+	m.positive(s+"min_kappa", u.MinKappa)
+	m.add(!(u.Reach > 0 && u.Reach <= -firstBin), s+"reach", "is %v, must be in (0,%v]", u.Reach, -firstBin)
+	m.positive(s+"min_limit", u.MinLimit)
+	m.add(!(u.Wander >= 0 && u.Wander <= maxConstant), s+"wander", "is %v, must be in [0,%v]", u.Wander, maxConstant)
 }
 
 func (p *Split) validate(m *mistakes) {

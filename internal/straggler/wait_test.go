@@ -18,7 +18,7 @@ func TestOnsetsWaitForWhatIsAboutToFall(t *testing.T) {
 	p := newPlay(t, []string{"j"}, 20, nil)
 	p.ticks(60)
 	p.loss = func(_ string, i int) float64 {
-		return map[int]float64{0: 0.3, 1: 0.3, 2: 0.3, 3: 0.065, 4: 0.065, 5: 0.065}[i]
+		return map[int]float64{0: 0.3, 1: 0.3, 2: 0.3, 3: 0.09, 4: 0.09, 5: 0.09}[i]
 	}
 	assert.Equal(t, []string{"group onset 6 stragglers"}, brief(p.ticks(40)))
 }
@@ -30,18 +30,18 @@ func TestOnsetsDoNotWaitForever(t *testing.T) {
 	slow := false
 	p.loss = func(_ string, i int) float64 {
 		switch {
-		case i == 3 && p.k%3 != 0:
+		case i == 3 && (p.k < 65 || p.k%2 == 0):
 			return 0.4
 		case i < 3 && slow:
 			return 0.2
 		}
 		return 0
 	}
-	require.Empty(t, p.ticks(30))
+	require.Empty(t, p.ticks(6))
 	require.Greater(t, p.node("j-03").Suspicion, 0.5)
 	slow = true
-	require.Empty(t, p.ticks(7), "found after three or four")
-	assert.Len(t, onsets(p.ticks(6), SubjectNode), 3)
+	require.Empty(t, p.ticks(9), "found after seven or eight")
+	assert.Len(t, onsets(p.ticks(8), SubjectNode), 3)
 }
 
 // TestAFlappingNodeIsNotToldElsewhereEither within the hour.
@@ -52,12 +52,12 @@ func TestAFlappingNodeIsNotToldElsewhereEither(t *testing.T) {
 		p.loss = func(g string, i int) float64 { return map[string]float64{"j-05": 0.3}[nodeName(g, i)] }
 		p.ticks(8)
 		p.loss = nil
-		p.ticks(40)
+		p.ticks(60)
 	}
 	require.EqualValues(t, 1, p.counters.Flapping)
 	p.silent = func(g string, i int) bool { return nodeName(g, i) == "j-05" }
 	var told []Event
-	for range 30 {
+	for range 45 {
 		o := p.observe("j", 5)
 		o.Peers = []string{"k"}
 		o.Values.Set(nodesignal.Throughput, 5)

@@ -19,7 +19,10 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
-var params = rounded(straggler.Params{Centre: 0.0521, Level: 0.0525, Scale: 0.012, Kappa: 2.083, Limit: 8, MaxBias: 0.02, Phi: 0.8125})
+var params = rounded(straggler.Params{
+	Centre: 0.0521, Relative: true, MinGap: 0.05, Scale: 0.012, Burst: true, Wander: 0.002, Step: 0.05, Offset: -0.001, MaxBias: 0.025,
+	Limits: [...]float64{18.5, 15.25, -64}, Elapsed: 10 * time.Second,
+})
 
 func rounded(p straggler.Params) straggler.Params {
 	p.Round()
@@ -33,7 +36,7 @@ func withSignals(group string) Value {
 	v.Signals = []SignalParams{
 		{Signal: nodesignal.Throughput, Params: params},
 		{Signal: nodesignal.Throughput, From: 0.0703125, By: nodesignal.Compute, HasFrom: true, Params: upper},
-		{Signal: nodesignal.Compute, Params: rounded(straggler.Params{Centre: 1, Level: -1, Scale: 0.01, Kappa: 2.5, Limit: 8, MaxBias: 0})},
+		{Signal: nodesignal.Compute, Params: rounded(straggler.Params{Centre: 1, High: true, MinGap: 0.25, Scale: 0.01, Limits: [...]float64{11, 9, 12}})},
 	}
 	return v
 }
@@ -53,13 +56,13 @@ func header(t *testing.T, values ...Value) string {
 func TestSignalsRoundTrip(t *testing.T) {
 	odd, plain := withSignals(`odd "name" \ with; commas, =?0`), value("plain")
 	odd.Ref, plain.Ref = 0.25, 0.5
-	odd.Hold = true
+	odd.Hold, odd.Settled = true, true
 	got, err := ParseParams([]string{header(t, odd, plain)})
 	require.NoError(t, err)
 	assert.Equal(t, []Value{odd, plain}, got)
 
 	text := header(t, withSignals("g"))
-	assert.Contains(t, text, `, "g";sig=throughput;v=1790000000000;m="0.09375";l="0.0525";s="0.012";k="2.083";h="8";b="0.02";p="0.8125";by=compute;from="0.0703125", "g";sig=compute;v=`)
+	assert.Contains(t, text, `, "g";sig=throughput;v=1790000000000;d=10000;rel;m="0.09375";g="0.05";s="0.012";burst;w="0.002";q="0.05";o="-0.001";b="0.025";h="18.5 15.25 -64";by=compute;from="0.0703125", "g";sig=compute;v=`)
 	list, err := httpsfv.UnmarshalList([]string{text})
 	require.NoError(t, err)
 	again, err := httpsfv.Marshal(list)
@@ -102,7 +105,7 @@ func TestParamsStayWithinAHeader(t *testing.T) {
 
 func TestHostileSignals(t *testing.T) {
 	own := `"g";v=7;q;t="0.9";m="1";s="0";k="2";n=5;ttl=50`
-	good := `"g";sig=compute;v=7;m="1";l="1";s="0.01";k="2.5";h="8";b="0.02"`
+	good := `"g";sig=compute;v=7;d=10000;m="1";g="0.05";s="0.01";b="0.02";h="11 9 12"`
 	for name, tc := range map[string]struct {
 		member string
 		silent bool
@@ -115,12 +118,17 @@ func TestHostileSignals(t *testing.T) {
 		"a token for a name":        {strings.Replace(good, `"g"`, `g`, 1), false},
 		"no centre":                 {strings.Replace(good, `m="1";`, "", 1), false},
 		"infinite centre":           {strings.Replace(good, `m="1"`, `m="Inf"`, 1), false},
-		"level of 0":                {strings.Replace(good, `l="1"`, `l="0"`, 1), false},
+		"no least gap":              {strings.Replace(good, `g="0.05"`, `g="0"`, 1), false},
+		"a day and more":            {strings.Replace(good, `d=10000`, `d=90000000`, 1), false},
+		"of a gateway of yesterday": {`"g";sig=compute;v=7;m="1";l="1";s="0.01";k="2.5";h="8";b="0.02"`, true},
 		"scale of 0":                {strings.Replace(good, `s="0.01"`, `s="0"`, 1), false},
-		"negative kappa":            {strings.Replace(good, `k="2.5"`, `k="-1"`, 1), false},
-		"kappa that is not":         {strings.Replace(good, `k="2.5"`, `k="NaN"`, 1), false},
-		"a limit that is always on": {strings.Replace(good, `h="8"`, `h="0"`, 1), false},
-		"bias above all":            {strings.Replace(good, `b="0.02"`, `b="1.5"`, 1), false},
+		"a share of nothing":        {strings.Replace(good, `m="1"`, `m="0";rel`, 1), false},
+		"a limit that is not":       {strings.Replace(good, `11 9`, `11 NaN`, 1), false},
+		"two limits":                {strings.Replace(good, `11 9 12`, `11 9`, 1), false},
+		"four limits":               {strings.Replace(good, `11 9 12`, `11 9 12 9`, 1), false},
+		"one limit":                 {strings.Replace(good, `"11 9 12"`, `8`, 1), false},
+		"a limit that is always on": {strings.Replace(good, `9 12`, `0 12`, 1), false},
+		"bias below nothing":        {strings.Replace(good, `b="0.02"`, `b="-1.5"`, 1), false},
 		"from nowhere":              {good + `;from="NaN"`, false},
 		"split by what is new":      {good + `;by=colour;from="1"`, true},
 	} {
@@ -145,7 +153,7 @@ func TestHostileSignals(t *testing.T) {
 
 	for name, change := range map[string]func(*SignalParams){
 		"scale":  func(p *SignalParams) { p.Scale = 0 },
-		"level":  func(p *SignalParams) { p.Level = math.NaN() },
+		"limit":  func(p *SignalParams) { p.Limits[1] = math.NaN() },
 		"signal": func(p *SignalParams) { p.Signal = nodesignal.Count },
 	} {
 		v := withSignals("g")
@@ -216,9 +224,12 @@ func TestAnySingleTravels(t *testing.T) {
 		number := rapid.Float32Range(math.SmallestNonzeroFloat32, math.MaxFloat32)
 		draw := func(name string) float64 { return float64(number.Draw(t, name)) }
 		v := value("g")
+		upTo := func(name string, most float32) float64 { return float64(rapid.Float32Range(1e-3, most).Draw(t, name)) }
 		v.Signals = []SignalParams{{From: -draw("from"), HasFrom: true, Params: straggler.Params{
-			Centre: draw("centre"), Level: -draw("level"), Scale: draw("scale"), Kappa: draw("kappa"), Limit: draw("limit"),
-			MaxBias: float64(rapid.Float32Range(0, 1).Draw(t, "bias")),
+			Centre: draw("centre"), Relative: rapid.Bool().Draw(t, "relative"), High: rapid.Bool().Draw(t, "high"), MinGap: upTo("gap", 1),
+			Scale: upTo("scale", 1e9), Burst: rapid.Bool().Draw(t, "burst"), Wander: upTo("wander", 1e9), Step: upTo("step", 1e9),
+			Offset: -upTo("offset", 1e9), MaxBias: upTo("bias", 1e9), Elapsed: time.Duration(rapid.IntRange(0, 1e6).Draw(t, "elapsed")) * time.Millisecond,
+			Limits: [...]float64{upTo("loud", 1e9), upTo("mid", 1e9), -upTo("low", 1e9)},
 		}}}
 		e, err := NewEntry(v)
 		require.NoError(t, err)

@@ -46,6 +46,9 @@ type Value struct {
 	// Hold is true when the group is in an incident. Its nodes find their cohort by
 	// means, which stand still then: to be slow is no other work.
 	Hold bool
+	// Settled is true of a group that was there long before: a node that comes to it
+	// takes longer to warm up.
+	Settled bool
 	// TTL is how long the value may be used after it was received.
 	TTL time.Duration
 	// Signals are the parameters of a node's own verdict, by signal and From. Not
@@ -74,20 +77,9 @@ func (p *SignalParams) validate() error {
 		return fmt.Errorf("signal %d of the split is not known", p.By)
 	case p.HasFrom && !finite(p.From):
 		return fmt.Errorf("from %v of %s is not finite", p.From, p.Signal)
-	case !finite(p.Centre):
-		return fmt.Errorf("centre %v of %s is not finite", p.Centre, p.Signal)
-	case !finite(p.Level) || p.Level == 0:
-		return fmt.Errorf("level %v of %s is not a finite number other than 0", p.Level, p.Signal)
-	case !finite(p.Scale) || p.Scale <= 0:
-		return fmt.Errorf("scale %v of %s is not a finite number > 0", p.Scale, p.Signal)
-	case !finite(p.Kappa) || p.Kappa <= 0:
-		return fmt.Errorf("kappa %v of %s is not a finite number > 0", p.Kappa, p.Signal)
-	case !finite(p.Limit) || p.Limit <= 0:
-		return fmt.Errorf("limit %v of %s is not a finite number > 0", p.Limit, p.Signal)
-	case !inUnit(p.MaxBias):
-		return fmt.Errorf("bias %v of %s is not in [0,1]", p.MaxBias, p.Signal)
-	case !(p.Phi >= 0 && p.Phi < 1):
-		return fmt.Errorf("autocorrelation %v of %s is not in [0,1)", p.Phi, p.Signal)
+	}
+	if err := p.Check(); err != nil {
+		return fmt.Errorf("%w, of %s", err, p.Signal)
 	}
 	return nil
 }

@@ -70,13 +70,16 @@ func EncodeMember(v Value) (string, error) {
 	if v.Hold {
 		b = append(b, ";hold"...)
 	}
+	b = appendFlag(b, "old", v.Settled)
 	b = appendInteger(b, "ttl", int64(math.Ceil(v.TTL.Seconds())))
 	return string(b), nil
 }
 
 // encodeSignals writes one member per entry of v.Signals:
 //
-//	"stage-0";sig=throughput;v=1790000000000;m="0.052";l="0.052";s="0.01";k="2.5";h="8";b="0.02";by=throughput;from="0.04"
+//	"stage-0";sig=throughput;v=1790000000000;d=10000;rel;m="0.052";g="0.05";s="0.01";burst;w="0.002";q="0.05";o="0.001";b="0.025";h="18 15 -64";by=throughput;from="0.04"
+//
+// What is zero or false is left out, but for the limits.
 func encodeSignals(v *Value) []string {
 	members := make([]string, len(v.Signals))
 	b := make([]byte, 0, 192)
@@ -86,13 +89,18 @@ func encodeSignals(v *Value) []string {
 		b = append(b, ";sig="...)
 		b = append(b, p.Signal.String()...)
 		b = appendInteger(b, "v", v.Version)
+		b = appendInteger(b, "d", p.Elapsed.Milliseconds())
+		b = appendFlag(b, "rel", p.Relative)
+		b = appendFlag(b, "high", p.High)
 		b = appendSingle(b, "m", p.Centre)
-		b = appendSingle(b, "l", p.Level)
+		b = appendSingle(b, "g", p.MinGap)
 		b = appendSingle(b, "s", p.Scale)
-		b = appendSingle(b, "k", p.Kappa)
-		b = appendSingle(b, "h", p.Limit)
-		b = appendSingle(b, "b", p.MaxBias)
-		b = appendSingle(b, "p", p.Phi)
+		b = appendFlag(b, "burst", p.Burst)
+		b = appendOptional(b, "w", p.Wander)
+		b = appendOptional(b, "q", p.Step)
+		b = appendOptional(b, "o", p.Offset)
+		b = appendOptional(b, "b", p.MaxBias)
+		b = appendList(b, "h", p.Limits[:])
 		if p.HasFrom {
 			b = append(append(b, ";by="...), p.By.String()...)
 			b = appendSingle(b, "from", p.From)
@@ -128,6 +136,33 @@ func appendNumber(b []byte, key string, f float64) []byte {
 func appendSingle(b []byte, key string, f float64) []byte {
 	b = append(append(append(b, ';'), key...), '=', '"')
 	return append(strconv.AppendFloat(b, f, 'g', -1, 32), '"')
+}
+
+// appendOptional leaves out what is zero.
+func appendOptional(b []byte, key string, f float64) []byte {
+	if f == 0 {
+		return b
+	}
+	return appendSingle(b, key, f)
+}
+
+func appendFlag(b []byte, key string, set bool) []byte {
+	if set {
+		b = append(append(b, ';'), key...)
+	}
+	return b
+}
+
+// appendList writes singles with a space between two.
+func appendList(b []byte, key string, list []float64) []byte {
+	b = append(append(append(b, ';'), key...), '=', '"')
+	for i, f := range list {
+		if i > 0 {
+			b = append(b, ' ')
+		}
+		b = strconv.AppendFloat(b, f, 'g', -1, 32)
+	}
+	return append(b, '"')
 }
 
 // ParseParams reads a gpu-straggler-params response header. Members that are
@@ -200,10 +235,15 @@ func decodeSignal(m httpsfv.Item, values []Value) error {
 	if err != nil {
 		return nil //nolint:nilerr // a signal of a newer version
 	}
+	if _, old := m.Params.Get("k"); old {
+		return nil // of a gateway with one sum, which a node of three cannot step by
+	}
 	p := SignalParams{Signal: signal, Params: straggler.Params{
-		Centre: d.number("m", true), Level: d.number("l", true), Scale: d.number("s", true),
-		Kappa: d.number("k", true), Limit: d.number("h", true), MaxBias: d.number("b", true), Phi: d.number("p", false),
+		Centre: d.number("m", true), Relative: d.boolean("rel", false), High: d.boolean("high", false), MinGap: d.number("g", true),
+		Scale: d.number("s", true), Burst: d.boolean("burst", false), Wander: d.number("w", false), Step: d.number("q", false),
+		Offset: d.number("o", false), MaxBias: d.number("b", false), Elapsed: time.Duration(d.integer("d")) * time.Millisecond,
 	}}
+	d.list("h", p.Limits[:])
 	version := d.integer("v")
 	if _, p.HasFrom = m.Params.Get("from"); p.HasFrom {
 		p.From = float64(float32(d.number("from", true)))
@@ -245,6 +285,7 @@ func decodeMember(m httpsfv.Member) (Value, error) {
 		Version:   d.integer("v"),
 		QuorumMet: d.boolean("q", true),
 		Hold:      d.boolean("hold", false),
+		Settled:   d.boolean("old", false),
 		Threshold: d.number("t", true),
 		Median:    d.number("m", true),
 		Scale:     d.number("s", true),
@@ -314,6 +355,21 @@ func (d *memberReader) number(key string, required bool) float64 {
 		d.fail(key, "a number")
 	}
 	return 0
+}
+
+// list reads as many numbers as there are to be, from a string.
+func (d *memberReader) list(key string, to []float64) {
+	text := strings.Fields(typed[string](d, key, "a string of numbers", true))
+	for i := range to {
+		var err error
+		if i < len(text) {
+			to[i], err = strconv.ParseFloat(text[i], 64)
+		}
+		if err != nil || len(text) != len(to) {
+			d.fail(key, fmt.Sprintf("a string of %d numbers", len(to)))
+			return
+		}
+	}
 }
 
 func (d *memberReader) fail(key, want string) {

@@ -167,7 +167,7 @@ func appendSignals(g nodereport.Gauges, groups []straggler.GroupReport) {
 			if !r.Known {
 				continue
 			}
-			for _, p := range [...]pmetric.NumberDataPoint{g.Double(medians, r.Params.Centre), g.Double(scales, r.Params.Scale), g.Double(thresholds, r.Params.Threshold()), g.Double(falls, r.Fall)} {
+			for _, p := range [...]pmetric.NumberDataPoint{g.Double(medians, r.Params.Centre), g.Double(scales, r.Params.Scale), g.Double(thresholds, r.Threshold), g.Double(falls, r.Fall)} {
 				p.Attributes().PutStr(gpusemconv.AttrPeerGroup, gr.Group)
 				p.Attributes().PutStr(gpusemconv.AttrSignal, s.String())
 				putText(p.Attributes(), gpusemconv.AttrCohort, cohort)

@@ -130,7 +130,7 @@ func TestWhatEachPartOfAGroupIsComparedWith(t *testing.T) {
 	g := &rep.Groups[1]
 	g.Incident, g.SplitBy = true, nodesignal.Compute
 	signal := func(centre float64) (s [nodesignal.Count]straggler.SignalReport) {
-		s[nodesignal.Throughput] = straggler.SignalReport{Known: true, Fall: 0.1, Params: straggler.Params{Centre: centre, Level: centre, Scale: 0.02, Kappa: 1.5, Limit: 8}}
+		s[nodesignal.Throughput] = straggler.SignalReport{Known: true, Fall: 0.1, Threshold: 0.97 * centre, Params: straggler.Params{Centre: centre, Relative: true, MinGap: 0.05, Scale: 0.02, Limits: [...]float64{11, 9, 12}}}
 		return s
 	}
 	g.Cohorts = []straggler.CohortReport{{Signals: signal(5)}, {From: 8, HasFrom: true, Signals: signal(10)}}
@@ -152,6 +152,6 @@ func TestWhatEachPartOfAGroupIsComparedWith(t *testing.T) {
 	assert.True(t, params[1].HasFrom)
 	assert.InDelta(t, 8, params[1].From, 0)
 	assert.Equal(t, nodesignal.Compute, params[1].By)
-	g.Cohorts[1].Signals[nodesignal.Throughput].Params.Level = 0
+	g.Cohorts[1].Signals[nodesignal.Throughput].Params.Scale = 0
 	assert.Len(t, signalParams(g), 1, "nobody can judge by that")
 }

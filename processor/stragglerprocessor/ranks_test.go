@@ -190,12 +190,12 @@ func TestOneSlowRankIsFound(t *testing.T) {
 	}{{3, 0.10}, {4, 0.20}, {8, 0.10}} {
 		for pushed := range arrangements {
 			t.Run(fmt.Sprintf("one of %d by %v, %s", tt.ranks, tt.by, pushed), func(t *testing.T) {
-				p := &jobPlay{pushed: pushed, noise: 0.005, node: 4, rank: 1, from: 15, by: tt.by}
+				p := &jobPlay{pushed: pushed, noise: 0.005, node: 4, rank: 1, from: 400, by: tt.by}
 				for range 6 {
 					p.ranks = append(p.ranks, tt.ranks)
 				}
 				p.start(t, 1)
-				for tick := range p.from + 6 {
+				for tick := range p.from + 8 {
 					p.tick(tick)
 				}
 				onsets := p.onsets()
@@ -203,7 +203,7 @@ func TestOneSlowRankIsFound(t *testing.T) {
 				assert.Equal(t, "n04", onsets[0].Node)
 				assert.Equal(t, p.of(4, 1), onsets[0].Culprit)
 				p.node = -1
-				for tick := range 30 {
+				for tick := range 60 {
 					p.tick(tick)
 				}
 				end := p.events[len(p.events)-1]

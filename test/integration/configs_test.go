@@ -173,11 +173,11 @@ func TestBadConfigNamesEveryMistake(t *testing.T) {
     mode: gateway
     decision: vote
     signals: {power: {min_gap: 5}, speed: {}}
-    gateway: {warmup_ticks: -1, cusum: {clip_high: 0}, split: {min_side: 1}, incident: {fall: 0}, episodes: {max_ranked: 1000}}
+    gateway: {warmup_ticks: -1, cusum: {mid: {reach: 0}}, split: {min_side: 1}, incident: {fall: 0}, episodes: {max_ranked: 1000}}
 `,
 			want: []string{
 				"`decision` is \"vote\"", "`signals::power::min_gap` is 5", "unknown signal \"speed\"", "`gateway::warmup_ticks` is -1",
-				"`gateway::cusum::clip_high` is 0", "`gateway::split::min_side` is 1", "`gateway::incident::fall` is 0", "`gateway::episodes::max_ranked` is 1000",
+				"`gateway::cusum::mid::reach` is 0", "`gateway::split::min_side` is 1", "`gateway::incident::fall` is 0", "`gateway::episodes::max_ranked` is 1000",
 			},
 		},
 		{
