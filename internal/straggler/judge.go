@@ -135,7 +135,7 @@ func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 	for _, i := range e.slots {
 		m, tr := &g.members[i], &sig.tracks[i]
 		if m.fresh.has(s) && m.warm >= warm[m.late] {
-			last, straggler, known := float64(tr.last), tr.straggler, tr.Tracker.known
+			last, straggler, known := float64(tr.last), tr.straggler, tr.known
 			still := s == nodesignal.Throughput && tr.same >= stuck && tr.Calm()
 			if still {
 				before = tr.Tracker
