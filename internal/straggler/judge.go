@@ -144,11 +144,13 @@ func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 			tr.step(&derived, p.level(sig.x[i]), p.Deviation(sig.x[i]), e.at, &w)
 			if still && tr.MoreThan(&before) {
 				// It is the peers that moved: nobody measures this one.
-				if !tr.Calm() && (tr.same == stuck || known) {
-					e.counters.Stuck++
+				if !tr.Calm() {
+					if tr.same == stuck || known {
+						e.counters.Stuck++
+					}
+					before.known = false
 				}
 				tr.Tracker = before
-				tr.known = false
 			} else {
 				if known && !straggler && !t.parting.on {
 					l.add(clamp(float64(tr.last)*derived.perScale, -maxLag, maxLag), clamp(last*derived.perScale, -maxLag, maxLag))
