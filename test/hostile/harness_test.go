@@ -5,6 +5,7 @@ package hostile
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,7 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
@@ -44,6 +45,9 @@ type target struct {
 
 	grpc, http, prom, api, fleet, telemetry, pprof string
 
+	auth  bool  // pushes need a password
+	worst int64 // of the peaks that are forgotten
+
 	cmd    *exec.Cmd
 	done   chan struct{}
 	log    logBuffer
@@ -58,16 +62,25 @@ type options struct {
 	extensions string // besides those that ship
 	overlay    string
 	env        []string
+	// users are the clusters with a password, where nobody else may push.
+	users []string
 }
 
-// gateway runs configs/gateway.yaml, at a faster pace.
+// gateway runs configs/gateway.yaml, at a faster pace. A busy machine is no silence:
+// what is 50 s at the pace that ships is 20 s here.
 func gateway(t *testing.T, o options) *target {
 	t.Helper()
 	g := newTarget(t)
 	o.configs = append([]string{"configs/gateway.yaml"}, o.configs...)
+	if g.auth = len(o.users) > 0; g.auth {
+		passwords := filepath.Join(t.TempDir(), "htpasswd")
+		require.NoError(t, os.WriteFile(passwords, []byte(strings.Join(o.users, "/*:x\n")+"/*:x\n"), 0o600))
+		o.configs, o.extensions = append(o.configs, "configs/overlays/tenants.yaml"), o.extensions+", basicauth/agents"
+		o.env = append(o.env, "GPU_COLLECTOR_HTPASSWD="+passwords)
+	}
 	g.start(o, fmt.Sprintf(`
 receivers: {otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}}
-processors: {straggler: {push_interval: 200ms}}
+processors: {straggler: {push_interval: 200ms, ttl_multiplier: 100}}
 extensions:
   exposition: {http: {endpoint: %q}}
   straggler_threshold: {api: {endpoint: %q}}
@@ -102,13 +115,31 @@ service:
 // front is where senders push, and where what became of it can be seen.
 type front struct{ door, view *target }
 
+// alone is a gateway without a shard.
+func alone(g *target) front { return front{g, g} }
+
+// targets are the processes of a front.
+func (f front) targets() []*target {
+	if f.door == f.view {
+		return []*target{f.door}
+	}
+	return []*target{f.door, f.view}
+}
+
+// as adds the password of a cluster, where one is needed.
+func (g *target) as(ctx context.Context, cluster string) context.Context {
+	if !g.auth {
+		return ctx
+	}
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(cluster+"/*:x")))
+}
+
 // fronts are a gateway, and a gateway behind a shard. The shard compares pushes
 // before they are decoded.
 var fronts = map[string]func(*testing.T, options) front{
 	"gateway": func(t *testing.T, o options) front {
 		t.Helper()
-		g := gateway(t, o)
-		return front{g, g}
+		return alone(gateway(t, o))
 	},
 	"shard": func(t *testing.T, o options) front {
 		t.Helper()
@@ -149,7 +180,7 @@ func (g *target) start(o options, overlay string) {
 	command := append(memoryCgroup(t), bin)
 	g.cmd = exec.CommandContext(context.Background(), command[0], append(command[1:], args...)...)
 	g.cmd.Dir = root
-	g.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "STATE_DIRECTORY=" + dir, "GOMEMLIMIT=1638MiB"}, o.env...)
+	g.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "STATE_DIRECTORY=" + dir, fmt.Sprintf("GOMEMLIMIT=%d", goMemoryLimit)}, o.env...)
 	g.cmd.Stdout, g.cmd.Stderr = &g.log, &g.log
 	require.NoError(t, g.cmd.Start())
 	g.done = make(chan struct{})
@@ -157,9 +188,7 @@ func (g *target) start(o options, overlay string) {
 	t.Cleanup(g.stop)
 	eventually(t, "it is ready", func() bool { return strings.Contains(g.log.String(), "Everything is ready") || g.ended() })
 	require.False(t, g.ended(), g.log.String())
-	g.conn, err = grpc.NewClient("passthrough:///"+g.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = g.conn.Close() })
+	g.conn = dial(t, g.grpc)
 	g.client = pmetricotlp.NewGRPCClient(g.conn)
 }
 
@@ -227,8 +256,12 @@ func (g *target) memory(key string) int64 {
 // forgetPeak lets the peak of the memory begin anew (proc(5), clear_refs).
 func (g *target) forgetPeak() {
 	g.t.Helper()
+	g.worst = g.peak()
 	require.NoError(g.t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", g.cmd.Process.Pid), []byte("5"), 0o600))
 }
+
+// peak is the most memory that was resident since the start.
+func (g *target) peak() int64 { return max(g.worst, g.memory("VmHWM")) }
 
 func (g *target) profiled(what string, value *regexp.Regexp) int64 {
 	g.t.Helper()

@@ -4,15 +4,12 @@ package hostile
 
 import (
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protowire"
-
-	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 
 // nested is a push whose one attribute is a list in a list in a list, as deep as
@@ -50,15 +47,14 @@ func lists(size int, within ...protowire.Number) []byte {
 // that calls itself for each would run out of stack, and nothing recovers from
 // that.
 func TestDeepNesting(t *testing.T) {
-	t.Parallel()
 	g := gateway(t, options{})
-	g.requireHonest("before")
-	before := g.usage()
+	b := beside(t, alone(g), "nesting")
+	client := keepAlive(t)
 	g.forgetPeak()
 	for _, size := range []int{10_000, 100_000, mib, 4 * mib, 16*mib - 100} {
 		for path, body := range map[string][]byte{"/v1/metrics": nested(size), "/v1/logs": nestedBody(size)} {
 			method := map[string]string{"/v1/metrics": metricsMethod, "/v1/logs": logsMethod}[path]
-			st := g.post(keepAlive(t), path, protobufType, body)
+			st := g.post(client, path, protobufType, body)
 			err := exportRaw(t.Context(), g.conn, method, body)
 			switch {
 			case len(body) <= 64<<10:
@@ -73,13 +69,11 @@ func TestDeepNesting(t *testing.T) {
 			}
 		}
 	}
-	figure.Fprint(os.Stdout, "hostile_nesting_peak_rss_growth", float64(g.memory("VmHWM")-before.rss)/mib, "MiB", 100, true)
+	grown(b, "hostile_nesting", 100)
 	// A parser that takes commas for brackets goes as deep.
 	commas := `{"resourceMetrics":[{"resource":{"attributes":[{"value":` + strings.Repeat(`,"arrayValue":,"values":,`, 600_000)
-	code, text := g.postText(keepAlive(t), "/v1/metrics", jsonType, []byte(commas))
+	code, text := g.postText(client, "/v1/metrics", jsonType, []byte(commas))
 	assert.Equal(t, http.StatusBadRequest, code)
 	assert.Contains(t, text, "not well-formed JSON", "nobody has decoded it")
-	require.False(t, g.ended(), "it lives")
-	g.requireCalm(before, 8*mib, 4096)
-	g.requireHonest("after")
+	b.endCalm(8*mib, 4096)
 }
