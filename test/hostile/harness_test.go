@@ -4,6 +4,7 @@ package hostile
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -58,6 +59,8 @@ type options struct {
 	extensions string // besides those that ship
 	overlay    string
 	env        []string
+	binary     string // another one than the full distribution
+	memory     int64  // of its cgroup, memoryLimit by default
 }
 
 // gateway runs configs/gateway.yaml, at a faster pace.
@@ -141,12 +144,12 @@ func (g *target) start(o options, overlay string) {
 		}
 		args = append(args, "--config", c)
 	}
-	bin, err := filepath.Abs(binary)
-	if strings.HasPrefix(binary, "bin/") {
+	bin, err := filepath.Abs(cmp.Or(o.binary, binary))
+	if o.binary == "" && strings.HasPrefix(binary, "bin/") {
 		bin, err = filepath.Abs(filepath.Join(root, binary))
 	}
 	require.NoError(t, err)
-	command := append(memoryCgroup(t), bin)
+	command := append(shrunk(t, memoryCgroup(t), o.memory), bin)
 	g.cmd = exec.CommandContext(context.Background(), command[0], append(command[1:], args...)...)
 	g.cmd.Dir = root
 	g.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "STATE_DIRECTORY=" + dir, "GOMEMLIMIT=1638MiB"}, o.env...)
