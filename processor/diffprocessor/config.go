@@ -26,8 +26,6 @@ const (
 	minBatchBytes = 16 << 10
 	// minBytes has room for the names of some nodes.
 	minBytes = 1 << 20
-	// pendingBytes is about what a point takes that waits for a flush.
-	pendingBytes = 1 << 10
 )
 
 // The fates of points over a limit.
@@ -186,7 +184,7 @@ func (c *Config) pendingPoints() int {
 	if c.MaxPendingPoints != 0 {
 		return c.MaxPendingPoints
 	}
-	return int(memorybudget.Pending.Bytes() / pendingBytes)
+	return int(memorybudget.Pending.Bytes() / memorybudget.PendingPoint)
 }
 
 // limit is the value of a bound of the table.

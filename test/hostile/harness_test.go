@@ -4,6 +4,7 @@ package hostile
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -64,6 +65,8 @@ type options struct {
 	env        []string
 	// users are the clusters with a password, where nobody else may push.
 	users []string
+	binary     string // another one than the full distribution
+	memory     int64  // of its cgroup, memoryLimit by default
 }
 
 // gateway runs configs/gateway.yaml, at a faster pace. A busy machine is no silence:
@@ -172,12 +175,12 @@ func (g *target) start(o options, overlay string) {
 		}
 		args = append(args, "--config", c)
 	}
-	bin, err := filepath.Abs(binary)
-	if strings.HasPrefix(binary, "bin/") {
+	bin, err := filepath.Abs(cmp.Or(o.binary, binary))
+	if o.binary == "" && strings.HasPrefix(binary, "bin/") {
 		bin, err = filepath.Abs(filepath.Join(root, binary))
 	}
 	require.NoError(t, err)
-	command := append(memoryCgroup(t), bin)
+	command := append(shrunk(t, memoryCgroup(t), o.memory), bin)
 	g.cmd = exec.CommandContext(context.Background(), command[0], append(command[1:], args...)...)
 	g.cmd.Dir = root
 	g.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "STATE_DIRECTORY=" + dir, fmt.Sprintf("GOMEMLIMIT=%d", goMemoryLimit)}, o.env...)

@@ -97,7 +97,7 @@ exporters:
 extensions:
   file_storage: {directory: %q, create_directory: true}
 service:
-  extensions: [straggler_threshold, healthcheckv2, file_storage]
+  extensions: [admission, straggler_threshold, healthcheckv2, file_storage]
   pipelines:
     metrics: {receivers: [nvml, otlp]}
     logs: {receivers: [nvml]}
