@@ -64,9 +64,9 @@ type options struct {
 	overlay    string
 	env        []string
 	// users are the clusters with a password, where nobody else may push.
-	users []string
-	binary     string // another one than the full distribution
-	memory     int64  // of its cgroup, memoryLimit by default
+	users  []string
+	binary string // another one than the full distribution
+	memory int64  // of its cgroup, memoryLimit by default
 }
 
 // gateway runs configs/gateway.yaml, at a faster pace. A busy machine is no silence:
