@@ -245,7 +245,7 @@ bench-tiers: bin/gpu-collector ## What shard, gateway and root cost a fleet, bes
 bench-gateway: bin/gpu-collector ## What the gateway as it is shipped costs under pushes and scrapes, beside that of another commit, BASE (8 minutes)
 	scripts/basetree.sh '$(BASE)' .cache/base
 	go run ./test/bench/tiers -base .cache/base $(if $(BASE),-limits) shipped
-	$(call figures,gateway,-bench '^BenchmarkExposedFleet$$' -benchtime 1x ./internal/delta/statetable,-bench '^BenchmarkMemory$$' -benchtime 1x ./internal/fleethistory/sqlite)
+	$(call figures,gateway,-bench '^BenchmarkExposedFleet$$' -benchtime 1x ./internal/delta/statetable,-bench '^BenchmarkMemory$$' -benchtime 1x ./internal/fleethistory/sqlite,-bench '^BenchmarkChecks$$' -benchtime 5000x -cpu 2 ./extension/admissionextension)
 
 .PHONY: bench-reasons
 bench-reasons: ## How often the reason that is given for a slow node is the right one (4 minutes)
