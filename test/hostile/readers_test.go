@@ -3,9 +3,13 @@
 package hostile
 
 import (
+	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -48,4 +52,53 @@ func TestForeignNames(t *testing.T) {
 	assert.Equal(t, http.StatusMisdirectedRequest, ask(http.MethodPost, push, "evil.example.com", "Content-Type", jsonType, "Origin", "http://evil.example.com"))
 	assert.Equal(t, http.StatusOK, ask(http.MethodPost, push, "gateway.example.com", "Content-Type", protobufType), "an agent's, by whatever name")
 	b.endCalm(8*mib, 4096)
+}
+
+// elsewhere dials from another address than the bystanders: a reader's share is by it.
+var elsewhere = &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, 2)}}
+
+// TestReadersThatDoNotRead has somebody ask for all that is long over 1,200 connections,
+// and read nothing.
+func TestReadersThatDoNotRead(t *testing.T) {
+	g := gateway(t, options{})
+	b := beside(t, alone(g), "idle_readers")
+	newAttack(t, g).run(0, 10) // so that there is much to read
+	for range 400 {
+		for _, ask := range [][2]string{{g.prom, "/metrics"}, {g.fleet, "/api/v1/observe?gpus=true"}, {g.fleet, "/api/v1/nodes?page_size=500"}} {
+			c, err := elsewhere.Dial("tcp", ask[0])
+			require.NoError(t, err)
+			defer func() { _ = c.Close() }()
+			require.NoError(t, c.(*net.TCPConn).SetReadBuffer(4096))
+			_, err = fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", ask[1])
+			require.NoError(t, err)
+		}
+	}
+	<-time.After(3 * time.Second) // of scrapes beside them
+	b.end()
+}
+
+// TestExpensiveQuestions asks for all that is long to work out, 200 questions at a time.
+func TestExpensiveQuestions(t *testing.T) {
+	g := gateway(t, options{})
+	b := beside(t, alone(g), "expensive")
+	newAttack(t, g).run(0, 20)
+	var all sync.WaitGroup
+	for range 200 {
+		all.Go(func() {
+			client := &http.Client{Timeout: deadline, Transport: &http.Transport{DialContext: elsewhere.DialContext}}
+			defer client.CloseIdleConnections()
+			for _, path := range []string{
+				"stats/summary", "nodes?gpus=true&page_size=500", "gpus?page_size=500", "stragglers?limit=1000", "groups?page_size=500",
+				"telemetry/aggregations?group_by=host&time_range=7d", "telemetry/hosts?page_size=500", "telemetry?page_size=500",
+			} {
+				resp, err := client.Get("http://" + g.fleet + "/api/v1/" + path)
+				if err == nil { // or there are too many
+					_, _ = io.Copy(io.Discard, resp.Body)
+					_ = resp.Body.Close()
+				}
+			}
+		})
+	}
+	all.Wait()
+	b.end()
 }
