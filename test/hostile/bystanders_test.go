@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -53,12 +54,20 @@ func beside(t *testing.T, f front, name string) *bystanders {
 		t: t, front: f, figure: "hostile_" + name, tenant: newTenant(t, f.door, bystander),
 		before: map[*target]usage{}, done: make(chan struct{}), reads: reads{slowest: map[string]time.Duration{}},
 	}
-	eventually(t, "the honest tenant has its threshold, and all of its series", func() bool {
+	var lacks error
+	if !within(deadline, func() bool {
 		s := &told{}
 		b.tenant.push(s)
-		err := f.view.scrape(bystander)
-		return s.withoutThreshold == 0 && s.err == nil && err == nil
-	})
+		if lacks = s.err; s.withoutThreshold > 0 {
+			lacks = errors.New("no threshold")
+		}
+		if lacks == nil {
+			lacks = f.view.scrape(bystander)
+		}
+		return lacks == nil
+	}) {
+		require.NoError(t, lacks, "the honest tenant has its threshold, and all of its series")
+	}
 	for _, p := range f.targets() {
 		b.before[p] = p.usage()
 		p.forgetPeak()
@@ -127,6 +136,8 @@ type tenant struct {
 	client  pmetricotlp.GRPCClient
 	http    *http.Client
 	slow    atomic.Bool // one of its nodes is
+	grown   atomic.Bool // it has another node
+	slowNew atomic.Bool // which is slow, too
 }
 
 const (
@@ -165,6 +176,13 @@ func (h *tenant) push(s *told) {
 		slow = "node3"
 	}
 	md := fleet(h.cluster, slow)
+	if h.grown.Load() {
+		value := 0.97
+		if h.slowNew.Load() {
+			value = 0.6
+		}
+		score(md, h.cluster, "new", time.Now(), value)
+	}
 	for _, rm := range md.ResourceMetrics().All() {
 		for gpu := range gpusOfNode {
 			gauge(rm.ScopeMetrics().At(0).Metrics(), "hw.gpu.memory.utilization", time.Now(), 0.5).Attributes().PutStr("hw.id", fmt.Sprint("GPU-", gpu))

@@ -75,12 +75,7 @@ func gateway(t *testing.T, o options) *target {
 	t.Helper()
 	g := newTarget(t)
 	o.configs = append([]string{"configs/gateway.yaml"}, o.configs...)
-	if g.auth = len(o.users) > 0; g.auth {
-		passwords := filepath.Join(t.TempDir(), "htpasswd")
-		require.NoError(t, os.WriteFile(passwords, []byte(strings.Join(o.users, "/*:x\n")+"/*:x\n"), 0o600))
-		o.configs, o.extensions = append(o.configs, "configs/overlays/tenants.yaml"), o.extensions+", basicauth/agents"
-		o.env = append(o.env, "GPU_COLLECTOR_HTPASSWD="+passwords)
-	}
+	g.identify(&o)
 	g.start(o, fmt.Sprintf(`
 receivers: {otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}}
 processors: {straggler: {push_interval: 200ms, ttl_multiplier: 100}}
@@ -102,6 +97,11 @@ func shard(t *testing.T, next string, o options) *target {
 	t.Helper()
 	s := newTarget(t)
 	o.configs = append([]string{"configs/shard.yaml"}, o.configs...)
+	if s.identify(&o); s.auth {
+		o.overlay += `
+service: {pipelines: {metrics: {processors: [client_identity, memory_limiter, diff]}, logs: {processors: [client_identity, memory_limiter]}}}
+`
+	}
 	o.env = append(o.env, "GPU_COLLECTOR_GATEWAY="+next, "GPU_COLLECTOR_INSECURE=true")
 	s.start(o, fmt.Sprintf(`
 receivers: {otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}}
@@ -134,7 +134,11 @@ func (g *target) as(ctx context.Context, cluster string) context.Context {
 	if !g.auth {
 		return ctx
 	}
-	return metadata.AppendToOutgoingContext(ctx, "authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(cluster+"/*:x")))
+	return metadata.AppendToOutgoingContext(ctx, "authorization", basic(cluster))
+}
+
+func basic(cluster string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(cluster+"/*:x"))
 }
 
 // fronts are a gateway, and a gateway behind a shard. The shard compares pushes
@@ -157,6 +161,17 @@ func newTarget(t *testing.T) *target {
 	t.Helper()
 	addr := func() string { return loopback.FreeAddr(t) }
 	return &target{t: t, grpc: addr(), http: addr(), prom: addr(), api: addr(), fleet: addr(), telemetry: addr(), pprof: addr()}
+}
+
+// identify holds clients to their own clusters, where some have a password.
+func (g *target) identify(o *options) {
+	if g.auth = len(o.users) > 0; !g.auth {
+		return
+	}
+	passwords := filepath.Join(g.t.TempDir(), "htpasswd")
+	require.NoError(g.t, os.WriteFile(passwords, []byte(strings.Join(o.users, "/*:x\n")+"/*:x\n"), 0o600))
+	o.configs, o.extensions = append(o.configs, "configs/overlays/tenants.yaml"), o.extensions+", basicauth/agents"
+	o.env = append(o.env, "GPU_COLLECTOR_HTPASSWD="+passwords)
 }
 
 func (g *target) start(o options, overlay string) {

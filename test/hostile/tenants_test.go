@@ -52,6 +52,7 @@ func TestGreedyTenant(t *testing.T) {
 			}
 			b := beside(t, f, tt.figure)
 			b.tenant.slow.Store(true)
+			b.tenant.grown.Store(true)
 
 			// In two halves: what is full after the first does not grow in the second.
 			a := newAttack(t, f.door)
@@ -63,6 +64,7 @@ func TestGreedyTenant(t *testing.T) {
 				}
 			}
 			eventually(t, "the honest tenant's slow node is found", func() bool { return f.view.straggler(bystander, "node3") })
+			eventually(t, "so is its new one", func() bool { _, ok := f.view.nodes(bystander)["new"]; return ok })
 			b.end()
 			assert.False(t, f.view.straggler(bystander, "node4"))
 
@@ -102,6 +104,14 @@ func TestGreedyTenant(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestTheFirstToMakeUpNames has a tenant make up more names of metrics than there is room
+// for, before anybody honest has come. The honest series have their names all the same.
+func TestTheFirstToMakeUpNames(t *testing.T) {
+	g := gateway(t, options{})
+	newAttack(t, g).run(0, 20) // of 1,000 names each, where there is room for 16,384
+	beside(t, alone(g), "first").end()
 }
 
 // TestStrangers opens 1,500 calls that are nothing but headers, under clusters that

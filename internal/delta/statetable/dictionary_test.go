@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 func keyOf(n int) NodeKey {
@@ -66,6 +68,33 @@ func TestManyNodesNamesLeaveRoomForTheNext(t *testing.T) {
 	assert.Len(t, metricNames(tb, nodeB), 50)
 }
 
+// TestTheCatalogueAlwaysHasNames: no series that the product itself knows is hidden for
+// the names that others made up before, however they describe it.
+func TestTheCatalogueAlwaysHasNames(t *testing.T) {
+	tb := dictionaryTable()
+	for n := range 200 {
+		bring(tb, 0, keyOf(n), fmt.Sprint("forged", n, "_"), 2*maxNodeNames)
+	}
+	number := func(m *Metric) uint16 { return tb.dict.metric(m, tb.lookup(keyOf(0))) }
+	require.Zero(t, number(&Metric{Name: "mine"}))
+	kinds := []Metric{{}, {Type: TypeSum}, {Type: TypeSum, Monotonic: true}, {Type: TypeHistogram}, {Type: TypeExponentialHistogram}, {Type: TypeSummary}}
+	seen := map[uint16]bool{}
+	for _, known := range reading.All() {
+		for _, m := range kinds {
+			m.Name, m.Unit = known.Name, known.Unit
+			id := number(&m)
+			require.NotZero(t, id, "%+v", m)
+			seen[id] = true
+			m.ScopeName, m.Description = "another", "as others see it"
+			require.Equal(t, id, number(&m))
+			m.Unit = "parsec"
+			require.Zero(t, number(&m), "it has another name for readers")
+		}
+	}
+	assert.Len(t, seen, len(reading.All())*len(kinds))
+	assert.LessOrEqual(t, len(tb.dict.metrics.ids), maxMetrics)
+}
+
 // TestNamesThatNobodyHasLeaveRoom: whoever filled the dictionary is forgotten,
 // and then others' series get the names that they had found no room for.
 func TestNamesThatNobodyHasLeaveRoom(t *testing.T) {
@@ -74,7 +103,7 @@ func TestNamesThatNobodyHasLeaveRoom(t *testing.T) {
 	for n := range forgers {
 		bring(tb, 0, keyOf(n), fmt.Sprint("forged", n, "_"), 2*maxNodeNames)
 	}
-	require.Greater(t, len(tb.dict.metrics.ids), maxMetrics-100)
+	require.Greater(t, len(tb.dict.metrics.ids), maxMetrics-catalogued-100)
 	bring(tb, 0, nodeB, "b", 50)
 	require.Less(t, len(metricNames(tb, nodeB)), 50)
 
