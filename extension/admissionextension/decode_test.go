@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -181,14 +182,16 @@ func TestLateCompressedBody(t *testing.T) {
 }
 
 // Each receiver that ships has admission in front, on both transports, and one limit
-// for a message: the receiver's over gRPC and HTTP, and admission's. The demo's is of
-// its own process.
+// for a message: the receiver's over gRPC and HTTP, and admission's. One that listens on
+// more than loopback ends connections now and then. The demo's is of its own process.
 func TestShippedLimits(t *testing.T) {
 	type server struct {
 		MaxMiB      int64    `yaml:"max_recv_msg_size_mib"`
 		MaxSize     int64    `yaml:"max_request_body_size"`
 		Algorithms  []string `yaml:"compression_algorithms"`
 		Middlewares []struct{ ID string }
+		Endpoint    string
+		Keepalive   map[string]any
 	}
 	files, err := filepath.Glob("../../configs/*.yaml")
 	require.NoError(t, err)
@@ -213,6 +216,9 @@ func TestShippedLimits(t *testing.T) {
 				servers[base]++
 				require.NotEmpty(t, s.Middlewares, "%s %s %s", file, name, protocol)
 				assert.Equal(t, "admission", s.Middlewares[0].ID, "%s %s %s", file, name, protocol)
+				if protocol == "grpc" && !strings.HasPrefix(s.Endpoint, "127.0.0.1:") {
+					assert.Contains(t, s.Keepalive, "server_parameters", "%s: senders find a gateway that is new", file)
+				}
 				if base == "ingero-compat.yaml" || name == "otlp/gateway" {
 					continue // the one decodes bodies by itself, the other takes larger messages and no bodies
 				}

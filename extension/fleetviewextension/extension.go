@@ -19,6 +19,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension/web"
+	"github.com/gpu-collector/gpu-collector/internal/delta/shortage"
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
@@ -42,6 +43,7 @@ type fleetViewExtension struct {
 	history   fleethistory.History
 	past      past         // the history, where it writes
 	client    *http.Client // of the history, where it asks a server
+	short     shortage.Book
 
 	api    *fleetapi.API
 	server *http.Server
@@ -60,7 +62,16 @@ func newExtension(set extension.Settings, cfg *Config) (*fleetViewExtension, err
 		stop: make(chan struct{}),
 	}
 	e.history = e.newHistory()
+	state.OnShort(e.tellShort)
 	return e, nil
+}
+
+// tellShort says once an hour that a cluster has no room left.
+func (e *fleetViewExtension) tellShort(cluster string, d fleetstate.Drop) {
+	if name, tell := e.short.Note(cluster, time.Now()); tell {
+		e.set.Logger.Warn("The fleet view drops what is new of a cluster: the cluster holds all that it may of the key.",
+			zap.String("cluster", name), zap.Stringer("key", d))
+	}
 }
 
 // State implements fleetstate.Sink.

@@ -135,6 +135,6 @@ func claim(d *memorybudget.Division, kind string, settings *confmap.Conf) {
 			of(memorybudget.History, cfg.History.SQLite.QueueMiB<<20)
 		}
 	case kind == "straggler" && cfg.Mode == "gateway":
-		of(memorybudget.Comparison, 0)
+		of(memorybudget.Comparison, cfg.MaxBytes)
 	}
 }

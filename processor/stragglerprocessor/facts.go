@@ -35,7 +35,7 @@ type factReader struct {
 }
 
 func newFactReader(cfg *Config) *factReader {
-	return &factReader{rejected: make(map[error]int64), store: reason.New(reason.Config{MaxNodes: cfg.Gateway.MaxNodes, Retention: cfg.Gateway.Retention})}
+	return &factReader{rejected: make(map[error]int64), store: reason.New(cfg.facts())}
 }
 
 // begin prepares for the metrics of a resource.
@@ -44,14 +44,14 @@ func (f *factReader) begin(id nodeKey, caller wire.Caller, now time.Time) {
 	f.foreign = caller.Authenticated && id.cluster != caller.Cluster
 }
 
-// end counts what of the resource was rejected, and keeps nothing of it.
-func (f *factReader) end(ctx context.Context, r *rejects) {
+// end tells what of the resource was rejected, and keeps nothing of it.
+func (f *factReader) end(ctx context.Context, rejected func(error, int64)) {
 	if f.node == nil && !f.foreign {
 		f.store.Touch(f.id.cluster, f.id.node, f.now)
 	}
 	if len(f.rejected) > 0 {
 		for err, n := range f.rejected {
-			r.addN(ctx, err, n)
+			rejected(err, n)
 		}
 		clear(f.rejected)
 	}

@@ -459,7 +459,7 @@ func TestReadingFactsAllocatesNothing(t *testing.T) {
 				o.facts.take(&p, known, m)
 			}
 		}
-		o.facts.end(t.Context(), o.rejects)
+		o.facts.end(t.Context(), func(error, int64) {})
 	}))
 }
 

@@ -54,7 +54,7 @@ func newGateway(set processor.Settings, cfg *Config) (*gateway, error) {
 		return nil, err
 	}
 	o := newObserver(cfg, newRejects(tb), set.Logger)
-	engine := cfg.engine()
+	engine := cfg.bounded()
 	return &gateway{
 		cfg: cfg, logger: set.Logger, telemetry: tb,
 		observer: o, explainer: newExplainer(cfg, o.facts),
