@@ -84,11 +84,12 @@ func createDefaultConfig() component.Config {
 
 func (c *Config) state() fleetstate.Config {
 	bytes := cmp.Or(c.MaxBytes, memorybudget.Views.Bytes())
-	// Episodes are counted in KiB: an eighth for the open ones, and one for the others.
-	episodes := min(c.MaxEpisodes, int(bytes/8>>10))
+	// Up to an eighth each is for open episodes, others, and groups. Episodes are counted
+	// in KiB.
+	episodes, groups := min(c.MaxEpisodes, int(bytes/8>>10)), min(c.MaxGroups, int(bytes/8/fleetstate.GroupBytes))
 	return fleetstate.Config{
-		MaxNodes: c.MaxNodes, MaxGPUsPerNode: c.MaxGPUsPerNode, MaxGroups: c.MaxGroups, MaxEpisodes: episodes,
-		MaxBytes:     int(bytes) - 2*max(episodes, 0)<<10,
+		MaxNodes: c.MaxNodes, MaxGPUsPerNode: c.MaxGPUsPerNode, MaxGroups: groups, MaxEpisodes: episodes,
+		MaxBytes:     int(bytes) - 2*max(episodes, 0)<<10 - max(groups, 0)*fleetstate.GroupBytes,
 		MissingAfter: c.MissingAfter, NodeExpiry: c.NodeExpiry, GPUExpiry: c.GPUExpiry,
 		EpisodeDoubt: c.EpisodeDoubt, ClusterShare: c.ClusterShare,
 	}

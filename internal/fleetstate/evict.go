@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 )
 
 // maxCandidates bounds what one look through all nodes remembers.
@@ -47,7 +49,9 @@ func (s *Store) reserve(cluster string, now time.Time) (Drop, bool) {
 	if s.bytes.TakeAll(cluster, leastNode) {
 		return 0, true
 	}
-	if s.evict(cluster, s.bytes.Taken()+leastNode <= s.cfg.MaxBytes, now.UnixMilli()) {
+	// What a newcomer gets nothing of is full: each name would cost a look of its own.
+	full := fairshare.Limit(s.cfg.ClusterShare, s.cfg.MaxBytes, s.bytes.Taken()) < leastNode
+	if s.evict(cluster, !full, now.UnixMilli()) {
 		s.nodes.Give(cluster, 1) // that of the node that went
 		if s.bytes.TakeAll(cluster, leastNode) {
 			return 0, true

@@ -35,8 +35,8 @@ const (
 	// maxStates bounds the states that nodes of a group are counted by.
 	maxStates = 16
 	maxState  = 32 // bytes of its name
-	// groupBytes is the memory of a group with its names, at most.
-	groupBytes = 4 << 10
+	// GroupBytes is the memory of a group with its names, at most.
+	GroupBytes = 4 << 10
 )
 
 // groups are few and change at each tick of the gateway, so one lock will do.
@@ -51,15 +51,13 @@ func (g *groups) init(places *fairshare.Ledger[string]) {
 	g.all, g.places = map[GroupKey]*Group{}, places
 }
 
-func (s *Store) expireGroups(before int64) {
-	g := &s.groups
+func (g *groups) expire(before int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	maps.DeleteFunc(g.all, func(k GroupKey, v *Group) bool {
 		old := v.Seen.UnixMilli() < before
 		if old {
 			g.places.Give(k.Cluster, 1)
-			s.bytes.Give(k.Cluster, groupBytes)
 		}
 		return old
 	})
@@ -78,12 +76,6 @@ func (s *Store) UpdateGroup(k GroupKey, now time.Time, f func(*GroupUpdate)) boo
 	if old == nil {
 		if s.groups.places.Take(k.Cluster, 1) == 0 {
 			s.drop(DropMaxGroups)
-			return false
-		}
-		if !s.bytes.TakeAll(k.Cluster, groupBytes) {
-			s.groups.places.Give(k.Cluster, 1)
-			s.drop(DropMaxBytes)
-			s.short(k.Cluster, DropMaxBytes)
 			return false
 		}
 		old = &Group{GroupKey: k}

@@ -149,3 +149,22 @@ func TestANodeThatFindsNoBytesStays(t *testing.T) {
 	put(t, s, "c", "b", t0.Add(2*cfg.MissingAfter), func(*Update) {})
 	assert.Equal(t, 1, s.Nodes(), "in place of its own that is missing")
 }
+
+// TestAFullStoreLooksOnceForMissingNodes: made-up clusters fill what a newcomer may have,
+// and each further name finds out without a look through all nodes.
+func TestAFullStoreLooksOnceForMissingNodes(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MaxBytes = 1 << 20
+	s := New(cfg)
+	for i := range 2000 {
+		if u, ok := s.Begin(Key{strconv.Itoa(i / 20), strconv.Itoa(i)}, t0); ok {
+			u.Commit(t0)
+		}
+	}
+	for i := range 100 {
+		_, ok := s.Begin(Key{"new" + strconv.Itoa(i), "n"}, t0)
+		require.False(t, ok)
+	}
+	assert.NotContains(t, s.evictors.own, "new99", "a look of its own")
+	assert.Equal(t, t0.Add(evictCheck).UnixMilli(), s.evictors.all.next)
+}

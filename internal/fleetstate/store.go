@@ -18,7 +18,7 @@ type Config struct {
 	// MaxNodes and MaxGPUsPerNode bound what is kept; MIG slices count as GPUs.
 	// A new node takes the place of the node that has been missing longest.
 	MaxNodes, MaxGPUsPerNode int
-	// MaxBytes bounds the memory of nodes and groups. A node that would grow beyond
+	// MaxBytes bounds the memory of nodes. A node that would grow beyond
 	// it stays as it is.
 	MaxBytes int
 	// ClusterShare in (0,1] is the part of the nodes, bytes, groups and episodes that the
@@ -94,7 +94,7 @@ type Store struct {
 	cfg      Config
 	seed     maphash.Seed
 	nodes    *fairshare.Ledger[string] // by cluster
-	bytes    *fairshare.Ledger[string] // the same, of nodes and groups
+	bytes    *fairshare.Ledger[string] // the same
 	shards   [shards]shard
 	index    index
 	evictors evictors
@@ -279,6 +279,6 @@ func (s *Store) Expire(now time.Time) int {
 	if n > 0 {
 		s.index.stale()
 	}
-	s.expireGroups(before)
+	s.groups.expire(before)
 	return n
 }
