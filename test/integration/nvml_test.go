@@ -94,7 +94,7 @@ func TestGPUsAndJobAreOneNode(t *testing.T) {
 	n.awaitGPUs()
 	limit, ok := scrape(t, n.telemetry).value("otelcol_extension_admission_bytes_limit", nil)
 	require.True(t, ok)
-	assert.InDelta(t, 160<<20, limit, 0, "half of what its memory_limiter allows")
+	assert.InDelta(t, 160<<20, limit, 1<<10, "half of what its memory_limiter allows")
 	job := func(s scraped) bool {
 		md := pmetric.NewMetrics()
 		gauge(node(md, "", map[string]string{"gpu.job.id": "llm"}), "gpu.app.step.duration", "s", 0.5)
