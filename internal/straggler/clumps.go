@@ -15,6 +15,10 @@ type clumped struct {
 	slow         bool
 }
 
+func sortClumps(list []clumped) {
+	slices.SortFunc(list, func(a, b clumped) int { return cmp.Compare(a.mean, b.mean) })
+}
+
 // cut is a place between two clumps of a sorted list: before the node at. It is kept
 // when there was one.
 type cut struct {

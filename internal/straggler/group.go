@@ -78,6 +78,8 @@ type member struct {
 	state    State
 	flags    memberFlags
 	cohort   uint8
+	toward   int8  // the cohort at whose level its values are, -1 for its own or none
+	run      uint8 // ticks there
 	warm     uint8 // ticks since it became active
 	signal   nodesignal.Signal
 	// suspicion is the greatest of its signals, gap the loss in that signal. Among
@@ -177,7 +179,7 @@ func (s *signal) count(slot int, x float64) {
 func (g *group) add(n *node) {
 	n.group, n.slot = g, len(g.nodes)
 	g.nodes = append(g.nodes, n)
-	g.members = append(g.members, member{reported: StateCalibrating, state: StateCalibrating, cohort: g.split.newcomer()})
+	g.members = append(g.members, member{reported: StateCalibrating, state: StateCalibrating, cohort: g.split.newcomer(), toward: -1})
 	for _, s := range g.signals {
 		if s != nil {
 			s.add()
@@ -236,7 +238,7 @@ func pick[T any](from []T, order []int) []T {
 
 // forget makes a member a newcomer.
 func (g *group) forget(i int) {
-	g.members[i].warm, g.members[i].cohort = 0, g.split.newcomer()
+	g.members[i].warm, g.members[i].cohort, g.members[i].toward = 0, g.split.newcomer(), -1
 	g.forgetTrackers(i)
 	if g.plain != nil {
 		g.plain[i].Reset()

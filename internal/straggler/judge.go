@@ -50,7 +50,7 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
 	for i := range g.members {
 		m := &g.members[i]
 		if m.state != StateActive || !m.known.has(s) || m.flags&flagContested != 0 ||
-			m.cohort != cohort || (s == nodesignal.Score && m.known&e.raw != 0) {
+			m.cohort != cohort || g.split.passes(m) || (s == nodesignal.Score && m.known&e.raw != 0) {
 			continue
 		}
 		if m.fresh.has(s) {
@@ -254,7 +254,7 @@ func (e *Engine) reportSignals(g *group, r *GroupReport) {
 		g.signalReports(&r.Signals, 0)
 		return
 	}
-	r.SplitBy = g.split.signal
+	r.SplitBy, r.Turns = g.split.signal, g.split.turn
 	if cap(g.split.reports) < maxCohorts {
 		g.split.reports = make([]CohortReport, 0, maxCohorts)
 	}

@@ -49,13 +49,15 @@ type GroupReport struct {
 	// Signals is how the nodes are compared by each signal; all unknown for a
 	// whole cluster and for a group that is split.
 	Signals [nodesignal.Count]SignalReport
-	// Cohorts are the two parts of a group that is split, the lower one first,
-	// else empty. SplitBy is the signal that tells them apart.
+	// Cohorts are the parts of a group that is split, the lowest first, else empty. SplitBy is the signal that tells them apart.
 	Cohorts []CohortReport
 	SplitBy nodesignal.Signal
 	// Held is true when an incident kept the nodes' means of SplitBy where they
 	// were at this tick.
 	Held bool
+	// Turns is true while its nodes take each other's work in turns: a node whose value
+	// is at a lower cohort's level becomes one of its nodes.
+	Turns bool
 	// Incident is true while many of its nodes are slow.
 	Incident      bool
 	IncidentSince time.Time

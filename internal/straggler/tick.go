@@ -27,6 +27,7 @@ type scratch struct {
 	wideScores, wideThroughputs []float64
 	clumps                      []clumped
 	cuts                        []cut
+	levels                      []*Params
 	edges                       []float64
 	onsets                      []*node
 	ranking                     ranking
