@@ -63,7 +63,8 @@ type group struct {
 
 	rule     rule
 	counts   [numStates]int
-	slow     int  // stragglers
+	slow     int // stragglers
+	unjudged [NumUnjudged]int
 	scored   bool // some active node reports nothing but a score
 	split    splitState
 	incident incidentState
@@ -87,9 +88,10 @@ type member struct {
 	suspicion, gap, weight float32
 	// contest counts ticks with contradicting values, then those without.
 	contest uint8
+	why     Unjudged // at the last tick
 }
 
-type memberFlags uint8
+type memberFlags uint16
 
 const (
 	flagDiffers memberFlags = 1 << iota
@@ -100,6 +102,7 @@ const (
 	flagUnjudged // too few peers to be compared with
 	flagEpisode  // the node has an episode to be looked after
 	flagListed   // the group's incident has told of it
+	flagJudged   // some signal of it was compared
 )
 
 // signal is what a group keeps of one signal.

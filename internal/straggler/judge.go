@@ -124,6 +124,9 @@ func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 	var before Tracker
 	for _, i := range e.slots {
 		m, tr := &g.members[i], &sig.tracks[i]
+		if m.warm >= warmup {
+			m.flags |= flagJudged
+		}
 		if m.fresh.has(s) && m.warm >= warmup {
 			d := p.deviation(sig.x[i], perLevel)
 			last, bias, straggler := float64(tr.last), tr.bias, tr.straggler
@@ -208,6 +211,10 @@ func (e *Engine) fill(g *group, i int) *NodeReport {
 	m := &g.members[i]
 	row.State, row.Straggler, row.Contested = m.state, m.flags&flagSlow != 0, m.flags&flagContested != 0
 	row.Waits = m.cohort == noCohort && m.state == StateActive && int(g.split.means[g.split.signal].n[i]) >= e.cfg.WarmupTicks
+	row.UnjudgedBefore = m.why
+	row.Unjudged, row.Until = e.unjudged(g, i)
+	m.why = row.Unjudged
+	g.unjudged[m.why]++
 	row.Signal, row.Suspicion, row.Gap = m.signal, float64(m.suspicion), float64(m.gap)
 	if row.Straggler {
 		row.Since = time.UnixMilli(e.since(g, i)).UTC()
