@@ -365,3 +365,17 @@ func TestASideThatFellInPartIsNoJob(t *testing.T) {
 	assert.Equal(t, 1, cuts(func(i int, c *clumped) { c.slow = i >= 17 }))
 	assert.Zero(t, cuts(func(i int, c *clumped) { c.slow = i >= 16 }))
 }
+
+// TestJobsWhoseOutermostAreClose are told apart by their middles, few nodes are not.
+func TestJobsWhoseOutermostAreClose(t *testing.T) {
+	e := New(DefaultConfig())
+	for n, cuts := range map[int]int{30: 1, 7: 0} {
+		var list []clumped
+		for k := range 2 {
+			for i := range n {
+				list = append(list, clumped{mean: 0.12*float64(k) + 0.05*float64(i)/float64(n-1)})
+			}
+		}
+		assert.Len(t, e.cut(list, nil, 0.08, 3), cuts, "%d nodes each", n)
+	}
+}
