@@ -98,7 +98,11 @@ var ownReaders = map[reading.Field]fieldReader{
 	reading.AgentMode:     func(u *fleetstate.Update, p *metricreading.Point) { u.SetMode(p.Texts[0], on(p)) },
 	reading.NodeStraggler: verdict(reading.NodeStraggler),
 	reading.NodeSuspicion: verdict(reading.NodeSuspicion),
-	reading.NodeRank:      nil, // it is said of a cluster, see rank
+
+	reading.NodeUnjudged:      verdict(reading.NodeUnjudged),
+	reading.NodeUnjudgedUntil: verdict(reading.NodeUnjudgedUntil),
+
+	reading.NodeRank: nil, // it is said of a cluster, see rank
 
 	reading.Info: readInfo,
 	reading.Up:   readUp,

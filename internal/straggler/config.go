@@ -50,8 +50,8 @@ type Config struct {
 
 	// Signals says how each signal is compared.
 	Signals [nodesignal.Count]nodesignal.Spec `mapstructure:"-"`
-	// MinPeers with a signal are needed to judge any of them by it: of three
-	// nodes, the median is one and its spread says nothing.
+	// MinPeers with a signal are needed to judge any of them by it: of two nodes
+	// nobody can tell which is slow.
 	MinPeers int `mapstructure:"min_peers"`
 	// WarmupTicks with values are needed of a node before it is judged: the
 	// first steps of a job compile and fill caches, and nodes that do other work
@@ -115,7 +115,7 @@ type Estimator struct {
 	_ struct{}
 }
 
-// Split is how a group whose nodes do two kinds of work is split without labels.
+// Split is how a group whose nodes do several kinds of work is split without labels.
 type Split struct {
 	// Interval between two looks; 0 never splits.
 	Interval time.Duration `mapstructure:"interval"`
@@ -142,14 +142,19 @@ type Split struct {
 
 // Incident is what makes many slow nodes one event.
 type Incident struct {
-	// Fall of a group's centre below its usual level, a fraction, has its nodes
-	// compared with those that did not fall, if some stayed apart for Ticks: more
-	// than half are slow. That all fall together is another phase of the work.
-	// 8 % is beyond the swing of 1 to 2 % that a cluster's temperature makes in a
-	// day (The Llama 3 Herd of Models, 2024). Of signals with a greater min_gap
-	// that is what counts. After Ticks calm ones an incident is over.
-	Fall  float64 `mapstructure:"fall"`
-	Ticks int     `mapstructure:"ticks"`
+	// Fall of a group's centre below its usual level, a fraction, keeps that level
+	// where it is: it is another phase of the work. 8 % is beyond the swing of 1 to
+	// 2 % that a cluster's temperature makes in a day (The Llama 3 Herd of Models,
+	// 2024). Of signals with a greater min_gap that is what counts.
+	Fall float64 `mapstructure:"fall"`
+	// PartWindow is the time constant of the nodes' means by which a large part of a
+	// group is told from the rest. After PartAfter of that all are compared with the
+	// part that stayed at the usual level, until there were no parts for as long.
+	// Where all fell before and a part comes back it takes four times as long.
+	PartWindow time.Duration `mapstructure:"part_window"`
+	PartAfter  time.Duration `mapstructure:"part_after"`
+	// Ticks without too many slow nodes end an incident.
+	Ticks int `mapstructure:"ticks"`
 	// More stragglers than MinNodes and than MinShare of the group are an incident.
 	MinNodes int     `mapstructure:"min_nodes"`
 	MinShare float64 `mapstructure:"min_share"`
@@ -193,7 +198,7 @@ func DefaultConfig() Config {
 		PanicFraction: 0.4, PanicExitTicks: 3,
 		EnterTicks: 3, LeaveTicks: 3,
 		Signals:  nodesignal.Defaults(),
-		MinPeers: 4, WarmupTicks: 6,
+		MinPeers: 3, WarmupTicks: 6,
 		Estimator: Estimator{
 			TiedBelow: 0.005, TiedClip: 0.05, PriorScale: 0.2, PriorPeers: 10,
 			ScaleAlpha: 0.05, ScalePeers: 40, MinScale: 0.2, MaxQuantum: 0.05,
@@ -203,10 +208,10 @@ func DefaultConfig() Config {
 		CUSUM: DefaultCUSUM(),
 		Split: Split{
 			Interval: 5 * time.Minute, Window: 15 * time.Minute,
-			MinPeers: 10, MinSide: 3, MinShare: 0.15, MinGap: 0.08, GapToSpread: 6,
+			MinPeers: 10, MinSide: 3, MinShare: 0.15, MinGap: 0.08, GapToSpread: 4,
 			FallShare: 0.2, FallBy: 0.05, FallWindow: time.Hour,
 		},
-		Incident: Incident{Fall: 0.08, Ticks: 18, MinNodes: 2, MinShare: 0.15, UpdateAfter: 10 * time.Minute, RelearnAfter: 6 * time.Hour},
+		Incident: Incident{Fall: 0.08, PartWindow: 30 * time.Second, PartAfter: 45 * time.Second, Ticks: 18, MinNodes: 2, MinShare: 0.15, UpdateAfter: 10 * time.Minute, RelearnAfter: 6 * time.Hour},
 		Episodes: Episodes{
 			MaxOnsets: 10, SeverityTicks: 6, FlapEpisodes: 3, FlapWindow: time.Hour,
 			ContestedTicks: 3, ContestedCalm: 18, StuckTicks: 30, MaxListed: 100, MaxRanked: 10,

@@ -17,7 +17,9 @@ type estimator struct {
 	n      int
 	// scale is the smoothed spread, phi the smoothed autocorrelation.
 	// memory is how much of a deviation is in the slow average of those before.
+	// before is the scale of before there were parts.
 	scale, phi, memory float64
+	before             float64
 	ticks              int
 	// usual is the centre's slow average; it stands still while the centre is low.
 	// low counts the low ticks and lowSince is the first; fall is the centre's
@@ -28,10 +30,7 @@ type estimator struct {
 	low        int
 	lowSince   int64
 	fall       float64
-	// parted counts the ticks when a part of the nodes had not fallen, less the
-	// ticks when no part stood apart. upper compares with that part.
-	parted int
-	upper  bool
+	parting    parting
 }
 
 // firstPhi is taken for the autocorrelation of a group that is not known yet:
@@ -52,8 +51,10 @@ func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, n int
 		centre = median(b.bits)
 	}
 	level := t.learn(cfg, spec, centre, at, elapsed)
-	if t.low > 0 {
-		x, bias, centre = t.part(cfg, spec, b, x, bias, centre, level)
+	if len(b.yard) >= leastYard {
+		x, bias = b.yard, b.yardBias
+		b.bits = bitsOf(b.bits[:0], x)
+		centre = median(b.bits)
 	}
 	p := &t.params
 	p.Centre, p.Level = centre, float64(spec.Direction)*level
@@ -64,6 +65,13 @@ func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, n int
 	e := &cfg.Estimator
 	if t.ticks == 0 {
 		t.scale, t.phi, t.memory = s, firstPhi, firstMemory
+	}
+	// The gap between two sides is no spread: once they are parted the one before counts.
+	switch {
+	case t.parting.lasts == 0:
+		t.before = t.scale
+	case t.parting.on && t.before > 0:
+		t.scale, t.before = min(t.scale, t.before), 0
 	}
 	t.ticks++
 	alpha := e.ScaleAlpha
@@ -100,7 +108,9 @@ func (t *estimator) learn(cfg *Config, spec *nodesignal.Spec, centre float64, at
 	// With a third more nodes, or fewer, it is another set that has another level.
 	// While it is low only more are: what takes some may well slow the others.
 	lasts := time.Duration(at-t.lowSince)*time.Millisecond >= cfg.Incident.RelearnAfter
-	if 3*t.n > 4*t.usualN || (4*t.n < 3*t.usualN && t.low == 0) || (t.low > 0 && lasts && !t.upper) {
+	p := &t.parting
+	faster := p.on && p.lower && time.Duration(at-p.since)*time.Millisecond >= cfg.Incident.RelearnAfter
+	if 3*t.n > 4*t.usualN || (4*t.n < 3*t.usualN && t.low == 0 && !p.on) || (t.low > 0 && lasts && !p.on) || faster {
 		t.relearn()
 	}
 	if t.usualTicks == 0 {
@@ -122,65 +132,17 @@ func (t *estimator) learn(cfg *Config, spec *nodesignal.Spec, centre float64, at
 		t.low = min(t.low+1, maxTicks)
 		return level
 	}
-	t.low, t.parted, t.upper = 0, 0, false
+	t.low = 0
+	if p.on || p.lasts > 0 {
+		return level
+	}
 	t.usualTicks = min(t.usualTicks+1, 1<<20)
 	t.usual += min(1, max(float64(elapsed)/float64(cfg.Estimator.LevelWindow), 1/float64(t.usualTicks))) * (centre - t.usual)
 	return level
 }
 
 // relearn takes what is for what is usual.
-func (t *estimator) relearn() { t.usualTicks, t.low, t.parted, t.upper = 0, 0, 0, false }
-
-// cutoff is the loss against the usual level that makes a node one of the fallen:
-// half of the group's loss, since the group's centre is among the fallen.
-func (t *estimator) cutoff(spec *nodesignal.Spec) float64 { return max(spec.MinGap, t.fall/2) }
-
-// part tells a fault of most nodes from another phase of the work that all do:
-// the former leaves a part of them where it was, clearly apart from the others
-// for as many ticks as make an incident. It returns the values of that part and
-// their centre, which the others are compared with then, or what it was given.
-func (t *estimator) part(cfg *Config, spec *nodesignal.Spec, b *scratch, x, bias []float64, centre, level float64) ([]float64, []float64, float64) {
-	b.ux, b.ubias, b.rest = b.ux[:0], b.ubias[:0], b.rest[:0]
-	cutoff := t.cutoff(spec)
-	for i, v := range x {
-		if float64(spec.Direction)*(t.usual-v)/level < cutoff {
-			b.ux, b.ubias = append(b.ux, v), append(b.ubias, bias[i])
-		} else {
-			b.rest = append(b.rest, v)
-		}
-	}
-	enough := len(b.ux) >= max(cfg.MinPeers, int(cfg.Incident.MinShare*float64(len(x)))) && len(b.rest) > 0
-	apart, upper := false, 0.0
-	if enough {
-		var wide, narrow float64
-		upper, wide = b.side(b.ux)
-		var lower float64
-		lower, narrow = b.side(b.rest)
-		apart = math.Abs(upper-lower) > partedBy*max(wide, narrow, cfg.Estimator.MinScale*spec.MinGap*level)
-	}
-	if apart {
-		t.parted = min(t.parted+1, 2*cfg.Incident.Ticks)
-	} else {
-		t.parted = max(t.parted-1, 0)
-	}
-	if t.upper = enough && t.parted >= cfg.Incident.Ticks; t.upper {
-		return b.ux, b.ubias, upper
-	}
-	return x, bias, centre
-}
-
-// partedBy is how many times the spread on either side of the cutoff must lie
-// between the sides' medians: the halves of a normal distribution are 2.2 apart,
-// those of a uniform one 2.7.
-const partedBy = 4
-
-// side returns the median and the robust standard deviation of one side.
-func (b *scratch) side(x []float64) (centre, spread float64) {
-	b.bits = bitsOf(b.bits[:0], x)
-	centre = median(b.bits)
-	b.bits = deviations(b.bits[:0], x, centre)
-	return centre, MADToSigma * median(b.bits) * smallSample(len(x))
-}
+func (t *estimator) relearn() { t.usualTicks, t.low, t.parting = 0, 0, parting{} }
 
 // spread is the robust standard deviation of what the biases leave of the
 // deviations. Their middle is the centre's: another selection for it would be a

@@ -75,7 +75,6 @@ func TestTheUsualLevelIsThatOfTheSameNodes(t *testing.T) {
 		if low > 0 {
 			assert.InDelta(t, 10, e.usual, 1e-9, "stands still")
 			assert.InDelta(t, 0.3, e.fall, 1e-9)
-			assert.InDelta(t, 0.15, e.cutoff(&spec), 1e-9)
 			assert.EqualValues(t, 2, e.lowSince)
 		} else {
 			assert.InDelta(t, 7, e.usual, 1e-9)

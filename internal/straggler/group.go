@@ -63,7 +63,8 @@ type group struct {
 
 	rule     rule
 	counts   [numStates]int
-	slow     int  // stragglers
+	slow     int // stragglers
+	unjudged [NumUnjudged]int
 	scored   bool // some active node reports nothing but a score
 	split    splitState
 	incident incidentState
@@ -78,6 +79,8 @@ type member struct {
 	state    State
 	flags    memberFlags
 	cohort   uint8
+	toward   int8  // the cohort at whose level its values are, -1 for its own or none
+	run      uint8 // ticks there
 	warm     uint8 // ticks since it became active
 	signal   nodesignal.Signal
 	// suspicion is the greatest of its signals, gap the loss in that signal. Among
@@ -85,9 +88,10 @@ type member struct {
 	suspicion, gap, weight float32
 	// contest counts ticks with contradicting values, then those without.
 	contest uint8
+	why     Unjudged // at the last tick
 }
 
-type memberFlags uint8
+type memberFlags uint16
 
 const (
 	flagDiffers memberFlags = 1 << iota
@@ -98,13 +102,14 @@ const (
 	flagUnjudged // too few peers to be compared with
 	flagEpisode  // the node has an episode to be looked after
 	flagListed   // the group's incident has told of it
+	flagJudged   // some signal of it was compared
 )
 
 // signal is what a group keeps of one signal.
 type signal struct {
 	x       []float64
-	tracks  []track // parallel to x
-	cohorts [maxCohorts]estimator
+	tracks  []track     // parallel to x
+	cohorts []estimator // at least one
 }
 
 // staleTTL is how many parts a TTL has for track.stale.
@@ -115,6 +120,7 @@ const staleTTL = 250
 type track struct {
 	Tracker
 	slow  float32 // moving average of the deviation in units of the scale
+	short float32 // moving average of the value, zero for none
 	same  uint16  // ticks with the very same value; throughput only
 	stale uint8   // time since the node told it, in parts of the TTL, see staleTTL
 	known bool    // there is a deviation of the tick before
@@ -123,7 +129,15 @@ type track struct {
 // reset makes it the track of an unknown node.
 func (t *track) reset() {
 	t.Reset()
-	t.slow, t.known = 0, false
+	t.slow, t.short, t.known = 0, 0, false
+}
+
+// follow takes a value into the short mean, with a weight.
+func (t *track) follow(x, weight float64) {
+	if t.short == 0 {
+		t.short = float32(x)
+	}
+	t.short += float32(weight) * (float32(x) - t.short)
 }
 
 func newGroup(c *cluster, key string, peers []string, d Decision) *group {
@@ -142,7 +156,7 @@ func newGroup(c *cluster, key string, peers []string, d Decision) *group {
 // signal returns what is kept of s and begins to keep it.
 func (g *group) signal(s nodesignal.Signal) *signal {
 	if g.signals[s] == nil {
-		sig := &signal{}
+		sig := &signal{cohorts: make([]estimator, len(g.split.edges)+1)}
 		for range g.nodes {
 			sig.add()
 		}
@@ -168,7 +182,7 @@ func (s *signal) count(slot int, x float64) {
 func (g *group) add(n *node) {
 	n.group, n.slot = g, len(g.nodes)
 	g.nodes = append(g.nodes, n)
-	g.members = append(g.members, member{reported: StateCalibrating, state: StateCalibrating, cohort: g.split.newcomer()})
+	g.members = append(g.members, member{reported: StateCalibrating, state: StateCalibrating, cohort: g.split.newcomer(), toward: -1})
 	for _, s := range g.signals {
 		if s != nil {
 			s.add()
@@ -227,7 +241,7 @@ func pick[T any](from []T, order []int) []T {
 
 // forget makes a member a newcomer.
 func (g *group) forget(i int) {
-	g.members[i].warm, g.members[i].cohort = 0, g.split.newcomer()
+	g.members[i].warm, g.members[i].cohort, g.members[i].toward = 0, g.split.newcomer(), -1
 	g.forgetTrackers(i)
 	if g.plain != nil {
 		g.plain[i].Reset()

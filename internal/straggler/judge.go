@@ -22,6 +22,7 @@ func (e *Engine) judge(g *group, s nodesignal.Signal) {
 			t.known, t.n = false, 0
 			continue
 		}
+		e.part(g, s, t)
 		if t.update(&e.cfg, &e.cfg.Signals[s], &e.scratch, len(e.slots), e.x, e.bias, e.at, e.elapsed) {
 			e.step(g, s, t)
 			continue
@@ -45,10 +46,11 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
 	slots, x, bias := e.slots, e.x, e.bias
 	all, calm := 0, 0
 	young := e.young(g)
+	recent := min(1, float64(e.elapsed)/float64(e.cfg.Incident.PartWindow))
 	for i := range g.members {
 		m := &g.members[i]
 		if m.state != StateActive || !m.known.has(s) || m.flags&flagContested != 0 ||
-			m.cohort != cohort || (s == nodesignal.Score && m.known&e.raw != 0) {
+			m.cohort != cohort || g.split.passes(m) || (s == nodesignal.Score && m.known&e.raw != 0) {
 			continue
 		}
 		if m.fresh.has(s) {
@@ -61,9 +63,12 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
 		}
 		slots[all] = int32(i)
 		all++
-		if tr := &sig.tracks[i]; m.fresh.has(s) && !tr.Suspect() {
-			x[calm], bias[calm] = sig.x[i], tr.bias
-			calm++
+		if tr := &sig.tracks[i]; m.fresh.has(s) {
+			tr.follow(sig.x[i], recent)
+			if !tr.Suspect() {
+				x[calm], bias[calm] = sig.x[i], tr.bias
+				calm++
+			}
 		}
 	}
 	if 2*calm < all || calm < e.cfg.MinPeers {
@@ -119,6 +124,9 @@ func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 	var before Tracker
 	for _, i := range e.slots {
 		m, tr := &g.members[i], &sig.tracks[i]
+		if m.warm >= warmup {
+			m.flags |= flagJudged
+		}
 		if m.fresh.has(s) && m.warm >= warmup {
 			d := p.deviation(sig.x[i], perLevel)
 			last, bias, straggler := float64(tr.last), tr.bias, tr.straggler
@@ -135,7 +143,7 @@ func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 				}
 				tr.Tracker, tr.known = before, false
 			} else {
-				if known && !straggler {
+				if known && !straggler && !t.parting.on {
 					l.add(z, clamp((last-bias)*derived.perScale, -maxLag, maxLag), float64(tr.slow))
 				}
 				tr.known = true
@@ -203,6 +211,10 @@ func (e *Engine) fill(g *group, i int) *NodeReport {
 	m := &g.members[i]
 	row.State, row.Straggler, row.Contested = m.state, m.flags&flagSlow != 0, m.flags&flagContested != 0
 	row.Waits = m.cohort == noCohort && m.state == StateActive && int(g.split.means[g.split.signal].n[i]) >= e.cfg.WarmupTicks
+	row.UnjudgedBefore = m.why
+	row.Unjudged, row.Until = e.unjudged(g, i)
+	m.why = row.Unjudged
+	g.unjudged[m.why]++
 	row.Signal, row.Suspicion, row.Gap = m.signal, float64(m.suspicion), float64(m.gap)
 	if row.Straggler {
 		row.Since = time.UnixMilli(e.since(g, i)).UTC()
@@ -249,7 +261,7 @@ func (e *Engine) reportSignals(g *group, r *GroupReport) {
 		g.signalReports(&r.Signals, 0)
 		return
 	}
-	r.SplitBy = g.split.signal
+	r.SplitBy, r.Turns = g.split.signal, g.split.turn
 	if cap(g.split.reports) < maxCohorts {
 		g.split.reports = make([]CohortReport, 0, maxCohorts)
 	}

@@ -77,30 +77,6 @@ func testLoad(t *testing.T, sd, fall, ticks float64) {
 	}
 }
 
-// TestPartsAreToldFromATail: values that are spread evenly have some at the
-// usual level too, which are no part of their own.
-func TestPartsAreToldFromATail(t *testing.T) {
-	cfg := DefaultConfig()
-	spec := cfg.Signals[nodesignal.Throughput]
-	for name, tc := range map[string]struct {
-		x     func(i int) float64
-		parts bool
-	}{
-		"evenly":   {func(i int) float64 { return 8 + 0.1*float64(i) }, false},
-		"in parts": {func(i int) float64 { return 8.4 + 0.02*float64(i) + 1.1*float64(i/14) }, true},
-	} {
-		x := make([]float64, 23)
-		for i := range x {
-			x[i] = tc.x(i)
-		}
-		e := estimator{usual: 10, usualTicks: 1000, usualN: 23}
-		for k := range 40 {
-			e.update(&cfg, &spec, &scratch{}, 23, x, make([]float64, 23), int64(k), tick)
-		}
-		assert.Equal(t, tc.parts, e.upper, name)
-	}
-}
-
 // TestAFallCountsFromTheSignalsOwnGap: 0.115 more CPU pressure is no more than
 // healthy nodes may differ by, even if only most have it.
 func TestAFallCountsFromTheSignalsOwnGap(t *testing.T) {
@@ -138,13 +114,13 @@ func TestAFaultOfMostIsOneIncident(t *testing.T) {
 	most := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
 	p.slow(0.2, most...)
 	began := p.now
-	require.Empty(t, p.ticks(18), "all may follow")
-	told := p.ticks(10)
+	require.Empty(t, p.ticks(5), "all may follow")
+	told := p.ticks(5)
 	require.Equal(t, []string{"group onset 11 stragglers"}, brief(told))
 	assert.InDelta(t, 8.04, told[0].Value, 0.1)
 	assert.InDelta(t, 10.05, told[0].Median, 0.05)
 	assert.InDelta(t, 0.2, told[0].Gap, 0.02)
-	assert.LessOrEqual(t, told[0].At.Sub(began), 4*time.Minute)
+	assert.LessOrEqual(t, told[0].At.Sub(began), 100*time.Second)
 	require.Empty(t, p.ticks(6*360-10), "it lasts")
 	assert.InDelta(t, 2, p.node("j-00").Suspicion, 1e-6)
 	assert.Equal(t, []string{"group end 0 relearned"}, brief(p.ticks(30)))
@@ -177,7 +153,7 @@ func TestAFaultThatTakesNodesWithIt(t *testing.T) {
 		mutate(p)
 		return brief(p.ticks(100))
 	}
-	assert.Equal(t, []string{"missing onset 6", "group onset 8 stragglers"}, told(func(p *play) {
+	assert.Equal(t, []string{"group onset 8 stragglers", "missing onset 6"}, told(func(p *play) {
 		p.silent = func(_ string, i int) bool { return i < 6 }
 		p.slow(0.2, 6, 7, 8, 9, 10, 11, 12, 13)
 	}))

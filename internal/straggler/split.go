@@ -3,17 +3,15 @@
 package straggler
 
 import (
-	"cmp"
 	"hash/fnv"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // maxCohorts a group is split into at most.
-const maxCohorts = 4
+const maxCohorts = 8
 
 // noCohort is of a node that does not show yet what work it does.
 const noCohort = maxCohorts
@@ -34,6 +32,9 @@ type splitState struct {
 	settled int
 	// reports are the cohorts' of this tick.
 	reports []CohortReport
+	// turn is true while nodes may go to a lower cohort.
+	turn bool
+	turning
 }
 
 // splitMeans are the nodes' means of one signal, parallel to the members; n
@@ -71,14 +72,6 @@ func (p *splitState) forget(i int) {
 	}
 }
 
-// clumped is one node's mean, whether it has fallen to it, and whether it stands
-// still, as the node is slow.
-type clumped struct {
-	mean   float64
-	fallen bool
-	slow   bool
-}
-
 // cohorts follows the nodes' means and looks, now and then, at how they lie.
 func (e *Engine) cohorts(g *group, now time.Time) {
 	p := &g.split
@@ -94,6 +87,7 @@ func (e *Engine) cohorts(g *group, now time.Time) {
 		e.regroup(g, true)
 	}
 	e.means(g)
+	e.turns(g)
 	if now.Sub(p.looked) >= e.cfg.Split.Interval || p.came >= e.cfg.Split.MinSide {
 		p.looked, p.came = now, 0
 		e.look(g)
@@ -249,6 +243,15 @@ func (e *Engine) look(g *group) {
 			e.lookBy(g, s)
 		}
 	}
+	switch {
+	case len(p.edges) > 0:
+		p.trial = nil
+		if was != len(p.edges) {
+			p.known = false
+		}
+	default:
+		e.lookAtTurns(g)
+	}
 	e.regroup(g, len(p.edges) != was)
 }
 
@@ -260,101 +263,28 @@ func (e *Engine) lookBy(g *group, s nodesignal.Signal) {
 	}
 	list := e.clumps[:0]
 	for i := range g.members {
-		if g.members[i].state == StateActive && int(ms.n[i]) >= e.cfg.WarmupTicks {
-			fell := ms.hour[i] - ms.mean[i]
-			list = append(list, clumped{ms.mean[i], fell > cfg.FallBy*e.unit(s, ms.hour[i]), g.members[i].flags&flagWasSlow != 0})
+		if m := &g.members[i]; m.state == StateActive && int(ms.n[i]) >= e.cfg.WarmupTicks {
+			rose := (ms.mean[i] - ms.hour[i]) / e.unit(s, ms.hour[i])
+			list = append(list, clumped{e.place(s, ms.mean[i]), rose < -cfg.FallBy, rose > cfg.FallBy, m.flags&flagWasSlow != 0})
 		}
 	}
 	e.clumps = list
-	slices.SortFunc(list, func(a, b clumped) int { return cmp.Compare(a.mean, b.mean) })
-
-	// An edge that is there stays for as long as there is half of the gap: what
-	// is left of a job does not become part of another. A slow node is no job: its
-	// mean is where its job was before.
-	kept := p.edges[:0]
-	from := 0
+	e.edges = e.edges[:0]
 	for _, edge := range p.edges {
-		at, _ := slices.BinarySearchFunc(list, edge, func(c clumped, edge float64) int { return cmp.Compare(c.mean, edge) })
-		if works(list[from:at]) && works(list[at:]) && e.apart(s, list[from:], at-from, 0.5) {
-			kept = append(kept, (list[at-1].mean+list[at].mean)/2)
-			from = at
-		}
+		e.edges = append(e.edges, e.place(s, edge))
 	}
-	p.edges = kept
-	from = 0
-	fresh := e.edges[:0]
-	for _, edge := range kept {
-		at, _ := slices.BinarySearchFunc(list, edge, func(c clumped, edge float64) int { return cmp.Compare(c.mean, edge) })
-		fresh = e.divide(s, list[from:at], append(fresh, edge))
-		from = at
-	}
-	fresh = e.divide(s, list[from:], fresh)
-	slices.Sort(fresh)
-	e.edges = fresh
-	p.edges = append(p.edges[:0], fresh[:min(len(fresh), maxCohorts-1)]...)
-	for k, edge := range p.edges {
-		p.edges[k] = float64(float32(edge)) // as it travels
-	}
+	p.edges = e.edgesOf(s, list, e.edges, p.edges[:0])
 	if len(p.edges) > 0 {
 		p.signal = s
 	}
 }
 
-// divide appends the edges within a sorted list.
-func (e *Engine) divide(s nodesignal.Signal, list []clumped, edges []float64) []float64 {
-	cfg := &e.cfg.Split
-	side := cfg.MinSide
-	if !e.cfg.Signals[s].Relative && s != nodesignal.Score {
-		// A few that are slow by a fraction from their start have the same fault
-		// sooner than a job of their own.
-		side = max(side, int(cfg.MinShare*float64(len(list))+0.5))
+// place is where a value lies among others: differences of places are fractions.
+func (e *Engine) place(s nodesignal.Signal, x float64) float64 {
+	if e.cfg.Signals[s].Relative {
+		return math.Log(max(x, minScale))
 	}
-	if len(list) < max(cfg.MinPeers, 2*side) || len(edges) >= maxCohorts-1 {
-		return edges
-	}
-	at, widest := 0, 0.0
-	for k := side; k <= len(list)-side; k++ {
-		if gap := (list[k].mean - list[k-1].mean) / max(e.unit(s, list[k].mean), minScale); gap > widest {
-			at, widest = k, gap
-		}
-	}
-	if at == 0 || !e.apart(s, list, at, 1) || fell(list[:at]) > cfg.FallShare*float64(at) {
-		return edges
-	}
-	edges = append(edges, (list[at-1].mean+list[at].mean)/2)
-	edges = e.divide(s, list[:at], edges)
-	return e.divide(s, list[at:], edges)
-}
-
-// works reports whether any of the nodes is at work as it should be.
-func works(list []clumped) bool {
-	return slices.ContainsFunc(list, func(c clumped) bool { return !c.slow })
-}
-
-func fell(list []clumped) (n float64) {
-	for _, c := range list {
-		if c.fallen {
-			n++
-		}
-	}
-	return n
-}
-
-// apart reports whether the list has a gap before at that is wide for itself
-// and against the spread on either side. share lowers what is asked for.
-func (e *Engine) apart(s nodesignal.Signal, list []clumped, at int, share float64) bool {
-	gap := list[at].mean - list[at-1].mean
-	return gap > share*e.splitGap(s, list[at].mean) &&
-		gap > share*e.cfg.Split.GapToSpread*max(e.spreadOf(list[:at]), e.spreadOf(list[at:]))
-}
-
-func (e *Engine) spreadOf(list []clumped) float64 {
-	e.rest = e.rest[:0]
-	for _, c := range list {
-		e.rest = append(e.rest, c.mean)
-	}
-	e.bits = deviations(e.bits[:0], e.rest, list[len(list)/2].mean)
-	return MADToSigma * median(e.bits)
+	return x
 }
 
 // regroup puts each node into its cohort. In changed cohorts nothing counts that was
@@ -370,7 +300,7 @@ func (e *Engine) regroup(g *group, anew bool) {
 		if k == m.cohort && !anew {
 			continue
 		}
-		m.cohort = k
+		m.cohort, m.toward, m.run = k, -1, 0
 		if m.flags&flagWasSlow == 0 {
 			g.forgetTrackers(i)
 		}
@@ -380,7 +310,7 @@ func (e *Engine) regroup(g *group, anew bool) {
 	}
 	for _, s := range g.signals {
 		if s != nil {
-			s.cohorts = [maxCohorts]estimator{}
+			s.cohorts = make([]estimator, len(p.edges)+1)
 		}
 	}
 }

@@ -3,6 +3,8 @@
 package straggler
 
 import (
+	"fmt"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -258,15 +260,54 @@ func TestJobsAreToldApartByAnySignal(t *testing.T) {
 	}
 }
 
-// TestMoreJobsThanCohorts: four at most, the rest is compared as well as it can be.
-func TestMoreJobsThanCohorts(t *testing.T) {
-	p := newPlay(t, []string{""}, 48, nil)
-	p.loss = func(_ string, i int) float64 { return 1 - []float64{0.2, 0.22, 1, 1.1, 10, 11}[i/8]/11 }
-	p.ticks(400)
-	g := groupOf(t, p.last, "c", DefaultGroup)
-	require.Len(t, g.Cohorts, maxCohorts)
-	for k := 2; k < len(g.Cohorts); k++ {
-		assert.Greater(t, g.Cohorts[k].From, g.Cohorts[k-1].From)
+// TestEachJobIsACohort: as many as there may be; of more, the nearest share one.
+func TestEachJobIsACohort(t *testing.T) {
+	for jobs, cohorts := range map[int]int{3: 3, 5: 5, 8: 8, 9: 8} {
+		t.Run(fmt.Sprint(jobs), func(t *testing.T) {
+			p := newPlay(t, []string{""}, 6*jobs, nil)
+			level := func(i int) float64 {
+				x := math.Pow(0.8, float64(i/6))
+				if jobs > 8 && i/6 == 4 {
+					x *= 0.9 // nearer to the one below
+				}
+				return x
+			}
+			p.loss = func(_ string, i int) float64 { return 1 - level(i) }
+			require.Empty(t, p.ticks(400))
+			require.Equal(t, cohorts, p.cohorts())
+			g := p.e.clusters["c"].groups[DefaultGroup]
+			for i := range g.members {
+				for j := range g.members {
+					same := i/6 == j/6 || jobs > 8 && i/6+j/6 == 9 && i/6-j/6 < 2 && j/6-i/6 < 2
+					assert.Equal(t, same, g.members[i].cohort == g.members[j].cohort, "%d and %d", i, j)
+				}
+			}
+			p.loss = func(_ string, i int) float64 {
+				if i == 7 {
+					return 1 - 0.85*level(i)
+				}
+				return 1 - level(i)
+			}
+			assert.Equal(t, []string{"node onset -07"}, brief(p.ticks(20)))
+			assert.Empty(t, p.ticks(400))
+			assert.Equal(t, cohorts, p.cohorts())
+		})
+	}
+}
+
+// TestNodesSlowEachByItsOwnAreNoJob, unlike three that are slow alike.
+func TestNodesSlowEachByItsOwnAreNoJob(t *testing.T) {
+	e := New(DefaultConfig())
+	for apart, cuts := range map[float64]int{0.001: 1, 0.01: 1, 0.03: 0} {
+		var list []clumped
+		for i := range 20 {
+			x := 0.0005 * float64(i)
+			if i < 5 {
+				x = apart*float64(i) - 0.4
+			}
+			list = append(list, clumped{mean: x})
+		}
+		assert.Len(t, e.cut(list, nil, 0.08, 3), cuts, "%v", apart)
 	}
 }
 
@@ -301,17 +342,40 @@ func TestANewcomerInAnIncident(t *testing.T) {
 	assert.Equal(t, uint8(0), member().cohort)
 }
 
-// TestASideThatFellInPartIsNoJob: a fifth of a side may have fallen to where it is.
+// TestASideThatFellInPartIsNoJob: a fifth of a side may have fallen to where it is,
+// more where others rose. Of all, no more than that may have fallen and a sixth be slow.
 func TestASideThatFellInPartIsNoJob(t *testing.T) {
 	e := New(DefaultConfig())
-	edges := func(fallen int) int {
+	cuts := func(change func(i int, c *clumped)) int {
 		var list []clumped
 		for i := range 20 {
-			list = append(list, clumped{mean: 10 - 3*float64((19-i)/10) + 0.001*float64(i), fallen: i < fallen})
+			c := clumped{mean: -0.3*float64((19-i)/10) + 0.001*float64(i)}
+			change(i, &c)
+			list = append(list, c)
 		}
-		return len(e.divide(nodesignal.Throughput, list, nil))
+		return len(e.cut(list, nil, 0.08, 3))
 	}
-	assert.Equal(t, 1, edges(0))
-	assert.Equal(t, 1, edges(2))
-	assert.Zero(t, edges(3))
+	fallen := func(n int) int { return cuts(func(i int, c *clumped) { c.fallen = i < n }) }
+	assert.Equal(t, 1, fallen(0))
+	assert.Equal(t, 1, fallen(2))
+	assert.Zero(t, fallen(3))
+	assert.Equal(t, 1, cuts(func(i int, c *clumped) { c.fallen, c.rose = i < 3, i == 3 }))
+	assert.Equal(t, 1, cuts(func(i int, c *clumped) { c.fallen = i >= 16 }))
+	assert.Zero(t, cuts(func(i int, c *clumped) { c.fallen = i >= 15 }))
+	assert.Equal(t, 1, cuts(func(i int, c *clumped) { c.slow = i >= 17 }))
+	assert.Zero(t, cuts(func(i int, c *clumped) { c.slow = i >= 16 }))
+}
+
+// TestJobsWhoseOutermostAreClose are told apart by their middles, few nodes are not.
+func TestJobsWhoseOutermostAreClose(t *testing.T) {
+	e := New(DefaultConfig())
+	for n, cuts := range map[int]int{30: 1, 7: 0} {
+		var list []clumped
+		for k := range 2 {
+			for i := range n {
+				list = append(list, clumped{mean: 0.12*float64(k) + 0.05*float64(i)/float64(n-1)})
+			}
+		}
+		assert.Len(t, e.cut(list, nil, 0.08, 3), cuts, "%d nodes each", n)
+	}
 }

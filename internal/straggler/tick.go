@@ -18,7 +18,7 @@ type scratch struct {
 	changes int           // of severity told in this cluster
 
 	bits                        []uint64
-	rest, ux, ubias             []float64
+	rest, yard, yardBias        []float64
 	distinct                    [maxDistinct]float64
 	x, bias                     []float64
 	slots                       []int32
@@ -26,6 +26,8 @@ type scratch struct {
 	ref                         float64   // the median of throughputs
 	wideScores, wideThroughputs []float64
 	clumps                      []clumped
+	cuts                        []cut
+	levels                      []*Params
 	edges                       []float64
 	onsets                      []*node
 	ranking                     ranking
@@ -138,6 +140,7 @@ func (e *Engine) tickGroup(g *group, now time.Time) {
 	e.conclude(g, now)
 	r := e.addGroup()
 	e.groupReport(r, g.cluster.name, g.name, &g.rule, g.counts, g.slow)
+	r.Unjudged, r.Detectable = g.unjudged, e.detectable(g)
 	e.reportSignals(g, r)
 }
 
@@ -159,7 +162,7 @@ func (e *Engine) states(g *group) {
 			m.contest = 0
 		}
 		was := m.flags & flagSlow
-		m.flags &^= flagSlow | flagWasSlow | flagUnjudged
+		m.flags &^= flagSlow | flagWasSlow | flagUnjudged | flagJudged
 		if was != 0 {
 			m.flags |= flagWasSlow
 		}
@@ -223,7 +226,7 @@ func (e *Engine) contest(g *group, i int) {
 
 // conclude turns the verdicts of a group into rows, changes and episodes.
 func (e *Engine) conclude(g *group, now time.Time) {
-	g.slow = 0
+	g.slow, g.unjudged = 0, [NumUnjudged]int{}
 	rising := 0
 	first := e.row
 	for i := range g.members {

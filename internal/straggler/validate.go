@@ -140,6 +140,8 @@ func (p *Split) validate(m *mistakes) {
 func (i *Incident) validate(m *mistakes) {
 	const s = "incident::"
 	m.add(!(i.Fall > 0 && i.Fall < 1), s+"fall", "is %v, must be in (0,1)", i.Fall)
+	m.duration(s+"part_window", i.PartWindow)
+	m.duration(s+"part_after", i.PartAfter)
 	m.count(s+"ticks", i.Ticks, 1, maxTicks)
 	m.count(s+"min_nodes", i.MinNodes, 1, 1<<30)
 	m.share(s+"min_share", i.MinShare)

@@ -20,9 +20,9 @@ import (
 const (
 	// MaxTTL bounds how long a received threshold may claim to be fresh.
 	MaxTTL = time.Hour
-	// MaxSignals bounds the parameters of one group: each signal for up to four
+	// MaxSignals bounds the parameters of one group: each signal for up to eight
 	// cohorts.
-	MaxSignals = 4 * int(nodesignal.Count)
+	MaxSignals = 8 * int(nodesignal.Count)
 )
 
 // Value is the threshold of one peer group, or of a whole cluster when Group is empty.
@@ -46,6 +46,9 @@ type Value struct {
 	// Hold is true when the group is in an incident. Its nodes find their cohort by
 	// means, which stand still then: to be slow is no other work.
 	Hold bool
+	// Turns is true when the group's nodes take each other's work in turns: a node at a
+	// lower cohort's level goes to that cohort, not only one at a higher cohort's.
+	Turns bool
 	// TTL is how long the value may be used after it was received.
 	TTL time.Duration
 	// Signals are the parameters of a node's own verdict, by signal and From. Not

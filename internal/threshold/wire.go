@@ -70,6 +70,9 @@ func EncodeMember(v Value) (string, error) {
 	if v.Hold {
 		b = append(b, ";hold"...)
 	}
+	if v.Turns {
+		b = append(b, ";turns"...)
+	}
 	b = appendInteger(b, "ttl", int64(math.Ceil(v.TTL.Seconds())))
 	return string(b), nil
 }
@@ -245,6 +248,7 @@ func decodeMember(m httpsfv.Member) (Value, error) {
 		Version:   d.integer("v"),
 		QuorumMet: d.boolean("q", true),
 		Hold:      d.boolean("hold", false),
+		Turns:     d.boolean("turns", false),
 		Threshold: d.number("t", true),
 		Median:    d.number("m", true),
 		Scale:     d.number("s", true),

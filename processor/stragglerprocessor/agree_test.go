@@ -310,19 +310,23 @@ func TestNodeAndGatewayAgree(t *testing.T) {
 // TestNodeAndGatewayAgreeWhenAFractionSplits the group, which until then would
 // have been split by the throughput, while a node is slow: it knows its part.
 func TestNodeAndGatewayAgreeWhenAFractionSplits(t *testing.T) {
-	const nodes = 16
+	const nodes = 20
 	h := &history{
 		random: rand.New(rand.NewPCG(0xb34, 1)),
 		noise:  0.02, phi: 0.8, ar: make([]float64, nodes), levels: slices.Repeat([]float64{20}, nodes),
 		events: []event{
 			{node: 1, from: 4, to: 58, depth: 0.3, kind: slowRate},
-			{node: 1, from: 0, to: 37, depth: 0.1, kind: slowClock},
-			{node: 0, from: 3, to: 34, depth: 0.1, kind: slowClock},
 			{from: 42, to: 74, depth: 0.3, kind: dipOfAll},
-			{node: 14, from: 1, to: 56, depth: 0.3, kind: slowClock},
 			{node: 5, from: 4, to: 7, depth: 0.05, kind: stuck},
 			{from: 21, to: 78, depth: 0.3, kind: dipOfAll},
 		},
+	}
+	for i := range nodes {
+		to := 80
+		if i < nodes/2 {
+			to = 20 // half of them take up other work
+		}
+		h.events = append(h.events, event{node: i, to: to, depth: 0.3, kind: slowClock})
 	}
 	s, err := newSides(agreeConfig(t), nodes, []string{"", ""})
 	require.NoError(t, err)
@@ -330,6 +334,36 @@ func TestNodeAndGatewayAgreeWhenAFractionSplits(t *testing.T) {
 		s.interval(t, h.at(tick))
 	}
 	require.NotZero(t, s.split)
+	require.NotZero(t, s.flagged)
+}
+
+// TestNodeAndGatewayAgreeInTurns: the nodes take each other's work in turns, and a node
+// knows from which tick on it has other peers.
+func TestNodeAndGatewayAgreeInTurns(t *testing.T) {
+	const nodes = 16
+	draw := rand.New(rand.NewPCG(7, 7))
+	s, err := newSides(agreeConfig(t), nodes, []string{"", ""})
+	require.NoError(t, err)
+	job, turns := make([]int, nodes), 0
+	for i := range job {
+		job[i] = i % 2
+	}
+	for tick := range 900 {
+		s.interval(t, func(i int) work {
+			if tick > 60 && draw.Float64() < 1.0/60 {
+				job[i] = 1 - job[i]
+			}
+			w := work{rate: []float64{12, 20}[job[i]] * (1 + 0.01*draw.NormFloat64()), clock: 1, pressure: 0.05}
+			if i == 5 && tick >= 600 {
+				w.rate *= 0.85
+			}
+			return w
+		})
+		if s.snap.Clusters["c"].Groups[s.group].Turns {
+			turns++
+		}
+	}
+	require.Greater(t, turns, 600)
 	require.NotZero(t, s.flagged)
 }
 

@@ -4,6 +4,7 @@ package stragglerprocessor
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -121,6 +122,45 @@ func TestWhatIsSaidOfANodeIsAVerdict(t *testing.T) {
 		}
 	}
 	assert.Positive(t, said)
+}
+
+// TestWhyThereIsNoVerdict is said of each group for all reasons, and of a node while it
+// is so and once when it ends.
+func TestWhyThereIsNoVerdict(t *testing.T) {
+	ids := newIdentifier(createDefaultConfig().(*Config))
+	r := reporter{ids: &ids}
+	rep := report("a")
+	g := &rep.Groups[1]
+	g.Detectable = 0.025
+	g.Unjudged[straggler.Judged], g.Unjudged[straggler.UnjudgedFewPeers] = 5, 2
+	got := values(oneBatch(t, r.metrics(rep)))
+	assert.InDelta(t, 2.5, got[" gpu.straggler.detectable g"], 1e-9)
+	reasons := 0
+	for name, n := range got {
+		if strings.HasPrefix(name, " gpu.straggler.unjudged ") {
+			reasons++
+			assert.InDelta(t, map[bool]float64{true: 2}[strings.Contains(name, "too_few_peers")], n, 0, name)
+		}
+	}
+	assert.Equal(t, int(straggler.NumUnjudged)-1, reasons)
+
+	node := func(why, before straggler.Unjudged, until int64) map[string]float64 {
+		rep.Nodes = []straggler.NodeReport{{
+			NodeName: &straggler.NodeName{Cluster: "a", Group: "g", Node: "n"}, State: straggler.StateActive,
+			Unjudged: why, UnjudgedBefore: before, Until: until,
+		}}
+		of := map[string]float64{}
+		for name, x := range values(oneBatch(t, r.metrics(rep))) {
+			if strings.Contains(name, "gpu.node.unjudged") {
+				of[name] = x
+			}
+		}
+		return of
+	}
+	assert.Empty(t, node(straggler.Judged, straggler.Judged, 0))
+	assert.Equal(t, map[string]float64{"n gpu.node.unjudged g": 6}, node(straggler.UnjudgedFewPeers, straggler.Judged, 0))
+	assert.Equal(t, map[string]float64{"n gpu.node.unjudged g": 3, "n gpu.node.unjudged.until g": 60}, node(straggler.UnjudgedCalibrating, straggler.Judged, 60_000))
+	assert.Equal(t, map[string]float64{"n gpu.node.unjudged g": 0}, node(straggler.Judged, straggler.UnjudgedFewPeers, 0))
 }
 
 func TestWhatEachPartOfAGroupIsComparedWith(t *testing.T) {

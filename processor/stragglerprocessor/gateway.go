@@ -218,7 +218,7 @@ func snapshot(r *straggler.Report, cfg *Config) *threshold.Snapshot {
 		v := threshold.Value{
 			Group: gr.Group, Version: r.At.UnixMilli(), QuorumMet: gr.Quorum && gr.Valid,
 			Median: gr.Median, Scale: straggler.MADToSigma * gr.MAD, K: cfg.Gateway.K,
-			Nodes: gr.Counts[straggler.StateActive], Ref: gr.Ref, Hold: gr.Held, TTL: cfg.ttl(), Signals: signals,
+			Nodes: gr.Counts[straggler.StateActive], Ref: gr.Ref, Hold: gr.Held, Turns: gr.Turns, TTL: cfg.ttl(), Signals: signals,
 		}
 		if gr.Valid {
 			v.Threshold = gr.Threshold

@@ -226,7 +226,7 @@ func TestStuckValues(t *testing.T) {
 	assert.GreaterOrEqual(t, h.counters.Stuck, int64(3))
 }
 
-// TestFewNodes: nobody can be told from one, two or three peers.
+// TestFewNodes: of two nobody can tell which is slow, of three the one that is.
 func TestFewNodes(t *testing.T) {
 	for nodes := 1; nodes <= 3; nodes++ {
 		t.Run(strconv.Itoa(nodes), func(t *testing.T) {
@@ -239,8 +239,9 @@ func TestFewNodes(t *testing.T) {
 				require.NoError(t, h.push(tick, values))
 				h.end(tick)
 			}
-			assert.Zero(t, h.onsets)
-			assert.Zero(t, h.nodeRecords)
+			found := map[int]int{3: 1}[nodes]
+			assert.Equal(t, found, h.onsets)
+			assert.Equal(t, found, h.nodeRecords)
 		})
 	}
 }

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package straggler
+
+import (
+	"math"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+)
+
+// Unjudged is why there is no verdict on a node.
+type Unjudged uint8
+
+// Reasons. Their numbers are those of the metric gpu.node.unjudged.
+const (
+	// Judged nodes are compared with their peers.
+	Judged Unjudged = iota
+	UnjudgedIdle
+	UnjudgedMissing
+	// UnjudgedCalibrating nodes say so, or have just come.
+	UnjudgedCalibrating
+	// UnjudgedContested names are used by several nodes.
+	UnjudgedContested
+	// UnjudgedNoSignal nodes tell nothing that decides.
+	UnjudgedNoSignal
+	UnjudgedFewPeers
+	// UnjudgedLevels nodes do other work than those that they could be compared with.
+	UnjudgedLevels
+	// NumUnjudged counts them.
+	NumUnjudged
+)
+
+var unjudgedNames = [NumUnjudged]string{"", "idle", "missing", "calibrating", "contested", "no_signal", "too_few_peers", "other_levels"}
+
+// String is empty for Judged.
+func (u Unjudged) String() string {
+	if u < NumUnjudged {
+		return unjudgedNames[u]
+	}
+	return ""
+}
+
+// unjudged says why there is no verdict on a member at this tick, and until when, in
+// unix milliseconds, if that is known.
+func (e *Engine) unjudged(g *group, i int) (why Unjudged, until int64) {
+	m := &g.members[i]
+	left := time.Duration(e.cfg.WarmupTicks-int(m.warm)) * e.elapsed
+	switch {
+	case m.state == StateMissing:
+		return UnjudgedMissing, 0
+	case m.state == StateIdle:
+		return UnjudgedIdle, 0
+	case m.state == StateCalibrating && m.reported == StateActive:
+		return UnjudgedNoSignal, 0
+	case m.state == StateCalibrating:
+		return UnjudgedCalibrating, 0
+	case m.flags&flagContested != 0:
+		return UnjudgedContested, 0
+	case m.flags&(flagJudged|flagSlow) != 0:
+		return Judged, 0
+	case g.plain != nil && !m.known.has(nodesignal.Score):
+		return UnjudgedNoSignal, 0
+	case g.plain != nil && !g.rule.quorum:
+		return UnjudgedFewPeers, 0
+	case g.plain != nil:
+		return Judged, 0
+	case left > 0:
+		return UnjudgedCalibrating, e.at + left.Milliseconds()
+	case m.cohort == noCohort:
+		if ms := g.split.means[g.split.signal]; ms != nil && e.waits(ms.n[i]) {
+			until = e.at + (e.cfg.Split.Interval - time.Duration(ms.n[i])*e.elapsed).Milliseconds()
+		}
+		return UnjudgedLevels, until
+	case g.split.passes(m):
+		return UnjudgedLevels, 0
+	case m.flags&flagUnjudged != 0:
+		return UnjudgedFewPeers, 0
+	}
+	return UnjudgedNoSignal, 0 // it told one that has grown too old
+}
+
+// detectableWithin is how long a loss that can be found takes at most.
+const detectableWithin = time.Hour
+
+// Detectable is the smallest loss, a fraction of the peers' level, that fills a sum
+// within so many ticks. A tick adds loss/Scale - Kappa to it, up to Limit.
+func (p *Params) Detectable(ticks float64) float64 {
+	return p.Scale * (p.Kappa + p.Limit/max(ticks, 1))
+}
+
+// detectable is the smallest loss that can be found now in every cohort of a group, by
+// the signal that finds it best: a fraction, 0 while there is none.
+func (e *Engine) detectable(g *group) float64 {
+	if e.elapsed <= 0 {
+		return 0
+	}
+	ticks, best := float64(detectableWithin)/float64(e.elapsed), math.Inf(1)
+	for s := range nodesignal.Count {
+		if !e.deciding.has(s) || g.signals[s] == nil {
+			continue
+		}
+		worst := 0.0
+		for k := range g.signals[s].cohorts {
+			t := &g.signals[s].cohorts[k]
+			if t.known {
+				worst = max(worst, t.params.Detectable(ticks))
+			} else if t.n > 0 {
+				worst = math.Inf(1)
+			}
+		}
+		if worst > 0 {
+			best = min(best, worst)
+		}
+	}
+	if math.IsInf(best, 1) {
+		return 0
+	}
+	return best
+}
