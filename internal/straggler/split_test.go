@@ -3,8 +3,8 @@
 package straggler
 
 import (
-	"fmt"
 	"math"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -263,7 +263,7 @@ func TestJobsAreToldApartByAnySignal(t *testing.T) {
 // TestEachJobIsACohort: as many as there may be; of more, the nearest share one.
 func TestEachJobIsACohort(t *testing.T) {
 	for jobs, cohorts := range map[int]int{3: 3, 5: 5, 8: 8, 9: 8} {
-		t.Run(fmt.Sprint(jobs), func(t *testing.T) {
+		t.Run(strconv.Itoa(jobs), func(t *testing.T) {
 			p := newPlay(t, []string{""}, 6*jobs, nil)
 			level := func(i int) float64 {
 				x := math.Pow(0.8, float64(i/6))

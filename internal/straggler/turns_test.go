@@ -128,7 +128,7 @@ func TestANodeGoesUpByItself(t *testing.T) {
 			require.Equal(t, uint8(1), g.members[2*i].cohort)
 			g.members[2*i].cohort = 0
 		}
-		require.Equal(t, i+1, len(g.split.rises))
+		require.Len(t, g.split.rises, i+1)
 		require.Empty(t, p.ticks(10))
 	}
 	require.True(t, groupOf(t, p.last, "c", DefaultGroup).Turns)

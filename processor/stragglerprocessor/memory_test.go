@@ -66,7 +66,7 @@ func TestComparisonFitsItsMemory(t *testing.T) {
 			cfg.Mode, cfg.MaxBytes = modeGateway, 8<<20
 			core, logs := observed.New(zap.WarnLevel)
 			tel := componenttest.NewTelemetry()
-			t.Cleanup(func() { require.NoError(t, tel.Shutdown(context.Background())) }) //nolint:usetesting // its context is over by then
+			t.Cleanup(func() { require.NoError(t, tel.Shutdown(context.Background())) })
 			tb, err := metadata.NewTelemetryBuilder(tel.NewTelemetrySettings())
 			require.NoError(t, err)
 			before := heap()

@@ -108,15 +108,13 @@ const patience = 2 * time.Minute
 // does so in the test's own goroutine, so that the condition may require.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	if !within(patience, condition) {
+	if !inTime(condition) {
 		require.Fail(t, "not within "+patience.String()+": "+what)
 	}
 }
 
-// within polls until the condition holds and reports whether it did in time.
-func within(deadline time.Duration, condition func() bool) bool {
-	return process.Within(deadline, condition)
-}
+// inTime polls until the condition holds and reports whether it did.
+func inTime(condition func() bool) bool { return process.Within(patience, condition) }
 
 func portOf(t *testing.T, addr string) string {
 	t.Helper()

@@ -211,7 +211,7 @@ func TestExpressionsReturnData(t *testing.T) {
 		require.NoError(t, err, where)
 		return slices.ContainsFunc(metricsOf(expr), func(name string) bool { _, ok := onlyUnderFaults[name]; return ok })
 	})
-	if !within(patience, func() bool {
+	if !inTime(func() bool {
 		maps.DeleteFunc(missing, func(where, expr string) bool {
 			n, err := instantQuery(t, prom, expr)
 			require.NoError(t, err, where)
@@ -228,7 +228,7 @@ func TestExpressionsReturnData(t *testing.T) {
 	// the durations; here they have not passed.
 	want := []string{"GPUGatewayRefusing", "GPULost", "GPUMissing", "GPUReadingsFail", "GPUStraggler", "GPUUnhealthy", "GPUXid"}
 	var told []string
-	if !within(patience, func() bool { told = pendingAlerts(t, prom); return slices.Equal(told, want) }) {
+	if !inTime(func() bool { told = pendingAlerts(t, prom); return slices.Equal(told, want) }) {
 		assert.Equal(t, want, told)
 	}
 

@@ -238,7 +238,7 @@ func (p *pushed) same(reporting bool) {
 	p.t.Helper()
 	names := func(series map[string]float64) []string { return slices.Sorted(maps.Keys(series)) }
 	var here, there []string
-	if !within(patience, func() bool {
+	if !inTime(func() bool {
 		if reporting {
 			p.report()
 		}

@@ -179,7 +179,7 @@ func (tr *tree) heal() {
 		pushes++
 		// A tier that conflates forwards by its own beat, and a shard may be 5 s late
 		// to find that the root is back.
-		return within(patience, func() bool {
+		return inTime(func() bool {
 			f, d := tr.wrong()
 			if f == 0 && wholeFull == 0 {
 				wholeFull = pushes
