@@ -59,6 +59,7 @@ func (e *fleetExporter) start(_ context.Context, host component.Host) error {
 type scratch struct {
 	from  metricreading.Resource
 	point metricreading.Point
+	vague []pmetric.Metric // of the resource that is being read
 }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}

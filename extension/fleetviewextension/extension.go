@@ -31,8 +31,9 @@ var (
 	_ fleetstate.Sink     = (*fleetViewExtension)(nil)
 )
 
-// expireInterval is how often silent nodes are looked for; they are kept for hours.
-const expireInterval = time.Minute
+// expireInterval is how often silent nodes are looked for. They are kept for hours, or
+// for a minute where room is short.
+const expireInterval = 10 * time.Second
 
 type fleetViewExtension struct {
 	cfg       *Config

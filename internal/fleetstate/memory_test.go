@@ -168,3 +168,28 @@ func TestAFullStoreLooksOnceForMissingNodes(t *testing.T) {
 	assert.NotContains(t, s.evictors.own, "new99", "a look of its own")
 	assert.Equal(t, t0.Add(evictCheck).UnixMilli(), s.evictors.all.next)
 }
+
+// TestMadeUpNodesGiveWay: under pressure a node that was heard of once is forgotten once
+// it is missing, and a node that had been there for long is not.
+func TestMadeUpNodesGiveWay(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MaxBytes = 1 << 20
+	s := New(cfg)
+	put(t, s, "honest", "a", t0, func(*Update) {})
+	at := t0.Add(2 * cfg.MissingAfter)
+	put(t, s, "honest", "a", at, func(*Update) {})
+	for i := range 2000 {
+		if u, ok := s.Begin(Key{strconv.Itoa(i), "n"}, at); ok {
+			u.Commit(at)
+		}
+	}
+	require.Zero(t, s.Expire(at.Add(cfg.MissingAfter)))
+	_, ok := s.Begin(Key{"new", "n"}, at.Add(cfg.MissingAfter))
+	require.False(t, ok)
+	at = at.Add(cfg.MissingAfter + time.Millisecond)
+	require.Positive(t, s.Expire(at))
+	require.Equal(t, 1, s.Nodes())
+	_, ok = s.Node(Key{"honest", "a"}, at)
+	require.True(t, ok, "its silence is news")
+	put(t, s, "new", "n", at, func(*Update) {})
+}

@@ -135,6 +135,7 @@ type entry struct {
 	mu     sync.Mutex
 	gpusAt int64 // when the GPUs were last looked through, guarded by mu
 	size   int   // bytes that the cluster holds for it, guarded by mu
+	born   int64 // when it was placed, Unix milliseconds
 
 	fed fed // used by the feed
 }
@@ -242,7 +243,7 @@ func (s *Store) place(k Key, now time.Time) (*entry, error) {
 		s.bytes.Give(k.Cluster, leastNode)
 		return e, nil
 	}
-	e := &entry{key: k, live: sh.newLive(), size: leastNode}
+	e := &entry{key: k, live: sh.newLive(), size: leastNode, born: now.UnixMilli()}
 	n := &Node{Key: k}
 	n.derive()
 	e.view.Store(n)
@@ -257,17 +258,26 @@ var (
 	errMaxNodes = errors.New("as many nodes as `max_nodes`, `max_bytes` and the share of the cluster allow are known, none of them missing")
 )
 
+// pressed reports whether more than three quarters of the room is taken. Nodes that were
+// heard of once and are missing are forgotten then: a flood of made-up names must not
+// keep newcomers out for the whole NodeExpiry.
+func (s *Store) pressed() bool {
+	return 4*s.bytes.Taken() > 3*s.cfg.MaxBytes || 4*s.nodes.Taken() > 3*s.cfg.MaxNodes
+}
+
 // Expire forgets nodes that have been silent for NodeExpiry, and returns how
 // many it forgot. It ends the episodes that are over without a word.
 func (s *Store) Expire(now time.Time) int {
 	s.doubt(now)
-	before := now.Add(-s.cfg.NodeExpiry).UnixMilli()
+	before, at := now.Add(-s.cfg.NodeExpiry).UnixMilli(), now.UnixMilli()
+	pressed := s.pressed()
 	n := 0
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
 		for k, e := range sh.nodes {
-			if seen := e.live.seen.Load(); seen < before && e.retire(seen) {
+			seen := e.live.seen.Load()
+			if (seen < before || pressed && s.missing(seen, at) && !s.missing(e.born, seen)) && e.retire(seen) {
 				delete(sh.nodes, k)
 				s.nodes.Give(k.Cluster, 1)
 				s.bytes.Give(k.Cluster, e.size)

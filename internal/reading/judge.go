@@ -64,6 +64,10 @@ func (m *Metric) Judge(v float64) Refusal {
 	}
 }
 
+// Vague metrics are of all sorts of hardware, and their points need not say of
+// which sort: the hardware conventions ask for no hw.type of a temperature.
+func (m *Metric) Vague() bool { return m.Shared && !m.Typed }
+
 // Whom judges what a point says of its subject: the hw.id and the hw.type, empty
 // where it has none. Other says that it is of nobody whom the metric is read
 // for, which is no mistake.

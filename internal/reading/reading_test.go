@@ -157,6 +157,7 @@ func TestUnits(t *testing.T) {
 		{"hw.power", "kW", 1e3, true},
 		{"hw.power", "J", 0, false},
 		{"hw.gpu.memory.usage", "MiBy", 1 << 20, true},
+		{"hw.gpu.memory.usage", "MiB", 1 << 20, true},
 		{"hw.gpu.memory.usage", "MBy", 1e6, true},
 		{"hw.gpu.clock.frequency", "MHz", 1e6, true},
 		{"hw.gpu.utilization", "%", 1e-2, true},

@@ -93,6 +93,11 @@ func (n *Node) GPU(id string) (int, error) {
 	return n.addGPU(id)
 }
 
+// Has reports whether a GPU or MIG slice of that hw.id is known.
+func (n *Node) Has(id string) bool {
+	return slices.ContainsFunc(n.gpus, func(g gpu) bool { return g.id == id })
+}
+
 func (n *Node) addGPU(id string) (int, error) {
 	if id == "" || len(id) > maxName {
 		return 0, ErrName

@@ -30,6 +30,7 @@ type factReader struct {
 	foreign  bool
 	now      time.Time
 	node     *reason.Node
+	vague    []pmetric.Metric // read last: the others name the GPUs
 	failed   error
 	rejected map[error]int64
 }
@@ -46,6 +47,12 @@ func (f *factReader) begin(id nodeKey, caller wire.Caller, now time.Time) {
 
 // end tells what of the resource was rejected, and keeps nothing of it.
 func (f *factReader) end(ctx context.Context, rejected func(error, int64)) {
+	var p metricreading.Point
+	for _, m := range f.vague {
+		f.read(&p, reading.ByName(m.Name()), m)
+	}
+	clear(f.vague)
+	f.vague = f.vague[:0]
 	if f.node == nil && !f.foreign {
 		f.store.Touch(f.id.cluster, f.id.node, f.now)
 	}
@@ -61,6 +68,14 @@ func (f *factReader) end(ctx context.Context, rejected func(error, int64)) {
 
 // take reads a metric that explains something.
 func (f *factReader) take(p *metricreading.Point, known *reading.Metric, m pmetric.Metric) {
+	if known.Vague() {
+		f.vague = append(f.vague, m)
+	} else {
+		f.read(p, known, m)
+	}
+}
+
+func (f *factReader) read(p *metricreading.Point, known *reading.Metric, m pmetric.Metric) {
 	if f.failed != nil {
 		return
 	}
@@ -97,6 +112,9 @@ func (f *factReader) sweep(now time.Time) { f.store.Sweep(now) }
 func put(n *reason.Node, p *metricreading.Point) error {
 	switch f := p.Field; {
 	case reason.OfGPU(f):
+		if p.Vague && !n.Has(p.ID) {
+			return nil
+		}
 		gpu, err := n.GPU(p.ID)
 		switch {
 		case err != nil:

@@ -389,10 +389,10 @@ func TestFactsOfGarbage(t *testing.T) {
 	(&sample{name: "hw.gpu.memory.utilization"}).write(rm, "")
 	(&sample{name: "hw.gpu.memory.utilization"}).write(rm, strings.Repeat("x", 254))
 	for i := range 100_000 {
-		p := metricreading.Points(rm.ScopeMetrics().At(0).Metrics().At(0)).AppendEmpty()
-		p.Attributes().PutStr("hw.id", fmt.Sprintf("GPU-x%d", i))
-		p.Attributes().PutStr("hw.sensor_location", "gpu")
-		p.SetDoubleValue(50)
+		// A temperature may be of anything, and names no GPU.
+		for _, name := range []string{"hw.gpu.memory.utilization", "hw.temperature"} {
+			(&sample{name: name, pairs: []string{"hw.sensor_location", "gpu"}, value: 0.5}).write(rm, fmt.Sprintf("GPU-%s%d", name, i))
+		}
 	}
 	// An empty point, one with another type of id, and a metric of another kind.
 	metricreading.Points(rm.ScopeMetrics().At(0).Metrics().At(0)).AppendEmpty().Attributes().PutStr("hw.sensor_location", "gpu")

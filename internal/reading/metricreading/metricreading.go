@@ -127,6 +127,9 @@ type Point struct {
 	// the value was refused.
 	Value float64
 	Ended bool
+	// Vague points do not say of which sort of hardware they are: they are of a GPU
+	// only where another point has named it.
+	Vague bool
 
 	hwType string
 }
@@ -143,6 +146,7 @@ func (r *Resource) Read(dp pmetric.NumberDataPoint, p *Point) reading.Refusal {
 	if why := m.Whom(p.Subject, p.ID, p.hwType); why != reading.Accepted {
 		return r.refusePoint(why, p)
 	}
+	p.Vague = p.hwType == "" && m.Vague()
 	if p.Ended = dp.Flags().NoRecordedValue(); p.Ended {
 		p.Value = math.NaN()
 		return reading.Accepted
