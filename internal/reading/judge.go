@@ -124,7 +124,11 @@ func (r Refused) String() string {
 			return fmt.Sprintf("metric %s has no hw.id: must be the UUID of the GPU, or the name of the network adapter", m.Name)
 		}
 	case ValueRange, NotFinite:
-		return fmt.Sprintf("metric %s is %v: must be from %s %s", m.Name, r.Value, m.Range, m.unit())
+		unit := " " + m.unit()
+		if m.unit() == "1" {
+			unit = ""
+		}
+		return fmt.Sprintf("metric %s is %v: must be from %s%s", m.Name, r.Value, m.Range, unit)
 	default:
 		return ""
 	}

@@ -303,6 +303,9 @@ func TestComplaintsAreShared(t *testing.T) {
 	assert.Positive(t, told)
 	assert.LessOrEqual(t, len(c.told), maxComplaints/2)
 	assert.False(t, c.First("flood", "one more", power, WrongUnit, now))
+	assert.False(t, c.Seen("hw.pover"))
+	assert.Empty(t, c.Almost("flood", "hw.pover", now), "there is no place to tell it")
+	assert.False(t, c.Seen("hw.pover"), "so it is looked at again")
 	for i := range 100 {
 		assert.True(t, c.First("quiet", strconv.Itoa(i), power, WrongUnit, now))
 	}
@@ -319,6 +322,10 @@ func TestAlmost(t *testing.T) {
 		"gpu.app.step.duraton":             "gpu.app.step.duration",
 		"gpu.app.steps.duration":           "gpu.app.step.duration",
 		"gpu.app.step_duration":            "gpu.app.step.duration",
+		"gpu_app_step_duration":            "gpu.app.step.duration",
+		"gpu_app_step_duration_seconds":    "gpu.app.step.duration",
+		"Gpu.App.Step.Duration":            "gpu.app.step.duration",
+		"hw_gpu_nothing_of_ours":           "",
 		"gpu.node.healthscore":             "gpu.node.health_score",
 		"hw.gpu.utilisation":               "hw.gpu.utilization",
 		"hw.powr":                          "hw.power",
