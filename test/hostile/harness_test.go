@@ -260,6 +260,18 @@ func (g *target) usage() (u usage) {
 	return u
 }
 
+// kept is the heap that the process keeps: the least of some looks, since a scrape that is
+// under way holds more for a while.
+func (g *target) kept() int64 {
+	g.t.Helper()
+	least := g.usage().heap
+	for range 6 {
+		time.Sleep(time.Second)
+		least = min(least, g.usage().heap)
+	}
+	return least
+}
+
 func (g *target) memory(key string) int64 {
 	g.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", g.cmd.Process.Pid))

@@ -60,7 +60,7 @@ func TestGreedyTenant(t *testing.T) {
 			for half := range 2 {
 				a.run(half*attackNodes/nodesOfPush/2, (half+1)*attackNodes/nodesOfPush/2)
 				for _, p := range f.targets() {
-					heap[p] = append(heap[p], p.usage().heap)
+					heap[p] = append(heap[p], p.kept())
 				}
 			}
 			eventually(t, "the honest tenant's slow node is found", func() bool { return f.view.straggler(bystander, "node3") })
