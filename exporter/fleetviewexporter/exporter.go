@@ -81,7 +81,7 @@ func (e *fleetExporter) pushMetrics(ctx context.Context, md pmetric.Metrics) err
 		}
 		s.from.End(ctx)
 	}
-	*s = scratch{} // no pdata is kept
+	*s = scratch{vague: s.vague} // no pdata is kept
 	scratches.Put(s)
 	if e.history.Enabled() {
 		e.record(md, caller, now)

@@ -472,7 +472,7 @@ func TestOtherHardwareIsNoGPU(t *testing.T) {
 	assert.InDelta(t, 60, *v.GPUs[0].Get(reading.Temperature), 0, "a GPU may be named after its temperature")
 	gpus := map[string]bool{}
 	for _, s := range r.samples {
-		if s.Metric == gpusemconv.MetricPower || s.Metric == gpusemconv.MetricErrors && s.GPU != "" {
+		if s.Metric == gpusemconv.MetricPower || s.Metric == gpusemconv.MetricTemperature || s.Metric == gpusemconv.MetricErrors && s.GPU != "" {
 			gpus[s.GPU] = true
 		}
 	}

@@ -184,23 +184,31 @@ func Almost(name string) string {
 	}
 	prometheus := strings.Contains(name, "_")
 	name = strings.Map(spelled, name)
-	best, edits := "", maxEdits+1
-	for i := range catalogue {
-		known := strings.Map(spelled, catalogue[i].Name)
+	best, edits, longest := "", maxEdits+1, 0
+	for i, known := range plainNames() {
 		d := len(known) - len(name)
 		n := edits
 		switch {
-		case prometheus && strings.HasPrefix(name, known+"."): // what follows is the unit
-			n = 0
+		case prometheus && len(known) > longest && strings.HasPrefix(name+".", known+"."): // what follows is the unit
+			longest, n = len(known), -1
 		case d <= maxEdits && -d <= maxEdits:
 			n = distance(known, name)
 		}
 		if n < edits {
-			best, edits = catalogue[i].Name, n
+			best, edits = catalogue[i].Name, max(n, 0)
 		}
 	}
 	return best
 }
+
+// plainNames are the catalogue's names in plain spelling, in its order.
+var plainNames = sync.OnceValue(func() []string {
+	names := make([]string, len(catalogue))
+	for i := range catalogue {
+		names[i] = strings.Map(spelled, catalogue[i].Name)
+	}
+	return names
+})
 
 // distance is Levenshtein's.
 func distance(a, b string) int {

@@ -316,6 +316,17 @@ func TestComplaintsAreShared(t *testing.T) {
 	assert.Len(t, c.told, 1)
 }
 
+// TestPrometheusSpelling: each name is told for its spelling in Prometheus, with a unit
+// behind it too.
+func TestPrometheusSpelling(t *testing.T) {
+	for i := range catalogue {
+		name := catalogue[i].Name
+		spelling := strings.ReplaceAll(name, ".", "_")
+		assert.Equal(t, name, Almost(spelling))
+		assert.Equal(t, name, Almost(spelling+"_celsius"))
+	}
+}
+
 func TestAlmost(t *testing.T) {
 	for name, want := range map[string]string{
 		"gpu.app.step.durations":           "gpu.app.step.duration",
