@@ -215,7 +215,7 @@ func draw(t *rapid.T, m *reading.Metric, to pmetric.Metric) {
 			}
 		}
 		put("hw.id", "GPU-0", "GPU-1", "psu0", "")
-		put("hw.parent", "", "", "GPU-0")
+		put("hw.parent", "", "", "GPU-0", "chassis")
 		put("hw.type", "gpu", "", "network", "power_supply")
 		for k := range m.Keys {
 			values := []string{"", "odd"}

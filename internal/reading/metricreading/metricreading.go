@@ -10,6 +10,7 @@ import (
 	"iter"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -119,7 +120,7 @@ type Point struct {
 	pmetric.NumberDataPoint
 	Field   reading.Field
 	Subject reading.Subject
-	// ID and Parent are hw.id and hw.parent.
+	// ID is hw.id, and Parent the hw.parent of a slice.
 	ID, Parent string
 	// Texts are the values of the metric's keys, as many as it has.
 	Texts reading.Texts
@@ -141,7 +142,11 @@ func (r *Resource) Read(dp pmetric.NumberDataPoint, p *Point) reading.Refusal {
 	attributes(m, dp, p)
 	p.Field, p.Subject = m.Select(p.hwType, &p.Texts)
 	if p.Parent != "" && p.Subject == reading.GPU {
-		p.Subject = reading.Slice
+		if IsSlice(p.ID, p.Parent) {
+			p.Subject = reading.Slice
+		} else {
+			p.Parent = ""
+		}
 	}
 	if why := m.Whom(p.Subject, p.ID, p.hwType); why != reading.Accepted {
 		return r.refusePoint(why, p)
@@ -156,6 +161,12 @@ func (r *Resource) Read(dp pmetric.NumberDataPoint, p *Point) reading.Refusal {
 		return r.refusePoint(why, p)
 	}
 	return reading.Accepted
+}
+
+// IsSlice reports whether hw.id and hw.parent are those of a MIG slice: NVML's UUIDs say
+// so. The parent of a whole GPU may be the enclosure that it is in.
+func IsSlice(id, parent string) bool {
+	return parent != "" && (strings.HasPrefix(id, "MIG-") || strings.HasPrefix(parent, "GPU-"))
 }
 
 // refusePoint is apart from Read for what a complaint takes of the stack.
