@@ -464,6 +464,7 @@ func TestOtherHardwareIsNoGPU(t *testing.T) {
 		point("hw.temperature.limit", 100.0, gpusemconv.AttrHWID, "CPU0", gpusemconv.AttrSensorLocation, "gpu", "hw.limit_type", "throttled").
 		point(gpusemconv.MetricGPUUtilization, 0.5, gpusemconv.AttrHWID, "fan", gpusemconv.AttrHWType, "fan").
 		point(gpusemconv.MetricPower, 500.0, gpusemconv.AttrHWID, "GPU-0", gpusemconv.AttrHWType, "gpu", gpusemconv.AttrHWParent, "chassis").
+		point(gpusemconv.MetricGPUUp, 1, gpusemconv.AttrHWID, "GPU-0", gpusemconv.AttrHWParent, "chassis").
 		point(gpusemconv.MetricGPUUtilization, 0.9, gpusemconv.AttrHWID, "GPU-0"))
 	v := e.view(t, "c", "n")
 	require.Len(t, v.GPUs, 1)
