@@ -19,10 +19,10 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension/web"
-	"github.com/gpu-collector/gpu-collector/internal/delta/shortage"
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/shortage"
 	"github.com/gpu-collector/gpu-collector/internal/webguard"
 )
 

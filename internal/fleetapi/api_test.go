@@ -23,7 +23,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
-	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -110,11 +110,11 @@ func TestWhyThereIsNoVerdict(t *testing.T) {
 		})
 		return get200[Node](t, a, "/api/v1/nodes/n2?cluster=c1")
 	}
-	n := why(float64(straggler.UnjudgedCalibrating), until)
+	n := why(float64(unjudged.Calibrating), until)
 	assert.Equal(t, "calibrating", n.Unjudged)
 	require.NotNil(t, n.UnjudgedUntil)
 	assert.True(t, n.UnjudgedUntil.Equal(until))
-	n = why(float64(straggler.UnjudgedFewPeers), t0.Add(-time.Minute))
+	n = why(float64(unjudged.FewPeers), t0.Add(-time.Minute))
 	assert.Equal(t, "too_few_peers", n.Unjudged)
 	assert.Nil(t, n.UnjudgedUntil, "that was before")
 	assert.Empty(t, why(0, until).Unjudged)

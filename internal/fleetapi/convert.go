@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
-	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 )
 
 // converter makes API types of views at one point in time. The results point
@@ -64,12 +64,12 @@ func (c *converter) unjudged(out *Node, n *fleetstate.Node) {
 	why := n.Values.Get(reading.NodeUnjudged)
 	switch {
 	case out.State == gpusemconv.StateMissing:
-		out.Unjudged = straggler.UnjudgedMissing.String()
+		out.Unjudged = unjudged.Missing.String()
 		return
 	case why == nil:
 		return
 	}
-	out.Unjudged = straggler.Unjudged(*why).String()
+	out.Unjudged = unjudged.Reason(*why).String()
 	if until := n.Values.Get(reading.NodeUnjudgedUntil); until != nil && out.Unjudged != "" {
 		if at := time.Unix(int64(*until), 0).UTC(); at.After(c.now) {
 			out.UnjudgedUntil = &at

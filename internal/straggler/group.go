@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 )
 
 type cluster struct {
@@ -64,7 +65,7 @@ type group struct {
 	rule     rule
 	counts   [numStates]int
 	slow     int // stragglers
-	unjudged [NumUnjudged]int
+	unjudged [unjudged.Count]int
 	scored   bool // some active node reports nothing but a score
 	split    splitState
 	incident incidentState
@@ -88,7 +89,7 @@ type member struct {
 	suspicion, gap, weight float32
 	// contest counts ticks with contradicting values, then those without.
 	contest uint8
-	why     Unjudged // at the last tick
+	why     unjudged.Reason // at the last tick
 }
 
 type memberFlags uint16

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 )
 
 // Report is what one tick found. It and all it holds belong to the engine and
@@ -62,7 +63,7 @@ type GroupReport struct {
 	Incident      bool
 	IncidentSince time.Time
 	// Unjudged counts the nodes by why there is no verdict on them.
-	Unjudged [NumUnjudged]int
+	Unjudged [unjudged.Count]int
 	// Detectable is the smallest loss that is found within an hour now, a fraction of
 	// the peers' level; 0 while nobody is compared.
 	Detectable float64
@@ -111,7 +112,7 @@ type NodeReport struct {
 	Waits bool
 	// Unjudged is why there is no verdict on it, UnjudgedBefore at the tick before. Until
 	// is when it ends, in unix milliseconds, if that is known.
-	Unjudged, UnjudgedBefore Unjudged
+	Unjudged, UnjudgedBefore unjudged.Reason
 	Until                    int64
 	// Signal is the one with the greatest Suspicion, S/h in [0,2], and Gap the
 	// node's loss in it, a fraction of the peers' level.

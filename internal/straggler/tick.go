@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 )
 
 // scratch is what a tick needs while it runs; it is kept so that a tick of
@@ -226,7 +227,7 @@ func (e *Engine) contest(g *group, i int) {
 
 // conclude turns the verdicts of a group into rows, changes and episodes.
 func (e *Engine) conclude(g *group, now time.Time) {
-	g.slow, g.unjudged = 0, [NumUnjudged]int{}
+	g.slow, g.unjudged = 0, [unjudged.Count]int{}
 	rising := 0
 	first := e.row
 	for i := range g.members {

@@ -7,77 +7,46 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 )
-
-// Unjudged is why there is no verdict on a node.
-type Unjudged uint8
-
-// Reasons. Their numbers are those of the metric gpu.node.unjudged.
-const (
-	// Judged nodes are compared with their peers.
-	Judged Unjudged = iota
-	UnjudgedIdle
-	UnjudgedMissing
-	// UnjudgedCalibrating nodes say so, or have just come.
-	UnjudgedCalibrating
-	// UnjudgedContested names are used by several nodes.
-	UnjudgedContested
-	// UnjudgedNoSignal nodes tell nothing that decides.
-	UnjudgedNoSignal
-	UnjudgedFewPeers
-	// UnjudgedLevels nodes do other work than those that they could be compared with.
-	UnjudgedLevels
-	// NumUnjudged counts them.
-	NumUnjudged
-)
-
-var unjudgedNames = [NumUnjudged]string{"", "idle", "missing", "calibrating", "contested", "no_signal", "too_few_peers", "other_levels"}
-
-// String is empty for Judged.
-func (u Unjudged) String() string {
-	if u < NumUnjudged {
-		return unjudgedNames[u]
-	}
-	return ""
-}
 
 // unjudged says why there is no verdict on a member at this tick, and until when, in
 // unix milliseconds, if that is known.
-func (e *Engine) unjudged(g *group, i int) (why Unjudged, until int64) {
+func (e *Engine) unjudged(g *group, i int) (why unjudged.Reason, until int64) {
 	m := &g.members[i]
 	left := time.Duration(e.cfg.WarmupTicks-int(m.warm)) * e.elapsed
 	switch {
 	case m.state == StateMissing:
-		return UnjudgedMissing, 0
+		return unjudged.Missing, 0
 	case m.state == StateIdle:
-		return UnjudgedIdle, 0
+		return unjudged.Idle, 0
 	case m.state == StateCalibrating && m.reported == StateActive:
-		return UnjudgedNoSignal, 0
+		return unjudged.NoSignal, 0
 	case m.state == StateCalibrating:
-		return UnjudgedCalibrating, 0
+		return unjudged.Calibrating, 0
 	case m.flags&flagContested != 0:
-		return UnjudgedContested, 0
+		return unjudged.Contested, 0
 	case m.flags&(flagJudged|flagSlow) != 0:
-		return Judged, 0
+		return unjudged.Judged, 0
 	case g.plain != nil && !m.known.has(nodesignal.Score):
-		return UnjudgedNoSignal, 0
+		return unjudged.NoSignal, 0
 	case g.plain != nil && !g.rule.quorum:
-		return UnjudgedFewPeers, 0
+		return unjudged.FewPeers, 0
 	case g.plain != nil:
-		return Judged, 0
+		return unjudged.Judged, 0
 	case left > 0:
-		return UnjudgedCalibrating, e.at + left.Milliseconds()
+		return unjudged.Calibrating, e.at + left.Milliseconds()
 	case m.cohort == noCohort:
 		if ms := g.split.means[g.split.signal]; ms != nil && e.waits(ms.n[i]) {
 			until = e.at + (e.cfg.Split.Interval - time.Duration(ms.n[i])*e.elapsed).Milliseconds()
 		}
-		return UnjudgedLevels, until
+		return unjudged.Levels, until
 	case g.split.passes(m):
-		return UnjudgedLevels, 0
+		return unjudged.Levels, 0
 	case m.flags&flagUnjudged != 0:
-		return UnjudgedFewPeers, 0
+		return unjudged.FewPeers, 0
 	}
-	return UnjudgedNoSignal, 0 // it told one that has grown too old
+	return unjudged.NoSignal, 0 // it told one that has grown too old
 }
 
 // detectableWithin is how long a loss that can be found takes at most.

@@ -16,6 +16,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodereport"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
@@ -122,7 +123,7 @@ func appendCluster(md pmetric.Metrics, ts pcommon.Timestamp, groups []straggler.
 	panicMode := g.Metric(gpusemconv.MetricStragglerPanicMode)
 	count := g.Metric(gpusemconv.MetricStragglers)
 	incident := g.Metric(gpusemconv.MetricStragglerIncident)
-	unjudged := g.Metric(gpusemconv.MetricStragglerUnjudged)
+	without := g.Metric(gpusemconv.MetricStragglerUnjudged)
 	detectable := g.Metric(gpusemconv.MetricStragglerDetectable)
 	for i := range groups {
 		gr := &groups[i]
@@ -153,8 +154,8 @@ func appendCluster(md pmetric.Metrics, ts pcommon.Timestamp, groups []straggler.
 		if gr.Group != "" {
 			label(g.Flag(incident, gr.Incident))
 			label(g.Double(detectable, 100*gr.Detectable))
-			for why := straggler.Judged + 1; why < straggler.NumUnjudged; why++ {
-				p := g.Point(unjudged)
+			for why := unjudged.Judged + 1; why < unjudged.Count; why++ {
+				p := g.Point(without)
 				p.SetIntValue(int64(gr.Unjudged[why]))
 				p.Attributes().PutStr(gpusemconv.AttrUnjudged, why.String())
 				label(p)
@@ -203,7 +204,7 @@ func appendNode(md pmetric.Metrics, ts pcommon.Timestamp, n *straggler.NodeRepor
 	p.Attributes().PutStr(gpusemconv.AttrPeerGroup, n.Group)
 	p = g.Double(g.Metric(gpusemconv.MetricNodeSuspicion), n.Suspicion)
 	p.Attributes().PutStr(gpusemconv.AttrPeerGroup, n.Group)
-	if n.Unjudged == straggler.Judged && n.UnjudgedBefore == straggler.Judged {
+	if n.Unjudged == unjudged.Judged && n.UnjudgedBefore == unjudged.Judged {
 		return // most are; nothing told is judged too
 	}
 	p = g.Point(g.Metric(gpusemconv.MetricNodeUnjudged))

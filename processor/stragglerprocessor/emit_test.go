@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 )
 
 func report(clusters ...string) *straggler.Report {
@@ -132,7 +133,7 @@ func TestWhyThereIsNoVerdict(t *testing.T) {
 	rep := report("a")
 	g := &rep.Groups[1]
 	g.Detectable = 0.025
-	g.Unjudged[straggler.Judged], g.Unjudged[straggler.UnjudgedFewPeers] = 5, 2
+	g.Unjudged[unjudged.Judged], g.Unjudged[unjudged.FewPeers] = 5, 2
 	got := values(oneBatch(t, r.metrics(rep)))
 	assert.InDelta(t, 2.5, got[" gpu.straggler.detectable g"], 1e-9)
 	reasons := 0
@@ -142,9 +143,9 @@ func TestWhyThereIsNoVerdict(t *testing.T) {
 			assert.InDelta(t, map[bool]float64{true: 2}[strings.Contains(name, "too_few_peers")], n, 0, name)
 		}
 	}
-	assert.Equal(t, int(straggler.NumUnjudged)-1, reasons)
+	assert.Equal(t, int(unjudged.Count)-1, reasons)
 
-	node := func(why, before straggler.Unjudged, until int64) map[string]float64 {
+	node := func(why, before unjudged.Reason, until int64) map[string]float64 {
 		rep.Nodes = []straggler.NodeReport{{
 			NodeName: &straggler.NodeName{Cluster: "a", Group: "g", Node: "n"}, State: straggler.StateActive,
 			Unjudged: why, UnjudgedBefore: before, Until: until,
@@ -157,10 +158,10 @@ func TestWhyThereIsNoVerdict(t *testing.T) {
 		}
 		return of
 	}
-	assert.Empty(t, node(straggler.Judged, straggler.Judged, 0))
-	assert.Equal(t, map[string]float64{"n gpu.node.unjudged g": 6}, node(straggler.UnjudgedFewPeers, straggler.Judged, 0))
-	assert.Equal(t, map[string]float64{"n gpu.node.unjudged g": 3, "n gpu.node.unjudged.until g": 60}, node(straggler.UnjudgedCalibrating, straggler.Judged, 60_000))
-	assert.Equal(t, map[string]float64{"n gpu.node.unjudged g": 0}, node(straggler.Judged, straggler.UnjudgedFewPeers, 0))
+	assert.Empty(t, node(unjudged.Judged, unjudged.Judged, 0))
+	assert.Equal(t, map[string]float64{"n gpu.node.unjudged g": 6}, node(unjudged.FewPeers, unjudged.Judged, 0))
+	assert.Equal(t, map[string]float64{"n gpu.node.unjudged g": 3, "n gpu.node.unjudged.until g": 60}, node(unjudged.Calibrating, unjudged.Judged, 60_000))
+	assert.Equal(t, map[string]float64{"n gpu.node.unjudged g": 0}, node(unjudged.Judged, unjudged.FewPeers, 0))
 }
 
 func TestWhatEachPartOfAGroupIsComparedWith(t *testing.T) {

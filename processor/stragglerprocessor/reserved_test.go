@@ -22,6 +22,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/promtext"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadatatest"
 )
 
@@ -33,7 +34,7 @@ func written(t testing.TB) []pmetric.Metric {
 	g := &rep.Groups[1]
 	g.Valid, g.Quorum, g.Group = true, true, "g"
 	g.Signals[nodesignal.Throughput] = straggler.SignalReport{Known: true, Params: straggler.Params{Centre: 1, Level: 1, Scale: 0.1, Kappa: 1, Limit: 8}}
-	rep.Nodes = []straggler.NodeReport{{NodeName: &straggler.NodeName{Cluster: "a", Group: "g", Node: "n"}, State: straggler.StateActive, Unjudged: straggler.UnjudgedCalibrating, Until: 1}}
+	rep.Nodes = []straggler.NodeReport{{NodeName: &straggler.NodeName{Cluster: "a", Group: "g", Node: "n"}, State: straggler.StateActive, Unjudged: unjudged.Calibrating, Until: 1}}
 	rep.Ranks = []straggler.Rank{{Rank: 1, NodeReport: rep.Nodes[0]}}
 	var all []pmetric.Metric
 	seen := map[string]bool{}
