@@ -8,6 +8,7 @@ package unjudged // import "github.com/gpu-collector/gpu-collector/internal/stra
 // gpu.node.unjudged.
 type Reason uint8
 
+// The reasons.
 const (
 	// Judged nodes are compared with their peers.
 	Judged Reason = iota
