@@ -379,10 +379,23 @@ func TestTheListIsWrittenWhenItChanges(t *testing.T) {
 func TestTheLogSaysThatNobodyCanKnow(t *testing.T) {
 	const message = "nobody can know whether a GPU was lost before this start; set `storage`, `expected_gpus`, or `sys_path` where the host's /sys is"
 	for _, tt := range []struct {
-		bus, storage bool
-		want         int
-	}{{want: 1}, {bus: true}, {storage: true}} {
+		bus, storage, foreign bool
+		want                  int
+	}{
+		{want: 1},
+		{bus: true},
+		{storage: true},
+		// The bus that a container sees has no GPU.
+		{bus: true, foreign: true, want: 1},
+		{bus: true, foreign: true, storage: true},
+	} {
 		m := newMachine(t, 1, tt.bus, tt.storage)
+		if tt.foreign {
+			m.stop()
+			m.slots[0].onBus = false
+			m.start()
+		}
+		m.poll()
 		m.poll()
 		m.stop()
 		assert.Equal(t, tt.want, m.logs.FilterMessage(message).Len())
