@@ -73,7 +73,7 @@ func (e *fleetExporter) pushMetrics(ctx context.Context, md pmetric.Metrics) err
 	s := scratches.Get().(*scratch)
 	for _, rm := range md.ResourceMetrics().All() {
 		id := readSender(rm.Resource().Attributes(), caller, e.cfg.DefaultCluster)
-		s.from.Begin(e.reader, rm.Resource().Attributes())
+		s.from.Begin(e.reader, rm.Resource().Attributes(), caller, e.cfg.DefaultCluster)
 		if id.Node != "" {
 			e.node(rm, s, &id, now)
 		} else {

@@ -27,7 +27,7 @@ func (e *fleetExporter) record(md pmetric.Metrics, caller string, now time.Time)
 	var from metricreading.Resource
 	for _, rm := range md.ResourceMetrics().All() {
 		id := readSender(rm.Resource().Attributes(), caller, e.cfg.DefaultCluster)
-		from.Begin(e.reader, rm.Resource().Attributes())
+		from.Begin(e.reader, rm.Resource().Attributes(), caller, e.cfg.DefaultCluster)
 		gpus := func() (list []fleetstate.GPU) {
 			if v, ok := e.state.Node(id.Key, now); ok {
 				list = v.GPUs

@@ -452,7 +452,7 @@ func TestReadingFactsAllocatesNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		attrs := rm.Resource().Attributes()
 		id, _ := o.ids.read(wire.Caller{}, attrs)
-		o.facts.from.Begin(o.reader, attrs)
+		o.facts.from.Begin(o.reader, attrs, "", "")
 		o.facts.begin(id, wire.Caller{}, epoch)
 		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
 			if known := reading.ByName(m.Name()); known.For&reading.Reasons != 0 {

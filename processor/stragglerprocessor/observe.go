@@ -67,7 +67,7 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 	for _, rm := range md.ResourceMetrics().All() {
 		attrs := rm.Resource().Attributes()
 		id, peers := o.ids.read(caller, attrs)
-		o.facts.from.Begin(o.reader, attrs)
+		o.facts.from.Begin(o.reader, attrs, caller.Cluster, o.ids.defaultCluster)
 		o.facts.begin(id, caller, now)
 		var found found
 		ok := o.read(rm, &found)

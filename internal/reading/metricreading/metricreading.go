@@ -55,14 +55,18 @@ type Resource struct {
 	reader        *Reader
 	attrs         pcommon.Map
 	cluster, node string
+	// caller and defaultCluster are clusters of resources that name none.
+	caller, defaultCluster string
 	// Open opened metric; scale takes the sender's numbers to its unit.
 	metric *reading.Metric
 	scale  float64
 }
 
-// Begin begins a resource.
-func (r *Resource) Begin(reader *Reader, attrs pcommon.Map) {
+// Begin begins a resource. Where it names no cluster it is of the caller's, else of
+// the default one.
+func (r *Resource) Begin(reader *Reader, attrs pcommon.Map, caller, defaultCluster string) {
 	r.reader, r.attrs, r.cluster, r.node = reader, attrs, "", ""
+	r.caller, r.defaultCluster = caller, defaultCluster
 }
 
 // End counts what was refused, and keeps nothing of the resource.
@@ -265,7 +269,7 @@ func (r *Resource) names() (cluster, node string) {
 	if r.node == "" {
 		var names identity.Names
 		Identify(&names, r.attrs)
-		r.cluster, r.node = names.Cluster("", ""), names.Node()
+		r.cluster, r.node = names.Cluster(r.caller, r.defaultCluster), names.Node()
 	}
 	return r.cluster, r.node
 }
