@@ -62,7 +62,7 @@ var elsewhere = &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, 2)}}
 func TestReadersThatDoNotRead(t *testing.T) {
 	g := gateway(t, options{})
 	b := beside(t, alone(g), "idle_readers")
-	newAttack(t, g).run(0, 10) // so that there is much to read
+	newAttack(t, g).run(0, 4) // so that there is much to read
 	for range 400 {
 		for _, ask := range [][2]string{{g.prom, "/metrics"}, {g.fleet, "/api/v1/observe?gpus=true"}, {g.fleet, "/api/v1/nodes?page_size=500"}} {
 			c, err := elsewhere.Dial("tcp", ask[0])
