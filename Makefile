@@ -245,7 +245,7 @@ bench-tiers: bin/gpu-collector ## What shard, gateway and root cost a fleet, bes
 bench-gateway: bin/gpu-collector ## What the gateway as it is shipped costs under pushes and scrapes, beside that of another commit, BASE (8 minutes)
 	scripts/basetree.sh '$(BASE)' .cache/base
 	go run ./test/bench/tiers -base .cache/base $(if $(BASE),-limits) shipped
-	$(call figures,gateway,-bench '^BenchmarkExposedFleet$$' -benchtime 1x ./internal/delta/statetable,-bench '^BenchmarkMemory$$' -benchtime 1x ./internal/fleethistory/sqlite)
+	$(call figures,gateway,-bench '^BenchmarkExposedFleet$$' -benchtime 1x ./internal/delta/statetable,-bench '^BenchmarkMemory$$' -benchtime 1x ./internal/fleethistory/sqlite,-bench '^BenchmarkChecks$$' -benchtime 5000x -cpu 2 ./extension/admissionextension)
 
 .PHONY: bench-reasons
 bench-reasons: ## How often the reason that is given for a slow node is the right one (4 minutes)
@@ -268,8 +268,8 @@ bench-fleetview: ## What the fleet view and its history cost and hold (4 minutes
 	go run ./test/bench/fleetview
 
 .PHONY: hostile
-hostile: bin/gpu-collector ## What broken and malicious senders can do to a gateway, a shard and their other tenants (6 minutes)
-	@mkdir -p .cache && set -o pipefail && GPU_COLLECTOR_BINARY=bin/gpu-collector go test -count=1 -timeout 20m $(if $(RUN),-run '$(RUN)') -v ./test/hostile | tee .cache/hostile.log | grep -E '^(figure|---|FAIL|ok|panic)|^ +--- FAIL' || { cat .cache/hostile.log >&2; exit 1; }
+hostile: bin/gpu-collector bin/gpu-collector-agent ## What broken and malicious senders can do to a gateway, a shard and their other tenants (6 minutes)
+	@mkdir -p .cache && set -o pipefail && GPU_COLLECTOR_BINARY=bin/gpu-collector GPU_COLLECTOR_AGENT_BINARY=bin/gpu-collector-agent go test -count=1 -timeout 20m $(if $(RUN),-run '$(RUN)') -v ./test/hostile | tee .cache/hostile.log | grep -E '^(figure|---|FAIL|ok|panic)|^ +--- FAIL' || { cat .cache/hostile.log >&2; exit 1; }
 
 .PHONY: bench-ship
 bench-ship: ## What the images weigh and need, and how soon nodes are back (root, podman; with E2E_IMAGE a cluster too)

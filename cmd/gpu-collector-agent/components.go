@@ -3,6 +3,7 @@
 package main
 
 import (
+	admissionextension "github.com/gpu-collector/gpu-collector/extension/admissionextension"
 	thresholdextension "github.com/gpu-collector/gpu-collector/extension/thresholdextension"
 	clientidentityprocessor "github.com/gpu-collector/gpu-collector/processor/clientidentityprocessor"
 	diffprocessor "github.com/gpu-collector/gpu-collector/processor/diffprocessor"
@@ -52,6 +53,7 @@ func components() (otelcol.Factories, error) {
 		bearertokenauthextension.NewFactory(),
 		healthcheckv2extension.NewFactory(),
 		filestorage.NewFactory(),
+		admissionextension.NewFactory(),
 		thresholdextension.NewFactory(),
 	)
 	if err != nil {
@@ -62,6 +64,7 @@ func components() (otelcol.Factories, error) {
 		bearertokenauthextension.NewFactory().Type(): "github.com/open-telemetry/opentelemetry-collector-contrib/extension/bearertokenauthextension v0.155.0",
 		healthcheckv2extension.NewFactory().Type():   "github.com/open-telemetry/opentelemetry-collector-contrib/extension/healthcheckv2extension v0.155.0",
 		filestorage.NewFactory().Type():              "github.com/open-telemetry/opentelemetry-collector-contrib/extension/storage/filestorage v0.155.0",
+		admissionextension.NewFactory().Type():       "github.com/gpu-collector/gpu-collector v0.0.0",
 		thresholdextension.NewFactory().Type():       "github.com/gpu-collector/gpu-collector v0.0.0",
 	})
 

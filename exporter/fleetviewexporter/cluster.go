@@ -51,6 +51,7 @@ var groupReaders = func() (list [reading.NumFields]groupReader) {
 
 var ownGroupReaders = map[reading.Field]groupReader{
 	reading.GroupNodes:      func(u *fleetstate.GroupUpdate, p *metricreading.Point) { u.SetNodes(p.Texts[0], p.Value) },
+	reading.GroupUnjudged:   func(u *fleetstate.GroupUpdate, p *metricreading.Point) { u.SetUnjudged(p.Texts[0], p.Value) },
 	reading.SignalMedian:    groupSignal((*fleetstate.GroupUpdate).SetMedian),
 	reading.SignalScale:     groupSignal((*fleetstate.GroupUpdate).SetScale),
 	reading.SignalThreshold: groupSignal((*fleetstate.GroupUpdate).SetThreshold),

@@ -59,6 +59,7 @@ func (e *fleetExporter) start(_ context.Context, host component.Host) error {
 type scratch struct {
 	from  metricreading.Resource
 	point metricreading.Point
+	vague []pmetric.Metric // of the resource that is being read
 }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
@@ -72,7 +73,7 @@ func (e *fleetExporter) pushMetrics(ctx context.Context, md pmetric.Metrics) err
 	s := scratches.Get().(*scratch)
 	for _, rm := range md.ResourceMetrics().All() {
 		id := readSender(rm.Resource().Attributes(), caller, e.cfg.DefaultCluster)
-		s.from.Begin(e.reader, rm.Resource().Attributes())
+		s.from.Begin(e.reader, rm.Resource().Attributes(), caller, e.cfg.DefaultCluster)
 		if id.Node != "" {
 			e.node(rm, s, &id, now)
 		} else {
@@ -80,7 +81,7 @@ func (e *fleetExporter) pushMetrics(ctx context.Context, md pmetric.Metrics) err
 		}
 		s.from.End(ctx)
 	}
-	*s = scratch{} // no pdata is kept
+	*s = scratch{vague: s.vague} // no pdata is kept
 	scratches.Put(s)
 	if e.history.Enabled() {
 		e.record(md, caller, now)

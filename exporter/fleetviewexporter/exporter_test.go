@@ -458,16 +458,22 @@ func TestOtherHardwareIsNoGPU(t *testing.T) {
 		point(gpusemconv.MetricPower, 900.0, gpusemconv.AttrHWID, "psu0", gpusemconv.AttrHWType, "power_supply").
 		point(gpusemconv.MetricPower, 900.0, gpusemconv.AttrHWID, "psu1").
 		point(gpusemconv.MetricTemperature, 30.0, gpusemconv.AttrHWID, "inlet", gpusemconv.AttrSensorLocation, "inlet").
+		point(gpusemconv.MetricTemperature, 95.0, gpusemconv.AttrHWID, "CPU0", gpusemconv.AttrSensorLocation, "gpu").
+		point(gpusemconv.MetricTemperature, 90.0, gpusemconv.AttrHWID, "DIMM_A1", gpusemconv.AttrSensorLocation, "memory").
+		point(gpusemconv.MetricTemperature, 60.0, gpusemconv.AttrHWID, "GPU-0", gpusemconv.AttrSensorLocation, "gpu").
+		point("hw.temperature.limit", 100.0, gpusemconv.AttrHWID, "CPU0", gpusemconv.AttrSensorLocation, "gpu", "hw.limit_type", "throttled").
 		point(gpusemconv.MetricGPUUtilization, 0.5, gpusemconv.AttrHWID, "fan", gpusemconv.AttrHWType, "fan").
-		point(gpusemconv.MetricPower, 500.0, gpusemconv.AttrHWID, "GPU-0", gpusemconv.AttrHWType, "gpu").
+		point(gpusemconv.MetricPower, 500.0, gpusemconv.AttrHWID, "GPU-0", gpusemconv.AttrHWType, "gpu", gpusemconv.AttrHWParent, "chassis").
+		point(gpusemconv.MetricGPUUp, 1, gpusemconv.AttrHWID, "GPU-0", gpusemconv.AttrHWParent, "chassis").
 		point(gpusemconv.MetricGPUUtilization, 0.9, gpusemconv.AttrHWID, "GPU-0"))
 	v := e.view(t, "c", "n")
 	require.Len(t, v.GPUs, 1)
 	assert.Equal(t, "GPU-0", v.GPUs[0].UUID)
 	assert.InDelta(t, 500, v.Watts, 0)
+	assert.InDelta(t, 60, *v.GPUs[0].Get(reading.Temperature), 0, "a GPU may be named after its temperature")
 	gpus := map[string]bool{}
 	for _, s := range r.samples {
-		if s.Metric == gpusemconv.MetricPower || s.Metric == gpusemconv.MetricErrors && s.GPU != "" {
+		if s.Metric == gpusemconv.MetricPower || s.Metric == gpusemconv.MetricTemperature || s.Metric == gpusemconv.MetricErrors && s.GPU != "" {
 			gpus[s.GPU] = true
 		}
 	}

@@ -24,9 +24,10 @@ type fieldReader func(u *fleetstate.Update, p *metricreading.Point)
 // on reports whether the flag of one value of an attribute is set.
 func on(p *metricreading.Point) bool { return p.Value >= 1 }
 
-// gpu finds the point's GPU. A series that has ended makes no new GPU.
+// gpu finds the point's GPU. A series that has ended makes no new GPU, nor does a
+// point that may be of other hardware.
 func gpu(u *fleetstate.Update, p *metricreading.Point) int {
-	if math.IsNaN(p.Value) {
+	if math.IsNaN(p.Value) || p.Vague {
 		return u.KnownGPU(p.ID)
 	}
 	return u.GPU(p.ID)
@@ -98,7 +99,11 @@ var ownReaders = map[reading.Field]fieldReader{
 	reading.AgentMode:     func(u *fleetstate.Update, p *metricreading.Point) { u.SetMode(p.Texts[0], on(p)) },
 	reading.NodeStraggler: verdict(reading.NodeStraggler),
 	reading.NodeSuspicion: verdict(reading.NodeSuspicion),
-	reading.NodeRank:      nil, // it is said of a cluster, see rank
+
+	reading.NodeUnjudged:      verdict(reading.NodeUnjudged),
+	reading.NodeUnjudgedUntil: verdict(reading.NodeUnjudgedUntil),
+
+	reading.NodeRank: nil, // it is said of a cluster, see rank
 
 	reading.Info: readInfo,
 	reading.Up:   readUp,
@@ -194,35 +199,44 @@ func (e *fleetExporter) node(rm pmetric.ResourceMetrics, s *scratch, id *sender,
 	var seen time.Time
 	p, from := &s.point, &s.from
 	alive := false
+	read := func(known *reading.Metric, m pmetric.Metric) {
+		points, ok := from.Open(known, m)
+		if !ok {
+			return
+		}
+		for i := range points.Len() {
+			if from.Read(points.At(i), p) == reading.BadSubject {
+				continue
+			}
+			if p.Field == reading.Heartbeat {
+				if at := time.UnixMilli(int64(p.Value * 1000)); p.Value > 0 && at.After(seen) {
+					seen = at
+				}
+			} else if read := fieldReaders[p.Field]; read != nil {
+				read(&u, p)
+			}
+		}
+	}
+	s.vague = s.vague[:0]
 	for _, sm := range rm.ScopeMetrics().All() {
 		for _, m := range sm.Metrics().All() {
 			known := reading.ByName(m.Name())
 			alive = alive || lives(known)
-			if known == nil {
+			switch {
+			case known == nil:
 				from.Foreign(m.Name())
-				continue
-			}
-			if known.For&reading.View == 0 {
-				continue
-			}
-			points, ok := from.Open(known, m)
-			if !ok {
-				continue
-			}
-			for i := range points.Len() {
-				if from.Read(points.At(i), p) == reading.BadSubject {
-					continue
-				}
-				if p.Field == reading.Heartbeat {
-					if at := time.UnixMilli(int64(p.Value * 1000)); p.Value > 0 && at.After(seen) {
-						seen = at
-					}
-				} else if read := fieldReaders[p.Field]; read != nil {
-					read(&u, p)
-				}
+			case known.For&reading.View == 0:
+			case known.Vague():
+				s.vague = append(s.vague, m) // the others name the GPUs
+			default:
+				read(known, m)
 			}
 		}
 	}
+	for _, m := range s.vague {
+		read(reading.ByName(m.Name()), m)
+	}
+	clear(s.vague)
 	// A heartbeat says when; without one, what the node itself says is one.
 	if seen.IsZero() && alive {
 		seen = now

@@ -3,12 +3,14 @@
 package fleetviewexporter
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
+	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
@@ -25,7 +27,13 @@ func (e *fleetExporter) record(md pmetric.Metrics, caller string, now time.Time)
 	var from metricreading.Resource
 	for _, rm := range md.ResourceMetrics().All() {
 		id := readSender(rm.Resource().Attributes(), caller, e.cfg.DefaultCluster)
-		from.Begin(e.reader, rm.Resource().Attributes())
+		from.Begin(e.reader, rm.Resource().Attributes(), caller, e.cfg.DefaultCluster)
+		gpus := func() (list []fleetstate.GPU) {
+			if v, ok := e.state.Node(id.Key, now); ok {
+				list = v.GPUs
+			}
+			return list
+		}
 		for _, sm := range rm.ScopeMetrics().All() {
 			for _, m := range sm.Metrics().All() {
 				for p := range from.All(m) {
@@ -34,7 +42,7 @@ func (e *fleetExporter) record(md pmetric.Metrics, caller string, now time.Time)
 						// A clock that is ahead would hide all later values.
 						at = min(at, t.AsTime().UnixMilli())
 					}
-					gpu, rest := describe(p)
+					gpu, rest := describe(p, gpus)
 					list = append(list, fleethistory.Sample{
 						Cluster: id.Cluster, Node: id.Node, GPU: gpu, Metric: m.Name(), Attributes: rest, At: at, Value: p.Value,
 					})
@@ -51,9 +59,11 @@ func (e *fleetExporter) record(md pmetric.Metrics, caller string, now time.Time)
 }
 
 // describe splits a point's attributes into the GPU and the rest. That a
-// report says the GPU's type with each point is no news.
-func describe(p *metricreading.Point) (gpu, rest string) {
-	other := p.Subject == reading.Other || p.Subject == reading.Network
+// report says the GPU's type with each point is no news. A vague point is of a GPU where
+// the view has that one.
+func describe(p *metricreading.Point, gpus func() []fleetstate.GPU) (gpu, rest string) {
+	other := p.Subject == reading.Other || p.Subject == reading.Network ||
+		p.Vague && !slices.ContainsFunc(gpus(), func(g fleetstate.GPU) bool { return g.UUID == p.ID })
 	var pairs []string
 	for name, v := range p.Attributes().All() {
 		switch name {

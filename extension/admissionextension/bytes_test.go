@@ -59,7 +59,7 @@ func exportRaw(ctx context.Context, cc *grpc.ClientConn, msg []byte, opts ...grp
 	return cc.Invoke(ctx, metricsMethod, msg, nil, append(opts, grpc.ForceCodecV2(asIs{}))...)
 }
 
-func dial(t *testing.T, addr string) *grpc.ClientConn {
+func dial(t testing.TB, addr string) *grpc.ClientConn {
 	t.Helper()
 	cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)

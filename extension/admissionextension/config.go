@@ -27,8 +27,8 @@ type Config struct {
 	// MaxConcurrent is the number of pushes that may be in flight at once.
 	MaxConcurrent int `mapstructure:"max_concurrent"`
 	// MaxBytes is the memory that the pushes in flight may take together: what came
-	// of them, and what it becomes once it is decoded. 0 is half of GOMEMLIMIT, or
-	// a GiB without it.
+	// of them, and what it becomes once it is decoded. 0 is half of the
+	// memory, see memorybudget.
 	MaxBytes int64 `mapstructure:"max_bytes"`
 	// MaxDecodedBytes is the memory that one push may take once it is decoded.
 	MaxDecodedBytes int64 `mapstructure:"max_decoded_bytes"`
@@ -127,7 +127,7 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("`max_concurrent` is %d, must be at least 1", c.MaxConcurrent))
 	}
 	if c.MaxBytes != 0 && c.MaxBytes < 1<<20 {
-		errs = append(errs, fmt.Errorf("`max_bytes` is %d, must be at least 1048576, or 0 for half of GOMEMLIMIT", c.MaxBytes))
+		errs = append(errs, fmt.Errorf("`max_bytes` is %d, must be at least 1048576, or 0 for half of the memory", c.MaxBytes))
 	}
 	if c.MaxDecodedBytes < 1<<20 {
 		errs = append(errs, fmt.Errorf("`max_decoded_bytes` is %d, must be at least 1048576", c.MaxDecodedBytes))

@@ -5,6 +5,7 @@ package admissionextension
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"net"
@@ -180,46 +181,55 @@ func TestLateCompressedBody(t *testing.T) {
 	inUse(t, e, 0)
 }
 
-// The receivers that leave bodies alone have admission in front, and both have the
-// same limit.
+// Each receiver that ships has admission in front, on both transports, and one limit
+// for a message: the receiver's over gRPC and HTTP, and admission's. One that listens on
+// more than loopback ends connections now and then. The demo's is of its own process.
 func TestShippedLimits(t *testing.T) {
+	type server struct {
+		MaxMiB      int64    `yaml:"max_recv_msg_size_mib"`
+		MaxSize     int64    `yaml:"max_request_body_size"`
+		Algorithms  []string `yaml:"compression_algorithms"`
+		Middlewares []struct{ ID string }
+		Endpoint    string
+		Keepalive   map[string]any
+	}
 	files, err := filepath.Glob("../../configs/*.yaml")
 	require.NoError(t, err)
-	found := 0
+	servers := map[string]int{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		var cfg struct {
-			Receivers map[string]struct {
-				Protocols struct {
-					HTTP struct {
-						MaxSize     int64    `yaml:"max_request_body_size"`
-						Algorithms  []string `yaml:"compression_algorithms"`
-						Middlewares []struct{ ID string }
-					}
-				}
-			}
+			Receivers  map[string]struct{ Protocols map[string]*server }
 			Extensions map[string]struct {
 				MaxSize int64 `yaml:"max_request_body_size"`
 			}
 		}
-		if err := yaml.Unmarshal(text, &cfg); err != nil {
-			require.NotContains(t, string(text), "compression_algorithms", file)
+		require.NoError(t, yaml.Unmarshal(text, &cfg), file)
+		base := filepath.Base(file)
+		if base == "demo.yaml" {
 			continue
 		}
+		limit := cmp.Or(cfg.Extensions["admission"].MaxSize, createDefaultConfig().(*Config).MaxRequestBodySize)
 		for name, r := range cfg.Receivers {
-			if !strings.HasPrefix(name, "otlp") || r.Protocols.HTTP.Algorithms == nil {
-				continue
+			for protocol, s := range r.Protocols {
+				servers[base]++
+				require.NotEmpty(t, s.Middlewares, "%s %s %s", file, name, protocol)
+				assert.Equal(t, "admission", s.Middlewares[0].ID, "%s %s %s", file, name, protocol)
+				if protocol == "grpc" && !strings.HasPrefix(s.Endpoint, "127.0.0.1:") {
+					assert.Contains(t, s.Keepalive, "server_parameters", "%s: senders find a gateway that is new", file)
+				}
+				if base == "ingero-compat.yaml" || name == "otlp/gateway" {
+					continue // the one decodes bodies by itself, the other takes larger messages and no bodies
+				}
+				assert.Equal(t, limit, cmp.Or(s.MaxSize, s.MaxMiB<<20), "%s %s %s", file, name, protocol)
+				if protocol == "http" {
+					assert.Equal(t, []string{}, s.Algorithms, "%s %s", file, name)
+				}
 			}
-			found++
-			require.NotEmpty(t, r.Protocols.HTTP.Middlewares, file)
-			assert.Equal(t, "admission", r.Protocols.HTTP.Middlewares[0].ID, file)
-			limit := createDefaultConfig().(*Config).MaxRequestBodySize
-			if own := cfg.Extensions["admission"].MaxSize; own != 0 {
-				limit = own
-			}
-			assert.Equal(t, r.Protocols.HTTP.MaxSize, limit, file)
 		}
 	}
-	assert.Equal(t, 3, found)
+	assert.Equal(t, map[string]int{
+		"agent.yaml": 2, "all-in-one.yaml": 3, "gateway.yaml": 2, "shard.yaml": 2, "kafka-shard.yaml": 2, "ingero-compat.yaml": 1,
+	}, servers)
 }

@@ -52,7 +52,7 @@ const (
 	tick          = 2 * time.Millisecond
 )
 
-func newTestExtension(t *testing.T, change func(*Config)) (*admissionExtension, *componenttest.Telemetry) {
+func newTestExtension(t testing.TB, change func(*Config)) (*admissionExtension, *componenttest.Telemetry) {
 	t.Helper()
 	tel := componenttest.NewTelemetry()
 	t.Cleanup(func() { require.NoError(t, tel.Shutdown(context.WithoutCancel(t.Context()))) })

@@ -33,7 +33,7 @@ func (h host) GetExtensions() map[component.ID]component.Component { return h }
 
 // receive runs the Collector's OTLP receiver behind the extension and returns
 // its addresses by transport; with TLS, or settings of HTTP, where some are given.
-func receive(t *testing.T, e *admissionExtension, next consumer.Metrics, more ...map[string]any) map[string]string {
+func receive(t testing.TB, e *admissionExtension, next consumer.Metrics, more ...map[string]any) map[string]string {
 	t.Helper()
 	addrs := map[string]string{"grpc": loopback.FreeAddr(t), "http": loopback.FreeAddr(t)}
 	f := otlpreceiver.NewFactory()

@@ -15,6 +15,8 @@ import (
 type Config struct {
 	// HTTP is the server of `/metrics`.
 	HTTP confighttp.ServerConfig `mapstructure:"http"`
+	// AllowedHosts are the names under which a server without `auth` is scraped.
+	AllowedHosts []string `mapstructure:"allowed_hosts"`
 	// MetricExpiration is the silence of a node after which its series are not served.
 	MetricExpiration time.Duration `mapstructure:"metric_expiration"`
 	// ResourceAttributes are those of a node that each of its series has as labels,

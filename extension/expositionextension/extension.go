@@ -19,8 +19,10 @@ import (
 	"go.opentelemetry.io/collector/extension"
 	"go.uber.org/zap"
 
+	"github.com/gpu-collector/gpu-collector/extension/expositionextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/internal/delta"
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
+	"github.com/gpu-collector/gpu-collector/internal/webguard"
 )
 
 var (
@@ -30,10 +32,11 @@ var (
 
 // exposition serves the tables of the engines that are registered.
 type exposition struct {
-	cfg      *Config
-	set      extension.Settings
-	slots    *fairshare.Ledger[string] // of the scrapes under way, by reader
-	registry *prometheus.Registry
+	cfg       *Config
+	set       extension.Settings
+	telemetry *metadata.TelemetryBuilder
+	slots     *fairshare.Ledger[string] // of the scrapes under way, by reader
+	registry  *prometheus.Registry
 
 	mu      sync.Mutex
 	engines []*delta.Engine
@@ -42,10 +45,14 @@ type exposition struct {
 	serving sync.WaitGroup
 }
 
-func newExtension(set extension.Settings, cfg *Config) *exposition {
-	return &exposition{
-		cfg: cfg, set: set, slots: fairshare.New[string](cfg.MaxScrapes, fairshare.Half), registry: prometheus.NewRegistry(),
+func newExtension(set extension.Settings, cfg *Config) (*exposition, error) {
+	tb, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
+	if err != nil {
+		return nil, err
 	}
+	return &exposition{
+		cfg: cfg, set: set, telemetry: tb, slots: fairshare.New[string](cfg.MaxScrapes, fairshare.Half), registry: prometheus.NewRegistry(),
+	}, nil
 }
 
 // Register implements delta.Exposition.
@@ -66,10 +73,18 @@ func (e *exposition) handler() (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Within the compression, which ends an answer of its own accord.
+	serve := webguard.Recover(http.HandlerFunc(e.serve), func(what any) {
+		e.telemetry.ExtensionExpositionPanics.Add(context.Background(), 1)
+		e.set.Logger.Error("A scrape made the exposition panic: please report it.", zap.Any("panic", what), zap.Stack("stack"))
+	})
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(
-		prometheus.WrapRegistererWithPrefix(ownPrefix, e.registry), compress(http.HandlerFunc(e.serve))))
-	return mux, nil
+		prometheus.WrapRegistererWithPrefix(ownPrefix, e.registry), compress(serve)))
+	if e.cfg.HTTP.Auth.HasValue() {
+		return mux, nil
+	}
+	return webguard.Hosts(mux, append([]string{e.cfg.HTTP.NetAddr.Endpoint}, e.cfg.AllowedHosts...)...), nil
 }
 
 // Start implements component.Component.
@@ -96,13 +111,13 @@ func (e *exposition) Start(ctx context.Context, host component.Host) error {
 
 // Shutdown implements component.Component.
 func (e *exposition) Shutdown(ctx context.Context) error {
-	if e.server == nil {
-		return nil
+	var err error
+	if e.server != nil {
+		if err = e.server.Shutdown(ctx); err != nil {
+			err = errors.Join(err, e.server.Close())
+		}
+		e.serving.Wait()
 	}
-	err := e.server.Shutdown(ctx)
-	if err != nil {
-		err = errors.Join(err, e.server.Close())
-	}
-	e.serving.Wait()
+	e.telemetry.Shutdown()
 	return err
 }

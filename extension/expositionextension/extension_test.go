@@ -18,13 +18,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/confmap/confmaptest"
 	"go.opentelemetry.io/collector/confmap/xconfmap"
+	"go.opentelemetry.io/collector/extension"
 	"go.opentelemetry.io/collector/extension/extensiontest"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 
 	"github.com/gpu-collector/gpu-collector/extension/expositionextension/internal/metadata"
+	"github.com/gpu-collector/gpu-collector/extension/expositionextension/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/internal/delta"
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
@@ -49,7 +56,14 @@ func newTestExtension(t *testing.T) *exposition {
 	cfg := createDefaultConfig().(*Config)
 	cfg.HTTP.NetAddr.Endpoint = loopback.FreeAddr(t)
 	require.NoError(t, xconfmap.Validate(cfg))
-	return newExtension(extensiontest.NewNopSettings(metadata.Type), cfg)
+	return extensionOf(t, cfg)
+}
+
+func extensionOf(t *testing.T, cfg *Config) *exposition {
+	t.Helper()
+	e, err := newExtension(extensiontest.NewNopSettings(metadata.Type), cfg)
+	require.NoError(t, err)
+	return e
 }
 
 // push has a node report a value of each of its GPUs.
@@ -81,7 +95,7 @@ func serve(t *testing.T, e *exposition) http.Handler {
 }
 
 func scrape(h http.Handler, target string, headers ...string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodGet, target, http.NoBody)
+	r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1"+target, http.NoBody)
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
@@ -126,6 +140,7 @@ func TestConfig(t *testing.T) {
 	require.NoError(t, xconfmap.Validate(all))
 	assert.Equal(t, []string{"host.name"}, all.ResourceAttributes)
 	assert.Equal(t, 4, all.MaxScrapes)
+	assert.Equal(t, []string{"gateway.example.com"}, all.AllowedHosts)
 	err = xconfmap.Validate(load("exposition/none"))
 	require.ErrorContains(t, err, "`metric_expiration` is 0s: must be positive")
 	require.ErrorContains(t, err, "`max_scrapes` is 0: must be at least 1")
@@ -249,7 +264,7 @@ func TestSlowReaders(t *testing.T) {
 	s := &slow{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
 	done := make(chan struct{})
 	from := func(address string) *http.Request {
-		r := httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody)
+		r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1/metrics", http.NoBody)
 		r.RemoteAddr = address
 		return r
 	}
@@ -338,11 +353,53 @@ func TestOwnFigures(t *testing.T) {
 	assert.Empty(t, problems)
 }
 
+// A page of the web whose name leads here learns nothing; Prometheus asks by address,
+// by a private name or by a name that is set.
+func TestForeignNamesAreRefused(t *testing.T) {
+	e := newTestExtension(t)
+	e.cfg.AllowedHosts = []string{"gateway.example.com"}
+	e.cfg.HTTP.NetAddr.Endpoint = "gateway.own.example.com:9464"
+	engine := newEngine()
+	e.Register(engine)
+	push(t, engine, "a", "n", 1)
+	code := func(name string) int {
+		r := httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody)
+		r.Host = name
+		w := httptest.NewRecorder()
+		serve(t, e).ServeHTTP(w, r)
+		return w.Code
+	}
+	for _, name := range []string{"10.0.0.7:9464", "gateway-0", "gateway.gpu.svc:9464", "gateway.gpu.svc.cluster.local", "gateway.example.com:9464", "gateway.own.example.com"} {
+		assert.Equal(t, http.StatusOK, code(name), name)
+	}
+	assert.Equal(t, http.StatusMisdirectedRequest, code("evil.example.com:9464"))
+	e.cfg.HTTP.Auth = configoptional.Some(confighttp.AuthConfig{})
+	assert.Equal(t, http.StatusOK, code("evil.example.com"), "who has no password gets nothing anyway")
+}
+
+// A scrape that panics is answered and counted, compressed or not, and its place is free.
+func TestPanics(t *testing.T) {
+	tel := componenttest.NewTelemetry()
+	defer func() { require.NoError(t, tel.Shutdown(context.WithoutCancel(t.Context()))) }()
+	cfg := createDefaultConfig().(*Config)
+	e, err := newExtension(extension.Settings{ID: component.NewID(metadata.Type), TelemetrySettings: tel.NewTelemetrySettings()}, cfg)
+	require.NoError(t, err)
+	e.Register(nil) // no engine, which is a mistake of the program
+	for _, coding := range []string{"identity", "gzip"} {
+		for range 2 * cfg.MaxScrapes {
+			w := scrape(serve(t, e), "/metrics", "Accept-Encoding", coding)
+			assert.Equal(t, http.StatusInternalServerError, w.Code)
+			assert.Contains(t, w.Body.String(), "its log says which")
+		}
+	}
+	metadatatest.AssertEqualExtensionExpositionPanics(t, tel, []metricdata.DataPoint[int64]{{Value: int64(4 * cfg.MaxScrapes)}}, metricdatatest.IgnoreTimestamp())
+}
+
 func TestAddressTaken(t *testing.T) {
 	e := newTestExtension(t)
 	require.NoError(t, e.Start(t.Context(), componenttest.NewNopHost()))
 	defer func() { require.NoError(t, e.Shutdown(t.Context())) }()
-	other := newExtension(extensiontest.NewNopSettings(metadata.Type), e.cfg)
+	other := extensionOf(t, e.cfg)
 	require.ErrorContains(t, other.Start(t.Context(), componenttest.NewNopHost()), "`http::endpoint` "+e.cfg.HTTP.NetAddr.Endpoint)
 	require.NoError(t, other.Shutdown(t.Context()))
 }

@@ -3,6 +3,7 @@
 package fleetviewextension
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 )
 
 // Config of the extension.
@@ -26,6 +28,9 @@ type Config struct {
 	MaxGPUsPerNode int `mapstructure:"max_gpus_per_node"`
 	MaxGroups      int `mapstructure:"max_groups"`
 	MaxEpisodes    int `mapstructure:"max_episodes"`
+	// MaxBytes bounds the memory of all of them. 0 is a part of the process' memory, see
+	// memorybudget.
+	MaxBytes int64 `mapstructure:"max_bytes"`
 	// ClusterShare is the part of the nodes, groups and series of the history that
 	// the other clusters leave which one may hold.
 	ClusterShare float64 `mapstructure:"cluster_share"`
@@ -78,12 +83,20 @@ func createDefaultConfig() component.Config {
 }
 
 func (c *Config) state() fleetstate.Config {
+	bytes := cmp.Or(c.MaxBytes, memorybudget.Views.Bytes())
+	// Up to an eighth each is for open episodes, others, and groups. Episodes are counted
+	// in KiB.
+	episodes, groups := min(c.MaxEpisodes, int(bytes/8>>10)), min(c.MaxGroups, int(bytes/8/fleetstate.GroupBytes))
 	return fleetstate.Config{
-		MaxNodes: c.MaxNodes, MaxGPUsPerNode: c.MaxGPUsPerNode, MaxGroups: c.MaxGroups, MaxEpisodes: c.MaxEpisodes,
+		MaxNodes: c.MaxNodes, MaxGPUsPerNode: c.MaxGPUsPerNode, MaxGroups: groups, MaxEpisodes: episodes,
+		MaxBytes:     int(bytes) - 2*max(episodes, 0)<<10 - max(groups, 0)*fleetstate.GroupBytes,
 		MissingAfter: c.MissingAfter, NodeExpiry: c.NodeExpiry, GPUExpiry: c.GPUExpiry,
 		EpisodeDoubt: c.EpisodeDoubt, ClusterShare: c.ClusterShare,
 	}
 }
+
+// minBytes has room for a hundred nodes.
+const minBytes = 1 << 20
 
 // minInterval keeps the search for changes, milliseconds at 100,000 nodes, to
 // a small share of a CPU.
@@ -93,6 +106,9 @@ const minInterval = 100 * time.Millisecond
 func (c *Config) Validate() error {
 	state := c.state()
 	errs := []error{state.Validate(), c.History.validate()}
+	if c.MaxBytes != 0 && c.MaxBytes < minBytes {
+		errs = append(errs, fmt.Errorf("`max_bytes` is %d, must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, memorybudget.Views))
+	}
 	if c.Stream.MaxClients < 0 {
 		errs = append(errs, fmt.Errorf("`stream::max_clients` is %d, must be positive, or 0 for no stream", c.Stream.MaxClients))
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/shortage"
 	"github.com/gpu-collector/gpu-collector/internal/webguard"
 )
 
@@ -30,8 +31,9 @@ var (
 	_ fleetstate.Sink     = (*fleetViewExtension)(nil)
 )
 
-// expireInterval is how often silent nodes are looked for; they are kept for hours.
-const expireInterval = time.Minute
+// expireInterval is how often silent nodes are looked for. They are kept for hours, or
+// for a minute where room is short.
+const expireInterval = 10 * time.Second
 
 type fleetViewExtension struct {
 	cfg       *Config
@@ -42,6 +44,7 @@ type fleetViewExtension struct {
 	history   fleethistory.History
 	past      past         // the history, where it writes
 	client    *http.Client // of the history, where it asks a server
+	short     shortage.Book
 
 	api    *fleetapi.API
 	server *http.Server
@@ -60,7 +63,16 @@ func newExtension(set extension.Settings, cfg *Config) (*fleetViewExtension, err
 		stop: make(chan struct{}),
 	}
 	e.history = e.newHistory()
+	state.OnShort(e.tellShort)
 	return e, nil
+}
+
+// tellShort says once an hour that a cluster has no room left.
+func (e *fleetViewExtension) tellShort(cluster string, d fleetstate.Drop) {
+	if name, tell := e.short.Note(cluster, time.Now()); tell {
+		e.set.Logger.Warn("The fleet view drops what is new of a cluster: the cluster holds all that it may of the key.",
+			zap.String("cluster", name), zap.Stringer("key", d))
+	}
 }
 
 // State implements fleetstate.Sink.

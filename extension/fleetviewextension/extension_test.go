@@ -142,7 +142,7 @@ func TestConfig(t *testing.T) {
 	require.NoError(t, xconfmap.Validate(all))
 	want := createDefaultConfig().(*Config)
 	want.HTTP.NetAddr.Endpoint = "0.0.0.0:8000"
-	want.MaxNodes, want.MaxGPUsPerNode, want.MaxGroups, want.MaxEpisodes = 10, 8, 3, 4
+	want.MaxNodes, want.MaxGPUsPerNode, want.MaxGroups, want.MaxEpisodes, want.MaxBytes = 10, 8, 3, 4, 2_000_000
 	want.ClusterShare = 0.8
 	want.MissingAfter, want.NodeExpiry, want.GPUExpiry = 30*time.Second, time.Hour, 5*time.Minute
 	want.Stream = StreamConfig{MaxClients: 7, ReaderShare: 0.3, Interval: 2 * time.Second, WriteTimeout: 3 * time.Second, NodesPerEvent: 10}
@@ -158,7 +158,7 @@ func TestConfig(t *testing.T) {
 
 	err = xconfmap.Validate(load("fleet_view/mistakes"))
 	for _, key := range []string{
-		"max_nodes", "max_gpus_per_node", "max_groups", "cluster_share", "max_episodes", "missing_after", "node_expiry", "gpu_expiry",
+		"max_nodes", "max_gpus_per_node", "max_groups", "cluster_share", "max_episodes", "max_bytes", "missing_after", "node_expiry", "gpu_expiry",
 		"stream::max_clients", "stream::interval", "stream::write_timeout", "stream::nodes_per_event",
 	} {
 		require.ErrorContains(t, err, "`"+key+"` is ")

@@ -58,7 +58,7 @@ type SQLiteConfig struct {
 	MaxSeries int `mapstructure:"max_series"`
 	// A sample waits FlushInterval for others, and a transaction has at most
 	// BatchSize. While the file cannot be written QueueSize samples wait at most,
-	// in QueueMiB of memory. 0 is a part of GOMEMLIMIT, see memorybudget.
+	// in QueueMiB of memory. 0 is a part of the memory, see memorybudget.
 	FlushInterval time.Duration `mapstructure:"flush_interval"`
 	BatchSize     int           `mapstructure:"batch_size"`
 	QueueSize     int           `mapstructure:"queue_size"`
@@ -150,7 +150,7 @@ func (c *SQLiteConfig) validate() error {
 		errs = append(errs, fmt.Errorf("`history::sqlite::queue_size` is %d, must not be less than `history::sqlite::batch_size`, %d", c.QueueSize, c.BatchSize))
 	}
 	if c.QueueMiB < 0 || c.QueueMiB > maxQueueMiB {
-		errs = append(errs, fmt.Errorf("`history::sqlite::queue_mib` is %d, must be from 1 to %d, or 0 for %d %% of GOMEMLIMIT", c.QueueMiB, maxQueueMiB, memorybudget.History))
+		errs = append(errs, fmt.Errorf("`history::sqlite::queue_mib` is %d, must be from 1 to %d, or 0 for %d %% of the memory", c.QueueMiB, maxQueueMiB, memorybudget.History))
 	}
 	return errors.Join(errs...)
 }

@@ -52,13 +52,15 @@ func (e *thresholdExtension) apiHandler(next http.Handler) http.Handler {
 		e.set.Logger.Error("A request made the threshold API panic: please report it.", zap.Any("panic", what), zap.Stack("stack"))
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == thresholdPath || r.URL.Path == thresholdsPath {
+		if isAPI(r) {
 			api.ServeHTTP(w, r)
 		} else {
 			next.ServeHTTP(w, r)
 		}
 	})
 }
+
+func isAPI(r *http.Request) bool { return r.URL.Path == thresholdPath || r.URL.Path == thresholdsPath }
 
 func (e *thresholdExtension) serveAPI(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {

@@ -50,8 +50,8 @@ type Config struct {
 	// API is a server of its own for the GET requests. Without it they are
 	// answered on the port of each OTLP/HTTP receiver that uses the extension.
 	API configoptional.Optional[confighttp.ServerConfig] `mapstructure:"api"`
-	// AllowedHosts are the names under which people reach that server while it has
-	// no `auth`.
+	// AllowedHosts are the names under which people reach the GET requests where
+	// nobody is asked who they are.
 	AllowedHosts []string `mapstructure:"allowed_hosts"`
 
 	_ struct{}

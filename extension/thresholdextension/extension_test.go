@@ -4,6 +4,7 @@ package thresholdextension
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"io"
 	"net"
@@ -99,11 +100,14 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 }
 
-func serveHTTP(t *testing.T, e *thresholdExtension, g http.Handler) string {
+func serveHTTP(t *testing.T, e *thresholdExtension, g http.Handler, before ...func(http.Handler) http.Handler) string {
 	wrap, err := e.GetHTTPHandler(t.Context())
 	require.NoError(t, err)
 	h, err := wrap(t.Context(), g)
 	require.NoError(t, err)
+	for _, around := range before {
+		h = around(h)
+	}
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
 	return srv.URL
@@ -561,28 +565,55 @@ func BenchmarkAnswer(b *testing.B) {
 	}
 }
 
-// TestForeignNamesAreRefused on the API's own port, where nobody is asked who they are.
+// TestForeignNamesAreRefused on the API's own port and on the receiver's, where nobody
+// is asked who they are.
 func TestForeignNamesAreRefused(t *testing.T) {
 	addr := loopback.FreeAddr(t)
 	e, tel := newTestExtension(t, func(c *Config) {
 		require.NoError(t, confmap.NewFromStringMap(map[string]any{"api": map[string]any{"endpoint": addr}, "allowed_hosts": []any{"gateway.example.com"}}).Unmarshal(c))
 	})
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	ask := func(name string) int {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+thresholdsPath, http.NoBody)
+	ask := func(method, url, name string, headers ...string) int {
+		req, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
 		require.NoError(t, err)
 		req.Host = name
+		for i := 0; i < len(headers); i += 2 {
+			req.Header.Set(headers[i], headers[i+1])
+		}
 		resp, err := http.DefaultClient.Do(req)
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		return resp.StatusCode
 	}
-	assert.Equal(t, http.StatusOK, ask(""))
-	assert.Equal(t, http.StatusOK, ask("gateway.example.com:8085"))
-	assert.Equal(t, http.StatusMisdirectedRequest, ask("evil.example.com"))
+	const evil = "evil.example.com"
+	receiver := serveHTTP(t, e, &gateway{})
+	for _, api := range []string{"http://" + addr + thresholdsPath, receiver + thresholdsPath} {
+		assert.Equal(t, http.StatusOK, ask(http.MethodGet, api, ""), api)
+		assert.Equal(t, http.StatusOK, ask(http.MethodGet, api, "gateway.example.com:8085"), api)
+		assert.Equal(t, http.StatusMisdirectedRequest, ask(http.MethodGet, api, evil), api)
+	}
+	// An agent pushes by whatever name leads here. A page's push says where it is from.
+	assert.Equal(t, http.StatusOK, ask(http.MethodPost, receiver+metricsPath, evil))
+	assert.Equal(t, http.StatusMisdirectedRequest, ask(http.MethodPost, receiver+metricsPath, evil, "Origin", "http://"+evil))
+	assert.Equal(t, http.StatusOK, ask(http.MethodPost, receiver+metricsPath, "", "Origin", "http://10.0.0.7"))
+
+	// Who has a password, or a certificate for the name, is no page.
+	authenticated := serveHTTP(t, e, &gateway{}, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h.ServeHTTP(w, r.WithContext(client.NewContext(r.Context(), client.Info{Auth: authData{}})))
+		})
+	})
+	assert.Equal(t, http.StatusOK, ask(http.MethodGet, authenticated+thresholdsPath, evil))
+	overTLS := serveHTTP(t, e, &gateway{}, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.TLS = &tls.ConnectionState{}
+			h.ServeHTTP(w, r)
+		})
+	})
+	assert.Equal(t, http.StatusOK, ask(http.MethodGet, overTLS+thresholdsPath, evil))
 
 	// A handler that panics is counted, and the connection goes on.
 	e.now = func() time.Time { panic("what time is it?") }
-	assert.Equal(t, http.StatusInternalServerError, ask(""))
+	assert.Equal(t, http.StatusInternalServerError, ask(http.MethodGet, "http://"+addr+thresholdsPath, ""))
 	metadatatest.AssertEqualExtensionStragglerThresholdPanics(t, tel, []metricdata.DataPoint[int64]{{Value: 1}}, metricdatatest.IgnoreTimestamp())
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 
+	"go.opentelemetry.io/collector/client"
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -16,6 +17,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/webguard"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
@@ -66,7 +68,18 @@ func (e *thresholdExtension) GetHTTPHandler(context.Context) (extensionmiddlewar
 			next.ServeHTTP(aw, r.WithContext(ctx))
 			aw.leave()
 		})
-		return e.apiHandler(push), nil
+		open := e.apiHandler(push)
+		guarded := webguard.Hosts(open, e.cfg.AllowedHosts...)
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			// A page has no certificate for its name, nor a password. Its browser says Origin
+			// with a push; an agent does not, whatever name it knows this server by.
+			asked := isAPI(r) || r.Header.Get("Origin") != ""
+			if asked && r.TLS == nil && client.FromContext(r.Context()).Auth == nil {
+				guarded.ServeHTTP(w, r)
+			} else {
+				open.ServeHTTP(w, r)
+			}
+		}), nil
 	}, nil
 }
 

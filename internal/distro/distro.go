@@ -62,7 +62,12 @@ func Main(name, description string, factories func() (otelcol.Factories, error),
 		BuildInfo: component.BuildInfo{Command: name, Description: description, Version: Version},
 		Factories: r.factories(factories),
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{
-			ResolverSettings: confmap.ResolverSettings{ProviderFactories: r.sources(providers)},
+			ResolverSettings: confmap.ResolverSettings{
+				ProviderFactories: r.sources(providers),
+				ConverterFactories: []confmap.ConverterFactory{
+					confmap.NewConverterFactory(func(confmap.ConverterSettings) confmap.Converter { return memoryDivider{} }),
+				},
+			},
 		},
 	})
 	cmd.SetVersionTemplate(versionText(name))

@@ -51,6 +51,8 @@ type API struct {
 	shared atomic.Pointer[shared]
 	// places are those of the stream, by reader.
 	places *fairshare.Ledger[string]
+	// views are the questions about now, past those about the history.
+	views, past *turns
 }
 
 func init() {
@@ -67,7 +69,10 @@ func New(o Options) *API {
 		o.History = fleethistory.None{}
 	}
 	o.Stream.setDefaults()
-	a := &API{o: o, mux: http.NewServeMux(), started: o.Now(), done: make(chan struct{})}
+	a := &API{
+		o: o, mux: http.NewServeMux(), started: o.Now(), done: make(chan struct{}),
+		views: newTurns(o.Stream.ReaderShare), past: newTurns(o.Stream.ReaderShare),
+	}
 	if o.Feed != nil {
 		a.places = fairshare.New[string](o.Feed.Limit(), o.Stream.ReaderShare)
 	}
@@ -151,11 +156,20 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		webguard.Problem(w, http.StatusNotFound, "there is nothing at "+r.URL.Path+"; /docs/ lists what there is")
 		return
 	}
-	if pattern == "GET "+observePath {
-		r = r.WithContext(context.WithValue(r.Context(), readerKey{}, a.reader(r)))
+	switch {
+	case pattern == "GET "+observePath:
+		a.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), readerKey{}, a.reader(r))))
+	case !api || pattern == "GET "+healthPath:
+		a.mux.ServeHTTP(w, r)
+	case strings.HasPrefix(r.URL.Path, "/api/v1/telemetry"):
+		a.past.serve(w, r, a.reader(r), a.mux)
+	default:
+		a.views.serve(w, r, a.reader(r), a.mux)
 	}
-	a.mux.ServeHTTP(w, r)
 }
+
+// healthPath needs no turn: a busy server is healthy.
+const healthPath = "/api/v1/health"
 
 type readerKey struct{}
 

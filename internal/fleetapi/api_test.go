@@ -23,6 +23,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -94,6 +95,41 @@ func fleet(a *API) {
 	a.o.Store.PutEpisode(&fleetstate.Episode{
 		ID: "e0", Subject: "node", Cluster: "c1", Node: "n2", Since: t0.Add(-time.Hour), Updated: t0.Add(-50 * time.Minute), Ended: t0.Add(-50 * time.Minute),
 	})
+}
+
+// TestWhyThereIsNoVerdict: a node and a group say it in words, and a node until when.
+func TestWhyThereIsNoVerdict(t *testing.T) {
+	a := newAPI(nil)
+	fleet(a)
+	until := t0.Add(time.Minute)
+	why := func(code float64, until time.Time) Node {
+		put(a, "c1", "n2", t0, func(u *fleetstate.Update) {
+			u.SetState("active", true)
+			u.Set(reading.NodeUnjudged, code)
+			u.Set(reading.NodeUnjudgedUntil, float64(until.Unix()))
+		})
+		return get200[Node](t, a, "/api/v1/nodes/n2?cluster=c1")
+	}
+	n := why(float64(unjudged.Calibrating), until)
+	assert.Equal(t, "calibrating", n.Unjudged)
+	require.NotNil(t, n.UnjudgedUntil)
+	assert.True(t, n.UnjudgedUntil.Equal(until))
+	n = why(float64(unjudged.FewPeers), t0.Add(-time.Minute))
+	assert.Equal(t, "too_few_peers", n.Unjudged)
+	assert.Nil(t, n.UnjudgedUntil, "that was before")
+	assert.Empty(t, why(0, until).Unjudged)
+
+	a.o.Store.UpdateGroup(fleetstate.GroupKey{Cluster: "c1", Group: "g"}, t0, func(u *fleetstate.GroupUpdate) {
+		u.SetUnjudged("idle", 2)
+		u.SetUnjudged("contested", 0)
+		u.Set(reading.GroupDetectable, 2.5)
+	})
+	for _, g := range get200[GroupPage](t, a, "/api/v1/groups?cluster=c1").Groups {
+		if g.Group == "g" {
+			assert.Equal(t, map[string]int64{"idle": 2}, g.Unjudged)
+			assert.InDelta(t, 2.5, *g.Detectable, 0)
+		}
+	}
 }
 
 func ask(a *API, target string) *httptest.ResponseRecorder {

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 )
 
 // converter makes API types of views at one point in time. The results point
@@ -50,10 +52,29 @@ func (c *converter) node(v fleetstate.View, gpus bool) Node {
 			Found: n.Values.Get(reading.GPUsFound), Lost: n.Values.Get(reading.GPUsLost),
 		},
 	}
+	c.unjudged(&out, n)
 	if gpus {
 		out.GPUs = c.gpuList(n)
 	}
 	return out
+}
+
+// unjudged says why there is no verdict on a node, and until when.
+func (c *converter) unjudged(out *Node, n *fleetstate.Node) {
+	why := n.Values.Get(reading.NodeUnjudged)
+	switch {
+	case out.State == gpusemconv.StateMissing:
+		out.Unjudged = unjudged.Missing.String()
+		return
+	case why == nil:
+		return
+	}
+	out.Unjudged = unjudged.Reason(*why).String()
+	if until := n.Values.Get(reading.NodeUnjudgedUntil); until != nil && out.Unjudged != "" {
+		if at := time.Unix(int64(*until), 0).UTC(); at.After(c.now) {
+			out.UnjudgedUntil = &at
+		}
+	}
 }
 
 func signals(n *fleetstate.Node, g *fleetstate.Group) []Signal {
@@ -157,10 +178,18 @@ func (c *converter) groupView(g *fleetstate.Group) Group {
 		Threshold: g.Get(reading.GroupThreshold), Median: g.Get(reading.GroupMedian), MAD: g.Get(reading.GroupMAD),
 		QuorumMet: g.Flag(reading.GroupQuorum), CoverageLow: g.Flag(reading.GroupCoverageLow),
 		PanicMode: g.Flag(reading.GroupPanic), Incident: g.Flag(reading.GroupIncident),
-		Signals: []GroupSignal{},
+		Signals: []GroupSignal{}, Unjudged: map[string]int64{},
 	}
 	if out.Nodes == nil {
 		out.Nodes = map[string]int64{}
+	}
+	for reason, n := range g.Unjudged {
+		if n > 0 {
+			out.Unjudged[reason] = n
+		}
+	}
+	if x := g.Get(reading.GroupDetectable); x != nil && *x > 0 {
+		out.Detectable = x
 	}
 	if n := g.Get(reading.GroupStragglers); n != nil {
 		out.Stragglers = int(*n)

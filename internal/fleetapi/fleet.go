@@ -66,7 +66,7 @@ func (a *API) registerFleet() {
 	get(a, "list-episodes", "/api/v1/episodes", tagFleet, "Episodes, the newest first", a.listEpisodes)
 	get(a, "list-groups", "/api/v1/groups", tagFleet, "Peer groups, by cluster and name", a.listGroups)
 	get(a, "get-summary", "/api/v1/stats/summary", tagFleet, "The fleet in numbers", a.getSummary)
-	get(a, "get-health", "/api/v1/health", tagFleet, "How the server is", a.getHealth)
+	get(a, "get-health", healthPath, tagFleet, "How the server is", a.getHealth)
 }
 
 type listNodesInput struct {

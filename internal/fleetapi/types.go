@@ -26,30 +26,32 @@ type Node struct {
 	Cluster string `json:"cluster"`
 	Node    string `json:"node"`
 	Sighting
-	Group            string   `json:"group,omitempty" doc:"Peer group that the gateway compares the node in"`
-	JobID            string   `json:"job_id,omitempty"`
-	JobRole          string   `json:"job_role,omitempty"`
-	HostID           string   `json:"host_id,omitempty"`
-	State            string   `json:"state,omitempty" doc:"active, idle, calibrating, or missing when the node is silent; absent while unknown"`
-	Health           string   `json:"health" enum:"unknown,healthy,degraded,unhealthy" doc:"The worst of its GPUs"`
-	Straggler        bool     `json:"straggler" doc:"The gateway's verdict; false of a missing node, which has none"`
-	Suspicion        *float64 `json:"suspicion,omitempty" doc:"Evidence against the node as a share of what names a straggler; 1 and more is a straggler"`
-	Rank             *float64 `json:"rank,omitempty" doc:"Place among the most suspect nodes of the cluster, from 1"`
-	AgentStraggler   *bool    `json:"agent_straggler,omitempty" doc:"The node's own verdict"`
-	DetectionMode    string   `json:"detection_mode,omitempty" doc:"The parameters that the node judges itself by: fleet, cached, local or none"`
-	GatewayReachable *bool    `json:"gateway_reachable,omitempty"`
-	Score            *float64 `json:"score,omitempty" doc:"Health score of the node, 0 to 1"`
-	Threshold        *float64 `json:"threshold,omitempty" doc:"Score below which the node takes itself for a straggler"`
-	GroupMedian      *float64 `json:"group_median,omitempty" doc:"Median score of the peer group"`
-	CPUPressure      *float64 `json:"cpu_pressure,omitempty" doc:"Share of time in which some task waited for a CPU"`
-	Usage            *float64 `json:"usage,omitempty" doc:"Mean utilisation of the GPUs, 0 to 1"`
-	MaxTemperature   *float64 `json:"max_temperature_celsius,omitempty"`
-	Power            *float64 `json:"power_watts,omitempty" doc:"All GPUs together"`
-	Signals          []Signal `json:"signals" doc:"The signals that the node is compared by"`
-	Culprit          *Culprit `json:"culprit,omitempty" doc:"Rank or GPU whose throughput stands out from the node's others"`
-	GPUCount         GPUCount `json:"gpu_count"`
-	GPUs             []GPU    `json:"gpus,omitempty" doc:"Only where asked for"`
-	Episode          *Episode `json:"episode,omitempty" doc:"The open episode of the node, or the one of many that names it. Only of a single node and in the ranking"`
+	Group            string     `json:"group,omitempty" doc:"Peer group that the gateway compares the node in"`
+	JobID            string     `json:"job_id,omitempty"`
+	JobRole          string     `json:"job_role,omitempty"`
+	HostID           string     `json:"host_id,omitempty"`
+	State            string     `json:"state,omitempty" doc:"active, idle, calibrating, or missing when the node is silent; absent while unknown"`
+	Health           string     `json:"health" enum:"unknown,healthy,degraded,unhealthy" doc:"The worst of its GPUs"`
+	Straggler        bool       `json:"straggler" doc:"The gateway's verdict; false of a missing node, which has none"`
+	Suspicion        *float64   `json:"suspicion,omitempty" doc:"Evidence against the node as a share of what names a straggler; 1 and more is a straggler"`
+	Unjudged         string     `json:"unjudged,omitempty" enum:"idle,missing,calibrating,contested,no_signal,too_few_peers,other_levels" doc:"Why the gateway has no verdict on the node; absent where it has one"`
+	UnjudgedUntil    *time.Time `json:"unjudged_until,omitempty" doc:"When that ends, where it is known"`
+	Rank             *float64   `json:"rank,omitempty" doc:"Place among the most suspect nodes of the cluster, from 1"`
+	AgentStraggler   *bool      `json:"agent_straggler,omitempty" doc:"The node's own verdict"`
+	DetectionMode    string     `json:"detection_mode,omitempty" doc:"The parameters that the node judges itself by: fleet, cached, local or none"`
+	GatewayReachable *bool      `json:"gateway_reachable,omitempty"`
+	Score            *float64   `json:"score,omitempty" doc:"Health score of the node, 0 to 1"`
+	Threshold        *float64   `json:"threshold,omitempty" doc:"Score below which the node takes itself for a straggler"`
+	GroupMedian      *float64   `json:"group_median,omitempty" doc:"Median score of the peer group"`
+	CPUPressure      *float64   `json:"cpu_pressure,omitempty" doc:"Share of time in which some task waited for a CPU"`
+	Usage            *float64   `json:"usage,omitempty" doc:"Mean utilisation of the GPUs, 0 to 1"`
+	MaxTemperature   *float64   `json:"max_temperature_celsius,omitempty"`
+	Power            *float64   `json:"power_watts,omitempty" doc:"All GPUs together"`
+	Signals          []Signal   `json:"signals" doc:"The signals that the node is compared by"`
+	Culprit          *Culprit   `json:"culprit,omitempty" doc:"Rank or GPU whose throughput stands out from the node's others"`
+	GPUCount         GPUCount   `json:"gpu_count"`
+	GPUs             []GPU      `json:"gpus,omitempty" doc:"Only where asked for"`
+	Episode          *Episode   `json:"episode,omitempty" doc:"The open episode of the node, or the one of many that names it. Only of a single node and in the ranking"`
 }
 
 // Signal is one thing measured of a node.
@@ -166,6 +168,8 @@ type Group struct {
 	Group   string `json:"group"`
 	Sighting
 	Nodes       map[string]int64 `json:"nodes" doc:"Nodes by state"`
+	Unjudged    map[string]int64 `json:"unjudged" doc:"Nodes without a verdict, by the reason"`
+	Detectable  *float64         `json:"detectable_percent,omitempty" doc:"Smallest loss of a node that is found within an hour now, in percent; absent while nobody is compared"`
 	Stragglers  int              `json:"stragglers"`
 	Threshold   *float64         `json:"threshold,omitempty" doc:"Score below which a node is a straggler"`
 	Median      *float64         `json:"median,omitempty" doc:"Median score"`

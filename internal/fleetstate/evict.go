@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 )
 
 // maxCandidates bounds what one look through all nodes remembers.
@@ -40,12 +42,23 @@ type candidate struct {
 // reserve makes room for one node, if need be in place of the node that has been
 // missing longest. It takes the cluster's own node while the cluster holds its
 // share, and any node when no place is left. The caller holds no lock on a shard.
-func (s *Store) reserve(cluster string, now time.Time) bool {
-	if s.nodes.Take(cluster, 1) == 1 || s.evict(cluster, !s.nodes.Full(), now.UnixMilli()) {
-		return true
+func (s *Store) reserve(cluster string, now time.Time) (Drop, bool) {
+	if s.nodes.Take(cluster, 1) == 0 && !s.evict(cluster, !s.nodes.Full(), now.UnixMilli()) {
+		return DropMaxNodes, false
 	}
-	s.drop(DropMaxNodes)
-	return false
+	if s.bytes.TakeAll(cluster, leastNode) {
+		return 0, true
+	}
+	// What a newcomer gets nothing of is full: each name would cost a look of its own.
+	full := fairshare.Limit(s.cfg.ClusterShare, s.cfg.MaxBytes, s.bytes.Taken()) < leastNode
+	if s.evict(cluster, !full, now.UnixMilli()) {
+		s.nodes.Give(cluster, 1) // that of the node that went
+		if s.bytes.TakeAll(cluster, leastNode) {
+			return 0, true
+		}
+	}
+	s.nodes.Give(cluster, 1)
+	return DropMaxBytes, false
 }
 
 // evict hands the place of the node that has been missing longest to a cluster,
@@ -102,6 +115,7 @@ func (s *Store) forget(c candidate, now int64) bool {
 		return false
 	}
 	delete(sh.nodes, c.e.key)
+	s.bytes.Give(c.e.key.Cluster, c.e.size)
 	return true
 }
 

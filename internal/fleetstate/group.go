@@ -22,8 +22,8 @@ type Group struct {
 	GroupKey
 	// Seen is when the gateway last reported it.
 	Seen time.Time
-	// Nodes counts nodes by state.
-	Nodes map[string]int64
+	// Nodes counts nodes by state, Unjudged those without a verdict by the reason.
+	Nodes, Unjudged map[string]int64
 	// Medians holds the peers' median of each signal, in its unit, and Scales
 	// their spread as a fraction of the signal's level. Thresholds are where
 	// evidence against a node begins to gather, in the signal's unit.
@@ -31,8 +31,13 @@ type Group struct {
 	Numbers[ofGroup]
 }
 
-// maxStates bounds the states that nodes of a group are counted by.
-const maxStates = 16
+const (
+	// maxStates bounds the states and reasons that nodes of a group are counted by.
+	maxStates = 16
+	maxState  = 32 // bytes of its name
+	// GroupBytes is the memory of a group with its names, at most.
+	GroupBytes = 4 << 10
+)
 
 // groups are few and change at each tick of the gateway, so one lock will do.
 type groups struct {
@@ -77,15 +82,15 @@ func (s *Store) UpdateGroup(k GroupKey, now time.Time, f func(*GroupUpdate)) boo
 	}
 	next := *old
 	next.Seen = now
-	f(&GroupUpdate{&next, false})
+	f(&GroupUpdate{g: &next})
 	s.groups.all[k] = &next
 	return true
 }
 
 // GroupUpdate changes one group's view.
 type GroupUpdate struct {
-	g        *Group
-	ownNodes bool
+	g                     *Group
+	ownNodes, ownUnjudged bool
 }
 
 // Set gives a number of the group. NaN ends it.
@@ -109,18 +114,26 @@ func set(values *nodesignal.Values, s nodesignal.Signal, x float64) {
 }
 
 // SetNodes gives the number of nodes in a state. NaN ends it.
-func (u *GroupUpdate) SetNodes(state string, x float64) {
-	if !u.ownNodes {
-		u.g.Nodes = maps.Clone(u.g.Nodes)
-		if u.g.Nodes == nil {
-			u.g.Nodes = map[string]int64{}
+func (u *GroupUpdate) SetNodes(state string, x float64) { count(&u.g.Nodes, &u.ownNodes, state, x) }
+
+// SetUnjudged gives the number of nodes without a verdict for a reason. NaN ends it.
+func (u *GroupUpdate) SetUnjudged(reason string, x float64) {
+	count(&u.g.Unjudged, &u.ownUnjudged, reason, x)
+}
+
+// count changes a number in a map that is copied before the first change.
+func count(of *map[string]int64, own *bool, name string, x float64) {
+	if !*own {
+		*of = maps.Clone(*of)
+		if *of == nil {
+			*of = map[string]int64{}
 		}
-		u.ownNodes = true
+		*own = true
 	}
 	if !finite(x) {
-		delete(u.g.Nodes, state)
-	} else if _, known := u.g.Nodes[state]; known || len(u.g.Nodes) < maxStates {
-		u.g.Nodes[state] = int64(x)
+		delete(*of, name)
+	} else if _, known := (*of)[name]; known || len(*of) < maxStates && len(name) <= maxState {
+		(*of)[name] = int64(x)
 	}
 }
 

@@ -3,7 +3,10 @@
 package fleetstate
 
 import (
+	"fmt"
+	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,4 +48,148 @@ func TestNoGPUGoneAllocatesNothing(t *testing.T) {
 	}
 	report()
 	assert.Zero(t, testing.AllocsPerRun(100, report))
+}
+
+// TestBytesBoundTheMemory fills a store with nodes of several kinds until it takes no
+// more: the heap grows by no more than MaxBytes, the greedy cluster holds its share, and
+// another one finds room.
+func TestBytesBoundTheMemory(t *testing.T) {
+	heap := func() int {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	text := func(i, size int) string { return strings.Repeat("x", size-8) + fmt.Sprintf("%08d", i) }
+	for name, fill := range map[string]func(u *Update, i int){
+		"names": func(*Update, int) {},
+		"long texts": func(u *Update, i int) {
+			u.SetFacts(Facts{HostID: text(i, MaxName), JobID: text(i, MaxName), JobRole: text(i, MaxName)})
+		},
+		"eight GPUs": func(u *Update, i int) {
+			for g := range 8 {
+				at := u.GPU(fmt.Sprintf("GPU-%06d-1234-1234-1234-%012d", i, g))
+				u.SetGPU(at, reading.Power, float64(g))
+				u.SetInfo(at, Info{g, text(0, 22), text(i, 13), text(0, 12), fmt.Sprintf("00000000:%02d:00.0", g)})
+			}
+		},
+		"many GPUs": func(u *Update, i int) {
+			for g := range 128 {
+				at := u.GPU(text(1000*i+g, 40))
+				u.SetGPU(at, reading.Power, float64(g))
+				u.SetInfo(at, Info{g, text(i, MaxName), text(i, MaxName), text(i, MaxName), text(g, MaxName)})
+			}
+		},
+		"many details": func(u *Update, i int) {
+			at := u.GPU(text(i, 40))
+			for d := range maxReasons {
+				u.SetReason(at, Reason{text(d, 9), text(d, 9)}, true)
+				u.SetXid(at, Xid{Code: d, Class: text(d, 20), Count: 1})
+			}
+			for d := range maxThrottles {
+				u.SetThrottle(at, text(d, 30), true)
+			}
+		},
+	} {
+		cfg := DefaultConfig()
+		cfg.MaxBytes = 16 << 20
+		before := heap()
+		s := New(cfg)
+		short := map[string]int{}
+		s.OnShort(func(cluster string, d Drop) {
+			assert.Equal(t, DropMaxBytes, d, name)
+			short[cluster]++
+		})
+		put := func(cluster string, i int) {
+			if u, ok := s.Begin(Key{cluster, fmt.Sprintf("node-%06d.example.com", i)}, t0); ok {
+				fill(&u, i)
+				u.Commit(t0)
+			}
+		}
+		for i := 0; short["greedy"] < 100; i++ {
+			put("greedy", i)
+		}
+		assert.InDelta(t, cfg.MaxBytes/2, s.bytes.Held("greedy"), 256<<10, name)
+		put("honest", 0)
+		assert.Zero(t, short["honest"], name)
+		for i := 1; short["honest"] < 100; i++ {
+			put("honest", i)
+		}
+		grown, held := heap()-before, s.bytes.Taken()
+		t.Logf("%s: %d bytes of heap for %d counted, %d nodes", name, grown, held, s.Nodes())
+		assert.Less(t, grown, held, name)
+		assert.Less(t, held, cfg.MaxBytes, name)
+		s.Expire(t0.Add(2 * cfg.NodeExpiry))
+		assert.Zero(t, s.bytes.Taken(), name)
+		runtime.KeepAlive(s)
+	}
+}
+
+// A node that finds no bytes to grow stays as it was, and goes on being seen.
+func TestANodeThatFindsNoBytesStays(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MaxBytes = 3 * leastNode
+	s := New(cfg)
+	put(t, s, "c", "a", t0, func(u *Update) { u.Set(reading.NodeHealthScore, 0.5) })
+	put(t, s, "c", "a", t0.Add(time.Second), func(u *Update) {
+		u.Set(reading.NodeHealthScore, 0.25)
+		for g := range 100 {
+			u.GPU(strconv.Itoa(g))
+		}
+	})
+	v, ok := s.Node(Key{"c", "a"}, t0)
+	require.True(t, ok)
+	assert.Empty(t, v.GPUs)
+	assert.InDelta(t, 0.5, *v.Values.Get(reading.NodeHealthScore), 0)
+	put(t, s, "c", "a", t0.Add(2*time.Second), func(u *Update) { u.Set(reading.NodeHealthScore, 0.75) })
+	v, _ = s.Node(Key{"c", "a"}, t0)
+	assert.InDelta(t, 0.75, *v.Values.Get(reading.NodeHealthScore), 0)
+	_, ok = s.Begin(Key{"c", "b"}, t0.Add(2*time.Second))
+	assert.False(t, ok, "the cluster's share is less than two nodes")
+	put(t, s, "c", "b", t0.Add(2*cfg.MissingAfter), func(*Update) {})
+	assert.Equal(t, 1, s.Nodes(), "in place of its own that is missing")
+}
+
+// TestAFullStoreLooksOnceForMissingNodes: made-up clusters fill what a newcomer may have,
+// and each further name finds out without a look through all nodes.
+func TestAFullStoreLooksOnceForMissingNodes(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MaxBytes = 1 << 20
+	s := New(cfg)
+	for i := range 2000 {
+		if u, ok := s.Begin(Key{strconv.Itoa(i / 20), strconv.Itoa(i)}, t0); ok {
+			u.Commit(t0)
+		}
+	}
+	for i := range 100 {
+		_, ok := s.Begin(Key{"new" + strconv.Itoa(i), "n"}, t0)
+		require.False(t, ok)
+	}
+	assert.NotContains(t, s.evictors.own, "new99", "a look of its own")
+	assert.Equal(t, t0.Add(evictCheck).UnixMilli(), s.evictors.all.next)
+}
+
+// TestMadeUpNodesGiveWay: under pressure a node that was heard of once is forgotten once
+// it is missing, and a node that had been there for long is not.
+func TestMadeUpNodesGiveWay(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MaxBytes = 1 << 20
+	s := New(cfg)
+	put(t, s, "honest", "a", t0, func(*Update) {})
+	at := t0.Add(2 * cfg.MissingAfter)
+	put(t, s, "honest", "a", at, func(*Update) {})
+	for i := range 2000 {
+		if u, ok := s.Begin(Key{strconv.Itoa(i), "n"}, at); ok {
+			u.Commit(at)
+		}
+	}
+	require.Zero(t, s.Expire(at.Add(cfg.MissingAfter)))
+	_, ok := s.Begin(Key{"new", "n"}, at.Add(cfg.MissingAfter))
+	require.False(t, ok)
+	at = at.Add(cfg.MissingAfter + time.Millisecond)
+	require.Positive(t, s.Expire(at))
+	require.Equal(t, 1, s.Nodes())
+	_, ok = s.Node(Key{"honest", "a"}, at)
+	require.True(t, ok, "its silence is news")
+	put(t, s, "new", "n", at, func(*Update) {})
 }

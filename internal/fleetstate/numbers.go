@@ -13,7 +13,7 @@ import (
 var (
 	NodeNumbers = [...]reading.Field{
 		reading.NodeHealthScore, reading.AgentThreshold, reading.AgentStraggler, reading.AgentReachable,
-		reading.NodeStraggler, reading.NodeSuspicion, reading.NodeRank,
+		reading.NodeStraggler, reading.NodeSuspicion, reading.NodeRank, reading.NodeUnjudged, reading.NodeUnjudgedUntil,
 		reading.CPUPressure, reading.GPUsExpected, reading.GPUsFound, reading.GPUsLost,
 	}
 	GPUNumbers = [...]reading.Field{
@@ -25,7 +25,7 @@ var (
 	}
 	GroupNumbers = [...]reading.Field{
 		reading.GroupThreshold, reading.GroupMedian, reading.GroupMAD, reading.GroupQuorum,
-		reading.GroupCoverageLow, reading.GroupPanic, reading.GroupStragglers, reading.GroupIncident,
+		reading.GroupCoverageLow, reading.GroupPanic, reading.GroupStragglers, reading.GroupIncident, reading.GroupDetectable,
 	}
 )
 

@@ -18,7 +18,10 @@ type Config struct {
 	// MaxNodes and MaxGPUsPerNode bound what is kept; MIG slices count as GPUs.
 	// A new node takes the place of the node that has been missing longest.
 	MaxNodes, MaxGPUsPerNode int
-	// ClusterShare in (0,1] is the part of the nodes, groups and episodes that the
+	// MaxBytes bounds the memory of nodes. A node that would grow beyond
+	// it stays as it is.
+	MaxBytes int
+	// ClusterShare in (0,1] is the part of the nodes, bytes, groups and episodes that the
 	// other clusters leave to one; 0 means all. Subjects that never reported are one.
 	ClusterShare float64
 	// MaxGroups bounds the peer groups, all clusters together.
@@ -45,6 +48,7 @@ func DefaultConfig() Config {
 	return Config{
 		// A lone cluster holds half of the nodes and groups.
 		MaxNodes: 200_000, MaxGPUsPerNode: 128, MaxGroups: 20_000, MaxEpisodes: 10_000,
+		MaxBytes:     2 << 30,
 		ClusterShare: fairshare.Half,
 		MissingAfter: time.Minute, NodeExpiry: 24 * time.Hour, GPUExpiry: 150 * time.Minute,
 		EpisodeDoubt: 70 * time.Minute,
@@ -57,7 +61,7 @@ func (c *Config) Validate() error {
 	for _, n := range []struct {
 		key string
 		v   int
-	}{{"max_nodes", c.MaxNodes}, {"max_gpus_per_node", c.MaxGPUsPerNode}, {"max_groups", c.MaxGroups}, {"max_episodes", c.MaxEpisodes}} {
+	}{{"max_nodes", c.MaxNodes}, {"max_bytes", c.MaxBytes}, {"max_gpus_per_node", c.MaxGPUsPerNode}, {"max_groups", c.MaxGroups}, {"max_episodes", c.MaxEpisodes}} {
 		if n.v <= 0 {
 			errs = append(errs, fmt.Errorf("`%s` is %d, must be greater than 0", n.key, n.v))
 		}
@@ -90,10 +94,13 @@ type Store struct {
 	cfg      Config
 	seed     maphash.Seed
 	nodes    *fairshare.Ledger[string] // by cluster
+	bytes    *fairshare.Ledger[string] // the same
 	shards   [shards]shard
 	index    index
 	evictors evictors
 	drops    [numDrops]atomic.Int64
+	// short hears whose nodes or bytes were not taken.
+	short func(cluster string, d Drop)
 
 	groups   groups
 	episodes episodes
@@ -127,6 +134,8 @@ type entry struct {
 	// mu is held by one writer, for one resource; no reader takes it.
 	mu     sync.Mutex
 	gpusAt int64 // when the GPUs were last looked through, guarded by mu
+	size   int   // bytes that the cluster holds for it, guarded by mu
+	born   int64 // when it was placed, Unix milliseconds
 
 	fed fed // used by the feed
 }
@@ -147,7 +156,10 @@ func (e *entry) retire(seen int64) bool {
 
 // New returns an empty store. The configuration is valid.
 func New(cfg Config) *Store {
-	s := &Store{cfg: cfg, seed: maphash.MakeSeed(), nodes: fairshare.New[string](cfg.MaxNodes, cfg.ClusterShare)}
+	s := &Store{
+		cfg: cfg, seed: maphash.MakeSeed(), nodes: fairshare.New[string](cfg.MaxNodes, cfg.ClusterShare),
+		bytes: fairshare.New[string](cfg.MaxBytes, cfg.ClusterShare), short: func(string, Drop) {},
+	}
 	for i := range s.shards {
 		s.shards[i].nodes = map[Key]*entry{}
 	}
@@ -155,6 +167,10 @@ func New(cfg Config) *Store {
 	s.episodes.init(cfg.MaxEpisodes, cfg.ClusterShare)
 	return s
 }
+
+// OnShort has f called, by any goroutine, with the cluster of each node that was not
+// taken or not updated for want of room. To be called before the first update.
+func (s *Store) OnShort(f func(cluster string, d Drop)) { s.short = f }
 
 // Nodes returns the number of nodes.
 func (s *Store) Nodes() int { return s.nodes.Taken() }
@@ -169,6 +185,7 @@ type Drop uint8
 const (
 	DropNoNode         Drop = iota // the resource names no node, or none of at most MaxName bytes, or `.` or `..`
 	DropMaxNodes                   // MaxNodes, or the cluster's share of them
+	DropMaxBytes                   // MaxBytes, or the cluster's share of them
 	DropEvicted                    // a missing node, to make room for a new node
 	DropMaxGPUs                    // MaxGPUsPerNode
 	DropMaxGroups                  // MaxGroups, or the cluster's share of them
@@ -179,7 +196,7 @@ const (
 	numDrops
 )
 
-var drops = [numDrops]string{"no_node", "max_nodes", "evicted_node", "max_gpus_per_node", "max_groups", "max_episodes", "max_details", "text_too_long", "foreign_episode"}
+var drops = [numDrops]string{"no_node", "max_nodes", "max_bytes", "evicted_node", "max_gpus_per_node", "max_groups", "max_episodes", "max_details", "text_too_long", "foreign_episode"}
 
 func (d Drop) String() string { return drops[d] }
 
@@ -213,7 +230,9 @@ func (s *Store) place(k Key, now time.Time) (*entry, error) {
 		s.drop(DropNoNode)
 		return nil, errNoNode
 	}
-	if !s.reserve(k.Cluster, now) {
+	if d, ok := s.reserve(k.Cluster, now); !ok {
+		s.drop(d)
+		s.short(k.Cluster, d)
 		return nil, errMaxNodes
 	}
 	sh := s.shard(k)
@@ -221,9 +240,10 @@ func (s *Store) place(k Key, now time.Time) (*entry, error) {
 	defer sh.mu.Unlock()
 	if e := sh.nodes[k]; e != nil {
 		s.nodes.Give(k.Cluster, 1)
+		s.bytes.Give(k.Cluster, leastNode)
 		return e, nil
 	}
-	e := &entry{key: k, live: sh.newLive()}
+	e := &entry{key: k, live: sh.newLive(), size: leastNode, born: now.UnixMilli()}
 	n := &Node{Key: k}
 	n.derive()
 	e.view.Store(n)
@@ -235,22 +255,32 @@ func (s *Store) place(k Key, now time.Time) (*entry, error) {
 
 var (
 	errNoNode   = errors.New("no name of a node")
-	errMaxNodes = errors.New("as many nodes as `max_nodes` and the share of the cluster allow are known, none of them missing")
+	errMaxNodes = errors.New("as many nodes as `max_nodes`, `max_bytes` and the share of the cluster allow are known, none of them missing")
 )
+
+// pressed reports whether more than three quarters of the room is taken. Nodes that were
+// heard of once and are missing are forgotten then: a flood of made-up names must not
+// keep newcomers out for the whole NodeExpiry.
+func (s *Store) pressed() bool {
+	return 4*s.bytes.Taken() > 3*s.cfg.MaxBytes || 4*s.nodes.Taken() > 3*s.cfg.MaxNodes
+}
 
 // Expire forgets nodes that have been silent for NodeExpiry, and returns how
 // many it forgot. It ends the episodes that are over without a word.
 func (s *Store) Expire(now time.Time) int {
 	s.doubt(now)
-	before := now.Add(-s.cfg.NodeExpiry).UnixMilli()
+	before, at := now.Add(-s.cfg.NodeExpiry).UnixMilli(), now.UnixMilli()
+	pressed := s.pressed()
 	n := 0
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
 		for k, e := range sh.nodes {
-			if seen := e.live.seen.Load(); seen < before && e.retire(seen) {
+			seen := e.live.seen.Load()
+			if (seen < before || pressed && s.missing(seen, at) && !s.missing(e.born, seen)) && e.retire(seen) {
 				delete(sh.nodes, k)
 				s.nodes.Give(k.Cluster, 1)
+				s.bytes.Give(k.Cluster, e.size)
 				n++
 			}
 		}

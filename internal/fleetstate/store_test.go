@@ -94,7 +94,7 @@ func TestBounds(t *testing.T) {
 
 func TestExpiry(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.MaxNodes, cfg.ClusterShare = 2, 1
+	cfg.MaxNodes, cfg.ClusterShare = 3, 1
 	s := New(cfg)
 	put(t, s, "c", "old", t0, nil)
 	put(t, s, "c", "new", t0.Add(time.Hour), nil)

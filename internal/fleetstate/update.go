@@ -82,8 +82,10 @@ func (u *Update) Commit(seen time.Time) {
 		if u.ownGPUs {
 			u.view.derive()
 		}
-		u.e.view.Store(u.view)
-		u.e.live.set(pack(u.view))
+		if u.s.pay(u.e, u.view) {
+			u.e.view.Store(u.view)
+			u.e.live.set(pack(u.view))
+		}
 	}
 	if !seen.IsZero() {
 		// A report may overtake another.

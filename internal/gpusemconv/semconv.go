@@ -65,6 +65,8 @@ const (
 	AttrNodeState = "gpu.node.state"
 	// AttrDetectionMode is fleet, cached, local or none.
 	AttrDetectionMode = "gpu.detection.mode"
+	// AttrUnjudged is why there is no verdict on a node, a word of MetricNodeUnjudged.
+	AttrUnjudged = "gpu.node.unjudged"
 	// AttrPeerGroup is the key of the nodes a node is compared with.
 	AttrPeerGroup = "gpu.peer_group"
 	// AttrCohort is the part of a group that is split, 1 for the lowest.
@@ -216,6 +218,12 @@ const (
 	// MetricNodeSuspicion is how close the node is to a verdict, gauge in
 	// [0,2], from 1 on a straggler if that lasts, with AttrPeerGroup.
 	MetricNodeSuspicion = "gpu.node.suspicion"
+	// MetricNodeUnjudged is why there is no verdict on the node, gauge int with
+	// AttrPeerGroup: 0 is judged, 1 idle, 2 missing, 3 calibrating, 4 contested,
+	// 5 no_signal, 6 too_few_peers, 7 other_levels. MetricNodeUnjudgedUntil is when that
+	// ends, gauge int, Unix seconds, where it is known.
+	MetricNodeUnjudged      = "gpu.node.unjudged"
+	MetricNodeUnjudgedUntil = "gpu.node.unjudged.until"
 
 	// MetricAgentStraggler is the node's own verdict, gauge int 0/1.
 	MetricAgentStraggler = "gpu.agent.straggler"
@@ -241,6 +249,11 @@ const (
 	MetricStragglers           = "gpu.straggler.stragglers"
 	// MetricStragglerIncident is 1 while many nodes of the group are slow.
 	MetricStragglerIncident = "gpu.straggler.incident"
+	// MetricStragglerUnjudged counts the nodes without a verdict by AttrUnjudged.
+	MetricStragglerUnjudged = "gpu.straggler.unjudged"
+	// MetricStragglerDetectable is the smallest loss that is found within an hour now, in
+	// percent.
+	MetricStragglerDetectable = "gpu.straggler.detectable"
 	// MetricStragglerRank is the place of a node among the most suspicious of
 	// its cluster, 1 for the worst, with AttrHostName and AttrPeerGroup.
 	MetricStragglerRank = "gpu.straggler.rank"
@@ -280,7 +293,7 @@ const (
 
 // Reserved are the beginnings of the names under which a gateway says what it found.
 // No client may use them.
-var Reserved = [...]string{"gpu.straggler", MetricNodeStraggler, MetricNodeSuspicion}
+var Reserved = [...]string{"gpu.straggler", MetricNodeStraggler, MetricNodeSuspicion, MetricNodeUnjudged}
 
 // IsReserved reports whether a metric has a name of a gateway, or one that Prometheus
 // takes for such a name. Prometheus joins the words of name and unit with '_'.

@@ -23,15 +23,15 @@ func CheckJSON(message []byte, limits *Limits) (int64, error) {
 
 // open is a list or an object that is being read.
 type open struct {
-	list bool
 	each int64 // an object in it
 	// of is whose attributes there are in it. Those of an object that is no member of a
 	// list are its parent's: at is the place of the object that has them all.
-	of         owner
 	at         int
-	attributes bool // it is a list of them
 	from       int
 	has        Attributes
+	of         owner
+	list       bool
+	attributes bool // it is a list of them
 }
 
 // ownerOf says by the name of a list or an object whose attributes there are in it.
@@ -68,8 +68,12 @@ func (c *count) json(m []byte) {
 	for at := 0; at < len(m) && c.left >= 0; at++ {
 		switch m[at] {
 		case '"':
-			end := at + 1 + endOfText(m[at+1:])
-			last = m[at+1 : end]
+			at++
+			end := bytes.IndexByte(m[at:], '"') + at
+			if end <= at || m[end-1] == '\\' {
+				end = at + endOfText(m[at:])
+			}
+			last = m[at:end]
 			c.left -= int64(len(last))
 			at = end
 			if bad(before == 'v') {
@@ -86,8 +90,9 @@ func (c *count) json(m []byte) {
 				return
 			}
 			before = m[at]
-			next := open{each: sizeBox + 32, list: m[at] == '[', of: parent.of, at: parent.at} // a value, or the list in it
 			depth++
+			next := &in[depth]
+			*next = open{each: sizeBox + 32, list: before == '[', of: parent.of, at: parent.at} // a value, or the list in it
 			switch {
 			case next.list:
 				each, ok := elements[string(last)]
@@ -97,7 +102,7 @@ func (c *count) json(m []byte) {
 				next.each = int64(each)
 				if next.attributes = !parent.list && holdsAttributes(last); next.attributes {
 					next.from = at
-					if !c.attributes(&in[next.at], &next, 1, 0) {
+					if !c.attributes(&in[next.at], next, 1, 0) {
 						return
 					}
 				} else {
@@ -110,7 +115,6 @@ func (c *count) json(m []byte) {
 				c.left -= parent.each
 				next.of = ownerOf(last)
 			}
-			in[depth] = next
 		case ' ', '\t', '\n', '\r':
 		case ':':
 			if bad(before != 'v' || depth == 0 || in[depth].list) {

@@ -50,18 +50,19 @@ const (
 
 // Ratio is one reading of each GPU, or of the node.
 type Ratio struct {
-	// Metric is a gauge or sum. Attributes select its points. Of a metric that
-	// the catalogue of internal/reading does not have, or not with these
-	// attributes, a point that lacks one of them is taken.
-	Metric     string            `mapstructure:"metric"`
+	// Metric is the name of a gauge or sum.
+	Metric string `mapstructure:"metric"`
+	// Attributes select points of the metric. Of a metric that the catalogue of
+	// internal/reading does not have, or not with these attributes, a point that lacks
+	// one of them is taken.
 	Attributes map[string]string `mapstructure:"attributes"`
-	// Limit is the metric that the reading is a fraction of, with the
-	// attributes LimitAttributes, or Attributes where there are none. BestLimit
-	// puts in its place, where it is absent, the most that a GPU of the node has
-	// shown.
-	Limit           string            `mapstructure:"limit"`
+	// Limit is the metric that the reading is a fraction of.
+	Limit string `mapstructure:"limit"`
+	// LimitAttributes select points of the limit, Attributes where they are empty.
 	LimitAttributes map[string]string `mapstructure:"limit_attributes"`
-	BestLimit       bool              `mapstructure:"best_limit"`
+	// BestLimit takes, where no limit is reported, the most that a GPU of the node has
+	// shown.
+	BestLimit bool `mapstructure:"best_limit"`
 	// Use is value, inverse, one_minus or rate.
 	Use string `mapstructure:"use"`
 	// Allowed per second, for rate.

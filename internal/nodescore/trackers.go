@@ -26,6 +26,8 @@ type trackers struct {
 	late   bool // its group was settled before it came
 	same   sameness
 	cohort cohort
+	// passing is true while the node goes to another cohort: nobody judges it.
+	passing bool
 }
 
 type tracker struct {
@@ -107,13 +109,14 @@ func (t *trackers) step(cfg *Config, p *pushed, peers *threshold.Received, elaps
 		return
 	}
 	_, slow := t.straggler()
-	t.warm++
+	t.warm = min(t.warm+1, straggler.MaxWarmTicks)
 	warmup := straggler.WarmTicks(cfg.WarmupTicks, elapsed, t.late)
-	if t.cohort.follow(cfg, p, &peers.Value, elapsed, slow) && !slow {
+	if moved, turned := t.cohort.follow(cfg, p, &peers.Value, elapsed, t.suspects(slow)); turned || moved && !slow {
 		// The past among other peers does not count.
 		t.resetAll()
 	}
-	if t.cohort.unknown(cfg) {
+	t.passing = !slow && t.cohort.passing
+	if t.cohort.unknown(cfg) || t.passing {
 		return
 	}
 	for s := range nodesignal.Score {
@@ -148,6 +151,9 @@ func (t *trackers) step(cfg *Config, p *pushed, peers *threshold.Received, elaps
 // that of the greatest loss in terms of what is worth an alert.
 func (t *trackers) worst(cfg *Config) (suspicion float64, by nodesignal.Signal) {
 	weight := 0.0
+	if t.passing {
+		return 0, nodesignal.Score
+	}
 	for s := range nodesignal.Score {
 		tr := &t.signals[s]
 		w := tr.Gap() / cfg.Signals[s].MinGap
@@ -173,6 +179,14 @@ func (t *trackers) straggler() (since time.Time, slow bool) {
 	return since, slow
 }
 
+// suspects are the signals by which the node is suspect: all of them while it is slow.
+func (t *trackers) suspects(slow bool) (by [nodesignal.Count]bool) {
+	for s := range t.signals {
+		by[s] = slow || t.signals[s].Suspect()
+	}
+	return by
+}
+
 // pause is for a node that was silent, and keeps what it always differs by.
 func (t *trackers) pause() {
 	t.warm = 0
@@ -184,7 +198,7 @@ func (t *trackers) pause() {
 
 // forget makes the node new.
 func (t *trackers) forget() {
-	t.warm = 0
+	t.warm, t.passing = 0, false
 	t.cohort = cohort{}
 	t.resetAll()
 }
@@ -223,6 +237,12 @@ type cohort struct {
 	count int
 	from  float64
 	below int // edges that the mean reaches
+	// levels are the newest parameters of signal by, for each part that had some. The
+	// values were at level toward for run ticks, -1 is none.
+	levels  [maxEdges + 1]straggler.Params
+	toward  int8
+	run     uint8
+	passing bool // the node may go there
 }
 
 // mean is a node's mean of one signal; ticks counts what is in it.
@@ -246,18 +266,20 @@ func (c *cohort) start(p *pushed, ticks int) {
 	}
 }
 
-// follow takes the values into the means, and reports whether the node's peers are
-// others now. The means stand still while the node is slow. Once there are some,
-// they stand still too while the gateway says so. Like its gateway, a node looks at
+// follow takes the values into the means. It reports whether the node's peers are
+// others now, and whether they are since the node took up their work. A mean stands
+// still while the node is suspect by that signal. Once there is one, it stands still too
+// while the gateway says so. Like its gateway, a node looks at
 // its mean only when the edges are new, or the mean is.
-func (c *cohort) follow(cfg *Config, p *pushed, peers *threshold.Value, elapsed time.Duration, slow bool) (moved bool) {
+func (c *cohort) follow(cfg *Config, p *pushed, peers *threshold.Value, elapsed time.Duration, suspect [nodesignal.Count]bool) (moved, turned bool) {
+	turned = c.turn(cfg, p, peers.Turns)
 	by := splitBy(cfg, p, peers.Signals)
 	young := by != c.by || c.means[by].ticks < cfg.WarmupTicks
 	c.by = by
 	for s := range nodesignal.Count {
 		x, ok := p.value(s)
 		m := &c.means[s]
-		if !ok || slow || (peers.Hold && m.ticks >= cfg.WarmupTicks) {
+		if !ok || suspect[s] || (peers.Hold && m.ticks >= cfg.WarmupTicks) {
 			continue
 		}
 		m.ticks = min(m.ticks+1, maxMeanTicks)
@@ -272,8 +294,15 @@ func (c *cohort) follow(cfg *Config, p *pushed, peers *threshold.Value, elapsed 
 			count++
 		}
 	}
+	defer c.hear(peers.Signals)
 	if count == c.count && edges == c.edges && !young {
-		return false
+		return false, turned
+	}
+	if x, ok := p.value(by); ok && peers.Turns && c.count == 0 && count > 0 {
+		c.means[by].value = x // its mean lies anywhere
+	}
+	if count != c.count {
+		c.levels = [maxEdges + 1]straggler.Params{}
 	}
 	count, c.count = c.count, count
 	below := c.below
@@ -287,7 +316,57 @@ func (c *cohort) follow(cfg *Config, p *pushed, peers *threshold.Value, elapsed 
 		}
 		c.below++
 	}
-	return c.count != count || c.below != below
+	if c.count != count || c.below != below {
+		c.toward, c.run = -1, 0
+		return true, turned
+	}
+	return false, turned
+}
+
+// turn follows the node's way to another cohort, by the levels of the tick before, and
+// reports whether it is there.
+func (c *cohort) turn(cfg *Config, p *pushed, turns bool) (moved bool) {
+	c.passing = false
+	x, ok := p.value(c.by)
+	if c.count == 0 || c.unknown(cfg) || !ok {
+		return false
+	}
+	var levels [maxEdges + 1]*straggler.Params
+	for k := range c.count + 1 {
+		if c.levels[k].Valid() {
+			levels[k] = &c.levels[k]
+		}
+	}
+	own := c.below
+	c.below = straggler.Turn(levels[:c.count+1], own, x, turns, &c.toward, &c.run)
+	c.passing = c.toward >= 0 && (turns || int(c.toward) > own)
+	if c.below == own {
+		return false
+	}
+	m := &c.means[c.by]
+	m.value = straggler.Moved(m.value, levels[own], levels[c.below], cfg.Signals[c.by].Relative)
+	edges := slices.Sorted(slices.Values(c.edges[:c.count]))
+	if c.from = 0; c.below > 0 {
+		c.from = edges[c.below-1]
+	}
+	return true
+}
+
+// hear keeps the levels of the parts.
+func (c *cohort) hear(signals []threshold.SignalParams) {
+	for i := range signals {
+		s := &signals[i]
+		if s.Signal != c.by || c.count == 0 {
+			continue
+		}
+		k := 0
+		for _, edge := range c.edges[:c.count] {
+			if s.HasFrom && s.From >= edge {
+				k++
+			}
+		}
+		c.levels[k] = s.Params
+	}
 }
 
 // splitBy is the signal that the node's group is split by, or would be first:

@@ -99,7 +99,10 @@ var catalogue = []Metric{
 	},
 	{Name: semconv.MetricNodeStraggler, About: "1 while the gateway takes the node for a straggler.", Gateway: true, Integer: true, Range: flag, Entries: of(Node, each(NodeStraggler)), Fold: last, For: View},
 	{Name: semconv.MetricNodeSuspicion, Unit: "1", About: "How close the node is to a verdict: from 1 on it is a straggler if that lasts.", Gateway: true, Range: Range{0, 2}, Entries: of(Node, each(NodeSuspicion)), Fold: last, For: View},
+	{Name: semconv.MetricNodeUnjudged, About: "Why there is no verdict on the node: 0 judged, 1 idle, 2 missing, 3 calibrating, 4 contested, 5 no signal that decides, 6 too few peers, 7 other levels than its peers'.", Gateway: true, Integer: true, Range: Range{0, 7}, Entries: of(Node, each(NodeUnjudged)), Fold: last, For: View},
+	{Name: semconv.MetricNodeUnjudgedUntil, Unit: "s", About: "Until when there is none, where that is known.", Gateway: true, Integer: true, Range: unix, Entries: of(Node, each(NodeUnjudgedUntil)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerCoverageLow, About: "1 while too many of the known nodes are missing.", Integer: true, Range: flag, Entries: of(Group, each(GroupCoverageLow)), Fold: last, For: View},
+	{Name: semconv.MetricStragglerDetectable, Unit: "%", About: "Smallest loss of a node that is found within an hour now.", Range: ratios, Entries: of(Group, each(GroupDetectable)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerIncident, About: "1 while many nodes of the group are slow.", Integer: true, Range: flag, Entries: of(Group, each(GroupIncident)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerMAD, Unit: "1", About: "Median absolute deviation of the active nodes' scores.", Range: share, Entries: of(Group, each(GroupMAD)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerMedian, Unit: "1", About: "Median score of the active nodes.", Range: share, Entries: of(Group, each(GroupMedian)), Fold: last, For: View},
@@ -113,6 +116,7 @@ var catalogue = []Metric{
 	{Name: semconv.MetricStragglerSignalThreshold, Unit: "1", About: "Where evidence against a node begins to gather, in the signal's own unit.", Range: ratios, Keys: key(semconv.AttrSignal), Entries: of(Group, each(SignalThreshold)), Fold: last, For: View},
 	{Name: semconv.MetricStragglers, Unit: "{node}", About: "Stragglers.", Integer: true, Range: counts, Entries: of(Group, each(GroupStragglers)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerThreshold, Unit: "1", About: "Score below which a node is a straggler: median - max(k*1.4826*MAD, min_gap), smoothed.", Range: ratios, Entries: of(Group, each(GroupThreshold)), Fold: last, For: View},
+	{Name: semconv.MetricStragglerUnjudged, Unit: "{node}", About: "Nodes without a verdict, by the reason.", Integer: true, Range: counts, Keys: key(semconv.AttrUnjudged), Entries: of(Group, each(GroupUnjudged)), Fold: last, For: View},
 	{Name: semconv.MetricEnergy, Unit: "J", Kind: Counter, About: "Energy used.", Range: counts, Shared: true, Typed: true, Entries: gpu(each(Energy)), Unread: "hw.power says the same sooner"},
 	{
 		Name: semconv.MetricErrors, Unit: "{error}", Kind: Counter, Integer: true, About: "Errors of the hardware.",

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 )
@@ -96,13 +97,18 @@ func (c *Complaints) Seen(name string) bool {
 	if !ours(name) {
 		return true
 	}
-	h := maphash.String(seed, name)
-	seen := &c.seen[h%maxSeen]
+	seen, h := c.mark(name)
 	if seen.Load() == h {
 		return true
 	}
 	seen.Store(h)
 	return false
+}
+
+// mark is where a name is marked as seen, and its mark.
+func (c *Complaints) mark(name string) (at *atomic.Uint64, hash uint64) {
+	h := maphash.String(seed, name)
+	return &c.seen[h%maxSeen], h
 }
 
 // Once reports whether a complaint about a whole cluster is news.
@@ -130,6 +136,8 @@ func (c *Complaints) Almost(cluster, name string, now time.Time) string {
 	}
 	known := c.begin(cluster, now)
 	if known == nil {
+		seen, h := c.mark(name)
+		seen.CompareAndSwap(h, 0) // it is told once there is a place
 		return ""
 	}
 	c.told[about{name: strings.Clone(name)}] = known
@@ -139,31 +147,68 @@ func (c *Complaints) Almost(cluster, name string, now time.Time) string {
 // ours reports whether a name is in a namespace of the catalogue. Metrics of
 // others are none of its business.
 func ours(name string) bool {
-	return len(name) <= maxName && (strings.HasPrefix(name, "hw.") || strings.HasPrefix(name, "gpu.") || strings.HasPrefix(name, "system."))
+	return len(name) <= maxName && (begins(name, "hw.") || begins(name, "gpu.") || begins(name, "system."))
+}
+
+// begins is strings.HasPrefix in plain spelling.
+func begins(name, prefix string) bool {
+	if len(name) < len(prefix) {
+		return false
+	}
+	for i := range len(prefix) {
+		if spelled(rune(name[i])) != rune(prefix[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// spelled is a letter of a name in plain spelling: small, and a point where Prometheus
+// has an underscore.
+func spelled(r rune) rune {
+	if r == '_' {
+		return '.'
+	}
+	return unicode.ToLower(r)
 }
 
 // maxName bounds what is compared, maxEdits how far a mistake may go: a letter
 // that is missing and another one too much.
 const maxName, maxEdits = 64, 2
 
-// Almost returns the known name that is nearest to a foreign one. It is empty where
-// none is near enough for a mistake.
+// Almost returns the known name that is nearest to a foreign one, in plain spelling. It
+// is empty where none is near enough for a mistake.
 func Almost(name string) string {
 	if len(name) > maxName || ByName(name) != nil {
 		return ""
 	}
-	best, edits := "", maxEdits+1
-	for i := range catalogue {
-		known := catalogue[i].Name
-		if d := len(known) - len(name); d > maxEdits || -d > maxEdits {
-			continue
+	prometheus := strings.Contains(name, "_")
+	name = strings.Map(spelled, name)
+	best, edits, longest := "", maxEdits+1, 0
+	for i, known := range plainNames() {
+		d := len(known) - len(name)
+		n := edits
+		switch {
+		case prometheus && len(known) > longest && strings.HasPrefix(name+".", known+"."): // what follows is the unit
+			longest, n = len(known), -1
+		case d <= maxEdits && -d <= maxEdits:
+			n = distance(known, name)
 		}
-		if n := distance(known, name); n < edits {
-			best, edits = known, n
+		if n < edits {
+			best, edits = catalogue[i].Name, max(n, 0)
 		}
 	}
 	return best
 }
+
+// plainNames are the catalogue's names in plain spelling, in its order.
+var plainNames = sync.OnceValue(func() []string {
+	names := make([]string, len(catalogue))
+	for i := range catalogue {
+		names[i] = strings.Map(spelled, catalogue[i].Name)
+	}
+	return names
+})
 
 // distance is Levenshtein's.
 func distance(a, b string) int {

@@ -103,6 +103,8 @@ const (
 	AgentReachable
 	NodeStraggler
 	NodeSuspicion
+	NodeUnjudged
+	NodeUnjudgedUntil
 	NodeRank
 	GroupThreshold
 	GroupMedian
@@ -113,6 +115,8 @@ const (
 	GroupPanic
 	GroupStragglers
 	GroupIncident
+	GroupUnjudged
+	GroupDetectable
 	SignalMedian
 	SignalScale
 	SignalThreshold

@@ -64,6 +64,10 @@ func (m *Metric) Judge(v float64) Refusal {
 	}
 }
 
+// Vague metrics are of all sorts of hardware, and their points need not say of
+// which sort: the hardware conventions ask for no hw.type of a temperature.
+func (m *Metric) Vague() bool { return m.Shared && !m.Typed }
+
 // Whom judges what a point says of its subject: the hw.id and the hw.type, empty
 // where it has none. Other says that it is of nobody whom the metric is read
 // for, which is no mistake.
@@ -120,7 +124,11 @@ func (r Refused) String() string {
 			return fmt.Sprintf("metric %s has no hw.id: must be the UUID of the GPU, or the name of the network adapter", m.Name)
 		}
 	case ValueRange, NotFinite:
-		return fmt.Sprintf("metric %s is %v: must be from %s %s", m.Name, r.Value, m.Range, m.unit())
+		unit := " " + m.unit()
+		if m.unit() == "1" {
+			unit = ""
+		}
+		return fmt.Sprintf("metric %s is %v: must be from %s%s", m.Name, r.Value, m.Range, unit)
 	default:
 		return ""
 	}

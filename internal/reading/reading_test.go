@@ -130,7 +130,7 @@ func TestOfGateway(t *testing.T) {
 			said = append(said, m.Name)
 		}
 	}
-	assert.Equal(t, []string{"gpu.node.straggler", "gpu.node.suspicion"}, said)
+	assert.Equal(t, []string{"gpu.node.straggler", "gpu.node.suspicion", "gpu.node.unjudged", "gpu.node.unjudged.until"}, said)
 	assert.False(t, OfGateway("gpu.node.stragglers"))
 	name := []byte("hw.gpu.ecc.sram.threshold_exceeded")
 	assert.Zero(t, testing.AllocsPerRun(100, func() { OfGateway(name) }))
@@ -157,6 +157,7 @@ func TestUnits(t *testing.T) {
 		{"hw.power", "kW", 1e3, true},
 		{"hw.power", "J", 0, false},
 		{"hw.gpu.memory.usage", "MiBy", 1 << 20, true},
+		{"hw.gpu.memory.usage", "MiB", 1 << 20, true},
 		{"hw.gpu.memory.usage", "MBy", 1e6, true},
 		{"hw.gpu.clock.frequency", "MHz", 1e6, true},
 		{"hw.gpu.utilization", "%", 1e-2, true},
@@ -302,6 +303,9 @@ func TestComplaintsAreShared(t *testing.T) {
 	assert.Positive(t, told)
 	assert.LessOrEqual(t, len(c.told), maxComplaints/2)
 	assert.False(t, c.First("flood", "one more", power, WrongUnit, now))
+	assert.False(t, c.Seen("hw.pover"))
+	assert.Empty(t, c.Almost("flood", "hw.pover", now), "there is no place to tell it")
+	assert.False(t, c.Seen("hw.pover"), "so it is looked at again")
 	for i := range 100 {
 		assert.True(t, c.First("quiet", strconv.Itoa(i), power, WrongUnit, now))
 	}
@@ -312,12 +316,27 @@ func TestComplaintsAreShared(t *testing.T) {
 	assert.Len(t, c.told, 1)
 }
 
+// TestPrometheusSpelling: each name is told for its spelling in Prometheus, with a unit
+// behind it too.
+func TestPrometheusSpelling(t *testing.T) {
+	for i := range catalogue {
+		name := catalogue[i].Name
+		spelling := strings.ReplaceAll(name, ".", "_")
+		assert.Equal(t, name, Almost(spelling))
+		assert.Equal(t, name, Almost(spelling+"_celsius"))
+	}
+}
+
 func TestAlmost(t *testing.T) {
 	for name, want := range map[string]string{
 		"gpu.app.step.durations":           "gpu.app.step.duration",
 		"gpu.app.step.duraton":             "gpu.app.step.duration",
 		"gpu.app.steps.duration":           "gpu.app.step.duration",
 		"gpu.app.step_duration":            "gpu.app.step.duration",
+		"gpu_app_step_duration":            "gpu.app.step.duration",
+		"gpu_app_step_duration_seconds":    "gpu.app.step.duration",
+		"Gpu.App.Step.Duration":            "gpu.app.step.duration",
+		"hw_gpu_nothing_of_ours":           "",
 		"gpu.node.healthscore":             "gpu.node.health_score",
 		"hw.gpu.utilisation":               "hw.gpu.utilization",
 		"hw.powr":                          "hw.power",

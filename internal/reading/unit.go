@@ -26,6 +26,10 @@ var units = map[string][]scale{
 		{"MiBy", 1 << 20},
 		{"GiBy", 1 << 30},
 		{"TiBy", 1 << 40},
+		{"KiB", 1 << 10}, // not UCUM, and certain all the same
+		{"MiB", 1 << 20},
+		{"GiB", 1 << 30},
+		{"TiB", 1 << 40},
 		{"bit", 1. / 8},
 		{"kbit", 1e3 / 8},
 		{"Mbit", 1e6 / 8},

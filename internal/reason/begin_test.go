@@ -151,7 +151,7 @@ func TestWhatWasThereAtFirst(t *testing.T) {
 		{"just now", time.Minute, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			f := &fleet{t: t, store: New(Config{MaxNodes: 100, Retention: time.Hour}), now: epoch}
+			f := &fleet{t: t, store: New(Config{MaxNodes: 100, MaxBytes: 1 << 30, Retention: time.Hour}), now: epoch}
 			for i := range fleetNodes {
 				f.healthy(f.node(i))
 			}

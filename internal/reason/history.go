@@ -27,10 +27,12 @@ type history struct {
 func (n *Node) add(of uint8, fact Fact, d float64) {
 	h := n.history(fact, int(of))
 	if h == nil {
-		if len(n.moved) < maxMoved {
-			n.moved = append(n.moved, history{})
+		switch {
+		case len(n.moved) < maxMoved && push(n, &n.moved, history{}, 0):
 			h = &n.moved[len(n.moved)-1]
-		} else {
+		case len(n.moved) == 0:
+			return
+		default:
 			h = &n.moved[0]
 			for i := range n.moved {
 				if n.moved[i].last < h.last {

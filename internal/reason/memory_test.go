@@ -21,7 +21,7 @@ func TestMemoryOfANode(t *testing.T) {
 		return m.HeapAlloc
 	}
 	before := heap()
-	f := &fleet{t: t, store: New(Config{MaxNodes: 2 * nodes, Retention: time.Hour}), now: epoch}
+	f := &fleet{t: t, store: New(Config{MaxNodes: 2 * nodes, MaxBytes: 1 << 30, Retention: time.Hour}), now: epoch}
 	for i := range nodes {
 		n := f.node(i)
 		for g := range fleetGPUs {

@@ -7,12 +7,15 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // Node holds what is known of one node.
 type Node struct {
+	store       *Store
+	bytes       int // that its cluster holds for it
 	key         nodeKey
 	first, seen uint32 // of its reports, seconds
 	gauges      [lastOfNode - firstOfNode + 1]float32
@@ -90,6 +93,11 @@ func (n *Node) GPU(id string) (int, error) {
 	return n.addGPU(id)
 }
 
+// Has reports whether a GPU or MIG slice of that hw.id is known.
+func (n *Node) Has(id string) bool {
+	return slices.ContainsFunc(n.gpus, func(g gpu) bool { return g.id == id })
+}
+
 func (n *Node) addGPU(id string) (int, error) {
 	if id == "" || len(id) > maxName {
 		return 0, ErrName
@@ -106,8 +114,8 @@ func (n *Node) addGPU(id string) (int, error) {
 			return 0, ErrTooManyDevices
 		}
 		n.forget(ofGPU, i)
-	} else {
-		n.gpus = append(n.gpus, gpu{})
+	} else if !push(n, &n.gpus, gpu{}, len(id)) {
+		return 0, ErrTooManyBytes
 	}
 	g := &n.gpus[i]
 	*g = gpu{id: strings.Clone(id), seen: n.seen}
@@ -281,7 +289,9 @@ func (n *Node) adapter(id string) (int, error) {
 	case len(n.adapters) >= MaxAdapters:
 		return 0, ErrTooManyDevices
 	}
-	n.adapters = append(n.adapters, adapter{strings.Clone(id), unknown})
+	if !push(n, &n.adapters, adapter{strings.Clone(id), unknown}, len(id)) {
+		return 0, ErrTooManyBytes
+	}
 	return len(n.adapters) - 1, nil
 }
 
@@ -295,10 +305,42 @@ func (n *Node) find(of uint8, fact Fact, sub uint32) *series {
 }
 
 func (n *Node) keep(s series) bool {
-	if len(n.series) >= maxSeries {
+	return len(n.series) < maxSeries && push(n, &n.series, s, 0)
+}
+
+// nodeBytes is a node without devices, and its places in the store.
+const nodeBytes = int(unsafe.Sizeof(Node{})) + 128
+
+// sizeText is what the allocator adds to a text, about.
+const sizeText = 12
+
+// pay has the node's cluster hold so many bytes more, and returns false where they are
+// more than it may.
+func (n *Node) pay(bytes int) bool {
+	if !n.store.bytes.TakeAll(n.key.cluster, bytes) {
 		return false
 	}
-	n.series = append(n.series, s)
+	n.bytes += bytes
+	return true
+}
+
+// push adds v to one of the node's lists, which pays for the room to grow too, before
+// anything is allocated.
+func push[T any](n *Node, list *[]T, v T, text int) bool {
+	if text > 0 {
+		text += sizeText
+	}
+	room := 0
+	if len(*list) == cap(*list) {
+		room = max(len(*list), 1)
+	}
+	if !n.pay(room*int(unsafe.Sizeof(v)) + text) {
+		return false
+	}
+	if room > 0 {
+		*list = append(make([]T, 0, len(*list)+room), *list...)
+	}
+	*list = append(*list, v)
 	return true
 }
 

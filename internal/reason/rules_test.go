@@ -34,7 +34,7 @@ type fleet struct {
 
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
-	f := &fleet{t: t, store: New(Config{MaxNodes: 100, Retention: time.Hour}), now: epoch}
+	f := &fleet{t: t, store: New(Config{MaxNodes: 100, MaxBytes: 1 << 30, Retention: time.Hour}), now: epoch}
 	for i := range fleetNodes {
 		f.healthy(f.node(i))
 	}
@@ -570,7 +570,7 @@ func TestFactsHaveNames(t *testing.T) {
 // group is a fleet whose nodes n0 to n5 are slow together and n6 to n11 are not.
 func newGroup(t *testing.T) (f *fleet, slow, others []string) {
 	t.Helper()
-	f = &fleet{t: t, store: New(Config{MaxNodes: 400, Retention: time.Hour}), now: epoch}
+	f = &fleet{t: t, store: New(Config{MaxNodes: 400, MaxBytes: 1 << 30, Retention: time.Hour}), now: epoch}
 	for i := range 12 {
 		f.healthy(f.node(i))
 		if name := fmt.Sprintf("n%d", i); i < 6 {

@@ -18,6 +18,7 @@ var (
 	ErrName           = errors.New("name is empty or too long")
 	ErrTooManyNodes   = errors.New("more nodes than `MaxNodes`")
 	ErrClusterNodes   = errors.New("cluster holds its share of `MaxNodes`")
+	ErrTooManyBytes   = errors.New("cluster holds its share of `MaxBytes`")
 	ErrTooManyDevices = errors.New("more GPUs or adapters than a node may have")
 )
 
@@ -34,6 +35,8 @@ type Config struct {
 	// MaxNodes that are kept; a cluster holds no more than half of what the
 	// others do not, so that nobody takes it all. A node of 8 GPUs takes about 2.8 kB.
 	MaxNodes int
+	// MaxBytes bounds the memory of all nodes, with the same share.
+	MaxBytes int
 	// Retention without a word from a node forgets it.
 	Retention time.Duration
 }
@@ -43,8 +46,9 @@ type Config struct {
 type Store struct {
 	cfg    Config
 	nodes  map[nodeKey]*Node
-	held   map[string]int // nodes by cluster
-	all    []*Node        // in no order; for Sweep
+	held   *fairshare.Ledger[string] // nodes by cluster
+	bytes  *fairshare.Ledger[string] // the same
+	all    []*Node                   // in no order; for Sweep
 	cursor int
 	peers  peerScratch
 }
@@ -53,7 +57,10 @@ type nodeKey struct{ cluster, node string }
 
 // New returns an empty Store.
 func New(cfg Config) *Store {
-	return &Store{cfg: cfg, nodes: make(map[nodeKey]*Node), held: make(map[string]int)}
+	return &Store{
+		cfg: cfg, nodes: make(map[nodeKey]*Node),
+		held: fairshare.New[string](cfg.MaxNodes, fairshare.Half), bytes: fairshare.New[string](cfg.MaxBytes, fairshare.Half),
+	}
 }
 
 // Len returns the number of nodes that are kept.
@@ -72,16 +79,19 @@ func (s *Store) Node(cluster, node string, now time.Time) (*Node, error) {
 		return nil, ErrName
 	case len(s.all) >= s.cfg.MaxNodes:
 		return nil, ErrTooManyNodes
-	case s.held[cluster] >= fairshare.Limit(fairshare.Half, s.cfg.MaxNodes, len(s.all)-s.held[cluster]):
+	case s.held.Room(cluster) <= 0:
 		return nil, ErrClusterNodes
 	}
 	key := nodeKey{strings.Clone(cluster), strings.Clone(node)}
-	n := &Node{key: key, first: at, seen: at}
+	n := &Node{store: s, key: key, first: at, seen: at}
+	if !n.pay(nodeBytes + len(cluster) + len(node)) {
+		return nil, ErrTooManyBytes
+	}
+	s.held.Take(key.cluster, 1)
 	for i := range n.gauges {
 		n.gauges[i] = unknown
 	}
 	s.nodes[key] = n
-	s.held[key.cluster]++
 	s.all = append(s.all, n)
 	return n, nil
 }
@@ -110,9 +120,8 @@ func (s *Store) Sweep(now time.Time) {
 			continue
 		}
 		delete(s.nodes, n.key)
-		if s.held[n.key.cluster]--; s.held[n.key.cluster] == 0 {
-			delete(s.held, n.key.cluster)
-		}
+		s.held.Give(n.key.cluster, 1)
+		s.bytes.Give(n.key.cluster, n.bytes)
 		end := len(s.all) - 1
 		s.all[s.cursor], s.all[end] = s.all[end], nil
 		s.all = s.all[:end]

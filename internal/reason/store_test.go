@@ -16,7 +16,9 @@ import (
 )
 
 // testStore has room for that many nodes of one cluster.
-func testStore(nodes int) *Store { return New(Config{MaxNodes: 2 * nodes, Retention: time.Hour}) }
+func testStore(nodes int) *Store {
+	return New(Config{MaxNodes: 2 * nodes, MaxBytes: 1 << 30, Retention: time.Hour})
+}
 
 func addNode(t *testing.T, s *Store, name string, now time.Time) *Node {
 	t.Helper()
@@ -243,7 +245,7 @@ func TestTooManyNodes(t *testing.T) {
 	for range 32 {
 		s.Sweep(epoch.Add(2 * time.Hour))
 	}
-	require.Empty(t, s.held)
+	require.Zero(t, s.held.Taken()+s.bytes.Taken())
 	addNode(t, s, "a", epoch)
 	_, err = s.Node("c", "a", epoch)
 	require.NoError(t, err)
@@ -400,7 +402,7 @@ func FuzzNode(f *testing.F) {
 
 func benchFleet(b *testing.B, nodes int) (*Store, []string) {
 	b.Helper()
-	f := &fleet{t: &testing.T{}, store: New(Config{MaxNodes: 2 * nodes, Retention: time.Hour}), now: epoch}
+	f := &fleet{t: &testing.T{}, store: New(Config{MaxNodes: 2 * nodes, MaxBytes: 1 << 30, Retention: time.Hour}), now: epoch}
 	names := make([]string, nodes)
 	for i := range nodes {
 		names[i] = fmt.Sprintf("n%d", i)

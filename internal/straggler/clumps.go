@@ -15,6 +15,10 @@ type clumped struct {
 	slow         bool
 }
 
+func sortClumps(list []clumped) {
+	slices.SortFunc(list, func(a, b clumped) int { return cmp.Compare(a.mean, b.mean) })
+}
+
 // cut is a place between two clumps of a sorted list: before the node at. It is kept
 // when there was one.
 type cut struct {
@@ -38,7 +42,7 @@ func (e *Engine) cut(list []clumped, edges []float64, gap float64, side int) []c
 	if len(list) >= e.cfg.Split.MinPeers && !e.degraded(list) {
 		kept := len(cuts)
 		for at := side; at <= len(list)-side; at++ {
-			if list[at].mean-list[at-1].mean > gap && !slices.Contains(cuts[:kept], cut{at, true}) {
+			if list[at].mean-list[at-1].mean > gap/3 && !slices.Contains(cuts[:kept], cut{at, true}) {
 				cuts = append(cuts, cut{at, false})
 			}
 		}
@@ -100,9 +104,16 @@ func (e *Engine) stands(list []clumped, cuts []cut, k int, gap float64, side int
 	if c.kept {
 		return works(lower) && works(upper) && wide > 0.5*max(gap, cfg.GapToSpread*max(low, high))
 	}
-	return len(lower) >= side && len(upper) >= side && wide > max(gap, cfg.GapToSpread*max(low, high)) &&
+	// The outermost of many lie closer than the clumps do.
+	middles := upper[len(upper)/2].mean - lower[len(lower)/2].mean
+	clear := wide > max(gap, cfg.GapToSpread*max(low, high)) ||
+		min(len(lower), len(upper)) >= manyInClump && wide > max(low, high) && middles > max(gap, (cfg.GapToSpread+1)*max(low, high))
+	return len(lower) >= side && len(upper) >= side && clear &&
 		max(low, high) <= evenBy*(min(low, high)+evenFrom) && fell(lower) <= cfg.FallShare*float64(len(lower))
 }
+
+// manyInClump nodes have outermost ones. Fewer may lie so by chance, each slow by its own.
+const manyInClump = 8
 
 // Healthy nodes of one job differ from each other about as those of another: by a
 // factor of evenBy at most, once that is more than evenFrom.

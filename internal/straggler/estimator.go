@@ -97,12 +97,12 @@ func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, n int
 	return true
 }
 
-// centre is the middle of the values' levels less their biases, which stay in b.levels.
+// centre is the middle of the values' levels less their biases, which stay in b.places.
 func (b *scratch) centre(p *Params, x, bias []float64) float64 {
-	b.levels, b.bits = b.levels[:0], b.bits[:0]
+	b.places, b.bits = b.places[:0], b.bits[:0]
 	for i, v := range x {
 		y := p.level(v) - bias[i]
-		b.levels = append(b.levels, y)
+		b.places = append(b.places, y)
 		b.bits = append(b.bits, math.Float64bits(y+levelShift))
 	}
 	return median(b.bits) - levelShift
@@ -161,12 +161,12 @@ func (t *estimator) learn(cfg *Config, spec *nodesignal.Spec, centre float64, at
 // relearn takes what is for what is usual.
 func (t *estimator) relearn() { t.usualTicks, t.low, t.parting = 0, 0, parting{} }
 
-// spread is the robust standard deviation of b.levels around their middle.
+// spread is the robust standard deviation of b.places around their middle.
 func (e *Estimator) spread(b *scratch, c float64) float64 {
-	n := len(b.levels)
+	n := len(b.places)
 	sum := 0.0
 	b.bits = b.bits[:0]
-	for _, y := range b.levels {
+	for _, y := range b.places {
 		r := math.Abs(y - c)
 		sum += clamp(r, 0, e.TiedClip)
 		b.bits = append(b.bits, math.Float64bits(r))
@@ -319,18 +319,18 @@ func (t *estimator) shrinks(window, elapsed time.Duration) float64 {
 // spreadOf is the robust standard deviation and the middle of something of the healthy
 // members in slots, and how many there are.
 func (b *scratch) spreadOf(tracks []track, of func(*track) float64) (n int, sigma, centre float64) {
-	b.levels, b.bits = b.levels[:0], b.bits[:0]
+	b.places, b.bits = b.places[:0], b.bits[:0]
 	for _, i := range b.slots {
 		if t := &tracks[i]; t.lived > 0 && !t.straggler {
 			x := of(t)
-			b.levels = append(b.levels, x)
+			b.places = append(b.places, x)
 			b.bits = append(b.bits, math.Float64bits(x+levelShift))
 		}
 	}
-	if n = len(b.levels); n == 0 {
+	if n = len(b.places); n == 0 {
 		return 0, 0, 0
 	}
 	centre = median(b.bits) - levelShift
-	b.bits = deviations(b.bits[:0], b.levels, centre)
+	b.bits = deviations(b.bits[:0], b.places, centre)
 	return n, MADToSigma * median(b.bits) * smallSample(n), centre
 }

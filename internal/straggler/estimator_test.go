@@ -16,7 +16,7 @@ import (
 func TestSpreadIsWhatTheFormulaSays(t *testing.T) {
 	cfg := DefaultConfig().Estimator
 	spread := func(x ...float64) float64 {
-		return cfg.spread(&scratch{levels: x}, 0.9)
+		return cfg.spread(&scratch{places: x}, 0.9)
 	}
 	assert.InDelta(t, MADToSigma*0.02*1.206, spread(0.9, 0.92, 0.88, 0.99, 0.80), 1e-12)
 	assert.InDelta(t, 1.2533*0.05/5, spread(0.9, 0.9, 0.9, 0.9, 0.4), 1e-12, "most are tied, and one is bounded")

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 )
 
 type cluster struct {
@@ -66,7 +67,8 @@ type group struct {
 
 	rule     rule
 	counts   [numStates]int
-	slow     int  // stragglers
+	slow     int // stragglers
+	unjudged [unjudged.Count]int
 	scored   bool // some active node reports nothing but a score
 	split    splitState
 	incident incidentState
@@ -81,6 +83,8 @@ type member struct {
 	state    State
 	flags    memberFlags
 	cohort   uint8
+	toward   int8  // the cohort at whose level its values are, -1 for its own or none
+	run      uint8 // ticks there
 	warm     uint8 // ticks since it became active
 	late     uint8 // 1 if the group was settled before it came
 	signal   nodesignal.Signal
@@ -89,9 +93,10 @@ type member struct {
 	suspicion, gap, weight float32
 	// contest counts ticks with contradicting values, then those without.
 	contest uint8
+	why     unjudged.Reason // at the last tick
 }
 
-type memberFlags uint8
+type memberFlags uint16
 
 const (
 	flagDiffers memberFlags = 1 << iota
@@ -102,6 +107,7 @@ const (
 	flagUnjudged // too few peers to be compared with
 	flagEpisode  // the node has an episode to be looked after
 	flagListed   // the group's incident has told of it
+	flagJudged   // some signal of it was compared
 )
 
 // signal is what a group keeps of one signal.
@@ -180,7 +186,7 @@ func (s *signal) count(slot int, x float64) {
 func (g *group) add(n *node) {
 	n.group, n.slot = g, len(g.nodes)
 	g.nodes = append(g.nodes, n)
-	m := member{reported: StateCalibrating, state: StateCalibrating, cohort: g.split.newcomer()}
+	m := member{reported: StateCalibrating, state: StateCalibrating, cohort: g.split.newcomer(), toward: -1}
 	if g.settled {
 		m.late = 1
 	}
@@ -259,7 +265,7 @@ func (g *group) forget(i int) {
 
 // restart has a member warm up anew.
 func (g *group) restart(i int) {
-	g.members[i].warm, g.members[i].cohort = 0, g.split.newcomer()
+	g.members[i].warm, g.members[i].cohort, g.members[i].toward = 0, g.split.newcomer(), -1
 	if g.plain != nil {
 		g.plain[i].Reset()
 	}

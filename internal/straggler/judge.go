@@ -50,7 +50,7 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
 	for i := range g.members {
 		m := &g.members[i]
 		if m.state != StateActive || !m.known.has(s) || m.flags&flagContested != 0 ||
-			m.cohort != cohort || (s == nodesignal.Score && m.known&e.raw != 0) {
+			m.cohort != cohort || g.split.passes(m) || (s == nodesignal.Score && m.known&e.raw != 0) {
 			continue
 		}
 		if m.fresh.has(s) {
@@ -134,6 +134,9 @@ func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 	var before Tracker
 	for _, i := range e.slots {
 		m, tr := &g.members[i], &sig.tracks[i]
+		if m.warm >= warm[m.late] {
+			m.flags |= flagJudged
+		}
 		if m.fresh.has(s) && m.warm >= warm[m.late] {
 			last, straggler, known := float64(tr.last), tr.straggler, tr.known
 			still := s == nodesignal.Throughput && tr.same >= stuck && tr.Calm()
@@ -191,12 +194,12 @@ func WarmTicks(least int, elapsed time.Duration, late bool) int {
 	if late {
 		lasts = lateTime
 	}
-	return max(least, int(min((lasts+elapsed/2)/elapsed, maxWarmTicks)))
+	return max(least, int(min((lasts+elapsed/2)/elapsed, MaxWarmTicks)))
 }
 
 const (
 	warmTime, lateTime = time.Minute, 5 * time.Minute
-	maxWarmTicks       = 250
+	MaxWarmTicks       = 250
 	// settledAfter is when a group is settled.
 	settledAfter = 15 * time.Minute
 )
@@ -248,6 +251,10 @@ func (e *Engine) fill(g *group, i int) *NodeReport {
 	m := &g.members[i]
 	row.State, row.Straggler, row.Contested = m.state, m.flags&flagSlow != 0, m.flags&flagContested != 0
 	row.Waits = m.cohort == noCohort && m.state == StateActive && int(g.split.means[g.split.signal].n[i]) >= e.cfg.WarmupTicks
+	row.UnjudgedBefore = m.why
+	row.Unjudged, row.Until = e.unjudged(g, i)
+	m.why = row.Unjudged
+	g.unjudged[m.why]++
 	row.Signal, row.Suspicion, row.Gap = m.signal, float64(m.suspicion), float64(m.gap)
 	if row.Straggler {
 		row.Since = time.UnixMilli(e.since(g, i)).UTC()
@@ -294,7 +301,7 @@ func (e *Engine) reportSignals(g *group, r *GroupReport) {
 		g.signalReports(&r.Signals, 0)
 		return
 	}
-	r.SplitBy = g.split.signal
+	r.SplitBy, r.Turns = g.split.signal, g.split.turn
 	if cap(g.split.reports) < maxCohorts {
 		g.split.reports = make([]CohortReport, 0, maxCohorts)
 	}

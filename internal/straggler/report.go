@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 )
 
 // Report is what one tick found. It and all it holds belong to the engine and
@@ -49,8 +50,7 @@ type GroupReport struct {
 	// Signals is how the nodes are compared by each signal; all unknown for a
 	// whole cluster and for a group that is split.
 	Signals [nodesignal.Count]SignalReport
-	// Cohorts are the two parts of a group that is split, the lower one first,
-	// else empty. SplitBy is the signal that tells them apart.
+	// Cohorts are the parts of a group that is split, the lowest first, else empty. SplitBy is the signal that tells them apart.
 	Cohorts []CohortReport
 	SplitBy nodesignal.Signal
 	// Held is true when an incident kept the nodes' means of SplitBy where they
@@ -59,9 +59,17 @@ type GroupReport struct {
 	// Settled is true of a group that was there long before: nodes that come to it
 	// take longer to warm up.
 	Settled bool
+	// Turns is true while its nodes take each other's work in turns: a node whose value
+	// is at a lower cohort's level becomes one of its nodes.
+	Turns bool
 	// Incident is true while many of its nodes are slow.
 	Incident      bool
 	IncidentSince time.Time
+	// Unjudged counts the nodes by why there is no verdict on them.
+	Unjudged [unjudged.Count]int
+	// Detectable is the smallest loss that is found within an hour now, a fraction of
+	// the peers' level; 0 while nobody is compared.
+	Detectable float64
 }
 
 // CohortReport is one part of a group that is split for its nodes do two kinds
@@ -108,6 +116,10 @@ type NodeReport struct {
 	// Waits is true while the node, which has come to a group without labels, is
 	// given time for others that do the same other work: it is compared with nobody.
 	Waits bool
+	// Unjudged is why there is no verdict on it, UnjudgedBefore at the tick before. Until
+	// is when it ends, in unix milliseconds, if that is known.
+	Unjudged, UnjudgedBefore unjudged.Reason
+	Until                    int64
 	// Signal is the one with the greatest Suspicion, S/h in [0,2], and Gap the
 	// node's loss in it, a fraction of the peers' level.
 	Signal    nodesignal.Signal

@@ -3,10 +3,8 @@
 package straggler
 
 import (
-	"cmp"
 	"hash/fnv"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
@@ -34,6 +32,9 @@ type splitState struct {
 	settled int
 	// reports are the cohorts' of this tick.
 	reports []CohortReport
+	// turn is true while nodes may go to a lower cohort.
+	turn bool
+	turning
 }
 
 // splitMeans are the nodes' means of one signal, parallel to the members; n
@@ -86,6 +87,7 @@ func (e *Engine) cohorts(g *group, now time.Time) {
 		e.regroup(g, true)
 	}
 	e.means(g)
+	e.turns(g)
 	if now.Sub(p.looked) >= e.cfg.Split.Interval || p.came >= e.cfg.Split.MinSide {
 		p.looked, p.came = now, 0
 		e.look(g)
@@ -113,8 +115,8 @@ func (e *Engine) splitSignal(g *group) nodesignal.Signal {
 	return nodesignal.Score
 }
 
-// means follows each node's means, which stand still while the node or its group
-// is slow: that is no other work. One that is young, or waits, is none yet.
+// means follows each node's means. A mean stands still while its node is suspect or the
+// group is in an incident: to be slow is no other work. One that is young, or waits, is none yet.
 func (e *Engine) means(g *group) {
 	p := &g.split
 	p.held = g.incident.on
@@ -135,7 +137,7 @@ func (e *Engine) means(g *group) {
 		}
 		for i := range g.members {
 			m := &g.members[i]
-			if m.state != StateActive || !m.fresh.has(s) || m.flags&(flagWasSlow|flagContested) != 0 ||
+			if m.state != StateActive || !m.fresh.has(s) || m.flags&(flagWasSlow|flagContested) != 0 || g.signals[s].tracks[i].Suspect() ||
 				(p.held && ms.n[i] >= warm && m.cohort != noCohort) {
 				continue
 			}
@@ -241,6 +243,15 @@ func (e *Engine) look(g *group) {
 			e.lookBy(g, s)
 		}
 	}
+	switch {
+	case len(p.edges) > 0:
+		p.trial = nil
+		if was != len(p.edges) {
+			p.known = false
+		}
+	default:
+		e.lookAtTurns(g)
+	}
 	e.regroup(g, len(p.edges) != was)
 }
 
@@ -258,25 +269,11 @@ func (e *Engine) lookBy(g *group, s nodesignal.Signal) {
 		}
 	}
 	e.clumps = list
-	slices.SortFunc(list, func(a, b clumped) int { return cmp.Compare(a.mean, b.mean) })
 	e.edges = e.edges[:0]
 	for _, edge := range p.edges {
 		e.edges = append(e.edges, e.place(s, edge))
 	}
-	side := cfg.MinSide
-	if !e.cfg.Signals[s].Relative && s != nodesignal.Score {
-		// A few that are slow by a fraction from their start have the same fault
-		// sooner than a job of their own.
-		side = max(side, int(cfg.MinShare*float64(len(list))+0.5))
-	}
-	p.edges = p.edges[:0]
-	for _, c := range e.cut(list, e.edges, max(cfg.MinGap, e.cfg.Signals[s].MinGap), side) {
-		at := (list[c.at-1].mean + list[c.at].mean) / 2
-		if e.cfg.Signals[s].Relative {
-			at = math.Exp(at)
-		}
-		p.edges = append(p.edges, float64(float32(at))) // as it travels
-	}
+	p.edges = e.edgesOf(s, list, e.edges, p.edges[:0])
 	if len(p.edges) > 0 {
 		p.signal = s
 	}
@@ -303,7 +300,7 @@ func (e *Engine) regroup(g *group, anew bool) {
 		if k == m.cohort && !anew {
 			continue
 		}
-		m.cohort = k
+		m.cohort, m.toward, m.run = k, -1, 0
 		if m.flags&flagWasSlow == 0 {
 			g.forgetTrackers(i)
 		}

@@ -3,8 +3,8 @@
 package straggler
 
 import (
-	"fmt"
 	"math"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -263,7 +263,7 @@ func TestJobsAreToldApartByAnySignal(t *testing.T) {
 // TestEachJobIsACohort: as many as there may be; of more, the nearest share one.
 func TestEachJobIsACohort(t *testing.T) {
 	for jobs, cohorts := range map[int]int{3: 3, 5: 5, 8: 8, 9: 8} {
-		t.Run(fmt.Sprint(jobs), func(t *testing.T) {
+		t.Run(strconv.Itoa(jobs), func(t *testing.T) {
 			p := newPlay(t, []string{""}, 6*jobs, nil)
 			level := func(i int) float64 {
 				x := math.Pow(0.8, float64(i/6))
@@ -364,4 +364,18 @@ func TestASideThatFellInPartIsNoJob(t *testing.T) {
 	assert.Zero(t, cuts(func(i int, c *clumped) { c.fallen = i >= 15 }))
 	assert.Equal(t, 1, cuts(func(i int, c *clumped) { c.slow = i >= 17 }))
 	assert.Zero(t, cuts(func(i int, c *clumped) { c.slow = i >= 16 }))
+}
+
+// TestJobsWhoseOutermostAreClose are told apart by their middles, few nodes are not.
+func TestJobsWhoseOutermostAreClose(t *testing.T) {
+	e := New(DefaultConfig())
+	for n, cuts := range map[int]int{30: 1, 7: 0} {
+		var list []clumped
+		for k := range 2 {
+			for i := range n {
+				list = append(list, clumped{mean: 0.12*float64(k) + 0.05*float64(i)/float64(n-1)})
+			}
+		}
+		assert.Len(t, e.cut(list, nil, 0.08, 3), cuts, "%d nodes each", n)
+	}
 }

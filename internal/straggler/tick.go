@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 )
 
 // scratch is what a tick needs while it runs; it is kept so that a tick of
@@ -18,7 +19,7 @@ type scratch struct {
 	changes int           // of severity told in this cluster
 
 	bits                         []uint64
-	rest, levels, yard, yardBias []float64
+	rest, places, yard, yardBias []float64
 	distinct                     [maxDistinct]float64
 	x, bias                      []float64
 	slots                        []int32
@@ -27,6 +28,7 @@ type scratch struct {
 	wideScores, wideThroughputs  []float64
 	clumps                       []clumped
 	cuts                         []cut
+	levels                       []*Params
 	edges                        []float64
 	onsets                       []*node
 	ranking                      ranking
@@ -143,6 +145,7 @@ func (e *Engine) tickGroup(g *group, now time.Time) {
 	e.conclude(g, now)
 	r := e.addGroup()
 	e.groupReport(r, g.cluster.name, g.name, &g.rule, g.counts, g.slow)
+	r.Unjudged, r.Detectable = g.unjudged, e.detectable(g)
 	e.reportSignals(g, r)
 }
 
@@ -163,7 +166,7 @@ func (e *Engine) states(g *group) {
 			m.contest = 0
 		}
 		was := m.flags & flagSlow
-		m.flags &^= flagSlow | flagWasSlow | flagUnjudged
+		m.flags &^= flagSlow | flagWasSlow | flagUnjudged | flagJudged
 		if was != 0 {
 			m.flags |= flagWasSlow
 		}
@@ -182,7 +185,7 @@ func (e *Engine) states(g *group) {
 			m.fresh = 0
 			continue
 		}
-		if m.fresh != 0 && m.warm < maxWarmTicks {
+		if m.fresh != 0 && m.warm < MaxWarmTicks {
 			m.warm++
 		}
 		g.scored = g.scored || m.known&e.raw == 0
@@ -229,7 +232,7 @@ func (e *Engine) contest(g *group, i int) {
 
 // conclude turns the verdicts of a group into rows, changes and episodes.
 func (e *Engine) conclude(g *group, now time.Time) {
-	g.slow = 0
+	g.slow, g.unjudged = 0, [unjudged.Count]int{}
 	rising := 0
 	first := e.row
 	for i := range g.members {

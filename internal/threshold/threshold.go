@@ -49,6 +49,9 @@ type Value struct {
 	// Settled is true of a group that was there long before: a node that comes to it
 	// takes longer to warm up.
 	Settled bool
+	// Turns is true when the group's nodes take each other's work in turns: a node at a
+	// lower cohort's level goes to that cohort, not only one at a higher cohort's.
+	Turns bool
 	// TTL is how long the value may be used after it was received.
 	TTL time.Duration
 	// Signals are the parameters of a node's own verdict, by signal and From. Not

@@ -70,6 +70,7 @@ func EncodeMember(v Value) (string, error) {
 	if v.Hold {
 		b = append(b, ";hold"...)
 	}
+	b = appendFlag(b, "turns", v.Turns)
 	b = appendFlag(b, "old", v.Settled)
 	b = appendInteger(b, "ttl", int64(math.Ceil(v.TTL.Seconds())))
 	return string(b), nil
@@ -286,6 +287,7 @@ func decodeMember(m httpsfv.Member) (Value, error) {
 		QuorumMet: d.boolean("q", true),
 		Hold:      d.boolean("hold", false),
 		Settled:   d.boolean("old", false),
+		Turns:     d.boolean("turns", false),
 		Threshold: d.number("t", true),
 		Median:    d.number("m", true),
 		Scale:     d.number("s", true),

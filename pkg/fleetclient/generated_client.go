@@ -43,6 +43,17 @@ const (
 	NodeHealthUnknown   NodeHealth = "unknown"
 )
 
+// Defines values for NodeUnjudged.
+const (
+	NodeUnjudgedCalibrating NodeUnjudged = "calibrating"
+	NodeUnjudgedContested   NodeUnjudged = "contested"
+	NodeUnjudgedIdle        NodeUnjudged = "idle"
+	NodeUnjudgedMissing     NodeUnjudged = "missing"
+	NodeUnjudgedNoSignal    NodeUnjudged = "no_signal"
+	NodeUnjudgedOtherLevels NodeUnjudged = "other_levels"
+	NodeUnjudgedTooFewPeers NodeUnjudged = "too_few_peers"
+)
+
 // Defines values for NodeGPUHealth.
 const (
 	NodeGPUHealthDegraded  NodeGPUHealth = "degraded"
@@ -57,6 +68,17 @@ const (
 	StragglerHealthHealthy   StragglerHealth = "healthy"
 	StragglerHealthUnhealthy StragglerHealth = "unhealthy"
 	StragglerHealthUnknown   StragglerHealth = "unknown"
+)
+
+// Defines values for StragglerUnjudged.
+const (
+	StragglerUnjudgedCalibrating StragglerUnjudged = "calibrating"
+	StragglerUnjudgedContested   StragglerUnjudged = "contested"
+	StragglerUnjudgedIdle        StragglerUnjudged = "idle"
+	StragglerUnjudgedMissing     StragglerUnjudged = "missing"
+	StragglerUnjudgedNoSignal    StragglerUnjudged = "no_signal"
+	StragglerUnjudgedOtherLevels StragglerUnjudged = "other_levels"
+	StragglerUnjudgedTooFewPeers StragglerUnjudged = "too_few_peers"
 )
 
 // Defines values for ListGpusParamsHealth.
@@ -362,8 +384,11 @@ type Group struct {
 	Cluster    string  `json:"cluster"`
 
 	// CoverageLow Too many of the known nodes are missing
-	CoverageLow bool   `json:"coverage_low"`
-	Group       string `json:"group"`
+	CoverageLow bool `json:"coverage_low"`
+
+	// DetectablePercent Smallest loss of a node that is found within an hour now, in percent; absent while nobody is compared
+	DetectablePercent *float64 `json:"detectable_percent,omitempty"`
+	Group             string   `json:"group"`
 
 	// Incident The whole group stands out, not single nodes
 	Incident bool `json:"incident"`
@@ -390,6 +415,9 @@ type Group struct {
 
 	// Threshold Score below which a node is a straggler
 	Threshold *float64 `json:"threshold,omitempty"`
+
+	// Unjudged Nodes without a verdict, by the reason
+	Unjudged map[string]int64 `json:"unjudged"`
 }
 
 // GroupPage defines model for GroupPage.
@@ -545,12 +573,21 @@ type Node struct {
 	// Threshold Score below which the node takes itself for a straggler
 	Threshold *float64 `json:"threshold,omitempty"`
 
+	// Unjudged Why the gateway has no verdict on the node; absent where it has one
+	Unjudged *NodeUnjudged `json:"unjudged,omitempty"`
+
+	// UnjudgedUntil When that ends, where it is known
+	UnjudgedUntil *time.Time `json:"unjudged_until,omitempty"`
+
 	// Usage Mean utilisation of the GPUs, 0 to 1
 	Usage *float64 `json:"usage,omitempty"`
 }
 
 // NodeHealth The worst of its GPUs
 type NodeHealth string
+
+// NodeUnjudged Why the gateway has no verdict on the node; absent where it has one
+type NodeUnjudged string
 
 // NodeGPU defines model for NodeGPU.
 type NodeGPU struct {
@@ -813,12 +850,21 @@ type Straggler struct {
 	// Threshold Score below which the node takes itself for a straggler
 	Threshold *float64 `json:"threshold,omitempty"`
 
+	// Unjudged Why the gateway has no verdict on the node; absent where it has one
+	Unjudged *StragglerUnjudged `json:"unjudged,omitempty"`
+
+	// UnjudgedUntil When that ends, where it is known
+	UnjudgedUntil *time.Time `json:"unjudged_until,omitempty"`
+
 	// Usage Mean utilisation of the GPUs, 0 to 1
 	Usage *float64 `json:"usage,omitempty"`
 }
 
 // StragglerHealth The worst of its GPUs
 type StragglerHealth string
+
+// StragglerUnjudged Why the gateway has no verdict on the node; absent where it has one
+type StragglerUnjudged string
 
 // StragglerList defines model for StragglerList.
 type StragglerList struct {

@@ -26,8 +26,6 @@ const (
 	minBatchBytes = 16 << 10
 	// minBytes has room for the names of some nodes.
 	minBytes = 1 << 20
-	// pendingBytes is about what a point takes that waits for a flush.
-	pendingBytes = 1 << 10
 )
 
 // The fates of points over a limit.
@@ -52,7 +50,7 @@ type Config struct {
 	// uncompressed OTLP.
 	MaxBatchBytes int `mapstructure:"max_batch_bytes"`
 	// MaxPendingPoints bounds what waits with FlushInterval, or is being sent. 0 is a
-	// part of GOMEMLIMIT, see memorybudget.
+	// part of the memory, see memorybudget.
 	MaxPendingPoints int `mapstructure:"max_pending_points"`
 	// ResyncInterval is the period after which all series of a node are
 	// forwarded again, changed or not. Zero means never.
@@ -66,7 +64,7 @@ type Config struct {
 	// a point without a value is forwarded for it. Zero means never.
 	VanishedAfter time.Duration `mapstructure:"vanished_after"`
 	// MaxNodes, MaxSeries, MaxSeriesPerNode and MaxBytes bound what is remembered. Of
-	// MaxBytes 0 is a part of GOMEMLIMIT.
+	// MaxBytes 0 is a part of the memory.
 	MaxNodes         int   `mapstructure:"max_nodes"`
 	MaxSeries        int   `mapstructure:"max_series"`
 	MaxSeriesPerNode int   `mapstructure:"max_series_per_node"`
@@ -130,7 +128,7 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("`max_batch_bytes` is %d: must be at least %d, the size of a report of a few GPUs", c.MaxBatchBytes, minBatchBytes))
 	}
 	if c.MaxPendingPoints < 0 {
-		errs = append(errs, fmt.Errorf("`max_pending_points` is %d: must be positive, or 0 for %d %% of GOMEMLIMIT", c.MaxPendingPoints, memorybudget.Pending))
+		errs = append(errs, fmt.Errorf("`max_pending_points` is %d: must be positive, or 0 for %d %% of the memory", c.MaxPendingPoints, memorybudget.Pending))
 	}
 	if c.ResyncInterval < 0 {
 		errs = append(errs, fmt.Errorf("`resync_interval` is %v: must be positive, or 0 for never", c.ResyncInterval))
@@ -157,7 +155,7 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("`max_series_per_node` is %d: must be between 1 and %d", c.MaxSeriesPerNode, statetable.MaxNodeSeries))
 	}
 	if c.MaxBytes != 0 && c.MaxBytes < minBytes {
-		errs = append(errs, fmt.Errorf("`max_bytes` is %d: must be at least %d, or 0 for %d %% of GOMEMLIMIT", c.MaxBytes, minBytes, memorybudget.Table))
+		errs = append(errs, fmt.Errorf("`max_bytes` is %d: must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, memorybudget.Table))
 	}
 	if c.OverLimit != OverLimitDrop && c.OverLimit != OverLimitForward {
 		errs = append(errs, fmt.Errorf("`over_limit` is %q: must be %q or %q", c.OverLimit, OverLimitDrop, OverLimitForward))
@@ -186,7 +184,7 @@ func (c *Config) pendingPoints() int {
 	if c.MaxPendingPoints != 0 {
 		return c.MaxPendingPoints
 	}
-	return int(memorybudget.Pending.Bytes() / pendingBytes)
+	return int(memorybudget.Pending.Bytes() / memorybudget.PendingPoint)
 }
 
 // limit is the value of a bound of the table.

@@ -6,10 +6,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -28,6 +26,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadatatest"
+	"github.com/gpu-collector/gpu-collector/test/property"
 )
 
 const (
@@ -311,22 +310,10 @@ func (c *chain) check(t require.TestingT) {
 // interval at which the gateway repeats; nothing of a node that died is newer than
 // its last word, and what vanished is gone.
 func TestGatewayRepeatsForItsExporters(t *testing.T) {
-	checks(t, 15)
+	property.Checks(t, 15)
 	for name, flush := range map[string]time.Duration{"inline shard": 0, "conflating shard": time.Second} {
 		t.Run(name, func(t *testing.T) { rapid.Check(t, func(t *rapid.T) { repeats(t, flush) }) })
 	}
-}
-
-// checks is how often the rapid properties of an expensive test are checked where
-// nobody says how often, as `make test-long` does.
-func checks(t *testing.T, n int) {
-	t.Helper()
-	const name, unsaid = "rapid.checks", "100"
-	if flag.Lookup(name).Value.String() != unsaid {
-		return
-	}
-	require.NoError(t, flag.Set(name, strconv.Itoa(n)))
-	t.Cleanup(func() { require.NoError(t, flag.Set(name, unsaid)) })
 }
 
 func repeats(t *rapid.T, flush time.Duration) {

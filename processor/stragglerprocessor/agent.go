@@ -137,7 +137,7 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 	for _, rm := range md.ResourceMetrics().All() {
 		a.reading.Reset()
 		attrs := rm.Resource().Attributes()
-		a.from.Begin(a.reader, attrs)
+		a.from.Begin(a.reader, attrs, caller.Cluster, a.ids.defaultCluster)
 		ts := collectReading(&a.reading, a.plan, rm, &a.from)
 		a.models = a.models[:0]
 		if a.ids.model >= 0 {

@@ -337,6 +337,36 @@ func TestNodeAndGatewayAgreeWhenAFractionSplits(t *testing.T) {
 	require.NotZero(t, s.flagged)
 }
 
+// TestNodeAndGatewayAgreeInTurns: the nodes take each other's work in turns, and a node
+// knows from which tick on it has other peers.
+func TestNodeAndGatewayAgreeInTurns(t *testing.T) {
+	const nodes = 16
+	draw := rand.New(rand.NewPCG(7, 7))
+	s, err := newSides(agreeConfig(t), nodes, []string{"", ""})
+	require.NoError(t, err)
+	job, turns := make([]int, nodes), 0
+	for i := range job {
+		job[i] = i % 2
+	}
+	for tick := range 900 {
+		s.interval(t, func(i int) work {
+			if tick > 60 && draw.Float64() < 1.0/60 {
+				job[i] = 1 - job[i]
+			}
+			w := work{rate: []float64{12, 20}[job[i]] * (1 + 0.01*draw.NormFloat64()), clock: 1, pressure: 0.05}
+			if i == 5 && tick >= 600 {
+				w.rate *= 0.85
+			}
+			return w
+		})
+		if s.snap.Clusters["c"].Groups[s.group].Turns {
+			turns++
+		}
+	}
+	require.Greater(t, turns, 600)
+	require.NotZero(t, s.flagged)
+}
+
 // TestNodeAndGatewayAgreeWhenAllFallButOne whose mean stands still where the
 // others were, as it is slow: it is no cohort by itself.
 func TestNodeAndGatewayAgreeWhenAllFallButOne(t *testing.T) {

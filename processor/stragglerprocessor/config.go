@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
@@ -49,6 +50,10 @@ type Config struct {
 	LeaveTicks int `mapstructure:"leave_ticks"`
 	// Compatibility lists foreign metrics that are read too: ingero.
 	Compatibility []string `mapstructure:"compatibility"`
+
+	// MaxBytes bounds the memory of mode gateway. 0 is a part of the process' memory, see
+	// memorybudget.
+	MaxBytes int64 `mapstructure:"max_bytes"`
 
 	// Signals changes how signals are measured, scored and compared, by name.
 	Signals map[string]SignalConfig `mapstructure:"signals"`
@@ -131,6 +136,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Agent.NodeName != "" && !wire.ValidName(c.Agent.NodeName) {
 		errs = append(errs, fmt.Errorf("`agent::node_name` is %q, must be 1 to %d printable ASCII characters", c.Agent.NodeName, wire.MaxNameLength))
+	}
+	if c.MaxBytes != 0 && c.MaxBytes < minBytes {
+		errs = append(errs, fmt.Errorf("`max_bytes` is %d, must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, memorybudget.Comparison))
 	}
 	if c.TTLMultiplier < 1 {
 		errs = append(errs, fmt.Errorf("`ttl_multiplier` is %d, must be at least 1", c.TTLMultiplier))

@@ -68,13 +68,14 @@ func TestLoadAgent(t *testing.T) {
 	assert.Equal(t, 15*time.Second, n.ReadingTTL)
 	assert.Equal(t, time.Minute, n.CachedTTL)
 	assert.Equal(t, []string{"gpu.job.id"}, cfg.GroupBy)
+	assert.EqualValues(t, 2_000_000, cfg.MaxBytes)
 }
 
 func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 	err := load(t, "straggler/mistakes").Validate()
 	require.Error(t, err)
-	assert.Len(t, strings.Split(err.Error(), "\n"), 7, "one sentence per mistake: %v", err)
-	for _, want := range []string{"`mode` is \"\"", "`ttl_multiplier`", "`group_by` has an empty name", "`group_by` names \"a\" twice", "`default_cluster`", "`compatibility`"} {
+	assert.Len(t, strings.Split(err.Error(), "\n"), 8, "one sentence per mistake: %v", err)
+	for _, want := range []string{"`mode` is \"\"", "`ttl_multiplier`", "`max_bytes` is 1000", "`group_by` has an empty name", "`group_by` names \"a\" twice", "`default_cluster`", "`compatibility`"} {
 		require.ErrorContains(t, err, want)
 	}
 

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
@@ -15,6 +16,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodereport"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
@@ -121,6 +123,8 @@ func appendCluster(md pmetric.Metrics, ts pcommon.Timestamp, groups []straggler.
 	panicMode := g.Metric(gpusemconv.MetricStragglerPanicMode)
 	count := g.Metric(gpusemconv.MetricStragglers)
 	incident := g.Metric(gpusemconv.MetricStragglerIncident)
+	without := g.Metric(gpusemconv.MetricStragglerUnjudged)
+	detectable := g.Metric(gpusemconv.MetricStragglerDetectable)
 	for i := range groups {
 		gr := &groups[i]
 		label := func(p pmetric.NumberDataPoint) {
@@ -149,6 +153,13 @@ func appendCluster(md pmetric.Metrics, ts pcommon.Timestamp, groups []straggler.
 		label(p)
 		if gr.Group != "" {
 			label(g.Flag(incident, gr.Incident))
+			label(g.Double(detectable, 100*gr.Detectable))
+			for why := unjudged.Judged + 1; why < unjudged.Count; why++ {
+				p := g.Point(without)
+				p.SetIntValue(int64(gr.Unjudged[why]))
+				p.Attributes().PutStr(gpusemconv.AttrUnjudged, why.String())
+				label(p)
+			}
 		}
 	}
 	appendSignals(g, groups)
@@ -193,4 +204,15 @@ func appendNode(md pmetric.Metrics, ts pcommon.Timestamp, n *straggler.NodeRepor
 	p.Attributes().PutStr(gpusemconv.AttrPeerGroup, n.Group)
 	p = g.Double(g.Metric(gpusemconv.MetricNodeSuspicion), n.Suspicion)
 	p.Attributes().PutStr(gpusemconv.AttrPeerGroup, n.Group)
+	if n.Unjudged == unjudged.Judged && n.UnjudgedBefore == unjudged.Judged {
+		return // most are; nothing told is judged too
+	}
+	p = g.Point(g.Metric(gpusemconv.MetricNodeUnjudged))
+	p.SetIntValue(int64(n.Unjudged))
+	p.Attributes().PutStr(gpusemconv.AttrPeerGroup, n.Group)
+	if n.Until > 0 {
+		p = g.Point(g.Metric(gpusemconv.MetricNodeUnjudgedUntil))
+		p.SetIntValue(time.UnixMilli(n.Until).Unix())
+		p.Attributes().PutStr(gpusemconv.AttrPeerGroup, n.Group)
+	}
 }

@@ -4,6 +4,7 @@ package stragglerprocessor
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,6 +15,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 )
 
 func report(clusters ...string) *straggler.Report {
@@ -121,6 +123,45 @@ func TestWhatIsSaidOfANodeIsAVerdict(t *testing.T) {
 		}
 	}
 	assert.Positive(t, said)
+}
+
+// TestWhyThereIsNoVerdict is said of each group for all reasons, and of a node while it
+// is so and once when it ends.
+func TestWhyThereIsNoVerdict(t *testing.T) {
+	ids := newIdentifier(createDefaultConfig().(*Config))
+	r := reporter{ids: &ids}
+	rep := report("a")
+	g := &rep.Groups[1]
+	g.Detectable = 0.025
+	g.Unjudged[unjudged.Judged], g.Unjudged[unjudged.FewPeers] = 5, 2
+	got := values(oneBatch(t, r.metrics(rep)))
+	assert.InDelta(t, 2.5, got[" gpu.straggler.detectable g"], 1e-9)
+	reasons := 0
+	for name, n := range got {
+		if strings.HasPrefix(name, " gpu.straggler.unjudged ") {
+			reasons++
+			assert.InDelta(t, map[bool]float64{true: 2}[strings.Contains(name, "too_few_peers")], n, 0, name)
+		}
+	}
+	assert.Equal(t, int(unjudged.Count)-1, reasons)
+
+	node := func(why, before unjudged.Reason, until int64) map[string]float64 {
+		rep.Nodes = []straggler.NodeReport{{
+			NodeName: &straggler.NodeName{Cluster: "a", Group: "g", Node: "n"}, State: straggler.StateActive,
+			Unjudged: why, UnjudgedBefore: before, Until: until,
+		}}
+		of := map[string]float64{}
+		for name, x := range values(oneBatch(t, r.metrics(rep))) {
+			if strings.Contains(name, "gpu.node.unjudged") {
+				of[name] = x
+			}
+		}
+		return of
+	}
+	assert.Empty(t, node(unjudged.Judged, unjudged.Judged, 0))
+	assert.Equal(t, map[string]float64{"n gpu.node.unjudged g": 6}, node(unjudged.FewPeers, unjudged.Judged, 0))
+	assert.Equal(t, map[string]float64{"n gpu.node.unjudged g": 3, "n gpu.node.unjudged.until g": 60}, node(unjudged.Calibrating, unjudged.Judged, 60_000))
+	assert.Equal(t, map[string]float64{"n gpu.node.unjudged g": 0}, node(unjudged.Judged, unjudged.FewPeers, 0))
 }
 
 func TestWhatEachPartOfAGroupIsComparedWith(t *testing.T) {

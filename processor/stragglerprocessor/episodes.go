@@ -36,7 +36,7 @@ type explainer struct {
 }
 
 func newExplainer(cfg *Config, facts *factReader) *explainer {
-	return &explainer{facts: facts, groupBy: cfg.GroupBy, told: make(map[string]reason.Finding), most: cfg.Gateway.MaxNodes}
+	return &explainer{facts: facts, groupBy: cfg.GroupBy, told: make(map[string]reason.Finding), most: cfg.bounded().MaxNodes}
 }
 
 // episodes completes the events of a report.

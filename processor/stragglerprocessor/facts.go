@@ -30,12 +30,13 @@ type factReader struct {
 	foreign  bool
 	now      time.Time
 	node     *reason.Node
+	vague    []pmetric.Metric // read last: the others name the GPUs
 	failed   error
 	rejected map[error]int64
 }
 
 func newFactReader(cfg *Config) *factReader {
-	return &factReader{rejected: make(map[error]int64), store: reason.New(reason.Config{MaxNodes: cfg.Gateway.MaxNodes, Retention: cfg.Gateway.Retention})}
+	return &factReader{rejected: make(map[error]int64), store: reason.New(cfg.facts())}
 }
 
 // begin prepares for the metrics of a resource.
@@ -44,14 +45,20 @@ func (f *factReader) begin(id nodeKey, caller wire.Caller, now time.Time) {
 	f.foreign = caller.Authenticated && id.cluster != caller.Cluster
 }
 
-// end counts what of the resource was rejected, and keeps nothing of it.
-func (f *factReader) end(ctx context.Context, r *rejects) {
+// end tells what of the resource was rejected, and keeps nothing of it.
+func (f *factReader) end(ctx context.Context, rejected func(error, int64)) {
+	var p metricreading.Point
+	for _, m := range f.vague {
+		f.read(&p, reading.ByName(m.Name()), m)
+	}
+	clear(f.vague)
+	f.vague = f.vague[:0]
 	if f.node == nil && !f.foreign {
 		f.store.Touch(f.id.cluster, f.id.node, f.now)
 	}
 	if len(f.rejected) > 0 {
 		for err, n := range f.rejected {
-			r.addN(ctx, err, n)
+			rejected(err, n)
 		}
 		clear(f.rejected)
 	}
@@ -61,6 +68,14 @@ func (f *factReader) end(ctx context.Context, r *rejects) {
 
 // take reads a metric that explains something.
 func (f *factReader) take(p *metricreading.Point, known *reading.Metric, m pmetric.Metric) {
+	if known.Vague() {
+		f.vague = append(f.vague, m)
+	} else {
+		f.read(p, known, m)
+	}
+}
+
+func (f *factReader) read(p *metricreading.Point, known *reading.Metric, m pmetric.Metric) {
 	if f.failed != nil {
 		return
 	}
@@ -97,6 +112,9 @@ func (f *factReader) sweep(now time.Time) { f.store.Sweep(now) }
 func put(n *reason.Node, p *metricreading.Point) error {
 	switch f := p.Field; {
 	case reason.OfGPU(f):
+		if p.Vague && !n.Has(p.ID) {
+			return nil
+		}
 		gpu, err := n.GPU(p.ID)
 		switch {
 		case err != nil:

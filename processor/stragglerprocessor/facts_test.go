@@ -389,10 +389,10 @@ func TestFactsOfGarbage(t *testing.T) {
 	(&sample{name: "hw.gpu.memory.utilization"}).write(rm, "")
 	(&sample{name: "hw.gpu.memory.utilization"}).write(rm, strings.Repeat("x", 254))
 	for i := range 100_000 {
-		p := metricreading.Points(rm.ScopeMetrics().At(0).Metrics().At(0)).AppendEmpty()
-		p.Attributes().PutStr("hw.id", fmt.Sprintf("GPU-x%d", i))
-		p.Attributes().PutStr("hw.sensor_location", "gpu")
-		p.SetDoubleValue(50)
+		// A temperature may be of anything, and names no GPU.
+		for _, name := range []string{"hw.gpu.memory.utilization", "hw.temperature"} {
+			(&sample{name: name, pairs: []string{"hw.sensor_location", "gpu"}, value: 0.5}).write(rm, fmt.Sprintf("GPU-%s%d", name, i))
+		}
 	}
 	// An empty point, one with another type of id, and a metric of another kind.
 	metricreading.Points(rm.ScopeMetrics().At(0).Metrics().At(0)).AppendEmpty().Attributes().PutStr("hw.sensor_location", "gpu")
@@ -452,14 +452,14 @@ func TestReadingFactsAllocatesNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		attrs := rm.Resource().Attributes()
 		id, _ := o.ids.read(wire.Caller{}, attrs)
-		o.facts.from.Begin(o.reader, attrs)
+		o.facts.from.Begin(o.reader, attrs, "", "")
 		o.facts.begin(id, wire.Caller{}, epoch)
 		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
 			if known := reading.ByName(m.Name()); known.For&reading.Reasons != 0 {
 				o.facts.take(&p, known, m)
 			}
 		}
-		o.facts.end(t.Context(), o.rejects)
+		o.facts.end(t.Context(), func(error, int64) {})
 	}))
 }
 

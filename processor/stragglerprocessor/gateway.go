@@ -54,7 +54,7 @@ func newGateway(set processor.Settings, cfg *Config) (*gateway, error) {
 		return nil, err
 	}
 	o := newObserver(cfg, newRejects(tb), set.Logger)
-	engine := cfg.engine()
+	engine := cfg.bounded()
 	return &gateway{
 		cfg: cfg, logger: set.Logger, telemetry: tb,
 		observer: o, explainer: newExplainer(cfg, o.facts),
@@ -218,7 +218,7 @@ func snapshot(r *straggler.Report, cfg *Config) *threshold.Snapshot {
 		v := threshold.Value{
 			Group: gr.Group, Version: r.At.UnixMilli(), QuorumMet: gr.Quorum && gr.Valid,
 			Median: gr.Median, Scale: straggler.MADToSigma * gr.MAD, K: cfg.Gateway.K,
-			Nodes: gr.Counts[straggler.StateActive], Ref: gr.Ref, Hold: gr.Held, Settled: gr.Settled, TTL: cfg.ttl(), Signals: signals,
+			Nodes: gr.Counts[straggler.StateActive], Ref: gr.Ref, Hold: gr.Held, Turns: gr.Turns, Settled: gr.Settled, TTL: cfg.ttl(), Signals: signals,
 		}
 		if gr.Valid {
 			v.Threshold = gr.Threshold

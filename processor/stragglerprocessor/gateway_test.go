@@ -494,7 +494,7 @@ func TestIngeroIsReadByTheCatalogue(t *testing.T) {
 	}{
 		"unit":  {func(m pmetric.Metric) { m.SetUnit("s") }, "wrong_unit", `metric ingero.node.health_score has unit "s": must be 1 (or %)`},
 		"type":  {delta, "wrong_type", "metric ingero.node.health_score is a sum with delta temporality: must be a gauge"},
-		"range": {func(m pmetric.Metric) { m.Gauge().DataPoints().At(0).SetDoubleValue(94) }, "value_range", "metric ingero.node.health_score is 94: must be from 0 to 1 1"},
+		"range": {func(m pmetric.Metric) { m.Gauge().DataPoints().At(0).SetDoubleValue(94) }, "value_range", "metric ingero.node.health_score is 94: must be from 0 to 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newGatewayRig(t, func(c *Config) { c.Compatibility = []string{"ingero"} }, nil)

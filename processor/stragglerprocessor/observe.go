@@ -21,6 +21,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
+	"github.com/gpu-collector/gpu-collector/internal/shortage"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
@@ -45,6 +46,7 @@ type observer struct {
 	log      *zap.Logger
 	reader   *metricreading.Reader
 	facts    *factReader
+	short    shortage.Book
 }
 
 func newObserver(cfg *Config, r *rejects, log *zap.Logger) *observer {
@@ -65,11 +67,11 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 	for _, rm := range md.ResourceMetrics().All() {
 		attrs := rm.Resource().Attributes()
 		id, peers := o.ids.read(caller, attrs)
-		o.facts.from.Begin(o.reader, attrs)
+		o.facts.from.Begin(o.reader, attrs, caller.Cluster, o.ids.defaultCluster)
 		o.facts.begin(id, caller, now)
 		var found found
 		ok := o.read(rm, &found)
-		o.facts.end(ctx, o.rejects)
+		o.facts.end(ctx, func(err error, n int64) { o.rejected(ctx, id.cluster, err, n, now) })
 		if !ok {
 			continue
 		}
@@ -95,7 +97,7 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 			e.Asked(found.Cluster, found.Node)
 		}
 		if err := e.Observe(&found.Observation, now); err != nil {
-			o.rejects.add(ctx, err)
+			o.rejected(ctx, found.Cluster, err, 1, now)
 		}
 	}
 }
@@ -262,6 +264,7 @@ var reasons = map[error]string{
 	reason.ErrTooManyNodes:       "fact_max_nodes",
 	reason.ErrClusterNodes:       "fact_cluster_nodes",
 	reason.ErrTooManyDevices:     "fact_max_devices",
+	reason.ErrTooManyBytes:       "fact_max_bytes",
 	errGPUs:                      "max_gpus",
 }
 

@@ -69,7 +69,7 @@ func TestSignals(t *testing.T) {
 				}
 			}
 			from := &r.g.observer.facts.from
-			from.Begin(r.g.observer.reader, rm.Resource().Attributes())
+			from.Begin(r.g.observer.reader, rm.Resource().Attributes(), "", "")
 			var found found
 			any := r.g.observer.read(rm, &found)
 			from.End(t.Context())
@@ -98,7 +98,7 @@ func TestVerdictsAreScaled(t *testing.T) {
 	for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
 		m.SetUnit("%")
 	}
-	r.g.observer.facts.from.Begin(r.g.observer.reader, rm.Resource().Attributes())
+	r.g.observer.facts.from.Begin(r.g.observer.reader, rm.Resource().Attributes(), "", "")
 	var got found
 	r.g.observer.read(rm, &got)
 	assert.InDelta(t, 0.9, got.Values.V[nodesignal.Compute], 1e-9)

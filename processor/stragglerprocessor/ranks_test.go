@@ -353,7 +353,7 @@ func TestTheGatewayForgetsACulprit(t *testing.T) {
 				rankattr.Put(dp.Attributes(), p.of)
 				dp.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(p.ended))
 			}
-			o.facts.from.Begin(o.reader, rm.Resource().Attributes())
+			o.facts.from.Begin(o.reader, rm.Resource().Attributes(), "", "")
 			o.facts.begin(nodeKey{}, wire.Caller{}, noon)
 			var got found
 			any := o.read(rm, &got)

@@ -72,10 +72,10 @@ func collectForeign(r *nodescore.Reading, plan *nodescore.Plan, resource pcommon
 	}
 	for _, dp := range metricreading.Points(m).All() {
 		attrs := dp.Attributes()
-		if _, slice := attrs.Get(gpusemconv.AttrHWParent); slice || dp.Flags().NoRecordedValue() {
+		gpu := rankattr.GPU(attrs)
+		if parent, ok := attrs.Get(gpusemconv.AttrHWParent); ok && metricreading.IsSlice(gpu, metricreading.Text(parent)) || dp.Flags().NoRecordedValue() {
 			continue
 		}
-		gpu := rankattr.GPU(attrs)
 		for i := range inputs {
 			switch {
 			case !matches(&inputs[i], attrs, reading.GPU):

@@ -61,7 +61,7 @@ func TestSignalsFromWhatTheReceiverWrites(t *testing.T) {
 				r.Reset()
 				for _, rm := range md.ResourceMetrics().All() {
 					var from metricreading.Resource
-					from.Begin(reader, rm.Resource().Attributes())
+					from.Begin(reader, rm.Resource().Attributes(), "", "")
 					collectReading(&r, plan, rm, &from)
 				}
 				node.Observe(&r, now)
@@ -107,7 +107,7 @@ func BenchmarkCollectReading(b *testing.B) {
 	for b.Loop() {
 		r.Reset()
 		rm := md.ResourceMetrics().At(0)
-		from.Begin(reader, rm.Resource().Attributes())
+		from.Begin(reader, rm.Resource().Attributes(), "", "")
 		collectReading(&r, plan, rm, &from)
 		from.End(b.Context())
 		node.Observe(&r, now)

@@ -22,6 +22,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/promtext"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadatatest"
 )
 
@@ -33,7 +34,7 @@ func written(t testing.TB) []pmetric.Metric {
 	g := &rep.Groups[1]
 	g.Valid, g.Quorum, g.Group = true, true, "g"
 	g.Signals[nodesignal.Throughput] = straggler.SignalReport{Known: true, Params: straggler.Params{Centre: 1, Relative: true, MinGap: 0.05, Scale: 0.1, Limits: [...]float64{11, 9, 12}}}
-	rep.Nodes = []straggler.NodeReport{{NodeName: &straggler.NodeName{Cluster: "a", Group: "g", Node: "n"}, State: straggler.StateActive}}
+	rep.Nodes = []straggler.NodeReport{{NodeName: &straggler.NodeName{Cluster: "a", Group: "g", Node: "n"}, State: straggler.StateActive, Unjudged: unjudged.Calibrating, Until: 1}}
 	rep.Ranks = []straggler.Rank{{Rank: 1, NodeReport: rep.Nodes[0]}}
 	var all []pmetric.Metric
 	seen := map[string]bool{}
@@ -47,7 +48,7 @@ func written(t testing.TB) []pmetric.Metric {
 			}
 		}
 	}
-	require.Len(t, all, 16, "as many as gpusemconv has of gpu.straggler.*, and two of each node")
+	require.Len(t, all, 20, "as many as gpusemconv has of gpu.straggler.*, and four of each node")
 	return all
 }
 
@@ -181,7 +182,7 @@ func TestNobodySpeaksForTheGateway(t *testing.T) {
 		}
 	}
 	metadatatest.AssertEqualProcessorStragglerRemoved(t, r.tel, []metricdata.DataPoint[int64]{
-		{Attributes: attribute.NewSet(attribute.String("reason", "own_name")), Value: 3 * 5 * 16},
+		{Attributes: attribute.NewSet(attribute.String("reason", "own_name")), Value: 3 * 5 * 20},
 		{Attributes: attribute.NewSet(attribute.String("reason", "alike")), Value: 3 * 5},
 	}, metricdatatest.IgnoreTimestamp())
 	told := r.logs.FilterMessageSnippet("only a gateway gives names like this").All()

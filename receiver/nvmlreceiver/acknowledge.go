@@ -95,7 +95,10 @@ func (a *acknowledger) read() []acknowledgement {
 	}
 	if err = os.Remove(a.path); err != nil {
 		a.log.Info("the file of acknowledgements cannot be removed; it is read again when it changes", zap.Error(err))
+		return acks
 	}
+	// The next file may get the inode of this one, and its time within a tick of the kernel.
+	a.seen, a.done = fileVersion{}, fileVersion{}
 	return acks
 }
 

@@ -96,7 +96,11 @@ func TestAcknowledgementsAreReadOnceTheyAreWhole(t *testing.T) {
 	assert.Empty(t, a.read())
 	a.write(t, "GPU-c\n")
 	assert.Empty(t, a.read())
+	require.NoError(t, os.Link(a.path, a.path+".next"))
 	assert.Len(t, a.read(), 1, "the next file")
+	require.NoError(t, os.Rename(a.path+".next", a.path))
+	assert.Empty(t, a.read())
+	assert.Len(t, a.read(), 1, "one with the inode, the size and the time of the last")
 	assert.Zero(t, logs.Len())
 }
 

@@ -24,8 +24,9 @@ const visibleEnv = "NVIDIA_VISIBLE_DEVICES"
 
 // inventory looks at the PCI bus for the GPUs that the node has.
 type inventory struct {
-	sys  string
-	next time.Time
+	sys   string
+	next  time.Time
+	shown int // GPUs on the bus at the last look
 }
 
 // readable reports whether the bus tells how many GPUs to expect. A container that
@@ -49,7 +50,9 @@ func (v *inventory) look(known *roster.Roster, now time.Time) {
 	}
 	v.next = now.Add(inventoryInterval)
 	if ok, _ := v.readable(); ok {
-		known.SeeBus(v.gpus())
+		shown, handedOver := v.gpus()
+		v.shown = len(shown)
+		known.SeeBus(shown, handedOver)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
+	"github.com/gpu-collector/gpu-collector/test/property"
 )
 
 // board is a GPU in a slot of the machine.
@@ -378,10 +379,23 @@ func TestTheListIsWrittenWhenItChanges(t *testing.T) {
 func TestTheLogSaysThatNobodyCanKnow(t *testing.T) {
 	const message = "nobody can know whether a GPU was lost before this start; set `storage`, `expected_gpus`, or `sys_path` where the host's /sys is"
 	for _, tt := range []struct {
-		bus, storage bool
-		want         int
-	}{{want: 1}, {bus: true}, {storage: true}} {
+		bus, storage, foreign bool
+		want                  int
+	}{
+		{want: 1},
+		{bus: true},
+		{storage: true},
+		// The bus that a container sees has no GPU.
+		{bus: true, foreign: true, want: 1},
+		{bus: true, foreign: true, storage: true},
+	} {
 		m := newMachine(t, 1, tt.bus, tt.storage)
+		if tt.foreign {
+			m.stop()
+			m.slots[0].onBus = false
+			m.start()
+		}
+		m.poll()
 		m.poll()
 		m.stop()
 		assert.Equal(t, tt.want, m.logs.FilterMessage(message).Len())
@@ -392,10 +406,12 @@ func TestTheLogSaysThatNobodyCanKnow(t *testing.T) {
 // are right after each poll. With a storage they are the truth; without one
 // they are what was seen since the start, what NVML lists and what the bus shows.
 func TestLostGPUsProperty(t *testing.T) {
+	property.Checks(t, 15)
 	rapid.Check(t, func(rt *rapid.T) {
 		const slots = 4
 		bus, storage := rapid.Bool().Draw(rt, "bus"), rapid.Bool().Draw(rt, "storage")
 		m := newMachine(t, slots, bus, storage)
+		defer func() { m.stop() }() // a session that is left open would fail all that follows
 		known, acked := map[string]bool{}, map[string]bool{}
 		ignored, most := map[int]bool{}, 0
 		slot := func() int { return rapid.IntRange(0, slots-1).Draw(rt, "slot") }
@@ -491,6 +507,5 @@ func TestLostGPUsProperty(t *testing.T) {
 				}
 			},
 		})
-		m.stop()
 	})
 }

@@ -5,6 +5,7 @@ package nvmlreceiver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -47,7 +48,8 @@ type gpuScraper struct {
 	xids      xids
 	roster    *roster.Roster
 	inventory inventory
-	expected  int // GPUs, as configured
+	expected  int  // GPUs, as configured
+	warned    bool // that nobody knows how many there were
 	pressure  cpuPressure
 	pods      pods
 
@@ -116,13 +118,23 @@ func (s *gpuScraper) start(ctx context.Context, host component.Host) error {
 	if err := s.keeper.start(ctx, host, s.storage, s.set.ID, s.now()); err != nil {
 		return err
 	}
-	if bus, why := s.inventory.readable(); !bus && s.expected == 0 && s.keeper.client == nil {
-		s.set.Logger.Warn("nobody can know whether a GPU was lost before this start; set `storage`, `expected_gpus`, or `sys_path` where the host's /sys is",
-			zap.String("pci_bus", why))
+	if bus, why := s.inventory.readable(); !bus {
+		s.nobodyKnows(why)
 	}
 	s.recorder.said.resume(s.monitor.Known())
 	s.logs.start()
 	return nil
+}
+
+// nobodyKnows warns once that neither a storage nor the configuration tells what the bus
+// does not.
+func (s *gpuScraper) nobodyKnows(bus string) {
+	if s.warned || s.expected != 0 || s.keeper.client != nil {
+		return
+	}
+	s.warned = true
+	s.set.Logger.Warn("nobody can know whether a GPU was lost before this start; set `storage`, `expected_gpus`, or `sys_path` where the host's /sys is",
+		zap.String("pci_bus", bus))
 }
 
 // interrupt makes a scrape that is under way return.
@@ -167,6 +179,10 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	s.countRejected(ctx, gpuhealth.FieldUUID, report.InvalidUUIDs)
 	samples := s.valid(ctx, report.Samples)
 	s.inventory.look(s.roster, now)
+	if shown := s.inventory.shown; shown < report.Listed {
+		// As in a container or a virtual machine without the host's bus.
+		s.nobodyKnows(fmt.Sprintf("it shows %d GPUs, and NVML lists %d", shown, report.Listed))
+	}
 	acknowledged := s.acknowledge(samples)
 	samples = s.end(samples, now)
 	for i := range samples {

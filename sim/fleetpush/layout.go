@@ -181,7 +181,7 @@ func (l *layout) add(m pmetric.Metric, plan *nodescore.Plan) error {
 		return fmt.Errorf("the catalogue has no metric %s", m.Name())
 	}
 	var from metricreading.Resource
-	from.Begin(metricreading.New(zap.NewNop(), nil), pcommon.NewMap())
+	from.Begin(metricreading.New(zap.NewNop(), nil), pcommon.NewMap(), "", "")
 	list, ok := from.Open(known, m)
 	if !ok {
 		return fmt.Errorf("metric %s has another unit or type than in the catalogue", m.Name())

@@ -98,7 +98,7 @@ exporters:
     sending_queue: {enabled: false}
 extensions: {%s}
 service:
-  extensions: [straggler_threshold, healthcheckv2, pprof]
+  extensions: [admission, straggler_threshold, healthcheckv2, pprof]
   %s
   pipelines:
     metrics: {receivers: [otlp], exporters: [otlp_grpc, otlp_grpc/sink]}

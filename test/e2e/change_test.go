@@ -64,7 +64,7 @@ func (d *deployment) upgrade(t *testing.T) {
 	w := d.view.watch(t, d.names)
 	helm(t, append(append([]string{"upgrade", release, chart}, helmArgs(release)...),
 		"--set", "logs.encoding=json", "--set", "image.tag="+upgradeTag, "--set", "agent.image.tag="+upgradeTag)...)
-	d.view.await(t, 2*pushInterval+slack, d.names...)
+	d.view.await(t, d.names...)
 	w.end(t, "upgrade")
 	d.replaced(t, before)
 	to := d.runs(t, upgradeTag)
@@ -77,7 +77,7 @@ func (d *deployment) rollback(t *testing.T) {
 	before := uids(d.everyPod(t))
 	w := d.view.watch(t, d.names)
 	helm(t, "rollback", release, "1", "--wait", "--timeout", "4m")
-	d.view.await(t, 2*pushInterval+slack, d.names...)
+	d.view.await(t, d.names...)
 	w.end(t, "rollback")
 	d.replaced(t, before)
 	d.runs(t, tag(image))
@@ -112,7 +112,7 @@ func (d *deployment) scaleShards(t *testing.T) {
 	scale(1)
 	// The next push brings again what the stopped shards had not forwarded.
 	time.Sleep(2 * pushInterval)
-	d.view.await(t, 2*pushInterval+slack, d.names...)
+	d.view.await(t, d.names...)
 	w.end(t, "shards")
 }
 
@@ -123,6 +123,7 @@ func (d *deployment) killGateway(t *testing.T) {
 	health, err := d.view.GetHealthWithResponse(t.Context())
 	require.NoError(t, err)
 	require.NotNil(t, health.JSON200)
+	w := d.view.watch(t, d.names)
 	kubectl(t, "delete", "pod", "-n", namespace, pods[0].Metadata.Name, "--grace-period=0", "--force")
 	began := time.Now()
 	eventually(t, 2*time.Minute, "another gateway answers", func() bool {
@@ -130,10 +131,10 @@ func (d *deployment) killGateway(t *testing.T) {
 		return err == nil && again.JSON200 != nil && again.JSON200.Started.After(health.JSON200.Started)
 	})
 	away := time.Since(began)
-	healed := d.view.await(t, time.Minute, d.names...)
+	healed := d.view.await(t, d.names...)
 	say("gateway was away for %.1fs, and had all nodes %.1fs after that", away.Seconds(), healed.Seconds())
 	figure.Print("e2e_gateway_killed_view_whole", healed.Seconds(), "s", pushInterval.Seconds(), true)
-	assert.LessOrEqual(t, healed, pushInterval+slack)
+	w.end(t, "gateway_killed")
 
 	// The past is on the volume.
 	slow := d.nodes[:1]
@@ -181,10 +182,10 @@ func (d *deployment) cutOff(t *testing.T) {
 		return err == nil && !slices.ContainsFunc(away, func(name string) bool { return state(nodes[name]) != "missing" })
 	})
 	say("%v are missing after %.1fs", away, gone.Seconds())
-	d.view.await(t, pushInterval, there...)
+	d.view.await(t, there...)
 	hook("up")
 	connected = true
-	back := d.view.await(t, 90*time.Second, d.names...)
+	back := d.view.await(t, d.names...)
 	say("all are back after %.1fs", back.Seconds())
 	assert.Equal(t, slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(uids(component(t, "agent")))), "a short cut costs no pod")
 }

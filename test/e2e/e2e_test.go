@@ -21,9 +21,6 @@ const (
 	nodeLabel    = "gpu-collector.test/node"
 	serversLabel = "gpu-collector.test/servers" // of the node of gateway and shards
 
-	// slack is what a loaded machine may take for what takes no time.
-	slack = 5 * time.Second
-
 	gatewayName = release + "-gpu-collector-gateway"
 	shardName   = release + "-gpu-collector-shard"
 )
@@ -187,7 +184,7 @@ func (d *deployment) install(t *testing.T) {
 		err = errors.Join(err, <-problems)
 	}
 	require.NoError(t, err)
-	say("all %d agents in the view after %.1fs", len(d.names), d.view.await(t, time.Minute, d.names...).Seconds())
+	say("all %d agents in the view after %.1fs", len(d.names), d.view.await(t, d.names...).Seconds())
 	say("helm test")
 	helm(t, "test", release, "--timeout", "2m")
 	nodes, err := d.view.nodes(t.Context())

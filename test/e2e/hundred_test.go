@@ -57,7 +57,7 @@ func (d *deployment) hundredNodes(t *testing.T) {
 		seen, err := d.view.nodes(t.Context())
 		return err == nil && !slices.ContainsFunc(names, func(name string) bool { return seen[name].GPUCount.Known != gpusPerFake })
 	})
-	d.view.await(t, pushInterval+slack, d.names...)
+	d.view.await(t, d.names...)
 	for _, pod := range d.everyPod(t) {
 		assert.Zero(t, pod.restarts(), "restarts of %s", pod.Metadata.Name)
 	}

@@ -106,7 +106,7 @@ func (d *deployment) rotateSecrets(t *testing.T) {
 	}
 	// Every connection of before has ended by then: max_connection_age and its grace.
 	time.Sleep(20*time.Second + pushInterval)
-	d.view.await(t, 2*pushInterval+slack, d.names...)
+	d.view.await(t, d.names...)
 	w.end(t, "rotation")
 
 	after := d.everyPod(t)

@@ -69,8 +69,9 @@ func state(n fleetclient.Node) string {
 	return *n.State
 }
 
-// await waits until all of the nodes push.
-func (v view) await(t *testing.T, deadline time.Duration, names ...string) time.Duration {
+// await waits until all of the nodes push. Its deadline is for what hangs: watch counts
+// the pushes that are lost meanwhile.
+func (v view) await(t *testing.T, names ...string) time.Duration {
 	t.Helper()
 	var problem string
 	t.Cleanup(func() {
@@ -78,7 +79,7 @@ func (v view) await(t *testing.T, deadline time.Duration, names ...string) time.
 			t.Log(problem)
 		}
 	})
-	took := eventually(t, deadline, fmt.Sprintf("the view has fresh %v", names), func() bool {
+	took := eventually(t, 2*time.Minute, fmt.Sprintf("the view has fresh %v", names), func() bool {
 		nodes, err := v.nodes(t.Context())
 		if err != nil {
 			problem = err.Error()
@@ -136,10 +137,13 @@ func (v view) watch(t *testing.T, names []string) *watch {
 			for _, name := range names {
 				n, ok := nodes[name]
 				w.oldest = max(w.oldest, n.AgeSeconds)
-				if unseen || !ok {
+				switch {
+				case !ok:
+					w.pushes.Lose(name, now)
+				case unseen:
 					w.pushes.Forget(name)
-				}
-				if ok {
+					fallthrough
+				default:
 					w.pushes.See(name, n.LastSeen)
 				}
 				if ok && state(n) != "missing" {
@@ -158,10 +162,13 @@ func (v view) watch(t *testing.T, names []string) *watch {
 	return w
 }
 
-// end stops the watch and checks that no node was lost for longer than a push,
-// and that none missed more than one.
+// end stops the watch of nodes that are all back, and checks that none missed more than
+// one push. How long a node was lost is a figure: it depends on the machine.
 func (w *watch) end(t *testing.T, what string) {
 	t.Helper()
+	polls := func() int { w.mu.Lock(); defer w.mu.Unlock(); return w.polls }
+	before := polls()
+	eventually(t, 2*time.Minute, "the watch has seen what was awaited", func() bool { return polls() > before+1 })
 	w.stop()
 	<-w.done
 	worst := time.Duration(0)
@@ -173,8 +180,6 @@ func (w *watch) end(t *testing.T, what string) {
 	say("%s: %d views; longest loss of a node %.1fs [%s], greatest age %.1fs, longest time without an answer %.1fs",
 		what, w.polls, worst.Seconds(), strings.Join(lost, ", "), w.oldest, w.silent.Seconds())
 	figure.Print("e2e_"+what+"_node_lost", worst.Seconds(), "s", pushInterval.Seconds(), true)
-	assert.NotZero(t, w.polls, "the view never answered")
-	assert.LessOrEqual(t, worst, pushInterval+slack, "%s: how long a node was lost from the view", what)
 	for name, missed := range w.pushes.Missed {
 		assert.LessOrEqual(t, missed, 1, "%s: pushes of %s in a row that the view never had", what, name)
 	}

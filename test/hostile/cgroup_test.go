@@ -12,12 +12,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// memoryLimit is the memory of a process under attack, as the chart's default.
-const memoryLimit = 2 << 30
+// memoryLimit is the memory of a process under attack, as the chart's default, and
+// goMemoryLimit is GOMEMLIMIT in it, four fifths.
+const (
+	memoryLimit   = 2 << 30
+	goMemoryLimit = memoryLimit / 5 * 4
+)
 
 // memoryCgroup returns the words before a command that run it in a cgroup of its own
 // with memoryLimit, where a process above it is killed. Without the right to make a
-// cgroup it returns none.
+// cgroup it returns none, or fails where HOSTILE_CGROUP=require.
 func memoryCgroup(t *testing.T) []string {
 	t.Helper()
 	root, file := "/sys/fs/cgroup", "memory.max"
@@ -30,6 +34,7 @@ func memoryCgroup(t *testing.T) []string {
 		err = os.WriteFile(filepath.Join(dir, file), []byte(strconv.Itoa(memoryLimit)), 0o600)
 	}
 	if err != nil {
+		require.NotEqual(t, "require", os.Getenv("HOSTILE_CGROUP"), "HOSTILE_CGROUP: no memory cgroup: %v", err)
 		t.Logf("no memory cgroup, the bounds are asserted alone: %v", err)
 		return nil
 	}

@@ -4,7 +4,9 @@ package hostile
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,7 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
@@ -44,6 +46,9 @@ type target struct {
 
 	grpc, http, prom, api, fleet, telemetry, pprof string
 
+	auth  bool  // pushes need a password
+	worst int64 // of the peaks that are forgotten
+
 	cmd    *exec.Cmd
 	done   chan struct{}
 	log    logBuffer
@@ -58,16 +63,22 @@ type options struct {
 	extensions string // besides those that ship
 	overlay    string
 	env        []string
+	// users are the clusters with a password, where nobody else may push.
+	users  []string
+	binary string // another one than the full distribution
+	memory int64  // of its cgroup, memoryLimit by default
 }
 
-// gateway runs configs/gateway.yaml, at a faster pace.
+// gateway runs configs/gateway.yaml, at a faster pace. A busy machine is no silence:
+// what is 50 s at the pace that ships is 20 s here.
 func gateway(t *testing.T, o options) *target {
 	t.Helper()
 	g := newTarget(t)
 	o.configs = append([]string{"configs/gateway.yaml"}, o.configs...)
+	g.identify(&o)
 	g.start(o, fmt.Sprintf(`
 receivers: {otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}}
-processors: {straggler: {push_interval: 200ms}}
+processors: {straggler: {push_interval: 200ms, ttl_multiplier: 100}}
 extensions:
   exposition: {http: {endpoint: %q}}
   straggler_threshold: {api: {endpoint: %q}}
@@ -86,6 +97,11 @@ func shard(t *testing.T, next string, o options) *target {
 	t.Helper()
 	s := newTarget(t)
 	o.configs = append([]string{"configs/shard.yaml"}, o.configs...)
+	if s.identify(&o); s.auth {
+		o.overlay += `
+service: {pipelines: {metrics: {processors: [client_identity, memory_limiter, diff]}, logs: {processors: [client_identity, memory_limiter]}}}
+`
+	}
 	o.env = append(o.env, "GPU_COLLECTOR_GATEWAY="+next, "GPU_COLLECTOR_INSECURE=true")
 	s.start(o, fmt.Sprintf(`
 receivers: {otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}}
@@ -102,13 +118,35 @@ service:
 // front is where senders push, and where what became of it can be seen.
 type front struct{ door, view *target }
 
+// alone is a gateway without a shard.
+func alone(g *target) front { return front{g, g} }
+
+// targets are the processes of a front.
+func (f front) targets() []*target {
+	if f.door == f.view {
+		return []*target{f.door}
+	}
+	return []*target{f.door, f.view}
+}
+
+// as adds the password of a cluster, where one is needed.
+func (g *target) as(ctx context.Context, cluster string) context.Context {
+	if !g.auth {
+		return ctx
+	}
+	return metadata.AppendToOutgoingContext(ctx, "authorization", basic(cluster))
+}
+
+func basic(cluster string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(cluster+"/*:x"))
+}
+
 // fronts are a gateway, and a gateway behind a shard. The shard compares pushes
 // before they are decoded.
 var fronts = map[string]func(*testing.T, options) front{
 	"gateway": func(t *testing.T, o options) front {
 		t.Helper()
-		g := gateway(t, o)
-		return front{g, g}
+		return alone(gateway(t, o))
 	},
 	"shard": func(t *testing.T, o options) front {
 		t.Helper()
@@ -123,6 +161,17 @@ func newTarget(t *testing.T) *target {
 	t.Helper()
 	addr := func() string { return loopback.FreeAddr(t) }
 	return &target{t: t, grpc: addr(), http: addr(), prom: addr(), api: addr(), fleet: addr(), telemetry: addr(), pprof: addr()}
+}
+
+// identify holds clients to their own clusters, where some have a password.
+func (g *target) identify(o *options) {
+	if g.auth = len(o.users) > 0; !g.auth {
+		return
+	}
+	passwords := filepath.Join(g.t.TempDir(), "htpasswd")
+	require.NoError(g.t, os.WriteFile(passwords, []byte(strings.Join(o.users, "/*:x\n")+"/*:x\n"), 0o600))
+	o.configs, o.extensions = append(o.configs, "configs/overlays/tenants.yaml"), o.extensions+", basicauth/agents"
+	o.env = append(o.env, "GPU_COLLECTOR_HTPASSWD="+passwords)
 }
 
 func (g *target) start(o options, overlay string) {
@@ -141,15 +190,15 @@ func (g *target) start(o options, overlay string) {
 		}
 		args = append(args, "--config", c)
 	}
-	bin, err := filepath.Abs(binary)
-	if strings.HasPrefix(binary, "bin/") {
+	bin, err := filepath.Abs(cmp.Or(o.binary, binary))
+	if o.binary == "" && strings.HasPrefix(binary, "bin/") {
 		bin, err = filepath.Abs(filepath.Join(root, binary))
 	}
 	require.NoError(t, err)
-	command := append(memoryCgroup(t), bin)
+	command := append(shrunk(t, memoryCgroup(t), o.memory), bin)
 	g.cmd = exec.CommandContext(context.Background(), command[0], append(command[1:], args...)...)
 	g.cmd.Dir = root
-	g.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "STATE_DIRECTORY=" + dir, "GOMEMLIMIT=1638MiB"}, o.env...)
+	g.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "STATE_DIRECTORY=" + dir, fmt.Sprintf("GOMEMLIMIT=%d", goMemoryLimit)}, o.env...)
 	g.cmd.Stdout, g.cmd.Stderr = &g.log, &g.log
 	require.NoError(t, g.cmd.Start())
 	g.done = make(chan struct{})
@@ -157,9 +206,7 @@ func (g *target) start(o options, overlay string) {
 	t.Cleanup(g.stop)
 	eventually(t, "it is ready", func() bool { return strings.Contains(g.log.String(), "Everything is ready") || g.ended() })
 	require.False(t, g.ended(), g.log.String())
-	g.conn, err = grpc.NewClient("passthrough:///"+g.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = g.conn.Close() })
+	g.conn = dial(t, g.grpc)
 	g.client = pmetricotlp.NewGRPCClient(g.conn)
 }
 
@@ -213,6 +260,18 @@ func (g *target) usage() (u usage) {
 	return u
 }
 
+// kept is the heap that the process keeps: the least of some looks, since a scrape that is
+// under way holds more for a while.
+func (g *target) kept() int64 {
+	g.t.Helper()
+	least := g.usage().heap
+	for range 6 {
+		time.Sleep(time.Second)
+		least = min(least, g.usage().heap)
+	}
+	return least
+}
+
 func (g *target) memory(key string) int64 {
 	g.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", g.cmd.Process.Pid))
@@ -227,8 +286,12 @@ func (g *target) memory(key string) int64 {
 // forgetPeak lets the peak of the memory begin anew (proc(5), clear_refs).
 func (g *target) forgetPeak() {
 	g.t.Helper()
+	g.worst = g.peak()
 	require.NoError(g.t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", g.cmd.Process.Pid), []byte("5"), 0o600))
 }
+
+// peak is the most memory that was resident since the start.
+func (g *target) peak() int64 { return max(g.worst, g.memory("VmHWM")) }
 
 func (g *target) profiled(what string, value *regexp.Regexp) int64 {
 	g.t.Helper()

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -16,8 +15,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog/plogotlp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 
 // The answers that a door may give to any message: it is taken, or it is bad.
@@ -30,18 +27,16 @@ var (
 // TestMalformed sends a corpus of broken messages to every door of a gateway, and
 // of a shard.
 func TestMalformed(t *testing.T) {
-	t.Parallel()
 	for where, start := range fronts {
 		t.Run(where, func(t *testing.T) {
-			t.Parallel()
-			g := start(t, options{}).door
-			g.requireHonest("before")
+			f := start(t, options{})
+			g := f.door
+			name := "malformed" + map[string]string{"gateway": "", "shard": "_shard"}[where]
+			b := beside(t, f, name)
 			logs, err := plogotlp.NewExportRequestFromLogs(sampleLogs("bad")).MarshalProto()
 			require.NoError(t, err)
 			metrics := marshal(t, sample("bad"))
 			client := keepAlive(t)
-			before := g.usage()
-			g.forgetPeak()
 			sent := 0
 			for path, doors := range map[string]struct {
 				method    string
@@ -81,13 +76,9 @@ func TestMalformed(t *testing.T) {
 			}
 			assert.Equal(t, http.StatusNotFound, g.post(client, "/v1/traces", protobufType, metrics))
 			assert.Equal(t, codes.Unimplemented, status.Code(exportRaw(t.Context(), g.conn, tracesMethod, metrics)))
-			name := "hostile_malformed" + map[string]string{"gateway": "", "shard": "_shard"}[where]
-			figure.Fprint(os.Stdout, name+"_peak_rss_growth", float64(g.memory("VmHWM")-before.rss)/mib, "MiB", 500, true)
-			after := g.usage()
-			figure.Fprint(os.Stdout, name+"_log_bytes_per_push", float64(after.logged-before.logged)/float64(sent), "B", 50, true)
-			g.requireCalm(before, 16*mib, 50*sent)
-			g.requireHonest("after")
-			g.requireHonest("before")
+			grown(b, b.figure, 500)
+			bound(t, b.figure+"_log_bytes_per_push", float64(g.usage().logged-b.before[g].logged)/float64(sent), "B", 50)
+			b.endCalm(16*mib, 50*sent)
 		})
 	}
 }
@@ -113,10 +104,8 @@ func (g *target) status(method, target string) int {
 
 // TestMalformedQuestions asks the APIs what nobody should.
 func TestMalformedQuestions(t *testing.T) {
-	t.Parallel()
 	g := gateway(t, options{})
-	g.requireHonest("before")
-	before := g.usage()
+	b := beside(t, alone(g), "questions")
 	long := strings.Repeat("x", 100_000)
 	odd := []string{"", "%", "%zz", "%00", "\xff", "\"'<script>", "../../etc/passwd", "-1", "1e400", "999999999999999999999", "NaN", "a,b,,c", "null", "{}", long, url.QueryEscape(strings.Repeat("\x00", 1000))}
 	for _, base := range []string{
@@ -142,8 +131,7 @@ func TestMalformedQuestions(t *testing.T) {
 			}
 		}
 	}
-	g.requireCalm(before, 8*mib, 8192)
-	g.requireHonest("after")
+	b.endCalm(8*mib, 8192)
 }
 
 // escaped keeps what net/http would refuse to send from being sent as it is.

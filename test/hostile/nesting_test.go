@@ -3,8 +3,9 @@
 package hostile
 
 import (
+	"bytes"
 	"net/http"
-	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,21 +13,23 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+	"github.com/gpu-collector/gpu-collector/internal/nesting"
+)
+
+// The fields that lead to a list: the value of a resource's attribute, and the body of a
+// log record. Each is a level, and so is the message that it holds.
+var (
+	toAttribute = []protowire.Number{2, 1, 1, 1}
+	toBody      = []protowire.Number{5, 2, 2, 1}
 )
 
 // nested is a push whose one attribute is a list in a list in a list, as deep as
 // fits into so many bytes.
-func nested(size int) []byte {
-	// KeyValue.value, Resource.attributes, ResourceMetrics.resource, and the request's.
-	return lists(size, 2, 1, 1, 1)
-}
+func nested(size int) []byte { return lists(size, size, toAttribute) }
 
-// nestedBody is a push of logs with such a list as the body of a record.
-func nestedBody(size int) []byte { return lists(size, 5, 2, 2, 1) }
-
-// lists is a list in lists within messages, by the numbers of their fields.
-func lists(size int, within ...protowire.Number) []byte {
+// lists is a list in lists within messages, by the numbers of their fields: so many
+// levels below these, or as many as fit into so many bytes.
+func lists(size, levels int, within []protowire.Number) []byte {
 	// Written from the inside out, back to front.
 	buf := make([]byte, size+64)
 	at := len(buf)
@@ -36,9 +39,17 @@ func lists(size int, within ...protowire.Number) []byte {
 		at -= len(head)
 		copy(buf[at:], head)
 	}
-	for at > 96 {
-		wrap(1) // ArrayValue.values
-		wrap(5) // AnyValue.array_value
+	const values, arrayValue, nobodys = 1, 5, "\x78\x01"
+	at -= copy(buf[at-len(nobodys):], nobodys) // what is empty is no level
+	if levels%2 == 1 {
+		wrap(arrayValue)
+	}
+	for range levels / 2 {
+		if at <= 96 {
+			break
+		}
+		wrap(values)
+		wrap(arrayValue)
 	}
 	for _, field := range within {
 		wrap(field)
@@ -46,40 +57,82 @@ func lists(size int, within ...protowire.Number) []byte {
 	return buf[at:]
 }
 
-// TestDeepNesting sends lists in lists, up to what the receivers take: a decoder
-// that calls itself for each would run out of stack, and nothing recovers from
-// that.
-func TestDeepNesting(t *testing.T) {
-	t.Parallel()
-	g := gateway(t, options{})
-	g.requireHonest("before")
-	before := g.usage()
-	g.forgetPeak()
-	for _, size := range []int{10_000, 100_000, mib, 4 * mib, 16*mib - 100} {
-		for path, body := range map[string][]byte{"/v1/metrics": nested(size), "/v1/logs": nestedBody(size)} {
-			method := map[string]string{"/v1/metrics": metricsMethod, "/v1/logs": logsMethod}[path]
-			st := g.post(keepAlive(t), path, protobufType, body)
-			err := exportRaw(t.Context(), g.conn, method, body)
-			switch {
-			case len(body) <= 64<<10:
-				assert.Equal(t, http.StatusOK, st)
-				require.NoError(t, err)
-			case path == "/v1/logs":
-				assert.Equal(t, http.StatusBadRequest, st)
-				require.ErrorContains(t, err, "nested deeper than 100 levels")
-			default: // too long for an attribute before all
-				assert.Equal(t, http.StatusBadRequest, st)
-				require.ErrorContains(t, err, "too many attributes, or too long ones")
-			}
+// listsJSON is the same in JSON, of so many levels in all.
+func listsJSON(levels int, within string) []byte {
+	pieces := []string{`{"arrayValue":`, `{"values":`, `[`}
+	open := []byte(within)
+	for i := range levels - strings.Count(within, "{") - strings.Count(within, "[") - 1 {
+		open = append(open, pieces[i%3]...)
+	}
+	open = append(open, '{')
+	if bytes.HasSuffix(open, []byte(`"values":{`)) {
+		open[len(open)-1] = '['
+	}
+	for _, c := range slices.Backward(open) {
+		switch c {
+		case '{':
+			open = append(open, '}')
+		case '[':
+			open = append(open, ']')
 		}
 	}
-	figure.Fprint(os.Stdout, "hostile_nesting_peak_rss_growth", float64(g.memory("VmHWM")-before.rss)/mib, "MiB", 100, true)
-	// A parser that takes commas for brackets goes as deep.
-	commas := `{"resourceMetrics":[{"resource":{"attributes":[{"value":` + strings.Repeat(`,"arrayValue":,"values":,`, 600_000)
-	code, text := g.postText(keepAlive(t), "/v1/metrics", jsonType, []byte(commas))
-	assert.Equal(t, http.StatusBadRequest, code)
-	assert.Contains(t, text, "not well-formed JSON", "nobody has decoded it")
-	require.False(t, g.ended(), "it lives")
-	g.requireCalm(before, 8*mib, 4096)
-	g.requireHonest("after")
+	return open
+}
+
+// TestDeepNesting sends lists in lists: as many levels as the docs promise, one more,
+// and up to what fits into a message. A decoder that calls itself for each would run
+// out of stack, and nothing recovers from that.
+func TestDeepNesting(t *testing.T) {
+	const most, promise = nesting.MaxDepth, "nested deeper than 100 levels"
+	for where, start := range fronts {
+		t.Run(where, func(t *testing.T) {
+			f := start(t, options{})
+			g := f.door
+			b := beside(t, f, "nesting_"+where)
+			client := keepAlive(t)
+			check := func(levels int, path, contentType string, body []byte) {
+				t.Helper()
+				code, text := g.postText(client, path, contentType, body)
+				deep := levels > most
+				assert.Equal(t, map[bool]int{false: http.StatusOK, true: http.StatusBadRequest}[deep], code, "%s of %d levels, %s: %s", path, levels, contentType, text)
+				assert.Equal(t, deep, strings.Contains(text, promise), "%s of %d levels, %s: %s", path, levels, contentType, text)
+				if contentType == jsonType {
+					return
+				}
+				err := exportRaw(t.Context(), g.conn, map[string]string{"/v1/metrics": metricsMethod, "/v1/logs": logsMethod}[path], body)
+				if deep {
+					require.ErrorContains(t, err, promise)
+				} else {
+					require.NoError(t, err)
+				}
+			}
+			// Below 64 KiB nobody looks at protobuf, which is harmless then.
+			filler := append(unknown(nesting.Harmless), make([]byte, nesting.Harmless)...)[:nesting.Harmless]
+			for path, of := range map[string]struct {
+				to     []protowire.Number
+				toJSON string
+			}{
+				"/v1/metrics": {toAttribute, `{"resourceMetrics":[{"resource":{"attributes":[{"key":"k","value":`},
+				"/v1/logs":    {toBody, `{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":`},
+			} {
+				// The deepest has less than a resource's attributes may have.
+				for _, levels := range []int{most, most + 1, 15_000} {
+					check(levels, path, protobufType, append(lists(62_000, levels-len(of.to), of.to), filler...))
+				}
+				for _, levels := range []int{most, most + 1, 598_000} {
+					check(levels, path, jsonType, listsJSON(levels, of.toJSON))
+				}
+			}
+			for _, size := range []int{mib, 4 * mib, 16*mib - 100} {
+				check(size/10, "/v1/logs", protobufType, lists(size, size, toBody))
+			}
+			grown(b, b.figure, 100)
+			// A parser that takes commas for brackets goes as deep.
+			commas := `{"resourceMetrics":[{"resource":{"attributes":[{"value":` + strings.Repeat(`,"arrayValue":,"values":,`, 600_000)
+			code, text := g.postText(client, "/v1/metrics", jsonType, []byte(commas))
+			assert.Equal(t, http.StatusBadRequest, code)
+			assert.Contains(t, text, "not well-formed JSON", "nobody has decoded it")
+			b.endCalm(8*mib, 4096)
+		})
+	}
 }

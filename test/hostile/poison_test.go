@@ -5,7 +5,6 @@ package hostile
 import (
 	"fmt"
 	"math"
-	"os"
 	"strconv"
 	"testing"
 	"time"
@@ -13,8 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric"
-
-	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 
 // TestPoisonedScores has six of twenty nodes lie about themselves; each way to lie
@@ -23,11 +20,10 @@ import (
 // scores from 0.95 to 0.98 it is at least the lowest of them less
 // max(2*1.4826*0.03, min_gap), and at most the highest less min_gap.
 func TestPoisonedScores(t *testing.T) {
-	t.Parallel()
 	const nodes, bad, lowest, spread, minGap = 20, 6, 0.95, 0.03, 0.05
 	low, high := lowest-2*1.4826*spread, lowest+spread-minGap
-	// Nobody falls silent because the machine is slow.
-	g := gateway(t, options{overlay: "\nprocessors: {straggler: {ttl_multiplier: 60}}\n"})
+	g := gateway(t, options{})
+	b := beside(t, alone(g), "poison")
 	ways := map[string]func(tick, i int, threshold float64) float64{
 		"honest":   func(_, i int, _ float64) float64 { return lowest + spread*float64(i)/bad },
 		"zero":     func(int, int, float64) float64 { return 0 },
@@ -101,6 +97,6 @@ func TestPoisonedScores(t *testing.T) {
 	})
 	require.Len(t, thresholds, len(ways))
 	assert.Positive(t, moved, "liars move it, but not far")
-	assert.LessOrEqual(t, moved, high-low)
-	figure.Fprint(os.Stdout, "hostile_poison_threshold_moved", moved, "1", high-low, true)
+	bound(t, "hostile_poison_threshold_moved", moved, "1", high-low)
+	b.end()
 }

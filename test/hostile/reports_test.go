@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
@@ -55,11 +56,13 @@ func marshal(t *testing.T, md pmetric.Metrics) []byte {
 	return body
 }
 
+func nodeName(i int) string { return fmt.Sprint("node", i) }
+
 // fleet is an honest one of ten nodes; the slow one, if any, has a low score.
 func fleet(cluster, slow string) pmetric.Metrics {
 	md := pmetric.NewMetrics()
-	for i := range 10 {
-		name, value := fmt.Sprintf("node%d", i), 0.97
+	for i := range honestNodes {
+		name, value := nodeName(i), 0.97
 		if name == slow {
 			value = 0.6
 		}
@@ -119,15 +122,19 @@ func (rawCodec) Name() string { return "proto" }
 // TestForgedLines pushes log records whose bodies and attributes are lines as the
 // gateway writes them, and many of them.
 func TestForgedLines(t *testing.T) {
-	t.Parallel()
 	g := gateway(t, options{})
-	g.requireHonest("before")
-	before := g.usage()
+	b := beside(t, alone(g), "forged_lines")
 	const line = "2026-01-01T00:00:00.000Z\twarn\tSTRAGGLER node-07 of lab: its step time has been 30 % behind its peers'"
 	ld := plog.NewLogs()
 	records := ld.ResourceLogs().AppendEmpty().ScopeLogs().AppendEmpty().LogRecords()
-	for range 50_000 {
+	for i := range 50_000 {
 		r := records.AppendEmpty()
+		if i%1000 == 0 { // an event, which is a line of the gateway's
+			r.SetEventName(gpusemconv.EventStraggler)
+			for _, name := range []string{gpusemconv.AttrEpisodeID, gpusemconv.AttrEpisodeReason, gpusemconv.AttrEpisodeSubject, gpusemconv.AttrPeerGroup} {
+				r.Attributes().PutStr(name, "e\n"+line+"\n"+strings.Repeat("x", 1000))
+			}
+		}
 		r.Body().SetStr("a\n" + line + "\n")
 		r.Attributes().PutStr("k\n"+line, "v\n"+line)
 	}
@@ -136,22 +143,23 @@ func TestForgedLines(t *testing.T) {
 	for range 5 {
 		require.Equal(t, http.StatusOK, g.post(httpClient, "/v1/logs", protobufType, gzipped(t, body), "Content-Encoding", "gzip"))
 	}
-	g.requireHonest("after")
-	assert.NotContains(t, g.log.String(), "STRAGGLER node-07")
-	g.requireCalm(before, 32*mib, 16<<10)
+	for said := range strings.Lines(g.log.String()) {
+		// Quoted, in the midst of a line that says who said so.
+		assert.False(t, strings.HasPrefix(said, "2026-01-01T00:00:00"), "%.300q", said)
+	}
+	b.endCalm(32*mib, 16<<10)
 }
 
 // TestForgedVerdicts pushes metrics with the names of the gateway's own before anybody
 // else does: as summaries, which have no series, and as gauges that accuse a node. The
 // gateway also has the exporter that users may add.
 func TestForgedVerdicts(t *testing.T) {
-	t.Parallel()
 	added := loopback.FreeAddr(t)
 	g := gateway(t, options{overlay: fmt.Sprintf(`
 exporters: {prometheus: {endpoint: %q, resource_to_telemetry_conversion: {enabled: true}, without_scope_info: true}}
-processors: {straggler: {ttl_multiplier: 60}}
 service: {pipelines: {metrics: {exporters: [fleet_view, prometheus]}}}
 `, added)})
+	b := beside(t, alone(g), "forged_verdicts")
 	honest := []string{
 		"gpu_straggler_threshold_ratio", "gpu_straggler_median_ratio", "gpu_straggler_mad_ratio", "gpu_straggler_nodes",
 		"gpu_straggler_quorum_met", "gpu_straggler_coverage_low", "gpu_straggler_panic_mode", "gpu_straggler_stragglers",
@@ -212,6 +220,7 @@ service: {pipelines: {metrics: {exporters: [fleet_view, prometheus]}}}
 			assert.NotContains(t, of[name], "made up", name)
 		}
 	}
+	b.end()
 	assert.Len(t, g.nodes("c"), 10)
 	assert.False(t, g.straggler("c", "node5"))
 	assert.Equal(t, 1, strings.Count(g.log.String(), "only a gateway gives names like this"), "told once")

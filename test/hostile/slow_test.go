@@ -41,7 +41,6 @@ type slowly struct {
 // gRPC's own limit for a connection without so much as its preface is 120 s and no
 // key of the receiver's: those are held and not waited for.
 func TestSlowSenders(t *testing.T) {
-	t.Parallel()
 	g := gateway(t, options{overlay: `
 receivers:
   otlp:
@@ -50,8 +49,7 @@ receivers:
       grpc: {keepalive: {server_parameters: {max_connection_age: 5s, max_connection_age_grace: 1s}}}
 extensions: {admission: {receive_timeout: 3s}}
 `})
-	g.requireHonest("before")
-	before := g.usage()
+	b := beside(t, alone(g), "slow")
 	var limit syscall.Rlimit
 	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
 	each := int(min(limit.Cur/2, 4000)) / 8
@@ -88,11 +86,8 @@ extensions: {admission: {receive_timeout: 3s}}
 		}
 	}
 	held := float64(len(all) + len(silent))
-	start := time.Now()
-	g.requireHonest("meanwhile")
 	figure.Fprint(os.Stdout, "hostile_slow_connections", held, "connections", 1000, false)
-	figure.Fprint(os.Stdout, "hostile_slow_first_threshold", time.Since(start).Seconds(), "s", 10, true)
-	figure.Fprint(os.Stdout, "hostile_slow_rss_per_connection", float64(g.memory("VmRSS")-before.rss)/held/1024, "KiB", 100, true)
+	bound(t, "hostile_slow_rss_per_connection", float64(g.memory("VmRSS")-b.before[g].rss)/held/1024, "KiB", 100)
 	// The longest of the limits is 7 s.
 	over := time.After(deadline)
 	longest := time.Duration(0)
@@ -113,12 +108,11 @@ extensions: {admission: {receive_timeout: 3s}}
 		// Each in its own cluster, so that all get some permits.
 		assert.True(t, kinds[what].verdict == nil || v[late] > each/20, "%s: %v", what, v)
 	}
-	figure.Fprint(os.Stdout, "hostile_slow_longest_held", longest.Seconds(), "s", 30, true)
+	bound(t, "hostile_slow_longest_held", longest.Seconds(), "s", 30)
 	for _, s := range silent {
 		_ = s.conn.Close()
 	}
-	g.requireCalm(before, 16*mib, 16<<10)
-	g.requireHonest("after")
+	b.endCalm(16*mib, 16<<10)
 }
 
 // slowSender is a connection that the server is to end.
@@ -254,11 +248,8 @@ func callHeaders(block *bytes.Buffer, enc *hpack.Encoder, more ...hpack.HeaderFi
 
 // TestFloods sends frames without end over HTTP/2.
 func TestFloods(t *testing.T) {
-	t.Parallel()
 	g := gateway(t, options{})
-	g.requireHonest("before")
-	before := g.usage()
-	g.forgetPeak()
+	b := beside(t, alone(g), "floods")
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
 	head := func(more ...hpack.HeaderField) []byte { return callHeaders(&block, enc, more...) }
@@ -305,20 +296,16 @@ func TestFloods(t *testing.T) {
 			for i := 0; i < 20_000 && err == nil; i++ {
 				err = flood(f, i) // until it hangs up, or has had enough
 			}
-			g.requireHonest("during")
 		})
 	}
-	figure.Fprint(os.Stdout, "hostile_floods_peak_rss_growth", float64(g.memory("VmHWM")-before.rss)/mib, "MiB", 300, true)
-	g.requireCalm(before, 16*mib, 64<<10)
-	g.requireHonest("after")
+	grown(b, b.figure, 300)
+	b.endCalm(16*mib, 64<<10)
 }
 
 // TestHeaderFlood sends headers by the thousand, and names that nobody has.
 func TestHeaderFlood(t *testing.T) {
-	t.Parallel()
 	g := gateway(t, options{})
-	g.requireHonest("before")
-	before := g.usage()
+	b := beside(t, alone(g), "headers")
 	client, body := keepAlive(t), marshal(t, fleet("flood", ""))
 	var many []string
 	for i := range 3000 {
@@ -331,19 +318,17 @@ func TestHeaderFlood(t *testing.T) {
 			"gpu-group", fmt.Sprintf(`"g%d"`, i), "gpu-cluster", "another", "gpu-group", "\xff", "gpu-node", strings.Repeat("n", 1000))
 		require.Equal(t, http.StatusOK, code)
 	}
-	g.requireCalm(before, 8*mib, 4096)
-	g.requireHonest("after")
+	b.endCalm(8*mib, 4096)
 }
 
 // TestTimes replays reports, old ones after new ones, and some from other
 // centuries: none of it may hold up what comes after, or hide a straggler.
 func TestTimes(t *testing.T) {
-	t.Parallel()
 	for name, start := range fronts {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			f := start(t, options{})
 			g := f.door
+			b := beside(t, f, "times_"+name)
 			g.requireHonest("c")
 			at := func(ts pcommon.Timestamp, value float64) pmetric.Metrics {
 				md := fleet("c", "")
@@ -386,6 +371,7 @@ func TestTimes(t *testing.T) {
 				require.NoError(t, err)
 				return f.view.straggler("c", "node7")
 			})
+			b.end()
 			assert.False(t, f.view.straggler("c", "node1"))
 			assert.Len(t, f.view.nodes("c"), 10)
 		})

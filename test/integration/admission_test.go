@@ -99,7 +99,7 @@ service:
 		return err
 	}
 	inUse := func(want float64) {
-		eventually(t, startDeadline, fmt.Sprintf("%v permits in use", want), func() bool {
+		eventually(t, fmt.Sprintf("%v permits in use", want), func() bool {
 			return scrape(t, ports.telemetry).is(want, "otelcol_extension_admission_permits_in_use", nil)
 		})
 	}

@@ -89,7 +89,7 @@ func TestMutualTLS(t *testing.T) {
 		env:     []string{"GPU_COLLECTOR_TLS=" + ca.issue(), "GPU_COLLECTOR_GATEWAY=" + ports.grpc},
 	})
 	app := grpcClient(t, below.grpc)
-	eventually(t, 30*time.Second, "what the agent takes is at the gateway", func() bool {
+	eventually(t, "what the agent takes is at the gateway", func() bool {
 		md := pmetric.NewMetrics()
 		gauge(node(md, "secure", nil), "gpu.app.step.duration", "s", 2)
 		_, err := app.Export(t.Context(), pmetricotlp.NewExportRequestFromMetrics(md))
@@ -168,7 +168,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 	fleet := pmetric.NewMetrics()
 	healthyFleet(fleet, "lab")
 	asked := metadata.AppendToOutgoingContext(lab, "gpu-cluster", "lab", "gpu-group", `"default"`)
-	eventually(t, 20*time.Second, "the tenant has its threshold", func() bool {
+	eventually(t, "the tenant has its threshold", func() bool {
 		var header metadata.MD
 		_, err := g.client.Export(asked, pmetricotlp.NewExportRequestFromMetrics(fleet), grpc.Header(&header))
 		require.NoError(t, err)
@@ -253,7 +253,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 		}
 		_, err = events.Export(who.ctx, plogotlp.NewExportRequestFromLogs(ld))
 		require.NoError(t, err)
-		eventually(t, 20*time.Second, "the episode of "+who.cluster+" is shown", func() bool { return shown(who.cluster) != nil })
+		eventually(t, "the episode of "+who.cluster+" is shown", func() bool { return shown(who.cluster) != nil })
 	}
 	if kept := shown("lab"); assert.NotNil(t, kept) {
 		assert.True(t, kept.Open)
@@ -282,7 +282,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 	}
 
 	// The true values are still there.
-	eventually(t, 20*time.Second, "the tenant's own push is shown", func() bool {
+	eventually(t, "the tenant's own push is shown", func() bool {
 		return scrape(t, ports.prom).is(0.9, "gpu_node_health_score_ratio", labels{"k8s_cluster_name": "evil", "host_name": "e0"})
 	})
 	s := scrape(t, ports.prom)

@@ -192,12 +192,12 @@ func TestExpressionsReturnData(t *testing.T) {
 			}
 			m := regexp.MustCompile(`^label_values\((.*), (\w+)\)$`).FindStringSubmatch(v.Definition)
 			require.NotNil(t, m, "%s: %s", file, v.Definition)
-			eventually(t, 30*time.Second, file+": there is something to choose for "+v.Name, func() bool {
+			eventually(t, file+": there is something to choose for "+v.Name, func() bool {
 				return len(labelValues(t, prom, m[2], fleet.substitute(m[1]))) > 0
 			})
 		}
 	}
-	eventually(t, 30*time.Second, "the first Xid is there", func() bool {
+	eventually(t, "the first Xid is there", func() bool {
 		n, err := instantQuery(t, prom, "hw_gpu_xid_events_total")
 		require.NoError(t, err)
 		return n > 0
@@ -211,7 +211,7 @@ func TestExpressionsReturnData(t *testing.T) {
 		require.NoError(t, err, where)
 		return slices.ContainsFunc(metricsOf(expr), func(name string) bool { _, ok := onlyUnderFaults[name]; return ok })
 	})
-	if !within(40*time.Second, func() bool {
+	if !inTime(func() bool {
 		maps.DeleteFunc(missing, func(where, expr string) bool {
 			n, err := instantQuery(t, prom, expr)
 			require.NoError(t, err, where)
@@ -228,7 +228,7 @@ func TestExpressionsReturnData(t *testing.T) {
 	// the durations; here they have not passed.
 	want := []string{"GPUGatewayRefusing", "GPULost", "GPUMissing", "GPUReadingsFail", "GPUStraggler", "GPUUnhealthy", "GPUXid"}
 	var told []string
-	if !within(20*time.Second, func() bool { told = pendingAlerts(t, prom); return slices.Equal(told, want) }) {
+	if !inTime(func() bool { told = pendingAlerts(t, prom); return slices.Equal(told, want) }) {
 		assert.Equal(t, want, told)
 	}
 

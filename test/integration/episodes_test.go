@@ -159,7 +159,7 @@ func startAgent(t *testing.T, gp gatewayPorts, cluster string) agentPorts {
 // awaitWarm waits until the nodes of a cluster are compared by their throughput.
 func awaitWarm(t *testing.T, gp gatewayPorts, cluster string) {
 	t.Helper()
-	eventually(t, 30*time.Second, cluster+" is compared", func() bool {
+	eventually(t, cluster+" is compared", func() bool {
 		_, ok := scrape(t, gp.prom).value("gpu_straggler_signal_median_ratio", labels{"k8s_cluster_name": cluster, "gpu_signal": "throughput"})
 		return ok
 	})
@@ -177,12 +177,12 @@ func TestAnEpisodeIsToldFromItsBeginningToItsEnd(t *testing.T) {
 	awaitWarm(t, gp, "one")
 	// Longer than it takes to accuse anybody.
 	healthy := time.Now()
-	eventually(t, 10*time.Second, "a while passes", func() bool { return time.Since(healthy) > 4*time.Second })
+	eventually(t, "a while passes", func() bool { return time.Since(healthy) > 4*time.Second })
 	require.Empty(t, store.phases("one"), "nobody is slow")
 
 	began := time.Now()
 	f.set(5, map[int]float64{5: 0.16})
-	eventually(t, 20*time.Second, "the onset", func() bool { return len(store.phases("one")) > 0 })
+	eventually(t, "the onset", func() bool { return len(store.phases("one")) > 0 })
 	t.Logf("told after %s", time.Since(began).Round(time.Millisecond))
 	onset := store.episodesOf("one")[0]
 	assert.Equal(t, plog.SeverityNumberWarn, onset.SeverityNumber())
@@ -195,7 +195,7 @@ func TestAnEpisodeIsToldFromItsBeginningToItsEnd(t *testing.T) {
 	}
 	since, err := time.Parse(time.RFC3339, fmt.Sprint(attribute(onset, "gpu.straggler.since")))
 	require.NoError(t, err)
-	assert.WithinRange(t, since, began.Add(-time.Second), began.Add(2*time.Second))
+	assert.WithinRange(t, since, began.Add(-time.Second), onset.Timestamp().AsTime())
 	assert.InDelta(t, 0.16, attribute(onset, "gpu.straggler.gap"), 0.04)
 	assert.InDelta(t, 0.16*64, attribute(onset, "gpu.straggler.gpu_hours_lost_per_hour"), 0.04*64)
 	assert.Greater(t, attribute(onset, "gpu.straggler.confidence"), 0.6)
@@ -203,9 +203,9 @@ func TestAnEpisodeIsToldFromItsBeginningToItsEnd(t *testing.T) {
 	require.NotEmpty(t, evidence)
 	assert.Regexp(t, `^fact=hw_thermal value=1 peers=0 unit=1 since=\d{4}-\d\d-\d\dT[\d:.]+Z gpu=GPU-5-0$`, evidence[0])
 	assert.Contains(t, onset.Body().Str(), "STRAGGLER n5: its throughput has been ")
-	gateway.waitLog(1, 5*time.Second, "STRAGGLER n5: ", "reason hw_thermal of GPU-5-0", `"episode": "`+fmt.Sprint(attribute(onset, "gpu.straggler.episode.id"))+`"`)
+	gateway.waitLog(1, "STRAGGLER n5: ", "reason hw_thermal of GPU-5-0", `"episode": "`+fmt.Sprint(attribute(onset, "gpu.straggler.episode.id"))+`"`)
 
-	eventually(t, 20*time.Second, "the agent takes n5 for a straggler too", func() bool {
+	eventually(t, "the agent takes n5 for a straggler too", func() bool {
 		s := scrape(t, ap.prom)
 		return s.is(1, "gpu_agent_straggler", labels{"host_name": "n5"})
 	})
@@ -216,18 +216,18 @@ func TestAnEpisodeIsToldFromItsBeginningToItsEnd(t *testing.T) {
 	assert.Greater(t, suspicion, 1.0)
 
 	f.set(5, map[int]float64{5: 0.45})
-	eventually(t, 20*time.Second, "the change of severity", func() bool { return len(store.phases("one")) > 1 })
+	eventually(t, "the change of severity", func() bool { return len(store.phases("one")) > 1 })
 	worse := store.episodesOf("one")[1]
 	assert.Equal(t, plog.SeverityNumberError, worse.SeverityNumber())
 	assert.Equal(t, "critical", attribute(worse, "gpu.straggler.severity"))
 
 	f.set(-1, nil)
-	eventually(t, 30*time.Second, "the end", func() bool { return len(store.phases("one")) > 2 })
+	eventually(t, "the end", func() bool { return len(store.phases("one")) > 2 })
 	end := store.episodesOf("one")[2]
 	assert.Equal(t, plog.SeverityNumberInfo, end.SeverityNumber())
 	assert.Equal(t, "recovered", attribute(end, "gpu.straggler.cause"))
-	assert.InDelta(t, time.Since(since).Seconds(), attribute(end, "gpu.straggler.duration"), 2)
-	eventually(t, 20*time.Second, "the agent agrees", func() bool {
+	assert.InDelta(t, end.Timestamp().AsTime().Sub(since).Seconds(), attribute(end, "gpu.straggler.duration"), 1)
+	eventually(t, "the agent agrees", func() bool {
 		return scrape(t, ap.prom).is(0, "gpu_agent_straggler", labels{"host_name": "n5"})
 	})
 
@@ -252,12 +252,12 @@ func TestAMassFaultIsOneEvent(t *testing.T) {
 	awaitWarm(t, gp, "mass")
 	awaitWarm(t, gp, "well")
 	warm := time.Now()
-	eventually(t, 10*time.Second, "a while passes", func() bool { return time.Since(warm) > 3*time.Second })
+	eventually(t, "a while passes", func() bool { return time.Since(warm) > 3*time.Second })
 
 	mass.set(-1, map[int]float64{1: 0.3, 3: 0.3, 6: 0.3})
-	eventually(t, 20*time.Second, "the incident", func() bool { return len(store.phases("mass")) > 0 })
+	eventually(t, "the incident", func() bool { return len(store.phases("mass")) > 0 })
 	told := time.Now()
-	eventually(t, 10*time.Second, "a while passes", func() bool { return time.Since(told) > 3*time.Second })
+	eventually(t, "a while passes", func() bool { return time.Since(told) > 3*time.Second })
 	require.Equal(t, []string{"group onset"}, store.phases("mass"))
 	incident := store.episodesOf("mass")[0]
 	assert.Equal(t, []any{"n1", "n3", "n6"}, attribute(incident, "gpu.straggler.nodes"))
@@ -266,7 +266,7 @@ func TestAMassFaultIsOneEvent(t *testing.T) {
 	assert.True(t, scrape(t, gp.prom).is(1, "gpu_straggler_incident", labels{"k8s_cluster_name": "mass", "gpu_peer_group": "job/worker"}))
 
 	mass.set(-1, nil)
-	eventually(t, 30*time.Second, "its end", func() bool { return len(store.phases("mass")) > 1 })
+	eventually(t, "its end", func() bool { return len(store.phases("mass")) > 1 })
 	assert.Equal(t, []string{"group onset", "group end"}, store.phases("mass"))
 	assert.Empty(t, store.phases("well"), "nobody is slow there")
 }
@@ -280,14 +280,14 @@ func TestAGatewayThatRestartsFindsTheStragglerAgain(t *testing.T) {
 	f.run(t, ap.grpc)
 	awaitWarm(t, gp, "again")
 	f.set(2, map[int]float64{2: 0.3})
-	eventually(t, 20*time.Second, "the onset", func() bool { return len(store.phases("again")) == 1 })
+	eventually(t, "the onset", func() bool { return len(store.phases("again")) == 1 })
 	gateway.kill()
 	gateway.restart()
 	back := time.Now()
-	eventually(t, 30*time.Second, "the straggler is found again", func() bool { return len(store.phases("again")) == 2 })
+	eventually(t, "the straggler is found again", func() bool { return len(store.phases("again")) == 2 })
 	t.Logf("found again %s after the gateway", time.Since(back).Round(time.Millisecond))
 	f.set(-1, nil)
-	eventually(t, 30*time.Second, "its end", func() bool { return len(store.phases("again")) == 3 })
+	eventually(t, "its end", func() bool { return len(store.phases("again")) == 3 })
 	assert.Equal(t, []string{"node onset", "node onset", "node end"}, store.phases("again"))
 	var ids []any
 	for _, lr := range store.episodesOf("again") {

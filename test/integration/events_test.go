@@ -97,7 +97,7 @@ exporters:
 extensions:
   file_storage: {directory: %q, create_directory: true}
 service:
-  extensions: [straggler_threshold, healthcheckv2, file_storage]
+  extensions: [admission, straggler_threshold, healthcheckv2, file_storage]
   pipelines:
     metrics: {receivers: [nvml, otlp]}
     logs: {receivers: [nvml]}
@@ -114,7 +114,7 @@ service:
 // awaitKept waits until the storage has the text.
 func (n *eventNode) awaitKept(text string) {
 	n.t.Helper()
-	eventually(n.t, 20*time.Second, "the storage has "+text, func() bool {
+	eventually(n.t, "the storage has "+text, func() bool {
 		files, err := filepath.Glob(n.storage + "/*nvml*")
 		require.NoError(n.t, err)
 		return slices.ContainsFunc(files, func(file string) bool {
@@ -126,7 +126,7 @@ func (n *eventNode) awaitKept(text string) {
 
 func (n *eventNode) awaitHealth(uuid, state string) {
 	n.t.Helper()
-	eventually(n.t, 20*time.Second, uuid+" is "+state, func() bool {
+	eventually(n.t, uuid+" is "+state, func() bool {
 		return scrape(n.t, n.prom).is(1, "hw_gpu_health_state_ratio", labels{"hw_id": uuid, "state": state})
 	})
 }
@@ -156,7 +156,7 @@ service: {telemetry: {metrics: {level: none}}}
 	uuid := fakenvml.UUID(0)
 	n.state.XID(0, 48)
 	n.write()
-	eventually(t, 20*time.Second, "both records are at the log store", func() bool {
+	eventually(t, "both records are at the log store", func() bool {
 		return len(store.named("hw.gpu.xid", uuid)) == 1 && len(store.named("hw.gpu.health.change", uuid)) == 1
 	})
 	xid := store.named("hw.gpu.xid", uuid)[0]
@@ -176,11 +176,11 @@ service: {telemetry: {metrics: {level: none}}}
 	gateway.stop()
 	n.state.XID(1, 13)
 	n.write()
-	eventually(t, 20*time.Second, "the Xid is counted", func() bool {
+	eventually(t, "the Xid is counted", func() bool {
 		return scrape(t, n.prom).is(1, "hw_gpu_xid_events_total", labels{"hw_id": fakenvml.UUID(1), "gpu_xid_code": "13"})
 	})
 	gateway.restart()
-	eventually(t, 60*time.Second, "the Xid waited for the gateway", func() bool {
+	eventually(t, "the Xid waited for the gateway", func() bool {
 		return len(store.named("hw.gpu.xid", fakenvml.UUID(1))) == 1
 	})
 }
@@ -208,10 +208,10 @@ func TestHealthSurvivesAKill(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(n.acknowledge, []byte("GPU-0\nnonsense 1 2\n"+uuid+" 48\n"), 0o600))
 	n.awaitHealth(uuid, "healthy")
-	n.waitLog(1, 10*time.Second, "a line of the file of acknowledgements is not understood", "line 2")
-	n.waitLog(1, 10*time.Second, "a GPU that is acknowledged is not known", `"gpu": "GPU-0"`)
+	n.waitLog(1, "a line of the file of acknowledgements is not understood", "line 2")
+	n.waitLog(1, "a GPU that is acknowledged is not known", `"gpu": "GPU-0"`)
 	assert.NoFileExists(t, n.acknowledge)
-	eventually(t, 10*time.Second, "the acknowledgement is at the log store", func() bool {
+	eventually(t, "the acknowledgement is at the log store", func() bool {
 		changes := store.named("hw.gpu.health.change", uuid)
 		if len(changes) != 2 {
 			return false

@@ -53,7 +53,7 @@ service:
 		return got
 	}
 	var mine, theirs *promparse.Exposed
-	if !within(20*time.Second, func() bool { // the gateway's own ticks come between two scrapes
+	if !inTime(func() bool { // the gateway's own ticks come between two scrapes
 		mine, theirs = read(ports.prom), read(other)
 		return len(mine.Series) > 6*400 && maps.Equal(mine.Series, theirs.Series)
 	}) {

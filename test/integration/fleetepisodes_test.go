@@ -45,7 +45,7 @@ func TestFleetViewSaysWhyANodeIsSlow(t *testing.T) {
 		getJSON(t, url+"/stragglers?limit=3", &ranking)
 		return len(episodes.Episodes) > 0 && len(ranking.Stragglers) == 3 && ranking.Stragglers[0].Straggler && ranking.Stragglers[0].Rank != nil
 	}
-	eventually(t, 30*time.Second, "the episode, the verdict and the rank", found)
+	eventually(t, "the episode, the verdict and the rank", found)
 	ep := episodes.Episodes[0]
 	assert.Equal(t,
 		[]string{"node", "view", "job/worker", "n5", "throughput", "major", "hw_thermal", "check_cooling", "GPU-5-0"},
@@ -79,7 +79,7 @@ func TestFleetViewSaysWhyANodeIsSlow(t *testing.T) {
 	gateway.kill()
 	gateway.restart()
 	back := time.Now()
-	eventually(t, 30*time.Second, "the gateway listens", func() bool {
+	eventually(t, "the gateway listens", func() bool {
 		conn, err := net.Dial("tcp", gp.fleet)
 		if err != nil {
 			return false
@@ -88,7 +88,7 @@ func TestFleetViewSaysWhyANodeIsSlow(t *testing.T) {
 	})
 	// One push and one comparison later.
 	var nodes fleetapi.NodePage
-	eventually(t, 20*time.Second, "all nodes are back, GPUs and signals too", func() bool {
+	eventually(t, "all nodes are back, GPUs and signals too", func() bool {
 		getJSON(t, url+"/nodes?gpus=true", &nodes)
 		whole := 0
 		for _, n := range nodes.Nodes {
@@ -99,7 +99,7 @@ func TestFleetViewSaysWhyANodeIsSlow(t *testing.T) {
 		return whole == 8
 	})
 	t.Logf("whole %s after the restart", time.Since(back).Round(time.Millisecond))
-	eventually(t, 30*time.Second, "the straggler is found again", found)
+	eventually(t, "the straggler is found again", found)
 	require.Len(t, episodes.Episodes, 1, "one node, one open episode")
 	again := episodes.Episodes[0]
 	assert.NotEqual(t, ep.ID, again.ID)
@@ -108,7 +108,7 @@ func TestFleetViewSaysWhyANodeIsSlow(t *testing.T) {
 	assertSlowNode(t, &node)
 
 	f.set(-1, nil)
-	eventually(t, 30*time.Second, "its end", func() bool {
+	eventually(t, "its end", func() bool {
 		getJSON(t, url+"/episodes", &episodes)
 		return len(episodes.Episodes) > 0 && !episodes.Episodes[0].Open
 	})
@@ -169,7 +169,7 @@ func TestFleetViewKnowsANodeByItsOwnWord(t *testing.T) {
 	}
 	url := "http://" + gp.fleet + "/api/v1/nodes/n2"
 	var n fleetapi.Node
-	eventually(t, 20*time.Second, "the node is judged", func() bool {
+	eventually(t, "the node is judged", func() bool {
 		push()
 		if get(t, url).status != http.StatusOK {
 			return false
@@ -177,7 +177,7 @@ func TestFleetViewKnowsANodeByItsOwnWord(t *testing.T) {
 		getJSON(t, url, &n)
 		return n.Suspicion != nil
 	})
-	eventually(t, 8*time.Second, "it is as old as its last push", func() bool {
+	eventually(t, "it is as old as its last push", func() bool {
 		getJSON(t, url, &n)
 		return n.AgeSeconds >= 3
 	})

@@ -26,7 +26,7 @@ func TestFleetViewShowsANode(t *testing.T) {
 	url := "http://" + n.fleet + "/api/v1"
 
 	var nodes fleetapi.NodePage
-	eventually(t, 20*time.Second, "the node is there with its GPUs", func() bool {
+	eventually(t, "the node is there with its GPUs", func() bool {
 		getJSON(t, url+"/nodes?gpus=true", &nodes)
 		return len(nodes.Nodes) == 1 && len(nodes.Nodes[0].GPUs) == gpus && nodes.Nodes[0].Group != ""
 	})
@@ -52,7 +52,7 @@ func TestFleetViewShowsANode(t *testing.T) {
 	assert.Equal(t, fleetapi.EventSnapshot, first.name)
 	const hot = 83
 	require.NoError(t, n.state.SetGPU(3, "temperature", hot).Write(n.stateFile))
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(patience)
 	for seen := false; !seen; {
 		select {
 		case e := <-events:

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -201,7 +200,7 @@ func TestEachNodeStaysWithItsGateway(t *testing.T) {
 // pushUntil pushes until the condition holds.
 func (s *gatewaySet) pushUntil(what string, condition func() bool) {
 	s.t.Helper()
-	eventually(s.t, 30*time.Second, what, func() bool {
+	eventually(s.t, what, func() bool {
 		s.push()
 		return condition()
 	})

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -56,7 +55,7 @@ func (g *target) requireFleet(cluster string) {
 	g.t.Helper()
 	md := pmetric.NewMetrics()
 	healthyFleet(md, cluster)
-	eventually(g.t, 20*time.Second, "the threshold of "+cluster, func() bool {
+	eventually(g.t, "the threshold of "+cluster, func() bool {
 		var header metadata.MD
 		ctx := metadata.AppendToOutgoingContext(g.t.Context(), "gpu-cluster", cluster, "gpu-group", `"default"`)
 		_, err := g.client.Export(ctx, pmetricotlp.NewExportRequestFromMetrics(md), grpc.Header(&header))
@@ -127,7 +126,7 @@ processors:
 		require.NoError(t, g.push(t.Context(), md))
 		// The valid part of this one push makes a threshold; the nodes with a
 		// bad score are known, but count for nothing.
-		eventually(t, 10*time.Second, "the mixed push counts", func() bool {
+		eventually(t, "the mixed push counts", func() bool {
 			s := scrape(t, g.prom)
 			wide := labels{"k8s_cluster_name": "mixed", "gpu_peer_group": ""}
 			return s.is(6, "gpu_straggler_nodes", wide.and(labels{"gpu_node_state": "active"})) &&
@@ -169,7 +168,7 @@ processors:
 		p.Attributes().PutStr("gpu.node.state", "on fire")
 		healthyFleet(md, "odd")
 		require.NoError(t, g.push(t.Context(), md))
-		eventually(t, 10*time.Second, "the rest counts", func() bool {
+		eventually(t, "the rest counts", func() bool {
 			return scrape(t, g.prom).is(0.97, "gpu_straggler_median_ratio", labels{"k8s_cluster_name": "odd", "gpu_peer_group": ""})
 		})
 	})
@@ -224,7 +223,7 @@ processors:
 		require.NoError(t, g.push(t.Context(), fleet))
 		require.NoError(t, g.push(t.Context(), md))
 		assert.Greater(t, g.rejected("max_groups")+g.rejected("cluster_groups"), 400.0)
-		eventually(t, 10*time.Second, "the groups that fit are compared", func() bool {
+		eventually(t, "the groups that fit are compared", func() bool {
 			n := len(scrape(t, g.prom)["gpu_straggler_stragglers"])
 			require.LessOrEqual(t, n, 600+8)
 			return n > 200 // half of what the other clusters leave

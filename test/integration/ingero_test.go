@@ -149,7 +149,7 @@ func (g *ingeroGateway) node(cluster string, n ingeroNode) {
 func (g *ingeroGateway) awaitNodes(cluster string, want map[string]float64) scraped {
 	g.t.Helper()
 	var s scraped
-	eventually(g.t, 10*time.Second, fmt.Sprintf("nodes of %s are %v", cluster, want), func() bool {
+	eventually(g.t, fmt.Sprintf("nodes of %s are %v", cluster, want), func() bool {
 		s = scrape(g.t, g.prom)
 		got := s.by("gpu_straggler_nodes", "gpu_node_state", labels{"k8s_cluster_name": cluster, "gpu_peer_group": ""})
 		for state, n := range want {
@@ -260,7 +260,7 @@ func TestIngeroAgents(t *testing.T) {
 	})
 	t.Run("straggler", func(t *testing.T) {
 		slow := ingeroNode{"n1", "active", 0.5, 0.5}
-		eventually(t, 10*time.Second, "n1 is a straggler", func() bool {
+		eventually(t, "n1 is a straggler", func() bool {
 			g.node("c", slow)
 			return scrape(t, g.prom).is(1, "gpu_node_straggler", labels{"host_name": "n1", "k8s_cluster_name": "c"})
 		})

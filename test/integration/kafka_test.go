@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -143,7 +142,7 @@ service:
 			go func() {
 				md := pmetric.NewMetrics()
 				gauge(node(md, name(n), map[string]string{"k8s.cluster.name": "prod"}), "hw.power", "W", value)
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
 				_, err := client.Export(ctx, pmetricotlp.NewExportRequestFromMetrics(md))
 				errs <- err
@@ -175,15 +174,15 @@ service:
 	last := 1.0
 	delivered := func(what string) {
 		t.Helper()
-		eventually(t, startDeadline, what, func() bool { last++; return push(last) == 0 })
-		eventually(t, startDeadline, what+": every node's state is at the root", func() bool { return arrived(last) })
+		eventually(t, what, func() bool { last++; return push(last) == 0 })
+		eventually(t, what+": every node's state is at the root", func() bool { return arrived(last) })
 	}
 	delivered("the broker came")
 	for range 30 {
 		last++
 		require.Zero(t, push(last))
 	}
-	eventually(t, startDeadline, "every node's state is at the root", func() bool { return arrived(last) })
+	eventually(t, "every node's state is at the root", func() bool { return arrived(last) })
 
 	// A node's reports are in one partition and in order, the nodes are spread.
 	used := 0
@@ -209,7 +208,7 @@ service:
 	// The root forgets everything; nothing changes at the nodes any more.
 	root.kill()
 	root.restart()
-	eventually(t, startDeadline, "the resync brings every node's state back", func() bool {
+	eventually(t, "the resync brings every node's state back", func() bool {
 		require.Zero(t, push(last))
 		return arrived(last)
 	})

@@ -69,7 +69,7 @@ func (n *gpuNode) uptime() time.Duration {
 
 func (n *gpuNode) await(what string, condition func(scraped) bool) {
 	n.t.Helper()
-	eventually(n.t, 20*time.Second, what, func() bool { return condition(scrape(n.t, n.prom)) })
+	eventually(n.t, what, func() bool { return condition(scrape(n.t, n.prom)) })
 }
 
 // awaitGPUs waits until all GPUs are up at the Prometheus endpoint: what NVML
@@ -92,6 +92,9 @@ func TestGPUsAndJobAreOneNode(t *testing.T) {
 	t.Parallel()
 	n := startGPUNode(t, collectorBinary, fakenvml.Library(t))
 	n.awaitGPUs()
+	limit, ok := scrape(t, n.telemetry).value("otelcol_extension_admission_bytes_limit", nil)
+	require.True(t, ok)
+	assert.InDelta(t, 160<<20, limit, 1<<10, "half of what its memory_limiter allows")
 	job := func(s scraped) bool {
 		md := pmetric.NewMetrics()
 		gauge(node(md, "", map[string]string{"gpu.job.id": "llm"}), "gpu.app.step.duration", "s", 0.5)
@@ -158,7 +161,7 @@ func TestGPUsThroughBothTiers(t *testing.T) {
 
 	n.state.SetGPU(3, "present", 1).DeleteGPU(4, "hang")
 	require.NoError(t, n.state.Write(n.stateFile))
-	n.waitLog(2, 20*time.Second, "GPU answers again")
+	n.waitLog(2, "GPU answers again")
 	n.await("one truth", func(s scraped) bool {
 		return len(s.with("hw_gpu_up_ratio", labels{"reason": "ok"})) == gpus && len(s.with("hw_gpu_up_ratio", nil)) == gpus &&
 			s.is(0, "hw_gpu_health_reason_ratio", labels{"hw_id": fakenvml.UUID(3), "reason": "gpu_lost"}) &&
@@ -175,7 +178,7 @@ func TestNoLibrary(t *testing.T) {
 	t.Parallel()
 	library := filepath.Join(t.TempDir(), "libnvidia-ml.so.1")
 	n := startGPUNode(t, collectorBinary, library)
-	n.waitLog(1, 10*time.Second, "warn", "no GPU metrics until the NVML library is there")
+	n.waitLog(1, "warn", "no GPU metrics until the NVML library is there")
 	requireQuiet(t, n)
 
 	built, err := os.ReadFile(fakenvml.Library(t))
@@ -189,7 +192,7 @@ func TestNoLibrary(t *testing.T) {
 // and emitted nothing.
 func requireQuiet(t *testing.T, n *gpuNode) {
 	t.Helper()
-	eventually(t, 20*time.Second, "three seconds of scrapes have passed", func() bool { return n.uptime() >= 3*time.Second })
+	eventually(t, "three seconds of scrapes have passed", func() bool { return n.uptime() >= 3*time.Second })
 	assert.Len(t, n.log.Lines("warn", `"otelcol.component.id": "nvml"`), 1)
 	assert.Empty(t, n.log.Lines("\terror\t"))
 	for metric := range scrape(t, n.prom) {
@@ -225,7 +228,7 @@ service: {telemetry: {metrics: {level: none}}, pipelines: {metrics: {receivers: 
 `, library, prom), fmt.Sprintf(own, t.TempDir(), sys)}, env: []string{fakenvml.StateEnv + "=" + stateFile}})
 			await := func(what string, found, lost float64) {
 				t.Helper()
-				eventually(t, 20*time.Second, what, func() bool {
+				eventually(t, what, func() bool {
 					s := scrape(t, prom)
 					return s.is(found, "hw_gpu_devices", labels{"state": "found"}) && s.is(lost, "hw_gpu_devices", labels{"state": "lost"}) &&
 						s.is(gpus, "hw_gpu_devices", labels{"state": "expected"})

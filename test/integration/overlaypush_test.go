@@ -172,7 +172,7 @@ func (p *pushed) report() {
 // while has the nodes report until the condition holds.
 func (p *pushed) while(what string, condition func() bool) {
 	p.t.Helper()
-	eventually(p.t, time.Minute, what, func() bool {
+	eventually(p.t, what, func() bool {
 		p.report()
 		return condition()
 	})
@@ -238,7 +238,7 @@ func (p *pushed) same(reporting bool) {
 	p.t.Helper()
 	names := func(series map[string]float64) []string { return slices.Sorted(maps.Keys(series)) }
 	var here, there []string
-	if !within(30*time.Second, func() bool {
+	if !inTime(func() bool {
 		if reporting {
 			p.report()
 		}
@@ -273,14 +273,14 @@ func (p *pushed) restart() {
 	p.power = 300
 	p.lost["n2/GPU-0"] = true
 	p.while("the GPU's series have ended at the gateway", func() bool { return !ofLost(p.exposed()) })
-	p.gateway.waitLog(1, startDeadline, "last values are held until it takes them")
+	p.gateway.waitLog(1, "last values are held until it takes them")
 	p.server.Start()
-	eventually(p.t, time.Minute, "the server has the last values", func() bool {
+	eventually(p.t, "the server has the last values", func() bool {
 		return len(p.ask("hw_power_watts == 300")) == pushedNodes*pushedGPUs-2 && !ofLost(p.ask("hw_power_watts"))
 	})
 	p.same(false)
 	assert.Equal(p.t, power, p.askOf(before, "hw_power_watts"))
-	p.gateway.waitLog(1, startDeadline, "takes values again")
+	p.gateway.waitLog(1, "takes values again")
 }
 
 // ofLost reports whether one of the series is the second lost GPU's.

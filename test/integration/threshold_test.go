@@ -104,7 +104,7 @@ service:
 			awaitVerdict(t, gp, ap)
 			modes := &modeLog{}
 			gateway.kill()
-			eventually(t, 30*time.Second, "the agent falls back on its own past", func() bool {
+			eventually(t, "the agent falls back on its own past", func() bool {
 				s := scrape(t, ap.prom)
 				assertOnlySlow(t, s, "gpu_agent_straggler")
 				modes.add(mode(s, "n0"))
@@ -137,7 +137,7 @@ service:
 func awaitVerdict(t *testing.T, gp gatewayPorts, ap agentPorts) {
 	t.Helper()
 	var s scraped
-	eventually(t, 30*time.Second, "agent and gateway agree on "+slowWorker, func() bool {
+	eventually(t, "agent and gateway agree on "+slowWorker, func() bool {
 		s = scrape(t, ap.prom)
 		g := scrape(t, gp.prom)
 		assertOnlySlow(t, s, "gpu_agent_straggler")

@@ -82,7 +82,7 @@ func TestTopShowsTheDemo(t *testing.T) {
 	top := startInTerminal(t, "top", "--endpoint", "http://"+fleet, "--interval", "200ms", "--cluster", "demo")
 	shows := func(what string) {
 		t.Helper()
-		eventually(t, 30*time.Second, "the screen shows "+what, func() bool { return top.screen.Count(what) > 0 })
+		eventually(t, "the screen shows "+what, func() bool { return top.screen.Count(what) > 0 })
 	}
 	shows("16 nodes")
 	shows("dp0-pp0")
@@ -119,7 +119,7 @@ func TestCollectorAsksTheTerminalNothing(t *testing.T) {
 	case <-time.After(process.StopDeadline):
 		require.Fail(t, "it waits for an answer")
 	}
-	eventually(t, process.StopDeadline, "it says its version", func() bool { return term.screen.Count("gpu-collector version") == 1 })
+	eventually(t, "it says its version", func() bool { return term.screen.Count("gpu-collector version") == 1 })
 	assert.NotContains(t, term.screen.Tail(10), "\x1b")
 }
 

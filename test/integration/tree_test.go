@@ -172,14 +172,14 @@ func (tr *tree) wrong() (full, differences int) {
 func (tr *tree) heal() {
 	tr.t.Helper()
 	pushes, wholeFull := 0, 0
-	eventually(tr.t, time.Minute, "the root has the exact state of all nodes", func() bool {
+	eventually(tr.t, "the root has the exact state of all nodes", func() bool {
 		if failed := tr.push(); failed > 0 && pushes == 0 {
 			return false // the way to the root is not open yet for all
 		}
 		pushes++
 		// A tier that conflates forwards by its own beat, and a shard may be 5 s late
 		// to find that the root is back.
-		return within(10*time.Second, func() bool {
+		return inTime(func() bool {
 			f, d := tr.wrong()
 			if f == 0 && wholeFull == 0 {
 				wholeFull = pushes
@@ -194,7 +194,7 @@ func (tr *tree) heal() {
 
 func (tr *tree) requireThreshold(i int) {
 	tr.t.Helper()
-	eventually(tr.t, 10*time.Second, "the root's threshold reaches the nodes", func() bool {
+	eventually(tr.t, "the root's threshold reaches the nodes", func() bool {
 		tr.push()
 		r, ok := tr.nodes[i].Received("lab", treeGroup)
 		return ok && r.QuorumMet && r.Threshold > 0 && r.Fresh(time.Now())
@@ -294,7 +294,7 @@ func TestTree(t *testing.T) {
 		pmetricotlp.RegisterGRPCServer(srv, overloaded)
 		var done sync.WaitGroup
 		done.Go(func() { _ = srv.Serve(ln) })
-		eventually(t, 20*time.Second, "the shards are refused", func() bool {
+		eventually(t, "the shards are refused", func() bool {
 			tr.push()
 			overloaded.mu.Lock()
 			defer overloaded.mu.Unlock()

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -146,7 +145,7 @@ service:
 		wantTook(beat)
 	}
 	assert.Equal(t, codes.Unauthenticated, status.Code(overGRPC(report("grpc-node", 1), "")))
-	eventually(t, 10*time.Second, "the table has the two nodes and their series", func() bool {
+	eventually(t, "the table has the two nodes and their series", func() bool {
 		s := scrape(t, telemetry)
 		return s.is(2, "otelcol_processor_diff_nodes", nil) && s.is(4, "otelcol_processor_diff_series", nil) &&
 			s.is(12, "otelcol_extension_wire_diff_pushes", labels{"read": "bytes"})

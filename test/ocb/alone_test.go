@@ -43,14 +43,14 @@ var heavy = map[string][]string{
 var rooms = map[string][]string{
 	"receiver/nvmlreceiver":             {"gpuhealth", "hostextension", "podresources", "sharedinstance"},
 	"receiver/csvreplayreceiver":        {},
-	"processor/diffprocessor":           {"delta", "delta/deadband", "delta/resync", "delta/shortage", "delta/statetable", "hostextension", "memorybudget", "promtext", "reading/identity", "reading/metricreading"},
-	"processor/stragglerprocessor":      {"delta/resync", "gpuhealth", "hostextension", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading", "reason", "sharedinstance", "straggler", "threshold"},
+	"processor/diffprocessor":           {"delta", "delta/deadband", "delta/resync", "delta/statetable", "hostextension", "memorybudget", "promtext", "reading/identity", "reading/metricreading", "shortage"},
+	"processor/stragglerprocessor":      {"delta/resync", "gpuhealth", "hostextension", "memorybudget", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading", "reason", "sharedinstance", "shortage", "straggler", "straggler/unjudged", "threshold"},
 	"processor/clientidentityprocessor": {"clientidentity", "reading/identity"},
 	"exporter/fleetviewexporter":        {"fleethistory", "fleetstate", "hostextension", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading"},
-	"extension/expositionextension":     {"delta", "delta/deadband", "delta/resync", "delta/shortage", "delta/statetable", "promtext", "reading/identity", "reading/metricreading", "webguard"},
-	"extension/fleetviewextension":      {"fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate", "memorybudget", "nodescore/nodesignal", "webguard"},
-	"extension/thresholdextension":      {"clientidentity", "delta/resync", "nodescore/nodesignal", "straggler", "threshold", "webguard"},
-	"extension/wirediffextension":       {"delta", "delta/deadband", "delta/resync", "delta/shortage", "delta/statetable", "nesting", "promtext", "reading/identity", "reading/metricreading", "undecoded"},
+	"extension/expositionextension":     {"delta", "delta/deadband", "delta/resync", "delta/statetable", "promtext", "reading/identity", "reading/metricreading", "shortage", "webguard"},
+	"extension/fleetviewextension":      {"fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate", "memorybudget", "nodescore/nodesignal", "shortage", "straggler/unjudged", "webguard"},
+	"extension/thresholdextension":      {"clientidentity", "delta/resync", "nodescore/nodesignal", "straggler", "straggler/unjudged", "threshold", "webguard"},
+	"extension/wirediffextension":       {"delta", "delta/deadband", "delta/resync", "delta/statetable", "nesting", "promtext", "reading/identity", "reading/metricreading", "shortage", "undecoded"},
 	"extension/admissionextension":      {"admission", "clientidentity", "contentcoding", "hostextension", "memorybudget", "nesting", "undecoded"},
 }
 

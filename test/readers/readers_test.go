@@ -104,7 +104,7 @@ func (r *reader) refused(t require.TestingT) (out [reading.NumRefusals]int64) {
 // judged returns what the catalogue refuses of a metric, by reason.
 func judged(known *reading.Metric, m pmetric.Metric) [reading.NumRefusals]int64 {
 	var from metricreading.Resource
-	from.Begin(metricreading.New(zap.NewNop(), nil), pcommon.NewMap())
+	from.Begin(metricreading.New(zap.NewNop(), nil), pcommon.NewMap(), "", "")
 	if points, ok := from.Open(known, m); ok {
 		var p metricreading.Point
 		for _, dp := range points.All() {
@@ -215,7 +215,7 @@ func draw(t *rapid.T, m *reading.Metric, to pmetric.Metric) {
 			}
 		}
 		put("hw.id", "GPU-0", "GPU-1", "psu0", "")
-		put("hw.parent", "", "", "GPU-0")
+		put("hw.parent", "", "", "GPU-0", "chassis")
 		put("hw.type", "gpu", "", "network", "power_supply")
 		for k := range m.Keys {
 			values := []string{"", "odd"}

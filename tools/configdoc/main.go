@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/confighttp"
 
 	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter"
 	"github.com/gpu-collector/gpu-collector/extension/admissionextension"
@@ -107,6 +108,7 @@ type writer struct {
 	rows     map[string]string            // README's sentence by key
 	comments map[string]map[string]string // by struct and field
 	out      bytes.Buffer
+	empty    map[string]string // defaults in its words, by key
 	errs     []error
 }
 
@@ -120,7 +122,7 @@ func (w *writer) readme(dir string) error {
 	if err != nil {
 		return err
 	}
-	w.rows = map[string]string{}
+	w.rows, w.empty = map[string]string{}, map[string]string{}
 	table := "" // what comes before the keys of the table at hand
 	for line := range strings.Lines(string(data)) {
 		switch m := tableOf.FindStringSubmatch(line); {
@@ -147,6 +149,9 @@ func (w *writer) readme(dir string) error {
 			}
 			key = table + key
 			if _, known := w.rows[key]; !known {
+				if len(cells) > 2 {
+					w.empty[key] = strings.TrimSpace(cells[1])
+				}
 				w.rows[key] = strings.TrimLeft(strings.TrimSpace(cells[len(cells)-1]), "| ")
 			}
 		}
@@ -197,7 +202,11 @@ func (w *writer) section(v reflect.Value, prefix string) {
 		if sentence == "" {
 			w.errs = append(w.errs, fmt.Errorf("`%s` has neither a comment at its field %s nor a row in the README", key, f.Name))
 		}
-		fmt.Fprintf(&w.out, "| `%s` | %s | %s | %s |\n", key, kind(f.Type), standard(value), cell(sentence))
+		byDefault := standard(value)
+		if means := w.empty[key]; byDefault == nothing && means != "" && !strings.HasPrefix(means, "see ") {
+			byDefault = means
+		}
+		fmt.Fprintf(&w.out, "| `%s` | %s | %s | %s |\n", key, kind(f.Type), byDefault, cell(sentence))
 		// An optional section has no value by default, and a type all the same.
 		if get, ok := reflect.PointerTo(f.Type).MethodByName("Get"); ok && get.Type.NumOut() == 1 {
 			if e := get.Type.Out(0).Elem(); ours(e) {
@@ -253,6 +262,9 @@ func kind(t reflect.Type) string {
 	}
 }
 
+// nothing is a list without an entry, unless the README's default says what it means.
+const nothing = "none"
+
 // standard is a default as YAML has it.
 func standard(v reflect.Value) string {
 	if strings.Contains(v.Type().String(), "confighttp.ServerConfig") {
@@ -269,7 +281,7 @@ func standard(v reflect.Value) string {
 		return ""
 	case reflect.Slice, reflect.Map:
 		if v.Len() == 0 || v.Type().Elem().Kind() == reflect.Struct {
-			return "none"
+			return nothing
 		}
 		if v.Kind() == reflect.Map {
 			var pairs []string
@@ -299,6 +311,9 @@ var loopback = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 // endpoint is where a server listens by default, as far as its section says.
 func endpoint(v reflect.Value) string {
 	if at := loopback.FindString(fmt.Sprintf("%+v", v.Interface())); at != "" {
+		if server, ok := v.Interface().(confighttp.ServerConfig); ok && server.WriteTimeout > 0 {
+			return fmt.Sprintf("`endpoint: %s`, `write_timeout: %s`", at, server.WriteTimeout)
+		}
 		return "`endpoint: " + at + "`"
 	}
 	return ""

@@ -22,7 +22,8 @@ func TestReferenceIsWhatTheCodeHas(t *testing.T) {
 	assert.Equal(t, string(have), string(text), "run make generate")
 	for _, row := range []string{
 		"| `collection_interval` | duration | `10s` |", "| `gateway::retention` | duration | `1h` |", "| `table::metrics[]::column` | text |", "| `gateway::quorum` | integer | `5` |", "| `foreign` | text | `refuse` |",
-		"| `deadbands[]::absolute` | number |", "| `headers::epoch` | text | `gpu-state-epoch` |", "`endpoint: 127.0.0.1:8086`",
+		"| `deadbands[]::absolute` | number |", "| `headers::epoch` | text | `gpu-state-epoch` |", "`endpoint: 127.0.0.1:8086`", "`endpoint: 127.0.0.1:9464`, `write_timeout: 30s` |",
+		"| `resource_attributes` | list of text | all |",
 	} {
 		assert.Contains(t, string(text), row)
 	}

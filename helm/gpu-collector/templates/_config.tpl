@@ -296,6 +296,12 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- if not $config.service.pipelines.metrics.exporters -}}
 {{- fail "the gateway has nowhere to send metrics: gateway.fleetView.enabled, gateway.prometheus.enabled and remoteWrite.enabled are all false, one must be true" -}}
 {{- end -}}
+{{- /* NAME.NAMESPACE is the one name of a service that might be registered in the web. */ -}}
+{{- range $extension := list "exposition" "fleet_view" "straggler_threshold" -}}
+{{- with get $config.extensions $extension -}}
+{{- $_ := set . "allowed_hosts" (append (.allowed_hosts | default list) (printf "%s-gateway.%s" (include "gpu-collector.fullname" $) $.Release.Namespace)) -}}
+{{- end -}}
+{{- end -}}
 {{- toYaml (mustMergeOverwrite $config (deepCopy $values.config)) -}}
 {{- end -}}
 

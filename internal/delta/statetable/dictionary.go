@@ -9,9 +9,11 @@ import (
 	"unsafe"
 
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
-// The bounds of what nodes share of names. A metric beyond them has no name; an
+// The bounds of what nodes share of names. A metric beyond them has no name, but for those
+// of the catalogue; an
 // attribute or set beyond them is kept by each node that has it.
 const (
 	maxMetrics      = 1 << 14
@@ -124,16 +126,33 @@ func room(held uint16, used, most int) bool {
 	return int(held) < min(share, maxNodeNames)
 }
 
-// metric returns the number of a metric that n has, 0 when there is no room.
+// catalogued is how many metrics of the catalogue there can be, by their types.
+var catalogued = len(reading.All()) * 2 * (int(TypeSummary) + 1)
+
+// metric returns the number of a metric that n has, 0 when there is no room. There is
+// always some for the catalogue, or whoever is the first to make up names would hide
+// everybody's series. Its metrics then have neither a scope nor their senders' words.
 func (d *dictionary) metric(m *Metric, n *node) uint16 {
-	id := share(d, &d.metrics, maxMetrics, *m, n, &n.brought.metrics, func(own Metric) Metric {
+	id := share(d, &d.metrics, maxMetrics-catalogued, *m, n, &n.brought.metrics, func(own Metric) Metric {
 		for _, s := range [...]*string{&own.ScopeName, &own.ScopeVersion, &own.Name, &own.Unit, &own.Description} {
 			*s = strings.Clone(*s)
 		}
 		return own
 	})
-	if id == 0 {
+	if id != 0 {
+		return id
+	}
+	known := reading.ByName(m.Name)
+	if known == nil || known.Unit != m.Unit {
 		d.refused.Store(true)
+		return 0
+	}
+	own := Metric{Name: known.Name, Unit: known.Unit, Description: known.About, Type: m.Type, Monotonic: m.Monotonic}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if id = d.metrics.get(own, d.sweeps); id == 0 {
+		n.brought.metrics++
+		id = d.metrics.add(d, own, n)
 	}
 	return id
 }
@@ -161,7 +180,7 @@ func share[K comparable](d *dictionary, all *numbered[K], most int, name K, n *n
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if id := all.get(name, d.sweeps); id != 0 || len(all.ids) == most {
+	if id := all.get(name, d.sweeps); id != 0 || len(all.ids) >= most {
 		return id
 	}
 	*brought++

@@ -5,6 +5,7 @@ package statetable
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 func keyOf(n int) NodeKey {
@@ -65,6 +68,33 @@ func TestManyNodesNamesLeaveRoomForTheNext(t *testing.T) {
 	assert.Len(t, metricNames(tb, nodeB), 50)
 }
 
+// TestTheCatalogueAlwaysHasNames: no series that the product itself knows is hidden for
+// the names that others made up before, however they describe it.
+func TestTheCatalogueAlwaysHasNames(t *testing.T) {
+	tb := dictionaryTable()
+	for n := range 200 {
+		bring(tb, 0, keyOf(n), fmt.Sprint("forged", n, "_"), 2*maxNodeNames)
+	}
+	number := func(m *Metric) uint16 { return tb.dict.metric(m, tb.lookup(keyOf(0))) }
+	require.Zero(t, number(&Metric{Name: "mine"}))
+	kinds := []Metric{{}, {Type: TypeSum}, {Type: TypeSum, Monotonic: true}, {Type: TypeHistogram}, {Type: TypeExponentialHistogram}, {Type: TypeSummary}}
+	seen := map[uint16]bool{}
+	for _, known := range reading.All() {
+		for _, m := range kinds {
+			m.Name, m.Unit = known.Name, known.Unit
+			id := number(&m)
+			require.NotZero(t, id, "%+v", m)
+			seen[id] = true
+			m.ScopeName, m.Description = "another", "as others see it"
+			require.Equal(t, id, number(&m))
+			m.Unit = "parsec"
+			require.Zero(t, number(&m), "it has another name for readers")
+		}
+	}
+	assert.Len(t, seen, len(reading.All())*len(kinds))
+	assert.LessOrEqual(t, len(tb.dict.metrics.ids), maxMetrics)
+}
+
 // TestNamesThatNobodyHasLeaveRoom: whoever filled the dictionary is forgotten,
 // and then others' series get the names that they had found no room for.
 func TestNamesThatNobodyHasLeaveRoom(t *testing.T) {
@@ -73,7 +103,7 @@ func TestNamesThatNobodyHasLeaveRoom(t *testing.T) {
 	for n := range forgers {
 		bring(tb, 0, keyOf(n), fmt.Sprint("forged", n, "_"), 2*maxNodeNames)
 	}
-	require.Greater(t, len(tb.dict.metrics.ids), maxMetrics-100)
+	require.Greater(t, len(tb.dict.metrics.ids), maxMetrics-catalogued-100)
 	bring(tb, 0, nodeB, "b", 50)
 	require.Less(t, len(metricNames(tb, nodeB)), 50)
 
@@ -245,7 +275,9 @@ func requireSets(t *testing.T, tb *Table, node, sets int) {
 	all := tb.Series(keyOf(node))
 	require.Len(t, all, sets)
 	for i := range all {
-		require.Equal(t, setOf(node, i), all[i].Attrs)
+		if want := setOf(node, i); !slices.Equal(want, all[i].Attrs) {
+			require.Equal(t, want, all[i].Attrs)
+		}
 	}
 }
 
@@ -270,11 +302,11 @@ func TestNodesOfOneKindShareSets(t *testing.T) {
 // any more that took the room, the next node shares its sets.
 func TestSetsFindRoomOrAreANodesOwn(t *testing.T) {
 	tb := dictionaryTable()
-	const sets = 2000
-	for n := range 400 {
+	const nodes, sets = 40, 2000
+	for n := range nodes {
 		describeSets(t, tb, 0, n, 0, sets-n%7)
 	}
-	for n := range 400 {
+	for n := range nodes {
 		requireSets(t, tb, n, sets-n%7)
 	}
 	assert.LessOrEqual(t, len(tb.dict.sets.ids), maxSharedSets)

@@ -10,6 +10,7 @@ import (
 	"iter"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -54,14 +55,18 @@ type Resource struct {
 	reader        *Reader
 	attrs         pcommon.Map
 	cluster, node string
+	// caller and defaultCluster are clusters of resources that name none.
+	caller, defaultCluster string
 	// Open opened metric; scale takes the sender's numbers to its unit.
 	metric *reading.Metric
 	scale  float64
 }
 
-// Begin begins a resource.
-func (r *Resource) Begin(reader *Reader, attrs pcommon.Map) {
+// Begin begins a resource. Where it names no cluster it is of the caller's, else of
+// the default one.
+func (r *Resource) Begin(reader *Reader, attrs pcommon.Map, caller, defaultCluster string) {
 	r.reader, r.attrs, r.cluster, r.node = reader, attrs, "", ""
+	r.caller, r.defaultCluster = caller, defaultCluster
 }
 
 // End counts what was refused, and keeps nothing of the resource.
@@ -119,7 +124,7 @@ type Point struct {
 	pmetric.NumberDataPoint
 	Field   reading.Field
 	Subject reading.Subject
-	// ID and Parent are hw.id and hw.parent.
+	// ID is hw.id, and Parent the hw.parent of a slice.
 	ID, Parent string
 	// Texts are the values of the metric's keys, as many as it has.
 	Texts reading.Texts
@@ -127,6 +132,9 @@ type Point struct {
 	// the value was refused.
 	Value float64
 	Ended bool
+	// Vague points do not say of which sort of hardware they are: they are of a GPU
+	// only where another point has named it.
+	Vague bool
 
 	hwType string
 }
@@ -138,11 +146,16 @@ func (r *Resource) Read(dp pmetric.NumberDataPoint, p *Point) reading.Refusal {
 	attributes(m, dp, p)
 	p.Field, p.Subject = m.Select(p.hwType, &p.Texts)
 	if p.Parent != "" && p.Subject == reading.GPU {
-		p.Subject = reading.Slice
+		if IsSlice(p.ID, p.Parent) {
+			p.Subject = reading.Slice
+		} else {
+			p.Parent = ""
+		}
 	}
 	if why := m.Whom(p.Subject, p.ID, p.hwType); why != reading.Accepted {
 		return r.refusePoint(why, p)
 	}
+	p.Vague = p.hwType == "" && m.Vague()
 	if p.Ended = dp.Flags().NoRecordedValue(); p.Ended {
 		p.Value = math.NaN()
 		return reading.Accepted
@@ -152,6 +165,12 @@ func (r *Resource) Read(dp pmetric.NumberDataPoint, p *Point) reading.Refusal {
 		return r.refusePoint(why, p)
 	}
 	return reading.Accepted
+}
+
+// IsSlice reports whether hw.id and hw.parent are those of a MIG slice: NVML's UUIDs say
+// so. The parent of a whole GPU may be the enclosure that it is in.
+func IsSlice(id, parent string) bool {
+	return parent != "" && (strings.HasPrefix(id, "MIG-") || strings.HasPrefix(parent, "GPU-"))
 }
 
 // refusePoint is apart from Read for what a complaint takes of the stack.
@@ -250,7 +269,7 @@ func (r *Resource) names() (cluster, node string) {
 	if r.node == "" {
 		var names identity.Names
 		Identify(&names, r.attrs)
-		r.cluster, r.node = names.Cluster("", ""), names.Node()
+		r.cluster, r.node = names.Cluster(r.caller, r.defaultCluster), names.Node()
 	}
 	return r.cluster, r.node
 }

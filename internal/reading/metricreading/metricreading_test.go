@@ -6,9 +6,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"pgregory.net/rapid"
 
 	"github.com/gpu-collector/gpu-collector/internal/reading"
@@ -42,10 +44,40 @@ func TestEveryMetricCanBeRead(t *testing.T) {
 				p.Attributes().PutStr(name, rapid.SampledFrom([]string{"", "gpu", "network", "0", "x"}).Draw(t, "text"))
 			}
 			var resource Resource
-			resource.Begin(New(zap.NewNop(), nil), pcommon.NewMap())
+			resource.Begin(New(zap.NewNop(), nil), pcommon.NewMap(), "", "")
 			for got := range resource.All(m) {
 				assert.True(t, known.Range.Holds(got.Value), known.Name)
 			}
 		}
 	})
+}
+
+// The log names the cluster that the product takes the resource to be of.
+func TestTheLogNamesTheCallersCluster(t *testing.T) {
+	core, logs := observer.New(zap.WarnLevel)
+	reader := New(zap.New(core), nil)
+	m := pmetric.NewMetric()
+	m.SetName("hw.power")
+	m.SetUnit("V")
+	m.SetEmptyGauge().DataPoints().AppendEmpty()
+	named := pcommon.NewMap()
+	named.PutStr("k8s.cluster.name", "own")
+	for _, tt := range []struct {
+		attrs            pcommon.Map
+		caller, fallback string
+		want             string
+	}{
+		{named, "caller", "default", "own"},
+		{pcommon.NewMap(), "caller", "default", "caller"},
+		{pcommon.NewMap(), "", "default", "default"},
+	} {
+		var resource Resource
+		resource.Begin(reader, tt.attrs, tt.caller, tt.fallback)
+		for range resource.All(m) {
+			t.Error("the unit is wrong")
+		}
+		entries := logs.TakeAll()
+		require.Len(t, entries, 1)
+		assert.Equal(t, tt.want, entries[0].ContextMap()["cluster"])
+	}
 }

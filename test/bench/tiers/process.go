@@ -53,6 +53,9 @@ func start(ctx context.Context, binary, name, next string, configs ...string) (*
 		env = append(env, "GOMEMLIMIT=1638MiB", "GOGC=200")
 		overrides = append(overrides, "processors::memory_limiter: {limit_mib: 1843, spike_limit_mib: 205}")
 	}
+	if configs[0] == shardConfig { // of this tree; the other's chart gave its shards less
+		env = append(env, "GOMEMLIMIT=1638MiB", "GOGC=200")
+	}
 	c.Collector, err = harness.Start(ctx, harness.Setup{Name: name, Binary: binary, Configs: configs, Overrides: overrides, Env: env, Metrics: true})
 	return c, err
 }

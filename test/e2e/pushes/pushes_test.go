@@ -10,9 +10,9 @@ import (
 )
 
 func TestCount(t *testing.T) {
-	const gone = -1
+	const gone, silence = -1, -2
 	for name, tt := range map[string]struct {
-		reports []int // tenths of a second; gone: the view does not have the node
+		reports []int // tenths of a second; gone: the view does not have the node, after 16 s; silence: nobody answered
 		missed  int
 	}{
 		"none":                                {[]int{0, 50, 100, 150}, 0},
@@ -23,18 +23,26 @@ func TestCount(t *testing.T) {
 		"two in turn are not two in a row":    {[]int{0, 100, 150, 250}, 1},
 		"two in a row":                        {[]int{0, 50, 200, 250}, 2},
 		"two in a row, in whole seconds":      {[]int{0, 140}, 2},
-		"a view that is new":                  {[]int{0, 50, gone, 300, 350}, 0},
-		"a gateway that is new and a miss":    {[]int{0, gone, 300, 400}, 1},
+		"nobody answered for a while":         {[]int{0, 50, silence, 300, 350}, 0},
+		"and then a miss":                     {[]int{0, silence, 300, 400}, 1},
+		"a view that is new":                  {[]int{0, 50, 100, 150, gone, gone, 200, 250}, 0},
+		"a view that is new has a late push":  {[]int{0, 50, 100, 150, gone, 155, 200}, 0},
+		"a view that is new, and a miss":      {[]int{0, 50, 100, 150, gone, 250, 300}, 1},
+		"a node is lost for three pushes":     {[]int{0, 50, 100, 150, gone, gone, 350, 400}, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := Count{Interval: 5 * time.Second}
+			c, start, lost := Count{Interval: 5 * time.Second}, time.Unix(1_700_000_000, 0), 16*time.Second
 			for _, at := range tt.reports {
-				if at == gone {
+				switch at {
+				case gone:
+					c.Lose("n", start.Add(lost))
+					lost += 200 * time.Millisecond // the view is asked again
+				case silence:
 					c.Forget("n")
-					continue
+				default:
+					c.See("n", start.Add(time.Duration(at)*100*time.Millisecond))
+					c.See("another", start)
 				}
-				c.See("n", time.Unix(1_700_000_000, 0).Add(time.Duration(at)*100*time.Millisecond))
-				c.See("another", time.Unix(1_700_000_000, 0))
 			}
 			assert.Equal(t, map[string]int{"n": tt.missed, "another": 0}, c.Missed)
 		})

@@ -174,7 +174,7 @@ func (r *Roster) End() []gpuhealth.Sample {
 	defer r.mu.Unlock()
 	at := map[string]*gpu{}
 	for _, g := range r.gpus {
-		if g.claimed == r.round && g.id.PCIBusID != "" {
+		if g.answered == r.round && g.id.PCIBusID != "" {
 			at[Address(g.id.PCIBusID)] = g
 		}
 	}

@@ -69,6 +69,29 @@ func TestAGPUIsClaimedOnceInARound(t *testing.T) {
 	assert.Empty(t, r.End())
 }
 
+// A slot that cannot say who it is speaks for the GPU that had its index, and not for that
+// GPU's PCI address, where another answers by now.
+func TestASilentGPUHoldsNoAddress(t *testing.T) {
+	at := func(uuid string, index int) gpuhealth.Identity {
+		return gpuhealth.Identity{UUID: uuid, Index: index, PCIBusID: "00000000:1B:00.0"}
+	}
+	for range 20 { // the order of a map is another each time
+		r := New("")
+		round(r, at("GPU-silent", 0))
+		for _, next := range []string{"GPU-old", "GPU-new"} {
+			r.Begin()
+			require.True(t, r.Claim(at(next, 1)))
+			r.Answers(next, nil)
+			require.Equal(t, "GPU-silent", r.ClaimAt(0))
+			require.Empty(t, r.End())
+		}
+		ended := r.Ended()
+		require.Len(t, ended, 1)
+		assert.Equal(t, Replaced, ended[0].Cause)
+		assert.Equal(t, []string{"GPU-old", "GPU-new"}, []string{ended[0].ID.UUID, ended[0].By})
+	}
+}
+
 // Slices are missing with their GPU.
 func TestSlicesAreMissingWithTheirGPU(t *testing.T) {
 	r := New("")

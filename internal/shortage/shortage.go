@@ -2,7 +2,7 @@
 
 // Package shortage says in whose name points over a limit are counted, and when that is
 // worth a line of the log. Clusters' names are easily made up, so both are bounded.
-package shortage // import "github.com/gpu-collector/gpu-collector/internal/delta/shortage"
+package shortage // import "github.com/gpu-collector/gpu-collector/internal/shortage"
 
 import (
 	"strings"

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetstate
+
+import "unsafe"
+
+const (
+	// sizeStep is what bytes are counted in, so that a reason that comes and goes
+	// changes nothing.
+	sizeStep = 1 << 10
+	// leastNode is a node of which nothing is known but a name: its places in the
+	// maps, the lists and the feed.
+	leastNode = 2 << 10
+	// sizeString is about what the allocator adds to a string or list.
+	sizeString = 12
+)
+
+// size is the memory of a node's view and of its entry, in whole sizeSteps.
+func size(n *Node) int {
+	text := func(all ...string) (bytes int) {
+		for _, s := range all {
+			if s != "" {
+				bytes += len(s) + sizeString
+			}
+		}
+		return bytes
+	}
+	bytes := leastNode/2 + int(unsafe.Sizeof(*n)) +
+		text(n.Cluster, n.Node, n.Group, n.HostID, n.JobID, n.JobRole, n.State, n.Mode, n.Culprit.GPU)
+	for i := range n.GPUs {
+		g := &n.GPUs[i]
+		bytes += int(unsafe.Sizeof(*g)) + 2*sizeString + text(g.UUID, g.Parent, g.Model, g.Serial, g.Driver, g.BusID, g.UpReason, g.Action)
+		for _, r := range g.Reasons {
+			bytes += 2*int(unsafe.Sizeof(r)) + text(r.Reason, r.Action)
+		}
+		for _, t := range g.Throttles {
+			bytes += 2*int(unsafe.Sizeof(t)) + text(t)
+		}
+		for _, x := range g.Xids {
+			bytes += 2*int(unsafe.Sizeof(x)) + text(x.Class)
+		}
+	}
+	return max((bytes+sizeStep-1)/sizeStep*sizeStep, leastNode)
+}
+
+// pay has the cluster hold the bytes of a node's new view, and returns false where they
+// are more than it may: the view stays as it was. The entry's lock is held.
+func (s *Store) pay(e *entry, view *Node) bool {
+	size := size(view)
+	switch more := size - e.size; {
+	case more < 0:
+		s.bytes.Give(e.key.Cluster, -more)
+	case more > 0 && !s.bytes.TakeAll(e.key.Cluster, more):
+		s.drop(DropMaxBytes)
+		s.short(e.key.Cluster, DropMaxBytes)
+		return false
+	}
+	e.size = size
+	return true
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stragglerprocessor
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
+	"github.com/gpu-collector/gpu-collector/internal/reason"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
+)
+
+// The memory of a gateway's comparison, in percent. Facts are counted in bytes, nodes and
+// groups by number: their texts are bounded, and they have no lists that clients fill.
+const (
+	factPercent  = 56
+	nodePercent  = 31
+	groupPercent = 100 - factPercent - nodePercent
+)
+
+// nodeBytes and groupBytes are what a node and a group take in the engine at most, with
+// all of their signals. A test measures both.
+const (
+	nodeBytes  = 1500
+	groupBytes = 10_000
+	// minBytes has room for some hundred nodes.
+	minBytes = 1 << 20
+)
+
+func (c *Config) bytes() int64 { return cmp.Or(c.MaxBytes, memorybudget.Comparison.Bytes()) }
+
+// bounded is the engine's configuration with no more nodes and groups than the memory
+// has room for.
+func (c *Config) bounded() straggler.Config {
+	e, bytes := c.engine(), c.bytes()
+	e.MaxNodes = min(e.MaxNodes, int(bytes*nodePercent/100/nodeBytes))
+	e.MaxGroups = min(e.MaxGroups, int(bytes*groupPercent/100/groupBytes))
+	return e
+}
+
+// facts are the bounds of what explains a node.
+func (c *Config) facts() reason.Config {
+	return reason.Config{MaxNodes: c.Gateway.MaxNodes, MaxBytes: int(c.bytes() * factPercent / 100), Retention: c.Gateway.Retention}
+}
+
+// noRoom are the errors that say that a bound is reached.
+var noRoom = map[error]bool{
+	straggler.ErrTooManyClusters: true, straggler.ErrTooManyGroups: true, straggler.ErrTooManyNodes: true,
+	straggler.ErrClusterGroups: true, straggler.ErrClusterNodes: true,
+	reason.ErrTooManyNodes: true, reason.ErrClusterNodes: true, reason.ErrTooManyBytes: true,
+}
+
+// rejected counts n points of a cluster, and says once an hour that the cluster has no
+// room left.
+func (o *observer) rejected(ctx context.Context, cluster string, err error, n int64, now time.Time) {
+	o.rejects.addN(ctx, err, n)
+	if !noRoom[err] {
+		return
+	}
+	if name, tell := o.short.Note(cluster, now); tell {
+		o.log.Warn("Nodes of a cluster are not compared or explained: there is no room for them.",
+			zap.String("cluster", name), zap.String("reason", reasons[err]))
+	}
+}
