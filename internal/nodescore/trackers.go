@@ -141,7 +141,7 @@ func (t *trackers) step(cfg *Config, p *pushed, peers *threshold.Received, elaps
 			tr.Step(&cfg.CUSUM, params, p.values.V[s], peers.Version)
 			if s == nodesignal.Throughput && t.same.ticks >= cfg.StuckTicks && before.Calm() && tr.MoreThan(&before) {
 				// It is the peers that moved: nobody measures this one.
-				tr.Tracker = before
+				tr.Skip(&before)
 			}
 		}
 	}

@@ -26,6 +26,7 @@ type estimator struct {
 	// are those of the parameters, grows is by how much a sum's variance grows as
 	// its noise lasts. All are of the last review, which was at reviewed.
 	wander, offset, maxBias float64
+	change                  float64 // the middle of the nodes' mean square of a change
 	grows                   [numSums]float64
 	limits                  [numSums]float64
 	reviewed                time.Duration
@@ -94,6 +95,7 @@ func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, n int
 	p.Step = quantum(b, x, e.MaxQuantum*unit) / unit
 	p.Scale = max(p.Scale, p.Step/2)
 	p.Wander, p.MaxBias = math.Sqrt(t.wander), t.maxBias
+	p.Change = t.change
 	return true
 }
 
@@ -227,7 +229,7 @@ type lag struct{ product, now, before float64 }
 
 // maxLag bounds what one deviation adds, in units of the scale: one faulty node
 // is not how the healthy ones vary.
-const maxLag = 3
+const maxLag = 2
 
 func (l *lag) add(z, before float64) {
 	l.product += z * before
@@ -272,7 +274,11 @@ func (t *estimator) review(cfg *Config, spec *nodesignal.Spec, b *scratch, track
 		t.maxBias = max(e.MinBias*spec.MinGap, e.BiasSpreads*(1+4/float64(n))*sigma)
 		_, _, t.offset = b.spreadOf(tracks, func(t *track) float64 { return float64(t.bias) })
 	}
-	square := max(t.scale, e.MinScale*spec.MinGap)
+	least := e.MinScale * spec.MinGap
+	if n, _, change := b.spreadOf(tracks, func(t *track) float64 { return float64(t.change) }); n > 0 && !t.parting.on {
+		t.change = max(change, least*least)
+	}
+	square := max(t.scale, least)
 	square *= square
 	phi := t.phi
 	t.grows[loud] = (1 + phi) / (1 - phi)
@@ -294,17 +300,11 @@ func (t *estimator) review(cfg *Config, spec *nodesignal.Spec, b *scratch, track
 		t.tails.start(&s, &t.grows)
 	}
 	t.tails.fade(since)
-	t.limits = t.tails.limits(&s, &t.grows, elapsed)
+	t.limits = t.tails.limits(&s, &t.grows, len(b.slots), elapsed)
 	if t.age < lowAfter || t.tails.nodeTicks*float64(elapsed) < float64(lowNodes) {
 		t.limits[low] = -t.limits[low]
 	}
-	for _, i := range b.slots {
-		for j := range numSums {
-			if m := &tracks[i].given.minutes[j]; *m > 0 {
-				*m--
-			}
-		}
-	}
+	t.tails.share(&cfg.CUSUM, tracks, b.slots, since, elapsed)
 }
 
 // shrinks is the variance of a mean over a window for noise that does not last.

@@ -130,7 +130,7 @@ func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 	warm := e.warmups()
 	stuck := uint16(e.cfg.Episodes.StuckTicks)
 	var l lag
-	w := watch{tails: t.tails, sums: e.cfg.CUSUM.sums()}
+	w := t.tails.watch(&e.cfg.CUSUM, len(e.slots), e.elapsed)
 	var before Tracker
 	for _, i := range e.slots {
 		m, tr := &g.members[i], &sig.tracks[i]
@@ -138,7 +138,7 @@ func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 			m.flags |= flagJudged
 		}
 		if m.fresh.has(s) && m.warm >= warm[m.late] {
-			last, straggler, known := float64(tr.last), tr.straggler, tr.known
+			last, suspect, known := float64(tr.last), tr.Suspect(), tr.known
 			still := s == nodesignal.Throughput && tr.same >= stuck && tr.Calm()
 			if still {
 				before = tr.Tracker
@@ -147,18 +147,14 @@ func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 			tr.step(&derived, p.level(sig.x[i]), p.Deviation(sig.x[i]), e.at, &w)
 			if still && tr.MoreThan(&before) {
 				// It is the peers that moved: nobody measures this one.
-				if !tr.Calm() {
-					if tr.same == stuck || known {
-						e.counters.Stuck++
-					}
-					before.known = false
+				if !tr.Calm() && (tr.same == stuck || known) {
+					e.counters.Stuck++
 				}
-				tr.Tracker = before
+				tr.Skip(&before)
 			} else {
-				if known && !straggler && !t.parting.on {
+				if known && !suspect && !t.parting.on {
 					l.add(clamp(float64(tr.last)*derived.perScale, -maxLag, maxLag), clamp(last*derived.perScale, -maxLag, maxLag))
 				}
-				tr.known = true
 				if !tr.straggler {
 					w.node(&tr.Tracker)
 				}

@@ -11,6 +11,9 @@ import (
 // read off them: maxima of a sum of bounded evidence have exponential tails (Siegmund,
 // Sequential Analysis, 1985), so peaks over a threshold tell of rarer ones (streaming
 // POT: Siffer et al., KDD 2017).
+//
+// No node makes the limits of all. Of each node counts so much time over a level, the
+// greatest peak of a while, and so many great steps an hour. See given.
 type tails struct {
 	of [numSums]tail
 	// hist counts the steps of the loud and the mid sum, in bins of binWidth.
@@ -18,12 +21,20 @@ type tails struct {
 	// ticks so far, and node-ticks in the day's memory.
 	ticks     int
 	nodeTicks float64
+	// mostOver are the seconds of a node over the lower level that count in the day's
+	// memory, mostGreat the great steps within an hour.
+	mostOver  [numSums]uint16
+	mostGreat [low]uint8
+	// hours since the start, and the part of the next that is over.
+	hours int
+	hour  time.Duration
 }
 
 // tail of one sum: what of its excursions exceeds two levels.
 type tail struct {
 	level          [2]float64 // exceeded on the shares of shareOver
 	excess, number [2]float64 // of the peaks over it, in the day's memory
+	mean           [2]float64 // of the excesses, with those that were assumed
 	theta          float64
 }
 
@@ -45,8 +56,7 @@ const (
 	enoughPeaks = 20
 	// falseAlarm is how rarely the sums of healthy nodes may be full: once in so much
 	// time of nodes.
-	falseAlarm  = 10_000 * 24 * time.Hour
-	giveMinutes = 60
+	falseAlarm = 10_000 * 24 * time.Hour
 )
 
 // Bins of the steps of a sum. The middle of one lies on each whole step.
@@ -62,69 +72,92 @@ func binOf(x float64) int { return min(max(int((x-firstBin)/binWidth+0.5), 0), b
 // watch learns from the steps of one tick.
 type watch struct {
 	*tails
-	sums  [numSums]*Sum
 	given *given          // of the node that steps
+	great [low]float64    // steps beyond it are great
+	most  float64         // excess of a peak that counts, in units of their mean
+	time  uint16          // seconds that a tick takes
 	over  [numSums][2]int // nodes above the levels
 	n     int
 }
 
-// tick takes one step of one sum.
-func (w *watch) tick(j int, x float64) {
-	if j < low {
-		w.hist[j][binOf(x)]++
-	}
+// given is what a node gave the tails of its cohort.
+type given struct {
+	// peak is the greatest over each level within peakHours, in parts of peakUnit.
+	peak [numSums][2]uint16
+	// over are the seconds over the lower level, in the day's memory.
+	over [numSums]uint16
+	// great steps within the hour.
+	great [low]uint8
 }
 
-// peak takes the greatest value of an excursion that is over. Of a node's peaks within
-// an hour the greatest counts: none makes the limit of all.
-func (w *watch) peak(j int, peak float64) {
-	t, was := &w.of[j], 0.0
-	if w.given.minutes[j] > 0 {
-		was = float64(w.given.peak[j]) / givenUnit
+// peakHours are the times within which the greatest of a node's peaks over each level
+// counts, about a hundredth of the time between two of one node.
+var peakHours = [2]int{1, 10}
+
+func (t *tails) watch(c *CUSUM, n int, elapsed time.Duration) watch {
+	w := watch{tails: t, most: mostExcess(n), time: uint16(clamp(elapsed.Seconds(), 1, math.MaxUint16/2))}
+	for j, sum := range c.sums() {
+		if j < low {
+			w.great[j] = sum.Reach / 2
+		}
 	}
-	if peak <= t.level[0] || peak <= was {
+	return w
+}
+
+// mostExcess is the excess of a peak that counts among the peaks of n nodes, in units of
+// their mean. A node that gives so much with each peak moves the mean by less than a
+// tenth: by (c/(1-exp(-c)) - 1)/n, since kept makes up for what healthy nodes lose.
+func mostExcess(n int) float64 { return clamp(0.3+0.1*float64(n), 0.6, 3) }
+
+// kept is the share that is left of the mean of exponential excesses when none counts for
+// more than c times the mean.
+func kept(c float64) float64 { return -math.Expm1(-c) }
+
+// step takes one step of one sum.
+func (w *watch) step(j int, x float64) {
+	if j >= low {
 		return
 	}
+	if x > w.great[j] {
+		if w.given.great[j] >= w.mostGreat[j] {
+			return
+		}
+		w.given.great[j]++
+	}
+	w.hist[j][binOf(x)]++
+}
+
+// peak takes the greatest value of an excursion that is over.
+func (w *watch) peak(j int, parts uint16) {
+	t, peak := &w.of[j], float64(parts)/peakUnit
 	for k, level := range t.level {
-		if peak <= level {
-			break
+		was := w.given.peak[j][k]
+		if peak <= level || parts <= was {
+			continue
 		}
-		most := 2 * w.sums[j].Reach
-		if t.number[k] > 0 {
-			most = max(most, 5*t.excess[k]/t.number[k])
-		}
+		most := w.most * t.mean[k]
 		t.excess[k] += min(peak-level, most)
-		if was > level {
-			t.excess[k] = max(t.excess[k]-min(was-level, most), 0)
+		if before := float64(was) / peakUnit; before > level {
+			t.excess[k] = max(t.excess[k]-min(before-level, most), 0)
 		} else {
 			t.number[k]++
 		}
-	}
-	w.given.peak[j] = uint16(min(peak*givenUnit, math.MaxUint16))
-	if w.given.minutes[j] == 0 {
-		w.given.minutes[j] = giveMinutes
+		w.given.peak[j][k] = parts
 	}
 }
-
-// given are the greatest peaks that a node gave the sums' tails within an hour, in parts
-// of givenUnit, and the minutes until each hour is over.
-type given struct {
-	peak    [numSums]uint16
-	minutes [numSums]uint8
-}
-
-const givenUnit = 32
 
 // node counts a healthy node's sums once they have stepped.
 func (w *watch) node(t *Tracker) {
 	w.n++
-	for j := range numSums {
-		s, level := float64(t.sum[j]), &w.of[j].level
-		if s > level[0] {
-			w.over[j][0]++
-			if s > level[1] {
-				w.over[j][1]++
-			}
+	for j, sum := range t.sum {
+		level, spent := &w.of[j].level, &w.given.over[j]
+		if float64(sum) <= level[0] || *spent > w.mostOver[j] {
+			continue
+		}
+		*spent += min(w.time, math.MaxUint16-*spent)
+		w.over[j][0]++
+		if float64(sum) > level[1] {
+			w.over[j][1]++
 		}
 	}
 }
@@ -145,6 +178,68 @@ func (w *watch) end(elapsed time.Duration) {
 			*level = max(*level*math.Exp(e), minLevel)
 		}
 	}
+}
+
+// share bounds what one of the nodes may give.
+func (t *tails) share(c *CUSUM, tracks []track, slots []int32, elapsed, tick time.Duration) {
+	t.hour += elapsed
+	if t.hour >= time.Hour {
+		t.hour = 0
+		t.hours++
+		keep := math.Exp(-float64(time.Hour) / float64(tailWindow))
+		for _, i := range slots {
+			tracks[i].given.fade(t.hours, keep)
+		}
+	}
+	for j, sum := range c.sums() {
+		all, most := 0, 0
+		for _, i := range slots {
+			over := int(tracks[i].given.over[j])
+			all += over
+			most = max(most, over)
+		}
+		n := len(slots)
+		others := float64(all-most) / float64(max(n-1, 1))
+		begin := min(float64(t.hours+1)*beginOver, overTimes*beginOver)
+		t.mostOver[j] = uint16(min(max(begin, float64(min(n, overTimes))*others), math.MaxUint16-1))
+		if j < low {
+			t.mostGreat[j] = t.usualGreat(j, sum.Reach/2, float64(time.Hour)/float64(tick))
+		}
+	}
+}
+
+// A node may be over the lower level overTimes as long as the others are, and at first
+// beginOver seconds an hour.
+const overTimes, beginOver = 10, 36
+
+// usualGreat is how many great steps of a node count within an hour of so many ticks:
+// twice what is usual, and a few.
+func (t *tails) usualGreat(j int, great, ticks float64) uint8 {
+	all, many := 0.0, 0.0
+	for i, n := range t.hist[j] {
+		all += float64(n)
+		if firstBin+binWidth*float64(i) > great {
+			many += float64(n)
+		}
+	}
+	return uint8(clamp(2*many/max(all, 1)*ticks+fewGreat, 0, math.MaxUint8))
+}
+
+const fewGreat = 3
+
+// fade begins a new hour.
+func (g *given) fade(hours int, keep float64) {
+	for k, each := range peakHours {
+		if hours%each == 0 {
+			for j := range g.peak {
+				g.peak[j][k] = 0
+			}
+		}
+	}
+	for j := range g.over {
+		g.over[j] = uint16(float64(g.over[j]) * keep)
+	}
+	g.great = [low]uint8{}
 }
 
 // fade forgets what is older than the day.
@@ -181,7 +276,7 @@ func expected(j int, s *Sum, kappa, grows float64) float64 {
 func (t *tails) start(s *steps, grows *[numSums]float64) {
 	for j, sum := range s.c.sums() {
 		mu := expected(j, sum, s.kappa[j], grows[j])
-		t.of[j].level = [2]float64{mu, 3 * mu}
+		t.of[j].level, t.of[j].mean = [2]float64{mu, 3 * mu}, [2]float64{mu, mu}
 		if j < low {
 			h := &t.hist[j]
 			for i := range h {
@@ -203,20 +298,21 @@ func (t *tails) start(s *steps, grows *[numSums]float64) {
 // normal is the distribution function of the normal law.
 func normal(z float64) float64 { return math.Erfc(-z/math.Sqrt2) / 2 }
 
-// limits are what the sums of the cohort's nodes reach once in falseAlarm.
-func (t *tails) limits(s *steps, grows *[numSums]float64, elapsed time.Duration) (h [numSums]float64) {
+// limits are what the sums of the cohort's n nodes reach once in falseAlarm.
+func (t *tails) limits(s *steps, grows *[numSums]float64, n int, elapsed time.Duration) (h [numSums]float64) {
+	left := kept(mostExcess(n))
 	rare := float64(falseAlarm) / float64(elapsed) // in node-ticks
 	for j, sum := range s.c.sums() {
 		of := &t.of[j]
 		mu0 := expected(j, sum, s.kappa[j], grows[j])
 		h[j] = sum.MinLimit
 		for k, level := range of.level {
+			of.mean[k] = (of.excess[k]/left + priorPeaks[k]*mu0) / (of.number[k] + priorPeaks[k])
 			if k > 0 && of.number[k] < enoughPeaks {
 				break
 			}
-			mu := (of.excess[k] + priorPeaks[k]*mu0) / (of.number[k] + priorPeaks[k])
 			rate := (of.number[k] + 3) / (t.nodeTicks + 300)
-			h[j] = max(h[j], level+mu*max(1, math.Log(rate*rare)))
+			h[j] = max(h[j], level+of.mean[k]*max(1, math.Log(rate*rare)))
 		}
 		if j < low {
 			of.theta = root(&t.hist[j], of.theta)

@@ -47,8 +47,12 @@ type CUSUM struct {
 	// a mean that is well again ends the verdict.
 	EnterTicks int           `mapstructure:"enter_ticks"`
 	LeaveAfter time.Duration `mapstructure:"leave_after"`
-	// BiasWindow is the time constant of learning how a node always differs.
-	BiasWindow time.Duration `mapstructure:"bias_window"`
+	// BiasWindow is the time constant of learning how a node always differs, NoiseWindow
+	// that of learning how restless it is.
+	BiasWindow  time.Duration `mapstructure:"bias_window"`
+	NoiseWindow time.Duration `mapstructure:"noise_window"`
+	// MaxNoise bounds the spread that a restless node is granted, in units of its peers'.
+	MaxNoise float64 `mapstructure:"max_noise"`
 
 	_ struct{}
 }
@@ -59,7 +63,7 @@ func DefaultCUSUM() CUSUM {
 		Loud:    Sum{Loss: 2.4, MinKappa: 3, Reach: 5, MinLimit: 10.1, Wander: 2.5},
 		Mid:     Sum{Loss: 1, MinKappa: 1, Reach: 4, MinLimit: 9, Wander: 2.5},
 		Low:     Sum{Loss: 0.4, MinKappa: 0.35, Reach: 2.5, MinLimit: 12, Wander: 1.5},
-		ClipLow: -3, EnterTicks: 3, LeaveAfter: 3 * time.Minute, BiasWindow: 12 * time.Hour,
+		ClipLow: -3, EnterTicks: 3, LeaveAfter: 3 * time.Minute, BiasWindow: 12 * time.Hour, NoiseWindow: time.Hour, MaxNoise: 4,
 	}
 }
 
@@ -84,6 +88,9 @@ type Params struct {
 	Burst bool
 	// Wander is what healthy nodes drift by, Step that of a coarse resolution.
 	Wander, Step float64
+	// Change is the mean square of the peers' change from one tick to the next; 0 is not
+	// known.
+	Change float64
 	// Offset is the middle of the nodes' biases; none is further from it than MaxBias.
 	Offset, MaxBias float64
 	// Limits of the sums, in units of Scale; negative for a sum that accuses nobody yet.
@@ -104,7 +111,7 @@ func (p *Params) Valid() bool {
 		}
 	}
 	return p.Centre-p.Centre == 0 && (p.Centre > 0 || !p.Relative) && p.Scale >= minScale/2 && p.Scale <= maxSum &&
-		p.MinGap > 0 && p.MinGap <= 1 && p.Wander >= 0 && p.Wander <= maxSum && p.Step >= 0 && p.Step <= maxSum &&
+		p.MinGap > 0 && p.MinGap <= 1 && p.Wander >= 0 && p.Wander <= maxSum && p.Step >= 0 && p.Step <= maxSum && p.Change >= 0 && p.Change <= maxSum &&
 		math.Abs(p.Offset) <= maxSum && p.MaxBias >= 0 && p.MaxBias <= maxSum && p.Elapsed >= 0 && p.Elapsed <= maxElapsed
 }
 
@@ -117,6 +124,7 @@ func (p *Params) Check() error {
 		{"spread", p.Scale, minScale / 2},
 		{"drift", p.Wander, 0},
 		{"step", p.Step, 0},
+		{"change", p.Change, 0},
 		{"bias", p.MaxBias, 0},
 		{"limit of the loud sum", math.Abs(p.Limits[loud]), minLimit},
 		{"limit of the mid sum", math.Abs(p.Limits[mid]), minLimit},
@@ -146,7 +154,7 @@ const minLimit, maxElapsed = 1e-3, 24 * time.Hour
 // tell without loss (IEEE 754-2019, 5.12.2), and of a time whole milliseconds.
 func (p *Params) Round() {
 	for _, f := range [...]*float64{
-		&p.Centre, &p.MinGap, &p.Scale, &p.Wander, &p.Step, &p.Offset, &p.MaxBias, &p.Limits[loud], &p.Limits[mid], &p.Limits[low],
+		&p.Centre, &p.MinGap, &p.Scale, &p.Wander, &p.Step, &p.Change, &p.Offset, &p.MaxBias, &p.Limits[loud], &p.Limits[mid], &p.Limits[low],
 	} {
 		*f = float64(float32(*f))
 	}
@@ -208,17 +216,21 @@ func (s *steps) threshold() float64 {
 
 // steps are what a tick derives from Params once for all nodes.
 type steps struct {
-	p        *Params
-	c        *CUSUM
-	perScale float64
-	centre   float64 // level of a node without bias
-	kappa    [numSums]float64
-	top      [numSums]float64 // of a deviation
-	bound    [numSums]float64 // of a sum
-	perLimit [numSums]float64 // 0 where there is none
-	// Weights of this tick in the bias and in the two means.
-	slow, short, long float64
-	ms                uint32
+	p                   *Params
+	c                   *CUSUM
+	perScale            float64
+	centre              float64          // level of a node without bias
+	lowBias, highBias   float64          // bounds of a bias
+	kappa               [numSums]float64 // of a node that is as restless as its peers
+	minKappa, lossKappa [numSums]float64
+	top                 [numSums]float64 // of a deviation
+	bound               [numSums]float32 // of a sum
+	perLimit            [numSums]float32 // 0 where there is none
+	// change is the peers' mean square of a change, perChange 0 where that is not known.
+	change, perChange float32
+	// Weights of this tick in bias, noise and the two means.
+	slow, noise, short, long float32
+	ms                       uint32
 }
 
 // stepKappa is the share of one step of a coarse resolution that is taken off: a tenth
@@ -232,25 +244,52 @@ const burstKappa = 2.5
 const shortMean, longMean = 2 * time.Minute, 15 * time.Minute
 
 func (p *Params) steps(c *CUSUM) steps {
+	weight := func(window time.Duration) float32 { return float32(min(1, float64(p.Elapsed)/float64(window))) }
 	s := steps{
 		p: p, c: c, perScale: 1 / p.Scale, centre: p.level(p.Centre) - p.Offset,
-		slow:  min(1, float64(p.Elapsed)/float64(c.BiasWindow)),
-		short: min(1, float64(p.Elapsed)/float64(shortMean)), long: min(1, float64(p.Elapsed)/float64(longMean)),
+		lowBias: p.Offset - p.MaxBias, highBias: p.Offset + p.MaxBias,
+		slow: weight(c.BiasWindow), noise: weight(c.NoiseWindow), short: weight(shortMean), long: weight(longMean),
 		ms: uint32(min(p.Elapsed/time.Millisecond, math.MaxInt32)),
 	}
+	s.change = float32(2 * p.Scale * p.Scale) // of noise that does not last
+	if p.Change > 0 {
+		s.change = float32(p.Change)
+		s.perChange = float32(1 / p.Change)
+	}
 	for j, sum := range c.sums() {
-		s.kappa[j] = max(sum.MinKappa, sum.Loss*p.MinGap/2/p.Scale, sum.Wander*p.Wander/p.Scale, stepKappa*p.Step/p.Scale)
+		s.minKappa[j] = sum.MinKappa
 		if p.Burst && j != loud {
-			s.kappa[j] = max(s.kappa[j], burstKappa)
+			s.minKappa[j] = max(sum.MinKappa, burstKappa)
 		}
+		s.lossKappa[j] = max(sum.Loss*p.MinGap/2, sum.Wander*p.Wander, stepKappa*p.Step) / p.Scale
+		s.kappa[j] = max(s.minKappa[j], s.lossKappa[j])
 		s.top[j] = s.kappa[j] + sum.Reach
-		s.bound[j] = maxFull * math.Abs(p.Limits[j])
+		s.bound[j] = float32(maxFull * math.Abs(p.Limits[j]))
 		if p.Limits[j] > 0 {
-			s.perLimit[j] = 1 / p.Limits[j]
+			s.perLimit[j] = float32(1 / p.Limits[j])
 		}
 	}
 	return s
 }
+
+// calmer is for a node whose changes are ratio times as great as its peers', squared.
+// Its own spread counts. What is taken off for a loss shrinks in units of that.
+func (s *steps) calmer(ratio float32) (perScale float64, kappa, top [numSums]float64) {
+	wider := math.Sqrt(math.Min(float64(ratio), s.c.MaxNoise*s.c.MaxNoise))
+	for j, sum := range s.c.sums() {
+		kappa[j] = max(s.minKappa[j], s.lossKappa[j]/wider)
+		top[j] = kappa[j] + sum.Reach
+	}
+	return s.perScale / wider, kappa, top
+}
+
+// restless is the ratio of mean squares from which a node's own noise counts. Noise that
+// is learnt over an hour varies by 5 %, and most nodes are like the others.
+const restless = 1.6
+
+// priorNoise is the weight in ticks of the peers' noise in that of a node, and
+// maxChange what one change counts for, in units of the mean.
+const priorNoise, maxChange = 60, 3 * 3
 
 // maxFull bounds a sum as a share of its limit.
 const maxFull = 1.5
@@ -268,7 +307,7 @@ func clamp(x, lo, hi float64) float64 {
 }
 
 // below is the builtin min as clamp has it.
-func below[T float32 | float64](x, most T) T {
+func below(x, most float32) float32 {
 	if x > most {
 		return most
 	}
@@ -285,22 +324,27 @@ type Tracker struct {
 	// bias is how the node's level always differs from its peers', raw the same
 	// without bounds and whether or not it is suspect.
 	bias, raw float32
-	since     [numSums]int64 // tick at which the sum was last empty
-	sum, peak [numSums]float32
-	gap       float32 // moving average of the gap, a fraction
-	recent    float32 // mean loss over shortMean
-	lasting   float32 // mean loss over longMean
-	last      float32 // loss of the last tick
-	worst     float32 // the greatest short since the verdict
-	full      float32 // the fullest sum's share of its limit
-	lived     uint32  // milliseconds
-	calm      uint32  // milliseconds since the node is well again
-	learnt    uint16  // ticks in the bias
+	sum       [numSums]float32
+	gap       float32         // moving average of the gap, a fraction
+	recent    float32         // mean loss over shortMean
+	lasting   float32         // mean loss over longMean
+	last      float32         // loss of the last tick
+	change    float32         // mean square of its changes while calm
+	worst     float32         // the greatest recent since the verdict
+	full      float32         // the fullest sum's share of its limit
+	lived     uint32          // milliseconds
+	since     [numSums]uint32 // unix seconds of the tick at which the sum was last empty
+	peak      [numSums]uint16 // of the sum since, in parts of peakUnit
+	learnt    uint16          // ticks in the bias
+	calm      uint16          // seconds since the node is well again
 	age       [numSums]uint8
 	straggler bool
 	by        uint8 // the sum that made it one
 	known     bool  // there is a last
 }
+
+// peakUnit is how many parts a unit of a sum has in a peak.
+const peakUnit = 32
 
 // Step takes the node's value at a tick, in unix milliseconds, and reports
 // whether Straggler changed. A value that is no number, or parameters that are
@@ -325,64 +369,51 @@ func (t *Tracker) step(s *steps, y, d float64, at int64, w *watch) (changed bool
 	if t.lived == 0 {
 		t.bias = float32(p.Offset)
 	}
-	t.lived = min(t.lived, math.MaxInt32) + s.ms
-	first := 1.0
-	if t.lived > s.ms {
-		first = float64(s.ms) / float64(t.lived)
+	if t.lived < math.MaxInt32 {
+		t.lived += s.ms
 	}
-	bias := clamp(float64(t.bias), p.Offset-p.MaxBias, p.Offset+p.MaxBias)
+	bias := clamp(float64(t.bias), s.lowBias, s.highBias)
 	r := clamp(s.centre-y+bias, -maxLoss, maxLoss)
-	z := r * s.perScale
-	full := float32(0)
-	flags := uint8(unflagged)
-	for j := range numSums {
-		x := clamp(z, s.c.ClipLow, s.top[j]) - s.kappa[j]
-		sum := float64(t.sum[j]) + x
+	z, kappa, top := r*s.perScale, &s.kappa, &s.top
+	if ratio := t.change * s.perChange; ratio > restless {
+		perScale, k, to := s.calmer(ratio)
+		z, kappa, top = r*perScale, &k, &to
+	}
+	full, fullest := float32(0), uint8(unflagged)
+	for j := range t.sum {
+		x := clamp(z, s.c.ClipLow, top[j]) - kappa[j]
+		sum := t.sum[j] + float32(x)
 		if w != nil && !t.straggler {
-			w.tick(j, x)
+			w.step(j, x)
 		}
 		if sum <= 0 {
 			if t.peak[j] > 0 {
 				if w != nil {
-					w.peak(j, float64(t.peak[j]))
+					w.peak(j, t.peak[j])
 				}
 				t.peak[j] = 0
 			}
-			t.sum[j], t.since[j], t.age[j] = 0, at, 0
+			t.sum[j], t.since[j], t.age[j] = 0, uint32(at/1000), 0
 			continue
 		}
 		sum = below(sum, s.bound[j])
-		t.sum[j] = float32(sum)
-		if t.sum[j] > t.peak[j] {
-			t.peak[j] = t.sum[j]
+		t.sum[j] = sum
+		if high := below(sum*peakUnit, math.MaxUint16); high > float32(t.peak[j]) {
+			t.peak[j] = uint16(high)
 		}
 		if t.age[j] < math.MaxUint8 {
 			t.age[j]++
 		}
-		share := float32(sum * s.perLimit[j])
+		share := sum * s.perLimit[j]
 		if share > full {
 			full = share
 		}
-		if share >= 1 && int(t.age[j]) >= s.c.EnterTicks && z > 0 && flags == unflagged {
-			flags = uint8(j)
+		if share >= 1 && int(t.age[j]) >= s.c.EnterTicks && z > 0 && fullest == unflagged {
+			fullest = uint8(j)
 		}
 	}
 	t.full = full
-	t.last = float32(r)
-	t.recent += float32((r - float64(t.recent)) * max(s.short, first))
-	t.lasting += float32((r - float64(t.lasting)) * max(s.long, first))
-	if !t.straggler || t.lived < fromStartEnd {
-		t.raw += float32((bias - r - float64(t.raw)) * max(s.slow, first))
-	}
-	if full < 0.5 && !t.straggler {
-		t.learnt = min(t.learnt, math.MaxUint16-1) + 1
-		weight := 1 / float64(t.learnt)
-		if weight < s.slow {
-			weight = s.slow
-		}
-		bias = clamp(bias-clamp(r, -4*p.Scale, 4*p.Scale)*weight, p.Offset-p.MaxBias, p.Offset+p.MaxBias)
-	}
-	t.bias = float32(bias)
+	t.learn(s, r, bias)
 	if t.sum[mid] == 0 && t.sum[loud] == 0 {
 		t.gap += (float32(d) - t.gap) / gapTicks
 	} else {
@@ -394,13 +425,59 @@ func (t *Tracker) step(s *steps, y, d float64, at int64, w *watch) (changed bool
 	if t.lived >= fromStart && t.lived < fromStartEnd && p.Offset-float64(t.raw) > p.MaxBias+p.MinGap/2 && float64(t.recent) > 0.4*p.MinGap {
 		// It was slow since it came: its bias holds what it can of that.
 		t.since[mid] = 0
-		flags = mid
+		fullest = mid
 	}
-	if flags != unflagged {
-		t.straggler, t.by, t.calm, t.worst = true, flags, 0, t.recent
+	if fullest != unflagged {
+		t.straggler, t.by, t.calm, t.worst = true, fullest, 0, t.recent
 		return true
 	}
 	return false
+}
+
+// learn follows what the node differs by and how restless it is. The bias, as the sums
+// have it, stands still while the node is suspect. The noise does too: a fault that comes
+// and goes makes few changes, each bounded, and a steady fault makes none.
+func (t *Tracker) learn(s *steps, r, bias float64) {
+	short, long, slow := s.short, s.long, s.slow
+	if float32(s.ms) > slow*float32(t.lived) { // its means are younger than their windows
+		first := float32(1)
+		if t.lived > s.ms {
+			first = float32(s.ms) / float32(t.lived)
+		}
+		short, long, slow = max(short, first), max(long, first), max(slow, first)
+	}
+	r32 := float32(r)
+	t.recent += (r32 - t.recent) * short
+	t.lasting += (r32 - t.lasting) * long
+	if !t.straggler || t.lived < fromStartEnd {
+		t.raw += (float32(bias) - r32 - t.raw) * slow
+	}
+	if t.full < 0.5 && !t.straggler {
+		if t.learnt < math.MaxUint16 {
+			t.learnt++
+		}
+		if t.learnt == 1 {
+			t.change = s.change
+		} else if t.known {
+			change := r32 - t.last
+			weight := s.noise
+			if young := 1 / (priorNoise + float32(t.learnt)); young > weight {
+				weight = young
+			}
+			most := s.change
+			if t.change > most {
+				most = t.change
+			}
+			t.change += (below(change*change, maxChange*most) - t.change) * weight
+		}
+		weight := 1 / float32(t.learnt)
+		if weight < s.slow {
+			weight = s.slow
+		}
+		most := 4 * s.p.Scale
+		bias = clamp(bias-clamp(r, -most, most)*float64(weight), s.lowBias, s.highBias)
+	}
+	t.bias, t.last, t.known = float32(bias), r32, true
 }
 
 // leave ends the verdict on a node whose mean has been well for long enough.
@@ -416,14 +493,14 @@ func (t *Tracker) leave(s *steps, w *watch) (changed bool) {
 		t.calm = 0
 		return false
 	}
-	t.calm += s.ms
-	if time.Duration(t.calm)*time.Millisecond < s.c.LeaveAfter {
+	t.calm = uint16(min(uint32(t.calm)+max(s.ms/1000, 1), math.MaxUint16))
+	if time.Duration(t.calm)*time.Second < s.c.LeaveAfter {
 		return false
 	}
 	if w != nil {
-		for j := range numSums {
-			if t.peak[j] > 0 {
-				w.peak(j, float64(t.peak[j]))
+		for j, peak := range t.peak {
+			if peak > 0 {
+				w.peak(j, peak)
 			}
 		}
 	}
@@ -433,7 +510,7 @@ func (t *Tracker) leave(s *steps, w *watch) (changed bool) {
 
 // rest empties the sums. A node in good standing stays with what it always differs by.
 func (t *Tracker) rest() {
-	t.sum, t.peak, t.age = [numSums]float32{}, [numSums]float32{}, [numSums]uint8{}
+	t.sum, t.peak, t.age = [numSums]float32{}, [numSums]uint16{}, [numSums]uint8{}
 	t.full, t.worst, t.calm, t.straggler, t.known = 0, 0, 0, false, false
 }
 
@@ -443,6 +520,12 @@ func (t *Tracker) Rest() (changed bool) {
 	changed = t.straggler
 	t.rest()
 	return changed
+}
+
+// Skip takes back the last step, from which before is the state: nobody measured it.
+func (t *Tracker) Skip(before *Tracker) {
+	*t = *before
+	t.known = false
 }
 
 // Suspicion is the fullest sum as a share of its limit, in [0,1.5]; from 1 on the
@@ -481,9 +564,9 @@ func (t *Tracker) Since() time.Time {
 
 func (t *Tracker) sinceMs() int64 {
 	if t.straggler {
-		return t.since[t.by]
+		return int64(t.since[t.by]) * 1000
 	}
-	return t.since[mid]
+	return int64(t.since[mid]) * 1000
 }
 
 // Gap is the mean loss since then, over a minute of 10 s ticks at most: a

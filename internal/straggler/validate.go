@@ -108,6 +108,8 @@ func (c *CUSUM) validate(m *mistakes) {
 	m.count(s+"enter_ticks", c.EnterTicks, 1, math.MaxUint8)
 	m.duration(s+"leave_after", c.LeaveAfter)
 	m.duration(s+"bias_window", c.BiasWindow)
+	m.duration(s+"noise_window", c.NoiseWindow)
+	m.add(!(c.MaxNoise >= 1 && c.MaxNoise <= maxConstant), s+"max_noise", "is %v, must be at least 1", c.MaxNoise)
 }
 
 func (u *Sum) validate(m *mistakes, s string) {

@@ -99,6 +99,7 @@ func encodeSignals(v *Value) []string {
 		b = appendFlag(b, "burst", p.Burst)
 		b = appendOptional(b, "w", p.Wander)
 		b = appendOptional(b, "q", p.Step)
+		b = appendOptional(b, "c", p.Change)
 		b = appendOptional(b, "o", p.Offset)
 		b = appendOptional(b, "b", p.MaxBias)
 		b = appendList(b, "h", p.Limits[:])
@@ -241,7 +242,7 @@ func decodeSignal(m httpsfv.Item, values []Value) error {
 	}
 	p := SignalParams{Signal: signal, Params: straggler.Params{
 		Centre: d.number("m", true), Relative: d.boolean("rel", false), High: d.boolean("high", false), MinGap: d.number("g", true),
-		Scale: d.number("s", true), Burst: d.boolean("burst", false), Wander: d.number("w", false), Step: d.number("q", false),
+		Scale: d.number("s", true), Burst: d.boolean("burst", false), Wander: d.number("w", false), Step: d.number("q", false), Change: d.number("c", false),
 		Offset: d.number("o", false), MaxBias: d.number("b", false), Elapsed: time.Duration(d.integer("d")) * time.Millisecond,
 	}}
 	d.list("h", p.Limits[:])
