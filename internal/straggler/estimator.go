@@ -27,6 +27,8 @@ type estimator struct {
 	// its noise lasts. All are of the last review, which was at reviewed.
 	wander, offset, maxBias float64
 	change                  float64 // the middle of the nodes' mean square of a change
+	fast, lasting           float64 // by how much the variance of the nodes' means is greater than of noise that does not last
+	step                    float64 // of a coarse resolution, a fraction
 	grows                   [numSums]float64
 	limits                  [numSums]float64
 	reviewed                time.Duration
@@ -44,24 +46,28 @@ type estimator struct {
 	before     float64 // the scale of before there were parts
 }
 
-// update takes the values of this tick and their nodes' biases, from the nodes among
-// the cohort's n that show the normal. false means that nobody can be judged. elapsed
-// is since the tick before.
-func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, n int, x, bias []float64, at int64, elapsed time.Duration) bool {
+// peers are the values of one tick, their levels, and their nodes' biases.
+type peers struct{ x, y, bias []float64 }
+
+func (p peers) none() peers { return peers{p.x[:0], p.y[:0], p.bias[:0]} }
+
+// update takes the values of this tick from the nodes among the cohort's n that show the
+// normal. false means that nobody can be judged. elapsed is since the tick before.
+func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, n int, from peers, at int64, elapsed time.Duration) bool {
 	t.n, t.known = n, false
-	if len(x) < cfg.MinPeers {
+	if len(from.x) < cfg.MinPeers {
 		return false
 	}
 	p := &t.params
 	p.Relative, p.High, p.MinGap = spec.Relative, spec.Direction == nodesignal.High, spec.MinGap
 	p.Offset, p.Elapsed = t.offset, min(elapsed, maxElapsed)
 	// Each less its bias before the median: else it moves with those that are silent.
-	c := b.centre(p, x, bias)
+	c := b.centre(from)
 	p.Centre = p.value(c + t.offset)
 	t.learn(cfg, spec, p.Centre, at, elapsed)
-	if len(b.yard) >= leastYard {
-		x = b.yard
-		c = b.centre(p, x, b.yardBias)
+	if len(b.yard.x) >= leastYard {
+		from = b.yard
+		c = b.centre(from)
 		p.Centre = p.value(c + t.offset)
 	}
 	unit := 1.0
@@ -90,20 +96,23 @@ func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, n int
 	least := e.MinScale * spec.MinGap
 	t.scale = max(t.scale, least/maxSurge) // it must be able to grow
 	// The spread of this very tick is the shield when all nodes differ more than usual.
-	p.Scale = max(t.scale, least, s/(1+peersToTrust/math.Sqrt(float64(len(x)))))
+	p.Scale = max(t.scale, least, s/(1+peersToTrust/math.Sqrt(float64(len(from.x)))))
 	p.Burst = p.Scale > burst*max(t.scale, least)
-	p.Step = quantum(b, x, e.MaxQuantum*unit) / unit
-	p.Scale = max(p.Scale, p.Step/2)
+	if q, ok := quantum(b, from.x, e.MaxQuantum*unit); ok {
+		t.step = q / unit
+	}
+	p.Step = t.step
+	p.Scale = max(p.Scale, p.Step*stepSpread)
 	p.Wander, p.MaxBias = math.Sqrt(t.wander), t.maxBias
 	p.Change = t.change
 	return true
 }
 
-// centre is the middle of the values' levels less their biases, which stay in b.places.
-func (b *scratch) centre(p *Params, x, bias []float64) float64 {
+// centre is the middle of the levels less their nodes' biases, which stay in b.places.
+func (b *scratch) centre(from peers) float64 {
 	b.places, b.bits = b.places[:0], b.bits[:0]
-	for i, v := range x {
-		y := p.level(v) - bias[i]
+	for i, y := range from.y {
+		y -= from.bias[i]
 		b.places = append(b.places, y)
 		b.bits = append(b.bits, math.Float64bits(y+levelShift))
 	}
@@ -119,6 +128,8 @@ const (
 	maxSurge = 4
 	// peersToTrust weighs the spread of one tick, which varies with few peers.
 	peersToTrust = 1.5
+	// stepSpread is the standard deviation of rounding to whole steps: 1/sqrt(12).
+	stepSpread = 0.2887
 	// burst is how far beyond the usual spread a tick is one.
 	burst = 1.5
 )
@@ -197,9 +208,10 @@ func smallSample(n int) float64 {
 // maxDistinct bounds the values that are taken for steps of a resolution.
 const maxDistinct = 64
 
-// quantum is the smallest step between the values when they are so few that
-// they must be steps, at most limit, else 0. A value that only one node has is none.
-func quantum(b *scratch, x []float64, limit float64) float64 {
+// quantum is the smallest step between the values when they are so few that they must
+// be steps, at most limit, and 0 when they are many. A value that only one node has is
+// none, and without two others nothing is known.
+func quantum(b *scratch, x []float64, limit float64) (step float64, known bool) {
 	most := min(max(3, len(x)/4), maxDistinct)
 	d, n := b.distinct[:0], 0
 	for _, v := range x {
@@ -208,20 +220,20 @@ func quantum(b *scratch, x []float64, limit float64) float64 {
 			n++
 		} else if k < 0 {
 			if len(d) == most {
-				return 0
+				return 0, true
 			}
 			d = append(d, v) // b.distinct has room for all
 		}
 	}
 	if d = d[:n]; n < 2 {
-		return 0
+		return 0, false
 	}
 	slices.Sort(d)
-	q := limit
+	step = limit
 	for i := 1; i < len(d); i++ {
-		q = min(q, d[i]-d[i-1])
+		step = min(step, d[i]-d[i-1])
 	}
-	return q
+	return step, true
 }
 
 // lag sums up what the pooled autocorrelation of one tick is made of.
@@ -251,17 +263,22 @@ func (t *estimator) correlate(e *Estimator, l *lag, elapsed time.Duration) {
 const maxPhi = 0.98
 
 const (
-	// reviewAfter is how often limits, bias bound and wander are looked at anew, and
-	// wanderWindow the memory of the last.
-	reviewAfter, wanderWindow = time.Minute, 30 * time.Minute
+	// reviewAfter is how often limits, bias bound and wander of a young cohort are looked
+	// at anew, reviewLater those of one that is settled. wanderWindow is the memory of
+	// the wander.
+	reviewAfter, reviewLater, wanderWindow = time.Minute, 5 * time.Minute, 30 * time.Minute
 	// The sum of the smallest losses accuses after lowAfter, and lowNodes of all nodes
 	// together: each gives a peak an hour, and then they outweigh what was assumed.
 	lowAfter, lowNodes = 2 * time.Hour, 60 * time.Hour
 )
 
-// due reports whether the review is.
-func (t *estimator) due() bool {
-	return t.tails == nil || t.age-t.reviewed >= reviewAfter
+// due reports whether the review is. Not all groups are looked at on the same tick.
+func (t *estimator) due(phase time.Duration) bool {
+	after := reviewAfter
+	if t.age > settledAfter {
+		after = reviewLater
+	}
+	return t.tails == nil || (t.age+phase)/after > (t.reviewed+phase)/after
 }
 
 // review reads the limits, the bound of the biases and how nodes drift off the
@@ -270,31 +287,36 @@ func (t *estimator) review(cfg *Config, spec *nodesignal.Spec, b *scratch, track
 	e := &cfg.Estimator
 	since := t.age - t.reviewed
 	t.reviewed = t.age
-	if n, sigma, _ := b.spreadOf(tracks, func(t *track) float64 { return float64(t.raw) }); n > 0 && !t.parting.on {
+	if n, sigma := b.spreadOf(tracks, func(t *track) float64 { return float64(t.raw) }); n > 0 && !t.parting.on {
 		t.maxBias = max(e.MinBias*spec.MinGap, e.BiasSpreads*(1+4/float64(n))*sigma)
-		_, _, t.offset = b.spreadOf(tracks, func(t *track) float64 { return float64(t.bias) })
+		_, t.offset = b.middleOf(tracks, func(t *track) float64 { return float64(t.bias) })
 	}
 	least := e.MinScale * spec.MinGap
-	if n, _, change := b.spreadOf(tracks, func(t *track) float64 { return float64(t.change) }); n > 0 && !t.parting.on {
+	if n, change := b.middleOf(tracks, func(t *track) float64 { return float64(t.change) }); n > 0 && !t.parting.on {
 		t.change = max(change, least*least)
 	}
 	square := max(t.scale, least)
 	square *= square
 	phi := t.phi
 	t.grows[loud] = (1 + phi) / (1 - phi)
-	_, recent, _ := b.spreadOf(tracks, func(t *track) float64 { return float64(t.recent) })
-	_, lasting, _ := b.spreadOf(tracks, func(t *track) float64 { return float64(t.lasting) })
+	_, recent := b.spreadOf(tracks, func(t *track) float64 { return float64(t.recent) })
+	_, lasting := b.spreadOf(tracks, func(t *track) float64 { return float64(t.lasting) })
 	elapsed := max(t.params.Elapsed, time.Second) // nobody ticks faster for long
 	short, long := t.shrinks(shortMean, elapsed), t.shrinks(longMean, elapsed)
-	fast, slow := recent*recent/square/short, lasting*lasting/square/long
-	t.grows[mid], t.grows[low] = max(fast, slow, 1), max(slow, 1)
+	weight := 1.0 // at first
+	if since > 0 {
+		weight = min(1, float64(since)/float64(min(t.age, wanderWindow)))
+	}
+	t.fast += weight * (recent*recent/square/short - t.fast)
+	t.lasting += weight * (lasting*lasting/square/long - t.lasting)
+	t.grows[mid], t.grows[low] = max(t.fast, t.lasting, 1), max(t.lasting, 1)
 	if !t.params.Burst && !t.parting.on {
-		left := max(0, lasting*lasting-1.5*square*min(max(fast, 1), 40)*long)
+		left := max(0, lasting*lasting-1.5*square*min(max(t.fast, 1), 40)*long)
 		t.wander += min(1, float64(since)/float64(wanderWindow)) * (left - t.wander)
 	}
 	p := t.params
 	p.Burst, p.Wander, p.Scale = false, math.Sqrt(t.wander), math.Sqrt(square)
-	s := p.steps(&cfg.CUSUM)
+	s := p.steps(&cfg.CUSUM, 0)
 	if t.tails == nil {
 		t.tails = &tails{}
 		t.tails.start(&s, &t.grows)
@@ -316,9 +338,9 @@ func (t *estimator) shrinks(window, elapsed time.Duration) float64 {
 	return a / (2 - a)
 }
 
-// spreadOf is the robust standard deviation and the middle of something of the healthy
-// members in slots, and how many there are.
-func (b *scratch) spreadOf(tracks []track, of func(*track) float64) (n int, sigma, centre float64) {
+// middleOf is the median of something of the healthy members in slots, and how many there
+// are. The values stay in b.places.
+func (b *scratch) middleOf(tracks []track, of func(*track) float64) (n int, middle float64) {
 	b.places, b.bits = b.places[:0], b.bits[:0]
 	for _, i := range b.slots {
 		if t := &tracks[i]; t.lived > 0 && !t.straggler {
@@ -328,9 +350,17 @@ func (b *scratch) spreadOf(tracks []track, of func(*track) float64) (n int, sigm
 		}
 	}
 	if n = len(b.places); n == 0 {
-		return 0, 0, 0
+		return 0, 0
 	}
-	centre = median(b.bits) - levelShift
-	b.bits = deviations(b.bits[:0], b.places, centre)
-	return n, MADToSigma * median(b.bits) * smallSample(n), centre
+	return n, median(b.bits) - levelShift
+}
+
+// spreadOf is the robust standard deviation around middleOf.
+func (b *scratch) spreadOf(tracks []track, of func(*track) float64) (n int, sigma float64) {
+	n, middle := b.middleOf(tracks, of)
+	if n == 0 {
+		return 0, 0
+	}
+	b.bits = deviations(b.bits[:0], b.places, middle)
+	return n, MADToSigma * median(b.bits) * smallSample(n)
 }

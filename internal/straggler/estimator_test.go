@@ -28,21 +28,32 @@ func TestSpreadIsWhatTheFormulaSays(t *testing.T) {
 func TestTheCentreIsThatOfTheNodesWithoutTheirBiases(t *testing.T) {
 	b := &scratch{}
 	p := &Params{Relative: true}
-	x, bias := []float64{}, []float64{}
+	y, bias := []float64{}, []float64{}
 	for _, off := range []float64{-0.1, -0.05, 0, 0.05, 0.1} {
-		x, bias = append(x, 20*math.Exp(off)), append(bias, off)
+		y, bias = append(y, p.level(20*math.Exp(off))), append(bias, off)
 	}
-	assert.InDelta(t, 20, p.value(b.centre(p, x, bias)), 1e-9)
-	assert.InDelta(t, 20, p.value(b.centre(p, x[:3], bias[:3])), 1e-9)
+	assert.InDelta(t, 20, p.value(b.centre(peers{y: y, bias: bias})), 1e-9)
+	assert.InDelta(t, 20, p.value(b.centre(peers{y: y[:3], bias: bias[:3]})), 1e-9)
 }
 
 func TestQuantumIsTheSmallestStep(t *testing.T) {
 	b := &scratch{}
-	assert.InDelta(t, 0.05, quantum(b, []float64{0.35, 0.1, 0.15, 0.1, 0.35, 0.15}, 1), 1e-12)
-	assert.InDelta(t, 0.02, quantum(b, []float64{0.35, 0.1, 0.15, 0.1, 0.35, 0.15}, 0.02), 1e-12, "bounded")
-	assert.Zero(t, quantum(b, []float64{0.35, 0.1, 0.15, 0.2}, 1), "four different values of four are no steps")
-	assert.Zero(t, quantum(b, []float64{0.1, 0.1}, 1))
-	assert.Zero(t, quantum(b, []float64{0.1, 0.1, 0.1, 0.3}, 1), "one that differs is no step")
+	for _, tt := range []struct {
+		x           []float64
+		limit, want float64
+		known       bool
+		why         string
+	}{
+		{[]float64{0.35, 0.1, 0.15, 0.1, 0.35, 0.15}, 1, 0.05, true, ""},
+		{[]float64{0.35, 0.1, 0.15, 0.1, 0.35, 0.15}, 0.02, 0.02, true, "bounded"},
+		{[]float64{0.35, 0.1, 0.15, 0.2}, 1, 0, true, "four different values of four are no steps"},
+		{[]float64{0.1, 0.1}, 1, 0, false, "all alike"},
+		{[]float64{0.1, 0.1, 0.1, 0.3}, 1, 0, false, "one that differs is no step"},
+	} {
+		q, known := quantum(b, tt.x, tt.limit)
+		assert.InDelta(t, tt.want, q, 1e-12, tt.why)
+		assert.Equal(t, tt.known, known, tt.why)
+	}
 }
 
 // TestTheSpreadIsFollowed: at first it is a plain mean, then one over half an hour,
@@ -53,7 +64,7 @@ func TestTheSpreadIsFollowed(t *testing.T) {
 	spec := cfg.Signals[nodesignal.Compute]
 	update := func(e *estimator, off float64) {
 		x := []float64{0.9, 0.9 + off, 0.9 - off, 0.9 + off, 0.9 - off}
-		require.True(t, e.update(&cfg, &spec, &scratch{}, 5, x, make([]float64, 5), 1, tick))
+		require.True(t, e.update(&cfg, &spec, &scratch{}, 5, peers{x, x, make([]float64, 5)}, 1, tick))
 	}
 	var wide, narrow, e estimator
 	update(&wide, 0.1)

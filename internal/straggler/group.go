@@ -4,9 +4,11 @@ package straggler
 
 import (
 	"cmp"
+	"hash/fnv"
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
@@ -64,6 +66,8 @@ type group struct {
 	// since is the first tick, in unix milliseconds; settled is long after it.
 	since   int64
 	settled bool
+	// phase is when within reviewLater its cohorts are reviewed.
+	phase time.Duration
 
 	rule     rule
 	counts   [numStates]int
@@ -146,6 +150,9 @@ func (t *track) follow(x, weight float64) {
 
 func newGroup(c *cluster, key string, peers []string, d Decision) *group {
 	g := &group{name: key, cluster: c, peers: make([]string, len(peers))}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(key)) // never fails
+	g.phase = time.Duration(h.Sum32()) % (reviewLater / time.Second) * time.Second
 	if d == DecisionThreshold {
 		g.plain = []Verdict{}
 	}

@@ -23,7 +23,7 @@ func (e *Engine) judge(g *group, s nodesignal.Signal) {
 			continue
 		}
 		e.part(g, s, t)
-		if t.update(&e.cfg, &e.cfg.Signals[s], &e.scratch, len(e.slots), e.x, e.bias, e.at, e.elapsed) {
+		if t.update(&e.cfg, &e.cfg.Signals[s], &e.scratch, len(e.slots), peers{e.x, e.y, e.bias}, e.at, e.elapsed) {
 			e.step(g, s, t)
 			continue
 		}
@@ -35,15 +35,16 @@ func (e *Engine) judge(g *group, s nodesignal.Signal) {
 	}
 }
 
-// gather finds the members of a cohort that can be compared by s: their slots, values
-// and biases. Values come from members that told one since the last tick and are not
+// gather finds the members of a cohort that can be compared by s: their slots and levels,
+// and the peers' values, levels and biases. Peers' values come from members that told one since the last tick and are not
 // suspect, or from all when these are too few. A tenth of suspects would make the
 // spread of the others look an eighth wider than it is.
 func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
-	sig := g.signals[s]
+	sig, spec := g.signals[s], &e.cfg.Signals[s]
 	n := len(g.members)
-	e.slots, e.x, e.bias = slices.Grow(e.slots[:0], n)[:n], slices.Grow(e.x[:0], n)[:n], slices.Grow(e.bias[:0], n)[:n]
-	slots, x, bias := e.slots, e.x, e.bias
+	e.slots, e.levels = slices.Grow(e.slots[:0], n)[:n], slices.Grow(e.levels[:0], n)[:n]
+	e.x, e.y, e.bias = slices.Grow(e.x[:0], n)[:n], slices.Grow(e.y[:0], n)[:n], slices.Grow(e.bias[:0], n)[:n]
+	slots, levels, x, ys, bias := e.slots, e.levels, e.x, e.y, e.bias
 	all, calm := 0, 0
 	young, warm := e.young(g), e.warmups()
 	recent := min(1, float64(e.elapsed)/float64(e.cfg.Incident.PartWindow))
@@ -61,23 +62,24 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
 		if m.warm < warm[m.late] && !young {
 			continue
 		}
-		slots[all] = int32(i)
+		y := levelOf(sig.x[i], spec.Relative, spec.Direction == nodesignal.High)
+		slots[all], levels[all] = int32(i), y
 		all++
 		if tr := &sig.tracks[i]; m.fresh.has(s) {
 			tr.follow(sig.x[i], recent)
 			if !tr.straggler {
-				x[calm], bias[calm] = sig.x[i], float64(tr.bias)
+				x[calm], ys[calm], bias[calm] = sig.x[i], y, float64(tr.bias)
 				calm++
 			}
 		}
 	}
 	if 2*calm < all || calm < e.cfg.MinPeers {
 		for k, i := range slots[:all] {
-			x[k], bias[k] = sig.x[i], float64(sig.tracks[i].bias)
+			x[k], ys[k], bias[k] = sig.x[i], levels[k], float64(sig.tracks[i].bias)
 		}
 		calm = all
 	}
-	e.slots, e.x, e.bias = slots[:all], x[:calm], bias[:calm]
+	e.slots, e.levels, e.x, e.y, e.bias = slots[:all], levels[:all], x[:calm], ys[:calm], bias[:calm]
 }
 
 // young reports whether too few of a group are warm to be peers of the others:
@@ -117,7 +119,7 @@ func (e *Engine) outdated(g *group, i int, s nodesignal.Signal) bool {
 // step moves the trackers of the gathered members.
 func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 	sig, p := g.signals[s], &t.params
-	if t.due() {
+	if t.due(g.phase) {
 		t.review(&e.cfg, &e.cfg.Signals[s], &e.scratch, sig.tracks)
 	}
 	p.Limits = t.limits
@@ -125,14 +127,14 @@ func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 	if t.known = p.Valid(); !t.known {
 		return
 	}
-	derived, perGap := p.steps(&e.cfg.CUSUM), float32(1/e.cfg.Signals[s].MinGap)
+	derived, perGap := p.steps(&e.cfg.CUSUM, e.at), float32(1/e.cfg.Signals[s].MinGap)
 	t.threshold = derived.threshold()
 	warm := e.warmups()
 	stuck := uint16(e.cfg.Episodes.StuckTicks)
 	var l lag
 	w := t.tails.watch(&e.cfg.CUSUM, len(e.slots), e.elapsed)
 	var before Tracker
-	for _, i := range e.slots {
+	for k, i := range e.slots {
 		m, tr := &g.members[i], &sig.tracks[i]
 		if m.warm >= warm[m.late] {
 			m.flags |= flagJudged
@@ -144,7 +146,7 @@ func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 				before = tr.Tracker
 			}
 			w.given = &tr.given
-			tr.step(&derived, p.level(sig.x[i]), p.Deviation(sig.x[i]), e.at, &w)
+			tr.step(&derived, e.levels[k], derived.gap(sig.x[i]), &w)
 			if still && tr.MoreThan(&before) {
 				// It is the peers that moved: nobody measures this one.
 				if !tr.Calm() && (tr.same == stuck || known) {
@@ -156,7 +158,7 @@ func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 					l.add(clamp(float64(tr.last)*derived.perScale, -maxLag, maxLag), clamp(last*derived.perScale, -maxLag, maxLag))
 				}
 				if !tr.straggler {
-					w.node(&tr.Tracker)
+					w.n++
 				}
 			}
 		}

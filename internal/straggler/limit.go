@@ -12,8 +12,8 @@ import (
 // Sequential Analysis, 1985), so peaks over a threshold tell of rarer ones (streaming
 // POT: Siffer et al., KDD 2017).
 //
-// No node makes the limits of all. Of each node counts so much time over a level, the
-// greatest peak of a while, and so many great steps an hour. See given.
+// No node makes the limits of all. Of each node counts so much time over a level, two
+// peaks of a while, and so many great steps an hour. See given.
 type tails struct {
 	of [numSums]tail
 	// hist counts the steps of the loud and the mid sum, in bins of binWidth.
@@ -30,11 +30,12 @@ type tails struct {
 	hour  time.Duration
 }
 
-// tail of one sum: what of its excursions exceeds two levels.
+// tail of one sum: what of its excursions exceeds three levels.
 type tail struct {
-	level          [2]float64 // exceeded on the shares of shareOver
-	excess, number [2]float64 // of the peaks over it, in the day's memory
-	mean           [2]float64 // of the excesses, with those that were assumed
+	// level is exceeded on the shares of shareOver; the last is what one tick can add.
+	level          [numLevels]float64
+	excess, number [numLevels]float64 // of the peaks over it, in the day's memory
+	mean           [numLevels]float64 // of the excesses, with those that were assumed
 	theta          float64
 }
 
@@ -42,8 +43,11 @@ type tail struct {
 // priorPeaks how many peaks of the expected size each level begins with.
 var (
 	shareOver  = [2]float64{0.01, 0.001}
-	priorPeaks = [2]float64{60, 20}
+	priorPeaks = [numLevels]float64{60, 20, 20}
 )
+
+// reached is the level of what one tick can add: the peaks over it tell of several ticks.
+const reachedLevel, numLevels = 2, 3
 
 const (
 	// levelWindow is how fast the levels move, tailWindow how long peaks count.
@@ -67,38 +71,51 @@ const (
 	priorTicks, priorGlitch = 3000.0, 0.001
 )
 
-func binOf(x float64) int { return min(max(int((x-firstBin)/binWidth+0.5), 0), bins-1) }
+func binOf(x float32) int { return min(max(int((x-firstBin)*(1/binWidth)+0.5), 0), bins-1) }
 
 // watch learns from the steps of one tick.
 type watch struct {
 	*tails
-	given *given          // of the node that steps
-	great [low]float64    // steps beyond it are great
-	most  float64         // excess of a peak that counts, in units of their mean
-	time  uint16          // seconds that a tick takes
-	over  [numSums][2]int // nodes above the levels
-	n     int
+	given *given       // of the node that steps
+	great [low]float32 // steps beyond it are great
+	// counts is the sum whose steps are counted at this tick, if any: each at one tick of
+	// sampled.
+	counts int
+	level  [numSums]float32 // the lower one
+	most   float64          // excess of a peak that counts, in units of their mean
+	time   uint16           // seconds that a tick takes
+	over   [numSums][2]int  // nodes above the levels
+	n      int
 }
 
 // given is what a node gave the tails of its cohort.
 type given struct {
-	// peak is the greatest over each level within peakHours, in parts of peakUnit.
-	peak [numSums][2]uint16
+	// peaks are those over each level within peakHours.
+	peaks [numSums][numLevels]uint8
 	// over are the seconds over the lower level, in the day's memory.
 	over [numSums]uint16
 	// great steps within the hour.
 	great [low]uint8
 }
 
-// peakHours are the times within which the greatest of a node's peaks over each level
-// counts, about a hundredth of the time between two of one node.
-var peakHours = [2]int{1, 10}
+// Of a node's peaks over each level mostPeaks count within peakHours, about twice what is
+// usual.
+const mostPeaks = 2
+
+var peakHours = [numLevels]int{1, 10, 1}
+
+// sampled is how many ticks the histogram of a sum takes one of.
+const sampled = 4
 
 func (t *tails) watch(c *CUSUM, n int, elapsed time.Duration) watch {
-	w := watch{tails: t, most: mostExcess(n), time: uint16(clamp(elapsed.Seconds(), 1, math.MaxUint16/2))}
+	w := watch{tails: t, most: mostExcess(n), time: uint16(clamp(elapsed.Seconds(), 1, math.MaxUint16/2)), counts: numSums}
+	if t.ticks%(sampled/low) == 0 {
+		w.counts = t.ticks / (sampled / low) % low
+	}
 	for j, sum := range c.sums() {
+		w.level[j] = float32(t.of[j].level[0])
 		if j < low {
-			w.great[j] = sum.Reach / 2
+			w.great[j] = float32(sum.Reach / 2)
 		}
 	}
 	return w
@@ -106,59 +123,46 @@ func (t *tails) watch(c *CUSUM, n int, elapsed time.Duration) watch {
 
 // mostExcess is the excess of a peak that counts among the peaks of n nodes, in units of
 // their mean. A node that gives so much with each peak moves the mean by less than a
-// tenth: by (c/(1-exp(-c)) - 1)/n, since kept makes up for what healthy nodes lose.
-func mostExcess(n int) float64 { return clamp(0.3+0.1*float64(n), 0.6, 3) }
+// tenth, even with twice as many peaks as the others: by 2*(c/(1-exp(-c)) - 1)/n, since kept makes up for what healthy nodes lose.
+func mostExcess(n int) float64 { return clamp(0.2+0.06*float64(n), 0.5, 3) }
 
 // kept is the share that is left of the mean of exponential excesses when none counts for
 // more than c times the mean.
 func kept(c float64) float64 { return -math.Expm1(-c) }
 
 // step takes one step of one sum.
-func (w *watch) step(j int, x float64) {
-	if j >= low {
-		return
-	}
+func (w *watch) step(j int, x float32) {
 	if x > w.great[j] {
 		if w.given.great[j] >= w.mostGreat[j] {
 			return
 		}
 		w.given.great[j]++
 	}
-	w.hist[j][binOf(x)]++
+	w.hist[j][binOf(x)] += sampled
 }
 
 // peak takes the greatest value of an excursion that is over.
 func (w *watch) peak(j int, parts uint16) {
 	t, peak := &w.of[j], float64(parts)/peakUnit
 	for k, level := range t.level {
-		was := w.given.peak[j][k]
-		if peak <= level || parts <= was {
-			continue
-		}
-		most := w.most * t.mean[k]
-		t.excess[k] += min(peak-level, most)
-		if before := float64(was) / peakUnit; before > level {
-			t.excess[k] = max(t.excess[k]-min(before-level, most), 0)
-		} else {
+		if peak > level && w.given.peaks[j][k] < mostPeaks {
+			w.given.peaks[j][k]++
 			t.number[k]++
+			t.excess[k] += min(peak-level, w.most*t.mean[k])
 		}
-		w.given.peak[j][k] = parts
 	}
 }
 
-// node counts a healthy node's sums once they have stepped.
-func (w *watch) node(t *Tracker) {
-	w.n++
-	for j, sum := range t.sum {
-		level, spent := &w.of[j].level, &w.given.over[j]
-		if float64(sum) <= level[0] || *spent > w.mostOver[j] {
-			continue
-		}
-		*spent += min(w.time, math.MaxUint16-*spent)
-		w.over[j][0]++
-		if float64(sum) > level[1] {
-			w.over[j][1]++
-		}
+// above counts a sum of a healthy node over the lower level.
+func (w *watch) above(j int, sum float32) {
+	spent := &w.given.over[j]
+	if *spent > w.mostOver[j] {
+		return
+	}
+	*spent += min(w.time, math.MaxUint16-*spent)
+	w.over[j][0]++
+	if float64(sum) > w.of[j].level[1] {
+		w.over[j][1]++
 	}
 }
 
@@ -173,9 +177,8 @@ func (w *watch) end(elapsed time.Duration) {
 	for j := range numSums {
 		for k, p := range shareOver {
 			share := float64(w.over[j][k]) / float64(w.n)
-			e := eta * clamp((share-p)/p, -1, 3)
 			level := &w.of[j].level[k]
-			*level = max(*level*math.Exp(e), minLevel)
+			*level = max(*level*(1+eta*clamp((share-p)/p, -1, 3)), minLevel)
 		}
 	}
 }
@@ -203,7 +206,7 @@ func (t *tails) share(c *CUSUM, tracks []track, slots []int32, elapsed, tick tim
 		begin := min(float64(t.hours+1)*beginOver, overTimes*beginOver)
 		t.mostOver[j] = uint16(min(max(begin, float64(min(n, overTimes))*others), math.MaxUint16-1))
 		if j < low {
-			t.mostGreat[j] = t.usualGreat(j, sum.Reach/2, float64(time.Hour)/float64(tick))
+			t.mostGreat[j] = t.usualGreat(j, sum.Reach/2, float64(time.Hour)/float64(tick)/sampled)
 		}
 	}
 }
@@ -231,8 +234,8 @@ const fewGreat = 3
 func (g *given) fade(hours int, keep float64) {
 	for k, each := range peakHours {
 		if hours%each == 0 {
-			for j := range g.peak {
-				g.peak[j][k] = 0
+			for j := range g.peaks {
+				g.peaks[j][k] = 0
 			}
 		}
 	}
@@ -247,7 +250,7 @@ func (t *tails) fade(elapsed time.Duration) {
 	keep := math.Exp(-float64(elapsed) / float64(tailWindow))
 	t.nodeTicks *= keep
 	for j := range t.of {
-		for k := range shareOver {
+		for k := range numLevels {
 			t.of[j].excess[k] *= keep
 			t.of[j].number[k] *= keep
 		}
@@ -275,13 +278,13 @@ func expected(j int, s *Sum, kappa, grows float64) float64 {
 // start is for a cohort that nothing is known of.
 func (t *tails) start(s *steps, grows *[numSums]float64) {
 	for j, sum := range s.c.sums() {
-		mu := expected(j, sum, s.kappa[j], grows[j])
-		t.of[j].level, t.of[j].mean = [2]float64{mu, 3 * mu}, [2]float64{mu, mu}
+		mu := expected(j, sum, float64(s.kappa[j]), grows[j])
+		t.of[j].level, t.of[j].mean = [numLevels]float64{mu, 3 * mu, sum.Reach}, [numLevels]float64{mu, mu, mu}
 		if j < low {
 			h := &t.hist[j]
 			for i := range h {
 				x := firstBin + binWidth*float64(i)
-				from, to := x-binWidth/2+s.kappa[j], x+binWidth/2+s.kappa[j]
+				from, to := x-binWidth/2+float64(s.kappa[j]), x+binWidth/2+float64(s.kappa[j])
 				if i == 0 {
 					from = math.Inf(-1)
 				}
@@ -290,7 +293,7 @@ func (t *tails) start(s *steps, grows *[numSums]float64) {
 				}
 				h[i] = float32(priorTicks * (1 - priorGlitch) * (normal(to) - normal(from)))
 			}
-			h[binOf(sum.Reach)] += priorTicks * priorGlitch
+			h[binOf(float32(sum.Reach))] += priorTicks * priorGlitch
 		}
 	}
 }
@@ -304,16 +307,21 @@ func (t *tails) limits(s *steps, grows *[numSums]float64, n int, elapsed time.Du
 	rare := float64(falseAlarm) / float64(elapsed) // in node-ticks
 	for j, sum := range s.c.sums() {
 		of := &t.of[j]
-		mu0 := expected(j, sum, s.kappa[j], grows[j])
-		h[j] = sum.MinLimit
+		mu0 := expected(j, sum, float64(s.kappa[j]), grows[j])
+		rarely := [numLevels]float64{}
 		for k, level := range of.level {
 			of.mean[k] = (of.excess[k]/left + priorPeaks[k]*mu0) / (of.number[k] + priorPeaks[k])
-			if k > 0 && of.number[k] < enoughPeaks {
-				break
-			}
 			rate := (of.number[k] + 3) / (t.nodeTicks + 300)
-			h[j] = max(h[j], level+of.mean[k]*max(1, math.Log(rate*rare)))
+			rarely[k] = level + of.mean[k]*max(1, math.Log(rate*rare))
 		}
+		if of.number[1] >= enoughPeaks {
+			rarely[0] = max(rarely[0], rarely[1])
+		}
+		if j == loud && of.level[reachedLevel] > of.level[0] {
+			// Glitches of one tick are all alike: they say little of what several ticks reach.
+			rarely[0] = min(rarely[0], rarely[reachedLevel])
+		}
+		h[j] = max(sum.MinLimit, rarely[0])
 		if j < low {
 			of.theta = root(&t.hist[j], of.theta)
 			h[j] = max(h[j], math.Log(rare)/of.theta)

@@ -134,7 +134,7 @@ func (b *scratch) around(x []float64, centre float64) float64 {
 // and gathers the values and biases of the yardstick then.
 func (e *Engine) part(g *group, s nodesignal.Signal, t *estimator) {
 	spec, p, tracks := &e.cfg.Signals[s], &t.parting, g.signals[s].tracks
-	e.yard, e.yardBias = e.yard[:0], e.yardBias[:0]
+	e.yard = e.yard.none()
 	level := e.unit(s, t.usual)
 	if t.usualTicks < e.cfg.WarmupTicks || len(e.slots) < e.cfg.MinPeers || !(level > minScale) {
 		*p = parting{}
@@ -165,10 +165,11 @@ func (e *Engine) part(g *group, s nodesignal.Signal, t *estimator) {
 	if !p.on {
 		return
 	}
-	for _, i := range e.slots {
+	for k, i := range e.slots {
 		v := float64(tracks[i].short)*unit - float64(tracks[i].bias) + offset
 		if (v < p.cut) == p.lower && g.members[i].fresh.has(s) {
-			e.yard, e.yardBias = append(e.yard, g.signals[s].x[i]), append(e.yardBias, float64(tracks[i].bias))
+			e.yard.x, e.yard.y = append(e.yard.x, g.signals[s].x[i]), append(e.yard.y, e.levels[k])
+			e.yard.bias = append(e.yard.bias, float64(tracks[i].bias))
 		}
 	}
 }

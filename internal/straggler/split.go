@@ -3,7 +3,6 @@
 package straggler
 
 import (
-	"hash/fnv"
 	"math"
 	"time"
 
@@ -80,10 +79,7 @@ func (e *Engine) cohorts(g *group, now time.Time) {
 	}
 	if s := e.splitSignal(g); p.looked.IsZero() || (len(p.edges) == 0 && s != p.signal) {
 		p.signal = s
-		h := fnv.New32a()
-		_, _ = h.Write([]byte(g.name)) // never fails
-		// Not all groups on the same tick.
-		p.looked = now.Add(-e.cfg.Split.Interval / 16 * time.Duration(h.Sum32()%16))
+		p.looked = now.Add(-(g.phase % e.cfg.Split.Interval)) // not all groups on the same tick
 		e.regroup(g, true)
 	}
 	e.means(g)

@@ -63,6 +63,6 @@ func TestCoarseResolution(t *testing.T) {
 	assert.Contains(t, s.flagged, "n0000")
 	assert.LessOrEqual(t, s.flagged["n0000"], 7)
 	p, c := s.params(), DefaultCUSUM()
-	assert.InEpsilon(t, 0.9*p.Step/p.Scale, p.steps(&c).kappa[mid], 0.01)
+	assert.InEpsilon(t, 0.9*p.Step/p.Scale, p.steps(&c, 0).kappa[mid], 0.01)
 	assert.InDelta(t, 0.05/0.9, p.Step, 0.01)
 }

@@ -18,20 +18,22 @@ type scratch struct {
 	elapsed time.Duration // since the tick before
 	changes int           // of severity told in this cluster
 
-	bits                         []uint64
-	rest, places, yard, yardBias []float64
-	distinct                     [maxDistinct]float64
-	x, bias                      []float64
-	slots                        []int32
-	scores, throughputs          []float64 // of this group
-	ref                          float64   // the median of throughputs
-	wideScores, wideThroughputs  []float64
-	clumps                       []clumped
-	cuts                         []cut
-	levels                       []*Params
-	edges                        []float64
-	onsets                       []*node
-	ranking                      ranking
+	bits                        []uint64
+	rest, places                []float64
+	yard                        peers
+	levels                      []float64 // of slots
+	distinct                    [maxDistinct]float64
+	x, y, bias                  []float64
+	slots                       []int32
+	scores, throughputs         []float64 // of this group
+	ref                         float64   // the median of throughputs
+	wideScores, wideThroughputs []float64
+	clumps                      []clumped
+	cuts                        []cut
+	cohortLevels                []*Params
+	edges                       []float64
+	onsets                      []*node
+	ranking                     ranking
 }
 
 // Tick computes thresholds and verdicts from the observations so far.

@@ -62,7 +62,7 @@ func DefaultCUSUM() CUSUM {
 	return CUSUM{
 		Loud:    Sum{Loss: 2.4, MinKappa: 3, Reach: 5, MinLimit: 10.1, Wander: 2.5},
 		Mid:     Sum{Loss: 1, MinKappa: 1, Reach: 4, MinLimit: 9, Wander: 2.5},
-		Low:     Sum{Loss: 0.4, MinKappa: 0.35, Reach: 2.5, MinLimit: 12, Wander: 1.5},
+		Low:     Sum{Loss: 0.4, MinKappa: 0.35, Reach: 2.5, MinLimit: 12, Wander: 2.5},
 		ClipLow: -3, EnterTicks: 3, LeaveAfter: 3 * time.Minute, BiasWindow: 12 * time.Hour, NoiseWindow: time.Hour, MaxNoise: 4,
 	}
 }
@@ -161,16 +161,18 @@ func (p *Params) Round() {
 	p.Elapsed = p.Elapsed.Truncate(time.Millisecond)
 }
 
-// level of a value, greater is better.
-func (p *Params) level(x float64) float64 {
-	if p.Relative {
+// levelOf a value, greater is better: differences of levels are losses.
+func levelOf(x float64, relative, high bool) float64 {
+	if relative {
 		x = math.Log(max(x, math.SmallestNonzeroFloat64))
 	}
-	if p.High {
+	if high {
 		return -x
 	}
 	return x
 }
+
+func (p *Params) level(x float64) float64 { return levelOf(x, p.Relative, p.High) }
 
 // value of a level.
 func (p *Params) value(level float64) float64 {
@@ -196,6 +198,9 @@ func (p *Params) Deviation(x float64) float64 {
 	return clamp(d, -maxGap, maxGap)
 }
 
+// gap is Deviation for all nodes of a tick.
+func (s *steps) gap(x float64) float64 { return clamp((s.p.Centre-x)*s.perUnit, -maxGap, maxGap) }
+
 // maxGap bounds a deviation: ten times the level is as bad as any more.
 const maxGap = 10
 
@@ -204,7 +209,7 @@ const maxGap = 10
 // shifts it.
 func (s *steps) threshold() float64 {
 	p := s.p
-	off := s.kappa[mid] * p.Scale
+	off := float64(s.kappa[mid]) * p.Scale
 	if p.High {
 		off = -off
 	}
@@ -218,12 +223,12 @@ func (s *steps) threshold() float64 {
 type steps struct {
 	p                   *Params
 	c                   *CUSUM
-	perScale            float64
-	centre              float64          // level of a node without bias
-	lowBias, highBias   float64          // bounds of a bias
-	kappa               [numSums]float64 // of a node that is as restless as its peers
+	perScale, perUnit   float64 // 1/Scale, and 1 over what a gap is a fraction of
+	centre              float64 // level of a node without bias
+	lowBias, highBias   float64 // bounds of a bias
+	clipLow             float32
+	allowances          // of a node that is as restless as its peers
 	minKappa, lossKappa [numSums]float64
-	top                 [numSums]float64 // of a deviation
 	bound               [numSums]float32 // of a sum
 	perLimit            [numSums]float32 // 0 where there is none
 	// change is the peers' mean square of a change, perChange 0 where that is not known.
@@ -231,6 +236,15 @@ type steps struct {
 	// Weights of this tick in bias, noise and the two means.
 	slow, noise, short, long float32
 	ms                       uint32
+	before                   uint32 // the tick before, unix seconds
+}
+
+// allowances are what is taken off a deviation for each sum, and the most that a deviation
+// counts for.
+type allowances struct{ kappa, top [numSums]float32 }
+
+func (a *allowances) of(j int, kappa float64, sum *Sum) {
+	a.kappa[j], a.top[j] = float32(kappa), float32(kappa+sum.Reach)
 }
 
 // stepKappa is the share of one step of a coarse resolution that is taken off: a tenth
@@ -243,13 +257,21 @@ const burstKappa = 2.5
 // Windows of a node's two means.
 const shortMean, longMean = 2 * time.Minute, 15 * time.Minute
 
-func (p *Params) steps(c *CUSUM) steps {
+func (p *Params) steps(c *CUSUM, at int64) steps {
 	weight := func(window time.Duration) float32 { return float32(min(1, float64(p.Elapsed)/float64(window))) }
 	s := steps{
 		p: p, c: c, perScale: 1 / p.Scale, centre: p.level(p.Centre) - p.Offset,
 		lowBias: p.Offset - p.MaxBias, highBias: p.Offset + p.MaxBias,
 		slow: weight(c.BiasWindow), noise: weight(c.NoiseWindow), short: weight(shortMean), long: weight(longMean),
-		ms: uint32(min(p.Elapsed/time.Millisecond, math.MaxInt32)),
+		ms: uint32(min(p.Elapsed/time.Millisecond, math.MaxInt32)), clipLow: float32(c.ClipLow),
+		before: uint32(max(at-p.Elapsed.Milliseconds(), 0) / 1000),
+	}
+	s.perUnit = 1
+	if p.Relative {
+		s.perUnit = 1 / p.Centre
+	}
+	if p.High {
+		s.perUnit = -s.perUnit
 	}
 	s.change = float32(2 * p.Scale * p.Scale) // of noise that does not last
 	if p.Change > 0 {
@@ -262,9 +284,8 @@ func (p *Params) steps(c *CUSUM) steps {
 			s.minKappa[j] = max(sum.MinKappa, burstKappa)
 		}
 		s.lossKappa[j] = max(sum.Loss*p.MinGap/2, sum.Wander*p.Wander, stepKappa*p.Step) / p.Scale
-		s.kappa[j] = max(s.minKappa[j], s.lossKappa[j])
-		s.top[j] = s.kappa[j] + sum.Reach
-		s.bound[j] = float32(maxFull * math.Abs(p.Limits[j]))
+		s.of(j, max(s.minKappa[j], s.lossKappa[j]), sum)
+		s.bound[j] = float32(maxFull * (1 + 1e-6) * math.Abs(p.Limits[j])) // its share is maxFull all the same
 		if p.Limits[j] > 0 {
 			s.perLimit[j] = float32(1 / p.Limits[j])
 		}
@@ -274,13 +295,12 @@ func (p *Params) steps(c *CUSUM) steps {
 
 // calmer is for a node whose changes are ratio times as great as its peers', squared.
 // Its own spread counts. What is taken off for a loss shrinks in units of that.
-func (s *steps) calmer(ratio float32) (perScale float64, kappa, top [numSums]float64) {
+func (s *steps) calmer(ratio float32) (perScale float64, a allowances) {
 	wider := math.Sqrt(math.Min(float64(ratio), s.c.MaxNoise*s.c.MaxNoise))
 	for j, sum := range s.c.sums() {
-		kappa[j] = max(s.minKappa[j], s.lossKappa[j]/wider)
-		top[j] = kappa[j] + sum.Reach
+		a.of(j, max(s.minKappa[j], s.lossKappa[j]/wider), sum)
 	}
-	return s.perScale / wider, kappa, top
+	return s.perScale / wider, a
 }
 
 // restless is the ratio of mean squares from which a node's own noise counts. Noise that
@@ -333,7 +353,7 @@ type Tracker struct {
 	worst     float32         // the greatest recent since the verdict
 	full      float32         // the fullest sum's share of its limit
 	lived     uint32          // milliseconds
-	since     [numSums]uint32 // unix seconds of the tick at which the sum was last empty
+	since     [numSums]uint32 // unix seconds of the last tick at which the sum was empty before it grew
 	peak      [numSums]uint16 // of the sum since, in parts of peakUnit
 	learnt    uint16          // ticks in the bias
 	calm      uint16          // seconds since the node is well again
@@ -353,8 +373,8 @@ func (t *Tracker) Step(c *CUSUM, p *Params, x float64, at int64) (changed bool) 
 	if x-x != 0 || !p.Valid() {
 		return false
 	}
-	s := p.steps(c)
-	return t.step(&s, p.level(x), p.Deviation(x), at, nil)
+	s := p.steps(c, at)
+	return t.step(&s, p.level(x), s.gap(x), nil)
 }
 
 // maxLoss bounds what a tick says in levels.
@@ -364,7 +384,7 @@ const maxLoss = 3
 const fromStart, fromStartEnd = 30 * 60 * 1000, 45 * 60 * 1000
 
 // step is Step for a level y and a gap d. w learns from healthy nodes, if there is one.
-func (t *Tracker) step(s *steps, y, d float64, at int64, w *watch) (changed bool) {
+func (t *Tracker) step(s *steps, y, d float64, w *watch) (changed bool) {
 	p := s.p
 	if t.lived == 0 {
 		t.bias = float32(p.Offset)
@@ -374,37 +394,48 @@ func (t *Tracker) step(s *steps, y, d float64, at int64, w *watch) (changed bool
 	}
 	bias := clamp(float64(t.bias), s.lowBias, s.highBias)
 	r := clamp(s.centre-y+bias, -maxLoss, maxLoss)
-	z, kappa, top := r*s.perScale, &s.kappa, &s.top
+	z, off := float32(r*s.perScale), &s.allowances
 	if ratio := t.change * s.perChange; ratio > restless {
-		perScale, k, to := s.calmer(ratio)
-		z, kappa, top = r*perScale, &k, &to
+		perScale, own := s.calmer(ratio)
+		z, off = float32(r*perScale), &own
+	}
+	if z < s.clipLow {
+		z = s.clipLow
 	}
 	full, fullest := float32(0), uint8(unflagged)
 	for j := range t.sum {
-		x := clamp(z, s.c.ClipLow, top[j]) - kappa[j]
-		sum := t.sum[j] + float32(x)
-		if w != nil && !t.straggler {
+		x := below(z, off.top[j]) - off.kappa[j]
+		if w != nil && j == w.counts && !t.straggler {
 			w.step(j, x)
 		}
-		if sum <= 0 {
-			if t.peak[j] > 0 {
-				if w != nil {
-					w.peak(j, t.peak[j])
-				}
-				t.peak[j] = 0
+		sum := t.sum[j]
+		if sum == 0 {
+			if x <= 0 {
+				continue
 			}
-			t.sum[j], t.since[j], t.age[j] = 0, uint32(at/1000), 0
+			if t.since[j] = s.before; t.lived <= s.ms {
+				t.since[j] = 0 // slow from its first tick on
+			}
+		}
+		if sum += x; sum <= 0 {
+			if w != nil && t.peak[j] > 0 {
+				w.peak(j, t.peak[j])
+			}
+			t.sum[j], t.peak[j], t.age[j] = 0, 0, 0
 			continue
 		}
 		sum = below(sum, s.bound[j])
 		t.sum[j] = sum
+		if w != nil && sum > w.level[j] && !t.straggler {
+			w.above(j, sum)
+		}
 		if high := below(sum*peakUnit, math.MaxUint16); high > float32(t.peak[j]) {
 			t.peak[j] = uint16(high)
 		}
 		if t.age[j] < math.MaxUint8 {
 			t.age[j]++
 		}
-		share := sum * s.perLimit[j]
+		share := below(sum*s.perLimit[j], maxFull)
 		if share > full {
 			full = share
 		}
@@ -522,10 +553,11 @@ func (t *Tracker) Rest() (changed bool) {
 	return changed
 }
 
-// Skip takes back the last step, from which before is the state: nobody measured it.
+// Skip takes back the last step, since nobody measured it: before is the state before.
 func (t *Tracker) Skip(before *Tracker) {
+	known := before.known && t.Calm()
 	*t = *before
-	t.known = false
+	t.known = known
 }
 
 // Suspicion is the fullest sum as a share of its limit, in [0,1.5]; from 1 on the
@@ -552,8 +584,8 @@ func (t *Tracker) MoreThan(before *Tracker) bool { return !t.Calm() || t.sum[low
 // Straggler is the verdict.
 func (t *Tracker) Straggler() bool { return t.straggler }
 
-// Since is the last tick at which the sum that accuses a node, else its fullest, was
-// empty: the change-point estimate of a cumulative sum. It is zero when there was none.
+// Since is the last tick at which the sum that accuses a node was empty: the change-point
+// estimate of a cumulative sum. It is zero when nothing spoke against the node yet.
 func (t *Tracker) Since() time.Time {
 	at := t.sinceMs()
 	if at == 0 {

@@ -37,8 +37,8 @@ func feed(t *Tracker, p *Params, x float64, from, n int) int {
 func TestTrackerEntersAndLeaves(t *testing.T) {
 	p, tr := params(), Tracker{}
 	require.Equal(t, -1, feed(&tr, &p, 0.9, 0, 100))
-	assert.Equal(t, int64(1000), tr.Since().Unix(), "the newest tick without suspicion")
-	assert.InDelta(t, 0.86, (&steps{p: &p, kappa: [numSums]float64{mid: 2}}).threshold(), 1e-12)
+	assert.Zero(t, tr.Since(), "nothing ever spoke against it")
+	assert.InDelta(t, 0.86, (&steps{p: &p, allowances: allowances{kappa: [numSums]float32{mid: 2}}}).threshold(), 1e-12)
 
 	// z = 5 leaves 3.75 per tick in the mid sum: 3.75, 7.5, 11.25.
 	require.Equal(t, 2, feed(&tr, &p, 0.8, 100, 10))
@@ -208,7 +208,7 @@ func TestThreshold(t *testing.T) {
 		for _, relative := range []bool{false, true} {
 			p := params()
 			p.High, p.Relative, p.Centre = high, relative, 60
-			s := p.steps(&c)
+			s := p.steps(&c, 0)
 			for _, off := range []float64{0.001, -0.001} {
 				var tr Tracker
 				x := s.threshold() - off

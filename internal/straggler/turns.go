@@ -99,13 +99,13 @@ func (e *Engine) turns(g *group) {
 	sig, relative := g.signals[p.signal], e.cfg.Signals[p.signal].Relative
 	p.rises = slices.DeleteFunc(p.rises, func(r rise) bool { return e.at-r.at >= turnsWindow.Milliseconds() })
 	p.turn = p.known || len(p.rises) >= turnsRises
-	e.levels = e.levels[:0]
+	e.cohortLevels = e.cohortLevels[:0]
 	for k := range sig.cohorts {
 		level := (*Params)(nil)
 		if t := &sig.cohorts[k]; t.params.Valid() { // of too few nodes it is the last there was
 			level = &t.params
 		}
-		e.levels = append(e.levels, level)
+		e.cohortLevels = append(e.cohortLevels, level)
 	}
 	for i := range g.members {
 		m := &g.members[i]
@@ -113,14 +113,14 @@ func (e *Engine) turns(g *group) {
 			continue
 		}
 		was := int(m.cohort)
-		k := Turn(e.levels, was, sig.x[i], p.turn, &m.toward, &m.run)
+		k := Turn(e.cohortLevels, was, sig.x[i], p.turn, &m.toward, &m.run)
 		if k == was {
 			continue
 		}
 		m.cohort = uint8(k)
 		ms := p.means[p.signal]
-		ms.mean[i] = Moved(ms.mean[i], e.levels[was], e.levels[k], relative)
-		ms.hour[i] = Moved(ms.hour[i], e.levels[was], e.levels[k], relative)
+		ms.mean[i] = Moved(ms.mean[i], e.cohortLevels[was], e.cohortLevels[k], relative)
+		ms.hour[i] = Moved(ms.hour[i], e.cohortLevels[was], e.cohortLevels[k], relative)
 		g.forgetTrackers(i)
 		if n := g.nodes[i]; k > was {
 			p.rises = slices.DeleteFunc(p.rises, func(r rise) bool { return r.node == n })
@@ -160,7 +160,7 @@ func (e *Engine) lookAtTurns(g *group) {
 	if !same || bad > good/10 || rose == 0 || 3*rose < fell {
 		p.trial = found
 		for i := range g.members {
-			g.members[i].toward, g.members[i].run = int8(level(found, g.signals[s].x[i])), 0
+			g.members[i].toward, g.members[i].run = int8(reached(found, g.signals[s].x[i])), 0
 		}
 		return
 	}
@@ -174,8 +174,8 @@ func (e *Engine) lookAtTurns(g *group) {
 	}
 }
 
-// level is the number of edges that a value reaches.
-func level(edges []float64, x float64) (k int) {
+// reached is the number of edges that a value reaches.
+func reached(edges []float64, x float64) (k int) {
 	for _, edge := range edges {
 		if x >= edge {
 			k++
@@ -196,7 +196,7 @@ func (e *Engine) try(g *group) {
 		if m.state != StateActive || !m.fresh.has(p.signal) {
 			continue
 		}
-		k := level(p.trial, g.signals[p.signal].x[i])
+		k := reached(p.trial, g.signals[p.signal].x[i])
 		count[k]++
 		if k == int(m.toward) {
 			m.run = 0

@@ -55,10 +55,10 @@ const detectableWithin = time.Hour
 // Detectable is the smallest loss, a fraction of the peers' level, that fills one of the
 // sums within so many ticks. A tick adds loss/Scale - kappa to a sum, up to its limit.
 func (p *Params) Detectable(c *CUSUM, ticks float64) float64 {
-	s, best := p.steps(c), math.Inf(1)
+	s, best := p.steps(c, 0), math.Inf(1)
 	for j, h := range p.Limits {
 		if h > 0 {
-			best = min(best, p.Scale*(s.kappa[j]+h/max(ticks, 1)))
+			best = min(best, p.Scale*(float64(s.kappa[j])+h/max(ticks, 1)))
 		}
 	}
 	if p.Relative {
