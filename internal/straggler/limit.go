@@ -60,7 +60,7 @@ const (
 	enoughPeaks = 20
 	// falseAlarm is how rarely the sums of healthy nodes may be full: once in so much
 	// time of nodes.
-	falseAlarm = 10_000 * 24 * time.Hour
+	falseAlarm = 20_000 * 24 * time.Hour
 )
 
 // Bins of the steps of a sum. The middle of one lies on each whole step.
@@ -304,13 +304,15 @@ func normal(z float64) float64 { return math.Erfc(-z/math.Sqrt2) / 2 }
 // limits are what the sums of the cohort's n nodes reach once in falseAlarm.
 func (t *tails) limits(s *steps, grows *[numSums]float64, n int, elapsed time.Duration) (h [numSums]float64) {
 	left := kept(mostExcess(n))
+	few := clamp(float64(n)/16, 0.3, 1)
 	rare := float64(falseAlarm) / float64(elapsed) // in node-ticks
 	for j, sum := range s.c.sums() {
 		of := &t.of[j]
 		mu0 := expected(j, sum, float64(s.kappa[j]), grows[j])
 		rarely := [numLevels]float64{}
 		for k, level := range of.level {
-			of.mean[k] = (of.excess[k]/left + priorPeaks[k]*mu0) / (of.number[k] + priorPeaks[k])
+			prior := priorPeaks[k] * few
+			of.mean[k] = (of.excess[k]/left + prior*mu0) / (of.number[k] + prior)
 			rate := (of.number[k] + 3) / (t.nodeTicks + 300)
 			rarely[k] = level + of.mean[k]*max(1, math.Log(rate*rare))
 		}
