@@ -229,8 +229,6 @@ type steps struct {
 	clipLow             float32
 	allowances          // of a node that is as restless as its peers
 	minKappa, lossKappa [numSums]float64
-	bound               [numSums]float32 // of a sum
-	perLimit            [numSums]float32 // 0 where there is none
 	// change is the peers' mean square of a change, perChange 0 where that is not known.
 	change, perChange float32
 	// Weights of this tick in bias, noise and the two means.
@@ -239,12 +237,16 @@ type steps struct {
 	before                   uint32 // the tick before, unix seconds
 }
 
-// allowances are what is taken off a deviation for each sum, and the most that a deviation
-// counts for.
-type allowances struct{ kappa, top [numSums]float32 }
+// allowances are what is taken off a deviation for each sum, the most that a deviation
+// counts for, and the bound of a sum. perLimit is 0 for a sum that accuses nobody.
+type allowances struct{ kappa, top, bound, perLimit [numSums]float32 }
 
-func (a *allowances) of(j int, kappa float64, sum *Sum) {
+func (a *allowances) of(j int, kappa, limit float64, sum *Sum) {
 	a.kappa[j], a.top[j] = float32(kappa), float32(kappa+sum.Reach)
+	a.bound[j] = float32(maxFull * (1 + 1e-6) * math.Abs(limit)) // its share is maxFull all the same
+	if limit > 0 {
+		a.perLimit[j] = float32(1 / limit)
+	}
 }
 
 // stepKappa is the share of one step of a coarse resolution that is taken off: a tenth
@@ -284,28 +286,27 @@ func (p *Params) steps(c *CUSUM, at int64) steps {
 			s.minKappa[j] = max(sum.MinKappa, burstKappa)
 		}
 		s.lossKappa[j] = max(sum.Loss*p.MinGap/2, sum.Wander*p.Wander, stepKappa*p.Step) / p.Scale
-		s.of(j, max(s.minKappa[j], s.lossKappa[j]), sum)
-		s.bound[j] = float32(maxFull * (1 + 1e-6) * math.Abs(p.Limits[j])) // its share is maxFull all the same
-		if p.Limits[j] > 0 {
-			s.perLimit[j] = float32(1 / p.Limits[j])
-		}
+		s.of(j, max(s.minKappa[j], s.lossKappa[j]), p.Limits[j], sum)
 	}
 	return s
 }
 
 // calmer is for a node whose changes are ratio times as great as its peers', squared.
-// Its own spread counts. What is taken off for a loss shrinks in units of that.
+// Its own spread counts. In units of that less is taken off for a loss, and the sum of
+// noise reaches as much more: the tail of a sum falls by twice what is taken off a tick
+// (Siegmund, Sequential Analysis, 1985).
 func (s *steps) calmer(ratio float32) (perScale float64, a allowances) {
 	wider := math.Sqrt(math.Min(float64(ratio), s.c.MaxNoise*s.c.MaxNoise))
 	for j, sum := range s.c.sums() {
-		a.of(j, max(s.minKappa[j], s.lossKappa[j]/wider), sum)
+		kappa := max(s.minKappa[j], s.lossKappa[j]/wider)
+		a.of(j, kappa, s.p.Limits[j]*float64(s.kappa[j])/kappa, sum)
 	}
 	return s.perScale / wider, a
 }
 
 // restless is the ratio of mean squares from which a node's own noise counts. Noise that
 // is learnt over an hour varies by 5 %, and most nodes are like the others.
-const restless = 1.6
+const restless = 1.25
 
 // priorNoise is the weight in ticks of the peers' noise in that of a node, and
 // maxChange what one change counts for, in units of the mean.
@@ -398,6 +399,7 @@ func (t *Tracker) step(s *steps, y, d float64, w *watch) (changed bool) {
 	if ratio := t.change * s.perChange; ratio > restless {
 		perScale, own := s.calmer(ratio)
 		z, off = float32(r*perScale), &own
+		w = nil // the peers' limits are not read off it
 	}
 	if z < s.clipLow {
 		z = s.clipLow
@@ -424,7 +426,7 @@ func (t *Tracker) step(s *steps, y, d float64, w *watch) (changed bool) {
 			t.sum[j], t.peak[j], t.age[j] = 0, 0, 0
 			continue
 		}
-		sum = below(sum, s.bound[j])
+		sum = below(sum, off.bound[j])
 		t.sum[j] = sum
 		if w != nil && sum > w.level[j] && !t.straggler {
 			w.above(j, sum)
@@ -435,7 +437,7 @@ func (t *Tracker) step(s *steps, y, d float64, w *watch) (changed bool) {
 		if t.age[j] < math.MaxUint8 {
 			t.age[j]++
 		}
-		share := below(sum*s.perLimit[j], maxFull)
+		share := below(sum*off.perLimit[j], maxFull)
 		if share > full {
 			full = share
 		}
