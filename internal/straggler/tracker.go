@@ -304,9 +304,9 @@ func (s *steps) calmer(ratio float32) (perScale float64, a allowances) {
 	return s.perScale / wider, a
 }
 
-// restless is the ratio of mean squares from which a node's own noise counts. Noise that
-// is learnt over an hour varies by 5 %, and most nodes are like the others.
-const restless = 1.25
+// restless is the ratio of mean squares from which a node's own noise counts: nearly none
+// of the nodes that are like the others comes to it by chance, and no fault by a few losses.
+const restless = 1.6
 
 // priorNoise is the weight in ticks of the peers' noise in that of a node, and
 // maxChange what one change counts for, in units of the mean.
@@ -553,6 +553,13 @@ func (t *Tracker) Rest() (changed bool) {
 	changed = t.straggler
 	t.rest()
 	return changed
+}
+
+// Regroup is for a node whose cohort is another one: its sums are empty then, and it is
+// known what it differs by.
+func (t *Tracker) Regroup() {
+	t.rest()
+	t.bias = t.raw
 }
 
 // Skip takes back the last step, since nobody measured it: before is the state before.
