@@ -111,16 +111,9 @@ func (t *trackers) step(cfg *Config, p *pushed, peers *threshold.Received, elaps
 	_, slow := t.straggler()
 	t.warm = min(t.warm+1, straggler.MaxWarmTicks)
 	warmup := straggler.WarmTicks(cfg.WarmupTicks, elapsed, t.late)
-	parts := t.cohort.count
-	moved, turned := t.cohort.follow(cfg, p, &peers.Value, elapsed, t.suspects(slow))
-	switch {
-	case turned || moved && !slow && (t.cohort.count == parts || peers.Turns):
+	if moved, turned := t.cohort.follow(cfg, p, &peers.Value, elapsed, t.suspects(slow)); turned || moved && !slow {
 		// The past among other peers does not count.
 		t.resetAll()
-	case moved && !slow:
-		for s := range t.signals {
-			t.signals[s].Regroup()
-		}
 	}
 	t.passing = !slow && t.cohort.passing
 	if t.cohort.unknown(cfg) || t.passing {

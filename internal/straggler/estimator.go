@@ -46,19 +46,6 @@ type estimator struct {
 	before     float64 // the scale of before there were parts
 }
 
-// inherit begins a cohort with what is known of another, most of whose nodes it has. What
-// a young cohort knows may be of several kinds of work.
-func (t *estimator) inherit(from *estimator) {
-	if from.tails == nil || from.age < inheritAfter {
-		return
-	}
-	*t = *from
-	tails := *from.tails
-	t.tails = &tails
-	t.known, t.ticks, t.reviewed = false, min(t.ticks, youngTicks), t.age-reviewLater
-	t.relearn()
-}
-
 // peers are the values of one tick, their levels, and their nodes' biases.
 type peers struct{ x, y, bias []float64 }
 
@@ -143,8 +130,6 @@ const (
 	peersToTrust = 1.5
 	// stepSpread is the standard deviation of rounding to whole steps: 1/sqrt(12).
 	stepSpread = 0.2887
-	// A cohort is inherited from after inheritAfter; its spread counts for youngTicks.
-	inheritAfter, youngTicks = time.Hour, 30
 	// burst is how far beyond the usual spread a tick is one.
 	burst = 1.5
 )

@@ -60,7 +60,7 @@ const (
 	enoughPeaks = 20
 	// falseAlarm is how rarely the sums of healthy nodes may be full: once in so much
 	// time of nodes.
-	falseAlarm = 20_000 * 24 * time.Hour
+	falseAlarm = 15_000 * 24 * time.Hour
 )
 
 // Bins of the steps of a sum. The middle of one lies on each whole step.

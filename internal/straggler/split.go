@@ -283,13 +283,10 @@ func (e *Engine) place(s nodesignal.Signal, x float64) float64 {
 	return x
 }
 
-// regroup puts each node into its cohort. Where a node goes to another cohort, nothing
-// counts that was learnt among the others. Where the cohorts are other ones, each begins
-// with what the nodes differed by and what their sums reached. A straggler alone stays so
-// until it shows that it is none.
+// regroup puts each node into its cohort. In changed cohorts nothing counts that was
+// learnt among the others; a straggler alone stays so until it shows that it is none.
 func (e *Engine) regroup(g *group, anew bool) {
 	p := &g.split
-	from := [maxCohorts + 1][maxCohorts + 1]int{} // members by new and former cohort
 	for i := range g.members {
 		m := &g.members[i]
 		if m.cohort == noCohort && !anew && p.means[p.signal] != nil && e.waits(p.means[p.signal].n[i]) {
@@ -299,48 +296,17 @@ func (e *Engine) regroup(g *group, anew bool) {
 		if k == m.cohort && !anew {
 			continue
 		}
-		from[k][m.cohort]++
 		m.cohort, m.toward, m.run = k, -1, 0
-		if m.flags&flagWasSlow != 0 {
-			continue
-		}
-		if !anew {
+		if m.flags&flagWasSlow == 0 {
 			g.forgetTrackers(i)
-			continue
-		}
-		for _, s := range g.signals {
-			if s != nil {
-				s.tracks[i].Regroup()
-			}
 		}
 	}
 	if !anew {
 		return
 	}
 	for _, s := range g.signals {
-		if s == nil {
-			continue
-		}
-		before := s.cohorts
-		s.cohorts = make([]estimator, len(p.edges)+1)
-		for k := range s.cohorts {
-			t := &s.cohorts[k]
-			most := 0
-			for was := range before {
-				if from[k][was] > from[k][most] {
-					most = was
-				}
-			}
-			if most < len(before) && !p.known {
-				t.inherit(&before[most])
-			}
-			e.slots = e.slots[:0]
-			for i := range g.members {
-				if int(g.members[i].cohort) == k {
-					e.slots = append(e.slots, int32(i))
-				}
-			}
-			_, t.offset = e.middleOf(s.tracks, func(t *track) float64 { return float64(t.raw) })
+		if s != nil {
+			s.cohorts = make([]estimator, len(p.edges)+1)
 		}
 	}
 }

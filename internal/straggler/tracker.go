@@ -555,13 +555,6 @@ func (t *Tracker) Rest() (changed bool) {
 	return changed
 }
 
-// Regroup is for a node whose cohort is another one: its sums are empty then, and it is
-// known what it differs by.
-func (t *Tracker) Regroup() {
-	t.rest()
-	t.bias = t.raw
-}
-
 // Skip takes back the last step, since nobody measured it: before is the state before.
 func (t *Tracker) Skip(before *Tracker) {
 	known := before.known && t.Calm()

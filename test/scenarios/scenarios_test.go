@@ -36,6 +36,14 @@ func product() []Decider {
 	return d[len(d)-1:]
 }
 
+// The fault of a short run comes after 90 minutes. The limits are higher then than after
+// six hours, since what is assumed of the peers' sums still outweighs what was seen. Where
+// the noise changes, they are too low for as long.
+const (
+	youngOnsets = 0.05
+	youngDelay  = 10 * time.Second
+)
+
 // TestPromises plays all scenarios shortly, with seeds that no setting was
 // chosen with. The margins are those of a small sample: `make eval` has the rest.
 func TestPromises(t *testing.T) {
@@ -62,7 +70,7 @@ func TestPromises(t *testing.T) {
 				onsets += r.FalseOnsets
 				days += r.NodeDays()
 			}
-			assert.LessOrEqual(t, float64(r.FalseOnsets), 1+2*p.FalseOnsets*r.NodeDays(), "false onsets in %.0f node-days", r.NodeDays())
+			assert.LessOrEqual(t, float64(r.FalseOnsets), 1+2*max(p.FalseOnsets, youngOnsets)*r.NodeDays(), "false onsets in %.0f node-days", r.NodeDays())
 			assert.Equal(t, p.Events, r.MinEvents, "group incidents of the run with fewest")
 			assert.Equal(t, p.Events, r.MaxEvents, "group incidents of the run with most")
 			assert.Zero(t, r.FalseIncidents)
@@ -80,7 +88,7 @@ func TestPromises(t *testing.T) {
 				assert.GreaterOrEqual(t, recall*n, share*n-1-3*math.Sqrt(n*share*(1-share)), "of %d faults", r.Faults)
 			}
 			if p.Delay50 > 0 {
-				assert.LessOrEqual(t, r.Delay(0.5), p.Delay50)
+				assert.LessOrEqual(t, r.Delay(0.5), p.Delay50+youngDelay)
 			}
 		})
 	}
