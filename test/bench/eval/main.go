@@ -58,11 +58,17 @@ func (o *options) progress(done, runs int, of string) {
 }
 
 func run(ctx context.Context, o *options) error {
-	fleets := slices.DeleteFunc(families.All(), func(f families.Family) bool { return !o.wants(f.Name) })
-	list, err := o.scenarios()
+	compute, err := scenarios.ReadRecording(scenarios.ComputeTimes, scenarios.ComputeColumn)
 	if err != nil {
 		return err
 	}
+	wall, err := scenarios.ReadRecording(scenarios.WallTimes, scenarios.WallColumn)
+	if err != nil {
+		return err
+	}
+	fleets := slices.DeleteFunc(slices.Concat(families.All(), families.Cases(), scenarios.RecordedFamilies(compute, wall)),
+		func(f families.Family) bool { return !o.wants(f.Name) })
+	list := o.scenarios(compute)
 	if len(list)+len(fleets) == 0 {
 		return fmt.Errorf("no scenario and no family is named %s", strings.Join(o.only, " or "))
 	}
@@ -78,13 +84,9 @@ func run(ctx context.Context, o *options) error {
 }
 
 // scenarios are those that are wanted.
-func (o *options) scenarios() ([]scenarios.Scenario, error) {
+func (o *options) scenarios(recording *scenarios.Recording) []scenarios.Scenario {
 	if o.as != "" {
-		return nil, nil
-	}
-	recording, err := scenarios.ReadRecording("configs/demo/step-times-AR.csv")
-	if err != nil {
-		return nil, err
+		return nil
 	}
 	list := slices.DeleteFunc(append(scenarios.All(), recording.Scenario()), func(s scenarios.Scenario) bool { return !o.wants(s.ID) })
 	for i := range list {
@@ -92,7 +94,7 @@ func (o *options) scenarios() ([]scenarios.Scenario, error) {
 			list[i].Runs = o.runs
 		}
 	}
-	return list, nil
+	return list
 }
 
 func (o *options) play(ctx context.Context, list []scenarios.Scenario) error {
