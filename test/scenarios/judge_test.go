@@ -161,10 +161,10 @@ func TestFamilyResult(t *testing.T) {
 	assert.True(t, math.IsInf(lost.Ratio(), 1))
 }
 
-// family is one of the table, with so many runs.
+// family is one by name, with so many runs.
 func family(t *testing.T, name string, runs int) families.Family {
 	t.Helper()
-	for _, f := range families.All() {
+	for _, f := range append(families.All(), families.Cases()...) {
 		if f.Name == name {
 			f.Runs = runs
 			return f
@@ -270,7 +270,10 @@ func recorded(t *testing.T) []families.Family {
 // that was slowed, which does not count, and by wall time nobody at all. The slowed
 // healthy workers of whole stages are found.
 func TestRecordedFamilies(t *testing.T) {
+	const runs = 4
 	list := recorded(t)
+	list = []families.Family{list[0], list[2]}
+	list[0].Runs = runs
 	deciders := product()
 	outcomes, err := EvaluateFamilies(t.Context(), list, FamilyOptions{Seed: 11, Workers: 2, Deciders: deciders})
 	require.NoError(t, err)
@@ -283,10 +286,10 @@ func TestRecordedFamilies(t *testing.T) {
 			assert.Zero(t, o.Results[Product].faults())
 			continue
 		}
-		// Three of the fifteen have two peers left.
-		assert.Equal(t, 15, o.Results[Product].faults())
-		assert.GreaterOrEqual(t, recall, 0.79, o.Family.Name)
-		assert.InDelta(t, 15*15*5.0/24, o.Clean[Product].days(), 1e-6, "all but one worker and the first hour")
+		// The fourth has two peers left besides the one that was slowed.
+		assert.Equal(t, runs, o.Results[Product].faults())
+		assert.GreaterOrEqual(t, recall, 0.75, o.Family.Name)
+		assert.InDelta(t, runs*15*5.0/24, o.Clean[Product].days(), 1e-6, "all but one worker and the first hour")
 	}
 	var figures strings.Builder
 	FamilyFigures(&figures, outcomes, deciders)
