@@ -70,8 +70,7 @@ func run(ctx context.Context, o *options) error {
 	drawn, recorded := slices.Concat(families.All(), families.Cases()), scenarios.RecordedFamilies(compute, wall)
 	fleets := slices.DeleteFunc(slices.Concat(drawn, recorded), func(f families.Family) bool { return !o.wants(f.Name) })
 	list := o.scenarios(compute)
-	bad, agents := o.as == "" && o.wants("badinput"), o.as == "" && o.wants("agents")
-	if len(list)+len(fleets) == 0 && !bad && !agents {
+	if len(list)+len(fleets) == 0 && !o.wants("agents") && !o.wants("badinput") {
 		return fmt.Errorf("no scenario and no family is named %s", strings.Join(o.only, " or "))
 	}
 	if len(list) > 0 {
@@ -84,22 +83,7 @@ func run(ctx context.Context, o *options) error {
 			return err
 		}
 	}
-	if agents {
-		results, err := scenarios.EvaluateAgents(ctx, slices.Concat(drawn, recorded), o.families("agents", nil))
-		if err != nil {
-			return err
-		}
-		scenarios.AgentFigures(os.Stdout, results)
-	}
-	if bad {
-		results, err := scenarios.EvaluateBadNodes(ctx, drawn, o.families("a bad node", nil))
-		if err != nil {
-			return err
-		}
-		fmt.Println(scenarios.BadText(results))
-		scenarios.BadFigures(os.Stdout, results)
-	}
-	return nil
+	return o.probe(ctx, drawn, recorded)
 }
 
 // families are the options of an evaluation of families.
