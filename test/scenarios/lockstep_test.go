@@ -102,3 +102,21 @@ func TestLockstep(t *testing.T) {
 		assert.Equal(t, want, in, "%s: apart %g, moves %g", list[i].Name, f.spread, f.moves)
 	}
 }
+
+// TestNoLockstep: what all nodes do together is no lockstep as long as each has noise
+// of its own that a loss would stand out from. Nor is a fleet that stands still.
+func TestNoLockstep(t *testing.T) {
+	for name, noise := range map[string][2]float64{"a common swing": {0.2, 0.015}, "at the limit": {0, 0}} {
+		rng := random(1, name, 0)
+		var f follower
+		values := make([]float64, 16)
+		for range 500 {
+			common := math.Exp(noise[0] * rng.NormFloat64())
+			for i := range values {
+				values[i] = common * math.Exp(noise[1]*rng.NormFloat64())
+			}
+			f.tick(values, Interval)
+			assert.False(t, f.lockstep(), "%s: apart %g, moves %g", name, f.spread, f.moves)
+		}
+	}
+}

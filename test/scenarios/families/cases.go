@@ -68,12 +68,16 @@ func drawWorkers(d *draw, m *Model) {
 }
 
 // drawSamples is 16 GPUs of one job sampled at 10 Hz: a tick is the mean of ten samples.
-// All rest and work at the same time. Each run slows another one.
+// All rest between the steps, at about the same time. Each run slows another one.
 func drawSamples(d *draw, m *Model) {
 	m.Length = 3 * time.Hour
 	d.nodes(m, 16)
 	d.sampled(m, time.Second, d.uniform(0.05, 0.3), d.log(0.03, 0.1))
-	m.Bias, m.Shared = d.uniform(0, 0.03), d.uniform(0, 0.2)
+	m.Bias = d.uniform(0, 0.03)
+	m.Dips = &Dips{
+		Depth: d.uniform(0.2, 0.8), For: d.time(50*time.Millisecond, 500*time.Millisecond),
+		Every: d.time(600*time.Millisecond, 4*time.Second), Clocks: d.time(0, 100*time.Millisecond),
+	}
 	m.Fault = FaultLaw{Which: []int{d.run % m.Nodes}, Begin: 75 * time.Minute, To: 2 * time.Hour, For: 30 * time.Minute, Loss: 0.1}
 }
 

@@ -97,19 +97,6 @@ func TestShard(t *testing.T) {
 	assert.Greater(t, float64(same)/float64(8*r.Ticks()), 0.5)
 }
 
-// TestShared noise is the same for all nodes.
-func TestShared(t *testing.T) {
-	r := named(func(m *Model) { m.Shared = 0.1 }).run(1, 0, true)
-	sum := 0.0
-	for r.Next() {
-		for _, v := range r.Values {
-			require.InDelta(t, r.Values[0], v, 1e-12)
-		}
-		sum += (r.Values[0] - 1) * (r.Values[0] - 1)
-	}
-	assert.InEpsilon(t, 0.1, math.Sqrt(sum/float64(r.Ticks())), 0.05)
-}
-
 // TestRecorded: a run plays the recording from some tick on, and slows the node whose
 // turn it is for an hour.
 func TestRecorded(t *testing.T) {

@@ -57,8 +57,6 @@ type Model struct {
 	// Bias is the standard deviation of how nodes differ for good.
 	Bias float64
 
-	// Shared is the standard deviation of noise that all nodes have at the same tick.
-	Shared float64
 	// Top is the most that a value can be, and Quantum the step that it is rounded to,
 	// both in shares of level 1; 0 is none.
 	Top, Quantum float64

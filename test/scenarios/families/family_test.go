@@ -26,7 +26,7 @@ func numbers(r *Run) map[string]float64 {
 		"loud every": float64(m.LoudEvery), "loud": m.Loud, "student": 0,
 		"hit": float64(len(r.Faults)), "share": float64(len(r.Faults)) / float64(m.Nodes),
 		"for": f.For.Hours(), "kind": float64(f.Kind),
-		"shared": m.Shared, "top": m.Top, "quantum": m.Quantum, "others": float64(len(m.Others)), "signal": float64(f.Signal),
+		"top": m.Top, "quantum": m.Quantum, "others": float64(len(m.Others)), "signal": float64(f.Signal),
 	}
 	if m.Shard != nil {
 		n["band"], n["resync"] = m.Shard.Band, m.Shard.Resync.Minutes()
@@ -73,7 +73,7 @@ var base = map[string]span{
 	"white": {}, "bias": {}, "restless": {}, "jobs": {1, 1}, "missing": {}, "churn": {}, "turn": {},
 	"racks": {}, "rack sigma": {}, "rack phi": {}, "loud every": {}, "loud": {}, "student": {},
 	"hit": {1, 13}, "share": {0.01, 0.1}, "for": {3, 3}, "kind": {0, 0}, "loss": {0.08, 0.2}, "begin": {5, 6},
-	"shared": {}, "top": {}, "quantum": {}, "others": {}, "signal": {},
+	"top": {}, "quantum": {}, "others": {}, "signal": {},
 }
 
 // rows are the table of the families, by what differs.
@@ -140,7 +140,8 @@ var rows = map[string]map[string]span{
 	},
 	"samples": {
 		"tick": {1, 1}, "hours": {3, 3}, "nodes": {16, 16}, "hit": {1, 1}, "share": {1.0 / 16, 1.0 / 16}, "begin": {1.25, 2}, "for": {0.5, 0.5},
-		"loss": {0.1, 0.1}, "sigma": {0.0095, 0.077}, "phi": {0, 0.036}, "bias": {0, 0.03}, "shared": {0, 0.2},
+		"loss": {0.1, 0.1}, "sigma": {0.0095, 0.077}, "phi": {0, 0.036}, "bias": {0, 0.03},
+		"depth": {0.2, 0.8}, "dip": {0.05, 0.5}, "dip each": {0.01, 1.0 / 15}, "clocks": {0, 0.1},
 	},
 }
 

@@ -223,10 +223,7 @@ func (r *Run) Next() bool {
 	}
 	fresh, scale := math.Sqrt(1-m.Phi*m.Phi), r.scale(r.Tick)
 	replaced := m.Churn * m.Interval.Hours()
-	shared, turning := 1.0, 0.0
-	if m.Shared > 0 {
-		shared = max(1+m.Shared*d.NormFloat64(), leastNoise)
-	}
+	turning := 0.0
 	if m.Turn > 0 {
 		turning = 1 - math.Exp(-float64(m.Interval)/float64(m.Turn))
 	}
@@ -237,7 +234,7 @@ func (r *Run) Next() bool {
 		if replaced > 0 {
 			r.churn(i, replaced)
 		}
-		r.Clean[i] = m.Jobs[r.job[i]].Level * (1 + r.bias[i]) * r.common(i) * shared
+		r.Clean[i] = m.Jobs[r.job[i]].Level * (1 + r.bias[i]) * r.common(i)
 		v := r.Clean[i] * r.noise(i, fresh, scale)
 		if m.Missing > 0 && d.Float64() < m.Missing {
 			v = math.NaN()
