@@ -157,9 +157,18 @@ type badNode struct {
 	values []float64
 }
 
-// limits are what a group's nodes are held to: the sum that is full, and the smallest
+// limits are what a group's nodes are held to: each sum that is full, and the smallest
 // loss that is found in time, means over the nodes.
-type limits struct{ sum, loss float64 }
+type limits struct {
+	sums []float64
+	loss float64
+}
+
+// published are the limits of the sums in parameters, and the smallest loss that fills
+// one of them within so many ticks.
+func published(p *straggler.Params, ticks float64) (sums []float64, loss float64) {
+	return []float64{p.Limit}, p.Detectable(ticks)
+}
 
 func newBadNode(run *families.Run, behaves *behaviour, rng *rand.Rand, node, victim int) *badNode {
 	from := familyFleet{run}
@@ -225,10 +234,10 @@ func (b *badNode) play() error {
 	return nil
 }
 
-// limitsOf are the means over the nodes of all groups, by what is published of each. It
-// takes so many ticks to find a loss.
-func limitsOf(r *straggler.Report, ticks float64) limits {
-	var sum, loss, peers float64
+// limitsOf are the means over the nodes of all groups, by what is published of each.
+// Where nobody is compared there are none.
+func limitsOf(r *straggler.Report, ticks float64) (l limits) {
+	peers := 0.0
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		cohorts := g.Cohorts
@@ -236,13 +245,23 @@ func limitsOf(r *straggler.Report, ticks float64) limits {
 			cohorts = []straggler.CohortReport{{Signals: g.Signals}}
 		}
 		for k := range cohorts {
-			if s := &cohorts[k].Signals[nodesignal.Throughput]; g.Group != "" && s.Known {
-				n := float64(s.N)
-				sum, loss, peers = sum+n*s.Params.Limit, loss+n*s.Params.Detectable(ticks), peers+n
+			s := &cohorts[k].Signals[nodesignal.Throughput]
+			if g.Group == "" || !s.Known {
+				continue
 			}
+			sums, loss := published(&s.Params, ticks)
+			peers += float64(s.N)
+			weight := float64(s.N) / peers
+			if l.sums == nil {
+				l.sums = make([]float64, len(sums))
+			}
+			for j := range sums {
+				l.sums[j] += weight * (sums[j] - l.sums[j])
+			}
+			l.loss += weight * (loss - l.loss)
 		}
 	}
-	return limits{sum / peers, loss / peers}
+	return l
 }
 
 // BadResult is what one node's behaviour changed in a family.
@@ -252,7 +271,8 @@ type BadResult struct {
 	// not both.
 	Changed int
 	// The faults that were found, their mean delay, and the limits, as factors of those
-	// without the bad node. MaxLimit is that of the worst tick.
+	// without the bad node. Of several sums the worst counts. MaxLimit is that of the
+	// worst tick.
 	Recall, Delay, Limit, Loss, MaxLimit float64
 }
 
@@ -320,7 +340,7 @@ func (b *badNode) against(base *badNode) BadResult {
 			r.Changed++
 		}
 	}
-	found, was := 0, 0
+	found, before := 0, 0
 	var delay, wasDelay time.Duration
 	for k := range b.judge.result.Found {
 		f, h := &b.judge.result.Found[k], &base.judge.result.Found[k]
@@ -328,23 +348,32 @@ func (b *badNode) against(base *badNode) BadResult {
 			found++
 		}
 		if !h.Never {
-			was++
+			before++
 		}
 		if !f.Never && !h.Never {
 			delay, wasDelay = delay+f.Delay, wasDelay+h.Delay
 		}
 	}
-	r.Recall, r.Delay = factor(float64(found), float64(was)), factor(float64(delay), float64(wasDelay))
-	var sum, wasSum, loss, wasLoss float64
+	r.Recall, r.Delay = factor(float64(found), float64(before)), factor(float64(delay), float64(wasDelay))
+	var of, was limits // sums over the ticks
 	for k, l := range b.limits {
 		h := base.limits[k]
-		if math.IsNaN(l.sum) || math.IsNaN(h.sum) {
+		if l.sums == nil || h.sums == nil {
 			continue // nobody is compared in a pause
 		}
-		sum, wasSum, loss, wasLoss = sum+l.sum, wasSum+h.sum, loss+l.loss, wasLoss+h.loss
-		r.MaxLimit = max(r.MaxLimit, factor(l.sum, h.sum))
+		if of.sums == nil {
+			of.sums, was.sums = make([]float64, len(l.sums)), make([]float64, len(l.sums))
+		}
+		for j := range l.sums {
+			of.sums[j], was.sums[j] = of.sums[j]+l.sums[j], was.sums[j]+h.sums[j]
+			r.MaxLimit = max(r.MaxLimit, factor(l.sums[j], h.sums[j]))
+		}
+		of.loss, was.loss = of.loss+l.loss, was.loss+h.loss
 	}
-	r.Limit, r.Loss = factor(sum, wasSum), factor(loss, wasLoss)
+	for j := range of.sums {
+		r.Limit = max(r.Limit, factor(of.sums[j], was.sums[j]))
+	}
+	r.Loss = factor(of.loss, was.loss)
 	return r
 }
 
