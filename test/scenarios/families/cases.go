@@ -63,7 +63,6 @@ func drawWorkers(d *draw, m *Model) {
 	m.Length = 6 * time.Hour
 	d.nodes(m, 64)
 	m.Sigma, m.Phi, m.Bias = d.uniform(0.12, 0.14), []float64{0, 0.3, 0.6}[d.IntN(3)], d.uniform(0, 0.02)
-	m.Student = d.Float64() < 0.5
 	m.Fault = FaultLaw{Which: []int{d.run % m.Nodes}, Begin: 2 * time.Hour, To: 5 * time.Hour, For: time.Hour, Loss: 0.1}
 }
 

@@ -136,7 +136,7 @@ var rows = map[string]map[string]span{
 	"seconds": {"tick": {1, 1}, "nodes": {64, 64}, "hit": {1, 6}, "sigma": {0.004, 0.06}, "phi": {0, 0.9513}, "loss": {0.1, 0.3}},
 	"workers": {
 		"hours": {6, 6}, "nodes": {64, 64}, "hit": {1, 1}, "share": {1.0 / 64, 1.0 / 64}, "begin": {2, 5}, "for": {1, 1}, "loss": {0.1, 0.1},
-		"sigma": {0.12, 0.14}, "phi": {0, 0.6}, "bias": {0, 0.02}, "student": {0, 1},
+		"sigma": {0.12, 0.14}, "phi": {0, 0.6}, "bias": {0, 0.02},
 	},
 	"samples": {
 		"tick": {1, 1}, "hours": {3, 3}, "nodes": {16, 16}, "hit": {1, 1}, "share": {1.0 / 16, 1.0 / 16}, "begin": {1.25, 2}, "for": {0.5, 0.5},
