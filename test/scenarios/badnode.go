@@ -26,7 +26,7 @@ import (
 const (
 	badNodes = 64
 	badTime  = 4 * time.Hour
-	// badRuns are those of each family. Of these the worst counts.
+	// badRuns are those of each family.
 	badRuns = 2
 	// badShare is the most by which that node may change a figure.
 	badShare = 0.1
@@ -270,13 +270,31 @@ type BadResult struct {
 	// Changed are the healthy nodes that were flagged with the bad node or without, but
 	// not both.
 	Changed int
-	// The faults that were found, their mean delay, and the limits, as factors of those
-	// without the bad node. Of several sums the worst counts. MaxLimit is that of the
-	// worst tick.
-	Recall, Delay, Limit, Loss, MaxLimit float64
+	// Found faults, and how long it took to find those of them that were found among
+	// honest nodes too.
+	Found, HonestFound int
+	Took, HonestTook   time.Duration
+	// The means of the limits and of the smallest loss that can be found, as factors of
+	// those among honest nodes. Of several sums and runs the worst counts. MaxLimit is of
+	// the worst tick.
+	Limit, Loss, MaxLimit float64
 }
 
-// EvaluateBadNodes plays a short run of each family once for each behaviour.
+// Recall and Delay are factors of those among honest nodes.
+func (r *BadResult) Recall() float64 { return factor(float64(r.Found), float64(r.HonestFound)) }
+
+// Delay is the mean over the faults.
+func (r *BadResult) Delay() float64 { return factor(float64(r.Took), float64(r.HonestTook)) }
+
+// add takes another run of the same behaviour.
+func (r *BadResult) add(o *BadResult) {
+	r.Changed += o.Changed
+	r.Found, r.HonestFound = r.Found+o.Found, r.HonestFound+o.HonestFound
+	r.Took, r.HonestTook = r.Took+o.Took, r.HonestTook+o.HonestTook
+	r.Limit, r.Loss, r.MaxLimit = max(r.Limit, o.Limit), max(r.Loss, o.Loss), max(r.MaxLimit, o.MaxLimit)
+}
+
+// EvaluateBadNodes plays short runs of each family once for each behaviour.
 func EvaluateBadNodes(ctx context.Context, list []families.Family, o FamilyOptions) ([]BadResult, error) {
 	results := make([][]BadResult, badRuns*len(list))
 	done := 0
@@ -290,7 +308,20 @@ func EvaluateBadNodes(ctx context.Context, list []families.Family, o FamilyOptio
 			}
 		}, err
 	})
-	return slices.Concat(results...), err
+	if err != nil {
+		return nil, err
+	}
+	var sums []BadResult
+	for k, played := range results {
+		if k%badRuns == 0 {
+			sums = append(sums, played...)
+			continue
+		}
+		for i := range played {
+			sums[len(sums)-len(played)+i].add(&played[i])
+		}
+	}
+	return sums, nil
 }
 
 // playBadNodes gives the samples of a run to a fleet whose nodes are all honest, and to
@@ -340,21 +371,18 @@ func (b *badNode) against(base *badNode) BadResult {
 			r.Changed++
 		}
 	}
-	found, before := 0, 0
-	var delay, wasDelay time.Duration
 	for k := range b.judge.result.Found {
 		f, h := &b.judge.result.Found[k], &base.judge.result.Found[k]
 		if !f.Never {
-			found++
+			r.Found++
 		}
 		if !h.Never {
-			before++
+			r.HonestFound++
 		}
 		if !f.Never && !h.Never {
-			delay, wasDelay = delay+f.Delay, wasDelay+h.Delay
+			r.Took, r.HonestTook = r.Took+f.Delay, r.HonestTook+h.Delay
 		}
 	}
-	r.Recall, r.Delay = factor(float64(found), float64(before)), factor(float64(delay), float64(wasDelay))
 	var of, was limits // sums over the ticks
 	for k, l := range b.limits {
 		h := base.limits[k]
@@ -429,13 +457,13 @@ func byFamily(results []BadResult) (list []worsts) {
 			list = append(list, worsts{family: r.Family, recall: worst{x: math.Inf(1)}})
 		}
 		f := &list[len(list)-1]
-		for w, x := range map[*worst]float64{&f.changed: float64(r.Changed), &f.delay: r.Delay, &f.limit: r.Limit, &f.loss: r.Loss, &f.tick: r.MaxLimit} {
+		for w, x := range map[*worst]float64{&f.changed: float64(r.Changed), &f.delay: r.Delay(), &f.limit: r.Limit, &f.loss: r.Loss, &f.tick: r.MaxLimit} {
 			if x > w.x {
 				*w = worst{x, r.Behaviour}
 			}
 		}
-		if r.Recall < f.recall.x {
-			f.recall = worst{r.Recall, r.Behaviour}
+		if x := r.Recall(); x < f.recall.x {
+			f.recall = worst{x, r.Behaviour}
 		}
 	}
 	return list
