@@ -4,7 +4,8 @@
 # Plays the families of test/scenarios to the straggler engine of another commit, as
 # the decider "before": this tree's generators and judge, that commit's
 # internal/straggler. An empty COMMIT is the commit before the last that changed the
-# engine. An engine that this tree's evaluation does not know how to ask is left out.
+# engine. An engine that this tree's evaluation does not know how to ask is left out;
+# the tag enginebefore leaves out whatever asks for more than verdicts.
 # Usage: scripts/enginebefore.sh COMMIT [ARGUMENTS OF test/bench/eval]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -22,7 +23,7 @@ while IFS= read -r file; do
 	replace+="${replace:+,}\"$PWD/$file\":\"$there\""
 done < <({ find $engine -name '*.go'; cd "$dir" && find $engine -name '*.go'; } | sort -u)
 echo "{\"Replace\":{$replace}}" >"$dir/overlay.json"
-if ! go build -overlay "$dir/overlay.json" -o "$dir/eval" ./test/bench/eval; then
+if ! go build -tags enginebefore -overlay "$dir/overlay.json" -o "$dir/eval" ./test/bench/eval; then
 	echo "the engine of $commit does not build with this evaluation, and is left out" >&2
 	exit 0
 fi

@@ -49,6 +49,9 @@ func plain(exitBand float64) straggler.Config {
 // cluster of all the simulated nodes.
 const cluster = "eval"
 
+// lockstep is the reason for no verdict on nodes that all wait for the slowest.
+const lockstep = "lockstep"
+
 // epoch is when every simulation begins.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
@@ -59,8 +62,11 @@ type driver struct {
 	interval time.Duration
 	obs      []straggler.Observation
 	lives    []uint32 // names that each node had before
+	same     []bool   // nodes whose next push is a sign of life; may be nil
 	from     fleet
 	report   *straggler.Report
+	// Nodes of which the last report says that they are in lockstep.
+	lockstep int
 	// Group incidents open, and the records of a log so far.
 	incidents                 int
 	nodeRecords, groupRecords int
@@ -125,11 +131,17 @@ func (d *driver) push(tick int, values []float64) error {
 	step := d.interval / time.Duration(len(values)+1)
 	for i, v := range values {
 		at = at.Add(step)
-		if math.IsNaN(v) {
-			continue
-		}
-		if err := d.pushOne(i, v, at); err != nil {
-			return err
+		switch {
+		case math.IsNaN(v):
+		case d.same != nil && d.same[i]:
+			o := &d.obs[i]
+			if err := d.engine.Observe(&straggler.Observation{Cluster: o.Cluster, Node: o.Node, Heartbeat: true}, at); err != nil {
+				return err
+			}
+		default:
+			if err := d.pushOne(i, v, at); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -147,8 +159,13 @@ func (d *driver) pushOne(i int, v float64, at time.Time) error {
 func (d *driver) tick(tick int, flagged []bool) {
 	d.report = d.engine.Tick(epoch.Add(time.Duration(tick+1) * d.interval))
 	clear(flagged)
+	d.lockstep = 0
 	for i := range d.report.Nodes {
-		if n := &d.report.Nodes[i]; n.Straggler {
+		n := &d.report.Nodes[i]
+		if n.Unjudged.String() == lockstep {
+			d.lockstep++
+		}
+		if n.Straggler {
 			if at, alive := d.nodeIndex(n.Node); alive {
 				flagged[at] = true
 			}

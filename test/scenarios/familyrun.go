@@ -84,7 +84,12 @@ func playFamily(f *families.Family, deciders []Decider, seed uint64, run int, cl
 	from := familyFleet{r}
 	drivers, judges := make([]*driver, len(deciders)), make([]*judge, len(deciders))
 	for i, d := range deciders {
-		drivers[i] = newDriverAt(d.Config(), r.Model.Interval, r.Model.Nodes, from)
+		cfg := d.Config()
+		if least := r.Model.Recording.LeastPeers(); least > 0 {
+			cfg.Quorum = min(cfg.Quorum, least)
+		}
+		drivers[i] = newDriverAt(cfg, r.Model.Interval, r.Model.Nodes, from)
+		drivers[i].same = r.Same
 		judges[i] = newJudge(r)
 	}
 	for r.Next() {
@@ -94,7 +99,7 @@ func playFamily(f *families.Family, deciders []Decider, seed uint64, run int, cl
 				return nil, fmt.Errorf("%s: %w", f.Name, err)
 			}
 			d.tick(r.Tick, judges[i].flagged)
-			judges[i].tick(d.incidents)
+			judges[i].tick(d.incidents, d.lockstep)
 		}
 	}
 	results := make([]FamilyRun, len(deciders))
@@ -104,16 +109,25 @@ func playFamily(f *families.Family, deciders []Decider, seed uint64, run int, cl
 	return results, nil
 }
 
-// familyFleet is a family's run to a driver: one group, one signal.
+// familyFleet is a family's run to a driver.
 type familyFleet struct{ run *families.Run }
 
-func (familyFleet) more(int, *nodesignal.Values) {}
+func (f familyFleet) more(node int, v *nodesignal.Values) {
+	for k, o := range f.run.Model.Others {
+		v.Set(o.Signal, f.run.Others[k][node])
+	}
+}
 
-func (familyFleet) peers(int) []string { return nil }
+func (f familyFleet) peers(node int) []string {
+	if rec := f.run.Model.Recording; rec != nil {
+		return rec.Peers[node]
+	}
+	return nil
+}
 
 // scoreScale makes the score of the fastest job 0.9.
 func (f familyFleet) scoreScale() float64 {
-	top := 0.0
+	top := f.run.Model.Recording.Fastest()
 	for _, j := range f.run.Model.Jobs {
 		top = max(top, j.Level)
 	}

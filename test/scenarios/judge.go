@@ -22,6 +22,8 @@ type FamilyRun struct {
 	// Incidents are group incidents that began.
 	Incidents int
 	Found     []Found // one per fault
+	// Lockstep is the number of node-days of which the reason for no verdict was that.
+	Lockstep float64
 }
 
 // Found is what became of a fault.
@@ -64,6 +66,11 @@ func newJudge(run *families.Run) *judge {
 		flagged: make([]bool, n), was: make([]bool, n), lives: make([]uint32, n), racks: make([]bool, m.Racks),
 	}
 	grace := int(run.Family.Grace / m.Interval)
+	if m.Recording != nil {
+		for _, node := range m.Recording.Slow {
+			j.end[node] = math.MaxInt
+		}
+	}
 	for i := range run.Faults {
 		f := &run.Faults[i]
 		j.begin[f.Node], j.end[f.Node] = f.Begin, f.End+grace
@@ -75,8 +82,9 @@ func newJudge(run *families.Run) *judge {
 	return j
 }
 
-// tick takes the verdicts in j.flagged, and the number of groups with an incident.
-func (j *judge) tick(incidents int) {
+// tick takes the verdicts in j.flagged, and the numbers of groups with an incident and
+// of nodes that are said to be in lockstep.
+func (j *judge) tick(incidents, lockstep int) {
 	tick, r := j.run.Tick, &j.result
 	for k := range j.run.Faults {
 		f, found := &j.run.Faults[k], &r.Found[k]
@@ -87,6 +95,7 @@ func (j *judge) tick(incidents int) {
 	if tick >= j.first {
 		j.healthy(tick)
 		r.Incidents += max(incidents-j.ongoing, 0)
+		r.Lockstep += float64(lockstep) * j.run.Model.Interval.Hours() / 24
 	}
 	j.ongoing = incidents
 	copy(j.lives, j.run.Life)
@@ -127,12 +136,32 @@ type FamilyResult struct{ Runs []FamilyRun }
 
 // Onsets are the false onsets per node-day.
 func (r *FamilyResult) Onsets() (rate, upper float64) {
-	onsets, days := 0, 0.0
+	onsets, days := r.count(), r.days()
+	return float64(onsets) / days, max(RateUpper(onsets, days), r.bootstrap())
+}
+
+// days are the node-days of healthy nodes.
+func (r *FamilyResult) days() (days float64) {
 	for i := range r.Runs {
-		onsets += r.Runs[i].Onsets
 		days += r.Runs[i].Days
 	}
-	return float64(onsets) / days, max(RateUpper(onsets, days), r.bootstrap())
+	return days
+}
+
+// count is the number of false onsets.
+func (r *FamilyResult) count() (onsets int) {
+	for i := range r.Runs {
+		onsets += r.Runs[i].Onsets
+	}
+	return onsets
+}
+
+// faults is the number of faults that there were.
+func (r *FamilyResult) faults() (n int) {
+	for i := range r.Runs {
+		n += len(r.Runs[i].Found)
+	}
+	return n
 }
 
 // bootstrap is the upper bound of the false onsets per node-day when the runs are
@@ -199,12 +228,20 @@ func (r *FamilyResult) Ratio() float64 {
 
 // Flagged is the flagged share of healthy time.
 func (r *FamilyResult) Flagged() float64 {
-	flagged, days := 0.0, 0.0
+	flagged := 0.0
 	for i := range r.Runs {
 		flagged += r.Runs[i].FlaggedDays
-		days += r.Runs[i].Days
 	}
-	return flagged / days
+	return flagged / r.days()
+}
+
+// Lockstep is the share of healthy time of which the reason for no verdict was lockstep.
+func (r *FamilyResult) Lockstep() float64 {
+	told := 0.0
+	for i := range r.Runs {
+		told += r.Runs[i].Lockstep
+	}
+	return told / r.days()
 }
 
 // Incidents are the group incidents of a run, on average.

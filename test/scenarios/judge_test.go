@@ -4,6 +4,7 @@ package scenarios
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,7 +42,7 @@ func verdicts(run *families.Run, incidents string, before func(tick int), lines 
 		if incidents != "" {
 			open = int(incidents[tick] - '0')
 		}
-		j.tick(open)
+		j.tick(open, 0)
 	}
 	return &j.result
 }
@@ -69,6 +70,22 @@ func TestJudge(t *testing.T) {
 			assert.Equal(t, []Found{tt.found}, r.Found)
 		})
 	}
+}
+
+// TestJudgeSlow: who is slow in a recording itself does not count, flagged or not. What is
+// told of lockstep counts from the second hour on.
+func TestJudgeSlow(t *testing.T) {
+	run := trace(&families.Family{}, 2, 0)
+	run.Model.Recording = &families.Recording{Slow: []int{1}}
+	j := newJudge(run)
+	for run.Tick = range 8 {
+		j.flagged[0], j.flagged[1] = run.Tick == 6, run.Tick%2 == 0
+		j.tick(0, 1)
+	}
+	assert.Equal(t, 1, j.result.Onsets)
+	assert.InDelta(t, 4.0/96, j.result.Days, 1e-9)
+	assert.InDelta(t, 1.0/96, j.result.FlaggedDays, 1e-9)
+	assert.InDelta(t, 1, (&FamilyResult{Runs: []FamilyRun{j.result}}).Lockstep(), 1e-9)
 }
 
 // TestJudgeIncidents: those that begin after the first hour.
@@ -144,10 +161,10 @@ func TestFamilyResult(t *testing.T) {
 	assert.True(t, math.IsInf(lost.Ratio(), 1))
 }
 
-// family is one of the table, with so many runs.
+// family is one by name, with so many runs.
 func family(t *testing.T, name string, runs int) families.Family {
 	t.Helper()
-	for _, f := range families.All() {
+	for _, f := range append(families.All(), families.Cases()...) {
 		if f.Name == name {
 			f.Runs = runs
 			return f
@@ -161,6 +178,9 @@ func family(t *testing.T, name string, runs int) families.Family {
 // the same, and show what is known of the rules.
 func TestFamilies(t *testing.T) {
 	list := []families.Family{family(t, "base", 2), family(t, "churn", 2), family(t, "ticks", 1), family(t, "racks", 1)}
+	for _, name := range []string{"signals", "shards"} {
+		list = append(list, family(t, name, 1).Short(16, 3*time.Hour))
+	}
 	var texts [2]string
 	var outcomes []FamilyOutcome
 	for i := range texts {
@@ -228,10 +248,61 @@ func TestDriver(t *testing.T) {
 
 // TestFamilyPromises: each family has its row of limits.
 func TestFamilyPromises(t *testing.T) {
-	assert.Len(t, familyPromises, len(families.All()))
-	for name, p := range familyPromises {
-		assert.Positive(t, p.Onsets, name)
-		assert.Positive(t, p.Recall, name)
-		assert.Equal(t, name == "fromstart", p.Ratio == 0, name)
+	list := slices.Concat(families.All(), families.Cases(), recorded(t))
+	assert.Len(t, familyPromises, len(list))
+	for i := range list {
+		name := list[i].Name
+		p := familyPromises[name]
+		assert.NotEqual(t, p.Quiet, p.Onsets > 0, name)
+		assert.NotEqual(t, p.Lockstep > 0, p.Recall > 0, name)
+		assert.Equal(t, name == "fromstart" || p.Quiet, p.Ratio == 0, name)
 	}
+}
+
+// recorded are the families of a real run.
+func recorded(t *testing.T) []families.Family {
+	t.Helper()
+	compute, err := ReadRecording(recordingPath, ComputeColumn)
+	require.NoError(t, err)
+	wall, err := ReadRecording(wallPath, WallColumn)
+	require.NoError(t, err)
+	return RecordedFamilies(compute, wall)
+}
+
+// TestRecordedFamilies: in the clean run of a real job nobody is named but the worker
+// that was slowed, which does not count, and by wall time nobody at all. The slowed
+// healthy workers of whole stages are found.
+func TestRecordedFamilies(t *testing.T) {
+	const runs = 4
+	list := recorded(t)
+	list = []families.Family{list[0], list[2]}
+	list[0].Runs = runs
+	deciders := product()
+	outcomes, err := EvaluateFamilies(t.Context(), list, FamilyOptions{Seed: 11, Workers: 2, Deciders: deciders})
+	require.NoError(t, err)
+	for i := range outcomes {
+		o := &outcomes[i]
+		assert.Zero(t, o.Clean[Product].count(), o.Family.Name)
+		assert.Zero(t, o.Clean[Product].Flagged(), o.Family.Name)
+		recall, _ := o.Results[Product].Recall()
+		if o.Family.Name == "lockstep" {
+			assert.Zero(t, o.Results[Product].faults())
+			continue
+		}
+		// The fourth has two peers left besides the one that was slowed.
+		assert.Equal(t, runs, o.Results[Product].faults())
+		assert.GreaterOrEqual(t, recall, 0.75, o.Family.Name)
+		assert.InDelta(t, runs*15*5.0/24, o.Clean[Product].days(), 1e-6, "all but one worker and the first hour")
+	}
+	var figures strings.Builder
+	FamilyFigures(&figures, outcomes, deciders)
+	for _, line := range []string{
+		`eval_recorded_cusum_clean_onsets 0 onsets limit 0 pass`,
+		`eval_recorded_cusum_recall [\d.]+ share limit 0.9 (pass|short)`,
+		`eval_lockstep_cusum_told [\d.]+ share limit 0.9 (pass|short)`,
+	} {
+		assert.Regexp(t, `(?m)^figure `+line+`$`, figures.String())
+	}
+	assert.NotContains(t, figures.String(), "eval_lockstep_cusum_recall", "nothing is slow")
+	assert.NotContains(t, figures.String(), "eval_clean", "they are not of the table")
 }

@@ -9,10 +9,13 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/test/scenarios/families"
 )
 
 // Recording of a real run: compute seconds per step of each worker. One step
@@ -32,16 +35,30 @@ type Recording struct {
 // healthy.
 const slowed = 0
 
-// ReadRecording reads configs/demo/step-times-AR.csv.
-func ReadRecording(path string) (*Recording, error) {
+// The recordings of a run, from the root of the repository, and their columns of seconds:
+// what each worker computed, and what each step took by the worker's own clock.
+const (
+	ComputeTimes  = "configs/demo/step-times-AR.csv"
+	ComputeColumn = "compute_s"
+	WallTimes     = "test/scenarios/testdata/wall-times-AR.csv"
+	WallColumn    = "wall_s"
+)
+
+// ReadRecording reads one of the recordings.
+func ReadRecording(path, column string) (*Recording, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
 	r := csv.NewReader(f)
-	if _, err := r.Read(); err != nil { // the names of the columns
+	names, err := r.Read()
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	at := slices.Index(names, column)
+	if at < 0 {
+		return nil, fmt.Errorf("%s: has the columns %s, not %s", path, strings.Join(names, ", "), column)
 	}
 	rec := &Recording{Quorum: 4, fastest: math.Inf(1)}
 	last := ""
@@ -57,9 +74,9 @@ func ReadRecording(path string) (*Recording, error) {
 			last = row[1]
 			rec.seconds = append(rec.seconds, nil)
 		}
-		s, err := strconv.ParseFloat(row[4], 64)
+		s, err := strconv.ParseFloat(row[at], 64)
 		if err != nil || s <= 0 {
-			return nil, fmt.Errorf("%s: compute_s %q is not a time", path, row[4])
+			return nil, fmt.Errorf("%s: %s %q is not a time", path, column, row[at])
 		}
 		step := len(rec.seconds) - 1
 		if step == 0 {
@@ -84,6 +101,37 @@ func (r *Recording) Scenario() Scenario {
 	return Scenario{
 		ID: "R", Name: "real run, one of 16 workers slowed", Recording: r, Nodes: len(r.stages),
 		Length: 36 * time.Hour, Runs: 1, Promise: promiseSlow,
+	}
+}
+
+// rates are the recording as a family has it.
+func (r *Recording) rates(slow ...int) *families.Recording {
+	out := &families.Recording{Peers: r.stages, Slow: slow}
+	for _, seconds := range r.seconds {
+		rates := make([]float64, len(seconds))
+		for i, s := range seconds {
+			rates[i] = 1 / s
+		}
+		out.Rates = append(out.Rates, rates)
+	}
+	return out
+}
+
+// RecordedFamilies are those of a real run. By what it computed, each healthy worker in
+// turn is slowed besides the one that was. By what its steps took all workers are alike:
+// they wait for that one.
+func RecordedFamilies(compute, wall *Recording) []families.Family {
+	var healthy []int
+	for i := range compute.stages {
+		if i != slowed {
+			healthy = append(healthy, i)
+		}
+	}
+	rates := compute.rates(slowed)
+	return []families.Family{
+		families.Recorded("recorded", rates, healthy, 0.1, 0),
+		families.Recorded("recorded30", rates, healthy, 0.1, 0.3),
+		families.Recorded("lockstep", wall.rates(), nil, 0, 0),
 	}
 }
 

@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const recordingPath = "../../configs/demo/step-times-AR.csv"
+const recordingPath, wallPath = "../../" + ComputeTimes, "../../" + WallTimes
 
 // quick returns the scenarios but for the 10,000 nodes, each shortened.
 func quick(t *testing.T) []Scenario {
 	t.Helper()
-	recording, err := ReadRecording(recordingPath)
+	recording, err := ReadRecording(recordingPath, ComputeColumn)
 	require.NoError(t, err)
 	recorded := recording.Scenario()
 	recorded.Length = 2 * time.Hour
@@ -188,7 +188,7 @@ func TestTally(t *testing.T) {
 }
 
 func TestRecording(t *testing.T) {
-	r, err := ReadRecording(recordingPath)
+	r, err := ReadRecording(recordingPath, ComputeColumn)
 	require.NoError(t, err)
 	assert.Len(t, r.stages, 16)
 	assert.Len(t, r.seconds, 44)
@@ -200,8 +200,10 @@ func TestRecording(t *testing.T) {
 	}
 	assert.InDelta(t, 1/44.493711, p.next()[0], 1e-12, "it begins anew")
 
-	_, err = ReadRecording("testdata/none.csv")
+	_, err = ReadRecording("testdata/none.csv", ComputeColumn)
 	require.Error(t, err)
+	_, err = ReadRecording(recordingPath, WallColumn)
+	require.ErrorContains(t, err, "has the columns time_s, step, dp_rank, pp_rank, compute_s, step_s, not wall_s")
 }
 
 func TestDigits(t *testing.T) {

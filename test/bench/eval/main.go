@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command eval plays the scenarios of test/scenarios, a recorded run and the families
-// to the straggler engine, once with each decider, and prints tables and figures. It
-// runs in the root of the repository. With -doc it writes the table of the scenarios
-// into a document too. With -as it plays the families to the engine alone, under that
-// name: scripts/enginebefore.sh builds this command with the engine of another commit.
+// to the straggler engine, once with each decider, and prints tables and figures. Then
+// the families' nodes judge themselves, and one node of each family misbehaves. It runs
+// in the root of the repository. With -doc it writes the table of the scenarios into a
+// document too. With -as it plays the families to the engine alone, under that name:
+// scripts/enginebefore.sh builds this command with the engine of another commit.
 package main // import "github.com/gpu-collector/gpu-collector/test/bench/eval"
 
 import (
@@ -26,7 +27,7 @@ import (
 func main() {
 	o := options{began: time.Now()}
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of all scenarios and families")
-	only := flag.String("only", "", "comma-separated scenario ids and names of families; all if empty")
+	only := flag.String("only", "", "comma-separated scenario ids and names of families, agents, badinput; all if empty")
 	flag.StringVar(&o.doc, "doc", "", "document that gets the scenarios' table between its markers")
 	flag.IntVar(&o.runs, "runs", 0, "runs per scenario and family; each one's own number if 0")
 	flag.StringVar(&o.as, "as", "", "name for the engine's figures; leaves out the scenarios and the other deciders")
@@ -58,12 +59,18 @@ func (o *options) progress(done, runs int, of string) {
 }
 
 func run(ctx context.Context, o *options) error {
-	fleets := slices.DeleteFunc(families.All(), func(f families.Family) bool { return !o.wants(f.Name) })
-	list, err := o.scenarios()
+	compute, err := scenarios.ReadRecording(scenarios.ComputeTimes, scenarios.ComputeColumn)
 	if err != nil {
 		return err
 	}
-	if len(list)+len(fleets) == 0 {
+	wall, err := scenarios.ReadRecording(scenarios.WallTimes, scenarios.WallColumn)
+	if err != nil {
+		return err
+	}
+	drawn, recorded := slices.Concat(families.All(), families.Cases()), scenarios.RecordedFamilies(compute, wall)
+	fleets := slices.DeleteFunc(slices.Concat(drawn, recorded), func(f families.Family) bool { return !o.wants(f.Name) })
+	list := o.scenarios(compute)
+	if len(list)+len(fleets) == 0 && !o.wants("agents") && !o.wants("badinput") {
 		return fmt.Errorf("no scenario and no family is named %s", strings.Join(o.only, " or "))
 	}
 	if len(list) > 0 {
@@ -71,20 +78,26 @@ func run(ctx context.Context, o *options) error {
 			return err
 		}
 	}
-	if len(fleets) == 0 {
-		return nil
+	if len(fleets) > 0 {
+		if err := o.playFamilies(ctx, fleets); err != nil {
+			return err
+		}
 	}
-	return o.playFamilies(ctx, fleets)
+	return o.probe(ctx, drawn, recorded)
+}
+
+// families are the options of an evaluation of families.
+func (o *options) families(what string, deciders []scenarios.Decider) scenarios.FamilyOptions {
+	return scenarios.FamilyOptions{
+		Seed: o.seed, Workers: runtime.GOMAXPROCS(0), Deciders: deciders,
+		Progress: func(done, runs int, name string) { o.progress(done, runs, what+" "+name) },
+	}
 }
 
 // scenarios are those that are wanted.
-func (o *options) scenarios() ([]scenarios.Scenario, error) {
+func (o *options) scenarios(recording *scenarios.Recording) []scenarios.Scenario {
 	if o.as != "" {
-		return nil, nil
-	}
-	recording, err := scenarios.ReadRecording("configs/demo/step-times-AR.csv")
-	if err != nil {
-		return nil, err
+		return nil
 	}
 	list := slices.DeleteFunc(append(scenarios.All(), recording.Scenario()), func(s scenarios.Scenario) bool { return !o.wants(s.ID) })
 	for i := range list {
@@ -92,7 +105,7 @@ func (o *options) scenarios() ([]scenarios.Scenario, error) {
 			list[i].Runs = o.runs
 		}
 	}
-	return list, nil
+	return list
 }
 
 func (o *options) play(ctx context.Context, list []scenarios.Scenario) error {
@@ -124,10 +137,7 @@ func (o *options) playFamilies(ctx context.Context, list []families.Family) erro
 			deciders[i].Name = o.as
 		}
 	}
-	outcomes, err := scenarios.EvaluateFamilies(ctx, list, scenarios.FamilyOptions{
-		Seed: o.seed, Workers: runtime.GOMAXPROCS(0), Deciders: deciders,
-		Progress: func(done, runs int, name string) { o.progress(done, runs, "family "+name) },
-	})
+	outcomes, err := scenarios.EvaluateFamilies(ctx, list, o.families("family", deciders))
 	if err != nil {
 		return err
 	}

@@ -12,11 +12,14 @@ import (
 )
 
 // draw is the one random stream of a run.
-type draw struct{ *rand.Rand }
+type draw struct {
+	*rand.Rand
+	run int
+}
 
 func newDraw(seed uint64, family string, run int) *draw {
 	h := sha256.Sum256(fmt.Appendf(nil, "%d %s %d", seed, family, run))
-	return &draw{rand.New(rand.NewPCG(binary.LittleEndian.Uint64(h[:8]), binary.LittleEndian.Uint64(h[8:16])))}
+	return &draw{rand.New(rand.NewPCG(binary.LittleEndian.Uint64(h[:8]), binary.LittleEndian.Uint64(h[8:16]))), run}
 }
 
 func (d *draw) uniform(a, b float64) float64 { return a + (b-a)*d.Float64() }

@@ -9,6 +9,8 @@ package families // import "github.com/gpu-collector/gpu-collector/test/scenario
 import (
 	"math"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // Family is a law of fleets.
@@ -23,6 +25,8 @@ type Family struct {
 	// Unrated families have no ratio to the oracle: it knows the biases, and a fault
 	// from the first tick looks like one.
 	Unrated bool
+	// Case is true of the families outside of the table: Cases, and recordings.
+	Case bool
 	// draw changes a model of the family base.
 	draw func(d *draw, m *Model)
 }
@@ -53,6 +57,16 @@ type Model struct {
 	// Bias is the standard deviation of how nodes differ for good.
 	Bias float64
 
+	// Top is the most that a value can be, and Quantum the step that it is rounded to,
+	// both in shares of level 1; 0 is none.
+	Top, Quantum float64
+	// Others are signals besides the throughput.
+	Others []Other
+	// Shard is between the nodes and who compares them; nil is none.
+	Shard *Shard
+	// Recording takes the place of levels and noise; nil is none.
+	Recording *Recording
+
 	// Jobs, none of them labelled. Turn is the mean time until a node takes up the
 	// other one; 0 is never.
 	Jobs []Job
@@ -66,6 +80,19 @@ type Model struct {
 	Churn float64
 
 	Fault FaultLaw
+}
+
+// Other is a signal that is a fraction, with noise of its own.
+type Other struct {
+	Signal            nodesignal.Signal
+	Level, Sigma, Phi float64
+}
+
+// Shard passes on a value that is off by more than the share Band from the one that it
+// passed on last, and any value each Resync. Of the rest it passes on a sign of life.
+type Shard struct {
+	Band   float64
+	Resync time.Duration
 }
 
 // Job is a number of nodes that work at one level.
@@ -115,8 +142,9 @@ const (
 // FaultLaw is what goes wrong with how many nodes, and when.
 type FaultLaw struct {
 	Kind Kind
-	// Nodes that it hits, at random or side by side, or a whole rack.
+	// Nodes that it hits, at random or side by side, or a whole rack, or Which.
 	Nodes     int
+	Which     []int
 	Neighbour bool
 	Rack      bool
 	// Begin of all faults, or the bounds of each one's own where To is set.
@@ -127,6 +155,8 @@ type FaultLaw struct {
 	Rate         float64
 	Duty         float64
 	Period       time.Duration
+	// Signal that loses: the throughput, or one of Others.
+	Signal nodesignal.Signal
 }
 
 // First is how long nothing is counted.
@@ -134,9 +164,7 @@ const First = time.Hour
 
 // All are the families in the order of the table of docs/benchmarks/eval.md.
 func All() []Family {
-	f := func(name string, runs int, draw func(*draw, *Model)) Family {
-		return Family{Name: name, Runs: runs, Grace: 15 * time.Minute, draw: draw}
-	}
+	f := newFamily
 	fromstart, turns, racks := f("fromstart", 24, drawFromStart), f("turns", 16, drawTurns), f("racks", 16, drawRacks)
 	fromstart.Unrated = true
 	turns.Grace = 30 * time.Minute
@@ -195,6 +223,10 @@ func All() []Family {
 		}),
 		f("mix", 40, drawMix),
 	}
+}
+
+func newFamily(name string, runs int, draw func(*draw, *Model)) Family {
+	return Family{Name: name, Runs: runs, Grace: 15 * time.Minute, draw: draw}
 }
 
 // drawBase is what the other families change.
@@ -311,9 +343,7 @@ func drawSmall(d *draw, m *Model) {
 
 func drawTicks(d *draw, m *Model) {
 	m.Interval = []time.Duration{1, 2, 5, 30, 60}[d.IntN(5)] * time.Second
-	tick, tau := m.Interval.Seconds(), d.uniform(0.1, 20)
-	m.Phi = math.Exp(-tick / tau)
-	m.Sigma = d.log(0.01, 0.06) * min(1, math.Sqrt(2*tau/max(tick, 2*tau)))
+	d.sampled(m, m.Interval, d.uniform(0.1, 20), d.log(0.01, 0.06))
 	m.Fault.Loss = d.uniform(0.1, 0.5)
 }
 

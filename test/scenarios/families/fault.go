@@ -5,6 +5,8 @@ package families
 import (
 	"math"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // Fault is the truth of one node.
@@ -13,6 +15,7 @@ type Fault struct {
 	// Begin is the first tick of the fault, End the first without it.
 	Begin, End int
 	Kind       Kind
+	Signal     nodesignal.Signal
 	// Loss is the fraction lost while the fault is on, the most of a drift.
 	Loss float64
 	// Noise is the standard deviation of the node's noise in a tick, bursts aside;
@@ -57,6 +60,9 @@ func (f *Fault) onUntil(x float64) float64 {
 func (r *Run) faults() []Fault {
 	m, law, d := &r.Model, &r.Model.Fault, r.draw
 	nodes := d.Perm(m.Nodes)[:law.Nodes]
+	if law.Which != nil {
+		nodes = law.Which
+	}
 	first := 0
 	switch {
 	case law.Rack:
@@ -64,7 +70,7 @@ func (r *Run) faults() []Fault {
 	case law.Neighbour:
 		first = d.IntN(m.Nodes - law.Nodes + 1)
 	}
-	faults := make([]Fault, law.Nodes)
+	faults := make([]Fault, len(nodes))
 	for k := range faults {
 		node := nodes[k]
 		if law.Rack || law.Neighbour {
@@ -77,7 +83,7 @@ func (r *Run) faults() []Fault {
 		if law.LossTo > 0 {
 			loss = d.uniform(law.Loss, law.LossTo)
 		}
-		f := Fault{Node: node, Kind: law.Kind, Loss: loss}
+		f := Fault{Node: node, Kind: law.Kind, Signal: law.Signal, Loss: loss}
 		f.Begin = r.ticks(begin)
 		f.End = f.Begin + r.ticks(law.For)
 		f.perTick = law.Rate * m.Interval.Hours()

@@ -5,6 +5,8 @@ package families
 import (
 	"math"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // RackNodes is how many nodes a rack has.
@@ -26,6 +28,10 @@ type Run struct {
 	Values []float64
 	// Clean are the values without noise and without loss.
 	Clean []float64
+	// Others are the values of Model.Others, of each node.
+	Others [][]float64
+	// Same nodes have nothing new to their shard: only a sign of life is passed on.
+	Same []bool
 	// Life counts the names that a node had before. Between two lives nobody is there.
 	Life   []uint32
 	Absent []bool
@@ -47,6 +53,9 @@ type Run struct {
 	ramp   []bool    // it becomes less from tick to tick
 	absent []int     // tick of the next life
 	steps  []stepper
+	others [][]float64 // noise of Others
+	first  int         // tick of the recording that comes first
+	passed []float64   // by the shard
 	restarts
 }
 
@@ -78,6 +87,15 @@ func (f *Family) run(seed uint64, run int, clean bool) *Run {
 		job: make([]int, n), amp: make([]float64, n), phase: make([]float64, n), late: make([]float64, n),
 		slow: make([]float64, n), from: make([]int, n), until: make([]int, n), ramp: make([]bool, n), absent: make([]int, n),
 		rack: make([]float64, m.Racks),
+	}
+	for range m.Others {
+		r.Others, r.others = append(r.Others, make([]float64, n)), append(r.others, make([]float64, n))
+	}
+	if m.Shard != nil {
+		r.Same, r.passed = make([]bool, n), make([]float64, n)
+	}
+	if m.Recording != nil {
+		r.first = d.IntN(len(m.Recording.Rates))
 	}
 	r.Faults = r.faults()
 	for k := range r.Faults {
@@ -119,6 +137,9 @@ func (f *Family) run(seed uint64, run int, clean bool) *Run {
 	for k := range r.Faults {
 		f := &r.Faults[k]
 		f.Noise = r.sigma() * r.loud[f.Node]
+		if f.Signal != nodesignal.Throughput {
+			f.Noise = m.noiseOf(f.Signal).Sigma
+		}
 		if m.Steps != nil {
 			f.Noise = math.NaN()
 		}
@@ -129,6 +150,9 @@ func (f *Family) run(seed uint64, run int, clean bool) *Run {
 // settle gives a node what it has for good.
 func (r *Run) settle(i int) {
 	r.ar[i] = r.draw.NormFloat64()
+	for k := range r.others {
+		r.others[k][i] = r.draw.NormFloat64()
+	}
 	if r.Model.Bias > 0 {
 		r.bias[i] = r.Model.Bias * r.draw.NormFloat64()
 	}
@@ -218,17 +242,62 @@ func (r *Run) Next() bool {
 		if silent || r.Absent[i] {
 			v = math.NaN()
 		}
+		loss, of := 0.0, nodesignal.Throughput
 		if f := r.fault[i]; f != nil && !r.clean {
-			v *= 1 - f.At(r.Tick)
+			loss, of = f.At(r.Tick), f.Signal
 		}
-		r.Values[i] = v
+		if of == nodesignal.Throughput {
+			v *= 1 - loss
+		}
+		r.Values[i] = m.told(v)
+		if m.Shard != nil {
+			r.shard(i)
+		}
+		for k := range m.Others {
+			r.other(k, i, of, loss)
+		}
 	}
 	return true
+}
+
+// told is what a value is told as.
+func (m *Model) told(v float64) float64 {
+	if m.Top > 0 {
+		v = min(v, m.Top) // NaN stays NaN
+	}
+	if m.Quantum > 0 {
+		v = math.Round(v/m.Quantum) * m.Quantum
+	}
+	return v
+}
+
+// shard decides what is passed on of a node. The nodes' resyncs are apart.
+func (r *Run) shard(i int) {
+	resync := r.ticks(r.Model.Shard.Resync)
+	v, last := r.Values[i], &r.passed[i]
+	r.Same[i] = r.Tick > 0 && (r.Tick+i)%resync != 0 && math.Abs(v-*last) <= r.Model.Shard.Band**last
+	if !r.Same[i] && !math.IsNaN(v) {
+		*last = v
+	}
+}
+
+// other plays a tick of a node's other signal, with the loss that signal of has.
+func (r *Run) other(k, i int, of nodesignal.Signal, loss float64) {
+	o, ar := &r.Model.Others[k], &r.others[k][i]
+	*ar = o.Phi**ar + math.Sqrt(1-o.Phi*o.Phi)*r.draw.NormFloat64()
+	v := o.Level * (1 + o.Sigma**ar)
+	if o.Signal == of {
+		v *= 1 - loss
+	}
+	r.Others[k][i] = min(max(v, 0), 1)
 }
 
 // noise is the factor of a node's noise, NaN where it has nothing to report.
 func (r *Run) noise(i int, fresh, scale float64) float64 {
 	m, d := &r.Model, r.draw
+	if m.Recording != nil {
+		return m.Recording.Rates[(r.Tick+r.first)%len(m.Recording.Rates)][i]
+	}
 	if r.steps != nil {
 		return r.steps[i].next(m.Steps, m.Interval, d)
 	}
