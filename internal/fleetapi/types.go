@@ -34,7 +34,7 @@ type Node struct {
 	Health           string     `json:"health" enum:"unknown,healthy,degraded,unhealthy" doc:"The worst of its GPUs"`
 	Straggler        bool       `json:"straggler" doc:"The gateway's verdict; false of a missing node, which has none"`
 	Suspicion        *float64   `json:"suspicion,omitempty" doc:"Evidence against the node as a share of what names a straggler; 1 and more is a straggler"`
-	Unjudged         string     `json:"unjudged,omitempty" enum:"idle,missing,calibrating,contested,no_signal,too_few_peers,other_levels" doc:"Why the gateway has no verdict on the node; absent where it has one"`
+	Unjudged         string     `json:"unjudged,omitempty" enum:"idle,missing,calibrating,contested,no_signal,too_few_peers,other_levels,lockstep" doc:"Why the gateway has no verdict on the node; absent where it has one"`
 	UnjudgedUntil    *time.Time `json:"unjudged_until,omitempty" doc:"When that ends, where it is known"`
 	Rank             *float64   `json:"rank,omitempty" doc:"Place among the most suspect nodes of the cluster, from 1"`
 	AgentStraggler   *bool      `json:"agent_straggler,omitempty" doc:"The node's own verdict"`

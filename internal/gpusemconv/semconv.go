@@ -220,7 +220,7 @@ const (
 	MetricNodeSuspicion = "gpu.node.suspicion"
 	// MetricNodeUnjudged is why there is no verdict on the node, gauge int with
 	// AttrPeerGroup: 0 is judged, 1 idle, 2 missing, 3 calibrating, 4 contested,
-	// 5 no_signal, 6 too_few_peers, 7 other_levels. MetricNodeUnjudgedUntil is when that
+	// 5 no_signal, 6 too_few_peers, 7 other_levels, 8 lockstep. MetricNodeUnjudgedUntil is when that
 	// ends, gauge int, Unix seconds, where it is known.
 	MetricNodeUnjudged      = "gpu.node.unjudged"
 	MetricNodeUnjudgedUntil = "gpu.node.unjudged.until"

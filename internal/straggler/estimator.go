@@ -43,6 +43,7 @@ type estimator struct {
 	lowSince   int64
 	fall       float64
 	parting    parting
+	together   together
 	before     float64 // the scale of before there were parts
 }
 
@@ -79,6 +80,7 @@ func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, n int
 	}
 	e := &cfg.Estimator
 	s := e.spread(b, c)
+	t.together.follow(c, s, elapsed)
 	t.ticks = min(t.ticks+1, 1<<30)
 	t.age += elapsed
 	if t.ticks == 1 {

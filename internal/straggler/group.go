@@ -112,6 +112,7 @@ const (
 	flagEpisode  // the node has an episode to be looked after
 	flagListed   // the group's incident has told of it
 	flagJudged   // some signal of it was compared
+	flagLockstep // so was one by which all wait for the slowest
 )
 
 // signal is what a group keeps of one signal.

@@ -132,12 +132,16 @@ func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 	warm := e.warmups()
 	stuck := uint16(e.cfg.Episodes.StuckTicks)
 	var l lag
+	compared := flagJudged
+	if t.lockstep() {
+		compared = flagLockstep
+	}
 	w := t.tails.watch(&e.cfg.CUSUM, len(e.slots), e.elapsed)
 	var before Tracker
 	for k, i := range e.slots {
 		m, tr := &g.members[i], &sig.tracks[i]
 		if m.warm >= warm[m.late] {
-			m.flags |= flagJudged
+			m.flags |= compared
 		}
 		if m.fresh.has(s) && m.warm >= warm[m.late] {
 			last, suspect, known := float64(tr.last), tr.Suspect(), tr.known

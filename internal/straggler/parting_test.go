@@ -22,7 +22,7 @@ func TestALargePartThatFellIsFound(t *testing.T) {
 			p := newPlay(t, []string{"j"}, tc.nodes, nil)
 			require.Empty(t, p.ticks(200))
 			p.slow(loss, list(tc.slow)...)
-			p.ticks(13)
+			p.ticks(15)
 			for i := range tc.nodes {
 				assert.Equal(t, i < tc.slow, p.node(nodeName("j", i)).Straggler, "%d of %d lose %v: %d", tc.slow, tc.nodes, loss, i)
 			}

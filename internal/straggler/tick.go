@@ -168,7 +168,7 @@ func (e *Engine) states(g *group) {
 			m.contest = 0
 		}
 		was := m.flags & flagSlow
-		m.flags &^= flagSlow | flagWasSlow | flagUnjudged | flagJudged
+		m.flags &^= flagSlow | flagWasSlow | flagUnjudged | flagJudged | flagLockstep
 		if was != 0 {
 			m.flags |= flagWasSlow
 		}

@@ -28,6 +28,8 @@ func (e *Engine) unjudged(g *group, i int) (why unjudged.Reason, until int64) {
 		return unjudged.Contested, 0
 	case m.flags&(flagJudged|flagSlow) != 0:
 		return unjudged.Judged, 0
+	case m.flags&flagLockstep != 0:
+		return unjudged.Lockstep, 0
 	case g.plain != nil && !m.known.has(nodesignal.Score):
 		return unjudged.NoSignal, 0
 	case g.plain != nil && !g.rule.quorum:
@@ -81,7 +83,9 @@ func (e *Engine) detectable(g *group) float64 {
 		worst := 0.0
 		for k := range g.signals[s].cohorts {
 			t := &g.signals[s].cohorts[k]
-			if t.known {
+			if t.known && t.lockstep() {
+				worst = math.Inf(1)
+			} else if t.known {
 				worst = max(worst, t.params.Detectable(&e.cfg.CUSUM, ticks))
 			} else if t.n > 0 {
 				worst = math.Inf(1)

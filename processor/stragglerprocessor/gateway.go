@@ -16,7 +16,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/hostextension"
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/steadytime"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
@@ -212,17 +211,7 @@ func snapshot(r *straggler.Report, cfg *Config) *threshold.Snapshot {
 	snap := &threshold.Snapshot{At: r.At, TTL: cfg.ttl(), Clusters: make(map[string]*threshold.Cluster)}
 	for i := range r.Groups {
 		gr := &r.Groups[i]
-		// A group that nobody can be judged by says so: its nodes would go on with
-		// what they heard last.
-		signals := signalParams(gr)
-		v := threshold.Value{
-			Group: gr.Group, Version: r.At.UnixMilli(), QuorumMet: gr.Quorum && gr.Valid,
-			Median: gr.Median, Scale: straggler.MADToSigma * gr.MAD, K: cfg.Gateway.K,
-			Nodes: gr.Counts[straggler.StateActive], Ref: gr.Ref, Hold: gr.Held, Turns: gr.Turns, Settled: gr.Settled, TTL: cfg.ttl(), Signals: signals,
-		}
-		if gr.Valid {
-			v.Threshold = gr.Threshold
-		}
+		v := threshold.Of(gr, r.At, cfg.Gateway.K, cfg.ttl())
 		e, err := threshold.NewEntry(v)
 		if err != nil {
 			continue // a name without a wire form: nobody can ask for it
@@ -240,27 +229,6 @@ func snapshot(r *straggler.Report, cfg *Config) *threshold.Snapshot {
 		}
 	}
 	return snap
-}
-
-// signalParams is what the nodes of a group, or of its cohorts, judge their
-// signals by: by signal, and the lower cohort first.
-func signalParams(gr *straggler.GroupReport) []threshold.SignalParams {
-	var params []threshold.SignalParams
-	add := func(s nodesignal.Signal, r *straggler.SignalReport, from float64, hasFrom bool) {
-		if r.Known && r.Params.Valid() {
-			params = append(params, threshold.SignalParams{Signal: s, From: from, By: gr.SplitBy, HasFrom: hasFrom, Params: r.Params})
-		}
-	}
-	for s := range nodesignal.Count {
-		if len(gr.Cohorts) == 0 {
-			add(s, &gr.Signals[s], 0, false)
-		}
-		for i := range gr.Cohorts {
-			c := &gr.Cohorts[i]
-			add(s, &c.Signals[s], c.From, c.HasFrom)
-		}
-	}
-	return params
 }
 
 // warn tells when a threshold stands still. With decision cusum nobody is

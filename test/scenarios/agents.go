@@ -225,7 +225,7 @@ func (a *agents) tick(now time.Time) {
 		if g.Group == "" {
 			continue
 		}
-		if e, err := threshold.NewEntry(a.value(report, g)); err == nil {
+		if e, err := threshold.NewEntry(threshold.Of(g, report.At, straggler.DefaultConfig().K, a.ttl)); err == nil {
 			a.answers[g.Group] = &threshold.Cluster{Groups: map[string]*threshold.Entry{g.Group: e}}
 		}
 	}
@@ -240,26 +240,4 @@ func (a *agents) tick(now time.Time) {
 			n.said[1] = said{known: true, straggler: node.Straggler}
 		}
 	}
-}
-
-// value is what the gateway publishes of a group, as the straggler processor does.
-func (a *agents) value(r *straggler.Report, g *straggler.GroupReport) threshold.Value {
-	v := threshold.Value{
-		Group: g.Group, Version: r.At.UnixMilli(), QuorumMet: g.Quorum && g.Valid, Threshold: g.Threshold,
-		Median: g.Median, Scale: straggler.MADToSigma * g.MAD, K: straggler.DefaultConfig().K,
-		Nodes: g.Counts[straggler.StateActive], Ref: g.Ref, Hold: g.Held, Turns: g.Turns, TTL: a.ttl,
-	}
-	cohorts := g.Cohorts
-	if len(cohorts) == 0 {
-		cohorts = []straggler.CohortReport{{Signals: g.Signals}}
-	}
-	for s := range nodesignal.Count {
-		for k := range cohorts {
-			c := &cohorts[k]
-			if p := &c.Signals[s]; p.Known && p.Params.Valid() {
-				v.Signals = append(v.Signals, threshold.SignalParams{Signal: s, From: c.From, By: g.SplitBy, HasFrom: c.HasFrom, Params: p.Params})
-			}
-		}
-	}
-	return v
 }

@@ -167,7 +167,11 @@ type limits struct {
 // published are the limits of the sums in parameters, and the smallest loss that fills
 // one of them within so many ticks.
 func published(p *straggler.Params, ticks float64) (sums []float64, loss float64) {
-	return []float64{p.Limit}, p.Detectable(ticks)
+	c := straggler.DefaultCUSUM()
+	for _, h := range p.Limits {
+		sums = append(sums, math.Abs(h))
+	}
+	return sums, p.Detectable(&c, ticks)
 }
 
 func newBadNode(run *families.Run, behaves *behaviour, rng *rand.Rand, node, victim int) *badNode {

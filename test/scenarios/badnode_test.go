@@ -108,7 +108,7 @@ func TestBadFactors(t *testing.T) {
 // cluster's.
 func TestLimitsOf(t *testing.T) {
 	signals := func(n int, limit float64) (s [nodesignal.Count]straggler.SignalReport) {
-		s[nodesignal.Throughput] = straggler.SignalReport{Known: true, N: n, Params: straggler.Params{Scale: 0.01, Kappa: 1, Limit: limit}}
+		s[nodesignal.Throughput] = straggler.SignalReport{Known: true, N: n, Params: straggler.Params{MinGap: 0.05, Scale: 0.01, Limits: [...]float64{1e6, limit, 1e6}}}
 		return s
 	}
 	r := &straggler.Report{Groups: []straggler.GroupReport{
@@ -117,7 +117,7 @@ func TestLimitsOf(t *testing.T) {
 		{Group: "b", Cohorts: []straggler.CohortReport{{Signals: signals(2, 20)}, {}}},
 	}}
 	got := limitsOf(r, 10)
-	assert.InDeltaSlice(t, []float64{50.0 / 3}, got.sums, 1e-12)
-	assert.InDelta(t, (0.02+2*0.03)/3, got.loss, 1e-12)
+	assert.InDelta(t, 50.0/3, got.sums[1], 1e-12)
+	assert.InDelta(t, 0.025+(0.01+2*0.02)/3, got.loss, 1e-6, "half of the least gap is taken off")
 	assert.Nil(t, limitsOf(&straggler.Report{}, 1).sums)
 }

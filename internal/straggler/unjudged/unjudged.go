@@ -23,11 +23,13 @@ const (
 	FewPeers
 	// Levels nodes do other work than those that they could be compared with.
 	Levels
+	// Lockstep nodes all wait for the slowest: none of them stands out, whoever it is.
+	Lockstep
 	// Count is the number of reasons, Judged included.
 	Count
 )
 
-var names = [Count]string{"", "idle", "missing", "calibrating", "contested", "no_signal", "too_few_peers", "other_levels"}
+var names = [Count]string{"", "idle", "missing", "calibrating", "contested", "no_signal", "too_few_peers", "other_levels", "lockstep"}
 
 // String is empty for Judged.
 func (r Reason) String() string {

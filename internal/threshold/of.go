@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package threshold
+
+import (
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
+)
+
+// Of is what a gateway publishes of a group after a tick. A group that nobody can be judged
+// by says so: its nodes would go on with what they heard last.
+func Of(g *straggler.GroupReport, at time.Time, k float64, ttl time.Duration) Value {
+	v := Value{
+		Group: g.Group, Version: at.UnixMilli(), QuorumMet: g.Quorum && g.Valid,
+		Median: g.Median, Scale: straggler.MADToSigma * g.MAD, K: k,
+		Nodes: g.Counts[straggler.StateActive], Ref: g.Ref,
+		Hold: g.Held, Turns: g.Turns, Settled: g.Settled, TTL: ttl, Signals: signalsOf(g),
+	}
+	if g.Valid {
+		v.Threshold = g.Threshold
+	}
+	return v
+}
+
+// signalsOf is what the nodes of a group, or of its cohorts, judge their signals by: by
+// signal, and the lower cohort first.
+func signalsOf(g *straggler.GroupReport) (params []SignalParams) {
+	add := func(s nodesignal.Signal, r *straggler.SignalReport, from float64, hasFrom bool) {
+		if r.Known && r.Params.Valid() {
+			params = append(params, SignalParams{Signal: s, From: from, By: g.SplitBy, HasFrom: hasFrom, Params: r.Params})
+		}
+	}
+	for s := range nodesignal.Count {
+		if len(g.Cohorts) == 0 {
+			add(s, &g.Signals[s], 0, false)
+		}
+		for i := range g.Cohorts {
+			c := &g.Cohorts[i]
+			add(s, &c.Signals[s], c.From, c.HasFrom)
+		}
+	}
+	return params
+}
