@@ -71,6 +71,7 @@ func (e *fleetExporter) pushMetrics(ctx context.Context, md pmetric.Metrics) err
 	now := e.now()
 	caller := wire.CallerFromContext(ctx).Cluster
 	s := scratches.Get().(*scratch)
+	records := e.history.Enabled()
 	for _, rm := range md.ResourceMetrics().All() {
 		id := readSender(rm.Resource().Attributes(), caller, e.cfg.DefaultCluster)
 		s.from.Begin(e.reader, rm.Resource().Attributes(), caller, e.cfg.DefaultCluster)
@@ -79,12 +80,15 @@ func (e *fleetExporter) pushMetrics(ctx context.Context, md pmetric.Metrics) err
 		} else {
 			e.cluster(rm, s, id.Cluster, now)
 		}
+		if records { // record refuses the same points, and those of other metrics
+			clear(s.from.Refused[:])
+		}
 		s.from.End(ctx)
 	}
 	*s = scratch{vague: s.vague} // no pdata is kept
 	scratches.Put(s)
-	if e.history.Enabled() {
-		e.record(md, caller, now)
+	if records {
+		e.record(ctx, md, caller, now)
 	}
 	return nil
 }
