@@ -42,6 +42,7 @@ func newExporter(cfg *Config, set component.TelemetrySettings) (*fleetExporter, 
 }
 
 func (e *fleetExporter) shutdown(context.Context) error {
+	e.reader.Leave()
 	e.telemetry.Shutdown()
 	return nil
 }
@@ -52,6 +53,7 @@ func (e *fleetExporter) start(_ context.Context, host component.Host) error {
 		return err
 	}
 	e.state, e.history = sink.State(), sink.History()
+	e.reader.Join()
 	return nil
 }
 

@@ -98,17 +98,19 @@ func newAgent(set processor.Settings, cfg *Config, next consumer.Metrics) (*agen
 func (a *agent) Start(_ context.Context, host component.Host) error {
 	if a.cfg.ThresholdExtension == nil {
 		a.logger.Info("no `threshold_extension`: nodes judge themselves by their own past only")
-		return nil
+	} else {
+		src, err := hostextension.Find[threshold.Source](host, "threshold_extension", "straggler_threshold", *a.cfg.ThresholdExtension)
+		if err != nil {
+			return err
+		}
+		a.source = src
 	}
-	src, err := hostextension.Find[threshold.Source](host, "threshold_extension", "straggler_threshold", *a.cfg.ThresholdExtension)
-	if err != nil {
-		return err
-	}
-	a.source = src
+	a.reader.Join()
 	return nil
 }
 
 func (a *agent) Shutdown(context.Context) error {
+	a.reader.Leave()
 	a.telemetry.Shutdown()
 	return nil
 }

@@ -92,6 +92,7 @@ func (g *gateway) start(host component.Host) error {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	g.stop = cancel
+	g.observer.reader.Join()
 	g.done.Go(func() { g.run(ctx) })
 	return nil
 }
@@ -105,6 +106,7 @@ func (g *gateway) halt() {
 }
 
 func (g *gateway) close() error {
+	g.observer.reader.Leave()
 	g.telemetry.Shutdown()
 	return nil
 }

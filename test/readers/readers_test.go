@@ -24,6 +24,7 @@ import (
 	"go.opentelemetry.io/collector/processor"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"pgregory.net/rapid"
 
 	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter"
@@ -98,8 +99,13 @@ type host map[component.ID]component.Component
 func (h host) GetExtensions() map[component.ID]component.Component { return h }
 
 // readers are all of them. The fleet view comes twice: with a history it reads more.
-func readers(t *testing.T) []reader {
+func readers(t *testing.T, log *zap.Logger) []reader {
 	var all []reader
+	settings := func(tel *componenttest.Telemetry) component.TelemetrySettings {
+		set := tel.NewTelemetrySettings()
+		set.Logger = log
+		return set
+	}
 	begin := func(c component.Component, h host) {
 		require.NoError(t, c.Start(t.Context(), h))
 		t.Cleanup(func() { require.NoError(t, c.Shutdown(context.WithoutCancel(t.Context()))) })
@@ -113,7 +119,7 @@ func readers(t *testing.T) []reader {
 			cfg.Compatibility = []string{"ingero"}
 		}
 		p, err := straggler.CreateMetrics(t.Context(), processor.Settings{
-			ID: component.NewID(straggler.Type()), TelemetrySettings: tel.NewTelemetrySettings(),
+			ID: component.NewID(straggler.Type()), TelemetrySettings: settings(tel),
 		}, cfg, consumertest.NewNop())
 		require.NoError(t, err)
 		begin(p, host{})
@@ -132,7 +138,7 @@ func readers(t *testing.T) []reader {
 	fleet := fleetviewexporter.NewFactory()
 	for _, history := range []fleethistory.History{fleethistory.None{}, &recorder{gpus: map[string]map[string]bool{}}} {
 		tel, cfg := componenttest.NewTelemetry(), fleet.CreateDefaultConfig().(*fleetviewexporter.Config)
-		e, err := fleet.CreateMetrics(t.Context(), exporter.Settings{ID: component.NewID(fleet.Type()), TelemetrySettings: tel.NewTelemetrySettings()}, cfg)
+		e, err := fleet.CreateMetrics(t.Context(), exporter.Settings{ID: component.NewID(fleet.Type()), TelemetrySettings: settings(tel)}, cfg)
 		require.NoError(t, err)
 		v := &view{state: fleetstate.New(fleetstate.DefaultConfig()), history: history}
 		begin(e, host{cfg.Extension: v})
@@ -223,6 +229,42 @@ func (r *reader) refused(t require.TestingT) (out [reading.NumRefusals]int64) {
 	return out
 }
 
+// TestOneComplaintPerProcess: a mistake that passes several components of a process is
+// logged by the first, and counted by each. So is a name that is nearly known.
+func TestOneComplaintPerProcess(t *testing.T) {
+	core, logs := observer.New(zap.WarnLevel)
+	push := func(t *testing.T, node string) {
+		for _, r := range readers(t, zap.New(core)) {
+			md := pmetric.NewMetrics()
+			rm := md.ResourceMetrics().AppendEmpty()
+			rm.Resource().Attributes().PutStr("host.name", node)
+			sm := rm.ScopeMetrics().AppendEmpty()
+			for _, name := range []string{"hw.gpu.utilization", "hw.gpu.utilisation"} {
+				m := sm.Metrics().AppendEmpty()
+				m.SetName(name)
+				p := m.SetEmptyGauge().DataPoints().AppendEmpty()
+				p.SetDoubleValue(7)
+				p.Attributes().PutStr("hw.id", "GPU-0")
+			}
+			require.NoError(t, r.ConsumeMetrics(t.Context(), md))
+			assert.Equal(t, int64(1), r.counted(t, reading.ValueRange.String()), r.name)
+		}
+	}
+	t.Run("a process", func(t *testing.T) {
+		push(t, "a")
+		assert.Equal(t, 1, logs.FilterMessageSnippet("reading refused").Len())
+		assert.Equal(t, 1, logs.FilterMessageSnippet("nearly").Len())
+		push(t, "b")
+		assert.Equal(t, 2, logs.FilterMessageSnippet("reading refused").Len(), "another node")
+		assert.Equal(t, 1, logs.FilterMessageSnippet("nearly").Len())
+	})
+	logs.TakeAll()
+	t.Run("the next", func(t *testing.T) {
+		push(t, "a")
+		assert.Equal(t, 1, logs.FilterMessageSnippet("reading refused").Len(), "nothing outlives the components")
+	})
+}
+
 // judgement is what the catalogue makes of a metric.
 type judgement struct {
 	refused [reading.NumRefusals]int64
@@ -279,7 +321,7 @@ func (j *judgement) of(takes func(*metricreading.Point) bool) (gpus []string) {
 // that the others name. The others refuse nothing. csv_replay makes points of all
 // metrics, and refuses those that no reader would take.
 func TestAllReadersRefuseTheSamePoints(t *testing.T) {
-	all := readers(t)
+	all := readers(t, zap.NewNop())
 	list := reading.All()
 	refusals, replayed := map[reading.Refusal]bool{}, map[reading.Refusal]bool{}
 	nodes, made := 0, map[string]int{}

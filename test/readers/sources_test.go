@@ -146,7 +146,7 @@ func number(p pmetric.NumberDataPoint) string {
 // TestReadersTakeWhatTheSimulatorPushes: each point of healthy nodes and of all
 // faults has a unit, type, value and subject that no reader refuses.
 func TestReadersTakeWhatTheSimulatorPushes(t *testing.T) {
-	all := readers(t)
+	all := readers(t, zap.NewNop())
 	began := time.Now().Add(-time.Hour)
 	cfg := fleetpush.Config{GPUs: 4, Load: fleetsim.Training, Seed: 11, Start: began}
 	for _, f := range []fleetsim.Fault{
