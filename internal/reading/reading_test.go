@@ -246,6 +246,28 @@ func TestJudge(t *testing.T) {
 	assert.Equal(t, ValueRange, ByName("gpu.app.step.duration").Judge(0))
 }
 
+func TestWhom(t *testing.T) {
+	for _, tt := range []struct {
+		metric, id, hwType string
+		texts              Texts
+		want               Refusal
+	}{
+		{"hw.errors", "GPU-0", "gpu", Texts{"corrected"}, Accepted},
+		{"hw.errors", "GPU-0", "gpu", Texts{"page_fault"}, Accepted},
+		{"hw.errors", "GPU-0", "gpu", Texts{}, BadSubject},
+		{"hw.errors", "GPU-0", "gpu", Texts{"", "aggregate"}, BadSubject},
+		{"hw.errors", "mlx5_0", "network", Texts{}, Accepted},
+		{"hw.errors", "sda", "physical_disk", Texts{}, Accepted},
+		{"hw.errors", "GPU-0", "", Texts{"corrected"}, BadSubject},
+		{"hw.power", "GPU-0", "gpu", Texts{}, Accepted},
+		{"hw.temperature", "GPU-0", "gpu", Texts{}, Accepted},
+	} {
+		m := ByName(tt.metric)
+		_, subject := m.Select(tt.hwType, &tt.texts)
+		assert.Equal(t, tt.want, m.Whom(subject, tt.id, tt.hwType, &tt.texts), "%+v", tt)
+	}
+}
+
 func TestTakes(t *testing.T) {
 	power, errors, memory := ByName("hw.power"), ByName("hw.errors"), ByName("hw.gpu.memory.usage")
 	for i, want := range map[Instrument][3]bool{
@@ -265,7 +287,8 @@ func TestRefusedSaysTheCorrectForm(t *testing.T) {
 		{Refused{Metric: ByName("hw.errors"), Why: WrongType, Instrument: IsGauge}, "metric hw.errors is a gauge: must be a counter with cumulative temporality"},
 		{Refused{Metric: ByName("hw.power"), Why: ValueRange, Value: 1.7e308}, "metric hw.power is 1.7e+308: must be from 0 to 100000 W"},
 		{Refused{Metric: ByName("hw.power"), Why: BadSubject}, "metric hw.power has no hw.type: must be gpu for that of a GPU"},
-		{Refused{Metric: ByName("hw.errors"), Why: BadSubject}, "metric hw.errors has no hw.type: must be gpu for that of a GPU"},
+		{Refused{Metric: ByName("hw.errors"), Why: BadSubject}, "metric hw.errors has no hw.type: must be gpu for that of a GPU, with error.type corrected or uncorrected"},
+		{Refused{Metric: ByName("hw.errors"), Why: BadSubject, ID: "GPU-0", HWType: "gpu"}, "metric hw.errors has no error.type: must be corrected or uncorrected for that of a GPU"},
 		{Refused{Metric: ByName("hw.gpu.up"), Why: BadSubject, HWType: "network"}, `metric hw.gpu.up has hw.type "network": must be gpu`},
 		{Refused{Metric: ByName("hw.gpu.up"), Why: BadSubject}, "metric hw.gpu.up has no hw.id: must be the UUID of the GPU, or the name of the network adapter"},
 	}

@@ -175,7 +175,7 @@ func (r *Resource) Read(dp pmetric.NumberDataPoint, p *Point) reading.Refusal {
 			p.Parent = ""
 		}
 	}
-	if why := m.Whom(p.Subject, p.ID, p.hwType); why != reading.Accepted {
+	if why := m.Whom(p.Subject, p.ID, p.hwType, &p.Texts); why != reading.Accepted {
 		return r.refusePoint(why, p)
 	}
 	p.Vague = p.hwType == "" && m.Vague()
@@ -200,7 +200,7 @@ func IsSlice(id, parent string) bool {
 //
 //go:noinline
 func (r *Resource) refusePoint(why reading.Refusal, p *Point) reading.Refusal {
-	r.refuse(1, reading.Refused{Metric: r.metric, Why: why, HWType: p.hwType, Value: p.Value})
+	r.refuse(1, reading.Refused{Metric: r.metric, Why: why, ID: p.ID, HWType: p.hwType, Value: p.Value})
 	p.Value = math.NaN()
 	return why
 }
