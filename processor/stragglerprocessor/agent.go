@@ -302,6 +302,10 @@ func (a *agent) evaluate(md pmetric.Metrics, p pending, now time.Time) {
 	if res.Changed {
 		a.logVerdict(p.node, &res)
 	}
+	if p.node.score.Nameless() && a.reader.Once(p.node.cluster, "ranks without a name") {
+		a.logger.Warn("ranks of a job have no name, so that no verdict can name the slow rank: set gpu.job.rank on their points or resources",
+			zap.String("cluster", p.node.cluster), zap.String("node", p.node.node))
+	}
 }
 
 func (a *agent) logVerdict(n *agentNode, res *nodescore.Result) {
