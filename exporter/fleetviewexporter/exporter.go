@@ -42,6 +42,7 @@ func newExporter(cfg *Config, set component.TelemetrySettings) (*fleetExporter, 
 }
 
 func (e *fleetExporter) shutdown(context.Context) error {
+	e.reader.Leave()
 	e.telemetry.Shutdown()
 	return nil
 }
@@ -52,6 +53,7 @@ func (e *fleetExporter) start(_ context.Context, host component.Host) error {
 		return err
 	}
 	e.state, e.history = sink.State(), sink.History()
+	e.reader.Join()
 	return nil
 }
 
@@ -71,6 +73,7 @@ func (e *fleetExporter) pushMetrics(ctx context.Context, md pmetric.Metrics) err
 	now := e.now()
 	caller := wire.CallerFromContext(ctx).Cluster
 	s := scratches.Get().(*scratch)
+	records := e.history.Enabled()
 	for _, rm := range md.ResourceMetrics().All() {
 		id := readSender(rm.Resource().Attributes(), caller, e.cfg.DefaultCluster)
 		s.from.Begin(e.reader, rm.Resource().Attributes(), caller, e.cfg.DefaultCluster)
@@ -79,12 +82,15 @@ func (e *fleetExporter) pushMetrics(ctx context.Context, md pmetric.Metrics) err
 		} else {
 			e.cluster(rm, s, id.Cluster, now)
 		}
+		if records { // record refuses the same points, and those of other metrics
+			clear(s.from.Refused[:])
+		}
 		s.from.End(ctx)
 	}
 	*s = scratch{vague: s.vague} // no pdata is kept
 	scratches.Put(s)
-	if e.history.Enabled() {
-		e.record(md, caller, now)
+	if records {
+		e.record(ctx, md, caller, now)
 	}
 	return nil
 }

@@ -46,6 +46,7 @@ func newTestExporter(tb testing.TB) *fleetExporter {
 	e.now = func() time.Time { return start }
 	s := &sink{state: fleetstate.New(fleetstate.DefaultConfig()), history: fleethistory.None{}}
 	require.NoError(tb, e.start(tb.Context(), host{e.cfg.Extension: s}))
+	tb.Cleanup(func() { require.NoError(tb, e.shutdown(context.WithoutCancel(tb.Context()))) })
 	return e
 }
 

@@ -3,6 +3,7 @@
 package fleetviewexporter
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -20,8 +21,8 @@ import (
 var batches = sync.Pool{New: func() any { return new([]fleethistory.Sample) }}
 
 // record hands all points to the history, those of metrics that the views do
-// not know too. Points that the catalogue refuses are none.
-func (e *fleetExporter) record(md pmetric.Metrics, caller string, now time.Time) {
+// not know too. It counts the points that the catalogue refuses, of the views too.
+func (e *fleetExporter) record(ctx context.Context, md pmetric.Metrics, caller string, now time.Time) {
 	batch := batches.Get().(*[]fleethistory.Sample)
 	list := (*batch)[:0]
 	var from metricreading.Resource
@@ -49,6 +50,7 @@ func (e *fleetExporter) record(md pmetric.Metrics, caller string, now time.Time)
 				}
 			}
 		}
+		from.End(ctx)
 	}
 	if len(list) > 0 {
 		e.history.Write(list)

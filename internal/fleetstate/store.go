@@ -175,9 +175,6 @@ func (s *Store) OnShort(f func(cluster string, d Drop)) { s.short = f }
 // Nodes returns the number of nodes.
 func (s *Store) Nodes() int { return s.nodes.Taken() }
 
-// MissingAfter is the silence after which a node counts as missing.
-func (s *Store) MissingAfter() time.Duration { return s.cfg.MissingAfter }
-
 // Drop is the reason why the store did not take something.
 type Drop uint8
 

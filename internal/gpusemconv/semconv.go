@@ -20,6 +20,9 @@ const (
 	// the node; a point may have them too.
 	AttrJobRank      = "gpu.job.rank"
 	AttrJobLocalRank = "gpu.job.local_rank"
+	// Of a rank that has no other name.
+	AttrServiceInstanceID = "service.instance.id"
+	AttrProcessPID        = "process.pid"
 	// AttrJobRankGPU is the hw.id of the rank at fault. The record's own hw.id is
 	// of what the reason points at, if that is known.
 	AttrJobRankGPU = "gpu.job.rank.hw.id"

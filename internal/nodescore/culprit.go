@@ -57,7 +57,7 @@ func (n *Node) blame(l load) Culprit {
 	switch {
 	case named != nil && named.lag < 1-gap/2 && worst.lag >= named.lag-gap && n.culprit.Subject != (nodesignal.Subject{}):
 		return n.culprit
-	case worst.lag < 1-gap:
+	case worst.lag < 1-gap && worst.of.Named():
 		return Culprit{worst.of, true}
 	}
 	return Culprit{Known: true}

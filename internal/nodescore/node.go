@@ -200,6 +200,9 @@ func (n *Node) Observe(r *Reading, now time.Time) (dropped int) {
 	return n.table.observe(r, n.plan, now)
 }
 
+// Nameless reports whether several ranks have told of the node that nobody can name.
+func (n *Node) Nameless() bool { return n.table.nameless() }
+
 // Due reports whether an evaluation is due: at most one per interval, with
 // half an interval of slack for jitter.
 func (n *Node) Due(now time.Time) bool {

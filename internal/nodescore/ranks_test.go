@@ -67,34 +67,52 @@ func TestTheWorstRankIsTheNodes(t *testing.T) {
 	}
 }
 
-// Ranks that nobody names are told apart by nothing but the push: in one push the
-// worst counts, pushes between two evaluations average.
+// Ranks that nobody names are told apart by the instances that push, and in one push of
+// an instance the worst counts. Without an instance pushes between two evaluations average.
 func TestTheWorstOfRanksWithoutAName(t *testing.T) {
 	cfg := DefaultConfig()
 	plan := NewPlan(&cfg.Measures)
+	type push map[string][]float64 // by instance
 	for name, tt := range map[string]struct {
-		in     kind
-		pushes [][]float64
-		want   float64
+		in       kind
+		pushes   []push
+		want     float64
+		nameless bool
 	}{
-		"one":                    {StepDuration, [][]float64{{2}}, 1. / 2},
-		"several times":          {StepDuration, [][]float64{{1, 4, 2}}, 1. / 4},
-		"several rates":          {StepRate, [][]float64{{1, 0.25, 0.5}}, 0.25},
-		"several pushes":         {StepDuration, [][]float64{{1, 4, 2}, {2, 1}}, 1. / 3},
-		"one rank, three pushes": {StepDuration, [][]float64{{1}, {2}, {6}}, 1. / 3},
+		"one":                    {StepDuration, []push{{"": {2}}}, 1. / 2, false},
+		"several times":          {StepDuration, []push{{"": {1, 4, 2}}}, 1. / 4, true},
+		"several rates":          {StepRate, []push{{"": {1, 0.25, 0.5}}}, 0.25, true},
+		"several pushes":         {StepDuration, []push{{"": {1, 4, 2}}, {"": {2, 1}}}, 1. / 3, true},
+		"one rank, three pushes": {StepDuration, []push{{"": {1}}, {"": {2}}, {"": {6}}}, 1. / 3, false},
+		"one instance, three":    {StepDuration, []push{{"a": {1}}, {"a": {2}}, {"a": {6}}}, 1. / 3, false},
+		"three instances":        {StepDuration, []push{{"a": {1}}, {"b": {2}}, {"c": {6}}}, 1. / 6, true},
+		"in one push":            {StepDuration, []push{{"a": {1}, "b": {2}, "c": {6}}}, 1. / 6, true},
+		"several times each":     {StepDuration, []push{{"a": {1, 2, 3}, "b": {5, 3, 1}}, {"a": {1}, "b": {3, 1}}}, 1. / 4, true},
+		"rates of instances":     {StepRate, []push{{"a": {1}}, {"b": {0.5}}}, 0.5, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node, now := NewNode(&cfg, plan), time.Unix(1_700_000_000, 0)
 			for _, push := range tt.pushes {
 				now = now.Add(time.Second)
-				for _, v := range push { // each on a resource of its own
-					var r Reading
-					add(plan, &r, input{tt.in, v, nodesignal.Subject{}})
-					node.Observe(&r, now)
+				for i := range 3 { // their resources may come in any order
+					for instance, values := range push {
+						if i >= len(values) {
+							continue
+						}
+						var of nodesignal.Subject
+						if instance != "" {
+							of.Rank = nodesignal.Unnamed(instance)
+						}
+						var r Reading
+						add(plan, &r, input{tt.in, values[i], of})
+						node.Observe(&r, now)
+					}
 				}
 			}
 			got := node.Evaluate(now, noPeers, false)
 			assert.InDelta(t, tt.want, got.Signals.V[nodesignal.Throughput], 1e-12)
+			assert.Equal(t, tt.nameless, node.Nameless())
+			assert.False(t, got.Culprit.Named())
 		})
 	}
 }
@@ -134,6 +152,7 @@ func TestRanksShareNoRow(t *testing.T) {
 		"several on one GPU":      {[]nodesignal.Subject{{GPU: "a", Rank: ordinal(0)}, {GPU: "a", Rank: ordinal(1)}}, 2},
 		"two jobs, the same rank": {[]nodesignal.Subject{{GPU: "a", Rank: ordinal(0)}, {GPU: "b", Rank: ordinal(0)}}, 2},
 		"without a name":          {[]nodesignal.Subject{{}, {}}, 1},
+		"of two instances":        {[]nodesignal.Subject{{Rank: nodesignal.Unnamed("a")}, {Rank: nodesignal.Unnamed("b")}, {Rank: nodesignal.Unnamed("a")}}, 2},
 		"a GPU and a rank":        {[]nodesignal.Subject{{GPU: "a"}, {GPU: "a", Rank: ordinal(0)}}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -66,8 +66,16 @@ type table struct {
 	ranks int // rows of ranks
 	// best is the most that a GPU has shown of an input.
 	best []float64
-	// unnamed is, by input, what counts of the newest push without a rank's name.
-	unnamed []float64
+	// unnamed is what counts of the newest push of a rank without a name.
+	unnamed map[unnamed]float64
+	// crowded is set once a push had several values of one.
+	crowded bool
+}
+
+// unnamed is an input of a rank without a name.
+type unnamed struct {
+	rank  nodesignal.Ordinal
+	input int
 }
 
 // row holds what was told of one subject. A rank tells few of the inputs, which
@@ -123,8 +131,8 @@ func (t *table) observe(r *Reading, plan *Plan, now time.Time) (dropped int) {
 		switch {
 		case p.in.counter:
 			c.sum, c.n = p.value, 1
-		case p.in.worst != nil && p.of == nodesignal.Subject{}:
-			t.unname(c, p, plan, when)
+		case p.in.worst != nil && !p.of.Named():
+			t.unname(c, p, when)
 		default:
 			c.sum += p.value
 			c.n++
@@ -134,21 +142,33 @@ func (t *table) observe(r *Reading, plan *Plan, now time.Time) (dropped int) {
 	return dropped
 }
 
-// unname takes a value that names no rank: of several in one push the worst
-// counts, since they are likely to be of as many ranks.
-func (t *table) unname(c *cell, p *point, plan *Plan, now time.Duration) {
-	value := p.value
+// unname takes a value that names no rank: of several in one push of an instance the
+// worst counts, since they are likely to be of as many ranks.
+func (t *table) unname(c *cell, p *point, now time.Duration) {
+	value, at := p.value, unnamed{p.of.Rank, p.in.index}
 	if t.unnamed == nil {
-		t.unnamed = make([]float64, plan.count)
+		t.unnamed = map[unnamed]float64{}
 	}
 	if c.n > 0 && c.at == now {
-		value = p.in.worst(value, t.unnamed[p.in.index])
-		c.sum -= t.unnamed[p.in.index]
+		value = p.in.worst(value, t.unnamed[at])
+		c.sum -= t.unnamed[at]
+		t.crowded = true
 	} else {
 		c.n++
 	}
 	c.sum += value
-	t.unnamed[p.in.index] = value
+	t.unnamed[at] = value
+}
+
+// nameless reports whether ranks without a name have told of the node, and not one alone.
+func (t *table) nameless() bool {
+	n := 0
+	for i := range t.rows {
+		if of := t.rows[i].of; of.IsRank() && !of.Named() {
+			n++
+		}
+	}
+	return t.crowded || n > 1
 }
 
 // row returns the row of a subject, which may be the next. Without one it makes a
@@ -216,6 +236,7 @@ func (t *table) take(now time.Time, ttl time.Duration, plan *Plan) {
 		}
 	}
 	clear(t.rows[kept:])
+	clear(t.unnamed)
 	t.rows = t.rows[:kept]
 }
 

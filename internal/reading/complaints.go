@@ -5,6 +5,7 @@ package reading
 import (
 	"hash/maphash"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -176,13 +177,13 @@ func spelled(r rune) rune {
 // that is missing and another one too much.
 const maxName, maxEdits = 64, 2
 
-// Almost returns the known name that is nearest to a foreign one, in plain spelling. It
-// is empty where none is near enough for a mistake.
+// Almost returns the known name that is nearest to a foreign one, in plain spelling: by
+// letters, else by words. It is empty where none is near enough for a mistake.
 func Almost(name string) string {
 	if len(name) > maxName || ByName(name) != nil {
 		return ""
 	}
-	prometheus := strings.Contains(name, "_")
+	prometheus := !strings.Contains(name, ".")
 	name = strings.Map(spelled, name)
 	best, edits, longest := "", maxEdits+1, 0
 	for i, known := range plainNames() {
@@ -198,7 +199,53 @@ func Almost(name string) string {
 			best, edits = catalogue[i].Name, max(n, 0)
 		}
 	}
+	if best != "" {
+		return best
+	}
+	words := strings.Split(name, ".")
+	for i, known := range plainNames() {
+		if !meant(words, strings.Split(known, "."), prometheus) {
+			continue
+		}
+		if best != "" {
+			return "" // it may be either
+		}
+		best = catalogue[i].Name
+	}
 	return best
+}
+
+// meant reports whether the words of a name may stand for those of a known one. Between
+// them one of four or more may be missing. A gpu too much in hw is none, nor is the unit
+// that Prometheus has behind a name.
+func meant(name, known []string, prometheus bool) bool {
+	same := func(name []string) bool {
+		if prometheus && len(name) > len(known) {
+			name = name[:len(known)]
+		}
+		if slices.EqualFunc(name, known, alike) {
+			return true
+		}
+		for i := 1; i < len(known)-1 && len(known) >= 4; i++ {
+			if slices.EqualFunc(name, slices.Concat(known[:i], known[i+1:]), alike) {
+				return true
+			}
+		}
+		return false
+	}
+	return same(name) || len(name) > 2 && name[0] == "hw" && name[1] == "gpu" && same(slices.Concat(name[:1], name[2:]))
+}
+
+// synonyms are words that senders have for others.
+var synonyms = map[string]string{"time": "duration", "latency": "duration", "iteration": "step", "used": "usage"}
+
+// alike reports whether a word may stand for a known one: it is written slightly
+// otherwise, cut short, or means the same.
+func alike(word, known string) bool {
+	if meaning := synonyms[word]; meaning != "" && meaning == known || synonyms[known] == word {
+		return true
+	}
+	return distance(word, known) <= min(len(known)/4, maxEdits) || len(word) >= 3 && strings.HasPrefix(known, word)
 }
 
 // plainNames are the catalogue's names in plain spelling, in its order.

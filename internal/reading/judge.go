@@ -5,7 +5,9 @@ package reading
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // Refusal is why a point is not used. Accepted points have none.
@@ -19,7 +21,7 @@ const (
 	NotFinite
 	WrongUnit
 	WrongType
-	// BadSubject is a point that does not say whom it is about, or somebody of
+	// BadSubject is a point that does not say whom or what it is about, or somebody of
 	// whom the metric says nothing.
 	BadSubject
 	NumRefusals
@@ -68,13 +70,13 @@ func (m *Metric) Judge(v float64) Refusal {
 // which sort: the hardware conventions ask for no hw.type of a temperature.
 func (m *Metric) Vague() bool { return m.Shared && !m.Typed }
 
-// Whom judges what a point says of its subject: the hw.id and the hw.type, empty
-// where it has none. Other says that it is of nobody whom the metric is read
+// Whom judges what a point says of its subject: the hw.id, the hw.type and the keys,
+// empty where it has none. Other says that it is of nobody whom the metric is read
 // for, which is no mistake.
-func (m *Metric) Whom(s Subject, id, hwType string) Refusal {
+func (m *Metric) Whom(s Subject, id, hwType string, texts *Texts) Refusal {
 	switch s {
 	case GPU, Slice, Network:
-		if id == "" || m.Typed && hwType == "" {
+		if id == "" || m.Typed && (hwType == "" || m.needs && s != Network && texts[0] == "") {
 			return BadSubject
 		}
 	case Other:
@@ -90,10 +92,10 @@ func (m *Metric) Whom(s Subject, id, hwType string) Refusal {
 type Refused struct {
 	Metric *Metric
 	Why    Refusal
-	// Unit, HWType and Value are what it had; Instrument is what it was.
-	Unit, HWType string
-	Value        float64
-	Instrument   Instrument
+	// Unit, ID, HWType and Value are what it had; Instrument is what it was.
+	Unit, ID, HWType string
+	Value            float64
+	Instrument       Instrument
 }
 
 // most is how much of a sender's text a complaint repeats.
@@ -119,7 +121,13 @@ func (r Refused) String() string {
 		case r.HWType != "" && r.HWType != want && !m.Shared:
 			return fmt.Sprintf("metric %s has hw.type %q: must be %s", m.Name, r.HWType[:min(len(r.HWType), most)], want)
 		case r.HWType == "" && m.Typed:
-			return fmt.Sprintf("metric %s has no hw.type: must be %s for that of a GPU", m.Name, want)
+			with := ""
+			if m.needs {
+				with = fmt.Sprintf(", with %s %s", m.Keys[0].Name, m.choice())
+			}
+			return fmt.Sprintf("metric %s has no hw.type: must be %s for that of a GPU%s", m.Name, want, with)
+		case r.ID != "":
+			return fmt.Sprintf("metric %s has no %s: must be %s for that of a GPU", m.Name, m.Keys[0].Name, m.choice())
 		default:
 			return fmt.Sprintf("metric %s has no hw.id: must be the UUID of the GPU, or the name of the network adapter", m.Name)
 		}
@@ -132,6 +140,11 @@ func (r Refused) String() string {
 	default:
 		return ""
 	}
+}
+
+// choice is what the first key of a point may be.
+func (m *Metric) choice() string {
+	return strings.Join(slices.Compact(slices.Sorted(slices.Values(m.values))), " or ")
 }
 
 func (m *Metric) unit() string {

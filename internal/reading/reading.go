@@ -152,6 +152,8 @@ type Metric struct {
 	hwType string
 	// mixed is set where the entries are about several subjects.
 	mixed bool
+	// needs is set where a point of the main subject says nothing without the first key.
+	needs bool
 	// values are those of a lone key, absent is its own, and rest is said with any other.
 	values []string
 	absent string
@@ -310,6 +312,7 @@ func index() (*perfect, [NumFields]place, []string) {
 		if len(m.Keys) > 0 {
 			m.absent = m.Keys[0].Absent
 		}
+		m.needs = m.Typed && m.For != 0 && len(m.Keys) > 0 && m.absent == ""
 		for j := range m.Entries {
 			m.mixed = m.mixed || m.Entries[j].Subject != m.main
 			if v := m.Entries[j].Values[0]; v == Any || len(m.Keys) == 0 {

@@ -246,6 +246,28 @@ func TestJudge(t *testing.T) {
 	assert.Equal(t, ValueRange, ByName("gpu.app.step.duration").Judge(0))
 }
 
+func TestWhom(t *testing.T) {
+	for _, tt := range []struct {
+		metric, id, hwType string
+		texts              Texts
+		want               Refusal
+	}{
+		{"hw.errors", "GPU-0", "gpu", Texts{"corrected"}, Accepted},
+		{"hw.errors", "GPU-0", "gpu", Texts{"page_fault"}, Accepted},
+		{"hw.errors", "GPU-0", "gpu", Texts{}, BadSubject},
+		{"hw.errors", "GPU-0", "gpu", Texts{"", "aggregate"}, BadSubject},
+		{"hw.errors", "mlx5_0", "network", Texts{}, Accepted},
+		{"hw.errors", "sda", "physical_disk", Texts{}, Accepted},
+		{"hw.errors", "GPU-0", "", Texts{"corrected"}, BadSubject},
+		{"hw.power", "GPU-0", "gpu", Texts{}, Accepted},
+		{"hw.temperature", "GPU-0", "gpu", Texts{}, Accepted},
+	} {
+		m := ByName(tt.metric)
+		_, subject := m.Select(tt.hwType, &tt.texts)
+		assert.Equal(t, tt.want, m.Whom(subject, tt.id, tt.hwType, &tt.texts), "%+v", tt)
+	}
+}
+
 func TestTakes(t *testing.T) {
 	power, errors, memory := ByName("hw.power"), ByName("hw.errors"), ByName("hw.gpu.memory.usage")
 	for i, want := range map[Instrument][3]bool{
@@ -265,7 +287,8 @@ func TestRefusedSaysTheCorrectForm(t *testing.T) {
 		{Refused{Metric: ByName("hw.errors"), Why: WrongType, Instrument: IsGauge}, "metric hw.errors is a gauge: must be a counter with cumulative temporality"},
 		{Refused{Metric: ByName("hw.power"), Why: ValueRange, Value: 1.7e308}, "metric hw.power is 1.7e+308: must be from 0 to 100000 W"},
 		{Refused{Metric: ByName("hw.power"), Why: BadSubject}, "metric hw.power has no hw.type: must be gpu for that of a GPU"},
-		{Refused{Metric: ByName("hw.errors"), Why: BadSubject}, "metric hw.errors has no hw.type: must be gpu for that of a GPU"},
+		{Refused{Metric: ByName("hw.errors"), Why: BadSubject}, "metric hw.errors has no hw.type: must be gpu for that of a GPU, with error.type corrected or uncorrected"},
+		{Refused{Metric: ByName("hw.errors"), Why: BadSubject, ID: "GPU-0", HWType: "gpu"}, "metric hw.errors has no error.type: must be corrected or uncorrected for that of a GPU"},
 		{Refused{Metric: ByName("hw.gpu.up"), Why: BadSubject, HWType: "network"}, `metric hw.gpu.up has hw.type "network": must be gpu`},
 		{Refused{Metric: ByName("hw.gpu.up"), Why: BadSubject}, "metric hw.gpu.up has no hw.id: must be the UUID of the GPU, or the name of the network adapter"},
 	}
@@ -327,6 +350,27 @@ func TestPrometheusSpelling(t *testing.T) {
 	}
 }
 
+// TestOthersAreSilent: names of the conventions for hardware and hosts that nobody reads
+// here are no mistakes.
+func TestOthersAreSilent(t *testing.T) {
+	for name := range strings.FieldsSeq(`
+		hw.battery.charge hw.battery.charge.limit hw.battery.time_left hw.cpu.speed hw.cpu.speed.limit hw.fan.speed hw.fan.speed.limit
+		hw.fan.speed_ratio hw.host.ambient_temperature hw.host.energy hw.host.heating_margin hw.host.power hw.logical_disk.limit
+		hw.logical_disk.usage hw.logical_disk.utilization hw.memory.size hw.network.bandwidth.utilization hw.network.io hw.network.packets
+		hw.network.up hw.physical_disk.endurance_utilization hw.physical_disk.size hw.physical_disk.smart hw.power_supply.limit
+		hw.power_supply.usage hw.power_supply.utilization hw.tape_drive.operations hw.voltage hw.voltage.limit hw.voltage.nominal
+		system.cpu.time system.cpu.frequency system.cpu.logical.count system.cpu.physical.count system.disk.io system.disk.io_time
+		system.disk.limit system.disk.merged system.disk.operation_time system.disk.operations system.disk.pending_operations
+		system.disk.weighted_io_time system.filesystem.inodes.usage system.filesystem.limit system.filesystem.usage
+		system.filesystem.utilization system.linux.memory.available system.linux.memory.dirty system.linux.memory.slab.usage
+		system.linux.hugepages.utilization system.memory.limit system.memory.linux.available system.memory.page_size system.memory.shared
+		system.memory.usage system.network.connection.count system.network.connections system.network.dropped system.network.errors
+		system.network.io system.network.packets system.paging.faults system.paging.operations system.paging.usage
+		system.paging.utilization system.process.count system.processes.count system.processes.created system.uptime`) {
+		assert.Empty(t, Almost(name), name)
+	}
+}
+
 func TestAlmost(t *testing.T) {
 	for name, want := range map[string]string{
 		"gpu.app.step.durations":           "gpu.app.step.duration",
@@ -340,6 +384,23 @@ func TestAlmost(t *testing.T) {
 		"gpu.node.healthscore":             "gpu.node.health_score",
 		"hw.gpu.utilisation":               "hw.gpu.utilization",
 		"hw.powr":                          "hw.power",
+		"gpu.app.step_time":                "gpu.app.step.duration",
+		"gpu.app.step.time":                "gpu.app.step.duration",
+		"gpu.app.steps.durations":          "gpu.app.step.duration",
+		"gpu_app_step_time_seconds":        "gpu.app.step.duration",
+		"gpu.app.iteration.time":           "gpu.app.step.duration",
+		"gpu.step.duration":                "gpu.app.step.duration",
+		"hw.gpu.mem.used":                  "hw.gpu.memory.usage",
+		"hw.gpu.temperature":               "hw.temperature",
+		"hw_gpu_power_watts":               "hw.power",
+		"hw.gpu.clock.freq":                "hw.gpu.clock.frequency",
+		"gpu.node.score":                   "gpu.node.health_score",
+		"hw.gpu.memory.pending":            "",
+		"hw.gpu.memory":                    "",
+		"gpu.app.step.loss":                "",
+		"gpu.app.step":                     "",
+		"gpu.app.tokens":                   "",
+		"gpu.app.learning.rate":            "",
 		"gpu.app.step.duration":            "",
 		"gpu.app.loss":                     "",
 		"system.cpu.load_average.5m":       "",

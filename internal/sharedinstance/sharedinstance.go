@@ -41,13 +41,6 @@ func (s *Instances[K, T]) Acquire(key K, create func() (T, error)) (*Handle[T], 
 	return &Handle[T]{instance: in, drop: func() bool { return s.drop(key, in) }}, nil
 }
 
-// Len returns the number of instances.
-func (s *Instances[K, T]) Len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.all)
-}
-
 // drop gives a handle back and reports whether it was the last.
 func (s *Instances[K, T]) drop(key K, in *instance[T]) bool {
 	s.mu.Lock()

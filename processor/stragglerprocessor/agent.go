@@ -98,17 +98,19 @@ func newAgent(set processor.Settings, cfg *Config, next consumer.Metrics) (*agen
 func (a *agent) Start(_ context.Context, host component.Host) error {
 	if a.cfg.ThresholdExtension == nil {
 		a.logger.Info("no `threshold_extension`: nodes judge themselves by their own past only")
-		return nil
+	} else {
+		src, err := hostextension.Find[threshold.Source](host, "threshold_extension", "straggler_threshold", *a.cfg.ThresholdExtension)
+		if err != nil {
+			return err
+		}
+		a.source = src
 	}
-	src, err := hostextension.Find[threshold.Source](host, "threshold_extension", "straggler_threshold", *a.cfg.ThresholdExtension)
-	if err != nil {
-		return err
-	}
-	a.source = src
+	a.reader.Join()
 	return nil
 }
 
 func (a *agent) Shutdown(context.Context) error {
+	a.reader.Leave()
 	a.telemetry.Shutdown()
 	return nil
 }
@@ -299,6 +301,10 @@ func (a *agent) evaluate(md pmetric.Metrics, p pending, now time.Time) {
 	nodereport.Append(rm, metadata.ScopeName, cmp.Or(p.ts, pcommon.NewTimestampFromTime(now)), &res, reachable)
 	if res.Changed {
 		a.logVerdict(p.node, &res)
+	}
+	if p.node.score.Nameless() && a.reader.Once(p.node.cluster, "ranks without a name") {
+		a.logger.Warn("ranks of a job have no name, so that no verdict can name the slow rank: set gpu.job.rank on their points or resources",
+			zap.String("cluster", p.node.cluster), zap.String("node", p.node.node))
 	}
 }
 

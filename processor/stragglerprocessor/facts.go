@@ -112,8 +112,8 @@ func (f *factReader) sweep(now time.Time) { f.store.Sweep(now) }
 func put(n *reason.Node, p *metricreading.Point) error {
 	switch f := p.Field; {
 	case reason.OfGPU(f):
-		if p.Vague && !n.Has(p.ID) {
-			return nil
+		if (p.Vague || p.Ended) && !n.Has(p.ID) {
+			return nil // neither makes a GPU
 		}
 		gpu, err := n.GPU(p.ID)
 		switch {
@@ -159,6 +159,9 @@ func put(n *reason.Node, p *metricreading.Point) error {
 }
 
 func putUp(n *reason.Node, p *metricreading.Point) error {
+	if p.Ended && !n.Has(p.ID) {
+		return nil
+	}
 	gpu, err := n.GPU(p.ID)
 	if err != nil {
 		return err

@@ -91,6 +91,7 @@ func (g *gateway) start(host component.Host) error {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	g.stop = cancel
+	g.observer.reader.Join()
 	g.done.Go(func() { g.run(ctx) })
 	return nil
 }
@@ -104,6 +105,7 @@ func (g *gateway) halt() {
 }
 
 func (g *gateway) close() error {
+	g.observer.reader.Leave()
 	g.telemetry.Shutdown()
 	return nil
 }

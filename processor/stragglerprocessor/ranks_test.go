@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/processor"
 	"go.uber.org/zap"
+	zapobserver "go.uber.org/zap/zaptest/observer"
 	"pgregory.net/rapid"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
@@ -36,16 +37,22 @@ import (
 type arrangement int
 
 const (
-	onePoint    arrangement = iota // all ranks of a node in one push, a point each
-	oneResource                    // likewise, a resource each
-	ownPush                        // each rank by itself, at its own time
-	sharedHead                     // one collector in front of all nodes batches all ranks
+	onePoint      arrangement = iota // all ranks of a node in one push, a point each
+	oneResource                      // likewise, a resource each
+	ownPush                          // each rank by itself, at its own time
+	sharedHead                       // one collector in front of all nodes batches all ranks
+	ownInstance                      // each rank by itself, without a name
+	sharedProcess                    // one collector, without names
 	arrangements
 )
 
 func (a arrangement) String() string {
-	return [...]string{"a point each", "a resource each", "a push each", "a shared collector"}[a]
+	return [...]string{"a point each", "a resource each", "a push each", "a shared collector", "a push each without a name", "a shared collector without names"}[a]
 }
+
+func (a arrangement) apart() bool    { return a == ownPush || a == ownInstance }
+func (a arrangement) shared() bool   { return a == sharedHead || a == sharedProcess }
+func (a arrangement) nameless() bool { return a == ownInstance || a == sharedProcess }
 
 // jobPlay plays the ranks of a job through the agents to the gateway.
 type jobPlay struct {
@@ -72,7 +79,7 @@ func (p *jobPlay) start(t require.TestingT, seed uint64) {
 	require.NoError(t, err)
 	p.o, p.engine = newObserver(cfg, newRejects(tb), zap.NewNop()), straggler.New(cfg.engine())
 	n := len(p.ranks)
-	if p.pushed == sharedHead {
+	if p.pushed.shared() {
 		n = 1
 	}
 	for range n {
@@ -121,6 +128,23 @@ func (p *jobPlay) name(attrs pcommon.Map, of nodesignal.Subject) {
 	}
 }
 
+// instance writes what a rank without a name is told from others by.
+func (p *jobPlay) instance(attrs pcommon.Map, node, local int) {
+	if p.pushed == ownInstance {
+		attrs.PutStr(gpusemconv.AttrServiceInstanceID, fmt.Sprintf("instance-%d-%d", node, local))
+	} else {
+		attrs.PutInt(gpusemconv.AttrProcessPID, int64(1000+local))
+	}
+}
+
+// culprit is who the gateway names, nobody where ranks have no name.
+func (p *jobPlay) culprit(node, local int) nodesignal.Subject {
+	if p.pushed.nameless() {
+		return nodesignal.Subject{}
+	}
+	return p.of(node, local)
+}
+
 func (p *jobPlay) seconds(tick, node, local int) float64 {
 	s := 1 + p.noise*p.rnd.NormFloat64()
 	if node == p.node && local == p.rank && tick >= p.from {
@@ -136,12 +160,12 @@ func (p *jobPlay) tick(tick int) {
 	for node, ranks := range p.ranks {
 		at := p.now.Add(interval * time.Duration(node) / time.Duration(len(p.ranks)))
 		md := shared
-		if p.pushed != sharedHead {
+		if !p.pushed.shared() {
 			md = pmetric.NewMetrics()
 		}
 		var rm pmetric.ResourceMetrics
 		for local := range ranks {
-			if p.pushed == ownPush {
+			if p.pushed.apart() {
 				md = pmetric.NewMetrics()
 			}
 			if local == 0 || p.pushed != onePoint {
@@ -152,17 +176,21 @@ func (p *jobPlay) tick(tick int) {
 			if p.pushed == oneResource {
 				attrs = rm.Resource().Attributes()
 			}
-			p.name(attrs, p.of(node, local))
-			if p.pushed == ownPush {
+			if p.pushed.nameless() {
+				p.instance(rm.Resource().Attributes(), node, local)
+			} else {
+				p.name(attrs, p.of(node, local))
+			}
+			if p.pushed.apart() {
 				p.push(p.agents[node], md, at.Add(interval*time.Duration(local)/time.Duration(ranks)))
 			}
 		}
-		if p.pushed != sharedHead && p.pushed != ownPush {
+		if !p.pushed.shared() && !p.pushed.apart() {
 			p.push(p.agents[node], md, at)
 		}
 	}
 	p.now = p.now.Add(interval)
-	if p.pushed == sharedHead {
+	if p.pushed.shared() {
 		p.push(p.agents[0], shared, p.now.Add(-time.Second))
 	}
 	for _, ev := range p.engine.Tick(p.now).Events {
@@ -201,14 +229,14 @@ func TestOneSlowRankIsFound(t *testing.T) {
 				onsets := p.onsets()
 				require.Len(t, onsets, 1)
 				assert.Equal(t, "n04", onsets[0].Node)
-				assert.Equal(t, p.of(4, 1), onsets[0].Culprit)
+				assert.Equal(t, p.culprit(4, 1), onsets[0].Culprit)
 				p.node = -1
 				for tick := range 60 {
 					p.tick(tick)
 				}
 				end := p.events[len(p.events)-1]
 				assert.Equal(t, straggler.EventEnd, end.Kind)
-				assert.Equal(t, p.of(4, 1), end.Culprit, "whom it was about")
+				assert.Equal(t, p.culprit(4, 1), end.Culprit, "whom it was about")
 			})
 		}
 	}
@@ -239,7 +267,7 @@ func TestAnySlowRankIsFound(t *testing.T) {
 		require.Len(t, onsets, 1)
 		assert.Equal(t, fmt.Sprintf("n%02d", p.node), onsets[0].Node)
 		if ranks > 1 {
-			assert.Equal(t, p.of(p.node, p.rank), onsets[0].Culprit)
+			assert.Equal(t, p.culprit(p.node, p.rank), onsets[0].Culprit)
 		} else {
 			assert.Zero(t, onsets[0].Culprit, "a lone rank is the node")
 		}
@@ -360,6 +388,33 @@ func TestTheGatewayForgetsACulprit(t *testing.T) {
 			assert.True(t, any)
 			assert.Equal(t, tt.want, got)
 		})
+	}
+}
+
+// TestTheLogAsksForNames: once, and only where a node has several ranks without one.
+func TestTheLogAsksForNames(t *testing.T) {
+	for pushed := range arrangements {
+		p := &jobPlay{pushed: pushed, ranks: []int{1, 4, 4}, node: -1}
+		p.start(t, 1)
+		core, logs := zapobserver.New(zap.WarnLevel)
+		for _, a := range p.agents {
+			a.logger = zap.New(core)
+		}
+		for tick := range 5 {
+			p.tick(tick)
+		}
+		asked := map[any]int{}
+		for _, line := range logs.FilterMessageSnippet("ranks of a job have no name").All() {
+			asked[line.ContextMap()["node"]]++
+		}
+		switch pushed {
+		case ownInstance:
+			assert.Equal(t, map[any]int{"n01": 1, "n02": 1}, asked, "each agent once")
+		case sharedProcess:
+			assert.Len(t, asked, 1)
+		default:
+			assert.Empty(t, asked, "%s", pushed)
+		}
 	}
 }
 

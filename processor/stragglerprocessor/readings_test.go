@@ -137,6 +137,7 @@ func TestStepsInOtherUnits(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newAgentRig(t, nil)
 				core, logs := zapobserver.New(zapcore.WarnLevel)
+				r.a.reader.Leave()
 				r.a.reader = metricreading.New(zap.New(core), r.a.rejects.counter)
 				var got map[string]float64
 				for range 2 {

@@ -205,8 +205,8 @@ func (t *table) whom(m *measure, fields []string) (refused reading.Refused, ok b
 		}
 	}
 	_, of := m.known.Select(hwType, &texts)
-	why := m.known.Whom(of, id, hwType)
-	return reading.Refused{Metric: m.known, Why: why, HWType: hwType}, why == reading.Accepted
+	why := m.known.Whom(of, id, hwType, &texts)
+	return reading.Refused{Metric: m.known, Why: why, ID: id, HWType: hwType}, why == reading.Accepted
 }
 
 func (m *measure) parse(text string) (float64, reason) {

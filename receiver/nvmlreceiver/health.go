@@ -3,6 +3,7 @@
 package nvmlreceiver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -106,7 +107,7 @@ func (r *recorder) verdict(v *gpuhealth.Verdict) {
 // last says that what was said of a GPU that is no longer waited for is over.
 func (r *recorder) last(s *gpuhealth.Sample, v *gpuhealth.Verdict) {
 	r.of(s)
-	r.mb.RecordHwGpuUpDataPoint(r.ts, over, s.UUID, upReasons[s.Reason])
+	r.mb.RecordHwGpuUpDataPoint(r.ts, over, s.UUID, upReasons[cmp.Or(r.states.up, s.Reason)])
 	r.states.scored = true
 	r.verdict(v)
 }

@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"pgregory.net/rapid"
 
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
@@ -312,6 +313,53 @@ func TestALostGPUKeepsItsIdentityOverARestart(t *testing.T) {
 	m.stop()
 }
 
+// A series of hw.gpu.up ends as soon as another begins, over restarts of the agent too.
+func TestTheFormerSeriesEndsOverRestarts(t *testing.T) {
+	reasons := []string{"ok", "lost", "not_found", "hang", "reset_required", "driver_not_loaded", "driver_mismatch", "error"}
+	unlist := func(b *board) { b.listed, b.onBus = false, false }
+	lose := func(b *board) { b.answers = false }
+	back := func(b *board) { b.answers, b.listed, b.onBus = true, true, true }
+	for name, tt := range map[string]struct {
+		steps []func(*board) // with a restart before each
+		live  []string
+	}{
+		"not found, and back":             {[]func(*board){unlist, back}, []string{"not_found", "ok"}},
+		"lost, and back":                  {[]func(*board){lose, back}, []string{"lost", "ok"}},
+		"lost, then not listed, and back": {[]func(*board){lose, unlist, back}, []string{"lost", "lost", "ok"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, 2, false, true)
+			live := map[string]bool{}
+			gone := m.slots[1].uuid
+			poll := func() {
+				md := m.poll()
+				for _, reason := range reasons {
+					attributes := map[string]string{"hw.id": gone, "reason": reason}
+					if len(find(md, gpusemconv.MetricGPUUp, attributes)) > 0 {
+						live[reason] = true
+					}
+					if len(ended(md, gpusemconv.MetricGPUUp, attributes)) > 0 {
+						delete(live, reason)
+					}
+				}
+			}
+			poll()
+			require.Equal(t, map[string]bool{"ok": true}, live)
+			for i, step := range tt.steps {
+				m.stop()
+				step(&m.slots[1])
+				m.start()
+				poll()
+				assert.Equal(t, map[string]bool{tt.live[i]: true}, live)
+				m.restart()
+				poll()
+				assert.Equal(t, map[string]bool{tt.live[i]: true}, live)
+			}
+			m.stop()
+		})
+	}
+}
+
 // A reboot heals what a load of the driver heals, and a lost GPU is none of that.
 func TestAGPUIsLostOverAReboot(t *testing.T) {
 	m := newMachine(t, 2, true, true)
@@ -508,4 +556,21 @@ func TestLostGPUsProperty(t *testing.T) {
 			},
 		})
 	})
+}
+
+// Slices of a GPU that was silent begin with its reason, those that are cut later with
+// none.
+func TestSlicesResumeTheReasonOfTheirGPU(t *testing.T) {
+	var s said
+	s.resume(nil, map[string]gpuhealth.Reason{"GPU-1": gpuhealth.ReasonLost})
+	for range 2 { // it is lost for a while
+		s.begin()
+		assert.Equal(t, gpuhealth.ReasonLost, s.of("GPU-1", "").up)
+	}
+	s.begin()
+	s.of("GPU-1", "").up = gpuhealth.ReasonOK
+	assert.Equal(t, gpuhealth.ReasonLost, s.of("MIG-1", "GPU-1").up)
+	s.begin()
+	s.of("GPU-1", "")
+	assert.Empty(t, s.of("MIG-2", "GPU-1").up)
 }

@@ -71,7 +71,7 @@ func (r *recorder) sample(s *gpuhealth.Sample) {
 }
 
 func (r *recorder) of(s *gpuhealth.Sample) {
-	r.s, r.id, r.parent, r.states = s, s.UUID, nil, r.said.of(s.UUID)
+	r.s, r.id, r.parent, r.states = s, s.UUID, nil, r.said.of(s.UUID, s.Parent)
 	if s.Parent != "" {
 		r.parent = []metadata.MetricAttributeOption{metadata.WithHwParentMetricAttribute(s.Parent)}
 	}

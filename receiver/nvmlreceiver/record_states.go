@@ -3,6 +3,7 @@
 package nvmlreceiver
 
 import (
+	"cmp"
 	"slices"
 
 	"go.opentelemetry.io/collector/pdata/pmetric"
@@ -76,10 +77,14 @@ type said struct {
 	// before is what an earlier process has said of GPUs that this one has not
 	// seen yet.
 	before map[string]*states
+	// told are the reasons of hw.gpu.up that the earlier process gave last, until the
+	// GPU answers. Those of MIG slices are their GPU's.
+	told map[string]gpuhealth.Reason
 }
 
 // resume takes up what the points of an earlier process may still claim.
-func (s *said) resume(known []gpuhealth.Verdict) {
+func (s *said) resume(known []gpuhealth.Verdict, told map[string]gpuhealth.Reason) {
+	s.told = told
 	s.before = make(map[string]*states, len(known))
 	for i := range known {
 		v := &known[i]
@@ -97,10 +102,16 @@ func (s *said) begin() {
 			delete(s.byID, id)
 		}
 	}
+	for id := range s.told {
+		if st := s.byID[id]; st != nil && st.up == gpuhealth.ReasonOK {
+			delete(s.told, id) // slices from now on are new
+		}
+	}
 	s.round++
 }
 
-func (s *said) of(id string) *states {
+// of returns what was said of a GPU, or of a MIG slice of the parent.
+func (s *said) of(id, parent string) *states {
 	st := s.byID[id]
 	if st == nil {
 		if s.byID == nil {
@@ -110,6 +121,7 @@ func (s *said) of(id string) *states {
 			st = &states{}
 		}
 		delete(s.before, id)
+		st.up = s.told[cmp.Or(parent, id)]
 		s.byID[id] = st
 	}
 	st.round = s.round

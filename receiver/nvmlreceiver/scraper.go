@@ -121,7 +121,7 @@ func (s *gpuScraper) start(ctx context.Context, host component.Host) error {
 	if bus, why := s.inventory.readable(); !bus {
 		s.nobodyKnows(why)
 	}
-	s.recorder.said.resume(s.monitor.Known())
+	s.recorder.said.resume(s.monitor.Known(), s.roster.Reasons())
 	s.logs.start()
 	return nil
 }

@@ -41,10 +41,10 @@ var heavy = map[string][]string{
 // rooms are the internal packages that a component takes along; those that all
 // may use are left out.
 var rooms = map[string][]string{
-	"receiver/nvmlreceiver":             {"gpuhealth", "hostextension", "podresources", "sharedinstance"},
+	"receiver/nvmlreceiver":             {"gpuhealth", "hostextension", "podresources"},
 	"receiver/csvreplayreceiver":        {},
 	"processor/diffprocessor":           {"delta", "delta/deadband", "delta/resync", "delta/statetable", "hostextension", "memorybudget", "promtext", "reading/identity", "reading/metricreading", "shortage"},
-	"processor/stragglerprocessor":      {"delta/resync", "gpuhealth", "hostextension", "memorybudget", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading", "reason", "sharedinstance", "shortage", "straggler", "straggler/unjudged", "threshold"},
+	"processor/stragglerprocessor":      {"delta/resync", "gpuhealth", "hostextension", "memorybudget", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading", "reason", "shortage", "straggler", "straggler/unjudged", "threshold"},
 	"processor/clientidentityprocessor": {"clientidentity", "reading/identity"},
 	"exporter/fleetviewexporter":        {"fleethistory", "fleetstate", "hostextension", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading"},
 	"extension/expositionextension":     {"delta", "delta/deadband", "delta/resync", "delta/statetable", "promtext", "reading/identity", "reading/metricreading", "shortage", "webguard"},
@@ -54,9 +54,10 @@ var rooms = map[string][]string{
 	"extension/admissionextension":      {"admission", "clientidentity", "contentcoding", "hostextension", "memorybudget", "nesting", "undecoded"},
 }
 
-// shared are small: names on the wire, the catalogue of readings, time, and the
-// tenants' rule to share a bound. The straggler engine is not among them.
-var shared = []string{"fairshare", "gpusemconv", "reading", "steadytime", "wire"}
+// shared are small: names on the wire, the catalogue of readings, time, one instance
+// for several users, and the tenants' rule to share a bound. The straggler engine is
+// not among them.
+var shared = []string{"fairshare", "gpusemconv", "reading", "sharedinstance", "steadytime", "wire"}
 
 // components are the directories of this module's components.
 func components(t *testing.T) []string {

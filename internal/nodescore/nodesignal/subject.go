@@ -4,6 +4,7 @@ package nodesignal
 
 import (
 	"cmp"
+	"hash/fnv"
 	"math"
 	"strconv"
 	"strings"
@@ -16,7 +17,8 @@ type Subject struct {
 	Rank, LocalRank Ordinal
 }
 
-// Ordinal is a number from 0 on, or unknown, as the zero value is.
+// Ordinal is a number from 0 on, or unknown, as the zero value is. A negative one tells
+// ranks without a number apart, see Unnamed.
 type Ordinal int32
 
 // OrdinalOf returns the ordinal of n, unknown where n cannot be one.
@@ -36,6 +38,15 @@ func ParseOrdinal(s string) Ordinal {
 	return OrdinalOf(n)
 }
 
+// Unnamed returns the ordinal of a rank that is known by its program's instance alone.
+// It has no number. Two of 256 such ranks of a node are taken for one by a chance of
+// 1 : 65,000.
+func Unnamed(instance string) Ordinal {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(instance))
+	return Ordinal(h.Sum32() | 1<<31)
+}
+
 // Get returns the number, false where it is unknown.
 func (o Ordinal) Get() (int64, bool) { return int64(o) - 1, o > 0 }
 
@@ -49,7 +60,10 @@ func (o Ordinal) Int() *int64 {
 }
 
 // IsRank reports whether the subject is a rank and not a whole GPU or node.
-func (s Subject) IsRank() bool { return s.Rank > 0 || s.LocalRank > 0 }
+func (s Subject) IsRank() bool { return s.Rank != 0 || s.LocalRank > 0 }
+
+// Named reports whether the subject has a name to tell. The node itself has none here.
+func (s Subject) Named() bool { return s.GPU != "" || s.Rank > 0 || s.LocalRank > 0 }
 
 // String says the subject to people, such as rank 3 (GPU-5, local rank 1); it
 // is empty for the node itself.

@@ -34,7 +34,8 @@ func Subject(attrs pcommon.Map) nodesignal.Subject {
 }
 
 // Within reads whom a point names. The resource may say the rest: a rank with a
-// resource of its own says it there.
+// resource of its own says it there. A rank without any name is told from others by the
+// instance of its program, else by its process.
 func Within(resource, point pcommon.Map) nodesignal.Subject {
 	of := Subject(point)
 	if of.GPU == "" {
@@ -46,12 +47,26 @@ func Within(resource, point pcommon.Map) nodesignal.Subject {
 	if of.LocalRank == 0 {
 		of.LocalRank = ordinal(resource, gpusemconv.AttrJobLocalRank)
 	}
+	if of == (nodesignal.Subject{}) {
+		of.Rank = unnamed(resource)
+	}
 	return of
 }
 
+func unnamed(resource pcommon.Map) nodesignal.Ordinal {
+	for _, key := range [...]string{gpusemconv.AttrServiceInstanceID, gpusemconv.AttrProcessPID} {
+		if instance := text(resource, key); instance != "" {
+			return nodesignal.Unnamed(instance)
+		}
+	}
+	return 0
+}
+
 // GPU reads the hw.id.
-func GPU(attrs pcommon.Map) string {
-	v, ok := attrs.Get(gpusemconv.AttrHWID)
+func GPU(attrs pcommon.Map) string { return text(attrs, gpusemconv.AttrHWID) }
+
+func text(attrs pcommon.Map, key string) string {
+	v, ok := attrs.Get(key)
 	if !ok {
 		return ""
 	}

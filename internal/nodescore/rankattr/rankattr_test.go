@@ -46,9 +46,18 @@ func TestWithin(t *testing.T) {
 			nodesignal.Subject{GPU: "GPU-1", Rank: ordinal(7)},
 			"rank 7 (GPU-1)",
 		},
-		"an index for a UUID":   {nil, attrs{"hw.id": 5}, nodesignal.Subject{GPU: "5"}, "5"},
-		"local rank alone":      {nil, attrs{"gpu.job.local_rank": 2}, nodesignal.Subject{LocalRank: ordinal(2)}, "local rank 2"},
-		"no numbers":            {nil, attrs{"gpu.job.rank": "first", "gpu.job.local_rank": 1.5, "hw.id": true}, nodesignal.Subject{}, ""},
+		"an index for a UUID": {nil, attrs{"hw.id": 5}, nodesignal.Subject{GPU: "5"}, "5"},
+		"local rank alone":    {nil, attrs{"gpu.job.local_rank": 2}, nodesignal.Subject{LocalRank: ordinal(2)}, "local rank 2"},
+		"no numbers":          {nil, attrs{"gpu.job.rank": "first", "gpu.job.local_rank": 1.5, "hw.id": true}, nodesignal.Subject{}, ""},
+		"an instance": {
+			attrs{"service.instance.id": "627cc493", "process.pid": 7},
+			nil,
+			nodesignal.Subject{Rank: nodesignal.Unnamed("627cc493")},
+			"",
+		},
+		"a process":             {attrs{"process.pid": 7, "service.instance.id": ""}, nil, nodesignal.Subject{Rank: nodesignal.Unnamed("7")}, ""},
+		"a rank's instance":     {attrs{"service.instance.id": "627cc493"}, attrs{"gpu.job.rank": 7}, nodesignal.Subject{Rank: ordinal(7)}, "rank 7"},
+		"a GPU's process":       {attrs{"process.pid": 7}, attrs{"hw.id": "GPU-1"}, nodesignal.Subject{GPU: "GPU-1"}, "GPU-1"},
 		"no rank that could be": {nil, attrs{"gpu.job.rank": -1, "gpu.job.local_rank": math.MaxInt64}, nodesignal.Subject{}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -59,9 +68,14 @@ func TestWithin(t *testing.T) {
 			assert.Equal(t, tt.want, of)
 			assert.Equal(t, tt.text, of.String())
 
+			assert.Equal(t, tt.text != "", of.Named())
 			written := pcommon.NewMap()
 			Put(written, of)
-			assert.Equal(t, of, Subject(written))
+			if of.Named() {
+				assert.Equal(t, of, Subject(written))
+			} else {
+				assert.Zero(t, written.Len(), "nothing is told of a rank without a name")
+			}
 		})
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
+	"github.com/gpu-collector/gpu-collector/internal/sharedinstance"
 )
 
 // Reader reads for one component, and tells of the mistakes of senders: it counts
@@ -30,16 +31,38 @@ type Reader struct {
 	log        *zap.Logger
 	rejected   metric.Int64Counter
 	reasons    [reading.NumRefusals]metric.MeasurementOption
-	complaints reading.Complaints
+	complaints *reading.Complaints
+	room       *room // nil before Join
 }
+
+type room = sharedinstance.Handle[*reading.Complaints]
+
+// rooms has the complaints of the process while one of its components reads: the
+// same point may pass several of them.
+var rooms sharedinstance.Instances[struct{}, *reading.Complaints]
 
 // New returns a reader that logs to log and counts with rejected.
 func New(log *zap.Logger, rejected metric.Int64Counter) *Reader {
-	r := &Reader{log: log, rejected: rejected}
+	r := &Reader{log: log, rejected: rejected, complaints: new(reading.Complaints)}
 	for why := range r.reasons {
 		r.reasons[why] = metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", reading.Refusal(why).String())))
 	}
 	return r
+}
+
+// Join leaves out of the log what another reader of the process has logged. It comes
+// before the first resource, Leave after the last.
+func (r *Reader) Join() {
+	own := r.complaints
+	r.room, _ = rooms.Acquire(struct{}{}, func() (*reading.Complaints, error) { return own, nil })
+	r.complaints = r.room.Get()
+}
+
+// Leave ends Join. Without it, Leave does nothing.
+func (r *Reader) Leave() {
+	if r.room != nil {
+		_ = r.room.Shutdown(func() error { return nil })
+	}
 }
 
 // Once reports whether a complaint about a cluster has not been logged.
@@ -152,7 +175,7 @@ func (r *Resource) Read(dp pmetric.NumberDataPoint, p *Point) reading.Refusal {
 			p.Parent = ""
 		}
 	}
-	if why := m.Whom(p.Subject, p.ID, p.hwType); why != reading.Accepted {
+	if why := m.Whom(p.Subject, p.ID, p.hwType, &p.Texts); why != reading.Accepted {
 		return r.refusePoint(why, p)
 	}
 	p.Vague = p.hwType == "" && m.Vague()
@@ -177,7 +200,7 @@ func IsSlice(id, parent string) bool {
 //
 //go:noinline
 func (r *Resource) refusePoint(why reading.Refusal, p *Point) reading.Refusal {
-	r.refuse(1, reading.Refused{Metric: r.metric, Why: why, HWType: p.hwType, Value: p.Value})
+	r.refuse(1, reading.Refused{Metric: r.metric, Why: why, ID: p.ID, HWType: p.hwType, Value: p.Value})
 	p.Value = math.NaN()
 	return why
 }

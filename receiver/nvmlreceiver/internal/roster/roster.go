@@ -130,7 +130,7 @@ func (r *Roster) Answers(uuid string, parts []gpuhealth.Identity) {
 		return
 	}
 	at := Address(g.id.PCIBusID)
-	if _, ignored := r.ignored[at]; ignored || g.lost || g.acknowledged {
+	if _, ignored := r.ignored[at]; ignored || g.lost || g.acknowledged || g.reason != gpuhealth.ReasonOK {
 		delete(r.ignored, at)
 		r.revision++
 	}
@@ -158,7 +158,10 @@ func (r *Roster) silent(g *gpu, reason gpuhealth.Reason) []gpuhealth.Sample {
 		g.lost = true
 		r.revision++
 	}
-	g.reason = reason
+	if g.reason != reason {
+		g.reason = reason
+		r.revision++
+	}
 	samples := []gpuhealth.Sample{{Identity: g.id, Reason: reason}}
 	for _, id := range g.slices {
 		samples = append(samples, gpuhealth.Sample{Identity: id, Reason: reason})

@@ -3,6 +3,7 @@
 package roster
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,8 +39,9 @@ type snapshot struct {
 type gpuSnapshot struct {
 	UUID                                                       string
 	Index                                                      int
-	Model, Serial, PCIBusID, VBIOS, DriverVersion, CUDAVersion string `json:",omitempty"`
-	Lost, Acknowledged                                         bool   `json:",omitempty"`
+	Model, Serial, PCIBusID, VBIOS, DriverVersion, CUDAVersion string           `json:",omitempty"`
+	Lost, Acknowledged                                         bool             `json:",omitempty"`
+	Reason                                                     gpuhealth.Reason `json:",omitempty"` // empty: it answered
 }
 
 // Revision grows with each change that a restart should not forget.
@@ -56,9 +58,13 @@ func (r *Roster) Snapshot() (data []byte, revision uint64, err error) {
 	s := snapshot{Version: snapshotVersion, Node: r.node, Ignored: slices.Sorted(maps.Keys(r.ignored))}
 	for _, uuid := range slices.Sorted(maps.Keys(r.gpus)) {
 		g := r.gpus[uuid]
+		reason := g.reason
+		if reason == gpuhealth.ReasonOK {
+			reason = ""
+		}
 		s.GPUs = append(s.GPUs, gpuSnapshot{
 			UUID: uuid, Index: g.id.Index, Model: g.id.Model, Serial: g.id.Serial, PCIBusID: g.id.PCIBusID, VBIOS: g.id.VBIOS,
-			DriverVersion: g.id.DriverVersion, CUDAVersion: g.id.CUDAVersion, Lost: g.lost, Acknowledged: g.acknowledged,
+			DriverVersion: g.id.DriverVersion, CUDAVersion: g.id.CUDAVersion, Lost: g.lost, Acknowledged: g.acknowledged, Reason: reason,
 		})
 	}
 	data, err = json.Marshal(s)
@@ -97,10 +103,7 @@ func (r *Roster) Restore(data []byte, _ time.Time) error {
 		gpus[g.UUID] = &gpu{id: gpuhealth.Identity{
 			UUID: g.UUID, Index: g.Index, Model: g.Model, Serial: g.Serial, PCIBusID: g.PCIBusID, VBIOS: g.VBIOS,
 			DriverVersion: g.DriverVersion, CUDAVersion: g.CUDAVersion,
-		}, reason: gpuhealth.ReasonOK, lost: g.Lost, acknowledged: g.Acknowledged}
-		if g.Lost {
-			gpus[g.UUID].reason = gpuhealth.ReasonLost
-		}
+		}, reason: cmp.Or(g.Reason, gpuhealth.ReasonOK), lost: g.Lost, acknowledged: g.Acknowledged}
 	}
 	for _, address := range s.Ignored {
 		if address == "" || Address(address) != address {
@@ -112,12 +115,28 @@ func (r *Roster) Restore(data []byte, _ time.Time) error {
 	return nil
 }
 
+// Reasons are what the GPUs that are waited for were reported as last.
+func (r *Roster) Reasons() map[string]gpuhealth.Reason {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	reasons := make(map[string]gpuhealth.Reason, len(r.gpus))
+	for uuid, g := range r.gpus {
+		if !g.acknowledged {
+			reasons[uuid] = g.reason
+		}
+	}
+	return reasons
+}
+
 func (g *gpuSnapshot) validate() error {
 	if !gpuhealth.ValidUUID(g.UUID) || len(g.UUID) > maxText {
 		return errors.New("a UUID is none")
 	}
 	if g.Index < 0 || g.Index >= MaxGPUs {
 		return fmt.Errorf("an index of %d", g.Index)
+	}
+	if g.Reason != "" && !g.Reason.Valid() {
+		return errors.New("a reason is none")
 	}
 	for _, text := range []string{g.Model, g.Serial, g.PCIBusID, g.VBIOS, g.DriverVersion, g.CUDAVersion} {
 		if len(text) > maxText {
