@@ -82,18 +82,18 @@ func turns(places int) (*queue, http.Handler) {
 	return q, q.inTurn(text, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
 }
 
-// 160 readers of 20 addresses read nothing and come back as soon as they are cut off.
+// 80 readers of 20 addresses read nothing and come back as soon as they are cut off.
 // A reader nobody knows gets its text before Prometheus gives up, and the next time at
 // once.
 func TestIdleReadersOfManyAddresses(t *testing.T) {
-	for _, rate := range []int{0, 1 << 10, 1 << 19, 1 << 21} {
+	for _, rate := range []int{0, 1 << 19, 1 << 21} {
 		t.Run(strconv.Itoa(rate), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q, h := turns(3)
 				ctx, cancel := context.WithCancel(t.Context())
 				var all sync.WaitGroup
 				var cut atomic.Int64
-				for i := range 160 {
+				for i := range 80 {
 					all.Go(func() {
 						for ctx.Err() == nil {
 							if ask(ctx, h, fmt.Sprint("192.0.2.", i%20), rate) == 0 {
@@ -105,11 +105,11 @@ func TestIdleReadersOfManyAddresses(t *testing.T) {
 					})
 				}
 				<-time.After(time.Second / 2)
-				for range 6 { // beyond what a slow reader's past is kept for
+				for range 3 { // beyond what a slow reader's past is kept for
 					began := time.Now()
 					require.Equal(t, http.StatusOK, ask(ctx, h, "198.51.100.7", 1<<30))
 					assert.Less(t, time.Since(began), 10*time.Second)
-					<-time.After(15 * time.Second)
+					<-time.After(40 * time.Second)
 				}
 				assert.Positive(t, cut.Load())
 				q.mu.Lock()
