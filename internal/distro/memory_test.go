@@ -74,7 +74,7 @@ func TestShippedConfigurationsFit(t *testing.T) {
 		assert.Equal(t, tt.limit, d.Limit, tt.files)
 		assert.ElementsMatch(t, tt.parts, d.Parts, tt.files)
 		if d.Limit == 0 {
-			d.Limit = memorybudget.Limit(0)
+			d.Limit, _ = memorybudget.Limit(0)
 		}
 		sum := d.Fixed
 		for _, p := range d.Parts {

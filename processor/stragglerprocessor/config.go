@@ -140,6 +140,9 @@ func (c *Config) Validate() error {
 	if c.MaxBytes != 0 && c.MaxBytes < minBytes {
 		errs = append(errs, fmt.Errorf("`max_bytes` is %d, must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, memorybudget.Comparison))
 	}
+	if err := memorybudget.Comparison.Check(c.MaxBytes); err != nil && c.Mode == modeGateway {
+		errs = append(errs, fmt.Errorf("`max_bytes`: %w", err))
+	}
 	if c.TTLMultiplier < 1 {
 		errs = append(errs, fmt.Errorf("`ttl_multiplier` is %d, must be at least 1", c.TTLMultiplier))
 	}
