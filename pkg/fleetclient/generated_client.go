@@ -2805,6 +2805,7 @@ type ListEpisodesResponse struct {
 	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
 }
 
 // Status returns HTTPResponse.Status
@@ -2830,6 +2831,7 @@ type ListGpusResponse struct {
 	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
 }
 
 // Status returns HTTPResponse.Status
@@ -2855,6 +2857,7 @@ type ListGroupsResponse struct {
 	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
 }
 
 // Status returns HTTPResponse.Status
@@ -2905,6 +2908,7 @@ type ListNodesResponse struct {
 	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
 }
 
 // Status returns HTTPResponse.Status
@@ -2931,6 +2935,7 @@ type GetNodeResponse struct {
 	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
 }
 
 // Status returns HTTPResponse.Status
@@ -2957,6 +2962,7 @@ type GetNodeGpusResponse struct {
 	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
 }
 
 // Status returns HTTPResponse.Status
@@ -2982,6 +2988,7 @@ type GetSummaryResponse struct {
 	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
 }
 
 // Status returns HTTPResponse.Status
@@ -3007,6 +3014,7 @@ type ListStragglersResponse struct {
 	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
 }
 
 // Status returns HTTPResponse.Status
@@ -3292,6 +3300,13 @@ func ParseListEpisodesResponse(rsp *http.Response) (*ListEpisodesResponse, error
 		}
 		response.ApplicationProblemJSON500 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
 	}
 
 	return response, nil
@@ -3339,6 +3354,13 @@ func ParseListGpusResponse(rsp *http.Response) (*ListGpusResponse, error) {
 		}
 		response.ApplicationProblemJSON500 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
 	}
 
 	return response, nil
@@ -3385,6 +3407,13 @@ func ParseListGroupsResponse(rsp *http.Response) (*ListGroupsResponse, error) {
 			return nil, err
 		}
 		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
 
 	}
 
@@ -3480,6 +3509,13 @@ func ParseListNodesResponse(rsp *http.Response) (*ListNodesResponse, error) {
 		}
 		response.ApplicationProblemJSON500 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
 	}
 
 	return response, nil
@@ -3533,6 +3569,13 @@ func ParseGetNodeResponse(rsp *http.Response) (*GetNodeResponse, error) {
 			return nil, err
 		}
 		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
 
 	}
 
@@ -3588,6 +3631,13 @@ func ParseGetNodeGpusResponse(rsp *http.Response) (*GetNodeGpusResponse, error) 
 		}
 		response.ApplicationProblemJSON500 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
 	}
 
 	return response, nil
@@ -3635,6 +3685,13 @@ func ParseGetSummaryResponse(rsp *http.Response) (*GetSummaryResponse, error) {
 		}
 		response.ApplicationProblemJSON500 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
 	}
 
 	return response, nil
@@ -3681,6 +3738,13 @@ func ParseListStragglersResponse(rsp *http.Response) (*ListStragglersResponse, e
 			return nil, err
 		}
 		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
 
 	}
 
