@@ -136,5 +136,7 @@ func claim(d *memorybudget.Division, kind string, settings *confmap.Conf) {
 		}
 	case kind == "straggler" && cfg.Mode == "gateway":
 		of(memorybudget.Comparison, cfg.MaxBytes)
+	case kind == "straggler":
+		of(memorybudget.Scores, cfg.MaxBytes)
 	}
 }

@@ -16,8 +16,8 @@ import (
 // Part is a part of the memory, in percent.
 type Part int64
 
-// The parts. A gateway has all but Pending, and a shard has the first three: it keeps
-// neither views nor a history, and compares nobody.
+// The parts. A gateway has all but Pending and Scores, and a shard has the first three: it
+// keeps neither views nor a history, and compares nobody. An agent has Pushes and Scores.
 const (
 	// Pushes are those in flight: as they come, and what they become when decoded.
 	Pushes Part = 50
@@ -31,6 +31,8 @@ const (
 	Views Part = 9
 	// Comparison is what a gateway knows of nodes and groups to compare them.
 	Comparison Part = 8
+	// Scores is what an agent knows of its nodes to score them.
+	Scores Part = 8
 )
 
 // PendingPoint is about what a point takes that waits for a flush, in bytes.
