@@ -145,6 +145,9 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf("`%s` is %d, must be at least 1", n.key, n.value))
 		}
 	}
+	if err := memorybudget.Pushes.Check(c.MaxBytes); err != nil {
+		errs = append(errs, fmt.Errorf("`max_bytes`: %w", err))
+	}
 	if !(c.ClusterShare > 0 && c.ClusterShare <= 1) { // also NaN
 		errs = append(errs, fmt.Errorf("`cluster_share` is %v, must be in (0,1]", c.ClusterShare))
 	}

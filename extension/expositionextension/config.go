@@ -24,7 +24,7 @@ type Config struct {
 	// are labels when it is empty.
 	ResourceAttributes []string `mapstructure:"resource_attributes"`
 	// MaxScrapes is how many scrapes are answered at a time. One address has half of
-	// those that the others leave, rounded up.
+	// those that the others leave, rounded up. Others wait, and slow readers make way.
 	MaxScrapes int `mapstructure:"max_scrapes"`
 
 	_ struct{}

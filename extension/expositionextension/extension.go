@@ -21,7 +21,6 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/extension/expositionextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/internal/delta"
-	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/webguard"
 )
 
@@ -35,7 +34,7 @@ type exposition struct {
 	cfg       *Config
 	set       extension.Settings
 	telemetry *metadata.TelemetryBuilder
-	slots     *fairshare.Ledger[string] // of the scrapes under way, by reader
+	queue     *queue
 	registry  *prometheus.Registry
 
 	mu      sync.Mutex
@@ -51,7 +50,7 @@ func newExtension(set extension.Settings, cfg *Config) (*exposition, error) {
 		return nil, err
 	}
 	return &exposition{
-		cfg: cfg, set: set, telemetry: tb, slots: fairshare.New[string](cfg.MaxScrapes, fairshare.Half), registry: prometheus.NewRegistry(),
+		cfg: cfg, set: set, telemetry: tb, queue: newQueue(cfg.MaxScrapes), registry: prometheus.NewRegistry(),
 	}, nil
 }
 
@@ -80,7 +79,7 @@ func (e *exposition) handler() (http.Handler, error) {
 	})
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(
-		prometheus.WrapRegistererWithPrefix(ownPrefix, e.registry), compress(serve)))
+		prometheus.WrapRegistererWithPrefix(ownPrefix, e.registry), e.queue.inTurn(compress(serve), e.refuse)))
 	if e.cfg.HTTP.Auth.HasValue() {
 		return mux, nil
 	}
@@ -100,6 +99,7 @@ func (e *exposition) Start(ctx context.Context, host component.Host) error {
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
+	e.server.ConnContext = withConn
 	e.serving.Go(func() {
 		if err := e.server.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			componentstatus.ReportStatus(host, componentstatus.NewPermanentErrorEvent(err))

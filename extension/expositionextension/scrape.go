@@ -20,7 +20,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
-	"github.com/gpu-collector/gpu-collector/internal/webguard"
 )
 
 const (
@@ -43,14 +42,6 @@ func (e *exposition) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	// One reader that takes its time leaves a slot to the others.
-	reader := webguard.Address(r)
-	if e.slots.Take(reader, 1) == 0 {
-		w.Header().Set("Retry-After", retryAfter)
-		http.Error(w, fmt.Sprintf("as many scrapes are under way as `max_scrapes` of the exposition extension, %d, leaves to one reader", e.cfg.MaxScrapes), http.StatusServiceUnavailable)
-		return
-	}
-	defer e.slots.Give(reader, 1)
 	format := negotiate(r.Header)
 	x.OpenMetrics = format.FormatType() == expfmt.TypeOpenMetrics
 	w.Header().Set("Content-Type", string(format))
@@ -66,6 +57,12 @@ func (e *exposition) serve(w http.ResponseWriter, r *http.Request) {
 		e.set.Logger.Debug("a scrape was not read to its end", zap.Error(err), zap.Int64("bytes", out.bytes))
 		panic(http.ErrAbortHandler) // so that nobody takes a part for the whole
 	}
+}
+
+// refuse answers a scrape that got no turn.
+func (e *exposition) refuse(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Retry-After", retryAfter)
+	http.Error(w, fmt.Sprintf("as many scrapes are under way as `max_scrapes` of the exposition extension, %d, leaves to one reader, and others wait before this one", e.cfg.MaxScrapes), http.StatusServiceUnavailable)
 }
 
 // part is what of the tables is asked for.

@@ -109,6 +109,9 @@ func (c *Config) Validate() error {
 	if c.MaxBytes != 0 && c.MaxBytes < minBytes {
 		errs = append(errs, fmt.Errorf("`max_bytes` is %d, must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, memorybudget.Views))
 	}
+	if err := memorybudget.Views.Check(c.MaxBytes); err != nil {
+		errs = append(errs, fmt.Errorf("`max_bytes`: %w", err))
+	}
 	if c.Stream.MaxClients < 0 {
 		errs = append(errs, fmt.Errorf("`stream::max_clients` is %d, must be positive, or 0 for no stream", c.Stream.MaxClients))
 	}

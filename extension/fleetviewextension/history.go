@@ -151,6 +151,8 @@ func (c *SQLiteConfig) validate() error {
 	}
 	if c.QueueMiB < 0 || c.QueueMiB > maxQueueMiB {
 		errs = append(errs, fmt.Errorf("`history::sqlite::queue_mib` is %d, must be from 1 to %d, or 0 for %d %% of the memory", c.QueueMiB, maxQueueMiB, memorybudget.History))
+	} else if err := memorybudget.History.Check(c.QueueMiB << 20); err != nil {
+		errs = append(errs, fmt.Errorf("`history::sqlite::queue_mib` of %d: %w", c.QueueMiB, err))
 	}
 	return errors.Join(errs...)
 }

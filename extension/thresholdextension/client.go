@@ -130,9 +130,12 @@ func (e *thresholdExtension) GetGRPCClientOptions(context.Context) ([]grpc.DialO
 func (e *thresholdExtension) ask() *wire.Claim {
 	claim := e.claim.Load()
 	if claim.Node == "" && len(claim.Groups) == 0 {
-		if below := e.asks.Next(e.now()); below.Cluster != "" {
-			return &below
+		below := e.asks.Next(e.now())
+		if below.Cluster == "" {
+			below = *claim
 		}
+		below.Tier = e.isServer.Load()
+		return &below
 	}
 	if len(claim.Groups) <= wire.MaxGroups {
 		return claim
@@ -145,12 +148,15 @@ func (e *thresholdExtension) ask() *wire.Claim {
 }
 
 func (e *thresholdExtension) claimHeaders(c *wire.Claim) []wire.Header {
-	headers := make([]wire.Header, 0, 3)
+	headers := make([]wire.Header, 0, 4)
 	if wire.ValidName(c.Cluster) {
 		headers = append(headers, wire.Header{Name: e.names.Cluster, Value: c.Cluster})
 	}
 	if wire.ValidName(c.Node) {
 		headers = append(headers, wire.Header{Name: e.names.Node, Value: c.Node})
+	}
+	if c.Tier {
+		headers = append(headers, wire.Header{Name: e.names.Tier, Value: "true"})
 	}
 	// The names are checked one by one, so that marshalling cannot fail.
 	if list, err := wire.EncodeGroups(c.Groups); err == nil && list != "" {

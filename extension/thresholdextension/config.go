@@ -65,6 +65,7 @@ func createDefaultConfig() component.Config {
 			Cluster:   gpusemconv.HeaderCluster,
 			Node:      gpusemconv.HeaderNode,
 			Group:     gpusemconv.HeaderGroup,
+			Tier:      gpusemconv.HeaderTier,
 			Threshold: gpusemconv.HeaderThreshold,
 			QuorumMet: gpusemconv.HeaderQuorumMet,
 			Params:    gpusemconv.HeaderParams,

@@ -215,7 +215,7 @@ func TestThresholdCrossesTheWire(t *testing.T) {
 }
 
 // TestMiddleTier pushes node -> shard -> gateway: the shard asks above for what
-// was asked of it and hands the answer down.
+// was asked of it and hands the answer down. It is of no cluster for it.
 func TestMiddleTier(t *testing.T) {
 	for _, transport := range []string{"grpc", "http"} {
 		t.Run(transport, func(t *testing.T) {
@@ -223,8 +223,9 @@ func TestMiddleTier(t *testing.T) {
 			shard, _ := newTestExtension(t, nil)
 			node, _ := newTestExtension(t, nil)
 			publish(t, top, "prod", 0.9, threshold.Value{Group: "g", Threshold: 0.8})
-			up := pusher(t, shard, transport, serve(t, top, &gateway{}, transport))
-			push := pusher(t, node, transport, serve(t, shard, &gateway{}, transport))
+			above, below := &gateway{}, &gateway{}
+			up := pusher(t, shard, transport, serve(t, top, above, transport))
+			push := pusher(t, node, transport, serve(t, shard, below, transport))
 			node.SetClaim(wire.Claim{Cluster: "prod", Node: "n", Groups: []string{"g"}})
 
 			require.NoError(t, push())
@@ -238,6 +239,8 @@ func TestMiddleTier(t *testing.T) {
 			r, ok = node.Received("prod", "")
 			require.True(t, ok)
 			assert.InDelta(t, 0.9, r.Threshold, 0)
+			assert.Equal(t, wire.Caller{Cluster: "prod"}, below.caller)
+			assert.Empty(t, above.caller, "nodes without a cluster are not of the one asked for")
 		})
 	}
 }

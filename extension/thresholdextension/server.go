@@ -61,7 +61,7 @@ func (e *thresholdExtension) GetHTTPHandler(context.Context) (extensionmiddlewar
 			for _, h := range headers {
 				w.Header().Set(h.Name, h.Value)
 			}
-			ctx, asked := resync.ContextWithAnswer(wire.ContextWithCaller(r.Context(), caller))
+			ctx, asked := resync.ContextWithAnswer(wire.ContextWithCaller(r.Context(), sender(caller, r.Header.Get(e.names.Tier))))
 			aw := &answerWriter{ResponseWriter: w, state: func() []wire.Header {
 				return e.state(ctx, asked, caller.Cluster, e.node(ctx, r.Header.Get(e.names.Node)))
 			}}
@@ -101,7 +101,7 @@ func (e *thresholdExtension) GetGRPCServerOptions(context.Context) ([]grpc.Serve
 			// Fails only when the headers are on their way already; the client
 			// then keeps what it has.
 			_ = grpc.SetHeader(ctx, out)
-			below, asked := resync.ContextWithAnswer(wire.ContextWithCaller(ctx, caller))
+			below, asked := resync.ContextWithAnswer(wire.ContextWithCaller(ctx, sender(caller, first(md.Get(e.names.Tier)))))
 			resp, err := handler(below, req)
 			out = make(metadata.MD, 2)
 			for _, h := range e.state(below, asked, caller.Cluster, e.node(ctx, first(md.Get(e.names.Node)))) {
@@ -248,6 +248,15 @@ func (e *thresholdExtension) caller(ctx context.Context, claimed string) (wire.C
 		return wire.Caller{}, false
 	}
 	return wire.Caller{Cluster: claimed, Authenticated: authenticated}, true
+}
+
+// sender is whom a push is of. A tier in between asks in one cluster, and pushes the
+// nodes of all: those without a cluster of their own are not of that one.
+func sender(caller wire.Caller, tier string) wire.Caller {
+	if tier != "" && !caller.Authenticated {
+		return wire.Caller{}
+	}
+	return caller
 }
 
 // node returns the node that a push is of: its claim, or its client's own.

@@ -23,7 +23,7 @@ func (memoryDivider) Convert(_ context.Context, conf *confmap.Conf) error {
 	memory, _ := memorybudget.Memory()
 	d := division(conf, memory)
 	bounded := d.Limit > 0 || memory > 0
-	d.Limit = memorybudget.Limit(d.Limit)
+	d.Limit, d.Known = memorybudget.Limit(d.Limit)
 	memorybudget.Divide(d)
 	// The collector of garbage keeps to the same number: memory_limiter counts garbage,
 	// and would refuse pushes to a process that is well.
@@ -136,5 +136,7 @@ func claim(d *memorybudget.Division, kind string, settings *confmap.Conf) {
 		}
 	case kind == "straggler" && cfg.Mode == "gateway":
 		of(memorybudget.Comparison, cfg.MaxBytes)
+	case kind == "straggler":
+		of(memorybudget.Scores, cfg.MaxBytes)
 	}
 }

@@ -40,6 +40,7 @@ func TestShippedConfigurationsFit(t *testing.T) {
 	const (
 		pushes, table, pending     = memorybudget.Pushes, memorybudget.Table, memorybudget.Pending
 		history, views, comparison = memorybudget.History, memorybudget.Views, memorybudget.Comparison
+		scores                     = memorybudget.Scores
 		two                        = 2 << 30
 		percent                    = two / 100 * 80
 	)
@@ -50,16 +51,16 @@ func TestShippedConfigurationsFit(t *testing.T) {
 		limit int64
 		parts []memorybudget.Part
 	}{
-		{[]string{"agent.yaml"}, 160 * mib, []memorybudget.Part{pushes}},
-		{[]string{"all-in-one.yaml"}, 320 * mib, gateway},
+		{[]string{"agent.yaml"}, 160 * mib, []memorybudget.Part{pushes, scores}},
+		{[]string{"all-in-one.yaml"}, 320 * mib, append(slices.Clone(gateway), scores)},
 		{[]string{"gateway.yaml"}, percent, gateway},
 		{[]string{"shard.yaml"}, percent, []memorybudget.Part{pushes, table, pending}},
 		{[]string{"kafka-shard.yaml"}, percent, []memorybudget.Part{pushes, table, comparison}},
 		{[]string{"kafka-root.yaml"}, percent, []memorybudget.Part{table, history, views}},
 		{[]string{"ingero-compat.yaml"}, percent, []memorybudget.Part{pushes, comparison}},
-		{[]string{"demo.yaml"}, 0, []memorybudget.Part{table, history, views, comparison}},
-		{[]string{"agent.yaml", "overlays/prometheus.yaml"}, 160 * mib, []memorybudget.Part{pushes}},
-		{[]string{"agent.yaml", "overlays/mtls-agent.yaml", "overlays/tenant-agent.yaml"}, 160 * mib, []memorybudget.Part{pushes}},
+		{[]string{"demo.yaml"}, 0, []memorybudget.Part{table, history, views, comparison, scores}},
+		{[]string{"agent.yaml", "overlays/prometheus.yaml"}, 160 * mib, []memorybudget.Part{pushes, scores}},
+		{[]string{"agent.yaml", "overlays/mtls-agent.yaml", "overlays/tenant-agent.yaml"}, 160 * mib, []memorybudget.Part{pushes, scores}},
 		{[]string{"gateway.yaml", "overlays/mtls-gateway.yaml", "overlays/tenants.yaml"}, percent, gateway},
 		{[]string{"gateway.yaml", "overlays/root.yaml"}, percent, nil},
 		{[]string{"gateway.yaml", "overlays/otlp-push.yaml"}, percent, append(slices.Clone(gateway), table, pending)},
@@ -74,7 +75,7 @@ func TestShippedConfigurationsFit(t *testing.T) {
 		assert.Equal(t, tt.limit, d.Limit, tt.files)
 		assert.ElementsMatch(t, tt.parts, d.Parts, tt.files)
 		if d.Limit == 0 {
-			d.Limit = memorybudget.Limit(0)
+			d.Limit, _ = memorybudget.Limit(0)
 		}
 		sum := d.Fixed
 		for _, p := range d.Parts {
@@ -122,7 +123,7 @@ func TestDivisionGoesByWhatTheServiceHas(t *testing.T) {
 		},
 		"an agent compares nobody": {
 			"{processors: {straggler: {mode: agent}}, service: {pipelines: {metrics: {processors: [straggler]}}}}",
-			memorybudget.Division{},
+			memorybudget.Division{Parts: []memorybudget.Part{memorybudget.Scores}},
 		},
 		"mistakes": {
 			"{processors: {memory_limiter: {limit_mib: many}, diff: 3}, service: {pipelines: {metrics: {processors: [memory_limiter, diff]}}}}",

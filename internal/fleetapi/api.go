@@ -111,8 +111,11 @@ func (a *API) Close() {
 }
 
 // get registers an operation that reads. Besides the statuses that are named, it
-// may answer 401 and 422, of parameters that it does not have.
+// may answer 401 and 422, of parameters that it does not have, and 503 where it takes turns.
 func get[I, O any](a *API, id, path, tag, summary string, f func(context.Context, *I) (*O, error), statuses ...int) {
+	if path != healthPath {
+		statuses = append(statuses, http.StatusServiceUnavailable)
+	}
 	huma.Register(a.huma, huma.Operation{
 		OperationID: id, Method: http.MethodGet, Path: path, Summary: summary, Tags: []string{tag},
 		Errors: append([]int{http.StatusUnauthorized, http.StatusUnprocessableEntity}, statuses...),

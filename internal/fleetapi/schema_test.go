@@ -117,6 +117,13 @@ func (o operation) check(t testing.TB, a *API, target string) int {
 	w := httptest.NewRecorder()
 	a.ServeHTTP(w, r)
 	require.Less(t, w.Code, 500, "%s\n%s", target, w.Body)
+	return o.conforms(t, r, w)
+}
+
+// conforms holds an answer to the document.
+func (o operation) conforms(t testing.TB, r *http.Request, w *httptest.ResponseRecorder) int {
+	t.Helper()
+	u, target := r.URL, r.RequestURI
 	if w.Code >= 300 && w.Code < 400 || !strings.HasPrefix(u.Path, "/api/v1") {
 		return w.Code // an empty name in the path is another path
 	}
@@ -187,4 +194,32 @@ func FuzzAPI(f *testing.F) {
 		path := strings.NewReplacer("{node}", url.PathEscape(name), "{host}", url.PathEscape(name)).Replace(o.path)
 		o.check(t, a, path+"?"+query)
 	})
+}
+
+// TestNoTurnIsDocumented has one reader wait with as many questions as it may. The next
+// ones are sent away as the document says; health is told all the same.
+func TestNoTurnIsDocumented(t *testing.T) {
+	a, ops := fuzzed(t)
+	for _, o := range ops {
+		path := strings.NewReplacer("{node}", "n1", "{host}", "n1").Replace(o.path)
+		r := httptest.NewRequest(http.MethodGet, path, http.NoBody)
+		for _, turns := range []*turns{a.views, a.past} {
+			for turns.waiting.Take(a.reader(r), 1) == 1 {
+			}
+		}
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, r)
+		if o.path == healthPath {
+			assert.Equal(t, http.StatusOK, w.Code)
+			continue
+		}
+		if !strings.HasPrefix(o.path, "/api/") {
+			continue
+		}
+		require.Equal(t, http.StatusServiceUnavailable, o.conforms(t, r, w), o.path)
+		said := o.Responses.Status(http.StatusServiceUnavailable)
+		require.NotNil(t, said, o.path)
+		require.Contains(t, said.Value.Headers, "Retry-After", o.path)
+		assert.Equal(t, "1", w.Header().Get("Retry-After"))
+	}
 }

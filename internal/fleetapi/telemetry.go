@@ -96,11 +96,11 @@ type AggregationList struct {
 }
 
 func (a *API) registerTelemetry() {
-	const off, away = http.StatusNotFound, http.StatusServiceUnavailable
-	get(a, "list-telemetry", "/api/v1/telemetry", tagHistory, "Samples of the past, the newest first", a.listTelemetry, off, away)
-	get(a, "list-telemetry-hosts", "/api/v1/telemetry/hosts", tagHistory, "Nodes with history", a.listTelemetryHosts, off, away)
-	get(a, "list-telemetry-gpus", "/api/v1/telemetry/hosts/{host}/gpus", tagHistory, "GPUs of a node with history", a.listTelemetryGPUs, off, away)
-	get(a, "list-aggregations", "/api/v1/telemetry/aggregations", tagHistory, "Figures over samples of the past", a.listAggregations, off, away)
+	const off = http.StatusNotFound
+	get(a, "list-telemetry", "/api/v1/telemetry", tagHistory, "Samples of the past, the newest first", a.listTelemetry, off)
+	get(a, "list-telemetry-hosts", "/api/v1/telemetry/hosts", tagHistory, "Nodes with history", a.listTelemetryHosts, off)
+	get(a, "list-telemetry-gpus", "/api/v1/telemetry/hosts/{host}/gpus", tagHistory, "GPUs of a node with history", a.listTelemetryGPUs, off)
+	get(a, "list-aggregations", "/api/v1/telemetry/aggregations", tagHistory, "Figures over samples of the past", a.listAggregations, off)
 }
 
 // TimeParams select a time.

@@ -281,9 +281,12 @@ const (
 
 // Headers on the wire; gRPC uses the same names in its metadata. No `X-` prefix (RFC 6648).
 const (
-	HeaderCluster   = "gpu-cluster"
-	HeaderNode      = "gpu-node"
-	HeaderGroup     = "gpu-group"
+	HeaderCluster = "gpu-cluster"
+	HeaderNode    = "gpu-node"
+	HeaderGroup   = "gpu-group"
+	// HeaderTier is there when the sender is a tier in between: what it claims is asked
+	// for others, and says nothing of whom the push is of.
+	HeaderTier      = "gpu-tier"
 	HeaderThreshold = "gpu-straggler-threshold"
 	HeaderQuorumMet = "gpu-straggler-quorum-met"
 	HeaderParams    = "gpu-straggler-params"

@@ -5,6 +5,7 @@
 package memorybudget // import "github.com/gpu-collector/gpu-collector/internal/memorybudget"
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"runtime/debug"
@@ -15,8 +16,8 @@ import (
 // Part is a part of the memory, in percent.
 type Part int64
 
-// The parts. A gateway has all but Pending, and a shard has the first three: it keeps
-// neither views nor a history, and compares nobody.
+// The parts. A gateway has all but Pending and Scores, and a shard has the first three: it
+// keeps neither views nor a history, and compares nobody. An agent has Pushes and Scores.
 const (
 	// Pushes are those in flight: as they come, and what they become when decoded.
 	Pushes Part = 50
@@ -30,6 +31,8 @@ const (
 	Views Part = 9
 	// Comparison is what a gateway knows of nodes and groups to compare them.
 	Comparison Part = 8
+	// Scores is what an agent knows of its nodes to score them.
+	Scores Part = 8
 )
 
 // PendingPoint is about what a point takes that waits for a flush, in bytes.
@@ -37,8 +40,10 @@ const PendingPoint = 1 << 10
 
 // Division says what a configuration has: the parts, and what it gave bytes of its own.
 type Division struct {
-	// Limit is the memory of all parts and of Fixed together, in bytes.
+	// Limit is the memory of all parts and of Fixed together, in bytes, and Known whether
+	// anybody has set it.
 	Limit int64
+	Known bool
 	// Fixed are the bytes that keys of the configuration set.
 	Fixed int64
 	// Parts are those that divide the rest; two tables are Table twice.
@@ -55,11 +60,32 @@ func Divide(d Division) {
 }
 
 // Bytes are the part's, at least a MiB. Without Divide it is the part of Limit.
-func (p Part) Bytes() int64 {
+func (p Part) Bytes() int64 { return whole().Of(p) }
+
+// whole is the process' division.
+func whole() *Division {
 	if d := current.Load(); d != nil {
-		return d.Of(p)
+		return d
 	}
-	return p.Of(Limit(0))
+	d := &Division{}
+	d.Limit, d.Known = Limit(0)
+	return d
+}
+
+// Check reports that the bytes which a key sets for the part are more than the process
+// may take, by themselves or together with those of other keys.
+func (p Part) Check(bytes int64) error {
+	d := whole()
+	const of = "the process may take: the least of what `memory_limiter` allows, GOMEMLIMIT and 80 %% of its cgroup"
+	switch {
+	case !d.Known || bytes == 0:
+		return nil
+	case bytes > d.Limit:
+		return fmt.Errorf("%d bytes are more than the %d that "+of+"; set less, or 0 for %d %% of that", bytes, d.Limit, p)
+	case d.Fixed > d.Limit:
+		return fmt.Errorf("%d bytes make %d with those of other keys, more than the %d that "+of+"; set less, or 0 for a part of what the other keys leave", bytes, d.Fixed, d.Limit)
+	}
+	return nil
 }
 
 // Of is one part's share of the division, at least a MiB: never more than its percent,
@@ -86,13 +112,13 @@ const withoutLimit = 2 << 30
 
 // Limit is the least of what is known to bound the process: what its configuration
 // allows in bytes (0 for nothing), GOMEMLIMIT, and 80 % of its cgroup's memory. Where
-// nothing is known it is 2 GiB.
-func Limit(allowed int64) int64 {
+// nothing is known it is 2 GiB, and false.
+func Limit(allowed int64) (int64, bool) {
 	memory, _ := Memory()
 	return limit(allowed, debug.SetMemoryLimit(-1), memory)
 }
 
-func limit(allowed, goLimit, memory int64) int64 {
+func limit(allowed, goLimit, memory int64) (int64, bool) {
 	bounds := []int64{math.MaxInt64}
 	for _, bound := range []int64{allowed, goLimit, memory / 100 * 80} {
 		if bound > 0 {
@@ -100,9 +126,9 @@ func limit(allowed, goLimit, memory int64) int64 {
 		}
 	}
 	if least := slices.Min(bounds); least < math.MaxInt64 {
-		return least
+		return least, true
 	}
-	return withoutLimit
+	return withoutLimit, false
 }
 
 // Memory is what the kernel lets the process have, in bytes. It returns false for a

@@ -8,6 +8,7 @@ import (
 	"testing/fstest"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestPartsAreNoMoreThanTheWhole(t *testing.T) {
@@ -45,6 +46,19 @@ func TestDivide(t *testing.T) {
 	assert.EqualValues(t, 1<<20, Pushes.Bytes(), "enough to work at all")
 }
 
+func TestCheck(t *testing.T) {
+	t.Cleanup(func() { current.Store(nil) })
+	Divide(Division{Limit: 800, Fixed: 900, Known: true})
+	require.EqualError(t, Table.Check(900), "900 bytes are more than the 800 that the process may take: "+
+		"the least of what `memory_limiter` allows, GOMEMLIMIT and 80 % of its cgroup; set less, or 0 for 25 % of that")
+	require.ErrorContains(t, Table.Check(500), "500 bytes make 900 with those of other keys, more than the 800 that the process may take")
+	require.NoError(t, Table.Check(0))
+	Divide(Division{Limit: 800, Fixed: 800, Known: true})
+	require.NoError(t, Table.Check(800))
+	Divide(Division{Limit: 800, Fixed: 1000})
+	require.NoError(t, Table.Check(1000), "nobody has set the limit")
+}
+
 func TestLimit(t *testing.T) {
 	const none, gib = math.MaxInt64, 1 << 30
 	for name, tt := range map[string]struct{ allowed, goLimit, memory, want int64 }{
@@ -56,7 +70,9 @@ func TestLimit(t *testing.T) {
 		"GOMEMLIMIT is less":        {1200, 800, gib, 800},
 		"the cgroup is less":        {8 * gib, 4 * gib, gib, gib / 100 * 80},
 	} {
-		assert.Equal(t, tt.want, limit(tt.allowed, tt.goLimit, tt.memory), name)
+		got, known := limit(tt.allowed, tt.goLimit, tt.memory)
+		assert.Equal(t, tt.want, got, name)
+		assert.Equal(t, tt.want != withoutLimit, known, name)
 	}
 }
 

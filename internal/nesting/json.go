@@ -2,14 +2,32 @@
 
 package nesting
 
-import "bytes"
+import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+)
 
-// elements are what an object of a list becomes, by the list's name. There are
+// element is what an object of a list becomes, by the list's name. There are
 // objects of several sizes under one name, and old names: pdata reads both forms.
-var elements = map[string]uint16{
-	"attributes": sizeKeyValue * spare, "filteredAttributes": sizeKeyValue * spare, "metadata": sizeKeyValue * spare,
-	"values": sizeKeyValue * spare, "scopeMetrics": 112, "scopeLogs": 112, "scopeSpans": 112, "metrics": 96, "logRecords": 128,
-	"resourceMetrics": 128, "resourceLogs": 128, "resourceSpans": 128, "events": 64, "links": 80, "quantileValues": 16,
+func element(name []byte) int64 {
+	switch string(name) {
+	case "attributes", "filteredAttributes", "metadata", "values":
+		return sizeKeyValue * spare
+	case "scopeMetrics", "scopeLogs", "scopeSpans":
+		return 112
+	case "metrics":
+		return 96
+	case "logRecords", "resourceMetrics", "resourceLogs", "resourceSpans":
+		return 128
+	case "events":
+		return 64
+	case "links":
+		return 80
+	case "quantileValues":
+		return 16
+	}
+	return sizeSpan
 }
 
 // CheckJSON is Check for a message in JSON. It goes by the names of lists, of
@@ -17,7 +35,7 @@ var elements = map[string]uint16{
 // of what is largest.
 func CheckJSON(message []byte, limits *Limits) (int64, error) {
 	c := limits.count(limits.Bytes)
-	c.json(message)
+	c.left = c.json(message, c.left)
 	return c.result(limits.Bytes)
 }
 
@@ -54,97 +72,175 @@ func holdsAttributes(name []byte) bool {
 	return bytes.IndexByte(name, '\\') >= 0
 }
 
-func (c *count) json(m []byte) {
+// json returns what is left of left behind the message.
+func (c *count) json(m []byte, left int64) int64 {
 	var in [MaxDepth + 1]open // in[0] holds the message
 	var last []byte           // the last text, which names what follows
 	depth, before := 0, byte(',')
 	// A decoder that takes a comma for the beginning of a list would go deeper than the
 	// brackets say. So each sign must be where JSON has it; before is the one before it,
 	// and 'v' for the end of a value.
-	bad := func(is bool) bool {
-		c.broken = c.broken || is
-		return is
-	}
-	for at := 0; at < len(m) && c.left >= 0; at++ {
+	for at := 0; at < len(m) && left >= 0; at++ {
 		switch m[at] {
 		case '"':
-			at++
-			end := bytes.IndexByte(m[at:], '"') + at
-			if end <= at || m[end-1] == '\\' {
-				end = at + endOfText(m[at:])
-			}
-			last = m[at:end]
-			c.left -= int64(len(last))
+			end := at + 1 + quote(m[at+1:])
+			last = m[at+1 : end]
+			left -= int64(len(last))
 			at = end
-			if bad(before == 'v') {
-				return
+			if before == 'v' {
+				c.broken = true
+				return left
 			}
 			before = 'v'
+			if at+1 < len(m) && depth > 0 && !in[depth].list { // as a rule
+				if sign := m[at+1]; sign == ':' || sign == ',' {
+					before = sign
+					at++
+				}
+			}
 		case '{', '[':
 			if depth == MaxDepth {
 				c.deep = true
-				return
+				return left
 			}
 			parent := &in[depth]
-			if bad(before == 'v' || before == '{' || (before == ',' && depth > 0 && !parent.list)) {
-				return
+			if parent.attributes && depth+2 <= MaxDepth && (before == '[' || before == ',') {
+				if text, end, size := textAttribute(m[at:]); end > 0 {
+					last, before = text, 'v'
+					left -= parent.each + valueEach + int64(size)
+					at += end - 1
+					continue
+				}
+			}
+			if before == 'v' || before == '{' || (before == ',' && depth > 0 && !parent.list) {
+				c.broken = true
+				return left
 			}
 			before = m[at]
 			depth++
 			next := &in[depth]
-			*next = open{each: sizeBox + 32, list: before == '[', of: parent.of, at: parent.at} // a value, or the list in it
+			*next = open{each: valueEach, list: before == '[', of: parent.of, at: parent.at}
 			switch {
 			case next.list:
-				each, ok := elements[string(last)]
-				if !ok {
-					each = sizeSpan
-				}
-				next.each = int64(each)
+				next.each = element(last)
 				if next.attributes = !parent.list && holdsAttributes(last); next.attributes {
 					next.from = at
 					if !c.attributes(&in[next.at], next, 1, 0) {
-						return
+						return left
 					}
 				} else {
 					next.of = ownerOf(last)
 				}
 			case parent.list:
-				c.left -= parent.each
+				left -= parent.each
 				next.at = depth
 			default:
-				c.left -= parent.each
+				left -= parent.each
 				next.of = ownerOf(last)
 			}
 		case ' ', '\t', '\n', '\r':
 		case ':':
-			if bad(before != 'v' || depth == 0 || in[depth].list) {
-				return
+			if before != 'v' || depth == 0 || in[depth].list {
+				c.broken = true
+				return left
 			}
 			before = ':'
 		case '}', ']':
-			if bad(depth == 0 || in[depth].list != (m[at] == ']') || before == ',' || before == ':') {
-				return
+			if depth == 0 || in[depth].list != (m[at] == ']') || before == ',' || before == ':' {
+				c.broken = true
+				return left
 			}
 			before = 'v'
 			if l := &in[depth]; l.attributes && !c.attributes(&in[l.at], l, 0, at-l.from-1) {
-				return
+				return left
 			}
 			depth = max(depth-1, 0)
 		case ',':
-			if bad(before != 'v' || depth == 0) {
-				return
+			if before != 'v' || depth == 0 {
+				c.broken = true
+				return left
 			}
 			before = ','
 			if l := &in[depth]; l.list {
-				c.left -= slot
+				left -= slot
 				if l.attributes && !c.attributes(&in[l.at], l, 1, 0) {
-					return
+					return left
 				}
 			}
-		default:
+		default: // of a number, true, false or null
 			before = 'v'
+			for at+1 < len(m) && plain[m[at+1]] {
+				at++
+			}
 		}
 	}
+	return left
+}
+
+// valueEach is what an object becomes that is no element of a list: a value, or the list
+// in it.
+const valueEach = sizeBox + 32
+
+// textAttribute reads an attribute with a text, in the form that encoders write: most of a
+// push is attributes. It returns the text, where the attribute ends, 0 for another form, and
+// the size of all its texts.
+func textAttribute(m []byte) (text []byte, end, size int) {
+	const key, value, isText, isInt = `{"key":"`, `","value":{"`, `stringValue":"`, `intValue":"`
+	if len(m) < len(key) || string(m[:len(key)]) != key {
+		return nil, 0, 0
+	}
+	at := len(key) + quote(m[len(key):])
+	if len(m)-at < len(value)+len(isText) || string(m[at:at+len(value)]) != value {
+		return nil, 0, 0
+	}
+	size = len("key") + at - len(key) + len("value")
+	at += len(value)
+	switch {
+	case string(m[at:at+len(isText)]) == isText:
+		at += len(isText)
+		size += len(isText) - len(`":"`)
+	case string(m[at:at+len(isInt)]) == isInt:
+		at += len(isInt)
+		size += len(isInt) - len(`":"`)
+	default:
+		return nil, 0, 0
+	}
+	n := quote(m[at:])
+	text, at = m[at:at+n], at+n
+	if len(m)-at < 3 || m[at+1] != '}' || m[at+2] != '}' {
+		return nil, 0, 0
+	}
+	return text, at + 3, size + n
+}
+
+// plain are the bytes of values that are no text, list or object.
+var plain = func() (is [256]bool) {
+	for b := range is {
+		is[b] = !bytes.ContainsRune([]byte("\"{}[]:, \t\n\r"), rune(b)) || b >= 0x80
+	}
+	return is
+}()
+
+// quote is where the text ends that m begins with.
+func quote(m []byte) int {
+	const ones, tops, quotes = 0x0101010101010101, 0x8080808080808080, 0x2222222222222222
+	end := -1
+	if len(m) >= 24 { // most texts are short; each byte of a word that is a quote becomes zero
+		for from := 0; from < 24; from += 8 {
+			w := binary.LittleEndian.Uint64(m[from:]) ^ quotes
+			if zero := (w - ones) &^ w & tops; zero != 0 {
+				end = from + bits.TrailingZeros64(zero)/8
+				break
+			}
+		}
+	}
+	if end < 0 {
+		end = bytes.IndexByte(m, '"')
+	}
+	if end < 0 || end > 0 && m[end-1] == '\\' {
+		return endOfText(m)
+	}
+	return end
 }
 
 // attributes counts some of a list that are those of an object.

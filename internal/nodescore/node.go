@@ -197,7 +197,8 @@ func NewNode(cfg *Config, plan *Plan) *Node { return &Node{cfg: cfg, plan: plan,
 // Observe takes the readings of one push. It returns how many it left out since the
 // node has more than MaxGPUs.
 func (n *Node) Observe(r *Reading, now time.Time) (dropped int) {
-	return n.table.observe(r, n.plan, now)
+	dropped, _ = n.ObserveWithin(unbounded, r, now)
+	return dropped
 }
 
 // Nameless reports whether several ranks have told of the node that nobody can name.

@@ -64,6 +64,8 @@ type table struct {
 	epoch time.Time
 	rows  []row
 	ranks int // rows of ranks
+	room  int // bytes that new rows may take
+	short int // readings of rows that would have taken more
 	// best is the most that a GPU has shown of an input.
 	best []float64
 	// unnamed is what counts of the newest push of a rank without a name.
@@ -182,7 +184,11 @@ func (t *table) row(of nodesignal.Subject, next int, plan *Plan) int {
 	}
 	r := row{of: of, lag: 1}
 	r.of.GPU = strings.Clone(of.GPU)
+	need := plan.rowBytes() + len(of.GPU)
 	switch {
+	case need > t.room:
+		t.short++
+		return -1
 	case of.IsRank():
 		if t.ranks >= MaxRanks {
 			return -1
@@ -194,6 +200,7 @@ func (t *table) row(of nodesignal.Subject, next int, plan *Plan) int {
 		r.cells, r.counts = make([]cell, plan.count), make([]count, plan.counts)
 	}
 	t.rows = append(t.rows, r)
+	t.room -= need
 	return len(t.rows) - 1
 }
 

@@ -3,15 +3,24 @@
 package webguard
 
 import (
-	"net"
 	"net/http"
+	"net/netip"
 )
 
-// Address is that of a reader nobody has authenticated, without its port.
+// Address is that of a reader nobody has authenticated, without its port. Of IPv6 it is
+// the /64, in which one machine may have any number of addresses (RFC 4291, 2.5.4).
 func Address(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return r.RemoteAddr
 	}
-	return host
+	addr := at.Addr().Unmap()
+	if addr.Is4() || addr.IsLoopback() {
+		return addr.String()
+	}
+	network := netip.PrefixFrom(addr.WithZone(""), 64).Masked().String()
+	if zone := addr.Zone(); zone != "" {
+		return network + "%" + zone
+	}
+	return network
 }

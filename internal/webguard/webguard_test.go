@@ -91,3 +91,13 @@ func TestPanics(t *testing.T) {
 	defer mu.Unlock()
 	assert.Equal(t, []string{"oh", "oh", "late", "after the headers"}, told)
 }
+
+func TestAddress(t *testing.T) {
+	for remote, want := range map[string]string{
+		"192.0.2.1:80": "192.0.2.1", "[::ffff:192.0.2.1]:80": "192.0.2.1", "[::1]:80": "::1", "@": "@",
+		"[2001:db8::1]:80": "2001:db8::/64", "[2001:db8::ffff:0:0:2]:90": "2001:db8::/64", "[2001:db8:0:1::1]:80": "2001:db8:0:1::/64",
+		"[fe80::1%eth0]:80": "fe80::/64%eth0",
+	} {
+		assert.Equal(t, want, Address(&http.Request{RemoteAddr: remote}), remote)
+	}
+}

@@ -23,6 +23,7 @@ type Names struct {
 	Cluster   string `mapstructure:"cluster"`
 	Node      string `mapstructure:"node"`
 	Group     string `mapstructure:"group"`
+	Tier      string `mapstructure:"tier"`
 	Threshold string `mapstructure:"threshold"`
 	QuorumMet string `mapstructure:"quorum_met"`
 	Params    string `mapstructure:"params"`
@@ -40,11 +41,13 @@ type Claim struct {
 	// Node is set when the push is one node's.
 	Node   string
 	Groups []string
+	// Tier is set when the push is of others, as those of a tier in between.
+	Tier bool
 }
 
 // Caller is the client behind a push, as far as the server side can tell.
 type Caller struct {
-	// Cluster is empty when the client named none.
+	// Cluster is empty when the client named none, or asked in it for others.
 	Cluster string
 	// Authenticated is true when Cluster comes from the client's credentials,
 	// not from its own claim.

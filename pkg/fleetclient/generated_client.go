@@ -2807,6 +2807,7 @@ type ListEpisodesResponse struct {
 	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
 }
 
 // Status returns HTTPResponse.Status
@@ -2832,6 +2833,7 @@ type ListGpusResponse struct {
 	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
 }
 
 // Status returns HTTPResponse.Status
@@ -2857,6 +2859,7 @@ type ListGroupsResponse struct {
 	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
 }
 
 // Status returns HTTPResponse.Status
@@ -2907,6 +2910,7 @@ type ListNodesResponse struct {
 	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
 }
 
 // Status returns HTTPResponse.Status
@@ -2933,6 +2937,7 @@ type GetNodeResponse struct {
 	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
 }
 
 // Status returns HTTPResponse.Status
@@ -2959,6 +2964,7 @@ type GetNodeGpusResponse struct {
 	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
 }
 
 // Status returns HTTPResponse.Status
@@ -2984,6 +2990,7 @@ type GetSummaryResponse struct {
 	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
 }
 
 // Status returns HTTPResponse.Status
@@ -3009,6 +3016,7 @@ type ListStragglersResponse struct {
 	ApplicationProblemJSON401 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
 }
 
 // Status returns HTTPResponse.Status
@@ -3294,6 +3302,13 @@ func ParseListEpisodesResponse(rsp *http.Response) (*ListEpisodesResponse, error
 		}
 		response.ApplicationProblemJSON500 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
 	}
 
 	return response, nil
@@ -3341,6 +3356,13 @@ func ParseListGpusResponse(rsp *http.Response) (*ListGpusResponse, error) {
 		}
 		response.ApplicationProblemJSON500 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
 	}
 
 	return response, nil
@@ -3387,6 +3409,13 @@ func ParseListGroupsResponse(rsp *http.Response) (*ListGroupsResponse, error) {
 			return nil, err
 		}
 		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
 
 	}
 
@@ -3482,6 +3511,13 @@ func ParseListNodesResponse(rsp *http.Response) (*ListNodesResponse, error) {
 		}
 		response.ApplicationProblemJSON500 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
 	}
 
 	return response, nil
@@ -3535,6 +3571,13 @@ func ParseGetNodeResponse(rsp *http.Response) (*GetNodeResponse, error) {
 			return nil, err
 		}
 		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
 
 	}
 
@@ -3590,6 +3633,13 @@ func ParseGetNodeGpusResponse(rsp *http.Response) (*GetNodeGpusResponse, error) 
 		}
 		response.ApplicationProblemJSON500 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
 	}
 
 	return response, nil
@@ -3637,6 +3687,13 @@ func ParseGetSummaryResponse(rsp *http.Response) (*GetSummaryResponse, error) {
 		}
 		response.ApplicationProblemJSON500 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
 	}
 
 	return response, nil
@@ -3683,6 +3740,13 @@ func ParseListStragglersResponse(rsp *http.Response) (*ListStragglersResponse, e
 			return nil, err
 		}
 		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
 
 	}
 

@@ -129,6 +129,8 @@ func (c *Config) Validate() error {
 	}
 	if c.MaxPendingPoints < 0 {
 		errs = append(errs, fmt.Errorf("`max_pending_points` is %d: must be positive, or 0 for %d %% of the memory", c.MaxPendingPoints, memorybudget.Pending))
+	} else if err := memorybudget.Pending.Check(int64(c.MaxPendingPoints) * memorybudget.PendingPoint); c.FlushInterval != 0 && err != nil {
+		errs = append(errs, fmt.Errorf("`max_pending_points` of %d, at 1 KiB each: %w", c.MaxPendingPoints, err))
 	}
 	if c.ResyncInterval < 0 {
 		errs = append(errs, fmt.Errorf("`resync_interval` is %v: must be positive, or 0 for never", c.ResyncInterval))
@@ -156,6 +158,9 @@ func (c *Config) Validate() error {
 	}
 	if c.MaxBytes != 0 && c.MaxBytes < minBytes {
 		errs = append(errs, fmt.Errorf("`max_bytes` is %d: must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, memorybudget.Table))
+	}
+	if err := memorybudget.Table.Check(c.MaxBytes); err != nil {
+		errs = append(errs, fmt.Errorf("`max_bytes`: %w", err))
 	}
 	if c.OverLimit != OverLimitDrop && c.OverLimit != OverLimitForward {
 		errs = append(errs, fmt.Errorf("`over_limit` is %q: must be %q or %q", c.OverLimit, OverLimitDrop, OverLimitForward))

@@ -53,6 +53,7 @@ type agent struct {
 	reading nodescore.Reading      // scratch
 	models  []string               // scratch
 	nodes   map[nodeKey]*agentNode
+	memory  *agentMemory // of nodes
 	swept   time.Time
 }
 
@@ -69,6 +70,7 @@ type agentNode struct {
 	group  string
 	seen   time.Time
 	score  *nodescore.Node
+	bytes  int // that are counted
 }
 
 var _ processor.Metrics = (*agent)(nil)
@@ -91,7 +93,7 @@ func newAgent(set processor.Settings, cfg *Config, next consumer.Metrics) (*agen
 	return &agent{
 		cfg: cfg, nodeCfg: nodeCfg, plan: nodescore.NewPlan(&nodeCfg.Measures), next: next, logger: set.Logger, telemetry: tb,
 		rejects: rejects, reader: metricreading.New(set.Logger, rejects.counter), ids: newIdentifier(cfg), nodeName: name,
-		nodes: make(map[nodeKey]*agentNode),
+		nodes: make(map[nodeKey]*agentNode), memory: newAgentMemory(cfg),
 	}, nil
 }
 
@@ -167,9 +169,14 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 		if a.reading.Empty() {
 			continue
 		}
-		if dropped := n.score.Observe(&a.reading, now); dropped > 0 {
+		dropped, short := n.score.ObserveWithin(a.memory.room(n.cluster), &a.reading, now)
+		if dropped > 0 {
 			a.rejects.addN(ctx, errGPUs, int64(dropped))
 		}
+		if short > 0 {
+			a.lacking(ctx, n.cluster, short, now)
+		}
+		a.memory.keep(n, n.size())
 		if n.score.Due(now) && !slices.ContainsFunc(due, func(p pending) bool { return p.node == n }) {
 			due = append(due, pending{n, ts})
 		}
@@ -182,6 +189,7 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 	}
 	for _, p := range due {
 		a.evaluate(md, p, now)
+		a.memory.keep(p.node, p.node.size())
 	}
 }
 
@@ -190,9 +198,14 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 func (a *agent) node(ctx context.Context, id nodeKey, peers []string, now time.Time) (*agentNode, bool) {
 	n := a.nodes[id]
 	if n != nil {
+		if a.names(id, peers) > n.bytes+a.memory.room(id.cluster) {
+			a.lacking(ctx, n.cluster, 1, now)
+			return nil, false
+		}
 		changed := a.regroup(n, peers, now)
 		if changed {
 			n.score.Restart()
+			a.memory.keep(n, n.size())
 		}
 		return n, changed
 	}
@@ -206,6 +219,9 @@ func (a *agent) node(ctx context.Context, id nodeKey, peers []string, now time.T
 	case len(a.nodes) >= a.cfg.Agent.MaxNodes:
 		a.rejects.add(ctx, straggler.ErrTooManyNodes)
 		return nil, false
+	case a.names(id, peers)+emptyBytes > a.memory.room(id.cluster):
+		a.lacking(ctx, id.cluster, 1, now)
+		return nil, false
 	}
 	n = &agentNode{
 		nodeKey: nodeKey{strings.Clone(id.cluster), strings.Clone(id.node)},
@@ -213,6 +229,7 @@ func (a *agent) node(ctx context.Context, id nodeKey, peers []string, now time.T
 		named:   make([]string, len(peers)),
 	}
 	a.regroup(n, peers, now)
+	a.memory.keep(n, n.size())
 	a.nodes[n.nodeKey] = n
 	return n, true
 }
@@ -250,7 +267,11 @@ func (a *agent) sweep(now time.Time) bool {
 	a.swept = now
 	before := len(a.nodes)
 	maps.DeleteFunc(a.nodes, func(_ nodeKey, n *agentNode) bool {
-		return now.Sub(n.seen) > max(a.cfg.Agent.CachedTTL, a.cfg.ttl())
+		if now.Sub(n.seen) <= max(a.cfg.Agent.CachedTTL, a.cfg.ttl()) {
+			return false
+		}
+		a.memory.keep(n, 0)
+		return true
 	})
 	return len(a.nodes) != before
 }

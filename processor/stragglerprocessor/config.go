@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/collector/component"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
@@ -51,8 +50,8 @@ type Config struct {
 	// Compatibility lists foreign metrics that are read too: ingero.
 	Compatibility []string `mapstructure:"compatibility"`
 
-	// MaxBytes bounds the memory of mode gateway. 0 is a part of the process' memory, see
-	// memorybudget.
+	// MaxBytes bounds the memory of nodes: of the comparison, or of an agent's scores. 0 is
+	// a part of the process' memory, see memorybudget.
 	MaxBytes int64 `mapstructure:"max_bytes"`
 
 	// Signals changes how signals are measured, scored and compared, by name.
@@ -138,7 +137,10 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("`agent::node_name` is %q, must be 1 to %d printable ASCII characters", c.Agent.NodeName, wire.MaxNameLength))
 	}
 	if c.MaxBytes != 0 && c.MaxBytes < minBytes {
-		errs = append(errs, fmt.Errorf("`max_bytes` is %d, must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, memorybudget.Comparison))
+		errs = append(errs, fmt.Errorf("`max_bytes` is %d, must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, c.part()))
+	}
+	if err := c.part().Check(c.MaxBytes); err != nil {
+		errs = append(errs, fmt.Errorf("`max_bytes`: %w", err))
 	}
 	if c.TTLMultiplier < 1 {
 		errs = append(errs, fmt.Errorf("`ttl_multiplier` is %d, must be at least 1", c.TTLMultiplier))

@@ -9,7 +9,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 )
@@ -31,7 +30,7 @@ const (
 	minBytes = 1 << 20
 )
 
-func (c *Config) bytes() int64 { return cmp.Or(c.MaxBytes, memorybudget.Comparison.Bytes()) }
+func (c *Config) bytes() int64 { return cmp.Or(c.MaxBytes, c.part().Bytes()) }
 
 // bounded is the engine's configuration with no more nodes and groups than the memory
 // has room for.

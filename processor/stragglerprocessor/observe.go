@@ -266,6 +266,7 @@ var reasons = map[error]string{
 	reason.ErrTooManyDevices:     "fact_max_devices",
 	reason.ErrTooManyBytes:       "fact_max_bytes",
 	errGPUs:                      "max_gpus",
+	errAgentBytes:                "max_bytes",
 }
 
 func newRejects(tb *metadata.TelemetryBuilder) *rejects {

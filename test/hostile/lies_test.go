@@ -219,3 +219,31 @@ func TestOneSpeaksForAnother(t *testing.T) {
 		})
 	}
 }
+
+// TestNodesWithoutCluster pushes nodes that name no cluster beside a tenant of which a
+// shard asks above all the time. They are of the default cluster, and none is the tenant's.
+func TestNodesWithoutCluster(t *testing.T) {
+	g := gateway(t, options{})
+	s := shard(t, g.grpc, options{})
+	b := beside(t, front{s, g}, "no_cluster")
+	for i := range 20 {
+		md := pmetric.NewMetrics()
+		for n := range honestNodes {
+			score(md, "", fmt.Sprint("nobody", n), time.Now(), 0.1)
+		}
+		for _, rm := range md.ResourceMetrics().All() {
+			rm.Resource().Attributes().Remove("k8s.cluster.name")
+		}
+		require.Equal(t, http.StatusOK, s.post(httpClient, "/v1/metrics", protobufType, marshal(t, md)), i)
+		<-time.After(100 * time.Millisecond) // half of a tick
+	}
+	eventually(t, "they are there", func() bool { return len(g.nodes("default")) == honestNodes })
+	assert.Len(t, g.nodes(bystander), honestNodes)
+	_, text := g.get("http://" + g.prom + "/metrics")
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, "nobody") {
+			assert.NotContains(t, line, bystander)
+		}
+	}
+	b.end()
+}

@@ -264,3 +264,36 @@ service:
 		}
 	})
 }
+
+// TestKeysOverTheMemoryAreRefused sets more bytes than memory_limiter allows, by each key
+// that bounds a part of the memory, and then too many by all together.
+func TestKeysOverTheMemoryAreRefused(t *testing.T) {
+	t.Parallel()
+	over := func(mib string) string {
+		bytes := mib + "048576"
+		return `
+processors:
+  memory_limiter: {limit_mib: 500, limit_percentage: 0, spike_limit_mib: 100, spike_limit_percentage: 0}
+  straggler: {max_bytes: ` + bytes + `}
+  diff: {max_bytes: ` + bytes + `, flush_interval: 1s, max_pending_points: ` + mib + `000}
+extensions:
+  admission: {max_bytes: ` + bytes + `}
+  fleet_view: {max_bytes: ` + bytes + `, history: {sqlite: {queue_mib: ` + mib + `}}}
+`
+	}
+	text, err := validate(t, collectorBinary, "configs/gateway.yaml", over("500"))
+	require.Error(t, err)
+	const than = " bytes are more than the 419430400 that the process may take: the least of what `memory_limiter` allows, GOMEMLIMIT and 80 % of its cgroup; set less, or 0 for "
+	for _, want := range []string{
+		"processors::straggler: `max_bytes`: 500048576" + than + "8 %", "extensions::admission: `max_bytes`: 500048576" + than + "50 %",
+		"`max_bytes`: 500048576" + than + "25 %", "`max_pending_points` of 500000, at 1 KiB each: 512000000" + than + "25 %",
+		"`max_bytes`: 500048576" + than + "9 %", "`history::sqlite::queue_mib` of 500: 524288000" + than + "8 %",
+	} {
+		assert.Contains(t, text, want)
+	}
+	text, err = validate(t, collectorBinary, "configs/gateway.yaml", over("100"))
+	require.Error(t, err)
+	assert.Contains(t, text, "100048576 bytes make 607451904 with those of other keys, more than the 419430400")
+	text, err = validate(t, collectorBinary, "configs/gateway.yaml", over("50"))
+	require.NoError(t, err, text)
+}

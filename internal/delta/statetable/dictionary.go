@@ -12,9 +12,9 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
-// The bounds of what nodes share of names. A metric beyond them has no name, but for those
-// of the catalogue; an
-// attribute or set beyond them is kept by each node that has it.
+// The bounds of what nodes share of names, of which each cluster has its share. A metric
+// beyond them has no name, but for those of the catalogue; an attribute or set beyond them
+// is kept by each node that has it.
 const (
 	maxMetrics      = 1 << 14
 	maxSharedPairs  = 1 << 14
@@ -42,6 +42,7 @@ type dictionary struct {
 	pairs   numbered[Attr]
 	sets    numbered[string] // as setBytes has them
 	keys    map[string]*sharedKey
+	keyRoom *fairshare.Ledger[uint64] // by cluster, as the room of the others
 	refused atomic.Bool // a metric had no room since the last sweep
 	// bytes are what each cluster holds: a name is of the cluster that brought it. The room
 	// for a metric is reserved; without room, attributes and sets are the node's own.
@@ -52,31 +53,44 @@ type dictionary struct {
 
 // sharedKey is an attribute's key, the node that brought it, and its pairs.
 type sharedKey struct {
-	by    NodeKey
-	pairs []uint16
+	by      NodeKey
+	cluster uint64 // that node's
+	pairs   []uint16
 }
 
 // brought is how many names are there because of a node.
 type brought struct{ metrics, pairs, keys, sets uint16 }
 
-func newDictionary(bytes *fairshare.Ledger[uint64]) *dictionary {
+func newDictionary(bytes *fairshare.Ledger[uint64], clusterShare float64) *dictionary {
 	return &dictionary{
-		metrics: numbered[Metric]{ids: map[Metric]uint16{}, size: func(m Metric) int {
+		metrics: newNumbered(maxMetrics-catalogued, clusterShare, func(m Metric) int {
 			return len(m.ScopeName) + len(m.ScopeVersion) + len(m.Name) + len(m.Unit) + len(m.Description)
-		}},
-		pairs: numbered[Attr]{ids: map[Attr]uint16{}, size: func(a Attr) int { return len(a.Key) + len(a.Text) }},
-		sets:  numbered[string]{ids: map[string]uint16{}, size: func(s string) int { return len(s) }},
-		keys:  map[string]*sharedKey{},
-		bytes: bytes,
+		}),
+		pairs:   newNumbered(maxSharedPairs, clusterShare, func(a Attr) int { return len(a.Key) + len(a.Text) }),
+		sets:    newNumbered(maxSharedSets, clusterShare, func(s string) int { return len(s) }),
+		keys:    map[string]*sharedKey{},
+		keyRoom: fairshare.New[uint64](maxSharedKeys, clusterShare),
+		bytes:   bytes,
 	}
 }
 
 // numbered gives names numbers from 1 on, and those of what was freed again.
 type numbered[K comparable] struct {
 	ids   map[K]uint16
-	size  func(K) int // of its text
-	slots []slot[K]   // by number-1
+	most  int
+	room  *fairshare.Ledger[uint64] // of those names, by cluster
+	size  func(K) int               // of its text
+	slots []slot[K]                 // by number-1
 	free  []uint16
+}
+
+func newNumbered[K comparable](most int, clusterShare float64, size func(K) int) numbered[K] {
+	return numbered[K]{ids: map[K]uint16{}, most: most, room: fairshare.New[uint64](most, clusterShare), size: size}
+}
+
+// roomFor reports whether a node that brought so many may bring one more.
+func (s *numbered[K]) roomFor(n *node, brought uint16) bool {
+	return room(brought, len(s.ids), s.most) && s.room.Room(n.cluster) > 0
 }
 
 type slot[K comparable] struct {
@@ -112,6 +126,7 @@ func (s *numbered[K]) add(d *dictionary, name K, n *node) uint16 {
 	at.lookup.Store(d.sweeps)
 	s.ids[name] = id
 	d.bytes.Hold(n.cluster, s.bytes(name))
+	s.room.Hold(n.cluster, 1)
 	return id
 }
 
@@ -133,7 +148,7 @@ var catalogued = len(reading.All()) * 2 * (int(TypeSummary) + 1)
 // always some for the catalogue, or whoever is the first to make up names would hide
 // everybody's series. Its metrics then have neither a scope nor their senders' words.
 func (d *dictionary) metric(m *Metric, n *node) uint16 {
-	id := share(d, &d.metrics, maxMetrics-catalogued, *m, n, &n.brought.metrics, func(own Metric) Metric {
+	id := share(d, &d.metrics, *m, n, &n.brought.metrics, func(own Metric) Metric {
 		for _, s := range [...]*string{&own.ScopeName, &own.ScopeVersion, &own.Name, &own.Unit, &own.Description} {
 			*s = strings.Clone(*s)
 		}
@@ -165,22 +180,22 @@ func (d *dictionary) set(refs string, n *node) uint16 {
 	if id != 0 || d.bytes.Room(n.cluster) < d.sets.bytes(refs) {
 		return id
 	}
-	return share(d, &d.sets, maxSharedSets, refs, n, &n.brought.sets, strings.Clone)
+	return share(d, &d.sets, refs, n, &n.brought.sets, strings.Clone)
 }
 
 // share returns the number of a name that n has, 0 when there is no room. Own makes
 // the dictionary's copy.
-func share[K comparable](d *dictionary, all *numbered[K], most int, name K, n *node, brought *uint16, own func(K) K) uint16 {
+func share[K comparable](d *dictionary, all *numbered[K], name K, n *node, brought *uint16, own func(K) K) uint16 {
 	d.mu.RLock()
 	id := all.get(name, d.sweeps)
-	full := !room(*brought, len(all.ids), most)
+	full := id == 0 && !all.roomFor(n, *brought)
 	d.mu.RUnlock()
 	if id != 0 || full {
 		return id
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if id := all.get(name, d.sweeps); id != 0 || len(all.ids) >= most {
+	if id := all.get(name, d.sweeps); id != 0 || !all.roomFor(n, *brought) {
 		return id
 	}
 	*brought++
@@ -209,8 +224,9 @@ func (d *dictionary) pair(a *Attr, n *node) (uint16, bool) {
 	own.Key, own.Text = strings.Clone(a.Key), strings.Clone(a.Text)
 	key := d.keys[own.Key]
 	if key == nil {
-		key = &sharedKey{by: n.key}
+		key = &sharedKey{by: n.key, cluster: n.cluster}
 		d.keys[own.Key] = key
+		d.keyRoom.Hold(n.cluster, 1)
 		n.brought.keys++
 	}
 	id = d.pairs.add(d, own, n)
@@ -222,12 +238,12 @@ func (d *dictionary) pair(a *Attr, n *node) (uint16, bool) {
 // pairRoom reports whether n may add a value to a key: of one key's values, up
 // to half of what the others leave.
 func (d *dictionary) pairRoom(name string, n *node) bool {
-	if !room(n.brought.pairs, len(d.pairs.ids), maxSharedPairs) {
+	if !d.pairs.roomFor(n, n.brought.pairs) {
 		return false
 	}
 	key := d.keys[name]
 	if key == nil {
-		return room(n.brought.keys, len(d.keys), maxSharedKeys)
+		return room(n.brought.keys, len(d.keys), maxSharedKeys) && d.keyRoom.Room(n.cluster) > 0
 	}
 	own := 0
 	for _, id := range key.pairs {
@@ -346,6 +362,7 @@ func (d *dictionary) release(m *marks) freed {
 		}
 		if key.pairs = kept; len(kept) == 0 {
 			delete(d.keys, name)
+			d.keyRoom.Give(key.cluster, 1)
 			count(key.by, brought{keys: 1})
 		}
 	}
@@ -358,6 +375,7 @@ func (s *numbered[K]) release(d *dictionary, marked *[maxMetrics + 1]bool) (by [
 		if id := uint16(i + 1); at.used && !marked[id] && at.lookup.Load() != d.sweeps {
 			var none K
 			d.bytes.Give(at.cluster, s.bytes(at.name))
+			s.room.Give(at.cluster, 1)
 			delete(s.ids, at.name)
 			at.name, at.used = none, false
 			s.free = append(s.free, id)

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
@@ -66,6 +68,49 @@ func TestManyNodesNamesLeaveRoomForTheNext(t *testing.T) {
 	bring(tb, 0, nodeB, "b", 50)
 	assert.Equal(t, unnamed, tb.Stats().Unnamed)
 	assert.Len(t, metricNames(tb, nodeB), 50)
+}
+
+// TestOneClustersNamesLeaveRoom: of what clusters share of names each has its share,
+// however many nodes it has. What it gives up is for all.
+func TestOneClustersNamesLeaveRoom(t *testing.T) {
+	tb := New(Settings{MaxNodes: 1000, MaxSeries: 10_000_000, ClusterShare: fairshare.Half, TTL: 640 * time.Second})
+	now := time.Duration(0)
+	push := func(cluster string, node, metrics int) {
+		r := tb.Begin(now)
+		r.OpenNode(keyOf(node))
+		if r.Undescribed() {
+			r.DescribeNode([]Attr{{Key: gpusemconv.AttrClusterName, Text: cluster}})
+		}
+		prefix := fmt.Sprint(cluster, node, "_")
+		for i := range metrics {
+			if r.Observe(new(double(Mix(uint64(i), 1), 1))); r.Fresh() {
+				r.Describe(&Metric{Name: prefix + strconv.Itoa(i)}, []Attr{{Key: prefix + strconv.Itoa(i), Text: prefix}})
+			}
+		}
+		r.CloseNode()
+		r.Commit()
+	}
+	for n := range 200 {
+		push("greedy", n, 2*maxNodeNames)
+	}
+	d := tb.dict
+	assert.Equal(t, (maxMetrics-catalogued)/2, d.metrics.room.Taken())
+	assert.LessOrEqual(t, max(d.sets.room.Taken(), d.pairs.room.Taken()), maxSharedSets/2)
+	assert.Equal(t, maxSharedKeys/2, d.keyRoom.Taken())
+	unnamed := tb.Stats().Unnamed
+	for n := range 10 {
+		push("honest", 1000+n, 300)
+		assert.Len(t, metricNames(tb, keyOf(1000+n)), 300)
+	}
+	assert.Equal(t, unnamed, tb.Stats().Unnamed)
+	for range 3 {
+		now += 700 * time.Second
+		tb.Sweep(now)
+	}
+	assert.Empty(t, d.metrics.ids)
+	for _, room := range []*fairshare.Ledger[uint64]{d.metrics.room, d.pairs.room, d.sets.room, d.keyRoom, d.bytes} {
+		assert.Zero(t, room.Taken())
+	}
 }
 
 // TestTheCatalogueAlwaysHasNames: no series that the product itself knows is hidden for

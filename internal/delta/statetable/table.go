@@ -149,7 +149,7 @@ func New(set Settings) *Table {
 	}
 	bytes := fairshare.New[uint64](set.MaxBytes, set.ClusterShare)
 	t := &Table{
-		set: set, dict: newDictionary(bytes),
+		set: set, dict: newDictionary(bytes, set.ClusterShare),
 		places: fairshare.New[uint64](set.MaxNodes, set.ClusterShare),
 		room:   fairshare.New[uint64](set.MaxSeries, set.ClusterShare),
 		bytes:  bytes,
