@@ -11,10 +11,14 @@ import (
 // unbounded is room for all that a node may tell.
 const unbounded = math.MaxInt
 
+// unnamedBytes are those of one entry of a map of the size of table.unnamed, and of what
+// the map leaves empty.
+const unnamedBytes = 64
+
 // Bytes is what the node takes of memory.
 func (n *Node) Bytes() int {
 	t := &n.table
-	sum := int(unsafe.Sizeof(*n)) + cap(t.rows)*int(unsafe.Sizeof(row{})) + (cap(t.best)+cap(t.unnamed))*8
+	sum := int(unsafe.Sizeof(*n)) + cap(t.rows)*int(unsafe.Sizeof(row{})) + cap(t.best)*8 + len(t.unnamed)*unnamedBytes
 	for i := range t.rows {
 		r := &t.rows[i]
 		sum += len(r.of.GPU) + cap(r.cells)*int(unsafe.Sizeof(cell{})) + cap(r.counts)*int(unsafe.Sizeof(count{}))
