@@ -93,14 +93,6 @@ type Rule struct {
 	condition func(*view) finding
 }
 
-// State is the state that the rule alone puts a GPU in.
-func (r *Rule) State() State {
-	if r.Unknown {
-		return StateUnknown
-	}
-	return StateOf(r.Cap)
-}
-
 // finding is the answer of a condition.
 type finding int
 

@@ -57,18 +57,6 @@ const (
 	FieldMode              Field = "mode"
 )
 
-// Fields are all names that Validate may return.
-var Fields = []Field{
-	FieldUUID, FieldParent, FieldInstance, FieldMemoryTotal, FieldMemoryUsed, FieldMemoryReserved,
-	FieldUtilization, FieldEncoder, FieldDecoder, FieldActivity, FieldTemperature,
-	FieldMemoryTemperature, FieldTemperatureLimit, FieldTemperatureMargin,
-	FieldMarginLimit, FieldPower, FieldPowerLimit, FieldPowerLimitMax, FieldEnergy, FieldClock, FieldClockLimit,
-	FieldPerformanceState, FieldECC, FieldECCLocation, FieldRetiredPages, FieldRemappedRows,
-	FieldRecoveryAction, FieldThrottle, FieldThrottleTime, FieldIO, FieldPCIeWidth,
-	FieldPCIeWidthMax, FieldPCIeGeneration, FieldPCIeGenerationMax, FieldPCIeReplays,
-	FieldNVLinks, FieldNVLinkErrors, FieldBitErrorRate, FieldFabric, FieldProcesses, FieldSRAM, FieldRepair, FieldMode,
-}
-
 // Bounds of what can be true, wide on purpose: no board works outside -50 to
 // 200 Celsius, draws 10 kW or clocks at 100 GHz, while garbage from a dying
 // board is usually near 2^32.
