@@ -12,8 +12,8 @@ import (
 // Sequential Analysis, 1985), so peaks over a threshold tell of rarer ones (streaming
 // POT: Siffer et al., KDD 2017).
 //
-// No node makes the limits of all. Of each node counts so much time over a level, two
-// peaks of a while, and so many great steps an hour. See given.
+// No node makes the limits of all. Of each node count so much time over a level, so many
+// peaks, and so many great steps an hour. See given.
 type tails struct {
 	of [numSums]tail
 	// hist counts the steps of the loud and the mid sum, in bins of binWidth.
@@ -22,8 +22,9 @@ type tails struct {
 	ticks     int
 	nodeTicks float64
 	// mostOver are the seconds of a node over the lower level that count in the day's
-	// memory, mostGreat the great steps within an hour.
+	// memory, mostPeaks the peaks over each level, mostGreat the great steps within an hour.
 	mostOver  [numSums]uint16
+	mostPeaks [numSums][numLevels]uint8
 	mostGreat [low]uint8
 	// hours since the start, and the part of the next that is over.
 	hours int
@@ -90,19 +91,13 @@ type watch struct {
 
 // given is what a node gave the tails of its cohort.
 type given struct {
-	// peaks are those over each level within peakHours.
+	// peaks are those over each level, in the day's memory.
 	peaks [numSums][numLevels]uint8
 	// over are the seconds over the lower level, in the day's memory.
 	over [numSums]uint16
 	// great steps within the hour.
 	great [low]uint8
 }
-
-// Of a node's peaks over each level mostPeaks count within peakHours, about twice what is
-// usual.
-const mostPeaks = 2
-
-var peakHours = [numLevels]int{1, 10, 1}
 
 // sampled is how many ticks the histogram of a sum takes one of.
 const sampled = 4
@@ -145,7 +140,7 @@ func (w *watch) step(j int, x float32) {
 func (w *watch) peak(j int, parts uint16) {
 	t, peak := &w.of[j], float64(parts)/peakUnit
 	for k, level := range t.level {
-		if peak > level && w.given.peaks[j][k] < mostPeaks {
+		if peak > level && w.given.peaks[j][k] < w.mostPeaks[j][k] {
 			w.given.peaks[j][k]++
 			t.number[k]++
 			t.excess[k] += min(peak-level, w.most*t.mean[k])
@@ -191,7 +186,7 @@ func (t *tails) share(c *CUSUM, tracks []track, slots []int32, elapsed, tick tim
 		t.hours++
 		keep := math.Exp(-float64(time.Hour) / float64(tailWindow))
 		for _, i := range slots {
-			tracks[i].given.fade(t.hours, keep)
+			tracks[i].given.fade(keep)
 		}
 	}
 	for j, sum := range c.sums() {
@@ -203,12 +198,26 @@ func (t *tails) share(c *CUSUM, tracks []track, slots []int32, elapsed, tick tim
 		}
 		n := len(slots)
 		others := float64(all-most) / float64(max(n-1, 1))
+		for k := range numLevels {
+			t.mostPeaks[j][k] = mostPeaks(tracks, slots, j, k)
+		}
 		begin := min(float64(t.hours+1)*beginOver, overTimes*beginOver)
 		t.mostOver[j] = uint16(min(max(begin, float64(min(n, overTimes))*others), math.MaxUint16-1))
 		if j < low {
 			t.mostGreat[j] = t.usualGreat(j, sum.Reach/2, float64(time.Hour)/float64(tick)/sampled)
 		}
 	}
+}
+
+// mostPeaks is how many peaks of a node count: one, and twice as many as of the others.
+func mostPeaks(tracks []track, slots []int32, j, k int) uint8 {
+	all, most := 0, 0
+	for _, i := range slots {
+		peaks := int(tracks[i].given.peaks[j][k])
+		all += peaks
+		most = max(most, peaks)
+	}
+	return uint8(min(1+2*(all-most)/max(len(slots)-1, 1), math.MaxUint8))
 }
 
 // A node may be over the lower level overTimes as long as the others are, and at first
@@ -231,16 +240,12 @@ func (t *tails) usualGreat(j int, great, ticks float64) uint8 {
 const fewGreat = 3
 
 // fade begins a new hour.
-func (g *given) fade(hours int, keep float64) {
-	for k, each := range peakHours {
-		if hours%each == 0 {
-			for j := range g.peaks {
-				g.peaks[j][k] = 0
-			}
-		}
-	}
+func (g *given) fade(keep float64) {
 	for j := range g.over {
 		g.over[j] = uint16(float64(g.over[j]) * keep)
+		for k := range g.peaks[j] {
+			g.peaks[j][k] = uint8(float64(g.peaks[j][k]) * keep)
+		}
 	}
 	g.great = [low]uint8{}
 }
