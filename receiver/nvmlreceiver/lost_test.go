@@ -17,11 +17,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 	"pgregory.net/rapid"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 	"github.com/gpu-collector/gpu-collector/test/property"
@@ -573,4 +576,19 @@ func TestSlicesResumeTheReasonOfTheirGPU(t *testing.T) {
 	s.begin()
 	s.of("GPU-1", "")
 	assert.Empty(t, s.of("MIG-2", "GPU-1").up)
+}
+
+// Xids that the health score has no place for are counted.
+func TestXidsWithoutAPlaceAreCounted(t *testing.T) {
+	m := newMachine(t, 1, false, false)
+	m.poll()
+	for code := range uint64(70) {
+		m.agent.monitor.ObserveXid(gpuhealth.XidEvent{UUID: m.slots[0].uuid, Code: 10_000 + code, Time: m.now})
+	}
+	for range 2 {
+		m.poll()
+		metadatatest.AssertEqualReceiverNvmlDroppedEvents(t, m.telemetry, []metricdata.DataPoint[int64]{{Value: 6}},
+			metricdatatest.IgnoreTimestamp())
+	}
+	m.stop()
 }

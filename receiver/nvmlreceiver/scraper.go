@@ -45,6 +45,7 @@ type gpuScraper struct {
 
 	rubric    *gpuhealth.Rubric
 	monitor   *gpuhealth.Monitor
+	left      uint64 // what the monitor had dropped at the last scrape
 	xids      xids
 	roster    *roster.Roster
 	inventory inventory
@@ -197,6 +198,10 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 		s.recorder.verdict(&verdict)
 	}
 	s.keeper.changed()
+	if n := s.monitor.Dropped(); n > s.left {
+		s.telemetry.ReceiverNvmlDroppedEvents.Add(ctx, int64(n-s.left))
+		s.left = n
+	}
 	for _, x := range s.xids.all() {
 		var parent []metadata.MetricAttributeOption
 		if x.parent != "" {
