@@ -146,10 +146,12 @@ func prometheusLabel(attribute string) string { return strings.ReplaceAll(attrib
 // verdicts are what the gateway says of nodes, and heartbeats what diff says:
 // the agents have neither.
 var verdicts = map[string]bool{
-	prometheusName(gpusemconv.MetricNodeStraggler, "", otlptranslator.MetricTypeGauge):  true,
-	prometheusName(gpusemconv.MetricNodeSuspicion, "1", otlptranslator.MetricTypeGauge): true,
-	prometheusName(gpusemconv.MetricNodeHeartbeat, "s", otlptranslator.MetricTypeGauge): true,
-	prometheusName(gpusemconv.MetricStragglerRank, "", otlptranslator.MetricTypeGauge):  true,
+	prometheusName(gpusemconv.MetricNodeStraggler, "", otlptranslator.MetricTypeGauge):      true,
+	prometheusName(gpusemconv.MetricNodeSuspicion, "1", otlptranslator.MetricTypeGauge):     true,
+	prometheusName(gpusemconv.MetricNodeHeartbeat, "s", otlptranslator.MetricTypeGauge):     true,
+	prometheusName(gpusemconv.MetricStragglerRank, "", otlptranslator.MetricTypeGauge):      true,
+	prometheusName(gpusemconv.MetricNodeUnjudged, "", otlptranslator.MetricTypeGauge):       true,
+	prometheusName(gpusemconv.MetricNodeUnjudgedUntil, "s", otlptranslator.MetricTypeGauge): true,
 }
 
 // shippedBands are the deadbands of configs/shard.yaml.
