@@ -154,13 +154,13 @@ SHORT ?=
 CHAOS_SEED ?= 0
 SHIFTED := $(CURDIR)/.cache/chaos/shifted/gpu-collector
 .PHONY: chaos
-chaos: ## Real tiers under faults: kills, links, disk, clocks, overload, into docs/benchmarks.md (6 to 12 minutes; SHORT=1 for 2 to 3, which only tests)
+chaos: ## Real tiers under faults: kills, links, disk, clocks, overload, into docs/benchmarks.md (6 to 12 minutes; SHORT=1 for 2 to 3, which only tests; the first build takes some minutes)
 	$(if $(SHORT),$(MAKE) bench-chaos SHORT=1,go run ./test/bench/report bench-chaos)
 
 .PHONY: bench-chaos
 bench-chaos: bin/gpu-collector ## The same, without writing it down; CHAOS_SEED=n repeats
-	$(if $(SHORT),,scripts/shifted.sh $(SHIFTED))
-	go test -count=1 -v -parallel 5 -timeout 25m ./test/chaos -seed $(CHAOS_SEED) $(if $(SHORT),-short,-shifted $(SHIFTED))
+	scripts/shifted.sh $(SHIFTED)
+	go test -count=1 -v -parallel 5 -timeout 25m ./test/chaos -seed $(CHAOS_SEED) -shifted $(SHIFTED) $(if $(SHORT),-short)
 
 .PHONY: lint
 lint: lint-prose $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Run the linters

@@ -19,7 +19,7 @@ import (
 var errAgentBytes = errors.New("no memory left for nodes, or for more GPUs of a node")
 
 // part is the mode's of the process' memory.
-func (c *Config) part() memorybudget.Part {
+func (c *Config) part() memorybudget.Part { //nolint:unparam // the two parts are as large
 	if c.Mode == modeAgent {
 		return memorybudget.Scores
 	}

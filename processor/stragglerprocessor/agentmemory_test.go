@@ -5,6 +5,7 @@ package stragglerprocessor
 import (
 	"fmt"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +27,7 @@ func TestAgentFitsItsMemory(t *testing.T) {
 	for name, fill := range map[string]func(rm pmetric.ResourceMetrics, i int){
 		"nodes": func(rm pmetric.ResourceMetrics, _ int) { step(rm) },
 		"peers": func(rm pmetric.ResourceMetrics, i int) {
-			rm.Resource().Attributes().PutStr("gpu.job.id", strings.Repeat("x", 10_000)+fmt.Sprint(i))
+			rm.Resource().Attributes().PutStr("gpu.job.id", strings.Repeat("x", 10_000)+strconv.Itoa(i))
 			step(rm)
 		},
 		"GPUs": func(rm pmetric.ResourceMetrics, _ int) {
@@ -37,7 +38,7 @@ func TestAgentFitsItsMemory(t *testing.T) {
 		},
 		"ranks": func(rm pmetric.ResourceMetrics, _ int) {
 			for rank := range 200 {
-				gauge(rm, "gpu.app.step.duration", 0.1, "gpu.job.rank", fmt.Sprint(rank))
+				gauge(rm, "gpu.app.step.duration", 0.1, "gpu.job.rank", strconv.Itoa(rank))
 			}
 		},
 		"the same nodes, ever larger": func(rm pmetric.ResourceMetrics, i int) {

@@ -43,7 +43,7 @@ type dictionary struct {
 	sets    numbered[string] // as setBytes has them
 	keys    map[string]*sharedKey
 	keyRoom *fairshare.Ledger[uint64] // by cluster, as the room of the others
-	refused atomic.Bool // a metric had no room since the last sweep
+	refused atomic.Bool               // a metric had no room since the last sweep
 	// bytes are what each cluster holds: a name is of the cluster that brought it. The room
 	// for a metric is reserved; without room, attributes and sets are the node's own.
 	bytes *fairshare.Ledger[uint64]
