@@ -67,8 +67,9 @@ func (t *trackers) hear(cfg *Config, peers *threshold.Received) {
 	switch {
 	case t.version == 0:
 		// The gateway counted the pushes before its first answer.
+		t.late = peers.Settled
 		if p != nil {
-			t.warm, t.late = max(p.active-1, 0), peers.Settled
+			t.warm = max(p.active-1, 0)
 			t.cohort.start(p, t.warm)
 		}
 	case elapsed > cfg.ReadingTTL:

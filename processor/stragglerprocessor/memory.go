@@ -24,8 +24,8 @@ const (
 // nodeBytes and groupBytes are what a node and a group take in the engine at most, with
 // all of their signals. A test measures both.
 const (
-	nodeBytes  = 1500
-	groupBytes = 10_000
+	nodeBytes  = 1800
+	groupBytes = 11_000
 	// minBytes has room for some hundred nodes.
 	minBytes = 1 << 20
 )
