@@ -32,7 +32,8 @@ type trackers struct {
 
 type tracker struct {
 	straggler.Tracker
-	told int64 // tick of the last value
+	told int64     // tick of the last value
+	born time.Time // the peers that it was compared with last
 }
 
 type pushed struct {
@@ -112,7 +113,12 @@ func (t *trackers) step(cfg *Config, p *pushed, peers *threshold.Received, elaps
 	_, slow := t.straggler()
 	t.warm = min(t.warm+1, straggler.MaxWarmTicks)
 	warmup := straggler.WarmTicks(cfg.WarmupTicks, elapsed, t.late)
-	if moved, turned := t.cohort.follow(cfg, p, &peers.Value, elapsed, t.suspects(slow)); turned || moved && !slow {
+	parts := t.cohort.count
+	moved, turned := t.cohort.follow(cfg, p, &peers.Value, elapsed, t.suspects(slow))
+	if moved && parts != t.cohort.count && t.bornWith(peers.Signals) {
+		moved = false // other parts left: its own goes on
+	}
+	if turned || moved && !slow {
 		// The past among other peers does not count.
 		t.resetAll()
 	}
@@ -140,6 +146,7 @@ func (t *trackers) step(cfg *Config, p *pushed, peers *threshold.Received, elaps
 			}
 			before := tr.Tracker
 			tr.Step(&cfg.CUSUM, params, p.values.V[s], peers.Version)
+			tr.born = params.Born
 			if s == nodesignal.Throughput && t.same.ticks >= cfg.StuckTicks && before.Calm() && tr.MoreThan(&before) {
 				// It is the peers that moved: nobody measures this one.
 				tr.Skip(&before)
@@ -178,6 +185,18 @@ func (t *trackers) straggler() (since time.Time, slow bool) {
 		slow = true
 	}
 	return since, slow
+}
+
+// bornWith reports whether the node's peers are those that it was compared with before,
+// by the first signal that it was compared by.
+func (t *trackers) bornWith(all []threshold.SignalParams) bool {
+	for s := range nodesignal.Score {
+		if born := t.signals[s].born; !born.IsZero() {
+			p := t.cohort.params(s, all)
+			return p != nil && p.Born.Equal(born)
+		}
+	}
+	return false
 }
 
 // suspects are the signals by which the node is suspect: all of them while it is slow.

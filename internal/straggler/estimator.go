@@ -84,6 +84,7 @@ func (t *estimator) update(cfg *Config, spec *nodesignal.Spec, b *scratch, n int
 	t.ticks = min(t.ticks+1, 1<<30)
 	t.age += elapsed
 	if t.ticks == 1 {
+		p.Born = time.UnixMilli(at).UTC()
 		t.scale = s
 		t.maxBias = e.MinBias * spec.MinGap
 	}

@@ -87,6 +87,7 @@ type member struct {
 	state    State
 	flags    memberFlags
 	cohort   uint8
+	was      uint8 // the cohort before
 	toward   int8  // the cohort at whose level its values are, -1 for its own or none
 	run      uint8 // ticks there
 	warm     uint8 // ticks since it became active

@@ -283,30 +283,74 @@ func (e *Engine) place(s nodesignal.Signal, x float64) float64 {
 	return x
 }
 
-// regroup puts each node into its cohort. In changed cohorts nothing counts that was
-// learnt among the others; a straggler alone stays so until it shows that it is none.
+// regroup puts each node into its cohort. Nothing counts that a node learnt among others:
+// a straggler alone stays so until it shows that it is none. A cohort that has nearly all
+// nodes of a former one, and few besides, is that one: it goes on.
 func (e *Engine) regroup(g *group, anew bool) {
 	p := &g.split
+	var from cohortMoves
 	for i := range g.members {
 		m := &g.members[i]
 		if m.cohort == noCohort && !anew && p.means[p.signal] != nil && e.waits(p.means[p.signal].n[i]) {
 			continue
 		}
 		k := p.cohortOf(i, uint8(e.cfg.WarmupTicks))
+		from[k][m.cohort]++
 		if k == m.cohort && !anew {
 			continue
 		}
-		m.cohort, m.toward, m.run = k, -1, 0
-		if m.flags&flagWasSlow == 0 {
+		m.was, m.cohort, m.toward, m.run = m.cohort, k, -1, 0
+		if m.flags&flagWasSlow == 0 && !anew {
 			g.forgetTrackers(i)
 		}
 	}
 	if !anew {
 		return
 	}
+	goesOn := [maxCohorts + 1]uint8{}
+	for k := range goesOn {
+		goesOn[k] = from.same(k)
+	}
+	for i := range g.members {
+		if m := &g.members[i]; m.flags&flagWasSlow == 0 && goesOn[m.cohort] != m.was {
+			g.forgetTrackers(i)
+		}
+	}
 	for _, s := range g.signals {
-		if s != nil {
-			s.cohorts = make([]estimator, len(p.edges)+1)
+		if s == nil {
+			continue
+		}
+		before := s.cohorts
+		s.cohorts = make([]estimator, len(p.edges)+1)
+		for k := range s.cohorts {
+			if was := int(goesOn[k]); was < len(before) {
+				s.cohorts[k] = before[was]
+				s.cohorts[k].relearn()
+			}
 		}
 	}
 }
+
+// cohortMoves counts members by their new and their former cohort.
+type cohortMoves [maxCohorts + 1][maxCohorts + 1]int
+
+// same is the former cohort that a new one is, or none.
+func (c *cohortMoves) same(k int) uint8 {
+	if k == noCohort {
+		return none
+	}
+	for was := range maxCohorts {
+		now, then := 0, 0
+		for i := range c {
+			now += c[k][i]
+			then += c[i][was]
+		}
+		if both := float64(c[k][was]); both > 0 && both >= sameShare*float64(now) && both >= sameShare*float64(then) {
+			return uint8(was)
+		}
+	}
+	return none
+}
+
+// sameShare of the nodes of both makes a cohort another one; none is no cohort at all.
+const sameShare, none = 0.8, math.MaxUint8

@@ -97,6 +97,9 @@ type Params struct {
 	Limits [numSums]float64
 	// Elapsed is the time since the tick before.
 	Elapsed time.Duration
+	// Born is the first tick of the peers' memory: of other peers nothing that a node
+	// learnt counts.
+	Born time.Time
 }
 
 // minScale keeps a deviation in units of the scale finite, maxSum a sum; Round

@@ -21,7 +21,7 @@ import (
 
 var params = rounded(straggler.Params{
 	Centre: 0.0521, Relative: true, MinGap: 0.05, Scale: 0.012, Burst: true, Wander: 0.002, Step: 0.05, Offset: -0.001, MaxBias: 0.025,
-	Limits: [...]float64{18.5, 15.25, -64}, Elapsed: 10 * time.Second,
+	Limits: [...]float64{18.5, 15.25, -64}, Elapsed: 10 * time.Second, Born: time.UnixMilli(1_780_000_000_000).UTC(),
 })
 
 func rounded(p straggler.Params) straggler.Params {
@@ -62,7 +62,7 @@ func TestSignalsRoundTrip(t *testing.T) {
 	assert.Equal(t, []Value{odd, plain}, got)
 
 	text := header(t, withSignals("g"))
-	assert.Contains(t, text, `, "g";sig=throughput;v=1790000000000;d=10000;rel;m="0.09375";g="0.05";s="0.012";burst;w="0.002";q="0.05";o="-0.001";b="0.025";h="18.5 15.25 -64";by=compute;from="0.0703125", "g";sig=compute;v=`)
+	assert.Contains(t, text, `, "g";sig=throughput;v=1790000000000;d=10000;rel;m="0.09375";g="0.05";s="0.012";burst;w="0.002";q="0.05";o="-0.001";b="0.025";h="18.5 15.25 -64";born=1780000000000;by=compute;from="0.0703125", "g";sig=compute;v=`)
 	list, err := httpsfv.UnmarshalList([]string{text})
 	require.NoError(t, err)
 	again, err := httpsfv.Marshal(list)

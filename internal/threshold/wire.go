@@ -103,6 +103,9 @@ func encodeSignals(v *Value) []string {
 		b = appendOptional(b, "o", p.Offset)
 		b = appendOptional(b, "b", p.MaxBias)
 		b = appendList(b, "h", p.Limits[:])
+		if !p.Born.IsZero() {
+			b = appendInteger(b, "born", p.Born.UnixMilli())
+		}
 		if p.HasFrom {
 			b = append(append(b, ";by="...), p.By.String()...)
 			b = appendSingle(b, "from", p.From)
@@ -246,6 +249,9 @@ func decodeSignal(m httpsfv.Item, values []Value) error {
 		Offset: d.number("o", false), MaxBias: d.number("b", false), Elapsed: time.Duration(d.integer("d")) * time.Millisecond,
 	}}
 	d.list("h", p.Limits[:])
+	if _, told := m.Params.Get("born"); told {
+		p.Born = time.UnixMilli(d.integer("born")).UTC()
+	}
 	version := d.integer("v")
 	if _, p.HasFrom = m.Params.Get("from"); p.HasFrom {
 		p.From = float64(float32(d.number("from", true)))
