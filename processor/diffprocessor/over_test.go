@@ -130,7 +130,7 @@ func TestAGreedyClusterReachesNobody(t *testing.T) {
 			set := processortest.NewNopSettings(metadata.Type)
 			set.TelemetrySettings = tel.NewTelemetrySettings()
 			cfg := createDefaultConfig().(*Config)
-			cfg.MaxBytes = minBytes
+			cfg.MaxBytes, cfg.ResyncInterval = minBytes, 0 // nobody tells all anew meanwhile
 			got := map[string]int{}
 			p, err := newProcessor(cfg, set, hopFunc(func(_ context.Context, md pmetric.Metrics) error {
 				for _, rm := range md.ResourceMetrics().All() {
