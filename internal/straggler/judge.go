@@ -201,7 +201,8 @@ func WarmTicks(least int, elapsed time.Duration, late bool) int {
 
 const (
 	warmTime, lateTime = time.Minute, 5 * time.Minute
-	MaxWarmTicks       = 250
+	// MaxWarmTicks is where the count of a node's ticks ends.
+	MaxWarmTicks = 250
 	// settledAfter is when a group is settled.
 	settledAfter = 15 * time.Minute
 )

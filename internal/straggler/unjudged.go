@@ -83,11 +83,10 @@ func (e *Engine) detectable(g *group) float64 {
 		worst := 0.0
 		for k := range g.signals[s].cohorts {
 			t := &g.signals[s].cohorts[k]
-			if t.known && t.lockstep() {
-				worst = math.Inf(1)
-			} else if t.known {
+			switch {
+			case t.known && !t.lockstep():
 				worst = max(worst, t.params.Detectable(&e.cfg.CUSUM, ticks))
-			} else if t.n > 0 {
+			case t.known || t.n > 0:
 				worst = math.Inf(1)
 			}
 		}
