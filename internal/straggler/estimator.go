@@ -31,6 +31,7 @@ type estimator struct {
 	step                    float64 // of a coarse resolution, a fraction
 	grows                   [numSums]float64
 	limits                  [numSums]float64
+	detectable              float64 // the smallest loss found within detectableWithin, a fraction
 	reviewed                time.Duration
 	tails                   *tails
 	// usual is the centre's slow average; it stands still while the centre is low.
@@ -329,6 +330,8 @@ func (t *estimator) review(cfg *Config, spec *nodesignal.Spec, b *scratch, track
 	if t.age < lowAfter || t.tails.nodeTicks*float64(elapsed) < float64(lowNodes) {
 		t.limits[low] = -t.limits[low]
 	}
+	p.Limits = t.limits
+	t.detectable = p.Detectable(&cfg.CUSUM, float64(detectableWithin)/float64(elapsed))
 	t.tails.share(&cfg.CUSUM, tracks, b.slots, since, elapsed)
 }
 

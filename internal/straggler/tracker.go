@@ -236,7 +236,8 @@ type steps struct {
 	change, perChange float32
 	// Weights of this tick in bias, noise and the two means.
 	slow, noise, short, long float32
-	ms                       uint32
+	noiseTicks               float32 // for so long a node's own weigh more
+	ms, longMs               uint32
 	before                   uint32 // the tick before, unix seconds
 }
 
@@ -268,9 +269,10 @@ func (p *Params) steps(c *CUSUM, at int64) steps {
 		p: p, c: c, perScale: 1 / p.Scale, centre: p.level(p.Centre) - p.Offset,
 		lowBias: p.Offset - p.MaxBias, highBias: p.Offset + p.MaxBias,
 		slow: weight(c.BiasWindow), noise: weight(c.NoiseWindow), short: weight(shortMean), long: weight(longMean),
-		ms: uint32(min(p.Elapsed/time.Millisecond, math.MaxInt32)), clipLow: float32(c.ClipLow),
+		ms: uint32(min(p.Elapsed/time.Millisecond, math.MaxInt32)), longMs: uint32(longMean / time.Millisecond), clipLow: float32(c.ClipLow),
 		before: uint32(max(at-p.Elapsed.Milliseconds(), 0) / 1000),
 	}
+	s.noiseTicks = 1/max(s.noise, 1e-9) - priorNoise
 	s.perUnit = 1
 	if p.Relative {
 		s.perUnit = 1 / p.Centre
@@ -474,41 +476,43 @@ func (t *Tracker) step(s *steps, y, d float64, w *watch) (changed bool) {
 // have it, stands still while the node is suspect. The noise does too: a fault that comes
 // and goes makes few changes, each bounded, and a steady fault makes none.
 func (t *Tracker) learn(s *steps, r, bias float64) {
-	short, long, slow := s.short, s.long, s.slow
-	if float32(s.ms) > slow*float32(t.lived) { // its means are younger than their windows
+	short, long := s.short, s.long
+	if t.lived < s.longMs { // its means are younger than their windows
 		first := float32(1)
 		if t.lived > s.ms {
 			first = float32(s.ms) / float32(t.lived)
 		}
-		short, long, slow = max(short, first), max(long, first), max(slow, first)
+		short, long = max(short, first), max(long, first)
 	}
 	r32 := float32(r)
 	t.recent += (r32 - t.recent) * short
 	t.lasting += (r32 - t.lasting) * long
-	if !t.straggler || t.lived < fromStartEnd {
-		t.raw += (float32(bias) - r32 - t.raw) * slow
+	calm := t.full < 0.5 && !t.straggler
+	if calm && t.learnt < math.MaxUint16 {
+		t.learnt++
 	}
-	if t.full < 0.5 && !t.straggler {
-		if t.learnt < math.MaxUint16 {
-			t.learnt++
-		}
+	learnt := float32(t.learnt)
+	weight := s.slow
+	if first := 1 / max(learnt, 1); first > weight {
+		weight = first
+	}
+	if !t.straggler || t.lived < fromStartEnd {
+		t.raw += (float32(bias) - r32 - t.raw) * weight
+	}
+	if calm {
 		if t.learnt == 1 {
 			t.change = s.change
 		} else if t.known {
 			change := r32 - t.last
-			weight := s.noise
-			if young := 1 / (priorNoise + float32(t.learnt)); young > weight {
-				weight = young
+			noise := s.noise
+			if learnt < s.noiseTicks {
+				noise = 1 / (priorNoise + learnt)
 			}
 			most := s.change
 			if t.change > most {
 				most = t.change
 			}
-			t.change += (below(change*change, maxChange*most) - t.change) * weight
-		}
-		weight := 1 / float32(t.learnt)
-		if weight < s.slow {
-			weight = s.slow
+			t.change += (below(change*change, maxChange*most) - t.change) * noise
 		}
 		most := 4 * s.p.Scale
 		bias = clamp(bias-clamp(r, -most, most)*float64(weight), s.lowBias, s.highBias)

@@ -72,10 +72,7 @@ func (p *Params) Detectable(c *CUSUM, ticks float64) float64 {
 // detectable is the smallest loss that can be found now in every cohort of a group, by
 // the signal that finds it best: a fraction, 0 while there is none.
 func (e *Engine) detectable(g *group) float64 {
-	if e.elapsed <= 0 {
-		return 0
-	}
-	ticks, best := float64(detectableWithin)/float64(e.elapsed), math.Inf(1)
+	best := math.Inf(1)
 	for s := range nodesignal.Count {
 		if !e.deciding.has(s) || g.signals[s] == nil {
 			continue
@@ -85,7 +82,7 @@ func (e *Engine) detectable(g *group) float64 {
 			t := &g.signals[s].cohorts[k]
 			switch {
 			case t.known && !t.lockstep():
-				worst = max(worst, t.params.Detectable(&e.cfg.CUSUM, ticks))
+				worst = max(worst, t.detectable)
 			case t.known || t.n > 0:
 				worst = math.Inf(1)
 			}
