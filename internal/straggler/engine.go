@@ -134,10 +134,13 @@ func (e *Engine) take(g *group, slot int, s nodesignal.Signal, x float64) {
 			m.flags |= flagDiffers
 		}
 	}
-	if s == nodesignal.Throughput && !m.fresh.has(s) {
-		sig.count(slot, x)
+	if s == nodesignal.Throughput {
+		sig.count(slot, x, m.fresh.has(s))
 	}
-	sig.x[slot] = x
+	if sig.x[slot] != x || !m.known.has(s) {
+		spec := &e.cfg.Signals[s]
+		sig.x[slot], sig.y[slot] = x, levelOf(x, spec.Relative, spec.Direction == nodesignal.High)
+	}
 	m.known |= bit(s)
 	m.fresh |= bit(s)
 }

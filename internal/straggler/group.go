@@ -118,8 +118,8 @@ const (
 
 // signal is what a group keeps of one signal.
 type signal struct {
-	x       []float64
-	tracks  []track     // parallel to x
+	x, y    []float64   // the values and their levels, see Params
+	tracks  []track     // parallel to them
 	cohorts []estimator // at least one
 }
 
@@ -179,16 +179,18 @@ func (g *group) signal(s nodesignal.Signal) *signal {
 }
 
 func (s *signal) add() {
-	s.x = append(s.x, 0)
+	s.x, s.y = append(s.x, 0), append(s.y, 0)
 	s.tracks = append(s.tracks, track{})
 }
 
-// count counts how long a value has stood still.
-func (s *signal) count(slot int, x float64) {
-	if s.x[slot] != x {
-		s.tracks[slot].same = 0
-	} else if s.tracks[slot].same < math.MaxUint16 {
-		s.tracks[slot].same++
+// count counts the ticks in which a value has stood still. A node may tell it several
+// times in a tick.
+func (s *signal) count(slot int, x float64, again bool) {
+	switch same := &s.tracks[slot].same; {
+	case s.x[slot] != x:
+		*same = 0
+	case !again && *same < math.MaxUint16:
+		*same++
 	}
 }
 
@@ -236,7 +238,7 @@ func (g *group) settle() {
 	g.members = pick(g.members, order)
 	for _, s := range g.signals {
 		if s != nil {
-			s.x, s.tracks = pick(s.x, order), pick(s.tracks, order)
+			s.x, s.y, s.tracks = pick(s.x, order), pick(s.y, order), pick(s.tracks, order)
 		}
 	}
 	if g.plain != nil {

@@ -35,16 +35,16 @@ func (e *Engine) judge(g *group, s nodesignal.Signal) {
 	}
 }
 
-// gather finds the members of a cohort that can be compared by s: their slots and levels,
-// and the peers' values, levels and biases. Peers' values come from members that told one since the last tick and are not
+// gather finds the members of a cohort that can be compared by s: their slots, and the
+// peers' values, levels and biases. Peers' values come from members that told one since the last tick and are not
 // suspect, or from all when these are too few. A tenth of suspects would make the
 // spread of the others look an eighth wider than it is.
 func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
-	sig, spec := g.signals[s], &e.cfg.Signals[s]
+	sig := g.signals[s]
 	n := len(g.members)
-	e.slots, e.levels = slices.Grow(e.slots[:0], n)[:n], slices.Grow(e.levels[:0], n)[:n]
+	e.slots = slices.Grow(e.slots[:0], n)[:n]
 	e.x, e.y, e.bias = slices.Grow(e.x[:0], n)[:n], slices.Grow(e.y[:0], n)[:n], slices.Grow(e.bias[:0], n)[:n]
-	slots, levels, x, ys, bias := e.slots, e.levels, e.x, e.y, e.bias
+	slots, x, ys, bias := e.slots, e.x, e.y, e.bias
 	all, calm := 0, 0
 	young, warm := e.young(g), e.warmups()
 	recent := min(1, float64(e.elapsed)/float64(e.cfg.Incident.PartWindow))
@@ -62,24 +62,23 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, cohort uint8) {
 		if m.warm < warm[m.late] && !young {
 			continue
 		}
-		y := levelOf(sig.x[i], spec.Relative, spec.Direction == nodesignal.High)
-		slots[all], levels[all] = int32(i), y
+		slots[all] = int32(i)
 		all++
 		if tr := &sig.tracks[i]; m.fresh.has(s) {
 			tr.follow(sig.x[i], recent)
 			if !tr.straggler {
-				x[calm], ys[calm], bias[calm] = sig.x[i], y, float64(tr.bias)
+				x[calm], ys[calm], bias[calm] = sig.x[i], sig.y[i], float64(tr.bias)
 				calm++
 			}
 		}
 	}
 	if 2*calm < all || calm < e.cfg.MinPeers {
 		for k, i := range slots[:all] {
-			x[k], ys[k], bias[k] = sig.x[i], levels[k], float64(sig.tracks[i].bias)
+			x[k], ys[k], bias[k] = sig.x[i], sig.y[i], float64(sig.tracks[i].bias)
 		}
 		calm = all
 	}
-	e.slots, e.levels, e.x, e.y, e.bias = slots[:all], levels[:all], x[:calm], ys[:calm], bias[:calm]
+	e.slots, e.x, e.y, e.bias = slots[:all], x[:calm], ys[:calm], bias[:calm]
 }
 
 // young reports whether too few of a group are warm to be peers of the others:
@@ -138,7 +137,7 @@ func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 	}
 	w := t.tails.watch(&e.cfg.CUSUM, len(e.slots), e.elapsed)
 	var before Tracker
-	for k, i := range e.slots {
+	for _, i := range e.slots {
 		m, tr := &g.members[i], &sig.tracks[i]
 		if m.warm >= warm[m.late] {
 			m.flags |= compared
@@ -150,7 +149,7 @@ func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 				before = tr.Tracker
 			}
 			w.given = &tr.given
-			tr.step(&derived, e.levels[k], derived.gap(sig.x[i]), &w)
+			tr.step(&derived, sig.y[i], derived.gap(sig.x[i]), &w)
 			if still && tr.MoreThan(&before) {
 				// It is the peers that moved: nobody measures this one.
 				if !tr.Calm() && (tr.same == stuck || known) {

@@ -165,10 +165,10 @@ func (e *Engine) part(g *group, s nodesignal.Signal, t *estimator) {
 	if !p.on {
 		return
 	}
-	for k, i := range e.slots {
+	for _, i := range e.slots {
 		v := float64(tracks[i].short)*unit - float64(tracks[i].bias) + offset
 		if (v < p.cut) == p.lower && g.members[i].fresh.has(s) {
-			e.yard.x, e.yard.y = append(e.yard.x, g.signals[s].x[i]), append(e.yard.y, e.levels[k])
+			e.yard.x, e.yard.y = append(e.yard.x, g.signals[s].x[i]), append(e.yard.y, g.signals[s].y[i])
 			e.yard.bias = append(e.yard.bias, float64(tracks[i].bias))
 		}
 	}

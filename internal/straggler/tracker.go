@@ -236,9 +236,11 @@ type steps struct {
 	change, perChange float32
 	// Weights of this tick in bias, noise and the two means.
 	slow, noise, short, long float32
-	noiseTicks               float32 // for so long a node's own weigh more
-	ms, longMs               uint32
-	before                   uint32 // the tick before, unix seconds
+	// weight and noiseWeight are those of a tick for a node that has learnt for so many.
+	learnt              uint16
+	weight, noiseWeight float32
+	ms, longMs          uint32
+	before              uint32 // the tick before, unix seconds
 }
 
 // allowances are what is taken off a deviation for each sum, the most that a deviation
@@ -272,7 +274,7 @@ func (p *Params) steps(c *CUSUM, at int64) steps {
 		ms: uint32(min(p.Elapsed/time.Millisecond, math.MaxInt32)), longMs: uint32(longMean / time.Millisecond), clipLow: float32(c.ClipLow),
 		before: uint32(max(at-p.Elapsed.Milliseconds(), 0) / 1000),
 	}
-	s.noiseTicks = 1/max(s.noise, 1e-9) - priorNoise
+	s.weigh(0)
 	s.perUnit = 1
 	if p.Relative {
 		s.perUnit = 1 / p.Centre
@@ -294,6 +296,12 @@ func (p *Params) steps(c *CUSUM, at int64) steps {
 		s.of(j, max(s.minKappa[j], s.lossKappa[j]), p.Limits[j], sum)
 	}
 	return s
+}
+
+// weigh is for a node that has learnt for so many ticks. The first weigh more.
+func (s *steps) weigh(learnt uint16) {
+	ticks := float32(learnt)
+	s.learnt, s.weight, s.noiseWeight = learnt, max(s.slow, 1/max(ticks, 1)), max(s.noise, 1/(priorNoise+ticks))
 }
 
 // calmer is for a node whose changes are ratio times as great as its peers', squared.
@@ -491,11 +499,10 @@ func (t *Tracker) learn(s *steps, r, bias float64) {
 	if calm && t.learnt < math.MaxUint16 {
 		t.learnt++
 	}
-	learnt := float32(t.learnt)
-	weight := s.slow
-	if first := 1 / max(learnt, 1); first > weight {
-		weight = first
+	if t.learnt != s.learnt { // most nodes of a cohort have learnt for as long
+		s.weigh(t.learnt)
 	}
+	weight := s.weight
 	if !t.straggler || t.lived < fromStartEnd {
 		t.raw += (float32(bias) - r32 - t.raw) * weight
 	}
@@ -504,15 +511,11 @@ func (t *Tracker) learn(s *steps, r, bias float64) {
 			t.change = s.change
 		} else if t.known {
 			change := r32 - t.last
-			noise := s.noise
-			if learnt < s.noiseTicks {
-				noise = 1 / (priorNoise + learnt)
-			}
 			most := s.change
 			if t.change > most {
 				most = t.change
 			}
-			t.change += (below(change*change, maxChange*most) - t.change) * noise
+			t.change += (below(change*change, maxChange*most) - t.change) * s.noiseWeight
 		}
 		most := 4 * s.p.Scale
 		bias = clamp(bias-clamp(r, -most, most)*float64(weight), s.lowBias, s.highBias)
