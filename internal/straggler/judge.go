@@ -185,21 +185,23 @@ func (e *Engine) warmups() [2]uint8 {
 }
 
 // WarmTicks is how many ticks with values make a node warm: the least, and a minute. A
-// node that came late, to a group that is settled, takes five: its caches are cold
-// while those of the others are not.
+// node that came late, to a group that is settled, takes five: its caches are cold while
+// those of the others are not. A fleet that pushes every second is a trial, and waits for
+// the least only.
 func WarmTicks(least int, elapsed time.Duration, late bool) int {
-	if elapsed < time.Second { // no pace that nodes push at
+	lasts := warmTime
+	switch {
+	case late:
+		lasts = lateTime
+	case elapsed < trialPace:
 		return least
 	}
-	lasts := warmTime
-	if late {
-		lasts = lateTime
-	}
-	return max(least, int(min((lasts+elapsed/2)/elapsed, MaxWarmTicks)))
+	return max(least, int(min((lasts+elapsed/2)/max(elapsed, time.Millisecond), MaxWarmTicks)))
 }
 
 const (
 	warmTime, lateTime = time.Minute, 5 * time.Minute
+	trialPace          = 1500 * time.Millisecond
 	// MaxWarmTicks is where the count of a node's ticks ends.
 	MaxWarmTicks = 250
 	// settledAfter is when a group is settled.
