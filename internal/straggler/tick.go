@@ -21,7 +21,6 @@ type scratch struct {
 	bits                        []uint64
 	rest, places                []float64
 	yard                        peers
-	levels                      []float64 // of slots
 	distinct                    [maxDistinct]float64
 	x, y, bias                  []float64
 	slots                       []int32
