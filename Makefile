@@ -5,13 +5,13 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1.0-dev)
-GOLANGCI_VERSION := v2.12.0
-GOVULNCHECK_VERSION := v1.3.0
-VALE_VERSION := v3.21.0
-TOOLS := $(CURDIR)/.cache/tools
 
 # go-nvml's own headers mark half of its calls as deprecated.
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
+# Without paths in what is compiled, all clones of a machine share Go's cache.
+export GOFLAGS ?= -trimpath
+# Property tests draw the same values each time; `make proof` draws others.
+export RAPID_SEED ?= 1
 # NVML's symbols are bound when they are called: with `-z now` the process
 # would die at start on a machine without a driver.
 DISTRO := github.com/gpu-collector/gpu-collector/internal/distro
@@ -46,6 +46,8 @@ bin/gpu-collector-agent: $(GO_FILES) .cache/ldflags
 .PHONY: build
 build: bin/gpu-collector bin/gpu-collector-agent ## Build both distributions into bin/
 
+BINARIES := $(addprefix bin/,gpu-collector gpu-collector-agent fleetsim)
+
 bin/fleetsim: $(GO_FILES) .cache/ldflags
 	@echo "building $@"
 	go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/fleetsim
@@ -64,16 +66,16 @@ test-images: ## Build the images and run them as docs/install-docker.md says (ro
 # A commit without a tag is no version that a package can have.
 PACKAGE_VERSION ?= $(if $(shell echo '$(VERSION)' | grep -E '^v?[0-9]+[.][0-9]+'),$(VERSION),0.1.0-dev.$(VERSION))
 RELEASE_TOOLS := packaging/check
+PACKAGER := .cache/packages
 
 .PHONY: packages
 packages: build ## Build deb and rpm of both distributions into dist/
-	cd $(RELEASE_TOOLS) && CGO_ENABLED=0 go build -o $(TOOLS)/packages .
-	$(TOOLS)/packages -binaries bin -out dist -version '$(PACKAGE_VERSION)' -arch "$$(go env GOARCH)" -date '$(DATE)'
+	cd $(RELEASE_TOOLS) && CGO_ENABLED=0 go build -o $(CURDIR)/$(PACKAGER) .
+	$(PACKAGER) -binaries bin -out dist -version '$(PACKAGE_VERSION)' -arch "$$(go env GOARCH)" -date '$(DATE)'
 
 .PHONY: sbom
 sbom: build ## Write what is in the binaries as CycloneDX, bin/*.cdx.json
-	cd $(RELEASE_TOOLS) && CGO_ENABLED=0 go build -o $(TOOLS)/cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
-	for b in gpu-collector gpu-collector-agent; do $(TOOLS)/cyclonedx-gomod bin -json -noserial -version '$(VERSION)' -output bin/$$b.cdx.json bin/$$b || exit 1; done
+	cyclonedx=$$(scripts/tool.sh cyclonedx-gomod) && for b in gpu-collector gpu-collector-agent; do $$cyclonedx bin -json -noserial -version '$(VERSION)' -output bin/$$b.cdx.json bin/$$b || exit 1; done
 
 .PHONY: test-packages
 test-packages: packages sbom ## Check packages, bills of materials, and the units in a systemd of their own (root, systemd, dpkg, jq)
@@ -99,39 +101,91 @@ run: bin/gpu-collector ## Replay a real training run and find its straggler (Ctr
 generate: ## Write components.go, metadata and component docs anew
 	scripts/generate.sh
 
-# The race detector looks at the product and its simulator. CI looks at the rest too.
-SUITES := -e /test/integration -e /test/fleetview -e /test/chart -e /test/e2e -e /test/hostile -e /test/chaos
-UNITS = $$(go list ./... | grep -v $(SUITES) | grep -v -e /test/ -e /tools/)
-HELPERS = $$(go list ./... | grep -v $(SUITES) | grep -e /test/ -e /tools/)
+# The suites have processes, a browser or a cluster; mdatagen wrote internal/metadata's tests.
+SUITE_ROOMS := -e '/test/\(integration\|fleetview\|chart\|e2e\|hostile\|chaos\)$$'
+UNITS = $$(go list ./... | grep -v $(SUITE_ROOMS) -e /internal/metadata)
+# The packages that start goroutines or share memory between them.
+SHARING = $$(git grep -lE '^\s*go (func|[a-z].*\()|\b(sync|atomic)\.' -- '*.go' ':!*_test.go' ':!test' ':!tools' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+# A hung test ends after 20 minutes; no test says how fast a machine must be. `make lint` vets
+# with more rules, and a test without a debugger's tables links in half of the time. CI trusts no
+# result of an earlier run.
+GOTEST := go test -vet=off -ldflags='-s -w' -timeout 20m $(if $(CI),-count=1)
+INTEGRATION = GPU_COLLECTOR_BIN=$(CURDIR)/bin $(GOTEST) -count=1
+# With a Prometheus, for the tests that ask one.
+INTEGRATION_MORE = PATH="$$(scripts/prometheus.sh):$$PATH" $(INTEGRATION)
 
 .PHONY: test
-test: build ## What guards a change: unit tests, the real binaries, the page in a browser, the chart
-	go test -race -timeout 9m $(UNITS)
-	go test -timeout 9m $(HELPERS)
-	PATH="$$(scripts/prometheus.sh):$$PATH" go test -timeout 9m -skip 'TestPushOverlays/OTLP' ./test/integration/... ./test/fleetview/...
-	$(MAKE) test-browser PAGES='page fleet colours login sse'
-	$(MAKE) test-chart
+test: $(BINARIES) ## What guards a change: unit tests, races, the real binaries, the chart, the page's modules
+	@scripts/suites.sh test-unit test-race test-integration test-chart test-page
 
-.PHONY: test-more
-test-more: test-browser test-ocb test-stores ## What CI tests besides: all pages, OCB, newer metric stores, and the benches and tools with the race detector
-	go test -race -timeout 15m $(HELPERS)
+.PHONY: test-unit
+test-unit: ## The unit tests, without the race detector
+	$(GOTEST) -short $(UNITS)
+
+.PHONY: test-race
+test-race: ## The packages that start goroutines or hold locks, with the race detector
+	$(GOTEST) -race -short $(SHARING)
+
+.PHONY: test-integration
+test-integration: $(BINARIES) ## The real binaries over real OTLP, as far as it is quick
+	$(INTEGRATION) -short -parallel 8 ./test/integration
+
+.PHONY: test-chart
+test-chart: $(BINARIES) ## The Helm chart: its unit tests, schemas, rules, and its configurations with the binaries
+	PATH="$$(scripts/tool.sh --path helm kubeconform helm-unittest):$$PATH" bash -c "helm-unittest helm/gpu-collector && $(GOTEST) -count=1 -short ./test/chart/..."
+
+.PHONY: test-page
+test-page: ## The modules of the web page, in Node
+	node --test $(wildcard test/browser/modules/*.test.mjs)
+
+# What `make proof` runs besides, a target each. SUITES names some.
+PROOFS := race integration fleetview browser chart ocb stores nocgo hostile chaos soak tiers figures packages images kubernetes vulnerabilities properties
+SUITES ?= $(PROOFS)
+.PHONY: proof
+proof: $(BINARIES) ## What is slow or needs root, and goes on after a failure (two hours); SUITES='hostile browser' for some of it
+	@$(if $(filter-out $(PROOFS),$(SUITES)),echo "SUITES has $(filter-out $(PROOFS),$(SUITES)), and there are: $(PROOFS)"; exit 2)
+	@scripts/suites.sh $(addprefix proof-,$(SUITES))
+
+.PHONY: $(addprefix proof-,$(PROOFS))
+proof-race: # Every package, mdatagen's tests and those that call long, too
+	$(GOTEST) -race $$(go list ./... | grep -v $(SUITE_ROOMS))
+proof-integration: $(BINARIES)
+	$(INTEGRATION_MORE) -parallel 4 -skip TestPushOverlays/OTLP ./test/integration/...
+proof-fleetview: $(BINARIES)
+	$(INTEGRATION_MORE) ./test/fleetview/...
+proof-browser: test-browser
+proof-chart: $(BINARIES) # With Prometheus' own check of the rules
+	PATH="$$(scripts/tool.sh --path helm kubeconform helm-unittest):$$(scripts/prometheus.sh):$$PATH" $(GOTEST) -count=1 ./test/chart/...
+proof-ocb: test-ocb
+proof-stores: test-stores
+proof-nocgo: # Only a build without cgo shows a receiver that says why it is silent
+	CGO_ENABLED=0 $(GOTEST) ./receiver/nvmlreceiver/...
+proof-hostile:
+	HOSTILE_CGROUP=$(if $(CI),require,$(HOSTILE_CGROUP)) $(MAKE) hostile
+proof-chaos:
+	$(MAKE) chaos SHORT=1
+proof-soak:
+	$(MAKE) bench-soak SOAK='-duration 90s -nodes 300'
+proof-tiers: bin/gpu-collector
+	go run ./test/bench/tiers -small
+proof-figures: # What packages hold in memory and how soon they answer
+	go test -run '^$$' -bench . -benchtime 100ms -benchmem ./internal/... ./processor/... ./extension/... ./exporter/... ./receiver/... ./sim/...
+proof-packages: test-packages
+proof-images:
+	.ci/images
+proof-kubernetes:
+	.ci/cluster
+proof-vulnerabilities: vulncheck
+proof-properties: # Each property a thousand times, of values that nobody chose
+	RAPID_SEED=0 $(MAKE) test-long
 
 .PHONY: test-stores
-test-stores: build ## OTLP to Prometheus 3 and VictoriaMetrics, built from source once: Debian's are too old
-	set -o pipefail; PATH="$$(scripts/prometheus.sh):$$(scripts/metricstores.sh):$$PATH" go test -count=1 -run 'TestPushOverlays/OTLP' -v ./test/integration | tee /dev/stderr | grep -e '--- PASS: TestPushOverlays/OTLP_to_Prometheus' >/dev/null
+test-stores: $(BINARIES) ## OTLP to Prometheus 3 and VictoriaMetrics, built from source once: Debian's are too old
+	PATH="$$(scripts/tool.sh --path prometheus-otlp victoria-metrics-otlp):$$PATH" $(INTEGRATION_MORE) -run 'TestPushOverlays/OTLP' -v ./test/integration >.cache/stores.log; code=$$?; cat .cache/stores.log; [ $$code = 0 ] && grep -q -e '--- PASS: TestPushOverlays/OTLP_to_Prometheus' .cache/stores.log
 
 .PHONY: test-ocb
 test-ocb: ## A stock collector with our components, built by OCB outside of this module
 	test/ocb/run.sh
-
-.PHONY: test-unit
-test-unit: ## The unit tests alone
-	go test -race $(UNITS)
-	go test $(HELPERS)
-
-.PHONY: test-chart
-test-chart: build ## The Helm chart: lint, unit tests, schemas, rules, and its configurations with the binaries
-	PATH="$$(scripts/charttools.sh):$$(scripts/prometheus.sh):$$PATH" bash -c 'helm-unittest helm/gpu-collector && go test -count=1 ./test/chart/...'
 
 PAGES ?= *
 .PHONY: test-browser
@@ -163,34 +217,21 @@ bench-chaos: bin/gpu-collector ## The same, without writing it down; CHAOS_SEED=
 	go test -count=1 -v -parallel 5 -timeout 25m ./test/chaos -seed $(CHAOS_SEED) -shifted $(SHIFTED) $(if $(SHORT),-short)
 
 .PHONY: lint
-lint: lint-prose $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Run the linters
-	GOLANGCI_LINT_CACHE=$(CURDIR)/.cache/golangci-lint $(word 2,$^) run ./...
-
-$(TOOLS)/golangci-lint-$(GOLANGCI_VERSION):
-	@echo "building golangci-lint $(GOLANGCI_VERSION) (once, some minutes)"
-	@mkdir -p $(TOOLS)
-	cd $(TOOLS) && GOBIN=$(TOOLS) CGO_ENABLED=0 go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
-	mv $(TOOLS)/golangci-lint $@
+lint: ## Run the linters; prose is printed and fails nothing
+	$$(scripts/tool.sh golangci-lint) run ./...
+	@$(MAKE) --no-print-directory lint-prose || echo "lint: sentences above need a second reading"
 
 .PHONY: lint-prose
-lint-prose: $(TOOLS)/vale-$(VALE_VERSION) ## Sentences of docs and READMEs that need a second reading; FILES=docs/api.md for one page
-	FILES='$(FILES)' scripts/prose.sh $<
+lint-prose: ## Sentences of docs and READMEs that need a second reading; FILES=docs/api.md for one page
+	@FILES='$(FILES)' scripts/prose.sh "$$(scripts/tool.sh vale)"
 
-# Its parsers are C; they need no optimization for Markdown.
-$(TOOLS)/vale-$(VALE_VERSION):
-	@echo "building vale $(VALE_VERSION) (once, some minutes)"
-	@mkdir -p $(TOOLS)
-	cd $(TOOLS) && GOBIN=$(TOOLS) CGO_CFLAGS=-w go install github.com/vale-cli/vale/v3/cmd/vale@$(VALE_VERSION)
-	mv $(TOOLS)/vale $@
+.PHONY: lines
+lines: ## Hand-written lines of Go by room, code and tests
+	@scripts/lines.sh
 
 .PHONY: vulncheck
-vulncheck: $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION) ## Known weaknesses of dependencies that the code reaches (GOVULNDB=file:///path for a copy of the database)
-	scripts/vulncheck.sh $<
-
-$(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION):
-	@mkdir -p $(TOOLS)
-	GOBIN=$(TOOLS) CGO_ENABLED=0 go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
-	mv $(TOOLS)/govulncheck $@
+vulncheck: ## Known weaknesses of dependencies that the code reaches (GOVULNDB=file:///path for a copy of the database)
+	scripts/vulncheck.sh "$$(scripts/tool.sh govulncheck)"
 
 .PHONY: check-generated
 check-generated: generate ## Fail when generated files are not what generate writes
@@ -218,7 +259,7 @@ bench-doc: ## Write docs/benchmarks.md from docs/benchmarks, without measuring
 # Prints the figures that test/bench/figures names, from one or several calls of go test.
 comma := ,
 define figures
-set -o pipefail; { go test -run '^$$' $(2)$(if $(3), && go test -run '^$$' $(3))$(if $(4), && go test -run '^$$' $(4)); } | tee /dev/stderr | awk -f scripts/benchfigures.awk test/bench/figures/$(1).txt -
+set -o pipefail; { go test -run '^$$' $(2)$(if $(3), && go test -run '^$$' $(3))$(if $(4), && go test -run '^$$' $(4)); } | tee -a /dev/stderr | awk -f scripts/benchfigures.awk test/bench/figures/$(1).txt -
 endef
 
 .PHONY: bench-nvml

@@ -33,8 +33,8 @@ exporter/fleetviewexporter Report
 tmp=$(mktemp -d)
 trap 'git worktree remove --force "$tmp/base" 2>/dev/null || true; rm -rf "$tmp"' EXIT
 git worktree add --quiet --detach "$tmp/base" "$base"
-mkdir -p .cache/tools "$tmp/old" "$tmp/new"
-(cd tools/pinned && CGO_ENABLED=0 go build -o ../../.cache/tools/benchstat golang.org/x/perf/cmd/benchstat)
+mkdir -p "$tmp/old" "$tmp/new"
+benchstat=$(scripts/tool.sh benchstat)
 
 echo "building the benchmarks of this tree and of $base" >&2
 # at prints where a package lies on a side, nothing where that side lacks it.
@@ -69,9 +69,9 @@ for ((round = 1; round <= count; round++)); do
 	done <<<"$hot"
 done
 
-.cache/tools/benchstat "$base=$tmp/old.txt" "this=$tmp/new.txt"
+"$benchstat" "$base=$tmp/old.txt" "this=$tmp/new.txt"
 # A figure for each whose time changed more than by chance, and the mean of all.
-.cache/tools/benchstat -format csv "$base=$tmp/old.txt" "this=$tmp/new.txt" 2>/dev/null | awk -F, '
+"$benchstat" -format csv "$base=$tmp/old.txt" "this=$tmp/new.txt" 2>/dev/null | awk -F, '
 	# The mean of a package is of what both sides have: geomean is of all that each has.
 	function close_package() { if (rows) { logs += sum / rows; packages++ } sum = rows = 0 }
 	/^pkg: / { close_package(); n = split(substr($1, 6), part, "/"); pkg = part[n]; time = 0 }

@@ -3,7 +3,7 @@
 #
 # Makes ready what the test of the web page needs: Node, Chromium and
 # playwright-core, which drives it. Prints the directory of node_modules.
-# Chromium is Debian's package; playwright-core goes into .cache/browser.
+# Chromium is Debian's package; playwright-core goes into the user's cache.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -25,7 +25,7 @@ if [ ${#packages[@]} -gt 0 ]; then
 	} >&2 || die "${packages[*]} cannot be installed"
 fi
 
-cache=$PWD/.cache/browser-$PLAYWRIGHT
+cache=$(scripts/tool.sh --cache)/playwright-core-$PLAYWRIGHT
 if [ ! -d "$cache/node_modules/playwright-core" ]; then
 	echo "fetching playwright-core $PLAYWRIGHT (once)" >&2
 	npm install --prefix "$cache" --no-save --no-audit --no-fund --ignore-scripts --silent \

@@ -8,11 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-tools=$PWD/.cache/tools
-mkdir -p "$tools"
-(cd tools/pinned && go build -o "$tools/ocb" go.opentelemetry.io/collector/cmd/builder \
-	&& go build -o "$tools/mdatagen" go.opentelemetry.io/collector/cmd/mdatagen \
-	&& go build -o "$tools/oapi-codegen" github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen)
+{ read -r ocb && read -r mdatagen && read -r oapi_codegen; } < <(scripts/tool.sh ocb mdatagen oapi-codegen)
 
 # OCB writes a main.go too; ours is ours, so only components.go is taken.
 generate_components() { # MANIFEST DIRECTORY
@@ -21,7 +17,7 @@ generate_components() { # MANIFEST DIRECTORY
 	sed "s|^  output_path:.*|  output_path: $out|" "$1" >"$out/manifest.yaml"
 	# `path: .` in the manifest is relative to it.
 	sed -i "s|path: \.\$|path: $PWD|" "$out/manifest.yaml"
-	"$tools/ocb" --config "$out/manifest.yaml" --skip-get-modules --skip-compilation >"$out/log" 2>&1 \
+	"$ocb" --config "$out/manifest.yaml" --skip-get-modules --skip-compilation >"$out/log" 2>&1 \
 		|| { cat "$out/log" >&2; return 1; }
 	cp "$out/components.go" "$2/components.go"
 	gofmt -w "$2/components.go"
@@ -31,12 +27,12 @@ generate_components builder-config.yaml cmd/gpu-collector
 generate_components builder-config-agent.yaml cmd/gpu-collector-agent
 
 for metadata in $(git ls-files -co --exclude-standard '*/metadata.yaml' | grep -E '^(receiver|processor|exporter|extension|connector)/'); do
-	(cd "$(dirname "$metadata")" && "$tools/mdatagen" metadata.yaml)
+	(cd "$(dirname "$metadata")" && "$mdatagen" metadata.yaml)
 done
 
 # The document comes from the Go types, without a server.
 go run ./tools/openapi pkg/fleetclient/openapi.json
-(cd pkg/fleetclient && "$tools/oapi-codegen" -config codegen.yaml openapi.json)
+(cd pkg/fleetclient && "$oapi_codegen" -config codegen.yaml openapi.json)
 
 # A chart cannot read what lies outside of its directory.
 chart=helm/gpu-collector/files

@@ -20,9 +20,8 @@ custom="github.com/cert-manager/cert-manager@v1.21.2:deploy/crds/cert-manager.io
 	${gateway}_grpcroutes ${gateway}_httproutes"
 
 out=$PWD/test/chart/schemas
-mkdir -p .cache/tools
-GOBIN=$PWD/.cache/tools CGO_ENABLED=0 go install github.com/itchyny/gojq/cmd/gojq@v0.12.17
-run() { .cache/tools/gojq -c -L scripts "$@"; }
+gojq=$(scripts/tool.sh gojq)
+run() { "$gojq" -c -L scripts "$@"; }
 # Not this module's requirements.
 module() { (cd / && go mod download -json "$1" | jq -r .Dir); }
 

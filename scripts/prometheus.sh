@@ -3,7 +3,7 @@
 #
 # Prints the directories of a Prometheus server and of VictoriaMetrics, for the
 # PATH of the tests that run them: where they are installed, or Debian's
-# packages, unpacked into .cache and not installed, which would start them as
+# packages, unpacked into the user's cache and not installed, which would start them as
 # services.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,7 +14,8 @@ directory() {
 		dirname "$(command -v "$2")"
 		return
 	fi
-	local cache=$PWD/.cache/$1
+	local cache
+	cache=$(scripts/tool.sh --cache)/debian-$(. /etc/os-release && echo "$VERSION_ID")/$1
 	if [ ! -x "$cache/usr/bin/$2" ]; then
 		if ! command -v apt-get >/dev/null; then
 			echo "a test needs $2: install $1, so that it is on the PATH" >&2

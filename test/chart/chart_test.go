@@ -197,6 +197,9 @@ func without(t *testing.T, config string, path ...string) string {
 
 // TestRules: promtool takes the rules as the chart has them.
 func TestRules(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs promtool: make proof")
+	}
 	text, err := template(t, "--values", directory+"/ci/everything-values.yaml", "--show-only", "templates/monitoring/prometheusrule.yaml")
 	require.NoError(t, err, text)
 	all := manifests(t, text)

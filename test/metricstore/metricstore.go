@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package metricstore runs real servers that keep metrics, for tests: Prometheus and
-// VictoriaMetrics, from the PATH that scripts/prometheus.sh and scripts/metricstores.sh
-// print.
+// VictoriaMetrics, from the PATH that scripts/prometheus.sh and `make test-stores` give.
 package metricstore
 
 import (
@@ -81,7 +80,7 @@ func victoriaMetrics(t testing.TB, binary string, flags []string) *Server {
 func run(t testing.TB, binary, addr, ready string, args []string) *Server {
 	t.Helper()
 	path, err := exec.LookPath(binary)
-	require.NoError(t, err, "run make test or test-stores, or put what scripts/prometheus.sh and scripts/metricstores.sh print on the PATH")
+	require.NoError(t, err, "run make proof SUITES='integration stores', or put the server on the PATH")
 	s := &Server{Addr: addr, t: t, path: path, args: args, ready: ready}
 	t.Cleanup(func() {
 		s.Stop()

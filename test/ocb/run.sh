@@ -8,19 +8,17 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 root=$(cd ../.. && pwd)
-tools=$root/.cache/tools
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 step() { printf 'ocb: %s (%ss)\n' "$1" "$SECONDS"; }
 fail() { printf 'ocb: %s\n' "$1" >&2; exit 1; }
 
 step "the pinned builder"
-mkdir -p "$tools"
-(cd "$root/tools/pinned" && go build -o "$tools/ocb" go.opentelemetry.io/collector/cmd/builder)
+ocb=$("$root/scripts/tool.sh" ocb)
 
 step "sources and modules, with strict versions"
 sed -e "s|^  output_path:.*|  output_path: $work/dist|" -e "s|path: \.\./\.\.\$|path: $root|" builder-config.yaml >"$work/manifest.yaml"
-"$tools/ocb" --config "$work/manifest.yaml" --skip-compilation >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
+"$ocb" --config "$work/manifest.yaml" --skip-compilation >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
 
 # As OCB compiles, but without -trimpath: that would build every dependency
 # anew, beside what the cache has from this module.
@@ -66,7 +64,7 @@ for metadata in "$root"/{receiver,processor,exporter,extension}/*/metadata.yaml;
 		done
 		printf 'providers:\n  - gomod: go.opentelemetry.io/collector/confmap/provider/fileprovider v1.61.0\n'
 	} >"$work/alone.yaml"
-	"$tools/ocb" --config "$work/alone.yaml" --skip-compilation >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "$dir alone"; }
+	"$ocb" --config "$work/alone.yaml" --skip-compilation >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "$dir alone"; }
 	(cd "$alone" && CGO_ENABLED=0 go vet .) || fail "$dir alone"
 done
 step "ok"
