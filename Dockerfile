@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Two images from one file:
+# Three images from one file:
 #
 #   docker build --target agent   -t gpu-collector-agent .   # the lean agent, for GPU nodes
 #   docker build --target gateway -t gpu-collector .         # the full distribution
+#   docker build --target actions -t gpu-collector-actions . # the actor, the only one that may write to a cluster
 #
 # docs/install-docker.md says how to run them. BUILDER, AGENT_BASE and
 # GATEWAY_BASE take images of your own; the agent's base has to have the glibc
@@ -51,6 +52,15 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
     GOARCH=$TARGETARCH CGO_ENABLED=0 go build -ldflags "-s -w -X $DISTRO.Version=$VERSION -X $DISTRO.Commit=$REVISION -X $DISTRO.Date=$CREATED" -o /out/gpu-collector ./cmd/gpu-collector && \
     mkdir -p /out/state
 
+FROM source AS build-actions
+ARG TARGETARCH
+ARG VERSION=0.1.0-dev
+ARG REVISION=unknown
+ARG CREATED=unknown
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    GOARCH=$TARGETARCH CGO_ENABLED=0 go build -ldflags "-s -w -X $DISTRO.Version=$VERSION -X $DISTRO.Commit=$REVISION -X $DISTRO.Date=$CREATED" -o /out/gpu-collector-actions ./cmd/gpu-collector-actions && \
+    mkdir -p /out/state
+
 FROM ${AGENT_BASE} AS agent
 # The NVIDIA container toolkit mounts libnvidia-ml.so.1 for `utility`. There is
 # no ldconfig here to tell the linker of it, so the directories are named: of
@@ -80,13 +90,36 @@ LABEL org.opencontainers.image.title="gpu-collector-agent" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.created="${CREATED}"
 
+FROM ${GATEWAY_BASE} AS actions
+COPY --from=build-actions /out/gpu-collector-actions /gpu-collector-actions
+COPY configs/actions.yaml /etc/gpu-collector/config.yaml
+COPY LICENSE /licenses/LICENSE
+# The cases, the breaker and the audit
+COPY --from=build-actions --chown=65532:65532 /out/state /var/lib/gpu-collector
+VOLUME /var/lib/gpu-collector
+USER 65532:65532
+# OTLP over gRPC from the gateway, health
+EXPOSE 4319 13134
+ENTRYPOINT ["/gpu-collector-actions"]
+CMD ["--config=/etc/gpu-collector/config.yaml"]
+ARG VERSION=0.1.0-dev
+ARG REVISION=unknown
+ARG CREATED=unknown
+LABEL org.opencontainers.image.title="gpu-collector-actions" \
+      org.opencontainers.image.description="OpenTelemetry Collector that acts on verdicts about GPU nodes" \
+      org.opencontainers.image.source="https://github.com/gpu-collector/gpu-collector" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}"
+
 FROM ${GATEWAY_BASE} AS gateway
 COPY --from=build-gateway /out/gpu-collector /gpu-collector
 # config.yaml is the gateway's; the others are beside it.
 COPY configs/*.yaml /etc/gpu-collector/
 COPY configs/gateway.yaml /etc/gpu-collector/config.yaml
 COPY LICENSE /licenses/LICENSE
-# The fleet view's history
+# The fleet view's history, and the state of the comparison
 COPY --from=build-gateway --chown=65532:65532 /out/state /var/lib/gpu-collector
 VOLUME /var/lib/gpu-collector
 USER 65532:65532

@@ -43,12 +43,18 @@ bin/gpu-collector-agent: $(GO_FILES) .cache/ldflags
 	@echo "building $@"
 	go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/gpu-collector-agent
 
+# As the others: without cgo a thousand dependencies would be compiled once more. Image and
+# release have a static one.
+bin/gpu-collector-actions: $(GO_FILES) .cache/ldflags
+	@echo "building $@"
+	go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/gpu-collector-actions
+
 .PHONY: build
-build: bin/gpu-collector bin/gpu-collector-agent ## Build both distributions into bin/
+build: bin/gpu-collector bin/gpu-collector-agent bin/gpu-collector-actions ## Build the distributions into bin/
 
 bin/fleetsim: $(GO_FILES) .cache/ldflags
 	@echo "building $@"
-	go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/fleetsim
+	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/fleetsim
 
 .PHONY: fleetsim
 fleetsim: bin/fleetsim ## Build the simulator of a fleet into bin/
@@ -73,7 +79,7 @@ packages: build ## Build deb and rpm of both distributions into dist/
 .PHONY: sbom
 sbom: build ## Write what is in the binaries as CycloneDX, bin/*.cdx.json
 	cd $(RELEASE_TOOLS) && CGO_ENABLED=0 go build -o $(TOOLS)/cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
-	for b in gpu-collector gpu-collector-agent; do $(TOOLS)/cyclonedx-gomod bin -json -noserial -version '$(VERSION)' -output bin/$$b.cdx.json bin/$$b || exit 1; done
+	for b in gpu-collector gpu-collector-agent gpu-collector-actions; do $(TOOLS)/cyclonedx-gomod bin -json -noserial -version '$(VERSION)' -output bin/$$b.cdx.json bin/$$b || exit 1; done
 
 .PHONY: test-packages
 test-packages: packages sbom ## Check packages, bills of materials, and the units in a systemd of their own (root, systemd, dpkg, jq)
@@ -81,44 +87,87 @@ test-packages: packages sbom ## Check packages, bills of materials, and the unit
 	VERSION='$(VERSION)' test/packages/run.sh
 	test/packages/units.sh
 
+.PHONY: release-dry-run
+release-dry-run: ## Make and check all files of a release in dist/release, publish nothing (15 minutes; VERSION=vX.Y.Z, ARCHES=amd64, IMAGES=1)
+	VERSION='$(if $(findstring command,$(origin VERSION)),$(VERSION),v0.0.0-dryrun)' scripts/release.sh
+
+.PHONY: cover
+cover: ## Which statements the unit tests reach, by room, and in all (5 minutes; into docs/benchmarks by BENCHES=cover)
+	scripts/cover.sh
+
+bin/demo: $(GO_FILES) .cache/ldflags
+	go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/demo
+
 .PHONY: run
-run: bin/gpu-collector ## Replay a real training run and find its straggler (Ctrl-C ends it)
-	@echo
-	@echo "A recorded training run of 16 workers replays; one of them was slowed on purpose."
-	@echo "Within half a minute a line below says STRAGGLER and names it. Meanwhile, in a browser:"
-	@echo "  http://127.0.0.1:8086/                                        the fleet, its stragglers and why"
-	@echo "  http://127.0.0.1:8086/docs/                                   the API behind it"
-	@echo "Or in another terminal:"
-	@echo "  curl -s 127.0.0.1:8086/api/v1/stragglers?limit=1              the slowest worker and its episode"
-	@echo "  curl -s 127.0.0.1:9464/metrics | grep gpu_node_straggler      every worker's verdict"
-	@echo "  curl -s 127.0.0.1:8085/api/v1/thresholds                      the thresholds by peer group"
-	@echo
-	@exec bin/gpu-collector --config configs/demo.yaml
+run: bin/gpu-collector bin/demo ## Replay a real training run beside a small simulated fleet, and find what is wrong (Ctrl-C ends it)
+	@exec bin/demo
 
 .PHONY: generate
 generate: ## Write components.go, metadata and component docs anew
 	scripts/generate.sh
 
-# The race detector looks at the product and its simulator. CI looks at the rest too.
-SUITES := -e /test/integration -e /test/fleetview -e /test/chart -e /test/e2e -e /test/hostile -e /test/chaos
-UNITS = $$(go list ./... | grep -v $(SUITES) | grep -v -e /test/ -e /tools/)
-HELPERS = $$(go list ./... | grep -v $(SUITES) | grep -e /test/ -e /tools/)
+SUITES := -e '/test/\(integration\|fleetview\|chart\|e2e\|hostile\|chaos\|actions\)$$'
+UNITS = $$(go list ./... | grep -v $(SUITES))
+# Without the tests that mdatagen writes: some forty binaries, which test-race links and runs.
+WRITTEN = $$(go list ./... | grep -v -e /internal/metadata $(SUITES))
+# `make lint` vets with more rules. Without a debugger's tables a test links in half of the time.
+GOTEST := go test -vet=off -ldflags='-s -w'
 
+# The tests of the real binaries take them from bin/, and build none. They wait more than
+# they compute: eight at a time leave two cores idle for two thirds of the time.
+BINARIES := $(addprefix bin/,gpu-collector gpu-collector-agent gpu-collector-actions demo fleetsim)
+INTEGRATION = GPU_COLLECTOR_BIN=$(CURDIR)/bin STEP_TIME_PYTHON="$$(scripts/python.sh)" PATH="$$(scripts/prometheus.sh):$$PATH" $(GOTEST)
+
+# The pages that are left to test-more measure frames of thousands of nodes.
+PAGES_OF_TEST := page attention vendor fleet colours login ledger idle sse
+PAGES_OF_MORE := $(filter-out $(PAGES_OF_TEST),$(patsubst test/browser/%.test.mjs,%,$(wildcard test/browser/*.test.mjs)))
+# A timeout ends a suite that hangs; none of them says how fast a machine must be.
 .PHONY: test
-test: build ## What guards a change: unit tests, the real binaries, the page in a browser, the chart
-	go test -race -timeout 9m $(UNITS)
-	go test -timeout 9m $(HELPERS)
-	PATH="$$(scripts/prometheus.sh):$$PATH" go test -timeout 9m -skip 'TestPushOverlays/OTLP' ./test/integration/... ./test/fleetview/...
-	$(MAKE) test-browser PAGES='page fleet colours login sse'
+test: $(BINARIES) ## What guards a change: unit tests, the Python package, the real binaries, a DDP job, the page in a browser, the chart
+	$(GOTEST) -timeout 15m $(WRITTEN)
+	$(MAKE) test-python
+	$(INTEGRATION) -short -parallel 8 -timeout 15m -skip TestPushOverlays/OTLP ./test/integration/... ./test/fleetview/...
+	$(MAKE) test-browser PAGES='$(PAGES_OF_TEST)'
 	$(MAKE) test-chart
 
 .PHONY: test-more
-test-more: test-browser test-ocb test-stores ## What CI tests besides: all pages, OCB, newer metric stores, and the benches and tools with the race detector
-	go test -race -timeout 15m $(HELPERS)
+test-more: test-race test-nocgo test-integration test-browser-more test-ocb test-stores test-slurm ## What CI tests besides: races, no cgo, long tests of the real binaries, the other pages, OCB, newer metric stores, the actor beside a real Slurm
+
+.PHONY: test-race
+test-race: ## The unit tests with the race detector
+	$(GOTEST) -race -timeout 20m $(UNITS)
+
+.PHONY: test-nocgo
+test-nocgo: ## What only a build without cgo can show: a receiver that says why it is silent
+	CGO_ENABLED=0 $(GOTEST) ./receiver/nvmlreceiver/...
+
+# Those that call long.
+LONG = $$(git grep -hB1 -e 'long(t)$$' -- test/integration | sed -n 's/^func \(Test[A-Za-z]*\).*/\1/p' | paste -sd'|')
+.PHONY: test-integration
+test-integration: $(BINARIES) ## The real binaries in tests of over half a minute
+	$(INTEGRATION) -count=1 -parallel 4 -timeout 20m -run "^($(LONG))$$" ./test/integration
 
 .PHONY: test-stores
 test-stores: build ## OTLP to Prometheus 3 and VictoriaMetrics, built from source once: Debian's are too old
-	set -o pipefail; PATH="$$(scripts/prometheus.sh):$$(scripts/metricstores.sh):$$PATH" go test -count=1 -run 'TestPushOverlays/OTLP' -v ./test/integration | tee /dev/stderr | grep -e '--- PASS: TestPushOverlays/OTLP_to_Prometheus' >/dev/null
+	set -o pipefail; PATH="$$(scripts/prometheus.sh):$$(scripts/metricstores.sh):$$PATH" GPU_COLLECTOR_BIN=$(CURDIR)/bin $(GOTEST) -count=1 -run 'TestPushOverlays/OTLP' -v ./test/integration | tee /dev/stderr | grep -e '--- PASS: TestPushOverlays/OTLP_to_Prometheus' >/dev/null
+
+.PHONY: test-python
+test-python: ## The Python package: mypy, pytest, wheel and sdist (PYTHON=python3 for an interpreter of your own)
+	python=$$(scripts/python.sh) && cd python && "$$python" -m mypy && "$$python" -m pytest -q -p no:cacheprovider && "$$python" -m build --no-isolation --outdir ../.cache/python .
+
+STEP_TIME_CLEAN ?= 30m
+.PHONY: steptime-clean
+steptime-clean: $(BINARIES) ## A real DDP job, healthy for half an hour first: nobody may be accused
+	STEP_TIME_CLEAN=$(STEP_TIME_CLEAN) $(INTEGRATION) -count=1 -timeout 60m -run TestStepTimeOfTorch -v ./test/integration
+
+.PHONY: bench-python
+bench-python: ## What a call of the Python package costs in the training loop, whatever the agent does
+	@python3 python/bench/hotpath.py
+
+.PHONY: test-slurm
+test-slurm: ## The actor's binary: ten kills, a client's reach, and Debian's Slurm, which is installed once (root)
+	scripts/slurm.sh
+	ACTIONS_SLURM=1 go test -count=1 -timeout 10m ./test/actions
 
 .PHONY: test-ocb
 test-ocb: ## A stock collector with our components, built by OCB outside of this module
@@ -126,19 +175,27 @@ test-ocb: ## A stock collector with our components, built by OCB outside of this
 
 .PHONY: test-unit
 test-unit: ## The unit tests alone
-	go test -race $(UNITS)
-	go test $(HELPERS)
+	go test $(UNITS)
 
 .PHONY: test-chart
 test-chart: build ## The Helm chart: lint, unit tests, schemas, rules, and its configurations with the binaries
-	PATH="$$(scripts/charttools.sh):$$(scripts/prometheus.sh):$$PATH" bash -c 'helm-unittest helm/gpu-collector && go test -count=1 ./test/chart/...'
+	PATH="$$(scripts/charttools.sh):$$(scripts/prometheus.sh):$$PATH" bash -c "helm-unittest helm/gpu-collector && $(GOTEST) -count=1 ./test/chart/..."
+
+.PHONY: bench-page
+bench-page: ## How soon the page is there with 5,000 nodes of 8 GPUs
+	@go build -o .cache/bigfleet ./test/browser/bigfleet
+	@NODE_MODULES="$$(scripts/browser.sh)" node test/browser/bench.mjs
 
 PAGES ?= *
 .PHONY: test-browser
 test-browser: bin/gpu-collector ## The web page in a real browser, PAGES='page sse' for some (IMAGES=docs/images takes its pictures anew)
 	@mkdir -p $${IMAGES:-.cache/images}
-	go build -o .cache/bigfleet ./test/browser/bigfleet
-	NODE_MODULES="$$(scripts/browser.sh)" node --test --test-concurrency=1 --test-reporter=spec $(foreach page,$(PAGES),test/browser/$(page).test.mjs)
+	go build -ldflags '-s -w' -o .cache/bigfleet ./test/browser/bigfleet
+	NODE_MODULES="$$(scripts/browser.sh)" node --test --test-concurrency=$(if $(filter-out $(PAGES_OF_TEST),$(PAGES)),1,2) --test-reporter=spec $(foreach page,$(PAGES),test/browser/$(page).test.mjs)
+
+.PHONY: test-browser-more
+test-browser-more: # The pages that make test leaves
+	$(MAKE) test-browser PAGES='$(PAGES_OF_MORE)'
 
 RAPID_CHECKS ?= 1000
 .PHONY: test-long
@@ -146,7 +203,7 @@ test-long: ## The property tests with RAPID_CHECKS checks each (1000), and witho
 	go test -count=1 -timeout 2h $$(git grep -l pgregory.net/rapid -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|') -run '$(RUN)' -rapid.checks=$(RAPID_CHECKS)
 
 .PHONY: e2e
-e2e: ## The Helm chart in the cluster of KUBECONFIG with the image E2E_IMAGE; test/e2e/README.md
+e2e: bin/fleetsim ## The Helm chart in the cluster of KUBECONFIG with the image E2E_IMAGE; test/e2e/README.md
 	@[ -n "$(E2E_IMAGE)" ] || { echo "E2E_IMAGE is not set; see test/e2e/README.md"; exit 1; }
 	go test -count=1 -v -timeout 30m ./test/e2e
 
@@ -154,13 +211,22 @@ SHORT ?=
 CHAOS_SEED ?= 0
 SHIFTED := $(CURDIR)/.cache/chaos/shifted/gpu-collector
 .PHONY: chaos
-chaos: ## Real tiers under faults: kills, links, disk, clocks, overload, into docs/benchmarks.md (6 to 12 minutes; SHORT=1 for 2 to 3, which only tests; the first build takes some minutes)
-	$(if $(SHORT),$(MAKE) bench-chaos SHORT=1,go run ./test/bench/report bench-chaos)
+chaos: ## Real tiers under faults: kills, links, disk, clocks, overload, into docs/benchmarks.md (half an hour; SHORT=1 for 3 to 4 minutes, which only tests; the first build takes some minutes)
+	$(if $(SHORT),$(MAKE) bench-chaos bench-standby SHORT=1,go run ./test/bench/report bench-chaos bench-standby bench-reshard)
 
 .PHONY: bench-chaos
 bench-chaos: bin/gpu-collector ## The same, without writing it down; CHAOS_SEED=n repeats
 	scripts/shifted.sh $(SHIFTED)
 	go test -count=1 -v -parallel 5 -timeout 25m ./test/chaos -seed $(CHAOS_SEED) -shifted $(SHIFTED) $(if $(SHORT),-short)
+
+CHAOS_KILLS ?= 200
+.PHONY: bench-standby
+bench-standby: bin/gpu-collector ## Kills of the active or the standby of two gateways under the load of 1,000 nodes (25 minutes; CHAOS_KILLS=n for fewer)
+	go run ./test/bench/standby -seed $(CHAOS_SEED) $(if $(SHORT),-check -nodes 100 -kills 3,-nodes 1000 -kills $(CHAOS_KILLS))
+
+.PHONY: bench-reshard
+bench-reshard: bin/gpu-collector ## What a shard that comes, goes or dies has the others send to the gateway (3 minutes)
+	go run ./test/bench/reshard $(if $(SHORT),-check -nodes 60 -interval 1s)
 
 .PHONY: lint
 lint: lint-prose $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Run the linters
@@ -194,17 +260,17 @@ $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION):
 
 .PHONY: check-generated
 check-generated: generate ## Fail when generated files are not what generate writes
-	@git diff --exit-code -- '*components.go' '*generated_*' '*documentation.md' '*README.md' '*/internal/metadata/*' '*/internal/metadatatest/*' '*config.schema.yaml' pkg/fleetclient/openapi.json docs/configuration.md helm/gpu-collector/files \
+	@git diff --exit-code -- '*components.go' '*generated_*' '*documentation.md' '*README.md' '*/internal/metadata/*' '*/internal/metadatatest/*' '*config.schema.yaml' pkg/fleetclient/openapi.json docs/configuration.md docs/coming-from-dcgm.md docs/benchmarks.md helm/gpu-collector/files \
 		|| { echo "generated files differ: run make generate and commit"; exit 1; }
 	@untracked=$$(git ls-files -o --exclude-standard -- '*components.go' '*generated_*' helm/gpu-collector/files); \
 		[ -z "$$untracked" ] || { echo "generated files are not committed: $$untracked"; exit 1; }
 
-# `make bench` measures these targets, and docs/benchmarks.md shows their figures.
+# `make bench` measures these targets; docs/benchmarks.md and the README show their figures.
 # Each has its text in docs/benchmarks. BENCHES=bench-nvml measures one alone.
-BENCHES = bench-nvml bench-diff bench-upstream bench-reasons bench-tiers bench-gateway bench-fleetview bench-ship bench-compare hostile eval
+BENCHES = cover bench-nvml bench-nccl bench-python bench-diff bench-upstream bench-reshard bench-reasons bench-tiers bench-gateway bench-restart bench-repair bench-fleetview bench-page bench-ship bench-compare hostile eval
 
 .PHONY: bench
-bench: $(if $(findstring command,$(origin BENCHES)),,bench-go) ## Run every benchmark and write docs/benchmarks.md; BENCHES=bench-nvml for one section
+bench: $(if $(findstring command,$(origin BENCHES)),,bench-go) ## Run every benchmark and write docs/benchmarks.md and the README's figures; BENCHES=bench-nvml for one section
 	go run ./test/bench/report $(BENCHES)
 
 .PHONY: bench-go
@@ -212,8 +278,12 @@ bench-go: ## Run the benchmarks of the packages
 	go test -run '^$$' -bench . -benchmem ./internal/... ./processor/... ./extension/... ./receiver/...
 
 .PHONY: bench-doc
-bench-doc: ## Write docs/benchmarks.md from docs/benchmarks, without measuring
+bench-doc: ## Write docs/benchmarks.md and the README's figures from docs/benchmarks, without measuring
 	go run ./test/bench/report
+
+.PHONY: bench-release
+bench-release: ## Fail unless the README's figures are of one `make bench` on this commit's code
+	go run ./test/bench/report -release
 
 # Prints the figures that test/bench/figures names, from one or several calls of go test.
 comma := ,
@@ -225,6 +295,11 @@ endef
 bench-nvml: bin/gpu-collector-agent ## What the nvml receiver and the lean agent cost a node of eight GPUs
 	$(call figures,nvml,-bench '^BenchmarkScrape$$' -benchtime 2s -benchmem -cpu 2 ./receiver/nvmlreceiver,-bench 'BesideAHang' -benchtime 300x -cpu 2 ./receiver/nvmlreceiver)
 	go run ./test/bench/nvml
+
+.PHONY: bench-nccl
+bench-nccl: bin/gpu-collector-agent ## What the nccl receiver costs, and an agent with it, beside eight ranks with 4,000 operations a second
+	$(call figures,nccl,-bench '^Benchmark(Record|Dump)$$' -benchtime 2s -benchmem -cpu 2 ./receiver/ncclreceiver/internal/inspector,-bench '^BenchmarkScrape$$' -benchtime 60x -cpu 2 ./receiver/ncclreceiver)
+	go run ./test/bench/nvml -ranks
 
 .PHONY: bench-diff
 bench-diff: bin/gpu-collector ## What diff, wire_diff and admission cost (2 minutes)
@@ -246,6 +321,15 @@ bench-gateway: bin/gpu-collector ## What the gateway as it is shipped costs unde
 	scripts/basetree.sh '$(BASE)' .cache/base
 	go run ./test/bench/tiers -base .cache/base $(if $(BASE),-limits) shipped
 	$(call figures,gateway,-bench '^BenchmarkExposedFleet$$' -benchtime 1x ./internal/delta/statetable,-bench '^BenchmarkMemory$$' -benchtime 1x ./internal/fleethistory/sqlite,-bench '^BenchmarkChecks$$' -benchtime 5000x -cpu 2 ./extension/admissionextension)
+
+.PHONY: bench-restart
+bench-restart: bin/gpu-collector ## What a gateway's state costs with 10,000 nodes, and how soon it is back after a kill (7 minutes)
+	$(call figures,restart,-bench '^BenchmarkState$$' -benchtime 20x -cpu 1 ./processor/stragglerprocessor)
+	go run ./test/bench/restart
+
+.PHONY: bench-repair
+bench-repair: ## How many healthy nodes a week would be kept off, with and without confirmation
+	go run ./test/bench/repair
 
 .PHONY: bench-reasons
 bench-reasons: ## How often the reason that is given for a slow node is the right one (4 minutes)
@@ -283,6 +367,16 @@ soak: ## Half an hour of 10,000 nodes through a shard and a gateway: what grows 
 .PHONY: bench-soak
 bench-soak: bin/gpu-collector ## The same, without writing it down; SOAK='-duration 2m -nodes 500' for less
 	go run ./test/soak $(SOAK)
+
+WEEK ?=
+.PHONY: week
+week: ## A week of 1,000 nodes with failures at published rates, 20 times as fast as time, in 8.4 hours, into docs/benchmarks (WEEK='-days 0.5 -nodes 128 -speed 60' for less)
+	WEEK_DOC=docs/benchmarks/bench-week.md go run ./test/bench/report bench-week
+
+.PHONY: bench-week
+bench-week: ## The same, without writing it down
+	scripts/fastclock.sh .cache/week gpu-collector fleetsim
+	go run ./test/bench/week $(WEEK) $(if $(WEEK_DOC),-doc $(WEEK_DOC))
 
 FUZZTIME ?= 60s
 .PHONY: fuzz

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Makes ready what the test of the web page needs: Node, Chromium and
-# playwright-core, which drives it. Prints the directory of node_modules.
-# Chromium is Debian's package; playwright-core goes into .cache/browser.
+# Makes ready what the test of the web page needs: Node, Chromium, and packages of
+# npm. Prints the directory of node_modules. Chromium is Debian's package; the
+# others go into .cache/browser-*.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-PLAYWRIGHT=1.64.1
+PLAYWRIGHT=1.64.1 # drives Chromium
+AXE=4.14.1        # finds what people with disabilities cannot use
+UPLOT=1.6.32      # the page's plots, to compare with our copy
 
 die() { echo "the browser test: $*" >&2; exit 1; }
 
@@ -25,10 +27,10 @@ if [ ${#packages[@]} -gt 0 ]; then
 	} >&2 || die "${packages[*]} cannot be installed"
 fi
 
-cache=$PWD/.cache/browser-$PLAYWRIGHT
-if [ ! -d "$cache/node_modules/playwright-core" ]; then
-	echo "fetching playwright-core $PLAYWRIGHT (once)" >&2
+cache=$PWD/.cache/browser-$PLAYWRIGHT-$AXE-$UPLOT
+if [ ! -d "$cache/node_modules/uplot" ]; then
+	echo "fetching playwright-core $PLAYWRIGHT, axe-core $AXE and uplot $UPLOT (once)" >&2
 	npm install --prefix "$cache" --no-save --no-audit --no-fund --ignore-scripts --silent \
-		"playwright-core@$PLAYWRIGHT" >&2 || die "playwright-core $PLAYWRIGHT cannot be fetched"
+		"playwright-core@$PLAYWRIGHT" "axe-core@$AXE" "uplot@$UPLOT" >&2 || die "the packages of npm cannot be fetched"
 fi
 echo "$cache/node_modules"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Writes everything that is generated: components.go of both distributions
+# Writes everything that is generated: components.go of the distributions
 # (OCB), the metadata of each component (mdatagen), the API's document and its
 # client (oapi-codegen), and the chart's copies of configs/ and dashboards/. The
 # versions of the tools are pinned in tools/pinned/go.mod.
@@ -29,6 +29,7 @@ generate_components() { # MANIFEST DIRECTORY
 }
 generate_components builder-config.yaml cmd/gpu-collector
 generate_components builder-config-agent.yaml cmd/gpu-collector-agent
+generate_components builder-config-actions.yaml cmd/gpu-collector-actions
 
 for metadata in $(git ls-files -co --exclude-standard '*/metadata.yaml' | grep -E '^(receiver|processor|exporter|extension|connector)/'); do
 	(cd "$(dirname "$metadata")" && "$tools/mdatagen" metadata.yaml)
@@ -41,10 +42,13 @@ go run ./tools/openapi pkg/fleetclient/openapi.json
 # A chart cannot read what lies outside of its directory.
 chart=helm/gpu-collector/files
 rm -rf "$chart"
-mkdir -p "$chart"/{configs,grafana,prometheus}
-cp configs/{agent,gateway,shard,kafka-shard,kafka-root}.yaml configs/overlays/remote-write.yaml configs/kubernetes/cluster.yaml "$chart/configs/"
+mkdir -p "$chart"/{burn-in,configs,grafana,prometheus}
+cp configs/{actions,agent,gateway,shard,kafka-shard,kafka-root}.yaml configs/overlays/{remote-write,actions-gateway}.yaml configs/kubernetes/cluster{,-conditions}.yaml "$chart/configs/"
+cp configs/burn-in/*.yaml "$chart/burn-in/"
 cp dashboards/grafana/*.json "$chart/grafana/"
 cp dashboards/prometheus/{alerts,rules}.yaml "$chart/prometheus/"
 go run ./tools/valuesdoc
 
+go run ./tools/dcgmdoc docs/coming-from-dcgm.md
 go run ./tools/configdoc docs/configuration.md
+go run ./test/bench/report

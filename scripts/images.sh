@@ -3,7 +3,7 @@
 #
 # Builds the images of the Dockerfile, stamped with git's version. Usage:
 #
-#   scripts/images.sh [agent|gateway]...
+#   scripts/images.sh [agent|gateway|actions]...
 #
 #   PODMAN        podman or docker, or a script that calls one (podman)
 #   TAG           of the images (dev)
@@ -29,12 +29,13 @@ args+=(--platform "${PLATFORM:-$host}")
 # the other architecture.
 case $("$podman" --version) in podman*) args+=(--build-arg "BUILDPLATFORM=$host") ;; esac
 
-[ $# -gt 0 ] || set -- agent gateway
+[ $# -gt 0 ] || set -- agent gateway actions
 for target; do
 	case $target in
 	agent) name=gpu-collector-agent ;;
 	gateway) name=gpu-collector ;;
-	*) echo "images: $target is no image: agent or gateway" >&2; exit 1 ;;
+	actions) name=gpu-collector-actions ;;
+	*) echo "images: $target is no image: agent, gateway or actions" >&2; exit 1 ;;
 	esac
 	echo "building $prefix$name:$tag ($version)"
 	# shellcheck disable=SC2086 # BUILD_ARGS is a list

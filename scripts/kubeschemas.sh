@@ -9,9 +9,9 @@ cd "$(dirname "$0")/.."
 
 # An object that is valid in these versions is of an API that newer ones serve too.
 kubernetes=k8s.io/kubernetes@v1.36.3
-kinds='core.v1.ConfigMap core.v1.PersistentVolumeClaim core.v1.Pod core.v1.Service core.v1.ServiceAccount
+kinds='admissionregistration.v1.ValidatingAdmissionPolicy admissionregistration.v1.ValidatingAdmissionPolicyBinding core.v1.ConfigMap core.v1.PersistentVolumeClaim core.v1.Pod core.v1.Service core.v1.ServiceAccount
 	apps.v1.DaemonSet apps.v1.Deployment apps.v1.StatefulSet autoscaling.v2.HorizontalPodAutoscaler
-	networking.v1.Ingress networking.v1.NetworkPolicy policy.v1.PodDisruptionBudget rbac.v1.ClusterRole rbac.v1.ClusterRoleBinding'
+	networking.v1.Ingress networking.v1.NetworkPolicy policy.v1.PodDisruptionBudget rbac.v1.ClusterRole rbac.v1.ClusterRoleBinding rbac.v1.Role rbac.v1.RoleBinding'
 prometheus=github.com/prometheus-operator/prometheus-operator@v0.85.0:example/prometheus-operator-crd/monitoring.coreos.com
 gateway=sigs.k8s.io/gateway-api@v1.6.3:config/crd/standard/gateway.networking.k8s.io
 custom="github.com/cert-manager/cert-manager@v1.21.2:deploy/crds/cert-manager.io_certificates

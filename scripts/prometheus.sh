@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Prints the directories of a Prometheus server and of VictoriaMetrics, for the
+# Prints the directories of a Prometheus server, of VictoriaMetrics and of nginx, for the
 # PATH of the tests that run them: where they are installed, or Debian's
 # packages, unpacked into .cache and not installed, which would start them as
 # services.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# directory PACKAGE BINARY prints where the binary is.
+# directory PACKAGE BINARY [DIRECTORY] prints where the binary is.
 directory() {
 	if command -v "$2" >/dev/null; then
 		dirname "$(command -v "$2")"
 		return
 	fi
-	local cache=$PWD/.cache/$1
-	if [ ! -x "$cache/usr/bin/$2" ]; then
+	local cache=$PWD/.cache/$1 dir=${3:-usr/bin}
+	if [ ! -x "$cache/$dir/$2" ]; then
 		if ! command -v apt-get >/dev/null; then
 			echo "a test needs $2: install $1, so that it is on the PATH" >&2
 			return 1
@@ -29,9 +29,10 @@ directory() {
 			rm "$1"_*.deb
 		) >&2
 	fi
-	echo "$cache/usr/bin"
+	echo "$cache/$dir"
 }
 
 prometheus=$(directory prometheus prometheus)
 victoria=$(directory victoria-metrics victoria-metrics)
-echo "$prometheus:$victoria"
+router=$(directory nginx nginx usr/sbin)
+echo "$prometheus:$victoria:$router"

@@ -8,6 +8,8 @@ import (
 	clientidentityprocessor "github.com/gpu-collector/gpu-collector/processor/clientidentityprocessor"
 	diffprocessor "github.com/gpu-collector/gpu-collector/processor/diffprocessor"
 	stragglerprocessor "github.com/gpu-collector/gpu-collector/processor/stragglerprocessor"
+	fabricreceiver "github.com/gpu-collector/gpu-collector/receiver/fabricreceiver"
+	ncclreceiver "github.com/gpu-collector/gpu-collector/receiver/ncclreceiver"
 	nvmlreceiver "github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver"
 	basicauthextension "github.com/open-telemetry/opentelemetry-collector-contrib/extension/basicauthextension"
 	bearertokenauthextension "github.com/open-telemetry/opentelemetry-collector-contrib/extension/bearertokenauthextension"
@@ -24,6 +26,7 @@ import (
 	"go.opentelemetry.io/collector/processor"
 	memorylimiterprocessor "go.opentelemetry.io/collector/processor/memorylimiterprocessor"
 	"go.opentelemetry.io/collector/receiver"
+	nopreceiver "go.opentelemetry.io/collector/receiver/nopreceiver"
 	otlpreceiver "go.opentelemetry.io/collector/receiver/otlpreceiver"
 	otelconftelemetry "go.opentelemetry.io/collector/service/telemetry/otelconftelemetry"
 )
@@ -70,14 +73,20 @@ func components() (otelcol.Factories, error) {
 
 	factories.Receivers, err = otelcol.MakeFactoryMap[receiver.Factory](
 		otlpreceiver.NewFactory(),
+		nopreceiver.NewFactory(),
 		nvmlreceiver.NewFactory(),
+		fabricreceiver.NewFactory(),
+		ncclreceiver.NewFactory(),
 	)
 	if err != nil {
 		return otelcol.Factories{}, err
 	}
 	factories.ReceiverModules = makeModulesMap(factories.Receivers, map[component.Type]string{
-		otlpreceiver.NewFactory().Type(): "go.opentelemetry.io/collector/receiver/otlpreceiver v0.155.0",
-		nvmlreceiver.NewFactory().Type(): "github.com/gpu-collector/gpu-collector v0.0.0",
+		otlpreceiver.NewFactory().Type():   "go.opentelemetry.io/collector/receiver/otlpreceiver v0.155.0",
+		nopreceiver.NewFactory().Type():    "go.opentelemetry.io/collector/receiver/nopreceiver v0.155.0",
+		nvmlreceiver.NewFactory().Type():   "github.com/gpu-collector/gpu-collector v0.0.0",
+		fabricreceiver.NewFactory().Type(): "github.com/gpu-collector/gpu-collector v0.0.0",
+		ncclreceiver.NewFactory().Type():   "github.com/gpu-collector/gpu-collector v0.0.0",
 	})
 
 	factories.Exporters, err = otelcol.MakeFactoryMap[exporter.Factory](

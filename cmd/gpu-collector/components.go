@@ -7,12 +7,16 @@ import (
 	admissionextension "github.com/gpu-collector/gpu-collector/extension/admissionextension"
 	expositionextension "github.com/gpu-collector/gpu-collector/extension/expositionextension"
 	fleetviewextension "github.com/gpu-collector/gpu-collector/extension/fleetviewextension"
+	standbyextension "github.com/gpu-collector/gpu-collector/extension/standbyextension"
 	thresholdextension "github.com/gpu-collector/gpu-collector/extension/thresholdextension"
 	wirediffextension "github.com/gpu-collector/gpu-collector/extension/wirediffextension"
 	clientidentityprocessor "github.com/gpu-collector/gpu-collector/processor/clientidentityprocessor"
+	dcgmnamesprocessor "github.com/gpu-collector/gpu-collector/processor/dcgmnamesprocessor"
 	diffprocessor "github.com/gpu-collector/gpu-collector/processor/diffprocessor"
 	stragglerprocessor "github.com/gpu-collector/gpu-collector/processor/stragglerprocessor"
 	csvreplayreceiver "github.com/gpu-collector/gpu-collector/receiver/csvreplayreceiver"
+	fabricreceiver "github.com/gpu-collector/gpu-collector/receiver/fabricreceiver"
+	ncclreceiver "github.com/gpu-collector/gpu-collector/receiver/ncclreceiver"
 	nvmlreceiver "github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver"
 	kafkaexporter "github.com/open-telemetry/opentelemetry-collector-contrib/exporter/kafkaexporter"
 	prometheusexporter "github.com/open-telemetry/opentelemetry-collector-contrib/exporter/prometheusexporter"
@@ -75,6 +79,7 @@ func components() (otelcol.Factories, error) {
 		filestorage.NewFactory(),
 		admissionextension.NewFactory(),
 		expositionextension.NewFactory(),
+		standbyextension.NewFactory(),
 		fleetviewextension.NewFactory(),
 		thresholdextension.NewFactory(),
 		wirediffextension.NewFactory(),
@@ -91,6 +96,7 @@ func components() (otelcol.Factories, error) {
 		filestorage.NewFactory().Type():              "github.com/open-telemetry/opentelemetry-collector-contrib/extension/storage/filestorage v0.155.0",
 		admissionextension.NewFactory().Type():       "github.com/gpu-collector/gpu-collector v0.0.0",
 		expositionextension.NewFactory().Type():      "github.com/gpu-collector/gpu-collector v0.0.0",
+		standbyextension.NewFactory().Type():         "github.com/gpu-collector/gpu-collector v0.0.0",
 		fleetviewextension.NewFactory().Type():       "github.com/gpu-collector/gpu-collector v0.0.0",
 		thresholdextension.NewFactory().Type():       "github.com/gpu-collector/gpu-collector v0.0.0",
 		wirediffextension.NewFactory().Type():        "github.com/gpu-collector/gpu-collector v0.0.0",
@@ -101,6 +107,8 @@ func components() (otelcol.Factories, error) {
 		nopreceiver.NewFactory(),
 		kafkareceiver.NewFactory(),
 		nvmlreceiver.NewFactory(),
+		fabricreceiver.NewFactory(),
+		ncclreceiver.NewFactory(),
 		csvreplayreceiver.NewFactory(),
 	)
 	if err != nil {
@@ -111,6 +119,8 @@ func components() (otelcol.Factories, error) {
 		nopreceiver.NewFactory().Type():       "go.opentelemetry.io/collector/receiver/nopreceiver v0.155.0",
 		kafkareceiver.NewFactory().Type():     "github.com/open-telemetry/opentelemetry-collector-contrib/receiver/kafkareceiver v0.155.0",
 		nvmlreceiver.NewFactory().Type():      "github.com/gpu-collector/gpu-collector v0.0.0",
+		fabricreceiver.NewFactory().Type():    "github.com/gpu-collector/gpu-collector v0.0.0",
+		ncclreceiver.NewFactory().Type():      "github.com/gpu-collector/gpu-collector v0.0.0",
 		csvreplayreceiver.NewFactory().Type(): "github.com/gpu-collector/gpu-collector v0.0.0",
 	})
 
@@ -145,6 +155,7 @@ func components() (otelcol.Factories, error) {
 		resourceprocessor.NewFactory(),
 		transformprocessor.NewFactory(),
 		clientidentityprocessor.NewFactory(),
+		dcgmnamesprocessor.NewFactory(),
 		diffprocessor.NewFactory(),
 		stragglerprocessor.NewFactory(),
 	)
@@ -158,6 +169,7 @@ func components() (otelcol.Factories, error) {
 		resourceprocessor.NewFactory().Type():       "github.com/open-telemetry/opentelemetry-collector-contrib/processor/resourceprocessor v0.155.0",
 		transformprocessor.NewFactory().Type():      "github.com/open-telemetry/opentelemetry-collector-contrib/processor/transformprocessor v0.155.0",
 		clientidentityprocessor.NewFactory().Type(): "github.com/gpu-collector/gpu-collector v0.0.0",
+		dcgmnamesprocessor.NewFactory().Type():      "github.com/gpu-collector/gpu-collector v0.0.0",
 		diffprocessor.NewFactory().Type():           "github.com/gpu-collector/gpu-collector v0.0.0",
 		stragglerprocessor.NewFactory().Type():      "github.com/gpu-collector/gpu-collector v0.0.0",
 	})

@@ -12,11 +12,12 @@ import (
 	"go.opentelemetry.io/collector/confmap/provider/yamlprovider"
 
 	"github.com/gpu-collector/gpu-collector/internal/distro"
+	"github.com/gpu-collector/gpu-collector/internal/doctor"
 	"github.com/gpu-collector/gpu-collector/internal/fleettop"
 )
 
 func main() {
-	distro.Main("gpu-collector", "OpenTelemetry Collector distribution for GPU fleets", components, []*cobra.Command{fleettop.Command()},
+	distro.Main("gpu-collector", "OpenTelemetry Collector distribution for GPU fleets", components, []*cobra.Command{fleettop.Command(), fleettop.LedgerCommand(), doctor.Command(distro.Version)},
 		envprovider.NewFactory(), fileprovider.NewFactory(), httpprovider.NewFactory(),
 		httpsprovider.NewFactory(), yamlprovider.NewFactory())
 }

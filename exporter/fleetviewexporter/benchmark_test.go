@@ -133,6 +133,8 @@ func (b *reportBuilder) point(metric string, value any, attrs ...any) *reportBui
 		switch v := attrs[i+1].(type) {
 		case string:
 			p.Attributes().PutStr(attrs[i].(string), v)
+		case bool:
+			p.Attributes().PutBool(attrs[i].(string), v)
 		case int:
 			p.Attributes().PutInt(attrs[i].(string), int64(v))
 		}
@@ -148,7 +150,7 @@ func (b *reportBuilder) fullGPU(g, tick int) {
 	with := func(attrs ...any) []any { return append(append([]any{}, id...), attrs...) }
 	x := float64(tick + g)
 	b.point(gpusemconv.MetricGPUInfo, 1, with(gpusemconv.AttrGPUIndex, g, gpusemconv.AttrHWModel, "NVIDIA H100 80GB HBM3",
-		attrSerial, "16500000", attrDriver, "570.1", attrBusID, "0000:18:00.0", gpusemconv.AttrHWVendor, "NVIDIA")...)
+		gpusemconv.AttrHWSerial, "16500000", gpusemconv.AttrHWDriver, "570.1", gpusemconv.AttrPCIBusID, "0000:18:00.0", gpusemconv.AttrHWVendor, "NVIDIA")...)
 	b.point(gpusemconv.MetricGPUUp, 1, with(gpusemconv.AttrReason, "ok")...)
 	b.point(gpusemconv.MetricGPUHealthScore, 100, id...)
 	for _, s := range []string{"unknown", "healthy", "degraded", "unhealthy"} {

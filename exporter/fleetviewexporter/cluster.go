@@ -73,8 +73,8 @@ func (e *fleetExporter) cluster(rm pmetric.ResourceMetrics, s *scratch, cluster 
 			}
 			for _, dp := range points.All() {
 				s.from.Read(dp, p)
-				if p.Field == reading.NodeRank {
-					e.rank(p, cluster, now)
+				if p.Field == reading.NodeRank || p.Field == reading.NodeCondition {
+					e.ofNode(p, cluster, now)
 				} else if read := groupReaders[p.Field]; read != nil {
 					key := fleetstate.GroupKey{Cluster: cluster, Group: attribute(p, gpusemconv.AttrPeerGroup)}
 					e.state.UpdateGroup(key, now, func(u *fleetstate.GroupUpdate) { read(u, p) })
@@ -84,10 +84,16 @@ func (e *fleetExporter) cluster(rm pmetric.ResourceMetrics, s *scratch, cluster 
 	}
 }
 
-// rank takes a node's place among the most suspect ones of its cluster.
-func (e *fleetExporter) rank(p *metricreading.Point, cluster string, now time.Time) {
+// ofNode takes what is said of a node by its cluster: its place among the most suspect
+// ones, and its conditions in Kubernetes. Neither is a sign of life of it.
+func (e *fleetExporter) ofNode(p *metricreading.Point, cluster string, now time.Time) {
 	u, ok := e.state.BeginKnown(fleetstate.Key{Cluster: cluster, Node: p.Texts[0]}, now)
 	if !ok {
+		return
+	}
+	if p.Field == reading.NodeCondition {
+		u.SetCondition(p.Texts[1], p.Value)
+		u.Commit(time.Time{})
 		return
 	}
 	// The end of a rank in the group that the node has left ends no other.

@@ -21,11 +21,13 @@ import (
 const (
 	maxEpisodeNodes  = 100
 	maxEvidence      = 32
+	maxTopology      = 16
 	maxSentenceBytes = 1024
 )
 
-// phaseEnd is the last of the phases onset, severity and end.
-const phaseEnd = "end"
+// Of the phases, phaseEnd is the last. phaseContinues says that an episode goes on after a
+// restart.
+const phaseEnd, phaseContinues = "end", "continues"
 
 // readEpisode reads the record of an episode. The resource says whom it is about. No
 // time is later than now: such an episode would never expire.
@@ -42,11 +44,31 @@ func readEpisode(lr plog.LogRecord, id *sender, now time.Time) *fleetstate.Episo
 		Since: earlier(a.time(gpusemconv.AttrEpisodeSince, at), at), Updated: at,
 		Confidence: a.number(gpusemconv.AttrEpisodeConfidence), Gap: a.number(gpusemconv.AttrEpisodeGap), Value: a.number(gpusemconv.AttrEpisodeValue), Median: a.number(gpusemconv.AttrEpisodePeersMedian),
 		Rank: a.int(gpusemconv.AttrEpisodeRank), Active: a.int(gpusemconv.AttrEpisodePeersActive), LostGPUHoursPerHour: a.number(gpusemconv.AttrEpisodeCost),
+		LostGPUHours: a.number(gpusemconv.AttrEpisodeLost), Slowdown: a.number(gpusemconv.AttrEpisodeSlowdown),
 		Cause: a.text(gpusemconv.AttrEpisodeCause), Reason: a.text(gpusemconv.AttrEpisodeReason), Action: a.text(gpusemconv.AttrEpisodeAction), Observation: a.text(gpusemconv.AttrEpisodeObservation) == "true",
 		GPU: a.text(gpusemconv.AttrHWID), Evidence: a.evidence(), Culprit: a.culprit(),
 	}
 	if n := a.int(gpusemconv.AttrEpisodeNodeCount); n != nil {
 		ep.NodeCount = *n
+	}
+	for _, v := range a.list(gpusemconv.AttrEpisodeTopology, maxTopology) {
+		ep.Topology = append(ep.Topology, short(metricreading.Text(v), fleetstate.MaxName))
+	}
+	switch ep.Subject {
+	case fleetstate.SubjectJob:
+		ep.Job = short(a.text(gpusemconv.AttrJobID), fleetstate.MaxName)
+		for _, v := range a.list(gpusemconv.AttrEpisodeLaggards, maxEvidence) {
+			ep.Laggards = append(ep.Laggards, short(metricreading.Text(v), maxSentenceBytes))
+		}
+	case fleetstate.SubjectCommunicator:
+		ep.Job = short(a.text(gpusemconv.AttrJobID), fleetstate.MaxName)
+		ep.Communicator = a.communicator()
+	}
+	if n := a.int(gpusemconv.AttrEpisodeTopologyBad); n != nil {
+		ep.TopologyBad = *n
+	}
+	if n := a.int(gpusemconv.AttrEpisodeTopologyNodes); n != nil {
+		ep.TopologyNodes = *n
 	}
 	for _, v := range a.list(gpusemconv.AttrEpisodeNodes, maxEpisodeNodes) {
 		ep.Nodes = append(ep.Nodes, short(metricreading.Text(v), fleetstate.MaxName))
@@ -54,8 +76,14 @@ func readEpisode(lr plog.LogRecord, id *sender, now time.Time) *fleetstate.Episo
 	if lr.Body().Type() == pcommon.ValueTypeStr {
 		ep.Text = short(lr.Body().Str(), maxSentenceBytes)
 	}
-	if a.text(gpusemconv.AttrEpisodePhase) == phaseEnd {
+	switch a.text(gpusemconv.AttrEpisodePhase) {
+	case phaseEnd:
 		ep.Ended = at
+		// Nobody knows how it went on: a gateway may find the same one again.
+		ep.Untold = ep.Cause == fleetstate.CauseRestart
+	case phaseContinues:
+		ep.Continues = true
+	default:
 	}
 	return ep
 }
@@ -135,6 +163,21 @@ func (a attributes) list(name string, limit int) []pcommon.Value {
 	return out
 }
 
+func (a attributes) communicator() *fleetstate.Communicator {
+	name := func(key string) string { return short(a.text(key), fleetstate.MaxName) }
+	c := &fleetstate.Communicator{
+		Name:      name(gpusemconv.AttrCommunicatorName),
+		Operation: name(gpusemconv.AttrCollectiveOperation), Faulty: name(gpusemconv.AttrCommunicatorFaulty),
+	}
+	if n := a.int(gpusemconv.AttrCommunicatorCount); n != nil {
+		c.Count = *n
+	}
+	for _, v := range a.list(gpusemconv.AttrCommunicatorIDs, maxEpisodeNodes) {
+		c.IDs = append(c.IDs, short(metricreading.Text(v), fleetstate.MaxName))
+	}
+	return c
+}
+
 // evidence reads a list of texts such as `fact=hw_thermal value=1 peers=0 unit=1 gpu=GPU-1`.
 func (a attributes) evidence() []fleetstate.Evidence {
 	var out []fleetstate.Evidence
@@ -144,11 +187,11 @@ func (a attributes) evidence() []fleetstate.Evidence {
 			name, value, _ := strings.Cut(pair, "=")
 			switch name {
 			case "fact":
-				e.Fact = value
+				e.Fact = strings.Clone(value) // the text that it is of may be much longer
 			case "gpu":
-				e.GPU = value
+				e.GPU = strings.Clone(value)
 			case "unit":
-				e.Unit = value
+				e.Unit = strings.Clone(value)
 			case "value":
 				e.Value = parse(value)
 			case "peers":

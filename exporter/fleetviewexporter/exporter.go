@@ -4,10 +4,12 @@ package fleetviewexporter
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/pmetric"
@@ -17,6 +19,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/hostextension"
+	"github.com/gpu-collector/gpu-collector/internal/ledger"
+	"github.com/gpu-collector/gpu-collector/internal/people"
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/steadytime"
@@ -31,6 +35,9 @@ type fleetExporter struct {
 	now       func() time.Time
 	state     *fleetstate.Store
 	history   fleethistory.History
+	ledger    *ledger.Book
+	people    *people.Book
+	unwatch   func()
 }
 
 func newExporter(cfg *Config, set component.TelemetrySettings) (*fleetExporter, error) {
@@ -42,6 +49,9 @@ func newExporter(cfg *Config, set component.TelemetrySettings) (*fleetExporter, 
 }
 
 func (e *fleetExporter) shutdown(context.Context) error {
+	if e.unwatch != nil {
+		e.unwatch()
+	}
 	e.reader.Leave()
 	e.telemetry.Shutdown()
 	return nil
@@ -52,9 +62,19 @@ func (e *fleetExporter) start(_ context.Context, host component.Host) error {
 	if err != nil {
 		return err
 	}
-	e.state, e.history = sink.State(), sink.History()
+	e.state, e.history, e.ledger, e.people = sink.State(), sink.History(), sink.Ledger(), sink.People()
 	e.reader.Join()
+	e.unwatch = sink.WatchHistory(func(err error) { componentstatus.ReportStatus(host, statusOf(err)) })
 	return nil
+}
+
+// statusOf is what the health check says of the history. The views go on without it, so
+// it is no reason to restart the process.
+func statusOf(err error) *componentstatus.Event {
+	if err == nil {
+		return componentstatus.NewEvent(componentstatus.StatusOK)
+	}
+	return componentstatus.NewRecoverableErrorEvent(fmt.Errorf("history: %w", err))
 }
 
 // scratch is what reading one resource takes; it is used again.
@@ -102,7 +122,11 @@ func (e *fleetExporter) pushLogs(_ context.Context, ld plog.Logs) error {
 		for _, sl := range rl.ScopeLogs().All() {
 			for _, lr := range sl.LogRecords().All() {
 				if lr.EventName() == gpusemconv.EventStraggler {
-					e.state.PutEpisode(readEpisode(lr, &id, now))
+					ep := readEpisode(lr, &id, now)
+					e.state.PutEpisode(ep)
+					e.episodeEntry(ep, now)
+				} else {
+					e.event(lr, &id, now)
 				}
 			}
 		}

@@ -5,13 +5,16 @@ package fleetviewexporter
 import (
 	"context"
 	"math"
+	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/exporter/exportertest"
 	"go.opentelemetry.io/collector/pdata/plog"
@@ -20,8 +23,11 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/ledger"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/people"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 )
 
 // sink stands in for the extension.
@@ -30,10 +36,19 @@ type sink struct {
 	component.ShutdownFunc
 	state   *fleetstate.Store
 	history fleethistory.History
+	ledger  *ledger.Book
+	people  *people.Book
+	watch   func(error) // nil where nobody watches
 }
 
 func (s *sink) State() *fleetstate.Store      { return s.state }
 func (s *sink) History() fleethistory.History { return s.history }
+func (s *sink) Ledger() *ledger.Book          { return s.ledger }
+func (s *sink) People() *people.Book          { return s.people }
+func (s *sink) WatchHistory(f func(error)) func() {
+	s.watch = f
+	return func() { s.watch = nil }
+}
 
 type host map[component.ID]component.Component
 
@@ -44,7 +59,7 @@ func newTestExporter(tb testing.TB) *fleetExporter {
 	e, err := newExporter(createDefaultConfig().(*Config), componenttest.NewNopTelemetrySettings())
 	require.NoError(tb, err)
 	e.now = func() time.Time { return start }
-	s := &sink{state: fleetstate.New(fleetstate.DefaultConfig()), history: fleethistory.None{}}
+	s := &sink{state: fleetstate.New(fleetstate.DefaultConfig()), history: fleethistory.None{}, ledger: ledger.New(ledger.DefaultConfig()), people: people.New(0.5)}
 	require.NoError(tb, e.start(tb.Context(), host{e.cfg.Extension: s}))
 	tb.Cleanup(func() { require.NoError(tb, e.shutdown(context.WithoutCancel(tb.Context()))) })
 	return e
@@ -274,6 +289,13 @@ func TestNodeAndGroup(t *testing.T) {
 	require.True(t, ok, "the whole cluster")
 	assert.InDelta(t, 1, *g.Get(reading.GroupStragglers), 0)
 
+	for why := range unjudged.Count {
+		e.push(t, newReport("c", "n1").point(gpusemconv.MetricNodeUnjudged, int(why), group...))
+		v = e.view(t, "c", "n1")
+		require.NotNil(t, v.Values.Get(reading.NodeUnjudged), "%s", why)
+		assert.InDelta(t, float64(why), *v.Values.Get(reading.NodeUnjudged), 0, "%s", why)
+	}
+
 	// The node moves to another group; the end of the former verdict comes last.
 	e.push(t, newReport("c", "n1").point(gpusemconv.MetricNodeStraggler, 0, gpusemconv.AttrPeerGroup, "other").
 		point(gpusemconv.MetricNodeSuspicion, 0.3, gpusemconv.AttrPeerGroup, "other").
@@ -291,6 +313,23 @@ func TestNodeAndGroup(t *testing.T) {
 	}
 	e.push(t, onList("other", nil))
 	assert.Nil(t, e.view(t, "c", "n1").Values.Get(reading.NodeRank), "on the list no more")
+
+	// A condition that Kubernetes tells belongs to the node of that cluster.
+	condition := func(node, of string, status any) *reportBuilder {
+		return newReport("c", "").point(gpusemconv.MetricK8sNodeCondition, status, gpusemconv.AttrHostName, node, gpusemconv.AttrCondition, of)
+	}
+	seen := e.view(t, "c", "n1").Seen
+	e.push(t, condition("n1", "Ready", 1))
+	e.push(t, condition("n1", "GpuStraggler", -1))
+	e.push(t, condition("n1", "Ready", 0))
+	e.push(t, condition("n1", "DiskPressure", 0))
+	e.push(t, condition("n1", "PIDPressure", 7))
+	e.push(t, condition("n1", "DiskPressure", nil))
+	e.push(t, condition("never seen", "Ready", 1))
+	v = e.view(t, "c", "n1")
+	assert.Equal(t, []fleetstate.Condition{{Type: "GpuStraggler", Status: -1}, {Type: "Ready"}}, v.Conditions)
+	assert.Equal(t, seen, v.Seen, "no sign of life")
+	assert.Equal(t, 1, e.state.Nodes(), "a condition makes no node")
 
 	// The group is split: its nodes are compared within parts.
 	e.push(t, newReport("c", "").
@@ -366,6 +405,8 @@ func TestEpisodes(t *testing.T) {
 			gpusemconv.AttrEpisodeID: "e1", gpusemconv.AttrEpisodePhase: phase, gpusemconv.AttrEpisodeSubject: "node", gpusemconv.AttrEpisodeSince: start.Format(time.RFC3339Nano),
 			gpusemconv.AttrEpisodeSeverity: "major", gpusemconv.AttrEpisodeGap: 0.2, gpusemconv.AttrEpisodeRank: int64(1), gpusemconv.AttrEpisodeConfidence: "not a number",
 			gpusemconv.AttrPeerGroup: "g", gpusemconv.AttrSignal: "throughput", gpusemconv.AttrEpisodeReason: "thermal",
+			gpusemconv.AttrEpisodeTopology: []any{"leaf=leaf-7", "rack=r7"}, gpusemconv.AttrEpisodeTopologyBad: int64(7), gpusemconv.AttrEpisodeTopologyNodes: int64(8),
+			gpusemconv.AttrEpisodeLost: 1.5, gpusemconv.AttrEpisodeSlowdown: 1.25,
 		}))
 		if phase != phaseEnd {
 			lr.Attributes().PutStr(gpusemconv.AttrHWID, "mlx5_0") // of the reason
@@ -390,6 +431,9 @@ func TestEpisodes(t *testing.T) {
 	assert.InDelta(t, 0.2, *ep.Gap, 0)
 	assert.Nil(t, ep.Confidence)
 	assert.Equal(t, int64(1), *ep.Rank)
+	assert.Equal(t, []string{"leaf=leaf-7", "rack=r7"}, ep.Topology)
+	assert.Equal(t, [2]int64{7, 8}, [2]int64{ep.TopologyBad, ep.TopologyNodes})
+	assert.Equal(t, [2]float64{1.5, 1.25}, [2]float64{*ep.LostGPUHours, *ep.Slowdown})
 	assert.True(t, ep.Since.Equal(start))
 	value, peers := 91.0, 60.0
 	assert.Equal(t, []fleetstate.Evidence{{Fact: "hot", GPU: "GPU-1", Unit: "Cel", Value: &value, Peers: &peers}, {Fact: "cold"}}, ep.Evidence)
@@ -500,4 +544,87 @@ func TestPowerThatCannotBe(t *testing.T) {
 	power(math.Inf(1))
 	power(600)
 	assert.InDelta(t, 1200, e.view(t, "c", "n").Watts, 0)
+}
+
+// TestEpisodesOverARestart: an episode that goes on is what it was, and one that a gateway
+// gave up may begin again.
+func TestEpisodesOverARestart(t *testing.T) {
+	e := newTestExporter(t)
+	tell := func(phase, cause, text string, minute int) *fleetstate.Episode {
+		ld := plog.NewLogs()
+		rl := ld.ResourceLogs().AppendEmpty()
+		rl.Resource().Attributes().PutStr(gpusemconv.AttrHostName, "n1")
+		rl.Resource().Attributes().PutStr(gpusemconv.AttrClusterName, "c")
+		lr := rl.ScopeLogs().AppendEmpty().LogRecords().AppendEmpty()
+		lr.SetEventName(gpusemconv.EventStraggler)
+		at := start.Add(time.Duration(minute) * time.Minute)
+		e.now = func() time.Time { return at }
+		lr.SetTimestamp(ts(at))
+		lr.Body().SetStr(text)
+		require.NoError(t, lr.Attributes().FromRaw(map[string]any{
+			gpusemconv.AttrEpisodeID: "e1", gpusemconv.AttrEpisodePhase: phase, gpusemconv.AttrEpisodeSubject: "node",
+			gpusemconv.AttrEpisodeSince: start.Format(time.RFC3339Nano), gpusemconv.AttrEpisodeCause: cause,
+		}))
+		require.NoError(t, e.pushLogs(t.Context(), ld))
+		list := e.state.Episodes(&fleetstate.EpisodeFilter{})
+		require.Len(t, list, 1)
+		return list[0]
+	}
+	tell("onset", "", "STRAGGLER n1", 0)
+	ep := tell("continues", "", "n1 goes on", 1)
+	assert.Equal(t, "STRAGGLER n1", ep.Text)
+	assert.True(t, ep.Updated.Equal(start.Add(time.Minute)))
+	assert.False(t, tell(phaseEnd, fleetstate.CauseRestart, "over", 2).Open())
+	assert.True(t, tell("onset", "", "STRAGGLER n1", 3).Open())
+	assert.False(t, tell(phaseEnd, "recovered", "over", 4).Open())
+	assert.False(t, tell("onset", "", "STRAGGLER n1", 5).Open(), "what was told to be over is")
+}
+
+// TestAnEpisodeKeepsNoMoreThanItTells: a short fact in a long text keeps the fact alone.
+func TestAnEpisodeKeepsNoMoreThanItTells(t *testing.T) {
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	const records, evidence = 200, 32
+	kept := make([]*fleetstate.Episode, 0, records)
+	before := heap()
+	for i := range records {
+		lr := plog.NewLogRecord()
+		list := lr.Attributes().PutEmptySlice(gpusemconv.AttrEpisodeEvidence)
+		for range evidence {
+			list.AppendEmpty().SetStr("fact=a gpu=b unit=c " + strings.Repeat(strconv.Itoa(i%10), 1000))
+		}
+		kept = append(kept, readEpisode(lr, &sender{}, time.Now()))
+	}
+	assert.Less(t, (heap()-before)/records, int64(evidence*200))
+	assert.Len(t, kept[0].Evidence, evidence)
+	runtime.KeepAlive(kept)
+}
+
+// reporter is a host that keeps what is reported to it.
+type reporter struct {
+	host
+	events []*componentstatus.Event
+}
+
+func (r *reporter) Report(ev *componentstatus.Event) { r.events = append(r.events, ev) }
+
+// The health check hears of the history from the exporter.
+func TestStatusOfTheHistory(t *testing.T) {
+	e, err := newExporter(createDefaultConfig().(*Config), componenttest.NewNopTelemetrySettings())
+	require.NoError(t, err)
+	s := &sink{state: fleetstate.New(fleetstate.DefaultConfig()), history: fleethistory.None{}, ledger: ledger.New(ledger.DefaultConfig()), people: people.New(0.5)}
+	r := &reporter{host: host{e.cfg.Extension: s}}
+	require.NoError(t, e.start(t.Context(), r))
+	s.watch(fleethistory.ErrBehind)
+	s.watch(nil)
+	require.Len(t, r.events, 2)
+	assert.Equal(t, componentstatus.StatusRecoverableError, r.events[0].Status())
+	require.ErrorIs(t, r.events[0].Err(), fleethistory.ErrBehind)
+	assert.Equal(t, componentstatus.StatusOK, r.events[1].Status())
+	require.NoError(t, e.shutdown(t.Context()))
+	assert.Nil(t, s.watch)
 }

@@ -121,13 +121,19 @@ var ownReaders = map[reading.Field]fieldReader{
 	reading.PowerBrake:     throttle, reading.HWThermal: throttle, reading.SWThermal: throttle,
 	reading.HWSlowdown: throttle, reading.PowerCap: throttle, reading.OtherThrottle: throttle,
 	reading.Xid: readXid,
+	reading.Allocation: func(u *fleetstate.Update, p *metricreading.Point) {
+		if i := gpu(u, p); i >= 0 {
+			pod := fleetstate.Pod{Namespace: attribute(p, gpusemconv.AttrNamespaceName), Name: attribute(p, gpusemconv.AttrPodName), Container: attribute(p, attrContainer)}
+			shared, known := p.Attributes().Get(attrShared)
+			u.SetPod(i, pod, on(p), known && !shared.Bool())
+		}
+	},
 }
 
-// Attributes of hw.gpu.info that only the views read.
+// Attributes of hw.gpu.allocation that only the views read.
 const (
-	attrSerial = "hw.serial_number"
-	attrDriver = "hw.driver_version"
-	attrBusID  = "gpu.pci.bus_id"
+	attrContainer = "k8s.container.name"
+	attrShared    = "shared"
 )
 
 func attribute(p *metricreading.Point, name string) string {
@@ -152,11 +158,11 @@ func readInfo(u *fleetstate.Update, p *metricreading.Point) {
 			}
 		case gpusemconv.AttrHWModel:
 			in.Model = metricreading.Text(v)
-		case attrSerial:
+		case gpusemconv.AttrHWSerial:
 			in.Serial = metricreading.Text(v)
-		case attrDriver:
+		case gpusemconv.AttrHWDriver:
 			in.Driver = metricreading.Text(v)
-		case attrBusID:
+		case gpusemconv.AttrPCIBusID:
 			in.BusID = metricreading.Text(v)
 		}
 	}
@@ -183,7 +189,23 @@ func readXid(u *fleetstate.Update, p *metricreading.Point) {
 	}
 }
 
-var heartbeat, _ = reading.Of(reading.Heartbeat)
+// readStep reads the time of a rank's steps. The rank may be said by the resource alone.
+func readStep(u *fleetstate.Update, resource pcommon.Map, p *metricreading.Point) {
+	switch p.Field {
+	case reading.StepDuration:
+		u.SetRank(rankattr.Within(resource, p.Attributes()), p.Value, false)
+	case reading.StepOwnDuration:
+		u.SetRank(rankattr.Within(resource, p.Attributes()), p.Value, true)
+	case reading.StepRate:
+		u.SetRank(rankattr.Within(resource, p.Attributes()), 1/p.Value, false)
+	default:
+	}
+}
+
+var (
+	heartbeat, _ = reading.Of(reading.Heartbeat)
+	info, _      = reading.Of(reading.Info)
+)
 
 // lives reports whether the metric is a sign of life of the node now. A verdict of a
 // gateway is none, and a heartbeat has its own time.
@@ -212,8 +234,19 @@ func (e *fleetExporter) node(rm pmetric.ResourceMetrics, s *scratch, id *sender,
 				if at := time.UnixMilli(int64(p.Value * 1000)); p.Value > 0 && at.After(seen) {
 					seen = at
 				}
+			} else if p.Subject == reading.Rank && p.Field != reading.NodeCulprit {
+				readStep(&u, rm.Resource().Attributes(), p)
 			} else if read := fieldReaders[p.Field]; read != nil {
 				read(&u, p)
+				e.board(id, p, now)
+			}
+		}
+	}
+	// A board is known by its info: the ledger counts nothing of others.
+	for _, sm := range rm.ScopeMetrics().All() {
+		for _, m := range sm.Metrics().All() {
+			if m.Name() == info.Name {
+				read(info, m)
 			}
 		}
 	}
@@ -225,7 +258,7 @@ func (e *fleetExporter) node(rm pmetric.ResourceMetrics, s *scratch, id *sender,
 			switch {
 			case known == nil:
 				from.Foreign(m.Name())
-			case known.For&reading.View == 0:
+			case known.For&reading.View == 0 || known == info:
 			case known.Vague():
 				s.vague = append(s.vague, m) // the others name the GPUs
 			default:

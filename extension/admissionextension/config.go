@@ -5,6 +5,7 @@ package admissionextension
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/admission"
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/nesting"
@@ -30,7 +32,8 @@ type Config struct {
 	// of them, and what it becomes once it is decoded. 0 is half of the
 	// memory, see memorybudget.
 	MaxBytes int64 `mapstructure:"max_bytes"`
-	// MaxDecodedBytes is the memory that one push may take once it is decoded.
+	// MaxDecodedBytes is the memory that one push may take once it is decoded, and never
+	// more than a lone cluster may have of MaxBytes.
 	MaxDecodedBytes int64 `mapstructure:"max_decoded_bytes"`
 	// MaxAttributes and MaxAttributeBytes bound the attributes of one resource, scope,
 	// log record or span: their number, and their bytes as they are in the message.
@@ -40,8 +43,8 @@ type Config struct {
 	// exemplar.
 	MaxPointAttributes     int `mapstructure:"max_point_attributes"`
 	MaxPointAttributeBytes int `mapstructure:"max_point_attribute_bytes"`
-	// ClusterShare is the part of the permits, and of the bytes, that one cluster
-	// may hold, of those that the other clusters do not hold.
+	// ClusterShare is the part of the free permits and bytes that one cluster may hold.
+	// What another cluster holds is not free.
 	ClusterShare float64 `mapstructure:"cluster_share"`
 	// MaxClusters is the number of clusters with metrics of their own; those
 	// beyond are counted together.
@@ -95,11 +98,10 @@ func createDefaultConfig() component.Config {
 	return &Config{
 		// A decoded report of 320 points is about 0.12 MB: 1000 of them in
 		// flight are some 120 MB, a tenth of a second's work of one core.
-		MaxConcurrent: 1000,
-		// 16 MiB of honest points become 60 to 90.
-		MaxDecodedBytes: 128 << 20,
-		// SDKs stop at 128 of a span or log record. A pod's resource has some 40, and
-		// its annotations 256 KiB at most in all, of which a collector takes a few.
+		MaxConcurrent:   1000,
+		MaxDecodedBytes: defaultDecoded,
+		// SDKs stop at 128 of a span or log record. A pod's resource has some 40. A
+		// collector takes a few of its annotations, which have 256 KiB at most.
 		MaxAttributes:     128,
 		MaxAttributeBytes: 64 << 10,
 		// A point of the nvml receiver has 10 at most, in 300 bytes.
@@ -129,8 +131,8 @@ func (c *Config) Validate() error {
 	if c.MaxBytes != 0 && c.MaxBytes < 1<<20 {
 		errs = append(errs, fmt.Errorf("`max_bytes` is %d, must be at least 1048576, or 0 for half of the memory", c.MaxBytes))
 	}
-	if c.MaxDecodedBytes < 1<<20 {
-		errs = append(errs, fmt.Errorf("`max_decoded_bytes` is %d, must be at least 1048576", c.MaxDecodedBytes))
+	if most := max(c.alone(), defaultDecoded); c.MaxDecodedBytes < minDecoded || c.MaxDecodedBytes > most {
+		errs = append(errs, fmt.Errorf("`max_decoded_bytes` is %d, must be from %d to %d: a lone cluster has no more of `max_bytes`", c.MaxDecodedBytes, minDecoded, most))
 	}
 	for _, n := range []struct {
 		key   string
@@ -192,6 +194,17 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
+// 16 MiB of honest points become 60 to 90. The least is for a report of some nodes.
+const defaultDecoded, minDecoded = 128 << 20, 1 << 20
+
+// alone is what a cluster may have of the bytes while no other has any.
+func (c *Config) alone() int64 {
+	if !(c.ClusterShare > 0 && c.ClusterShare <= 1) {
+		return math.MaxInt64 // that is the mistake
+	}
+	return int64(fairshare.Limit(c.ClusterShare, int(c.bytes()), 0))
+}
+
 // limits are those of one push.
 func (c *Config) limits() nesting.Limits {
 	return nesting.Limits{
@@ -205,7 +218,7 @@ func (c *Config) rule() clientidentity.Rule {
 	return clientidentity.Rule{Cluster: c.ClusterAuthAttribute, Node: c.NodeAuthAttribute}
 }
 
-// bytes are those that all pushes share.
+// bytes is the memory that all pushes share.
 func (c *Config) bytes() int64 {
 	if c.MaxBytes != 0 {
 		return c.MaxBytes

@@ -81,6 +81,12 @@ func TestBytesFollowTheMemoryLimit(t *testing.T) {
 	before := debug.SetMemoryLimit(800 << 20)
 	defer debug.SetMemoryLimit(before)
 	assert.Equal(t, int64(400<<20), cfg.bytes())
+	cfg.MaxDecodedBytes = 200 << 20
+	require.NoError(t, cfg.Validate())
+	cfg.MaxDecodedBytes++
+	require.EqualError(t, cfg.Validate(), "`max_decoded_bytes` is 209715201, must be from 1048576 to 209715200: a lone cluster has no more of `max_bytes`")
 	cfg.MaxBytes = 5 << 20
 	assert.Equal(t, int64(5<<20), cfg.bytes())
+	cfg.MaxDecodedBytes = 128 << 20
+	require.NoError(t, cfg.Validate(), "the default is as much as fits")
 }

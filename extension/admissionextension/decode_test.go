@@ -182,11 +182,12 @@ func TestLateCompressedBody(t *testing.T) {
 }
 
 // Each receiver that ships has admission in front, on both transports, and one limit
-// for a message: the receiver's over gRPC and HTTP, and admission's. One that listens on
-// more than loopback ends connections now and then. The demo's is of its own process.
+// for a message: the receiver's over gRPC and HTTP, and admission's. Each bounds the streams
+// of a connection. One that listens on more than loopback ends connections now and then. The demo's is of its own process.
 func TestShippedLimits(t *testing.T) {
 	type server struct {
 		MaxMiB      int64    `yaml:"max_recv_msg_size_mib"`
+		MaxStreams  uint32   `yaml:"max_concurrent_streams"`
 		MaxSize     int64    `yaml:"max_request_body_size"`
 		Algorithms  []string `yaml:"compression_algorithms"`
 		Middlewares []struct{ ID string }
@@ -196,6 +197,10 @@ func TestShippedLimits(t *testing.T) {
 	files, err := filepath.Glob("../../configs/*.yaml")
 	require.NoError(t, err)
 	servers := map[string]int{}
+	// A shard's connection carries many nodes, a job's one of them.
+	streams := map[string]uint32{
+		"actions.yaml": 16, "agent.yaml": 16, "all-in-one.yaml": 16, "gateway.yaml": 100, "shard.yaml": 100, "kafka-shard.yaml": 100, "ingero-compat.yaml": 100,
+	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
@@ -210,12 +215,20 @@ func TestShippedLimits(t *testing.T) {
 		if base == "demo.yaml" {
 			continue
 		}
+		var conf map[string]any
+		require.NoError(t, yaml.Unmarshal(text, &conf), file)
+		under, err := transportOf(conf, "admission")
+		require.NoError(t, err, file)
+		assert.Equal(t, strings.Contains(string(text), "        middlewares: [{id: admission}"), under.known, "%s: messages over gRPC pay as they come", file)
 		limit := cmp.Or(cfg.Extensions["admission"].MaxSize, createDefaultConfig().(*Config).MaxRequestBodySize)
 		for name, r := range cfg.Receivers {
 			for protocol, s := range r.Protocols {
 				servers[base]++
 				require.NotEmpty(t, s.Middlewares, "%s %s %s", file, name, protocol)
 				assert.Equal(t, "admission", s.Middlewares[0].ID, "%s %s %s", file, name, protocol)
+				if protocol == "grpc" {
+					assert.Equal(t, streams[base], s.MaxStreams, "%s %s: streams of one connection", file, name)
+				}
 				if protocol == "grpc" && !strings.HasPrefix(s.Endpoint, "127.0.0.1:") {
 					assert.Contains(t, s.Keepalive, "server_parameters", "%s: senders find a gateway that is new", file)
 				}
@@ -230,6 +243,6 @@ func TestShippedLimits(t *testing.T) {
 		}
 	}
 	assert.Equal(t, map[string]int{
-		"agent.yaml": 2, "all-in-one.yaml": 3, "gateway.yaml": 2, "shard.yaml": 2, "kafka-shard.yaml": 2, "ingero-compat.yaml": 1,
+		"actions.yaml": 1, "agent.yaml": 2, "all-in-one.yaml": 3, "gateway.yaml": 2, "shard.yaml": 2, "kafka-shard.yaml": 2, "ingero-compat.yaml": 2,
 	}, servers)
 }

@@ -14,12 +14,14 @@ import (
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/extension/admissionextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/internal/admission"
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/hostextension"
 	"github.com/gpu-collector/gpu-collector/internal/nesting"
+	"github.com/gpu-collector/gpu-collector/internal/unfinished"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
@@ -32,7 +34,11 @@ var (
 type admissionExtension struct {
 	cfg       *Config
 	header    string // lower case, as gRPC's metadata has it
+	id        component.ID
+	log       *zap.Logger
 	limiter   *admission.Limiter
+	coming    *unfinished.Ledger
+	transport transport // of the gRPC receivers; set before they start
 	telemetry *metadata.TelemetryBuilder
 
 	authenticator extensionauth.Server // nil where the receiver's comes later
@@ -48,7 +54,10 @@ func newExtension(set extension.Settings, cfg *Config) (*admissionExtension, err
 	if err != nil {
 		return nil, err
 	}
-	e := &admissionExtension{cfg: cfg, header: strings.ToLower(cfg.ClusterHeader), limiter: limiter, telemetry: tb, clients: clients{known: map[[sha256.Size]byte]known{}}}
+	e := &admissionExtension{
+		cfg: cfg, id: set.ID, log: set.Logger, header: strings.ToLower(cfg.ClusterHeader), limiter: limiter, coming: unfinished.New(limiter.Coming()),
+		telemetry: tb, clients: clients{known: map[[sha256.Size]byte]known{}},
+	}
 	for _, name := range cfg.AuthenticatorHeaders {
 		e.clients.headers = append(e.clients.headers, strings.ToLower(name))
 	}

@@ -22,6 +22,10 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/undecoded"
 )
 
+// maxHeaderList bounds the headers of a call. gRPC's own bound is 16 MiB, and a client may
+// name one value thousands of times with a byte each.
+const maxHeaderList = 64 << 10
+
 // GetGRPCServerOptions implements extensionmiddleware.GRPCServer.
 //
 // gRPC receives and decodes a message before the first interceptor runs, so
@@ -31,13 +35,18 @@ import (
 // permit for who the client turned out to be; then it has the message decoded,
 // unless wire_diff, behind this one, decodes what is left of it. gRPC takes one tap
 // only; a second middleware with one would panic at start.
-func (e *admissionExtension) GetGRPCServerOptions(context.Context) ([]grpc.ServerOption, error) {
+func (e *admissionExtension) GetGRPCServerOptions(ctx context.Context) ([]grpc.ServerOption, error) {
 	codec, err := undecoded.NewCodec()
 	if err != nil {
 		return nil, fmt.Errorf("admission must be removed from the receiver's `middlewares`: %w", err)
 	}
-	return append(codec.Options(),
+	meter, err := e.meter(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("`tls` of the receiver: %w", err)
+	}
+	return append(append(codec.Options(), meter...),
 		grpc.InTapHandle(e.tap),
+		grpc.MaxHeaderListSize(maxHeaderList),
 		grpc.StatsHandler(statsHandler{}),
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 			return e.intercept(ctx, req, info, handler, codec)

@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/collector/exporter/exportertest"
 	"go.opentelemetry.io/collector/exporter/otlpexporter"
 	"go.opentelemetry.io/collector/exporter/otlphttpexporter"
+	"go.opentelemetry.io/collector/extension/extensioncapabilities"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver/otlpreceiver"
 	"go.opentelemetry.io/collector/receiver/receivertest"
@@ -51,7 +52,12 @@ func receive(t testing.TB, e *admissionExtension, next consumer.Metrics, more ..
 		}
 		protocols[name] = settings
 	}
-	require.NoError(t, confmap.NewFromStringMap(map[string]any{"protocols": protocols}).Unmarshal(cfg))
+	settings := map[string]any{"protocols": protocols}
+	require.NoError(t, confmap.NewFromStringMap(settings).Unmarshal(cfg))
+	// The service tells it before the receivers start.
+	all := confmap.NewFromStringMap(map[string]any{"receivers": map[string]any{"otlp": settings}})
+	require.NoError(t, e.NotifyConfigSnapshot(t.Context(), extensioncapabilities.NewConfigSnapshot(all, nil)))
+	require.True(t, e.transport.known)
 	r, err := f.CreateMetrics(t.Context(), receivertest.NewNopSettings(f.Type()), cfg, next)
 	require.NoError(t, err)
 	require.NoError(t, r.Start(t.Context(), host{component.NewID(metadata.Type): e}))

@@ -23,8 +23,10 @@ type Config struct {
 	// besides `k8s.cluster.name`. The others are labels of `gpu_node_info` alone. All
 	// are labels when it is empty.
 	ResourceAttributes []string `mapstructure:"resource_attributes"`
-	// MaxScrapes is how many scrapes are answered at a time. One address has half of
-	// those that the others leave, rounded up. Others wait, and slow readers make way.
+	// StartAfter lists extensions that have to have started before, such as `standby`.
+	StartAfter []component.ID `mapstructure:"start_after"`
+	// MaxScrapes is how many scrapes are answered at a time. One address has half of the
+	// places that the others leave, rounded up. More scrapes wait, and slow readers make way.
 	MaxScrapes int `mapstructure:"max_scrapes"`
 
 	_ struct{}

@@ -86,6 +86,9 @@ func (e *exposition) handler() (http.Handler, error) {
 	return webguard.Hosts(mux, append([]string{e.cfg.HTTP.NetAddr.Endpoint}, e.cfg.AllowedHosts...)...), nil
 }
 
+// Dependencies implements extensioncapabilities.Dependent.
+func (e *exposition) Dependencies() []component.ID { return e.cfg.StartAfter }
+
 // Start implements component.Component.
 func (e *exposition) Start(ctx context.Context, host component.Host) error {
 	ln, err := e.cfg.HTTP.ToListener(ctx)
@@ -100,6 +103,7 @@ func (e *exposition) Start(ctx context.Context, host component.Host) error {
 		return errors.Join(err, ln.Close())
 	}
 	e.server.ConnContext = withConn
+	webguard.EndUnasked(e.server)
 	e.serving.Go(func() {
 		if err := e.server.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			componentstatus.ReportStatus(host, componentstatus.NewPermanentErrorEvent(err))

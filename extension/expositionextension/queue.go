@@ -175,7 +175,7 @@ func (q *queue) withdraw(p *place) bool {
 	return len(q.waiting) < n || !slices.Contains(q.holding, p)
 }
 
-// cutSlow cuts off a slow reader for each scrape of another one that waits.
+// cutSlow cuts off one slow reader for each scrape that waits from another address.
 func (q *queue) cutSlow(now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

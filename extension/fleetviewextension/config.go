@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/ledger"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 )
 
@@ -22,8 +23,10 @@ type Config struct {
 	HTTP confighttp.ServerConfig `mapstructure:"http"`
 	// AllowedHosts are the names under which people reach a server without `auth`.
 	AllowedHosts []string `mapstructure:"allowed_hosts"`
-	// MaxNodes, MaxGPUsPerNode, MaxGroups and MaxEpisodes bound what is kept;
-	// MaxEpisodes counts the open ones and those that are over each by themselves.
+	// StartAfter lists extensions that have to have started before, such as `standby`.
+	StartAfter []component.ID `mapstructure:"start_after"`
+	// MaxNodes, MaxGPUsPerNode, MaxGroups and MaxEpisodes bound what is kept.
+	// MaxEpisodes bounds the open episodes and the ended ones, each by itself.
 	MaxNodes       int `mapstructure:"max_nodes"`
 	MaxGPUsPerNode int `mapstructure:"max_gpus_per_node"`
 	MaxGroups      int `mapstructure:"max_groups"`
@@ -47,6 +50,8 @@ type Config struct {
 	Stream StreamConfig `mapstructure:"stream"`
 	// History is where the past is kept.
 	History HistoryConfig `mapstructure:"history"`
+	// Ledger is the boards' history, and what people say.
+	Ledger LedgerConfig `mapstructure:"ledger"`
 
 	_ struct{}
 }
@@ -79,20 +84,29 @@ func createDefaultConfig() component.Config {
 		EpisodeDoubt: state.EpisodeDoubt, ClusterShare: state.ClusterShare,
 		Stream:  StreamConfig{MaxClients: 1000, ReaderShare: fairshare.Half, Interval: time.Second, WriteTimeout: 10 * time.Second, NodesPerEvent: 250},
 		History: defaultHistory(),
+		Ledger:  LedgerConfig{Retention: ledger.DefaultConfig().Retention},
 	}
 }
 
 func (c *Config) state() fleetstate.Config {
 	bytes := cmp.Or(c.MaxBytes, memorybudget.Views.Bytes())
-	// Up to an eighth each is for open episodes, others, and groups. Episodes are counted
-	// in KiB.
+	// Up to an eighth each is for open episodes, others, groups, and boards. Episodes are
+	// counted in KiB.
 	episodes, groups := min(c.MaxEpisodes, int(bytes/8>>10)), min(c.MaxGroups, int(bytes/8/fleetstate.GroupBytes))
 	return fleetstate.Config{
 		MaxNodes: c.MaxNodes, MaxGPUsPerNode: c.MaxGPUsPerNode, MaxGroups: groups, MaxEpisodes: episodes,
-		MaxBytes:     int(bytes) - 2*max(episodes, 0)<<10 - max(groups, 0)*fleetstate.GroupBytes,
+		MaxBytes:     int(bytes) - 2*max(episodes, 0)<<10 - max(groups, 0)*fleetstate.GroupBytes - c.ledgerPart(bytes),
 		MissingAfter: c.MissingAfter, NodeExpiry: c.NodeExpiry, GPUExpiry: c.GPUExpiry,
 		EpisodeDoubt: c.EpisodeDoubt, ClusterShare: c.ClusterShare,
 	}
+}
+
+// ledgerPart is the part of the views' memory that the ledger takes.
+func (c *Config) ledgerPart(bytes int64) int {
+	if c.Ledger.MaxMiB != 0 {
+		return 0 // it has bytes of its own
+	}
+	return int(bytes / 8)
 }
 
 // minBytes has room for a hundred nodes.
@@ -105,7 +119,7 @@ const minInterval = 100 * time.Millisecond
 // Validate implements xconfmap.Validator.
 func (c *Config) Validate() error {
 	state := c.state()
-	errs := []error{state.Validate(), c.History.validate()}
+	errs := []error{state.Validate(), c.History.validate(), c.Ledger.validate()}
 	if c.MaxBytes != 0 && c.MaxBytes < minBytes {
 		errs = append(errs, fmt.Errorf("`max_bytes` is %d, must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, memorybudget.Views))
 	}

@@ -22,6 +22,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/ledger"
+	"github.com/gpu-collector/gpu-collector/internal/people"
 	"github.com/gpu-collector/gpu-collector/internal/shortage"
 	"github.com/gpu-collector/gpu-collector/internal/webguard"
 )
@@ -44,7 +46,9 @@ type fleetViewExtension struct {
 	history   fleethistory.History
 	past      past         // the history, where it writes
 	client    *http.Client // of the history, where it asks a server
+	watchers  watchers
 	short     shortage.Book
+	keeper    *keeper
 
 	api    *fleetapi.API
 	server *http.Server
@@ -62,7 +66,7 @@ func newExtension(set extension.Settings, cfg *Config) (*fleetViewExtension, err
 		cfg: cfg, set: set, telemetry: tb, state: state, feed: fleetstate.NewFeed(state, cfg.Stream.MaxClients),
 		stop: make(chan struct{}),
 	}
-	e.history = e.newHistory()
+	e.history, e.keeper = e.newHistory(), e.newKeeper()
 	state.OnShort(e.tellShort)
 	return e, nil
 }
@@ -81,6 +85,15 @@ func (e *fleetViewExtension) State() *fleetstate.Store { return e.state }
 // History implements fleetstate.Sink.
 func (e *fleetViewExtension) History() fleethistory.History { return e.history }
 
+// Ledger implements fleetstate.Sink.
+func (e *fleetViewExtension) Ledger() *ledger.Book { return e.keeper.boards }
+
+// People implements fleetstate.Sink.
+func (e *fleetViewExtension) People() *people.Book { return e.keeper.people }
+
+// Dependencies implements extensioncapabilities.Dependent.
+func (e *fleetViewExtension) Dependencies() []component.ID { return e.cfg.StartAfter }
+
 // Start serves API and page.
 func (e *fleetViewExtension) Start(ctx context.Context, host component.Host) error {
 	ln, err := e.cfg.HTTP.ToListener(ctx)
@@ -90,6 +103,10 @@ func (e *fleetViewExtension) Start(ctx context.Context, host component.Host) err
 	if err := e.startHistory(ctx, host); err != nil {
 		return errors.Join(err, ln.Close())
 	}
+	// Before the server: a word that came now would be restored over.
+	if err := e.keeper.restore(ctx); err != nil {
+		e.set.Logger.Error("The ledger cannot be read; the boards and silences of before the start are not there.", zap.Error(err))
+	}
 	server, auth, err := withoutAuth(ctx, e.cfg.HTTP, host)
 	if err != nil {
 		return errors.Join(err, ln.Close())
@@ -98,6 +115,8 @@ func (e *fleetViewExtension) Start(ctx context.Context, host component.Host) err
 		Store: e.state, Feed: e.feed, History: e.history, Version: e.set.BuildInfo.Version, Pages: web.Handler(), Auth: auth,
 		Stream: fleetapi.StreamOptions{WriteTimeout: e.cfg.Stream.WriteTimeout, NodesPerEvent: e.cfg.Stream.NodesPerEvent, ReaderShare: e.cfg.Stream.ReaderShare},
 		Reader: reader,
+		Ledger: e.keeper.boards, People: e.keeper.people, Writers: e.cfg.Ledger.Writers,
+		LedgerStatus: e.keeper.status, Save: e.keeper.save,
 	})
 	handler := http.Handler(e.api)
 	if auth == nil {
@@ -115,12 +134,14 @@ func (e *fleetViewExtension) Start(ctx context.Context, host component.Host) err
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
+	webguard.EndUnasked(e.server)
 	e.tasks.Go(func() {
 		if err := e.server.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			componentstatus.ReportStatus(host, componentstatus.NewPermanentErrorEvent(err))
 		}
 	})
 	e.tasks.Go(e.run)
+	e.tasks.Go(func() { e.keeper.run(e.stop) })
 	e.set.Logger.Info("fleet view listens", zap.String("endpoint", ln.Addr().String()))
 	return nil
 }
@@ -174,12 +195,18 @@ func (e *fleetViewExtension) observe() error {
 		}),
 		e.telemetry.RegisterExtensionFleetViewDroppedCallback(func(_ context.Context, o metric.Int64Observer) error {
 			status := e.history.Status()
-			if n := status.Dropped; n > 0 {
+			if n := status.DroppedEpisodes; n > 0 {
+				o.Observe(n, metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", "history_episodes"))))
+			}
+			if n := status.Dropped - status.DroppedEpisodes; n > 0 {
 				o.Observe(n, metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", "history"))))
 			}
 			if n := status.Refused; n > 0 {
 				o.Observe(n, metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", "history_text"))))
 			}
+			e.keeper.boards.Dropped(func(d ledger.Drop, n int64) {
+				o.Observe(n, metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", d.String()))))
+			})
 			e.state.Dropped(func(d fleetstate.Drop, n int64) {
 				o.Observe(n, metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", d.String()))))
 			})
@@ -199,7 +226,7 @@ func (e *fleetViewExtension) Shutdown(ctx context.Context) error {
 		}
 		e.tasks.Wait()
 	}
-	err = errors.Join(err, e.stopHistory(ctx))
+	err = errors.Join(err, e.keeper.stop(ctx), e.stopHistory(ctx))
 	e.telemetry.Shutdown()
 	return err
 }

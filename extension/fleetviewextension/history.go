@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -187,6 +188,7 @@ func (c *SQLiteConfig) queueBytes() int64 {
 // past is a history with a life of its own.
 type past interface {
 	fleethistory.History
+	Written() time.Time
 	Start()
 	Shutdown(context.Context) error
 }
@@ -201,14 +203,8 @@ func (e *fleetViewExtension) newHistory() fleethistory.History {
 	h := sqlite.NewHistory(sqlite.Config{
 		Path: c.Path, Retention: c.Retention, MaxBytes: c.MaxSizeMiB << 20, MaxSeries: c.MaxSeries, ClusterShare: e.cfg.ClusterShare, QueryTimeout: c.QueryTimeout,
 	}, fleethistory.BatchConfig{
-		MaxSamples: c.BatchSize, MaxAge: c.FlushInterval, QueueSize: c.QueueSize, QueueBytes: c.queueBytes(),
-	}, func(err error) {
-		if err != nil {
-			e.set.Logger.Error("The history cannot be written, which is tried again; the views go on.", zap.Error(err))
-		} else {
-			e.set.Logger.Info("The history is written again.")
-		}
-	})
+		MaxSamples: c.BatchSize, MaxAge: c.FlushInterval, QueueSize: c.QueueSize, QueueBytes: c.queueBytes(), ClusterShare: e.cfg.ClusterShare,
+	}, e.tellHistory)
 	e.past = h
 	e.state.KeepEpisodes(func(ep *fleetstate.Episode) {
 		record, err := json.Marshal(ep)
@@ -216,9 +212,63 @@ func (e *fleetViewExtension) newHistory() fleethistory.History {
 			e.set.Logger.Warn("An episode cannot be written.", zap.String("id", ep.ID), zap.Error(err))
 			return
 		}
-		h.WriteEpisode(fleethistory.Episode{ID: historyID(ep), Updated: ep.Updated.UnixMilli(), Record: record})
+		h.WriteEpisode(fleethistory.Episode{Cluster: ep.Cluster, ID: historyID(ep), Updated: ep.Updated.UnixMilli(), Record: record})
 	})
 	return h
+}
+
+// tellHistory says that the history does not take all that comes, or does again. The views
+// go on.
+func (e *fleetViewExtension) tellHistory(err error) {
+	switch {
+	case err == nil:
+		e.set.Logger.Info("The history is written again.")
+	case errors.Is(err, fleethistory.ErrBehind), errors.Is(err, fleethistory.ErrStuck):
+		e.set.Logger.Error("The history cannot keep up; the views go on.", zap.Error(err))
+	default:
+		e.set.Logger.Error("The history cannot be written, which is tried again; the views go on.", zap.Error(err))
+	}
+	e.watchers.tell(err)
+}
+
+// WatchHistory implements fleetstate.Sink. The Collector gives an extension no way to report
+// its status after the start, so the exporter does.
+func (e *fleetViewExtension) WatchHistory(f func(error)) (stop func()) { return e.watchers.add(f) }
+
+// watchers are told how the history is.
+type watchers struct {
+	mu   sync.Mutex
+	last error
+	next int
+	list map[int]func(error)
+}
+
+func (w *watchers) tell(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last = err
+	for _, f := range w.list {
+		f(err)
+	}
+}
+
+func (w *watchers) add(f func(error)) (stop func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.list == nil {
+		w.list = map[int]func(error){}
+	}
+	id := w.next
+	w.next++
+	w.list[id] = f
+	if w.last != nil {
+		f(w.last)
+	}
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.list, id)
+	}
 }
 
 // historyID is the episode's name in the history, where clusters may share IDs
@@ -246,6 +296,7 @@ func (e *fleetViewExtension) startHistory(ctx context.Context, host component.Ho
 	if e.past == nil {
 		return nil
 	}
+	alive := e.past.Written() // before it is opened
 	list, err := e.history.Episodes(ctx, e.cfg.MaxEpisodes)
 	if err != nil {
 		e.set.Logger.Error("The history cannot be read; the episodes of before the start are not shown.", zap.Error(err))
@@ -259,7 +310,7 @@ func (e *fleetViewExtension) startHistory(ctx context.Context, host component.Ho
 		}
 		episodes = append(episodes, ep)
 	}
-	e.state.RestoreEpisodes(episodes)
+	e.state.RestoreEpisodes(episodes, alive)
 	e.past.Start()
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"go.uber.org/zap"
@@ -23,8 +24,12 @@ const (
 	thresholdsPath = "/api/v1/thresholds"
 )
 
-// thresholdBody answers GET /api/v1/threshold. A cluster without a threshold
-// yet has 0 and false, as pollers of this API expect, not an error.
+// retryAfter is when a poller may ask again that got no threshold: an interval of the
+// comparison, by default.
+const retryAfter = 10 * time.Second
+
+// thresholdBody answers GET /api/v1/threshold, and is a member of the list of
+// GET /api/v1/thresholds. There a cluster without a threshold yet has 0 and false.
 type thresholdBody struct {
 	Threshold float64     `json:"threshold"`
 	QuorumMet bool        `json:"quorum_met"`
@@ -88,6 +93,12 @@ func (e *thresholdExtension) serveThreshold(w http.ResponseWriter, caller wire.C
 	// Without the groups: pollers read at most 8 KiB.
 	body := e.body(caller.Cluster, e.published.Cluster(caller.Cluster, e.now()))
 	body.Groups = nil
+	if body.Threshold == 0 {
+		// A poller would replace a good threshold by 0, and accuse nobody from then on.
+		w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter/time.Second)))
+		webguard.Problem(w, http.StatusServiceUnavailable, "the cluster of `cluster_id` has no threshold yet: keep the last one, and ask again")
+		return
+	}
 	writeJSON(w, body)
 }
 

@@ -53,6 +53,8 @@ type Config struct {
 	// AllowedHosts are the names under which people reach the GET requests where
 	// nobody is asked who they are.
 	AllowedHosts []string `mapstructure:"allowed_hosts"`
+	// StartAfter lists extensions that have to have started before, such as `standby`.
+	StartAfter []component.ID `mapstructure:"start_after"`
 
 	_ struct{}
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/extension"
+	"go.opentelemetry.io/collector/extension/extensioncapabilities"
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
 	"go.uber.org/zap"
 
@@ -34,6 +36,8 @@ var (
 	_ threshold.Publisher            = (*thresholdExtension)(nil)
 	_ threshold.Source               = (*thresholdExtension)(nil)
 	_ resync.Source                  = (*thresholdExtension)(nil)
+
+	_ extensioncapabilities.PipelineWatcher = (*thresholdExtension)(nil)
 )
 
 // epochLength makes 80 random bits: two lives never share an epoch.
@@ -69,7 +73,10 @@ type thresholdExtension struct {
 	subscribers resync.Subscribers
 
 	server *http.Server
-	served sync.WaitGroup
+	// listener and host are set between Start and Ready.
+	listener net.Listener
+	host     component.Host
+	served   sync.WaitGroup
 }
 
 func newExtension(set extension.Settings, cfg *Config) (*thresholdExtension, error) {
@@ -85,6 +92,9 @@ func newExtension(set extension.Settings, cfg *Config) (*thresholdExtension, err
 	e.SetClaim(wire.Claim{Cluster: cfg.Cluster})
 	return e, nil
 }
+
+// Dependencies implements extensioncapabilities.Dependent.
+func (e *thresholdExtension) Dependencies() []component.ID { return e.cfg.StartAfter }
 
 // Start serves the API when it has a port of its own.
 func (e *thresholdExtension) Start(ctx context.Context, host component.Host) error {
@@ -104,14 +114,30 @@ func (e *thresholdExtension) Start(ctx context.Context, host component.Host) err
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
+	webguard.EndUnasked(e.server)
+	e.listener, e.host = ln, host
+	return nil
+}
+
+// Ready implements extensioncapabilities.PipelineWatcher. Earlier requests wait: the
+// processor restores the thresholds of the last life when it starts.
+func (e *thresholdExtension) Ready() error {
+	ln := e.listener
+	if ln == nil {
+		return nil
+	}
+	e.listener = nil
 	e.served.Go(func() {
 		if err := e.server.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) {
-			componentstatus.ReportStatus(host, componentstatus.NewPermanentErrorEvent(err))
+			componentstatus.ReportStatus(e.host, componentstatus.NewPermanentErrorEvent(err))
 		}
 	})
 	e.set.Logger.Info("threshold API listens", zap.String("endpoint", ln.Addr().String()))
 	return nil
 }
+
+// NotReady implements extensioncapabilities.PipelineWatcher.
+func (*thresholdExtension) NotReady() error { return nil }
 
 // Shutdown ends the API server.
 func (e *thresholdExtension) Shutdown(ctx context.Context) error {
@@ -121,6 +147,9 @@ func (e *thresholdExtension) Shutdown(ctx context.Context) error {
 			err = errors.Join(err, e.server.Close())
 		}
 		e.served.Wait()
+	}
+	if e.listener != nil { // nobody was served
+		err = errors.Join(err, e.listener.Close())
 	}
 	e.telemetry.Shutdown()
 	return err

@@ -24,19 +24,14 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/extension"
-	"go.opentelemetry.io/collector/pdata/plog/plogotlp"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	grpcmetadata "google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadatatest"
-	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
@@ -54,6 +49,7 @@ func newTestExtension(t *testing.T, change func(*Config)) (*thresholdExtension, 
 	e, err := newExtension(set, cfg)
 	require.NoError(t, err)
 	require.NoError(t, e.Start(t.Context(), componenttest.NewNopHost()))
+	require.NoError(t, e.Ready())
 	t.Cleanup(func() { require.NoError(t, e.Shutdown(context.WithoutCancel(t.Context()))) })
 	return e, tel
 }
@@ -163,230 +159,6 @@ func serve(t *testing.T, e *thresholdExtension, g *gateway, transport string) st
 	return serveHTTP(t, e, g)
 }
 
-func TestThresholdCrossesTheWire(t *testing.T) {
-	for _, transport := range []string{"grpc", "http"} {
-		t.Run(transport, func(t *testing.T) {
-			server, tel := newTestExtension(t, nil)
-			node, nodeTel := newTestExtension(t, nil)
-			g := &gateway{}
-			push := pusher(t, node, transport, serve(t, server, g, transport))
-			assert.False(t, node.Reachable())
-
-			node.SetClaim(wire.Claim{Cluster: "prod", Node: "n1", Groups: []string{"AR/stage-0", "unknown"}})
-			require.NoError(t, push())
-			_, ok := node.Received("prod", "AR/stage-0")
-			assert.False(t, ok, "nothing is said before something is known")
-			assert.True(t, node.Reachable())
-			assert.Equal(t, wire.Caller{Cluster: "prod"}, g.caller)
-
-			publish(t, server, "prod", 0.9,
-				threshold.Value{Group: "AR/stage-0", Threshold: 0.8, Ref: 0.0520833333},
-				threshold.Value{Group: "AR/stage-1", Threshold: 0.7})
-			require.NoError(t, push())
-			r, ok := node.Received("prod", "AR/stage-0")
-			require.True(t, ok)
-			assert.InDelta(t, 0.8, r.Threshold, 0)
-			assert.InDelta(t, 0.0520833333, r.Ref, 0)
-			assert.True(t, r.QuorumMet)
-			assert.Equal(t, 50*time.Second, r.TTL)
-			r, ok = node.Received("prod", "")
-			require.True(t, ok)
-			assert.InDelta(t, 0.9, r.Threshold, 0)
-			_, ok = node.Received("prod", "AR/stage-1")
-			assert.False(t, ok, "only the groups asked for")
-			_, ok = node.Received("prod", "unknown")
-			assert.False(t, ok)
-
-			g.err = status.Error(codes.Unavailable, "overloaded")
-			publish(t, server, "prod", 0.9, threshold.Value{Group: "AR/stage-0", Threshold: 0.6})
-			_ = push()
-			r, _ = node.Received("prod", "AR/stage-0")
-			assert.InDelta(t, 0.6, r.Threshold, 0, "refusals carry the headers too")
-
-			metadatatest.AssertEqualExtensionStragglerThresholdRequests(t, tel, []metricdata.DataPoint[int64]{
-				{Attributes: outcomeSet(transport, outcomeServed), Value: 2},
-				{Attributes: outcomeSet(transport, outcomeNoThreshold), Value: 1},
-			}, metricdatatest.IgnoreTimestamp())
-			got, err := nodeTel.GetMetric("otelcol_extension_straggler_threshold_responses")
-			require.NoError(t, err)
-			assert.NotEmpty(t, got.Data)
-		})
-	}
-}
-
-// TestMiddleTier pushes node -> shard -> gateway: the shard asks above for what
-// was asked of it and hands the answer down. It is of no cluster for it.
-func TestMiddleTier(t *testing.T) {
-	for _, transport := range []string{"grpc", "http"} {
-		t.Run(transport, func(t *testing.T) {
-			top, _ := newTestExtension(t, nil)
-			shard, _ := newTestExtension(t, nil)
-			node, _ := newTestExtension(t, nil)
-			publish(t, top, "prod", 0.9, threshold.Value{Group: "g", Threshold: 0.8})
-			above, below := &gateway{}, &gateway{}
-			up := pusher(t, shard, transport, serve(t, top, above, transport))
-			push := pusher(t, node, transport, serve(t, shard, below, transport))
-			node.SetClaim(wire.Claim{Cluster: "prod", Node: "n", Groups: []string{"g"}})
-
-			require.NoError(t, push())
-			_, ok := node.Received("prod", "g")
-			assert.False(t, ok)
-			require.NoError(t, up())
-			require.NoError(t, push())
-			r, ok := node.Received("prod", "g")
-			require.True(t, ok)
-			assert.InDelta(t, 0.8, r.Threshold, 0)
-			r, ok = node.Received("prod", "")
-			require.True(t, ok)
-			assert.InDelta(t, 0.9, r.Threshold, 0)
-			assert.Equal(t, wire.Caller{Cluster: "prod"}, below.caller)
-			assert.Empty(t, above.caller, "nodes without a cluster are not of the one asked for")
-		})
-	}
-}
-
-func TestGatewayAway(t *testing.T) {
-	for _, transport := range []string{"grpc", "http"} {
-		t.Run(transport, func(t *testing.T) {
-			addr := loopback.FreeAddr(t)
-			if transport == "http" {
-				addr = "http://" + addr
-			}
-			node, tel := newTestExtension(t, func(c *Config) { c.Cluster = "prod" })
-			node.reachable.Store(true)
-			require.Error(t, pusher(t, node, transport, addr)())
-			assert.False(t, node.Reachable())
-			metadatatest.AssertEqualExtensionStragglerThresholdResponses(t, tel, []metricdata.DataPoint[int64]{
-				{Attributes: outcomeSet(transport, outcomeUnanswered), Value: 1},
-			}, metricdatatest.IgnoreTimestamp())
-		})
-	}
-}
-
-func TestProxyThatSpeaksForAnAbsentGateway(t *testing.T) {
-	e, _ := newTestExtension(t, nil)
-	for code, want := range map[int]bool{200: true, 400: true, 429: true, 500: false, 502: false, 503: false, 504: false} {
-		resp := &http.Response{StatusCode: code, Header: http.Header{}}
-		assert.Equal(t, want, e.answered(resp), code)
-		resp.Header.Set("Retry-After", "3")
-		assert.True(t, e.answered(resp), code)
-	}
-}
-
-func TestHostileAnswers(t *testing.T) {
-	e, tel := newTestExtension(t, func(c *Config) { c.Cluster = "prod" })
-	answer := http.Header{}
-	for _, bad := range []string{"NaN", "7", "-1", strings.Repeat("9", 9000)} {
-		answer.Set("gpu-straggler-threshold", bad)
-		answer.Set("gpu-straggler-quorum-met", "true")
-		e.hear(t.Context(), "http", &wire.Claim{Cluster: "prod"}, answer.Values, true)
-	}
-	answer.Set("gpu-straggler-threshold", "0.5")
-	answer.Set("gpu-straggler-quorum-met", "yes")
-	answer.Set("gpu-straggler-params", `"ok";v=1;q;t="0.5";m="1";s="0";k="2";n=5;ttl=50, "bad";v=1`)
-	e.hear(t.Context(), "http", &wire.Claim{Cluster: "prod"}, answer.Values, true)
-	_, ok := e.Received("prod", "")
-	assert.False(t, ok)
-	_, ok = e.Received("prod", "ok")
-	assert.True(t, ok, "the valid member still counts")
-	metadatatest.AssertEqualExtensionStragglerThresholdResponses(t, tel, []metricdata.DataPoint[int64]{
-		{Attributes: outcomeSet("http", outcomeInvalid), Value: 5},
-	}, metricdatatest.IgnoreTimestamp())
-}
-
-func TestHostileRequests(t *testing.T) {
-	e, tel := newTestExtension(t, nil)
-	publish(t, e, "prod", 0.9)
-	url := serveHTTP(t, e, &gateway{})
-	for name, change := range map[string]func(*http.Request){
-		"long cluster":   func(r *http.Request) { r.Header.Set("gpu-cluster", strings.Repeat("c", 300)) },
-		"no ASCII":       func(r *http.Request) { r.Header.Set("gpu-cluster", "clüster") },
-		"broken groups":  func(r *http.Request) { r.Header.Set("gpu-cluster", "prod"); r.Header.Set("gpu-group", "\"open") },
-		"hundred groups": func(r *http.Request) { r.Header.Set("gpu-group", strings.Repeat(`"g",`, 100)+`"g"`) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/metrics", http.NoBody)
-			require.NoError(t, err)
-			change(req)
-			resp, err := http.DefaultClient.Do(req)
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			assert.Equal(t, http.StatusOK, resp.StatusCode, "the data is not refused for a bad claim")
-			assert.Empty(t, resp.Header.Get("gpu-straggler-params"))
-		})
-	}
-	metadatatest.AssertEqualExtensionStragglerThresholdRequests(t, tel, []metricdata.DataPoint[int64]{
-		{Attributes: outcomeSet("http", outcomeInvalid), Value: 4},
-	}, metricdatatest.IgnoreTimestamp())
-	http.DefaultClient.CloseIdleConnections()
-}
-
-type logsServer struct {
-	plogotlp.UnimplementedGRPCServer
-}
-
-func (*logsServer) Export(context.Context, plogotlp.ExportRequest) (plogotlp.ExportResponse, error) {
-	return plogotlp.NewExportResponse(), nil
-}
-
-func TestOnlyMetricsPushesAreAnswered(t *testing.T) {
-	e, tel := newTestExtension(t, nil)
-	publish(t, e, "prod", 0.9)
-	opts, err := e.GetGRPCServerOptions(t.Context())
-	require.NoError(t, err)
-	srv := grpc.NewServer(opts...)
-	plogotlp.RegisterGRPCServer(srv, &logsServer{})
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	done := make(chan struct{})
-	go func() { defer close(done); _ = srv.Serve(ln) }()
-	t.Cleanup(func() { srv.Stop(); <-done })
-	cc, err := grpc.NewClient(ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = cc.Close() })
-	var md grpcmetadata.MD
-	ctx := grpcmetadata.AppendToOutgoingContext(t.Context(), "gpu-cluster", "prod")
-	_, err = plogotlp.NewGRPCClient(cc).Export(ctx, plogotlp.NewExportRequest(), grpc.Header(&md))
-	require.NoError(t, err)
-	assert.Empty(t, md.Get("gpu-straggler-threshold"))
-
-	url := serveHTTP(t, e, &gateway{})
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/logs", http.NoBody)
-	require.NoError(t, err)
-	req.Header.Set("gpu-cluster", "prod")
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	http.DefaultClient.CloseIdleConnections()
-	assert.Empty(t, resp.Header.Get("gpu-straggler-threshold"))
-	_, err = tel.GetMetric("otelcol_extension_straggler_threshold_requests")
-	require.Error(t, err, "nothing is counted")
-}
-
-func TestAGatewayKeepsNoAsks(t *testing.T) {
-	e, _ := newTestExtension(t, nil)
-	e.answer(t.Context(), "http", "anything", []string{`"g"`})
-	assert.Equal(t, wire.Claim{}, e.asks.Next(time.Now()), "only a middle tier asks on")
-}
-
-func TestManyGroupsAreAskedForInTurn(t *testing.T) {
-	e, _ := newTestExtension(t, nil)
-	groups := make([]string, 40)
-	for i := range groups {
-		groups[i] = "g" + string(rune('A'+i))
-	}
-	e.SetClaim(wire.Claim{Cluster: "prod", Groups: groups})
-	asked := map[string]bool{}
-	for range 3 {
-		some := e.ask()
-		assert.LessOrEqual(t, len(some.Groups), wire.MaxGroups)
-		for _, g := range some.Groups {
-			asked[g] = true
-		}
-	}
-	assert.Len(t, asked, len(groups))
-}
-
 func TestIngeroCompatibility(t *testing.T) {
 	for name, tc := range map[string]struct {
 		wide      float64
@@ -443,8 +215,11 @@ func TestAPI(t *testing.T) {
 	url := serveHTTP(t, e, &gateway{})
 
 	code, _, body := get(t, url+"/api/v1/threshold?cluster_id=prod")
-	assert.Equal(t, http.StatusOK, code, "a cluster without a threshold is no error")
-	assert.JSONEq(t, `{"threshold":0,"quorum_met":false,"cluster_id":"prod"}`, body)
+	assert.Equal(t, http.StatusServiceUnavailable, code, "no poller replaces its threshold by 0")
+	assert.Contains(t, body, "has no threshold yet")
+	publish(t, e, "prod", 0, threshold.Value{Group: "a"})
+	code, _, _ = get(t, url+"/api/v1/threshold?cluster_id=prod")
+	assert.Equal(t, http.StatusServiceUnavailable, code, "it warms up")
 
 	publish(t, e, "prod", 0.870348, threshold.Value{Group: "b", Threshold: 0.5}, threshold.Value{Group: "a", Threshold: 0.25, Ref: 2})
 	code, ct, body := get(t, url+"/api/v1/threshold?cluster_id=prod")
@@ -476,68 +251,6 @@ func TestAPI(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-type authData map[string]string
-
-func (a authData) GetAttribute(name string) any { return a[name] }
-
-func (a authData) GetAttributeNames() []string { return nil }
-
-func TestClusterIsBoundToTheCredentials(t *testing.T) {
-	e, _ := newTestExtension(t, func(c *Config) { c.ClusterAuthAttribute = "tenant" })
-	publish(t, e, "victim", 0.9)
-
-	ctx := client.NewContext(t.Context(), client.Info{Auth: authData{"tenant": "mine"}})
-	caller, headers := e.answer(ctx, "http", "victim", nil)
-	assert.Equal(t, wire.Caller{Cluster: "mine", Authenticated: true}, caller)
-	assert.Empty(t, headers)
-
-	caller, headers = e.answer(t.Context(), "http", "victim", nil)
-	assert.Equal(t, wire.Caller{}, caller, "without credentials there is no cluster")
-	assert.Empty(t, headers)
-
-	rec := httptest.NewRecorder()
-	e.apiHandler(http.NotFoundHandler()).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/api/v1/thresholds", http.NoBody).WithContext(ctx))
-	assert.JSONEq(t, `[]`, rec.Body.String(), "other tenants' clusters are not listed")
-}
-
-// TestNodeIsBoundToTheCredentials: an impostor that only claims a node's name does
-// not take the request for its state off the list.
-func TestNodeIsBoundToTheCredentials(t *testing.T) {
-	e, _ := newTestExtension(t, func(c *Config) { c.ClusterAuthAttribute, c.NodeAuthAttribute = "username", "username" })
-	publish(t, e, "mine", 0.9)
-	as := func(user string) context.Context {
-		return client.NewContext(t.Context(), client.Info{Auth: authData{"username": user}})
-	}
-	assert.Equal(t, "n7", e.node(as("mine/n7"), "victim"))
-	assert.Equal(t, "claimed", e.node(as("mine/*"), "claimed"), "a tier speaks for its nodes")
-	assert.Empty(t, e.node(as("mine"), "victim"))
-	assert.Empty(t, e.node(t.Context(), "victim"))
-
-	e.wanted.Add(resync.Request{Node: "victim"})
-	_, asked := resync.ContextWithAnswer(as("mine/n7"))
-	e.state(as("mine/n7"), asked, "mine", e.node(as("mine/n7"), "victim"))
-	assert.True(t, e.wanted.Take("mine", "victim"), "still wanted")
-
-	// Nor does the owner of a node of the same name in another cluster.
-	e.wanted.Add(resync.Request{Node: "n7"})
-	h := handlerOf(t, e, http.NotFoundHandler())
-	for i, push := range []struct{ user, want string }{{"other/n7", `"n7"`}, {"other/n7", ""}, {"mine/n7", `"n7"`}, {"mine/n7", ""}} {
-		rec := httptest.NewRecorder()
-		h.ServeHTTP(rec, httptest.NewRequest(http.MethodPost, metricsPath, http.NoBody).WithContext(as(push.user)))
-		assert.Equal(t, push.want, rec.Header().Get("gpu-resync"), "%d %s", i, push.user)
-	}
-
-	// A tier of all clusters asks for the one it names, and sees all of them.
-	caller, headers := e.answer(as("*/*"), "grpc", "mine", nil)
-	assert.Equal(t, wire.Caller{Cluster: "mine"}, caller)
-	assert.NotEmpty(t, headers)
-	for user, want := range map[string]int{"*/*": 1, "mine/n7": 1, "other/n7": 0, "nobody": 0} {
-		rec := httptest.NewRecorder()
-		e.apiHandler(http.NotFoundHandler()).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/api/v1/thresholds", http.NoBody).WithContext(as(user)))
-		assert.Equal(t, want, strings.Count(rec.Body.String(), `"cluster_id"`), user)
-	}
-}
-
 func TestAPIPortInUseIsAnErrorThatNamesIt(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -553,19 +266,34 @@ func TestAPIPortInUseIsAnErrorThatNamesIt(t *testing.T) {
 	require.NoError(t, e.Shutdown(t.Context()))
 }
 
-func BenchmarkAnswer(b *testing.B) {
-	e, err := newExtension(extension.Settings{TelemetrySettings: componenttest.NewNopTelemetrySettings()}, createDefaultConfig().(*Config))
-	require.NoError(b, err)
-	entry, err := threshold.NewEntry(threshold.Value{Group: "AR/stage-0", Threshold: 0.9, Median: 1, TTL: time.Hour})
-	require.NoError(b, err)
-	e.Publish(&threshold.Snapshot{At: time.Now(), TTL: time.Hour, Clusters: map[string]*threshold.Cluster{
-		"prod": {Wide: entry, Groups: map[string]*threshold.Entry{"AR/stage-0": entry}},
-	}})
-	groups := []string{`"AR/stage-0"`}
-	b.ReportAllocs()
-	for b.Loop() {
-		e.answer(b.Context(), "grpc", "prod", groups)
+// TestNobodyIsAnsweredBeforeThePipelines: a poller that comes as the process starts waits,
+// and hears of the thresholds that the processor begins with.
+func TestNobodyIsAnsweredBeforeThePipelines(t *testing.T) {
+	cfg := createDefaultConfig().(*Config)
+	api := confighttp.NewDefaultServerConfig()
+	api.NetAddr.Endpoint = "127.0.0.1:0"
+	cfg.API = configoptional.Some(api)
+	e, err := newExtension(extension.Settings{ID: component.NewID(metadata.Type), TelemetrySettings: componenttest.NewNopTelemetrySettings()}, cfg)
+	require.NoError(t, err)
+	require.NoError(t, e.Start(t.Context(), componenttest.NewNopHost()))
+	url := "http://" + e.listener.Addr().String() + "/api/v1/threshold?cluster_id=prod"
+	answered := make(chan error, 1)
+	go func() {
+		resp, err := http.Get(url) //nolint:noctx // the test ends it
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		answered <- err
+	}()
+	select {
+	case err := <-answered:
+		require.Fail(t, "answered", "%v", err)
+	case <-time.After(100 * time.Millisecond):
 	}
+	require.NoError(t, e.Ready())
+	require.NoError(t, <-answered)
+	require.NoError(t, e.NotReady())
+	require.NoError(t, e.Shutdown(t.Context()))
 }
 
 // TestForeignNamesAreRefused on the API's own port and on the receiver's, where nobody
@@ -600,7 +328,7 @@ func TestForeignNamesAreRefused(t *testing.T) {
 	assert.Equal(t, http.StatusMisdirectedRequest, ask(http.MethodPost, receiver+metricsPath, evil, "Origin", "http://"+evil))
 	assert.Equal(t, http.StatusOK, ask(http.MethodPost, receiver+metricsPath, "", "Origin", "http://10.0.0.7"))
 
-	// Who has a password, or a certificate for the name, is no page.
+	// A client with a password, or a certificate for the name, is no page.
 	authenticated := serveHTTP(t, e, &gateway{}, func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			h.ServeHTTP(w, r.WithContext(client.NewContext(r.Context(), client.Info{Auth: authData{}})))

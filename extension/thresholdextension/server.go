@@ -93,7 +93,7 @@ func (e *thresholdExtension) GetGRPCServerOptions(context.Context) ([]grpc.Serve
 				return handler(ctx, req)
 			}
 			md, _ := metadata.FromIncomingContext(ctx)
-			caller, headers := e.answer(ctx, "grpc", first(md.Get(e.names.Cluster)), md.Get(e.names.Group))
+			caller, headers := e.answer(ctx, "grpc", e.grpcClaim(md), md.Get(e.names.Group))
 			out := make(metadata.MD, len(headers))
 			for _, h := range headers {
 				out.Set(h.Name, h.Value)
@@ -178,6 +178,14 @@ func (e *thresholdExtension) httpClaim(r *http.Request) string {
 		return c
 	}
 	return r.Header.Get(ingeroClusterHeader)
+}
+
+// grpcClaim is the same for gRPC, which has no query.
+func (e *thresholdExtension) grpcClaim(md metadata.MD) string {
+	if c := first(md.Get(e.names.Cluster)); c != "" || !e.ingero {
+		return c
+	}
+	return first(md.Get(ingeroClusterHeader))
 }
 
 // answer resolves who asks and which thresholds there are to say.

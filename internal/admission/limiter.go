@@ -27,6 +27,10 @@ const Overflow = wire.Overflow
 // yet. They have one share together, whatever they claim.
 const Unknown = "_UNKNOWN"
 
+// Unfinished is the name under which messages count that have not all come: no cluster
+// is charged for them yet.
+const Unfinished = "_UNFINISHED"
+
 // Reason why a request was refused.
 type Reason string
 
@@ -139,6 +143,7 @@ type Limiter struct {
 	unnamed  bucket // requests without a cluster
 	unknown  bucket
 	overflow bucket
+	coming   bucket // bytes of messages, without permits
 }
 
 // bucket counts for one cluster. A listed one is in the idle list exactly while
@@ -165,6 +170,7 @@ func New(s Settings) (*Limiter, error) {
 		s: s, clusters: map[string]*bucket{},
 		unnamed: bucket{listed: true, fixed: true}, unknown: bucket{name: Unknown, listed: true, fixed: true},
 		overflow: bucket{name: Overflow, listed: true, fixed: true},
+		coming:   bucket{name: Unfinished, listed: true, fixed: true},
 	}
 	l.idle.prev, l.idle.next = &l.idle, &l.idle
 	return l, nil
@@ -273,6 +279,58 @@ func (p *Permit) reserve(n int64, part int) bool {
 	return true
 }
 
+// Coming is the part of the bytes for messages that have not all come. They may hold half
+// of all bytes, and no more than requests leave. It is an unfinished.Budget.
+func (l *Limiter) Coming() Coming { return Coming{l} }
+
+// Coming takes bytes without a permit.
+type Coming struct{ l *Limiter }
+
+// Take takes bytes, or says that too few are left.
+func (c Coming) Take(n int64) bool {
+	l := c.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.coming.bytes+n > c.Most() || l.bytes+n > l.s.Bytes {
+		return false
+	}
+	l.add(n)
+	return true
+}
+
+// Most is what messages may hold that have not all come.
+func (c Coming) Most() int64 { return max(c.l.s.Bytes/2, 1) }
+
+// Rest takes bytes of a message that is there, beyond what such messages may hold. It takes
+// no more than are left, and returns how many: requests then find none.
+func (c Coming) Rest(n int64) int64 {
+	l := c.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n = min(n, max(l.s.Bytes-l.bytes, 0))
+	l.add(n)
+	return n
+}
+
+// Give gives bytes back.
+func (c Coming) Give(n int64) {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	c.l.add(-n)
+}
+
+// Refused counts a refusal for want of bytes.
+func (c Coming) Refused() {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	c.l.refuse(&c.l.coming, noBytes)
+}
+
+func (l *Limiter) add(n int64) {
+	l.coming.bytes += n
+	l.bytes += n
+}
+
 // MostBytes is what a request may reserve at most, when no other holds any.
 func (l *Limiter) MostBytes() int64 {
 	return int64(fairshare.Limit(l.s.ClusterShare, int(l.s.Bytes), 0))
@@ -311,7 +369,7 @@ func (l *Limiter) bucket(cluster string) *bucket {
 		return &l.unnamed
 	case Unknown:
 		return &l.unknown
-	case Overflow:
+	case Overflow, Unfinished:
 		return &l.overflow
 	}
 	b := l.clusters[cluster]
@@ -410,22 +468,22 @@ type Usage struct {
 }
 
 // ClusterUsage is one cluster's part. The empty name stands for requests
-// without a cluster, Overflow for the clusters beyond MaxClusters, and Unknown for
-// clients of whom nobody knows their cluster yet.
+// without a cluster, Overflow for the clusters beyond MaxClusters, Unknown for clients
+// whose cluster is not known yet, and Unfinished for messages that have not all come.
 type ClusterUsage struct {
 	Cluster string
 	InUse   int
 	Refused map[Reason]int64 // since the cluster was first seen
 }
 
-// Usage returns a snapshot: at most MaxClusters clusters, and Unknown, Overflow and
-// those without a name.
+// Usage returns a snapshot: at most MaxClusters clusters, and Unknown, Overflow,
+// Unfinished and those without a name.
 func (l *Limiter) Usage() Usage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	u := Usage{
 		InUse: l.inUse, Limit: l.s.Permits, BytesInUse: l.bytes, BytesLimit: l.s.Bytes,
-		Clusters: make([]ClusterUsage, 0, len(l.clusters)+2),
+		Clusters: make([]ClusterUsage, 0, len(l.clusters)+4),
 	}
 	others := l.overflow
 	add := func(b *bucket) {
@@ -444,7 +502,7 @@ func (l *Limiter) Usage() Usage {
 			others.held += b.held
 		}
 	}
-	for _, b := range []*bucket{&l.unnamed, &l.unknown, &others} {
+	for _, b := range []*bucket{&l.unnamed, &l.unknown, &others, &l.coming} {
 		if b.held > 0 || b.refused != [len(reasons)]int64{} {
 			add(b)
 		}

@@ -475,3 +475,37 @@ func BenchmarkRefuse(b *testing.B) {
 		}
 	})
 }
+
+// Messages that come hold half of the bytes at most, and never what requests hold.
+func TestComing(t *testing.T) {
+	l, err := New(Settings{Permits: 10, Bytes: 1000, ClusterShare: 1, UnknownShare: 1, MaxClusters: 2, RetryMin: time.Second, RetryMax: time.Second})
+	require.NoError(t, err)
+	c := l.Coming()
+	assert.EqualValues(t, 500, c.Most())
+	require.True(t, c.Take(500))
+	require.False(t, c.Take(1), "half of all")
+	c.Refused()
+	p, err := l.Acquire("a")
+	require.NoError(t, err)
+	require.Error(t, p.Reserve(501))
+	require.NoError(t, p.Reserve(500))
+	c.Give(400)
+	require.True(t, c.Take(400))
+	c.Give(500)
+	require.NoError(t, p.Reserve(400))
+	require.True(t, c.Take(70))
+	require.False(t, c.Take(50), "requests hold the rest")
+	assert.EqualValues(t, 30, c.Rest(50), "no more than there is")
+	assert.EqualValues(t, 1000, l.Usage().BytesInUse)
+	assert.Zero(t, c.Rest(1))
+	require.Error(t, p.Reserve(1))
+	c.Give(100)
+	p.Release()
+	u := l.Usage()
+	assert.Zero(t, u.BytesInUse)
+	assert.Contains(t, u.Clusters, ClusterUsage{Cluster: Unfinished, Refused: map[Reason]int64{ReasonBytes: 1}})
+	p, err = l.Acquire(Unfinished)
+	require.NoError(t, err)
+	assert.Equal(t, Overflow, l.Usage().Clusters[0].Cluster, "no client counts under that name")
+	p.Release()
+}

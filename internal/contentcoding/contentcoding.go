@@ -178,7 +178,10 @@ func Reuse(b []byte) []byte {
 	return b[:0]
 }
 
-type zstdCodec struct{ one, many *zstd.Decoder }
+type zstdCodec struct {
+	one  *zstd.Decoder
+	many *zstdStream
+}
 
 func (c *zstdCodec) whole(in, out []byte) (_ []byte, err error) {
 	if c.one == nil {
@@ -193,18 +196,49 @@ func (c *zstdCodec) whole(in, out []byte) (_ []byte, err error) {
 	return out, err
 }
 
-func (c *zstdCodec) stream(r io.Reader, _ int64) (_ io.Reader, err error) {
-	if c.many == nil {
-		c.many, err = zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
-		return c.many, err
-	}
-	return c.many, c.many.Reset(r)
+func (c *zstdCodec) stream(r io.Reader, _ int64) (io.Reader, error) {
+	c.many = &zstdStream{from: r}
+	return c.many, nil
 }
 
 func (c *zstdCodec) forget() {
 	if c.many != nil {
-		_ = c.many.Reset(nil) // no message is no error here
+		c.many.forget()
+		c.many = nil
 	}
+}
+
+// zstdStreams are decoders with their windows, of some megabytes.
+var zstdStreams sync.Pool
+
+// zstdStream takes a decoder once somebody reads: messages that wait have none.
+type zstdStream struct {
+	from    io.Reader
+	decoder *zstd.Decoder
+}
+
+// Read implements io.Reader.
+func (s *zstdStream) Read(p []byte) (n int, err error) {
+	if s.decoder == nil {
+		if d, ok := zstdStreams.Get().(*zstd.Decoder); ok {
+			s.decoder, err = d, d.Reset(s.from)
+		} else {
+			s.decoder, err = zstd.NewReader(s.from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	return s.decoder.Read(p)
+}
+
+func (s *zstdStream) forget() {
+	if s.decoder != nil {
+		_ = s.decoder.Reset(nil) // no message is no error here
+		zstdStreams.Put(s.decoder)
+		s.decoder = nil
+	}
+	s.from = nil
 }
 
 // streamed is a codec whose library knows streams alone.

@@ -83,7 +83,7 @@ func (e *Engine) begin(ctx context.Context, j *Judge, now time.Time) {
 
 // Consume forwards what of md the next hop does not have, and takes note of it only
 // when that is accepted. Reports of different nodes run side by side. Where two
-// reports of one node overlap, nobody knows their order at the next hop: the report
+// reports of one node overlap, their order at the next hop is unknown: the report
 // after them forwards again what both did.
 //
 // A push that Judge has judged goes on as it is.

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc/resolver/dns"
 
+	"github.com/gpu-collector/gpu-collector/internal/grpcturns"
 	_ "github.com/gpu-collector/gpu-collector/internal/grpczstd" // half of what decoding a push cost
 )
 
@@ -57,24 +58,31 @@ func SaveMemory() {
 // Collector's, and ends the process with its status.
 func Main(name, description string, factories func() (otelcol.Factories, error), commands []*cobra.Command, providers ...confmap.ProviderFactory) {
 	var r reloads
+	check := confChecker{factories: factories}
 	dns.SetMinResolutionInterval(resolveAgain)
+	grpcturns.Install("gzip", "snappy", "zstd")
 	cmd := otelcol.NewCommand(otelcol.CollectorSettings{
 		BuildInfo: component.BuildInfo{Command: name, Description: description, Version: Version},
-		Factories: r.factories(factories),
+		Factories: checkedStorage(r.factories(factories)),
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{
 			ResolverSettings: confmap.ResolverSettings{
 				ProviderFactories: r.sources(providers),
 				ConverterFactories: []confmap.ConverterFactory{
 					confmap.NewConverterFactory(func(confmap.ConverterSettings) confmap.Converter { return memoryDivider{} }),
+					confmap.NewConverterFactory(func(confmap.ConverterSettings) confmap.Converter { return &check }),
 				},
 			},
 		},
 	})
 	cmd.SetVersionTemplate(versionText(name))
 	r.guard(cmd, betweenServices())
+	check.warnOfNames(cmd)
 	cmd.AddCommand(commands...)
-	// Cobra has printed the error.
+	cmd.SilenceErrors = true
 	if err := cmd.Execute(); err != nil {
+		if text := check.suggest(err); text != "" { // a command may have said all
+			cmd.PrintErrln("Error:", text)
+		}
 		os.Exit(1)
 	}
 }

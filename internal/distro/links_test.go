@@ -37,3 +37,20 @@ func TestReadingIsPure(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotContains(t, string(out), "opentelemetry.io")
 }
+
+// Only the actor may write to a cluster: the others link no client that could.
+func TestOnlyTheActorLinksWhatWrites(t *testing.T) {
+	writes := []string{self + "/exporter/verdictactionsexporter", "k8s.io/client-go/kubernetes", "k8s.io/client-go/dynamic", "k8s.io/client-go/rest"}
+	for binary, links := range map[string]bool{"gpu-collector": false, "gpu-collector-agent": false, "gpu-collector-actions": true} {
+		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "../../cmd/"+binary).Output()
+		require.NoError(t, err)
+		deps := strings.Fields(string(out))
+		for _, w := range writes {
+			if links {
+				assert.Contains(t, deps, w, binary)
+			} else {
+				assert.NotContains(t, deps, w, binary)
+			}
+		}
+	}
+}

@@ -87,8 +87,9 @@ func TestManifestsAgreeWithTheModule(t *testing.T) {
 		required[r.Mod.Path] = r.Mod.Version
 	}
 	for file, main := range map[string]string{
-		"builder-config.yaml":       "cmd/gpu-collector/main.go",
-		"builder-config-agent.yaml": "cmd/gpu-collector-agent/main.go",
+		"builder-config.yaml":         "cmd/gpu-collector/main.go",
+		"builder-config-agent.yaml":   "cmd/gpu-collector-agent/main.go",
+		"builder-config-actions.yaml": "cmd/gpu-collector-actions/main.go",
 	} {
 		m := load(t, file)
 		src, err := os.ReadFile(path.Join(root, main))

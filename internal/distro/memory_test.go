@@ -60,7 +60,14 @@ func TestShippedConfigurationsFit(t *testing.T) {
 		{[]string{"ingero-compat.yaml"}, percent, []memorybudget.Part{pushes, comparison}},
 		{[]string{"demo.yaml"}, 0, []memorybudget.Part{table, history, views, comparison, scores}},
 		{[]string{"agent.yaml", "overlays/prometheus.yaml"}, 160 * mib, []memorybudget.Part{pushes, scores}},
+		{[]string{"agent.yaml", "overlays/nccl.yaml"}, 160 * mib, []memorybudget.Part{pushes, scores}},
+		{[]string{"agent.yaml", "overlays/routes.yaml"}, 160 * mib, []memorybudget.Part{pushes, scores}},
+		{[]string{"ingero-compat.yaml", "overlays/ingero-fleet-names.yaml"}, percent, []memorybudget.Part{pushes, comparison}},
 		{[]string{"agent.yaml", "overlays/mtls-agent.yaml", "overlays/tenant-agent.yaml"}, 160 * mib, []memorybudget.Part{pushes, scores}},
+		{[]string{"agent.yaml", "overlays/dcgm-names.yaml"}, 160 * mib, []memorybudget.Part{pushes, scores}},
+		{[]string{"gateway.yaml", "overlays/standby.yaml"}, percent, gateway},
+		{[]string{"gateway.yaml", "overlays/actions-gateway.yaml"}, percent, gateway},
+		{[]string{"actions.yaml"}, percent, []memorybudget.Part{pushes}},
 		{[]string{"gateway.yaml", "overlays/mtls-gateway.yaml", "overlays/tenants.yaml"}, percent, gateway},
 		{[]string{"gateway.yaml", "overlays/root.yaml"}, percent, nil},
 		{[]string{"gateway.yaml", "overlays/otlp-push.yaml"}, percent, append(slices.Clone(gateway), table, pending)},
@@ -145,4 +152,16 @@ func TestGarbageIsCollectedByTheSameNumber(t *testing.T) {
 	require.NoError(t, memoryDivider{}.Convert(t.Context(), conf))
 	assert.EqualValues(t, 100*mib, debug.SetMemoryLimit(-1))
 	assert.EqualValues(t, 50*mib, memorybudget.Pushes.Bytes())
+
+	// A reload goes by its own configuration, whatever the one before said.
+	conf = resolved(t, "yaml:{processors: {memory_limiter: {limit_mib: 190, spike_limit_mib: 50}}, service: {pipelines: {metrics: {processors: [memory_limiter]}}}}")
+	require.NoError(t, memoryDivider{}.Convert(t.Context(), conf))
+	assert.EqualValues(t, 140*mib, debug.SetMemoryLimit(-1))
+	assert.EqualValues(t, 70*mib, memorybudget.Pushes.Bytes())
+	require.NoError(t, memoryDivider{}.Convert(t.Context(), resolved(t, "yaml:{service: {}}")))
+	assert.Greater(t, debug.SetMemoryLimit(-1), int64(140*mib))
+	t.Setenv("GOMEMLIMIT", "1GiB")
+	debug.SetMemoryLimit(1 << 30)
+	require.NoError(t, memoryDivider{}.Convert(t.Context(), conf))
+	assert.EqualValues(t, 1<<30, debug.SetMemoryLimit(-1), "the environment's stays")
 }

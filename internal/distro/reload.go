@@ -31,6 +31,7 @@ type reloads struct {
 	pinned  bool                          // the load under way takes what ran
 	up      bool                          // the Collector that runs now has got as far as to wait for signals
 	hup     chan os.Signal                // room for one SIGHUP that nothing was read after
+	sums    map[string]sum                // of each file when it was read, or judged by watch
 }
 
 // begin is called when a load begins.
@@ -61,6 +62,10 @@ func (r *reloads) retrieve(uri string, read func() (*confmap.Retrieved, error)) 
 	pinned := r.pinned
 	r.mu.Unlock()
 	if !pinned || !kept {
+		// Before it is read: a file that changes meanwhile is seen to change.
+		if s, ok := fileSum(uri); ok {
+			r.judged(map[string]sum{uri: s})
+		}
 		var err error
 		if ret, err = read(); err != nil {
 			return nil, err
@@ -171,6 +176,15 @@ const (
 func (r *reloads) guard(cmd *cobra.Command, logger *zap.Logger) {
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		every, err := watchEvery(os.Getenv(WatchEnv))
+		if err != nil {
+			return err
+		}
+		if every > 0 {
+			ctx, cancel := context.WithCancel(cmd.Context())
+			defer cancel()
+			go r.watch(ctx, every, validateSelf(os.Args[1:]), hangUp, logger)
+		}
 		// Between two runs, and before the first is up, SIGHUP would kill the process.
 		r.hup = make(chan os.Signal, 1)
 		signal.Notify(r.hup, otelcol.SIGHUP)
@@ -186,7 +200,7 @@ func (r *reloads) guard(cmd *cobra.Command, logger *zap.Logger) {
 		reloads := false // the first load of the run is a reload
 		for {
 			r.starts()
-			err := run(cmd, args)
+			err = run(cmd, args)
 			switch {
 			case err == nil:
 				return nil

@@ -15,6 +15,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/ledger"
+	"github.com/gpu-collector/gpu-collector/internal/people"
 	"github.com/gpu-collector/gpu-collector/internal/webguard"
 )
 
@@ -36,6 +38,15 @@ type Options struct {
 	// Reader names who makes a request, by what Auth made of its context; without a
 	// name, or without Reader, the address does. One reader has a share of the streams.
 	Reader func(context.Context) string
+	// Ledger and People are what is kept of boards and of people's words; empty by default.
+	Ledger *ledger.Book
+	People *people.Book
+	// LedgerStatus says how they are kept, and Save keeps what has changed; both may be nil.
+	LedgerStatus func() LedgerStatus
+	Save         func(context.Context) error
+	// Writers may write, by the name that Reader tells; all who are authenticated where it
+	// is empty. Without Auth nobody may.
+	Writers []string
 }
 
 // API answers the requests.
@@ -68,6 +79,12 @@ func New(o Options) *API {
 	if o.History == nil {
 		o.History = fleethistory.None{}
 	}
+	if o.Ledger == nil {
+		o.Ledger = ledger.New(ledger.DefaultConfig())
+	}
+	if o.People == nil {
+		o.People = people.New(fairshare.Half)
+	}
 	o.Stream.setDefaults()
 	a := &API{
 		o: o, mux: http.NewServeMux(), started: o.Now(), done: make(chan struct{}),
@@ -79,17 +96,20 @@ func New(o Options) *API {
 	// Nothing that the library would load from elsewhere, and no schema links
 	// in answers.
 	cfg := huma.DefaultConfig("gpu-collector fleet view", o.Version)
-	cfg.Info.Description = "The state of a GPU fleet: nodes, GPUs, stragglers, episodes. Every view says how old it is."
+	cfg.Info.Description = "The state of a GPU fleet: nodes, GPUs, stragglers, episodes. Every view says how old it is. " + aliasText
 	// Its `identifier` is of 3.1 only, and would stay in the 3.0 document.
 	cfg.Info.License = &huma.License{Name: "Apache-2.0", URL: "https://www.apache.org/licenses/LICENSE-2.0"}
 	cfg.Formats = map[string]huma.Format{"application/json": jsonFormat, "json": jsonFormat}
 	cfg.DocsPath, cfg.SchemasPath, cfg.CreateHooks = "", "", nil
 	a.huma = humago.New(a.mux, cfg)
-	a.huma.UseMiddleware(knownParams(a.huma))
+	a.huma.UseMiddleware(a.knownParams(a.huma))
 	a.registerFleet()
 	a.registerTelemetry()
+	a.registerBoards()
+	a.registerPeople()
 	a.registerObserve()
 	a.describe()
+	a.registerOtherNames()
 	a.mux.Handle("GET /docs/", http.StripPrefix("/docs/", docs()))
 	if o.Pages != nil {
 		a.mux.Handle("GET /", o.Pages)
@@ -114,7 +134,8 @@ func (a *API) Close() {
 // may answer 401 and 422, of parameters that it does not have, and 503 where it takes turns.
 func get[I, O any](a *API, id, path, tag, summary string, f func(context.Context, *I) (*O, error), statuses ...int) {
 	if path != healthPath {
-		statuses = append(statuses, http.StatusServiceUnavailable)
+		// An unknown cluster is not found.
+		statuses = append(statuses, http.StatusServiceUnavailable, http.StatusNotFound)
 	}
 	huma.Register(a.huma, huma.Operation{
 		OperationID: id, Method: http.MethodGet, Path: path, Summary: summary, Tags: []string{tag},
@@ -142,12 +163,13 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Security-Policy", contentSecurityPolicy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
+	_, pattern := a.mux.Handler(r)
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		h.Set("Allow", "GET, HEAD")
-		webguard.Problem(w, http.StatusMethodNotAllowed, "only GET is served here")
+		if r, ok := a.admitWrite(w, r, pattern); ok {
+			a.views.serve(w, r, a.reader(r), a.mux)
+		}
 		return
 	}
-	_, pattern := a.mux.Handler(r)
 	api := r.URL.Path == "/api" || strings.HasPrefix(r.URL.Path, "/api/")
 	if api || !public(pattern) {
 		var ok bool
@@ -156,7 +178,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if pattern == "" || api && public(pattern) {
-		webguard.Problem(w, http.StatusNotFound, "there is nothing at "+r.URL.Path+"; /docs/ lists what there is")
+		webguard.Problem(w, http.StatusNotFound, "there is nothing at "+r.URL.Path+"; /docs/ and "+indexPath+" list what there is")
 		return
 	}
 	switch {
@@ -164,7 +186,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), readerKey{}, a.reader(r))))
 	case !api || pattern == "GET "+healthPath:
 		a.mux.ServeHTTP(w, r)
-	case strings.HasPrefix(r.URL.Path, "/api/v1/telemetry"):
+	case strings.HasPrefix(r.URL.Path, "/api/v1/telemetry"), pattern == "GET "+pastPath:
 		a.past.serve(w, r, a.reader(r), a.mux)
 	default:
 		a.views.serve(w, r, a.reader(r), a.mux)

@@ -97,6 +97,46 @@ func fleet(a *API) {
 	})
 }
 
+// TestWhatAnEpisodeCosts: an open one costs more with each minute, one that is over no
+// more. It names what its nodes share, and a group what its job loses.
+func TestWhatAnEpisodeCosts(t *testing.T) {
+	a := newAPI(nil)
+	fleet(a)
+	rate, lost, slowdown := 8.0, 2.0, 1.25
+	ep := &fleetstate.Episode{
+		ID: "leaf", Subject: "cluster", Cluster: "c1", Since: t0.Add(-time.Hour), Updated: t0.Add(-30 * time.Minute),
+		LostGPUHoursPerHour: &rate, LostGPUHours: &lost, Slowdown: &slowdown,
+		Topology: []string{"leaf=leaf-7"}, TopologyBad: 7, TopologyNodes: 8,
+	}
+	find := func() Episode {
+		for _, e := range get200[EpisodePage](t, a, "/api/v1/episodes?cluster=c1").Episodes {
+			if e.ID == "leaf" {
+				return e
+			}
+		}
+		return Episode{}
+	}
+	a.o.Store.PutEpisode(ep)
+	got := find()
+	assert.InDelta(t, 2+8*0.5, *got.LostGPUHours, 1e-9)
+	assert.InDelta(t, 1.25, *got.Slowdown, 0)
+	assert.Equal(t, &Shared{Labels: []string{"leaf=leaf-7"}, Bad: 7, Nodes: 8}, got.Topology)
+	over := *ep
+	over.Updated, over.Ended, over.LostGPUHoursPerHour = t0.Add(-time.Minute), t0.Add(-time.Minute), nil
+	a.o.Store.PutEpisode(&over)
+	assert.InDelta(t, 2, *find().LostGPUHours, 0)
+
+	a.o.Store.UpdateGroup(fleetstate.GroupKey{Cluster: "c1", Group: "g"}, t0, func(u *fleetstate.GroupUpdate) {
+		u.Set(reading.JobSlowdown, 1.25)
+		u.Set(reading.JobTimeLost, 31*3600)
+	})
+	for _, g := range get200[GroupPage](t, a, "/api/v1/groups?cluster=c1").Groups {
+		if g.Group == "g" {
+			assert.Equal(t, [2]float64{1.25, 31}, [2]float64{*g.Slowdown, *g.LostToday})
+		}
+	}
+}
+
 // TestWhyThereIsNoVerdict: a node and a group say it in words, and a node until when.
 func TestWhyThereIsNoVerdict(t *testing.T) {
 	a := newAPI(nil)
@@ -123,11 +163,13 @@ func TestWhyThereIsNoVerdict(t *testing.T) {
 		u.SetUnjudged("idle", 2)
 		u.SetUnjudged("contested", 0)
 		u.Set(reading.GroupDetectable, 2.5)
+		u.Set(reading.GroupMinPeers, 4)
 	})
 	for _, g := range get200[GroupPage](t, a, "/api/v1/groups?cluster=c1").Groups {
 		if g.Group == "g" {
 			assert.Equal(t, map[string]int64{"idle": 2}, g.Unjudged)
 			assert.InDelta(t, 2.5, *g.Detectable, 0)
+			assert.Equal(t, 4, *g.MinPeers)
 		}
 	}
 }
@@ -155,8 +197,8 @@ func TestNodes(t *testing.T) {
 	fleet(a)
 	for query, want := range map[string]string{
 		"":                            "c1/n1 c1/n2 c2/n1 of 3",
-		"?page_size=2":                "c1/n1 c1/n2 of 3, more",
-		"?page_size=2&page=2":         "c2/n1 of 3",
+		"?limit=2":                    "c1/n1 c1/n2 of 3, more",
+		"?limit=2&page=2":             "c2/n1 of 3",
 		"?page=9":                     "of 3",
 		"?cluster=c1":                 "c1/n1 c1/n2 of 2",
 		"?names=n1":                   "c1/n1 c2/n1 of 2",
@@ -215,6 +257,14 @@ func TestNode(t *testing.T) {
 	assert.Equal(t, t0.Add(-2*time.Second), n.LastSeen)
 	assert.Equal(t, []string{"g", "active", "unhealthy"}, []string{n.Group, n.State, n.Health})
 	assert.True(t, n.Straggler)
+	assert.Nil(t, n.Conditions)
+	u, ok := a.o.Store.Begin(fleetstate.Key{Cluster: "c1", Node: "n1"}, t0)
+	require.True(t, ok)
+	u.SetCondition("Ready", 1)
+	u.SetCondition("DiskPressure", 0)
+	u.SetCondition("GpuStraggler", -1)
+	u.Commit(time.Time{})
+	assert.Equal(t, []Condition{{"DiskPressure", "false"}, {"GpuStraggler", "unknown"}, {"Ready", "true"}}, get200[Node](t, a, "/api/v1/nodes/n1?cluster=c1").Conditions)
 	require.Len(t, n.Signals, 1)
 	assert.InDelta(t, 0.05, *n.Signals[0].Median, 0)
 	assert.InDelta(t, 0.04, *n.Signals[0].Threshold, 0)
@@ -244,7 +294,7 @@ func TestGPUs(t *testing.T) {
 	fleet(a)
 	for query, want := range map[string]string{
 		"":                           "GPU-b GPU-a GPU-c of 3",
-		"?page_size=1&page=2":        "GPU-a of 3, more",
+		"?limit=1&page=2":            "GPU-a of 3, more",
 		"?health=unhealthy":          "GPU-b of 1",
 		"?min_usage=0.6":             "GPU-a of 1",
 		"?names=n2":                  "GPU-c of 1",
@@ -298,7 +348,7 @@ func TestCulprit(t *testing.T) {
 	a.o.Store.PutEpisode(&fleetstate.Episode{
 		ID: "e1", Subject: fleetstate.SubjectNode, Cluster: "c1", Group: "g", Node: "n1", Since: t0.Add(-time.Hour), Updated: t0, Culprit: of,
 	})
-	want := &Culprit{Rank: new(int64(0)), LocalRank: new(int64(7)), GPU: "GPU-a"}
+	want := &Culprit{Rank: new(int64(0)), LocalRank: new(int64(7)), GPU: "GPU-a", Index: new(0)}
 	n := get200[Node](t, a, "/api/v1/nodes/n1?cluster=c1")
 	assert.Equal(t, want, n.Culprit)
 	require.NotNil(t, n.Episode)
@@ -389,32 +439,32 @@ func TestBadParameters(t *testing.T) {
 	a := newAPI(nil)
 	fleet(a)
 	for target, want := range map[string][]string{
-		"nodes?page=0":                                 {"query.page", ">= 1"},
-		"nodes?page=x":                                 {"query.page", "integer"},
-		"nodes?page_size=1001":                         {"query.page_size", "<= 1000"},
-		"nodes?min_usage=2":                            {"query.min_usage", "<= 1"},
-		"nodes?min_usage=NaN":                          {"query.min_usage"},
-		"nodes?straggler=maybe":                        {"query.straggler", "boolean"},
-		"nodes?state=asleep":                           {"query.state", "active"},
-		"nodes?health=fine":                            {"query.health", "unhealthy"},
-		"nodes?helth=healthy":                          {"query.helth", "must be one of", "health"},
-		"nodes?cluster=%zz":                            {"query: ", "%zz", "hexadecimal"},
-		"nodes?cluster=c1;state=idle":                  {"query: ", "semicolon", "joined by &"},
-		"nodes?page=1&page=2":                          {"query.page", "once"},
-		"nodes/n1":                                     {"query.cluster", "must be one of c1, c2"},
-		"nodes/n1/gpus":                                {"query.cluster", "must be one of c1, c2"},
-		"gpus?health=fine":                             {"query.health", "unhealthy"},
-		"stragglers?limit=0":                           {"query.limit", ">= 1"},
-		"episodes?since=yesterday":                     {"query.since"},
-		"episodes?open=2":                              {"query.open", "boolean"},
-		"stats/summary?x=1":                            {"query.x", "must be one of cluster"},
-		"health?x=1":                                   {"query.x", "this operation has none"},
-		"observe?min_usage=-1":                         {"query.min_usage", ">= 0"},
-		"telemetry?page_size=2000":                     {"query.page_size", "<= 1000"},
-		"telemetry?start=2026-01-03T00:00:00Z":         {"query.start", "must not be after `end`"},
-		"telemetry/aggregations?group_by=x":            {"query.group_by", "host"},
-		"telemetry/aggregations?time_range=1":          {"query.time_range", "30m"},
-		"telemetry/aggregations?time_range=999999999d": {"query.time_range", "3650d"},
+		"nodes?page=0":                            {"query.page", ">= 1"},
+		"nodes?page=x":                            {"query.page", "integer"},
+		"nodes?limit=1001":                        {"query.limit", "<= 1000"},
+		"nodes?min_usage=2":                       {"query.min_usage", "<= 1"},
+		"nodes?min_usage=NaN":                     {"query.min_usage"},
+		"nodes?straggler=maybe":                   {"query.straggler", "boolean"},
+		"nodes?state=asleep":                      {"query.state", "active"},
+		"nodes?health=fine":                       {"query.health", "unhealthy"},
+		"nodes?helth=healthy":                     {"query.helth", "must be one of", "health"},
+		"nodes?cluster=%zz":                       {"query: ", "%zz", "hexadecimal"},
+		"nodes?cluster=c1;state=idle":             {"query: ", "semicolon", "joined by &"},
+		"nodes?page=1&page=2":                     {"query.page", "once"},
+		"nodes/n1":                                {"query.cluster", "must be one of c1, c2"},
+		"nodes/n1/gpus":                           {"query.cluster", "must be one of c1, c2"},
+		"gpus?health=fine":                        {"query.health", "unhealthy"},
+		"stragglers?limit=0":                      {"query.limit", ">= 1"},
+		"episodes?since=yesterday":                {"query.since", "RFC 3339", "24h"},
+		"episodes?open=2":                         {"query.open", "boolean"},
+		"stats/summary?x=1":                       {"query.x", "must be one of cluster"},
+		"health?x=1":                              {"query.x", "this operation has none"},
+		"observe?min_usage=-1":                    {"query.min_usage", ">= 0"},
+		"telemetry?limit=2000":                    {"query.limit", "<= 1000"},
+		"telemetry?since=2026-01-03T00:00:00Z":    {"query.since", "must not be after `until`"},
+		"telemetry/aggregations?group_by=x":       {"query.group_by", "host"},
+		"telemetry/aggregations?since=1":          {"query.since", "30m"},
+		"telemetry/aggregations?since=999999999d": {"query.since", "3650d"},
 		"telemetry/hosts/" + strings.Repeat("x", 254) + "/gpus": {"path.host", "253"},
 	} {
 		t.Run(target[:min(len(target), 60)], func(t *testing.T) {
@@ -440,15 +490,17 @@ func TestNotThere(t *testing.T) {
 		detail         string
 	}{
 		{"GET", "/api/v1/nodes/n9", 404, "no node n9 is known"},
-		{"GET", "/api/v1/nodes/n9?cluster=c", 404, "no node n9 in cluster c is known"},
-		{"GET", "/api/v1/nope", 404, "/docs/ lists"},
-		{"GET", "/api/v2/nodes", 404, "/docs/ lists"},
-		{"GET", "/api", 404, "/docs/ lists"},
+		{"GET", "/api/v1/nodes/n9?cluster=c", 404, `no cluster "c" is known`},
+		{"GET", "/api/v1/nope", 404, "/docs/ and /api/v1/ list"},
+		{"GET", "/api/v2/nodes", 404, "/docs/ and /api/v1/ list"},
+		{"GET", "/api", 404, "/docs/ and /api/v1/ list"},
 		{"POST", "/api/v1/nodes", 405, "only GET"},
 		{"GET", "/api/v1/telemetry", 404, "`history::storage`"},
 		{"GET", "/api/v1/telemetry/hosts", 404, "`history::storage`"},
 		{"GET", "/api/v1/telemetry/hosts/n/gpus", 404, "`history::storage`"},
-		{"GET", "/api/v1/telemetry/aggregations?time_range=7d", 404, "`history::storage`"},
+		{"GET", "/api/v1/telemetry/aggregations?since=7d", 404, "`history::storage`"},
+		{"GET", "/api/v1/nodes/n9/past", 404, "no node n9 is known"},
+		{"GET", "/api/v1/nodes/n9/past?cluster=c", 404, "`history::storage`"},
 	} {
 		w := httptest.NewRecorder()
 		a.ServeHTTP(w, httptest.NewRequest(tt.method, tt.target, http.NoBody))
@@ -480,7 +532,7 @@ func (h *history) Status() fleethistory.Status {
 func TestTelemetry(t *testing.T) {
 	h := &history{}
 	a := newAPI(func(o *Options) { o.History = h })
-	out := get200[SamplePage](t, a, "/api/v1/telemetry?host=n,m&metric=x&page=3&page_size=1&end=2026-01-01T00:00:00Z")
+	out := get200[SamplePage](t, a, "/api/v1/telemetry?host=n,m&metric=x&page=3&limit=1&until=2026-01-01T00:00:00Z")
 	end := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	assert.Equal(t, &fleethistory.Query{Hosts: []string{"n", "m"}, Metrics: []string{"x"}, Start: end.Add(-time.Hour), End: end, Offset: 2, Limit: 1}, h.q)
 	assert.Equal(t, Page{3, 1, -1, true}, out.Page)
@@ -563,7 +615,7 @@ func FuzzQuery(f *testing.F) {
 		"telemetry", "telemetry/hosts", "telemetry/hosts/n/gpus", "telemetry/aggregations",
 	}
 	for i := range paths {
-		f.Add(uint8(i), "page=1&page_size=10&names=n*&straggler=true&since=2026-01-01T00:00:00Z&time_range=1d")
+		f.Add(uint8(i), "page=1&limit=10&names=n*&straggler=true&since=2026-01-01T00:00:00Z&since=1d")
 		f.Add(uint8(i), "cluster=,&health=,healthy&min_usage=1e-300&page=1000000&%zz;")
 	}
 	f.Fuzz(func(t *testing.T, which uint8, query string) {

@@ -56,12 +56,12 @@ func BenchmarkNodesPage(b *testing.B) {
 	a := newAPI(nil)
 	largeFleet(a, nodes)
 	for name, query := range map[string]string{
-		"first":     "?page_size=100",
-		"last":      "?page_size=100&page=500",
-		"cluster":   "?page_size=100&page=50&cluster=cluster-2",
-		"names":     "?page_size=100&names=node-049*",
-		"straggler": "?page_size=100&straggler=true",
-		"usage":     "?page_size=100&page=100&min_usage=0.5",
+		"first":     "?limit=100",
+		"last":      "?limit=100&page=500",
+		"cluster":   "?limit=100&page=50&cluster=cluster-2",
+		"names":     "?limit=100&names=node-049*",
+		"straggler": "?limit=100&straggler=true",
+		"usage":     "?limit=100&page=100&min_usage=0.5",
 	} {
 		b.Run(name, func(b *testing.B) {
 			ctx, stop := context.WithCancel(b.Context())

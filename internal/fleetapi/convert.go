@@ -11,6 +11,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/people"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 )
@@ -20,10 +21,14 @@ import (
 type converter struct {
 	store *fleetstate.Store
 	now   time.Time
-	group *fleetstate.Group // the last one looked up: neighbours share it
+	// people is nil in the live stream.
+	people *people.Book
+	group  *fleetstate.Group // the last one looked up: neighbours share it
 }
 
-func (a *API) converter() *converter { return &converter{store: a.o.Store, now: a.o.Now()} }
+func (a *API) converter() *converter {
+	return &converter{store: a.o.Store, now: a.o.Now(), people: a.o.People}
+}
 
 func (c *converter) sighting(at time.Time) Sighting {
 	return Sighting{LastSeen: at.UTC(), AgeSeconds: c.age(at)}
@@ -44,17 +49,26 @@ func (c *converter) node(v fleetstate.View, gpus bool) Node {
 		GatewayReachable: flag(n.Values.Get(reading.AgentReachable)),
 		Score:            n.Values.Get(reading.NodeHealthScore), Threshold: n.Values.Get(reading.AgentThreshold),
 		GroupMedian: group.Get(reading.GroupMedian),
-		CPUPressure: n.Values.Get(reading.CPUPressure),
-		Usage:       known(&n.Usage), MaxTemperature: known(&n.MaxCelsius), Power: known(&n.Watts),
-		Signals: signals(n, group), Culprit: culprit(n.Culprit),
+		CPUPressure: n.Values.Get(reading.CPUPressure), MemoryPressure: n.Values.Get(reading.MemoryPressure),
+		IOPressure: n.Values.Get(reading.IOPressure), CPUSteal: n.Values.Get(reading.CPUSteal),
+		LoadAverage: n.Values.Get(reading.LoadAverage), MemoryUsage: n.Values.Get(reading.HostMemory),
+		Usage: known(&n.Usage), MaxTemperature: known(&n.MaxCelsius), Power: known(&n.Watts),
+		Signals: signals(n, group), Culprit: culprit(n.Culprit, n),
 		GPUCount: GPUCount{
 			Known: len(n.GPUs), Expected: n.Values.Get(reading.GPUsExpected),
 			Found: n.Values.Get(reading.GPUsFound), Lost: n.Values.Get(reading.GPUsLost),
 		},
 	}
+	for _, condition := range n.Conditions {
+		out.Conditions = append(out.Conditions, Condition{condition.Type, map[int8]string{1: "true", 0: "false", -1: "unknown"}[condition.Status]})
+	}
 	c.unjudged(&out, n)
+	out.Silenced = c.silenced(people.Scope{Cluster: n.Cluster, Node: n.Node, Job: n.JobID, Group: n.Group})
+	if step := n.StepSeconds(); !math.IsNaN(step) {
+		out.StepSeconds = &step
+	}
 	if gpus {
-		out.GPUs = c.gpuList(n)
+		out.GPUs, out.Ranks = c.gpuList(n), ranks(n, "")
 	}
 	return out
 }
@@ -62,14 +76,20 @@ func (c *converter) node(v fleetstate.View, gpus bool) Node {
 // unjudged says why there is no verdict on a node, and until when.
 func (c *converter) unjudged(out *Node, n *fleetstate.Node) {
 	why := n.Values.Get(reading.NodeUnjudged)
+	var reason unjudged.Reason
 	switch {
 	case out.State == gpusemconv.StateMissing:
-		out.Unjudged = unjudged.Missing.String()
-		return
-	case why == nil:
+		reason = unjudged.Missing
+	case why != nil:
+		reason = unjudged.Reason(*why)
+	}
+	out.Unjudged = reason.String()
+	if text := reason.Why(); text != "" {
+		out.UnjudgedWhy = text + ": " + reason.Remedy()
+	}
+	if reason == unjudged.Missing {
 		return
 	}
-	out.Unjudged = unjudged.Reason(*why).String()
 	if until := n.Values.Get(reading.NodeUnjudgedUntil); until != nil && out.Unjudged != "" {
 		if at := time.Unix(int64(*until), 0).UTC(); at.After(c.now) {
 			out.UnjudgedUntil = &at
@@ -88,12 +108,31 @@ func signals(n *fleetstate.Node, g *fleetstate.Group) []Signal {
 	return list
 }
 
-// culprit returns nil for none.
-func culprit(of nodesignal.Subject) *Culprit {
+// culprit returns nil for none. n is its node, nil where that is not known.
+func culprit(of nodesignal.Subject, n *fleetstate.Node) *Culprit {
 	if of == (nodesignal.Subject{}) {
 		return nil
 	}
-	return &Culprit{Rank: of.Rank.Int(), LocalRank: of.LocalRank.Int(), GPU: of.GPU}
+	out := &Culprit{Rank: of.Rank.Int(), LocalRank: of.LocalRank.Int(), GPU: of.GPU}
+	if n == nil || of.GPU == "" {
+		return out
+	}
+	if i := slices.IndexFunc(n.GPUs, func(g fleetstate.GPU) bool { return g.UUID == of.GPU }); i >= 0 {
+		out.Serial = n.GPUs[i].Serial
+		if index := n.GPUs[i].Index; index >= 0 {
+			out.Index = &index
+		}
+	}
+	return out
+}
+
+// culpritOf is the culprit of an episode of one node.
+func (c *converter) culpritOf(e *fleetstate.Episode) *Culprit {
+	if e.Culprit.GPU == "" {
+		return culprit(e.Culprit, nil)
+	}
+	v, _ := c.store.Node(fleetstate.Key{Cluster: e.Cluster, Node: e.Node}, c.now)
+	return culprit(e.Culprit, v.Node)
 }
 
 func signal(values *nodesignal.Values, s nodesignal.Signal) *float64 {
@@ -121,10 +160,22 @@ func (c *converter) gpuList(n *fleetstate.Node) []GPU {
 	list := make([]GPU, len(n.GPUs))
 	for i := range n.GPUs {
 		list[i] = c.gpu(&n.GPUs[i])
+		list[i].Ranks = append(list[i].Ranks, ranks(n, n.GPUs[i].UUID)...)
 	}
 	slices.SortStableFunc(list, func(a, b GPU) int {
 		return cmp.Or(cmp.Compare(index(a), index(b)), cmp.Compare(a.UUID, b.UUID))
 	})
+	return list
+}
+
+// ranks are those of a GPU, or all of a node for an empty uuid.
+func ranks(n *fleetstate.Node, uuid string) (list []Rank) {
+	for i := range n.Ranks {
+		r := &n.Ranks[i]
+		if uuid == "" || r.GPU == uuid {
+			list = append(list, Rank{Rank: r.Rank.Int(), LocalRank: r.LocalRank.Int(), GPU: r.GPU, StepSeconds: r.Step()})
+		}
+	}
 	return list
 }
 
@@ -159,6 +210,19 @@ func (c *converter) gpu(g *fleetstate.GPU) GPU {
 		RemappedRows: Rows{Corrected: g.Get(reading.RemappedCorrected), Uncorrected: g.Get(reading.RemappedUncorrected)},
 		PCIeWidth:    g.Get(reading.PCIeWidth), PCIeWidthMax: g.Get(reading.PCIeWidthLimit),
 		PCIeReplays: g.Get(reading.PCIeReplays),
+		NVLink: NVLink{
+			Replays: g.Get(reading.NVLinkReplay), Recoveries: g.Get(reading.NVLinkRecovery), CRCErrors: g.Get(reading.NVLinkCRC),
+			CRCFlitErrors: g.Get(reading.NVLinkCRCFlit), CRCDataErrors: g.Get(reading.NVLinkCRCData), Up: g.Get(reading.NVLinksUp), Down: g.Get(reading.NVLinksDown),
+		},
+		RetiredPages: RetiredPages{SingleBit: g.Get(reading.RetiredSBE), DoubleBit: g.Get(reading.RetiredDBE)},
+		Ranks:        []Rank{}, Pods: make([]Pod, len(g.Pods)),
+	}
+	if g.BadSince > 0 {
+		at := time.UnixMilli(g.BadSince).UTC()
+		out.BadSince = &at
+	}
+	for i, p := range g.Pods {
+		out.Pods[i] = pod(p)
 	}
 	if g.Index >= 0 {
 		out.Index = &g.Index
@@ -179,6 +243,7 @@ func (c *converter) groupView(g *fleetstate.Group) Group {
 		QuorumMet: g.Flag(reading.GroupQuorum), CoverageLow: g.Flag(reading.GroupCoverageLow),
 		PanicMode: g.Flag(reading.GroupPanic), Incident: g.Flag(reading.GroupIncident),
 		Signals: []GroupSignal{}, Unjudged: map[string]int64{},
+		Slowdown: g.Get(reading.JobSlowdown), LostToday: hours(g.Get(reading.JobTimeLost)),
 	}
 	if out.Nodes == nil {
 		out.Nodes = map[string]int64{}
@@ -194,6 +259,9 @@ func (c *converter) groupView(g *fleetstate.Group) Group {
 	if n := g.Get(reading.GroupStragglers); n != nil {
 		out.Stragglers = int(*n)
 	}
+	if n := g.Get(reading.GroupMinPeers); n != nil {
+		out.MinPeers = new(int(*n))
+	}
 	for s := range nodesignal.Count {
 		if g.Medians.Known[s] {
 			out.Signals = append(out.Signals, GroupSignal{s.String(), g.Medians.V[s], signal(&g.Scales, s), signal(&g.Thresholds, s)})
@@ -207,17 +275,45 @@ func (c *converter) episode(e *fleetstate.Episode) Episode {
 		ID: e.ID, Subject: e.Subject, Cluster: e.Cluster, Group: e.Group, Node: e.Node,
 		Open: e.Open(), Since: e.Since.UTC(), Updated: e.Updated.UTC(), AgeSeconds: c.age(e.Updated), Duration: c.age(e.Since),
 		Signal: e.Signal, Severity: e.Severity, Confidence: e.Confidence, Gap: e.Gap, Value: e.Value, Median: e.Median,
-		Rank: e.Rank, Active: e.Active, LostGPUHours: e.LostGPUHoursPerHour, Nodes: e.Nodes, NodeCount: e.NodeCount,
-		Cause: e.Cause, Reason: e.Reason, Action: e.Action, Observation: e.Observation, GPU: e.GPU, Text: e.Text, Culprit: culprit(e.Culprit),
+		Rank: e.Rank, Active: e.Active, LostPerHour: e.LostGPUHoursPerHour, LostGPUHours: e.LostGPUHours, Slowdown: e.Slowdown, Nodes: e.Nodes, NodeCount: e.NodeCount,
+		Cause: e.Cause, Reason: e.Reason, Action: e.Action, Observation: e.Observation, GPU: e.GPU, Text: e.Text, Culprit: c.culpritOf(e),
 	}
 	if !e.Open() {
 		ended := e.Ended.UTC()
 		out.Ended, out.Duration = &ended, max(0, e.Ended.Sub(e.Since).Seconds())
 	}
+	if e.Open() && e.LostGPUHoursPerHour != nil {
+		// The last record's figure, and what it takes since.
+		lost := *e.LostGPUHoursPerHour * out.AgeSeconds / 3600
+		if e.LostGPUHours != nil {
+			lost += *e.LostGPUHours
+		}
+		out.LostGPUHours = &lost
+	}
+	if len(e.Topology) > 0 {
+		out.Topology = &Shared{Labels: e.Topology, Bad: e.TopologyBad, Nodes: e.TopologyNodes}
+	}
+	out.Job, out.Laggards = e.Job, e.Laggards
+	out.Silenced, out.Acknowledged = c.silenced(people.Scope{Cluster: e.Cluster, Node: e.Node, Job: e.Job, Group: e.Group}), c.acknowledged(e)
+	if e.Open() && e.Node != "" {
+		out.JobID, out.Pods = c.holders(e)
+	}
+	if m := e.Communicator; m != nil {
+		out.Communicator = &Communicator{IDs: m.IDs, Count: m.Count, Name: m.Name, Operation: m.Operation, Faulty: m.Faulty}
+	}
 	for _, ev := range e.Evidence {
 		out.Evidence = append(out.Evidence, Evidence(ev))
 	}
 	return out
+}
+
+// hours turns seconds into hours.
+func hours(v *float64) *float64 {
+	if v == nil {
+		return nil
+	}
+	h := *v / 3600
+	return &h
 }
 
 func flag(v *float64) *bool {

@@ -9,10 +9,10 @@ import "time"
 
 // Page says which part of a list this is.
 type Page struct {
-	Page     int  `json:"page" doc:"Number of the page, from 1"`
-	PageSize int  `json:"page_size" doc:"Most items on a page"`
-	Total    int  `json:"total" doc:"Items selected in all; -1 where that is not known"`
-	More     bool `json:"more" doc:"Whether there is a next page"`
+	Page  int  `json:"page" doc:"Number of the page, from 1"`
+	Limit int  `json:"limit" doc:"Most items on a page"`
+	Total int  `json:"total" doc:"Items selected in all; -1 where that is not known"`
+	More  bool `json:"more" doc:"Whether there is a next page"`
 }
 
 // Sighting says how old a view is.
@@ -26,32 +26,48 @@ type Node struct {
 	Cluster string `json:"cluster"`
 	Node    string `json:"node"`
 	Sighting
-	Group            string     `json:"group,omitempty" doc:"Peer group that the gateway compares the node in"`
-	JobID            string     `json:"job_id,omitempty"`
-	JobRole          string     `json:"job_role,omitempty"`
-	HostID           string     `json:"host_id,omitempty"`
-	State            string     `json:"state,omitempty" doc:"active, idle, calibrating, or missing when the node is silent; absent while unknown"`
-	Health           string     `json:"health" enum:"unknown,healthy,degraded,unhealthy" doc:"The worst of its GPUs"`
-	Straggler        bool       `json:"straggler" doc:"The gateway's verdict; false of a missing node, which has none"`
-	Suspicion        *float64   `json:"suspicion,omitempty" doc:"Evidence against the node as a share of what names a straggler; 1 and more is a straggler"`
-	Unjudged         string     `json:"unjudged,omitempty" enum:"idle,missing,calibrating,contested,no_signal,too_few_peers,other_levels,lockstep" doc:"Why the gateway has no verdict on the node; absent where it has one"`
-	UnjudgedUntil    *time.Time `json:"unjudged_until,omitempty" doc:"When that ends, where it is known"`
-	Rank             *float64   `json:"rank,omitempty" doc:"Place among the most suspect nodes of the cluster, from 1"`
-	AgentStraggler   *bool      `json:"agent_straggler,omitempty" doc:"The node's own verdict"`
-	DetectionMode    string     `json:"detection_mode,omitempty" doc:"The parameters that the node judges itself by: fleet, cached, local or none"`
-	GatewayReachable *bool      `json:"gateway_reachable,omitempty"`
-	Score            *float64   `json:"score,omitempty" doc:"Health score of the node, 0 to 1"`
-	Threshold        *float64   `json:"threshold,omitempty" doc:"Score below which the node takes itself for a straggler"`
-	GroupMedian      *float64   `json:"group_median,omitempty" doc:"Median score of the peer group"`
-	CPUPressure      *float64   `json:"cpu_pressure,omitempty" doc:"Share of time in which some task waited for a CPU"`
-	Usage            *float64   `json:"usage,omitempty" doc:"Mean utilisation of the GPUs, 0 to 1"`
-	MaxTemperature   *float64   `json:"max_temperature_celsius,omitempty"`
-	Power            *float64   `json:"power_watts,omitempty" doc:"All GPUs together"`
-	Signals          []Signal   `json:"signals" doc:"The signals that the node is compared by"`
-	Culprit          *Culprit   `json:"culprit,omitempty" doc:"Rank or GPU whose throughput stands out from the node's others"`
-	GPUCount         GPUCount   `json:"gpu_count"`
-	GPUs             []GPU      `json:"gpus,omitempty" doc:"Only where asked for"`
-	Episode          *Episode   `json:"episode,omitempty" doc:"The open episode of the node, or the one of many that names it. Only of a single node and in the ranking"`
+	Group            string      `json:"group,omitempty" doc:"Peer group that the gateway compares the node in"`
+	JobID            string      `json:"job_id,omitempty"`
+	JobRole          string      `json:"job_role,omitempty"`
+	HostID           string      `json:"host_id,omitempty"`
+	State            string      `json:"state,omitempty" doc:"active, idle, calibrating, or missing when the node is silent; absent while unknown"`
+	Health           string      `json:"health" enum:"unknown,healthy,degraded,unhealthy" doc:"The worst of its GPUs"`
+	Silenced         *Silenced   `json:"silenced,omitempty" doc:"A person's word that this is known; the verdict stands. Not in the live stream"`
+	Straggler        bool        `json:"straggler" doc:"The gateway's verdict; false of a missing node, which has none"`
+	Suspicion        *float64    `json:"suspicion,omitempty" doc:"Evidence against the node as a share of what names a straggler; 1 and more is a straggler"`
+	Unjudged         string      `json:"unjudged,omitempty" enum:"idle,missing,calibrating,contested,no_signal,too_few_peers,other_levels,lockstep,overlap" doc:"Why the gateway has no verdict on the node; absent where it has one"`
+	UnjudgedWhy      string      `json:"unjudged_why,omitempty" doc:"The same for people, and what ends it"`
+	UnjudgedUntil    *time.Time  `json:"unjudged_until,omitempty" doc:"When that ends, where it is known"`
+	Rank             *float64    `json:"rank,omitempty" doc:"Place among the most suspect nodes of the cluster, from 1"`
+	AgentStraggler   *bool       `json:"agent_straggler,omitempty" doc:"The node's own verdict"`
+	DetectionMode    string      `json:"detection_mode,omitempty" doc:"The parameters that the node judges itself by: fleet, cached, local or none"`
+	GatewayReachable *bool       `json:"gateway_reachable,omitempty"`
+	Score            *float64    `json:"score,omitempty" doc:"Health score of the node, 0 to 1"`
+	Threshold        *float64    `json:"threshold,omitempty" doc:"Score below which the node takes itself for a straggler"`
+	GroupMedian      *float64    `json:"group_median,omitempty" doc:"Median score of the peer group"`
+	CPUPressure      *float64    `json:"cpu_pressure,omitempty" doc:"Share of time in which some task waited for a CPU"`
+	MemoryPressure   *float64    `json:"memory_pressure,omitempty" doc:"Share of time in which some task waited for memory"`
+	IOPressure       *float64    `json:"io_pressure,omitempty" doc:"Share of time in which some task waited for a disk or a network file system"`
+	CPUSteal         *float64    `json:"cpu_steal,omitempty" doc:"Share of time that the hypervisor took, 0 to 1"`
+	LoadAverage      *float64    `json:"load_average,omitempty" doc:"Threads that ran or waited to, mean of a minute"`
+	MemoryUsage      *float64    `json:"memory_usage,omitempty" doc:"Share of the node's memory in use, 0 to 1"`
+	Conditions       []Condition `json:"conditions,omitempty" doc:"What Kubernetes says of the node, by type; only where the cluster collector sends it"`
+	Usage            *float64    `json:"usage,omitempty" doc:"Mean utilisation of the GPUs, 0 to 1"`
+	MaxTemperature   *float64    `json:"max_temperature_celsius,omitempty"`
+	Power            *float64    `json:"power_watts,omitempty" doc:"All GPUs together"`
+	Signals          []Signal    `json:"signals" doc:"The signals that the node is compared by"`
+	StepSeconds      *float64    `json:"step_seconds,omitempty" doc:"Time of a training step, of the slowest rank that tells it"`
+	Ranks            []Rank      `json:"ranks,omitempty" doc:"Ranks that tell their step time; only where the GPUs are asked for"`
+	Culprit          *Culprit    `json:"culprit,omitempty" doc:"Rank or GPU whose throughput stands out from the node's others"`
+	GPUCount         GPUCount    `json:"gpu_count"`
+	GPUs             []GPU       `json:"gpus,omitempty" doc:"Only where asked for"`
+	Episode          *Episode    `json:"episode,omitempty" doc:"The open episode of the node, or the one of many that names it. Only of a single node and in the ranking"`
+}
+
+// Condition is one that Kubernetes has of a node.
+type Condition struct {
+	Type   string `json:"type" doc:"Such as Ready, or one that the actor sets"`
+	Status string `json:"status" enum:"true,false,unknown"`
 }
 
 // Signal is one thing measured of a node.
@@ -69,6 +85,8 @@ type Culprit struct {
 	Rank      *int64 `json:"rank,omitempty" doc:"Place of the process in its job, from 0"`
 	LocalRank *int64 `json:"local_rank,omitempty" doc:"Place of the process on the node, from 0"`
 	GPU       string `json:"gpu,omitempty"`
+	Index     *int   `json:"index,omitempty" doc:"NVML's index of the GPU; no identity"`
+	Serial    string `json:"serial,omitempty" doc:"Of the GPU's board"`
 }
 
 // GPUCount counts the GPUs of a node.
@@ -119,6 +137,45 @@ type GPU struct {
 	PCIeWidth         *float64 `json:"pcie_width,omitempty" doc:"Lanes"`
 	PCIeWidthMax      *float64 `json:"pcie_width_max,omitempty"`
 	PCIeReplays       *float64 `json:"pcie_replays,omitempty"`
+
+	NVLink       NVLink       `json:"nvlink"`
+	RetiredPages RetiredPages `json:"retired_pages"`
+	Ranks        []Rank       `json:"ranks" doc:"Ranks of a job that name this GPU"`
+	Pods         []Pod        `json:"pods" doc:"Containers that hold the GPU, as the kubelet says"`
+	BadSince     *time.Time   `json:"bad_since,omitempty" doc:"When it began to be sick or lost, as the gateway heard of it; absent while it is neither"`
+}
+
+// NVLink counts errors of all links of a GPU, and its links.
+type NVLink struct {
+	Replays       *float64 `json:"replay_errors,omitempty"`
+	Recoveries    *float64 `json:"recovery_errors,omitempty"`
+	CRCErrors     *float64 `json:"crc_errors,omitempty"`
+	CRCFlitErrors *float64 `json:"crc_flit_errors,omitempty"`
+	CRCDataErrors *float64 `json:"crc_data_errors,omitempty"`
+	Up            *float64 `json:"links_up,omitempty"`
+	Down          *float64 `json:"links_down,omitempty"`
+}
+
+// RetiredPages counts pages of memory that were retired, on GPUs up to Volta, by the errors
+// that made them go.
+type RetiredPages struct {
+	SingleBit *float64 `json:"single_bit,omitempty"`
+	DoubleBit *float64 `json:"double_bit,omitempty"`
+}
+
+// Rank is a process of a training job.
+type Rank struct {
+	Rank        *int64  `json:"rank,omitempty" doc:"Place of the process in its job, from 0"`
+	LocalRank   *int64  `json:"local_rank,omitempty" doc:"Place of the process on the node, from 0"`
+	GPU         string  `json:"gpu,omitempty" doc:"UUID of the GPU that it names"`
+	StepSeconds float64 `json:"step_seconds" doc:"Time of its steps, without waiting for others where it tells that"`
+}
+
+// Pod is a container that holds a GPU.
+type Pod struct {
+	Namespace string `json:"namespace"`
+	Pod       string `json:"pod"`
+	Container string `json:"container"`
 }
 
 // ECC counts memory errors: since the driver was loaded, and of the board's life.
@@ -170,7 +227,10 @@ type Group struct {
 	Nodes       map[string]int64 `json:"nodes" doc:"Nodes by state"`
 	Unjudged    map[string]int64 `json:"unjudged" doc:"Nodes without a verdict, by the reason"`
 	Detectable  *float64         `json:"detectable_percent,omitempty" doc:"Smallest loss of a node that is found within an hour now, in percent; absent while nobody is compared"`
+	MinPeers    *int             `json:"min_peers,omitempty" doc:"Active nodes that must tell a signal before any is judged by it"`
 	Stragglers  int              `json:"stragglers"`
+	Slowdown    *float64         `json:"job_slowdown,omitempty" doc:"By what factor stragglers make the steps of the group's job longer, 1 for not at all"`
+	LostToday   *float64         `json:"job_gpu_hours_lost_today,omitempty" doc:"GPU-hours that they took from the job since midnight, UTC"`
 	Threshold   *float64         `json:"threshold,omitempty" doc:"Score below which a node is a straggler"`
 	Median      *float64         `json:"median,omitempty" doc:"Median score"`
 	MAD         *float64         `json:"mad,omitempty" doc:"Median absolute deviation of the scores"`
@@ -191,36 +251,63 @@ type GroupSignal struct {
 
 // Episode is a time in which a node or group stood out.
 type Episode struct {
-	ID           string     `json:"id" doc:"Of no other episode of the cluster"`
-	Subject      string     `json:"subject" doc:"node, group, missing or cluster"`
-	Cluster      string     `json:"cluster"`
-	Group        string     `json:"group,omitempty"`
-	Node         string     `json:"node,omitempty"`
-	Open         bool       `json:"open"`
-	Since        time.Time  `json:"since"`
-	Updated      time.Time  `json:"updated"`
-	Ended        *time.Time `json:"ended,omitempty"`
-	AgeSeconds   float64    `json:"age_seconds" doc:"Since its last record"`
-	Duration     float64    `json:"duration_seconds" doc:"So far, for an open one"`
-	Signal       string     `json:"signal,omitempty"`
-	Severity     string     `json:"severity,omitempty" doc:"minor, major or critical"`
-	Confidence   *float64   `json:"confidence,omitempty" doc:"0 to 1"`
-	Gap          *float64   `json:"gap,omitempty" doc:"Share of the peers' level that is lost"`
-	Value        *float64   `json:"value,omitempty" doc:"In the signal's unit"`
-	Median       *float64   `json:"median,omitempty" doc:"The peers'"`
-	Rank         *int64     `json:"rank,omitempty"`
-	Active       *int64     `json:"active,omitempty" doc:"Active peers"`
-	LostGPUHours *float64   `json:"gpu_hours_lost_per_hour,omitempty"`
-	Nodes        []string   `json:"nodes,omitempty" doc:"Affected nodes of a group, at most 100"`
-	NodeCount    int64      `json:"node_count,omitempty"`
-	Cause        string     `json:"cause,omitempty" doc:"Why it ended, or what made an incident. restart, superseded and unconfirmed: nobody told the end; the process ended, another one began, or the node is well"`
-	Reason       string     `json:"reason,omitempty"`
-	Action       string     `json:"action,omitempty"`
-	Observation  bool       `json:"observation,omitempty" doc:"The reason has no contrast with the peers: no proof"`
-	GPU          string     `json:"gpu,omitempty" doc:"That the reason points at, else the culprit's"`
-	Culprit      *Culprit   `json:"culprit,omitempty" doc:"Rank of the node that stood out from its others"`
-	Evidence     []Evidence `json:"evidence,omitempty"`
-	Text         string     `json:"text,omitempty"`
+	ID           string        `json:"id" doc:"Of no other episode of the cluster"`
+	Subject      string        `json:"subject" doc:"node, group, missing, cluster, communicator or job"`
+	Cluster      string        `json:"cluster"`
+	Group        string        `json:"group,omitempty"`
+	Node         string        `json:"node,omitempty"`
+	Open         bool          `json:"open"`
+	Since        time.Time     `json:"since"`
+	Updated      time.Time     `json:"updated"`
+	Ended        *time.Time    `json:"ended,omitempty"`
+	AgeSeconds   float64       `json:"age_seconds" doc:"Since its last record"`
+	Duration     float64       `json:"duration_seconds" doc:"So far, for an open one"`
+	Signal       string        `json:"signal,omitempty"`
+	Severity     string        `json:"severity,omitempty" doc:"minor, major or critical"`
+	Confidence   *float64      `json:"confidence,omitempty" doc:"0 to 1"`
+	Gap          *float64      `json:"gap,omitempty" doc:"Share of the peers' level that is lost"`
+	Value        *float64      `json:"value,omitempty" doc:"In the signal's unit"`
+	Median       *float64      `json:"median,omitempty" doc:"The peers'"`
+	Rank         *int64        `json:"rank,omitempty"`
+	Active       *int64        `json:"active,omitempty" doc:"Active peers"`
+	LostPerHour  *float64      `json:"gpu_hours_lost_per_hour,omitempty"`
+	LostGPUHours *float64      `json:"gpu_hours_lost,omitempty" doc:"Of the job, since the episode began: until now, for an open one"`
+	Slowdown     *float64      `json:"job_slowdown,omitempty" doc:"By what factor it makes the job's steps longer, from 1 on"`
+	Topology     *Shared       `json:"topology,omitempty" doc:"What the nodes share, and few others have"`
+	Job          string        `json:"job,omitempty" doc:"Of a communicator or job"`
+	JobID        string        `json:"job_id,omitempty" doc:"The job of the node, which loses; only while the episode is open"`
+	Pods         []Pod         `json:"pods,omitempty" doc:"Containers that hold the GPU, or the node's GPUs where none is named; only while the episode is open"`
+	Laggards     []string      `json:"laggards,omitempty" doc:"Ranks that a job which stands still waits for, each as state=behind rank=5 gpu=... node=..."`
+	Communicator *Communicator `json:"communicator,omitempty" doc:"Whose links are slow"`
+	Nodes        []string      `json:"nodes,omitempty" doc:"Affected nodes of a group, at most 100"`
+	NodeCount    int64         `json:"node_count,omitempty"`
+	Cause        string        `json:"cause,omitempty" doc:"Why it ended, or what made an incident. restart, superseded and unconfirmed: nobody told the end; the process ended, another one began, or the node is well"`
+	Reason       string        `json:"reason,omitempty"`
+	Action       string        `json:"action,omitempty"`
+	Observation  bool          `json:"observation,omitempty" doc:"The reason has no contrast with the peers: no proof"`
+	GPU          string        `json:"gpu,omitempty" doc:"That the reason points at, else the culprit's"`
+	Culprit      *Culprit      `json:"culprit,omitempty" doc:"Rank of the node that stood out from its others"`
+	Evidence     []Evidence    `json:"evidence,omitempty"`
+	Text         string        `json:"text,omitempty"`
+	Silenced     *Silenced     `json:"silenced,omitempty" doc:"A person's word that this is known. Not in the live stream"`
+	Acknowledged *Acknowledged `json:"acknowledged,omitempty" doc:"A person looks after it. Not in the live stream"`
+}
+
+// Communicator is a group of ranks of a job whose operations move their data slowly, or
+// several of a kind.
+type Communicator struct {
+	IDs       []string `json:"ids" doc:"At most 100"`
+	Count     int64    `json:"count"`
+	Name      string   `json:"name,omitempty" doc:"Of the only one"`
+	Operation string   `json:"operation,omitempty" doc:"Such as AllReduce"`
+	Faulty    string   `json:"faulty_node,omitempty" doc:"Node of it with a fault of a port"`
+}
+
+// Shared is a place that the nodes of an episode have in common.
+type Shared struct {
+	Labels []string `json:"labels" doc:"Such as leaf=leaf-7. Several labels are of the same nodes and cannot be told apart"`
+	Bad    int64    `json:"nodes" doc:"Nodes of it that are meant"`
+	Nodes  int64    `json:"nodes_total" doc:"Nodes that it has"`
 }
 
 // Evidence is a fact that speaks for an episode's reason.
@@ -251,7 +338,7 @@ type Summary struct {
 
 // Health says how the server is.
 type Health struct {
-	Status  string           `json:"status" enum:"ok,degraded" doc:"degraded while the history cannot be written or read"`
+	Status  string           `json:"status" enum:"ok,degraded" doc:"degraded while the history or the ledger cannot be written or read"`
 	Version string           `json:"version"`
 	Started time.Time        `json:"started"`
 	Now     time.Time        `json:"now"`
@@ -259,17 +346,19 @@ type Health struct {
 	Streams int              `json:"streams" doc:"Clients of the live stream"`
 	Dropped map[string]int64 `json:"dropped" doc:"The number of refused updates since the start, by reason"`
 	History HistoryHealth    `json:"history"`
+	Ledger  LedgerHealth     `json:"ledger"`
 }
 
 // HistoryHealth says how the history is.
 type HistoryHealth struct {
-	Storage string     `json:"storage" doc:"none, sqlite or prometheus"`
-	OK      bool       `json:"ok"`
-	Error   string     `json:"error,omitempty"`
-	Note    string     `json:"note,omitempty" doc:"A note for an operator though all is well, such as that a damaged file was put aside"`
-	Dropped int64      `json:"dropped" doc:"Samples that were not kept"`
-	Oldest  *time.Time `json:"oldest,omitempty"`
-	Bytes   int64      `json:"bytes,omitempty"`
+	Storage  string     `json:"storage" doc:"none, sqlite or prometheus"`
+	OK       bool       `json:"ok"`
+	Error    string     `json:"error,omitempty"`
+	Note     string     `json:"note,omitempty" doc:"A note for an operator though all is well, such as that a damaged file was put aside"`
+	Dropped  int64      `json:"dropped" doc:"Samples and episodes that were not kept"`
+	Episodes int64      `json:"dropped_episodes" doc:"Those of them that were episodes. Episodes go before samples"`
+	Oldest   *time.Time `json:"oldest,omitempty"`
+	Bytes    int64      `json:"bytes,omitempty"`
 }
 
 // Key names a node.

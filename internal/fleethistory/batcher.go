@@ -4,10 +4,12 @@ package fleethistory
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
+
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 )
 
 // Storage is what a Batcher writes to, from one goroutine.
@@ -30,23 +32,20 @@ type BatchConfig struct {
 	QueueSize int
 	// QueueBytes is how many bytes they take at most, as size counts them.
 	QueueBytes int64
+	// ClusterShare in (0,1] is the part of both that the other clusters leave which one
+	// cluster may have; 0 is all of it.
+	ClusterShare float64
 }
 
-// Retries of a storage that refuses, and the pause between pieces of maintenance.
+// Bounds of the episodes that wait. They have room of their own, which no sample takes.
 const (
-	firstRetry   = 100 * time.Millisecond
-	lastRetry    = 10 * time.Second
-	maintainIdle = 10 * time.Second
-	// A piece of maintenance takes tens of milliseconds; the pause leaves most
-	// of the writer's time to writing.
-	maintainBusy = 100 * time.Millisecond
-	// maxWaitingEpisodes bounds the episodes that wait: each is up to a few kB.
-	maxWaitingEpisodes = 10_000
+	maxWaitingEpisodes     = 10_000
+	maxWaitingEpisodeBytes = 32 << 20
 )
 
 // Batcher stands between ingest and a storage: Write returns at once, one
 // goroutine writes. While the storage refuses, the oldest batch is tried again
-// and newer samples wait, up to QueueSize and QueueBytes.
+// and newer samples wait, up to QueueSize and QueueBytes. Episodes go first.
 type Batcher struct {
 	cfg     BatchConfig
 	storage Storage
@@ -54,29 +53,42 @@ type Batcher struct {
 	wake    chan struct{}
 	stop    chan struct{}
 	done    chan struct{}
-	dropped atomic.Int64
-	refused atomic.Int64
-	err     atomic.Pointer[error]
+	// Samples, and episodes, that there was no room for or that the storage left out.
+	dropped, droppedEpisodes atomic.Int64
+	refused                  atomic.Int64
+	lost                     atomic.Int64 // when there was no room last, Unix nanoseconds
+	began                    atomic.Int64 // when the write under way began, Unix nanoseconds; 0 for none
+	err                      atomic.Pointer[error]
 
-	mu       sync.Mutex
-	closed   bool
-	started  bool
-	samples  []Sample
-	waiting  int   // samples in the queue and in the writer's hands
-	bytes    int64 // of those
-	episodes map[string]Episode
-	spare    []Sample
+	more     bool           // there is more to maintain; the writer's alone
+	watching sync.WaitGroup // on watch
+
+	telling sync.Mutex // one at a time tells, so that the last word is the newest
+	told    string     // the error that was told last; telling is held
+
+	mu      sync.Mutex
+	closed  bool
+	started bool
+	samples []Sample
+	// By cluster, the samples in the queue and in the writer's hands, and their bytes.
+	places, bytes *fairshare.Ledger[string]
+	episodes      map[string]Episode
+	// By cluster, the episodes that wait, and their bytes.
+	episodePlaces, episodeBytes *fairshare.Ledger[string]
+	spare                       []Sample
 }
 
-// NewBatcher returns a batcher that is not yet started. The writer calls onError
-// when the storage begins to refuse, and with nil when it takes again. onError may
-// be nil.
+// NewBatcher returns a batcher that is not yet started. It calls onError when Err
+// changes, with nil when all is well again; one call at a time, and none once Shutdown
+// has returned. onError may be nil.
 func NewBatcher(cfg BatchConfig, storage Storage, onError func(error)) *Batcher {
 	if onError == nil {
 		onError = func(error) {}
 	}
 	return &Batcher{
 		cfg: cfg, storage: storage, onError: onError, episodes: map[string]Episode{},
+		places: fairshare.New[string](cfg.QueueSize, cfg.ClusterShare), bytes: fairshare.New[string](int(cfg.QueueBytes), cfg.ClusterShare),
+		episodePlaces: fairshare.New[string](maxWaitingEpisodes, cfg.ClusterShare), episodeBytes: fairshare.New[string](maxWaitingEpisodeBytes, cfg.ClusterShare),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 }
@@ -86,13 +98,13 @@ func (b *Batcher) Write(batch []Sample) {
 	full := false
 	for len(batch) > 0 {
 		// As a rule, one turn takes all: nothing is counted with the lock held.
-		n, bytes := 0, int64(0)
-		for n < len(batch) && batch[n].storable() {
+		n, bytes := 0, 0
+		for n < len(batch) && batch[n].Cluster == batch[0].Cluster && batch[n].storable() {
 			bytes += batch[n].size()
 			n++
 		}
-		full = b.put(batch[:n], bytes)
-		if n < len(batch) {
+		full = b.put(batch[:n], bytes) || full
+		if n < len(batch) && !batch[n].storable() {
 			b.refused.Add(1)
 			n++
 		}
@@ -106,250 +118,102 @@ func (b *Batcher) Write(batch []Sample) {
 	}
 }
 
-// put takes samples of so many bytes, as many as there is room for, and reports
-// whether a transaction is full.
-func (b *Batcher) put(list []Sample, bytes int64) bool {
+// put takes samples of one cluster and so many bytes, as many as there is room for, and
+// reports whether a transaction is full.
+func (b *Batcher) put(list []Sample, bytes int) bool {
+	if len(list) == 0 {
+		return false
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n := min(len(list), max(b.cfg.QueueSize-b.waiting, 0))
-	if b.closed {
-		n = 0
+	cluster, n := list[0].Cluster, 0
+	if !b.closed {
+		n = min(len(list), max(b.places.Room(cluster), 0))
 	}
-	for i := len(list) - 1; i >= 0 && (i >= n || b.bytes+bytes > b.cfg.QueueBytes); i-- {
+	room := b.bytes.Room(cluster)
+	for i := len(list) - 1; i >= 0 && (i >= n || bytes > room); i-- {
 		bytes -= list[i].size()
 		n = min(n, i)
 	}
-	b.samples = append(b.samples, list[:n]...)
-	b.waiting += n
-	b.bytes += bytes
-	b.dropped.Add(int64(len(list) - n))
+	if n > 0 {
+		b.samples = append(b.samples, list[:n]...)
+		b.places.Hold(cluster, n)
+		b.bytes.Hold(cluster, bytes)
+	}
+	if n < len(list) {
+		b.dropped.Add(int64(len(list) - n))
+		b.lose()
+	}
 	return len(b.samples) >= b.cfg.MaxSamples
 }
 
-// WriteEpisode takes a record in the place of an earlier one of the same id.
+// size is how many bytes an episode takes.
+func (e *Episode) size() int {
+	return int(unsafe.Sizeof(*e)) + len(e.Cluster) + len(e.ID) + len(e.Record)
+}
+
+// WriteEpisode takes a record in the place of an earlier one of the same id. One that
+// there is no room for leaves the earlier one.
 func (b *Batcher) WriteEpisode(e Episode) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, known := b.episodes[e.ID]; b.closed || (!known && len(b.episodes) >= maxWaitingEpisodes) {
-		b.dropped.Add(1)
-		return
+	if b.closed || !b.holdEpisode(&e) {
+		b.droppedEpisodes.Add(1)
+		b.lose()
 	}
-	b.episodes[e.ID] = e
+}
+
+// lose notes that there is no room. While the storage refuses, that is why.
+func (b *Batcher) lose() {
+	if b.err.Load() == nil {
+		b.lost.Store(time.Now().UnixNano())
+	}
+}
+
+// holdEpisode takes an episode if its cluster has room for it. mu is held.
+func (b *Batcher) holdEpisode(e *Episode) bool {
+	before, known := b.episodes[e.ID]
+	if known {
+		b.letGo(&before)
+	}
+	if !b.episodePlaces.TakeAll(e.Cluster, 1) {
+		if known {
+			b.keep(&before)
+		}
+		return false
+	}
+	if !b.episodeBytes.TakeAll(e.Cluster, e.size()) {
+		b.episodePlaces.Give(e.Cluster, 1)
+		if known {
+			b.keep(&before)
+		}
+		return false
+	}
+	b.episodes[e.ID] = *e
+	return true
+}
+
+// keep holds the room of an episode that had it before. mu is held.
+func (b *Batcher) keep(e *Episode) {
+	b.episodePlaces.Hold(e.Cluster, 1)
+	b.episodeBytes.Hold(e.Cluster, e.size())
+}
+
+// letGo gives the room of an episode back. mu is held.
+func (b *Batcher) letGo(e *Episode) {
+	b.episodePlaces.Give(e.Cluster, 1)
+	b.episodeBytes.Give(e.Cluster, e.size())
 }
 
 // Drop counts samples that the storage leaves out of a batch.
 func (b *Batcher) Drop(n int64) { b.dropped.Add(n) }
 
 // Dropped returns how many samples and episodes were not kept.
-func (b *Batcher) Dropped() int64 { return b.dropped.Load() }
+func (b *Batcher) Dropped() int64 { return b.dropped.Load() + b.droppedEpisodes.Load() }
+
+// DroppedEpisodes returns how many of these were episodes.
+func (b *Batcher) DroppedEpisodes() int64 { return b.droppedEpisodes.Load() }
 
 // Refused returns how many samples were not kept for what they are called, which
 // is no fault of the storage.
 func (b *Batcher) Refused() int64 { return b.refused.Load() }
-
-// Err returns why the storage did not take the last batch, nil when it did.
-func (b *Batcher) Err() error {
-	if err := b.err.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
-
-// Start starts the writer.
-func (b *Batcher) Start() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.started = true
-	go b.run()
-}
-
-// shutdownTimeout bounds the last writes where the Collector does not: its context
-// for shutdown has no deadline. Kubernetes kills after 30 s.
-const shutdownTimeout = 10 * time.Second
-
-// Shutdown writes the queue, as far as the storage takes it before ctx ends or
-// 10 s are over, and ends the writer. It counts the rest as dropped.
-func (b *Batcher) Shutdown(ctx context.Context) error {
-	b.mu.Lock()
-	first := !b.closed
-	b.closed = true
-	started := b.started
-	b.mu.Unlock()
-	if first {
-		close(b.stop)
-	}
-	if started {
-		<-b.done
-	}
-	limited, cancel := context.WithTimeout(ctx, shutdownTimeout)
-	defer cancel()
-	var err error
-	for samples, episodes := b.take(); len(samples)+len(episodes) > 0 && err == nil; samples, episodes = b.take() {
-		for i := 0; i == 0 || i < len(samples); i += b.cfg.MaxSamples {
-			if err = limited.Err(); err == nil {
-				err = b.storage.Append(limited, samples[i:min(i+b.cfg.MaxSamples, len(samples))], episodes)
-			}
-			if err != nil {
-				b.dropped.Add(int64(len(samples) - i + len(episodes)))
-				break
-			}
-			episodes = nil
-		}
-		b.finish(samples)
-	}
-	if limited.Err() != nil && ctx.Err() == nil {
-		return nil // there was more than fits into the time, which is counted
-	}
-	return err
-}
-
-// take returns what waits. Another queue takes its place.
-func (b *Batcher) take() ([]Sample, []Episode) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	samples := b.samples
-	b.samples, b.spare = b.spare[:0], nil
-	var episodes []Episode
-	for _, e := range b.episodes {
-		episodes = append(episodes, e)
-	}
-	clear(b.episodes)
-	return samples, episodes
-}
-
-// finish makes room for as many samples as were taken, and keeps their slice
-// for the next turn.
-func (b *Batcher) finish(samples []Sample) {
-	b.release(samples)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.reuse(samples)
-}
-
-// reuse keeps the slice of samples that were written for the next ones. Few samples
-// let go of the room that many took. mu is held.
-func (b *Batcher) reuse(samples []Sample) {
-	if cap(samples) <= max(b.cfg.MaxSamples, 4*len(samples)) {
-		b.spare = samples[:0]
-	}
-}
-
-// release lets go of the texts of samples that wait no longer, and of their room.
-func (b *Batcher) release(samples []Sample) {
-	var bytes int64
-	for i := range samples {
-		bytes += samples[i].size()
-	}
-	clear(samples)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.waiting -= len(samples)
-	b.bytes -= bytes
-}
-
-// giveBack puts what could not be written in front of what came since.
-func (b *Batcher) giveBack(samples []Sample, episodes []Episode) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.samples = append(samples, b.samples...)
-	for _, e := range episodes {
-		if _, newer := b.episodes[e.ID]; !newer {
-			b.episodes[e.ID] = e
-		}
-	}
-}
-
-func (b *Batcher) run() {
-	defer close(b.done)
-	// A write under way ends by itself after a stop: each piece is bounded, and
-	// the storage's own waits are short.
-	ctx := context.Background()
-	age := time.NewTicker(b.cfg.MaxAge)
-	defer age.Stop()
-	maintain := time.NewTimer(maintainBusy)
-	defer maintain.Stop()
-	for {
-		select {
-		case <-b.stop:
-			return
-		case <-b.wake:
-		case <-age.C:
-		case <-maintain.C:
-			more, err := b.storage.Maintain(ctx)
-			if err != nil {
-				b.report(err)
-			}
-			maintain.Reset(maintainIdle)
-			if more && err == nil {
-				maintain.Reset(maintainBusy)
-			}
-			continue
-		}
-		if !b.writeAll(ctx) {
-			return
-		}
-	}
-}
-
-// writeAll writes what waits and reports false when the batcher was stopped.
-func (b *Batcher) writeAll(ctx context.Context) bool {
-	samples, episodes := b.take()
-	for i := 0; i < len(samples) || len(episodes) > 0; i += b.cfg.MaxSamples {
-		batch := samples[i:min(i+b.cfg.MaxSamples, len(samples))]
-		if b.stopped() || !b.write(ctx, batch, episodes) {
-			b.giveBack(samples[i:], episodes)
-			return false
-		}
-		episodes = nil
-		b.release(batch)
-	}
-	b.mu.Lock()
-	b.reuse(samples)
-	b.mu.Unlock()
-	return true
-}
-
-func (b *Batcher) stopped() bool {
-	select {
-	case <-b.stop:
-		return true
-	default:
-		return false
-	}
-}
-
-// write stores a batch, however often that takes.
-func (b *Batcher) write(ctx context.Context, samples []Sample, episodes []Episode) bool {
-	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
-		err := b.storage.Append(ctx, samples, episodes)
-		b.report(err)
-		if err == nil {
-			return true
-		}
-		select {
-		case <-b.stop:
-			return false
-		case <-time.After(pause):
-		}
-		// Perhaps there is room again once something old has gone.
-		if _, err := b.storage.Maintain(ctx); err != nil && !errors.Is(err, b.Err()) {
-			b.report(err)
-		}
-	}
-}
-
-// report remembers how the last write went and tells of a change.
-func (b *Batcher) report(err error) {
-	before := b.Err()
-	if err == nil {
-		b.err.Store(nil)
-		if before != nil {
-			b.onError(nil)
-		}
-		return
-	}
-	b.err.Store(&err)
-	if before == nil || before.Error() != err.Error() {
-		b.onError(err)
-	}
-}

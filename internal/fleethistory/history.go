@@ -17,8 +17,8 @@ import (
 type Sample struct {
 	Cluster, Node, GPU string
 	Metric             string
-	// Attributes are those of the point besides the ones above, as
-	// JoinAttributes puts them together.
+	// Attributes are the point's other attributes, as JoinAttributes puts them
+	// together.
 	Attributes string
 	At         int64 // Unix milliseconds
 	Value      float64
@@ -35,8 +35,8 @@ const (
 
 // size is how many bytes a sample takes at most. Samples of a report share some
 // of their texts, which counts for each of them here.
-func (s *Sample) size() int64 {
-	return int64(unsafe.Sizeof(*s)) + int64(len(s.Cluster)+len(s.Node)+len(s.GPU)+len(s.Metric)+len(s.Attributes))
+func (s *Sample) size() int {
+	return int(unsafe.Sizeof(*s)) + (len(s.Cluster) + len(s.Node) + len(s.GPU) + len(s.Metric) + len(s.Attributes))
 }
 
 // storable reports whether a sample is called something that a storage keeps.
@@ -56,6 +56,7 @@ func (s *Sample) storable() bool {
 // Episode is a record of an episode as the fleet view wrote it; the history
 // knows only what it is called and when it changed.
 type Episode struct {
+	Cluster string
 	ID      string
 	Updated int64 // Unix milliseconds
 	Record  []byte
@@ -70,6 +71,24 @@ type Query struct {
 	Start, End time.Time
 	// Offset and Limit select a page, the newest samples first.
 	Offset, Limit int
+}
+
+// StepQuery asks for the latest sample of each series in each step of time.
+type StepQuery struct {
+	// Query selects the series and the time. Its Limit bounds the answer, more samples are
+	// ErrTooMuch, and its Offset is not looked at.
+	Query
+	// Attributes are pairs, as Pair makes them, that a series must all have.
+	Attributes []string
+	// Step is the length of a step, whole milliseconds. Steps end at multiples of it since
+	// 1970.
+	Step time.Duration
+}
+
+// Ends returns the end of the step that a time is in, both Unix milliseconds.
+func (q *StepQuery) Ends(at int64) int64 {
+	step := max(q.Step.Milliseconds(), 1)
+	return (at + step - 1) / step * step
 }
 
 // Recorded is a node, or a GPU of one, with the time of its history.
@@ -117,8 +136,9 @@ type Status struct {
 	// Note is something that an operator should know though all is well, such
 	// as that a damaged file was put aside.
 	Note string
-	// Dropped counts samples that were not kept, since the start.
-	Dropped int64
+	// Dropped counts samples and episodes that were not kept, since the start;
+	// DroppedEpisodes are those of them that were episodes.
+	Dropped, DroppedEpisodes int64
 	// Refused counts samples with a name or attributes that are too long, with
 	// a NUL, or without a name.
 	Refused int64
@@ -146,6 +166,9 @@ type History interface {
 	// Telemetry returns a page of samples and how many are selected in all, -1
 	// where that is not known.
 	Telemetry(ctx context.Context, q *Query) (page []Sample, total int, err error)
+	// Steps returns the latest sample of each series in each step, the oldest first. At is
+	// the end of the step.
+	Steps(ctx context.Context, q *StepQuery) ([]Sample, error)
 	// Recorded returns a page of the nodes that have history, by name, or of
 	// their GPUs. It looks at Clusters, Hosts, Start, End, Offset and Limit alone.
 	Recorded(ctx context.Context, q *Query, gpus bool) (page []Recorded, total int, err error)
@@ -185,6 +208,9 @@ func (None) Episodes(context.Context, int) ([]Episode, error) { return nil, nil 
 
 // Telemetry implements History.
 func (None) Telemetry(context.Context, *Query) ([]Sample, int, error) { return nil, 0, ErrOff }
+
+// Steps implements History.
+func (None) Steps(context.Context, *StepQuery) ([]Sample, error) { return nil, ErrOff }
 
 // Recorded implements History.
 func (None) Recorded(context.Context, *Query, bool) ([]Recorded, int, error) { return nil, 0, ErrOff }

@@ -48,6 +48,8 @@ func (s *Store) contradicts(ep *Episode, now time.Time) bool {
 			return s.outlived(ep, now)
 		}
 		return g.Get(reading.GroupIncident) != nil && !g.Flag(reading.GroupIncident)
+	case ep.Subject == SubjectCommunicator, ep.Subject == SubjectJob: // its nodes are no stragglers
+		return s.outlived(ep, now)
 	case ep.Node != "":
 		return s.nodeContradicts(ep, ep.Node, now)
 	case len(ep.Nodes) == 0:

@@ -28,6 +28,18 @@ type Episode struct {
 	Value, Median         *float64  // in the signal's unit
 	Rank, Active          *int64
 	LostGPUHoursPerHour   *float64
+	// LostGPUHours are those from Since to Updated. Slowdown is S_w, from 1 on.
+	LostGPUHours, Slowdown *float64
+	// Topology is what the nodes share, such as leaf=leaf-7: TopologyBad of its
+	// TopologyNodes are meant.
+	Topology                   []string
+	TopologyBad, TopologyNodes int64
+	// Job is of an episode with SubjectCommunicator or SubjectJob. Laggards are the ranks
+	// that a job which stands still waits for, as its record has them.
+	Job      string
+	Laggards []string
+	// Communicator is of an episode with SubjectCommunicator.
+	Communicator *Communicator
 	// Nodes are those of a group's episode, at most 100; NodeCount counts all.
 	Nodes     []string
 	NodeCount int64
@@ -44,6 +56,8 @@ type Episode struct {
 
 	// Untold says that nobody told the end; it is what the views conclude.
 	Untold bool
+	// Continues is of a record, never kept: it tells only that the episode goes on.
+	Continues bool `json:"-"`
 }
 
 // The subjects of episodes.
@@ -52,7 +66,23 @@ const (
 	SubjectGroup   = "group"
 	SubjectMissing = "missing"
 	SubjectCluster = "cluster"
+	// SubjectCommunicator is a slow group of ranks of a job.
+	SubjectCommunicator = "communicator"
+	// SubjectJob is a job that stands still.
+	SubjectJob = "job"
 )
+
+// Communicator is whom an episode about slow links means.
+type Communicator struct {
+	// IDs are at most 100, and Count counts all. Name is that of the only one.
+	IDs   []string
+	Count int64
+	Name  string
+	// Operation that is slow, such as AllReduce.
+	Operation string
+	// Faulty is the node with a fault of a port, empty for none.
+	Faulty string
+}
 
 // EpisodeKey names an episode. Everybody can read the IDs, so the cluster is part of
 // the key: a client that speaks for one cluster cannot touch another's episodes.
@@ -97,8 +127,16 @@ type episodes struct {
 	subjects map[subject]EpisodeKey
 	// doubted is since when the views contradict what is open.
 	doubted map[EpisodeKey]time.Time
-	keep    func(*Episode)
+	// awaited were open when a process before this one ended, at alive. Until resumeBy
+	// somebody has to tell that they go on.
+	awaited         map[EpisodeKey]struct{}
+	alive, resumeBy time.Time
+	keep            func(*Episode)
 }
+
+// resumeWait is what a gateway that restarted takes to tell what goes on, at most: two
+// of the longest intervals of pushes, and its start.
+const resumeWait = 3 * time.Minute
 
 // kept is an episode and the account that pays for it.
 type kept struct {
@@ -114,6 +152,19 @@ func (e *Episode) kibibytes() int {
 		len(e.Cause) + len(e.Reason) + len(e.Action) + len(e.GPU) + len(e.Text) + len(e.Culprit.GPU)
 	for _, name := range e.Nodes {
 		n += 16 + len(name)
+	}
+	n += len(e.Job)
+	for _, l := range e.Laggards {
+		n += 16 + len(l)
+	}
+	if c := e.Communicator; c != nil {
+		n += 128 + len(c.Name) + len(c.Operation) + len(c.Faulty)
+		for _, id := range c.IDs {
+			n += 16 + len(id)
+		}
+	}
+	for _, label := range e.Topology {
+		n += 16 + len(label)
 	}
 	for i := range e.Evidence {
 		ev := &e.Evidence[i]
@@ -151,24 +202,74 @@ func (e *episodes) init(limit int, share float64) {
 	e.open, e.past, e.ended = map[EpisodeKey]kept{}, map[EpisodeKey]kept{}, map[string][]EpisodeKey{}
 	e.openRoom, e.pastRoom = fairshare.New[string](limit, share), fairshare.New[string](limit, share)
 	e.subjects, e.doubted = map[subject]EpisodeKey{}, map[EpisodeKey]time.Time{}
+	e.awaited = map[EpisodeKey]struct{}{}
 }
 
 // KeepEpisodes has f called with each record that is taken, as it is kept. It
 // is set before the first one.
 func (s *Store) KeepEpisodes(f func(*Episode)) { s.episodes.keep = f }
 
-// RestoreEpisodes takes the episodes of the past, the newest first. One that was
-// open ends with its last record; if it goes on, its next record opens it again.
-func (s *Store) RestoreEpisodes(list []*Episode) {
+// RestoreEpisodes takes the episodes of the past, the newest first. Those that were open
+// stay so for a while. Then who is not told of again ended when the process before this
+// one was last alive.
+func (s *Store) RestoreEpisodes(list []*Episode, alive time.Time) {
 	e := &s.episodes
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.alive = alive
 	for _, ep := range slices.Backward(list) {
-		if ep.Open() {
-			ep = ep.untoldEnd(ep.Updated, CauseRestart)
+		if ep.Open() && !e.await(ep) {
+			ep = e.abandoned(ep)
 		}
-		e.end(ep, ep.Cluster)
+		if !ep.Open() {
+			e.end(ep, ep.Cluster)
+		}
 	}
+}
+
+// await keeps an episode open until somebody tells of it. mu is held.
+func (e *episodes) await(ep *Episode) bool {
+	k := kept{ep, ep.Cluster, ep.kibibytes()}
+	what, single := ep.subject()
+	if _, taken := e.subjects[what]; single && taken || !take(e.openRoom, k.account, k.size) {
+		return false
+	}
+	key := ep.Key()
+	e.open[key], e.awaited[key] = k, struct{}{}
+	if single {
+		e.subjects[what] = key
+	}
+	e.version.Add(1)
+	return true
+}
+
+// abandoned is the end of an episode that a restart cut off.
+func (e *episodes) abandoned(ep *Episode) *Episode {
+	at := ep.Updated
+	if e.alive.After(at) {
+		at = e.alive
+	}
+	return ep.untoldEnd(at, CauseRestart)
+}
+
+// giveUp ends what nobody told to go on after the restart.
+func (s *Store) giveUp(now time.Time) {
+	e := &s.episodes
+	e.mu.Lock()
+	if e.resumeBy.IsZero() {
+		e.resumeBy = now.Add(resumeWait)
+	}
+	var over []*Episode
+	if !now.Before(e.resumeBy) {
+		for key := range e.awaited {
+			k := e.open[key]
+			ended := e.abandoned(k.Episode)
+			e.end(ended, k.account)
+			over = append(over, ended)
+		}
+	}
+	e.mu.Unlock()
+	e.store(over...)
 }
 
 // store hands on what is to be kept beyond the process.
@@ -216,7 +317,9 @@ func (s *Store) putEpisode(ep *Episode) []*Episode {
 			return nil
 		}
 	}
-	if old != nil {
+	if ep.Continues {
+		ep = ep.goesOn(old)
+	} else if old != nil {
 		ep = ep.after(old)
 	}
 	if !ep.Open() {
@@ -239,7 +342,11 @@ func (s *Store) putEpisode(ep *Episode) []*Episode {
 	}
 	changed := []*Episode{ep}
 	if former != nil {
-		former = former.untoldEnd(ep.Updated, CauseSuperseded)
+		if _, awaited := e.awaited[former.Key()]; awaited {
+			former = e.abandoned(former)
+		} else {
+			former = former.untoldEnd(ep.Updated, CauseSuperseded)
+		}
 		e.end(former, account)
 		changed = append(changed, former)
 	}
@@ -254,6 +361,7 @@ func (s *Store) putEpisode(ep *Episode) []*Episode {
 		return changed[1:]
 	}
 	e.open[key] = k
+	delete(e.awaited, key)
 	if over {
 		e.forget(key)
 	}
@@ -271,6 +379,9 @@ func (e *Episode) after(old *Episode) *Episode {
 		// A record that does not say since when has its own time there.
 		next.Since = old.Since
 	}
+	if !e.Open() && e.Slowdown == nil {
+		next.Slowdown = old.Slowdown
+	}
 	if !e.Open() && len(e.Evidence) == 0 {
 		// The end says only that it is over; the rest is known from before.
 		next.Evidence = old.Evidence
@@ -278,6 +389,28 @@ func (e *Episode) after(old *Episode) *Episode {
 		next.Culprit = cmp.Or(e.Culprit, old.Culprit)
 		next.Observation = e.Observation || old.Observation
 	}
+	return &next
+}
+
+// goesOn returns the episode as it was before the record, nil for unknown, but open. The
+// record fills in what was not known: the process before may have ended before it told.
+func (e *Episode) goesOn(old *Episode) *Episode {
+	next := *e
+	if old != nil {
+		next = *old
+		next.Updated, next.Cause, next.Ended, next.Untold = e.Updated, e.Cause, time.Time{}, false
+		next.Severity = cmp.Or(e.Severity, old.Severity)
+		next.LostGPUHours = cmp.Or(e.LostGPUHours, old.LostGPUHours)
+		if old.Reason == "" {
+			next.Observation = e.Observation
+		}
+		next.Reason, next.Action, next.GPU = cmp.Or(old.Reason, e.Reason), cmp.Or(old.Action, e.Action), cmp.Or(old.GPU, e.GPU)
+		next.Culprit = cmp.Or(old.Culprit, e.Culprit)
+		if len(old.Evidence) == 0 {
+			next.Evidence = e.Evidence
+		}
+	}
+	next.Continues = false
 	return &next
 }
 
@@ -298,6 +431,7 @@ func (e *episodes) end(ep *Episode, account string) {
 	e.close(key)
 	e.forget(key)
 	delete(e.doubted, key)
+	delete(e.awaited, key)
 	if what, single := ep.subject(); single && e.subjects[what] == key {
 		delete(e.subjects, what)
 	}
@@ -366,6 +500,7 @@ func (s *Store) EpisodeVersion() uint64 { return s.episodes.version.Load() }
 // EpisodeFilter selects episodes. The zero filter selects all.
 type EpisodeFilter struct {
 	Clusters, Nodes []string
+	IDs             []string
 	Open            *bool
 	// Since leaves out what ended before.
 	Since time.Time
@@ -376,6 +511,9 @@ func (f *EpisodeFilter) match(ep *Episode) bool {
 		return false
 	}
 	if len(f.Clusters) > 0 && !slices.Contains(f.Clusters, ep.Cluster) {
+		return false
+	}
+	if len(f.IDs) > 0 && !slices.Contains(f.IDs, ep.ID) {
 		return false
 	}
 	if len(f.Nodes) > 0 && !slices.Contains(f.Nodes, ep.Node) &&

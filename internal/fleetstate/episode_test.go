@@ -4,6 +4,7 @@ package fleetstate
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
@@ -279,4 +281,106 @@ func TestEpisodesOfOthersStay(t *testing.T) {
 		require.Equal(t, []int{1, 1}, []int{open, past})
 		require.LessOrEqual(t, size, 2*cfg.MaxEpisodes)
 	})
+}
+
+// TestEpisodesOverARestart: what was open stays so while the gateway may tell that it goes
+// on, and is over when the process ended where nobody does.
+func TestEpisodesOverARestart(t *testing.T) {
+	at := func(second int) time.Time { return t0.Add(time.Duration(second) * time.Second) }
+	alive, back := at(100), 130
+	before := func() *Episode {
+		return &Episode{
+			ID: "e", Subject: SubjectNode, Cluster: "c", Node: "n1", Since: t0, Updated: at(40), Severity: "minor",
+			Reason: "hw_thermal", Evidence: []Evidence{{Fact: "hw_thermal"}}, Text: "STRAGGLER n1",
+		}
+	}
+	record := func(id string, second int, change func(*Episode)) *Episode {
+		ep := &Episode{ID: id, Subject: SubjectNode, Cluster: "c", Node: "n1", Since: t0, Updated: at(second), Text: "n1 goes on"}
+		change(ep)
+		return ep
+	}
+	continues := func(ep *Episode) { ep.Continues, ep.Severity = true, "major" }
+	for name, tc := range map[string]struct {
+		records []*Episode // at `back`, and later
+		want    string
+	}{
+		"it goes on":                     {[]*Episode{record("e", back, continues)}, "e"},
+		"a severity tells it too":        {[]*Episode{record("e", back, func(*Episode) {})}, "e"},
+		"nobody tells":                   {nil, "e restart at 1m40s"},
+		"it cannot go on":                {[]*Episode{record("e", 90, func(ep *Episode) { ep.Ended, ep.Cause = at(90), "restart" })}, "e restart at 1m30s"},
+		"the node is slow anew":          {[]*Episode{record("f", back, func(ep *Episode) { ep.Since = at(back) })}, "f; e restart at 1m40s"},
+		"the process before is unknown":  {[]*Episode{record("f", back, continues)}, "e restart at 1m40s; f"},
+		"an end, and who it was told to": {[]*Episode{record("e", back, continues), record("e", 140, func(ep *Episode) { ep.Ended, ep.Cause = at(140), "recovered" })}, "e recovered at 2m20s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := New(DefaultConfig())
+			stored := map[string]bool{} // the last record, whether it is open
+			s.KeepEpisodes(func(ep *Episode) { stored[ep.ID] = ep.Open() })
+			s.RestoreEpisodes([]*Episode{before()}, alive)
+			s.Expire(at(back))
+			assert.Equal(t, "e", known(s), "open until then")
+			for _, ep := range tc.records {
+				require.True(t, s.PutEpisode(ep))
+			}
+			s.Expire(at(back + 179))
+			s.Expire(at(back + 180))
+			assert.Equal(t, tc.want, known(s))
+			for id, open := range stored {
+				assert.Equal(t, open, slices.ContainsFunc(s.Episodes(&EpisodeFilter{}), func(ep *Episode) bool { return ep.ID == id && ep.Open() }), id)
+			}
+			assert.Contains(t, stored, "e")
+			assert.Empty(t, s.episodes.awaited)
+		})
+	}
+
+	// A gateway may tell late that an episode goes on. The episode keeps its id.
+	s := New(DefaultConfig())
+	s.RestoreEpisodes([]*Episode{before()}, alive)
+	s.Expire(at(back))
+	s.Expire(at(back + 200))
+	assert.Equal(t, "e restart at 1m40s", known(s))
+	require.True(t, s.PutEpisode(record("e", back+250, continues)))
+	want := before()
+	want.Updated, want.Severity = at(back+250), "major"
+	assert.Equal(t, []*Episode{want}, s.Episodes(&EpisodeFilter{}))
+}
+
+// TestWhatOnlyTheGatewayKnew: the views take from a record that the episode goes on what they
+// lack, and keep what they have.
+func TestWhatOnlyTheGatewayKnew(t *testing.T) {
+	goesOn := Episode{
+		ID: "e", Subject: SubjectNode, Cluster: "c", Node: "n1", Since: t0, Updated: t0.Add(time.Minute), Continues: true,
+		Reason: "gpu_memory_fault", Action: "drain", GPU: "GPU-2", Observation: true,
+		Culprit: nodesignal.Subject{Rank: nodesignal.OrdinalOf(3), GPU: "GPU-2"}, Evidence: []Evidence{{Fact: "xid_memory", GPU: "GPU-2"}},
+	}
+	for name, tc := range map[string]struct {
+		old  Episode
+		want func(*Episode) // of what was known
+	}{
+		"nothing was known": {Episode{}, func(ep *Episode) {
+			ep.Reason, ep.Action, ep.GPU, ep.Observation = "gpu_memory_fault", "drain", "GPU-2", true
+			ep.Culprit, ep.Evidence = goesOn.Culprit, goesOn.Evidence
+		}},
+		"all was known": {
+			Episode{Reason: "hw_thermal", Action: "cool", GPU: "GPU-1", Culprit: nodesignal.Subject{GPU: "GPU-1"}, Evidence: []Evidence{{Fact: "hw_thermal"}}},
+			func(*Episode) {},
+		},
+		"without a rank": {
+			Episode{Reason: "hw_thermal", Action: "cool", GPU: "GPU-1", Evidence: []Evidence{{Fact: "hw_thermal"}}},
+			func(ep *Episode) { ep.Culprit = goesOn.Culprit },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			old := tc.old
+			old.ID, old.Subject, old.Cluster, old.Node, old.Since, old.Updated = "e", SubjectNode, "c", "n1", t0, t0
+			want := old
+			want.Updated = goesOn.Updated
+			tc.want(&want)
+			s := New(DefaultConfig())
+			require.True(t, s.PutEpisode(&old))
+			record := goesOn
+			require.True(t, s.PutEpisode(&record))
+			assert.Equal(t, []*Episode{&want}, s.Episodes(&EpisodeFilter{}))
+		})
+	}
 }

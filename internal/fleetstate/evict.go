@@ -49,7 +49,7 @@ func (s *Store) reserve(cluster string, now time.Time) (Drop, bool) {
 	if s.bytes.TakeAll(cluster, leastNode) {
 		return 0, true
 	}
-	// What a newcomer gets nothing of is full: each name would cost a look of its own.
+	// A store that has no room for a newcomer is full: each name would cost a look of its own.
 	full := fairshare.Limit(s.cfg.ClusterShare, s.cfg.MaxBytes, s.bytes.Taken()) < leastNode
 	if s.evict(cluster, !full, now.UnixMilli()) {
 		s.nodes.Give(cluster, 1) // that of the node that went

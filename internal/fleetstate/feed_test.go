@@ -136,38 +136,36 @@ func TestWatchersSeeTheSelection(t *testing.T) {
 	})
 }
 
-func TestSlowWatcherGetsTheLatestOnce(t *testing.T) {
+// watchedNode returns a feed of one node, whose watcher has seen all of it.
+func watchedNode(t *testing.T) (*Store, *Feed, *client) {
+	t.Helper()
 	s := New(DefaultConfig())
 	f := NewFeed(s, 1)
 	put(t, s, "c", "n", t0, nil)
 	w, err := f.Watch(Filter{})
 	require.NoError(t, err)
-	defer w.Close()
-	c := client{w: w}
+	t.Cleanup(w.Close)
+	c := &client{w: w}
 	c.full(t0)
 	f.Advance(t0)
 	c.follow(t, t0)
+	return s, f, c
+}
+
+func TestSlowWatcherGetsTheLatestOnce(t *testing.T) {
+	s, f, c := watchedNode(t)
 	for i := range 100 {
 		put(t, s, "c", "n", t0, func(u *Update) { u.Set(reading.NodeSuspicion, float64(i)) })
 		f.Advance(t0)
 	}
-	list := changes(t, w, t0).changed
+	list := changes(t, c.w, t0).changed
 	require.Len(t, list, 1)
 	assert.InDelta(t, 99, *list[0].Values.Get(reading.NodeSuspicion), 0)
-	assert.Empty(t, changes(t, w, t0).changed)
+	assert.Empty(t, changes(t, c.w, t0).changed)
 }
 
 func TestSignsOfLifeAreNoNewViews(t *testing.T) {
-	s := New(DefaultConfig())
-	f := NewFeed(s, 1)
-	put(t, s, "c", "n", t0, nil)
-	w, err := f.Watch(Filter{})
-	require.NoError(t, err)
-	defer w.Close()
-	c := client{w: w}
-	c.full(t0)
-	f.Advance(t0)
-	c.follow(t, t0)
+	s, f, c := watchedNode(t)
 	put(t, s, "c", "n", t0.Add(time.Second), nil)
 	f.Advance(t0.Add(time.Second))
 	changed, seen := c.follow(t, t0.Add(time.Second))

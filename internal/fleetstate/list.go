@@ -4,6 +4,7 @@ package fleetstate
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -196,4 +197,26 @@ func (s *Store) Stragglers(f *Filter, now time.Time, limit int) (top []View, tot
 		top = append(top, list[i].View)
 	}
 	return top, total
+}
+
+// Clusters returns the names of the clusters of which anything is known, sorted.
+func (s *Store) Clusters() []string {
+	names := map[string]struct{}{}
+	rows := s.index.get()
+	for _, c := range rows.clusters {
+		names[rows.all[c.from].key.Cluster] = struct{}{}
+	}
+	s.groups.mu.RLock()
+	for k := range s.groups.all {
+		names[k.Cluster] = struct{}{}
+	}
+	s.groups.mu.RUnlock()
+	s.episodes.mu.RLock()
+	for _, of := range [...]map[EpisodeKey]kept{s.episodes.open, s.episodes.past} {
+		for k := range of {
+			names[k.Cluster] = struct{}{}
+		}
+	}
+	s.episodes.mu.RUnlock()
+	return slices.Sorted(maps.Keys(names))
 }

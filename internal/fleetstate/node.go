@@ -35,6 +35,10 @@ type Node struct {
 	// Culprit is the rank or GPU that holds the throughput down, empty for none.
 	Culprit nodesignal.Subject
 	GPUs    []GPU
+	// Ranks are the processes of a job that tell their step time, by rank.
+	Ranks []Rank
+	// Conditions are the node's in Kubernetes, by type.
+	Conditions []Condition
 
 	// The fields below are derived from the GPUs.
 
@@ -61,10 +65,20 @@ type GPU struct {
 	Reasons                      []Reason
 	Throttles                    []string // active reasons, sorted
 	Xids                         []Xid
+	Pods                         []Pod // that hold the GPU, sorted
+	// BadSince is when the GPU began to be sick or lost, Unix milliseconds, 0 while it is
+	// neither. BadBefore says that it was so when it was first heard of.
+	BadSince int64
+	// IdleSince is when the GPU began to do nothing, likewise, and 0 while it works or
+	// does not tell. IdleBefore is of it what BadBefore is of BadSince.
+	IdleSince             int64
+	BadBefore, IdleBefore bool
 	Numbers[ofGPU]
 	// seen is when a point of it last came, Unix milliseconds. It goes on in all
 	// views of the GPU, so that a report without news makes no new view.
 	seen *atomic.Int64
+	// news is set until the GPU's first report is published.
+	news bool
 }
 
 // Reported is when a point of the GPU last came. Behind `diff` that is the last
@@ -76,6 +90,61 @@ func (g *GPU) reported(at int64) {
 	if g.seen.Load() != at {
 		g.seen.Store(at)
 	}
+}
+
+// Lost reports whether the GPU does not answer.
+func (g *GPU) Lost() bool {
+	up := g.Get(reading.Up)
+	return up != nil && *up == 0
+}
+
+// Sick reports whether the GPU answers and its health is degraded or worse.
+func (g *GPU) Sick() bool { return g.Health >= Degraded && !g.Lost() }
+
+// noteBad notes when the GPU began to be sick or lost.
+func (g *GPU) noteBad(at int64, fresh bool) {
+	switch bad := g.Lost() || g.Health >= Degraded; {
+	case !bad:
+		g.BadSince, g.BadBefore = 0, false
+	case g.BadSince == 0:
+		g.BadSince, g.BadBefore = at, fresh
+	}
+}
+
+// Pod is a container that holds a GPU.
+type Pod struct{ Namespace, Name, Container string }
+
+// Condition is one that Kubernetes has of a node: 1 true, 0 false, -1 unknown.
+type Condition struct {
+	Type   string
+	Status int8
+}
+
+// Rank is a process of a job. Wall is the time of its steps in seconds, Own that without
+// waiting for other ranks; 0 while unknown.
+type Rank struct {
+	nodesignal.Subject
+	Wall, Own float64
+}
+
+// Step is the time of the rank's steps in seconds: its own where it tells that, since all
+// ranks of a job in lockstep have the same wall time.
+func (r *Rank) Step() float64 {
+	if r.Own > 0 {
+		return r.Own
+	}
+	return r.Wall
+}
+
+// StepSeconds is the time that a step of the slowest rank takes, NaN where no rank tells.
+func (n *Node) StepSeconds() float64 {
+	step := math.NaN()
+	for i := range n.Ranks {
+		if s := n.Ranks[i].Step(); !(step >= s) {
+			step = s
+		}
+	}
+	return step
 }
 
 // board reports whether the GPU has a place on the bus of its own, as a MIG
@@ -95,7 +164,7 @@ type Xid struct {
 // empty reports whether nothing is known of the GPU but its name.
 func (g *GPU) empty() bool {
 	return g.known == 0 && g.Health == HealthUnknown && g.UpReason == "" &&
-		len(g.Reasons) == 0 && len(g.Throttles) == 0 && len(g.Xids) == 0
+		len(g.Reasons) == 0 && len(g.Throttles) == 0 && len(g.Xids) == 0 && len(g.Pods) == 0
 }
 
 // Health is the state of a GPU's health; a greater one is worse.

@@ -14,18 +14,20 @@ var (
 	NodeNumbers = [...]reading.Field{
 		reading.NodeHealthScore, reading.AgentThreshold, reading.AgentStraggler, reading.AgentReachable,
 		reading.NodeStraggler, reading.NodeSuspicion, reading.NodeRank, reading.NodeUnjudged, reading.NodeUnjudgedUntil,
-		reading.CPUPressure, reading.GPUsExpected, reading.GPUsFound, reading.GPUsLost,
+		reading.CPUPressure, reading.MemoryPressure, reading.IOPressure, reading.CPUSteal, reading.LoadAverage, reading.HostMemory,
+		reading.GPUsExpected, reading.GPUsFound, reading.GPUsLost,
 	}
 	GPUNumbers = [...]reading.Field{
 		reading.Up, reading.Health, reading.Temperature, reading.TemperatureLimit, reading.TemperatureMargin, reading.MemoryTemperature,
 		reading.Power, reading.PowerLimit, reading.Utilization, reading.TensorActivity, reading.SMActivity, reading.SMClock, reading.SMClockLimit,
 		reading.MemoryUsed, reading.MemoryLimit,
 		reading.ECCCorrected, reading.ECCUncorrected, reading.ECCCorrectedTotal, reading.ECCUncorrectedTotal,
-		reading.RemappedCorrected, reading.RemappedUncorrected, reading.PCIeWidth, reading.PCIeWidthLimit, reading.PCIeReplays,
+		reading.RemappedCorrected, reading.RemappedUncorrected, reading.RetiredSBE, reading.RetiredDBE, reading.PCIeWidth, reading.PCIeWidthLimit, reading.PCIeReplays,
+		reading.NVLinkReplay, reading.NVLinkRecovery, reading.NVLinkCRC, reading.NVLinkCRCFlit, reading.NVLinkCRCData, reading.NVLinksUp, reading.NVLinksDown,
 	}
 	GroupNumbers = [...]reading.Field{
 		reading.GroupThreshold, reading.GroupMedian, reading.GroupMAD, reading.GroupQuorum,
-		reading.GroupCoverageLow, reading.GroupPanic, reading.GroupStragglers, reading.GroupIncident, reading.GroupDetectable,
+		reading.GroupCoverageLow, reading.GroupPanic, reading.GroupStragglers, reading.GroupIncident, reading.GroupDetectable, reading.GroupMinPeers, reading.JobSlowdown, reading.JobTimeLost,
 	}
 )
 
@@ -48,7 +50,7 @@ var place = func() (at [reading.NumFields]uint8) {
 // Numbers holds the numbers of one subject, and which of them are known.
 type Numbers[A ofNode | ofGPU | ofGroup] struct {
 	v     A
-	known uint32
+	known uint64
 }
 
 // Get returns the number, nil when it is unknown. The target never changes.

@@ -27,6 +27,14 @@ func size(n *Node) int {
 	}
 	bytes := leastNode/2 + int(unsafe.Sizeof(*n)) +
 		text(n.Cluster, n.Node, n.Group, n.HostID, n.JobID, n.JobRole, n.State, n.Mode, n.Culprit.GPU)
+	for _, r := range n.Ranks {
+		bytes += int(unsafe.Sizeof(r)) + text(r.GPU)
+	}
+	for _, c := range n.Conditions {
+		bytes += 2*int(unsafe.Sizeof(c)) + text(c.Type)
+	}
+	// Room that a list of GPUs has grown beyond its length.
+	bytes += (cap(n.GPUs) - len(n.GPUs)) * int(unsafe.Sizeof(GPU{}))
 	for i := range n.GPUs {
 		g := &n.GPUs[i]
 		bytes += int(unsafe.Sizeof(*g)) + 2*sizeString + text(g.UUID, g.Parent, g.Model, g.Serial, g.Driver, g.BusID, g.UpReason, g.Action)
@@ -35,6 +43,9 @@ func size(n *Node) int {
 		}
 		for _, t := range g.Throttles {
 			bytes += 2*int(unsafe.Sizeof(t)) + text(t)
+		}
+		for _, p := range g.Pods {
+			bytes += 2*int(unsafe.Sizeof(p)) + text(p.Namespace, p.Name, p.Container)
 		}
 		for _, x := range g.Xids {
 			bytes += 2*int(unsafe.Sizeof(x)) + text(x.Class)

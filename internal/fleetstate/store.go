@@ -265,6 +265,7 @@ func (s *Store) pressed() bool {
 // Expire forgets nodes that have been silent for NodeExpiry, and returns how
 // many it forgot. It ends the episodes that are over without a word.
 func (s *Store) Expire(now time.Time) int {
+	s.giveUp(now)
 	s.doubt(now)
 	before, at := now.Add(-s.cfg.NodeExpiry).UnixMilli(), now.UnixMilli()
 	pressed := s.pressed()

@@ -69,6 +69,7 @@ func TestBounds(t *testing.T) {
 			u.SetXid(0, Xid{Code: i, Count: 1})
 			u.SetReason(0, Reason{Reason: strconv.Itoa(i)}, true)
 			u.SetThrottle(0, strconv.Itoa(i), true)
+			u.SetCondition(strconv.Itoa(i), 1)
 		}
 		u.SetState(long, true)
 		u.SetGroup(long)
@@ -78,6 +79,7 @@ func TestBounds(t *testing.T) {
 	assert.Len(t, v.GPUs[0].Xids, maxXids)
 	assert.Len(t, v.GPUs[0].Reasons, maxReasons)
 	assert.Len(t, v.GPUs[0].Throttles, maxThrottles)
+	assert.Len(t, v.Conditions, maxConditions)
 	assert.Empty(t, v.State)
 	assert.Nil(t, v.Values.Get(reading.NodeHealthScore), "JSON has no infinity")
 
@@ -88,7 +90,7 @@ func TestBounds(t *testing.T) {
 	}
 	assert.Equal(t, map[string]int64{
 		"no_node": 5, "max_nodes": 1, "max_gpus_per_node": 1, "max_groups": 1, "max_episodes": 1,
-		"max_details": 2*maxXids - maxXids + 2*maxXids - maxReasons + 2*maxXids - maxThrottles, "text_too_long": 3,
+		"max_details": 2*maxXids - maxXids + 2*maxXids - maxReasons + 2*maxXids - maxThrottles + 2*maxXids - maxConditions, "text_too_long": 3,
 	}, dropped(s))
 }
 

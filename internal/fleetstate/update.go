@@ -3,6 +3,7 @@
 package fleetstate
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -19,6 +20,9 @@ const (
 	maxReasons   = 64
 	maxThrottles = 16
 	maxXids      = 64
+	maxPods      = 64 // time slices and MPS share a GPU among some dozens
+
+	maxConditions = 64 // of a node; Kubernetes itself sets five
 )
 
 // gpuCheck is how often a node's GPUs are looked through for those that are
@@ -80,6 +84,12 @@ func (u *Update) Commit(seen time.Time) {
 	u.expireGPUs()
 	if u.ownNode {
 		if u.ownGPUs {
+			for i := range u.view.GPUs {
+				g := &u.view.GPUs[i]
+				g.noteBad(u.at, g.news)
+				g.noteIdle(u.at, g.news)
+				g.news = false
+			}
 			u.view.derive()
 		}
 		if u.s.pay(u.e, u.view) {
@@ -273,7 +283,7 @@ func (u *Update) GPU(uuid string) int {
 		u.s.drop(DropMaxGPUs)
 		return -1
 	}
-	g := GPU{UUID: uuid, Index: -1, seen: new(atomic.Int64)}
+	g := GPU{UUID: uuid, Index: -1, seen: new(atomic.Int64), news: true}
 	g.reported(u.at)
 	u.view.GPUs = append(u.gpus(), g)
 	u.cursor = len(u.view.GPUs)
@@ -384,6 +394,82 @@ func (u *Update) SetReason(i int, reason Reason, on bool) {
 	}
 	if next, ok := edit(u, list, at, on, maxReasons, reason, reason.Reason+reason.Action); ok {
 		u.gpus()[i].Reasons = next
+	}
+}
+
+// SetPod says whether a container holds the GPU. One that holds it alone takes the place
+// of all others.
+func (u *Update) SetPod(i int, p Pod, on, alone bool) {
+	list := u.view.GPUs[i].Pods
+	at, found := slices.BinarySearchFunc(list, p, func(a, b Pod) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(a.Container, b.Container))
+	})
+	if found == on && (!on || !alone || len(list) <= 1) {
+		return
+	}
+	if on && alone {
+		if u.text(p.Namespace) && u.text(p.Name) && u.text(p.Container) {
+			u.gpus()[i].Pods = []Pod{p}
+		}
+		return
+	}
+	if next, ok := edit(u, list, at, on, maxPods, p, p.Namespace+p.Name+p.Container); ok {
+		u.gpus()[i].Pods = next
+	}
+}
+
+// SetCondition gives a condition of the node. NaN ends it.
+func (u *Update) SetCondition(name string, status float64) {
+	list := u.view.Conditions
+	at, found := slices.BinarySearchFunc(list, name, func(c Condition, name string) int { return strings.Compare(c.Type, name) })
+	on := finite(status) && name != ""
+	c := Condition{name, int8(status)}
+	if found && on {
+		if list[at] != c {
+			next := slices.Clone(list)
+			next[at] = c
+			u.node().Conditions = next
+		}
+		return
+	}
+	if found == on {
+		return
+	}
+	if next, ok := edit(u, list, at, on, maxConditions, c, name); ok {
+		u.node().Conditions = next
+	}
+}
+
+// SetRank gives the time of a rank's steps in seconds: its own, or on the wall. NaN ends it.
+func (u *Update) SetRank(of nodesignal.Subject, seconds float64, own bool) {
+	list := u.view.Ranks
+	at, found := slices.BinarySearchFunc(list, of, func(a Rank, of nodesignal.Subject) int {
+		return cmp.Or(cmp.Compare(a.Rank, of.Rank), cmp.Compare(a.LocalRank, of.LocalRank), strings.Compare(a.GPU, of.GPU))
+	})
+	r := Rank{Subject: of}
+	if found {
+		r = list[at]
+	}
+	if !finite(seconds) {
+		seconds = 0
+	}
+	if own {
+		r.Own = seconds
+	} else {
+		r.Wall = seconds
+	}
+	switch on := r.Step() > 0; {
+	case found && on:
+		if list[at] != r {
+			next := slices.Clone(list)
+			next[at] = r
+			u.node().Ranks = next
+		}
+	case found == on:
+	default:
+		if next, ok := edit(u, list, at, on, u.s.cfg.MaxGPUsPerNode, r, of.GPU); ok {
+			u.node().Ranks = next
+		}
 	}
 }
 

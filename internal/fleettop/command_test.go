@@ -22,6 +22,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/gatewayclient"
 )
 
 // guarded is a gateway behind TLS that wants the Authorization.
@@ -37,6 +39,7 @@ func guarded(t *testing.T, authorization string, clientCA *x509.Certificate) *ht
 			"/api/v1/nodes":         `{"nodes":[{"cluster":"c","node":"n0","health":"healthy","last_seen":"2026-01-02T03:04:05Z"}],"total":1}`,
 			"/api/v1/stats/summary": `{"nodes":1}`,
 			"/api/v1/episodes":      `{"episodes":[]}`,
+			"/api/v1/attention":     `{"items":[],"waiting":[]}`,
 		}[r.URL.Path]
 		_, _ = w.Write([]byte(body)) // the client is gone when this fails
 	}))
@@ -62,9 +65,9 @@ func writePEM(t *testing.T, kind string, der []byte) string {
 func loadFrom(t *testing.T, s *settings) error {
 	t.Helper()
 	require.NoError(t, s.check())
-	client, err := s.client()
+	client, err := s.Client()
 	require.NoError(t, err)
-	f, err := NewSource(client, nil).Load(t.Context(), nil)
+	f, err := NewSource(client, nil).Load(t.Context(), Ask{})
 	if err == nil {
 		assert.Len(t, f.Nodes, 1)
 	}
@@ -76,29 +79,32 @@ func TestAsksOverTLSWithACredential(t *testing.T) {
 	ca := writePEM(t, "CERTIFICATE", srv.Certificate().Raw)
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte("old\n"), 0o600))
-	s := settings{endpoint: srv.URL, interval: time.Second, tokenFile: token}
+	s := settings{Settings: gatewayclient.Settings{Endpoint: srv.URL, TokenFile: token}, interval: time.Second}
 
 	require.ErrorContains(t, loadFrom(t, &s), "certificate", "the authority is not known")
-	s.caFile = ca
+	s.CAFile = ca
 	err := loadFrom(t, &s)
 	require.Error(t, err)
 	assert.Contains(t, why(err), "--token-file")
 	require.NoError(t, os.WriteFile(token, []byte("s3cr3t\n"), 0o600))
 	require.NoError(t, loadFrom(t, &s), "the token is read anew")
 	t.Setenv("GPU_COLLECTOR_TOKEN", "s3cr3t")
-	require.NoError(t, loadFrom(t, &settings{endpoint: srv.URL, interval: time.Second, caFile: ca}))
+	require.NoError(t, loadFrom(t, &settings{Settings: gatewayclient.Settings{Endpoint: srv.URL, CAFile: ca}, interval: time.Second}))
 }
 
 func TestBasicAuthIsOfTheURLAndNotShown(t *testing.T) {
 	srv := guarded(t, "Basic YW5uYTpnZWhlaW0=", nil)
 	s := settings{
-		endpoint: strings.Replace(srv.URL, "https://", "https://anna:geheim@", 1), interval: time.Second,
-		caFile: writePEM(t, "CERTIFICATE", srv.Certificate().Raw),
+		Settings: gatewayclient.Settings{
+			Endpoint: strings.Replace(srv.URL, "https://", "https://anna:geheim@", 1),
+			CAFile:   writePEM(t, "CERTIFICATE", srv.Certificate().Raw),
+		},
+		interval: time.Second,
 	}
 	require.NoError(t, loadFrom(t, &s))
-	assert.NotContains(t, s.shownEndpoint(), "geheim")
-	assert.Contains(t, s.shownEndpoint(), "anna")
-	s.endpoint = strings.Replace(s.endpoint, "https", "ftp", 1)
+	assert.NotContains(t, s.Shown(), "geheim")
+	assert.Contains(t, s.Shown(), "anna")
+	s.Endpoint = strings.Replace(s.Endpoint, "https", "ftp", 1)
 	require.Error(t, s.check())
 	assert.NotContains(t, s.check().Error(), "geheim")
 }
@@ -115,13 +121,13 @@ func TestShowsACertificate(t *testing.T) {
 	require.NoError(t, err)
 
 	srv := guarded(t, "", cert)
-	s := settings{endpoint: srv.URL, interval: time.Second, caFile: writePEM(t, "CERTIFICATE", srv.Certificate().Raw)}
+	s := settings{Settings: gatewayclient.Settings{Endpoint: srv.URL, CAFile: writePEM(t, "CERTIFICATE", srv.Certificate().Raw)}, interval: time.Second}
 	require.ErrorContains(t, loadFrom(t, &s), "certificate required")
-	s.certFile = writePEM(t, "CERTIFICATE", der)
+	s.CertFile = writePEM(t, "CERTIFICATE", der)
 	require.ErrorContains(t, s.check(), "`--cert-file` and `--key-file` must be given together")
-	s.keyFile = writePEM(t, "PRIVATE KEY", keyDER)
+	s.KeyFile = writePEM(t, "PRIVATE KEY", keyDER)
 	require.NoError(t, loadFrom(t, &s))
-	s.keyFile = s.caFile
-	_, err = s.client()
+	s.KeyFile = s.CAFile
+	_, err = s.Client()
 	require.ErrorContains(t, err, "`--cert-file` and `--key-file`")
 }

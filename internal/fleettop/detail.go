@@ -4,12 +4,13 @@ package fleettop
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/gatewayclient"
 	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 )
 
@@ -30,8 +31,12 @@ func (m Model) detailLines() []string {
 		fmt.Sprintf("state %s   health %s   last seen %s ago", printable(or(n.State, "unknown")), m.paint(healthStyle(string(n.Health)), string(n.Health)), age(m.nodeAge(n))),
 		fmt.Sprintf("suspicion %s   score %s   threshold %s   judges itself by: %s", number(n.Suspicion, 2), number(n.Score, 3), number(n.Threshold, 3), printable(or(n.DetectionMode, "-"))),
 	}
+	if trouble := m.troubleLines(n); len(trouble) > 0 {
+		// The fault and its action come before the figures.
+		lines = slices.Insert(lines, 1, append(trouble, "")...)
+	}
 	if n.Culprit != nil {
-		lines = append(lines, "holds it down: "+culprit(n.Culprit))
+		lines = append(lines, "holds it down: "+printable(gatewayclient.Culprit(n.Culprit)))
 	}
 	lines = append(lines, m.episodeLines(n)...)
 	if len(n.Signals) > 0 {
@@ -64,6 +69,9 @@ func (m Model) episodeLines(n *fleetclient.Node) []string {
 		lines = append(lines, strings.Split(ansi.Wrap(text, max(20, m.width-2), ""), "\n")...)
 	}
 	lines = append(lines, "reason "+printable(or(e.Reason, "-"))+"   action "+printable(or(e.Action, "-")))
+	if losers := losers(e); losers != "" {
+		lines = append(lines, strings.Split(ansi.Wrap(printable(losers), max(20, m.width-2), ""), "\n")...)
+	}
 	if e.Evidence != nil {
 		for _, v := range *e.Evidence {
 			lines = append(lines, fmt.Sprintf("  %s %s, peers %s %s", printable(v.Fact), significant(v.Value), significant(v.Peers), printable(or(v.GPU, ""))))
@@ -72,16 +80,22 @@ func (m Model) episodeLines(n *fleetclient.Node) []string {
 	return lines
 }
 
-// culprit says a part of a node, such as rank 3 (GPU-5, local rank 1).
-func culprit(c *fleetclient.Culprit) string {
-	of := nodesignal.Subject{GPU: printable(or(c.GPU, ""))}
-	if c.Rank != nil {
-		of.Rank = nodesignal.OrdinalOf(*c.Rank)
+// losers names the job of an episode's node, and the pods that hold its GPUs.
+func losers(e *fleetclient.Episode) string {
+	var parts []string
+	if job := or(e.JobID, ""); job != "" {
+		parts = append(parts, "job "+job)
 	}
-	if c.LocalRank != nil {
-		of.LocalRank = nodesignal.OrdinalOf(*c.LocalRank)
+	if e.Pods != nil {
+		var pods []string
+		for _, p := range *e.Pods {
+			if name := p.Namespace + "/" + p.Pod; !slices.Contains(pods, name) { // several containers
+				pods = append(pods, name)
+			}
+		}
+		parts = append(parts, "pods "+strings.Join(pods, ", "))
 	}
-	return of.String()
+	return strings.Join(parts, "   ")
 }
 
 func (m Model) gpuLine(g *fleetclient.GPU) string {

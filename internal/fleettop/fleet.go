@@ -22,16 +22,26 @@ type Fleet struct {
 	Nodes    []*fleetclient.Node
 	Summary  fleetclient.Summary
 	Episodes []fleetclient.Episode // open ones
+	// Attention is what needs a person, the worst first.
+	Attention fleetclient.AttentionList
 	// Detail is the node that is looked at, with its GPUs; nil when it is gone.
 	Detail *fleetclient.Node
+	// Idle are the pods that hold GPUs and do not use them; nil when nobody asked.
+	Idle *fleetclient.IdlePodPage
+}
+
+// Ask is what is looked at besides the fleet.
+type Ask struct {
+	Detail *Key // a node, if any
+	Idle   bool // the pods that hold idle GPUs
 }
 
 // Key names a node.
 type Key struct{ Cluster, Node string }
 
-// Source loads the fleet; detail is the node that is looked at, if any.
+// Source loads the fleet.
 type Source interface {
-	Load(ctx context.Context, detail *Key) (*Fleet, error)
+	Load(ctx context.Context, ask Ask) (*Fleet, error)
 }
 
 // clientSource asks a gateway.
@@ -51,7 +61,7 @@ func NewSource(client *fleetclient.ClientWithResponses, clusters []string) Sourc
 const maxEpisodes = 1000
 
 // Load implements Source.
-func (s *clientSource) Load(ctx context.Context, detail *Key) (*Fleet, error) {
+func (s *clientSource) Load(ctx context.Context, ask Ask) (*Fleet, error) {
 	at := time.Now()
 	if err := s.cache.Refresh(ctx, fleetclient.Query{Clusters: s.clusters}); err != nil {
 		return nil, err
@@ -70,7 +80,7 @@ func (s *clientSource) Load(ctx context.Context, detail *Key) (*Fleet, error) {
 	}
 	f.Summary = *summary.JSON200
 	open, size := true, int64(maxEpisodes)
-	episodes, err := s.client.ListEpisodesWithResponse(ctx, &fleetclient.ListEpisodesParams{Cluster: clusters, Open: &open, PageSize: &size})
+	episodes, err := s.client.ListEpisodesWithResponse(ctx, &fleetclient.ListEpisodesParams{Cluster: clusters, Open: &open, Limit: &size})
 	switch {
 	case err != nil:
 		return nil, err
@@ -78,7 +88,20 @@ func (s *clientSource) Load(ctx context.Context, detail *Key) (*Fleet, error) {
 		return nil, fleetclient.AnswerError(episodes.StatusCode(), episodes.Body)
 	}
 	f.Episodes = episodes.JSON200.Episodes
-	if detail != nil {
+	attention, err := s.client.ListAttentionWithResponse(ctx, &fleetclient.ListAttentionParams{Cluster: clusters})
+	switch {
+	case err != nil:
+		return nil, err
+	case attention.JSON200 == nil:
+		return nil, fleetclient.AnswerError(attention.StatusCode(), attention.Body)
+	}
+	f.Attention = *attention.JSON200
+	if ask.Idle {
+		if f.Idle, err = s.idlePods(ctx, clusters); err != nil {
+			return nil, err
+		}
+	}
+	if detail := ask.Detail; detail != nil {
 		node, err := s.client.GetNodeWithResponse(ctx, detail.Node, &fleetclient.GetNodeParams{Cluster: &detail.Cluster})
 		if err != nil {
 			return nil, err
@@ -97,6 +120,7 @@ type sortKey struct {
 // sortKeys begin with the default. The nodes that need a look come first, the
 // unknown nodes last.
 var sortKeys = []sortKey{
+	{"w", "attention", nil}, // by the list of what needs attention, then by suspicion
 	{"s", "suspicion", func(a, b *fleetclient.Node) int { return highest(a.Suspicion, b.Suspicion) }},
 	{"c", "score", func(a, b *fleetclient.Node) int { return lowest(a.Score, b.Score) }},
 	{"t", "temperature", func(a, b *fleetclient.Node) int { return highest(a.MaxTemperatureCelsius, b.MaxTemperatureCelsius) }},
@@ -104,6 +128,31 @@ var sortKeys = []sortKey{
 	{"u", "usage", func(a, b *fleetclient.Node) int { return highest(a.Usage, b.Usage) }},
 	{"a", "age", func(a, b *fleetclient.Node) int { return cmp.Compare(b.AgeSeconds, a.AgeSeconds) }},
 	{"n", "name", func(*fleetclient.Node, *fleetclient.Node) int { return 0 }},
+}
+
+// places are those of the nodes in the list of what needs attention.
+func (f *Fleet) places() map[Key]int {
+	place := map[Key]int{}
+	for i := range f.Attention.Items {
+		item := &f.Attention.Items[i]
+		names := or(item.Nodes, nil)
+		if item.Node != nil {
+			names = []string{*item.Node}
+		}
+		for _, name := range names {
+			if _, known := place[Key{item.Cluster, name}]; !known {
+				place[Key{item.Cluster, name}] = i
+			}
+		}
+	}
+	return place
+}
+
+func placeOf(place map[Key]int, n *fleetclient.Node) int {
+	if i, ok := place[Key{n.Cluster, n.Node}]; ok {
+		return i
+	}
+	return math.MaxInt
 }
 
 func highest(a, b *float64) int {
@@ -123,7 +172,7 @@ func badness(h fleetclient.NodeHealth) int {
 }
 
 // selected returns the nodes with the text in name, group, cluster or state.
-func selected(nodes []*fleetclient.Node, filter string, by sortKey, reverse bool) []*fleetclient.Node {
+func selected(nodes []*fleetclient.Node, filter string, by sortKey, reverse bool, place map[Key]int) []*fleetclient.Node {
 	filter = strings.ToLower(filter)
 	var list []*fleetclient.Node
 	for _, n := range nodes {
@@ -132,8 +181,14 @@ func selected(nodes []*fleetclient.Node, filter string, by sortKey, reverse bool
 			list = append(list, n)
 		}
 	}
+	compare := by.compare
+	if compare == nil {
+		compare = func(a, b *fleetclient.Node) int {
+			return cmp.Or(cmp.Compare(placeOf(place, a), placeOf(place, b)), highest(a.Suspicion, b.Suspicion))
+		}
+	}
 	slices.SortStableFunc(list, func(a, b *fleetclient.Node) int {
-		c := cmp.Or(by.compare(a, b), cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Node, b.Node))
+		c := cmp.Or(compare(a, b), cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Node, b.Node))
 		if reverse {
 			return -c
 		}

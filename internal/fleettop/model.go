@@ -41,13 +41,16 @@ type Model struct {
 	reverse   bool
 	filter    string
 	filtering bool // keys go to the filter
+	helping   bool // the help is shown
 
 	nodes   []*fleetclient.Node // as shown
+	place   map[Key]int         // of nodes in the list of what needs attention
 	longest int                 // width of the longest of their names
 	cursor  Key                 // stays on its node when the order changes
 	top     int                 // first row shown
 	detail  *Key                // the node that is looked at
-	scroll  int                 // first line of its detail
+	idling  bool                // the pods that hold idle GPUs are looked at
+	scroll  int                 // first line of either
 }
 
 // New returns the screen before its first load.
@@ -74,11 +77,11 @@ func (m Model) tick() tea.Cmd {
 }
 
 func (m Model) load() tea.Cmd {
-	source, detail := m.o.Source, m.detail
+	source, ask := m.o.Source, Ask{Detail: m.detail, Idle: m.idling}
 	return func() tea.Msg {
 		ctx, cancel := context.WithTimeout(context.Background(), loadTimeout)
 		defer cancel()
-		f, err := source.Load(ctx, detail)
+		f, err := source.Load(ctx, ask)
 		return loadedMsg{f, err}
 	}
 }
@@ -116,7 +119,8 @@ func (m Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 // arranged selects and sorts the nodes anew.
 func (m Model) arranged() Model {
 	if m.fleet != nil {
-		m.nodes = selected(m.fleet.Nodes, m.filter, m.sort, m.reverse)
+		m.place = m.fleet.places()
+		m.nodes = selected(m.fleet.Nodes, m.filter, m.sort, m.reverse, m.place)
 		m.longest = 0
 		for _, n := range m.nodes {
 			m.longest = max(m.longest, ansi.StringWidth(m.full(n)))
@@ -160,7 +164,13 @@ func (m Model) key(k tea.KeyMsg) (Model, tea.Cmd) {
 	if m.filtering {
 		return m.filterKey(k), nil
 	}
+	if m.helping {
+		m.helping = false
+		return m, nil
+	}
 	switch name := k.String(); name {
+	case "?":
+		m.helping = true
 	case "q":
 		return m, tea.Quit
 	case "r":
@@ -169,19 +179,27 @@ func (m Model) key(k tea.KeyMsg) (Model, tea.Cmd) {
 			return m, m.load()
 		}
 	case "esc", "backspace":
-		if m.detail == nil {
+		if m.detail == nil && !m.idling {
 			m.filter = ""
 		}
-		m.detail = nil
+		m.detail, m.idling = nil, false
+	case "i":
+		if m.detail == nil {
+			m.idling, m.scroll = !m.idling, 0
+		}
+		if m.idling && !m.loading {
+			m.loading = true
+			return m, m.load()
+		}
 	case "enter":
-		if m.detail == nil && len(m.nodes) > 0 {
+		if m.detail == nil && !m.idling && len(m.nodes) > 0 {
 			cursor := m.cursor
 			m.detail, m.scroll, m.loading = &cursor, 0, true
 			return m, m.load()
 		}
 	default:
-		if m.detail != nil {
-			m.scroll = max(0, m.scroll+steps(name, m.height))
+		if m.detail != nil || m.idling {
+			m.scroll = min(max(0, m.scroll+steps(name, m.bodyRoom())), max(0, len(m.bodyLines())-m.bodyRoom()))
 			return m, nil
 		}
 		return m.listKey(name), nil

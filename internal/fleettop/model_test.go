@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/gpu-collector/gpu-collector/internal/gatewayclient"
 	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 )
 
@@ -34,12 +35,13 @@ type fakeSource struct {
 	fleet  *Fleet
 	err    error
 	detail *Key
+	idle   bool
 	loads  int
 }
 
-func (s *fakeSource) Load(_ context.Context, detail *Key) (*Fleet, error) {
+func (s *fakeSource) Load(_ context.Context, ask Ask) (*Fleet, error) {
 	s.loads++
-	s.detail = detail
+	s.detail, s.idle = ask.Detail, ask.Idle
 	return s.fleet, s.err
 }
 
@@ -133,9 +135,26 @@ func testFleet(nodes int) *Fleet {
 	f.Episodes = []fleetclient.Episode{{
 		ID: "1", Cluster: "prod", Node: new("gpu-017"), Open: true, Since: t0.Add(-4 * time.Minute), Severity: new("critical"), Gap: new(0.38),
 		Reason: new("hw_thermal"), Action: new("check_cooling"), GPU: new("GPU-5a"), Subject: "node",
-		Culprit:  &fleetclient.Culprit{Rank: new(int64(11)), LocalRank: new(int64(3)), GPU: new("GPU-5a")},
+		Culprit: &fleetclient.Culprit{Rank: new(int64(11)), LocalRank: new(int64(3)), GPU: new("GPU-5a")},
+		JobID:   new("llama"), Pods: &[]fleetclient.Pod{{Namespace: "ml", Pod: "llama-17", Container: "main"}, {Namespace: "ml", Pod: "llama-17", Container: "sidecar"}},
 		Text:     new("STRAGGLER gpu-017: its throughput has been 38 % behind its peers' since 2026-01-02T03:00:05Z, and heat is a reason"),
 		Evidence: &[]fleetclient.Evidence{{Fact: "hw_thermal", Value: new(0.8), Peers: new(0.0), GPU: new("GPU-5a")}},
+	}}
+	f.Attention = fleetclient.AttentionList{Total: 3, Items: []fleetclient.AttentionItem{
+		{
+			ID: "1", Kind: "straggler", Severity: "critical", Cluster: "prod", Node: new("gpu-017"), Part: new("rank 11 (GPU 3)"), Reason: new("hw_thermal"),
+			Text: "38 % behind its peers in throughput. The hardware lowers the clocks because of heat.", Advice: "Check fans, airflow and coolant of the node.",
+			DurationSeconds: new(240.0), GPUHoursLostPerHour: new(12.5),
+		},
+		{
+			ID: "2", Kind: "sick_gpu", Severity: "critical", Cluster: "prod", Node: new("gpu-005"), Part: new("GPU 2"), Reason: new("remap_failed"),
+			Text: "A row could not be remapped, twice.", Advice: "Drain the node and have the GPU replaced.", DurationSeconds: new(7300.0),
+		},
+		{
+			ID: "3", Kind: "missing_node", Severity: "major", Cluster: "prod", Node: new("gpu-003"),
+			Text: "The gateway hears nothing of the node. Its 8 GPUs may still work.", Advice: "Look whether the node is up.",
+			DurationSeconds: new(400.0), GPUHoursLostPerHour: new(8.0), GPUHoursLostAtMost: new(true),
+		},
 	}}
 	return f
 }
@@ -147,7 +166,9 @@ func TestScreens(t *testing.T) {
 	s.golden("list")
 	s.press("down", "down", "t")
 	s.golden("by-temperature")
-	s.press("s", "enter")
+	s.press("?")
+	s.golden("help")
+	s.press("x", "s", "enter")
 	require.Equal(t, &Key{"prod", "gpu-017"}, s.source.detail)
 	s.golden("gone")
 	detail := *s.source.fleet.Nodes[17]
@@ -195,7 +216,7 @@ func TestStaleWhileTheGatewayIsAway(t *testing.T) {
 func TestNoticesSayWhatCameOfIt(t *testing.T) {
 	for want, err := range map[string]error{
 		"NO ANSWER: dial tcp 10.0.0.1:8086: connect: connection refused": fmt.Errorf("the fleet view was not refreshed and is empty: %w",
-			&url.Error{Op: "Get", URL: "http://gateway:8086/api/v1/nodes?page=1&page_size=1000", Err: errors.New("dial tcp 10.0.0.1:8086: connect: connection refused")}),
+			&url.Error{Op: "Get", URL: "http://gateway:8086/api/v1/nodes?page=1&limit=1000", Err: errors.New("dial tcp 10.0.0.1:8086: connect: connection refused")}),
 		"NO ANSWER: status 401, give --token-file, or user and password in the URL": fmt.Errorf("empty: %w", &fleetclient.Error{Status: http.StatusUnauthorized}),
 		"NO ANSWER: status 503 Service Unavailable":                                 fmt.Errorf("empty: %w", &fleetclient.Error{Status: http.StatusServiceUnavailable}),
 	} {
@@ -218,16 +239,18 @@ func TestNamesBeforeAllElse(t *testing.T) {
 		n.Cluster = "production-east-1"
 		n.Node = "node-00" + n.Node[4:]
 	}
+	f.Attention.Items = nil
 	s := newScreen(t, f)
 	s.load()
 	view := s.View()
-	assert.Contains(t, view, "production-ea…/node-00017")
+	assert.Contains(t, view, "/node-00017")
 	assert.NotContains(t, view, "GROUP", "no room for both")
 	s.send(tea.WindowSizeMsg{Width: 120, Height: 24})
 	assert.Contains(t, s.View(), "production-east-1/node-00017")
+	s.send(tea.WindowSizeMsg{Width: 160, Height: 24})
 	assert.Contains(t, s.View(), "llama/stage-0")
 	s.send(tea.WindowSizeMsg{Width: 30, Height: 24})
-	assert.Contains(t, s.View(), "node-00017")
+	assert.Contains(t, s.View(), "00017")
 }
 
 func TestSickGPUsAreThoseThatThePageCounts(t *testing.T) {
@@ -261,18 +284,18 @@ func TestCursorStaysOnItsNode(t *testing.T) {
 	s := newScreen(t, testFleet(200))
 	s.load()
 	s.press("n", "pgdown", "pgdown", "down")
-	require.Equal(t, "gpu-039", s.cursor.Node)
-	assert.Contains(t, s.names(), "gpu-039")
+	require.Equal(t, "gpu-029", s.cursor.Node)
+	assert.Contains(t, s.names(), "gpu-029")
 	s.source.fleet = testFleet(200)
-	s.source.fleet.Nodes = s.source.fleet.Nodes[30:]
+	s.source.fleet.Nodes = s.source.fleet.Nodes[20:]
 	s.load()
-	assert.Equal(t, "gpu-039", s.cursor.Node)
-	assert.Contains(t, s.names(), "gpu-039")
+	assert.Equal(t, "gpu-029", s.cursor.Node)
+	assert.Contains(t, s.names(), "gpu-029")
 	s.press("end")
 	assert.Equal(t, "gpu-199", s.cursor.Node)
-	assert.Len(t, s.names(), 19, "the last page is full")
+	assert.Len(t, s.names(), 14, "the last page is full")
 	s.press("home", "up")
-	assert.Equal(t, "gpu-030", s.cursor.Node)
+	assert.Equal(t, "gpu-020", s.cursor.Node)
 	s.source.fleet = &Fleet{At: t0}
 	s.load()
 	s.press("down", "enter", "end")
@@ -333,6 +356,8 @@ func TestNamesCannotWriteToTheTerminal(t *testing.T) {
 	n.Gpus = &[]fleetclient.GPU{{UUID: evil, UpReason: &evil, Up: new(false), ThrottleReasons: []string{evil}}}
 	e := &f.Episodes[0]
 	e.Cluster, e.Node, e.Reason, e.Action, e.Text, e.Severity, e.GPU = evil, &evil, &evil, &evil, &evil, &evil, &evil
+	i := &f.Attention.Items[0]
+	i.Cluster, i.Node, i.Part, i.Text, i.Advice, i.Reason = evil, &evil, &evil, evil, evil, &evil
 	f.Detail, f.Summary.Clusters = n, 2
 	s := newScreen(t, f)
 	s.load()
@@ -353,4 +378,36 @@ func BenchmarkView(b *testing.B) {
 		next, _ = next.Update(tea.KeyMsg{Type: tea.KeyDown})
 		_ = next.View()
 	}
+}
+
+// TestEndpointsOfHostAndPort takes what people type.
+func TestEndpointsOfHostAndPort(t *testing.T) {
+	for given, want := range map[string]string{
+		"gateway:8086": "http://gateway:8086", "10.0.0.1:8086": "http://10.0.0.1:8086", "[::1]:8086": "http://[::1]:8086", "localhost": "http://localhost",
+		"https://gateway:8086": "https://gateway:8086",
+	} {
+		s := settings{Settings: gatewayclient.Settings{Endpoint: given}, interval: time.Second}
+		require.NoError(t, s.check())
+		assert.Equal(t, want, s.Endpoint)
+	}
+	s := settings{Settings: gatewayclient.Settings{Endpoint: "ftp://gateway"}, interval: time.Second}
+	require.ErrorContains(t, s.check(), "must be host:port")
+}
+
+// TestEightyColumnsHaveWholeHeadsAndTheReason is the terminal that everybody has.
+func TestEightyColumnsHaveWholeHeadsAndTheReason(t *testing.T) {
+	s := newScreen(t, testFleet(40))
+	s.load()
+	var head, slow string
+	for line := range strings.SplitSeq(s.View(), "\n") {
+		if strings.Contains(line, "NODE") {
+			head = line
+		}
+		if strings.Contains(line, "! gpu-017") {
+			slow = line
+		}
+	}
+	assert.Equal(t, []string{"NODE", "SUSPICION", "SCORE", "HEALTH", "AGE", "REASON"}, strings.Fields(head))
+	assert.Contains(t, slow, "hw_thermal rank 11")
+	assert.Equal(t, "gpu-017", s.names()[0], "the worst of the list is the first node")
 }

@@ -17,17 +17,20 @@ import (
 // reason of an episode.
 const onceWidth = 160
 
+// onceItems bounds the list of what needs attention there.
+const onceItems = 100
+
 // once writes the fleet as it is now, as plain text, all nodes of it. The error
 // says that the gateway does not answer, or that it is not well.
 func once(ctx context.Context, out io.Writer, o Options, health func(context.Context) (*fleetclient.Health, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	fleet, err := o.Source.Load(ctx, nil)
+	fleet, err := o.Source.Load(ctx, Ask{})
 	if err != nil {
-		return fmt.Errorf("%s: %w", o.Endpoint, err)
+		return fmt.Errorf("%s: %w", o.Endpoint, unknownCluster(err))
 	}
 	o.Plain = true
-	shown, _ := New(o).Update(tea.WindowSizeMsg{Width: onceWidth, Height: above + max(1, len(fleet.Nodes)) + below})
+	shown, _ := New(o).Update(tea.WindowSizeMsg{Width: onceWidth, Height: above + attentionLines(fleet, onceItems) + max(1, len(fleet.Nodes)) + below})
 	shown, _ = shown.Update(loadedMsg{fleet: fleet})
 	lines := strings.Split(shown.View(), "\n")
 	lines = lines[:len(lines)-below] // the keys do nothing here

@@ -43,7 +43,11 @@ func TestOnce(t *testing.T) {
 			} else {
 				require.EqualError(t, err, tt.wantErr)
 			}
-			assert.Equal(t, tt.nodes, strings.Count(out.String(), "gpu-"+"0"))
+			items := 0
+			if tt.nodes > 0 {
+				items = len(tt.source.fleet.Attention.Items)
+			}
+			assert.Equal(t, tt.nodes+items, strings.Count(out.String(), "gpu-"+"0"))
 			assert.NotContains(t, out.String(), "\x1b", "no colours where there may be no terminal")
 			assert.NotContains(t, out.String(), "quit")
 			if tt.nodes > 0 {

@@ -40,22 +40,26 @@ const (
 )
 
 // rows is how many nodes fit.
-func (m Model) rows() int { return max(1, m.height-above-below) }
+func (m Model) rows() int {
+	return max(1, m.height-above-below-attentionLines(m.fleet, m.items()))
+}
 
 // View implements tea.Model.
 func (m Model) View() string {
 	lines := append(make([]string, 0, m.height), m.title(), m.summary(), m.notice())
 	switch {
-	case m.detail != nil:
-		body := m.detailLines()
-		room := max(1, m.height-len(lines)-below)
-		from := min(m.scroll, max(0, len(body)-room))
-		lines = append(lines, body[from:min(len(body), from+room)]...)
+	case m.helping:
+		lines = append(lines[:1], m.helpLines()...)
+	case m.detail != nil, m.idling:
+		body := m.bodyLines()
+		from := min(m.scroll, max(0, len(body)-m.bodyRoom()))
+		lines = append(lines, body[from:min(len(body), from+m.bodyRoom())]...)
 	case m.fleet == nil && m.err != nil:
 		// In full: above it has one line.
 		lines = append(append(lines, ""), strings.Split(ansi.Wrap(printable(m.err.Error()), max(20, m.width-1), ""), "\n")...)
 	default:
-		lines = append(lines, m.paint(bold, m.row(m.heading())))
+		lines = append(lines, m.attention()...)
+		lines = append(lines, m.paint(bold, m.heading()))
 		for i := m.top; i < min(len(m.nodes), m.top+m.rows()); i++ {
 			lines = append(lines, m.nodeRow(m.nodes[i]))
 		}
@@ -71,6 +75,17 @@ func (m Model) View() string {
 		lines[i] = ansi.Truncate(line, m.width, "…")
 	}
 	return strings.Join(lines[:min(len(lines), m.height)], "\n")
+}
+
+// bodyRoom is how many of them fit below title, summary and notice.
+func (m Model) bodyRoom() int { return max(1, m.height-3-below) }
+
+// bodyLines are all lines of what is looked at in place of the list.
+func (m Model) bodyLines() []string {
+	if m.idling {
+		return m.idleLines()
+	}
+	return m.detailLines()
 }
 
 func (m Model) title() string {
@@ -126,36 +141,85 @@ func (m Model) help() string {
 	switch {
 	case m.filtering:
 		return m.paint(faint, "type part of a name, group, cluster, state or health; enter keeps, esc clears")
-	case m.detail != nil:
+	case m.detail != nil, m.idling:
 		return m.paint(faint, "↑↓ scroll  esc back  r refresh  q quit")
 	}
-	return m.paint(faint, "↑↓ enter / filter q quit  by s susp c score u used t temp h health a age n name")
+	return m.paint(faint, "? help  ↑↓ enter  / filter  i idle GPUs  q quit  order: w worst s suspicion")
 }
 
-// column of the list. Widths are for 80 columns. A wider terminal gives the rest to
-// the name and then to the reason of an episode.
+// column of the list.
 type column struct {
-	text  string
-	width int
-	right bool
-	style string
+	head, sort string // sort is the name of its sortKey, empty for none
+	width      int
+	right      bool
+	cell       func(m Model, n *fleetclient.Node) (text, style string)
+}
+
+// columns of a node besides its name and the reason, in their order; those whose place in
+// keep is small stay on a narrow terminal.
+var columns = []struct {
+	column
+	keep int
+}{
+	{column{"GROUP", "", 17, false, func(_ Model, n *fleetclient.Node) (string, string) { return printable(or(n.Group, "")), "" }}, 7},
+	{column{"STATE", "", 12, false, func(_ Model, n *fleetclient.Node) (string, string) {
+		state := printable(or(n.State, "unknown"))
+		return state, map[bool]string{true: yellow}[state == "missing"]
+	}}, 4},
+	{column{"SUSPICION", "suspicion", 11, true, func(_ Model, n *fleetclient.Node) (string, string) {
+		return number(n.Suspicion, 2), map[bool]string{true: red}[n.Straggler]
+	}}, 0},
+	{column{"SCORE", "score", 7, true, func(_ Model, n *fleetclient.Node) (string, string) { return number(n.Score, 3), "" }}, 1},
+	{column{"USED", "usage", 6, true, func(_ Model, n *fleetclient.Node) (string, string) { return percent(n.Usage), "" }}, 6},
+	{column{"TEMP", "temperature", 6, true, func(_ Model, n *fleetclient.Node) (string, string) { return number(n.MaxTemperatureCelsius, 0), "" }}, 5},
+	{column{"HEALTH", "health", 10, false, func(_ Model, n *fleetclient.Node) (string, string) {
+		return string(n.Health), healthStyle(string(n.Health))
+	}}, 2},
+	{column{"AGE", "age", 6, true, func(m Model, n *fleetclient.Node) (string, string) { return age(m.nodeAge(n)), "" }}, 3},
 }
 
 const (
-	fixedWidth  = 11 + 6 + 6 + 6 + 6 + 10 + 6 // all but marker, name and group
-	reasonWidth = 30
+	leastName   = 16
+	leastReason = 24
+	// essential is how many columns come before the rest of a long name.
+	essential = 4
 )
 
-// row lays out cells: marker, node, group, state, suspicion, score, usage,
-// temperature, health, age, and the reason where there is room.
-func (m Model) row(cells [11]column) string {
+// shown are the columns that fit, and the widths of name and reason. Names come before
+// most columns: a list whose names are cut off says nothing. The reason is always there.
+func (m Model) shown() (list []column, name, reason int) {
+	room := m.width - 3 - leastName - leastReason
+	fits := map[int]bool{}
+	for keep := range columns {
+		if keep == essential {
+			name = min(max(0, room), max(0, m.longest+1-leastName))
+			room -= name
+		}
+		for i := range columns {
+			if c := &columns[i]; c.keep == keep && c.width <= room {
+				fits[i] = true
+				room -= c.width
+			}
+		}
+	}
+	for i := range columns {
+		if fits[i] {
+			list = append(list, columns[i].column)
+		}
+	}
+	room = max(0, room)
+	return list, leastName + name, leastReason + room
+}
+
+// cells puts texts of given widths into a row.
+func (m Model) cells(list []cell) string {
 	var b strings.Builder
-	for _, c := range cells {
-		if c.width == 0 {
+	for _, c := range list {
+		if c.width <= 0 {
 			continue
 		}
 		text := ansi.Truncate(c.text, c.width-1, "…")
-		pad := strings.Repeat(" ", c.width-1-ansi.StringWidth(text))
+		pad := strings.Repeat(" ", max(0, c.width-1-ansi.StringWidth(text)))
 		if c.right {
 			text = pad + text
 		} else {
@@ -166,22 +230,30 @@ func (m Model) row(cells [11]column) string {
 	return strings.TrimRight(b.String(), " ")
 }
 
-func (m Model) widths() (name, group, reason int) {
-	room := max(20, m.width-3-fixedWidth)
-	if room > 40+reasonWidth {
-		reason = reasonWidth
-		room -= reason
-	}
-	// Names first: a list whose names are cut off says nothing.
-	name = min(max(room-room*2/5, m.longest+1), room)
-	if group = room - name; group < leastGroup {
-		name, group = room, 0
-	}
-	return name, group, reason
+type cell struct {
+	text  string
+	width int
+	right bool
+	style string
 }
 
-// leastGroup is the room in which a group can be told from another.
-const leastGroup = 7
+func (m Model) heading() string {
+	columns, name, reason := m.shown()
+	mark := func(s, key string) string {
+		switch {
+		case key == "" || m.sort.name != key:
+			return s
+		case m.reverse:
+			return s + "▲"
+		}
+		return s + "▼"
+	}
+	list := []cell{{"", 3, false, ""}, {mark("NODE", "name"), name, false, ""}}
+	for _, c := range columns {
+		list = append(list, cell{mark(c.head, c.sort), c.width, c.right, ""})
+	}
+	return m.cells(append(list, cell{"REASON", reason, false, ""}))
+}
 
 // full is the name of a node, with its cluster where there are several.
 func (m Model) full(n *fleetclient.Node) string {
@@ -191,7 +263,8 @@ func (m Model) full(n *fleetclient.Node) string {
 	return printable(n.Node)
 }
 
-// label is the name in a room: of the two the cluster is cut first.
+// label is the name in a room: of the two the cluster is cut first, then the name loses
+// its middle.
 func (m Model) label(n *fleetclient.Node, room int) string {
 	text, node := m.full(n), printable(n.Node)
 	if ansi.StringWidth(text) <= room {
@@ -200,65 +273,34 @@ func (m Model) label(n *fleetclient.Node, room int) string {
 	if spare := room - ansi.StringWidth(node) - 1; spare > 1 {
 		return ansi.Truncate(printable(n.Cluster), spare, "…") + "/" + node
 	}
-	return node
+	return middle(node, room)
 }
 
-func (m Model) heading() [11]column {
-	name, group, reason := m.widths()
-	mark := func(s, key string) string {
-		if m.sort.name != key {
-			return s
-		}
-		if m.reverse {
-			return s + "▲"
-		}
-		return s + "▼"
+// middle shortens a name to a width: how it begins and ends tells it from its neighbours.
+func middle(name string, room int) string {
+	width := ansi.StringWidth(name)
+	if width <= room || room < 5 {
+		return ansi.Truncate(name, room, "…")
 	}
-	return [11]column{
-		{"", 3, false, ""},
-		{mark("NODE", "name"), name, false, ""},
-		{"GROUP", group, false, ""},
-		{"STATE", 11, false, ""},
-		{mark("SUSP", "suspicion"), 6, true, ""},
-		{mark("SCOR", "score"), 6, true, ""},
-		{mark("USED", "usage"), 6, true, ""},
-		{mark("TEMP", "temperature"), 6, true, ""},
-		{mark("HEALTH", "health"), 10, false, ""},
-		{mark("AGE", "age"), 6, true, ""},
-		{"REASON", reason, false, ""},
-	}
+	head := (room - 1) / 2
+	return ansi.Truncate(name, head, "") + "…" + ansi.TruncateLeft(name, width-(room-1-head), "")
 }
 
 func (m Model) nodeRow(n *fleetclient.Node) string {
-	name, group, reason := m.widths()
+	columns, name, reason := m.shown()
 	marker, nameStyle := "", ""
+	if _, named := m.place[Key{n.Cluster, n.Node}]; named {
+		marker = " !"
+	}
 	if n.Straggler {
-		marker, nameStyle = " !", red
+		nameStyle = red
 	}
-	state, stateStyle := or(n.State, "unknown"), ""
-	if state == "missing" {
-		stateStyle = yellow
+	list := []cell{{marker, 3, false, red}, {m.label(n, name-1), name, false, nameStyle}}
+	for _, c := range columns {
+		text, style := c.cell(m, n)
+		list = append(list, cell{text, c.width, c.right, style})
 	}
-	why := ""
-	if e := m.episode(n); e != nil {
-		why = printable(or(e.Reason, "")) + " " + printable(or(e.GPU, ""))
-		if c := e.Culprit; c != nil && c.Rank != nil {
-			why = "rank " + strconv.FormatInt(*c.Rank, 10) + " " + why
-		}
-	}
-	line := m.row([11]column{
-		{marker, 3, false, red},
-		{m.label(n, name-1), name, false, nameStyle},
-		{printable(or(n.Group, "")), group, false, ""},
-		{printable(state), 11, false, stateStyle},
-		{number(n.Suspicion, 2), 6, true, nameStyle},
-		{number(n.Score, 3), 6, true, ""},
-		{percent(n.Usage), 6, true, ""},
-		{number(n.MaxTemperatureCelsius, 0), 6, true, ""},
-		{string(n.Health), 10, false, healthStyle(string(n.Health))},
-		{age(m.nodeAge(n)), 6, true, stateStyle},
-		{why, reason, false, ""},
-	})
+	line := m.cells(append(list, cell{m.reason(n), reason, false, ""}))
 	if n.Node == m.cursor.Node && n.Cluster == m.cursor.Cluster {
 		line = ansi.Strip(line)
 		line += strings.Repeat(" ", max(0, m.width-ansi.StringWidth(line)))
@@ -268,6 +310,21 @@ func (m Model) nodeRow(n *fleetclient.Node) string {
 		return m.paint(reverse, line)
 	}
 	return line
+}
+
+// reason says in a few words why a node needs attention: the reason's name, and the part
+// of the node that is meant.
+func (m Model) reason(n *fleetclient.Node) string {
+	at, named := m.place[Key{n.Cluster, n.Node}]
+	if !named {
+		return ""
+	}
+	i := &m.fleet.Attention.Items[at]
+	why := printable(or(i.Reason, ""))
+	if why == "" {
+		why = kindWords(i)
+	}
+	return strings.TrimSpace(why + " " + printable(or(i.Part, "")))
 }
 
 // nodeAge goes on while the gateway is away.

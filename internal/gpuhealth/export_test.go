@@ -4,8 +4,8 @@ package gpuhealth
 
 // Fields are all names that Validate may return.
 var Fields = []Field{
-	FieldUUID, FieldParent, FieldInstance, FieldMemoryTotal, FieldMemoryUsed, FieldMemoryReserved,
-	FieldUtilization, FieldEncoder, FieldDecoder, FieldActivity, FieldTemperature,
+	FieldUUID, FieldParent, FieldInstance, FieldModule, FieldMemoryTotal, FieldMemoryUsed, FieldMemoryReserved,
+	FieldUtilization, FieldEncoder, FieldDecoder, FieldMemoryCopy, FieldActivity, FieldTemperature,
 	FieldMemoryTemperature, FieldTemperatureLimit, FieldTemperatureMargin,
 	FieldMarginLimit, FieldPower, FieldPowerLimit, FieldPowerLimitMax, FieldEnergy, FieldClock, FieldClockLimit,
 	FieldPerformanceState, FieldECC, FieldECCLocation, FieldRetiredPages, FieldRemappedRows,

@@ -76,13 +76,14 @@ const (
 // ThrottleTime is a cumulative clock of lowered clocks.
 type ThrottleTime int
 
-// The clocks: fields 74 to 78, 269 to 271 of nvml.h.
+// The clocks: fields 74 to 79, 269 to 271 of nvml.h.
 const (
 	ThrottleTimePower ThrottleTime = iota
 	ThrottleTimeThermal
 	ThrottleTimeSyncBoost
 	ThrottleTimeBoardLimit
 	ThrottleTimeLowUtilization
+	ThrottleTimeReliability
 	ThrottleTimeSWThermal
 	ThrottleTimeHWThermal
 	ThrottleTimePowerBrake
@@ -256,6 +257,8 @@ const (
 	ActivityFP64
 	ActivityFP32
 	ActivityFP16
+	// ActivityGraphics is the share of time with graphics or compute work.
+	ActivityGraphics
 	NumActivities
 )
 
@@ -283,8 +286,9 @@ type Readings struct {
 	Cached bool
 	// MemoryTotal, MemoryUsed and MemoryReserved are bytes. Used does not hold the reserved.
 	MemoryTotal, MemoryUsed, MemoryReserved Opt[uint64]
-	// Utilization, Encoder and Decoder are fractions of the driver's sample period.
-	Utilization, Encoder, Decoder Opt[float64]
+	// Utilization, Encoder and Decoder are fractions of the driver's sample period, and so
+	// is MemoryCopy: of the time in which memory was read or written.
+	Utilization, Encoder, Decoder, MemoryCopy Opt[float64]
 	// Activity is fractions of peak between two GPM samples.
 	Activity [NumActivities]Opt[float64]
 	// Temperature and MemoryTemperature are degrees Celsius.
@@ -327,7 +331,10 @@ type Readings struct {
 	Fabric Fabric
 	// Processes counts processes; their names are private.
 	Processes [NumProcessTypes]Opt[uint64]
-	Modes     [NumModes]Opt[bool]
+	// PIDs are of the compute processes, in the driver's order, none where there are too
+	// many. They belong to this sample alone and leave the agent with no metric.
+	PIDs  []uint32
+	Modes [NumModes]Opt[bool]
 	// Places is how many slices the GPU may be cut into.
 	Places Opt[uint32]
 }

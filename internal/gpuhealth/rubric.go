@@ -256,3 +256,17 @@ func (o Override) apply(limit *int, action *Action, off *bool, clears *Clears) {
 	}
 	*off = *off || o.Off
 }
+
+// Meaning returns when a rule of the rubric holds, in words, or what an Xid says. It is
+// empty for a reason that the rubric lacks.
+func Meaning(reason string) string {
+	for i := range defaultRules {
+		if defaultRules[i].Name == reason {
+			return defaultRules[i].When
+		}
+	}
+	if code, ok := strings.CutPrefix(reason, "xid_"); ok {
+		return "the driver reported Xid " + code
+	}
+	return ""
+}

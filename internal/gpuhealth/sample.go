@@ -50,6 +50,10 @@ type Identity struct {
 	VBIOS         string
 	DriverVersion string
 	CUDAVersion   string
+	// PartNumber is the board's, InfoROM the version of its image, and ModuleID the GPU's
+	// position on the baseboard.
+	PartNumber, InfoROM string
+	ModuleID            Opt[uint32]
 	MIG
 }
 

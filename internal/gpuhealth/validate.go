@@ -18,6 +18,7 @@ const (
 	FieldUtilization       Field = "utilization.general"
 	FieldEncoder           Field = "utilization.encoder"
 	FieldDecoder           Field = "utilization.decoder"
+	FieldMemoryCopy        Field = "utilization.memory"
 	FieldTemperature       Field = "temperature.gpu"
 	FieldMemoryTemperature Field = "temperature.memory"
 	FieldPower             Field = "power"
@@ -29,6 +30,7 @@ const (
 	FieldECC               Field = "ecc"
 	FieldParent            Field = "parent"
 	FieldInstance          Field = "mig.instance"
+	FieldModule            Field = "module.id"
 	FieldMemoryReserved    Field = "memory.reserved"
 	FieldActivity          Field = "activity"
 	FieldTemperatureLimit  Field = "temperature.limit"
@@ -73,6 +75,7 @@ const (
 	maxRows      = 1 << 16
 	maxProcesses = 1 << 22
 	maxInstance  = 1 << 10
+	maxModule    = 1 << 10 // a rack of today has 72 GPUs
 	// 50 years. No driver stays loaded as long.
 	maxThrottleSeconds = 50 * 365 * 24 * 3600
 	maxEnergyJoules    = maxPowerWatts * maxThrottleSeconds
@@ -101,6 +104,7 @@ func (s *Sample) Validate() []Field {
 	v.within(FieldUtilization, &s.Utilization, 0, 1)
 	v.within(FieldEncoder, &s.Encoder, 0, 1)
 	v.within(FieldDecoder, &s.Decoder, 0, 1)
+	v.within(FieldMemoryCopy, &s.MemoryCopy, 0, 1)
 	v.within(FieldPower, &s.Power, 0, maxPowerWatts)
 	v.within(FieldPowerLimit, &s.PowerLimit, 0, maxPowerWatts)
 	v.within(FieldPowerLimitMax, &s.PowerLimitMax, 0, maxPowerWatts)

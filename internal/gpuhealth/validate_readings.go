@@ -52,6 +52,7 @@ func (v *validator) slice(s *Sample) {
 		v.rejected = append(v.rejected, FieldParent)
 	}
 	atMost(v, FieldInstance, &s.Places, MaxSlices)
+	atMost(v, FieldModule, &s.ModuleID, maxModule)
 	atMost(v, FieldInstance, &s.GPUInstance, maxInstance)
 	atMost(v, FieldInstance, &s.ComputeInstance, maxInstance)
 }

@@ -14,6 +14,7 @@ const (
 	AttrHostID      = "host.id"
 	AttrK8sNodeName = "k8s.node.name"
 	AttrClusterName = "k8s.cluster.name"
+	AttrCondition   = "condition" // of a node; as k8s_cluster names it
 	AttrJobID       = "gpu.job.id"
 	AttrJobRole     = "gpu.job.role"
 	// AttrJobRank is a process's place in its job, AttrJobLocalRank its place on
@@ -23,6 +24,9 @@ const (
 	// Of a rank that has no other name.
 	AttrServiceInstanceID = "service.instance.id"
 	AttrProcessPID        = "process.pid"
+	AttrContainerID       = "container.id"
+	AttrPodName           = "k8s.pod.name"
+	AttrNamespaceName     = "k8s.namespace.name"
 	// AttrJobRankGPU is the hw.id of the rank at fault. The record's own hw.id is
 	// of what the reason points at, if that is known.
 	AttrJobRankGPU = "gpu.job.rank.hw.id"
@@ -34,6 +38,7 @@ const (
 // Point attributes.
 const (
 	AttrHWID           = "hw.id"
+	AttrPodUID         = "k8s.pod.uid"
 	AttrHWType         = "hw.type"
 	AttrSensorLocation = "hw.sensor_location"
 	AttrGPUTask        = "hw.gpu.task"
@@ -43,6 +48,7 @@ const (
 	AttrReason         = "reason"
 	AttrHWModel        = "hw.model"
 	AttrHWVendor       = "hw.vendor"
+	AttrDriverVersion  = "hw.driver_version"
 	AttrGPUIndex       = "gpu.index"
 	AttrXIDCode        = "gpu.xid.code"
 	AttrMemoryLocation = "gpu.memory.location"
@@ -113,6 +119,7 @@ const (
 const (
 	// MetricHWNetworkBandwidth is the bandwidth of an adapter's link, By/s.
 	MetricHWNetworkBandwidth = "hw.network.bandwidth.limit"
+	MetricK8sNodeCondition   = "k8s.node.condition"
 	MetricSystemLoadAverage  = "system.cpu.load_average.1m"
 	MetricSystemCPUUtil      = "system.cpu.utilization"
 	MetricSystemMemoryUtil   = "system.memory.utilization"
@@ -157,7 +164,7 @@ const (
 	EventStraggler = "gpu.straggler.episode"
 
 	AttrEpisodeID = "gpu.straggler.episode.id"
-	// AttrEpisodePhase is onset, severity or end.
+	// AttrEpisodePhase is onset, severity, update, end, or continues, after a restart.
 	AttrEpisodePhase = "gpu.straggler.phase"
 	// AttrEpisodeSubject is node, group, missing or cluster.
 	AttrEpisodeSubject = "gpu.straggler.subject"
@@ -189,14 +196,91 @@ const (
 	AttrEpisodeNodeCount = "gpu.straggler.node_count"
 	// AttrEpisodeCost is the GPU-hours lost per hour.
 	AttrEpisodeCost = "gpu.straggler.gpu_hours_lost_per_hour"
+	// AttrEpisodeLost is the GPU-hours lost since the episode began, up to the record.
+	AttrEpisodeLost = "gpu.straggler.gpu_hours_lost"
+	// AttrEpisodePage is the address of the fleet view's page of the node.
+	AttrEpisodePage = "gpu.straggler.page"
+	// AttrEpisodeSlowdown is S_w: by what factor the node makes the job's steps longer.
+	AttrEpisodeSlowdown = "gpu.straggler.job.slowdown"
+	// AttrEpisodeTopology is a list of what the nodes share, such as leaf=leaf-7: of
+	// AttrEpisodeTopologyNodes nodes AttrEpisodeTopologyBad are meant.
+	AttrEpisodeTopology = "gpu.straggler.topology"
+	// AttrEpisodeLaggards are the ranks that a hanging job waits for, AttrEpisodePause its
+	// longest pause before, in seconds.
+	AttrEpisodeLaggards      = "gpu.straggler.laggards"
+	AttrEpisodePause         = "gpu.straggler.longest_pause"
+	AttrEpisodeTopologyBad   = "gpu.straggler.topology.nodes"
+	AttrEpisodeTopologyNodes = "gpu.straggler.topology.nodes_total"
+)
+
+// AttrTopologyPrefix begins the resource attributes that say where a node is; the level
+// follows. They are no peer-group attributes: nodes of one rack are not alike for that.
+const AttrTopologyPrefix = "gpu.topology."
+
+// Job metrics of the gateway, on the cluster's resource, with AttrPeerGroup and AttrJobID.
+const (
+	// MetricJobSlowdown is S, by what factor the job's stragglers make its steps longer,
+	// gauge, 1 for none.
+	MetricJobSlowdown = "gpu.job.slowdown"
+	// MetricJobTimeLost is the time of the job's GPUs that they took since midnight, UTC,
+	// gauge, "s".
+	MetricJobTimeLost = "gpu.job.gpu_time_lost"
+	// MetricJobStandstill is for how long a job stands still that hangs, gauge, "s", 0
+	// while it does not.
+	MetricJobStandstill = "gpu.job.standstill"
+	// MetricJobSlowLinks counts its communicators that are slow, gauge, "{communicator}".
+	MetricJobSlowLinks = "gpu.job.slow_communicators"
 )
 
 // Metrics that a training job may push to its node's agent.
 const (
+	// MetricAppStepOwnDuration is the time of one training step without waiting for
+	// other ranks, gauge, seconds. All ranks of a job in lockstep have the same
+	// MetricAppStepDuration, and the slow one has more of this.
+	MetricAppStepOwnDuration = "gpu.app.step.own_duration"
 	// MetricAppStepDuration is the time of one training step, gauge, seconds.
 	MetricAppStepDuration = "gpu.app.step.duration"
 	// MetricAppStepRate is the number of training steps per second, gauge, "{step}/s".
 	MetricAppStepRate = "gpu.app.step.rate"
+	// MetricCollectiveShare is the share of wall time that a GPU or rank spent in
+	// collective operations since its last report, gauge from 0, summed over its
+	// communicators: more than 1 under overlap. Who computes longer than its peers waits
+	// less, so the least is the culprit's.
+	MetricCollectiveShare = "gpu.collective.time_share"
+	// MetricCommunicatorBandwidth is the greatest bus bandwidth of a rank's operations
+	// since its last report, gauge, bytes per second, with AttrCommunicatorID and its
+	// siblings, AttrCollectiveOperation and AttrCollectiveSize.
+	MetricCommunicatorBandwidth = "gpu.communicator.bandwidth"
+	// MetricCollectiveProgress is how long ago a communicator told of a finished operation,
+	// gauge, seconds.
+	MetricCollectiveProgress = "gpu.collective.last_progress"
+	// MetricCollectivePause is the longest time in which a rank finished nothing, gauge,
+	// seconds.
+	MetricCollectivePause = "gpu.collective.longest_pause"
+	// MetricCollectiveLaggard is 1 for a rank that the others of its communicator wait for,
+	// gauge int, with AttrLaggardState and AttrServerAddress.
+	MetricCollectiveLaggard = "gpu.collective.laggard"
+	// MetricCommunicatorShare is the part of MetricCollectiveShare in one communicator.
+	MetricCommunicatorShare = "gpu.communicator.time_share"
+)
+
+// Attributes of the operations of a communicator.
+const (
+	AttrCommunicatorID     = "gpu.communicator.id"
+	AttrCommunicatorName   = "gpu.communicator.name"
+	AttrCommunicatorRank   = "gpu.communicator.rank"
+	AttrCommunicatorSize   = "gpu.communicator.size"
+	AttrCommunicatorNodes  = "gpu.communicator.nodes"
+	AttrCommunicatorIDs    = "gpu.communicator.ids"
+	AttrCommunicatorCount  = "gpu.communicator.count"
+	AttrCommunicatorFaulty = "gpu.communicator.faulty_node"
+	// AttrLaggardState is LaggardBehind or LaggardMissing.
+	AttrLaggardState        = "gpu.collective.laggard.state"
+	LaggardBehind           = "behind"
+	LaggardMissing          = "missing"
+	AttrServerAddress       = "server.address"
+	AttrCollectiveOperation = "gpu.collective.operation"
+	AttrCollectiveSize      = "gpu.collective.message_size"
 )
 
 // Node metrics, one resource per node.
@@ -223,7 +307,7 @@ const (
 	MetricNodeSuspicion = "gpu.node.suspicion"
 	// MetricNodeUnjudged is why there is no verdict on the node, gauge int with
 	// AttrPeerGroup: 0 is judged, 1 idle, 2 missing, 3 calibrating, 4 contested,
-	// 5 no_signal, 6 too_few_peers, 7 other_levels, 8 lockstep. MetricNodeUnjudgedUntil is when that
+	// 5 no_signal, 6 too_few_peers, 7 other_levels, 8 lockstep, 9 overlap. MetricNodeUnjudgedUntil is when that
 	// ends, gauge int, Unix seconds, where it is known.
 	MetricNodeUnjudged      = "gpu.node.unjudged"
 	MetricNodeUnjudgedUntil = "gpu.node.unjudged.until"
@@ -257,9 +341,16 @@ const (
 	// MetricStragglerDetectable is the smallest loss that is found within an hour now, in
 	// percent.
 	MetricStragglerDetectable = "gpu.straggler.detectable"
+	// MetricStragglerMinPeers is how many active nodes must tell a signal before any of the
+	// group is judged by it.
+	MetricStragglerMinPeers = "gpu.straggler.min_peers"
 	// MetricStragglerRank is the place of a node among the most suspicious of
 	// its cluster, 1 for the worst, with AttrHostName and AttrPeerGroup.
 	MetricStragglerRank = "gpu.straggler.rank"
+	// MetricStragglerSilenced is until when a person has silenced something, in seconds
+	// since 1970. A point has AttrHostName, AttrJobID or AttrPeerGroup. The nodes of a job or
+	// group that is silenced have points of their own.
+	MetricStragglerSilenced = "gpu.straggler.silenced"
 	// MetricStragglerSignalMedian and MetricStragglerSignalScale are what nodes
 	// are compared with, by AttrSignal and, for a group that is split, AttrCohort.
 	MetricStragglerSignalMedian = "gpu.straggler.signal.median"
@@ -299,7 +390,7 @@ const (
 
 // Reserved are the beginnings of the names under which a gateway says what it found.
 // No client may use them.
-var Reserved = [...]string{"gpu.straggler", MetricNodeStraggler, MetricNodeSuspicion, MetricNodeUnjudged}
+var Reserved = [...]string{"gpu.straggler", MetricNodeStraggler, MetricNodeSuspicion, MetricNodeUnjudged, MetricJobSlowdown, MetricJobTimeLost, MetricJobStandstill, MetricJobSlowLinks}
 
 // IsReserved reports whether a metric has a name of a gateway, or one that Prometheus
 // takes for such a name. Prometheus joins the words of name and unit with '_'.

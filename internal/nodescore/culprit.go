@@ -9,11 +9,12 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
-// Culprit is the part of a node that holds the node's throughput down. It is empty
+// Culprit is the part of a node that holds one of the node's signals down. It is empty
 // while none stands out. It is not Known where a node has no two parts to compare.
 type Culprit struct {
 	nodesignal.Subject
-	Known bool
+	Signal nodesignal.Signal
+	Known  bool
 }
 
 // lagAlpha is the weight of one evaluation in a rank's lag. Noise of 2 % becomes 1
@@ -58,7 +59,7 @@ func (n *Node) blame(l load) Culprit {
 	case named != nil && named.lag < 1-gap/2 && worst.lag >= named.lag-gap && n.culprit.Subject != (nodesignal.Subject{}):
 		return n.culprit
 	case worst.lag < 1-gap && worst.of.Named():
-		return Culprit{worst.of, true}
+		return Culprit{worst.of, nodesignal.Throughput, true}
 	}
 	return Culprit{Known: true}
 }

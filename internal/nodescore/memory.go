@@ -21,9 +21,9 @@ func (n *Node) Bytes() int {
 	sum := int(unsafe.Sizeof(*n)) + cap(t.rows)*int(unsafe.Sizeof(row{})) + cap(t.best)*8 + len(t.unnamed)*unnamedBytes
 	for i := range t.rows {
 		r := &t.rows[i]
-		sum += len(r.of.GPU) + cap(r.cells)*int(unsafe.Sizeof(cell{})) + cap(r.counts)*int(unsafe.Sizeof(count{}))
+		sum += len(r.of.GPU) + len(r.name) + len(r.work) + cap(r.cells)*int(unsafe.Sizeof(cell{})) + cap(r.counts)*int(unsafe.Sizeof(count{}))
 	}
-	return sum
+	return sum + n.siblings.bytes()
 }
 
 // ObserveWithin is Observe of a node that may take no more than room bytes more. Short

@@ -5,6 +5,7 @@ package nodescore
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
@@ -22,11 +23,11 @@ type Config struct {
 	Signals  [nodesignal.Count]nodesignal.Spec `mapstructure:"-"`
 	// CUSUM holds the constants of the trackers, the gateway's.
 	CUSUM straggler.CUSUM `mapstructure:"-"`
-	// WarmupTicks and StuckTicks are the gateway's: ticks with values without
-	// which a node is not judged, and with the very same throughput from which
-	// nobody is taken to measure it.
-	WarmupTicks int `mapstructure:"-"`
-	StuckTicks  int `mapstructure:"-"`
+	// Warmup and StuckTicks are the gateway's: how long a node has values before it is
+	// judged, and the ticks with the very same throughput from which nobody is taken to
+	// measure it.
+	Warmup     time.Duration `mapstructure:"-"`
+	StuckTicks int           `mapstructure:"-"`
 	// CohortWindow is the time constant of a mean, the gateway's. A node of a split
 	// group finds its cohort by this mean.
 	CohortWindow time.Duration `mapstructure:"-"`
@@ -41,6 +42,8 @@ type Config struct {
 	LoadAbove float64       `mapstructure:"load_above"`
 	// CalibrationSamples evaluations make the node's own baseline usable.
 	CalibrationSamples int `mapstructure:"calibration_samples"`
+	// Siblings compares a node's GPUs with one another, and its ranks.
+	Siblings bool `mapstructure:"siblings"`
 	// BaselineAlpha is the weight of one evaluation in the baseline: slow
 	// enough that a ramp of a few percent per hour stays visible.
 	BaselineAlpha float64 `mapstructure:"baseline_alpha"`
@@ -63,7 +66,7 @@ func DefaultConfig() Config {
 	return Config{
 		Weights: DefaultWeights(), Floors: DefaultFloors(),
 		Measures: DefaultMeasures(), Signals: s.Signals,
-		CUSUM: s.CUSUM, WarmupTicks: s.WarmupTicks, StuckTicks: s.Episodes.StuckTicks, CohortWindow: s.Split.Window,
+		CUSUM: s.CUSUM, Warmup: s.Warmup, StuckTicks: s.Episodes.StuckTicks, CohortWindow: s.Split.Window,
 		Interval: 10 * time.Second, ReadingTTL: 50 * time.Second,
 		// Idle nodes of a real H100 fleet sit at exactly 0 % utilisation;
 		// 5 % for a minute leaves room for health checks. Utilisation is over up
@@ -71,7 +74,7 @@ func DefaultConfig() Config {
 		// than half of the time is likely to be caught resting.
 		IdleBelow: 0.05, IdleAfter: time.Minute, LoadAbove: 0.5,
 		CalibrationSamples: 6, BaselineAlpha: 0.01, SuspectBand: 0.05,
-		CachedTTL: 5 * time.Minute, LocalFraction: 0.85,
+		Siblings: true, CachedTTL: 5 * time.Minute, LocalFraction: 0.85,
 		EnterTicks: s.EnterTicks, LeaveTicks: s.LeaveTicks,
 	}
 }
@@ -135,9 +138,12 @@ type Result struct {
 	HasScore bool
 	// Signals are the raw ones: throughput and power in their own units.
 	Signals Signals
-	// Culprit holds the throughput down, Before is the one of the evaluation before.
+	// Culprit holds the node down, Before is the one of the evaluation before.
 	Culprit, Before Culprit
-	Mode            Mode
+	// Siblings are the parts that became slower than the node's others with this
+	// evaluation, and those that no longer are. They are valid until the next.
+	Siblings []SiblingChange
+	Mode     Mode
 	// Threshold is the published one, or that of the node's own past; 0 in ModeNone.
 	Threshold float64
 	Straggler bool
@@ -163,7 +169,7 @@ type Node struct {
 	scored    time.Time // when it was last active
 	idleSince time.Time
 	// used is the source behind each signal, plus one.
-	used    [nodesignal.Count]int
+	used    [nodesignal.Count]int32
 	culprit Culprit
 
 	rate  baseline // throughput
@@ -171,8 +177,10 @@ type Node struct {
 	mode  Mode
 	// peers is what the gateway said last. Without a baseline of its own, what
 	// its peers could do stays the measure of a node.
-	peers threshold.Value
+	peers   threshold.Value
+	peersAt time.Time // when peers were last confirmed
 
+	siblings  *siblings         // nil until its parts are compared
 	verdict   straggler.Verdict // of the plain rule
 	trackers  trackers
 	straggler bool
@@ -222,24 +230,38 @@ func (n *Node) Evaluate(now time.Time, peers threshold.Received, known bool) Res
 	util, metered := n.table.mean(n.plan.utilization)
 
 	before := n.used[nodesignal.Throughput]
-	l := load{node: metered == 0 || util >= n.cfg.IdleBelow, gpu: n.cfg.LoadAbove, metered: metered, unmetered: spoke}
+	l := load{node: metered == 0 || util >= n.cfg.IdleBelow, idle: n.cfg.IdleBelow, gpu: n.cfg.LoadAbove, metered: metered, unmetered: spoke}
 	res := Result{Signals: n.table.signals(n.plan, l, &n.used), Before: n.culprit}
 	n.culprit = n.blame(l)
+	if n.cfg.Siblings {
+		if n.siblings == nil {
+			n.siblings = &siblings{}
+		}
+		n.siblings.compare(n, l, now)
+		res.Siblings = n.siblings.changed
+		if named := n.siblings.culprit(n.cfg, res.Before); named.Known {
+			n.culprit = named
+		}
+		n.weigh(&res.Signals.Values)
+	}
 	res.Culprit = n.culprit
 	if before != n.used[nodesignal.Throughput] {
 		n.rate = baseline{} // another unit
 	}
 	raw := &res.Signals.Values
 	if known && peers.QuorumMet {
-		n.peers = peers.Value
+		n.peers, n.peersAt = peers.Value, peers.At
+	}
+	if !known {
+		peers, known = n.Kept(now)
 	}
 	n.mode = n.selectMode(now, peers, known)
 
 	if n.idle(!told && metered > 0 && util < n.cfg.IdleBelow, now) {
 		res.State = straggler.StateIdle
 		// Another job may come with another rate.
-		n.rate, n.score, n.peers = baseline{}, baseline{}, threshold.Value{}
-		n.used = [nodesignal.Count]int{}
+		n.rate, n.score, n.peers, n.peersAt = baseline{}, baseline{}, threshold.Value{}, time.Time{}
+		n.used = [nodesignal.Count]int32{}
 	}
 	ref := 0.0
 	if known && now.Sub(peers.At) <= n.cfg.CachedTTL {
@@ -260,6 +282,17 @@ func (n *Node) Evaluate(now time.Time, peers threshold.Received, known bool) Res
 	n.learn(&res, raw)
 	n.trackers.push(now, &res)
 	return res
+}
+
+// weigh takes what the worst GPU loses against its siblings off a throughput that is the
+// mean of the GPUs.
+func (n *Node) weigh(raw *nodesignal.Values) {
+	const s = nodesignal.Throughput
+	at := n.used[s] - 1
+	if !raw.Known[s] || at < 0 || n.plan.measures[s].sources[at].across != AcrossMean || n.cfg.Signals[s].Direction != nodesignal.Low {
+		return
+	}
+	raw.V[s] *= math.Exp(-n.siblings.worstLoss(&n.table))
 }
 
 func (n *Node) selectMode(now time.Time, peers threshold.Received, known bool) Mode {

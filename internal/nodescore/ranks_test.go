@@ -60,7 +60,7 @@ func TestTheWorstRankIsTheNodes(t *testing.T) {
 					res = r.step(nil, all...)
 				}
 				assert.InDelta(t, 1/(1+tt.by), res.Signals.V[nodesignal.Throughput], 1e-12)
-				assert.Equal(t, Culprit{rank(1), true}, res.Culprit)
+				assert.Equal(t, Culprit{rank(1), nodesignal.Throughput, true}, res.Culprit)
 				assert.Equal(t, rank(1), res.Signals.Worst[nodesignal.Throughput])
 			})
 		}

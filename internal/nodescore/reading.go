@@ -14,7 +14,11 @@ import (
 // Reading collects the values of one push of one node. The zero value is empty.
 type Reading struct {
 	points []point
+	works  []work
 }
+
+// work is what a GPU does: GPUs with the same can be compared.
+type work struct{ gpu, is string }
 
 type point struct {
 	of    nodesignal.Subject
@@ -32,13 +36,18 @@ func (r *Reading) Add(in *Input, of nodesignal.Subject, v float64) bool {
 	return true
 }
 
+// Works says what a GPU does, in any words: its model and who holds it. Of several words
+// for one GPU all count. The text is kept until Reset.
+func (r *Reading) Works(gpu, is string) { r.works = append(r.works, work{gpu, is}) }
+
 // Empty reports whether nothing was added.
 func (r *Reading) Empty() bool { return len(r.points) == 0 }
 
 // Reset empties r.
 func (r *Reading) Reset() {
 	clear(r.points)
-	r.points = r.points[:0]
+	clear(r.works)
+	r.points, r.works = r.points[:0], r.works[:0]
 }
 
 // MaxGPUs bounds the GPUs of a node; an NVL72 rack has 72. MaxRanks bounds the
@@ -88,6 +97,8 @@ type row struct {
 	counts []count // by counter
 	// lag is the moving average of a rank's throughput as a share of its siblings'.
 	lag float64
+	// name is the row's for people; work is what it does, in the words of those who know.
+	name, work string
 }
 
 // cell is one input of one GPU. Values between two evaluations are averaged; of
@@ -141,8 +152,33 @@ func (t *table) observe(r *Reading, plan *Plan, now time.Time) (dropped int) {
 		}
 		c.at, c.told = when, true
 	}
+	t.takeUp(r.works)
 	return dropped
 }
+
+// takeUp has the rows do what a report says of all GPUs that it names. Their ranks do the
+// same.
+func (t *table) takeUp(works []work) {
+	if len(works) == 0 {
+		return
+	}
+	for i := range t.rows {
+		r := &t.rows[i]
+		var room [maxWork]byte
+		is := room[:0]
+		for _, w := range works {
+			if w.gpu == r.of.GPU && w.gpu != "" && len(is)+len(w.is)+1 <= maxWork {
+				is = append(append(is, w.is...), ' ')
+			}
+		}
+		if len(is) > 0 && r.work != string(is) {
+			r.work = string(is)
+		}
+	}
+}
+
+// maxWork bounds the text of what a GPU does.
+const maxWork = 250
 
 // unname takes a value that names no rank: of several in one push of an instance the
 // worst counts, since they are likely to be of as many ranks.
@@ -311,7 +347,7 @@ func (t *table) application(p *Plan) (told, fresh bool) {
 // load is what decides which readings count.
 type load struct {
 	node      bool    // the node is busy
-	gpu       float64 // the utilisation from which a GPU is under load
+	idle, gpu float64 // the utilisation below which a GPU is idle, and from which it is under load
 	metered   int     // GPUs that told their utilisation
 	unmetered bool    // GPUs without utilisation are under load
 }
@@ -325,11 +361,11 @@ type Signals struct {
 
 // signals measures. used is the source that each signal came from so far plus
 // one; a source of a lower rank than that is not asked any more.
-func (t *table) signals(p *Plan, l load, used *[nodesignal.Count]int) (out Signals) {
+func (t *table) signals(p *Plan, l load, used *[nodesignal.Count]int32) (out Signals) {
 	for s := range nodesignal.Score {
 		m := &p.measures[s]
 		for i := range m.sources {
-			if !m.worst && used[s] > 0 && i >= used[s] {
+			if !m.worst && used[s] > 0 && i >= int(used[s]) {
 				break
 			}
 			x, of, ok := t.measure(p, &m.sources[i], l)
@@ -339,7 +375,7 @@ func (t *table) signals(p *Plan, l load, used *[nodesignal.Count]int) (out Signa
 			out.Set(s, x)
 			out.Worst[s] = of
 			if !m.worst {
-				used[s] = i + 1
+				used[s] = int32(i + 1)
 				break
 			}
 		}

@@ -134,11 +134,15 @@ func DefaultMeasures() [nodesignal.Count]Measure {
 	const perMinute = 1.0 / 60
 	return [nodesignal.Count]Measure{
 		nodesignal.Throughput: {CombineFirst, []Source{
+			// A job's whole step is as long on each of its ranks: they wait for one another.
+			{Ratio: ratio(reading.StepOwnDuration).use(UseInverse)},
 			{Ratio: ratio(reading.StepDuration).use(UseInverse)},
 			{Ratio: ratio(reading.StepRate)},
 			// The share of the peak that the tensor cores give, at the clock they
 			// have: within 2 points of the model's own FLOPS (OFU, arXiv 2605.20799).
 			{Ratio: ratio(reading.TensorActivity), Times: []Ratio{clockFraction()}, When: WhenBusy},
+			// Plain utilisation stays at 99 % on a GPU that waits for its memory.
+			{Ratio: ratio(reading.SMActivity), Times: []Ratio{clockFraction()}, When: WhenBusy},
 			{Ratio: ratio(reading.Utilization), Times: []Ratio{clockFraction()}, When: WhenBusy},
 		}},
 		nodesignal.Compute: {CombineFirst, []Source{{Ratio: clockFraction(), When: WhenLoad}}},
@@ -155,9 +159,10 @@ func DefaultMeasures() [nodesignal.Count]Measure {
 			linkErrors(reading.NVLinkReplay, perMinute), linkErrors(reading.NVLinkRecovery, perMinute),
 			linkErrors(reading.NVLinkCRC, 100), linkErrors(reading.NVLinkCRCFlit, 100), linkErrors(reading.NVLinkCRCData, 100),
 		}},
-		nodesignal.CPU:    {CombineFirst, []Source{{Ratio: ratio(reading.CPUPressure).use(UseOneMinus)}}},
-		nodesignal.Power:  {CombineFirst, []Source{{Ratio: ratio(reading.Power), When: WhenBusy}}},
-		nodesignal.Memory: {CombineFirst, []Source{{Ratio: ratio(reading.MemoryUsed).of(reading.MemoryLimit).use(UseOneMinus)}}},
+		nodesignal.CPU:           {CombineFirst, []Source{{Ratio: ratio(reading.CPUPressure).use(UseOneMinus)}}},
+		nodesignal.Power:         {CombineFirst, []Source{{Ratio: ratio(reading.Power), When: WhenBusy}}},
+		nodesignal.Communication: {CombineFirst, []Source{{Ratio: ratio(reading.CollectiveShare)}}},
+		nodesignal.Memory:        {CombineFirst, []Source{{Ratio: ratio(reading.MemoryUsed).of(reading.MemoryLimit).use(UseOneMinus)}}},
 	}
 }
 

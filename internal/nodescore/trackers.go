@@ -112,7 +112,7 @@ func (t *trackers) step(cfg *Config, p *pushed, peers *threshold.Received, elaps
 	}
 	_, slow := t.straggler()
 	t.warm = min(t.warm+1, straggler.MaxWarmTicks)
-	warmup := straggler.WarmTicks(cfg.WarmupTicks, elapsed, t.late)
+	warmup := straggler.WarmTicks(cfg.Warmup, elapsed, t.late)
 	parts := t.cohort.count
 	moved, turned := t.cohort.follow(cfg, p, &peers.Value, elapsed, t.suspects(slow))
 	if moved && parts != t.cohort.count && t.bornWith(peers.Signals) {
@@ -123,7 +123,7 @@ func (t *trackers) step(cfg *Config, p *pushed, peers *threshold.Received, elaps
 		t.resetAll()
 	}
 	t.passing = !slow && t.cohort.passing
-	if t.cohort.unknown(cfg) || t.passing {
+	if t.cohort.unknown() || t.passing {
 		return
 	}
 	for s := range nodesignal.Score {
@@ -136,6 +136,7 @@ func (t *trackers) step(cfg *Config, p *pushed, peers *threshold.Received, elaps
 		}
 		switch {
 		case !p.values.Known[s]:
+			tr.Miss()
 			if time.Duration(peers.Version-tr.told)*time.Millisecond > cfg.ReadingTTL {
 				tr.Reset()
 			}
@@ -294,12 +295,12 @@ func (c *cohort) start(p *pushed, ticks int) {
 func (c *cohort) follow(cfg *Config, p *pushed, peers *threshold.Value, elapsed time.Duration, suspect [nodesignal.Count]bool) (moved, turned bool) {
 	turned = c.turn(cfg, p, peers.Turns)
 	by := splitBy(cfg, p, peers.Signals)
-	young := by != c.by || c.means[by].ticks < cfg.WarmupTicks
+	young := by != c.by || c.means[by].ticks < straggler.LeastWarmTicks
 	c.by = by
 	for s := range nodesignal.Count {
 		x, ok := p.value(s)
 		m := &c.means[s]
-		if !ok || suspect[s] || (peers.Hold && m.ticks >= cfg.WarmupTicks) {
+		if !ok || suspect[s] || (peers.Hold && m.ticks >= straggler.LeastWarmTicks) {
 			continue
 		}
 		m.ticks = min(m.ticks+1, maxMeanTicks)
@@ -308,11 +309,15 @@ func (c *cohort) follow(cfg *Config, p *pushed, peers *threshold.Value, elapsed 
 	}
 	var edges [maxEdges]float64
 	count := 0
-	for i := range peers.Signals {
-		if from := peers.Signals[i].From; peers.Signals[i].HasFrom && count < maxEdges && !slices.Contains(edges[:count], from) {
-			edges[count] = from
+	add := func(edge float64, told bool) {
+		if told && count < maxEdges && !slices.Contains(edges[:count], edge) {
+			edges[count] = edge
 			count++
 		}
+	}
+	for i := range peers.Signals {
+		add(peers.Signals[i].From, peers.Signals[i].HasFrom)
+		add(peers.Signals[i].To, peers.Signals[i].HasTo) // of a part that nobody is compared in
 	}
 	defer c.hear(peers.Signals)
 	if count == c.count && edges == c.edges && !young {
@@ -348,7 +353,7 @@ func (c *cohort) follow(cfg *Config, p *pushed, peers *threshold.Value, elapsed 
 func (c *cohort) turn(cfg *Config, p *pushed, turns bool) (moved bool) {
 	c.passing = false
 	x, ok := p.value(c.by)
-	if c.count == 0 || c.unknown(cfg) || !ok {
+	if c.count == 0 || c.unknown() || !ok {
 		return false
 	}
 	var levels [maxEdges + 1]*straggler.Params
@@ -393,7 +398,7 @@ func (c *cohort) hear(signals []threshold.SignalParams) {
 // the first relative signal that decides, else the score.
 func splitBy(cfg *Config, p *pushed, signals []threshold.SignalParams) nodesignal.Signal {
 	for i := range signals {
-		if signals[i].HasFrom {
+		if signals[i].HasFrom || signals[i].HasTo {
 			return signals[i].By
 		}
 	}
@@ -414,8 +419,8 @@ func (p *pushed) value(s nodesignal.Signal) (x float64, known bool) {
 }
 
 // unknown is true in a split group for a node too new to tell its part.
-func (c *cohort) unknown(cfg *Config) bool {
-	return c.count > 0 && c.means[c.by].ticks < cfg.WarmupTicks
+func (c *cohort) unknown() bool {
+	return c.count > 0 && c.means[c.by].ticks < straggler.LeastWarmTicks
 }
 
 // params returns those of a signal for the node's cohort.

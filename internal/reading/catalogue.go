@@ -13,6 +13,8 @@ var (
 	flag = Range{0, 1}
 	// share is a fraction of time or of memory.
 	share = Range{0, 1}
+	// sums of shares: as many operations as a GPU has streams may run side by side.
+	sums = Range{0, 128}
 	// activity is a ratio of two counters that are read one after the other. So it
 	// comes out a little over 1 (DCGM, profiling metrics).
 	activity = Range{0, 1.01}
@@ -46,21 +48,24 @@ var (
 // The foldings.
 var (
 	// byGPU: the score combines GPUs itself, as each signal says.
-	levels = Folding{FoldMean, FoldMean, "a level between two evaluations is its mean; boards of a node are alike"}
-	worst  = Folding{FoldWorst, FoldMean, "all GPUs of a synchronous job wait for the worst"}
-	total  = Folding{FoldSum, FoldMean, "the node has what its GPUs have together"}
-	grows  = Folding{FoldWorst, FoldLast, "a counter has grown to its last value; one bad link holds all GPUs"}
-	states = Folding{FoldWorst, FoldLast, "a state is what was told last; the worst GPU is the node's"}
-	ranks  = Folding{FoldWorst, FoldMean, "each rank waits for the slowest at the end of a step; steps of one rank average"}
-	last   = Folding{FoldLast, FoldLast, "one point at a time says it"}
+	levels = Folding{FoldMean, "boards of a node are alike: their mean stands for each"}
+	works  = Folding{FoldMean, "boards of several models, or with different work, differ; what the worst of them loses against its siblings is taken off the mean"}
+	worst  = Folding{FoldWorst, "all GPUs of a synchronous job wait for the worst"}
+	total  = Folding{FoldSum, "the node has what its GPUs have together"}
+	grows  = Folding{FoldWorst, "one bad link holds all GPUs"}
+	states = Folding{FoldWorst, "the state of the worst GPU is the node's"}
+	ranks  = Folding{FoldWorst, "each rank waits for the slowest at the end of a step"}
+	late   = Folding{FoldWorst, "who comes last to an operation waits least, and all others for it"}
+	last   = Folding{FoldLast, "one point at a time says it"}
 )
 
 const (
 	onBoth = Reasons | View
 	all    = Score | Reasons | View
 
-	byRubric = "the health rubric reads it in the receiver, and tells by hw.gpu.health.*"
-	forLooks = "for a person who looks for a cause"
+	byRubric  = "the health rubric reads it in the receiver, and tells by hw.gpu.health.*"
+	forLooks  = "for a person who looks for a cause"
+	forAlerts = "the view tells it by its episodes"
 )
 
 func key(name string) []Key { return []Key{{Name: name}} }
@@ -84,36 +89,66 @@ var catalogue = []Metric{
 	{Name: semconv.MetricAgentStraggler, About: "1 while the node takes itself for a straggler.", Integer: true, Range: flag, Entries: of(Node, each(AgentStraggler)), Fold: last, For: View},
 	{Name: semconv.MetricAgentSuspicion, Unit: "1", About: "How sure the node is that it is a straggler: from 1 on it is one if that lasts, 2 at most.", Range: Range{0, 2}, Entries: of(Node, each(AgentSuspicion)), Fold: last, Unread: "the view shows the gateway's; this is for charts"},
 	{Name: semconv.MetricAgentThreshold, Unit: "1", About: "Threshold that the node judges itself by.", Range: share, Entries: of(Node, each(AgentThreshold)), Fold: last, For: View},
-	{Name: semconv.MetricAppStepDuration, Unit: "s", About: "Time of one training step.", Range: step, Entries: of(Rank, each(StepDuration)), Fold: ranks, For: Score},
-	{Name: semconv.MetricAppStepRate, Unit: "{step}/s", About: "Training steps per second.", Range: rate, Low: true, Entries: of(Rank, each(StepRate)), Fold: ranks, For: Score},
+	{Name: "gpu.app.progress", Unit: "{step}", Kind: Counter, Integer: true, Range: counts, Entries: of(Rank, each(None)), Unread: forLooks},
+	{Name: semconv.MetricAppStepDuration, Unit: "s", About: "Time of one training step.", Range: step, Entries: of(Rank, each(StepDuration)), Fold: ranks, For: all},
+	{Name: "gpu.app.step.duration.max", Unit: "s", Range: step, Entries: of(Rank, each(None)), Unread: forLooks},
+	{Name: semconv.MetricAppStepOwnDuration, Unit: "s", About: "Time of one training step without waiting for other ranks.", Range: step, Entries: of(Rank, each(StepOwnDuration)), Fold: ranks, For: Score | View},
+	{Name: semconv.MetricAppStepRate, Unit: "{step}/s", About: "Training steps per second.", Range: rate, Low: true, Entries: of(Rank, each(StepRate)), Fold: ranks, For: all},
+	{Name: "gpu.collective.bandwidth", Unit: "By/s", Range: link, Low: true, Entries: of(Rank, each(None)), Unread: forLooks},
+	{Name: "gpu.collective.duration", Unit: "s", Range: unix, Entries: of(Rank, each(None)), Unread: forLooks},
+	{Name: "gpu.collective.io", Unit: "By", Kind: Counter, Integer: true, Range: counts, Entries: of(Rank, each(None)), Unread: forLooks},
+	{Name: semconv.MetricCollectiveLaggard, Unit: "1", Integer: true, Range: flag, Entries: of(Rank, each(CollectiveLaggard)), Fold: last, For: Links},
+	{Name: semconv.MetricCollectiveProgress, Unit: "s", Range: unix, Entries: of(Rank, each(CollectiveProgress)), Fold: last, For: Links},
+	{Name: semconv.MetricCollectivePause, Unit: "s", Range: unix, Entries: of(Rank, each(CollectivePause)), Fold: last, For: Links},
+	{Name: "gpu.collective.operations", Unit: "{operation}", Kind: Counter, Integer: true, Range: counts, Entries: of(Rank, each(None)), Unread: forLooks},
+	{Name: "gpu.collective.time", Unit: "s", Kind: Counter, Range: counts, Entries: of(Rank, each(None)), Unread: forLooks},
+	{Name: semconv.MetricCollectiveShare, Unit: "1", About: "Share of wall time that the GPU spent in collective operations.", Range: sums, Low: true, Entries: of(Rank, each(CollectiveShare)), Fold: late, For: Score},
+	{Name: semconv.MetricCommunicatorBandwidth, Unit: "By/s", Range: link, Low: true, Entries: of(Rank, each(CommunicatorBandwidth)), Fold: last, For: Links},
+	{Name: semconv.MetricCommunicatorShare, Unit: "1", Range: sums, Entries: of(Rank, each(CommunicatorShare)), Fold: last, For: Links},
+	{Name: semconv.MetricJobTimeLost, Unit: "s", About: "Time of the job's GPUs that its stragglers took since midnight, UTC.", Range: counts, Entries: of(Group, each(JobTimeLost)), Fold: last, For: View},
+	{Name: semconv.MetricJobSlowLinks, Unit: "{communicator}", About: "Communicators of the job that move their data slower than before, or than others of their kind.", Integer: true, Range: counts, Entries: of(Group, each(None)), Unread: forAlerts},
+	{Name: semconv.MetricJobSlowdown, Unit: "1", About: "Factor by which the job's stragglers make its steps longer, 1 for not at all.", Range: Range{1, 100}, Entries: of(Group, each(JobSlowdown)), Fold: last, For: View},
+	{Name: semconv.MetricJobStandstill, Unit: "s", About: "For how long the job stands still that hangs, 0 while it does not.", Range: counts, Entries: of(Group, each(None)), Unread: forAlerts},
+	{Name: semconv.MetricNetworkBandwidthHighest, Unit: "By/s", Range: link, Low: true, Entries: of(Network, each(None)), Unread: "peers say what a link should have"},
+	{Name: semconv.MetricNetworkCongestion, Unit: "{event}", Kind: Counter, Integer: true, Range: counts, Keys: key(semconv.AttrKind), Entries: of(Network, is("np_ecn_marked_roce_packets", NetworkECN), is("rp_cnp_handled", NetworkCNP), is("port_xmit_wait", NetworkWait)), Fold: grows, For: Reasons},
+	{Name: semconv.MetricNetworkCounterFull, Unit: "1", Integer: true, Range: flag, Keys: key(semconv.AttrErrorType), Entries: of(Network, each(NetworkCounterFull)), Fold: states, For: Reasons},
+	{Name: semconv.MetricNetworkDefaultRoute, Unit: "1", Integer: true, Range: flag, Entries: of(Network, each(NetworkDefaultRoute)), Fold: last, For: Reasons},
+	{Name: semconv.MetricNetworkLinkWidth, Unit: "{lane}", Integer: true, Range: lanes, Low: true, Entries: of(Network, each(None)), Unread: "hw.network.bandwidth.limit has it in it"},
+	{Name: semconv.MetricNetworkNear, Unit: "1", Integer: true, Range: flag, Entries: of(Network, each(None)), Unread: "a relation to join: the port that is near to a GPU"},
+	{Name: semconv.MetricNetworkPCIeBandwidth, Unit: "By/s", Range: link, Low: true, Entries: of(Network, each(None)), Unread: forLooks},
+	{Name: semconv.MetricNetworkRetransmits, Unit: "{packet}", Kind: Counter, Integer: true, Range: counts, Keys: key(semconv.AttrErrorType), Entries: of(Network, each(NetworkRetransmits)), Fold: grows, For: Reasons},
 	{Name: semconv.MetricNodeCPUPressure, Unit: "1", Range: share, Entries: of(Node, each(CPUPressure)), Fold: levels, For: all},
-	{Name: semconv.MetricNodeCulprit, About: "1 for the rank or GPU that holds the node's throughput down, 0 without a name while none stands out from the others.", Integer: true, Range: flag, Keys: key(semconv.AttrSignal), Entries: of(Rank, each(NodeCulprit)), Fold: last, For: Verdict | View},
+	{Name: semconv.MetricNodeCulprit, About: "1 for the rank or GPU that holds a signal of the node down, 0 without a name while none stands out from the others.", Integer: true, Range: flag, Keys: key(semconv.AttrSignal), Entries: of(Rank, each(NodeCulprit)), Fold: last, For: Verdict | View},
 	{Name: semconv.MetricNodeHealthScore, Unit: "1", About: "Health score of the node, 1 is as fast as its peers or its own best.", Range: share, Low: true, Entries: of(Node, each(NodeHealthScore)), Fold: last, For: Verdict | View},
 	{Name: semconv.MetricNodeHeartbeat, Unit: "s", About: "Time of the node's last report.", Integer: true, Range: unix, Entries: of(Node, each(Heartbeat)), Fold: last, For: Verdict | View},
+	{Name: semconv.MetricNodeIOPressure, Unit: "1", Range: share, Entries: of(Node, each(IOPressure)), Fold: levels, For: onBoth},
+	{Name: semconv.MetricNodeMemoryPressure, Unit: "1", Range: share, Entries: of(Node, each(MemoryPressure)), Fold: levels, For: View},
 	{Name: semconv.MetricNodeSignal, Unit: "1", About: "What is measured of the node's work: throughput in its own unit, power in watts, the others as fractions.", Range: signals, Low: true, Keys: key(semconv.AttrSignal), Entries: of(Node, each(NodeSignal)), Fold: last, For: Verdict | View},
 	{
 		// The state is a metric of its own: as an attribute of the score each change
 		// would leave the old score standing beside the new one.
 		Name: semconv.MetricNodeState, About: "1 for the state of the node: active, idle or calibrating.",
-		Integer: true, Range: flag, Keys: key(semconv.AttrNodeState), Entries: of(Node, each(NodeState)), Fold: last, For: Verdict | View,
+		Integer: true, Range: flag, Keys: key(semconv.AttrNodeState), Entries: of(Node, each(NodeState)), Fold: last, For: Verdict | View | Actions,
 	},
-	{Name: semconv.MetricNodeStraggler, About: "1 while the gateway takes the node for a straggler.", Gateway: true, Integer: true, Range: flag, Entries: of(Node, each(NodeStraggler)), Fold: last, For: View},
-	{Name: semconv.MetricNodeSuspicion, Unit: "1", About: "How close the node is to a verdict: from 1 on it is a straggler if that lasts.", Gateway: true, Range: Range{0, 2}, Entries: of(Node, each(NodeSuspicion)), Fold: last, For: View},
-	{Name: semconv.MetricNodeUnjudged, About: "Why there is no verdict on the node: 0 judged, 1 idle, 2 missing, 3 calibrating, 4 contested, 5 no signal that decides, 6 too few peers, 7 other levels than its peers'.", Gateway: true, Integer: true, Range: Range{0, 7}, Entries: of(Node, each(NodeUnjudged)), Fold: last, For: View},
+	{Name: semconv.MetricNodeStraggler, About: "1 while the gateway takes the node for a straggler.", Gateway: true, Integer: true, Range: flag, Entries: of(Node, each(NodeStraggler)), Fold: last, For: View | Actions},
+	{Name: semconv.MetricNodeSuspicion, Unit: "1", About: "How close the node is to a verdict: from 1 on it is a straggler if that lasts.", Gateway: true, Range: Range{0, 2}, Entries: of(Node, each(NodeSuspicion)), Fold: last, For: View | Actions},
+	{Name: semconv.MetricNodeUnjudged, About: "Why there is no verdict on the node: 0 judged, 1 idle, 2 missing, 3 calibrating, 4 contested, 5 no signal that decides, 6 too few peers, 7 other levels than its peers', 8 lockstep, 9 overlap.", Gateway: true, Integer: true, Range: Range{0, 9}, Entries: of(Node, each(NodeUnjudged)), Fold: last, For: View},
 	{Name: semconv.MetricNodeUnjudgedUntil, Unit: "s", About: "Until when there is none, where that is known.", Gateway: true, Integer: true, Range: unix, Entries: of(Node, each(NodeUnjudgedUntil)), Fold: last, For: View},
-	{Name: semconv.MetricStragglerCoverageLow, About: "1 while too many of the known nodes are missing.", Integer: true, Range: flag, Entries: of(Group, each(GroupCoverageLow)), Fold: last, For: View},
+	{Name: semconv.MetricStragglerCoverageLow, About: "1 while too many of the known nodes are missing.", Integer: true, Range: flag, Entries: of(Group, each(GroupCoverageLow)), Fold: last, For: View | Actions},
 	{Name: semconv.MetricStragglerDetectable, Unit: "%", About: "Smallest loss of a node that is found within an hour now.", Range: ratios, Entries: of(Group, each(GroupDetectable)), Fold: last, For: View},
-	{Name: semconv.MetricStragglerIncident, About: "1 while many nodes of the group are slow.", Integer: true, Range: flag, Entries: of(Group, each(GroupIncident)), Fold: last, For: View},
+	{Name: semconv.MetricStragglerIncident, About: "1 while many nodes of the group are slow.", Integer: true, Range: flag, Entries: of(Group, each(GroupIncident)), Fold: last, For: View | Actions},
 	{Name: semconv.MetricStragglerMAD, Unit: "1", About: "Median absolute deviation of the active nodes' scores.", Range: share, Entries: of(Group, each(GroupMAD)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerMedian, Unit: "1", About: "Median score of the active nodes.", Range: share, Entries: of(Group, each(GroupMedian)), Fold: last, For: View},
-	{Name: semconv.MetricStragglerNodes, Unit: "{node}", About: "Nodes by state.", Integer: true, Range: counts, Keys: key(semconv.AttrNodeState), Entries: of(Group, each(GroupNodes)), Fold: last, For: View},
-	{Name: semconv.MetricStragglerPanicMode, About: "1 while so many nodes are below the threshold that it is held instead.", Integer: true, Range: flag, Entries: of(Group, each(GroupPanic)), Fold: last, For: View},
+	{Name: semconv.MetricStragglerMinPeers, Unit: "{node}", About: "Active nodes that must tell a signal before any of the group is judged by it.", Integer: true, Range: counts, Entries: of(Group, each(GroupMinPeers)), Fold: last, For: View},
+	{Name: semconv.MetricStragglerNodes, Unit: "{node}", About: "Nodes by state.", Integer: true, Range: counts, Keys: key(semconv.AttrNodeState), Entries: of(Group, each(GroupNodes)), Fold: last, For: View | Actions},
+	{Name: semconv.MetricStragglerPanicMode, About: "1 while so many nodes are below the threshold that it is held instead.", Integer: true, Range: flag, Entries: of(Group, each(GroupPanic)), Fold: last, For: View | Actions},
 	{Name: semconv.MetricStragglerQuorumMet, About: "1 while enough nodes are active to compute a threshold.", Integer: true, Range: flag, Entries: of(Group, each(GroupQuorum)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerRank, About: "Place of a node among the most suspicious ones of its cluster, 1 for the worst.", Integer: true, Range: counts, Keys: key(semconv.AttrHostName), Entries: of(Group, each(NodeRank)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerSignalFall, Unit: "1", About: "How far the median is below the group's usual level, as a fraction of it; negative above.", Range: ratios, Keys: key(semconv.AttrSignal), Entries: of(Group, each(SignalFall)), Fold: last, Unread: "for charts of a group that slows down as a whole"},
 	{Name: semconv.MetricStragglerSignalMedian, Unit: "1", About: "Median of the active nodes' signal, in its own unit.", Range: ratios, Keys: key(semconv.AttrSignal), Entries: of(Group, each(SignalMedian)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerSignalScale, Unit: "1", About: "Spread of the active nodes' signal as a fraction of its level, smoothed.", Range: ratios, Keys: key(semconv.AttrSignal), Entries: of(Group, each(SignalScale)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerSignalThreshold, Unit: "1", About: "Where evidence against a node begins to gather, in the signal's own unit.", Range: ratios, Keys: key(semconv.AttrSignal), Entries: of(Group, each(SignalThreshold)), Fold: last, For: View},
+	{Name: semconv.MetricStragglerSilenced, Unit: "s", About: "Until when a person has silenced the node, the job or the group.", Integer: true, Range: unix, Keys: []Key{{Name: semconv.AttrHostName}, {Name: semconv.AttrJobID}, {Name: semconv.AttrPeerGroup}}, Entries: of(Group, Entry{Field: SilencedUntil, Values: [maxKeys]string{Any, Any, Any}}), Fold: last, For: Actions},
 	{Name: semconv.MetricStragglers, Unit: "{node}", About: "Stragglers.", Integer: true, Range: counts, Entries: of(Group, each(GroupStragglers)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerThreshold, Unit: "1", About: "Score below which a node is a straggler: median - max(k*1.4826*MAD, min_gap), smoothed.", Range: ratios, Entries: of(Group, each(GroupThreshold)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerUnjudged, Unit: "{node}", About: "Nodes without a verdict, by the reason.", Integer: true, Range: counts, Keys: key(semconv.AttrUnjudged), Entries: of(Group, each(GroupUnjudged)), Fold: last, For: View},
@@ -130,8 +165,8 @@ var catalogue = []Metric{
 		},
 		Fold: grows, For: onBoth,
 	},
-	{Name: semconv.MetricGPUActivity, Unit: "1", About: "Fraction of cycles a unit of the GPU was active.", Range: activity, Low: true, Keys: key(semconv.AttrActivityUnit), Entries: gpu(is("tensor", TensorActivity), is("sm", SMActivity)), Fold: levels, For: Score | View},
-	{Name: semconv.MetricGPUAllocation, Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: "dashboards join it: which pod has the GPU"},
+	{Name: semconv.MetricGPUActivity, Unit: "1", About: "Fraction of cycles a unit of the GPU was active.", Range: activity, Low: true, Keys: key(semconv.AttrActivityUnit), Entries: gpu(is("tensor", TensorActivity), is("sm", SMActivity)), Fold: works, For: Score | View},
+	{Name: semconv.MetricGPUAllocation, Unit: "1", Integer: true, About: "1 for each container that has the GPU.", Range: flag, Entries: gpu(each(Allocation)), Fold: last, For: Score | View},
 	{Name: semconv.MetricGPUClock, Unit: "Hz", Integer: true, About: "Clock frequency.", Range: hertz, Low: true, Keys: []Key{{Name: semconv.AttrClock, Absent: "sm"}}, Entries: gpu(is("sm", SMClock)), Fold: worst, For: all},
 	{Name: semconv.MetricGPUClockLimit, Unit: "Hz", Range: hertz, Low: true, Keys: []Key{{Name: semconv.AttrClock, Absent: "sm"}}, Entries: gpu(is("sm", SMClockLimit)), Fold: worst, For: all},
 	{Name: semconv.MetricGPUDevices, Unit: "{gpu}", Integer: true, Range: few, Keys: key(semconv.AttrState), Entries: of(Node, is("expected", GPUsExpected), is("found", GPUsFound), is("lost", GPUsLost)), Fold: last, For: onBoth},
@@ -141,14 +176,14 @@ var catalogue = []Metric{
 	{Name: semconv.MetricGPUHealthReason, Unit: "1", Integer: true, Range: flag, Keys: key(semconv.AttrReason), Entries: gpu(each(HealthReason)), Fold: states, For: View},
 	{Name: semconv.MetricGPUHealthScore, Unit: "1", Integer: true, Range: Range{0, 100}, Low: true, Entries: gpu(each(Health)), Fold: states, For: View},
 	{Name: semconv.MetricGPUHealthState, Unit: "1", Integer: true, Range: flag, Keys: key(semconv.AttrState), Entries: gpu(each(HealthState)), Fold: states, For: View},
-	{Name: semconv.MetricGPUInfo, Unit: "1", Integer: true, About: "Static facts of the GPU; always 1.", Range: flag, Entries: gpu(each(Info)), Fold: last, For: Score | View},
+	{Name: semconv.MetricGPUInfo, Unit: "1", Integer: true, About: "Static facts of the GPU; always 1.", Range: flag, Entries: gpu(each(Info)), Fold: last, For: Score | Reasons | View},
 	{Name: "hw.gpu.io", Unit: "By", Kind: Counter, Integer: true, Range: counts, Keys: key("gpu.link"), Entries: gpu(is("pcie", PCIeBytes), is("nvlink", NVLinkBytes)), Unread: "bytes say what a job does, not what it could do"},
 	{Name: semconv.MetricGPUMemoryLimit, Unit: "By", Kind: UpDownCounter, Integer: true, About: "Size of the memory.", Range: bytes, Entries: gpu(each(MemoryLimit)), Fold: total, For: Score | View},
 	{Name: semconv.MetricGPURemapFailed, Unit: "1", Integer: true, About: "Whether a row remap has failed.", Range: flag, Entries: gpu(each(RemapFailed)), Fold: states, For: Reasons},
 	{Name: semconv.MetricGPURemapPending, Unit: "1", Integer: true, About: "Whether a row remap waits for a reset.", Range: flag, Entries: gpu(each(RemapPending)), Fold: states, For: Reasons},
 	{Name: semconv.MetricGPURemappedRows, Unit: "{row}", Integer: true, About: "Remapped memory rows.", Range: counts, Keys: key(semconv.AttrCause), Entries: gpu(is("corrected", RemappedCorrected), is("uncorrected", RemappedUncorrected)), Fold: states, For: View},
 	{Name: "hw.gpu.memory.reserved", Unit: "By", Kind: UpDownCounter, Integer: true, Range: bytes, Entries: gpu(each(None)), Unread: forLooks},
-	{Name: semconv.MetricGPURetiredPages, Unit: "{page}", Integer: true, About: "Retired memory pages.", Range: counts, Entries: gpu(each(None)), Unread: byRubric},
+	{Name: semconv.MetricGPURetiredPages, Unit: "{page}", Integer: true, About: "Retired memory pages.", Range: counts, Keys: key(semconv.AttrCause), Entries: gpu(is("sbe", RetiredSBE), is("dbe", RetiredDBE)), Fold: states, For: View},
 	{Name: semconv.MetricGPURetirementPending, Unit: "1", Integer: true, Range: flag, Entries: gpu(each(RetirementPending)), Fold: states, For: Reasons},
 	{
 		Name: semconv.MetricGPUMemoryUsage, Unit: "By", Kind: UpDownCounter, Integer: true, About: "Memory in use.",
@@ -158,10 +193,10 @@ var catalogue = []Metric{
 	{Name: semconv.MetricGPUMemoryUtil, Unit: "1", About: "Fraction of the memory in use.", Range: share, Entries: gpu(each(MemoryShare)), Fold: levels, For: Reasons},
 	{Name: "hw.gpu.mode", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: forLooks},
 	{Name: "hw.gpu.nvlink.bit_error_rate", Unit: "1", Range: share, Entries: gpu(each(None)), Unread: forLooks},
-	{Name: semconv.MetricGPUNVLinkErrors, Unit: "{error}", Kind: Counter, Integer: true, About: "NVLink errors of all links.", Range: counts, Keys: key(semconv.AttrErrorType), Entries: gpu(is("replay", NVLinkReplay), is("recovery", NVLinkRecovery), is("crc", NVLinkCRC), is("crc_flit", NVLinkCRCFlit), is("crc_data", NVLinkCRCData)), Fold: grows, For: Score | Reasons},
+	{Name: semconv.MetricGPUNVLinkErrors, Unit: "{error}", Kind: Counter, Integer: true, About: "NVLink errors of all links.", Range: counts, Keys: key(semconv.AttrErrorType), Entries: gpu(is("replay", NVLinkReplay), is("recovery", NVLinkRecovery), is("crc", NVLinkCRC), is("crc_flit", NVLinkCRCFlit), is("crc_data", NVLinkCRCData)), Fold: grows, For: all},
 	{Name: "hw.gpu.nvlink.link.errors", Unit: "{error}", Kind: Counter, Integer: true, Range: counts, Entries: gpu(each(None)), Unread: "hw.gpu.nvlink.errors is their sum"},
 	{Name: "hw.gpu.nvlink.link.up", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: "hw.gpu.nvlink.links counts them"},
-	{Name: semconv.MetricGPUNVLinkLinks, Unit: "{link}", Integer: true, Range: few, Low: true, Keys: key(semconv.AttrState), Entries: gpu(is("up", NVLinksUp), is("down", NVLinksDown)), Fold: worst, For: Score | Reasons},
+	{Name: semconv.MetricGPUNVLinkLinks, Unit: "{link}", Integer: true, Range: few, Low: true, Keys: key(semconv.AttrState), Entries: gpu(is("up", NVLinksUp), is("down", NVLinksDown)), Fold: worst, For: all},
 	{Name: semconv.MetricGPUPCIeLinkGeneration, Unit: "1", Integer: true, About: "Generation of the PCIe link.", Range: generations, Low: true, Keys: key(semconv.AttrKind), Entries: gpu(is("current", PCIeGeneration), is("max", PCIeGenerationLimit)), Fold: worst, For: Score | Reasons},
 	{Name: semconv.MetricGPUPCIeLinkWidth, Unit: "{lane}", Integer: true, About: "Width of the PCIe link.", Range: lanes, Low: true, Keys: key(semconv.AttrKind), Entries: gpu(is("current", PCIeWidth), is("max", PCIeWidthLimit)), Fold: worst, For: all},
 	{Name: semconv.MetricGPUPCIeReplays, Unit: "{replay}", Kind: Counter, Integer: true, About: "PCIe replays.", Range: counts, Keys: []Key{{Name: semconv.AttrKind, Absent: "replay"}}, Entries: gpu(is("replay", PCIeReplays)), Fold: grows, For: all},
@@ -180,9 +215,12 @@ var catalogue = []Metric{
 	},
 	{Name: semconv.MetricGPUThrottleTime, Unit: "s", Kind: Counter, Range: counts, Keys: key(semconv.AttrReason), Entries: gpu(is("power_brake", PowerBrakeTime), is("hw_thermal", HWThermalTime), is("sw_thermal", SWThermalTime)), Fold: grows, For: Reasons},
 	{Name: semconv.MetricGPUUp, Unit: "1", Integer: true, Range: flag, Low: true, Keys: key(semconv.AttrReason), Entries: gpu(each(Up)), Fold: states, For: onBoth},
-	{Name: semconv.MetricGPUUtilization, Unit: "1", About: "Fraction of time the GPU was busy with the task.", Range: share, Low: true, Keys: []Key{{Name: semconv.AttrGPUTask, Absent: "general"}}, Entries: gpu(is("general", Utilization)), Fold: levels, For: all},
+	{Name: semconv.MetricGPUUtilization, Unit: "1", About: "Fraction of time the GPU was busy with the task.", Range: share, Low: true, Keys: []Key{{Name: semconv.AttrGPUTask, Absent: "general"}}, Entries: gpu(is("general", Utilization)), Fold: works, For: all},
 	{Name: semconv.MetricGPUXIDEvents, Unit: "{event}", Kind: Counter, Integer: true, About: "Xid events seen since the start.", Range: counts, Entries: gpu(each(Xid)), Fold: grows, For: onBoth},
-	{Name: semconv.MetricHWNetworkBandwidth, Unit: "By/s", Kind: UpDownCounter, Range: link, Low: true, Entries: of(Network, each(NetworkBandwidth)), Fold: Folding{FoldSum, FoldLast, "a job uses all adapters of its node"}, For: Reasons},
+	{Name: semconv.MetricHWNetworkBandwidth, Unit: "By/s", Kind: UpDownCounter, Range: link, Low: true, Entries: of(Network, each(NetworkBandwidth)), Fold: worst, For: Reasons},
+	{Name: semconv.MetricHWNetworkIO, Unit: "By", Kind: Counter, Integer: true, Range: counts, Entries: of(Network, each(None)), Unread: "bytes say what a job does, not what it could do"},
+	{Name: semconv.MetricHWNetworkPackets, Unit: "{packet}", Kind: Counter, Integer: true, Range: counts, Keys: key(semconv.AttrNetworkIODirection), Entries: of(Network, is("transmit", NetworkPackets)), Fold: last, For: Reasons},
+	{Name: semconv.MetricHWNetworkUp, Unit: "1", Kind: UpDownCounter, Integer: true, Range: flag, Low: true, Entries: of(Network, each(NetworkUp)), Fold: states, For: Reasons},
 	{Name: semconv.MetricPower, Unit: "W", About: "Power draw.", Range: watts, Shared: true, Typed: true, Entries: gpu(each(Power)), Fold: total, For: all},
 	{Name: semconv.MetricHWStatus, Unit: "1", Kind: UpDownCounter, Integer: true, Range: flag, Shared: true, Typed: true, Keys: key(semconv.AttrHWState), Entries: gpu(each(HardwareState)), Unread: "hw.gpu.health.* say more"},
 	{Name: semconv.MetricTemperature, Unit: "Cel", About: "Temperature of a sensor.", Range: celsius, Shared: true, Keys: key(semconv.AttrSensorLocation), Entries: gpu(is("gpu", Temperature), is("memory", MemoryTemperature)), Fold: states, For: onBoth},
@@ -190,15 +228,18 @@ var catalogue = []Metric{
 	// The metrics of Ingero's agent (its pkg/contract), with the state beside the score.
 	{Name: "ingero.node.health_score", Unit: "1", Range: share, Low: true, Keys: key("ingero.node.state"), Entries: of(Node, each(IngeroScore)), Fold: last, For: Ingero},
 	{Name: "ingero.node.throughput_ratio", Unit: "1", Range: signals, Low: true, Entries: of(Node, each(IngeroThroughput)), Fold: last, For: Ingero},
+	// Of the Collector's k8s_cluster receiver, told of the cluster: what the API server has
+	// of a node is no sign of life of its agent.
+	{Name: semconv.MetricK8sNodeCondition, Unit: "{condition}", About: "A condition of the node, as Kubernetes has it: 1 true, 0 false, -1 unknown.", Integer: true, Range: Range{-1, 1}, Keys: []Key{{Name: semconv.AttrHostName}, {Name: semconv.AttrCondition}}, Entries: of(Group, Entry{Field: NodeCondition, Values: [maxKeys]string{Any, Any}}), Fold: last, For: View},
 	{Name: "system.cpu.load_average.15m", Unit: "{thread}", Range: few, Unread: "the mean of one minute is read"},
-	{Name: semconv.MetricSystemLoadAverage, Unit: "{thread}", Range: few, Entries: of(Node, each(LoadAverage)), Fold: levels, For: Reasons},
+	{Name: semconv.MetricSystemLoadAverage, Unit: "{thread}", Range: few, Entries: of(Node, each(LoadAverage)), Fold: levels, For: onBoth},
 	{Name: "system.cpu.load_average.5m", Unit: "{thread}", Range: few, Unread: "the mean of one minute is read"},
 	{
 		// The host's mean: those of single CPUs say little. The conventions and the
 		// host metrics receiver differ in names.
 		Name: semconv.MetricSystemCPUUtil, Unit: "1", Range: share,
 		Keys:    []Key{{Name: "cpu.mode", Alias: semconv.AttrState}, {Name: "cpu.logical_number", Alias: "cpu"}},
-		Entries: of(Node, is("steal", CPUSteal)), Fold: levels, For: Reasons,
+		Entries: of(Node, is("steal", CPUSteal)), Fold: levels, For: onBoth,
 	},
-	{Name: semconv.MetricSystemMemoryUtil, Unit: "1", Range: share, Keys: []Key{{Name: "system.memory.state", Alias: semconv.AttrState}}, Entries: of(Node, is("used", HostMemory)), Fold: levels, For: Reasons},
+	{Name: semconv.MetricSystemMemoryUtil, Unit: "1", Range: share, Keys: []Key{{Name: "system.memory.state", Alias: semconv.AttrState}}, Entries: of(Node, is("used", HostMemory)), Fold: levels, For: onBoth},
 }

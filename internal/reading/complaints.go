@@ -203,37 +203,48 @@ func Almost(name string) string {
 		return best
 	}
 	words := strings.Split(name, ".")
+	likely := differs
 	for i, known := range plainNames() {
-		if !meant(words, strings.Split(known, "."), prometheus) {
-			continue
+		switch as := meant(words, strings.Split(known, "."), prometheus); {
+		case as > likely:
+			best, likely = catalogue[i].Name, as
+		case as == likely:
+			best = "" // it may be either
 		}
-		if best != "" {
-			return "" // it may be either
-		}
-		best = catalogue[i].Name
 	}
 	return best
 }
 
-// meant reports whether the words of a name may stand for those of a known one. Between
+// How likely a name is meant: a word for each of its words goes before one that is missing.
+const (
+	differs = iota
+	lacksWord
+	wordForWord
+)
+
+// meant returns how well the words of a name may stand for those of a known one. Between
 // them one of four or more may be missing. A gpu too much in hw is none, nor is the unit
 // that Prometheus has behind a name.
-func meant(name, known []string, prometheus bool) bool {
-	same := func(name []string) bool {
+func meant(name, known []string, prometheus bool) int {
+	same := func(name []string) int {
 		if prometheus && len(name) > len(known) {
 			name = name[:len(known)]
 		}
 		if slices.EqualFunc(name, known, alike) {
-			return true
+			return wordForWord
 		}
 		for i := 1; i < len(known)-1 && len(known) >= 4; i++ {
 			if slices.EqualFunc(name, slices.Concat(known[:i], known[i+1:]), alike) {
-				return true
+				return lacksWord
 			}
 		}
-		return false
+		return differs
 	}
-	return same(name) || len(name) > 2 && name[0] == "hw" && name[1] == "gpu" && same(slices.Concat(name[:1], name[2:]))
+	likely := same(name)
+	if len(name) > 2 && name[0] == "hw" && name[1] == "gpu" {
+		likely = max(likely, same(slices.Concat(name[:1], name[2:])))
+	}
+	return likely
 }
 
 // synonyms are words that senders have for others.

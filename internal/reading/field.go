@@ -14,9 +14,11 @@ const (
 	CPUSteal
 	LoadAverage
 	HostMemory
+	IOPressure
 	GPUsExpected
 	GPUsFound
 	GPUsLost
+	MemoryPressure
 
 	// Of a GPU. internal/reason keeps the next three runs by their place: flags,
 	// gauges and counters.
@@ -55,6 +57,8 @@ const (
 	SWThermalTime
 
 	Info
+	Allocation
+	CollectiveShare
 	Up
 	Health
 	HealthState
@@ -75,6 +79,8 @@ const (
 	ECCUncorrectedTotal
 	RemappedCorrected
 	RemappedUncorrected
+	RetiredSBE
+	RetiredDBE
 	// No reader takes these yet. The simulator shows them.
 	Energy
 	PCIeBytes
@@ -85,10 +91,26 @@ const (
 	// Of a network interface.
 	NetworkErrors
 	NetworkBandwidth
+	NetworkUp
+	NetworkPackets
+	NetworkRetransmits
+	NetworkECN
+	NetworkCNP
+	NetworkWait
+	NetworkCounterFull
+	NetworkDefaultRoute
 
 	// Of a rank of a job.
+	StepOwnDuration
 	StepDuration
 	StepRate
+
+	// Of a rank's part in a communicator.
+	CommunicatorBandwidth
+	CommunicatorShare
+	CollectiveProgress
+	CollectivePause
+	CollectiveLaggard
 
 	// The findings of an agent about its node, and of the gateway about both.
 	NodeState
@@ -106,6 +128,7 @@ const (
 	NodeUnjudged
 	NodeUnjudgedUntil
 	NodeRank
+	NodeCondition
 	GroupThreshold
 	GroupMedian
 	GroupMAD
@@ -117,6 +140,11 @@ const (
 	GroupIncident
 	GroupUnjudged
 	GroupDetectable
+	GroupMinPeers
+	// SilencedUntil is of a node, a job or a group of the cluster, by an attribute.
+	SilencedUntil
+	JobSlowdown
+	JobTimeLost
 	SignalMedian
 	SignalScale
 	SignalThreshold

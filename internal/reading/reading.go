@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reading is the catalogue of what the product reads: which metric, with
-// which attributes, says what of whom, in which unit and range. Every reader
-// takes its points by it, and every writer its names and units. It is pure: it
-// knows neither pdata nor a clock; internal/reading/metricreading applies it to
-// OTLP.
+// Package reading is the catalogue of what the product reads. It maps a metric and
+// its attributes to a subject, a field, a unit and a range. Every reader takes its
+// points by the catalogue, and every writer its names and units. The package is pure:
+// it knows neither pdata nor a clock. internal/reading/metricreading applies it to OTLP.
 package reading // import "github.com/gpu-collector/gpu-collector/internal/reading"
 
 import (
@@ -63,9 +62,7 @@ const (
 type Folding struct {
 	// Subjects folds those of a node: its GPUs, its ranks.
 	Subjects Fold
-	// Points folds those of one subject between two evaluations.
-	Points Fold
-	Why    string
+	Why      string
 }
 
 // Purpose is a set of readers.
@@ -78,12 +75,14 @@ const (
 	View                        // the fleet view
 	Verdict                     // the gateway's comparison of nodes
 	Ingero                      // the same of Ingero's agents, where the configuration asks for it
+	Links                       // the gateway's verdicts on communicators and jobs
+	Actions                     // the actor, on what the gateway has found
 )
 
 // String lists the readers.
 func (p Purpose) String() string {
 	var names []string
-	for i, name := range [...]string{"score", "reasons", "view", "verdict", "verdict on Ingero's agents"} {
+	for i, name := range [...]string{"score", "reasons", "view", "verdict", "verdict on Ingero's agents", "verdict on communicators and jobs", "actions"} {
 		if p&(1<<i) != 0 {
 			names = append(names, name)
 		}

@@ -36,11 +36,12 @@ func (n *Node) begin(before, ended uint32, watched bool) uint32 {
 var steps = [...]reading.Field{reading.PCIeGeneration, reading.PCIeWidth, reading.NVLinksUp, reading.Processes, reading.PowerLimit}
 
 // step notes when a gauge became worse, 0 when nobody saw it. An idle GPU lowers its
-// link's generation by itself, and nobody saw the generation after that begin.
-func (g *gpu) step(f reading.Field, v float32, now uint32) {
+// link's generation by itself, and nobody saw the generation after that begin. It reports
+// whether the gauge became worse.
+func (g *gpu) step(f reading.Field, v float32, now uint32) (worse bool) {
 	i := slices.Index(steps[:], f)
 	if i < 0 {
-		return
+		return false
 	}
 	was := g.gauges[f-firstGauge]
 	if f == reading.Processes {
@@ -49,14 +50,19 @@ func (g *gpu) step(f reading.Field, v float32, now uint32) {
 	switch {
 	case v < was:
 		g.worsened[i] = now
+		return true
 	case v > was:
 		g.worsened[i] = 0 // what is left of it was there before
 	}
+	return false
 }
 
 // began returns since when a fact of the GPU or adapter is what it is, and
 // whether that is known.
-func (n *Node) began(f Fact, i int) (uint32, bool) {
+func (n *Node) began(f Fact, i int, w window) (uint32, bool) {
+	if facts[f].scope == ofAdapter {
+		return n.beganNetwork(f, i, w)
+	}
 	switch f {
 	case GPULost, GPUSilent:
 		return n.gpus[i].upAt, true
@@ -71,7 +77,7 @@ func (n *Node) began(f Fact, i int) (uint32, bool) {
 	case PowerLimit:
 		return n.gpus[i].worsened[4], true
 	}
-	if h := n.history(f, i); h != nil {
+	if h := n.history(f, i, 0); h != nil {
 		return h.began, true
 	}
 	if field := source[f]; field >= firstFlag && field < firstGauge {
@@ -83,16 +89,16 @@ func (n *Node) began(f Fact, i int) (uint32, bool) {
 // standing reports whether a fact is known to have been what it is before the
 // window. A node that was heard of shortly before it tells of nothing older.
 func (n *Node) standing(f Fact, i int, w window) bool {
-	at, known := n.began(f, i)
+	at, known := n.began(f, i, w)
 	return known && !w.open && at < w.start && w.start >= n.first+settled
 }
 
 // since is the beginning of a fact for people.
-func (n *Node) since(f Fact, i int) time.Time {
+func (n *Node) since(f Fact, i int, w window) time.Time {
 	if facts[f].scope == ofNode {
 		return time.Time{}
 	}
-	if at, known := n.began(f, i); known && at > beforeWatched {
+	if at, known := n.began(f, i, w); known && at > beforeWatched {
 		return time.Unix(int64(at), 0).UTC()
 	}
 	return time.Time{}

@@ -65,7 +65,9 @@ func TestTheNewGoesBeforeTheOld(t *testing.T) {
 		{
 			"fewer lanes, and errors of the network",
 			func(f *fleet, n *Node) { f.put(n, 1, reading.PCIeWidth, 8) }, nil,
-			func(f *fleet, n *Node) { require.NoError(f.t, n.PutNetworkErrors("mlx5_1", 1, 50)) },
+			func(f *fleet, n *Node) {
+				require.NoError(f.t, n.PutNetwork("mlx5_1", reading.NetworkErrors, "excessive_buffer_overrun_errors", 1, 50))
+			},
 			"network_errors", "mlx5_1",
 		},
 		{

@@ -39,7 +39,9 @@ func reasonTable() string {
 		fmt.Fprintf(&b, "| %d | `%s` | %s | %s | %s | `%s` | %s | %s |\n",
 			i+1, r.Reason, r.When, strings.Join(evidence, ", "), needs, r.Action, r.Advice, r.Source)
 	}
-	fmt.Fprintf(&b, "| %d | `%s` | none of these | | | `%s` | %s | |\n", len(rules)+1, Unexplained, ActionBurnIn, unexplainedAdvice)
+	for _, o := range outcomes {
+		fmt.Fprintf(&b, "| | `%s` | %s | | | `%s` | %s | |\n", o.Reason, o.When, o.Action, o.Advice)
+	}
 	return b.String()
 }
 

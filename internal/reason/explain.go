@@ -30,7 +30,7 @@ const (
 func (s *Store) Explain(cluster, node string, peers iter.Seq[string], since, now time.Time) Finding {
 	n, ok := s.nodes[nodeKey{cluster, node}]
 	if !ok {
-		return unexplained()
+		return outcomeOf(ofNobody)
 	}
 	w := newWindow(since, now)
 	s.findPeers(cluster, peers, func(name string) bool { return name == node }, w)
@@ -38,7 +38,7 @@ func (s *Store) Explain(cluster, node string, peers iter.Seq[string], since, now
 	if r := s.choose(n, w); r != nil {
 		return s.finding(n, r, w)
 	}
-	return unexplained()
+	return outcomeOf(ofNobody)
 }
 
 // maxAsked of the nodes of a group are explained: a share of that many is
@@ -70,7 +70,9 @@ func (s *Store) ExplainGroup(cluster string, slow []string, others iter.Seq[stri
 		}
 	}
 	if common == nil || 2*counts[common] < len(asked) {
-		return Finding{Reason: Unexplained, Action: ActionCheckShared, Advice: sharedAdvice, Asked: len(asked)}
+		f := outcomeOf(ofMany)
+		f.Asked = len(asked)
+		return f
 	}
 	var found []Finding
 	for i, name := range asked {
@@ -108,10 +110,6 @@ func merge(found []Finding) Finding {
 		e.GPU, e.Value, e.Since, e.Standing = "", values[len(values)/2], time.Time{}, false
 	}
 	return f
-}
-
-func unexplained() Finding {
-	return Finding{Reason: Unexplained, Action: ActionBurnIn, Advice: unexplainedAdvice}
 }
 
 // outcome of a test or rule, the better explanation being greater.
@@ -169,7 +167,7 @@ func (s *Store) pick(n *Node, t *Test, w window) (at int, best outcome) {
 		if !ok {
 			continue
 		}
-		o := s.test(t, v, w)
+		o := s.test(t, n, i, v, w)
 		if o == fails || !n.hold(t, i, w) {
 			continue
 		}
@@ -190,8 +188,11 @@ func (s *Store) pick(n *Node, t *Test, w window) (at int, best outcome) {
 	return at, best
 }
 
-// hold reports whether the flags that a test asks for hold of a GPU.
+// hold reports whether the flags that a test asks for hold of a GPU, or of a port.
 func (n *Node) hold(t *Test, gpu int, w window) bool {
+	if t.WasUp && !n.adapters[gpu].wasUp {
+		return false
+	}
 	for _, f := range t.While {
 		if v, ok := n.value(f, gpu, w); !ok || v == 0 {
 			return false
@@ -206,7 +207,7 @@ func (n *Node) hold(t *Test, gpu int, w window) bool {
 }
 
 // test compares one value; whether it is old is not asked.
-func (s *Store) test(t *Test, v float64, w window) outcome {
+func (s *Store) test(t *Test, n *Node, i int, v float64, w window) outcome {
 	x := v
 	if t.PerMinute {
 		x /= w.minutes()
@@ -214,7 +215,7 @@ func (s *Store) test(t *Test, v float64, w window) outcome {
 	if t.Fact.worse(t.Limit, x) > 0 {
 		return fails
 	}
-	if p, ok := s.peers.median(t.Fact); ok {
+	if p, ok := s.peers.against(t.Fact, n, i); ok {
 		if d := t.Fact.worse(v, p); d > 0 && d >= t.Margin && d >= t.Share*math.Abs(p) {
 			return contrast
 		}
@@ -279,17 +280,20 @@ func (s *Store) appendEvidence(list []Evidence, n *Node, fact Fact, gpu, adapter
 	}
 	e := Evidence{Fact: fact, Value: v}
 	if fact.bad(v) {
-		e.Since, e.Standing = n.since(fact, at), n.standing(fact, at, w)
+		e.Since, e.Standing = n.since(fact, at, w), n.standing(fact, at, w)
 	}
 	switch facts[fact].scope {
 	case ofGPU:
 		e.GPU = n.gpus[at].id
 	case ofAdapter:
 		e.GPU = n.adapters[at].id
+		if fact == NetworkErrors {
+			e.Kind = n.kindName(at, w)
+		}
 	case ofNode:
 	}
 	if fact != LastXid { // the median of codes means nothing
-		e.Peers, e.HasPeers = s.peers.median(fact)
+		e.Peers, e.HasPeers = s.peers.against(fact, n, at)
 	}
 	return append(list, e)
 }
@@ -301,6 +305,15 @@ type peerScratch struct {
 	window window
 	values []float64
 	facts  [NumFacts]peerFact
+	ports  []portFact
+}
+
+// portFact is the median of the ports of one name.
+type portFact struct {
+	fact   Fact
+	port   string
+	median float64
+	known  bool
 }
 
 type peerFact struct {
@@ -328,7 +341,43 @@ func (s *Store) findPeers(cluster string, peers iter.Seq[string], compared func(
 
 func (p *peerScratch) forget() {
 	clear(p.nodes)
-	p.nodes, p.facts = p.nodes[:0], [NumFacts]peerFact{}
+	p.nodes, p.facts, p.ports = p.nodes[:0], [NumFacts]peerFact{}, p.ports[:0]
+}
+
+// against returns what a fact of the GPU or port at that index is compared with: of a
+// port the median of the peers' ports of the same name, where enough of them have it.
+func (p *peerScratch) against(f Fact, n *Node, i int) (float64, bool) {
+	if facts[f].scope != ofAdapter {
+		return p.median(f)
+	}
+	if m, ok := p.medianOf(f, n.adapters[i].id); ok || facts[f].named {
+		return m, ok
+	}
+	return p.median(f)
+}
+
+func (p *peerScratch) medianOf(f Fact, port string) (float64, bool) {
+	for i := range p.ports {
+		if m := &p.ports[i]; m.fact == f && m.port == port {
+			return m.median, m.known
+		}
+	}
+	v := p.values[:0]
+	for _, n := range p.nodes {
+		for i := range n.adapters {
+			if n.adapters[i].id == port {
+				if x, ok := n.value(f, i, p.window); ok {
+					v = append(v, x)
+				}
+				break
+			}
+		}
+	}
+	p.values = v
+	m := portFact{fact: f, port: port}
+	m.median, m.known = medianOf(v)
+	p.ports = append(p.ports, m)
+	return m.median, m.known
 }
 
 // median of the peers' worst values, and whether enough of them know the fact.
@@ -345,14 +394,19 @@ func (p *peerScratch) median(f Fact) (float64, bool) {
 		}
 	}
 	p.values = v
+	m.median, m.known = medianOf(v)
+	return m.median, m.known
+}
+
+// medianOf sorts the values, and returns false where they are too few.
+func medianOf(v []float64) (float64, bool) {
 	if len(v) < minPeers {
 		return 0, false
 	}
 	slices.Sort(v)
 	mid := len(v) / 2
-	m.median, m.known = v[mid], true
 	if len(v)%2 == 0 {
-		m.median = (m.median + v[mid-1]) / 2
+		return (v[mid] + v[mid-1]) / 2, true
 	}
-	return m.median, true
+	return v[mid], true
 }

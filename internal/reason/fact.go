@@ -19,7 +19,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
-// Fact is one thing known of a GPU, of a network adapter or of a node, over
+// Fact is one thing known of a GPU, of a port of a network adapter or of a node, over
 // the window that an explanation is asked for.
 type Fact uint8
 
@@ -56,11 +56,20 @@ const (
 	NVLinkReplays
 	NVLinkCRC
 	NVLinksUp
-	NetworkErrors
+	NetworkLinkDown
 	NetworkBandwidth
+	NetworkShare
+	NetworkFlaps
+	NetworkErrors
+	NetworkRetransmits
+	NetworkPackets
+	NetworkCongestion
+	NetworkWait
+	NetworkCountersFull
 	CPUPressure
 	CPUSteal
 	LoadAverage
+	IOPressure
 	HostMemory
 	GPUMemory
 	Processes
@@ -82,48 +91,58 @@ type factInfo struct {
 	what       string // for people
 	scope      scope
 	low        bool // low is bad
+	named      bool // a port is compared with that of the same name alone
 }
 
 var facts = [NumFacts]factInfo{
-	GPULost:           {name: "gpu_lost", unit: "1", what: "the driver lost the GPU, or no longer finds it"},
-	GPUSilent:         {name: "gpu_silent", unit: "1", what: "the GPU does not answer for another reason"},
-	XidOffBus:         {name: "xid_off_bus", unit: "{event}", what: "Xid " + codesOf(XidOffBus)},
-	XidMemory:         {name: "xid_memory", unit: "{event}", what: "Xids of the memory: " + codesOf(XidMemory)},
-	XidReset:          {name: "xid_reset", unit: "{event}", what: "Xids whose advice by NVIDIA is a reset or service: " + codesOf(XidReset)},
-	XidNVLink:         {name: "xid_nvlink", unit: "{event}", what: "Xids of NVLink: " + codesOf(XidNVLink)},
-	LastXid:           {name: "last_xid", unit: "1", what: "code of the newest of these Xids"},
-	ECCUncorrected:    {name: "ecc_uncorrected", unit: "{error}", what: "uncorrectable memory errors"},
-	RemapFailed:       {name: "remap_failed", unit: "1", what: "a row of memory could not be remapped"},
-	RemapPending:      {name: "remap_pending", unit: "1", what: "a row of memory waits for a reset to be remapped"},
-	RetirementPending: {name: "retirement_pending", unit: "1", what: "a page of memory waits for a reset to be retired"},
-	PowerBrake:        {name: "power_brake", unit: "1", what: "the power brake held the clocks down"},
-	PowerBrakeTime:    {name: "power_brake_time", unit: "s", what: "the time of that"},
-	HWThermal:         {name: "hw_thermal", unit: "1", what: "the hardware held the clocks down because of heat"},
-	HWThermalTime:     {name: "hw_thermal_time", unit: "s", what: "the time of that"},
-	SWThermal:         {name: "sw_thermal", unit: "1", what: "the driver held the clocks down because of heat"},
-	SWThermalTime:     {name: "sw_thermal_time", unit: "s", what: "the time of that"},
-	HWSlowdown:        {name: "hw_slowdown", unit: "1", what: "the hardware held the clocks down"},
-	PowerCap:          {name: "power_cap", unit: "1", what: "the power limit held the clocks down"},
-	SMClock:           {name: "sm_clock", unit: "1", what: "SM clock, fraction of its highest, while the GPU works", low: true},
-	Temperature:       {name: "temperature", unit: "Cel", what: "temperature of the GPU"},
-	Power:             {name: "power", unit: "W", what: "power drawn"},
-	PowerLimit:        {name: "power_limit", unit: "W", what: "power limit in force", low: true},
-	PCIeGeneration:    {name: "pcie_generation", unit: "1", what: "generation of the PCIe link, while the GPU works", low: true},
-	PCIeSpeed:         {name: "pcie_speed", unit: "1", what: "the same, fraction of the best that GPU and slot can do", low: true},
-	PCIeWidth:         {name: "pcie_width", unit: "1", what: "lanes of the PCIe link, fraction of the most that GPU and slot can do", low: true},
-	PCIeReplays:       {name: "pcie_replays", unit: "{replay}", what: "retransmissions on the PCIe link"},
-	NVLinkReplays:     {name: "nvlink_replays", unit: "{error}", what: "replays and recoveries on the NVLinks"},
-	NVLinkCRC:         {name: "nvlink_crc", unit: "{error}", what: "CRC errors on the NVLinks"},
-	NVLinksUp:         {name: "nvlinks_up", unit: "{link}", what: "NVLinks that are up", low: true},
-	NetworkErrors:     {name: "network_errors", unit: "{error}", what: "errors of a network adapter", scope: ofAdapter},
-	NetworkBandwidth:  {name: "network_bandwidth", unit: "By/s", what: "bandwidth of the links of all network adapters together", scope: ofNode, low: true},
-	CPUPressure:       {name: "cpu_pressure", unit: "1", what: "share of time while some task waited for a CPU", scope: ofNode},
-	CPUSteal:          {name: "cpu_steal", unit: "1", what: "share of CPU time that the hypervisor took", scope: ofNode},
-	LoadAverage:       {name: "load_average", unit: "{thread}", what: "runnable tasks, mean of a minute", scope: ofNode},
-	HostMemory:        {name: "host_memory", unit: "1", what: "memory of the host in use, fraction", scope: ofNode},
-	GPUMemory:         {name: "gpu_memory", unit: "1", what: "memory of the GPU in use, fraction"},
-	Processes:         {name: "processes", unit: "{process}", what: "processes that compute on the GPU"},
-	Utilization:       {name: "utilization", unit: "1", what: "share of time while the GPU was busy", low: true},
+	GPULost:             {name: "gpu_lost", unit: "1", what: "the driver lost the GPU, or no longer finds it"},
+	GPUSilent:           {name: "gpu_silent", unit: "1", what: "the GPU does not answer for another reason"},
+	XidOffBus:           {name: "xid_off_bus", unit: "{event}", what: "Xid " + codesOf(XidOffBus)},
+	XidMemory:           {name: "xid_memory", unit: "{event}", what: "Xids of the memory: " + codesOf(XidMemory)},
+	XidReset:            {name: "xid_reset", unit: "{event}", what: "Xids whose advice by NVIDIA is a reset or service: " + codesOf(XidReset)},
+	XidNVLink:           {name: "xid_nvlink", unit: "{event}", what: "Xids of NVLink: " + codesOf(XidNVLink)},
+	LastXid:             {name: "last_xid", unit: "1", what: "code of the newest of these Xids"},
+	ECCUncorrected:      {name: "ecc_uncorrected", unit: "{error}", what: "uncorrectable memory errors"},
+	RemapFailed:         {name: "remap_failed", unit: "1", what: "a row of memory could not be remapped"},
+	RemapPending:        {name: "remap_pending", unit: "1", what: "a row of memory waits for a reset to be remapped"},
+	RetirementPending:   {name: "retirement_pending", unit: "1", what: "a page of memory waits for a reset to be retired"},
+	PowerBrake:          {name: "power_brake", unit: "1", what: "the power brake held the clocks down"},
+	PowerBrakeTime:      {name: "power_brake_time", unit: "s", what: "the time of that"},
+	HWThermal:           {name: "hw_thermal", unit: "1", what: "the hardware held the clocks down because of heat"},
+	HWThermalTime:       {name: "hw_thermal_time", unit: "s", what: "the time of that"},
+	SWThermal:           {name: "sw_thermal", unit: "1", what: "the driver held the clocks down because of heat"},
+	SWThermalTime:       {name: "sw_thermal_time", unit: "s", what: "the time of that"},
+	HWSlowdown:          {name: "hw_slowdown", unit: "1", what: "the hardware held the clocks down"},
+	PowerCap:            {name: "power_cap", unit: "1", what: "the power limit held the clocks down"},
+	SMClock:             {name: "sm_clock", unit: "1", what: "SM clock, fraction of its highest, while the GPU works", low: true},
+	Temperature:         {name: "temperature", unit: "Cel", what: "temperature of the GPU"},
+	Power:               {name: "power", unit: "W", what: "power drawn"},
+	PowerLimit:          {name: "power_limit", unit: "W", what: "power limit in force", low: true},
+	PCIeGeneration:      {name: "pcie_generation", unit: "1", what: "generation of the PCIe link, while the GPU works", low: true},
+	PCIeSpeed:           {name: "pcie_speed", unit: "1", what: "the same, fraction of the best that GPU and slot can do", low: true},
+	PCIeWidth:           {name: "pcie_width", unit: "1", what: "lanes of the PCIe link, fraction of the most that GPU and slot can do", low: true},
+	PCIeReplays:         {name: "pcie_replays", unit: "{replay}", what: "retransmissions on the PCIe link"},
+	NVLinkReplays:       {name: "nvlink_replays", unit: "{error}", what: "replays and recoveries on the NVLinks"},
+	NVLinkCRC:           {name: "nvlink_crc", unit: "{error}", what: "CRC errors on the NVLinks"},
+	NVLinksUp:           {name: "nvlinks_up", unit: "{link}", what: "NVLinks that are up", low: true},
+	NetworkLinkDown:     {name: "network_link_down", unit: "1", what: "the link of a port was down", scope: ofAdapter, named: true},
+	NetworkBandwidth:    {name: "network_bandwidth", unit: "By/s", what: "rate of a port's link", scope: ofAdapter, low: true, named: true},
+	NetworkShare:        {name: "network_share", unit: "1", what: "the same, fraction of the median of the node's other ports", scope: ofAdapter, low: true},
+	NetworkFlaps:        {name: "network_flaps", unit: "{event}", what: "times that the link of a port went down, in ten minutes at least", scope: ofAdapter},
+	NetworkErrors:       {name: "network_errors", unit: "1", what: "errors of a port by the limit of their kind, of the kind that is worst", scope: ofAdapter},
+	NetworkRetransmits:  {name: "network_retransmits", unit: "1", what: "packets that a port sent again or got out of order, of a million sent", scope: ofAdapter},
+	NetworkPackets:      {name: "network_packets", unit: "{packet}", what: "packets sent by a port that sends some again", scope: ofAdapter},
+	NetworkCongestion:   {name: "network_congestion", unit: "{packet}", what: "packets that told a port of congestion", scope: ofAdapter},
+	NetworkWait:         {name: "network_wait", unit: "{tick}", what: "ticks that data waited for credits", scope: ofAdapter},
+	NetworkCountersFull: {name: "network_counters_full", unit: "{counter}", what: "counters of a port that stand at their maximum, so that nobody knows whether they grow", scope: ofAdapter},
+	CPUPressure:         {name: "cpu_pressure", unit: "1", what: "share of time while some task waited for a CPU", scope: ofNode},
+	CPUSteal:            {name: "cpu_steal", unit: "1", what: "share of CPU time that the hypervisor took", scope: ofNode},
+	LoadAverage:         {name: "load_average", unit: "{thread}", what: "runnable tasks, mean of a minute", scope: ofNode},
+	IOPressure:          {name: "io_pressure", unit: "1", what: "share of time while some task waited for a disk or a network file system", scope: ofNode},
+	HostMemory:          {name: "host_memory", unit: "1", what: "memory of the host in use, fraction", scope: ofNode},
+	GPUMemory:           {name: "gpu_memory", unit: "1", what: "memory of the GPU in use, fraction"},
+	Processes:           {name: "processes", unit: "{process}", what: "processes that compute on the GPU"},
+	Utilization:         {name: "utilization", unit: "1", what: "share of time while the GPU was busy, mean of a minute", low: true},
 }
 
 // String returns the fact's name in snake_case.
@@ -185,6 +204,16 @@ const (
 	UpLost   // lost by the driver, or no longer found
 	UpSilent // does not answer for another reason
 )
+
+// upAndIndex is an Up, and above it the driver's index of the GPU and one more, 0 while
+// unknown: a byte more would cost a node 200 of memory.
+type upAndIndex uint8
+
+const upWidth, upBits, maxIndex = 2, 3, 1<<6 - 1
+
+func (u upAndIndex) up() Up { return Up(u & upBits) }
+
+func (u upAndIndex) index() (index int, known bool) { return int(u>>upWidth) - 1, u>>upWidth > 0 }
 
 // xidFacts says what an Xid is evidence of, after the catalogue of the rubric.
 var xidFacts = func() map[uint16]Fact {

@@ -34,6 +34,8 @@ type Evidence struct {
 	// GPU is the hw.id of the GPU, MIG slice or adapter; empty for a fact of
 	// the node.
 	GPU string
+	// Kind of the errors, by the name of their counter; only of NetworkErrors.
+	Kind string
 	// Value in the unit of the fact.
 	Value float64
 	// Peers is the median over the peers of the same fact, each peer counting

@@ -9,8 +9,9 @@ const (
 	// within 10 minutes, and the window begins a minute before it began.
 	historyMinutes = 16
 	// maxMoved bounds the counters of a node whose growth is kept: 8 for each
-	// of 8 GPUs. Of more, those are lost that have not grown for longest.
-	maxMoved = 64
+	// of 8 GPUs and 4 for each of 16 ports. Of more, those are lost that have not grown
+	// for longest.
+	maxMoved = 128
 )
 
 // history is how much a fact that counts has grown, by minute. It exists only
@@ -18,14 +19,18 @@ const (
 type history struct {
 	of      uint8
 	fact    Fact
+	kind    uint8  // of errors of a port
 	began   uint32 // since when it grows without a pause
 	last    uint32 // when it grew last, seconds
 	minutes [historyMinutes]float32
 }
 
 // add notes growth at the time of the report.
-func (n *Node) add(of uint8, fact Fact, d float64) {
-	h := n.history(fact, int(of))
+func (n *Node) add(of uint8, fact Fact, kind uint8, d float64) {
+	if !tellsAlways(fact) {
+		n.note()
+	}
+	h := n.history(fact, int(of), kind)
 	if h == nil {
 		switch {
 		case len(n.moved) < maxMoved && push(n, &n.moved, history{}, 0):
@@ -40,7 +45,7 @@ func (n *Node) add(of uint8, fact Fact, d float64) {
 				}
 			}
 		}
-		*h = history{of: of, fact: fact, last: n.seen, began: n.begin(0, 0, false)}
+		*h = history{of: of, fact: fact, kind: kind, last: n.seen, began: n.begin(0, 0, false)}
 	} else {
 		h.began = n.begin(h.began, h.last, true)
 	}
@@ -74,7 +79,7 @@ func (h *history) since(start uint32) float64 {
 // window is the time that facts are asked for.
 type window struct {
 	start, end uint32
-	// open says that nobody knows when the node became slow.
+	// open says that the time at which the node became slow is unknown.
 	open bool
 }
 

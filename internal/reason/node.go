@@ -15,12 +15,14 @@ import (
 // Node holds what is known of one node.
 type Node struct {
 	store       *Store
-	bytes       int // that its cluster holds for it
+	bytes       int32 // that its cluster holds for it
+	next        int32 // the GPU that the last reading was of
 	key         nodeKey
-	first, seen uint32 // of its reports, seconds
+	first, seen uint32  // of its reports, seconds
+	step        float32 // seconds of a rank's training step, told last; 0 while unknown
 	gauges      [lastOfNode - firstOfNode + 1]float32
 	gpus        []gpu
-	next        int // the GPU that the last reading was of
+	worked      []float32 // mean of each GPU's utilization, until seen
 	adapters    []adapter
 	series      []series
 	moved       []history
@@ -37,15 +39,10 @@ type gpu struct {
 	upAt     uint32               // when up was last told anew
 	on       uint8                // flags that hold
 	told     uint8                // flags that are known
-	up       Up
+	up       upAndIndex
 	xid      uint8 // the newest Xid with a fact; the codes of all these fit
 	xidAt    uint32
 	seen     uint32
-}
-
-type adapter struct {
-	id        string
-	bandwidth float32
 }
 
 // series is the last value of a counter that only some nodes have.
@@ -66,32 +63,52 @@ const gpuQuiet = 9000
 const settled = 120
 
 // hear keeps the time from running backwards.
-func (n *Node) hear(at uint32) { n.seen = max(n.seen, at) }
+func (n *Node) hear(at uint32) {
+	if at <= n.seen {
+		return
+	}
+	for i := range n.worked {
+		n.worked[i] = n.busy(i, at)
+	}
+	n.seen = at
+}
 
 // GPU returns the index of the GPU or MIG slice of that hw.id, for Put and its
 // siblings; it is good until the next call of GPU. The id is copied when it is
 // new.
 func (n *Node) GPU(id string) (int, error) {
 	// Reports name the GPUs one after the other, or one many times in a row.
-	last := n.next
+	last := int(n.next)
 	next := last + 1
 	if next >= len(n.gpus) {
 		next = 0
 	}
 	for _, i := range [...]int{next, last} {
 		if i < len(n.gpus) && n.gpus[i].id == id {
-			n.next = i
+			n.next = int32(i)
 			return i, nil
 		}
 	}
 	for i := range n.gpus {
 		if n.gpus[i].id == id {
-			n.next = i
+			n.next = int32(i)
 			return i, nil
 		}
 	}
 	return n.addGPU(id)
 }
+
+// PutIndex takes the driver's index of a GPU, by which people know it; one that cannot
+// be is left out.
+func (n *Node) PutIndex(gpu int, index int64) {
+	if index >= 0 && index < maxIndex {
+		g := &n.gpus[gpu]
+		g.up = g.up&upBits | upAndIndex(index+1)<<upWidth
+	}
+}
+
+// PutStep takes the time of a training step in seconds.
+func (n *Node) PutStep(seconds float64) { n.step = float32(seconds) }
 
 // Has reports whether a GPU or MIG slice of that hw.id is known.
 func (n *Node) Has(id string) bool {
@@ -102,31 +119,43 @@ func (n *Node) addGPU(id string) (int, error) {
 	if id == "" || len(id) > maxName {
 		return 0, ErrName
 	}
-	i := len(n.gpus)
-	if i >= MaxGPUs {
-		i = 0
-		for j := range n.gpus {
-			if n.gpus[j].seen < n.gpus[i].seen {
-				i = j
-			}
-		}
-		if n.gpus[i].seen+gpuQuiet > n.seen {
-			return 0, ErrTooManyDevices
-		}
-		n.forget(ofGPU, i)
-	} else if !push(n, &n.gpus, gpu{}, len(id)) {
-		return 0, ErrTooManyBytes
+	i, err := n.place(id)
+	if err != nil {
+		return 0, err
 	}
 	g := &n.gpus[i]
 	*g = gpu{id: strings.Clone(id), seen: n.seen}
+	n.worked[i] = unknown
 	for j := range g.gauges {
 		g.gauges[j] = unknown
 	}
 	for j := range g.counters {
 		g.counters[j] = math.NaN()
 	}
-	n.next = i
+	n.next = int32(i)
 	return i, nil
+}
+
+// place is that of a new GPU: at the end, or of one that has been silent for long.
+func (n *Node) place(id string) (int, error) {
+	if i := len(n.gpus); i < MaxGPUs {
+		if !push(n, &n.gpus, gpu{}, len(id)+sizeWorked) {
+			return 0, ErrTooManyBytes
+		}
+		n.worked = append(n.worked, unknown)
+		return i, nil
+	}
+	oldest := 0
+	for i := range n.gpus {
+		if n.gpus[i].seen < n.gpus[oldest].seen {
+			oldest = i
+		}
+	}
+	if n.gpus[oldest].seen+gpuQuiet > n.seen {
+		return 0, ErrTooManyDevices
+	}
+	n.forget(ofGPU, oldest)
+	return oldest, nil
 }
 
 // Put takes a reading of a GPU, a field that is OfGPU; gpu is what GPU returned in this report.
@@ -142,6 +171,9 @@ func (n *Node) Put(gpu int, f reading.Field, v float64) {
 		if v != 0 {
 			if g.on&bit == 0 {
 				g.began[f] = n.begin(g.began[f], g.held[f], g.told&bit != 0)
+				if f != reading.PowerCap-firstFlag { // which healthy nodes have under load
+					n.note()
+				}
 			}
 			g.on |= bit
 			g.held[f] = n.seen
@@ -151,12 +183,14 @@ func (n *Node) Put(gpu int, f reading.Field, v float64) {
 		}
 		g.told |= bit
 	case f < firstCounter:
-		g.step(f, float32(v), n.seen)
+		if g.step(f, float32(v), n.seen) && (f == reading.PCIeWidth || f == reading.NVLinksUp) {
+			n.note()
+		}
 		g.gauges[f-firstGauge] = float32(v)
 	default:
 		raw := &g.counters[f-firstCounter]
 		if d := grown(*raw, v); d > 0 {
-			n.add(uint8(gpu), counted[f-firstCounter], d)
+			n.add(uint8(gpu), counted[f-firstCounter], 0, d)
 		}
 		*raw = v
 	}
@@ -185,17 +219,20 @@ func (n *Node) Drop(gpu int, f reading.Field) {
 func (n *Node) PutUp(gpu int, u Up) {
 	g := &n.gpus[gpu]
 	g.seen = n.seen
-	if g.up != u {
-		g.upAt = n.begin(0, 0, g.up != UpUnknown)
-		g.up = u
+	if before := g.up.up(); before != u {
+		g.upAt = n.begin(0, 0, before != UpUnknown)
+		if u != UpAnswers {
+			n.note()
+		}
+		g.up = g.up&^upBits | upAndIndex(u)
 	}
 }
 
 // DropUp ends the series that said u. It says nothing when another one has
 // told since: the state of a GPU moves from one series to the next.
 func (n *Node) DropUp(gpu int, u Up) {
-	if n.gpus[gpu].up == u {
-		n.gpus[gpu].up = UpUnknown
+	if g := &n.gpus[gpu]; g.up.up() == u {
+		g.up &^= upBits
 	}
 }
 
@@ -228,7 +265,7 @@ func (n *Node) PutXid(gpu int, code uint16, v float64, from time.Time) error {
 	}
 	if d > 0 {
 		g.xid, g.xidAt = uint8(code), n.seen
-		n.add(of, fact, d)
+		n.add(of, fact, 0, d)
 	}
 	return nil
 }
@@ -238,62 +275,6 @@ func (n *Node) PutNode(f reading.Field, v float64) { n.gauges[f-firstOfNode] = f
 
 // DropNode forgets a reading of the node.
 func (n *Node) DropNode(f reading.Field) { n.gauges[f-firstOfNode] = unknown }
-
-// PutBandwidth takes the bandwidth of a network adapter's link, in bytes per second.
-func (n *Node) PutBandwidth(id string, v float64) error {
-	i, err := n.adapter(id)
-	if err == nil {
-		n.adapters[i].bandwidth = float32(v)
-	}
-	return err
-}
-
-// DropBandwidth forgets the bandwidth of an adapter.
-func (n *Node) DropBandwidth(id string) {
-	if i, err := n.adapter(id); err == nil {
-		n.adapters[i].bandwidth = unknown
-	}
-}
-
-// PutNetworkErrors takes the cumulative errors of one kind of a network
-// adapter; sub tells its kinds apart.
-func (n *Node) PutNetworkErrors(id string, sub uint32, v float64) error {
-	i, err := n.adapter(id)
-	if err != nil {
-		return err
-	}
-	of := uint8(i)
-	s := n.find(of, NetworkErrors, sub)
-	if s == nil {
-		if !n.keep(series{of, NetworkErrors, sub, 0, v}) {
-			return ErrTooManyDevices
-		}
-		return nil
-	}
-	if d := grown(s.raw, v); d > 0 {
-		n.add(of, NetworkErrors, d)
-	}
-	s.raw = v
-	return nil
-}
-
-func (n *Node) adapter(id string) (int, error) {
-	for i := range n.adapters {
-		if n.adapters[i].id == id {
-			return i, nil
-		}
-	}
-	switch {
-	case id == "" || len(id) > maxName:
-		return 0, ErrName
-	case len(n.adapters) >= MaxAdapters:
-		return 0, ErrTooManyDevices
-	}
-	if !push(n, &n.adapters, adapter{strings.Clone(id), unknown}, len(id)) {
-		return 0, ErrTooManyBytes
-	}
-	return len(n.adapters) - 1, nil
-}
 
 func (n *Node) find(of uint8, fact Fact, sub uint32) *series {
 	for i := range n.series {
@@ -311,6 +292,9 @@ func (n *Node) keep(s series) bool {
 // nodeBytes is a node without devices, and its places in the store.
 const nodeBytes = int(unsafe.Sizeof(Node{})) + 128
 
+// sizeWorked is a place in Node.worked, and one in reserve.
+const sizeWorked = 8
+
 // sizeText is what the allocator adds to a text, about.
 const sizeText = 12
 
@@ -320,7 +304,7 @@ func (n *Node) pay(bytes int) bool {
 	if !n.store.bytes.TakeAll(n.key.cluster, bytes) {
 		return false
 	}
-	n.bytes += bytes
+	n.bytes += int32(bytes)
 	return true
 }
 

@@ -27,16 +27,20 @@ const (
 	ActionCheckOthers Action = "check_neighbours"
 	ActionBurnIn      Action = "burn_in"
 	ActionCheckShared Action = "check_shared"
+	ActionCheckInput  Action = "check_input"
+	ActionInspectJob  Action = "inspect_job"
 )
 
-// Unexplained is the reason of a node that no rule explains.
-const Unexplained Reason = "unexplained"
-
-// unexplainedAdvice goes with Unexplained.
-const unexplainedAdvice = "Drain the node and run a burn-in, since nothing that was measured explains it."
-
-// sharedAdvice goes with Unexplained of many nodes.
-const sharedAdvice = "Look for what the nodes share, such as rack, power, cooling, switch, storage or a step of the job, since nothing that was measured of them explains it."
+// MakesLinksSlow reports whether a reason makes a node's links slow.
+func (r Reason) MakesLinksSlow() bool {
+	for i := range rules {
+		if rules[i].Reason == r {
+			a := rules[i].Action
+			return a == ActionCheckNet || a == ActionCheckNVLink || a == ActionCheckPCIe
+		}
+	}
+	return false
+}
 
 // Test is one condition on one fact.
 type Test struct {
@@ -50,6 +54,8 @@ type Test struct {
 	Margin, Share float64
 	// NeedsPeers makes the test fail without a contrast.
 	NeedsPeers bool
+	// WasUp asks for a port that has been up.
+	WasUp bool
 	// While and Now are flags that have to hold of the same GPU, at any time in
 	// the window and at present.
 	While, Now []Fact
@@ -188,16 +194,40 @@ var rules = []Rule{
 		Evidence: []Fact{NVLinkReplays, NVLinkCRC}, Source: "DCGM health watch: FAIL at any link down; boards without a bridge have links that are down",
 	},
 	{
-		Reason: "network_errors", When: "more errors of a network adapter than with the peers",
-		Action: ActionCheckNet, Advice: "Check cable, transceiver and switch port of the network adapter.",
-		Tests:    []Test{{Fact: NetworkErrors, Limit: 1, NeedsPeers: true}},
-		Evidence: []Fact{NetworkBandwidth}, Source: "a healthy link has none; our judgement",
+		Reason: "network_link_down", When: "the link of a port is down that was up, or that the peers have up",
+		Action: ActionCheckNet, Advice: "Check cable, transceiver and switch port of the network adapter: its link is down.",
+		Tests: []Test{
+			{Fact: NetworkLinkDown, Limit: 1, NeedsPeers: true},
+			{Fact: NetworkLinkDown, Limit: 1, WasUp: true},
+		},
+		Evidence: []Fact{NetworkFlaps}, Source: "gpud: fewer ports than the GPU model needs; NVSentinel",
 	},
 	{
-		Reason: "network_link_slow", When: "the network adapters of the node have less bandwidth than the peers'",
+		Reason: "network_link_slow", When: "a port has less bandwidth than the same port of the peers, or than its node's others",
 		Action: ActionCheckNet, Advice: "Check that each network adapter runs at its full speed; replace the cable of a slower one.",
-		Tests:    []Test{{Fact: NetworkBandwidth, Limit: peersDecide, Share: 0.01, NeedsPeers: true}},
-		Evidence: []Fact{NetworkErrors}, Source: "equal nodes have equal links; our judgement",
+		Tests: []Test{
+			{Fact: NetworkBandwidth, Limit: peersDecide, Share: 0.01, NeedsPeers: true},
+			{Fact: NetworkShare, Limit: 0.99, Margin: 0.01, NeedsPeers: true},
+		},
+		Evidence: []Fact{NetworkErrors, NetworkFlaps}, Source: "equal nodes have equal links; our judgement",
+	},
+	{
+		Reason: "network_link_flap", When: "the link of a port went down twice in ten minutes",
+		Action: ActionCheckNet, Advice: "Check cable, transceiver and switch port of the network adapter: its link comes and goes.",
+		Tests:    []Test{{Fact: NetworkFlaps, Limit: 2}},
+		Evidence: []Fact{NetworkErrors, NetworkCountersFull}, Source: "NVSentinel: each time is fatal; gpud: three times; our judgement",
+	},
+	{
+		Reason: "network_errors", When: "errors of a port pass the limit of their kind, and are more than three times the peers'",
+		Action: ActionCheckNet, Advice: "Check cable, transceiver and switch port of the network adapter.",
+		Tests:    []Test{{Fact: NetworkErrors, Limit: 1, Share: 2, NeedsPeers: true}},
+		Evidence: []Fact{NetworkRetransmits, NetworkBandwidth, NetworkCountersFull}, Source: "NVSentinel's limits of link counters; healthy PAM4 links have bit errors",
+	},
+	{
+		Reason: "network_retransmits", When: "a port sends more than 10 packets of a million again, and more than three times the peers' share",
+		Action: ActionCheckNet, Advice: "Look for loss on the network adapter's path: its cable, its switch port, and congestion.",
+		Tests:    []Test{{Fact: NetworkRetransmits, Limit: retransmitsPerMillion, Share: 2, NeedsPeers: true}},
+		Evidence: []Fact{NetworkCongestion, NetworkWait, NetworkErrors, NetworkPackets}, Source: "our judgement",
 	},
 	{
 		Reason: "cpu_contention", When: "tasks wait for a CPU, the hypervisor takes CPU time, or the run queue is long, each against the peers",
@@ -224,6 +254,17 @@ var rules = []Rule{
 		Tests:    []Test{{Fact: Processes, Limit: 2, Margin: 1, NeedsPeers: true}},
 		Evidence: []Fact{Utilization, GPUMemory}, Source: "a training job has one process per GPU; our judgement",
 	},
+	{
+		Reason: "input_starved", When: "tasks wait for a disk or a network file system, or a GPU is busy for a smaller share of the time, by 10 points each against the peers",
+		Action: ActionCheckInput, Advice: "Look at what feeds the GPUs of the node: its data loader, its disks, its network file systems, its share of the requests.",
+		// A GPU that waits for others in a collective operation is busy. So an idle
+		// one waits for its own host.
+		Tests: []Test{
+			{Fact: Utilization, Limit: peersDecide, Margin: 0.10, NeedsPeers: true},
+			{Fact: IOPressure, Limit: 0.10, Margin: 0.10, NeedsPeers: true},
+		},
+		Evidence: []Fact{CPUPressure, Processes}, Source: "NCCL's kernels spin while they wait; our judgement",
+	},
 }
 
 const (
@@ -236,6 +277,7 @@ const (
 )
 
 var (
+	retransmitsPerMillion = math.Nextafter(10, 11)
 	// DCGM's limit is more than 8.
 	pcieReplaysPerMinute = math.Nextafter(8, 9)
 	// peersDecide is a limit that any low value keeps.

@@ -26,7 +26,7 @@ var (
 const (
 	MaxGPUs     = 64
 	MaxAdapters = 32
-	maxSeries   = 128
+	maxSeries   = 256
 	maxName     = 253 // a DNS name's (RFC 1035)
 )
 
@@ -51,6 +51,12 @@ type Store struct {
 	all    []*Node                   // in no order; for Sweep
 	cursor int
 	peers  peerScratch
+	// noted is when something happened last that no report repeats, of the few nodes that
+	// had any.
+	noted map[*Node]uint32
+	// resumed are the nodes that were restored, at a time, and are not settled yet.
+	resumed   []*Node
+	resumedAt uint32
 }
 
 type nodeKey struct{ cluster, node string }
@@ -58,7 +64,7 @@ type nodeKey struct{ cluster, node string }
 // New returns an empty Store.
 func New(cfg Config) *Store {
 	return &Store{
-		cfg: cfg, nodes: make(map[nodeKey]*Node),
+		cfg: cfg, nodes: make(map[nodeKey]*Node), noted: make(map[*Node]uint32),
 		held: fairshare.New[string](cfg.MaxNodes, fairshare.Half), bytes: fairshare.New[string](cfg.MaxBytes, fairshare.Half),
 	}
 }
@@ -106,6 +112,7 @@ func (s *Store) Touch(cluster, node string, now time.Time) {
 // Sweep forgets nodes that were not heard of for Retention. One call looks at
 // a part of them, 32 calls or fewer at all.
 func (s *Store) Sweep(now time.Time) {
+	s.settle()
 	limit := int64(seconds(now)) - int64(s.cfg.Retention/time.Second)
 	for range s.cfg.MaxNodes/32 + 1 {
 		if len(s.all) == 0 {
@@ -120,8 +127,9 @@ func (s *Store) Sweep(now time.Time) {
 			continue
 		}
 		delete(s.nodes, n.key)
+		delete(s.noted, n)
 		s.held.Give(n.key.cluster, 1)
-		s.bytes.Give(n.key.cluster, n.bytes)
+		s.bytes.Give(n.key.cluster, int(n.bytes))
 		end := len(s.all) - 1
 		s.all[s.cursor], s.all[end] = s.all[end], nil
 		s.all = s.all[:end]
@@ -152,3 +160,26 @@ func seconds(t time.Time) uint32 {
 var unknown = float32(math.NaN())
 
 func known(x float32) bool { return !math.IsNaN(float64(x)) }
+
+// GPUIndex is the driver's index of a GPU of a node, by its hw.id.
+func (s *Store) GPUIndex(cluster, node, id string) (index int, known bool) {
+	n := s.nodes[nodeKey{cluster, node}]
+	if n == nil {
+		return 0, false
+	}
+	for i := range n.gpus {
+		if n.gpus[i].id == id {
+			return n.gpus[i].up.index()
+		}
+	}
+	return 0, false
+}
+
+// StepTime is the time of a rank's training step in seconds that a node told last.
+func (s *Store) StepTime(cluster, node string) (seconds float64, known bool) {
+	n := s.nodes[nodeKey{cluster, node}]
+	if n == nil || n.step <= 0 {
+		return 0, false
+	}
+	return float64(n.step), true
+}

@@ -157,9 +157,9 @@ func TestUpMovesBetweenSeries(t *testing.T) {
 	g := addGPU(t, n, "g")
 	n.PutUp(g, UpLost)
 	n.DropUp(g, UpAnswers)
-	assert.Equal(t, UpLost, n.gpus[g].up)
+	assert.Equal(t, UpLost, n.gpus[g].up.up())
 	n.DropUp(g, UpLost)
-	assert.Equal(t, UpUnknown, n.gpus[g].up)
+	assert.Equal(t, UpUnknown, n.gpus[g].up.up())
 }
 
 func TestNamesThatAreNoneAreRejected(t *testing.T) {
@@ -168,7 +168,7 @@ func TestNamesThatAreNoneAreRejected(t *testing.T) {
 	require.ErrorIs(t, err, ErrName)
 	_, err = n.GPU(string(make([]byte, 254)))
 	require.ErrorIs(t, err, ErrName)
-	require.ErrorIs(t, n.PutBandwidth("", 1), ErrName)
+	require.ErrorIs(t, n.PutNetwork("", reading.NetworkBandwidth, "", 0, 1), ErrName)
 	for f := range NumFacts {
 		v, _, ok := n.worst(f, newWindow(epoch, epoch))
 		assert.True(t, !ok || v == 0, "%s %v", f, v)
@@ -186,9 +186,9 @@ func TestANodeWithTooManyGPUs(t *testing.T) {
 			refused++
 		}
 		if i%1000 == 0 {
-			_ = n.PutBandwidth(fmt.Sprintf("x%d", i), 1)
+			_ = n.PutNetwork(fmt.Sprintf("x%d", i), reading.NetworkBandwidth, "", 0, 1)
 		}
-		_ = n.PutNetworkErrors("mlx5_0", uint32(i), 1)
+		_ = n.PutNetwork("mlx5_0", reading.NetworkErrors, "excessive_buffer_overrun_errors", uint32(i), 1)
 		_ = n.PutXid(i%len(n.gpus), 79, float64(i), epoch)
 	}
 	assert.Equal(t, 100_000-(MaxGPUs-fleetGPUs), refused)
@@ -218,7 +218,7 @@ func TestAReplacedGPU(t *testing.T) {
 		}
 	}
 	require.NoError(t, n.PutXid(3, 79, 1, epoch))
-	n.add(9, ECCUncorrected, 5)
+	n.add(9, ECCUncorrected, 0, 5)
 	g := addGPU(t, n, "GPU-new")
 	assert.Equal(t, 9, g)
 	_, ok := n.value(ECCUncorrected, g, window{})
@@ -371,11 +371,11 @@ func FuzzNode(f *testing.F) {
 			case field < 80:
 				_ = n.PutXid(g, uint16(next()), v, now)
 			case field < 100:
-				_ = n.PutNetworkErrors(id, uint32(next()), v)
+				_ = n.PutNetwork(id, reading.NetworkErrors, networkKinds[int(next())%len(networkKinds)].name, uint32(next()), v)
 			case field < 120:
-				_ = n.PutBandwidth(id, v)
+				_ = n.PutNetwork(id, reading.NetworkErrors+reading.Field(next())%(reading.NetworkDefaultRoute-reading.NetworkErrors+1), "link_downed", 0, v)
 			case field < 130:
-				n.DropBandwidth(id)
+				n.DropNetwork(id, reading.NetworkErrors+reading.Field(next())%(reading.NetworkDefaultRoute-reading.NetworkErrors+1), "link_downed")
 			case field < 160:
 				n.PutNode(firstOfNode+reading.Field(next())%ofNode, v)
 			case field < 170:

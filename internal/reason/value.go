@@ -3,6 +3,8 @@
 package reason
 
 import (
+	"math"
+
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
@@ -33,7 +35,7 @@ func (n *Node) devices(f Fact) int {
 func (n *Node) value(f Fact, i int, w window) (float64, bool) {
 	switch facts[f].scope {
 	case ofAdapter:
-		return n.growth(f, i, w), n.counts(f, i)
+		return n.adapterValue(f, i, w)
 	case ofNode:
 		return n.nodeValue(f)
 	case ofGPU:
@@ -41,9 +43,9 @@ func (n *Node) value(f Fact, i int, w window) (float64, bool) {
 	g := &n.gpus[i]
 	switch f {
 	case GPULost:
-		return one(g.up == UpLost), g.up != UpUnknown
+		return one(g.up.up() == UpLost), g.up.up() != UpUnknown
 	case GPUSilent:
-		return one(g.up == UpSilent), g.up != UpUnknown
+		return one(g.up.up() == UpSilent), g.up.up() != UpUnknown
 	case XidOffBus, XidMemory, XidReset, XidNVLink:
 		// A GPU without an Xid has no series of them.
 		return n.growth(f, i, w), true
@@ -56,6 +58,9 @@ func (n *Node) value(f Fact, i int, w window) (float64, bool) {
 		return float64(v), known(v) && !g.rests()
 	case PCIeSpeed:
 		return g.fraction(reading.PCIeGeneration, reading.PCIeGenerationLimit, true)
+	case Utilization:
+		v := n.busy(i, w.end)
+		return float64(v), known(v)
 	case PCIeWidth:
 		return g.fraction(reading.PCIeWidth, reading.PCIeWidthLimit, false)
 	}
@@ -65,7 +70,7 @@ func (n *Node) value(f Fact, i int, w window) (float64, bool) {
 		flag := field - firstFlag
 		bit, at := uint8(1)<<flag, g.held[flag]
 		held := g.on&bit != 0 || at != 0 && at >= w.start
-		return one(held), g.told&bit != 0 || silentFlags&bit != 0 && g.up == UpAnswers
+		return one(held), g.told&bit != 0 || silentFlags&bit != 0 && g.up.up() == UpAnswers
 	case field < firstCounter:
 		v := g.gauges[field-firstGauge]
 		return float64(v), known(v)
@@ -81,10 +86,10 @@ var source = [NumFacts]reading.Field{
 	PowerBrake: reading.PowerBrake, HWThermal: reading.HWThermal, SWThermal: reading.SWThermal,
 	HWSlowdown: reading.HWSlowdown, PowerCap: reading.PowerCap,
 	Temperature: reading.Temperature, Power: reading.Power, PowerLimit: reading.PowerLimit, NVLinksUp: reading.NVLinksUp,
-	GPUMemory: reading.MemoryShare, Processes: reading.Processes, Utilization: reading.Utilization,
+	GPUMemory: reading.MemoryShare, Processes: reading.Processes,
 	ECCUncorrected: reading.ECCUncorrected, PCIeReplays: reading.PCIeReplays,
 	NVLinkReplays: reading.NVLinkReplay, NVLinkCRC: reading.NVLinkCRC,
-	CPUPressure: reading.CPUPressure, CPUSteal: reading.CPUSteal, LoadAverage: reading.LoadAverage, HostMemory: reading.HostMemory,
+	CPUPressure: reading.CPUPressure, CPUSteal: reading.CPUSteal, LoadAverage: reading.LoadAverage, IOPressure: reading.IOPressure, HostMemory: reading.HostMemory,
 	PowerBrakeTime: reading.PowerBrakeTime, HWThermalTime: reading.HWThermalTime, SWThermalTime: reading.SWThermalTime,
 }
 
@@ -92,6 +97,19 @@ var source = [NumFacts]reading.Field{
 // that answers, no word is a no.
 const silentFlags = 1<<(reading.PowerBrake-firstFlag) | 1<<(reading.HWThermal-firstFlag) |
 	1<<(reading.SWThermal-firstFlag) | 1<<(reading.HWSlowdown-firstFlag) | 1<<(reading.PowerCap-firstFlag)
+
+// busyMemory is the time constant of the mean of utilization, in seconds. A reading is
+// of a second at most, and says little of the time between two.
+const busyMemory = 60
+
+// busy is the mean of a GPU's utilization, in which a reading stands until the next.
+func (n *Node) busy(i int, now uint32) float32 {
+	last := n.gpus[i].gauges[reading.Utilization-firstGauge]
+	if !known(last) || !known(n.worked[i]) {
+		return last
+	}
+	return last + (n.worked[i]-last)*float32(math.Exp(-float64(max(now, n.seen)-n.seen)/busyMemory))
+}
 
 // rests reports whether the GPU is known to do nothing: it lowers its clocks
 // and its link then, to save power.
@@ -131,15 +149,15 @@ func (n *Node) counts(f Fact, i int) bool {
 }
 
 func (n *Node) growth(f Fact, i int, w window) float64 {
-	if h := n.history(f, i); h != nil {
+	if h := n.history(f, i, 0); h != nil {
 		return h.since(w.start)
 	}
 	return 0
 }
 
-func (n *Node) history(f Fact, i int) *history {
+func (n *Node) history(f Fact, i int, kind uint8) *history {
 	for j := range n.moved {
-		if h := &n.moved[j]; h.fact == f && int(h.of) == i {
+		if h := &n.moved[j]; h.fact == f && int(h.of) == i && h.kind == kind {
 			return h
 		}
 	}
@@ -150,15 +168,6 @@ func (n *Node) nodeValue(f Fact) (float64, bool) {
 	v := unknown
 	if field := source[f]; OfNode(field) {
 		v = n.gauges[field-firstOfNode]
-	} else if f == NetworkBandwidth {
-		for i := range n.adapters {
-			if b := n.adapters[i].bandwidth; known(b) {
-				if !known(v) {
-					v = 0
-				}
-				v += b
-			}
-		}
 	}
 	return float64(v), known(v)
 }

@@ -4,6 +4,7 @@ package straggler
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -30,8 +31,8 @@ type cut struct {
 // enough and has side nodes at either end of the list. While a cut has no two clumps at
 // it, the one of these with the narrowest gap goes. edges are those that are there: they
 // stay for half of what a new one takes. So what is left of a job becomes no part of
-// another.
-func (e *Engine) cut(list []clumped, edges []float64, gap float64, side int) []cut {
+// another. turn says that nodes take turns: some are on their way from one clump to another.
+func (e *Engine) cut(list []clumped, edges []float64, gap float64, side int, turn bool) []cut {
 	cuts := e.cuts[:0]
 	for _, edge := range edges {
 		at, _ := slices.BinarySearchFunc(list, edge, func(c clumped, edge float64) int { return cmp.Compare(c.mean, edge) })
@@ -60,7 +61,7 @@ func (e *Engine) cut(list []clumped, edges []float64, gap float64, side int) []c
 		}
 		return worst >= 0
 	}
-	for drop(func(k int) bool { return !e.stands(list, cuts, k, gap, side) }) {
+	for drop(func(k int) bool { return !e.stands(list, cuts, k, gap, side, turn) }) {
 		continue
 	}
 	for len(cuts) >= maxCohorts {
@@ -90,7 +91,7 @@ const slowShare = 1.0 / 6
 // stands reports whether there are clumps on both sides of a cut: each has enough
 // nodes, and the gap is wide for the spread on either side. Nodes that are each slow by
 // a loss of its own are no job, and neither are nodes that fell to where they are.
-func (e *Engine) stands(list []clumped, cuts []cut, k int, gap float64, side int) bool {
+func (e *Engine) stands(list []clumped, cuts []cut, k int, gap float64, side int, turn bool) bool {
 	cfg, c := &e.cfg.Split, cuts[k]
 	from, to := 0, len(list)
 	if k > 0 {
@@ -102,13 +103,13 @@ func (e *Engine) stands(list []clumped, cuts []cut, k int, gap float64, side int
 	lower, upper := list[from:c.at], list[c.at:to]
 	wide, low, high := upper[0].mean-lower[len(lower)-1].mean, e.spreadOf(lower), e.spreadOf(upper)
 	if c.kept {
-		return works(lower) && works(upper) && wide > 0.5*max(gap, cfg.GapToSpread*max(low, high))
+		return works(lower) && works(upper) && wide > 0.5*max(gap, cfg.GapToSpread*max(low, high)) && (turn || alike(lower, len(upper), 2*high))
 	}
 	// The outermost of many lie closer than the clumps do.
 	middles := upper[len(upper)/2].mean - lower[len(lower)/2].mean
 	clear := wide > max(gap, cfg.GapToSpread*max(low, high)) ||
 		min(len(lower), len(upper)) >= manyInClump && wide > max(low, high) && middles > max(gap, (cfg.GapToSpread+1)*max(low, high))
-	return len(lower) >= side && len(upper) >= side && clear &&
+	return len(lower) >= side && len(upper) >= side && clear && alike(lower, len(upper), high) &&
 		max(low, high) <= evenBy*(min(low, high)+evenFrom) && fell(lower) <= cfg.FallShare*float64(len(lower))
 }
 
@@ -118,6 +119,28 @@ const manyInClump = 8
 // Healthy nodes of one job differ from each other about as those of another: by a
 // factor of evenBy at most, once that is more than evenFrom.
 const evenBy, evenFrom = 4, 0.004
+
+// alike reports whether few nodes below so many others, which spread so much, may be of one
+// job. Nodes of a job differ as those of another do: further apart are nodes that are slow
+// each by its own. The spread of few does not show it, since it leaves the outermost out.
+func alike(lower []clumped, others int, spread float64) bool {
+	n := len(lower)
+	if few := n < manyInClump || n < 2*manyInClump && float64(n) < slowShare*float64(others); !few || others < manyInClump {
+		return true
+	}
+	lower = lower[n/manyInClump:] // of many one may be slow
+	least, most := math.Inf(1), math.Inf(-1)
+	for _, c := range lower {
+		if !c.slow { // its mean is where its job was before
+			least, most = min(least, c.mean), max(most, c.mean)
+		}
+	}
+	return most-least <= alikeBy*spread*(1+peersToTrust/math.Sqrt(float64(others)))+evenFrom
+}
+
+// alikeBy times their spread apart are the outermost of three to seven nodes of one job in
+// about one case of a hundred.
+const alikeBy = 4.5
 
 // works reports whether any of the nodes is at work as it should be: a slow node's mean
 // is where its job was before.

@@ -53,15 +53,15 @@ type Config struct {
 	// MinPeers with a signal are needed to judge any of them by it: of two nodes
 	// nobody can tell which is slow.
 	MinPeers int `mapstructure:"min_peers"`
-	// WarmupTicks with values are needed of a node before it is judged: the
-	// first steps of a job compile and fill caches, and nodes that do other work
+	// Warmup with values, and LeastWarmTicks, are needed of a node before it is judged:
+	// the first steps of a job compile and fill caches, and nodes that do other work
 	// than the rest must be seen together to be told apart.
-	WarmupTicks int       `mapstructure:"warmup_ticks"`
-	Estimator   Estimator `mapstructure:"estimator"`
-	CUSUM       CUSUM     `mapstructure:"cusum"`
-	Split       Split     `mapstructure:"split"`
-	Incident    Incident  `mapstructure:"incident"`
-	Episodes    Episodes  `mapstructure:"episodes"`
+	Warmup    time.Duration `mapstructure:"warmup"`
+	Estimator Estimator     `mapstructure:"estimator"`
+	CUSUM     CUSUM         `mapstructure:"cusum"`
+	Split     Split         `mapstructure:"split"`
+	Incident  Incident      `mapstructure:"incident"`
+	Episodes  Episodes      `mapstructure:"episodes"`
 
 	// CoverageFraction of the expected nodes must report, else coverage is low.
 	CoverageFraction float64 `mapstructure:"coverage_fraction"`
@@ -73,6 +73,9 @@ type Config struct {
 	MaxClusters int `mapstructure:"max_clusters"`
 	MaxGroups   int `mapstructure:"max_groups"`
 	MaxNodes    int `mapstructure:"max_nodes"`
+	// MaxLabelBytes bounds the different topology labels of the nodes, and a cluster's as
+	// MaxNodes does.
+	MaxLabelBytes int `mapstructure:"-"`
 }
 
 // Estimator holds the constants of a group's spread and of its nodes' biases, in the
@@ -139,8 +142,8 @@ type Incident struct {
 	// Where all fell before and a part comes back it takes four times as long.
 	PartWindow time.Duration `mapstructure:"part_window"`
 	PartAfter  time.Duration `mapstructure:"part_after"`
-	// Ticks without too many slow nodes end an incident.
-	Ticks int `mapstructure:"ticks"`
+	// EndAfter without too many slow nodes an incident ends.
+	EndAfter time.Duration `mapstructure:"end_after"`
 	// More stragglers than MinNodes and than MinShare of the group are an incident.
 	MinNodes int     `mapstructure:"min_nodes"`
 	MinShare float64 `mapstructure:"min_share"`
@@ -184,7 +187,7 @@ func DefaultConfig() Config {
 		PanicFraction: 0.4, PanicExitTicks: 3,
 		EnterTicks: 3, LeaveTicks: 3,
 		Signals:  nodesignal.Defaults(),
-		MinPeers: 3, WarmupTicks: 6,
+		MinPeers: 3, Warmup: time.Minute,
 		Estimator: Estimator{
 			TiedBelow: 0.005, TiedClip: 0.05, ScaleWindow: 30 * time.Minute, MinScale: 0.1, MaxQuantum: 0.05,
 			MinBias: 0.5, BiasSpreads: 3.5, LevelWindow: time.Hour,
@@ -195,7 +198,7 @@ func DefaultConfig() Config {
 			MinPeers: 10, MinSide: 3, MinShare: 0.15, MinGap: 0.08, GapToSpread: 4,
 			FallShare: 0.2, FallBy: 0.05, FallWindow: time.Hour,
 		},
-		Incident: Incident{Fall: 0.08, PartWindow: 30 * time.Second, PartAfter: 45 * time.Second, Ticks: 18, MinNodes: 2, MinShare: 0.15, UpdateAfter: 10 * time.Minute, RelearnAfter: 6 * time.Hour},
+		Incident: Incident{Fall: 0.08, PartWindow: 30 * time.Second, PartAfter: 45 * time.Second, EndAfter: 3 * time.Minute, MinNodes: 2, MinShare: 0.15, UpdateAfter: 10 * time.Minute, RelearnAfter: 6 * time.Hour},
 		Episodes: Episodes{
 			MaxOnsets: 10, SeverityTicks: 6, FlapEpisodes: 3, FlapWindow: time.Hour,
 			ContestedTicks: 3, ContestedCalm: 18, StuckTicks: 30, MaxListed: 100, MaxRanked: 10,
@@ -203,6 +206,6 @@ func DefaultConfig() Config {
 		CoverageFraction: 0.8,
 		TTL:              50 * time.Second, Retention: time.Hour,
 		// A lone cluster holds half of the groups and nodes.
-		MaxClusters: 256, MaxGroups: 20_000, MaxNodes: 200_000,
+		MaxClusters: 256, MaxGroups: 20_000, MaxNodes: 200_000, MaxLabelBytes: 16 << 20,
 	}
 }

@@ -56,7 +56,7 @@ func TestAStuckValueIsNotAccused(t *testing.T) {
 				assert.Zero(t, p.node("j-00").Suspicion)
 				assert.EqualValues(t, 1, p.counters.Stuck, "said once")
 				after := g.signals[nodesignal.Throughput].tracks[g.cluster.nodes["j-00"].slot].Tracker
-				before.known = false // what comes next is no change from the last
+				before.at.set(markKnown, false) // what comes next is no change from the last
 				assert.Equal(t, before, after, "what is known of it stands still")
 				return
 			}
@@ -179,7 +179,7 @@ func TestWarmUp(t *testing.T) {
 	p.ticks(30)
 	p.silent = nil
 	p.slow(0.5, 7) // compiles, fills its caches
-	for range p.e.cfg.WarmupTicks - 1 {
+	for range LeastWarmTicks - 1 {
 		require.Empty(t, p.ticks(1))
 		require.Zero(t, p.node("j-07").Suspicion, "not warm yet")
 	}
@@ -190,7 +190,7 @@ func TestWarmUp(t *testing.T) {
 	p.idle = func(_ string, i int) bool { return i == 7 }
 	require.Equal(t, []string{"node end j-07 idle"}, brief(p.ticks(1)))
 	p.idle = nil
-	p.ticks(p.e.cfg.WarmupTicks - 1)
+	p.ticks(LeastWarmTicks - 1)
 	assert.Zero(t, p.node("j-07").Suspicion, "a new job is warmed up anew")
 	p.ticks(1)
 	assert.Positive(t, p.node("j-07").Suspicion)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/topology"
 )
 
 // Engine compares the nodes of many clusters with their peers. It is not safe
@@ -23,6 +24,9 @@ type Engine struct {
 	order  []*cluster
 	nodes  int
 	groups int
+	labels int            // bytes, of all clusters
+	job    int            // place of the job among the peers, see Jobs
+	table  topology.Table // what is known of where nodes are, beside their labels
 
 	ticked   time.Time
 	hearing  int64 // since when ticks came in time, unix nanoseconds
@@ -34,6 +38,7 @@ type Engine struct {
 	relabel bool
 	// events are those since the last tick's report.
 	events []Event
+	saving saving
 	scratch
 }
 
@@ -74,6 +79,7 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 	}
 	g, m := n.group, &n.group.members[n.slot]
 	m.seen = now.UnixNano()
+	g.oldest = min(g.oldest, m.seen)
 	g.cluster.seen = m.seen
 	if o.HasScore {
 		e.take(g, n.slot, nodesignal.Score, o.Score)
@@ -101,6 +107,22 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 		m.reported = StateActive
 	}
 	return nil
+}
+
+// Loss is how far a node was below its peers at the last tick by a signal, as a
+// difference of levels, less what it always differs by. It is not known of a node that
+// nobody was compared with.
+func (e *Engine) Loss(cluster, node string, s nodesignal.Signal) (loss float64, known bool) {
+	c := e.clusters[cluster]
+	if c == nil {
+		return 0, false
+	}
+	n := c.nodes[node]
+	if n == nil || n.group.signals[s] == nil || n.group.members[n.slot].flags&flagJudged == 0 {
+		return 0, false
+	}
+	t := &n.group.signals[s].tracks[n.slot]
+	return float64(t.last), t.at.has(markKnown)
 }
 
 // blame keeps whom of the node a push names.
@@ -134,7 +156,7 @@ func (e *Engine) take(g *group, slot int, s nodesignal.Signal, x float64) {
 			m.flags |= flagDiffers
 		}
 	}
-	if s == nodesignal.Throughput {
+	if s == nodesignal.Throughput || e.cfg.Signals[s].Coupled {
 		sig.count(slot, x, m.fresh.has(s))
 	}
 	if sig.x[slot] != x || !m.known.has(s) {
@@ -217,6 +239,7 @@ func (e *Engine) forget(n *node, now time.Time) {
 	e.endSlow(n, CauseForgotten, now)
 	e.endSilence(n, CauseForgotten, now)
 	n.gone = true
+	e.unlabel(n)
 	delete(n.group.cluster.nodes, n.name)
 	e.nodes--
 	e.leave(n)
@@ -265,15 +288,26 @@ func (e *Engine) join(c *cluster, n *node, peers []string) {
 	key := GroupKey(peers)
 	g := c.groups[key]
 	if g == nil {
-		g = newGroup(c, key, peers, e.cfg.Decision)
-		c.groups[key] = g
-		at, _ := slices.BinarySearchFunc(c.order, key, func(g *group, key string) int { return cmp.Compare(g.name, key) })
-		c.order = slices.Insert(c.order, at, g)
-		e.groups++
+		g = e.addGroupOf(c, key, peers)
 	}
 	g.add(n)
 	n.as = &NodeName{Cluster: c.name, Group: g.name, Node: n.name, Peers: g.peers}
 	e.relabel = true
+}
+
+func (e *Engine) addGroupOf(c *cluster, key string, peers []string) *group {
+	g := newGroup(c, key, peers, e.cfg.Decision)
+	c.groups[key] = g
+	at, _ := slices.BinarySearchFunc(c.order, key, func(g *group, key string) int { return cmp.Compare(g.name, key) })
+	c.order = slices.Insert(c.order, at, g)
+	e.groups++
+	return g
+}
+
+func (e *Engine) dropGroup(g *group) {
+	delete(g.cluster.groups, g.name)
+	g.cluster.order = slices.DeleteFunc(g.cluster.order, func(o *group) bool { return o == g })
+	e.groups--
 }
 
 // leave takes a node out of its group, whose end that may be.
@@ -285,9 +319,7 @@ func (e *Engine) leave(n *node) {
 		return
 	}
 	e.endIncident(g, CauseIdle, e.ticked)
-	delete(g.cluster.groups, g.name)
-	g.cluster.order = slices.DeleteFunc(g.cluster.order, func(o *group) bool { return o == g })
-	e.groups--
+	e.dropGroup(g)
 }
 
 // Has reports whether a node is kept.

@@ -27,10 +27,10 @@ type episode struct {
 	// differs counts the ticks in a row with another severity.
 	differs int
 	waited  int
-	last    int64 // when the node was last slow
-	held    bool  // flapping: open until it has been calm for long
-	counted bool  // folded into the group's incident, or kept back
-	joins   int   // ticks until what it has is its part in the group's incident
+	last    int64         // when the node was last slow
+	held    bool          // flapping: open until it has been calm for long
+	counted bool          // folded into the group's incident, or kept back
+	joins   time.Duration // until what it has is its part in the group's incident
 	// accepted episodes are not told, since they outlasted an incident.
 	accepted bool
 	peak     float32             // the greatest suspicion
@@ -69,16 +69,20 @@ func (e *Engine) follow(g *group, i, rising int, now time.Time) {
 		ep = &episode{id: id, since: since, signal: m.signal}
 		n.slow = ep
 		m.flags |= flagEpisode
+		e.change(n)
 	}
 	if !slow {
 		e.endSlow(n, e.calmCause(m), now)
 		return
 	}
 	ep.last, ep.signal, ep.peak = e.at, m.signal, max(ep.peak, m.suspicion)
-	if n.culprit != nil {
+	late := ep.told && ep.culprit == nil && n.culprit != nil
+	if n.culprit != nil && !late {
 		ep.culprit = n.culprit
 	}
 	switch {
+	case late:
+		e.tellCulprit(n, now)
 	case ep.told:
 		e.severity(g, i, now)
 	case ep.fold != nil:
@@ -105,6 +109,7 @@ func (e *Engine) worsened(g *group, i int) {
 		ep.differs = 0
 	} else if ep.differs++; ep.differs >= e.cfg.Episodes.SeverityTicks {
 		ep.accepted, ep.since, ep.differs = false, e.at, 0
+		e.change(g.nodes[i])
 	}
 }
 
@@ -137,6 +142,7 @@ func (e *Engine) flaps(n *node) bool {
 
 // tellOnsets tells of the cluster's new episodes, the worst ones each by itself.
 func (e *Engine) tellOnsets(c *cluster, now time.Time) {
+	e.placeOnsets(c, now)
 	slices.SortStableFunc(e.onsets, func(a, b *node) int {
 		return cmp.Compare(b.group.members[b.slot].suspicion, a.group.members[a.slot].suspicion)
 	})
@@ -148,6 +154,7 @@ func (e *Engine) tellOnsets(c *cluster, now time.Time) {
 		ep, m := n.slow, &n.group.members[n.slot]
 		ep.told, ep.severity, ep.differs = true, SeverityOf(float64(m.gap)), 0
 		n.onsets = append(n.onsets, e.at)
+		e.change(n)
 		e.events = append(e.events, e.nodeEvent(EventOnset, n, now))
 	}
 	e.onsets = e.onsets[:0]
@@ -156,8 +163,10 @@ func (e *Engine) tellOnsets(c *cluster, now time.Time) {
 // foldOnsets makes one event of many onsets of one tick.
 func (e *Engine) foldOnsets(c *cluster, nodes []*node, now time.Time) {
 	f := e.newFold(SubjectCluster, c, "", nodes, now)
+	c.folds = append(c.folds, f)
 	for _, n := range nodes {
 		n.slow.fold = f
+		e.change(n)
 		f.Severity = max(f.Severity, SeverityOf(float64(n.group.members[n.slot].gap)))
 	}
 	e.counters.Folded += int64(len(nodes))
@@ -181,6 +190,9 @@ func (e *Engine) newFold(s Subject, c *cluster, group string, nodes []*node, now
 // drop takes one node out of a fold, whose end that may be.
 func (e *Engine) drop(f *fold, cause string, now time.Time) {
 	if f.live--; f.live == 0 {
+		if c := e.clusters[f.Cluster]; c != nil {
+			c.folds = slices.DeleteFunc(c.folds, func(o *fold) bool { return o == f })
+		}
 		ev := f.Event
 		ev.Kind, ev.At, ev.Cause = EventEnd, now, cause
 		e.events = append(e.events, ev)
@@ -205,8 +217,21 @@ func (e *Engine) severity(g *group, i int, now time.Time) {
 	if ep.differs++; ep.differs >= e.cfg.Episodes.SeverityTicks && e.changes < e.cfg.Episodes.MaxOnsets {
 		e.changes++
 		ep.severity, ep.differs = s, 0
+		e.change(n)
 		e.events = append(e.events, e.nodeEvent(EventSeverity, n, now))
 	}
+}
+
+// tellCulprit tells whom an episode is about that was told without a name: a node may be
+// sure before its parts are. It is told once; above the bound it waits for the next tick.
+func (e *Engine) tellCulprit(n *node, now time.Time) {
+	if e.changes >= e.cfg.Episodes.MaxOnsets {
+		return
+	}
+	e.changes++
+	n.slow.culprit = n.culprit
+	e.change(n)
+	e.events = append(e.events, e.nodeEvent(EventUpdate, n, now))
 }
 
 // behind reports whether a member was slow by a signal at its last value.
@@ -281,4 +306,5 @@ func (e *Engine) endSlow(n *node, cause string, now time.Time) {
 	}
 	n.slow = nil
 	n.group.members[n.slot].flags &^= flagEpisode
+	e.change(n)
 }

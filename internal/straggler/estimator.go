@@ -45,6 +45,7 @@ type estimator struct {
 	fall       float64
 	parting    parting
 	together   together
+	wavers     *wavers // of a signal whose nodes wait for one another; nil before its first tick
 	before     float64 // the scale of before there were parts
 }
 
@@ -282,6 +283,9 @@ func (t *estimator) due(phase time.Duration) bool {
 	if t.age > settledAfter {
 		after = reviewLater
 	}
+	if t.wavers.silent() && !t.wavers.overlaps() {
+		return true // by then it must be known how much they always differ
+	}
 	return t.tails == nil || (t.age+phase)/after > (t.reviewed+phase)/after
 }
 
@@ -293,6 +297,9 @@ func (t *estimator) review(cfg *Config, spec *nodesignal.Spec, b *scratch, track
 	t.reviewed = t.age
 	if n, sigma := b.spreadOf(tracks, func(t *track) float64 { return float64(t.raw) }); n > 0 && !t.parting.on {
 		t.maxBias = max(e.MinBias*spec.MinGap, e.BiasSpreads*(1+4/float64(n))*sigma)
+		if spec.Coupled {
+			t.maxBias = max(t.maxBias, alone*b.others())
+		}
 		_, t.offset = b.middleOf(tracks, func(t *track) float64 { return float64(t.bias) })
 	}
 	least := e.MinScale * spec.MinGap
@@ -333,6 +340,21 @@ func (t *estimator) review(cfg *Config, spec *nodesignal.Spec, b *scratch, track
 	p.Limits = t.limits
 	t.detectable = p.Detectable(&cfg.CUSUM, float64(detectableWithin)/float64(elapsed))
 	t.tails.share(&cfg.CUSUM, tracks, b.slots, since, elapsed)
+}
+
+// alone is how far a node that the others wait for is from their middle, in units of what
+// any other is. Where nobody waits the most behind is one of many that are.
+const alone = 2
+
+// others is how far from the middle of b.places any is but for the lowest.
+func (b *scratch) others() float64 {
+	slices.Sort(b.places)
+	n := len(b.places)
+	if n < 3 {
+		return 0
+	}
+	middle := (b.places[(n-1)/2] + b.places[n/2]) / 2
+	return max(middle-b.places[1], b.places[n-1]-middle)
 }
 
 // shrinks is the variance of a mean over a window for noise that does not last.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/topology"
 )
 
 // EventKind is where in its episode an event stands.
@@ -15,11 +16,16 @@ type EventKind uint8
 const (
 	EventOnset EventKind = iota
 	EventSeverity
-	EventUpdate // more nodes are in a group's incident
+	EventUpdate // more nodes are in a group's incident, or a node's culprit has a name now
 	EventEnd
+	// EventContinues tells, once after a restart, of an episode that was open before it.
+	EventContinues
+	numEventKinds
 )
 
-func (k EventKind) String() string { return [...]string{"onset", "severity", "update", "end"}[k] }
+func (k EventKind) String() string {
+	return [...]string{"onset", "severity", "update", "end", "continues"}[k]
+}
 
 // Subject is what an episode is about.
 type Subject uint8
@@ -32,9 +38,15 @@ const (
 	// SubjectCluster counts the nodes of a cluster that became slow at the same
 	// tick, when they are too many for an event each. It ends when they have.
 	SubjectCluster
+	// SubjectCommunicator is a slow group of ranks of a job; see internal/slowlink.
+	SubjectCommunicator
+	// SubjectJob is a job that stands still; see internal/hang.
+	SubjectJob
 )
 
-func (s Subject) String() string { return [...]string{"node", "group", "missing", "cluster"}[s] }
+func (s Subject) String() string {
+	return [...]string{"node", "group", "missing", "cluster", "communicator", "job"}[s]
+}
 
 // Severity of an episode.
 type Severity uint8
@@ -74,6 +86,7 @@ const (
 	CauseContested = "contested" // two nodes claim its name
 	CauseForgotten = "forgotten" // it was silent for the retention
 	CauseRelearned = "relearned" // what lasted became the usual level
+	CauseRestart   = "restart"   // the state of a gateway that ended is too old to go on with
 
 	CauseStragglers = "stragglers" // SubjectGroup: too many of its nodes are slow
 )
@@ -110,6 +123,8 @@ type Event struct {
 	// `max_listed`; NodeCount is how many there are.
 	Nodes     []string
 	NodeCount int
+	// Shared is what the nodes of an event of many have in common, and few others.
+	Shared topology.Finding
 	// Cause is why it ended, or why a group has an incident.
 	Cause string
 }

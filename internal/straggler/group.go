@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
+	"github.com/gpu-collector/gpu-collector/internal/topology"
 )
 
 type cluster struct {
@@ -29,6 +30,10 @@ type cluster struct {
 	// silentTicks ticks.
 	silent      []*node
 	silentTicks int
+	// labels are those of its nodes; folds are the open events of many of them.
+	labels     map[topology.Label]*keptLabel
+	labelBytes int
+	folds      []*fold
 }
 
 // node is what is kept of a node outside the arrays that a tick walks.
@@ -40,10 +45,13 @@ type node struct {
 	peers   PeerMemory          // of group.peers
 	told    bool                // the node has told its state itself
 	asked   bool                // the node was asked for its state
+	changed uint32              // see saving
 	gone    bool                // forgotten
 	culprit *nodesignal.Subject // nil while none of its ranks stands out
 	slow    *episode
 	silence *episode
+	// labels say where it is, as its pushes told; nil of most.
+	labels *[]topology.Label
 	// onsets and silences are when the newest episodes were told, in unix
 	// milliseconds.
 	onsets, silences []int64
@@ -63,6 +71,9 @@ type group struct {
 	plain   []Verdict                 // only under DecisionThreshold
 	live    int
 	dirty   bool
+	// oldest is when the quietest member told something, in unix nanoseconds, as of the last
+	// tick.
+	oldest int64
 	// since is the first tick, in unix milliseconds; settled is long after it.
 	since   int64
 	settled bool
@@ -114,12 +125,15 @@ const (
 	flagListed   // the group's incident has told of it
 	flagJudged   // some signal of it was compared
 	flagLockstep // so was one by which all wait for the slowest
+	flagOverlap  // so was one whose nodes do not wait, as communication hides behind compute
+	flagYoung    // so was one of which it is not known yet whether they do
 )
 
 // signal is what a group keeps of one signal.
 type signal struct {
 	x, y    []float64   // the values and their levels, see Params
 	tracks  []track     // parallel to them
+	wavers  *[]waver    // so are they, of a signal whose nodes wait for one another; else nil
 	cohorts []estimator // at least one
 }
 
@@ -131,7 +145,7 @@ const staleTTL = 250
 type track struct {
 	Tracker
 	short float32 // moving average of the value, zero for none
-	same  uint16  // ticks with the very same value; throughput only
+	same  uint16  // ticks with the very same value, of throughput and where nodes wait for one another
 	stale uint8   // time since the node told it, in parts of the TTL, see staleTTL
 	given given
 }
@@ -181,6 +195,24 @@ func (g *group) signal(s nodesignal.Signal) *signal {
 func (s *signal) add() {
 	s.x, s.y = append(s.x, 0), append(s.y, 0)
 	s.tracks = append(s.tracks, track{})
+}
+
+// waver is that of a slot.
+func (s *signal) waver(slot int32) *waver {
+	if s.wavers == nil {
+		s.wavers = &[]waver{}
+	}
+	if more := len(s.tracks) - len(*s.wavers); more > 0 {
+		*s.wavers = append(*s.wavers, make([]waver, more)...)
+	}
+	return &(*s.wavers)[slot]
+}
+
+// still forgets the newest values of a slot.
+func (s *signal) still(slot int) {
+	if s.wavers != nil && slot < len(*s.wavers) {
+		(*s.wavers)[slot] = waver{}
+	}
 }
 
 // count counts the ticks in which a value has stood still. A node may tell it several
@@ -238,6 +270,10 @@ func (g *group) settle() {
 	g.members = pick(g.members, order)
 	for _, s := range g.signals {
 		if s != nil {
+			if s.wavers != nil && len(s.tracks) > 0 {
+				s.waver(0) // one for each
+				*s.wavers = pick(*s.wavers, order)
+			}
 			s.x, s.y, s.tracks = pick(s.x, order), pick(s.y, order), pick(s.tracks, order)
 		}
 	}
@@ -263,6 +299,7 @@ func (g *group) pause(i int) {
 	for _, s := range g.signals {
 		if s != nil {
 			s.tracks[i].Rest()
+			s.still(i)
 		}
 	}
 	g.restart(i)
@@ -287,6 +324,7 @@ func (g *group) forgetTrackers(i int) {
 	for _, s := range g.signals {
 		if s != nil {
 			s.tracks[i].reset()
+			s.still(i)
 		}
 	}
 }

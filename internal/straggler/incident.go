@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/topology"
 )
 
 // incidentState is one event for many slow nodes of a group.
@@ -21,7 +22,8 @@ type incidentState struct {
 	told     time.Time // when something was last told of it
 	joined   bool      // a node is in it that no event has named
 	differs  int       // ticks in a row with another severity
-	calm     int
+	calm     time.Duration
+	shared   topology.Finding
 }
 
 // many is how many slow nodes are more than single ones.
@@ -54,7 +56,7 @@ func (e *Engine) incident(g *group, now time.Time) {
 		in.calm = 0
 		e.update(g, now)
 	default:
-		if in.calm++; in.calm >= cfg.Ticks {
+		if in.calm += e.counted(); in.calm >= cfg.EndAfter {
 			e.endIncident(g, CauseRecovered, now)
 		}
 	}
@@ -114,31 +116,41 @@ func (e *Engine) update(g *group, now time.Time) {
 		e.tellIncident(EventSeverity, g, now)
 		return
 	}
+	if len(in.shared.Labels) == 0 && in.ticks%seekTicks == 0 {
+		if f := e.sharedBy(g); len(f.Labels) > 0 {
+			e.tellIncident(EventUpdate, g, now)
+			return
+		}
+	}
 	if in.joined && now.Sub(in.told) >= e.cfg.Incident.UpdateAfter {
 		e.tellIncident(EventUpdate, g, now)
 	}
 }
 
-// joinTicks is how long it takes to tell a node that is worse than its incident
-// from one whose gap is not settled yet: two minutes of 10 s ticks.
-const joinTicks = 12
+// seekTicks is how often an incident without a label is searched for one: a minute of
+// 10 s ticks.
+const seekTicks = 6
+
+// joinAfter is how long it takes to tell a node that is worse than its incident
+// from one whose gap is not settled yet.
+const joinAfter = 2 * time.Minute
 
 // inside follows a slow node during its group's incident. One that became slow,
 // or slower, after the others and lies clearly beyond them gets its own onset.
 func (e *Engine) inside(g *group, i int) {
 	n, m, in := g.nodes[i], &g.members[i], &g.incident
 	ep, gap := n.slow, float64(m.gap)
-	if !ep.counted && in.ticks <= e.cfg.Incident.Ticks {
-		ep.joins = joinTicks // what it has at the end of that is its part in the incident
+	if !ep.counted && time.Duration(in.ticks)*e.counted() <= e.cfg.Incident.EndAfter {
+		ep.joins = joinAfter // what it has at the end of that is its part in the incident
 	}
 	e.countOnce(ep, &e.counters.Folded)
 	if ep.joins > 0 {
-		ep.joins--
+		ep.joins = max(ep.joins-e.counted(), 0)
 		ep.severity = SeverityOf(gap)
 		return
 	}
 	if gap > 1.5*in.gap && SeverityOf(0.8*gap) > max(in.severity, ep.severity) && g.behind(i, m.signal) {
-		if ep.differs++; ep.differs >= joinTicks && !e.flaps(n) {
+		if ep.differs++; time.Duration(ep.differs)*e.counted() >= joinAfter && !e.flaps(n) {
 			e.onsets = append(e.onsets, n)
 		}
 		return
@@ -153,6 +165,7 @@ func (e *Engine) accept(g *group) {
 	for i := range g.members {
 		if ep := g.nodes[i].slow; ep != nil && !ep.told && ep.fold == nil {
 			ep.accepted, ep.severity, ep.differs = true, SeverityOf(float64(g.members[i].gap)), 0
+			e.change(g.nodes[i])
 		}
 	}
 	for _, s := range g.signals {
@@ -190,6 +203,9 @@ func (e *Engine) tellIncident(kind EventKind, g *group, now time.Time) {
 		}
 	}
 	in.signal, in.told, in.joined = signal, now, false
+	if f := e.sharedBy(g); len(f.Labels) > 0 {
+		in.shared = f
+	}
 	ev := e.event(kind, g, now)
 	ev.Cause = CauseStragglers
 	gaps, values, alike := 0.0, 0.0, 0.0
@@ -221,7 +237,7 @@ func (e *Engine) event(kind EventKind, g *group, now time.Time) Event {
 	in := &g.incident
 	return Event{
 		Kind: kind, Subject: SubjectGroup, ID: in.id, Cluster: g.cluster.name, Group: g.name, Peers: g.peers, Confidence: 1,
-		Signal: in.signal, Severity: in.severity, At: now, Since: time.UnixMilli(in.since).UTC(), Active: g.counts[StateActive],
+		Signal: in.signal, Severity: in.severity, At: now, Since: time.UnixMilli(in.since).UTC(), Active: g.counts[StateActive], Shared: in.shared,
 	}
 }
 

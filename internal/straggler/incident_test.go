@@ -274,3 +274,52 @@ func TestTheNumbersOfAnIncidentAreOfWhoIsInIt(t *testing.T) {
 	assert.InDelta(t, 10.05, told[0].Median, 0.1)
 	assert.InDelta(t, 0.2, told[0].Gap, 0.02)
 }
+
+// TestIncidentsEndAtAnyPace after the same time, and nodes warm up in it.
+func TestIncidentsEndAtAnyPace(t *testing.T) {
+	for _, pace := range []time.Duration{time.Second, 5 * time.Second, 10 * time.Second, time.Minute} {
+		t.Run(pace.String(), func(t *testing.T) {
+			p := newPlay(t, []string{"j"}, 20, func(c *Config) { c.TTL = 5 * pace })
+			ticks := func(d time.Duration) (told []Event) {
+				for range int(d / pace) {
+					for i := range p.nodes {
+						o := p.observe("j", i)
+						require.NoError(t, p.e.Observe(&o, p.now))
+					}
+					p.now = p.now.Add(pace)
+					told = append(told, p.e.Tick(p.now).Events...)
+					p.k++
+				}
+				return told
+			}
+			ticks(30 * time.Minute)
+			p.slow(0.2, 0, 1, 2, 3, 4, 5)
+			require.Equal(t, []string{"group onset 6 stragglers"}, brief(ticks(20*time.Minute)))
+			p.slow(0)
+			well := p.now
+			told := ticks(20 * time.Minute)
+			require.Len(t, told, 1)
+			assert.InDelta(t, 7*time.Minute, told[0].At.Sub(well), float64(2*time.Minute))
+		})
+	}
+}
+
+func TestWarmTicks(t *testing.T) {
+	for _, tc := range []struct {
+		warmup, elapsed time.Duration
+		late            bool
+		want            int
+	}{
+		{time.Minute, 200 * time.Millisecond, false, LeastWarmTicks},
+		{time.Minute, time.Second, false, LeastWarmTicks},
+		{time.Minute, 2 * time.Second, false, 30},
+		{time.Minute, 10 * time.Second, false, 6},
+		{3 * time.Minute, 10 * time.Second, false, 18},
+		{time.Minute, time.Minute, false, LeastWarmTicks},
+		{time.Minute, 10 * time.Second, true, 30},
+		{10 * time.Minute, 10 * time.Second, true, 60},
+		{time.Minute, time.Second, true, MaxWarmTicks},
+	} {
+		assert.Equal(t, tc.want, WarmTicks(tc.warmup, tc.elapsed, tc.late), "%+v", tc)
+	}
+}

@@ -3,6 +3,7 @@
 package straggler
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -100,8 +101,8 @@ func (e *Engine) young(g *group) bool {
 // that did not listen, and what does not change nobody would say again.
 func (e *Engine) outdated(g *group, i int, s nodesignal.Signal) bool {
 	t := &g.signals[s].tracks[i]
-	t.known = false
-	if e.elapsed > e.cfg.TTL {
+	t.Miss()
+	if e.deaf() {
 		return false
 	}
 	if stale := int(t.stale) + int(max(e.elapsed*staleTTL/e.cfg.TTL, 1)); stale <= staleTTL {
@@ -122,6 +123,15 @@ func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 		t.review(&e.cfg, &e.cfg.Signals[s], &e.scratch, sig.tracks)
 	}
 	p.Limits = t.limits
+	coupled := e.cfg.Signals[s].Coupled
+	if coupled && t.wavers.silent() {
+		for j, h := range p.Limits {
+			p.Limits[j] = -math.Abs(h)
+		}
+		if !t.wavers.overlaps() {
+			p.Limits[loud] = doubt * math.Abs(p.Limits[loud])
+		}
+	}
 	p.Round()
 	if t.known = p.Valid(); !t.known {
 		return
@@ -131,19 +141,26 @@ func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 	warm := e.warmups()
 	stuck := uint16(e.cfg.Episodes.StuckTicks)
 	var l lag
+	var apart sides
 	compared := flagJudged
-	if t.lockstep() {
+	switch {
+	case t.lockstep():
 		compared = flagLockstep
+	case coupled && t.wavers.overlaps():
+		compared = flagOverlap
+	case coupled && t.wavers.silent():
+		compared = flagYoung
 	}
 	w := t.tails.watch(&e.cfg.CUSUM, len(e.slots), e.elapsed)
 	var before Tracker
 	for _, i := range e.slots {
 		m, tr := &g.members[i], &sig.tracks[i]
+		var says block
 		if m.warm >= warm[m.late] {
 			m.flags |= compared
 		}
 		if m.fresh.has(s) && m.warm >= warm[m.late] {
-			last, suspect, known := float64(tr.last), tr.Suspect(), tr.known
+			last, suspect, hasLast := float64(tr.last), tr.Suspect(), tr.at.has(markKnown)
 			still := s == nodesignal.Throughput && tr.same >= stuck && tr.Calm()
 			if still {
 				before = tr.Tracker
@@ -152,56 +169,84 @@ func (e *Engine) step(g *group, s nodesignal.Signal, t *estimator) {
 			tr.step(&derived, sig.y[i], derived.gap(sig.x[i]), &w)
 			if still && tr.MoreThan(&before) {
 				// It is the peers that moved: nobody measures this one.
-				if !tr.Calm() && (tr.same == stuck || known) {
+				if !tr.Calm() && (tr.same == stuck || hasLast) {
 					e.counters.Stuck++
 				}
 				tr.Skip(&before)
 			} else {
-				if known && !suspect && !t.parting.on {
+				if hasLast && !suspect && !t.parting.on {
 					l.add(clamp(float64(tr.last)*derived.perScale, -maxLag, maxLag), clamp(last*derived.perScale, -maxLag, maxLag))
+				}
+				// Of suspects too: where nobody waits, many are. A value that is told again is
+				// on its side for no reason.
+				if coupled && !t.parting.on && tr.same == 0 {
+					says = sig.waver(i).take(derived.centre-sig.y[i], derived.perScale)
 				}
 				if !tr.straggler {
 					w.n++
 				}
 			}
 		}
+		if coupled {
+			apart.add(says, tr.against(&derived))
+		}
 		if tr.straggler {
 			m.flags |= flagSlow
 		}
 		suspicion := tr.suspicion()
+		if compared == flagYoung && !tr.straggler {
+			suspicion = min(tr.against(&derived), mostYoung) // for who asks which part it is
+		}
 		if suspicion > m.suspicion || (suspicion == m.suspicion && (m.signal == nodesignal.Score || (suspicion > 0 && tr.gap*perGap > m.weight))) {
 			m.suspicion, m.gap, m.weight, m.signal = suspicion, tr.gap, tr.gap*perGap, s
 		}
 	}
 	w.end(e.elapsed)
 	t.correlate(&e.cfg.Estimator, &l, e.elapsed)
+	if coupled {
+		if t.wavers == nil {
+			t.wavers = &wavers{}
+		}
+		t.wavers.follow(&apart, e.elapsed)
+	}
 }
+
+// mostYoung is less than the suspicion of a straggler.
+const mostYoung = 0.99
 
 // warmups are how many ticks with values a node needs to be judged, by member.late.
 func (e *Engine) warmups() [2]uint8 {
-	return [2]uint8{
-		uint8(WarmTicks(e.cfg.WarmupTicks, e.elapsed, false)), uint8(WarmTicks(e.cfg.WarmupTicks, e.elapsed, true)),
-	}
+	return [2]uint8{uint8(WarmTicks(e.cfg.Warmup, e.elapsed, false)), uint8(WarmTicks(e.cfg.Warmup, e.elapsed, true))}
 }
 
-// WarmTicks is how many ticks with values make a node warm: the least, and a minute. A
-// node that came late, to a group that is settled, takes five: its caches are cold while
-// those of the others are not. A fleet that pushes every second is a trial, and waits for
-// the least only.
-func WarmTicks(least int, elapsed time.Duration, late bool) int {
-	lasts := warmTime
+// WarmTicks is how many ticks with values make a node warm: those of the warm-up, and
+// LeastWarmTicks. A node that came late, to a group that is settled, takes five minutes:
+// its caches are cold while those of the others are not. A fleet that pushes every second
+// is a trial, and waits for the least only.
+func WarmTicks(warmup, elapsed time.Duration, late bool) int {
 	switch {
 	case late:
-		lasts = lateTime
-	case elapsed < trialPace:
-		return least
+		warmup = max(warmup, lateTime)
+	case elapsed < shortPace:
+		return LeastWarmTicks
 	}
-	return max(least, int(min((lasts+elapsed/2)/max(elapsed, time.Millisecond), MaxWarmTicks)))
+	return max(LeastWarmTicks, int(min((warmup+elapsed/2)/max(elapsed, time.Millisecond), MaxWarmTicks)))
+}
+
+// counted is the time that a tick counts for. In a trial that is as at the shipped pace.
+func (e *Engine) counted() time.Duration {
+	if e.elapsed < trialPace {
+		return trialTick
+	}
+	return min(e.elapsed, e.cfg.TTL) // of a pause of the gateway nothing is known
 }
 
 const (
-	warmTime, lateTime = time.Minute, 5 * time.Minute
-	trialPace          = 1500 * time.Millisecond
+	lateTime             = 5 * time.Minute
+	shortPace            = 1500 * time.Millisecond
+	trialPace, trialTick = 900 * time.Millisecond, 10 * time.Second
+	// LeastWarmTicks make a mean of a node's values.
+	LeastWarmTicks = 6
 	// MaxWarmTicks is where the count of a node's ticks ends.
 	MaxWarmTicks = 250
 	// settledAfter is when a group is settled.
@@ -254,7 +299,7 @@ func (e *Engine) fill(g *group, i int) *NodeReport {
 	}
 	m := &g.members[i]
 	row.State, row.Straggler, row.Contested = m.state, m.flags&flagSlow != 0, m.flags&flagContested != 0
-	row.Waits = m.cohort == noCohort && m.state == StateActive && int(g.split.means[g.split.signal].n[i]) >= e.cfg.WarmupTicks
+	row.Waits = m.cohort == noCohort && m.state == StateActive && int(g.split.means[g.split.signal].n[i]) >= LeastWarmTicks
 	row.UnjudgedBefore = m.why
 	row.Unjudged, row.Until = e.unjudged(g, i)
 	m.why = row.Unjudged
@@ -297,6 +342,7 @@ func (e *Engine) groupReport(to *GroupReport, cluster, name string, r *rule, cou
 
 // reportSignals adds how the group's nodes are compared to its report.
 func (e *Engine) reportSignals(g *group, r *GroupReport) {
+	r.Peers = g.peers
 	r.Incident, r.Held, r.Settled = g.incident.on, g.split.held, g.settled
 	if g.incident.on {
 		r.IncidentSince = time.UnixMilli(g.incident.since).UTC()

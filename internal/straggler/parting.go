@@ -136,7 +136,7 @@ func (e *Engine) part(g *group, s nodesignal.Signal, t *estimator) {
 	spec, p, tracks := &e.cfg.Signals[s], &t.parting, g.signals[s].tracks
 	e.yard = e.yard.none()
 	level := e.unit(s, t.usual)
-	if t.usualTicks < e.cfg.WarmupTicks || len(e.slots) < e.cfg.MinPeers || !(level > minScale) {
+	if t.usualTicks < LeastWarmTicks || len(e.slots) < e.cfg.MinPeers || !(level > minScale) {
 		*p = parting{}
 		return
 	}

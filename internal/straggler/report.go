@@ -30,6 +30,8 @@ type Report struct {
 // GroupReport is one peer group, or a whole cluster when Group is empty.
 type GroupReport struct {
 	Cluster, Group string
+	// Peers are the values of the peer-group attributes, nil of a whole cluster.
+	Peers []string
 	// Valid is false until a quorum was met once; then Threshold is the newest
 	// that had a quorum and no panic.
 	Valid     bool

@@ -31,9 +31,14 @@ func (e *Engine) silences(c *cluster, now time.Time) {
 		}
 		f := e.newFold(SubjectMissing, c, group, silent, now)
 		f.Severity = SeverityCritical
+		if e.places(c) {
+			f.Shared = e.seek(c.order, true, isMissing)
+		}
+		c.folds = append(c.folds, f)
 		for _, n := range silent {
 			f.Since = earlier(f.Since, e.lastSeen(n))
 			n.silence = &episode{id: f.ID, since: e.at, fold: f}
+			e.change(n)
 		}
 		e.events = append(e.events, f.Event)
 	} else {
@@ -60,6 +65,7 @@ func (e *Engine) tellSilence(n *node, now time.Time) {
 	since := n.group.members[n.slot].seen / int64(time.Millisecond)
 	ep := &episode{since: since, id: episodeID(SubjectMissing, n.group.cluster.name, n.group.name, n.name, since)}
 	n.silence = ep
+	e.change(n)
 	window := e.cfg.Episodes.FlapWindow.Milliseconds()
 	n.silences = slices.DeleteFunc(n.silences, func(at int64) bool { return e.at-at >= window })
 	if len(n.silences) >= e.cfg.Episodes.FlapEpisodes {
@@ -92,6 +98,7 @@ func (e *Engine) endSilence(n *node, cause string, now time.Time) {
 		e.events = append(e.events, ev)
 	}
 	n.silence = nil
+	e.change(n)
 	if ep.fold != nil {
 		e.drop(ep.fold, cause, now)
 	}

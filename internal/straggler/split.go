@@ -118,7 +118,7 @@ func (e *Engine) means(g *group) {
 	p.held = g.incident.on
 	short := float64(e.elapsed) / float64(e.cfg.Split.Window)
 	long := float64(e.elapsed) / float64(e.cfg.Split.FallWindow)
-	warm := uint8(e.cfg.WarmupTicks)
+	warm := uint8(LeastWarmTicks)
 	for s := range nodesignal.Count {
 		if !e.splits(g, s) || g.signals[s] == nil {
 			continue
@@ -155,7 +155,7 @@ func (e *Engine) means(g *group) {
 		case m.state != StateActive || !m.fresh.has(p.signal) || m.flags&flagWasSlow != 0:
 		case ms.n[i] == warm:
 			p.came++
-			if m.cohort = p.cohortOf(i, warm); p.settled >= e.cfg.MinPeers && e.strange(g, i) {
+			if m.cohort = p.cohortOf(i, warm); p.settled >= e.cfg.MinPeers && !e.gathers(g) && e.strange(g, i) {
 				m.cohort = noCohort
 			}
 		case m.cohort == noCohort && !e.waits(ms.n[i]):
@@ -167,6 +167,10 @@ func (e *Engine) means(g *group) {
 	}
 	p.settled = settled
 }
+
+// gathers reports whether a group has come so lately that its nodes still come one by one:
+// then one that is apart did not come alone, and is sooner slow.
+func (e *Engine) gathers(g *group) bool { return e.at-g.since < e.cfg.Split.Interval.Milliseconds() }
 
 // waits reports whether a node of whose mean there are so many ticks is given
 // time for others that work as it does.
@@ -259,7 +263,7 @@ func (e *Engine) lookBy(g *group, s nodesignal.Signal) {
 	}
 	list := e.clumps[:0]
 	for i := range g.members {
-		if m := &g.members[i]; m.state == StateActive && int(ms.n[i]) >= e.cfg.WarmupTicks {
+		if m := &g.members[i]; m.state == StateActive && int(ms.n[i]) >= LeastWarmTicks {
 			rose := (ms.mean[i] - ms.hour[i]) / e.unit(s, ms.hour[i])
 			list = append(list, clumped{e.place(s, ms.mean[i]), rose < -cfg.FallBy, rose > cfg.FallBy, m.flags&flagWasSlow != 0})
 		}
@@ -269,7 +273,7 @@ func (e *Engine) lookBy(g *group, s nodesignal.Signal) {
 	for _, edge := range p.edges {
 		e.edges = append(e.edges, e.place(s, edge))
 	}
-	p.edges = e.edgesOf(s, list, e.edges, p.edges[:0])
+	p.edges = e.edgesOf(s, list, e.edges, p.edges[:0], p.known || len(p.rises) > 0)
 	if len(p.edges) > 0 {
 		p.signal = s
 	}
@@ -294,7 +298,7 @@ func (e *Engine) regroup(g *group, anew bool) {
 		if m.cohort == noCohort && !anew && p.means[p.signal] != nil && e.waits(p.means[p.signal].n[i]) {
 			continue
 		}
-		k := p.cohortOf(i, uint8(e.cfg.WarmupTicks))
+		k := p.cohortOf(i, LeastWarmTicks)
 		from[k][m.cohort]++
 		if k == m.cohort && !anew {
 			continue

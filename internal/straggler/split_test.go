@@ -205,6 +205,17 @@ func TestOneThatJoinsSlow(t *testing.T) {
 	assert.Equal(t, []string{"node onset -03"}, brief(p.ticks(16)), "all came together")
 }
 
+// TestOneSlowAmongNodesThatComeOneByOne does not wait for others that work as it does: the
+// group is as young as it is.
+func TestOneSlowAmongNodesThatComeOneByOne(t *testing.T) {
+	p := newPlay(t, []string{""}, 16, nil)
+	p.late(0, 0)
+	p.slow(0.3, 9)
+	require.Empty(t, p.ticks(24))
+	require.False(t, p.node("-09").Waits)
+	assert.Equal(t, []string{"node onset -09"}, brief(p.ticks(8)))
+}
+
 // TestJobsAreToldApartByAnySignal: the rates are alike, the clocks are not.
 func TestJobsAreToldApartByAnySignal(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -295,20 +306,55 @@ func TestEachJobIsACohort(t *testing.T) {
 	}
 }
 
-// TestNodesSlowEachByItsOwnAreNoJob, unlike three that are slow alike.
+// TestNodesSlowEachByItsOwnAreNoJob, unlike nodes that are slow alike. Healthy ones that
+// differ more may be a job that differs more. A job that is there stays for twice of that.
 func TestNodesSlowEachByItsOwnAreNoJob(t *testing.T) {
 	e := New(DefaultConfig())
-	for apart, cuts := range map[float64]int{0.001: 1, 0.01: 1, 0.03: 0} {
+	for _, tc := range []struct {
+		slow, nodes   int
+		apart, spread float64 // between the outermost slow nodes, and from one healthy node to the next
+		anew, kept    int
+	}{
+		{slow: 5, nodes: 20, apart: 0.004, spread: 0.0005, anew: 1, kept: 1},
+		{slow: 5, nodes: 20, apart: 0.016, spread: 0.0005, anew: 1, kept: 1},
+		{slow: 5, nodes: 20, apart: 0.03, spread: 0.0005, anew: 0, kept: 1},
+		{slow: 5, nodes: 20, apart: 0.04, spread: 0.002, anew: 1, kept: 1},
+		{slow: 5, nodes: 20, apart: 0.06, spread: 0.0005, anew: 0, kept: 0},
+		{slow: 5, nodes: 20, apart: 0.12, spread: 0.0005, anew: 0, kept: 0},
+		{slow: 10, nodes: 100, apart: 0.07, spread: 0.0005, anew: 1, kept: 1},
+		{slow: 10, nodes: 100, apart: 0.16, spread: 0.0005, anew: 0, kept: 1},
+		{slow: 10, nodes: 100, apart: 0.3, spread: 0.0005, anew: 0, kept: 0},
+		{slow: 3, nodes: 10, apart: 0.1, spread: 0.0005, anew: 0, kept: 1}, // nobody tells how much they differ
+	} {
 		var list []clumped
-		for i := range 20 {
-			x := 0.0005 * float64(i)
-			if i < 5 {
-				x = apart*float64(i) - 0.4
+		for i := range tc.nodes {
+			x := tc.spread * float64(i)
+			if i < tc.slow {
+				x = tc.apart*float64(i)/float64(tc.slow-1) - 0.4
 			}
 			list = append(list, clumped{mean: x})
 		}
-		assert.Len(t, e.cut(list, nil, 0.08, 3), cuts, "%v", apart)
+		assert.Len(t, e.cut(list, nil, 0.08, 3, false), tc.anew, "anew: %+v", tc)
+		assert.Len(t, e.cut(list, []float64{tc.apart/2 - 0.2}, 0.08, 3, false), tc.kept, "kept: %+v", tc)
 	}
+}
+
+// TestAnOutlierAmongThree: what three do alike and a fourth does not is no job of four.
+func TestAnOutlierAmongThree(t *testing.T) {
+	e := New(DefaultConfig())
+	var list []clumped
+	for i := range 100 {
+		list = append(list, clumped{mean: 0.0002 * float64(i)})
+	}
+	for i, loss := range []float64{0.295, 0.285, 0.281, 0.168} {
+		list[i].mean = math.Log(1 - loss)
+	}
+	assert.Empty(t, e.cut(list, nil, 0.08, 3, false))
+	assert.Len(t, e.cut(append(list[:3:3], list[4:]...), nil, 0.08, 3, false), 1, "three alike may be one")
+	for i := range 4 {
+		list[i].slow = i == 3
+	}
+	assert.Len(t, e.cut(list, []float64{-0.1}, 0.08, 3, false), 1, "a slow node of a job does not end it")
 }
 
 // TestANewcomerInAnIncident does work of its own, though the means of the
@@ -353,7 +399,7 @@ func TestASideThatFellInPartIsNoJob(t *testing.T) {
 			change(i, &c)
 			list = append(list, c)
 		}
-		return len(e.cut(list, nil, 0.08, 3))
+		return len(e.cut(list, nil, 0.08, 3, false))
 	}
 	fallen := func(n int) int { return cuts(func(i int, c *clumped) { c.fallen = i < n }) }
 	assert.Equal(t, 1, fallen(0))
@@ -376,6 +422,6 @@ func TestJobsWhoseOutermostAreClose(t *testing.T) {
 				list = append(list, clumped{mean: 0.12*float64(k) + 0.05*float64(i)/float64(n-1)})
 			}
 		}
-		assert.Len(t, e.cut(list, nil, 0.08, 3), cuts, "%d nodes each", n)
+		assert.Len(t, e.cut(list, nil, 0.08, 3, false), cuts, "%d nodes each", n)
 	}
 }

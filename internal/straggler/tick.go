@@ -4,11 +4,13 @@ package straggler
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
+	"github.com/gpu-collector/gpu-collector/internal/topology"
 )
 
 // scratch is what a tick needs while it runs; it is kept so that a tick of
@@ -33,6 +35,7 @@ type scratch struct {
 	edges                       []float64
 	onsets                      []*node
 	ranking                     ranking
+	sought                      []topology.Node
 }
 
 // Tick computes thresholds and verdicts from the observations so far.
@@ -45,6 +48,10 @@ func (e *Engine) Tick(now time.Time) *Report {
 		if e.elapsed > e.cfg.TTL {
 			e.hearing = now.UnixNano()
 		}
+	}
+	if e.saving.continues {
+		e.saving.continues = false
+		e.events = append(e.events, e.Open(EventContinues, "", now)...)
 	}
 	e.row = 0
 	e.ranking.most = e.cfg.Episodes.MaxRanked
@@ -97,11 +104,21 @@ func (e *Engine) tickCluster(c *cluster, now time.Time) {
 	e.ranking.list(&e.report)
 }
 
+// deaf reports whether for longer than the TTL nobody listened to the nodes, or has
+// listened again for no longer than that.
+func (e *Engine) deaf() bool {
+	ttl := e.cfg.TTL
+	return e.elapsed > ttl || e.saving.resumed > 0 && time.Duration(e.at*int64(time.Millisecond)-e.saving.resumed) <= ttl
+}
+
 // expire marks silent nodes missing and forgets those past the retention. When
 // no tick came for that long, it was the gateway that did not listen.
 func (e *Engine) expire(g *group, now time.Time) {
-	deaf := e.elapsed > e.cfg.TTL
+	deaf := e.deaf()
 	at := now.UnixNano()
+	if !g.dirty && g.counts[StateMissing] == 0 && time.Duration(at-g.oldest) <= e.cfg.TTL {
+		return
+	}
 	for i := range g.members {
 		m := &g.members[i]
 		silent := time.Duration(at - m.seen)
@@ -157,8 +174,10 @@ func (e *Engine) states(g *group) {
 	g.scored = false
 	e.scores, e.throughputs = e.scores[:0], e.throughputs[:0]
 	scores, throughputs := g.signals[nodesignal.Score], g.signals[nodesignal.Throughput]
+	g.oldest = math.MaxInt64
 	for i := range g.members {
 		m := &g.members[i]
+		g.oldest = min(g.oldest, m.seen)
 		m.state = m.now(e.raw)
 		g.counts[m.state]++
 		if m.flags&(flagDiffers|flagContested) != 0 {
@@ -167,7 +186,7 @@ func (e *Engine) states(g *group) {
 			m.contest = 0
 		}
 		was := m.flags & flagSlow
-		m.flags &^= flagSlow | flagWasSlow | flagUnjudged | flagJudged | flagLockstep
+		m.flags &^= flagSlow | flagWasSlow | flagUnjudged | flagJudged | flagLockstep | flagOverlap | flagYoung
 		if was != 0 {
 			m.flags |= flagWasSlow
 		}

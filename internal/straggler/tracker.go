@@ -103,8 +103,9 @@ type Params struct {
 }
 
 // minScale keeps a deviation in units of the scale finite, maxSum a sum; Round
-// may leave less.
-const minScale, maxSum = 1e-9, 1e9
+// may leave less. minCentre is the smallest level that losses can be shares of: Round
+// keeps none below it, and its inverse is finite.
+const minScale, maxSum, minCentre = 1e-9, 1e9, math.SmallestNonzeroFloat32
 
 // Valid reports whether a node can be judged by p.
 func (p *Params) Valid() bool {
@@ -113,7 +114,7 @@ func (p *Params) Valid() bool {
 			return false
 		}
 	}
-	return p.Centre-p.Centre == 0 && (p.Centre > 0 || !p.Relative) && p.Scale >= minScale/2 && p.Scale <= maxSum &&
+	return p.Centre-p.Centre == 0 && (p.Centre >= minCentre || !p.Relative) && p.Scale >= minScale/2 && p.Scale <= maxSum &&
 		p.MinGap > 0 && p.MinGap <= 1 && p.Wander >= 0 && p.Wander <= maxSum && p.Step >= 0 && p.Step <= maxSum && p.Change >= 0 && p.Change <= maxSum &&
 		math.Abs(p.Offset) <= maxSum && p.MaxBias >= 0 && p.MaxBias <= maxSum && p.Elapsed >= 0 && p.Elapsed <= maxElapsed
 }
@@ -138,7 +139,7 @@ func (p *Params) Check() error {
 		}
 	}
 	switch {
-	case p.Centre-p.Centre != 0 || p.Relative && p.Centre <= 0:
+	case p.Centre-p.Centre != 0 || p.Relative && p.Centre < minCentre:
 		return fmt.Errorf("centre %v is not finite, or not > 0 though losses are shares of it", p.Centre)
 	case !(p.MinGap > 0 && p.MinGap <= 1):
 		return fmt.Errorf("least gap %v is not in (0,1]", p.MinGap)
@@ -230,7 +231,8 @@ type steps struct {
 	centre              float64 // level of a node without bias
 	lowBias, highBias   float64 // bounds of a bias
 	clipLow             float32
-	allowances          // of a node that is as restless as its peers
+	silent              bool // only a great loss accuses, if any: what a node differs by then is its bias, up to the bounds
+	allowances               // of a node that is as restless as its peers
 	minKappa, lossKappa [numSums]float64
 	// change is the peers' mean square of a change, perChange 0 where that is not known.
 	change, perChange float32
@@ -274,6 +276,7 @@ func (p *Params) steps(c *CUSUM, at int64) steps {
 		ms: uint32(min(p.Elapsed/time.Millisecond, math.MaxInt32)), longMs: uint32(longMean / time.Millisecond), clipLow: float32(c.ClipLow),
 		before: uint32(max(at-p.Elapsed.Milliseconds(), 0) / 1000),
 	}
+	s.silent = p.Limits[mid] < 0
 	s.weigh(0)
 	s.perUnit = 1
 	if p.Relative {
@@ -374,7 +377,25 @@ type Tracker struct {
 	age       [numSums]uint8
 	straggler bool
 	by        uint8 // the sum that made it one
-	known     bool  // there is a last
+	at        marks // of its last tick
+}
+
+// marks are what was so at a node's last tick, in one byte: there is a tracker for each
+// node and signal.
+type marks uint8
+
+const (
+	markKnown  marks = 1 << iota // there is a last
+	markSilent                   // no usual loss accused
+)
+
+func (m marks) has(x marks) bool { return m&x != 0 }
+
+func (m *marks) set(x marks, on bool) {
+	*m &^= x
+	if on {
+		*m |= x
+	}
 }
 
 // peakUnit is how many parts a unit of a sum has in a peak.
@@ -417,6 +438,10 @@ func (t *Tracker) step(s *steps, y, d float64, w *watch) (changed bool) {
 	if z < s.clipLow {
 		z = s.clipLow
 	}
+	if t.at.has(markSilent) && !s.silent { // what spoke against it meanwhile may be what it always differs by
+		t.sum, t.peak, t.age = [numSums]float32{}, [numSums]uint16{}, [numSums]uint8{}
+	}
+	t.at.set(markSilent, s.silent)
 	full, fullest := float32(0), uint8(unflagged)
 	for j := range t.sum {
 		x := below(z, off.top[j]) - off.kappa[j]
@@ -461,14 +486,14 @@ func (t *Tracker) step(s *steps, y, d float64, w *watch) (changed bool) {
 	t.full = full
 	t.learn(s, r, bias)
 	if t.sum[mid] == 0 && t.sum[loud] == 0 {
-		t.gap += (float32(d) - t.gap) / gapTicks
+		t.gap += (float32(d) - t.gap) * (1.0 / gapTicks)
 	} else {
 		t.gap += (float32(d) - t.gap) / float32(min(max(t.age[mid], t.age[loud]), gapTicks))
 	}
 	if t.straggler {
 		return t.leave(s, w)
 	}
-	if t.lived >= fromStart && t.lived < fromStartEnd && p.Offset-float64(t.raw) > p.MaxBias+p.MinGap/2 && float64(t.recent) > 0.4*p.MinGap {
+	if t.lived >= fromStart && t.lived < fromStartEnd && p.Limits[mid] > 0 && p.Offset-float64(t.raw) > p.MaxBias+p.MinGap/2 && float64(t.recent) > 0.4*p.MinGap {
 		// It was slow since it came: its bias holds what it can of that.
 		t.since[mid] = 0
 		fullest = mid
@@ -509,7 +534,7 @@ func (t *Tracker) learn(s *steps, r, bias float64) {
 	if calm {
 		if t.learnt == 1 {
 			t.change = s.change
-		} else if t.known {
+		} else if t.at.has(markKnown) {
 			change := r32 - t.last
 			most := s.change
 			if t.change > most {
@@ -520,7 +545,11 @@ func (t *Tracker) learn(s *steps, r, bias float64) {
 		most := 4 * s.p.Scale
 		bias = clamp(bias-clamp(r, -most, most)*float64(weight), s.lowBias, s.highBias)
 	}
-	t.bias, t.last, t.known = float32(bias), r32, true
+	if s.silent {
+		bias = clamp(float64(t.raw), s.lowBias, s.highBias)
+	}
+	t.bias, t.last = float32(bias), r32
+	t.at.set(markKnown, true)
 }
 
 // leave ends the verdict on a node whose mean has been well for long enough.
@@ -554,7 +583,8 @@ func (t *Tracker) leave(s *steps, w *watch) (changed bool) {
 // rest empties the sums. A node in good standing stays with what it always differs by.
 func (t *Tracker) rest() {
 	t.sum, t.peak, t.age = [numSums]float32{}, [numSums]uint16{}, [numSums]uint8{}
-	t.full, t.worst, t.calm, t.straggler, t.known = 0, 0, 0, false, false
+	t.full, t.worst, t.calm, t.straggler = 0, 0, 0, false
+	t.at.set(markKnown, false)
 }
 
 // Rest is for a node that was away: its sums are empty then, and it keeps its bias.
@@ -565,11 +595,14 @@ func (t *Tracker) Rest() (changed bool) {
 	return changed
 }
 
+// Miss is for a tick without a value: the next one tells of no change.
+func (t *Tracker) Miss() { t.at.set(markKnown, false) }
+
 // Skip takes back the last step, since nobody measured it: before is the state before.
 func (t *Tracker) Skip(before *Tracker) {
-	known := before.known && t.Calm()
+	on := before.at.has(markKnown) && t.Calm()
 	*t = *before
-	t.known = known
+	t.at.set(markKnown, on)
 }
 
 // Suspicion is the fullest sum as a share of its limit, in [0,1.5]; from 1 on the

@@ -149,7 +149,7 @@ func (e *Engine) lookAtTurns(g *group) {
 		}
 	}
 	e.clumps = list
-	found := e.edgesOf(s, list, nil, nil)
+	found := e.edgesOf(s, list, nil, nil, true)
 	if len(found) == 0 {
 		return
 	}
@@ -218,7 +218,7 @@ func (e *Engine) try(g *group) {
 
 // edgesOf are the edges between the clumps of a list, which it sorts, in the unit of the
 // signal. was are those that are there; into may be nil.
-func (e *Engine) edgesOf(s nodesignal.Signal, list []clumped, was, into []float64) []float64 {
+func (e *Engine) edgesOf(s nodesignal.Signal, list []clumped, was, into []float64, turn bool) []float64 {
 	cfg := &e.cfg.Split
 	sortClumps(list)
 	side := cfg.MinSide
@@ -227,7 +227,7 @@ func (e *Engine) edgesOf(s nodesignal.Signal, list []clumped, was, into []float6
 		// sooner than a job of their own.
 		side = max(side, int(cfg.MinShare*float64(len(list))+0.5))
 	}
-	for _, c := range e.cut(list, was, max(cfg.MinGap, e.cfg.Signals[s].MinGap), side) {
+	for _, c := range e.cut(list, was, max(cfg.MinGap, e.cfg.Signals[s].MinGap), side, turn) {
 		at := (list[c.at-1].mean + list[c.at].mean) / 2
 		if e.cfg.Signals[s].Relative {
 			at = math.Exp(at)

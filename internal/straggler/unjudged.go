@@ -14,7 +14,7 @@ import (
 // unix milliseconds, if that is known.
 func (e *Engine) unjudged(g *group, i int) (why unjudged.Reason, until int64) {
 	m := &g.members[i]
-	left := time.Duration(WarmTicks(e.cfg.WarmupTicks, e.elapsed, m.late != 0)-int(m.warm)) * e.elapsed
+	left := time.Duration(WarmTicks(e.cfg.Warmup, e.elapsed, m.late != 0)-int(m.warm)) * e.elapsed
 	switch {
 	case m.state == StateMissing:
 		return unjudged.Missing, 0
@@ -30,6 +30,10 @@ func (e *Engine) unjudged(g *group, i int) (why unjudged.Reason, until int64) {
 		return unjudged.Judged, 0
 	case m.flags&flagLockstep != 0:
 		return unjudged.Lockstep, 0
+	case m.flags&flagOverlap != 0:
+		return unjudged.Overlap, 0
+	case m.flags&flagYoung != 0:
+		return unjudged.Calibrating, 0
 	case g.plain != nil && !m.known.has(nodesignal.Score):
 		return unjudged.NoSignal, 0
 	case g.plain != nil && !g.rule.quorum:
@@ -81,6 +85,8 @@ func (e *Engine) detectable(g *group) float64 {
 		for k := range g.signals[s].cohorts {
 			t := &g.signals[s].cohorts[k]
 			switch {
+			case e.cfg.Signals[s].Coupled && t.wavers.silent():
+				worst = math.Inf(1)
 			case t.known && !t.lockstep():
 				worst = max(worst, t.detectable)
 			case t.known || t.n > 0:

@@ -27,18 +27,21 @@ func Of(g *straggler.GroupReport, at time.Time, k float64, ttl time.Duration) Va
 // signalsOf is what the nodes of a group, or of its cohorts, judge their signals by: by
 // signal, and the lower cohort first.
 func signalsOf(g *straggler.GroupReport) (params []SignalParams) {
-	add := func(s nodesignal.Signal, r *straggler.SignalReport, from float64, hasFrom bool) {
-		if r.Known && r.Params.Valid() {
-			params = append(params, SignalParams{Signal: s, From: from, By: g.SplitBy, HasFrom: hasFrom, Params: r.Params})
-		}
-	}
+	told := func(r *straggler.SignalReport) bool { return r.Known && r.Params.Valid() }
 	for s := range nodesignal.Count {
-		if len(g.Cohorts) == 0 {
-			add(s, &g.Signals[s], 0, false)
+		if r := &g.Signals[s]; len(g.Cohorts) == 0 && told(r) {
+			params = append(params, SignalParams{Signal: s, By: g.SplitBy, Params: r.Params})
 		}
 		for i := range g.Cohorts {
 			c := &g.Cohorts[i]
-			add(s, &c.Signals[s], c.From, c.HasFrom)
+			if !told(&c.Signals[s]) {
+				continue
+			}
+			p := SignalParams{Signal: s, From: c.From, By: g.SplitBy, HasFrom: c.HasFrom, Params: c.Signals[s].Params}
+			if i+1 < len(g.Cohorts) && !told(&g.Cohorts[i+1].Signals[s]) {
+				p.To, p.HasTo = g.Cohorts[i+1].From, true
+			}
+			params = append(params, p)
 		}
 	}
 	return params

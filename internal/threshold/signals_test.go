@@ -34,7 +34,7 @@ func withSignals(group string) Value {
 	upper := params
 	upper.Centre = 0.09375
 	v.Signals = []SignalParams{
-		{Signal: nodesignal.Throughput, Params: params},
+		{Signal: nodesignal.Throughput, Params: params, By: nodesignal.Compute, To: 0.0625, HasTo: true},
 		{Signal: nodesignal.Throughput, From: 0.0703125, By: nodesignal.Compute, HasFrom: true, Params: upper},
 		{Signal: nodesignal.Compute, Params: rounded(straggler.Params{Centre: 1, High: true, MinGap: 0.25, Scale: 0.01, Limits: [...]float64{11, 9, 12}})},
 	}
@@ -130,6 +130,7 @@ func TestHostileSignals(t *testing.T) {
 		"a limit that is always on": {strings.Replace(good, `9 12`, `0 12`, 1), false},
 		"bias below nothing":        {strings.Replace(good, `b="0.02"`, `b="-1.5"`, 1), false},
 		"from nowhere":              {good + `;from="NaN"`, false},
+		"to nowhere":                {good + `;to="NaN"`, false},
 		"split by what is new":      {good + `;by=colour;from="1"`, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -68,6 +68,10 @@ type SignalParams struct {
 	From    float64
 	By      nodesignal.Signal
 	HasFrom bool
+	// To is the lower bound of the next cohort, of whose nodes the signal says nothing;
+	// only read when HasTo.
+	To    float64
+	HasTo bool
 	straggler.Params
 }
 
@@ -80,6 +84,8 @@ func (p *SignalParams) validate() error {
 		return fmt.Errorf("signal %d of the split is not known", p.By)
 	case p.HasFrom && !finite(p.From):
 		return fmt.Errorf("from %v of %s is not finite", p.From, p.Signal)
+	case p.HasTo && !finite(p.To):
+		return fmt.Errorf("to %v of %s is not finite", p.To, p.Signal)
 	}
 	if err := p.Check(); err != nil {
 		return fmt.Errorf("%w, of %s", err, p.Signal)

@@ -80,7 +80,8 @@ func EncodeMember(v Value) (string, error) {
 //
 //	"stage-0";sig=throughput;v=1790000000000;d=10000;rel;m="0.052";g="0.05";s="0.01";burst;w="0.002";q="0.05";o="0.001";b="0.025";h="18 15 -64";by=throughput;from="0.04"
 //
-// What is zero or false is left out, but for the limits.
+// A cohort whose next one has too few nodes to be compared ends at to.
+// encodeSignals leaves out zero and false, but for the limits.
 func encodeSignals(v *Value) []string {
 	members := make([]string, len(v.Signals))
 	b := make([]byte, 0, 192)
@@ -106,9 +107,14 @@ func encodeSignals(v *Value) []string {
 		if !p.Born.IsZero() {
 			b = appendInteger(b, "born", p.Born.UnixMilli())
 		}
-		if p.HasFrom {
+		if p.HasFrom || p.HasTo {
 			b = append(append(b, ";by="...), p.By.String()...)
+		}
+		if p.HasFrom {
 			b = appendSingle(b, "from", p.From)
+		}
+		if p.HasTo {
+			b = appendSingle(b, "to", p.To)
 		}
 		members[i] = string(b)
 	}
@@ -255,6 +261,11 @@ func decodeSignal(m httpsfv.Item, values []Value) error {
 	version := d.integer("v")
 	if _, p.HasFrom = m.Params.Get("from"); p.HasFrom {
 		p.From = float64(float32(d.number("from", true)))
+	}
+	if _, p.HasTo = m.Params.Get("to"); p.HasTo {
+		p.To = float64(float32(d.number("to", true)))
+	}
+	if p.HasFrom || p.HasTo {
 		if by, ok := d.get("by", false).(httpsfv.Token); ok {
 			if p.By, err = nodesignal.Parse(string(by)); err != nil {
 				return nil //nolint:nilerr // a signal of a newer version

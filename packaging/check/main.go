@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command check reads .goreleaser.yaml as strictly as goreleaser does, and
-// builds the deb and rpm packages of it from binaries that are there already:
-// without goreleaser itself, and without building anything twice. It runs in
-// the root of the repository.
+// builds the deb and rpm packages and the archives of it from binaries that are there
+// already: without goreleaser itself, and without building anything twice. It runs in
+// the root of the repository. With -chart it writes a chart as an OCI layout instead.
 package main // import "github.com/gpu-collector/gpu-collector/packaging/check"
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -30,10 +31,16 @@ func main() {
 	flag.StringVar(&b.out, "out", "", "directory for the packages; none are built without")
 	flag.StringVar(&b.version, "version", "0.1.0-dev", "version of the packages, semantic or git's")
 	flag.StringVar(&b.arch, "arch", "amd64", "architecture of the binaries")
+	flag.BoolVar(&b.archived, "archives", false, "write the archives too")
+	chart := flag.String("chart", "", "a chart that helm has packaged: it is written to -out as an OCI layout")
 	date := flag.String("date", "", "time of the files in the packages, RFC 3339")
 	flag.Parse()
 	err := b.setDate(*date)
-	if err == nil {
+	switch {
+	case err != nil:
+	case *chart != "":
+		err = layout(context.Background(), *chart, b.out)
+	default:
 		err = b.run(*file)
 	}
 	if err != nil {
@@ -44,6 +51,8 @@ func main() {
 
 type builder struct {
 	binaries, out, version, arch string
+
+	archived bool
 
 	date time.Time
 }
@@ -78,6 +87,9 @@ func (b *builder) run(file string) error {
 				return fmt.Errorf("%s of %s: %w", format, p.PackageName, err)
 			}
 		}
+	}
+	if b.archived {
+		return b.archives(project, binaries)
 	}
 	return nil
 }

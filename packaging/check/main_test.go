@@ -3,15 +3,20 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/sassoftware/go-rpmutils"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"oras.land/oras-go/v2/content"
+	"oras.land/oras-go/v2/content/oci"
 )
 
 // built are the packages of binaries that are none, by file name.
@@ -107,4 +112,64 @@ func TestConfigurationIsStrict(t *testing.T) {
 			assert.ErrorContains(t, b.run(file), tt.want)
 		})
 	}
+}
+
+// TestArchives: what somebody unpacks runs, and has its configuration beside it.
+func TestArchives(t *testing.T) {
+	t.Chdir("../..")
+	b := builder{binaries: t.TempDir(), out: t.TempDir(), version: "v1.2.3", arch: "arm64", archived: true}
+	for _, name := range []string{"gpu-collector", "gpu-collector-agent"} {
+		require.NoError(t, os.WriteFile(filepath.Join(b.binaries, name), []byte("\x7fELF"), 0o755))
+	}
+	require.NoError(t, b.setDate("2026-11-21T12:00:00+01:00"))
+	require.NoError(t, b.run(".goreleaser.yaml"))
+	read := func() map[string]string {
+		text := map[string]string{}
+		for name, config := range map[string]string{"gpu-collector": "configs/overlays/root.yaml", "gpu-collector-agent": "configs/agent.yaml"} {
+			archive := name + "_1.2.3_linux_arm64"
+			out, err := exec.CommandContext(t.Context(), "tar", "tvzf", filepath.Join(b.out, archive+".tar.gz")).CombinedOutput()
+			require.NoError(t, err, string(out))
+			text[name] = string(out)
+			assert.Regexp(t, "(?m)^-rwxr-xr-x .* "+archive+"/"+name+"$", text[name])
+			for _, file := range []string{config, "LICENSE", "README.md", "CHANGELOG.md"} {
+				assert.Contains(t, text[name], archive+"/"+file+"\n")
+			}
+		}
+		return text
+	}
+	first := read()
+	require.NoError(t, b.run(".goreleaser.yaml"))
+	assert.Equal(t, first, read(), "the same commit is the same archive")
+}
+
+// TestChartLayout reads the layout as who pulls the chart does.
+func TestChartLayout(t *testing.T) {
+	dir, out := t.TempDir(), t.TempDir()
+	chart := filepath.Join(dir, "c.tgz")
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "gpu-collector", "charts", "other"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "gpu-collector", "charts", "other", "Chart.yaml"), []byte("name: other\nversion: 9.9.9\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "gpu-collector", "Chart.yaml"), []byte("apiVersion: v2\nname: gpu-collector\nversion: 1.2.3\n"), 0o600))
+	text, err := exec.CommandContext(t.Context(), "tar", "czf", chart, "-C", dir, "gpu-collector/charts", "gpu-collector/Chart.yaml").CombinedOutput()
+	require.NoError(t, err, string(text))
+	require.NoError(t, layout(t.Context(), chart, out))
+	require.NoError(t, layout(t.Context(), chart, out), "again")
+
+	store, err := oci.New(out)
+	require.NoError(t, err)
+	d, err := store.Resolve(t.Context(), "1.2.3")
+	require.NoError(t, err)
+	manifest, err := content.FetchAll(t.Context(), store, d)
+	require.NoError(t, err)
+	var m ocispec.Manifest
+	require.NoError(t, json.Unmarshal(manifest, &m))
+	assert.Equal(t, chartConfig, m.Config.MediaType)
+	require.Len(t, m.Layers, 1)
+	assert.Equal(t, chartContent, m.Layers[0].MediaType)
+	want, err := os.ReadFile(chart)
+	require.NoError(t, err)
+	got, err := content.FetchAll(t.Context(), store, m.Layers[0])
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+	assert.Equal(t, "gpu-collector", m.Annotations[ocispec.AnnotationTitle])
+	require.Error(t, layout(t.Context(), filepath.Join(out, "oci-layout"), t.TempDir()), "no chart")
 }

@@ -4,6 +4,7 @@
 package fleetclient
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,6 +20,64 @@ import (
 const (
 	BasicScopes  = "basic.Scopes"
 	BearerScopes = "bearer.Scopes"
+)
+
+// Defines values for AddBoardEntryInputBodyKind.
+const (
+	AddBoardEntryInputBodyKindRepair AddBoardEntryInputBodyKind = "repair"
+	AddBoardEntryInputBodyKindRma    AddBoardEntryInputBodyKind = "rma"
+	AddBoardEntryInputBodyKindTest   AddBoardEntryInputBodyKind = "test"
+)
+
+// Defines values for AttentionItemKind.
+const (
+	AttentionItemKindGroupFault  AttentionItemKind = "group_fault"
+	AttentionItemKindLostGPU     AttentionItemKind = "lost_gpu"
+	AttentionItemKindMissingNode AttentionItemKind = "missing_node"
+	AttentionItemKindSickGPU     AttentionItemKind = "sick_gpu"
+	AttentionItemKindStraggler   AttentionItemKind = "straggler"
+)
+
+// Defines values for AttentionItemSeverity.
+const (
+	Critical AttentionItemSeverity = "critical"
+	Major    AttentionItemSeverity = "major"
+	Minor    AttentionItemSeverity = "minor"
+)
+
+// Defines values for AuditOutcome.
+const (
+	Refused AuditOutcome = "refused"
+	Taken   AuditOutcome = "taken"
+)
+
+// Defines values for AuditWord.
+const (
+	AuditWordAcknowledge AuditWord = "acknowledge"
+	AuditWordEndSilence  AuditWord = "end_silence"
+	AuditWordNote        AuditWord = "note"
+	AuditWordSilence     AuditWord = "silence"
+)
+
+// Defines values for ConditionStatus.
+const (
+	ConditionStatusFalse   ConditionStatus = "false"
+	ConditionStatusTrue    ConditionStatus = "true"
+	ConditionStatusUnknown ConditionStatus = "unknown"
+)
+
+// Defines values for EntryKind.
+const (
+	EntryKindAction  EntryKind = "action"
+	EntryKindCounter EntryKind = "counter"
+	EntryKindEpisode EntryKind = "episode"
+	EntryKindFact    EntryKind = "fact"
+	EntryKindHealth  EntryKind = "health"
+	EntryKindRepair  EntryKind = "repair"
+	EntryKindRma     EntryKind = "rma"
+	EntryKindTest    EntryKind = "test"
+	EntryKindWord    EntryKind = "word"
+	EntryKindXid     EntryKind = "xid"
 )
 
 // Defines values for GPUHealth.
@@ -52,6 +111,7 @@ const (
 	NodeUnjudgedMissing     NodeUnjudged = "missing"
 	NodeUnjudgedNoSignal    NodeUnjudged = "no_signal"
 	NodeUnjudgedOtherLevels NodeUnjudged = "other_levels"
+	NodeUnjudgedOverlap     NodeUnjudged = "overlap"
 	NodeUnjudgedTooFewPeers NodeUnjudged = "too_few_peers"
 )
 
@@ -61,6 +121,12 @@ const (
 	NodeGPUHealthHealthy   NodeGPUHealth = "healthy"
 	NodeGPUHealthUnhealthy NodeGPUHealth = "unhealthy"
 	NodeGPUHealthUnknown   NodeGPUHealth = "unknown"
+)
+
+// Defines values for SilenceSource.
+const (
+	SilenceSourceAPI    SilenceSource = "api"
+	SilenceSourceAction SilenceSource = "action"
 )
 
 // Defines values for StragglerHealth.
@@ -80,7 +146,31 @@ const (
 	StragglerUnjudgedMissing     StragglerUnjudged = "missing"
 	StragglerUnjudgedNoSignal    StragglerUnjudged = "no_signal"
 	StragglerUnjudgedOtherLevels StragglerUnjudged = "other_levels"
+	StragglerUnjudgedOverlap     StragglerUnjudged = "overlap"
 	StragglerUnjudgedTooFewPeers StragglerUnjudged = "too_few_peers"
+)
+
+// Defines values for ListAttentionParamsKind.
+const (
+	ListAttentionParamsKindGroupFault  ListAttentionParamsKind = "group_fault"
+	ListAttentionParamsKindLostGPU     ListAttentionParamsKind = "lost_gpu"
+	ListAttentionParamsKindMissingNode ListAttentionParamsKind = "missing_node"
+	ListAttentionParamsKindSickGPU     ListAttentionParamsKind = "sick_gpu"
+	ListAttentionParamsKindStraggler   ListAttentionParamsKind = "straggler"
+)
+
+// Defines values for ListBoardsParamsKind.
+const (
+	ListBoardsParamsKindAction  ListBoardsParamsKind = "action"
+	ListBoardsParamsKindCounter ListBoardsParamsKind = "counter"
+	ListBoardsParamsKindEpisode ListBoardsParamsKind = "episode"
+	ListBoardsParamsKindFact    ListBoardsParamsKind = "fact"
+	ListBoardsParamsKindHealth  ListBoardsParamsKind = "health"
+	ListBoardsParamsKindRepair  ListBoardsParamsKind = "repair"
+	ListBoardsParamsKindRma     ListBoardsParamsKind = "rma"
+	ListBoardsParamsKindTest    ListBoardsParamsKind = "test"
+	ListBoardsParamsKindWord    ListBoardsParamsKind = "word"
+	ListBoardsParamsKindXid     ListBoardsParamsKind = "xid"
 )
 
 // Defines values for ListGpusParamsHealth.
@@ -101,10 +191,10 @@ const (
 
 // Defines values for ListNodesParamsHealth.
 const (
-	Degraded  ListNodesParamsHealth = "degraded"
-	Healthy   ListNodesParamsHealth = "healthy"
-	Unhealthy ListNodesParamsHealth = "unhealthy"
-	Unknown   ListNodesParamsHealth = "unknown"
+	ListNodesParamsHealthDegraded  ListNodesParamsHealth = "degraded"
+	ListNodesParamsHealthHealthy   ListNodesParamsHealth = "healthy"
+	ListNodesParamsHealthUnhealthy ListNodesParamsHealth = "unhealthy"
+	ListNodesParamsHealthUnknown   ListNodesParamsHealth = "unknown"
 )
 
 // Defines values for ListAggregationsParamsGroupBy.
@@ -114,6 +204,87 @@ const (
 	ListAggregationsParamsGroupByHost    ListAggregationsParamsGroupBy = "host"
 	ListAggregationsParamsGroupByMetric  ListAggregationsParamsGroupBy = "metric"
 )
+
+// Acknowledged defines model for Acknowledged.
+type Acknowledged struct {
+	At     time.Time `json:"at"`
+	By     string    `json:"by"`
+	Reason string    `json:"reason"`
+}
+
+// Acknowledgement defines model for Acknowledgement.
+type Acknowledgement struct {
+	At        time.Time `json:"at"`
+	By        string    `json:"by"`
+	Cluster   string    `json:"cluster"`
+	EpisodeID string    `json:"episode_id"`
+	Reason    string    `json:"reason"`
+}
+
+// AcknowledgementPage defines model for AcknowledgementPage.
+type AcknowledgementPage struct {
+	Acknowledgements []Acknowledgement `json:"acknowledgements"`
+
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
+
+	// More Whether there is a next page
+	More bool `json:"more"`
+
+	// Page Number of the page, from 1
+	Page int64 `json:"page"`
+
+	// Total Items selected in all; -1 where that is not known
+	Total int64 `json:"total"`
+}
+
+// AddAcknowledgementInputBody defines model for AddAcknowledgementInputBody.
+type AddAcknowledgementInputBody struct {
+	Cluster   string `json:"cluster"`
+	EpisodeID string `json:"episode_id"`
+
+	// Reason What is done about it
+	Reason string `json:"reason"`
+}
+
+// AddBoardEntryInputBody defines model for AddBoardEntryInputBody.
+type AddBoardEntryInputBody struct {
+	// At When; now by default
+	At *time.Time `json:"at,omitempty"`
+
+	// ExitCode 0 when the test passed
+	ExitCode *int64                     `json:"exit_code,omitempty"`
+	Kind     AddBoardEntryInputBodyKind `json:"kind"`
+
+	// Output Its output; the last 4 kB are kept
+	Output    *string `json:"output,omitempty"`
+	RmaNumber *string `json:"rma_number,omitempty"`
+
+	// Test Name of the test
+	Test *string `json:"test,omitempty"`
+
+	// Text What was done, or what came of it
+	Text string `json:"text"`
+}
+
+// AddBoardEntryInputBodyKind defines model for AddBoardEntryInputBody.Kind.
+type AddBoardEntryInputBodyKind string
+
+// AddSilenceInputBody defines model for AddSilenceInputBody.
+type AddSilenceInputBody struct {
+	Cluster string  `json:"cluster"`
+	Group   *string `json:"group,omitempty"`
+	JobID   *string `json:"job_id,omitempty"`
+
+	// Node Give one of node, job_id and group
+	Node *string `json:"node,omitempty"`
+
+	// Reason Why
+	Reason string `json:"reason"`
+
+	// Until When it ends, at most a year from now
+	Until time.Time `json:"until"`
+}
 
 // Aggregation defines model for Aggregation.
 type Aggregation struct {
@@ -133,20 +304,270 @@ type Aggregation struct {
 // AggregationList defines model for AggregationList.
 type AggregationList struct {
 	Aggregations []Aggregation `json:"aggregations"`
-	End          time.Time     `json:"end"`
 	GroupBy      string        `json:"group_by"`
-	Start        time.Time     `json:"start"`
+	Since        time.Time     `json:"since"`
+	Until        time.Time     `json:"until"`
+}
+
+// AttentionCounts defines model for AttentionCounts.
+type AttentionCounts struct {
+	// GroupFaults Open faults of groups, clusters, communicators and jobs
+	GroupFaults  int64 `json:"group_faults"`
+	LostGpus     int64 `json:"lost_gpus"`
+	MissingNodes int64 `json:"missing_nodes"`
+
+	// Nodes Nodes that were looked at
+	Nodes      int64 `json:"nodes"`
+	SickGpus   int64 `json:"sick_gpus"`
+	Stragglers int64 `json:"stragglers"`
+}
+
+// AttentionGPU defines model for AttentionGPU.
+type AttentionGPU struct {
+	Index  *int64  `json:"index,omitempty"`
+	Serial *string `json:"serial,omitempty"`
+	UUID   string  `json:"uuid"`
+}
+
+// AttentionItem defines model for AttentionItem.
+type AttentionItem struct {
+	Action *string `json:"action,omitempty"`
+
+	// Advice What to do
+	Advice          string   `json:"advice"`
+	Cluster         string   `json:"cluster"`
+	DurationSeconds *float64 `json:"duration_seconds,omitempty"`
+
+	// EpisodeID The open episode
+	EpisodeID *string `json:"episode_id,omitempty"`
+
+	// GPUHoursLost So far
+	GPUHoursLost *float64 `json:"gpu_hours_lost,omitempty"`
+
+	// GPUHoursLostAtMost gpu_hours_lost_per_hour is a bound: a silent node may still work
+	GPUHoursLostAtMost  *bool           `json:"gpu_hours_lost_at_most,omitempty"`
+	GPUHoursLostPerHour *float64        `json:"gpu_hours_lost_per_hour,omitempty"`
+	Gpus                *[]AttentionGPU `json:"gpus,omitempty"`
+	Group               *string         `json:"group,omitempty"`
+
+	// ID Stays the same while the trouble lasts
+	ID   string            `json:"id"`
+	Kind AttentionItemKind `json:"kind"`
+
+	// Node Absent for an item of many nodes
+	Node      *string `json:"node,omitempty"`
+	NodeCount *int64  `json:"node_count,omitempty"`
+
+	// Nodes Of an item of many nodes, at most 100
+	Nodes *[]string `json:"nodes,omitempty"`
+
+	// Part The part of the node that is meant, such as rank 3 (GPU 5)
+	Part     *string               `json:"part,omitempty"`
+	Reason   *string               `json:"reason,omitempty"`
+	Severity AttentionItemSeverity `json:"severity"`
+	Silenced *Silenced             `json:"silenced,omitempty"`
+
+	// Since Absent while unknown
+	Since *time.Time `json:"since,omitempty"`
+
+	// SinceBefore It began at that time or earlier, when the gateway first heard of it
+	SinceBefore *bool `json:"since_before,omitempty"`
+
+	// Text What is wrong
+	Text string `json:"text"`
+}
+
+// AttentionItemKind defines model for AttentionItem.Kind.
+type AttentionItemKind string
+
+// AttentionItemSeverity defines model for AttentionItem.Severity.
+type AttentionItemSeverity string
+
+// AttentionList defines model for AttentionList.
+type AttentionList struct {
+	At     time.Time       `json:"at"`
+	Counts AttentionCounts `json:"counts"`
+	Items  []AttentionItem `json:"items"`
+
+	// Total Items selected in all; the list may be shorter
+	Total int64 `json:"total"`
+
+	// Waiting What is not judged yet and why, a sentence each
+	Waiting []string `json:"waiting"`
+}
+
+// Audit defines model for Audit.
+type Audit struct {
+	At      time.Time `json:"at"`
+	By      string    `json:"by"`
+	Cluster *string   `json:"cluster,omitempty"`
+
+	// Count Refusals like this one within a minute, told as one
+	Count *int64 `json:"count,omitempty"`
+
+	// ID Of the silence
+	ID      *string      `json:"id,omitempty"`
+	Outcome AuditOutcome `json:"outcome"`
+
+	// Override It undid another person's word
+	Override *bool `json:"override,omitempty"`
+
+	// Reason In the person's words
+	Reason *string `json:"reason,omitempty"`
+
+	// Seq Counts up over all clusters
+	Seq    int64   `json:"seq"`
+	Target *string `json:"target,omitempty"`
+
+	// Text Why it was refused, or what it undid
+	Text  *string    `json:"text,omitempty"`
+	Until *time.Time `json:"until,omitempty"`
+
+	// Word note is an entry in a board's ledger
+	Word AuditWord `json:"word"`
+}
+
+// AuditOutcome defines model for Audit.Outcome.
+type AuditOutcome string
+
+// AuditWord note is an entry in a board's ledger
+type AuditWord string
+
+// AuditPage defines model for AuditPage.
+type AuditPage struct {
+	Audit []Audit `json:"audit"`
+
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
+
+	// More Whether there is a next page
+	More bool `json:"more"`
+
+	// Page Number of the page, from 1
+	Page int64 `json:"page"`
+
+	// Total Items selected in all; -1 where that is not known
+	Total int64 `json:"total"`
+}
+
+// Board defines model for Board.
+type Board struct {
+	Cluster   string   `json:"cluster"`
+	Contested *Claim   `json:"contested,omitempty"`
+	Counters  Counters `json:"counters"`
+
+	// Driver As last seen
+	Driver *string `json:"driver,omitempty"`
+
+	// Entries What happened, the oldest first, at most 32 of a kind
+	Entries []Entry `json:"entries"`
+
+	// EntriesLeftOut Older entries that made room
+	EntriesLeftOut *int64    `json:"entries_left_out,omitempty"`
+	FirstSeen      time.Time `json:"first_seen"`
+
+	// Inforom Version of the InfoROM image
+	Inforom  *string   `json:"inforom,omitempty"`
+	LastSeen time.Time `json:"last_seen"`
+	Model    *string   `json:"model,omitempty"`
+
+	// PartNumber Board part number
+	PartNumber *string `json:"part_number,omitempty"`
+
+	// Places Where the board was, the oldest first, at most 32
+	Places []Place `json:"places"`
+
+	// Serial Serial number of the board; some boards hold several GPUs
+	Serial *string `json:"serial,omitempty"`
+
+	// UUID Identity of the GPU
+	UUID  string  `json:"uuid"`
+	Vbios *string `json:"vbios,omitempty"`
+
+	// Xids All Xids since the first, by code, at most 32 codes
+	Xids []XidCount `json:"xids"`
+}
+
+// BoardPage defines model for BoardPage.
+type BoardPage struct {
+	Boards []Board `json:"boards"`
+
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
+
+	// More Whether there is a next page
+	More bool `json:"more"`
+
+	// Page Number of the page, from 1
+	Page int64 `json:"page"`
+
+	// Total Items selected in all; -1 where that is not known
+	Total int64 `json:"total"`
+}
+
+// Claim defines model for Claim.
+type Claim struct {
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
+	Node  string    `json:"node"`
+}
+
+// Communicator defines model for Communicator.
+type Communicator struct {
+	Count int64 `json:"count"`
+
+	// FaultyNode Node of it with a fault of a port
+	FaultyNode *string `json:"faulty_node,omitempty"`
+
+	// Ids At most 100
+	Ids []string `json:"ids"`
+
+	// Name Of the only one
+	Name *string `json:"name,omitempty"`
+
+	// Operation Such as AllReduce
+	Operation *string `json:"operation,omitempty"`
+}
+
+// Condition defines model for Condition.
+type Condition struct {
+	Status ConditionStatus `json:"status"`
+
+	// Type Such as Ready, or one that the actor sets
+	Type string `json:"type"`
+}
+
+// ConditionStatus defines model for Condition.Status.
+type ConditionStatus string
+
+// Counters defines model for Counters.
+type Counters struct {
+	// EccCorrected Since the board was made
+	EccCorrected *float64 `json:"ecc_corrected,omitempty"`
+
+	// EccUncorrected Since the board was made
+	EccUncorrected          *float64 `json:"ecc_uncorrected,omitempty"`
+	RemappedRowsCorrected   *float64 `json:"remapped_rows_corrected,omitempty"`
+	RemappedRowsUncorrected *float64 `json:"remapped_rows_uncorrected,omitempty"`
+	RetiredPagesDoubleBit   *float64 `json:"retired_pages_double_bit,omitempty"`
+	RetiredPagesSingleBit   *float64 `json:"retired_pages_single_bit,omitempty"`
 }
 
 // Culprit defines model for Culprit.
 type Culprit struct {
 	GPU *string `json:"gpu,omitempty"`
 
+	// Index NVML's index of the GPU; no identity
+	Index *int64 `json:"index,omitempty"`
+
 	// LocalRank Place of the process on the node, from 0
 	LocalRank *int64 `json:"local_rank,omitempty"`
 
 	// Rank Place of the process in its job, from 0
 	Rank *int64 `json:"rank,omitempty"`
+
+	// Serial Of the GPU's board
+	Serial *string `json:"serial,omitempty"`
 }
 
 // ECC defines model for ECC.
@@ -157,9 +578,61 @@ type ECC struct {
 	UncorrectedTotal *float64 `json:"uncorrected_total,omitempty"`
 }
 
+// Entry defines model for Entry.
+type Entry struct {
+	// Action The advice, or the step that was taken
+	Action *string   `json:"action,omitempty"`
+	At     time.Time `json:"at"`
+
+	// By Who did it
+	By *string `json:"by,omitempty"`
+
+	// Count How many are told as one
+	Count    *int64     `json:"count,omitempty"`
+	DryRun   *bool      `json:"dry_run,omitempty"`
+	Ended    *time.Time `json:"ended,omitempty"`
+	ExitCode *int64     `json:"exit_code,omitempty"`
+
+	// From Before
+	From         *string  `json:"from,omitempty"`
+	Gap          *float64 `json:"gap,omitempty"`
+	GPUHoursLost *float64 `json:"gpu_hours_lost,omitempty"`
+
+	// ID Of the episode, or of the action
+	ID    *string   `json:"id,omitempty"`
+	JobID *string   `json:"job_id,omitempty"`
+	Kind  EntryKind `json:"kind"`
+
+	// Last The last of several that are told as one
+	Last    *time.Time `json:"last,omitempty"`
+	Node    *string    `json:"node,omitempty"`
+	Outcome *string    `json:"outcome,omitempty"`
+
+	// Output The end of the test's output
+	Output    *string `json:"output,omitempty"`
+	Reason    *string `json:"reason,omitempty"`
+	RmaNumber *string `json:"rma_number,omitempty"`
+	Rule      *string `json:"rule,omitempty"`
+	Severity  *string `json:"severity,omitempty"`
+	Signal    *string `json:"signal,omitempty"`
+	Test      *string `json:"test,omitempty"`
+	Text      *string `json:"text,omitempty"`
+
+	// To After
+	To *string `json:"to,omitempty"`
+
+	// WholeNode It was about the node, and named no GPU
+	WholeNode *bool  `json:"whole_node,omitempty"`
+	Xid       *int64 `json:"xid,omitempty"`
+}
+
+// EntryKind defines model for Entry.Kind.
+type EntryKind string
+
 // Episode defines model for Episode.
 type Episode struct {
-	Action *string `json:"action,omitempty"`
+	Acknowledged *Acknowledged `json:"acknowledged,omitempty"`
+	Action       *string       `json:"action,omitempty"`
 
 	// Active Active peers
 	Active *int64 `json:"active,omitempty"`
@@ -168,8 +641,9 @@ type Episode struct {
 	AgeSeconds float64 `json:"age_seconds"`
 
 	// Cause Why it ended, or what made an incident. restart, superseded and unconfirmed: nobody told the end; the process ended, another one began, or the node is well
-	Cause   *string `json:"cause,omitempty"`
-	Cluster string  `json:"cluster"`
+	Cause        *string       `json:"cause,omitempty"`
+	Cluster      string        `json:"cluster"`
+	Communicator *Communicator `json:"communicator,omitempty"`
 
 	// Confidence 0 to 1
 	Confidence *float64 `json:"confidence,omitempty"`
@@ -184,12 +658,27 @@ type Episode struct {
 	Gap *float64 `json:"gap,omitempty"`
 
 	// GPU That the reason points at, else the culprit's
-	GPU                 *string  `json:"gpu,omitempty"`
+	GPU *string `json:"gpu,omitempty"`
+
+	// GPUHoursLost Of the job, since the episode began: until now, for an open one
+	GPUHoursLost        *float64 `json:"gpu_hours_lost,omitempty"`
 	GPUHoursLostPerHour *float64 `json:"gpu_hours_lost_per_hour,omitempty"`
 	Group               *string  `json:"group,omitempty"`
 
 	// ID Of no other episode of the cluster
 	ID string `json:"id"`
+
+	// Job Of a communicator or job
+	Job *string `json:"job,omitempty"`
+
+	// JobID The job of the node, which loses; only while the episode is open
+	JobID *string `json:"job_id,omitempty"`
+
+	// JobSlowdown By what factor it makes the job's steps longer, from 1 on
+	JobSlowdown *float64 `json:"job_slowdown,omitempty"`
+
+	// Laggards Ranks that a job which stands still waits for, each as state=behind rank=5 gpu=... node=...
+	Laggards *[]string `json:"laggards,omitempty"`
 
 	// Median The peers'
 	Median    *float64 `json:"median,omitempty"`
@@ -200,20 +689,25 @@ type Episode struct {
 	Nodes *[]string `json:"nodes,omitempty"`
 
 	// Observation The reason has no contrast with the peers: no proof
-	Observation *bool   `json:"observation,omitempty"`
-	Open        bool    `json:"open"`
-	Rank        *int64  `json:"rank,omitempty"`
-	Reason      *string `json:"reason,omitempty"`
+	Observation *bool `json:"observation,omitempty"`
+	Open        bool  `json:"open"`
+
+	// Pods Containers that hold the GPU, or the node's GPUs where none is named; only while the episode is open
+	Pods   *[]Pod  `json:"pods,omitempty"`
+	Rank   *int64  `json:"rank,omitempty"`
+	Reason *string `json:"reason,omitempty"`
 
 	// Severity minor, major or critical
 	Severity *string   `json:"severity,omitempty"`
 	Signal   *string   `json:"signal,omitempty"`
+	Silenced *Silenced `json:"silenced,omitempty"`
 	Since    time.Time `json:"since"`
 
-	// Subject node, group, missing or cluster
-	Subject string    `json:"subject"`
-	Text    *string   `json:"text,omitempty"`
-	Updated time.Time `json:"updated"`
+	// Subject node, group, missing, cluster, communicator or job
+	Subject  string    `json:"subject"`
+	Text     *string   `json:"text,omitempty"`
+	Topology *Shared   `json:"topology,omitempty"`
+	Updated  time.Time `json:"updated"`
 
 	// Value In the signal's unit
 	Value *float64 `json:"value,omitempty"`
@@ -223,14 +717,14 @@ type Episode struct {
 type EpisodePage struct {
 	Episodes []Episode `json:"episodes"`
 
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
+
 	// More Whether there is a next page
 	More bool `json:"more"`
 
 	// Page Number of the page, from 1
 	Page int64 `json:"page"`
-
-	// PageSize Most items on a page
-	PageSize int64 `json:"page_size"`
 
 	// Total Items selected in all; -1 where that is not known
 	Total int64 `json:"total"`
@@ -282,9 +776,11 @@ type Evidence struct {
 
 // GPU defines model for GPU.
 type GPU struct {
-	DriverVersion *string   `json:"driver_version,omitempty"`
-	EccErrors     ECC       `json:"ecc_errors"`
-	Health        GPUHealth `json:"health"`
+	// BadSince When it began to be sick or lost, as the gateway heard of it; absent while it is neither
+	BadSince      *time.Time `json:"bad_since,omitempty"`
+	DriverVersion *string    `json:"driver_version,omitempty"`
+	EccErrors     ECC        `json:"ecc_errors"`
+	Health        GPUHealth  `json:"health"`
 
 	// HealthScore 0 to 100
 	HealthScore *float64 `json:"health_score,omitempty"`
@@ -298,6 +794,7 @@ type GPU struct {
 	MemoryTemperatureCelsius *float64  `json:"memory_temperature_celsius,omitempty"`
 	MemoryUsedBytes          *float64  `json:"memory_used_bytes,omitempty"`
 	Model                    *string   `json:"model,omitempty"`
+	Nvlink                   NVLink    `json:"nvlink"`
 
 	// Parent GPU that a MIG slice is cut from
 	Parent      *string  `json:"parent,omitempty"`
@@ -305,10 +802,16 @@ type GPU struct {
 	PcieReplays *float64 `json:"pcie_replays,omitempty"`
 
 	// PcieWidth Lanes
-	PcieWidth       *float64 `json:"pcie_width,omitempty"`
-	PcieWidthMax    *float64 `json:"pcie_width_max,omitempty"`
+	PcieWidth    *float64 `json:"pcie_width,omitempty"`
+	PcieWidthMax *float64 `json:"pcie_width_max,omitempty"`
+
+	// Pods Containers that hold the GPU, as the kubelet says
+	Pods            []Pod    `json:"pods"`
 	PowerLimitWatts *float64 `json:"power_limit_watts,omitempty"`
 	PowerWatts      *float64 `json:"power_watts,omitempty"`
+
+	// Ranks Ranks of a job that name this GPU
+	Ranks []Rank `json:"ranks"`
 
 	// Reasons The reasons that hold the health score down
 	Reasons []HealthReason `json:"reasons"`
@@ -318,8 +821,9 @@ type GPU struct {
 	RemappedRows   Rows    `json:"remapped_rows"`
 
 	// ReportedAgeSeconds How long ago that was when this was answered
-	ReportedAgeSeconds float64 `json:"reported_age_seconds"`
-	Serial             *string `json:"serial,omitempty"`
+	ReportedAgeSeconds float64      `json:"reported_age_seconds"`
+	RetiredPages       RetiredPages `json:"retired_pages"`
+	Serial             *string      `json:"serial,omitempty"`
 
 	// SmActivity 0 to 1
 	SmActivity         *float64 `json:"sm_activity,omitempty"`
@@ -366,14 +870,14 @@ type GPUCount struct {
 type GPUPage struct {
 	Gpus []NodeGPU `json:"gpus"`
 
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
+
 	// More Whether there is a next page
 	More bool `json:"more"`
 
 	// Page Number of the page, from 1
 	Page int64 `json:"page"`
-
-	// PageSize Most items on a page
-	PageSize int64 `json:"page_size"`
 
 	// Total Items selected in all; -1 where that is not known
 	Total int64 `json:"total"`
@@ -395,6 +899,12 @@ type Group struct {
 	// Incident The whole group stands out, not single nodes
 	Incident bool `json:"incident"`
 
+	// JobGPUHoursLostToday GPU-hours that they took from the job since midnight, UTC
+	JobGPUHoursLostToday *float64 `json:"job_gpu_hours_lost_today,omitempty"`
+
+	// JobSlowdown By what factor stragglers make the steps of the group's job longer, 1 for not at all
+	JobSlowdown *float64 `json:"job_slowdown,omitempty"`
+
 	// LastSeen Last sign of life of the node: its heartbeat or report
 	LastSeen time.Time `json:"last_seen"`
 
@@ -403,6 +913,9 @@ type Group struct {
 
 	// Median Median score
 	Median *float64 `json:"median,omitempty"`
+
+	// MinPeers Active nodes that must tell a signal before any is judged by it
+	MinPeers *int64 `json:"min_peers,omitempty"`
 
 	// Nodes Nodes by state
 	Nodes map[string]int64 `json:"nodes"`
@@ -426,14 +939,14 @@ type Group struct {
 type GroupPage struct {
 	Groups []Group `json:"groups"`
 
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
+
 	// More Whether there is a next page
 	More bool `json:"more"`
 
 	// Page Number of the page, from 1
 	Page int64 `json:"page"`
-
-	// PageSize Most items on a page
-	PageSize int64 `json:"page_size"`
 
 	// Total Items selected in all; -1 where that is not known
 	Total int64 `json:"total"`
@@ -456,11 +969,12 @@ type Health struct {
 	// Dropped The number of refused updates since the start, by reason
 	Dropped map[string]int64 `json:"dropped"`
 	History HistoryHealth    `json:"history"`
+	Ledger  LedgerHealth     `json:"ledger"`
 	Nodes   int64            `json:"nodes"`
 	Now     time.Time        `json:"now"`
 	Started time.Time        `json:"started"`
 
-	// Status degraded while the history cannot be written or read
+	// Status degraded while the history or the ledger cannot be written or read
 	Status HealthStatus `json:"status"`
 
 	// Streams Clients of the live stream
@@ -468,7 +982,7 @@ type Health struct {
 	Version string `json:"version"`
 }
 
-// HealthStatus degraded while the history cannot be written or read
+// HealthStatus degraded while the history or the ledger cannot be written or read
 type HealthStatus string
 
 // HealthReason defines model for HealthReason.
@@ -482,9 +996,12 @@ type HealthReason struct {
 type HistoryHealth struct {
 	Bytes *int64 `json:"bytes,omitempty"`
 
-	// Dropped Samples that were not kept
-	Dropped int64   `json:"dropped"`
-	Error   *string `json:"error,omitempty"`
+	// Dropped Samples and episodes that were not kept
+	Dropped int64 `json:"dropped"`
+
+	// DroppedEpisodes Those of them that were episodes. Episodes go before samples
+	DroppedEpisodes int64   `json:"dropped_episodes"`
+	Error           *string `json:"error,omitempty"`
 
 	// Note A note for an operator though all is well, such as that a damaged file was put aside
 	Note   *string    `json:"note,omitempty"`
@@ -499,17 +1016,105 @@ type HistoryHealth struct {
 type HostPage struct {
 	Hosts []RecordedHost `json:"hosts"`
 
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
+
 	// More Whether there is a next page
 	More bool `json:"more"`
 
 	// Page Number of the page, from 1
 	Page int64 `json:"page"`
 
-	// PageSize Most items on a page
-	PageSize int64 `json:"page_size"`
+	// Total Items selected in all; -1 where that is not known
+	Total int64 `json:"total"`
+}
+
+// IdleGPU defines model for IdleGPU.
+type IdleGPU struct {
+	IdleSeconds float64 `json:"idle_seconds"`
+
+	// Index NVML's index; no identity
+	Index *int64    `json:"index,omitempty"`
+	Since time.Time `json:"since"`
+
+	// SinceBefore It began at that time or earlier, when the gateway first heard of it
+	SinceBefore *bool  `json:"since_before,omitempty"`
+	UUID        string `json:"uuid"`
+}
+
+// IdleJob defines model for IdleJob.
+type IdleJob struct {
+	Cluster string `json:"cluster"`
+
+	// GPUHoursIdle So far
+	GPUHoursIdle float64 `json:"gpu_hours_idle"`
+	GpusIdle     int64   `json:"gpus_idle"`
+	JobID        string  `json:"job_id"`
+	Pods         int64   `json:"pods"`
+}
+
+// IdlePod defines model for IdlePod.
+type IdlePod struct {
+	Cluster string `json:"cluster"`
+
+	// GPUHoursIdle So far, of all of them
+	GPUHoursIdle float64 `json:"gpu_hours_idle"`
+
+	// Gpus Those that do nothing
+	Gpus []IdleGPU `json:"gpus"`
+
+	// GpusHeld GPUs and MIG slices that the pod holds
+	GpusHeld  int64   `json:"gpus_held"`
+	JobID     *string `json:"job_id,omitempty"`
+	Namespace string  `json:"namespace"`
+	Node      string  `json:"node"`
+	Pod       string  `json:"pod"`
+}
+
+// IdlePodPage defines model for IdlePodPage.
+type IdlePodPage struct {
+	At time.Time `json:"at"`
+
+	// Jobs The same by job, over all pages: the 1000 that hold up most
+	Jobs []IdleJob `json:"jobs"`
+
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
+
+	// More Whether there is a next page
+	More bool `json:"more"`
+
+	// Page Number of the page, from 1
+	Page int64     `json:"page"`
+	Pods []IdlePod `json:"pods"`
 
 	// Total Items selected in all; -1 where that is not known
 	Total int64 `json:"total"`
+}
+
+// LedgerHealth defines model for LedgerHealth.
+type LedgerHealth struct {
+	Boards int64 `json:"boards"`
+
+	// Bytes Memory of the boards
+	Bytes int64   `json:"bytes"`
+	Error *string `json:"error,omitempty"`
+	Note  *string `json:"note,omitempty"`
+	Ok    bool    `json:"ok"`
+
+	// Stored False where nothing is kept over a restart
+	Stored bool `json:"stored"`
+}
+
+// NVLink defines model for NVLink.
+type NVLink struct {
+	CrcDataErrors  *float64 `json:"crc_data_errors,omitempty"`
+	CrcErrors      *float64 `json:"crc_errors,omitempty"`
+	CrcFlitErrors  *float64 `json:"crc_flit_errors,omitempty"`
+	LinksDown      *float64 `json:"links_down,omitempty"`
+	LinksUp        *float64 `json:"links_up,omitempty"`
+	RecoveryErrors *float64 `json:"recovery_errors,omitempty"`
+	ReplayErrors   *float64 `json:"replay_errors,omitempty"`
 }
 
 // Node defines model for Node.
@@ -521,9 +1126,15 @@ type Node struct {
 	AgentStraggler *bool  `json:"agent_straggler,omitempty"`
 	Cluster        string `json:"cluster"`
 
+	// Conditions What Kubernetes says of the node, by type; only where the cluster collector sends it
+	Conditions *[]Condition `json:"conditions,omitempty"`
+
 	// CPUPressure Share of time in which some task waited for a CPU
 	CPUPressure *float64 `json:"cpu_pressure,omitempty"`
-	Culprit     *Culprit `json:"culprit,omitempty"`
+
+	// CPUSteal Share of time that the hypervisor took, 0 to 1
+	CPUSteal *float64 `json:"cpu_steal,omitempty"`
+	Culprit  *Culprit `json:"culprit,omitempty"`
 
 	// DetectionMode The parameters that the node judges itself by: fleet, cached, local or none
 	DetectionMode    *string  `json:"detection_mode,omitempty"`
@@ -541,15 +1152,27 @@ type Node struct {
 	GroupMedian *float64 `json:"group_median,omitempty"`
 
 	// Health The worst of its GPUs
-	Health  NodeHealth `json:"health"`
-	HostID  *string    `json:"host_id,omitempty"`
-	JobID   *string    `json:"job_id,omitempty"`
-	JobRole *string    `json:"job_role,omitempty"`
+	Health NodeHealth `json:"health"`
+	HostID *string    `json:"host_id,omitempty"`
+
+	// IoPressure Share of time in which some task waited for a disk or a network file system
+	IoPressure *float64 `json:"io_pressure,omitempty"`
+	JobID      *string  `json:"job_id,omitempty"`
+	JobRole    *string  `json:"job_role,omitempty"`
 
 	// LastSeen Last sign of life of the node: its heartbeat or report
-	LastSeen              time.Time `json:"last_seen"`
-	MaxTemperatureCelsius *float64  `json:"max_temperature_celsius,omitempty"`
-	Node                  string    `json:"node"`
+	LastSeen time.Time `json:"last_seen"`
+
+	// LoadAverage Threads that ran or waited to, mean of a minute
+	LoadAverage           *float64 `json:"load_average,omitempty"`
+	MaxTemperatureCelsius *float64 `json:"max_temperature_celsius,omitempty"`
+
+	// MemoryPressure Share of time in which some task waited for memory
+	MemoryPressure *float64 `json:"memory_pressure,omitempty"`
+
+	// MemoryUsage Share of the node's memory in use, 0 to 1
+	MemoryUsage *float64 `json:"memory_usage,omitempty"`
+	Node        string   `json:"node"`
 
 	// PowerWatts All GPUs together
 	PowerWatts *float64 `json:"power_watts,omitempty"`
@@ -557,14 +1180,21 @@ type Node struct {
 	// Rank Place among the most suspect nodes of the cluster, from 1
 	Rank *float64 `json:"rank,omitempty"`
 
+	// Ranks Ranks that tell their step time; only where the GPUs are asked for
+	Ranks *[]Rank `json:"ranks,omitempty"`
+
 	// Score Health score of the node, 0 to 1
 	Score *float64 `json:"score,omitempty"`
 
 	// Signals The signals that the node is compared by
-	Signals []Signal `json:"signals"`
+	Signals  []Signal  `json:"signals"`
+	Silenced *Silenced `json:"silenced,omitempty"`
 
 	// State active, idle, calibrating, or missing when the node is silent; absent while unknown
 	State *string `json:"state,omitempty"`
+
+	// StepSeconds Time of a training step, of the slowest rank that tells it
+	StepSeconds *float64 `json:"step_seconds,omitempty"`
 
 	// Straggler The gateway's verdict; false of a missing node, which has none
 	Straggler bool `json:"straggler"`
@@ -581,6 +1211,9 @@ type Node struct {
 	// UnjudgedUntil When that ends, where it is known
 	UnjudgedUntil *time.Time `json:"unjudged_until,omitempty"`
 
+	// UnjudgedWhy The same for people, and what ends it
+	UnjudgedWhy *string `json:"unjudged_why,omitempty"`
+
 	// Usage Mean utilisation of the GPUs, 0 to 1
 	Usage *float64 `json:"usage,omitempty"`
 }
@@ -594,7 +1227,10 @@ type NodeUnjudged string
 // NodeGPU defines model for NodeGPU.
 type NodeGPU struct {
 	// AgeSeconds How long ago that was when this was answered
-	AgeSeconds    float64       `json:"age_seconds"`
+	AgeSeconds float64 `json:"age_seconds"`
+
+	// BadSince When it began to be sick or lost, as the gateway heard of it; absent while it is neither
+	BadSince      *time.Time    `json:"bad_since,omitempty"`
 	Cluster       string        `json:"cluster"`
 	DriverVersion *string       `json:"driver_version,omitempty"`
 	EccErrors     ECC           `json:"ecc_errors"`
@@ -616,6 +1252,7 @@ type NodeGPU struct {
 	MemoryUsedBytes          *float64  `json:"memory_used_bytes,omitempty"`
 	Model                    *string   `json:"model,omitempty"`
 	Node                     string    `json:"node"`
+	Nvlink                   NVLink    `json:"nvlink"`
 
 	// Parent GPU that a MIG slice is cut from
 	Parent      *string  `json:"parent,omitempty"`
@@ -623,10 +1260,16 @@ type NodeGPU struct {
 	PcieReplays *float64 `json:"pcie_replays,omitempty"`
 
 	// PcieWidth Lanes
-	PcieWidth       *float64 `json:"pcie_width,omitempty"`
-	PcieWidthMax    *float64 `json:"pcie_width_max,omitempty"`
+	PcieWidth    *float64 `json:"pcie_width,omitempty"`
+	PcieWidthMax *float64 `json:"pcie_width_max,omitempty"`
+
+	// Pods Containers that hold the GPU, as the kubelet says
+	Pods            []Pod    `json:"pods"`
 	PowerLimitWatts *float64 `json:"power_limit_watts,omitempty"`
 	PowerWatts      *float64 `json:"power_watts,omitempty"`
+
+	// Ranks Ranks of a job that name this GPU
+	Ranks []Rank `json:"ranks"`
 
 	// Reasons The reasons that hold the health score down
 	Reasons []HealthReason `json:"reasons"`
@@ -636,8 +1279,9 @@ type NodeGPU struct {
 	RemappedRows   Rows    `json:"remapped_rows"`
 
 	// ReportedAgeSeconds How long ago that was when this was answered
-	ReportedAgeSeconds float64 `json:"reported_age_seconds"`
-	Serial             *string `json:"serial,omitempty"`
+	ReportedAgeSeconds float64      `json:"reported_age_seconds"`
+	RetiredPages       RetiredPages `json:"retired_pages"`
+	Serial             *string      `json:"serial,omitempty"`
 
 	// SmActivity 0 to 1
 	SmActivity         *float64 `json:"sm_activity,omitempty"`
@@ -684,6 +1328,9 @@ type NodeGPUs struct {
 
 // NodePage defines model for NodePage.
 type NodePage struct {
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
+
 	// More Whether there is a next page
 	More  bool   `json:"more"`
 	Nodes []Node `json:"nodes"`
@@ -691,11 +1338,87 @@ type NodePage struct {
 	// Page Number of the page, from 1
 	Page int64 `json:"page"`
 
-	// PageSize Most items on a page
-	PageSize int64 `json:"page_size"`
-
 	// Total Items selected in all; -1 where that is not known
 	Total int64 `json:"total"`
+}
+
+// Past defines model for Past.
+type Past struct {
+	// At End of each point's step
+	At      []time.Time `json:"at"`
+	Cluster string      `json:"cluster"`
+	Node    string      `json:"node"`
+
+	// Signals Their lists are as long as at, with null where nothing is known
+	Signals []PastSignal `json:"signals"`
+	Since   time.Time    `json:"since"`
+
+	// StepSeconds Time between two points; each is the last value of its step
+	StepSeconds float64   `json:"step_seconds"`
+	Until       time.Time `json:"until"`
+}
+
+// PastSignal defines model for PastSignal.
+type PastSignal struct {
+	// Median Of its peers
+	Median []float64 `json:"median"`
+
+	// Scale How much its peers differ; of the score there is none
+	Scale []float64 `json:"scale"`
+
+	// Signal A signal, or score
+	Signal string `json:"signal"`
+
+	// Threshold Of the verdict
+	Threshold []float64 `json:"threshold"`
+
+	// Value What the node said
+	Value []float64 `json:"value"`
+}
+
+// Place defines model for Place.
+type Place struct {
+	// From When it was first seen there
+	From time.Time `json:"from"`
+
+	// Index NVML's index, as last seen
+	Index    *int64    `json:"index,omitempty"`
+	LastSeen time.Time `json:"last_seen"`
+
+	// Module NVML's module id: the GPU's position on the baseboard
+	Module *int64 `json:"module,omitempty"`
+	Node   string `json:"node"`
+
+	// ReplacedBy UUID of the board that was found in the slot afterwards
+	ReplacedBy *string `json:"replaced_by,omitempty"`
+
+	// Slot PCI address
+	Slot *string `json:"slot,omitempty"`
+
+	// To When it was last seen there; absent while it is there
+	To *time.Time `json:"to,omitempty"`
+}
+
+// Pod defines model for Pod.
+type Pod struct {
+	Container string `json:"container"`
+	Namespace string `json:"namespace"`
+	Pod       string `json:"pod"`
+}
+
+// Rank defines model for Rank.
+type Rank struct {
+	// GPU UUID of the GPU that it names
+	GPU *string `json:"gpu,omitempty"`
+
+	// LocalRank Place of the process on the node, from 0
+	LocalRank *int64 `json:"local_rank,omitempty"`
+
+	// Rank Place of the process in its job, from 0
+	Rank *int64 `json:"rank,omitempty"`
+
+	// StepSeconds Time of its steps, without waiting for others where it tells that
+	StepSeconds float64 `json:"step_seconds"`
 }
 
 // RecordedGPU defines model for RecordedGPU.
@@ -712,14 +1435,14 @@ type RecordedGPU struct {
 type RecordedGPUPage struct {
 	Gpus []RecordedGPU `json:"gpus"`
 
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
+
 	// More Whether there is a next page
 	More bool `json:"more"`
 
 	// Page Number of the page, from 1
 	Page int64 `json:"page"`
-
-	// PageSize Most items on a page
-	PageSize int64 `json:"page_size"`
 
 	// Total Items selected in all; -1 where that is not known
 	Total int64 `json:"total"`
@@ -732,6 +1455,12 @@ type RecordedHost struct {
 	Host    string    `json:"host"`
 	Last    time.Time `json:"last"`
 	Samples int64     `json:"samples"`
+}
+
+// RetiredPages defines model for RetiredPages.
+type RetiredPages struct {
+	DoubleBit *float64 `json:"double_bit,omitempty"`
+	SingleBit *float64 `json:"single_bit,omitempty"`
 }
 
 // Rows defines model for Rows.
@@ -753,21 +1482,32 @@ type Sample struct {
 
 // SamplePage defines model for SamplePage.
 type SamplePage struct {
-	End time.Time `json:"end"`
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
 
 	// More Whether there is a next page
 	More bool `json:"more"`
 
 	// Page Number of the page, from 1
-	Page int64 `json:"page"`
-
-	// PageSize Most items on a page
-	PageSize int64     `json:"page_size"`
-	Samples  []Sample  `json:"samples"`
-	Start    time.Time `json:"start"`
+	Page    int64     `json:"page"`
+	Samples []Sample  `json:"samples"`
+	Since   time.Time `json:"since"`
 
 	// Total Items selected in all; -1 where that is not known
-	Total int64 `json:"total"`
+	Total int64     `json:"total"`
+	Until time.Time `json:"until"`
+}
+
+// Shared defines model for Shared.
+type Shared struct {
+	// Labels Such as leaf=leaf-7. Several labels are of the same nodes and cannot be told apart
+	Labels []string `json:"labels"`
+
+	// Nodes Nodes of it that are meant
+	Nodes int64 `json:"nodes"`
+
+	// NodesTotal Nodes that it has
+	NodesTotal int64 `json:"nodes_total"`
 }
 
 // Signal defines model for Signal.
@@ -786,6 +1526,60 @@ type Signal struct {
 	Value float64 `json:"value"`
 }
 
+// Silence defines model for Silence.
+type Silence struct {
+	// By Who said it
+	By      string `json:"by"`
+	Cluster string `json:"cluster"`
+
+	// Ended When somebody ended it before its time
+	Ended   *time.Time `json:"ended,omitempty"`
+	EndedBy *string    `json:"ended_by,omitempty"`
+	From    time.Time  `json:"from"`
+	Group   *string    `json:"group,omitempty"`
+	ID      string     `json:"id"`
+	JobID   *string    `json:"job_id,omitempty"`
+
+	// Node One of node, job_id and group is set
+	Node   *string `json:"node,omitempty"`
+	Reason string  `json:"reason"`
+
+	// Source By this API, or by a record of the actor, which has it from an annotation or from Slurm
+	Source SilenceSource `json:"source"`
+	Until  time.Time     `json:"until"`
+}
+
+// SilenceSource By this API, or by a record of the actor, which has it from an annotation or from Slurm
+type SilenceSource string
+
+// SilencePage defines model for SilencePage.
+type SilencePage struct {
+	At time.Time `json:"at"`
+
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
+
+	// More Whether there is a next page
+	More bool `json:"more"`
+
+	// Page Number of the page, from 1
+	Page     int64     `json:"page"`
+	Silences []Silence `json:"silences"`
+
+	// Total Items selected in all; -1 where that is not known
+	Total int64 `json:"total"`
+}
+
+// Silenced defines model for Silenced.
+type Silenced struct {
+	By string `json:"by"`
+
+	// ID Of the silence
+	ID     string    `json:"id"`
+	Reason string    `json:"reason"`
+	Until  time.Time `json:"until"`
+}
+
 // Straggler defines model for Straggler.
 type Straggler struct {
 	// AgeSeconds How long ago that was when this was answered
@@ -795,9 +1589,15 @@ type Straggler struct {
 	AgentStraggler *bool  `json:"agent_straggler,omitempty"`
 	Cluster        string `json:"cluster"`
 
+	// Conditions What Kubernetes says of the node, by type; only where the cluster collector sends it
+	Conditions *[]Condition `json:"conditions,omitempty"`
+
 	// CPUPressure Share of time in which some task waited for a CPU
 	CPUPressure *float64 `json:"cpu_pressure,omitempty"`
-	Culprit     *Culprit `json:"culprit,omitempty"`
+
+	// CPUSteal Share of time that the hypervisor took, 0 to 1
+	CPUSteal *float64 `json:"cpu_steal,omitempty"`
+	Culprit  *Culprit `json:"culprit,omitempty"`
 
 	// DetectionMode The parameters that the node judges itself by: fleet, cached, local or none
 	DetectionMode    *string  `json:"detection_mode,omitempty"`
@@ -815,15 +1615,27 @@ type Straggler struct {
 	GroupMedian *float64 `json:"group_median,omitempty"`
 
 	// Health The worst of its GPUs
-	Health  StragglerHealth `json:"health"`
-	HostID  *string         `json:"host_id,omitempty"`
-	JobID   *string         `json:"job_id,omitempty"`
-	JobRole *string         `json:"job_role,omitempty"`
+	Health StragglerHealth `json:"health"`
+	HostID *string         `json:"host_id,omitempty"`
+
+	// IoPressure Share of time in which some task waited for a disk or a network file system
+	IoPressure *float64 `json:"io_pressure,omitempty"`
+	JobID      *string  `json:"job_id,omitempty"`
+	JobRole    *string  `json:"job_role,omitempty"`
 
 	// LastSeen Last sign of life of the node: its heartbeat or report
-	LastSeen              time.Time `json:"last_seen"`
-	MaxTemperatureCelsius *float64  `json:"max_temperature_celsius,omitempty"`
-	Node                  string    `json:"node"`
+	LastSeen time.Time `json:"last_seen"`
+
+	// LoadAverage Threads that ran or waited to, mean of a minute
+	LoadAverage           *float64 `json:"load_average,omitempty"`
+	MaxTemperatureCelsius *float64 `json:"max_temperature_celsius,omitempty"`
+
+	// MemoryPressure Share of time in which some task waited for memory
+	MemoryPressure *float64 `json:"memory_pressure,omitempty"`
+
+	// MemoryUsage Share of the node's memory in use, 0 to 1
+	MemoryUsage *float64 `json:"memory_usage,omitempty"`
+	Node        string   `json:"node"`
 
 	// Place From 1
 	Place int64 `json:"place"`
@@ -834,14 +1646,21 @@ type Straggler struct {
 	// Rank Place among the most suspect nodes of the cluster, from 1
 	Rank *float64 `json:"rank,omitempty"`
 
+	// Ranks Ranks that tell their step time; only where the GPUs are asked for
+	Ranks *[]Rank `json:"ranks,omitempty"`
+
 	// Score Health score of the node, 0 to 1
 	Score *float64 `json:"score,omitempty"`
 
 	// Signals The signals that the node is compared by
-	Signals []Signal `json:"signals"`
+	Signals  []Signal  `json:"signals"`
+	Silenced *Silenced `json:"silenced,omitempty"`
 
 	// State active, idle, calibrating, or missing when the node is silent; absent while unknown
 	State *string `json:"state,omitempty"`
+
+	// StepSeconds Time of a training step, of the slowest rank that tells it
+	StepSeconds *float64 `json:"step_seconds,omitempty"`
 
 	// Straggler The gateway's verdict; false of a missing node, which has none
 	Straggler bool `json:"straggler"`
@@ -857,6 +1676,9 @@ type Straggler struct {
 
 	// UnjudgedUntil When that ends, where it is known
 	UnjudgedUntil *time.Time `json:"unjudged_until,omitempty"`
+
+	// UnjudgedWhy The same for people, and what ends it
+	UnjudgedWhy *string `json:"unjudged_why,omitempty"`
 
 	// Usage Mean utilisation of the GPUs, 0 to 1
 	Usage *float64 `json:"usage,omitempty"`
@@ -911,6 +1733,102 @@ type Xid struct {
 	Count float64 `json:"count"`
 }
 
+// XidCount defines model for XidCount.
+type XidCount struct {
+	Class *string   `json:"class,omitempty"`
+	Code  int64     `json:"code"`
+	Count int64     `json:"count"`
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
+}
+
+// ListAcknowledgementsParams defines parameters for ListAcknowledgements.
+type ListAcknowledgementsParams struct {
+	// Cluster Only of these clusters
+	Cluster *[]string `form:"cluster,omitempty" json:"cluster,omitempty"`
+
+	// Page Number of the page, from 1
+	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
+
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// ListAttentionParams defines parameters for ListAttention.
+type ListAttentionParams struct {
+	// Cluster Only of these clusters
+	Cluster *[]string `form:"cluster,omitempty" json:"cluster,omitempty"`
+
+	// Group Only of these peer groups
+	Group *[]string `form:"group,omitempty" json:"group,omitempty"`
+
+	// Node Only what is about these nodes, alone or among others
+	Node *[]string `form:"node,omitempty" json:"node,omitempty"`
+
+	// Kind Only of these kinds
+	Kind *[]ListAttentionParamsKind `form:"kind,omitempty" json:"kind,omitempty"`
+
+	// Limit Length of the list
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// ListAttentionParamsKind defines parameters for ListAttention.
+type ListAttentionParamsKind string
+
+// ListAuditParams defines parameters for ListAudit.
+type ListAuditParams struct {
+	// Cluster Only about these clusters
+	Cluster *[]string `form:"cluster,omitempty" json:"cluster,omitempty"`
+
+	// Page Number of the page, from 1
+	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
+
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// ListBoardsParams defines parameters for ListBoards.
+type ListBoardsParams struct {
+	// Cluster Only of these clusters
+	Cluster *[]string `form:"cluster,omitempty" json:"cluster,omitempty"`
+
+	// UUID Only these GPUs
+	UUID *[]string `form:"uuid,omitempty" json:"uuid,omitempty"`
+
+	// Serial Only boards of these serial numbers; a board of several GPUs has several UUIDs
+	Serial *[]string `form:"serial,omitempty" json:"serial,omitempty"`
+
+	// Node Only boards that are or were in these nodes
+	Node *[]string `form:"node,omitempty" json:"node,omitempty"`
+
+	// Kind Only boards with an entry of one of these kinds
+	Kind *[]ListBoardsParamsKind `form:"kind,omitempty" json:"kind,omitempty"`
+
+	// Entries With the entries of each board
+	Entries *bool `form:"entries,omitempty" json:"entries,omitempty"`
+
+	// Page Number of the page, from 1
+	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
+
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// ListBoardsParamsKind defines parameters for ListBoards.
+type ListBoardsParamsKind string
+
+// GetBoardParams defines parameters for GetBoard.
+type GetBoardParams struct {
+	// Cluster Its cluster, where several clusters have had the board
+	Cluster *string `form:"cluster,omitempty" json:"cluster,omitempty"`
+}
+
+// AddBoardEntryParams defines parameters for AddBoardEntry.
+type AddBoardEntryParams struct {
+	// Cluster Its cluster, where several clusters have had the board
+	Cluster *string `form:"cluster,omitempty" json:"cluster,omitempty"`
+}
+
 // ListEpisodesParams defines parameters for ListEpisodes.
 type ListEpisodesParams struct {
 	// Cluster Only of these clusters
@@ -928,8 +1846,14 @@ type ListEpisodesParams struct {
 	// Page Number of the page, from 1
 	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
 
-	// PageSize Most items on a page
-	PageSize *int64 `form:"page_size,omitempty" json:"page_size,omitempty"`
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// GetEpisodeParams defines parameters for GetEpisode.
+type GetEpisodeParams struct {
+	// Cluster Its cluster, where episodes of several clusters have that ID
+	Cluster *string `form:"cluster,omitempty" json:"cluster,omitempty"`
 }
 
 // ListGpusParams defines parameters for ListGpus.
@@ -949,8 +1873,8 @@ type ListGpusParams struct {
 	// Page Number of the page, from 1
 	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
 
-	// PageSize Most items on a page
-	PageSize *int64 `form:"page_size,omitempty" json:"page_size,omitempty"`
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ListGpusParamsHealth defines parameters for ListGpus.
@@ -964,8 +1888,8 @@ type ListGroupsParams struct {
 	// Page Number of the page, from 1
 	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
 
-	// PageSize Most items on a page
-	PageSize *int64 `form:"page_size,omitempty" json:"page_size,omitempty"`
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ListNodesParams defines parameters for ListNodes.
@@ -994,8 +1918,8 @@ type ListNodesParams struct {
 	// Page Number of the page, from 1
 	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
 
-	// PageSize Most items on a page
-	PageSize *int64 `form:"page_size,omitempty" json:"page_size,omitempty"`
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Gpus With the GPUs of each node
 	Gpus *bool `form:"gpus,omitempty" json:"gpus,omitempty"`
@@ -1017,6 +1941,66 @@ type GetNodeParams struct {
 type GetNodeGpusParams struct {
 	// Cluster Its cluster, where nodes of several clusters have that name
 	Cluster *string `form:"cluster,omitempty" json:"cluster,omitempty"`
+}
+
+// GetNodePastParams defines parameters for GetNodePast.
+type GetNodePastParams struct {
+	// Cluster Its cluster, where nodes of several clusters have that name
+	Cluster *string `form:"cluster,omitempty" json:"cluster,omitempty"`
+
+	// Since From then on, RFC 3339 or so long ago, such as 24h; by default an hour before until
+	Since *time.Time `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until Until then, RFC 3339 or so long ago; by default now
+	Until *time.Time `form:"until,omitempty" json:"until,omitempty"`
+
+	// Points At most so many points
+	Points *int64 `form:"points,omitempty" json:"points,omitempty"`
+}
+
+// ListIdlePodsParams defines parameters for ListIdlePods.
+type ListIdlePodsParams struct {
+	// Cluster Only of these clusters
+	Cluster *[]string `form:"cluster,omitempty" json:"cluster,omitempty"`
+
+	// Node Only of nodes of these names; abc* stands for all names that begin with abc
+	Node *[]string `form:"node,omitempty" json:"node,omitempty"`
+
+	// Namespace Only of these namespaces
+	Namespace *[]string `form:"namespace,omitempty" json:"namespace,omitempty"`
+
+	// Job Only of these jobs
+	Job *[]string `form:"job,omitempty" json:"job,omitempty"`
+
+	// Minutes Only GPUs that have done nothing for so long
+	Minutes *int64 `form:"minutes,omitempty" json:"minutes,omitempty"`
+
+	// Page Number of the page, from 1
+	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
+
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// ListSilencesParams defines parameters for ListSilences.
+type ListSilencesParams struct {
+	// Cluster Only of these clusters
+	Cluster *[]string `form:"cluster,omitempty" json:"cluster,omitempty"`
+
+	// Active Only those that hold now
+	Active *bool `form:"active,omitempty" json:"active,omitempty"`
+
+	// Page Number of the page, from 1
+	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
+
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// EndSilenceParams defines parameters for EndSilence.
+type EndSilenceParams struct {
+	// Reason Why
+	Reason *string `form:"reason,omitempty" json:"reason,omitempty"`
 }
 
 // GetSummaryParams defines parameters for GetSummary.
@@ -1051,26 +2035,23 @@ type ListTelemetryParams struct {
 	// Metric Only of these metrics
 	Metric *[]string `form:"metric,omitempty" json:"metric,omitempty"`
 
-	// Start From then on; by default an hour before the end
-	Start *time.Time `form:"start,omitempty" json:"start,omitempty"`
+	// Since From then on, RFC 3339 or so long ago, such as 24h; by default an hour before until
+	Since *time.Time `form:"since,omitempty" json:"since,omitempty"`
 
-	// End Until then; by default now
-	End *time.Time `form:"end,omitempty" json:"end,omitempty"`
+	// Until Until then, RFC 3339 or so long ago; by default now
+	Until *time.Time `form:"until,omitempty" json:"until,omitempty"`
 
 	// Page Number of the page, from 1
 	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
 
-	// PageSize Most items on a page
-	PageSize *int64 `form:"page_size,omitempty" json:"page_size,omitempty"`
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ListAggregationsParams defines parameters for ListAggregations.
 type ListAggregationsParams struct {
 	// GroupBy The key of a row, besides the metric and its attributes
 	GroupBy *ListAggregationsParamsGroupBy `form:"group_by,omitempty" json:"group_by,omitempty"`
-
-	// TimeRange How far back from now, such as 30m, 24h or 7d
-	TimeRange *string `form:"time_range,omitempty" json:"time_range,omitempty"`
 
 	// Cluster Only of these clusters
 	Cluster *[]string `form:"cluster,omitempty" json:"cluster,omitempty"`
@@ -1083,6 +2064,12 @@ type ListAggregationsParams struct {
 
 	// Metric Only of these metrics; by default all whose name does not end with .info, which are always 1
 	Metric *[]string `form:"metric,omitempty" json:"metric,omitempty"`
+
+	// Since From then on, RFC 3339 or so long ago, such as 24h; by default an hour before until
+	Since *time.Time `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until Until then, RFC 3339 or so long ago; by default now
+	Until *time.Time `form:"until,omitempty" json:"until,omitempty"`
 }
 
 // ListAggregationsParamsGroupBy defines parameters for ListAggregations.
@@ -1093,17 +2080,17 @@ type ListTelemetryHostsParams struct {
 	// Cluster Only of these clusters
 	Cluster *[]string `form:"cluster,omitempty" json:"cluster,omitempty"`
 
-	// Start From then on; by default an hour before the end
-	Start *time.Time `form:"start,omitempty" json:"start,omitempty"`
+	// Since From then on, RFC 3339 or so long ago, such as 24h; by default an hour before until
+	Since *time.Time `form:"since,omitempty" json:"since,omitempty"`
 
-	// End Until then; by default now
-	End *time.Time `form:"end,omitempty" json:"end,omitempty"`
+	// Until Until then, RFC 3339 or so long ago; by default now
+	Until *time.Time `form:"until,omitempty" json:"until,omitempty"`
 
 	// Page Number of the page, from 1
 	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
 
-	// PageSize Most items on a page
-	PageSize *int64 `form:"page_size,omitempty" json:"page_size,omitempty"`
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ListTelemetryGpusParams defines parameters for ListTelemetryGpus.
@@ -1111,18 +2098,27 @@ type ListTelemetryGpusParams struct {
 	// Cluster Only of these clusters
 	Cluster *[]string `form:"cluster,omitempty" json:"cluster,omitempty"`
 
-	// Start From then on; by default an hour before the end
-	Start *time.Time `form:"start,omitempty" json:"start,omitempty"`
+	// Since From then on, RFC 3339 or so long ago, such as 24h; by default an hour before until
+	Since *time.Time `form:"since,omitempty" json:"since,omitempty"`
 
-	// End Until then; by default now
-	End *time.Time `form:"end,omitempty" json:"end,omitempty"`
+	// Until Until then, RFC 3339 or so long ago; by default now
+	Until *time.Time `form:"until,omitempty" json:"until,omitempty"`
 
 	// Page Number of the page, from 1
 	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
 
-	// PageSize Most items on a page
-	PageSize *int64 `form:"page_size,omitempty" json:"page_size,omitempty"`
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 }
+
+// AddAcknowledgementJSONRequestBody defines body for AddAcknowledgement for application/json ContentType.
+type AddAcknowledgementJSONRequestBody = AddAcknowledgementInputBody
+
+// AddBoardEntryJSONRequestBody defines body for AddBoardEntry for application/json ContentType.
+type AddBoardEntryJSONRequestBody = AddBoardEntryInputBody
+
+// AddSilenceJSONRequestBody defines body for AddSilence for application/json ContentType.
+type AddSilenceJSONRequestBody = AddSilenceInputBody
 
 // RequestEditorFn  is the function signature for the RequestEditor callback function
 type RequestEditorFn func(ctx context.Context, req *http.Request) error
@@ -1197,8 +2193,36 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 
 // The interface specification for the client above.
 type ClientInterface interface {
+	// ListAcknowledgements request
+	ListAcknowledgements(ctx context.Context, params *ListAcknowledgementsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AddAcknowledgementWithBody request with any body
+	AddAcknowledgementWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	AddAcknowledgement(ctx context.Context, body AddAcknowledgementJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListAttention request
+	ListAttention(ctx context.Context, params *ListAttentionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListAudit request
+	ListAudit(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListBoards request
+	ListBoards(ctx context.Context, params *ListBoardsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetBoard request
+	GetBoard(ctx context.Context, uuid string, params *GetBoardParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AddBoardEntryWithBody request with any body
+	AddBoardEntryWithBody(ctx context.Context, uuid string, params *AddBoardEntryParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	AddBoardEntry(ctx context.Context, uuid string, params *AddBoardEntryParams, body AddBoardEntryJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListEpisodes request
 	ListEpisodes(ctx context.Context, params *ListEpisodesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetEpisode request
+	GetEpisode(ctx context.Context, id string, params *GetEpisodeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListGpus request
 	ListGpus(ctx context.Context, params *ListGpusParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1217,6 +2241,26 @@ type ClientInterface interface {
 
 	// GetNodeGpus request
 	GetNodeGpus(ctx context.Context, node string, params *GetNodeGpusParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetNodePast request
+	GetNodePast(ctx context.Context, node string, params *GetNodePastParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListIdlePods request
+	ListIdlePods(ctx context.Context, params *ListIdlePodsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListSilences request
+	ListSilences(ctx context.Context, params *ListSilencesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AddSilenceWithBody request with any body
+	AddSilenceWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	AddSilence(ctx context.Context, body AddSilenceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EndSilence request
+	EndSilence(ctx context.Context, id string, params *EndSilenceParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetSilence request
+	GetSilence(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetSummary request
 	GetSummary(ctx context.Context, params *GetSummaryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1237,8 +2281,128 @@ type ClientInterface interface {
 	ListTelemetryGpus(ctx context.Context, host string, params *ListTelemetryGpusParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
+func (c *Client) ListAcknowledgements(ctx context.Context, params *ListAcknowledgementsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListAcknowledgementsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+func (c *Client) AddAcknowledgementWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAddAcknowledgementRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+func (c *Client) AddAcknowledgement(ctx context.Context, body AddAcknowledgementJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAddAcknowledgementRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+func (c *Client) ListAttention(ctx context.Context, params *ListAttentionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListAttentionRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+func (c *Client) ListAudit(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListAuditRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+func (c *Client) ListBoards(ctx context.Context, params *ListBoardsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListBoardsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+func (c *Client) GetBoard(ctx context.Context, uuid string, params *GetBoardParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetBoardRequest(c.Server, uuid, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+func (c *Client) AddBoardEntryWithBody(ctx context.Context, uuid string, params *AddBoardEntryParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAddBoardEntryRequestWithBody(c.Server, uuid, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+func (c *Client) AddBoardEntry(ctx context.Context, uuid string, params *AddBoardEntryParams, body AddBoardEntryJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAddBoardEntryRequest(c.Server, uuid, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 func (c *Client) ListEpisodes(ctx context.Context, params *ListEpisodesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListEpisodesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+func (c *Client) GetEpisode(ctx context.Context, id string, params *GetEpisodeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetEpisodeRequest(c.Server, id, params)
 	if err != nil {
 		return nil, err
 	}
@@ -1321,6 +2485,90 @@ func (c *Client) GetNodeGpus(ctx context.Context, node string, params *GetNodeGp
 	return c.Client.Do(req)
 }
 
+func (c *Client) GetNodePast(ctx context.Context, node string, params *GetNodePastParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetNodePastRequest(c.Server, node, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+func (c *Client) ListIdlePods(ctx context.Context, params *ListIdlePodsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListIdlePodsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+func (c *Client) ListSilences(ctx context.Context, params *ListSilencesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSilencesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+func (c *Client) AddSilenceWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAddSilenceRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+func (c *Client) AddSilence(ctx context.Context, body AddSilenceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAddSilenceRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+func (c *Client) EndSilence(ctx context.Context, id string, params *EndSilenceParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEndSilenceRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+func (c *Client) GetSilence(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetSilenceRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 func (c *Client) GetSummary(ctx context.Context, params *GetSummaryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetSummaryRequest(c.Server, params)
 	if err != nil {
@@ -1391,6 +2639,607 @@ func (c *Client) ListTelemetryGpus(ctx context.Context, host string, params *Lis
 		return nil, err
 	}
 	return c.Client.Do(req)
+}
+
+// NewListAcknowledgementsRequest generates requests for ListAcknowledgements
+func NewListAcknowledgementsRequest(server string, params *ListAcknowledgementsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/acknowledgements")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		queryValues := queryURL.Query()
+
+		if params.Cluster != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "cluster", runtime.ParamLocationQuery, *params.Cluster); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page", runtime.ParamLocationQuery, *params.Page); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		queryURL.RawQuery = queryValues.Encode()
+	}
+
+	req, err := http.NewRequest("GET", queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewAddAcknowledgementRequest calls the generic AddAcknowledgement builder with application/json body
+func NewAddAcknowledgementRequest(server string, body AddAcknowledgementJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewAddAcknowledgementRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewAddAcknowledgementRequestWithBody generates requests for AddAcknowledgement with any type of body
+func NewAddAcknowledgementRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/acknowledgements")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest("POST", queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListAttentionRequest generates requests for ListAttention
+func NewListAttentionRequest(server string, params *ListAttentionParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/attention")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		queryValues := queryURL.Query()
+
+		if params.Cluster != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "cluster", runtime.ParamLocationQuery, *params.Cluster); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Group != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "group", runtime.ParamLocationQuery, *params.Group); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Node != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "node", runtime.ParamLocationQuery, *params.Node); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Kind != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "kind", runtime.ParamLocationQuery, *params.Kind); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		queryURL.RawQuery = queryValues.Encode()
+	}
+
+	req, err := http.NewRequest("GET", queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListAuditRequest generates requests for ListAudit
+func NewListAuditRequest(server string, params *ListAuditParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/audit")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		queryValues := queryURL.Query()
+
+		if params.Cluster != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "cluster", runtime.ParamLocationQuery, *params.Cluster); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page", runtime.ParamLocationQuery, *params.Page); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		queryURL.RawQuery = queryValues.Encode()
+	}
+
+	req, err := http.NewRequest("GET", queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListBoardsRequest generates requests for ListBoards
+func NewListBoardsRequest(server string, params *ListBoardsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/boards")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		queryValues := queryURL.Query()
+
+		if params.Cluster != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "cluster", runtime.ParamLocationQuery, *params.Cluster); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.UUID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "uuid", runtime.ParamLocationQuery, *params.UUID); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Serial != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "serial", runtime.ParamLocationQuery, *params.Serial); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Node != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "node", runtime.ParamLocationQuery, *params.Node); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Kind != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "kind", runtime.ParamLocationQuery, *params.Kind); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Entries != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "entries", runtime.ParamLocationQuery, *params.Entries); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page", runtime.ParamLocationQuery, *params.Page); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		queryURL.RawQuery = queryValues.Encode()
+	}
+
+	req, err := http.NewRequest("GET", queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetBoardRequest generates requests for GetBoard
+func NewGetBoardRequest(server string, uuid string, params *GetBoardParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithLocation("simple", false, "uuid", runtime.ParamLocationPath, uuid)
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/boards/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		queryValues := queryURL.Query()
+
+		if params.Cluster != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "cluster", runtime.ParamLocationQuery, *params.Cluster); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		queryURL.RawQuery = queryValues.Encode()
+	}
+
+	req, err := http.NewRequest("GET", queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewAddBoardEntryRequest calls the generic AddBoardEntry builder with application/json body
+func NewAddBoardEntryRequest(server string, uuid string, params *AddBoardEntryParams, body AddBoardEntryJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewAddBoardEntryRequestWithBody(server, uuid, params, "application/json", bodyReader)
+}
+
+// NewAddBoardEntryRequestWithBody generates requests for AddBoardEntry with any type of body
+func NewAddBoardEntryRequestWithBody(server string, uuid string, params *AddBoardEntryParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithLocation("simple", false, "uuid", runtime.ParamLocationPath, uuid)
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/boards/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		queryValues := queryURL.Query()
+
+		if params.Cluster != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "cluster", runtime.ParamLocationQuery, *params.Cluster); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		queryURL.RawQuery = queryValues.Encode()
+	}
+
+	req, err := http.NewRequest("POST", queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
 }
 
 // NewListEpisodesRequest generates requests for ListEpisodes
@@ -1495,9 +3344,65 @@ func NewListEpisodesRequest(server string, params *ListEpisodesParams) (*http.Re
 
 		}
 
-		if params.PageSize != nil {
+		if params.Limit != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page_size", runtime.ParamLocationQuery, *params.PageSize); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		queryURL.RawQuery = queryValues.Encode()
+	}
+
+	req, err := http.NewRequest("GET", queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetEpisodeRequest generates requests for GetEpisode
+func NewGetEpisodeRequest(server string, id string, params *GetEpisodeParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithLocation("simple", false, "id", runtime.ParamLocationPath, id)
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/episodes/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		queryValues := queryURL.Query()
+
+		if params.Cluster != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "cluster", runtime.ParamLocationQuery, *params.Cluster); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -1624,9 +3529,9 @@ func NewListGpusRequest(server string, params *ListGpusParams) (*http.Request, e
 
 		}
 
-		if params.PageSize != nil {
+		if params.Limit != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page_size", runtime.ParamLocationQuery, *params.PageSize); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -1705,9 +3610,9 @@ func NewListGroupsRequest(server string, params *ListGroupsParams) (*http.Reques
 
 		}
 
-		if params.PageSize != nil {
+		if params.Limit != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page_size", runtime.ParamLocationQuery, *params.PageSize); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -1909,9 +3814,9 @@ func NewListNodesRequest(server string, params *ListNodesParams) (*http.Request,
 
 		}
 
-		if params.PageSize != nil {
+		if params.Limit != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page_size", runtime.ParamLocationQuery, *params.PageSize); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2054,6 +3959,482 @@ func NewGetNodeGpusRequest(server string, node string, params *GetNodeGpusParams
 		}
 
 		queryURL.RawQuery = queryValues.Encode()
+	}
+
+	req, err := http.NewRequest("GET", queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetNodePastRequest generates requests for GetNodePast
+func NewGetNodePastRequest(server string, node string, params *GetNodePastParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithLocation("simple", false, "node", runtime.ParamLocationPath, node)
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/nodes/%s/past", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		queryValues := queryURL.Query()
+
+		if params.Cluster != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "cluster", runtime.ParamLocationQuery, *params.Cluster); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Since != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "since", runtime.ParamLocationQuery, *params.Since); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Until != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "until", runtime.ParamLocationQuery, *params.Until); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Points != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "points", runtime.ParamLocationQuery, *params.Points); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		queryURL.RawQuery = queryValues.Encode()
+	}
+
+	req, err := http.NewRequest("GET", queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListIdlePodsRequest generates requests for ListIdlePods
+func NewListIdlePodsRequest(server string, params *ListIdlePodsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/pods/idle")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		queryValues := queryURL.Query()
+
+		if params.Cluster != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "cluster", runtime.ParamLocationQuery, *params.Cluster); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Node != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "node", runtime.ParamLocationQuery, *params.Node); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Namespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "namespace", runtime.ParamLocationQuery, *params.Namespace); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Job != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "job", runtime.ParamLocationQuery, *params.Job); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Minutes != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "minutes", runtime.ParamLocationQuery, *params.Minutes); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page", runtime.ParamLocationQuery, *params.Page); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		queryURL.RawQuery = queryValues.Encode()
+	}
+
+	req, err := http.NewRequest("GET", queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListSilencesRequest generates requests for ListSilences
+func NewListSilencesRequest(server string, params *ListSilencesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/silences")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		queryValues := queryURL.Query()
+
+		if params.Cluster != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "cluster", runtime.ParamLocationQuery, *params.Cluster); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Active != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "active", runtime.ParamLocationQuery, *params.Active); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page", runtime.ParamLocationQuery, *params.Page); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		queryURL.RawQuery = queryValues.Encode()
+	}
+
+	req, err := http.NewRequest("GET", queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewAddSilenceRequest calls the generic AddSilence builder with application/json body
+func NewAddSilenceRequest(server string, body AddSilenceJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewAddSilenceRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewAddSilenceRequestWithBody generates requests for AddSilence with any type of body
+func NewAddSilenceRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/silences")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest("POST", queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewEndSilenceRequest generates requests for EndSilence
+func NewEndSilenceRequest(server string, id string, params *EndSilenceParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithLocation("simple", false, "id", runtime.ParamLocationPath, id)
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/silences/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		queryValues := queryURL.Query()
+
+		if params.Reason != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "reason", runtime.ParamLocationQuery, *params.Reason); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		queryURL.RawQuery = queryValues.Encode()
+	}
+
+	req, err := http.NewRequest("DELETE", queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetSilenceRequest generates requests for GetSilence
+func NewGetSilenceRequest(server string, id string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithLocation("simple", false, "id", runtime.ParamLocationPath, id)
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/silences/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
 	}
 
 	req, err := http.NewRequest("GET", queryURL.String(), nil)
@@ -2280,9 +4661,9 @@ func NewListTelemetryRequest(server string, params *ListTelemetryParams) (*http.
 
 		}
 
-		if params.Start != nil {
+		if params.Since != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "start", runtime.ParamLocationQuery, *params.Start); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "since", runtime.ParamLocationQuery, *params.Since); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2296,9 +4677,9 @@ func NewListTelemetryRequest(server string, params *ListTelemetryParams) (*http.
 
 		}
 
-		if params.End != nil {
+		if params.Until != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "end", runtime.ParamLocationQuery, *params.End); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "until", runtime.ParamLocationQuery, *params.Until); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2328,9 +4709,9 @@ func NewListTelemetryRequest(server string, params *ListTelemetryParams) (*http.
 
 		}
 
-		if params.PageSize != nil {
+		if params.Limit != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page_size", runtime.ParamLocationQuery, *params.PageSize); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2380,22 +4761,6 @@ func NewListAggregationsRequest(server string, params *ListAggregationsParams) (
 		if params.GroupBy != nil {
 
 			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "group_by", runtime.ParamLocationQuery, *params.GroupBy); err != nil {
-				return nil, err
-			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
-				return nil, err
-			} else {
-				for k, v := range parsed {
-					for _, v2 := range v {
-						queryValues.Add(k, v2)
-					}
-				}
-			}
-
-		}
-
-		if params.TimeRange != nil {
-
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "time_range", runtime.ParamLocationQuery, *params.TimeRange); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2473,6 +4838,38 @@ func NewListAggregationsRequest(server string, params *ListAggregationsParams) (
 
 		}
 
+		if params.Since != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "since", runtime.ParamLocationQuery, *params.Since); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Until != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "until", runtime.ParamLocationQuery, *params.Until); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
 		queryURL.RawQuery = queryValues.Encode()
 	}
 
@@ -2522,9 +4919,9 @@ func NewListTelemetryHostsRequest(server string, params *ListTelemetryHostsParam
 
 		}
 
-		if params.Start != nil {
+		if params.Since != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "start", runtime.ParamLocationQuery, *params.Start); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "since", runtime.ParamLocationQuery, *params.Since); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2538,9 +4935,9 @@ func NewListTelemetryHostsRequest(server string, params *ListTelemetryHostsParam
 
 		}
 
-		if params.End != nil {
+		if params.Until != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "end", runtime.ParamLocationQuery, *params.End); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "until", runtime.ParamLocationQuery, *params.Until); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2570,9 +4967,9 @@ func NewListTelemetryHostsRequest(server string, params *ListTelemetryHostsParam
 
 		}
 
-		if params.PageSize != nil {
+		if params.Limit != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page_size", runtime.ParamLocationQuery, *params.PageSize); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2642,9 +5039,9 @@ func NewListTelemetryGpusRequest(server string, host string, params *ListTelemet
 
 		}
 
-		if params.Start != nil {
+		if params.Since != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "start", runtime.ParamLocationQuery, *params.Start); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "since", runtime.ParamLocationQuery, *params.Since); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2658,9 +5055,9 @@ func NewListTelemetryGpusRequest(server string, host string, params *ListTelemet
 
 		}
 
-		if params.End != nil {
+		if params.Until != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "end", runtime.ParamLocationQuery, *params.End); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "until", runtime.ParamLocationQuery, *params.Until); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2690,9 +5087,9 @@ func NewListTelemetryGpusRequest(server string, host string, params *ListTelemet
 
 		}
 
-		if params.PageSize != nil {
+		if params.Limit != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page_size", runtime.ParamLocationQuery, *params.PageSize); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2760,8 +5157,36 @@ func WithBaseURL(baseURL string) ClientOption {
 
 // ClientWithResponsesInterface is the interface specification for the client with responses above.
 type ClientWithResponsesInterface interface {
+	// ListAcknowledgementsWithResponse request
+	ListAcknowledgementsWithResponse(ctx context.Context, params *ListAcknowledgementsParams, reqEditors ...RequestEditorFn) (*ListAcknowledgementsResponse, error)
+
+	// AddAcknowledgementWithBodyWithResponse request with any body
+	AddAcknowledgementWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AddAcknowledgementResponse, error)
+
+	AddAcknowledgementWithResponse(ctx context.Context, body AddAcknowledgementJSONRequestBody, reqEditors ...RequestEditorFn) (*AddAcknowledgementResponse, error)
+
+	// ListAttentionWithResponse request
+	ListAttentionWithResponse(ctx context.Context, params *ListAttentionParams, reqEditors ...RequestEditorFn) (*ListAttentionResponse, error)
+
+	// ListAuditWithResponse request
+	ListAuditWithResponse(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*ListAuditResponse, error)
+
+	// ListBoardsWithResponse request
+	ListBoardsWithResponse(ctx context.Context, params *ListBoardsParams, reqEditors ...RequestEditorFn) (*ListBoardsResponse, error)
+
+	// GetBoardWithResponse request
+	GetBoardWithResponse(ctx context.Context, uuid string, params *GetBoardParams, reqEditors ...RequestEditorFn) (*GetBoardResponse, error)
+
+	// AddBoardEntryWithBodyWithResponse request with any body
+	AddBoardEntryWithBodyWithResponse(ctx context.Context, uuid string, params *AddBoardEntryParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AddBoardEntryResponse, error)
+
+	AddBoardEntryWithResponse(ctx context.Context, uuid string, params *AddBoardEntryParams, body AddBoardEntryJSONRequestBody, reqEditors ...RequestEditorFn) (*AddBoardEntryResponse, error)
+
 	// ListEpisodesWithResponse request
 	ListEpisodesWithResponse(ctx context.Context, params *ListEpisodesParams, reqEditors ...RequestEditorFn) (*ListEpisodesResponse, error)
+
+	// GetEpisodeWithResponse request
+	GetEpisodeWithResponse(ctx context.Context, id string, params *GetEpisodeParams, reqEditors ...RequestEditorFn) (*GetEpisodeResponse, error)
 
 	// ListGpusWithResponse request
 	ListGpusWithResponse(ctx context.Context, params *ListGpusParams, reqEditors ...RequestEditorFn) (*ListGpusResponse, error)
@@ -2780,6 +5205,26 @@ type ClientWithResponsesInterface interface {
 
 	// GetNodeGpusWithResponse request
 	GetNodeGpusWithResponse(ctx context.Context, node string, params *GetNodeGpusParams, reqEditors ...RequestEditorFn) (*GetNodeGpusResponse, error)
+
+	// GetNodePastWithResponse request
+	GetNodePastWithResponse(ctx context.Context, node string, params *GetNodePastParams, reqEditors ...RequestEditorFn) (*GetNodePastResponse, error)
+
+	// ListIdlePodsWithResponse request
+	ListIdlePodsWithResponse(ctx context.Context, params *ListIdlePodsParams, reqEditors ...RequestEditorFn) (*ListIdlePodsResponse, error)
+
+	// ListSilencesWithResponse request
+	ListSilencesWithResponse(ctx context.Context, params *ListSilencesParams, reqEditors ...RequestEditorFn) (*ListSilencesResponse, error)
+
+	// AddSilenceWithBodyWithResponse request with any body
+	AddSilenceWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AddSilenceResponse, error)
+
+	AddSilenceWithResponse(ctx context.Context, body AddSilenceJSONRequestBody, reqEditors ...RequestEditorFn) (*AddSilenceResponse, error)
+
+	// EndSilenceWithResponse request
+	EndSilenceWithResponse(ctx context.Context, id string, params *EndSilenceParams, reqEditors ...RequestEditorFn) (*EndSilenceResponse, error)
+
+	// GetSilenceWithResponse request
+	GetSilenceWithResponse(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*GetSilenceResponse, error)
 
 	// GetSummaryWithResponse request
 	GetSummaryWithResponse(ctx context.Context, params *GetSummaryParams, reqEditors ...RequestEditorFn) (*GetSummaryResponse, error)
@@ -2800,11 +5245,211 @@ type ClientWithResponsesInterface interface {
 	ListTelemetryGpusWithResponse(ctx context.Context, host string, params *ListTelemetryGpusParams, reqEditors ...RequestEditorFn) (*ListTelemetryGpusResponse, error)
 }
 
+type ListAcknowledgementsResponse struct {
+	Body                      []byte
+	HTTPResponse              *http.Response
+	JSON200                   *AcknowledgementPage
+	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON422 *ErrorModel
+	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
+}
+
+// Status returns HTTPResponse.Status
+func (r ListAcknowledgementsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListAcknowledgementsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+type AddAcknowledgementResponse struct {
+	Body                      []byte
+	HTTPResponse              *http.Response
+	JSON201                   *Acknowledgement
+	ApplicationProblemJSON400 *ErrorModel
+	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON403 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON409 *ErrorModel
+	ApplicationProblemJSON413 *ErrorModel
+	ApplicationProblemJSON415 *ErrorModel
+	ApplicationProblemJSON422 *ErrorModel
+	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
+}
+
+// Status returns HTTPResponse.Status
+func (r AddAcknowledgementResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r AddAcknowledgementResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+type ListAttentionResponse struct {
+	Body                      []byte
+	HTTPResponse              *http.Response
+	JSON200                   *AttentionList
+	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON422 *ErrorModel
+	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
+}
+
+// Status returns HTTPResponse.Status
+func (r ListAttentionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListAttentionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+type ListAuditResponse struct {
+	Body                      []byte
+	HTTPResponse              *http.Response
+	JSON200                   *AuditPage
+	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON422 *ErrorModel
+	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
+}
+
+// Status returns HTTPResponse.Status
+func (r ListAuditResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListAuditResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+type ListBoardsResponse struct {
+	Body                      []byte
+	HTTPResponse              *http.Response
+	JSON200                   *BoardPage
+	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON422 *ErrorModel
+	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
+}
+
+// Status returns HTTPResponse.Status
+func (r ListBoardsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListBoardsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+type GetBoardResponse struct {
+	Body                      []byte
+	HTTPResponse              *http.Response
+	JSON200                   *Board
+	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON422 *ErrorModel
+	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
+}
+
+// Status returns HTTPResponse.Status
+func (r GetBoardResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetBoardResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+type AddBoardEntryResponse struct {
+	Body                      []byte
+	HTTPResponse              *http.Response
+	JSON201                   *Board
+	ApplicationProblemJSON400 *ErrorModel
+	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON403 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON409 *ErrorModel
+	ApplicationProblemJSON413 *ErrorModel
+	ApplicationProblemJSON415 *ErrorModel
+	ApplicationProblemJSON422 *ErrorModel
+	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
+}
+
+// Status returns HTTPResponse.Status
+func (r AddBoardEntryResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r AddBoardEntryResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
 type ListEpisodesResponse struct {
 	Body                      []byte
 	HTTPResponse              *http.Response
 	JSON200                   *EpisodePage
 	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 	ApplicationProblemJSON503 *ErrorModel
@@ -2826,11 +5471,39 @@ func (r ListEpisodesResponse) StatusCode() int {
 	return 0
 }
 
+type GetEpisodeResponse struct {
+	Body                      []byte
+	HTTPResponse              *http.Response
+	JSON200                   *Episode
+	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON422 *ErrorModel
+	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
+}
+
+// Status returns HTTPResponse.Status
+func (r GetEpisodeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetEpisodeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
 type ListGpusResponse struct {
 	Body                      []byte
 	HTTPResponse              *http.Response
 	JSON200                   *GPUPage
 	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 	ApplicationProblemJSON503 *ErrorModel
@@ -2857,6 +5530,7 @@ type ListGroupsResponse struct {
 	HTTPResponse              *http.Response
 	JSON200                   *GroupPage
 	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 	ApplicationProblemJSON503 *ErrorModel
@@ -2908,6 +5582,7 @@ type ListNodesResponse struct {
 	HTTPResponse              *http.Response
 	JSON200                   *NodePage
 	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 	ApplicationProblemJSON503 *ErrorModel
@@ -2983,11 +5658,184 @@ func (r GetNodeGpusResponse) StatusCode() int {
 	return 0
 }
 
+type GetNodePastResponse struct {
+	Body                      []byte
+	HTTPResponse              *http.Response
+	JSON200                   *Past
+	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON422 *ErrorModel
+	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
+}
+
+// Status returns HTTPResponse.Status
+func (r GetNodePastResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetNodePastResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+type ListIdlePodsResponse struct {
+	Body                      []byte
+	HTTPResponse              *http.Response
+	JSON200                   *IdlePodPage
+	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON422 *ErrorModel
+	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
+}
+
+// Status returns HTTPResponse.Status
+func (r ListIdlePodsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListIdlePodsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+type ListSilencesResponse struct {
+	Body                      []byte
+	HTTPResponse              *http.Response
+	JSON200                   *SilencePage
+	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON422 *ErrorModel
+	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
+}
+
+// Status returns HTTPResponse.Status
+func (r ListSilencesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListSilencesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+type AddSilenceResponse struct {
+	Body                      []byte
+	HTTPResponse              *http.Response
+	JSON201                   *Silence
+	ApplicationProblemJSON400 *ErrorModel
+	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON403 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON409 *ErrorModel
+	ApplicationProblemJSON413 *ErrorModel
+	ApplicationProblemJSON415 *ErrorModel
+	ApplicationProblemJSON422 *ErrorModel
+	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
+}
+
+// Status returns HTTPResponse.Status
+func (r AddSilenceResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r AddSilenceResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+type EndSilenceResponse struct {
+	Body                      []byte
+	HTTPResponse              *http.Response
+	JSON200                   *Silence
+	ApplicationProblemJSON400 *ErrorModel
+	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON403 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON409 *ErrorModel
+	ApplicationProblemJSON413 *ErrorModel
+	ApplicationProblemJSON415 *ErrorModel
+	ApplicationProblemJSON422 *ErrorModel
+	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
+}
+
+// Status returns HTTPResponse.Status
+func (r EndSilenceResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r EndSilenceResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+type GetSilenceResponse struct {
+	Body                      []byte
+	HTTPResponse              *http.Response
+	JSON200                   *Silence
+	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON422 *ErrorModel
+	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
+}
+
+// Status returns HTTPResponse.Status
+func (r GetSilenceResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetSilenceResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
 type GetSummaryResponse struct {
 	Body                      []byte
 	HTTPResponse              *http.Response
 	JSON200                   *Summary
 	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 	ApplicationProblemJSON503 *ErrorModel
@@ -3014,6 +5862,7 @@ type ListStragglersResponse struct {
 	HTTPResponse              *http.Response
 	JSON200                   *StragglerList
 	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 	ApplicationProblemJSON503 *ErrorModel
@@ -3143,6 +5992,85 @@ func (r ListTelemetryGpusResponse) StatusCode() int {
 	return 0
 }
 
+// ListAcknowledgementsWithResponse request returning *ListAcknowledgementsResponse
+func (c *ClientWithResponses) ListAcknowledgementsWithResponse(ctx context.Context, params *ListAcknowledgementsParams, reqEditors ...RequestEditorFn) (*ListAcknowledgementsResponse, error) {
+	rsp, err := c.ListAcknowledgements(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListAcknowledgementsResponse(rsp)
+}
+
+// AddAcknowledgementWithBodyWithResponse request with arbitrary body returning *AddAcknowledgementResponse
+func (c *ClientWithResponses) AddAcknowledgementWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AddAcknowledgementResponse, error) {
+	rsp, err := c.AddAcknowledgementWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAddAcknowledgementResponse(rsp)
+}
+
+func (c *ClientWithResponses) AddAcknowledgementWithResponse(ctx context.Context, body AddAcknowledgementJSONRequestBody, reqEditors ...RequestEditorFn) (*AddAcknowledgementResponse, error) {
+	rsp, err := c.AddAcknowledgement(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAddAcknowledgementResponse(rsp)
+}
+
+// ListAttentionWithResponse request returning *ListAttentionResponse
+func (c *ClientWithResponses) ListAttentionWithResponse(ctx context.Context, params *ListAttentionParams, reqEditors ...RequestEditorFn) (*ListAttentionResponse, error) {
+	rsp, err := c.ListAttention(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListAttentionResponse(rsp)
+}
+
+// ListAuditWithResponse request returning *ListAuditResponse
+func (c *ClientWithResponses) ListAuditWithResponse(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*ListAuditResponse, error) {
+	rsp, err := c.ListAudit(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListAuditResponse(rsp)
+}
+
+// ListBoardsWithResponse request returning *ListBoardsResponse
+func (c *ClientWithResponses) ListBoardsWithResponse(ctx context.Context, params *ListBoardsParams, reqEditors ...RequestEditorFn) (*ListBoardsResponse, error) {
+	rsp, err := c.ListBoards(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListBoardsResponse(rsp)
+}
+
+// GetBoardWithResponse request returning *GetBoardResponse
+func (c *ClientWithResponses) GetBoardWithResponse(ctx context.Context, uuid string, params *GetBoardParams, reqEditors ...RequestEditorFn) (*GetBoardResponse, error) {
+	rsp, err := c.GetBoard(ctx, uuid, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetBoardResponse(rsp)
+}
+
+// AddBoardEntryWithBodyWithResponse request with arbitrary body returning *AddBoardEntryResponse
+func (c *ClientWithResponses) AddBoardEntryWithBodyWithResponse(ctx context.Context, uuid string, params *AddBoardEntryParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AddBoardEntryResponse, error) {
+	rsp, err := c.AddBoardEntryWithBody(ctx, uuid, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAddBoardEntryResponse(rsp)
+}
+
+func (c *ClientWithResponses) AddBoardEntryWithResponse(ctx context.Context, uuid string, params *AddBoardEntryParams, body AddBoardEntryJSONRequestBody, reqEditors ...RequestEditorFn) (*AddBoardEntryResponse, error) {
+	rsp, err := c.AddBoardEntry(ctx, uuid, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAddBoardEntryResponse(rsp)
+}
+
 // ListEpisodesWithResponse request returning *ListEpisodesResponse
 func (c *ClientWithResponses) ListEpisodesWithResponse(ctx context.Context, params *ListEpisodesParams, reqEditors ...RequestEditorFn) (*ListEpisodesResponse, error) {
 	rsp, err := c.ListEpisodes(ctx, params, reqEditors...)
@@ -3150,6 +6078,15 @@ func (c *ClientWithResponses) ListEpisodesWithResponse(ctx context.Context, para
 		return nil, err
 	}
 	return ParseListEpisodesResponse(rsp)
+}
+
+// GetEpisodeWithResponse request returning *GetEpisodeResponse
+func (c *ClientWithResponses) GetEpisodeWithResponse(ctx context.Context, id string, params *GetEpisodeParams, reqEditors ...RequestEditorFn) (*GetEpisodeResponse, error) {
+	rsp, err := c.GetEpisode(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetEpisodeResponse(rsp)
 }
 
 // ListGpusWithResponse request returning *ListGpusResponse
@@ -3206,6 +6143,68 @@ func (c *ClientWithResponses) GetNodeGpusWithResponse(ctx context.Context, node 
 	return ParseGetNodeGpusResponse(rsp)
 }
 
+// GetNodePastWithResponse request returning *GetNodePastResponse
+func (c *ClientWithResponses) GetNodePastWithResponse(ctx context.Context, node string, params *GetNodePastParams, reqEditors ...RequestEditorFn) (*GetNodePastResponse, error) {
+	rsp, err := c.GetNodePast(ctx, node, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetNodePastResponse(rsp)
+}
+
+// ListIdlePodsWithResponse request returning *ListIdlePodsResponse
+func (c *ClientWithResponses) ListIdlePodsWithResponse(ctx context.Context, params *ListIdlePodsParams, reqEditors ...RequestEditorFn) (*ListIdlePodsResponse, error) {
+	rsp, err := c.ListIdlePods(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListIdlePodsResponse(rsp)
+}
+
+// ListSilencesWithResponse request returning *ListSilencesResponse
+func (c *ClientWithResponses) ListSilencesWithResponse(ctx context.Context, params *ListSilencesParams, reqEditors ...RequestEditorFn) (*ListSilencesResponse, error) {
+	rsp, err := c.ListSilences(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListSilencesResponse(rsp)
+}
+
+// AddSilenceWithBodyWithResponse request with arbitrary body returning *AddSilenceResponse
+func (c *ClientWithResponses) AddSilenceWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AddSilenceResponse, error) {
+	rsp, err := c.AddSilenceWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAddSilenceResponse(rsp)
+}
+
+func (c *ClientWithResponses) AddSilenceWithResponse(ctx context.Context, body AddSilenceJSONRequestBody, reqEditors ...RequestEditorFn) (*AddSilenceResponse, error) {
+	rsp, err := c.AddSilence(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAddSilenceResponse(rsp)
+}
+
+// EndSilenceWithResponse request returning *EndSilenceResponse
+func (c *ClientWithResponses) EndSilenceWithResponse(ctx context.Context, id string, params *EndSilenceParams, reqEditors ...RequestEditorFn) (*EndSilenceResponse, error) {
+	rsp, err := c.EndSilence(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEndSilenceResponse(rsp)
+}
+
+// GetSilenceWithResponse request returning *GetSilenceResponse
+func (c *ClientWithResponses) GetSilenceWithResponse(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*GetSilenceResponse, error) {
+	rsp, err := c.GetSilence(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetSilenceResponse(rsp)
+}
+
 // GetSummaryWithResponse request returning *GetSummaryResponse
 func (c *ClientWithResponses) GetSummaryWithResponse(ctx context.Context, params *GetSummaryParams, reqEditors ...RequestEditorFn) (*GetSummaryResponse, error) {
 	rsp, err := c.GetSummary(ctx, params, reqEditors...)
@@ -3260,6 +6259,503 @@ func (c *ClientWithResponses) ListTelemetryGpusWithResponse(ctx context.Context,
 	return ParseListTelemetryGpusResponse(rsp)
 }
 
+// ParseListAcknowledgementsResponse parses an HTTP response from a ListAcknowledgementsWithResponse call
+func ParseListAcknowledgementsResponse(rsp *http.Response) (*ListAcknowledgementsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListAcknowledgementsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest AcknowledgementPage
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseAddAcknowledgementResponse parses an HTTP response from a AddAcknowledgementWithResponse call
+func ParseAddAcknowledgementResponse(rsp *http.Response) (*AddAcknowledgementResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &AddAcknowledgementResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest Acknowledgement
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListAttentionResponse parses an HTTP response from a ListAttentionWithResponse call
+func ParseListAttentionResponse(rsp *http.Response) (*ListAttentionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListAttentionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest AttentionList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListAuditResponse parses an HTTP response from a ListAuditWithResponse call
+func ParseListAuditResponse(rsp *http.Response) (*ListAuditResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListAuditResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest AuditPage
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListBoardsResponse parses an HTTP response from a ListBoardsWithResponse call
+func ParseListBoardsResponse(rsp *http.Response) (*ListBoardsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListBoardsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest BoardPage
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetBoardResponse parses an HTTP response from a GetBoardWithResponse call
+func ParseGetBoardResponse(rsp *http.Response) (*GetBoardResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetBoardResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Board
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseAddBoardEntryResponse parses an HTTP response from a AddBoardEntryWithResponse call
+func ParseAddBoardEntryResponse(rsp *http.Response) (*AddBoardEntryResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &AddBoardEntryResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest Board
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListEpisodesResponse parses an HTTP response from a ListEpisodesWithResponse call
 func ParseListEpisodesResponse(rsp *http.Response) (*ListEpisodesResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -3287,6 +6783,74 @@ func ParseListEpisodesResponse(rsp *http.Response) (*ListEpisodesResponse, error
 			return nil, err
 		}
 		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetEpisodeResponse parses an HTTP response from a GetEpisodeWithResponse call
+func ParseGetEpisodeResponse(rsp *http.Response) (*GetEpisodeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetEpisodeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Episode
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel
@@ -3342,6 +6906,13 @@ func ParseListGpusResponse(rsp *http.Response) (*ListGpusResponse, error) {
 		}
 		response.ApplicationProblemJSON401 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -3395,6 +6966,13 @@ func ParseListGroupsResponse(rsp *http.Response) (*ListGroupsResponse, error) {
 			return nil, err
 		}
 		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel
@@ -3496,6 +7074,13 @@ func ParseListNodesResponse(rsp *http.Response) (*ListNodesResponse, error) {
 			return nil, err
 		}
 		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel
@@ -3645,6 +7230,442 @@ func ParseGetNodeGpusResponse(rsp *http.Response) (*GetNodeGpusResponse, error) 
 	return response, nil
 }
 
+// ParseGetNodePastResponse parses an HTTP response from a GetNodePastWithResponse call
+func ParseGetNodePastResponse(rsp *http.Response) (*GetNodePastResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetNodePastResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Past
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListIdlePodsResponse parses an HTTP response from a ListIdlePodsWithResponse call
+func ParseListIdlePodsResponse(rsp *http.Response) (*ListIdlePodsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListIdlePodsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest IdlePodPage
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListSilencesResponse parses an HTTP response from a ListSilencesWithResponse call
+func ParseListSilencesResponse(rsp *http.Response) (*ListSilencesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListSilencesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SilencePage
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseAddSilenceResponse parses an HTTP response from a AddSilenceWithResponse call
+func ParseAddSilenceResponse(rsp *http.Response) (*AddSilenceResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &AddSilenceResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest Silence
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseEndSilenceResponse parses an HTTP response from a EndSilenceWithResponse call
+func ParseEndSilenceResponse(rsp *http.Response) (*EndSilenceResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &EndSilenceResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Silence
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetSilenceResponse parses an HTTP response from a GetSilenceWithResponse call
+func ParseGetSilenceResponse(rsp *http.Response) (*GetSilenceResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetSilenceResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Silence
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetSummaryResponse parses an HTTP response from a GetSummaryWithResponse call
 func ParseGetSummaryResponse(rsp *http.Response) (*GetSummaryResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -3672,6 +7693,13 @@ func ParseGetSummaryResponse(rsp *http.Response) (*GetSummaryResponse, error) {
 			return nil, err
 		}
 		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel
@@ -3726,6 +7754,13 @@ func ParseListStragglersResponse(rsp *http.Response) (*ListStragglersResponse, e
 			return nil, err
 		}
 		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel

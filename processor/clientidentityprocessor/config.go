@@ -33,6 +33,9 @@ type Config struct {
 	// Without Node that is any node of the cluster.
 	Cluster string `mapstructure:"cluster"`
 	Node    string `mapstructure:"node"`
+	// OwnNode is in place of Node: everybody speaks for the node that this process runs
+	// on. Resources get its machine id, and its name in Kubernetes, too.
+	OwnNode bool `mapstructure:"own_node"`
 	// Foreign is what becomes of a push that names another cluster or node:
 	// refuse or overwrite.
 	Foreign string `mapstructure:"foreign"`
@@ -55,10 +58,14 @@ func (c *Config) own() clientidentity.Identity {
 func (c *Config) Validate() error {
 	var errs []error
 	switch {
-	case c.ClusterAuthAttribute == "" && c.Cluster == "":
+	case c.ClusterAuthAttribute == "" && c.Cluster == "" && c.Node == "" && !c.OwnNode:
 		errs = append(errs, errors.New("`cluster_auth_attribute` is empty: must be an attribute of authenticated clients, such as `username` of basicauth, or `cluster` a name"))
 	case c.Cluster != "" && (c.ClusterAuthAttribute != "" || c.NodeAuthAttribute != ""):
 		errs = append(errs, errors.New("`cluster` is set beside `cluster_auth_attribute` or `node_auth_attribute`: must be either the names or the attributes that hold them"))
+	case c.Node != "" && c.OwnNode:
+		errs = append(errs, errors.New("`node` is set beside `own_node`: must be one of them"))
+	case c.Cluster == "" && c.OwnNode:
+		errs = append(errs, errors.New("`own_node` is set without `cluster`: must go with the name of its cluster"))
 	case c.Cluster == "" && c.Node != "":
 		errs = append(errs, errors.New("`node` is set without `cluster`: must go with the name of its cluster"))
 	}

@@ -3,7 +3,9 @@
 package clientidentityprocessor
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"go.opentelemetry.io/collector/component"
@@ -14,6 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/ownnode"
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
 	"github.com/gpu-collector/gpu-collector/processor/clientidentityprocessor/internal/metadata"
 )
@@ -22,6 +26,7 @@ import (
 type guard struct {
 	rule      clientidentity.Rule
 	own       clientidentity.Identity // in place of the rule's, where that is off
+	node      ownNode                 // what else resources of an own node get
 	overwrite bool
 	telemetry *metadata.TelemetryBuilder
 }
@@ -31,7 +36,35 @@ func newGuard(set processor.Settings, cfg *Config) (*guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &guard{rule: cfg.rule(), own: cfg.own(), overwrite: cfg.Foreign == foreignOverwrite, telemetry: tb}, nil
+	g := &guard{rule: cfg.rule(), own: cfg.own(), overwrite: cfg.Foreign == foreignOverwrite, telemetry: tb}
+	if cfg.OwnNode {
+		ownnode.Describe(&g.node, "", "")
+		if g.own.Node = g.node.name(); g.own.Node == "" {
+			return nil, errors.New("`own_node` is true, and the system does not say the node's name: set K8S_NODE_NAME, or `node` in place of `own_node`")
+		}
+	}
+	return g, nil
+}
+
+// ownNode is what is known of the node that this process runs on.
+type ownNode struct{ hostName, hostID, k8sName string }
+
+func (n *ownNode) SetHostName(name string)    { n.hostName = name }
+func (n *ownNode) SetHostID(id string)        { n.hostID = id }
+func (n *ownNode) SetK8sNodeName(name string) { n.k8sName = name }
+func (n *ownNode) SetK8sClusterName(string)   {}
+
+// name is the one in Kubernetes where there is one: in a pod the system's is the pod's.
+func (n *ownNode) name() string { return cmp.Or(n.k8sName, n.hostName) }
+
+// stamp writes what the name alone does not say.
+func (n *ownNode) stamp(attrs pcommon.Map) {
+	if n.hostID != "" {
+		put(attrs, gpusemconv.AttrHostID, n.hostID)
+	}
+	if n.k8sName != "" {
+		put(attrs, gpusemconv.AttrK8sNodeName, n.k8sName)
+	}
 }
 
 // Capabilities implements consumer.
@@ -131,7 +164,10 @@ func settled[R interface{ Resource() pcommon.Resource }, L resources[R]](ctx con
 	var first claim
 	foreign := 0
 	for i := range list.Len() {
-		if c, found := settle(list.At(i).Resource().Attributes(), id); found {
+		attrs := list.At(i).Resource().Attributes()
+		c, found := settle(attrs, id)
+		g.node.stamp(attrs)
+		if found {
 			if foreign == 0 {
 				first = c
 			}

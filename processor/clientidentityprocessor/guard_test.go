@@ -3,7 +3,9 @@
 package clientidentityprocessor
 
 import (
+	"bytes"
 	"context"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -46,6 +48,7 @@ func TestConfig(t *testing.T) {
 		"client_identity":       {ClusterAuthAttribute: "username", Foreign: "refuse"},
 		"client_identity/nodes": {ClusterAuthAttribute: "username", NodeAuthAttribute: "username", Foreign: "overwrite"},
 		"client_identity/own":   {Cluster: "lab", Node: "7", Foreign: "overwrite"},
+		"client_identity/here":  {Cluster: "lab", OwnNode: true, Foreign: "overwrite"},
 	} {
 		sub, err := conf.Sub(id)
 		require.NoError(t, err)
@@ -61,6 +64,8 @@ func TestConfig(t *testing.T) {
 		"must be either the names or the attributes": {ClusterAuthAttribute: "username", Cluster: "lab"},
 		"or `node_auth_attribute`: must be":          {NodeAuthAttribute: "username", Cluster: "lab"},
 		"`node` is set without `cluster`":            {ClusterAuthAttribute: "username", Node: "a"},
+		"`own_node` is set without `cluster`":        {OwnNode: true},
+		"`node` is set beside `own_node`":            {Cluster: "lab", Node: "a", OwnNode: true},
 		"`cluster` is \"lab\\n\": must be 1 to":      {Cluster: "lab\n"},
 		"`node` is \"\\n\": must be 1 to":            {Cluster: "lab", Node: "\n"},
 	} {
@@ -206,4 +211,46 @@ func TestEverySignalIsHeld(t *testing.T) {
 	sum := func(v int64) []metricdata.DataPoint[int64] { return []metricdata.DataPoint[int64]{{Value: v}} }
 	metadatatest.AssertEqualProcessorClientIdentityForeignResources(t, tel, sum(3), metricdatatest.IgnoreTimestamp())
 	metadatatest.AssertEqualProcessorClientIdentityRefusedPushes(t, tel, sum(9), metricdatatest.IgnoreTimestamp())
+}
+
+// TestOwnNode: whatever a resource says, it is of the node that the process runs on.
+func TestOwnNode(t *testing.T) {
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	stamped := func(t *testing.T) map[string]any {
+		t.Helper()
+		sink := new(consumertest.TracesSink)
+		cfg := &Config{Cluster: "lab", OwnNode: true, Foreign: foreignOverwrite}
+		p, err := NewFactory().CreateTraces(t.Context(), processortest.NewNopSettings(metadata.Type), cfg, sink)
+		require.NoError(t, err)
+		td := ptrace.NewTraces()
+		attrs := td.ResourceSpans().AppendEmpty().Resource().Attributes()
+		for _, name := range []string{"host.name", "host.id", "k8s.cluster.name", "k8s.node.name"} {
+			attrs.PutStr(name, "victim")
+		}
+		attrs.PutStr("service.name", "trainer")
+		td.ResourceSpans().AppendEmpty()
+		require.NoError(t, p.ConsumeTraces(t.Context(), td))
+		first := sink.AllTraces()[0].ResourceSpans().At(0).Resource().Attributes().AsRaw()
+		bare := sink.AllTraces()[0].ResourceSpans().At(1).Resource().Attributes().AsRaw()
+		assert.Equal(t, "trainer", first["service.name"])
+		assert.Equal(t, first["host.name"], bare["host.name"], "a resource that names nobody is of the node too")
+		assert.Equal(t, "lab", bare["k8s.cluster.name"])
+		return first
+	}
+	t.Run("on a bare machine", func(t *testing.T) {
+		t.Setenv("K8S_NODE_NAME", "")
+		got := stamped(t)
+		assert.Equal(t, host, got["host.name"])
+		assert.Equal(t, host, got["k8s.node.name"], "it names the node where it is there")
+		if id, err := os.ReadFile("/etc/machine-id"); err == nil && len(bytes.TrimSpace(id)) > 0 {
+			assert.Equal(t, string(bytes.TrimSpace(id)), got["host.id"])
+		}
+	})
+	t.Run("in a pod", func(t *testing.T) {
+		t.Setenv("K8S_NODE_NAME", "gpu-3")
+		got := stamped(t)
+		assert.Equal(t, "gpu-3", got["host.name"])
+		assert.Equal(t, "gpu-3", got["k8s.node.name"])
+	})
 }

@@ -23,7 +23,8 @@ const (
 	// minFlush keeps the flusher from being busy.
 	minFlush = 10 * time.Millisecond
 	// minBatchBytes keeps the batches from being as many as the points.
-	minBatchBytes = 16 << 10
+	minBatchBytes     = 16 << 10
+	defaultBatchBytes = 3 << 20
 	// minBytes has room for the names of some nodes.
 	minBytes = 1 << 20
 )
@@ -111,7 +112,7 @@ func createDefaultConfig() component.Config {
 		// 16 GPUs of 7 MIG slices with 100 series each, and half as much again.
 		MaxSeriesPerNode: 16_384,
 		// A gRPC server takes 4 MiB by default, and refuses more for good.
-		MaxBatchBytes: 3 << 20,
+		MaxBatchBytes: defaultBatchBytes,
 		Granularity:   GranularityPoint,
 		// An exporter has no bound of its own.
 		OverLimit: OverLimitDrop,
@@ -126,6 +127,9 @@ func (c *Config) Validate() error {
 	}
 	if c.MaxBatchBytes < minBatchBytes {
 		errs = append(errs, fmt.Errorf("`max_batch_bytes` is %d: must be at least %d, the size of a report of a few GPUs", c.MaxBatchBytes, minBatchBytes))
+	}
+	if waits := int64(c.pendingPoints()) * memorybudget.PendingPoint; c.FlushInterval != 0 && c.MaxPendingPoints >= 0 && int64(c.MaxBatchBytes) > max(waits, defaultBatchBytes) {
+		errs = append(errs, fmt.Errorf("`max_batch_bytes` is %d: must be at most %d, the memory of what waits", c.MaxBatchBytes, max(waits, defaultBatchBytes)))
 	}
 	if c.MaxPendingPoints < 0 {
 		errs = append(errs, fmt.Errorf("`max_pending_points` is %d: must be positive, or 0 for %d %% of the memory", c.MaxPendingPoints, memorybudget.Pending))

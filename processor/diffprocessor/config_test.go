@@ -71,6 +71,9 @@ func TestValidate(t *testing.T) {
 		{"no resync", func(c *Config) { c.ResyncInterval = 0 }, nil},
 		{"flush", func(c *Config) { c.FlushInterval = time.Second }, nil},
 		{"busy flush", func(c *Config) { c.FlushInterval = time.Millisecond }, []string{"`flush_interval` is 1ms: must be at least 10ms, or 0 for none"}},
+		{"batch that nothing fills", func(c *Config) {
+			c.FlushInterval, c.MaxPendingPoints, c.MaxBatchBytes = time.Second, 10_000, 10_240_001
+		}, []string{"`max_batch_bytes` is 10240001: must be at most 10240000, the memory of what waits"}},
 		{"batch", func(c *Config) { c.MaxBatchBytes = 1000 }, []string{"`max_batch_bytes` is 1000: must be at least 16384"}},
 		{"resync", func(c *Config) { c.ResyncInterval = -1 }, []string{"`resync_interval` is -1ns: must be positive"}},
 		{"heartbeat", func(c *Config) { c.HeartbeatInterval = -time.Second }, []string{"`heartbeat_interval` is -1s: must be positive"}},

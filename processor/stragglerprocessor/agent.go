@@ -55,6 +55,8 @@ type agent struct {
 	nodes   map[nodeKey]*agentNode
 	memory  *agentMemory // of nodes
 	swept   time.Time
+	keeper  agentKeeper
+	id      component.ID
 }
 
 type nodeKey struct{ cluster, node string }
@@ -94,10 +96,11 @@ func newAgent(set processor.Settings, cfg *Config, next consumer.Metrics) (*agen
 		cfg: cfg, nodeCfg: nodeCfg, plan: nodescore.NewPlan(&nodeCfg.Measures), next: next, logger: set.Logger, telemetry: tb,
 		rejects: rejects, reader: metricreading.New(set.Logger, rejects.counter), ids: newIdentifier(cfg), nodeName: name,
 		nodes: make(map[nodeKey]*agentNode), memory: newAgentMemory(cfg),
+		keeper: agentKeeper{log: set.Logger}, id: set.ID,
 	}, nil
 }
 
-func (a *agent) Start(_ context.Context, host component.Host) error {
+func (a *agent) Start(ctx context.Context, host component.Host) error {
 	if a.cfg.ThresholdExtension == nil {
 		a.logger.Info("no `threshold_extension`: nodes judge themselves by their own past only")
 	} else {
@@ -107,11 +110,20 @@ func (a *agent) Start(_ context.Context, host component.Host) error {
 		}
 		a.source = src
 	}
+	if err := a.open(ctx, host, a.id); err != nil {
+		return err
+	}
 	a.reader.Join()
 	return nil
 }
 
-func (a *agent) Shutdown(context.Context) error {
+func (a *agent) Shutdown(ctx context.Context) error {
+	if k := &a.keeper; k.client != nil {
+		a.mu.Lock()
+		state := a.packNodes(a.clock.Now())
+		a.mu.Unlock()
+		k.close(ctx, state)
+	}
 	a.reader.Leave()
 	a.telemetry.Shutdown()
 	return nil
@@ -121,7 +133,12 @@ func (a *agent) Shutdown(context.Context) error {
 func (*agent) Capabilities() consumer.Capabilities { return consumer.Capabilities{MutatesData: true} }
 
 func (a *agent) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
-	a.score(ctx, md, a.clock.Now())
+	now := a.clock.Now()
+	a.score(ctx, md, now)
+	a.mu.Lock()
+	state := a.dueState(now)
+	a.mu.Unlock()
+	a.keeper.offer(state)
 	return a.next.ConsumeMetrics(ctx, md)
 }
 
@@ -143,10 +160,7 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 		attrs := rm.Resource().Attributes()
 		a.from.Begin(a.reader, attrs, caller.Cluster, a.ids.defaultCluster)
 		ts := collectReading(&a.reading, a.plan, rm, &a.from)
-		a.models = a.models[:0]
-		if a.ids.model >= 0 {
-			a.models = appendProducts(a.models, rm, &a.from)
-		}
+		a.models = appendProducts(a.models[:0], &a.reading, rm, &a.from)
 		a.from.End(ctx)
 		if a.reading.Empty() && len(a.models) == 0 {
 			continue
@@ -229,6 +243,7 @@ func (a *agent) node(ctx context.Context, id nodeKey, peers []string, now time.T
 		named:   make([]string, len(peers)),
 	}
 	a.regroup(n, peers, now)
+	a.takeKept(n, now)
 	a.memory.keep(n, n.size())
 	a.nodes[n.nodeKey] = n
 	return n, true
@@ -323,6 +338,9 @@ func (a *agent) evaluate(md pmetric.Metrics, p pending, now time.Time) {
 	if res.Changed {
 		a.logVerdict(p.node, &res)
 	}
+	for i := range res.Siblings {
+		a.logSibling(p.node, &res.Siblings[i])
+	}
 	if p.node.score.Nameless() && a.reader.Once(p.node.cluster, "ranks without a name") {
 		a.logger.Warn("ranks of a job have no name, so that no verdict can name the slow rank: set gpu.job.rank on their points or resources",
 			zap.String("cluster", p.node.cluster), zap.String("node", p.node.node))
@@ -351,4 +369,18 @@ func (a *agent) logVerdict(n *agentNode, res *nodescore.Result) {
 		return
 	}
 	a.logger.Info("this node no longer takes itself for a straggler", fields...)
+}
+
+// logSibling tells that a GPU or rank became slower than its siblings at the same work, and
+// that it is as fast as they are again.
+func (a *agent) logSibling(n *agentNode, s *nodescore.SiblingChange) {
+	fields := appendSubject([]zap.Field{zap.String("node", n.node), zap.String("cluster", n.cluster), zap.Stringer("signal", s.Signal)}, s.Subject)
+	if !s.Slow {
+		a.logger.Info("a part of this node is as fast as its siblings again", fields...)
+		return
+	}
+	if !s.Since.IsZero() {
+		fields = append(fields, zap.Time("since", s.Since))
+	}
+	a.logger.Warn("a part of this node is slower than its siblings", append(fields, zap.Float64("loss", round(s.Gap)))...)
 }

@@ -5,15 +5,18 @@ package stragglerprocessor
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/hang"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/topology"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
@@ -47,6 +50,16 @@ type Config struct {
 	// threshold, at the node and at the gateway.
 	EnterTicks int `mapstructure:"enter_ticks"`
 	LeaveTicks int `mapstructure:"leave_ticks"`
+	// TopologyFile says where nodes are, for those whose data does not: Slurm's
+	// topology.conf, or lines of node,level=value. Used in mode gateway.
+	TopologyFile string `mapstructure:"topology_file"`
+	// PageURL is the address of the fleet view's page, which records of a node then link
+	// to. Used in mode gateway.
+	PageURL string `mapstructure:"page_url"`
+	// State is how the comparison outlives the process, in mode gateway.
+	State StateConfig `mapstructure:"state"`
+	// Hang is how jobs that stand still are told of, in mode gateway.
+	Hang hang.Config `mapstructure:"hang"`
 	// Compatibility lists foreign metrics that are read too: ingero.
 	Compatibility []string `mapstructure:"compatibility"`
 
@@ -86,12 +99,17 @@ func createDefaultConfig() component.Config {
 		Decision:       s.Decision.String(),
 		EnterTicks:     s.EnterTicks,
 		LeaveTicks:     s.LeaveTicks,
+		State:          StateConfig{MaxAge: 10 * time.Minute},
+		Hang:           hang.DefaultConfig(),
 		Gateway:        s,
 		Agent:          AgentConfig{Config: n, MaxNodes: 10_000},
 	}
 }
 
 func (c *Config) ttl() time.Duration { return time.Duration(c.TTLMultiplier) * c.PushInterval }
+
+// jobPeer is the place of the job in group_by, from 1 on; 0 is without.
+func (c *Config) jobPeer() int { return slices.Index(c.GroupBy, gpusemconv.AttrJobID) + 1 }
 
 func (c *Config) ingero() bool { return slices.Contains(c.Compatibility, compatibilityIngero) }
 
@@ -109,7 +127,7 @@ func (c *Config) engine() straggler.Config {
 func (c *Config) node() (nodescore.Config, error) {
 	n := c.Agent.Config
 	n.CUSUM, n.CohortWindow = c.Gateway.CUSUM, c.Gateway.Split.Window
-	n.WarmupTicks, n.StuckTicks = c.Gateway.WarmupTicks, c.Gateway.Episodes.StuckTicks
+	n.Warmup, n.StuckTicks = c.Gateway.Warmup, c.Gateway.Episodes.StuckTicks
 	n.Interval, n.ReadingTTL = c.PushInterval, c.ttl()
 	n.EnterTicks, n.LeaveTicks = c.EnterTicks, c.LeaveTicks
 	return n, c.signals(&n)
@@ -126,7 +144,7 @@ func (c *Config) Validate() error {
 	}
 	// Both sections are checked in either mode; the keys they share once.
 	g := c.engine()
-	errs = append(errs, g.Validate("gateway::"))
+	errs = append(errs, g.Validate("gateway::"), c.Hang.Validate("hang::"), c.State.validate(c.PushInterval))
 	n, err := c.node()
 	n.EnterTicks, n.LeaveTicks = 1, 1
 	errs = append(errs, err, n.Validate("agent::"))
@@ -148,6 +166,9 @@ func (c *Config) Validate() error {
 	if ttl := c.ttl(); ttl > threshold.MaxTTL {
 		errs = append(errs, fmt.Errorf("`push_interval` times `ttl_multiplier` is %s, must be at most %s", ttl, threshold.MaxTTL))
 	}
+	if u, err := url.Parse(c.PageURL); c.PageURL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		errs = append(errs, fmt.Errorf("`page_url` is %q, must be a URL such as http://gateway:8086", c.PageURL))
+	}
 	if !wire.ValidName(c.DefaultCluster) {
 		errs = append(errs, fmt.Errorf("`default_cluster` is %q, must be 1 to %d printable ASCII characters", c.DefaultCluster, wire.MaxNameLength))
 	}
@@ -156,6 +177,8 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf("`group_by` has an empty name at position %d, must be a resource attribute", i))
 		} else if slices.Contains(c.GroupBy[:i], name) {
 			errs = append(errs, fmt.Errorf("`group_by` names %q twice", name))
+		} else if level, place := topology.LevelOf(name); place {
+			errs = append(errs, fmt.Errorf("`group_by` names %q: nodes of one %s are no peers for that, must be what work they do", name, level))
 		}
 	}
 	for _, name := range c.Compatibility {

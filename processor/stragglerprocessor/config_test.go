@@ -109,7 +109,7 @@ func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 	cfg.Agent.MaxNodes = 0
 	cfg.Agent.NodeName = "nöde"
 	for _, want := range []string{
-		"`signals`: unknown signal \"speed\", known are throughput, compute, interconnect, cpu, power, memory, score",
+		"`signals`: unknown signal \"speed\", known are throughput, compute, interconnect, cpu, power, memory, communication, score",
 		"`signals::memory::weight` is -1", "`signals::memory::direction` is \"sideways\"", "`signals::memory::combine` is \"max\"",
 		"`signals::cpu::sources::0::metric` is empty", "`signals::cpu::sources::0::across` is \"all\"", "`signals::cpu::sources::0::when` is \"never\"",
 		"`signals::cpu::sources::1::allowed` is 0", "`signals::cpu::sources::1::limit` does not go",
@@ -150,7 +150,8 @@ func TestEverySettingOfTheEngineHasAKey(t *testing.T) {
 		}
 	})
 	for name := range settings(base.engine()) {
-		if !strings.HasPrefix(name, ".Signals") {
+		// The memory of labels is a part of `max_bytes`.
+		if !strings.HasPrefix(name, ".Signals") && name != ".MaxLabelBytes" {
 			assert.True(t, reached[name], name)
 		}
 	}
@@ -187,7 +188,7 @@ func TestSomeSignalMustDecide(t *testing.T) {
 	cfg.Mode = modeGateway
 	no := false
 	cfg.Signals = map[string]SignalConfig{}
-	for _, name := range []string{"throughput", "compute", "interconnect", "cpu", "power", "memory"} {
+	for _, name := range []string{"throughput", "compute", "interconnect", "cpu", "power", "memory", "communication"} {
 		cfg.Signals[name] = SignalConfig{Decides: &no}
 	}
 	require.NoError(t, cfg.Validate(), "the score is left")

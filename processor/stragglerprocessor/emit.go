@@ -22,7 +22,9 @@ import (
 
 // reporter turns a gateway's ticks into metrics.
 type reporter struct {
-	ids *identifier
+	ids      *identifier
+	jobs     *jobLedger
+	minPeers int
 	// ranked are the places that were told last, by cluster.
 	ranked map[string][]place
 }
@@ -49,12 +51,13 @@ func (r *reporter) metrics(rep *straggler.Report) []pmetric.Metrics {
 			to++
 		}
 		cluster := rep.Groups[from].Cluster
-		g := appendCluster(md, ts, rep.Groups[from:to])
+		g := r.cluster(md, ts, rep.Groups[from:to])
 		n := 0
 		for n < len(ranks) && ranks[n].Cluster == cluster {
 			n++
 		}
 		r.rank(g, cluster, ranks[:n])
+		r.jobs.append(g, rep.Groups[from:to])
 		ranks = ranks[n:]
 		g.DropEmpty()
 		from = to
@@ -110,7 +113,7 @@ func (r *reporter) rank(g nodereport.Gauges, cluster string, ranks []straggler.R
 	r.ranked[cluster] = now
 }
 
-func appendCluster(md pmetric.Metrics, ts pcommon.Timestamp, groups []straggler.GroupReport) nodereport.Gauges {
+func (r *reporter) cluster(md pmetric.Metrics, ts pcommon.Timestamp, groups []straggler.GroupReport) nodereport.Gauges {
 	rm := md.ResourceMetrics().AppendEmpty()
 	rm.Resource().Attributes().PutStr(gpusemconv.AttrClusterName, groups[0].Cluster)
 	g := nodereport.NewGauges(rm, metadata.ScopeName, ts)
@@ -125,6 +128,7 @@ func appendCluster(md pmetric.Metrics, ts pcommon.Timestamp, groups []straggler.
 	incident := g.Metric(gpusemconv.MetricStragglerIncident)
 	without := g.Metric(gpusemconv.MetricStragglerUnjudged)
 	detectable := g.Metric(gpusemconv.MetricStragglerDetectable)
+	peers := g.Metric(gpusemconv.MetricStragglerMinPeers)
 	for i := range groups {
 		gr := &groups[i]
 		label := func(p pmetric.NumberDataPoint) {
@@ -154,6 +158,9 @@ func appendCluster(md pmetric.Metrics, ts pcommon.Timestamp, groups []straggler.
 		if gr.Group != "" {
 			label(g.Flag(incident, gr.Incident))
 			label(g.Double(detectable, 100*gr.Detectable))
+			p := g.Point(peers)
+			p.SetIntValue(int64(r.minPeers))
+			label(p)
 			for why := unjudged.Judged + 1; why < unjudged.Count; why++ {
 				p := g.Point(without)
 				p.SetIntValue(int64(gr.Unjudged[why]))

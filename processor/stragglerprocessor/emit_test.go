@@ -134,10 +134,11 @@ func TestWhyThereIsNoVerdict(t *testing.T) {
 	r := reporter{ids: &ids}
 	rep := report("a")
 	g := &rep.Groups[1]
-	g.Detectable = 0.025
+	g.Detectable, r.minPeers = 0.025, 4
 	g.Unjudged[unjudged.Judged], g.Unjudged[unjudged.FewPeers] = 5, 2
 	got := values(oneBatch(t, r.metrics(rep)))
 	assert.InDelta(t, 2.5, got[" gpu.straggler.detectable g"], 1e-9)
+	assert.InDelta(t, 4, got[" gpu.straggler.min_peers g"], 0)
 	reasons := 0
 	for name, n := range got {
 		if strings.HasPrefix(name, " gpu.straggler.unjudged ") {

@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/topology"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/test/eventdoc"
 )
@@ -51,6 +52,9 @@ func hardware(n int, hot string) pmetric.Metrics {
 			if name == hot && j == 0 {
 				temperature, throttled = 91, 1
 			}
+			if i == 2 { // the others' agents are older
+				gauge(rm, gpusemconv.MetricGPUInfo, 1, "hw.id", id).Attributes().PutInt("gpu.index", int64(j))
+			}
 			gauge(rm, gpusemconv.MetricTemperature, temperature, "hw.id", id, "hw.sensor_location", "gpu")
 			gauge(rm, gpusemconv.MetricGPUThrottleActive, throttled, "hw.id", id, "reason", "hw_thermal")
 		}
@@ -69,7 +73,9 @@ func onset() straggler.Event {
 }
 
 func explainerOf(o *observer) *explainer {
-	return newExplainer(createDefaultConfig().(*Config), o.facts)
+	cfg := createDefaultConfig().(*Config)
+	cfg.PageURL = "http://gateway:8086/"
+	return newExplainer(cfg, o.facts)
 }
 
 // complete returns the record of an event of hotFleet, and its sentence.
@@ -98,21 +104,44 @@ func TestAnOnsetSaysAllThatIsKnown(t *testing.T) {
 	assert.Equal(t, "Warn", lr.SeverityText())
 	assert.Equal(t, "STRAGGLER n2: its throughput has been 12.5 % behind its peers' since 2026-03-01T12:00:00Z, "+
 		"8.75 against a median of 10 among the 8 active nodes of J/stage-0 (confidence 0.75); "+
-		"reason hw_thermal of GPU-2-0 (hw_thermal 1, peers 0); the job loses 8 GPU-hours per hour. "+
+		"reason hw_thermal of GPU 0, GPU-2-0 (hw_thermal 1, peers 0); it costs the job 12.5 %, 8 GPU-hours per hour and 0.1333 so far. "+
 		"Check fans, airflow and coolant of the node: the GPU is too hot and its hardware slows it down", lr.Body().Str())
 	assert.Equal(t, map[string]any{
 		"gpu.straggler.episode.id": "e1", "gpu.straggler.phase": "onset", "gpu.straggler.subject": "node",
 		"gpu.straggler.severity": "major", "gpu.straggler.since": "2026-03-01T12:00:00.000Z",
 		"gpu.peer_group": "J/stage-0", "gpu.signal": "throughput", "gpu.straggler.gap": 0.125,
 		"gpu.straggler.value": 8.75, "gpu.straggler.peers.median": 10.0, "gpu.straggler.peers.active": int64(8),
-		"gpu.straggler.rank": int64(1), "gpu.straggler.confidence": 0.75, "gpu.straggler.gpu_hours_lost_per_hour": 8.0,
+		"gpu.straggler.rank": int64(1), "gpu.straggler.confidence": 0.75, "gpu.straggler.gpu_hours_lost_per_hour": 8.0, "gpu.straggler.gpu_hours_lost": 8.0 / 60, "gpu.straggler.job.slowdown": 8.0 / 7,
 		"gpu.straggler.reason": "hw_thermal", "gpu.straggler.observation": false, "gpu.straggler.action": "check_cooling",
-		"hw.id": "GPU-2-0",
+		"hw.id": "GPU-2-0", "gpu.index": int64(0), "gpu.straggler.page": "http://gateway:8086/#in=prod&node=n2",
 		"gpu.straggler.evidence": []any{
 			"fact=hw_thermal value=1 peers=0 unit=1 gpu=GPU-2-0",
 			"fact=temperature value=91 peers=60 unit=Cel gpu=GPU-2-0",
 		},
 	}, lr.Attributes().AsRaw())
+}
+
+// TestStepsAreToldInSeconds where the throughput is that of the steps, and only there.
+func TestStepsAreToldInSeconds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		metric string
+		value  float64
+		want   string
+	}{
+		"duration":           {gpusemconv.MetricAppStepDuration, 0.12, "0.1143 s a step against a median of 0.1 s among"},
+		"rate":               {gpusemconv.MetricAppStepRate, 8.5, "0.1143 s a step against a median of 0.1 s among"},
+		"another throughput": {gpusemconv.MetricAppStepDuration, 3, "8.75 against a median of 10 among"},
+		"nothing told":       {gpusemconv.MetricPower, 700, "8.75 against a median of 10 among"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, report := hotFleet(t)
+			md := pmetric.NewMetrics()
+			gauge(resource(md, map[string]any{"host.name": "n2", "k8s.cluster.name": "prod"}), tt.metric, tt.value)
+			o.observe(t.Context(), straggler.New(createDefaultConfig().(*Config).engine()), md, noon)
+			report.Events = []straggler.Event{onset()}
+			assert.Contains(t, explainerOf(o).episodes(report)[0].sentence(), tt.want)
+		})
+	}
 }
 
 // TestTheSmallestCulpritComesFirst: the rank, and apart from it the device that
@@ -167,7 +196,7 @@ func TestWhatIsNotKnownIsLeftOut(t *testing.T) {
 	assert.Equal(t, "unexplained", a["gpu.straggler.reason"])
 	assert.Equal(t, "burn_in", a["gpu.straggler.action"])
 	assert.Contains(t, lr.Body().Str(), "since before it was watched, 8.75")
-	assert.Contains(t, lr.Body().Str(), "; unexplained; the job loses 8 GPU-hours per hour. Drain the node")
+	assert.Contains(t, lr.Body().Str(), "; unexplained; it costs the job 12.5 %, 8 GPU-hours per hour. Drain the node")
 	for _, key := range []string{"gpu.straggler.since", "gpu.straggler.rank", "hw.id", "gpu.straggler.evidence", "gpu.straggler.cause"} {
 		assert.NotContains(t, a, key)
 	}
@@ -225,14 +254,14 @@ func TestOtherEpisodes(t *testing.T) {
 		{end, plog.SeverityNumberInfo, "n2 is no straggler any more: recovered after 1m30s", map[string]any{
 			"gpu.straggler.duration": 90.0, "gpu.straggler.cause": "recovered", "gpu.straggler.severity": "major",
 		}, []string{"gpu.straggler.reason", "gpu.straggler.gpu_hours_lost_per_hour", "hw.id"}},
-		{many, plog.SeverityNumberWarn, "INCIDENT: 2 nodes of the 8 active ones of group J/stage-0 of cluster prod have fallen behind since 2026-03-01T12:00:00Z, by 12.5 % of throughput; reason hw_thermal on 1 of 2 (hw_thermal 1, peers 0); the job loses 8 GPU-hours per hour. Check fans", map[string]any{
+		{many, plog.SeverityNumberWarn, "INCIDENT: 2 nodes of the 8 active ones of group J/stage-0 of cluster prod have fallen behind since 2026-03-01T12:00:00Z, by 12.5 % of throughput; reason hw_thermal on 1 of 2 (hw_thermal 1, peers 0); it costs the job 12.5 %, 8 GPU-hours per hour and 0.1333 so far. Check fans", map[string]any{
 			"gpu.straggler.reason": "hw_thermal", "gpu.straggler.observation": false, "gpu.straggler.action": "check_cooling",
 			"gpu.straggler.reason.nodes": int64(1), "gpu.straggler.reason.nodes_asked": int64(2),
 			"gpu.straggler.evidence": []any{"fact=hw_thermal value=1 peers=0 unit=1", "fact=temperature value=91 peers=60 unit=Cel"},
 			"gpu.straggler.nodes":    []any{"n1", "n2"}, "gpu.straggler.node_count": int64(2), "gpu.straggler.cause": "stragglers",
 			"gpu.straggler.peers.median": 10.0, "gpu.straggler.value": 8.75,
 		}, []string{"hw.id", "gpu.straggler.rank", "gpu.straggler.confidence"}},
-		{unexplained, plog.SeverityNumberWarn, "by 12.5 % of throughput; unexplained; the job loses 8 GPU-hours per hour. Look for what the nodes share", map[string]any{
+		{unexplained, plog.SeverityNumberWarn, "by 12.5 % of throughput; unexplained; it costs the job 12.5 %, 8 GPU-hours per hour and 0.1333 so far. Look for what the nodes share", map[string]any{
 			"gpu.straggler.reason": "unexplained", "gpu.straggler.action": "check_shared", "gpu.straggler.reason.nodes": int64(0),
 		}, []string{"gpu.straggler.evidence"}},
 		{worse, plog.SeverityNumberError, "incident is critical now: 2 nodes of the 8 active ones of group J/stage-0", map[string]any{
@@ -294,7 +323,7 @@ func TestAnEndSaysWhy(t *testing.T) {
 	x.facts = newFactReader(createDefaultConfig().(*Config))
 
 	lr := record(end)
-	assert.Equal(t, "n2 is no straggler any more: recovered after 1m30s; reason hw_thermal of GPU-2-0", lr.Body().Str())
+	assert.Equal(t, "n2 is no straggler any more: recovered after 1m30s; reason hw_thermal of GPU-2-0; it cost 0.2 GPU-hours", lr.Body().Str())
 	a := lr.Attributes().AsRaw()
 	assert.Equal(t, []any{"hw_thermal", false, "GPU-2-0"}, []any{a["gpu.straggler.reason"], a["gpu.straggler.observation"], a["hw.id"]})
 	for _, key := range []string{"gpu.straggler.action", "gpu.straggler.evidence"} {
@@ -313,14 +342,102 @@ func TestAnEndSaysWhy(t *testing.T) {
 	assert.Contains(t, record(over).Body().Str(), "is over: recovered after 1m0s; reason hw_thermal")
 }
 
+// leaf7 is what seven nodes share.
+var leaf7 = topology.Finding{Labels: []topology.Label{{Level: "leaf", Value: "leaf-7"}}, Bad: 7, Nodes: 8}
+
+// TestARecordNamesWhatNodesShare: the sentence says it, and so do the attributes.
+func TestARecordNamesWhatNodesShare(t *testing.T) {
+	ev := straggler.Event{Subject: straggler.SubjectCluster, Cluster: "prod", NodeCount: 7, At: noon, Since: noon, Shared: leaf7}
+	lr := theRecord(complete(t, ev))
+	assert.Equal(t, "SHARED FAULT: leaf leaf-7: 7 of 8 nodes of cluster prod have fallen behind their peers since 2026-03-01T12:00:00Z; reason shared_place. "+
+		"Look at what the nodes share there, such as its switch, power or cooling, since nothing that was measured of them explains it", lr.Body().Str())
+	a := lr.Attributes().AsRaw()
+	assert.Equal(t, []any{"leaf=leaf-7"}, a["gpu.straggler.topology"])
+	assert.Equal(t, []any{int64(7), int64(8)}, []any{a["gpu.straggler.topology.nodes"], a["gpu.straggler.topology.nodes_total"]})
+	ev.Kind, ev.At = straggler.EventEnd, noon.Add(time.Hour)
+	assert.Equal(t, "the fault of leaf leaf-7: 7 of 8 nodes of cluster prod is over after 1h0m0s", theRecord(complete(t, ev)).Body().Str())
+	ev.Kind = straggler.EventUpdate
+	assert.Contains(t, theRecord(complete(t, ev)).Body().Str(), "fault has more nodes now: leaf leaf-7: 7 of 8 nodes")
+	ev = onset()
+	ev.Subject, ev.Node, ev.NodeCount, ev.Nodes, ev.Shared = straggler.SubjectGroup, "", 7, []string{"n3"}, leaf7
+	ev.Shared.Labels = append(ev.Shared.Labels, topology.Label{Level: "rack", Value: "r\n7"})
+	assert.Contains(t, theRecord(complete(t, ev)).Body().Str(), `by 12.5 % of throughput; leaf leaf-7, rack "r\n7": 7 of 8 nodes (they cannot be told apart); reason shared_place; it costs the job 12.5 %`)
+	ev.Subject = straggler.SubjectMissing
+	assert.Contains(t, theRecord(complete(t, ev)).Body().Str(), "; leaf leaf-7, ")
+}
+
+// TestAFaultOfAClusterHasAReasonAndACost: by the facts of its nodes, and the worst of
+// each job.
+func TestAFaultOfAClusterHasAReasonAndACost(t *testing.T) {
+	o, report := hotFleet(t)
+	x := explainerOf(o)
+	for i := range report.Nodes {
+		n := &report.Nodes[i]
+		n.Straggler, n.Gap = n.Node == "n2" || n.Node == "n3", map[string]float64{"n2": 0.25, "n3": 0.125}[n.Node]
+	}
+	ev := straggler.Event{Subject: straggler.SubjectCluster, ID: "e1", Cluster: "prod", NodeCount: 1, Nodes: []string{"n2"}, At: noon.Add(time.Minute), Since: noon, Shared: leaf7}
+	tell := func() plog.LogRecord {
+		report.Events = []straggler.Event{ev}
+		return theRecord(x.episodes(report)[0].record(&o.ids, "v", ev.At).ResourceLogs().At(0))
+	}
+	lr := tell()
+	assert.Contains(t, lr.Body().Str(), "; reason hw_thermal on 1 of 1 (hw_thermal 1, peers 0); it costs 1 job, 16 GPU-hours per hour and 0.2667 so far. Check fans")
+	a := lr.Attributes().AsRaw()
+	assert.Equal(t, []any{"hw_thermal", 16.0}, []any{a["gpu.straggler.reason"], a["gpu.straggler.gpu_hours_lost_per_hour"]})
+	assert.NotContains(t, a, "gpu.straggler.job.slowdown", "there may be several jobs")
+	ev.Kind, ev.At = straggler.EventEnd, noon.Add(time.Hour)
+	assert.Contains(t, tell().Body().Str(), "is over after 1h0m0s; reason hw_thermal; it cost 16 GPU-hours")
+}
+
+// TestOneRankIsAReason: where nothing else is known, it matters that the others are well.
+func TestOneRankIsAReason(t *testing.T) {
+	ev := onset()
+	ev.Node, ev.Culprit = "n3", nodesignal.Subject{GPU: "GPU-3-5", Rank: nodesignal.OrdinalOf(29)}
+	lr := theRecord(complete(t, ev))
+	assert.Contains(t, lr.Body().Str(), "; reason one_rank of GPU-3-5; it costs the job 12.5 %")
+	assert.Equal(t, "GPU-3-5", lr.Attributes().AsRaw()["hw.id"])
+	ev.Kind = straggler.EventUpdate
+	lr = theRecord(complete(t, ev))
+	assert.Contains(t, lr.Body().Str(), "straggler rank 29 (GPU-3-5) of n3 has a name now: the node's throughput has been 12.5 % behind its peers'")
+	assert.Equal(t, "one_rank", lr.Attributes().AsRaw()["gpu.straggler.reason"])
+	ev.Kind, ev.Node = straggler.EventOnset, "n2"
+	assert.Contains(t, theRecord(complete(t, ev)).Body().Str(), "; reason hw_thermal of GPU 0, GPU-2-0")
+}
+
+// TestAnEndSaysWhatItCost: the loss of each part of the episode, up to its end.
+func TestAnEndSaysWhatItCost(t *testing.T) {
+	o, report := hotFleet(t)
+	x := explainerOf(o)
+	tell := func(ev straggler.Event) *episode {
+		report.Events = []straggler.Event{ev}
+		return &x.episodes(report)[0]
+	}
+	ev := onset() // 8 GPU-hours per hour, a minute ago
+	assert.InDelta(t, 8.0/60, tell(ev).lost, 1e-9)
+	ev.Kind, ev.At, ev.Gap = straggler.EventSeverity, ev.At.Add(time.Hour), 0.25
+	assert.InDelta(t, 8.0/60+8, tell(ev).lost, 1e-9)
+	ev.Kind, ev.At = straggler.EventEnd, ev.At.Add(30*time.Minute)
+	end := tell(ev)
+	assert.InDelta(t, 8.0/60+8+8, end.lost, 1e-9)
+	assert.Contains(t, end.sentence(), "; it cost 16.13 GPU-hours")
+}
+
 // TestEpisodesAreDocumented compares docs/events.md with what a record can have.
 func TestEpisodesAreDocumented(t *testing.T) {
 	group := onset()
 	group.Subject, group.Node, group.Cause, group.Nodes, group.NodeCount = straggler.SubjectGroup, "", straggler.CauseStragglers, []string{"n2"}, 1
+	group.Shared = leaf7
 	end := onset()
 	end.Kind, end.Cause = straggler.EventEnd, straggler.CauseRecovered
 	end.Culprit = nodesignal.Subject{GPU: "GPU-2-0", Rank: nodesignal.OrdinalOf(0), LocalRank: nodesignal.OrdinalOf(0)}
 	all := map[string]any{}
+	rails := newRails(t)
+	rails.play(10*time.Minute, 1, 5e10)
+	records := rails.play(time.Minute, 0.5, 2.5e10)
+	rails.stand(2*time.Hour, time.Time{}, -1)
+	for _, rl := range append(records, rails.stand(time.Hour, rails.now, 5)...) {
+		maps.Copy(all, theRecord(rl).Attributes().AsRaw())
+	}
 	for _, ev := range []straggler.Event{onset(), group, end} {
 		maps.Copy(all, theRecord(complete(t, ev)).Attributes().AsRaw())
 	}
@@ -345,7 +462,7 @@ func TestAnOldReasonSaysSinceWhen(t *testing.T) {
 	ev := onset()
 	ev.Since, ev.At = noon.Add(10*time.Minute), noon.Add(11*time.Minute)
 	lr := theRecord(complete(t, ev))
-	assert.Contains(t, lr.Body().Str(), "; reason hw_thermal of GPU-2-0 (hw_thermal 1, peers 0, and was there before);")
+	assert.Contains(t, lr.Body().Str(), "; reason hw_thermal of GPU 0, GPU-2-0 (hw_thermal 1, peers 0, and was there before);")
 	evidence := lr.Attributes().AsRaw()["gpu.straggler.evidence"].([]any)
 	assert.Equal(t, "fact=hw_thermal value=1 peers=0 unit=1 since=unknown gpu=GPU-2-0", evidence[0])
 

@@ -8,6 +8,7 @@ import (
 	"math"
 	"time"
 
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
@@ -133,29 +134,34 @@ func put(n *reason.Node, p *metricreading.Point) error {
 		}
 		return nil
 	}
+	if reason.OfNetwork(p.Field) {
+		return putNetwork(n, p)
+	}
 	switch p.Field {
+	case reading.Info:
+		return putIndex(n, p)
+	case reading.StepDuration, reading.StepRate:
+		putStep(n, p)
+		return nil
 	case reading.Up:
 		return putUp(n, p)
 	case reading.Xid:
 		return putXid(n, p)
-	case reading.NetworkErrors:
-		if p.Ended {
-			return nil
-		}
-		var direction string
-		if v, ok := p.Attributes().Get(gpusemconv.AttrNetworkIODirection); ok {
-			direction = v.Str()
-		}
-		return n.PutNetworkErrors(p.ID, uint32(maphash.Comparable(seed, [2]string{p.Texts[0], direction})), p.Value)
-	case reading.NetworkBandwidth:
-		if p.Ended {
-			n.DropBandwidth(p.ID)
-			return nil
-		}
-		return n.PutBandwidth(p.ID, p.Value)
 	default:
 		return nil
 	}
+}
+
+func putNetwork(n *reason.Node, p *metricreading.Point) error {
+	if p.Ended {
+		n.DropNetwork(p.ID, p.Field, p.Texts[0])
+		return nil
+	}
+	var direction string
+	if v, ok := p.Attributes().Get(gpusemconv.AttrNetworkIODirection); ok {
+		direction = v.Str()
+	}
+	return n.PutNetwork(p.ID, p.Field, p.Texts[0], uint32(maphash.Comparable(seed, [2]string{p.Texts[0], direction})), p.Value)
 }
 
 func putUp(n *reason.Node, p *metricreading.Point) error {
@@ -182,6 +188,29 @@ func putUp(n *reason.Node, p *metricreading.Point) error {
 		n.PutUp(gpu, up)
 	}
 	return nil
+}
+
+func putIndex(n *reason.Node, p *metricreading.Point) error {
+	v, ok := p.Attributes().Get(gpusemconv.AttrGPUIndex)
+	if !ok || p.Ended || p.Subject == reading.Slice || v.Type() != pcommon.ValueTypeInt {
+		return nil
+	}
+	gpu, err := n.GPU(p.ID)
+	if err != nil {
+		return err
+	}
+	n.PutIndex(gpu, v.Int())
+	return nil
+}
+
+func putStep(n *reason.Node, p *metricreading.Point) {
+	switch {
+	case p.Ended || p.Value <= 0:
+	case p.Field == reading.StepRate:
+		n.PutStep(1 / p.Value)
+	default:
+		n.PutStep(p.Value)
+	}
 }
 
 func putXid(n *reason.Node, p *metricreading.Point) error {

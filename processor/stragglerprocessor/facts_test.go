@@ -220,14 +220,29 @@ func TestEachMetricThatExplains(t *testing.T) {
 		{sample: sample{name: "hw.gpu.processes", pairs: []string{"type", "compute"}, value: 2}, want: "noisy_neighbour", fact: reason.Processes},
 		{sample: sample{name: "hw.gpu.memory.utilization", value: 0.99}, want: "memory_pressure", fact: reason.GPUMemory},
 		{
-			sample: sample{name: "hw.errors", count: true, value: 9, pairs: []string{"hw.type", "network", "error.type", "symbol", "network.io.direction", "receive"}},
-			want:   "network_errors", fact: reason.NetworkErrors, id: "mlx5_0",
+			sample: sample{name: "hw.errors", count: true, value: 9, pairs: []string{"hw.type", "network", "error.type", "rnr_nak_retry_err", "network.io.direction", "receive"}},
+			want:   "network_errors", fact: reason.NetworkErrors, id: "mlx5_0/1",
 			before: []sample{
-				{name: "hw.errors", count: true, value: 1, pairs: []string{"hw.type", "network", "error.type", "symbol", "network.io.direction", "receive"}},
+				{name: "hw.errors", count: true, value: 1, pairs: []string{"hw.type", "network", "error.type", "rnr_nak_retry_err", "network.io.direction", "receive"}},
 				{name: "hw.errors", count: true, value: 900, pairs: []string{"hw.type", "network", "error.type", "crc", "network.io.direction", "receive"}},
 			},
 		},
-		{sample: sample{name: "hw.network.bandwidth.limit", value: 12e9}, want: "network_link_slow", fact: reason.NetworkBandwidth, id: "mlx5_0"},
+		{
+			sample: sample{name: "hw.errors", count: true, value: 9, pairs: []string{"hw.type", "network", "error.type", "link_downed"}},
+			want:   "network_link_flap", fact: reason.NetworkFlaps, id: "mlx5_0/1",
+			before: []sample{{name: "hw.errors", count: true, value: 7, pairs: []string{"hw.type", "network", "error.type", "link_downed"}}},
+		},
+		{sample: sample{name: "hw.network.up"}, want: "network_link_down", fact: reason.NetworkLinkDown, id: "mlx5_0/1"},
+		{sample: sample{name: "hw.network.bandwidth.limit", value: 12e9}, want: "network_link_slow", fact: reason.NetworkBandwidth, id: "mlx5_0/1"},
+		{
+			sample: sample{name: "hw.network.packets", count: true, value: 2e6, pairs: []string{"network.io.direction", "transmit"}},
+			want:   "network_retransmits", fact: reason.NetworkRetransmits, id: "mlx5_0/1",
+			before: []sample{
+				{name: "hw.network.packets", count: true, value: 1e6, pairs: []string{"network.io.direction", "transmit"}},
+				{name: "gpu.network.retransmits", count: true, pairs: []string{"error.type", "out_of_sequence"}},
+				{name: "gpu.network.retransmits", count: true, value: 99, pairs: []string{"error.type", "out_of_sequence"}},
+			},
+		},
 		{sample: sample{name: "gpu.node.cpu.pressure", value: 0.5, whole: true}, want: "cpu_contention", fact: reason.CPUPressure},
 		{sample: sample{name: "system.cpu.utilization", pairs: []string{"cpu.mode", "steal"}, value: 0.2, whole: true}, want: "cpu_contention", fact: reason.CPUSteal},
 		{sample: sample{name: "system.cpu.utilization", pairs: []string{"state", "steal"}, value: 0.2, whole: true}, want: "cpu_contention", fact: reason.CPUSteal},
@@ -236,6 +251,15 @@ func TestEachMetricThatExplains(t *testing.T) {
 		{sample: sample{name: "system.memory.utilization", pairs: []string{"system.memory.state", "used"}, value: 0.99, whole: true}, want: "memory_pressure", fact: reason.HostMemory},
 
 		// Others look alike and explain nothing.
+		{
+			sample: sample{name: "hw.network.up"}, want: reason.Unexplained, id: "eth0",
+			before: []sample{{name: "hw.network.up", value: 1}, {name: "gpu.network.default_route", value: 1}},
+		},
+		{
+			sample: sample{name: "gpu.network.congestion", count: true, value: 9e9, pairs: []string{"kind", "rp_cnp_handled"}}, want: reason.Unexplained, id: "mlx5_0/1",
+			before: []sample{{name: "gpu.network.congestion", count: true, pairs: []string{"kind", "rp_cnp_handled"}}},
+		},
+		{sample: sample{name: "gpu.network.counter.full", value: 1, pairs: []string{"error.type", "link_downed"}}, want: reason.Unexplained, id: "mlx5_0/1"},
 		{sample: sample{name: "system.cpu.utilization", pairs: []string{"state", "steal", "cpu", "cpu0"}, value: 0.2, whole: true}, want: reason.Unexplained},
 		{sample: sample{name: "system.cpu.utilization", pairs: []string{"state", "user"}, value: 0.9, whole: true}, want: reason.Unexplained},
 		{sample: sample{name: "system.memory.utilization", pairs: []string{"state", "cached"}, value: 0.99, whole: true}, want: reason.Unexplained},
@@ -245,7 +269,7 @@ func TestEachMetricThatExplains(t *testing.T) {
 		{sample: sample{name: "hw.gpu.pcie.replays", pairs: []string{"kind", "rollover"}, value: 99, count: true}, want: reason.Unexplained},
 		{sample: sample{name: "hw.gpu.processes", pairs: []string{"type", "graphics"}, value: 5}, want: reason.Unexplained},
 		{
-			sample: sample{name: "hw.errors", count: true, value: 900, pairs: []string{"hw.type", "network", "error.type", "crc"}}, id: "mlx5_0", want: reason.Unexplained,
+			sample: sample{name: "hw.errors", count: true, value: 900, pairs: []string{"hw.type", "network", "error.type", "crc"}}, id: "mlx5_0/1", want: reason.Unexplained,
 			before: []sample{{name: "hw.errors", count: true, value: 900, pairs: []string{"hw.type", "network", "error.type", "crc"}}},
 		},
 		{sample: sample{name: "hw.gpu.xid.events", pairs: []string{"gpu.xid.code", "-65457"}, value: 9, count: true}, want: reason.Unexplained},
@@ -263,14 +287,14 @@ func TestEachMetricThatExplains(t *testing.T) {
 				md := pmetric.NewMetrics()
 				rm := newReport(md, i)
 				for _, s := range []sample{
+					{name: "hw.network.up", value: 1},
 					{name: "hw.network.bandwidth.limit", value: 50e9},
-					{name: "hw.errors", count: true, pairs: []string{"hw.type", "network", "error.type", "symbol"}},
 					{name: "gpu.node.cpu.pressure", value: 0.02, whole: true},
 					{name: "system.cpu.load_average.1m", value: 9, whole: true},
 					{name: "system.cpu.utilization", pairs: []string{"state", "steal"}, whole: true},
 					{name: "system.memory.utilization", pairs: []string{"state", "used"}, value: 0.4, whole: true},
 				} {
-					s.write(rm, "mlx5_0")
+					s.write(rm, "mlx5_0/1")
 				}
 				r.observe(md)
 			}
@@ -287,7 +311,7 @@ func TestEachMetricThatExplains(t *testing.T) {
 				return
 			}
 			assert.Equal(t, tt.fact, got.Evidence[0].Fact)
-			if tt.sample.whole || tt.fact == reason.NetworkBandwidth {
+			if tt.sample.whole {
 				assert.Empty(t, got.GPU)
 			} else {
 				assert.Equal(t, id, got.GPU)

@@ -4,7 +4,9 @@ package stragglerprocessor
 
 import (
 	"context"
+	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/steadytime"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/topology"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
@@ -34,6 +37,11 @@ type gateway struct {
 	version   string
 	decision  straggler.Decision
 	publisher threshold.Publisher // nil without a threshold extension
+	topology  *topology.File      // nil without a `topology_file`; used by the ticks alone
+	keeper    *stateKeeper        // used by the ticks alone
+	ends      []episode           // of before a restart, for the first tick to tell
+	silences  silences
+	id        component.ID
 
 	mu     sync.Mutex
 	engine *straggler.Engine
@@ -54,14 +62,17 @@ func newGateway(set processor.Settings, cfg *Config) (*gateway, error) {
 	}
 	o := newObserver(cfg, newRejects(tb), set.Logger)
 	engine := cfg.bounded()
-	return &gateway{
+	g := &gateway{
 		cfg: cfg, logger: set.Logger, telemetry: tb,
 		observer: o, explainer: newExplainer(cfg, o.facts),
-		reporter: reporter{ids: &o.ids},
-		engine:   straggler.New(engine),
+		reporter: reporter{ids: &o.ids, minPeers: engine.MinPeers},
+		keeper:   newStateKeeper(cfg, set.Logger), id: set.ID,
 		decision: engine.Decision,
 		version:  set.BuildInfo.Version,
-	}, nil
+		silences: silences{jobPeer: cfg.jobPeer()},
+	}
+	g.begin()
+	return g, nil
 }
 
 // join adds an output. The service makes all parts before it starts the first.
@@ -71,7 +82,17 @@ func (g *gateway) join(add func(*outputs)) {
 	add(&g.outputs)
 }
 
-func (g *gateway) start(host component.Host) error {
+func (g *gateway) start(ctx context.Context, host component.Host) error {
+	if g.cfg.TopologyFile != "" {
+		file, err := topology.Open(g.cfg.TopologyFile)
+		if err != nil {
+			return fmt.Errorf("`topology_file`: %w", err)
+		}
+		g.topology = file
+		g.engine.Place(file.Table())
+		g.logger.Info("topology file read", zap.String("file", g.cfg.TopologyFile), zap.Int("nodes", len(file.Table())))
+	}
+	g.silences.join(host)
 	if g.cfg.ThresholdExtension == nil {
 		g.logger.Warn("no `threshold_extension`: thresholds are computed, but no node gets to know them")
 	} else {
@@ -89,18 +110,23 @@ func (g *gateway) start(host component.Host) error {
 			g.logger.Info("no logs pipeline names this processor: episodes are told in this log only")
 		}
 	})
-	ctx, cancel := context.WithCancel(context.Background())
+	if err := g.resume(ctx, host); err != nil {
+		return err
+	}
+	ticks, cancel := context.WithCancel(context.Background())
 	g.stop = cancel
 	g.observer.reader.Join()
-	g.done.Go(func() { g.run(ctx) })
+	g.done.Go(func() { g.run(ticks) })
 	return nil
 }
 
 // halt ends the ticks.
-func (g *gateway) halt() {
+func (g *gateway) halt(ctx context.Context) {
 	if g.stop != nil {
 		g.stop()
 		g.done.Wait()
+		g.stop = nil
+		g.stopKeeping(ctx)
 	}
 }
 
@@ -118,16 +144,43 @@ func (g *gateway) observe(ctx context.Context, md pmetric.Metrics, now time.Time
 }
 
 func (g *gateway) run(ctx context.Context) {
-	ticker := time.NewTicker(g.cfg.PushInterval)
-	defer ticker.Stop()
+	interval := g.cfg.PushInterval
+	if a := g.keeper.active; a == nil || a.Holds() {
+		// Those of nodes at once: an alert without delay would not wait for a tick.
+		md := pmetric.NewMetrics()
+		if g.silences.tick(md, &straggler.Report{At: g.clock.Now()}); md.DataPointCount() > 0 {
+			g.offer(ctx, []pmetric.Metrics{md})
+		}
+	}
+	// The nodes have an interval to push in.
+	next := multiple(g.clock.Now().Add(2*interval-1), interval)
+	timer := time.NewTimer(next.Sub(g.clock.Now()))
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
-			g.offer(ctx, g.tick(ctx, g.clock.Now()))
+		case <-timer.C:
 		}
+		if now := g.clock.Now(); !now.Before(next) {
+			at := multiple(now, interval)
+			if a := g.keeper.active; a != nil && !a.Holds() {
+				// It was suspended, or is cut off: another process tells by now.
+				next = at.Add(interval)
+				timer.Reset(next.Sub(now))
+				continue
+			}
+			g.offer(ctx, g.tick(ctx, at))
+			next = at.Add(interval)
+		}
+		timer.Reset(next.Sub(g.clock.Now()))
 	}
+}
+
+// multiple is the newest multiple of an interval of the wall clock. Gateways that tick
+// there tell of an episode under the same id.
+func multiple(now time.Time, interval time.Duration) time.Time {
+	return time.Unix(0, now.UnixNano()/int64(interval)*int64(interval))
 }
 
 // offer gives every metrics pipeline the metrics of a tick, each its own.
@@ -153,16 +206,28 @@ func (g *gateway) offer(ctx context.Context, tick []pmetric.Metrics) {
 // and by nothing else, and there is one ticker.
 func (g *gateway) tick(ctx context.Context, now time.Time) []pmetric.Metrics {
 	began := time.Now()
+	places, moved := g.reread()
 	g.mu.Lock()
+	if moved {
+		g.engine.Place(places)
+	}
 	report := g.engine.Tick(now)
 	g.observer.facts.sweep(now)
 	nodes := g.engine.Nodes()
-	found := g.explainer.episodes(report)
+	found := append(slices.Clip(g.ends), g.explainer.episodes(report)...)
+	g.ends = nil
+	found = append(found, g.explainer.links(g.observer.ranks.links.Tick(now), report, g.observer.ranks)...)
+	found = append(found, g.explainer.hangs(g.observer.ranks.hangs.Tick(now), report, g.observer.ranks)...)
+	for i := range found {
+		g.reporter.jobs.note(&found[i])
+	}
+	g.reporter.jobs.tick(report, g.observer.facts)
 	g.mu.Unlock()
 	took := time.Since(began)
 
 	snap := snapshot(report, g.cfg)
 	metrics := g.reporter.metrics(report)
+	g.silences.tick(metrics[0], report)
 	g.warn(report)
 	for i := range found {
 		g.announce(ctx, &found[i], now)
@@ -173,7 +238,23 @@ func (g *gateway) tick(ctx context.Context, now time.Time) []pmetric.Metrics {
 	if g.publisher != nil {
 		g.publisher.Publish(snap)
 	}
+	g.keep(now, found)
 	return metrics
+}
+
+// reread looks at the topology file, and returns its table when that is new.
+func (g *gateway) reread() (t topology.Table, moved bool) {
+	if g.topology == nil {
+		return nil, false
+	}
+	moved, err := g.topology.Look()
+	switch {
+	case err != nil:
+		g.logger.Warn("topology file cannot be read", zap.Error(err))
+	case moved:
+		g.logger.Info("topology file read again", zap.String("file", g.cfg.TopologyFile), zap.Int("nodes", len(g.topology.Table())))
+	}
+	return g.topology.Table(), moved
 }
 
 // announce tells of one event: in the log, and in the logs pipelines.
@@ -184,7 +265,9 @@ func (g *gateway) announce(ctx context.Context, ep *episode, now time.Time) {
 	g.outputsMu.Lock()
 	defer g.outputsMu.Unlock()
 	for _, sink := range g.outputs.logs {
-		sink.offer(ep.record(&g.observer.ids, g.version, now))
+		ld := ep.record(&g.observer.ids, g.version, now)
+		g.silences.stamp(ld.ResourceLogs().At(0).ScopeLogs().At(0).LogRecords().At(0).Attributes(), ep.scope(&g.silences), now)
+		sink.offer(ep.Cluster, ld)
 	}
 }
 

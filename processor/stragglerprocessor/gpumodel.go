@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
@@ -72,16 +73,23 @@ func (g *gpuModels) rename() {
 	g.name = strings.Join(names, "+")
 }
 
-// appendProducts adds the product names that a report tells.
-func appendProducts(to []string, rm pmetric.ResourceMetrics, from *metricreading.Resource) []string {
+// appendProducts adds the product names that a report tells, and tells r what each GPU
+// does: GPUs of one model that the same pod holds can be compared.
+func appendProducts(to []string, r *nodescore.Reading, rm pmetric.ResourceMetrics, from *metricreading.Resource) []string {
 	info, _ := reading.Of(reading.Info)
+	held, _ := reading.Of(reading.Allocation)
 	var p metricreading.Point
 	for _, sm := range rm.ScopeMetrics().All() {
 		for _, m := range sm.Metrics().All() {
-			if m.Name() != info.Name {
+			known, attr := info, gpusemconv.AttrHWModel
+			switch m.Name() {
+			case info.Name:
+			case held.Name:
+				known, attr = held, gpusemconv.AttrPodUID
+			default:
 				continue
 			}
-			points, ok := from.Open(info, m)
+			points, ok := from.Open(known, m)
 			if !ok {
 				continue
 			}
@@ -90,8 +98,14 @@ func appendProducts(to []string, rm pmetric.ResourceMetrics, from *metricreading
 				if from.Read(dp, &p) != reading.Accepted || p.Ended || p.Subject == reading.Slice {
 					continue
 				}
-				if v, ok := dp.Attributes().Get(gpusemconv.AttrHWModel); ok && !slices.Contains(to, metricreading.Text(v)) {
-					to = append(to, metricreading.Text(v))
+				v, ok := dp.Attributes().Get(attr)
+				if !ok {
+					continue
+				}
+				text := metricreading.Text(v)
+				r.Works(p.ID, text)
+				if known == info && !slices.Contains(to, text) {
+					to = append(to, text)
 				}
 			}
 		}

@@ -10,10 +10,13 @@ import (
 	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.uber.org/zap"
+
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 )
 
 const (
-	// maxRecordsQueued bounds the episodes that wait for a pipeline.
+	// maxRecordsQueued bounds the episodes that wait for a pipeline. A cluster has half of
+	// what the others leave: its many episodes cost nobody else's their place.
 	maxRecordsQueued = 1000
 	// A record is offered again after retryFirst, then after twice as long each time
 	// up to retryMax. It is given up after retryFor, as the events of a node's agent
@@ -33,28 +36,36 @@ type logSink struct {
 	logger  *zap.Logger
 	dropped func()
 
-	queue chan plog.Logs
-	stop  chan struct{}
-	done  chan struct{}
+	queue  chan queued
+	places *fairshare.Ledger[string]
+	stop   chan struct{}
+	done   chan struct{}
 	// work ends when a shutdown has no more time.
 	work   context.Context
 	cancel context.CancelFunc
 }
 
+// queued is a record of a cluster.
+type queued struct {
+	plog.Logs
+	cluster string
+}
+
 func newLogSink(next consumer.Logs, logger *zap.Logger, dropped func()) *logSink {
 	return &logSink{
 		next: next, logger: logger, dropped: dropped,
-		queue: make(chan plog.Logs, maxRecordsQueued), stop: make(chan struct{}),
+		queue: make(chan queued, maxRecordsQueued), stop: make(chan struct{}),
+		places: fairshare.New[string](maxRecordsQueued, fairshare.Half),
 	}
 }
 
-// offer queues one record, or counts it when there is no room.
-func (s *logSink) offer(ld plog.Logs) {
-	select {
-	case s.queue <- ld:
-	default:
+// offer queues one record of a cluster, or counts it when there is no room.
+func (s *logSink) offer(cluster string, ld plog.Logs) {
+	if !s.places.TakeAll(cluster, 1) {
 		s.dropped()
+		return
 	}
+	s.queue <- queued{ld, cluster} // a place is a place there
 }
 
 func (s *logSink) start() {
@@ -70,8 +81,9 @@ func (s *logSink) run() {
 		case <-s.stop:
 			s.flush()
 			return
-		case ld := <-s.queue:
-			if !s.deliver(ld) {
+		case r := <-s.queue:
+			s.places.Give(r.cluster, 1)
+			if !s.deliver(r.Logs) {
 				s.dropped()
 			}
 		}
@@ -117,8 +129,9 @@ func (s *logSink) attempt(ld plog.Logs) error {
 func (s *logSink) flush() {
 	for {
 		select {
-		case ld := <-s.queue:
-			if s.attempt(ld) != nil {
+		case r := <-s.queue:
+			s.places.Give(r.cluster, 1)
+			if s.attempt(r.Logs) != nil {
 				s.dropped()
 			}
 		default:

@@ -69,8 +69,8 @@ func TestEpisodesWaitForTheirPipeline(t *testing.T) {
 			return nil
 		})
 		r.start()
-		r.offer(record("a"))
-		r.offer(record("b"))
+		r.offer("prod", record("a"))
+		r.offer("prod", record("b"))
 		time.Sleep(5 * time.Minute)
 		assert.Equal(t, []string{"a", "b"}, bodies(&r.store), "in order, as they were")
 		s := time.Second
@@ -89,11 +89,11 @@ func TestWhatNoPipelineTakesIsCounted(t *testing.T) {
 			return errors.New("away")
 		})
 		r.start()
-		r.offer(record("a"))
+		r.offer("prod", record("a"))
 		synctest.Wait()
 		assert.EqualValues(t, 1, r.dropped.Load(), "never is at once")
 		began := time.Now()
-		r.offer(record("b"))
+		r.offer("prod", record("b"))
 		for r.dropped.Load() == 1 {
 			time.Sleep(time.Second)
 			synctest.Wait()
@@ -103,18 +103,23 @@ func TestWhatNoPipelineTakesIsCounted(t *testing.T) {
 	})
 }
 
+// TestEpisodesAreBounded: one cluster has half of the places, whatever it tells.
 func TestEpisodesAreBounded(t *testing.T) {
+	const half = maxRecordsQueued / 2
 	r := newSinkRig(t, func(int) error { return nil })
 	for i := range maxRecordsQueued + 3 {
-		r.offer(record(strconv.Itoa(i)))
+		r.offer("greedy", record(strconv.Itoa(i)))
 	}
-	assert.EqualValues(t, 3, r.dropped.Load())
+	assert.EqualValues(t, half+3, r.dropped.Load())
+	r.offer("honest", record("a"))
+	assert.EqualValues(t, half+3, r.dropped.Load(), "others find room")
 	r.start()
 	r.shutdown(t.Context())
 	got := bodies(&r.store)
-	require.Len(t, got, maxRecordsQueued, "what is queued is handed on at the end")
+	require.Len(t, got, half+1, "what is queued is handed on at the end")
 	assert.Equal(t, "0", got[0])
-	assert.Equal(t, strconv.Itoa(maxRecordsQueued-1), got[maxRecordsQueued-1])
+	assert.Equal(t, "a", got[half])
+	assert.Zero(t, r.places.Taken())
 }
 
 // TestShutdownEndsInTime has a log store that answers nothing.
@@ -131,7 +136,7 @@ func TestShutdownEndsInTime(t *testing.T) {
 				s := newLogSink(next, zap.NewNop(), func() { dropped++ })
 				s.start()
 				for range 10 {
-					s.offer(record("a"))
+					s.offer("prod", record("a"))
 				}
 				synctest.Wait()
 				began := time.Now()

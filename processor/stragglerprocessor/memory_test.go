@@ -55,6 +55,12 @@ func TestComparisonFitsItsMemory(t *testing.T) {
 				}
 			}
 		},
+		"communicators": func(rm pmetric.ResourceMetrics, i int) {
+			for rank := range 8 {
+				a := gauge(rm, "gpu.communicator.bandwidth", 1e9, "gpu.communicator.id", fmt.Sprint("0x", i), "gpu.communicator.name", long).Attributes()
+				a.PutInt("gpu.communicator.rank", int64(rank))
+			}
+		},
 		"many GPUs": func(rm pmetric.ResourceMetrics, i int) {
 			for g := range 64 {
 				samples[0].write(rm, long+testGPU(i, g))

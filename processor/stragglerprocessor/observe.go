@@ -16,13 +16,16 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/hang"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
 	"github.com/gpu-collector/gpu-collector/internal/shortage"
+	"github.com/gpu-collector/gpu-collector/internal/slowlink"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/topology"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
@@ -30,6 +33,7 @@ import (
 var (
 	errForeignCluster = errors.New("cluster is not the authenticated client's")
 	errLongAttribute  = errors.New("resource attribute is longer than 4 KiB")
+	errTopology       = errors.New("topology label is not 1 to 63 printable ASCII characters, or the node has more than 8 levels")
 )
 
 // maxAttribute is the length from which a resource attribute is counted: it
@@ -46,13 +50,16 @@ type observer struct {
 	log      *zap.Logger
 	reader   *metricreading.Reader
 	facts    *factReader
+	ranks    *rankReader
 	short    shortage.Book
+	places   []topology.Label // of the resource that is being read
 }
 
 func newObserver(cfg *Config, r *rejects, log *zap.Logger) *observer {
 	o := &observer{
 		ids: newIdentifier(cfg), compares: reading.Verdict, rejects: r, log: log,
 		reader: metricreading.New(log, r.counter), facts: newFactReader(cfg),
+		ranks: newRankReader(cfg),
 	}
 	if cfg.ingero() {
 		o.compares |= reading.Ingero
@@ -69,16 +76,17 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 		id, peers := o.ids.read(caller, attrs)
 		o.facts.from.Begin(o.reader, attrs, caller.Cluster, o.ids.defaultCluster)
 		o.facts.begin(id, caller, now)
+		o.ranks.begin(id, attrs, peers, now)
 		var found found
 		ok := o.read(rm, &found)
 		o.facts.end(ctx, func(err error, n int64) { o.rejected(ctx, id.cluster, err, n, now) })
+		o.locate(ctx, attrs)
 		if !ok {
-			continue
-		}
-		for _, v := range attrs.All() {
-			if v.Type() == pcommon.ValueTypeStr && len(v.Str()) > maxAttribute {
-				o.rejects.add(ctx, errLongAttribute)
+			// Another report has the node's score; this one may know where the node is.
+			if len(o.places) > 0 && e.Has(id.cluster, id.node) && (!caller.Authenticated || id.cluster == caller.Cluster) {
+				o.located(ctx, e, id, now)
 			}
+			continue
 		}
 		if caller.Authenticated && id.cluster != caller.Cluster {
 			o.rejects.add(ctx, errForeignCluster)
@@ -96,9 +104,45 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 			e.Wants(found.Cluster, found.Node) && resync.Ask(ctx, found.Node) {
 			e.Asked(found.Cluster, found.Node)
 		}
-		if err := e.Observe(&found.Observation, now); err != nil {
+		if err := o.ranks.power(&found); err != nil {
 			o.rejected(ctx, found.Cluster, err, 1, now)
 		}
+		if err := e.Observe(&found.Observation, now); err != nil {
+			o.rejected(ctx, found.Cluster, err, 1, now)
+		} else if len(o.places) > 0 {
+			o.located(ctx, e, id, now)
+		}
+	}
+	clear(o.places[:cap(o.places)]) // nothing of a push is kept
+}
+
+// locate reads where a resource's node is.
+func (o *observer) locate(ctx context.Context, attrs pcommon.Map) {
+	o.places = o.places[:0]
+	for name, v := range attrs.All() {
+		if v.Type() == pcommon.ValueTypeStr && len(v.Str()) > maxAttribute {
+			o.rejects.add(ctx, errLongAttribute)
+		}
+		if level, is := topology.LevelOf(name); is && v.Type() == pcommon.ValueTypeStr {
+			o.place(ctx, topology.Label{Level: level, Value: v.Str()})
+		}
+	}
+}
+
+func (o *observer) located(ctx context.Context, e *straggler.Engine, id nodeKey, now time.Time) {
+	if err := e.Locate(id.cluster, id.node, o.places); err != nil {
+		o.rejected(ctx, id.cluster, err, 1, now)
+	}
+}
+
+// place notes one label of the resource. An empty one is no label.
+func (o *observer) place(ctx context.Context, l topology.Label) {
+	switch {
+	case l.Value == "":
+	case !l.Valid() || len(o.places) == topology.MaxLevels:
+		o.rejects.add(ctx, errTopology)
+	default:
+		o.places = append(o.places, l)
 	}
 }
 
@@ -125,6 +169,8 @@ func (o *observer) read(rm pmetric.ResourceMetrics, f *found) (any bool) {
 				any = o.verdict(f, &p, known, m) || any
 			case known.For&reading.Reasons != 0:
 				o.facts.take(&p, known, m)
+			case known.For&reading.Links != 0 && !o.facts.foreign:
+				any = o.ranks.take(&o.facts.from, &p, known, m, func(err error) { o.facts.rejected[err]++ }) || any
 			}
 		}
 	}
@@ -193,8 +239,8 @@ func (f *found) take(p *metricreading.Point) bool {
 			f.Values.Set(s, p.Value)
 		}
 	case reading.NodeCulprit:
-		if p.Texts[0] != nodesignal.Throughput.String() {
-			return false
+		if _, err := nodesignal.Parse(p.Texts[0]); err != nil {
+			return false // of a newer agent
 		}
 		switch of := rankattr.Subject(p.Attributes()); {
 		case p.Ended:
@@ -260,6 +306,8 @@ var reasons = map[error]string{
 	straggler.ErrClusterNodes:    "cluster_nodes",
 	errForeignCluster:            "foreign_cluster",
 	errLongAttribute:             "attribute_too_long",
+	errTopology:                  "topology_label",
+	straggler.ErrTooManyLabels:   "max_labels",
 	reason.ErrName:               "fact_name",
 	reason.ErrTooManyNodes:       "fact_max_nodes",
 	reason.ErrClusterNodes:       "fact_cluster_nodes",
@@ -267,6 +315,10 @@ var reasons = map[error]string{
 	reason.ErrTooManyBytes:       "fact_max_bytes",
 	errGPUs:                      "max_gpus",
 	errAgentBytes:                "max_bytes",
+	slowlink.ErrName:             "communicator_name",
+	slowlink.ErrTooManyRanks:     "max_communicators",
+	hang.ErrName:                 "job_name",
+	hang.ErrTooMany:              "max_jobs",
 }
 
 func newRejects(tb *metadata.TelemetryBuilder) *rejects {

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/sharedinstance"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 // gateways are those of the process: one for all pipelines that name it.
@@ -32,8 +33,8 @@ type part struct {
 }
 
 // Start starts the gateway when it is the first of its parts.
-func (p *part) Start(_ context.Context, host component.Host) error {
-	if err := p.handle.Start(func() error { return p.start(host) }); err != nil {
+func (p *part) Start(ctx context.Context, host component.Host) error {
+	if err := p.handle.Start(func() error { return p.start(ctx, host) }); err != nil {
 		return err
 	}
 	p.begin()
@@ -43,13 +44,10 @@ func (p *part) Start(_ context.Context, host component.Host) error {
 // Shutdown ends the ticks for all parts: the service ends them together, and
 // the next component takes no more from here on.
 func (p *part) Shutdown(ctx context.Context) error {
-	p.halt()
+	p.halt(ctx)
 	p.end(ctx)
 	return p.handle.Shutdown(p.close)
 }
-
-// Capabilities implements the processors: logs are only passed on.
-func (*part) Capabilities() consumer.Capabilities { return consumer.Capabilities{} }
 
 // gatewayMetrics is a gateway's part in one metrics pipeline; what the ticks
 // find is added.
@@ -77,10 +75,9 @@ func newGatewayMetrics(h *gatewayHandle, next consumer.Metrics) *gatewayMetrics 
 	return p
 }
 
-// Capabilities implements processor.Metrics: names of a gateway are taken out.
-func (*gatewayMetrics) Capabilities() consumer.Capabilities {
-	return consumer.Capabilities{MutatesData: true}
-}
+// Capabilities implements the processors: names of a gateway are taken out of metrics, and
+// records say whether somebody has silenced what they are about.
+func (*part) Capabilities() consumer.Capabilities { return consumer.Capabilities{MutatesData: true} }
 
 func (p *gatewayMetrics) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
 	p.observe(ctx, md, p.clock.Now())
@@ -153,6 +150,7 @@ func newGatewayLogs(h *gatewayHandle, next consumer.Logs) *gatewayLogs {
 
 // ConsumeLogs implements processor.Logs.
 func (p *gatewayLogs) ConsumeLogs(ctx context.Context, ld plog.Logs) error {
+	p.silences.pass(ld, wire.CallerFromContext(ctx).Cluster, p.cfg.DefaultCluster, p.clock.Now())
 	return p.next.ConsumeLogs(ctx, ld)
 }
 

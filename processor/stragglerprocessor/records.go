@@ -38,7 +38,7 @@ func (ep *episode) record(ids *identifier, version string, now time.Time) plog.L
 
 func (ep *episode) severityNumber() plog.SeverityNumber {
 	switch {
-	case ep.Kind == straggler.EventEnd:
+	case !ep.news():
 		return plog.SeverityNumberInfo
 	case ep.Severity == straggler.SeverityCritical:
 		return plog.SeverityNumberError
@@ -78,17 +78,39 @@ func (ep *episode) fill(a pcommon.Map) {
 			a.PutInt(gpusemconv.AttrEpisodeRank, int64(ep.Rank))
 		}
 		ep.fillComparison(a)
+		putText(a, gpusemconv.AttrEpisodePage, ep.page)
+		if ep.hasIndex {
+			a.PutInt(gpusemconv.AttrGPUIndex, int64(ep.index))
+		}
 		rankattr.Put(a, ep.Culprit)
 		putText(a, gpusemconv.AttrJobRankGPU, ep.Culprit.GPU)
 	case straggler.SubjectGroup:
-		if ep.Kind != straggler.EventEnd {
+		if ep.news() {
 			a.PutDouble(gpusemconv.AttrEpisodeValue, ep.Value)
 			a.PutDouble(gpusemconv.AttrEpisodePeersMedian, ep.Median)
 			ep.fillComparison(a)
 		}
+	case straggler.SubjectCommunicator:
+		ep.fillLink(a)
+	case straggler.SubjectJob:
+		ep.fillHang(a)
 	}
 	if ep.hasCost {
 		a.PutDouble(gpusemconv.AttrEpisodeCost, ep.cost)
+	}
+	if ep.hasLost {
+		a.PutDouble(gpusemconv.AttrEpisodeLost, ep.lost)
+	}
+	if ep.slowdown > 0 {
+		a.PutDouble(gpusemconv.AttrEpisodeSlowdown, ep.slowdown)
+	}
+	if s := &ep.Shared; len(s.Labels) > 0 {
+		list := a.PutEmptySlice(gpusemconv.AttrEpisodeTopology)
+		for _, l := range s.Labels {
+			list.AppendEmpty().SetStr(l.Level + "=" + l.Value)
+		}
+		a.PutInt(gpusemconv.AttrEpisodeTopologyBad, int64(s.Bad))
+		a.PutInt(gpusemconv.AttrEpisodeTopologyNodes, int64(s.Nodes))
 	}
 	if f := ep.finding; f != nil {
 		a.PutStr(gpusemconv.AttrEpisodeReason, string(f.Reason))
@@ -122,7 +144,11 @@ const iso8601 = "2006-01-02T15:04:05.000Z"
 // lists of strings, but not lists of maps.
 func logfmt(e *reason.Evidence) string {
 	var b strings.Builder
-	b.WriteString("fact=" + e.Fact.String() + " value=" + short(e.Value))
+	b.WriteString("fact=" + e.Fact.String())
+	if e.Kind != "" {
+		b.WriteString(" kind=" + e.Kind)
+	}
+	b.WriteString(" value=" + short(e.Value))
 	if e.HasPeers {
 		b.WriteString(" peers=" + short(e.Peers))
 	}

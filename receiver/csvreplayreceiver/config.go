@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -107,6 +108,8 @@ func (c *Config) Validate() error {
 
 	if c.Path == "" {
 		fail("`path` is empty: it must name a CSV file")
+	} else if _, err := os.Stat(c.Path); err != nil {
+		fail("`path` %s cannot be read (%w): it must name a CSV file", c.Path, errors.Unwrap(err))
 	}
 	if !(c.Speed > 0) || math.IsInf(c.Speed, 0) {
 		fail("`speed` is %v: it must be a number above 0, such as 1 for real time", c.Speed)

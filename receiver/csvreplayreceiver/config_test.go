@@ -45,10 +45,10 @@ func TestLoadConfig(t *testing.T) {
 	}
 	got := loadConfig(t, "table")
 	assert.Equal(t, table, got)
-	require.NoError(t, xconfmap.Validate(got))
-
 	long := loadConfig(t, "dcgm")
 	require.NoError(t, xconfmap.Validate(long))
+	t.Chdir("../..") // where the demo's file is
+	require.NoError(t, xconfmap.Validate(got))
 	assert.True(t, long.Loop)
 	assert.Equal(t, "east-1", long.Cluster)
 	assert.Equal(t, map[string]string{"metric_name": "DCGM_FI_DEV_GPU_TEMP"}, long.Table.Metrics[0].When)
@@ -88,6 +88,7 @@ func TestValidate(t *testing.T) {
 		{"scale", func(_ *Config, tc *TableConfig) { tc.Metrics[0].Scale = math.Inf(1) }, "`table::metrics[0]::scale`"},
 		{"attribute template", func(_ *Config, tc *TableConfig) { tc.Metrics[0].Attributes = map[string]string{"a": "}"} }, "`table::metrics[0]::attributes`: a: template"},
 		{"same series twice", func(_ *Config, tc *TableConfig) { tc.Metrics = append(tc.Metrics, tc.Metrics[0]) }, "with the same attributes"},
+		{"no such file", func(c *Config, _ *TableConfig) { c.Path = "nosuch.csv" }, "`path` nosuch.csv cannot be read (no such file or directory): it must name a CSV file"},
 		{"two units", func(_ *Config, tc *TableConfig) {
 			m := tc.Metrics[0]
 			m.Unit = "ms"
@@ -96,6 +97,7 @@ func TestValidate(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := loadConfig(t, "table")
+			t.Chdir("../..")
 			tt.change(cfg, &cfg.Table)
 			err := cfg.Validate()
 			if tt.want == "" {

@@ -4,6 +4,8 @@ package nvmlreceiver
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"strconv"
 	"strings"
 
@@ -21,6 +23,8 @@ type pods struct {
 	log     *zap.Logger
 	failure func()
 	trouble bool
+	heard   bool // the kubelet has answered
+	absent  bool // there is none, which was said
 }
 
 // ask begins to ask. The function it returns waits for the answer, which comes
@@ -41,6 +45,15 @@ func (p *pods) ask(ctx context.Context) (answer func() []podresources.Allocation
 	}()
 	return func() []podresources.Allocation {
 		r := <-results
+		if !p.heard && errors.Is(r.err, fs.ErrNotExist) {
+			// A node without a kubelet lacks nothing.
+			if !p.absent {
+				p.log.Info("no hw.gpu.allocation: this node has no kubelet", zap.Error(r.err))
+			}
+			p.absent = true
+			return nil
+		}
+		p.heard = p.heard || r.err == nil
 		if r.fresh && r.err != nil {
 			p.failure()
 		}
@@ -70,8 +83,10 @@ type holding struct {
 }
 
 // recordAllocations adds a point for each container and the GPU that it holds.
-// A device that NVML does not know gets none.
-func recordAllocations(mb *metadata.MetricsBuilder, ts pcommon.Timestamp, samples []gpuhealth.Sample, allocations []podresources.Allocation) {
+// A device that NVML does not know gets none. each is told too.
+func recordAllocations(mb *metadata.MetricsBuilder, ts pcommon.Timestamp, samples []gpuhealth.Sample, allocations []podresources.Allocation,
+	each func(uuid string, c podresources.Container),
+) {
 	holdings := make([]holding, 0, len(allocations))
 	seen := make(map[holding]bool, len(allocations))
 	holders := map[*gpuhealth.Sample]int{}
@@ -102,6 +117,7 @@ func recordAllocations(mb *metadata.MetricsBuilder, ts pcommon.Timestamp, sample
 		}
 		mb.RecordHwGpuAllocationDataPoint(ts, 1, h.sample.UUID, h.container.Pod, h.container.Namespace, h.container.Name,
 			shared[h.sample] || holders[h.sample] > 1, options...)
+		each(h.sample.UUID, h.container)
 	}
 }
 

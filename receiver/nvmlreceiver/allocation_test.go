@@ -51,7 +51,7 @@ func TestRecordAllocations(t *testing.T) {
 			cfg := metadata.NewDefaultMetricsBuilderConfig()
 			cfg.Metrics.HwGpuAllocation.Enabled = true
 			mb := metadata.NewMetricsBuilder(cfg, settings(t).Settings)
-			recordAllocations(mb, 1, samples, allocations)
+			recordAllocations(mb, 1, samples, allocations, func(string, podresources.Container) {})
 			var got []point
 			for _, p := range points(mb.Emit()) {
 				a := p.Attributes().AsRaw()

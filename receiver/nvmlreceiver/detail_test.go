@@ -32,10 +32,10 @@ var pointsOfModels = map[string]struct {
 	standard, full int
 	slice          int
 }{
-	"H100":           {fakenvml.NewH100, 50, 116, 0},
-	"B200":           {fakenvml.NewB200, 49, 113, 0},
+	"H100":           {fakenvml.NewH100, 50, 117, 0},
+	"B200":           {fakenvml.NewB200, 49, 114, 0},
 	"A100 in slices": {fakenvml.NewA100MIG, 39, 75, 13},
-	"T4":             {fakenvml.NewT4, 35, 72, 0},
+	"T4":             {fakenvml.NewT4, 35, 73, 0},
 }
 
 // reports are those of a GPU of each model, at both details.
@@ -222,7 +222,7 @@ func TestMIGIsAbsentNotZero(t *testing.T) {
 		assert.Empty(t, find(md, metric, gpu), metric)
 	}
 	assert.Empty(t, find(md, "hw.errors", map[string]string{"hw.id": fakenvml.UUID(0), "gpu.ecc.counter": "volatile", "gpu.memory.location": "sram"}))
-	assert.Len(t, find(md, "hw.gpu.activity", gpu), 7)
+	assert.Len(t, find(md, "hw.gpu.activity", gpu), 8)
 
 	slice := map[string]int{}
 	for _, rm := range md.ResourceMetrics().All() {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/hostfacts"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
 )
 
@@ -28,7 +29,7 @@ func (d *driverLoads) note(r *nvml.Report) {
 // opened is the load that NVML was just opened on, and whether the driver was
 // seen gone before.
 func (d *driverLoads) opened(r *nvml.Report) (load gpuhealth.DriverLoad, gone bool) {
-	load.BootID = sysText(filepath.Join(d.proc, "sys", "kernel", "random"), "boot_id")
+	load.BootID = hostfacts.BootID(d.proc)
 	// The module's directory is made anew with each load, and kernfs gives
 	// inode numbers out in turn (idr_alloc_cyclic in fs/kernfs/dir.c). Its
 	// times say nothing: they are those of the inode in the cache.

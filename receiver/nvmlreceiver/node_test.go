@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/pcibus"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
 )
 
@@ -72,7 +73,7 @@ func TestInventory(t *testing.T) {
 	assert.Zero(t, expected(), "the bus is looked at once a minute")
 	now = now.Add(inventoryInterval)
 	assert.Equal(t, 2, expected())
-	shown, handedOver := v.gpus()
+	shown, handedOver := pcibus.GPUs(sys)
 	assert.Equal(t, []string{"0000:1b:00.0", "0000:2b:00.0"}, shown)
 	assert.Equal(t, []string{"0000:3b:00.0"}, handedOver)
 

@@ -3,17 +3,11 @@
 package nvmlreceiver
 
 import (
-	"errors"
-	"fmt"
-	"math"
-
-	"github.com/prometheus/procfs"
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/hostfacts"
 )
-
-var errNoSome = errors.New("there is no line `some` with a percentage in it")
 
 // cpuPressure reads how long tasks of the node waited for a CPU.
 type cpuPressure struct {
@@ -23,10 +17,9 @@ type cpuPressure struct {
 }
 
 // read returns the share of the last ten seconds when some task waited for a CPU, in
-// [0,1] (docs.kernel.org/accounting/psi.html). It returns nothing where the kernel
-// does not say: before 4.20, without CONFIG_PSI, or with psi=0.
+// [0,1]. It returns nothing where the kernel does not say.
 func (p *cpuPressure) read() gpuhealth.Opt[float64] {
-	v, err := p.some()
+	v, err := hostfacts.Pressure(p.proc, hostfacts.CPU)
 	if err != nil {
 		if !p.warned {
 			p.warned = true
@@ -35,23 +28,4 @@ func (p *cpuPressure) read() gpuhealth.Opt[float64] {
 		return gpuhealth.Opt[float64]{}
 	}
 	return gpuhealth.Some(v)
-}
-
-func (p *cpuPressure) some() (float64, error) {
-	fs, err := procfs.NewFS(p.proc)
-	if err != nil {
-		return 0, err
-	}
-	stats, err := fs.PSIStatsForResource("cpu")
-	if err != nil {
-		return 0, err
-	}
-	if stats.Some == nil {
-		return 0, errNoSome
-	}
-	percent := stats.Some.Avg10
-	if math.IsNaN(percent) || percent < 0 || percent > 100 {
-		return 0, fmt.Errorf("%w: avg10 is %v", errNoSome, percent)
-	}
-	return percent / 100, nil
 }

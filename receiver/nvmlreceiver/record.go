@@ -80,7 +80,7 @@ func (r *recorder) of(s *gpuhealth.Sample) {
 // identity adds the points that every GPU has, a lost GPU too.
 func (r *recorder) identity() {
 	s := r.s
-	facts := append(make([]metadata.MetricAttributeOption, 0, 7), r.parent...)
+	facts := append(make([]metadata.MetricAttributeOption, 0, 10), r.parent...)
 	for _, f := range [...]struct {
 		value string
 		with  func(string) metadata.MetricAttributeOption
@@ -91,10 +91,15 @@ func (r *recorder) identity() {
 		{s.VBIOS, metadata.WithHwFirmwareVersionMetricAttribute},
 		{s.PCIBusID, metadata.WithGpuPciBusIDMetricAttribute},
 		{s.CUDAVersion, metadata.WithGpuCudaVersionMetricAttribute},
+		{s.PartNumber, metadata.WithGpuBoardPartNumberMetricAttribute},
+		{s.InfoROM, metadata.WithGpuInforomVersionMetricAttribute},
 	} {
 		if f.value != "" {
 			facts = append(facts, f.with(f.value))
 		}
+	}
+	if s.ModuleID.OK {
+		facts = append(facts, metadata.WithGpuModuleIDMetricAttribute(int64(s.ModuleID.V)))
 	}
 	r.mb.RecordHwGpuInfoDataPoint(r.ts, 1, s.UUID, vendor, int64(s.Index), facts...)
 	// One series at a time: a GPU is not up and down at once.
@@ -128,6 +133,9 @@ func (r *recorder) load() {
 	if s.Decoder.OK && r.full {
 		r.mb.RecordHwGpuUtilizationDataPoint(r.ts, s.Decoder.V, r.id, metadata.AttributeHwGpuTaskDecoder, r.parent...)
 	}
+	if s.MemoryCopy.OK && r.full {
+		r.mb.RecordHwGpuUtilizationDataPoint(r.ts, s.MemoryCopy.V, r.id, metadata.AttributeHwGpuTaskMemory, r.parent...)
+	}
 	for unit, attribute := range activities {
 		if v := s.Activity[unit]; v.OK {
 			r.mb.RecordHwGpuActivityDataPoint(r.ts, v.V, r.id, attribute, r.parent...)
@@ -148,6 +156,7 @@ var activities = [gpuhealth.NumActivities]metadata.AttributeActivityUnit{
 	gpuhealth.ActivityFP64:        metadata.AttributeActivityUnitFp64,
 	gpuhealth.ActivityFP32:        metadata.AttributeActivityUnitFp32,
 	gpuhealth.ActivityFP16:        metadata.AttributeActivityUnitFp16,
+	gpuhealth.ActivityGraphics:    metadata.AttributeActivityUnitGraphics,
 }
 
 var processTypes = [gpuhealth.NumProcessTypes]metadata.AttributeProcessType{

@@ -129,6 +129,7 @@ var throttleTimes = [gpuhealth.NumThrottleTimes]metadata.AttributeThrottleTimeRe
 	gpuhealth.ThrottleTimeSyncBoost:      metadata.AttributeThrottleTimeReasonSyncBoost,
 	gpuhealth.ThrottleTimeBoardLimit:     metadata.AttributeThrottleTimeReasonBoardLimit,
 	gpuhealth.ThrottleTimeLowUtilization: metadata.AttributeThrottleTimeReasonLowUtilization,
+	gpuhealth.ThrottleTimeReliability:    metadata.AttributeThrottleTimeReasonReliability,
 	gpuhealth.ThrottleTimeSWThermal:      metadata.AttributeThrottleTimeReasonSwThermal,
 	gpuhealth.ThrottleTimeHWThermal:      metadata.AttributeThrottleTimeReasonHwThermal,
 	gpuhealth.ThrottleTimePowerBrake:     metadata.AttributeThrottleTimeReasonPowerBrake,

@@ -17,7 +17,10 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
+	"github.com/gpu-collector/gpu-collector/internal/counterstart"
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/gpuholders"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/podresources"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
@@ -37,7 +40,7 @@ type gpuScraper struct {
 	builder   *metadata.MetricsBuilder
 	recorder  recorder
 	resource  pcommon.Resource
-	starts    startTimes
+	starts    counterstart.Times
 	news      news
 	logs      logSink
 	now       func() time.Time
@@ -53,6 +56,7 @@ type gpuScraper struct {
 	warned    bool // that nobody knows how many there were
 	pressure  cpuPressure
 	pods      pods
+	holders   holders
 
 	generation uint64
 	loads      driverLoads
@@ -73,12 +77,16 @@ func newScraper(cfg *Config, set receiver.Settings, telemetry *metadata.Telemetr
 		resource:  nodeResource(cfg),
 		news:      news{log: set.Logger},
 		now:       time.Now,
+		// The receiver counts Xids itself and knows when it began: the builder has put the
+		// time of its creation.
+		starts:    counterstart.Times{Except: []string{gpusemconv.MetricGPUXIDEvents}},
 		rubric:    rubric,
 		monitor:   gpuhealth.NewMonitor(rubric),
 		inventory: inventory{sys: cfg.SysPath},
 		expected:  cfg.ExpectedGPUs,
 		pressure:  cpuPressure{proc: cfg.ProcPath, log: set.Logger},
 	}
+	s.holders.book = &gpuholders.OfProcess
 	s.loads = driverLoads{proc: cfg.ProcPath, sys: cfg.SysPath}
 	s.acks = acknowledger{path: cfg.AcknowledgeFile, log: set.Logger}
 	s.roster = roster.New(machineOf(s.resource))
@@ -143,6 +151,7 @@ func (s *gpuScraper) interrupt() { s.session.interrupt() }
 
 func (s *gpuScraper) shutdown(ctx context.Context) error {
 	err := s.session.close()
+	s.holders.end()
 	s.logs.shutdown()
 	if err := s.keeper.shutdown(ctx); err != nil {
 		s.set.Logger.Warn("the storage was not closed", zap.Error(err))
@@ -209,11 +218,12 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 		}
 		s.builder.RecordHwGpuXidEventsDataPoint(ts, x.count, x.uuid, int64(x.code), string(s.rubric.Xid(x.code).Class), parent...)
 	}
-	recordAllocations(s.builder, ts, samples, held)
+	recordAllocations(s.builder, ts, samples, held, s.holders.of)
+	s.holders.tell(samples)
 	s.recordNode(ts, samples, report.Listed)
 
 	metrics := s.builder.Emit(metadata.WithResource(s.resource))
-	s.starts.apply(metrics)
+	s.starts.Apply(metrics)
 	end(metrics)
 	if s.silent {
 		return pmetric.NewMetrics(), nil

@@ -79,7 +79,7 @@ func runProcessor(t *testing.T, mode string, ext component.Component, sink *cons
 	t.Helper()
 	factory := stragglerprocessor.NewFactory()
 	cfg := factory.CreateDefaultConfig()
-	require.NoError(t, confmap.NewFromStringMap(map[string]any{"mode": mode, "threshold_extension": extensionID.String()}).Unmarshal(cfg))
+	require.NoError(t, confmap.NewFromStringMap(map[string]any{"mode": mode, "threshold_extension": extensionID.String(), "agent::siblings": false}).Unmarshal(cfg))
 	p, err := factory.CreateMetrics(t.Context(), processor.Settings{
 		ID: component.NewIDWithName(factory.Type(), mode), TelemetrySettings: componenttest.NewNopTelemetrySettings(),
 	}, cfg, sink)

@@ -50,6 +50,8 @@ type Config struct {
 	Step time.Duration
 	// Raw leaves out what an agent adds to its node's readings.
 	Raw bool
+	// Ports adds what the fabric receiver reads: a port next to each GPU, and the host.
+	Ports bool
 	// NoSteps leaves out the time of the training step, which the job pushes.
 	NoSteps bool
 	// Start is when the counters began.
@@ -237,6 +239,7 @@ func New(cfg Config) (*Fleet, error) {
 	f := &Fleet{cfg: cfg, spec: &fleetsim.H100, nodes: make([]node, cfg.Nodes)}
 	f.score = nodescore.DefaultConfig()
 	f.score.Interval, f.score.ReadingTTL = cfg.Step, 5*cfg.Step
+	f.score.Siblings = false // of GPUs, whose names it makes up as it writes
 	f.plan = nodescore.NewPlan(&f.score.Measures)
 	f.deal()
 	var err error
@@ -403,7 +406,7 @@ func (f *Fleet) advance(n *node, steps int, s *scratch) {
 	host := n.sim.Host()
 	whole := &s.values[f.cfg.GPUs]
 	*whole = values{}
-	whole.v[cpuPressure], whole.v[stepSeconds] = host.CPUPressure, host.StepSeconds
+	whole.v[cpuPressure], whole.v[stepSeconds], whole.v[steal], whole.v[diskPressure] = host.CPUPressure, host.StepSeconds, host.Steal, host.DiskPressure
 	for gpu := range f.cfg.GPUs {
 		v := &s.values[gpu]
 		r := n.sim.Reading(gpu)
@@ -461,6 +464,9 @@ func (f *Fleet) metrics(n *node, s *scratch) pmetric.Metrics {
 	to.fill(&s.id, n.at, f.cfg.Start, v)
 	if seconds := v[f.cfg.GPUs].v[stepSeconds]; f.step != nil && seconds > 0 {
 		addStep(to.md, &s.id, n.at, seconds)
+	}
+	if f.cfg.Ports {
+		addPorts(to.md, &s.id, n.at, f.cfg.Start, v[:f.cfg.GPUs], &v[f.cfg.GPUs])
 	}
 	if n.score != nil {
 		addVerdict(to.md, &s.id, f.model, n.at, &n.res, n.told)

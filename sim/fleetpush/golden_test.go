@@ -23,7 +23,7 @@ import (
 // seriesOf are the series of one GPU, without what is the GPU's own, and how
 // their metrics are described.
 func seriesOf(md pmetric.Metrics, gpu string) map[string]string {
-	own := []string{gpusemconv.AttrHWID, attrSerial, attrPCIBus, gpusemconv.AttrGPUIndex}
+	own := []string{gpusemconv.AttrHWID, attrSerial, attrPCIBus, gpusemconv.AttrGPUIndex, gpusemconv.AttrModuleID}
 	found := map[string]string{}
 	for _, m := range md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().All() {
 		for _, p := range points(m).All() {

@@ -313,6 +313,7 @@ func (l *layout) sheet(v []values) *sheet {
 		if serial, ok := c.Attributes().Get(attrSerial); ok {
 			c.serial = &serial
 			c.Attributes().PutInt(gpusemconv.AttrGPUIndex, int64(c.of))
+			c.Attributes().PutInt(gpusemconv.AttrModuleID, int64(c.of)+1)
 			c.Attributes().PutStr(attrPCIBus, fmt.Sprintf("00000000:%02X:00.0", 0x1b+c.of))
 		}
 	}

@@ -59,6 +59,8 @@ const (
 	gpusLost
 	cpuPressure
 	stepSeconds
+	steal
+	diskPressure
 	numSources
 )
 
@@ -91,6 +93,7 @@ type values struct {
 	facts   facts
 	xids    [fleetsim.MaxXids]xid
 	reasons []reason
+	port    fleetsim.Port
 }
 
 // reason is one of a GPU's health that held once.
@@ -116,7 +119,7 @@ func (v *values) read(r *fleetsim.Reading, spec *fleetsim.Spec, had facts) {
 	set(r.Throttled[fleetsim.PowerCap], onceCapped)
 	set(r.Throttled[fleetsim.HWSlowdown], onceSlowed)
 	set(r.NVLinksUp < spec.NVLinks, onceLinksDown)
-	*v = values{facts: f, xids: r.Xids, reasons: v.reasons[:0]}
+	*v = values{facts: f, xids: r.Xids, reasons: v.reasons[:0], port: r.Port}
 	v.v = [numSources]float64{
 		celsius:       r.Celsius,
 		memoryCelsius: r.MemoryCelsius,

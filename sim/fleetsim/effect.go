@@ -20,6 +20,7 @@ type effect struct {
 	speedup float64 // left of the PCIe generations
 	links   float64 // left of the NVLinks
 
+	port              portEffect
 	processes         int
 	pending, broken   bool // a row of the memory that waits, or that cannot be remapped
 	corrected, errors float64
@@ -30,8 +31,10 @@ type effect struct {
 }
 
 type wholeEffect struct {
+	steal    float64 // part of the CPUs' time that the hypervisor takes
 	starved  float64 // part of the time in which the host does not feed the GPUs
 	pressure float64 // part of the time in which tasks wait for a CPU, beyond the usual
+	disk     float64 // part of the time in which tasks wait for a disk
 }
 
 const (
@@ -56,7 +59,7 @@ const (
 func (n *Node) effect(dt time.Duration) wholeEffect {
 	var whole wholeEffect
 	for i := range n.effects {
-		n.effects[i] = effect{speed: 1, cooling: 1, cap: 1, clock: 1, brake: 1, lanes: 1, speedup: 1, links: 1, processes: 1}
+		n.effects[i] = effect{speed: 1, cooling: 1, cap: 1, clock: 1, brake: 1, lanes: 1, speedup: 1, links: 1, processes: 1, port: portEffect{rate: 1}}
 	}
 	for i := range n.faults {
 		f := &n.faults[i]
@@ -66,6 +69,14 @@ func (n *Node) effect(dt time.Duration) wholeEffect {
 		if f.Kind == CPU {
 			whole.pressure += f.severity()
 			whole.starved = min(0.95, whole.starved+f.severity()/2)
+		}
+		if f.Kind == Steal {
+			whole.steal += f.severity()
+			whole.starved = min(0.95, whole.starved+f.severity()/2)
+		}
+		if f.Kind == Input {
+			whole.starved = min(0.95, whole.starved+f.severity())
+			whole.disk += f.severity() / 2
 		}
 		for g := range n.effects {
 			if f.hits(g) {
@@ -153,7 +164,10 @@ func (e *effect) add(f *Fault, at, dt time.Duration) {
 	case Neighbour:
 		e.speed *= 1 - s
 		e.processes++
-	case CPU: // of the node
+	case PortDown, PortSlow, PortFlaps, PortErrors, PortLoss:
+		e.speed /= 1 + exchangeLoss*(1/max(0.1, 1-s)-1)
+		e.port.add(f, s, at, dt)
+	case CPU, Steal, Input: // of the node
 	}
 }
 

@@ -54,6 +54,24 @@ const (
 	// CPU is other work on the host: tasks wait for a CPU for that part of the
 	// time more than before, and for half of that part the GPUs wait for them.
 	CPU Kind = "cpu"
+	// Steal is a part of the CPUs' time that the hypervisor takes, and for half of that
+	// part the GPUs wait for them.
+	Steal Kind = "steal"
+	// Input is a part of the time in which the GPUs have no data to work on, for half of
+	// it because tasks wait for a disk.
+	Input Kind = "input"
+	// PortDown is the GPU's network port without a link. Other ports have its work, and a
+	// part of the bandwidth is lost.
+	PortDown Kind = "port_down"
+	// PortSlow is a part of the rate of the GPU's network port that is gone.
+	PortSlow Kind = "port_slow"
+	// PortFlaps is a link of the GPU's network port that goes down for a moment, twice a
+	// minute, which takes a part of the bandwidth.
+	PortFlaps Kind = "port_flaps"
+	// PortErrors is bit errors of the GPU's network port, and PortLoss packets of it that
+	// are sent again. They take a part of the bandwidth.
+	PortErrors Kind = "port_errors"
+	PortLoss   Kind = "port_loss"
 	// Neighbour is another process that takes a part of the GPU.
 	Neighbour Kind = "neighbour"
 )
@@ -99,6 +117,13 @@ var kinds = map[Kind]kindInfo{
 	PCIe:            {severity: 0.5, most: 0.95},
 	PCIeSlow:        {severity: 0.4, most: 0.8},
 	CPU:             {severity: 0.4, most: 0.9, node: true},
+	Steal:           {severity: 0.4, most: 0.9, node: true},
+	Input:           {severity: 0.4, most: 0.9, node: true},
+	PortDown:        {severity: 0.5, most: 0.95},
+	PortSlow:        {severity: 0.5, most: 0.95},
+	PortFlaps:       {severity: 0.5, most: 0.95},
+	PortErrors:      {severity: 0.5, most: 0.95},
+	PortLoss:        {severity: 0.5, most: 0.95},
 	Neighbour:       {severity: 0.3, most: 0.95},
 }
 

@@ -104,6 +104,7 @@ type Reading struct {
 	RemappedRows                 int // for errors that could not be corrected
 	RemapPending, RemapFailed    bool
 	Xids                         [MaxXids]Xid
+	Port                         Port
 }
 
 // How readings scatter. The standard deviations are relative; the times are
@@ -150,6 +151,7 @@ func newGPU(spec *Spec, rng *rand.Rand) gpu {
 func (g *gpu) step(d demand, e *effect, dt time.Duration) {
 	s, r, sec := g.spec, &g.now, dt.Seconds()
 	g.fail(e, d.busy > 0)
+	g.now.Port.step(&e.port, dt)
 	wanted := s.IdleWatts + (s.CapWatts*1.05*g.efficiency-s.IdleWatts)*d.work
 	wanted *= 1 + g.power.next(g.rng, dt)
 	clock := s.BoostHertz

@@ -12,6 +12,10 @@ type HostReading struct {
 	// CPUPressure is the part of the last ten seconds in which some task waited
 	// for a CPU, as /proc/pressure/cpu has it.
 	CPUPressure float64
+	// Steal is the part of the CPUs' time that the hypervisor took.
+	Steal float64
+	// DiskPressure is the part of the time in which some task waited for a disk.
+	DiskPressure float64
 	// StepSeconds is what the node's own work on the last training step took,
 	// without the wait for others, as a job would tell that measures it. It is 0
 	// while there is no job. The wait is left out because with it every node of a
@@ -51,6 +55,7 @@ func newHost(seed uint64) host {
 func (h *host) step(n *Node, d demand, whole *wholeEffect, dt time.Duration) {
 	level := clamp01(usualPressure*(1+h.pressure.next(h.rng, dt)) + whole.pressure)
 	h.now.CPUPressure += (level - h.now.CPUPressure) * min(1, dt.Seconds()/pressureWindow.Seconds())
+	h.now.Steal, h.now.DiskPressure = clamp01(whole.steal), clamp01(whole.disk)
 	noise := 1 + h.work.next(h.rng, dt)
 	h.now.Job = h.running
 	switch {

@@ -9,6 +9,7 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { pathToFileURL } from 'node:url';
 
 export const root = path.resolve(import.meta.dirname, '../..');
 const { chromium } = createRequire(path.join(process.env.NODE_MODULES, 'x.js'))('playwright-core');
@@ -21,7 +22,7 @@ export function launch() {
   });
 }
 
-async function freePort() {
+export async function freePort() {
   const s = createServer();
   await new Promise((done) => s.listen(0, '127.0.0.1', done));
   const { port } = s.address();
@@ -94,14 +95,22 @@ export async function withPage(browser, url, options, use, expected = []) {
 
 // load imports a module of the page that needs no browser.
 export async function load(name) {
-  const file = path.join(root, 'extension/fleetviewextension/web/static/js', name);
-  return import(`data:text/javascript,${encodeURIComponent(await readFile(file, 'utf8'))}`);
+  return import(pathToFileURL(path.join(root, 'extension/fleetviewextension/web/static/js', name)).href);
 }
 
 // painted waits until the whole fleet was drawn once, and returns when that was, in ms.
 export async function painted(page) {
   await page.waitForFunction(() => performance.getEntriesByName('fleet-painted').length > 0);
   return page.evaluate(() => performance.getEntriesByName('fleet-painted')[0].startTime);
+}
+
+// axe fails for each thing on the page that people with disabilities cannot use, by all
+// rules of WCAG 2.2 A and AA and axe-core's best practices.
+const source = await readFile(path.join(process.env.NODE_MODULES, 'axe-core/axe.min.js'), 'utf8');
+export async function axe(page, what) {
+  await page.evaluate(source);
+  const { violations } = await page.evaluate(() => window.axe.run(document));
+  assert.deepEqual(violations.map((v) => `${what}: ${v.id} ${v.nodes.map((n) => n.target.join(' ')).slice(0, 3).join(', ')}`), []);
 }
 
 // quantile of numbers, 0 to 1.

@@ -18,9 +18,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFullDisk fills the disk under the gateway's history, the only thing that
-// is kept on one. The disk is a small one of the gateway's own, in a mount
-// namespace.
+// TestFullDisk fills the disk under the gateway's history and its state. The history, which
+// grows, must say that it cannot be written. The state may fit into its file; a write of it
+// that fails is told once, and so is its end. The disk is a small one of the gateway's own,
+// in a mount namespace.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{prepare: func(m *member) {
@@ -46,6 +47,13 @@ func TestFullDisk(t *testing.T) {
 	})
 	w.recovered(t)
 	w.await(t, 60*time.Second, "the history is written again", w.history("ok"))
+	w.await(t, 60*time.Second, "the state is written again", func(context.Context) string {
+		failed, again := w.gateway.Log.Count("The state of the comparison cannot be kept"), w.gateway.Log.Count("The state of the comparison is kept again")
+		if failed != again {
+			return fmt.Sprintf("told %d times that the state cannot be kept, %d times that it is kept again", failed, again)
+		}
+		return ""
+	})
 }
 
 // state is the directory of the files that outlive a member.

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +74,12 @@ func asFile(t *testing.T, text string) string {
 	return file
 }
 
+// agentState is what configs/agent.yaml has as comments.
+const agentState = `
+processors: {straggler: {state: {storage: file_storage}}}
+extensions: {file_storage: {directory: "${env:STATE_DIRECTORY}", timeout: 1s, fsync: true, recreate: true}}
+`
+
 // overlay moves a shipped configuration, the first of the member's, to its
 // addresses and to shorter times.
 func (m *member) overlay(t *testing.T, configs []string) string {
@@ -84,6 +91,10 @@ func (m *member) overlay(t *testing.T, configs []string) string {
 	telemetry := fmt.Sprintf("telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %s}}}}]}}", port)
 	switch configs[0] {
 	case "configs/agent.yaml":
+		storage := ""
+		if slices.Contains(configs, agentState) {
+			storage = "file_storage, "
+		}
 		return fmt.Sprintf(`
 %s
 processors: {straggler: {push_interval: %s}}
@@ -98,12 +109,12 @@ exporters:
     sending_queue: {enabled: false}
 extensions: {%s}
 service:
-  extensions: [admission, straggler_threshold, healthcheckv2, pprof]
+  extensions: [%sadmission, straggler_threshold, healthcheckv2, pprof]
   %s
   pipelines:
     metrics: {receivers: [otlp], exporters: [otlp_grpc, otlp_grpc/sink]}
     logs: {receivers: [otlp]}
-`, receivers, interval, common, telemetry)
+`, receivers, interval, common, storage, telemetry)
 	case "configs/shard.yaml":
 		return fmt.Sprintf(`
 %s
@@ -119,7 +130,7 @@ service:
 processors: {straggler: {push_interval: %s}}
 extensions: {exposition: {http: {endpoint: %q}}, %s, straggler_threshold: {api: {endpoint: %q}}, fleet_view: {http: {endpoint: %q}}}
 service:
-  extensions: [admission, straggler_threshold, exposition, fleet_view, healthcheckv2, pprof]
+  extensions: [file_storage, admission, straggler_threshold, exposition, fleet_view, healthcheckv2, pprof]
   %s
 `, receivers, interval, m.prom, common, m.api, m.fleetAPI, telemetry)
 	default:

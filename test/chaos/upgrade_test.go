@@ -3,26 +3,46 @@
 package chaos
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
 // TestUpgrade replaces the binary of each tier under way, as docs/upgrading.md
 // says: the previous commit's, or that of CHAOS_FROM, with the configurations of
-// then by today's, from the gateway down, and back from the agents up.
+// then by today's, from the gateway down, and back from the agents up. A node is slow all
+// the time: each gateway goes on with the state of the one before, and with the episode.
+// The agents keep their state: one that calibrates anew ends the episode.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	before := previous(t)
-	w := newWorld(t, setup{prepare: func(m *member) {
+	w := newWorld(t, setup{agent: []string{agentState}, prepare: func(m *member) {
 		c := m.Command()
 		c.Path, c.Dir = filepath.Join(before, "gpu-collector"), before
 		m.Replace(c)
 	}})
+	slow := w.rnd.IntN(numNodes)
+	w.fleet.setSlow(slow, 1.25)
+	w.await(t, 90*time.Second, "the slow node is named", w.named(slow))
+	w.accusations()
+	w.slow = nodeName(slow)
+	id := w.episodes(t)[0]
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("told of %s:\n%s", w.slow, strings.Join(w.gateway.Log.Lines(`"node": "`+w.slow+`"`), "\n"))
+		}
+	})
+	restarts := 0 // of the gateway
 	replace := func(path, dir string, m *member) {
 		t.Run(m.name+" by "+filepath.Base(filepath.Dir(path)), func(t *testing.T) {
 			w.suffer(func() {
@@ -33,6 +53,17 @@ func TestUpgrade(t *testing.T) {
 				w.restart(t, m)
 			})
 			w.recovered(t)
+			if m == w.gateway {
+				restarts++
+				assert.Equal(t, restarts, m.Log.Count("goes on with the state"), "gateways that knew what the one before did")
+				w.await(t, 30*time.Second, "the gateway tells that the episode goes on", func(context.Context) string {
+					if n := m.Log.Count("goes on after a restart", id); n != restarts {
+						return fmt.Sprintf("%d of %d gateways told it", n, restarts)
+					}
+					return ""
+				})
+			}
+			assert.Equal(t, []string{id}, w.episodes(t), "episodes of %s", w.slow)
 		})
 	}
 	there := w.members()[:pick(3, len(w.members()))]
@@ -45,6 +76,22 @@ func TestUpgrade(t *testing.T) {
 		replace(filepath.Join(before, "gpu-collector"), before, m)
 	}
 }
+
+// episodes are the ids that the gateways told of the slow node, each once.
+func (w *world) episodes(t *testing.T) (ids []string) {
+	t.Helper()
+	for _, line := range w.gateway.Log.Lines(`"node": "`+w.slow+`"`, `"episode": "`) {
+		id := episodeField.FindStringSubmatch(line)
+		require.NotNil(t, id, line)
+		if !slices.Contains(ids, id[1]) {
+			ids = append(ids, id[1])
+		}
+	}
+	require.NotEmpty(t, ids)
+	return ids
+}
+
+var episodeField = regexp.MustCompile(`"episode": "([^"]+)"`)
 
 // previous returns a directory with the files of an earlier commit and its
 // binary. It is always the same one, so that Go compiles again only what has

@@ -105,12 +105,12 @@ var shared = []string{
 }
 
 // whole are the sections that go to Kubernetes as they are.
-var whole = []string{"resources", "probes", "securityContext", "podSecurityContext", "updateStrategy"}
+var whole = []string{"job", "resources", "probes", "securityContext", "podSecurityContext", "updateStrategy"}
 
 // value returns the name of the value that a path belongs to, without its tier
 // where all tiers share it.
 func value(path []string) string {
-	if len(path) > 1 && slices.Contains([]string{"agent", "shard", "gateway", "cluster"}, path[0]) && slices.Contains(shared, path[1]) {
+	if len(path) > 1 && slices.Contains([]string{"agent", "shard", "gateway", "actions", "cluster"}, path[0]) && slices.Contains(shared, path[1]) {
 		path = path[1:]
 	}
 	for i, key := range path {

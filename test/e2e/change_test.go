@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 
@@ -61,6 +60,7 @@ func (d *deployment) runs(t *testing.T, tag string) string {
 func (d *deployment) upgrade(t *testing.T) {
 	before := uids(d.everyPod(t))
 	from := d.runs(t, tag(image))
+	slow := d.episode(t)
 	w := d.view.watch(t, d.names)
 	helm(t, append(append([]string{"upgrade", release, chart}, helmArgs(release)...),
 		"--set", "logs.encoding=json", "--set", "image.tag="+upgradeTag, "--set", "agent.image.tag="+upgradeTag)...)
@@ -70,10 +70,12 @@ func (d *deployment) upgrade(t *testing.T) {
 	to := d.runs(t, upgradeTag)
 	say("from %s, version %s, to %s, version %s", tag(image), from, upgradeTag, to)
 	assert.Equal(t, tag(image) != upgradeTag, from != to, "the version of an image that is another is another")
+	d.goesOn(t, slow)
 	assert.Contains(t, kubectl(t, "get", "configmap", "-n", namespace, gatewayName, "-o", "yaml"), "encoding: json")
 }
 
 func (d *deployment) rollback(t *testing.T) {
+	t.Cleanup(func() { d.heal(t) })
 	before := uids(d.everyPod(t))
 	w := d.view.watch(t, d.names)
 	helm(t, "rollback", release, "1", "--wait", "--timeout", "4m")
@@ -123,6 +125,8 @@ func (d *deployment) killGateway(t *testing.T) {
 	health, err := d.view.GetHealthWithResponse(t.Context())
 	require.NoError(t, err)
 	require.NotNil(t, health.JSON200)
+	t.Cleanup(func() { d.heal(t) })
+	slow := d.episode(t)
 	w := d.view.watch(t, d.names)
 	kubectl(t, "delete", "pod", "-n", namespace, pods[0].Metadata.Name, "--grace-period=0", "--force")
 	began := time.Now()
@@ -136,14 +140,8 @@ func (d *deployment) killGateway(t *testing.T) {
 	figure.Print("e2e_gateway_killed_view_whole", healed.Seconds(), "s", pushInterval.Seconds(), true)
 	w.end(t, "gateway_killed")
 
-	// The past is on the volume.
-	slow := d.nodes[:1]
-	episodes, err := d.view.ListEpisodesWithResponse(t.Context(), &fleetclient.ListEpisodesParams{Node: &slow})
-	require.NoError(t, err)
-	require.NotNil(t, episodes.JSON200)
-	assert.True(t, slices.ContainsFunc(episodes.JSON200.Episodes, func(e fleetclient.Episode) bool {
-		return text(e.Reason) == slowReason
-	}), "the episode of %s outlives the gateway", d.nodes[0])
+	// The past and the state are on the volume.
+	d.goesOn(t, slow)
 }
 
 func (d *deployment) cutOff(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +38,7 @@ type deployment struct {
 	view  view
 	nodes []string // real ones, at least two
 	names []string // under which agents push
+	slow  bool     // the node of slowPeer is
 
 	certs *certificates
 
@@ -68,6 +70,7 @@ func TestKubernetes(t *testing.T) {
 		{"Upgrade", d.upgrade, false},
 		{"Rollback", d.rollback, false},
 		{"ShardsComeAndGo", d.scaleShards, false},
+		{"ShardsFollowLoad", d.shardsFollowLoad, false},
 		{"SecretsRotate", d.rotateSecrets, false},
 		{"GatewayIsKilled", d.killGateway, false},
 		{"NodeIsCutOff", d.cutOff, false},
@@ -229,6 +232,80 @@ func (d *deployment) straggler(t *testing.T) {
 		assert.Equal(t, name == slow, node.Straggler, "verdict of %s", name)
 	}
 	setState(t, slow, slow, healthy())
+}
+
+// slowPeer is a node whose agent no upgrade of the main release replaces: one that is new
+// calibrates anew, and ends the episode.
+func (d *deployment) slowPeer() string { return agentName(d.nodes[0], peers[0]) }
+
+// episode returns the open one of slowPeer, slow by then and until it is healed.
+func (d *deployment) episode(t *testing.T) fleetclient.Episode {
+	t.Helper()
+	if !d.slow {
+		eventually(t, 10*time.Minute, "the episode of before is over", func() bool {
+			list, err := d.episodes(t)
+			return err == nil && !slices.ContainsFunc(list, func(e fleetclient.Episode) bool { return e.Open })
+		})
+		setState(t, d.nodes[0], d.slowPeer(), slowed())
+		d.slow = true
+	}
+	var open fleetclient.Episode
+	eventually(t, 2*time.Minute, d.slowPeer()+" has an open episode", func() bool {
+		list, err := d.episodes(t)
+		i := slices.IndexFunc(list, func(e fleetclient.Episode) bool { return e.Open })
+		if err != nil || i < 0 {
+			return false
+		}
+		open = list[i]
+		return true
+	})
+	return open
+}
+
+func (d *deployment) heal(t *testing.T) {
+	t.Helper()
+	if d.slow {
+		setState(t, d.nodes[0], d.slowPeer(), healthy())
+		d.slow = false
+	}
+}
+
+// episodes of slowPeer as a straggler, open or over.
+func (d *deployment) episodes(t *testing.T) (list []fleetclient.Episode, err error) {
+	slow := []string{d.slowPeer()}
+	resp, err := d.view.ListEpisodesWithResponse(t.Context(), &fleetclient.ListEpisodesParams{Node: &slow})
+	if err != nil {
+		return nil, err
+	}
+	if resp.JSON200 == nil {
+		return nil, fleetclient.AnswerError(resp.StatusCode(), resp.Body)
+	}
+	return slices.DeleteFunc(resp.JSON200.Episodes, func(e fleetclient.Episode) bool { return e.Subject != "node" }), nil
+}
+
+// goesOn checks that the gateway which answers now tells of an episode of before its start:
+// it is the same one, open, since when it was, and nothing began beside it.
+func (d *deployment) goesOn(t *testing.T, before fleetclient.Episode) {
+	t.Helper()
+	health, err := d.view.GetHealthWithResponse(t.Context())
+	require.NoError(t, err)
+	require.NotNil(t, health.JSON200)
+	require.True(t, health.JSON200.Started.After(before.Since), "the gateway is the one of before")
+	var since []fleetclient.Episode
+	// A gateway that restarted tells within two intervals. Until then the view keeps open
+	// what it has from the volume.
+	eventually(t, 2*time.Minute, "the gateway tells of episodes of before its start", func() bool {
+		since, err = d.episodes(t)
+		since = slices.DeleteFunc(since, func(e fleetclient.Episode) bool { return e.Since.Before(before.Since) })
+		return err == nil && slices.ContainsFunc(since, func(e fleetclient.Episode) bool { return e.Updated.After(health.JSON200.Started) })
+	})
+	require.Len(t, since, 1, "episodes of %s since %s", d.slowPeer(), before.Since)
+	after := since[0]
+	say("episode %s goes on, since %s", after.ID, after.Since.Format(time.RFC3339))
+	assert.Equal(t, before.ID, after.ID)
+	assert.True(t, before.Since.Equal(after.Since), "since %s, was since %s", after.Since, before.Since)
+	assert.True(t, after.Open, "ended: %s", text(after.Cause))
+	assert.Equal(t, slowReason, text(after.Reason))
 }
 
 func text(s *string) string {

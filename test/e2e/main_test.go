@@ -30,12 +30,15 @@ const (
 
 // The settings from the environment; README.md explains each.
 var (
-	image      = os.Getenv("E2E_IMAGE")
-	agentImage = cmp.Or(os.Getenv("E2E_AGENT_IMAGE"), image)
-	upgradeTag = cmp.Or(os.Getenv("E2E_UPGRADE_TAG"), tag(image))
-	toolsImage = cmp.Or(os.Getenv("E2E_TOOLS_IMAGE"), "busybox:1.37")
-	partition  = os.Getenv("E2E_PARTITION")
-	fakeNodes  = os.Getenv("E2E_FAKE_NODES")
+	image          = os.Getenv("E2E_IMAGE")
+	agentImage     = cmp.Or(os.Getenv("E2E_AGENT_IMAGE"), image)
+	actionsImage   = os.Getenv("E2E_ACTIONS_IMAGE")
+	metricsAddress = os.Getenv("E2E_METRICS_ADDRESS")
+	clusterImage   = os.Getenv("E2E_CLUSTER_IMAGE")
+	upgradeTag     = cmp.Or(os.Getenv("E2E_UPGRADE_TAG"), tag(image))
+	toolsImage     = cmp.Or(os.Getenv("E2E_TOOLS_IMAGE"), "busybox:1.37")
+	partition      = os.Getenv("E2E_PARTITION")
+	fakeNodes      = os.Getenv("E2E_FAKE_NODES")
 )
 
 // TestMain runs nothing without a cluster: this package is compiled and linted

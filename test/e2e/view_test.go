@@ -32,9 +32,14 @@ type view struct {
 
 func newView(t *testing.T) view {
 	t.Helper()
+	return viewOf(t, namespace, "https")
+}
+
+func viewOf(t *testing.T, namespace, scheme string) view {
+	t.Helper()
 	addr, _ := launch(t, proxyLine, "proxy", "--port", "0")
 	client, err := fleetclient.NewClientWithResponses(
-		fmt.Sprintf("http://%s/api/v1/namespaces/%s/services/https:%s:8086/proxy", addr, namespace, gatewayName),
+		fmt.Sprintf("http://%s/api/v1/namespaces/%s/services/%s:%s:8086/proxy", addr, namespace, scheme, gatewayName),
 		fleetclient.WithHTTPClient(&http.Client{Timeout: 5 * time.Second}))
 	require.NoError(t, err)
 	return view{client}
@@ -43,7 +48,7 @@ func newView(t *testing.T) view {
 // nodes returns the cluster's nodes by name.
 func (v view) nodes(ctx context.Context) (map[string]fleetclient.Node, error) {
 	size := int64(1000)
-	resp, err := v.ListNodesWithResponse(ctx, &fleetclient.ListNodesParams{PageSize: &size})
+	resp, err := v.ListNodesWithResponse(ctx, &fleetclient.ListNodesParams{Limit: &size})
 	if err != nil {
 		return nil, err
 	}

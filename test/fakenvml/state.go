@@ -29,7 +29,10 @@ func NewState(gpus int) *State {
 			"name":   "NVIDIA H100 80GB HBM3",
 			"serial": fmt.Sprintf("16524220%05d", i+1),
 			"vbios":  "96.00.89.00.01",
-			"pci":    fmt.Sprintf("00000000:%02X:00.0", 0x1B+i*0x10),
+
+			"part_number": "692-2G520-0200-000", "inforom": "G520.0200.00.05", "module": i + 1,
+
+			"pci": fmt.Sprintf("00000000:%02X:00.0", 0x1B+i*0x10),
 
 			"memory.total": uint64(80) << 30, "memory.used": uint64(60+i) << 30, "memory.reserved": uint64(512) << 20,
 			"utilization.gpu": 90 + i%10, "utilization.memory": 40, "utilization.encoder": 0, "utilization.decoder": 0,

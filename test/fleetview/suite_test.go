@@ -57,7 +57,7 @@ func TestPrometheus(t *testing.T) {
 	health := get[fleetapi.Health](g, "/health")
 	assert.Equal(t, "degraded", health.Status)
 	assert.Contains(t, health.History.Error, "`history::prometheus::http::endpoint` "+server.URL(""))
-	assert.Len(t, get[fleetapi.NodePage](g, "/nodes").Nodes, len(nodes)+1)
+	assert.Len(t, get[fleetapi.NodePage](g, "/nodes").Nodes, len(nodes)+2)
 }
 
 func TestVictoriaMetrics(t *testing.T) {
@@ -94,6 +94,13 @@ func get[T any](g *gateway, path string, params ...string) (answer T) {
 	return answer
 }
 
+func list(values ...float64) (out []*float64) {
+	for i := range values {
+		out = append(out, &values[i])
+	}
+	return out
+}
+
 func stamp(t time.Time) string { return t.Format(time.RFC3339Nano) }
 
 // suite pushes the dataset and asks everything that can be asked.
@@ -102,14 +109,14 @@ func suite(t *testing.T, g *gateway) {
 	md, want := dataset(start)
 	g.push(md)
 	require.Eventually(t, func() bool {
-		return get[fleetapi.SamplePage](g, "/telemetry", "page_size", "1").Total == len(want)
+		return get[fleetapi.SamplePage](g, "/telemetry", "limit", "1").Total == len(want)
 	}, deadline, 100*time.Millisecond, "all samples can be asked for")
 
 	t.Run("pages are the whole, the newest first", func(t *testing.T) {
 		var got []fleetapi.Sample
 		for page := 1; ; page++ {
-			p := get[fleetapi.SamplePage](g, "/telemetry", "page_size", "1000", "page", strconv.Itoa(page),
-				"start", stamp(start), "end", stamp(start.Add(25*time.Minute)))
+			p := get[fleetapi.SamplePage](g, "/telemetry", "limit", "1000", "page", strconv.Itoa(page),
+				"since", stamp(start), "until", stamp(start.Add(25*time.Minute)))
 			assert.Equal(t, len(want), p.Total)
 			got = append(got, p.Samples...)
 			if !p.More {
@@ -120,7 +127,7 @@ func suite(t *testing.T, g *gateway) {
 		for i := range want {
 			require.Equal(t, want[i], got[i], "sample %d", i)
 		}
-		beyond := get[fleetapi.SamplePage](g, "/telemetry", "page_size", "1000", "page", "1000")
+		beyond := get[fleetapi.SamplePage](g, "/telemetry", "limit", "1000", "page", "1000")
 		assert.Empty(t, beyond.Samples)
 		assert.False(t, beyond.More)
 	})
@@ -143,13 +150,13 @@ func suite(t *testing.T, g *gateway) {
 			{[]string{"metric", `1{}",\`}, func(*fleetapi.Sample) bool { return false }},
 			{[]string{"host", `"} or up{a="\`}, func(*fleetapi.Sample) bool { return false }},
 			// Both ends are included.
-			{[]string{"start", stamp(want[len(want)-40].At), "end", stamp(want[len(want)-60].At)}, func(s *fleetapi.Sample) bool {
+			{[]string{"since", stamp(want[len(want)-40].At), "until", stamp(want[len(want)-60].At)}, func(s *fleetapi.Sample) bool {
 				return !s.At.Before(want[len(want)-40].At) && !s.At.After(want[len(want)-60].At)
 			}},
-			{[]string{"start", stamp(want[60].At.Add(time.Millisecond)), "end", stamp(want[40].At)}, func(s *fleetapi.Sample) bool {
+			{[]string{"since", stamp(want[60].At.Add(time.Millisecond)), "until", stamp(want[40].At)}, func(s *fleetapi.Sample) bool {
 				return s.At.After(want[60].At) && !s.At.After(want[40].At)
 			}},
-			{[]string{"start", stamp(want[50].At), "end", stamp(want[50].At)}, func(s *fleetapi.Sample) bool { return s.At.Equal(want[50].At) }},
+			{[]string{"since", stamp(want[50].At), "until", stamp(want[50].At)}, func(s *fleetapi.Sample) bool { return s.At.Equal(want[50].At) }},
 		} {
 			var selected []fleetapi.Sample
 			for i := range want {
@@ -157,7 +164,7 @@ func suite(t *testing.T, g *gateway) {
 					selected = append(selected, want[i])
 				}
 			}
-			p := get[fleetapi.SamplePage](g, "/telemetry", append(tt.params, "page_size", "1000")...)
+			p := get[fleetapi.SamplePage](g, "/telemetry", append(tt.params, "limit", "1000")...)
 			assert.Equal(t, len(selected), p.Total, tt.params)
 			selected = selected[:min(1000, len(selected))]
 			require.Len(t, p.Samples, len(selected), tt.params)
@@ -167,7 +174,7 @@ func suite(t *testing.T, g *gateway) {
 		}
 	})
 	t.Run("hosts and GPUs", func(t *testing.T) {
-		span := []string{"start", stamp(start), "end", stamp(start.Add(20 * time.Minute))}
+		span := []string{"since", stamp(start), "until", stamp(start.Add(20 * time.Minute))}
 		// A server of PromQL tells times to a hundredth of the time asked about.
 		const precision = 20*time.Minute/100 + 10*time.Millisecond
 		check := func(got fleetapi.Recorded, match func(*fleetapi.Sample) bool) {
@@ -190,7 +197,7 @@ func suite(t *testing.T, g *gateway) {
 		}
 		var names []string
 		for page := 1; page <= 2; page++ {
-			p := get[fleetapi.HostPage](g, "/telemetry/hosts", append([]string{"page_size", "3", "page", strconv.Itoa(page)}, span...)...)
+			p := get[fleetapi.HostPage](g, "/telemetry/hosts", append([]string{"limit", "3", "page", strconv.Itoa(page)}, span...)...)
 			assert.Equal(t, len(nodes), p.Total)
 			for _, h := range p.Hosts {
 				names = append(names, h.Cluster+"/"+h.Host)
@@ -244,16 +251,16 @@ func suite(t *testing.T, g *gateway) {
 				return cmp.Or(strings.Compare(a.Cluster, b.Cluster), strings.Compare(a.Host, b.Host), strings.Compare(a.GPU, b.GPU), strings.Compare(a.Metric, b.Metric),
 					strings.Compare(fmt.Sprint(a.Attributes), fmt.Sprint(b.Attributes)))
 			})
-			got := get[fleetapi.AggregationList](g, "/telemetry/aggregations", "group_by", groupBy, "time_range", "1h").Aggregations
+			got := get[fleetapi.AggregationList](g, "/telemetry/aggregations", "group_by", groupBy, "since", "1h").Aggregations
 			require.Len(t, got, len(expected), groupBy)
 			for i := range expected {
 				assert.Equal(t, *expected[i], got[i], groupBy)
 			}
 		}
-		one := get[fleetapi.AggregationList](g, "/telemetry/aggregations", "group_by", "metric", "time_range", "1h", "metric", "hw.power", "host", "node|c")
+		one := get[fleetapi.AggregationList](g, "/telemetry/aggregations", "group_by", "metric", "since", "1h", "metric", "hw.power", "host", "node|c")
 		require.Len(t, one.Aggregations, 1)
 		assert.EqualValues(t, 2*points, one.Aggregations[0].Count)
-		assert.Empty(t, get[fleetapi.AggregationList](g, "/telemetry/aggregations", "time_range", "1m").Aggregations)
+		assert.Empty(t, get[fleetapi.AggregationList](g, "/telemetry/aggregations", "since", "1m").Aggregations)
 	})
 	t.Run("what was just pushed", func(t *testing.T) {
 		now := time.Now().UTC().Truncate(time.Millisecond)
@@ -269,7 +276,7 @@ func suite(t *testing.T, g *gateway) {
 		}
 		g.push(md)
 		ask := func(metric string) fleetapi.SamplePage {
-			return get[fleetapi.SamplePage](g, "/telemetry", "host", "node-new", "metric", metric, "start", stamp(now.Add(-time.Second)), "end", stamp(now.Add(time.Second)))
+			return get[fleetapi.SamplePage](g, "/telemetry", "host", "node-new", "metric", metric, "since", stamp(now.Add(-time.Second)), "until", stamp(now.Add(time.Second)))
 		}
 		require.Eventually(t, func() bool { return len(ask(gpusemconv.MetricGPUInfo).Samples) > 0 }, visible, 100*time.Millisecond)
 		p := ask(gpusemconv.MetricGPUUp)
@@ -283,16 +290,69 @@ func suite(t *testing.T, g *gateway) {
 		require.Len(t, figures, 1, "but where it is asked for")
 		assert.EqualValues(t, 1, figures[0].Count)
 	})
+	t.Run("the past of a node beside its peers", func(t *testing.T) {
+		const step = 30 * time.Second
+		p := get[fleetapi.Past](g, "/nodes/node-a/past", "cluster", "east", "points", "61", "since", stamp(start), "until", stamp(start.Add(60*step)))
+		require.Len(t, p.Signals, 1)
+		assert.Equal(t, step, time.Duration(p.Step)*time.Second)
+		last := map[time.Time]float64{}
+		for i := range want {
+			if s := &want[i]; s.Metric == gpusemconv.MetricNodeHealthScore && s.Cluster == "east" && s.Host == "node-a" {
+				end := s.At.Add(step - time.Millisecond).Truncate(step)
+				if _, known := last[end]; !known {
+					last[end] = s.Value
+				}
+			}
+		}
+		assert.Equal(t, slices.SortedFunc(maps.Keys(last), time.Time.Compare), p.At)
+		var values []float64
+		for _, at := range p.At {
+			values = append(values, last[at])
+		}
+		assert.Equal(t, list(values...), p.Signals[0].Value)
+
+		md := pmetric.NewMetrics()
+		point := func(at time.Time, node, metric string, value float64, attributes ...string) {
+			rm := md.ResourceMetrics().AppendEmpty()
+			rm.Resource().Attributes().PutStr(gpusemconv.AttrClusterName, "north")
+			if node != "" {
+				rm.Resource().Attributes().PutStr(gpusemconv.AttrHostName, node)
+			}
+			dp := newMetric(rm.ScopeMetrics().AppendEmpty(), metric, "1", false).AppendEmpty()
+			dp.SetTimestamp(pcommon.NewTimestampFromTime(at))
+			dp.SetDoubleValue(value)
+			for i := 0; i < len(attributes); i += 2 {
+				dp.Attributes().PutStr(attributes[i], attributes[i+1])
+			}
+		}
+		for i, group := range []string{`job "7", a\b`, `job "7", a\b`, "job 8"} {
+			at := start.Add(time.Duration(1+i) * time.Minute)
+			point(at, "n1", gpusemconv.MetricNodeSignal, .5, gpusemconv.AttrSignal, "compute")
+			point(at, "n1", gpusemconv.MetricNodeSuspicion, 0, gpusemconv.AttrPeerGroup, group)
+			for j, other := range []string{`job "7", a\b`, "job 8"} {
+				labels := []string{gpusemconv.AttrPeerGroup, other, gpusemconv.AttrSignal, "compute"}
+				point(at, "", gpusemconv.MetricStragglerSignalMedian, .6+float64(j)/10, labels...)
+				point(at, "", gpusemconv.MetricStragglerSignalScale, .01, labels...)
+			}
+		}
+		g.push(md)
+		wanted := []fleetapi.PastSignal{{Signal: "compute", Value: list(.5, .5, .5), Median: list(.6, .6, .7), Scale: list(.01, .01, .01), Threshold: make([]*float64, 3)}}
+		// A server shows series one after the other.
+		require.EventuallyWithT(t, func(c *assert.CollectT) {
+			p := get[fleetapi.Past](g, "/nodes/n1/past", "cluster", "north", "points", "31", "since", stamp(start), "until", stamp(start.Add(30*time.Minute)))
+			assert.Equal(c, wanted, p.Signals)
+		}, visible, 100*time.Millisecond)
+	})
 	t.Run("mistakes", func(t *testing.T) {
 		for path, location := range map[string]string{
-			"/telemetry?page_size=1001": "query.page_size",
-			"/telemetry?page=0":         "query.page",
-			fmt.Sprintf("/telemetry?start=%s&end=%s", start.Format("2006-01-02T15:04:05Z"), start.Add(-time.Second).Format("2006-01-02T15:04:05Z")): "query.start",
-			"/telemetry?start=yesterday":                   "query.start",
-			"/telemetry/aggregations?group_by=rack":        "query.group_by",
-			"/telemetry/aggregations?time_range=a+while":   "query.time_range",
-			"/telemetry/hosts?hots=x":                      "query.hots",
-			"/telemetry/hosts/node-a/gpus?page_size=00000": "query.page_size",
+			"/telemetry?limit=1001": "query.limit",
+			"/telemetry?page=0":     "query.page",
+			fmt.Sprintf("/telemetry?since=%s&until=%s", start.Format("2006-01-02T15:04:05Z"), start.Add(-time.Second).Format("2006-01-02T15:04:05Z")): "query.since",
+			"/telemetry?since=yesterday":               "query.since",
+			"/telemetry/aggregations?group_by=rack":    "query.group_by",
+			"/telemetry/aggregations?since=a+while":    "query.since",
+			"/telemetry/hosts?hots=x":                  "query.hots",
+			"/telemetry/hosts/node-a/gpus?limit=00000": "query.limit",
 		} {
 			var problem struct {
 				Errors []struct{ Message, Location string }

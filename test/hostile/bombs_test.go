@@ -27,7 +27,9 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -140,6 +142,33 @@ func TestDecompressionBombs(t *testing.T) {
 		grown(b, "hostile_bomb_grpc_"+name, inFlight)
 	}
 	b.endCalm(8*mib, 64<<10)
+}
+
+// TestBombsAtOnce sends messages over gRPC that become just what one may, each over a
+// connection of its own: in all fifty times what messages on their way may hold.
+func TestBombsAtOnce(t *testing.T) {
+	const budget, size = 64 * mib, 16 * mib
+	g := gateway(t, options{overlay: fmt.Sprintf("extensions: {admission: {max_bytes: %d}}\n", budget)})
+	b := beside(t, alone(g), "at_once")
+	for name, coding := range map[string]string{"gzip": "gzip", "zstd": "zstd", "snappy": "x-snappy-framed"} {
+		encoding.RegisterCompressor(asIs{name})
+		bomb := compressed(t, coding, size)
+		g.forgetPeak()
+		var all sync.WaitGroup
+		for i := range 50 * budget / 2 / size {
+			conn, err := grpc.NewClient("passthrough:///"+g.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
+			require.NoError(t, err)
+			ctx := metadata.AppendToOutgoingContext(t.Context(), "gpu-cluster", fmt.Sprint("made-up-", i))
+			all.Go(func() {
+				defer func() { _ = conn.Close() }()
+				err := exportRaw(ctx, conn, metricsMethod, bomb, grpc.UseCompressor(name))
+				assert.Contains(t, []codes.Code{codes.OK, codes.ResourceExhausted, codes.Unavailable}, status.Code(err), "%s: %v", name, err)
+			})
+		}
+		all.Wait()
+		grown(b, "hostile_at_once_"+name, 8*budget/mib)
+	}
+	b.endCalm(16*mib, 64<<10)
 }
 
 // TestBombsOfStructs sends what is small in bytes and large in structs: 16 MB of

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog/plogotlp"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	"go.opentelemetry.io/collector/pdata/ptrace"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -59,6 +60,23 @@ func sampleLogs(cluster string) plog.Logs {
 	r.Attributes().PutStr("gpu.straggler.episode.id", "x")
 	r.Attributes().PutEmptySlice("list").AppendEmpty().SetEmptyMap().PutDouble("nan", math.NaN())
 	return ld
+}
+
+func sampleTraces(cluster string) ptrace.Traces {
+	td := ptrace.NewTraces()
+	rs := td.ResourceSpans().AppendEmpty()
+	rs.Resource().Attributes().PutStr("host.name", "sample")
+	rs.Resource().Attributes().PutStr("k8s.cluster.name", cluster)
+	span := rs.ScopeSpans().AppendEmpty().Spans().AppendEmpty()
+	span.SetTraceID([16]byte{1})
+	span.SetSpanID([8]byte{2})
+	span.SetName("step")
+	span.SetStartTimestamp(1)
+	span.SetEndTimestamp(2)
+	span.Attributes().PutEmptySlice("list").AppendEmpty().SetEmptyMap().PutDouble("nan", math.NaN())
+	span.Events().AppendEmpty().SetName("event")
+	span.Links().AppendEmpty().SetTraceID([16]byte{3})
+	return td
 }
 
 // boundaries are the offsets in a message at which a tag, a length or a content

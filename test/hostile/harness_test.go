@@ -67,6 +67,7 @@ type options struct {
 	users  []string
 	binary string // another one than the full distribution
 	memory int64  // of its cgroup, memoryLimit by default
+	state  string // directory of a process before this one
 }
 
 // gateway runs configs/gateway.yaml, at a faster pace. A busy machine is no silence:
@@ -86,7 +87,7 @@ extensions:
   healthcheckv2: {http: {endpoint: %q}}
   pprof: {endpoint: %q}
 service:
-  extensions: [admission, straggler_threshold, exposition, fleet_view, healthcheckv2, pprof%s]
+  extensions: [file_storage, admission, straggler_threshold, exposition, fleet_view, healthcheckv2, pprof%s]
   telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %s}}}}]}}
 `, g.grpc, g.http, g.prom, g.api, g.fleet, loopback.FreeAddr(t), g.pprof, o.extensions, port(g.telemetry)))
 	return g
@@ -177,7 +178,7 @@ func (g *target) identify(o *options) {
 func (g *target) start(o options, overlay string) {
 	t := g.t
 	t.Helper()
-	dir := t.TempDir()
+	dir := cmp.Or(o.state, t.TempDir())
 	var args []string
 	for i, c := range append(o.configs, overlay, o.overlay) {
 		if c == "" {

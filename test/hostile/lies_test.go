@@ -67,7 +67,7 @@ func TestInventedEpisodes(t *testing.T) {
 		require.True(t, known("node3"), "after %d pushes", push+1)
 	}
 	now := time.Now().Add(time.Second)
-	for _, ep := range g.episodes("cluster=greedy&page_size=500") {
+	for _, ep := range g.episodes("cluster=greedy&limit=500") {
 		assert.False(t, ep.Since.After(now) || ep.Updated.After(now), "%+v", ep)
 	}
 	b.tenant.slowNew.Store(true)

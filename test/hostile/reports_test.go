@@ -100,6 +100,8 @@ const (
 	metricsMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 	logsMethod    = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 	tracesMethod  = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+
+	profilesMethod = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
 )
 
 // rawCodec passes bytes through as if they were protobuf.

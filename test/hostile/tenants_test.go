@@ -3,9 +3,12 @@
 package hostile
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -143,6 +146,38 @@ func TestStrangers(t *testing.T) {
 	assert.EqualValues(t, 1500, refused.Load())
 }
 
+// TestStrangersOverHTTP sends headers under made-up identities, with bodies that never come:
+// nobody waits for the body of a stranger.
+func TestStrangersOverHTTP(t *testing.T) {
+	f := alone(gateway(t, options{users: []string{bystander}}))
+	b := beside(t, f, "strangers_http")
+	var refused atomic.Int64
+	var all sync.WaitGroup
+	for c := range 30 {
+		all.Go(func() {
+			for i := range 20 {
+				conn, err := net.Dial("tcp", f.door.http)
+				if !assert.NoError(t, err) { //nolint:testifylint // not on the test's goroutine
+					return
+				}
+				_ = conn.SetDeadline(time.Now().Add(deadline))
+				name := fmt.Sprintf("made-up-%d-%d", c, i)
+				_, _ = fmt.Fprintf(conn, "POST /v1/metrics HTTP/1.1\r\nHost: x\r\nGpu-Cluster: %s\r\nAuthorization: %s\r\nContent-Type: %s\r\nContent-Length: 1000000\r\n\r\n",
+					name, basic(name), protobufType)
+				if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); assert.NoError(t, err, name) {
+					assert.Equal(t, http.StatusUnauthorized, resp.StatusCode, name)
+					_ = resp.Body.Close()
+					refused.Add(1)
+				}
+				_ = conn.Close()
+			}
+		})
+	}
+	all.Wait()
+	b.endCalm(8*mib, 64<<10)
+	assert.EqualValues(t, 600, refused.Load())
+}
+
 // attack is one of a fixed size, over four connections. Its pushes differ in the digits
 // of all names, so that to make one up costs next to nothing beside the gateway.
 type attack struct {
@@ -159,11 +194,19 @@ const someDigits = "@@@@@@@@"
 
 func newAttack(t *testing.T, g *target) *attack {
 	t.Helper()
+	a := newAttackOf(t, g, madeUp(g.auth))
+	require.Greater(t, len(a.digits), 5*nodesOfPush)
+	return a
+}
+
+// newAttackOf is one with pushes of another kind.
+func newAttackOf(t *testing.T, g *target, push pmetric.Metrics) *attack {
+	t.Helper()
 	a := &attack{ctx: g.as(t.Context(), "greedy"), auth: g.auth}
 	for i := range a.conns {
 		a.conns[i] = dial(t, g.grpc)
 	}
-	a.push = marshal(t, madeUp(a.auth))
+	a.push = marshal(t, push)
 	for at := 0; ; at += len(someDigits) {
 		next := bytes.Index(a.push[at:], []byte(someDigits))
 		if next < 0 {
@@ -172,7 +215,6 @@ func newAttack(t *testing.T, g *target) *attack {
 		at += next
 		a.digits = append(a.digits, at)
 	}
-	require.Greater(t, len(a.digits), 5*nodesOfPush)
 	return a
 }
 

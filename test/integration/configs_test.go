@@ -16,12 +16,19 @@ import (
 // agentBinary builds the lean distribution.
 var agentBinary = sync.OnceValues(func() (string, error) { return build("gpu-collector-agent", "gpu-collector-agent") })
 
+// actionsBinary builds the actor.
+var actionsBinary = sync.OnceValues(func() (string, error) { return build("gpu-collector-actions", "gpu-collector-actions") })
+
 // validate runs the command of that name and returns what it said.
 func validate(t *testing.T, binary string, configs ...string) (output string, err error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary, append([]string{"validate"}, configArgs(t, configs)...)...)
 	cmd.Dir = root
-	cmd.Env = []string{"HOME=" + t.TempDir()}
+	// Addresses in place of names, which this machine need not know.
+	cmd.Env = []string{
+		"HOME=" + t.TempDir(), "GPU_COLLECTOR_GATEWAY=192.0.2.1:4317", "GPU_COLLECTOR_RAW=192.0.2.1:4317",
+		"GPU_COLLECTOR_PUSH_URL=http://127.0.0.1:9090", "GPU_COLLECTOR_JOBS_STORE=192.0.2.1:4317",
+	}
 	text, err := cmd.CombinedOutput()
 	return string(text), err
 }
@@ -35,7 +42,13 @@ func TestShippedConfigsAreValid(t *testing.T) {
 		name := filepath.Base(file)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			text, err := validate(t, collectorBinary, "configs/"+name)
+			binary := collectorBinary
+			if name == "actions.yaml" { // no other distribution may act
+				var err error
+				binary, err = actionsBinary()
+				require.NoError(t, err)
+			}
+			text, err := validate(t, binary, "configs/"+name)
 			require.NoError(t, err, text)
 			assert.Empty(t, text)
 		})
@@ -44,14 +57,21 @@ func TestShippedConfigsAreValid(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, overlays)
 	below := map[string][]string{
-		"prometheus.yaml":   {"configs/agent.yaml"},
-		"mtls-agent.yaml":   {"configs/agent.yaml", "configs/shard.yaml"},
-		"mtls-gateway.yaml": {"configs/gateway.yaml", "configs/shard.yaml"},
-		"tenants.yaml":      {"configs/gateway.yaml"},
-		"root.yaml":         {"configs/gateway.yaml"},
-		"tenant-agent.yaml": {"configs/agent.yaml"},
-		"remote-write.yaml": {"configs/gateway.yaml"},
-		"otlp-push.yaml":    {"configs/gateway.yaml"},
+		"prometheus.yaml":      {"configs/agent.yaml"},
+		"nccl.yaml":            {"configs/agent.yaml"},
+		"mtls-agent.yaml":      {"configs/agent.yaml", "configs/shard.yaml"},
+		"mtls-gateway.yaml":    {"configs/gateway.yaml", "configs/shard.yaml"},
+		"tenants.yaml":         {"configs/gateway.yaml"},
+		"root.yaml":            {"configs/gateway.yaml"},
+		"standby.yaml":         {"configs/gateway.yaml"},
+		"actions-gateway.yaml": {"configs/gateway.yaml"},
+		"tenant-agent.yaml":    {"configs/agent.yaml"},
+		"remote-write.yaml":    {"configs/gateway.yaml"},
+		"otlp-push.yaml":       {"configs/gateway.yaml"},
+		"routes.yaml":          {"configs/agent.yaml"},
+		"dcgm-names.yaml":      {"configs/agent.yaml"},
+
+		"ingero-fleet-names.yaml": {"configs/ingero-compat.yaml"},
 	}
 	require.Len(t, below, len(overlays), "what each overlay goes over")
 	for _, file := range overlays {
@@ -83,6 +103,16 @@ func TestShippedConfigsAreValid(t *testing.T) {
 
 // TestBadConfigNamesEveryMistake has several mistakes in each of our
 // components: one run of validate names them all, one sentence each.
+// A next hop whose name has no address is told. It is no mistake: the machine that
+// checks a configuration need not be the one it is for.
+func TestValidateNamesAnUnknownGateway(t *testing.T) {
+	t.Parallel()
+	text, err := validate(t, collectorBinary, "configs/agent.yaml", "\nexporters: {otlp_grpc: {endpoint: \"gateway.invalid:4317\"}}")
+	require.NoError(t, err, text)
+	assert.Contains(t, text, "Warning: the name \"gateway.invalid\" of `exporters::otlp_grpc::endpoint` has no address on this machine")
+	assert.Equal(t, 1, strings.Count(text, "Warning"), text)
+}
+
 func TestBadConfigNamesEveryMistake(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -109,7 +139,7 @@ func TestBadConfigNamesEveryMistake(t *testing.T) {
 			component: "receivers::csv_replay",
 			config: `receivers:
   csv_replay:
-    path: x.csv
+    path: /dev/null
     cluster: here
     table:
       time: {unit: parsec}
@@ -173,10 +203,10 @@ func TestBadConfigNamesEveryMistake(t *testing.T) {
     mode: gateway
     decision: vote
     signals: {power: {min_gap: 5}, speed: {}}
-    gateway: {warmup_ticks: -1, cusum: {mid: {reach: 0}}, split: {min_side: 1}, incident: {fall: 0}, episodes: {max_ranked: 1000}}
+    gateway: {warmup: -1s, cusum: {mid: {reach: 0}}, split: {min_side: 1}, incident: {fall: 0}, episodes: {max_ranked: 1000}}
 `,
 			want: []string{
-				"`decision` is \"vote\"", "`signals::power::min_gap` is 5", "unknown signal \"speed\"", "`gateway::warmup_ticks` is -1",
+				"`decision` is \"vote\"", "`signals::power::min_gap` is 5", "unknown signal \"speed\"", "`gateway::warmup` is -1s",
 				"`gateway::cusum::mid::reach` is 0", "`gateway::split::min_side` is 1", "`gateway::incident::fall` is 0", "`gateway::episodes::max_ranked` is 1000",
 			},
 		},

@@ -24,6 +24,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 	"github.com/gpu-collector/gpu-collector/test/metricstore"
@@ -33,11 +34,17 @@ import (
 // since they come with a fault that it does not have. Each has its key in a
 // component's metadata.yaml, which the test looks up.
 var onlyUnderFaults = map[string]string{
-	"otelcol_exporter_send_failed_metric_points":   collectorsOwn,
-	"otelcol_processor_straggler_emit_failures":    "processor_straggler_emit_failures",
-	"otelcol_processor_straggler_episodes_dropped": "processor_straggler_episodes_dropped",
-	"otelcol_processor_diff_over_limit_points":     "processor_diff_over_limit_points",
+	"otelcol_exporter_send_failed_metric_points":    collectorsOwn,
+	"otelcol_processor_straggler_emit_failures":     "processor_straggler_emit_failures",
+	"otelcol_processor_straggler_episodes_dropped":  "processor_straggler_episodes_dropped",
+	"otelcol_processor_diff_over_limit_points":      "processor_diff_over_limit_points",
+	"hw_gpu_allocation_ratio":                       "hw.gpu.allocation", // there is no kubelet
+	"gpu_straggler_silenced_seconds":                silenced,
+	"otelcol_exporter_verdict_actions_breaker_open": "exporter_verdict_actions_breaker_open", // there is no actor
 }
+
+// silenced is a metric of what people say; TestASilenceMutesAndOutlivesAKill scrapes it.
+const silenced = gpusemconv.MetricStragglerSilenced
 
 // collectorsOwn stands for the telemetry of the Collector's own packages.
 const collectorsOwn = "collector"
@@ -46,6 +53,7 @@ const dashboardsDir = root + "/dashboards"
 
 type grafanaTarget struct {
 	Expr       string `json:"expr"`
+	Legend     string `json:"legendFormat"`
 	Datasource struct {
 		UID string `json:"uid"`
 	} `json:"datasource"`
@@ -55,6 +63,7 @@ type grafanaPanel struct {
 	ID      int             `json:"id"`
 	Type    string          `json:"type"`
 	Title   string          `json:"title"`
+	About   string          `json:"description"`
 	Targets []grafanaTarget `json:"targets"`
 }
 
@@ -128,6 +137,18 @@ func TestRulesUnitTests(t *testing.T) {
 	}
 }
 
+// TestSilencesMuteAllAlerts: each alert about a node, a job or a group. Those about the
+// collectors themselves are the alert manager's to silence.
+func TestSilencesMuteAllAlerts(t *testing.T) {
+	t.Parallel()
+	for _, r := range readRules(t, "alerts.yaml") {
+		if strings.Contains(r.Expr, "otelcol_") || r.Alert == "GPUFleetSilent" {
+			continue
+		}
+		assert.Contains(t, r.Expr, "gpu_straggler_silenced_seconds", r.Alert)
+	}
+}
+
 // TestAlertsHaveRunbooks follows the link of each alert.
 func TestAlertsHaveRunbooks(t *testing.T) {
 	t.Parallel()
@@ -170,11 +191,60 @@ func TestDashboardsAreWhole(t *testing.T) {
 			assert.False(t, ids[p.ID], "%s: two panels have the id %d", file, p.ID)
 			ids[p.ID] = true
 			assert.NotEmpty(t, p.Title, file)
+			assert.Equal(t, p.Type == "row", p.About == "", "%s: the description of %s", file, p.Title)
 			for _, target := range p.Targets {
 				assert.Equal(t, "${datasource}", target.Datasource.UID, "%s: %s", file, p.Title)
 			}
 		}
 	}
+}
+
+// TestGPUsHaveHostAndIndex: people find a board by these, and by its serial number. A panel
+// or alert that tells GPUs apart names them so.
+func TestGPUsHaveHostAndIndex(t *testing.T) {
+	t.Parallel()
+	perGPU := regexp.MustCompile(`by \([^)]*\bhw_id\b`)
+	panels := 0
+	for file, d := range readDashboards(t) {
+		for _, p := range d.Panels {
+			for _, target := range p.Targets {
+				where := file + ": " + p.Title
+				assert.NotContains(t, target.Legend, "hw_id", where)
+				if p.Type != "table" && target.Legend != "" && target.Legend != "__auto" && strings.Contains(target.Expr, "host_name=\"$node\"") && !strings.HasPrefix(target.Legend, "peers'") {
+					assert.Contains(t, target.Legend, "{{host_name}}", where)
+				}
+				ofGPUs := strings.Contains(target.Legend, "gpu_index") || p.Type == "table" && perGPU.MatchString(target.Expr)
+				if !ofGPUs {
+					continue
+				}
+				panels++
+				assert.Regexp(t, `group_left \(host_name, gpu_index\) topk by \(hw_id\) \(1, `, target.Expr, where)
+				if p.Type != "table" {
+					assert.Contains(t, target.Legend, "{{host_name}} GPU {{gpu_index}}", where)
+				}
+			}
+		}
+	}
+	assert.GreaterOrEqual(t, panels, 15)
+	alerts := 0
+	for _, r := range readRules(t, "alerts.yaml") {
+		if !perGPU.MatchString(strings.ReplaceAll(r.Expr, "topk by (hw_id)", "")) {
+			continue
+		}
+		alerts++
+		if strings.HasPrefix(strings.TrimLeft(r.Expr, "( \n"), "count by (") {
+			// One alert for all GPUs of a pod: its description asks for them.
+			for _, want := range []string{"| query", "group_left (gpu_index, hw_serial_number)", ".Labels.hw_id", ".Labels.gpu_index", ".Labels.hw_serial_number"} {
+				assert.Contains(t, r.Annotations["description"], want, r.Alert)
+			}
+			continue
+		}
+		assert.Contains(t, r.Expr, "group_left (gpu_index, hw_serial_number)", r.Alert)
+		for _, label := range []string{"$labels.hw_id", "$labels.gpu_index", "$labels.hw_serial_number", "$labels.host_name"} {
+			assert.Contains(t, r.Annotations["summary"], label, r.Alert)
+		}
+	}
+	assert.Equal(t, 7, alerts)
 }
 
 // TestExpressionsReturnData runs every expression of the dashboards and rules
@@ -456,17 +526,19 @@ func metricSources(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(root + "/*/*/metadata.yaml")
 	require.NoError(t, err)
-	names := []string{collectorsOwn}
+	names := []string{collectorsOwn, silenced}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		var m struct {
+			Metrics   map[string]any `yaml:"metrics"`
 			Telemetry struct {
 				Metrics map[string]any `yaml:"metrics"`
 			} `yaml:"telemetry"`
 		}
 		require.NoError(t, yaml.Unmarshal(text, &m), file)
 		names = slices.AppendSeq(names, maps.Keys(m.Telemetry.Metrics))
+		names = slices.AppendSeq(names, maps.Keys(m.Metrics))
 	}
 	return names
 }

@@ -3,7 +3,14 @@
 package integration
 
 import (
+	"bytes"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -148,4 +155,93 @@ func assertDemoAPI(t *testing.T, addr string) {
 	assert.InDelta(t, 1/19.3, first.Ref, 0.003)
 	assert.Greater(t, last.Ref/first.Ref, 0.9)
 	assert.Less(t, last.Ref/first.Ref, 0.99)
+}
+
+// TestMakeRun plays `make run`: the straggler of the recording, a hot GPU, a lost GPU
+// and a slow rack are named, nobody else is, and few lines come before the first verdict.
+func TestMakeRun(t *testing.T) {
+	t.Parallel()
+	demo, err := build("demo", "demo")
+	require.NoError(t, err)
+	collector, err := filepath.Abs(collectorBinary)
+	require.NoError(t, err)
+	fleet := loopback.FreeAddr(t)
+	cmd := exec.CommandContext(t.Context(), demo, "-collector", collector, "-log", filepath.Join(t.TempDir(), "demo.log"))
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(),
+		"STATE_DIRECTORY="+t.TempDir(),
+		"DEMO_OTLP_PORT="+portOf(t, loopback.FreeAddr(t)),
+		"DEMO_PROMETHEUS_PORT="+portOf(t, loopback.FreeAddr(t)),
+		"DEMO_API_PORT="+portOf(t, loopback.FreeAddr(t)),
+		"DEMO_FLEET_PORT="+portOf(t, fleet),
+	)
+	var out syncBuffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	require.NoError(t, cmd.Start())
+	all := inTime(func() bool { return strings.Contains(out.String(), "All 4 faults are named.") })
+	require.True(t, all, "%s", &out)
+	assertDoctor(t, collector, fleet)
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	require.NoError(t, cmd.Wait(), "%s", &out)
+
+	text := out.String()
+	before, _, found := strings.Cut(text, "STRAGGLER ")
+	require.True(t, found, text)
+	assert.LessOrEqual(t, strings.Count(before, "\n"), 15, text)
+	page := "http://" + fleet + "/#in="
+	for _, want := range []string{
+		`STRAGGLER dp0-pp0: .* s a step against a median of .* s among .*\n +` + page + `demo&node=dp0-pp0\n`,
+		`STRAGGLER node-000011: .* s a step .* reason gpu_lost of GPU 2, GPU-.*\n +` + page + `west&node=node-000011\n`,
+		`STRAGGLER node-000005: .* reason hw_thermal of GPU 3, GPU-.*\n +` + page + `west&node=node-000005\n`,
+		`rack rack-2: 7 of 8 nodes; reason sm_clock_low`,
+	} {
+		assert.Regexp(t, want, text)
+	}
+	named := regexp.MustCompile(`STRAGGLER (\S+):`).FindAllStringSubmatch(text, -1)
+	assert.Len(t, named, 3, text)
+}
+
+// assertDoctor asks the real command about nodes of the demo.
+func assertDoctor(t *testing.T, binary, fleet string) {
+	t.Helper()
+	ask := func(args ...string) (string, error) {
+		// Nothing of this machine's own collector, if there is one.
+		args = append([]string{"doctor", "--endpoint", fleet, "--telemetry", "http://" + loopback.FreeAddr(t)}, args...)
+		out, err := exec.CommandContext(t.Context(), binary, args...).CombinedOutput()
+		return string(out), err
+	}
+	empty := t.TempDir()
+	text, err := ask("--node", "node-000005", "--root", empty)
+	require.NoError(t, err, text)
+	assert.Contains(t, text, "knows 56 nodes")
+	assert.Contains(t, text, "16 active nodes in group")
+	assert.Contains(t, text, "the node is a straggler")
+	device := filepath.Join(empty, "sys/bus/pci/devices/0000:1b:00.0")
+	require.NoError(t, os.MkdirAll(device, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(device, "vendor"), []byte("0x10de"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(device, "class"), []byte("0x030200"), 0o600))
+	text, err = ask("--node", "nobody", "--root", empty, "--json")
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit, text)
+	assert.Equal(t, 1, exit.ExitCode())
+	assert.Contains(t, text, "driver is not loaded")
+	assert.Contains(t, text, `does not know a node \"nobody\"`)
+}
+
+// syncBuffer is written and read at once.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }

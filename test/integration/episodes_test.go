@@ -134,14 +134,14 @@ func (f *fleet) run(t *testing.T, addr string) {
 	t.Cleanup(func() { cancel(); done.Wait() })
 }
 
-func startEpisodes(t *testing.T) (*logStore, *collector, gatewayPorts) {
+func startEpisodes(t *testing.T, more ...string) (*logStore, *collector, gatewayPorts) {
 	t.Helper()
 	store, gp := startLogStore(t), newGatewayPorts(t)
-	gateway := start(t, options{configs: []string{"configs/gateway.yaml", gp.overlay(t), patient, fmt.Sprintf(`
+	gateway := start(t, options{configs: append([]string{"configs/gateway.yaml", gp.overlay(t), patient, fmt.Sprintf(`
 exporters:
   otlp_grpc/events: {endpoint: %q, compression: none, tls: {insecure: true}}
 service: {pipelines: {logs: {exporters: [otlp_grpc/events]}}}
-`, store.addr)}})
+`, store.addr)}, more...)})
 	return store, gateway, gp
 }
 
@@ -195,7 +195,8 @@ func TestAnEpisodeIsToldFromItsBeginningToItsEnd(t *testing.T) {
 	}
 	since, err := time.Parse(time.RFC3339, fmt.Sprint(attribute(onset, "gpu.straggler.since")))
 	require.NoError(t, err)
-	assert.WithinRange(t, since, began.Add(-time.Second), onset.Timestamp().AsTime())
+	// The tick before, in whole seconds.
+	assert.WithinRange(t, since, began.Add(-200*time.Millisecond).Truncate(time.Second), onset.Timestamp().AsTime())
 	assert.InDelta(t, 0.16, attribute(onset, "gpu.straggler.gap"), 0.04)
 	assert.InDelta(t, 0.16*64, attribute(onset, "gpu.straggler.gpu_hours_lost_per_hour"), 0.04*64)
 	assert.Greater(t, attribute(onset, "gpu.straggler.confidence"), 0.6)
@@ -243,6 +244,7 @@ func TestAnEpisodeIsToldFromItsBeginningToItsEnd(t *testing.T) {
 // TestAMassFaultIsOneEvent has three of eight nodes slow down at once, beside a
 // fleet that is well.
 func TestAMassFaultIsOneEvent(t *testing.T) {
+	long(t)
 	t.Parallel()
 	store, _, gp := startEpisodes(t)
 	mass, well := &fleet{cluster: "mass", hot: -1}, &fleet{cluster: "well", hot: -1}
@@ -271,8 +273,8 @@ func TestAMassFaultIsOneEvent(t *testing.T) {
 	assert.Empty(t, store.phases("well"), "nobody is slow there")
 }
 
-// TestAGatewayThatRestartsFindsTheStragglerAgain: with another episode.
-func TestAGatewayThatRestartsFindsTheStragglerAgain(t *testing.T) {
+// TestAGatewayThatRestartsGoesOn: with the same episode, killed as soon as that is told.
+func TestAGatewayThatRestartsGoesOn(t *testing.T) {
 	t.Parallel()
 	store, gateway, gp := startEpisodes(t)
 	ap := startAgent(t, gp, "again")
@@ -284,16 +286,15 @@ func TestAGatewayThatRestartsFindsTheStragglerAgain(t *testing.T) {
 	gateway.kill()
 	gateway.restart()
 	back := time.Now()
-	eventually(t, "the straggler is found again", func() bool { return len(store.phases("again")) == 2 })
-	t.Logf("found again %s after the gateway", time.Since(back).Round(time.Millisecond))
+	eventually(t, "the straggler goes on", func() bool { return len(store.phases("again")) == 2 })
+	t.Logf("told %s after the gateway", time.Since(back).Round(time.Millisecond))
 	f.set(-1, nil)
 	eventually(t, "its end", func() bool { return len(store.phases("again")) == 3 })
-	assert.Equal(t, []string{"node onset", "node onset", "node end"}, store.phases("again"))
+	assert.Equal(t, []string{"node onset", "node continues", "node end"}, store.phases("again"))
 	var ids []any
 	for _, lr := range store.episodesOf("again") {
 		ids = append(ids, attribute(lr, "gpu.straggler.episode.id"))
 	}
-	assert.NotEqual(t, ids[0], ids[1])
-	assert.Equal(t, ids[1], ids[2], "of the former gateway's episode nothing more is told")
+	assert.Len(t, slices.Compact(ids), 1)
 	assert.Equal(t, []string{"n2"}, slices.Compact(store.hosts("again")))
 }

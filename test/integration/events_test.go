@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 // logStore is an OTLP/gRPC server that keeps log records.
@@ -36,7 +37,12 @@ type logStore struct {
 
 func startLogStore(t *testing.T) *logStore {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	return startLogStoreAt(t, "127.0.0.1:0")
+}
+
+func startLogStoreAt(t *testing.T, addr string) *logStore {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", addr)
 	require.NoError(t, err)
 	s := &logStore{addr: listener.Addr().String()}
 	server := grpc.NewServer()
@@ -82,14 +88,14 @@ type eventNode struct {
 
 func (n *eventNode) write() { require.NoError(n.t, n.state.Write(n.file)) }
 
-func startEventNode(t *testing.T, gateway, compression string) *eventNode {
+func startEventNode(t *testing.T, gateway, compression string, more ...string) *eventNode {
 	t.Helper()
 	dir, p := t.TempDir(), newAgentPorts(t)
 	n := &eventNode{state: fakenvml.NewState(2), file: filepath.Join(dir, "state"), prom: p.prom}
 	n.acknowledge, n.storage = filepath.Join(dir, "acknowledge"), filepath.Join(dir, "storage")
 	require.NoError(t, n.state.Write(n.file))
 	n.collector = start(t, options{
-		configs: []string{"configs/agent.yaml", "configs/overlays/prometheus.yaml", p.overlay(t), fmt.Sprintf(`
+		configs: append([]string{"configs/agent.yaml", "configs/overlays/prometheus.yaml", p.overlay(t), fmt.Sprintf(`
 receivers:
   nvml: {collection_interval: 200ms, deadline: 150ms, retry_interval: 200ms, library_path: %q, storage: file_storage, acknowledge_file: %q}
 exporters:
@@ -101,7 +107,7 @@ service:
   pipelines:
     metrics: {receivers: [nvml, otlp]}
     logs: {receivers: [nvml]}
-`, fakenvml.Library(t), n.acknowledge, compression, n.storage)},
+`, fakenvml.Library(t), n.acknowledge, compression, n.storage)}, more...),
 		env: []string{
 			fakenvml.StateEnv + "=" + n.file, "GPU_COLLECTOR_CLUSTER=lab",
 			"GPU_COLLECTOR_GATEWAY=" + gateway, "GPU_COLLECTOR_INSECURE=true",
@@ -111,11 +117,11 @@ service:
 	return n
 }
 
-// awaitKept waits until the storage has the text.
-func (n *eventNode) awaitKept(text string) {
+// awaitKept waits until the storage of a component has the text.
+func (n *eventNode) awaitKept(of, text string) {
 	n.t.Helper()
 	eventually(n.t, "the storage has "+text, func() bool {
-		files, err := filepath.Glob(n.storage + "/*nvml*")
+		files, err := filepath.Glob(n.storage + "/*" + of + "*")
 		require.NoError(n.t, err)
 		return slices.ContainsFunc(files, func(file string) bool {
 			data, err := os.ReadFile(file)
@@ -196,7 +202,7 @@ func TestHealthSurvivesAKill(t *testing.T) {
 	n.write()
 	n.awaitHealth(uuid, "unhealthy")
 	// The library tells a new process of the events of its own time only.
-	n.awaitKept(`"Code":48`)
+	n.awaitKept("nvml", `"Code":48`)
 	n.kill()
 	n.state = fakenvml.NewState(2)
 	n.write()
@@ -220,4 +226,52 @@ func TestHealthSurvivesAKill(t *testing.T) {
 		return a["hw.gpu.health.from"] == "unhealthy" && a["hw.gpu.health.to"] == "healthy" &&
 			assert.ObjectsAreEqual([]any{"acknowledged"}, a["hw.gpu.health.reasons"])
 	})
+}
+
+// TestUnsentEventsOutliveAKill: an agent that keeps its state, as with `agent.state` of the
+// chart, is killed while its gateway is away. What waited arrives after the restart, once.
+func TestUnsentEventsOutliveAKill(t *testing.T) {
+	long(t)
+	t.Parallel()
+	addr := loopback.FreeAddr(t)
+	n := startEventNode(t, addr, "none", `
+processors: {straggler: {state: {storage: file_storage}}}
+exporters: {otlp_grpc/events: {sending_queue: {storage: file_storage}}}
+`)
+	one, two := fakenvml.UUID(0), fakenvml.UUID(1)
+	const queue = "events"
+	n.state.XID(0, 48)
+	n.write()
+	for _, text := range []string{one, "uncorrectable_ecc", "hw.gpu.health.change"} {
+		n.awaitKept(queue, text)
+	}
+	n.state.XID(1, 13)
+	n.write()
+	n.awaitKept(queue, two)
+	n.awaitKept("nvml", `"Code":48`)
+	n.kill()
+
+	store := startLogStoreAt(t, addr)
+	// The library tells a new process of the events of its own time only.
+	n.state = fakenvml.NewState(2)
+	n.write()
+	n.restart()
+	n.awaitHealth(one, "unhealthy")
+	n.state.XID(1, 31)
+	n.write()
+	eventually(t, "what waited is there, and what is new after it", func() bool {
+		return len(store.named("hw.gpu.xid", one)) >= 1 && len(store.named("hw.gpu.health.change", one)) >= 1 &&
+			len(store.named("hw.gpu.xid", two)) >= 2
+	})
+	// The queue has one consumer: a copy would have come before what is new.
+	codes := func(uuid string) (all []int64) {
+		for _, lr := range store.named("hw.gpu.xid", uuid) {
+			code, _ := lr.Attributes().Get("gpu.xid.code")
+			all = append(all, code.Int())
+		}
+		return all
+	}
+	assert.Equal(t, []int64{48}, codes(one))
+	assert.ElementsMatch(t, []int64{13, 31}, codes(two))
+	assert.Len(t, store.named("hw.gpu.health.change", one), 1)
 }

@@ -21,6 +21,7 @@ import (
 // the gateway's diff, asks the API for all that is known of it, and restarts
 // the gateway.
 func TestFleetViewSaysWhyANodeIsSlow(t *testing.T) {
+	long(t)
 	t.Parallel()
 	gp := newGatewayPorts(t)
 	gateway := start(t, options{configs: []string{"configs/gateway.yaml", gp.overlay(t), patient}})
@@ -50,10 +51,10 @@ func TestFleetViewSaysWhyANodeIsSlow(t *testing.T) {
 	assert.Equal(t,
 		[]string{"node", "view", "job/worker", "n5", "throughput", "major", "hw_thermal", "check_cooling", "GPU-5-0"},
 		[]string{ep.Subject, ep.Cluster, ep.Group, ep.Node, ep.Signal, ep.Severity, ep.Reason, ep.Action, ep.GPU})
-	assert.WithinRange(t, ep.Since, began.Add(-time.Second), began.Add(3*time.Second))
+	assert.WithinRange(t, ep.Since, began.Add(-200*time.Millisecond).Truncate(time.Second), time.Now())
 	assert.Greater(t, *ep.Confidence, 0.6)
 	assert.InDelta(t, 0.2, *ep.Gap, 0.05)
-	assert.InDelta(t, 0.2*64, *ep.LostGPUHours, 0.05*64)
+	assert.InDelta(t, 0.2*64, *ep.LostPerHour, 0.05*64)
 	assert.Equal(t, []int64{1, 8}, []int64{*ep.Rank, *ep.Active})
 	assert.Contains(t, ep.Text, "STRAGGLER n5: ")
 	assert.False(t, ep.Observation)
@@ -76,6 +77,8 @@ func TestFleetViewSaysWhyANodeIsSlow(t *testing.T) {
 	assert.Equal(t, []string{"hw_thermal"}, node.GPUs[0].Throttles)
 	assert.InDelta(t, 92, *node.GPUs[0].Temperature, 0)
 
+	told := time.Now()
+	eventually(t, "the history has it", func() bool { return time.Since(told) > 3*time.Second })
 	gateway.kill()
 	gateway.restart()
 	back := time.Now()
@@ -99,11 +102,11 @@ func TestFleetViewSaysWhyANodeIsSlow(t *testing.T) {
 		return whole == 8
 	})
 	t.Logf("whole %s after the restart", time.Since(back).Round(time.Millisecond))
-	eventually(t, "the straggler is found again", found)
+	eventually(t, "the straggler goes on", found)
 	require.Len(t, episodes.Episodes, 1, "one node, one open episode")
 	again := episodes.Episodes[0]
-	assert.NotEqual(t, ep.ID, again.ID)
-	assert.Equal(t, []string{"n5", "hw_thermal"}, []string{again.Node, again.Reason})
+	assert.Equal(t, []string{ep.ID, "n5", "hw_thermal", ep.Text}, []string{again.ID, again.Node, again.Reason, again.Text})
+	assert.True(t, ep.Since.Equal(again.Since))
 	getJSON(t, url+"/nodes/n5", &node)
 	assertSlowNode(t, &node)
 
@@ -115,9 +118,7 @@ func TestFleetViewSaysWhyANodeIsSlow(t *testing.T) {
 	over := episodes.Episodes[0]
 	assert.Equal(t, []string{again.ID, "recovered", "hw_thermal"}, []string{over.ID, over.Cause, over.Reason})
 	assert.NotEmpty(t, over.Evidence)
-	for _, former := range episodes.Episodes[1:] {
-		assert.Equal(t, []string{ep.ID, "restart", "n5"}, []string{former.ID, former.Cause, former.Node})
-	}
+	assert.Len(t, episodes.Episodes, 1)
 	node = fleetapi.Node{}
 	getJSON(t, url+"/nodes/n5", &node)
 	assert.Nil(t, node.Episode)

@@ -12,6 +12,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
@@ -103,14 +106,15 @@ func (n ingeroNode) event(t *testing.T, cluster string) []byte {
 type ingeroGateway struct {
 	t               *testing.T
 	otlp, prom, api string
+	grpc            string
 }
 
 func startIngero(t *testing.T, more ...string) *ingeroGateway {
 	t.Helper()
-	g := &ingeroGateway{t, loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t)}
+	g := &ingeroGateway{t, loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t)}
 	start(t, options{configs: append([]string{"configs/ingero-compat.yaml", fmt.Sprintf(`
 receivers:
-  otlp: {protocols: {http: {endpoint: %q}}}
+  otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}
 processors:
   # A fast tick, and nodes that are not forgotten during the test.
   straggler: {push_interval: 100ms, ttl_multiplier: 600}
@@ -121,7 +125,7 @@ extensions:
   healthcheckv2: {http: {endpoint: %q}}
 service:
   telemetry: {metrics: {level: none}}
-`, g.otlp, g.prom, g.api, loopback.FreeAddr(t))}, more...)})
+`, g.grpc, g.otlp, g.prom, g.api, loopback.FreeAddr(t))}, more...)})
 	return g
 }
 
@@ -189,12 +193,11 @@ func TestIngeroAgents(t *testing.T) {
 	g := startIngero(t)
 	n1 := ingeroNode{"n1", "active", 0.27, 0}
 
-	// Cold: an answer without a threshold for pollers, silence for pushers.
+	// Cold: pollers are to come again, which their agents do by Retry-After; silence for pushers.
 	for _, addr := range []string{g.api, g.otlp} {
-		var cold object
-		getJSON(t, "http://"+addr+"/api/v1/threshold?cluster_id=c", &cold)
-		assert.InDelta(t, 0, cold["threshold"], 0)
-		assert.Equal(t, false, cold["quorum_met"])
+		cold := get(t, "http://"+addr+"/api/v1/threshold?cluster_id=c")
+		assert.Equal(t, http.StatusServiceUnavailable, cold.status)
+		assert.Equal(t, "10", cold.header.Get("Retry-After"))
 	}
 	silent(t, g.push("c", n1.event(t, "c")))
 
@@ -290,5 +293,67 @@ func TestIngeroThresholdIsClamped(t *testing.T) {
 		var body struct{ Threshold float64 }
 		getJSON(t, "http://"+g.api+"/api/v1/threshold?cluster_id="+cluster, &body)
 		assert.InDelta(t, c.want, body.Threshold, 0)
+	}
+}
+
+// TestIngeroOverGRPC: the contract has names for gRPC's metadata too.
+func TestIngeroOverGRPC(t *testing.T) {
+	t.Parallel()
+	g := startIngero(t)
+	client := grpcClient(t, g.grpc)
+	push := func(md metadata.MD, body []byte) metadata.MD {
+		t.Helper()
+		request := pmetricotlp.NewExportRequest()
+		require.NoError(t, request.UnmarshalJSON(body))
+		var header metadata.MD
+		_, err := client.Export(metadata.NewOutgoingContext(t.Context(), md), request, grpc.Header(&header))
+		require.NoError(t, err)
+		return header
+	}
+	mine := metadata.Pairs("ingero.cluster.id", "c")
+	fleet := func(score float64) {
+		for n := range 5 {
+			push(mine, ingeroNode{fmt.Sprintf("n%d", n+1), "active", score, 1}.report(t, "c"))
+		}
+	}
+	event := ingeroNode{"n1", "active", 1, 1}.event(t, "c")
+	cold := push(mine, event)
+	assert.Empty(t, cold.Get("ingero-threshold"))
+	assert.Empty(t, cold.Get("ingero-quorum-met"))
+	fleet(0.27)
+	fleet(1)
+	g.awaitNodes("c", map[string]float64{"active": 5})
+	warm := push(mine, event)
+	assert.Equal(t, []string{"0.95"}, warm.Get("ingero-threshold"))
+	assert.Equal(t, []string{"true"}, warm.Get("ingero-quorum-met"))
+	assert.Equal(t, []string{"0.95"}, push(metadata.Pairs("gpu-cluster", "c"), event).Get("ingero-threshold"), "our own name of the cluster does too")
+	assert.Empty(t, push(metadata.Pairs("ingero.cluster.id", "other"), event).Get("ingero-threshold"))
+	assert.Empty(t, warm.Get("x-ingero-threshold"), "the names of HTTP are HTTP's")
+}
+
+// TestIngeroFleetNames: what asks for the metrics of Ingero Fleet finds them, with the
+// same values as ours.
+func TestIngeroFleetNames(t *testing.T) {
+	t.Parallel()
+	g := startIngero(t, "configs/overlays/ingero-fleet-names.yaml")
+	g.fleet("c", "active", 0.27)
+	g.fleet("c", "active", 0.9)
+	g.node("c", ingeroNode{"lazy", "idle", 0.5, 0})
+	g.node("c", ingeroNode{"lazy", "idle", 0.5, 0})
+	g.awaitNodes("c", map[string]float64{"active": 5, "idle": 1})
+	wide := labels{"cluster_id": "c", "cgroup_path_hash": ""}
+	var s scraped
+	eventually(t, "the metrics have Fleet's names", func() bool {
+		s = scrape(t, g.prom)
+		return s.is(5, "ingero_fleet_active_nodes", wide) && s.is(1, "ingero_fleet_idle_nodes", wide)
+	})
+	for theirs, ours := range map[string]string{
+		"ingero_fleet_threshold": "gpu_straggler_threshold_ratio", "ingero_fleet_median": "gpu_straggler_median_ratio",
+		"ingero_fleet_mad": "gpu_straggler_mad_ratio", "ingero_fleet_coverage_low": "gpu_straggler_coverage_low",
+		"ingero_fleet_panic_mode": "gpu_straggler_panic_mode", "ingero_fleet_straggler_count": "gpu_straggler_stragglers",
+	} {
+		want, ok := s.value(ours, labels{"k8s_cluster_name": "c", "gpu_peer_group": ""})
+		require.True(t, ok, ours)
+		assert.True(t, s.is(want, theirs, wide), "%s is %v", theirs, want)
 	}
 }

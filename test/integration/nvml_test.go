@@ -198,7 +198,7 @@ func requireQuiet(t *testing.T, n *gpuNode) {
 	assert.Len(t, n.log.Lines("warn", `"otelcol.component.id": "nvml"`), 1)
 	assert.Empty(t, n.log.Lines("\terror\t"))
 	for metric := range scrape(t, n.prom) {
-		assert.NotRegexp(t, "^hw_", metric)
+		assert.NotRegexp(t, "^hw_(gpu|power|energy|temperature|status)", metric)
 	}
 }
 
@@ -253,4 +253,20 @@ service: {telemetry: {metrics: {level: none}}, pipelines: {metrics: {receivers: 
 			await("it answers again", gpus, 0)
 		})
 	}
+}
+
+// One GPU of eight becomes slow: the agent names it with no peer and no gateway.
+func TestASlowGPUIsNamedAmongItsSiblings(t *testing.T) {
+	t.Parallel()
+	n := startGPUNode(t, collectorBinary, fakenvml.Library(t))
+	n.awaitGPUs()
+	eight := labels{"gpu_signal": "throughput", "k8s_cluster_name": "lab"}
+	n.await("the node works", func(s scraped) bool { return len(s.with("gpu_node_signal_ratio", eight)) == 1 })
+	warm := n.uptime() + 5*time.Second // more than six ticks
+	n.await("it is compared", func(scraped) bool { return n.uptime() > warm })
+	require.NoError(t, n.state.SetGPU(3, "clock.sm", 1200).Write(n.stateFile))
+	n.await("the GPU is named", func(s scraped) bool {
+		return s.is(1, "gpu_node_culprit", labels{"hw_id": fakenvml.UUID(3), "k8s_cluster_name": "lab"})
+	})
+	n.waitLog(1, "a part of this node is slower than its siblings", fakenvml.UUID(3))
 }

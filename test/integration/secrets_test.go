@@ -44,7 +44,7 @@ receivers:
 exporters:
   otlp_grpc: {endpoint: "127.0.0.1:1", tls: {insecure: true}, headers: {x-key: "%[1]s-5"}, sending_queue: {enabled: false}, retry_on_failure: {enabled: false}}
 service:
-  extensions: [basicauth/in, basicauth/out, bearertokenauth, zpages, pprof, admission, straggler_threshold, exposition, fleet_view, healthcheckv2]
+  extensions: [file_storage, basicauth/in, basicauth/out, bearertokenauth, zpages, pprof, admission, straggler_threshold, exposition, fleet_view, healthcheckv2]
   telemetry:
     logs: {level: debug}
   pipelines:

@@ -132,6 +132,58 @@ service:
 	}
 }
 
+// TestTheLastThresholdOutlivesTheAgent: an agent that finds no gateway after its restart
+// judges its nodes by what the gateway said before, and says how old that is.
+func TestTheLastThresholdOutlivesTheAgent(t *testing.T) {
+	t.Parallel()
+	gp, ap := newGatewayPorts(t), newAgentPorts(t)
+	gateway := start(t, options{configs: []string{"configs/gateway.yaml", gp.overlay(t)}})
+	agent := start(t, options{
+		configs: []string{"configs/agent.yaml", "configs/overlays/prometheus.yaml", ap.overlay(t), fmt.Sprintf(`
+processors:
+  straggler: {agent: {cached_ttl: 30m}, state: {storage: file_storage}}
+extensions:
+  file_storage: {directory: %q, create_directory: true}
+service:
+  extensions: [admission, straggler_threshold, healthcheckv2, file_storage]
+`, t.TempDir())},
+		env: []string{"GPU_COLLECTOR_GATEWAY=" + gp.grpc, "GPU_COLLECTOR_INSECURE=true", "GPU_COLLECTOR_CLUSTER=lab"},
+	})
+	client := grpcClient(t, ap.grpc)
+	push := func(ctx context.Context, md pmetric.Metrics) error {
+		_, err := client.Export(ctx, pmetricotlp.NewExportRequestFromMetrics(md))
+		return err
+	}
+	job := runJob(t, push)
+	awaitVerdict(t, gp, ap)
+	gateway.kill()
+	eventually(t, "the gateway's last threshold is in use", func() bool { return mode(scrape(t, ap.prom), "n0") == "cached" })
+	before, ok := scrape(t, ap.prom).value("gpu_agent_threshold_ratio", labels{"host_name": "n0"})
+	require.True(t, ok)
+	job.stop()
+	agent.stop()
+	agent.restart()
+
+	runJob(t, push)
+	eventually(t, "the nodes are judged", func() bool { return mode(scrape(t, ap.prom), "n0") != "" })
+	s := scrape(t, ap.prom)
+	assert.Equal(t, "cached", mode(s, "n0"))
+	after, ok := s.value("gpu_agent_threshold_ratio", labels{"host_name": "n0"})
+	require.True(t, ok)
+	assert.InDelta(t, before, after, 1e-9)
+	assert.True(t, s.is(0, "gpu_agent_gateway_reachable", labels{"host_name": "n0"}))
+	for n := range workers {
+		agent.waitLog(1, "the gateway's last threshold until the gateway answers", fmt.Sprintf(`"node": "n%d"`, n), `"age"`)
+	}
+	eventually(t, "the slow node is found by it", func() bool {
+		s := scrape(t, ap.prom)
+		assertOnlySlow(t, s, "gpu_agent_straggler")
+		return s.is(1, "gpu_agent_straggler", labels{"host_name": slowWorker})
+	})
+	gateway.restart()
+	awaitVerdict(t, gp, ap)
+}
+
 // awaitVerdict waits until every node judges itself by the fleet, and agent
 // and gateway both take the slow worker, and no other, for the straggler.
 func awaitVerdict(t *testing.T, gp gatewayPorts, ap agentPorts) {

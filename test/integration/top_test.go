@@ -125,10 +125,10 @@ func TestCollectorAsksTheTerminalNothing(t *testing.T) {
 
 func TestTopNamesMistakes(t *testing.T) {
 	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), collectorBinary, "top", "--endpoint", "localhost:8086", "--interval", "1ms", "--token", "a", "--token-file", "b")
+	cmd := exec.CommandContext(t.Context(), collectorBinary, "top", "--endpoint", "ftp://localhost:8086", "--interval", "1ms", "--token", "a", "--token-file", "b")
 	text, err := cmd.CombinedOutput()
 	require.Error(t, err)
-	for _, want := range []string{"`--endpoint` is \"localhost:8086\"", "`--interval` is 1ms", "`--token` and `--token-file`"} {
+	for _, want := range []string{"`--endpoint` is \"ftp://localhost:8086\"", "`--interval` is 1ms", "`--token` and `--token-file`"} {
 		assert.Contains(t, string(text), want)
 	}
 }

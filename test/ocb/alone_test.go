@@ -29,7 +29,7 @@ const (
 var heavy = map[string][]string{
 	"github.com/NVIDIA/go-nvml":           {"receiver/nvmlreceiver"},
 	"k8s.io/kubelet":                      {"receiver/nvmlreceiver"},
-	"github.com/prometheus/procfs":        {"extension/expositionextension", "receiver/nvmlreceiver"},
+	"github.com/prometheus/procfs":        {"extension/expositionextension", "receiver/fabricreceiver", "receiver/ncclreceiver", "receiver/nvmlreceiver"},
 	"modernc.org/sqlite":                  {"extension/fleetviewextension"},
 	"github.com/danielgtaylor/huma/v2":    {"extension/fleetviewextension"},
 	"github.com/prometheus/client_golang": {"extension/expositionextension", "extension/fleetviewextension"},
@@ -41,17 +41,22 @@ var heavy = map[string][]string{
 // rooms are the internal packages that a component takes along; those that all
 // may use are left out.
 var rooms = map[string][]string{
-	"receiver/nvmlreceiver":             {"gpuhealth", "hostextension", "podresources"},
+	"receiver/nvmlreceiver":             {"counterstart", "gpuhealth", "gpuholders", "hostextension", "hostfacts", "ownnode", "pcibus", "podresources"},
+	"receiver/fabricreceiver":           {"counterstart", "fabric", "hostfacts", "ownnode", "pcibus"},
+	"receiver/ncclreceiver":             {"counterstart", "gpuholders", "ownnode"},
 	"receiver/csvreplayreceiver":        {},
 	"processor/diffprocessor":           {"delta", "delta/deadband", "delta/resync", "delta/statetable", "hostextension", "memorybudget", "promtext", "reading/identity", "reading/metricreading", "shortage"},
-	"processor/stragglerprocessor":      {"delta/resync", "gpuhealth", "hostextension", "memorybudget", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading", "reason", "shortage", "straggler", "straggler/unjudged", "threshold"},
-	"processor/clientidentityprocessor": {"clientidentity", "reading/identity"},
-	"exporter/fleetviewexporter":        {"fleethistory", "fleetstate", "hostextension", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading"},
+	"processor/stragglerprocessor":      {"delta/resync", "gpuhealth", "hang", "hostextension", "jobcost", "memorybudget", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "packed", "people", "reading/identity", "reading/metricreading", "reason", "shortage", "slowlink", "straggler", "straggler/unjudged", "threshold", "topology"},
+	"processor/dcgmnamesprocessor":      {"dcgmnames", "reading/identity", "reading/metricreading"},
+	"processor/clientidentityprocessor": {"clientidentity", "ownnode", "reading/identity"},
+	"exporter/fleetviewexporter":        {"fleethistory", "fleetstate", "hostextension", "ledger", "nodescore/nodesignal", "nodescore/rankattr", "people", "reading/identity", "reading/metricreading"},
+	"exporter/verdictactionsexporter":   {"hostextension", "reading/identity", "reading/metricreading", "repair"},
 	"extension/expositionextension":     {"delta", "delta/deadband", "delta/resync", "delta/statetable", "promtext", "reading/identity", "reading/metricreading", "shortage", "webguard"},
-	"extension/fleetviewextension":      {"fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate", "memorybudget", "nodescore/nodesignal", "shortage", "straggler/unjudged", "webguard"},
-	"extension/thresholdextension":      {"clientidentity", "delta/resync", "nodescore/nodesignal", "straggler", "straggler/unjudged", "threshold", "webguard"},
+	"extension/fleetviewextension":      {"attention", "fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate", "gpuhealth", "ledger", "memorybudget", "nodescore/nodesignal", "packed", "people", "reason", "shortage", "straggler/unjudged", "webguard"},
+	"extension/standbyextension":        {"hostextension", "lease", "packed", "statecopy", "webguard"},
+	"extension/thresholdextension":      {"clientidentity", "delta/resync", "nodescore/nodesignal", "packed", "straggler", "straggler/unjudged", "threshold", "topology", "webguard"},
 	"extension/wirediffextension":       {"delta", "delta/deadband", "delta/resync", "delta/statetable", "nesting", "promtext", "reading/identity", "reading/metricreading", "shortage", "undecoded"},
-	"extension/admissionextension":      {"admission", "clientidentity", "contentcoding", "hostextension", "memorybudget", "nesting", "undecoded"},
+	"extension/admissionextension":      {"admission", "clientidentity", "contentcoding", "hostextension", "memorybudget", "nesting", "undecoded", "unfinished"},
 }
 
 // shared are small: names on the wire, the catalogue of readings, time, one instance

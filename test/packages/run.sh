@@ -95,7 +95,7 @@ left=$(find "$root/etc" "$root/usr" -type f 2>/dev/null || true) # gone as direc
 [ -z "$left" ] || fail "a purge leaves $left"
 
 step "bills of materials"
-for name in gpu-collector gpu-collector-agent; do
+for name in gpu-collector gpu-collector-agent gpu-collector-actions; do
 	jq -e --arg version "$VERSION" '.bomFormat == "CycloneDX"
 		and .metadata.component.name == "github.com/gpu-collector/gpu-collector"
 		and .metadata.component.version == $version' "bin/$name.cdx.json" >/dev/null ||

@@ -155,7 +155,7 @@ eventually "the node is not back" gpus
 [ "$(pid gateway)" = "$was" ] || fail "a reload is another process"
 
 step "Slurm's prolog and epilog"
-mkdir /etc/slurm # of Slurm itself
+mkdir -p /etc/slurm # of Slurm itself
 (block slurm)
 SLURM_JOB_ID=4711 /etc/slurm/prolog.sh
 eventually "the node does not have the job" job 4711

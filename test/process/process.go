@@ -51,11 +51,14 @@ func New(c Command) *Process { return &Process{Log: &Log{}, command: c} }
 
 // Start runs the command, for the first time or after it has ended, and waits
 // until the collector is ready.
-func (p *Process) Start() error {
+func (p *Process) Start() error { return p.StartUntil(ReadyLine) }
+
+// StartUntil is Start for a collector that is well once it logs a line with some text.
+func (p *Process) StartUntil(text string) error {
 	if !p.Ended() {
 		return errors.New("the collector runs already")
 	}
-	ready := p.Log.Count(ReadyLine)
+	ready := p.Log.Count(text)
 	// Not with a test's context, which ends before the clean-up stops the process.
 	cmd := exec.CommandContext(context.Background(), p.command.Path, p.command.Args...)
 	cmd.Dir, cmd.Env = p.command.Dir, p.command.Env
@@ -69,7 +72,7 @@ func (p *Process) Start() error {
 		_ = cmd.Wait() // the exit code is in ProcessState
 		close(done)
 	}()
-	if !Within(StartDeadline, func() bool { return p.Log.Count(ReadyLine) > ready || p.Ended() }) {
+	if !Within(StartDeadline, func() bool { return p.Log.Count(text) > ready || p.Ended() }) {
 		return fmt.Errorf("the collector was not ready within %s:\n%s", StartDeadline, p.Log.Tail(20))
 	}
 	if p.Ended() {

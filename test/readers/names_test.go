@@ -19,19 +19,23 @@ import (
 // mayMean are the files that may name a metric in another way than to write it, and
 // why. All others ask the catalogue what a metric means.
 var mayMean = map[string]string{
-	"internal/gpusemconv/semconv.go":         "has the names",
-	"internal/reading/catalogue.go":          "is the catalogue",
-	"internal/delta/buffernode.go":           "keeps room for the heartbeats that this room writes",
-	"internal/delta/delivery.go":             "counts the heartbeats that this room writes",
-	"internal/delta/judge.go":                "knows the heartbeats of another tier's diff, as bytes too",
-	"internal/delta/wire.go":                 "knows the heartbeats of another tier's diff, as bytes too",
-	"internal/delta/wirefilter.go":           "names a metric that stands for a resource, and leaves with none",
-	"internal/fleethistory/promql/names.go":  "lists attributes, for labels that have lost their dots",
-	"exporter/fleetviewexporter/metrics.go":  "names attributes of hw.gpu.info that only the views read",
-	"receiver/nvmlreceiver/config.go":        "names resources of Kubernetes",
-	"receiver/nvmlreceiver/record_states.go": "ends series of its own",
-	"receiver/nvmlreceiver/starttime.go":     "leaves out a counter of its own",
-	"sim/fleetpush/layout.go":                "names the metrics that its template lacks, which it writes",
+	"internal/gpusemconv/action.go":             "has the names",
+	"internal/gpusemconv/board.go":              "has the names",
+	"internal/gpusemconv/fabric.go":             "has the names",
+	"internal/gpusemconv/semconv.go":            "has the names",
+	"internal/reading/catalogue.go":             "is the catalogue",
+	"internal/delta/buffernode.go":              "keeps room for the heartbeats that this room writes",
+	"internal/delta/delivery.go":                "counts the heartbeats that this room writes",
+	"internal/delta/judge.go":                   "knows the heartbeats of another tier's diff, as bytes too",
+	"internal/delta/wire.go":                    "knows the heartbeats of another tier's diff, as bytes too",
+	"internal/delta/wirefilter.go":              "names a metric that stands for a resource, and leaves with none",
+	"internal/fleethistory/promql/names.go":     "lists attributes, for labels that have lost their dots",
+	"receiver/nvmlreceiver/config.go":           "names resources of Kubernetes",
+	"receiver/nvmlreceiver/record_states.go":    "ends series of its own",
+	"receiver/nvmlreceiver/scraper.go":          "leaves the start time of a counter of its own",
+	"sim/fleetpush/layout.go":                   "names the metrics that its template lacks, which it writes",
+	"internal/dcgmnames/dcgmnames.go":           "translates names into those of another exporter",
+	"processor/dcgmnamesprocessor/translate.go": "joins hw.gpu.info, and adds up the memory, under those names",
 }
 
 // metricName is text that may be the name of a metric. Those of other namespaces are

@@ -28,9 +28,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter"
+	"github.com/gpu-collector/gpu-collector/exporter/verdictactionsexporter"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/ledger"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
+	"github.com/gpu-collector/gpu-collector/internal/people"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
@@ -47,7 +50,7 @@ type reader struct {
 	takes, keeps func(*metricreading.Point) bool
 	tel          *componenttest.Telemetry
 	counter      string
-	// gpus returns which of the names a node's GPUs have.
+	// gpus returns which of the names a node's GPUs have, nil for a reader that keeps none.
 	gpus func(t require.TestingT, node string, names []string) []string
 }
 
@@ -71,10 +74,15 @@ type view struct {
 	component.ShutdownFunc
 	state   *fleetstate.Store
 	history fleethistory.History
+	ledger  *ledger.Book
+	people  *people.Book
 }
 
 func (v *view) State() *fleetstate.Store      { return v.state }
 func (v *view) History() fleethistory.History { return v.history }
+func (v *view) Ledger() *ledger.Book          { return v.ledger }
+func (v *view) People() *people.Book          { return v.people }
+func (*view) WatchHistory(func(error)) func() { return func() {} }
 
 // recorder is a history that keeps the GPUs of each node.
 type recorder struct {
@@ -111,7 +119,7 @@ func readers(t *testing.T, log *zap.Logger) []reader {
 		t.Cleanup(func() { require.NoError(t, c.Shutdown(context.WithoutCancel(t.Context()))) })
 	}
 	straggler := stragglerprocessor.NewFactory()
-	for mode, of := range map[string]reading.Purpose{"agent": reading.Score, "gateway": reading.Reasons | reading.Verdict | reading.Ingero} {
+	for mode, of := range map[string]reading.Purpose{"agent": reading.Score, "gateway": reading.Reasons | reading.Verdict | reading.Ingero | reading.Links} {
 		tel := componenttest.NewTelemetry()
 		cfg := straggler.CreateDefaultConfig().(*stragglerprocessor.Config)
 		cfg.Mode = mode
@@ -140,7 +148,7 @@ func readers(t *testing.T, log *zap.Logger) []reader {
 		tel, cfg := componenttest.NewTelemetry(), fleet.CreateDefaultConfig().(*fleetviewexporter.Config)
 		e, err := fleet.CreateMetrics(t.Context(), exporter.Settings{ID: component.NewID(fleet.Type()), TelemetrySettings: settings(tel)}, cfg)
 		require.NoError(t, err)
-		v := &view{state: fleetstate.New(fleetstate.DefaultConfig()), history: history}
+		v := &view{state: fleetstate.New(fleetstate.DefaultConfig()), history: history, ledger: ledger.New(ledger.DefaultConfig()), people: people.New(0.5)}
 		begin(e, host{cfg.Extension: v})
 		r := reader{Metrics: e, name: "fleet view", reads: forAny(reading.View), takes: says, keeps: isNumber, tel: tel, counter: "otelcol_exporter_fleet_view_rejected"}
 		r.gpus = func(_ require.TestingT, node string, names []string) (found []string) {
@@ -168,7 +176,13 @@ func readers(t *testing.T, log *zap.Logger) []reader {
 		}
 		all = append(all, r)
 	}
-	return all
+	actions, tel := verdictactionsexporter.NewFactory(), componenttest.NewTelemetry()
+	acts := actions.CreateDefaultConfig().(*verdictactionsexporter.Config)
+	acts.Cluster = "c"
+	actor, err := actions.CreateMetrics(t.Context(), exporter.Settings{ID: component.NewID(actions.Type()), TelemetrySettings: settings(tel)}, acts)
+	require.NoError(t, err)
+	begin(actor, host{})
+	return append(all, reader{Metrics: actor, name: "actor", reads: forAny(reading.Actions), tel: tel, counter: "otelcol_exporter_verdict_actions_rejected"})
 }
 
 // withRoom tells by the GPUs that a full node still takes: those that it has.
@@ -247,6 +261,9 @@ func TestOneComplaintPerProcess(t *testing.T) {
 				p.Attributes().PutStr("hw.id", "GPU-0")
 			}
 			require.NoError(t, r.ConsumeMetrics(t.Context(), md))
+			if !r.reads(reading.ByName("hw.gpu.utilization")) {
+				continue
+			}
 			assert.Equal(t, int64(1), r.counted(t, reading.ValueRange.String()), r.name)
 		}
 	}
@@ -269,8 +286,8 @@ func TestOneComplaintPerProcess(t *testing.T) {
 type judgement struct {
 	refused [reading.NumRefusals]int64
 	points  []metricreading.Point // which name a GPU for sure
-	// ended are GPUs with a point without a value: after it the view may have nothing
-	// to show of them.
+	// ended are GPUs with a point without a value, vague or not: after it the view may have
+	// nothing to show of them.
 	ended map[string]bool
 }
 
@@ -283,9 +300,11 @@ func judge(known *reading.Metric, m pmetric.Metric) (j judgement) {
 		for _, dp := range points.All() {
 			why := from.Read(dp, &p)
 			switch {
-			case why == reading.BadSubject || p.Vague || p.Subject != reading.GPU && p.Subject != reading.Slice:
+			case why == reading.BadSubject || p.Subject != reading.GPU && p.Subject != reading.Slice:
 			case why == reading.Accepted && !p.Ended:
-				j.points = append(j.points, p)
+				if !p.Vague {
+					j.points = append(j.points, p)
+				}
 			default:
 				j.ended[p.ID] = true
 			}
@@ -324,7 +343,7 @@ func TestAllReadersRefuseTheSamePoints(t *testing.T) {
 	all := readers(t, zap.NewNop())
 	list := reading.All()
 	refusals, replayed := map[reading.Refusal]bool{}, map[reading.Refusal]bool{}
-	nodes, made := 0, map[string]int{}
+	nodes, made, refused := 0, map[string]int{}, map[string]int64{}
 	check := func(rt *rapid.T, known *reading.Metric) {
 		md := pmetric.NewMetrics()
 		rm := md.ResourceMetrics().AppendEmpty()
@@ -352,13 +371,14 @@ func TestAllReadersRefuseTheSamePoints(t *testing.T) {
 			got := r.refused(rt)
 			for why := range got {
 				got[why] -= before[why]
+				refused[r.name] += got[why]
 			}
 			if !r.reads(known) {
 				require.Zero(rt, got, "%s by the %s", known.Name, r.name)
 				continue
 			}
 			require.Equal(rt, want.refused, got, "%s by the %s", known.Name, r.name)
-			if known.Subject() == reading.GPU {
+			if known.Subject() == reading.GPU && r.gpus != nil {
 				gpus := r.gpus(rt, node, want.certain())
 				require.Subset(rt, want.of(r.takes), gpus, "%s by the %s", known.Name, r.name)
 				require.Subset(rt, gpus, want.of(r.keeps), "%s by the %s", known.Name, r.name)
@@ -375,14 +395,22 @@ func TestAllReadersRefuseTheSamePoints(t *testing.T) {
 			}
 		}
 	}
+	ofActor := slices.DeleteFunc(slices.Clone(list), func(m reading.Metric) bool { return m.For&reading.Actions == 0 })
 	rapid.Check(t, func(rt *rapid.T) {
 		for range 5 {
 			check(rt, &list[rapid.IntRange(0, len(list)-1).Draw(rt, "metric")])
 		}
+		// They are few among all.
+		check(rt, &ofActor[rapid.IntRange(0, len(ofActor)-1).Draw(rt, "metric of the actor")])
 	})
 	assert.Len(t, refusals, int(reading.NumRefusals)-1, "each refusal was drawn")
 	assert.Len(t, replayed, int(reading.NumRefusals)-1, "and each by csv_replay")
-	assert.Len(t, made, len(all))
+	for i := range all {
+		assert.Positive(t, refused[all[i].name], "the %s refused nothing", all[i].name)
+		if all[i].gpus != nil {
+			assert.Contains(t, made, all[i].name)
+		}
+	}
 	for name, n := range made {
 		assert.Positive(t, n, "the %s made no GPU", name)
 	}

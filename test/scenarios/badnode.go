@@ -146,7 +146,7 @@ type badNode struct {
 	rng     *rand.Rand
 	// node misbehaves, and victim is another healthy one.
 	node, victim int
-	// What a behaviour draws and remembers.
+	// A behaviour draws these and remembers them.
 	depth, first     float64
 	long, left, does int
 	past             []float64

@@ -46,7 +46,7 @@ func TestBadNode(t *testing.T) {
 			assert.LessOrEqual(t, r.Loss, 1+badShare, r.Behaviour)
 		}
 		if r.Behaviour == redrawn.name {
-			// What a figure says is not the accident of one node's noise.
+			// No figure is the accident of one node's noise.
 			assert.InDelta(t, 1, r.Limit, badShare/2)
 			assert.LessOrEqual(t, r.MaxLimit, 1+badShare)
 		}

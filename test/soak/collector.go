@@ -39,7 +39,7 @@ func startGateway(ctx context.Context, binary string) (*collector, error) {
 	c, err := start(ctx, "gateway", binary, nil,
 		[]string{"configs/gateway.yaml", "configs/overlays/root.yaml"},
 		"extensions::exposition::http::endpoint: %s", "extensions::straggler_threshold::api::endpoint: %s", "extensions::fleet_view::http::endpoint: "+view,
-		"service::extensions: [admission, straggler_threshold, exposition, fleet_view, healthcheckv2, pprof]")
+		"service::extensions: [file_storage, admission, straggler_threshold, exposition, fleet_view, healthcheckv2, pprof]")
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func (c *collector) whole(ctx context.Context) (gpus int, err error) {
 	const maxNamed = 10
 	named := 0
 	for page := 1; ; page++ {
-		body, err := process.Get(ctx, fmt.Sprintf("http://%s/api/v1/nodes?gpus=true&page_size=1000&page=%d", c.view, page))
+		body, err := process.Get(ctx, fmt.Sprintf("http://%s/api/v1/nodes?gpus=true&limit=1000&page=%d", c.view, page))
 		if err != nil {
 			return 0, err
 		}

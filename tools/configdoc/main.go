@@ -28,15 +28,20 @@ import (
 	"go.opentelemetry.io/collector/config/confighttp"
 
 	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter"
+	"github.com/gpu-collector/gpu-collector/exporter/verdictactionsexporter"
 	"github.com/gpu-collector/gpu-collector/extension/admissionextension"
 	"github.com/gpu-collector/gpu-collector/extension/expositionextension"
 	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension"
+	"github.com/gpu-collector/gpu-collector/extension/standbyextension"
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension"
 	"github.com/gpu-collector/gpu-collector/extension/wirediffextension"
 	"github.com/gpu-collector/gpu-collector/processor/clientidentityprocessor"
+	"github.com/gpu-collector/gpu-collector/processor/dcgmnamesprocessor"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor"
 	"github.com/gpu-collector/gpu-collector/receiver/csvreplayreceiver"
+	"github.com/gpu-collector/gpu-collector/receiver/fabricreceiver"
+	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver"
 )
 
@@ -50,15 +55,20 @@ type described struct {
 
 var components = []described{
 	{"receiver/nvmlreceiver", nvmlreceiver.NewFactory()},
+	{"receiver/fabricreceiver", fabricreceiver.NewFactory()},
+	{"receiver/ncclreceiver", ncclreceiver.NewFactory()},
 	{"receiver/csvreplayreceiver", csvreplayreceiver.NewFactory()},
 	{"processor/stragglerprocessor", stragglerprocessor.NewFactory()},
 	{"processor/diffprocessor", diffprocessor.NewFactory()},
 	{"processor/clientidentityprocessor", clientidentityprocessor.NewFactory()},
+	{"processor/dcgmnamesprocessor", dcgmnamesprocessor.NewFactory()},
 	{"exporter/fleetviewexporter", fleetviewexporter.NewFactory()},
+	{"exporter/verdictactionsexporter", verdictactionsexporter.NewFactory()},
 	{"extension/expositionextension", expositionextension.NewFactory()},
 	{"extension/fleetviewextension", fleetviewextension.NewFactory()},
 	{"extension/thresholdextension", thresholdextension.NewFactory()},
 	{"extension/wirediffextension", wirediffextension.NewFactory()},
+	{"extension/standbyextension", standbyextension.NewFactory()},
 	{"extension/admissionextension", admissionextension.NewFactory()},
 }
 

@@ -76,6 +76,28 @@ func TestServesEachFilePlainAndZipped(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, get(t, h, "/../web.go").StatusCode)
 }
 
+// TestEachPageNamesItsFiles: a page names no file that is absent or of another site, and
+// each page can be reached from the fleet's.
+func TestEachPageNamesItsFiles(t *testing.T) {
+	fleet, err := static.ReadFile("static/index.html")
+	require.NoError(t, err)
+	pages, err := fs.Glob(static, "static/*.html")
+	require.NoError(t, err)
+	require.Greater(t, len(pages), 2)
+	for _, name := range pages {
+		page, err := static.ReadFile(name)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`(?:href|src)="([^"]+\.(?:js|css|svg|html))"`).FindAllStringSubmatch(string(page), -1) {
+			_, err := static.Open("static/" + m[1])
+			require.NoError(t, err, "%s names %s", name, m[1])
+		}
+		assert.NotRegexp(t, `(href|src)="(https?:)?//|<script>|<style|\son\w+=|style="`, string(page), "%s: the content security policy forbids it", name)
+		if path.Base(name) != "index.html" {
+			assert.Contains(t, string(fleet), `href="`+path.Base(name)+`"`)
+		}
+	}
+}
+
 // The page preloads the modules that its own modules import. It names no file that
 // is absent, and no file of another site.
 func TestPageNamesItsFiles(t *testing.T) {

@@ -108,13 +108,19 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- else if eq .root.Values.auth.type "basic" -}}
 {{- $_ := set $settings "auth" (dict "authenticator" "basicauth/client") -}}
 {{- end -}}
-{{- range $exporter := list "otlp_grpc" "otlp_grpc/events" -}}
-{{- $_ := mustMergeOverwrite (get $.config.exporters $exporter) (deepCopy $settings) -}}
+{{- range $exporter := list "otlp_grpc" "otlp_grpc/events" "otlp_grpc/jobs" -}}
+{{- with get $.config.exporters $exporter -}}
+{{- $_ := mustMergeOverwrite . (deepCopy $settings) -}}
+{{- end -}}
 {{- end -}}
 {{- $hash := ternary (include "gpu-collector.consistentHash" .root) "cluster" (eq .tier "agent") -}}
 {{- if and (include "gpu-collector.gateway.several" .root) (eq $hash "cluster") -}}
 {{- /* Events go to the gateway that has the cluster's nodes; the extension chooses it. */ -}}
-{{- $_ := set (get .config.exporters "otlp_grpc/events") "middlewares" (list (dict "id" "straggler_threshold")) -}}
+{{- range $exporter := list "otlp_grpc/events" "otlp_grpc/jobs" -}}
+{{- with get $.config.exporters $exporter -}}
+{{- $_ := set . "middlewares" (list (dict "id" "straggler_threshold")) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -144,7 +150,7 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- $overlay := .root.Files.Get "files/configs/remote-write.yaml" | fromYaml -}}
 {{- $exporter := merge $settings (omit $overlay.exporters.prometheus_remote_write "endpoint" "headers" "tls") -}}
 {{- $_ := set .config.exporters "prometheus_remote_write" $exporter -}}
-{{- $_ := set .config "connectors" (dict "forward/push" dict) -}}
+{{- $_ := set .config "connectors" (merge (dict "forward/push" dict) (.config.connectors | default dict)) -}}
 {{- $metrics := .config.service.pipelines.metrics -}}
 {{- $_ := set $metrics "exporters" (append $metrics.exporters "forward/push") -}}
 {{- $_ := mustMergeOverwrite .config.processors $overlay.processors -}}
@@ -189,14 +195,16 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- $node := "${env:K8S_NODE_NAME}" -}}
 {{- /* The host's name in a pod is the pod's. */ -}}
 {{- $_ := mustMergeOverwrite $config (dict
-  "receivers" (dict "nvml" (dict
-    "collection_interval" .Values.pushInterval
-    "resource_attributes" (dict "host.name" (dict "override_value" $node))))
+  "receivers" (dict
+    "nvml" (dict
+      "collection_interval" .Values.pushInterval
+      "resource_attributes" (dict "host.name" (dict "override_value" $node)))
+    "fabric" (dict "resource_attributes" (dict "host.name" (dict "override_value" $node))))
   "processors" (dict "straggler" (dict "push_interval" .Values.pushInterval "agent" (dict "node_name" $node))))
 -}}
 {{- /* Whoever reaches the pod may push: as this node, and as nobody else. */ -}}
 {{- $_ := set $config.processors "client_identity" (dict
-  "cluster" "${env:GPU_COLLECTOR_CLUSTER:-default}" "node" $node "foreign" "overwrite") -}}
+  "cluster" "${env:GPU_COLLECTOR_CLUSTER:-default}" "own_node" true "foreign" "overwrite") -}}
 {{- $_ := set $config.service.pipelines.metrics "processors" (prepend $config.service.pipelines.metrics.processors "client_identity") -}}
 {{- with $values.libraryPath -}}
 {{- $_ := set $config.receivers.nvml "library_path" . -}}
@@ -216,10 +224,14 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- $_ := mustMergeOverwrite $config.receivers.nvml (dict
   "pod_resources" (dict "socket" (printf "%s/kubelet.sock" $values.podResources.hostPath))
   "metrics" (dict "hw.gpu.allocation" (dict "enabled" true))) -}}
+{{- else -}}
+{{- $_ := unset $config.receivers.nvml "metrics" -}}
 {{- end -}}
 {{- if $values.state.enabled -}}
 {{- $_ := set $config.receivers.nvml "storage" "file_storage" -}}
-{{- include "gpu-collector.config.extension" (dict "config" $config "id" "file_storage" "settings" (dict "directory" "/var/lib/gpu-collector" "timeout" "1s")) -}}
+{{- $_ := set $config.processors.straggler "state" (dict "storage" "file_storage") -}}
+{{- $_ := set (get $config.exporters "otlp_grpc/events").sending_queue "storage" "file_storage" -}}
+{{- include "gpu-collector.config.extension" (dict "config" $config "id" "file_storage" "settings" (dict "directory" "/var/lib/gpu-collector" "timeout" "1s" "fsync" true "recreate" true)) -}}
 {{- end -}}
 {{- if $values.control.enabled -}}
 {{- $_ := mustMergeOverwrite $config.receivers.nvml (dict
@@ -256,6 +268,11 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- if ne $role "root" -}}
 {{- include "gpu-collector.config.server" $arguments -}}
 {{- $_ := set $config.processors.straggler "push_interval" .Values.pushInterval -}}
+{{- if not $values.state.enabled -}}
+{{- $_ := unset $config.processors.straggler "state" -}}
+{{- $_ := unset $config.extensions "file_storage" -}}
+{{- $_ := set $config.service "extensions" (without $config.service.extensions "file_storage") -}}
+{{- end -}}
 {{- end -}}
 {{- if eq $role "shard" -}}
 {{- include "gpu-collector.config.kafka" (dict "root" . "section" $config.exporters.kafka) -}}
@@ -288,6 +305,9 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- $_ := set $config.service "extensions" (without $config.service.extensions "exposition") -}}
 {{- end -}}
 {{- end -}}
+{{- if .Values.actions.enabled -}}
+{{- include "gpu-collector.config.toActions" $arguments -}}
+{{- end -}}
 {{- include "gpu-collector.config.remoteWrite" $arguments -}}
 {{- if and (not $config.service.pipelines.metrics.exporters) (hasKey $config.extensions "exposition") -}}
 {{- /* Prometheus is served from the table of diff; a pipeline needs an exporter all the same. */ -}}
@@ -296,6 +316,9 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- if not $config.service.pipelines.metrics.exporters -}}
 {{- fail "the gateway has nowhere to send metrics: gateway.fleetView.enabled, gateway.prometheus.enabled and remoteWrite.enabled are all false, one must be true" -}}
 {{- end -}}
+{{- if $values.standby.enabled -}}
+{{- include "gpu-collector.config.standby" $arguments -}}
+{{- end -}}
 {{- /* NAME.NAMESPACE is the one name of a service that might be registered in the web. */ -}}
 {{- range $extension := list "exposition" "fleet_view" "straggler_threshold" -}}
 {{- with get $config.extensions $extension -}}
@@ -303,6 +326,35 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- end -}}
 {{- end -}}
 {{- toYaml (mustMergeOverwrite $config (deepCopy $values.config)) -}}
+{{- end -}}
+
+{{/* standby: the extension of the two gateways, as in configs/overlays/standby.yaml. Takes root and config. */}}
+{{- define "gpu-collector.config.standby" -}}
+{{- $name := printf "%s-gateway" (include "gpu-collector.fullname" .root) -}}
+{{- $http := dict "endpoint" "${env:GPU_COLLECTOR_LISTEN:-0.0.0.0}:8087" -}}
+{{- $peer := dict "timeout" "5s" -}}
+{{- if .root.Values.tls.enabled -}}
+{{- /* Whoever sends a state needs a certificate of the same CA, whatever clients need. */ -}}
+{{- $_ := set $http "tls" (mustMergeOverwrite (include "gpu-collector.config.tls" . | fromYaml) (dict "client_ca_file" "/var/run/gpu-collector/tls/ca.crt" "client_ca_file_reload" true)) -}}
+{{- $_ := set $peer "tls" (mustMergeOverwrite (include "gpu-collector.config.tls" . | fromYaml) (dict "ca_file" "/var/run/gpu-collector/tls/ca.crt" "server_name_override" $name)) -}}
+{{- end -}}
+{{- $peers := list -}}
+{{- range $i := until 2 -}}
+{{- $peers = append $peers (merge (dict "endpoint" (printf "%s://%s-%d.%s-pods.%s.svc:8087" (ternary "https" "http" $.root.Values.tls.enabled) $name $i $name $.root.Release.Namespace)) $peer) -}}
+{{- end -}}
+{{- $relay := list "${env:GPU_COLLECTOR_LISTEN:-0.0.0.0}:4317" "${env:GPU_COLLECTOR_LISTEN:-0.0.0.0}:4318" -}}
+{{- if and .root.Values.gateway.fleetView.enabled (not .root.Values.gateway.fleetView.oidc.enabled) -}}
+{{- $relay = append $relay "${env:GPU_COLLECTOR_LISTEN:-0.0.0.0}:8086" -}}
+{{- end -}}
+{{- $_ := set .config.extensions "standby" (dict "storage" "file_storage" "http" $http "peers" $peers "relay" $relay "lock" (dict "lease" (dict "name" $name))) -}}
+{{- $_ := set .config.service "extensions" (append .config.service.extensions "standby") -}}
+{{- $_ := set .config.processors.straggler "state" (dict "storage" "standby") -}}
+{{- $config := .config -}}
+{{- range $extension := list "exposition" "fleet_view" "straggler_threshold" -}}
+{{- if has $extension $config.service.extensions -}}
+{{- $_ := set (get $config.extensions $extension) "start_after" (list "standby") -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* fleetView: API and page on the pod's address, or on loopback behind the OIDC proxy. Takes root and config. */}}
@@ -338,6 +390,17 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- $config := include "gpu-collector.config.base" (dict "root" . "file" "cluster") | fromYaml -}}
 {{- $arguments := dict "root" . "tier" "cluster" "config" $config -}}
 {{- include "gpu-collector.config.common" $arguments -}}
+{{- if .Values.cluster.conditions.enabled -}}
+{{- if include "gpu-collector.gateway.several" . -}}
+{{- fail "cluster.conditions.enabled is true and there are several gateways: the collector cannot tell which one has the cluster's nodes, name it in gatewayEndpoint" -}}
+{{- end -}}
+{{- if eq .Values.auth.type "basic" -}}
+{{- fail "cluster.conditions.enabled is true and auth.type is basic: a name speaks for its own node alone, must be bearer or none" -}}
+{{- end -}}
+{{- $_ := mustMergeOverwrite $config (.Files.Get "files/configs/cluster-conditions.yaml" | fromYaml) -}}
+{{- include "gpu-collector.config.auth" $arguments -}}
+{{- include "gpu-collector.config.client" $arguments -}}
+{{- end -}}
 {{- include "gpu-collector.config.remoteWrite" $arguments -}}
 {{- toYaml (mustMergeOverwrite $config (deepCopy .Values.cluster.config)) -}}
 {{- end -}}

@@ -9,6 +9,17 @@ apiToken for a tier that asks the API server.
 {{- define "gpu-collector.pod" -}}
 {{- $values := get .root.Values .tier -}}
 {{- $env := list (dict "name" "GPU_COLLECTOR_LISTEN" "value" (include "gpu-collector.listen" .root)) -}}
+{{- with .root.Values.configWatch -}}
+{{- $env = append $env (dict "name" "GPU_COLLECTOR_CONFIG_WATCH" "value" .) -}}
+{{- end -}}
+{{- if and (not .root.Values.jobTelemetry.enabled) (has .tier (list "agent" "shard" "gateway")) -}}
+{{- $env = append $env (dict "name" "GPU_COLLECTOR_JOBS" "value" "nop") -}}
+{{- end -}}
+{{- if eq .tier "gateway" -}}
+{{- with .root.Values.pageURL -}}
+{{- $env = append $env (dict "name" "GPU_COLLECTOR_PAGE_URL" "value" .) -}}
+{{- end -}}
+{{- end -}}
 {{- with dig "limits" "memory" "" $values.resources -}}
 {{- /* Go's collector of garbage works harder before the kernel kills. */ -}}
 {{- $env = append $env (dict "name" "GOMEMLIMIT" "value" (printf "%dMiB" (div (mul (include "gpu-collector.bytes" . | int64) 80) 104857600))) -}}
@@ -31,12 +42,15 @@ metadata:
     {{- with merge (dict) $values.podLabels .root.Values.commonLabels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
+  {{- $annotations := $values.podAnnotations | default dict }}
+  {{- if not .root.Values.configWatch }}
+  {{- /* The collector would take a changed file on SIGHUP only. */}}
+  {{- $annotations = merge (dict "checksum/config" (.config | sha256sum)) $annotations }}
+  {{- end }}
+  {{- with $annotations }}
   annotations:
-    # The collector would take a changed file on SIGHUP only.
-    checksum/config: {{ .config | sha256sum }}
-    {{- with $values.podAnnotations }}
     {{- toYaml . | nindent 4 }}
-    {{- end }}
+  {{- end }}
 spec:
   serviceAccountName: {{ include "gpu-collector.serviceAccountName" . }}
   automountServiceAccountToken: {{ .apiToken | default false }}
@@ -71,7 +85,16 @@ spec:
         {{- toYaml (concat .ports (list (dict "name" "metrics" "containerPort" 8888) (dict "name" "health" "containerPort" 13133))) | nindent 8 }}
       {{- range $probe, $settings := $values.probes }}
       {{ $probe }}:
+        {{- if $.standby }}
+        {{- /* One that stands by has nothing but the extension. */}}
+        {{- if $.tls }}
+        tcpSocket: {port: standby}
+        {{- else }}
+        httpGet: {path: {{ ternary "/ready" "/live" (eq $probe "readinessProbe") }}, port: standby}
+        {{- end }}
+        {{- else }}
         httpGet: {path: /status, port: health}
+        {{- end }}
         {{- toYaml $settings | nindent 8 }}
       {{- end }}
       {{- with $values.resources }}

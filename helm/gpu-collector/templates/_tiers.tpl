@@ -45,7 +45,7 @@ dns:///{{ $name }}-gateway{{ if include "gpu-collector.gateway.several" .root }}
 {{- ternary .replicas .autoscaling.maxReplicas (eq .autoscaling.type "none") -}}
 {{- end -}}
 
-{{/* clientEnv: where to push, for agents and shards. Takes root and tier. */}}
+{{/* clientEnv: where to push, for agents, shards and the cluster collector. Takes root and tier. */}}
 {{- define "gpu-collector.clientEnv" -}}
 - {name: GPU_COLLECTOR_GATEWAY, value: {{ include "gpu-collector.nextHop" . | quote }}}
 - {name: GPU_COLLECTOR_INSECURE, value: {{ not .root.Values.tls.enabled | quote }}}
@@ -65,7 +65,7 @@ dns:///{{ $name }}-gateway{{ if include "gpu-collector.gateway.several" .root }}
 {{- if and (eq .root.Values.auth.type "basic") (or (eq .tier "shard") (and (eq .tier "gateway") (ne .root.Values.kafka.role "root"))) -}}true{{- end -}}
 {{- end -}}
 {{- define "gpu-collector.basic.client" -}}
-{{- if and (eq .root.Values.auth.type "basic") (has .tier (list "agent" "shard")) -}}true{{- end -}}
+{{- if and (eq .root.Values.auth.type "basic") (or (has .tier (list "agent" "shard")) (and (eq .tier "actions") .root.Values.actions.audit.gateway)) -}}true{{- end -}}
 {{- end -}}
 
 {{/*
@@ -75,7 +75,8 @@ secretVolumes: volumes of certificates and tokens of a tier, each mounted at
 {{- define "gpu-collector.secretVolumes" -}}
 {{- $values := .root.Values -}}
 {{- $volumes := list -}}
-{{- if and $values.tls.enabled (ne .tier "cluster") -}}
+{{- $silent := and (eq .tier "cluster") (not $values.cluster.conditions.enabled) -}}
+{{- if and $values.tls.enabled (not $silent) -}}
 {{- $secret := include "gpu-collector.tlsSecret" . -}}
 {{- if and (not $secret) (ne .tier "agent") -}}
 {{- fail (printf "tls.enabled is true and tls.secrets.%s is empty: name a secret with tls.crt, tls.key and ca.crt, or set tls.certManager.enabled" .tier) -}}
@@ -84,7 +85,7 @@ secretVolumes: volumes of certificates and tokens of a tier, each mounted at
 {{- $volumes = append $volumes (dict "name" "tls" "secret" (dict "secretName" $secret)) -}}
 {{- end -}}
 {{- end -}}
-{{- if and (eq $values.auth.type "bearer") (ne .tier "cluster") -}}
+{{- if and (eq $values.auth.type "bearer") (not $silent) (or (ne .tier "actions") $values.actions.audit.gateway) -}}
 {{- $volumes = append $volumes (dict "name" "auth" "secret" (dict "secretName" (required "auth.bearer.secret is empty, must name a secret with the token while auth.type is bearer" $values.auth.bearer.secret))) -}}
 {{- end -}}
 {{- if include "gpu-collector.basic.server" . -}}
@@ -100,6 +101,12 @@ secretVolumes: volumes of certificates and tokens of a tier, each mounted at
 {{- with $values.remoteWrite.caSecret -}}
 {{- $volumes = append $volumes (dict "name" "remote-write-ca" "secret" (dict "secretName" .)) -}}
 {{- end -}}
+{{- end -}}
+{{- if and $values.actions.enabled $values.actions.tokenSecret (has .tier (list "gateway" "actions")) -}}
+{{- $volumes = append $volumes (dict "name" "actions" "secret" (dict "secretName" $values.actions.tokenSecret)) -}}
+{{- end -}}
+{{- if and (eq .tier "actions") $values.actions.webhook.endpoint $values.actions.webhook.secret -}}
+{{- $volumes = append $volumes (dict "name" "webhook" "secret" (dict "secretName" $values.actions.webhook.secret)) -}}
 {{- end -}}
 {{- if and (eq .tier "gateway") (ne $values.kafka.role "none") $values.kafka.tls.enabled $values.kafka.tls.secret -}}
 {{- $volumes = append $volumes (dict "name" "kafka-tls" "secret" (dict "secretName" $values.kafka.tls.secret)) -}}

@@ -160,7 +160,7 @@ func (r *Report) over(bytes int) Verdict {
 // Drops reports whether all points of the open node are over a limit.
 func (r *Report) Drops() bool { return r.node == nil && r.table.set.DropOver }
 
-// Limit is the one that the last point was over.
+// Limit is the limit that the last point was over.
 func (r *Report) Limit() Limit { return r.limit }
 
 // holdBeat makes room for the node's heartbeat beyond its cluster's share, once. A

@@ -12,9 +12,9 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
-// The bounds of what nodes share of names, of which each cluster has its share. A metric
-// beyond them has no name, but for those of the catalogue; an attribute or set beyond them
-// is kept by each node that has it.
+// The bounds of the names that nodes share; each cluster has its share of them. A metric
+// beyond them has no name, unless the catalogue has it. Each node keeps its own copy of an
+// attribute or set beyond them.
 const (
 	maxMetrics      = 1 << 14
 	maxSharedPairs  = 1 << 14

@@ -115,8 +115,8 @@ const (
 	instanceLabel = "instance"
 )
 
-// resource renders the node's labels: of its attributes those that are asked for, and
-// `job` and `instance` as OpenTelemetry's rules for Prometheus make them.
+// resource renders the node's labels: the attributes that are asked for, and `job` and
+// `instance` as OpenTelemetry's rules for Prometheus make them.
 func (s *scrape) resource(v *shown, only []string) {
 	s.attrs = s.sources[v.source].dict.attributes(s.attrs[:0], &v.names, v.attrs)
 	v.more, v.sum = 0, 0

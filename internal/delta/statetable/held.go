@@ -64,8 +64,8 @@ func (r *Report) Held(yield func(s Series, unixNano uint64) bool) {
 	}
 }
 
-// when is the time at which the node is known to have said what the entry holds. What
-// another tier did not say again was so until that tier's last word.
+// when is the time at which the node is known to have said what the entry holds. A value
+// that another tier did not repeat held until that tier's last word.
 func (n *node) when(e *entry) uint64 {
 	if e.time == 0 || n.relayed {
 		return n.said

@@ -23,7 +23,7 @@ type Metric struct {
 	ScopeName, ScopeVersion string
 	Name, Unit, Description string
 	Type                    MetricType
-	// Monotonic is of a sum. Whatever has a temporality is cumulative.
+	// Monotonic is of a sum. Each metric with a temporality is cumulative.
 	Monotonic bool
 }
 
@@ -46,9 +46,9 @@ type Attr struct {
 	Type AttrType
 }
 
-// The bounds of a node's names, see dictionary for those that nodes share. What
-// goes over is compared like any other series, but has no name: it can neither
-// be read nor declared gone.
+// The bounds of a node's names; dictionary has the bounds of names that nodes share. A
+// series beyond them is compared like any other, but has no name. Nobody can read it or
+// declare it gone.
 const (
 	maxMetricText    = 1 << 10
 	maxPairText      = 1 << 10

@@ -325,9 +325,9 @@ func (n *node) patience(once time.Duration) time.Duration {
 	return once
 }
 
-// compact drops series and returns how many: those silent for more than most ticks,
-// those that ended a TTL ago, and with unnamed those without a name. With tell, the
-// next report ends expired series first, since later tiers may remember them for longer.
+// compact drops series and returns how many. It drops series that were silent for more
+// than most ticks or ended a TTL ago, and with unnamed all series without a name. With tell,
+// the next report ends expired series first: later tiers may remember them for longer.
 func (n *node) compact(tick, most uint16, tell, unnamed bool) int {
 	before := len(n.entries)
 	kept := n.entries[:0]

@@ -58,7 +58,7 @@ func (t *Table) began(n *node, p *pending) {
 	n.bytes += startBytes
 }
 
-// pruneStarts drops those that no series has any more.
+// pruneStarts drops the start times that no series has any more.
 func (n *node) pruneStarts() {
 	old := n.starts
 	n.starts = starts{}

@@ -8,15 +8,14 @@
 // accepted. Abort, when it has not, leaves those series unknown, so that the next report
 // carries them again. No lock is held between the two.
 //
-// The rule that everything here keeps: whatever the table holds as known is
-// what the next hop holds. A series about which that is in doubt is unknown,
-// and an unknown series is always forwarded.
+// One rule holds throughout: the next hop holds every value that the table holds as
+// known. A series in doubt is unknown, and the table always forwards an unknown series.
 //
 // A series is known by 64 bits of hash within its node, a node by 128 bits of
 // SHA-256. Among n series of a node two share their bits with a chance of
 // n^2/2^65: 3e-15 for 320 series, 1e-10 for ten million series on nodes of 320,
-// 1e-10 for one node with MaxNodeSeries. Report.Observe notices those that come
-// in one report, and then forwards both always.
+// 1e-10 for one node with MaxNodeSeries. Report.Observe notices two such series
+// of one report, and then always forwards both.
 //
 // Time is a duration since any fixed moment and is passed in; it should be
 // monotonic.
@@ -94,8 +93,8 @@ type Stats struct {
 	Unnamed int64
 	// Resyncs counts the times that a node's series were all made due again.
 	Resyncs int64
-	// Repeated counts points that were made of what is known here and accepted,
-	// Unrepeatable those that could not be made, see Report.Repeated.
+	// Repeated counts accepted points that the table made of its own values,
+	// Unrepeatable the points that it could not make, see Report.Repeated.
 	Repeated, Unrepeatable int64
 	// Asked counts the times that a node was asked for, see Report.Asked.
 	Asked int64
@@ -198,9 +197,9 @@ const (
 // Bytes is the memory that the table takes, with what reports under way have reserved.
 func (t *Table) Bytes() int64 { return int64(t.bytes.Taken()) }
 
-// Reporting returns how many of the nodes were heard of within their last few
-// usual intervals: unlike Stats.Nodes without those that went elsewhere, but for
-// that time. It takes each node's lock once.
+// Reporting returns how many nodes reported within their last few usual intervals.
+// Stats.Nodes counts also nodes that went elsewhere since. Reporting takes each node's
+// lock once.
 func (t *Table) Reporting(now time.Duration) int64 {
 	var count int64
 	for n := range t.all() {

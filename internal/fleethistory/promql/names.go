@@ -35,8 +35,8 @@ var translate = sync.OnceValue(func() *names {
 		}
 	}
 	for _, name := range []string{
-		"error.type", "gpu.cuda.version", "gpu.detection.mode", "gpu.ecc.counter", "gpu.index", "gpu.link", "gpu.link.id",
-		"gpu.memory.location", "gpu.node.state", "gpu.pci.bus_id", "gpu.peer_group", "gpu.signal", "gpu.xid.class", "gpu.xid.code",
+		"error.type", "gpu.board.part_number", "gpu.cuda.version", "gpu.detection.mode", "gpu.ecc.counter", "gpu.index", "gpu.inforom.version", "gpu.link", "gpu.link.id",
+		"gpu.memory.location", "gpu.module.id", "gpu.node.state", "gpu.pci.bus_id", "gpu.peer_group", "gpu.signal", "gpu.xid.class", "gpu.xid.code",
 		"hw.driver_version", "hw.firmware_version", "hw.gpu.task", "hw.limit_type", "hw.model", "hw.sensor_location",
 		"hw.serial_number", "hw.state", "hw.vendor", "k8s.container.name", "k8s.namespace.name", "k8s.pod.name", "k8s.pod.uid",
 		"network.io.direction",

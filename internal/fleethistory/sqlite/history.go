@@ -5,6 +5,8 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"os"
+	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 )
@@ -38,10 +40,21 @@ func (h *History) Shutdown(ctx context.Context) error {
 // Enabled implements fleethistory.History.
 func (h *History) Enabled() bool { return true }
 
+// Written is when the file was written last, zero when there is none. Once the file is
+// open that says nothing of the process before this one.
+func (s *Store) Written() (last time.Time) {
+	for _, file := range [...]string{s.cfg.Path, s.cfg.Path + "-wal"} {
+		if info, err := os.Stat(file); err == nil && info.ModTime().After(last) {
+			last = info.ModTime()
+		}
+	}
+	return last
+}
+
 // Status implements fleethistory.History.
 func (h *History) Status() fleethistory.Status {
 	out := h.Store.Status()
-	out.Dropped, out.Refused = h.Dropped(), h.Refused()
+	out.Dropped, out.DroppedEpisodes, out.Refused = h.Dropped(), h.DroppedEpisodes(), h.Refused()
 	if err := h.Err(); err != nil {
 		out.Err = err
 	}

@@ -31,10 +31,11 @@ type Config struct {
 	// which the oldest go; 0 is no bound.
 	Retention time.Duration
 	MaxBytes  int64
-	// MaxSeries bounds the series; samples of further ones are dropped.
+	// MaxSeries bounds the series; samples of further ones are dropped. Their names take
+	// an eighth of MaxBytes at most.
 	MaxSeries int
-	// ClusterShare in (0,1] is the part of the series that the other clusters leave
-	// which one cluster may have; 0 is all of it.
+	// ClusterShare in (0,1] is the part of the series, and of the bytes of their names,
+	// that the other clusters leave which one cluster may have; 0 is all of it.
 	ClusterShare float64
 	// QueryTimeout ends a question that takes too long.
 	QueryTimeout time.Duration
@@ -191,20 +192,30 @@ func (s *Store) putAside(reason error) error {
 		s.db.close()
 		s.db = nil
 	}
-	aside := s.cfg.Path + ".damaged-" + s.cfg.Now().UTC().Format("20060102T150405Z")
-	for i := 1; exists(aside); i++ {
-		aside = fmt.Sprintf("%s.damaged-%s-%d", s.cfg.Path, s.cfg.Now().UTC().Format("20060102T150405Z"), i)
-	}
-	// The log first: beside a new file it would be taken for that one's.
-	for _, suffix := range []string{"-wal", "-shm", ""} {
-		if err := os.Rename(s.cfg.Path+suffix, aside+suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("the file is damaged (%w) and cannot be put aside: %w", reason, err)
-		}
+	aside, err := renameAside(s.cfg.Path, s.cfg.Now())
+	if err != nil {
+		return fmt.Errorf("the file is damaged (%w) and cannot be put aside: %w", reason, err)
 	}
 	note := fmt.Sprintf("the file was damaged (%v), is kept as %s, and a new one was begun", reason, aside)
 	s.note.Store(&note)
 	s.damaged.Store(false)
 	return nil
+}
+
+// renameAside renames a file and its companions, and returns the new name.
+func renameAside(path string, now time.Time) (string, error) {
+	at := now.UTC().Format("20060102T150405Z")
+	aside := path + ".damaged-" + at
+	for i := 1; exists(aside); i++ {
+		aside = fmt.Sprintf("%s.damaged-%s-%d", path, at, i)
+	}
+	// The log first: beside a new file it would be taken for that one's.
+	for _, suffix := range []string{"-wal", "-shm", ""} {
+		if err := os.Rename(path+suffix, aside+suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return "", err
+		}
+	}
+	return aside, nil
 }
 
 func exists(path string) bool {

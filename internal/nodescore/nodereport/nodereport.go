@@ -58,6 +58,13 @@ func (g Gauges) Double(to pmetric.NumberDataPointSlice, v float64) pmetric.Numbe
 	return p
 }
 
+// Count adds a point with a number of things.
+func (g Gauges) Count(to pmetric.NumberDataPointSlice, n int) pmetric.NumberDataPoint {
+	p := g.Point(to)
+	p.SetIntValue(int64(n))
+	return p
+}
+
 // Flag adds a point that is 1 or 0.
 func (g Gauges) Flag(to pmetric.NumberDataPointSlice, on bool) pmetric.NumberDataPoint {
 	p := g.Point(to)
@@ -114,16 +121,16 @@ func Append(rm pmetric.ResourceMetrics, scope string, ts pcommon.Timestamp, res 
 func appendCulprit(g Gauges, res *nodescore.Result) {
 	points := g.Metric(gpusemconv.MetricNodeCulprit)
 	if res.Culprit.Known {
-		label(g.Flag(points, res.Culprit.Subject != nodesignal.Subject{}), res.Culprit.Subject)
+		label(g.Flag(points, res.Culprit.Subject != nodesignal.Subject{}), &res.Culprit)
 	}
 	if res.Before.Known && res.Before != res.Culprit {
 		p := g.Point(points)
 		p.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
-		label(p, res.Before.Subject)
+		label(p, &res.Before)
 	}
 }
 
-func label(p pmetric.NumberDataPoint, of nodesignal.Subject) {
-	p.Attributes().PutStr(gpusemconv.AttrSignal, nodesignal.Throughput.String())
-	rankattr.Put(p.Attributes(), of)
+func label(p pmetric.NumberDataPoint, of *nodescore.Culprit) {
+	p.Attributes().PutStr(gpusemconv.AttrSignal, of.Signal.String())
+	rankattr.Put(p.Attributes(), of.Subject)
 }

@@ -22,13 +22,16 @@ const (
 	CPU                        // share of time in which no task waited for a CPU
 	Power                      // watts drawn by the GPUs
 	Memory                     // free GPU memory as a fraction
+	// Communication is the share of time in collective operations. The rank that all
+	// others wait for has the least.
+	Communication
 	// Score is the node's own health score. It is a mean of the others, so it
 	// is compared only for nodes that report none of them.
 	Score
 	Count
 )
 
-var names = [Count]string{"throughput", "compute", "interconnect", "cpu", "power", "memory", "score"}
+var names = [Count]string{"throughput", "compute", "interconnect", "cpu", "power", "memory", "communication", "score"}
 
 func (s Signal) String() string { return names[s] }
 
@@ -66,6 +69,9 @@ type Spec struct {
 	// Relative signals have no limit of their own: a gap is a share of the
 	// peers' level. The others are fractions already.
 	Relative bool
+	// Coupled nodes wait for one another at each step. Then what sets them apart at a tick
+	// says nothing of the next; where it does, nobody is accused by the signal.
+	Coupled bool
 	// MinGap is the smallest loss worth an alert, a fraction.
 	MinGap float64
 }
@@ -84,6 +90,9 @@ func Defaults() [Count]Spec {
 		CPU:          {Decides: true, Direction: Low, MinGap: 0.20},
 		Power:        {Direction: Low, Relative: true, MinGap: 0.20},
 		Memory:       {Direction: Low, MinGap: 0.20},
-		Score:        {Decides: true, Direction: Low, MinGap: 0.05},
+		// Half the loss of a GPU that computes 10 % longer shows in the share, less what the
+		// peers wait anyway.
+		Communication: {Decides: true, Direction: Low, Coupled: true, MinGap: 0.03},
+		Score:         {Decides: true, Direction: Low, MinGap: 0.05},
 	}
 }

@@ -5,6 +5,8 @@
 package rankattr // import "github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
 
 import (
+	"cmp"
+
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
@@ -48,16 +50,25 @@ func Within(resource, point pcommon.Map) nodesignal.Subject {
 		of.LocalRank = ordinal(resource, gpusemconv.AttrJobLocalRank)
 	}
 	if of == (nodesignal.Subject{}) {
-		of.Rank = unnamed(resource)
+		of.Rank = unnamed(resource, point)
 	}
 	return of
 }
 
-func unnamed(resource pcommon.Map) nodesignal.Ordinal {
-	for _, key := range [...]string{gpusemconv.AttrServiceInstanceID, gpusemconv.AttrProcessPID} {
-		if instance := text(resource, key); instance != "" {
-			return nodesignal.Unnamed(instance)
+// unnamed tells processes apart by their ids. In containers most have the id 1: they are
+// told apart by container and pod, too.
+func unnamed(resource, point pcommon.Map) nodesignal.Ordinal {
+	if instance := text(resource, gpusemconv.AttrServiceInstanceID); instance != "" {
+		return nodesignal.Unnamed(instance)
+	}
+	pid := cmp.Or(text(point, gpusemconv.AttrProcessPID), text(resource, gpusemconv.AttrProcessPID))
+	for _, key := range [...]string{gpusemconv.AttrContainerID, gpusemconv.AttrPodUID, gpusemconv.AttrPodName} {
+		if container := text(resource, key); container != "" && pid != "" {
+			return nodesignal.Unnamed(container + " " + pid)
 		}
+	}
+	if pid != "" {
+		return nodesignal.Unnamed(pid)
 	}
 	return 0
 }

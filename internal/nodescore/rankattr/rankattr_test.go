@@ -55,10 +55,20 @@ func TestWithin(t *testing.T) {
 			nodesignal.Subject{Rank: nodesignal.Unnamed("627cc493")},
 			"",
 		},
-		"a process":             {attrs{"process.pid": 7, "service.instance.id": ""}, nil, nodesignal.Subject{Rank: nodesignal.Unnamed("7")}, ""},
-		"a rank's instance":     {attrs{"service.instance.id": "627cc493"}, attrs{"gpu.job.rank": 7}, nodesignal.Subject{Rank: ordinal(7)}, "rank 7"},
-		"a GPU's process":       {attrs{"process.pid": 7}, attrs{"hw.id": "GPU-1"}, nodesignal.Subject{GPU: "GPU-1"}, "GPU-1"},
-		"no rank that could be": {nil, attrs{"gpu.job.rank": -1, "gpu.job.local_rank": math.MaxInt64}, nodesignal.Subject{}, ""},
+		"a process":            {attrs{"process.pid": 7, "service.instance.id": ""}, nil, nodesignal.Subject{Rank: nodesignal.Unnamed("7")}, ""},
+		"a process of a point": {nil, attrs{"process.pid": 7}, nodesignal.Subject{Rank: nodesignal.Unnamed("7")}, ""},
+		"process 1 of a container": {
+			attrs{"process.pid": 1, "container.id": "12ab", "k8s.pod.uid": "u"},
+			nil,
+			nodesignal.Subject{Rank: nodesignal.Unnamed("12ab 1")},
+			"",
+		},
+		"process 1 of another pod":   {attrs{"process.pid": 1, "k8s.pod.uid": "u"}, nil, nodesignal.Subject{Rank: nodesignal.Unnamed("u 1")}, ""},
+		"process 1 of a pod by name": {attrs{"process.pid": 1, "k8s.pod.name": "p"}, nil, nodesignal.Subject{Rank: nodesignal.Unnamed("p 1")}, ""},
+		"a pod alone":                {attrs{"k8s.pod.uid": "u"}, nil, nodesignal.Subject{}, ""},
+		"a rank's instance":          {attrs{"service.instance.id": "627cc493"}, attrs{"gpu.job.rank": 7}, nodesignal.Subject{Rank: ordinal(7)}, "rank 7"},
+		"a GPU's process":            {attrs{"process.pid": 7}, attrs{"hw.id": "GPU-1"}, nodesignal.Subject{GPU: "GPU-1"}, "GPU-1"},
+		"no rank that could be":      {nil, attrs{"gpu.job.rank": -1, "gpu.job.local_rank": math.MaxInt64}, nodesignal.Subject{}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			resource, point := pcommon.NewMap(), pcommon.NewMap()

@@ -27,7 +27,8 @@ import (
 func main() {
 	o := options{began: time.Now()}
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of all scenarios and families")
-	only := flag.String("only", "", "comma-separated scenario ids and names of families, agents, badinput; all if empty")
+	only := flag.String("only", "", "comma-separated scenario ids and names of families, agents, badinput, siblings, collectives, hangs, jobcost, topology; all if empty")
+	flag.StringVar(&o.timeline, "timeline", scenarios.Timeline, "recorded operations of a job, for jobcost")
 	flag.StringVar(&o.doc, "doc", "", "document that gets the scenarios' table between its markers")
 	flag.IntVar(&o.runs, "runs", 0, "runs per scenario and family; each one's own number if 0")
 	flag.StringVar(&o.as, "as", "", "name for the engine's figures; leaves out the scenarios and the other deciders")
@@ -38,14 +39,18 @@ func main() {
 	figure.Main(func(ctx context.Context) error { return run(ctx, &o) })
 }
 
+// others are the parts of an evaluation that are neither scenario nor family.
+var others = []string{"agents", "badinput", "siblings", "collectives", "hangs", "jobcost", "topology"}
+
 type options struct {
-	seed  uint64
-	only  []string
-	doc   string
-	runs  int
-	as    string
-	began time.Time
-	told  time.Time
+	seed     uint64
+	only     []string
+	doc      string
+	runs     int
+	as       string
+	timeline string
+	began    time.Time
+	told     time.Time
 }
 
 func (o *options) wants(name string) bool { return len(o.only) == 0 || slices.Contains(o.only, name) }
@@ -70,7 +75,7 @@ func run(ctx context.Context, o *options) error {
 	drawn, recorded := slices.Concat(families.All(), families.Cases()), scenarios.RecordedFamilies(compute, wall)
 	fleets := slices.DeleteFunc(slices.Concat(drawn, recorded), func(f families.Family) bool { return !o.wants(f.Name) })
 	list := o.scenarios(compute)
-	if len(list)+len(fleets) == 0 && !o.wants("agents") && !o.wants("badinput") {
+	if len(list)+len(fleets) == 0 && !slices.ContainsFunc(others, o.wants) {
 		return fmt.Errorf("no scenario and no family is named %s", strings.Join(o.only, " or "))
 	}
 	if len(list) > 0 {

@@ -189,8 +189,8 @@ func pages(ctx context.Context, w io.Writer) error {
 		loaded <- err
 	}()
 	queries := []string{
-		"?page_size=100", "?page_size=100&page=500", "?page_size=100&page=50&cluster=cluster-2", "?page_size=100&names=node-049*",
-		"?page_size=100&straggler=true", "?page_size=100&page=100&min_usage=0.5",
+		"?limit=100", "?limit=100&page=500", "?limit=100&page=50&cluster=cluster-2", "?limit=100&names=node-049*",
+		"?limit=100&straggler=true", "?limit=100&page=100&min_usage=0.5",
 	}
 	var p50, p99 time.Duration
 	all := make([]time.Duration, 0, pageRounds*pageAsks)

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pmetric"
@@ -29,6 +30,21 @@ func Wait(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	}
 }
+
+// Within asks until the answer is yes, or returns the context's error after the span.
+func Within(ctx context.Context, span time.Duration, condition func() bool) error {
+	limited, cancel := context.WithTimeout(ctx, span)
+	defer cancel()
+	for !condition() {
+		if err := Wait(limited, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Progress tells the person who waits how far a benchmark is.
+func Progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
 // Raw is fleetpush's codec without the answers: senders and next hops share the
 // machine with the measured process.

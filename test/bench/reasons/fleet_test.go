@@ -4,6 +4,7 @@ package reasons
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -42,12 +43,16 @@ type fleet struct {
 	gateway processor.Metrics
 	logs    processor.Logs
 	onsets  []onset
+	// lockstep, where it is set, adds what ranks tell; leaves says that nodes have one.
+	lockstep *lockstep
+	leaves   bool
 }
 
 // onset is an episode that the gateway reported.
 type onset struct {
 	at                      time.Duration // since the fleet began
 	subject, reason, signal string
+	gpu, leaf, ids, faulty  string
 	nodes                   []int
 }
 
@@ -67,6 +72,7 @@ func newFleet(t *testing.T, cfg fleetpush.Config) *fleet {
 	factory := stragglerprocessor.NewFactory()
 	set := processortest.NewNopSettings(factory.Type())
 	gateway := shipped(t, factory, "gateway.yaml")
+	gateway.(*stragglerprocessor.Config).State.StorageID = nil // nothing is restarted
 	f.gateway, err = factory.CreateMetrics(t.Context(), set, gateway, nowhere)
 	require.NoError(t, err)
 	f.logs, err = factory.CreateLogs(t.Context(), set, gateway, sink)
@@ -96,7 +102,7 @@ func shipped(t *testing.T, factory processor.Factory, file string) component.Con
 	require.NoError(t, err)
 	cfg := factory.CreateDefaultConfig().(*stragglerprocessor.Config)
 	require.NoError(t, sub.Unmarshal(cfg))
-	cfg.DefaultCluster = cluster // what the environment fills in
+	cfg.DefaultCluster, cfg.PageURL = cluster, "" // what the environment fills in
 	require.NoError(t, cfg.Validate())
 	return cfg
 }
@@ -107,12 +113,23 @@ func (f *fleet) run(t *testing.T, d time.Duration) {
 	// Nodes do not push all at once.
 	gap := poll / time.Duration(f.nodes.Nodes())
 	for end := time.Now().Add(d); time.Now().Before(end); {
+		if f.lockstep != nil {
+			f.lockstep.advance(time.Since(f.began) + poll)
+		}
 		for i := range f.nodes.Nodes() {
 			var err error
 			f.bytes, err = f.nodes.Next(i, 1, time.Now(), f.bytes[:0])
 			require.NoError(t, err)
 			report := pmetricotlp.NewExportRequest()
 			require.NoError(t, report.UnmarshalProto(f.bytes))
+			if f.lockstep != nil {
+				f.lockstep.tell(report.Metrics(), i, time.Now())
+			}
+			if f.leaves {
+				for _, rm := range report.Metrics().ResourceMetrics().All() {
+					rm.Resource().Attributes().PutStr(gpusemconv.AttrTopologyPrefix+"leaf", leafName(i%nodesPerJob))
+				}
+			}
 			require.NoError(t, f.agents.ConsumeMetrics(t.Context(), report.Metrics()))
 			require.NoError(t, f.wire.answer(time.Now()))
 			time.Sleep(gap)
@@ -130,8 +147,10 @@ func (f *fleet) hear(ld plog.Logs) {
 	for _, rl := range ld.ResourceLogs().All() {
 		for _, lr := range rl.ScopeLogs().At(0).LogRecords().All() {
 			text := func(key string) string {
-				v, _ := lr.Attributes().Get(key)
-				return v.AsString()
+				if v, ok := lr.Attributes().Get(key); ok {
+					return v.AsString()
+				}
+				return ""
 			}
 			if lr.EventName() != gpusemconv.EventStraggler || text(gpusemconv.AttrEpisodePhase) != "onset" {
 				continue
@@ -139,6 +158,8 @@ func (f *fleet) hear(ld plog.Logs) {
 			o := onset{
 				at: lr.Timestamp().AsTime().Sub(f.began), subject: text(gpusemconv.AttrEpisodeSubject),
 				reason: text(gpusemconv.AttrEpisodeReason), signal: text(gpusemconv.AttrSignal),
+				gpu: text(gpusemconv.AttrHWID), faulty: text(gpusemconv.AttrCommunicatorFaulty),
+				leaf: first(lr, gpusemconv.AttrEpisodeTopology), ids: first(lr, gpusemconv.AttrCommunicatorIDs),
 			}
 			if name, ok := rl.Resource().Attributes().Get(gpusemconv.AttrHostName); ok {
 				o.nodes = append(o.nodes, names[name.Str()])
@@ -151,6 +172,16 @@ func (f *fleet) hear(ld plog.Logs) {
 		}
 	}
 }
+
+// first is the only text of a list, empty where there are none or several.
+func first(lr plog.LogRecord, key string) string {
+	if list, ok := lr.Attributes().Get(key); ok && list.Slice().Len() == 1 {
+		return list.Slice().At(0).Str()
+	}
+	return ""
+}
+
+func leafName(i int) string { return fmt.Sprint("leaf-", i) }
 
 // link stands for the threshold extensions of gateway and agents: what the one
 // publishes comes to the others in the text of the headers.

@@ -85,7 +85,26 @@ var causes = []cause{
 	{kind: fleetsim.PCIe, low: 0.3, high: 0.9, reasons: always("pcie_link_degraded")},
 	{kind: fleetsim.PCIeSlow, low: 0.2, high: 0.8, reasons: always("pcie_link_degraded")},
 	{kind: fleetsim.CPU, low: 0.2, high: 0.8, reasons: always("cpu_contention")},
+	{kind: fleetsim.Steal, low: 0.2, high: 0.8, reasons: always("cpu_contention")},
+	{kind: fleetsim.Input, low: 0.15, high: 0.8, reasons: always("input_starved")},
+	{kind: fleetsim.PortDown, low: 0.35, high: 0.9, reasons: always("network_link_down")},
+	{kind: fleetsim.PortSlow, low: 0.35, high: 0.9, reasons: always("network_link_slow")},
+	{kind: fleetsim.PortFlaps, low: 0.35, high: 0.9, reasons: always("network_link_flap", "network_link_down")},
+	{kind: fleetsim.PortErrors, low: 0.35, high: 0.9, reasons: always("network_errors")},
+	{kind: fleetsim.PortLoss, low: 0.35, high: 0.9, reasons: always("network_retransmits")},
 	{kind: fleetsim.Neighbour, low: 0.1, high: 0.6, reasons: always("noisy_neighbour")},
+}
+
+// ofLeaf are the causes that a switch, a rack's power or its cooling gives to many nodes.
+func ofLeaf() (of []cause) {
+	for i := range causes {
+		switch causes[i].kind {
+		case fleetsim.SlowNode, fleetsim.ThermalThrottle, fleetsim.Brake, fleetsim.PortSlow, fleetsim.PortErrors, fleetsim.PortLoss:
+			of = append(of, causes[i])
+		default:
+		}
+	}
+	return of
 }
 
 // ofXid is by what NVIDIA asks for.
@@ -93,7 +112,7 @@ func ofXid(f *fleetsim.Fault) []reason.Reason {
 	switch f.Severity {
 	case 79:
 		return []reason.Reason{"gpu_lost"}
-	case 48, 94, 95:
+	case 48, 94:
 		return []reason.Reason{"gpu_memory_fault"}
 	case 74, 145:
 		return []reason.Reason{"nvlink_errors"}
@@ -122,18 +141,22 @@ type injection struct {
 	nodes []int
 	fault fleetsim.Fault
 	want  []reason.Reason
+	// right says whether an episode with that reason points at the right thing.
+	right func(*onset) bool
 	// got are the reasons of its episodes.
-	got   []string
+	got   []*onset
 	delay time.Duration // of the first of them
 }
 
 // result of one cause, or of several.
 type result struct {
 	faults, raised, episodes, named int
-	delays                          []time.Duration
-	wrong                           map[string]int
-	false, missed                   []string
-	healthy                         time.Duration // of all nodes
+	// told is how many faults had a right episode.
+	told          int
+	delays        []time.Duration
+	wrong         map[string]int
+	false, missed []string
+	healthy       time.Duration // of all nodes
 }
 
 func (r *result) add(o *result) {
@@ -160,7 +183,10 @@ type experiment struct {
 	// jobs and the faults of each; a fault hits atOnce nodes.
 	jobs, faults, atOnce int
 	noSteps              bool // jobs that do not push their step time
-	seed                 uint64
+	// leaf gives the fault to the nodes of one leaf, but for those of one job. The jobs'
+	// nodes with one place have one leaf.
+	leaf bool
+	seed uint64
 }
 
 // measure looks at what the gateway says.
@@ -168,12 +194,15 @@ func (e *experiment) measure(t *testing.T) *result {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(e.seed, 7))
 	cfg := fleetpush.Config{
-		Nodes: e.jobs * nodesPerJob, GPUs: gpusPerNode, Jobs: e.jobs, Seed: e.seed, NoSteps: e.noSteps,
+		Nodes: e.jobs * nodesPerJob, GPUs: gpusPerNode, Ports: true, Jobs: e.jobs, Seed: e.seed, NoSteps: e.noSteps,
 		Load: fleetsim.Training, Runs: 2 * time.Hour, Pause: 4 * time.Minute,
 	}
 	var injections []*injection
 	end := warm
 	for j := range e.jobs {
+		if e.leaf && j > 0 {
+			break // the first job's faults are those of all
+		}
 		var order []int // so that each node has its turn
 		from := warm
 		for i := range e.faults {
@@ -181,6 +210,12 @@ func (e *experiment) measure(t *testing.T) *result {
 			c := &e.causes[(j*e.faults+i)%len(e.causes)]
 			in := &injection{fault: c.draw(rng, from)}
 			in.want = c.reasons(&in.fault)
+			if e.leaf {
+				e.onLeaf(&cfg, in, rng.IntN(nodesPerJob))
+				injections = append(injections, in)
+				from += lasts + calm
+				continue
+			}
 			if len(order) < e.atOnce {
 				order = rng.Perm(nodesPerJob)
 			}
@@ -195,9 +230,24 @@ func (e *experiment) measure(t *testing.T) *result {
 		end = max(end, from)
 	}
 	f := newFleet(t, cfg)
+	f.leaves = e.leaf
 	f.run(t, end)
 	f.shutdown(t)
 	return f.judge(injections, end)
+}
+
+// onLeaf gives the fault to one leaf.
+func (e *experiment) onLeaf(cfg *fleetpush.Config, in *injection, leaf int) {
+	in.fault.GPU = fleetsim.AllGPUs
+	for j := range e.jobs - 1 {
+		n := j*nodesPerJob + leaf
+		in.nodes = append(in.nodes, n)
+		cfg.Faults = append(cfg.Faults, fleetpush.Fault{Target: fleetsim.Target{Node: n}, Fault: in.fault})
+	}
+	if in.want[0] == reason.Unexplained {
+		in.want = []reason.Reason{reason.SharedPlace}
+	}
+	in.right = func(o *onset) bool { return o.leaf == "leaf="+leafName(leaf) }
 }
 
 // judge holds what was said against what was done.
@@ -215,7 +265,7 @@ func (f *fleet) judge(injections []*injection, end time.Duration) *result {
 		if in.got == nil {
 			in.delay = o.at - in.fault.From
 		}
-		in.got = append(in.got, o.reason)
+		in.got = append(in.got, o)
 	}
 	for _, in := range injections {
 		r.healthy -= lasts * time.Duration(len(in.nodes))
@@ -225,13 +275,17 @@ func (f *fleet) judge(injections []*injection, end time.Duration) *result {
 		} else {
 			r.missed = append(r.missed, fmt.Sprintf("%+v", in.fault))
 		}
+		told := r.named
 		for _, got := range in.got {
 			r.episodes++
-			if slices.Contains(in.want, reason.Reason(got)) {
+			if slices.Contains(in.want, reason.Reason(got.reason)) && (in.right == nil || in.right(got)) {
 				r.named++
 			} else {
-				r.wrong[fmt.Sprintf("%s of severity %.2f on GPU %d called %s", in.fault.Kind, in.fault.Severity, in.fault.GPU, got)]++
+				r.wrong[fmt.Sprintf("%s of severity %.2f on GPU %d called %+v", in.fault.Kind, in.fault.Severity, in.fault.GPU, *got)]++
 			}
+		}
+		if r.named > told {
+			r.told++
 		}
 	}
 	slices.Sort(r.delays)
@@ -271,14 +325,28 @@ func TestReasons(t *testing.T) {
 	}
 	all = append(all,
 		&experiment{name: "mass", causes: causes, atOnce: many},
+		&experiment{name: "leaf", causes: ofLeaf(), atOnce: 1, leaf: true},
 		&experiment{name: "without_steps", causes: causes, atOnce: 1, noSteps: true})
 	results := make([]*result, len(all))
 	t.Run("experiments", func(t *testing.T) {
 		for i, e := range all {
 			e.jobs, e.faults, e.seed = *jobs, *each, *seed*100+uint64(i)
+			if e.leaf {
+				e.jobs, e.faults = nodesPerJob, *jobs**each/2
+			}
 			t.Run(e.name, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) { results[i] = e.measure(t) })
+			})
+		}
+		for i, name := range slices.Sorted(maps.Keys(lockstepCauses)) {
+			all, results = append(all, &experiment{name: name}), append(results, nil)
+			at := len(results) - 1
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					results[at] = measureLockstep(t, lockstepCauses[name], *jobs**each, *seed*1000+uint64(i))
+				})
 			})
 		}
 	})
@@ -292,6 +360,9 @@ func report(all []*experiment, results []*result) {
 			continue
 		}
 		r.print(all[i].name)
+		if all[i].leaf {
+			figure.Print("reasons_leaf_faults_named", share(r.told, r.faults), "1", 1, false)
+		}
 		for _, wrong := range slices.Sorted(maps.Keys(r.wrong)) {
 			fmt.Printf("wrong: %d x %s\n", r.wrong[wrong], wrong)
 		}

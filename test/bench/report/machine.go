@@ -22,7 +22,10 @@ func header(machine, commit string) string {
 }
 
 // written is what make bench itself writes.
-var written = []string{":!" + figuresDir, ":!" + document, ":!docs/detection.md"}
+var written = []string{":!" + figuresDir, ":!" + document, ":!" + readme, ":!docs/detection.md"}
+
+// changed marks a commit beyond which the tree had changes.
+const changed = "+changes"
 
 // commit names the commit, and says so when the tree has changes beyond it, other
 // than the figures of the target before.
@@ -34,7 +37,7 @@ func commit(ctx context.Context) (string, error) {
 	name := strings.TrimSpace(string(out))
 	changes, err := exec.CommandContext(ctx, "git", append([]string{"status", "--porcelain", "--", "."}, written...)...).Output()
 	if len(changes) > 0 {
-		name += "+changes"
+		name += changed
 	}
 	return name, err
 }

@@ -2,8 +2,9 @@
 
 // Command report runs the make targets that it is given, keeps the figures
 // they print under docs/benchmarks, one file per target, and writes
-// docs/benchmarks.md from them. It runs in the root of the repository.
-// Without a target it only writes the document.
+// docs/benchmarks.md and the README's figures from them. It runs in the root of
+// the repository. Without a target it only writes the documents; with -release it
+// says whether the README's figures are of one run on this commit's code.
 package main // import "github.com/gpu-collector/gpu-collector/test/bench/report"
 
 import (
@@ -38,6 +39,9 @@ func main() {
 
 // run goes on after a target that fails: the others' figures are worth keeping.
 func run(ctx context.Context, targets []string) error {
+	if len(targets) == 1 && targets[0] == "-release" {
+		return ofRelease(ctx)
+	}
 	var errs []error
 	if len(targets) > 0 {
 		commit, err := commit(ctx)
@@ -51,11 +55,23 @@ func run(ctx context.Context, targets []string) error {
 			}
 		}
 	}
-	text, err := render(figuresDir)
+	text, missing, err := render(figuresDir)
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
-	return errors.Join(append(errs, os.WriteFile(document, text, 0o644))...)
+	errs = append(errs, os.WriteFile(document, text, 0o644))
+	before, err := os.ReadFile(readme)
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	after, more, err := renderReadme(figuresDir, before)
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	for _, name := range append(missing, more...) {
+		fmt.Fprintln(os.Stderr, "not measured:", name)
+	}
+	return errors.Join(append(errs, os.WriteFile(readme, after, 0o644))...)
 }
 
 // measure keeps the figures of a target that fails as well, and that it did: what

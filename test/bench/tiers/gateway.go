@@ -187,6 +187,9 @@ func (b *bench) gatewayOf(ctx context.Context, out io.Writer, name string, nodes
 	if err = b.settle(ctx, p); err != nil {
 		return nil, err
 	}
+	if err = p.ticked(ctx); err != nil {
+		return nil, err
+	}
 	pace := time.Duration(every(nodes) * float64(interval))
 	span := max(b.span, pace)
 	b.say("%s: each node once in %s, for %s", name, pace, span)

@@ -6,10 +6,12 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gpu-collector/gpu-collector/test/bench/harness"
 	"github.com/gpu-collector/gpu-collector/test/process"
@@ -38,6 +40,8 @@ func start(ctx context.Context, binary, name, next string, configs ...string) (*
 		endpoint, all := "extensions::exposition::http::endpoint: ", "exposition, "
 		if text, err := os.ReadFile(configs[0]); err != nil || !strings.Contains(string(text), "exposition:") {
 			endpoint, all = "exporters::prometheus::endpoint: ", "" // an older tree's
+		} else if strings.Contains(string(text), "file_storage:") {
+			all += "file_storage, "
 		}
 		overrides = append(overrides,
 			endpoint+c.prometheus,
@@ -105,6 +109,24 @@ func (c *collector) compared(ctx context.Context) (s compared, err error) {
 		}
 	}
 	return s, nil
+}
+
+// ticked waits for the first comparison: ticks fall on multiples of the interval, so it
+// comes up to two intervals after the start.
+func (c *collector) ticked(ctx context.Context) error {
+	const most = 3 * interval
+	for end := time.Now().Add(most); ; {
+		s, err := c.compared(ctx)
+		if err != nil || s.ticks > 0 {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("the %s has compared nothing within %s", c.Name, most)
+		}
+		if err := harness.Wait(ctx, time.Second/2); err != nil {
+			return err
+		}
+	}
 }
 
 // scrape reads what the process shows to Prometheus.

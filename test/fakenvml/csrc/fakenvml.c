@@ -359,6 +359,15 @@ API ret_t nvmlDeviceGetHandleByIndex(unsigned index, void **device) { return by_
 API ret_t nvmlDeviceGetUUID(void *device, char *to, unsigned n) { ENTER(device); return leave(gpu_text(gpu, "uuid", to, n)); }
 API ret_t nvmlDeviceGetName(void *device, char *to, unsigned n) { ENTER(device); return leave(gpu_text(gpu, "name", to, n)); }
 API ret_t nvmlDeviceGetSerial(void *device, char *to, unsigned n) { ENTER(device); return leave(gpu_text(gpu, "serial", to, n)); }
+API ret_t nvmlDeviceGetBoardPartNumber(void *device, char *to, unsigned n) { ENTER(device); return leave(gpu_text(gpu, "part_number", to, n)); }
+API ret_t nvmlDeviceGetInforomImageVersion(void *device, char *to, unsigned n) { ENTER(device); return leave(gpu_text(gpu, "inforom", to, n)); }
+API ret_t nvmlDeviceGetModuleId(void *device, unsigned *to) {
+    ENTER(device);
+    unsigned long long v = 0;
+    ret = gpu_u64(gpu, "module", &v);
+    *to = (unsigned)v;
+    return leave(ret);
+}
 API ret_t nvmlDeviceGetVbiosVersion(void *device, char *to, unsigned n) { ENTER(device); return leave(gpu_text(gpu, "vbios", to, n)); }
 
 #define PCI(function) API ret_t function(void *device, pci_t *pci) { \
@@ -712,10 +721,12 @@ static ret_t processes(void *device, const char *function, const char *key, unsi
     ret_t ret = enter(gpu, function);
     if (ret != OK || (ret = gpu_u32(gpu, key, &there)) != OK) return leave(ret);
     if (*n < there) { *n = there; return leave(INSUFFICIENT_SIZE); }
+    unsigned first = 1000;
+    if (gpu_u32(gpu, "processes.first", &first) != OK) first = 1000;
     int v1 = function[strlen(function) - 3] != '_';
     for (unsigned i = 0; i < there; i++) {
-        if (v1) ((process_v1_t *)infos)[i] = (process_v1_t){1000 + i, 1 << 20};
-        else ((process_t *)infos)[i] = (process_t){1000 + i, 1 << 20, 0xFFFFFFFFu, 0xFFFFFFFFu};
+        if (v1) ((process_v1_t *)infos)[i] = (process_v1_t){first + i, 1 << 20};
+        else ((process_t *)infos)[i] = (process_t){first + i, 1 << 20, 0xFFFFFFFFu, 0xFFFFFFFFu};
     }
     *n = there;
     return leave(OK);

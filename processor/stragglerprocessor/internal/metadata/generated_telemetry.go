@@ -37,6 +37,10 @@ type TelemetryBuilder struct {
 	ProcessorStragglerReclaimedClusters metric.Int64Counter
 	ProcessorStragglerRejected          metric.Int64Counter
 	ProcessorStragglerRemoved           metric.Int64Counter
+	ProcessorStragglerStateAge          metric.Float64Gauge
+	ProcessorStragglerStateFailures     metric.Int64Counter
+	ProcessorStragglerStateHold         metric.Float64Gauge
+	ProcessorStragglerStateSize         metric.Int64Gauge
 	ProcessorStragglerStuck             metric.Int64Counter
 	ProcessorStragglerTickDuration      metric.Float64Histogram
 }
@@ -134,6 +138,30 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_processor_straggler_removed",
 		metric.WithDescription("Number of metrics that were taken out of pushes, since only a gateway may write them: under their own names, or under names that Prometheus takes for the same (alike). [Development]"),
 		metric.WithUnit("{metric}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ProcessorStragglerStateAge, err = builder.meter.Float64Gauge(
+		"otelcol_processor_straggler_state_age",
+		metric.WithDescription("Age of the state that a restart would go on with, or the time since the start while none is written. [Development]"),
+		metric.WithUnit("s"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ProcessorStragglerStateFailures, err = builder.meter.Int64Counter(
+		"otelcol_processor_straggler_state_failures",
+		metric.WithDescription("Number of writes of the state that its storage did not take. [Development]"),
+		metric.WithUnit("{write}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ProcessorStragglerStateHold, err = builder.meter.Float64Gauge(
+		"otelcol_processor_straggler_state_hold",
+		metric.WithDescription("Longest time that a piece of the last write held up the pushes. [Development]"),
+		metric.WithUnit("s"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ProcessorStragglerStateSize, err = builder.meter.Int64Gauge(
+		"otelcol_processor_straggler_state_size",
+		metric.WithDescription("Size of the state that was written last, compressed. [Development]"),
+		metric.WithUnit("By"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ProcessorStragglerStuck, err = builder.meter.Int64Counter(

@@ -30,6 +30,10 @@ func TestSetupTelemetry(t *testing.T) {
 	tb.ProcessorStragglerReclaimedClusters.Add(context.Background(), 1)
 	tb.ProcessorStragglerRejected.Add(context.Background(), 1)
 	tb.ProcessorStragglerRemoved.Add(context.Background(), 1)
+	tb.ProcessorStragglerStateAge.Record(context.Background(), 1)
+	tb.ProcessorStragglerStateFailures.Add(context.Background(), 1)
+	tb.ProcessorStragglerStateHold.Record(context.Background(), 1)
+	tb.ProcessorStragglerStateSize.Record(context.Background(), 1)
 	tb.ProcessorStragglerStuck.Add(context.Background(), 1)
 	tb.ProcessorStragglerTickDuration.Record(context.Background(), 1)
 	AssertEqualProcessorStragglerContested(t, testTel,
@@ -63,6 +67,18 @@ func TestSetupTelemetry(t *testing.T) {
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualProcessorStragglerRemoved(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualProcessorStragglerStateAge(t, testTel,
+		[]metricdata.DataPoint[float64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualProcessorStragglerStateFailures(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualProcessorStragglerStateHold(t, testTel,
+		[]metricdata.DataPoint[float64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualProcessorStragglerStateSize(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualProcessorStragglerStuck(t, testTel,

@@ -31,6 +31,7 @@ const (
 	AttributeActivityUnitFp64
 	AttributeActivityUnitFp32
 	AttributeActivityUnitFp16
+	AttributeActivityUnitGraphics
 )
 
 // String returns the string representation of the AttributeActivityUnit.
@@ -50,6 +51,8 @@ func (av AttributeActivityUnit) String() string {
 		return "fp32"
 	case AttributeActivityUnitFp16:
 		return "fp16"
+	case AttributeActivityUnitGraphics:
+		return "graphics"
 	}
 	return ""
 }
@@ -63,6 +66,7 @@ var MapAttributeActivityUnit = map[string]AttributeActivityUnit{
 	"fp64":         AttributeActivityUnitFp64,
 	"fp32":         AttributeActivityUnitFp32,
 	"fp16":         AttributeActivityUnitFp16,
+	"graphics":     AttributeActivityUnitGraphics,
 }
 
 // AttributeBitErrors specifies the value bit.errors attribute.
@@ -427,6 +431,7 @@ const (
 	AttributeHwGpuTaskGeneral
 	AttributeHwGpuTaskEncoder
 	AttributeHwGpuTaskDecoder
+	AttributeHwGpuTaskMemory
 )
 
 // String returns the string representation of the AttributeHwGpuTask.
@@ -438,6 +443,8 @@ func (av AttributeHwGpuTask) String() string {
 		return "encoder"
 	case AttributeHwGpuTaskDecoder:
 		return "decoder"
+	case AttributeHwGpuTaskMemory:
+		return "memory"
 	}
 	return ""
 }
@@ -447,6 +454,7 @@ var MapAttributeHwGpuTask = map[string]AttributeHwGpuTask{
 	"general": AttributeHwGpuTaskGeneral,
 	"encoder": AttributeHwGpuTaskEncoder,
 	"decoder": AttributeHwGpuTaskDecoder,
+	"memory":  AttributeHwGpuTaskMemory,
 }
 
 // AttributeHwLimitType specifies the value hw.limit_type attribute.
@@ -985,6 +993,7 @@ const (
 	AttributeThrottleTimeReasonSyncBoost
 	AttributeThrottleTimeReasonBoardLimit
 	AttributeThrottleTimeReasonLowUtilization
+	AttributeThrottleTimeReasonReliability
 	AttributeThrottleTimeReasonSwThermal
 	AttributeThrottleTimeReasonHwThermal
 	AttributeThrottleTimeReasonPowerBrake
@@ -1003,6 +1012,8 @@ func (av AttributeThrottleTimeReason) String() string {
 		return "board_limit"
 	case AttributeThrottleTimeReasonLowUtilization:
 		return "low_utilization"
+	case AttributeThrottleTimeReasonReliability:
+		return "reliability"
 	case AttributeThrottleTimeReasonSwThermal:
 		return "sw_thermal"
 	case AttributeThrottleTimeReasonHwThermal:
@@ -1020,6 +1031,7 @@ var MapAttributeThrottleTimeReason = map[string]AttributeThrottleTimeReason{
 	"sync_boost":      AttributeThrottleTimeReasonSyncBoost,
 	"board_limit":     AttributeThrottleTimeReasonBoardLimit,
 	"low_utilization": AttributeThrottleTimeReasonLowUtilization,
+	"reliability":     AttributeThrottleTimeReasonReliability,
 	"sw_thermal":      AttributeThrottleTimeReasonSwThermal,
 	"hw_thermal":      AttributeThrottleTimeReasonHwThermal,
 	"power_brake":     AttributeThrottleTimeReasonPowerBrake,
@@ -1133,7 +1145,7 @@ var MetricsInfo = metricsInfo{
 	},
 	HwGpuInfo: metricInfo{
 		Name:       "hw.gpu.info",
-		Attributes: []string{"hw.id", "hw.parent", "hw.vendor", "gpu.index", "hw.model", "hw.serial_number", "hw.driver_version", "hw.firmware_version", "gpu.pci.bus_id", "gpu.cuda.version"},
+		Attributes: []string{"hw.id", "hw.parent", "hw.vendor", "gpu.index", "hw.model", "hw.serial_number", "hw.driver_version", "hw.firmware_version", "gpu.pci.bus_id", "gpu.cuda.version", "gpu.board.part_number", "gpu.inforom.version", "gpu.module.id"},
 	},
 	HwGpuIo: metricInfo{
 		Name:       "hw.gpu.io",
@@ -1340,9 +1352,27 @@ func (maof metricAttributeOptionFunc) apply(dp pmetric.NumberDataPoint) {
 	maof(dp)
 }
 
+func WithGpuBoardPartNumberMetricAttribute(gpuBoardPartNumberAttributeValue string) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutStr("gpu.board.part_number", gpuBoardPartNumberAttributeValue)
+	})
+}
+
 func WithGpuCudaVersionMetricAttribute(gpuCudaVersionAttributeValue string) MetricAttributeOption {
 	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
 		dp.Attributes().PutStr("gpu.cuda.version", gpuCudaVersionAttributeValue)
+	})
+}
+
+func WithGpuInforomVersionMetricAttribute(gpuInforomVersionAttributeValue string) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutStr("gpu.inforom.version", gpuInforomVersionAttributeValue)
+	})
+}
+
+func WithGpuModuleIDMetricAttribute(gpuModuleIDAttributeValue int64) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutInt("gpu.module.id", gpuModuleIDAttributeValue)
 	})
 }
 

@@ -110,7 +110,7 @@ func TestMetricsBuilder(t *testing.T) {
 			mb.RecordHwGpuHealthStateDataPoint(ts, 1, "hw.id-val", AttributeHealthStateUnknown, WithHwParentMetricAttribute("hw.parent-val"))
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordHwGpuInfoDataPoint(ts, 1, "hw.id-val", "hw.vendor-val", 9, WithHwParentMetricAttribute("hw.parent-val"), WithHwModelMetricAttribute("hw.model-val"), WithHwSerialNumberMetricAttribute("hw.serial_number-val"), WithHwDriverVersionMetricAttribute("hw.driver_version-val"), WithHwFirmwareVersionMetricAttribute("hw.firmware_version-val"), WithGpuPciBusIDMetricAttribute("gpu.pci.bus_id-val"), WithGpuCudaVersionMetricAttribute("gpu.cuda.version-val"))
+			mb.RecordHwGpuInfoDataPoint(ts, 1, "hw.id-val", "hw.vendor-val", 9, WithHwParentMetricAttribute("hw.parent-val"), WithHwModelMetricAttribute("hw.model-val"), WithHwSerialNumberMetricAttribute("hw.serial_number-val"), WithHwDriverVersionMetricAttribute("hw.driver_version-val"), WithHwFirmwareVersionMetricAttribute("hw.firmware_version-val"), WithGpuPciBusIDMetricAttribute("gpu.pci.bus_id-val"), WithGpuCudaVersionMetricAttribute("gpu.cuda.version-val"), WithGpuBoardPartNumberMetricAttribute("gpu.board.part_number-val"), WithGpuInforomVersionMetricAttribute("gpu.inforom.version-val"), WithGpuModuleIDMetricAttribute(13))
 			defaultMetricsCount++
 			allMetricsCount++
 			mb.RecordHwGpuIoDataPoint(ts, 1, "hw.id-val", AttributeNetworkIoDirectionTransmit, AttributeGpuLinkPcie, WithHwParentMetricAttribute("hw.parent-val"))
@@ -590,6 +590,15 @@ func TestMetricsBuilder(t *testing.T) {
 					gpuCudaVersionAttrVal, ok := dp.Attributes().Get("gpu.cuda.version")
 					assert.True(t, ok)
 					assert.Equal(t, "gpu.cuda.version-val", gpuCudaVersionAttrVal.Str())
+					gpuBoardPartNumberAttrVal, ok := dp.Attributes().Get("gpu.board.part_number")
+					assert.True(t, ok)
+					assert.Equal(t, "gpu.board.part_number-val", gpuBoardPartNumberAttrVal.Str())
+					gpuInforomVersionAttrVal, ok := dp.Attributes().Get("gpu.inforom.version")
+					assert.True(t, ok)
+					assert.Equal(t, "gpu.inforom.version-val", gpuInforomVersionAttrVal.Str())
+					gpuModuleIDAttrVal, ok := dp.Attributes().Get("gpu.module.id")
+					assert.True(t, ok)
+					assert.EqualValues(t, 13, gpuModuleIDAttrVal.Int())
 				case "hw.gpu.io":
 					assert.False(t, validatedMetrics["hw.gpu.io"], "Found a duplicate in the metrics slice: hw.gpu.io")
 					validatedMetrics["hw.gpu.io"] = true

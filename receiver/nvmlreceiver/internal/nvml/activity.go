@@ -20,6 +20,7 @@ var activityMetrics = [gpuhealth.NumActivities]gonvml.GpmMetricId{
 	gpuhealth.ActivityFP64:        gonvml.GPM_METRIC_FP64_UTIL,
 	gpuhealth.ActivityFP32:        gonvml.GPM_METRIC_FP32_UTIL,
 	gpuhealth.ActivityFP16:        gonvml.GPM_METRIC_FP16_UTIL,
+	gpuhealth.ActivityGraphics:    gonvml.GPM_METRIC_GRAPHICS_UTIL,
 }
 
 // wholeGPU is the key of the GPU's own activity beside those of GPU instances.

@@ -123,6 +123,16 @@ func (d *device) Identity() (gpuhealth.Identity, Code) {
 	if v, code := guarded(d.library, fnVBIOS, d.raw.GetVbiosVersion); code == Success {
 		id.VBIOS = v
 	}
+	// Boards without an InfoROM or a baseboard have none of these.
+	if v, code := guarded(d.library, fnPartNumber, d.raw.GetBoardPartNumber); code == Success {
+		id.PartNumber = v
+	}
+	if v, code := guarded(d.library, fnInfoROM, d.raw.GetInforomImageVersion); code == Success {
+		id.InfoROM = v
+	}
+	if v, code := guarded(d.library, fnModuleID, d.raw.GetModuleId); code == Success && v >= 0 {
+		id.ModuleID = gpuhealth.Some(uint32(v))
+	}
 	if v, code := guarded(d.library, fnPCIInfo, d.raw.GetPciInfo); code == Success {
 		id.PCIBusID = cString(v.BusId[:])
 	}

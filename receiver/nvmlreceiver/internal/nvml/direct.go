@@ -16,6 +16,22 @@ typedef int (*pages_t)(void *device, int cause, unsigned int *count, unsigned lo
 typedef int (*rows_t)(void *device, unsigned int *corrected, unsigned int *uncorrected, unsigned int *pending, unsigned int *failed);
 
 struct count { int code; unsigned int n; };
+
+// Processes whose pids are read of a GPU; the rest is only counted. An entry begins with
+// the pid and has 16 bytes in the first version, else 24. There is room for entries of 32,
+// as of nvmlProcessDetail_v1_t.
+enum { MAX_PIDS = 256, MAX_ENTRY = 32 };
+struct pids { int code; unsigned int n, pid[MAX_PIDS]; };
+
+static struct pids list_pids(void *f, void *device, int entry) {
+	unsigned long long list[MAX_PIDS * MAX_ENTRY / 8] = {0};
+	struct pids p = {0, MAX_PIDS, {0}};
+	p.code = ((list_t)f)(device, &p.n, list);
+	for (unsigned int i = 0; p.code == 0 && i < p.n && i < MAX_PIDS; i++) {
+		p.pid[i] = *(unsigned int *)((char *)list + i * entry);
+	}
+	return p;
+}
 struct rows { int code; unsigned int corrected, uncorrected, pending, failed; };
 
 static struct count count_list(void *f, void *device) {
@@ -40,6 +56,7 @@ import "C"
 
 import (
 	"reflect"
+	"strings"
 	"unsafe"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -67,6 +84,7 @@ func (b *binding) look() {
 			b.direct[fn] = C.dlsym(library, symbol)
 			C.free(unsafe.Pointer(symbol))
 			if b.direct[fn] != nil {
+				b.unversioned = b.unversioned || fn == fnCompute && !strings.Contains(name, "_v")
 				break
 			}
 		}
@@ -90,6 +108,36 @@ func direct[T any](d *device, fn function, call func(symbol, handle unsafe.Point
 		return none, gonvml.ERROR_FUNCTION_NOT_FOUND
 	}
 	return call(d.library.binding.direct[fn], handle)
+}
+
+// maxPIDs is how many processes of a GPU are known by their pids.
+const maxPIDs = C.MAX_PIDS
+
+// processes are how many there are, and the pids of at most maxPIDs.
+type processes struct {
+	n    uint32
+	pids []uint32
+}
+
+// listProcesses asks for the pids too, where they have room.
+func (b *binding) listProcesses(symbol, handle unsafe.Pointer) (processes, gonvml.Return) {
+	entry := C.int(24)
+	if b.unversioned {
+		entry = 16
+	}
+	p := C.list_pids(symbol, handle, entry)
+	list, code := processes{n: uint32(p.n)}, gonvml.Return(p.code)
+	if code == gonvml.ERROR_INSUFFICIENT_SIZE && list.n > maxPIDs {
+		code = gonvml.SUCCESS
+	}
+	if code == gonvml.SUCCESS && list.n <= maxPIDs {
+		for _, pid := range p.pid[:list.n] {
+			if pid != 0 {
+				list.pids = append(list.pids, uint32(pid))
+			}
+		}
+	}
+	return list, code
 }
 
 // countList asks for the length of a list of processes.

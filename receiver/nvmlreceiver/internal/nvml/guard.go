@@ -52,6 +52,9 @@ var (
 	fnName              = enter("GetName", "nvmlDeviceGetName")
 	fnSerial            = enter("GetSerial", "nvmlDeviceGetSerial")
 	fnPCIInfo           = enter("GetPciInfo", "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo")
+	fnPartNumber        = enter("GetBoardPartNumber", "nvmlDeviceGetBoardPartNumber")
+	fnInfoROM           = enter("GetInforomImageVersion", "nvmlDeviceGetInforomImageVersion")
+	fnModuleID          = enter("GetModuleId", "nvmlDeviceGetModuleId")
 	fnVBIOS             = enter("GetVbiosVersion", "nvmlDeviceGetVbiosVersion")
 	fnMemoryV2          = enter("GetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo_v2")
 	fnMemory            = enter("GetMemoryInfo", "nvmlDeviceGetMemoryInfo")
@@ -151,6 +154,8 @@ type binding struct {
 	has  []bool // by function
 	// direct are the symbols of the functions that are called directly.
 	direct []unsafe.Pointer
+	// unversioned says that lists of compute processes have the entries of the first version.
+	unversioned bool
 	// pin keeps the library mapped after nvmlShutdown: symbols that the linker
 	// has bound would otherwise point into nothing.
 	pin *dl.DynamicLibrary

@@ -178,7 +178,8 @@ type variant struct {
 // the library, each version by itself and all versions of a function.
 func TestEverySymbolMayBeMissing(t *testing.T) {
 	state := fakenvml.NewH100(2).SetGPU(0, "retired.sbe", 1).SetGPU(0, "retired.dbe", 2).SetGPU(0, "retired.pending", 0).
-		SetGPU(0, "mig.mode", 1).SetGPU(0, "mig.places", 1).Slice(0, 0, 2, 0, "3g.40gb", 40<<30).SetGPU(0, "mig.0.gpm.2", 25)
+		SetGPU(0, "mig.mode", 1).SetGPU(0, "mig.places", 1).Slice(0, 0, 2, 0, "3g.40gb", 40<<30).SetGPU(0, "mig.0.gpm.2", 25).
+		SetGPU(0, "processes.compute", 3)
 	for i := range 2 { // what the old calls cannot tell apart
 		state.SetGPU(i, "memory.reserved", 0).SetGPU(i, "power", 350_000).SetGPU(i, "field.186", 350_000)
 	}
@@ -258,7 +259,7 @@ func TestEverySymbolMayBeMissing(t *testing.T) {
 		for name, there := range map[string]bool{
 			"memory": s.MemoryUsed.OK, "temperature": s.Temperature.OK, "power": s.Power.OK, "clock": s.Clocks[0].OK,
 			"utilization": s.Utilization.OK || s.Index == 0, "throttle": s.Throttle.OK, "ecc": s.ECC[1][1].OK, "pcie": s.PCIe.Width.OK,
-			"processes": s.Processes[gpuhealth.ProcessCompute].OK, "address": s.PCIBusID != "",
+			"processes": s.Processes[gpuhealth.ProcessCompute].OK, "pids": len(s.PIDs) > 0, "address": s.PCIBusID != "",
 			"links": s.NVLink.Up.OK || s.Parent != "",
 		} {
 			assert.True(t, there, "%s of GPU %d", name, s.Index)

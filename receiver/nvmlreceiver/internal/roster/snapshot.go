@@ -40,8 +40,25 @@ type gpuSnapshot struct {
 	UUID                                                       string
 	Index                                                      int
 	Model, Serial, PCIBusID, VBIOS, DriverVersion, CUDAVersion string           `json:",omitempty"`
+	PartNumber, InfoROM                                        string           `json:",omitempty"`
+	ModuleID                                                   *uint32          `json:",omitempty"`
 	Lost, Acknowledged                                         bool             `json:",omitempty"`
 	Reason                                                     gpuhealth.Reason `json:",omitempty"` // empty: it answered
+}
+
+func moduleOf(id *gpuhealth.Identity) *uint32 {
+	if !id.ModuleID.OK {
+		return nil
+	}
+	n := id.ModuleID.V
+	return &n
+}
+
+func (g *gpuSnapshot) module() (o gpuhealth.Opt[uint32]) {
+	if g.ModuleID != nil {
+		o = gpuhealth.Some(*g.ModuleID)
+	}
+	return o
 }
 
 // Revision grows with each change that a restart should not forget.
@@ -64,7 +81,7 @@ func (r *Roster) Snapshot() (data []byte, revision uint64, err error) {
 		}
 		s.GPUs = append(s.GPUs, gpuSnapshot{
 			UUID: uuid, Index: g.id.Index, Model: g.id.Model, Serial: g.id.Serial, PCIBusID: g.id.PCIBusID, VBIOS: g.id.VBIOS,
-			DriverVersion: g.id.DriverVersion, CUDAVersion: g.id.CUDAVersion, Lost: g.lost, Acknowledged: g.acknowledged, Reason: reason,
+			DriverVersion: g.id.DriverVersion, CUDAVersion: g.id.CUDAVersion, PartNumber: g.id.PartNumber, InfoROM: g.id.InfoROM, ModuleID: moduleOf(&g.id), Lost: g.lost, Acknowledged: g.acknowledged, Reason: reason,
 		})
 	}
 	data, err = json.Marshal(s)
@@ -102,7 +119,7 @@ func (r *Roster) Restore(data []byte, _ time.Time) error {
 		}
 		gpus[g.UUID] = &gpu{id: gpuhealth.Identity{
 			UUID: g.UUID, Index: g.Index, Model: g.Model, Serial: g.Serial, PCIBusID: g.PCIBusID, VBIOS: g.VBIOS,
-			DriverVersion: g.DriverVersion, CUDAVersion: g.CUDAVersion,
+			DriverVersion: g.DriverVersion, CUDAVersion: g.CUDAVersion, PartNumber: g.PartNumber, InfoROM: g.InfoROM, ModuleID: g.module(),
 		}, reason: cmp.Or(g.Reason, gpuhealth.ReasonOK), lost: g.Lost, acknowledged: g.Acknowledged}
 	}
 	for _, address := range s.Ignored {
@@ -138,7 +155,7 @@ func (g *gpuSnapshot) validate() error {
 	if g.Reason != "" && !g.Reason.Valid() {
 		return errors.New("a reason is none")
 	}
-	for _, text := range []string{g.Model, g.Serial, g.PCIBusID, g.VBIOS, g.DriverVersion, g.CUDAVersion} {
+	for _, text := range []string{g.Model, g.Serial, g.PCIBusID, g.VBIOS, g.DriverVersion, g.CUDAVersion, g.PartNumber, g.InfoROM} {
 		if len(text) > maxText {
 			return errors.New("a text is too long")
 		}

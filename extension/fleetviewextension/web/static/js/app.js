@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+import { Attention, KINDS, LEVELS } from './attention.js';
 import { modes } from './colours.js';
 import { $, el, setText } from './dom.js';
 import { Fleet, keyOf, SHOW } from './fleet.js';
 import { heardAt, NONE } from './format.js';
+import { startHelp } from './glossary.js';
 import { startKeys } from './keys.js';
 import { drawLegend } from './legend.js';
-import { drawEpisodes, startRank } from './lists.js';
 import { Live } from './live.js';
 import { startLogin } from './login.js';
 import { FleetMap } from './map.js';
@@ -19,33 +20,48 @@ let pending = null; // the node that the address names, until it is known
 
 const map = new FleetMap(fleet, view, open);
 const panel = new Panel(() => {
+  const { pushed } = history.state ?? {};
   view.open = '';
   live.watch('');
-  remember();
+  // The way back is the one that a person would take.
+  if (pushed) history.back();
+  else remember();
   map.draw();
-  $('scroll').focus();
-  askRank();
+  attention.draw('');
+  $('scroll').focus({ preventScroll: true });
 });
 
-function open(key) {
+function open(key, push = true) {
   const n = fleet.nodes.get(key);
   if (!n || view.open === key) return;
+  const beside = view.open !== '';
   view.open = key;
   live.watch(key);
   panel.open(n);
   map.select(key);
-  remember();
+  remember(push && !beside);
   map.draw();
+  attention.draw(key);
 }
 
-// The address keeps what is looked at, so that it can be sent to somebody.
-function remember() {
+// narrow shows the nodes of an item that is about many.
+function narrow(item) {
+  fleet.setFilter({ cluster: item.cluster, group: item.group ?? '' });
+  showTools();
+  filtered();
+}
+
+// The address keeps what is looked at, so that it can be sent to somebody. A node that is
+// opened is a step of its own: the browser's way back closes it.
+function remember(push = false) {
   const q = new URLSearchParams();
   if (view.mode !== 'score') q.set('colour', view.mode);
   for (const [k, v] of Object.entries(fleet.filter)) if (v && v !== 'all') q.set(k, v);
   const n = fleet.nodes.get(view.open);
   if (n) { q.set('in', n.cluster); q.set('node', n.node); }
-  history.replaceState(null, '', q.size ? `#${q}` : location.pathname + location.search);
+  const to = q.size ? `#${q}` : location.pathname + location.search;
+  if (push) history.pushState({ pushed: true }, '', to);
+  else history.replaceState(history.state, '', to);
 }
 
 function recall() {
@@ -60,20 +76,25 @@ function recall() {
 
 // openPending opens the node of the address; the API answers for an unknown node.
 function openPending() {
-  if (pending && fleet.nodes.has(pending.key)) open(pending.key);
+  if (pending && fleet.nodes.has(pending.key)) open(pending.key, false);
   else if (pending) panel.open(pending);
   pending = null;
 }
 
-// Somebody followed a link to another view of the same page.
-addEventListener('hashchange', () => {
+// Somebody went back, or followed a link to another view of the same page.
+addEventListener('popstate', () => {
   recall();
   showTools();
   drawLegend($('legend'), view.mode);
-  if (!pending) panel.close();
+  if (pending?.key !== view.open) {
+    if (view.open || panel.key) panel.close(false);
+    view.open = '';
+    live.watch('');
+  } else pending = null;
   if (complete) openPending();
+  attention.draw(view.open);
   changed();
-  askRank();
+  attention.ask();
 });
 
 // The stream may bring much at once: lists and figures follow at their own pace.
@@ -86,20 +107,54 @@ function changed() {
     lists = 0;
     drawTools();
     drawFigures();
-    drawEpisodes(fleet, open);
   }, complete ? 250 : 0);
 }
 
+// The counts are buttons that show only what they count.
 function drawFigures() {
   const f = fleet.figures();
-  const list = [['nodes', f.nodes], ['GPUs', f.gpus], ['stragglers', f.stragglers], ['sick GPUs', f.sick], ['missing', f.missing], ['open episodes', f.episodes]];
+  const counts = attention.list?.counts;
+  const list = [['all', 'nodes', f.nodes], ['', 'GPUs', f.gpus], ['stragglers', 'stragglers', f.stragglers], ['lost', 'lost GPUs', Math.max(f.lost, counts?.lost_gpus ?? 0)],
+    ['sick', 'sick GPUs', f.sick], ['missing', 'missing', f.missing], ['faults', 'group faults', counts?.group_faults]];
   const box = $('figures');
-  if (box.children.length === 0) box.append(...list.map(([name]) => el('div', {}, el('dt', {}, name), el('dd', {}))));
-  list.forEach(([name, n], i) => {
+  if (box.children.length === 0) {
+    box.append(...list.map(([show, name]) => {
+      const parts = [el('b', {}), ' ', el('span', {}, name)];
+      return show ? el('button', { type: 'button', className: 'figure', 'data-show': show, title: show === 'all' ? 'Show all nodes' : `Show only ${name}`, onclick: () => showOnly(show) }, parts)
+        : el('span', { className: 'figure' }, parts);
+    }));
+  }
+  list.forEach(([show, name, n], i) => {
     const item = box.children[i];
-    setText(item.lastChild, complete ? n.toLocaleString('en') : NONE);
-    item.dataset.bad = complete && n > 0 && !['nodes', 'GPUs'].includes(name);
+    setText(item.lastChild, n === 1 ? name.replace(/s$/, '') : name);
+    setText(item.firstChild, complete && n !== undefined ? n.toLocaleString('en') : NONE);
+    if (!show) return;
+    item.setAttribute('aria-pressed', String(fleet.filter.show === show));
+    item.dataset.level = n > 0 ? worstOf(show) : '';
   });
+}
+
+// worstOf is the worst severity of a kind, as the list has it.
+function worstOf(show) {
+  if (show === 'all') return '';
+  const levels = (attention.list?.items ?? []).filter((i) => i.kind === KINDS[show]).map((i) => LEVELS.indexOf(i.severity));
+  return levels.length ? LEVELS[Math.max(...levels)] : '';
+}
+
+function showOnly(show) {
+  fleet.setFilter({ show: fleet.filter.show === show ? 'all' : show });
+  showTools();
+  filtered();
+}
+
+// filtered follows a change of what is selected.
+function filtered() {
+  drawLegend($('legend'), view.mode);
+  drawFigures();
+  remember();
+  changed();
+  attention.draw();
+  attention.ask();
 }
 
 function choices(select, all, list, value) {
@@ -140,10 +195,7 @@ function startTools() {
       show: $('show').value, search: $('search').value.trim().toLowerCase(),
     });
     view.mode = $('colour').querySelector(':checked').value;
-    drawLegend($('legend'), view.mode);
-    remember();
-    changed();
-    askRank();
+    filtered();
   });
 }
 
@@ -155,11 +207,11 @@ map.onLayout = (l) => {
 
 // An empty map says why it is empty.
 function drawEmpty() {
-  const none = map.layout.keys.length === 0 && (complete || $('link').dataset.state === 'stale');
+  const none = map.layout.keys.length === 0;
   $('empty').hidden = !none;
   if (!none) return;
-  if (!complete) setText($('empty'), $('link-text').textContent);
-  else setText($('empty'), fleet.nodes.size ? 'No node is as asked for.' : 'No node has reported to this gateway yet.');
+  if (!complete) setText($('empty'), $('link').dataset.state === 'stale' ? $('link-text').textContent : 'Waiting for the gateway’s list of nodes …');
+  else setText($('empty'), fleet.nodes.size ? 'No node is as asked for.' : 'No node has reported to this gateway yet. The map waits for the first push of an agent.');
 }
 
 map.onPaint = () => {
@@ -169,6 +221,18 @@ map.onPaint = () => {
   import('./signals.js').catch(() => {});
   map.onPaint = undefined;
 };
+
+const attention = new Attention(fleet, {
+  open, narrow,
+  live: () => $('link').dataset.state === 'live',
+  waitsFor: () => ($('link').dataset.state === 'stale' ? $('link-text').textContent : 'Waiting for the gateway’s first answer …'),
+  changed(list) {
+    fleet.attend(list.items, attention.worst());
+    panel.attend().catch(() => {});
+    drawFigures();
+    map.draw();
+  },
+});
 
 recall();
 startTools();
@@ -184,10 +248,11 @@ addEventListener('refused', (e) => login.needed(e.detail.challenge, e.detail.tri
 const live = new Live({
   link(live) {
     drawEmpty();
+    attention.draw();
     if (!live) return;
     login.accepted();
     panel.retry();
-    askRank();
+    attention.ask();
   },
   login: ({ challenge, tried }) => login.needed(challenge, tried),
   nodes({ nodes }) {
@@ -212,10 +277,9 @@ const live = new Live({
     drawFigures();
     changed();
   },
-  episodes({ episodes }) {
-    fleet.episodes = episodes;
+  episodes() {
     panel.refreshEpisodes().catch(() => {});
-    changed();
+    attention.ask();
   },
   groups({ groups }) {
     fleet.groups = new Map(groups.map((g) => [keyOf(g.cluster, g.group), g]));
@@ -224,6 +288,7 @@ const live = new Live({
   clock: ({ at, first }) => heardAt(at, first),
   detail: (d) => panel.detail(d),
 });
-const askRank = startRank(fleet, open, () => $('link').dataset.state === 'live');
-startKeys({ close: () => panel.close() });
+startKeys({ close: () => panel.close(), help: startHelp() });
+drawEmpty();
 drawFigures();
+attention.draw();

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+import { omit, PATH, shared } from './names.js';
 
 // keyOf is one text for two; the length keeps any two pairs apart.
 export const keyOf = (cluster, name) => `${cluster.length} ${cluster} ${name}`;
@@ -17,15 +18,19 @@ const missing = (n) => n.state === 'missing';
 export const SHOW = {
   all: ['all nodes', () => true],
   stragglers: ['stragglers', (n) => n.straggler && !missing(n)],
+  lost: ['lost GPUs', (n) => n.gpuHealth.includes(4) && !missing(n)],
   sick: ['sick GPUs', (n) => n.health >= 2 && !missing(n)],
   missing: ['missing', missing],
+  faults: ['group faults', (n, fleet) => fleet.faulty.has(n.key)],
 };
 
 // Fleet holds the newest brief view of each node, and what of it is shown.
 export class Fleet {
   nodes = new Map();
   groups = new Map();
-  episodes; // undefined until they are known
+  levels = new Map(); // the severity of each node that needs attention
+  shared = new Map(); // what the names of each cluster's nodes have in common
+  faulty = new Set(); // nodes of group faults
   filter = { cluster: '', group: '', show: 'all', search: '' };
   // members changes with which nodes there are, in which groups.
   members = 0;
@@ -54,6 +59,17 @@ export class Fleet {
     for (const k of keys) if (this.nodes.delete(k)) this.members++;
   }
 
+  // attend takes the list of what needs attention.
+  attend(items, levels) {
+    this.levels = levels;
+    // Under a filter of another kind the list has none of them.
+    if (!['all', 'faults'].includes(this.filter.show)) return;
+    const faulty = new Set(items.filter((i) => i.kind === 'group_fault').flatMap((i) => (i.nodes ?? []).map((n) => keyOf(i.cluster, n))));
+    const same = faulty.size === this.faulty.size && [...faulty].every((k) => this.faulty.has(k));
+    this.faulty = faulty;
+    if (!same && this.filter.show === 'faults') this.members++;
+  }
+
   setFilter(change) {
     Object.assign(this.filter, change);
     this.members++;
@@ -62,13 +78,17 @@ export class Fleet {
   shows(n) {
     const f = this.filter;
     return (!f.cluster || n.cluster === f.cluster) && (!f.group || n.group === f.group) &&
-      SHOW[f.show][1](n) && (!f.search || n.node.toLowerCase().includes(f.search));
+      SHOW[f.show][1](n, this) && (!f.search || n.node.toLowerCase().includes(f.search));
   }
 
   // clusters returns [{cluster, groups: [{group, nodes}]}] of what is shown, by name.
   clusters() {
     const clusters = new Map();
+    const names = new Map(); // of all nodes: a label does not change with what is shown
     for (const n of this.nodes.values()) {
+      if (!names.has(n.cluster)) names.set(n.cluster, [new Set(), new Set()]);
+      names.get(n.cluster)[0].add(n.node);
+      names.get(n.cluster)[1].add(n.group);
       if (!this.shows(n)) continue;
       let groups = clusters.get(n.cluster);
       if (!groups) clusters.set(n.cluster, groups = new Map());
@@ -77,10 +97,16 @@ export class Fleet {
       else groups.set(n.group, [n]);
     }
     const inOrder = (map) => [...map].map(([name, v]) => [orderOf(name), name, v]).sort(by((x) => x[0]));
-    return inOrder(clusters).map(([, cluster, groups]) => ({
-      cluster,
-      groups: inOrder(groups).map(([, group, nodes]) => ({ cluster, group, keys: nodes.sort(by((n) => n.order)).map((n) => n.key) })),
-    }));
+    return inOrder(clusters).map(([, cluster, groups]) => {
+      const [nodeNames, groupNames] = names.get(cluster).map((set, i) => shared([...set].filter(Boolean), i ? PATH : undefined));
+      this.shared.set(cluster, nodeNames);
+      return {
+        cluster, names: nodeNames,
+        groups: inOrder(groups).map(([, group, nodes]) => ({
+          cluster, group, names: nodeNames, title: group && omit(group, groupNames), keys: nodes.sort(by((n) => n.order)).map((n) => n.key),
+        })),
+      };
+    });
   }
 
   // names returns the clusters and the groups of the chosen cluster.
@@ -95,7 +121,7 @@ export class Fleet {
   }
 
   figures() {
-    const f = { nodes: this.nodes.size, gpus: 0, sick: 0, stragglers: 0, missing: 0, episodes: this.episodes?.length ?? 0 };
+    const f = { nodes: this.nodes.size, gpus: 0, sick: 0, lost: 0, stragglers: 0, missing: 0 };
     for (const n of this.nodes.values()) {
       if (missing(n)) {
         f.missing++;
@@ -103,7 +129,10 @@ export class Fleet {
       }
       f.gpus += n.gpuHealth.length;
       if (n.straggler) f.stragglers++;
-      for (const h of n.gpuHealth) if (h >= 2) f.sick++;
+      for (const h of n.gpuHealth) {
+        if (h === 4) f.lost++;
+        else if (h >= 2) f.sick++;
+      }
     }
     return f;
   }

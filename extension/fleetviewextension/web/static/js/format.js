@@ -49,6 +49,8 @@ export function clock(at) {
   return d.toDateString() === new Date(now()).toDateString() ? time : `${d.toLocaleDateString('en-CA')} ${time}`;
 }
 
+export const seconds = (v) => (known(v) ? (v < 1 ? `${num(v * 1000)} ms` : `${num(v)} s`) : NONE);
+
 export const words = (name) => (name ? name.replaceAll('_', ' ') : NONE);
 
 // Characters without a look of their own, or that turn the order of their

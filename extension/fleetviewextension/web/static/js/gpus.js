@@ -4,7 +4,12 @@ import { celsius, fixed, gib, mega, NONE, num, percent, words } from './format.j
 
 const of = (a, b) => (b === NONE ? a : `${a} / ${b}`);
 
-const columns = [
+// total adds what is known.
+const total = (...list) => (list.every((v) => v === undefined) ? NONE : num(list.reduce((sum, v) => sum + (v ?? 0), 0)));
+const nvlink = (l) => total(l?.replay_errors, l?.recovery_errors, l?.crc_errors, l?.crc_flit_errors, l?.crc_data_errors);
+
+// COLUMNS are those of the table of GPUs.
+export const columns = [
   ['GPU', (g) => `${g.index ?? '–'}${g.parent ? ' MIG' : ''}`],
   ['health', (g) => (g.up === false ? `${{ degraded: '◆ ', unhealthy: '◆ ' }[g.health] ?? ''}down: ${words(g.up_reason)}` : `${g.health === 'degraded' || g.health === 'unhealthy' ? '◆ ' : ''}${g.health}${g.health_score === undefined ? '' : ` ${num(g.health_score)}`}`)],
   ['temp', (g) => celsius(g.temperature_celsius)],
@@ -13,12 +18,19 @@ const columns = [
   ['tensor', (g) => percent(g.tensor_activity)],
   ['SM MHz', (g) => of(mega(g.sm_clock_hertz), mega(g.sm_clock_limit_hertz))],
   ['memory GiB', (g) => of(gib(g.memory_used_bytes), gib(g.memory_limit_bytes))],
+  ['ranks', (g) => (g.ranks ?? []).map((r) => r.rank).filter((r) => r !== undefined).join(', ') || NONE],
   ['ECC c / u', (g) => of(num(g.ecc_errors?.corrected), num(g.ecc_errors?.uncorrected))],
+  ['NVLink errors', (g) => nvlink(g.nvlink)],
+  ['retired pages', (g) => total(g.retired_pages?.single_bit, g.retired_pages?.double_bit)],
   ['Xids', (g) => (g.xids ?? []).map((x) => `${x.code}${x.count > 1 ? `×${num(x.count)}` : ''}`).join(', ') || NONE],
   ['throttled by', (g) => (g.throttle_reasons ?? []).map(words).join(', ') || NONE],
+  ['pods', (g) => (g.pods ?? []).map((p) => `${p.namespace}/${p.pod}`).join(', ') || NONE],
   ['model', (g) => g.model ?? NONE],
   ['UUID', (g) => g.uuid],
 ];
+
+// board leads to the history of a GPU's board.
+const board = (g) => el('a', { href: `ledger.html#${encodeURIComponent(g.parent || g.uuid)}`, title: 'History of the board' }, g.uuid);
 
 // gpuTable shows the GPUs of a node, without empty columns.
 export function gpuTable(gpus) {
@@ -26,7 +38,7 @@ export function gpuTable(gpus) {
   return el('div', { className: 'wide', tabIndex: 0, role: 'region', 'aria-label': 'Table of GPUs' }, el('table', { className: 'grid' },
     el('thead', {}, el('tr', {}, used.map(([name]) => el('th', { scope: 'col' }, name)))),
     el('tbody', {}, gpus.map((g) => el('tr', { 'data-health': g.up === false ? 'down' : g.health },
-      used.map(([name, f]) => el('td', { className: name === 'UUID' ? 'id' : '' }, f(g))))))));
+      used.map(([name, f]) => (name === 'UUID' ? el('td', { className: 'id' }, board(g)) : el('td', {}, f(g)))))))));
 }
 
 // healthReasons lists what holds GPUs down and what to do, for those that have any.
@@ -35,6 +47,6 @@ export function healthReasons(gpus) {
   if (sick.length === 0) return el('p', { className: 'none' }, 'Nothing holds a GPU’s health down.');
   return el('ul', { className: 'reasons' }, sick.map((g) => el('li', {},
     el('b', {}, `GPU ${g.index ?? g.uuid}`), ` ${g.up === false ? `does not answer: ${words(g.up_reason)}` : `${g.health}${g.health_score === undefined ? '' : `, ${fixed(g.health_score, 0)} of 100`}`}`,
-    (g.reasons ?? []).map((r) => el('div', {}, words(r.reason), r.action && el('span', { className: 'act' }, ` → ${words(r.action)}`))),
+    (g.reasons ?? []).map((r) => el('div', {}, words(r.reason), r.action && r.action !== 'none' && el('span', { className: 'act' }, ` → ${words(r.action)}`))),
     g.recovery_action && g.recovery_action !== 'none' && el('div', {}, `the driver asks for: ${words(g.recovery_action)}`))));
 }

@@ -1,23 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-import { getEpisodes, getHealth, getNode, getPast } from './api.js';
-import { $, el, setText } from './dom.js';
+import { getAttention, getEpisodes, getHealth, getNode, getPast } from './api.js';
+import { card } from './attention.js';
+import { $, el, fill, setText } from './dom.js';
 import { culprit, episode } from './episodes.js';
-import { clock, duration, fixed, now, num, percent, watts, words } from './format.js';
+import { clock, duration, fixed, now, num, percent, seconds, watts, words } from './format.js';
 import { gpuTable, healthReasons } from './gpus.js';
 
-const facts = [
+// conditions are Ready, however it is, and the others that are not false.
+export const conditions = (list) =>
+  list?.filter((c) => c.type === 'Ready' || c.status !== 'false').map((c) => (c.status === 'true' ? c.type : `${c.type} ${c.status}`)).join(', ') || undefined;
+
+// FACTS are told of a node besides its trouble.
+export const facts = [
   ['Score', (n) => (n.score === undefined ? undefined : `${fixed(n.score)}${n.threshold === undefined ? '' : `, threshold ${fixed(n.threshold)}`}`)],
+  ['Step time', (n) => (n.step_seconds === undefined ? undefined : seconds(n.step_seconds))],
   ['Suspicion', (n) => (n.suspicion === undefined ? undefined : fixed(n.suspicion))],
   ['Rank', (n) => n.rank && num(n.rank)],
   ['Held down by', (n) => culprit(n.culprit)],
+  ['No verdict', (n) => n.unjudged_why],
   ['Judged by', (n) => n.detection_mode && { fleet: 'the fleet’s threshold', cached: 'the last threshold it got', local: 'its own past', none: 'nothing yet' }[n.detection_mode]],
   ['Gateway', (n) => (n.gateway_reachable === undefined ? undefined : n.gateway_reachable ? 'reachable' : 'not reachable')],
   ['GPU use', (n) => (n.usage === undefined ? undefined : percent(n.usage))],
   ['Power', (n) => (n.power_watts === undefined ? undefined : watts(n.power_watts))],
   ['CPU pressure', (n) => (n.cpu_pressure === undefined ? undefined : percent(n.cpu_pressure, 1))],
+  ['Memory pressure', (n) => (n.memory_pressure === undefined ? undefined : percent(n.memory_pressure, 1))],
+  ['IO pressure', (n) => (n.io_pressure === undefined ? undefined : percent(n.io_pressure, 1))],
+  ['CPU steal', (n) => (n.cpu_steal === undefined ? undefined : percent(n.cpu_steal, 1))],
+  ['Load', (n) => (n.load_average === undefined ? undefined : num(n.load_average))],
+  ['Host memory', (n) => (n.memory_usage === undefined ? undefined : percent(n.memory_usage))],
+  ['Kubernetes', (n) => conditions(n.conditions)],
   ['Job', (n) => n.job_id && `${n.job_id}${n.job_role ? `, ${n.job_role}` : ''}`],
   ['GPUs', (n) => (n.gpu_count.known || n.gpu_count.expected ? `${n.gpu_count.known}${n.gpu_count.expected === undefined ? '' : ` of ${num(n.gpu_count.expected)}`}${n.gpu_count.lost ? `, ${num(n.gpu_count.lost)} lost` : ''}` : undefined)],
 ];
+
+const spans = [[1, '1 h'], [24, '24 h'], [168, '7 d']];
 
 const empty = { t: [], columns: {} };
 
@@ -26,6 +42,8 @@ export class Panel {
   key = '';
   #past = empty;
   #session = empty;
+  #hours = 1;
+  #span; // in seconds, while zoomed
 
   constructor(close) {
     this.box = $('panel');
@@ -37,8 +55,9 @@ export class Panel {
   open(brief) {
     this.close(false);
     this.key = brief.key;
-    $('side').hidden = true;
+    document.body.classList.add('opened');
     this.box.hidden = false;
+    this.#span = undefined;
     this.#build(brief);
     this.stop = new AbortController();
     return this.#load(brief);
@@ -52,15 +71,18 @@ export class Panel {
   async #load(brief) {
     const { signal } = this.stop;
     this.failed = undefined;
-    setText(this.note, '');
+    setText(this.note, 'Waiting for the gateway’s view of this node …');
     try {
-      const [{ Signals, table }, node] = await Promise.all([import('./signals.js'), getNode(brief, signal)]);
+      const [{ Signals, inSteps, table }, node] = await Promise.all([import('./signals.js'), getNode(brief, signal)]);
       if (signal.aborted) return;
-      this.signals ??= new Signals(this.plots);
+      setText(this.note, '');
+      this.signals ??= new Signals(this.plots, (from, to) => this.#zoom(from, to));
+      this.inSteps = inSteps;
       this.#show(node);
       this.#plot();
-      const past = this.#recorded(node, table, signal);
-      await this.refreshEpisodes();
+      this.table = table;
+      const past = this.#recorded(signal);
+      await Promise.all([this.refreshEpisodes(), this.attend()]);
       await past;
     } catch (err) {
       if (signal.aborted) return;
@@ -79,7 +101,7 @@ export class Panel {
     this.node = undefined;
     this.#past = this.#session = empty;
     this.box.hidden = true;
-    $('side').hidden = false;
+    document.body.classList.remove('opened');
     if (tell) this.onClose();
   }
 
@@ -109,6 +131,15 @@ export class Panel {
     this.episodes.replaceChildren(...(list.length ? list.map(episode) : [el('p', { className: 'none' }, 'None on record.')]));
   }
 
+  // attend says what of the node needs attention.
+  async attend() {
+    const { key } = this;
+    if (!key || !this.node) return;
+    const { items } = await getAttention({ cluster: this.node.cluster, node: this.node.node }, this.stop.signal);
+    if (key !== this.key) return;
+    fill(this.trouble, items.length ? items.map(card) : el('p', { className: 'well' }, 'Nothing of this node needs attention.'));
+  }
+
   // gone says that the node is no longer known.
   gone() {
     setText(this.note, 'The gateway no longer knows this node.');
@@ -128,18 +159,21 @@ export class Panel {
     this.note = el('p', { className: 'none', role: 'status' });
     this.plots = el('div', { className: 'plots' });
     this.pastNote = el('p', { className: 'none', role: 'status' });
-    this.episodes = el('div', {});
+    this.episodes = el('div', {}, el('p', { className: 'none' }, 'Waiting for the record …'));
+    this.trouble = el('div', {}, el('p', { className: 'none' }, 'Waiting for the gateway’s verdict …'));
+    this.plotNote = el('p', { className: 'none' }, 'Waiting for what was recorded …');
     this.reasons = el('div', {});
     this.gpus = el('div', {});
     this.box.setAttribute('aria-labelledby', 'panel-name');
     this.box.replaceChildren(
       el('header', {}, el('h2', { id: 'panel-name' }, n.node), el('button', { type: 'button', className: 'quiet', 'aria-label': 'Close the node', onclick: () => this.close() }, 'Close ✕')),
       el('p', { className: 'where' }, el('bdi', {}, n.cluster || 'no cluster'), ' · ', el('bdi', {}, n.group || 'no group'), ' · ', this.age),
-      this.badges, this.facts, this.note,
-      el('section', {}, el('h3', {}, 'Episodes'), this.episodes),
-      el('section', {}, el('h3', {}, 'Against its peers'), this.pastNote, this.plots),
-      el('section', {}, el('h3', {}, 'Health'), this.reasons),
-      el('section', {}, el('h3', {}, 'GPUs'), this.gpus));
+      this.badges, this.note,
+      el('section', {}, el('h3', {}, 'Health and what to do'), this.trouble, this.reasons),
+      el('section', {}, this.facts),
+      el('section', {}, el('h3', {}, 'GPUs'), this.gpus),
+      el('section', {}, el('h3', {}, 'Against its peers'), this.#times(), this.pastNote, this.plotNote, this.plots),
+      el('section', {}, el('h3', {}, 'Episodes'), this.episodes));
     this.box.scrollTop = 0;
     this.box.focus({ preventScroll: true });
   }
@@ -150,7 +184,7 @@ export class Panel {
     this.#age();
     this.facts.replaceChildren(...facts.flatMap(([name, f]) => {
       const v = f(n);
-      return v === undefined || v === '' ? [] : [el('div', {}, el('dt', {}, name), el('dd', {}, v))];
+      return v === undefined || v === '' ? [] : [el('div', { className: String(v).length > 34 ? 'long' : '' }, el('dt', {}, name), el('dd', {}, v))];
     }));
     const gpus = n.gpus ?? [];
     this.reasons.replaceChildren(gpus.length ? healthReasons(gpus) : el('p', { className: 'none' }, 'No GPU of this node has reported.'));
@@ -161,11 +195,13 @@ export class Panel {
 
   #badges() {
     const n = this.node;
+    const lost = Math.max((n.gpus ?? []).filter((g) => g.up === false).length, n.gpu_count.lost ?? 0);
     this.badges.replaceChildren(...[
       n.straggler && el('span', { className: 'badge', 'data-level': 'critical' }, '▲ straggler'),
       !n.straggler && n.agent_straggler && el('span', { className: 'badge', 'data-level': 'minor' }, 'takes itself for a straggler'),
       el('span', { className: 'badge', 'data-level': n.state === 'missing' ? 'major' : '' }, words(n.state ?? 'state unknown')),
-      n.health !== 'unknown' && el('span', { className: 'badge', 'data-level': { degraded: 'major', unhealthy: 'critical' }[n.health] ?? '' }, n.health),
+      lost > 0 && el('span', { className: 'badge', 'data-level': 'critical' }, lost === 1 ? '1 GPU lost' : `${lost} GPUs lost`),
+      n.health !== 'unknown' && !(lost && n.health === 'healthy') && el('span', { className: 'badge', 'data-level': { degraded: 'major', unhealthy: 'critical' }[n.health] ?? '' }, n.health),
     ].filter(Boolean));
   }
 
@@ -178,19 +214,51 @@ export class Panel {
   #plot() {
     if (!this.signals) return;
     const all = this.mergeWith ? this.mergeWith(this.#past, this.#session) : this.#session;
-    this.signals.update(all);
-    setText(this.note, all.t.length < 2 ? 'Plots begin with the next reports: nothing older is kept here.' : '');
+    this.signals.update(this.inSteps(all, this.node?.step_seconds));
+    setText(this.plotNote, all.t.length < 2 ? 'Plots begin with the next reports: nothing older is kept here.' : '');
+  }
+
+  // The times are chosen by buttons, and by dragging over a plot.
+  #times() {
+    const pick = ([hours, text]) => el('label', {},
+      el('input', { type: 'radio', name: 'hours', value: hours, checked: hours === this.#hours, onchange: () => {
+        this.#hours = hours;
+        this.#zoom();
+      } }), el('span', {}, text));
+    const button = (label, text, onclick) => el('button', { type: 'button', className: 'quiet', 'aria-label': label, title: label, onclick }, text);
+    const by = (factor) => () => {
+      const [from, to] = this.#span ?? [Date.now() / 1000 - this.#hours * 3600, Date.now() / 1000];
+      const half = ((to - from) / 2) * factor;
+      this.#zoom((from + to) / 2 - half, Math.min((from + to) / 2 + half, Date.now() / 1000));
+    };
+    return el('div', { className: 'times' },
+      el('fieldset', { className: 'segments', id: 'hours' }, el('legend', {}, 'Past'), spans.map(pick)),
+      button('Zoom in', '+', by(0.5)), button('Zoom out', '−', by(2)), button('All of it', 'All of it', () => this.#zoom()),
+      el('span', { className: 'none' }, 'or drag over a plot'));
+  }
+
+  // zoom looks at a time, in seconds, or at all of the chosen one; what is finer there is asked for.
+  #zoom(from, to) {
+    if (!this.signals) return;
+    this.#span = from === undefined || to - from > this.#hours * 3600 ? undefined : [from, to];
+    this.signals.zoom.span = this.#span;
+    this.plots.dataset.zoomed = String(this.#span !== undefined);
+    this.#plot();
+    if (this.table) this.#recorded(this.stop.signal);
   }
 
   // The past may be away while the rest is well: a disk, a server of its own.
-  async #recorded(node, table, signal) {
+  async #recorded(signal) {
+    const [hours, span] = [this.#hours, this.#span];
     try {
       const health = await getHealth(signal);
       if (health.history.storage === 'none') return;
-      const [{ merge }, samples] = await Promise.all([import('./signals.js'), getPast(node, signal)]);
-      this.#past = table(samples);
+      setText(this.pastNote, health.history.error ? `The history has gaps: ${health.history.error}` : '');
+      const [{ merge }, past] = await Promise.all([import('./signals.js'), getPast(this.node, span ? { from: span[0] * 1000, to: span[1] * 1000 } : { hours }, signal)]);
+      if (signal.aborted || hours !== this.#hours || span !== this.#span) return;
+      this.#past = this.table(past);
       this.mergeWith = merge;
-      if (!signal.aborted) this.#plot();
+      this.#plot();
     } catch (err) {
       if (!signal.aborted) setText(this.pastNote, `What was recorded cannot be read now: ${err.message}`);
     }

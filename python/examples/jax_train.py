@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JAX: the whole step, since its ranks wait inside one program."""
+
+import jax
+import jax.numpy as jnp
+
+import gpu_collector_step
+
+jax.distributed.initialize()
+update = jax.jit(lambda w, x: w - 0.01 * jax.grad(lambda v: jnp.mean((x @ v) ** 2))(w))
+w, x = jnp.ones((512, 512)), jnp.ones((64, 512))
+step = gpu_collector_step.jax()
+for _ in range(1000):
+    with step:
+        w = update(w, x)
+        w.block_until_ready()
