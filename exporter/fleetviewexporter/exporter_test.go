@@ -22,6 +22,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 )
 
 // sink stands in for the extension.
@@ -273,6 +274,13 @@ func TestNodeAndGroup(t *testing.T) {
 	g, ok = e.state.Group(fleetstate.GroupKey{Cluster: "c"})
 	require.True(t, ok, "the whole cluster")
 	assert.InDelta(t, 1, *g.Get(reading.GroupStragglers), 0)
+
+	for why := range unjudged.Count {
+		e.push(t, newReport("c", "n1").point(gpusemconv.MetricNodeUnjudged, int(why), group...))
+		v = e.view(t, "c", "n1")
+		require.NotNil(t, v.Values.Get(reading.NodeUnjudged), "%s", why)
+		assert.InDelta(t, float64(why), *v.Values.Get(reading.NodeUnjudged), 0, "%s", why)
+	}
 
 	// The node moves to another group; the end of the former verdict comes last.
 	e.push(t, newReport("c", "n1").point(gpusemconv.MetricNodeStraggler, 0, gpusemconv.AttrPeerGroup, "other").
