@@ -6,8 +6,10 @@ import (
 	"context"
 	"math"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -508,4 +510,19 @@ func TestPowerThatCannotBe(t *testing.T) {
 	power(math.Inf(1))
 	power(600)
 	assert.InDelta(t, 1200, e.view(t, "c", "n").Watts, 0)
+}
+
+// TestAnEpisodeKeepsNoMoreThanItTells: a short fact of a long text keeps the fact alone.
+func TestAnEpisodeKeepsNoMoreThanItTells(t *testing.T) {
+	lr := plog.NewLogRecord()
+	text := "fact=hot gpu=GPU-1 unit=Cel " + strings.Repeat("x", 900)
+	lr.Attributes().PutEmptySlice(gpusemconv.AttrEpisodeEvidence).AppendEmpty().SetStr(text)
+	ep := readEpisode(lr, &sender{}, start)
+	require.Len(t, ep.Evidence, 1)
+	first := uintptr(unsafe.Pointer(unsafe.StringData(text)))
+	for _, part := range []string{ep.Evidence[0].Fact, ep.Evidence[0].GPU, ep.Evidence[0].Unit} {
+		require.NotEmpty(t, part)
+		at := uintptr(unsafe.Pointer(unsafe.StringData(part)))
+		assert.False(t, first <= at && at < first+uintptr(len(text)), part)
+	}
 }
