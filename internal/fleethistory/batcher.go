@@ -57,6 +57,7 @@ type Batcher struct {
 	dropped atomic.Int64
 	refused atomic.Int64
 	err     atomic.Pointer[error]
+	more    bool // there is more to maintain; the writer's alone
 
 	mu       sync.Mutex
 	closed   bool
@@ -275,12 +276,9 @@ func (b *Batcher) run() {
 		case <-b.wake:
 		case <-age.C:
 		case <-maintain.C:
-			more, err := b.storage.Maintain(ctx)
-			if err != nil {
-				b.report(err)
-			}
+			b.maintain(ctx)
 			maintain.Reset(maintainIdle)
-			if more && err == nil {
+			if b.more {
 				maintain.Reset(maintainBusy)
 			}
 			continue
@@ -288,6 +286,14 @@ func (b *Batcher) run() {
 		if !b.writeAll(ctx) {
 			return
 		}
+	}
+}
+
+// maintain does a piece of what is not writing.
+func (b *Batcher) maintain(ctx context.Context) {
+	more, err := b.storage.Maintain(ctx)
+	if b.more = more && err == nil; err != nil {
+		b.report(err)
 	}
 }
 
@@ -302,6 +308,10 @@ func (b *Batcher) writeAll(ctx context.Context) bool {
 		}
 		episodes = nil
 		b.release(batch)
+		if b.more {
+			// A piece for each batch, or a flood would grow the file beyond its bound.
+			b.maintain(ctx)
+		}
 	}
 	b.mu.Lock()
 	b.reuse(samples)

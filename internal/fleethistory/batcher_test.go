@@ -263,6 +263,36 @@ func TestNamesThatAreRefused(t *testing.T) {
 	}
 }
 
+// hungryStorage has always more to maintain.
+type hungryStorage struct {
+	fakeStorage
+	pieces int
+}
+
+func (h *hungryStorage) Maintain(context.Context) (bool, error) {
+	h.pieces++
+	return true, nil
+}
+
+// While the file is over its bound, a piece of it goes for each batch that comes.
+func TestAFloodDoesNotOutrunMaintenance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hungryStorage{}
+		cfg := small
+		cfg.QueueSize = 1000
+		b := NewBatcher(cfg, h, nil)
+		b.Start()
+		time.Sleep(maintainBusy + time.Millisecond)
+		synctest.Wait()
+		before := h.pieces
+		b.Write(numbers(0, 1000))
+		synctest.Wait()
+		assert.Len(t, h.batches, 1000/cfg.MaxSamples)
+		assert.GreaterOrEqual(t, h.pieces-before, len(h.batches))
+		require.NoError(t, b.Shutdown(t.Context()))
+	})
+}
+
 func BenchmarkWrite(b *testing.B) {
 	batcher := NewBatcher(BatchConfig{MaxSamples: 1 << 30, MaxAge: time.Hour, QueueSize: 200_000, QueueBytes: 1 << 30}, &fakeStorage{}, nil)
 	report := numbers(0, 320)
