@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"maps"
 	"math"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 )
 
 // A piece of maintenance is small: ingest waits behind it.
@@ -106,13 +108,14 @@ func (w *writer) drop(ctx context.Context, slot int64) error {
 
 // dropSeries deletes series whose samples are all gone.
 func (w *writer) dropSeries(ctx context.Context, oldest int64) (int, error) {
-	gone, clusters := map[int64]bool{}, map[string]int{}
-	err := each(ctx, w.conn, "DELETE FROM series WHERE id IN (SELECT id FROM series WHERE last_slot < ? LIMIT ?) RETURNING id, cluster", []any{oldest, maintainRows}, func(rows *sql.Rows) error {
+	gone, clusters, bytes := map[int64]bool{}, map[string]int{}, map[string]int{}
+	err := each(ctx, w.conn, "DELETE FROM series WHERE id IN (SELECT id FROM series WHERE last_slot < ? LIMIT ?) RETURNING id, cluster, host, gpu, metric, attributes", []any{oldest, maintainRows}, func(rows *sql.Rows) error {
 		var id int64
-		var cluster string
-		err := rows.Scan(&id, &cluster)
+		var p fleethistory.Sample
+		err := rows.Scan(&id, &p.Cluster, &p.Node, &p.GPU, &p.Metric, &p.Attributes)
 		gone[id] = true
-		clusters[cluster]++
+		clusters[p.Cluster]++
+		bytes[p.Cluster] += nameSize(&p)
 		return err
 	})
 	if err != nil || len(gone) == 0 {
@@ -120,6 +123,7 @@ func (w *writer) dropSeries(ctx context.Context, oldest int64) (int, error) {
 	}
 	for cluster, n := range clusters {
 		w.places.Give(cluster, n)
+		w.names.Give(cluster, bytes[cluster])
 	}
 	maps.DeleteFunc(w.known, func(_ seriesKey, r seriesRow) bool { return gone[r.id] })
 	return len(gone), nil

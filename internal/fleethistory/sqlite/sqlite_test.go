@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -472,4 +473,41 @@ func integrity(ctx context.Context, db *sql.DB) error {
 		return errors.New(text)
 	}
 	return nil
+}
+
+// Long names take their part of the file, and one cluster its share of that.
+func TestClustersShareTheBytesOfNames(t *testing.T) {
+	cfg := testConfig(t)
+	now := base
+	cfg.MaxBytes, cfg.ClusterShare, cfg.Retention, cfg.Now = 1<<20, 0.5, time.Hour, func() time.Time { return now }
+	s := open(t, cfg)
+	names := func(cluster string) (n int) {
+		f, err := s.file(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, f.read.QueryRow("SELECT ifnull(sum(length(cluster)+length(host)+length(gpu)+length(metric)+length(attributes)), 0) FROM series WHERE cluster = ?", cluster).Scan(&n))
+		return n
+	}
+	flood := func(cluster string, n int) {
+		var batch []fleethistory.Sample
+		for i := range n {
+			p := sample(strconv.Itoa(i), now, 1)
+			p.Cluster, p.Attributes = cluster, strings.Repeat("a", 1000)
+			batch = append(batch, p)
+		}
+		require.NoError(t, s.Append(t.Context(), batch, nil))
+	}
+	const part = 1 << 20 / namesPart
+	flood("loud", 400)
+	assert.InDelta(t, part/2, names("loud"), 1100)
+	flood("other", 20)
+	assert.Greater(t, names("other"), 20_000, "all of it")
+	require.NoError(t, s.Close())
+	flood("loud", 800)
+	assert.InDelta(t, part/2, names("loud"), 1100, "also in a file of before")
+	now = now.Add(2 * time.Hour)
+	flood("other", 1)
+	maintain(t, s)
+	assert.Zero(t, names("loud"))
+	flood("loud", 400)
+	assert.InDelta(t, part/2, names("loud"), 1100, "the room is back")
 }
