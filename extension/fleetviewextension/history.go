@@ -216,7 +216,7 @@ func (e *fleetViewExtension) newHistory() fleethistory.History {
 			e.set.Logger.Warn("An episode cannot be written.", zap.String("id", ep.ID), zap.Error(err))
 			return
 		}
-		h.WriteEpisode(fleethistory.Episode{ID: historyID(ep), Updated: ep.Updated.UnixMilli(), Record: record})
+		h.WriteEpisode(fleethistory.Episode{Cluster: ep.Cluster, ID: historyID(ep), Updated: ep.Updated.UnixMilli(), Record: record})
 	})
 	return h
 }

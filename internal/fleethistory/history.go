@@ -56,6 +56,7 @@ func (s *Sample) storable() bool {
 // Episode is a record of an episode as the fleet view wrote it; the history
 // knows only what it is called and when it changed.
 type Episode struct {
+	Cluster string
 	ID      string
 	Updated int64 // Unix milliseconds
 	Record  []byte

@@ -24,9 +24,9 @@ const rowsPerStatement = 64
 // writer is what the one connection that writes keeps. Only Append and Maintain
 // use it, but for oldest.
 type writer struct {
-	conn                           *sql.DB
-	one, many, insert, touch, epis *sql.Stmt
-	seeds                          [2]maphash.Seed
+	conn                                 *sql.DB
+	one, many, insert, touch, used, epis *sql.Stmt
+	seeds                                [2]maphash.Seed
 	// known are all series of the file: whether one is new is not asked of the
 	// file, which would compile the question anew for each.
 	known map[seriesKey]seriesRow
@@ -41,6 +41,12 @@ type writer struct {
 type seriesKey [2]uint64
 
 type seriesRow struct{ id, lastSlot int64 }
+
+// use is what a cluster has in a slot.
+type use struct {
+	slot    int64
+	cluster string
+}
 
 type row struct {
 	slot, series, at int64
@@ -65,7 +71,8 @@ func (w *writer) prepare(ctx context.Context, db *sql.DB, cfg *Config) error {
 		// Another process may have written to the file meanwhile.
 		{&w.insert, "INSERT INTO series (host, metric, gpu, cluster, attributes, last_slot) VALUES (?,?,?,?,?,?) ON CONFLICT (host, metric, gpu, cluster, attributes) DO UPDATE SET last_slot = max(last_slot, excluded.last_slot) RETURNING id"},
 		{&w.touch, "UPDATE series SET last_slot = max(last_slot, ?) WHERE id = ?"},
-		{&w.epis, "INSERT INTO episodes (id, updated, record) VALUES (?,?,?) ON CONFLICT DO UPDATE SET updated = excluded.updated, record = excluded.record WHERE excluded.updated >= updated"},
+		{&w.used, "INSERT INTO usage (slot, cluster, rows) VALUES (?,?,?) ON CONFLICT DO UPDATE SET rows = rows + excluded.rows"},
+		{&w.epis, "INSERT INTO episodes (id, updated, record, cluster) VALUES (?,?,?,?) ON CONFLICT DO UPDATE SET updated = excluded.updated, record = excluded.record, cluster = excluded.cluster WHERE excluded.updated >= updated"},
 	} {
 		stmt, err := db.PrepareContext(ctx, p.text)
 		if err != nil {
@@ -121,7 +128,7 @@ func (w *writer) learn(ctx context.Context) error {
 }
 
 func (w *writer) close() {
-	for _, s := range []*sql.Stmt{w.one, w.many, w.insert, w.touch, w.epis} {
+	for _, s := range []*sql.Stmt{w.one, w.many, w.insert, w.touch, w.used, w.epis} {
 		if s != nil {
 			_ = s.Close()
 		}
@@ -188,6 +195,7 @@ func (w *writer) append(ctx context.Context, cfg *Config, samples []fleethistory
 		}
 	}()
 	w.rows = w.rows[:0]
+	used := map[use]int64{}
 	oldest := int64(math.MinInt64)
 	if cfg.Retention > 0 {
 		oldest = cfg.Now().Add(-cfg.Retention).UnixMilli()
@@ -224,13 +232,19 @@ func (w *writer) append(ctx context.Context, cfg *Config, samples []fleethistory
 			w.known[k] = r
 		}
 		w.rows = append(w.rows, row{slot, r.id, p.At, p.Value})
+		used[use{slot, p.Cluster}]++
 	}
 	if err = w.insertRows(ctx, tx); err != nil {
 		return 0, err
 	}
+	for u, n := range used {
+		if _, err = tx.StmtContext(ctx, w.used).ExecContext(ctx, u.slot, u.cluster, n); err != nil {
+			return 0, err
+		}
+	}
 	for i := range episodes {
 		e := &episodes[i]
-		if _, err = tx.StmtContext(ctx, w.epis).ExecContext(ctx, e.ID, e.Updated, e.Record); err != nil {
+		if _, err = tx.StmtContext(ctx, w.epis).ExecContext(ctx, e.ID, e.Updated, e.Record, e.Cluster); err != nil {
 			return 0, err
 		}
 	}
