@@ -144,11 +144,11 @@ func (a attributes) evidence() []fleetstate.Evidence {
 			name, value, _ := strings.Cut(pair, "=")
 			switch name {
 			case "fact":
-				e.Fact = value
+				e.Fact = strings.Clone(value) // the text that it is of may be much longer
 			case "gpu":
-				e.GPU = value
+				e.GPU = strings.Clone(value)
 			case "unit":
-				e.Unit = value
+				e.Unit = strings.Clone(value)
 			case "value":
 				e.Value = parse(value)
 			case "peers":

@@ -6,8 +6,10 @@ import (
 	"context"
 	"math"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -22,6 +24,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 )
 
 // sink stands in for the extension.
@@ -274,6 +277,13 @@ func TestNodeAndGroup(t *testing.T) {
 	require.True(t, ok, "the whole cluster")
 	assert.InDelta(t, 1, *g.Get(reading.GroupStragglers), 0)
 
+	for why := range unjudged.Count {
+		e.push(t, newReport("c", "n1").point(gpusemconv.MetricNodeUnjudged, int(why), group...))
+		v = e.view(t, "c", "n1")
+		require.NotNil(t, v.Values.Get(reading.NodeUnjudged), "%s", why)
+		assert.InDelta(t, float64(why), *v.Values.Get(reading.NodeUnjudged), 0, "%s", why)
+	}
+
 	// The node moves to another group; the end of the former verdict comes last.
 	e.push(t, newReport("c", "n1").point(gpusemconv.MetricNodeStraggler, 0, gpusemconv.AttrPeerGroup, "other").
 		point(gpusemconv.MetricNodeSuspicion, 0.3, gpusemconv.AttrPeerGroup, "other").
@@ -500,4 +510,19 @@ func TestPowerThatCannotBe(t *testing.T) {
 	power(math.Inf(1))
 	power(600)
 	assert.InDelta(t, 1200, e.view(t, "c", "n").Watts, 0)
+}
+
+// TestAnEpisodeKeepsNoMoreThanItTells: a short fact of a long text keeps the fact alone.
+func TestAnEpisodeKeepsNoMoreThanItTells(t *testing.T) {
+	lr := plog.NewLogRecord()
+	text := "fact=hot gpu=GPU-1 unit=Cel " + strings.Repeat("x", 900)
+	lr.Attributes().PutEmptySlice(gpusemconv.AttrEpisodeEvidence).AppendEmpty().SetStr(text)
+	ep := readEpisode(lr, &sender{}, start)
+	require.Len(t, ep.Evidence, 1)
+	first := uintptr(unsafe.Pointer(unsafe.StringData(text)))
+	for _, part := range []string{ep.Evidence[0].Fact, ep.Evidence[0].GPU, ep.Evidence[0].Unit} {
+		require.NotEmpty(t, part)
+		at := uintptr(unsafe.Pointer(unsafe.StringData(part)))
+		assert.False(t, first <= at && at < first+uintptr(len(text)), part)
+	}
 }

@@ -22,6 +22,10 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/undecoded"
 )
 
+// maxHeaderList bounds the headers of a call. gRPC's own bound is 16 MiB, and a client may
+// name one value thousands of times with a byte each.
+const maxHeaderList = 64 << 10
+
 // GetGRPCServerOptions implements extensionmiddleware.GRPCServer.
 //
 // gRPC receives and decodes a message before the first interceptor runs, so
@@ -38,6 +42,7 @@ func (e *admissionExtension) GetGRPCServerOptions(context.Context) ([]grpc.Serve
 	}
 	return append(codec.Options(),
 		grpc.InTapHandle(e.tap),
+		grpc.MaxHeaderListSize(maxHeaderList),
 		grpc.StatsHandler(statsHandler{}),
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 			return e.intercept(ctx, req, info, handler, codec)

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -399,4 +400,51 @@ func TestReceiverEndsIdlePushes(t *testing.T) {
 	var m any
 	assert.Equal(t, codes.Canceled, status.Code(s.RecvMsg(&m)))
 	inUse(t, e, 0)
+}
+
+// TestHeadersAreBounded: a client may name a value again and again, each time with a byte.
+func TestHeadersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for values, refused := range map[int]bool{10: false, 20: true} {
+			e, _ := newTestExtension(t, onePermit)
+			ln, _ := serveGRPCInMemory(t, e, accept)
+			c := ln.conn(t)
+			framer := http2.NewFramer(c, c)
+			reset := make(chan struct{})
+			go func() {
+				for {
+					f, err := framer.ReadFrame()
+					if err != nil {
+						return
+					}
+					if f.Header().Type == http2.FrameRSTStream {
+						close(reset)
+					}
+				}
+			}()
+			_, err := io.WriteString(c, http2.ClientPreface)
+			require.NoError(t, err)
+			require.NoError(t, framer.WriteSettings())
+			var headers bytes.Buffer
+			enc := hpack.NewEncoder(&headers)
+			fields := [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", metricsMethod}, {":authority", "gateway"}, {"content-type", "application/grpc"}, {"te", "trailers"}}
+			for range values {
+				fields = append(fields, [2]string{"x-bin", strings.Repeat("A", 4000)})
+			}
+			for _, f := range fields {
+				require.NoError(t, enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
+			}
+			require.NoError(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headers.Bytes(), EndHeaders: true}))
+			synctest.Wait()
+			assert.Equal(t, !refused, e.limiter.Usage().InUse == 1)
+			select {
+			case <-reset:
+				assert.True(t, refused)
+			default:
+				assert.False(t, refused)
+			}
+			_ = c.Close()
+			synctest.Wait()
+		}
+	})
 }

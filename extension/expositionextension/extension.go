@@ -100,6 +100,7 @@ func (e *exposition) Start(ctx context.Context, host component.Host) error {
 		return errors.Join(err, ln.Close())
 	}
 	e.server.ConnContext = withConn
+	webguard.EndUnasked(e.server)
 	e.serving.Go(func() {
 		if err := e.server.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			componentstatus.ReportStatus(host, componentstatus.NewPermanentErrorEvent(err))

@@ -115,6 +115,7 @@ func (e *fleetViewExtension) Start(ctx context.Context, host component.Host) err
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
+	webguard.EndUnasked(e.server)
 	e.tasks.Go(func() {
 		if err := e.server.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			componentstatus.ReportStatus(host, componentstatus.NewPermanentErrorEvent(err))

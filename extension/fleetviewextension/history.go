@@ -201,12 +201,15 @@ func (e *fleetViewExtension) newHistory() fleethistory.History {
 	h := sqlite.NewHistory(sqlite.Config{
 		Path: c.Path, Retention: c.Retention, MaxBytes: c.MaxSizeMiB << 20, MaxSeries: c.MaxSeries, ClusterShare: e.cfg.ClusterShare, QueryTimeout: c.QueryTimeout,
 	}, fleethistory.BatchConfig{
-		MaxSamples: c.BatchSize, MaxAge: c.FlushInterval, QueueSize: c.QueueSize, QueueBytes: c.queueBytes(),
+		MaxSamples: c.BatchSize, MaxAge: c.FlushInterval, QueueSize: c.QueueSize, QueueBytes: c.queueBytes(), ClusterShare: e.cfg.ClusterShare,
 	}, func(err error) {
-		if err != nil {
-			e.set.Logger.Error("The history cannot be written, which is tried again; the views go on.", zap.Error(err))
-		} else {
+		switch {
+		case err == nil:
 			e.set.Logger.Info("The history is written again.")
+		case errors.Is(err, fleethistory.ErrBehind), errors.Is(err, fleethistory.ErrStuck):
+			e.set.Logger.Error("The history cannot keep up; the views go on.", zap.Error(err))
+		default:
+			e.set.Logger.Error("The history cannot be written, which is tried again; the views go on.", zap.Error(err))
 		}
 	})
 	e.past = h
@@ -216,7 +219,7 @@ func (e *fleetViewExtension) newHistory() fleethistory.History {
 			e.set.Logger.Warn("An episode cannot be written.", zap.String("id", ep.ID), zap.Error(err))
 			return
 		}
-		h.WriteEpisode(fleethistory.Episode{ID: historyID(ep), Updated: ep.Updated.UnixMilli(), Record: record})
+		h.WriteEpisode(fleethistory.Episode{Cluster: ep.Cluster, ID: historyID(ep), Updated: ep.Updated.UnixMilli(), Record: record})
 	})
 	return h
 }

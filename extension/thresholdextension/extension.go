@@ -104,6 +104,7 @@ func (e *thresholdExtension) Start(ctx context.Context, host component.Host) err
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
+	webguard.EndUnasked(e.server)
 	e.served.Go(func() {
 		if err := e.server.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			componentstatus.ReportStatus(host, componentstatus.NewPermanentErrorEvent(err))

@@ -4,6 +4,7 @@ package distro
 
 import (
 	"context"
+	"math"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -20,6 +21,11 @@ type memoryDivider struct{}
 
 // Convert implements confmap.Converter.
 func (memoryDivider) Convert(_ context.Context, conf *confmap.Conf) error {
+	// The limit of the configuration before this one, after a reload, is nobody's any more.
+	own := os.Getenv("GOMEMLIMIT") == ""
+	if own {
+		debug.SetMemoryLimit(math.MaxInt64)
+	}
 	memory, _ := memorybudget.Memory()
 	d := division(conf, memory)
 	bounded := d.Limit > 0 || memory > 0
@@ -27,7 +33,7 @@ func (memoryDivider) Convert(_ context.Context, conf *confmap.Conf) error {
 	memorybudget.Divide(d)
 	// The collector of garbage keeps to the same number: memory_limiter counts garbage,
 	// and would refuse pushes to a process that is well.
-	if bounded && os.Getenv("GOMEMLIMIT") == "" {
+	if bounded && own {
 		debug.SetMemoryLimit(d.Limit)
 	}
 	return nil

@@ -145,4 +145,16 @@ func TestGarbageIsCollectedByTheSameNumber(t *testing.T) {
 	require.NoError(t, memoryDivider{}.Convert(t.Context(), conf))
 	assert.EqualValues(t, 100*mib, debug.SetMemoryLimit(-1))
 	assert.EqualValues(t, 50*mib, memorybudget.Pushes.Bytes())
+
+	// A reload goes by its own configuration, whatever the one before said.
+	conf = resolved(t, "yaml:{processors: {memory_limiter: {limit_mib: 190, spike_limit_mib: 50}}, service: {pipelines: {metrics: {processors: [memory_limiter]}}}}")
+	require.NoError(t, memoryDivider{}.Convert(t.Context(), conf))
+	assert.EqualValues(t, 140*mib, debug.SetMemoryLimit(-1))
+	assert.EqualValues(t, 70*mib, memorybudget.Pushes.Bytes())
+	require.NoError(t, memoryDivider{}.Convert(t.Context(), resolved(t, "yaml:{service: {}}")))
+	assert.Greater(t, debug.SetMemoryLimit(-1), int64(140*mib))
+	t.Setenv("GOMEMLIMIT", "1GiB")
+	debug.SetMemoryLimit(1 << 30)
+	require.NoError(t, memoryDivider{}.Convert(t.Context(), conf))
+	assert.EqualValues(t, 1<<30, debug.SetMemoryLimit(-1), "the environment's stays")
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -192,4 +193,10 @@ func TestMadeUpNodesGiveWay(t *testing.T) {
 	_, ok = s.Node(Key{"honest", "a"}, at)
 	require.True(t, ok, "its silence is news")
 	put(t, s, "new", "n", at, func(*Update) {})
+}
+
+// TestRoomOfGrownListsIsPaidFor: a list of GPUs grows beyond its length.
+func TestRoomOfGrownListsIsPaidFor(t *testing.T) {
+	n := &Node{GPUs: make([]GPU, 1, 64)}
+	assert.GreaterOrEqual(t, size(n), 64*int(unsafe.Sizeof(GPU{})))
 }

@@ -27,6 +27,8 @@ func size(n *Node) int {
 	}
 	bytes := leastNode/2 + int(unsafe.Sizeof(*n)) +
 		text(n.Cluster, n.Node, n.Group, n.HostID, n.JobID, n.JobRole, n.State, n.Mode, n.Culprit.GPU)
+	// Room that a list of GPUs has grown beyond its length.
+	bytes += (cap(n.GPUs) - len(n.GPUs)) * int(unsafe.Sizeof(GPU{}))
 	for i := range n.GPUs {
 		g := &n.GPUs[i]
 		bytes += int(unsafe.Sizeof(*g)) + 2*sizeString + text(g.UUID, g.Parent, g.Model, g.Serial, g.Driver, g.BusID, g.UpReason, g.Action)

@@ -181,7 +181,7 @@ func (m Model) key(k tea.KeyMsg) (Model, tea.Cmd) {
 		}
 	default:
 		if m.detail != nil {
-			m.scroll = max(0, m.scroll+steps(name, m.height))
+			m.scroll = min(max(0, m.scroll+steps(name, m.detailRoom())), max(0, len(m.detailLines())-m.detailRoom()))
 			return m, nil
 		}
 		return m.listKey(name), nil

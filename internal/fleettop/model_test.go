@@ -279,6 +279,31 @@ func TestCursorStaysOnItsNode(t *testing.T) {
 	assert.Contains(t, s.View(), "no node")
 }
 
+// The end of a node's detail is the end: the next key up moves it.
+func TestDetailScrollsBackFromItsEnd(t *testing.T) {
+	s := newScreen(t, testFleet(40))
+	s.load()
+	s.press("enter")
+	detail := *s.source.fleet.Nodes[0]
+	detail.Node, detail.Cluster = s.cursor.Node, s.cursor.Cluster
+	gpus := make([]fleetclient.GPU, 64)
+	for i := range gpus {
+		gpus[i].Index = new(int64(100 + i))
+	}
+	detail.Gpus = &gpus
+	s.source.fleet.Detail = &detail
+	s.load()
+	s.press("end")
+	end := s.View()
+	assert.Contains(t, end, "163")
+	s.press("up")
+	assert.NotEqual(t, end, s.View())
+	s.press("down", "down", "down")
+	assert.Equal(t, end, s.View())
+	s.press("up")
+	assert.NotEqual(t, end, s.View())
+}
+
 func TestFilter(t *testing.T) {
 	s := newScreen(t, testFleet(40))
 	s.load()

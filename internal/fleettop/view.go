@@ -42,13 +42,16 @@ const (
 // rows is how many nodes fit.
 func (m Model) rows() int { return max(1, m.height-above-below) }
 
+// detailRoom is how many lines of a node's detail fit.
+func (m Model) detailRoom() int { return max(1, m.height-(above-1)-below) }
+
 // View implements tea.Model.
 func (m Model) View() string {
 	lines := append(make([]string, 0, m.height), m.title(), m.summary(), m.notice())
 	switch {
 	case m.detail != nil:
 		body := m.detailLines()
-		room := max(1, m.height-len(lines)-below)
+		room := m.detailRoom()
 		from := min(m.scroll, max(0, len(body)-room))
 		lines = append(lines, body[from:min(len(body), from+room)]...)
 	case m.fleet == nil && m.err != nil:

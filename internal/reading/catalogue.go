@@ -99,7 +99,7 @@ var catalogue = []Metric{
 	},
 	{Name: semconv.MetricNodeStraggler, About: "1 while the gateway takes the node for a straggler.", Gateway: true, Integer: true, Range: flag, Entries: of(Node, each(NodeStraggler)), Fold: last, For: View},
 	{Name: semconv.MetricNodeSuspicion, Unit: "1", About: "How close the node is to a verdict: from 1 on it is a straggler if that lasts.", Gateway: true, Range: Range{0, 2}, Entries: of(Node, each(NodeSuspicion)), Fold: last, For: View},
-	{Name: semconv.MetricNodeUnjudged, About: "Why there is no verdict on the node: 0 judged, 1 idle, 2 missing, 3 calibrating, 4 contested, 5 no signal that decides, 6 too few peers, 7 other levels than its peers'.", Gateway: true, Integer: true, Range: Range{0, 7}, Entries: of(Node, each(NodeUnjudged)), Fold: last, For: View},
+	{Name: semconv.MetricNodeUnjudged, About: "Why there is no verdict on the node: 0 judged, 1 idle, 2 missing, 3 calibrating, 4 contested, 5 no signal that decides, 6 too few peers, 7 other levels than its peers', 8 lockstep.", Gateway: true, Integer: true, Range: Range{0, 8}, Entries: of(Node, each(NodeUnjudged)), Fold: last, For: View},
 	{Name: semconv.MetricNodeUnjudgedUntil, Unit: "s", About: "Until when there is none, where that is known.", Gateway: true, Integer: true, Range: unix, Entries: of(Node, each(NodeUnjudgedUntil)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerCoverageLow, About: "1 while too many of the known nodes are missing.", Integer: true, Range: flag, Entries: of(Group, each(GroupCoverageLow)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerDetectable, Unit: "%", About: "Smallest loss of a node that is found within an hour now.", Range: ratios, Entries: of(Group, each(GroupDetectable)), Fold: last, For: View},

@@ -219,7 +219,7 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- end -}}
 {{- if $values.state.enabled -}}
 {{- $_ := set $config.receivers.nvml "storage" "file_storage" -}}
-{{- include "gpu-collector.config.extension" (dict "config" $config "id" "file_storage" "settings" (dict "directory" "/var/lib/gpu-collector" "timeout" "1s")) -}}
+{{- include "gpu-collector.config.extension" (dict "config" $config "id" "file_storage" "settings" (dict "directory" "/var/lib/gpu-collector" "timeout" "1s" "fsync" true "recreate" true)) -}}
 {{- end -}}
 {{- if $values.control.enabled -}}
 {{- $_ := mustMergeOverwrite $config.receivers.nvml (dict

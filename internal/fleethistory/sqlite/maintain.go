@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"maps"
 	"math"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 )
 
 // A piece of maintenance is small: ingest waits behind it.
@@ -56,8 +58,13 @@ func (w *writer) maintain(ctx context.Context, cfg *Config) (more bool, err erro
 		before = cfg.Now().Add(-cfg.Retention).UnixMilli()
 	}
 	switch tooOld, tooLarge := (oldest.Int64+1)*slotLength <= before, cfg.MaxBytes > 0 && (pages-free)*size > cfg.MaxBytes; {
-	case oldest.Valid && (tooOld || tooLarge):
+	case oldest.Valid && tooOld:
 		if err := w.drop(ctx, oldest.Int64); err != nil {
+			return false, err
+		}
+		more = true
+	case oldest.Valid && tooLarge:
+		if err := w.dropLargest(ctx, oldest.Int64); err != nil {
 			return false, err
 		}
 		more = true
@@ -68,7 +75,7 @@ func (w *writer) maintain(ctx context.Context, cfg *Config) (more bool, err erro
 		}
 		more = n > 0
 	}
-	if _, err := w.conn.ExecContext(ctx, "DELETE FROM episodes WHERE id IN (SELECT id FROM episodes WHERE updated < ? ORDER BY updated LIMIT 1000)", before); err != nil {
+	if err := w.dropEpisodes(ctx, before); err != nil {
 		return false, err
 	}
 	if free > 0 && !more {
@@ -95,7 +102,9 @@ func (w *writer) drop(ctx context.Context, slot int64) error {
 	err := w.conn.QueryRowContext(ctx, "SELECT series, at FROM samples WHERE slot = ? ORDER BY series, at LIMIT 1 OFFSET ?", slot, maintainRows).Scan(&series, &at)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		_, err = w.conn.ExecContext(ctx, "DELETE FROM samples WHERE slot = ?", slot)
+		if _, err = w.conn.ExecContext(ctx, "DELETE FROM samples WHERE slot = ?", slot); err == nil {
+			_, err = w.conn.ExecContext(ctx, "DELETE FROM usage WHERE slot <= ?", slot)
+		}
 		return err
 	case err != nil:
 		return err
@@ -104,15 +113,75 @@ func (w *writer) drop(ctx context.Context, slot int64) error {
 	return err
 }
 
+// dropLargest deletes the first rows of the oldest slot of the cluster that has most of
+// the file, so that no cluster's flood costs another its past.
+func (w *writer) dropLargest(ctx context.Context, oldest int64) error {
+	var first sql.NullInt64
+	if err := w.conn.QueryRowContext(ctx, "SELECT min(slot) FROM usage").Scan(&first); err != nil {
+		return err
+	}
+	if !first.Valid || oldest < first.Int64 {
+		return w.drop(ctx, oldest)
+	}
+	var cluster string
+	var slot int64
+	err := w.conn.QueryRowContext(ctx, "SELECT cluster, min(slot) FROM usage GROUP BY cluster ORDER BY sum(rows) DESC, cluster LIMIT 1").Scan(&cluster, &slot)
+	if err != nil {
+		return err
+	}
+	const of = " FROM samples WHERE slot = ? AND series IN (SELECT id FROM series WHERE cluster = ?)"
+	var series, at int64
+	err = w.conn.QueryRowContext(ctx, "SELECT series, at"+of+" ORDER BY series, at LIMIT 1 OFFSET ?", slot, cluster, maintainRows).Scan(&series, &at)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		if _, err = w.conn.ExecContext(ctx, "DELETE"+of, slot, cluster); err == nil {
+			_, err = w.conn.ExecContext(ctx, "DELETE FROM usage WHERE slot = ? AND cluster = ?", slot, cluster)
+		}
+	case err == nil:
+		_, err = w.conn.ExecContext(ctx, "DELETE"+of+" AND (series, at) < (?, ?)", slot, cluster, series, at)
+		if err == nil {
+			_, err = w.conn.ExecContext(ctx, "UPDATE usage SET rows = max(rows - ?, 1) WHERE slot = ? AND cluster = ?", maintainRows, slot, cluster)
+		}
+	}
+	return err
+}
+
+// maxEpisodes is how many episodes are kept, a quarter of a gigabyte of records.
+const maxEpisodes = 100_000
+
+// dropEpisodes deletes those of before a time. Of too many it deletes the oldest of the
+// cluster that has most.
+func (w *writer) dropEpisodes(ctx context.Context, before int64) error {
+	if _, err := w.conn.ExecContext(ctx, "DELETE FROM episodes WHERE id IN (SELECT id FROM episodes WHERE updated < ? ORDER BY updated LIMIT 1000)", before); err != nil {
+		return err
+	}
+	all, most, of := 0, 0, ""
+	err := each(ctx, w.conn, "SELECT cluster, count(*) FROM episodes GROUP BY cluster", nil, func(rows *sql.Rows) error {
+		var cluster string
+		var n int
+		err := rows.Scan(&cluster, &n)
+		if all += n; n > most {
+			most, of = n, cluster
+		}
+		return err
+	})
+	if err != nil || all <= maxEpisodes {
+		return err
+	}
+	_, err = w.conn.ExecContext(ctx, "DELETE FROM episodes WHERE id IN (SELECT id FROM episodes WHERE cluster = ? ORDER BY updated LIMIT ?)", of, min(all-maxEpisodes, 1000))
+	return err
+}
+
 // dropSeries deletes series whose samples are all gone.
 func (w *writer) dropSeries(ctx context.Context, oldest int64) (int, error) {
-	gone, clusters := map[int64]bool{}, map[string]int{}
-	err := each(ctx, w.conn, "DELETE FROM series WHERE id IN (SELECT id FROM series WHERE last_slot < ? LIMIT ?) RETURNING id, cluster", []any{oldest, maintainRows}, func(rows *sql.Rows) error {
+	gone, clusters, bytes := map[int64]bool{}, map[string]int{}, map[string]int{}
+	err := each(ctx, w.conn, "DELETE FROM series WHERE id IN (SELECT id FROM series WHERE last_slot < ? LIMIT ?) RETURNING id, cluster, host, gpu, metric, attributes", []any{oldest, maintainRows}, func(rows *sql.Rows) error {
 		var id int64
-		var cluster string
-		err := rows.Scan(&id, &cluster)
+		var p fleethistory.Sample
+		err := rows.Scan(&id, &p.Cluster, &p.Node, &p.GPU, &p.Metric, &p.Attributes)
 		gone[id] = true
-		clusters[cluster]++
+		clusters[p.Cluster]++
+		bytes[p.Cluster] += nameSize(&p)
 		return err
 	})
 	if err != nil || len(gone) == 0 {
@@ -120,6 +189,7 @@ func (w *writer) dropSeries(ctx context.Context, oldest int64) (int, error) {
 	}
 	for cluster, n := range clusters {
 		w.places.Give(cluster, n)
+		w.names.Give(cluster, bytes[cluster])
 	}
 	maps.DeleteFunc(w.known, func(_ seriesKey, r seriesRow) bool { return gone[r.id] })
 	return len(gone), nil

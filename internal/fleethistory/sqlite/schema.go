@@ -8,6 +8,9 @@ import (
 	"fmt"
 )
 
+// usage has the rows of each cluster in a slot, as many as were written: a row that is
+// written again counts twice. Slots of a file of version 1 are not in it.
+//
 // migrations bring a file from one version of the schema to the next; the
 // version is in user_version. They are only ever added to.
 //
@@ -41,6 +44,16 @@ CREATE TABLE episodes (
 	record  BLOB NOT NULL
 );
 CREATE INDEX episodes_by_time ON episodes (updated);
+`, `
+CREATE TABLE usage (
+	slot    INTEGER NOT NULL,
+	cluster TEXT NOT NULL,
+	rows    INTEGER NOT NULL,
+	PRIMARY KEY (slot, cluster)
+) WITHOUT ROWID;
+CREATE INDEX series_by_cluster ON series (cluster);
+ALTER TABLE episodes ADD COLUMN cluster TEXT NOT NULL DEFAULT '';
+CREATE INDEX episodes_by_cluster ON episodes (cluster, updated);
 `}
 
 // slotLength is how much time lies together, in milliseconds: a week is 672

@@ -31,10 +31,11 @@ type Config struct {
 	// which the oldest go; 0 is no bound.
 	Retention time.Duration
 	MaxBytes  int64
-	// MaxSeries bounds the series; samples of further ones are dropped.
+	// MaxSeries bounds the series; samples of further ones are dropped. Their names take
+	// an eighth of MaxBytes at most.
 	MaxSeries int
-	// ClusterShare in (0,1] is the part of the series that the other clusters leave
-	// which one cluster may have; 0 is all of it.
+	// ClusterShare in (0,1] is the part of the series, and of the bytes of their names,
+	// that the other clusters leave which one cluster may have; 0 is all of it.
 	ClusterShare float64
 	// QueryTimeout ends a question that takes too long.
 	QueryTimeout time.Duration

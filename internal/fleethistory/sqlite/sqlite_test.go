@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -233,7 +234,8 @@ func TestFullDisk(t *testing.T) {
 			written++
 		}
 		h.Write(batch)
-		return h.Status().Err != nil && h.Status().Dropped > 0
+		err := h.Status().Err // at first the file may be too slow for the flood
+		return err != nil && !errors.Is(err, fleethistory.ErrBehind) && h.Status().Dropped > 0
 	}, patience, 5*time.Millisecond)
 	require.ErrorContains(t, h.Status().Err, "the disk is full")
 	kept := len(all(t, h.Store))
@@ -435,6 +437,75 @@ func TestRetentionBySize(t *testing.T) {
 	assert.Greater(t, list[0].At, base.Add(-2*time.Hour).UnixMilli(), "the newest stay")
 }
 
+// A cluster that writes most loses its own past; another keeps all of its.
+func TestAFloodCostsNobodyElse(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.MaxBytes = 150 << 10
+	s := open(t, cfg)
+	at := func(hour int) time.Time { return base.Add(time.Duration(hour-20) * time.Hour) }
+	for hour := range 20 {
+		quiet := sample("q", at(hour), 1)
+		quiet.Cluster = "quiet"
+		batch := []fleethistory.Sample{quiet}
+		for j := range 3000 {
+			batch = append(batch, sample(fmt.Sprintf("n%d", j%20), at(hour).Add(time.Duration(j)*time.Millisecond), 1))
+		}
+		require.NoError(t, s.Append(t.Context(), batch, nil))
+		maintain(t, s)
+	}
+	count := func(cluster string) int {
+		_, total, err := s.Telemetry(t.Context(), &fleethistory.Query{Clusters: []string{cluster}, Start: base.Add(-30 * time.Hour), End: base, Limit: 1})
+		require.NoError(t, err)
+		return total
+	}
+	assert.Equal(t, 20, count("quiet"))
+	assert.Less(t, count("c"), 9000)
+	var counted int
+	require.NoError(t, s.db.read.QueryRow("SELECT sum(rows) FROM usage").Scan(&counted))
+	assert.Equal(t, count("c")+20, counted)
+}
+
+// Too many episodes cost the cluster that has most of them its oldest.
+func TestEpisodesAreBounded(t *testing.T) {
+	s := open(t, testConfig(t))
+	f, err := s.file(t.Context())
+	require.NoError(t, err)
+	_, err = f.write.Exec("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i < ?) INSERT INTO episodes (id, updated, record, cluster) SELECT 'loud' || i, i, 'x', 'loud' FROM n", maxEpisodes+1500)
+	require.NoError(t, err)
+	require.NoError(t, s.Append(t.Context(), nil, []fleethistory.Episode{{Cluster: "quiet", ID: "q", Updated: 0, Record: []byte("x")}}))
+	maintain(t, s)
+	maintain(t, s)
+	var n, oldest int
+	require.NoError(t, f.read.QueryRow("SELECT count(*), min(updated) FROM episodes WHERE cluster = 'loud'").Scan(&n, &oldest))
+	assert.Equal(t, []int{maxEpisodes - 1, 1502}, []int{n, oldest})
+	require.NoError(t, f.read.QueryRow("SELECT count(*) FROM episodes WHERE cluster = 'quiet'").Scan(&n))
+	assert.Equal(t, 1, n)
+}
+
+// A file of version 1 is read on. Nobody knows whose its slots are: the oldest go.
+func TestFileOfVersionOne(t *testing.T) {
+	cfg := testConfig(t)
+	require.NoError(t, os.MkdirAll(filepath.Dir(cfg.Path), 0o750))
+	db, err := connect(cfg.Path, "auto_vacuum(2)", "journal_mode(WAL)")
+	require.NoError(t, err)
+	_, err = db.Exec(migrations[0] + "PRAGMA user_version = 1")
+	require.NoError(t, err)
+	slot := slotOf(base.UnixMilli())
+	_, err = db.Exec("INSERT INTO series VALUES (1, 'c', 'a', 'GPU-1', 'hw.temperature', 'a=b', ?)", slot)
+	require.NoError(t, err)
+	_, err = db.Exec("INSERT INTO samples VALUES (?, 1, ?, 7)", slot, base.UnixMilli())
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	s := open(t, cfg)
+	assert.Equal(t, []fleethistory.Sample{sample("a", base, 7)}, all(t, s))
+	later := sample("a", base.Add(30*time.Minute), 8)
+	require.NoError(t, s.Append(t.Context(), []fleethistory.Sample{later}, nil))
+	s.cfg.MaxBytes = 1
+	_, err = s.Maintain(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []fleethistory.Sample{later}, all(t, s))
+}
+
 func TestCacheFollowsTheSeries(t *testing.T) {
 	s := open(t, testConfig(t))
 	f, err := s.file(t.Context())
@@ -472,4 +543,41 @@ func integrity(ctx context.Context, db *sql.DB) error {
 		return errors.New(text)
 	}
 	return nil
+}
+
+// Long names take their part of the file, and one cluster its share of that.
+func TestClustersShareTheBytesOfNames(t *testing.T) {
+	cfg := testConfig(t)
+	now := base
+	cfg.MaxBytes, cfg.ClusterShare, cfg.Retention, cfg.Now = 1<<20, 0.5, time.Hour, func() time.Time { return now }
+	s := open(t, cfg)
+	names := func(cluster string) (n int) {
+		f, err := s.file(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, f.read.QueryRow("SELECT ifnull(sum(length(cluster)+length(host)+length(gpu)+length(metric)+length(attributes)), 0) FROM series WHERE cluster = ?", cluster).Scan(&n))
+		return n
+	}
+	flood := func(cluster string, n int) {
+		var batch []fleethistory.Sample
+		for i := range n {
+			p := sample(strconv.Itoa(i), now, 1)
+			p.Cluster, p.Attributes = cluster, strings.Repeat("a", 1000)
+			batch = append(batch, p)
+		}
+		require.NoError(t, s.Append(t.Context(), batch, nil))
+	}
+	const part = 1 << 20 / namesPart
+	flood("loud", 400)
+	assert.InDelta(t, part/2, names("loud"), 1100)
+	flood("other", 20)
+	assert.Greater(t, names("other"), 20_000, "all of it")
+	require.NoError(t, s.Close())
+	flood("loud", 800)
+	assert.InDelta(t, part/2, names("loud"), 1100, "also in a file of before")
+	now = now.Add(2 * time.Hour)
+	flood("other", 1)
+	maintain(t, s)
+	assert.Zero(t, names("loud"))
+	flood("loud", 400)
+	assert.InDelta(t, part/2, names("loud"), 1100, "the room is back")
 }

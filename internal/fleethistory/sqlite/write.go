@@ -24,22 +24,29 @@ const rowsPerStatement = 64
 // writer is what the one connection that writes keeps. Only Append and Maintain
 // use it, but for oldest.
 type writer struct {
-	conn                           *sql.DB
-	one, many, insert, touch, epis *sql.Stmt
-	seeds                          [2]maphash.Seed
+	conn                                 *sql.DB
+	one, many, insert, touch, used, epis *sql.Stmt
+	seeds                                [2]maphash.Seed
 	// known are all series of the file: whether one is new is not asked of the
 	// file, which would compile the question anew for each.
-	known  map[seriesKey]seriesRow
-	places *fairshare.Ledger[string] // of series, by cluster
-	oldest atomic.Int64              // start of the oldest slot, Unix milliseconds
-	rows   []row
-	args   []any
+	known map[seriesKey]seriesRow
+	// By cluster, the series and the bytes of their names.
+	places, names *fairshare.Ledger[string]
+	oldest        atomic.Int64 // start of the oldest slot, Unix milliseconds
+	rows          []row
+	args          []any
 }
 
 // seriesKey are 128 bits of hash: the names themselves would be most of the memory.
 type seriesKey [2]uint64
 
 type seriesRow struct{ id, lastSlot int64 }
+
+// use is what a cluster has in a slot.
+type use struct {
+	slot    int64
+	cluster string
+}
 
 type row struct {
 	slot, series, at int64
@@ -51,6 +58,7 @@ func (w *writer) prepare(ctx context.Context, db *sql.DB, cfg *Config) error {
 	w.seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 	w.known = map[seriesKey]seriesRow{}
 	w.places = fairshare.New[string](cfg.MaxSeries, cfg.ClusterShare)
+	w.names = fairshare.New[string](nameBytes(cfg), cfg.ClusterShare)
 	const values = "(?1,?,?,?)"
 	const insert = "INSERT INTO samples (slot, series, at, value) VALUES "
 	const again = " ON CONFLICT DO UPDATE SET value = excluded.value"
@@ -63,7 +71,8 @@ func (w *writer) prepare(ctx context.Context, db *sql.DB, cfg *Config) error {
 		// Another process may have written to the file meanwhile.
 		{&w.insert, "INSERT INTO series (host, metric, gpu, cluster, attributes, last_slot) VALUES (?,?,?,?,?,?) ON CONFLICT (host, metric, gpu, cluster, attributes) DO UPDATE SET last_slot = max(last_slot, excluded.last_slot) RETURNING id"},
 		{&w.touch, "UPDATE series SET last_slot = max(last_slot, ?) WHERE id = ?"},
-		{&w.epis, "INSERT INTO episodes (id, updated, record) VALUES (?,?,?) ON CONFLICT DO UPDATE SET updated = excluded.updated, record = excluded.record WHERE excluded.updated >= updated"},
+		{&w.used, "INSERT INTO usage (slot, cluster, rows) VALUES (?,?,?) ON CONFLICT DO UPDATE SET rows = rows + excluded.rows"},
+		{&w.epis, "INSERT INTO episodes (id, updated, record, cluster) VALUES (?,?,?,?) ON CONFLICT DO UPDATE SET updated = excluded.updated, record = excluded.record, cluster = excluded.cluster WHERE excluded.updated >= updated"},
 	} {
 		stmt, err := db.PrepareContext(ctx, p.text)
 		if err != nil {
@@ -77,6 +86,34 @@ func (w *writer) prepare(ctx context.Context, db *sql.DB, cfg *Config) error {
 	return w.lookOldest(ctx)
 }
 
+// namesPart is the part of the file that the names of series may take. The file has each
+// twice, in the table and in its index.
+const namesPart = 8
+
+func nameBytes(cfg *Config) int {
+	if cfg.MaxBytes <= 0 {
+		return math.MaxInt32 << 8 // as good as unbounded
+	}
+	return int(cfg.MaxBytes / namesPart)
+}
+
+// nameSize is how many bytes the names of a series take.
+func nameSize(p *fleethistory.Sample) int {
+	return len(p.Cluster) + len(p.Node) + len(p.GPU) + len(p.Metric) + len(p.Attributes)
+}
+
+// takePlace takes the place of a new series with names of so many bytes.
+func (w *writer) takePlace(cluster string, bytes int) bool {
+	if w.places.Take(cluster, 1) == 0 {
+		return false
+	}
+	if !w.names.TakeAll(cluster, bytes) {
+		w.places.Give(cluster, 1)
+		return false
+	}
+	return true
+}
+
 // learn reads which series there are.
 func (w *writer) learn(ctx context.Context) error {
 	var p fleethistory.Sample
@@ -85,12 +122,13 @@ func (w *writer) learn(ctx context.Context) error {
 		err := rows.Scan(&r.id, &r.lastSlot, &p.Node, &p.Metric, &p.GPU, &p.Cluster, &p.Attributes)
 		w.known[w.key(&p)] = r
 		w.places.Hold(p.Cluster, 1)
+		w.names.Hold(p.Cluster, nameSize(&p))
 		return err
 	})
 }
 
 func (w *writer) close() {
-	for _, s := range []*sql.Stmt{w.one, w.many, w.insert, w.touch, w.epis} {
+	for _, s := range []*sql.Stmt{w.one, w.many, w.insert, w.touch, w.used, w.epis} {
 		if s != nil {
 			_ = s.Close()
 		}
@@ -133,6 +171,7 @@ func (w *writer) append(ctx context.Context, cfg *Config, samples []fleethistory
 	type fresh struct {
 		key     seriesKey
 		cluster string
+		bytes   int
 	}
 	var added []fresh
 	type touch struct {
@@ -152,9 +191,11 @@ func (w *writer) append(ctx context.Context, cfg *Config, samples []fleethistory
 		for _, a := range added {
 			delete(w.known, a.key)
 			w.places.Give(a.cluster, 1)
+			w.names.Give(a.cluster, a.bytes)
 		}
 	}()
 	w.rows = w.rows[:0]
+	used := map[use]int64{}
 	oldest := int64(math.MinInt64)
 	if cfg.Retention > 0 {
 		oldest = cfg.Now().Add(-cfg.Retention).UnixMilli()
@@ -170,12 +211,13 @@ func (w *writer) append(ctx context.Context, cfg *Config, samples []fleethistory
 		k := w.key(p)
 		r, known := w.known[k]
 		if !known {
-			if w.places.Take(p.Cluster, 1) == 0 {
+			bytes := nameSize(p)
+			if !w.takePlace(p.Cluster, bytes) {
 				dropped++
 				continue
 			}
 			r.lastSlot = slot
-			added = append(added, fresh{k, p.Cluster})
+			added = append(added, fresh{k, p.Cluster, bytes})
 			if err = tx.StmtContext(ctx, w.insert).QueryRowContext(ctx, p.Node, p.Metric, p.GPU, p.Cluster, p.Attributes, slot).Scan(&r.id); err != nil {
 				return 0, err
 			}
@@ -190,13 +232,19 @@ func (w *writer) append(ctx context.Context, cfg *Config, samples []fleethistory
 			w.known[k] = r
 		}
 		w.rows = append(w.rows, row{slot, r.id, p.At, p.Value})
+		used[use{slot, p.Cluster}]++
 	}
 	if err = w.insertRows(ctx, tx); err != nil {
 		return 0, err
 	}
+	for u, n := range used {
+		if _, err = tx.StmtContext(ctx, w.used).ExecContext(ctx, u.slot, u.cluster, n); err != nil {
+			return 0, err
+		}
+	}
 	for i := range episodes {
 		e := &episodes[i]
-		if _, err = tx.StmtContext(ctx, w.epis).ExecContext(ctx, e.ID, e.Updated, e.Record); err != nil {
+		if _, err = tx.StmtContext(ctx, w.epis).ExecContext(ctx, e.ID, e.Updated, e.Record, e.Cluster); err != nil {
 			return 0, err
 		}
 	}
