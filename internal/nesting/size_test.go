@@ -5,7 +5,6 @@ package nesting
 import (
 	"bytes"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +18,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
 	"google.golang.org/protobuf/encoding/protowire"
 	"pgregory.net/rapid"
+
+	"github.com/gpu-collector/gpu-collector/internal/heldbytes"
 )
 
 // decoder is a request of pdata, which is alive as long as it is.
@@ -40,17 +41,10 @@ var signals = map[string]struct {
 // taken is what a message takes once it is decoded.
 func taken(t testing.TB, signal string, decode func(decoder) error) float64 {
 	t.Helper()
-	var before, after runtime.MemStats
 	req := signals[signal].new()
-	runtime.GC()
-	runtime.GC()
-	runtime.ReadMemStats(&before)
+	before := heldbytes.Of(&req)
 	require.NoError(t, decode(req), signal)
-	runtime.GC()
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	runtime.KeepAlive(req)
-	return float64(after.HeapAlloc) - float64(before.HeapAlloc)
+	return float64(heldbytes.Of(&req) - before)
 }
 
 // within puts a message into others, by the numbers of their fields.
