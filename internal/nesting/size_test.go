@@ -104,10 +104,10 @@ var bombs = map[string]struct {
 }
 
 // TestSizes holds what Check says against the memory that pdata takes: for small
-// pieces by the hundred thousand it is never too little, nor more than twice.
+// pieces by the ten thousand it is never too little, nor more than twice.
 func TestSizes(t *testing.T) {
 	for name, b := range bombs {
-		body := within(bytes.Repeat(b.piece, 150_000), b.path...)
+		body := within(bytes.Repeat(b.piece, 20_000), b.path...)
 		real := taken(t, b.signal, func(d decoder) error { return d.UnmarshalProto(body) })
 		size, err := Check(body, signals[b.signal].kind, &Limits{Bytes: room})
 		require.NoError(t, err, name)
@@ -194,7 +194,7 @@ func TestSizesInJSON(t *testing.T) {
 		"records":      {"logs", `{"resourceLogs":[{"scopeLogs":[{"logRecords":[`, `{}`, `]}]}]}`},
 		"spans":        {"traces", `{"resourceSpans":[{"scopeSpans":[{"spans":[`, `{}`, `]}]}]}`},
 	} {
-		body := []byte(tt.before + strings.Repeat(tt.piece+",", 150_000) + tt.piece + tt.after)
+		body := []byte(tt.before + strings.Repeat(tt.piece+",", 20_000) + tt.piece + tt.after)
 		real := taken(t, tt.signal, func(d decoder) error { return d.UnmarshalJSON(body) })
 		size, err := CheckJSON(body, &Limits{Bytes: room})
 		require.NoError(t, err, name)
