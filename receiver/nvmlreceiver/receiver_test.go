@@ -87,7 +87,7 @@ func startNode(tb testing.TB, change func(*Config)) *node {
 	n.cfg.ResourceAttributes.HostID.OverrideValue = &id
 	n.cfg.NodeName, n.cfg.Cluster = "node-1", "lab"
 	n.cfg.InitialDelay = 0
-	n.cfg.RetryInterval = time.Nanosecond
+	n.cfg.RetryInterval, n.cfg.Deadline = time.Nanosecond, time.Minute
 	n.cfg.ProcPath, n.cfg.SysPath = filepath.Join("testdata", "host", "proc"), filepath.Join("testdata", "host", "sys")
 	if change != nil {
 		change(n.cfg)
@@ -126,7 +126,7 @@ func (n *node) await() pmetric.Metrics {
 	select {
 	case md := <-n.reports:
 		return md
-	case <-time.After(time.Minute):
+	case <-time.After(2 * time.Minute):
 		n.Fatal("no report")
 		panic("unreachable")
 	}

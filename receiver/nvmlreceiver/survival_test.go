@@ -148,7 +148,7 @@ func TestAllocation(t *testing.T) {
 	fakenvml.NewState(2).Install(t)
 	library := fakenvml.Library(t)
 	change := func(cfg *Config) {
-		cfg.LibraryPath, cfg.PodResources.Socket, cfg.PodResources.CacheDuration = library, socket, 0
+		cfg.LibraryPath, cfg.PodResources.Socket, cfg.PodResources.CacheDuration, cfg.PodResources.Timeout = library, socket, 0, time.Minute
 		cfg.Metrics.HwGpuAllocation.Enabled = true
 	}
 
