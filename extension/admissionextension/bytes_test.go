@@ -333,7 +333,6 @@ func TestBodiesThatNeverEnd(t *testing.T) {
 				codes[0]++ // it was refused, and hung up while it was sending
 			}
 		}
-		assert.Positive(t, codes[http.StatusTooManyRequests]+codes[0], "%v", codes)
 		assert.Equal(t, 40, codes[http.StatusServiceUnavailable]+codes[http.StatusTooManyRequests]+codes[0], "%v", codes)
 		inUse(t, e, 0)
 		assert.Zero(t, e.limiter.Usage().BytesInUse)

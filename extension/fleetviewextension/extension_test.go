@@ -104,7 +104,7 @@ func TestServesWhatIsWritten(t *testing.T) {
 	}
 
 	// The stream does not hold the shutdown up.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 	defer cancel()
 	require.NoError(t, e.Shutdown(ctx))
 	require.NoError(t, stream.Body.Close())

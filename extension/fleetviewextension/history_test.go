@@ -112,7 +112,7 @@ func TestHistoryThatCannotBeWritten(t *testing.T) {
 	})
 	require.NoError(t, e.Start(t.Context(), componenttest.NewNopHost()))
 	e.History().Write([]fleethistory.Sample{{Node: "n", Metric: "m", At: time.Now().UnixMilli()}, {Node: "n", At: time.Now().UnixMilli()}})
-	require.Eventually(t, func() bool { return e.History().Status().Err != nil }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return e.History().Status().Err != nil }, time.Minute, time.Millisecond)
 	health := ask[fleetapi.Health](t, addr, "/health")
 	assert.Equal(t, "degraded", health.Status)
 	metadatatest.AssertEqualExtensionFleetViewHistoryOk(t, tel, []metricdata.DataPoint[int64]{{Value: 0}}, metricdatatest.IgnoreTimestamp())

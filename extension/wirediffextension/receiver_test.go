@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"sync"
 	"testing"
@@ -193,7 +192,7 @@ type server struct {
 func testEngine(to delta.Downstream, edit func(*statetable.Settings)) *delta.Engine {
 	set := statetable.Settings{
 		MaxNodes: 1000, MaxSeries: 100_000, TTL: 10 * time.Minute, VanishedAfter: 3 * time.Minute,
-		ResyncInterval: 2 * time.Minute, OpaqueInterval: delta.OpaqueInterval, Rand: rand.Int64N,
+		ResyncInterval: 2 * time.Minute, OpaqueInterval: delta.OpaqueInterval, Rand: func(n int64) int64 { return n / 2 },
 	}
 	if edit != nil {
 		edit(&set)

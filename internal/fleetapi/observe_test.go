@@ -176,7 +176,7 @@ func TestOneReaderLeavesStreamsToOthers(t *testing.T) {
 				default:
 					return a.o.Feed.Watchers() > before && a.places.Taken() == a.o.Feed.Watchers()
 				}
-			}, 10*time.Second, time.Millisecond)
+			}, time.Minute, time.Millisecond)
 			select {
 			case <-done:
 				return w.Code
@@ -224,9 +224,8 @@ func TestClientThatDoesNotReadIsCutOff(t *testing.T) {
 			put(a, "c", fmt.Sprintf("node-%d", i), t0, func(u *fleetstate.Update) { u.Set(reading.NodeSuspicion, float64(time.Now().UnixNano()%1000)) })
 		}
 		a.o.Feed.Advance(t0)
-		return a.Cut() == 1
-	}, 10*time.Second, 5*time.Millisecond)
-	assert.Zero(t, a.o.Feed.Watchers())
+		return a.Cut() == 1 && a.o.Feed.Watchers() == 0 // counted, and then let go
+	}, time.Minute, 5*time.Millisecond)
 }
 
 func TestKeepAlive(t *testing.T) {

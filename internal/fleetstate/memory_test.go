@@ -4,7 +4,6 @@ package fleetstate
 
 import (
 	"fmt"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-collector/gpu-collector/internal/heldbytes"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
@@ -52,15 +52,9 @@ func TestNoGPUGoneAllocatesNothing(t *testing.T) {
 }
 
 // TestBytesBoundTheMemory fills a store with nodes of several kinds until it takes no
-// more: the heap grows by no more than MaxBytes, the greedy cluster holds its share, and
+// more: it holds no more than MaxBytes, the greedy cluster holds its share, and
 // another one finds room.
 func TestBytesBoundTheMemory(t *testing.T) {
-	heap := func() int {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return int(m.HeapAlloc)
-	}
 	text := func(i, size int) string { return strings.Repeat("x", size-8) + fmt.Sprintf("%08d", i) }
 	for name, fill := range map[string]func(u *Update, i int){
 		"names": func(*Update, int) {},
@@ -94,7 +88,6 @@ func TestBytesBoundTheMemory(t *testing.T) {
 	} {
 		cfg := DefaultConfig()
 		cfg.MaxBytes = 16 << 20
-		before := heap()
 		s := New(cfg)
 		short := map[string]int{}
 		s.OnShort(func(cluster string, d Drop) {
@@ -116,13 +109,12 @@ func TestBytesBoundTheMemory(t *testing.T) {
 		for i := 1; short["honest"] < 100; i++ {
 			put("honest", i)
 		}
-		grown, held := heap()-before, s.bytes.Taken()
-		t.Logf("%s: %d bytes of heap for %d counted, %d nodes", name, grown, held, s.Nodes())
+		grown, held := heldbytes.Of(s), s.bytes.Taken()
+		t.Logf("%s: %d bytes held for %d counted, %d nodes", name, grown, held, s.Nodes())
 		assert.Less(t, grown, held, name)
 		assert.Less(t, held, cfg.MaxBytes, name)
 		s.Expire(t0.Add(2 * cfg.NodeExpiry))
 		assert.Zero(t, s.bytes.Taken(), name)
-		runtime.KeepAlive(s)
 	}
 }
 

@@ -219,11 +219,9 @@ func TestHangingKubelet(t *testing.T) {
 		return nil, ctx.Err()
 	}})
 	c, _ := client(t, socket, 50*time.Millisecond)
-	began := time.Now()
 	got, _, err := c.Allocations(t.Context())
 	require.ErrorContains(t, err, "DeadlineExceeded")
 	assert.Empty(t, got)
-	assert.Less(t, time.Since(began), 10*time.Second)
 }
 
 // TestSocketThatSaysNothing has a server that accepts and never speaks.

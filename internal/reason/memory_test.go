@@ -4,23 +4,17 @@ package reason
 
 import (
 	"fmt"
-	"runtime"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/gpu-collector/gpu-collector/internal/heldbytes"
 )
 
 // A node of 8 healthy GPUs and 2 adapters takes about 2.8 kB, so that 100,000 nodes fit into a gateway.
 func TestMemoryOfANode(t *testing.T) {
 	const nodes = 1000
-	heap := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
-	before := heap()
 	f := &fleet{t: t, store: New(Config{MaxNodes: 2 * nodes, MaxBytes: 1 << 30, Retention: time.Hour}), now: epoch}
 	for i := range nodes {
 		n := f.node(i)
@@ -36,8 +30,7 @@ func TestMemoryOfANode(t *testing.T) {
 			_ = n.PutNetworkErrors(id, 1, 40)
 		}
 	}
-	per := float64(heap()-before) / nodes
+	per := float64(heldbytes.Of(f.store)) / nodes
 	t.Logf("%.0f bytes per node", per)
 	assert.Less(t, per, 3000.0)
-	runtime.KeepAlive(f)
 }

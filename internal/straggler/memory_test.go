@@ -4,12 +4,12 @@ package straggler
 
 import (
 	"fmt"
-	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-collector/gpu-collector/internal/heldbytes"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
@@ -19,13 +19,6 @@ import (
 func TestMemoryOfANode(t *testing.T) {
 	const nodes = 20_000
 	measure := func(groups int) float64 {
-		heap := func() uint64 {
-			var m runtime.MemStats
-			runtime.GC()
-			runtime.ReadMemStats(&m)
-			return m.HeapAlloc
-		}
-		before := heap()
 		e := New(DefaultConfig())
 		now := start
 		for range 2 {
@@ -42,9 +35,7 @@ func TestMemoryOfANode(t *testing.T) {
 			now = now.Add(tick)
 			e.Tick(now)
 		}
-		all := float64(heap() - before)
-		runtime.KeepAlive(e)
-		return all
+		return float64(heldbytes.Of(e))
 	}
 	few, many := measure(nodes/50), measure(nodes/10)
 	node, group := few/nodes, (many-few)/(nodes/10-nodes/50)

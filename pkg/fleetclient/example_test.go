@@ -38,7 +38,7 @@ func ExampleCache() {
 	jobs := [][]string{{"job-a", "job-b"}, {"job-c"}} // that wait, by pass
 	free := []string{"n0000", "n0001", "n0002", "n0003"}
 	for _, waiting := range jobs {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		if err := cache.Refresh(ctx, fleetclient.Query{Clusters: []string{"c1"}}); err != nil {
 			fmt.Println(err) // the pass goes on with what is known
 		}

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -213,12 +214,13 @@ func TestPanicOfNextLeavesNothingBehind(t *testing.T) {
 	assert.Zero(t, p.engine.Table.Stats().Nodes)
 }
 
-// Many nodes at once over a next consumer that refuses and loses answers at
-// random: after one more accepted report of each node it has the state of all.
+// Many nodes at once over a next consumer that refuses and loses answers
+// now and then: after one more accepted report of each node it has the state of all.
 func TestConcurrentNodes(t *testing.T) {
 	const nodes, reports, gpus = 8, 200, 8
+	var asked atomic.Int64
 	flaky := func() error {
-		if rand.IntN(5) == 0 {
+		if asked.Add(1)%5 == 0 {
 			return errors.New("flaky")
 		}
 		return nil
@@ -232,12 +234,13 @@ func TestConcurrentNodes(t *testing.T) {
 		node := fmt.Sprintf("n%d", n)
 		// Two senders for each node; the last report comes after both.
 		var senders sync.WaitGroup
-		for range 2 {
+		for sender := range 2 {
+			random := rand.New(rand.NewPCG(uint64(n), uint64(sender)))
 			senders.Go(func() {
 				for i := range reports {
 					values := make([]float64, gpus)
 					for g := range values {
-						values[g] = float64(rand.IntN(3))
+						values[g] = float64(random.IntN(3))
 					}
 					_ = p.ConsumeMetrics(t.Context(), report(node, time.Duration(i)*time.Second, values...))
 				}

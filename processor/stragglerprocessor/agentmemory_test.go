@@ -4,7 +4,6 @@ package stragglerprocessor
 
 import (
 	"fmt"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,10 +14,12 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.uber.org/zap"
 	zapobserver "go.uber.org/zap/zaptest/observer"
+
+	"github.com/gpu-collector/gpu-collector/internal/heldbytes"
 )
 
 // TestAgentFitsItsMemory has a cluster make up nodes, GPUs and peers until nothing more is
-// taken: the heap grows by no more than `max_bytes`, the log says so once, the node that
+// taken: it holds no more than `max_bytes`, the log says so once, the node that
 // was there is scored as before, and another cluster finds room. All of it is given back.
 func TestAgentFitsItsMemory(t *testing.T) {
 	const most = 4 << 20
@@ -59,14 +60,14 @@ func TestAgentFitsItsMemory(t *testing.T) {
 				r.a.score(t.Context(), md, now)
 			}
 			push("mine", "me", step)
-			before := liveHeap()
+			before := heldbytes.Of(r.a)
 			lacks := func() int64 { return rejected(t, r.tel)["max_bytes"] }
 			for i := 0; lacks() < 20 && i < 20_000; i++ {
 				push("greedy", fmt.Sprint("made-up-", i), func(rm pmetric.ResourceMetrics) { fill(rm, i) })
 			}
 			require.GreaterOrEqual(t, lacks(), int64(20))
-			grown, counted := int(liveHeap()-before), r.a.memory.bytes.Held("greedy")
-			t.Logf("%d bytes of heap, %d counted, %d nodes", grown, counted, len(r.a.nodes))
+			grown, counted := heldbytes.Of(r.a)-before, r.a.memory.bytes.Held("greedy")
+			t.Logf("%d bytes, %d counted, %d nodes", grown, counted, len(r.a.nodes))
 			assert.LessOrEqual(t, counted, most/2+200_000, "its share, and what the last row was rounded up to")
 			assert.Less(t, grown, most)
 			assert.LessOrEqual(t, grown, counted*5/4+100_000, "what is counted is what is taken")
@@ -88,11 +89,4 @@ func TestAgentFitsItsMemory(t *testing.T) {
 			assert.Equal(t, r.a.nodes[nodeKey{"mine", "new"}].size(), r.a.memory.bytes.Taken())
 		})
 	}
-}
-
-func liveHeap() uint64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }

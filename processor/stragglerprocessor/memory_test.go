@@ -5,7 +5,6 @@ package stragglerprocessor
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -16,20 +15,15 @@ import (
 	"go.uber.org/zap"
 	observed "go.uber.org/zap/zaptest/observer"
 
+	"github.com/gpu-collector/gpu-collector/internal/heldbytes"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
 // TestComparisonFitsItsMemory pushes nodes of several kinds until nothing more is taken:
-// the heap grows by no more than the memory that the comparison has, the log says so once
+// it holds no more than the memory that the comparison has, the log says so once
 // for each cluster, and the second cluster finds room.
 func TestComparisonFitsItsMemory(t *testing.T) {
-	heap := func() int {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return int(m.HeapAlloc)
-	}
 	signals := func(rm pmetric.ResourceMetrics) {
 		gauge(rm, "gpu.node.health_score", 0.9)
 		gauge(rm, "gpu.node.state", 1, "state", "active")
@@ -69,8 +63,8 @@ func TestComparisonFitsItsMemory(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, tel.Shutdown(context.Background())) })
 			tb, err := metadata.NewTelemetryBuilder(tel.NewTelemetrySettings())
 			require.NoError(t, err)
-			before := heap()
 			o, engine := newObserver(cfg, newRejects(tb), zap.New(core)), straggler.New(cfg.bounded())
+			before := heldbytes.Of(o, engine)
 			push := func(cluster string, i int) {
 				md := pmetric.NewMetrics()
 				fill(resource(md, map[string]any{"host.name": fmt.Sprintf("node-%06d.example.com", i), "k8s.cluster.name": cluster}), i)
@@ -91,11 +85,10 @@ func TestComparisonFitsItsMemory(t *testing.T) {
 				push("honest", i)
 			}
 			engine.Tick(epoch.Add(cfg.PushInterval))
-			grown := heap() - before
-			t.Logf("%d bytes of heap, %d nodes", grown, engine.Nodes())
+			grown := heldbytes.Of(o, engine) - before
+			t.Logf("%d bytes, %d nodes", grown, engine.Nodes())
 			assert.Less(t, grown, 8<<20)
 			assert.Equal(t, 2, logs.Len(), "once for each cluster")
-			runtime.KeepAlive(o)
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -62,16 +63,18 @@ type node struct {
 // The consumer of a signal gets nothing after that signal's shutdown, although the
 // other signal still runs.
 func TestNothingIsReadAfterTheFirstShutdown(t *testing.T) {
-	n := startNode(t, nil)
-	n.first()
-	require.NoError(t, n.logsReceiver.Shutdown(context.Background()))
-	select {
-	case n.ticks <- time.Time{}:
-		assert.Fail(t, "it still scrapes")
-	case <-time.After(200 * time.Millisecond):
-	}
-	require.NoError(t, n.receiver.Shutdown(context.Background()))
-	assert.False(t, holds(n.shared, n.cfg))
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, func(cfg *Config) { cfg.LibraryPath = "/nonexistent/libnvidia-ml.so.1" })
+		n.first()
+		require.NoError(t, n.logsReceiver.Shutdown(context.Background()))
+		select {
+		case n.ticks <- time.Time{}:
+			assert.Fail(t, "it still scrapes")
+		case <-time.After(time.Hour): // of the bubble's clock: nobody is left who would take it
+		}
+		require.NoError(t, n.receiver.Shutdown(context.Background()))
+		assert.False(t, holds(n.shared, n.cfg))
+	})
 }
 
 // startNode starts a receiver under a fixed resource.
@@ -84,7 +87,7 @@ func startNode(tb testing.TB, change func(*Config)) *node {
 	n.cfg.ResourceAttributes.HostID.OverrideValue = &id
 	n.cfg.NodeName, n.cfg.Cluster = "node-1", "lab"
 	n.cfg.InitialDelay = 0
-	n.cfg.RetryInterval = time.Nanosecond
+	n.cfg.RetryInterval, n.cfg.Deadline = time.Nanosecond, time.Minute
 	n.cfg.ProcPath, n.cfg.SysPath = filepath.Join("testdata", "host", "proc"), filepath.Join("testdata", "host", "sys")
 	if change != nil {
 		change(n.cfg)
@@ -123,7 +126,7 @@ func (n *node) await() pmetric.Metrics {
 	select {
 	case md := <-n.reports:
 		return md
-	case <-time.After(time.Minute):
+	case <-time.After(2 * time.Minute):
 		n.Fatal("no report")
 		panic("unreachable")
 	}
@@ -131,10 +134,8 @@ func (n *node) await() pmetric.Metrics {
 
 func (n *node) shutdown() {
 	n.Helper()
-	began := time.Now()
 	require.NoError(n, n.receiver.Shutdown(context.Background()))
 	require.NoError(n, n.logsReceiver.Shutdown(context.Background()))
-	assert.Less(n, time.Since(began), 30*time.Second)
 }
 
 // logRecords are the log records of the name, in the order they came.

@@ -108,14 +108,18 @@ func TestLogsAlone(t *testing.T) {
 	rewrite := state.Install(t)
 	cfg := createDefaultConfig().(*Config)
 	cfg.LibraryPath, cfg.InitialDelay, cfg.RetryInterval = fakenvml.Library(t), 0, time.Nanosecond
-	cfg.CollectionInterval, cfg.Deadline, cfg.PodResources.Timeout = 20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond
+	cfg.CollectionInterval, cfg.Deadline, cfg.PodResources.Timeout = 20*time.Millisecond, time.Minute, 20*time.Millisecond
 	sink := &consumertest.LogsSink{}
 	r, err := createLogs(&instances{}, settings(t).Settings, cfg, sink, nvml.NewLibrary)
 	require.NoError(t, err)
 	require.NoError(t, r.Start(t.Context(), componenttest.NewNopHost()))
-	state.SetGPU(0, "ecc.uncorrected.volatile", 1)
-	rewrite()
-	assert.Eventually(t, func() bool { return sink.LogRecordCount() > 0 }, time.Minute, time.Millisecond)
+	errorCount := 0
+	assert.Eventually(t, func() bool {
+		errorCount++ // again and again, as errors from before the first reading are not new
+		state.SetGPU(0, "ecc.uncorrected.volatile", errorCount)
+		rewrite()
+		return sink.LogRecordCount() > 0
+	}, time.Minute, time.Millisecond)
 	require.NoError(t, r.Shutdown(context.Background()))
 	record := sink.AllLogs()[0].ResourceLogs().At(0).ScopeLogs().At(0).LogRecords().At(0)
 	assert.Equal(t, gpusemconv.EventHealthChange, record.EventName())
@@ -144,7 +148,7 @@ func TestAllocation(t *testing.T) {
 	fakenvml.NewState(2).Install(t)
 	library := fakenvml.Library(t)
 	change := func(cfg *Config) {
-		cfg.LibraryPath, cfg.PodResources.Socket, cfg.PodResources.CacheDuration = library, socket, 0
+		cfg.LibraryPath, cfg.PodResources.Socket, cfg.PodResources.CacheDuration, cfg.PodResources.Timeout = library, socket, 0, time.Minute
 		cfg.Metrics.HwGpuAllocation.Enabled = true
 	}
 

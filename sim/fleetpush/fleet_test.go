@@ -3,7 +3,6 @@
 package fleetpush
 
 import (
-	"runtime"
 	"testing"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 
+	"github.com/gpu-collector/gpu-collector/internal/heldbytes"
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 )
 
@@ -105,14 +105,6 @@ func BenchmarkPhysics(b *testing.B) {
 	}
 }
 
-// liveHeap is what is in use after a collection.
-func liveHeap() uint64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
-}
-
 // A node is its physics and its agent's state; reports are made anew each time.
 func TestANodeIsSmall(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -121,7 +113,6 @@ func TestANodeIsSmall(t *testing.T) {
 	}{"raw": {true, 9 << 10}, "agent": {false, 20 << 10}} {
 		t.Run(name, func(t *testing.T) {
 			const nodes = 2000
-			before := liveHeap()
 			f := newFleet(t, Config{Nodes: nodes, Load: fleetsim.Training, Raw: c.raw, Step: time.Second})
 			var buf []byte
 			for i := range nodes {
@@ -129,10 +120,9 @@ func TestANodeIsSmall(t *testing.T) {
 				buf, err = f.Next(i, 1, start, buf[:0])
 				require.NoError(t, err)
 			}
-			each := float64(liveHeap()-before) / nodes
+			each := float64(heldbytes.Of(f)) / nodes
 			t.Logf("%.0f bytes for each node of 8 GPUs", each)
 			assert.Less(t, each, c.most)
-			runtime.KeepAlive(f)
 		})
 	}
 }

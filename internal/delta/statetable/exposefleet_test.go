@@ -85,3 +85,12 @@ func fleetTable(nodes int) *Table {
 	}
 	return table
 }
+
+// heap is what is in use.
+func heap() int {
+	var s runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what the first left in pools
+	runtime.ReadMemStats(&s)
+	return int(s.HeapAlloc)
+}

@@ -4,7 +4,6 @@ package statetable
 
 import (
 	"maps"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -320,7 +319,7 @@ func TestConcurrentUse(t *testing.T) {
 	for _, drop := range []bool{false, true} {
 		concurrentUse(t, New(Settings{
 			MaxNodes: 5, MaxSeries: 60, MaxBytes: 8_000, DropOver: drop, ClusterShare: 0.9,
-			TTL: 80, ResyncInterval: 50, HeartbeatInterval: 10, Rand: rand.Int64N,
+			TTL: 80, ResyncInterval: 50, HeartbeatInterval: 10, Rand: func(n int64) int64 { return n / 2 },
 		}))
 	}
 }

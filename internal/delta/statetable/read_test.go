@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -16,6 +15,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/gpu-collector/gpu-collector/internal/heldbytes"
 )
 
 func fill(tb *Table, node int, points ...Point) {
@@ -169,9 +170,6 @@ func TestBytesPerSeries(t *testing.T) {
 	for i := range descriptions {
 		descriptions[i] = Metric{Name: fmt.Sprint("hw.gpu.metric.", i), Unit: "1", Description: "A metric.", ScopeName: "nvml"}
 	}
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
 	tb := New(Settings{MaxNodes: nodes, MaxSeries: nodes * gpus * metrics})
 	for n := range nodes {
 		name := fmt.Sprint("gpu-node-", n)
@@ -195,12 +193,9 @@ func TestBytesPerSeries(t *testing.T) {
 		r.CloseNode()
 		r.Commit()
 	}
-	runtime.GC()
-	runtime.GC()
-	runtime.ReadMemStats(&after)
 	series := tb.Stats().Series
 	require.EqualValues(t, nodes*gpus*metrics, series)
-	perSeries := float64(after.HeapAlloc-before.HeapAlloc) / float64(series)
+	perSeries := float64(heldbytes.Of(tb)) / float64(series)
 	t.Logf("%.1f bytes per series", perSeries)
 	assert.LessOrEqual(t, perSeries, 40.0)
 	metricsOf := map[string]int{}

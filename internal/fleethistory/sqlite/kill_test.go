@@ -72,7 +72,7 @@ func killBatch(n int) []fleethistory.Sample {
 // it all or nothing.
 func TestKill(t *testing.T) {
 	cfg := testConfig(t)
-	next := 0
+	next, random := 0, rand.New(rand.NewPCG(1, 1))
 	for round := range 8 {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), killPath+"="+cfg.Path, killFirst+"="+strconv.Itoa(next))
@@ -81,9 +81,9 @@ func TestKill(t *testing.T) {
 		require.NoError(t, cmd.Start())
 		lines := bufio.NewScanner(out)
 		require.True(t, lines.Scan(), "a first batch")
-		time.AfterFunc(time.Duration(rand.Int64N(int64(300*time.Millisecond))), func() { _ = cmd.Process.Kill() })
+		time.AfterFunc(time.Duration(random.Int64N(int64(300*time.Millisecond))), func() { _ = cmd.Process.Kill() })
 		last := lines.Text()
-		for left := rand.IntN(killAfter); lines.Scan(); left-- {
+		for left := random.IntN(killAfter); lines.Scan(); left-- {
 			if last = lines.Text(); left == 0 {
 				_ = cmd.Process.Kill() // what it said since is read on
 			}

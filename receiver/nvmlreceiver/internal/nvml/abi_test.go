@@ -40,7 +40,7 @@ func openFake(tb testing.TB, state *fakenvml.State, change func(*Config)) *abi {
 	a := &abi{TB: tb, xids: make(chan gpuhealth.XidEvent, 16), trace: filepath.Join(tb.TempDir(), "trace")}
 	tb.Setenv("FAKENVML_TRACE", a.trace)
 	a.rewrite = state.Install(tb)
-	cfg := Config{Library: NewLibrary(fakenvml.Library(tb), nil), Deadline: 2 * time.Second, Retry: time.Nanosecond}
+	cfg := Config{Library: NewLibrary(fakenvml.Library(tb), nil), Deadline: time.Minute, SlowInterval: time.Hour, Retry: time.Nanosecond}
 	cfg.OnXid = func(ev gpuhealth.XidEvent) { a.xids <- ev }
 	if change != nil {
 		change(&cfg)
