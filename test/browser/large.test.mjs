@@ -4,7 +4,8 @@
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
-import { bigFleet, launch, load, painted, quantile, root, withPage } from './harness.mjs';
+import { bigFleet, launch, painted, quantile, root, withPage } from './harness.mjs';
+import { load } from './modules/load.mjs';
 
 const images = path.join(root, process.env.IMAGES ?? '.cache/images');
 let browser;
