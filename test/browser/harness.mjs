@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { createRequire } from 'node:module';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -90,12 +90,6 @@ export async function withPage(browser, url, options, use, expected = []) {
     await context.close();
   }
   assert.deepEqual(wrong.filter((w) => !expected.some((e) => w.includes(e))), []);
-}
-
-// load imports a module of the page that needs no browser.
-export async function load(name) {
-  const file = path.join(root, 'extension/fleetviewextension/web/static/js', name);
-  return import(`data:text/javascript,${encodeURIComponent(await readFile(file, 'utf8'))}`);
 }
 
 // painted waits until the whole fleet was drawn once, and returns when that was, in ms.

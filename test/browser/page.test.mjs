@@ -97,7 +97,7 @@ test('plots begin before the page was opened, with the history', async () => {
       return new Date(opened).setHours(h, m, s, 0);
     };
     await plot.locator('.u-over').scrollIntoViewIfNeeded();
-    for (const end = Date.now() + 60_000; !(await first() < opened - 5000);) {
+    for (const end = Date.now() + 150_000; !(await first() < opened - 5000);) {
       assert.ok(Date.now() < end, 'the plot begins with what was recorded');
       await page.waitForTimeout(200);
     }

@@ -37,12 +37,12 @@ service:
 			w.suffer(func() {
 				backend.setDelay(tc.delay)
 				time.Sleep(pick(5*interval, 20*interval))
-				w.awaitPushed(t, 10*time.Second, "the agents are judged by the fleet meanwhile", w.judged)
+				w.awaitPushed(t, "the agents are judged by the fleet meanwhile", w.judged)
 			})
 			w.heal(t) // while the backend is as it is
 			backend.setDelay(0)
 			w.recovered(t)
-			w.awaitPushed(t, 30*time.Second, "the backend has the nodes' state", func(context.Context) string { return w.compare(backend.state()) })
+			w.awaitPushed(t, "the backend has the nodes' state", func(context.Context) string { return w.compare(backend.state()) })
 		})
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -36,16 +35,16 @@ func TestFullDisk(t *testing.T) {
 		c.Path = "/usr/bin/unshare"
 		m.Replace(c)
 	}})
-	w.await(t, 30*time.Second, "the history is written", w.history("ok"))
+	w.await(t, "the history is written", w.history("ok"))
 	w.suffer(func() {
 		file := fmt.Sprintf("/proc/%d/root%s/ballast", w.gateway.PID(), w.gateway.state())
 		fill(t, file)
 		// The disk stays full until the history has tried to write.
-		w.awaitPushed(t, 60*time.Second, "the history says that it cannot be written", w.history("degraded"))
+		w.awaitPushed(t, "the history says that it cannot be written", w.history("degraded"))
 		require.NoError(t, os.Remove(file))
 	})
 	w.recovered(t)
-	w.await(t, 60*time.Second, "the history is written again", w.history("ok"))
+	w.await(t, "the history is written again", w.history("ok"))
 }
 
 // state is the directory of the files that outlive a member.

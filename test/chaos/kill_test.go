@@ -43,7 +43,7 @@ func (w *world) findsSlow(t *testing.T) {
 	w.innocent(t)
 	slow := w.rnd.IntN(numNodes)
 	w.fleet.setSlow(slow, 1.25)
-	w.await(t, 90*time.Second, "the slow node is named", w.named(slow))
+	w.await(t, "the slow node is named", w.named(slow))
 	w.fleet.setSlow(slow, 1)
 	for _, line := range w.accusations() {
 		assert.Contains(t, line, nodeName(slow))

@@ -134,7 +134,7 @@ func (m *member) level(t *testing.T) level {
 	var l level
 	read := func(page, format string, into *int) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.pprof+"/debug/pprof/"+page, http.NoBody)
 		require.NoError(t, err)

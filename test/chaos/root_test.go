@@ -92,7 +92,7 @@ func (w *world) viewDifferences(ctx context.Context) string {
 
 // view returns the nodes that a fleet view shows, with their GPUs.
 func view(ctx context.Context, addr string) (map[string]*fleetapi.Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/api/v1/nodes?gpus=true", http.NoBody)
 	if err != nil {

@@ -77,7 +77,7 @@ func (s series) sum(metric string) (total float64) {
 
 // scrape reads a Prometheus endpoint, nil while it does not answer.
 func scrape(ctx context.Context, addr string) series {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/metrics", http.NoBody)
 	if err != nil {

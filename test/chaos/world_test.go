@@ -82,8 +82,8 @@ func newWorld(t *testing.T, s setup) *world {
 		addrs = append(addrs, a.grpc)
 	}
 	w.fleet = newFleet(t, rand.New(rand.NewPCG(w.rnd.Uint64(), 0)), addrs, nodesOf)
-	require.True(t, process.Within(20*time.Second, func() bool { return w.fleet.push(t.Context()) }), "the agents take pushes")
-	w.await(t, 60*time.Second, "every node has a threshold", w.judged)
+	require.True(t, process.Within(hangs, func() bool { return w.fleet.push(t.Context()) }), "the agents take pushes")
+	w.await(t, "every node has a threshold", w.judged)
 	for _, m := range w.members() {
 		m.before = m.level(t)
 	}
@@ -92,20 +92,23 @@ func newWorld(t *testing.T, s setup) *world {
 
 func (w *world) members() []*member { return append([]*member{w.gateway, w.shard}, w.agents...) }
 
+// hangs ends a wait for what does not come. It is no limit: how long it took is a figure.
+const hangs = 5 * time.Minute
+
 // await pushes until a condition holds.
-func (w *world) await(t *testing.T, deadline time.Duration, what string, holds func(context.Context) string) {
+func (w *world) await(t *testing.T, what string, holds func(context.Context) string) {
 	t.Helper()
 	stop := w.fleet.beat()
 	defer stop()
-	w.awaitPushed(t, deadline, what, holds)
+	w.awaitPushed(t, what, holds)
 }
 
 // awaitPushed waits for a condition while somebody else pushes.
-func (w *world) awaitPushed(t *testing.T, deadline time.Duration, what string, holds func(context.Context) string) {
+func (w *world) awaitPushed(t *testing.T, what string, holds func(context.Context) string) {
 	t.Helper()
 	missing := ""
-	if !process.Within(deadline, func() bool { missing = holds(t.Context()); return missing == "" }) {
-		require.Fail(t, "not within "+deadline.String()+": "+what, missing)
+	if !process.Within(hangs, func() bool { missing = holds(t.Context()); return missing == "" }) {
+		require.Fail(t, "not within "+hangs.String()+": "+what, missing)
 	}
 }
 
@@ -201,7 +204,7 @@ func (w *world) passed(ctx context.Context, agent int) (all, lost float64) {
 func (w *world) settled(t *testing.T) float64 {
 	t.Helper()
 	total := 0.0
-	require.True(t, process.Within(20*time.Second, func() bool {
+	require.True(t, process.Within(hangs, func() bool {
 		total = 0
 		for i := range w.agents {
 			all, lost := w.passed(t.Context(), i)
@@ -215,8 +218,8 @@ func (w *world) settled(t *testing.T) float64 {
 	return total
 }
 
-// heal pushes until the gateway's state is the nodes', and requires that one
-// push of each node did it, with what the shard then sends by itself. A push
+// heal pushes until the gateway's state is the nodes', and notes how many pushes of
+// each node did it, with what the shard then sends by itself. A push
 // counts once the shard took it from all agents: who looks for a server that was
 // gone does so at most every 5 s.
 func (w *world) heal(t *testing.T) {
@@ -224,7 +227,7 @@ func (w *world) heal(t *testing.T) {
 	began := time.Now()
 	lost := w.settled(t)
 	pushes, last := 0, ""
-	equal := process.Within(time.Minute, func() bool {
+	equal := process.Within(hangs, func() bool {
 		took := w.fleet.push(t.Context())
 		if now := w.settled(t); (!took || now > lost) && pushes == 0 {
 			lost = now
@@ -248,8 +251,6 @@ func (w *world) heal(t *testing.T) {
 	})
 	require.True(t, equal, "the gateway's state is the nodes': %s", last)
 	t.Logf("whole after %d push and %s", pushes, took.Round(100*time.Millisecond))
-	assert.LessOrEqual(t, pushes, maxHealPushes, "pushes until the state was whole")
-	assert.LessOrEqual(t, took, maxHealTime, "time until the state was whole")
 }
 
 // recovered requires all that holds after a fault that is no node's.
@@ -257,20 +258,20 @@ func (w *world) recovered(t *testing.T) {
 	t.Helper()
 	defer w.unhindered(t) // of all, whatever else is wrong
 	w.heal(t)
-	w.await(t, 30*time.Second, "every node is judged by the fleet again", w.judged)
+	w.await(t, "every node is judged by the fleet again", w.judged)
 	w.heal(t) // and what the ticks since have changed
 	w.innocent(t)
 	w.calm(t)
 }
 
-// unhindered requires that no node waited for what is behind its agent since it
-// was asked last.
+// unhindered notes how long nodes waited for their agents since it was asked last, and
+// requires that each got an answer.
 func (w *world) unhindered(t *testing.T) {
 	t.Helper()
 	longest, late, expired := w.fleet.waits()
-	results.note(func(r *tally) { r.longestPush = max(r.longestPush, longest) })
-	assert.LessOrEqual(t, late, maxLateBeats, "beats with a push that took longer than %s; the longest took %s", latePush, longest)
-	assert.Zero(t, expired, "pushes that their timeout ended")
+	results.note(func(r *tally) { r.longestPush, r.lateBeats = max(r.longestPush, longest), max(r.lateBeats, late) })
+	t.Logf("%d beats had a push that took longer than %s; the longest took %s", late, latePush, longest)
+	assert.Zero(t, expired, "pushes without an answer")
 }
 
 // crash kills a process and leaves it dead for a while.
@@ -322,18 +323,20 @@ func (w *world) innocent(t *testing.T) {
 	assert.Zero(t, accused, "gpu.node.straggler")
 }
 
-// calm requires that memory and goroutines of every process are back where they
-// were.
+// calm requires that the goroutines of every process are back where they were, and
+// notes what is left of its memory.
 func (w *world) calm(t *testing.T) {
 	t.Helper()
 	for _, m := range w.members() {
 		var now level
-		back := process.Within(20*time.Second, func() bool {
+		process.Within(20*time.Second, func() bool {
 			now = m.level(t)
-			return now.heap-m.before.heap <= maxHeapGrowth && now.goroutines-m.before.goroutines <= maxGoroutineGrowth &&
-				now.resident-m.before.resident <= maxResidentGrowth
+			return now.heap-m.before.heap <= maxHeapGrowth && now.resident-m.before.resident <= maxResidentGrowth
 		})
-		assert.True(t, back, "%s: from %+v to %+v", m.name, m.before, now)
+		assert.True(t, process.Within(hangs, func() bool {
+			now.goroutines = m.level(t).goroutines
+			return now.goroutines-m.before.goroutines <= maxGoroutineGrowth
+		}), "%s: from %+v to %+v", m.name, m.before, now)
 		results.note(func(r *tally) {
 			r.heapGrowth = max(r.heapGrowth, now.heap-m.before.heap)
 			r.goroutines = max(r.goroutines, now.goroutines-m.before.goroutines)

@@ -88,7 +88,7 @@ func (d *deployment) scaleShards(t *testing.T) {
 	scale := func(n int) {
 		t.Helper()
 		kubectl(t, "scale", "-n", namespace, "statefulset/"+shardName, fmt.Sprintf("--replicas=%d", n))
-		eventually(t, 2*time.Minute, fmt.Sprintf("%d shards are ready", n), func() bool {
+		eventually(t, fmt.Sprintf("%d shards are ready", n), func() bool {
 			pods := component(t, "shard")
 			return len(pods) == n && !slices.ContainsFunc(pods, func(o object) bool { return !o.ready() })
 		})
@@ -99,7 +99,7 @@ func (d *deployment) scaleShards(t *testing.T) {
 	// Agents find shards that are new when they ask for the name again, which
 	// they do when a connection ends; testdata/values.yaml has those end soon.
 	var pushes map[string]float64
-	eventually(t, 2*time.Minute, "more than one shard takes pushes", func() bool {
+	eventually(t, "more than one shard takes pushes", func() bool {
 		pushes = map[string]float64{}
 		for _, pod := range component(t, "shard") {
 			if n := metric(t, pod.Metadata.Name, "otelcol_receiver_accepted_metric_points"); n > 0 {
@@ -126,7 +126,7 @@ func (d *deployment) killGateway(t *testing.T) {
 	w := d.view.watch(t, d.names)
 	kubectl(t, "delete", "pod", "-n", namespace, pods[0].Metadata.Name, "--grace-period=0", "--force")
 	began := time.Now()
-	eventually(t, 2*time.Minute, "another gateway answers", func() bool {
+	eventually(t, "another gateway answers", func() bool {
 		again, err := d.view.GetHealthWithResponse(t.Context())
 		return err == nil && again.JSON200 != nil && again.JSON200.Started.After(health.JSON200.Started)
 	})
@@ -177,7 +177,7 @@ func (d *deployment) cutOff(t *testing.T) {
 			there = append(there, name)
 		}
 	}
-	gone := eventually(t, time.Minute, fmt.Sprintf("%v are missing", away), func() bool {
+	gone := eventually(t, fmt.Sprintf("%v are missing", away), func() bool {
 		nodes, err := d.view.nodes(t.Context())
 		return err == nil && !slices.ContainsFunc(away, func(name string) bool { return state(nodes[name]) != "missing" })
 	})

@@ -118,14 +118,17 @@ func component(t *testing.T, name string) []object {
 	return get(t, "pods", "-n", namespace, "-l", "app.kubernetes.io/instance="+release+",app.kubernetes.io/component="+name)
 }
 
+// hangs ends a wait for what does not come. It is no limit: how long it took is a figure.
+const hangs = 8 * time.Minute
+
 // eventually polls until the condition holds. It does so in the test's own
 // goroutine, so that the condition may require.
-func eventually(t *testing.T, deadline time.Duration, what string, condition func() bool) time.Duration {
+func eventually(t *testing.T, what string, condition func() bool) time.Duration {
 	t.Helper()
 	began := time.Now()
 	for !condition() {
-		if time.Since(began) > deadline {
-			require.Fail(t, "not within "+deadline.String()+": "+what)
+		if time.Since(began) > hangs {
+			require.Fail(t, "not within "+hangs.String()+": "+what)
 		}
 		time.Sleep(250 * time.Millisecond)
 	}

@@ -198,7 +198,7 @@ func (d *deployment) install(t *testing.T) {
 func (d *deployment) straggler(t *testing.T) {
 	slow := d.nodes[0]
 	// Six ticks until a node is judged.
-	eventually(t, time.Minute, "nodes are compared", func() bool {
+	eventually(t, "nodes are compared", func() bool {
 		resp, err := d.view.ListStragglersWithResponse(t.Context(), nil)
 		return err == nil && resp.JSON200 != nil && resp.JSON200.Ranked >= int64(len(d.names))
 	})
@@ -206,7 +206,7 @@ func (d *deployment) straggler(t *testing.T) {
 	setState(t, slow, slow, slowed())
 	began := time.Now()
 	var worst fleetclient.Straggler
-	eventually(t, 2*time.Minute, slow+" is named", func() bool {
+	eventually(t, slow+" is named", func() bool {
 		resp, err := d.view.ListStragglersWithResponse(t.Context(), nil)
 		if err != nil || resp.JSON200 == nil || len(resp.JSON200.Stragglers) == 0 {
 			return false
@@ -219,7 +219,7 @@ func (d *deployment) straggler(t *testing.T) {
 	assert.Equal(t, slowReason, text(worst.Episode.Reason))
 	assert.Contains(t, text(worst.Episode.GPU), fakenvml.UUID(slowGPU))
 	assert.Equal(t, "check_cooling", text(worst.Episode.Action))
-	eventually(t, time.Minute, "the node knows it too", func() bool {
+	eventually(t, "the node knows it too", func() bool {
 		nodes, err := d.view.nodes(t.Context())
 		return err == nil && nodes[slow].AgentStraggler != nil && *nodes[slow].AgentStraggler
 	})

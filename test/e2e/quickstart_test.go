@@ -49,7 +49,7 @@ func (d *deployment) quickStart(t *testing.T) {
 
 	// 8086 may be in use here.
 	addr, _ := launch(t, forwardLine, append(forward[1:len(forward)-1], ":8086", "--address", "127.0.0.1")...)
-	client := http.Client{Timeout: 10 * time.Second}
+	client := http.Client{Timeout: time.Minute}
 	for path, want := range map[string]string{"/": "<html", "/api/v1/health": `"started"`} {
 		answer, err := client.Get("http://" + addr + path)
 		require.NoError(t, err)

@@ -71,7 +71,7 @@ func (d *deployment) rotateSecrets(t *testing.T) {
 	d.certs.client = d.certs.clients.issue(t, "agent")
 	serials := d.certs.serve(t, formerClients, d.certs.clients)
 	for tier, name := range tiers {
-		took := eventually(t, 3*time.Minute, tier+" serves its new certificate and takes those of both authorities", func() bool {
+		took := eventually(t, tier+" serves its new certificate and takes those of both authorities", func() bool {
 			serial, err := d.handshake(t, name, former)
 			if err != nil || serial.Cmp(serials[tier]) != 0 {
 				return false
@@ -86,7 +86,7 @@ func (d *deployment) rotateSecrets(t *testing.T) {
 	want := leaf(t, d.certs.client.cert)
 	agents := get(t, "pods", "-n", namespace, "-l", "app.kubernetes.io/component=agent") // of all releases
 	require.Len(t, agents, len(d.names))
-	took := eventually(t, 3*time.Minute, "the agents have their new certificates", func() bool {
+	took := eventually(t, "the agents have their new certificates", func() bool {
 		return !slices.ContainsFunc(agents, func(pod object) bool { return leaf(t, []byte(mounted(t, pod))).Cmp(want) != 0 })
 	})
 	time.Sleep(reloadInterval) // and read them
@@ -94,7 +94,7 @@ func (d *deployment) rotateSecrets(t *testing.T) {
 
 	d.certs.serve(t, d.certs.clients)
 	for tier, name := range tiers {
-		took := eventually(t, 3*time.Minute, tier+" refuses the former authority's", func() bool {
+		took := eventually(t, tier+" refuses the former authority's", func() bool {
 			_, err := d.handshake(t, name, former)
 			if err == nil || !strings.Contains(err.Error(), "remote error: tls") {
 				return false

@@ -36,8 +36,8 @@ const (
 
 	mib = 1 << 20
 
-	// deadline is for what takes a moment, on a machine that is slow.
-	deadline = 60 * time.Second
+	// deadline ends what hangs. It is no limit: how long something took is a figure.
+	deadline = 5 * time.Minute
 )
 
 // target is a process under attack.
@@ -70,7 +70,7 @@ type options struct {
 }
 
 // gateway runs configs/gateway.yaml, at a faster pace. A busy machine is no silence:
-// what is 50 s at the pace that ships is 20 s here.
+// what is 50 s at the pace that ships is a minute here.
 func gateway(t *testing.T, o options) *target {
 	t.Helper()
 	g := newTarget(t)
@@ -78,7 +78,7 @@ func gateway(t *testing.T, o options) *target {
 	g.identify(&o)
 	g.start(o, fmt.Sprintf(`
 receivers: {otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}}
-processors: {straggler: {push_interval: 200ms, ttl_multiplier: 100}}
+processors: {straggler: {push_interval: 200ms, ttl_multiplier: 300}}
 extensions:
   exposition: {http: {endpoint: %q}}
   straggler_threshold: {api: {endpoint: %q}}

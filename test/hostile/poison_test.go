@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 
 // TestPoisonedScores has six of twenty nodes lie about themselves; each way to lie
@@ -97,6 +99,6 @@ func TestPoisonedScores(t *testing.T) {
 	})
 	require.Len(t, thresholds, len(ways))
 	assert.Positive(t, moved, "liars move it, but not far")
-	bound(t, "hostile_poison_threshold_moved", moved, "1", high-low)
+	figure.Print("hostile_poison_threshold_moved", moved, "1", high-low, true)
 	b.end()
 }

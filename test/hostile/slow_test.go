@@ -10,7 +10,6 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,6 +37,9 @@ type slowly struct {
 // bodies that never end, with nothing more coming and with a byte now and then, and
 // connections and streams on which nothing comes. The server ends them all.
 //
+// Admission's limit comes long before the connection's own: a slow machine has the time
+// to say why it ends one.
+//
 // gRPC's own limit for a connection without so much as its preface is 120 s and no
 // key of the receiver's: those are held and not waited for.
 func TestSlowSenders(t *testing.T) {
@@ -45,8 +47,8 @@ func TestSlowSenders(t *testing.T) {
 receivers:
   otlp:
     protocols:
-      http: {read_header_timeout: 3s, read_timeout: 6s}
-      grpc: {keepalive: {server_parameters: {max_connection_age: 5s, max_connection_age_grace: 1s}}}
+      http: {read_header_timeout: 3s, read_timeout: 60s}
+      grpc: {keepalive: {server_parameters: {max_connection_age: 5s, max_connection_age_grace: 20s}}}
 extensions: {admission: {receive_timeout: 3s}}
 `})
 	b := beside(t, alone(g), "slow")
@@ -86,9 +88,9 @@ extensions: {admission: {receive_timeout: 3s}}
 		}
 	}
 	held := float64(len(all) + len(silent))
-	figure.Fprint(os.Stdout, "hostile_slow_connections", held, "connections", 1000, false)
-	bound(t, "hostile_slow_rss_per_connection", float64(g.memory("VmRSS")-b.before[g].rss)/held/1024, "KiB", 100)
-	// The longest of the limits is 7 s.
+	figure.Print("hostile_slow_connections", held, "connections", 1000, false)
+	figure.Print("hostile_slow_rss_per_connection", float64(g.memory("VmRSS")-b.before[g].rss)/held/1024, "KiB", 100, true)
+	// The longest of the limits is 26 s.
 	over := time.After(deadline)
 	longest := time.Duration(0)
 	for _, s := range all {
@@ -108,7 +110,7 @@ extensions: {admission: {receive_timeout: 3s}}
 		// Each in its own cluster, so that all get some permits.
 		assert.True(t, kinds[what].verdict == nil || v[late] > each/20, "%s: %v", what, v)
 	}
-	bound(t, "hostile_slow_longest_held", longest.Seconds(), "s", 30)
+	figure.Print("hostile_slow_longest_held", longest.Seconds(), "s", 30, true)
 	for _, s := range silent {
 		_ = s.conn.Close()
 	}
@@ -292,7 +294,7 @@ func TestFloods(t *testing.T) {
 			f := http2.NewFramer(c, nil)
 			f.AllowIllegalWrites = true
 			require.NoError(t, f.WriteSettings())
-			require.NoError(t, c.SetDeadline(time.Now().Add(deadline)))
+			require.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
 			for i := 0; i < 20_000 && err == nil; i++ {
 				err = flood(f, i) // until it hangs up, or has had enough
 			}

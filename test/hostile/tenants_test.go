@@ -86,7 +86,7 @@ func TestGreedyTenant(t *testing.T) {
 				}
 				// What is kept is within the budgets, however long an attack lasts. Together
 				// they have half of GOMEMLIMIT; the other half is for pushes in flight.
-				bound(t, name+"_heap", float64(heap[p][1])/mib, "MiB", goMemoryLimit/2/mib)
+				figure.Print(name+"_heap", float64(heap[p][1])/mib, "MiB", goMemoryLimit/2/mib, true)
 				figure.FprintOnly(os.Stdout, name+"_heap_growth", float64(heap[p][1]-heap[p][0])/mib, "MiB")
 			}
 
@@ -98,7 +98,7 @@ func TestGreedyTenant(t *testing.T) {
 				require.NoError(t, s.err)
 				return s.withoutThreshold == 0
 			})
-			bound(t, b.figure+"_newcomer", time.Since(start).Seconds(), "s", 30)
+			figure.Print(b.figure+"_newcomer", time.Since(start).Seconds(), "s", 30, true)
 			eventually(t, "it is in the view", func() bool {
 				late.push(&told{})
 				return len(f.view.nodes("late")) == honestNodes

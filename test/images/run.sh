@@ -3,13 +3,13 @@
 #
 # Builds both images, runs them by the commands of docs/install-docker.md, and asks
 # the gateway for the node's GPUs. A fake NVML library lies where NVIDIA's container
-# toolkit mounts the real one. Prints figures of size and memory. Needs root, podman
+# toolkit mounts the real one. Prints figures of size and memory, which fail nothing:
+# they depend on the machine. Needs root, podman
 # with its CNI plugins, gcc, curl and jq.
 #
 #   PODMAN, BUILDER, AGENT_BASE, GATEWAY_BASE, BUILD_ARGS   see scripts/images.sh
 #   CROSS=linux/arm64   cross-builds both images too, which compiles everything twice more
 #   IDLE                seconds after which memory is read (20)
-#   FIGURES             not empty: a figure over its limit is no failure
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -68,7 +68,7 @@ ip link set lo up
 figure() {
 	awk -v name="$1" -v value="$2" -v unit="$3" -v limit="${4:-}" 'BEGIN {
 		v = sprintf("%.4g", value)
-		print "figure", name, v, unit (limit == "" ? "" : " limit " limit (v + 0 <= limit ? " pass" : " short")) }' | tee -a "$work/figures"
+		print "figure", name, v, unit (limit == "" ? "" : " limit " limit (v + 0 <= limit ? " pass" : " short")) }'
 }
 megabytes() { awk -v bytes="$1" 'BEGIN {print bytes / 1e6}'; }
 
@@ -126,9 +126,10 @@ run_block() { # NAME [FROM TO]
 	[ -z "${2:-}" ] || text=${text/"$2"/"$3"}
 	eval "$text"
 }
-eventually() { # SECONDS WHAT COMMAND...
-	local end=$((SECONDS + $1)) what=$2
-	shift 2
+hangs=600 # seconds after which what does not come is given up
+eventually() { # WHAT COMMAND...
+	local end=$((SECONDS + hangs)) what=$1
+	shift
 	until "$@"; do
 		[ $SECONDS -lt $end ] || fail "$what"
 		sleep 1
@@ -141,12 +142,12 @@ rss() { awk '/^VmRSS/ {print $2 * 1024}' "/proc/$(pid "$1")/status"; }
 
 step "the gateway"
 run_block gateway >/dev/null
-eventually 60 "the gateway's API does not answer" api nodes >/dev/null
+eventually "the gateway's API does not answer" api nodes >/dev/null
 
 step "an agent on another machine"
 gateway=$("$podman" inspect -f '{{.NetworkSettings.Gateway}}' gpu-collector-gateway)
 elsewhere=node-a run_block agent gateway.example.com:4317 "$gateway:4317" >/dev/null
-eventually 90 "the gateway does not show the eight GPUs of node-a" gpus node-a
+eventually "the gateway does not show the eight GPUs of node-a" gpus node-a
 grep -q 'libnvidia-ml.so.1' "/proc/$(pid gpu-collector-agent)/maps" || fail "the agent has GPUs from elsewhere"
 for c in gpu-collector-agent gpu-collector-gateway; do
 	status=/proc/$(pid $c)/status
@@ -169,7 +170,7 @@ figure gateway_container_idle_rss "$(megabytes "$(rss gpu-collector-gateway)")" 
 # was replaced for 5 s at most.
 started() { api health 2>/dev/null | jq -r .started; }
 back() { # STARTED FIGURE
-	local end=$((SECONDS + 90)) now began=
+	local end=$((SECONDS + hangs)) now began=
 	while :; do
 		[ $SECONDS -lt $end ] || fail "$2: node-a is not back"
 		now=$(started || true)
@@ -198,12 +199,11 @@ step "an agent on the same machine, with the library where other nodes have it"
 [ "$("$podman" inspect -f '{{.State.ExitCode}}' gpu-collector-agent)" = 0 ] || fail "the agent ends with a failure"
 "$podman" rm gpu-collector-agent >/dev/null
 library=/usr/lib64 run_block same-machine >/dev/null
-eventually 90 "the gateway does not show the eight GPUs of same-machine" gpus same-machine
+eventually "the gateway does not show the eight GPUs of same-machine" gpus same-machine
 
 step "the history outlives the gateway's container"
 "$podman" stop -t 10 gpu-collector-gateway >/dev/null
 [ "$("$podman" inspect -f '{{.State.ExitCode}}' gpu-collector-gateway)" = 0 ] || fail "the gateway ends with a failure"
 [ -s "$("$podman" volume inspect -f '{{.Mountpoint}}' gpu-collector-test)/fleet_view.db" ] || fail "the volume has no fleet_view.db"
 
-[ -n "${FIGURES:-}" ] || ! grep short "$work/figures" || fail "a figure is over its limit"
 step "done"

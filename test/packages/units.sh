@@ -39,7 +39,7 @@ if [ $$ != 1 ] && [ "${1:-}" = "" ]; then
 	# From here on in a cgroup of its own, which is the root of what systemd sees.
 	(
 		echo "$BASHPID" >"$group/cgroup.procs"
-		exec timeout -k 5 300 unshare --mount --pid --fork --uts --ipc --net --cgroup --propagation private "$PWD/test/packages/units.sh" boot "$work"
+		exec timeout -k 5 1800 unshare --mount --pid --fork --uts --ipc --net --cgroup --propagation private "$PWD/test/packages/units.sh" boot "$work"
 	) >"$work/console" 2>&1 || true
 	cat "$work/out" 2>/dev/null || true
 	[ "$(cat "$work/result" 2>/dev/null)" = ok ] || { tail -n 20 "$work/console" >&2; fail "it did not get to its end"; }
@@ -106,7 +106,7 @@ sudo() { "$@"; }
 apt() { dpkg -i "${@:2}" >/dev/null; }
 api() { curl -sf --max-time 5 "http://127.0.0.1:8086/api/v1/$1"; }
 eventually() { # WHAT COMMAND...
-	local end=$((SECONDS + 60)) what=$1
+	local end=$((SECONDS + 600)) what=$1 # for what never comes
 	shift
 	until "$@"; do
 		[ $SECONDS -lt $end ] || fail "$what"

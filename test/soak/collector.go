@@ -11,8 +11,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/procfs"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
@@ -108,12 +110,12 @@ func (c *collector) profile(ctx context.Context, name, line string) (n float64, 
 	return n, err
 }
 
-// episodes is how many events of stragglers, groups and silent nodes a gateway has
-// told of.
-func (c *collector) episodes(ctx context.Context) (n float64, err error) {
+// episodes is how many events of stragglers and groups a gateway has told of, and how
+// many of silent nodes, which there are where the machine skips their pushes.
+func (c *collector) episodes(ctx context.Context) (n, silent float64, err error) {
 	families, err := c.Families(ctx)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	compares := false
 	for name, f := range families {
@@ -121,16 +123,20 @@ func (c *collector) episodes(ctx context.Context) (n float64, err error) {
 		if strings.HasPrefix(name, "otelcol_processor_straggler_episodes") && !strings.Contains(name, "dropped") {
 			for _, m := range f.GetMetric() {
 				if of := m.GetCounter().GetValue(); of > 0 {
-					n += of
+					if slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == "missing" }) {
+						silent += of
+					} else {
+						n += of
+					}
 					fmt.Fprintf(os.Stderr, "%s told of %v: %v\n", c.Name, of, m.GetLabel())
 				}
 			}
 		}
 	}
 	if !compares {
-		return 0, errors.New("its telemetry does not tell of any comparison")
+		return 0, 0, errors.New("its telemetry does not tell of any comparison")
 	}
-	return n, nil
+	return n, silent, nil
 }
 
 // whole counts the GPUs whose constants a gateway knows. A node says these once, so

@@ -103,7 +103,7 @@ func (s *soak) run(ctx context.Context, w io.Writer) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	episodes, err := gateway.episodes(ctx)
+	episodes, silent, err := gateway.episodes(ctx)
 	if err != nil {
 		return err
 	}
@@ -111,8 +111,7 @@ func (s *soak) run(ctx context.Context, w io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	s.print(w, pusher.Report(), episodes, whole, watched)
-	return nil
+	return s.print(w, pusher.Report(), episodes, silent, whole, watched)
 }
 
 // watch looks at the collectors until the fleet has done.
@@ -148,7 +147,9 @@ func (s *soak) watch(ctx context.Context, all []*watched, pusher *fleetpush.Push
 	}
 }
 
-func (s *soak) print(w io.Writer, r fleetpush.Report, episodes float64, whole int, all []*watched) {
+// print writes the figures. Who is accused of nothing is an error, and so is what a
+// gateway lacks that took every push; a machine that is too slow for the fleet is none.
+func (s *soak) print(w io.Writer, r fleetpush.Report, episodes, silent float64, whole int, all []*watched) error {
 	lost := 0.0
 	for _, n := range r.Refusals {
 		lost += float64(n)
@@ -164,6 +165,7 @@ func (s *soak) print(w io.Writer, r fleetpush.Report, episodes float64, whole in
 	figure.Fprint(w, "soak_skipped", skipped, "reports", maxLost, true)
 	figure.Fprint(w, "soak_false_verdicts", float64(r.FalseVerdicts), "verdicts", maxFalse, true)
 	figure.Fprint(w, "soak_false_episodes", episodes, "episodes", maxFalse, true)
+	figure.FprintOnly(w, "soak_silent_episodes", silent, "episodes")
 	figure.Fprint(w, "soak_gpus_whole", float64(whole), "GPUs", float64(s.nodes*s.gpus), false)
 	figure.FprintOnly(w, "soak_push_p50", r.Latency.P50*1e3, "ms")
 	figure.FprintOnly(w, "soak_push_p99", r.Latency.P99*1e3, "ms")
@@ -174,4 +176,11 @@ func (s *soak) print(w io.Writer, r fleetpush.Report, episodes float64, whole in
 	for _, c := range all {
 		c.print(w)
 	}
+	if r.FalseVerdicts > maxFalse || episodes > maxFalse {
+		return fmt.Errorf("%d false verdicts and %.0f false episodes", r.FalseVerdicts, episodes)
+	}
+	if lost+skipped+silent == 0 && (whole < s.nodes*s.gpus || r.NodesWithThreshold < s.nodes) {
+		return fmt.Errorf("every push was taken, but %d GPUs of %d are whole, and %d nodes of %d have a threshold", whole, s.nodes*s.gpus, r.NodesWithThreshold, s.nodes)
+	}
+	return nil
 }

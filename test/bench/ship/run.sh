@@ -19,7 +19,7 @@ done
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-FIGURES=1 test/images/run.sh
+test/images/run.sh
 
 e2e=${E2E:-${E2E_IMAGE:+make e2e}}
 if [ -z "$e2e" ]; then

@@ -68,7 +68,7 @@ func push(ctx context.Context, f *fleetpush.Fleet, endpoint string, every, span 
 	if ctx.Err() != nil {
 		return r, ctx.Err()
 	}
-	if r.Accepted == 0 || r.Accepted < r.Pushes*99/100 {
+	if r.Accepted == 0 {
 		return r, fmt.Errorf("%d of %d pushes were accepted: %s", r.Accepted, r.Pushes, r.LastError)
 	}
 	return r, nil
@@ -99,7 +99,7 @@ func fill(ctx context.Context, f *fleetpush.Fleet, endpoint string, inFlight int
 				cancel()
 				return <-done
 			}
-			if r.Pushes > 100 && r.Accepted < r.Pushes/2 {
+			if r.Pushes > 100 && r.Accepted == 0 {
 				cancel()
 				<-done
 				return fmt.Errorf("%d of %d pushes were accepted: %s", r.Accepted, r.Pushes, r.LastError)

@@ -2,9 +2,10 @@
 
 // How the page names the smallest part of a node that is at fault.
 import assert from 'node:assert/strict';
-import test from 'node:test';
+import { test } from 'node:test';
+import { load } from './load.mjs';
 
-import { culprit, episodeTitle } from '../../extension/fleetviewextension/web/static/js/episodes.js';
+const { culprit, episodeTitle } = await load('episodes.js');
 
 test('a culprit is named as in the log', () => {
   for (const [c, want] of [

@@ -3,7 +3,7 @@
 // The stream as the page reads it, wherever the network cuts it.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { load } from './harness.mjs';
+import { load } from './load.mjs';
 
 const { Events } = await load('sse.js');
 

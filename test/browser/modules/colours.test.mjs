@@ -3,7 +3,7 @@
 // The scale is held to what people with poor or other colour vision need.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { load } from './harness.mjs';
+import { load } from './load.mjs';
 
 const { labelOn, palette, step } = await load('colours.js');
 

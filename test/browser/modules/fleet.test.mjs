@@ -3,7 +3,7 @@
 // The map's counts and colours.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { load } from './harness.mjs';
+import { load } from './load.mjs';
 
 const { Fleet, keyOf } = await load('fleet.js');
 const { markOf } = await load('marks.js');

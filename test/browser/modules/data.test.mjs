@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What the page asks the gateway, and what it keeps and sorts of the answers.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { load } from './load.mjs';
+
+const auth = await load('auth.js');
+const api = await load('api.js');
+const { Fleet, keyOf, orderOf } = await load('fleet.js');
+const { Past } = await load('past.js');
+
+test('credentials are as the RFCs have them', () => {
+  assert.equal(auth.bearer(' Bearer s3cr3t/+==\n'), 'Bearer s3cr3t/+==');
+  for (const t of ['', 'a token', 'tökén', 'a\nb']) assert.equal(auth.bearer(t), '', t);
+  assert.equal(auth.basic('anna', 'pä:ss'), `Basic ${Buffer.from('anna:pä:ss').toString('base64')}`);
+  assert.deepEqual(auth.schemes('Basic realm="Bearer", charset="UTF-8"'), { bearer: false, basic: true });
+  assert.deepEqual(auth.schemes('basic realm="x", BEARER'), { bearer: true, basic: true });
+  assert.deepEqual([auth.schemes(null), auth.headers('')], [{ bearer: false, basic: false }, {}]);
+});
+
+test('what is asked is escaped, has the credential, and a refusal is told', async () => {
+  const asked = [];
+  let answer = { ok: true, json: async () => ({ episodes: ['e'] }) };
+  globalThis.fetch = async (url, options) => { asked.push([url, options.headers]); return answer; };
+  auth.keep('Bearer x');
+  assert.deepEqual(await api.getEpisodes({ cluster: 'a,b\\', node: 'n 1' }), ['e']);
+  await api.getNode({ cluster: '', node: 'a/b' });
+  await api.getStragglers({});
+  const read = asked.map(([url]) => { const u = new URL(url, 'http://g/'); return [u.pathname, Object.fromEntries(u.searchParams)]; });
+  assert.deepEqual(read, [
+    ['/api/v1/episodes', { cluster: 'a\\,b\\\\', node: 'n 1', page_size: '20' }], ['/api/v1/nodes/a%2Fb', {}], ['/api/v1/stragglers', { limit: '15' }],
+  ]);
+  assert.ok(asked.every(([, h]) => h.Authorization === 'Bearer x'));
+  const refused = [];
+  Object.assign(globalThis, { CustomEvent: class { constructor(type, { detail }) { Object.assign(this, { type, detail }); } }, dispatchEvent: (e) => refused.push([e.type, e.detail]) });
+  answer = { ok: false, status: 401, statusText: 'Unauthorized', headers: new Map([['WWW-Authenticate', 'Basic']]), json: async () => { throw new Error('no JSON'); } };
+  await assert.rejects(api.getHealth(), { message: '401 Unauthorized', status: 401 });
+  assert.deepEqual(refused, [['refused', { challenge: 'Basic', tried: 'Bearer x' }]]);
+});
+
+test('the past is read oldest first, and at most five pages of it', async () => {
+  let pages = 0;
+  const serve = (last) => { pages = 0; globalThis.fetch = async () => { pages++; return { ok: true, json: async () => ({ samples: [`new ${pages}`, `old ${pages}`], more: pages < last }) }; }; };
+  serve(2);
+  assert.deepEqual(await api.getPast({ cluster: 'c', node: 'n' }), ['old 2', 'new 2', 'old 1', 'new 1']);
+  serve(9);
+  assert.equal((await api.getPast({ cluster: 'c', node: 'n' })).length, 10);
+  assert.equal(pages, 5);
+});
+
+test('nodes are sorted where people count, and filtered', () => {
+  const fleet = new Fleet();
+  fleet.put(['node-10', 'node-9', 'Other-1'].map((node) => ({ key: keyOf('c', node), cluster: 'c', node, group: node[0], order: orderOf(node), state: 'active', health: 1, gpuHealth: [] })));
+  const shown = () => fleet.clusters().map((c) => c.groups.map((g) => [g.group, g.keys.map((k) => fleet.nodes.get(k).node)]));
+  assert.deepEqual(shown(), [[['O', ['Other-1']], ['n', ['node-9', 'node-10']]]]);
+  fleet.setFilter({ search: 'other' });
+  assert.deepEqual(shown(), [[['O', ['Other-1']]]]);
+  fleet.setFilter({ search: '', group: 'n' });
+  assert.deepEqual(shown(), [[['n', ['node-9', 'node-10']]]]);
+  assert.deepEqual(fleet.names(), { clusters: ['c'], groups: ['O', 'n'] });
+  // The map is laid out anew only when other nodes are shown.
+  fleet.setFilter({ group: '', show: 'missing' });
+  const { members } = fleet;
+  fleet.seen([[keyOf('c', 'node-9'), 1, 'active'], [keyOf('c', 'nobody'), 1, 'missing']]);
+  assert.equal(fleet.members, members);
+  fleet.seen([[keyOf('c', 'node-9'), 2, 'missing']]);
+  assert.equal(fleet.members, members + 1);
+  fleet.remove([keyOf('c', 'node-9'), 'nobody']);
+  assert.deepEqual([fleet.members, fleet.figures().nodes, shown()], [members + 2, 2, []]);
+});
+
+test('the past of a session is kept whole, and gets coarser', () => {
+  const past = new Past();
+  past.record('n', 1000, { score: 1, threshold: 0.9, signals: [{ signal: 'power', value: 500, median: 600 }] });
+  past.again('n', 2000);
+  past.again('nobody', 2000);
+  past.record('n', 3000, { score: 0.8, signals: [{ signal: 'cpu', value: 1 }] });
+  const { t, columns } = past.of('n');
+  assert.deepEqual(t, [1000, 2000, 3000]);
+  assert.deepEqual([columns.score, columns['score:threshold'], columns.power, columns.cpu], [[1, 1, 0.8], [0.9, 0.9, null], [500, 500, null], [null, null, 1]]);
+  for (let i = 4; i <= 5000; i++) past.record('n', i * 1000, { score: i });
+  const long = past.of('n');
+  assert.ok(long.t.length <= 600 && long.t.length > 250, `${long.t.length} points`);
+  assert.ok(Object.values(long.columns).every((c) => c.length === long.t.length));
+  assert.ok(long.t[0] <= 20_000 && long.t.at(-1) >= 4_980_000, `${long.t[0]} to ${long.t.at(-1)}`);
+  long.t.forEach((at, i) => { if (i && at > 4000) assert.ok(long.t[i - 1] < at && long.columns.score[i] === at / 1000); });
+  past.forget('n');
+  assert.deepEqual(past.of('n'), { t: [], columns: {} });
+});
