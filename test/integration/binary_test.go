@@ -55,6 +55,7 @@ func TestBinariesBindLazily(t *testing.T) {
 // TestWithoutCgo builds the collector without cgo: it runs, says once why it
 // has no GPU metrics, and does all the rest.
 func TestWithoutCgo(t *testing.T) {
+	long(t)
 	t.Parallel()
 	began := time.Now()
 	binary, err := build("gpu-collector", "gpu-collector-nocgo", "CGO_ENABLED=0")

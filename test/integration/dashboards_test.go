@@ -117,6 +117,7 @@ func readRules(t *testing.T, file string) []promRule {
 
 // TestRulesUnitTests runs promtool, which comes with the server.
 func TestRulesUnitTests(t *testing.T) {
+	long(t)
 	t.Parallel()
 	promtool, err := exec.LookPath("promtool")
 	require.NoError(t, err, "this test needs promtool: apt-get install prometheus")
@@ -181,6 +182,7 @@ func TestDashboardsAreWhole(t *testing.T) {
 // on a real Prometheus. It scrapes the shipped configurations: the demo with its
 // straggler, a node with a lost GPU, and a gateway that refuses some pushes.
 func TestExpressionsReturnData(t *testing.T) {
+	long(t)
 	t.Parallel()
 	fleet := startObservedFleet(t)
 	prom := startScrapingPrometheus(t, fleet.targets)

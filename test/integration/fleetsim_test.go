@@ -21,6 +21,7 @@ import (
 // fault find out for themselves by what the gateway returned, the gateway names
 // them, and nobody names anybody else.
 func TestFleetsimExample(t *testing.T) {
+	long(t)
 	t.Parallel()
 	gateway, p, r, out := runFleetsimExample(t, 0)
 
@@ -55,6 +56,7 @@ func TestFleetsimExample(t *testing.T) {
 // TestFleetsimMassExample runs the other one, of a share of the nodes: the report
 // tells of them together, and of nobody else.
 func TestFleetsimMassExample(t *testing.T) {
+	long(t)
 	t.Parallel()
 	_, _, r, out := runFleetsimExample(t, 1)
 	assert.Equal(t, r.Pushes, r.Accepted, "%v", r.Refusals)

@@ -94,6 +94,7 @@ func (r *received) of(name string) []float64 {
 // TestKafkaBetweenShardAndRoot runs configs/kafka-shard.yaml and
 // configs/kafka-root.yaml around a broker that goes away, and restarts both.
 func TestKafkaBetweenShardAndRoot(t *testing.T) {
+	long(t)
 	t.Parallel()
 	b := newBroker(t)
 	env := []string{fmt.Sprintf("GPU_COLLECTOR_KAFKA=[127.0.0.1:%d]", b.port)}

@@ -36,6 +36,7 @@ const (
 // TestPushOverlays runs the shipped gateway with each overlay that pushes, against the
 // real servers.
 func TestPushOverlays(t *testing.T) {
+	long(t)
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		overlay, path string

@@ -83,6 +83,7 @@ const (
 // server. No series has a gap, though the shard sends most values once. The series of
 // a lost GPU end before the lookback does, and those of a dead node with it.
 func TestPrometheusBehindAShard(t *testing.T) {
+	long(t)
 	t.Parallel()
 	prom := startPrometheus(t, promLookback)
 	gateway, otlp := newGatewayPorts(t), loopback.FreeAddr(t)
