@@ -111,7 +111,7 @@ receivers:
 processors:
   diff: {resync_interval: 3s}
 exporters:
-  kafka: {timeout: 1s}
+  kafka: {timeout: 5s}
 extensions:
   straggler_threshold: {api: {endpoint: %q}}
   healthcheckv2: {http: {endpoint: %q}}
