@@ -268,15 +268,9 @@ type observedFleet struct {
 
 func startObservedFleet(t *testing.T) *observedFleet {
 	t.Helper()
-	demo, demoTelemetry := loopback.FreeAddr(t), loopback.FreeAddr(t)
-	start(t, options{
-		configs: []string{"configs/demo.yaml", fmt.Sprintf("service:\n  telemetry: {metrics: {level: normal, %s}\n",
-			strings.TrimPrefix(telemetryReader(t, demoTelemetry), "{"))},
-		env: []string{
-			"DEMO_OTLP_PORT=" + portOf(t, loopback.FreeAddr(t)), "DEMO_PROMETHEUS_PORT=" + portOf(t, demo),
-			"DEMO_API_PORT=" + portOf(t, loopback.FreeAddr(t)), "DEMO_FLEET_PORT=" + portOf(t, loopback.FreeAddr(t)),
-		},
-	})
+	demoTelemetry := loopback.FreeAddr(t)
+	_, d := startDemo(t, fmt.Sprintf("service:\n  telemetry: {metrics: {level: normal, %s}\n",
+		strings.TrimPrefix(telemetryReader(t, demoTelemetry), "{")))
 
 	n := startGPUNode(t, collectorBinary, fakenvml.Library(t))
 	n.state = fakenvml.NewH100(gpus)
@@ -309,7 +303,7 @@ extensions: {admission: {max_concurrent: 1, cluster_share: 1}}
 		}
 	}()
 	return &observedFleet{
-		targets: []string{demo, demoTelemetry, n.prom, n.telemetry, gateway.prom, gateway.telemetry},
+		targets: []string{d.prom, demoTelemetry, n.prom, n.telemetry, gateway.prom, gateway.telemetry},
 		gpuNode: host,
 		xid:     func() { require.NoError(t, n.state.XID(sick, 48).Write(n.stateFile)) },
 	}

@@ -55,8 +55,8 @@ func newAgentPorts(t *testing.T) agentPorts {
 	return agentPorts{loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t)}
 }
 
-// overlay moves configs/agent.yaml to the addresses, without GPUs, at a pace
-// at which it loses patience within seconds.
+// overlay moves configs/agent.yaml to the addresses, without GPUs, at
+// the pace of the gateway.
 func (p agentPorts) overlay(t *testing.T) string {
 	t.Helper()
 	return fmt.Sprintf(`
@@ -69,7 +69,7 @@ processors:
   straggler:
     push_interval: 200ms
     ttl_multiplier: 600
-    agent: {cached_ttl: 3s, calibration_samples: 3}
+    agent: {calibration_samples: 3}
 exporters:
   prometheus: {endpoint: %q}
 extensions:

@@ -32,7 +32,7 @@ const (
 	treeMetrics = 6
 	treeGroup   = "job/worker"
 	// treeTimeout is how long a node waits for its shard.
-	treeTimeout = time.Second
+	treeTimeout = 5 * time.Second
 )
 
 // tree is nodes -> two shards -> root, and the truth about the nodes.
@@ -64,7 +64,7 @@ receivers:
 processors:
   diff: {resync_interval: 0s}
 exporters:
-  otlp_grpc: {timeout: 500ms}
+  otlp_grpc: {timeout: 2s}
 extensions:
   healthcheckv2: {http: {endpoint: %q}}
 service:
