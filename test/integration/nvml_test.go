@@ -154,7 +154,17 @@ func TestGPUsThroughBothTiers(t *testing.T) {
 		return s.is(91, "hw_temperature_celsius", labels{"hw_id": fakenvml.UUID(2), "hw_sensor_location": "gpu"})
 	})
 
-	// A lost GPU and a hanging one are seen, and the others still report.
+	n.kill()
+	n.restart()
+	n.awaitGPUs()
+}
+
+// TestLostAndHangingGPUs: both are seen, and the others still report.
+func TestLostAndHangingGPUs(t *testing.T) {
+	long(t)
+	t.Parallel()
+	n := startGPUNode(t, collectorBinary, fakenvml.Library(t))
+	n.awaitGPUs()
 	n.state.SetGPU(3, "present", 0).SetGPU(4, "hang", "*").SetGPU(5, "temperature", 92)
 	require.NoError(t, n.state.Write(n.stateFile))
 	n.await("GPU 3 is lost, GPU 4 hangs, GPU 5 is hot", func(s scraped) bool {
@@ -175,10 +185,6 @@ func TestGPUsThroughBothTiers(t *testing.T) {
 			s.is(0, "hw_gpu_health_reason_ratio", labels{"hw_id": fakenvml.UUID(3), "reason": "gpu_lost"}) &&
 			len(s.with("hw_gpu_health_score_ratio", nil)) == gpus
 	})
-
-	n.kill()
-	n.restart()
-	n.awaitGPUs()
 }
 
 // TestNoLibrary starts without NVML, says so once, and takes it when it comes.
