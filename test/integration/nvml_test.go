@@ -48,7 +48,7 @@ receivers:
   otlp/app: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}
   otlp/gateway: {protocols: {grpc: {endpoint: %q}}}
 processors:
-  straggler/agent: {push_interval: 200ms, ttl_multiplier: 600}
+  straggler/agent: {push_interval: 200ms, ttl_multiplier: 600, agent: {calibration_samples: 1}}
   straggler/gateway: {push_interval: 200ms, ttl_multiplier: 600}
 exporters:
   otlp_grpc: {endpoint: %q}
