@@ -272,7 +272,7 @@ func startObservedFleet(t *testing.T) *observedFleet {
 	_, d := startDemo(t, fmt.Sprintf("service:\n  telemetry: {metrics: {level: normal, %s}\n",
 		strings.TrimPrefix(telemetryReader(t, demoTelemetry), "{")))
 
-	n := startGPUNode(t, collectorBinary, fakenvml.Library(t))
+	n := startGPUNode(t, collectorBinary, fakenvml.Library(t), oftener)
 	n.state = fakenvml.NewH100(gpus)
 	require.NoError(t, n.state.Write(n.stateFile))
 	n.awaitGPUs()

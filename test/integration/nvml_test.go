@@ -191,7 +191,7 @@ func TestLostAndHangingGPUs(t *testing.T) {
 func TestNoLibrary(t *testing.T) {
 	t.Parallel()
 	library := filepath.Join(t.TempDir(), "libnvidia-ml.so.1")
-	n := startGPUNode(t, collectorBinary, library, noGPUs)
+	n := startGPUNode(t, collectorBinary, library, oftener)
 	n.waitLog(1, "warn", "no GPU metrics until the NVML library is there")
 	requireQuiet(t, n)
 
@@ -202,8 +202,8 @@ func TestNoLibrary(t *testing.T) {
 	n.awaitGPUs()
 }
 
-// noGPUs has a node without GPUs look for them more often.
-const noGPUs = "receivers: {nvml: {collection_interval: 1s, deadline: 1s}}\n"
+// oftener is for a test that no false hang can break, as where there are no GPUs.
+const oftener = "receivers: {nvml: {collection_interval: 1s, deadline: 1s}}\n"
 
 // requireQuiet lets many scrapes pass: the nvml receiver has said one thing
 // and emitted nothing.
