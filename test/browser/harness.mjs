@@ -4,6 +4,8 @@
 // any error or any request to elsewhere.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
+import { createSocket } from 'node:dgram';
+import { once } from 'node:events';
 import { createRequire } from 'node:module';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
@@ -21,12 +23,26 @@ export function launch() {
   });
 }
 
+// freePort does what test/loopback does, so that neither gets a port of the other: it
+// keeps the UDP port of the number until this process ends.
 async function freePort() {
-  const s = createServer();
-  await new Promise((done) => s.listen(0, '127.0.0.1', done));
-  const { port } = s.address();
-  await new Promise((done) => s.close(done));
-  return port;
+  for (let tries = 12_000; tries > 0; tries--) {
+    const port = 20_000 + Math.floor(Math.random() * 12_000);
+    const kept = createSocket('udp4');
+    const tcp = createServer();
+    try {
+      kept.bind({ port, address: '127.0.0.1', exclusive: true });
+      await once(kept, 'listening');
+      tcp.listen(port, '127.0.0.1');
+      await once(tcp, 'listening');
+      kept.unref();
+      await new Promise((done) => tcp.close(done));
+      return port;
+    } catch {
+      kept.close();
+    }
+  }
+  throw new Error('no free port on 127.0.0.1');
 }
 
 // start runs a program until stop is called; it is ready when the URL answers.

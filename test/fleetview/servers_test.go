@@ -24,7 +24,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
-const deadline = 30 * time.Second
+// deadline ends a suite whose storage hangs.
+const deadline = 2 * time.Minute
 
 type host map[component.ID]component.Component
 

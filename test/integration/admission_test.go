@@ -80,7 +80,7 @@ receivers:
 processors:
   diff: {flush_interval: 0s}
 exporters:
-  otlp_grpc: {compression: none, timeout: 30s}
+  otlp_grpc: {compression: none, timeout: 5m}
 extensions:
   admission: {max_concurrent: 4}
   healthcheckv2: {http: {endpoint: %q}}

@@ -55,12 +55,13 @@ func TestBinariesBindLazily(t *testing.T) {
 // TestWithoutCgo builds the collector without cgo: it runs, says once why it
 // has no GPU metrics, and does all the rest.
 func TestWithoutCgo(t *testing.T) {
+	long(t)
 	t.Parallel()
 	began := time.Now()
 	binary, err := build("gpu-collector", "gpu-collector-nocgo", "CGO_ENABLED=0")
 	require.NoError(t, err)
 	t.Logf("built in %s", time.Since(began).Round(time.Second))
-	n := startGPUNode(t, binary, fakenvml.Library(t))
+	n := startGPUNode(t, binary, fakenvml.Library(t), oftener)
 	n.waitLog(1, "warn", "no GPU metrics will be emitted", "CGO_ENABLED=1")
 	requireQuiet(t, n)
 

@@ -117,6 +117,7 @@ func readRules(t *testing.T, file string) []promRule {
 
 // TestRulesUnitTests runs promtool, which comes with the server.
 func TestRulesUnitTests(t *testing.T) {
+	long(t)
 	t.Parallel()
 	promtool, err := exec.LookPath("promtool")
 	require.NoError(t, err, "this test needs promtool: apt-get install prometheus")
@@ -181,6 +182,7 @@ func TestDashboardsAreWhole(t *testing.T) {
 // on a real Prometheus. It scrapes the shipped configurations: the demo with its
 // straggler, a node with a lost GPU, and a gateway that refuses some pushes.
 func TestExpressionsReturnData(t *testing.T) {
+	long(t)
 	t.Parallel()
 	fleet := startObservedFleet(t)
 	prom := startScrapingPrometheus(t, fleet.targets)
@@ -266,17 +268,11 @@ type observedFleet struct {
 
 func startObservedFleet(t *testing.T) *observedFleet {
 	t.Helper()
-	demo, demoTelemetry := loopback.FreeAddr(t), loopback.FreeAddr(t)
-	start(t, options{
-		configs: []string{"configs/demo.yaml", fmt.Sprintf("service:\n  telemetry: {metrics: {level: normal, %s}\n",
-			strings.TrimPrefix(telemetryReader(t, demoTelemetry), "{"))},
-		env: []string{
-			"DEMO_OTLP_PORT=" + portOf(t, loopback.FreeAddr(t)), "DEMO_PROMETHEUS_PORT=" + portOf(t, demo),
-			"DEMO_API_PORT=" + portOf(t, loopback.FreeAddr(t)), "DEMO_FLEET_PORT=" + portOf(t, loopback.FreeAddr(t)),
-		},
-	})
+	demoTelemetry := loopback.FreeAddr(t)
+	_, d := startDemo(t, fmt.Sprintf("service:\n  telemetry: {metrics: {level: normal, %s}\n",
+		strings.TrimPrefix(telemetryReader(t, demoTelemetry), "{")))
 
-	n := startGPUNode(t, collectorBinary, fakenvml.Library(t))
+	n := startGPUNode(t, collectorBinary, fakenvml.Library(t), oftener)
 	n.state = fakenvml.NewH100(gpus)
 	require.NoError(t, n.state.Write(n.stateFile))
 	n.awaitGPUs()
@@ -307,7 +303,7 @@ extensions: {admission: {max_concurrent: 1, cluster_share: 1}}
 		}
 	}()
 	return &observedFleet{
-		targets: []string{demo, demoTelemetry, n.prom, n.telemetry, gateway.prom, gateway.telemetry},
+		targets: []string{d.prom, demoTelemetry, n.prom, n.telemetry, gateway.prom, gateway.telemetry},
 		gpuNode: host,
 		xid:     func() { require.NoError(t, n.state.XID(sick, 48).Write(n.stateFile)) },
 	}

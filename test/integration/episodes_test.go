@@ -17,10 +17,10 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 )
 
-// patient makes a processor with short intervals bear a machine that is busy.
-const patient = `
+// brisk ends an episode within seconds of the recovery, and not minutes.
+const brisk = `
 processors:
-  straggler: {ttl_multiplier: 50}
+  straggler: {gateway: {cusum: {leave_after: 2s}}}
 `
 
 // episodesOf are the episodes' records of a cluster, in the order they came.
@@ -134,10 +134,22 @@ func (f *fleet) run(t *testing.T, addr string) {
 	t.Cleanup(func() { cancel(); done.Wait() })
 }
 
+// goesOn waits until the fleet has pushed so many times more.
+func (f *fleet) goesOn(t *testing.T, pushes int) {
+	t.Helper()
+	rounds := func() int {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.round
+	}
+	before := rounds()
+	eventually(t, "the fleet goes on", func() bool { return rounds() >= before+pushes })
+}
+
 func startEpisodes(t *testing.T) (*logStore, *collector, gatewayPorts) {
 	t.Helper()
 	store, gp := startLogStore(t), newGatewayPorts(t)
-	gateway := start(t, options{configs: []string{"configs/gateway.yaml", gp.overlay(t), patient, fmt.Sprintf(`
+	gateway := start(t, options{configs: []string{"configs/gateway.yaml", gp.overlay(t), brisk, fmt.Sprintf(`
 exporters:
   otlp_grpc/events: {endpoint: %q, compression: none, tls: {insecure: true}}
 service: {pipelines: {logs: {exporters: [otlp_grpc/events]}}}
@@ -150,7 +162,7 @@ func startAgent(t *testing.T, gp gatewayPorts, cluster string) agentPorts {
 	t.Helper()
 	ap := newAgentPorts(t)
 	start(t, options{
-		configs: []string{"configs/agent.yaml", "configs/overlays/prometheus.yaml", ap.overlay(t), patient},
+		configs: []string{"configs/agent.yaml", "configs/overlays/prometheus.yaml", ap.overlay(t)},
 		env:     []string{"GPU_COLLECTOR_GATEWAY=" + gp.grpc, "GPU_COLLECTOR_INSECURE=true", "GPU_COLLECTOR_CLUSTER=" + cluster},
 	})
 	return ap
@@ -176,8 +188,7 @@ func TestAnEpisodeIsToldFromItsBeginningToItsEnd(t *testing.T) {
 	f.run(t, ap.grpc)
 	awaitWarm(t, gp, "one")
 	// Longer than it takes to accuse anybody.
-	healthy := time.Now()
-	eventually(t, "a while passes", func() bool { return time.Since(healthy) > 4*time.Second })
+	f.goesOn(t, 40)
 	require.Empty(t, store.phases("one"), "nobody is slow")
 
 	began := time.Now()
@@ -206,14 +217,17 @@ func TestAnEpisodeIsToldFromItsBeginningToItsEnd(t *testing.T) {
 	gateway.waitLog(1, "STRAGGLER n5: ", "reason hw_thermal of GPU-5-0", `"episode": "`+fmt.Sprint(attribute(onset, "gpu.straggler.episode.id"))+`"`)
 
 	eventually(t, "the agent takes n5 for a straggler too", func() bool {
-		s := scrape(t, ap.prom)
-		return s.is(1, "gpu_agent_straggler", labels{"host_name": "n5"})
+		return scrape(t, ap.prom).is(1, "gpu_agent_straggler", labels{"host_name": "n5"})
 	})
-	g := scrape(t, gp.prom)
-	assert.True(t, g.is(1, "gpu_straggler_rank", labels{"host_name": "n5", "gpu_peer_group": "job/worker", "k8s_cluster_name": "one"}))
-	assert.True(t, g.is(0, "gpu_straggler_incident", labels{"gpu_peer_group": "job/worker", "k8s_cluster_name": "one"}))
-	suspicion, _ := g.value("gpu_node_suspicion_ratio", labels{"host_name": "n5"})
-	assert.Greater(t, suspicion, 1.0)
+	eventually(t, "the metrics say what the record says", func() bool {
+		g := scrape(t, gp.prom)
+		suspicion, _ := g.value("gpu_node_suspicion_ratio", labels{"host_name": "n5"})
+		return suspicion > 1 && g.is(0, "gpu_straggler_incident", labels{"gpu_peer_group": "job/worker", "k8s_cluster_name": "one"}) &&
+			g.is(1, "gpu_straggler_rank", labels{"host_name": "n5", "gpu_peer_group": "job/worker", "k8s_cluster_name": "one"})
+	})
+	if testing.Short() {
+		return // the mean of a large loss takes a minute to recover: make proof waits for it
+	}
 
 	f.set(5, map[int]float64{5: 0.45})
 	eventually(t, "the change of severity", func() bool { return len(store.phases("one")) > 1 })
@@ -243,6 +257,7 @@ func TestAnEpisodeIsToldFromItsBeginningToItsEnd(t *testing.T) {
 // TestAMassFaultIsOneEvent has three of eight nodes slow down at once, beside a
 // fleet that is well.
 func TestAMassFaultIsOneEvent(t *testing.T) {
+	long(t)
 	t.Parallel()
 	store, _, gp := startEpisodes(t)
 	mass, well := &fleet{cluster: "mass", hot: -1}, &fleet{cluster: "well", hot: -1}
@@ -251,13 +266,11 @@ func TestAMassFaultIsOneEvent(t *testing.T) {
 	well.run(t, ap.grpc)
 	awaitWarm(t, gp, "mass")
 	awaitWarm(t, gp, "well")
-	warm := time.Now()
-	eventually(t, "a while passes", func() bool { return time.Since(warm) > 3*time.Second })
+	mass.goesOn(t, 30)
 
 	mass.set(-1, map[int]float64{1: 0.3, 3: 0.3, 6: 0.3})
 	eventually(t, "the incident", func() bool { return len(store.phases("mass")) > 0 })
-	told := time.Now()
-	eventually(t, "a while passes", func() bool { return time.Since(told) > 3*time.Second })
+	mass.goesOn(t, 30)
 	require.Equal(t, []string{"group onset"}, store.phases("mass"))
 	incident := store.episodesOf("mass")[0]
 	assert.Equal(t, []any{"n1", "n3", "n6"}, attribute(incident, "gpu.straggler.nodes"))

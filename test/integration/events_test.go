@@ -91,7 +91,7 @@ func startEventNode(t *testing.T, gateway, compression string) *eventNode {
 	n.collector = start(t, options{
 		configs: []string{"configs/agent.yaml", "configs/overlays/prometheus.yaml", p.overlay(t), fmt.Sprintf(`
 receivers:
-  nvml: {collection_interval: 200ms, deadline: 150ms, retry_interval: 200ms, library_path: %q, storage: file_storage, acknowledge_file: %q}
+  nvml: {%s, library_path: %q, storage: file_storage, acknowledge_file: %q}
 exporters:
   otlp_grpc/events: {compression: %s}
 extensions:
@@ -101,7 +101,7 @@ service:
   pipelines:
     metrics: {receivers: [nvml, otlp]}
     logs: {receivers: [nvml]}
-`, fakenvml.Library(t), n.acknowledge, compression, n.storage)},
+`, nvmlPace, fakenvml.Library(t), n.acknowledge, compression, n.storage)},
 		env: []string{
 			fakenvml.StateEnv + "=" + n.file, "GPU_COLLECTOR_CLUSTER=lab",
 			"GPU_COLLECTOR_GATEWAY=" + gateway, "GPU_COLLECTOR_INSECURE=true",

@@ -23,15 +23,17 @@ import (
 func TestFleetViewSaysWhyANodeIsSlow(t *testing.T) {
 	t.Parallel()
 	gp := newGatewayPorts(t)
-	gateway := start(t, options{configs: []string{"configs/gateway.yaml", gp.overlay(t), patient}})
+	gateway := start(t, options{configs: []string{"configs/gateway.yaml", gp.overlay(t), brisk}})
 	ap := startAgent(t, gp, "view")
 	f := &fleet{cluster: "view", hot: 5}
 	f.run(t, ap.grpc)
 	awaitWarm(t, gp, "view")
 	url := "http://" + gp.fleet + "/api/v1"
 	var ranking fleetapi.StragglerList
-	getJSON(t, url+"/stragglers", &ranking)
-	require.Len(t, ranking.Stragglers, 8, "a ranking while nobody is slow")
+	eventually(t, "a ranking while nobody is slow", func() bool {
+		getJSON(t, url+"/stragglers", &ranking)
+		return len(ranking.Stragglers) == 8
+	})
 	for _, s := range ranking.Stragglers {
 		assert.False(t, s.Straggler, s.Node.Node)
 		assert.Nil(t, s.Episode, s.Node.Node)
@@ -50,7 +52,7 @@ func TestFleetViewSaysWhyANodeIsSlow(t *testing.T) {
 	assert.Equal(t,
 		[]string{"node", "view", "job/worker", "n5", "throughput", "major", "hw_thermal", "check_cooling", "GPU-5-0"},
 		[]string{ep.Subject, ep.Cluster, ep.Group, ep.Node, ep.Signal, ep.Severity, ep.Reason, ep.Action, ep.GPU})
-	assert.WithinRange(t, ep.Since, began.Add(-time.Second), began.Add(3*time.Second))
+	assert.WithinRange(t, ep.Since, began.Add(-time.Second), time.Now())
 	assert.Greater(t, *ep.Confidence, 0.6)
 	assert.InDelta(t, 0.2, *ep.Gap, 0.05)
 	assert.InDelta(t, 0.2*64, *ep.LostGPUHours, 0.05*64)
@@ -155,7 +157,7 @@ func assertSlowNode(t *testing.T, n *fleetapi.Node) {
 func TestFleetViewKnowsANodeByItsOwnWord(t *testing.T) {
 	t.Parallel()
 	gp := newGatewayPorts(t)
-	start(t, options{configs: []string{"configs/gateway.yaml", gp.overlay(t), patient}})
+	start(t, options{configs: []string{"configs/gateway.yaml", gp.overlay(t)}})
 	client := grpcClient(t, gp.grpc)
 	push := func() {
 		md := pmetric.NewMetrics()

@@ -22,6 +22,7 @@ import (
 // with GPUs, and watches one of them get hot.
 func TestFleetViewShowsANode(t *testing.T) {
 	t.Parallel()
+	began := time.Now()
 	n := startGPUNode(t, collectorBinary, fakenvml.Library(t))
 	url := "http://" + n.fleet + "/api/v1"
 
@@ -33,7 +34,7 @@ func TestFleetViewShowsANode(t *testing.T) {
 	node := nodes.Nodes[0]
 	assert.Equal(t, "lab", node.Cluster)
 	assert.Equal(t, "healthy", node.Health)
-	assert.Less(t, node.AgeSeconds, 5.0)
+	assert.Less(t, node.AgeSeconds, time.Since(began).Seconds())
 	for i, g := range node.GPUs {
 		require.NotNil(t, g.Index)
 		assert.Equal(t, i, *g.Index)

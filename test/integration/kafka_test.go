@@ -94,6 +94,7 @@ func (r *received) of(name string) []float64 {
 // TestKafkaBetweenShardAndRoot runs configs/kafka-shard.yaml and
 // configs/kafka-root.yaml around a broker that goes away, and restarts both.
 func TestKafkaBetweenShardAndRoot(t *testing.T) {
+	long(t)
 	t.Parallel()
 	b := newBroker(t)
 	env := []string{fmt.Sprintf("GPU_COLLECTOR_KAFKA=[127.0.0.1:%d]", b.port)}
@@ -110,7 +111,7 @@ receivers:
 processors:
   diff: {resync_interval: 3s}
 exporters:
-  kafka: {timeout: 1s}
+  kafka: {timeout: 5s}
 extensions:
   straggler_threshold: {api: {endpoint: %q}}
   healthcheckv2: {http: {endpoint: %q}}

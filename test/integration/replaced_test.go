@@ -51,7 +51,7 @@ func startSink(t *testing.T, addr string) *grpc.Server {
 func TestAReplacedServerIsFound(t *testing.T) {
 	t.Parallel()
 	hosts := []string{"127.0.0.1", "127.0.0.2"}
-	port := commonPort(t, hosts)
+	port := portOf(t, loopback.FreeAddr(t))
 	names := nameserver.Start(t, hosts[0])
 	former := startSink(t, net.JoinHostPort(hosts[0], port))
 	addr := loopback.FreeAddr(t)

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/http"
 	"testing"
-	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -17,7 +16,7 @@ import (
 // httpClient keeps no connection, so that no test holds up the shutdown of
 // its collector.
 var httpClient = &http.Client{
-	Timeout:   10 * time.Second,
+	Timeout:   patience,
 	Transport: &http.Transport{DisableKeepAlives: true},
 }
 

@@ -17,7 +17,8 @@ func newGatewayPorts(t *testing.T) gatewayPorts {
 	return gatewayPorts{loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t)}
 }
 
-// overlay moves configs/gateway.yaml to the addresses and to a faster pace.
+// overlay moves configs/gateway.yaml to the addresses and to a faster pace. However busy
+// the machine is, no node is taken for silent: ttl_multiplier makes that two minutes.
 func (p gatewayPorts) overlay(t *testing.T) string {
 	t.Helper()
 	return fmt.Sprintf(`
@@ -27,7 +28,7 @@ receivers:
       grpc: {endpoint: %q}
       http: {endpoint: %q}
 processors:
-  straggler: {push_interval: 200ms}
+  straggler: {push_interval: 200ms, ttl_multiplier: 600}
 extensions:
   exposition: {http: {endpoint: %q}}
   straggler_threshold: {api: {endpoint: %q}}
@@ -54,8 +55,8 @@ func newAgentPorts(t *testing.T) agentPorts {
 	return agentPorts{loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t)}
 }
 
-// overlay moves configs/agent.yaml to the addresses, without GPUs, at a pace
-// at which it loses patience within seconds.
+// overlay moves configs/agent.yaml to the addresses, without GPUs, at
+// the pace of the gateway.
 func (p agentPorts) overlay(t *testing.T) string {
 	t.Helper()
 	return fmt.Sprintf(`
@@ -67,7 +68,8 @@ receivers:
 processors:
   straggler:
     push_interval: 200ms
-    agent: {cached_ttl: 3s, calibration_samples: 3}
+    ttl_multiplier: 600
+    agent: {calibration_samples: 3}
 exporters:
   prometheus: {endpoint: %q}
 extensions:

@@ -74,12 +74,14 @@ func startInTerminal(t *testing.T, args ...string) *terminal {
 // TestTopShowsTheDemo runs `top` in a terminal against the demo's gateway.
 func TestTopShowsTheDemo(t *testing.T) {
 	t.Parallel()
-	fleet := loopback.FreeAddr(t)
-	c := start(t, options{configs: []string{"configs/demo.yaml"}, env: []string{
-		"DEMO_OTLP_PORT=" + portOf(t, loopback.FreeAddr(t)), "DEMO_PROMETHEUS_PORT=" + portOf(t, loopback.FreeAddr(t)),
-		"DEMO_API_PORT=" + portOf(t, loopback.FreeAddr(t)), "DEMO_FLEET_PORT=" + portOf(t, fleet),
-	}})
-	top := startInTerminal(t, "top", "--endpoint", "http://"+fleet, "--interval", "200ms", "--cluster", "demo")
+	c, d := startDemo(t, `
+# Five times as fast as the demo.
+receivers: {csv_replay: {speed: 230}}
+processors:
+  straggler/agent: {push_interval: 200ms, ttl_multiplier: 600}
+  straggler/gateway: {push_interval: 200ms, ttl_multiplier: 600}
+`)
+	top := startInTerminal(t, "top", "--endpoint", "http://"+d.fleet, "--interval", "200ms", "--cluster", "demo")
 	shows := func(what string) {
 		t.Helper()
 		eventually(t, "the screen shows "+what, func() bool { return top.screen.Count(what) > 0 })
@@ -87,7 +89,7 @@ func TestTopShowsTheDemo(t *testing.T) {
 	shows("16 nodes")
 	shows("dp0-pp0")
 	shows("! dp0-pp0") // the straggler
-	text, err := exec.CommandContext(t.Context(), collectorBinary, "top", "--once", "--endpoint", "http://"+fleet).CombinedOutput()
+	text, err := exec.CommandContext(t.Context(), collectorBinary, "top", "--once", "--endpoint", "http://"+d.fleet).CombinedOutput()
 	require.NoError(t, err, "%s", text)
 	assert.Contains(t, string(text), "! dp0-pp0")
 	_, err = top.WriteString("\r")
@@ -95,9 +97,9 @@ func TestTopShowsTheDemo(t *testing.T) {
 	shows("judges itself by: fleet")
 	c.stop()
 	shows("STALE")
-	text, err = exec.CommandContext(t.Context(), collectorBinary, "top", "--once", "--endpoint", "http://"+fleet).CombinedOutput()
+	text, err = exec.CommandContext(t.Context(), collectorBinary, "top", "--once", "--endpoint", "http://"+d.fleet).CombinedOutput()
 	require.Error(t, err)
-	assert.Contains(t, string(text), "http://"+fleet)
+	assert.Contains(t, string(text), "http://"+d.fleet)
 	_, err = top.WriteString("q")
 	require.NoError(t, err)
 	select {

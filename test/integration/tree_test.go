@@ -32,7 +32,7 @@ const (
 	treeMetrics = 6
 	treeGroup   = "job/worker"
 	// treeTimeout is how long a node waits for its shard.
-	treeTimeout = time.Second
+	treeTimeout = 5 * time.Second
 )
 
 // tree is nodes -> two shards -> root, and the truth about the nodes.
@@ -64,7 +64,7 @@ receivers:
 processors:
   diff: {resync_interval: 0s}
 exporters:
-  otlp_grpc: {timeout: 500ms}
+  otlp_grpc: {timeout: 2s}
 extensions:
   healthcheckv2: {http: {endpoint: %q}}
 service:
@@ -79,11 +79,11 @@ func newTree(t *testing.T) *tree {
 	tr.root = start(t, options{configs: []string{"configs/gateway.yaml", tr.rootPorts.overlay(t), `
 processors:
   # A threshold has to live longer than the second that a shard may need.
-  straggler: {push_interval: 1s, gateway: {quorum: 3}}
+  straggler: {push_interval: 1s, ttl_multiplier: 5, gateway: {quorum: 3}}
   diff: {resync_interval: 0s}
 `}})
 	hosts := []string{"127.0.0.1", "127.0.0.2"}
-	port := commonPort(t, hosts)
+	port := portOf(t, loopback.FreeAddr(t))
 	for _, h := range hosts {
 		p := shardPorts{net.JoinHostPort(h, port), loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t)}
 		tr.shardPorts = append(tr.shardPorts, p)
@@ -231,6 +231,7 @@ func (r *refusal) Export(context.Context, pmetricotlp.ExportRequest) (pmetricotl
 // each failure the root's state is exactly the nodes' again; nothing piles up
 // meanwhile.
 func TestTree(t *testing.T) {
+	long(t)
 	t.Parallel()
 	tr := newTree(t)
 	tr.heal()

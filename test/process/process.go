@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// StartDeadline is how long a collector may take until it is ready.
-	StartDeadline = 30 * time.Second
-	// StopDeadline is how long it may take to obey SIGTERM.
-	StopDeadline = 10 * time.Second
+	// StartDeadline and StopDeadline end a run whose collector hangs at its start or does
+	// not obey SIGTERM. They say nothing of how fast it has to be.
+	StartDeadline = 2 * time.Minute
+	StopDeadline  = 2 * time.Minute
 	// Poll is the pace at which Within looks again.
 	Poll = 50 * time.Millisecond
 
