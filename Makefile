@@ -208,11 +208,7 @@ SHORT ?=
 CHAOS_SEED ?= 0
 SHIFTED := $(CURDIR)/.cache/chaos/shifted/gpu-collector
 .PHONY: chaos
-chaos: ## Real tiers under faults: kills, links, disk, clocks, overload, into docs/benchmarks.md (6 to 12 minutes; SHORT=1 for 2 to 3, which only tests; the first build takes some minutes)
-	$(if $(SHORT),$(MAKE) bench-chaos SHORT=1,go run ./test/bench/report bench-chaos)
-
-.PHONY: bench-chaos
-bench-chaos: bin/gpu-collector ## The same, without writing it down; CHAOS_SEED=n repeats
+chaos: bin/gpu-collector ## Real tiers under faults: kills, links, disk, clocks, overload (6 to 12 minutes; SHORT=1 for 2 to 3; the first build takes some minutes); CHAOS_SEED=n repeats
 	scripts/shifted.sh $(SHIFTED)
 	go test -count=1 -v -parallel 5 -timeout 25m ./test/chaos -seed $(CHAOS_SEED) -shifted $(SHIFTED) $(if $(SHORT),-short)
 
@@ -240,12 +236,12 @@ check-generated: generate ## Fail when generated files are not what generate wri
 	@untracked=$$(git ls-files -o --exclude-standard -- '*components.go' '*generated_*' helm/gpu-collector/files); \
 		[ -z "$$untracked" ] || { echo "generated files are not committed: $$untracked"; exit 1; }
 
-# `make bench` measures these targets, and docs/benchmarks.md shows their figures.
-# Each has its text in docs/benchmarks. BENCHES=bench-nvml measures one alone.
-BENCHES = bench-nvml bench-diff bench-upstream bench-reasons bench-tiers bench-gateway bench-fleetview bench-ship bench-compare hostile eval
+# `make bench` measures these targets at one commit, and docs/benchmarks.md shows
+# their figures. Each has its text in docs/benchmarks. The others only print.
+BENCHES = bench-nvml bench-diff bench-upstream eval
 
 .PHONY: bench
-bench: $(if $(findstring command,$(origin BENCHES)),,bench-go) ## Run every benchmark and write docs/benchmarks.md; BENCHES=bench-nvml for one section
+bench: $(if $(findstring command,$(origin BENCHES)),,bench-go) ## Run the benchmarks of the packages, and those whose figures docs/benchmarks.md has (half an hour)
 	go run ./test/bench/report $(BENCHES)
 
 .PHONY: bench-go
@@ -299,8 +295,11 @@ bench-compare: ## The benchmarks of the hot paths beside those before the last c
 
 SEED ?= 2026
 .PHONY: eval
-eval: ## What the straggler detection gets right and wrong in simulated fleets and a real run, beside the engine of another commit, BASE; SEED=2026
+eval: ## What the straggler detection gets right and wrong in simulated fleets and a real run; SEED=2026
 	go run ./test/bench/eval -seed $(SEED) -doc docs/detection.md
+
+.PHONY: bench-engine
+bench-engine: ## The same families with the engine of another commit, BASE, and what a tick of the engine costs
 	scripts/enginebefore.sh '$(BASE)' -seed $(SEED)
 	export GOGC=off; $(call figures,tick,-bench Tick -benchtime 1x -count 10 -benchmem -cpu 1 ./internal/straggler)
 
@@ -317,12 +316,8 @@ bench-ship: ## What the images weigh and need, and how soon nodes are back (root
 	@test/bench/ship/run.sh
 
 SOAK ?=
-.PHONY: soak
-soak: ## Half an hour of 10,000 nodes through a shard and a gateway: what grows goes into docs/benchmarks.md
-	go run ./test/bench/report bench-soak
-
-.PHONY: bench-soak
-bench-soak: bin/gpu-collector ## The same, without writing it down; SOAK='-duration 2m -nodes 500' for less
+.PHONY: soak bench-soak
+soak bench-soak: bin/gpu-collector ## Half an hour of 10,000 nodes through a shard and a gateway: what grows; SOAK='-duration 2m -nodes 500' for less
 	go run ./test/soak $(SOAK)
 
 FUZZTIME ?= 60s

@@ -30,8 +30,8 @@ var (
 	Date    = "unknown"
 )
 
-// leanGCPercent keeps the idle agent 1 MB smaller than Go's own 100 does, at
-// no CPU that shows (docs/benchmarks.md): its live heap is a few megabytes.
+// leanGCPercent keeps the idle agent smaller than Go's own 100 does, at little
+// CPU: its live heap is small.
 const leanGCPercent = 30
 
 // startup is when the agent has read its configuration and polled once; it does not

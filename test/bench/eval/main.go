@@ -130,9 +130,9 @@ func (o *options) playFamilies(ctx context.Context, list []families.Family) erro
 			list[i].Runs = o.runs
 		}
 	}
-	deciders := scenarios.Deciders()
+	deciders, plain := scenarios.Deciders(), func(d scenarios.Decider) bool { return !d.Engine }
 	if o.as != "" {
-		deciders = slices.DeleteFunc(deciders, func(d scenarios.Decider) bool { return !d.Engine })
+		deciders = slices.DeleteFunc(deciders, plain)
 		for i := range deciders {
 			deciders[i].Name = o.as
 		}
@@ -142,7 +142,8 @@ func (o *options) playFamilies(ctx context.Context, list []families.Family) erro
 		return err
 	}
 	fmt.Println(scenarios.FamilyText(outcomes, deciders))
-	scenarios.FamilyFigures(os.Stdout, outcomes, deciders)
+	// The table has the plain rules; nothing is promised of them.
+	scenarios.FamilyFigures(os.Stdout, outcomes, slices.DeleteFunc(deciders, plain))
 	return nil
 }
 

@@ -13,30 +13,23 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"time"
 )
-
-// header says where and at which commit the figures below it were measured.
-func header(machine, commit string) string {
-	return fmt.Sprintf("# machine: %s\n# commit: %s\n# date: %s\n", machine, commit, time.Now().UTC().Format(time.DateOnly))
-}
 
 // written is what make bench itself writes.
 var written = []string{":!" + figuresDir, ":!" + document, ":!docs/detection.md"}
 
-// commit names the commit, and says so when the tree has changes beyond it, other
-// than the figures of the target before.
+// commit names the commit. Figures of a tree with changes beyond it, other than
+// those of the target before, are of no commit.
 func commit(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "git", "rev-parse", "--short=12", "HEAD").Output()
+	changes, err := exec.CommandContext(ctx, "git", append([]string{"status", "--porcelain", "--", "."}, written...)...).Output()
 	if err != nil {
 		return "", err
 	}
-	name := strings.TrimSpace(string(out))
-	changes, err := exec.CommandContext(ctx, "git", append([]string{"status", "--porcelain", "--", "."}, written...)...).Output()
 	if len(changes) > 0 {
-		name += "+changes"
+		return "", fmt.Errorf("commit these changes before you measure, or call the targets themselves, which only print:\n%s", changes)
 	}
-	return name, err
+	name, err := exec.CommandContext(ctx, "git", "rev-parse", "--short=12", "HEAD").Output()
+	return strings.TrimSpace(string(name)), err
 }
 
 // machine describes the machine by the parts that decide its speed, without those

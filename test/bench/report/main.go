@@ -2,8 +2,8 @@
 
 // Command report runs the make targets that it is given, keeps the figures
 // they print under docs/benchmarks, one file per target, and writes
-// docs/benchmarks.md from them. It runs in the root of the repository.
-// Without a target it only writes the document.
+// docs/benchmarks.md from them, if all are of one commit. It runs in the root of
+// the repository. Without a target it only writes the document.
 package main // import "github.com/gpu-collector/gpu-collector/test/bench/report"
 
 import (
@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
@@ -44,7 +45,7 @@ func run(ctx context.Context, targets []string) error {
 		if err != nil {
 			return err
 		}
-		header := header(machine("/proc"), commit)
+		header := fmt.Sprintf("# machine: %s\n# commit: %s\n# date: %s\n", machine("/proc"), commit, time.Now().UTC().Format(time.DateOnly))
 		for _, target := range targets {
 			if err := measure(ctx, target, header); err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", target, err))

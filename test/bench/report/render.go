@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,69 +18,55 @@ const introduction = `# Benchmarks
 
 <!-- Written by ` + "`make bench`" + ` from docs/benchmarks. Edit the texts there, not this file. -->
 
-` + "`make bench`" + ` measures everything again and writes this page; ` + "`make bench BENCHES=bench-nvml`" + ` measures one section. A figure is ` + "`short`" + ` when it misses its limit, and stays here all the same; a run with a failed test says so above its figures.
+` + "`make bench`" + ` measures everything again and writes this page. A figure is ` + "`short`" + ` when it misses its limit, and stays here all the same; a run with a failed test says so above its figures.
 `
 
-// render is the document: a section for each text of the directory, in the
-// order of their names, with the figures of the target of that name.
+// render is the document: a section for each target's figures, in the order of their
+// names, with the text of that name. All are of one commit and one machine.
 func render(dir string) ([]byte, error) {
-	var doc bytes.Buffer
-	doc.WriteString(introduction)
-	texts, err := filepath.Glob(filepath.Join(dir, "*.md"))
-	if err != nil {
-		return nil, err
-	}
 	measured, err := filepath.Glob(filepath.Join(dir, "*.txt"))
 	if err != nil {
 		return nil, err
 	}
-	var errs []error
-	for _, file := range measured {
-		if text := strings.TrimSuffix(file, ".txt") + ".md"; !slices.Contains(texts, text) {
-			errs = append(errs, fmt.Errorf("%s is missing: say there what is measured and how", text))
+	var sections bytes.Buffer
+	head := map[string]string{}
+	for i, file := range measured {
+		where, err := section(&sections, strings.TrimSuffix(file, ".txt"))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
 		}
-	}
-	for _, text := range texts {
-		if err := section(&doc, strings.TrimSuffix(text, ".md")); err != nil {
-			errs = append(errs, err)
+		if i == 0 {
+			head = where
 		}
+		for _, key := range []string{"commit", "machine"} {
+			if where[key] != head[key] {
+				return nil, fmt.Errorf("%s is of %s %q and %s of %q: measure all anew with `make bench`", measured[0], key, head[key], file, where[key])
+			}
+		}
+		head["date"] = max(head["date"], where["date"])
 	}
-	return doc.Bytes(), errors.Join(errs...)
+	all := fmt.Sprintf("%s\nCommit %s printed all figures, on %s: %s.\n", introduction, head["commit"], head["date"], head["machine"])
+	return slices.Concat([]byte(all), sections.Bytes()), nil
 }
 
-func section(doc *bytes.Buffer, base string) error {
+// section returns where and of which commit its figures are.
+func section(doc *bytes.Buffer, base string) (map[string]string, error) {
 	prose, err := os.ReadFile(base + ".md")
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("its text says what is measured and how: %w", err)
+	}
+	raw, err := os.ReadFile(base + ".txt")
+	if err != nil {
+		return nil, err
 	}
 	first, rest, _ := strings.Cut(string(prose), "\n")
 	title, ok := strings.CutPrefix(first, "# ")
 	if !ok {
-		return fmt.Errorf("%s.md begins with %q: it has to begin with its title, as `# Title`", base, first)
+		return nil, errors.New("its text has to begin with its title, as `# Title`")
 	}
-	_, _ = fmt.Fprintf(doc, "\n## %s\n\n", title)
-	raw, err := os.ReadFile(base + ".txt")
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		doc.WriteString("Not measured yet.\n")
-	case err != nil:
-		return err
-	default:
-		if err := table(doc, filepath.Base(base), string(raw)); err != nil {
-			return fmt.Errorf("%s.txt: %w", base, err)
-		}
-	}
-	if rest = strings.TrimSpace(rest); rest != "" {
-		_, _ = fmt.Fprintf(doc, "\n%s\n", rest)
-	}
-	return nil
-}
-
-// table is what was measured, and before it where.
-func table(doc *bytes.Buffer, target, raw string) error {
 	where := map[string]string{}
 	var rows bytes.Buffer
-	for line := range strings.Lines(raw) {
+	for line := range strings.Lines(string(raw)) {
 		if comment, ok := strings.CutPrefix(line, "# "); ok {
 			key, value, _ := strings.Cut(comment, ":")
 			where[key] = strings.TrimSpace(value)
@@ -89,18 +74,20 @@ func table(doc *bytes.Buffer, target, raw string) error {
 		}
 		f, ok, err := figure.Parse(line)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if !ok {
-			return fmt.Errorf("%q is no figure", line)
+			return nil, fmt.Errorf("%q is no figure", line)
 		}
 		_, _ = fmt.Fprintf(&rows, "| `%s` | %s | %s | %s | %s |\n", f.Name, f.Value, f.Unit, f.Limit, f.Result)
 	}
-	_, _ = fmt.Fprintf(doc, "`make %s`, on %s at commit %s: %s.\n\n", target, where["date"], where["commit"], where["machine"])
+	_, _ = fmt.Fprintf(doc, "\n## %s\n\n", title)
 	if failed := where[keyFailed]; failed != "" {
 		_, _ = fmt.Fprintf(doc, "**This run failed (%s).** The figures are those that it printed.\n\n", failed)
 	}
-	doc.WriteString("| Figure | Value | Unit | Limit | Result |\n|---|---:|---|---:|---|\n")
-	doc.Write(rows.Bytes())
-	return nil
+	_, _ = fmt.Fprintf(doc, "| Figure, by `make %s` | Value | Unit | Limit | Result |\n|---|---:|---|---:|---|\n%s", filepath.Base(base), rows.Bytes())
+	if rest = strings.TrimSpace(rest); rest != "" {
+		_, _ = fmt.Fprintf(doc, "\n%s\n", rest)
+	}
+	return where, nil
 }
