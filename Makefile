@@ -202,7 +202,7 @@ test-long: ## The property tests with RAPID_CHECKS checks each (1000), and witho
 .PHONY: e2e
 e2e: ## The Helm chart in the cluster of KUBECONFIG with the image E2E_IMAGE; test/e2e/README.md
 	@[ -n "$(E2E_IMAGE)" ] || { echo "E2E_IMAGE is not set; see test/e2e/README.md"; exit 1; }
-	go test -count=1 -v -timeout 30m ./test/e2e
+	go test -count=1 -v -timeout 90m ./test/e2e
 
 SHORT ?=
 CHAOS_SEED ?= 0
@@ -309,7 +309,7 @@ bench-fleetview: ## What the fleet view and its history cost and hold (4 minutes
 
 .PHONY: hostile
 hostile: bin/gpu-collector bin/gpu-collector-agent ## What broken and malicious senders can do to a gateway, a shard and their other tenants (6 minutes)
-	@mkdir -p .cache && set -o pipefail && GPU_COLLECTOR_BINARY=bin/gpu-collector GPU_COLLECTOR_AGENT_BINARY=bin/gpu-collector-agent go test -count=1 -timeout 20m $(if $(RUN),-run '$(RUN)') -v ./test/hostile | tee .cache/hostile.log | grep -E '^(figure|---|FAIL|ok|panic)|^ +--- FAIL' || { cat .cache/hostile.log >&2; exit 1; }
+	@mkdir -p .cache && set -o pipefail && GPU_COLLECTOR_BINARY=bin/gpu-collector GPU_COLLECTOR_AGENT_BINARY=bin/gpu-collector-agent go test -count=1 -timeout 60m $(if $(RUN),-run '$(RUN)') -v ./test/hostile | tee .cache/hostile.log | grep -E '^(figure|---|FAIL|ok|panic)|^ +--- FAIL' || { cat .cache/hostile.log >&2; exit 1; }
 
 .PHONY: bench-ship
 bench-ship: ## What the images weigh and need, and how soon nodes are back (root, podman; with E2E_IMAGE a cluster too)
