@@ -77,7 +77,7 @@ func (w *walker) walk(v reflect.Value) {
 			w.walk(e)
 		}
 	case reflect.String:
-		w.first(unsafe.Pointer(unsafe.StringData(v.String())), v.Len(), t)
+		w.first(v.UnsafePointer(), v.Len(), t)
 	case reflect.Slice:
 		// An array of the same start may be shorter: the type alone does not tell them apart.
 		if w.first(v.UnsafePointer(), v.Cap()*int(t.Elem().Size()), reflect.ArrayOf(v.Cap(), t.Elem())) && w.points(t.Elem()) {
@@ -103,8 +103,8 @@ func (w *walker) walk(v reflect.Value) {
 			w.walk(reflect.NewAt(of.Elem(), v.Field(2).UnsafePointer()))
 			return
 		}
-		for i := range v.NumField() {
-			w.walk(v.Field(i))
+		for _, field := range v.Fields() {
+			w.walk(field)
 		}
 	}
 }
@@ -120,8 +120,8 @@ func (w *walker) points(t reflect.Type) bool {
 	case reflect.Array:
 		is = t.Len() > 0 && w.points(t.Elem())
 	case reflect.Struct:
-		for i := range t.NumField() {
-			is = is || w.points(t.Field(i).Type)
+		for field := range t.Fields() {
+			is = is || w.points(field.Type)
 		}
 		is = is || t.PkgPath() == "sync/atomic" && strings.HasPrefix(t.Name(), "Pointer[")
 	}
