@@ -317,7 +317,8 @@ bench-ship: ## What the images weigh and need, and how soon nodes are back (root
 
 SOAK ?=
 .PHONY: soak bench-soak
-soak bench-soak: bin/gpu-collector ## Half an hour of 10,000 nodes through a shard and a gateway: what grows; SOAK='-duration 2m -nodes 500' for less
+bench-soak: soak
+soak: bin/gpu-collector ## Half an hour of 10,000 nodes through a shard and a gateway: what grows; SOAK='-duration 2m -nodes 500' for less
 	go run ./test/soak $(SOAK)
 
 FUZZTIME ?= 60s
