@@ -44,8 +44,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/extension/wirediffextension/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/internal/delta"
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
-	"github.com/gpu-collector/gpu-collector/internal/heldbytes"
 	"github.com/gpu-collector/gpu-collector/internal/undecoded"
+	"github.com/gpu-collector/gpu-collector/test/heldbytes"
 )
 
 func wantTook(t *testing.T, s *server, points, beats int, msg string) {

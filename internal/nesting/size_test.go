@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"pgregory.net/rapid"
 
-	"github.com/gpu-collector/gpu-collector/internal/heldbytes"
+	"github.com/gpu-collector/gpu-collector/test/heldbytes"
 )
 
 // decoder is a request of pdata, which is alive as long as it is.

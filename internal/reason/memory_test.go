@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/gpu-collector/gpu-collector/internal/heldbytes"
+	"github.com/gpu-collector/gpu-collector/test/heldbytes"
 )
 
 // A node of 8 healthy GPUs and 2 adapters takes about 2.8 kB, so that 100,000 nodes fit into a gateway.

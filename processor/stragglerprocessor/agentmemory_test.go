@@ -15,7 +15,7 @@ import (
 	"go.uber.org/zap"
 	zapobserver "go.uber.org/zap/zaptest/observer"
 
-	"github.com/gpu-collector/gpu-collector/internal/heldbytes"
+	"github.com/gpu-collector/gpu-collector/test/heldbytes"
 )
 
 // TestAgentFitsItsMemory has a cluster make up nodes, GPUs and peers until nothing more is

@@ -15,9 +15,9 @@ import (
 	"go.uber.org/zap"
 	observed "go.uber.org/zap/zaptest/observer"
 
-	"github.com/gpu-collector/gpu-collector/internal/heldbytes"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
+	"github.com/gpu-collector/gpu-collector/test/heldbytes"
 )
 
 // TestComparisonFitsItsMemory pushes nodes of several kinds until nothing more is taken:

@@ -11,8 +11,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 
-	"github.com/gpu-collector/gpu-collector/internal/heldbytes"
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
+	"github.com/gpu-collector/gpu-collector/test/heldbytes"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/heldbytes"
+	"github.com/gpu-collector/gpu-collector/test/heldbytes"
 )
 
 // recounted is what a table without reports under way holds for each cluster.

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/gpu-collector/gpu-collector/internal/heldbytes"
+	"github.com/gpu-collector/gpu-collector/test/heldbytes"
 )
 
 func fill(tb *Table, node int, points ...Point) {
