@@ -21,7 +21,7 @@ const (
 	// not obey SIGTERM. They say nothing of how fast it has to be.
 	StartDeadline = 2 * time.Minute
 	// StopDeadline is the same for obeying SIGTERM.
-	StopDeadline  = 2 * time.Minute
+	StopDeadline = 2 * time.Minute
 	// Poll is the pace at which Within looks again.
 	Poll = 50 * time.Millisecond
 
