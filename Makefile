@@ -213,9 +213,9 @@ chaos: bin/gpu-collector ## Real tiers under faults: kills, links, disk, clocks,
 	go test -count=1 -v -parallel 5 -timeout 90m ./test/chaos -seed $(CHAOS_SEED) -shifted $(SHIFTED) $(if $(SHORT),-short)
 
 .PHONY: lint
-# The linter remembers paths: its cache is of one clone.
+# The linter needs paths, also those that Go's cache has: a cache of this clone, and no -trimpath.
 lint: ## Run the linters; prose is printed and fails nothing
-	GOLANGCI_LINT_CACHE=$(CURDIR)/.cache/golangci-lint $$(scripts/tool.sh golangci-lint) run --allow-parallel-runners ./...
+	GOFLAGS= GOLANGCI_LINT_CACHE=$(CURDIR)/.cache/golangci-lint $$(scripts/tool.sh golangci-lint) run --allow-parallel-runners ./...
 	@$(MAKE) --no-print-directory lint-prose || echo "lint: sentences above need a second reading"
 
 .PHONY: lint-prose
