@@ -143,7 +143,7 @@ PROOFS := race integration fleetview browser chart ocb stores nocgo hostile chao
 SUITES ?= $(PROOFS)
 .PHONY: proof
 proof: $(BINARIES) ## What is slow or needs root, and goes on after a failure (two hours); SUITES='hostile browser' for some of it
-	@$(if $(filter-out $(PROOFS),$(SUITES)),echo "SUITES has $(filter-out $(PROOFS),$(SUITES)), and there are: $(PROOFS)"; exit 2)
+	@$(if $(filter-out $(PROOFS),$(SUITES)),$(error SUITES has $(filter-out $(PROOFS),$(SUITES)), and must be of: $(PROOFS)))
 	@scripts/suites.sh $(addprefix proof-,$(SUITES))
 
 .PHONY: $(addprefix proof-,$(PROOFS))

@@ -6,6 +6,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
+trap 'exit 130' INT
 table='' passed=0 failed=0
 for target; do
 	printf '\n=== %s\n' "$target"
