@@ -169,7 +169,7 @@ proof-soak:
 proof-tiers: bin/gpu-collector
 	go run ./test/bench/tiers -small
 proof-figures: # What packages hold in memory and how soon they answer
-	go test -run '^$$' -bench . -benchtime 100ms -benchmem ./internal/... ./processor/... ./extension/... ./exporter/... ./receiver/... ./sim/...
+	go test -timeout 1h -run '^$$' -bench . -benchtime 100ms -benchmem ./internal/... ./processor/... ./extension/... ./exporter/... ./receiver/... ./sim/...
 proof-packages: test-packages
 proof-images:
 	.ci/images
@@ -189,7 +189,7 @@ test-ocb: ## A stock collector with our components, built by OCB outside of this
 
 PAGES ?= *
 .PHONY: test-browser
-test-browser: bin/gpu-collector ## The web page in a real browser, PAGES='page sse' for some (IMAGES=docs/images takes its pictures anew)
+test-browser: bin/gpu-collector ## The web page in a real browser, PAGES='page login' for some (IMAGES=docs/images takes its pictures anew)
 	@mkdir -p $${IMAGES:-.cache/images}
 	go build -o .cache/bigfleet ./test/browser/bigfleet
 	NODE_MODULES="$$(scripts/browser.sh)" node --test --test-concurrency=1 --test-reporter=spec $(foreach page,$(PAGES),test/browser/$(page).test.mjs)
@@ -216,7 +216,7 @@ chaos: bin/gpu-collector ## Real tiers under faults: kills, links, disk, clocks,
 # The linter needs paths, also those that Go's cache has: a cache of this clone, and no -trimpath.
 lint: ## Run the linters; prose is printed and fails nothing
 	GOFLAGS= GOLANGCI_LINT_CACHE=$(CURDIR)/.cache/golangci-lint $$(scripts/tool.sh golangci-lint) run --allow-parallel-runners ./...
-	@$(MAKE) --no-print-directory lint-prose || echo "lint: sentences above need a second reading"
+	@$(MAKE) --no-print-directory lint-prose || echo "lint: the prose needs a second reading, or its linter did not run"
 
 .PHONY: lint-prose
 lint-prose: ## Sentences of docs and READMEs that need a second reading; FILES=docs/api.md for one page
@@ -247,7 +247,7 @@ bench: $(if $(findstring command,$(origin BENCHES)),,bench-go) ## Run the benchm
 
 .PHONY: bench-go
 bench-go: ## Run the benchmarks of the packages
-	go test -run '^$$' -bench . -benchmem ./internal/... ./processor/... ./extension/... ./receiver/...
+	go test -timeout 1h -run '^$$' -bench . -benchmem ./internal/... ./processor/... ./extension/... ./receiver/...
 
 .PHONY: bench-doc
 bench-doc: ## Write docs/benchmarks.md from docs/benchmarks, without measuring

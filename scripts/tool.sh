@@ -58,7 +58,7 @@ build() { # NAME FILE
 mkdir -p "$cache"
 case ${1:-} in
 --cache) echo "$cache" && exit ;;
---path) shift && "$0" "$@" | xargs dirname | paste -sd: && exit ;;
+--path) shift; files=$(scripts/tool.sh "$@") && xargs dirname <<<"$files" | paste -sd:; exit ;;
 esac
 for name; do
 	describe "$name"

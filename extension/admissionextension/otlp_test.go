@@ -67,7 +67,7 @@ func send(t *testing.T, transport, addr, cluster string) func() error {
 	settings := map[string]any{
 		"tls":              map[string]any{"insecure": true},
 		"headers":          map[string]any{"gpu-cluster": cluster},
-		"timeout":          "10s",
+		"timeout":          "2m",
 		"sending_queue":    map[string]any{"enabled": false},
 		"retry_on_failure": map[string]any{"initial_interval": "1ms", "max_interval": "10ms"},
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 type host map[component.ID]component.Component
@@ -54,7 +55,7 @@ func TestAuthenticators(t *testing.T) {
 			auth, err := tt.factory.Create(t.Context(), extensiontest.NewNopSettings(tt.factory.Type()), cfg)
 			require.NoError(t, err)
 			require.NoError(t, auth.Start(t.Context(), componenttest.NewNopHost()))
-			addr := freeAddr(t)
+			addr := loopback.FreeAddr(t)
 			e, _ := newTestExtension(t, func(c *Config) {
 				c.HTTP.NetAddr.Endpoint = addr
 				require.NoError(t, confmap.NewFromStringMap(map[string]any{"http": map[string]any{"auth": map[string]any{"authenticator": id.String()}}}).Unmarshal(c))
@@ -105,7 +106,7 @@ func TestAuthenticatorThatIsNotThere(t *testing.T) {
 // TestForeignNamesAreRefused where nobody is asked who they are: a page of the web
 // may have its name lead here.
 func TestForeignNamesAreRefused(t *testing.T) {
-	addr := freeAddr(t)
+	addr := loopback.FreeAddr(t)
 	e, _ := newTestExtension(t, func(c *Config) {
 		c.HTTP.NetAddr.Endpoint, c.AllowedHosts = addr, []string{"fleet.example.com"}
 	})
@@ -143,7 +144,7 @@ func (sick) Recorded(context.Context, *fleethistory.Query, bool) ([]fleethistory
 
 // TestPanicsAreAnsweredAndCounted over a connection that goes on.
 func TestPanicsAreAnsweredAndCounted(t *testing.T) {
-	addr := freeAddr(t)
+	addr := loopback.FreeAddr(t)
 	e, tel := newTestExtension(t, func(c *Config) { c.HTTP.NetAddr.Endpoint, c.History.Storage = addr, storageNone })
 	e.history = sick{}
 	require.NoError(t, e.Start(t.Context(), host{}))

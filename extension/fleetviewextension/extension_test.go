@@ -25,6 +25,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 func newTestExtension(t *testing.T, change func(*Config)) (*fleetViewExtension, *componenttest.Telemetry) {
@@ -44,17 +45,10 @@ func newTestExtension(t *testing.T, change func(*Config)) (*fleetViewExtension, 
 	return e, tel
 }
 
-func freeAddr(t *testing.T) string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { require.NoError(t, ln.Close()) }()
-	return ln.Addr().String()
-}
-
 // TestServesWhatIsWritten asks through confighttp's server, and shuts down
 // while a client watches.
 func TestServesWhatIsWritten(t *testing.T) {
-	addr := freeAddr(t)
+	addr := loopback.FreeAddr(t)
 	e, tel := newTestExtension(t, func(c *Config) {
 		c.HTTP.NetAddr.Endpoint = addr
 		c.MaxNodes = 1

@@ -20,6 +20,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 func ask[T any](t *testing.T, addr, path string) (answer T) {
@@ -37,7 +38,7 @@ func TestPastOutlivesTheProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fleet_view.db")
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	run := func(f func(*fleetViewExtension, string)) {
-		addr := freeAddr(t)
+		addr := loopback.FreeAddr(t)
 		e, _ := newTestExtension(t, func(c *Config) {
 			c.HTTP.NetAddr.Endpoint, c.History.SQLite.Path, c.MaxEpisodes = addr, path, 4
 			c.ClusterShare = 1
@@ -106,7 +107,7 @@ func TestPastOutlivesTheProcess(t *testing.T) {
 func TestHistoryThatCannotBeWritten(t *testing.T) {
 	blocked := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(blocked, nil, 0o600))
-	addr := freeAddr(t)
+	addr := loopback.FreeAddr(t)
 	e, tel := newTestExtension(t, func(c *Config) {
 		c.HTTP.NetAddr.Endpoint, c.History.SQLite.Path, c.History.SQLite.FlushInterval = addr, filepath.Join(blocked, "x.db"), 10*time.Millisecond
 	})

@@ -121,6 +121,7 @@ func report(node string, at time.Duration, values ...float64) pmetric.Metrics {
 
 func newTestProcessor(t *testing.T, next consumer.Metrics, edit func(*Config)) *diffProcessor {
 	cfg := createDefaultConfig().(*Config)
+	cfg.ResyncInterval = 0 // its phase is drawn
 	if edit != nil {
 		edit(cfg)
 	}
@@ -265,7 +266,7 @@ func TestConcurrentNodes(t *testing.T) {
 func TestResyncAndEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := &hop{}
-		p := newTestProcessor(t, next, func(c *Config) { c.HeartbeatInterval = time.Minute })
+		p := newTestProcessor(t, next, func(c *Config) { c.HeartbeatInterval, c.ResyncInterval = time.Minute, 2*time.Minute })
 		const every, nodes = 10 * time.Second, 20
 		var at time.Duration
 		pushAll := func() (resynced int) {

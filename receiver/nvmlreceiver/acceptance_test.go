@@ -117,18 +117,6 @@ func of(md pmetric.Metrics, uuid string) map[string]pmetric.NumberDataPoint {
 	return out
 }
 
-func all(md pmetric.Metrics) []pmetric.Metric {
-	var metrics []pmetric.Metric
-	for _, rm := range md.ResourceMetrics().All() {
-		for _, sm := range rm.ScopeMetrics().All() {
-			for _, m := range sm.Metrics().All() {
-				metrics = append(metrics, m)
-			}
-		}
-	}
-	return metrics
-}
-
 func (n *node) rejected() map[string]int64 {
 	n.Helper()
 	m, err := n.telemetry.GetMetric("otelcol_receiver_nvml_rejected_fields")

@@ -70,7 +70,7 @@ service:
 `, addr, names.Addr, port)}})
 	client := grpcClient(t, addr)
 	push := func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		md := pmetric.NewMetrics()
 		gauge(node(md, "a", nil), "test.value", "", 1)

@@ -69,7 +69,7 @@ receivers:
         auth: {authenticator: bearertokenauth}
         middlewares: [{id: admission}, {id: wire_diff}]
 processors:
-  diff: {front_door: wire_diff}
+  diff: {front_door: wire_diff, resync_interval: 0s} # what is sent is by change alone
 exporters:
   otlp_grpc:
     endpoint: %q

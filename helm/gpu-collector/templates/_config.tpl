@@ -333,7 +333,7 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- end -}}
 {{- end -}}
 
-{{/* cluster: configs/cluster.yaml, for the Collector project's own image. */}}
+{{/* cluster: configs/kubernetes/cluster.yaml, for the Collector project's own image. */}}
 {{- define "gpu-collector.config.cluster" -}}
 {{- $config := include "gpu-collector.config.base" (dict "root" . "file" "cluster") | fromYaml -}}
 {{- $arguments := dict "root" . "tier" "cluster" "config" $config -}}
