@@ -201,15 +201,12 @@ func (e *fleetViewExtension) newHistory() fleethistory.History {
 	h := sqlite.NewHistory(sqlite.Config{
 		Path: c.Path, Retention: c.Retention, MaxBytes: c.MaxSizeMiB << 20, MaxSeries: c.MaxSeries, ClusterShare: e.cfg.ClusterShare, QueryTimeout: c.QueryTimeout,
 	}, fleethistory.BatchConfig{
-		MaxSamples: c.BatchSize, MaxAge: c.FlushInterval, QueueSize: c.QueueSize, QueueBytes: c.queueBytes(), ClusterShare: e.cfg.ClusterShare,
+		MaxSamples: c.BatchSize, MaxAge: c.FlushInterval, QueueSize: c.QueueSize, QueueBytes: c.queueBytes(),
 	}, func(err error) {
-		switch {
-		case err == nil:
-			e.set.Logger.Info("The history is written again.")
-		case errors.Is(err, fleethistory.ErrBehind), errors.Is(err, fleethistory.ErrStuck):
-			e.set.Logger.Error("The history cannot keep up; the views go on.", zap.Error(err))
-		default:
+		if err != nil {
 			e.set.Logger.Error("The history cannot be written, which is tried again; the views go on.", zap.Error(err))
+		} else {
+			e.set.Logger.Info("The history is written again.")
 		}
 	})
 	e.past = h

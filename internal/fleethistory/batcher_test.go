@@ -19,8 +19,6 @@ import (
 type fakeStorage struct {
 	mu       sync.Mutex
 	err      error
-	most     int           // samples of one batch, 0 for as many as come
-	takes    time.Duration // for a batch
 	batches  [][]Sample
 	episodes []Episode
 	tries    int
@@ -30,10 +28,6 @@ func (f *fakeStorage) Append(ctx context.Context, samples []Sample, episodes []E
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.tries++
-	if f.most > 0 && len(samples) > f.most {
-		return errors.New("too much")
-	}
-	time.Sleep(f.takes)
 	if err := errors.Join(f.err, ctx.Err()); err != nil {
 		return err
 	}
@@ -223,70 +217,13 @@ func TestQueueIsBoundedByBytes(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, values(10), f.all())
 		b.mu.Lock()
-		assert.Zero(t, b.bytes.Taken())
-		assert.Zero(t, b.places.Taken())
+		assert.Zero(t, b.bytes)
+		assert.Zero(t, b.waiting)
 		b.mu.Unlock()
 		b.Write(long[10:])
 		require.NoError(t, b.Shutdown(t.Context()))
 		assert.Equal(t, values(20), f.all(), "the room is back")
-		assert.Zero(t, b.bytes.Taken())
-	})
-}
-
-// A cluster that floods takes half of what the others leave.
-func TestClustersHaveShares(t *testing.T) {
-	f := &fakeStorage{}
-	cfg := small
-	cfg.ClusterShare = 0.5
-	b := NewBatcher(cfg, f, nil)
-	flood := numbers(0, 1000)
-	for i := range flood {
-		flood[i].Cluster = "loud"
-	}
-	b.Write(flood)
-	other := numbers(0, 12)
-	b.Write(other)
-	require.NoError(t, b.Shutdown(t.Context()))
-	assert.Equal(t, slices.Concat(values(25), values(12)), f.all())
-	assert.EqualValues(t, 975, b.Dropped())
-	assert.Zero(t, b.places.Taken()+b.bytes.Taken())
-}
-
-// A storage that is too slow says so, for as long as samples are left out.
-func TestStorageThatIsTooSlow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fakeStorage{takes: time.Second}
-		var told []error
-		b := NewBatcher(small, f, func(err error) { told = append(told, err) })
-		b.Start()
-		for range 120 {
-			b.Write(numbers(0, 15)) // ten a second are written
-			time.Sleep(time.Second)
-		}
-		synctest.Wait()
-		require.ErrorIs(t, b.Err(), ErrBehind)
-		time.Sleep(behindFor + 10*time.Second)
-		synctest.Wait()
-		require.NoError(t, b.Err())
-		require.NoError(t, b.Shutdown(t.Context()))
-		assert.Equal(t, []error{ErrBehind, nil}, told)
-	})
-}
-
-// Episodes are written where samples find no room.
-func TestEpisodesGoBeforeSamples(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fakeStorage{most: 1}
-		b := NewBatcher(small, f, nil)
-		b.Start()
-		b.Write(numbers(0, 5))
-		b.WriteEpisode(Episode{ID: "e", Updated: 1})
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		require.Error(t, b.Err())
-		assert.Equal(t, []Episode{{ID: "e", Updated: 1}}, f.episodes, "once")
-		assert.Empty(t, f.all())
-		_ = b.Shutdown(t.Context())
+		assert.Zero(t, b.bytes)
 	})
 }
 
@@ -326,13 +263,44 @@ func TestNamesThatAreRefused(t *testing.T) {
 	}
 }
 
+// hungryStorage has always more to maintain.
+type hungryStorage struct {
+	fakeStorage
+	pieces int
+}
+
+func (h *hungryStorage) Maintain(context.Context) (bool, error) {
+	h.pieces++
+	return true, nil
+}
+
+// While the file is over its bound, a piece of it goes for each batch that comes.
+func TestAFloodDoesNotOutrunMaintenance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hungryStorage{}
+		cfg := small
+		cfg.QueueSize = 1000
+		b := NewBatcher(cfg, h, nil)
+		b.Start()
+		time.Sleep(maintainBusy + time.Millisecond)
+		synctest.Wait()
+		before := h.pieces
+		b.Write(numbers(0, 1000))
+		synctest.Wait()
+		assert.Len(t, h.batches, 1000/cfg.MaxSamples)
+		assert.GreaterOrEqual(t, h.pieces-before, len(h.batches))
+		require.NoError(t, b.Shutdown(t.Context()))
+	})
+}
+
 func BenchmarkWrite(b *testing.B) {
 	batcher := NewBatcher(BatchConfig{MaxSamples: 1 << 30, MaxAge: time.Hour, QueueSize: 200_000, QueueBytes: 1 << 30}, &fakeStorage{}, nil)
 	report := numbers(0, 320)
 	b.ReportAllocs()
 	for b.Loop() {
-		if batcher.places.Taken()+len(report) > 200_000 {
-			batcher.finish(batcher.take())
+		if batcher.waiting+len(report) > 200_000 {
+			s, _ := batcher.take()
+			batcher.finish(s)
 		}
 		batcher.Write(report)
 	}

@@ -35,8 +35,8 @@ const (
 
 // size is how many bytes a sample takes at most. Samples of a report share some
 // of their texts, which counts for each of them here.
-func (s *Sample) size() int {
-	return int(unsafe.Sizeof(*s)) + len(s.Cluster) + len(s.Node) + len(s.GPU) + len(s.Metric) + len(s.Attributes)
+func (s *Sample) size() int64 {
+	return int64(unsafe.Sizeof(*s)) + int64(len(s.Cluster)+len(s.Node)+len(s.GPU)+len(s.Metric)+len(s.Attributes))
 }
 
 // storable reports whether a sample is called something that a storage keeps.
