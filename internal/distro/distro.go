@@ -15,8 +15,6 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/otelcol"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc/resolver/dns"
 
 	_ "github.com/gpu-collector/gpu-collector/internal/grpczstd" // half of what decoding a push cost
@@ -56,14 +54,13 @@ func SaveMemory() {
 // Main runs the Collector's command line, with commands of our own besides the
 // Collector's, and ends the process with its status.
 func Main(name, description string, factories func() (otelcol.Factories, error), commands []*cobra.Command, providers ...confmap.ProviderFactory) {
-	var r reloads
 	dns.SetMinResolutionInterval(resolveAgain)
 	cmd := otelcol.NewCommand(otelcol.CollectorSettings{
 		BuildInfo: component.BuildInfo{Command: name, Description: description, Version: Version},
-		Factories: r.factories(factories),
+		Factories: factories,
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{
 			ResolverSettings: confmap.ResolverSettings{
-				ProviderFactories: r.sources(providers),
+				ProviderFactories: providers,
 				ConverterFactories: []confmap.ConverterFactory{
 					confmap.NewConverterFactory(func(confmap.ConverterSettings) confmap.Converter { return memoryDivider{} }),
 				},
@@ -71,7 +68,7 @@ func Main(name, description string, factories func() (otelcol.Factories, error),
 		},
 	})
 	cmd.SetVersionTemplate(versionText(name))
-	r.guard(cmd, betweenServices())
+	addReload(cmd)
 	cmd.AddCommand(commands...)
 	// Cobra has printed the error.
 	if err := cmd.Execute(); err != nil {
@@ -84,12 +81,4 @@ func Main(name, description string, factories func() (otelcol.Factories, error),
 func versionText(name string) string {
 	return fmt.Sprintf("%s version %s\ncommit %s of %s, %s %s/%s\n",
 		name, Version, Commit, Date, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-}
-
-// betweenServices is the logger while there is no service, and so no logger of
-// its own: in the words of the Collector's default.
-func betweenServices() *zap.Logger {
-	encoder := zap.NewProductionEncoderConfig()
-	encoder.EncodeTime = zapcore.ISO8601TimeEncoder
-	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(encoder), zapcore.Lock(os.Stderr), zapcore.InfoLevel))
 }

@@ -3,213 +3,94 @@
 package distro
 
 import (
-	"context"
+	"fmt"
 	"os"
-	"os/signal"
-	"reflect"
-	"runtime"
+	"path/filepath"
 	"strings"
-	"sync"
 
 	"github.com/spf13/cobra"
-	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/otelcol"
-	"go.uber.org/zap"
 )
 
-// reloads lets a Collector outlive an invalid configuration. On SIGHUP the
-// Collector stops its service first and reads the configuration then; a mistake in
-// it would end the process, and all that worked.
-//
-// The service loads like this: Factories, then Retrieve of each source, then
-// the components. So the last configuration is known to run when the next load begins.
-type reloads struct {
-	mu      sync.Mutex
-	running map[string]*confmap.Retrieved // of the last load that ran
-	loading map[string]*confmap.Retrieved // of the load under way, or that runs now
-	retry   bool                          // the load before failed
-	pinned  bool                          // the load under way takes what ran
-	up      bool                          // the Collector that runs now has got as far as to wait for signals
-	hup     chan os.Signal                // room for one SIGHUP that nothing was read after
-}
-
-// begin is called when a load begins.
-func (r *reloads) begin() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.loading != nil && !r.retry {
-		r.running = r.loading
-	}
-	r.pinned, r.retry = r.retry, false
-	if !r.pinned {
-		r.pendingLocked() // is met by what is read now
-	}
-	r.loading = make(map[string]*confmap.Retrieved)
-}
-
-// failed is called when a load failed: the next one takes what ran before.
-func (r *reloads) failed() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.retry = true
-}
-
-// retrieve returns what a source says, or said when it was last known to run.
-func (r *reloads) retrieve(uri string, read func() (*confmap.Retrieved, error)) (*confmap.Retrieved, error) {
-	r.mu.Lock()
-	ret, kept := r.running[uri]
-	pinned := r.pinned
-	r.mu.Unlock()
-	if !pinned || !kept {
-		var err error
-		if ret, err = read(); err != nil {
-			return nil, err
+// addReload gives root a command that sends SIGHUP to a running process whose new
+// configuration is valid. On SIGHUP a Collector stops its service and reads then: a
+// mistake ends the process.
+func addReload(root *cobra.Command) {
+	for _, validate := range root.Commands() {
+		if validate.Name() == "validate" {
+			root.AddCommand(reloadCommand(validate))
+			return
 		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.loading != nil {
-		r.loading[uri] = ret
-	}
-	return ret, nil
 }
 
-// factories tells of each load.
-func (r *reloads) factories(create func() (otelcol.Factories, error)) func() (otelcol.Factories, error) {
-	return func() (otelcol.Factories, error) {
-		r.begin()
-		return create()
-	}
-}
-
-// sources wraps the providers.
-func (r *reloads) sources(providers []confmap.ProviderFactory) []confmap.ProviderFactory {
-	wrapped := make([]confmap.ProviderFactory, len(providers))
-	for i, f := range providers {
-		wrapped[i] = confmap.NewProviderFactory(func(set confmap.ProviderSettings) confmap.Provider {
-			return &keptProvider{Provider: f.Create(set), reloads: r}
-		})
-	}
-	return wrapped
-}
-
-type keptProvider struct {
-	confmap.Provider
-	reloads *reloads
-}
-
-// Retrieve implements confmap.Provider.
-func (p *keptProvider) Retrieve(ctx context.Context, uri string, watch confmap.WatcherFunc) (*confmap.Retrieved, error) {
-	return p.reloads.retrieve(uri, func() (*confmap.Retrieved, error) { return p.Provider.Retrieve(ctx, uri, watch) })
-}
-
-// starts is called when a new Collector is to run.
-func (r *reloads) starts() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.up = false
-}
-
-// waits is called each time the Collector begins to wait for signals. It returns
-// whether a SIGHUP came before the first time: the Collector missed that signal, and
-// gets all later ones itself.
-func (r *reloads) waits() (pending bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.up {
-		return false
-	}
-	r.up = true
-	return r.pendingLocked()
-}
-
-func (r *reloads) wasUp() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.up
-}
-
-// pendingLocked takes the SIGHUP that waits, if there is one.
-func (r *reloads) pendingLocked() bool {
-	select {
-	case <-r.hup:
-		return true
-	default:
-		return false
-	}
-}
-
-// loopContext is the context of Collector.Run, whose loop asks for Done each
-// time it begins to wait. The Collector gives no other sign that it has
-// subscribed to SIGHUP: the log says that all is ready before that.
-type loopContext struct {
-	context.Context
-	waits func()
-}
-
-var collectorRun = runtime.FuncForPC(reflect.ValueOf((*otelcol.Collector).Run).Pointer()).Name()
-
-// Done implements context.Context. Components may ask as well, at any time.
-func (c *loopContext) Done() <-chan struct{} {
-	var caller [1]uintptr
-	runtime.Callers(2, caller[:])
-	if frame, _ := runtime.CallersFrames(caller[:]).Next(); frame.Function == collectorRun {
-		c.waits()
-	}
-	return c.Context.Done()
-}
-
-// The errors of a reload, as otelcol words them; errors of the first load and
-// of the last shutdown have no such beginning.
-const (
-	setupFailed    = "failed to setup configuration components: "
-	shutdownFailed = "failed to shutdown the retiring config: " // and nothing was read
-)
-
-// guard has cmd start anew, with the configuration before, when a reload fails.
-// A second failure ends the process.
-func (r *reloads) guard(cmd *cobra.Command, logger *zap.Logger) {
-	run := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		// Between two runs, and before the first is up, SIGHUP would kill the process.
-		r.hup = make(chan os.Signal, 1)
-		signal.Notify(r.hup, otelcol.SIGHUP)
-		defer signal.Stop(r.hup)
-		cmd.SetContext(&loopContext{Context: cmd.Context(), waits: func() {
-			if !r.waits() {
-				return
+func reloadCommand(validate *cobra.Command) *cobra.Command {
+	var pid int
+	reload := &cobra.Command{
+		Use:   "reload",
+		Short: "Has a running collector read its configuration again, if that is valid",
+		Long: "Validates the configuration of a running collector and has the collector read it again. " +
+			"A configuration that is not valid leaves the collector as it is. " +
+			"Without --config it is the one that the collector itself would read: by its arguments, its environment and its directory.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			process, err := os.FindProcess(pid)
+			if err != nil {
+				return fmt.Errorf("process %d: %w", pid, err)
 			}
-			if err := hangUp(); err != nil {
-				logger.Error("a SIGHUP that came while the service started was lost", zap.Error(err))
-			}
-		}})
-		reloads := false // the first load of the run is a reload
-		for {
-			r.starts()
-			err := run(cmd, args)
-			switch {
-			case err == nil:
-				return nil
-			case strings.HasPrefix(err.Error(), shutdownFailed):
-				// The configuration that ran is good; the new configuration is still unread.
-				logger.Error("the service did not end as it should; another one takes the new configuration", zap.Error(err))
-				reloads = true
-			case strings.HasPrefix(err.Error(), setupFailed), reloads && !r.wasUp():
-				logger.Error("the new configuration does not run, so the one before stays in force; `validate` tells what is wrong without a reload", zap.Error(err))
-				r.failed()
-				reloads = false
-			default:
+			if err := standIn(cmd, pid); err != nil {
 				return err
 			}
-		}
+			if err := validate.RunE(cmd, args); err != nil {
+				return fmt.Errorf("process %d keeps the configuration that it has: %w", pid, err)
+			}
+			if err := process.Signal(otelcol.SIGHUP); err != nil {
+				return fmt.Errorf("process %d: %w", pid, err)
+			}
+			return nil
+		},
 	}
+	reload.Flags().AddFlagSet(validate.Flags())
+	reload.Flags().IntVar(&pid, "pid", 1, "The process to reload; in a container it is the first")
+	return reload
 }
 
-// hangUp sends this process a SIGHUP.
-func hangUp() error {
-	self, err := os.FindProcess(os.Getpid())
+// standIn has cmd see what the process sees, unless it is told otherwise. A process of
+// another name is refused: 1 is often an init.
+func standIn(cmd *cobra.Command, pid int) error {
+	proc := fmt.Sprintf("/proc/%d/", pid)
+	line, err := os.ReadFile(proc + "cmdline")
 	if err != nil {
-		return err
+		return fmt.Errorf("no such process: %w", err)
 	}
-	return self.Signal(otelcol.SIGHUP)
+	args := fields(line)
+	if own := filepath.Base(os.Args[0]); filepath.Base(args[0]) != own {
+		return fmt.Errorf("process %d is no %s, `--pid` says which one is to be reloaded", pid, own)
+	}
+	if cmd.Flags().Changed("config") {
+		return nil
+	}
+	environ, err := os.ReadFile(proc + "environ")
+	if err != nil {
+		return fmt.Errorf("the environment of process %d: %w", pid, err)
+	}
+	os.Clearenv()
+	for _, variable := range fields(environ) {
+		name, value, _ := strings.Cut(variable, "=")
+		if err := os.Setenv(name, value); err != nil {
+			return fmt.Errorf("the environment of process %d: %w", pid, err)
+		}
+	}
+	if err := os.Chdir(proc + "cwd"); err != nil {
+		return fmt.Errorf("the directory of process %d: %w", pid, err)
+	}
+	if err := cmd.Flags().Parse(args[1:]); err != nil {
+		return fmt.Errorf("the arguments of process %d: %w", pid, err)
+	}
+	return nil
+}
+
+// fields are those of a file of /proc.
+func fields(text []byte) []string {
+	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
 }

@@ -185,7 +185,7 @@ back() { # STARTED FIGURE
 
 step "a gateway that reads its configuration anew" # docs/install-docker.md
 before=$(started)
-docker kill -s HUP gpu-collector-gateway >/dev/null
+docker exec gpu-collector-gateway /gpu-collector reload
 back "$before" gateway_reloaded_node_back
 
 step "a gateway that is replaced" # docs/upgrading.md

@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -18,25 +19,23 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 )
 
+// reloadCommand is what a unit's ExecReload runs, in another directory than the
+// collector's.
+func (c *collector) reloadCommand(binary string) (said string, err error) {
+	cmd := exec.CommandContext(c.t.Context(), binary, "reload", "--pid", strconv.Itoa(c.PID()))
+	cmd.Dir = c.t.TempDir()
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
 // reload makes the collector read its configuration again and waits until it
 // runs with it.
 func (c *collector) reload() {
 	c.t.Helper()
 	ready := c.log.Count(readyLine)
-	require.NoError(c.t, c.Signal(syscall.SIGHUP))
+	said, err := c.reloadCommand(collectorBinary)
+	require.NoError(c.t, err, said)
 	c.waitLog(ready+1, readyLine)
-}
-
-// TestReloadOfAGateway loses the state, which the next pushes rebuild.
-func TestReloadOfAGateway(t *testing.T) {
-	t.Parallel()
-	ports := newGatewayPorts(t)
-	g := &target{gatewayPorts: ports, collector: start(t, options{configs: []string{"configs/gateway.yaml", ports.overlay(t)}})}
-	for range 2 {
-		g.client = grpcClient(t, ports.grpc)
-		g.requireFleet("lab")
-		g.reload()
-	}
 }
 
 // TestReloadOfAGPUNode opens NVML again in the same process.
@@ -85,59 +84,40 @@ func TestReloadTakesTheNewConfiguration(t *testing.T) {
 	assert.Error(t, err, "nobody listens where it did")
 }
 
-// TestReloadOfWhatDoesNotRun: whatever is wrong with a new configuration, the
-// process lives on with the one before, says why, and takes the next.
-func TestReloadOfWhatDoesNotRun(t *testing.T) {
+// TestReloadOfWhatIsNotValid: whatever is wrong with a new configuration, the command
+// says it and fails, and the process goes on as if nothing had been asked.
+func TestReloadOfWhatIsNotValid(t *testing.T) {
 	t.Parallel()
 	ports := newGatewayPorts(t)
 	file := filepath.Join(t.TempDir(), "overlay.yaml")
 	good := ports.overlay(t)
-	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
-	write(good)
+	require.NoError(t, os.WriteFile(file, []byte(good), 0o600))
 	g := &target{gatewayPorts: ports, collector: start(t, options{configs: []string{"configs/gateway.yaml", file}})}
 	g.client = grpcClient(t, ports.grpc)
 	g.requireFleet("lab")
-
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = taken.Close() })
-	other := ports
-	other.prom = taken.Addr().String()
-	const refused = "the new configuration does not run"
-	for i, tc := range []struct {
-		name, config, says string
-	}{
+	for _, tc := range []struct{ name, config, says string }{
 		{"not YAML", "receivers: [", "yaml"},
 		{"an unknown key", straggler(good, "quorun: 4"), "quorun"},
 		{"a wrong value", straggler(good, "gateway: {max_nodes: 0}"), "`gateway::max_nodes` is 0"},
 		{"no such secret", straggler(good, `push_interval: "${file:/nonexistent}"`), "/nonexistent"},
-		{"what only the start finds", other.overlay(t), "address already in use"},
 		{"no such file", "", "no such file"},
 	} {
 		if tc.config == "" {
 			require.NoError(t, os.Remove(file))
 		} else {
-			write(tc.config)
+			require.NoError(t, os.WriteFile(file, []byte(tc.config), 0o600))
 		}
-		g.reload()
-		assert.NotEmpty(t, g.log.Lines(refused, tc.says), "%s: the log says why", tc.name)
-		assert.Equal(t, i+1, g.log.Count(refused), tc.name)
-		g.requireFleet("lab")
+		said, err := g.reloadCommand(collectorBinary)
+		require.Error(t, err, tc.name)
+		assert.Contains(t, said, tc.says, tc.name)
 	}
+	// Another command's process is not sent a signal that would end it.
+	agent, err := agentBinary()
+	require.NoError(t, err)
+	said, err := g.reloadCommand(agent)
+	require.Error(t, err)
+	assert.Contains(t, said, "is no gpu-collector-agent")
 
-	// A good one is taken again, even when it is asked for on the way back.
-	write("receivers: [")
-	ready := g.log.Count(readyLine)
-	require.NoError(t, g.Signal(syscall.SIGHUP))
-	g.waitLog(7, refused)
-	write(straggler(good, "push_interval: 210ms, gateway: {quorum: 7}"))
-	require.NoError(t, g.Signal(syscall.SIGHUP))
-	g.waitLog(ready+2, readyLine)
-	assert.Equal(t, 7, g.log.Count(refused))
-	md := pmetric.NewMetrics()
-	healthyFleet(md, "lab")
-	require.NoError(t, g.push(t.Context(), md))
-	eventually(t, "the new quorum", func() bool {
-		return scrape(t, g.prom).is(0, "gpu_straggler_quorum_met", labels{"k8s_cluster_name": "lab", "gpu_peer_group": ""})
-	})
+	assert.Equal(t, 1, g.log.Count(readyLine), "it has not even restarted its service")
+	assert.True(t, scrape(t, g.prom).is(6, "gpu_straggler_nodes", labels{"k8s_cluster_name": "lab", "gpu_peer_group": "", "gpu_node_state": "active"}))
 }

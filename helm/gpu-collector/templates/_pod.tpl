@@ -32,7 +32,7 @@ metadata:
     {{- toYaml . | nindent 4 }}
     {{- end }}
   annotations:
-    # The collector would take a changed file on SIGHUP only.
+    # The collector takes a changed file on a reload only.
     checksum/config: {{ .config | sha256sum }}
     {{- with $values.podAnnotations }}
     {{- toYaml . | nindent 4 }}
