@@ -223,9 +223,7 @@ func (e *fleetExporter) node(rm pmetric.ResourceMetrics, s *scratch, id *sender,
 			known := reading.ByName(m.Name())
 			alive = alive || lives(known)
 			switch {
-			case known == nil:
-				from.Foreign(m.Name())
-			case known.For&reading.View == 0:
+			case known == nil || known.For&reading.View == 0:
 			case known.Vague():
 				s.vague = append(s.vague, m) // the others name the GPUs
 			default:

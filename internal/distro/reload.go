@@ -59,7 +59,7 @@ func reloadCommand(validate *cobra.Command) *cobra.Command {
 // another name is refused: 1 is often an init.
 func standIn(cmd *cobra.Command, pid int) error {
 	proc := fmt.Sprintf("/proc/%d/", pid)
-	line, err := os.ReadFile(proc + "cmdline")
+	line, err := os.ReadFile(proc + "cmdline") //nolint:gosec // G304: of a process
 	if err != nil {
 		return fmt.Errorf("no such process: %w", err)
 	}
@@ -70,7 +70,7 @@ func standIn(cmd *cobra.Command, pid int) error {
 	if cmd.Flags().Changed("config") {
 		return nil
 	}
-	environ, err := os.ReadFile(proc + "environ")
+	environ, err := os.ReadFile(proc + "environ") //nolint:gosec // G304: of a process
 	if err != nil {
 		return fmt.Errorf("the environment of process %d: %w", pid, err)
 	}

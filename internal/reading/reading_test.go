@@ -321,111 +321,18 @@ func TestComplaintsAreShared(t *testing.T) {
 		if c.First("flood", strconv.Itoa(i), power, WrongUnit, now) {
 			told++
 		}
-		c.Almost("flood", "hw.gpu."+strconv.Itoa(i), now)
 	}
 	assert.Positive(t, told)
 	assert.LessOrEqual(t, len(c.told), maxComplaints/2)
 	assert.False(t, c.First("flood", "one more", power, WrongUnit, now))
-	assert.False(t, c.Seen("hw.pover"))
-	assert.Empty(t, c.Almost("flood", "hw.pover", now), "there is no place to tell it")
-	assert.False(t, c.Seen("hw.pover"), "so it is looked at again")
+	assert.False(t, c.Once("flood", "no heartbeat", now))
 	for i := range 100 {
 		assert.True(t, c.First("quiet", strconv.Itoa(i), power, WrongUnit, now))
 	}
-	assert.Equal(t, "hw.power", c.Almost("quiet", "hw.powr", now))
+	assert.True(t, c.Once("quiet", "no heartbeat", now))
+	assert.False(t, c.Once("quiet", "no heartbeat", now))
 	now = now.Add(memory)
 	assert.True(t, c.First("flood", "one more", power, WrongUnit, now))
 	assert.Equal(t, 1, c.places.Taken(), "the others are forgotten")
 	assert.Len(t, c.told, 1)
-}
-
-// TestPrometheusSpelling: each name is told for its spelling in Prometheus, with a unit
-// behind it too.
-func TestPrometheusSpelling(t *testing.T) {
-	for i := range catalogue {
-		name := catalogue[i].Name
-		spelling := strings.ReplaceAll(name, ".", "_")
-		assert.Equal(t, name, Almost(spelling))
-		assert.Equal(t, name, Almost(spelling+"_celsius"))
-	}
-}
-
-// TestOthersAreSilent: names of the conventions for hardware and hosts that nobody reads
-// here are no mistakes.
-func TestOthersAreSilent(t *testing.T) {
-	for name := range strings.FieldsSeq(`
-		hw.battery.charge hw.battery.charge.limit hw.battery.time_left hw.cpu.speed hw.cpu.speed.limit hw.fan.speed hw.fan.speed.limit
-		hw.fan.speed_ratio hw.host.ambient_temperature hw.host.energy hw.host.heating_margin hw.host.power hw.logical_disk.limit
-		hw.logical_disk.usage hw.logical_disk.utilization hw.memory.size hw.network.bandwidth.utilization hw.network.io hw.network.packets
-		hw.network.up hw.physical_disk.endurance_utilization hw.physical_disk.size hw.physical_disk.smart hw.power_supply.limit
-		hw.power_supply.usage hw.power_supply.utilization hw.tape_drive.operations hw.voltage hw.voltage.limit hw.voltage.nominal
-		system.cpu.time system.cpu.frequency system.cpu.logical.count system.cpu.physical.count system.disk.io system.disk.io_time
-		system.disk.limit system.disk.merged system.disk.operation_time system.disk.operations system.disk.pending_operations
-		system.disk.weighted_io_time system.filesystem.inodes.usage system.filesystem.limit system.filesystem.usage
-		system.filesystem.utilization system.linux.memory.available system.linux.memory.dirty system.linux.memory.slab.usage
-		system.linux.hugepages.utilization system.memory.limit system.memory.linux.available system.memory.page_size system.memory.shared
-		system.memory.usage system.network.connection.count system.network.connections system.network.dropped system.network.errors
-		system.network.io system.network.packets system.paging.faults system.paging.operations system.paging.usage
-		system.paging.utilization system.process.count system.processes.count system.processes.created system.uptime`) {
-		assert.Empty(t, Almost(name), name)
-	}
-}
-
-func TestAlmost(t *testing.T) {
-	for name, want := range map[string]string{
-		"gpu.app.step.durations":           "gpu.app.step.duration",
-		"gpu.app.step.duraton":             "gpu.app.step.duration",
-		"gpu.app.steps.duration":           "gpu.app.step.duration",
-		"gpu.app.step_duration":            "gpu.app.step.duration",
-		"gpu_app_step_duration":            "gpu.app.step.duration",
-		"gpu_app_step_duration_seconds":    "gpu.app.step.duration",
-		"Gpu.App.Step.Duration":            "gpu.app.step.duration",
-		"hw_gpu_nothing_of_ours":           "",
-		"gpu.node.healthscore":             "gpu.node.health_score",
-		"hw.gpu.utilisation":               "hw.gpu.utilization",
-		"hw.powr":                          "hw.power",
-		"gpu.app.step_time":                "gpu.app.step.duration",
-		"gpu.app.step.time":                "gpu.app.step.duration",
-		"gpu.app.steps.durations":          "gpu.app.step.duration",
-		"gpu_app_step_time_seconds":        "gpu.app.step.duration",
-		"gpu.app.iteration.time":           "gpu.app.step.duration",
-		"gpu.step.duration":                "gpu.app.step.duration",
-		"hw.gpu.mem.used":                  "hw.gpu.memory.usage",
-		"hw.gpu.temperature":               "hw.temperature",
-		"hw_gpu_power_watts":               "hw.power",
-		"hw.gpu.clock.freq":                "hw.gpu.clock.frequency",
-		"gpu.node.score":                   "gpu.node.health_score",
-		"hw.gpu.memory.pending":            "",
-		"hw.gpu.memory":                    "",
-		"gpu.app.step.loss":                "",
-		"gpu.app.step":                     "",
-		"gpu.app.tokens":                   "",
-		"gpu.app.learning.rate":            "",
-		"gpu.app.step.duration":            "",
-		"gpu.app.loss":                     "",
-		"system.cpu.load_average.5m":       "",
-		"system.cpu.load_average.15m":      "",
-		"system.cpu.time":                  "",
-		"system.memory.usage":              "",
-		"system.network.errors":            "",
-		"hw.fan.speed":                     "",
-		"hw.voltage":                       "",
-		"hw.network.up":                    "",
-		"hw.network.io":                    "",
-		"hw.host.energy":                   "",
-		"hw.cpu.speed":                     "",
-		"hw.memory.size":                   "",
-		"hw.network.bandwidth.utilization": "",
-		"powr":                             "",
-		strings.Repeat("gpu.", 1000):       "",
-	} {
-		var c Complaints
-		got := ""
-		if !c.Seen(name) {
-			got = c.Almost("c", name, time.Time{})
-		}
-		assert.Equal(t, want, got, name)
-		assert.True(t, c.Seen(name), "once: %s", name)
-		assert.True(t, got == "" || c.Almost("c", name, time.Time{}) == "", "once: %s", name)
-	}
 }

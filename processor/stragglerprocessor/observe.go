@@ -120,7 +120,6 @@ func (o *observer) read(rm pmetric.ResourceMetrics, f *found) (any bool) {
 		for _, m := range sm.Metrics().All() {
 			switch known := reading.ByName(m.Name()); {
 			case known == nil:
-				o.facts.from.Foreign(m.Name())
 			case known.For&o.compares != 0:
 				any = o.verdict(f, &p, known, m) || any
 			case known.For&reading.Reasons != 0:

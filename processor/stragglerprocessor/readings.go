@@ -67,7 +67,6 @@ func collectKnown(r *nodescore.Reading, inputs []nodescore.Input, resource pcomm
 func collectForeign(r *nodescore.Reading, plan *nodescore.Plan, resource pcommon.Map, m pmetric.Metric, from *metricreading.Resource) (ts pcommon.Timestamp) {
 	inputs := plan.Inputs(m.Name())
 	if inputs == nil {
-		from.Foreign(m.Name())
 		return 0
 	}
 	for _, dp := range metricreading.Points(m).All() {

@@ -102,18 +102,6 @@ func (r *Resource) End(ctx context.Context) {
 	*r = Resource{}
 }
 
-// Foreign takes the name of a metric that the catalogue does not have.
-func (r *Resource) Foreign(name string) {
-	if r.reader.complaints.Seen(name) {
-		return
-	}
-	cluster, node := r.names()
-	if known := r.reader.complaints.Almost(cluster, name, time.Now()); known != "" {
-		r.reader.log.Warn("metric is not known, its name is nearly that of another one",
-			zap.String("metric", name), zap.String("known", known), zap.String("cluster", cluster), zap.String("node", node))
-	}
-}
-
 // Open begins a metric of the catalogue and returns its points, for Read. It is
 // false for a metric that has another instrument or unit than it must have.
 func (r *Resource) Open(known *reading.Metric, m pmetric.Metric) (pmetric.NumberDataPointSlice, bool) {
