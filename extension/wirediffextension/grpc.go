@@ -5,7 +5,6 @@ package wirediffextension // import "github.com/gpu-collector/gpu-collector/exte
 import (
 	"context"
 	"fmt"
-	"runtime"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -17,18 +16,6 @@ import (
 )
 
 const metricsMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
-
-// Settings for many senders of small messages.
-const (
-	// streamWorkers, for each core, keep the stack that a push has grown for the
-	// next: growing it anew for each takes as long as comparing the push. A push
-	// that finds none idle has a goroutine of its own.
-	streamWorkers = 16
-	// window is what a sender may have on its way, for a stream and for all of its
-	// connection. With a fixed window gRPC does not measure: it would send a ping with
-	// each push.
-	window = 1 << 20
-)
 
 // unchecked bounds a message that admission has not let in.
 var unchecked = nesting.Limits{Bytes: 128 << 20}
@@ -52,9 +39,6 @@ func (e *wireDiff) GetGRPCServerOptions(context.Context) ([]grpc.ServerOption, e
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 			return e.intercept(ctx, req, info, handler, codec)
 		}),
-		grpc.NumStreamWorkers(uint32(streamWorkers*runtime.GOMAXPROCS(0))),
-		grpc.InitialWindowSize(window),
-		grpc.InitialConnWindowSize(window),
 	), nil
 }
 
