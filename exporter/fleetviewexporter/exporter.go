@@ -17,9 +17,9 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/hostextension"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
-	"github.com/gpu-collector/gpu-collector/internal/steadytime"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
@@ -38,7 +38,7 @@ func newExporter(cfg *Config, set component.TelemetrySettings) (*fleetExporter, 
 	if err != nil {
 		return nil, err
 	}
-	return &fleetExporter{cfg: cfg, telemetry: tb, reader: metricreading.New(set.Logger, tb.ExporterFleetViewRejected), now: new(steadytime.Clock).Now}, nil
+	return &fleetExporter{cfg: cfg, telemetry: tb, reader: metricreading.New(set.Logger, tb.ExporterFleetViewRejected), now: new(reading.Clock).Now}, nil
 }
 
 func (e *fleetExporter) shutdown(context.Context) error {

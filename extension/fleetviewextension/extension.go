@@ -22,7 +22,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
-	"github.com/gpu-collector/gpu-collector/internal/shortage"
+	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/webguard"
 )
 
@@ -44,7 +44,7 @@ type fleetViewExtension struct {
 	history   fleethistory.History
 	past      past         // the history, where it writes
 	client    *http.Client // of the history, where it asks a server
-	short     shortage.Book
+	short     memorybudget.Shortages
 
 	api    *fleetapi.API
 	server *http.Server

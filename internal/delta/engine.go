@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
-	"github.com/gpu-collector/gpu-collector/internal/steadytime"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // Engine is one table with the rules and the clock that its reports are judged by.
@@ -59,7 +59,7 @@ type Exposition interface {
 
 // NewEngine returns an engine with an empty table.
 func NewEngine(set statetable.Settings, deadbands []deadband.Rule, to Downstream) *Engine {
-	e := &Engine{Table: statetable.New(set), Now: new(steadytime.Clock).Now, Epoch: time.Now(), to: to}
+	e := &Engine{Table: statetable.New(set), Now: new(reading.Clock).Now, Epoch: time.Now(), to: to}
 	bands := deadband.NewCache(deadbands)
 	e.filters.New = func() any {
 		f := new(Filter)

@@ -19,7 +19,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
-	"github.com/gpu-collector/gpu-collector/internal/shortage"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 // OpaqueInterval is a table's setting of that name. A tier after this one cannot repeat
@@ -296,7 +296,7 @@ func (j *Judge) tell(resource []statetable.Attr) {
 		same := func(o Over) bool { return o.Cluster == over.Cluster && o.Limit == over.Limit }
 		at := slices.IndexFunc(j.Over, same)
 		if at < 0 && len(j.Over) >= maxOver {
-			over.Cluster = shortage.Other
+			over.Cluster = wire.Overflow
 			at = slices.IndexFunc(j.Over, same)
 		}
 		if at < 0 {
@@ -309,4 +309,4 @@ func (j *Judge) tell(resource []statetable.Attr) {
 
 // maxOver bounds how many of a report's clusters are told apart: a push of a hundred
 // thousand made-up clusters must not compare each with all others.
-const maxOver = shortage.MaxClusters
+const maxOver = 64

@@ -14,7 +14,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/shortage"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 // mixed is a report with a point of each type: gauge, cumulative and delta sum, both
@@ -196,7 +196,7 @@ func TestOverOfManyClustersIsFew(t *testing.T) {
 	points := int64(md.DataPointCount())
 	require.NoError(t, s.engine.Consume(t.Context(), md))
 	assert.Len(t, s.counts.Over, maxOver+1)
-	assert.Equal(t, shortage.Other, s.counts.Over[maxOver].Cluster)
+	assert.Equal(t, wire.Overflow, s.counts.Over[maxOver].Cluster)
 	over := s.counts.Forwarded
 	for _, o := range s.counts.Over {
 		over += o.Points

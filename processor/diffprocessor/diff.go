@@ -22,7 +22,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 	"github.com/gpu-collector/gpu-collector/internal/hostextension"
-	"github.com/gpu-collector/gpu-collector/internal/shortage"
+	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadata"
 )
 
@@ -50,7 +50,7 @@ type diffProcessor struct {
 
 	buffer *delta.Buffer // nil when reports are forwarded inline
 	logger *zap.Logger
-	short  shortage.Book
+	short  memorybudget.Shortages
 
 	stop    context.CancelFunc // nil before Start
 	cancels []func()           // what Start has subscribed and attached

@@ -22,7 +22,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/shortage"
+	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadatatest"
 )
@@ -76,9 +76,9 @@ func TestDroppedPointsAreCountedAndTold(t *testing.T) {
 	}
 	got, err := tel.GetMetric("otelcol_processor_diff_over_limit_points")
 	require.NoError(t, err)
-	assert.Len(t, got.Data.(metricdata.Sum[int64]).DataPoints, shortage.MaxClusters+1)
-	assert.Equal(t, shortage.MaxClusters+1-2, told.Len())
-	now = now.Add(shortage.Silence)
+	assert.Len(t, got.Data.(metricdata.Sum[int64]).DataPoints, memorybudget.MaxClusters+1)
+	assert.Equal(t, memorybudget.MaxClusters+1-2, told.Len())
+	now = now.Add(memorybudget.Silence)
 	told.TakeAll()
 	push("west", "b", 30*time.Second, 1)
 	assert.Equal(t, 1, told.Len(), "again after an hour")

@@ -24,8 +24,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodereport"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
-	"github.com/gpu-collector/gpu-collector/internal/steadytime"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
@@ -46,7 +46,7 @@ type agent struct {
 	ids       identifier
 	nodeName  string
 	source    threshold.Source // nil without a threshold extension
-	clock     steadytime.Clock
+	clock     reading.Clock
 
 	mu      sync.Mutex
 	from    metricreading.Resource // scratch

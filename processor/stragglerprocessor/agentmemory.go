@@ -13,7 +13,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
-	"github.com/gpu-collector/gpu-collector/internal/shortage"
 )
 
 var errAgentBytes = errors.New("no memory left for nodes, or for more GPUs of a node")
@@ -30,7 +29,7 @@ func (c *Config) part() memorybudget.Part { //nolint:unparam // the two parts ar
 // make up clusters, nodes and GPUs: a cluster has half of what the others leave.
 type agentMemory struct {
 	bytes *fairshare.Ledger[string] // by cluster
-	short shortage.Book
+	short memorybudget.Shortages
 }
 
 func newAgentMemory(cfg *Config) *agentMemory {

@@ -16,7 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/hostextension"
-	"github.com/gpu-collector/gpu-collector/internal/steadytime"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
@@ -38,7 +38,7 @@ type gateway struct {
 	mu     sync.Mutex
 	engine *straggler.Engine
 
-	clock steadytime.Clock
+	clock reading.Clock
 
 	outputsMu sync.Mutex
 	outputs   outputs

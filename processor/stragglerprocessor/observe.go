@@ -16,12 +16,12 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
-	"github.com/gpu-collector/gpu-collector/internal/shortage"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
@@ -46,7 +46,7 @@ type observer struct {
 	log      *zap.Logger
 	reader   *metricreading.Reader
 	facts    *factReader
-	short    shortage.Book
+	short    memorybudget.Shortages
 }
 
 func newObserver(cfg *Config, r *rejects, log *zap.Logger) *observer {

@@ -43,21 +43,21 @@ var heavy = map[string][]string{
 var rooms = map[string][]string{
 	"receiver/nvmlreceiver":             {"gpuhealth", "hostextension", "podresources"},
 	"receiver/csvreplayreceiver":        {},
-	"processor/diffprocessor":           {"delta", "delta/deadband", "delta/resync", "delta/statetable", "hostextension", "memorybudget", "promtext", "reading/identity", "reading/metricreading", "shortage"},
-	"processor/stragglerprocessor":      {"delta/resync", "gpuhealth", "hostextension", "memorybudget", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading", "reason", "shortage", "straggler", "straggler/unjudged", "threshold"},
+	"processor/diffprocessor":           {"delta", "delta/deadband", "delta/resync", "delta/statetable", "hostextension", "memorybudget", "promtext", "reading/identity", "reading/metricreading"},
+	"processor/stragglerprocessor":      {"delta/resync", "gpuhealth", "hostextension", "memorybudget", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading", "reason", "straggler", "straggler/unjudged", "threshold"},
 	"processor/clientidentityprocessor": {"clientidentity", "reading/identity"},
 	"exporter/fleetviewexporter":        {"fleethistory", "fleetstate", "hostextension", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading"},
-	"extension/expositionextension":     {"delta", "delta/deadband", "delta/resync", "delta/statetable", "promtext", "reading/identity", "reading/metricreading", "shortage", "webguard"},
-	"extension/fleetviewextension":      {"fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate", "memorybudget", "nodescore/nodesignal", "shortage", "straggler/unjudged", "webguard"},
+	"extension/expositionextension":     {"delta", "delta/deadband", "delta/resync", "delta/statetable", "promtext", "reading/identity", "reading/metricreading", "webguard"},
+	"extension/fleetviewextension":      {"fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate", "memorybudget", "nodescore/nodesignal", "straggler/unjudged", "webguard"},
 	"extension/thresholdextension":      {"clientidentity", "delta/resync", "nodescore/nodesignal", "straggler", "straggler/unjudged", "threshold", "webguard"},
-	"extension/wirediffextension":       {"delta", "delta/deadband", "delta/resync", "delta/statetable", "nesting", "promtext", "reading/identity", "reading/metricreading", "shortage", "undecoded"},
+	"extension/wirediffextension":       {"delta", "delta/deadband", "delta/resync", "delta/statetable", "nesting", "promtext", "reading/identity", "reading/metricreading", "undecoded"},
 	"extension/admissionextension":      {"admission", "clientidentity", "contentcoding", "hostextension", "memorybudget", "nesting", "undecoded"},
 }
 
 // shared are small: names on the wire, the catalogue of readings, time, one instance
 // for several users, and the tenants' rule to share a bound. The straggler engine is
 // not among them.
-var shared = []string{"fairshare", "gpusemconv", "reading", "sharedinstance", "steadytime", "wire"}
+var shared = []string{"fairshare", "gpusemconv", "reading", "sharedinstance", "wire"}
 
 // components are the directories of this module's components.
 func components(t *testing.T) []string {

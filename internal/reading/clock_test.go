@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package steadytime
+package reading
 
 import (
 	"testing"
@@ -51,7 +51,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-func TestNoAllocation(t *testing.T) {
+func TestClockAllocatesNothing(t *testing.T) {
 	c := new(Clock)
 	c.Now()
 	assert.Zero(t, testing.AllocsPerRun(100, func() { c.Now() }))

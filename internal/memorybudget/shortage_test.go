@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package shortage
+package memorybudget
 
 import (
 	"strconv"
@@ -11,7 +11,7 @@ import (
 )
 
 func TestALineInAnHour(t *testing.T) {
-	var b Book
+	var b Shortages
 	now := time.Unix(1_800_000_000, 0)
 	note := func(cluster string) (string, bool) { return b.Note(cluster, now) }
 	for _, cluster := range []string{"east", "", "west"} {
@@ -33,7 +33,7 @@ func TestALineInAnHour(t *testing.T) {
 
 // However many clusters a client makes up, few have a name, and a line.
 func TestMadeUpClustersAreOne(t *testing.T) {
-	var b Book
+	var b Shortages
 	names, lines := map[string]bool{}, 0
 	for i := range 10_000 {
 		name, tell := b.Note("c"+strconv.Itoa(i), time.Unix(1_800_000_000, 0))
@@ -48,7 +48,7 @@ func TestMadeUpClustersAreOne(t *testing.T) {
 	name, _ := b.Note("c7", time.Unix(1_800_000_000, 0))
 	assert.Equal(t, "c7", name)
 	for _, forged := range []string{"a\nb", string(make([]byte, 1000)), "ä"} {
-		name, _ := new(Book).Note(forged, time.Unix(1_800_000_000, 0))
+		name, _ := new(Shortages).Note(forged, time.Unix(1_800_000_000, 0))
 		assert.Equal(t, Other, name)
 	}
 }

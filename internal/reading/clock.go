@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package steadytime tells a time that never goes back while the process runs. A
-// backend keeps the newest point of a series: after a clock was set back by an hour
-// it would take no point for that hour.
-package steadytime // import "github.com/gpu-collector/gpu-collector/internal/steadytime"
+package reading
 
 import (
 	"sync/atomic"
@@ -11,13 +8,15 @@ import (
 )
 
 const (
-	// slack is how far back a clock may be set for its time to be taken as it is.
-	slack = time.Second
-	// step is from where on a difference is not one of reading two clocks in turn.
-	step = 10 * time.Millisecond
+	// clockSlack is how far back a clock may be set for its time to be taken as it is.
+	clockSlack = time.Second
+	// clockStep is from where on a difference is not one of reading two clocks in turn.
+	clockStep = 10 * time.Millisecond
 )
 
-// Clock follows a wall clock that is set ahead. Where the wall clock is set back, Clock
+// Clock tells a time that never goes back while the process runs: after an hour back a
+// backend, which keeps the newest point of a series, would take none for that hour. It
+// follows a wall clock that is set ahead. Where the wall clock is set back, Clock
 // goes on by the monotonic clock until the wall clock has caught up or the process
 // ends. The zero value is ready, and safe for concurrent use.
 type Clock struct{ base atomic.Pointer[time.Time] }
@@ -37,10 +36,10 @@ func (c *Clock) Time(now time.Time) time.Time {
 	steady := base.Add(now.Sub(*base))
 	// By the wall clocks alone.
 	back := steady.Round(0).Sub(now.Round(0))
-	if back > slack {
+	if back > clockSlack {
 		return steady
 	}
-	if back.Abs() > step {
+	if back.Abs() > clockStep {
 		next := now
 		c.base.CompareAndSwap(base, &next)
 	}

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shortage says in whose name points over a limit are counted, and when that is
-// worth a line of the log. Clusters' names are easily made up, so both are bounded.
-package shortage // import "github.com/gpu-collector/gpu-collector/internal/shortage"
+package memorybudget
 
 import (
 	"strings"
@@ -21,15 +19,17 @@ const (
 	Silence = time.Hour
 )
 
-// Book is what was noted so far. The zero value is ready, and safe for concurrent use.
-type Book struct {
+// Shortages say in whose name points over a limit are counted, and when that is worth a
+// line of the log. Clusters' names are easily made up, so both are bounded. The zero value
+// is ready, and safe for concurrent use.
+type Shortages struct {
 	mu   sync.Mutex
 	told map[string]time.Time // by name, the last line about it
 }
 
 // Note returns the name in which points of a cluster are counted, and whether to tell of
 // them now.
-func (b *Book) Note(cluster string, now time.Time) (name string, tell bool) {
+func (b *Shortages) Note(cluster string, now time.Time) (name string, tell bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	name = cluster
