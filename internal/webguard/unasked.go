@@ -12,41 +12,18 @@ import (
 // that nothing was asked on. net/http waits for them for five to six seconds
 // (golang.org/issue/22682), and browsers open some ahead.
 func EndUnasked(s *http.Server) {
-	u := &unasked{conns: map[net.Conn]struct{}{}, next: s.ConnState}
-	s.ConnState = u.note
-	s.RegisterOnShutdown(u.end)
-}
-
-type unasked struct {
-	next func(net.Conn, http.ConnState) // may be nil
-
-	mu    sync.Mutex
-	conns map[net.Conn]struct{}
-	ended bool
-}
-
-func (u *unasked) note(c net.Conn, state http.ConnState) {
-	if u.next != nil {
-		u.next(c, state)
+	var unasked sync.Map // of net.Conn
+	s.ConnState = func(c net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			unasked.Store(c, nil)
+		} else {
+			unasked.Delete(c)
+		}
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	switch {
-	case state != http.StateNew:
-		delete(u.conns, c)
-	case u.ended:
-		_ = c.Close()
-	default:
-		u.conns[c] = struct{}{}
-	}
-}
-
-func (u *unasked) end() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.ended = true
-	for c := range u.conns {
-		_ = c.Close()
-	}
-	clear(u.conns)
+	s.RegisterOnShutdown(func() {
+		unasked.Range(func(c, _ any) bool {
+			_ = c.(net.Conn).Close()
+			return true
+		})
+	})
 }
