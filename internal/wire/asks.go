@@ -33,9 +33,8 @@ const (
 type Asks struct {
 	mu       sync.Mutex
 	clusters map[string]*asked
+	order    []*asked // the same, the oldest first
 	places   *fairshare.Ledger[string]
-	heard    turns
-	unheard  []*asked
 	count    int // of the requests
 	swept    time.Time
 }
@@ -52,31 +51,6 @@ type asked struct {
 	groups map[string]time.Time
 	names  []string // nil when groups have changed
 	next   int
-}
-
-// turns is a ring.
-type turns struct {
-	list []*asked
-	next int
-}
-
-// take is the next that was asked for since its last turn. A made-up cluster with an
-// answer is asked for once: it does not take turns from those whose nodes ask on.
-func (r *turns) take() *asked {
-	for range r.list {
-		if c := r.step(); c.asks > 0 {
-			return c
-		}
-	}
-	if len(r.list) == 0 {
-		return nil
-	}
-	return r.step()
-}
-
-func (r *turns) step() *asked {
-	r.next = (r.next + 1) % len(r.list)
-	return r.list[r.next]
 }
 
 // Add notes what a client asked for.
@@ -97,7 +71,7 @@ func (a *Asks) Add(cluster string, groups []string, now time.Time) {
 		}
 		c = &asked{name: strings.Clone(cluster), groups: map[string]time.Time{}}
 		a.clusters[c.name] = c
-		a.unheard = append(a.unheard, c)
+		a.order = append(a.order, c)
 	}
 	c.at, c.again = now, again
 	c.asks = min(c.asks+1, maxInsistence)
@@ -129,12 +103,12 @@ func (a *Asks) place(cluster string, make bool) bool {
 // evict takes the places of the oldest cluster that clients asked for only once:
 // nobody has spoken of it for the longest time.
 func (a *Asks) evict(but string) bool {
-	i := slices.IndexFunc(a.unheard, func(c *asked) bool { return !c.again && c.name != but })
+	i := slices.IndexFunc(a.order, func(c *asked) bool { return !c.heard && !c.again && c.name != but })
 	if i < 0 {
 		return false
 	}
-	c := a.unheard[i]
-	a.unheard = slices.Delete(a.unheard, i, i+1)
+	c := a.order[i]
+	a.order = slices.Delete(a.order, i, i+1)
 	delete(a.clusters, c.name)
 	a.places.Give(c.name, 1+len(c.groups))
 	return true
@@ -144,10 +118,8 @@ func (a *Asks) evict(but string) bool {
 func (a *Asks) Hear(cluster string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if c := a.clusters[cluster]; c != nil && !c.heard {
+	if c := a.clusters[cluster]; c != nil {
 		c.heard = true
-		a.unheard = slices.DeleteFunc(a.unheard, func(o *asked) bool { return o == c })
-		a.heard.list = append(a.heard.list, c)
 	}
 }
 
@@ -160,13 +132,11 @@ func (a *Asks) Next(now time.Time) Claim {
 		a.swept = now
 		a.sweep(now)
 	}
-	first, second := a.heard.take, a.insistent
-	if a.count++; a.count%unheardTurn == 0 {
-		first, second = second, first
-	}
-	c := first()
+	a.count++
+	heard := a.count%unheardTurn != 0
+	c := a.due(heard)
 	if c == nil {
-		c = second()
+		c = a.due(!heard)
 	}
 	if c == nil {
 		return Claim{}
@@ -175,17 +145,25 @@ func (a *Asks) Next(now time.Time) Claim {
 	return c.claim()
 }
 
-// insistent is the unheard cluster with most asks since its last turn; among equals
-// the longest waiting. A real cluster's nodes ask with each push; a sender of
-// made-up names would have to repeat each name.
-func (a *Asks) insistent() *asked {
-	var most *asked
-	for _, c := range a.unheard {
-		if most == nil || c.asks > most.asks || (c.asks == most.asks && c.turn < most.turn) {
-			most = c
+// due is the cluster that was asked for since its turn, and among equals the one that
+// waits longest. A made-up cluster with an answer is asked for once: it does not take
+// turns from those whose nodes ask on. Of those without an answer the most asked for is
+// first: a sender of made-up names would have to repeat each.
+func (a *Asks) due(heard bool) *asked {
+	var first *asked
+	for _, c := range a.order {
+		if c.heard == heard && (first == nil || c.weight() > first.weight() || (c.weight() == first.weight() && c.turn < first.turn)) {
+			first = c
 		}
 	}
-	return most
+	return first
+}
+
+func (c *asked) weight() int {
+	if c.heard {
+		return min(c.asks, 1)
+	}
+	return c.asks
 }
 
 func (a *Asks) sweep(now time.Time) {
@@ -196,12 +174,10 @@ func (a *Asks) sweep(now time.Time) {
 		a.places.Give(c.name, before-len(c.groups))
 		c.names = nil
 	}
-	gone := func(c *asked) bool { return old(c.at) }
-	a.heard.list = slices.DeleteFunc(a.heard.list, gone)
-	a.unheard = slices.DeleteFunc(a.unheard, gone)
-	maps.DeleteFunc(a.clusters, func(_ string, c *asked) bool {
+	a.order = slices.DeleteFunc(a.order, func(c *asked) bool {
 		if old(c.at) {
 			a.places.Give(c.name, 1)
+			delete(a.clusters, c.name)
 		}
 		return old(c.at)
 	})

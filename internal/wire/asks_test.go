@@ -123,7 +123,7 @@ func TestAClusterThatComesAfterManyMadeUpOnes(t *testing.T) {
 	a.Add("late", []string{"g", "h"}, later)
 	assert.Equal(t, Claim{Cluster: "late", Groups: []string{"g", "h"}}, a.Next(later))
 	assert.LessOrEqual(t, a.places.Taken(), maxAsks)
-	assert.Len(t, a.unheard, len(a.clusters))
+	assert.Len(t, a.order, len(a.clusters))
 
 	// Its request is kept, however many more names come after its turn.
 	for i := range 3 * maxAsks {
