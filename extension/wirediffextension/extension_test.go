@@ -281,19 +281,6 @@ func received(ctx context.Context, t testing.TB, msg []byte) (context.Context, a
 // export is what gRPC tells of a push.
 var export = &grpc.UnaryServerInfo{FullMethod: metricsMethod}
 
-func TestHandlerErrorIsPassedOn(t *testing.T) {
-	e := newAttached(t, extensiontest.NewNopSettings(metadata.Type), testEngine(new(hop), nil))
-	want := status.Error(codes.ResourceExhausted, "later")
-	ctx, req, codec := received(t.Context(), t, encode(t, report("n", 0, 1)))
-	_, err := e.intercept(ctx, req, export,
-		func(context.Context, any) (any, error) { return nil, want }, codec)
-	require.ErrorIs(t, err, want)
-	resp, err := e.intercept(t.Context(), "another type", export,
-		func(_ context.Context, req any) (any, error) { return req, nil }, codec)
-	require.NoError(t, err)
-	assert.Equal(t, "another type", resp)
-}
-
 // Two senders for each of many nodes, over both transports and a pipeline that
 // refuses now and then: after one more accepted push of each, it has all.
 func TestConcurrentPushes(t *testing.T) {

@@ -94,24 +94,6 @@ func TestNextHopAway(t *testing.T) {
 	})
 }
 
-// Refused points are held beneath those that came while they were under way.
-func TestRefusedBatchMeetsNewerValues(t *testing.T) {
-	next := &hop{}
-	var p *diffProcessor
-	p = newTestProcessor(t, hopFunc(func(ctx context.Context, md pmetric.Metrics) error {
-		if next.calls++; next.calls > 1 {
-			return next.ConsumeMetrics(ctx, md)
-		}
-		require.NoError(t, p.ConsumeMetrics(ctx, report("a", time.Second, 1, 9)))
-		return errors.New("no")
-	}), byHand)
-	require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", 0, 1, 2)))
-	p.flush(t.Context(), nil)
-	assert.EqualValues(t, 3, p.buffer.Points(), "two values and a heartbeat")
-	p.flush(t.Context(), nil)
-	assert.Equal(t, map[string]float64{"a/m/GPU-0": 1, "a/m/GPU-1": 9}, next.state)
-}
-
 func TestShutdownDeliversWhatIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := &hop{}
@@ -250,34 +232,6 @@ func TestEverythingIsRefusedForGood(t *testing.T) {
 	assert.Less(t, calls, 64)
 	assert.Zero(t, p.buffer.Points())
 	assert.EqualValues(t, 2000, p.buffer.Dropped())
-}
-
-func TestRefusedForGood(t *testing.T) {
-	next := &hop{refuse: func() error { return consumererror.NewPermanent(errors.New("too large")) }}
-	p := newTestProcessor(t, next, byHand)
-	require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", 0, 1, 2)))
-	p.flush(t.Context(), nil)
-	assert.Zero(t, p.buffer.Points(), "not tried for ever")
-	next.refuse = nil
-	require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", time.Second, 1, 2)))
-	p.flush(t.Context(), nil)
-	assert.Equal(t, map[string]float64{"a/m/GPU-0": 1, "a/m/GPU-1": 2}, next.state, "but with the next report")
-}
-
-func TestBufferIsBounded(t *testing.T) {
-	next := &hop{}
-	p := newTestProcessor(t, next, func(c *Config) { byHand(c); c.MaxPendingPoints, c.ClusterShare = 5, 1; c.HeartbeatInterval = time.Hour })
-	require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", 0, 1, 2, 3, 4)))
-	require.NoError(t, p.ConsumeMetrics(t.Context(), report("b", 0, 1, 2, 3, 4)))
-	assert.EqualValues(t, 5, p.buffer.Points())
-	p.flush(t.Context(), nil)
-	require.NoError(t, p.ConsumeMetrics(t.Context(), report("b", 0, 1, 2, 3, 4)))
-	p.flush(t.Context(), nil)
-	for _, node := range []string{"a", "b"} {
-		for g := range 4 {
-			assert.InDelta(t, g+1, next.state[fmt.Sprintf("%s/m/GPU-%d", node, g)], 0)
-		}
-	}
 }
 
 // The tier before is asked for a node that found no room, with its next report.
