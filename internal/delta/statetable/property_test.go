@@ -200,25 +200,6 @@ func TestNextHopFollowsSender(t *testing.T) {
 	})
 }
 
-// An unchanged report within bounds and between resyncs forwards nothing.
-func TestUnchangedForwardsNothing(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		table := New(Settings{MaxNodes: 1, MaxSeries: maxKeys})
-		state := map[uint64]Point{}
-		for range rapid.IntRange(1, 10).Draw(t, "reports") {
-			for _, key := range rapid.SliceOfN(rapid.Uint64Range(0, maxKeys-1), 0, 4).Draw(t, "changed") {
-				state[key] = Point{Key: key, Value: rapid.Uint64().Draw(t, "value")}
-			}
-			r := table.Begin(0)
-			forwarded(r, nodeA, shuffled(t, state))
-			r.Commit()
-			r = table.Begin(0)
-			require.Empty(t, forwarded(r, nodeA, shuffled(t, state)))
-			r.Commit()
-		}
-	})
-}
-
 // Reports of one node that overlap in any way: the next hop takes them in any
 // order, and their outcomes arrive in any order. Once no report is under way,
 // each series is either unknown or at the next hop as the table has it, so the

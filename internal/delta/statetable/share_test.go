@@ -19,18 +19,16 @@ func TestOneClusterLeavesRoom(t *testing.T) {
 	table := New(Settings{MaxNodes: 100, MaxSeries: 400, ClusterShare: 0.5, TTL: time.Hour})
 	now := time.Second
 	push := func(cluster, name string, series int) (forwarded int) {
-		r := table.Begin(now)
-		r.OpenNode(NodeKey{Hi: HashString(cluster), Lo: HashString(name)})
-		if r.Undescribed() {
-			r.DescribeNode([]Attr{{Key: gpusemconv.AttrClusterName, Text: cluster}, {Key: gpusemconv.AttrHostName, Text: name}})
-		}
-		for i := range series {
-			if r.Observe(&Point{Key: HashString(strconv.Itoa(i)), Value: 7, Time: 1}) == Forward {
-				forwarded++
+		in(table, now, NodeKey{Hi: HashString(cluster), Lo: HashString(name)}, func(r *Report) {
+			if r.Undescribed() {
+				r.DescribeNode([]Attr{{Key: gpusemconv.AttrClusterName, Text: cluster}, {Key: gpusemconv.AttrHostName, Text: name}})
 			}
-		}
-		r.CloseNode()
-		r.Commit()
+			for i := range series {
+				if r.Observe(&Point{Key: HashString(strconv.Itoa(i)), Value: 7, Time: 1}) == Forward {
+					forwarded++
+				}
+			}
+		})
 		return forwarded
 	}
 	for range 3 {
@@ -76,14 +74,12 @@ func TestMadeUpNamesGiveWay(t *testing.T) {
 		table := New(Settings{MaxNodes: 10, MaxSeries: 1000, TTL: time.Hour, DropOver: drop})
 		now := time.Second
 		push := func(name string) {
-			r := table.Begin(now)
-			r.OpenNode(KeyOf([]byte(name)))
-			if r.Undescribed() {
-				r.DescribeNode(host(name, name))
-			}
-			r.Observe(&Point{Key: 1, Value: 7, Time: 1})
-			r.CloseNode()
-			r.Commit()
+			in(table, now, KeyOf([]byte(name)), func(r *Report) {
+				if r.Undescribed() {
+					r.DescribeNode(host(name, name))
+				}
+				r.Observe(&Point{Key: 1, Value: 7, Time: 1})
+			})
 		}
 		known := func(name string) bool { return table.Known(KeyOf([]byte(name))) }
 		for range 2 {
@@ -131,16 +127,14 @@ func TestAFullTableIsPressed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			table := New(tt.set)
 			for _, node := range []string{"a", "b"} {
-				r := table.Begin(0)
-				r.OpenNode(KeyOf([]byte(node)))
-				if r.Undescribed() {
-					r.DescribeNode(host(node, node))
-				}
-				for key := range uint64(5) {
-					r.Observe(&Point{Key: key, Value: 7, Time: 1})
-				}
-				r.CloseNode()
-				r.Commit()
+				in(table, 0, KeyOf([]byte(node)), func(r *Report) {
+					if r.Undescribed() {
+						r.DescribeNode(host(node, node))
+					}
+					for key := range uint64(5) {
+						r.Observe(&Point{Key: key, Value: 7, Time: 1})
+					}
+				})
 			}
 			assert.Equal(t, tt.want, table.Pressed())
 		})

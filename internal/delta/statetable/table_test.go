@@ -38,6 +38,15 @@ func observe(r *Report, key NodeKey, points ...Point) []Verdict {
 	return out
 }
 
+// in runs a report of one node that is accepted.
+func in(t *Table, now time.Duration, key NodeKey, do func(*Report)) {
+	r := t.Begin(now)
+	r.OpenNode(key)
+	do(r)
+	r.CloseNode()
+	r.Commit()
+}
+
 // push is a whole report of one node that is accepted.
 func push(t *Table, now time.Duration, key NodeKey, points ...Point) []Verdict {
 	r := t.Begin(now)
@@ -131,16 +140,13 @@ func TestNodeOpenedTwiceInAReport(t *testing.T) {
 
 func TestForget(t *testing.T) {
 	tb := newTable(nil)
-	forget := func(then ...Point) []Verdict {
-		r := tb.Begin(0)
-		r.OpenNode(nodeA)
-		r.Forget(1)
-		var out []Verdict
-		for _, p := range then {
-			out = append(out, r.Observe(&p))
-		}
-		r.CloseNode()
-		r.Commit()
+	forget := func(then ...Point) (out []Verdict) {
+		in(tb, 0, nodeA, func(r *Report) {
+			r.Forget(1)
+			for _, p := range then {
+				out = append(out, r.Observe(&p))
+			}
+		})
 		return out
 	}
 	push(tb, 0, nodeA, double(1, 1))
@@ -327,17 +333,6 @@ func TestTimeWrapsAround(t *testing.T) {
 	p.Time, p.Value = 400*wrap+1e9, 1
 	assert.Equal(t, []Verdict{Forward}, push(tb, 0, nodeA, p))
 	assert.Equal(t, []Verdict{Stale}, push(tb, 0, nodeA, old))
-}
-
-func TestMixIsOneToOne(t *testing.T) {
-	seen := make(map[uint64]bool)
-	for i := range uint64(1000) {
-		seen[Mix(i, 42)] = true
-		seen[Mix(42, i)] = true
-	}
-	assert.Len(t, seen, 1999, "only Mix(42, 42) twice")
-	assert.NotEqual(t, Mix(1, 2), Mix(2, 1))
-	assert.Equal(t, HashString("hw.id"), HashBytes([]byte("hw.id")))
 }
 
 // TestHashesAreThisProcesss: whoever runs the same program knows no hash of it.

@@ -101,11 +101,7 @@ func TestSilenceIsNotHeldAgainstASeries(t *testing.T) {
 func TestWhatAnotherTierReducedIsNotGone(t *testing.T) {
 	tb := vanishing()
 	relayed := func(s int, keys ...uint64) []string {
-		r := tb.Begin(time.Duration(s) * time.Second)
-		r.OpenNode(nodeA)
-		r.Relayed()
-		r.CloseNode()
-		r.Commit()
+		in(tb, time.Duration(s)*time.Second, nodeA, func(r *Report) { r.Relayed() })
 		return report(tb, s, true, keys...)
 	}
 	report(tb, 0, true, 1, 2)
@@ -192,11 +188,7 @@ func met(t *testing.T) *Table {
 func TestAnEndedSeriesIsNotDeclaredGone(t *testing.T) {
 	tb := vanishing()
 	report(tb, 0, true, 1, 2)
-	r := tb.Begin(time.Second)
-	r.OpenNode(nodeA)
-	r.Forget(2)
-	r.CloseNode()
-	r.Commit()
+	in(tb, time.Second, nodeA, func(r *Report) { r.Forget(2) })
 	for s := 10; s <= 300; s += 10 {
 		require.Empty(t, report(tb, s, true, 1))
 	}
@@ -301,14 +293,12 @@ func TestBoundOfANode(t *testing.T) {
 // node does not notice.
 func TestEndlessAttributeValues(t *testing.T) {
 	tb := New(Settings{MaxNodes: 10, MaxSeries: 1_000_000, TTL: time.Hour, VanishedAfter: time.Minute})
-	r := tb.Begin(0)
-	r.OpenNode(nodeA)
-	for i := range uint64(100_000) {
-		r.Observe(new(double(Mix(i, 1), 1)))
-		named(r, i)
-	}
-	r.CloseNode()
-	r.Commit()
+	in(tb, 0, nodeA, func(r *Report) {
+		for i := range uint64(100_000) {
+			r.Observe(new(double(Mix(i, 1), 1)))
+			named(r, i)
+		}
+	})
 	assert.EqualValues(t, MaxNodeSeries, tb.Stats().Series)
 	assert.EqualValues(t, 100_000-MaxNodeSeries, tb.Stats().Untracked)
 	for n := range tb.all() {
@@ -323,16 +313,14 @@ func TestWholeNodes(t *testing.T) {
 	tb := newTable(func(s *Settings) { s.WholeNodes = true })
 	band := Band{Absolute: 1}
 	whole := func(a, b float64) (changed bool) {
-		r := tb.Begin(0)
-		r.OpenNode(nodeA)
-		for i, v := range []float64{a, b} {
-			p := double(uint64(i), v)
-			p.Band = band
-			r.Observe(&p)
-		}
-		changed = r.Changed()
-		r.CloseNode()
-		r.Commit()
+		in(tb, 0, nodeA, func(r *Report) {
+			for i, v := range []float64{a, b} {
+				p := double(uint64(i), v)
+				p.Band = band
+				r.Observe(&p)
+			}
+			changed = r.Changed()
+		})
 		return changed
 	}
 	assert.True(t, whole(10, 20))
@@ -350,12 +338,10 @@ func TestAnEndThatWasGivenUpIsToldAgain(t *testing.T) {
 			tb := vanishing()
 			report(tb, 0, true, 1, 2)
 			if relayed {
-				r := tb.Begin(0)
-				r.OpenNode(nodeA)
-				r.Relayed()
-				r.Forget(2)
-				r.CloseNode()
-				r.Commit()
+				in(tb, 0, nodeA, func(r *Report) {
+					r.Relayed()
+					r.Forget(2)
+				})
 			} else {
 				for s := 10; s < 110; s += 10 {
 					require.Empty(t, report(tb, s, true, 1))
@@ -382,11 +368,7 @@ func TestAnEndThatWasGivenUpIsToldAgain(t *testing.T) {
 func TestAnEndThatWasGivenUpAndAValueOnItsWay(t *testing.T) {
 	tb := vanishing()
 	report(tb, 0, true, 1, 2)
-	r := tb.Begin(0)
-	r.OpenNode(nodeA)
-	r.Forget(2)
-	r.CloseNode()
-	r.Commit()
+	in(tb, 0, nodeA, func(r *Report) { r.Forget(2) })
 	tb.ResyncNode(nodeA)
 	a := tb.Begin(0)
 	require.Equal(t, []Verdict{Forward}, observe(a, nodeA, double(2, 1)))
