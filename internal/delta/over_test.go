@@ -21,6 +21,10 @@ import (
 // histograms with either temporality, summary, and the end of a series; unless regular,
 // since bytes are compared of gauges and sums alone.
 func mixed(cluster, node string, regular bool) pmetric.Metrics {
+	return mixedAt(cluster, node, regular, testTime)
+}
+
+func mixedAt(cluster, node string, regular bool, when time.Time) pmetric.Metrics {
 	md := pmetric.NewMetrics()
 	rm := md.ResourceMetrics().AppendEmpty()
 	rm.Resource().Attributes().PutStr(gpusemconv.AttrClusterName, cluster)
@@ -31,7 +35,7 @@ func mixed(cluster, node string, regular bool) pmetric.Metrics {
 		m.SetName(fmt.Sprint("m", metrics.Len()))
 		return m
 	}
-	at := pcommon.Timestamp(testEpoch)
+	at := pcommon.NewTimestampFromTime(when)
 	add().SetEmptyGauge().DataPoints().AppendEmpty().SetTimestamp(at)
 	metrics.At(0).Gauge().DataPoints().At(0).SetIntValue(1)
 	for _, of := range []pmetric.AggregationTemporality{pmetric.AggregationTemporalityCumulative, pmetric.AggregationTemporalityDelta} {
