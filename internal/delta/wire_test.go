@@ -209,73 +209,12 @@ func TestUnchangedReportIsItsHeartbeat(t *testing.T) {
 	assert.Equal(t, 3, s.bytes.scans)
 }
 
-func TestOnlyTheChangeGoesOn(t *testing.T) {
-	s := newSame(false)
-	md := nodeReport()
-	s.push(t, encode(t, md), 0, true)
-	points := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(7).Gauge().DataPoints()
-	points.At(3).SetDoubleValue(99)
-	out, err := decode(s.push(t, encode(t, md), time.Second, true))
-	require.NoError(t, err)
-	require.Equal(t, 1, out.DataPointCount())
-	m := out.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0)
-	assert.Equal(t, "hw.gpu.metric_07", m.Name())
-	assert.Equal(t, "A metric of a GPU.", m.Description())
-	dp := m.Gauge().DataPoints().At(0)
-	assert.InDelta(t, 99, dp.DoubleValue(), 0)
-	assert.Equal(t, points.At(3).Attributes().AsRaw(), dp.Attributes().AsRaw())
-}
-
-// A series that its node no longer reports is declared gone, by its name.
-func TestVanished(t *testing.T) {
-	s := newSame(false)
-	sum := sumOf(2, point0.bytes(7, attr("n", part(nil).varint(3, 7))), point1).text(2, "Errors so far.")
-	s.push(t, requestOf(gaugeOf(point0, point1), sum), 0, true)
-	var gone []string
-	for now := 50 * time.Second; now < 10*time.Minute; now += 50 * time.Second {
-		md, err := decode(s.push(t, requestOf(gaugeOf(point1)), now, true))
-		require.NoError(t, err)
-		for _, sm := range md.ResourceMetrics().At(0).ScopeMetrics().All() {
-			for _, m := range sm.Metrics().All() {
-				var points pmetric.NumberDataPointSlice
-				if m.Type() == pmetric.MetricTypeGauge {
-					points = m.Gauge().DataPoints()
-				} else {
-					points = m.Sum().DataPoints()
-				}
-				for _, dp := range points.All() {
-					if dp.Flags().NoRecordedValue() {
-						require.Equal(t, 1, points.Len(), "in a metric of its own")
-						gone = append(gone, fmt.Sprint(sm.Scope().Name(), sm.Scope().Version(), " ", m.Name(), " ", m.Unit(), " ", m.Description(), dp.Attributes().AsRaw()))
-					}
-				}
-			}
-		}
-	}
-	assert.Equal(t, []string{
-		"nvml0.1 hw.temperature Cel map[hw.id:GPU-0]",
-		"nvml0.1 hw.errors  Errors so far.map[hw.id:GPU-0 n:7]",
-		"nvml0.1 hw.errors  Errors so far.map[hw.id:GPU-1]",
-	}, gone, "each once")
-}
-
 func TestDeadband(t *testing.T) {
 	s := newSame(false)
 	value := func(v float64) []byte { return pointRequest(point0.fixed(4, math.Float64bits(v))) }
 	s.push(t, value(50), 0, true)
 	assert.Empty(t, s.push(t, value(50.75), time.Second, true), "within the band of 1")
 	assert.NotEmpty(t, s.push(t, value(51.5), 2*time.Second, true))
-}
-
-func TestWholeNodes(t *testing.T) {
-	s := newSame(true)
-	other := requestOn(part(nil).bytes(1, attr("host.name", str("n2"))))
-	report := func(v float64) []byte { return append(pointRequest(point0.fixed(4, math.Float64bits(v))), other...) }
-	s.push(t, report(7), 0, true)
-	assert.Empty(t, s.push(t, report(7), time.Second, true))
-	out, err := decode(s.push(t, report(4000), 2*time.Second, true))
-	require.NoError(t, err)
-	assert.Equal(t, 2, out.DataPointCount(), "both points of the node that changed, and not the other's")
 }
 
 // The reports that senders in fact write must be compared by bytes.
