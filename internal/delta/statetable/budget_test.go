@@ -188,10 +188,10 @@ func filled(nodes, series, pairs int, text string, starts bool) *Table {
 	for n := range nodes {
 		name := fmt.Sprint("gpu-node-", n)
 		in(tb, 0, KeyOf([]byte(name)), func(r *Report) {
-			r.DescribeNode([]Attr{{Key: "k8s.node.name", Text: name}, {Key: "host.name", Text: name}, {Key: "host.id", Text: fmt.Sprintf("%032x", n)}})
+			r.DescribeNode([]Attr{{Key: "k8s.cluster.name", Text: "c"}, {Key: "k8s.node.name", Text: name}, {Key: "host.name", Text: name}, {Key: "host.id", Text: fmt.Sprintf("%032x", n)}})
 			r.Relayed()
 			for i := range series {
-				p := Point{Key: Mix(uint64(i), 1), Value: uint64(i), Kind: KindDouble, Time: 1_800_000_000e9}
+				p := Point{Key: Mix(uint64(i), 1), Value: uint64(i), Kind: KindInt, Time: 1_800_000_000e9}
 				if starts {
 					p.Start, p.Origin = uint64(i+1), uint64(i+1)
 				}
@@ -201,7 +201,7 @@ func filled(nodes, series, pairs int, text string, starts bool) *Table {
 					{Key: "gpu.index", Num: uint64(i % 8), Type: AttrInt},
 					{Key: "own", Text: fmt.Sprint(n, "-", i, text)},
 				}
-				r.Describe(&Metric{ScopeName: "nvml", Name: fmt.Sprint("hw.gpu.metric.", i/8%40), Unit: "1", Description: "A metric of a GPU."}, attrs[:pairs])
+				r.Describe(&Metric{ScopeName: "nvml", Name: fmt.Sprint("hw.gpu.metric.", i/8%55), Unit: "1", Description: "A metric of a GPU."}, attrs[:pairs])
 			}
 		})
 	}
