@@ -353,19 +353,34 @@ func TestOverIsDropped(t *testing.T) {
 	})
 }
 
-func TestForwardedOverIsNotRemembered(t *testing.T) {
-	tb := newTable(func(s *Settings) { s.MaxBytes = 40 * seriesBytes })
-	var points []Point
-	for key := range uint64(60) {
-		points = append(points, double(key, 1))
+// Without DropOver, what is over a bound is forwarded each time, and not remembered.
+func TestOverIsForwarded(t *testing.T) {
+	for name, tt := range map[string]struct {
+		set   Settings
+		known int64
+	}{
+		"series":           {Settings{MaxNodes: 9, MaxSeries: 2}, 2},
+		"series of a node": {Settings{MaxNodes: 9, MaxSeries: 100, MaxSeriesPerNode: 2}, 3},
+		"nodes":            {Settings{MaxNodes: 1, MaxSeries: 100}, 3},
+		"bytes":            {Settings{MaxNodes: 9, MaxSeries: 100, MaxBytes: 3*seriesBytes - 1}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tb := New(tt.set)
+			for round := range int64(3) {
+				var forwarded int64
+				for _, v := range append(push(tb, 0, nodeA, double(1, 1), double(2, 2), double(3, 3)), push(tb, 0, nodeB, double(1, 1))...) {
+					if v == Forward {
+						forwarded++
+					}
+				}
+				if round > 0 {
+					assert.Equal(t, 4-tt.known, forwarded)
+				}
+				assert.Equal(t, tt.known, tb.Stats().Series)
+				assert.Equal(t, (round+1)*(4-tt.known), tb.Stats().Untracked)
+			}
+		})
 	}
-	push(tb, 0, nodeA, points...)
-	known := tb.Stats().Series
-	assert.Greater(t, known, int64(20))
-	assert.Less(t, known, int64(41))
-	assert.Equal(t, 60-known, tb.Stats().Untracked)
-	assert.Len(t, push(tb, 0, nodeA, points...), 60)
-	assert.Equal(t, 2*(60-known), tb.Stats().Untracked)
 }
 
 // Room is taken when a report is compared, not when it is accepted: of many reports

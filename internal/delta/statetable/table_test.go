@@ -98,20 +98,6 @@ func TestOrderOfSeriesDoesNotMatter(t *testing.T) {
 		push(tb, 0, nodeA, double(9, 1), double(3, 3), double(2, 0), double(4, 4), double(1, 1)))
 }
 
-func TestAbort(t *testing.T) {
-	tb := newTable(nil)
-	push(tb, 0, nodeA, double(1, 1), double(2, 2))
-
-	r := tb.Begin(0)
-	assert.Equal(t, []Verdict{Forward, Unchanged, Forward}, observe(r, nodeA, double(1, 7), double(2, 2), double(3, 3)))
-	r.Abort()
-
-	// The next hop may have taken 7 before it failed, so the old value is news as well.
-	assert.Equal(t, []Verdict{Forward, Unchanged, Forward}, push(tb, 0, nodeA, double(1, 1), double(2, 2), double(3, 3)))
-	assert.Equal(t, []Verdict{Unchanged, Unchanged, Unchanged}, push(tb, 0, nodeA, double(1, 1), double(2, 2), double(3, 3)))
-	assert.EqualValues(t, 3, tb.Stats().Series)
-}
-
 func TestRepeatedSeries(t *testing.T) {
 	tb := newTable(nil)
 	assert.Equal(t, []Verdict{Forward, Forward}, push(tb, 0, nodeA, double(1, 1), double(1, 2)))
@@ -249,24 +235,6 @@ func TestHeartbeatDue(t *testing.T) {
 	assert.True(t, beat(each, 0, nodeA, true))
 	assert.True(t, beat(each, 0, nodeA, true))
 	assert.True(t, beat(each, 0, nodeB, true), "no room for this node, its deadline is not known")
-}
-
-func TestBounds(t *testing.T) {
-	tb := newTable(func(s *Settings) { s.MaxNodes, s.MaxSeries, s.TTL = 1, 2, 80 })
-	three := []Point{double(1, 1), double(2, 2), double(3, 3)}
-	push(tb, 0, nodeA, three...)
-	assert.Equal(t, []Verdict{Unchanged, Unchanged, Forward}, push(tb, 0, nodeA, three...))
-	assert.Equal(t, Stats{Nodes: 1, Series: 2, Untracked: 2}, tb.Stats())
-
-	for range 2 {
-		assert.Equal(t, []Verdict{Forward}, push(tb, 0, nodeB, double(1, 1)))
-	}
-	assert.Equal(t, Stats{Nodes: 1, Series: 2, Untracked: 4}, tb.Stats())
-
-	tb.Sweep(80)
-	assert.Equal(t, Stats{Untracked: 4, EvictedNodes: 1}, tb.Stats())
-	push(tb, 80, nodeB, double(1, 1))
-	assert.Equal(t, []Verdict{Unchanged}, push(tb, 80, nodeB, double(1, 1)), "room again")
 }
 
 func TestSweep(t *testing.T) {

@@ -276,39 +276,6 @@ func TestResyncBetweenTwoUnderWay(t *testing.T) {
 	assert.Equal(t, Forward, push(tb, 0, nodeA, double(1, 1), double(2, 2))[0])
 }
 
-func TestBoundOfANode(t *testing.T) {
-	tb := newTable(func(s *Settings) { s.MaxSeries, s.MaxSeriesPerNode = 1000, 2 })
-	three := []Point{double(1, 1), double(2, 2), double(3, 3)}
-	for range 2 {
-		push(tb, 0, nodeA, three...)
-		push(tb, 0, nodeB, three[:1]...)
-	}
-	assert.EqualValues(t, 3, tb.Stats().Series)
-	assert.EqualValues(t, 2, tb.Stats().Untracked)
-	assert.Equal(t, []Verdict{Unchanged, Unchanged, Forward}, push(tb, 0, nodeA, three...))
-	assert.Equal(t, []Verdict{Unchanged}, push(tb, 0, nodeB, three[:1]...), "others have room")
-}
-
-// A hundred thousand attribute sets from one node: bounded, counted, and another
-// node does not notice.
-func TestEndlessAttributeValues(t *testing.T) {
-	tb := New(Settings{MaxNodes: 10, MaxSeries: 1_000_000, TTL: time.Hour, VanishedAfter: time.Minute})
-	in(tb, 0, nodeA, func(r *Report) {
-		for i := range uint64(100_000) {
-			r.Observe(new(double(Mix(i, 1), 1)))
-			named(r, i)
-		}
-	})
-	assert.EqualValues(t, MaxNodeSeries, tb.Stats().Series)
-	assert.EqualValues(t, 100_000-MaxNodeSeries, tb.Stats().Untracked)
-	for n := range tb.all() {
-		assert.LessOrEqual(t, len(n.names.bytes), maxNodeNameBytes)
-	}
-	assert.Len(t, tb.dict.pairs.ids, maxValuesPerKey/2, "the nodes share names of few values only")
-	push(tb, 0, nodeB, double(1, 1))
-	assert.Equal(t, []Verdict{Unchanged}, push(tb, 0, nodeB, double(1, 1)))
-}
-
 func TestWholeNodes(t *testing.T) {
 	tb := newTable(func(s *Settings) { s.WholeNodes = true })
 	band := Band{Absolute: 1}
