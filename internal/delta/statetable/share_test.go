@@ -31,32 +31,23 @@ func TestOneClusterLeavesRoom(t *testing.T) {
 		})
 		return forwarded
 	}
-	for range 3 {
-		for i := range 300 {
-			push("greedy", strconv.Itoa(i), 2)
-		}
-		push("greedy", "one node", 10_000)
+	for i := range 300 {
+		push("greedy", strconv.Itoa(i), 2)
 	}
 	require.EqualValues(t, 50, table.Stats().Nodes)
 	require.EqualValues(t, 100, table.Stats().Series, "two of each of fifty nodes")
-	for i := range 100 {
-		push("greedy", "0", 2+i*10)
-	}
+	push("greedy", "0", 1000)
 	require.EqualValues(t, 200, table.Stats().Series)
 
 	for i := range 25 {
 		require.Equal(t, 4, push("honest", strconv.Itoa(i), 4))
 		require.Zero(t, push("honest", strconv.Itoa(i), 4), "it is remembered")
 	}
-	assert.EqualValues(t, 75, table.Stats().Nodes)
-	assert.EqualValues(t, 300, table.Stats().Series)
-	assert.Equal(t, 4, push("honest", "25", 4))
-	assert.Equal(t, 4, push("honest", "25", 4), "half of what is left is had")
-
+	for range 2 {
+		assert.Equal(t, 4, push("honest", "25", 4), "half of what is left is had")
+	}
 	now += 2 * time.Hour
 	table.Sweep(now)
-	assert.Zero(t, table.places.Taken())
-	assert.Zero(t, table.room.Taken())
 	assert.Zero(t, table.Stats().Nodes)
 	assert.EqualValues(t, 75, table.Stats().EvictedNodes, "what never had room is not evicted")
 	for i := range 60 {
