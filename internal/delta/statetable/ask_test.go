@@ -13,24 +13,7 @@ import (
 // ask pushes points that another tier sent on, at the given second, and reports
 // whether that tier is asked for all of the node.
 func ask(t *Table, second int, points ...Point) bool {
-	at := uint64(time.Duration(1_800_000_000+second) * time.Second)
-	r := t.Begin(time.Duration(second) * time.Second)
-	r.OpenNode(nodeA)
-	for _, p := range points {
-		p.Time = at
-		if r.Observe(&p) == Forward && p.Key < 100 {
-			named(r, p.Key)
-		}
-	}
-	r.Relayed()
-	for range r.Repeated(at) {
-	}
-	asked := r.Wants()
-	if asked {
-		r.Asked()
-	}
-	r.CloseNode()
-	r.Commit()
+	_, asked := relayed(t, second, true, points...)
 	return asked
 }
 

@@ -404,29 +404,6 @@ func TestReportsUnderWayHoldTheirRoom(t *testing.T) {
 	}
 }
 
-// Two reports of one node that bring the same series, and one that brings it twice.
-func TestRoomThatIsNotUsedIsGivenBack(t *testing.T) {
-	tb := dropping(nil)
-	a, b := tb.Begin(0), tb.Begin(0)
-	observe(a, nodeA, double(1, 1), double(2, 1), double(2, 2))
-	observe(b, nodeA, double(1, 1), double(2, 1))
-	assert.Equal(t, 5, tb.room.Taken())
-	a.Commit()
-	b.Commit()
-	assert.EqualValues(t, 2, tb.Stats().Series)
-	requireCounted(t, tb)
-}
-
-func TestWhatFindsRoomLaterGoesOut(t *testing.T) {
-	tb := dropping(func(s *Settings) { s.MaxSeries = 2 })
-	push(tb, 0, nodeA, double(1, 1), double(2, 2))
-	require.Equal(t, []Verdict{Over}, push(tb, 0, nodeB, double(1, 1)))
-	push(tb, 500*time.Second, nodeB)
-	tb.Sweep(700 * time.Second)
-	assert.Equal(t, []Verdict{Forward}, push(tb, 700*time.Second, nodeB, double(1, 1)))
-	assert.Equal(t, []Verdict{Unchanged}, push(tb, 700*time.Second, nodeB, double(1, 1)))
-}
-
 // The tier before is not asked for what is over a limit, and is asked once it fits.
 func TestWhatIsOverIsAskedForWhenItFits(t *testing.T) {
 	t.Run("a series", func(t *testing.T) {

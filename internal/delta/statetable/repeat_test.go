@@ -25,21 +25,28 @@ func repeating(edit ...func(*Settings)) *Table {
 // relay pushes points that another tier sent on, each at the given second, and
 // returns what is repeated, by attribute.
 func relay(t *Table, second int, accepted bool, points ...Point) map[string]Series {
-	at := uint64(time.Duration(1_800_000_000+second) * time.Second)
+	again, _ := relayed(t, second, accepted, points...)
+	return again
+}
+
+func relayed(t *Table, second int, accepted bool, points ...Point) (again map[string]Series, asked bool) {
 	r := t.Begin(time.Duration(second) * time.Second)
 	r.OpenNode(nodeA)
 	for _, p := range points {
 		if p.Time == 0 {
-			p.Time = at
+			p.Time = unix(second)
 		}
-		if r.Observe(&p) == Forward {
+		if r.Observe(&p) == Forward && p.Key < 100 {
 			named(r, p.Key)
 		}
 	}
 	r.Relayed()
-	again := map[string]Series{}
-	for s := range r.Repeated(at) {
+	again = map[string]Series{}
+	for s := range r.Repeated(unix(second)) {
 		again[s.Attrs[0].Text] = s
+	}
+	if asked = r.Wants(); asked {
+		r.Asked()
 	}
 	r.CloseNode()
 	if accepted {
@@ -47,7 +54,7 @@ func relay(t *Table, second int, accepted bool, points ...Point) map[string]Seri
 	} else {
 		r.Abort()
 	}
-	return again
+	return again, asked
 }
 
 // beats sends reports without points until something is repeated.

@@ -67,21 +67,6 @@ func TestVanished(t *testing.T) {
 	assert.Equal(t, []string{"GPU-2"}, gone, "gone for a second time")
 }
 
-func TestASeriesThatComesBackUnheardIsDeclaredGoneAgain(t *testing.T) {
-	tb := vanishing()
-	report(tb, 0, true, 1, 2)
-	gone := 0
-	for s := 10; s <= 200; s += 10 {
-		gone += len(report(tb, s, true, 1))
-	}
-	require.Equal(t, 1, gone)
-	report(tb, 210, false, 1, 2) // refused, but it may have been taken
-	for s := 220; s <= 400; s += 10 {
-		gone += len(report(tb, s, true, 1))
-	}
-	assert.Equal(t, 2, gone)
-}
-
 func TestSilenceIsNotHeldAgainstASeries(t *testing.T) {
 	tb := vanishing()
 	report(tb, 0, true, 1, 2)
