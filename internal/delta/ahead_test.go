@@ -3,6 +3,8 @@
 package delta
 
 import (
+	"regexp"
+	"strconv"
 	"testing"
 	"time"
 
@@ -14,59 +16,21 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 )
 
-// everyType is a report with a point of each type, compared and not, at a time.
-func everyType(at time.Time) pmetric.Metrics {
-	md := pmetric.NewMetrics()
-	rm := md.ResourceMetrics().AppendEmpty()
-	rm.Resource().Attributes().PutStr("host.name", "n")
-	metrics := rm.ScopeMetrics().AppendEmpty().Metrics()
-	stamp := pcommon.NewTimestampFromTime(at)
-	add := func(name string) pmetric.Metric {
-		m := metrics.AppendEmpty()
-		m.SetName(name)
-		return m
-	}
-	add("gauge").SetEmptyGauge().DataPoints().AppendEmpty().SetTimestamp(stamp)
-	metrics.At(0).Gauge().DataPoints().At(0).SetDoubleValue(1)
-	for _, temporality := range []pmetric.AggregationTemporality{pmetric.AggregationTemporalityCumulative, pmetric.AggregationTemporalityDelta} {
-		suffix := "." + temporality.String()
-		sum := add("sum" + suffix).SetEmptySum()
-		sum.SetAggregationTemporality(temporality)
-		dp := sum.DataPoints().AppendEmpty()
-		dp.SetTimestamp(stamp)
-		dp.SetIntValue(1)
-		histogram := add("histogram" + suffix).SetEmptyHistogram()
-		histogram.SetAggregationTemporality(temporality)
-		histogram.DataPoints().AppendEmpty().SetTimestamp(stamp)
-		exponential := add("exponential" + suffix).SetEmptyExponentialHistogram()
-		exponential.SetAggregationTemporality(temporality)
-		exponential.DataPoints().AppendEmpty().SetTimestamp(stamp)
-	}
-	add("summary").SetEmptySummary().DataPoints().AppendEmpty().SetTimestamp(stamp)
-	return md
-}
+var stampedAt = regexp.MustCompile(`"timeUnixNano":"(\d+)"`)
 
-// times are the timestamps of the report, each once.
+// times are the timestamps of the report's points, each once.
 func times(t *testing.T, msg []byte) map[time.Time]bool {
 	t.Helper()
-	out := map[time.Time]bool{}
 	md, err := decode(msg)
 	require.NoError(t, err)
-	note := func(at pcommon.Timestamp) { out[at.AsTime()] = true }
-	for _, m := range md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().All() {
-		switch m.Type() {
-		case pmetric.MetricTypeGauge:
-			note(m.Gauge().DataPoints().At(0).Timestamp())
-		case pmetric.MetricTypeSum:
-			note(m.Sum().DataPoints().At(0).Timestamp())
-		case pmetric.MetricTypeHistogram:
-			note(m.Histogram().DataPoints().At(0).Timestamp())
-		case pmetric.MetricTypeExponentialHistogram:
-			note(m.ExponentialHistogram().DataPoints().At(0).Timestamp())
-		case pmetric.MetricTypeSummary:
-			note(m.Summary().DataPoints().At(0).Timestamp())
-		case pmetric.MetricTypeEmpty:
-		}
+	md.ResourceMetrics().At(0).ScopeMetrics().RemoveIf(func(sm pmetric.ScopeMetrics) bool { return sm.Scope().Name() == ScopeName })
+	text, err := new(pmetric.JSONMarshaler).MarshalMetrics(md)
+	require.NoError(t, err)
+	out := map[time.Time]bool{}
+	for _, m := range stampedAt.FindAllSubmatch(text, -1) {
+		at, err := strconv.ParseInt(string(m[1]), 10, 64)
+		require.NoError(t, err)
+		out[time.Unix(0, at).UTC()] = true
 	}
 	return out
 }
@@ -97,7 +61,7 @@ func TestTimesToComeBecomeTheTimeOfReceipt(t *testing.T) {
 	} {
 		t.Run(ahead.String(), func(t *testing.T) {
 			s := newSame(false)
-			out := s.push(t, encode(t, everyType(now.Add(ahead))), 0, true)
+			out := s.push(t, encode(t, mixedAt("", "n", false, now.Add(ahead))), 0, true)
 			assert.Equal(t, map[time.Time]bool{want: true}, times(t, out))
 			beat := now
 			if ahead < 0 {
@@ -106,7 +70,7 @@ func TestTimesToComeBecomeTheTimeOfReceipt(t *testing.T) {
 			assert.Equal(t, beat, heartbeatOf(t, out))
 
 			// The clock is set right: nothing is older than what went before.
-			later := everyType(now.Add(20 * time.Second))
+			later := mixedAt("", "n", false, now.Add(20*time.Second))
 			later.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0).SetDoubleValue(2)
 			if ahead != time.Minute {
 				out = s.push(t, encode(t, later), 20*time.Second, true)
@@ -142,13 +106,13 @@ func TestTimesOfAClockThatWasSetBackBecomeTheTimeOfReceipt(t *testing.T) {
 	for name, first := range map[string]time.Duration{"in step": 0, "somewhat ahead": 50 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			s := newSame(false)
-			s.push(t, encode(t, everyType(now.Add(first))), 0, true)
+			s.push(t, encode(t, mixedAt("", "n", false, now.Add(first))), 0, true)
 			for i, clock := range []time.Duration{-time.Hour, -time.Hour, -9 * time.Minute, 0} {
 				at := time.Duration(i+1) * time.Minute
-				md := everyType(now.Add(at + clock))
+				md := mixedAt("", "n", false, now.Add(at+clock))
 				points := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics()
 				points.At(0).Gauge().DataPoints().At(0).SetDoubleValue(float64(i))
-				points.RemoveIf(func(m pmetric.Metric) bool { return i < 2 && m.Name() != "gauge" })
+				points.RemoveIf(func(m pmetric.Metric) bool { return i < 2 && m.Name() != "m1" })
 				out := s.push(t, encode(t, md), at, true)
 				assert.Equal(t, now.Add(at), gaugeTime(t, out), i)
 				assert.Equal(t, now.Add(at), heartbeatOf(t, out), i)
@@ -163,6 +127,6 @@ func gaugeTime(t *testing.T, msg []byte) time.Time {
 	md, err := decode(msg)
 	require.NoError(t, err)
 	m := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0)
-	require.Equal(t, "gauge", m.Name())
+	require.Equal(t, "m1", m.Name())
 	return m.Gauge().DataPoints().At(0).Timestamp().AsTime()
 }

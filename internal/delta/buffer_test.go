@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -19,67 +18,65 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 )
 
+// flush sends what is held, to a hop that refuses nothing for good unless it says so.
+func flush(b *Buffer, to Hop) (held, dropped error) {
+	if to.Permanent == nil {
+		to.Permanent = func(error) bool { return false }
+	}
+	if to.Forget == nil {
+		to.Forget = func(statetable.NodeKey) {}
+	}
+	return b.Flush(to)
+}
+
+// hostOf is the first node of a batch.
+func hostOf(md pmetric.Metrics) string {
+	id, _ := md.ResourceMetrics().At(0).Resource().Attributes().Get("host.id")
+	return id.AsString()
+}
+
 // A next hop that takes a few batches of each flush, and refuses the rest, gets
 // every node's in the end, also where all have news each time.
 func TestNodesTakeTurnsWhereNotAllAreTaken(t *testing.T) {
 	const nodes, taken = 200, 20
 	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1}, nil)
 	got := map[string]int{}
-	for flush := range 2 * nodes / taken {
-		md := pmetric.NewMetrics()
+	for range 2 * nodes / taken {
 		for i := range nodes {
-			rm := md.ResourceMetrics().AppendEmpty()
-			rm.Resource().Attributes().PutInt("host.id", int64(i))
-			m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
-			m.SetName("m")
-			m.SetEmptyGauge().DataPoints().AppendEmpty().SetIntValue(int64(flush))
+			require.Empty(t, take(b, report("", i)))
 		}
-		require.Empty(t, take(b, md))
 		left := taken
-		_, _ = b.Flush(Hop{
-			Send: func(md pmetric.Metrics, _, _ int) error {
-				if left--; left < 0 {
-					return errors.New("busy")
-				}
-				for _, rm := range md.ResourceMetrics().All() {
-					id, _ := rm.Resource().Attributes().Get("host.id")
-					got[id.AsString()]++
-				}
-				return nil
-			},
-			Permanent: func(error) bool { return false },
-			Forget:    func(statetable.NodeKey) {},
-		})
+		_, _ = flush(b, Hop{Send: func(md pmetric.Metrics, _, _ int) error {
+			if left--; left < 0 {
+				return errors.New("busy")
+			}
+			got[hostOf(md)]++
+			return nil
+		}})
 	}
 	assert.Len(t, got, nodes)
 }
 
-// One node that is always refused holds up the others no longer than until it is
-// the first that is tried.
+// One node that is always refused holds up the others, of its cluster and of another, no
+// longer than until it is the first that is tried.
 func TestARefusedNodeHoldsUpNoOther(t *testing.T) {
-	const nodes = 100
-	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1}, nil)
-	for i := range nodes {
-		require.Empty(t, take(b, report("", i)))
-	}
-	took := map[string]bool{}
-	for flushes := 0; len(took) < nodes-1; flushes++ {
-		require.Less(t, flushes, 5)
-		held, _ := b.Flush(Hop{
-			Send: func(md pmetric.Metrics, _, _ int) error {
-				id, _ := md.ResourceMetrics().At(0).Resource().Attributes().Get("host.id")
-				if id.AsString() == "7" {
+	for _, cluster := range []string{"bad", "good"} {
+		b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1}, nil)
+		require.Empty(t, take(b, report(cluster, 100)))
+		for i := range 100 {
+			require.Empty(t, take(b, report("good", i)))
+		}
+		for range 5 {
+			held, _ := flush(b, Hop{Send: func(md pmetric.Metrics, _, _ int) error {
+				if hostOf(md) == "100" {
 					return errors.New("it cannot be sent")
 				}
-				took[id.AsString()] = true
 				return nil
-			},
-			Permanent: func(error) bool { return false },
-			Forget:    func(statetable.NodeKey) {},
-		})
-		require.Error(t, held)
+			}})
+			require.Error(t, held)
+		}
+		assert.EqualValues(t, 1, b.Points())
 	}
-	assert.EqualValues(t, 1, b.Points())
 }
 
 // report is one point of a node.
@@ -111,17 +108,13 @@ func TestAGreedyClusterLeavesRoomAndTurns(t *testing.T) {
 		require.Empty(t, take(b, report("honest", i)))
 	}
 	var order []string
-	_, _ = b.Flush(Hop{
-		Send: func(md pmetric.Metrics, _, _ int) error {
-			cluster, _ := md.ResourceMetrics().At(0).Resource().Attributes().Get("k8s.cluster.name")
-			if order = append(order, cluster.Str()); len(order) > 20 {
-				return errors.New("busy")
-			}
-			return nil
-		},
-		Permanent: func(error) bool { return false },
-		Forget:    func(statetable.NodeKey) {},
-	})
+	_, _ = flush(b, Hop{Send: func(md pmetric.Metrics, _, _ int) error {
+		cluster, _ := md.ResourceMetrics().At(0).Resource().Attributes().Get("k8s.cluster.name")
+		if order = append(order, cluster.Str()); len(order) > 20 {
+			return errors.New("busy")
+		}
+		return nil
+	}})
 	assert.NotContains(t, order[20:], "honest")
 	assert.EqualValues(t, 490, b.Points())
 	assert.Empty(t, take(b, report("greedy", 5000)), "ten of its were sent")
@@ -147,73 +140,14 @@ func TestTheHeartbeatComesLast(t *testing.T) {
 		require.Empty(t, take(b, md))
 	}
 	var beats []int
-	held, dropped := b.Flush(Hop{
-		Send: func(_ pmetric.Metrics, _, heartbeats int) error {
-			beats = append(beats, heartbeats)
-			return nil
-		},
-	})
+	held, dropped := flush(b, Hop{Send: func(_ pmetric.Metrics, _, heartbeats int) error {
+		beats = append(beats, heartbeats)
+		return nil
+	}})
 	require.NoError(t, errors.Join(held, dropped))
 	require.Greater(t, len(beats), 2)
 	assert.Equal(t, 1, beats[len(beats)-1])
 	assert.NotContains(t, beats[:len(beats)-1], 1)
-}
-
-// A sent batch belongs to the next hop, even if the hop refuses it in the end.
-func TestARefusedBatchIsHeldAsItWas(t *testing.T) {
-	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1 << 20}, nil)
-	report := func(value int64) {
-		md := pmetric.NewMetrics()
-		for _, node := range []string{"a", "b"} {
-			rm := md.ResourceMetrics().AppendEmpty()
-			rm.Resource().Attributes().PutStr("host.name", node)
-			m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
-			m.SetName("m")
-			points := m.SetEmptyGauge().DataPoints()
-			points.AppendEmpty().SetIntValue(value)
-			points.AppendEmpty().Attributes().PutInt("gpu", value)
-		}
-		require.Empty(t, take(b, md))
-	}
-	var sent []string
-	accept := false
-	flush := func() (held, dropped error) {
-		return b.Flush(Hop{
-			Send: func(md pmetric.Metrics, points, _ int) error {
-				assert.Equal(t, md.DataPointCount(), points)
-				if accept {
-					for _, rm := range md.ResourceMetrics().All() {
-						dp := rm.ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints()
-						node, _ := rm.Resource().Attributes().Get("host.name")
-						sent = append(sent, fmt.Sprint(node.Str(), " ", dp.At(0).IntValue(), " of ", dp.Len()))
-					}
-					return nil
-				}
-				md.ResourceMetrics().RemoveIf(func(rm pmetric.ResourceMetrics) bool {
-					rm.Resource().Attributes().Clear()
-					rm.ScopeMetrics().At(0).Metrics().At(0).SetName("other")
-					return true
-				})
-				return errors.New("busy")
-			},
-			Permanent: func(error) bool { return false },
-			Forget:    func(statetable.NodeKey) { t.Error("nothing was given up") },
-		})
-	}
-	report(1)
-	held, dropped := flush()
-	require.Error(t, held)
-	require.NoError(t, dropped)
-	assert.EqualValues(t, 4, b.Points())
-	report(2) // the first point replaces the held one
-	assert.EqualValues(t, 6, b.Points())
-	assert.EqualValues(t, 2, b.Replaced())
-	accept = true
-	held, dropped = flush()
-	require.NoError(t, errors.Join(held, dropped))
-	slices.Sort(sent)
-	assert.Equal(t, []string{"a 2 of 3", "b 2 of 3"}, sent)
-	assert.Zero(t, b.Points())
 }
 
 // A series that is twice in a report is one as soon as a second report comes.
@@ -234,7 +168,7 @@ func TestAReportWithOneSeriesTwice(t *testing.T) {
 	report(3)
 	assert.EqualValues(t, 1, b.Points())
 	assert.EqualValues(t, 2, b.Replaced())
-	held, dropped := b.Flush(Hop{Send: func(md pmetric.Metrics, _, _ int) error {
+	held, dropped := flush(b, Hop{Send: func(md pmetric.Metrics, _, _ int) error {
 		require.Equal(t, 1, md.DataPointCount())
 		assert.EqualValues(t, 3, md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0).IntValue())
 		return nil
@@ -258,10 +192,9 @@ func TestNewNodesTakeTurnsAsOneCluster(t *testing.T) {
 	var order []string
 	batches := 0
 	flush := func() {
-		held, dropped := b.Flush(Hop{
+		held, dropped := flush(b, Hop{
 			Send: func(md pmetric.Metrics, _, _ int) error {
-				node, _ := md.ResourceMetrics().At(0).Resource().Attributes().Get("host.id")
-				order = append(order, node.AsString())
+				order = append(order, hostOf(md))
 				return nil
 			},
 			Enough: func() bool { batches++; return batches%10 == 0 },
@@ -307,7 +240,7 @@ func TestTurnsAreOfPoints(t *testing.T) {
 		require.Empty(t, take(b, md))
 	}
 	news, whole := 0, 0
-	held, dropped := b.Flush(Hop{
+	held, dropped := flush(b, Hop{
 		Send: func(pmetric.Metrics, int, int) error { return nil },
 		Sent: func(key statetable.NodeKey) {
 			if known[key] {
@@ -344,7 +277,7 @@ func TestNewsPassWholeStates(t *testing.T) {
 			require.Empty(t, take(b, news))
 		}
 		sent := 0
-		held, dropped := b.Flush(Hop{
+		held, dropped := flush(b, Hop{
 			Send: func(_ pmetric.Metrics, points, _ int) error {
 				sent += points
 				return nil
@@ -389,9 +322,7 @@ func TestAHeartbeatFindsRoom(t *testing.T) {
 		assert.EqualValues(t, 101, b.Points())
 	}
 	beats := 0
-	held, dropped := b.Flush(Hop{
-		Send: func(_ pmetric.Metrics, _, n int) error { beats += n; return nil },
-	})
+	held, dropped := flush(b, Hop{Send: func(_ pmetric.Metrics, _, n int) error { beats += n; return nil }})
 	require.NoError(t, errors.Join(held, dropped))
 	assert.Equal(t, 1, beats)
 	assert.Zero(t, b.Points())
@@ -430,7 +361,7 @@ func TestANewNodeFindsRoomAsAWhole(t *testing.T) {
 	b = NewBuffer(Limits{Points: 100, ClusterShare: 0.5, NodePoints: 100, BatchBytes: 1}, func(statetable.NodeKey) bool { return false })
 	require.NotEmpty(t, take(b, node(3, 4)))
 	assert.EqualValues(t, 50, b.Points())
-	_, _ = b.Flush(Hop{Send: func(pmetric.Metrics, int, int) error { return nil }})
+	_, _ = flush(b, Hop{Send: func(pmetric.Metrics, int, int) error { return nil }})
 	assert.Zero(t, b.Points())
 	assert.Zero(t, b.room.Taken(), "no credit is left")
 	deltas := node(4, 2)
@@ -443,7 +374,7 @@ func TestANewNodeFindsRoomAsAWhole(t *testing.T) {
 }
 
 // Of a batch that had to be divided, the first half may be taken and the second not:
-// what is held is the second alone, and it is whole.
+// what is held is the second alone, and it is whole, whatever the hop did with it.
 func TestHalfOfABatchIsTaken(t *testing.T) {
 	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1 << 20}, nil)
 	const nodes = 8
@@ -458,6 +389,7 @@ func TestHalfOfABatchIsTaken(t *testing.T) {
 			if len(refuse) > 0 {
 				err := refuse[0]
 				if refuse = refuse[1:]; err != nil {
+					md.ResourceMetrics().RemoveIf(func(rm pmetric.ResourceMetrics) bool { rm.Resource().Attributes().Clear(); return true })
 					return err
 				}
 			}
@@ -473,7 +405,7 @@ func TestHalfOfABatchIsTaken(t *testing.T) {
 		Sent:      func(statetable.NodeKey) { sent++ },
 		Forget:    func(statetable.NodeKey) { t.Error("nothing was given up") },
 	}
-	held, dropped := b.Flush(hop)
+	held, dropped := flush(b, hop)
 	require.Error(t, held)
 	require.NoError(t, dropped)
 	assert.Len(t, took, nodes/2)
@@ -482,32 +414,10 @@ func TestHalfOfABatchIsTaken(t *testing.T) {
 	for i := range nodes { // those that were taken have news again
 		require.Empty(t, take(b, report("c", i)))
 	}
-	held, dropped = b.Flush(hop)
+	held, dropped = flush(b, hop)
 	require.NoError(t, errors.Join(held, dropped))
 	assert.Len(t, took, nodes)
 	assert.Zero(t, b.Points())
-}
-
-// A node that is always refused holds up no other cluster either.
-func TestARefusedNodeHoldsUpNoOtherCluster(t *testing.T) {
-	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1}, nil)
-	require.Empty(t, take(b, report("bad", 100)))
-	for i := range 50 {
-		require.Empty(t, take(b, report("good", i)))
-	}
-	for range 4 {
-		_, _ = b.Flush(Hop{
-			Send: func(md pmetric.Metrics, _, _ int) error {
-				if id, _ := md.ResourceMetrics().At(0).Resource().Attributes().Get("host.id"); id.AsString() == "100" {
-					return errors.New("it cannot be sent")
-				}
-				return nil
-			},
-			Permanent: func(error) bool { return false },
-			Forget:    func(statetable.NodeKey) {},
-		})
-	}
-	assert.EqualValues(t, 1, b.Points())
 }
 
 // A node that speaks while it is being sent is known to be there.
@@ -515,14 +425,10 @@ func TestANodeIsKnownByWhatItSaysMeanwhile(t *testing.T) {
 	said := 0
 	b := NewBuffer(Limits{Points: 1000, NodePoints: 10, BatchBytes: 1}, func(statetable.NodeKey) bool { said++; return said > 1 })
 	require.Empty(t, take(b, report("c", 1)))
-	_, _ = b.Flush(Hop{
-		Send: func(pmetric.Metrics, int, int) error {
-			require.Empty(t, take(b, report("c", 1)))
-			return errors.New("busy")
-		},
-		Permanent: func(error) bool { return false },
-		Forget:    func(statetable.NodeKey) {},
-	})
+	_, _ = flush(b, Hop{Send: func(pmetric.Metrics, int, int) error {
+		require.Empty(t, take(b, report("c", 1)))
+		return errors.New("busy")
+	}})
 	held := b.waiting()
 	require.Len(t, held, 1)
 	assert.True(t, held[0].known)
@@ -541,16 +447,12 @@ func TestMessagesHoldAsManyNodesAsFit(t *testing.T) {
 	}
 	var size pmetric.ProtoMarshaler
 	var sent []pmetric.Metrics
-	held, dropped := b.Flush(Hop{
-		Send: func(md pmetric.Metrics, _, _ int) error {
-			c := pmetric.NewMetrics()
-			md.CopyTo(c)
-			sent = append(sent, c)
-			return nil
-		},
-		Permanent: func(error) bool { return false },
-		Forget:    func(statetable.NodeKey) {},
-	})
+	held, dropped := flush(b, Hop{Send: func(md pmetric.Metrics, _, _ int) error {
+		c := pmetric.NewMetrics()
+		md.CopyTo(c)
+		sent = append(sent, c)
+		return nil
+	}})
 	require.NoError(t, errors.Join(held, dropped))
 	for i, md := range sent {
 		require.LessOrEqual(t, size.MetricsSize(md), most, "message %d", i)
@@ -581,11 +483,7 @@ func BenchmarkBuffer(b *testing.B) {
 		}
 	}
 	buffer := NewBuffer(Limits{Points: 1 << 20, NodePoints: 1000, BatchBytes: 1 << 16}, nil)
-	hop := Hop{
-		Send:      func(pmetric.Metrics, int, int) error { return nil },
-		Permanent: func(error) bool { return false },
-		Forget:    func(statetable.NodeKey) {},
-	}
+	hop := Hop{Send: func(pmetric.Metrics, int, int) error { return nil }}
 	b.ReportAllocs()
 	for b.Loop() {
 		b.StopTimer()
@@ -606,17 +504,11 @@ func BenchmarkBuffer(b *testing.B) {
 // it, costs the batch's values and not the process.
 func TestAHopThatLies(t *testing.T) {
 	b := NewBuffer(Limits{Points: 100, NodePoints: 100, BatchBytes: 1 << 20}, nil)
-	md := pmetric.NewMetrics()
-	for range 2 {
-		rm := md.ResourceMetrics().AppendEmpty()
-		rm.Resource().Attributes().PutInt("host.id", int64(md.ResourceMetrics().Len()))
-		m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
-		m.SetName("m")
-		m.SetEmptyGauge().DataPoints().AppendEmpty().SetIntValue(1)
-	}
+	md := report("", 1)
+	report("", 2).ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
 	require.Empty(t, take(b, md))
 	var forgot int
-	held, dropped := b.Flush(Hop{
+	held, dropped := flush(b, Hop{
 		Send: func(md pmetric.Metrics, _, _ int) error {
 			md.ResourceMetrics().RemoveIf(func(pmetric.ResourceMetrics) bool { return true })
 			return errors.New("busy")
@@ -634,38 +526,4 @@ func TestAHopThatLies(t *testing.T) {
 // take tells the buffer how large the report is, as an Engine does.
 func take(b *Buffer, md pmetric.Metrics) Missed {
 	return b.Take(md, (&pmetric.ProtoMarshaler{}).MetricsSize(md))
-}
-
-// BenchmarkBacklog is a flush of one batch while many nodes of clusters that are made up
-// wait: what comes before the first batch, and after the last.
-func BenchmarkBacklog(b *testing.B) {
-	const nodes = 200_000
-	buffer := NewBuffer(Limits{Points: 10 * nodes, NodePoints: 100, BatchBytes: 64 << 10}, func(statetable.NodeKey) bool { return false })
-	fill := func(from, to int) {
-		for i := from; i < to; i++ {
-			md := pmetric.NewMetrics()
-			rm := md.ResourceMetrics().AppendEmpty()
-			rm.Resource().Attributes().PutStr("host.name", strconv.Itoa(i))
-			rm.Resource().Attributes().PutStr("k8s.cluster.name", strconv.Itoa(i))
-			m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
-			m.SetName("m")
-			m.SetEmptyGauge().DataPoints().AppendEmpty().SetIntValue(1)
-			buffer.Take(md, 0)
-		}
-	}
-	fill(0, nodes)
-	next := nodes
-	b.ReportAllocs()
-	for b.Loop() {
-		sent := 0
-		_, _ = buffer.Flush(Hop{
-			Send:   func(md pmetric.Metrics, _, _ int) error { sent += md.ResourceMetrics().Len(); return nil },
-			Reads:  true,
-			Enough: func() bool { return true }, Permanent: func(error) bool { return false }, Forget: func(statetable.NodeKey) {},
-		})
-		b.StopTimer()
-		fill(next, next+sent)
-		next += sent
-		b.StartTimer()
-	}
 }

@@ -54,10 +54,8 @@ func (b *Buffer) holds() (bytes, room int) {
 
 // flushed empties a buffer and returns how many points went out.
 func flushed(t require.TestingT, b *Buffer) (points int) {
-	held, dropped := b.Flush(Hop{
-		Send:      func(_ pmetric.Metrics, n, _ int) error { points += n; return nil },
-		Permanent: func(error) bool { return false },
-		Forget:    func(statetable.NodeKey) {},
+	held, dropped := flush(b, Hop{
+		Send: func(_ pmetric.Metrics, n, _ int) error { points += n; return nil },
 	})
 	require.NoError(t, errors.Join(held, dropped))
 	require.Zero(t, b.Points())
@@ -126,7 +124,7 @@ func TestTheBuffersRoomIsThatOfItsPoints(t *testing.T) {
 			"flush": func(t *rapid.T) {
 				left := rapid.IntRange(0, 3).Draw(t, "sent")
 				permanent := rapid.Bool().Draw(t, "permanent")
-				_, _ = b.Flush(Hop{
+				_, _ = flush(b, Hop{
 					Send: func(pmetric.Metrics, int, int) error {
 						if left--; left < 0 {
 							return errors.New("no")

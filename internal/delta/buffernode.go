@@ -81,6 +81,10 @@ func temporality(m pmetric.Metric) pmetric.AggregationTemporality {
 	return pmetric.AggregationTemporalityUnspecified
 }
 
+func isMonotonic(m pmetric.Metric) bool {
+	return m.Type() == pmetric.MetricTypeSum && m.Sum().IsMonotonic()
+}
+
 // lastValues is how many points rm has, 0 where some are not last values, and
 // whether some have no value.
 func lastValues(rm pmetric.ResourceMetrics) (points int, markers bool) {
@@ -136,7 +140,7 @@ func (n *bufferNode) take(rm pmetric.ResourceMetrics, t *tally) {
 			if !isLastValue(m) {
 				continue
 			}
-			key := metricHash(m, scope, temporality(m), m.Type() == pmetric.MetricTypeSum && m.Sum().IsMonotonic())
+			key := metricHash(m, scope)
 			// Made with its first point, or names without room would pile up.
 			own := func() pmetric.Metric { return n.metric(key, scope, m, sm) }
 			in := intake{tally: t, metric: key, most: t.most, full: t.full, room: t.reserve}

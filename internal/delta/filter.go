@@ -3,7 +3,6 @@
 package delta // import "github.com/gpu-collector/gpu-collector/internal/delta"
 
 import (
-	"iter"
 	"math"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -21,14 +20,12 @@ type Filter struct {
 	ident identity
 	drop  []bool // of the metric at hand, for each point whether it goes
 	names describer
-	memo  memo
 }
 
 // Reset lets go of the report.
 func (f *Filter) Reset() {
 	f.Judge.Reset()
 	f.names.scope, f.names.metric = pcommon.InstrumentationScope{}, pmetric.Metric{}
-	f.memo.forget()
 }
 
 // Filter removes from md what the next hop has, and adds heartbeats.
@@ -109,30 +106,29 @@ func heartbeat(rm pmetric.ResourceMetrics, at pcommon.Timestamp) {
 func (f *Filter) metric(m pmetric.Metric, scope uint64) bool {
 	see(&f.Judge, m.Name(), m.Type() == pmetric.MetricTypeGauge)
 	f.names.metric = m
+	hash, compared := metricHash(m, scope), isLastValue(m)
 	switch m.Type() {
 	case pmetric.MetricTypeGauge:
-		metric := metricHash(m, scope, pmetric.AggregationTemporalityUnspecified, false)
 		// The start time of a gauge has no meaning, and some SDKs move it with
 		// each collection.
-		return f.numbers(m.Gauge().DataPoints(), metric, false)
+		return f.numbers(m.Gauge().DataPoints(), hash, false)
 	case pmetric.MetricTypeSum:
-		if s := m.Sum(); s.AggregationTemporality() == pmetric.AggregationTemporalityCumulative {
-			metric := metricHash(m, scope, s.AggregationTemporality(), s.IsMonotonic())
-			return f.numbers(s.DataPoints(), metric, true)
+		if compared {
+			return f.numbers(m.Sum().DataPoints(), hash, true)
 		}
-		return pass(f, m.Sum().DataPoints().All(), m.Sum().DataPoints().Len())
+		return pass(f, m.Sum().DataPoints())
 	case pmetric.MetricTypeHistogram:
-		if h := m.Histogram(); h.AggregationTemporality() == pmetric.AggregationTemporalityCumulative {
-			return hashed(f, h.DataPoints(), metricHash(m, scope, h.AggregationTemporality(), false), histogramHash)
+		if compared {
+			return hashed(f, m.Histogram().DataPoints(), hash, histogramHash)
 		}
-		return pass(f, m.Histogram().DataPoints().All(), m.Histogram().DataPoints().Len())
+		return pass(f, m.Histogram().DataPoints())
 	case pmetric.MetricTypeExponentialHistogram:
-		if h := m.ExponentialHistogram(); h.AggregationTemporality() == pmetric.AggregationTemporalityCumulative {
-			return hashed(f, h.DataPoints(), metricHash(m, scope, h.AggregationTemporality(), false), exponentialHash)
+		if compared {
+			return hashed(f, m.ExponentialHistogram().DataPoints(), hash, exponentialHash)
 		}
-		return pass(f, m.ExponentialHistogram().DataPoints().All(), m.ExponentialHistogram().DataPoints().Len())
+		return pass(f, m.ExponentialHistogram().DataPoints())
 	case pmetric.MetricTypeSummary:
-		return hashed(f, m.Summary().DataPoints(), metricHash(m, scope, pmetric.AggregationTemporalityUnspecified, false), summaryHash)
+		return hashed(f, m.Summary().DataPoints(), hash, summaryHash)
 	default:
 		// A type that this version of pdata does not know: not ours to judge.
 		f.Report.Change()
@@ -145,8 +141,8 @@ func (f *Filter) metric(m pmetric.Metric, scope uint64) bool {
 func (f *Filter) numbers(points pmetric.NumberDataPointSlice, metric uint64, withStart bool) bool {
 	f.drop = f.drop[:0]
 	kept := 0
-	for i, dp := range points.All() {
-		drop := f.number(i, dp, metric, withStart)
+	for _, dp := range points.All() {
+		drop := f.number(dp, metric, withStart)
 		f.drop = append(f.drop, drop)
 		if !drop {
 			kept++
@@ -162,8 +158,8 @@ func (f *Filter) numbers(points pmetric.NumberDataPointSlice, metric uint64, wit
 	return kept == 0
 }
 
-func (f *Filter) number(i int, dp pmetric.NumberDataPoint, metric uint64, withStart bool) bool {
-	p := statetable.Point{Key: statetable.Mix(metric, f.memo.attributes(i, dp.Attributes()))}
+func (f *Filter) number(dp pmetric.NumberDataPoint, metric uint64, withStart bool) bool {
+	p := statetable.Point{Key: seriesKey(metric, dp.Attributes())}
 	var start pcommon.Timestamp
 	if withStart {
 		start = dp.StartTimestamp()
@@ -205,12 +201,13 @@ func timeOf[P stamped](f *Filter, dp P) pcommon.Timestamp {
 }
 
 // pass lets points go on that are not compared.
-func pass[P stamped](f *Filter, points iter.Seq2[int, P], count int) bool {
-	for _, dp := range points {
+func pass[S pointSlice[P], P stamped](f *Filter, points S) bool {
+	for i := range points.Len() {
+		dp := points.At(i)
 		timeOf(f, dp)
 		f.ended = f.ended || dp.Flags().NoRecordedValue()
 	}
-	return f.pass(count)
+	return f.pass(points.Len())
 }
 
 // judge reports whether the point is to be removed.

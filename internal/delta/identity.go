@@ -104,9 +104,9 @@ func scopeIdentity(name, version, attrs uint64) uint64 {
 	return statetable.Mix(statetable.Mix(name, version), attrs)
 }
 
-func metricHash(m pmetric.Metric, scope uint64, temporality pmetric.AggregationTemporality, monotonic bool) uint64 {
+func metricHash(m pmetric.Metric, scope uint64) uint64 {
 	return metricIdentity(scope, statetable.HashString(m.Name()), statetable.HashString(m.Unit()),
-		m.Type(), temporality, monotonic)
+		m.Type(), temporality(m), isMonotonic(m))
 }
 
 // metricIdentity covers what makes a metric another stream: the data model's

@@ -69,45 +69,34 @@ func likeMetric(m, to pmetric.Metric) {
 	to.SetDescription(m.Description())
 	to.SetUnit(m.Unit())
 	m.Metadata().CopyTo(to.Metadata())
-	switch m.Type() {
+	setType(to, m.Type(), temporality(m), isMonotonic(m))
+}
+
+// setType makes m an empty metric of a type.
+func setType(m pmetric.Metric, kind pmetric.MetricType, of pmetric.AggregationTemporality, monotonic bool) {
+	switch kind {
 	case pmetric.MetricTypeGauge:
-		to.SetEmptyGauge()
+		m.SetEmptyGauge()
 	case pmetric.MetricTypeSum:
-		to.SetEmptySum().SetAggregationTemporality(temporality(m))
-		to.Sum().SetIsMonotonic(m.Sum().IsMonotonic())
+		m.SetEmptySum().SetAggregationTemporality(of)
+		m.Sum().SetIsMonotonic(monotonic)
 	case pmetric.MetricTypeHistogram:
-		to.SetEmptyHistogram().SetAggregationTemporality(temporality(m))
+		m.SetEmptyHistogram().SetAggregationTemporality(of)
 	case pmetric.MetricTypeExponentialHistogram:
-		to.SetEmptyExponentialHistogram().SetAggregationTemporality(temporality(m))
+		m.SetEmptyExponentialHistogram().SetAggregationTemporality(of)
 	case pmetric.MetricTypeSummary:
-		to.SetEmptySummary()
+		m.SetEmptySummary()
 	case pmetric.MetricTypeEmpty:
 	}
 }
 
 // hasMarker reports whether m has points without a value.
 func hasMarker(m pmetric.Metric) (has bool) {
-	switch m.Type() {
-	case pmetric.MetricTypeGauge:
-		return anyMarker(m.Gauge().DataPoints())
-	case pmetric.MetricTypeSum:
-		return anyMarker(m.Sum().DataPoints())
-	default: // rare, and slower
-		removePoints(m, func(flags pmetric.DataPointFlags) bool {
-			has = has || flags.NoRecordedValue()
-			return false
-		})
-		return has
-	}
-}
-
-func anyMarker(points pmetric.NumberDataPointSlice) bool {
-	for i := range points.Len() {
-		if points.At(i).Flags().NoRecordedValue() {
-			return true
-		}
-	}
-	return false
+	removePoints(m, func(flags pmetric.DataPointFlags) bool {
+		has = has || flags.NoRecordedValue()
+		return false
+	})
+	return has
 }
 
 // removePoints removes the points that drop says to.

@@ -11,6 +11,12 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 )
 
+// firstType is the pdata type that the table's first one stands for. Both list gauge,
+// sum, histogram, exponential histogram and summary in this order.
+const firstType = pmetric.MetricTypeGauge
+
+var _ = [1]struct{}{}[pmetric.MetricTypeSummary-firstType-pmetric.MetricType(statetable.TypeSummary)]
+
 // describer gives what is new to the table its name, so that it can be declared
 // gone when it vanishes.
 type describer struct {
@@ -32,20 +38,10 @@ func (d *describer) describe(r *statetable.Report, attrs pcommon.Map) bool {
 		ScopeName: d.scope.Name(), ScopeVersion: d.scope.Version(),
 		Name: d.metric.Name(), Unit: d.metric.Unit(), Description: d.metric.Description(),
 	}
-	switch d.metric.Type() {
-	case pmetric.MetricTypeGauge:
-		m.Type = statetable.TypeGauge
-	case pmetric.MetricTypeSum:
-		m.Type, m.Monotonic = statetable.TypeSum, d.metric.Sum().IsMonotonic()
-	case pmetric.MetricTypeHistogram:
-		m.Type = statetable.TypeHistogram
-	case pmetric.MetricTypeExponentialHistogram:
-		m.Type = statetable.TypeExponentialHistogram
-	case pmetric.MetricTypeSummary:
-		m.Type = statetable.TypeSummary
-	case pmetric.MetricTypeEmpty:
+	if d.metric.Type() == pmetric.MetricTypeEmpty {
 		return true
 	}
+	m.Type, m.Monotonic = statetable.MetricType(d.metric.Type()-firstType), isMonotonic(d.metric)
 	fits := d.attributes(attrs) && d.scope.Attributes().Len() == 0
 	room := !fits || r.Describe(&m, d.attrs)
 	clear(d.attrs)
@@ -146,18 +142,11 @@ func repeatMetric(rm pmetric.ResourceMetrics, from int, of *statetable.Metric) p
 	sm := markerScope(rm, from, of)
 	if n := sm.Metrics().Len(); n > 0 {
 		m := sm.Metrics().At(n - 1)
-		if m.Name() == of.Name && m.Unit() == of.Unit && m.Description() == of.Description && isType(m, of) {
+		if m.Name() == of.Name && m.Unit() == of.Unit && m.Description() == of.Description && m.Type() == pmetric.MetricType(of.Type)+firstType && isMonotonic(m) == of.Monotonic {
 			return m
 		}
 	}
 	return markerMetric(rm, from, of)
-}
-
-func isType(m pmetric.Metric, of *statetable.Metric) bool {
-	if m.Type() == pmetric.MetricTypeSum {
-		return of.Type == statetable.TypeSum && m.Sum().IsMonotonic() == of.Monotonic
-	}
-	return m.Type() == pmetric.MetricTypeGauge && of.Type == statetable.TypeGauge
 }
 
 // markerMetric returns a metric for the next marker, each its own:
@@ -168,20 +157,7 @@ func markerMetric(rm pmetric.ResourceMetrics, from int, of *statetable.Metric) p
 	m.SetName(of.Name)
 	m.SetUnit(of.Unit)
 	m.SetDescription(of.Description)
-	const cumulative = pmetric.AggregationTemporalityCumulative
-	switch of.Type {
-	case statetable.TypeGauge:
-		m.SetEmptyGauge()
-	case statetable.TypeSum:
-		m.SetEmptySum().SetAggregationTemporality(cumulative)
-		m.Sum().SetIsMonotonic(of.Monotonic)
-	case statetable.TypeHistogram:
-		m.SetEmptyHistogram().SetAggregationTemporality(cumulative)
-	case statetable.TypeExponentialHistogram:
-		m.SetEmptyExponentialHistogram().SetAggregationTemporality(cumulative)
-	case statetable.TypeSummary:
-		m.SetEmptySummary()
-	}
+	setType(m, pmetric.MetricType(of.Type)+firstType, pmetric.AggregationTemporalityCumulative, of.Monotonic)
 	return m
 }
 

@@ -21,6 +21,10 @@ import (
 // histograms with either temporality, summary, and the end of a series; unless regular,
 // since bytes are compared of gauges and sums alone.
 func mixed(cluster, node string, regular bool) pmetric.Metrics {
+	return mixedAt(cluster, node, regular, testTime)
+}
+
+func mixedAt(cluster, node string, regular bool, when time.Time) pmetric.Metrics {
 	md := pmetric.NewMetrics()
 	rm := md.ResourceMetrics().AppendEmpty()
 	rm.Resource().Attributes().PutStr(gpusemconv.AttrClusterName, cluster)
@@ -31,7 +35,7 @@ func mixed(cluster, node string, regular bool) pmetric.Metrics {
 		m.SetName(fmt.Sprint("m", metrics.Len()))
 		return m
 	}
-	at := pcommon.Timestamp(testEpoch)
+	at := pcommon.NewTimestampFromTime(when)
 	add().SetEmptyGauge().DataPoints().AppendEmpty().SetTimestamp(at)
 	metrics.At(0).Gauge().DataPoints().At(0).SetIntValue(1)
 	for _, of := range []pmetric.AggregationTemporality{pmetric.AggregationTemporalityCumulative, pmetric.AggregationTemporalityDelta} {
@@ -60,97 +64,57 @@ func mixed(cluster, node string, regular bool) pmetric.Metrics {
 	return md
 }
 
-// By both ways in, whatever the type: nothing of a node without room goes on, and of a
-// node with room all but what is new.
+// Whatever the type: nothing of a node without room goes on, and of a node with room all
+// but what is new.
 func TestNothingOverALimitGoesOn(t *testing.T) {
-	for _, regular := range []bool{true, false} {
-		for _, byBytes := range []bool{true, false} {
-			t.Run(fmt.Sprintf("regular %v, bytes %v", regular, byBytes), func(t *testing.T) {
-				var now time.Duration
-				push := func(s *sink, md pmetric.Metrics) {
-					t.Helper()
-					s.got = nil
-					msg := encode(t, md)
-					if !byBytes {
-						s.decoded(t, msg)
-						return
-					}
-					push, out := s.engine.Judge(t.Context(), msg, nil)
-					require.Equal(t, !regular, push == nil)
-					if push == nil {
-						s.decoded(t, msg)
-						return
-					}
-					md, err := decode(out)
-					require.NoError(t, err)
-					require.NoError(t, s.engine.Consume(push, md))
-					require.True(t, push.End(true), "it was judged")
-				}
-				points := int64(mixed("", "", regular).DataPointCount())
-
-				s := newSink(t, &now, func(s *statetable.Settings) { s.DropOver, s.MaxNodes = true, 1 })
-				push(s, mixed("east", "a", regular))
-				require.Len(t, s.got, 1)
-				assert.Empty(t, s.counts.Over)
-				for range 2 {
-					push(s, mixed("west", "b", regular))
-					assert.Empty(t, s.got, "no point, no heartbeat, no call")
-					assert.Equal(t, []Over{{"west", statetable.LimitNodes, points}}, s.counts.Over)
-					assert.Equal(t, points, s.counts.Received)
-					assert.Zero(t, s.counts.Forwarded)
-				}
-
-				s = newSink(t, &now, func(s *statetable.Settings) { s.DropOver, s.MaxSeries = true, 1 })
-				push(s, mixed("east", "a", regular))
-				passed := int64(1 + 1) // the gauge, and the delta sum
-				if !regular {
-					passed += 2
-				}
-				assert.Equal(t, passed, s.counts.Forwarded)
-				assert.EqualValues(t, 1, s.counts.Heartbeats)
-				assert.Equal(t, []Over{{"east", statetable.LimitSeries, points - passed}}, s.counts.Over)
-				out, err := decode(s.got[0])
-				require.NoError(t, err)
-				assert.EqualValues(t, passed+1, out.DataPointCount())
-			})
+	for regular, passed := range map[bool]int64{true: 1 + 1, false: 1 + 1 + 2} { // the gauge, and the deltas
+		var now time.Duration
+		points := int64(mixed("", "", regular).DataPointCount())
+		s := newSink(t, &now, func(s *statetable.Settings) { s.DropOver, s.MaxNodes = true, 1 })
+		require.NoError(t, s.engine.Consume(t.Context(), mixed("east", "a", regular)))
+		require.Len(t, s.got, 1)
+		assert.Empty(t, s.counts.Over)
+		for range 2 {
+			require.NoError(t, s.engine.Consume(t.Context(), mixed("west", "b", regular)))
+			assert.Len(t, s.got, 1, "no point, no heartbeat, no call")
+			assert.Equal(t, []Over{{"west", statetable.LimitNodes, points}}, s.counts.Over)
+			assert.Equal(t, points, s.counts.Received)
+			assert.Zero(t, s.counts.Forwarded)
 		}
+
+		s = newSink(t, &now, func(s *statetable.Settings) { s.DropOver, s.MaxSeries = true, 1 })
+		require.NoError(t, s.engine.Consume(t.Context(), mixed("east", "a", regular)))
+		assert.Equal(t, passed, s.counts.Forwarded)
+		assert.EqualValues(t, 1, s.counts.Heartbeats)
+		assert.Equal(t, []Over{{"east", statetable.LimitSeries, points - passed}}, s.counts.Over)
+		out, err := decode(s.got[0])
+		require.NoError(t, err)
+		assert.EqualValues(t, passed+1, out.DataPointCount())
 	}
 }
 
-// Names take room, too: points without go by both ways in.
+// Names take room, too: points without go.
 func TestPointsWithoutRoomForTheirNames(t *testing.T) {
-	for _, byBytes := range []bool{true, false} {
-		var now time.Duration
-		s := newSink(t, &now, func(s *statetable.Settings) { s.DropOver, s.MaxBytes = true, 5000 })
-		md := mixed("east", "a", true)
-		points := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints()
-		for i := range 20 {
-			dp := points.AppendEmpty()
-			points.At(0).CopyTo(dp)
-			dp.Attributes().PutStr("long", fmt.Sprintf("%0800d", i))
-		}
-		if byBytes {
-			push, out := s.engine.Judge(t.Context(), encode(t, md), nil)
-			require.NotNil(t, push)
-			md, err := decode(out)
-			require.NoError(t, err)
-			require.NoError(t, s.engine.Consume(push, md))
-			assert.True(t, push.End(true))
-			assert.True(t, push.claimed)
-		} else {
-			s.decoded(t, encode(t, md))
-		}
-		require.Len(t, s.counts.Over, 1)
-		over := s.counts.Over[0]
-		assert.Equal(t, statetable.LimitBytes, over.Limit)
-		assert.Greater(t, over.Points, int64(15))
-		assert.EqualValues(t, 20+3, s.counts.Received)
-		assert.Equal(t, s.counts.Received, s.counts.Forwarded+over.Points)
-		out, err := decode(s.got[0])
-		require.NoError(t, err)
-		assert.EqualValues(t, s.counts.Forwarded+s.counts.Heartbeats, out.DataPointCount())
-		assert.Zero(t, s.engine.Table.Stats().Unnamed)
+	var now time.Duration
+	s := newSink(t, &now, func(s *statetable.Settings) { s.DropOver, s.MaxBytes = true, 5000 })
+	md := mixed("east", "a", true)
+	points := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints()
+	for i := range 20 {
+		dp := points.AppendEmpty()
+		points.At(0).CopyTo(dp)
+		dp.Attributes().PutStr("long", fmt.Sprintf("%0800d", i))
 	}
+	require.NoError(t, s.engine.Consume(t.Context(), md))
+	require.Len(t, s.counts.Over, 1)
+	over := s.counts.Over[0]
+	assert.Equal(t, statetable.LimitBytes, over.Limit)
+	assert.Greater(t, over.Points, int64(15))
+	assert.EqualValues(t, 20+3, s.counts.Received)
+	assert.Equal(t, s.counts.Received, s.counts.Forwarded+over.Points)
+	out, err := decode(s.got[0])
+	require.NoError(t, err)
+	assert.EqualValues(t, s.counts.Forwarded+s.counts.Heartbeats, out.DataPointCount())
+	assert.Zero(t, s.engine.Table.Stats().Unnamed)
 }
 
 // Resources of several clusters in one push, by limit.

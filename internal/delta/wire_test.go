@@ -4,6 +4,7 @@ package delta
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -208,37 +209,12 @@ func TestUnchangedReportIsItsHeartbeat(t *testing.T) {
 	assert.Equal(t, 3, s.bytes.scans)
 }
 
-// A series that its node no longer reports is declared gone, by its name.
-func TestVanished(t *testing.T) {
+func TestDeadband(t *testing.T) {
 	s := newSame(false)
-	sum := sumOf(2, point0.bytes(7, attr("n", part(nil).varint(3, 7))), point1).text(2, "Errors so far.")
-	s.push(t, requestOf(gaugeOf(point0, point1), sum), 0, true)
-	var gone []string
-	for now := 50 * time.Second; now < 10*time.Minute; now += 50 * time.Second {
-		md, err := decode(s.push(t, requestOf(gaugeOf(point1)), now, true))
-		require.NoError(t, err)
-		for _, sm := range md.ResourceMetrics().At(0).ScopeMetrics().All() {
-			for _, m := range sm.Metrics().All() {
-				var points pmetric.NumberDataPointSlice
-				if m.Type() == pmetric.MetricTypeGauge {
-					points = m.Gauge().DataPoints()
-				} else {
-					points = m.Sum().DataPoints()
-				}
-				for _, dp := range points.All() {
-					if dp.Flags().NoRecordedValue() {
-						require.Equal(t, 1, points.Len(), "in a metric of its own")
-						gone = append(gone, fmt.Sprint(sm.Scope().Name(), sm.Scope().Version(), " ", m.Name(), " ", m.Unit(), " ", m.Description(), dp.Attributes().AsRaw()))
-					}
-				}
-			}
-		}
-	}
-	assert.Equal(t, []string{
-		"nvml0.1 hw.temperature Cel map[hw.id:GPU-0]",
-		"nvml0.1 hw.errors  Errors so far.map[hw.id:GPU-0 n:7]",
-		"nvml0.1 hw.errors  Errors so far.map[hw.id:GPU-1]",
-	}, gone, "each once")
+	value := func(v float64) []byte { return pointRequest(point0.fixed(4, math.Float64bits(v))) }
+	s.push(t, value(50), 0, true)
+	assert.Empty(t, s.push(t, value(50.75), time.Second, true), "within the band of 1")
+	assert.NotEmpty(t, s.push(t, value(51.5), 2*time.Second, true))
 }
 
 // The reports that senders in fact write must be compared by bytes.

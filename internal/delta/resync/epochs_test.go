@@ -22,49 +22,36 @@ func TestEpochs(t *testing.T) {
 		asks        bool
 	}
 	for name, answers := range map[string][]answer{
-		"first of all: nothing was sent before it":         {{"n1", "A", false}, {"n1", "A", false}},
-		"a gateway restarts":                               {{"n1", "A", false}, {"n1", "B", true}, {"n1", "B", false}},
-		"each node asks for itself":                        {{"n1", "A", false}, {"n2", "A", false}, {"n1", "B", true}, {"n2", "B", true}, {"n1", "B", false}},
-		"a node moves to another gateway and back":         {{"n1", "A", false}, {"n1", "B", true}, {"n1", "A", true}, {"n1", "A", false}},
-		"a new node, one gateway":                          {{"n1", "A", false}, {"n2", "A", false}},
-		"a new node, several gateways":                     {{"n1", "A", false}, {"n1", "B", true}, {"n2", "A", true}, {"n2", "A", false}, {"n3", "B", true}},
-		"a node gets its name after the first push":        {{"", "A", false}, {"n1", "A", false}},
-		"it gets its name and another gateway":             {{"", "A", false}, {"n1", "B", true}},
-		"without a node, a restart asks for all once":      {{"", "A", false}, {"", "B", true}, {"", "B", false}},
-		"without a node, spread over three gateways":       {{"", "A", false}, {"", "B", true}, {"", "C", true}, {"", "A", false}, {"", "B", false}, {"", "C", false}},
-		"one of them restarts":                             {{"", "A", false}, {"", "B", true}, {"", "C", true}, {"", "A", false}, {"", "D", true}, {"", "A", false}, {"", "D", false}},
-		"a return after nine others is taken for new":      {{"", "A", false}, {"", "B", true}, {"", "C", true}, {"", "D", true}, {"", "E", true}, {"", "F", true}, {"", "G", true}, {"", "H", true}, {"", "I", true}, {"", "B", false}, {"", "A", true}},
-		"what was heard of late is kept before the others": {{"", "A", false}, {"", "B", true}, {"", "C", true}, {"", "D", true}, {"", "E", true}, {"", "F", true}, {"", "G", true}, {"", "H", true}, {"", "A", false}, {"", "I", true}, {"", "A", false}},
+		"first of all: nothing was sent before it":         {{"c/n1", "A", false}, {"c/n1", "A", false}},
+		"a gateway restarts":                               {{"c/n1", "A", false}, {"c/n1", "B", true}, {"c/n1", "B", false}},
+		"each node asks for itself":                        {{"c/n1", "A", false}, {"c/n2", "A", false}, {"c/n1", "B", true}, {"c/n2", "B", true}, {"c/n1", "B", false}},
+		"a node moves to another gateway and back":         {{"c/n1", "A", false}, {"c/n1", "B", true}, {"c/n1", "A", true}, {"c/n1", "A", false}},
+		"a new node, one gateway":                          {{"c/n1", "A", false}, {"c/n2", "A", false}},
+		"a new node, several gateways":                     {{"c/n1", "A", false}, {"c/n1", "B", true}, {"c/n2", "A", true}, {"c/n2", "A", false}, {"c/n3", "B", true}},
+		"a node gets its name after the first push":        {{"c/", "A", false}, {"c/n1", "A", false}},
+		"it gets its name and another gateway":             {{"c/", "A", false}, {"c/n1", "B", true}},
+		"without a node, a restart asks for all once":      {{"c/", "A", false}, {"c/", "B", true}, {"c/", "B", false}},
+		"without a node, spread over three gateways":       {{"c/", "A", false}, {"c/", "B", true}, {"c/", "C", true}, {"c/", "A", false}, {"c/", "B", false}, {"c/", "C", false}},
+		"one of them restarts":                             {{"c/", "A", false}, {"c/", "B", true}, {"c/", "C", true}, {"c/", "A", false}, {"c/", "D", true}, {"c/", "A", false}, {"c/", "D", false}},
+		"a return after nine others is taken for new":      {{"c/", "A", false}, {"c/", "B", true}, {"c/", "C", true}, {"c/", "D", true}, {"c/", "E", true}, {"c/", "F", true}, {"c/", "G", true}, {"c/", "H", true}, {"c/", "I", true}, {"c/", "B", false}, {"c/", "A", true}},
+		"what was heard of late is kept before the others": {{"c/", "A", false}, {"c/", "B", true}, {"c/", "C", true}, {"c/", "D", true}, {"c/", "E", true}, {"c/", "F", true}, {"c/", "G", true}, {"c/", "H", true}, {"c/", "A", false}, {"c/", "I", true}, {"c/", "A", false}},
+		// A push of any nodes says nothing of its cluster: the claims of a middle tier take turns.
+		"nodes of two clusters are two": {{"c1/n", "A", false}, {"c2/n", "A", false}, {"c1/n", "B", true}, {"c2/n", "B", true}, {"c1/", "B", true}, {"c2/", "B", false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var e Epochs
 			for i, a := range answers {
-				r, asks := e.Hear("c", a.node, a.epoch)
+				cluster, node, _ := strings.Cut(a.node, "/")
+				r, asks := e.Hear(cluster, node, a.epoch)
 				require.Equal(t, a.asks, asks, "answer %d: %v", i, a)
-				want := Request{Cluster: "c", Node: a.node}
-				if a.node == "" {
+				want := Request{Cluster: cluster, Node: node}
+				if node == "" {
 					want = Request{}
 				}
 				assert.Equal(t, want, r)
 			}
 		})
 	}
-}
-
-func TestNodesOfTwoClustersAreTwo(t *testing.T) {
-	var e Epochs
-	e.Hear("c1", "n", "A")
-	e.Hear("c2", "n", "A")
-	_, asks := e.Hear("c1", "n", "B")
-	assert.True(t, asks)
-	r, asks := e.Hear("c2", "n", "B")
-	assert.True(t, asks)
-	assert.Equal(t, Request{Cluster: "c2", Node: "n"}, r)
-	// A push of any nodes says nothing of its cluster: the claims of a middle
-	// tier take turns.
-	e.Hear("c1", "", "B")
-	_, asks = e.Hear("c2", "", "B")
-	assert.False(t, asks)
 }
 
 func TestEpochsAreBounded(t *testing.T) {

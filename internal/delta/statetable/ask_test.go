@@ -13,24 +13,7 @@ import (
 // ask pushes points that another tier sent on, at the given second, and reports
 // whether that tier is asked for all of the node.
 func ask(t *Table, second int, points ...Point) bool {
-	at := uint64(time.Duration(1_800_000_000+second) * time.Second)
-	r := t.Begin(time.Duration(second) * time.Second)
-	r.OpenNode(nodeA)
-	for _, p := range points {
-		p.Time = at
-		if r.Observe(&p) == Forward && p.Key < 100 {
-			named(r, p.Key)
-		}
-	}
-	r.Relayed()
-	for range r.Repeated(at) {
-	}
-	asked := r.Wants()
-	if asked {
-		r.Asked()
-	}
-	r.CloseNode()
-	r.Commit()
+	_, asked := relayed(t, second, true, points...)
 	return asked
 }
 
@@ -73,33 +56,25 @@ func TestANodeThatMayHaveBeenForgottenIsAskedFor(t *testing.T) {
 		for s := 10; s < 1400; s += 10 {
 			push(tb, time.Duration(s)*time.Second, nodeA) // what the gateway says of it
 		}
-		r := tb.Begin(1400 * time.Second)
-		r.OpenNode(nodeA)
-		for range r.Vanished {
-		}
-		r.CloseNode()
-		r.Commit()
+		in(tb, 1400*time.Second, nodeA, func(r *Report) {
+			for range r.Vanished {
+			}
+		})
 		assert.True(t, ask(tb, 1400))
 	})
 	t.Run("of an answer that has no room, with the next report", func(t *testing.T) {
 		tb := repeating()
 		for s := range 3 {
-			r := tb.Begin(time.Duration(700+s) * time.Second)
-			r.OpenNode(nodeA)
-			r.Relayed()
-			assert.True(t, r.Wants())
-			r.CloseNode()
-			r.Commit()
+			in(tb, time.Duration(700+s)*time.Second, nodeA, func(r *Report) {
+				r.Relayed()
+				assert.True(t, r.Wants())
+			})
 		}
 		assert.Zero(t, tb.Stats().Asked)
 	})
 	t.Run("full reports ask nobody", func(t *testing.T) {
 		tb := repeating()
-		r := tb.Begin(time.Hour)
-		r.OpenNode(nodeA)
-		assert.False(t, r.Wants())
-		r.CloseNode()
-		r.Commit()
+		in(tb, time.Hour, nodeA, func(r *Report) { assert.False(t, r.Wants()) })
 	})
 }
 
@@ -185,12 +160,10 @@ func TestASeriesThatEndedLeavesAfterATTL(t *testing.T) {
 	tb := repeating()
 	ask(tb, 0, double(1, 1), double(2, 2))
 	asks(tb, 10, 1000)
-	r := tb.Begin(1000 * time.Second)
-	r.OpenNode(nodeA)
-	r.Forget(1)
-	r.Relayed()
-	r.CloseNode()
-	r.Commit()
+	in(tb, 1000*time.Second, nodeA, func(r *Report) {
+		r.Forget(1)
+		r.Relayed()
+	})
 	assert.Empty(t, asks(tb, 1010, 1630))
 	assert.EqualValues(t, 2, tb.Stats().Series, "its end may have to be told again")
 	assert.Empty(t, asks(tb, 1630, 1700))

@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 )
 
 func TestBand(t *testing.T) {
@@ -59,42 +57,4 @@ func TestBand(t *testing.T) {
 	wide := Band{Absolute: 1e300}
 	assert.False(t, wide.holds(k, lowest, highest))
 	assert.False(t, wide.holds(KindHash, 1, 2), "a hash has no distance")
-}
-
-// Whatever the values do, and whichever reports are lost: what the next hop has
-// is within the band of the last value of an accepted report.
-func TestBandIsKept(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		band := Band{
-			Absolute: rapid.Float64Range(0, 10).Draw(t, "absolute"),
-			Relative: rapid.Float64Range(0, 0.9).Draw(t, "relative"),
-		}
-		table := newTable(nil)
-		integer := rapid.Bool().Draw(t, "integer")
-		value := rapid.Float64Range(-100, 100).Draw(t, "start")
-		next := math.NaN() // what the next hop has
-		for range 60 {
-			// Small steps, so that drift would show.
-			value += rapid.Float64Range(-2, 2).Draw(t, "step")
-			sent := value
-			p := Point{Key: 1, Value: math.Float64bits(value), Kind: KindDouble, Band: band}
-			if integer {
-				sent = math.Trunc(value)
-				p.Kind, p.Value = KindInt, uint64(int64(value))
-			}
-			r := table.Begin(0)
-			forward := len(forwarded(r, nodeA, []Point{p})) == 1
-			accepted := rapid.Bool().Draw(t, "accepted")
-			if forward && (accepted || rapid.Bool().Draw(t, "taken")) {
-				next = sent
-			}
-			if !accepted {
-				r.Abort()
-				continue
-			}
-			r.Commit()
-			require.LessOrEqual(t, math.Abs(next-sent), max(band.Absolute, band.Relative*math.Abs(sent)))
-			require.Equal(t, sent == 0, next == 0)
-		}
-	})
 }

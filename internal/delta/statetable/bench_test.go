@@ -50,41 +50,6 @@ func BenchmarkReport(b *testing.B) {
 
 const benchNodes = 4000 // x 320 = 1.28 M series
 
-// benchTable is the table of a fleet, names and all.
-func benchTable() *Table {
-	table := New(Settings{MaxNodes: benchNodes, MaxSeries: benchNodes * 320})
-	benchFill(table, benchNodes)
-	return table
-}
-
-// benchFill has nodes report for the first time.
-func benchFill(table *Table, nodes int) {
-	points := benchReport()
-	metrics := make([]Metric, 40)
-	for i := range metrics {
-		metrics[i] = Metric{ScopeName: "nvml", Name: fmt.Sprint("hw.gpu.metric.", i), Unit: "1", Description: "A metric of a GPU."}
-	}
-	for n := range nodes {
-		name := fmt.Sprint("gpu-node-", n)
-		r := table.Begin(0)
-		r.OpenNode(KeyOf([]byte(name)))
-		r.DescribeNode([]Attr{{Key: "k8s.node.name", Text: name}, {Key: "host.name", Text: name}, {Key: "host.id", Text: fmt.Sprintf("%032x", n)}})
-		for i := range points {
-			r.Observe(&points[i])
-			r.Describe(&metrics[i/8], []Attr{{Key: "hw.id", Text: fmt.Sprintf("GPU-5d5ba0d6-d33d-2b2c-524d-%010d%02d", n, i%8)}, {Key: "gpu.index", Num: uint64(i % 8), Type: AttrInt}})
-		}
-		r.CloseNode()
-		r.Commit()
-	}
-}
-
-// BenchmarkFirstReports takes 100 nodes in that are new.
-func BenchmarkFirstReports(b *testing.B) {
-	for b.Loop() {
-		benchFill(New(Settings{MaxNodes: benchNodes, MaxSeries: benchNodes * 320}), 100)
-	}
-}
-
 // BenchmarkMemory reports the heap per series of a full table, and how much longer
 // the collector of garbage pauses beside it. Run it with -benchtime=1x.
 func BenchmarkMemory(b *testing.B) {
@@ -92,7 +57,7 @@ func BenchmarkMemory(b *testing.B) {
 		empty := benchPause()
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		table := benchTable()
+		table := filled(benchNodes, 320, 2, "", false)
 		full := benchPause()
 		runtime.ReadMemStats(&after)
 		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/float64(table.Stats().Series), "B/series")
@@ -119,7 +84,7 @@ func benchPause() float64 {
 // BenchmarkReports takes unchanged reports of different nodes on all cores: with
 // -cpu 1,2 it shows how the table scales.
 func BenchmarkReports(b *testing.B) {
-	table, points := benchTable(), benchReport()
+	table, points := filled(benchNodes, 320, 2, "", false), benchReport()
 	var next atomic.Int64
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {

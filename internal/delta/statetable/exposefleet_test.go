@@ -4,10 +4,8 @@ package statetable
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"runtime"
-	"strconv"
 	"testing"
 	"time"
 
@@ -21,7 +19,7 @@ func BenchmarkExposedFleet(b *testing.B) {
 	const parts = 16
 	for b.Loop() {
 		empty := heap()
-		table := fleetTable(10_000)
+		table := filled(10_000, 433, 2, "", false)
 		scrape := func(part uint64, to io.Writer) (series int) {
 			x := forever(Exposition{Part: part, Parts: parts})
 			w, err := gzip.NewWriterLevel(to, gzip.BestSpeed)
@@ -57,33 +55,6 @@ func (w *watched) Write(p []byte) (int, error) {
 		w.heap = max(w.heap, heap())
 	}
 	return len(p), nil
-}
-
-// fleetTable is a table of nodes with eight GPUs and 433 series each.
-func fleetTable(nodes int) *Table {
-	const series, gpus = 433, 8
-	table := New(Settings{MaxNodes: nodes, MaxSeries: nodes * series})
-	var metrics [series/gpus + 1]Metric
-	for i := range metrics {
-		metrics[i] = Metric{ScopeName: "nvml", Name: fmt.Sprint("hw.gpu.metric.", i), Unit: "1", Description: "A metric of a GPU."}
-	}
-	for n := range nodes {
-		name := fmt.Sprintf("node-%06d", n)
-		r := table.Begin(0)
-		r.OpenNode(KeyOf([]byte(name)))
-		r.DescribeNode(host("c", name, attr("host.id", fmt.Sprintf("%032x", n)), attr("k8s.node.name", name)))
-		var ids [gpus]string
-		for g := range ids {
-			ids[g] = fmt.Sprintf("GPU-5d5ba0d6-d33d-2b2c-524d-%010d%02d", n, g)
-		}
-		for i := range series {
-			r.Observe(&Point{Key: Mix(uint64(i), 1), Value: uint64(i), Kind: KindInt, Time: 1_800_000_000e9})
-			r.Describe(&metrics[i/gpus], []Attr{attr("hw.id", ids[i%gpus]), attr("kind", strconv.Itoa(i/gpus%5))})
-		}
-		r.CloseNode()
-		r.Commit()
-	}
-	return table
 }
 
 // heap is what is in use.

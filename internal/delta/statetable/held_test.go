@@ -126,11 +126,7 @@ func TestANodeThatIsAskedForIsHeld(t *testing.T) {
 func TestWhatEndedOrCameTwiceIsNotHeld(t *testing.T) {
 	tb := newTable(nil)
 	said(tb, 0, true, double(1, 1), double(2, 2), double(3, 3), double(2, 4))
-	r := tb.Begin(time.Second)
-	r.OpenNode(nodeA)
-	r.Forget(3)
-	r.CloseNode()
-	r.Commit()
+	in(tb, time.Second, nodeA, func(r *Report) { r.Forget(3) })
 	tb.Resync("", "")
 	out := holds(tb, 11, true)
 	assert.Len(t, out, 1)
@@ -162,12 +158,10 @@ func TestWhatAnotherTierReportsIsOfItsLastWord(t *testing.T) {
 	tb := repeating(func(s *Settings) { s.ResyncInterval = 0 })
 	relay(tb, 0, true, double(1, 1))
 	for s := 10; s <= 50; s += 10 {
-		r := tb.Begin(time.Duration(s) * time.Second)
-		r.OpenNode(nodeA)
-		r.Relayed()
-		r.Said(unix(s))
-		r.CloseNode()
-		r.Commit()
+		in(tb, time.Duration(s)*time.Second, nodeA, func(r *Report) {
+			r.Relayed()
+			r.Said(unix(s))
+		})
 	}
 	tb.Resync("", "")
 	assert.Equal(t, unix(50), holds(tb, 51, true)["GPU-1"].at)

@@ -3,41 +3,11 @@
 package statetable
 
 import (
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
-
-// TestANodeThatWasElsewhereIsSentWhole: a node's one report through another
-// instance leaves the next hop with a value that this one does not know of.
-func TestANodeThatWasElsewhereIsSentWhole(t *testing.T) {
-	for _, away := range []int{1, 2, 10} {
-		t.Run(strconv.Itoa(away), func(t *testing.T) {
-			a, b := newTable(nil), newTable(nil)
-			var next uint64 // what the next hop has
-			var now time.Duration
-			report := func(through *Table, value uint64) {
-				now += 10 * time.Second
-				if push(through, now, nodeA, Point{Key: 1, Value: value, Time: uint64(now)})[0] == Forward {
-					next = value
-				}
-				require.Equal(t, value, next)
-			}
-			for range 3 {
-				report(a, 5)
-			}
-			for range away {
-				report(b, 7)
-			}
-			report(a, 5)
-			report(a, 5)
-			assert.EqualValues(t, 1, a.Stats().Resyncs, "once")
-		})
-	}
-}
 
 func TestOnlyAPauseIsAPause(t *testing.T) {
 	seconds := func(s ...float64) (out []time.Duration) {

@@ -3,7 +3,6 @@
 package statetable
 
 import (
-	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -37,24 +36,15 @@ func (h hop) has(t require.TestingT, node NodeKey, points map[uint64]Point) {
 
 // forwarded observes the points as one node's part of a report.
 func forwarded(r *Report, node NodeKey, points []Point) []Point {
-	out, _ := forwardedOf(r, node, points)
-	return out
-}
-
-// forwardedOf is forwarded, and which are over a limit.
-func forwardedOf(r *Report, node NodeKey, points []Point) (out, over []Point) {
 	r.OpenNode(node)
+	var out []Point
 	for _, p := range points {
-		switch r.Observe(&p) {
-		case Forward:
+		if r.Observe(&p) == Forward {
 			out = append(out, p)
-		case Over:
-			over = append(over, p)
-		case Unchanged, Stale:
 		}
 	}
 	r.CloseNode()
-	return out, over
+	return out
 }
 
 // shuffled returns a node's state as a full report, in random order.
@@ -72,152 +62,6 @@ func shuffled(t *rapid.T, state map[uint64]Point) []Point {
 }
 
 const maxKeys = 12
-
-// without is a state less the series of some points.
-func without(state map[uint64]Point, points []Point) map[uint64]Point {
-	left := maps.Clone(state)
-	for _, p := range points {
-		delete(left, p.Key)
-	}
-	return left
-}
-
-// For any sequence of full reports, refusals, lost answers, resyncs, restarts
-// of either side, bounds and evictions: after each accepted push the next hop's
-// state is the sender's, save what is dropped over a limit, and what a restart of the
-// next hop lost, which is back once the resync interval has passed.
-func TestNextHopFollowsSender(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		const resync, ttl = 50 * time.Second, 80 * time.Second
-		set := Settings{
-			MaxNodes:       rapid.IntRange(1, 4).Draw(t, "max_nodes"),
-			MaxSeries:      rapid.IntRange(3, 40).Draw(t, "max_series"),
-			TTL:            ttl,
-			ResyncInterval: resync,
-			MaxBytes:       rapid.SampledFrom([]int{0, 3_000}).Draw(t, "max_bytes"),
-			DropOver:       rapid.Bool().Draw(t, "drop"),
-			Rand:           func(n int64) int64 { return rapid.Int64Range(0, n-1).Draw(t, "phase") },
-		}
-		var (
-			table  = New(set)
-			next   = hop{}
-			lostAt = time.Duration(-1) // when the next hop restarted, -1 when healed
-			now    time.Duration
-			clock  = uint64(1_800_000_000e9)
-			nodes  = []NodeKey{nodeA, nodeB, KeyOf([]byte("c"))}
-			truth  = map[NodeKey]map[uint64]Point{}
-			pushed = map[NodeKey]time.Duration{}
-		)
-		for _, n := range nodes {
-			truth[n] = map[uint64]Point{}
-		}
-		push := func(t *rapid.T) {
-			node := rapid.SampledFrom(nodes).Draw(t, "node")
-			state := truth[node]
-			clock += 1e9
-			for _, key := range rapid.SliceOfN(rapid.Uint64Range(0, maxKeys-1), 0, 4).Draw(t, "changed") {
-				state[key] = Point{
-					Key:    key,
-					Value:  rapid.Uint64Range(0, 2).Draw(t, "value"),
-					Origin: rapid.Uint64Range(0, 1).Draw(t, "start"),
-					Kind:   Kind(rapid.Uint64Range(0, 2).Draw(t, "kind")),
-				}
-			}
-			for key, p := range state {
-				p.Time = clock
-				state[key] = p
-			}
-			// One node's part may come in two resources.
-			points := shuffled(t, state)
-			cut := rapid.IntRange(0, len(points)).Draw(t, "cut")
-			r := table.Begin(now)
-			out, over := forwardedOf(r, node, points[:cut])
-			more, moreOver := forwardedOf(r, node, points[cut:])
-			out, over = append(out, more...), append(over, moreOver...)
-			require.True(t, set.DropOver || len(over) == 0)
-			switch rapid.SampledFrom([]string{"accepted", "accepted", "refused", "answer lost", "half taken"}).Draw(t, "outcome") {
-			case "accepted":
-				next.take(node, out)
-				r.Commit()
-				pushed[node] = now
-				if lostAt < 0 {
-					next.has(t, node, without(state, over))
-				}
-			case "refused":
-				r.Discard()
-			case "answer lost":
-				next.take(node, out)
-				r.Abort()
-			case "half taken":
-				next.take(node, out[:len(out)/2])
-				r.Abort()
-			}
-		}
-		t.Repeat(map[string]func(*rapid.T){
-			"push":  push,
-			"push2": push,
-			"time": func(t *rapid.T) {
-				now += time.Duration(rapid.Int64Range(0, int64(ttl)).Draw(t, "passes"))
-				table.Sweep(now)
-			},
-			"table restarts": func(*rapid.T) { table = New(set) },
-			"next hop restarts": func(*rapid.T) {
-				next, lostAt = hop{}, now
-			},
-			"heal": func(t *rapid.T) {
-				// A full resync interval and one accepted push of each node.
-				now += resync
-				clock += 1e9
-				for _, node := range nodes {
-					for key, p := range truth[node] {
-						p.Time = clock
-						truth[node][key] = p
-					}
-					r := table.Begin(now)
-					out, over := forwardedOf(r, node, shuffled(t, truth[node]))
-					next.take(node, out)
-					r.Commit()
-					next.has(t, node, without(truth[node], over))
-				}
-				lostAt = -1
-			},
-			"": func(t *rapid.T) {
-				stats := table.Stats()
-				require.LessOrEqual(t, stats.Nodes, int64(set.MaxNodes))
-				require.LessOrEqual(t, stats.Series, int64(set.MaxSeries))
-				var nodes, series int
-				for i := range table.shards {
-					for _, n := range table.shards[i].nodes {
-						nodes++
-						series += len(n.entries)
-						require.Zero(t, n.inflight)
-					}
-				}
-				require.EqualValues(t, nodes, stats.Nodes)
-				require.EqualValues(t, series, stats.Series)
-			},
-		})
-	})
-}
-
-// An unchanged report within bounds and between resyncs forwards nothing.
-func TestUnchangedForwardsNothing(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		table := New(Settings{MaxNodes: 1, MaxSeries: maxKeys})
-		state := map[uint64]Point{}
-		for range rapid.IntRange(1, 10).Draw(t, "reports") {
-			for _, key := range rapid.SliceOfN(rapid.Uint64Range(0, maxKeys-1), 0, 4).Draw(t, "changed") {
-				state[key] = Point{Key: key, Value: rapid.Uint64().Draw(t, "value")}
-			}
-			r := table.Begin(0)
-			forwarded(r, nodeA, shuffled(t, state))
-			r.Commit()
-			r = table.Begin(0)
-			require.Empty(t, forwarded(r, nodeA, shuffled(t, state)))
-			r.Commit()
-		}
-	})
-}
 
 // Reports of one node that overlap in any way: the next hop takes them in any
 // order, and their outcomes arrive in any order. Once no report is under way,

@@ -4,41 +4,35 @@ package statetable
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/gpu-collector/gpu-collector/test/heldbytes"
 )
 
 func fill(tb *Table, node int, points ...Point) {
-	r := tb.Begin(0)
-	r.OpenNode(KeyOf(fmt.Append(nil, node)))
-	if r.Undescribed() {
-		r.DescribeNode([]Attr{{Key: "host.name", Text: fmt.Sprint("node-", node)}, {Key: "k8s.cluster.name", Text: "east"}})
-	}
-	for _, p := range points {
-		r.Observe(&p)
-		if r.Fresh() {
-			name := "hw.gpu.utilization"
-			attrs := []Attr{{Key: "hw.id", Text: fmt.Sprintf("GPU-%d-%d", node, p.Key%8)}, {Key: "gpu.index", Num: p.Key % 8, Type: AttrInt}}
-			if p.Kind == KindInt {
-				name = "hw.gpu.health.state"
-				attrs = append(attrs, Attr{Key: "hw.state", Text: "Unhealthy"})
-			}
-			r.Describe(&Metric{Name: name}, attrs)
+	in(tb, 0, KeyOf(fmt.Append(nil, node)), func(r *Report) {
+		if r.Undescribed() {
+			r.DescribeNode([]Attr{{Key: "host.name", Text: fmt.Sprint("node-", node)}, {Key: "k8s.cluster.name", Text: "east"}})
 		}
-	}
-	r.CloseNode()
-	r.Commit()
+		for _, p := range points {
+			r.Observe(&p)
+			if r.Fresh() {
+				name := "hw.gpu.utilization"
+				attrs := []Attr{{Key: "hw.id", Text: fmt.Sprintf("GPU-%d-%d", node, p.Key%8)}, {Key: "gpu.index", Num: p.Key % 8, Type: AttrInt}}
+				if p.Kind == KindInt {
+					name = "hw.gpu.health.state"
+					attrs = append(attrs, Attr{Key: "hw.state", Text: "Unhealthy"})
+				}
+				r.Describe(&Metric{Name: name}, attrs)
+			}
+		}
+	})
 }
 
 func called(tb *Table) []string {
@@ -52,7 +46,7 @@ func called(tb *Table) []string {
 }
 
 func TestReader(t *testing.T) {
-	tb := newTable(nil)
+	tb := newTable(func(s *Settings) { s.TTL = 64 })
 	fill(tb, 1, double(1, 0.9), Point{Key: 11, Value: 0, Kind: KindInt})
 	fill(tb, 2, double(1, 0.1), double(2, math.NaN()), Point{Key: 11, Value: 1, Kind: KindInt})
 	fill(tb, 3, Point{Key: 1, Value: 1, Kind: KindHash})
@@ -70,6 +64,11 @@ func TestReader(t *testing.T) {
 		},
 	}, tb.Series(KeyOf([]byte("1"))))
 	assert.Empty(t, tb.Series(KeyOf([]byte("none"))), "a node that is not there has no series")
+
+	push(tb, 60, KeyOf([]byte("1")), double(1, 1))
+	tb.Sweep(100)
+	require.EqualValues(t, 1, tb.Stats().Series)
+	assert.Equal(t, []string{"node-1@east"}, called(tb), "a node keeps its name when series expire")
 }
 
 // Names come back as they were given, whatever is shared, full, dropped and
@@ -83,32 +82,30 @@ func TestNamesComeBack(t *testing.T) {
 		key := uint64(0)
 		live := map[uint64]string{}
 		for round := range 3 {
-			r := tb.Begin(time.Duration(round * 64))
-			r.OpenNode(nodeA)
-			for old := range live {
-				if rapid.Bool().Draw(t, "lives on") {
-					r.Observe(&Point{Key: old})
-				} else {
-					delete(live, old)
-				}
-			}
-			for range rapid.IntRange(0, 100).Draw(t, "series") {
-				key++
-				s := Series{Metric: Metric{Name: text.Draw(t, "name"), Unit: text.Draw(t, "unit"), Type: MetricType(rapid.IntRange(0, 4).Draw(t, "type"))}}
-				s.Attrs = []Attr{{Key: "serial", Text: strconv.FormatUint(key, 10)}} // runs out of shared room
-				for k := range rapid.MapOfN(text, rapid.Bool(), 0, 3).Draw(t, "attributes") {
-					if rapid.Bool().Draw(t, "string") {
-						s.Attrs = append(s.Attrs, Attr{Key: k, Text: text.Draw(t, "value")})
+			in(tb, time.Duration(round*64), nodeA, func(r *Report) {
+				for old := range live {
+					if rapid.Bool().Draw(t, "lives on") {
+						r.Observe(&Point{Key: old})
 					} else {
-						s.Attrs = append(s.Attrs, Attr{Key: k, Num: rapid.Uint64().Draw(t, "number"), Type: AttrType(rapid.IntRange(1, 3).Draw(t, "kind"))})
+						delete(live, old)
 					}
 				}
-				r.Observe(&Point{Key: key})
-				r.Describe(&s.Metric, s.Attrs)
-				live[key] = write(&s)
-			}
-			r.CloseNode()
-			r.Commit()
+				for range rapid.IntRange(0, 100).Draw(t, "series") {
+					key++
+					s := Series{Metric: Metric{Name: text.Draw(t, "name"), Unit: text.Draw(t, "unit"), Type: MetricType(rapid.IntRange(0, 4).Draw(t, "type"))}}
+					s.Attrs = []Attr{{Key: "serial", Text: strconv.FormatUint(key, 10)}} // runs out of shared room
+					for k := range rapid.MapOfN(text, rapid.Bool(), 0, 3).Draw(t, "attributes") {
+						if rapid.Bool().Draw(t, "string") {
+							s.Attrs = append(s.Attrs, Attr{Key: k, Text: text.Draw(t, "value")})
+						} else {
+							s.Attrs = append(s.Attrs, Attr{Key: k, Num: rapid.Uint64().Draw(t, "number"), Type: AttrType(rapid.IntRange(1, 3).Draw(t, "kind"))})
+						}
+					}
+					r.Observe(&Point{Key: key})
+					r.Describe(&s.Metric, s.Attrs)
+					live[key] = write(&s)
+				}
+			})
 			tb.Sweep(time.Duration(round*64 + 63))
 			clear(want)
 			for _, s := range live {
@@ -121,86 +118,4 @@ func TestNamesComeBack(t *testing.T) {
 			require.Equal(t, want, got)
 		}
 	})
-}
-
-func TestANodeKeepsItsNameWhenSeriesExpire(t *testing.T) {
-	tb := newTable(func(s *Settings) { s.TTL = 64 })
-	fill(tb, 1, double(1, 1), double(2, 2))
-	push(tb, 60, KeyOf([]byte("1")), double(1, 1))
-	tb.Sweep(100)
-	require.EqualValues(t, 1, tb.Stats().Series)
-	assert.Equal(t, []string{"node-1@east"}, called(tb))
-}
-
-func TestReadersAndWriters(t *testing.T) {
-	tb := New(Settings{MaxNodes: 50, MaxSeries: 10_000, TTL: time.Hour})
-	var writers, readers sync.WaitGroup
-	stop := make(chan struct{})
-	for g := range 2 {
-		writers.Go(func() {
-			for i := range 300 {
-				fill(tb, (i+g)%10, double(uint64(i%40), float64(i)), double(uint64(i%40+1), 1))
-			}
-		})
-		readers.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				for n := range tb.Nodes() {
-					for _, s := range tb.Series(n.Key) {
-						assert.Len(t, s.Attrs, 2)
-					}
-				}
-			}
-		})
-	}
-	writers.Wait()
-	close(stop)
-	readers.Wait()
-	assert.Len(t, slices.Collect(tb.Nodes()), 10)
-}
-
-// The promise is 40 bytes per series beyond a million, names and all.
-func TestBytesPerSeries(t *testing.T) {
-	const nodes, gpus, metrics = 800, 8, 40
-	descriptions := make([]Metric, metrics)
-	for i := range descriptions {
-		descriptions[i] = Metric{Name: fmt.Sprint("hw.gpu.metric.", i), Unit: "1", Description: "A metric.", ScopeName: "nvml"}
-	}
-	tb := New(Settings{MaxNodes: nodes, MaxSeries: nodes * gpus * metrics})
-	for n := range nodes {
-		name := fmt.Sprint("gpu-node-", n)
-		r := tb.Begin(0)
-		r.OpenNode(KeyOf([]byte(name)))
-		r.DescribeNode([]Attr{
-			{Key: "k8s.cluster.name", Text: "research-west"},
-			{Key: "k8s.node.name", Text: name},
-			{Key: "host.name", Text: name},
-			{Key: "host.id", Text: fmt.Sprintf("%032x", n)},
-		})
-		for g := range gpus {
-			attrs := []Attr{
-				{Key: "hw.id", Text: fmt.Sprintf("GPU-5d5ba0d6-d33d-2b2c-524d-%010d%02d", n, g)}, {Key: "gpu.index", Num: uint64(g), Type: AttrInt},
-			}
-			for m := range metrics {
-				r.Observe(&Point{Key: Mix(uint64(m), uint64(g)), Value: uint64(g), Kind: KindDouble, Time: 1_800_000_000e9})
-				r.Describe(&descriptions[m], attrs)
-			}
-		}
-		r.CloseNode()
-		r.Commit()
-	}
-	series := tb.Stats().Series
-	require.EqualValues(t, nodes*gpus*metrics, series)
-	perSeries := float64(heldbytes.Of(tb)) / float64(series)
-	t.Logf("%.1f bytes per series", perSeries)
-	assert.LessOrEqual(t, perSeries, 40.0)
-	metricsOf := map[string]int{}
-	for _, s := range tb.Series(KeyOf([]byte("gpu-node-7"))) {
-		metricsOf[s.Metric.Name]++
-	}
-	assert.Len(t, slices.Collect(maps.Keys(metricsOf)), metrics)
 }

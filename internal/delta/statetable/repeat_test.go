@@ -25,21 +25,28 @@ func repeating(edit ...func(*Settings)) *Table {
 // relay pushes points that another tier sent on, each at the given second, and
 // returns what is repeated, by attribute.
 func relay(t *Table, second int, accepted bool, points ...Point) map[string]Series {
-	at := uint64(time.Duration(1_800_000_000+second) * time.Second)
+	again, _ := relayed(t, second, accepted, points...)
+	return again
+}
+
+func relayed(t *Table, second int, accepted bool, points ...Point) (again map[string]Series, asked bool) {
 	r := t.Begin(time.Duration(second) * time.Second)
 	r.OpenNode(nodeA)
 	for _, p := range points {
 		if p.Time == 0 {
-			p.Time = at
+			p.Time = unix(second)
 		}
-		if r.Observe(&p) == Forward {
+		if r.Observe(&p) == Forward && p.Key < 100 {
 			named(r, p.Key)
 		}
 	}
 	r.Relayed()
-	again := map[string]Series{}
-	for s := range r.Repeated(at) {
+	again = map[string]Series{}
+	for s := range r.Repeated(unix(second)) {
 		again[s.Attrs[0].Text] = s
+	}
+	if asked = r.Wants(); asked {
+		r.Asked()
 	}
 	r.CloseNode()
 	if accepted {
@@ -47,7 +54,7 @@ func relay(t *Table, second int, accepted bool, points ...Point) map[string]Seri
 	} else {
 		r.Abort()
 	}
-	return again
+	return again, asked
 }
 
 // beats sends reports without points until something is repeated.
@@ -113,11 +120,7 @@ func TestWhatIsRefusedIsRepeatedAgain(t *testing.T) {
 func TestNoRepetition(t *testing.T) {
 	for name, c := range map[string]func(t *testing.T, tb *Table, at int) (from int){
 		"of a series that ended": func(_ *testing.T, tb *Table, at int) int {
-			r := tb.Begin(time.Duration(at) * time.Second)
-			r.OpenNode(nodeA)
-			r.Forget(1)
-			r.CloseNode()
-			r.Commit()
+			in(tb, time.Duration(at)*time.Second, nodeA, func(r *Report) { r.Forget(1) })
 			return at
 		},
 		"of a node that paused, which may have reported elsewhere": func(_ *testing.T, _ *Table, at int) int { return at + 500 },
@@ -138,18 +141,16 @@ func TestNoRepetition(t *testing.T) {
 	t.Run("of full reports", func(t *testing.T) {
 		tb := repeating()
 		for s := 0; s < 500; s += 10 {
-			r := tb.Begin(time.Duration(s) * time.Second)
-			r.OpenNode(nodeA)
-			r.Observe(new(double(1, 1)))
-			if s == 0 {
-				r.Observe(new(double(2, 1)))
-				named(r, 2)
-			}
-			for range r.Repeated(uint64(s)) {
-				assert.Fail(t, "a sender of full reports was spoken for")
-			}
-			r.CloseNode()
-			r.Commit()
+			in(tb, time.Duration(s)*time.Second, nodeA, func(r *Report) {
+				r.Observe(new(double(1, 1)))
+				if s == 0 {
+					r.Observe(new(double(2, 1)))
+					named(r, 2)
+				}
+				for range r.Repeated(uint64(s)) {
+					assert.Fail(t, "a sender of full reports was spoken for")
+				}
+			})
 		}
 	})
 }
@@ -255,18 +256,16 @@ func opaque(t *testing.T, resync time.Duration) [3]int {
 	hash := Point{Key: 1, Value: 7, Kind: KindHash}
 	forwarded := [3]int{}
 	for s := 0; s < 600; s += 10 {
-		r := tb.Begin(time.Duration(s) * time.Second)
-		r.OpenNode(nodeA)
-		for i, p := range []Point{hash, double(2, 1), double(3, 1)} {
-			if r.Observe(&p) == Forward {
-				forwarded[i]++
-				if i < 2 {
-					named(r, p.Key)
+		in(tb, time.Duration(s)*time.Second, nodeA, func(r *Report) {
+			for i, p := range []Point{hash, double(2, 1), double(3, 1)} {
+				if r.Observe(&p) == Forward {
+					forwarded[i]++
+					if i < 2 {
+						named(r, p.Key)
+					}
 				}
 			}
-		}
-		r.CloseNode()
-		r.Commit()
+		})
 	}
 	assert.Zero(t, tb.Stats().Resyncs)
 	return forwarded
@@ -310,15 +309,13 @@ func TestStartsOfBeforeAnotherTierAreKnown(t *testing.T) {
 			for i := range series {
 				all = append(all, sum(uint64(1+i), 1, uint64(77+i)))
 			}
-			r := tb.Begin(0)
-			r.OpenNode(nodeA)
-			for _, p := range all {
-				p.Time = uint64(1_800_000_000 * time.Second)
-				r.Observe(&p)
-				named(r, p.Key)
-			}
-			r.CloseNode()
-			r.Commit()
+			in(tb, 0, nodeA, func(r *Report) {
+				for _, p := range all {
+					p.Time = uint64(1_800_000_000 * time.Second)
+					r.Observe(&p)
+					named(r, p.Key)
+				}
+			})
 			asked := ask(tb, 1)
 			require.Equal(t, series > maxStarts+1, asked, "for what was not remembered")
 			if asked {

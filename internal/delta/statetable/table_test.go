@@ -38,6 +38,15 @@ func observe(r *Report, key NodeKey, points ...Point) []Verdict {
 	return out
 }
 
+// in runs a report of one node that is accepted.
+func in(t *Table, now time.Duration, key NodeKey, do func(*Report)) {
+	r := t.Begin(now)
+	r.OpenNode(key)
+	do(r)
+	r.CloseNode()
+	r.Commit()
+}
+
 // push is a whole report of one node that is accepted.
 func push(t *Table, now time.Duration, key NodeKey, points ...Point) []Verdict {
 	r := t.Begin(now)
@@ -89,20 +98,6 @@ func TestOrderOfSeriesDoesNotMatter(t *testing.T) {
 		push(tb, 0, nodeA, double(9, 1), double(3, 3), double(2, 0), double(4, 4), double(1, 1)))
 }
 
-func TestAbort(t *testing.T) {
-	tb := newTable(nil)
-	push(tb, 0, nodeA, double(1, 1), double(2, 2))
-
-	r := tb.Begin(0)
-	assert.Equal(t, []Verdict{Forward, Unchanged, Forward}, observe(r, nodeA, double(1, 7), double(2, 2), double(3, 3)))
-	r.Abort()
-
-	// The next hop may have taken 7 before it failed, so the old value is news as well.
-	assert.Equal(t, []Verdict{Forward, Unchanged, Forward}, push(tb, 0, nodeA, double(1, 1), double(2, 2), double(3, 3)))
-	assert.Equal(t, []Verdict{Unchanged, Unchanged, Unchanged}, push(tb, 0, nodeA, double(1, 1), double(2, 2), double(3, 3)))
-	assert.EqualValues(t, 3, tb.Stats().Series)
-}
-
 func TestRepeatedSeries(t *testing.T) {
 	tb := newTable(nil)
 	assert.Equal(t, []Verdict{Forward, Forward}, push(tb, 0, nodeA, double(1, 1), double(1, 2)))
@@ -131,16 +126,13 @@ func TestNodeOpenedTwiceInAReport(t *testing.T) {
 
 func TestForget(t *testing.T) {
 	tb := newTable(nil)
-	forget := func(then ...Point) []Verdict {
-		r := tb.Begin(0)
-		r.OpenNode(nodeA)
-		r.Forget(1)
-		var out []Verdict
-		for _, p := range then {
-			out = append(out, r.Observe(&p))
-		}
-		r.CloseNode()
-		r.Commit()
+	forget := func(then ...Point) (out []Verdict) {
+		in(tb, 0, nodeA, func(r *Report) {
+			r.Forget(1)
+			for _, p := range then {
+				out = append(out, r.Observe(&p))
+			}
+		})
 		return out
 	}
 	push(tb, 0, nodeA, double(1, 1))
@@ -245,24 +237,6 @@ func TestHeartbeatDue(t *testing.T) {
 	assert.True(t, beat(each, 0, nodeB, true), "no room for this node, its deadline is not known")
 }
 
-func TestBounds(t *testing.T) {
-	tb := newTable(func(s *Settings) { s.MaxNodes, s.MaxSeries, s.TTL = 1, 2, 80 })
-	three := []Point{double(1, 1), double(2, 2), double(3, 3)}
-	push(tb, 0, nodeA, three...)
-	assert.Equal(t, []Verdict{Unchanged, Unchanged, Forward}, push(tb, 0, nodeA, three...))
-	assert.Equal(t, Stats{Nodes: 1, Series: 2, Untracked: 2}, tb.Stats())
-
-	for range 2 {
-		assert.Equal(t, []Verdict{Forward}, push(tb, 0, nodeB, double(1, 1)))
-	}
-	assert.Equal(t, Stats{Nodes: 1, Series: 2, Untracked: 4}, tb.Stats())
-
-	tb.Sweep(80)
-	assert.Equal(t, Stats{Untracked: 4, EvictedNodes: 1}, tb.Stats())
-	push(tb, 80, nodeB, double(1, 1))
-	assert.Equal(t, []Verdict{Unchanged}, push(tb, 80, nodeB, double(1, 1)), "room again")
-}
-
 func TestSweep(t *testing.T) {
 	tb := newTable(func(s *Settings) { s.TTL = 80 })
 	push(tb, 0, nodeA, double(1, 1), double(2, 2), double(3, 3))
@@ -327,17 +301,6 @@ func TestTimeWrapsAround(t *testing.T) {
 	p.Time, p.Value = 400*wrap+1e9, 1
 	assert.Equal(t, []Verdict{Forward}, push(tb, 0, nodeA, p))
 	assert.Equal(t, []Verdict{Stale}, push(tb, 0, nodeA, old))
-}
-
-func TestMixIsOneToOne(t *testing.T) {
-	seen := make(map[uint64]bool)
-	for i := range uint64(1000) {
-		seen[Mix(i, 42)] = true
-		seen[Mix(42, i)] = true
-	}
-	assert.Len(t, seen, 1999, "only Mix(42, 42) twice")
-	assert.NotEqual(t, Mix(1, 2), Mix(2, 1))
-	assert.Equal(t, HashString("hw.id"), HashBytes([]byte("hw.id")))
 }
 
 // TestHashesAreThisProcesss: whoever runs the same program knows no hash of it.

@@ -67,21 +67,6 @@ func TestVanished(t *testing.T) {
 	assert.Equal(t, []string{"GPU-2"}, gone, "gone for a second time")
 }
 
-func TestASeriesThatComesBackUnheardIsDeclaredGoneAgain(t *testing.T) {
-	tb := vanishing()
-	report(tb, 0, true, 1, 2)
-	gone := 0
-	for s := 10; s <= 200; s += 10 {
-		gone += len(report(tb, s, true, 1))
-	}
-	require.Equal(t, 1, gone)
-	report(tb, 210, false, 1, 2) // refused, but it may have been taken
-	for s := 220; s <= 400; s += 10 {
-		gone += len(report(tb, s, true, 1))
-	}
-	assert.Equal(t, 2, gone)
-}
-
 func TestSilenceIsNotHeldAgainstASeries(t *testing.T) {
 	tb := vanishing()
 	report(tb, 0, true, 1, 2)
@@ -101,11 +86,7 @@ func TestSilenceIsNotHeldAgainstASeries(t *testing.T) {
 func TestWhatAnotherTierReducedIsNotGone(t *testing.T) {
 	tb := vanishing()
 	relayed := func(s int, keys ...uint64) []string {
-		r := tb.Begin(time.Duration(s) * time.Second)
-		r.OpenNode(nodeA)
-		r.Relayed()
-		r.CloseNode()
-		r.Commit()
+		in(tb, time.Duration(s)*time.Second, nodeA, func(r *Report) { r.Relayed() })
 		return report(tb, s, true, keys...)
 	}
 	report(tb, 0, true, 1, 2)
@@ -192,11 +173,7 @@ func met(t *testing.T) *Table {
 func TestAnEndedSeriesIsNotDeclaredGone(t *testing.T) {
 	tb := vanishing()
 	report(tb, 0, true, 1, 2)
-	r := tb.Begin(time.Second)
-	r.OpenNode(nodeA)
-	r.Forget(2)
-	r.CloseNode()
-	r.Commit()
+	in(tb, time.Second, nodeA, func(r *Report) { r.Forget(2) })
 	for s := 10; s <= 300; s += 10 {
 		require.Empty(t, report(tb, s, true, 1))
 	}
@@ -284,55 +261,18 @@ func TestResyncBetweenTwoUnderWay(t *testing.T) {
 	assert.Equal(t, Forward, push(tb, 0, nodeA, double(1, 1), double(2, 2))[0])
 }
 
-func TestBoundOfANode(t *testing.T) {
-	tb := newTable(func(s *Settings) { s.MaxSeries, s.MaxSeriesPerNode = 1000, 2 })
-	three := []Point{double(1, 1), double(2, 2), double(3, 3)}
-	for range 2 {
-		push(tb, 0, nodeA, three...)
-		push(tb, 0, nodeB, three[:1]...)
-	}
-	assert.EqualValues(t, 3, tb.Stats().Series)
-	assert.EqualValues(t, 2, tb.Stats().Untracked)
-	assert.Equal(t, []Verdict{Unchanged, Unchanged, Forward}, push(tb, 0, nodeA, three...))
-	assert.Equal(t, []Verdict{Unchanged}, push(tb, 0, nodeB, three[:1]...), "others have room")
-}
-
-// A hundred thousand attribute sets from one node: bounded, counted, and another
-// node does not notice.
-func TestEndlessAttributeValues(t *testing.T) {
-	tb := New(Settings{MaxNodes: 10, MaxSeries: 1_000_000, TTL: time.Hour, VanishedAfter: time.Minute})
-	r := tb.Begin(0)
-	r.OpenNode(nodeA)
-	for i := range uint64(100_000) {
-		r.Observe(new(double(Mix(i, 1), 1)))
-		named(r, i)
-	}
-	r.CloseNode()
-	r.Commit()
-	assert.EqualValues(t, MaxNodeSeries, tb.Stats().Series)
-	assert.EqualValues(t, 100_000-MaxNodeSeries, tb.Stats().Untracked)
-	for n := range tb.all() {
-		assert.LessOrEqual(t, len(n.names.bytes), maxNodeNameBytes)
-	}
-	assert.Len(t, tb.dict.pairs.ids, maxValuesPerKey/2, "the nodes share names of few values only")
-	push(tb, 0, nodeB, double(1, 1))
-	assert.Equal(t, []Verdict{Unchanged}, push(tb, 0, nodeB, double(1, 1)))
-}
-
 func TestWholeNodes(t *testing.T) {
 	tb := newTable(func(s *Settings) { s.WholeNodes = true })
 	band := Band{Absolute: 1}
 	whole := func(a, b float64) (changed bool) {
-		r := tb.Begin(0)
-		r.OpenNode(nodeA)
-		for i, v := range []float64{a, b} {
-			p := double(uint64(i), v)
-			p.Band = band
-			r.Observe(&p)
-		}
-		changed = r.Changed()
-		r.CloseNode()
-		r.Commit()
+		in(tb, 0, nodeA, func(r *Report) {
+			for i, v := range []float64{a, b} {
+				p := double(uint64(i), v)
+				p.Band = band
+				r.Observe(&p)
+			}
+			changed = r.Changed()
+		})
 		return changed
 	}
 	assert.True(t, whole(10, 20))
@@ -350,12 +290,10 @@ func TestAnEndThatWasGivenUpIsToldAgain(t *testing.T) {
 			tb := vanishing()
 			report(tb, 0, true, 1, 2)
 			if relayed {
-				r := tb.Begin(0)
-				r.OpenNode(nodeA)
-				r.Relayed()
-				r.Forget(2)
-				r.CloseNode()
-				r.Commit()
+				in(tb, 0, nodeA, func(r *Report) {
+					r.Relayed()
+					r.Forget(2)
+				})
 			} else {
 				for s := 10; s < 110; s += 10 {
 					require.Empty(t, report(tb, s, true, 1))
@@ -382,11 +320,7 @@ func TestAnEndThatWasGivenUpIsToldAgain(t *testing.T) {
 func TestAnEndThatWasGivenUpAndAValueOnItsWay(t *testing.T) {
 	tb := vanishing()
 	report(tb, 0, true, 1, 2)
-	r := tb.Begin(0)
-	r.OpenNode(nodeA)
-	r.Forget(2)
-	r.CloseNode()
-	r.Commit()
+	in(tb, 0, nodeA, func(r *Report) { r.Forget(2) })
 	tb.ResyncNode(nodeA)
 	a := tb.Begin(0)
 	require.Equal(t, []Verdict{Forward}, observe(a, nodeA, double(2, 1)))
