@@ -663,3 +663,27 @@ func TestALowClockAfterAPowerCap(t *testing.T) {
 	f.put(n, 3, reading.SMClock, 0.8*1.98e9)
 	assert.Equal(t, Reason("sm_clock_low"), f.explain().Reason)
 }
+
+// TestFieldsAreKeptByTheirPlace: the runs of the catalogue's fields are what Put takes them for.
+func TestFieldsAreKeptByTheirPlace(t *testing.T) {
+	for f := reading.None + 1; f < reading.NumFields; f++ {
+		m, e := reading.Of(f)
+		flag := m.Kind == reading.Gauge && m.Range == reading.Range{Max: 1} && m.Integer
+		switch {
+		case OfGPU(f):
+			assert.Equal(t, reading.GPU, e.Subject, m.Name)
+			assert.Equal(t, f >= firstCounter, m.Kind == reading.Counter, m.Name)
+			assert.Equal(t, f < firstGauge, flag, m.Name)
+			if f >= firstCounter {
+				assert.NotZero(t, counted[f-firstCounter], m.Name)
+			}
+		case OfNode(f):
+			assert.Equal(t, reading.Node, e.Subject, m.Name)
+			assert.NotEqual(t, reading.Counter, m.Kind, m.Name)
+		}
+	}
+	for f := range NumFacts {
+		assert.True(t, source[f] == reading.None || OfGPU(source[f]) || OfNode(source[f]), "%s", f)
+	}
+	assert.LessOrEqual(t, numFlags, 8, "they are bits of a byte")
+}

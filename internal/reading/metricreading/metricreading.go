@@ -132,7 +132,7 @@ func (r *Resource) mend(m pmetric.Metric, points int, instrument reading.Instrum
 	refused := reading.Refused{Metric: r.metric, Why: reading.WrongUnit, Unit: m.Unit()}
 	if !r.metric.Takes(instrument) {
 		refused = reading.Refused{Metric: r.metric, Why: reading.WrongType, Instrument: instrument}
-		points = count(m)
+		points = Count(m)
 	} else if r.scale, ok = r.metric.Factor(m.Unit()); ok {
 		return true
 	}
@@ -337,8 +337,8 @@ func Points(m pmetric.Metric) pmetric.NumberDataPointSlice {
 	return list
 }
 
-// count counts the points of a metric of any type.
-func count(m pmetric.Metric) int {
+// Count counts the points of a metric of any type.
+func Count(m pmetric.Metric) int {
 	switch m.Type() {
 	case pmetric.MetricTypeGauge:
 		return m.Gauge().DataPoints().Len()
