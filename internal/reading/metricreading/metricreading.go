@@ -7,7 +7,6 @@ package metricreading // import "github.com/gpu-collector/gpu-collector/internal
 
 import (
 	"context"
-	"iter"
 	"math"
 	"strconv"
 	"strings"
@@ -205,32 +204,12 @@ func (r *Resource) refusePoint(why reading.Refusal, p *Point) reading.Refusal {
 	return why
 }
 
-// All reads the points of any metric that have a value: those of the catalogue by
-// it, of the others all that are finite. The point is good until the next one.
-func (r *Resource) All(m pmetric.Metric) iter.Seq[*Point] {
-	return func(yield func(*Point) bool) {
-		var p Point
-		known := reading.ByName(m.Name())
-		if known == nil {
-			for _, dp := range Points(m).All() {
-				attributes(&anything, dp, &p)
-				p.Subject = reading.GPU
-				if p.Value = Number(dp); p.Value-p.Value == 0 && !yield(&p) { // neither NaN nor infinite
-					return
-				}
-			}
-			return
-		}
-		points, ok := r.Open(known, m)
-		if !ok {
-			return
-		}
-		for _, dp := range points.All() {
-			if r.Read(dp, &p) == reading.Accepted && !p.Ended && !yield(&p) {
-				return
-			}
-		}
-	}
+// ReadForeign reads a point of a metric that the catalogue does not have, and reports
+// whether it has a number.
+func ReadForeign(dp pmetric.NumberDataPoint, p *Point) bool {
+	attributes(&anything, dp, p)
+	p.Subject, p.Vague, p.Value = reading.GPU, false, Number(dp)
+	return p.Value-p.Value == 0 // neither NaN nor infinite
 }
 
 var anything reading.Metric
