@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"math"
 	"reflect"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -73,9 +72,6 @@ func TestValidateReadings(t *testing.T) {
 			assert.Equal(t, tt.want, s.Validate())
 			assert.Equal(t, Some(80.0), s.Power, "the rest of the sample is kept")
 			assert.Empty(t, s.Validate(), "what is rejected once is gone")
-			for _, f := range tt.want {
-				assert.Contains(t, Fields, f)
-			}
 		})
 	}
 }
@@ -136,11 +132,6 @@ func TestValidateCoversEveryNumber(t *testing.T) {
 	assert.Greater(t, seen, 70)
 }
 
-func TestFieldsAreDistinct(t *testing.T) {
-	sorted := slices.Sorted(slices.Values(Fields))
-	assert.Len(t, slices.Compact(sorted), len(Fields))
-}
-
 // A driver may return any bits. JSON builds the sample from them, because JSON
 // can name every field.
 func FuzzValidateReadings(f *testing.F) {
@@ -152,12 +143,7 @@ func FuzzValidateReadings(f *testing.F) {
 			t.Skip()
 		}
 		uuid := s.UUID
-		rejected := s.Validate()
-		for _, r := range rejected {
-			if !slices.Contains(Fields, r) {
-				t.Fatalf("unknown field %q", r)
-			}
-		}
+		s.Validate()
 		again := s.Validate()
 		if ValidUUID(uuid) && len(again) > 0 || s.UUID != uuid {
 			t.Fatalf("still rejected: %q", again)
