@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -473,6 +474,10 @@ func (h *history) Telemetry(_ context.Context, q *fleethistory.Query) ([]fleethi
 	return []fleethistory.Sample{{Cluster: "c", Node: "n", GPU: "g", Metric: "m", Attributes: "a=1,b=2", At: t0.UnixMilli(), Value: 3}}, -1, h.err
 }
 
+func (h *history) Aggregations(context.Context, *fleethistory.AggregationQuery) ([]fleethistory.Aggregation, error) {
+	return []fleethistory.Aggregation{{Metric: "m", Count: 2, Min: -1.7e308, Max: 1.7e308, Mean: math.NaN(), Sum: math.Inf(1)}}, h.err
+}
+
 func (h *history) Status() fleethistory.Status {
 	return fleethistory.Status{Storage: "sqlite", Err: h.err, Dropped: 4, Oldest: t0}
 }
@@ -485,6 +490,9 @@ func TestTelemetry(t *testing.T) {
 	assert.Equal(t, &fleethistory.Query{Hosts: []string{"n", "m"}, Metrics: []string{"x"}, Start: end.Add(-time.Hour), End: end, Offset: 2, Limit: 1}, h.q)
 	assert.Equal(t, Page{3, 1, -1, true}, out.Page)
 	assert.Equal(t, []Sample{{At: t0, Cluster: "c", Host: "n", GPU: "g", Metric: "m", Attributes: map[string]string{"a": "1", "b": "2"}, Value: 3}}, out.Samples)
+
+	sums := get200[AggregationList](t, a, "/api/v1/telemetry/aggregations").Aggregations
+	assert.Equal(t, []Aggregation{{Metric: "m", Count: 2, Min: -1.7e308, Max: 1.7e308, Sum: math.MaxFloat64}}, sums, "JSON has no infinity")
 
 	h.err = errors.New("disk is full")
 	w := ask(a, "/api/v1/telemetry")

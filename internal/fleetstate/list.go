@@ -61,8 +61,6 @@ func (f *Filter) fixed() bool {
 	return len(f.Groups) == 0 && len(f.States) == 0 && len(f.Health) == 0 && f.Straggler == nil && f.MinUsage == 0
 }
 
-func (f *Filter) all() bool { return f.fixed() && len(f.Clusters) == 0 && len(f.Names) == 0 }
-
 func (f *Filter) matchKey(k Key) bool {
 	if len(f.Clusters) > 0 && !slices.Contains(f.Clusters, k.Cluster) {
 		return false
@@ -115,13 +113,6 @@ func (s *Store) Each(f *Filter, now time.Time, yield func(View) bool) {
 // and how many are selected in all.
 func (s *Store) List(f *Filter, now time.Time, offset, limit int) (page []View, total int) {
 	ms := now.UnixMilli()
-	if f.all() {
-		list := s.index.get().all
-		for i := range list[min(offset, len(list)):min(offset+limit, len(list))] {
-			page = append(page, s.view(list[offset+i].e, ms))
-		}
-		return page, len(list)
-	}
 	s.scan(f, now, func(e *entry) bool {
 		if total >= offset && len(page) < limit {
 			page = append(page, s.view(e, ms))
