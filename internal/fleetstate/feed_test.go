@@ -215,3 +215,22 @@ func TestFeedBounds(t *testing.T) {
 	default:
 	}
 }
+
+func TestRemovedOnce(t *testing.T) {
+	s := New(DefaultConfig())
+	f := NewFeed(s, 1)
+	yes := true
+	w, err := f.Watch(Filter{Straggler: &yes})
+	require.NoError(t, err)
+	defer w.Close()
+	removed := 0
+	for i, straggler := range []float64{1, 0, 0} {
+		put(t, s, "c", "n", t0, func(u *Update) {
+			u.Set(reading.NodeStraggler, straggler)
+			u.Set(reading.NodeSuspicion, float64(i))
+		})
+		f.Advance(t0)
+		removed += len(changes(t, w, t0).removed)
+	}
+	assert.Equal(t, 1, removed)
+}

@@ -109,27 +109,14 @@ type Store struct {
 type shard struct {
 	mu    sync.RWMutex
 	nodes map[Key]*entry
-	spare []live // for nodes to come
-}
-
-// liveChunk is how many nodes' worth is allocated at once.
-const liveChunk = 64
-
-// newLive returns a place among others. mu is held.
-func (sh *shard) newLive() *live {
-	if len(sh.spare) == 0 {
-		sh.spare = make([]live, liveChunk)
-	}
-	l := &sh.spare[0]
-	sh.spare = sh.spare[1:]
-	return l
 }
 
 // entry is a node's place. Its view is replaced as a whole.
 type entry struct {
 	key  Key
 	view atomic.Pointer[Node]
-	live *live
+	seen atomic.Int64 // when the node last gave a sign of life, Unix milliseconds
+	gone atomic.Bool  // it was forgotten
 
 	// mu is held by one writer, for one resource; no reader takes it.
 	mu     sync.Mutex
@@ -147,10 +134,10 @@ func (e *entry) retire(seen int64) bool {
 		return false
 	}
 	defer e.mu.Unlock()
-	if e.live.seen.Load() != seen {
+	if e.seen.Load() != seen {
 		return false
 	}
-	e.live.facts.Or(goneBit)
+	e.gone.Store(true)
 	return true
 }
 
@@ -240,11 +227,10 @@ func (s *Store) place(k Key, now time.Time) (*entry, error) {
 		s.bytes.Give(k.Cluster, leastNode)
 		return e, nil
 	}
-	e := &entry{key: k, live: sh.newLive(), size: leastNode, born: now.UnixMilli()}
+	e := &entry{key: k, size: leastNode, born: now.UnixMilli()}
 	n := &Node{Key: k}
 	n.derive()
 	e.view.Store(n)
-	e.live.facts.Store(pack(n))
 	sh.nodes[k] = e
 	s.index.add(e)
 	return e, nil
@@ -273,7 +259,7 @@ func (s *Store) Expire(now time.Time) int {
 		sh := &s.shards[i]
 		sh.mu.Lock()
 		for k, e := range sh.nodes {
-			seen := e.live.seen.Load()
+			seen := e.seen.Load()
 			if (seen < before || pressed && s.missing(seen, at) && !s.missing(e.born, seen)) && e.retire(seen) {
 				delete(sh.nodes, k)
 				s.nodes.Give(k.Cluster, 1)
