@@ -204,20 +204,20 @@ func (s *Store) find(k Key) *entry {
 	return sh.nodes[k]
 }
 
-// place returns the node's entry and makes it if there is none and room for it.
-func (s *Store) place(k Key, now time.Time) (*entry, error) {
+// place returns the node's entry, and makes it if there is none. It is nil where there is no room.
+func (s *Store) place(k Key, now time.Time) *entry {
 	if e := s.find(k); e != nil {
-		return e, nil
+		return e
 	}
 	// No path of a URL names the nodes `.` and `..` (RFC 3986, section 5.2.4).
 	if k.Node == "" || k.Node == "." || k.Node == ".." || len(k.Node) > MaxName || len(k.Cluster) > MaxName {
 		s.drop(DropNoNode)
-		return nil, errNoNode
+		return nil
 	}
 	if d, ok := s.reserve(k.Cluster, now); !ok {
 		s.drop(d)
 		s.short(k.Cluster, d)
-		return nil, errMaxNodes
+		return nil
 	}
 	sh := s.shard(k)
 	sh.mu.Lock()
@@ -225,7 +225,7 @@ func (s *Store) place(k Key, now time.Time) (*entry, error) {
 	if e := sh.nodes[k]; e != nil {
 		s.nodes.Give(k.Cluster, 1)
 		s.bytes.Give(k.Cluster, leastNode)
-		return e, nil
+		return e
 	}
 	e := &entry{key: k, size: leastNode, born: now.UnixMilli()}
 	n := &Node{Key: k}
@@ -233,13 +233,8 @@ func (s *Store) place(k Key, now time.Time) (*entry, error) {
 	e.view.Store(n)
 	sh.nodes[k] = e
 	s.index.add(e)
-	return e, nil
+	return e
 }
-
-var (
-	errNoNode   = errors.New("no name of a node")
-	errMaxNodes = errors.New("as many nodes as `max_nodes`, `max_bytes` and the share of the cluster allow are known, none of them missing")
-)
 
 // pressed reports whether more than three quarters of the room is taken. Nodes that were
 // heard of once and are missing are forgotten then: a flood of made-up names must not

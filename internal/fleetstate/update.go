@@ -43,8 +43,8 @@ type Update struct {
 // the node or it has no name; that is counted.
 func (s *Store) Begin(k Key, now time.Time) (Update, bool) {
 	for {
-		e, err := s.place(k, now)
-		if err != nil {
+		e := s.place(k, now)
+		if e == nil {
 			return Update{}, false
 		}
 		if u, ok := s.lock(e, now); ok {
