@@ -26,7 +26,6 @@ internal/threshold Respond
 extension/thresholdextension Answer
 internal/admission AcquireRelease|Refuse
 extension/admissionextension Tap
-internal/gpuhealth Observe
 exporter/fleetviewexporter Report
 '
 

@@ -66,19 +66,6 @@ func BenchmarkReport(b *testing.B) {
 	b.ReportMetric(100*float64(v)/float64(r), "view-%")
 }
 
-// BenchmarkViewAllocs shows what a report of an already known node allocates,
-// whose readings changed.
-func BenchmarkViewAllocs(b *testing.B) {
-	e := newTestExporter(b)
-	reports := []pmetric.Metrics{report("n", 0), report("n", 1)}
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		if err := e.pushMetrics(b.Context(), reports[i%2]); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // reportBuilder makes reports of one node.
 type reportBuilder struct {
 	md      pmetric.Metrics

@@ -59,26 +59,22 @@ var ownGroupReaders = map[reading.Field]groupReader{
 
 // cluster takes a resource without a node: what the gateway says of a
 // cluster's groups. Thus it says that they are still there.
-func (e *fleetExporter) cluster(rm pmetric.ResourceMetrics, s *scratch, cluster string, now time.Time) {
-	p := &s.point
+func (e *fleetExporter) cluster(rm pmetric.ResourceMetrics, s *scratch) {
+	s.hasGPU = func(string) bool { return false }
+	take := func(p *metricreading.Point) {
+		if p.Field == reading.NodeRank {
+			e.rank(p, s.of.Cluster, s.now)
+		} else if read := groupReaders[p.Field]; read != nil {
+			key := fleetstate.GroupKey{Cluster: s.of.Cluster, Group: attribute(p, gpusemconv.AttrPeerGroup)}
+			e.state.UpdateGroup(key, s.now, func(u *fleetstate.GroupUpdate) { read(u, p) })
+		}
+	}
 	for _, sm := range rm.ScopeMetrics().All() {
 		for _, m := range sm.Metrics().All() {
-			known := reading.ByName(m.Name())
-			if known == nil || known.For&reading.View == 0 || known.Subject() != reading.Group {
-				continue
-			}
-			points, ok := s.from.Open(known, m)
-			if !ok {
-				continue
-			}
-			for _, dp := range points.All() {
-				s.from.Read(dp, p)
-				if p.Field == reading.NodeRank {
-					e.rank(p, cluster, now)
-				} else if read := groupReaders[p.Field]; read != nil {
-					key := fleetstate.GroupKey{Cluster: cluster, Group: attribute(p, gpusemconv.AttrPeerGroup)}
-					e.state.UpdateGroup(key, now, func(u *fleetstate.GroupUpdate) { read(u, p) })
-				}
+			if known := reading.ByName(m.Name()); known != nil && known.For&reading.View != 0 && known.Subject() == reading.Group {
+				s.each(known, m, take)
+			} else {
+				s.each(known, m, nil)
 			}
 		}
 	}

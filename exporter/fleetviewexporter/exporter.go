@@ -57,41 +57,32 @@ func (e *fleetExporter) start(_ context.Context, host component.Host) error {
 	return nil
 }
 
-// scratch is what reading one resource takes; it is used again.
-type scratch struct {
-	from  metricreading.Resource
-	point metricreading.Point
-	vague []pmetric.Metric // of the resource that is being read
-}
-
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 // pushMetrics takes what each resource says of its node, or of its cluster. The
 // store counts what it has no room for. That is never an error, as sending it again
 // would not help.
 func (e *fleetExporter) pushMetrics(ctx context.Context, md pmetric.Metrics) error {
-	now := e.now()
 	caller := wire.CallerFromContext(ctx).Cluster
 	s := scratches.Get().(*scratch)
-	records := e.history.Enabled()
+	s.now, s.records = e.now(), e.history.Enabled()
 	for _, rm := range md.ResourceMetrics().All() {
 		id := readSender(rm.Resource().Attributes(), caller, e.cfg.DefaultCluster)
+		s.of = id.Key
 		s.from.Begin(e.reader, rm.Resource().Attributes(), caller, e.cfg.DefaultCluster)
 		if id.Node != "" {
-			e.node(rm, s, &id, now)
+			e.node(rm, s, id.Facts)
 		} else {
-			e.cluster(rm, s, id.Cluster, now)
-		}
-		if records { // record refuses the same points, and those of other metrics
-			clear(s.from.Refused[:])
+			e.cluster(rm, s)
 		}
 		s.from.End(ctx)
 	}
-	*s = scratch{vague: s.vague} // no pdata is kept
-	scratches.Put(s)
-	if records {
-		e.record(ctx, md, caller, now)
+	if len(s.samples) > 0 {
+		e.history.Write(s.samples)
 	}
+	clear(s.samples)
+	*s = scratch{vague: s.vague, samples: s.samples[:0]} // no pdata is kept
+	scratches.Put(s)
 	return nil
 }
 

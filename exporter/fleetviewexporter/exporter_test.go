@@ -17,8 +17,12 @@ import (
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/exporter/exportertest"
 	"go.opentelemetry.io/collector/pdata/plog"
+	otelattribute "go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 
 	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter/internal/metadata"
+	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
@@ -456,6 +460,33 @@ func TestHistoryTakesAllMetrics(t *testing.T) {
 	}, r.samples)
 	e.push(t, newReport("c", "m").point("other", 1))
 	assert.Equal(t, "n", r.samples[0].Node, "a batch that is used again changes nothing")
+}
+
+// TestAPushIsReadOnce: a history changes neither what the view has nor what is counted.
+func TestAPushIsReadOnce(t *testing.T) {
+	b := newReport("c", "n")
+	b.fullGPU(0, 1)
+	b.fullGPU(1, 1)
+	b.point(gpusemconv.MetricPower, -1.0, gpusemconv.AttrHWID, uuid(1), gpusemconv.AttrHWType, "gpu").
+		point(gpusemconv.MetricTemperature, 900.0, gpusemconv.AttrHWID, uuid(1), gpusemconv.AttrSensorLocation, "memory").
+		point(gpusemconv.MetricGPUUp, 1).point("some.metric", 1)
+	var views []fleetstate.View
+	for _, history := range []fleethistory.History{fleethistory.None{}, &recorder{}} {
+		tel := componenttest.NewTelemetry()
+		e := newTestExporter(t)
+		counting, err := newExporter(e.cfg, tel.NewTelemetrySettings())
+		require.NoError(t, err)
+		e.reader, e.history = counting.reader, history
+		e.push(t, b)
+		views = append(views, e.view(t, "c", "n"))
+		metadatatest.AssertEqualExporterFleetViewRejected(t, tel, []metricdata.DataPoint[int64]{
+			{Attributes: otelattribute.NewSet(otelattribute.String("reason", "subject")), Value: 1},
+			{Attributes: otelattribute.NewSet(otelattribute.String("reason", "value_range")), Value: 2},
+		}, metricdatatest.IgnoreTimestamp())
+		require.NoError(t, tel.Shutdown(t.Context()))
+	}
+	assert.Equal(t, views[0], views[1])
+	assert.Nil(t, views[0].GPUs[1].Get(reading.Power))
 }
 
 // Other hardware of a node is no GPU.

@@ -189,25 +189,16 @@ var heartbeat, _ = reading.Of(reading.Heartbeat)
 // gateway is none, and a heartbeat has its own time.
 func lives(m *reading.Metric) bool { return m == nil || m != heartbeat && !m.Gateway }
 
-// node takes a resource into its node's view.
-func (e *fleetExporter) node(rm pmetric.ResourceMetrics, s *scratch, id *sender, now time.Time) {
-	u, ok := e.state.Begin(id.Key, now)
-	if !ok {
-		return
-	}
-	u.SetFacts(id.Facts)
+// node takes a resource into its node's view, if that has room for it.
+func (e *fleetExporter) node(rm pmetric.ResourceMetrics, s *scratch, facts fleetstate.Facts) {
+	u, ok := e.state.Begin(s.of, s.now)
 	var seen time.Time
-	p, from := &s.point, &s.from
 	alive := false
-	read := func(known *reading.Metric, m pmetric.Metric) {
-		points, ok := from.Open(known, m)
-		if !ok {
-			return
-		}
-		for i := range points.Len() {
-			if from.Read(points.At(i), p) == reading.BadSubject {
-				continue
-			}
+	s.hasGPU = func(uuid string) bool { return ok && u.KnownGPU(uuid) >= 0 }
+	var take func(*metricreading.Point)
+	if ok {
+		u.SetFacts(facts)
+		take = func(p *metricreading.Point) {
 			if p.Field == reading.Heartbeat {
 				if at := time.UnixMilli(int64(p.Value * 1000)); p.Value > 0 && at.After(seen) {
 					seen = at
@@ -223,21 +214,27 @@ func (e *fleetExporter) node(rm pmetric.ResourceMetrics, s *scratch, id *sender,
 			known := reading.ByName(m.Name())
 			alive = alive || lives(known)
 			switch {
-			case known == nil || known.For&reading.View == 0:
+			case known == nil:
+				s.each(nil, m, nil)
 			case known.Vague():
 				s.vague = append(s.vague, m) // the others name the GPUs
+			case known.For&reading.View == 0:
+				s.each(known, m, nil)
 			default:
-				read(known, m)
+				s.each(known, m, take)
 			}
 		}
 	}
 	for _, m := range s.vague {
-		read(reading.ByName(m.Name()), m)
+		s.each(reading.ByName(m.Name()), m, take)
 	}
 	clear(s.vague)
+	if !ok {
+		return
+	}
 	// A heartbeat says when; without one, what the node itself says is one.
 	if seen.IsZero() && alive {
-		seen = now
+		seen = s.now
 	}
 	u.Commit(seen)
 }

@@ -3,9 +3,6 @@
 package fleetviewexporter
 
 import (
-	"context"
-	"slices"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pmetric"
@@ -17,55 +14,71 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
-// batches are used again: a report has hundreds of points.
-var batches = sync.Pool{New: func() any { return new([]fleethistory.Sample) }}
+// scratch is what reading a push takes; it is used again.
+type scratch struct {
+	from  metricreading.Resource
+	point metricreading.Point
+	vague []pmetric.Metric // of the resource that is being read
 
-// record hands all points to the history, those of metrics that the views do
-// not know too. It counts the points that the catalogue refuses, of the views too.
-func (e *fleetExporter) record(ctx context.Context, md pmetric.Metrics, caller string, now time.Time) {
-	batch := batches.Get().(*[]fleethistory.Sample)
-	list := (*batch)[:0]
-	var from metricreading.Resource
-	for _, rm := range md.ResourceMetrics().All() {
-		id := readSender(rm.Resource().Attributes(), caller, e.cfg.DefaultCluster)
-		from.Begin(e.reader, rm.Resource().Attributes(), caller, e.cfg.DefaultCluster)
-		gpus := func() (list []fleetstate.GPU) {
-			if v, ok := e.state.Node(id.Key, now); ok {
-				list = v.GPUs
-			}
-			return list
-		}
-		for _, sm := range rm.ScopeMetrics().All() {
-			for _, m := range sm.Metrics().All() {
-				for p := range from.All(m) {
-					at := now.UnixMilli()
-					if t := p.Timestamp(); t != 0 {
-						// A clock that is ahead would hide all later values.
-						at = min(at, t.AsTime().UnixMilli())
-					}
-					gpu, rest := describe(p, gpus)
-					list = append(list, fleethistory.Sample{
-						Cluster: id.Cluster, Node: id.Node, GPU: gpu, Metric: m.Name(), Attributes: rest, At: at, Value: p.Value,
-					})
-				}
+	// Of the history, where there is one.
+	records bool
+	samples []fleethistory.Sample
+	now     time.Time
+	of      fleetstate.Key
+	hasGPU  func(uuid string) bool // whether the view has that GPU of the node
+}
+
+// each reads the points of a metric once. take has them, NaN where a value was refused;
+// it is nil for a metric that the view does not show. The history has all that are true,
+// of metrics that the catalogue does not know too.
+func (s *scratch) each(known *reading.Metric, m pmetric.Metric, take func(*metricreading.Point)) {
+	p := &s.point
+	switch {
+	case !s.records && take == nil:
+	case known == nil:
+		for _, dp := range metricreading.Points(m).All() {
+			if metricreading.ReadForeign(dp, p) {
+				s.record(m.Name())
 			}
 		}
-		from.End(ctx)
+	default:
+		points, ok := s.from.Open(known, m)
+		if !ok {
+			return
+		}
+		for _, dp := range points.All() {
+			why := s.from.Read(dp, p)
+			if why == reading.BadSubject {
+				continue
+			}
+			if take != nil {
+				take(p)
+			}
+			if s.records && why == reading.Accepted && !p.Ended {
+				s.record(m.Name())
+			}
+		}
 	}
-	if len(list) > 0 {
-		e.history.Write(list)
+}
+
+// record keeps the point for the history.
+func (s *scratch) record(metric string) {
+	at := s.now.UnixMilli()
+	if t := s.point.Timestamp(); t != 0 {
+		// A clock that is ahead would hide all later values.
+		at = min(at, t.AsTime().UnixMilli())
 	}
-	clear(list)
-	*batch = list
-	batches.Put(batch)
+	gpu, rest := s.describe(&s.point)
+	s.samples = append(s.samples, fleethistory.Sample{
+		Cluster: s.of.Cluster, Node: s.of.Node, GPU: gpu, Metric: metric, Attributes: rest, At: at, Value: s.point.Value,
+	})
 }
 
 // describe splits a point's attributes into the GPU and the rest. That a
 // report says the GPU's type with each point is no news. A vague point is of a GPU where
 // the view has that one.
-func describe(p *metricreading.Point, gpus func() []fleetstate.GPU) (gpu, rest string) {
-	other := p.Subject == reading.Other || p.Subject == reading.Network ||
-		p.Vague && !slices.ContainsFunc(gpus(), func(g fleetstate.GPU) bool { return g.UUID == p.ID })
+func (s *scratch) describe(p *metricreading.Point) (gpu, rest string) {
+	other := p.Subject == reading.Other || p.Subject == reading.Network || p.Vague && !s.hasGPU(p.ID)
 	var pairs []string
 	for name, v := range p.Attributes().All() {
 		switch name {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
 // bufferNode holds one node's points. Most often these are a single report as it came.
@@ -49,7 +50,7 @@ func dropLastValues(rm pmetric.ResourceMetrics) (points int) {
 			if !isLastValue(m) {
 				return false
 			}
-			points += pointsOf(m)
+			points += metricreading.Count(m)
 			return true
 		})
 		return sm.Metrics().Len() == 0
@@ -93,7 +94,7 @@ func lastValues(rm pmetric.ResourceMetrics) (points int, markers bool) {
 			if !isLastValue(m) {
 				return 0, false
 			}
-			points += pointsOf(m)
+			points += metricreading.Count(m)
 			markers = markers || hasMarker(m)
 		}
 	}
@@ -152,7 +153,7 @@ func (n *bufferNode) take(rm pmetric.ResourceMetrics, t *tally) {
 					if t.reserve() {
 						return true
 					}
-					first := t.beat != nil && pointsOf(own()) == 0
+					first := t.beat != nil && metricreading.Count(own()) == 0
 					if first {
 						t.beat()
 					}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
 // maxRefusals is how many batches in a row may be refused for good until they
@@ -229,7 +230,7 @@ func heartbeats(md pmetric.Metrics) int {
 			}
 			for _, m := range sm.Metrics().All() {
 				if m.Name() == gpusemconv.MetricNodeHeartbeat {
-					count += pointsOf(m)
+					count += metricreading.Count(m)
 				}
 			}
 		}
@@ -246,7 +247,7 @@ func keepPoints(rm pmetric.ResourceMetrics, from, to int) {
 				i++
 				return i < from || i >= to
 			})
-			return pointsOf(m) == 0
+			return metricreading.Count(m) == 0
 		})
 		return sm.Metrics().Len() == 0
 	})

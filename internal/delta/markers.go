@@ -5,6 +5,8 @@ package delta // import "github.com/gpu-collector/gpu-collector/internal/delta"
 import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
 type pointSlice[P any] interface {
@@ -116,27 +118,10 @@ func removePoints(m pmetric.Metric, drop func(pmetric.DataPointFlags) bool) {
 	}
 }
 
-func pointsOf(m pmetric.Metric) int {
-	switch m.Type() {
-	case pmetric.MetricTypeGauge:
-		return m.Gauge().DataPoints().Len()
-	case pmetric.MetricTypeSum:
-		return m.Sum().DataPoints().Len()
-	case pmetric.MetricTypeHistogram:
-		return m.Histogram().DataPoints().Len()
-	case pmetric.MetricTypeExponentialHistogram:
-		return m.ExponentialHistogram().DataPoints().Len()
-	case pmetric.MetricTypeSummary:
-		return m.Summary().DataPoints().Len()
-	case pmetric.MetricTypeEmpty:
-	}
-	return 0
-}
-
 func resourcePoints(rm pmetric.ResourceMetrics) (points int) {
 	for _, sm := range rm.ScopeMetrics().All() {
 		for _, m := range sm.Metrics().All() {
-			points += pointsOf(m)
+			points += metricreading.Count(m)
 		}
 	}
 	return points

@@ -82,7 +82,7 @@ func New(o Options) *API {
 	cfg.Info.Description = "The state of a GPU fleet: nodes, GPUs, stragglers, episodes. Every view says how old it is."
 	// Its `identifier` is of 3.1 only, and would stay in the 3.0 document.
 	cfg.Info.License = &huma.License{Name: "Apache-2.0", URL: "https://www.apache.org/licenses/LICENSE-2.0"}
-	cfg.Formats = map[string]huma.Format{"application/json": jsonFormat, "json": jsonFormat}
+	cfg.Formats = map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat}
 	cfg.DocsPath, cfg.SchemasPath, cfg.CreateHooks = "", "", nil
 	a.huma = humago.New(a.mux, cfg)
 	a.huma.UseMiddleware(knownParams(a.huma))

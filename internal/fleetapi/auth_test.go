@@ -87,6 +87,10 @@ func TestDocumentTellsOfRefusals(t *testing.T) {
 	assert.Len(t, doc.Security, 3, "either, or none")
 	for _, op := range operations(doc) {
 		has := func(status string) bool { return op.Responses.Value(status) != nil }
+		assert.NotEmpty(t, op.Summary, op.path)
+		for _, p := range op.Parameters {
+			assert.NotEmpty(t, p.Value.Description, "%s: %s", op.path, p.Value.Name)
+		}
 		assert.True(t, has("401"), op.path)
 		assert.True(t, has("422"), op.path)
 		one := op.OperationID == "get-node" || op.OperationID == "get-node-gpus"

@@ -4,6 +4,7 @@ package fleetapi
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"reflect"
@@ -260,7 +261,7 @@ func (s *stream) changes() error {
 			text, err = sh.node(c, formSeen, &ch.View)
 		case fleetstate.Removed:
 			list = &p.removed
-			text, err = marshal(Key(ch.Key))
+			text, err = json.Marshal(Key(ch.Key))
 		}
 		if err != nil {
 			return false
@@ -330,7 +331,7 @@ func (s *stream) sendEpisodes() error {
 		for _, e := range list[:min(len(list), maxOpenEpisodes)] {
 			out.Episodes = append(out.Episodes, c.episode(e))
 		}
-		return marshal(out)
+		return json.Marshal(out)
 	}
 	var text []byte
 	var err error

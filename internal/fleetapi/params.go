@@ -105,7 +105,7 @@ func knownParams(api huma.API) func(huma.Context, func(huma.Context)) {
 				lists[p.Name] = splitList(query.Get(p.Name))
 			}
 			if p.Schema.Type == huma.TypeNumber {
-				if text := query.Get(p.Name); !finite(text) {
+				if text := query.Get(p.Name); !number(text) {
 					errs = append(errs, &huma.ErrorDetail{Location: "query." + p.Name, Value: text, Message: "must be a finite number"})
 				}
 			}
@@ -167,9 +167,9 @@ func splitList(text string) []string {
 	return append(list, value.String())
 }
 
-// finite is false for an infinite number and NaN only. The schema refuses a text
+// number is false for an infinite number and NaN only. The schema refuses a text
 // that is no number.
-func finite(text string) bool {
+func number(text string) bool {
 	v, err := strconv.ParseFloat(text, 64)
 	return !math.IsNaN(v) && !math.IsInf(v, 0) || errors.Is(err, strconv.ErrSyntax)
 }

@@ -3,6 +3,7 @@
 package fleetapi
 
 import (
+	"encoding/json"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -100,9 +101,9 @@ func (s *shared) node(c *converter, f form, v *fleetstate.View) ([]byte, error) 
 // encode returns a form of a node in JSON.
 func (c *converter) encode(f form, v *fleetstate.View) ([]byte, error) {
 	if f == formSeen {
-		return marshal(Seen{Key(v.Key), c.sighting(v.Seen), v.State})
+		return json.Marshal(Seen{Key(v.Key), c.sighting(v.Seen), v.State})
 	}
-	return marshal(c.node(*v, f == formNodeWithGPUs))
+	return json.Marshal(c.node(*v, f == formNodeWithGPUs))
 }
 
 // openEpisodes returns an EpisodeList of all clusters in JSON.

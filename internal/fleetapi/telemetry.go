@@ -5,6 +5,7 @@ package fleetapi
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -224,10 +225,19 @@ func (a *API) listAggregations(ctx context.Context, in *listAggregationsInput) (
 	for _, g := range list {
 		out.Aggregations = append(out.Aggregations, Aggregation{
 			Cluster: g.Cluster, Host: g.Host, GPU: g.GPU, Metric: g.Metric, Attributes: fleethistory.SplitAttributes(g.Attributes),
-			Count: g.Count, Min: g.Min, Max: g.Max, Mean: g.Mean, Sum: g.Sum,
+			Count: g.Count, Min: finite(g.Min), Max: finite(g.Max), Mean: finite(g.Mean), Sum: finite(g.Sum),
 		})
 	}
 	return out, nil
+}
+
+// finite makes a figure sayable in JSON: samples of any metric may have a sum that is not.
+// Whatever else is told is within the ranges of the catalogue.
+func finite(v float64) float64 {
+	if math.IsNaN(v) {
+		return 0
+	}
+	return min(max(v, -math.MaxFloat64), math.MaxFloat64)
 }
 
 // maxRange is longer than anybody keeps history, and short enough to be

@@ -66,7 +66,6 @@ type Batcher struct {
 	waiting  int   // samples in the queue and in the writer's hands
 	bytes    int64 // of those
 	episodes map[string]Episode
-	spare    []Sample
 }
 
 // NewBatcher returns a batcher that is not yet started. The writer calls onError
@@ -196,7 +195,7 @@ func (b *Batcher) Shutdown(ctx context.Context) error {
 			}
 			episodes = nil
 		}
-		b.finish(samples)
+		b.release(samples)
 	}
 	if limited.Err() != nil && ctx.Err() == nil {
 		return nil // there was more than fits into the time, which is counted
@@ -204,35 +203,18 @@ func (b *Batcher) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// take returns what waits. Another queue takes its place.
+// take returns what waits.
 func (b *Batcher) take() ([]Sample, []Episode) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	samples := b.samples
-	b.samples, b.spare = b.spare[:0], nil
+	b.samples = nil
 	var episodes []Episode
 	for _, e := range b.episodes {
 		episodes = append(episodes, e)
 	}
 	clear(b.episodes)
 	return samples, episodes
-}
-
-// finish makes room for as many samples as were taken, and keeps their slice
-// for the next turn.
-func (b *Batcher) finish(samples []Sample) {
-	b.release(samples)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.reuse(samples)
-}
-
-// reuse keeps the slice of samples that were written for the next ones. Few samples
-// let go of the room that many took. mu is held.
-func (b *Batcher) reuse(samples []Sample) {
-	if cap(samples) <= max(b.cfg.MaxSamples, 4*len(samples)) {
-		b.spare = samples[:0]
-	}
 }
 
 // release lets go of the texts of samples that wait no longer, and of their room.
@@ -313,9 +295,6 @@ func (b *Batcher) writeAll(ctx context.Context) bool {
 			b.maintain(ctx)
 		}
 	}
-	b.mu.Lock()
-	b.reuse(samples)
-	b.mu.Unlock()
 	return true
 }
 

@@ -323,15 +323,11 @@ func (e *episodes) end(ep *Episode, account string) {
 
 // take takes all of n places or none; it gives back a negative n.
 func take(room *fairshare.Ledger[string], account string, n int) bool {
-	if n <= 0 {
-		room.Give(account, -n)
-		return true
+	if n > 0 {
+		return room.TakeAll(account, n)
 	}
-	got := room.Take(account, n)
-	if got < n {
-		room.Give(account, got)
-	}
-	return got == n
+	room.Give(account, -n)
+	return true
 }
 
 // close takes an episode from the open ones, and forget from those that are over.

@@ -121,15 +121,13 @@ func (s *Store) forget(c candidate, now int64) bool {
 
 func (s *Store) missingLongest(cluster string, own bool, now int64) []candidate {
 	var list []candidate
-	rows := s.index.get()
-	for i := range rows.all {
-		r := &rows.all[i]
-		if own && r.e.key.Cluster != cluster {
+	for _, e := range s.index.get().all {
+		if own && e.key.Cluster != cluster {
 			continue
 		}
 		// Of a node that is just being made nothing was seen yet.
-		if seen := r.live.seen.Load(); seen != 0 && s.missing(seen, now) && !r.live.gone() {
-			list = append(list, candidate{r.e, seen})
+		if seen := e.seen.Load(); seen != 0 && s.missing(seen, now) && !e.gone.Load() {
+			list = append(list, candidate{e, seen})
 		}
 	}
 	slices.SortFunc(list, func(a, b candidate) int {

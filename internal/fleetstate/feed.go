@@ -82,8 +82,8 @@ func (f *Feed) Advance(now time.Time) {
 	next := &frame{number: f.number, at: now, entries: f.s.index.get(), next: make(chan struct{})}
 	ms, missing := now.UnixMilli(), f.s.cfg.MissingAfter.Milliseconds()
 	for i := range next.entries.all {
-		e := next.entries.all[i].e
-		view, seen := e.view.Load(), e.live.seen.Load()
+		e := next.entries.all[i]
+		view, seen := e.view.Load(), e.seen.Load()
 		gone := ms-seen > missing
 		switch {
 		case view != e.fed.view || gone != e.fed.missing:
@@ -99,8 +99,8 @@ func (f *Feed) Advance(now time.Time) {
 	// The rows are new ones whenever nodes came or went.
 	if f.last != nil && f.last != next.entries {
 		for i := range f.last.all {
-			if r := &f.last.all[i]; r.live.gone() {
-				f.removed = append(f.removed, removal{f.number, r.key})
+			if e := f.last.all[i]; e.gone.Load() {
+				f.removed = append(f.removed, removal{f.number, e.key})
 			}
 		}
 	}
@@ -233,7 +233,7 @@ func (w *Watcher) Changes(now time.Time, yield func(Change) bool) bool {
 		}
 	} else {
 		for i := range to.entries.all {
-			if c, ok := w.change(to.entries.all[i].e, from.number, ms); ok && !yield(c) {
+			if c, ok := w.change(to.entries.all[i], from.number, ms); ok && !yield(c) {
 				return true
 			}
 		}
@@ -249,7 +249,7 @@ func (w *Watcher) Changes(now time.Time, yield func(Change) bool) bool {
 // change looks at what became of a node after a frame.
 func (w *Watcher) change(e *entry, after uint64, now int64) (Change, bool) {
 	changed := e.fed.changed.Load() > after
-	if !changed && e.fed.sighted.Load() <= after || !w.filter.matchKey(e.key) || e.live.gone() {
+	if !changed && e.fed.sighted.Load() <= after || !w.filter.matchKey(e.key) || e.gone.Load() {
 		return Change{}, false
 	}
 	v := w.f.s.view(e, now)

@@ -18,22 +18,14 @@ type index struct {
 	dirty  atomic.Bool
 
 	waiting sync.Mutex // held for an append, by writers of new nodes
-	added   []row
+	added   []*entry
 
 	merging sync.Mutex // held by one reader
 }
 
-// row is what a search looks at first: it stays within one array, and does not
-// follow a pointer for each of 100,000 nodes.
-type row struct {
-	key  Key
-	live *live
-	e    *entry
-}
-
 // rows are sorted by key, and never change.
 type rows struct {
-	all      []row
+	all      []*entry
 	clusters []span
 }
 
@@ -42,7 +34,7 @@ type span struct{ from, to int }
 
 func (x *index) add(e *entry) {
 	x.waiting.Lock()
-	x.added = append(x.added, row{e.key, e.live, e})
+	x.added = append(x.added, e)
 	x.waiting.Unlock()
 	x.dirty.Store(true)
 }
@@ -72,21 +64,21 @@ func (x *index) merge() {
 	x.waiting.Unlock()
 	slices.SortFunc(added, byKey)
 
-	var old []row
+	var old []*entry
 	if p := x.sorted.Load(); p != nil {
 		old = p.all
 	}
-	next := &rows{all: make([]row, 0, len(old)+len(added))}
+	next := &rows{all: make([]*entry, 0, len(old)+len(added))}
 	for len(old) > 0 || len(added) > 0 {
 		from := &old
 		if len(old) == 0 || len(added) > 0 && byKey(added[0], old[0]) < 0 {
 			from = &added
 		}
-		if r := (*from)[0]; !r.live.gone() {
-			if n := len(next.all); n == 0 || next.all[n-1].key.Cluster != r.key.Cluster {
+		if e := (*from)[0]; !e.gone.Load() {
+			if n := len(next.all); n == 0 || next.all[n-1].key.Cluster != e.key.Cluster {
 				next.clusters = append(next.clusters, span{n, n})
 			}
-			next.all = append(next.all, r)
+			next.all = append(next.all, e)
 			next.clusters[len(next.clusters)-1].to++
 		}
 		*from = (*from)[1:]
@@ -94,7 +86,7 @@ func (x *index) merge() {
 	x.sorted.Store(next)
 }
 
-func byKey(a, b row) int { return a.key.Compare(b.key) }
+func byKey(a, b *entry) int { return a.key.Compare(b.key) }
 
 // Compare orders keys by cluster, then by node.
 func (k Key) Compare(o Key) int {

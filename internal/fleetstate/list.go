@@ -27,7 +27,7 @@ func (v *View) Straggler() bool {
 
 func (s *Store) view(e *entry, now int64) View {
 	v := View{Node: e.view.Load()}
-	seen := e.live.seen.Load()
+	seen := e.seen.Load()
 	v.Seen, v.State = time.UnixMilli(seen), s.state(v.Node, seen, now)
 	return v
 }
@@ -61,8 +61,6 @@ func (f *Filter) fixed() bool {
 	return len(f.Groups) == 0 && len(f.States) == 0 && len(f.Health) == 0 && f.Straggler == nil && f.MinUsage == 0
 }
 
-func (f *Filter) all() bool { return f.fixed() && len(f.Clusters) == 0 && len(f.Names) == 0 }
-
 func (f *Filter) matchKey(k Key) bool {
 	if len(f.Clusters) > 0 && !slices.Contains(f.Clusters, k.Cluster) {
 		return false
@@ -79,52 +77,36 @@ func (f *Filter) matchKey(k Key) bool {
 }
 
 func (f *Filter) matchNode(v *View) bool {
-	return (len(f.Groups) == 0 || slices.Contains(f.Groups, v.Group)) && f.matchFacts(pack(v.Node), v.State == gpusemconv.StateMissing)
-}
-
-// scan calls yield for the entries of the selected nodes in the order of their
-// keys, until it returns false.
-func (s *Store) scan(f *Filter, now time.Time, yield func(*entry) bool) {
-	ms := now.UnixMilli()
-	rows := s.index.get()
-	for _, part := range rows.spans(f) {
-		for i := part.from; i < part.to; i++ {
-			r := &rows.all[i]
-			facts := r.live.facts.Load()
-			if facts&goneBit != 0 || !f.matchFacts(facts, s.missing(r.live.seen.Load(), ms)) {
-				continue
-			}
-			if len(f.Groups) > 0 && !slices.Contains(f.Groups, r.e.view.Load().Group) {
-				continue
-			}
-			if !yield(r.e) {
-				return
-			}
-		}
-	}
+	return (len(f.Groups) == 0 || slices.Contains(f.Groups, v.Group)) &&
+		(f.Straggler == nil || *f.Straggler == v.Straggler()) &&
+		(f.MinUsage <= 0 || v.State != gpusemconv.StateMissing && v.Usage >= f.MinUsage) && // not while it is unknown, NaN
+		(len(f.Health) == 0 || slices.Contains(f.Health, v.Health)) &&
+		(len(f.States) == 0 || slices.Contains(f.States, v.State))
 }
 
 // Each calls yield for the selected nodes in the order of their keys, until it
 // returns false.
 func (s *Store) Each(f *Filter, now time.Time, yield func(View) bool) {
 	ms := now.UnixMilli()
-	s.scan(f, now, func(e *entry) bool { return yield(s.view(e, ms)) })
+	rows := s.index.get()
+	for _, part := range rows.spans(f) {
+		for _, e := range rows.all[part.from:part.to] {
+			if e.gone.Load() {
+				continue
+			}
+			if v := s.view(e, ms); f.matchNode(&v) && !yield(v) {
+				return
+			}
+		}
+	}
 }
 
 // List returns the selected nodes from an offset on, at most limit of them,
 // and how many are selected in all.
 func (s *Store) List(f *Filter, now time.Time, offset, limit int) (page []View, total int) {
-	ms := now.UnixMilli()
-	if f.all() {
-		list := s.index.get().all
-		for i := range list[min(offset, len(list)):min(offset+limit, len(list))] {
-			page = append(page, s.view(list[offset+i].e, ms))
-		}
-		return page, len(list)
-	}
-	s.scan(f, now, func(e *entry) bool {
+	s.Each(f, now, func(v View) bool {
 		if total >= offset && len(page) < limit {
-			page = append(page, s.view(e, ms))
+			page = append(page, v)
 		}
 		total++
 		return true

@@ -35,22 +35,6 @@ func TestViewsHaveNoRoomToSpare(t *testing.T) {
 	assert.Equal(t, gpus, cap(v.GPUs))
 }
 
-// Every ten seconds a node's GPUs are looked through for those that are gone.
-func TestNoGPUGoneAllocatesNothing(t *testing.T) {
-	s, now := New(DefaultConfig()), t0
-	report := func() {
-		now = now.Add(gpuCheck)
-		u, ok := s.Begin(Key{"c", "a"}, now)
-		require.True(t, ok)
-		for _, g := range [...]string{"0", "1", "2", "3"} {
-			u.SetGPU(u.GPU(g), reading.Power, 1)
-		}
-		u.Commit(now)
-	}
-	report()
-	assert.Zero(t, testing.AllocsPerRun(100, report))
-}
-
 // TestBytesBoundTheMemory fills a store with nodes of several kinds until it takes no
 // more: it holds no more than MaxBytes, the greedy cluster holds its share, and
 // another one finds room.

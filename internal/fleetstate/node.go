@@ -148,10 +148,4 @@ func (n *Node) derive() {
 	if users > 0 {
 		n.Usage = used / float64(users)
 	}
-	if !finite(n.Watts) {
-		n.Watts = math.NaN() // finite numbers may have a sum that is not
-	}
-	if !finite(n.Usage) {
-		n.Usage = math.NaN()
-	}
 }

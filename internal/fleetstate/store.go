@@ -109,27 +109,14 @@ type Store struct {
 type shard struct {
 	mu    sync.RWMutex
 	nodes map[Key]*entry
-	spare []live // for nodes to come
-}
-
-// liveChunk is how many nodes' worth is allocated at once.
-const liveChunk = 64
-
-// newLive returns a place among others. mu is held.
-func (sh *shard) newLive() *live {
-	if len(sh.spare) == 0 {
-		sh.spare = make([]live, liveChunk)
-	}
-	l := &sh.spare[0]
-	sh.spare = sh.spare[1:]
-	return l
 }
 
 // entry is a node's place. Its view is replaced as a whole.
 type entry struct {
 	key  Key
 	view atomic.Pointer[Node]
-	live *live
+	seen atomic.Int64 // when the node last gave a sign of life, Unix milliseconds
+	gone atomic.Bool  // it was forgotten
 
 	// mu is held by one writer, for one resource; no reader takes it.
 	mu     sync.Mutex
@@ -147,10 +134,10 @@ func (e *entry) retire(seen int64) bool {
 		return false
 	}
 	defer e.mu.Unlock()
-	if e.live.seen.Load() != seen {
+	if e.seen.Load() != seen {
 		return false
 	}
-	e.live.facts.Or(goneBit)
+	e.gone.Store(true)
 	return true
 }
 
@@ -217,20 +204,20 @@ func (s *Store) find(k Key) *entry {
 	return sh.nodes[k]
 }
 
-// place returns the node's entry and makes it if there is none and room for it.
-func (s *Store) place(k Key, now time.Time) (*entry, error) {
+// place returns the node's entry, and makes it if there is none. It is nil where there is no room.
+func (s *Store) place(k Key, now time.Time) *entry {
 	if e := s.find(k); e != nil {
-		return e, nil
+		return e
 	}
 	// No path of a URL names the nodes `.` and `..` (RFC 3986, section 5.2.4).
 	if k.Node == "" || k.Node == "." || k.Node == ".." || len(k.Node) > MaxName || len(k.Cluster) > MaxName {
 		s.drop(DropNoNode)
-		return nil, errNoNode
+		return nil
 	}
 	if d, ok := s.reserve(k.Cluster, now); !ok {
 		s.drop(d)
 		s.short(k.Cluster, d)
-		return nil, errMaxNodes
+		return nil
 	}
 	sh := s.shard(k)
 	sh.mu.Lock()
@@ -238,22 +225,16 @@ func (s *Store) place(k Key, now time.Time) (*entry, error) {
 	if e := sh.nodes[k]; e != nil {
 		s.nodes.Give(k.Cluster, 1)
 		s.bytes.Give(k.Cluster, leastNode)
-		return e, nil
+		return e
 	}
-	e := &entry{key: k, live: sh.newLive(), size: leastNode, born: now.UnixMilli()}
+	e := &entry{key: k, size: leastNode, born: now.UnixMilli()}
 	n := &Node{Key: k}
 	n.derive()
 	e.view.Store(n)
-	e.live.facts.Store(pack(n))
 	sh.nodes[k] = e
 	s.index.add(e)
-	return e, nil
+	return e
 }
-
-var (
-	errNoNode   = errors.New("no name of a node")
-	errMaxNodes = errors.New("as many nodes as `max_nodes`, `max_bytes` and the share of the cluster allow are known, none of them missing")
-)
 
 // pressed reports whether more than three quarters of the room is taken. Nodes that were
 // heard of once and are missing are forgotten then: a flood of made-up names must not
@@ -273,7 +254,7 @@ func (s *Store) Expire(now time.Time) int {
 		sh := &s.shards[i]
 		sh.mu.Lock()
 		for k, e := range sh.nodes {
-			seen := e.live.seen.Load()
+			seen := e.seen.Load()
 			if (seen < before || pressed && s.missing(seen, at) && !s.missing(e.born, seen)) && e.retire(seen) {
 				delete(sh.nodes, k)
 				s.nodes.Give(k.Cluster, 1)

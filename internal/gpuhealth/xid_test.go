@@ -10,90 +10,33 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// NVIDIA's buckets, written down apart from the catalogue.
-var xidClasses = map[XidClass][]uint64{
-	XidApplication: {
-		8, 11, 13, 25, 31, 32, 39, 40, 41, 60, 68, 69, 70, 71, 72, 75, 76, 77, 80, 82, 83, 84, 85, 86, 88, 89,
-		96, 97, 98, 99, 100, 101, 102, 103, 104, 105, 126, 127, 128, 129, 130, 131, 132, 133, 134, 135, 139,
-	},
-	XidInformational:    {37, 38, 43, 44, 63, 66, 67, 92, 93, 106, 107, 121, 137, 141, 152, 153, 157, 160, 161},
-	XidSecondary:        {45, 154, 171, 172},
-	XidContainedMemory:  {94},
-	XidReset:            {46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158},
-	XidUncorrectableECC: {48},
-	XidNVLink:           {74, 144, 145, 146, 147, 148, 149, 150},
-	XidNode:             {79, 151},
-	XidHardware:         {54, 142, 162, 163, 164, 165, 166, 167, 168, 169, 170},
-}
-
-func TestXidClasses(t *testing.T) {
-	r := DefaultRubric()
-	n := 0
-	for class, codes := range xidClasses {
-		for _, code := range codes {
-			assert.Equal(t, class, r.Xid(code).Class, "Xid %d", code)
-			assert.Equal(t, code, r.Xid(code).Code)
-		}
-		n += len(codes)
-	}
-	assert.Len(t, r.Xids(), n, "no code that is in no bucket")
-	for _, code := range []uint64{0, 1, 81, 90, 159, 173, 1 << 63} {
-		assert.Equal(t, XidUnknown, r.Xid(code).Class, "Xid %d", code)
-	}
-}
-
+// TestXidEffects holds what each code does to what the rubric has of it, and a code that nobody knows.
 func TestXidEffects(t *testing.T) {
-	never, hour := time.Duration(0), time.Hour
-	for _, tt := range []struct {
-		codes  []uint64
-		state  State
-		score  int
-		action Action
-		// quiet is after how long without another it no longer counts; never by itself when 0.
-		quiet time.Duration
-	}{
-		{xidClasses[XidApplication], StateHealthy, 100, "", never},
-		{[]uint64{37, 38, 43, 44, 63, 66, 67, 93, 106, 107, 121, 137, 141, 152, 153, 157, 160, 161}, StateHealthy, 100, "", never},
-		{xidClasses[XidSecondary], StateHealthy, 100, "", never},
-		{[]uint64{92}, StateDegraded, 70, ActionNone, hour},
-		{[]uint64{94}, StateDegraded, 50, ActionRestartApp, hour},
-		{xidClasses[XidReset], StateUnhealthy, 20, ActionResetGPU, never},
-		{[]uint64{48, 74}, StateUnhealthy, 20, ActionResetGPU, never},
-		{[]uint64{144, 145, 146, 147, 148, 149, 150}, StateDegraded, 50, ActionRestartApp, hour},
-		{[]uint64{79}, StateUnhealthy, 0, ActionReboot, never},
-		{[]uint64{151}, StateUnhealthy, 20, ActionReboot, never},
-		{[]uint64{54}, StateUnhealthy, 20, ActionService, never},
-		{[]uint64{142, 162, 163, 164, 165, 166, 167, 168, 169, 170}, StateDegraded, 50, ActionNone, hour},
-		{[]uint64{173, 1 << 40}, StateDegraded, 50, ActionNone, hour},
-	} {
-		for _, code := range tt.codes {
-			p := newPatient(t)
-			at := p.now
-			x := p.m.ObserveXid(XidEvent{UUID: testUUID, Code: code, Time: at})
-			p.poll(1)
-			assert.Equal(t, tt.state, p.verdict.State, "Xid %d", code)
-			assert.Equal(t, Some(tt.score), p.verdict.Score, "Xid %d", code)
-			assertMinOfCaps(t, p.verdict)
-			if tt.action == "" {
-				assert.Empty(t, p.verdict.Reasons, "Xid %d", code)
-				continue
-			}
-			assert.Equal(t, []ActiveReason{{Reason: x.Reason(), Action: tt.action, Cap: tt.score, Since: at}}, p.verdict.Reasons)
-
-			p.now = at.Add(hour - time.Nanosecond)
-			p.poll(1)
-			assert.Equal(t, tt.state, p.verdict.State, "Xid %d counts for an hour", code)
-			p.now = at.Add(hour)
-			p.poll(1)
-			if tt.quiet == hour {
-				assert.Equal(t, StateHealthy, p.verdict.State, "Xid %d is forgotten", code)
-				continue
-			}
-			assert.Equal(t, tt.state, p.verdict.State, "Xid %d is not forgotten", code)
-			p.m.Opened(DriverLoad{}, true, p.now)
-			p.poll(1)
-			assert.Equal(t, StateHealthy, p.verdict.State, "a new load of the driver ends Xid %d", code)
+	for _, x := range append(DefaultRubric().Xids(), DefaultRubric().Xid(173)) {
+		p := newPatient(t)
+		at := p.now
+		assert.Equal(t, x, p.m.ObserveXid(XidEvent{UUID: testUUID, Code: x.Code, Time: at}))
+		p.poll(1)
+		assert.Equal(t, Some(x.Cap), p.verdict.Score, "Xid %d", x.Code)
+		assertMinOfCaps(t, p.verdict)
+		if x.Cap == NoCap {
+			assert.Empty(t, p.verdict.Reasons, "Xid %d", x.Code)
+			continue
 		}
+		assert.Equal(t, []ActiveReason{{Reason: x.Reason(), Action: x.Action, Cap: x.Cap, Since: at}}, p.verdict.Reasons)
+		p.now = at.Add(time.Hour - time.Nanosecond)
+		p.poll(1)
+		assert.Equal(t, Some(x.Cap), p.verdict.Score, "Xid %d counts for an hour", x.Code)
+		p.now = at.Add(time.Hour)
+		p.poll(1)
+		if x.Clears.After == time.Hour {
+			assert.Equal(t, StateHealthy, p.verdict.State, "Xid %d is forgotten", x.Code)
+			continue
+		}
+		assert.Equal(t, Some(x.Cap), p.verdict.Score, "Xid %d is not forgotten", x.Code)
+		p.m.Opened(DriverLoad{}, true, p.now)
+		p.poll(1)
+		assert.Equal(t, StateHealthy, p.verdict.State, "a new load of the driver ends Xid %d", x.Code)
 	}
 }
 
@@ -183,30 +126,4 @@ func TestXidsAreBounded(t *testing.T) {
 	p.poll(1)
 	assert.Len(t, p.verdict.Reasons, maxEvents)
 	assert.Equal(t, Some(20), p.verdict.Score, "the grave takes the place of the slight")
-}
-
-// TestEachXidCanBeOverridden: also a Xid without effect, and an unknown Xid.
-func TestEachXidCanBeOverridden(t *testing.T) {
-	codes := []uint64{0, 173, 4_000_000_000}
-	for _, x := range DefaultRubric().Xids() {
-		codes = append(codes, x.Code)
-	}
-	for _, code := range codes {
-		enter := func(o Override) *patient {
-			r := DefaultRubric()
-			require.NoError(t, r.OverrideXid(code, o))
-			p := newPatientOf(t, r)
-			x := p.m.ObserveXid(XidEvent{UUID: testUUID, Code: code, Time: p.now})
-			assert.Equal(t, DefaultRubric().Xid(code).Class, x.Class, "the class is NVIDIA's")
-			p.poll(1)
-			return p
-		}
-		name := DefaultRubric().Xid(code).Reason()
-		p := enter(Override{Cap: Some(37), Action: ActionReboot})
-		require.NotNil(t, p.reason(name))
-		assert.Equal(t, ActionReboot, p.reason(name).Action)
-		assert.Equal(t, Some(37), p.verdict.Score)
-		assert.Equal(t, StateHealthy, enter(Override{Off: true}).verdict.State)
-		assert.Equal(t, StateHealthy, enter(Override{Cap: Some(NoCap)}).verdict.State)
-	}
 }

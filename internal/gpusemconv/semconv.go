@@ -76,6 +76,14 @@ const (
 	AttrCohort = "gpu.peer_group.cohort"
 )
 
+// Descriptive are the attributes of points that select nothing of the catalogue and whose
+// names have a dot, which Prometheus does not keep.
+var Descriptive = [...]string{
+	AttrHWModel, AttrHWVendor, AttrGPUIndex, AttrXIDCode, AttrXIDClass, AttrNetworkIODirection, AttrPeerGroup, AttrCohort, AttrJobRank, AttrJobLocalRank,
+	"gpu.cuda.version", "gpu.link.id", "gpu.pci.bus_id", "hw.driver_version", "hw.firmware_version", "hw.serial_number",
+	"k8s.container.name", "k8s.namespace.name", "k8s.pod.name", "k8s.pod.uid",
+}
+
 // Per-GPU metrics of the nvml receiver. Every point carries AttrHWID.
 const (
 	MetricGPUInfo               = "hw.gpu.info"

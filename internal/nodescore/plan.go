@@ -25,6 +25,7 @@ type Input struct {
 	worst   func(a, b float64) float64 // of ranks without a name, nil for the mean
 	index   int
 	counter bool
+	last    bool // of values between two evaluations the last counts, else their mean
 }
 
 // Plan is how all signals are measured, compiled. It is read only and shared by
@@ -163,8 +164,10 @@ func (p *Plan) input(metric string, attrs map[string]string, counter bool) int {
 			return known.index
 		}
 	}
+	m := reading.ByName(metric)
+	in.last = counter || m != nil && m.Fold.Points == reading.FoldLast
 	p.inputs[metric] = append(p.inputs[metric], in)
-	if m := reading.ByName(metric); m != nil {
+	if m != nil {
 		p.known[m.Index()] = p.inputs[metric]
 	}
 	at := -1

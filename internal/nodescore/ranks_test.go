@@ -15,7 +15,6 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // rank is a subject of a job of one process per GPU.
@@ -136,8 +135,17 @@ func TestFoldingIsTheCatalogues(t *testing.T) {
 	} {
 		assert.Equal(t, tt.want, folding(&tt.ratio), "%+v", tt.ratio)
 	}
-	for _, name := range []string{gpusemconv.MetricAppStepDuration, gpusemconv.MetricAppStepRate} {
-		assert.NotEmpty(t, reading.ByName(name).Fold.Why)
+}
+
+// TestValuesOfATimeFoldAsTheCatalogueSays: of a temperature the last counts, of others the mean.
+func TestValuesOfATimeFoldAsTheCatalogueSays(t *testing.T) {
+	for metric, want := range map[string]float64{gpusemconv.MetricTemperature: 30, gpusemconv.MetricPower: 20, "trainer.tokens": 20} {
+		cfg := DefaultConfig()
+		cfg.Measures[nodesignal.Throughput] = Measure{CombineFirst, []Source{{Ratio: Ratio{Metric: metric}, Across: AcrossMean}}}
+		r := rigOf(t, &cfg)
+		r.observe(input{kind{metric: metric}, 10, nodesignal.Subject{GPU: "g"}})
+		got := r.step(nil, input{kind{metric: metric}, 30, nodesignal.Subject{GPU: "g"}})
+		assert.InDelta(t, want, got.Signals.V[nodesignal.Throughput], 1e-9, metric)
 	}
 }
 

@@ -90,8 +90,8 @@ type row struct {
 	lag float64
 }
 
-// cell is one input of one GPU. Values between two evaluations are averaged; of
-// a counter the last counts.
+// cell is one input of one GPU. Values between two evaluations become one as the
+// catalogue says: their mean or the last.
 type cell struct {
 	sum   float64
 	value float64 // of the last evaluation with data; a rate for a counter
@@ -131,7 +131,7 @@ func (t *table) observe(r *Reading, plan *Plan, now time.Time) (dropped int) {
 		}
 		c := t.rows[at].cell(p.in.index, plan)
 		switch {
-		case p.in.counter:
+		case p.in.last:
 			c.sum, c.n = p.value, 1
 		case p.in.worst != nil && !p.of.Named():
 			t.unname(c, p, when)

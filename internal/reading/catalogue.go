@@ -6,6 +6,7 @@ import (
 	"math"
 
 	semconv "github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 )
 
 // The ranges hold what can be true of any machine, with room for those to come.
@@ -33,7 +34,12 @@ var (
 	// link: 1 PB/s is a thousand times the fastest network adapter.
 	link = Range{0, 1e15}
 	// lanes: PCIe has at most 32; generations are at 7.
-	lanes, generations = Range{0, 32}, Range{0, 16}
+	lanes, generations = Range{1, 32}, Range{1, 16}
+	// rows: a board retires at most 64 pages or remaps 512 rows (NVIDIA GPU memory
+	// error management).
+	rows = Range{0, 1 << 16}
+	// loaded is seconds, 50 years: no driver stays loaded as long.
+	loaded = Range{0, 50 * 365 * 24 * 3600}
 	// seconds of a step: not shorter than a nanosecond, not longer than 11 days.
 	step = Range{1e-9, 1e6}
 	rate = Range{0, 1e9}
@@ -99,7 +105,7 @@ var catalogue = []Metric{
 	},
 	{Name: semconv.MetricNodeStraggler, About: "1 while the gateway takes the node for a straggler.", Gateway: true, Integer: true, Range: flag, Entries: of(Node, each(NodeStraggler)), Fold: last, For: View},
 	{Name: semconv.MetricNodeSuspicion, Unit: "1", About: "How close the node is to a verdict: from 1 on it is a straggler if that lasts.", Gateway: true, Range: Range{0, 2}, Entries: of(Node, each(NodeSuspicion)), Fold: last, For: View},
-	{Name: semconv.MetricNodeUnjudged, About: "Why there is no verdict on the node: 0 judged, 1 idle, 2 missing, 3 calibrating, 4 contested, 5 no signal that decides, 6 too few peers, 7 other levels than its peers', 8 lockstep.", Gateway: true, Integer: true, Range: Range{0, 8}, Entries: of(Node, each(NodeUnjudged)), Fold: last, For: View},
+	{Name: semconv.MetricNodeUnjudged, About: "Why there is no verdict on the node: 0 judged, 1 idle, 2 missing, 3 calibrating, 4 contested, 5 no signal that decides, 6 too few peers, 7 other levels than its peers', 8 lockstep.", Gateway: true, Integer: true, Range: Range{0, float64(unjudged.Count - 1)}, Entries: of(Node, each(NodeUnjudged)), Fold: last, For: View},
 	{Name: semconv.MetricNodeUnjudgedUntil, Unit: "s", About: "Until when there is none, where that is known.", Gateway: true, Integer: true, Range: unix, Entries: of(Node, each(NodeUnjudgedUntil)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerCoverageLow, About: "1 while too many of the known nodes are missing.", Integer: true, Range: flag, Entries: of(Group, each(GroupCoverageLow)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerDetectable, Unit: "%", About: "Smallest loss of a node that is found within an hour now.", Range: ratios, Entries: of(Group, each(GroupDetectable)), Fold: last, For: View},
@@ -146,9 +152,9 @@ var catalogue = []Metric{
 	{Name: semconv.MetricGPUMemoryLimit, Unit: "By", Kind: UpDownCounter, Integer: true, About: "Size of the memory.", Range: bytes, Entries: gpu(each(MemoryLimit)), Fold: total, For: Score | View},
 	{Name: semconv.MetricGPURemapFailed, Unit: "1", Integer: true, About: "Whether a row remap has failed.", Range: flag, Entries: gpu(each(RemapFailed)), Fold: states, For: Reasons},
 	{Name: semconv.MetricGPURemapPending, Unit: "1", Integer: true, About: "Whether a row remap waits for a reset.", Range: flag, Entries: gpu(each(RemapPending)), Fold: states, For: Reasons},
-	{Name: semconv.MetricGPURemappedRows, Unit: "{row}", Integer: true, About: "Remapped memory rows.", Range: counts, Keys: key(semconv.AttrCause), Entries: gpu(is("corrected", RemappedCorrected), is("uncorrected", RemappedUncorrected)), Fold: states, For: View},
+	{Name: semconv.MetricGPURemappedRows, Unit: "{row}", Integer: true, About: "Remapped memory rows.", Range: rows, Keys: key(semconv.AttrCause), Entries: gpu(is("corrected", RemappedCorrected), is("uncorrected", RemappedUncorrected)), Fold: states, For: View},
 	{Name: "hw.gpu.memory.reserved", Unit: "By", Kind: UpDownCounter, Integer: true, Range: bytes, Entries: gpu(each(None)), Unread: forLooks},
-	{Name: semconv.MetricGPURetiredPages, Unit: "{page}", Integer: true, About: "Retired memory pages.", Range: counts, Entries: gpu(each(None)), Unread: byRubric},
+	{Name: semconv.MetricGPURetiredPages, Unit: "{page}", Integer: true, About: "Retired memory pages.", Range: rows, Entries: gpu(each(None)), Unread: byRubric},
 	{Name: semconv.MetricGPURetirementPending, Unit: "1", Integer: true, Range: flag, Entries: gpu(each(RetirementPending)), Fold: states, For: Reasons},
 	{
 		Name: semconv.MetricGPUMemoryUsage, Unit: "By", Kind: UpDownCounter, Integer: true, About: "Memory in use.",
@@ -178,7 +184,7 @@ var catalogue = []Metric{
 			is("hw_slowdown", HWSlowdown), is("power_cap", PowerCap), each(OtherThrottle)),
 		Fold: states, For: onBoth,
 	},
-	{Name: semconv.MetricGPUThrottleTime, Unit: "s", Kind: Counter, Range: counts, Keys: key(semconv.AttrReason), Entries: gpu(is("power_brake", PowerBrakeTime), is("hw_thermal", HWThermalTime), is("sw_thermal", SWThermalTime)), Fold: grows, For: Reasons},
+	{Name: semconv.MetricGPUThrottleTime, Unit: "s", Kind: Counter, Range: loaded, Keys: key(semconv.AttrReason), Entries: gpu(is("power_brake", PowerBrakeTime), is("hw_thermal", HWThermalTime), is("sw_thermal", SWThermalTime)), Fold: grows, For: Reasons},
 	{Name: semconv.MetricGPUUp, Unit: "1", Integer: true, Range: flag, Low: true, Keys: key(semconv.AttrReason), Entries: gpu(each(Up)), Fold: states, For: onBoth},
 	{Name: semconv.MetricGPUUtilization, Unit: "1", About: "Fraction of time the GPU was busy with the task.", Range: share, Low: true, Keys: []Key{{Name: semconv.AttrGPUTask, Absent: "general"}}, Entries: gpu(is("general", Utilization)), Fold: levels, For: all},
 	{Name: semconv.MetricGPUXIDEvents, Unit: "{event}", Kind: Counter, Integer: true, About: "Xid events seen since the start.", Range: counts, Entries: gpu(each(Xid)), Fold: grows, For: onBoth},

@@ -213,15 +213,7 @@ func (m *Metric) matches(e *Entry, texts *Texts) bool {
 }
 
 // ByName returns a metric of the catalogue, nil for a foreign one.
-func ByName(name string) *Metric {
-	if len(name) < word {
-		return nil
-	}
-	if m := names.slots[names.slot(name)]; m != nil && m.Name == name {
-		return m
-	}
-	return nil
-}
+func ByName(name string) *Metric { return names[name] }
 
 // OfGateway reports whether a name, text or bytes of a message, is that of a Gateway metric.
 func OfGateway[T string | []byte](name T) bool {
@@ -296,12 +288,14 @@ type place struct {
 
 var names, byField, ofGateway = index()
 
-func index() (*perfect, [NumFields]place, []string) {
+func index() (map[string]*Metric, [NumFields]place, []string) {
+	names := make(map[string]*Metric, len(catalogue))
 	var gateway []string
 	var fields [NumFields]place
 	for i := range catalogue {
 		m := &catalogue[i]
 		m.index = i
+		names[m.Name] = m
 		if m.Gateway {
 			gateway = append(gateway, m.Name)
 		}
@@ -325,5 +319,5 @@ func index() (*perfect, [NumFields]place, []string) {
 			}
 		}
 	}
-	return hash(catalogue), fields, gateway
+	return names, fields, gateway
 }

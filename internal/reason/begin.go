@@ -60,21 +60,15 @@ func (n *Node) began(f Fact, i int) (uint32, bool) {
 	switch f {
 	case GPULost, GPUSilent:
 		return n.gpus[i].upAt, true
-	case PCIeSpeed, PCIeGeneration:
-		return n.gpus[i].worsened[0], true
-	case PCIeWidth:
-		return n.gpus[i].worsened[1], true
-	case NVLinksUp:
-		return n.gpus[i].worsened[2], true
-	case Processes:
-		return n.gpus[i].worsened[3], true
-	case PowerLimit:
-		return n.gpus[i].worsened[4], true
+	}
+	field := source[f]
+	if at := slices.Index(steps[:], field); at >= 0 {
+		return n.gpus[i].worsened[at], true
 	}
 	if h := n.history(f, i); h != nil {
 		return h.began, true
 	}
-	if field := source[f]; field >= firstFlag && field < firstGauge {
+	if field >= firstFlag && field < firstGauge {
 		return n.gpus[i].began[field-firstFlag], true
 	}
 	return 0, false

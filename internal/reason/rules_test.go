@@ -415,27 +415,6 @@ func TestXidsAreJudgedAsByTheRubric(t *testing.T) {
 	}
 }
 
-func TestTheTableIsTheDocumentedOrder(t *testing.T) {
-	var got []Reason
-	seen := map[Reason]bool{}
-	for _, r := range rules {
-		got = append(got, r.Reason)
-		assert.False(t, seen[r.Reason], "%s twice", r.Reason)
-		seen[r.Reason] = true
-		assert.NotEmpty(t, r.When, r.Reason)
-		assert.NotEmpty(t, r.Advice, r.Reason)
-		assert.NotEmpty(t, r.Action, r.Reason)
-		assert.NotEmpty(t, r.Source, r.Reason)
-		assert.NotEmpty(t, r.Tests, r.Reason)
-	}
-	assert.Equal(t, []Reason{
-		"gpu_lost", "gpu_silent", "row_remap_failed", "gpu_memory_fault", "gpu_xid",
-		"hw_power_brake", "hw_thermal", "sw_thermal", "hw_slowdown", "sw_power_cap", "sm_clock_low",
-		"pcie_link_degraded", "pcie_replays", "nvlink_errors", "nvlink_down", "network_errors", "network_link_slow",
-		"cpu_contention", "memory_pressure", "noisy_neighbour",
-	}, got)
-}
-
 // A little short of each threshold nothing is found.
 func TestThresholds(t *testing.T) {
 	for name, apply := range map[string]func(*fleet, *Node, int){
@@ -556,17 +535,6 @@ func TestPeersCountWithTheirWorstGPU(t *testing.T) {
 	assert.Equal(t, Unexplained, f.explain().Reason)
 }
 
-func TestFactsHaveNames(t *testing.T) {
-	seen := map[string]bool{}
-	for f := range NumFacts {
-		assert.Regexp(t, `^[a-z][a-z0-9_]*$`, f.String())
-		assert.NotEmpty(t, f.Unit(), f.String())
-		assert.NotEmpty(t, facts[f].what, f.String())
-		assert.False(t, seen[f.String()], f.String())
-		seen[f.String()] = true
-	}
-}
-
 // group is a fleet whose nodes n0 to n5 are slow together and n6 to n11 are not.
 func newGroup(t *testing.T) (f *fleet, slow, others []string) {
 	t.Helper()
@@ -662,4 +630,27 @@ func TestALowClockAfterAPowerCap(t *testing.T) {
 	f.put(n, 3, reading.PowerCap, 0)
 	f.put(n, 3, reading.SMClock, 0.8*1.98e9)
 	assert.Equal(t, Reason("sm_clock_low"), f.explain().Reason)
+}
+
+// TestFieldsAreKeptByTheirPlace: the runs of the catalogue's fields are what Put takes them for.
+func TestFieldsAreKeptByTheirPlace(t *testing.T) {
+	for f := reading.None + 1; f < reading.NumFields; f++ {
+		m, e := reading.Of(f)
+		flag := m.Kind == reading.Gauge && m.Range == reading.Range{Max: 1} && m.Integer
+		switch {
+		case OfGPU(f):
+			assert.Equal(t, reading.GPU, e.Subject, m.Name)
+			assert.Equal(t, f >= firstCounter, m.Kind == reading.Counter, m.Name)
+			assert.Equal(t, f < firstGauge, flag, m.Name)
+			if f >= firstCounter {
+				assert.NotZero(t, counted[f-firstCounter], m.Name)
+			}
+		case OfNode(f):
+			assert.Equal(t, reading.Node, e.Subject, m.Name)
+			assert.NotEqual(t, reading.Counter, m.Kind, m.Name)
+		}
+	}
+	for f := range NumFacts {
+		assert.True(t, source[f] == reading.None || OfGPU(source[f]) || OfNode(source[f]), "%s", f)
+	}
 }

@@ -80,6 +80,7 @@ var source = [NumFacts]reading.Field{
 	RemapFailed: reading.RemapFailed, RemapPending: reading.RemapPending, RetirementPending: reading.RetirementPending,
 	PowerBrake: reading.PowerBrake, HWThermal: reading.HWThermal, SWThermal: reading.SWThermal,
 	HWSlowdown: reading.HWSlowdown, PowerCap: reading.PowerCap,
+	PCIeGeneration: reading.PCIeGeneration, PCIeSpeed: reading.PCIeGeneration, PCIeWidth: reading.PCIeWidth,
 	Temperature: reading.Temperature, Power: reading.Power, PowerLimit: reading.PowerLimit, NVLinksUp: reading.NVLinksUp,
 	GPUMemory: reading.MemoryShare, Processes: reading.Processes, Utilization: reading.Utilization,
 	ECCUncorrected: reading.ECCUncorrected, PCIeReplays: reading.PCIeReplays,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/otlptranslator"
 
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
@@ -33,14 +34,11 @@ var translate = sync.OnceValue(func() *names {
 		if text, err := namer.Build(otlptranslator.Metric{Name: m.Name, Unit: m.Unit, Type: kinds[m.Kind]}); err == nil {
 			n.toProm[m.Name], n.fromProm[text] = text, m.Name
 		}
+		for _, key := range m.Keys {
+			n.attributes[underscores(key.Name)] = key.Name
+		}
 	}
-	for _, name := range []string{
-		"error.type", "gpu.cuda.version", "gpu.detection.mode", "gpu.ecc.counter", "gpu.index", "gpu.link", "gpu.link.id",
-		"gpu.memory.location", "gpu.node.state", "gpu.pci.bus_id", "gpu.peer_group", "gpu.signal", "gpu.xid.class", "gpu.xid.code",
-		"hw.driver_version", "hw.firmware_version", "hw.gpu.task", "hw.limit_type", "hw.model", "hw.sensor_location",
-		"hw.serial_number", "hw.state", "hw.vendor", "k8s.container.name", "k8s.namespace.name", "k8s.pod.name", "k8s.pod.uid",
-		"network.io.direction",
-	} {
+	for _, name := range gpusemconv.Descriptive {
 		n.attributes[underscores(name)] = name
 	}
 	return n

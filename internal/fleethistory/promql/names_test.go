@@ -3,6 +3,7 @@
 package promql
 
 import (
+	"cmp"
 	"os"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
@@ -32,11 +34,11 @@ func TestNames(t *testing.T) {
 	for name := range metadata.Metrics {
 		assert.Equal(t, name, translate().fromMetric(translate().metric(name)))
 	}
+	written := []string{gpusemconv.AttrUnjudged, gpusemconv.AttrCohort, gpusemconv.AttrJobRank, gpusemconv.AttrJobLocalRank, "system.memory.state"}
 	for key, a := range metadata.Attributes {
-		name := key
-		if a.Name != "" {
-			name = a.Name
-		}
+		written = append(written, cmp.Or(a.Name, key))
+	}
+	for _, name := range written {
 		if !noise(underscores(name)) && name != "hw.id" {
 			assert.Equal(t, name, translate().fromLabel(underscores(name)))
 		}

@@ -48,11 +48,10 @@ func (w *writer) maintain(ctx context.Context, cfg *Config) (more bool, err erro
 	if _, err := w.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA cache_size(-%d)", cacheKiB(len(w.known)))); err != nil {
 		return false, err
 	}
-	var oldest sql.NullInt64
-	if err := w.conn.QueryRowContext(ctx, "SELECT min(slot) FROM samples").Scan(&oldest); err != nil {
+	oldest, err := w.lookOldest(ctx)
+	if err != nil {
 		return false, err
 	}
-	w.oldest.Store(oldest.Int64 * slotLength)
 	before := int64(math.MinInt64)
 	if cfg.Retention > 0 {
 		before = cfg.Now().Add(-cfg.Retention).UnixMilli()

@@ -83,7 +83,8 @@ func (w *writer) prepare(ctx context.Context, db *sql.DB, cfg *Config) error {
 	if err := w.learn(ctx); err != nil {
 		return err
 	}
-	return w.lookOldest(ctx)
+	_, err := w.lookOldest(ctx)
+	return err
 }
 
 // namesPart is the part of the file that the names of series may take. The file has each
@@ -135,13 +136,11 @@ func (w *writer) close() {
 	}
 }
 
-func (w *writer) lookOldest(ctx context.Context) error {
-	var slot sql.NullInt64
-	if err := w.conn.QueryRowContext(ctx, "SELECT min(slot) FROM samples").Scan(&slot); err != nil {
-		return err
+func (w *writer) lookOldest(ctx context.Context) (slot sql.NullInt64, err error) {
+	if err = w.conn.QueryRowContext(ctx, "SELECT min(slot) FROM samples").Scan(&slot); err == nil {
+		w.oldest.Store(slot.Int64 * slotLength)
 	}
-	w.oldest.Store(slot.Int64 * slotLength)
-	return nil
+	return slot, err
 }
 
 // Append implements fleethistory.Storage.

@@ -7,7 +7,6 @@ package metricreading // import "github.com/gpu-collector/gpu-collector/internal
 
 import (
 	"context"
-	"iter"
 	"math"
 	"strconv"
 	"strings"
@@ -120,7 +119,7 @@ func (r *Resource) mend(m pmetric.Metric, points int, instrument reading.Instrum
 	refused := reading.Refused{Metric: r.metric, Why: reading.WrongUnit, Unit: m.Unit()}
 	if !r.metric.Takes(instrument) {
 		refused = reading.Refused{Metric: r.metric, Why: reading.WrongType, Instrument: instrument}
-		points = count(m)
+		points = Count(m)
 	} else if r.scale, ok = r.metric.Factor(m.Unit()); ok {
 		return true
 	}
@@ -193,32 +192,12 @@ func (r *Resource) refusePoint(why reading.Refusal, p *Point) reading.Refusal {
 	return why
 }
 
-// All reads the points of any metric that have a value: those of the catalogue by
-// it, of the others all that are finite. The point is good until the next one.
-func (r *Resource) All(m pmetric.Metric) iter.Seq[*Point] {
-	return func(yield func(*Point) bool) {
-		var p Point
-		known := reading.ByName(m.Name())
-		if known == nil {
-			for _, dp := range Points(m).All() {
-				attributes(&anything, dp, &p)
-				p.Subject = reading.GPU
-				if p.Value = Number(dp); p.Value-p.Value == 0 && !yield(&p) { // neither NaN nor infinite
-					return
-				}
-			}
-			return
-		}
-		points, ok := r.Open(known, m)
-		if !ok {
-			return
-		}
-		for _, dp := range points.All() {
-			if r.Read(dp, &p) == reading.Accepted && !p.Ended && !yield(&p) {
-				return
-			}
-		}
-	}
+// ReadForeign reads a point of a metric that the catalogue does not have, and reports
+// whether it has a number.
+func ReadForeign(dp pmetric.NumberDataPoint, p *Point) bool {
+	attributes(&anything, dp, p)
+	p.Subject, p.Vague, p.Value = reading.GPU, false, Number(dp)
+	return p.Value-p.Value == 0 // neither NaN nor infinite
 }
 
 var anything reading.Metric
@@ -325,8 +304,8 @@ func Points(m pmetric.Metric) pmetric.NumberDataPointSlice {
 	return list
 }
 
-// count counts the points of a metric of any type.
-func count(m pmetric.Metric) int {
+// Count counts the points of a metric of any type.
+func Count(m pmetric.Metric) int {
 	switch m.Type() {
 	case pmetric.MetricTypeGauge:
 		return m.Gauge().DataPoints().Len()
