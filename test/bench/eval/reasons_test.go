@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/confmap/confmaptest"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/pdata/plog"
@@ -24,8 +25,6 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
-	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor"
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
@@ -82,25 +81,27 @@ var causes = []cause{
 // reason for a slow node is right. Reports, the agents' and the gateway's part are the
 // real ones; time is simulated.
 func TestReasons(t *testing.T) {
-	few, rounds := causes[:4], 1
+	list := causes[:4]
 	if *everyCause {
-		few, rounds = causes, 3
+		list = slices.Repeat(causes, 3)
 	}
 	for _, many := range []int{1, 3} { // from three nodes on it is an incident of their group
 		if many > 1 && !*everyCause {
 			break
 		}
 		t.Run(fmt.Sprint(many), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { measureReasons(t, few, rounds, many) })
+			synctest.Test(t, func(t *testing.T) { measureReasons(t, list, many) })
 		})
 	}
 }
 
-// measureReasons gives each cause to some nodes of a job, one after the other.
-func measureReasons(t *testing.T, causes []cause, rounds, nodes int) {
-	rng := rand.New(rand.NewPCG(1, 7))
+// measureReasons gives each cause to some nodes of a job, one after the other and seven
+// to a job.
+func measureReasons(t *testing.T, causes []cause, nodes int) {
+	const each = 7
+	rng, jobs := rand.New(rand.NewPCG(1, 7)), (len(causes)+each-1)/each
 	cfg := fleetpush.Config{
-		Nodes: nodesPerJob * rounds, GPUs: gpusPerNode, Jobs: rounds, Seed: 1, Load: fleetsim.Training, Runs: 2 * time.Hour, Pause: 4 * time.Minute,
+		Nodes: nodesPerJob * jobs, GPUs: gpusPerNode, Jobs: jobs, Seed: 1, Load: fleetsim.Training, Runs: 2 * time.Hour, Pause: 4 * time.Minute,
 		Cluster: "lab", Step: poll, Start: time.Now(), Raw: true,
 	}
 	type injection struct {
@@ -111,22 +112,24 @@ func measureReasons(t *testing.T, causes []cause, rounds, nodes int) {
 		delay time.Duration
 	}
 	var all []*injection
-	for job := range rounds {
-		from := warm
-		for i := range causes {
-			c := &causes[i]
-			f := fleetsim.Fault{Kind: c.kind, GPU: rng.IntN(gpusPerNode), From: from, Until: from + lasts, Severity: c.low + (c.high-c.low)*rng.Float64()}
-			if f.Validate(gpusPerNode) != nil {
-				f.GPU = fleetsim.AllGPUs
-			}
-			in := &injection{Fault: f, cause: c}
-			for _, n := range rng.Perm(nodesPerJob)[:nodes] {
-				in.nodes = append(in.nodes, fleetpush.NodeName(job*nodesPerJob+n))
-				cfg.Faults = append(cfg.Faults, fleetpush.Fault{Target: fleetsim.Target{Node: job*nodesPerJob + n}, Fault: f})
-			}
-			all = append(all, in)
-			from += lasts + calm
+	var order []int // of a job's nodes, so that each has its turn
+	for i := range causes {
+		c, job := &causes[i], i/each
+		from := warm + time.Duration(i%each)*(lasts+calm)
+		f := fleetsim.Fault{Kind: c.kind, GPU: rng.IntN(gpusPerNode), From: from, Until: from + lasts, Severity: c.low + (c.high-c.low)*rng.Float64()}
+		if f.Validate(gpusPerNode) != nil {
+			f.GPU = fleetsim.AllGPUs
 		}
+		if i%each == 0 || len(order) < nodes {
+			order = rng.Perm(nodesPerJob)
+		}
+		in := &injection{Fault: f, cause: c}
+		for _, n := range order[:nodes] {
+			in.nodes = append(in.nodes, fleetpush.NodeName(job*nodesPerJob+n))
+			cfg.Faults = append(cfg.Faults, fleetpush.Fault{Target: fleetsim.Target{Node: job*nodesPerJob + n}, Fault: f})
+		}
+		order = order[nodes:]
+		all = append(all, in)
 	}
 	unasked := 0
 	hear := func(o onset) {
@@ -145,7 +148,7 @@ func measureReasons(t *testing.T, causes []cause, rounds, nodes int) {
 		}
 		in.got = append(in.got, o.reason)
 	}
-	runFleet(t, cfg, warm+time.Duration(len(causes))*(lasts+calm), hear)
+	runFleet(t, cfg, warm+each*(lasts+calm), hear)
 
 	raised, named, told := 0, 0, 0
 	var delays []time.Duration
@@ -197,7 +200,7 @@ func runFleet(t *testing.T, cfg fleetpush.Config, d time.Duration, hear func(ons
 		require.NoError(t, err)
 		to := factory.CreateDefaultConfig().(*stragglerprocessor.Config)
 		require.NoError(t, sub.Unmarshal(to))
-		to.DefaultCluster = cfg.Cluster // what the environment fills in
+		to.DefaultCluster, to.ThresholdExtension = cfg.Cluster, nil // the gateway judges by itself
 		return to
 	}
 	set, config := processortest.NewNopSettings(factory.Type()), shipped("gateway.yaml")
@@ -207,9 +210,8 @@ func runFleet(t *testing.T, cfg fleetpush.Config, d time.Duration, hear func(ons
 	require.NoError(t, err)
 	agents, err := factory.CreateMetrics(t.Context(), set, shipped("agent.yaml"), gateway)
 	require.NoError(t, err)
-	link := &link{}
 	for _, c := range []component.Component{logs, gateway, agents} {
-		require.NoError(t, c.Start(t.Context(), host{component.MustNewID("straggler_threshold"): link}))
+		require.NoError(t, c.Start(t.Context(), componenttest.NewNopHost()))
 		defer func() { assert.NoError(t, c.Shutdown(context.WithoutCancel(t.Context()))) }()
 	}
 	gap := poll / time.Duration(nodes.Nodes()) // nodes do not push all at once
@@ -220,7 +222,6 @@ func runFleet(t *testing.T, cfg fleetpush.Config, d time.Duration, hear func(ons
 			report := pmetricotlp.NewExportRequest()
 			require.NoError(t, report.UnmarshalProto(body))
 			require.NoError(t, agents.ConsumeMetrics(t.Context(), report.Metrics()))
-			require.NoError(t, link.answer(time.Now()))
 			time.Sleep(gap)
 		}
 		time.Sleep(poll - gap*time.Duration(nodes.Nodes()))
@@ -248,53 +249,3 @@ func onsets(ld plog.Logs, began time.Time, hear func(onset)) {
 		}
 	}
 }
-
-// link stands for the threshold extensions of gateway and agents: what the one publishes
-// comes to the others in the text of the headers.
-type link struct {
-	component.StartFunc
-	component.ShutdownFunc
-	store    threshold.Store
-	answered *threshold.Snapshot
-	inbox    threshold.Inbox
-}
-
-func (w *link) Publish(snap *threshold.Snapshot) { w.store.Publish(snap) }
-func (*link) SetClaim(wire.Claim)                {}
-func (*link) Reachable() bool                    { return true }
-func (w *link) Received(cluster, group string) (threshold.Received, bool) {
-	return w.inbox.Get(cluster, group)
-}
-
-// answer is what the first push after a tick brings back, for all groups.
-func (w *link) answer(now time.Time) error {
-	snap := w.store.Snapshot(now)
-	if snap == nil || snap == w.answered {
-		return nil
-	}
-	w.answered = snap
-	names := wire.Names{Params: "params"}
-	for name, c := range snap.Clusters {
-		for group := range c.Groups {
-			for _, h := range c.Respond(nil, &names, []string{group}) {
-				if h.Name != names.Params {
-					continue
-				}
-				values, err := threshold.ParseParams([]string{h.Value})
-				if err != nil {
-					return err
-				}
-				for _, v := range values {
-					w.inbox.Put(name, v, now)
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// host has these extensions.
-type host map[component.ID]component.Component
-
-// GetExtensions implements component.Host.
-func (h host) GetExtensions() map[component.ID]component.Component { return h }

@@ -51,6 +51,8 @@ func main() {
 // side is a gateway, and the shard in front of it if there is one, with a fleet.
 type side struct {
 	tree    harness.Tree
+	place   int // among so many sides
+	sides   int
 	gateway *harness.Collector
 	shard   *harness.Collector // or nil
 	fleet   *fleetpush.Fleet
@@ -71,9 +73,10 @@ func (o *options) run(ctx context.Context) (err error) {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	for _, tree := range harness.Trees(o.base) {
+	trees := harness.Trees(o.base)
+	for i, tree := range trees {
 		harness.Say("starting the collectors of %s", tree.Name)
-		s := &side{tree: tree}
+		s := &side{tree: tree, place: i, sides: len(trees)}
 		sides = append(sides, s)
 		if err := o.start(ctx, s); err != nil {
 			return err

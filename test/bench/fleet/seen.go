@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -50,10 +51,7 @@ func (o *options) measure(ctx context.Context, s *side) (err error) {
 	s.seen.pushed, err = o.push(ctx, s, o.span)
 	end()
 	others.Wait()
-	if err == nil {
-		err = looked
-	}
-	return err
+	return errors.Join(err, looked, s.look())
 }
 
 // question is one of the page's to a view, of pages of 100 nodes.
@@ -63,18 +61,17 @@ func (o *options) question(view string, i int) string {
 }
 
 // read reads a URL once in so long, as Prometheus does: what takes longer than until the
-// next time, or a second, is given up.
+// next time, or a second, is given up. All sides have as many turns, each begins at
+// another time, and what has begun is read to its end.
 func (s *side) read(ctx context.Context, every time.Duration, url func(i int) string) (took []time.Duration, size int64) {
+	if harness.Wait(ctx, every*time.Duration(2*s.place+1)/time.Duration(2*s.sides)) != nil {
+		return nil, 0
+	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for i := 0; ; i++ {
-		select {
-		case <-ctx.Done():
-			return took, size
-		case <-tick.C:
-		}
 		began := time.Now()
-		limited, cancel := context.WithTimeout(ctx, max(every, time.Second))
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(every, time.Second))
 		whole := int64(0)
 		body, err := process.Get(limited, url(i))
 		if err == nil {
@@ -82,33 +79,25 @@ func (s *side) read(ctx context.Context, every time.Duration, url func(i int) st
 			_ = body.Close()
 		}
 		cancel()
-		switch {
-		case err == nil:
-			size = whole
-			took = append(took, time.Since(began))
-		case ctx.Err() == nil:
+		if err == nil {
+			took, size = append(took, time.Since(began)), whole
+		} else {
 			harness.Say("%s: %v", s.gateway.Name, err)
 			s.seen.late.Add(1)
+		}
+		select {
+		case <-ctx.Done():
+			return took, size
+		case <-tick.C:
 		}
 	}
 }
 
 // look looks at the processes 200 times, but not more than once in a second.
 func (o *options) look(ctx context.Context, s *side) error {
-	told := time.Now()
-	for {
-		for _, of := range []struct {
-			c    *harness.Collector
-			into *[]harness.Look
-		}{{s.gateway, &s.seen.gateway}, {s.shard, &s.seen.shard}} {
-			if of.c == nil {
-				continue
-			}
-			l, err := of.c.Look()
-			if err != nil {
-				return err
-			}
-			*of.into = append(*of.into, l)
+	for told := time.Now(); ; {
+		if err := s.look(); err != nil {
+			return err
 		}
 		if time.Since(told) > 20*time.Second {
 			told = time.Now()
@@ -119,6 +108,17 @@ func (o *options) look(ctx context.Context, s *side) error {
 			return nil
 		}
 	}
+}
+
+func (s *side) look() error {
+	l, err := s.gateway.Look()
+	s.seen.gateway = append(s.seen.gateway, l)
+	if err != nil || s.shard == nil {
+		return err
+	}
+	l, err = s.shard.Look()
+	s.seen.shard = append(s.seen.shard, l)
+	return err
 }
 
 func megabytes(v float64) string { return harness.Number(v / 1e6) }

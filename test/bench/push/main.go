@@ -31,7 +31,7 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.base, "base", "", "`directory` of another commit with its bin, see scripts/basetree.sh")
-	flag.IntVar(&o.nodes, "nodes", 128, "nodes of each fleet, 8 GPUs each")
+	flag.IntVar(&o.nodes, "nodes", 256, "nodes of each fleet, 8 GPUs each")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often the collectors take turns")
 	flag.DurationVar(&o.turn, "turn", 2*time.Second, "how long a turn lasts")
 	flag.Parse()
@@ -71,8 +71,13 @@ type server struct {
 	passed     map[cell][]float64 // to the next hop, of the bytes that came
 }
 
-// settles is what a shard's flush_interval of 1 s takes until all is forwarded.
-const settles = 1300 * time.Millisecond
+// A shard flushes each second what 2,000 nodes sent, 200 reports. Here so many come in
+// this time, and later ones would take the place of the earlier.
+const (
+	flush = "processors::diff::flush_interval: 50ms"
+	// settles is what that takes until all is forwarded.
+	settles = 300 * time.Millisecond
+)
 
 // servers lets the collectors take turns and compares each turn with the one beside
 // it: what else the machine does, both meet.
@@ -92,7 +97,10 @@ func (o *options) servers(ctx context.Context) (_ [][]string, err error) {
 			harness.Say("starting the %s of %s", tier, tree.Name)
 			s := &server{tree: tree.Name, tier: tier, cpu: map[cell][]float64{}, passed: map[cell][]float64{}}
 			setup := &harness.Setup{Tree: tree, Tier: tier}
-			if tier == harness.Gateway { // at this pace its history would be all that is seen
+			switch tier {
+			case harness.Shard:
+				setup.Overrides = []string{flush}
+			case harness.Gateway: // at this pace its history would be all that is seen
 				setup.Overrides = []string{"extensions::fleet_view::history::storage: none"}
 			}
 			if s.hop, err = harness.NewHop(ctx); err != nil {
