@@ -15,8 +15,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/gpu-collector/gpu-collector/test/heldbytes"
 )
 
 func fill(tb *Table, node int, points ...Point) {
@@ -170,7 +168,7 @@ func TestBytesPerSeries(t *testing.T) {
 	for i := range descriptions {
 		descriptions[i] = Metric{Name: fmt.Sprint("hw.gpu.metric.", i), Unit: "1", Description: "A metric.", ScopeName: "nvml"}
 	}
-	tb := New(Settings{MaxNodes: nodes, MaxSeries: nodes * gpus * metrics})
+	before, tb := heap(), New(Settings{MaxNodes: nodes, MaxSeries: nodes * gpus * metrics})
 	for n := range nodes {
 		name := fmt.Sprint("gpu-node-", n)
 		r := tb.Begin(0)
@@ -195,7 +193,7 @@ func TestBytesPerSeries(t *testing.T) {
 	}
 	series := tb.Stats().Series
 	require.EqualValues(t, nodes*gpus*metrics, series)
-	perSeries := float64(heldbytes.Of(tb)) / float64(series)
+	perSeries := float64(heap()-before) / float64(series)
 	t.Logf("%.1f bytes per series", perSeries)
 	assert.LessOrEqual(t, perSeries, 40.0)
 	metricsOf := map[string]int{}

@@ -232,12 +232,14 @@ func runFleet(t *testing.T, cfg fleetpush.Config, d time.Duration, hear func(ons
 func onsets(ld plog.Logs, began time.Time, hear func(onset)) {
 	for _, rl := range ld.ResourceLogs().All() {
 		for _, lr := range rl.ScopeLogs().At(0).LogRecords().All() {
-			phase, _ := lr.Attributes().Get(gpusemconv.AttrEpisodePhase)
-			if lr.EventName() != gpusemconv.EventStraggler || phase.AsString() != "onset" {
+			phase, ok := lr.Attributes().Get(gpusemconv.AttrEpisodePhase)
+			if lr.EventName() != gpusemconv.EventStraggler || !ok || phase.Str() != "onset" {
 				continue
 			}
-			why, _ := lr.Attributes().Get(gpusemconv.AttrEpisodeReason)
-			o := onset{at: lr.Timestamp().AsTime().Sub(began), reason: why.AsString()}
+			o := onset{at: lr.Timestamp().AsTime().Sub(began)}
+			if why, ok := lr.Attributes().Get(gpusemconv.AttrEpisodeReason); ok {
+				o.reason = why.Str()
+			}
 			if name, ok := rl.Resource().Attributes().Get(gpusemconv.AttrHostName); ok {
 				o.nodes = append(o.nodes, name.Str())
 			} else if list, ok := lr.Attributes().Get(gpusemconv.AttrEpisodeNodes); ok {
