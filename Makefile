@@ -140,7 +140,7 @@ test-page: ## The modules of the web page, in Node
 	node --test $(wildcard test/browser/modules/*.test.mjs)
 
 # What `make proof` runs besides, a target each. SUITES names some.
-PROOFS := race integration fleetview browser chart ocb stores nocgo hostile chaos soak tiers figures packages images kubernetes vulnerabilities properties
+PROOFS := race integration fleetview browser chart ocb stores nocgo hostile chaos benches packages images kubernetes vulnerabilities properties
 SUITES ?= $(PROOFS)
 .PHONY: proof
 proof: $(BINARIES) ## What is slow or needs root, and goes on after a failure (hours); SUITES='hostile browser' for some of it
@@ -165,11 +165,9 @@ proof-hostile: # Its cgroup of 2 GiB is what says that memory is bounded; HOSTIL
 	HOSTILE_CGROUP=$(or $(HOSTILE_CGROUP),require) $(MAKE) hostile
 proof-chaos:
 	$(MAKE) chaos SHORT=1
-proof-soak:
-	$(MAKE) soak SOAK='-duration 90s -nodes 300'
-proof-tiers: bin/gpu-collector
-	go run ./test/bench/tiers -small
-proof-figures: # What packages hold in memory and how soon they answer
+proof-benches: build # That they run, for a short time, and what packages hold and how soon they answer
+	go run ./test/bench/push -rounds 1 -turn 1s
+	go run ./test/bench/fleet -for 90s -nodes 300 -shard
 	go test -timeout 1h -run '^$$' -bench . -benchtime 100ms -benchmem ./internal/... ./processor/... ./extension/... ./exporter/... ./receiver/... ./sim/...
 proof-packages: test-packages
 proof-images:
@@ -238,89 +236,41 @@ check-generated: generate ## Fail when generated files are not what generate wri
 	@untracked=$$(git ls-files -o --exclude-standard -- '*components.go' '*generated_*' helm/gpu-collector/files); \
 		[ -z "$$untracked" ] || { echo "generated files are not committed: $$untracked"; exit 1; }
 
-# `make bench` measures these targets at one commit, and docs/benchmarks.md shows
-# their figures. Each has its text in docs/benchmarks. The others only print.
-BENCHES = bench-nvml bench-diff bench-upstream eval
-
-.PHONY: bench
-bench: $(if $(findstring command,$(origin BENCHES)),,bench-go) ## Run the benchmarks of the packages, and those whose figures docs/benchmarks.md has (half an hour)
-	go run ./test/bench/report $(BENCHES)
-
-.PHONY: bench-go
-bench-go: ## Run the benchmarks of the packages
-	go test -timeout 1h -run '^$$' -bench . -benchmem ./internal/... ./processor/... ./extension/... ./receiver/...
-
-.PHONY: bench-doc
-bench-doc: ## Write docs/benchmarks.md from docs/benchmarks, without measuring
-	go run ./test/bench/report
-
-# Prints the figures that test/bench/figures names, from one or several calls of go test.
-comma := ,
-define figures
-set -o pipefail; { go test -run '^$$' $(2)$(if $(3), && go test -run '^$$' $(3))$(if $(4), && go test -run '^$$' $(4)); } | tee -a /dev/stderr | awk -f scripts/benchfigures.awk test/bench/figures/$(1).txt -
+# A checkout of another commit, BASE, with its binaries: bench-push and bench-fleet put it beside this tree.
+BASE ?=
+base = $(if $(BASE),-base .cache/base)
+define checkout
+$(if $(BASE),scripts/basetree.sh '$(BASE)' .cache/base)
 endef
 
+.PHONY: bench-push
+bench-push: build ## What a push costs an agent, a shard and a gateway, beside a plain Collector and those of BASE (4 minutes)
+	$(checkout)
+	go run ./test/bench/push $(base) $(PUSH)
+
+.PHONY: bench-fleet
+bench-fleet: build ## What 1,000 nodes cost a gateway with scrapes, beside that of BASE (2 minutes); FLEET='-for 30m -nodes 10000 -shard -root' is a soak
+	$(checkout)
+	go run ./test/bench/fleet $(base) $(FLEET)
+
 .PHONY: bench-nvml
-bench-nvml: bin/gpu-collector-agent ## What the nvml receiver and the lean agent cost a node of eight GPUs
-	$(call figures,nvml,-bench '^BenchmarkScrape$$' -benchtime 2s -benchmem -cpu 2 ./receiver/nvmlreceiver,-bench 'BesideAHang' -benchtime 300x -cpu 2 ./receiver/nvmlreceiver)
+bench-nvml: build ## What a scrape of NVML costs, and the lean agent of a node with 1, 8 and 16 GPUs (3 minutes)
+	go test -run '^$$' -bench Scrape -benchmem -cpu 2 ./receiver/nvmlreceiver
 	go run ./test/bench/nvml
-
-.PHONY: bench-diff
-bench-diff: bin/gpu-collector ## What diff, wire_diff and admission cost (2 minutes)
-	go run ./test/bench/push
-	$(call figures,diff,-bench '(Wire|Diff)/(unchanged|decode)' -benchtime 2000x -count 5 -cpu 1 ./internal/delta ./processor/diffprocessor,-bench Memory -benchtime 1x -cpu 1 ./internal/delta/statetable,-bench 'Reports$$' -benchtime 20000x -count 5 -cpu 1$(comma)2 ./internal/delta/statetable)
-	go run ./test/bench/admission
-
-.PHONY: bench-upstream
-bench-upstream: ## What a shard saves the gateway, and how far off that is (2 minutes)
-	set -o pipefail; go test -count=1 -v ./test/bench/upstream -figures -span 1h | grep '^figure'
-
-.PHONY: bench-tiers
-bench-tiers: bin/gpu-collector ## What shard, gateway and root cost a fleet, beside a plain Collector and the shard, gateway and agent of another commit (10 minutes); TIERS=root for a part, or -small
-	scripts/basetree.sh '$(BASE)' .cache/base
-	go run ./test/bench/tiers -base .cache/base $(if $(BASE),-limits) $(TIERS)
-
-.PHONY: bench-gateway
-bench-gateway: bin/gpu-collector ## What the gateway as it is shipped costs under pushes and scrapes, beside that of another commit, BASE (8 minutes)
-	scripts/basetree.sh '$(BASE)' .cache/base
-	go run ./test/bench/tiers -base .cache/base $(if $(BASE),-limits) shipped
-	$(call figures,gateway,-bench '^BenchmarkExposedFleet$$' -benchtime 1x ./internal/delta/statetable,-bench '^BenchmarkMemory$$' -benchtime 1x ./internal/fleethistory/sqlite,-bench '^BenchmarkChecks$$' -benchtime 5000x -cpu 2 ./extension/admissionextension)
-
-.PHONY: bench-reasons
-bench-reasons: ## How often the reason that is given for a slow node is the right one (4 minutes)
-	set -o pipefail; go test -count=1 -v ./test/bench/reasons -figures | grep '^figure'
-
-BASE ?=
-.PHONY: bench-compare
-bench-compare: ## The benchmarks of the hot paths beside those before the last commit that changed the collector, or of BASE, by benchstat (8 minutes)
-	BASE='$(BASE)' scripts/benchcompare.sh
 
 SEED ?= 2026
 .PHONY: eval
-eval: ## What the straggler detection gets right and wrong in simulated fleets and a real run; SEED=2026
+eval: ## What detection and its reasons get right in simulated fleets and a real run; SEED=2026, and BASE=commit for that engine on the same families
+ifeq ($(BASE),)
 	go run ./test/bench/eval -seed $(SEED) -doc docs/detection.md
-
-.PHONY: bench-engine
-bench-engine: ## The same families with the engine of another commit, BASE, and what a tick of the engine costs
+	go test -count=1 -v ./test/bench/eval -run TestReasons -all
+else
 	scripts/enginebefore.sh '$(BASE)' -seed $(SEED)
-	export GOGC=off; $(call figures,tick,-bench Tick -benchtime 1x -count 10 -benchmem -cpu 1 ./internal/straggler)
-
-.PHONY: bench-fleetview
-bench-fleetview: ## What the fleet view and its history cost and hold (4 minutes)
-	go run ./test/bench/fleetview
+endif
 
 .PHONY: hostile
 hostile: bin/gpu-collector bin/gpu-collector-agent ## What broken and malicious senders can do to a gateway, a shard and their other tenants (6 minutes)
 	@mkdir -p .cache && set -o pipefail && GPU_COLLECTOR_BINARY=bin/gpu-collector GPU_COLLECTOR_AGENT_BINARY=bin/gpu-collector-agent go test -count=1 -timeout 60m $(if $(RUN),-run '$(RUN)') -v ./test/hostile | tee .cache/hostile.log | grep -E '^(figure|---|FAIL|ok|panic)|^ +--- FAIL' || { cat .cache/hostile.log >&2; exit 1; }
-
-.PHONY: bench-ship
-bench-ship: ## What the images weigh and need, and how soon nodes are back (root, podman; with E2E_IMAGE a cluster too)
-	@test/bench/ship/run.sh
-
-SOAK ?=
-.PHONY: soak
-soak: bin/gpu-collector ## Half an hour of 10,000 nodes through a shard and a gateway: what grows; SOAK='-duration 2m -nodes 500' for less
-	go run ./test/soak $(SOAK)
 
 FUZZTIME ?= 60s
 .PHONY: fuzz

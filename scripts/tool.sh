@@ -36,7 +36,6 @@ describe() {
 	ocb) pinned tools/pinned go.opentelemetry.io/collector/cmd/builder ;;
 	mdatagen) pinned tools/pinned go.opentelemetry.io/collector/cmd/mdatagen ;;
 	oapi-codegen) pinned tools/pinned github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen ;;
-	benchstat) pinned tools/pinned golang.org/x/perf/cmd/benchstat ;;
 	*) echo "tool: $1 is no tool of this script; it knows $(sed -n 's/^\t\([a-z-]*\)) .*/\1/p' "$0" | paste -sd' ')" >&2; exit 1 ;;
 	esac
 }

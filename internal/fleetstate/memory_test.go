@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/internal/reading"
-	"github.com/gpu-collector/gpu-collector/test/heldbytes"
+	"github.com/gpu-collector/gpu-collector/test/heap"
 )
 
 // A view that changed has room for its own GPUs and no more: at 50,000 nodes a
@@ -72,7 +72,7 @@ func TestBytesBoundTheMemory(t *testing.T) {
 	} {
 		cfg := DefaultConfig()
 		cfg.MaxBytes = 16 << 20
-		s := New(cfg)
+		before, s := heap.Live(), New(cfg)
 		short := map[string]int{}
 		s.OnShort(func(cluster string, d Drop) {
 			assert.Equal(t, DropMaxBytes, d, name)
@@ -93,7 +93,7 @@ func TestBytesBoundTheMemory(t *testing.T) {
 		for i := 1; short["honest"] < 100; i++ {
 			put("honest", i)
 		}
-		grown, held := heldbytes.Of(s), s.bytes.Taken()
+		grown, held := heap.Live()-before, s.bytes.Taken()
 		t.Logf("%s: %d bytes held for %d counted, %d nodes", name, grown, held, s.Nodes())
 		assert.Less(t, grown, held, name)
 		assert.Less(t, held, cfg.MaxBytes, name)

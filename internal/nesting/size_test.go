@@ -5,6 +5,7 @@ package nesting
 import (
 	"bytes"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -19,7 +20,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"pgregory.net/rapid"
 
-	"github.com/gpu-collector/gpu-collector/test/heldbytes"
+	"github.com/gpu-collector/gpu-collector/test/heap"
 )
 
 // decoder is a request of pdata, which is alive as long as it is.
@@ -42,9 +43,11 @@ var signals = map[string]struct {
 func taken(t testing.TB, signal string, decode func(decoder) error) float64 {
 	t.Helper()
 	req := signals[signal].new()
-	before := heldbytes.Of(&req)
+	before := heap.Live()
 	require.NoError(t, decode(req), signal)
-	return float64(heldbytes.Of(&req) - before)
+	held := heap.Live() - before
+	runtime.KeepAlive(req)
+	return float64(held)
 }
 
 // within puts a message into others, by the numbers of their fields.

@@ -4,17 +4,19 @@ package reason
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/gpu-collector/gpu-collector/test/heldbytes"
+	"github.com/gpu-collector/gpu-collector/test/heap"
 )
 
 // A node of 8 healthy GPUs and 2 adapters takes about 2.8 kB, so that 100,000 nodes fit into a gateway.
 func TestMemoryOfANode(t *testing.T) {
 	const nodes = 1000
+	before := heap.Live()
 	f := &fleet{t: t, store: New(Config{MaxNodes: 2 * nodes, MaxBytes: 1 << 30, Retention: time.Hour}), now: epoch}
 	for i := range nodes {
 		n := f.node(i)
@@ -30,7 +32,8 @@ func TestMemoryOfANode(t *testing.T) {
 			_ = n.PutNetworkErrors(id, 1, 40)
 		}
 	}
-	per := float64(heldbytes.Of(f.store)) / nodes
+	per := float64(heap.Live()-before) / nodes
+	runtime.KeepAlive(f)
 	t.Logf("%.0f bytes per node", per)
 	assert.Less(t, per, 3000.0)
 }

@@ -4,13 +4,14 @@ package straggler
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/test/heldbytes"
+	"github.com/gpu-collector/gpu-collector/test/heap"
 )
 
 // TestMemoryOfANode: a node with all signals takes about 1.7 kB with its share of
@@ -19,7 +20,7 @@ import (
 func TestMemoryOfANode(t *testing.T) {
 	const nodes = 20_000
 	measure := func(groups int) float64 {
-		e := New(DefaultConfig())
+		before, e := heap.Live(), New(DefaultConfig())
 		now := start
 		for range 2 {
 			for i := range nodes {
@@ -35,7 +36,9 @@ func TestMemoryOfANode(t *testing.T) {
 			now = now.Add(tick)
 			e.Tick(now)
 		}
-		return float64(heldbytes.Of(e))
+		held := heap.Live() - before
+		runtime.KeepAlive(e)
+		return float64(held)
 	}
 	few, many := measure(nodes/50), measure(nodes/10)
 	node, group := few/nodes, (many-few)/(nodes/10-nodes/50)

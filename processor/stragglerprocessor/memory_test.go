@@ -17,7 +17,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
-	"github.com/gpu-collector/gpu-collector/test/heldbytes"
+	"github.com/gpu-collector/gpu-collector/test/heap"
 )
 
 // TestComparisonFitsItsMemory pushes nodes of several kinds until nothing more is taken:
@@ -64,7 +64,7 @@ func TestComparisonFitsItsMemory(t *testing.T) {
 			tb, err := metadata.NewTelemetryBuilder(tel.NewTelemetrySettings())
 			require.NoError(t, err)
 			o, engine := newObserver(cfg, newRejects(tb), zap.New(core)), straggler.New(cfg.bounded())
-			before := heldbytes.Of(o, engine)
+			before := heap.Live()
 			push := func(cluster string, i int) {
 				md := pmetric.NewMetrics()
 				fill(resource(md, map[string]any{"host.name": fmt.Sprintf("node-%06d.example.com", i), "k8s.cluster.name": cluster}), i)
@@ -85,7 +85,7 @@ func TestComparisonFitsItsMemory(t *testing.T) {
 				push("honest", i)
 			}
 			engine.Tick(epoch.Add(cfg.PushInterval))
-			grown := heldbytes.Of(o, engine) - before
+			grown := heap.Live() - before
 			t.Logf("%d bytes, %d nodes", grown, engine.Nodes())
 			assert.Less(t, grown, 8<<20)
 			assert.Equal(t, 2, logs.Len(), "once for each cluster")

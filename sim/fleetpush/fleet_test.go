@@ -3,6 +3,7 @@
 package fleetpush
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
-	"github.com/gpu-collector/gpu-collector/test/heldbytes"
+	"github.com/gpu-collector/gpu-collector/test/heap"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -113,6 +114,7 @@ func TestANodeIsSmall(t *testing.T) {
 	}{"raw": {true, 9 << 10}, "agent": {false, 20 << 10}} {
 		t.Run(name, func(t *testing.T) {
 			const nodes = 2000
+			before := heap.Live()
 			f := newFleet(t, Config{Nodes: nodes, Load: fleetsim.Training, Raw: c.raw, Step: time.Second})
 			var buf []byte
 			for i := range nodes {
@@ -120,7 +122,8 @@ func TestANodeIsSmall(t *testing.T) {
 				buf, err = f.Next(i, 1, start, buf[:0])
 				require.NoError(t, err)
 			}
-			each := float64(heldbytes.Of(f)) / nodes
+			each := float64(heap.Live()-before) / nodes
+			runtime.KeepAlive(f)
 			t.Logf("%.0f bytes for each node of 8 GPUs", each)
 			assert.Less(t, each, c.most)
 		})

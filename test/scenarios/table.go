@@ -98,8 +98,7 @@ func digits(v float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', min(max(places, 0), 4), 64), ".")
 }
 
-// Figures prints what each scenario promises and what came of it, for
-// docs/benchmarks.
+// Figures prints what each scenario promises and what came of it.
 func Figures(w io.Writer, outcomes []Outcome) {
 	var loss10, loss5 Result
 	worst10, within5 := math.Inf(1), math.Inf(1)

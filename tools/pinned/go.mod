@@ -6,11 +6,9 @@ require (
 	github.com/oapi-codegen/oapi-codegen/v2 v2.5.1
 	go.opentelemetry.io/collector/cmd/builder v0.155.0
 	go.opentelemetry.io/collector/cmd/mdatagen v0.155.0
-	golang.org/x/perf v0.0.0-20250813145418-2f7363a06fe1
 )
 
 require (
-	github.com/aclements/go-moremath v0.0.0-20210112150236-f10218a38794 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/dprotaso/go-yit v0.0.0-20220510233725-9ba8df137936 // indirect
 	github.com/fsnotify/fsnotify v1.9.0 // indirect

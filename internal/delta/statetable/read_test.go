@@ -119,3 +119,11 @@ func TestNamesComeBack(t *testing.T) {
 		}
 	})
 }
+
+// The promise is 40 bytes per series beyond a million, names and all.
+func TestBytesPerSeries(t *testing.T) {
+	before, tb := heap(), filled(800, 320, 2, "", false)
+	perSeries := float64(heap()-before) / float64(tb.Stats().Series)
+	t.Logf("%.1f bytes per series", perSeries)
+	assert.LessOrEqual(t, perSeries, 40.0)
+}

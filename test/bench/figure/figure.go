@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -80,31 +79,4 @@ func number(v float64) string {
 		rounded = v
 	}
 	return strconv.FormatFloat(rounded, 'f', -1, 64)
-}
-
-// Figure is a line as it was printed. Limit and Result are empty where the
-// figure has no limit.
-type Figure struct{ Name, Value, Unit, Limit, Result string }
-
-// Parse reads a line. It reports false for a line that is no figure, and an
-// error for a figure that is not in the format.
-func Parse(line string) (f Figure, ok bool, err error) {
-	fields := strings.Fields(line)
-	if len(fields) == 0 || fields[0] != "figure" {
-		return Figure{}, false, nil
-	}
-	switch {
-	case len(fields) == 4:
-		f = Figure{Name: fields[1], Value: fields[2], Unit: fields[3]}
-	case len(fields) == 7 && fields[4] == "limit" && (fields[6] == "pass" || fields[6] == "short"):
-		f = Figure{Name: fields[1], Value: fields[2], Unit: fields[3], Limit: fields[5], Result: fields[6]}
-	default:
-		return Figure{}, false, fmt.Errorf("%q is not `figure NAME VALUE UNIT [limit LIMIT pass|short]`", line)
-	}
-	for _, text := range []string{f.Value, f.Limit} {
-		if _, err := strconv.ParseFloat(text, 64); err != nil && text != "" {
-			return Figure{}, false, fmt.Errorf("%q: %q is not a number", line, text)
-		}
-	}
-	return f, true, nil
 }

@@ -2,8 +2,8 @@
 
 //go:build linux
 
-// Package harness runs what the benchmarks share: collectors with ports of their
-// own, a next hop, and the report of a node.
+// Package harness runs the collectors of this tree and of another commit's as black
+// boxes, each by its own shipped configuration, and says what they take.
 package harness // import "github.com/gpu-collector/gpu-collector/test/bench/harness"
 
 import (
@@ -11,7 +11,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
+	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 
 	dto "github.com/prometheus/client_model/go"
@@ -19,78 +21,120 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/procfs"
 
+	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
-// Setup is how a collector is run.
+// Tree is a checkout of a commit, with its binaries in bin.
+type Tree struct{ Name, Dir string }
+
+// Trees are this one, and the base where there is one.
+func Trees(base string) []Tree {
+	trees := []Tree{{"this", "."}}
+	if base != "" {
+		trees = append(trees, Tree{"base", base})
+	}
+	return trees
+}
+
+// The tiers. Plain is the least that a Collector can do with a push.
+const (
+	Plain   = "plain"
+	Agent   = "agent"
+	Shard   = "shard"
+	Gateway = "gateway"
+)
+
+const plainConfig = `yaml:{receivers: {otlp: {protocols: {grpc: {}, http: {}}}}, exporters: {nop: {}},
+service: {pipelines: {metrics: {receivers: [otlp], exporters: [nop]}}}}`
+
+// Setup is how a tier is run.
 type Setup struct {
-	Name, Binary string
-	// Configs are files, Overrides YAML that goes over them. A %s in one is an
-	// address of its own.
-	Configs, Overrides []string
+	Tree Tree
+	Tier string
+	// Next is the address of the next hop.
+	Next string
+	// Overlays are files of the tree's configs, Overrides YAML over them.
+	Overlays, Overrides []string
 	// Env is added to this process's.
 	Env []string
-	// Metrics has the collector serve its own telemetry.
-	Metrics bool
 }
 
 // Collector is a process of the distribution.
 type Collector struct {
 	*process.Process
-	Name, Endpoint string // of OTLP over gRPC
-	metrics, dir   string
+	Name string
+	// GRPC and HTTP take OTLP; Scrape and View are a gateway's.
+	GRPC, HTTP, Scrape, View string
+
+	metrics, dir string
 }
 
-// Start returns a collector that is ready.
-func Start(ctx context.Context, s Setup) (*Collector, error) {
-	c := &Collector{Name: s.Name}
-	addresses, err := Addresses(ctx, 2)
-	if err != nil {
-		return nil, err
+// Start returns a collector that is ready, on ports of its own.
+func Start(ctx context.Context, s *Setup) (*Collector, error) {
+	c := &Collector{Name: s.Tier + " of " + s.Tree.Name}
+	for _, to := range []*string{&c.GRPC, &c.HTTP, &c.Scrape, &c.View, &c.metrics} {
+		var err error
+		if *to, err = loopback.Addr(ctx); err != nil {
+			return nil, err
+		}
 	}
-	c.Endpoint, c.metrics = addresses[0], addresses[1]
-	overrides := append(slices.Clone(s.Overrides), "receivers::otlp::protocols::grpc::endpoint: "+c.Endpoint)
-	if s.Metrics {
-		host, port, _ := strings.Cut(c.metrics, ":")
-		overrides = append(overrides, fmt.Sprintf("service::telemetry::metrics::readers: [{pull: {exporter: {prometheus: {host: %s, port: %s}}}}]", host, port))
+	host, port, _ := strings.Cut(c.metrics, ":")
+	overrides := []string{
+		"receivers::otlp::protocols::grpc::endpoint: " + c.GRPC,
+		"receivers::otlp::protocols::http::endpoint: " + c.HTTP,
+		fmt.Sprintf("service::telemetry::metrics::readers: [{pull: {exporter: {prometheus: {host: %s, port: %s}}}}]", host, port),
+	}
+	binary, configs := "gpu-collector", []string{filepath.Join(s.Tree.Dir, "configs", s.Tier+".yaml")}
+	switch s.Tier {
+	case Plain:
+		configs = []string{plainConfig}
+	case Agent:
+		binary = "gpu-collector-agent"
+	case Gateway:
+		overrides = append(overrides, "extensions::exposition::http::endpoint: "+c.Scrape, "extensions::fleet_view::http::endpoint: "+c.View,
+			"extensions::straggler_threshold::api::endpoint: 127.0.0.1:0")
+	}
+	if s.Tier != Plain {
+		overrides = append(overrides, "extensions::healthcheckv2::http::endpoint: 127.0.0.1:0")
+	}
+	for _, file := range s.Overlays {
+		configs = append(configs, filepath.Join(s.Tree.Dir, "configs", file))
+	}
+	for _, o := range append(overrides, s.Overrides...) {
+		configs = append(configs, "yaml:"+o)
 	}
 	var args []string
-	for _, file := range s.Configs {
-		args = append(args, "--config", file)
+	for _, config := range configs {
+		args = append(args, "--config", config)
 	}
-	for _, o := range overrides {
-		if strings.Contains(o, "%s") {
-			addr, err := loopback.Addr(ctx)
-			if err != nil {
-				return nil, err
-			}
-			o = fmt.Sprintf(o, addr)
-		}
-		args = append(args, "--config", "yaml:"+o)
-	}
+	var err error
 	if c.dir, err = os.MkdirTemp("", "bench-"); err != nil {
 		return nil, err
 	}
-	c.Process = process.New(process.Command{
-		Path: s.Binary, Args: args, Env: append(append(os.Environ(), "STATE_DIRECTORY="+c.dir), s.Env...),
-	})
-	if err := c.Start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", s.Name, err), os.RemoveAll(c.dir))
+	env := append(os.Environ(), "STATE_DIRECTORY="+c.dir, "GODEBUG=gctrace=1", "GPU_COLLECTOR_GATEWAY="+s.Next, "GPU_COLLECTOR_INSECURE=true")
+	c.Process = process.New(process.Command{Path: filepath.Join(s.Tree.Dir, "bin", binary), Args: args, Env: append(env, s.Env...)})
+	if err := c.Process.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", c.Name, err), os.RemoveAll(c.dir))
 	}
 	return c, nil
 }
 
-// Addresses returns so many free ones.
-func Addresses(ctx context.Context, n int) (list []string, err error) {
-	for range n {
-		addr, err := loopback.Addr(ctx)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, addr)
+// StartAgent returns the lean agent of a node whose GPUs the fake library in dir plays.
+func StartAgent(ctx context.Context, tree Tree, dir, next string, gpus int, overrides ...string) (*Collector, error) {
+	library, err := fakenvml.Build(dir)
+	if err != nil {
+		return nil, err
 	}
-	return list, nil
+	state := filepath.Join(dir, "state")
+	if err := fakenvml.NewH100(gpus).Write(state); err != nil {
+		return nil, err
+	}
+	return Start(ctx, &Setup{
+		Tree: tree, Tier: Agent, Next: next, Env: []string{fakenvml.StateEnv + "=" + state},
+		Overrides: append(overrides, "receivers::nvml::library_path: "+library),
+	})
 }
 
 // Close ends the collector. A collector that had ended before is an error.
@@ -106,53 +150,46 @@ func (c *Collector) Alive() error {
 	return nil
 }
 
-// Usage is the CPU time so far, in seconds, and the memory that is resident now,
-// in bytes.
-func (c *Collector) Usage() (cpu, resident float64, err error) {
+// Look is what a process took so far (CPU, in seconds) or holds now: bytes, resident and
+// its own part of them, those that the last garbage collection left, and open files.
+type Look struct{ CPU, Resident, Own, Live, Files float64 }
+
+// https://pkg.go.dev/runtime#hdr-Environment_Variables, gctrace
+var gcLine = regexp.MustCompile(`->(\d+) MB, \d+ MB goal`)
+
+// Look looks at the process.
+func (c *Collector) Look() (l Look, err error) {
 	if err := c.Alive(); err != nil {
-		return 0, 0, err
+		return l, err
 	}
 	proc, err := procfs.NewProc(c.PID())
 	if err != nil {
-		return 0, 0, err
+		return l, err
 	}
 	stat, err := proc.Stat()
-	return stat.CPUTime(), float64(stat.ResidentMemory()), err
-}
-
-// Pushed says why the collector has pushed nothing.
-func (c *Collector) Pushed(ctx context.Context) error {
-	families, err := c.Families(ctx)
 	if err != nil {
-		return err
-	}
-	for name := range families {
-		if strings.HasPrefix(name, "otelcol_exporter_sent_metric_points") {
-			return nil
-		}
-	}
-	return fmt.Errorf("the %s pushed nothing", c.Name)
-}
-
-// Anonymous is the resident memory that is the process's own, in bytes. The rest is
-// the binary and the libraries, which the kernel may drop.
-func (c *Collector) Anonymous() (float64, error) {
-	proc, err := procfs.NewProc(c.PID())
-	if err != nil {
-		return 0, err
+		return l, err
 	}
 	status, err := proc.NewStatus()
-	return float64(status.RssAnon), err
+	if err != nil {
+		return l, err
+	}
+	files, err := proc.FileDescriptorsLen()
+	l = Look{CPU: stat.CPUTime(), Resident: float64(stat.ResidentMemory()), Own: float64(status.RssAnon), Files: float64(files)}
+	if lines := c.Log.Lines("gc ", " MB goal"); len(lines) > 0 {
+		l.Live = live(lines[len(lines)-1])
+	}
+	return l, err
 }
 
-// Peak is the most that was ever resident, in bytes.
-func (c *Collector) Peak() (float64, error) {
-	proc, err := procfs.NewProc(c.PID())
-	if err != nil {
-		return 0, err
+// live reads what a collection left.
+func live(line string) float64 {
+	m := gcLine.FindStringSubmatch(line)
+	if m == nil {
+		return 0
 	}
-	status, err := proc.NewStatus()
-	return float64(status.VmHWM), err
+	n, _ := strconv.ParseFloat(m[1], 64) // the expression lets nothing else pass
+	return n * (1 << 20)
 }
 
 // Families is the collector's own telemetry.

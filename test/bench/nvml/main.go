@@ -2,26 +2,73 @@
 
 //go:build linux
 
-// Command nvml measures the idle memory and CPU of the whole lean agent on a
-// node with 1, 8 and 16 GPUs, against the fake NVML library. The receiver's
+// Command nvml measures the idle memory and CPU of the whole lean agent on nodes with 1, 8
+// and 16 GPUs of the fake NVML library, under its shipped configuration. The receiver's
 // benchmarks measure a scrape.
 package main // import "github.com/gpu-collector/gpu-collector/test/bench/nvml"
 
 import (
 	"context"
+	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+	"github.com/gpu-collector/gpu-collector/test/bench/harness"
 )
 
 func main() {
-	lean := agent{}
-	flag.StringVar(&lean.binary, "agent", "bin/gpu-collector-agent", "the lean agent's binary")
-	flag.StringVar(&lean.config, "config", "configs/agent.yaml", "the agent's configuration")
-	flag.DurationVar(&lean.warmup, "warmup", 12*time.Second, "how long the agent runs before it is measured")
-	flag.DurationVar(&lean.span, "span", 20*time.Second, "how long the agent is measured; a multiple of its poll interval")
+	warm := flag.Duration("warm", 12*time.Second, "how long an agent runs before it is measured")
+	span := flag.Duration("for", 20*time.Second, "how long it is measured; a multiple of its poll interval, 10s")
 	flag.Parse()
-	figure.Main(func(ctx context.Context) error { return lean.idle(ctx, os.Stdout) })
+	figure.Main(func(ctx context.Context) error {
+		table := [][]string{{"GPUs", "resident MB", "its own MB", "CPU %"}}
+		for _, gpus := range []int{1, 8, 16} {
+			harness.Say("the lean agent with %d GPUs for %s", gpus, *warm+*span)
+			row, err := node(ctx, gpus, *warm, *span)
+			if err != nil {
+				return err
+			}
+			table = append(table, row)
+		}
+		return harness.Table(os.Stdout, table)
+	})
+}
+
+func node(ctx context.Context, gpus int, warm, span time.Duration) (row []string, err error) {
+	dir, err := os.MkdirTemp("", "bench-nvml-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	next, err := harness.NewHop(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer next.Stop()
+	c, err := harness.StartAgent(ctx, harness.Trees("")[0], dir, next.Addr, gpus)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	if err := harness.Wait(ctx, warm); err != nil {
+		return nil, err
+	}
+	before, err := c.Look()
+	if err != nil {
+		return nil, err
+	}
+	if err := harness.Wait(ctx, span); err != nil {
+		return nil, err
+	}
+	after, err := c.Look()
+	if err == nil && next.Messages.Load() == 0 {
+		err = fmt.Errorf("the %s pushed nothing", c.Name)
+	}
+	return []string{
+		fmt.Sprint(gpus), harness.Number(after.Resident / 1e6), harness.Number(after.Own / 1e6),
+		harness.Number(100 * (after.CPU - before.CPU) / span.Seconds()),
+	}, err
 }

@@ -2,283 +2,263 @@
 
 //go:build linux
 
-// Command push measures the CPU time of a whole server for a push of one node's
-// report, 320 points, gRPC and zstd included. One server drops the report, one has
-// the diff processor behind its OTLP receiver, one the wire_diff extension in front.
-// The servers are processes of their own with one core each, and take turns. Several
-// nodes at once keep them busy.
+// Command push measures the CPU time of whole collectors for a push of one node's
+// report: a shard and a gateway by their shipped configurations beside a plain
+// Collector, and an agent for its own. With -base, a checkout of another commit, that
+// commit's collectors take the same turns. It prints a table.
 package main // import "github.com/gpu-collector/gpu-collector/test/bench/push"
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
+	"math"
 	"os"
-	"os/exec"
-	"strings"
-	"sync"
+	"slices"
 	"time"
-
-	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 	"github.com/gpu-collector/gpu-collector/test/bench/harness"
 )
 
-const (
-	maxPushRatio      = 0.6
-	maxUnchangedRatio = 0.12
-	maxChanged10Ratio = 0.30
-	maxHTTPRatio      = 1.3
-
-	nodes = 16 // that push at once
-)
-
-func main() {
-	serve := flag.String("serve", "", "be a server: plain, diff, wire_diff or front (for the command itself)")
-	rounds := flag.Int("rounds", 12, "how often the servers take turns")
-	pushes := flag.Int("pushes", 50, "pushes of a node in a turn")
-	flag.Parse()
-	figure.Main(func(ctx context.Context) error {
-		if *serve != "" {
-			return runServer(ctx, *serve, os.Stdin, os.Stdout)
-		}
-		return errors.Join(push(ctx, os.Stdout, *rounds, *pushes), front(ctx, os.Stdout, *rounds, *pushes))
-	})
+type options struct {
+	base          string
+	nodes, rounds int
+	turn          time.Duration
 }
 
-// push lets the servers take turns, compares each turn with the one beside it,
-// and takes the median: on a shared machine a turn now and then pays for others.
-func push(ctx context.Context, w io.Writer, rounds, pushes int) error {
-	var servers []*server
+func main() {
+	var o options
+	flag.StringVar(&o.base, "base", "", "`directory` of another commit with its bin, see scripts/basetree.sh")
+	flag.IntVar(&o.nodes, "nodes", 256, "nodes of each fleet, 8 GPUs each")
+	flag.IntVar(&o.rounds, "rounds", 5, "how often the collectors take turns")
+	flag.DurationVar(&o.turn, "turn", 2*time.Second, "how long a turn lasts")
+	flag.Parse()
+	figure.Main(o.run)
+}
+
+func (o *options) run(ctx context.Context) error {
+	if o.nodes < workers || o.rounds < 1 {
+		return fmt.Errorf("-nodes must be %d or more, -rounds 1 or more", workers)
+	}
+	servers, err := o.servers(ctx)
+	if err != nil {
+		return err
+	}
+	agents, err := o.agents(ctx)
+	if err != nil {
+		return err
+	}
+	return harness.Table(os.Stdout, slices.Concat([][]string{
+		{"tier", "report", "way", "this us", "base us", "this/base", "of plain", "passed on"},
+	}, servers, agents))
+}
+
+// cell is what is measured of a server: a kind of report on a way.
+type cell struct {
+	realistic bool
+	way       int
+}
+
+// server is a collector to which a fleet pushes.
+type server struct {
+	*harness.Collector
+	tree, tier string
+	hop        *harness.Hop
+	load       *load
+	cpu        map[cell][]float64 // microseconds a report, of each round
+	passed     map[cell][]float64 // to the next hop, of the bytes that came
+}
+
+// A shard flushes each second what 2,000 nodes sent, 200 reports. Here so many come in
+// this time, and later ones would take the place of the earlier.
+const (
+	flush = "processors::diff::flush_interval: 50ms"
+	// settles is what that takes until all is forwarded.
+	settles = 300 * time.Millisecond
+)
+
+// servers lets the collectors take turns and compares each turn with the one beside
+// it: what else the machine does, both meet.
+func (o *options) servers(ctx context.Context) (_ [][]string, err error) {
+	var all []*server
 	defer func() {
-		for _, s := range servers {
-			s.stop()
+		for _, s := range all {
+			err = errors.Join(err, s.load.close(), s.Close())
+			s.hop.Stop()
 		}
 	}()
-	for _, kind := range []string{kindPlain, kindDiff, kindWireDiff} {
-		s, err := startServer(ctx, kind)
-		if err != nil {
-			return err
+	for _, tier := range []string{harness.Plain, harness.Shard, harness.Gateway} {
+		for _, tree := range harness.Trees(o.base) {
+			if tier == harness.Plain && tree.Name != "this" {
+				continue
+			}
+			harness.Say("starting the %s of %s", tier, tree.Name)
+			s := &server{tree: tree.Name, tier: tier, cpu: map[cell][]float64{}, passed: map[cell][]float64{}}
+			setup := &harness.Setup{Tree: tree, Tier: tier}
+			switch tier {
+			case harness.Shard:
+				setup.Overrides = []string{flush}
+			case harness.Gateway: // at this pace its history would be all that is seen
+				setup.Overrides = []string{"extensions::fleet_view::history::storage: none"}
+			}
+			if s.hop, err = harness.NewHop(ctx); err != nil {
+				return nil, err
+			}
+			setup.Next = s.hop.Addr
+			if s.Collector, err = harness.Start(ctx, setup); err != nil {
+				return nil, err
+			}
+			if s.load, err = newLoad(o.nodes, s.Collector); err != nil {
+				return nil, errors.Join(err, s.Close())
+			}
+			all = append(all, s)
 		}
-		servers = append(servers, s)
 	}
-	plain, diff, wired := servers[0], servers[1], servers[2]
-
-	var reports [nodes]*report
-	for i := range reports {
-		reports[i] = newReport(i)
-	}
-	change := func(on bool) {
-		for _, r := range reports {
-			r.changes = on
-		}
-	}
-	for _, s := range servers { // to warm up
-		if _, err := s.turn(ctx, reports[:], pushes); err != nil {
-			return err
-		}
-	}
-	var wireRatio, plainMicros, wireMicros, unchanged, unchangedMicros, changed10 []float64
-	for range rounds {
-		p, err := plain.turn(ctx, reports[:], pushes)
-		if err != nil {
-			return err
-		}
-		x, err := wired.turn(ctx, reports[:], pushes)
-		if err != nil {
-			return err
-		}
-		wireRatio = append(wireRatio, float64(x.cpu)/float64(p.cpu))
-		plainMicros, wireMicros = append(plainMicros, p.micros(pushes)), append(wireMicros, x.micros(pushes))
-
-		d, err := diff.turn(ctx, reports[:], pushes)
-		if err != nil {
-			return err
-		}
-		unchanged = append(unchanged, d.innerRatio())
-		unchangedMicros = append(unchangedMicros, float64(d.inner.Nanoseconds())/1e3/float64(nodes*pushes))
-		change(true)
-		d, err = diff.turn(ctx, reports[:], pushes)
-		change(false)
-		if err != nil {
-			return err
-		}
-		changed10 = append(changed10, d.innerRatio())
-		for _, s := range []*server{diff, wired} { // to get used to the last change
-			if _, err := s.turn(ctx, reports[:], 1); err != nil {
-				return err
+	for round := range o.rounds + 1 { // the first is to warm up
+		for _, realistic := range []bool{false, true} {
+			for w := range ways {
+				harness.Say("round %d of %d: %s, %s", round, o.rounds, kind(realistic), ways[w].name)
+				for _, s := range all {
+					if err := s.turn(ctx, cell{realistic, w}, round > 0, o.turn); err != nil {
+						return nil, fmt.Errorf("%s: %w", s.Name, err)
+					}
+				}
 			}
 		}
 	}
-	figure.FprintOnly(w, "push_plain", figure.Median(plainMicros), "us")
-	figure.Fprint(w, "diff_unchanged_ratio", figure.Median(unchanged), "x", maxUnchangedRatio, true)
-	figure.FprintOnly(w, "diff_unchanged", figure.Median(unchangedMicros), "us")
-	figure.Fprint(w, "diff_changed10_ratio", figure.Median(changed10), "x", maxChanged10Ratio, true)
-	figure.Fprint(w, "wire_diff_push_ratio", figure.Median(wireRatio), "x", maxPushRatio, true)
-	figure.FprintOnly(w, "wire_diff_push", figure.Median(wireMicros), "us")
-	return nil
+	return rows(all), nil
 }
 
-// server is a process that receives.
-type server struct {
-	cmd   *exec.Cmd
-	ask   io.WriteCloser
-	says  *bufio.Scanner
-	conns []*grpc.ClientConn // one for each node
-	posts []*poster          // the same over HTTP, where the server has it
+func kind(realistic bool) string {
+	if realistic {
+		return "realistic"
+	}
+	return "unchanged"
 }
 
-func startServer(ctx context.Context, name string) (*server, error) {
-	self, err := os.Executable()
+// turn measures a turn. Its first reports do not count: after a pause a node's whole
+// state is forwarded.
+func (s *server) turn(ctx context.Context, c cell, counts bool, d time.Duration) error {
+	if _, err := s.load.turn(ctx, &ways[c.way], c.realistic, 0); err != nil || !counts {
+		return err
+	}
+	settle := func() error {
+		if s.tier != harness.Shard {
+			return nil
+		}
+		return harness.Wait(ctx, settles)
+	}
+	if err := settle(); err != nil {
+		return err
+	}
+	before, err := s.Look()
+	if err != nil {
+		return err
+	}
+	came, left := s.load.bytes.Load(), s.hop.Bytes.Load()
+	pushes, err := s.load.turn(ctx, &ways[c.way], c.realistic, d)
+	if err = errors.Join(err, settle()); err != nil {
+		return err
+	}
+	after, err := s.Look()
+	s.cpu[c] = append(s.cpu[c], 1e6*(after.CPU-before.CPU)/float64(pushes))
+	s.passed[c] = append(s.passed[c], float64(s.hop.Bytes.Load()-left)/float64(s.load.bytes.Load()-came))
+	return err
+}
+
+// rows are the table of servers: each of this tree, with the base's of its tier.
+func rows(all []*server) (table [][]string) {
+	for i, s := range all {
+		if s.tree != "this" {
+			continue
+		}
+		base := &server{}
+		if i+1 < len(all) && all[i+1].tier == s.tier {
+			base = all[i+1]
+		}
+		for _, realistic := range []bool{false, true} {
+			for w := range ways {
+				c := cell{realistic, w}
+				passed := "-"
+				if s.tier == harness.Shard {
+					passed = harness.Number(100*median(s.passed[c])) + " %"
+				}
+				table = append(table, []string{
+					s.tier, kind(realistic), ways[w].name, harness.Number(median(s.cpu[c])), harness.Number(median(base.cpu[c])),
+					harness.Number(ratio(s.cpu[c], base.cpu[c])), harness.Number(ratio(s.cpu[c], all[0].cpu[c])), passed,
+				})
+			}
+		}
+	}
+	return table
+}
+
+func median(v []float64) float64 {
+	if len(v) == 0 {
+		return math.NaN()
+	}
+	return figure.Median(v)
+}
+
+// ratio is the median over the rounds, each against the other's same round.
+func ratio(v, base []float64) float64 {
+	if len(v) == 0 || len(base) == 0 {
+		return math.NaN()
+	}
+	r := make([]float64, len(v))
+	for i := range v {
+		r[i] = v[i] / base[i]
+	}
+	return figure.Median(r)
+}
+
+// agents have nodes of their own with eight GPUs, and push at many times their pace: the
+// kernel counts CPU in hundredths of a second.
+func (o *options) agents(ctx context.Context) (_ [][]string, err error) {
+	const pace = "receivers::nvml: {collection_interval: 100ms, deadline: 100ms}"
+	trees := harness.Trees(o.base)
+	hops, procs, cpu := make([]*harness.Hop, len(trees)), make([]*harness.Collector, len(trees)), make([][]float64, 2)
+	dir, err := os.MkdirTemp("", "bench-push-")
 	if err != nil {
 		return nil, err
 	}
-	s := &server{cmd: exec.CommandContext(ctx, self, "-serve", name)}
-	s.cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
-	s.cmd.Stderr = os.Stderr
-	if s.ask, err = s.cmd.StdinPipe(); err != nil {
-		return nil, err
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	for i, tree := range trees {
+		if hops[i], err = harness.NewHop(ctx); err != nil {
+			return nil, err
+		}
+		defer hops[i].Stop()
+		if procs[i], err = harness.StartAgent(ctx, tree, dir, hops[i].Addr, 8, pace); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, procs[i].Close()) }()
 	}
-	out, err := s.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	s.says = bufio.NewScanner(out)
-	if err := s.cmd.Start(); err != nil {
-		return nil, err
-	}
-	line, err := s.line()
-	if err != nil {
-		return nil, err
-	}
-	address, overHTTP, _ := strings.Cut(line, " ")
-	for range nodes {
-		if overHTTP != "" {
-			p, err := newPoster("http://" + overHTTP + "/v1/metrics")
+	for round := range o.rounds + 1 {
+		harness.Say("round %d of %d: the agents' own reports", round, o.rounds)
+		before, sent := make([]harness.Look, len(trees)), make([]int64, len(trees))
+		for i := range trees {
+			sent[i] = hops[i].Messages.Load()
+			if before[i], err = procs[i].Look(); err != nil {
+				return nil, err
+			}
+		}
+		if err := harness.Wait(ctx, 4*o.turn); err != nil {
+			return nil, err
+		}
+		for i := range trees {
+			after, err := procs[i].Look()
 			if err != nil {
 				return nil, err
 			}
-			s.posts = append(s.posts, p)
-		}
-		conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			return nil, err
-		}
-		s.conns = append(s.conns, conn)
-	}
-	return s, nil
-}
-
-func (s *server) line() (string, error) {
-	if !s.says.Scan() {
-		return "", errors.Join(errors.New("the server ended"), s.says.Err())
-	}
-	return s.says.Text(), nil
-}
-
-// usage is the CPU time of a server, and of the diff processor in it.
-type usage struct {
-	cpu, inner time.Duration
-	points     int64 // that the pipeline's end has taken
-}
-
-func (u usage) micros(pushes int) float64 {
-	return float64(u.cpu.Nanoseconds()) / 1e3 / float64(nodes*pushes)
-}
-
-// innerRatio is what the processor costs beside all the rest.
-func (u usage) innerRatio() float64 { return float64(u.inner) / float64(u.cpu-u.inner) }
-
-// usage asks the server.
-func (s *server) usage() (u usage, err error) {
-	if _, err = io.WriteString(s.ask, "usage\n"); err != nil {
-		return usage{}, err
-	}
-	text, err := s.line()
-	if err != nil {
-		return usage{}, err
-	}
-	_, err = fmt.Sscan(text, (*int64)(&u.cpu), (*int64)(&u.inner), &u.points)
-	return u, err
-}
-
-// turn lets each node push and returns what the server used for it.
-func (s *server) turn(ctx context.Context, reports []*report, pushes int) (usage, error) {
-	return s.turnOver(ctx, s.call, reports, pushes)
-}
-
-func (s *server) call(ctx context.Context, node int, msg []byte) error {
-	return s.conns[node].Invoke(ctx, harness.ExportMethod, &msg, nil,
-		grpc.ForceCodecV2(harness.Raw{}), grpc.UseCompressor("zstd"), grpc.WaitForReady(true))
-}
-
-func (s *server) turnOver(ctx context.Context, send func(context.Context, int, []byte) error, reports []*report, pushes int) (usage, error) {
-	before, err := s.usage()
-	if err != nil {
-		return usage{}, err
-	}
-	var (
-		senders sync.WaitGroup
-		failed  = make([]error, len(reports))
-	)
-	for i, r := range reports {
-		senders.Go(func() {
-			for range pushes {
-				r.next()
-				if failed[i] = send(ctx, i, r.msg); failed[i] != nil {
-					return
-				}
+			if round > 0 {
+				cpu[i] = append(cpu[i], 1e6*(after.CPU-before[i].CPU)/float64(hops[i].Messages.Load()-sent[i]))
 			}
-		})
-	}
-	senders.Wait()
-	if err := errors.Join(failed...); err != nil {
-		return usage{}, err
-	}
-	after, err := s.usage()
-	if err != nil {
-		return usage{}, err
-	}
-	if after.points == before.points {
-		return usage{}, errors.New("the server took no points at all")
-	}
-	return usage{cpu: after.cpu - before.cpu, inner: after.inner - before.inner}, nil
-}
-
-func (s *server) stop() {
-	for _, conn := range s.conns {
-		_ = conn.Close()
-	}
-	for _, p := range s.posts {
-		p.client.CloseIdleConnections()
-	}
-	_ = s.ask.Close() // the server ends with its input
-	_ = s.cmd.Wait()
-}
-
-// answer serves a server's side of usage until in ends.
-func answer(in io.Reader, out io.Writer, inner func() time.Duration, points func() int64) error {
-	lines := bufio.NewScanner(in)
-	for lines.Scan() {
-		if strings.TrimSpace(lines.Text()) != "usage" {
-			return fmt.Errorf("%q: must be usage", lines.Text())
-		}
-		if _, err := fmt.Fprintln(out, int64(cpuTime(unix.CLOCK_PROCESS_CPUTIME_ID)), int64(inner()), points()); err != nil {
-			return err
 		}
 	}
-	return lines.Err()
-}
-
-// cpuTime is the CPU time of this thread or of the process.
-func cpuTime(clock int32) time.Duration {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(clock, &ts)
-	return time.Duration(ts.Nano())
+	return [][]string{{
+		harness.Agent, "own, 8 GPUs", "gRPC snappy", harness.Number(median(cpu[0])), harness.Number(median(cpu[1])),
+		harness.Number(ratio(cpu[0], cpu[1])), "-", "-",
+	}}, nil
 }

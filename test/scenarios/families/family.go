@@ -162,7 +162,7 @@ type FaultLaw struct {
 // First is how long nothing is counted.
 const First = time.Hour
 
-// All are the families in the order of the table of docs/benchmarks/eval.md.
+// All are the families in the order of their table.
 func All() []Family {
 	f := newFamily
 	fromstart, turns, racks := f("fromstart", 24, drawFromStart), f("turns", 16, drawTurns), f("racks", 16, drawRacks)

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+// Command fleet measures what a fleet costs a gateway as it is shipped, with its
+// history, a Prometheus that scrapes and somebody who asks the API. With -base, a
+// checkout of another commit, that commit's gateway runs at the same time under the same
+// fleet. -shard puts a shard in front of each. `-for 30m -nodes 10000 -shard -root` is a
+// soak, which looks for what grows. It prints a table, and fails if a node of the
+// fleet, which has no fault, is called slow.
+package main // import "github.com/gpu-collector/gpu-collector/test/bench/fleet"
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
+	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
+	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+	"github.com/gpu-collector/gpu-collector/test/bench/harness"
+)
+
+type options struct {
+	base                 string
+	nodes, gpus          int
+	interval, warm, span time.Duration
+	scrape, ask          time.Duration
+	shard, root          bool
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.base, "base", "", "`directory` of another commit with its bin, see scripts/basetree.sh")
+	flag.IntVar(&o.nodes, "nodes", 1000, "nodes of the fleet")
+	flag.IntVar(&o.gpus, "gpus", 8, "GPUs of a node")
+	flag.DurationVar(&o.interval, "interval", 10*time.Second, "between two pushes of a node")
+	flag.DurationVar(&o.warm, "warm", 40*time.Second, "how long the fleet pushes before it is measured: a history takes its new series first")
+	flag.DurationVar(&o.span, "for", time.Minute, "how long it is measured")
+	flag.DurationVar(&o.scrape, "scrape", 15*time.Second, "between two scrapes")
+	flag.DurationVar(&o.ask, "ask", 200*time.Millisecond, "between two questions to the API")
+	flag.BoolVar(&o.shard, "shard", false, "put a shard in front of the gateway")
+	flag.BoolVar(&o.root, "root", false, "give the gateway overlays/root.yaml, which is for large fleets")
+	flag.Parse()
+	figure.Main(o.run)
+}
+
+// side is a gateway, and the shard in front of it if there is one, with a fleet.
+type side struct {
+	tree    harness.Tree
+	place   int // among so many sides
+	sides   int
+	gateway *harness.Collector
+	shard   *harness.Collector // or nil
+	fleet   *fleetpush.Fleet
+	seen    seen
+}
+
+func (s *side) door() *harness.Collector {
+	if s.shard != nil {
+		return s.shard
+	}
+	return s.gateway
+}
+
+func (o *options) run(ctx context.Context) (err error) {
+	var sides []*side
+	defer func() {
+		for _, s := range sides {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	trees := harness.Trees(o.base)
+	for i, tree := range trees {
+		harness.Say("starting the collectors of %s", tree.Name)
+		s := &side{tree: tree, place: i, sides: len(trees)}
+		sides = append(sides, s)
+		if err := o.start(ctx, s); err != nil {
+			return err
+		}
+	}
+	harness.Say("%d nodes push for %s before anything counts", o.nodes, o.warm)
+	if err := together(sides, func(s *side) error { _, err := o.push(ctx, s, o.warm); return err }); err != nil {
+		return err
+	}
+	harness.Say("measuring for %s", o.span)
+	if err := together(sides, func(s *side) error { return o.measure(ctx, s) }); err != nil {
+		return err
+	}
+	for _, s := range sides {
+		if s.seen.episodes, err = episodes(ctx, s.gateway); err != nil {
+			return err
+		}
+	}
+	if err := o.print(os.Stdout, sides); err != nil {
+		return err
+	}
+	if s := &sides[0].seen; s.pushed.FalseVerdicts > 0 || s.episodes > 0 {
+		return fmt.Errorf("%d false verdicts and %.0f false episodes", s.pushed.FalseVerdicts, s.episodes)
+	}
+	return ctx.Err()
+}
+
+func (o *options) start(ctx context.Context, s *side) (err error) {
+	setup := &harness.Setup{Tree: s.tree, Tier: harness.Gateway}
+	if o.root { // as docs/operations.md says and the chart does in a container of 2 GiB
+		setup.Overlays, setup.Env = []string{"overlays/root.yaml"}, []string{"GOMEMLIMIT=1638MiB", "GOGC=200"}
+		setup.Overrides = []string{"processors::memory_limiter: {limit_mib: 1843, spike_limit_mib: 205}"}
+	}
+	if s.gateway, err = harness.Start(ctx, setup); err != nil {
+		return err
+	}
+	if o.shard {
+		if s.shard, err = harness.Start(ctx, &harness.Setup{Tree: s.tree, Tier: harness.Shard, Next: s.gateway.GRPC}); err != nil {
+			return err
+		}
+	}
+	s.fleet, err = fleetpush.New(fleetpush.Config{
+		Nodes: o.nodes, GPUs: o.gpus, Cluster: "bench", Load: fleetsim.Training, Seed: 1, Step: o.interval, Start: time.Now().Add(-24 * time.Hour),
+		Runs: 20 * time.Minute, Pause: 2 * time.Minute,
+	})
+	return err
+}
+
+func (s *side) close() error {
+	var errs []error
+	for _, c := range []*harness.Collector{s.shard, s.gateway} {
+		if c != nil {
+			errs = append(errs, c.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// together runs f for all at once: what else the machine does, all meet.
+func together(sides []*side, f func(*side) error) error {
+	done := make(chan error, len(sides))
+	for _, s := range sides {
+		go func() { done <- f(s) }()
+	}
+	var errs []error
+	for range sides {
+		errs = append(errs, <-done)
+	}
+	return errors.Join(errs...)
+}
+
+// push has each node push once in an interval for so long.
+func (o *options) push(ctx context.Context, s *side, d time.Duration) (fleetpush.Report, error) {
+	cfg := fleetpush.DefaultPushConfig()
+	cfg.Endpoint, cfg.Interval, cfg.Connections = s.door().GRPC, o.interval, 64
+	cfg.Compression = fleetpush.CompressionSnappy // as configs/agent.yaml
+	p, err := fleetpush.NewPusher(cfg, s.fleet)
+	if err != nil {
+		return fleetpush.Report{}, err
+	}
+	pushing, end := context.WithTimeout(ctx, d)
+	defer end()
+	err = p.Run(pushing)
+	r := p.Report()
+	if err == nil && r.Accepted == 0 {
+		err = fmt.Errorf("%s: of %d pushes none was accepted: %s", s.door().Name, r.Pushes, r.LastError)
+	}
+	return r, err
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
+	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+	"github.com/gpu-collector/gpu-collector/test/bench/harness"
+	"github.com/gpu-collector/gpu-collector/test/process"
+)
+
+// seen is what happened while a side was measured.
+type seen struct {
+	pushed         fleetpush.Report
+	gateway, shard []harness.Look
+	scrapes, asks  []time.Duration
+	scraped        int64        // bytes of the last scrape
+	late           atomic.Int64 // scrapes and questions that were given up
+	episodes       float64
+}
+
+// measure pushes, scrapes, asks and looks at once.
+func (o *options) measure(ctx context.Context, s *side) (err error) {
+	measuring, end := context.WithCancel(ctx)
+	var (
+		others sync.WaitGroup
+		looked error
+	)
+	others.Go(func() {
+		s.seen.scrapes, s.seen.scraped = s.read(measuring, o.scrape, func(int) string { return "http://" + s.gateway.Scrape + "/metrics" })
+	})
+	others.Go(func() {
+		s.seen.asks, _ = s.read(measuring, o.ask, func(i int) string { return o.question(s.gateway.View, i) })
+	})
+	others.Go(func() { looked = o.look(measuring, s) })
+	s.seen.pushed, err = o.push(ctx, s, o.span)
+	end()
+	others.Wait()
+	return errors.Join(err, looked, s.look())
+}
+
+// question is one of the page's to a view, of pages of 100 nodes.
+func (o *options) question(view string, i int) string {
+	queries := []string{"", "&page=" + fmt.Sprint(max(1, o.nodes/200)), "&names=node-00001*", "&straggler=true", "&min_usage=0.5"}
+	return "http://" + view + "/api/v1/nodes?page_size=100" + queries[i%len(queries)]
+}
+
+// read reads a URL once in so long, as Prometheus does: what takes longer than until the
+// next time, or a second, is given up. All sides have as many turns, each begins at
+// another time, and what has begun is read to its end.
+func (s *side) read(ctx context.Context, every time.Duration, url func(i int) string) (took []time.Duration, size int64) {
+	if harness.Wait(ctx, every*time.Duration(2*s.place+1)/time.Duration(2*s.sides)) != nil {
+		return nil, 0
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for i := 0; ; i++ {
+		began := time.Now()
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(every, time.Second))
+		whole := int64(0)
+		body, err := process.Get(limited, url(i))
+		if err == nil {
+			whole, err = io.Copy(io.Discard, body)
+			_ = body.Close()
+		}
+		cancel()
+		if err == nil {
+			took, size = append(took, time.Since(began)), whole
+		} else {
+			harness.Say("%s: %v", s.gateway.Name, err)
+			s.seen.late.Add(1)
+		}
+		select {
+		case <-ctx.Done():
+			return took, size
+		case <-tick.C:
+		}
+	}
+}
+
+// look looks at the processes 200 times, but not more than once in a second.
+func (o *options) look(ctx context.Context, s *side) error {
+	for told := time.Now(); ; {
+		if err := s.look(); err != nil {
+			return err
+		}
+		if time.Since(told) > 20*time.Second {
+			told = time.Now()
+			last := s.seen.gateway[len(s.seen.gateway)-1]
+			harness.Say("%s: %s MB resident, %s MB live, %.0f files", s.gateway.Name, megabytes(last.Resident), megabytes(last.Live), last.Files)
+		}
+		if harness.Wait(ctx, max(time.Second, o.span/200)) != nil {
+			return nil
+		}
+	}
+}
+
+func (s *side) look() error {
+	l, err := s.gateway.Look()
+	s.seen.gateway = append(s.seen.gateway, l)
+	if err != nil || s.shard == nil {
+		return err
+	}
+	l, err = s.shard.Look()
+	s.seen.shard = append(s.seen.shard, l)
+	return err
+}
+
+func megabytes(v float64) string { return harness.Number(v / 1e6) }
+
+// episodes is how many events of stragglers and groups a gateway has told of. Silent
+// nodes do not count: there are some where the machine skips their pushes.
+func episodes(ctx context.Context, c *harness.Collector) (n float64, err error) {
+	families, err := c.Families(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for name, f := range families {
+		if !strings.HasPrefix(name, "otelcol_processor_straggler_episodes") || strings.Contains(name, "dropped") {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if !slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == "missing" }) {
+				n += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return n, nil
+}
+
+// row is a line of the table: a figure of each side.
+type row struct {
+	name, unit string
+	of         func(s *seen) float64
+}
+
+// print writes the table.
+func (o *options) print(w io.Writer, sides []*side) error {
+	ms := func(d time.Duration) float64 { return d.Seconds() * 1e3 }
+	rows := []row{
+		{"pushes accepted", "", func(s *seen) float64 { return float64(s.pushed.Accepted) }},
+		{"refused, or not made in time", "", func(s *seen) float64 {
+			n := s.pushed.Pushes - s.pushed.Accepted
+			for _, skipped := range s.pushed.Skipped {
+				n += skipped
+			}
+			return float64(n)
+		}},
+		{"push p50", "ms", func(s *seen) float64 { return 1e3 * s.pushed.Latency.P50 }},
+		{"push p99", "ms", func(s *seen) float64 { return 1e3 * s.pushed.Latency.P99 }},
+		{"API p50", "ms", func(s *seen) float64 { return ms(figure.Quantile(s.asks, 0.5)) }},
+		{"API p99", "ms", func(s *seen) float64 { return ms(figure.Quantile(s.asks, 0.99)) }},
+		{"scrape, the median", "s", func(s *seen) float64 { return figure.Quantile(s.scrapes, 0.5).Seconds() }},
+		{"scrape", "MB", func(s *seen) float64 { return float64(s.scraped) / 1e6 }},
+		{"scrapes and questions given up", "", func(s *seen) float64 { return float64(s.late.Load()) }},
+		{"nodes with a threshold", "", func(s *seen) float64 { return float64(s.pushed.NodesWithThreshold) }},
+		{"false verdicts and episodes", "", func(s *seen) float64 { return float64(s.pushed.FalseVerdicts) + s.episodes }},
+	}
+	rows = append(rows, o.held("gateway", func(s *seen) []harness.Look { return s.gateway })...)
+	if o.shard {
+		rows = append(rows, o.held("shard", func(s *seen) []harness.Look { return s.shard })...)
+	}
+	head := []string{"", "unit", "this"}
+	if len(sides) > 1 {
+		head = append(head, "base", "this/base")
+	}
+	table := [][]string{head}
+	for _, r := range rows {
+		values := make([]float64, len(sides))
+		line := []string{r.name, r.unit}
+		for i, s := range sides {
+			values[i] = r.of(&s.seen)
+			line = append(line, harness.Number(values[i]))
+		}
+		if len(sides) > 1 {
+			line = append(line, harness.Number(values[0]/values[1]))
+		}
+		table = append(table, line)
+	}
+	return harness.Table(w, table)
+}
+
+// held are the figures of a process.
+func (o *options) held(name string, looks func(*seen) []harness.Look) []row {
+	rows := []row{{name + " CPU", "cores", func(s *seen) float64 {
+		all := looks(s)
+		return (all[len(all)-1].CPU - all[0].CPU) / o.span.Seconds()
+	}}}
+	for _, m := range []struct {
+		name, unit string
+		of         func(harness.Look) float64
+	}{
+		{"resident", "MB", func(l harness.Look) float64 { return l.Resident / 1e6 }},
+		{"live heap", "MB", func(l harness.Look) float64 { return l.Live / 1e6 }},
+		{"files", "", func(l harness.Look) float64 { return l.Files }},
+	} {
+		values := func(s *seen) (v []float64) {
+			for _, l := range looks(s) {
+				v = append(v, m.of(l))
+			}
+			return v
+		}
+		rows = append(rows, row{name + " " + m.name + ", most", m.unit, func(s *seen) float64 { return slices.Max(values(s)) }})
+		if o.span >= 10*time.Minute {
+			rows = append(rows, row{name + " " + m.name + " grew by", "%", func(s *seen) float64 { return 100 * growth(values(s)) }})
+		}
+	}
+	return rows
+}
+
+// growth is from the middle third of a run to its last, of the first deciles: of what
+// is there whatever is on its way. In the first third tables fill.
+func growth(v []float64) float64 {
+	n := len(v)
+	if n < 9 {
+		return math.NaN()
+	}
+	low := func(v []float64) float64 { return slices.Sorted(slices.Values(v))[len(v)/10] }
+	return low(v[2*n/3:])/low(v[n/3:2*n/3]) - 1
+}

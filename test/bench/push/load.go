@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
+	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
+	"github.com/gpu-collector/gpu-collector/test/bench/harness"
+)
+
+// workers push at once, each for nodes of its own over connections of its own.
+const workers = 16
+
+// step is the time between two reports of an agent. A node lives by it, however fast it
+// is pushed: only the times of its points are those of now.
+const step = 10 * time.Second
+
+// way is how a report travels. An empty compression of gRPC is none.
+type way struct {
+	name, compression string
+	http              bool
+}
+
+var ways = []way{
+	{"gRPC snappy", fleetpush.CompressionSnappy, false}, // as configs/agent.yaml
+	{"gRPC zstd", fleetpush.CompressionZstd, false},
+	{"HTTP zstd", fleetpush.CompressionZstd, true},
+}
+
+// load is a fleet whose nodes push to one collector.
+type load struct {
+	fleet   *fleetpush.Fleet
+	life    []time.Time // of each node
+	reports [][]byte    // the last of each
+	conns   [workers]*grpc.ClientConn
+	client  http.Client
+	url     string
+	zstd    *zstd.Encoder
+	bytes   atomic.Int64 // before compression
+}
+
+func newLoad(nodes int, c *harness.Collector) (*load, error) {
+	began := time.Now().Add(-24 * time.Hour).Truncate(time.Second).Add(123_456_789) // found in a message by its odd bytes
+	l := &load{
+		life: make([]time.Time, nodes), reports: make([][]byte, nodes), url: "http://" + c.HTTP + "/v1/metrics",
+		client: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: workers}},
+	}
+	var err error
+	if l.zstd, err = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest)); err != nil {
+		return nil, err
+	}
+	if l.fleet, err = fleetpush.New(fleetpush.Config{Nodes: nodes, Cluster: "bench", Load: fleetsim.Training, Seed: 2026, Step: step, Start: began}); err != nil {
+		return nil, err
+	}
+	for node := range nodes {
+		l.life[node] = began
+		const warm = 60 // reports until a GPU has its temperature
+		if _, err := l.next(node, true, warm); err != nil {
+			return nil, err
+		}
+	}
+	for i := range l.conns {
+		if l.conns[i], err = grpc.NewClient(c.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+			return nil, errors.Join(err, l.close())
+		}
+	}
+	return l, nil
+}
+
+func (l *load) close() error {
+	l.client.CloseIdleConnections()
+	var errs []error
+	for _, c := range l.conns {
+		if c != nil {
+			errs = append(errs, c.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// next is a node's next report, of now: with values of their own, or with those of its
+// last report.
+func (l *load) next(node int, realistic bool, steps int) ([]byte, error) {
+	if realistic {
+		l.life[node] = l.life[node].Add(time.Duration(steps) * step)
+		var err error
+		if l.reports[node], err = l.fleet.Next(node, steps, l.life[node], l.reports[node][:0]); err != nil {
+			return nil, err
+		}
+	}
+	body := bytes.Clone(l.reports[node])
+	stamp := binary.LittleEndian.AppendUint64(nil, uint64(l.life[node].UnixNano()))
+	now := uint64(time.Now().UnixNano())
+	for from := 0; ; {
+		i := bytes.Index(body[from:], stamp)
+		if i < 0 {
+			return body, nil
+		}
+		binary.LittleEndian.PutUint64(body[from+i:], now)
+		from += i + len(stamp)
+	}
+}
+
+// turn has the nodes push one after the other until it is over, each once at least, and
+// returns how often they did.
+func (l *load) turn(ctx context.Context, w *way, realistic bool, d time.Duration) (int, error) {
+	var (
+		all    sync.WaitGroup
+		pushes [workers]int
+		failed [workers]error
+		end    = time.Now().Add(d)
+	)
+	for i := range workers {
+		all.Go(func() {
+			for first := true; first || time.Now().Before(end); first = false {
+				for node := i; node < len(l.life); node += workers {
+					body, err := l.next(node, realistic, 1)
+					if err == nil {
+						err = l.push(ctx, w, i, node, body)
+					}
+					if err != nil {
+						failed[i] = fmt.Errorf("%s: %w", w.name, err)
+						return
+					}
+					l.bytes.Add(int64(len(body)))
+					pushes[i]++
+				}
+			}
+		})
+	}
+	all.Wait()
+	sum := 0
+	for _, n := range pushes {
+		sum += n
+	}
+	return sum, errors.Join(failed[:]...)
+}
+
+func (l *load) push(ctx context.Context, w *way, worker, node int, body []byte) error {
+	h := l.fleet.Headers(node)
+	names := []string{gpusemconv.HeaderCluster, h.Cluster, gpusemconv.HeaderNode, h.Node, gpusemconv.HeaderGroup, h.Group}
+	if !w.http {
+		return l.conns[worker].Invoke(metadata.AppendToOutgoingContext(ctx, names...), fleetpush.ExportMethod, &body, nil,
+			grpc.ForceCodecV2(harness.Raw{}), grpc.UseCompressor(w.compression), grpc.WaitForReady(true))
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.url, bytes.NewReader(l.zstd.EncodeAll(body, nil)))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/x-protobuf")
+	req.Header.Set("Content-Encoding", w.compression)
+	for i := 0; i < len(names); i += 2 {
+		req.Header.Set(names[i], names[i+1])
+	}
+	resp, err := l.client.Do(req)
+	if err != nil {
+		return err
+	}
+	answer, err := io.ReadAll(resp.Body)
+	if err = errors.Join(err, resp.Body.Close()); err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %q", resp.Status, answer)
+	}
+	return err
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/delta"
+	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
+	"github.com/gpu-collector/gpu-collector/test/bench/harness"
+)
+
+// A fleet pushes as an agent does: compressed like it, and in the form that wire_diff
+// compares without decoding. Without a change it differs by its times alone.
+func TestReportsAreAnAgents(t *testing.T) {
+	text, err := os.ReadFile("../../../configs/agent.yaml")
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "compression: ${env:GPU_COLLECTOR_COMPRESSION:-"+fleetpush.CompressionSnappy+"}")
+	l, err := newLoad(1, &harness.Collector{GRPC: "127.0.0.1:1", HTTP: "127.0.0.1:1"})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.close()) }()
+	differ := func(realistic bool) (bytes int) {
+		a, err := l.next(0, false, 1)
+		require.NoError(t, err)
+		assert.True(t, delta.NewWire(nil, false).Read(a, time.Now().Add(time.Minute)))
+		b, err := l.next(0, realistic, 1)
+		require.NoError(t, err)
+		if len(a) != len(b) {
+			return len(a)
+		}
+		for i := range a {
+			if a[i] != b[i] {
+				bytes++
+			}
+		}
+		return bytes
+	}
+	assert.Greater(t, differ(true), differ(false))
+}
