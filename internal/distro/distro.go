@@ -58,6 +58,7 @@ func SaveMemory() {
 func Main(name, description string, factories func() (otelcol.Factories, error), commands []*cobra.Command, providers ...confmap.ProviderFactory) {
 	var r reloads
 	dns.SetMinResolutionInterval(resolveAgain)
+	limitMemory()
 	cmd := otelcol.NewCommand(otelcol.CollectorSettings{
 		BuildInfo: component.BuildInfo{Command: name, Description: description, Version: Version},
 		Factories: r.factories(factories),
@@ -65,7 +66,7 @@ func Main(name, description string, factories func() (otelcol.Factories, error),
 			ResolverSettings: confmap.ResolverSettings{
 				ProviderFactories: r.sources(providers),
 				ConverterFactories: []confmap.ConverterFactory{
-					confmap.NewConverterFactory(func(confmap.ConverterSettings) confmap.Converter { return memoryDivider{} }),
+					confmap.NewConverterFactory(func(confmap.ConverterSettings) confmap.Converter { return memoryWarning{factories, os.Stderr} }),
 				},
 			},
 		},
