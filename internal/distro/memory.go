@@ -58,10 +58,10 @@ func (m memoryWarning) Convert(_ context.Context, conf *confmap.Conf) error {
 		if factory == nil {
 			return
 		}
-		cfg, part := factory.CreateDefaultConfig(), ""
+		cfg := factory.CreateDefaultConfig()
 		settings, err := conf.Sub(section + confmap.KeyDelimiter + id.String())
 		if holder, ok := cfg.(memorybudget.Holder); ok && err == nil && settings.Unmarshal(cfg) == nil {
-			part = fmt.Sprintf("%s %d", id, holder.MemoryBytes()>>20)
+			part := fmt.Sprintf("%s %d", id, holder.MemoryBytes()>>20)
 			if !slices.Contains(parts, part) { // one processor of two pipelines
 				parts, sum = append(parts, part), sum+holder.MemoryBytes()
 			}
