@@ -28,7 +28,7 @@ type Config struct {
 	MaxConcurrent int `mapstructure:"max_concurrent"`
 	// MaxBytes is the memory that the pushes in flight may take together: what came
 	// of them, and what it becomes once it is decoded. 0 is half of the
-	// memory, see memorybudget.
+	// process' memory, see memorybudget.
 	MaxBytes int64 `mapstructure:"max_bytes"`
 	// MaxDecodedBytes is the memory that one push may take once it is decoded.
 	MaxDecodedBytes int64 `mapstructure:"max_decoded_bytes"`
@@ -145,9 +145,6 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf("`%s` is %d, must be at least 1", n.key, n.value))
 		}
 	}
-	if err := memorybudget.Pushes.Check(c.MaxBytes); err != nil {
-		errs = append(errs, fmt.Errorf("`max_bytes`: %w", err))
-	}
 	if !(c.ClusterShare > 0 && c.ClusterShare <= 1) { // also NaN
 		errs = append(errs, fmt.Errorf("`cluster_share` is %v, must be in (0,1]", c.ClusterShare))
 	}
@@ -205,17 +202,17 @@ func (c *Config) rule() clientidentity.Rule {
 	return clientidentity.Rule{Cluster: c.ClusterAuthAttribute, Node: c.NodeAuthAttribute}
 }
 
-// bytes are those that all pushes share.
-func (c *Config) bytes() int64 {
+// MemoryBytes implements memorybudget.Holder: what all pushes share.
+func (c *Config) MemoryBytes() int64 {
 	if c.MaxBytes != 0 {
 		return c.MaxBytes
 	}
-	return memorybudget.Pushes.Bytes()
+	return memorybudget.Percent(50)
 }
 
 func (c *Config) settings() admission.Settings {
 	return admission.Settings{
-		Permits: c.MaxConcurrent, Bytes: c.bytes(), ClusterShare: c.ClusterShare, UnknownShare: c.UnauthenticatedShare, MaxClusters: c.MaxClusters,
+		Permits: c.MaxConcurrent, Bytes: c.MemoryBytes(), ClusterShare: c.ClusterShare, UnknownShare: c.UnauthenticatedShare, MaxClusters: c.MaxClusters,
 		RetryMin: c.RetryAfter.Min, RetryMax: c.RetryAfter.Max,
 	}
 }

@@ -77,10 +77,10 @@ func TestAuthenticatorHeadersHaveNames(t *testing.T) {
 // TestBytesFollowTheMemoryLimit of the process, where it has one.
 func TestBytesFollowTheMemoryLimit(t *testing.T) {
 	cfg := createDefaultConfig().(*Config)
-	assert.Equal(t, int64(1<<30), cfg.bytes())
+	assert.Equal(t, int64(1<<30), cfg.MemoryBytes())
 	before := debug.SetMemoryLimit(800 << 20)
 	defer debug.SetMemoryLimit(before)
-	assert.Equal(t, int64(400<<20), cfg.bytes())
+	assert.Equal(t, int64(400<<20), cfg.MemoryBytes())
 	cfg.MaxBytes = 5 << 20
-	assert.Equal(t, int64(5<<20), cfg.bytes())
+	assert.Equal(t, int64(5<<20), cfg.MemoryBytes())
 }

@@ -23,8 +23,8 @@ type Config struct {
 	// besides `k8s.cluster.name`. The others are labels of `gpu_node_info` alone. All
 	// are labels when it is empty.
 	ResourceAttributes []string `mapstructure:"resource_attributes"`
-	// MaxScrapes is how many scrapes are answered at a time. One address has half of
-	// those that the others leave, rounded up. Others wait, and slow readers make way.
+	// MaxScrapes is how many scrapes are answered at a time, one address half of them,
+	// rounded up. Others wait.
 	MaxScrapes int `mapstructure:"max_scrapes"`
 
 	_ struct{}

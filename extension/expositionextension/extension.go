@@ -34,7 +34,7 @@ type exposition struct {
 	cfg       *Config
 	set       extension.Settings
 	telemetry *metadata.TelemetryBuilder
-	queue     *queue
+	places    *places
 	registry  *prometheus.Registry
 
 	mu      sync.Mutex
@@ -50,7 +50,7 @@ func newExtension(set extension.Settings, cfg *Config) (*exposition, error) {
 		return nil, err
 	}
 	return &exposition{
-		cfg: cfg, set: set, telemetry: tb, queue: newQueue(cfg.MaxScrapes), registry: prometheus.NewRegistry(),
+		cfg: cfg, set: set, telemetry: tb, places: &places{all: make(chan struct{}, cfg.MaxScrapes), readers: map[string]*reader{}}, registry: prometheus.NewRegistry(),
 	}, nil
 }
 
@@ -79,7 +79,7 @@ func (e *exposition) handler() (http.Handler, error) {
 	})
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(
-		prometheus.WrapRegistererWithPrefix(ownPrefix, e.registry), e.queue.inTurn(compress(serve), e.refuse)))
+		prometheus.WrapRegistererWithPrefix(ownPrefix, e.registry), e.places.inTurn(compress(serve), e.refuse)))
 	if e.cfg.HTTP.Auth.HasValue() {
 		return mux, nil
 	}
@@ -99,7 +99,6 @@ func (e *exposition) Start(ctx context.Context, host component.Host) error {
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	e.server.ConnContext = withConn
 	webguard.EndUnasked(e.server)
 	e.serving.Go(func() {
 		if err := e.server.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) {

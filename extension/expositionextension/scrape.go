@@ -31,6 +31,8 @@ const (
 	maxOwnClusters = 100
 	// otherClusters stands for the rest of them.
 	otherClusters = "_other"
+	// maxWait ends before Prometheus gives up, after 10 s (scrape_timeout).
+	maxWait = 8 * time.Second
 	// retryAfter is in seconds, about a scrape of a million series.
 	retryAfter = "5"
 )
@@ -62,7 +64,7 @@ func (e *exposition) serve(w http.ResponseWriter, r *http.Request) {
 // refuse answers a scrape that got no turn.
 func (e *exposition) refuse(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Retry-After", retryAfter)
-	http.Error(w, fmt.Sprintf("as many scrapes are under way as `max_scrapes` of the exposition extension, %d, leaves to one reader, and others wait before this one", e.cfg.MaxScrapes), http.StatusServiceUnavailable)
+	http.Error(w, fmt.Sprintf("as many scrapes are under way as `max_scrapes` of the exposition extension allows, %d, or half of them for this address", e.cfg.MaxScrapes), http.StatusServiceUnavailable)
 }
 
 // part is what of the tables is asked for.

@@ -83,7 +83,7 @@ func createDefaultConfig() component.Config {
 }
 
 func (c *Config) state() fleetstate.Config {
-	bytes := cmp.Or(c.MaxBytes, memorybudget.Views.Bytes())
+	bytes := c.viewBytes()
 	// Up to an eighth each is for open episodes, others, and groups. Episodes are counted
 	// in KiB.
 	episodes, groups := min(c.MaxEpisodes, int(bytes/8>>10)), min(c.MaxGroups, int(bytes/8/fleetstate.GroupBytes))
@@ -94,6 +94,22 @@ func (c *Config) state() fleetstate.Config {
 		EpisodeDoubt: c.EpisodeDoubt, ClusterShare: c.ClusterShare,
 	}
 }
+
+// The parts of the process' memory.
+const (
+	viewPercent    = 9
+	historyPercent = 8
+)
+
+// MemoryBytes implements memorybudget.Holder: the views, and what waits for the history.
+func (c *Config) MemoryBytes() int64 {
+	if c.History.Storage != storageSQLite {
+		return c.viewBytes()
+	}
+	return c.viewBytes() + c.History.SQLite.queueBytes()
+}
+
+func (c *Config) viewBytes() int64 { return cmp.Or(c.MaxBytes, memorybudget.Percent(viewPercent)) }
 
 // minBytes has room for a hundred nodes.
 const minBytes = 1 << 20
@@ -107,10 +123,7 @@ func (c *Config) Validate() error {
 	state := c.state()
 	errs := []error{state.Validate(), c.History.validate()}
 	if c.MaxBytes != 0 && c.MaxBytes < minBytes {
-		errs = append(errs, fmt.Errorf("`max_bytes` is %d, must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, memorybudget.Views))
-	}
-	if err := memorybudget.Views.Check(c.MaxBytes); err != nil {
-		errs = append(errs, fmt.Errorf("`max_bytes`: %w", err))
+		errs = append(errs, fmt.Errorf("`max_bytes` is %d, must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, viewPercent))
 	}
 	if c.Stream.MaxClients < 0 {
 		errs = append(errs, fmt.Errorf("`stream::max_clients` is %d, must be positive, or 0 for no stream", c.Stream.MaxClients))

@@ -3,6 +3,7 @@
 package fleetviewextension
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -150,9 +151,7 @@ func (c *SQLiteConfig) validate() error {
 		errs = append(errs, fmt.Errorf("`history::sqlite::queue_size` is %d, must not be less than `history::sqlite::batch_size`, %d", c.QueueSize, c.BatchSize))
 	}
 	if c.QueueMiB < 0 || c.QueueMiB > maxQueueMiB {
-		errs = append(errs, fmt.Errorf("`history::sqlite::queue_mib` is %d, must be from 1 to %d, or 0 for %d %% of the memory", c.QueueMiB, maxQueueMiB, memorybudget.History))
-	} else if err := memorybudget.History.Check(c.QueueMiB << 20); err != nil {
-		errs = append(errs, fmt.Errorf("`history::sqlite::queue_mib` of %d: %w", c.QueueMiB, err))
+		errs = append(errs, fmt.Errorf("`history::sqlite::queue_mib` is %d, must be from 1 to %d, or 0 for %d %% of the memory", c.QueueMiB, maxQueueMiB, historyPercent))
 	}
 	return errors.Join(errs...)
 }
@@ -178,10 +177,7 @@ func (c *PrometheusConfig) validate() error {
 
 // queueBytes is the memory in which samples wait.
 func (c *SQLiteConfig) queueBytes() int64 {
-	if c.QueueMiB != 0 {
-		return c.QueueMiB << 20
-	}
-	return memorybudget.History.Bytes()
+	return cmp.Or(c.QueueMiB<<20, memorybudget.Percent(historyPercent))
 }
 
 // past is a history with a life of its own.

@@ -55,6 +55,7 @@ func SaveMemory() {
 // Collector's, and ends the process with its status.
 func Main(name, description string, factories func() (otelcol.Factories, error), commands []*cobra.Command, providers ...confmap.ProviderFactory) {
 	dns.SetMinResolutionInterval(resolveAgain)
+	limitMemory()
 	cmd := otelcol.NewCommand(otelcol.CollectorSettings{
 		BuildInfo: component.BuildInfo{Command: name, Description: description, Version: Version},
 		Factories: factories,
@@ -62,7 +63,7 @@ func Main(name, description string, factories func() (otelcol.Factories, error),
 			ResolverSettings: confmap.ResolverSettings{
 				ProviderFactories: providers,
 				ConverterFactories: []confmap.ConverterFactory{
-					confmap.NewConverterFactory(func(confmap.ConverterSettings) confmap.Converter { return memoryDivider{} }),
+					confmap.NewConverterFactory(func(confmap.ConverterSettings) confmap.Converter { return memoryWarning{factories, os.Stderr} }),
 				},
 			},
 		},

@@ -26,6 +26,11 @@ const (
 	minBatchBytes = 16 << 10
 	// minBytes has room for the names of some nodes.
 	minBytes = 1 << 20
+	// tablePercent and pendingPercent are of the process' memory, and pendingPoint is
+	// about what a point takes that waits for a flush.
+	tablePercent   = 25
+	pendingPercent = 25
+	pendingPoint   = 1 << 10
 )
 
 // The fates of points over a limit.
@@ -128,9 +133,7 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("`max_batch_bytes` is %d: must be at least %d, the size of a report of a few GPUs", c.MaxBatchBytes, minBatchBytes))
 	}
 	if c.MaxPendingPoints < 0 {
-		errs = append(errs, fmt.Errorf("`max_pending_points` is %d: must be positive, or 0 for %d %% of the memory", c.MaxPendingPoints, memorybudget.Pending))
-	} else if err := memorybudget.Pending.Check(int64(c.MaxPendingPoints) * memorybudget.PendingPoint); c.FlushInterval != 0 && err != nil {
-		errs = append(errs, fmt.Errorf("`max_pending_points` of %d, at 1 KiB each: %w", c.MaxPendingPoints, err))
+		errs = append(errs, fmt.Errorf("`max_pending_points` is %d: must be positive, or 0 for %d %% of the memory", c.MaxPendingPoints, pendingPercent))
 	}
 	if c.ResyncInterval < 0 {
 		errs = append(errs, fmt.Errorf("`resync_interval` is %v: must be positive, or 0 for never", c.ResyncInterval))
@@ -157,10 +160,7 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("`max_series_per_node` is %d: must be between 1 and %d", c.MaxSeriesPerNode, statetable.MaxNodeSeries))
 	}
 	if c.MaxBytes != 0 && c.MaxBytes < minBytes {
-		errs = append(errs, fmt.Errorf("`max_bytes` is %d: must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, memorybudget.Table))
-	}
-	if err := memorybudget.Table.Check(c.MaxBytes); err != nil {
-		errs = append(errs, fmt.Errorf("`max_bytes`: %w", err))
+		errs = append(errs, fmt.Errorf("`max_bytes` is %d: must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, tablePercent))
 	}
 	if c.OverLimit != OverLimitDrop && c.OverLimit != OverLimitForward {
 		errs = append(errs, fmt.Errorf("`over_limit` is %q: must be %q or %q", c.OverLimit, OverLimitDrop, OverLimitForward))
@@ -176,12 +176,20 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
+// MemoryBytes implements memorybudget.Holder: the table, and what waits for a flush.
+func (c *Config) MemoryBytes() int64 {
+	if c.FlushInterval == 0 {
+		return c.bytes()
+	}
+	return c.bytes() + int64(c.pendingPoints())*pendingPoint
+}
+
 // bytes are those of the table.
 func (c *Config) bytes() int64 {
 	if c.MaxBytes != 0 {
 		return c.MaxBytes
 	}
-	return memorybudget.Table.Bytes()
+	return memorybudget.Percent(tablePercent)
 }
 
 // pendingPoints are those of the buffer.
@@ -189,7 +197,7 @@ func (c *Config) pendingPoints() int {
 	if c.MaxPendingPoints != 0 {
 		return c.MaxPendingPoints
 	}
-	return int(memorybudget.Pending.Bytes() / memorybudget.PendingPoint)
+	return int(memorybudget.Percent(pendingPercent) / pendingPoint)
 }
 
 // limit is the value of a bound of the table.

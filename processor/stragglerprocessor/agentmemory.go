@@ -11,19 +11,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
-	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 )
 
 var errAgentBytes = errors.New("no memory left for nodes, or for more GPUs of a node")
-
-// part is the mode's of the process' memory.
-func (c *Config) part() memorybudget.Part { //nolint:unparam // the two parts are as large
-	if c.Mode == modeAgent {
-		return memorybudget.Scores
-	}
-	return memorybudget.Comparison
-}
 
 // agentMemory counts the bytes of an agent's nodes. Jobs push to an agent too, and may
 // make up clusters, nodes and GPUs: a cluster has half of what the others leave.
@@ -33,7 +24,7 @@ type agentMemory struct {
 }
 
 func newAgentMemory(cfg *Config) *agentMemory {
-	return &agentMemory{bytes: fairshare.New[string](int(cfg.bytes()), fairshare.Half)}
+	return &agentMemory{bytes: fairshare.New[string](int(cfg.MemoryBytes()), fairshare.Half)}
 }
 
 // nodeOverhead is of the map, and of what the runtime rounds up. emptyBytes are those of a

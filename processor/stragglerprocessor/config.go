@@ -137,10 +137,7 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("`agent::node_name` is %q, must be 1 to %d printable ASCII characters", c.Agent.NodeName, wire.MaxNameLength))
 	}
 	if c.MaxBytes != 0 && c.MaxBytes < minBytes {
-		errs = append(errs, fmt.Errorf("`max_bytes` is %d, must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, c.part()))
-	}
-	if err := c.part().Check(c.MaxBytes); err != nil {
-		errs = append(errs, fmt.Errorf("`max_bytes`: %w", err))
+		errs = append(errs, fmt.Errorf("`max_bytes` is %d, must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, memoryPercent))
 	}
 	if c.TTLMultiplier < 1 {
 		errs = append(errs, fmt.Errorf("`ttl_multiplier` is %d, must be at least 1", c.TTLMultiplier))

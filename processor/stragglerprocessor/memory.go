@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 )
@@ -30,12 +31,18 @@ const (
 	minBytes = 1 << 20
 )
 
-func (c *Config) bytes() int64 { return cmp.Or(c.MaxBytes, c.part().Bytes()) }
+// memoryPercent is of the process' memory, in either mode.
+const memoryPercent = 8
+
+// MemoryBytes implements memorybudget.Holder.
+func (c *Config) MemoryBytes() int64 {
+	return cmp.Or(c.MaxBytes, memorybudget.Percent(memoryPercent))
+}
 
 // bounded is the engine's configuration with no more nodes and groups than the memory
 // has room for.
 func (c *Config) bounded() straggler.Config {
-	e, bytes := c.engine(), c.bytes()
+	e, bytes := c.engine(), c.MemoryBytes()
 	e.MaxNodes = min(e.MaxNodes, int(bytes*nodePercent/100/nodeBytes))
 	e.MaxGroups = min(e.MaxGroups, int(bytes*groupPercent/100/groupBytes))
 	return e
@@ -43,7 +50,7 @@ func (c *Config) bounded() straggler.Config {
 
 // facts are the bounds of what explains a node.
 func (c *Config) facts() reason.Config {
-	return reason.Config{MaxNodes: c.Gateway.MaxNodes, MaxBytes: int(c.bytes() * factPercent / 100), Retention: c.Gateway.Retention}
+	return reason.Config{MaxNodes: c.Gateway.MaxNodes, MaxBytes: int(c.MemoryBytes() * factPercent / 100), Retention: c.Gateway.Retention}
 }
 
 // noRoom are the errors that say that a bound is reached.

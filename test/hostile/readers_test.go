@@ -59,8 +59,9 @@ func TestForeignNames(t *testing.T) {
 // elsewhere dials from another address than the bystanders: a reader's share is by it.
 var elsewhere = &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, 2)}}
 
-// TestReadersThatDoNotRead has ten addresses ask for all that is long over 1,200
-// connections, and read nothing. Scrapes that are sent away or cut off come back at once.
+// TestReadersThatDoNotRead has ten addresses ask the fleet view for all that is long, and
+// one address scrape, over 1,200 connections that read nothing. Scrapes that are sent away
+// or cut off come back at once.
 func TestReadersThatDoNotRead(t *testing.T) {
 	g := gateway(t, options{})
 	b := beside(t, alone(g), "idle_readers")
@@ -70,8 +71,12 @@ func TestReadersThatDoNotRead(t *testing.T) {
 	for i := range 400 {
 		from := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(10+i%10))}}
 		for _, ask := range [][2]string{{g.prom, "/metrics"}, {g.fleet, "/api/v1/observe?gpus=true"}, {g.fleet, "/api/v1/nodes?page_size=500"}} {
+			by := from
+			if ask[0] == g.prom {
+				by = elsewhere
+			}
 			all.Go(func() {
-				for idleReader(from, ask[0], ask[1], b.done) && ask[0] == g.prom {
+				for idleReader(by, ask[0], ask[1], b.done) && ask[0] == g.prom {
 					again.Add(1)
 				}
 			})

@@ -148,6 +148,9 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- $metrics := .config.service.pipelines.metrics -}}
 {{- $_ := set $metrics "exporters" (append $metrics.exporters "forward/push") -}}
 {{- $_ := mustMergeOverwrite .config.processors $overlay.processors -}}
+{{- if hasKey .config.extensions "admission" -}}
+{{- $_ := set .config.extensions "admission" (mustMergeOverwrite (get .config.extensions "admission" | default dict) $overlay.extensions.admission) -}}
+{{- end -}}
 {{- $_ := set .config.service.pipelines "metrics/push" (get $overlay.service.pipelines "metrics/push") -}}
 {{- else -}}
 {{- include "gpu-collector.config.exporter" (dict "config" .config "id" "prometheus_remote_write" "settings" $settings) -}}
@@ -205,6 +208,9 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- $limit := div (include "gpu-collector.bytes" . | int64) 1048576 -}}
 {{- $_ := mustMergeOverwrite $config.processors.memory_limiter (dict
   "limit_mib" (div (mul $limit 90) 100) "spike_limit_mib" (div (mul $limit 10) 100)) -}}
+{{- /* A pod has GOMEMLIMIT, and parts of it. */ -}}
+{{- $_ := unset $config.processors.straggler "max_bytes" -}}
+{{- $_ := unset $config.extensions.admission "max_bytes" -}}
 {{- end -}}
 {{- if $values.otlp.enabled -}}
 {{- $listen := "${env:GPU_COLLECTOR_LISTEN:-0.0.0.0}" -}}
