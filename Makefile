@@ -148,8 +148,8 @@ proof: $(BINARIES) ## What is slow or needs root, and goes on after a failure (h
 	@scripts/suites.sh $(addprefix proof-,$(SUITES))
 
 .PHONY: $(addprefix proof-,$(PROOFS))
-proof-race: # Every package, mdatagen's tests and those that call long, too
-	$(GOTEST) -race $$(go list ./... | grep -v $(SUITE_ROOMS))
+proof-race: # Every package, and the tests that call long, too
+	$(GOTEST) -race $(UNITS)
 proof-integration: $(BINARIES)
 	$(INTEGRATION_MORE) -parallel 4 -skip TestPushOverlays/OTLP ./test/integration/...
 proof-fleetview: $(BINARIES)

@@ -131,6 +131,6 @@ func number(m *dto.Metric) float64 {
 	}
 }
 
-// verdicts are what the gateway says of nodes, and heartbeats what diff says: the
-// agents have neither.
-var verdicts = regexp.MustCompile("^gpu_(node_(straggler|suspicion|heartbeat|unjudged)|straggler_)")
+// reported are what nodes say all the time. An agent that restarts says some of its own
+// series later, which the gateway keeps meanwhile.
+var reported = regexp.MustCompile("^(hw|gpu_app)_")

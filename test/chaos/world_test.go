@@ -151,7 +151,7 @@ func (w *world) differences(ctx context.Context, addr string) string {
 		}
 	}
 	for key, x := range at {
-		if _, ok := own[key]; !ok && x.labels["host_name"] != "" && !verdicts.MatchString(x.metric) {
+		if _, ok := own[key]; !ok && x.labels["host_name"] != "" && reported.MatchString(x.metric) {
 			found = append(found, "nobody said: "+key)
 		}
 	}
