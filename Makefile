@@ -148,8 +148,8 @@ proof: $(BINARIES) ## What is slow or needs root, and goes on after a failure (h
 	@scripts/suites.sh $(addprefix proof-,$(SUITES))
 
 .PHONY: $(addprefix proof-,$(PROOFS))
-proof-race: # Every package, mdatagen's tests and those that call long, too
-	$(GOTEST) -race $$(go list ./... | grep -v $(SUITE_ROOMS))
+proof-race: # Every package, and the tests that call long, too
+	$(GOTEST) -race $(UNITS)
 proof-integration: $(BINARIES)
 	$(INTEGRATION_MORE) -parallel 4 -skip TestPushOverlays/OTLP ./test/integration/...
 proof-fleetview: $(BINARIES)
@@ -205,11 +205,9 @@ e2e: ## The Helm chart in the cluster of KUBECONFIG with the image E2E_IMAGE; te
 
 SHORT ?=
 CHAOS_SEED ?= 0
-SHIFTED := $(CURDIR)/.cache/chaos/shifted/gpu-collector
 .PHONY: chaos
-chaos: bin/gpu-collector ## Real tiers under faults: kills, links, disk, clocks, overload (6 to 12 minutes; SHORT=1 for 2 to 3; the first build takes some minutes); CHAOS_SEED=n repeats
-	scripts/shifted.sh $(SHIFTED)
-	go test -count=1 -v -parallel 5 -timeout 90m ./test/chaos -seed $(CHAOS_SEED) -shifted $(SHIFTED) $(if $(SHORT),-short)
+chaos: bin/gpu-collector ## Real tiers under faults: kills, links, backends, certificates, upgrades (6 to 12 minutes; SHORT=1 for 2 to 3); CHAOS_SEED=n repeats
+	go test -count=1 -v -parallel 5 -timeout 90m ./test/chaos -seed $(CHAOS_SEED) $(if $(SHORT),-short)
 
 .PHONY: lint
 # The linter needs paths, also those that Go's cache has: a cache of this clone, and no -trimpath.

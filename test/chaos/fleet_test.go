@@ -34,20 +34,17 @@ const (
 	gpusPerNode = 2
 )
 
-// fleet is the workload side: nodes that push their whole state to their
-// agents, and the truth about them.
+// fleet is the workload side: nodes that push their whole state to their agents.
 type fleet struct {
 	rnd    *rand.Rand
 	agents []*feed
 	last   time.Time // when it pushed
 
 	mu      sync.Mutex
-	skew    time.Duration     // of the nodes' clocks
-	slow    map[int]float64   // nodes that are slow, and by what factor
-	longest time.Duration     // a push took
-	late    int               // beats with a push that took longer than latePush
-	expired int               // pushes that their timeout ended
-	truth   []pmetric.Metrics // what each agent was told last
+	slow    int           // the node that is slow by a quarter, -1 for none
+	longest time.Duration // a push took
+	late    int           // beats with a push that took longer than latePush
+	expired int           // pushes that their timeout ended
 }
 
 // feed is the connection of some nodes to their agent.
@@ -66,7 +63,7 @@ type gpu struct{ celsius, watts, joules, used float64 }
 // newFleet returns a fleet of so many nodes behind each of the agents' addresses.
 func newFleet(t *testing.T, rnd *rand.Rand, addrs []string, nodes []int) *fleet {
 	t.Helper()
-	f := &fleet{rnd: rnd, slow: map[int]float64{}, truth: make([]pmetric.Metrics, len(addrs))}
+	f := &fleet{rnd: rnd, slow: -1}
 	index := 0
 	for i, addr := range addrs {
 		reconnect := backoff.DefaultConfig
@@ -85,7 +82,6 @@ func newFleet(t *testing.T, rnd *rand.Rand, addrs []string, nodes []int) *fleet 
 			index++
 		}
 		f.agents = append(f.agents, feed)
-		f.truth[i] = pmetric.NewMetrics()
 	}
 	return f
 }
@@ -102,8 +98,7 @@ func (f *fleet) push(ctx context.Context) bool {
 	f.mu.Lock()
 	reports := make([]pmetric.Metrics, len(f.agents))
 	for i, feed := range f.agents {
-		reports[i] = f.report(feed.nodes, time.Now().Add(f.skew))
-		f.truth[i] = reports[i]
+		reports[i] = f.report(feed.nodes, time.Now())
 	}
 	f.mu.Unlock()
 	var all sync.WaitGroup
@@ -149,35 +144,11 @@ func (f *fleet) beat() (stop func()) {
 	}
 }
 
-// setSkew sets the nodes' clocks wrong.
-func (f *fleet) setSkew(by time.Duration) {
+// setSlow makes one node's steps longer by a quarter, none's with -1.
+func (f *fleet) setSlow(node int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.skew = by
-}
-
-// setSlow makes a node's steps take longer by a factor, 1 for as long as the
-// others'.
-func (f *fleet) setSlow(node int, factor float64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.slow[node] = factor
-}
-
-// truths returns what each agent was told last.
-func (f *fleet) truths() []series {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	all := make([]series, len(f.truth))
-	for i, md := range f.truth {
-		all[i] = series{}
-		for _, rm := range md.ResourceMetrics().All() {
-			eachPoint(rm, func(_ pmetric.Metric, metric string, labels map[string]string, p pmetric.NumberDataPoint) {
-				all[i].add(metric, labels, numberOf(p))
-			})
-		}
-	}
-	return all
+	f.slow = node
 }
 
 // started is when the counters began.
@@ -194,8 +165,8 @@ func (f *fleet) report(nodes []*simNode, now time.Time) pmetric.Metrics {
 		}
 		r := report{rm.ScopeMetrics().AppendEmpty().Metrics(), pcommon.NewTimestampFromTime(now)}
 		factor := 1.0
-		if slow, ok := f.slow[n.index]; ok {
-			factor = slow
+		if f.slow == n.index {
+			factor = 1.25
 		}
 		// Steps of one job scatter by a percent or so.
 		r.gauge("gpu.app.step.duration", "s", nil, factor*(1+0.01*f.rnd.NormFloat64()))
@@ -229,36 +200,26 @@ func (r report) gpu(id string, g *gpu) {
 	with := func(k, v string) map[string]string { return map[string]string{"hw.id": id, "hw.type": "gpu", k: v} }
 	r.gauge("hw.temperature", "Cel", with("hw.sensor_location", "gpu"), float64(int(g.celsius)))
 	r.gauge("hw.power", "W", hw, g.watts)
-	r.gauge("hw.gpu.power.limit", "W", with(gpusemconv.AttrLimit, "enforced"), 700)
 	r.gauge("hw.gpu.utilization", "1", with("hw.gpu.task", "general"), 1)
-	r.gauge("hw.gpu.clock.frequency", "Hz", with("clock", "sm"), 1980e6)
-	r.gauge("hw.gpu.clock.frequency.limit", "Hz", with("clock", "sm"), 1980e6)
-	r.gauge("hw.gpu.memory.limit", "By", hw, 8e10)
 	r.gauge("hw.gpu.memory.usage", "By", hw, g.used)
-	r.gauge("hw.gpu.health.score", "1", hw, 1)
-	for _, state := range []string{"ok", "degraded", "failed"} {
-		on := 0.0
-		if state == "ok" {
-			on = 1
-		}
-		r.gauge("hw.status", "", with("hw.state", state), on)
-	}
+	r.gauge("hw.status", "", with("hw.state", "ok"), 1)
 	r.sum("hw.energy", "J", hw, g.joules)
 	r.sum("hw.errors", "{error}", with("error.type", "corrected"), 0)
 }
 
-func (r report) gauge(name, unit string, attrs map[string]string, value float64) {
+func (r report) metric(name, unit string) pmetric.Metric {
 	m := r.metrics.AppendEmpty()
 	m.SetName(name)
 	m.SetUnit(unit)
-	r.point(m.SetEmptyGauge().DataPoints(), attrs, value)
+	return m
+}
+
+func (r report) gauge(name, unit string, attrs map[string]string, value float64) {
+	r.point(r.metric(name, unit).SetEmptyGauge().DataPoints(), attrs, value)
 }
 
 func (r report) sum(name, unit string, attrs map[string]string, value float64) {
-	m := r.metrics.AppendEmpty()
-	m.SetName(name)
-	m.SetUnit(unit)
-	s := m.SetEmptySum()
+	s := r.metric(name, unit).SetEmptySum()
 	s.SetIsMonotonic(true)
 	s.SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
 	r.point(s.DataPoints(), attrs, value).SetStartTimestamp(pcommon.NewTimestampFromTime(started))

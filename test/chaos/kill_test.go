@@ -8,16 +8,20 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // TestKill ends processes as a crash does, at any moment, and starts them
 // again. At last a node that really is slow has to be found.
 func TestKill(t *testing.T) {
 	t.Parallel()
-	behind(t, []string{gatewayFleet, rootFleet}, kills)
-}
-
-func kills(t *testing.T, w *world) {
+	w := newWorld(t, setup{})
+	compares := func() {
+		figures := mustScrape(t, w.shard.telemetry)
+		require.Positive(t, figures.sum("otelcol_extension_wire_diff_pushes"), "pushes come in by wire_diff")
+		require.Zero(t, figures.sum("otelcol_extension_wire_diff_unclaimed_pushes"), "and reach diff")
+	}
+	compares()
 	w.recovered(t)
 	victims := w.members()[:len(w.members())-1]
 	for round := range pick(1, 3) {
@@ -35,6 +39,7 @@ func kills(t *testing.T, w *world) {
 		w.recovered(t)
 	})
 	t.Run("a slow node is found", w.findsSlow)
+	compares()
 }
 
 // findsSlow makes one node slower by a quarter and requires that it is named, and
@@ -42,9 +47,9 @@ func kills(t *testing.T, w *world) {
 func (w *world) findsSlow(t *testing.T) {
 	w.innocent(t)
 	slow := w.rnd.IntN(numNodes)
-	w.fleet.setSlow(slow, 1.25)
+	w.fleet.setSlow(slow)
 	w.await(t, "the slow node is named", w.named(slow))
-	w.fleet.setSlow(slow, 1)
+	w.fleet.setSlow(-1)
 	for _, line := range w.accusations() {
 		assert.Contains(t, line, nodeName(slow))
 	}

@@ -30,21 +30,15 @@ type member struct {
 }
 
 // level is what a process takes.
-type level struct {
-	heap, goroutines int
-	resident         int // MiB
-}
+type level struct{ heap, goroutines int }
 
 // newMember prepares a collector: a shipped configuration at addresses of its
-// own, and overlays over it. The gRPC address may be a given one.
-func newMember(t *testing.T, name, grpc string, env []string, configs ...string) *member {
+// own, and overlays over it.
+func newMember(t *testing.T, name string, env []string, configs ...string) *member {
 	t.Helper()
 	m := &member{name: name}
 	for _, addr := range []*string{&m.grpc, &m.http, &m.prom, &m.health, &m.pprof, &m.telemetry, &m.api, &m.fleetAPI} {
 		*addr = loopback.FreeAddr(t)
-	}
-	if grpc != "" {
-		m.grpc = grpc
 	}
 	c := process.Command{Path: *binary, Dir: root, Env: append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "STATE_DIRECTORY=" + t.TempDir(),
@@ -90,23 +84,21 @@ processors: {straggler: {push_interval: %s}}
 exporters:
   otlp_grpc: {timeout: 1s}
   otlp_grpc/events: {timeout: 1s}
-  # Beside the shard, so that the test hears what the agent says.
-  otlp_grpc/sink:
-    endpoint: ${env:SINK}
-    tls: {insecure: true}
-    retry_on_failure: {enabled: false}
-    sending_queue: {enabled: false}
+  # So that the test hears what the agent says.
+  prometheus: {endpoint: %q, resource_to_telemetry_conversion: {enabled: true}, without_scope_info: true}
 extensions: {%s}
 service:
   extensions: [admission, straggler_threshold, healthcheckv2, pprof]
   %s
   pipelines:
-    metrics: {receivers: [otlp], exporters: [otlp_grpc, otlp_grpc/sink]}
+    metrics: {receivers: [otlp], exporters: [otlp_grpc, prometheus]}
     logs: {receivers: [otlp]}
-`, receivers, interval, common, telemetry)
+`, receivers, interval, m.prom, common, telemetry)
 	case "configs/shard.yaml":
 		return fmt.Sprintf(`
 %s
+# Without deadbands the gateway's state is the agents' to the bit.
+processors: {diff: {deadbands: []}}
 exporters: {otlp_grpc: {timeout: 500ms}, otlp_grpc/events: {timeout: 500ms}}
 extensions: {%s}
 service:
@@ -155,8 +147,5 @@ func (m *member) level(t *testing.T) level {
 	read("heap?gc=1&debug=1", "# HeapAlloc = %d", &l.heap)
 	read("heap?gc=1&debug=1", "# HeapAlloc = %d", &l.heap)
 	read("goroutine?debug=1", "goroutine profile: total %d", &l.goroutines)
-	var err error
-	l.resident, err = m.Memory()
-	require.NoError(t, err)
 	return l
 }

@@ -6,9 +6,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"net/http"
-	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,13 +16,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-	"github.com/prometheus/otlptranslator"
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
-
-	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
-	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 )
 
 // series are values by the text of their name and labels.
@@ -35,15 +28,13 @@ type value struct {
 	v      float64
 }
 
-// add puts a value in and returns its key.
-func (s series) add(metric string, labels map[string]string, v float64) string {
+func (s series) add(metric string, labels map[string]string, v float64) {
 	var b strings.Builder
 	b.WriteString(metric)
 	for _, k := range slices.Sorted(maps.Keys(labels)) {
 		fmt.Fprintf(&b, ",%s=%s", k, labels[k])
 	}
 	s[b.String()] = value{metric, labels, v}
-	return b.String()
 }
 
 // one returns the value of the only series of a metric that has all the labels.
@@ -63,6 +54,16 @@ func (s series) one(metric string, labels map[string]string) (float64, bool) {
 		}
 	}
 	return found, n == 1
+}
+
+// of returns how many series a metric has.
+func (s series) of(metric string) (n int) {
+	for _, x := range s {
+		if x.metric == metric {
+			n++
+		}
+	}
+	return n
 }
 
 // sum returns the sum of all series of a metric.
@@ -130,53 +131,6 @@ func number(m *dto.Metric) float64 {
 	}
 }
 
-var namer = otlptranslator.NewMetricNamer("", otlptranslator.UnderscoreEscapingWithSuffixes)
-
-func prometheusName(name, unit string, kind otlptranslator.MetricType) string {
-	text, err := namer.Build(otlptranslator.Metric{Name: name, Unit: unit, Type: kind})
-	if err != nil {
-		panic(err) // of our own names
-	}
-	return text
-}
-
-// prometheusLabel is the label of an attribute.
-func prometheusLabel(attribute string) string { return strings.ReplaceAll(attribute, ".", "_") }
-
-// verdicts are what the gateway says of nodes, and heartbeats what diff says:
-// the agents have neither.
-var verdicts = map[string]bool{
-	prometheusName(gpusemconv.MetricNodeStraggler, "", otlptranslator.MetricTypeGauge):      true,
-	prometheusName(gpusemconv.MetricNodeSuspicion, "1", otlptranslator.MetricTypeGauge):     true,
-	prometheusName(gpusemconv.MetricNodeHeartbeat, "s", otlptranslator.MetricTypeGauge):     true,
-	prometheusName(gpusemconv.MetricStragglerRank, "", otlptranslator.MetricTypeGauge):      true,
-	prometheusName(gpusemconv.MetricNodeUnjudged, "", otlptranslator.MetricTypeGauge):       true,
-	prometheusName(gpusemconv.MetricNodeUnjudgedUntil, "s", otlptranslator.MetricTypeGauge): true,
-}
-
-// shippedBands are the deadbands of configs/shard.yaml.
-func shippedBands(t *testing.T) *deadband.Cache {
-	t.Helper()
-	text, err := os.ReadFile(root + "/configs/shard.yaml")
-	require.NoError(t, err)
-	var shard struct {
-		Processors struct {
-			Diff struct {
-				Deadbands []deadband.Rule
-			}
-		}
-	}
-	require.NoError(t, yaml.Unmarshal(text, &shard))
-	require.NotEmpty(t, shard.Processors.Diff.Deadbands)
-	return deadband.NewCache(shard.Processors.Diff.Deadbands)
-}
-
-// holds reports whether a value may stand for the true one.
-func holds(b statetable.Band, got, truth float64) bool {
-	if got == truth {
-		return true
-	}
-	// Of what was rounded on its way through the text of two endpoints.
-	slack := 1e-9 * math.Abs(truth)
-	return math.Abs(got-truth) <= max(b.Absolute, b.Relative*math.Abs(truth))+slack && (got == 0) == (truth == 0)
-}
+// reported are what nodes say all the time. An agent that restarts says some of its own
+// series later, which the gateway keeps meanwhile.
+var reported = regexp.MustCompile("^(hw|gpu_app)_")

@@ -30,7 +30,7 @@ func TestUpgrade(t *testing.T) {
 				c := m.Command()
 				c.Path, c.Dir = path, dir
 				m.Replace(c)
-				w.restart(t, m)
+				require.NoError(t, m.Start())
 			})
 			w.recovered(t)
 		})

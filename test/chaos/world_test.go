@@ -5,6 +5,7 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -14,7 +15,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
 	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
@@ -28,11 +28,6 @@ type world struct {
 	gateway  *member
 	up, down *link // of the shard: to the gateway, and from the agents
 
-	root  bool    // the gateway is one of overlays/root.yaml
-	heard []*sink // beside each agent
-	bands *deadband.Cache
-	// silence is for how long the shard heard of no agent in the last fault.
-	silence time.Duration
 	// seen is how many accusations of each kind there were before.
 	seen []int
 }
@@ -41,8 +36,6 @@ type world struct {
 type setup struct {
 	gateway, shard, agent []string      // overlays
 	prepare               func(*member) // before a member starts
-	shardAddr             string        // of its own
-	toShard               string        // what agents push to, instead of the link
 }
 
 // The nodes behind each agent: one agent speaks for many nodes, as on a head node,
@@ -57,26 +50,22 @@ const noTLS = "GPU_COLLECTOR_INSECURE=true"
 // gateway, and every node has a threshold to judge itself by.
 func newWorld(t *testing.T, s setup) *world {
 	t.Helper()
-	w := &world{rnd: newRand(t), bands: shippedBands(t), root: slices.Contains(s.gateway, rootOverlay)}
-	start := func(name, grpc string, env, configs []string) *member {
-		m := newMember(t, name, grpc, env, configs...)
+	w := &world{rnd: newRand(t)}
+	start := func(name string, env, configs []string) *member {
+		m := newMember(t, name, env, configs...)
 		if s.prepare != nil {
 			s.prepare(m)
 		}
 		require.NoError(t, m.Start(), m.name)
 		return m
 	}
-	w.gateway = start("gateway", "", nil, append([]string{"configs/gateway.yaml"}, s.gateway...))
+	w.gateway = start("gateway", nil, append([]string{"configs/gateway.yaml"}, s.gateway...))
 	w.up = newLink(t, "shard to gateway", w.gateway.grpc)
-	w.shard = start("shard", s.shardAddr, []string{"GPU_COLLECTOR_GATEWAY=" + w.up.Listen, noTLS}, append([]string{"configs/shard.yaml"}, s.shard...))
+	w.shard = start("shard", []string{"GPU_COLLECTOR_GATEWAY=" + w.up.Listen, noTLS}, append([]string{"configs/shard.yaml"}, s.shard...))
 	w.down = newLink(t, "agents to shard", w.shard.grpc)
-	if s.toShard == "" {
-		s.toShard = w.down.Listen
-	}
 	var addrs []string
 	for i := range nodesOf {
-		w.heard = append(w.heard, newSink(t))
-		a := start(fmt.Sprintf("agent %d", i), "", []string{"SINK=" + w.heard[i].addr, "GPU_COLLECTOR_GATEWAY=" + s.toShard, noTLS, "GPU_COLLECTOR_CLUSTER=" + cluster},
+		a := start(fmt.Sprintf("agent %d", i), []string{"GPU_COLLECTOR_GATEWAY=" + w.down.Listen, noTLS, "GPU_COLLECTOR_CLUSTER=" + cluster},
 			append([]string{"configs/agent.yaml"}, s.agent...))
 		w.agents = append(w.agents, a)
 		addrs = append(addrs, a.grpc)
@@ -113,12 +102,12 @@ func (w *world) awaitPushed(t *testing.T, what string, holds func(context.Contex
 }
 
 // judged says who does not judge itself by the gateway's threshold.
-func (w *world) judged(context.Context) string {
+func (w *world) judged(ctx context.Context) string {
 	node := 0
-	for i, heard := range w.heard {
-		now := heard.current()
+	for i, a := range w.agents {
+		said := scrape(ctx, a.prom)
 		for range nodesOf[i] {
-			if on, ok := now.one("gpu_agent_detection_mode", map[string]string{"host_name": nodeName(node), "gpu_detection_mode": "fleet"}); !ok || on != 1 {
+			if on, ok := said.one("gpu_agent_detection_mode", map[string]string{"host_name": nodeName(node), "gpu_detection_mode": "fleet"}); !ok || on != 1 {
 				return nodeName(node)
 			}
 			node++
@@ -136,44 +125,33 @@ func (w *world) suffer(fault func()) {
 	fault()
 }
 
-// differences tells how the gateway's state is not the nodes', "" if it is.
-func (w *world) differences(ctx context.Context) string {
-	if w.root {
-		return w.viewDifferences(ctx)
-	}
-	at := scrape(ctx, w.gateway.prom)
+// differences tells how what somebody above the shard exposes is not what the agents
+// say, "" if it is.
+func (w *world) differences(ctx context.Context, addr string) string {
+	at := scrape(ctx, addr)
 	if at == nil {
-		return "the gateway does not answer"
+		return "no answer"
 	}
-	return w.compare(at)
-}
-
-// compare tells how what somebody above the shard knows is not what the nodes say.
-func (w *world) compare(at series) string {
 	var found []string
-	truths := w.fleet.truths()
-	for i, heard := range w.heard {
-		said := heard.current()
-		// The agent passes on what its nodes said, to the bit,
-		for key, want := range truths[i] {
-			if got, ok := said[key]; !ok || got.v != want.v {
-				found = append(found, fmt.Sprintf("agent %d says %s is %v, not %v", i, key, got.v, want.v))
-			}
+	own := series{} // what all the agents say
+	for i, a := range w.agents {
+		said := scrape(ctx, a.prom)
+		if n := said.of("hw_power_watts"); n != nodesOf[i]*gpusPerNode {
+			found = append(found, fmt.Sprintf("agent %d tells of %d GPUs", i, n))
 		}
-		// and the gateway has what the agent says, scores and verdicts included.
-		for key, want := range said {
-			got, ok := at[key]
-			switch {
-			case !ok:
-				found = append(found, "missing: "+key)
-			case !holds(heard.band(w.bands, want.metric), got.v, want.v):
-				found = append(found, fmt.Sprintf("%s is %v, not %v", key, got.v, want.v))
-			}
+		maps.Copy(own, said)
+	}
+	for key, want := range own {
+		switch got, ok := at[key]; {
+		case want.labels["host_name"] == "": // the agent's own
+		case !ok:
+			found = append(found, "missing: "+key)
+		case got.v != want.v:
+			found = append(found, fmt.Sprintf("%s is %v, not %v", key, got.v, want.v))
 		}
 	}
 	for key, x := range at {
-		if x.labels["host_name"] != "" && x.labels["k8s_cluster_name"] == cluster && !verdicts[x.metric] &&
-			!slices.ContainsFunc(w.heard, func(s *sink) bool { return s.saidWithin(key, w.silence+vanishedAfter) }) {
+		if _, ok := own[key]; !ok && x.labels["host_name"] != "" && reported.MatchString(x.metric) {
 			found = append(found, "nobody said: "+key)
 		}
 	}
@@ -188,57 +166,19 @@ func (w *world) compare(at series) string {
 // silent it begins when that reports again.
 const vanishedAfter = 3*time.Minute + 40*time.Second
 
-// passed is how many points of an agent have left it, and how many of them it
-// gave up.
-func (w *world) passed(ctx context.Context, agent int) (all, lost float64) {
-	at := scrape(ctx, w.agents[agent].telemetry)
-	exporter := map[string]string{"exporter": "otlp_grpc"}
-	sent, _ := at.one("otelcol_exporter_sent_metric_points", exporter)
-	failed, _ := at.one("otelcol_exporter_send_failed_metric_points", exporter)
-	full, _ := at.one("otelcol_exporter_enqueue_failed_metric_points", exporter)
-	return sent + failed + full, failed + full
-}
-
-// settled waits until the agents have sent or given up all that they were told,
-// and returns how much they gave up.
-func (w *world) settled(t *testing.T) float64 {
-	t.Helper()
-	total := 0.0
-	require.True(t, process.Within(hangs, func() bool {
-		total = 0
-		for i := range w.agents {
-			all, lost := w.passed(t.Context(), i)
-			if all != w.heard[i].count() {
-				return false
-			}
-			total += lost
-		}
-		return true
-	}), "the agents have sent or given up what they were told")
-	return total
-}
-
 // heal pushes until the gateway's state is the nodes', and notes how many pushes of
-// each node did it, with what the shard then sends by itself. A push
-// counts once the shard took it from all agents: who looks for a server that was
-// gone does so at most every 5 s.
+// each node did it, with what the shard then sends by itself. A push counts once all
+// agents took it.
 func (w *world) heal(t *testing.T) {
 	t.Helper()
 	began := time.Now()
-	lost := w.settled(t)
 	pushes, last := 0, ""
 	equal := process.Within(hangs, func() bool {
-		took := w.fleet.push(t.Context())
-		if now := w.settled(t); (!took || now > lost) && pushes == 0 {
-			lost = now
+		if !w.fleet.push(t.Context()) {
 			return false
 		}
 		pushes++
-		if process.Within(maxHealTime, func() bool { last = w.differences(t.Context()); return last == "" }) {
-			return true
-		}
-		t.Logf("not whole after %d push and %s: %s", pushes, time.Since(began).Round(100*time.Millisecond), last)
-		return false
+		return process.Within(maxHealTime/2, func() bool { last = w.differences(t.Context(), w.gateway.prom); return last == "" })
 	})
 	took := time.Since(began)
 	results.note(func(r *tally) {
@@ -282,17 +222,8 @@ func (w *world) crash(t *testing.T, dead time.Duration, members ...*member) {
 	}
 	time.Sleep(dead)
 	for _, m := range members {
-		w.restart(t, m)
+		require.NoError(t, m.Start())
 	}
-}
-
-// restart starts a process that has ended.
-func (w *world) restart(t *testing.T, m *member) {
-	t.Helper()
-	if i := slices.Index(w.agents, m); i >= 0 {
-		w.heard[i].reset() // as the agent's own counters are
-	}
-	require.NoError(t, m.Start())
 }
 
 // accusations are the lines that name a straggler, at the gateway and at the
@@ -331,7 +262,7 @@ func (w *world) calm(t *testing.T) {
 		var now level
 		process.Within(20*time.Second, func() bool {
 			now = m.level(t)
-			return now.heap-m.before.heap <= maxHeapGrowth && now.resident-m.before.resident <= maxResidentGrowth
+			return now.heap-m.before.heap <= maxHeapGrowth
 		})
 		assert.True(t, process.Within(hangs, func() bool {
 			now.goroutines = m.level(t).goroutines
@@ -340,7 +271,6 @@ func (w *world) calm(t *testing.T) {
 		results.note(func(r *tally) {
 			r.heapGrowth = max(r.heapGrowth, now.heap-m.before.heap)
 			r.goroutines = max(r.goroutines, now.goroutines-m.before.goroutines)
-			r.residentGrowth = max(r.residentGrowth, now.resident-m.before.resident)
 		})
 	}
 }

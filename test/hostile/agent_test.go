@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -34,23 +33,6 @@ import (
 
 // agentMemory is the least that configs/agent.yaml is made for.
 const agentMemory = 200 * mib
-
-// shrunk gives the cgroup of a command other memory than memoryLimit.
-func shrunk(t *testing.T, command []string, memory int64) []string {
-	t.Helper()
-	if memory == 0 || len(command) == 0 {
-		return command
-	}
-	dir := command[len(command)-1]
-	for _, file := range []string{"memory.max", "memory.limit_in_bytes"} {
-		if _, err := os.Stat(filepath.Join(dir, file)); err == nil {
-			require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(strconv.FormatInt(memory, 10)), 0o600))
-			return command
-		}
-	}
-	require.Fail(t, "no file of a limit in "+dir)
-	return nil
-}
 
 // agentBinary is the lean distribution.
 func agentBinary(t *testing.T) string {

@@ -11,13 +11,10 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -28,6 +25,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/gpu-collector/gpu-collector/test/loopback"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 const (
@@ -49,9 +47,8 @@ type target struct {
 	auth  bool  // pushes need a password
 	worst int64 // of the peaks that are forgotten
 
-	cmd    *exec.Cmd
-	done   chan struct{}
-	log    logBuffer
+	process *process.Process
+
 	conn   *grpc.ClientConn
 	client pmetricotlp.GRPCClient
 }
@@ -195,46 +192,23 @@ func (g *target) start(o options, overlay string) {
 		bin, err = filepath.Abs(filepath.Join(root, binary))
 	}
 	require.NoError(t, err)
-	command := append(shrunk(t, memoryCgroup(t), o.memory), bin)
-	g.cmd = exec.CommandContext(context.Background(), command[0], append(command[1:], args...)...)
-	g.cmd.Dir = root
-	g.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "STATE_DIRECTORY=" + dir, fmt.Sprintf("GOMEMLIMIT=%d", goMemoryLimit)}, o.env...)
-	g.cmd.Stdout, g.cmd.Stderr = &g.log, &g.log
-	require.NoError(t, g.cmd.Start())
-	g.done = make(chan struct{})
-	go func() { _ = g.cmd.Wait(); close(g.done) }()
-	t.Cleanup(g.stop)
-	eventually(t, "it is ready", func() bool { return strings.Contains(g.log.String(), "Everything is ready") || g.ended() })
-	require.False(t, g.ended(), g.log.String())
+	command := append(memoryCgroup(t, cmp.Or(o.memory, memoryLimit)), append([]string{bin}, args...)...)
+	g.process = process.New(process.Command{
+		Path: command[0], Args: command[1:], Dir: root,
+		Env: append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "STATE_DIRECTORY=" + dir, fmt.Sprintf("GOMEMLIMIT=%d", goMemoryLimit)}, o.env...),
+	})
+	t.Cleanup(func() {
+		assert.NoError(t, g.process.Stop())
+		if t.Failed() {
+			t.Logf("the end of its log:\n%s", g.process.Log.Tail(40))
+		}
+	})
+	require.NoError(t, g.process.Start())
 	g.conn = dial(t, g.grpc)
 	g.client = pmetricotlp.NewGRPCClient(g.conn)
 }
 
-func (g *target) ended() bool {
-	select {
-	case <-g.done:
-		return true
-	default:
-		return false
-	}
-}
-
-func (g *target) stop() {
-	_ = g.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-g.done:
-	case <-time.After(deadline):
-		assert.Fail(g.t, "it did not stop")
-		_ = g.cmd.Process.Kill()
-		<-g.done
-	}
-	assert.Zero(g.t, g.cmd.ProcessState.ExitCode(), "exit code after SIGTERM")
-	assert.NotContains(g.t, g.log.String(), "panic")
-	if g.t.Failed() {
-		text := g.log.String()
-		g.t.Logf("the end of its log:\n%s", text[max(0, len(text)-4000):])
-	}
-}
+func (g *target) ended() bool { return g.process.Ended() }
 
 // usage is what a process takes.
 type usage struct {
@@ -252,10 +226,10 @@ func (g *target) usage() (u usage) {
 	g.t.Helper()
 	u.goroutines = int(g.profiled("goroutine?debug=1", goroutineTotal))
 	u.heap = g.profiled("heap?gc=1&debug=1", heapInuse)
-	dir := fmt.Sprintf("/proc/%d/", g.cmd.Process.Pid)
+	dir := fmt.Sprintf("/proc/%d/", g.process.PID())
 	fds, err := os.ReadDir(dir + "fd")
 	require.NoError(g.t, err)
-	u.fds, u.logged = len(fds), g.log.len()
+	u.fds, u.logged = len(fds), len(strings.Join(g.process.Log.Lines(), "\n"))
 	u.rss, u.peak = g.memory("VmRSS"), g.memory("VmHWM")
 	return u
 }
@@ -274,8 +248,8 @@ func (g *target) kept() int64 {
 
 func (g *target) memory(key string) int64 {
 	g.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", g.cmd.Process.Pid))
-	require.NoError(g.t, err, "the process is gone: %s", g.log.String())
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", g.process.PID()))
+	require.NoError(g.t, err, "the process is gone: %s", g.process.Log.Tail(40))
 	m := regexp.MustCompile(key + `:\s+(\d+) kB`).FindSubmatch(text)
 	require.NotNil(g.t, m)
 	kib, err := strconv.ParseInt(string(m[1]), 10, 64)
@@ -287,7 +261,7 @@ func (g *target) memory(key string) int64 {
 func (g *target) forgetPeak() {
 	g.t.Helper()
 	g.worst = g.peak()
-	require.NoError(g.t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", g.cmd.Process.Pid), []byte("5"), 0o600))
+	require.NoError(g.t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", g.process.PID()), []byte("5"), 0o600))
 }
 
 // peak is the most memory that was resident since the start.
@@ -372,40 +346,4 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-func within(d time.Duration, condition func() bool) bool {
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for over := time.After(d); !condition(); {
-		select {
-		case <-over:
-			return false
-		case <-ticker.C:
-		}
-	}
-	return true
-}
-
-// logBuffer keeps what a process wrote.
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
-func (b *logBuffer) len() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Len()
-}
+func within(d time.Duration, condition func() bool) bool { return process.Within(d, condition) }

@@ -5,8 +5,6 @@ package hostile
 import (
 	"bytes"
 	"net/http"
-	"net/url"
-	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -74,7 +72,8 @@ func TestMalformed(t *testing.T) {
 				}
 				assert.Greater(t, refused, 100, "most of JSON too")
 				assert.Equal(t, http.StatusUnsupportedMediaType, g.post(client, path, "text/plain", doors.proto))
-				assert.Equal(t, http.StatusMethodNotAllowed, g.status(http.MethodGet, "http://"+g.http+path))
+				code, _ := g.get("http://" + g.http + path)
+				assert.Equal(t, http.StatusMethodNotAllowed, code)
 			}
 			assert.Equal(t, http.StatusNotFound, g.post(client, "/v1/traces", protobufType, metrics))
 			assert.Equal(t, codes.Unimplemented, status.Code(exportRaw(t.Context(), g.conn, tracesMethod, metrics)))
@@ -92,51 +91,4 @@ func TestMalformed(t *testing.T) {
 func cannotQuote(code int, answer string, body []byte) bool {
 	return code == http.StatusInternalServerError && answer == `{"code": 13, "message": "failed to marshal error message"}` &&
 		(!utf8.Valid(body) || bytes.Contains(body, []byte(`"intValue":-}`)))
-}
-
-func (g *target) status(method, target string) int {
-	g.t.Helper()
-	req, err := http.NewRequestWithContext(g.t.Context(), method, target, strings.NewReader(""))
-	require.NoError(g.t, err)
-	resp, err := httpClient.Do(req)
-	require.NoError(g.t, err)
-	_ = resp.Body.Close()
-	return resp.StatusCode
-}
-
-// TestMalformedQuestions asks the APIs what nobody should.
-func TestMalformedQuestions(t *testing.T) {
-	g := gateway(t, options{})
-	b := beside(t, alone(g), "questions")
-	long := strings.Repeat("x", 100_000)
-	odd := []string{"", "%", "%zz", "%00", "\xff", "\"'<script>", "../../etc/passwd", "-1", "1e400", "999999999999999999999", "NaN", "a,b,,c", "null", "{}", long, url.QueryEscape(strings.Repeat("\x00", 1000))}
-	for _, base := range []string{
-		"http://" + g.api + "/api/v1/threshold?cluster_id=", "http://" + g.http + "/api/v1/threshold?cluster_id=",
-		"http://" + g.fleet + "/api/v1/nodes?limit=", "http://" + g.fleet + "/api/v1/nodes?cursor=", "http://" + g.fleet + "/api/v1/nodes?cluster=",
-		"http://" + g.fleet + "/api/v1/nodes?sort=", "http://" + g.fleet + "/api/v1/stragglers?limit=", "http://" + g.fleet + "/api/v1/episodes?since=",
-		"http://" + g.fleet + "/api/v1/nodes/", "http://" + g.fleet + "/api/v1/clusters/", "http://" + g.fleet + "/api/v1/", "http://" + g.fleet + "/",
-	} {
-		for _, q := range odd {
-			for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete, "BREW"} {
-				req := &http.Request{Method: method, Host: "x", Header: http.Header{}}
-				at := strings.Index(base[7:], "/") + 7
-				req.URL = &url.URL{Scheme: "http", Host: base[7:at], Opaque: escaped(base[at:] + q)}
-				resp, err := httpClient.Do(req.WithContext(t.Context()))
-				if err != nil {
-					continue // hung up on what is no HTTP
-				}
-				_ = resp.Body.Close()
-				assert.Less(t, resp.StatusCode, 500, "%s %s%.50q", method, base, q)
-				if method != http.MethodGet {
-					assert.NotEqual(t, http.StatusNoContent, resp.StatusCode)
-				}
-			}
-		}
-	}
-	b.endCalm(8*mib, 8192)
-}
-
-// escaped keeps what net/http would refuse to send from being sent as it is.
-func escaped(s string) string {
-	return strings.NewReplacer("\xff", "%ff", "\"", "%22", "<", "%3c", ">", "%3e", " ", "%20").Replace(s)
 }
