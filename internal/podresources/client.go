@@ -63,7 +63,6 @@ type Client struct {
 	cfg Config
 
 	mu     sync.Mutex
-	closed bool
 	asked  time.Time
 	answer []Allocation
 	err    error
@@ -85,20 +84,12 @@ func (c *Client) Allocations(ctx context.Context) (answer []Allocation, fresh bo
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.cfg.Now()
-	if c.closed || !c.asked.IsZero() && now.Sub(c.asked) < c.cfg.TTL {
+	if !c.asked.IsZero() && now.Sub(c.asked) < c.cfg.TTL {
 		return c.answer, false, c.err
 	}
 	c.asked = now
 	c.answer, c.err = c.list(ctx)
 	return c.answer, true, c.err
-}
-
-// Close ends the client, which has no answers after it.
-func (c *Client) Close() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closed, c.answer, c.err = true, nil, nil
-	return nil
 }
 
 // list asks over a connection of its own: a connection to a socket of the node costs

@@ -43,21 +43,3 @@ func TestParseDevice(t *testing.T) {
 		assert.False(t, ok, "%q is %+v", id, got)
 	}
 }
-
-func FuzzParseDevice(f *testing.F) {
-	for _, id := range []string{uuid + "::3", "nvidia0/gi2/vgpu1", "a/b=x-gpu-1-mig-9-4-4", "MIG-" + uuid + "/1/0"} {
-		f.Add(id)
-	}
-	f.Fuzz(func(t *testing.T, id string) {
-		d, ok := ParseDevice(id)
-		if !ok {
-			return
-		}
-		if (d.UUID == "") != (d.Index >= 0) {
-			t.Fatalf("%q is %+v: it has to have a UUID or an index", id, d)
-		}
-		if d.UUID != "" && !printable(d.UUID) {
-			t.Fatalf("%q has the UUID %q", id, d.UUID)
-		}
-	})
-}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
@@ -105,26 +104,6 @@ func TestWhoLeavesTheRankListIsTakenOff(t *testing.T) {
 	assert.Equal(t, map[string][]string{"a": {"-y", "-z"}, "b": {"x"}}, ranks(t, oneBatch(t, r.metrics(rep))))
 	r.metrics(report("b"))
 	assert.NotContains(t, r.ranked, "a", "of a cluster that is gone nothing is kept")
-}
-
-// TestWhatIsSaidOfANodeIsAVerdict: diff and the fleet view know by the names
-// that it is no sign of life.
-func TestWhatIsSaidOfANodeIsAVerdict(t *testing.T) {
-	ids := newIdentifier(createDefaultConfig().(*Config))
-	r := reporter{ids: &ids}
-	rep := report("a")
-	rep.Nodes = []straggler.NodeReport{{NodeName: &straggler.NodeName{Cluster: "a", Group: "g", Node: "n"}, State: straggler.StateActive}}
-	said := 0
-	for _, rm := range oneBatch(t, r.metrics(rep)).ResourceMetrics().All() {
-		if _, ok := rm.Resource().Attributes().Get(gpusemconv.AttrHostName); !ok {
-			continue
-		}
-		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
-			said++
-			assert.True(t, reading.OfGateway(m.Name()), m.Name())
-		}
-	}
-	assert.Positive(t, said)
 }
 
 // TestWhyThereIsNoVerdict is said of each group for all reasons, and of a node while it

@@ -184,7 +184,7 @@ func (g *gateway) announce(ctx context.Context, ep *episode, now time.Time) {
 	g.outputsMu.Lock()
 	defer g.outputsMu.Unlock()
 	for _, sink := range g.outputs.logs {
-		sink.offer(ep.record(&g.observer.ids, g.version, now))
+		sink.Offer(ep.record(&g.observer.ids, g.version, now))
 	}
 }
 

@@ -88,24 +88,6 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// A node's verdict is in the catalogue's unit, whatever its sender writes it in.
-func TestVerdictsAreScaled(t *testing.T) {
-	r := newGatewayRig(t, nil, nil)
-	rm := resource(pmetric.NewMetrics(), map[string]any{"host.name": "n"})
-	gauge(rm, gpusemconv.MetricNodeSignal, 90, gpusemconv.AttrSignal, "compute")
-	gauge(rm, gpusemconv.MetricNodeHealthScore, 80)
-	gauge(rm, gpusemconv.MetricNodeSignal, 70, gpusemconv.AttrSignal, "cpu").SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
-	for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
-		m.SetUnit("%")
-	}
-	r.g.observer.facts.from.Begin(r.g.observer.reader, rm.Resource().Attributes(), "", "")
-	var got found
-	r.g.observer.read(rm, &got)
-	assert.InDelta(t, 0.9, got.Values.V[nodesignal.Compute], 1e-9)
-	assert.InDelta(t, 0.8, got.Score, 1e-9)
-	assert.True(t, got.Gone[nodesignal.CPU])
-}
-
 // TestASignalIsVoidByItself: a push that says nothing of a signal leaves it,
 // a push that says that it is gone, or nonsense, voids it alone.
 func TestASignalIsVoidByItself(t *testing.T) {

@@ -56,13 +56,6 @@ func (p *pods) ask(ctx context.Context) (answer func() []podresources.Allocation
 	}
 }
 
-func (p *pods) close() error {
-	if p.client == nil {
-		return nil
-	}
-	return p.client.Close()
-}
-
 // holding is one container on one GPU or MIG slice.
 type holding struct {
 	sample    *gpuhealth.Sample

@@ -41,23 +41,6 @@ func TestRosterIsBounded(t *testing.T) {
 	assert.NotEmpty(t, r.Silent("GPU-10", gpuhealth.ReasonLost))
 }
 
-// Boards that come and go do not push out a lost board.
-func TestTheLostAreForgottenLast(t *testing.T) {
-	r := New("")
-	round(r, gpuAt(1), gpuAt(2))
-	for _, uuid := range []string{"GPU-1", "GPU-2"} {
-		require.NotEmpty(t, r.Silent(uuid, gpuhealth.ReasonLost))
-	}
-	require.Equal(t, []string{"GPU-2"}, r.Acknowledge("GPU-2"))
-	for i := range 2 * MaxGPUs {
-		round(r, gpuhealth.Identity{UUID: fmt.Sprintf("GPU-new-%d", i)})
-	}
-	assert.NotEmpty(t, r.Silent("GPU-1", gpuhealth.ReasonLost), "it is waited for")
-	assert.NotContains(t, r.gpus, "GPU-2", "nobody waits for it")
-	assert.Contains(t, r.gpus, fmt.Sprintf("GPU-new-%d", 2*MaxGPUs-1))
-	assert.Len(t, r.gpus, MaxGPUs)
-}
-
 func TestAGPUIsClaimedOnceInARound(t *testing.T) {
 	r := New("")
 	r.Begin()

@@ -37,11 +37,9 @@ type snapshot struct {
 }
 
 type gpuSnapshot struct {
-	UUID                                                       string
-	Index                                                      int
-	Model, Serial, PCIBusID, VBIOS, DriverVersion, CUDAVersion string           `json:",omitempty"`
-	Lost, Acknowledged                                         bool             `json:",omitempty"`
-	Reason                                                     gpuhealth.Reason `json:",omitempty"` // empty: it answered
+	gpuhealth.Identity
+	Lost, Acknowledged bool             `json:",omitempty"`
+	Reason             gpuhealth.Reason `json:",omitempty"` // empty: it answered
 }
 
 // Revision grows with each change that a restart should not forget.
@@ -62,10 +60,7 @@ func (r *Roster) Snapshot() (data []byte, revision uint64, err error) {
 		if reason == gpuhealth.ReasonOK {
 			reason = ""
 		}
-		s.GPUs = append(s.GPUs, gpuSnapshot{
-			UUID: uuid, Index: g.id.Index, Model: g.id.Model, Serial: g.id.Serial, PCIBusID: g.id.PCIBusID, VBIOS: g.id.VBIOS,
-			DriverVersion: g.id.DriverVersion, CUDAVersion: g.id.CUDAVersion, Lost: g.lost, Acknowledged: g.acknowledged, Reason: reason,
-		})
+		s.GPUs = append(s.GPUs, gpuSnapshot{Identity: g.id, Lost: g.lost, Acknowledged: g.acknowledged, Reason: reason})
 	}
 	data, err = json.Marshal(s)
 	return data, r.revision, err
@@ -100,10 +95,8 @@ func (r *Roster) Restore(data []byte, _ time.Time) error {
 		if gpus[g.UUID] != nil {
 			return fmt.Errorf("%w: %s is there twice", ErrCorrupt, g.UUID)
 		}
-		gpus[g.UUID] = &gpu{id: gpuhealth.Identity{
-			UUID: g.UUID, Index: g.Index, Model: g.Model, Serial: g.Serial, PCIBusID: g.PCIBusID, VBIOS: g.VBIOS,
-			DriverVersion: g.DriverVersion, CUDAVersion: g.CUDAVersion,
-		}, reason: cmp.Or(g.Reason, gpuhealth.ReasonOK), lost: g.Lost, acknowledged: g.Acknowledged}
+		g.MIG = gpuhealth.MIG{} // slices are not kept
+		gpus[g.UUID] = &gpu{id: g.Identity, reason: cmp.Or(g.Reason, gpuhealth.ReasonOK), lost: g.Lost, acknowledged: g.Acknowledged}
 	}
 	for _, address := range s.Ignored {
 		if address == "" || Address(address) != address {
