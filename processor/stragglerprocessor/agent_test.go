@@ -18,7 +18,6 @@ import (
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/processor"
-	"go.opentelemetry.io/collector/processor/processortest"
 	"go.uber.org/zap"
 	zapobserver "go.uber.org/zap/zaptest/observer"
 
@@ -264,20 +263,6 @@ func TestAgentNamesThatCannotBeTaken(t *testing.T) {
 		assert.Equal(t, map[string]int64{"no_cluster": 1, "name_too_long": 1}, rejected(t, r.tel))
 		assert.Empty(t, r.a.nodes)
 	})
-}
-
-func TestFactoryMakesWhatTheModeSays(t *testing.T) {
-	for _, mode := range []string{modeAgent, modeGateway} {
-		cfg := createDefaultConfig().(*Config)
-		cfg.Mode = mode
-		require.NoError(t, cfg.Validate())
-		p, err := NewFactory().CreateMetrics(t.Context(), processortest.NewNopSettings(metadata.Type), cfg, consumertest.NewNop())
-		require.NoError(t, err)
-		assert.True(t, p.Capabilities().MutatesData)
-		require.NoError(t, p.Start(t.Context(), componenttest.NewNopHost()), "an extension is not required")
-		require.NoError(t, p.ConsumeMetrics(t.Context(), step("n1", 19)))
-		require.NoError(t, p.Shutdown(t.Context()))
-	}
 }
 
 // One that was slow from its first comparison on has no last good tick to name.

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -16,7 +15,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
 )
 
 func report(clusters ...string) *straggler.Report {
@@ -167,13 +165,4 @@ func TestWhatEachPartOfAGroupIsComparedWith(t *testing.T) {
 	unknown := &g.Cohorts[0].Signals[nodesignal.Compute]
 	unknown.Params = g.Cohorts[0].Signals[nodesignal.Throughput].Params
 	assert.NotContains(t, values(oneBatch(t, r.metrics(rep))), " gpu.straggler.signal.median g compute 1", "of too few nodes")
-	params := threshold.Of(g, rep.At, 2, time.Minute).Signals
-	require.Len(t, params, 2)
-	assert.False(t, params[0].HasFrom)
-	assert.InDelta(t, 5, params[0].Centre, 0)
-	assert.True(t, params[1].HasFrom)
-	assert.InDelta(t, 8, params[1].From, 0)
-	assert.Equal(t, nodesignal.Compute, params[1].By)
-	g.Cohorts[1].Signals[nodesignal.Throughput].Params.Scale = 0
-	assert.Len(t, threshold.Of(g, rep.At, 2, time.Minute).Signals, 1, "nobody can judge by that")
 }

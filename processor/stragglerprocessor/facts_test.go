@@ -402,7 +402,7 @@ func TestFactsExpire(t *testing.T) {
 		gauge(newReport(md, 0), "gpu.node.heartbeat", 1)
 		r.observe(md)
 		for range 32 {
-			r.g.observer.facts.sweep(r.now)
+			r.g.observer.facts.store.Sweep(r.now)
 		}
 	}
 	assert.Equal(t, 1, r.g.observer.facts.store.Len())

@@ -155,7 +155,7 @@ func (g *gateway) tick(ctx context.Context, now time.Time) []pmetric.Metrics {
 	began := time.Now()
 	g.mu.Lock()
 	report := g.engine.Tick(now)
-	g.observer.facts.sweep(now)
+	g.observer.facts.store.Sweep(now)
 	nodes := g.engine.Nodes()
 	found := g.explainer.episodes(report)
 	g.mu.Unlock()

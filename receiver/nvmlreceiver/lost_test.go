@@ -276,20 +276,6 @@ func TestALostGPUStaysLost(t *testing.T) {
 	}
 }
 
-// The identity of a lost GPU outlives the agent.
-func TestALostGPUKeepsItsIdentityOverARestart(t *testing.T) {
-	m := newMachine(t, 2, false, true)
-	before := point(t, m.poll(), gpusemconv.MetricGPUInfo, map[string]string{"hw.id": fakenvml.UUID(2)}).Attributes().AsRaw()
-	m.slots[1].answers = false
-	assert.Equal(t, "lost", up(m.poll())[fakenvml.UUID(2)])
-	m.slots[1].listed = false
-	m.restart()
-	md := m.poll()
-	assert.Equal(t, "lost", up(md)[fakenvml.UUID(2)], "that the driver no longer lists it finds it no better")
-	assert.Equal(t, before, point(t, md, gpusemconv.MetricGPUInfo, map[string]string{"hw.id": fakenvml.UUID(2)}).Attributes().AsRaw())
-	m.stop()
-}
-
 // A series of hw.gpu.up ends as soon as another begins, over restarts of the agent too.
 func TestTheFormerSeriesEndsOverRestarts(t *testing.T) {
 	reasons := []string{"ok", "lost", "not_found", "hang", "reset_required", "driver_not_loaded", "driver_mismatch", "error"}
@@ -342,13 +328,14 @@ func TestAGPUIsLostOverAReboot(t *testing.T) {
 	m := newMachine(t, 2, true, true)
 	gone := m.slots[1].uuid
 	reason := map[string]string{"hw.id": gone, "reason": "gpu_lost"}
-	m.poll()
+	before := point(t, m.poll(), gpusemconv.MetricGPUInfo, map[string]string{"hw.id": gone}).Attributes().AsRaw()
 	m.slots[1].answers = false
 	m.poll()
 	m.reboot(func() { m.slots[1].listed, m.slots[1].onBus = false, false })
 	md := m.poll()
 	assert.Equal(t, [3]int{2, 1, 1}, counts(md))
-	assert.Equal(t, "lost", up(md)[gone])
+	assert.Equal(t, "lost", up(md)[gone], "that the driver no longer lists it finds it no better")
+	assert.Equal(t, before, point(t, md, gpusemconv.MetricGPUInfo, map[string]string{"hw.id": gone}).Attributes().AsRaw())
 	assert.Equal(t, map[string]float64{gone: 1}, values(md, gpusemconv.MetricGPUHealthReason, reason))
 	data, _, err := m.agent.monitor.Snapshot()
 	require.NoError(t, err)

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/podresources"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
@@ -81,7 +82,9 @@ func newScraper(cfg *Config, set receiver.Settings, telemetry *metadata.Telemetr
 	}
 	s.loads = driverLoads{proc: cfg.ProcPath, sys: cfg.SysPath}
 	s.acks = acknowledger{path: cfg.AcknowledgeFile, log: set.Logger}
-	s.roster = roster.New(machineOf(s.resource))
+	// The machine's id, since a disk may be cloned and a container may have another name each time.
+	machine, _ := s.resource.Attributes().Get(gpusemconv.AttrHostID)
+	s.roster = roster.New(machine.Str())
 	s.keeper, s.storage = newKeeper(s.monitor, s.roster, set.Logger), cfg.StorageID
 	s.recorder = recorder{mb: s.builder, full: cfg.Detail == DetailFull}
 	s.logs = logs{resource: s.resource, version: set.BuildInfo.Version, now: s.now}

@@ -161,7 +161,7 @@ func TestSnapshotHasEverything(t *testing.T) {
 	require.Len(t, samples, 1)
 	assert.Equal(t, gpuhealth.Sample{Identity: gpuAt(1), Reason: gpuhealth.ReasonLost}, samples[0])
 
-	require.ErrorIs(t, New("m2").Restore(data, time.Time{}), ErrNode)
+	require.ErrorContains(t, New("m2").Restore(data, time.Time{}), `of node "m1"`)
 	require.NoError(t, New("").Restore(data, time.Time{}), "a machine without an id takes what there is")
 }
 
