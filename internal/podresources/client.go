@@ -22,13 +22,8 @@ import (
 // DefaultSocket is where the kubelet serves the API (KEP-606).
 const DefaultSocket = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
-// The bounds of an answer. A node has some hundred pods; an answer with more
-// than this is not of a kubelet.
-const (
-	maxMessageBytes = 16 << 20
-	maxEntries      = 16_384
-	maxNameBytes    = 256
-)
+// maxMessageBytes is the largest answer, as the kubelet's own clients have it.
+const maxMessageBytes = 16 << 20
 
 // Config is what a Client needs.
 type Config struct {
@@ -46,10 +41,9 @@ type Config struct {
 	_ struct{}
 }
 
-// Container names a container of a pod. PodUID is empty where the kubelet does
-// not say it: the API has no such field in v1.
+// Container names a container of a pod. The API has no UID of the pod.
 type Container struct {
-	PodUID, Pod, Namespace, Name string
+	Pod, Namespace, Name string
 }
 
 // Allocation says that the container holds the device.
@@ -63,7 +57,6 @@ type Client struct {
 	cfg Config
 
 	mu     sync.Mutex
-	closed bool
 	asked  time.Time
 	answer []Allocation
 	err    error
@@ -85,20 +78,12 @@ func (c *Client) Allocations(ctx context.Context) (answer []Allocation, fresh bo
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.cfg.Now()
-	if c.closed || !c.asked.IsZero() && now.Sub(c.asked) < c.cfg.TTL {
+	if !c.asked.IsZero() && now.Sub(c.asked) < c.cfg.TTL {
 		return c.answer, false, c.err
 	}
 	c.asked = now
 	c.answer, c.err = c.list(ctx)
 	return c.answer, true, c.err
-}
-
-// Close ends the client, which has no answers after it.
-func (c *Client) Close() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closed, c.answer, c.err = true, nil, nil
-	return nil
 }
 
 // list asks over a connection of its own: a connection to a socket of the node costs
@@ -124,7 +109,7 @@ func (c *Client) list(ctx context.Context) ([]Allocation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot list pod resources at %q: %w", c.cfg.Socket, err)
 	}
-	return allocations(response, c.cfg.Resources)
+	return allocations(response, c.cfg.Resources), nil
 }
 
 var errUsed = errors.New("the connection is used")
@@ -141,66 +126,39 @@ func once(conn net.Conn) func(context.Context, string) (net.Conn, error) {
 }
 
 // allocations turns an answer into a list without what is no GPU.
-func allocations(response *podresourcesapi.ListPodResourcesResponse, resources []string) ([]Allocation, error) {
-	var all []Allocation
-	add := func(pod *podresourcesapi.PodResources, container *podresourcesapi.ContainerResources, id string) error {
-		device, ok := ParseDevice(id)
-		if !ok {
-			return nil
-		}
-		if len(all) >= maxEntries {
-			return fmt.Errorf("the kubelet's answer has more than %d devices", maxEntries)
-		}
-		all = append(all, Allocation{Device: device, Container: Container{
-			Pod: bounded(pod.GetName()), Namespace: bounded(pod.GetNamespace()), Name: bounded(container.GetName()),
-		}})
-		return nil
-	}
+func allocations(response *podresourcesapi.ListPodResourcesResponse, resources []string) (all []Allocation) {
 	for _, pod := range response.GetPodResources() {
 		for _, container := range pod.GetContainers() {
+			var ids []string
 			for _, devices := range container.GetDevices() {
-				if !isGPU(devices.GetResourceName(), resources) {
-					continue
-				}
-				for _, id := range devices.GetDeviceIds() {
-					if err := add(pod, container, id); err != nil {
-						return nil, err
-					}
+				if isGPU(devices.GetResourceName(), resources) {
+					ids = append(ids, devices.GetDeviceIds()...)
 				}
 			}
 			for _, dynamic := range container.GetDynamicResources() {
 				for _, claim := range dynamic.GetClaimResources() {
 					// The CDI name tells best, as a driver may name its devices as it likes.
-					ids := make([]string, 0, 1+len(claim.GetCdiDevices()))
+					before := len(ids)
 					for _, cdi := range claim.GetCdiDevices() {
 						if name := cdi.GetName(); isNVIDIA(name) {
 							ids = append(ids, name)
 						}
 					}
-					if len(ids) == 0 && isGPU(claim.GetDriverName(), resources) {
+					if len(ids) == before && isGPU(claim.GetDriverName(), resources) {
 						ids = append(ids, claim.GetDeviceName())
 					}
-					for _, id := range ids {
-						if err := add(pod, container, id); err != nil {
-							return nil, err
-						}
-					}
+				}
+			}
+			for _, id := range ids {
+				if device, ok := ParseDevice(id); ok {
+					all = append(all, Allocation{device, Container{pod.GetName(), pod.GetNamespace(), container.GetName()}})
 				}
 			}
 		}
 	}
-	return all, nil
+	return all
 }
 
 func isGPU(resource string, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(resource, prefix) })
-}
-
-// bounded cuts a name that no API server would have taken. Valid UTF-8 is what
-// protobuf lets through.
-func bounded(name string) string {
-	if len(name) > maxNameBytes {
-		return strings.ToValidUTF8(name[:maxNameBytes], "")
-	}
-	return name
 }

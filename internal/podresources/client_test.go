@@ -5,15 +5,12 @@ package podresources
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -123,7 +120,6 @@ func client(t *testing.T, socket string, deadline time.Duration) (*Client, *cloc
 		Socket: socket, Resources: []string{"nvidia.com/", "gpu.nvidia.com"},
 		TTL: 15 * time.Second, Deadline: deadline, Now: func() time.Time { return at.now },
 	})
-	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return c, at
 }
 
@@ -235,30 +231,6 @@ func TestSocketThatSaysNothing(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestNonsense has a server that does not speak gRPC.
-func TestNonsense(t *testing.T) {
-	socket := socketPath(t)
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
-	require.NoError(t, err)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = conn.Write([]byte("HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("\xff\x00", 4096)))
-			_ = conn.Close()
-		}
-	}()
-	t.Cleanup(func() { _ = listener.Close(); <-done })
-	c, _ := client(t, socket, time.Second)
-	got, _, err := c.Allocations(t.Context())
-	require.Error(t, err)
-	assert.Empty(t, got)
-}
-
 func TestErrorForgetsTheAnswerBefore(t *testing.T) {
 	socket := socketPath(t)
 	k := &kubelet{list: answer(pod("p", container("c", "nvidia.com/gpu", uuid)))}
@@ -275,45 +247,11 @@ func TestErrorForgetsTheAnswerBefore(t *testing.T) {
 	assert.Empty(t, got)
 }
 
-func TestAnswerIsBounded(t *testing.T) {
-	socket := socketPath(t)
-	ids := make([]string, maxEntries+1)
-	for i := range ids {
-		ids[i] = fmt.Sprintf("GPU-%d", i)
-	}
-	k := &kubelet{list: answer(pod("p", container("c", "nvidia.com/gpu", ids...)))}
-	serve(t, socket, k)
-	c, at := client(t, socket, time.Minute)
-	_, _, err := c.Allocations(t.Context())
-	require.ErrorContains(t, err, "more than 16384 devices")
-
-	at.now = at.now.Add(time.Minute)
-	k.list = answer(pod(strings.Repeat("p", maxMessageBytes)))
-	_, _, err = c.Allocations(t.Context())
-	require.ErrorContains(t, err, "ResourceExhausted")
-
-	at.now = at.now.Add(time.Minute)
-	k.list = answer(pod(strings.Repeat("ä", maxNameBytes), container("c", "nvidia.com/gpu", uuid)))
-	got, _, err := c.Allocations(t.Context())
-	require.NoError(t, err)
-	assert.Len(t, got[0].Pod, maxNameBytes)
-}
-
-func TestClosedClient(t *testing.T) {
-	c, _ := client(t, "/nonexistent", time.Second)
-	require.NoError(t, c.Close())
-	got, fresh, err := c.Allocations(t.Context())
-	require.NoError(t, err)
-	assert.False(t, fresh)
-	assert.Empty(t, got)
-}
-
 // FuzzAllocations has whole answers, as bytes on the socket.
 func FuzzAllocations(f *testing.F) {
-	long := strings.Repeat("\u00e9", maxNameBytes)
 	for _, p := range []*podresourcesapi.PodResources{
 		pod("train-0", container("worker", "nvidia.com/gpu", uuid, "GPU-b::3"), container("sidecar", "example.com/nic", "GPU-c")),
-		pod(long, container("x"+long, "nvidia.com/mig-1g.10gb", "nvidia0/gi2", "not-a-gpu")),
+		pod("p", container("x", "nvidia.com/mig-1g.10gb", "nvidia0/gi2", "not-a-gpu")),
 		pod("claim-0", &podresourcesapi.ContainerResources{Name: "c", DynamicResources: []*podresourcesapi.DynamicResource{{
 			ClaimResources: []*podresourcesapi.ClaimResource{
 				{DriverName: "gpu.nvidia.com", DeviceName: "gpu-7", CdiDevices: []*podresourcesapi.CDIDevice{{Name: "k8s.gpu.nvidia.com/claim=x-gpu-5"}}},
@@ -330,18 +268,8 @@ func FuzzAllocations(f *testing.F) {
 		if proto.Unmarshal(data, response) != nil {
 			return // gRPC refuses it
 		}
-		all, err := allocations(response, []string{"nvidia.com/", "gpu.nvidia.com"})
-		if err != nil {
-			require.Empty(t, all)
-			return
-		}
-		require.LessOrEqual(t, len(all), maxEntries)
-		for _, a := range all {
+		for _, a := range allocations(response, []string{"nvidia.com/", "gpu.nvidia.com"}) {
 			require.NotEqual(t, a.Device.UUID == "", a.Device.Index < 0, "%+v", a.Device)
-			for _, name := range []string{a.Pod, a.Namespace, a.Name} {
-				require.LessOrEqual(t, len(name), maxNameBytes)
-				require.True(t, utf8.ValidString(name), "%q", name)
-			}
 		}
 	})
 }

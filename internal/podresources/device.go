@@ -19,10 +19,6 @@ type Device struct {
 	Shared bool
 }
 
-// maxIDBytes bounds a device id: the longest is a CDI name with an old-style
-// MIG UUID.
-const maxIDBytes = 512
-
 // ParseDevice takes a device id apart. It knows
 //   - GPU-UUID and MIG-UUID of NVIDIA's device plugin, also old MIG UUIDs with
 //     slashes (MIG-GPU-UUID/1/0), and `UUID::3` of its time-slicing and MPS,
@@ -32,9 +28,6 @@ const maxIDBytes = 512
 //
 // and says false to everything else.
 func ParseDevice(id string) (Device, bool) {
-	if len(id) > maxIDBytes {
-		return Device{}, false
-	}
 	if _, name, ok := strings.Cut(id, "="); ok {
 		if !isNVIDIA(id) {
 			return Device{}, false

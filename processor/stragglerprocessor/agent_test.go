@@ -18,7 +18,6 @@ import (
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/processor"
-	"go.opentelemetry.io/collector/processor/processortest"
 	"go.uber.org/zap"
 	zapobserver "go.uber.org/zap/zaptest/observer"
 
@@ -109,41 +108,6 @@ func TestAgentJudgesItself(t *testing.T) {
 	})
 }
 
-func TestAgentScoresTheGPUs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newAgentRig(t, nil)
-		push := func(util float64) map[string]float64 {
-			md := pmetric.NewMetrics()
-			rm := resource(md, map[string]any{"host.name": "n1"})
-			for i := range 8 {
-				id := fmt.Sprintf("GPU-%d", i)
-				gauge(rm, "hw.gpu.utilization", util, "hw.id", id, "hw.gpu.task", "general")
-				gauge(rm, "hw.gpu.utilization", 0, "hw.id", id, "hw.gpu.task", "encoder")
-				gauge(rm, "hw.gpu.clock.frequency", 1.5e9, "hw.id", id, "clock", "sm")
-				gauge(rm, "hw.gpu.clock.frequency", 9e9, "hw.id", id, "clock", "memory")
-				gauge(rm, "hw.gpu.clock.frequency.limit", 2e9, "hw.id", id, "clock", "sm")
-				gauge(rm, "hw.gpu.memory.usage", 60e9, "hw.id", id)
-				gauge(rm, "hw.gpu.memory.limit", 80e9, "hw.id", id)
-			}
-			return r.push(md)
-		}
-		var got map[string]float64
-		for range 7 {
-			got = push(0.8)
-		}
-		assert.InDelta(t, 0.6, got["n1 gpu.node.signal throughput"], 1e-9)
-		assert.InDelta(t, 0.75, got["n1 gpu.node.signal compute"], 1e-9)
-		assert.InDelta(t, 0.25, got["n1 gpu.node.signal memory"], 1e-9)
-		assert.NotContains(t, got, "n1 gpu.node.signal cpu")
-		assert.InDelta(t, (0.4+0.25*0.75)/0.65, got["n1 gpu.node.health_score"], 1e-9)
-		for range 7 {
-			got = push(0)
-		}
-		assert.InDelta(t, 1, got["n1 gpu.node.state idle"], 0)
-		assert.Zero(t, got["n1 gpu.node.state active"])
-	})
-}
-
 // TestGPUsAndJobAreOneNode mixes the two reports of a node: NVML's, which knows
 // no job, and the job's own.
 func TestGPUsAndJobAreOneNode(t *testing.T) {
@@ -176,21 +140,6 @@ func TestGPUsAndJobAreOneNode(t *testing.T) {
 		assert.InDelta(t, (0.4+0.25*0.75)/0.65, got["n1 gpu.node.health_score"], 1e-9)
 		assert.Equal(t, []string{"J/stage-0"}, r.ext.claim.Groups)
 		assert.Len(t, scores, 2, "one resource once the job is known: %v", scores)
-	})
-}
-
-func TestAnotherJobBeginsAnew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newAgentRig(t, nil)
-		var got map[string]float64
-		for range 7 {
-			got = r.push(step("n1", 19))
-		}
-		require.InDelta(t, 1, got["n1 gpu.node.state active"], 0)
-		md := pmetric.NewMetrics()
-		addStep(md, "n1", "stage-1", 38)
-		got = r.push(md)
-		assert.InDelta(t, 1, got["n1 gpu.node.state calibrating"], 0, "nothing is known of its work at this")
 	})
 }
 
@@ -314,20 +263,6 @@ func TestAgentNamesThatCannotBeTaken(t *testing.T) {
 		assert.Equal(t, map[string]int64{"no_cluster": 1, "name_too_long": 1}, rejected(t, r.tel))
 		assert.Empty(t, r.a.nodes)
 	})
-}
-
-func TestFactoryMakesWhatTheModeSays(t *testing.T) {
-	for _, mode := range []string{modeAgent, modeGateway} {
-		cfg := createDefaultConfig().(*Config)
-		cfg.Mode = mode
-		require.NoError(t, cfg.Validate())
-		p, err := NewFactory().CreateMetrics(t.Context(), processortest.NewNopSettings(metadata.Type), cfg, consumertest.NewNop())
-		require.NoError(t, err)
-		assert.True(t, p.Capabilities().MutatesData)
-		require.NoError(t, p.Start(t.Context(), componenttest.NewNopHost()), "an extension is not required")
-		require.NoError(t, p.ConsumeMetrics(t.Context(), step("n1", 19)))
-		require.NoError(t, p.Shutdown(t.Context()))
-	}
 }
 
 // One that was slow from its first comparison on has no last good tick to name.

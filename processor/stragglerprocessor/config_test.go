@@ -3,9 +3,7 @@
 package stragglerprocessor
 
 import (
-	"fmt"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -117,67 +115,6 @@ func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 		"`agent::max_nodes`", "`agent::node_name`", "`push_interval`",
 	} {
 		assert.ErrorContains(t, cfg.Validate(), want)
-	}
-}
-
-// TestEverySettingOfTheEngineHasAKey changes each key in turn and sees which
-// settings of the engine follow.
-func TestEverySettingOfTheEngineHasAKey(t *testing.T) {
-	base := createDefaultConfig().(*Config)
-	reached := map[string]bool{}
-	leaves(reflect.ValueOf(base).Elem(), "", true, func(key string, _ reflect.Value) {
-		changed := createDefaultConfig().(*Config)
-		leaves(reflect.ValueOf(changed).Elem(), "", true, func(other string, v reflect.Value) {
-			if other != key {
-				return
-			}
-			switch v.Kind() {
-			case reflect.String:
-				if key == ".Decision" {
-					v.SetString("threshold")
-				}
-			case reflect.Int, reflect.Int64:
-				v.SetInt(v.Int() + 1)
-			case reflect.Float64:
-				v.SetFloat(v.Float() + 1)
-			}
-		})
-		before, after := settings(base.engine()), settings(changed.engine())
-		for name, v := range after {
-			if before[name] != v {
-				reached[name] = true
-			}
-		}
-	})
-	for name := range settings(base.engine()) {
-		if !strings.HasPrefix(name, ".Signals") {
-			assert.True(t, reached[name], name)
-		}
-	}
-}
-
-func settings(e straggler.Config) map[string]any {
-	all := map[string]any{}
-	leaves(reflect.ValueOf(&e).Elem(), "", false, func(name string, v reflect.Value) { all[name] = v.Interface() })
-	return all
-}
-
-// leaves visits the fields of a struct that are no structs themselves, of keyed
-// structs those that have a key.
-func leaves(v reflect.Value, name string, keyed bool, visit func(string, reflect.Value)) {
-	switch v.Kind() {
-	case reflect.Struct:
-		for i := range v.NumField() {
-			if f := v.Type().Field(i); f.IsExported() && (!keyed || f.Tag.Get("mapstructure") != "-") {
-				leaves(v.Field(i), name+"."+f.Name, keyed, visit)
-			}
-		}
-	case reflect.Array:
-		for i := range v.Len() {
-			leaves(v.Index(i), fmt.Sprintf("%s[%d]", name, i), keyed, visit)
-		}
-	default:
-		visit(name, v)
 	}
 }
 

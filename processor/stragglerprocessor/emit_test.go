@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -14,10 +13,8 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
 )
 
 func report(clusters ...string) *straggler.Report {
@@ -107,26 +104,6 @@ func TestWhoLeavesTheRankListIsTakenOff(t *testing.T) {
 	assert.NotContains(t, r.ranked, "a", "of a cluster that is gone nothing is kept")
 }
 
-// TestWhatIsSaidOfANodeIsAVerdict: diff and the fleet view know by the names
-// that it is no sign of life.
-func TestWhatIsSaidOfANodeIsAVerdict(t *testing.T) {
-	ids := newIdentifier(createDefaultConfig().(*Config))
-	r := reporter{ids: &ids}
-	rep := report("a")
-	rep.Nodes = []straggler.NodeReport{{NodeName: &straggler.NodeName{Cluster: "a", Group: "g", Node: "n"}, State: straggler.StateActive}}
-	said := 0
-	for _, rm := range oneBatch(t, r.metrics(rep)).ResourceMetrics().All() {
-		if _, ok := rm.Resource().Attributes().Get(gpusemconv.AttrHostName); !ok {
-			continue
-		}
-		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
-			said++
-			assert.True(t, reading.OfGateway(m.Name()), m.Name())
-		}
-	}
-	assert.Positive(t, said)
-}
-
 // TestWhyThereIsNoVerdict is said of each group for all reasons, and of a node while it
 // is so and once when it ends.
 func TestWhyThereIsNoVerdict(t *testing.T) {
@@ -188,13 +165,4 @@ func TestWhatEachPartOfAGroupIsComparedWith(t *testing.T) {
 	unknown := &g.Cohorts[0].Signals[nodesignal.Compute]
 	unknown.Params = g.Cohorts[0].Signals[nodesignal.Throughput].Params
 	assert.NotContains(t, values(oneBatch(t, r.metrics(rep))), " gpu.straggler.signal.median g compute 1", "of too few nodes")
-	params := threshold.Of(g, rep.At, 2, time.Minute).Signals
-	require.Len(t, params, 2)
-	assert.False(t, params[0].HasFrom)
-	assert.InDelta(t, 5, params[0].Centre, 0)
-	assert.True(t, params[1].HasFrom)
-	assert.InDelta(t, 8, params[1].From, 0)
-	assert.Equal(t, nodesignal.Compute, params[1].By)
-	g.Cohorts[1].Signals[nodesignal.Throughput].Params.Scale = 0
-	assert.Len(t, threshold.Of(g, rep.At, 2, time.Minute).Signals, 1, "nobody can judge by that")
 }

@@ -104,10 +104,6 @@ func (f *factReader) read(p *metricreading.Point, known *reading.Metric, m pmetr
 	}
 }
 
-// sweep forgets nodes that are silent for longer than the retention; to be
-// called at each tick.
-func (f *factReader) sweep(now time.Time) { f.store.Sweep(now) }
-
 // put takes a point into what is known of a node.
 func put(n *reason.Node, p *metricreading.Point) error {
 	switch f := p.Field; {

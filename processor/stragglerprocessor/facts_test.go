@@ -18,7 +18,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"go.uber.org/zap"
 
-	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
@@ -296,18 +295,6 @@ func TestEachMetricThatExplains(t *testing.T) {
 	}
 }
 
-// Nodes without work are no peers of a slow node.
-func TestPeersOfAnExplanationWork(t *testing.T) {
-	got := slices.Collect(workers([]straggler.NodeReport{
-		{NodeName: &straggler.NodeName{Node: "a"}, State: straggler.StateActive},
-		{NodeName: &straggler.NodeName{Node: "b"}, State: straggler.StateIdle},
-		{NodeName: &straggler.NodeName{Node: "c"}, State: straggler.StateMissing},
-		{NodeName: &straggler.NodeName{Node: "d"}, State: straggler.StateActive},
-		{NodeName: &straggler.NodeName{Node: "e"}, State: straggler.StateCalibrating},
-	}, false))
-	assert.Equal(t, []string{"a", "d"}, got)
-}
-
 // A series that ends takes what it said with it.
 func TestFactsOfASeriesThatEnds(t *testing.T) {
 	r := newFactRig(t, nil)
@@ -349,29 +336,6 @@ func TestFactsOfTheNumberOfGPUs(t *testing.T) {
 	n, ok := r.g.observer.facts.store.GPUs("prod", "n0")
 	assert.True(t, ok)
 	assert.Equal(t, 8, n)
-}
-
-// A sum since the last point is no total.
-func TestFactsOfDeltas(t *testing.T) {
-	r := newFactRig(t, nil)
-	md := pmetric.NewMetrics()
-	(&sample{name: "hw.gpu.pcie.replays", pairs: []string{"kind", "replay"}, value: 1e6, count: true}).write(newReport(md, 0), testGPU(0, 3))
-	md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Sum().SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
-	r.observe(md)
-	assert.Equal(t, reason.Unexplained, r.explain().Reason)
-}
-
-// Scores alone, without any hw.* metric, leave a node unexplained and cost no
-// memory here.
-func TestFactsOfScoresAlone(t *testing.T) {
-	r := newGatewayRig(t, nil, nil)
-	r.push(fleet(1, 1, 0.4, 1, 1))
-	facts := r.g.observer.facts
-	assert.Zero(t, facts.store.Len())
-	got := facts.store.Explain("prod", "n2", slices.Values([]string{"n0", "n1", "n3", "n4"}), time.Now(), time.Now())
-	assert.Equal(t, reason.Unexplained, got.Reason)
-	assert.Equal(t, reason.ActionBurnIn, got.Action)
-	assert.Empty(t, got.Evidence)
 }
 
 // Garbage is counted by its kind, and nothing else is the worse for it.
@@ -438,29 +402,10 @@ func TestFactsExpire(t *testing.T) {
 		gauge(newReport(md, 0), "gpu.node.heartbeat", 1)
 		r.observe(md)
 		for range 32 {
-			r.g.observer.facts.sweep(r.now)
+			r.g.observer.facts.store.Sweep(r.now)
 		}
 	}
 	assert.Equal(t, 1, r.g.observer.facts.store.Len())
-}
-
-func TestReadingFactsAllocatesNothing(t *testing.T) {
-	r := newFactRig(t, nil)
-	md := healthyReport(0)
-	o, rm := r.g.observer, md.ResourceMetrics().At(0)
-	var p metricreading.Point
-	assert.Zero(t, testing.AllocsPerRun(100, func() {
-		attrs := rm.Resource().Attributes()
-		id, _ := o.ids.read(wire.Caller{}, attrs)
-		o.facts.from.Begin(o.reader, attrs, "", "")
-		o.facts.begin(id, wire.Caller{}, epoch)
-		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
-			if known := reading.ByName(m.Name()); known.For&reading.Reasons != 0 {
-				o.facts.take(&p, known, m)
-			}
-		}
-		o.facts.end(t.Context(), func(error, int64) {})
-	}))
 }
 
 // Any push at all leaves an answer with a reason, and as much state as is allowed.
@@ -491,37 +436,6 @@ func FuzzFacts(f *testing.F) {
 		got := o.facts.store.Explain("prod", "n0", slices.Values([]string{"n1", "n2", "n3"}), epoch, epoch.Add(3*time.Minute))
 		if got.Reason == "" || o.facts.store.Len() > 8 {
 			t.Fatal(got, o.facts.store.Len())
-		}
-	})
-}
-
-// BenchmarkFacts is a report of 320 points: what observing it costs, and
-// what the gateway does with it besides, which is to decode and to encode it.
-func BenchmarkFacts(b *testing.B) {
-	cfg := createDefaultConfig().(*Config)
-	tb, err := metadata.NewTelemetryBuilder(componenttest.NewNopTelemetrySettings())
-	require.NoError(b, err)
-	o, engine := newObserver(cfg, newRejects(tb), zap.NewNop()), straggler.New(cfg.engine())
-	md := healthyReport(0)
-	require.Equal(b, 320, md.DataPointCount())
-	body, err := pmetricotlp.NewExportRequestFromMetrics(md).MarshalProto()
-	require.NoError(b, err)
-	b.Run("observe", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			o.observe(b.Context(), engine, md, epoch)
-		}
-	})
-	b.Run("decode_and_encode", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			req := pmetricotlp.NewExportRequest()
-			if err := req.UnmarshalProto(body); err != nil {
-				b.Fatal(err)
-			}
-			if _, err := req.MarshalProto(); err != nil {
-				b.Fatal(err)
-			}
 		}
 	})
 }

@@ -155,7 +155,7 @@ func (g *gateway) tick(ctx context.Context, now time.Time) []pmetric.Metrics {
 	began := time.Now()
 	g.mu.Lock()
 	report := g.engine.Tick(now)
-	g.observer.facts.sweep(now)
+	g.observer.facts.store.Sweep(now)
 	nodes := g.engine.Nodes()
 	found := g.explainer.episodes(report)
 	g.mu.Unlock()
@@ -184,7 +184,7 @@ func (g *gateway) announce(ctx context.Context, ep *episode, now time.Time) {
 	g.outputsMu.Lock()
 	defer g.outputsMu.Unlock()
 	for _, sink := range g.outputs.logs {
-		sink.offer(ep.record(&g.observer.ids, g.version, now))
+		sink.Offer(ep.record(&g.observer.ids, g.version, now))
 	}
 }
 

@@ -88,57 +88,6 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// A node's verdict is in the catalogue's unit, whatever its sender writes it in.
-func TestVerdictsAreScaled(t *testing.T) {
-	r := newGatewayRig(t, nil, nil)
-	rm := resource(pmetric.NewMetrics(), map[string]any{"host.name": "n"})
-	gauge(rm, gpusemconv.MetricNodeSignal, 90, gpusemconv.AttrSignal, "compute")
-	gauge(rm, gpusemconv.MetricNodeHealthScore, 80)
-	gauge(rm, gpusemconv.MetricNodeSignal, 70, gpusemconv.AttrSignal, "cpu").SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
-	for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
-		m.SetUnit("%")
-	}
-	r.g.observer.facts.from.Begin(r.g.observer.reader, rm.Resource().Attributes(), "", "")
-	var got found
-	r.g.observer.read(rm, &got)
-	assert.InDelta(t, 0.9, got.Values.V[nodesignal.Compute], 1e-9)
-	assert.InDelta(t, 0.8, got.Score, 1e-9)
-	assert.True(t, got.Gone[nodesignal.CPU])
-}
-
-// TestASignalIsVoidByItself: a push that says nothing of a signal leaves it,
-// a push that says that it is gone, or nonsense, voids it alone.
-func TestASignalIsVoidByItself(t *testing.T) {
-	r := newGatewayRig(t, nil, nil)
-	push := func(i int, signal string, x float64, flags pmetric.DataPointFlags) {
-		md := fleet()
-		rm := resource(md, map[string]any{"host.name": []string{"n0", "n1", "n2", "n3", "n4"}[i], "k8s.cluster.name": "prod", "gpu.job.id": "J", "gpu.job.role": "stage-0"})
-		gauge(rm, gpusemconv.MetricNodeSignal, x, gpusemconv.AttrSignal, signal).SetFlags(flags)
-		r.push(md)
-	}
-	ref := func() float64 {
-		report := r.g.engine.Tick(noon)
-		for _, g := range report.Groups {
-			if g.Group == "J/stage-0" {
-				return g.Ref
-			}
-		}
-		return -1
-	}
-	r.push(fleet(1, 1, 1, 1, 1))
-	assert.InDelta(t, 10, ref(), 0)
-	push(0, "compute", 0.9, 0)
-	assert.InDelta(t, 10, ref(), 0, "another signal says nothing of it")
-	push(0, "compute", math.NaN(), 0)
-	assert.InDelta(t, 10, ref(), 0)
-	push(0, "throughput", 0, pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
-	assert.Zero(t, ref(), "four are no quorum")
-	push(0, "throughput", 10, 0)
-	assert.InDelta(t, 10, ref(), 0)
-	push(0, "throughput", math.NaN(), 0)
-	assert.Zero(t, ref())
-}
-
 // TestAScoreThatIsGoneIsVoid as diff tells of it, and so is an impossible score.
 func TestAScoreThatIsGoneIsVoid(t *testing.T) {
 	for name, change := range map[string]func(pmetric.NumberDataPoint){
@@ -178,25 +127,4 @@ func TestObservePointsWithoutAllocation(t *testing.T) {
 		return testing.AllocsPerRun(100, func() { g.observer.observe(t.Context(), e, md, noon) })
 	}
 	assert.InDelta(t, allocs(1), allocs(200), 0)
-}
-
-// BenchmarkObserveNode reads the push of a node of eight GPUs: all signals, and
-// what explains them.
-func BenchmarkObserveNode(b *testing.B) {
-	cfg := createDefaultConfig().(*Config)
-	cfg.Mode = modeGateway
-	g, err := newGateway(processor.Settings{TelemetrySettings: componenttest.NewNopTelemetrySettings()}, cfg)
-	if err != nil {
-		b.Fatal(err)
-	}
-	md := fleet(0.97)
-	for s := range nodesignal.Score {
-		gauge(md.ResourceMetrics().At(0), gpusemconv.MetricNodeSignal, 0.9, gpusemconv.AttrSignal, s.String())
-	}
-	hardware(1, "").ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
-	b.ReportAllocs()
-	for b.Loop() {
-		g.observe(b.Context(), md, noon)
-	}
-	b.ReportMetric(float64(md.DataPointCount()), "points")
 }

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/processor"
 	"go.uber.org/zap"
 
+	"github.com/gpu-collector/gpu-collector/internal/logsink"
 	"github.com/gpu-collector/gpu-collector/internal/sharedinstance"
 )
 
@@ -142,13 +143,16 @@ type gatewayLogs struct {
 
 var _ processor.Logs = (*gatewayLogs)(nil)
 
+// maxRecordsQueued bounds the episodes that wait for a pipeline.
+const maxRecordsQueued = 1000
+
 func newGatewayLogs(h *gatewayHandle, next consumer.Logs) *gatewayLogs {
 	g := h.Get()
-	sink := newLogSink(next, g.logger, func() {
+	sink := logsink.New(next, g.logger, maxRecordsQueued, func() {
 		g.telemetry.ProcessorStragglerEpisodesDropped.Add(context.Background(), 1)
 	})
 	g.join(func(o *outputs) { o.logs = append(o.logs, sink) })
-	return &gatewayLogs{part{g, h, sink.start, sink.shutdown}, next}
+	return &gatewayLogs{part{g, h, sink.Start, sink.Shutdown}, next}
 }
 
 // ConsumeLogs implements processor.Logs.
@@ -159,5 +163,5 @@ func (p *gatewayLogs) ConsumeLogs(ctx context.Context, ld plog.Logs) error {
 // outputs are the parts of a gateway that take what its ticks find.
 type outputs struct {
 	metrics []*gatewayMetrics
-	logs    []*logSink
+	logs    []*logsink.Sink
 }

@@ -209,39 +209,6 @@ func (p *jobPlay) onsets() (all []straggler.Event) {
 	return all
 }
 
-// TestOneSlowRankIsFound: the losses that a mean over the ranks hid. The bound
-// is a minute, whoever pushes and however.
-func TestOneSlowRankIsFound(t *testing.T) {
-	for _, tt := range []struct {
-		ranks int
-		by    float64
-	}{{3, 0.10}, {4, 0.20}, {8, 0.10}} {
-		for pushed := range arrangements {
-			t.Run(fmt.Sprintf("one of %d by %v, %s", tt.ranks, tt.by, pushed), func(t *testing.T) {
-				p := &jobPlay{pushed: pushed, noise: 0.005, node: 4, rank: 1, from: 400, by: tt.by}
-				for range 6 {
-					p.ranks = append(p.ranks, tt.ranks)
-				}
-				p.start(t, 1)
-				for tick := range p.from + 8 {
-					p.tick(tick)
-				}
-				onsets := p.onsets()
-				require.Len(t, onsets, 1)
-				assert.Equal(t, "n04", onsets[0].Node)
-				assert.Equal(t, p.culprit(4, 1), onsets[0].Culprit)
-				p.node = -1
-				for tick := range 60 {
-					p.tick(tick)
-				}
-				end := p.events[len(p.events)-1]
-				assert.Equal(t, straggler.EventEnd, end.Kind)
-				assert.Equal(t, p.culprit(4, 1), end.Culprit, "whom it was about")
-			})
-		}
-	}
-}
-
 // TestAnySlowRankIsFound draws the job, the fault, and how the ranks push.
 func TestAnySlowRankIsFound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

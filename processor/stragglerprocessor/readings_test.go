@@ -10,9 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/zap/zapcore"
-	zapobserver "go.uber.org/zap/zaptest/observer"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric"
@@ -93,70 +90,4 @@ func TestASliceIsNoGPU(t *testing.T) {
 		gauge(rm, "hw.power", 70, "hw.id", "MIG-0", "hw.parent", "GPU-0", "hw.type", "gpu")
 		assert.InDelta(t, 500, r.push(md)["n1 gpu.node.signal power"], 0)
 	})
-}
-
-func BenchmarkCollectReading(b *testing.B) {
-	cfg := nodescore.DefaultConfig()
-	plan := nodescore.NewPlan(&cfg.Measures)
-	md, reader := receiverGolden(b, "eight_gpus.yaml"), metricreading.New(zap.NewNop(), nil)
-	node := nodescore.NewNode(&cfg, plan)
-	now := time.Unix(1_700_000_000, 0)
-	var r nodescore.Reading
-	var from metricreading.Resource
-	b.ReportAllocs()
-	for b.Loop() {
-		r.Reset()
-		rm := md.ResourceMetrics().At(0)
-		from.Begin(reader, rm.Resource().Attributes(), "", "")
-		collectReading(&r, plan, rm, &from)
-		from.End(b.Context())
-		node.Observe(&r, now)
-		now = now.Add(cfg.Interval)
-		node.Evaluate(now, threshold.Received{}, false)
-	}
-}
-
-// A sender's mistake is put right where that is certain, else it is refused,
-// counted by reason, and told once with the correct form.
-func TestStepsInOtherUnits(t *testing.T) {
-	for _, tt := range []struct {
-		name, unit string
-		value      float64
-		want       map[string]int64
-		line       string
-	}{
-		{"gpu.app.step.duration", "s", 19, map[string]int64{}, ""},
-		{"gpu.app.step.duration", "", 19, map[string]int64{}, ""},
-		{"gpu.app.step.duration", "ms", 19_000, map[string]int64{}, ""},
-		{"gpu.app.step.duration", "us", 19e6, map[string]int64{}, ""},
-		{"gpu.app.step.duration", "1", 19, map[string]int64{"wrong_unit": 2}, `reading refused: metric gpu.app.step.duration has unit "1": must be s (or ms, us, ns, min, h, d)`},
-		{"gpu.app.step.duration", "s", 0, map[string]int64{"value_range": 2}, "reading refused: metric gpu.app.step.duration is 0: must be from 1e-09 to 1e+06 s"},
-	} {
-		t.Run(tt.name+" in "+tt.unit, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newAgentRig(t, nil)
-				core, logs := zapobserver.New(zapcore.WarnLevel)
-				r.a.reader.Leave()
-				r.a.reader = metricreading.New(zap.New(core), r.a.rejects.counter)
-				var got map[string]float64
-				for range 2 {
-					md := pmetric.NewMetrics()
-					rm := resource(md, map[string]any{"host.name": "n1", "k8s.cluster.name": "prod"})
-					gauge(rm, tt.name, tt.value)
-					rm.ScopeMetrics().At(0).Metrics().At(0).SetUnit(tt.unit)
-					got = r.push(md)
-				}
-				assert.Equal(t, tt.want, rejected(t, r.tel))
-				if tt.line == "" {
-					assert.InDelta(t, 1.0/19, got["n1 gpu.node.signal throughput"], 1e-9)
-					assert.Empty(t, logs.All())
-					return
-				}
-				assert.NotContains(t, got, "n1 gpu.node.signal throughput")
-				require.Len(t, logs.All(), 1, "once")
-				assert.Equal(t, tt.line, logs.All()[0].Message)
-				assert.Equal(t, "n1", logs.All()[0].ContextMap()["node"])
-			})
-		})
-	}
 }

@@ -24,44 +24,21 @@ var (
 // takeOut takes the metrics out of a push that a gateway alone may write, whatever
 // their type: nobody tells its readers who is slow but itself.
 func (o *observer) takeOut(ctx context.Context, md pmetric.Metrics) {
-	rms := md.ResourceMetrics()
-	for i := range rms.Len() {
-		rm := rms.At(i)
-		sms := rm.ScopeMetrics()
-		for j := range sms.Len() {
-			ms := sms.At(j).Metrics()
-			for k := range ms.Len() {
-				if m := ms.At(k); gpusemconv.IsReserved(m.Name(), m.Unit()) {
-					o.complain(ctx, rm, m.Name())
-					o.takeOutOf(ctx, ms)
-					break
+	for _, rm := range md.ResourceMetrics().All() {
+		for _, sm := range rm.ScopeMetrics().All() {
+			sm.Metrics().RemoveIf(func(m pmetric.Metric) bool {
+				if !gpusemconv.IsReserved(m.Name(), m.Unit()) {
+					return false
 				}
-			}
+				o.complain(ctx, rm, m.Name())
+				why := alike
+				if reading.ByName(m.Name()) != nil {
+					why = ownName
+				}
+				o.rejects.removed.Add(ctx, 1, why)
+				return true
+			})
 		}
-	}
-}
-
-// takeOutOf is apart from takeOut, which honest pushes get no further than.
-//
-//go:noinline
-func (o *observer) takeOutOf(ctx context.Context, ms pmetric.MetricSlice) {
-	var own, others int64
-	ms.RemoveIf(func(m pmetric.Metric) bool {
-		switch {
-		case !gpusemconv.IsReserved(m.Name(), m.Unit()):
-			return false
-		case reading.ByName(m.Name()) != nil:
-			own++
-		default:
-			others++
-		}
-		return true
-	})
-	if own > 0 {
-		o.rejects.removed.Add(ctx, own, ownName)
-	}
-	if others > 0 {
-		o.rejects.removed.Add(ctx, others, alike)
 	}
 }
 

@@ -295,15 +295,6 @@ func TestMapping(t *testing.T) {
 	assert.Equal(t, []string{"r1-s1 c.stepsmap[gpu:g1]=201"}, pointsOf(md), "nothing is left of the step before")
 }
 
-func TestDuplicatesAreCounted(t *testing.T) {
-	r, err := newReader(strings.NewReader("t,host,v\n1,a,1\n1,a,2\n1,a,3\n"), onePoint(), nil)
-	require.NoError(t, err)
-	s, err := r.step(t.Context())
-	require.NoError(t, err)
-	_, duplicates := r.table.report(s.rows, "", "", time.Now(), time.Now())
-	assert.EqualValues(t, 2, duplicates)
-}
-
 func TestParseTemplate(t *testing.T) {
 	for text, want := range map[string]string{
 		"dp{a}-pp{b}": "",

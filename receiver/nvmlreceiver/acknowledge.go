@@ -12,7 +12,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
+	"syscall"
 
 	"go.uber.org/zap"
 
@@ -42,18 +42,15 @@ type acknowledger struct {
 	path string
 	log  *zap.Logger
 
-	seen fileVersion // of the last look
-	done fileVersion // was read, or cannot be
+	seen fs.FileInfo // of the last look
+	done fs.FileInfo // was read, or cannot be
 
 	failing bool
 }
 
-// fileVersion tells a file from its predecessor of the same name.
-type fileVersion struct {
-	inode uint64
-	size  int64
-	time  time.Time
-	mode  fs.FileMode
+// same tells a file from its predecessor of the same name.
+func same(a, b fs.FileInfo) bool {
+	return b != nil && os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && a.Mode() == b.Mode()
 }
 
 // read returns what the file acknowledges, once. A file is read when two looks
@@ -69,19 +66,18 @@ func (a *acknowledger) read() []acknowledgement {
 	}
 	a.failing = err != nil && !missing
 	if err != nil {
-		a.seen, a.done = fileVersion{}, fileVersion{}
+		a.seen, a.done = nil, nil
 		return nil
 	}
-	now := fileVersion{inode(info), info.Size(), info.ModTime(), info.Mode()}
-	if now == a.done {
+	if same(info, a.done) {
 		return nil
 	}
-	if now != a.seen {
-		a.seen = now
+	if !same(info, a.seen) {
+		a.seen = info
 		return nil
 	}
-	a.done = now
-	text, err := a.text(info)
+	a.done = info
+	text, err := a.text()
 	if err != nil {
 		a.log.Warn("the file of acknowledgements is not used", zap.Error(err))
 		return nil
@@ -98,24 +94,24 @@ func (a *acknowledger) read() []acknowledgement {
 		return acks
 	}
 	// The next file may get the inode of this one, and its time within a tick of the kernel.
-	a.seen, a.done = fileVersion{}, fileVersion{}
+	a.seen, a.done = nil, nil
 	return acks
 }
 
-func (a *acknowledger) text(before fs.FileInfo) ([]byte, error) {
-	switch {
-	case !before.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is no regular file: %v", a.path, before.Mode())
-	case before.Size() > maxAcknowledgeFile:
-		return nil, fmt.Errorf("%s has %d bytes: it may have %d", a.path, before.Size(), maxAcknowledgeFile)
-	}
-	file, err := os.OpenFile(a.path, os.O_RDONLY|dontFollow, 0)
+func (a *acknowledger) text() ([]byte, error) {
+	// It refuses links, and does not wait for the writer of a pipe.
+	file, err := os.OpenFile(a.path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
-	if info, err := file.Stat(); err != nil || !os.SameFile(before, info) {
-		return nil, fmt.Errorf("%s was exchanged while it was read", a.path)
+	switch info, err := file.Stat(); {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is no regular file: %v", a.path, info.Mode())
+	case info.Size() > maxAcknowledgeFile:
+		return nil, fmt.Errorf("%s has %d bytes: it may have %d", a.path, info.Size(), maxAcknowledgeFile)
 	}
 	return io.ReadAll(io.LimitReader(file, maxAcknowledgeFile))
 }

@@ -4,8 +4,6 @@ package nvmlreceiver
 
 import (
 	"context"
-	"strconv"
-	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.uber.org/zap"
@@ -56,13 +54,6 @@ func (p *pods) ask(ctx context.Context) (answer func() []podresources.Allocation
 	}
 }
 
-func (p *pods) close() error {
-	if p.client == nil {
-		return nil
-	}
-	return p.client.Close()
-}
-
 // holding is one container on one GPU or MIG slice.
 type holding struct {
 	sample    *gpuhealth.Sample
@@ -97,9 +88,6 @@ func recordAllocations(mb *metadata.MetricsBuilder, ts pcommon.Timestamp, sample
 		if h.sample.Parent != "" {
 			options = append(options, metadata.WithHwParentMetricAttribute(h.sample.Parent))
 		}
-		if h.container.PodUID != "" {
-			options = append(options, metadata.WithK8sPodUIDMetricAttribute(h.container.PodUID))
-		}
 		mb.RecordHwGpuAllocationDataPoint(ts, 1, h.sample.UUID, h.container.Pod, h.container.Namespace, h.container.Name,
 			shared[h.sample] || holders[h.sample] > 1, options...)
 	}
@@ -113,7 +101,7 @@ func deviceSample(samples []gpuhealth.Sample, d *podresources.Device) *gpuhealth
 				return &samples[i]
 			}
 		}
-		return oldMIG(samples, d.UUID)
+		return nil
 	}
 	for i := range samples {
 		s := &samples[i]
@@ -124,27 +112,6 @@ func deviceSample(samples []gpuhealth.Sample, d *podresources.Device) *gpuhealth
 			return s
 		}
 		if d.GPUInstance >= 0 && s.Parent != "" && s.GPUInstance.OK && int(s.GPUInstance.V) == d.GPUInstance {
-			return s
-		}
-	}
-	return nil
-}
-
-// oldMIG finds a slice by the name that drivers before 470 gave it:
-// MIG-GPU-UUID/gpu instance/compute instance.
-func oldMIG(samples []gpuhealth.Sample, uuid string) *gpuhealth.Sample {
-	parts := strings.Split(strings.TrimPrefix(uuid, "MIG-"), "/")
-	if len(parts) != 3 {
-		return nil
-	}
-	gi, err1 := strconv.ParseUint(parts[1], 10, 32)
-	ci, err2 := strconv.ParseUint(parts[2], 10, 32)
-	if err1 != nil || err2 != nil {
-		return nil
-	}
-	for i := range samples {
-		s := &samples[i]
-		if s.Parent == parts[0] && s.GPUInstance == gpuhealth.Some(uint32(gi)) && s.ComputeInstance == gpuhealth.Some(uint32(ci)) {
 			return s
 		}
 	}

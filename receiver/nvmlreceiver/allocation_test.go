@@ -29,8 +29,6 @@ func TestRecordAllocations(t *testing.T) {
 	}{
 		"a GPU":                         {map[string]string{gpuA: "p"}, []point{{gpuA, "", "p", false}}},
 		"a slice":                       {map[string]string{sliceA: "p"}, []point{{sliceA, gpuB, "p", false}}},
-		"a slice by its old name":       {map[string]string{"MIG-" + gpuB + "/7/0": "p"}, []point{{sliceA, gpuB, "p", false}}},
-		"a slice that is not there":     {map[string]string{"MIG-" + gpuB + "/8/0": "p", "MIG-x/y": "p"}, nil},
 		"two slices of time of one":     {map[string]string{gpuA + "::0": "p", gpuA + "::1": "p"}, []point{{gpuA, "", "p", true}}},
 		"two pods on slices of time":    {map[string]string{gpuA + "::0": "p", gpuA + "::1": "q"}, []point{{gpuA, "", "p", true}, {gpuA, "", "q", true}}},
 		"two pods on a whole GPU":       {map[string]string{gpuA: "p", "nvidia0": "q"}, []point{{gpuA, "", "p", true}, {gpuA, "", "q", true}}},
@@ -45,7 +43,7 @@ func TestRecordAllocations(t *testing.T) {
 				device, ok := podresources.ParseDevice(id)
 				assert.True(t, ok, id)
 				allocations = append(allocations, podresources.Allocation{
-					Device: device, Container: podresources.Container{Pod: pod, PodUID: "u-" + pod, Namespace: "ml", Name: "main"},
+					Device: device, Container: podresources.Container{Pod: pod, Namespace: "ml", Name: "main"},
 				})
 			}
 			cfg := metadata.NewDefaultMetricsBuilderConfig()
@@ -57,7 +55,6 @@ func TestRecordAllocations(t *testing.T) {
 				a := p.Attributes().AsRaw()
 				parent, _ := a["hw.parent"].(string)
 				pod, _ := a["k8s.pod.name"].(string)
-				assert.Equal(t, "u-"+pod, a["k8s.pod.uid"])
 				assert.Equal(t, "ml", a["k8s.namespace.name"])
 				assert.Equal(t, "main", a["k8s.container.name"])
 				got = append(got, point{a["hw.id"].(string), parent, pod, a["shared"].(bool)})

@@ -12,10 +12,8 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/confmap/confmaptest"
 	"go.opentelemetry.io/collector/confmap/xconfmap"
-	"go.opentelemetry.io/collector/consumer/consumertest"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
-	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 )
 
 func loadConfig(t *testing.T, id string) *Config {
@@ -36,21 +34,9 @@ func TestConfigIsRead(t *testing.T) {
 
 	cfg = loadConfig(t, "nvml/all")
 	require.NoError(t, xconfmap.Validate(cfg))
-	assert.Equal(t, 5*time.Second, cfg.CollectionInterval)
-	assert.Equal(t, 4*time.Second, cfg.Timeout)
-	assert.Equal(t, "/run/nvidia/driver/usr/lib64/libnvidia-ml.so.1", cfg.LibraryPath)
 	assert.Equal(t, 2*time.Second, cfg.Deadline)
-	assert.Equal(t, time.Minute, cfg.RetryInterval)
-	assert.Equal(t, "lab", cfg.Cluster)
-	assert.Equal(t, "node-7", cfg.NodeName)
 	assert.False(t, cfg.Metrics.HwEnergy.Enabled)
-	assert.Equal(t, DetailFull, cfg.Detail)
-	assert.Equal(t, 8, cfg.ExpectedGPUs)
-	assert.Equal(t, "/run/gpu-collector/release", cfg.ReleaseFile)
-	assert.Equal(t, "/run/gpu-collector/acknowledge", cfg.AcknowledgeFile)
-	require.NotNil(t, cfg.StorageID)
 	assert.Equal(t, "file_storage/gpus", cfg.StorageID.String())
-	assert.Equal(t, []string{"nvidia.com/", "example.com/"}, cfg.PodResources.ResourcePrefixes)
 	assert.Equal(t, 500*time.Millisecond, cfg.PodResources.Timeout)
 
 	rubric, err := cfg.Health.rubric()
@@ -118,10 +104,4 @@ func TestNodeResource(t *testing.T) {
 
 	t.Setenv(nodeNameEnv, "")
 	assert.NotContains(t, nodeResource(cfg).Attributes().AsRaw(), "k8s.node.name")
-}
-
-func TestFactoryRefusesForeignConfig(t *testing.T) {
-	_, err := NewFactory().CreateMetrics(t.Context(), settings(t).Settings, struct{}{}, consumertest.NewNop())
-	require.ErrorContains(t, err, "not a *nvmlreceiver.Config")
-	assert.Equal(t, metadata.Type, NewFactory().Type())
 }

@@ -102,37 +102,26 @@ func series(md pmetric.Metrics) map[string][][]string {
 	return all
 }
 
-// leftOut is, by metric, the values that the standard detail does not have on
-// some model, and those that it has on none.
-func leftOut(t *testing.T) (somewhere, everywhere map[string]map[string]bool) {
+// leftOut is, by metric, the values that the standard detail does not have on some model.
+func leftOut(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	standard, full := reports(t)
-	somewhere, everywhere = map[string]map[string]bool{}, map[string]map[string]bool{}
-	shown := map[string][]string{}
+	out := map[string]map[string]bool{}
 	for model := range full {
 		less := series(standard[model])
 		for metric, all := range series(full[model]) {
 			here := slices.Concat(less[metric]...)
-			shown[metric] = append(shown[metric], here...)
 			for _, value := range slices.Concat(all...) {
 				if !slices.Contains(here, value) {
-					if somewhere[metric] == nil {
-						somewhere[metric] = map[string]bool{}
+					if out[metric] == nil {
+						out[metric] = map[string]bool{}
 					}
-					somewhere[metric][value] = true
+					out[metric][value] = true
 				}
 			}
 		}
 	}
-	for metric, values := range somewhere {
-		everywhere[metric] = map[string]bool{}
-		for value := range values {
-			if !slices.Contains(shown[metric], value) {
-				everywhere[metric][value] = true
-			}
-		}
-	}
-	return somewhere, everywhere
+	return out
 }
 
 var quoted = regexp.MustCompile("`([^`]+)`")
@@ -160,83 +149,9 @@ func TestDocsSayWhatIsLeftOut(t *testing.T) {
 			slices.Sort(said[metric[1]])
 		}
 	}
-	somewhere, _ := leftOut(t)
 	is := map[string][]string{}
-	for metric, values := range somewhere {
+	for metric, values := range leftOut(t) {
 		is[metric] = slices.Sorted(maps.Keys(values))
 	}
 	assert.Equal(t, is, said)
-}
-
-var (
-	query    = regexp.MustCompile("(?s)```promql\n(.*?)```")
-	selector = regexp.MustCompile(`\b((?:hw|gpu)_[a-z0-9_]+)\{([^}]*)\}`)
-	matcher  = regexp.MustCompile(`=~?\s*"([^"]*)"`)
-	negative = regexp.MustCompile(`![=~]\s*"[^"]*"`)
-)
-
-// An alert of the documentation never waits for a point that only the full
-// detail has, of a GPU that was healthy so far. States are asked for as such.
-func TestDocsAlertsNeedNoFullDetail(t *testing.T) {
-	text, err := os.ReadFile(docsFile)
-	require.NoError(t, err)
-	_, everywhere := leftOut(t)
-	queries := query.FindAllStringSubmatch(string(text), -1)
-	require.NotEmpty(t, queries)
-	checked := 0
-	for _, q := range queries {
-		for _, s := range selector.FindAllStringSubmatch(q[1], -1) {
-			longest := ""
-			for metric := range everywhere {
-				if name := strings.ReplaceAll(metric, ".", "_"); strings.HasPrefix(s[1], name) && len(metric) > len(longest) {
-					longest = metric
-				}
-			}
-			for _, m := range matcher.FindAllStringSubmatch(negative.ReplaceAllString(s[2], ""), -1) {
-				for value := range strings.SplitSeq(m[1], "|") {
-					assert.False(t, everywhere[longest][value], "%s of %s is not there by default:\n%s", value, longest, q[1])
-					checked++
-				}
-			}
-		}
-	}
-	assert.Greater(t, checked, 10)
-}
-
-// TestMIGIsAbsentNotZero: what nvml.h says that NVML does not give of a GPU in
-// slices, or of a slice, has no point, also where GPM measures both.
-func TestMIGIsAbsentNotZero(t *testing.T) {
-	state := fakenvml.NewH100(1).SetGPU(0, "mig.mode", 1).SetGPU(0, "mig.places", 7).
-		Slice(0, 0, 2, 0, "3g.40gb", 40<<30).SetGPU(0, "mig.0.gpm.2", 25).SetGPU(0, "mig.0.gpm.5", 5)
-	state.Install(t)
-	library := fakenvml.Library(t)
-	n := startNode(t, func(cfg *Config) {
-		cfg.LibraryPath, cfg.Detail = library, DetailFull
-		cfg.Metrics.HwGpuActivity.Enabled = true
-	})
-	n.first()
-	md := n.scrape() // activity takes two samples
-	n.shutdown()
-	gpu := map[string]string{"hw.id": fakenvml.UUID(0)}
-	for _, metric := range []string{"hw.gpu.utilization", "hw.gpu.memory.remapped_rows", "hw.gpu.memory.remap.pending", "hw.gpu.memory.remap.failed"} {
-		assert.Empty(t, find(md, metric, gpu), metric)
-	}
-	assert.Empty(t, find(md, "hw.errors", map[string]string{"hw.id": fakenvml.UUID(0), "gpu.ecc.counter": "volatile", "gpu.memory.location": "sram"}))
-	assert.Len(t, find(md, "hw.gpu.activity", gpu), 7)
-
-	slice := map[string]int{}
-	for _, rm := range md.ResourceMetrics().All() {
-		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
-			for _, p := range pointsOf(m) {
-				if id, _ := p.Attributes().Get("hw.id"); id.Str() == fakenvml.SliceUUID(0, 0) {
-					slice[m.Name()]++
-				}
-			}
-		}
-	}
-	assert.Equal(t, map[string]int{
-		"hw.gpu.info": 1, "hw.gpu.up": 1, "hw.status": 4, "hw.gpu.health.score": 1, "hw.gpu.health.state": 4,
-		"hw.gpu.memory.limit": 1, "hw.gpu.memory.usage": 1, "hw.gpu.memory.utilization": 1, "hw.gpu.processes": 1,
-		"hw.errors": 1, "hw.gpu.activity": 2,
-	}, slice)
 }

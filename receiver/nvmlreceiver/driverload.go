@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"syscall"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
@@ -33,8 +34,8 @@ func (d *driverLoads) opened(r *nvml.Report) (load gpuhealth.DriverLoad, gone bo
 	// inode numbers out in turn (idr_alloc_cyclic in fs/kernfs/dir.c). Its
 	// times say nothing: they are those of the inode in the cache.
 	if info, err := os.Stat(filepath.Join(d.sys, "module", "nvidia")); err == nil {
-		if ino := inode(info); ino != 0 {
-			load.Module = strconv.FormatUint(ino, 10)
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			load.Module = strconv.FormatUint(uint64(st.Ino), 10) //nolint:unconvert // not a uint64 everywhere
 		}
 	}
 	for i := range r.Samples {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/logsink"
 	"github.com/gpu-collector/gpu-collector/test/eventdoc"
 )
 
@@ -23,8 +24,8 @@ import (
 // that a record can have.
 func TestEventsAreDocumented(t *testing.T) {
 	sink := &consumertest.LogsSink{}
-	l := logSink{next: sink, resource: pcommon.NewResource(), log: zap.NewNop(), dropped: func() {}, now: time.Now}
-	l.start()
+	l := logs{sink: logsink.New(sink, zap.NewNop(), 2, func() {}), resource: pcommon.NewResource(), now: time.Now}
+	l.sink.Start()
 	l.xid(&gpuhealth.XidEvent{
 		UUID: "MIG-1", Parent: "GPU-1", Code: 94,
 		GPUInstance: gpuhealth.Some[uint32](1), ComputeInstance: gpuhealth.Some[uint32](0),
@@ -34,7 +35,7 @@ func TestEventsAreDocumented(t *testing.T) {
 	l.health(&sample, &gpuhealth.Verdict{
 		State: gpuhealth.StateDegraded, Previous: gpuhealth.StateHealthy, Changed: true, Score: gpuhealth.Some(70),
 	}, "")
-	l.shutdown()
+	l.sink.Shutdown(t.Context())
 
 	got := map[string][]string{}
 	for _, ld := range sink.AllLogs() {

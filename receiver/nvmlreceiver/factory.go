@@ -4,13 +4,13 @@ package nvmlreceiver
 
 import (
 	"context"
-	"fmt"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/scraper/scraperhelper"
 
+	"github.com/gpu-collector/gpu-collector/internal/logsink"
 	"github.com/gpu-collector/gpu-collector/internal/sharedinstance"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
@@ -53,15 +53,12 @@ func createLogs(shared *instances, set receiver.Settings, cfg component.Config, 
 	if err != nil {
 		return nil, err
 	}
-	r.scraper.logs.next = next
+	r.scraper.logs.sink = logsink.New(next, set.Logger, maxLogsQueued, r.scraper.countDropped)
 	return r, nil
 }
 
 func acquire(shared *instances, set receiver.Settings, cfg component.Config, library newLibrary) (*nvmlReceiver, error) {
-	config, ok := cfg.(*Config)
-	if !ok {
-		return nil, fmt.Errorf("configuration is a %T, not a *nvmlreceiver.Config", cfg)
-	}
+	config := cfg.(*Config)
 	h, err := shared.Acquire(config, func() (*instance, error) { return newInstance(config, set, library) })
 	if err != nil {
 		return nil, err

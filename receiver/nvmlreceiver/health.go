@@ -51,42 +51,20 @@ func (o HealthOverride) override() gpuhealth.Override {
 	return override
 }
 
-var healthStates = [...]struct {
-	state     gpuhealth.State
-	attribute metadata.AttributeHealthState
-}{
-	{gpuhealth.StateUnknown, metadata.AttributeHealthStateUnknown},
-	{gpuhealth.StateHealthy, metadata.AttributeHealthStateHealthy},
-	{gpuhealth.StateDegraded, metadata.AttributeHealthStateDegraded},
-	{gpuhealth.StateUnhealthy, metadata.AttributeHealthStateUnhealthy},
-}
-
-var hardwareStates = [...]struct {
-	state     gpuhealth.HardwareState
-	attribute metadata.AttributeHwState
-}{
-	{gpuhealth.HardwareOK, metadata.AttributeHwStateOk},
-	{gpuhealth.HardwareDegraded, metadata.AttributeHwStateDegraded},
-	{gpuhealth.HardwareFailed, metadata.AttributeHwStateFailed},
-	{gpuhealth.HardwarePredictedFailure, metadata.AttributeHwStatePredictedFailure},
-}
-
-var healthActions = map[gpuhealth.Action]metadata.AttributeHealthAction{
-	gpuhealth.ActionNone:       metadata.AttributeHealthActionNone,
-	gpuhealth.ActionRestartApp: metadata.AttributeHealthActionRestartApp,
-	gpuhealth.ActionResetGPU:   metadata.AttributeHealthActionResetGpu,
-	gpuhealth.ActionReboot:     metadata.AttributeHealthActionReboot,
-	gpuhealth.ActionService:    metadata.AttributeHealthActionService,
-}
+// The states in an order that does not change.
+var (
+	healthStates   = slices.Sorted(maps.Keys(metadata.MapAttributeHealthState))
+	hardwareStates = slices.Sorted(maps.Keys(metadata.MapAttributeHwState))
+)
 
 // verdict adds what is thought of the sample that was recorded last.
 func (r *recorder) verdict(v *gpuhealth.Verdict) {
-	for i, s := range hardwareStates {
+	for i, name := range hardwareStates {
 		// The states of health, which always have a point, say the same.
-		if !r.tells(setStatus, i, v.Hardware == s.state, s.state == gpuhealth.HardwareOK) {
-			continue
+		is := string(v.Hardware) == name
+		if r.tells(setStatus, i, is, name == string(gpuhealth.HardwareOK)) {
+			r.mb.RecordHwStatusDataPoint(r.ts, oneIf(is), r.id, gpuType, metadata.MapAttributeHwState[name], r.parent...)
 		}
-		r.mb.RecordHwStatusDataPoint(r.ts, oneIf(v.Hardware == s.state), r.id, gpuType, s.attribute, r.parent...)
 	}
 	switch {
 	case v.Score.OK:
@@ -95,19 +73,19 @@ func (r *recorder) verdict(v *gpuhealth.Verdict) {
 		r.mb.RecordHwGpuHealthScoreDataPoint(r.ts, over, r.id, r.parent...)
 	}
 	r.states.scored = v.Score.OK
-	for _, s := range healthStates {
-		r.mb.RecordHwGpuHealthStateDataPoint(r.ts, oneIf(v.State == s.state), r.id, s.attribute, r.parent...)
+	for _, name := range healthStates {
+		r.mb.RecordHwGpuHealthStateDataPoint(r.ts, oneIf(string(v.State) == name), r.id, metadata.MapAttributeHealthState[name], r.parent...)
 	}
 	r.states.tell(v.Reasons)
 	for _, told := range r.states.reasons {
-		r.mb.RecordHwGpuHealthReasonDataPoint(r.ts, oneIf(told.holds), r.id, told.reason, healthActions[told.action], r.parent...)
+		r.mb.RecordHwGpuHealthReasonDataPoint(r.ts, oneIf(told.holds), r.id, told.reason, metadata.MapAttributeHealthAction[string(told.action)], r.parent...)
 	}
 }
 
 // last says that what was said of a GPU that is no longer waited for is over.
 func (r *recorder) last(s *gpuhealth.Sample, v *gpuhealth.Verdict) {
 	r.of(s)
-	r.mb.RecordHwGpuUpDataPoint(r.ts, over, s.UUID, upReasons[cmp.Or(r.states.up, s.Reason)])
+	r.mb.RecordHwGpuUpDataPoint(r.ts, over, s.UUID, metadata.MapAttributeUpReason[string(cmp.Or(r.states.up, s.Reason))])
 	r.states.scored = true
 	r.verdict(v)
 }

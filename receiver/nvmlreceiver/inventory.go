@@ -12,12 +12,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
 )
 
-const (
-	// The bus changes when somebody swaps a card or rescans it, which is rare.
-	inventoryInterval = time.Minute
-	// maxPCIDevices bounds a walk over a directory that is not what it should be.
-	maxPCIDevices = 16_384
-)
+// The bus changes when somebody swaps a card or rescans it, which is rare.
+const inventoryInterval = time.Minute
 
 // visibleEnv is how NVIDIA's container toolkit is told which GPUs a container gets.
 const visibleEnv = "NVIDIA_VISIBLE_DEVICES"
@@ -65,7 +61,7 @@ func (v *inventory) gpus() (shown, handedOver []string) {
 	if err != nil {
 		return nil, nil
 	}
-	for _, entry := range entries[:min(len(entries), maxPCIDevices)] {
+	for _, entry := range entries {
 		device := filepath.Join(v.devices(), entry.Name())
 		// PCI's class codes: 0x0300 is a VGA controller, 0x0302 a 3D controller.
 		class := sysText(device, "class")

@@ -3,18 +3,16 @@
 package nvmlreceiver
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
 
-	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
-	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/logsink"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
 )
@@ -23,68 +21,17 @@ import (
 // is counted in hw.gpu.xid.events all the same.
 const maxLogsQueued = 256
 
-// logSink hands log records to the pipeline from a goroutine of its own: who
-// reports an Xid must not wait, and a scrape should not.
-type logSink struct {
-	next     consumer.Logs // nil: there is no logs pipeline
+// logs makes the log records.
+type logs struct {
+	sink     *logsink.Sink // nil: there is no logs pipeline
 	resource pcommon.Resource
 	version  string
-	log      *zap.Logger
-	dropped  func()
 	now      func() time.Time
-
-	queue chan plog.Logs
-	stop  chan struct{}
-	done  chan struct{}
-}
-
-func (l *logSink) start() {
-	if l.next == nil {
-		return
-	}
-	l.queue, l.stop, l.done = make(chan plog.Logs, maxLogsQueued), make(chan struct{}), make(chan struct{})
-	go l.run()
-}
-
-func (l *logSink) run() {
-	defer close(l.done)
-	for {
-		select {
-		case ld := <-l.queue:
-			l.consume(context.Background(), ld)
-		case <-l.stop:
-			ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-			defer cancel()
-			for len(l.queue) > 0 && ctx.Err() == nil {
-				l.consume(ctx, <-l.queue)
-			}
-			return
-		}
-	}
-}
-
-func (l *logSink) consume(ctx context.Context, ld plog.Logs) {
-	if err := l.next.ConsumeLogs(ctx, ld); err != nil {
-		l.dropped()
-		l.log.Debug("the pipeline refused a log record", zap.Error(err))
-	}
-}
-
-// shutdown hands on what is queued, and does not wait long for it.
-func (l *logSink) shutdown() {
-	if l.done == nil {
-		return
-	}
-	close(l.stop)
-	select {
-	case <-l.done:
-	case <-time.After(2 * closeTimeout):
-	}
 }
 
 // record queues one log record that fill completes.
-func (l *logSink) record(at time.Time, name string, severity plog.SeverityNumber, fill func(plog.LogRecord)) {
-	if l.queue == nil {
+func (l *logs) record(at time.Time, name string, severity plog.SeverityNumber, fill func(plog.LogRecord)) {
+	if l.sink == nil {
 		return
 	}
 	ld := plog.NewLogs()
@@ -100,15 +47,11 @@ func (l *logSink) record(at time.Time, name string, severity plog.SeverityNumber
 	lr.SetSeverityNumber(severity)
 	lr.SetSeverityText(severity.String())
 	fill(lr)
-	select {
-	case l.queue <- ld:
-	default:
-		l.dropped()
-	}
+	l.sink.Offer(ld)
 }
 
 // xid logs one Xid event with what the catalogue says of its code.
-func (l *logSink) xid(ev *gpuhealth.XidEvent, xid *gpuhealth.Xid) {
+func (l *logs) xid(ev *gpuhealth.XidEvent, xid *gpuhealth.Xid) {
 	l.record(ev.Time, gpusemconv.EventXid, xidSeverity(xid), func(lr plog.LogRecord) {
 		lr.Body().SetStr(fmt.Sprintf("Xid %d on %s", ev.Code, ev.UUID))
 		a := lr.Attributes()
@@ -143,7 +86,7 @@ func xidSeverity(xid *gpuhealth.Xid) plog.SeverityNumber {
 // health logs that a GPU went from one state to another. An operator's word, or a
 // new board in its place, ends a state too. A GPU that is well when it is first
 // seen is no news.
-func (l *logSink) health(s *gpuhealth.Sample, v *gpuhealth.Verdict, cause roster.Cause) {
+func (l *logs) health(s *gpuhealth.Sample, v *gpuhealth.Verdict, cause roster.Cause) {
 	if cause == "" && (!v.Changed || v.Previous == "" && v.State == gpuhealth.StateHealthy) {
 		return
 	}

@@ -79,31 +79,6 @@ func findAll(md pmetric.Metrics, metric string, attributes map[string]string) []
 	return found
 }
 
-// remove takes the points out of the metric that have the attributes, and the
-// metric where none is left.
-func remove(md pmetric.Metrics, metric string, attributes map[string]string) {
-	for _, rm := range md.ResourceMetrics().All() {
-		rm.ScopeMetrics().At(0).Metrics().RemoveIf(func(m pmetric.Metric) bool {
-			if m.Name() != metric {
-				return false
-			}
-			points := m.Gauge().DataPoints
-			if m.Type() == pmetric.MetricTypeSum {
-				points = m.Sum().DataPoints
-			}
-			points().RemoveIf(func(p pmetric.NumberDataPoint) bool {
-				for k, v := range attributes {
-					if got, _ := p.Attributes().Get(k); got.AsString() != v {
-						return false
-					}
-				}
-				return true
-			})
-			return points().Len() == 0
-		})
-	}
-}
-
 func point(t *testing.T, md pmetric.Metrics, metric string, attributes map[string]string) pmetric.NumberDataPoint {
 	t.Helper()
 	found := find(md, metric, attributes)

@@ -4,7 +4,6 @@ package nvmlreceiver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -55,7 +54,6 @@ type node struct {
 	reports  chan pmetric.Metrics
 	cfg      *Config
 
-	shared       *instances
 	logsReceiver *nvmlReceiver
 	records      consumertest.LogsSink
 }
@@ -73,7 +71,6 @@ func TestNothingIsReadAfterTheFirstShutdown(t *testing.T) {
 		case <-time.After(time.Hour): // of the bubble's clock: nobody is left who would take it
 		}
 		require.NoError(t, n.receiver.Shutdown(context.Background()))
-		assert.False(t, holds(n.shared, n.cfg))
 	})
 }
 
@@ -97,10 +94,10 @@ func startNode(tb testing.TB, change func(*Config)) *node {
 		return nil
 	})
 	require.NoError(tb, err)
-	n.shared = &instances{}
-	n.receiver, err = createMetrics(n.shared, n.Settings, n.cfg, next, nvml.NewLibrary, scraperhelper.WithTickerChannel(n.ticks))
+	shared := &instances{}
+	n.receiver, err = createMetrics(shared, n.Settings, n.cfg, next, nvml.NewLibrary, scraperhelper.WithTickerChannel(n.ticks))
 	require.NoError(tb, err)
-	logs, err := createLogs(n.shared, n.Settings, n.cfg, &n.records, nvml.NewLibrary)
+	logs, err := createLogs(shared, n.Settings, n.cfg, &n.records, nvml.NewLibrary)
 	require.NoError(tb, err)
 	n.logsReceiver = logs
 	require.NoError(tb, logs.Start(tb.Context(), componenttest.NewNopHost()))
@@ -175,27 +172,4 @@ func TestNoLibrary(t *testing.T) {
 	n.shutdown()
 	assert.Equal(t, 1, n.logs.FilterLevelExact(zapcore.WarnLevel).Len(), "%v", n.logs.All())
 	assert.Zero(t, n.logs.FilterLevelExact(zapcore.ErrorLevel).Len())
-}
-
-// holds reports whether a configuration has an instance.
-func holds(shared *instances, cfg *Config) bool {
-	h, err := shared.Acquire(cfg, func() (*instance, error) { return nil, errors.New("none") })
-	if err != nil {
-		return false
-	}
-	return h.Shutdown(func() error { return nil }) == nil
-}
-
-func TestShutdownWithoutStart(t *testing.T) {
-	cfg, shared := createDefaultConfig().(*Config), &instances{}
-	metrics, err := createMetrics(shared, settings(t).Settings, cfg, consumertest.NewNop(), nvml.NewLibrary)
-	require.NoError(t, err)
-	logs, err := createLogs(shared, settings(t).Settings, cfg, consumertest.NewNop(), nvml.NewLibrary)
-	require.NoError(t, err)
-	assert.True(t, holds(shared, cfg))
-	require.NoError(t, metrics.Shutdown(context.Background()))
-	require.NoError(t, metrics.Shutdown(context.Background()), "a second shutdown takes nothing from the other signal")
-	assert.True(t, holds(shared, cfg))
-	require.NoError(t, logs.Shutdown(context.Background()))
-	assert.False(t, holds(shared, cfg))
 }

@@ -6,10 +6,12 @@ import (
 	"cmp"
 	"slices"
 
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 )
 
 // stateSet is a metric with a point for each of several states.
@@ -136,6 +138,13 @@ func (r *recorder) tells(set stateSet, state int, holds, always bool) bool {
 		r.states.had[set] |= bit
 	}
 	return r.full || always || r.states.had[set]&bit != 0
+}
+
+// state adds the point of one of several states, where it gets one.
+func state[A any](r *recorder, set stateSet, i int, holds, always bool, of A, record func(pcommon.Timestamp, int64, string, A, ...metadata.MetricAttributeOption)) {
+	if r.tells(set, i, holds, always) {
+		record(r.ts, oneIf(holds), r.id, of, r.parent...)
+	}
 }
 
 // over is the value of a point that says that its series has ended. No point

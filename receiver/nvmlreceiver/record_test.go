@@ -85,25 +85,6 @@ func hopper() gpuhealth.Sample {
 	return s
 }
 
-// turing is a sample with the readings of a T4: no row remapping, no NVLink, no HBM sensor.
-func turing() gpuhealth.Sample {
-	s := hopper()
-	s.Model = "Tesla T4"
-	r := &s.Readings
-	r.RemappedRows, r.NVLink, r.Fabric = gpuhealth.RemappedRows{}, gpuhealth.NVLinks{}, gpuhealth.Fabric{}
-	r.SRAMThresholdExceeded, r.MemoryTemperature = gpuhealth.Opt[bool]{}, gpuhealth.Opt[float64]{}
-	r.IO[gpuhealth.LinkNVLink] = [gpuhealth.NumDirections]gpuhealth.Opt[uint64]{}
-	r.Activity = [gpuhealth.NumActivities]gpuhealth.Opt[float64]{}
-	r.RecoveryAction, r.TemperatureMargin = gpuhealth.Opt[gpuhealth.RecoveryAction]{}, gpuhealth.Opt[float64]{}
-	r.TemperatureLimits[gpuhealth.LimitMemoryMax] = gpuhealth.Opt[float64]{}
-	r.MarginLimits = [gpuhealth.NumTemperatureLimits]gpuhealth.Opt[float64]{}
-	r.RepairPending = [gpuhealth.NumRepairs]gpuhealth.Opt[bool]{}
-	for _, newer := range []gpuhealth.ThrottleTime{gpuhealth.ThrottleTimeSWThermal, gpuhealth.ThrottleTimeHWThermal, gpuhealth.ThrottleTimePowerBrake} {
-		r.ThrottleTime[newer] = gpuhealth.Opt[float64]{}
-	}
-	return s
-}
-
 // recorded is the report of the samples and a monitor's verdicts on them.
 func recorded(t *testing.T, cfg metadata.MetricsBuilderConfig, full bool, samples ...gpuhealth.Sample) pmetric.Metrics {
 	t.Helper()
@@ -131,22 +112,6 @@ func TestWhatIsOffByDefault(t *testing.T) {
 	assert.Len(t, find(md, "hw.gpu.activity", nil), int(gpuhealth.NumActivities))
 	assert.Equal(t, map[string]float64{gpuA: 1e-15}, values(md, "hw.gpu.nvlink.bit_error_rate", map[string]string{"kind": "symbol"}))
 	assert.Equal(t, before.DataPointCount()+int(gpuhealth.NumActivities)+int(gpuhealth.NumBitErrors), md.DataPointCount())
-}
-
-func TestLostGPUHasIdentityAndHealthOnly(t *testing.T) {
-	s := hopper()
-	s.Reason = gpuhealth.ReasonLost
-	md := recorded(t, metadata.NewDefaultMetricsBuilderConfig(), false, s)
-	names := map[string]int{}
-	for _, m := range md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().All() {
-		names[m.Name()] = len(pointsOf(m))
-	}
-	assert.Equal(t, map[string]int{
-		"hw.gpu.info": 1, "hw.gpu.up": 1, "hw.status": 2, "hw.gpu.health.score": 1, "hw.gpu.health.state": 4, "hw.gpu.health.reason": 1,
-	}, names)
-	assert.Equal(t, map[string]float64{gpuA: 0}, values(md, "hw.gpu.health.score", nil))
-	assert.Equal(t, map[string]float64{gpuA: 1}, values(md, "hw.status", map[string]string{"hw.state": "failed"}))
-	assert.Equal(t, map[string]float64{gpuA: 1}, values(md, "hw.gpu.health.state", map[string]string{"state": "unhealthy"}))
 }
 
 func TestUnknownHealthIsNoState(t *testing.T) {
@@ -273,26 +238,12 @@ func TestWhatHeldIsSaidToBeOver(t *testing.T) {
 	assert.Empty(t, r.said.byID)
 }
 
-// TestOlderGPUs: where there is no clock of a reason its bit always has a point,
-// and where there is no margin the limit of the temperature has.
-func TestOlderGPUs(t *testing.T) {
-	md := recorded(t, metadata.NewDefaultMetricsBuilderConfig(), false, turing())
-	assert.Equal(t, map[string]int64{"sw_thermal": 0, "hw_thermal": 0, "power_brake": 0}, valuesBy(md, "hw.gpu.throttle.active", "reason"))
-	assert.Len(t, find(md, "hw.gpu.throttle.time", nil), 1)
-	assert.Len(t, find(md, "hw.gpu.throttle.time", map[string]string{"reason": "thermal"}), 1)
-	assert.Equal(t, map[string]float64{gpuA: 90}, values(md, "hw.temperature.limit", map[string]string{"hw.limit_type": "throttled"}))
-	assert.Empty(t, find(md, "hw.gpu.temperature.margin.limit", nil))
-
-	ampere := hopper()
+// TestOlderCRCCounters: they have points where the newest is not there.
+func TestOlderCRCCounters(t *testing.T) {
+	ampere, flit := hopper(), map[string]string{"error.type": "crc_flit"}
 	ampere.NVLink.Errors[gpuhealth.NVLinkCRCFlit] = some[uint64](1)
-	md = recorded(t, metadata.NewDefaultMetricsBuilderConfig(), false, ampere)
-	assert.Empty(t, find(md, "hw.gpu.nvlink.errors", map[string]string{"error.type": "crc_flit"}))
+	cfg := metadata.NewDefaultMetricsBuilderConfig()
+	assert.Empty(t, find(recorded(t, cfg, false, ampere), "hw.gpu.nvlink.errors", flit))
 	ampere.NVLink.Errors[gpuhealth.NVLinkCRC] = gpuhealth.Opt[uint64]{}
-	md = recorded(t, metadata.NewDefaultMetricsBuilderConfig(), false, ampere)
-	assert.Equal(t, map[string]float64{gpuA: 1}, values(md, "hw.gpu.nvlink.errors", map[string]string{"error.type": "crc_flit"}))
-
-	md = recorded(t, metadata.NewDefaultMetricsBuilderConfig(), false, hopper())
-	assert.Equal(t, map[string]float64{gpuA: -2}, values(md, "hw.gpu.temperature.margin.limit", map[string]string{"hw.limit_type": "throttled"}))
-	assert.Empty(t, find(md, "hw.temperature.limit", map[string]string{"hw.limit_type": "throttled"}))
-	assert.Equal(t, map[string]float64{gpuA: 1.5}, values(md, "hw.gpu.throttle.time", map[string]string{"reason": "power_brake"}))
+	assert.Equal(t, map[string]float64{gpuA: 1}, values(recorded(t, cfg, false, ampere), "hw.gpu.nvlink.errors", flit))
 }

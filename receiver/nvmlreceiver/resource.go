@@ -9,7 +9,6 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 )
 
@@ -37,13 +36,4 @@ func nodeResource(cfg *Config) pcommon.Resource {
 		rb.SetK8sClusterName(cfg.Cluster)
 	}
 	return rb.Emit()
-}
-
-// machineOf tells one machine from another in what the storage keeps: a disk
-// may be cloned. A container may have another name each time.
-func machineOf(resource pcommon.Resource) string {
-	if id, ok := resource.Attributes().Get(gpusemconv.AttrHostID); ok {
-		return id.Str()
-	}
-	return ""
 }

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/podresources"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
@@ -39,7 +40,7 @@ type gpuScraper struct {
 	resource  pcommon.Resource
 	starts    startTimes
 	news      news
-	logs      logSink
+	logs      logs
 	now       func() time.Time
 	silent    bool // nobody wants metrics
 
@@ -81,10 +82,12 @@ func newScraper(cfg *Config, set receiver.Settings, telemetry *metadata.Telemetr
 	}
 	s.loads = driverLoads{proc: cfg.ProcPath, sys: cfg.SysPath}
 	s.acks = acknowledger{path: cfg.AcknowledgeFile, log: set.Logger}
-	s.roster = roster.New(machineOf(s.resource))
+	// The machine's id, since a disk may be cloned and a container may have another name each time.
+	machine, _ := s.resource.Attributes().Get(gpusemconv.AttrHostID)
+	s.roster = roster.New(machine.Str())
 	s.keeper, s.storage = newKeeper(s.monitor, s.roster, set.Logger), cfg.StorageID
 	s.recorder = recorder{mb: s.builder, full: cfg.Detail == DetailFull}
-	s.logs = logSink{resource: s.resource, version: set.BuildInfo.Version, log: set.Logger, dropped: s.countDropped, now: s.now}
+	s.logs = logs{resource: s.resource, version: set.BuildInfo.Version, now: s.now}
 	s.pods = pods{log: set.Logger, failure: func() { telemetry.ReceiverNvmlPodResourcesFailures.Add(context.Background(), 1) }}
 	if cfg.Metrics.HwGpuAllocation.Enabled {
 		s.pods.client = podresources.New(podresources.Config{
@@ -123,7 +126,9 @@ func (s *gpuScraper) start(ctx context.Context, host component.Host) error {
 		s.nobodyKnows(why)
 	}
 	s.recorder.said.resume(s.monitor.Known(), s.roster.Reasons())
-	s.logs.start()
+	if s.logs.sink != nil {
+		s.logs.sink.Start()
+	}
 	return nil
 }
 
@@ -143,7 +148,11 @@ func (s *gpuScraper) interrupt() { s.session.interrupt() }
 
 func (s *gpuScraper) shutdown(ctx context.Context) error {
 	err := s.session.close()
-	s.logs.shutdown()
+	if s.logs.sink != nil {
+		limited, cancel := context.WithTimeout(ctx, closeTimeout)
+		defer cancel()
+		s.logs.sink.Shutdown(limited)
+	}
 	if err := s.keeper.shutdown(ctx); err != nil {
 		s.set.Logger.Warn("the storage was not closed", zap.Error(err))
 	}
@@ -152,7 +161,7 @@ func (s *gpuScraper) shutdown(ctx context.Context) error {
 		// Nothing that anyone could do, and no reason to fail the shutdown.
 		s.set.Logger.Warn("NVML was left as it is", zap.Error(err))
 	}
-	return s.pods.close()
+	return nil
 }
 
 func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
@@ -202,12 +211,12 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 		s.telemetry.ReceiverNvmlDroppedEvents.Add(ctx, int64(n-s.left))
 		s.left = n
 	}
-	for _, x := range s.xids.all() {
+	for x, count := range s.xids.all() {
 		var parent []metadata.MetricAttributeOption
 		if x.parent != "" {
 			parent = append(parent, metadata.WithHwParentMetricAttribute(x.parent))
 		}
-		s.builder.RecordHwGpuXidEventsDataPoint(ts, x.count, x.uuid, int64(x.code), string(s.rubric.Xid(x.code).Class), parent...)
+		s.builder.RecordHwGpuXidEventsDataPoint(ts, count, x.uuid, int64(x.code), string(s.rubric.Xid(x.code).Class), parent...)
 	}
 	recordAllocations(s.builder, ts, samples, held)
 	s.recordNode(ts, samples, report.Listed)

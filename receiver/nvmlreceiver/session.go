@@ -32,39 +32,30 @@ type session struct {
 	before, last uint64
 }
 
-// current is the poller to poll, nil while NVML is released, with ok false
-// once the session is closed.
-func (s *session) current(release bool) (poller, toClose *nvml.Poller, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, nil, false
-	}
-	if release {
-		toClose, s.poller = s.poller, nil
-		s.before = s.last
-		return nil, toClose, true
-	}
-	if s.poller == nil {
-		s.poller = s.open()
-	}
-	return s.poller, nil, true
-}
-
 // poll polls NVML, unless it is released. The generations go on counting.
 func (s *session) poll(ctx context.Context) nvml.Report {
 	release := s.wanted()
-	poller, toClose, ok := s.current(release)
-	if !ok {
+	s.mu.Lock()
+	poller, closed := s.poller, s.closed
+	switch {
+	case closed:
+	case release:
+		s.poller, s.before = nil, s.last
+	case poller == nil:
+		poller = s.open()
+		s.poller = poller
+	}
+	s.mu.Unlock()
+	if closed {
 		return nvml.Report{Err: nvml.ErrClosed}
 	}
 	s.tell(release)
-	if toClose != nil {
-		if err := toClose.Close(closeTimeout); err != nil {
-			s.log.Warn("the driver cannot be unloaded yet: a call of NVML has not returned", zap.Error(err))
+	if release {
+		if poller != nil {
+			if err := poller.Close(closeTimeout); err != nil {
+				s.log.Warn("the driver cannot be unloaded yet: a call of NVML has not returned", zap.Error(err))
+			}
 		}
-	}
-	if poller == nil {
 		return nvml.Report{Err: errReleased}
 	}
 	report := poller.Poll(ctx)

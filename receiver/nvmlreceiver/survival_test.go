@@ -16,51 +16,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/consumer/consumertest"
-	"go.opentelemetry.io/collector/processor/processortest"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"google.golang.org/grpc"
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/processor/diffprocessor" //nolint:depguard // of this test alone: what follows the receiver
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 )
-
-// TestDiffForwardsTheHeartbeatOnly runs two reports of one state through the
-// processor that will follow the receiver.
-func TestDiffForwardsTheHeartbeatOnly(t *testing.T) {
-	factory := diffprocessor.NewFactory()
-	cfg := factory.CreateDefaultConfig().(*diffprocessor.Config)
-	cfg.ResyncInterval = 0 // a resend is due at a random time
-	sink := &consumertest.MetricsSink{}
-	diff, err := factory.CreateMetrics(t.Context(), processortest.NewNopSettings(factory.Type()), cfg, sink)
-	require.NoError(t, err)
-	require.NoError(t, diff.Start(t.Context(), componenttest.NewNopHost()))
-	t.Cleanup(func() { require.NoError(t, diff.Shutdown(context.Background())) })
-
-	state := fakenvml.NewState(8)
-	rewrite := state.Install(t)
-	library := fakenvml.Library(t)
-	n := startNode(t, func(cfg *Config) { cfg.LibraryPath, cfg.Detail = library, DetailFull })
-	require.NoError(t, diff.ConsumeMetrics(t.Context(), n.first()))
-	all := sink.DataPointCount()
-	require.Greater(t, all, 8*40)
-	for range 3 {
-		sink.Reset()
-		require.NoError(t, diff.ConsumeMetrics(t.Context(), n.scrape()))
-		require.Equal(t, 1, sink.DataPointCount())
-		assert.Len(t, find(sink.AllMetrics()[0], gpusemconv.MetricNodeHeartbeat, nil), 1)
-	}
-
-	state.SetGPU(5, "temperature", 71)
-	rewrite()
-	sink.Reset()
-	require.NoError(t, diff.ConsumeMetrics(t.Context(), n.scrape()))
-	assert.Equal(t, map[string]float64{fakenvml.UUID(5): 71}, values(sink.AllMetrics()[0], "hw.temperature", nil))
-	assert.Equal(t, 2, sink.DataPointCount())
-	n.shutdown()
-}
 
 // TestRelease lets an operator unload the driver: while the file is there no
 // GPU has a point, and the driver may come back as another one.
@@ -91,15 +54,6 @@ func TestRelease(t *testing.T) {
 	n.shutdown()
 	assert.Equal(t, 1, n.logs.FilterMessage("NVML is released: no GPU metrics while the file is there").Len())
 	assert.Equal(t, 1, n.logs.FilterMessage("NVML is in use again").Len())
-}
-
-func TestShutdownWhileReleased(t *testing.T) {
-	fakenvml.NewState(1).Install(t)
-	library, file := fakenvml.Library(t), filepath.Join(t.TempDir(), "release")
-	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	n := startNode(t, func(cfg *Config) { cfg.LibraryPath, cfg.ReleaseFile = library, file })
-	assert.Zero(t, n.first().DataPointCount())
-	n.shutdown()
 }
 
 // TestLogsAlone has no metrics pipeline: the GPUs are read all the same.

@@ -85,20 +85,6 @@ func TestNoTwoTruths(t *testing.T) {
 	}
 }
 
-// TestEndsAreSaidOnce: the diff processor forwards a point without a value each time.
-func TestEndsAreSaidOnce(t *testing.T) {
-	tell := teller(t)
-	s := hopper()
-	tell(s, gpuhealth.Verdict{Score: some(100)})
-	s.Reason = gpuhealth.ReasonHang
-	md := tell(s, gpuhealth.Verdict{})
-	assert.Equal(t, []string{gpuA}, ended(md, "hw.gpu.up", map[string]string{"reason": "ok"}))
-	assert.Equal(t, []string{gpuA}, ended(md, "hw.gpu.health.score", nil))
-	md = tell(s, gpuhealth.Verdict{})
-	assert.Empty(t, ended(md, "hw.gpu.up", nil))
-	assert.Empty(t, findAll(md, "hw.gpu.health.score", nil))
-}
-
 func TestReasonsThatAreOverAreBounded(t *testing.T) {
 	var st states
 	for i := range 10 * maxReasons {

@@ -3,9 +3,8 @@
 package nvmlreceiver
 
 import (
-	"cmp"
+	"maps"
 	"math"
-	"slices"
 	"sync"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
@@ -55,21 +54,9 @@ func (x *xids) add(ev *gpuhealth.XidEvent, known bool) {
 	x.counts[series]++
 }
 
-type xidCount struct {
-	xidSeries
-	count int64
-}
-
-// all returns the counts, in an order that does not change.
-func (x *xids) all() []xidCount {
+// all returns the counts so far.
+func (x *xids) all() map[xidSeries]int64 {
 	x.mu.Lock()
-	all := make([]xidCount, 0, len(x.counts))
-	for series, count := range x.counts {
-		all = append(all, xidCount{series, count})
-	}
-	x.mu.Unlock()
-	slices.SortFunc(all, func(a, b xidCount) int {
-		return cmp.Or(cmp.Compare(a.uuid, b.uuid), cmp.Compare(a.parent, b.parent), cmp.Compare(a.code, b.code))
-	})
-	return all
+	defer x.mu.Unlock()
+	return maps.Clone(x.counts)
 }

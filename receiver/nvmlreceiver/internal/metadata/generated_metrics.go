@@ -1093,7 +1093,7 @@ var MetricsInfo = metricsInfo{
 	},
 	HwGpuAllocation: metricInfo{
 		Name:       "hw.gpu.allocation",
-		Attributes: []string{"hw.id", "hw.parent", "k8s.pod.uid", "k8s.pod.name", "k8s.namespace.name", "k8s.container.name", "shared"},
+		Attributes: []string{"hw.id", "hw.parent", "k8s.pod.name", "k8s.namespace.name", "k8s.container.name", "shared"},
 	},
 	HwGpuClockFrequency: metricInfo{
 		Name:       "hw.gpu.clock.frequency",
@@ -1379,12 +1379,6 @@ func WithHwParentMetricAttribute(hwParentAttributeValue string) MetricAttributeO
 func WithHwSerialNumberMetricAttribute(hwSerialNumberAttributeValue string) MetricAttributeOption {
 	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
 		dp.Attributes().PutStr("hw.serial_number", hwSerialNumberAttributeValue)
-	})
-}
-
-func WithK8sPodUIDMetricAttribute(k8sPodUIDAttributeValue string) MetricAttributeOption {
-	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
-		dp.Attributes().PutStr("k8s.pod.uid", k8sPodUIDAttributeValue)
 	})
 }
 

@@ -80,7 +80,7 @@ func TestMetricsBuilder(t *testing.T) {
 			mb.RecordHwGpuActivityDataPoint(ts, 1, "hw.id-val", AttributeActivityUnitSm, WithHwParentMetricAttribute("hw.parent-val"))
 
 			allMetricsCount++
-			mb.RecordHwGpuAllocationDataPoint(ts, 1, "hw.id-val", "k8s.pod.name-val", "k8s.namespace.name-val", "k8s.container.name-val", true, WithHwParentMetricAttribute("hw.parent-val"), WithK8sPodUIDMetricAttribute("k8s.pod.uid-val"))
+			mb.RecordHwGpuAllocationDataPoint(ts, 1, "hw.id-val", "k8s.pod.name-val", "k8s.namespace.name-val", "k8s.container.name-val", true, WithHwParentMetricAttribute("hw.parent-val"))
 			defaultMetricsCount++
 			allMetricsCount++
 			mb.RecordHwGpuClockFrequencyDataPoint(ts, 1, "hw.id-val", AttributeClockGraphics, WithHwParentMetricAttribute("hw.parent-val"))
@@ -353,9 +353,6 @@ func TestMetricsBuilder(t *testing.T) {
 					hwParentAttrVal, ok := dp.Attributes().Get("hw.parent")
 					assert.True(t, ok)
 					assert.Equal(t, "hw.parent-val", hwParentAttrVal.Str())
-					k8sPodUIDAttrVal, ok := dp.Attributes().Get("k8s.pod.uid")
-					assert.True(t, ok)
-					assert.Equal(t, "k8s.pod.uid-val", k8sPodUIDAttrVal.Str())
 					k8sPodNameAttrVal, ok := dp.Attributes().Get("k8s.pod.name")
 					assert.True(t, ok)
 					assert.Equal(t, "k8s.pod.name-val", k8sPodNameAttrVal.Str())

@@ -308,25 +308,13 @@ func (r *Roster) Expected(configured, listed int) int {
 	return max(remembered, max(configured, listed)-acknowledged)
 }
 
-// forgetOldest forgets a GPU that nobody waits for, else the GPU that was seen
-// longest ago. A lost GPU goes last: a board that is there is met again.
+// forgetOldest forgets the GPU that was seen longest ago.
 func (r *Roster) forgetOldest() {
 	oldest := slices.MinFunc(slices.Collect(maps.Values(r.gpus)), func(a, b *gpu) int {
-		return cmp.Or(a.weight()-b.weight(), cmp.Compare(a.claimed, b.claimed), strings.Compare(a.id.UUID, b.id.UUID))
+		return cmp.Or(cmp.Compare(a.claimed, b.claimed), strings.Compare(a.id.UUID, b.id.UUID))
 	})
 	delete(r.gpus, oldest.id.UUID)
 	r.revision++
-}
-
-func (g *gpu) weight() int {
-	switch {
-	case g.acknowledged:
-		return 0
-	case !g.lost:
-		return 1
-	default:
-		return 2
-	}
 }
 
 // Address is the PCI address that sysfs writes as 0000:1b:00.0 and NVML as

@@ -19,15 +19,9 @@ const (
 	snapshotVersion = 1
 	// maxSnapshot is far more than MaxGPUs need.
 	maxSnapshot = 1 << 20
-	maxText     = 256
 )
 
-// The errors of Restore.
-var (
-	ErrVersion = errors.New("the list of GPUs is of another version")
-	ErrNode    = errors.New("the list of GPUs is of another node")
-	ErrCorrupt = errors.New("the list of GPUs is corrupt")
-)
+var errCorrupt = errors.New("the list of GPUs is corrupt")
 
 type snapshot struct {
 	Version int
@@ -37,11 +31,9 @@ type snapshot struct {
 }
 
 type gpuSnapshot struct {
-	UUID                                                       string
-	Index                                                      int
-	Model, Serial, PCIBusID, VBIOS, DriverVersion, CUDAVersion string           `json:",omitempty"`
-	Lost, Acknowledged                                         bool             `json:",omitempty"`
-	Reason                                                     gpuhealth.Reason `json:",omitempty"` // empty: it answered
+	gpuhealth.Identity
+	Lost, Acknowledged bool             `json:",omitempty"`
+	Reason             gpuhealth.Reason `json:",omitempty"` // empty: it answered
 }
 
 // Revision grows with each change that a restart should not forget.
@@ -62,10 +54,7 @@ func (r *Roster) Snapshot() (data []byte, revision uint64, err error) {
 		if reason == gpuhealth.ReasonOK {
 			reason = ""
 		}
-		s.GPUs = append(s.GPUs, gpuSnapshot{
-			UUID: uuid, Index: g.id.Index, Model: g.id.Model, Serial: g.id.Serial, PCIBusID: g.id.PCIBusID, VBIOS: g.id.VBIOS,
-			DriverVersion: g.id.DriverVersion, CUDAVersion: g.id.CUDAVersion, Lost: g.lost, Acknowledged: g.acknowledged, Reason: reason,
-		})
+		s.GPUs = append(s.GPUs, gpuSnapshot{Identity: g.id, Lost: g.lost, Acknowledged: g.acknowledged, Reason: reason})
 	}
 	data, err = json.Marshal(s)
 	return data, r.revision, err
@@ -75,39 +64,34 @@ func (r *Roster) Snapshot() (data []byte, revision uint64, err error) {
 // else of the roster's. After an error the roster is as it was.
 func (r *Roster) Restore(data []byte, _ time.Time) error {
 	if len(data) > maxSnapshot {
-		return fmt.Errorf("%w: %d bytes", ErrCorrupt, len(data))
+		return fmt.Errorf("%w: %d bytes", errCorrupt, len(data))
 	}
 	var s snapshot
 	if err := json.Unmarshal(data, &s); err != nil {
-		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+		return fmt.Errorf("%w: %w", errCorrupt, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case s.Version != snapshotVersion:
-		return fmt.Errorf("%w: %d, this is %d", ErrVersion, s.Version, snapshotVersion)
+		return fmt.Errorf("the list of GPUs is of version %d, this is %d", s.Version, snapshotVersion)
 	case s.Node != r.node && s.Node != "" && r.node != "":
-		return fmt.Errorf("%w: %.64q, this is %q", ErrNode, s.Node, r.node)
+		return fmt.Errorf("the list of GPUs is of node %.64q, this is %q", s.Node, r.node)
 	case len(s.GPUs) > MaxGPUs || len(s.Ignored) > MaxGPUs:
-		return fmt.Errorf("%w: %d GPUs", ErrCorrupt, max(len(s.GPUs), len(s.Ignored)))
+		return fmt.Errorf("%w: %d GPUs", errCorrupt, max(len(s.GPUs), len(s.Ignored)))
 	}
 	gpus, ignored := make(map[string]*gpu, len(s.GPUs)), make(map[string]struct{}, len(s.Ignored))
 	for i := range s.GPUs {
 		g := &s.GPUs[i]
-		if err := g.validate(); err != nil {
-			return fmt.Errorf("%w: GPU %d: %w", ErrCorrupt, i, err)
+		if !gpuhealth.ValidUUID(g.UUID) || gpus[g.UUID] != nil || g.Reason != "" && !g.Reason.Valid() {
+			return fmt.Errorf("%w: GPU %d: a UUID is none or there twice, or a reason is none", errCorrupt, i)
 		}
-		if gpus[g.UUID] != nil {
-			return fmt.Errorf("%w: %s is there twice", ErrCorrupt, g.UUID)
-		}
-		gpus[g.UUID] = &gpu{id: gpuhealth.Identity{
-			UUID: g.UUID, Index: g.Index, Model: g.Model, Serial: g.Serial, PCIBusID: g.PCIBusID, VBIOS: g.VBIOS,
-			DriverVersion: g.DriverVersion, CUDAVersion: g.CUDAVersion,
-		}, reason: cmp.Or(g.Reason, gpuhealth.ReasonOK), lost: g.Lost, acknowledged: g.Acknowledged}
+		g.MIG = gpuhealth.MIG{} // slices are not kept
+		gpus[g.UUID] = &gpu{id: g.Identity, reason: cmp.Or(g.Reason, gpuhealth.ReasonOK), lost: g.Lost, acknowledged: g.Acknowledged}
 	}
 	for _, address := range s.Ignored {
 		if address == "" || Address(address) != address {
-			return fmt.Errorf("%w: %.64q is no PCI address", ErrCorrupt, address)
+			return fmt.Errorf("%w: %.64q is no PCI address", errCorrupt, address)
 		}
 		ignored[address] = struct{}{}
 	}
@@ -126,22 +110,4 @@ func (r *Roster) Reasons() map[string]gpuhealth.Reason {
 		}
 	}
 	return reasons
-}
-
-func (g *gpuSnapshot) validate() error {
-	if !gpuhealth.ValidUUID(g.UUID) || len(g.UUID) > maxText {
-		return errors.New("a UUID is none")
-	}
-	if g.Index < 0 || g.Index >= MaxGPUs {
-		return fmt.Errorf("an index of %d", g.Index)
-	}
-	if g.Reason != "" && !g.Reason.Valid() {
-		return errors.New("a reason is none")
-	}
-	for _, text := range []string{g.Model, g.Serial, g.PCIBusID, g.VBIOS, g.DriverVersion, g.CUDAVersion} {
-		if len(text) > maxText {
-			return errors.New("a text is too long")
-		}
-	}
-	return nil
 }

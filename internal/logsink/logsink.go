@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package stragglerprocessor
+// Package logsink hands log records to a pipeline that may be slow or away.
+package logsink // import "github.com/gpu-collector/gpu-collector/internal/logsink"
 
 import (
 	"context"
@@ -13,8 +14,6 @@ import (
 )
 
 const (
-	// maxRecordsQueued bounds the episodes that wait for a pipeline.
-	maxRecordsQueued = 1000
 	// A record is offered again after retryFirst, then after twice as long each time
 	// up to retryMax. It is given up after retryFor, as the events of a node's agent
 	// are.
@@ -25,10 +24,10 @@ const (
 	attemptTimeout = 5 * time.Second
 )
 
-// logSink hands log records to one pipeline, oldest first, from a goroutine of
-// its own: the comparison waits for no log store. Events, unlike state, are
+// Sink hands log records to one pipeline, oldest first, from a goroutine of
+// its own: who makes them waits for no log store. Events, unlike state, are
 // news once, so that a newer one does not take an older one's place.
-type logSink struct {
+type Sink struct {
 	next    consumer.Logs
 	logger  *zap.Logger
 	dropped func()
@@ -41,15 +40,16 @@ type logSink struct {
 	cancel context.CancelFunc
 }
 
-func newLogSink(next consumer.Logs, logger *zap.Logger, dropped func()) *logSink {
-	return &logSink{
+// New returns a sink with room for so many records. It calls dropped for each that it gives up.
+func New(next consumer.Logs, logger *zap.Logger, room int, dropped func()) *Sink {
+	return &Sink{
 		next: next, logger: logger, dropped: dropped,
-		queue: make(chan plog.Logs, maxRecordsQueued), stop: make(chan struct{}),
+		queue: make(chan plog.Logs, room), stop: make(chan struct{}),
 	}
 }
 
-// offer queues one record, or counts it when there is no room.
-func (s *logSink) offer(ld plog.Logs) {
+// Offer queues one record, or counts it when there is no room.
+func (s *Sink) Offer(ld plog.Logs) {
 	select {
 	case s.queue <- ld:
 	default:
@@ -57,13 +57,14 @@ func (s *logSink) offer(ld plog.Logs) {
 	}
 }
 
-func (s *logSink) start() {
+// Start begins to hand records on.
+func (s *Sink) Start() {
 	s.done = make(chan struct{})
 	s.work, s.cancel = context.WithCancel(context.Background())
 	go s.run()
 }
 
-func (s *logSink) run() {
+func (s *Sink) run() {
 	defer close(s.done)
 	for {
 		select {
@@ -79,7 +80,7 @@ func (s *logSink) run() {
 }
 
 // deliver offers a record until it is taken, or cannot be; at a shutdown once more.
-func (s *logSink) deliver(ld plog.Logs) bool {
+func (s *Sink) deliver(ld plog.Logs) bool {
 	began := time.Now()
 	for wait := retryFirst; ; wait = min(2*wait, retryMax) {
 		err := s.attempt(ld)
@@ -87,10 +88,10 @@ func (s *logSink) deliver(ld plog.Logs) bool {
 		case err == nil:
 			return true
 		case consumererror.IsPermanent(err) || time.Since(began)+wait > retryFor:
-			s.logger.Warn("a log pipeline did not take an episode", zap.Error(err))
+			s.logger.Warn("a log pipeline did not take a record", zap.Error(err))
 			return false
 		}
-		s.logger.Debug("a log pipeline did not take an episode yet", zap.Error(err), zap.Duration("again_in", wait))
+		s.logger.Debug("a log pipeline did not take a record yet", zap.Error(err), zap.Duration("again_in", wait))
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
@@ -101,7 +102,7 @@ func (s *logSink) deliver(ld plog.Logs) bool {
 	}
 }
 
-func (s *logSink) attempt(ld plog.Logs) error {
+func (s *Sink) attempt(ld plog.Logs) error {
 	ctx, cancel := context.WithTimeout(s.work, attemptTimeout)
 	defer cancel()
 	if err := ctx.Err(); err != nil {
@@ -114,7 +115,7 @@ func (s *logSink) attempt(ld plog.Logs) error {
 }
 
 // flush offers what is queued once.
-func (s *logSink) flush() {
+func (s *Sink) flush() {
 	for {
 		select {
 		case ld := <-s.queue:
@@ -127,8 +128,8 @@ func (s *logSink) flush() {
 	}
 }
 
-// shutdown hands on what is queued, for as long as ctx lasts. It counts the rest.
-func (s *logSink) shutdown(ctx context.Context) {
+// Shutdown hands on what is queued, for as long as ctx lasts. It counts the rest.
+func (s *Sink) Shutdown(ctx context.Context) {
 	if s.done == nil {
 		return
 	}

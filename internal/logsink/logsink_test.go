@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package stragglerprocessor
+package logsink
 
 import (
 	"context"
@@ -20,6 +20,8 @@ import (
 	"go.uber.org/zap"
 )
 
+const room = 1000
+
 func record(body string) plog.Logs {
 	ld := plog.NewLogs()
 	ld.ResourceLogs().AppendEmpty().ScopeLogs().AppendEmpty().LogRecords().AppendEmpty().Body().SetStr(body)
@@ -36,7 +38,7 @@ func bodies(sink *consumertest.LogsSink) []string {
 
 // sinkRig is a sink before a log store that refuses what refuse says.
 type sinkRig struct {
-	*logSink
+	*Sink
 	refuse  func(attempt int) error
 	store   consumertest.LogsSink
 	tries   []time.Duration
@@ -56,7 +58,7 @@ func newSinkRig(t *testing.T, refuse func(attempt int) error) *sinkRig {
 		return r.store.ConsumeLogs(ctx, ld)
 	})
 	require.NoError(t, err)
-	r.logSink = newLogSink(next, zap.NewNop(), func() { r.dropped.Add(1) })
+	r.Sink = New(next, zap.NewNop(), room, func() { r.dropped.Add(1) })
 	return r
 }
 
@@ -68,15 +70,15 @@ func TestEpisodesWaitForTheirPipeline(t *testing.T) {
 			}
 			return nil
 		})
-		r.start()
-		r.offer(record("a"))
-		r.offer(record("b"))
+		r.Start()
+		r.Offer(record("a"))
+		r.Offer(record("b"))
 		time.Sleep(5 * time.Minute)
 		assert.Equal(t, []string{"a", "b"}, bodies(&r.store), "in order, as they were")
 		s := time.Second
 		assert.Equal(t, []time.Duration{0, s, 3 * s, 7 * s, 15 * s, 31 * s, 61 * s, 91 * s, 91 * s}, r.tries)
 		assert.Zero(t, r.dropped.Load())
-		r.shutdown(t.Context())
+		r.Shutdown(t.Context())
 	})
 }
 
@@ -88,33 +90,33 @@ func TestWhatNoPipelineTakesIsCounted(t *testing.T) {
 			}
 			return errors.New("away")
 		})
-		r.start()
-		r.offer(record("a"))
+		r.Start()
+		r.Offer(record("a"))
 		synctest.Wait()
 		assert.EqualValues(t, 1, r.dropped.Load(), "never is at once")
 		began := time.Now()
-		r.offer(record("b"))
+		r.Offer(record("b"))
 		for r.dropped.Load() == 1 {
 			time.Sleep(time.Second)
 			synctest.Wait()
 		}
 		assert.InDelta(t, time.Hour.Seconds(), time.Since(began).Seconds(), 31)
-		r.shutdown(t.Context())
+		r.Shutdown(t.Context())
 	})
 }
 
 func TestEpisodesAreBounded(t *testing.T) {
 	r := newSinkRig(t, func(int) error { return nil })
-	for i := range maxRecordsQueued + 3 {
-		r.offer(record(strconv.Itoa(i)))
+	for i := range room + 3 {
+		r.Offer(record(strconv.Itoa(i)))
 	}
 	assert.EqualValues(t, 3, r.dropped.Load())
-	r.start()
-	r.shutdown(t.Context())
+	r.Start()
+	r.Shutdown(t.Context())
 	got := bodies(&r.store)
-	require.Len(t, got, maxRecordsQueued, "what is queued is handed on at the end")
+	require.Len(t, got, room, "what is queued is handed on at the end")
 	assert.Equal(t, "0", got[0])
-	assert.Equal(t, strconv.Itoa(maxRecordsQueued-1), got[maxRecordsQueued-1])
+	assert.Equal(t, strconv.Itoa(room-1), got[room-1])
 }
 
 // TestShutdownEndsInTime has a log store that answers nothing.
@@ -128,16 +130,16 @@ func TestShutdownEndsInTime(t *testing.T) {
 					return ctx.Err()
 				})
 				require.NoError(t, err)
-				s := newLogSink(next, zap.NewNop(), func() { dropped++ })
-				s.start()
+				s := New(next, zap.NewNop(), room, func() { dropped++ })
+				s.Start()
 				for range 10 {
-					s.offer(record("a"))
+					s.Offer(record("a"))
 				}
 				synctest.Wait()
 				began := time.Now()
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				defer cancel()
-				s.shutdown(ctx)
+				s.Shutdown(ctx)
 				assert.Equal(t, min(limit, attemptTimeout), time.Since(began))
 				assert.Equal(t, 10, dropped)
 			})
