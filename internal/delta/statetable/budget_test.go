@@ -468,31 +468,29 @@ func TestAGreedyClusterLeavesTheOthersWhole(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tb := New(Settings{MaxNodes: 1 << 20, MaxSeries: 1 << 24, MaxBytes: maxBytes, DropOver: true, ClusterShare: 0.5, TTL: time.Hour})
 			push := func(cluster string, node, series, text int) (over, forwarded int) {
-				r := tb.Begin(time.Second)
-				r.OpenNode(NodeKey{HashString(cluster), uint64(node)})
-				if r.Undescribed() {
-					r.DescribeNode([]Attr{
-						{Key: gpusemconv.AttrClusterName, Text: cluster},
-						{Key: gpusemconv.AttrHostName, Text: strconv.Itoa(node)},
-						{Key: "more", Text: strings.Repeat("x", text)},
-					})
-				}
-				long := strings.Repeat("y", text)
-				for i := range series {
-					v := r.Observe(&Point{Key: Mix(uint64(i), 7), Value: 7, Time: 1})
-					if v == Forward && r.Fresh() && !r.Describe(&Metric{Name: "m" + strconv.Itoa(i%3000)}, []Attr{{Key: "k", Text: strconv.Itoa(i) + long}}) {
-						v = Over
+				in(tb, time.Second, NodeKey{HashString(cluster), uint64(node)}, func(r *Report) {
+					if r.Undescribed() {
+						r.DescribeNode([]Attr{
+							{Key: gpusemconv.AttrClusterName, Text: cluster},
+							{Key: gpusemconv.AttrHostName, Text: strconv.Itoa(node)},
+							{Key: "more", Text: strings.Repeat("x", text)},
+						})
 					}
-					switch v {
-					case Over:
-						over++
-					case Forward:
-						forwarded++
-					case Unchanged, Stale:
+					long := strings.Repeat("y", text)
+					for i := range series {
+						v := r.Observe(&Point{Key: Mix(uint64(i), 7), Value: 7, Time: 1})
+						if v == Forward && r.Fresh() && !r.Describe(&Metric{Name: "m" + strconv.Itoa(i%3000)}, []Attr{{Key: "k", Text: strconv.Itoa(i) + long}}) {
+							v = Over
+						}
+						switch v {
+						case Over:
+							over++
+						case Forward:
+							forwarded++
+						case Unchanged, Stale:
+						}
 					}
-				}
-				r.CloseNode()
-				r.Commit()
+				})
 				return over, forwarded
 			}
 			for i := range 10 {

@@ -67,19 +67,17 @@ func TestOneClustersNamesLeaveRoom(t *testing.T) {
 	tb := New(Settings{MaxNodes: 1000, MaxSeries: 10_000_000, ClusterShare: fairshare.Half, TTL: 640 * time.Second})
 	now := time.Duration(0)
 	push := func(cluster string, node, metrics int) {
-		r := tb.Begin(now)
-		r.OpenNode(keyOf(node))
-		if r.Undescribed() {
-			r.DescribeNode([]Attr{{Key: gpusemconv.AttrClusterName, Text: cluster}})
-		}
-		prefix := fmt.Sprint(cluster, node, "_")
-		for i := range metrics {
-			if r.Observe(new(double(Mix(uint64(i), 1), 1))); r.Fresh() {
-				r.Describe(&Metric{Name: prefix + strconv.Itoa(i)}, []Attr{{Key: prefix + strconv.Itoa(i), Text: prefix}})
+		in(tb, now, keyOf(node), func(r *Report) {
+			if r.Undescribed() {
+				r.DescribeNode([]Attr{{Key: gpusemconv.AttrClusterName, Text: cluster}})
 			}
-		}
-		r.CloseNode()
-		r.Commit()
+			prefix := fmt.Sprint(cluster, node, "_")
+			for i := range metrics {
+				if r.Observe(new(double(Mix(uint64(i), 1), 1))); r.Fresh() {
+					r.Describe(&Metric{Name: prefix + strconv.Itoa(i)}, []Attr{{Key: prefix + strconv.Itoa(i), Text: prefix}})
+				}
+			}
+		})
 	}
 	for n := range 200 {
 		push("greedy", n, 2*maxNodeNames)
@@ -194,17 +192,15 @@ func TestALivingNodeGetsItsRoomBack(t *testing.T) {
 // attributes.
 func TestOneNodesAttributesLeaveSharedRoom(t *testing.T) {
 	tb := dictionaryTable()
-	r := tb.Begin(0)
-	r.OpenNode(nodeA)
-	for i := range 20_000 {
-		r.Observe(new(double(Mix(uint64(i), 1), 1)))
-		r.Describe(&Metric{Name: "m"}, []Attr{
-			{Key: "state", Num: uint64(i), Type: AttrInt},
-			{Key: "k" + strconv.Itoa(i), Text: "v"},
-		})
-	}
-	r.CloseNode()
-	r.Commit()
+	in(tb, 0, nodeA, func(r *Report) {
+		for i := range 20_000 {
+			r.Observe(new(double(Mix(uint64(i), 1), 1)))
+			r.Describe(&Metric{Name: "m"}, []Attr{
+				{Key: "state", Num: uint64(i), Type: AttrInt},
+				{Key: "k" + strconv.Itoa(i), Text: "v"},
+			})
+		}
+	})
 	d := tb.dict
 	assert.Len(t, d.keys["state"].pairs, maxValuesPerKey/2)
 	assert.Less(t, len(d.keys), maxSharedKeys/newcomersShare+1)
@@ -213,11 +209,7 @@ func TestOneNodesAttributesLeaveSharedRoom(t *testing.T) {
 		return d.pairs.ids[Attr{Key: key, Text: text}] != 0
 	}
 	assert.True(t, shared("state", "healthy"))
-	r = tb.Begin(0)
-	r.OpenNode(keyOf(1))
-	r.DescribeNode([]Attr{{Key: "new", Text: "key"}})
-	r.CloseNode()
-	r.Commit()
+	in(tb, 0, keyOf(1), func(r *Report) { r.DescribeNode([]Attr{{Key: "new", Text: "key"}}) })
 	assert.Contains(t, d.keys, "new")
 }
 

@@ -39,34 +39,32 @@ type told struct {
 func tell(tb *Table, now time.Duration, resource []Attr, points ...told) NodeKey {
 	identity := fmt.Appendf(nil, "%+v", resource)
 	key := KeyOf(identity)
-	r := tb.Begin(now)
-	r.OpenNode(key)
-	if r.Undescribed() {
-		r.DescribeNode(resource)
-	}
-	for i := range points {
-		p := &points[i]
-		id := HashString(fmt.Sprintf("%+v", p.metric))
-		for _, a := range p.attrs {
-			id += Mix(HashString(a.Key), HashString(a.Text)+a.Num)
+	in(tb, now, key, func(r *Report) {
+		if r.Undescribed() {
+			r.DescribeNode(resource)
 		}
-		switch point := (Point{Key: id, Value: math.Float64bits(p.value), Kind: KindDouble, Time: p.time}); {
-		case p.over:
-			r.Forget(id)
-			continue
-		case p.kind != KindDouble:
-			point.Kind, point.Value = p.kind, uint64(p.value)
-			r.Observe(&point)
-		default:
-			r.Observe(&point)
+		for i := range points {
+			p := &points[i]
+			id := HashString(fmt.Sprintf("%+v", p.metric))
+			for _, a := range p.attrs {
+				id += Mix(HashString(a.Key), HashString(a.Text)+a.Num)
+			}
+			switch point := (Point{Key: id, Value: math.Float64bits(p.value), Kind: KindDouble, Time: p.time}); {
+			case p.over:
+				r.Forget(id)
+				continue
+			case p.kind != KindDouble:
+				point.Kind, point.Value = p.kind, uint64(p.value)
+				r.Observe(&point)
+			default:
+				r.Observe(&point)
+			}
+			if r.Fresh() {
+				r.Describe(&p.metric, p.attrs)
+			}
 		}
-		if r.Fresh() {
-			r.Describe(&p.metric, p.attrs)
-		}
-	}
-	r.Said(uint64(time.Unix(1_800_000_000, 0).Add(now).UnixNano()))
-	r.CloseNode()
-	r.Commit()
+		r.Said(uint64(time.Unix(1_800_000_000, 0).Add(now).UnixNano()))
+	})
 	return key
 }
 
@@ -317,11 +315,7 @@ func TestAnEndThatWasRefused(t *testing.T) {
 			ended = append(ended, s.Attrs[0].Text)
 		}
 		r.CloseNode()
-		if accepted {
-			r.Commit()
-		} else {
-			r.Abort()
-		}
+		settle(r, accepted)
 		now += 10 * time.Second
 		return ended
 	}

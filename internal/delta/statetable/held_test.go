@@ -31,11 +31,7 @@ func said(tb *Table, second int, accepted bool, points ...Point) []Verdict {
 	}
 	r.Said(unix(second))
 	r.CloseNode()
-	if accepted {
-		r.Commit()
-	} else {
-		r.Abort()
-	}
+	settle(r, accepted)
 	return out
 }
 
@@ -57,11 +53,7 @@ func holds(tb *Table, second int, accepted bool) map[string]held {
 		out[s.Attrs[0].Text] = held{s, at}
 	}
 	r.CloseNode()
-	if accepted {
-		r.Commit()
-	} else {
-		r.Abort()
-	}
+	settle(r, accepted)
 	return out
 }
 

@@ -49,11 +49,7 @@ func relayed(t *Table, second int, accepted bool, points ...Point) (again map[st
 		r.Asked()
 	}
 	r.CloseNode()
-	if accepted {
-		r.Commit()
-	} else {
-		r.Abort()
-	}
+	settle(r, accepted)
 	return again, asked
 }
 

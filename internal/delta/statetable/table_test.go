@@ -47,6 +47,15 @@ func in(t *Table, now time.Duration, key NodeKey, do func(*Report)) {
 	r.Commit()
 }
 
+// settle ends a report as the next hop's answer says.
+func settle(r *Report, accepted bool) {
+	if accepted {
+		r.Commit()
+	} else {
+		r.Abort()
+	}
+}
+
 // push is a whole report of one node that is accepted.
 func push(t *Table, now time.Duration, key NodeKey, points ...Point) []Verdict {
 	r := t.Begin(now)
@@ -203,11 +212,7 @@ func TestHeartbeatDue(t *testing.T) {
 		r.OpenNode(key)
 		due := r.HeartbeatDue(0)
 		r.CloseNode()
-		if accepted {
-			r.Commit()
-		} else {
-			r.Abort()
-		}
+		settle(r, accepted)
 		return due
 	}
 	tb := newTable(func(s *Settings) { s.HeartbeatInterval = 10 })
@@ -224,12 +229,10 @@ func TestHeartbeatDue(t *testing.T) {
 		r.CloseNode()
 	}
 	r.Commit()
-	r = tb.Begin(200)
-	r.OpenNode(nodeA)
-	assert.False(t, r.HeartbeatDue(2e18-1e9), "an overtaken report")
-	assert.True(t, r.HeartbeatDue(2e18), "the same time again")
-	r.CloseNode()
-	r.Commit()
+	in(tb, 200, nodeA, func(r *Report) {
+		assert.False(t, r.HeartbeatDue(2e18-1e9), "an overtaken report")
+		assert.True(t, r.HeartbeatDue(2e18), "the same time again")
+	})
 
 	each := newTable(func(s *Settings) { s.MaxNodes = 1 })
 	assert.True(t, beat(each, 0, nodeA, true))

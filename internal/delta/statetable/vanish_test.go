@@ -35,11 +35,7 @@ func report(t *Table, second int, accepted bool, keys ...uint64) []string {
 		gone = append(gone, s.Attrs[0].Text)
 	}
 	r.CloseNode()
-	if accepted {
-		r.Commit()
-	} else {
-		r.Abort()
-	}
+	settle(r, accepted)
 	return gone
 }
 
@@ -239,12 +235,10 @@ func TestResyncWhileUnderWay(t *testing.T) {
 		tb.Resync("", name)
 		r.Commit()
 
-		r = tb.Begin(0)
-		r.OpenNode(nodeA)
-		assert.Equal(t, Forward, r.Observe(new(double(1, 1))))
-		assert.True(t, r.HeartbeatDue(1))
-		r.CloseNode()
-		r.Commit()
+		in(tb, 0, nodeA, func(r *Report) {
+			assert.Equal(t, Forward, r.Observe(new(double(1, 1))))
+			assert.True(t, r.HeartbeatDue(1))
+		})
 		assert.Equal(t, []Verdict{Unchanged}, push(tb, 0, nodeA, double(1, 1)))
 	}
 }
