@@ -4,7 +4,6 @@ package fleetviewexporter
 
 import (
 	"context"
-	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -126,27 +125,6 @@ func TestFullReport(t *testing.T) {
 	assert.InDelta(t, 60, v.MaxCelsius, 0)
 	assert.InDelta(t, 0.9, v.Usage, 1e-12)
 	assert.InDelta(t, 8*603+28, v.Watts, 1e-9)
-}
-
-func TestErrorsByKind(t *testing.T) {
-	e := newTestExporter(t)
-	b := newReport("c", "n")
-	n := 1
-	for _, counter := range []string{"volatile", "aggregate"} {
-		for _, kind := range []string{"corrected", "uncorrected"} {
-			for _, where := range []string{"dram", "all"} {
-				b.point(gpusemconv.MetricErrors, n, gpusemconv.AttrHWID, "g", gpusemconv.AttrHWType, "gpu", gpusemconv.AttrErrorType, kind,
-					gpusemconv.AttrMemoryLocation, where, gpusemconv.AttrECCCounter, counter)
-				n++
-			}
-		}
-	}
-	e.push(t, b)
-	g := &e.view(t, "c", "n").GPUs[0]
-	assert.InDelta(t, 2, *g.Get(reading.ECCCorrected), 0)
-	assert.InDelta(t, 4, *g.Get(reading.ECCUncorrected), 0)
-	assert.InDelta(t, 6, *g.Get(reading.ECCCorrectedTotal), 0)
-	assert.InDelta(t, 8, *g.Get(reading.ECCUncorrectedTotal), 0)
 }
 
 // TestDifferences takes what a diff processor lets through.
@@ -343,26 +321,6 @@ func TestSignsOfLife(t *testing.T) {
 	assert.Equal(t, gpusemconv.StateMissing, e.view(t, "c", "n").State, "a heartbeat without a time that can be is no sign of life")
 }
 
-func TestIdentity(t *testing.T) {
-	e := newTestExporter(t)
-	for name, tc := range map[string]struct {
-		attrs map[string]any
-		want  fleetstate.Key
-	}{
-		"kubernetes": {map[string]any{"k8s.node.name": "k", "host.name": "pod", "k8s.cluster.name": "c"}, fleetstate.Key{Cluster: "c", Node: "k"}},
-		"host":       {map[string]any{"host.name": "h", "host.id": "i"}, fleetstate.Key{Cluster: "default", Node: "h"}},
-		"id":         {map[string]any{"host.id": "i", "k8s.cluster.name": ""}, fleetstate.Key{Node: "i"}},
-		"none":       {map[string]any{"k8s.cluster.name": "c", "host.name": []any{}}, fleetstate.Key{Cluster: "c"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := newReport("", "")
-			attrs := b.md.ResourceMetrics().At(0).Resource().Attributes()
-			require.NoError(t, attrs.FromRaw(tc.attrs))
-			assert.Equal(t, tc.want, readSender(attrs, "", e.cfg.DefaultCluster).Key)
-		})
-	}
-}
-
 func TestEpisodes(t *testing.T) {
 	e := newTestExporter(t)
 	record := func(phase string, at time.Time) plog.Logs {
@@ -520,27 +478,6 @@ func TestOtherHardwareIsNoGPU(t *testing.T) {
 		}
 	}
 	assert.Equal(t, map[string]bool{"GPU-0": true, "": true}, gpus, "in the history a power supply is told by its attributes")
-}
-
-// Power that cannot be is refused, and what was known of it is unknown.
-func TestPowerThatCannotBe(t *testing.T) {
-	e := newTestExporter(t)
-	power := func(watts float64) {
-		b := newReport("c", "n")
-		for _, gpu := range []string{"GPU-0", "GPU-1"} {
-			b.point(gpusemconv.MetricPower, watts, gpusemconv.AttrHWID, gpu, gpusemconv.AttrHWType, "gpu")
-		}
-		e.push(t, b)
-	}
-	power(500)
-	assert.InDelta(t, 1000, e.view(t, "c", "n").Watts, 0)
-	power(1.7e308)
-	v := e.view(t, "c", "n")
-	assert.True(t, math.IsNaN(v.Watts))
-	assert.Nil(t, v.GPUs[0].Get(reading.Power))
-	power(math.Inf(1))
-	power(600)
-	assert.InDelta(t, 1200, e.view(t, "c", "n").Watts, 0)
 }
 
 // TestAnEpisodeKeepsNoMoreThanItTells: a short fact of a long text keeps the fact alone.

@@ -34,6 +34,7 @@ var impossible = []struct {
 	{"temperature", 300, "temperature.gpu", "hw.temperature", map[string]string{"hw.sensor_location": "gpu"}},
 	{"temperature.margin", -300, "temperature.margin", "hw.gpu.temperature.margin", nil},
 	{"pcie.width", 0, "pcie.width", "hw.gpu.pcie.link.width", map[string]string{"kind": "current"}},
+	{"power.limit", 200_000_000, "power.limit.enforced", "hw.gpu.power.limit", map[string]string{"limit": "enforced"}},
 	{"utilization.gpu", 101, "utilization.general", "hw.gpu.utilization", map[string]string{"hw.gpu.task": "general"}},
 	{"throttle", "0xFFFFFFFF", "throttle", "hw.gpu.throttle.active", nil},
 	{"energy", -1, "energy", "hw.energy", nil},
