@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -634,38 +633,4 @@ func TestAHopThatLies(t *testing.T) {
 // take tells the buffer how large the report is, as an Engine does.
 func take(b *Buffer, md pmetric.Metrics) Missed {
 	return b.Take(md, (&pmetric.ProtoMarshaler{}).MetricsSize(md))
-}
-
-// BenchmarkBacklog is a flush of one batch while many nodes of clusters that are made up
-// wait: what comes before the first batch, and after the last.
-func BenchmarkBacklog(b *testing.B) {
-	const nodes = 200_000
-	buffer := NewBuffer(Limits{Points: 10 * nodes, NodePoints: 100, BatchBytes: 64 << 10}, func(statetable.NodeKey) bool { return false })
-	fill := func(from, to int) {
-		for i := from; i < to; i++ {
-			md := pmetric.NewMetrics()
-			rm := md.ResourceMetrics().AppendEmpty()
-			rm.Resource().Attributes().PutStr("host.name", strconv.Itoa(i))
-			rm.Resource().Attributes().PutStr("k8s.cluster.name", strconv.Itoa(i))
-			m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
-			m.SetName("m")
-			m.SetEmptyGauge().DataPoints().AppendEmpty().SetIntValue(1)
-			buffer.Take(md, 0)
-		}
-	}
-	fill(0, nodes)
-	next := nodes
-	b.ReportAllocs()
-	for b.Loop() {
-		sent := 0
-		_, _ = buffer.Flush(Hop{
-			Send:   func(md pmetric.Metrics, _, _ int) error { sent += md.ResourceMetrics().Len(); return nil },
-			Reads:  true,
-			Enough: func() bool { return true }, Permanent: func(error) bool { return false }, Forget: func(statetable.NodeKey) {},
-		})
-		b.StopTimer()
-		fill(next, next+sent)
-		next += sent
-		b.StartTimer()
-	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
@@ -195,32 +196,32 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkStreamFrame is what one frame costs for clients that see all of a
-// fleet whose nodes all changed.
-func BenchmarkStreamFrame(b *testing.B) {
-	const nodes = 1000
-	for _, clients := range []int{1, 100} {
-		b.Run(fmt.Sprint(clients, " clients"), func(b *testing.B) {
-			a := newAPI(func(o *Options) { o.Now, o.Feed = time.Now, fleetstate.NewFeed(o.Store, clients) })
-			largeFleet(a, nodes)
-			streams := make([]*stream, clients)
-			for i := range streams {
-				streams[i], _ = follow(b, a, fleetstate.Filter{}, false)
-			}
-			b.ReportAllocs()
-			for tick := 1; b.Loop(); tick++ {
-				b.StopTimer()
-				for i := range nodes {
-					report(a, i, tick)
-				}
-				b.StartTimer()
-				a.o.Feed.Advance(time.Now())
-				for _, s := range streams {
-					if err := s.changes(); err != nil {
-						b.Fatal(err)
-					}
-				}
-			}
-		})
+// largeFleet has nodes of 8 GPUs, one in a thousand of them a straggler.
+func largeFleet(a *API, nodes int) {
+	for i := range nodes {
+		report(a, i, 0)
 	}
 }
+
+// report is what a node of 8 GPUs says at a tick.
+func report(a *API, i, tick int) {
+	put(a, fmt.Sprint("cluster-", i%4), fmt.Sprintf("node-%05d", i), t0, func(u *fleetstate.Update) {
+		u.SetGroup(fmt.Sprint("group-", i%500))
+		u.SetState("active", true)
+		u.Set(reading.NodeHealthScore, 0.95+float64(tick%10)/1000)
+		u.Set(reading.NodeSuspicion, float64(i%100)/200)
+		if i%1000 == 0 {
+			u.Set(reading.NodeStraggler, 1)
+		}
+		u.SetSignal(nodesignal.Throughput, 1)
+		for g := range 8 {
+			j := u.GPU(uuids[g])
+			u.SetHealth(j, fleetstate.Healthy, true)
+			u.SetGPU(j, reading.Utilization, float64(i%100)/100)
+			u.SetGPU(j, reading.Temperature, float64(50+(tick+g)%30))
+			u.SetGPU(j, reading.Power, 600)
+		}
+	})
+}
+
+var uuids = [8]string{"GPU-0", "GPU-1", "GPU-2", "GPU-3", "GPU-4", "GPU-5", "GPU-6", "GPU-7"}

@@ -292,16 +292,3 @@ func TestAFloodDoesNotOutrunMaintenance(t *testing.T) {
 		require.NoError(t, b.Shutdown(t.Context()))
 	})
 }
-
-func BenchmarkWrite(b *testing.B) {
-	batcher := NewBatcher(BatchConfig{MaxSamples: 1 << 30, MaxAge: time.Hour, QueueSize: 200_000, QueueBytes: 1 << 30}, &fakeStorage{}, nil)
-	report := numbers(0, 320)
-	b.ReportAllocs()
-	for b.Loop() {
-		if batcher.waiting+len(report) > 200_000 {
-			s, _ := batcher.take()
-			batcher.finish(s)
-		}
-		batcher.Write(report)
-	}
-}

@@ -400,46 +400,6 @@ func FuzzNode(f *testing.F) {
 	})
 }
 
-func benchFleet(b *testing.B, nodes int) (*Store, []string) {
-	b.Helper()
-	f := &fleet{t: &testing.T{}, store: New(Config{MaxNodes: 2 * nodes, MaxBytes: 1 << 30, Retention: time.Hour}), now: epoch}
-	names := make([]string, nodes)
-	for i := range nodes {
-		names[i] = fmt.Sprintf("n%d", i)
-		f.healthy(f.node(i))
-	}
-	return f.store, names
-}
-
-// BenchmarkExplain is one explanation of an unexplained node, the longest there is.
-func BenchmarkExplain(b *testing.B) {
-	s, names := benchFleet(b, 1000)
-	b.ReportAllocs()
-	for b.Loop() {
-		s.Explain("c", "n0", slices.Values(names), epoch, epoch)
-	}
-}
-
-func BenchmarkPut(b *testing.B) {
-	s, _ := benchFleet(b, 1)
-	n, _ := s.Node("c", "n0", epoch)
-	b.ReportAllocs()
-	for b.Loop() {
-		for g := range fleetGPUs {
-			i, _ := n.GPU(ids[g])
-			n.Put(i, reading.Temperature, 61)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/fleetGPUs, "ns/point")
-}
-
-var ids = func() (ids [fleetGPUs]string) {
-	for i := range ids {
-		ids[i] = gpuID(i)
-	}
-	return ids
-}()
-
 // An Xid and the flags each have a byte.
 func TestWhatFitsIntoAByte(t *testing.T) {
 	for code := range xidFacts {

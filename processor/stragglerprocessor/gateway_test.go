@@ -22,7 +22,6 @@ import (
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/consumer/consumertest"
-	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/processor"
 	"go.uber.org/zap"
@@ -536,32 +535,5 @@ func TestStartErrorsSayWhatToConfigure(t *testing.T) {
 		r := newGatewayRig(t, nil, nil)
 		require.EqualError(t, r.g.Start(t.Context(), h), want)
 		require.NoError(t, r.g.Shutdown(t.Context()))
-	}
-}
-
-func BenchmarkObserve(b *testing.B) {
-	cfg := createDefaultConfig().(*Config)
-	cfg.Mode = modeGateway
-	set := processor.Settings{ID: component.NewID(metadata.Type), TelemetrySettings: componenttest.NewNopTelemetrySettings()}
-	g, err := NewFactory().CreateMetrics(b.Context(), set, cfg, consumertest.NewNop())
-	require.NoError(b, err)
-	md := fleet(0.97)
-	// The score comes last of a full report: one metric of 40 with 8 GPUs each.
-	rm := md.ResourceMetrics().At(0)
-	for i := range 40 {
-		m := rm.ScopeMetrics().At(0).Metrics().AppendEmpty()
-		m.SetName(fmt.Sprintf("hw.gpu.metric.%d", i))
-		dps := m.SetEmptyGauge().DataPoints()
-		for j := range 8 {
-			p := dps.AppendEmpty()
-			p.SetDoubleValue(float64(j))
-			p.SetTimestamp(pcommon.Timestamp(1))
-		}
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := g.ConsumeMetrics(b.Context(), md); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

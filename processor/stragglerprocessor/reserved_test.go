@@ -192,15 +192,3 @@ func TestNobodySpeaksForTheGateway(t *testing.T) {
 	got := r.tick()
 	assert.InDelta(t, 0, got["n0 gpu.node.straggler J/stage-0"], 0)
 }
-
-func BenchmarkTakeOut(b *testing.B) {
-	o := newObserver(createDefaultConfig().(*Config), new(rejects), nil)
-	md := fleet(1)
-	for range 40 {
-		gauge(md.ResourceMetrics().At(0), "hw.gpu.utilization", 1)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		o.takeOut(b.Context(), md)
-	}
-}

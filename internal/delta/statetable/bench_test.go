@@ -78,13 +78,6 @@ func benchFill(table *Table, nodes int) {
 	}
 }
 
-// BenchmarkFirstReports takes 100 nodes in that are new.
-func BenchmarkFirstReports(b *testing.B) {
-	for b.Loop() {
-		benchFill(New(Settings{MaxNodes: benchNodes, MaxSeries: benchNodes * 320}), 100)
-	}
-}
-
 // BenchmarkMemory reports the heap per series of a full table, and how much longer
 // the collector of garbage pauses beside it. Run it with -benchtime=1x.
 func BenchmarkMemory(b *testing.B) {

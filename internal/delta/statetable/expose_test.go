@@ -611,27 +611,3 @@ func parseLabels(series string) (labels.Labels, error) {
 	}
 	return labels.FromMap(set), nil
 }
-
-func BenchmarkExposition(b *testing.B) {
-	tb := newTable(func(s *Settings) { s.MaxNodes, s.MaxSeries = 200, 100_000 })
-	const nodes, gpus, metrics = 100, 8, 54 // 434 series of a node, as the simulator's
-	for n := range nodes {
-		var points []told
-		for m := range metrics {
-			for g := range gpus {
-				points = append(points, gauge(fmt.Sprint("hw.gpu.metric.", m), float64(m)+0.25*float64(g%2), attr("hw.id", fmt.Sprintf("GPU-5d5ba0d6-d33d-2b2c-524d-%010d%02d", n, g)), attr("kind", strconv.Itoa(m%5))))
-			}
-		}
-		tell(tb, 0, host("c", fmt.Sprintf("node-%06d", n), attr("host.id", fmt.Sprintf("%032x", n)), attr("k8s.node.name", fmt.Sprintf("node-%06d", n))), points[:433]...)
-	}
-	x := forever(Exposition{})
-	b.ReportAllocs()
-	var done Exposed
-	for b.Loop() {
-		var err error
-		if done, err = x.Write(io.Discard, TableAt{tb, 0}); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(done.Series), "ns/series")
-}
