@@ -369,13 +369,3 @@ func TestNamesCannotWriteToTheTerminal(t *testing.T) {
 		assert.Contains(t, view, "owned")
 	}
 }
-
-func BenchmarkView(b *testing.B) {
-	m := New(Options{Now: func() time.Time { return t0 }})
-	next, _ := m.Update(loadedMsg{fleet: testFleet(50_000)})
-	b.ReportAllocs()
-	for b.Loop() {
-		next, _ = next.Update(tea.KeyMsg{Type: tea.KeyDown})
-		_ = next.View()
-	}
-}

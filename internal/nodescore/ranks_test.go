@@ -351,19 +351,3 @@ func TestTheSameHoweverPushed(t *testing.T) {
 		assert.InDelta(t, 1/worst, got.Signals.V[nodesignal.Throughput], 1e-12)
 	})
 }
-
-func BenchmarkRanks(b *testing.B) {
-	cfg := DefaultConfig()
-	plan := NewPlan(&cfg.Measures)
-	node, now := NewNode(&cfg, plan), time.Unix(1_700_000_000, 0)
-	var reading Reading
-	for _, i := range slow(8, 3, 0.1) {
-		add(plan, &reading, i)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		node.Observe(&reading, now)
-		now = now.Add(cfg.Interval)
-		node.Evaluate(now, noPeers, false)
-	}
-}

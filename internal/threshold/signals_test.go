@@ -198,15 +198,6 @@ func TestInboxRemembersWhenAVersionWasFirstHeard(t *testing.T) {
 	assert.Equal(t, start.Add(3*time.Second), got.After, "heard again, if from a middle tier")
 }
 
-// BenchmarkNewEntry is what a tick pays for each peer group, and a push nothing.
-func BenchmarkNewEntry(b *testing.B) {
-	v := withSignals("AR/stage-0")
-	b.ReportAllocs()
-	for b.Loop() {
-		_, _ = NewEntry(v)
-	}
-}
-
 func BenchmarkRespond(b *testing.B) {
 	e, _ := NewEntry(withSignals("AR/stage-0"))
 	c := &Cluster{Groups: map[string]*Entry{"AR/stage-0": e}}

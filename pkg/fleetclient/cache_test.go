@@ -222,18 +222,3 @@ func TestCacheIsSafeForConcurrentUse(t *testing.T) {
 	}
 	all.Wait()
 }
-
-func BenchmarkCacheNode(b *testing.B) {
-	g := newGateway(1000)
-	b.Cleanup(g.Close)
-	client, err := fleetclient.NewClientWithResponses(g.URL)
-	require.NoError(b, err)
-	c := fleetclient.NewCache(client)
-	require.NoError(b, c.Refresh(b.Context(), fleetclient.Query{}))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, ok := c.Node("n0500"); !ok {
-			b.Fatal("no node")
-		}
-	}
-}

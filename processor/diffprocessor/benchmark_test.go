@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
-	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"go.opentelemetry.io/collector/processor/processortest"
 
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadata"
@@ -58,60 +57,10 @@ func change(md pmetric.Metrics, every int, value float64) {
 	}
 }
 
-func withoutTime(md pmetric.Metrics) {
-	for _, m := range md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().All() {
-		for _, dp := range m.Gauge().DataPoints().All() {
-			dp.SetTimestamp(0)
-		}
-	}
-}
-
 var benchCases = []struct {
 	name  string
 	every int
 }{{"unchanged", 0}, {"tenth_changed", 10}, {"all_changed", 1}}
-
-// BenchmarkConsume decodes a report and takes it through the processor.
-// plain_receive is the decoding alone: what the processor adds is the difference.
-func BenchmarkConsume(b *testing.B) {
-	encode := func(b *testing.B, md pmetric.Metrics) []byte {
-		body, err := pmetricotlp.NewExportRequestFromMetrics(md).MarshalProto()
-		require.NoError(b, err)
-		return body
-	}
-	decode := func(b *testing.B, body []byte) pmetric.Metrics {
-		req := pmetricotlp.NewExportRequest()
-		if err := req.UnmarshalProto(body); err != nil {
-			b.Fatal(err)
-		}
-		return req.Metrics()
-	}
-	b.Run("plain_receive", func(b *testing.B) {
-		body := encode(b, nodeReport("node-1"))
-		b.ReportAllocs()
-		for b.Loop() {
-			decode(b, body)
-		}
-	})
-	for _, bb := range benchCases {
-		b.Run(bb.name, func(b *testing.B) {
-			md := nodeReport("node-1")
-			bodies := [2][]byte{encode(b, md)}
-			change(md, bb.every, 100)
-			withoutTime(md) // or every other report would be stale
-			bodies[1] = encode(b, md)
-			p := newBenchProcessor(b, 0)
-			i := 0
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := p.ConsumeMetrics(b.Context(), decode(b, bodies[i%2])); err != nil {
-					b.Fatal(err)
-				}
-				i++
-			}
-		})
-	}
-}
 
 // BenchmarkDiff is the processor alone, without the heartbeat: what a report
 // costs beyond having been received. Since a report loses its points, a stock of

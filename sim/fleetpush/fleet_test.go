@@ -71,41 +71,6 @@ func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
 	}
 }
 
-func BenchmarkReport(b *testing.B) {
-	for name, raw := range map[string]bool{"raw": true, "agent": false} {
-		b.Run(name, func(b *testing.B) {
-			f := newFleet(b, Config{Nodes: 64, GPUs: 8, Load: fleetsim.Training, Seed: 1, Raw: raw})
-			var buf []byte
-			for i := range 64 {
-				buf, _ = f.Next(i, 1, start, buf[:0])
-			}
-			b.SetBytes(int64(len(buf)))
-			b.ReportAllocs()
-			i, now := 0, start
-			for b.Loop() {
-				// Without the physics, which are measured by themselves.
-				if i = (i + 1) % 64; i == 0 {
-					now = now.Add(10 * time.Second)
-				}
-				var err error
-				if buf, err = f.Next(i, 0, now, buf[:0]); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-func BenchmarkPhysics(b *testing.B) {
-	f := newFleet(b, Config{Nodes: 64, GPUs: 8, Load: fleetsim.Training, Seed: 1, Raw: true})
-	i := 0
-	b.ReportAllocs()
-	for b.Loop() {
-		f.nodes[i].sim.Advance(10 * time.Second)
-		i = (i + 1) % 64
-	}
-}
-
 // A node is its physics and its agent's state; reports are made anew each time.
 func TestANodeIsSmall(t *testing.T) {
 	for name, c := range map[string]struct {
