@@ -152,6 +152,10 @@ before=$(started) was=$(pid gateway)
 systemctl reload gpu-collector-gateway
 eventually "the gateway does not read its configuration anew" another "$before"
 eventually "the node is not back" gpus
+cp /etc/gpu-collector/gateway.yaml /tmp/good.yaml
+echo 'nonsense: 1' >>/etc/gpu-collector/gateway.yaml
+if systemctl reload gpu-collector-gateway; then fail "a file that is not valid is reloaded"; fi
+cat /tmp/good.yaml >/etc/gpu-collector/gateway.yaml
 [ "$(pid gateway)" = "$was" ] || fail "a reload is another process"
 
 step "Slurm's prolog and epilog"
