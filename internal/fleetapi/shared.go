@@ -5,7 +5,6 @@ package fleetapi
 import (
 	"encoding/json"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
@@ -22,11 +21,12 @@ const (
 // shared is what clients of the stream are sent, encoded once for all of them.
 // Ages count from at, which each event tells.
 type shared struct {
-	at    time.Time
-	bytes atomic.Int64
-	nodes sync.Map // *fleetstate.Node to *sharedNode: a node that changed has another view
+	at time.Time
+	// nodes are by form: *fleetstate.Node to *encoded. A node that changed has another view.
+	nodes [numForms]sync.Map
 
-	mu       sync.Mutex
+	mu       sync.Mutex // held while something is encoded: all clients want the same at a time
+	bytes    int
 	version  uint64 // of the episodes
 	episodes []byte
 }
@@ -54,13 +54,6 @@ const (
 	numForms
 )
 
-type sharedNode struct {
-	// mu is held while a form is encoded: all clients want the same one at the
-	// same time.
-	mu    sync.Mutex
-	forms [numForms]atomic.Pointer[encoded]
-}
-
 // encoded is a form of a view with its last sign of life, which is no part of
 // the view.
 type encoded struct {
@@ -69,31 +62,33 @@ type encoded struct {
 	text  []byte
 }
 
-func (e *encoded) of(v *fleetstate.View) bool {
-	return e != nil && e.seen.Equal(v.Seen) && e.state == v.State
+// known returns a form of a node that is encoded already.
+func (s *shared) known(f form, v *fleetstate.View) []byte {
+	if e, ok := s.nodes[f].Load(v.Node); ok {
+		if e := e.(*encoded); e.seen.Equal(v.Seen) && e.state == v.State {
+			return e.text
+		}
+	}
+	return nil
 }
 
 // node returns a form of a node in JSON, which must not be changed.
 func (s *shared) node(c *converter, f form, v *fleetstate.View) ([]byte, error) {
-	known, ok := s.nodes.Load(v.Node)
-	if !ok {
-		if s.bytes.Load() > sharedBytes {
-			return c.encode(f, v)
-		}
-		known, _ = s.nodes.LoadOrStore(v.Node, &sharedNode{})
+	if text := s.known(f, v); text != nil {
+		return text, nil
 	}
-	n := known.(*sharedNode)
-	if e := n.forms[f].Load(); e.of(v) {
-		return e.text, nil
+	s.mu.Lock()
+	if s.bytes > sharedBytes {
+		s.mu.Unlock()
+		return c.encode(f, v)
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if e := n.forms[f].Load(); e.of(v) {
-		return e.text, nil
+	defer s.mu.Unlock()
+	if text := s.known(f, v); text != nil {
+		return text, nil
 	}
 	text, err := c.encode(f, v)
-	if err == nil && s.bytes.Add(int64(len(text))) <= sharedBytes {
-		n.forms[f].Store(&encoded{v.Seen, v.State, text})
+	if s.bytes += len(text); err == nil && s.bytes <= sharedBytes {
+		s.nodes[f].Store(v.Node, &encoded{v.Seen, v.State, text})
 	}
 	return text, err
 }

@@ -152,15 +152,13 @@ func TestWhatIsSharedIsBounded(t *testing.T) {
 	fleet(a)
 	s, _ := follow(t, a, fleetstate.Filter{}, false)
 	sh := a.sharing()
-	assert.Positive(t, sh.bytes.Load())
-	sh.bytes.Store(sharedBytes)
+	assert.Positive(t, sh.bytes)
+	sh.bytes = sharedBytes
 	put(a, "c1", "n3", t0, nil)
 	require.NoError(t, s.snapshot())
 	n := 0
-	sh.nodes.Range(func(_, v any) bool {
-		if v.(*sharedNode).forms[formNode].Load() != nil {
-			n++
-		}
+	sh.nodes[formNode].Range(func(any, any) bool {
+		n++
 		return true
 	})
 	assert.Equal(t, 3, n)

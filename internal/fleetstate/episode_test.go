@@ -80,6 +80,11 @@ func TestEpisodeRecords(t *testing.T) {
 			for _, ep := range s.Episodes(&EpisodeFilter{}) {
 				assert.Same(t, ep, kept[ep.ID], "what is shown was kept")
 			}
+			again := New(cfg)
+			again.RestoreEpisodes(s.Episodes(&EpisodeFilter{}))
+			for _, ep := range again.Episodes(&EpisodeFilter{}) {
+				assert.False(t, ep.Open(), "the end of the process ended it")
+			}
 		})
 	}
 }

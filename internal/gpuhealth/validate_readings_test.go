@@ -19,6 +19,11 @@ func TestValidateReadings(t *testing.T) {
 		change func(*Sample)
 		want   []Field
 	}{
+		{"nothing", func(*Sample) {}, nil},
+		{"NaN", func(s *Sample) { s.Temperature = Some(math.NaN()) }, []Field{FieldTemperature}},
+		{"more used than there is", func(s *Sample) { s.MemoryTotal, s.MemoryUsed = Some[uint64](10), Some[uint64](11) }, []Field{FieldMemoryUsed}},
+		{"all used", func(s *Sample) { s.MemoryTotal, s.MemoryUsed = Some[uint64](10), Some[uint64](10) }, nil},
+		{"no memory at all", func(s *Sample) { s.MemoryTotal, s.MemoryUsed = Some[uint64](0), Some[uint64](0) }, []Field{FieldMemoryTotal}},
 		{"reserved is more than all", func(s *Sample) { s.MemoryTotal, s.MemoryReserved = Some[uint64](5), Some[uint64](6) }, []Field{FieldMemoryReserved}},
 		{"margin below zero", func(s *Sample) { s.TemperatureMargin, s.MarginLimits[LimitSlowdown] = Some(-3.0), Some(-2.0) }, nil},
 		{"bit error rate", func(s *Sample) { s.NVLink.BitErrorRate = [NumBitErrors]Opt[float64]{Some(0.0), Some(1.5)} }, []Field{FieldBitErrorRate}},

@@ -96,17 +96,11 @@ var catalogue = []struct {
 	xid   Xid
 }{
 	{
-		[]span{
-			{8, 8}, {11, 11}, {13, 13}, {25, 25}, {31, 32}, {39, 41}, {60, 60}, {68, 72}, {75, 77}, {80, 80}, {82, 86},
-			{88, 89}, {96, 105}, {126, 135}, {139, 139},
-		},
+		[]span{{8, 8}, {11, 11}, {13, 13}, {25, 25}, {31, 32}, {39, 41}, {60, 60}, {68, 72}, {75, 77}, {80, 80}, {82, 86}, {88, 89}, {96, 105}, {126, 135}, {139, 139}},
 		Xid{Class: XidApplication, Immediate: "RESTART_APP", Action: ActionRestartApp, Cap: NoCap, Clears: quiet},
 	},
 	{
-		[]span{
-			{37, 38}, {43, 44}, {63, 63}, {66, 67}, {93, 93}, {106, 107}, {121, 121}, {137, 137}, {141, 141}, {152, 153},
-			{157, 157}, {160, 161},
-		},
+		[]span{{37, 38}, {43, 44}, {63, 63}, {66, 67}, {93, 93}, {106, 107}, {121, 121}, {137, 137}, {141, 141}, {152, 153}, {157, 157}, {160, 161}},
 		Xid{Class: XidInformational, Immediate: "IGNORE", Action: ActionNone, Cap: NoCap, Clears: quiet},
 	},
 	// A high rate of corrected errors: no fault yet, but no longer healthy.
@@ -132,10 +126,7 @@ var catalogue = []struct {
 		Xid{Class: XidContainedMemory, Immediate: "RESTART_APP", Action: ActionRestartApp, Cap: 50, Clears: Clears{By: ClearsRemap, After: xidQuiet}},
 	},
 	{
-		[]span{
-			{46, 46}, {62, 62}, {xidRowRemapFailure, xidRowRemapFailure}, {95, 95}, {109, 110}, {119, 120}, {136, 136},
-			{140, 140}, {143, 143}, {155, 156}, {158, 158},
-		},
+		[]span{{46, 46}, {62, 62}, {xidRowRemapFailure, xidRowRemapFailure}, {95, 95}, {109, 110}, {119, 120}, {136, 136}, {140, 140}, {143, 143}, {155, 156}, {158, 158}},
 		Xid{Class: XidReset, Immediate: "RESET_GPU", Action: ActionResetGPU, Cap: 20, Clears: Clears{By: ClearsGeneration}},
 	},
 	{

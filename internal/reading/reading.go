@@ -217,12 +217,8 @@ func ByName(name string) *Metric { return names[name] }
 
 // OfGateway reports whether a name, text or bytes of a message, is that of a Gateway metric.
 func OfGateway[T string | []byte](name T) bool {
-	for _, known := range ofGateway { //nolint:modernize // slices.Contains would copy the bytes
-		if string(name) == known {
-			return true
-		}
-	}
-	return false
+	m := names[string(name)]
+	return m != nil && m.Gateway
 }
 
 // Of returns the metric that says a field, and its entry for the field.
@@ -286,19 +282,15 @@ type place struct {
 	entry  *Entry
 }
 
-var names, byField, ofGateway = index()
+var names, byField = index()
 
-func index() (map[string]*Metric, [NumFields]place, []string) {
+func index() (map[string]*Metric, [NumFields]place) {
 	names := make(map[string]*Metric, len(catalogue))
-	var gateway []string
 	var fields [NumFields]place
 	for i := range catalogue {
 		m := &catalogue[i]
 		m.index = i
 		names[m.Name] = m
-		if m.Gateway {
-			gateway = append(gateway, m.Name)
-		}
 		if len(m.Entries) > 0 {
 			m.main = m.Entries[0].Subject
 			m.hwType = hardware[m.main]
@@ -319,5 +311,5 @@ func index() (map[string]*Metric, [NumFields]place, []string) {
 			}
 		}
 	}
-	return names, fields, gateway
+	return names, fields
 }

@@ -17,11 +17,8 @@ var units = map[string][]scale{
 	"W":  {{"mW", 1e-3}, {"kW", 1e3}, {"MW", 1e6}},
 	"J":  {{"mJ", 1e-3}, {"kJ", 1e3}, {"MJ", 1e6}, {"W.s", 1}, {"W.h", 3600}, {"kW.h", 3.6e6}},
 	"Hz": {{"kHz", 1e3}, {"MHz", 1e6}, {"GHz", 1e9}},
-	"By": {
-		{"kBy", 1e3}, {"MBy", 1e6}, {"GBy", 1e9}, {"TBy", 1e12}, {"KiBy", 1 << 10}, {"MiBy", 1 << 20}, {"GiBy", 1 << 30}, {"TiBy", 1 << 40},
-		{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, // not UCUM, and certain all the same
-		{"bit", 1. / 8}, {"kbit", 1e3 / 8}, {"Mbit", 1e6 / 8}, {"Gbit", 1e9 / 8},
-	},
+	// KiB and its like are not UCUM, and certain all the same.
+	"By":  {{"kBy", 1e3}, {"MBy", 1e6}, {"GBy", 1e9}, {"TBy", 1e12}, {"KiBy", 1 << 10}, {"MiBy", 1 << 20}, {"GiBy", 1 << 30}, {"TiBy", 1 << 40}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"bit", 1. / 8}, {"kbit", 1e3 / 8}, {"Mbit", 1e6 / 8}, {"Gbit", 1e9 / 8}},
 	"1":   {{"%", 1e-2}},
 	"1/s": {{"1/min", 1. / 60}, {"1/h", 1. / 3600}},
 }
