@@ -5,14 +5,12 @@ package diffprocessor
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componenttest"
-	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/processor/processortest"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -83,106 +81,4 @@ func TestDroppedPointsAreCountedAndTold(t *testing.T) {
 	push("west", "b", 30*time.Second, 1)
 	assert.Equal(t, 1, told.Len(), "again after an hour")
 	require.NoError(t, p.Shutdown(t.Context()))
-}
-
-// greed is what a cluster pushes that wants more than its share: so many nodes, with so
-// many points each, and long texts in the names of nodes, metrics and points.
-type greed struct {
-	nodes, points                 int
-	ofNode, ofMetric, ofAttribute int
-}
-
-func (g greed) push(cluster string, node int) pmetric.Metrics {
-	md := pmetric.NewMetrics()
-	rm := md.ResourceMetrics().AppendEmpty()
-	rm.Resource().Attributes().PutStr(gpusemconv.AttrClusterName, cluster)
-	rm.Resource().Attributes().PutStr(gpusemconv.AttrHostName, fmt.Sprint(cluster, node))
-	rm.Resource().Attributes().PutStr("more", strings.Repeat("x", g.ofNode))
-	metrics := rm.ScopeMetrics().AppendEmpty().Metrics()
-	for i := range g.points {
-		m := metrics.AppendEmpty()
-		m.SetName(fmt.Sprint("m", i%20, strings.Repeat("x", g.ofMetric)))
-		if g.ofMetric > 0 {
-			m.SetName(fmt.Sprint(node, "-", i, m.Name()))
-		}
-		dp := m.SetEmptyGauge().DataPoints().AppendEmpty()
-		dp.SetTimestamp(946_684_800e9)
-		dp.SetIntValue(1)
-		dp.Attributes().PutStr("hw.id", fmt.Sprint(node, "-", i, strings.Repeat("x", g.ofAttribute)))
-	}
-	return md
-}
-
-// Ten times a cluster's share of the table, in one go: the next component gets no more
-// than the share, all that was dropped is counted, and the other cluster loses nothing.
-func TestAGreedyClusterReachesNobody(t *testing.T) {
-	const share = minBytes / 2
-	for name, g := range map[string]greed{
-		"series":           {nodes: 10, points: 10_000},
-		"nodes":            {nodes: 8000, points: 1},
-		"names of nodes":   {nodes: 3500, points: 1, ofNode: 1000},
-		"names of metrics": {nodes: 60, points: 100, ofMetric: 800},
-		"attribute values": {nodes: 60, points: 100, ofAttribute: 800},
-	} {
-		t.Run(name, func(t *testing.T) {
-			tel := componenttest.NewTelemetry()
-			defer func() { require.NoError(t, tel.Shutdown(context.Background())) }()
-			set := processortest.NewNopSettings(metadata.Type)
-			set.TelemetrySettings = tel.NewTelemetrySettings()
-			cfg := createDefaultConfig().(*Config)
-			cfg.MaxBytes, cfg.ResyncInterval = minBytes, 0 // nobody tells all anew meanwhile
-			got := map[string]int{}
-			p, err := newProcessor(cfg, set, hopFunc(func(_ context.Context, md pmetric.Metrics) error {
-				for _, rm := range md.ResourceMetrics().All() {
-					cluster, _ := rm.Resource().Attributes().Get(gpusemconv.AttrClusterName)
-					got[cluster.Str()] += pointsWithoutBeats(rm)
-				}
-				return nil
-			}))
-			require.NoError(t, err)
-			defer func() { require.NoError(t, p.Shutdown(context.Background())) }()
-			honest := greed{nodes: 10, points: 100} // twice that is a third of a share
-			pushes := func(g greed, cluster string, from int) {
-				for i := range g.nodes {
-					require.NoError(t, p.ConsumeMetrics(t.Context(), g.push(cluster, from+i)))
-				}
-			}
-			pushes(honest, "honest", 0)
-			pushes(g, "greedy", 0)
-			pushes(honest, "honest", 1000)
-			pushes(honest, "honest", 0)
-
-			assert.Equal(t, 2*honest.nodes*honest.points, got["honest"], "all of it once: it is known then")
-			all := g.nodes * g.points
-			assert.Less(t, got["greedy"], all/4)
-			assert.Positive(t, got["greedy"])
-			assert.Less(t, got["greedy"]*(g.ofAttribute+36), share)
-			over, err := tel.GetMetric("otelcol_processor_diff_over_limit_points")
-			require.NoError(t, err)
-			dropped := 0
-			for _, dp := range over.Data.(metricdata.Sum[int64]).DataPoints {
-				cluster, _ := dp.Attributes.Value("cluster")
-				assert.Equal(t, "greedy", cluster.AsString())
-				dropped += int(dp.Value)
-			}
-			assert.Equal(t, all, got["greedy"]+dropped)
-			bytes, err := tel.GetMetric("otelcol_processor_diff_bytes")
-			require.NoError(t, err)
-			took := bytes.Data.(metricdata.Gauge[int64]).DataPoints[0].Value
-			assert.LessOrEqual(t, took, int64(minBytes*3/4), "two shares")
-			assert.Greater(t, took, int64(share/2))
-		})
-	}
-}
-
-// pointsWithoutBeats are the points of a resource, without its heartbeat.
-func pointsWithoutBeats(rm pmetric.ResourceMetrics) (points int) {
-	for _, sm := range rm.ScopeMetrics().All() {
-		for _, m := range sm.Metrics().All() {
-			if m.Name() != gpusemconv.MetricNodeHeartbeat {
-				points += m.Gauge().DataPoints().Len()
-			}
-		}
-	}
-	return points
 }

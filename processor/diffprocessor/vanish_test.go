@@ -151,21 +151,6 @@ func TestAVanishedGPUEndsItsSeries(t *testing.T) {
 	}
 }
 
-func TestAPointFromTheFutureIsNotTheHeartbeat(t *testing.T) {
-	sink := new(consumertest.MetricsSink)
-	p := newTestProcessor(t, sink, nil)
-	now := time.Now()
-	md := report("n", 0, 1, 2)
-	points := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints()
-	points.At(0).SetTimestamp(pcommon.NewTimestampFromTime(now))
-	points.At(1).SetTimestamp(pcommon.NewTimestampFromTime(now.Add(1000 * time.Hour)))
-	require.NoError(t, p.ConsumeMetrics(t.Context(), md))
-	scopes := sink.AllMetrics()[0].ResourceMetrics().At(0).ScopeMetrics()
-	beat := scopes.At(scopes.Len() - 1).Metrics().At(0)
-	require.Equal(t, gpusemconv.MetricNodeHeartbeat, beat.Name())
-	assert.Equal(t, now.Unix(), beat.Gauge().DataPoints().At(0).IntValue())
-}
-
 // TestAClockAheadIsCountedAndSetRightAtOnce has a node's clock run ahead and
 // then be set right: each value goes on, and none with a time to come.
 func TestAClockAheadIsCountedAndSetRightAtOnce(t *testing.T) {
@@ -190,22 +175,6 @@ func TestAClockAheadIsCountedAndSetRightAtOnce(t *testing.T) {
 				assert.Equal(t, start.Add(at).UTC(), dp.Timestamp().AsTime())
 			}
 			metadatatest.AssertEqualProcessorDiffAheadPoints(t, tel, []metricdata.DataPoint[int64]{{Value: 2}}, metricdatatest.IgnoreTimestamp())
-		})
-	}
-}
-
-// One value from the future, or from 1970, does not make the later ones stale.
-func TestAWrongClockSpoilsOnePoint(t *testing.T) {
-	for name, wrong := range map[string]time.Duration{
-		"an hour ahead": time.Hour, "years ahead": 5 * 365 * 24 * time.Hour, "1970": -946_684_799 * time.Second,
-	} {
-		t.Run(name, func(t *testing.T) {
-			next := &hop{}
-			p := newTestProcessor(t, next, nil)
-			for i, at := range []time.Duration{0, wrong, 10 * time.Second, 20 * time.Second} {
-				require.NoError(t, p.ConsumeMetrics(t.Context(), report("n", at, float64(i))))
-				assert.InDelta(t, i, next.state["n/m/GPU-0"], 0)
-			}
 		})
 	}
 }
