@@ -47,25 +47,6 @@ func (r *requests) take() []resync.Request {
 	return seen
 }
 
-// router stands for several gateways behind one address.
-type router struct {
-	mu      sync.Mutex
-	handler http.Handler
-}
-
-func (r *router) to(h http.Handler) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.handler = h
-}
-
-func (r *router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	r.mu.Lock()
-	h := r.handler
-	r.mu.Unlock()
-	h.ServeHTTP(w, req)
-}
-
 func handlerOf(t *testing.T, e *thresholdExtension, g http.Handler) http.Handler {
 	wrap, err := e.GetHTTPHandler(t.Context())
 	require.NoError(t, err)
@@ -209,37 +190,6 @@ func TestHostileStateHeaders(t *testing.T) {
 		{Attributes: outcomeSet("http", outcomeAbsent), Value: 1},
 		{Attributes: outcomeSet("http", outcomeInvalid), Value: 5},
 	}, metricdatatest.IgnoreTimestamp())
-}
-
-// TestGatewaysBehindOneAddress spreads the pushes of one node over two
-// gateways: each turn asks, since each has only what came its way.
-func TestGatewaysBehindOneAddress(t *testing.T) {
-	var r router
-	srv := httptest.NewServer(&r)
-	t.Cleanup(srv.Close)
-	node, _ := newTestExtension(t, nil)
-	var told requests
-	defer node.Subscribe(told.add)()
-	push := pusher(t, node, "http", srv.URL)
-	var gateways [2]http.Handler
-	for i := range gateways {
-		e, _ := newTestExtension(t, nil)
-		gateways[i] = handlerOf(t, e, &gateway{})
-	}
-	for _, tt := range []struct {
-		claim wire.Claim
-		asks  []int
-	}{
-		{wire.Claim{Cluster: "prod", Node: "n1"}, []int{0, 1, 1, 1}},
-		{wire.Claim{Cluster: "prod"}, []int{1, 1, 0, 0}},
-	} {
-		node.SetClaim(tt.claim)
-		for i, want := range tt.asks {
-			r.to(gateways[i%2])
-			require.NoError(t, push())
-			assert.Len(t, told.take(), want, "%v push %d", tt.claim, i)
-		}
-	}
 }
 
 // TestStateIsAskedForHopByHop has a gateway restart above a shard, and ask for

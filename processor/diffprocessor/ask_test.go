@@ -25,39 +25,6 @@ func (c *chain) polls(n int) {
 	}
 }
 
-// The gateway refuses one node's messages, for less and for more than it takes
-// to forget the node, and takes the others'.
-func TestNodesThatAreRefusedForLongAreAskedFor(t *testing.T) {
-	eachFlush(t, func(t *testing.T, flush time.Duration) {
-		for _, polls := range []int{29, 45, 80, 200} {
-			c := newChain(t, flush, unbounded)
-			c.polls(100)
-			c.refused["a"] = true
-			c.polls(polls)
-			clear(c.refused)
-			c.polls(14)
-			c.check(t)
-		}
-	})
-}
-
-// A gateway that is stopped for most of a short ttl, and one whose ttl is far
-// below what the shard's resync would need.
-func TestAShortTTLIsMadeUpForByAsking(t *testing.T) {
-	eachFlush(t, func(t *testing.T, flush time.Duration) {
-		c := newChain(t, flush, func(cfg *Config) { cfg.TTL, cfg.VanishedAfter = 100*time.Second, 60*time.Second })
-		c.polls(30)
-		c.link = "refused"
-		c.polls(8)
-		c.link = ""
-		c.polls(14)
-		for range 200 {
-			c.poll()
-			c.check(t)
-		}
-	})
-}
-
 // A series without room at the gateway comes as often as the gateway repeats the
 // rest, and the nodes that have room are not asked for.
 func TestWhatIsOverTheGatewaysBoundsIsAskedFor(t *testing.T) {
@@ -109,22 +76,6 @@ func TestWhatWasDroppedIsAskedForWhenItFits(t *testing.T) {
 	})
 }
 
-// A node that pauses again and again has all its series back each time.
-func TestANodeThatPausesAgainAndAgainIsWhole(t *testing.T) {
-	eachFlush(t, func(t *testing.T, flush time.Duration) {
-		c := newChain(t, flush, unbounded)
-		c.polls(100)
-		for range 6 {
-			c.silent["b"] = c.now
-			c.polls(45)
-			delete(c.silent, "b")
-			c.polls(3)
-			c.check(t)
-			c.polls(20)
-		}
-	})
-}
-
 // Series that come and go for good take no more room at the gateway than at the
 // shard, so that what the one has room for the other has, too.
 func TestEndedSeriesLeaveTheGatewayAsTheyLeaveTheShard(t *testing.T) {
@@ -140,32 +91,5 @@ func TestEndedSeriesLeaveTheGatewayAsTheyLeaveTheShard(t *testing.T) {
 			require.LessOrEqual(t, gateway.Series, shard.Series+6, "at poll %d", i)
 		}
 		assert.LessOrEqual(t, c.shard.engine.Table.Stats().Series, int64(140))
-	})
-}
-
-// A node that pauses over and over never reports for long enough to show what it
-// lacks. An ended series is not repeated for longer than the shard remembers it.
-func TestWhatEndsOnANodeThatPausesIsNotRepeatedForLong(t *testing.T) {
-	eachFlush(t, func(t *testing.T, flush time.Duration) {
-		c := newChain(t, flush, unbounded)
-		c.polls(40)
-		ended := seriesName{"b", "integer", 1}
-		delete(c.truth, ended)
-		for range 10 { // of 100 s, with a ttl of 600 s
-			c.silent["b"] = c.now
-			c.polls(9)
-			delete(c.silent, "b")
-			c.poll()
-		}
-		c.check(t)
-		require.NotContains(t, c.exporter, ended)
-		before := c.now
-		for range 10 {
-			c.silent["b"] = c.now
-			c.polls(9)
-			delete(c.silent, "b")
-			c.poll()
-		}
-		assert.LessOrEqual(t, c.exporter[ended].at, before)
 	})
 }

@@ -119,6 +119,33 @@ func report(node string, at time.Duration, values ...float64) pmetric.Metrics {
 	return md
 }
 
+// nodeReport is one node's report: 8 GPUs with 40 metrics each, 320 points.
+func nodeReport(node string) pmetric.Metrics {
+	md := pmetric.NewMetrics()
+	rm := md.ResourceMetrics().AppendEmpty()
+	rm.Resource().Attributes().PutStr("k8s.cluster.name", "research-west")
+	rm.Resource().Attributes().PutStr("k8s.node.name", node)
+	rm.Resource().Attributes().PutStr("host.name", node)
+	rm.Resource().Attributes().PutStr("host.id", "7c0bbb52f1d24eb9a4f16d6a8a2f4d2e")
+	sm := rm.ScopeMetrics().AppendEmpty()
+	sm.Scope().SetName("nvmlreceiver")
+	for i := range 40 {
+		m := sm.Metrics().AppendEmpty()
+		m.SetName(fmt.Sprintf("hw.gpu.metric_%02d", i))
+		m.SetDescription("A metric of a GPU.")
+		m.SetUnit("1")
+		points := m.SetEmptyGauge().DataPoints()
+		for gpu := range 8 {
+			dp := points.AppendEmpty()
+			dp.SetTimestamp(pcommon.Timestamp(946_684_800e9))
+			dp.SetDoubleValue(float64(gpu))
+			dp.Attributes().PutStr("hw.id", fmt.Sprintf("GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a%02d", gpu))
+			dp.Attributes().PutInt("gpu.index", int64(gpu))
+		}
+	}
+	return md
+}
+
 func newTestProcessor(t *testing.T, next consumer.Metrics, edit func(*Config)) *diffProcessor {
 	cfg := createDefaultConfig().(*Config)
 	cfg.ResyncInterval = 0 // its phase is drawn
@@ -318,28 +345,6 @@ func TestMadeUpNodesMakeRoom(t *testing.T) {
 		}
 		assert.EqualValues(t, 1, p.engine.Table.Stats().Nodes, "the real one")
 		assert.EqualValues(t, 2, p.engine.Table.Stats().EvictedNodes)
-		require.NoError(t, p.Shutdown(t.Context()))
-	})
-}
-
-func TestHeartbeatInterval(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sink := new(consumertest.MetricsSink)
-		p := newTestProcessor(t, sink, func(c *Config) { c.HeartbeatInterval, c.ResyncInterval = 30*time.Second, 0 })
-		for i := range 10 {
-			require.NoError(t, p.ConsumeMetrics(t.Context(), report("n", time.Duration(i)*10*time.Second, 1)))
-			time.Sleep(10 * time.Second)
-		}
-		var beats []int64
-		for _, md := range sink.AllMetrics() {
-			for _, sm := range md.ResourceMetrics().At(0).ScopeMetrics().All() {
-				if m := sm.Metrics().At(0); m.Name() == gpusemconv.MetricNodeHeartbeat {
-					assert.Equal(t, "s", m.Unit())
-					beats = append(beats, m.Gauge().DataPoints().At(0).IntValue()-946_684_800)
-				}
-			}
-		}
-		assert.Equal(t, []int64{0, 30, 60, 90}, beats)
 		require.NoError(t, p.Shutdown(t.Context()))
 	})
 }

@@ -150,29 +150,6 @@ func TestDeltasAreNotHeld(t *testing.T) {
 	assert.EqualValues(t, 2, p.buffer.Points(), "a value and a heartbeat, once")
 }
 
-// A batch fits into a message, also when one node alone does not.
-func TestBatchesAreBounded(t *testing.T) {
-	const limit = minBatchBytes
-	var got, points int
-	var size pmetric.ProtoMarshaler
-	next := &hop{}
-	p := newTestProcessor(t, hopFunc(func(ctx context.Context, md pmetric.Metrics) error {
-		assert.LessOrEqual(t, size.MetricsSize(md), limit)
-		got++
-		points += md.DataPointCount()
-		return next.ConsumeMetrics(ctx, md)
-	}), func(c *Config) { byHand(c); c.MaxBatchBytes = limit })
-	for n := range 50 {
-		require.NoError(t, p.ConsumeMetrics(t.Context(), report(strconv.Itoa(n), 0, 1, 2)))
-	}
-	require.NoError(t, p.ConsumeMetrics(t.Context(), report("large", 0, make([]float64, 1000)...)))
-	p.flush(t.Context(), nil)
-	assert.Equal(t, 50*3+1001, points)
-	assert.Less(t, got, 15, "no more than need be")
-	assert.Len(t, next.state, 50*2+1000)
-	assert.Zero(t, p.buffer.Points())
-}
-
 // One node that the next hop will not have takes no other with it.
 func TestOneBadNodeAmongMany(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
@@ -286,44 +263,6 @@ func TestOneNodeLeavesRoomForOthers(t *testing.T) {
 	assert.EqualValues(t, 3*900, p.buffer.Dropped())
 }
 
-// Points under way have their share of the bound, and those that find no room
-// meanwhile are not lost.
-func TestPendingPointsIncludeThoseBeingSent(t *testing.T) {
-	for name, answer := range map[string]error{"taken": nil, "refused": errors.New("no")} {
-		t.Run(name, func(t *testing.T) {
-			next := &hop{}
-			var p *diffProcessor
-			calls := 0
-			p = newTestProcessor(t, hopFunc(func(ctx context.Context, md pmetric.Metrics) error {
-				if calls++; calls == 1 {
-					require.NoError(t, p.ConsumeMetrics(ctx, report("a", time.Second, 9, 9, 9)))
-					require.NoError(t, p.ConsumeMetrics(ctx, report("b", time.Second, 1, 2, 3)))
-					require.LessOrEqual(t, p.buffer.Points(), int64(6))
-					if answer != nil {
-						return answer
-					}
-				}
-				return next.ConsumeMetrics(ctx, md)
-			}), func(c *Config) { byHand(c); c.MaxPendingPoints, c.ClusterShare = 6, 1; c.HeartbeatInterval = time.Hour })
-			require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", 0, 1, 2, 3)))
-			p.flush(t.Context(), nil)
-			p.flush(t.Context(), nil)
-			assert.Zero(t, p.buffer.Points())
-			for i := range 2 {
-				at := time.Duration(2+i) * time.Second
-				require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", at, 9, 9, 9)))
-				p.flush(t.Context(), nil)
-				require.NoError(t, p.ConsumeMetrics(t.Context(), report("b", at, 1, 2, 3)))
-				p.flush(t.Context(), nil)
-			}
-			assert.Equal(t, map[string]float64{
-				"a/m/GPU-0": 9, "a/m/GPU-1": 9, "a/m/GPU-2": 9, "b/m/GPU-0": 1, "b/m/GPU-1": 2, "b/m/GPU-2": 3,
-			}, next.state)
-			assert.Zero(t, p.buffer.Points())
-		})
-	}
-}
-
 func TestFlushTelemetry(t *testing.T) {
 	tel := componenttest.NewTelemetry()
 	defer func() { require.NoError(t, tel.Shutdown(context.Background())) }()
@@ -351,30 +290,4 @@ func TestFlushTelemetry(t *testing.T) {
 	metadatatest.AssertEqualProcessorDiffForwardedPoints(t, tel, point(2), opt)
 	metadatatest.AssertEqualProcessorDiffHeartbeats(t, tel, point(1), opt)
 	require.NoError(t, p.Shutdown(t.Context()))
-}
-
-// A batch that a reading component refuses is held as it was, also where several
-// components read the same.
-func TestARefusedBatchIsHeldWithoutACopy(t *testing.T) {
-	for _, shared := range []bool{false, true} {
-		next := &hop{}
-		refuse := true
-		p := newTestProcessor(t, hopFunc(func(ctx context.Context, md pmetric.Metrics) error {
-			if shared {
-				md.MarkReadOnly()
-			}
-			if refuse {
-				return errors.New("later")
-			}
-			return next.ConsumeMetrics(ctx, md)
-		}), byHand)
-		require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", 0, 1, 2)))
-		p.flush(t.Context(), nil)
-		require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", time.Second, 1, 3)))
-		p.flush(t.Context(), nil)
-		refuse = false
-		p.flush(t.Context(), nil)
-		assert.Equal(t, 2, next.took())
-		assert.InDelta(t, 3, next.state["a/m/GPU-1"], 0)
-	}
 }

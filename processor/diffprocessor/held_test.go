@@ -152,27 +152,6 @@ func TestTheNextHopIsWholeWithThePushThatTellsOfItsRestart(t *testing.T) {
 	})
 }
 
-// So it is with one node that the answer names.
-func TestTheNextHopIsWholeWithThePushThatAsksForANode(t *testing.T) {
-	eachMode(t, func(t *testing.T, edit func(*Config)) {
-		w := newWorld(t, edit)
-		for range 5 {
-			w.push("b", "a", "c")
-		}
-		w.heard = func() { w.p.engine.Table.Resync("", "b") }
-		w.rebirth()
-		w.push("b", "a", "c")
-		w.whole("b")
-		for name := range w.has {
-			require.Equal(t, "b", name.node)
-		}
-		clear(w.has)
-		w.push("b", "a", "c")
-		require.Len(t, w.has, 3)
-		assert.Contains(t, w.has, seriesName{"b", "histogram", 0})
-	})
-}
-
 func TestWhatIsRefusedOfItComesWithTheNextPush(t *testing.T) {
 	eachMode(t, func(t *testing.T, edit func(*Config)) {
 		w := newWorld(t, edit)
@@ -187,56 +166,6 @@ func TestWhatIsRefusedOfItComesWithTheNextPush(t *testing.T) {
 		w.push("a")
 		w.whole("a")
 		assert.Contains(t, w.has, seriesName{"a", "histogram", 0})
-	})
-}
-
-// Old values on their way do not hide values that change meanwhile. Nor are they taken
-// for known where the series was in doubt.
-func TestAReportThatMeetsWhatIsSentAgain(t *testing.T) {
-	w := newWorld(t, func(*Config) {})
-	for range 3 {
-		w.push("a")
-	}
-	changed := seriesName{"a", "integer", 1}
-	w.rebirth()
-	before := w.calls
-	var during func()
-	w.refuse = func(call int) bool {
-		if call == before+2 {
-			during()
-		}
-		return false
-	}
-	during = func() {
-		w.truth[changed] = reading{value: 50}
-		w.push("a")
-	}
-	w.push("a")
-	w.push("a")
-	w.whole("a")
-	assert.Contains(t, w.has, seriesName{"a", "histogram", 0})
-}
-
-// A node whose name in the table would be another's is left to its next report.
-func TestANodeThatHasNoNameIsLeftToItsNextReport(t *testing.T) {
-	eachMode(t, func(t *testing.T, edit func(*Config)) {
-		w := newWorld(t, edit)
-		odd := func() {
-			w.now += 10 * time.Second
-			md := encodeReport("odd", w.now, w.names("a"), w.truth)
-			md.ResourceMetrics().At(0).Resource().Attributes().PutEmptySlice("list").AppendEmpty().SetInt(1)
-			require.NoError(t, w.p.ConsumeMetrics(t.Context(), md))
-			if w.p.buffer != nil {
-				w.p.flush(t.Context(), nil)
-			}
-		}
-		odd()
-		odd()
-		w.rebirth()
-		odd()
-		require.Empty(t, w.has)
-		odd()
-		require.Len(t, w.has, len(w.names("a")))
 	})
 }
 

@@ -4,7 +4,6 @@ package diffprocessor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"go.opentelemetry.io/collector/processor/processortest"
 
@@ -70,20 +68,6 @@ func TestRequestedStateIsSentWithTheNextReport(t *testing.T) {
 	assert.Nil(t, ext.fn, "the subscription ends with the processor")
 }
 
-// The next hop restarts while it answers: the answer tells of the new epoch, and
-// what it answered does not count.
-func TestEpochThatChangesUnderWay(t *testing.T) {
-	next, ext := &hop{}, &ear{}
-	p, err := withExtension(t, next, ext)
-	require.NoError(t, err)
-	require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", 0, 1, 2)))
-	next.lose = func() error { next.state = nil; ext.fn(resync.Request{}); return nil }
-	require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", 0, 1, 3)))
-	next.lose = nil
-	require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", 0, 1, 3)))
-	assert.Equal(t, map[string]float64{"a/m/GPU-0": 1, "a/m/GPU-1": 3}, next.state)
-}
-
 func TestStartNamesWhatIsWrongWithTheExtension(t *testing.T) {
 	_, err := withExtension(t, &hop{}, nil)
 	require.EqualError(t, err, "`threshold_extension` is \"straggler_threshold\", which `service::extensions` does not list")
@@ -92,33 +76,6 @@ func TestStartNamesWhatIsWrongWithTheExtension(t *testing.T) {
 		component.ShutdownFunc
 	}{})
 	require.EqualError(t, err, "`threshold_extension` is \"straggler_threshold\", must be a straggler_threshold extension")
-}
-
-func TestWholeNodeGranularity(t *testing.T) {
-	next := &hop{}
-	p := newTestProcessor(t, next, func(c *Config) { c.Granularity = GranularityNode })
-	for i, tt := range []struct {
-		values []float64
-		want   int
-	}{{[]float64{1, 2}, 2}, {[]float64{1, 2}, 0}, {[]float64{1, 3}, 2}, {[]float64{1, 3}, 0}} {
-		require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", 0, tt.values...)))
-		assert.Equal(t, tt.want, next.took(), "report %d", i)
-	}
-	next.refuse = func() error { return errors.New("no") }
-	require.Error(t, p.ConsumeMetrics(t.Context(), report("a", 0, 5, 3)))
-	next.refuse = nil
-	require.NoError(t, p.ConsumeMetrics(t.Context(), report("a", 0, 1, 3)))
-	assert.Equal(t, 2, next.took())
-
-	// Deltas go whatever else there is, and take the node with them.
-	md := report("a", 0, 1, 3)
-	m := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().AppendEmpty()
-	m.SetEmptySum().SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
-	m.Sum().DataPoints().AppendEmpty().SetIntValue(1)
-	counted := 0
-	p.next = hopFunc(func(_ context.Context, md pmetric.Metrics) error { counted = md.DataPointCount(); return nil })
-	require.NoError(t, p.ConsumeMetrics(t.Context(), md))
-	assert.Equal(t, 4, counted, "two points, the delta, the heartbeat")
 }
 
 var _ component.Host = host(nil)
