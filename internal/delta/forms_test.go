@@ -102,7 +102,12 @@ func valueRequests(out map[string][]byte, name string, value part) {
 
 // regular has the forms that are compared by bytes.
 func regular(t testing.TB) map[string][]byte {
+	// These have one place among the known attributes, and are told apart all the same.
+	alike := func(key, value string) part {
+		return part(nil).bytes(7, attr(key, str(value+"-same-end"))).fixed(3, at).fixed(4, 1)
+	}
 	out := map[string][]byte{
+		"attributes that end alike":   requestOf(gaugeOf(alike("one", "a"), alike("two", "a"), alike("one", "b"), alike("two", "b"), alike("one", "c"))),
 		"empty":                       {},
 		"empty resource":              part(nil).bytes(1, nil),
 		"no resource":                 part(nil).bytes(1, part(nil).bytes(2, scopeOf(gaugeOf(point0)))),

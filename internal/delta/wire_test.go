@@ -16,7 +16,6 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 )
 
 const testEpoch = 1_700_000_000 * time.Second
@@ -164,32 +163,6 @@ func (s *same) push(t testT, msg []byte, now time.Duration, accepted bool) []byt
 	require.Equal(t, s.decoded.known(), s.bytes.known(), "what is known, by name")
 	s.turns++
 	return want
-}
-
-// Attributes that end alike have one place among the known ones, and are told
-// apart all the same.
-func TestAttributesThatEndAlike(t *testing.T) {
-	md := pmetric.NewMetrics()
-	rm := md.ResourceMetrics().AppendEmpty()
-	rm.Resource().Attributes().PutStr(gpusemconv.AttrHostName, "n")
-	m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
-	m.SetName("m")
-	points := m.SetEmptyGauge().DataPoints()
-	for i, value := range []string{"a-same-end", "b-same-end", "c-same-end"} {
-		for _, key := range []string{"one", "two"} {
-			p := points.AppendEmpty()
-			p.SetTimestamp(pcommon.NewTimestampFromTime(testTime))
-			p.SetIntValue(int64(i))
-			p.Attributes().PutStr(key, value)
-		}
-	}
-	msg := encode(t, md)
-	s := newSame(false)
-	for i, want := range []int{7, 1} { // with the heartbeat
-		out, err := decode(s.push(t, msg, time.Duration(i)*20*time.Second, true))
-		require.NoError(t, err)
-		assert.Equal(t, want, out.DataPointCount())
-	}
 }
 
 func TestUnchangedReportIsItsHeartbeat(t *testing.T) {

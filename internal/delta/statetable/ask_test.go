@@ -133,6 +133,8 @@ func TestWhatCannotBeRepeatedIsAskedFor(t *testing.T) {
 			require.NotEmpty(t, at)
 			assert.LessOrEqual(t, at[0], 240)
 			assert.GreaterOrEqual(t, len(at), 7)
+			assert.Positive(t, tb.Stats().Unrepeatable)
+			assert.Zero(t, tb.Stats().Repeated)
 			tb = repeating()
 			for s := 0; s < 1000; s += 10 {
 				if s%100 == 0 {

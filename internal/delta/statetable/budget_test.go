@@ -353,7 +353,8 @@ func TestOverIsDropped(t *testing.T) {
 	})
 }
 
-// Without DropOver, what is over a bound is forwarded each time, and not remembered.
+// Without DropOver, what is over a bound is forwarded each time, and not remembered. A full
+// table is pressed, but not by a node that is at its own bound.
 func TestOverIsForwarded(t *testing.T) {
 	for name, tt := range map[string]struct {
 		set   Settings
@@ -378,6 +379,7 @@ func TestOverIsForwarded(t *testing.T) {
 				}
 				assert.Equal(t, tt.known, tb.Stats().Series)
 				assert.Equal(t, (round+1)*(4-tt.known), tb.Stats().Untracked)
+				assert.Equal(t, tt.set.MaxSeriesPerNode == 0, tb.Pressed())
 			}
 		})
 	}

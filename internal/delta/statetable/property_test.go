@@ -3,6 +3,8 @@
 package statetable
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -12,56 +14,18 @@ import (
 	"pgregory.net/rapid"
 )
 
-// hop is the next hop: it keeps the last value of each series that reached it.
-type hop map[seriesID]Point
-
-type seriesID struct {
-	node NodeKey
-	key  uint64
-}
-
-func (h hop) take(node NodeKey, points []Point) {
-	for _, p := range points {
-		h[seriesID{node, p.Key}] = p
-	}
-}
-
-func (h hop) has(t require.TestingT, node NodeKey, points map[uint64]Point) {
-	for key, want := range points {
-		got := h[seriesID{node, key}]
-		got.Time = want.Time
-		require.Equal(t, want, got)
-	}
-}
-
-// forwarded observes the points as one node's part of a report.
-func forwarded(r *Report, node NodeKey, points []Point) []Point {
-	r.OpenNode(node)
-	var out []Point
-	for _, p := range points {
-		if r.Observe(&p) == Forward {
-			out = append(out, p)
-		}
-	}
-	r.CloseNode()
-	return out
-}
-
-// shuffled returns a node's state as a full report, in random order.
-func shuffled(t *rapid.T, state map[uint64]Point) []Point {
-	var points []Point
-	for key := range uint64(maxKeys) {
-		if p, ok := state[key]; ok {
-			points = append(points, p)
-		}
-	}
-	if len(points) > 1 && rapid.Bool().Draw(t, "reorder") {
-		points = rapid.Permutation(points).Draw(t, "order")
-	}
-	return points
-}
-
 const maxKeys = 12
+
+// forwarded observes the points as one node's part of a report, and returns those for the next hop.
+func forwarded(r *Report, points []Point) map[uint64]Point {
+	next := map[uint64]Point{}
+	for i, verdict := range observe(r, nodeA, points...) {
+		if verdict == Forward {
+			next[points[i].Key] = points[i]
+		}
+	}
+	return next
+}
 
 // Reports of one node that overlap in any way: the next hop takes them in any
 // order, and their outcomes arrive in any order. Once no report is under way,
@@ -69,91 +33,66 @@ const maxKeys = 12
 // next accepted report makes the two equal.
 func TestOverlappingReportsLoseNothing(t *testing.T) {
 	type flight struct {
-		report    *Report
-		points    []Point
-		delivered bool
-		accepted  bool
+		report *Report
+		points map[uint64]Point
+		end    func(*Report)
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		var (
-			table   = New(Settings{MaxNodes: 1, MaxSeries: rapid.IntRange(1, 4).Draw(t, "max_series")})
-			next    = hop{}
-			flights []*flight
-			clock   = uint64(1_800_000_000e9)
-			timed   = rapid.Bool().Draw(t, "timed")
-		)
-		state := func(t *rapid.T) map[uint64]Point {
+		table := New(Settings{MaxNodes: 1, MaxSeries: rapid.IntRange(1, 4).Draw(t, "max_series")})
+		next := map[uint64]Point{}
+		var flights []*flight
+		clock, timed := uint64(1_800_000_000e9), rapid.Bool().Draw(t, "timed")
+		begin := func(t *rapid.T) {
 			clock += 1e9
-			points := map[uint64]Point{}
-			for key := range uint64(3) {
-				if rapid.Bool().Draw(t, "reported") {
-					p := Point{Key: key, Value: rapid.Uint64Range(0, 2).Draw(t, "value")}
-					if timed {
-						// Reports may overtake each other before they get here.
-						p.Time = clock - rapid.Uint64Range(0, 5e9).Draw(t, "late")
-					}
-					points[key] = p
+			var points []Point
+			for _, key := range rapid.SliceOfNDistinct(rapid.Uint64Range(0, 2), 0, 3, rapid.ID).Draw(t, "reported") {
+				p := Point{Key: key, Value: rapid.Uint64Range(0, 2).Draw(t, "value")}
+				if timed {
+					// Reports may overtake each other before they get here.
+					p.Time = clock - rapid.Uint64Range(0, 5e9).Draw(t, "late")
 				}
+				points = append(points, p)
 			}
-			return points
+			r := table.Begin(0)
+			// A report that is not delivered was refused before it got anywhere.
+			flights = append(flights, &flight{r, forwarded(r, points), (*Report).Discard})
 		}
-		deliver := func(f *flight, ok bool) {
-			f.delivered, f.accepted = true, ok
-			next.take(nodeA, f.points)
+		deliver := func(f *flight, end func(*Report)) {
+			maps.Copy(next, f.points)
+			f.points, f.end = nil, end
 		}
 		finish := func(i int) {
-			f := flights[i]
-			switch {
-			case f.accepted:
-				f.report.Commit()
-			case f.delivered:
-				f.report.Abort()
-			default:
-				f.report.Discard()
-			}
-			flights = append(flights[:i], flights[i+1:]...)
+			flights[i].end(flights[i].report)
+			flights = slices.Delete(flights, i, i+1)
 		}
-		t.Repeat(map[string]func(*rapid.T){
-			"begin": func(t *rapid.T) {
-				if len(flights) == 4 {
-					t.Skip()
-				}
-				r := table.Begin(0)
-				flights = append(flights, &flight{report: r, points: forwarded(r, nodeA, shuffled(t, state(t)))})
-			},
-			"deliver": func(t *rapid.T) {
-				if len(flights) == 0 {
-					t.Skip()
-				}
-				f := rapid.SampledFrom(flights).Draw(t, "flight")
-				if f.delivered {
-					t.Skip()
-				}
-				deliver(f, rapid.Bool().Draw(t, "accepted"))
-			},
-			"finish": func(t *rapid.T) {
-				if len(flights) == 0 {
-					t.Skip()
-				}
-				i := rapid.IntRange(0, len(flights)-1).Draw(t, "flight")
-				finish(i) // a report that was not delivered was refused before it got anywhere
-			},
-		})
+		for range 40 {
+			i := rapid.IntRange(0, 3).Draw(t, "flight")
+			switch {
+			case i >= len(flights):
+				begin(t)
+			case flights[i].points != nil && rapid.IntRange(0, 3).Draw(t, "delivered") > 0:
+				deliver(flights[i], rapid.SampledFrom([]func(*Report){(*Report).Commit, (*Report).Abort}).Draw(t, "end"))
+			default:
+				finish(i)
+			}
+		}
 		for len(flights) > 0 {
-			if !flights[0].delivered {
-				deliver(flights[0], true)
+			if flights[0].points != nil {
+				deliver(flights[0], (*Report).Commit)
 			}
 			finish(0)
 		}
 		clock += 10e9
-		last := map[uint64]Point{}
-		for key := range uint64(3) {
-			last[key] = Point{Key: key, Value: rapid.Uint64Range(0, 2).Draw(t, "last"), Time: clock}
+		last := []Point{{Key: 0, Time: clock}, {Key: 1, Time: clock}, {Key: 2, Time: clock}}
+		for i := range last {
+			last[i].Value = rapid.Uint64Range(0, 2).Draw(t, "last")
 		}
 		r := table.Begin(0)
-		next.take(nodeA, forwarded(r, nodeA, shuffled(t, last)))
+		maps.Copy(next, forwarded(r, last))
 		r.Commit()
-		next.has(t, nodeA, last)
+		for _, want := range last {
+			require.Equal(t, want.Value, next[want.Key].Value)
+		}
 	})
 }
 

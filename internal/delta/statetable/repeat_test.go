@@ -175,18 +175,6 @@ func TestOlderThanTheSeriesIsNotRepeated(t *testing.T) {
 	assert.Contains(t, again, "GPU-2", "whoever has the newer point would drop it")
 }
 
-func TestUnrepeatable(t *testing.T) {
-	tb := repeating()
-	hash := Point{Key: 1, Value: 7, Kind: KindHash}
-	flagged := double(2, 1)
-	flagged.Origin = 99 // no start
-	relay(tb, 0, true, hash, flagged, double(3, 3))
-	again, _ := beats(tb, 10, 110, true)
-	assert.Len(t, again, 1)
-	assert.Contains(t, again, "GPU-3")
-	assert.EqualValues(t, 2, tb.Stats().Unrepeatable)
-}
-
 // The table forgets a series that only the table speaks of. It keeps a series that the
 // other tier speaks of now and then.
 func TestSilentSeriesBehindAnotherTierExpires(t *testing.T) {

@@ -103,31 +103,3 @@ func TestMadeUpNamesGiveWay(t *testing.T) {
 		assert.EqualValues(t, 8, table.Stats().EvictedNodes)
 	}
 }
-
-// TestAFullTableIsPressed by nodes, by series and by bytes, and not by a node's own limit.
-func TestAFullTableIsPressed(t *testing.T) {
-	for name, tt := range map[string]struct {
-		set  Settings
-		want bool
-	}{
-		"max_nodes":           {Settings{MaxNodes: 1, MaxSeries: 1000}, true},
-		"max_series":          {Settings{MaxNodes: 9, MaxSeries: 3}, true},
-		"max_bytes":           {Settings{MaxNodes: 9, MaxSeries: 1000, MaxBytes: 2000}, true},
-		"max_series_per_node": {Settings{MaxNodes: 9, MaxSeries: 1000, MaxSeriesPerNode: 2}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			table := New(tt.set)
-			for _, node := range []string{"a", "b"} {
-				in(table, 0, KeyOf([]byte(node)), func(r *Report) {
-					if r.Undescribed() {
-						r.DescribeNode(host(node, node))
-					}
-					for key := range uint64(5) {
-						r.Observe(&Point{Key: key, Value: 7, Time: 1})
-					}
-				})
-			}
-			assert.Equal(t, tt.want, table.Pressed())
-		})
-	}
-}
