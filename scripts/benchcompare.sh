@@ -16,7 +16,6 @@ count=${COUNT:-6} benchtime=${BENCHTIME:-100ms}
 # was before it moved.
 hot='
 internal/delta Wire|Buffer internal/metricdiff
-internal/grpczstd Decompress
 internal/delta/statetable Report internal/statetable
 processor/diffprocessor Diff
 internal/nodescore Evaluate

@@ -4,7 +4,6 @@ package admissionextension
 
 import (
 	"context"
-	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -32,8 +31,8 @@ type host map[component.ID]component.Component
 func (h host) GetExtensions() map[component.ID]component.Component { return h }
 
 // receive runs the Collector's OTLP receiver behind the extension and returns
-// its addresses by transport; with TLS, or settings of HTTP, where some are given.
-func receive(t testing.TB, e *admissionExtension, next consumer.Metrics, more ...map[string]any) map[string]string {
+// its addresses by transport.
+func receive(t testing.TB, e *admissionExtension, next consumer.Metrics) map[string]string {
 	t.Helper()
 	addrs := map[string]string{"grpc": loopback.FreeAddr(t), "http": loopback.FreeAddr(t)}
 	f := otlpreceiver.NewFactory()
@@ -41,15 +40,7 @@ func receive(t testing.TB, e *admissionExtension, next consumer.Metrics, more ..
 	middlewares := []any{map[string]any{"id": "admission"}}
 	protocols := map[string]any{}
 	for name, addr := range addrs {
-		settings := map[string]any{"endpoint": addr, "middlewares": middlewares}
-		for _, s := range more {
-			if _, ok := s["compression_algorithms"]; !ok {
-				settings["tls"] = s
-			} else if name == "http" {
-				maps.Copy(settings, s)
-			}
-		}
-		protocols[name] = settings
+		protocols[name] = map[string]any{"endpoint": addr, "middlewares": middlewares}
 	}
 	require.NoError(t, confmap.NewFromStringMap(map[string]any{"protocols": protocols}).Unmarshal(cfg))
 	r, err := f.CreateMetrics(t.Context(), receivertest.NewNopSettings(f.Type()), cfg, next)

@@ -116,7 +116,6 @@ func runServer(ctx context.Context, kind string, in io.Reader, out io.Writer) (e
 			return err
 		}
 		httpCfg.ServerConfig.Middlewares = middlewares
-		httpCfg.ServerConfig.CompressionAlgorithms = []string{} // as in configs/shard.yaml
 		address += " " + httpCfg.ServerConfig.NetAddr.Endpoint
 	}
 
