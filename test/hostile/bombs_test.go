@@ -194,7 +194,7 @@ func TestBombsOfStructs(t *testing.T) {
 	b.endCalm(8*mib, 64<<10)
 }
 
-// TestBodiesThatNeverEnd keeps bodies of 2 MB without their last bytes: ten times the
+// TestBodiesThatNeverEnd keeps bodies of 2 MB without their last bytes: three times the
 // bytes that one cluster may have on their way where all limits are as they ship.
 func TestBodiesThatNeverEnd(t *testing.T) {
 	const share = goMemoryLimit / 2 / 2 // half of `max_bytes`, which is half of GOMEMLIMIT
@@ -209,7 +209,7 @@ func TestBodiesThatNeverEnd(t *testing.T) {
 		// Some at a time: who sends is on other machines, and must not be what others wait for.
 		sending := make(chan struct{}, 16)
 		var all sync.WaitGroup
-		for range 10 * share / largest {
+		for range 3 * share / largest {
 			all.Go(func() {
 				conn, err := net.Dial("tcp", g.http)
 				if err != nil {
