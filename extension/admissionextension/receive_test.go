@@ -26,8 +26,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
-	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -337,108 +335,5 @@ func TestGRPCTimeoutEndsWithTheMessage(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, push(t.Context(), cc))
 		assert.Equal(t, 25*time.Second, time.Since(began))
-	})
-}
-
-// TestGRPCMessageThatTrickles speaks HTTP/2 itself: a message of 100 bytes, one
-// each second.
-func TestGRPCMessageThatTrickles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e, tel := newTestExtension(t, onePermit)
-		ln, _ := serveGRPCInMemory(t, e, accept)
-		c := ln.conn(t)
-		framer := http2.NewFramer(c, c)
-		ended := make(chan time.Time, 1)
-		go func() {
-			for {
-				f, err := framer.ReadFrame()
-				if err != nil {
-					return
-				}
-				if f.Header().Type == http2.FrameRSTStream || f.Header().Type == http2.FrameHeaders {
-					select {
-					case ended <- time.Now():
-					default:
-					}
-				}
-			}
-		}()
-		_, err := io.WriteString(c, http2.ClientPreface)
-		require.NoError(t, err)
-		require.NoError(t, framer.WriteSettings())
-		var headers bytes.Buffer
-		enc := hpack.NewEncoder(&headers)
-		for _, f := range [][2]string{
-			{":method", "POST"},
-			{":scheme", "http"},
-			{":path", metricsMethod},
-			{":authority", "gateway"},
-			{"content-type", "application/grpc"},
-			{"te", "trailers"},
-		} {
-			require.NoError(t, enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
-		}
-		require.NoError(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headers.Bytes(), EndHeaders: true}))
-		began := time.Now()
-		require.NoError(t, framer.WriteData(1, false, []byte{0, 0, 0, 0, 100}))
-		synctest.Wait()
-		require.Equal(t, 1, e.limiter.Usage().InUse)
-		for range 9 {
-			time.Sleep(time.Second)
-			require.NoError(t, framer.WriteData(1, false, []byte{0}))
-		}
-		require.Equal(t, 1, e.limiter.Usage().InUse)
-		assert.Equal(t, 10*time.Second, (<-ended).Sub(began))
-		synctest.Wait()
-		assert.Zero(t, e.limiter.Usage().InUse)
-		lateness(t, tel, 1)
-		_ = c.Close()
-	})
-}
-
-// TestHeadersAreBounded: a client may name a value again and again, each time with a byte.
-func TestHeadersAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for values, refused := range map[int]bool{10: false, 20: true} {
-			e, _ := newTestExtension(t, onePermit)
-			ln, _ := serveGRPCInMemory(t, e, accept)
-			c := ln.conn(t)
-			framer := http2.NewFramer(c, c)
-			reset := make(chan struct{})
-			go func() {
-				for {
-					f, err := framer.ReadFrame()
-					if err != nil {
-						return
-					}
-					if f.Header().Type == http2.FrameRSTStream {
-						close(reset)
-					}
-				}
-			}()
-			_, err := io.WriteString(c, http2.ClientPreface)
-			require.NoError(t, err)
-			require.NoError(t, framer.WriteSettings())
-			var headers bytes.Buffer
-			enc := hpack.NewEncoder(&headers)
-			fields := [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", metricsMethod}, {":authority", "gateway"}, {"content-type", "application/grpc"}, {"te", "trailers"}}
-			for range values {
-				fields = append(fields, [2]string{"x-bin", strings.Repeat("A", 4000)})
-			}
-			for _, f := range fields {
-				require.NoError(t, enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
-			}
-			require.NoError(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headers.Bytes(), EndHeaders: true}))
-			synctest.Wait()
-			assert.Equal(t, !refused, e.limiter.Usage().InUse == 1)
-			select {
-			case <-reset:
-				assert.True(t, refused)
-			default:
-				assert.False(t, refused)
-			}
-			_ = c.Close()
-			synctest.Wait()
-		}
 	})
 }

@@ -34,7 +34,7 @@ const (
 	maxPushRatio      = 0.6
 	maxUnchangedRatio = 0.12
 	maxChanged10Ratio = 0.30
-	maxHTTPRatio      = 1.3
+	maxHTTPRatio      = 1.5
 
 	nodes = 16 // that push at once
 )

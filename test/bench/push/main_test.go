@@ -27,7 +27,7 @@ func TestFigures(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, push(t.Context(), &out, 1, 3))
 	require.NoError(t, front(t.Context(), &out, 1, 3))
-	assert.Regexp(t, `(?m)^figure http_zstd_cpu_vs_grpc [0-9.]+ x limit 1\.3 (pass|short)$`, out.String())
+	assert.Regexp(t, `(?m)^figure http_zstd_cpu_vs_grpc [0-9.]+ x limit 1\.5 (pass|short)$`, out.String())
 	assert.Regexp(t, `(?m)^figure wire_diff_push_ratio [0-9.]+ x limit 0\.6 (pass|short)$`, out.String())
 	assert.Regexp(t, `(?m)^figure diff_changed10_ratio [0-9.]+ x limit 0\.3 (pass|short)$`, out.String())
 	assert.Equal(t, 9, strings.Count(out.String(), "figure "))
