@@ -15,7 +15,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
-	"github.com/gpu-collector/gpu-collector/internal/nesting"
 )
 
 // maxRetryAfter is the longest wait that may be asked for: exporters give a
@@ -26,20 +25,10 @@ const maxRetryAfter = time.Minute
 type Config struct {
 	// MaxConcurrent is the number of pushes that may be in flight at once.
 	MaxConcurrent int `mapstructure:"max_concurrent"`
-	// MaxBytes is the memory that the pushes in flight may take together: what came
-	// of them, and what it becomes once it is decoded. 0 is half of the
+	// MaxBytes is the memory that the pushes in flight may take together: each reserves
+	// 112 times its bytes, which is what it becomes at worst. 0 is half of the
 	// process' memory, see memorybudget.
 	MaxBytes int64 `mapstructure:"max_bytes"`
-	// MaxDecodedBytes is the memory that one push may take once it is decoded.
-	MaxDecodedBytes int64 `mapstructure:"max_decoded_bytes"`
-	// MaxAttributes and MaxAttributeBytes bound the attributes of one resource, scope,
-	// log record or span: their number, and their bytes as they are in the message.
-	MaxAttributes     int `mapstructure:"max_attributes"`
-	MaxAttributeBytes int `mapstructure:"max_attribute_bytes"`
-	// MaxPointAttributes and MaxPointAttributeBytes bound those of one point or
-	// exemplar.
-	MaxPointAttributes     int `mapstructure:"max_point_attributes"`
-	MaxPointAttributeBytes int `mapstructure:"max_point_attribute_bytes"`
 	// ClusterShare is the part of the permits, and of the bytes, that one cluster
 	// may hold, of those that the other clusters do not hold.
 	ClusterShare float64 `mapstructure:"cluster_share"`
@@ -49,9 +38,6 @@ type Config struct {
 	// ReceiveTimeout is how long a push may hold its permit until its message
 	// or body is there.
 	ReceiveTimeout time.Duration `mapstructure:"receive_timeout"`
-	// MaxRequestBodySize is the receiver's, in bytes, for the bodies that admission
-	// decodes: those of a receiver with `compression_algorithms: []`.
-	MaxRequestBodySize int64 `mapstructure:"max_request_body_size"`
 	// RetryAfter is what a refused sender is asked to wait.
 	RetryAfter RetryAfterConfig `mapstructure:"retry_after"`
 	// Authenticator is the receiver's over gRPC: admission asks it before a push has
@@ -96,21 +82,11 @@ func createDefaultConfig() component.Config {
 		// A decoded report of 320 points is about 0.12 MB: 1000 of them in
 		// flight are some 120 MB, a tenth of a second's work of one core.
 		MaxConcurrent: 1000,
-		// 16 MiB of honest points become 60 to 90.
-		MaxDecodedBytes: 128 << 20,
-		// SDKs stop at 128 of a span or log record. A pod's resource has some 40, and
-		// its annotations 256 KiB at most in all, of which a collector takes a few.
-		MaxAttributes:     128,
-		MaxAttributeBytes: 64 << 10,
-		// A point of the nvml receiver has 10 at most, in 300 bytes.
-		MaxPointAttributes:     128,
-		MaxPointAttributeBytes: 16 << 10,
-		ClusterShare:           0.5,
-		MaxClusters:            64,
+		ClusterShare:  0.5,
+		MaxClusters:   64,
 		// The exporters' own timeout is 5 s over gRPC by default; what they gave
 		// up needs no permit.
-		ReceiveTimeout:     10 * time.Second,
-		MaxRequestBodySize: 16 << 20,
+		ReceiveTimeout: 10 * time.Second,
 		// Back before the next push of a node, which is due 10 s later by default.
 		RetryAfter:           RetryAfterConfig{Min: time.Second, Max: 5 * time.Second},
 		AuthenticatorHeaders: []string{"authorization"},
@@ -129,22 +105,6 @@ func (c *Config) Validate() error {
 	if c.MaxBytes != 0 && c.MaxBytes < 1<<20 {
 		errs = append(errs, fmt.Errorf("`max_bytes` is %d, must be at least 1048576, or 0 for half of the memory", c.MaxBytes))
 	}
-	if c.MaxDecodedBytes < 1<<20 {
-		errs = append(errs, fmt.Errorf("`max_decoded_bytes` is %d, must be at least 1048576", c.MaxDecodedBytes))
-	}
-	for _, n := range []struct {
-		key   string
-		value int
-	}{
-		{"max_attributes", c.MaxAttributes},
-		{"max_attribute_bytes", c.MaxAttributeBytes},
-		{"max_point_attributes", c.MaxPointAttributes},
-		{"max_point_attribute_bytes", c.MaxPointAttributeBytes},
-	} {
-		if n.value < 1 {
-			errs = append(errs, fmt.Errorf("`%s` is %d, must be at least 1", n.key, n.value))
-		}
-	}
 	if !(c.ClusterShare > 0 && c.ClusterShare <= 1) { // also NaN
 		errs = append(errs, fmt.Errorf("`cluster_share` is %v, must be in (0,1]", c.ClusterShare))
 	}
@@ -156,9 +116,6 @@ func (c *Config) Validate() error {
 	}
 	if c.ReceiveTimeout < minReceiveTimeout || c.ReceiveTimeout > maxReceiveTimeout {
 		errs = append(errs, fmt.Errorf("`receive_timeout` is %s, must be in [%s,%s]", c.ReceiveTimeout, minReceiveTimeout, maxReceiveTimeout))
-	}
-	if c.MaxRequestBodySize < 1 {
-		errs = append(errs, fmt.Errorf("`max_request_body_size` is %d, must be at least 1", c.MaxRequestBodySize))
 	}
 	for _, d := range []struct {
 		key   string
@@ -187,15 +144,6 @@ func (c *Config) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// limits are those of one push.
-func (c *Config) limits() nesting.Limits {
-	return nesting.Limits{
-		Bytes:           c.MaxDecodedBytes,
-		Attributes:      nesting.Attributes{Count: c.MaxAttributes, Bytes: c.MaxAttributeBytes},
-		PointAttributes: nesting.Attributes{Count: c.MaxPointAttributes, Bytes: c.MaxPointAttributeBytes},
-	}
 }
 
 func (c *Config) rule() clientidentity.Rule {

@@ -26,9 +26,7 @@ func TestLoadConfig(t *testing.T) {
 	all.ClusterShare = 0.25
 	all.MaxClusters = 10
 	all.ReceiveTimeout = 5 * time.Second
-	all.MaxRequestBodySize = 4 << 20
-	all.MaxBytes, all.MaxDecodedBytes = 512<<20, 32<<20
-	all.MaxAttributes, all.MaxAttributeBytes, all.MaxPointAttributes, all.MaxPointAttributeBytes = 64, 32<<10, 32, 8<<10
+	all.MaxBytes = 512 << 20
 	all.RetryAfter = RetryAfterConfig{Min: 2 * time.Second, Max: 10 * time.Second}
 	all.ClusterHeader = "X-Cluster"
 	all.ClusterAuthAttribute = "tenant"
@@ -57,8 +55,7 @@ func TestValidateNamesEveryMistake(t *testing.T) {
 	err := cfg.Validate()
 	require.Error(t, err)
 	want := []string{
-		"`max_concurrent` is 0", "`max_bytes` is 1", "`max_decoded_bytes` is 0",
-		"`max_attributes` is 0", "`max_attribute_bytes` is 0", "`max_point_attributes` is 0", "`max_point_attribute_bytes` is 0", "`cluster_share` is NaN", "`unauthenticated_share` is 0", "`max_clusters` is 1001", "`receive_timeout` is 1ms", "`max_request_body_size` is 0", "`retry_after::min` is 1.5s",
+		"`max_concurrent` is 0", "`max_bytes` is 1", "`cluster_share` is NaN", "`unauthenticated_share` is 0", "`max_clusters` is 1001", "`receive_timeout` is 1ms", "`retry_after::min` is 1.5s",
 		"`retry_after::max` is 0s, must be whole seconds", "`retry_after::max` is 0s, must not be less", "`cluster_header` is \"grpc-cluster\"",
 		"`node_auth_attribute` is \"host\" without `cluster_auth_attribute`", "`authenticator_headers` is empty",
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/admission"
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/hostextension"
-	"github.com/gpu-collector/gpu-collector/internal/nesting"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
@@ -112,46 +111,6 @@ func (e *admissionExtension) register() error {
 			return nil
 		}),
 	)
-}
-
-// pay reserves what a message takes while and once it is decoded, beside what is
-// reserved for it already.
-// The error is a *admission.RefusedError, or says why nobody is to decode it.
-func (e *admissionExtension) pay(p *admission.Permit, message []byte, as *nesting.Kind, json bool, already int64) error {
-	limits := e.cfg.limits()
-	if !json && len(message) <= nesting.Harmless && p.ReserveAtEase(int64(nesting.Worst*len(message))) {
-		return nesting.CheckAttributes(message, as, &limits)
-	}
-	// More than all that there is would be refused for ever.
-	own := int64(len(message))
-	limits.Bytes = min(limits.Bytes, e.limiter.MostBytes()-already-own)
-	check := nesting.Check
-	if json {
-		check = func(message []byte, _ *nesting.Kind, limits *nesting.Limits) (int64, error) {
-			return nesting.CheckJSON(message, limits)
-		}
-	}
-	size, err := check(message, as, &limits)
-	if err != nil {
-		return err
-	}
-	return p.Reserve(size + own)
-}
-
-// cause is why nobody is to decode a message.
-func cause(err error) string {
-	switch {
-	case errors.Is(err, nesting.ErrTooDeep):
-		return "deep"
-	case errors.Is(err, nesting.ErrAttributes):
-		return "attributes"
-	}
-	return "large"
-}
-
-// reject counts a push that nobody is to decode.
-func (e *admissionExtension) reject(ctx context.Context, cause string) {
-	e.telemetry.ExtensionAdmissionRejections.Add(ctx, 1, metric.WithAttributeSet(attribute.NewSet(attribute.String("cause", cause))))
 }
 
 // claimed returns the cluster that a client names; what cannot be a name

@@ -3,7 +3,6 @@
 package admissionextension
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -43,7 +42,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/extension/admissionextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/extension/admissionextension/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/internal/admission"
-	"github.com/gpu-collector/gpu-collector/internal/contentcoding"
 )
 
 const (
@@ -425,31 +423,6 @@ func TestHTTPReleases(t *testing.T) {
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/v1/metrics?panic", nil))
 		})
 		assert.Zero(t, e.limiter.Usage().InUse)
-	}
-}
-
-// TestHTTPGivesItsBuffersBack of a compressed body that is refused once it is decoded,
-// as of any other body.
-func TestHTTPGivesItsBuffersBack(t *testing.T) {
-	e, _ := newTestExtension(t, func(c *Config) { c.MaxDecodedBytes = 1 << 20 })
-	h := handler(t, e, func(http.ResponseWriter, *http.Request) {})
-	for name, tt := range map[string]struct {
-		body []byte
-		code int
-	}{
-		"refused": {filled(512<<10, "\x0a\x00"), http.StatusBadRequest},
-		"read":    {report(t, 10), http.StatusOK},
-	} {
-		r := httptest.NewRequest(http.MethodPost, "/v1/metrics", bytes.NewReader(encode(t, "gzip", tt.body)))
-		r.Header.Set("Content-Encoding", "gzip")
-		r.Header.Set("Content-Type", "application/x-protobuf")
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		require.Equal(t, tt.code, w.Code, name)
-		m, ok := r.Body.(*contentcoding.Message)
-		require.True(t, ok, name)
-		_, open := m.Whole()
-		assert.False(t, open, name)
 	}
 }
 

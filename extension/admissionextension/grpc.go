@@ -18,7 +18,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/gpu-collector/gpu-collector/internal/admission"
-	"github.com/gpu-collector/gpu-collector/internal/nesting"
 	"github.com/gpu-collector/gpu-collector/internal/undecoded"
 )
 
@@ -70,7 +69,7 @@ type callKey struct{}
 
 // tap takes the permit, or refuses.
 func (e *admissionExtension) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
-	if nesting.Of(info.FullMethodName) == nil {
+	if !isExport(info.FullMethodName) {
 		return ctx, nil
 	}
 	cluster := ""
@@ -137,8 +136,7 @@ func (statsHandler) HandleConn(context.Context, stats.ConnStats) {}
 // intercept lets no push into the pipeline that holds no permit, and has none
 // decoded that there is no memory for.
 func (e *admissionExtension) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler, codec *undecoded.Codec) (any, error) {
-	kind := nesting.Of(info.FullMethod)
-	if kind == nil {
+	if !isExport(info.FullMethod) {
 		return handler(ctx, req)
 	}
 	c, ok := ctx.Value(callKey{}).(*call)
@@ -156,26 +154,18 @@ func (e *admissionExtension) intercept(ctx context.Context, req any, info *grpc.
 	if message == nil {
 		return nil, status.Error(codes.Internal, "admission: another middleware has decoded the message")
 	}
-	if err := e.pay(c.permit, message.Bytes(), kind, false, 0); err != nil {
-		return nil, e.refusedGRPC(ctx, err)
+	if err := e.pay(c.permit, len(message.Bytes()), 0); errors.Is(err, errTooLarge) {
+		e.reject(ctx, "large")
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	} else if err != nil {
+		return nil, grpcError(err)
 	}
-	message.Checked = true
 	if own := codec.Owned(ctx); own != nil {
-		err := own.Decode(own.Bytes())
-		if own.Free(); err != nil {
+		if err := own.DecodeWhole(); err != nil {
 			return nil, err
 		}
 	}
 	return handler(ctx, req)
-}
-
-// refusedGRPC answers a message that is not decoded. Some senders may try again.
-func (e *admissionExtension) refusedGRPC(ctx context.Context, err error) error {
-	if refused := (*admission.RefusedError)(nil); errors.As(err, &refused) {
-		return grpcError(err)
-	}
-	e.reject(ctx, cause(err))
-	return status.Error(codes.InvalidArgument, err.Error())
 }
 
 // grpcError is the refusal as OTLP/gRPC has it: without RetryInfo the sender

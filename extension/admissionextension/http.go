@@ -9,8 +9,8 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
@@ -20,8 +20,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gpu-collector/gpu-collector/internal/admission"
-	"github.com/gpu-collector/gpu-collector/internal/contentcoding"
-	"github.com/gpu-collector/gpu-collector/internal/nesting"
 )
 
 const contentJSON = "application/json"
@@ -30,69 +28,87 @@ const contentJSON = "application/json"
 const clusterQuery = "cluster_id"
 
 // GetHTTPHandler implements extensionmiddleware.HTTPServer. It runs behind the
-// authentication, and before anybody has read from the body.
+// authentication and in front of the receiver's parser. The body that it reads is
+// decompressed by confighttp while it is read.
 func (e *admissionExtension) GetHTTPHandler(context.Context) (extensionmiddleware.WrapHTTPHandlerFunc, error) {
 	return func(_ context.Context, next http.Handler) (http.Handler, error) {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			kind := nesting.At(r.URL.Path)
-			if r.Method != http.MethodPost || kind == nil {
+			if r.Method == http.MethodPost && isPush(r.URL.Path) {
+				e.serve(w, r, next)
+			} else {
 				next.ServeHTTP(w, r)
-				return
 			}
-			permit, err := e.limiter.Acquire(e.httpCluster(r))
-			if err != nil {
-				// Over HTTP/1.1 the server reads a small body to its end before it
-				// answers, so that the connection can go on. Fails for a server without
-				// connections only.
-				_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(e.cfg.ReceiveTimeout))
-				refuseHTTP(w, r, err)
-				return
-			}
-			defer permit.Release()
-			in := e.receive(w, r, permit)
-			defer func() { _ = r.Body.Close() }() // gives the decoder's buffers back, whatever came of them
-			defer in.finish()
-			if err := in.open(r, kind); err != nil {
-				in.answer(r, err)
-				return
-			}
-			next.ServeHTTP(in, r)
 		}), nil
 	}, nil
 }
 
-// open decodes the body where the receiver left that to admission, and pays for
-// what the receiver's parser makes of it.
-func (in *incoming) open(r *http.Request, kind *nesting.Kind) error {
-	size := r.ContentLength // negative when it is not known
-	var whole []byte
-	if coding := r.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
-		m, err := contentcoding.Open(coding, r.Body, in.e.cfg.MaxRequestBodySize)
-		if err != nil {
-			return err
-		}
-		r.Header.Del("Content-Encoding")
-		r.Header.Del("Content-Length")
-		size, r.Body = -1, m
-		if all, ok := m.Whole(); ok {
-			size, whole = int64(len(all)), all
-		} else {
-			r.Body = metered{in, m}
-		}
-		r.ContentLength = size
+func (e *admissionExtension) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	// Within the timeout the server reads the body, and after the answer what is left of
+	// it: all of one that is refused, so that the connection can go on, or what a
+	// decompressor left. The server sets another deadline before the next request. Fails
+	// for a server without connections only.
+	expire := func() { _ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(e.cfg.ReceiveTimeout)) }
+	expire()
+	permit, err := e.limiter.Acquire(e.httpCluster(r))
+	if err != nil {
+		e.answer(w, r, err)
+		return
 	}
-	if whole == nil {
-		var into bytes.Buffer
-		if size >= 0 && size <= nesting.Harmless { // what is claimed and not sent is not much
-			into.Grow(int(size) + bytes.MinRead)
-		}
-		if _, err := into.ReadFrom(r.Body); err != nil {
-			return err
-		}
-		whole = into.Bytes()
-		r.Body = again{bytes.NewReader(whole), r.Body}
+	defer permit.Release()
+	body := &metered{ReadCloser: r.Body, e: e, permit: permit}
+	whole, err := body.all(r.ContentLength)
+	if err == nil && contentType(r) == contentJSON {
+		err = checkJSON(whole)
 	}
-	return in.e.pay(in.permit, whole, kind, contentType(r) == contentJSON, in.come)
+	if err != nil {
+		e.answer(w, r, err)
+		return
+	}
+	// The server reads already to learn whether the client is gone, and the deadline would
+	// cancel the push while the pipeline works on it.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	defer expire()
+	r.Body = again{bytes.NewReader(whole), body}
+	next.ServeHTTP(w, r)
+}
+
+// metered is a body that pays for what comes of it.
+type metered struct {
+	io.ReadCloser
+	e      *admissionExtension
+	permit *admission.Permit
+	come   int
+}
+
+const (
+	// copies are those of a body while it is read: one, and its room to grow.
+	copies = 2
+	// ahead is for how much of a body there is room at once: what is claimed and not sent
+	// is not much.
+	ahead = 64 << 10
+)
+
+// all reads the body, and pays for what it becomes.
+func (m *metered) all(length int64) ([]byte, error) {
+	var into bytes.Buffer
+	into.Grow(int(min(max(length, 0), ahead)) + bytes.MinRead)
+	if _, err := into.ReadFrom(m); err != nil {
+		return nil, err
+	}
+	return into.Bytes(), m.e.pay(m.permit, m.come, copies*m.come)
+}
+
+// Read implements io.Reader.
+func (m *metered) Read(p []byte) (int, error) {
+	n, err := m.ReadCloser.Read(p)
+	m.come += n
+	if refused := m.e.fits(m.come); refused != nil {
+		return 0, refused
+	}
+	if refused := m.permit.Reserve(int64(copies * n)); refused != nil {
+		return 0, refused
+	}
+	return n, err
 }
 
 // again is a body that has been read.
@@ -118,31 +134,27 @@ func (e *admissionExtension) httpCluster(r *http.Request) string {
 	return claimed(r.Header.Get(e.header))
 }
 
-// refuseHTTP answers 429 with the Status that OTLP/HTTP asks for.
+// answer answers a push that is not decoded. Senders drop it after 400, and repeat it
+// where the answer says when.
 // https://opentelemetry.io/docs/specs/otlp/#otlphttp-throttling
-func refuseHTTP(w http.ResponseWriter, r *http.Request, err error) {
+func (e *admissionExtension) answer(w http.ResponseWriter, r *http.Request, err error) {
+	code, s := http.StatusBadRequest, status.New(codes.InvalidArgument, err.Error())
 	var refused *admission.RefusedError
-	if errors.As(err, &refused) {
-		w.Header().Set("Retry-After", strconv.Itoa(int(refused.RetryAfter/time.Second)))
-	}
-	writeStatus(w, r, http.StatusTooManyRequests, refusalStatus(err))
-}
-
-// answer answers a body that is not decoded. Senders drop such a push, unless the
-// answer says when to try again.
-func (in *incoming) answer(r *http.Request, err error) {
-	code := http.StatusBadRequest
-	switch refused := (*admission.RefusedError)(nil); {
+	wait := func(d time.Duration) { w.Header().Set("Retry-After", strconv.Itoa(int(d/time.Second))) }
+	switch {
 	case errors.As(err, &refused):
-		refuseHTTP(in, r, err)
-		return
-	case errors.Is(err, nesting.ErrTooDeep), errors.Is(err, nesting.ErrTooLarge), errors.Is(err, nesting.ErrAttributes):
-		in.e.reject(in.ctx, cause(err))
-	case errors.Is(err, contentcoding.ErrUnknown):
-		code = http.StatusUnsupportedMediaType
-		in.Header().Set("Accept-Encoding", strings.Join(contentcoding.Names(), ", "))
+		code, s = http.StatusTooManyRequests, refusalStatus(err)
+		wait(refused.RetryAfter)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		code, s = http.StatusServiceUnavailable, status.New(codes.Unavailable, "the body was not there within the `receive_timeout` of admission, "+e.cfg.ReceiveTimeout.String())
+		wait(e.cfg.RetryAfter.Max)
+		e.telemetry.ExtensionAdmissionReceiveTimeouts.Add(r.Context(), 1)
+	case errors.Is(err, errTooDeep):
+		e.reject(r.Context(), "deep")
+	case errors.Is(err, errTooLarge):
+		e.reject(r.Context(), "large")
 	}
-	writeStatus(in, r, code, status.New(codes.InvalidArgument, err.Error()))
+	writeStatus(w, r, code, s)
 }
 
 // writeStatus answers in the encoding of the request.

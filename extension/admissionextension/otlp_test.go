@@ -4,7 +4,6 @@ package admissionextension
 
 import (
 	"context"
-	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -32,8 +31,8 @@ type host map[component.ID]component.Component
 func (h host) GetExtensions() map[component.ID]component.Component { return h }
 
 // receive runs the Collector's OTLP receiver behind the extension and returns
-// its addresses by transport; with TLS, or settings of HTTP, where some are given.
-func receive(t testing.TB, e *admissionExtension, next consumer.Metrics, more ...map[string]any) map[string]string {
+// its addresses by transport.
+func receive(t testing.TB, e *admissionExtension, next consumer.Metrics) map[string]string {
 	t.Helper()
 	addrs := map[string]string{"grpc": loopback.FreeAddr(t), "http": loopback.FreeAddr(t)}
 	f := otlpreceiver.NewFactory()
@@ -41,15 +40,7 @@ func receive(t testing.TB, e *admissionExtension, next consumer.Metrics, more ..
 	middlewares := []any{map[string]any{"id": "admission"}}
 	protocols := map[string]any{}
 	for name, addr := range addrs {
-		settings := map[string]any{"endpoint": addr, "middlewares": middlewares}
-		for _, s := range more {
-			if _, ok := s["compression_algorithms"]; !ok {
-				settings["tls"] = s
-			} else if name == "http" {
-				maps.Copy(settings, s)
-			}
-		}
-		protocols[name] = settings
+		protocols[name] = map[string]any{"endpoint": addr, "middlewares": middlewares}
 	}
 	require.NoError(t, confmap.NewFromStringMap(map[string]any{"protocols": protocols}).Unmarshal(cfg))
 	r, err := f.CreateMetrics(t.Context(), receivertest.NewNopSettings(f.Type()), cfg, next)
@@ -141,49 +132,6 @@ func TestRefusedPushIsRetriedNotDropped(t *testing.T) {
 			// Its own backoff is milliseconds: it waited because it was asked to.
 			assert.GreaterOrEqual(t, time.Since(began), 950*time.Millisecond)
 			assert.Equal(t, 5, arrived)
-		})
-	}
-}
-
-// TestNoisyClusterDoesNotStarveAnother: however much one cluster pushes at a
-// pipeline that hangs, another one's push gets in.
-func TestNoisyClusterDoesNotStarveAnother(t *testing.T) {
-	for _, transport := range []string{"grpc", "http"} {
-		t.Run(transport, func(t *testing.T) {
-			t.Parallel()
-			e, _ := newTestExtension(t, func(c *Config) {
-				c.MaxConcurrent, c.ClusterShare = 8, 0.5
-				c.RetryAfter.Max = time.Second
-			})
-			leave := make(chan struct{})
-			next, err := consumer.NewMetrics(func(_ context.Context, md pmetric.Metrics) error {
-				if name, _ := md.ResourceMetrics().At(0).Resource().Attributes().Get("k8s.cluster.name"); name.Str() == "noisy" {
-					<-leave
-				}
-				return nil
-			})
-			require.NoError(t, err)
-			addr := receive(t, e, next)[transport]
-			noisy, quiet := send(t, transport, addr, "noisy"), send(t, transport, addr, "quiet")
-			var wg sync.WaitGroup
-			for range 20 {
-				wg.Go(func() { assert.NoError(t, noisy()) })
-			}
-			require.Eventually(t, func() bool { return refusals(e, admission.ReasonShare) >= 16 }, waitFor, tick)
-			for range 20 {
-				require.NoError(t, quiet())
-			}
-			for _, c := range e.limiter.Usage().Clusters {
-				switch c.Cluster {
-				case "noisy":
-					assert.Equal(t, 4, c.InUse)
-				case "quiet":
-					assert.Empty(t, c.Refused)
-				}
-			}
-			close(leave)
-			wg.Wait()
-			inUse(t, e, 0)
 		})
 	}
 }

@@ -5,10 +5,8 @@ package admissionextension
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"compress/zlib"
 	"context"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -25,13 +23,9 @@ import (
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/config/configmiddleware"
-	"go.opentelemetry.io/collector/consumer"
-	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
-	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -98,6 +92,9 @@ func serveHTTP(t *testing.T, e *admissionExtension, work func(context.Context) e
 			}
 		}))
 	require.NoError(t, err)
+	srv.Protocols = new(http.Protocols) // as over TLS
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetUnencryptedHTTP2(true)
 	ln := newPipes()
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(ln) }()
@@ -140,7 +137,7 @@ func TestHTTPBodyThatDoesNotCome(t *testing.T) {
 	}{
 		{name: "nothing"},
 		{name: "trickle", trickle: true},
-		{name: "gzip", encoding: "gzip", begin: zipped(t)[:12]},
+		{name: "gzip", encoding: "gzip", begin: string(zipped(t, make([]byte, 100))[:12])},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -179,6 +176,45 @@ func TestHTTPBodyThatDoesNotCome(t *testing.T) {
 	}
 }
 
+// TestHTTP2BodyThatDoesNotCome: others go on over the same connection.
+func TestHTTP2BodyThatDoesNotCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, tel := newTestExtension(t, nil)
+		ln := serveHTTP(t, e, accept)
+		transport := &http.Transport{
+			Protocols:   new(http.Protocols),
+			DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return ln.dial(ctx, addr) },
+		}
+		transport.Protocols.SetUnencryptedHTTP2(true)
+		defer transport.CloseIdleConnections()
+		send := func(body io.Reader) *http.Response {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://gateway/v1/metrics", body)
+			require.NoError(t, err)
+			resp, err := transport.RoundTrip(r)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, 2, resp.ProtoMajor)
+			return resp
+		}
+		began := time.Now()
+		var late sync.WaitGroup
+		late.Go(func() {
+			body, _ := io.Pipe()
+			resp := send(body)
+			assert.Equal(t, 10*time.Second, time.Since(began))
+			assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+			assert.Equal(t, "5", resp.Header.Get("Retry-After"))
+		})
+		synctest.Wait()
+		require.Equal(t, 1, e.limiter.Usage().InUse)
+		assert.Equal(t, http.StatusOK, send(strings.NewReader("body")).StatusCode)
+		late.Wait()
+		synctest.Wait()
+		assert.Zero(t, e.limiter.Usage().InUse)
+		lateness(t, tel, 1)
+	})
+}
+
 // TestHTTPTimeoutEndsWithTheBody: what the pipeline then takes is its own
 // affair, and the connection serves the next push.
 func TestHTTPTimeoutEndsWithTheBody(t *testing.T) {
@@ -188,7 +224,7 @@ func TestHTTPTimeoutEndsWithTheBody(t *testing.T) {
 	}{
 		{name: "late", body: "body", wait: 4 * time.Second},
 		{name: "empty"},
-		{name: "at once", encoding: "gzip", body: zipped(t)},
+		{name: "at once", encoding: "gzip", body: string(zipped(t, make([]byte, 100)))},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -211,16 +247,6 @@ func TestHTTPTimeoutEndsWithTheBody(t *testing.T) {
 			})
 		})
 	}
-}
-
-func zipped(t *testing.T) string {
-	t.Helper()
-	var out bytes.Buffer
-	z := gzip.NewWriter(&out)
-	_, err := z.Write(make([]byte, 100))
-	require.NoError(t, err)
-	require.NoError(t, z.Close())
-	return out.String()
 }
 
 // TestHTTPRestOfABody: a decompressor is content before the body has ended; the
@@ -251,11 +277,11 @@ func TestHTTPRestOfABody(t *testing.T) {
 }
 
 // serveGRPCInMemory is serveGRPC without a socket.
-func serveGRPCInMemory(t *testing.T, e *admissionExtension, export func(context.Context) error) (*pipes, *grpc.ClientConn) {
+func serveGRPCInMemory(t *testing.T, e *admissionExtension, export func(context.Context) error, more ...grpc.ServerOption) (*pipes, *grpc.ClientConn) {
 	t.Helper()
 	opts, err := e.GetGRPCServerOptions(t.Context())
 	require.NoError(t, err)
-	srv := grpc.NewServer(opts...)
+	srv := grpc.NewServer(append(opts, more...)...)
 	pmetricotlp.RegisterGRPCServer(srv, &sink{export: export})
 	ln := newPipes()
 	done := make(chan struct{})
@@ -309,142 +335,5 @@ func TestGRPCTimeoutEndsWithTheMessage(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, push(t.Context(), cc))
 		assert.Equal(t, 25*time.Second, time.Since(began))
-	})
-}
-
-// TestGRPCMessageThatTrickles speaks HTTP/2 itself: a message of 100 bytes, one
-// each second.
-func TestGRPCMessageThatTrickles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e, tel := newTestExtension(t, onePermit)
-		ln, _ := serveGRPCInMemory(t, e, accept)
-		c := ln.conn(t)
-		framer := http2.NewFramer(c, c)
-		ended := make(chan time.Time, 1)
-		go func() {
-			for {
-				f, err := framer.ReadFrame()
-				if err != nil {
-					return
-				}
-				if f.Header().Type == http2.FrameRSTStream || f.Header().Type == http2.FrameHeaders {
-					select {
-					case ended <- time.Now():
-					default:
-					}
-				}
-			}
-		}()
-		_, err := io.WriteString(c, http2.ClientPreface)
-		require.NoError(t, err)
-		require.NoError(t, framer.WriteSettings())
-		var headers bytes.Buffer
-		enc := hpack.NewEncoder(&headers)
-		for _, f := range [][2]string{
-			{":method", "POST"},
-			{":scheme", "http"},
-			{":path", metricsMethod},
-			{":authority", "gateway"},
-			{"content-type", "application/grpc"},
-			{"te", "trailers"},
-		} {
-			require.NoError(t, enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
-		}
-		require.NoError(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headers.Bytes(), EndHeaders: true}))
-		began := time.Now()
-		require.NoError(t, framer.WriteData(1, false, []byte{0, 0, 0, 0, 100}))
-		synctest.Wait()
-		require.Equal(t, 1, e.limiter.Usage().InUse)
-		for range 9 {
-			time.Sleep(time.Second)
-			require.NoError(t, framer.WriteData(1, false, []byte{0}))
-		}
-		require.Equal(t, 1, e.limiter.Usage().InUse)
-		assert.Equal(t, 10*time.Second, (<-ended).Sub(began))
-		synctest.Wait()
-		assert.Zero(t, e.limiter.Usage().InUse)
-		lateness(t, tel, 1)
-		_ = c.Close()
-	})
-}
-
-// TestReceiverEndsIdlePushes with the Collector's receiver and real sockets.
-func TestReceiverEndsIdlePushes(t *testing.T) {
-	t.Parallel()
-	e, _ := newTestExtension(t, func(c *Config) { c.MaxConcurrent, c.ClusterShare, c.ReceiveTimeout = 3, 1, time.Second })
-	next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { return errors.New("no push came in full") })
-	require.NoError(t, err)
-	addrs := receive(t, e, next)
-	var conns []net.Conn
-	for _, tt := range []struct{ encoding, begin string }{{"", ""}, {"zstd", "\x28\xb5\x2f\xfd"}} {
-		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addrs["http"])
-		require.NoError(t, err)
-		defer func() { _ = c.Close() }()
-		_, err = io.WriteString(c, postHeaders(100, tt.encoding)+tt.begin)
-		require.NoError(t, err)
-		conns = append(conns, c)
-	}
-	cc, err := grpc.NewClient(addrs["grpc"], grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	defer func() { _ = cc.Close() }()
-	s, err := cc.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, metricsMethod)
-	require.NoError(t, err)
-
-	for _, c := range conns {
-		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-		require.NoError(t, err)
-		defer func() { _ = resp.Body.Close() }()
-		assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
-		assert.Equal(t, "5", resp.Header.Get("Retry-After"))
-	}
-	var m any
-	assert.Equal(t, codes.Canceled, status.Code(s.RecvMsg(&m)))
-	inUse(t, e, 0)
-}
-
-// TestHeadersAreBounded: a client may name a value again and again, each time with a byte.
-func TestHeadersAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for values, refused := range map[int]bool{10: false, 20: true} {
-			e, _ := newTestExtension(t, onePermit)
-			ln, _ := serveGRPCInMemory(t, e, accept)
-			c := ln.conn(t)
-			framer := http2.NewFramer(c, c)
-			reset := make(chan struct{})
-			go func() {
-				for {
-					f, err := framer.ReadFrame()
-					if err != nil {
-						return
-					}
-					if f.Header().Type == http2.FrameRSTStream {
-						close(reset)
-					}
-				}
-			}()
-			_, err := io.WriteString(c, http2.ClientPreface)
-			require.NoError(t, err)
-			require.NoError(t, framer.WriteSettings())
-			var headers bytes.Buffer
-			enc := hpack.NewEncoder(&headers)
-			fields := [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", metricsMethod}, {":authority", "gateway"}, {"content-type", "application/grpc"}, {"te", "trailers"}}
-			for range values {
-				fields = append(fields, [2]string{"x-bin", strings.Repeat("A", 4000)})
-			}
-			for _, f := range fields {
-				require.NoError(t, enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
-			}
-			require.NoError(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headers.Bytes(), EndHeaders: true}))
-			synctest.Wait()
-			assert.Equal(t, !refused, e.limiter.Usage().InUse == 1)
-			select {
-			case <-reset:
-				assert.True(t, refused)
-			default:
-				assert.False(t, refused)
-			}
-			_ = c.Close()
-			synctest.Wait()
-		}
 	})
 }

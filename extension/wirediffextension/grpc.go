@@ -7,26 +7,13 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/status"
 
-	"github.com/gpu-collector/gpu-collector/internal/nesting"
 	"github.com/gpu-collector/gpu-collector/internal/undecoded"
 )
 
 const metricsMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 
-// unchecked bounds a message that admission has not let in.
-var unchecked = nesting.Limits{Bytes: 128 << 20}
-
-func check(msg []byte, as *nesting.Kind) error {
-	if len(msg) <= nesting.Harmless {
-		return nil
-	}
-	_, err := nesting.Check(msg, as, &unchecked)
-	return err
-}
 
 // GetGRPCServerOptions implements extensionmiddleware.GRPCServer. The interceptor
 // runs after auth, compares the bytes of a push, and decodes what is left of them.
@@ -48,14 +35,8 @@ func (e *wireDiff) intercept(ctx context.Context, req any, info *grpc.UnaryServe
 		// No push, or another wire_diff behind this one has it.
 		return handler(ctx, req)
 	}
-	if !c.Checked {
-		if err := check(c.Bytes(), nesting.Of(info.FullMethod)); err != nil {
-			return nil, status.Error(codes.InvalidArgument, err.Error())
-		}
-	}
 	if info.FullMethod != metricsMethod {
-		err := c.Decode(c.Bytes())
-		if c.Free(); err != nil {
+		if err := c.DecodeWhole(); err != nil {
 			return nil, err
 		}
 		return handler(ctx, req)

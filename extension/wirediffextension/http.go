@@ -11,8 +11,6 @@ import (
 	"net/http"
 
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
-
-	"github.com/gpu-collector/gpu-collector/internal/nesting"
 )
 
 const (
@@ -52,9 +50,6 @@ func (e *wireDiff) serve(w http.ResponseWriter, r *http.Request, next http.Handl
 	in := bytes.NewBuffer(b.in[:0])
 	_, body.failed = in.ReadFrom(r.Body)
 	b.in = in.Bytes()
-	if body.failed == nil {
-		body.failed = check(b.in, nesting.Metrics)
-	}
 	p, ctx, msg := push{ext: e}, r.Context(), b.in
 	if body.failed == nil {
 		p, ctx, msg = e.judge(ctx, msg, &b.out)

@@ -241,36 +241,18 @@ func (p *Permit) Reserve(n int64) error {
 	l := p.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p.reserve(n, 1) {
-		return nil
-	}
-	if p.bucket != nil {
-		l.refuse(p.bucket, noBytes)
-	}
-	return l.refusal(noBytes)
-}
-
-// ReserveAtEase takes bytes while its cluster holds no more than half of what it
-// may: more than a request needs, where there are many.
-func (p *Permit) ReserveAtEase(n int64) bool {
-	p.limiter.mu.Lock()
-	defer p.limiter.mu.Unlock()
-	return p.reserve(n, 2)
-}
-
-// reserve takes bytes within the part of what the cluster may hold.
-func (p *Permit) reserve(n int64, part int) bool {
-	l, b := p.limiter, p.bucket
+	b := p.bucket
 	if b == nil {
-		return false
+		return l.refusal(noBytes)
 	}
-	if b.bytes+n > int64(fairshare.Limit(l.s.ClusterShare, int(l.s.Bytes), int(l.bytes-b.bytes))/part) {
-		return false
+	if b.bytes+n > int64(fairshare.Limit(l.s.ClusterShare, int(l.s.Bytes), int(l.bytes-b.bytes))) {
+		l.refuse(b, noBytes)
+		return l.refusal(noBytes)
 	}
 	p.bytes += n
 	b.bytes += n
 	l.bytes += n
-	return true
+	return nil
 }
 
 // MostBytes is what a request may reserve at most, when no other holds any.

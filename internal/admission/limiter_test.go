@@ -299,7 +299,7 @@ func TestProperties(t *testing.T) {
 				}
 			},
 			"reserve": func(t *rapid.T) {
-				p, n, easy := pick(t), rapid.Int64Range(1, 600).Draw(t, "bytes"), rapid.Bool().Draw(t, "easy")
+				p, n := pick(t), rapid.Int64Range(1, 600).Draw(t, "bytes")
 				var own, others int64
 				for _, q := range held {
 					if q.bucket == p.bucket {
@@ -309,13 +309,8 @@ func TestProperties(t *testing.T) {
 					}
 				}
 				most := int64(math.Ceil(share * float64(1000-others)))
-				if easy {
-					most /= 2
-				}
-				ok := false
-				if easy {
-					ok = p.ReserveAtEase(n)
-				} else if ok = p.Reserve(n) == nil; !ok {
+				ok := p.Reserve(n) == nil
+				if !ok {
 					refusals++
 				}
 				if want := own+n <= most; ok != want {
@@ -411,9 +406,7 @@ func TestBytesGoBack(t *testing.T) {
 	require.ErrorContains(t, refused, "memory")
 	b, err := l.Acquire("b")
 	require.NoError(t, err)
-	assert.False(t, b.ReserveAtEase(126), "half of its half of the rest")
-	assert.True(t, b.ReserveAtEase(125))
-	require.NoError(t, b.Reserve(125))
+	require.NoError(t, b.Reserve(250), "half of the rest")
 	require.Error(t, b.Reserve(1))
 	a.Release()
 	assert.Equal(t, int64(250), l.Usage().BytesInUse)

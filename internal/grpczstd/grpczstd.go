@@ -1,91 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package grpczstd is gRPC's zstd for messages that fit into memory at once,
-// which pushes do: each is decoded, and encoded, in one call. The Collector's own
-// (go.opentelemetry.io/collector/internal/grpccompression/zstd) streams: it
-// decodes into a window, copies out of it, and sets a finalizer for each message,
-// which takes twice as long for a node's report.
+// Package grpczstd bounds the memory of gRPC's zstd. The Collector's own makes room for a
+// window of up to 512 MiB, and a message of 14 bytes may ask for it: a few of them at once
+// end a process of 2 GiB.
 //
-// To import it is to use it, in the whole process: of several compressors of a
-// name gRPC takes the one registered last, and the Collector registers none where
-// there is one.
+// To import it is to use it, in the whole process: of several compressors of a name gRPC
+// takes the one registered last.
 package grpczstd // import "github.com/gpu-collector/gpu-collector/internal/grpczstd"
 
 import (
 	"io"
-	"math"
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
+	_ "go.opentelemetry.io/collector/config/configgrpc" // registers the Collector's own, before init
 	"google.golang.org/grpc/encoding"
-
-	"github.com/gpu-collector/gpu-collector/internal/contentcoding"
 )
 
 // Name is the content-coding.
 const Name = "zstd"
 
-// windowSize is the Collector's, and bounds what an encoder holds.
-const windowSize = 512 << 10
+// maxWindow is what decoders should have room for, and encoders should not go beyond
+// (RFC 8878, 3.1.1.1.2). The Collector's senders use 512 KiB.
+const maxWindow = 8 << 20
 
-func init() { encoding.RegisterCompressor(compressor{}) }
+func init() { encoding.RegisterCompressor(&compressor{Compressor: encoding.GetCompressor(Name)}) }
 
-type compressor struct{}
-
-var encoders sync.Pool // of *encoder
-
-// Name implements encoding.Compressor.
-func (compressor) Name() string { return Name }
-
-// Compress implements encoding.Compressor.
-func (compressor) Compress(w io.Writer) (io.WriteCloser, error) {
-	e, ok := encoders.Get().(*encoder)
-	if !ok {
-		z, err := zstd.NewWriter(nil, zstd.WithWindowSize(windowSize), zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest))
-		if err != nil {
-			return nil, err
-		}
-		e = &encoder{zstd: z}
-	}
-	return &writer{e, w}, nil
+// compressor encodes like the Collector's own.
+type compressor struct {
+	encoding.Compressor
+	decoders sync.Pool // of *zstd.Decoder
 }
 
 // Decompress implements encoding.Compressor. gRPC bounds what it reads.
-func (compressor) Decompress(r io.Reader) (io.Reader, error) {
-	return contentcoding.Open(Name, r, math.MaxInt64)
-}
-
-// encoder has what is used again from message to message.
-type encoder struct {
-	zstd    *zstd.Encoder
-	in, out []byte
-}
-
-// writer collects a message and writes it compressed when it is closed.
-type writer struct {
-	e  *encoder // nil once closed
-	to io.Writer
-}
-
-// Write implements io.Writer.
-func (w *writer) Write(p []byte) (int, error) {
-	if w.e == nil {
-		return 0, io.ErrClosedPipe
+func (c *compressor) Decompress(r io.Reader) (io.Reader, error) {
+	d, ok := c.decoders.Get().(*zstd.Decoder)
+	if !ok {
+		var err error
+		if d, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow)); err != nil {
+			return nil, err
+		}
 	}
-	w.e.in = append(w.e.in, p...)
-	return len(p), nil
+	return &message{c, d}, d.Reset(r)
 }
 
-// Close implements io.Closer.
-func (w *writer) Close() error {
-	if w.e == nil {
-		return io.ErrClosedPipe
+// message is decoded while it is read. At its end the decoder goes to another.
+type message struct {
+	from    *compressor
+	decoder *zstd.Decoder // nil after the end
+}
+
+// Read implements io.Reader.
+func (m *message) Read(p []byte) (int, error) {
+	if m.decoder == nil {
+		return 0, io.EOF
 	}
-	e := w.e
-	w.e = nil
-	e.out = e.zstd.EncodeAll(e.in, e.out[:0])
-	_, err := w.to.Write(e.out)
-	e.in, e.out = contentcoding.Reuse(e.in), contentcoding.Reuse(e.out)
-	encoders.Put(e)
-	return err
+	n, err := m.decoder.Read(p)
+	if err != nil {
+		_ = m.decoder.Reset(nil) // no message is no error here
+		m.from.decoders.Put(m.decoder)
+		m.decoder = nil
+	}
+	return n, err
 }

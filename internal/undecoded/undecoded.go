@@ -3,6 +3,10 @@
 // Package undecoded has gRPC hand a request to its interceptors as the bytes that
 // came. gRPC decodes a request before any interceptor runs, that of auth included:
 // here an interceptor decides on the bytes, and decodes them, or others.
+//
+// The codec is gRPC's only public call between a whole message and its decoding. The tap
+// and stats.InHeader know headers alone, stats.InPayload comes behind the decoder, and the
+// codec itself knows no call, and so no permit.
 package undecoded // import "github.com/gpu-collector/gpu-collector/internal/undecoded"
 
 import (
@@ -72,11 +76,9 @@ func (c *Codec) take(m Message) (data mem.BufferSlice, ok bool) {
 // Call is a request whose message has come. gRPC tells of a call, and handles it,
 // in one goroutine.
 type Call struct {
-	// Checked says that an interceptor has found the message good to decode.
-	Checked bool
-	into    Message
-	data    mem.BufferSlice
-	owner   *Codec
+	into  Message
+	data  mem.BufferSlice
+	owner *Codec
 }
 
 type callKey struct{}
@@ -107,6 +109,12 @@ func (c *Call) Decode(message []byte) error {
 		return status.Errorf(codes.Internal, "grpc: error unmarshalling request: %v", err)
 	}
 	return nil
+}
+
+// DecodeWhole reads the message as it came, and gives its bytes back.
+func (c *Call) DecodeWhole() error {
+	defer c.Free()
+	return c.Decode(c.Bytes())
 }
 
 // Free gives the bytes back; the end of the call does it at the latest.

@@ -3,13 +3,11 @@
 package diffprocessor
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/consumer/consumertest"
-	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/processor/processortest"
 
@@ -17,32 +15,6 @@ import (
 )
 
 // nodeReport is one node's report: 8 GPUs with 40 metrics each, 320 points.
-func nodeReport(node string) pmetric.Metrics {
-	md := pmetric.NewMetrics()
-	rm := md.ResourceMetrics().AppendEmpty()
-	rm.Resource().Attributes().PutStr("k8s.cluster.name", "research-west")
-	rm.Resource().Attributes().PutStr("k8s.node.name", node)
-	rm.Resource().Attributes().PutStr("host.name", node)
-	rm.Resource().Attributes().PutStr("host.id", "7c0bbb52f1d24eb9a4f16d6a8a2f4d2e")
-	sm := rm.ScopeMetrics().AppendEmpty()
-	sm.Scope().SetName("nvmlreceiver")
-	for i := range 40 {
-		m := sm.Metrics().AppendEmpty()
-		m.SetName(fmt.Sprintf("hw.gpu.metric_%02d", i))
-		m.SetDescription("A metric of a GPU.")
-		m.SetUnit("1")
-		points := m.SetEmptyGauge().DataPoints()
-		for gpu := range 8 {
-			dp := points.AppendEmpty()
-			dp.SetTimestamp(pcommon.Timestamp(946_684_800e9))
-			dp.SetDoubleValue(float64(gpu))
-			dp.Attributes().PutStr("hw.id", fmt.Sprintf("GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a%02d", gpu))
-			dp.Attributes().PutInt("gpu.index", int64(gpu))
-		}
-	}
-	return md
-}
-
 // change moves every n-th point to another value; 0 moves none.
 func change(md pmetric.Metrics, every int, value float64) {
 	i := 0

@@ -116,7 +116,7 @@ func createDefaultConfig() component.Config {
 		// 16 GPUs of 7 MIG slices with 100 series each, and half as much again.
 		MaxSeriesPerNode: 16_384,
 		// A gRPC server takes 4 MiB by default, and refuses more for good.
-		MaxBatchBytes: 3 << 20,
+		MaxBatchBytes: 1 << 20,
 		Granularity:   GranularityPoint,
 		// An exporter has no bound of its own.
 		OverLimit: OverLimitDrop,

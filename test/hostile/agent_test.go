@@ -112,9 +112,12 @@ service: {telemetry: {metrics: {level: none}}}
 	gauge(node(md, "default", "node"), gpusemconv.MetricAppStepDuration, time.Now(), 0.5)
 	step := marshal(t, md)
 	encoding.RegisterCompressor(asIs{"gzip"})
-	for name, piece := range map[string]string{"resources": "\x0a\x00", "exemplars": "\x2a\x00", "unknown": "\xfa\x01\x00"} {
-		for _, size := range []int{16 * mib, mib - 100, 64<<10 - 100} {
-			bomb := gzipped(t, bytes.Repeat([]byte(piece), size/len(piece)))
+	for name, piece := range map[string]string{"resources": "\x0a\x00", "nested": "", "exemplars": "\x2a\x00", "unknown": "\xfa\x01\x00"} {
+		for _, size := range []int{16 * mib, 740_000, 64<<10 - 100} {
+			bomb := gzipped(t, bytes.Repeat([]byte(piece), size/max(len(piece), 1)))
+			if piece == "" {
+				bomb = gzipped(t, nested(size))
+			}
 			var all sync.WaitGroup
 			for range 32 {
 				all.Go(func() {

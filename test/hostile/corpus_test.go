@@ -121,8 +121,8 @@ func malformedProto(t *testing.T, msg []byte) map[string][]byte {
 	out["groups in groups"] = []byte(strings.Repeat("\x0b", 1<<20))
 	out["nested groups that end"] = []byte(strings.Repeat("\x0b", 1<<18) + strings.Repeat("\x0c", 1<<18))
 	out["empty fields without end"] = []byte(strings.Repeat("\x0a\x00", 1<<19))
-	out["deep"] = nested(2 * mib)
-	out["as deep as fits"] = nested(16*mib - 100)
+	out["deep"] = nested(mib)
+	out["as deep as fits"] = nested(largest - 100)
 	return out
 }
 

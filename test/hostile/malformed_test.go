@@ -77,7 +77,7 @@ func TestMalformed(t *testing.T) {
 			}
 			assert.Equal(t, http.StatusNotFound, g.post(client, "/v1/traces", protobufType, metrics))
 			assert.Equal(t, codes.Unimplemented, status.Code(exportRaw(t.Context(), g.conn, tracesMethod, metrics)))
-			grown(b, b.figure, 500)
+			grown(b, b.figure, inFlight)
 			figure.Print(b.figure+"_log_bytes_per_push", float64(g.usage().logged-b.before[g].logged)/float64(sent), "B", 50, true)
 			b.endCalm(16*mib, 50*sent)
 		})

@@ -50,8 +50,8 @@ var rooms = map[string][]string{
 	"extension/expositionextension":     {"delta", "delta/deadband", "delta/resync", "delta/statetable", "promtext", "reading/identity", "reading/metricreading", "webguard"},
 	"extension/fleetviewextension":      {"fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate", "memorybudget", "nodescore/nodesignal", "straggler/unjudged", "webguard"},
 	"extension/thresholdextension":      {"clientidentity", "delta/resync", "nodescore/nodesignal", "straggler", "straggler/unjudged", "threshold", "webguard"},
-	"extension/wirediffextension":       {"delta", "delta/deadband", "delta/resync", "delta/statetable", "nesting", "promtext", "reading/identity", "reading/metricreading", "undecoded"},
-	"extension/admissionextension":      {"admission", "clientidentity", "contentcoding", "hostextension", "memorybudget", "nesting", "undecoded"},
+	"extension/wirediffextension":       {"delta", "delta/deadband", "delta/resync", "delta/statetable", "promtext", "reading/identity", "reading/metricreading", "undecoded"},
+	"extension/admissionextension":      {"admission", "clientidentity", "hostextension", "memorybudget", "undecoded"},
 }
 
 // shared are small: names on the wire, the catalogue of readings, time, one instance

@@ -169,7 +169,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	var err, errs error
 	builder.ExtensionAdmissionBytesInUse, err = builder.meter.Int64ObservableGauge(
 		"otelcol_extension_admission_bytes_in_use",
-		metric.WithDescription("Memory that is reserved for the pushes in flight. Small pushes reserve the most that they could take while there is plenty. [Development]"),
+		metric.WithDescription("Memory that is reserved for the pushes in flight, 112 times their bytes. [Development]"),
 		metric.WithUnit("By"),
 	)
 	errs = errors.Join(errs, err)

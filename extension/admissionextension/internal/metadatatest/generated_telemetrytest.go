@@ -24,7 +24,7 @@ func NewSettings(tt *componenttest.Telemetry) extension.Settings {
 func AssertEqualExtensionAdmissionBytesInUse(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_extension_admission_bytes_in_use",
-		Description: "Memory that is reserved for the pushes in flight. Small pushes reserve the most that they could take while there is plenty. [Development]",
+		Description: "Memory that is reserved for the pushes in flight, 112 times their bytes. [Development]",
 		Unit:        "By",
 		Data: metricdata.Gauge[int64]{
 			DataPoints: dps,
