@@ -131,6 +131,6 @@ func number(m *dto.Metric) float64 {
 	}
 }
 
-// reported are what nodes say all the time. An agent that restarts says some of its own
-// series later, which the gateway keeps meanwhile.
+// reported are what nodes say all the time. What an agent adds comes and goes with its
+// threshold, and each endpoint keeps such a series for a time of its own.
 var reported = regexp.MustCompile("^(hw|gpu_app)_")

@@ -36,9 +36,10 @@ exporters:
 	}), d
 }
 
-// TestDemoNamesTheStraggler replays the recorded training run: the worker that was slowed
-// is named, and nobody else ever, also when the recording begins anew.
-func TestDemoNamesTheStraggler(t *testing.T) {
+// TestDemo replays the recorded training run: the worker that was slowed is named, and
+// nobody else ever, also when the recording begins anew. All that shows the demo asks
+// this one.
+func TestDemo(t *testing.T) {
 	t.Parallel()
 	const slow = "dp0-pp0"
 	began := time.Now()
@@ -82,6 +83,7 @@ func TestDemoNamesTheStraggler(t *testing.T) {
 	assertDemoMetrics(t, scrape(t, d.prom), slow)
 	assertDemoAPI(t, d.api)
 	assertDemoFleetView(t, d.fleet, slow)
+	assertTop(t, c, d)
 }
 
 func assertDemoMetrics(t *testing.T, s scraped, slow string) {

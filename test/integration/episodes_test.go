@@ -5,7 +5,6 @@ package integration
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -252,61 +251,4 @@ func TestAnEpisodeIsToldFromItsBeginningToItsEnd(t *testing.T) {
 	for _, host := range store.hosts("one") {
 		assert.Equal(t, "n5", host)
 	}
-}
-
-// TestAMassFaultIsOneEvent has three of eight nodes slow down at once, beside a
-// fleet that is well.
-func TestAMassFaultIsOneEvent(t *testing.T) {
-	long(t)
-	t.Parallel()
-	store, _, gp := startEpisodes(t)
-	mass, well := &fleet{cluster: "mass", hot: -1}, &fleet{cluster: "well", hot: -1}
-	ap := startAgent(t, gp, "mass")
-	mass.run(t, ap.grpc)
-	well.run(t, ap.grpc)
-	awaitWarm(t, gp, "mass")
-	awaitWarm(t, gp, "well")
-	mass.goesOn(t, 30)
-
-	mass.set(-1, map[int]float64{1: 0.3, 3: 0.3, 6: 0.3})
-	eventually(t, "the incident", func() bool { return len(store.phases("mass")) > 0 })
-	mass.goesOn(t, 30)
-	require.Equal(t, []string{"group onset"}, store.phases("mass"))
-	incident := store.episodesOf("mass")[0]
-	assert.Equal(t, []any{"n1", "n3", "n6"}, attribute(incident, "gpu.straggler.nodes"))
-	assert.Equal(t, int64(3), attribute(incident, "gpu.straggler.node_count"))
-	assert.Equal(t, "stragglers", attribute(incident, "gpu.straggler.cause"))
-	assert.True(t, scrape(t, gp.prom).is(1, "gpu_straggler_incident", labels{"k8s_cluster_name": "mass", "gpu_peer_group": "job/worker"}))
-
-	mass.set(-1, nil)
-	eventually(t, "its end", func() bool { return len(store.phases("mass")) > 1 })
-	assert.Equal(t, []string{"group onset", "group end"}, store.phases("mass"))
-	assert.Empty(t, store.phases("well"), "nobody is slow there")
-}
-
-// TestAGatewayThatRestartsFindsTheStragglerAgain: with another episode.
-func TestAGatewayThatRestartsFindsTheStragglerAgain(t *testing.T) {
-	t.Parallel()
-	store, gateway, gp := startEpisodes(t)
-	ap := startAgent(t, gp, "again")
-	f := &fleet{cluster: "again", hot: 2}
-	f.run(t, ap.grpc)
-	awaitWarm(t, gp, "again")
-	f.set(2, map[int]float64{2: 0.3})
-	eventually(t, "the onset", func() bool { return len(store.phases("again")) == 1 })
-	gateway.kill()
-	gateway.restart()
-	back := time.Now()
-	eventually(t, "the straggler is found again", func() bool { return len(store.phases("again")) == 2 })
-	t.Logf("found again %s after the gateway", time.Since(back).Round(time.Millisecond))
-	f.set(-1, nil)
-	eventually(t, "its end", func() bool { return len(store.phases("again")) == 3 })
-	assert.Equal(t, []string{"node onset", "node onset", "node end"}, store.phases("again"))
-	var ids []any
-	for _, lr := range store.episodesOf("again") {
-		ids = append(ids, attribute(lr, "gpu.straggler.episode.id"))
-	}
-	assert.NotEqual(t, ids[0], ids[1])
-	assert.Equal(t, ids[1], ids[2], "of the former gateway's episode nothing more is told")
-	assert.Equal(t, []string{"n2"}, slices.Compact(store.hosts("again")))
 }

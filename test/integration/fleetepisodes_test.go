@@ -3,16 +3,12 @@
 package integration
 
 import (
-	"fmt"
 	"net"
-	"net/http"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/pdata/pmetric"
-	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 )
@@ -150,38 +146,4 @@ func assertSlowNode(t *testing.T, n *fleetapi.Node) {
 		return
 	}
 	require.Fail(t, "no throughput", "%+v", n.Signals)
-}
-
-// TestFleetViewKnowsANodeByItsOwnWord: the gateway goes on to judge a node that
-// fell silent, until it counts as missing. That makes it look no younger.
-func TestFleetViewKnowsANodeByItsOwnWord(t *testing.T) {
-	t.Parallel()
-	gp := newGatewayPorts(t)
-	start(t, options{configs: []string{"configs/gateway.yaml", gp.overlay(t)}})
-	client := grpcClient(t, gp.grpc)
-	push := func() {
-		md := pmetric.NewMetrics()
-		for n := range 4 {
-			metrics := node(md, fmt.Sprintf("n%d", n), map[string]string{"k8s.cluster.name": "silent"})
-			gauge(metrics, "gpu.node.health_score", "1", 1).Attributes().PutStr("gpu.node.state", "active")
-			gauge(metrics, "gpu.node.signal", "1", 1).Attributes().PutStr("gpu.signal", "throughput")
-		}
-		_, err := client.Export(t.Context(), pmetricotlp.NewExportRequestFromMetrics(md))
-		require.NoError(t, err)
-	}
-	url := "http://" + gp.fleet + "/api/v1/nodes/n2"
-	var n fleetapi.Node
-	eventually(t, "the node is judged", func() bool {
-		push()
-		if get(t, url).status != http.StatusOK {
-			return false
-		}
-		getJSON(t, url, &n)
-		return n.Suspicion != nil
-	})
-	eventually(t, "it is as old as its last push", func() bool {
-		getJSON(t, url, &n)
-		return n.AgeSeconds >= 3
-	})
-	assert.NotEqual(t, "missing", n.State, "nobody says so yet")
 }

@@ -53,26 +53,6 @@ func TestFleetsimExample(t *testing.T) {
 	}
 }
 
-// TestFleetsimMassExample runs the other one, of a share of the nodes: the report
-// tells of them together, and of nobody else.
-func TestFleetsimMassExample(t *testing.T) {
-	long(t)
-	t.Parallel()
-	_, _, r, out := runFleetsimExample(t, 1)
-	assert.Equal(t, r.Pushes, r.Accepted, "%v", r.Refusals)
-	require.Len(t, r.Faults, 1)
-	f := r.Faults[0]
-	assert.InDelta(t, 0.3, f.Share, 1e-9)
-	assert.Empty(t, f.Node)
-	assert.Equal(t, 12, f.Nodes)
-	assert.Equal(t, 12, f.Found, out)
-	if assert.NotNil(t, f.Delay) {
-		t.Logf("the last found out after %.0f s", *f.Delay)
-	}
-	assert.Regexp(t, `(?m)^fault +30 % of nodes: slow_node, from 15 s, was found by 12 of 12 nodes, the last after \d+ s \(fleet\)$`, out)
-	assert.Zero(t, r.FalseVerdicts, "%v", r.FalseNodes)
-}
-
 // fleetsim is built once for both.
 var fleetsim = sync.OnceValues(func() (string, error) { return build("fleetsim", "fleetsim") })
 

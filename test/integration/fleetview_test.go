@@ -15,17 +15,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
-	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 )
 
-// TestFleetViewShowsANode asks the API of configs/all-in-one.yaml for a node
-// with GPUs, and watches one of them get hot.
-func TestFleetViewShowsANode(t *testing.T) {
-	t.Parallel()
-	began := time.Now()
-	n := startGPUNode(t, collectorBinary, fakenvml.Library(t))
+// assertViewOfGPUs asks the API of configs/all-in-one.yaml for the node, and watches one
+// of its GPUs get hot.
+func assertViewOfGPUs(t *testing.T, n *gpuNode, began time.Time) {
+	t.Helper()
 	url := "http://" + n.fleet + "/api/v1"
-
 	var nodes fleetapi.NodePage
 	eventually(t, "the node is there with its GPUs", func() bool {
 		getJSON(t, url+"/nodes?gpus=true", &nodes)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"strings"
 	"syscall"
@@ -83,11 +82,9 @@ processors:
   straggler:
     # Nodes pushed once stay known during the test.
     ttl_multiplier: 600
-    gateway: {max_clusters: 8, max_groups: 600, max_nodes: 2000}
 `}})}
 	g.client = grpcClient(t, ports.grpc)
 	g.requireFleet("before")
-	g.requireFleet("groups")
 
 	t.Run("malformed", func(t *testing.T) {
 		for name, a := range map[string]struct {
@@ -114,65 +111,6 @@ processors:
 				assert.Error(t, err)
 			}
 		}
-	})
-
-	t.Run("scores", func(t *testing.T) {
-		rejected := func() float64 { return g.rejected("value_range") + g.rejected("not_finite") }
-		before := rejected()
-		md := pmetric.NewMetrics()
-		bad := []float64{math.NaN(), math.Inf(1), math.Inf(-1), -0.01, 1.01, math.MaxFloat64, -math.SmallestNonzeroFloat64}
-		for i, v := range bad {
-			score(md, fmt.Sprintf("bad%d", i), map[string]string{"k8s.cluster.name": "mixed"}, v)
-		}
-		healthyFleet(md, "mixed")
-		require.NoError(t, g.push(t.Context(), md))
-		// The valid part of this one push makes a threshold; the nodes with a
-		// bad score are known, but count for nothing.
-		eventually(t, "the mixed push counts", func() bool {
-			s := scrape(t, g.prom)
-			wide := labels{"k8s_cluster_name": "mixed", "gpu_peer_group": ""}
-			return s.is(6, "gpu_straggler_nodes", wide.and(labels{"gpu_node_state": "active"})) &&
-				s.is(float64(len(bad)), "gpu_straggler_nodes", wide.and(labels{"gpu_node_state": "calibrating"})) &&
-				s.is(0.97, "gpu_straggler_median_ratio", wide) && s.is(1, "gpu_straggler_quorum_met", wide)
-		})
-		assert.InDelta(t, float64(len(bad)), rejected()-before, 0)
-	})
-
-	t.Run("names", func(t *testing.T) {
-		md := pmetric.NewMetrics()
-		score(md, "x", map[string]string{"k8s.cluster.name": ""}, 0.5)
-		score(md, "", map[string]string{"k8s.cluster.name": "named"}, 0.5)
-		score(md, strings.Repeat("n", 300), map[string]string{"k8s.cluster.name": "named"}, 0.5)
-		score(md, "x", map[string]string{"k8s.cluster.name": strings.Repeat("c", 300)}, 0.5)
-		score(md, "x", map[string]string{"k8s.cluster.name": "named", "gpu.job.id": strings.Repeat("g", 300)}, 0.5)
-		healthyFleet(md, "named")
-		require.NoError(t, g.push(t.Context(), md))
-		assert.InDelta(t, 1, g.rejected("no_cluster"), 0)
-		assert.InDelta(t, 1, g.rejected("no_node"), 0)
-		assert.InDelta(t, 3, g.rejected("name_too_long"), 0)
-		g.requireFleet("named")
-	})
-
-	t.Run("odd metrics", func(t *testing.T) {
-		md := pmetric.NewMetrics()
-		odd := func(name string) pmetric.Metric {
-			m := node(md, name, map[string]string{"k8s.cluster.name": "odd"}).AppendEmpty()
-			m.SetName("gpu.node.health_score")
-			return m
-		}
-		odd("untyped")
-		odd("no points").SetEmptyGauge()
-		odd("no value").SetEmptyGauge().DataPoints().AppendEmpty()
-		odd("histogram").SetEmptyHistogram().DataPoints().AppendEmpty().SetCount(3)
-		odd("stale").SetEmptyGauge().DataPoints().AppendEmpty().SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
-		p := odd("unknown state").SetEmptyGauge().DataPoints().AppendEmpty()
-		p.SetDoubleValue(0.1)
-		p.Attributes().PutStr("gpu.node.state", "on fire")
-		healthyFleet(md, "odd")
-		require.NoError(t, g.push(t.Context(), md))
-		eventually(t, "the rest counts", func() bool {
-			return scrape(t, g.prom).is(0.97, "gpu_straggler_median_ratio", labels{"k8s_cluster_name": "odd", "gpu_peer_group": ""})
-		})
 	})
 
 	t.Run("10 MB attribute", func(t *testing.T) {
@@ -211,33 +149,6 @@ processors:
 		bomb := gzipped(t, make([]byte, 200*mib))
 		assert.Equal(t, http.StatusBadRequest, g.post(protobufType, bomb, "Content-Encoding", "gzip").status)
 		g.requireFleet("huge")
-	})
-
-	t.Run("1000 clusters", func(t *testing.T) {
-		md := pmetric.NewMetrics()
-		for i := range 1000 {
-			score(md, "x", map[string]string{"k8s.cluster.name": fmt.Sprintf("cluster%d", i)}, 0.5)
-		}
-		require.NoError(t, g.push(t.Context(), md))
-		assert.GreaterOrEqual(t, g.rejected("max_clusters"), 1000.0-8)
-	})
-
-	t.Run("1000 groups", func(t *testing.T) {
-		md := pmetric.NewMetrics()
-		for i := range 1000 {
-			score(md, fmt.Sprintf("solo%d", i), map[string]string{"k8s.cluster.name": "groups", "gpu.job.role": fmt.Sprintf("role%d", i)}, 0.5)
-		}
-		fleet := pmetric.NewMetrics()
-		healthyFleet(fleet, "groups")
-		require.NoError(t, g.push(t.Context(), fleet))
-		require.NoError(t, g.push(t.Context(), md))
-		assert.Greater(t, g.rejected("max_groups")+g.rejected("cluster_groups"), 400.0)
-		eventually(t, "the groups that fit are compared", func() bool {
-			n := len(scrape(t, g.prom)["gpu_straggler_stragglers"])
-			require.LessOrEqual(t, n, 600+8)
-			return n > 200 // half of what the other clusters leave
-		})
-		g.requireFleet("groups")
 	})
 
 	t.Run("headers", func(t *testing.T) {

@@ -124,6 +124,7 @@ func TestGPUsAndJobAreOneNode(t *testing.T) {
 
 func TestGPUsThroughBothTiers(t *testing.T) {
 	t.Parallel()
+	began := time.Now()
 	n := startGPUNode(t, collectorBinary, fakenvml.Library(t))
 	n.awaitGPUs()
 	s := scrape(t, n.prom)
@@ -146,12 +147,7 @@ func TestGPUsThroughBothTiers(t *testing.T) {
 			len(s["gpu_agent_gateway_reachable"]) == 1 && s["gpu_agent_gateway_reachable"][0].value == 1
 	})
 
-	n.state.SetGPU(2, "temperature", 91)
-	require.NoError(t, n.state.Write(n.stateFile))
-	n.await("GPU 2 is hot", func(s scraped) bool {
-		return s.is(91, "hw_temperature_celsius", labels{"hw_id": fakenvml.UUID(2), "hw_sensor_location": "gpu"})
-	})
-
+	assertViewOfGPUs(t, n, began)
 	n.kill()
 	n.restart()
 	n.awaitGPUs()

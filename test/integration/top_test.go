@@ -71,16 +71,9 @@ func startInTerminal(t *testing.T, args ...string) *terminal {
 	return term
 }
 
-// TestTopShowsTheDemo runs `top` in a terminal against the demo's gateway.
-func TestTopShowsTheDemo(t *testing.T) {
-	t.Parallel()
-	c, d := startDemo(t, `
-# Five times as fast as the demo.
-receivers: {csv_replay: {speed: 230}}
-processors:
-  straggler/agent: {push_interval: 200ms, ttl_multiplier: 600}
-  straggler/gateway: {push_interval: 200ms, ttl_multiplier: 600}
-`)
+// assertTop runs `top` in a terminal against the demo's gateway, and ends the demo.
+func assertTop(t *testing.T, c *collector, d demo) {
+	t.Helper()
 	top := startInTerminal(t, "top", "--endpoint", "http://"+d.fleet, "--interval", "200ms", "--cluster", "demo")
 	shows := func(what string) {
 		t.Helper()
@@ -123,16 +116,6 @@ func TestCollectorAsksTheTerminalNothing(t *testing.T) {
 	}
 	eventually(t, "it says its version", func() bool { return term.screen.Count("gpu-collector version") == 1 })
 	assert.NotContains(t, term.screen.Tail(10), "\x1b")
-}
-
-func TestTopNamesMistakes(t *testing.T) {
-	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), collectorBinary, "top", "--endpoint", "localhost:8086", "--interval", "1ms", "--token", "a", "--token-file", "b")
-	text, err := cmd.CombinedOutput()
-	require.Error(t, err)
-	for _, want := range []string{"`--endpoint` is \"localhost:8086\"", "`--interval` is 1ms", "`--token` and `--token-file`"} {
-		assert.Contains(t, string(text), want)
-	}
 }
 
 // TestTopNeedsATerminal: a pipe gets no control sequences.
