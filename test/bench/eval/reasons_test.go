@@ -5,9 +5,9 @@ package main
 import (
 	"context"
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,7 +89,7 @@ func TestReasons(t *testing.T) {
 		if many > 1 && !*everyCause {
 			break
 		}
-		t.Run(fmt.Sprint(many), func(t *testing.T) {
+		t.Run(strconv.Itoa(many), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { measureReasons(t, list, many) })
 		})
 	}
