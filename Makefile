@@ -242,7 +242,7 @@ $(if $(BASE),scripts/basetree.sh '$(BASE)' .cache/base)
 endef
 
 .PHONY: bench-push
-bench-push: build ## What a push costs an agent, a shard and a gateway, beside a plain Collector and those of BASE (4 minutes)
+bench-push: build ## What a push costs an agent, a shard and a gateway, beside a plain Collector and those of BASE (5 minutes)
 	$(checkout)
 	go run ./test/bench/push $(base) $(PUSH)
 

@@ -50,8 +50,6 @@ type Config struct {
 	Step time.Duration
 	// Raw leaves out what an agent adds to its node's readings.
 	Raw bool
-	// NoSteps leaves out the time of the training step, which the job pushes.
-	NoSteps bool
 	// Start is when the counters began.
 	Start time.Time
 }
@@ -250,7 +248,7 @@ func New(cfg Config) (*Fleet, error) {
 	for g := range cfg.GPUs {
 		f.gpuNames = append(f.gpuNames, strconv.Itoa(g))
 	}
-	if cfg.Load == fleetsim.Training && !cfg.NoSteps {
+	if cfg.Load == fleetsim.Training {
 		step, _ := reading.Of(reading.StepDuration)
 		inputs := f.plan.Known(step)
 		if len(inputs) != 1 {

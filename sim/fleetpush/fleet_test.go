@@ -3,7 +3,6 @@
 package fleetpush
 
 import (
-	"runtime"
 	"testing"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
-	"github.com/gpu-collector/gpu-collector/test/heap"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -31,20 +29,6 @@ func decode(t testing.TB, b []byte) pmetric.Metrics {
 	r := pmetricotlp.NewExportRequest()
 	require.NoError(t, r.UnmarshalProto(b))
 	return r.Metrics()
-}
-
-// A report is what the Collector writes of the same metrics.
-func TestReportsAreTheCollectorsBytes(t *testing.T) {
-	f := newFleet(t, Config{Nodes: 3, GPUs: 8, Load: fleetsim.Training, Seed: 7})
-	for tick := range 20 {
-		for i := range 3 {
-			b, err := f.Next(i, 1, start.Add(time.Duration(tick)*10*time.Second), nil)
-			require.NoError(t, err)
-			again, err := pmetricotlp.NewExportRequestFromMetrics(decode(t, b)).MarshalProto()
-			require.NoError(t, err)
-			require.Equal(t, again, b)
-		}
-	}
 }
 
 func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
@@ -68,29 +52,5 @@ func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
 		for _, id := range append(gpuIDs(decode(t, a1)), gpuIDs(decode(t, o0))...) {
 			assert.NotContains(t, gpuIDs(decode(t, a0)), id, "GPUs of other nodes and other seeds are others")
 		}
-	}
-}
-
-// A node is its physics and its agent's state; reports are made anew each time.
-func TestANodeIsSmall(t *testing.T) {
-	for name, c := range map[string]struct {
-		raw  bool
-		most float64
-	}{"raw": {true, 9 << 10}, "agent": {false, 20 << 10}} {
-		t.Run(name, func(t *testing.T) {
-			const nodes = 2000
-			before := heap.Live()
-			f := newFleet(t, Config{Nodes: nodes, Load: fleetsim.Training, Raw: c.raw, Step: time.Second})
-			var buf []byte
-			for i := range nodes {
-				var err error
-				buf, err = f.Next(i, 1, start, buf[:0])
-				require.NoError(t, err)
-			}
-			each := float64(heap.Live()-before) / nodes
-			runtime.KeepAlive(f)
-			t.Logf("%.0f bytes for each node of 8 GPUs", each)
-			assert.Less(t, each, c.most)
-		})
 	}
 }

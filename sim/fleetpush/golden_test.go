@@ -16,7 +16,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 )
 
@@ -122,23 +121,4 @@ func TestSeriesAreTheReceivers(t *testing.T) {
 		"hw.status{hw.state=failed,hw.type=gpu}", status)
 	assert.Equal(t, with(back, "hw.gpu.up{reason=lost}", ended), seriesOf(reports[3], ids[2]))
 	assert.Equal(t, back, seriesOf(reports[4], ids[2]))
-}
-
-// A report that the readers of the product would refuse makes no fleet.
-func TestTheLayoutRefusesAsReadersDo(t *testing.T) {
-	measures := nodescore.DefaultMeasures()
-	for name, tt := range map[string]struct{ old, with, want string }{
-		"unit":  {"unit: W\n", "unit: fortnight\n", "metric hw.gpu.power.limit has another unit or type than in the catalogue"},
-		"value": {"asDouble: 1.98e+09\n", "asDouble: -1\n", "the catalogue refuses a point of metric hw.gpu.clock.frequency: value_range"},
-		"whom":  {"- key: hw.id\n", "- key: id\n", "the catalogue refuses a point of metric hw.energy: subject"},
-		"name":  {"name: hw.power\n", "name: hw.powr\n", "the catalogue has no metric hw.powr"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			require.Contains(t, string(h100), tt.old)
-			_, err := newLayout([]byte(strings.ReplaceAll(string(h100), tt.old, tt.with)), nodescore.NewPlan(&measures))
-			require.EqualError(t, err, "the report of the nvml receiver: "+tt.want)
-		})
-	}
-	_, err := newLayout(h100, nodescore.NewPlan(&measures))
-	require.NoError(t, err)
 }

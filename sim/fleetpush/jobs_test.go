@@ -30,12 +30,6 @@ func TestJobsEnd(t *testing.T) {
 	assert.Len(t, reports, 2)
 }
 
-func TestJobsNeedTimes(t *testing.T) {
-	_, err := New(Config{Runs: -time.Hour, Pause: -time.Second})
-	require.ErrorContains(t, err, "runs is -1h0m0s, must be 0s or more")
-	assert.ErrorContains(t, err, "pause is -1s, must be 0s or more")
-}
-
 // A verdict finds each fault that its node has when the verdict begins. A verdict
 // on a node without a fault is false.
 func TestVerdictsAreOfTheirFault(t *testing.T) {

@@ -184,12 +184,12 @@ func TestNodesWaitAsTheyAreTold(t *testing.T) {
 
 func TestConfigMistakes(t *testing.T) {
 	f := Config{
-		Nodes: -1, GPUs: 100, Clusters: 1000, Jobs: -1, Cluster: "a\nb", Step: -1,
+		Nodes: -1, GPUs: 100, Clusters: 1000, Jobs: -1, Cluster: "a\nb", Step: -1, Runs: -time.Hour, Pause: -time.Second,
 		Faults: []Fault{{Target: fleetsim.Target{Node: 5}, Fault: fleetsim.Fault{Kind: "rust"}}},
 	}
 	p := PushConfig{Compression: "lzma", Interval: -1, InFlight: 0}
 	for err, parts := range map[error][]string{
-		f.Validate(): {"nodes is -1", "gpus is 100", "clusters is 1000", "jobs is -1", `cluster is "a\nb"`, "step is", "must be one of the", "fault rust of node 5"},
+		f.Validate(): {"nodes is -1", "gpus is 100", "clusters is 1000", "jobs is -1", `cluster is "a\nb"`, "step is", "runs is -1h0m0s", "pause is -1s", "must be one of the", "fault rust of node 5"},
 		p.Validate(): {"endpoint is empty", `compression is "lzma"`, "interval is", "connections is 0", "in-flight is 0", "timeout is 0s"},
 	} {
 		require.Error(t, err)

@@ -5,9 +5,9 @@ package main
 import (
 	"context"
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,7 +59,6 @@ var causes = []cause{
 	{fleetsim.PowerLimit, 0.25, 0.6, []reason.Reason{"sw_power_cap"}},
 	{fleetsim.ECC, 0.1, 0.79, []reason.Reason{"gpu_memory_fault"}},
 	{fleetsim.LostGPU, 1, 1, []reason.Reason{"gpu_lost"}},
-	// These with -all alone.
 	{fleetsim.SlowNode, 0.08, 0.5, []reason.Reason{reason.Unexplained}},
 	{fleetsim.Drift, 0.5, 0.9, []reason.Reason{reason.Unexplained}},
 	{fleetsim.Flapping, 0.1, 0.5, []reason.Reason{reason.Unexplained}},
@@ -72,8 +71,7 @@ var causes = []cause{
 	{fleetsim.PCIeSlow, 0.2, 0.8, []reason.Reason{"pcie_link_degraded"}},
 	{fleetsim.CPU, 0.2, 0.8, []reason.Reason{"cpu_contention"}},
 	{fleetsim.Neighbour, 0.1, 0.6, []reason.Reason{"noisy_neighbour"}},
-	xid(79, "gpu_lost"), xid(48, "gpu_memory_fault"), xid(94, "gpu_memory_fault"), xid(95, "gpu_memory_fault"),
-	xid(74, "nvlink_errors"), xid(145, "nvlink_errors"),
+	xid(79, "gpu_lost"), xid(48, "gpu_memory_fault"), xid(94, "gpu_memory_fault"), xid(95, "gpu_memory_fault"), xid(74, "nvlink_errors"), xid(145, "nvlink_errors"),
 	xid(46, "gpu_xid"), xid(62, "gpu_xid"), xid(109, "gpu_xid"), xid(119, "gpu_xid"), xid(120, "gpu_xid"), xid(140, "gpu_xid"),
 }
 
@@ -89,7 +87,7 @@ func TestReasons(t *testing.T) {
 		if many > 1 && !*everyCause {
 			break
 		}
-		t.Run(fmt.Sprint(many), func(t *testing.T) {
+		t.Run(strconv.Itoa(many), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { measureReasons(t, list, many) })
 		})
 	}

@@ -19,10 +19,8 @@ func TestFprint(t *testing.T) {
 	}{
 		{"below", 1.23456789, 3, true, "figure x 1.235 ms limit 3 pass"},
 		{"above", 3.001, 3, true, "figure x 3.001 ms limit 3 short"},
-		{"at least: below", 0.1, 0.5, false, "figure x 0.1 ms limit 0.5 short"},
 		{"at least: above", 7, 0.5, false, "figure x 7 ms limit 0.5 pass"},
 		{"not a number", math.NaN(), 3, true, "figure x NaN ms limit 3 short"},
-		{"whole", 12345678, 3, false, "figure x 12345678 ms limit 3 pass"},
 		{"no exponent", 0.000012345678, 3, true, "figure x 0.00001235 ms limit 3 pass"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -115,7 +115,7 @@ func Start(ctx context.Context, s *Setup) (*Collector, error) {
 	}
 	env := append(os.Environ(), "STATE_DIRECTORY="+c.dir, "GODEBUG=gctrace=1", "GPU_COLLECTOR_GATEWAY="+s.Next, "GPU_COLLECTOR_INSECURE=true")
 	c.Process = process.New(process.Command{Path: filepath.Join(s.Tree.Dir, "bin", binary), Args: args, Env: append(env, s.Env...)})
-	if err := c.Process.Start(); err != nil {
+	if err := c.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", c.Name, err), os.RemoveAll(c.dir))
 	}
 	return c, nil

@@ -13,6 +13,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
@@ -68,7 +69,7 @@ func node(ctx context.Context, gpus int, warm, span time.Duration) (row []string
 		err = fmt.Errorf("the %s pushed nothing", c.Name)
 	}
 	return []string{
-		fmt.Sprint(gpus), harness.Number(after.Resident / 1e6), harness.Number(after.Own / 1e6),
+		strconv.Itoa(gpus), harness.Number(after.Resident / 1e6), harness.Number(after.Own / 1e6),
 		harness.Number(100 * (after.CPU - before.CPU) / span.Seconds()),
 	}, err
 }

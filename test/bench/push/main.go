@@ -32,7 +32,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.base, "base", "", "`directory` of another commit with its bin, see scripts/basetree.sh")
 	flag.IntVar(&o.nodes, "nodes", 256, "nodes of each fleet, 8 GPUs each")
-	flag.IntVar(&o.rounds, "rounds", 5, "how often the collectors take turns")
+	flag.IntVar(&o.rounds, "rounds", 3, "how often the collectors take turns")
 	flag.DurationVar(&o.turn, "turn", 2*time.Second, "how long a turn lasts")
 	flag.Parse()
 	figure.Main(o.run)
@@ -244,7 +244,7 @@ func (o *options) agents(ctx context.Context) (_ [][]string, err error) {
 				return nil, err
 			}
 		}
-		if err := harness.Wait(ctx, 4*o.turn); err != nil {
+		if err := harness.Wait(ctx, 8*o.turn); err != nil {
 			return nil, err
 		}
 		for i := range trees {
