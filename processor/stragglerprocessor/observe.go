@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -20,6 +21,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
@@ -280,3 +282,73 @@ func newRejects(tb *metadata.TelemetryBuilder) *rejects {
 func (r *rejects) add(ctx context.Context, err error) { r.addN(ctx, err, 1) }
 
 func (r *rejects) addN(ctx context.Context, err error, n int64) { r.counter.Add(ctx, n, r.sets[err]) }
+
+// Why a metric was taken out of a push.
+var (
+	ownName = metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", "own_name")))
+	alike   = metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", "alike")))
+)
+
+// takeOut takes the metrics out of a push that a gateway alone may write, whatever
+// their type: nobody tells its readers who is slow but itself.
+func (o *observer) takeOut(ctx context.Context, md pmetric.Metrics) {
+	for _, rm := range md.ResourceMetrics().All() {
+		for _, sm := range rm.ScopeMetrics().All() {
+			sm.Metrics().RemoveIf(func(m pmetric.Metric) bool {
+				if !gpusemconv.IsReserved(m.Name(), m.Unit()) {
+					return false
+				}
+				o.complain(ctx, rm, m.Name())
+				why := alike
+				if reading.ByName(m.Name()) != nil {
+					why = ownName
+				}
+				o.rejects.removed.Add(ctx, 1, why)
+				return true
+			})
+		}
+	}
+}
+
+// complain tells of it, once per cluster.
+func (o *observer) complain(ctx context.Context, rm pmetric.ResourceMetrics, name string) {
+	id, _ := o.ids.read(wire.CallerFromContext(ctx), rm.Resource().Attributes())
+	if !o.reader.Once(id.cluster, "reserved name") {
+		return
+	}
+	o.log.Warn("a metric was taken out of a push: only a gateway gives names like this. Name it otherwise. A pipeline without this processor takes the verdicts of another gateway",
+		zap.String("metric", wire.Clip(name)), zap.Strings("reserved", gpusemconv.Reserved[:]),
+		zap.String("cluster", id.cluster), zap.String("node", id.node))
+}
+
+// identifier reads identities out of resources, and writes them.
+type identifier struct {
+	names          identity.Names // scratch
+	groupBy        []string
+	model          int // of gpu.model in groupBy, -1 for none
+	defaultCluster string
+}
+
+func newIdentifier(c *Config) identifier {
+	return identifier{
+		names: identity.New(c.GroupBy, c.ingero()), groupBy: c.GroupBy,
+		model: slices.Index(c.GroupBy, gpusemconv.AttrGPUModel), defaultCluster: c.DefaultCluster,
+	}
+}
+
+// read returns who a resource is. The peers are good until the next call.
+func (r *identifier) read(caller wire.Caller, attrs pcommon.Map) (key nodeKey, peers []string) {
+	metricreading.Identify(&r.names, attrs)
+	return nodeKey{r.names.Cluster(caller.Cluster, r.defaultCluster), r.names.Node()}, r.names.Peers
+}
+
+// stamp writes an identity: what the node's score, signals and verdict carry,
+// whichever of its reports led to them. A text about many nodes or groups leaves
+// node or peers empty.
+func (r *identifier) stamp(attrs pcommon.Map, cluster, node string, peers []string) {
+	putText(attrs, gpusemconv.AttrHostName, node)
+	attrs.PutStr(gpusemconv.AttrClusterName, cluster)
+	for i, name := range r.groupBy[:min(len(r.groupBy), len(peers))] {
+		putText(attrs, name, peers[i])
+	}
+}

@@ -100,81 +100,58 @@ func createDefaultConfig() component.Config {
 	return &Config{Speed: 1}
 }
 
+// checker adds a mistake for each check of what is wrong.
+func checker(errs *[]error) func(wrong bool, format string, args ...any) {
+	return func(wrong bool, format string, args ...any) {
+		if wrong {
+			*errs = append(*errs, fmt.Errorf(format, args...))
+		}
+	}
+}
+
 // Validate reports all mistakes at once.
 func (c *Config) Validate() error {
 	var errs []error
-	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-
-	if c.Path == "" {
-		fail("`path` is empty: it must name a CSV file")
-	}
-	if !(c.Speed > 0) || math.IsInf(c.Speed, 0) {
-		fail("`speed` is %v: it must be a number above 0, such as 1 for real time", c.Speed)
-	}
-	if c.StepWindow < 0 {
-		fail("`step_window` is %v: it must not be negative", c.StepWindow)
-	}
-	if _, ok := c.Table.Resource[semconv.AttrClusterName]; ok && c.Cluster != "" {
-		fail("`cluster` and `table::resource` both set %s: one of them must go", semconv.AttrClusterName)
-	}
+	check := checker(&errs)
+	check(c.Path == "", "`path` is empty: it must name a CSV file")
+	check(!(c.Speed > 0) || math.IsInf(c.Speed, 0), "`speed` is %v: it must be a number above 0, such as 1 for real time", c.Speed)
+	check(c.StepWindow < 0, "`step_window` is %v: it must not be negative", c.StepWindow)
+	_, ok := c.Table.Resource[semconv.AttrClusterName]
+	check(ok && c.Cluster != "", "`cluster` and `table::resource` both set %s: one of them must go", semconv.AttrClusterName)
 	return errors.Join(append(errs, c.Table.validate()...)...)
 }
 
 func (t *TableConfig) validate() []error {
 	var errs []error
-	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-
-	if t.Time.Column == "" {
-		fail("`table::time::column` is empty: it must name the column of the time")
-	}
-	if _, ok := timeUnits[t.Time.Unit]; !ok && t.Time.Unit != "" {
-		fail("`table::time::unit` is %q: it must be s, ms, us or ns", t.Time.Unit)
-	}
-	if t.Time.Unit != "" && t.Time.Layout != "" {
-		fail("`table::time::unit` and `table::time::layout` are both set: a time is a number or a calendar time")
-	}
-	if t.Resource[semconv.AttrHostName] == "" {
-		fail("`table::resource` has no %s: it must say which node a row is about, such as \"{host}\"", semconv.AttrHostName)
-	}
-	if _, err := parseAttributes(t.Resource); err != nil {
-		fail("`table::resource`: %w", err)
-	}
-	if len(t.Metrics) == 0 {
-		fail("`table::metrics` is empty: it must list at least one column")
-	}
+	check := checker(&errs)
+	check(t.Time.Column == "", "`table::time::column` is empty: it must name the column of the time")
+	_, ok := timeUnits[t.Time.Unit]
+	check(!ok && t.Time.Unit != "", "`table::time::unit` is %q: it must be s, ms, us or ns", t.Time.Unit)
+	check(t.Time.Unit != "" && t.Time.Layout != "", "`table::time::unit` and `table::time::layout` are both set: a time is a number or a calendar time")
+	check(t.Resource[semconv.AttrHostName] == "", "`table::resource` has no %s: it must say which node a row is about, such as \"{host}\"", semconv.AttrHostName)
+	_, err := parseAttributes(t.Resource)
+	check(err != nil, "`table::resource`: %w", err)
+	check(len(t.Metrics) == 0, "`table::metrics` is empty: it must list at least one column")
 	for i, m := range t.Metrics {
 		key := fmt.Sprintf("table::metrics[%d]", i)
-		if m.Column == "" {
-			fail("`%s::column` is empty: it must name a column", key)
-		}
-		if m.Name == "" {
-			fail("`%s::name` is empty: it must name a metric", key)
-		}
-		if _, ok := metricKinds[m.Type]; !ok {
-			fail("`%s::type` is %q: it must be gauge, sum or updowncounter", key, m.Type)
-		}
+		check(m.Column == "", "`%s::column` is empty: it must name a column", key)
+		check(m.Name == "", "`%s::name` is empty: it must name a metric", key)
+		_, ok := metricKinds[m.Type]
+		check(!ok, "`%s::type` is %q: it must be gauge, sum or updowncounter", key, m.Type)
 		if known := reading.ByName(m.Name); known != nil {
-			if is := instruments[metricKinds[m.Type]]; m.Type != "" && !known.Takes(is) {
-				fail("`%s::type`: %s", key, reading.Refused{Metric: known, Why: reading.WrongType, Instrument: is})
-			}
-			if _, certain := known.Factor(m.Unit); !certain {
-				fail("`%s::unit`: %s", key, reading.Refused{Metric: known, Why: reading.WrongUnit, Unit: m.Unit})
-			}
+			is := instruments[metricKinds[m.Type]]
+			check(m.Type != "" && !known.Takes(is), "`%s::type`: %s", key, reading.Refused{Metric: known, Why: reading.WrongType, Instrument: is})
+			_, certain := known.Factor(m.Unit)
+			check(!certain, "`%s::unit`: %s", key, reading.Refused{Metric: known, Why: reading.WrongUnit, Unit: m.Unit})
 		}
-		if math.IsNaN(m.Scale) || math.IsInf(m.Scale, 0) {
-			fail("`%s::scale` is %v: it must be a finite number", key, m.Scale)
-		}
-		if _, err := parseAttributes(m.Attributes); err != nil {
-			fail("`%s::attributes`: %w", key, err)
-		}
+		check(math.IsNaN(m.Scale) || math.IsInf(m.Scale, 0), "`%s::scale` is %v: it must be a finite number", key, m.Scale)
+		_, err := parseAttributes(m.Attributes)
+		check(err != nil, "`%s::attributes`: %w", key, err)
 		for _, before := range t.Metrics[:i] {
-			switch {
-			case before.Name != m.Name:
-			case before.Unit != m.Unit || metricKinds[before.Type] != metricKinds[m.Type]:
-				fail("`%s`: %q occurs before with another unit or type: one metric has one of each", key, m.Name)
-			case maps.Equal(before.Attributes, m.Attributes) && maps.Equal(before.When, m.When):
-				fail("`%s`: %q occurs before with the same attributes: two columns cannot be one series", key, m.Name)
-			}
+			twice, other := before.Name == m.Name, before.Unit != m.Unit || metricKinds[before.Type] != metricKinds[m.Type]
+			check(twice && other, "`%s`: %q occurs before with another unit or type: one metric has one of each", key, m.Name)
+			check(twice && !other && maps.Equal(before.Attributes, m.Attributes) && maps.Equal(before.When, m.When),
+				"`%s`: %q occurs before with the same attributes: two columns cannot be one series", key, m.Name)
 		}
 	}
 	return errs

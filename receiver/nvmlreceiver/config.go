@@ -145,60 +145,37 @@ func createDefaultConfig() component.Config {
 // Validate reports every mistake at once.
 func (c *Config) Validate() error {
 	var errs []error
+	check := func(wrong bool, format string, args ...any) {
+		if wrong {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
 	// Its own Validate is promoted and so hidden by this one.
 	if err := c.ControllerConfig.Validate(); err != nil {
 		errs = append(errs, err)
 	}
-	if c.Deadline <= 0 {
-		errs = append(errs, fmt.Errorf("`deadline` is %v: it has to be more than 0", c.Deadline))
-	}
-	if c.Deadline > 0 && c.CollectionInterval > 0 && c.Deadline > c.CollectionInterval {
-		errs = append(errs, fmt.Errorf("`deadline` is %v: it has to be at most `collection_interval`, which is %v", c.Deadline, c.CollectionInterval))
-	}
-	if c.Timeout > 0 && c.Deadline >= c.Timeout {
-		errs = append(errs, fmt.Errorf("`deadline` is %v: it has to be less than `timeout`, which is %v", c.Deadline, c.Timeout))
-	}
-	if c.RetryInterval <= 0 {
-		errs = append(errs, fmt.Errorf("`retry_interval` is %v: it has to be more than 0", c.RetryInterval))
-	}
-	if strings.Contains(c.LibraryPath, "/") && !filepath.IsAbs(c.LibraryPath) {
-		errs = append(errs, fmt.Errorf("`library_path` is %q: it has to be an absolute path or a bare file name", c.LibraryPath))
-	}
-	if c.Detail != DetailStandard && c.Detail != DetailFull {
-		errs = append(errs, fmt.Errorf("`detail` is %q: it has to be %q or %q", c.Detail, DetailStandard, DetailFull))
-	}
-	if c.ExpectedGPUs < 0 {
-		errs = append(errs, fmt.Errorf("`expected_gpus` is %d: it has to be 0, for as many as the PCI bus shows, or more", c.ExpectedGPUs))
-	}
+	check(c.Deadline <= 0, "`deadline` is %v: it has to be more than 0", c.Deadline)
+	check(c.Deadline > 0 && c.CollectionInterval > 0 && c.Deadline > c.CollectionInterval, "`deadline` is %v: it has to be at most `collection_interval`, which is %v", c.Deadline, c.CollectionInterval)
+	check(c.Timeout > 0 && c.Deadline >= c.Timeout, "`deadline` is %v: it has to be less than `timeout`, which is %v", c.Deadline, c.Timeout)
+	check(c.RetryInterval <= 0, "`retry_interval` is %v: it has to be more than 0", c.RetryInterval)
+	check(strings.Contains(c.LibraryPath, "/") && !filepath.IsAbs(c.LibraryPath), "`library_path` is %q: it has to be an absolute path or a bare file name", c.LibraryPath)
+	check(c.Detail != DetailStandard && c.Detail != DetailFull, "`detail` is %q: it has to be %q or %q", c.Detail, DetailStandard, DetailFull)
+	check(c.ExpectedGPUs < 0, "`expected_gpus` is %d: it has to be 0, for as many as the PCI bus shows, or more", c.ExpectedGPUs)
 	for _, path := range []struct{ key, value string }{
 		{"proc_path", c.ProcPath}, {"sys_path", c.SysPath}, {"pod_resources::socket", c.PodResources.Socket},
 	} {
-		if !filepath.IsAbs(path.value) {
-			errs = append(errs, fmt.Errorf("`%s` is %q: it has to be an absolute path", path.key, path.value))
-		}
+		check(!filepath.IsAbs(path.value), "`%s` is %q: it has to be an absolute path", path.key, path.value)
 	}
 	for _, path := range []struct{ key, value string }{
 		{"release_file", c.ReleaseFile}, {"acknowledge_file", c.AcknowledgeFile},
 	} {
-		if path.value != "" && !filepath.IsAbs(path.value) {
-			errs = append(errs, fmt.Errorf("`%s` is %q: it has to be an absolute path or empty", path.key, path.value))
-		}
+		check(path.value != "" && !filepath.IsAbs(path.value), "`%s` is %q: it has to be an absolute path or empty", path.key, path.value)
 	}
-	if c.ReleaseFile != "" && c.ReleaseFile == c.AcknowledgeFile {
-		errs = append(errs, fmt.Errorf("`acknowledge_file` is %q, which is `release_file` too: it has to be another", c.AcknowledgeFile))
-	}
-	if c.PodResources.CacheDuration < 0 {
-		errs = append(errs, fmt.Errorf("`pod_resources::cache_duration` is %v: it has to be 0 or more", c.PodResources.CacheDuration))
-	}
-	if c.Metrics.HwGpuAllocation.Enabled && len(c.PodResources.ResourcePrefixes) == 0 {
-		errs = append(errs, errors.New("`pod_resources::resource_prefixes` is empty: no resource would be a GPU; it has to have a prefix, or hw.gpu.allocation to be off"))
-	}
-	if slices.Contains(c.PodResources.ResourcePrefixes, "") {
-		errs = append(errs, errors.New("`pod_resources::resource_prefixes` has an empty prefix: every resource would be a GPU; it has to begin a name"))
-	}
-	if t := c.PodResources.Timeout; t <= 0 {
-		errs = append(errs, fmt.Errorf("`pod_resources::timeout` is %v: it has to be more than 0", t))
-	}
+	check(c.ReleaseFile != "" && c.ReleaseFile == c.AcknowledgeFile, "`acknowledge_file` is %q, which is `release_file` too: it has to be another", c.AcknowledgeFile)
+	check(c.PodResources.CacheDuration < 0, "`pod_resources::cache_duration` is %v: it has to be 0 or more", c.PodResources.CacheDuration)
+	check(c.Metrics.HwGpuAllocation.Enabled && len(c.PodResources.ResourcePrefixes) == 0, "`pod_resources::resource_prefixes` is empty: no resource would be a GPU; it has to have a prefix, or hw.gpu.allocation to be off")
+	check(slices.Contains(c.PodResources.ResourcePrefixes, ""), "`pod_resources::resource_prefixes` has an empty prefix: every resource would be a GPU; it has to begin a name")
+	check(c.PodResources.Timeout <= 0, "`pod_resources::timeout` is %v: it has to be more than 0", c.PodResources.Timeout)
 	_, err := c.Health.rubric()
 	return errors.Join(append(errs, err)...)
 }

@@ -3,18 +3,28 @@
 package nvmlreceiver
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/logsink"
+	"github.com/gpu-collector/gpu-collector/internal/podresources"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
+	"github.com/gpu-collector/gpu-collector/test/eventdoc"
 )
 
 func TestCPUPressure(t *testing.T) {
@@ -166,4 +176,131 @@ func TestXidLogRecord(t *testing.T) {
 	}, records[1].Attributes().AsRaw())
 	resource := n.records.AllLogs()[0].ResourceLogs().At(0).Resource().Attributes().AsRaw()
 	assert.Equal(t, "node-1", resource["host.name"])
+}
+
+// TestEventsAreDocumented compares docs/events.md with records that have all
+// that a record can have.
+func TestEventsAreDocumented(t *testing.T) {
+	sink := &consumertest.LogsSink{}
+	l := logs{sink: logsink.New(sink, zap.NewNop(), 2, func() {}), resource: pcommon.NewResource(), now: time.Now}
+	l.sink.Start()
+	l.xid(&gpuhealth.XidEvent{
+		UUID: "MIG-1", Parent: "GPU-1", Code: 94,
+		GPUInstance: gpuhealth.Some[uint32](1), ComputeInstance: gpuhealth.Some[uint32](0),
+	}, &gpuhealth.Xid{Code: 94, Class: gpuhealth.XidApplication, Immediate: "RESTART_APP", Action: gpuhealth.ActionRestartApp})
+	var sample gpuhealth.Sample
+	sample.UUID, sample.Parent = "MIG-1", "GPU-1"
+	l.health(&sample, &gpuhealth.Verdict{
+		State: gpuhealth.StateDegraded, Previous: gpuhealth.StateHealthy, Changed: true, Score: gpuhealth.Some(70),
+	}, "")
+	l.sink.Shutdown(t.Context())
+
+	got := map[string][]string{}
+	for _, ld := range sink.AllLogs() {
+		lr := ld.ResourceLogs().At(0).ScopeLogs().At(0).LogRecords().At(0)
+		got[lr.EventName()] = slices.Sorted(maps.Keys(lr.Attributes().AsRaw()))
+	}
+	for _, event := range []string{gpusemconv.EventXid, gpusemconv.EventHealthChange} {
+		want, err := eventdoc.Attributes("../../docs/events.md", event)
+		require.NoError(t, err)
+		assert.Equal(t, want, got[event], event)
+	}
+}
+
+func TestStartTimes(t *testing.T) {
+	var s startTimes
+	start := func(metric, gpu string, ts pcommon.Timestamp, value int64) pcommon.Timestamp {
+		md := pmetric.NewMetrics()
+		m := md.ResourceMetrics().AppendEmpty().ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+		m.SetName(metric)
+		m.SetEmptySum().SetIsMonotonic(true)
+		dp := m.Sum().DataPoints().AppendEmpty()
+		dp.Attributes().PutStr("hw.id", gpu)
+		dp.SetTimestamp(ts)
+		dp.SetIntValue(value)
+		s.apply(md)
+		return dp.StartTimestamp()
+	}
+	assert.EqualValues(t, 10, start("e", "a", 10, 5), "unknown start: the first point's own time")
+	assert.EqualValues(t, 10, start("e", "a", 20, 5))
+	assert.EqualValues(t, 10, start("e", "a", 30, 9))
+	assert.EqualValues(t, 35, start("e", "b", 35, 1), "series are apart")
+	assert.EqualValues(t, 30, start("e", "a", 40, 8), "reset after the last point")
+	assert.EqualValues(t, 30, start("e", "a", 50, 8))
+	assert.EqualValues(t, 50, start("e", "a", 60, 0))
+	assert.EqualValues(t, 35, start("e", "b", 70, 1))
+	assert.EqualValues(t, 80, start("f", "b", 80, 0))
+}
+
+func TestStartTimesLeaveOtherMetricsAlone(t *testing.T) {
+	var s startTimes
+	md := pmetric.NewMetrics()
+	m := md.ResourceMetrics().AppendEmpty().ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+	dp := m.SetEmptySum().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(3)
+	dp.SetTimestamp(9)
+	s.apply(md)
+	assert.EqualValues(t, 3, dp.StartTimestamp())
+}
+
+func TestStartTimesAreBounded(t *testing.T) {
+	var s startTimes
+	dp := pmetric.NewNumberDataPoint()
+	for i := range maxSeries + 5 {
+		dp.Attributes().PutStr("hw.id", string(rune(i)))
+		s.start("m", dp)
+	}
+	assert.LessOrEqual(t, len(s.series), maxSeries)
+}
+
+func TestRecordAllocations(t *testing.T) {
+	const gpuB = "GPU-00000000-0000-4000-8000-00000000000b"
+	samples := []gpuhealth.Sample{
+		{Identity: gpuhealth.Identity{UUID: gpuA, Index: 0}},
+		{Identity: gpuhealth.Identity{UUID: gpuB, Index: 1}},
+		{Identity: gpuhealth.Identity{UUID: sliceA, Index: 1, MIG: gpuhealth.MIG{Parent: gpuB, GPUInstance: some[uint32](7), ComputeInstance: some[uint32](0)}}},
+	}
+	type point struct {
+		id, parent, pod string
+		shared          bool
+	}
+	for name, tt := range map[string]struct {
+		devices map[string]string // id to pod
+		want    []point
+	}{
+		"a GPU":                         {map[string]string{gpuA: "p"}, []point{{gpuA, "", "p", false}}},
+		"a slice":                       {map[string]string{sliceA: "p"}, []point{{sliceA, gpuB, "p", false}}},
+		"two slices of time of one":     {map[string]string{gpuA + "::0": "p", gpuA + "::1": "p"}, []point{{gpuA, "", "p", true}}},
+		"two pods on slices of time":    {map[string]string{gpuA + "::0": "p", gpuA + "::1": "q"}, []point{{gpuA, "", "p", true}, {gpuA, "", "q", true}}},
+		"two pods on a whole GPU":       {map[string]string{gpuA: "p", "nvidia0": "q"}, []point{{gpuA, "", "p", true}, {gpuA, "", "q", true}}},
+		"a slice of GKE's":              {map[string]string{"nvidia1/gi7": "p"}, []point{{sliceA, gpuB, "p", false}}},
+		"GKE's time-sharing":            {map[string]string{"nvidia0/vgpu1": "p"}, []point{{gpuA, "", "p", true}}},
+		"DRA":                           {map[string]string{"k8s.gpu.nvidia.com/device=gpu-1": "p"}, []point{{gpuB, "", "p", false}}},
+		"a GPU that NVML does not know": {map[string]string{"GPU-x": "p", "nvidia9": "p", "nvidia1/gi9": "p"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var allocations []podresources.Allocation
+			for id, pod := range tt.devices {
+				device, ok := podresources.ParseDevice(id)
+				assert.True(t, ok, id)
+				allocations = append(allocations, podresources.Allocation{
+					Device: device, Container: podresources.Container{Pod: pod, Namespace: "ml", Name: "main"},
+				})
+			}
+			cfg := metadata.NewDefaultMetricsBuilderConfig()
+			cfg.Metrics.HwGpuAllocation.Enabled = true
+			mb := metadata.NewMetricsBuilder(cfg, settings(t).Settings)
+			recordAllocations(mb, 1, samples, allocations)
+			var got []point
+			for _, p := range points(mb.Emit()) {
+				a := p.Attributes().AsRaw()
+				parent, _ := a["hw.parent"].(string)
+				pod, _ := a["k8s.pod.name"].(string)
+				assert.Equal(t, "ml", a["k8s.namespace.name"])
+				assert.Equal(t, "main", a["k8s.container.name"])
+				got = append(got, point{a["hw.id"].(string), parent, pod, a["shared"].(bool)})
+			}
+			assert.ElementsMatch(t, tt.want, got)
+		})
+	}
 }

@@ -16,11 +16,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/processor/processortest"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"google.golang.org/grpc"
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/processor/diffprocessor" //nolint:depguard // of this test alone: what follows the receiver
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 )
@@ -149,4 +152,205 @@ func TestCallsAreTimed(t *testing.T) {
 	require.Len(t, histogram.DataPoints, 1)
 	assert.Greater(t, histogram.DataPoints[0].Count, uint64(20))
 	n.shutdown()
+}
+
+func TestModels(t *testing.T) {
+	library := fakenvml.Library(t)
+	for model, state := range map[string]*fakenvml.State{
+		"h100": fakenvml.NewH100(1), "b200": fakenvml.NewB200(1), "a100_mig": fakenvml.NewA100MIG(1), "t4": fakenvml.NewT4(1),
+	} {
+		t.Run(model, func(t *testing.T) {
+			state.Install(t)
+			n := startNode(t, func(cfg *Config) { cfg.LibraryPath = library })
+			md := n.first()
+			n.scrape()
+			n.shutdown()
+			file := model + ".yaml"
+			if model == "h100" {
+				file = "../../../sim/fleetpush/h100.yaml" // the simulator's nodes report it
+			}
+			compareGolden(t, file, md)
+			_, err := n.telemetry.GetMetric("otelcol_receiver_nvml_rejected_fields")
+			require.Error(t, err, "nothing is rejected")
+			_, err = n.telemetry.GetMetric("otelcol_receiver_nvml_call_failures")
+			require.Error(t, err, "no call failed")
+		})
+	}
+}
+
+// TestQuietModelsForwardTheHeartbeatOnly asks for everything that there is.
+func TestQuietModelsForwardTheHeartbeatOnly(t *testing.T) {
+	library := fakenvml.Library(t)
+	for model, state := range map[string]*fakenvml.State{
+		"h100": fakenvml.NewH100(8), "b200": fakenvml.NewB200(8), "a100_mig": fakenvml.NewA100MIG(8), "t4": fakenvml.NewT4(8),
+	} {
+		t.Run(model, func(t *testing.T) {
+			factory := diffprocessor.NewFactory()
+			cfg := factory.CreateDefaultConfig().(*diffprocessor.Config)
+			cfg.ResyncInterval = 0 // a resend is due at a random time
+			sink := &consumertest.MetricsSink{}
+			diff, err := factory.CreateMetrics(t.Context(), processortest.NewNopSettings(factory.Type()), cfg, sink)
+			require.NoError(t, err)
+			require.NoError(t, diff.Start(t.Context(), componenttest.NewNopHost()))
+			t.Cleanup(func() { require.NoError(t, diff.Shutdown(context.Background())) })
+
+			state.Install(t)
+			n := startNode(t, func(cfg *Config) {
+				cfg.LibraryPath, cfg.Detail = library, DetailFull
+				cfg.Metrics.HwGpuNvlinkLinkErrors.Enabled, cfg.Metrics.HwGpuNvlinkLinkUp.Enabled = true, true
+				cfg.Metrics.HwGpuMemoryReserved.Enabled, cfg.Metrics.HwGpuNvlinkBitErrorRate.Enabled = true, true
+			})
+			require.NoError(t, diff.ConsumeMetrics(t.Context(), n.first()))
+			for range 3 {
+				sink.Reset()
+				require.NoError(t, diff.ConsumeMetrics(t.Context(), n.scrape()))
+				assert.Equal(t, 1, sink.DataPointCount())
+			}
+			n.shutdown()
+		})
+	}
+}
+
+// TestXidOfALostGPU: the GPU falls off the bus and says so with Xid 79, which
+// has to carry its UUID; then it comes back with another driver session.
+func TestXidOfALostGPU(t *testing.T) {
+	state := fakenvml.NewH100(2)
+	n, rewrite := startFake(t, state)
+	assert.Equal(t, map[string]float64{fakenvml.UUID(0): 100, fakenvml.UUID(1): 100}, values(n.first(), "hw.gpu.health.score", nil))
+
+	state.SetGPU(1, "present", 0).XID(1, 79)
+	rewrite()
+	lost := map[string]string{"gpu.xid.class": "node"}
+	assert.Eventually(t, func() bool { return len(find(n.scrape(), "hw.gpu.xid.events", lost)) == 1 }, time.Minute, time.Millisecond)
+	md := n.scrape()
+	assert.Equal(t, map[string]float64{fakenvml.UUID(1): 1}, values(md, "hw.gpu.xid.events", lost))
+	assert.Equal(t, map[string]float64{fakenvml.UUID(0): 100, fakenvml.UUID(1): 0}, values(md, "hw.gpu.health.score", nil))
+	assert.NotEmpty(t, find(md, "hw.gpu.health.reason", map[string]string{"reason": "xid_79", "action": "reboot"}))
+
+	state.SetGPU(1, "present", 1)
+	rewrite()
+	assert.Eventually(t, func() bool { return values(n.scrape(), "hw.gpu.health.score", nil)[fakenvml.UUID(1)] == 100 }, time.Minute, time.Millisecond)
+	n.shutdown()
+	records := n.logRecords("hw.gpu.xid")
+	require.Len(t, records, 1)
+	assert.Equal(t, fakenvml.UUID(1), records[0].Attributes().AsRaw()["hw.id"])
+	assert.Equal(t, []string{"healthy>unhealthy", "unhealthy>healthy"}, n.healthChanges(fakenvml.UUID(1)))
+	assert.Empty(t, n.healthChanges(fakenvml.UUID(0)))
+}
+
+// host is a /proc and a /sys with a driver.
+type host struct {
+	testing.TB
+	proc, sys string
+}
+
+func newHost(tb testing.TB) *host {
+	tb.Helper()
+	h := &host{tb, filepath.Join(tb.TempDir(), "proc"), filepath.Join(tb.TempDir(), "sys")}
+	require.NoError(tb, os.MkdirAll(filepath.Join(h.proc, "sys", "kernel", "random"), 0o700))
+	require.NoError(tb, os.MkdirAll(filepath.Join(h.sys, "module", "nvidia"), 0o700))
+	h.boot("first")
+	return h
+}
+
+func (h *host) boot(id string) {
+	h.Helper()
+	require.NoError(h, os.WriteFile(filepath.Join(h.proc, "sys", "kernel", "random", "boot_id"), []byte(id+"\n"), 0o600))
+}
+
+// reload gives the module another instance: the old one is still there when
+// the new one is made, so that no inode is used again.
+func (h *host) reload() {
+	h.Helper()
+	module := filepath.Join(h.sys, "module", "nvidia")
+	require.NoError(h, os.Mkdir(module+".new", 0o700))
+	require.NoError(h, os.RemoveAll(module))
+	require.NoError(h, os.Rename(module+".new", module))
+}
+
+// TestReleaseIsNoReset: NVML that was closed and opened has healed no GPU. A
+// load of the driver has, or a reset, or an operator who says so.
+func TestReleaseIsNoReset(t *testing.T) {
+	for name, tt := range map[string]struct {
+		meanwhile func(*host, *fakenvml.State)
+		healed    bool
+	}{
+		"nothing":        {meanwhile: func(*host, *fakenvml.State) {}},
+		"module removed": {meanwhile: func(h *host, _ *fakenvml.State) { h.reload() }, healed: true},
+		"reboot":         {meanwhile: func(h *host, _ *fakenvml.State) { h.boot("second") }, healed: true},
+		"other driver":   {meanwhile: func(_ *host, s *fakenvml.State) { s.Set("driver.version", "999.1") }, healed: true},
+		"GPU reset": {meanwhile: func(_ *host, s *fakenvml.State) {
+			s.SetGPU(0, "ecc.uncorrected.volatile", 0)
+		}, healed: true},
+		"reset of another GPU": {meanwhile: func(_ *host, s *fakenvml.State) {
+			s.SetGPU(1, "ecc.corrected.volatile", 0)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, library := newHost(t), fakenvml.Library(t)
+			file := filepath.Join(t.TempDir(), "release")
+			state := fakenvml.NewState(2).SetGPU(0, "ecc.uncorrected.volatile", 1).SetGPU(1, "ecc.corrected.volatile", 7)
+			rewrite := state.Install(t)
+			n := startNode(t, func(cfg *Config) {
+				cfg.LibraryPath, cfg.ReleaseFile, cfg.ProcPath, cfg.SysPath = library, file, h.proc, h.sys
+			})
+			md := n.first()
+			state.XID(0, 48)
+			rewrite()
+			for range 100 {
+				if md = n.scrape(); reasonOf(md, "xid_48") {
+					break
+				}
+			}
+			require.True(t, reasonOf(md, "xid_48"))
+			require.NoError(t, os.WriteFile(file, nil, 0o600))
+			assert.Zero(t, n.scrape().DataPointCount())
+			tt.meanwhile(h, state)
+			rewrite()
+			require.NoError(t, os.Remove(file))
+			md = n.scrape()
+			assert.Equal(t, upAll(2), up(md))
+			assert.Equal(t, !tt.healed, reasonOf(md, "xid_48"))
+			n.shutdown()
+		})
+	}
+}
+
+func reasonOf(md pmetric.Metrics, reason string) bool {
+	return values(md, gpusemconv.MetricGPUHealthReason, map[string]string{"reason": reason})[fakenvml.UUID(0)] == 1
+}
+
+// TestAcknowledge: an operator without access to the node but by its files
+// ends what no poll ends, and the log says who was meant.
+func TestAcknowledge(t *testing.T) {
+	library, file := fakenvml.Library(t), filepath.Join(t.TempDir(), "acknowledge")
+	state := fakenvml.NewState(2)
+	rewrite := state.Install(t)
+	n := startNode(t, func(cfg *Config) { cfg.LibraryPath, cfg.AcknowledgeFile = library, file })
+	n.first()
+	state.XID(0, 48).XID(0, 62)
+	rewrite()
+	for range 100 {
+		if md := n.scrape(); reasonOf(md, "xid_48") && reasonOf(md, "xid_62") {
+			break
+		}
+	}
+	require.NoError(t, os.WriteFile(file, []byte(fakenvml.UUID(0)+" 48\nGPU-gone\nmistake\n"), 0o600))
+	assert.True(t, reasonOf(n.scrape(), "xid_48"), "it may not be whole")
+	md := n.scrape()
+	assert.False(t, reasonOf(md, "xid_48"))
+	assert.True(t, reasonOf(md, "xid_62"))
+	require.NoError(t, os.WriteFile(file, []byte("all\n"), 0o600))
+	n.scrape()
+	assert.Equal(t, map[string]float64{fakenvml.UUID(0): 100, fakenvml.UUID(1): 100}, values(n.scrape(), "hw.gpu.health.score", nil))
+	n.shutdown()
+
+	assert.Equal(t, []string{"healthy>unhealthy", "unhealthy>unhealthy", "unhealthy>healthy"}, n.healthChanges(fakenvml.UUID(0)))
+	records := n.logRecords(gpusemconv.EventHealthChange)
+	reasons := func(i int) any { return records[i].Attributes().AsRaw()[gpusemconv.AttrHealthReasons] }
+	assert.Equal(t, []any{"acknowledged", "xid_62"}, reasons(1))
+	assert.Equal(t, []any{"acknowledged"}, reasons(2))
+	assert.Equal(t, 1, n.logs.FilterMessage("a GPU that is acknowledged is not known").Len())
+	assert.Equal(t, 1, n.logs.FilterMessage("a line of the file of acknowledgements is not understood").Len())
+	assert.Equal(t, 3, n.logs.FilterMessage("an operator has acknowledged the state of a GPU").Len())
 }
