@@ -137,13 +137,13 @@ func TestAgentFitsItsMemory(t *testing.T) {
 				r.a.score(t.Context(), md, now)
 			}
 			push("mine", "me", step)
-			before := heldbytes.Of(r.a)
+			before := heap.Live()
 			lacks := func() int64 { return rejected(t, r.tel)["max_bytes"] }
 			for i := 0; lacks() < 20 && i < 20_000; i++ {
 				push("greedy", fmt.Sprint("made-up-", i), func(rm pmetric.ResourceMetrics) { fill(rm, i) })
 			}
 			require.GreaterOrEqual(t, lacks(), int64(20))
-			grown, counted := heldbytes.Of(r.a)-before, r.a.memory.bytes.Held("greedy")
+			grown, counted := heap.Live()-before, r.a.memory.bytes.Held("greedy")
 			t.Logf("%d bytes, %d counted, %d nodes", grown, counted, len(r.a.nodes))
 			assert.LessOrEqual(t, counted, most/2+200_000, "its share, and what the last row was rounded up to")
 			assert.Less(t, grown, most)
