@@ -14,7 +14,6 @@ import (
 
 const metricsMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 
-
 // GetGRPCServerOptions implements extensionmiddleware.GRPCServer. The interceptor
 // runs after auth, compares the bytes of a push, and decodes what is left of them.
 func (e *wireDiff) GetGRPCServerOptions(context.Context) ([]grpc.ServerOption, error) {
