@@ -411,7 +411,7 @@ func TestBodiesThatNeverEnd(t *testing.T) {
 
 func TestMessagesThatSomebodyElseDecoded(t *testing.T) {
 	e, _ := newTestExtension(t, nil)
-	_, cc := serveGRPCInMemory(t, e, accept, grpc.ForceServerCodecV2(foreign{}))
+	cc := serveGRPCInMemory(t, e, accept, grpc.ForceServerCodecV2(foreign{}))
 	assert.Equal(t, codes.Internal, status.Code(push(t.Context(), cc)))
 }
 

@@ -277,7 +277,7 @@ func TestHTTPRestOfABody(t *testing.T) {
 }
 
 // serveGRPCInMemory is serveGRPC without a socket.
-func serveGRPCInMemory(t *testing.T, e *admissionExtension, export func(context.Context) error, more ...grpc.ServerOption) (*pipes, *grpc.ClientConn) {
+func serveGRPCInMemory(t *testing.T, e *admissionExtension, export func(context.Context) error, more ...grpc.ServerOption) *grpc.ClientConn {
 	t.Helper()
 	opts, err := e.GetGRPCServerOptions(t.Context())
 	require.NoError(t, err)
@@ -290,7 +290,7 @@ func serveGRPCInMemory(t *testing.T, e *admissionExtension, export func(context.
 	cc, err := grpc.NewClient("passthrough:///pipe", grpc.WithContextDialer(ln.dial), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = cc.Close() })
-	return ln, cc
+	return cc
 }
 
 // TestGRPCMessageThatDoesNotCome: a client without a deadline holds its permit
@@ -298,7 +298,7 @@ func serveGRPCInMemory(t *testing.T, e *admissionExtension, export func(context.
 func TestGRPCMessageThatDoesNotCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, tel := newTestExtension(t, onePermit)
-		_, cc := serveGRPCInMemory(t, e, accept)
+		cc := serveGRPCInMemory(t, e, accept)
 		began := time.Now()
 		s, err := cc.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, metricsMethod)
 		require.NoError(t, err)
@@ -331,7 +331,7 @@ func TestGRPCMessageThatDoesNotCome(t *testing.T) {
 func TestGRPCTimeoutEndsWithTheMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, _ := newTestExtension(t, onePermit)
-		_, cc := serveGRPCInMemory(t, e, sleepThenTake)
+		cc := serveGRPCInMemory(t, e, sleepThenTake)
 		began := time.Now()
 		require.NoError(t, push(t.Context(), cc))
 		assert.Equal(t, 25*time.Second, time.Since(began))
