@@ -22,26 +22,26 @@ processors:
   straggler: {gateway: {cusum: {leave_after: 2s}}}
 `
 
-// episodesOf are the episodes' records of a cluster, in the order they came.
-func (s *logStore) episodesOf(cluster string) []plog.LogRecord {
+// episodes are the episodes' records, in the order they came.
+func (s *logStore) episodes() []plog.LogRecord {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var found []plog.LogRecord
-	for i, lr := range s.records {
-		if lr.EventName() == "gpu.straggler.episode" && s.resources[i]["k8s.cluster.name"] == cluster {
+	for _, lr := range s.records {
+		if lr.EventName() == "gpu.straggler.episode" {
 			found = append(found, lr)
 		}
 	}
 	return found
 }
 
-// hosts are the nodes that a cluster's episodes are about.
-func (s *logStore) hosts(cluster string) []string {
+// hosts are the nodes that the episodes are about.
+func (s *logStore) hosts() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var found []string
 	for i, lr := range s.records {
-		if lr.EventName() == "gpu.straggler.episode" && s.resources[i]["k8s.cluster.name"] == cluster {
+		if lr.EventName() == "gpu.straggler.episode" {
 			found = append(found, fmt.Sprint(s.resources[i]["host.name"]))
 		}
 	}
@@ -56,10 +56,10 @@ func attribute(lr plog.LogRecord, key string) any {
 	return v.AsRaw()
 }
 
-// phases is what a cluster's episodes were, such as "node onset".
-func (s *logStore) phases(cluster string) []string {
+// phases is what the episodes were, such as "node onset".
+func (s *logStore) phases() []string {
 	all := []string{}
-	for _, lr := range s.episodesOf(cluster) {
+	for _, lr := range s.episodes() {
 		all = append(all, fmt.Sprint(attribute(lr, "gpu.straggler.subject"), " ", attribute(lr, "gpu.straggler.phase")))
 	}
 	return all
@@ -188,13 +188,13 @@ func TestAnEpisodeIsToldFromItsBeginningToItsEnd(t *testing.T) {
 	awaitWarm(t, gp, "one")
 	// Longer than it takes to accuse anybody.
 	f.goesOn(t, 40)
-	require.Empty(t, store.phases("one"), "nobody is slow")
+	require.Empty(t, store.phases(), "nobody is slow")
 
 	began := time.Now()
 	f.set(5, map[int]float64{5: 0.16})
-	eventually(t, "the onset", func() bool { return len(store.phases("one")) > 0 })
+	eventually(t, "the onset", func() bool { return len(store.phases()) > 0 })
 	t.Logf("told after %s", time.Since(began).Round(time.Millisecond))
-	onset := store.episodesOf("one")[0]
+	onset := store.episodes()[0]
 	assert.Equal(t, plog.SeverityNumberWarn, onset.SeverityNumber())
 	for key, want := range map[string]any{
 		"gpu.straggler.phase": "onset", "gpu.straggler.subject": "node", "gpu.straggler.severity": "major",
@@ -229,14 +229,14 @@ func TestAnEpisodeIsToldFromItsBeginningToItsEnd(t *testing.T) {
 	}
 
 	f.set(5, map[int]float64{5: 0.45})
-	eventually(t, "the change of severity", func() bool { return len(store.phases("one")) > 1 })
-	worse := store.episodesOf("one")[1]
+	eventually(t, "the change of severity", func() bool { return len(store.phases()) > 1 })
+	worse := store.episodes()[1]
 	assert.Equal(t, plog.SeverityNumberError, worse.SeverityNumber())
 	assert.Equal(t, "critical", attribute(worse, "gpu.straggler.severity"))
 
 	f.set(-1, nil)
-	eventually(t, "the end", func() bool { return len(store.phases("one")) > 2 })
-	end := store.episodesOf("one")[2]
+	eventually(t, "the end", func() bool { return len(store.phases()) > 2 })
+	end := store.episodes()[2]
 	assert.Equal(t, plog.SeverityNumberInfo, end.SeverityNumber())
 	assert.Equal(t, "recovered", attribute(end, "gpu.straggler.cause"))
 	assert.InDelta(t, end.Timestamp().AsTime().Sub(since).Seconds(), attribute(end, "gpu.straggler.duration"), 1)
@@ -244,11 +244,11 @@ func TestAnEpisodeIsToldFromItsBeginningToItsEnd(t *testing.T) {
 		return scrape(t, ap.prom).is(0, "gpu_agent_straggler", labels{"host_name": "n5"})
 	})
 
-	assert.Equal(t, []string{"node onset", "node severity", "node end"}, store.phases("one"))
-	for _, lr := range store.episodesOf("one") {
+	assert.Equal(t, []string{"node onset", "node severity", "node end"}, store.phases())
+	for _, lr := range store.episodes() {
 		assert.Equal(t, attribute(onset, "gpu.straggler.episode.id"), attribute(lr, "gpu.straggler.episode.id"))
 	}
-	for _, host := range store.hosts("one") {
+	for _, host := range store.hosts() {
 		assert.Equal(t, "n5", host)
 	}
 }
