@@ -413,7 +413,7 @@ func TestBodiesThatNeverEnd(t *testing.T) {
 
 func TestMessagesThatSomebodyElseDecoded(t *testing.T) {
 	e, _ := newTestExtension(t, nil)
-	cc := serveGRPCInMemory(t, e, accept, grpc.ForceServerCodecV2(foreign{}))
+	_, cc := serveGRPCInMemory(t, e, accept, grpc.ForceServerCodecV2(foreign{}))
 	assert.Equal(t, codes.Internal, status.Code(push(t.Context(), cc)))
 }
 

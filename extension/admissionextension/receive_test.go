@@ -26,6 +26,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -277,7 +279,7 @@ func TestHTTPRestOfABody(t *testing.T) {
 }
 
 // serveGRPCInMemory is serveGRPC without a socket.
-func serveGRPCInMemory(t *testing.T, e *admissionExtension, export func(context.Context) error, more ...grpc.ServerOption) *grpc.ClientConn {
+func serveGRPCInMemory(t *testing.T, e *admissionExtension, export func(context.Context) error, more ...grpc.ServerOption) (*pipes, *grpc.ClientConn) {
 	t.Helper()
 	opts, err := e.GetGRPCServerOptions(t.Context())
 	require.NoError(t, err)
@@ -290,7 +292,7 @@ func serveGRPCInMemory(t *testing.T, e *admissionExtension, export func(context.
 	cc, err := grpc.NewClient("passthrough:///pipe", grpc.WithContextDialer(ln.dial), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = cc.Close() })
-	return cc
+	return ln, cc
 }
 
 // TestGRPCMessageThatDoesNotCome: a client without a deadline holds its permit
@@ -298,7 +300,7 @@ func serveGRPCInMemory(t *testing.T, e *admissionExtension, export func(context.
 func TestGRPCMessageThatDoesNotCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, tel := newTestExtension(t, onePermit)
-		cc := serveGRPCInMemory(t, e, accept)
+		_, cc := serveGRPCInMemory(t, e, accept)
 		began := time.Now()
 		s, err := cc.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, metricsMethod)
 		require.NoError(t, err)
@@ -331,9 +333,56 @@ func TestGRPCMessageThatDoesNotCome(t *testing.T) {
 func TestGRPCTimeoutEndsWithTheMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, _ := newTestExtension(t, onePermit)
-		cc := serveGRPCInMemory(t, e, sleepThenTake)
+		_, cc := serveGRPCInMemory(t, e, sleepThenTake)
 		began := time.Now()
 		require.NoError(t, push(t.Context(), cc))
 		assert.Equal(t, 25*time.Second, time.Since(began))
+	})
+}
+
+// TestHeadersAreBounded: a client may name a value again and again, each time with a byte.
+func TestHeadersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for values, refused := range map[int]bool{10: false, 20: true} {
+			e, _ := newTestExtension(t, onePermit)
+			ln, _ := serveGRPCInMemory(t, e, accept)
+			c := ln.conn(t)
+			framer := http2.NewFramer(c, c)
+			reset := make(chan struct{})
+			go func() {
+				for {
+					f, err := framer.ReadFrame()
+					if err != nil {
+						return
+					}
+					if f.Header().Type == http2.FrameRSTStream {
+						close(reset)
+					}
+				}
+			}()
+			_, err := io.WriteString(c, http2.ClientPreface)
+			require.NoError(t, err)
+			require.NoError(t, framer.WriteSettings())
+			var headers bytes.Buffer
+			enc := hpack.NewEncoder(&headers)
+			fields := [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", metricsMethod}, {":authority", "gateway"}, {"content-type", "application/grpc"}, {"te", "trailers"}}
+			for range values {
+				fields = append(fields, [2]string{"x-bin", strings.Repeat("A", 4000)})
+			}
+			for _, f := range fields {
+				require.NoError(t, enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
+			}
+			require.NoError(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headers.Bytes(), EndHeaders: true}))
+			synctest.Wait()
+			assert.Equal(t, !refused, e.limiter.Usage().InUse == 1)
+			select {
+			case <-reset:
+				assert.True(t, refused)
+			default:
+				assert.False(t, refused)
+			}
+			_ = c.Close()
+			synctest.Wait()
+		}
 	})
 }

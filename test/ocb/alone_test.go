@@ -41,15 +41,15 @@ var heavy = map[string][]string{
 // rooms are the internal packages that a component takes along; those that all
 // may use are left out.
 var rooms = map[string][]string{
-	"receiver/nvmlreceiver":             {"gpuhealth", "hostextension", "podresources"},
+	"receiver/nvmlreceiver":             {"gpuhealth", "hostextension", "logsink", "podresources"},
 	"receiver/csvreplayreceiver":        {},
 	"processor/diffprocessor":           {"delta", "delta/deadband", "delta/resync", "delta/statetable", "hostextension", "memorybudget", "promtext", "reading/identity", "reading/metricreading"},
-	"processor/stragglerprocessor":      {"delta/resync", "gpuhealth", "hostextension", "memorybudget", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading", "reason", "straggler", "straggler/unjudged", "threshold"},
+	"processor/stragglerprocessor":      {"delta/resync", "gpuhealth", "hostextension", "logsink", "memorybudget", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading", "reason", "straggler", "threshold"},
 	"processor/clientidentityprocessor": {"clientidentity", "reading/identity"},
 	"exporter/fleetviewexporter":        {"fleethistory", "fleetstate", "hostextension", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading"},
 	"extension/expositionextension":     {"delta", "delta/deadband", "delta/resync", "delta/statetable", "promtext", "reading/identity", "reading/metricreading", "webguard"},
-	"extension/fleetviewextension":      {"fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate", "memorybudget", "nodescore/nodesignal", "straggler/unjudged", "webguard"},
-	"extension/thresholdextension":      {"clientidentity", "delta/resync", "nodescore/nodesignal", "straggler", "straggler/unjudged", "threshold", "webguard"},
+	"extension/fleetviewextension":      {"fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate", "memorybudget", "nodescore/nodesignal", "webguard"},
+	"extension/thresholdextension":      {"clientidentity", "delta/resync", "nodescore/nodesignal", "straggler", "threshold", "webguard"},
 	"extension/wirediffextension":       {"delta", "delta/deadband", "delta/resync", "delta/statetable", "promtext", "reading/identity", "reading/metricreading", "undecoded"},
 	"extension/admissionextension":      {"admission", "clientidentity", "hostextension", "memorybudget", "undecoded"},
 }
@@ -57,7 +57,7 @@ var rooms = map[string][]string{
 // shared are small: names on the wire, the catalogue of readings, time, one instance
 // for several users, and the tenants' rule to share a bound. The straggler engine is
 // not among them.
-var shared = []string{"fairshare", "gpusemconv", "reading", "sharedinstance", "wire"}
+var shared = []string{"fairshare", "gpusemconv", "reading", "sharedinstance", "straggler/unjudged", "wire"}
 
 // components are the directories of this module's components.
 func components(t *testing.T) []string {
@@ -129,7 +129,7 @@ func TestReadmeSaysHowToAddIt(t *testing.T) {
 				for _, c := range list {
 					assert.Equal(t, self+" v0.1.0", c.Gomod)
 					assert.True(t, strings.HasPrefix(c.Import, self+"/"+strings.TrimSuffix(kind, "s")+"/"), c.Import)
-					assert.FileExists(t, filepath.Join(root, strings.TrimPrefix(c.Import, self), "factory.go"))
+					assert.FileExists(t, filepath.Join(root, strings.TrimPrefix(c.Import, self), "metadata.yaml"))
 				}
 			}
 			// The same lines name another component only if this one needs it.
