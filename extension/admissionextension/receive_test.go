@@ -316,6 +316,7 @@ func TestGRPCMessageThatDoesNotCome(t *testing.T) {
 		assert.Zero(t, e.limiter.Usage().InUse)
 		lateness(t, tel, 1)
 		require.NoError(t, push(t.Context(), cc))
+		synctest.Wait() // the answer is there before the permit is back
 
 		ctx, cancel := context.WithCancel(t.Context())
 		_, err = cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, metricsMethod)

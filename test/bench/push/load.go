@@ -16,7 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
+	"github.com/klauspost/compress/gzip"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
@@ -43,7 +43,7 @@ type way struct {
 var ways = []way{
 	{"gRPC snappy", fleetpush.CompressionSnappy, false}, // as configs/agent.yaml
 	{"gRPC zstd", fleetpush.CompressionZstd, false},
-	{"HTTP zstd", fleetpush.CompressionZstd, true},
+	{"HTTP gzip", "gzip", true}, // as OpenTelemetry's exporters
 }
 
 // load is a fleet whose nodes push to one collector.
@@ -54,7 +54,6 @@ type load struct {
 	conns   [workers]*grpc.ClientConn
 	client  http.Client
 	url     string
-	zstd    *zstd.Encoder
 	bytes   atomic.Int64 // before compression
 }
 
@@ -65,9 +64,6 @@ func newLoad(nodes int, c *harness.Collector) (*load, error) {
 		client: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: workers}},
 	}
 	var err error
-	if l.zstd, err = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest)); err != nil {
-		return nil, err
-	}
 	if l.fleet, err = fleetpush.New(fleetpush.Config{Nodes: nodes, Cluster: "bench", Load: fleetsim.Training, Seed: 2026, Step: step, Start: began}); err != nil {
 		return nil, err
 	}
@@ -162,7 +158,15 @@ func (l *load) push(ctx context.Context, w *way, worker, node int, body []byte) 
 		return l.conns[worker].Invoke(metadata.AppendToOutgoingContext(ctx, names...), fleetpush.ExportMethod, &body, nil,
 			grpc.ForceCodecV2(harness.Raw{}), grpc.UseCompressor(w.compression), grpc.WaitForReady(true))
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.url, bytes.NewReader(l.zstd.EncodeAll(body, nil)))
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write(body); err != nil {
+		return err
+	}
+	if err := z.Close(); err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.url, &packed)
 	if err != nil {
 		return err
 	}
