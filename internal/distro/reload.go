@@ -5,7 +5,9 @@ package distro
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -31,18 +33,26 @@ func reloadCommand(validate *cobra.Command) *cobra.Command {
 		Short: "Has a running collector read its configuration again, if that is valid",
 		Long: "Validates the configuration of a running collector and has the collector read it again. " +
 			"A configuration that is not valid leaves the collector as it is. " +
-			"Without --config it is the one that the collector itself would read: by its arguments, its environment and its directory.",
+			"It is the one that the collector itself would read: by its arguments, its environment and its directory. " +
+			"A file of --config is validated before it, and has to be valid too.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			process, err := os.FindProcess(pid)
 			if err != nil {
 				return fmt.Errorf("process %d: %w", pid, err)
 			}
-			if err := standIn(cmd, pid); err != nil {
-				return err
+			given := cmd.Flags().Changed("config")
+			if !given {
+				if err := standIn(cmd, pid); err != nil {
+					return err
+				}
 			}
 			if err := validate.RunE(cmd, args); err != nil {
 				return fmt.Errorf("process %d keeps the configuration that it has: %w", pid, err)
+			}
+			if given {
+				// The process reads by its own arguments whatever was validated here.
+				return withoutConfig(cmd, pid)
 			}
 			if err := process.Signal(otelcol.SIGHUP); err != nil {
 				return fmt.Errorf("process %d: %w", pid, err)
@@ -55,7 +65,19 @@ func reloadCommand(validate *cobra.Command) *cobra.Command {
 	return reload
 }
 
-// standIn has cmd see what the process sees, unless it is told otherwise. A process of
+// withoutConfig runs this command once more, for what the process itself would read.
+func withoutConfig(cmd *cobra.Command, pid int) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	again := exec.CommandContext(cmd.Context(), self, "reload", "--pid", strconv.Itoa(pid)) //nolint:gosec // G204: this program
+	again.Args[0] = os.Args[0]
+	again.Stdout, again.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+	return again.Run()
+}
+
+// standIn has cmd see what the process sees. A process of
 // another name is refused: 1 is often an init.
 func standIn(cmd *cobra.Command, pid int) error {
 	proc := fmt.Sprintf("/proc/%d/", pid)
@@ -66,9 +88,6 @@ func standIn(cmd *cobra.Command, pid int) error {
 	args := fields(line)
 	if own := filepath.Base(os.Args[0]); filepath.Base(args[0]) != own {
 		return fmt.Errorf("process %d is no %s, `--pid` says which one is to be reloaded", pid, own)
-	}
-	if cmd.Flags().Changed("config") {
-		return nil
 	}
 	environ, err := os.ReadFile(proc + "environ") //nolint:gosec // G304: of a process
 	if err != nil {

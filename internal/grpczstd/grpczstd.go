@@ -2,7 +2,8 @@
 
 // Package grpczstd bounds the memory of gRPC's zstd. The Collector's own makes room for a
 // window of up to 512 MiB, and a message of 14 bytes may ask for it: a few of them at once
-// end a process of 2 GiB.
+// end a process of 2 GiB. It is not faster: the Collector's own takes 12.7 µs for a
+// report and this one 11.9, of some 190 for the whole push.
 //
 // To import it is to use it, in the whole process: of several compressors of a name gRPC
 // takes the one registered last.

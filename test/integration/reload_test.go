@@ -21,8 +21,8 @@ import (
 
 // reloadCommand is what a unit's ExecReload runs, in another directory than the
 // collector's.
-func (c *collector) reloadCommand(binary string) (said string, err error) {
-	cmd := exec.CommandContext(c.t.Context(), binary, "reload", "--pid", strconv.Itoa(c.PID()))
+func (c *collector) reloadCommand(binary string, flags ...string) (said string, err error) {
+	cmd := exec.CommandContext(c.t.Context(), binary, append([]string{"reload", "--pid", strconv.Itoa(c.PID())}, flags...)...)
 	cmd.Dir = c.t.TempDir()
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -111,10 +111,16 @@ func TestReloadOfWhatIsNotValid(t *testing.T) {
 		require.Error(t, err, tc.name)
 		assert.Contains(t, said, tc.says, tc.name)
 	}
+	// A good file that the process does not read saves nothing.
+	shipped, err := filepath.Abs(filepath.Join(root, "configs/gateway.yaml"))
+	require.NoError(t, err)
+	said, err := g.reloadCommand(collectorBinary, "--config", shipped)
+	require.Error(t, err)
+	assert.Contains(t, said, "overlay.yaml: no such file")
 	// Another command's process is not sent a signal that would end it.
 	agent, err := agentBinary()
 	require.NoError(t, err)
-	said, err := g.reloadCommand(agent)
+	said, err = g.reloadCommand(agent)
 	require.Error(t, err)
 	assert.Contains(t, said, "is no gpu-collector-agent")
 
