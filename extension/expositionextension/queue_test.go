@@ -21,8 +21,8 @@ func unavailable(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(http.StatusServiceUnavailable)
 }
 
-// Whatever one address asks, another one's scrape is answered; scrapes beyond the places
-// wait in the order in which they came, and not for ever.
+// Whatever one address asks, the scrape of another address is answered. Scrapes beyond
+// the places wait their turn, up to maxWait.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read := make(chan struct{})

@@ -33,8 +33,8 @@ func reloadCommand(validate *cobra.Command) *cobra.Command {
 		Short: "Has a running collector read its configuration again, if that is valid",
 		Long: "Validates the configuration of a running collector and has the collector read it again. " +
 			"A configuration that is not valid leaves the collector as it is. " +
-			"It is the one that the collector itself would read: by its arguments, its environment and its directory. " +
-			"A file of --config is validated before it, and has to be valid too.",
+			"The collector reads it by its own arguments, environment and directory. " +
+			"A file of --config has to be valid too.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			process, err := os.FindProcess(pid)

@@ -82,7 +82,8 @@ var limits = func() map[Field]reading.Range {
 	return m
 }()
 
-// What no metric tells, or what is narrower than its range for all sorts of it.
+// Two bounds that the catalogue lacks: no metric tells the P state, and the range of
+// hw.errors is wider, since it is for errors of all sorts.
 const (
 	// NVML's P states end at 15; 32 is NVML_PSTATE_UNKNOWN.
 	maxPerformanceState = 15
