@@ -4,6 +4,7 @@ package straggler
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -17,7 +18,6 @@ import (
 type Engine struct {
 	cfg      Config
 	deciding signalSet
-	raw      signalSet // those of deciding that are not the score
 	clusters map[string]*cluster
 	// order lists the clusters by name: maps have none and a tick must be deterministic.
 	order  []*cluster
@@ -37,28 +37,10 @@ type Engine struct {
 	scratch
 }
 
-// signalSet is a set of signals, a bit each.
-type signalSet uint8
-
-func (s signalSet) has(x nodesignal.Signal) bool { return s>>x&1 != 0 }
-
-func bit(x nodesignal.Signal) signalSet { return 1 << x }
-
-// deciding are the signals that nodes are compared by.
-func (c *Config) deciding() (set signalSet) {
-	for s := range nodesignal.Count {
-		if c.Signals[s].Decides {
-			set |= bit(s)
-		}
-	}
-	return set
-}
-
 // New returns an engine; cfg must be valid.
 func New(cfg Config) *Engine {
 	e := &Engine{cfg: cfg, clusters: make(map[string]*cluster), relabel: true}
 	e.deciding = cfg.deciding()
-	e.raw = e.deciding &^ bit(nodesignal.Score)
 	return e
 }
 
@@ -88,7 +70,7 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 		case o.Gone[s] && m.known.has(s):
 			m.known &^= bit(s)
 			m.fresh &^= bit(s)
-			g.signals[s].tracks[n.slot].reset()
+			g.tracks[s][n.slot] = track{}
 		}
 	}
 	n.blame(o)
@@ -121,26 +103,24 @@ func (n *node) blame(o *Observation) {
 
 // take keeps a value and notes when it contradicts one of the same tick.
 func (e *Engine) take(g *group, slot int, s nodesignal.Signal, x float64) {
-	if x == 0 {
-		x = 0 // not -0: its bits are not in order with the others'
+	if g.tracks[s] == nil {
+		g.tracks[s] = make([]track, len(g.nodes))
 	}
-	m, sig := &g.members[slot], g.signal(s)
-	if m.fresh.has(s) {
-		gap := e.cfg.Signals[s].MinGap
-		if e.cfg.Signals[s].Relative {
-			gap *= max(x, sig.x[slot])
-		}
-		if x-sig.x[slot] > gap || sig.x[slot]-x > gap {
-			m.flags |= flagDiffers
-		}
+	m, t, spec := &g.members[slot], &g.tracks[s][slot], &e.cfg.Signals[s]
+	again := m.fresh.has(s)
+	gap := spec.MinGap
+	if spec.Relative {
+		gap *= max(x, t.x)
 	}
-	if s == nodesignal.Throughput {
-		sig.count(slot, x, m.fresh.has(s))
+	if again && math.Abs(x-t.x) > gap {
+		m.flags |= flagDiffers
 	}
-	if sig.x[slot] != x || !m.known.has(s) {
-		spec := &e.cfg.Signals[s]
-		sig.x[slot], sig.y[slot] = x, levelOf(x, spec.Relative, spec.Direction == nodesignal.High)
+	if t.x != x {
+		t.same = 0
+	} else if !again {
+		t.same = max(t.same, t.same+1)
 	}
+	t.x, t.y = x, levelOf(x, spec)
 	m.known |= bit(s)
 	m.fresh |= bit(s)
 }

@@ -73,7 +73,6 @@ const (
 	CauseMissing   = "missing"   // nothing is heard of it
 	CauseContested = "contested" // two nodes claim its name
 	CauseForgotten = "forgotten" // it was silent for the retention
-	CauseRelearned = "relearned" // what lasted became the usual level
 
 	CauseStragglers = "stragglers" // SubjectGroup: too many of its nodes are slow
 )
@@ -93,7 +92,8 @@ type Event struct {
 	Severity Severity
 	// At is the tick of the event, Since when what it tells of began.
 	At, Since time.Time
-	// Confidence is 1-exp(-S/h), in [0,1]; at the end, the greatest of the episode.
+	// Confidence is 1-exp(-deviation/limit), in [0,1]; at the end, the greatest of the
+	// episode.
 	Confidence float64
 	// Gap is a fraction of the peers' level, positive for a loss; Value and
 	// Median are in the unit of the signal.
@@ -106,8 +106,8 @@ type Event struct {
 	Culprit nodesignal.Subject
 	// Rank in the group, 1 is the worst, among the Active nodes of the group.
 	Rank, Active int
-	// Nodes are those meant by an event of many, by name, bounded by
-	// `max_listed`; NodeCount is how many there are.
+	// Nodes are those meant by an event of many, by name, at most 100; NodeCount is how
+	// many there are.
 	Nodes     []string
 	NodeCount int
 	// Cause is why it ended, or why a group has an incident.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
@@ -109,46 +108,3 @@ func (o *Observation) validate() error {
 	}
 	return nil
 }
-
-// Verdict is the state machine of one node under the plain rule; the gateway
-// and the node itself run the same one. The zero value is a node in good standing.
-type Verdict struct {
-	// Straggler is the current verdict, Since the first observation of the
-	// run of low scores that led to it.
-	Straggler bool
-	Since     time.Time
-
-	low, high int
-	lowSince  time.Time
-}
-
-// Step takes one score against one threshold and reports whether Straggler changed.
-func (v *Verdict) Step(score, threshold float64, at time.Time, enter, leave int) bool {
-	if score < threshold {
-		if v.low == 0 {
-			v.lowSince = at
-		}
-		v.low, v.high = v.low+1, 0
-		if !v.Straggler && v.low >= enter {
-			v.Straggler, v.Since = true, v.lowSince
-			return true
-		}
-		return false
-	}
-	v.high, v.low = v.high+1, 0
-	if v.Straggler && v.high >= leave {
-		v.Straggler = false
-		return true
-	}
-	return false
-}
-
-// Reset ends any run and verdict and reports whether Straggler changed.
-func (v *Verdict) Reset() bool {
-	was := v.Straggler
-	*v = Verdict{}
-	return was
-}
-
-// Suspect reports whether the last score was below the threshold.
-func (v *Verdict) Suspect() bool { return v.low > 0 || v.Straggler }

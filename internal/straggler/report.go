@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
+	"github.com/gpu-collector/gpu-collector/internal/threshold/rule"
 )
 
 // Report is what one tick found. It and all it holds belong to the engine and
@@ -16,13 +17,8 @@ type Report struct {
 	Groups []GroupReport
 	// Nodes lists every node kept, by cluster, group and name.
 	Nodes []NodeReport
-	// Changes lists the nodes whose verdict changed with this tick.
-	Changes []NodeReport
 	// Events are the news of the episodes, by cluster and group.
 	Events []Event
-	// Ranks lists the most suspicious nodes of each cluster, worst first, at
-	// most `max_ranked` per cluster, whether or not one is a straggler.
-	Ranks []Rank
 	// Counters are since the report before.
 	Counters Counters
 }
@@ -47,54 +43,31 @@ type GroupReport struct {
 	PanicBegan bool
 	Stragglers int
 
-	// Signals is how the nodes are compared by each signal; all unknown for a
-	// whole cluster and for a group that is split.
+	// Signals is how the nodes are compared by each signal, of several levels by that of
+	// most nodes; all unknown for a whole cluster.
 	Signals [nodesignal.Count]SignalReport
-	// Cohorts are the parts of a group that is split, the lowest first, else empty. SplitBy is the signal that tells them apart.
-	Cohorts []CohortReport
-	SplitBy nodesignal.Signal
-	// Held is true when an incident kept the nodes' means of SplitBy where they
-	// were at this tick.
-	Held bool
-	// Settled is true of a group that was there long before: nodes that come to it
-	// take longer to warm up.
-	Settled bool
-	// Turns is true while its nodes take each other's work in turns: a node whose value
-	// is at a lower cohort's level becomes one of its nodes.
-	Turns bool
 	// Incident is true while many of its nodes are slow.
-	Incident      bool
-	IncidentSince time.Time
-	// Unjudged counts the nodes by why there is no verdict on them.
+	Incident bool
+	// Unjudged counts the nodes by why there is no verdict on them. Silence is the
+	// reason of most of them while there is none on any.
 	Unjudged [unjudged.Count]int
+	Silence  unjudged.Reason
 	// Detectable is the smallest loss that is found within an hour now, a fraction of
 	// the peers' level; 0 while nobody is compared.
 	Detectable float64
 }
 
-// CohortReport is one part of a group that is split for its nodes do two kinds
-// of work. A node belongs to the last cohort whose From is not above its own
-// mean of SplitBy over the split's window.
-type CohortReport struct {
-	From    float64
-	HasFrom bool
-	Active  int
-	Signals [nodesignal.Count]SignalReport
-}
-
 // SignalReport is how nodes are compared by one signal.
 type SignalReport struct {
-	// Known is false when too few of them report it: nobody is judged by it.
-	Known  bool
-	Params Params
-	// Threshold is the value from which on evidence against a node gathers, in the
-	// signal's unit. A node's own bias shifts it.
+	// N nodes were compared; none where too few of them report it.
+	N int
+	// Median is in the signal's unit, Scale the spread of a tick as a fraction.
+	Median, Scale float64
+	// Threshold is the value below which a node is flagged within a minute, in the
+	// signal's unit. A node's own nature shifts it.
 	Threshold float64
-	// N nodes were compared, Phi is how much of a deviation lasts to the next tick.
-	N   int
-	Phi float64
-	// Fall is how far the group's median is below its usual level, a fraction;
-	// negative above. That all fall is no event: it is another phase of the work.
+	// Fall is how far the median is below its usual level, a fraction; negative above.
+	// That all fall is no event: it is another phase of the work.
 	Fall float64
 }
 
@@ -113,26 +86,17 @@ type NodeReport struct {
 	Straggler bool
 	// Contested is true while several nodes seem to use the name.
 	Contested bool
-	// Waits is true while the node, which has come to a group without labels, is
-	// given time for others that do the same other work: it is compared with nobody.
-	Waits bool
 	// Unjudged is why there is no verdict on it, UnjudgedBefore at the tick before. Until
 	// is when it ends, in unix milliseconds, if that is known.
 	Unjudged, UnjudgedBefore unjudged.Reason
 	Until                    int64
-	// Signal is the one with the greatest Suspicion, S/h in [0,2], and Gap the
-	// node's loss in it, a fraction of the peers' level.
+	// Signal is the one that speaks most against it, and Gap its loss in it, a fraction
+	// of the peers' level. Suspicion is its smoothed deviation by the limit, in [0,2].
 	Signal    nodesignal.Signal
 	Suspicion float64
 	Gap       float64
-	Since     time.Time
-}
-
-// Rank is one place in a cluster's rank list.
-type Rank struct {
-	// Rank is 1 for the worst.
-	Rank int
-	NodeReport
+	// Since is when it became slow, the Unix epoch where it was from the first.
+	Since time.Time
 }
 
 // Counters count what was not taken at its word.
@@ -145,4 +109,142 @@ type Counters struct {
 	// accused since their throughput never changes. Flapping counts episodes that were
 	// held open, Folded the onsets in a group's or cluster's event.
 	Contested, Stuck, Flapping, Folded int64
+}
+
+// fill writes the next row of the report's nodes. The names in it are written
+// only when they are not those of the tick before: each is somewhere else in memory.
+func (e *Engine) fill(g *group, i int) *NodeReport {
+	r := &e.report
+	if e.row == len(r.Nodes) {
+		r.Nodes = append(r.Nodes, NodeReport{})
+	}
+	row := &r.Nodes[e.row]
+	e.row++
+	if e.relabel {
+		row.NodeName = g.nodes[i].as
+	}
+	m := &g.members[i]
+	row.State, row.Straggler, row.Contested = m.state, m.flags&flagSlow != 0, m.flags&flagContested != 0
+	row.UnjudgedBefore = m.why
+	m.why, row.Until = e.unjudged(g, i)
+	row.Unjudged = m.why
+	g.unjudged[m.why]++
+	row.Signal, row.Suspicion, row.Gap = m.signal, float64(m.suspicion), float64(m.gap)
+	row.Since = time.Time{}
+	if row.Straggler {
+		row.Since = time.UnixMilli(e.since(g, i)).UTC()
+	}
+	return row
+}
+
+// unjudged says why there is no verdict on a member at this tick, and until when, in
+// unix milliseconds, if that is known.
+func (e *Engine) unjudged(g *group, i int) (why unjudged.Reason, until int64) {
+	m, raw := &g.members[i], e.deciding|bit(nodesignal.Score)
+	switch {
+	case m.state == StateMissing:
+		return unjudged.Missing, 0
+	case m.state == StateIdle:
+		return unjudged.Idle, 0
+	case m.state == StateCalibrating && m.reported == StateActive:
+		return unjudged.NoSignal, 0
+	case m.state == StateCalibrating:
+		return unjudged.Calibrating, 0
+	case m.flags&flagContested != 0:
+		return unjudged.Contested, 0
+	case g.plain != nil && !m.known.has(nodesignal.Score):
+		return unjudged.NoSignal, 0
+	case g.plain != nil && !g.rule.Quorum:
+		return unjudged.FewPeers, 0
+	case g.plain != nil || m.flags&(flagJudged|flagSlow) != 0:
+		return unjudged.Judged, 0
+	case m.flags&flagLockstep != 0:
+		return unjudged.Lockstep, 0
+	case g.split.silent():
+		return unjudged.Levels, 0
+	case m.flags&flagFewPeers != 0:
+		return unjudged.FewPeers, 0
+	}
+	for s := range nodesignal.Count {
+		if !raw.has(s) || !m.known.has(s) {
+			continue
+		}
+		if t := &g.tracks[s][i]; !g.warm(t) {
+			left := float64(max(warmTicks-int(t.ticks), 0)) * e.dt
+			if g.age > settled {
+				left = max(left, lateAge-float64(t.age))
+			}
+			return unjudged.Calibrating, e.at + int64(left*1000)
+		}
+	}
+	return m.why, 0 // it tells nothing new at this tick
+}
+
+// since is when what speaks against a member began, in unix milliseconds.
+func (e *Engine) since(g *group, i int) int64 {
+	if g.plain != nil {
+		return g.plain[i].Since.UnixMilli()
+	}
+	t := &g.tracks[g.members[i].signal][i]
+	return int64(t.quiet[t.by]) * 1000
+}
+
+// addGroup appends a group to the report. It is written where it stays: a copy
+// of what all signals say is a kilobyte.
+func (e *Engine) addGroup() *GroupReport {
+	groups := &e.report.Groups
+	if len(*groups) < cap(*groups) {
+		*groups = (*groups)[:len(*groups)+1]
+	} else {
+		*groups = append(*groups, GroupReport{})
+	}
+	return &(*groups)[len(*groups)-1]
+}
+
+func (e *Engine) groupReport(to *GroupReport, cluster, name string, r *rule.Threshold, counts [numStates]int, stragglers int) {
+	known := 0
+	for _, n := range counts {
+		known += n
+	}
+	reporting := known - counts[StateMissing]
+	*to = GroupReport{
+		Cluster: cluster, Group: name, Valid: r.Valid, Quorum: r.Quorum, Threshold: r.Value,
+		Median: r.Median, MAD: r.MAD, Ref: r.Ref, Counts: counts, Stragglers: stragglers,
+		CoverageLow: float64(reporting) < e.cfg.CoverageFraction*float64(known), Panic: r.Panic, PanicBegan: r.Began,
+	}
+}
+
+// reportSignals adds how the group's nodes are compared to its report. Detectable is what
+// every level finds by its best signal.
+func (e *Engine) reportSignals(g *group, r *GroupReport) {
+	r.Incident, r.Unjudged = g.incident != nil, g.unjudged
+	for why, n := range g.unjudged {
+		if g.unjudged[unjudged.Judged] == 0 && n > g.unjudged[r.Silence] {
+			r.Silence = unjudged.Reason(why)
+		}
+	}
+	if g.split.silent() {
+		return
+	}
+	for k := range g.levels {
+		best := 1.0
+		for s, l := range g.levels[k].signals {
+			if l == nil || l.n == 0 {
+				continue
+			}
+			spec := &e.cfg.Signals[s]
+			if !l.lockstep(spec.MinGap) {
+				best = min(best, lossOf(l.detectable(), spec))
+			}
+			if to := &r.Signals[s]; l.n > to.N {
+				*to = SignalReport{
+					N: l.n, Median: valueOf(l.centre, spec), Scale: lossOf(l.s, spec),
+					Threshold: valueOf(l.centre-l.limit[0], spec), Fall: lossOf(l.part.usual-l.centre, spec),
+				}
+			}
+		}
+		if best < 1 {
+			r.Detectable = max(r.Detectable, best)
+		}
+	}
 }

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package straggler
+
+import (
+	"math"
+	"slices"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/robust"
+)
+
+// part follows whether a large part of the nodes fell at once while the rest stayed.
+// Then the rest is the yardstick.
+type part struct {
+	usual  float64 // 1 h mean of the centre; it stands still while there are two sides
+	known  bool    // there is a usual level
+	looked float64 // seconds since the last look
+	parted float64 // seconds that there have been two sides
+	on     bool
+	cut    float64 // level between the sides
+}
+
+const (
+	// lookEach is how often, in seconds, the sides are looked for.
+	lookEach = 60
+	// The side that fell is leastSide of the nodes at least, since fewer do not move the
+	// median, and mostSide at most.
+	leastSide, mostSide = 0.3, 0.75
+)
+
+func (e *Engine) follow(p *part, tracks []track, centre, gap float64) {
+	if p.looked += e.dt; p.looked < lookEach {
+		return
+	}
+	step := p.looked
+	p.looked = 0
+	two := e.sides(p, tracks, centre, gap)
+	if two {
+		p.parted += step
+	} else {
+		p.parted = 0
+	}
+	if p.on = p.parted >= lookEach; p.on || two {
+		return
+	}
+	if !p.known {
+		p.usual, p.known = centre, true
+	}
+	p.usual += min(1, step/window[nature]) * (centre - p.usual)
+}
+
+// sides cuts the nodes' 2 min means where the variance between the sides is greatest. It
+// reports whether these are two, of which the upper stayed. A side that became faster is
+// no fault of the rest.
+func (e *Engine) sides(p *part, tracks []track, centre, gap float64) bool {
+	v, sum := e.values[:0], 0.0
+	for _, i := range e.slots {
+		v = append(v, float64(tracks[i].fast))
+		sum += v[len(v)-1]
+	}
+	e.values = v
+	slices.Sort(v) // who lost least comes first
+	n, left, best, cut := len(v), 0.0, 0.0, 0
+	for i := 1; i < n; i++ {
+		left += v[i-1]
+		apart := (sum-left)/float64(n-i) - left/float64(i)
+		if between := float64(i) * float64(n-i) * apart * apart; between > best {
+			best, cut = between, i
+		}
+	}
+	if share := float64(n-cut) / float64(n); cut < 2 || share < leastSide || share > mostSide {
+		return false
+	}
+	upper, lower := v[:cut], v[cut:]
+	if lower[0]-upper[cut-1] <= max(leastLoss[1]*gap, 2*max(e.width(upper), e.width(lower))) {
+		return false
+	}
+	p.cut = centre - (upper[cut-1]+lower[0])/2
+	up, low := centre-upper[cut/2], centre-lower[len(lower)/2]
+	return !p.known || math.Abs(up-p.usual) < math.Abs(low-p.usual)/2
+}
+
+// width is the spread of sorted values.
+func (e *Engine) width(v []float64) float64 {
+	return robust.MADToSigma * robust.SmallSample(len(v)) * e.sample.MAD(v, v[len(v)/2])
+}
+
+// gather finds the members of a level that told a signal since the last tick.
+func (e *Engine) gather(g *group, s nodesignal.Signal, level uint8) {
+	raw := e.deciding &^ bit(nodesignal.Score)
+	e.slots = e.slots[:0]
+	for i := range g.members {
+		m := &g.members[i]
+		if m.level != level || m.state != StateActive || !m.fresh.has(s) || m.flags&flagContested != 0 || !g.warm(&g.tracks[s][i]) {
+			continue
+		}
+		if s == nodesignal.Score && m.known&raw != 0 {
+			continue // it is a mean of the others
+		}
+		e.slots = append(e.slots, int32(i))
+	}
+}
+
+// reference finds the nodes that show what is usual: those without a verdict, all when
+// fewer than half are left, and the upper side while the group is parted.
+func (e *Engine) reference(tracks []track, l *normal) []int32 {
+	calm, upper := e.calm[:0], e.upper[:0]
+	for _, i := range e.slots {
+		if t := &tracks[i]; !t.flagged {
+			calm = append(calm, i)
+		}
+		if l.part.on && tracks[i].y > l.part.cut {
+			upper = append(upper, i)
+		}
+	}
+	e.calm, e.upper = calm, upper
+	switch {
+	case len(upper) >= 2:
+		return upper
+	case 2*len(calm) < len(e.slots) || len(calm) < 3:
+		return e.slots
+	}
+	return calm
+}
