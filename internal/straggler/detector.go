@@ -64,7 +64,7 @@ type track struct {
 	ticks   uint8            // told since it came
 	ahead   uint8            // ticks above its own mean while the others stayed
 	same    uint8            // ticks with the very same value
-	stale   uint8            // time without news, in parts of the TTL
+	stale   float32          // seconds without news
 	by      uint8            // the window that flagged it
 	flagged bool
 	met     bool // the mean has begun
@@ -111,7 +111,7 @@ func (e *Engine) hear(g *group, s nodesignal.Signal) {
 	for i := range g.members {
 		m, t := &g.members[i], &g.tracks[s][i]
 		switch {
-		case m.state != StateActive || !m.known.has(s):
+		case m.state != nodesignal.StateActive || !m.known.has(s):
 			continue
 		case !m.fresh.has(s):
 			e.outdated(g, i, s)

@@ -3,9 +3,7 @@
 package straggler
 
 import (
-	"cmp"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,32 +14,24 @@ import (
 // Engine compares the nodes of many clusters with their peers. It is not safe
 // for concurrent use.
 type Engine struct {
-	cfg      Config
-	deciding signalSet
-	clusters map[string]*cluster
-	// order lists the clusters by name: maps have none and a tick must be deterministic.
-	order  []*cluster
-	nodes  int
-	groups int
+	cfg           Config
+	deciding      signalSet
+	clusters      map[string]*cluster
+	nodes, groups int
 
 	ticked   time.Time
 	hearing  int64 // since when ticks came in time, unix nanoseconds
 	report   Report
 	counters Counters
-	// row is the next of report.Nodes; relabel that the names in it and in all
-	// after it are not those of the tick before.
-	row     int
-	relabel bool
-	// events are those since the last tick's report.
-	events []Event
+	row      int     // the next of report.Nodes
+	relabel  bool    // the names in the rows are not those of the tick before
+	events   []Event // since the last tick's report
 	scratch
 }
 
 // New returns an engine; cfg must be valid.
 func New(cfg Config) *Engine {
-	e := &Engine{cfg: cfg, clusters: make(map[string]*cluster), relabel: true}
-	e.deciding = cfg.deciding()
-	return e
+	return &Engine{cfg: cfg, deciding: cfg.deciding(), clusters: make(map[string]*cluster), relabel: true}
 }
 
 // Observe takes what one push said about one node, or returns one of the
@@ -60,16 +50,14 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 	if o.HasScore {
 		e.take(g, n.slot, nodesignal.Score, o.Score)
 	} else if o.NoScore {
-		m.known &^= bit(nodesignal.Score)
-		m.fresh &^= bit(nodesignal.Score)
+		m.void(nodesignal.Score)
 	}
 	for s := range nodesignal.Score {
 		switch {
 		case o.Values.Known[s]:
 			e.take(g, n.slot, s, o.Values.V[s])
 		case o.Gone[s] && m.known.has(s):
-			m.known &^= bit(s)
-			m.fresh &^= bit(s)
+			m.void(s)
 			g.tracks[s][n.slot] = track{}
 		}
 	}
@@ -79,25 +67,25 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 	}
 	if o.HasState {
 		m.reported, n.told = o.State, true
-	} else if m.known != 0 && o.HasScore && !n.told {
-		m.reported = StateActive
+	} else if o.HasScore && !n.told {
+		m.reported = nodesignal.StateActive
 	}
 	return nil
 }
 
+func (m *member) void(s nodesignal.Signal) {
+	m.known &^= bit(s)
+	m.fresh &^= bit(s)
+}
+
 // blame keeps whom of the node a push names.
 func (n *node) blame(o *Observation) {
-	switch none := (nodesignal.Subject{}); {
-	case !o.HasCulprit:
-		if n.culprit != nil && *n.culprit == o.NoCulprit {
-			n.culprit = nil
-		}
-	case o.Culprit == none:
-		n.culprit = nil
-	case n.culprit == nil || *n.culprit != o.Culprit:
-		of := o.Culprit
-		of.GPU = strings.Clone(of.GPU)
-		n.culprit = &of
+	switch {
+	case o.HasCulprit && n.culprit != o.Culprit:
+		n.culprit = o.Culprit
+		n.culprit.GPU = strings.Clone(o.Culprit.GPU)
+	case !o.HasCulprit && n.culprit == o.NoCulprit:
+		n.culprit = nodesignal.Subject{}
 	}
 }
 
@@ -107,8 +95,7 @@ func (e *Engine) take(g *group, slot int, s nodesignal.Signal, x float64) {
 		g.tracks[s] = make([]track, len(g.nodes))
 	}
 	m, t, spec := &g.members[slot], &g.tracks[s][slot], &e.cfg.Signals[s]
-	again := m.fresh.has(s)
-	gap := spec.MinGap
+	again, gap := m.fresh.has(s), spec.MinGap
 	if spec.Relative {
 		gap *= max(x, t.x)
 	}
@@ -133,16 +120,28 @@ func (e *Engine) node(o *Observation, now time.Time) (*node, error) {
 		if len(e.clusters) >= e.cfg.MaxClusters && !e.reclaim(nil, now) {
 			return nil, ErrTooManyClusters
 		}
+		c = &cluster{name: o.Cluster, since: now.UnixNano(), nodes: make(map[string]*node), groups: make(map[string]*group)}
 	} else if n := c.nodes[o.Node]; n != nil {
-		if peers, changed := n.peers.Merge(n.group.peers, o.Peers, now, e.cfg.TTL); changed {
-			return n, e.move(c, n, peers, now)
+		peers, changed := n.peers.Merge(n.group.peers, o.Peers, now, e.cfg.TTL)
+		if !changed {
+			return n, nil
 		}
+		if n.group.live > 1 {
+			if err := e.room(c, peers); err != nil {
+				return nil, err
+			}
+		}
+		// Its comparison with the peers before says nothing here.
+		e.counters.GroupChanges++
+		e.leave(n, CauseMoved, now)
+		n.told = false
+		e.join(c, n, peers)
 		return n, nil
 	}
 	if e.nodes >= e.cfg.MaxNodes && !e.reclaim(c, now) {
 		return nil, ErrTooManyNodes
 	}
-	if c != nil && len(c.nodes) >= fairshare.Limit(fairshare.Half, e.cfg.MaxNodes, e.nodes-len(c.nodes)) {
+	if len(c.nodes) >= fairshare.Limit(fairshare.Half, e.cfg.MaxNodes, e.nodes-len(c.nodes)) {
 		return nil, ErrClusterNodes
 	}
 	if e.groups >= e.cfg.MaxGroups {
@@ -151,8 +150,9 @@ func (e *Engine) node(o *Observation, now time.Time) (*node, error) {
 	if err := e.room(c, o.Peers); err != nil {
 		return nil, err
 	}
-	if c == nil {
-		c = e.addCluster(strings.Clone(o.Cluster), now)
+	if len(c.nodes) == 0 {
+		c.name = strings.Clone(o.Cluster)
+		e.clusters[c.name] = c
 	}
 	n := &node{name: strings.Clone(o.Node)}
 	n.peers.Merge(nil, o.Peers, now, e.cfg.TTL)
@@ -162,82 +162,42 @@ func (e *Engine) node(o *Observation, now time.Time) (*node, error) {
 	return n, nil
 }
 
-// reclaim makes room for a new cluster and reports whether it could. It forgets
-// a cluster that was silent for the TTL, but never own. Among several the cluster
-// with the shortest life goes: a made-up name was heard of once. Such a name must
-// not keep its place for the whole retention, nor cost an established cluster its
-// place in an outage.
+// reclaim makes room and reports whether it could. It forgets a cluster that was silent
+// for the TTL, but never own. Among several the one with the shortest life goes: a
+// made-up name was heard of once, and must not cost an established cluster its place in
+// an outage.
 func (e *Engine) reclaim(own *cluster, now time.Time) bool {
 	var victim *cluster
-	for _, c := range e.order {
+	for _, c := range e.clusters {
 		// Nobody listened while no tick came: that time is no silence.
 		silent := now.UnixNano() - max(c.seen, e.hearing)
-		if c != own && silent > int64(e.cfg.TTL) && (victim == nil || c.seen-c.since < victim.seen-victim.since) {
+		if c == own || silent <= int64(e.cfg.TTL) {
+			continue
+		}
+		if victim == nil || c.seen-c.since < victim.seen-victim.since || c.seen-c.since == victim.seen-victim.since && c.name < victim.name {
 			victim = c
 		}
 	}
 	if victim == nil {
 		return false
 	}
-	for _, g := range slices.Backward(victim.order) {
-		for _, n := range slices.Clone(g.nodes) {
-			if n != nil {
-				e.forget(n, now)
-			}
-		}
+	for _, n := range byName(victim.nodes) {
+		e.forget(n, now)
 	}
-	delete(e.clusters, victim.name)
-	e.order = slices.DeleteFunc(e.order, func(c *cluster) bool { return c == victim })
 	e.counters.ReclaimedClusters++
 	return true
 }
 
-// forget takes a node out of everything.
-func (e *Engine) forget(n *node, now time.Time) {
-	e.endSlow(n, CauseForgotten, now)
-	e.endSilence(n, CauseForgotten, now)
-	n.gone = true
-	delete(n.group.cluster.nodes, n.name)
-	e.nodes--
-	e.leave(n)
-}
-
-// room reports whether a cluster, nil for a new one, may have the group of these
-// peers.
+// room reports whether a cluster may have the group of these peers.
 func (e *Engine) room(c *cluster, peers []string) error {
 	switch {
-	case c != nil && c.groups[GroupKey(peers)] != nil:
+	case c.groups[GroupKey(peers)] != nil:
 		return nil
 	case e.groups >= e.cfg.MaxGroups:
 		return ErrTooManyGroups
-	case c != nil && len(c.groups) >= fairshare.Limit(fairshare.Half, e.cfg.MaxGroups, e.groups-len(c.groups)):
+	case len(c.groups) >= fairshare.Limit(fairshare.Half, e.cfg.MaxGroups, e.groups-len(c.groups)):
 		return ErrClusterGroups
 	}
-	return nil
-}
-
-func (e *Engine) addCluster(name string, now time.Time) *cluster {
-	c := &cluster{name: name, since: now.UnixNano(), nodes: make(map[string]*node), groups: make(map[string]*group)}
-	e.clusters[name] = c
-	at, _ := slices.BinarySearchFunc(e.order, name, func(c *cluster, name string) int { return cmp.Compare(c.name, name) })
-	e.order = slices.Insert(e.order, at, c)
-	return c
-}
-
-// move puts a node among other peers. Its comparison with the peers before says
-// nothing here.
-func (e *Engine) move(c *cluster, n *node, peers []string, now time.Time) error {
-	if n.group.live > 1 {
-		if err := e.room(c, peers); err != nil {
-			return err
-		}
-	}
-	e.counters.GroupChanges++
-	e.endSlow(n, CauseMoved, now)
-	e.endSilence(n, CauseMoved, now)
-	e.leave(n)
-	n.told = false
-	e.join(c, n, peers)
 	return nil
 }
 
@@ -245,10 +205,8 @@ func (e *Engine) join(c *cluster, n *node, peers []string) {
 	key := GroupKey(peers)
 	g := c.groups[key]
 	if g == nil {
-		g = newGroup(c, key, peers, e.cfg.Decision)
+		g = newGroup(c, key, peers)
 		c.groups[key] = g
-		at, _ := slices.BinarySearchFunc(c.order, key, func(g *group, key string) int { return cmp.Compare(g.name, key) })
-		c.order = slices.Insert(c.order, at, g)
 		e.groups++
 	}
 	g.add(n)
@@ -257,46 +215,53 @@ func (e *Engine) join(c *cluster, n *node, peers []string) {
 }
 
 // leave takes a node out of its group, whose end that may be.
-func (e *Engine) leave(n *node) {
+func (e *Engine) leave(n *node, cause string, now time.Time) {
+	e.endSlow(n, cause, now)
+	e.endSilence(n, cause, now)
 	g := n.group
-	g.remove(n)
-	e.relabel = true
-	if g.live > 0 {
-		return
+	g.nodes[n.slot] = nil
+	g.dirty, e.relabel = true, true
+	if g.live--; g.live == 0 {
+		e.endIncident(g, CauseIdle, e.ticked)
+		delete(g.cluster.groups, g.name)
+		e.groups--
 	}
-	e.endIncident(g, CauseIdle, e.ticked)
-	delete(g.cluster.groups, g.name)
-	g.cluster.order = slices.DeleteFunc(g.cluster.order, func(o *group) bool { return o == g })
-	e.groups--
+}
+
+// forget takes a node out of everything.
+func (e *Engine) forget(n *node, now time.Time) {
+	e.leave(n, CauseForgotten, now)
+	c := n.group.cluster
+	n.gone = true
+	delete(c.nodes, n.name)
+	if e.nodes--; len(c.nodes) == 0 {
+		delete(e.clusters, c.name)
+	}
 }
 
 // Has reports whether a node is kept.
-func (e *Engine) Has(cluster, node string) bool {
-	return e.kept(cluster, node) != nil
-}
+func (e *Engine) Has(cluster, node string) bool { return e.kept(cluster, node) != nil }
 
-// Wants reports whether a node, whose heartbeats say that it has nothing new,
-// never said anything that it could be compared by: whoever forwards only its
-// changes takes for known here what is not. Call Asked once it was asked for.
-func (e *Engine) Wants(clusterName, nodeName string) bool {
-	n := e.kept(clusterName, nodeName)
+// Wants reports whether a node, whose heartbeats say that it has nothing new, never said
+// anything that it could be compared by: whoever forwards only its changes takes for
+// known here what is not. Call Asked once it was asked: it may have nothing to say.
+func (e *Engine) Wants(cluster, node string) bool {
+	n := e.kept(cluster, node)
 	return n != nil && !n.asked && !n.told && n.group.members[n.slot].known == 0
 }
 
-// Asked notes that the node was asked for its state. It is wanted no more while
-// it is kept, since it may have no score to say.
-func (e *Engine) Asked(clusterName, nodeName string) {
-	if n := e.kept(clusterName, nodeName); n != nil {
+// Asked notes that the node was asked for its state.
+func (e *Engine) Asked(cluster, node string) {
+	if n := e.kept(cluster, node); n != nil {
 		n.asked = true
 	}
 }
 
-func (e *Engine) kept(clusterName, nodeName string) *node {
-	c := e.clusters[clusterName]
-	if c == nil {
-		return nil
+func (e *Engine) kept(cluster, node string) *node {
+	if c := e.clusters[cluster]; c != nil {
+		return c.nodes[node]
 	}
-	return c.nodes[nodeName]
+	return nil
 }
 
 // Nodes returns the number of nodes kept, missing ones included.

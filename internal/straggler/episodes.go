@@ -64,7 +64,9 @@ func (e *Engine) tell(ep *episode, kind EventKind, cause string, now time.Time) 
 }
 
 // many is how many slow nodes are more than single ones.
-func (g *group) many() int { return max(manyNodes, int(manyShare*float64(g.counts[StateActive]))) }
+func (g *group) many() int {
+	return max(manyNodes, int(manyShare*float64(g.counts[nodesignal.StateActive])))
+}
 
 // track moves the episode of one member along. Rising nodes of its group are slow or
 // about to be.
@@ -81,8 +83,8 @@ func (e *Engine) track(g *group, i, rising int, now time.Time) {
 	}
 	ep := n.slow
 	ep.last = e.at
-	if n.culprit != nil {
-		ep.Culprit = *n.culprit
+	if n.culprit != (nodesignal.Subject{}) {
+		ep.Culprit = n.culprit
 	}
 	e.compared(ep, g, i)
 	severity, worse := ep.severity(float64(m.gap), g.behind(i))
@@ -95,7 +97,7 @@ func (e *Engine) track(g *group, i, rising int, now time.Time) {
 			ep.Severity, ep.differs = severity, 0
 			e.tell(ep, EventSeverity, "", now)
 		}
-	case m.suspicion < 1 && g.plain == nil:
+	case m.suspicion < 1:
 		// It was slow with others, or is about to be well: what is left of that is no
 		// reason to name it alone.
 	case g.incident != nil:
@@ -139,11 +141,11 @@ func (ep *episode) settles(differs bool) bool {
 // behind reports whether a member was slow at its last value.
 func (g *group) behind(i int) bool {
 	m := &g.members[i]
-	if g.plain != nil {
-		return g.plain[i].Suspect()
+	if v := &g.nodes[i].plain; v.Straggler {
+		return v.Suspect()
 	}
-	tracks := g.tracks[m.signal]
-	return tracks != nil && tracks[i].beyond(tracks[i].r) > float64(tracks[i].loss)/2
+	t := &g.tracks[m.signal][i]
+	return t.beyond(t.r) > float64(t.loss)/2
 }
 
 func (e *Engine) countOnce(ep *episode, counter *int64) {
@@ -163,9 +165,9 @@ func (e *Engine) calmCause(m *member) string {
 	switch {
 	case m.flags&flagContested != 0:
 		return CauseContested
-	case m.state == StateMissing:
+	case m.state == nodesignal.StateMissing:
 		return CauseMissing
-	case m.state != StateActive || m.flags&flagFewPeers != 0:
+	case m.state != nodesignal.StateActive || m.flags&flagFewPeers != 0:
 		return CauseIdle
 	}
 	return CauseRecovered
@@ -174,7 +176,7 @@ func (e *Engine) calmCause(m *member) string {
 // compared says how a member compares with its peers now.
 func (e *Engine) compared(ep *episode, g *group, i int) {
 	m := &g.members[i]
-	ep.Signal, ep.Gap, ep.Active = m.signal, float64(m.gap), g.counts[StateActive]
+	ep.Signal, ep.Gap, ep.Active = m.signal, float64(m.gap), g.counts[nodesignal.StateActive]
 	ep.Confidence = 1 - math.Exp(-float64(m.suspicion))
 	ep.worst = max(ep.worst, ep.Confidence)
 	ep.Rank = 1
@@ -184,7 +186,7 @@ func (e *Engine) compared(ep *episode, g *group, i int) {
 		}
 	}
 	ep.Compared = true
-	if ep.Value = g.tracks[m.signal][i].x; g.plain != nil {
+	if ep.Value = g.tracks[m.signal][i].x; e.cfg.Decision == DecisionThreshold {
 		ep.Median = g.rule.Median
 	} else if m.level != noLevel {
 		ep.Median = valueOf(g.levels[m.level].of(m.signal).centre, &e.cfg.Signals[m.signal])
@@ -208,9 +210,9 @@ func (e *Engine) endSlow(n *node, cause string, now time.Time) {
 	}
 	if ep.told {
 		ep.Confidence, ep.Rank = ep.worst, 0
-		if m := &n.group.members[n.slot]; m.state != StateActive || !m.known.has(ep.Signal) {
+		if m := &n.group.members[n.slot]; m.state != nodesignal.StateActive || !m.known.has(ep.Signal) {
 			ep.Compared = false
-		} else if n.group.plain == nil {
+		} else if e.cfg.Decision != DecisionThreshold {
 			e.compared(ep, n.group, n.slot)
 			ep.Confidence, ep.Rank = ep.worst, 0
 		}
@@ -277,7 +279,7 @@ func (e *Engine) silences(c *cluster, now time.Time) {
 		return
 	}
 	silent := slices.DeleteFunc(c.silent, func(n *node) bool {
-		return n.gone || n.silence != nil || n.group.members[n.slot].state != StateMissing
+		return n.gone || n.silence != nil || n.group.members[n.slot].state != nodesignal.StateMissing
 	})
 	c.silent, c.silentTicks = nil, 0
 	var f *episode
@@ -292,7 +294,7 @@ func (e *Engine) silences(c *cluster, now time.Time) {
 	for _, n := range silent {
 		g, since := n.group, n.group.members[n.slot].seen/int64(time.Millisecond)
 		ep := e.begin(SubjectMissing, c, g.name, n.name, since, now)
-		ep.Peers, ep.Severity, ep.Active, ep.in, n.silence = g.peers, SeverityMajor, g.counts[StateActive], f, ep
+		ep.Peers, ep.Severity, ep.Active, ep.in, n.silence = g.peers, SeverityMajor, g.counts[nodesignal.StateActive], f, ep
 		switch {
 		case f != nil:
 			if ep.Since.Before(f.Since) {
@@ -324,7 +326,9 @@ func (e *Engine) endSilence(n *node, cause string, now time.Time) {
 }
 
 // pressed reports whether a member is one of many: slow, and not about to be well.
-func (g *group) pressed(i int) bool { return g.members[i].flags&flagSlow != 0 && g.members[i].suspicion > 0 }
+func (g *group) pressed(i int) bool {
+	return g.members[i].flags&flagSlow != 0 && g.members[i].suspicion > 0
+}
 
 // watch begins, updates or ends the one episode for many slow nodes of a group.
 func (e *Engine) watch(g *group, now time.Time) {
@@ -346,7 +350,7 @@ func (e *Engine) watch(g *group, now time.Time) {
 		in.Since, in.Peers, in.Cause, g.incident = time.UnixMilli(since).UTC(), g.peers, CauseStragglers, in
 		in.Severity, _ = e.gravity(g, 1)
 		e.tellIncident(g, EventOnset, now)
-	case g.counts[StateActive] == 0:
+	case g.counts[nodesignal.StateActive] == 0:
 		e.endIncident(g, CauseIdle, now)
 	case !tooMany:
 		if in.waited++; in.waited >= calmTicks {
@@ -395,7 +399,7 @@ func (e *Engine) tellIncident(g *group, kind EventKind, now time.Time) {
 	in := g.incident
 	var count [nodesignal.Count]int
 	in.Signal, in.updated, in.joined = nodesignal.Score, now, false
-	in.Nodes, in.NodeCount, in.Active = nil, 0, g.counts[StateActive]
+	in.Nodes, in.NodeCount, in.Active = nil, 0, g.counts[nodesignal.StateActive]
 	for i := range g.members {
 		if m := &g.members[i]; g.pressed(i) {
 			if count[m.signal]++; count[m.signal] > count[in.Signal] {

@@ -4,6 +4,7 @@ package straggler
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -14,18 +15,25 @@ import (
 )
 
 type cluster struct {
-	name string
-	// since and seen are when a node was first and last heard of, in unix nanoseconds.
-	since, seen int64
+	name        string
+	since, seen int64 // when a node was first and last heard of, unix nanoseconds
 	nodes       map[string]*node
 	groups      map[string]*group
-	order       []*group // by name
-	// wide is the threshold over all active nodes, for clients that know no groups.
-	wide       rule.Threshold
-	wideCounts [numStates]int
+	order       []*group // by name: a tick must be deterministic
+	wide        rule.Threshold
+	wideCounts  [nodesignal.NumStates]int
 	// silent are nodes gone missing that no event has told of yet, for silentTicks.
 	silent      []*node
 	silentTicks int
+}
+
+// byName returns the values of a map in the order of their keys.
+func byName[T any](m map[string]T) []T {
+	list := make([]T, 0, len(m))
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		list = append(list, m[name])
+	}
+	return list
 }
 
 // node is what is kept of a node outside the arrays that a tick walks.
@@ -37,7 +45,8 @@ type node struct {
 	peers         PeerMemory // of group.peers
 	told, asked   bool       // it has told its state itself; it was asked for it
 	gone          bool       // forgotten
-	culprit       *nodesignal.Subject
+	culprit       nodesignal.Subject
+	plain         rule.Verdict // under DecisionThreshold
 	slow, silence *episode
 	// onsets and silences are when the newest episodes were told, in unix milliseconds.
 	onsets, silences []int64
@@ -49,12 +58,11 @@ type group struct {
 	name    string
 	peers   []string
 	cluster *cluster
-	// nodes, members, plain and each signal's tracks are parallel, by name from the first
-	// tick after a change on; nil is a node that left since.
+	// nodes, members and each signal's tracks are parallel, by name from the first tick
+	// after a change on; nil is a node that left since.
 	nodes   []*node
 	members []member
 	tracks  [nodesignal.Count][]track // nil until somebody tells the signal
-	plain   []rule.Verdict            // only under DecisionThreshold
 	live    int
 	dirty   bool
 	age     float64 // seconds since its first tick
@@ -62,7 +70,7 @@ type group struct {
 	split   split
 
 	rule     rule.Threshold
-	counts   [numStates]int
+	counts   [nodesignal.NumStates]int
 	slow     int // stragglers
 	unjudged [unjudged.Count]int
 	incident *episode // while many are slow
@@ -70,16 +78,14 @@ type group struct {
 
 // member is what a tick needs of a node besides its signals.
 type member struct {
-	seen     int64 // unix nanoseconds
-	known    signalSet
-	fresh    signalSet // told since the last tick
-	reported State
-	state    State
-	flags    memberFlags
-	level    uint8
-	signal   nodesignal.Signal // that speaks most against it
-	contest  uint8             // ticks with contradicting values, then those without
-	why      unjudged.Reason   // at the last tick
+	seen            int64     // unix nanoseconds
+	known, fresh    signalSet // told, and told since the last tick
+	reported, state nodesignal.State
+	flags           memberFlags
+	level           uint8
+	signal          nodesignal.Signal // that speaks most against it
+	contest         uint8             // ticks with contradicting values, then those without
+	why             unjudged.Reason   // at the last tick
 	// suspicion is the greatest of its signals, gap the loss in signal, weight gap/min_gap.
 	suspicion, gap, weight float32
 }
@@ -98,38 +104,25 @@ const (
 	flagLockstep // so was one by which all wait for the slowest
 )
 
-func newGroup(c *cluster, key string, peers []string, d Decision) *group {
-	g := &group{name: key, cluster: c, peers: make([]string, len(peers)), levels: []level{{low: math.Inf(-1), high: math.Inf(1)}}}
-	if d == DecisionThreshold {
-		g.plain = []rule.Verdict{}
+func newGroup(c *cluster, key string, peers []string) *group {
+	g := &group{name: key, cluster: c, levels: []level{{low: math.Inf(-1), high: math.Inf(1)}}}
+	for _, p := range peers {
+		g.peers = append(g.peers, strings.Clone(p))
 	}
-	g.split.on = len(peers) == 0
-	for i, p := range peers {
-		g.peers[i] = strings.Clone(p)
-		g.split.on = g.split.on || p == ""
-	}
+	g.split.on = len(peers) == 0 || slices.Contains(peers, "")
 	return g
 }
 
 func (g *group) add(n *node) {
 	n.group, n.slot = g, len(g.nodes)
 	g.nodes = append(g.nodes, n)
-	g.members = append(g.members, member{reported: StateCalibrating, state: StateCalibrating, level: noLevel})
+	g.members = append(g.members, member{reported: nodesignal.StateCalibrating, state: nodesignal.StateCalibrating, level: noLevel})
 	for s := range g.tracks {
 		if g.tracks[s] != nil {
 			g.tracks[s] = append(g.tracks[s], track{})
 		}
 	}
-	if g.plain != nil {
-		g.plain = append(g.plain, rule.Verdict{})
-	}
 	g.live++
-	g.dirty = true
-}
-
-func (g *group) remove(n *node) {
-	g.nodes[n.slot] = nil
-	g.live--
 	g.dirty = true
 }
 
@@ -146,7 +139,7 @@ func (g *group) settle() {
 		}
 	}
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(g.nodes[a].name, g.nodes[b].name) })
-	g.nodes, g.members, g.plain = pick(g.nodes, order), pick(g.members, order), pick(g.plain, order)
+	g.nodes, g.members = pick(g.nodes, order), pick(g.members, order)
 	for s := range g.tracks {
 		g.tracks[s] = pick(g.tracks[s], order)
 	}
@@ -182,7 +175,5 @@ func (g *group) pause(i int, away bool) {
 	if !away {
 		g.members[i].level = noLevel
 	}
-	if g.plain != nil {
-		g.plain[i].Reset()
-	}
+	g.nodes[i].plain.Reset()
 }

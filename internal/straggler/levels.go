@@ -85,7 +85,7 @@ func (e *Engine) place(g *group) {
 	}
 	for i := range g.members {
 		switch m := &g.members[i]; {
-		case m.level != noLevel || m.state != StateActive:
+		case m.level != noLevel || m.state != nodesignal.StateActive:
 		case len(g.levels) == 1:
 			m.level = 0
 		case m.known.has(p.signal) && g.warm(&tracks[i]):
@@ -100,7 +100,7 @@ func (e *Engine) look(g *group, tracks []track) {
 	fell, rose := 0, 0
 	for i := range g.members {
 		t := &tracks[i]
-		if g.members[i].state != StateActive || t.ticks < warmTicks {
+		if g.members[i].state != nodesignal.StateActive || t.ticks < warmTicks {
 			continue
 		}
 		all = append(all, float64(t.mean))
@@ -231,7 +231,7 @@ func (e *Engine) swaps(g *group, tracks []track) {
 	least := max(riseBy, 6*g.levels[0].of(p.signal).s)
 	for i := range g.members {
 		m, t := &g.members[i], &tracks[i]
-		if m.state != StateActive || !m.fresh.has(p.signal) {
+		if m.state != nodesignal.StateActive || !m.fresh.has(p.signal) {
 			continue
 		}
 		switch up := t.y - float64(t.mean) - max(common, 0); {

@@ -10,30 +10,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
-// State of a node as it reports it, or StateMissing when it stopped reporting.
-type State uint8
-
-// States. Only active nodes have peers and can be stragglers.
-const (
-	StateActive State = iota
-	StateIdle
-	StateCalibrating
-	StateMissing
-	numStates
-)
-
-var stateNames = [numStates]string{"active", "idle", "calibrating", "missing"}
-
-// ParseState reads a gpu.node.state attribute.
-func ParseState(s string) (State, bool) {
-	if i := slices.Index(stateNames[:StateMissing], s); i >= 0 {
-		return State(i), true
-	}
-	return StateMissing, false
-}
-
-func (s State) String() string { return stateNames[s] }
-
 // maxNameLength is a DNS name's (RFC 1035).
 const maxNameLength = 253
 
@@ -60,7 +36,7 @@ type Observation struct {
 	Peers []string
 	// State that the node reports; only read when HasState. A node that has
 	// never told its state is active from its first score on.
-	State    State
+	State    nodesignal.State
 	HasState bool
 	// Score in [0,1]; only read when HasScore.
 	Score    float64
@@ -98,13 +74,8 @@ func (o *Observation) validate() error {
 			return ErrSignalRange
 		}
 	}
-	if len(o.Culprit.GPU) > maxNameLength {
+	if slices.ContainsFunc(append(slices.Clip(o.Peers), o.Culprit.GPU), func(s string) bool { return len(s) > maxNameLength }) {
 		return ErrNameTooLong
-	}
-	for _, p := range o.Peers {
-		if len(p) > maxNameLength {
-			return ErrNameTooLong
-		}
 	}
 	return nil
 }

@@ -3,6 +3,7 @@
 package straggler
 
 import (
+	"slices"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
@@ -36,7 +37,7 @@ type GroupReport struct {
 	MAD float64
 	// Ref is the median throughput of the busy nodes, 0 below the quorum.
 	Ref         float64
-	Counts      [numStates]int // indexed by State
+	Counts      [nodesignal.NumStates]int // indexed by State
 	CoverageLow bool
 	Panic       bool
 	// PanicBegan is true on the first tick of a panic.
@@ -82,7 +83,7 @@ type NodeName struct {
 // tick to tick: what a tick writes fits into one cache line.
 type NodeReport struct {
 	*NodeName
-	State     State
+	State     nodesignal.State
 	Straggler bool
 	// Contested is true while several nodes seem to use the name.
 	Contested bool
@@ -113,8 +114,8 @@ type Counters struct {
 
 // fill writes the next row of the report's nodes. The names in it are written
 // only when they are not those of the tick before: each is somewhere else in memory.
-func (e *Engine) fill(g *group, i int) *NodeReport {
-	r := &e.report
+func (e *Engine) fill(g *group, i int) {
+	r, m := &e.report, &g.members[i]
 	if e.row == len(r.Nodes) {
 		r.Nodes = append(r.Nodes, NodeReport{})
 	}
@@ -123,40 +124,34 @@ func (e *Engine) fill(g *group, i int) *NodeReport {
 	if e.relabel {
 		row.NodeName = g.nodes[i].as
 	}
-	m := &g.members[i]
-	row.State, row.Straggler, row.Contested = m.state, m.flags&flagSlow != 0, m.flags&flagContested != 0
 	row.UnjudgedBefore = m.why
 	m.why, row.Until = e.unjudged(g, i)
-	row.Unjudged = m.why
 	g.unjudged[m.why]++
+	row.Unjudged, row.State, row.Contested = m.why, m.state, m.flags&flagContested != 0
 	row.Signal, row.Suspicion, row.Gap = m.signal, float64(m.suspicion), float64(m.gap)
-	row.Since = time.Time{}
-	if row.Straggler {
+	if row.Straggler, row.Since = m.flags&flagSlow != 0, (time.Time{}); row.Straggler {
 		row.Since = time.UnixMilli(e.since(g, i)).UTC()
 	}
-	return row
 }
 
 // unjudged says why there is no verdict on a member at this tick, and until when, in
 // unix milliseconds, if that is known.
 func (e *Engine) unjudged(g *group, i int) (why unjudged.Reason, until int64) {
-	m, raw := &g.members[i], e.deciding|bit(nodesignal.Score)
+	m, plain := &g.members[i], e.cfg.Decision == DecisionThreshold
 	switch {
-	case m.state == StateMissing:
+	case m.state == nodesignal.StateMissing:
 		return unjudged.Missing, 0
-	case m.state == StateIdle:
+	case m.state == nodesignal.StateIdle:
 		return unjudged.Idle, 0
-	case m.state == StateCalibrating && m.reported == StateActive:
+	case m.state == nodesignal.StateCalibrating && m.reported == nodesignal.StateActive, plain && !m.known.has(nodesignal.Score):
 		return unjudged.NoSignal, 0
-	case m.state == StateCalibrating:
+	case m.state == nodesignal.StateCalibrating:
 		return unjudged.Calibrating, 0
 	case m.flags&flagContested != 0:
 		return unjudged.Contested, 0
-	case g.plain != nil && !m.known.has(nodesignal.Score):
-		return unjudged.NoSignal, 0
-	case g.plain != nil && !g.rule.Quorum:
+	case plain && !g.rule.Quorum:
 		return unjudged.FewPeers, 0
-	case g.plain != nil || m.flags&(flagJudged|flagSlow) != 0:
+	case plain || m.flags&(flagJudged|flagSlow) != 0:
 		return unjudged.Judged, 0
 	case m.flags&flagLockstep != 0:
 		return unjudged.Lockstep, 0
@@ -165,25 +160,26 @@ func (e *Engine) unjudged(g *group, i int) (why unjudged.Reason, until int64) {
 	case m.flags&flagFewPeers != 0:
 		return unjudged.FewPeers, 0
 	}
-	for s := range nodesignal.Count {
-		if !raw.has(s) || !m.known.has(s) {
+	for s, tracks := range g.tracks {
+		if tracks == nil || !m.fresh.has(nodesignal.Signal(s)) || g.warm(&tracks[i]) {
 			continue
 		}
-		if t := &g.tracks[s][i]; !g.warm(t) {
-			left := float64(max(warmTicks-int(t.ticks), 0)) * e.dt
-			if g.age > settled {
-				left = max(left, lateAge-float64(t.age))
-			}
-			return unjudged.Calibrating, e.at + int64(left*1000)
+		left := float64(warmTicks-min(int(tracks[i].ticks), warmTicks)) * e.dt
+		if g.age > settled {
+			left = max(left, lateAge-float64(tracks[i].age))
 		}
+		return unjudged.Calibrating, e.at + int64(left*1000)
 	}
-	return m.why, 0 // it tells nothing new at this tick
+	if m.fresh != 0 {
+		return unjudged.NoSignal, 0
+	}
+	return m.why, 0 // it told nothing at this tick
 }
 
 // since is when what speaks against a member began, in unix milliseconds.
 func (e *Engine) since(g *group, i int) int64 {
-	if g.plain != nil {
-		return g.plain[i].Since.UnixMilli()
+	if e.cfg.Decision == DecisionThreshold {
+		return g.nodes[i].plain.Since.UnixMilli()
 	}
 	t := &g.tracks[g.members[i].signal][i]
 	return int64(t.quiet[t.by]) * 1000
@@ -193,20 +189,16 @@ func (e *Engine) since(g *group, i int) int64 {
 // of what all signals say is a kilobyte.
 func (e *Engine) addGroup() *GroupReport {
 	groups := &e.report.Groups
-	if len(*groups) < cap(*groups) {
-		*groups = (*groups)[:len(*groups)+1]
-	} else {
-		*groups = append(*groups, GroupReport{})
-	}
+	*groups = slices.Grow(*groups, 1)[:len(*groups)+1]
 	return &(*groups)[len(*groups)-1]
 }
 
-func (e *Engine) groupReport(to *GroupReport, cluster, name string, r *rule.Threshold, counts [numStates]int, stragglers int) {
+func (e *Engine) groupReport(to *GroupReport, cluster, name string, r *rule.Threshold, counts [nodesignal.NumStates]int, stragglers int) {
 	known := 0
 	for _, n := range counts {
 		known += n
 	}
-	reporting := known - counts[StateMissing]
+	reporting := known - counts[nodesignal.StateMissing]
 	*to = GroupReport{
 		Cluster: cluster, Group: name, Valid: r.Valid, Quorum: r.Quorum, Threshold: r.Value,
 		Median: r.Median, MAD: r.MAD, Ref: r.Ref, Counts: counts, Stragglers: stragglers,

@@ -22,9 +22,10 @@ type scratch struct {
 	weight  [windows]float64 // of this tick in each EMA
 	changes int              // of severity told in this cluster
 
+	order                       []*cluster // by name
 	sample                      robust.Sample
 	values                      []float64
-	slots, calm, upper          []int32 // members
+	slots, calm, upper          []int32   // members
 	scores, throughputs         []float64 // of this group
 	wideScores, wideThroughputs []float64
 	onsets                      []*node
@@ -34,7 +35,7 @@ type scratch struct {
 func (e *Engine) Tick(now time.Time) *Report {
 	r := &e.report
 	r.At, r.Groups = now, r.Groups[:0]
-	e.at, e.elapsed = now.UnixMilli(), 0
+	e.at, e.elapsed, e.row = now.UnixMilli(), 0, 0
 	if !e.ticked.IsZero() {
 		e.elapsed = max(now.Sub(e.ticked), 0)
 		if e.elapsed > e.cfg.TTL {
@@ -46,20 +47,18 @@ func (e *Engine) Tick(now time.Time) *Report {
 	for w := range windows {
 		e.weight[w] = -math.Expm1(-e.dt / window[w])
 	}
-	e.row = 0
+	if e.relabel {
+		e.order = byName(e.clusters)
+	}
 	for _, c := range e.order {
+		if e.relabel {
+			c.order = byName(c.groups)
+		}
 		e.tickCluster(c, now)
 	}
-	e.order = slices.DeleteFunc(e.order, func(c *cluster) bool {
-		if len(c.nodes) == 0 {
-			delete(e.clusters, c.name)
-		}
-		return len(c.nodes) == 0
-	})
 	clear(r.Nodes[e.row:])
 	r.Nodes = r.Nodes[:e.row]
-	e.relabel = false
-	e.ticked = now
+	e.relabel, e.ticked = false, now
 	slices.SortStableFunc(e.events, func(a, b Event) int {
 		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Node, b.Node), a.At.Compare(b.At))
 	})
@@ -70,24 +69,24 @@ func (e *Engine) Tick(now time.Time) *Report {
 }
 
 func (e *Engine) tickCluster(c *cluster, now time.Time) {
-	for _, g := range slices.Backward(c.order) { // the last node to leave ends its group
-		e.expire(g, now)
-		g.settle()
-	}
-	if len(c.nodes) == 0 {
-		return
-	}
-	c.wideCounts = [numStates]int{}
+	c.wideCounts = [nodesignal.NumStates]int{}
 	e.wideScores, e.wideThroughputs, e.changes = e.wideScores[:0], e.wideThroughputs[:0], 0
-	at := len(e.report.Groups)
+	at, stragglers := len(e.report.Groups), 0
 	e.addGroup()
-	stragglers := 0
 	for _, g := range c.order {
+		e.expire(g, now)
+		if g.settle(); g.live == 0 {
+			continue
+		}
 		e.tickGroup(g, now)
 		stragglers += g.slow
 		for s, n := range g.counts {
 			c.wideCounts[s] += n
 		}
+	}
+	if len(c.nodes) == 0 {
+		e.report.Groups = e.report.Groups[:at]
+		return
 	}
 	c.wide.Update(&e.cfg.Config, &e.sample, e.wideScores, e.wideThroughputs)
 	e.groupReport(&e.report.Groups[at], c.name, "", &c.wide, c.wideCounts, stragglers)
@@ -98,27 +97,20 @@ func (e *Engine) tickCluster(c *cluster, now time.Time) {
 // expire marks silent nodes missing and forgets those past the retention. When
 // no tick came for that long, it was the gateway that did not listen.
 func (e *Engine) expire(g *group, now time.Time) {
-	deaf := e.elapsed > e.cfg.TTL
 	at := now.UnixNano()
 	for i := range g.members {
-		m := &g.members[i]
+		m, n := &g.members[i], g.nodes[i]
 		silent := time.Duration(at - m.seen)
-		if silent <= e.cfg.TTL && m.flags&flagMissing == 0 {
-			continue
-		}
-		n := g.nodes[i]
 		switch {
-		case n == nil:
+		case n == nil || silent <= e.cfg.TTL && m.flags&flagMissing == 0:
 		case silent > e.cfg.Retention:
 			e.forget(n, now)
-		case silent > e.cfg.TTL:
-			if m.flags&flagMissing == 0 && !deaf {
-				m.flags |= flagMissing
-				g.cluster.silent = append(g.cluster.silent, n)
-			}
-		default:
+		case silent <= e.cfg.TTL:
 			m.flags &^= flagMissing
 			e.endSilence(n, CauseRecovered, now)
+		case m.flags&flagMissing == 0 && e.elapsed <= e.cfg.TTL:
+			m.flags |= flagMissing
+			g.cluster.silent = append(g.cluster.silent, n)
 		}
 	}
 }
@@ -153,116 +145,99 @@ func (e *Engine) tickGroup(g *group, now time.Time) {
 // states settles what each member is at this tick, and gathers the scores of
 // the active ones and the throughputs of the busy ones.
 func (e *Engine) states(g *group) {
-	g.counts = [numStates]int{}
+	g.counts = [nodesignal.NumStates]int{}
 	e.scores, e.throughputs = e.scores[:0], e.throughputs[:0]
-	scores, throughputs := g.tracks[nodesignal.Score], g.tracks[nodesignal.Throughput]
+	throughputs := g.tracks[nodesignal.Throughput]
 	for i := range g.members {
 		m := &g.members[i]
-		m.state = m.now(e.deciding)
-		g.counts[m.state]++
-		if m.flags&(flagDiffers|flagContested) != 0 {
-			e.contest(g, i)
-		} else {
-			m.contest = 0
+		switch {
+		case m.flags&flagMissing != 0:
+			m.state = nodesignal.StateMissing
+		case m.reported == nodesignal.StateActive && m.known&(e.deciding|bit(nodesignal.Score)) == 0:
+			m.state = nodesignal.StateCalibrating // there is nothing to compare it by
+		default:
+			m.state = m.reported
 		}
+		g.counts[m.state]++
+		e.contest(g, i)
 		m.flags &^= flagSlow | flagFewPeers | flagJudged | flagLockstep
 		m.suspicion, m.gap, m.weight, m.signal = 0, 0, 0, nodesignal.Score
+		active := m.state == nodesignal.StateActive
 		// A calibrating node waits for the reference that it helps to form.
-		if throughputs != nil && m.known.has(nodesignal.Throughput) && m.state <= StateCalibrating && m.state != StateIdle && throughputs[i].x > 0 {
+		if (active || m.state == nodesignal.StateCalibrating) && m.known.has(nodesignal.Throughput) && throughputs[i].x > 0 {
 			e.throughputs = append(e.throughputs, throughputs[i].x)
 		}
-		if m.state != StateActive {
-			// Idle, calibrating and missing nodes do no work to be slow at.
-			g.pause(i, m.state == StateMissing)
+		if !active {
+			g.pause(i, m.state == nodesignal.StateMissing)
 			m.fresh = 0
-			continue
-		}
-		if m.known.has(nodesignal.Score) {
-			e.scores = append(e.scores, scores[i].x)
+		} else if m.known.has(nodesignal.Score) {
+			e.scores = append(e.scores, g.tracks[nodesignal.Score][i].x)
 		}
 	}
 	e.wideScores = append(e.wideScores, e.scores...)
 	e.wideThroughputs = append(e.wideThroughputs, e.throughputs...)
 }
 
-// now is the state of a member: active only with something to compare it by.
-func (m *member) now(deciding signalSet) State {
-	switch {
-	case m.flags&flagMissing != 0:
-		return StateMissing
-	case m.reported == StateActive && m.known&(deciding|bit(nodesignal.Score)) == 0:
-		return StateCalibrating
-	}
-	return m.reported
-}
-
 // Three ticks in a row with contradicting values under one name suspend the verdict on
-// it until three minutes of ticks without. stuckTicks with the very same throughput mean
-// that nobody measures it.
+// it, until three minutes without. stuckTicks with the very same throughput mean that
+// nobody measures it.
 const contestedTicks, contestedCalm, stuckTicks = 3, 18, 30
 
 // contest follows the values of one name that contradict each other.
 func (e *Engine) contest(g *group, i int) {
 	m := &g.members[i]
-	differs := m.flags&flagDiffers != 0
+	differs, contested := m.flags&flagDiffers != 0, m.flags&flagContested != 0
 	m.flags &^= flagDiffers
-	if m.flags&flagContested == 0 {
-		if m.contest++; m.contest >= contestedTicks {
-			m.flags |= flagContested
-			m.contest = 0
+	if differs == contested {
+		m.contest = 0
+		return
+	}
+	m.contest++
+	if contested && m.contest >= contestedCalm || !contested && m.contest >= contestedTicks {
+		m.flags ^= flagContested
+		m.contest = 0
+		if !contested {
 			e.counters.Contested++
 			g.pause(i, false)
 		}
-		return
-	}
-	if differs {
-		m.contest = 0
-	} else if m.contest++; m.contest >= contestedCalm {
-		m.flags &^= flagContested
-		m.contest = 0
 	}
 }
 
-// outdated forgets a value that its node has not told for the TTL: it tells
-// others, but this one no more. When no tick came for that long, it was the gateway
-// that did not listen, and what does not change nobody would say again.
+// outdated forgets a value that its node has not told for the TTL: it tells others, but
+// this one no more. Until then its verdict stands. When no tick came for that long, it
+// was the gateway that did not listen.
 func (e *Engine) outdated(g *group, i int, s nodesignal.Signal) {
-	t := &g.tracks[s][i]
-	if e.elapsed > e.cfg.TTL {
+	t, m := &g.tracks[s][i], &g.members[i]
+	if t.stale += float32(e.dt); e.elapsed <= e.cfg.TTL && float64(t.stale) > e.cfg.TTL.Seconds() {
+		m.void(s)
+		*t = track{}
 		return
 	}
-	if stale := int(t.stale) + int(max(e.elapsed*250/e.cfg.TTL, 1)); stale <= 250 {
-		t.stale = uint8(stale)
-		if t.flagged {
-			g.members[i].flags |= flagSlow | flagJudged // nothing new: the verdict stands
-			g.members[i].suspect(s, 0, t, &e.cfg.Signals[s])
-		}
-		return
+	if t.flagged {
+		m.flags |= flagJudged
+		m.suspect(s, 1, t, &e.cfg.Signals[s])
 	}
-	g.members[i].known &^= bit(s)
-	*t = track{}
 }
 
 // judgePlain compares each member's score with the published threshold.
 func (e *Engine) judgePlain(g *group, now time.Time) {
 	for i := range g.members {
-		m, v := &g.members[i], &g.plain[i]
-		fresh := m.fresh.has(nodesignal.Score)
-		switch {
-		case m.state != StateActive || !m.known.has(nodesignal.Score) || m.flags&flagContested != 0:
+		m, v := &g.members[i], &g.nodes[i].plain
+		if m.state != nodesignal.StateActive || !m.known.has(nodesignal.Score) || m.flags&flagContested != 0 {
 			v.Reset()
-		case !g.rule.Quorum || g.rule.Panic || !fresh:
-			// Nothing to compare with, or nothing new to compare: the verdict stands.
-		default:
-			limit := g.rule.Value
-			if v.Straggler {
-				limit += e.cfg.ExitBand
-			}
-			v.Step(g.tracks[nodesignal.Score][i].x, limit, now, e.cfg.EnterTicks, e.cfg.LeaveTicks)
+			continue
+		}
+		score, limit := g.tracks[nodesignal.Score][i].x, g.rule.Value
+		if v.Straggler {
+			limit += e.cfg.ExitBand
+		}
+		// Without something to compare with, or something new to compare, the verdict stands.
+		if g.rule.Quorum && !g.rule.Panic && m.fresh.has(nodesignal.Score) {
+			v.Step(score, limit, now, e.cfg.EnterTicks, e.cfg.LeaveTicks)
 		}
 		if v.Straggler {
 			m.flags |= flagSlow
-			m.suspicion, m.gap = 1, float32(g.rule.Median-g.tracks[nodesignal.Score][i].x)
+			m.suspicion, m.gap = 1, float32(g.rule.Median-score)
 		}
 	}
 }
@@ -282,7 +257,7 @@ func (e *Engine) conclude(g *group, now time.Time) {
 		e.fill(g, i)
 		m.fresh = 0
 	}
-	if g.plain == nil {
+	if e.cfg.Decision != DecisionThreshold {
 		e.watch(g, now)
 	}
 	for i := range g.members {
