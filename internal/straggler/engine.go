@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/peergroup"
 )
 
 // Engine compares the nodes of many clusters with their peers. It is not safe
@@ -226,7 +227,7 @@ func (e *Engine) forget(n *node, now time.Time) {
 // peers.
 func (e *Engine) room(c *cluster, peers []string) error {
 	switch {
-	case c != nil && c.groups[GroupKey(peers)] != nil:
+	case c != nil && c.groups[peergroup.Key(peers)] != nil:
 		return nil
 	case e.groups >= e.cfg.MaxGroups:
 		return ErrTooManyGroups
@@ -262,7 +263,7 @@ func (e *Engine) move(c *cluster, n *node, peers []string, now time.Time) error 
 }
 
 func (e *Engine) join(c *cluster, n *node, peers []string) {
-	key := GroupKey(peers)
+	key := peergroup.Key(peers)
 	g := c.groups[key]
 	if g == nil {
 		g = newGroup(c, key, peers, e.cfg.Decision)

@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/peergroup"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -95,7 +96,7 @@ func stragglers(r *Report) []string {
 
 func TestThresholdFollowsTheFormula(t *testing.T) {
 	f := newPlain(t, nil)
-	g := groupOf(t, f.round(0.90, 0.94, 0.80, 1.00, 0.92), "c", DefaultGroup)
+	g := groupOf(t, f.round(0.90, 0.94, 0.80, 1.00, 0.92), "c", peergroup.Default)
 	// median 0.92, deviations 0.02 0.02 0.12 0.08 0 -> MAD 0.02
 	assert.True(t, g.Valid)
 	assert.True(t, g.Quorum)
@@ -104,7 +105,7 @@ func TestThresholdFollowsTheFormula(t *testing.T) {
 	assert.InDelta(t, 0.92-2*1.4826*0.02, g.Threshold, 1e-12)
 
 	first := g.Threshold
-	g = groupOf(t, f.round(1, 1, 1, 1, 1), "c", DefaultGroup)
+	g = groupOf(t, f.round(1, 1, 1, 1, 1), "c", peergroup.Default)
 	assert.Zero(t, g.MAD)
 	assert.InDelta(t, 0.2*0.95+0.8*first, g.Threshold, 1e-12, "MAD 0 leaves min_gap, smoothed")
 }
@@ -125,7 +126,7 @@ func TestStragglerNeedsPersistence(t *testing.T) {
 	assert.Equal(t, "n02", r.Changes[0].Node)
 	assert.True(t, r.Changes[0].Straggler)
 	assert.Equal(t, since, r.Changes[0].Since)
-	assert.Equal(t, 1, groupOf(t, r, "c", DefaultGroup).Stragglers)
+	assert.Equal(t, 1, groupOf(t, r, "c", peergroup.Default).Stragglers)
 	assert.Equal(t, 1, groupOf(t, r, "c", "").Stragglers)
 
 	for range 50 {
@@ -170,7 +171,7 @@ func TestIdleAndCalibratingNodesAreLeftOut(t *testing.T) {
 		}
 		r = f.tick()
 	}
-	g := groupOf(t, r, "c", DefaultGroup)
+	g := groupOf(t, r, "c", peergroup.Default)
 	assert.InDelta(t, 0.9, g.Median, 1e-12)
 	assert.Empty(t, stragglers(r))
 	assert.Equal(t, [numStates]int{StateActive: 5, StateIdle: 5, StateCalibrating: 5}, g.Counts)
@@ -184,15 +185,15 @@ func TestIdleAndCalibratingNodesAreLeftOut(t *testing.T) {
 
 func TestQuorumHoldsTheLastThreshold(t *testing.T) {
 	f := newPlain(t, nil)
-	g := groupOf(t, f.round(1, 1, 1, 1), "c", DefaultGroup)
+	g := groupOf(t, f.round(1, 1, 1, 1), "c", peergroup.Default)
 	assert.False(t, g.Valid, "four of five nodes say nothing")
 
-	g = groupOf(t, f.round(1, 1, 1, 1, 1), "c", DefaultGroup)
+	g = groupOf(t, f.round(1, 1, 1, 1, 1), "c", peergroup.Default)
 	assert.True(t, g.Valid && g.Quorum)
 	for i := range 3 {
 		f.push("c", fmt.Sprintf("n%02d", i), nil, StateIdle, 1)
 	}
-	g = groupOf(t, f.tick(), "c", DefaultGroup)
+	g = groupOf(t, f.tick(), "c", peergroup.Default)
 	assert.True(t, g.Valid)
 	assert.False(t, g.Quorum)
 	assert.InDelta(t, 0.95, g.Threshold, 1e-12)
@@ -212,7 +213,7 @@ func TestCheckpointDipAccusesNobody(t *testing.T) {
 		}
 		r := f.round(scores...)
 		require.Empty(t, stragglers(r), "tick %d", i)
-		require.False(t, groupOf(t, r, "c", DefaultGroup).Panic, "tick %d", i)
+		require.False(t, groupOf(t, r, "c", peergroup.Default).Panic, "tick %d", i)
 	}
 }
 
@@ -220,19 +221,19 @@ func TestPanicHoldsTheThresholdAndEnds(t *testing.T) {
 	f := newPlain(t, nil)
 	healthy := slices.Repeat([]float64{1}, 20)
 	f.round(healthy...)
-	before := groupOf(t, f.round(healthy...), "c", DefaultGroup).Threshold
+	before := groupOf(t, f.round(healthy...), "c", peergroup.Default).Threshold
 
 	sick := slices.Clone(healthy)
 	for i := range 9 {
 		sick[i] = 0.3
 	}
 	r := f.round(sick...)
-	g := groupOf(t, r, "c", DefaultGroup)
+	g := groupOf(t, r, "c", peergroup.Default)
 	assert.True(t, g.Panic && g.PanicBegan, "9 of 20 are more than 0.4")
 	assert.InDelta(t, before, g.Threshold, 0)
 	for range 5 {
 		r = f.round(sick...)
-		g = groupOf(t, r, "c", DefaultGroup)
+		g = groupOf(t, r, "c", peergroup.Default)
 		assert.True(t, g.Panic)
 		assert.False(t, g.PanicBegan, "said once")
 		assert.Empty(t, stragglers(r))
@@ -241,8 +242,8 @@ func TestPanicHoldsTheThresholdAndEnds(t *testing.T) {
 	f.round(healthy...)
 	f.round(sick...)
 	for i := range 3 {
-		assert.True(t, groupOf(t, f.tick0(), "c", DefaultGroup).Panic, "tick %d", i)
-		g = groupOf(t, f.round(healthy...), "c", DefaultGroup)
+		assert.True(t, groupOf(t, f.tick0(), "c", peergroup.Default).Panic, "tick %d", i)
+		g = groupOf(t, f.round(healthy...), "c", peergroup.Default)
 	}
 	assert.False(t, g.Panic)
 }
@@ -259,7 +260,7 @@ func TestSilentNodes(t *testing.T) {
 	for range 6 {
 		r = f.round(1, 1, 1, 1, 1)
 	}
-	g := groupOf(t, r, "c", DefaultGroup)
+	g := groupOf(t, r, "c", peergroup.Default)
 	assert.Equal(t, 1, g.Counts[StateMissing])
 	assert.False(t, g.CoverageLow, "5 of 6")
 	assert.Empty(t, stragglers(r), "who is silent is missing, not slow")
@@ -267,12 +268,12 @@ func TestSilentNodes(t *testing.T) {
 	back := Observation{Cluster: "c", Node: "n05", Heartbeat: true}
 	require.NoError(t, f.e.Observe(&back, f.now))
 	r = f.round(1, 1, 1, 1, 1)
-	assert.Equal(t, 6, groupOf(t, r, "c", DefaultGroup).Counts[StateActive], "a heartbeat brings the old score back")
+	assert.Equal(t, 6, groupOf(t, r, "c", peergroup.Default).Counts[StateActive], "a heartbeat brings the old score back")
 
 	for range 6 {
 		r = f.round(1, 1, 1)
 	}
-	assert.True(t, groupOf(t, r, "c", DefaultGroup).CoverageLow, "3 of 6")
+	assert.True(t, groupOf(t, r, "c", peergroup.Default).CoverageLow, "3 of 6")
 	f.now = f.now.Add(2 * time.Hour)
 	r = f.tick()
 	assert.Empty(t, r.Groups)
@@ -320,7 +321,7 @@ func TestStateAndScoreComeApart(t *testing.T) {
 	observe := func(o Observation) GroupReport {
 		o.Cluster, o.Node = "c", "n"
 		require.NoError(t, f.e.Observe(&o, f.now))
-		return groupOf(t, f.tick(), "c", DefaultGroup)
+		return groupOf(t, f.tick(), "c", peergroup.Default)
 	}
 	assert.Equal(t, 1, observe(Observation{}).Counts[StateCalibrating])
 	assert.Equal(t, 1, observe(Observation{Score: 1, HasScore: true}).Counts[StateActive], "never told its state")
@@ -333,7 +334,7 @@ func TestABadScoreVoidsTheOldOneOnly(t *testing.T) {
 	observe := func(o Observation) GroupReport {
 		o.Cluster, o.Node = "c", "n"
 		require.NoError(t, f.e.Observe(&o, f.now))
-		return groupOf(t, f.tick(), "c", DefaultGroup)
+		return groupOf(t, f.tick(), "c", peergroup.Default)
 	}
 	assert.Equal(t, 1, observe(Observation{Score: 1, HasScore: true}).Counts[StateActive])
 	assert.Equal(t, 1, observe(Observation{NoScore: true}).Counts[StateCalibrating])
@@ -384,7 +385,7 @@ func TestReportsThatNameNoJobMoveNobody(t *testing.T) {
 		}
 		r = f.tick()
 	}
-	assert.Equal(t, 6, groupOf(t, r, "c", DefaultGroup).Counts[StateCalibrating], "the job is over")
+	assert.Equal(t, 6, groupOf(t, r, "c", peergroup.Default).Counts[StateCalibrating], "the job is over")
 }
 
 // TestAnOldScoreIsNotJudgedAnew: a node that reports no score, or has just changed
@@ -418,7 +419,7 @@ func TestMovingToAnotherGroupStartsAnew(t *testing.T) {
 	r := f.tick()
 	assert.Empty(t, stragglers(r))
 	assert.Equal(t, 1, groupOf(t, r, "c", "elsewhere").Counts[StateActive])
-	assert.Equal(t, 5, groupOf(t, r, "c", DefaultGroup).Counts[StateActive])
+	assert.Equal(t, 5, groupOf(t, r, "c", peergroup.Default).Counts[StateActive])
 }
 
 func TestBadObservations(t *testing.T) {
@@ -517,7 +518,7 @@ func TestRefIsTheMedianThroughputOfBusyNodes(t *testing.T) {
 	}
 	stuck := Observation{Cluster: "c", Node: "stuck", State: StateActive, HasState: true, Values: throughput(0)}
 	require.NoError(t, f.e.Observe(&stuck, f.now))
-	g := groupOf(t, f.tick(), "c", DefaultGroup)
+	g := groupOf(t, f.tick(), "c", peergroup.Default)
 	assert.InDelta(t, 3, g.Ref, 1e-12, "who does nothing at all is no reference")
 	assert.False(t, g.Valid, "nobody is active")
 }
@@ -533,7 +534,7 @@ func TestThresholdKeepsItsDistance(t *testing.T) {
 		})
 		for range 6 {
 			scores := rapid.SliceOfN(rapid.Float64Range(0, 1), 5, 12).Draw(t, "scores")
-			g := groupOf(t, f.round(scores...), "c", DefaultGroup)
+			g := groupOf(t, f.round(scores...), "c", peergroup.Default)
 			if !g.Valid || g.Panic {
 				continue
 			}

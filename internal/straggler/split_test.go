@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/peergroup"
 )
 
 // twoJobs is a group without labels, the last ten of whose nodes do work of
@@ -37,7 +38,7 @@ func (p *play) differ(by float64, slow ...int) {
 	}
 }
 
-func (p *play) cohorts() int { return len(groupOf(p.t, p.last, "c", DefaultGroup).Cohorts) }
+func (p *play) cohorts() int { return len(groupOf(p.t, p.last, "c", peergroup.Default).Cohorts) }
 
 // TestSplitStaysForHalfOfTheGap that made it; without any it is made anew.
 func TestSplitStaysForHalfOfTheGap(t *testing.T) {
@@ -48,7 +49,7 @@ func TestSplitStaysForHalfOfTheGap(t *testing.T) {
 	p = twoJobs(t, 0.10)
 	p.ticks(200)
 	require.Equal(t, 2, p.cohorts())
-	g := groupOf(t, p.last, "c", DefaultGroup)
+	g := groupOf(t, p.last, "c", peergroup.Default)
 	assert.Equal(t, nodesignal.Throughput, g.SplitBy)
 	low, high := g.Cohorts[0], g.Cohorts[1]
 	assert.False(t, low.HasFrom)
@@ -241,7 +242,7 @@ func TestJobsAreToldApartByAnySignal(t *testing.T) {
 			for range 60 {
 				round(-1)
 			}
-			g := groupOf(t, &f.e.report, "c", DefaultGroup)
+			g := groupOf(t, &f.e.report, "c", peergroup.Default)
 			require.Len(t, g.Cohorts, tc.cohorts)
 			if tc.cohorts == 0 {
 				return
@@ -275,7 +276,7 @@ func TestEachJobIsACohort(t *testing.T) {
 			p.loss = func(_ string, i int) float64 { return 1 - level(i) }
 			require.Empty(t, p.ticks(400))
 			require.Equal(t, cohorts, p.cohorts())
-			g := p.e.clusters["c"].groups[DefaultGroup]
+			g := p.e.clusters["c"].groups[peergroup.Default]
 			for i := range g.members {
 				for j := range g.members {
 					same := i/6 == j/6 || jobs > 8 && i/6+j/6 == 9 && i/6-j/6 < 2 && j/6-i/6 < 2
@@ -320,10 +321,10 @@ func TestANewcomerInAnIncident(t *testing.T) {
 	p.idle = func(_ string, i int) bool { return i == 3 }
 	p.differ(0.4, 0, 1, 2, 10, 11, 12)
 	p.ticks(30)
-	g := groupOf(t, p.last, "c", DefaultGroup)
+	g := groupOf(t, p.last, "c", peergroup.Default)
 	require.True(t, g.Incident)
 	require.True(t, g.Held)
-	member := func() *member { return &p.e.clusters["c"].groups[DefaultGroup].members[3] }
+	member := func() *member { return &p.e.clusters["c"].groups[peergroup.Default].members[3] }
 	require.Equal(t, uint8(noCohort), member().cohort, "what it did before it went does not count")
 
 	p.idle = nil
@@ -338,7 +339,7 @@ func TestANewcomerInAnIncident(t *testing.T) {
 		p.ticks(1)
 		require.Zero(t, p.node("-03").Suspicion)
 	}
-	require.True(t, groupOf(t, p.last, "c", DefaultGroup).Held)
+	require.True(t, groupOf(t, p.last, "c", peergroup.Default).Held)
 	assert.Equal(t, uint8(0), member().cohort)
 }
 

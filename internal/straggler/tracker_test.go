@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/peergroup"
 )
 
 // params of a group of fractions with a spread of 2 %, told every 10 s.
@@ -188,7 +189,7 @@ func TestWhatIsPublishedIsWhatIsSteppedBy(t *testing.T) {
 	known := 0
 	for range 200 {
 		p.ticks(1)
-		g := groupOf(t, p.last, "c", DefaultGroup)
+		g := groupOf(t, p.last, "c", peergroup.Default)
 		known += check(&g.Signals)
 		for i := range g.Cohorts {
 			known += check(&g.Cohorts[i].Signals)

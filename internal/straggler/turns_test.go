@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/peergroup"
 )
 
 // turnsPlay is a group without labels whose nodes take each other's job in turns: job is
@@ -37,7 +39,7 @@ func newTurnsPlay(t *testing.T, seed uint64, nodes int, ticks float64, levels ..
 // misplaced are the nodes that share a cohort with another job's, or share none with
 // their own's. Those that came to their job in the last ticks are not asked.
 func (p *turnsPlay) misplaced() (n int) {
-	g := p.e.clusters["c"].groups[DefaultGroup]
+	g := p.e.clusters["c"].groups[peergroup.Default]
 	cohort := map[int]uint8{}
 	for i := range g.members {
 		if p.k-p.at[i] <= turnTicks {
@@ -120,7 +122,7 @@ func TestAFaultIsNoTurn(t *testing.T) {
 func TestANodeGoesUpByItself(t *testing.T) {
 	p := newTurnsPlay(t, 1, 24, 0, 0.6, 1)
 	require.Empty(t, p.ticks(360))
-	g := p.e.clusters["c"].groups[DefaultGroup]
+	g := p.e.clusters["c"].groups[peergroup.Default]
 	for i := range turnsRises {
 		for range 3 { // the last of them stays where it went
 			p.job[2*i], p.at[2*i] = 1, p.k
@@ -131,7 +133,7 @@ func TestANodeGoesUpByItself(t *testing.T) {
 		require.Len(t, g.split.rises, i+1)
 		require.Empty(t, p.ticks(10))
 	}
-	require.True(t, groupOf(t, p.last, "c", DefaultGroup).Turns)
+	require.True(t, groupOf(t, p.last, "c", peergroup.Default).Turns)
 	p.job[1], p.at[1] = 0, p.k
 	require.Empty(t, p.ticks(20))
 	assert.Zero(t, p.misplaced())

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/peergroup"
 	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 )
 
@@ -55,7 +56,7 @@ func TestEverySilenceHasAReason(t *testing.T) {
 		}
 		f.tick()
 	}
-	assert.Equal(t, 5, groupOf(t, &f.e.report, "c", DefaultGroup).Unjudged[unjudged.NoSignal])
+	assert.Equal(t, 5, groupOf(t, &f.e.report, "c", peergroup.Default).Unjudged[unjudged.NoSignal])
 
 	p = newPlay(t, []string{""}, 16, nil)
 	p.idle = func(_ string, i int) bool { return i == 3 && p.k < 100 }

@@ -59,7 +59,7 @@ func TestReservedNames(t *testing.T) {
 	}
 	md := pmetric.NewMetrics()
 	rm := md.ResourceMetrics().AppendEmpty()
-	res := nodescore.Result{HasScore: true, BySignals: true, Mode: nodescore.ModeFleet}
+	res := nodescore.Result{HasScore: true, Mode: nodescore.ModeFleet}
 	res.Signals.Set(nodesignal.Throughput, 1)
 	res.Culprit.Known = true
 	nodereport.Append(rm, "s", 0, &res, true)

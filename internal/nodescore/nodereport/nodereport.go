@@ -94,9 +94,6 @@ func Append(rm pmetric.ResourceMetrics, scope string, ts pcommon.Timestamp, res 
 		appendCulprit(g, res)
 	}
 	g.Flag(g.Metric(gpusemconv.MetricAgentStraggler), res.Straggler)
-	if res.BySignals {
-		g.Double(g.Metric(gpusemconv.MetricAgentSuspicion), res.Suspicion)
-	}
 	if res.Mode != nodescore.ModeNone {
 		g.Double(g.Metric(gpusemconv.MetricAgentThreshold), res.Threshold)
 	}
