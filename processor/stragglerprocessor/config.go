@@ -166,7 +166,7 @@ func (c *Config) Validate() error {
 // not set keeps its default.
 type SignalConfig struct {
 	// Decides, Direction (low or high is bad) and MinGap say how the gateway
-	// compares it. Agents and gateway must agree on the first two.
+	// compares it. Agents and gateway must agree on Direction.
 	Decides   *bool    `mapstructure:"decides"`
 	Direction string   `mapstructure:"direction"`
 	MinGap    *float64 `mapstructure:"min_gap"`
