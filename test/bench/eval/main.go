@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command eval plays the scenarios of test/scenarios, a recorded run and the families
-// to the straggler engine, once with each decider, and prints tables and figures. Then
-// the families' nodes judge themselves, and one node of each family misbehaves. It runs
-// in the root of the repository. With -doc it writes the table of the scenarios into a
-// document too. With -as it plays the families to the engine alone, under that name:
-// scripts/enginebefore.sh builds this command with the engine of another commit.
+// to the straggler engine, once with each decider, and prints tables and figures. Then one
+// node of each family misbehaves. It runs in the root of the repository. With -doc it
+// writes the table of the scenarios into a document too. With -as it plays the families to
+// the engine alone, under that name: scripts/enginebefore.sh builds this command with the
+// engine of another commit.
 package main // import "github.com/gpu-collector/gpu-collector/test/bench/eval"
 
 import (
