@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/webguard"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
@@ -43,6 +44,15 @@ type groupBody struct {
 	Ref       float64 `json:"ref,omitempty"`
 	Version   int64   `json:"version"`
 	TTL       float64 `json:"ttl_seconds"`
+	// Stragglers are listed greatest loss first.
+	Stragglers []verdictBody `json:"stragglers,omitempty"`
+}
+
+type verdictBody struct {
+	Node   string     `json:"node"`
+	Since  *time.Time `json:"since,omitempty"` // where it is known
+	Loss   float64    `json:"loss"`
+	Signal string     `json:"signal,omitempty"`
 }
 
 // apiHandler answers the GET requests and leaves the rest to next.
@@ -127,10 +137,21 @@ func (e *thresholdExtension) body(name string, c *threshold.Cluster) thresholdBo
 	}
 	for _, g := range slices.Sorted(maps.Keys(c.Groups)) {
 		v := c.Groups[g]
-		b.Groups = append(b.Groups, groupBody{
+		body := groupBody{
 			Group: g, Threshold: v.Threshold, QuorumMet: v.QuorumMet, Median: v.Median, Scale: v.Scale,
 			K: v.K, Nodes: v.Nodes, Ref: v.Ref, Version: v.Version, TTL: float64(v.TTL) / float64(time.Second),
-		})
+		}
+		for _, s := range v.Verdicts.List() {
+			x := verdictBody{Node: s.Node, Loss: s.Loss}
+			if !s.Since.IsZero() {
+				x.Since = &s.Since
+			}
+			if s.Signal < nodesignal.Count {
+				x.Signal = s.Signal.String()
+			}
+			body.Stragglers = append(body.Stragglers, x)
+		}
+		b.Groups = append(b.Groups, body)
 	}
 	return b
 }

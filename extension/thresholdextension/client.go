@@ -170,11 +170,15 @@ func (e *thresholdExtension) hear(ctx context.Context, transport string, claim *
 	e.reachable.Store(answered)
 	outcome := outcomeUnanswered
 	if answered {
+		var node string
+		if wire.ValidName(claim.Node) {
+			node = claim.Node
+		}
 		var err error
-		if outcome, err = e.read(claim.Cluster, values); err != nil {
+		if outcome, err = e.read(claim.Cluster, node, values); err != nil {
 			e.warn("the gateway's threshold was ignored in part or whole", err)
 		}
-		if err = e.readState(ctx, claim, values); err != nil {
+		if err = e.readState(ctx, claim.Cluster, node, values); err != nil {
 			outcome = outcomeInvalid
 			e.warn("the next hop's word on its state was ignored in part or whole", err)
 		}
@@ -185,7 +189,7 @@ func (e *thresholdExtension) hear(ctx context.Context, transport string, claim *
 
 // read keeps the valid values of an answer. It reports an invalid value, which does
 // not take the valid values with it.
-func (e *thresholdExtension) read(cluster string, values func(string) []string) (string, error) {
+func (e *thresholdExtension) read(cluster, node string, values func(string) []string) (string, error) {
 	now := e.now()
 	outcome := outcomeAbsent
 	put := func(v threshold.Value) {
@@ -209,7 +213,7 @@ func (e *thresholdExtension) read(cluster string, values func(string) []string) 
 		}
 	}
 	if h := values(e.names.Params); len(h) > 0 {
-		params, err := threshold.ParseParams(h)
+		params, err := threshold.ParseAnswer(h, values(e.names.Verdict), node)
 		errs = append(errs, err)
 		for _, v := range params {
 			put(v)
@@ -227,21 +231,17 @@ func (e *thresholdExtension) read(cluster string, values func(string) []string) 
 
 // readState finds out from an answer whether the next hop lacks state, and
 // hands on whose.
-func (e *thresholdExtension) readState(ctx context.Context, claim *wire.Claim, values func(string) []string) error {
-	var node string
-	if wire.ValidName(claim.Node) {
-		node = claim.Node
-	}
+func (e *thresholdExtension) readState(ctx context.Context, cluster, node string, values func(string) []string) error {
 	var errs []error
 	if h := values(e.names.Epoch); len(h) > 0 {
 		if !resync.ValidEpoch(h[0]) {
 			errs = append(errs, fmt.Errorf("epoch of %d bytes, must be 1 to %d printable ASCII characters", len(h[0]), resync.MaxEpochLength))
-		} else if r, lost := e.epochs.Hear(claim.Cluster, node, h[0]); lost {
+		} else if r, lost := e.epochs.Hear(cluster, node, h[0]); lost {
 			e.resync(ctx, r, reasonEpoch)
 		}
 	}
 	if h := values(e.names.Resync); len(h) > 0 {
-		requests, err := resync.Parse(h, claim.Cluster, node)
+		requests, err := resync.Parse(h, cluster, node)
 		errs = append(errs, err)
 		for _, r := range requests {
 			e.resync(ctx, r, reasonAsked)

@@ -69,6 +69,7 @@ func createDefaultConfig() component.Config {
 			Threshold: gpusemconv.HeaderThreshold,
 			QuorumMet: gpusemconv.HeaderQuorumMet,
 			Params:    gpusemconv.HeaderParams,
+			Verdict:   gpusemconv.HeaderVerdict,
 			Epoch:     gpusemconv.HeaderEpoch,
 			Resync:    gpusemconv.HeaderResync,
 		},

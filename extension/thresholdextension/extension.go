@@ -139,9 +139,8 @@ func (e *thresholdExtension) SetClaim(c wire.Claim) {
 	e.claim.Store(&c)
 }
 
-// Received implements threshold.Source. The empty group is the whole cluster;
-// it never stands in for a group without a quorum, or node and gateway would
-// disagree.
+// Received implements threshold.Source. The empty group is the whole cluster; it never
+// stands in for a group without a quorum, whose peers are others.
 func (e *thresholdExtension) Received(cluster, group string) (threshold.Received, bool) {
 	return e.inbox.Get(cluster, group)
 }

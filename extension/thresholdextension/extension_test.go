@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -37,6 +38,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
@@ -71,7 +73,8 @@ func publish(t *testing.T, e *thresholdExtension, cluster string, wide float64, 
 	}
 	for _, g := range groups {
 		v := base
-		v.Group, v.Threshold, v.Ref = g.Group, g.Threshold, g.Ref
+		v.Group, v.Threshold, v.Ref, v.All = g.Group, g.Threshold, g.Ref, g.All
+		v.Verdicts = threshold.NewVerdicts(g.Group, v.Version, g.Verdicts.List())
 		entry, err := threshold.NewEntry(v)
 		require.NoError(t, err)
 		c.Groups[g.Group] = entry
@@ -245,6 +248,56 @@ func TestMiddleTier(t *testing.T) {
 	}
 }
 
+// TestTheVerdictReachesItsNode from the gateway, or through a tier in between, while its
+// tick is the newest and lives.
+func TestTheVerdictReachesItsNode(t *testing.T) {
+	said := threshold.Verdict{Node: "n", Since: time.Unix(1789999990, 0).UTC(), Loss: 0.12, Signal: nodesignal.Throughput}
+	group := func(stragglers ...threshold.Verdict) threshold.Value {
+		return threshold.Value{Group: "g", Threshold: 0.8, All: true, Verdicts: threshold.NewVerdicts("g", 1, stragglers)}
+	}
+	for _, transport := range []string{"grpc", "http"} {
+		for _, tiers := range []int{0, 1} {
+			t.Run(fmt.Sprintf("%s over %d tiers", transport, tiers), func(t *testing.T) {
+				top, _ := newTestExtension(t, nil)
+				above := serve(t, top, &gateway{}, transport)
+				up := func() error { return nil }
+				if tiers == 1 {
+					shard, _ := newTestExtension(t, nil)
+					up = pusher(t, shard, transport, above)
+					above = serve(t, shard, &gateway{}, transport)
+				}
+				node, _ := newTestExtension(t, nil)
+				push := pusher(t, node, transport, above)
+				ask := func(name string) (verdict threshold.Verdict, straggler, told bool) {
+					node.SetClaim(wire.Claim{Cluster: "prod", Node: name, Groups: []string{"g"}})
+					for range 2 {
+						require.NoError(t, push())
+						require.NoError(t, up())
+					}
+					require.NoError(t, push())
+					r, ok := node.Received("prod", "g")
+					require.True(t, ok)
+					assert.True(t, r.Fresh(time.Now()) && !r.Fresh(time.Now().Add(time.Minute)))
+					return r.Of(name)
+				}
+				publish(t, top, "prod", 0.9, group(threshold.Verdict{Node: "worse", Loss: 0.5}, said))
+				verdict, straggler, _ := ask("n")
+				assert.True(t, straggler)
+				assert.Equal(t, said, verdict)
+				_, straggler, told := ask("m")
+				assert.True(t, !straggler && told, "in good standing")
+
+				publish(t, top, "prod", 0.9, group())
+				_, straggler, told = ask("n")
+				assert.True(t, !straggler && told, "the newer tick lists it no more")
+				publish(t, top, "prod", 0.9, threshold.Value{Group: "g", Threshold: 0.8})
+				_, straggler, told = ask("n")
+				assert.False(t, straggler || told, "this gateway gives no verdicts")
+			})
+		}
+	}
+}
+
 func TestGatewayAway(t *testing.T) {
 	for _, transport := range []string{"grpc", "http"} {
 		t.Run(transport, func(t *testing.T) {
@@ -365,7 +418,7 @@ func TestOnlyMetricsPushesAreAnswered(t *testing.T) {
 
 func TestAGatewayKeepsNoAsks(t *testing.T) {
 	e, _ := newTestExtension(t, nil)
-	e.answer(t.Context(), "http", "anything", []string{`"g"`})
+	e.answer(t.Context(), "http", "anything", "", []string{`"g"`})
 	assert.Equal(t, wire.Claim{}, e.asks.Next(time.Now()), "only a middle tier asks on")
 }
 
@@ -446,7 +499,9 @@ func TestAPI(t *testing.T) {
 	assert.Equal(t, http.StatusOK, code, "a cluster without a threshold is no error")
 	assert.JSONEq(t, `{"threshold":0,"quorum_met":false,"cluster_id":"prod"}`, body)
 
-	publish(t, e, "prod", 0.870348, threshold.Value{Group: "b", Threshold: 0.5}, threshold.Value{Group: "a", Threshold: 0.25, Ref: 2})
+	publish(t, e, "prod", 0.870348, threshold.Value{Group: "b", Threshold: 0.5, Verdicts: threshold.NewVerdicts("b", 1, []threshold.Verdict{
+		{Node: "n", Loss: 0.1, Signal: nodesignal.CPU, Since: time.Unix(1789999990, 0).UTC()}, {Node: "m", Loss: 0.2, Signal: nodesignal.Count},
+	})}, threshold.Value{Group: "a", Threshold: 0.25, Ref: 2})
 	code, ct, body := get(t, url+"/api/v1/threshold?cluster_id=prod")
 	assert.Equal(t, http.StatusOK, code)
 	assert.Equal(t, "application/json", ct)
@@ -466,6 +521,7 @@ func TestAPI(t *testing.T) {
 	require.Len(t, all[0].Groups, 2)
 	assert.Equal(t, "a", all[0].Groups[0].Group)
 	assert.InDelta(t, 2, all[0].Groups[0].Ref, 0)
+	assert.Contains(t, body, `"stragglers":[{"node":"m","loss":0.2},{"node":"n","since":"2026-09-21T14:13:10Z","loss":0.1,"signal":"cpu"}]`)
 
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/api/v1/threshold?cluster_id=prod", http.NoBody)
 	require.NoError(t, err)
@@ -487,11 +543,11 @@ func TestClusterIsBoundToTheCredentials(t *testing.T) {
 	publish(t, e, "victim", 0.9)
 
 	ctx := client.NewContext(t.Context(), client.Info{Auth: authData{"tenant": "mine"}})
-	caller, headers := e.answer(ctx, "http", "victim", nil)
+	caller, headers := e.answer(ctx, "http", "victim", "", nil)
 	assert.Equal(t, wire.Caller{Cluster: "mine", Authenticated: true}, caller)
 	assert.Empty(t, headers)
 
-	caller, headers = e.answer(t.Context(), "http", "victim", nil)
+	caller, headers = e.answer(t.Context(), "http", "victim", "", nil)
 	assert.Equal(t, wire.Caller{}, caller, "without credentials there is no cluster")
 	assert.Empty(t, headers)
 
@@ -528,7 +584,7 @@ func TestNodeIsBoundToTheCredentials(t *testing.T) {
 	}
 
 	// A tier of all clusters asks for the one it names, and sees all of them.
-	caller, headers := e.answer(as("*/*"), "grpc", "mine", nil)
+	caller, headers := e.answer(as("*/*"), "grpc", "mine", "", nil)
 	assert.Equal(t, wire.Caller{Cluster: "mine"}, caller)
 	assert.NotEmpty(t, headers)
 	for user, want := range map[string]int{"*/*": 1, "mine/n7": 1, "other/n7": 0, "nobody": 0} {
@@ -564,7 +620,7 @@ func BenchmarkAnswer(b *testing.B) {
 	groups := []string{`"AR/stage-0"`}
 	b.ReportAllocs()
 	for b.Loop() {
-		e.answer(b.Context(), "grpc", "prod", groups)
+		e.answer(b.Context(), "grpc", "prod", "", groups)
 	}
 }
 

@@ -57,13 +57,14 @@ func (e *thresholdExtension) GetHTTPHandler(context.Context) (extensionmiddlewar
 				next.ServeHTTP(w, r)
 				return
 			}
-			caller, headers := e.answer(r.Context(), "http", e.httpClaim(r), r.Header.Values(e.names.Group))
+			node := e.node(r.Context(), r.Header.Get(e.names.Node))
+			caller, headers := e.answer(r.Context(), "http", e.httpClaim(r), node, r.Header.Values(e.names.Group))
 			for _, h := range headers {
 				w.Header().Set(h.Name, h.Value)
 			}
 			ctx, asked := resync.ContextWithAnswer(wire.ContextWithCaller(r.Context(), sender(caller, r.Header.Get(e.names.Tier))))
 			aw := &answerWriter{ResponseWriter: w, state: func() []wire.Header {
-				return e.state(ctx, asked, caller.Cluster, e.node(ctx, r.Header.Get(e.names.Node)))
+				return e.state(ctx, asked, caller.Cluster, node)
 			}}
 			next.ServeHTTP(aw, r.WithContext(ctx))
 			aw.leave()
@@ -93,7 +94,8 @@ func (e *thresholdExtension) GetGRPCServerOptions(context.Context) ([]grpc.Serve
 				return handler(ctx, req)
 			}
 			md, _ := metadata.FromIncomingContext(ctx)
-			caller, headers := e.answer(ctx, "grpc", first(md.Get(e.names.Cluster)), md.Get(e.names.Group))
+			node := e.node(ctx, first(md.Get(e.names.Node)))
+			caller, headers := e.answer(ctx, "grpc", first(md.Get(e.names.Cluster)), node, md.Get(e.names.Group))
 			out := make(metadata.MD, len(headers))
 			for _, h := range headers {
 				out.Set(h.Name, h.Value)
@@ -104,7 +106,7 @@ func (e *thresholdExtension) GetGRPCServerOptions(context.Context) ([]grpc.Serve
 			below, asked := resync.ContextWithAnswer(wire.ContextWithCaller(ctx, sender(caller, first(md.Get(e.names.Tier)))))
 			resp, err := handler(below, req)
 			out = make(metadata.MD, 2)
-			for _, h := range e.state(below, asked, caller.Cluster, e.node(ctx, first(md.Get(e.names.Node)))) {
+			for _, h := range e.state(below, asked, caller.Cluster, node) {
 				out.Set(h.Name, h.Value)
 			}
 			_ = grpc.SetHeader(ctx, out)
@@ -180,8 +182,9 @@ func (e *thresholdExtension) httpClaim(r *http.Request) string {
 	return r.Header.Get(ingeroClusterHeader)
 }
 
-// answer resolves who asks and which thresholds there are to say.
-func (e *thresholdExtension) answer(ctx context.Context, transport, claimed string, groupHeader []string) (wire.Caller, []wire.Header) {
+// answer resolves who asks, for which node if it is one node's push, and what there is to
+// say.
+func (e *thresholdExtension) answer(ctx context.Context, transport, claimed, node string, groupHeader []string) (wire.Caller, []wire.Header) {
 	outcome := outcomeServed
 	caller, ok := e.caller(ctx, claimed)
 	if !ok {
@@ -198,7 +201,7 @@ func (e *thresholdExtension) answer(ctx context.Context, transport, claimed stri
 	var headers []wire.Header
 	if caller.Cluster != "" {
 		c := e.lookup(caller.Cluster, groups)
-		headers = c.Respond(headers, &e.names, groups)
+		headers = c.Respond(headers, &e.names, node, groups)
 		if e.ingero {
 			if transport == "http" {
 				headers = c.RespondIngero(headers, ingeroThreshold, ingeroQuorumMet)

@@ -238,8 +238,6 @@ const (
 
 	// MetricAgentStraggler is the node's own verdict, gauge int 0/1.
 	MetricAgentStraggler = "gpu.agent.straggler"
-	// MetricAgentSuspicion is S/h, the worst of the signals', gauge in [0,2].
-	MetricAgentSuspicion = "gpu.agent.suspicion"
 	// MetricAgentThreshold is the threshold the node judges itself by, gauge in [0,1].
 	MetricAgentThreshold = "gpu.agent.threshold"
 	// MetricAgentDetectionMode is 1 for the mode in force and 0 for the others.
@@ -298,6 +296,8 @@ const (
 	HeaderThreshold = "gpu-straggler-threshold"
 	HeaderQuorumMet = "gpu-straggler-quorum-met"
 	HeaderParams    = "gpu-straggler-params"
+	// HeaderVerdict lists nodes that are stragglers.
+	HeaderVerdict = "gpu-straggler-verdict"
 	// HeaderEpoch names the life of the process that answers: what was pushed
 	// to another one, or before, it does not have.
 	HeaderEpoch = "gpu-state-epoch"

@@ -10,6 +10,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/threshold/rule"
 )
 
 // Config of a Node. All durations and counts are positive. The keys are those of
@@ -20,16 +21,6 @@ type Config struct {
 	// Measures say how the signals are measured, Signals how they compare.
 	Measures [nodesignal.Count]Measure         `mapstructure:"-"`
 	Signals  [nodesignal.Count]nodesignal.Spec `mapstructure:"-"`
-	// CUSUM holds the constants of the trackers, the gateway's.
-	CUSUM straggler.CUSUM `mapstructure:"-"`
-	// WarmupTicks and StuckTicks are the gateway's: ticks with values without
-	// which a node is not judged, and with the very same throughput from which
-	// nobody is taken to measure it.
-	WarmupTicks int `mapstructure:"-"`
-	StuckTicks  int `mapstructure:"-"`
-	// CohortWindow is the time constant of a mean, the gateway's. A node of a split
-	// group finds its cohort by this mean.
-	CohortWindow time.Duration `mapstructure:"-"`
 	// Interval is the pace of evaluation; readings between two are averaged.
 	Interval time.Duration `mapstructure:"-"`
 	// ReadingTTL is how long a reading counts that is not repeated.
@@ -63,7 +54,6 @@ func DefaultConfig() Config {
 	return Config{
 		Weights: DefaultWeights(), Floors: DefaultFloors(),
 		Measures: DefaultMeasures(), Signals: s.Signals,
-		CUSUM: s.CUSUM, WarmupTicks: s.WarmupTicks, StuckTicks: s.Episodes.StuckTicks, CohortWindow: s.Split.Window,
 		Interval: 10 * time.Second, ReadingTTL: 50 * time.Second,
 		// Idle nodes of a real H100 fleet sit at exactly 0 % utilisation;
 		// 5 % for a minute leaves room for health checks. Utilisation is over up
@@ -116,7 +106,7 @@ type Mode uint8
 
 // Modes, best first.
 const (
-	ModeFleet  Mode = iota // the gateway's threshold, fresh
+	ModeFleet  Mode = iota // the gateway's verdict, or its threshold, fresh
 	ModeCached             // the gateway's last threshold
 	ModeLocal              // the node's own baseline
 	ModeNone               // nothing yet
@@ -129,7 +119,7 @@ func (m Mode) String() string {
 
 // Result of an evaluation.
 type Result struct {
-	State straggler.State
+	State nodesignal.State
 	// Score is in [0,1], known only when HasScore.
 	Score    float64
 	HasScore bool
@@ -143,14 +133,10 @@ type Result struct {
 	Straggler bool
 	// Changed is true when this evaluation changed Straggler.
 	Changed bool
-	// Since is when it began: with BySignals the last tick at which nothing spoke
-	// against the node, zero where there was none; else the first low score.
+	// Since is when it began, zero where the gateway does not know.
 	Since time.Time
-	// BySignals is true when the peers are compared signal by signal. Suspicion
-	// is then S/h, in [0,2], of Signal, the worst.
-	BySignals bool
-	Suspicion float64
-	Signal    nodesignal.Signal
+	// Verdict is the gateway's, where its node is a straggler by the gateway's word.
+	Verdict threshold.Verdict
 }
 
 // Node follows one node. Not safe for concurrent use.
@@ -173,8 +159,7 @@ type Node struct {
 	// its peers could do stays the measure of a node.
 	peers threshold.Value
 
-	verdict   straggler.Verdict // of the plain rule
-	trackers  trackers
+	verdict   rule.Verdict // the gateway's last, carried on by the plain rule
 	straggler bool
 }
 
@@ -213,9 +198,9 @@ func (n *Node) Due(now time.Time) bool {
 // Restart forgets the past, for a node that began another job.
 func (n *Node) Restart() { *n = Node{cfg: n.cfg, plan: n.plan, mode: ModeNone, culprit: n.culprit} }
 
-// Evaluate scores the readings since the last evaluation and judges the node
-// by what its gateway said last, if anything.
-func (n *Node) Evaluate(now time.Time, peers threshold.Received, known bool) Result {
+// Evaluate scores the readings since the last evaluation and judges the node of that
+// name by what its gateway said last, if anything.
+func (n *Node) Evaluate(now time.Time, name string, peers threshold.Received, known bool) Result {
 	n.table.take(now, n.cfg.ReadingTTL, n.plan)
 	n.evaluated = now
 	told, spoke := n.table.application(n.plan)
@@ -233,10 +218,11 @@ func (n *Node) Evaluate(now time.Time, peers threshold.Received, known bool) Res
 	if known && peers.QuorumMet {
 		n.peers = peers.Value
 	}
-	n.mode = n.selectMode(now, peers, known)
+	said, slow, judged := peers.Of(name)
+	n.mode = n.selectMode(now, peers, known, judged)
 
 	if n.idle(!told && metered > 0 && util < n.cfg.IdleBelow, now) {
-		res.State = straggler.StateIdle
+		res.State = nodesignal.StateIdle
 		// Another job may come with another rate.
 		n.rate, n.score, n.peers = baseline{}, baseline{}, threshold.Value{}
 		n.used = [nodesignal.Count]int{}
@@ -247,29 +233,36 @@ func (n *Node) Evaluate(now time.Time, peers threshold.Received, known bool) Res
 	}
 	normal, calibrated := n.normalise(*raw, ref)
 	res.Score, res.HasScore = Score(&n.cfg.Weights, &n.cfg.Floors, &normal)
-	if res.State != straggler.StateIdle {
-		res.State = straggler.StateActive
+	if res.State != nodesignal.StateIdle {
+		res.State = nodesignal.StateActive
 		if !calibrated || !res.HasScore {
-			res.State = straggler.StateCalibrating
+			res.State = nodesignal.StateCalibrating
 		}
 	}
-	if res.State == straggler.StateActive {
+	if res.State == nodesignal.StateActive {
 		n.scored = now
 	}
-	n.judge(&res, now, peers)
+	res.Mode = n.mode
+	res.Threshold = n.threshold(peers)
+	if judged && n.mode == ModeFleet {
+		n.hear(&res, said, slow)
+	} else {
+		n.judge(&res, now)
+	}
+	res.Straggler, res.Since = n.verdict.Straggler, n.verdict.Since
+	res.Changed = res.Straggler != n.straggler
+	n.straggler = res.Straggler
 	n.learn(&res, raw)
-	n.trackers.push(now, &res)
 	return res
 }
 
-func (n *Node) selectMode(now time.Time, peers threshold.Received, known bool) Mode {
+func (n *Node) selectMode(now time.Time, peers threshold.Received, known, judged bool) Mode {
 	// Before its first quorum a gateway returns a reference, but no threshold.
-	signals := len(peers.Signals) > 0
-	known = known && (peers.Threshold > 0 || signals)
+	known = known && (judged || peers.Threshold > 0)
 	switch {
-	case known && (peers.QuorumMet || signals) && peers.Fresh(now):
+	case known && (judged || peers.QuorumMet) && peers.Fresh(now):
 		return ModeFleet
-	case known && now.Sub(peers.At) <= n.cfg.CachedTTL:
+	case known && peers.Threshold > 0 && now.Sub(peers.At) <= n.cfg.CachedTTL:
 		return ModeCached
 	case n.score.n >= n.cfg.CalibrationSamples || n.peers.QuorumMet:
 		return ModeLocal
@@ -321,39 +314,26 @@ func (n *Node) normalise(raw nodesignal.Values, ref float64) (nodesignal.Values,
 	return raw, true
 }
 
-// judge moves the verdict. While the gateway speaks of signals, the trackers
-// decide; they step with each of its ticks and stand still without. Then, and
-// for a gateway that knows of no signals, it is the plain rule that decides:
-// sums against a centre that has grown old would count the fleet's own moves.
-func (n *Node) judge(res *Result, now time.Time, peers threshold.Received) {
-	res.Mode = n.mode
-	res.Threshold = n.threshold(peers)
-	fresh := peers.Fresh(now)
-	res.BySignals = n.mode == ModeFleet && len(peers.Signals) > 0
-	work := res.State == straggler.StateActive
-	switch {
-	case fresh:
-		n.trackers.hear(n.cfg, &peers)
-	case n.mode == ModeLocal || n.mode == ModeNone:
-		n.trackers.forget()
+// hear takes over the gateway's verdict. An idle node has nothing to be slow at, whatever
+// the gateway said before it knew.
+func (n *Node) hear(res *Result, said threshold.Verdict, slow bool) {
+	n.verdict.Reset()
+	if slow && res.State != nodesignal.StateIdle {
+		n.verdict.Straggler, n.verdict.Since = true, said.Since
+		res.Verdict = said
 	}
+}
+
+// judge moves the verdict by the plain rule: while the gateway gives none, or nobody hears
+// it.
+func (n *Node) judge(res *Result, now time.Time) {
+	work := res.State == nodesignal.StateActive
 	switch {
-	case res.State == straggler.StateIdle, !work && now.Sub(n.scored) > n.cfg.ReadingTTL:
-		// It has nothing to be slow at.
-		n.verdict.Reset()
-		n.trackers.resetAll()
-	case res.BySignals:
+	case res.State == nodesignal.StateIdle, !work && now.Sub(n.scored) > n.cfg.ReadingTTL:
 		n.verdict.Reset()
 	case work && n.mode != ModeNone:
 		n.verdict.Step(res.Score, res.Threshold, now, n.cfg.EnterTicks, n.cfg.LeaveTicks)
 	}
-	res.Suspicion, res.Signal = n.trackers.worst(n.cfg)
-	res.Straggler, res.Since = n.verdict.Straggler, n.verdict.Since
-	if since, slow := n.trackers.straggler(); slow {
-		res.Straggler, res.Since = true, since
-	}
-	res.Changed = res.Straggler != n.straggler
-	n.straggler = res.Straggler
 }
 
 func (n *Node) threshold(peers threshold.Received) float64 {
@@ -372,8 +352,7 @@ func (n *Node) threshold(peers threshold.Received) float64 {
 
 // learn updates the baselines unless the node is suspect.
 func (n *Node) learn(res *Result, raw *nodesignal.Values) {
-	const half = 0.5 // from which the trackers' own biases are frozen too
-	if res.State == straggler.StateIdle || res.Straggler || n.verdict.Suspect() || res.Suspicion >= half {
+	if res.State == nodesignal.StateIdle || res.Straggler || res.HasScore && res.Score < res.Threshold {
 		return
 	}
 	calibrated := n.rate.n >= n.cfg.CalibrationSamples
@@ -381,7 +360,7 @@ func (n *Node) learn(res *Result, raw *nodesignal.Values) {
 		n.rate.add(x, n.cfg.BaselineAlpha)
 	}
 	calibrated = n.score.n >= n.cfg.CalibrationSamples
-	if res.State == straggler.StateActive && !(calibrated && res.Score < (1-n.cfg.SuspectBand)*n.score.value) {
+	if res.State == nodesignal.StateActive && !(calibrated && res.Score < (1-n.cfg.SuspectBand)*n.score.value) {
 		n.score.add(res.Score, n.cfg.BaselineAlpha)
 	}
 }

@@ -12,13 +12,15 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-const interval = 10 * time.Second
+const (
+	interval = 10 * time.Second
+	me       = "me"
+)
 
 // rig evaluates a node once per interval.
 type rig struct {
@@ -99,7 +101,7 @@ func (r *rig) step(peers *threshold.Received, inputs ...input) Result {
 	if peers != nil {
 		p = *peers
 	}
-	res := r.n.Evaluate(r.now, p, peers != nil)
+	res := r.n.Evaluate(r.now, me, p, peers != nil)
 	assert.False(r.t, r.n.Due(r.now.Add(interval/2-1)))
 	r.now = r.now.Add(interval)
 	return res
@@ -115,14 +117,14 @@ func (r *rig) fresh(th, ref float64) *threshold.Received {
 func TestSlowFromTheFirstStepIsFoundByPeers(t *testing.T) {
 	r := newRig(t)
 	res := r.step(nil, of(StepDuration, 45))
-	assert.Equal(t, straggler.StateCalibrating, res.State)
+	assert.Equal(t, nodesignal.StateCalibrating, res.State)
 	assert.Equal(t, ModeNone, res.Mode)
 	assert.False(t, res.HasScore, "a lone rate says nothing")
 	assert.InDelta(t, 1.0/45, res.Signals.V[nodesignal.Throughput], 1e-12)
 
 	for i := range 3 {
 		res = r.step(r.fresh(0.95, 1.0/19), of(StepDuration, 45))
-		assert.Equal(t, straggler.StateActive, res.State)
+		assert.Equal(t, nodesignal.StateActive, res.State)
 		assert.Equal(t, ModeFleet, res.Mode)
 		assert.InDelta(t, 19.0/45, res.Score, 1e-9)
 		assert.Equal(t, i == 2, res.Straggler)
@@ -138,12 +140,92 @@ func TestSlowFromTheFirstStepIsFoundByPeers(t *testing.T) {
 	assert.True(t, res.Changed)
 }
 
+// judged is what a gateway says that gives verdicts, on these nodes of the group.
+func (r *rig) judged(stragglers ...threshold.Verdict) *threshold.Received {
+	v := r.fresh(0.9, 20)
+	v.All, v.Verdicts = true, threshold.NewVerdicts("g", 1, stragglers)
+	return v
+}
+
+var mine = threshold.Verdict{Node: me, Since: start.Add(-time.Hour), Loss: 0.06, Signal: nodesignal.CPU}
+
+func TestTheGatewaysVerdictIsTheNodes(t *testing.T) {
+	r := newRig(t)
+	for i := range 3 {
+		res := r.step(r.judged(threshold.Verdict{Node: "another"}, mine), of(StepRate, 20))
+		assert.Equal(t, ModeFleet, res.Mode)
+		assert.True(t, res.Straggler, "whatever its own score is")
+		assert.Equal(t, i == 0, res.Changed)
+		assert.Equal(t, mine, res.Verdict)
+		assert.Equal(t, mine.Since, res.Since)
+	}
+	assert.Zero(t, r.n.score.n, "what is slow is not learnt")
+	for range 5 {
+		res := r.step(r.judged(), of(StepRate, 10))
+		assert.False(t, res.Straggler, "in good standing, whatever its score is")
+		assert.Zero(t, res.Verdict)
+	}
+	assert.Zero(t, r.n.score.n, "nor what the threshold says is slow")
+
+	few := r.judged(mine)
+	few.QuorumMet, few.Threshold = false, 0
+	res := r.step(few, of(StepRate, 20))
+	assert.True(t, res.Straggler, "verdicts need no threshold")
+	assert.Equal(t, ModeFleet, res.Mode)
+
+	for name, silent := range map[string]func(*threshold.Received){
+		"not all fit":       func(v *threshold.Received) { v.All = false },
+		"about somebody":    func(v *threshold.Received) { v.About = "another" },
+		"no verdicts known": func(v *threshold.Received) { v.All, v.Verdicts = false, nil },
+	} {
+		r := newRig(t)
+		for i := range 4 {
+			v := r.judged()
+			silent(v)
+			assert.Equal(t, i >= 2, r.step(v, of(StepRate, 10)).Straggler, "%s: its score decides", name)
+		}
+	}
+
+	idle := []input{of(Utilization, 0), of(SMClock, 1.9e9), of(SMClockLimit, 1.98e9)}
+	r = newRig(t)
+	for range 10 {
+		res = r.step(r.judged(mine), idle...)
+	}
+	assert.Equal(t, nodesignal.StateIdle, res.State)
+	assert.False(t, res.Straggler)
+}
+
+// TestAVerdictEndsWithWhatItCameWith: the node carries it on by its own score.
+func TestAVerdictEndsWithWhatItCameWith(t *testing.T) {
+	for _, tc := range []struct {
+		rate float64
+		want map[Mode]bool
+	}{
+		{20, map[Mode]bool{ModeFleet: true, ModeCached: false, ModeLocal: false}},
+		{10, map[Mode]bool{ModeFleet: true, ModeCached: true, ModeLocal: true}},
+	} {
+		r := newRig(t)
+		var last *threshold.Received
+		for range 12 {
+			last = r.judged(mine)
+			require.True(t, r.step(last, of(StepRate, tc.rate)).Straggler)
+		}
+		modes := map[Mode]bool{}
+		for i := range 60 {
+			res := r.step(last, of(StepRate, tc.rate))
+			modes[res.Mode] = res.Straggler
+			assert.Equal(t, i < 5, res.Verdict == mine)
+		}
+		assert.Equal(t, tc.want, modes, "at a rate of %v", tc.rate)
+	}
+}
+
 func TestAReferenceWithoutAThresholdCalibrates(t *testing.T) {
 	r := newRig(t)
 	cold := r.fresh(0, 1.0/19)
 	cold.QuorumMet = false
 	res := r.step(cold, of(StepDuration, 38))
-	assert.Equal(t, straggler.StateActive, res.State)
+	assert.Equal(t, nodesignal.StateActive, res.State)
 	assert.InDelta(t, 0.5, res.Score, 1e-9)
 	assert.Equal(t, ModeNone, res.Mode)
 	assert.False(t, res.Straggler)
@@ -307,18 +389,18 @@ func TestIdleNodes(t *testing.T) {
 	}
 	for range 6 {
 		res := r.step(nil, gpu(0)...)
-		assert.Equal(t, straggler.StateCalibrating, res.State, "a pause is not idleness yet, and no slowness")
+		assert.Equal(t, nodesignal.StateCalibrating, res.State, "a pause is not idleness yet, and no slowness")
 		assert.False(t, res.HasScore)
 	}
-	assert.Equal(t, straggler.StateIdle, r.step(nil, gpu(0.01)...).State)
+	assert.Equal(t, nodesignal.StateIdle, r.step(nil, gpu(0.01)...).State)
 	res := r.step(nil, gpu(0.9)...)
-	assert.Equal(t, straggler.StateCalibrating, res.State, "another job, another baseline")
+	assert.Equal(t, nodesignal.StateCalibrating, res.State, "another job, another baseline")
 
 	r = newRig(t)
 	for range 20 {
 		res = r.step(r.fresh(0.5, 1), append(gpu(0), of(StepRate, 1))...)
 	}
-	assert.Equal(t, straggler.StateActive, res.State, "who reports steps is not idle")
+	assert.Equal(t, nodesignal.StateActive, res.State, "who reports steps is not idle")
 }
 
 func TestOldReadingsExpire(t *testing.T) {
@@ -426,15 +508,11 @@ func BenchmarkEvaluate(b *testing.B) {
 	}
 	now := start
 	peers := threshold.Received{At: now, Value: threshold.Value{Threshold: 0.95, Ref: 0.05, QuorumMet: true, TTL: time.Hour}}
-	for s := range nodesignal.CPU {
-		peers.Signals = append(peers.Signals, threshold.SignalParams{Signal: s, Params: peersAt(1)})
-	}
 	b.ReportAllocs()
 	for b.Loop() {
 		now = now.Add(interval)
-		peers.Version++
-		peers.At, peers.First, peers.After = now, now, now.Add(-interval)
+		peers.At = now
 		n.Observe(&r, now)
-		n.Evaluate(now, peers, true)
+		n.Evaluate(now, me, peers, true)
 	}
 }

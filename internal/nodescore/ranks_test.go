@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/threshold"
 )
 
 // rank is a subject of a job of one process per GPU.
@@ -108,7 +109,7 @@ func TestTheWorstOfRanksWithoutAName(t *testing.T) {
 					}
 				}
 			}
-			got := node.Evaluate(now, noPeers, false)
+			got := node.Evaluate(now, me, threshold.Received{}, false)
 			assert.InDelta(t, tt.want, got.Signals.V[nodesignal.Throughput], 1e-12)
 			assert.Equal(t, tt.nameless, node.Nameless())
 			assert.False(t, got.Culprit.Named())
@@ -185,9 +186,9 @@ func TestRanksAreBoundedAndForgotten(t *testing.T) {
 		add(r.plan, &reading, i)
 		assert.Zero(t, r.n.Observe(&reading, r.now), "ranks take no GPU's place")
 	}
-	r.n.Evaluate(r.now, noPeers, false)
+	r.n.Evaluate(r.now, me, threshold.Received{}, false)
 	r.now = r.now.Add(51 * time.Second)
-	r.n.Evaluate(r.now, noPeers, false)
+	r.n.Evaluate(r.now, me, threshold.Received{}, false)
 	r.now = r.now.Add(interval)
 	res := r.step(nil, steps(1, 1.2)...)
 	assert.Equal(t, 2, r.n.table.ranks)
@@ -323,7 +324,7 @@ func TestTheSameHoweverPushed(t *testing.T) {
 					}
 					require.Zero(t, node.Observe(&reading, now))
 				}
-				res = node.Evaluate(now, noPeers, false)
+				res = node.Evaluate(now, me, threshold.Received{}, false)
 				now = now.Add(cfg.Interval)
 			}
 			return res

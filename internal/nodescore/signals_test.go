@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/threshold"
 )
 
 // gpus returns the same readings of eight GPUs; change may give one others.
@@ -195,7 +196,7 @@ func TestGPUsAreBoundedAndForgotten(t *testing.T) {
 	assert.Equal(t, MaxGPUs, r.n.Observe(&reading, r.now))
 	r.observe(of(StepRate, 1))
 	assert.Len(t, r.n.table.rows, MaxGPUs+1, "the node's own readings have a place")
-	r.n.Evaluate(r.now, noPeers, false)
+	r.n.Evaluate(r.now, me, threshold.Received{}, false)
 	r.now = r.now.Add(51 * time.Second)
 	r.step(nil, of(StepRate, 1))
 	assert.Len(t, r.n.table.rows, 1)

@@ -88,7 +88,6 @@ var catalogue = []Metric{
 	{Name: semconv.MetricAgentDetectionMode, About: "1 for what the node judges itself by: fleet, cached, local or none.", Integer: true, Range: flag, Keys: key(semconv.AttrDetectionMode), Entries: of(Node, each(AgentMode)), Fold: last, For: View},
 	{Name: semconv.MetricAgentGatewayReachable, About: "1 while the gateway answers the pushes.", Integer: true, Range: flag, Entries: of(Node, each(AgentReachable)), Fold: last, For: View},
 	{Name: semconv.MetricAgentStraggler, About: "1 while the node takes itself for a straggler.", Integer: true, Range: flag, Entries: of(Node, each(AgentStraggler)), Fold: last, For: View},
-	{Name: semconv.MetricAgentSuspicion, Unit: "1", About: "How sure the node is that it is a straggler: from 1 on it is one if that lasts, 2 at most.", Range: Range{0, 2}, Entries: of(Node, each(AgentSuspicion)), Fold: last, Unread: "the view shows the gateway's; this is for charts"},
 	{Name: semconv.MetricAgentThreshold, Unit: "1", About: "Threshold that the node judges itself by.", Range: share, Entries: of(Node, each(AgentThreshold)), Fold: last, For: View},
 	{Name: semconv.MetricAppStepDuration, Unit: "s", About: "Time of one training step.", Range: step, Entries: of(Rank, each(StepDuration)), Fold: ranks, For: Score},
 	{Name: semconv.MetricAppStepRate, Unit: "{step}/s", About: "Training steps per second.", Range: rate, Low: true, Entries: of(Rank, each(StepRate)), Fold: ranks, For: Score},

@@ -97,7 +97,6 @@ const (
 	NodeCulprit
 	Heartbeat
 	AgentStraggler
-	AgentSuspicion
 	AgentThreshold
 	AgentMode
 	AgentReachable

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/peergroup"
 )
 
 // Engine compares the nodes of many clusters with their peers. It is not safe
@@ -191,7 +192,7 @@ func (e *Engine) reclaim(own *cluster, now time.Time) bool {
 // room reports whether a cluster may have the group of these peers.
 func (e *Engine) room(c *cluster, peers []string) error {
 	switch {
-	case c.groups[GroupKey(peers)] != nil:
+	case c.groups[peergroup.Key(peers)] != nil:
 		return nil
 	case e.groups >= e.cfg.MaxGroups:
 		return ErrTooManyGroups
@@ -202,7 +203,7 @@ func (e *Engine) room(c *cluster, peers []string) error {
 }
 
 func (e *Engine) join(c *cluster, n *node, peers []string) {
-	key := GroupKey(peers)
+	key := peergroup.Key(peers)
 	g := c.groups[key]
 	if g == nil {
 		g = newGroup(c, key, peers)

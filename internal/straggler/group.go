@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/peergroup"
 	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 	"github.com/gpu-collector/gpu-collector/internal/threshold/rule"
 )
@@ -42,9 +43,9 @@ type node struct {
 	as            *NodeName // in its group, for reports
 	group         *group
 	slot          int
-	peers         PeerMemory // of group.peers
-	told, asked   bool       // it has told its state itself; it was asked for it
-	gone          bool       // forgotten
+	peers         peergroup.Memory // of group.peers
+	told, asked   bool             // it has told its state itself; it was asked for it
+	gone          bool             // forgotten
 	culprit       nodesignal.Subject
 	plain         rule.Verdict // under DecisionThreshold
 	slow, silence *episode

@@ -32,7 +32,7 @@ type Observation struct {
 	Cluster, Node string
 	// Peers are the values of the peer-group attributes that this push named, in
 	// configured order, empty where it named none. Not kept. A node's reports know
-	// more or less of them: see PeerMemory.
+	// more or less of them: see peergroup.Memory.
 	Peers []string
 	// State that the node reports; only read when HasState. A node that has
 	// never told its state is active from its first score on.

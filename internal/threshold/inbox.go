@@ -42,18 +42,15 @@ func (b *Inbox) Put(cluster string, v Value, now time.Time) bool {
 // Hear takes a value that came back with a push, and reports whether it was
 // new. The zero Received has heard none.
 func (r *Received) Hear(v Value, now time.Time) bool {
-	if !r.heard.IsZero() && v.Version <= r.Version && r.Fresh(now) {
+	if !r.At.IsZero() && v.Version <= r.Version && r.Fresh(now) {
 		// The same computation seen again is a proof of life, unless a middle
 		// tier hands it down with what is left of it.
-		if v.Version == r.Version {
-			r.heard = now
-			if now.Add(v.TTL).After(r.At.Add(r.TTL)) {
-				r.Value, r.At = v, now
-			}
+		if v.Version == r.Version && now.Add(v.TTL).After(r.At.Add(r.TTL)) {
+			r.Value, r.At = v, now
 		}
 		return false
 	}
-	*r = Received{Value: v, At: now, First: now, After: r.heard, heard: now}
+	*r = Received{v, now}
 	return true
 }
 

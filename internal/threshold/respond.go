@@ -8,58 +8,125 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
-// Respond appends what c has to say to a client of these groups. It appends
-// nothing where there is nothing valid to say; c may be nil.
-func (c *Cluster) Respond(dst []wire.Header, names *wire.Names, groups []string) []wire.Header {
+// Respond appends what c has to say to a client of these groups, at most
+// wire.MaxGroups. To a client that is one node it tells that node's verdict, to others
+// all verdicts. It appends nothing where there is nothing valid to say; c may be nil.
+func (c *Cluster) Respond(dst []wire.Header, names *wire.Names, node string, groups []string) []wire.Header {
 	if c == nil {
 		return dst
 	}
 	if w := c.Wide; w != nil {
 		dst = append(dst, wire.Header{Name: names.Threshold, Value: w.Number}, wire.Header{Name: names.QuorumMet, Value: boolText(w.QuorumMet)})
 	}
-	if params := c.params(groups); params != "" {
-		dst = append(dst, wire.Header{Name: names.Params, Value: params})
+	var room [wire.MaxGroups]answered
+	all := c.find(room[:0], groups)
+	if len(all) == 0 {
+		return dst
+	}
+	size := 0
+	for i := range all {
+		size += len(all[i].Member) + len(allFlag) + len(separator)
+	}
+	verdicts := list{most: wire.MaxHeaderBytes - size}
+	if node != "" {
+		verdicts.own(all, node)
+	} else {
+		verdicts.greatest(all)
+	}
+	var params strings.Builder
+	params.Grow(size)
+	for i := range all {
+		if i > 0 {
+			params.WriteString(separator)
+		}
+		params.WriteString(all[i].Member)
+		if !all[i].cut && all[i].AllOf(node) {
+			params.WriteString(allFlag)
+		}
+	}
+	dst = append(dst, wire.Header{Name: names.Params, Value: params.String()})
+	if verdicts.Len() > 0 {
+		dst = append(dst, wire.Header{Name: names.Verdict, Value: verdicts.String()})
 	}
 	return dst
 }
 
-// params joins the members of these groups up to what a header may hold: every
-// group's own, then their first signals, then their second, so that what does
-// not fit is the least that each of them can do without.
-func (c *Cluster) params(groups []string) string {
-	var b strings.Builder
-	add := func(member string) bool {
-		const separator = ", "
-		if b.Len()+len(separator)+len(member) > wire.MaxHeaderBytes {
-			return false
+const (
+	separator = ", "
+	allFlag   = ";all"
+)
+
+// answered is a group that an answer speaks of: so many of its verdicts are in it. With
+// cut not all that ought to be are.
+type answered struct {
+	*Entry
+	told int
+	cut  bool
+}
+
+// find returns what is known of these groups, as far as it fits into a header.
+func (c *Cluster) find(all []answered, groups []string) []answered {
+	size := 0
+	for _, g := range groups[:min(len(groups), wire.MaxGroups)] {
+		e := c.Groups[g]
+		if e == nil {
+			continue
 		}
-		if b.Len() > 0 {
-			b.WriteString(separator)
+		if size += len(e.Member) + len(allFlag) + len(separator); size > wire.MaxHeaderBytes {
+			break
 		}
-		b.WriteString(member)
-		return true
+		all = append(all, answered{Entry: e})
 	}
-	size, most := 0, 0
-	for _, g := range groups {
-		if e := c.Groups[g]; e != nil {
-			size += e.size()
-			most = max(most, len(e.SignalMembers))
+	return all
+}
+
+// list joins members up to a size. Thresholds and verdicts are that of a header
+// together: proxies count them together too.
+type list struct {
+	strings.Builder
+	most int
+}
+
+func (l *list) add(member string) bool {
+	if l.Len()+len(separator)+len(member) > l.most {
+		return false
+	}
+	if l.Len() > 0 {
+		l.WriteString(separator)
+	}
+	l.WriteString(member)
+	return true
+}
+
+// own adds the verdicts of one node.
+func (l *list) own(all []answered, node string) {
+	for i := range all {
+		v := all[i].Verdicts
+		if at, ok := v.find(node); ok {
+			all[i].cut = !l.add(v.members[at])
 		}
 	}
-	b.Grow(min(size, wire.MaxHeaderBytes))
-	for _, g := range groups {
-		if e := c.Groups[g]; e != nil && !add(e.Member) {
-			return b.String()
-		}
-	}
-	for i := range most {
-		for _, g := range groups {
-			if e := c.Groups[g]; e != nil && i < len(e.SignalMembers) && !add(e.SignalMembers[i]) {
-				return b.String()
+}
+
+// greatest adds the verdicts of all groups, the greatest loss first.
+func (l *list) greatest(all []answered) {
+	for full := false; ; {
+		var worst *answered
+		for i := range all {
+			a := &all[i]
+			if v := a.Verdicts; v != nil && a.told < len(v.list) && (worst == nil || v.list[a.told].Loss > worst.Verdicts.list[worst.told].Loss) {
+				worst = a
 			}
 		}
+		if worst == nil {
+			return
+		}
+		if full = full || !l.add(worst.Verdicts.members[worst.told]); full {
+			worst.told, worst.cut = len(worst.Verdicts.list), true
+		} else {
+			worst.told++
+		}
 	}
-	return b.String()
 }
 
 func boolText(b bool) string {

@@ -30,10 +30,8 @@ type Entry struct {
 	Value
 	// Number is the threshold as the text of a plain header.
 	Number string
-	// Member is the value as a member of the params header, without its
-	// signals, whose members are SignalMembers.
-	Member        string
-	SignalMembers []string
+	// Member is the value as a member of the params header, but for the flag `all`.
+	Member string
 }
 
 // NewEntry encodes v. It fails when v is not valid or its group has no wire form.
@@ -45,20 +43,7 @@ func NewEntry(v Value) (*Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Entry{Value: v, Number: FormatNumber(v.Threshold), Member: m}
-	if len(v.Signals) > 0 {
-		e.SignalMembers = encodeSignals(&v)
-	}
-	return e, nil
-}
-
-// size is at least what the members take up in a header.
-func (e *Entry) size() int {
-	size := len(e.Member) + 2
-	for _, m := range e.SignalMembers {
-		size += len(m) + 2
-	}
-	return size
+	return &Entry{Value: v, Number: FormatNumber(v.Threshold), Member: m}, nil
 }
 
 // Store hands the latest snapshot from one writer to many readers without a

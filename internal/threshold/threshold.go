@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package threshold holds the straggler threshold as it travels: from the
-// gateway's straggler processor through the threshold extension into the
-// response of a push, and from there to the straggler processor of the node
-// that pushed. It decides nothing about stragglers; internal/straggler does.
+// Package threshold holds the straggler threshold and the verdicts as they travel: from
+// the gateway's straggler processor through the threshold extension into the response of
+// a push, and from there to the straggler processor of the node that pushed. It decides
+// nothing about stragglers; internal/straggler does.
 package threshold // import "github.com/gpu-collector/gpu-collector/internal/threshold"
 
 import (
@@ -11,19 +11,11 @@ import (
 	"math"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
-// Bounds of what crosses a trust boundary.
-const (
-	// MaxTTL bounds how long a received threshold may claim to be fresh.
-	MaxTTL = time.Hour
-	// MaxSignals bounds the parameters of one group: each signal for up to eight
-	// cohorts.
-	MaxSignals = 8 * int(nodesignal.Count)
-)
+// MaxTTL bounds how long a received threshold may claim to be fresh.
+const MaxTTL = time.Hour
 
 // Value is the threshold of one peer group, or of a whole cluster when Group is empty.
 // Scores and thresholds are in [0,1].
@@ -43,48 +35,29 @@ type Value struct {
 	Nodes int
 	// Ref is the peers' median throughput in the unit of the signal, 0 when unknown.
 	Ref float64
-	// Hold is true when the group is in an incident. Its nodes find their cohort by
-	// means, which stand still then: to be slow is no other work.
-	Hold bool
-	// Settled is true of a group that was there long before: a node that comes to it
-	// takes longer to warm up.
-	Settled bool
-	// Turns is true when the group's nodes take each other's work in turns: a node at a
-	// lower cohort's level goes to that cohort, not only one at a higher cohort's.
-	Turns bool
 	// TTL is how long the value may be used after it was received.
 	TTL time.Duration
-	// Signals are the parameters of a node's own verdict, by signal and From. Not
-	// changed once they are in a Value.
-	Signals []SignalParams
+	// Verdicts are the group's stragglers. With All they are all of them: any other node
+	// of the group is in good standing. Where About is not empty, both are of that node
+	// alone.
+	Verdicts *Verdicts
+	All      bool
+	About    string
 }
 
-// SignalParams is what one tick says about one signal of a group, or of one
-// cohort of it.
-type SignalParams struct {
-	Signal nodesignal.Signal
-	// From is the lower bound of the cohort, in the unit of By, which the group is
-	// split by; only read when HasFrom. It and the Params travel as float32.
-	From    float64
-	By      nodesignal.Signal
-	HasFrom bool
-	straggler.Params
+// Of is what v says of a node: its verdict where it is a straggler. It is not told where v
+// says nothing of it, as a gateway without verdicts does.
+func (v *Value) Of(node string) (verdict Verdict, straggler, told bool) {
+	if i, ok := v.Verdicts.find(node); ok {
+		return v.Verdicts.list[i], true, true
+	}
+	return Verdict{}, false, v.AllOf(node)
 }
 
-// validate reports why p may not be used, nil when it may.
-func (p *SignalParams) validate() error {
-	switch {
-	case p.Signal >= nodesignal.Count:
-		return fmt.Errorf("signal %d is not known", p.Signal)
-	case p.By >= nodesignal.Count:
-		return fmt.Errorf("signal %d of the split is not known", p.By)
-	case p.HasFrom && !finite(p.From):
-		return fmt.Errorf("from %v of %s is not finite", p.From, p.Signal)
-	}
-	if err := p.Check(); err != nil {
-		return fmt.Errorf("%w, of %s", err, p.Signal)
-	}
-	return nil
+// AllOf reports whether v says of a node that it is in good standing by not listing it.
+// No list has a name without a wire form.
+func (v *Value) AllOf(node string) bool {
+	return v.All && (v.About == "" || v.About == node) && (node == "" || wire.ValidName(node))
 }
 
 // Validate reports why v may not be used, nil when it may.
@@ -104,13 +77,6 @@ func (v *Value) Validate() error {
 		return fmt.Errorf("node count %d is negative", v.Nodes)
 	case v.TTL <= 0 || v.TTL > MaxTTL:
 		return fmt.Errorf("ttl %s is not in (0s,%s]", v.TTL, MaxTTL)
-	case len(v.Signals) > MaxSignals:
-		return fmt.Errorf("parameters of %d signals, at most %d may be", len(v.Signals), MaxSignals)
-	}
-	for i := range v.Signals {
-		if err := v.Signals[i].validate(); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -132,17 +98,10 @@ type Source interface {
 	Reachable() bool
 }
 
-// Received is a Value and when it arrived.
+// Received is a Value and when it was last confirmed.
 type Received struct {
 	Value
-	// At is when it was last confirmed.
 	At time.Time
-	// First is when its version was first heard, After when the one before it
-	// was last: the value is of a tick between them. After is zero for the first
-	// value of a group.
-	First, After time.Time
-
-	heard time.Time // by any answer, one with less left of its life too
 }
 
 // Fresh reports whether the value is within its own TTL.

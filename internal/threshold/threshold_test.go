@@ -32,7 +32,7 @@ func TestMemberRoundTrip(t *testing.T) {
 	second, err := EncodeMember(other)
 	require.NoError(t, err)
 
-	got, err := ParseParams([]string{member + ", " + second})
+	got, err := ParseAnswer([]string{member + ", " + second}, nil, "")
 	require.NoError(t, err)
 	require.Len(t, got, 2)
 	assert.InDelta(t, in.Ref, got[0].Ref, 1e-9)
@@ -40,7 +40,7 @@ func TestMemberRoundTrip(t *testing.T) {
 	assert.Equal(t, []Value{in, other}, got)
 }
 
-func TestParseParamsKeepsTheValidMembers(t *testing.T) {
+func TestAnAnswersValidMembersCount(t *testing.T) {
 	good, err := EncodeMember(value("good"))
 	require.NoError(t, err)
 	for name, bad := range map[string]string{
@@ -57,7 +57,7 @@ func TestParseParamsKeepsTheValidMembers(t *testing.T) {
 		"an empty name":            `"";v=1;q;t="0.9";m="1";s="0";k="2";n=5;ttl=50`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := ParseParams([]string{bad, good})
+			got, err := ParseAnswer([]string{bad, good}, nil, "")
 			require.Error(t, err)
 			require.Len(t, got, 1)
 			assert.Equal(t, "good", got[0].Group)
@@ -144,31 +144,6 @@ func TestInboxIsBounded(t *testing.T) {
 		b.Put(strings.Repeat("c", i%200)+string(rune(i)), v, start.Add(time.Duration(i)))
 	}
 	assert.LessOrEqual(t, len(b.entries), maxInboxEntries)
-}
-
-func FuzzParseParams(f *testing.F) {
-	e, err := NewEntry(withSignals("AR/stage-0"))
-	require.NoError(f, err)
-	c := &Cluster{Groups: map[string]*Entry{"AR/stage-0": e}}
-	f.Add(c.params([]string{"AR/stage-0"}))
-	f.Add(`"x";v=1;q=?0;t=0.5;m=1;s=0;k=2;n=5;ttl=50`)
-	f.Add(`"x";v=1;q;t=1;m=1;s=0;k=2;n=5;ttl=50, "x";sig=power;v=1;m=-1;l=-1;s=1;k=1;h=8;b=0`)
-	f.Add(`("a" "b");x`)
-	f.Fuzz(func(t *testing.T, header string) {
-		values, _ := ParseParams([]string{header})
-		for _, v := range values {
-			require.NoError(t, v.Validate())
-			e, err := NewEntry(v)
-			require.NoError(t, err)
-			c := &Cluster{Groups: map[string]*Entry{v.Group: e}}
-			back, err := ParseParams([]string{c.params([]string{v.Group})})
-			// A level or a scale may round to what is not one.
-			if err == nil {
-				require.Len(t, back, 1)
-				require.Len(t, back[0].Signals, min(len(v.Signals), len(back[0].Signals)))
-			}
-		}
-	})
 }
 
 func TestInboxHandsDownWhatIsLeft(t *testing.T) {

@@ -6,15 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/dunglas/httpsfv"
 
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
@@ -23,9 +20,6 @@ const digits = 9
 
 // maxComplaints bounds what is said about one header.
 const maxComplaints = 16
-
-// maxMembers bounds what is looked at of one header.
-const maxMembers = wire.MaxGroups * (1 + MaxSignals)
 
 // FormatNumber writes f with up to nine significant digits.
 func FormatNumber(f float64) string { return strconv.FormatFloat(f, 'g', digits, 64) }
@@ -42,8 +36,8 @@ func ParseThreshold(s string) (float64, error) {
 	return f, nil
 }
 
-// EncodeMember writes v as one member of a gpu-straggler-params list, without
-// its signals:
+// EncodeMember writes v as one member of a gpu-straggler-params list, but for the flag
+// `all`, which is the answer's:
 //
 //	"stage-0";v=1790000000000;q;t="0.870348";m="0.93";s="0.012";k="2";n=64;ref="0.0520833";ttl=50
 //
@@ -67,52 +61,8 @@ func EncodeMember(v Value) (string, error) {
 	if v.Ref > 0 {
 		b = appendNumber(b, "ref", v.Ref)
 	}
-	if v.Hold {
-		b = append(b, ";hold"...)
-	}
-	b = appendFlag(b, "turns", v.Turns)
-	b = appendFlag(b, "old", v.Settled)
 	b = appendInteger(b, "ttl", int64(math.Ceil(v.TTL.Seconds())))
 	return string(b), nil
-}
-
-// encodeSignals writes one member per entry of v.Signals:
-//
-//	"stage-0";sig=throughput;v=1790000000000;d=10000;rel;m="0.052";g="0.05";s="0.01";burst;w="0.002";q="0.05";o="0.001";b="0.025";h="18 15 -64";by=throughput;from="0.04"
-//
-// What is zero or false is left out, but for the limits.
-func encodeSignals(v *Value) []string {
-	members := make([]string, len(v.Signals))
-	b := make([]byte, 0, 192)
-	for i := range v.Signals {
-		p := &v.Signals[i]
-		b = appendName(b[:0], v.Group)
-		b = append(b, ";sig="...)
-		b = append(b, p.Signal.String()...)
-		b = appendInteger(b, "v", v.Version)
-		b = appendInteger(b, "d", p.Elapsed.Milliseconds())
-		b = appendFlag(b, "rel", p.Relative)
-		b = appendFlag(b, "high", p.High)
-		b = appendSingle(b, "m", p.Centre)
-		b = appendSingle(b, "g", p.MinGap)
-		b = appendSingle(b, "s", p.Scale)
-		b = appendFlag(b, "burst", p.Burst)
-		b = appendOptional(b, "w", p.Wander)
-		b = appendOptional(b, "q", p.Step)
-		b = appendOptional(b, "c", p.Change)
-		b = appendOptional(b, "o", p.Offset)
-		b = appendOptional(b, "b", p.MaxBias)
-		b = appendList(b, "h", p.Limits[:])
-		if !p.Born.IsZero() {
-			b = appendInteger(b, "born", p.Born.UnixMilli())
-		}
-		if p.HasFrom {
-			b = append(append(b, ";by="...), p.By.String()...)
-			b = appendSingle(b, "from", p.From)
-		}
-		members[i] = string(b)
-	}
-	return members
 }
 
 // appendName writes a ValidName as a string of RFC 9651, 3.3.3.
@@ -137,148 +87,46 @@ func appendNumber(b []byte, key string, f float64) []byte {
 	return append(strconv.AppendFloat(b, f, 'g', digits, 64), '"')
 }
 
-// appendSingle writes the fewest digits that tell a float32 from all others.
-func appendSingle(b []byte, key string, f float64) []byte {
-	b = append(append(append(b, ';'), key...), '=', '"')
-	return append(strconv.AppendFloat(b, f, 'g', -1, 32), '"')
-}
-
-// appendOptional leaves out what is zero.
-func appendOptional(b []byte, key string, f float64) []byte {
-	if f == 0 {
-		return b
-	}
-	return appendSingle(b, key, f)
-}
-
-func appendFlag(b []byte, key string, set bool) []byte {
-	if set {
-		b = append(append(b, ';'), key...)
-	}
-	return b
-}
-
-// appendList writes singles with a space between two.
-func appendList(b []byte, key string, list []float64) []byte {
-	b = append(append(append(b, ';'), key...), '=', '"')
-	for i, f := range list {
-		if i > 0 {
-			b = append(b, ' ')
-		}
-		b = strconv.AppendFloat(b, f, 'g', -1, 32)
-	}
-	return append(b, '"')
-}
-
-// ParseParams reads a gpu-straggler-params response header. Members that are
-// not valid are left out and reported in the error; the valid ones are
-// returned all the same. Signals that are not known are left out silently: a
-// newer gateway may know more.
-func ParseParams(header []string) ([]Value, error) {
-	list, err := wire.ParseList(header)
+// ParseAnswer reads the response headers gpu-straggler-params and gpu-straggler-verdict of
+// a client that named one node, or none. Members that are not valid are left out and
+// reported in the error; the valid ones are returned all the same. Verdicts count with
+// the value of their group and tick only.
+func ParseAnswer(params, verdicts []string, node string) ([]Value, error) {
+	list, err := wire.ParseList(params)
 	if err != nil {
 		return nil, err
 	}
-	if len(list) > maxMembers {
-		return nil, fmt.Errorf("%d members, at most %d may be", len(list), maxMembers)
-	}
-	var errs []error
-	complain := func(err error) {
-		if len(errs) < maxComplaints {
-			errs = append(errs, err)
-		}
-	}
+	var c complaints
 	values := make([]Value, 0, min(len(list), wire.MaxGroups))
 	for _, m := range list {
-		if ofSignal(m) {
-			continue
-		}
 		v, err := decodeMember(m)
 		switch {
 		case err != nil:
-			complain(err)
+			c.add(err)
 		case len(values) == wire.MaxGroups:
 			return nil, fmt.Errorf("more than %d peer groups", wire.MaxGroups)
 		default:
+			v.About = node
 			values = append(values, v)
 		}
 	}
-	for _, m := range list {
-		if !ofSignal(m) {
-			continue
-		}
-		if err := decodeSignal(m.(httpsfv.Item), values); err != nil {
-			complain(err)
+	if err := parseVerdicts(verdicts, values); err != nil {
+		c.add(err)
+		// Whoever is not listed may be in what could not be read.
+		for i := range values {
+			values[i].All = false
 		}
 	}
-	return values, errors.Join(errs...)
+	return values, errors.Join(c...)
 }
 
-// ofSignal tells the members of signals from those of groups.
-func ofSignal(m httpsfv.Member) bool {
-	item, ok := m.(httpsfv.Item)
-	if !ok {
-		return false
-	}
-	_, ok = item.Params.Get("sig")
-	return ok
-}
+// complaints are errors about one header, a bounded number.
+type complaints []error
 
-// decodeSignal adds the parameters of one signal to the group's value.
-func decodeSignal(m httpsfv.Item, values []Value) error {
-	name, err := wire.MemberName(m)
-	if err != nil {
-		return err
+func (c *complaints) add(err error) {
+	if len(*c) < maxComplaints {
+		*c = append(*c, err)
 	}
-	fail := func(err error) error { return fmt.Errorf("peer group %q: %w", wire.Clip(name), err) }
-	d := memberReader{params: m.Params}
-	sig, ok := d.get("sig", true).(httpsfv.Token)
-	if !ok {
-		return fail(errors.New("parameter `sig` is not a token"))
-	}
-	signal, err := nodesignal.Parse(string(sig))
-	if err != nil {
-		return nil //nolint:nilerr // a signal of a newer version
-	}
-	if _, old := m.Params.Get("k"); old {
-		return nil // of a gateway with one sum, which a node of three cannot step by
-	}
-	p := SignalParams{Signal: signal, Params: straggler.Params{
-		Centre: d.number("m", true), Relative: d.boolean("rel", false), High: d.boolean("high", false), MinGap: d.number("g", true),
-		Scale: d.number("s", true), Burst: d.boolean("burst", false), Wander: d.number("w", false), Step: d.number("q", false), Change: d.number("c", false),
-		Offset: d.number("o", false), MaxBias: d.number("b", false), Elapsed: time.Duration(d.integer("d")) * time.Millisecond,
-	}}
-	d.list("h", p.Limits[:])
-	if _, told := m.Params.Get("born"); told {
-		p.Born = time.UnixMilli(d.integer("born")).UTC()
-	}
-	version := d.integer("v")
-	if _, p.HasFrom = m.Params.Get("from"); p.HasFrom {
-		p.From = float64(float32(d.number("from", true)))
-		if by, ok := d.get("by", false).(httpsfv.Token); ok {
-			if p.By, err = nodesignal.Parse(string(by)); err != nil {
-				return nil //nolint:nilerr // a signal of a newer version
-			}
-		}
-	}
-	p.Round()
-	if d.err == nil {
-		d.err = p.validate()
-	}
-	if d.err != nil {
-		return fail(d.err)
-	}
-	at := slices.IndexFunc(values, func(v Value) bool { return v.Group == name })
-	switch {
-	case at < 0:
-		return fail(fmt.Errorf("parameters of %s without the group's own", signal))
-	case values[at].Version != version:
-		return fail(fmt.Errorf("parameters of %s are of version %d, the group's own of %d", signal, version, values[at].Version))
-	case len(values[at].Signals) == MaxSignals:
-		return fail(fmt.Errorf("parameters of more than %d signals", MaxSignals))
-	}
-	values[at].Signals = append(values[at].Signals, p)
-	return nil
 }
 
 func decodeMember(m httpsfv.Member) (Value, error) {
@@ -292,9 +140,7 @@ func decodeMember(m httpsfv.Member) (Value, error) {
 		Group:     name,
 		Version:   d.integer("v"),
 		QuorumMet: d.boolean("q", true),
-		Hold:      d.boolean("hold", false),
-		Settled:   d.boolean("old", false),
-		Turns:     d.boolean("turns", false),
+		All:       d.boolean("all", false),
 		Threshold: d.number("t", true),
 		Median:    d.number("m", true),
 		Scale:     d.number("s", true),
@@ -364,21 +210,6 @@ func (d *memberReader) number(key string, required bool) float64 {
 		d.fail(key, "a number")
 	}
 	return 0
-}
-
-// list reads as many numbers as there are to be, from a string.
-func (d *memberReader) list(key string, to []float64) {
-	text := strings.Fields(typed[string](d, key, "a string of numbers", true))
-	for i := range to {
-		var err error
-		if i < len(text) {
-			to[i], err = strconv.ParseFloat(text[i], 64)
-		}
-		if err != nil || len(text) != len(to) {
-			d.fail(key, fmt.Sprintf("a string of %d numbers", len(to)))
-			return
-		}
-	}
 }
 
 func (d *memberReader) fail(key, want string) {

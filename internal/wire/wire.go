@@ -27,6 +27,7 @@ type Names struct {
 	Threshold string `mapstructure:"threshold"`
 	QuorumMet string `mapstructure:"quorum_met"`
 	Params    string `mapstructure:"params"`
+	Verdict   string `mapstructure:"verdict"`
 	Epoch     string `mapstructure:"epoch"`
 	Resync    string `mapstructure:"resync"`
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodereport"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/peergroup"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
@@ -65,7 +66,7 @@ type agentNode struct {
 	// same, with the model of its GPUs where no label names one.
 	named, peers []string
 
-	memory straggler.PeerMemory
+	memory peergroup.Memory
 	models gpuModels
 	group  string
 	seen   time.Time
@@ -255,7 +256,7 @@ func (a *agent) regroup(n *agentNode, peers []string, now time.Time) bool {
 		n.peers[i] = n.models.name
 	}
 	before := n.group
-	n.group = straggler.GroupKey(n.peers)
+	n.group = peergroup.Key(n.peers)
 	return n.group != before
 }
 
@@ -316,7 +317,7 @@ func (a *agent) evaluate(md pmetric.Metrics, p pending, now time.Time) {
 		peers, known = a.source.Received(p.node.cluster, p.node.group)
 		reachable = a.source.Reachable()
 	}
-	res := p.node.score.Evaluate(now, peers, known)
+	res := p.node.score.Evaluate(now, p.node.node, peers, known)
 	rm := md.ResourceMetrics().AppendEmpty()
 	a.ids.stamp(rm.Resource().Attributes(), p.node.cluster, p.node.node, p.node.peers)
 	nodereport.Append(rm, metadata.ScopeName, cmp.Or(p.ts, pcommon.NewTimestampFromTime(now)), &res, reachable)
@@ -335,13 +336,15 @@ func (a *agent) logVerdict(n *agentNode, res *nodescore.Result) {
 		zap.Float64("score", round(res.Score)), zap.Float64("threshold", round(res.Threshold)),
 		zap.Stringer("mode", res.Mode),
 	}
-	if res.BySignals {
-		fields = append(fields, zap.Stringer("signal", res.Signal), zap.Float64("suspicion", round(res.Suspicion)))
-		of := res.Signals.Worst[res.Signal]
-		if res.Signal == nodesignal.Throughput {
-			of = res.Culprit.Subject // of equals, no one is the worst
+	if v := &res.Verdict; v.Node != "" {
+		fields = append(fields, zap.Float64("loss", round(v.Loss)))
+		if v.Signal < nodesignal.Count {
+			of := res.Signals.Worst[v.Signal]
+			if v.Signal == nodesignal.Throughput {
+				of = res.Culprit.Subject // of equals, no one is the worst
+			}
+			fields = appendSubject(append(fields, zap.Stringer("signal", v.Signal)), of)
 		}
-		fields = appendSubject(fields, of)
 	}
 	if res.Straggler {
 		if since := res.Since; !since.IsZero() { // else it has been slow for as long as it was compared

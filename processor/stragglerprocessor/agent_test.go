@@ -22,6 +22,7 @@ import (
 	zapobserver "go.uber.org/zap/zaptest/observer"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
@@ -262,6 +263,28 @@ func TestAgentNamesThatCannotBeTaken(t *testing.T) {
 		r.push(md)
 		assert.Equal(t, map[string]int64{"no_cluster": 1, "name_too_long": 1}, rejected(t, r.tel))
 		assert.Empty(t, r.a.nodes)
+	})
+}
+
+// TestAgentTakesItsGatewaysWord: the verdict is that of each of its nodes.
+func TestAgentTakesItsGatewaysWord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newAgentRig(t, nil)
+		core, logs := zapobserver.New(zap.InfoLevel)
+		r.a.logger = zap.New(core)
+		r.receive(0.95, 1.0/19)
+		v := r.ext.received["prod J/stage-0"]
+		v.All, v.Verdicts = true, threshold.NewVerdicts("J/stage-0", 1, []threshold.Verdict{{Node: "n2", Loss: 0.125, Signal: nodesignal.CPU}})
+		r.ext.received["prod J/stage-0"] = v
+		md := pmetric.NewMetrics()
+		addStep(md, "n1", "stage-0", 45)
+		addStep(md, "n2", "stage-0", 19)
+		got := r.push(md)
+		assert.Zero(t, got["n1 gpu.agent.straggler"])
+		assert.InDelta(t, 1, got["n2 gpu.agent.straggler"], 0)
+		require.Equal(t, 1, logs.Len())
+		fields := logs.All()[0].ContextMap()
+		assert.Equal(t, []any{"n2", 0.125, "cpu", nil}, []any{fields["node"], fields["loss"], fields["signal"], fields["since"]})
 	})
 }
 

@@ -106,12 +106,9 @@ func (c *Config) engine() straggler.Config {
 	return e
 }
 
-// node returns the agent's configuration. The trackers' constants are the
-// gateway's, since both run the same ones.
+// node returns the agent's configuration.
 func (c *Config) node() (nodescore.Config, error) {
 	n := c.Agent.Config
-	n.CUSUM, n.CohortWindow = c.Gateway.CUSUM, c.Gateway.Split.Window
-	n.WarmupTicks, n.StuckTicks = c.Gateway.WarmupTicks, c.Gateway.Episodes.StuckTicks
 	n.Interval, n.ReadingTTL = c.PushInterval, c.ttl()
 	n.EnterTicks, n.LeaveTicks = c.EnterTicks, c.LeaveTicks
 	return n, c.signals(&n)
@@ -169,7 +166,7 @@ func (c *Config) Validate() error {
 // not set keeps its default.
 type SignalConfig struct {
 	// Decides, Direction (low or high is bad) and MinGap say how the gateway
-	// compares it. Agents and gateway must agree on the first two.
+	// compares it. Agents and gateway must agree on Direction.
 	Decides   *bool    `mapstructure:"decides"`
 	Direction string   `mapstructure:"direction"`
 	MinGap    *float64 `mapstructure:"min_gap"`

@@ -82,11 +82,10 @@ func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 	cfg.Gateway.K = -1
 	cfg.Gateway.Quorum = 2
 	cfg.Decision = "vote"
-	cfg.Gateway.CUSUM.Mid.Reach = 0
 	cfg.Gateway.Split.MinSide = 1
 	cfg.Gateway.Episodes.MaxOnsets = 0
 	for _, want := range []string{
-		"`decision` is \"vote\", must be cusum or threshold", "`gateway::cusum::mid::reach`", "`gateway::split::min_side`", "`gateway::episodes::max_onsets`",
+		"`decision` is \"vote\", must be cusum or threshold", "`gateway::split::min_side`", "`gateway::episodes::max_onsets`",
 		"`gateway::k`", "`gateway::quorum`", "`push_interval`",
 	} {
 		require.ErrorContains(t, cfg.Validate(), want)

@@ -67,7 +67,7 @@ func (r *reporter) metrics(rep *straggler.Report) []pmetric.Metrics {
 	told := 0
 	for i := range rep.Nodes {
 		n := &rep.Nodes[i]
-		if n.State == straggler.StateMissing {
+		if n.State == nodesignal.StateMissing {
 			continue
 		}
 		if told == nodesPerBatch {
@@ -142,7 +142,7 @@ func appendCluster(md pmetric.Metrics, ts pcommon.Timestamp, groups []straggler.
 		for s, n := range gr.Counts {
 			p := g.Point(nodes)
 			p.SetIntValue(int64(n))
-			p.Attributes().PutStr(gpusemconv.AttrNodeState, straggler.State(s).String())
+			p.Attributes().PutStr(gpusemconv.AttrNodeState, nodesignal.State(s).String())
 			label(p)
 		}
 		label(g.Flag(quorum, gr.Quorum))

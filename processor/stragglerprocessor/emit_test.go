@@ -64,7 +64,7 @@ func TestATickOfManyNodesComesInBatches(t *testing.T) {
 	r := reporter{ids: &ids}
 	rep := report("a")
 	for i := range 2*nodesPerBatch + 1 {
-		rep.Nodes = append(rep.Nodes, straggler.NodeReport{NodeName: &straggler.NodeName{Cluster: "a", Group: "g", Node: strconv.Itoa(i)}, State: straggler.StateActive})
+		rep.Nodes = append(rep.Nodes, straggler.NodeReport{NodeName: &straggler.NodeName{Cluster: "a", Group: "g", Node: strconv.Itoa(i)}, State: nodesignal.StateActive})
 	}
 	seen := map[string]int{}
 	tick := r.metrics(rep)
@@ -126,7 +126,7 @@ func TestWhyThereIsNoVerdict(t *testing.T) {
 
 	node := func(why, before unjudged.Reason, until int64) map[string]float64 {
 		rep.Nodes = []straggler.NodeReport{{
-			NodeName: &straggler.NodeName{Cluster: "a", Group: "g", Node: "n"}, State: straggler.StateActive,
+			NodeName: &straggler.NodeName{Cluster: "a", Group: "g", Node: "n"}, State: nodesignal.StateActive,
 			Unjudged: why, UnjudgedBefore: before, Until: until,
 		}}
 		of := map[string]float64{}

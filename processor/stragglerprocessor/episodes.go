@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
@@ -110,7 +111,7 @@ func workers(nodes []straggler.NodeReport, healthy bool) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range nodes {
 			n := &nodes[i]
-			if n.State == straggler.StateActive && (!healthy || !n.Straggler) && !yield(n.Node) {
+			if n.State == nodesignal.StateActive && (!healthy || !n.Straggler) && !yield(n.Node) {
 				return
 			}
 		}
@@ -127,7 +128,7 @@ func cost(ev *straggler.Event, members []straggler.NodeReport, facts *factReader
 	}
 	gpus := 0
 	for i := range members {
-		if members[i].State != straggler.StateActive {
+		if members[i].State != nodesignal.StateActive {
 			continue
 		}
 		n, ok := facts.store.GPUs(members[i].Cluster, members[i].Node)

@@ -16,8 +16,11 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/hostextension"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/robust"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
@@ -211,9 +214,22 @@ func (g *gateway) count(ctx context.Context, c *straggler.Counters) {
 // snapshot turns a report into what the extension serves.
 func snapshot(r *straggler.Report, cfg *Config) *threshold.Snapshot {
 	snap := &threshold.Snapshot{At: r.At, TTL: cfg.ttl(), Clusters: make(map[string]*threshold.Cluster)}
+	said := wordOf(r)
 	for i := range r.Groups {
 		gr := &r.Groups[i]
-		v := threshold.Of(gr, r.At, cfg.Gateway.K, cfg.ttl())
+		// A group that nobody can be judged by says so: its nodes would go on with what they
+		// heard last.
+		v := threshold.Value{
+			Group: gr.Group, Version: r.At.UnixMilli(), QuorumMet: gr.Quorum && gr.Valid,
+			Median: gr.Median, Scale: robust.MADToSigma * gr.MAD, K: cfg.Gateway.K,
+			Nodes: gr.Counts[nodesignal.StateActive], Ref: gr.Ref, TTL: cfg.ttl(),
+		}
+		if gr.Valid {
+			v.Threshold = gr.Threshold
+		}
+		if w, ok := said[groupKey{gr.Cluster, gr.Group}]; ok {
+			v.All, v.Verdicts = w.judged, threshold.NewVerdicts(v.Group, v.Version, w.stragglers)
+		}
 		e, err := threshold.NewEntry(v)
 		if err != nil {
 			continue // a name without a wire form: nobody can ask for it
@@ -233,6 +249,35 @@ func snapshot(r *straggler.Report, cfg *Config) *threshold.Snapshot {
 	return snap
 }
 
+type groupKey struct{ cluster, group string }
+
+// word is what a tick says of a group's nodes. It is judged where the gateway compared
+// any of them, or is silent by intent: else its nodes have to judge themselves.
+type word struct {
+	judged     bool
+	stragglers []threshold.Verdict
+}
+
+func wordOf(r *straggler.Report) map[groupKey]word {
+	said := make(map[groupKey]word, len(r.Groups))
+	for from := 0; from < len(r.Nodes); {
+		key, w := groupKey{r.Nodes[from].Cluster, r.Nodes[from].Group}, word{}
+		for ; from < len(r.Nodes) && r.Nodes[from].Group == key.group && r.Nodes[from].Cluster == key.cluster; from++ {
+			n := &r.Nodes[from]
+			switch n.Unjudged {
+			case unjudged.Judged, unjudged.Levels, unjudged.Lockstep:
+				w.judged = true
+			}
+			if n.Straggler {
+				w.judged = true
+				w.stragglers = append(w.stragglers, threshold.Verdict{Node: n.Node, Since: n.Since, Loss: max(n.Gap, 0), Signal: n.Signal})
+			}
+		}
+		said[key] = w
+	}
+	return said
+}
+
 // warn tells when a threshold stands still. With decision cusum nobody is
 // judged by it, and an incident says the same.
 func (g *gateway) warn(r *straggler.Report) {
@@ -244,7 +289,7 @@ func (g *gateway) warn(r *straggler.Report) {
 		if gr.PanicBegan && gr.Group != "" {
 			g.logger.Warn("panic mode: too many nodes fell below the threshold at once, so that the threshold is held and nobody is accused",
 				zap.String("cluster", gr.Cluster), zap.String("group", gr.Group),
-				zap.Int("active", gr.Counts[straggler.StateActive]), zap.Float64("median", round(gr.Median)))
+				zap.Int("active", gr.Counts[nodesignal.StateActive]), zap.Float64("median", round(gr.Median)))
 		}
 	}
 }

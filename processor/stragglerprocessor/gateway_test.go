@@ -30,6 +30,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
@@ -148,12 +150,44 @@ func TestGatewayFindsAndPublishes(t *testing.T) {
 	assert.Contains(t, lines[0].Message, "STRAGGLER n2: its throughput has been 60.0 % behind its peers'")
 	assert.Contains(t, lines[0].Message, "4 against a median of 10 among the 5 active nodes of J/stage-0")
 
-	require.Len(t, v.Signals, 1, "by the score nobody is judged who tells more")
-	p := v.Signals[0]
-	assert.Equal(t, nodesignal.Throughput, p.Signal)
-	assert.InDelta(t, 10, p.Centre, 0)
-	assert.InDelta(t, p.Scale, got[" gpu.straggler.signal.scale J/stage-0 throughput"], 0)
-	assert.True(t, p.Valid())
+	assert.True(t, v.All)
+	require.Len(t, v.Verdicts.List(), 1)
+	said := v.Verdicts.List()[0]
+	assert.Equal(t, "n2", said.Node)
+	assert.Equal(t, nodesignal.Throughput, said.Signal)
+	assert.InDelta(t, 0.6, said.Loss, 0.01)
+}
+
+// TestAGroupThatNobodyIsComparedInSaysSo, for its nodes judge themselves then.
+func TestAGroupThatNobodyIsComparedInSaysSo(t *testing.T) {
+	rep := &straggler.Report{At: time.Now()}
+	for i, tt := range []struct {
+		why       unjudged.Reason
+		straggler bool
+		want      bool
+	}{
+		{unjudged.Judged, false, true},
+		{unjudged.Levels, false, true},
+		{unjudged.Lockstep, false, true},
+		{unjudged.FewPeers, false, false},
+		{unjudged.Calibrating, false, false},
+		{unjudged.NoSignal, false, false},
+		{unjudged.Idle, false, false},
+		{unjudged.Calibrating, true, true},
+	} {
+		name := fmt.Sprintf("g%d %v %t", i, tt.want, tt.straggler)
+		rep.Groups = append(rep.Groups, straggler.GroupReport{Cluster: "c", Group: name})
+		for n, why := range []unjudged.Reason{unjudged.Idle, tt.why} {
+			rep.Nodes = append(rep.Nodes, straggler.NodeReport{
+				NodeName: &straggler.NodeName{Cluster: "c", Group: name, Node: fmt.Sprintf("n%d", n)}, Unjudged: why, Straggler: tt.straggler && n == 1,
+			})
+		}
+	}
+	groups := snapshot(rep, createDefaultConfig().(*Config)).Clusters["c"].Groups
+	require.Len(t, groups, len(rep.Groups))
+	for name, e := range groups {
+		assert.Contains(t, name, fmt.Sprintf(" %v %t", e.All, e.Verdicts != nil))
+	}
 }
 
 func TestAReferenceIsPublishedBeforeTheFirstScore(t *testing.T) {

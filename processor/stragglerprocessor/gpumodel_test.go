@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/peergroup"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
@@ -135,7 +135,7 @@ func TestAgentAndGatewayNameOneGroup(t *testing.T) {
 			// A job whose reports cease ends at the gateway as much later as an agent
 			// may be silent about it.
 			if rep.Nodes[0].Group != claim[0] {
-				require.True(t, straggler.GroupKey([]string{"", "", "H100"}) == claim[0] || claim[0] == straggler.DefaultGroup, "%s and %s", rep.Nodes[0].Group, claim[0])
+				require.True(t, peergroup.Key([]string{"", "", "H100"}) == claim[0] || claim[0] == peergroup.Default, "%s and %s", rep.Nodes[0].Group, claim[0])
 			}
 			groups[rep.Nodes[0].Group]++
 		}

@@ -90,7 +90,7 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 		if found.ingero && found.HasScore && !e.Has(found.Cluster, found.Node) {
 			// The first score of Ingero's agent is always about 0.27: its
 			// throughput term starts at 0.
-			found.HasScore, found.State = false, straggler.StateCalibrating
+			found.HasScore, found.State = false, nodesignal.StateCalibrating
 		}
 		// The first report of a node may hold the one part of its state, the
 		// second the other; a heartbeat after them means that nothing will come.
@@ -220,10 +220,10 @@ func (f *found) setScore(x float64, void bool) { f.Score, f.HasScore, f.NoScore 
 // completeIngero adds what Ingero's agent says beside its score. The point names
 // peers, such as the workload type, that the resource does not.
 func (o *observer) completeIngero(f *found) {
-	if f.idle && f.State == straggler.StateActive {
+	if f.idle && f.State == nodesignal.StateActive {
 		// Active without a single launch in its window: just restored or stuck
 		// between jobs, not slow.
-		f.State = straggler.StateCalibrating
+		f.State = nodesignal.StateCalibrating
 	}
 	for key, v := range f.score.Attributes().All() {
 		o.ids.names.Complete(key, metricreading.Text(v))
@@ -233,9 +233,9 @@ func (o *observer) completeIngero(f *found) {
 // setState takes a state that is not known for one in which a node is not to
 // be compared.
 func (f *found) setState(name string) {
-	s, known := straggler.ParseState(name)
+	s, known := nodesignal.ParseState(name)
 	if !known {
-		s = straggler.StateCalibrating
+		s = nodesignal.StateCalibrating
 	}
 	f.State, f.HasState = s, true
 }

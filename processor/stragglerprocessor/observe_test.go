@@ -180,7 +180,7 @@ func TestSignalsFromWhatTheReceiverWrites(t *testing.T) {
 					collectReading(&r, plan, rm, &from)
 				}
 				node.Observe(&r, now)
-				res = node.Evaluate(now, threshold.Received{}, false)
+				res = node.Evaluate(now, "", threshold.Received{}, false)
 				now = now.Add(cfg.Interval)
 			}
 			var got []nodesignal.Signal

@@ -34,7 +34,7 @@ func written(t testing.TB) []pmetric.Metric {
 	g := &rep.Groups[1]
 	g.Valid, g.Quorum, g.Group = true, true, "g"
 	g.Signals[nodesignal.Throughput] = straggler.SignalReport{Known: true, Params: straggler.Params{Centre: 1, Relative: true, MinGap: 0.05, Scale: 0.1, Limits: [...]float64{11, 9, 12}}}
-	rep.Nodes = []straggler.NodeReport{{NodeName: &straggler.NodeName{Cluster: "a", Group: "g", Node: "n"}, State: straggler.StateActive, Unjudged: unjudged.Calibrating, Until: 1}}
+	rep.Nodes = []straggler.NodeReport{{NodeName: &straggler.NodeName{Cluster: "a", Group: "g", Node: "n"}, State: nodesignal.StateActive, Unjudged: unjudged.Calibrating, Until: 1}}
 	rep.Ranks = []straggler.Rank{{Rank: 1, NodeReport: rep.Nodes[0]}}
 	var all []pmetric.Metric
 	seen := map[string]bool{}
@@ -59,7 +59,7 @@ func TestReservedNames(t *testing.T) {
 	}
 	md := pmetric.NewMetrics()
 	rm := md.ResourceMetrics().AppendEmpty()
-	res := nodescore.Result{HasScore: true, BySignals: true, Mode: nodescore.ModeFleet}
+	res := nodescore.Result{HasScore: true, Mode: nodescore.ModeFleet}
 	res.Signals.Set(nodesignal.Throughput, 1)
 	res.Culprit.Known = true
 	nodereport.Append(rm, "s", 0, &res, true)

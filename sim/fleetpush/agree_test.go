@@ -52,19 +52,17 @@ func (e *fakeExtension) Received(cluster, group string) (threshold.Received, boo
 	return e.inbox.Get(cluster, group)
 }
 
-// answer is the params header that a push of the group gets.
-func (e *fakeExtension) answer(cluster, group string) []string {
+// answer is what the push of a node gets.
+func (e *fakeExtension) answer(cluster, node, group string) func(string) []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.snap == nil {
-		return nil
-	}
-	for _, h := range e.snap.Clusters[cluster].Respond(nil, &wire.Names{Params: gpusemconv.HeaderParams}, []string{group}) {
-		if h.Name == gpusemconv.HeaderParams {
-			return []string{h.Value}
+	headers := map[string][]string{}
+	if e.snap != nil {
+		for _, h := range e.snap.Clusters[cluster].Respond(nil, &wire.Names{Params: gpusemconv.HeaderParams, Verdict: gpusemconv.HeaderVerdict}, node, []string{group}) {
+			headers[h.Name] = []string{h.Value}
 		}
 	}
-	return nil
+	return func(name string) []string { return headers[name] }
 }
 
 var extensionID = component.MustNewID("straggler_threshold")
@@ -137,25 +135,24 @@ func TestTheFleetSaysWhatAgentsSay(t *testing.T) {
 			}
 			synctest.Wait()
 			group := &fleet.groups[0]
-			var header []string
-			if !away {
-				header = ext.answer(group.cluster, group.name)
-			}
-			values, err := threshold.ParseParams(header)
-			require.NoError(t, err)
-			for _, v := range values {
-				ext.inbox.Put(group.cluster, v, now)
-			}
 			ext.reachable = !away
+			if !away { // the agent speaks for all nodes
+				headers := ext.answer(group.cluster, "", group.name)
+				values, err := threshold.ParseAnswer(headers(gpusemconv.HeaderParams), headers(gpusemconv.HeaderVerdict), "")
+				require.NoError(t, err)
+				for _, v := range values {
+					ext.inbox.Put(group.cluster, v, now)
+				}
+			}
 			for i := range nodes {
-				h := fleet.Hear(i, Answer{Accepted: !away, Answered: !away, Headers: func(string) []string { return header }}, now)
+				h := fleet.Hear(i, Answer{Accepted: !away, Answered: !away, Headers: ext.answer(group.cluster, NodeName(i), group.name)}, now)
 				require.NoError(t, h.Err)
 			}
 			time.Sleep(10 * time.Second)
 		}
 		for _, name := range []string{
 			"gpu.agent.detection_mode fleet", "gpu.agent.detection_mode cached", "gpu.agent.detection_mode local", "gpu.agent.detection_mode none",
-			"gpu.agent.straggler", "gpu.agent.suspicion", "gpu.node.state active", "gpu.node.state calibrating",
+			"gpu.agent.straggler", "gpu.node.state active", "gpu.node.state calibrating",
 		} {
 			assert.True(t, seen[name], "the run shows no node with %s", name)
 		}

@@ -22,8 +22,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/peergroup"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
-	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
@@ -326,7 +326,7 @@ func (f *Fleet) deal() {
 func (f *Fleet) nameGroups() error {
 	for i := range f.groups {
 		g := &f.groups[i]
-		g.name = straggler.GroupKey([]string{g.job, "", f.model})
+		g.name = peergroup.Key([]string{g.job, "", f.model})
 		var err error
 		if g.list, err = wire.EncodeGroups([]string{g.name}); err != nil {
 			return err
@@ -441,7 +441,7 @@ func (f *Fleet) evaluate(n *node, s *scratch) {
 		s.reading.Add(f.step, nodesignal.Subject{}, whole.v[stepSeconds])
 	}
 	n.score.Observe(&s.reading, n.at)
-	n.res = n.score.Evaluate(n.at, n.received, !n.received.At.IsZero())
+	n.res = n.score.Evaluate(n.at, s.id.node, n.received, !n.received.At.IsZero())
 	if n.res.Straggler && !n.slow {
 		n.began(time.Duration(n.ticks)*f.cfg.Step, f.cfg.Step)
 	}

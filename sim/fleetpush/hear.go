@@ -34,7 +34,7 @@ func (f *Fleet) Hear(i int, a Answer, now time.Time) (h Heard) {
 	g := &f.groups[n.group]
 	var values []threshold.Value
 	if a.Answered && a.Headers != nil {
-		values, h.Err = g.parse(a.Headers(gpusemconv.HeaderParams))
+		values, h.Err = g.parse(a.Headers(gpusemconv.HeaderParams), a.Headers(gpusemconv.HeaderVerdict))
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -48,19 +48,16 @@ func (f *Fleet) Hear(i int, a Answer, now time.Time) (h Heard) {
 	return h
 }
 
-// parse reads a params header. Most answers to a group repeat the answer before.
-func (g *group) parse(header []string) ([]threshold.Value, error) {
-	if len(header) == 0 {
+// parse reads the headers of an answer. Most answers to a group repeat the answer before.
+func (g *group) parse(params, verdicts []string) ([]threshold.Value, error) {
+	if len(params) == 0 {
 		return nil, nil
 	}
-	text := header[0]
-	if len(header) > 1 {
-		text = strings.Join(header, ",")
-	}
+	text := strings.Join(params, ",") + "\n" + strings.Join(verdicts, ",")
 	if known := g.heard.Load(); known != nil && known.text == text {
 		return known.values, known.err
 	}
-	values, err := threshold.ParseParams(header)
-	g.heard.Store(&heard{strings.Clone(text), values, err})
+	values, err := threshold.ParseAnswer(params, verdicts, "")
+	g.heard.Store(&heard{text, values, err})
 	return values, err
 }

@@ -125,7 +125,7 @@ func (f *Fleet) report(r *Report) {
 	for i := range f.nodes {
 		n := &f.nodes[i]
 		n.mu.Lock()
-		if n.received.Threshold > 0 || len(n.received.Signals) > 0 {
+		if n.received.Threshold > 0 || n.received.All {
 			r.NodesWithThreshold++
 		}
 		if n.score != nil && !n.at.IsZero() {

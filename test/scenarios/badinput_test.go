@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 )
 
@@ -139,9 +140,9 @@ func TestFlappingNodes(t *testing.T) {
 					continue
 				}
 			}
-			h.obs[i].State = straggler.StateActive
+			h.obs[i].State = nodesignal.StateActive
 			if i%4 == 0 && silent[i] == 0 {
-				h.obs[i].State = straggler.StateCalibrating
+				h.obs[i].State = nodesignal.StateCalibrating
 			}
 			require.NoError(t, h.pushOne(i, v, at(tick)))
 		}

@@ -56,9 +56,9 @@ var behaviours = []behaviour{
 		if b.left--; b.left <= -b.long {
 			b.left = 1 + b.rng.IntN(b.long)
 		}
-		b.obs[b.node].State = straggler.StateActive
+		b.obs[b.node].State = nodesignal.StateActive
 		if b.left == 0 {
-			b.obs[b.node].State = straggler.StateCalibrating
+			b.obs[b.node].State = nodesignal.StateCalibrating
 		}
 		if b.left > 0 {
 			return math.NaN()

@@ -97,7 +97,7 @@ func newDriverAt(cfg straggler.Config, interval time.Duration, nodes int, from f
 	for i := range d.obs {
 		d.obs[i] = straggler.Observation{
 			Cluster: cluster, Node: nodeName(i, 0), Peers: from.peers(i),
-			State: straggler.StateActive, HasState: true,
+			State: nodesignal.StateActive, HasState: true,
 		}
 	}
 	return d

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/test/scenarios/families"
 )
@@ -226,7 +227,7 @@ func TestDriver(t *testing.T) {
 	run.Model.Nodes = 5
 	d := newDriverAt(straggler.DefaultConfig(), time.Minute, 5, familyFleet{run})
 	values, flagged := []float64{1, 1, 1, 1, 1}, make([]bool, 5)
-	missing := func() int { return d.report.Groups[0].Counts[straggler.StateMissing] }
+	missing := func() int { return d.report.Groups[0].Counts[nodesignal.StateMissing] }
 	for tick := range 20 {
 		if tick == 10 {
 			values[4] = math.NaN()

@@ -12,7 +12,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
-	"github.com/gpu-collector/gpu-collector/internal/straggler"
 )
 
 // Gauges adds gauge metrics of one timestamp to a scope.
@@ -76,7 +75,7 @@ func Append(rm pmetric.ResourceMetrics, scope string, ts pcommon.Timestamp, res 
 	// The state is a metric of its own: as an attribute of the score each change
 	// would leave the old score standing beside the new one.
 	states := g.Metric(gpusemconv.MetricNodeState)
-	for _, s := range [...]straggler.State{straggler.StateActive, straggler.StateIdle, straggler.StateCalibrating} {
+	for _, s := range [...]nodesignal.State{nodesignal.StateActive, nodesignal.StateIdle, nodesignal.StateCalibrating} {
 		g.Flag(states, s == res.State).Attributes().PutStr(gpusemconv.AttrNodeState, s.String())
 	}
 	if res.HasScore {
@@ -94,9 +93,6 @@ func Append(rm pmetric.ResourceMetrics, scope string, ts pcommon.Timestamp, res 
 		appendCulprit(g, res)
 	}
 	g.Flag(g.Metric(gpusemconv.MetricAgentStraggler), res.Straggler)
-	if res.BySignals {
-		g.Double(g.Metric(gpusemconv.MetricAgentSuspicion), res.Suspicion)
-	}
 	if res.Mode != nodescore.ModeNone {
 		g.Double(g.Metric(gpusemconv.MetricAgentThreshold), res.Threshold)
 	}

@@ -11,4 +11,4 @@ import (
 )
 
 // probe leaves out what an engine of another commit may not know: its parameters.
-func (*options) probe(context.Context, []families.Family, []families.Family) error { return nil }
+func (*options) probe(context.Context, []families.Family) error { return nil }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command eval plays the scenarios of test/scenarios, a recorded run and the families
-// to the straggler engine, once with each decider, and prints tables and figures. Then
-// the families' nodes judge themselves, and one node of each family misbehaves. It runs
-// in the root of the repository. With -doc it writes the table of the scenarios into a
-// document too. With -as it plays the families to the engine alone, under that name:
-// scripts/enginebefore.sh builds this command with the engine of another commit.
+// to the straggler engine, once with each decider, and prints tables and figures. Then one
+// node of each family misbehaves. It runs in the root of the repository. With -doc it
+// writes the table of the scenarios into a document too. With -as it plays the families to
+// the engine alone, under that name: scripts/enginebefore.sh builds this command with the
+// engine of another commit.
 package main // import "github.com/gpu-collector/gpu-collector/test/bench/eval"
 
 import (
@@ -27,7 +27,7 @@ import (
 func main() {
 	o := options{began: time.Now()}
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of all scenarios and families")
-	only := flag.String("only", "", "comma-separated scenario ids and names of families, agents, badinput; all if empty")
+	only := flag.String("only", "", "comma-separated scenario ids and names of families, badinput; all if empty")
 	flag.StringVar(&o.doc, "doc", "", "document that gets the scenarios' table between its markers")
 	flag.IntVar(&o.runs, "runs", 0, "runs per scenario and family; each one's own number if 0")
 	flag.StringVar(&o.as, "as", "", "name for the engine's figures; leaves out the scenarios and the other deciders")
@@ -70,7 +70,7 @@ func run(ctx context.Context, o *options) error {
 	drawn, recorded := slices.Concat(families.All(), families.Cases()), scenarios.RecordedFamilies(compute, wall)
 	fleets := slices.DeleteFunc(slices.Concat(drawn, recorded), func(f families.Family) bool { return !o.wants(f.Name) })
 	list := o.scenarios(compute)
-	if len(list)+len(fleets) == 0 && !o.wants("agents") && !o.wants("badinput") {
+	if len(list)+len(fleets) == 0 && !o.wants("badinput") {
 		return fmt.Errorf("no scenario and no family is named %s", strings.Join(o.only, " or "))
 	}
 	if len(list) > 0 {
@@ -83,7 +83,7 @@ func run(ctx context.Context, o *options) error {
 			return err
 		}
 	}
-	return o.probe(ctx, drawn, recorded)
+	return o.probe(ctx, drawn)
 }
 
 // families are the options of an evaluation of families.

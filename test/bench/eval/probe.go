@@ -8,21 +8,13 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 
 	"github.com/gpu-collector/gpu-collector/test/scenarios"
 	"github.com/gpu-collector/gpu-collector/test/scenarios/families"
 )
 
 // probe asks the engine for more than its verdicts.
-func (o *options) probe(ctx context.Context, drawn, recorded []families.Family) error {
-	if o.wants("agents") {
-		results, err := scenarios.EvaluateAgents(ctx, slices.Concat(drawn, recorded), o.families("agents", nil))
-		if err != nil {
-			return err
-		}
-		scenarios.AgentFigures(os.Stdout, results)
-	}
+func (o *options) probe(ctx context.Context, drawn []families.Family) error {
 	if o.wants("badinput") {
 		results, err := scenarios.EvaluateBadNodes(ctx, drawn, o.families("a bad node", nil))
 		if err != nil {

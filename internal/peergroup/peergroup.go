@@ -1,25 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package straggler
+// Package peergroup names the nodes that a node is compared with. Agent and gateway
+// name the same group for a node, each by what its reports told of it.
+package peergroup // import "github.com/gpu-collector/gpu-collector/internal/peergroup"
 
 import (
 	"fmt"
 	"hash/fnv"
 	"strings"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
-// DefaultGroup is the peer group of nodes that name none.
-const DefaultGroup = "default"
+// Default is the peer group of nodes that name none.
+const Default = "default"
 
 // maxKeyLength is what a header may carry of a group's name.
-const maxKeyLength = maxNameLength
+const maxKeyLength = wire.MaxNameLength
 
-// PeerMemory is how a node's peer-group attributes came to be known: each of
+// Memory is how a node's peer-group attributes came to be known: each of
 // its reports may know a part of them, its job's the job and its GPUs' their
 // model. Agent and gateway keep one each, so that they name the same group. The
 // zero value has heard nothing.
-type PeerMemory struct {
+type Memory struct {
 	told    []telling
 	reports uint32
 }
@@ -35,7 +39,7 @@ type telling struct {
 // back as known at the next call. A report that contradicts one attribute voids
 // the attributes that came with it: another job need not have a role. The result
 // holds strings of both.
-func (m *PeerMemory) Merge(known, report []string, now time.Time, ttl time.Duration) (merged []string, changed bool) {
+func (m *Memory) Merge(known, report []string, now time.Time, ttl time.Duration) (merged []string, changed bool) {
 	n := max(len(known), len(report))
 	for len(m.told) < n {
 		m.told = append(m.told, telling{})
@@ -65,7 +69,7 @@ func (m *PeerMemory) Merge(known, report []string, now time.Time, ttl time.Durat
 
 // void reports whether the value of an attribute that the report does not name
 // holds no more.
-func (m *PeerMemory) void(i int, known, report []string, now time.Time, ttl time.Duration) bool {
+func (m *Memory) void(i int, known, report []string, now time.Time, ttl time.Duration) bool {
 	if now.Sub(m.told[i].at) > ttl {
 		return true
 	}
@@ -84,16 +88,16 @@ func at(values []string, i int) string {
 	return ""
 }
 
-// GroupKey names the peer group of nodes with these attribute values. It joins them
+// Key names the peer group of nodes with these attribute values. It joins them
 // percent-encoded with '/', without the empty values at the end. So different values
 // never collide and the key is printable ASCII. A hash replaces the end of a key that
 // is too long for a name. Agent and gateway must agree on it: a node asks for it.
-func GroupKey(peers []string) string {
+func Key(peers []string) string {
 	for len(peers) > 0 && peers[len(peers)-1] == "" {
 		peers = peers[:len(peers)-1]
 	}
 	if len(peers) == 0 {
-		return DefaultGroup
+		return Default
 	}
 	var b strings.Builder
 	for i, p := range peers {
@@ -110,7 +114,7 @@ func GroupKey(peers []string) string {
 		}
 	}
 	key := b.String()
-	if key == DefaultGroup {
+	if key == Default {
 		return "%64efault" // a job of that name is not the nodes without one
 	}
 	if len(key) <= maxKeyLength {
