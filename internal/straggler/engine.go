@@ -3,6 +3,7 @@
 package straggler
 
 import (
+	"errors"
 	"math"
 	"strings"
 	"time"
@@ -15,13 +16,13 @@ import (
 // Engine compares the nodes of many clusters with their peers. It is not safe
 // for concurrent use.
 type Engine struct {
-	cfg           Config
-	deciding      signalSet
-	clusters      map[string]*cluster
-	nodes, groups int
+	cfg      Config
+	deciding signalSet
+	clusters map[string]*cluster
+	nodes    int
+	places   fairshare.Places
 
 	ticked   time.Time
-	hearing  int64 // since when ticks came in time, unix nanoseconds
 	report   Report
 	counters Counters
 	row      int     // the next of report.Nodes
@@ -32,7 +33,10 @@ type Engine struct {
 
 // New returns an engine; cfg must be valid.
 func New(cfg Config) *Engine {
-	return &Engine{cfg: cfg, deciding: cfg.deciding(), clusters: make(map[string]*cluster), relabel: true}
+	return &Engine{
+		cfg: cfg, deciding: cfg.deciding(), clusters: make(map[string]*cluster), relabel: true,
+		places: fairshare.Places{MaxClusters: cfg.MaxClusters, MaxGroups: cfg.MaxGroups, MaxNodes: cfg.MaxNodes, TTL: cfg.TTL},
+	}
 }
 
 // Observe takes what one push said about one node, or returns one of the
@@ -47,7 +51,7 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 	}
 	g, m := n.group, &n.group.members[n.slot]
 	m.seen = now.UnixNano()
-	g.cluster.seen = m.seen
+	e.places.Hear(o.Cluster, now)
 	if o.HasScore {
 		e.take(g, n.slot, nodesignal.Score, o.Score)
 	} else if o.NoScore {
@@ -116,43 +120,37 @@ func (e *Engine) take(g *group, slot int, s nodesignal.Signal, x float64) {
 // node finds or adds the node of an observation and moves it when its peer
 // group has changed.
 func (e *Engine) node(o *Observation, now time.Time) (*node, error) {
-	c := e.clusters[o.Cluster]
-	if c == nil {
-		if len(e.clusters) >= e.cfg.MaxClusters && !e.reclaim(nil, now) {
-			return nil, ErrTooManyClusters
-		}
-		c = &cluster{name: o.Cluster, since: now.UnixNano(), nodes: make(map[string]*node), groups: make(map[string]*group)}
-	} else if n := c.nodes[o.Node]; n != nil {
+	if n := e.kept(o.Cluster, o.Node); n != nil {
 		peers, changed := n.peers.Merge(n.group.peers, o.Peers, now, e.cfg.TTL)
 		if !changed {
 			return n, nil
 		}
-		if n.group.live > 1 {
-			if err := e.room(c, peers); err != nil {
-				return nil, err
-			}
+		if err := e.places.Move(o.Cluster, n.group.name, peergroup.Key(peers)); err != nil {
+			return nil, err
 		}
 		// Its comparison with the peers before says nothing here.
 		e.counters.GroupChanges++
 		e.leave(n, CauseMoved, now)
 		n.told = false
-		e.join(c, n, peers)
+		e.join(n.group.cluster, n, peers)
 		return n, nil
 	}
-	if e.nodes >= e.cfg.MaxNodes && !e.reclaim(c, now) {
-		return nil, ErrTooManyNodes
+	err := e.places.Enter(o.Cluster, peergroup.Key(o.Peers), now)
+	if err != nil && !errors.Is(err, fairshare.ErrClusterNodes) && !errors.Is(err, fairshare.ErrClusterGroups) {
+		if silent, ok := e.places.Silent(o.Cluster, now); ok {
+			for _, n := range byName(e.clusters[silent].nodes) {
+				e.forget(n, now)
+			}
+			e.counters.ReclaimedClusters++
+			err = e.places.Enter(o.Cluster, peergroup.Key(o.Peers), now)
+		}
 	}
-	if len(c.nodes) >= fairshare.Limit(fairshare.Half, e.cfg.MaxNodes, e.nodes-len(c.nodes)) {
-		return nil, ErrClusterNodes
-	}
-	if e.groups >= e.cfg.MaxGroups {
-		e.reclaim(c, now)
-	}
-	if err := e.room(c, o.Peers); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	if len(c.nodes) == 0 {
-		c.name = strings.Clone(o.Cluster)
+	c := e.clusters[o.Cluster]
+	if c == nil {
+		c = &cluster{name: strings.Clone(o.Cluster), nodes: make(map[string]*node), groups: make(map[string]*group)}
 		e.clusters[c.name] = c
 	}
 	n := &node{name: strings.Clone(o.Node)}
@@ -163,52 +161,12 @@ func (e *Engine) node(o *Observation, now time.Time) (*node, error) {
 	return n, nil
 }
 
-// reclaim makes room and reports whether it could. It forgets a cluster that was silent
-// for the TTL, but never own. Among several the one with the shortest life goes: a
-// made-up name was heard of once, and must not cost an established cluster its place in
-// an outage.
-func (e *Engine) reclaim(own *cluster, now time.Time) bool {
-	var victim *cluster
-	for _, c := range e.clusters {
-		// Nobody listened while no tick came: that time is no silence.
-		silent := now.UnixNano() - max(c.seen, e.hearing)
-		if c == own || silent <= int64(e.cfg.TTL) {
-			continue
-		}
-		if victim == nil || c.seen-c.since < victim.seen-victim.since || c.seen-c.since == victim.seen-victim.since && c.name < victim.name {
-			victim = c
-		}
-	}
-	if victim == nil {
-		return false
-	}
-	for _, n := range byName(victim.nodes) {
-		e.forget(n, now)
-	}
-	e.counters.ReclaimedClusters++
-	return true
-}
-
-// room reports whether a cluster may have the group of these peers.
-func (e *Engine) room(c *cluster, peers []string) error {
-	switch {
-	case c.groups[peergroup.Key(peers)] != nil:
-		return nil
-	case e.groups >= e.cfg.MaxGroups:
-		return ErrTooManyGroups
-	case len(c.groups) >= fairshare.Limit(fairshare.Half, e.cfg.MaxGroups, e.groups-len(c.groups)):
-		return ErrClusterGroups
-	}
-	return nil
-}
-
 func (e *Engine) join(c *cluster, n *node, peers []string) {
 	key := peergroup.Key(peers)
 	g := c.groups[key]
 	if g == nil {
 		g = newGroup(c, key, peers)
 		c.groups[key] = g
-		e.groups++
 	}
 	g.add(n)
 	n.as = &NodeName{Cluster: c.name, Group: g.name, Node: n.name, Peers: g.peers}
@@ -225,7 +183,6 @@ func (e *Engine) leave(n *node, cause string, now time.Time) {
 	if g.live--; g.live == 0 {
 		e.endIncident(g, CauseIdle, e.ticked)
 		delete(g.cluster.groups, g.name)
-		e.groups--
 	}
 }
 
@@ -233,6 +190,7 @@ func (e *Engine) leave(n *node, cause string, now time.Time) {
 func (e *Engine) forget(n *node, now time.Time) {
 	e.leave(n, CauseForgotten, now)
 	c := n.group.cluster
+	e.places.Leave(c.name, n.group.name)
 	n.gone = true
 	delete(c.nodes, n.name)
 	if e.nodes--; len(c.nodes) == 0 {

@@ -14,43 +14,44 @@ import (
 )
 
 const (
-	// waitTicks is for how long an onset waits while so many are about to fall that it
-	// may be one of many, and a silence for others that began with it.
+	// waitTicks is for how long an onset waits while so many nodes are about to fall that
+	// it may be one of many.
 	waitTicks = 6
 	// settleTicks in a row must agree on another severity.
 	settleTicks = 6
 	// flapEpisodes of one node within flapWindow make it flapping: its episode stays open
 	// until flapWindow has passed without it being slow.
 	flapEpisodes, flapWindow = 3, time.Hour
-	// More stragglers than manyNodes and than manyShare of the group are one incident.
-	// It ends after calmTicks without, and tells of more nodes each updateAfter.
+	// More stragglers than manyNodes and than manyShare of the group are one incident. It
+	// ends after calmTicks without, and tells of more nodes each updateAfter.
 	manyNodes, manyShare, calmTicks, updateAfter = 2, 0.15, 18, 10 * time.Minute
 	// maxListed bounds the nodes that an event lists.
 	maxListed = 100
 )
 
-// episode is a time in which a node is slow, silent, or in which many are. A node has at
-// most one of either.
+// episode is a time in which a node is slow or silent, or many are. Its Event is what was
+// last known of it.
 type episode struct {
 	Event
 	told    bool     // its onset is out; only then it gets an end
 	in      *episode // the one of many that tells of it
-	live    int      // nodes that are in it
+	live    int      // nodes in it
 	worst   float64  // confidence
 	differs int      // ticks in a row with another severity
 	waited  int      // ticks
 	last    int64    // when the node was last slow, unix milliseconds
-	held    bool     // flapping: open until it has been calm for long
+	held    bool     // flapping
 	counted bool     // in a counter
 	joined  bool     // a node is in it that no event has named
 	updated time.Time
 }
 
-// begin begins an episode; its id is the same at every gateway that sees the same.
-func (e *Engine) begin(s Subject, c *cluster, group, node string, since int64, now time.Time) *episode {
+// begin begins an episode. Its id is the same at every gateway that sees the same; of one
+// without a beginning only the tick tells it from another.
+func (e *Engine) begin(s Subject, c *cluster, group, node string, since int64) *episode {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%d\x00%s\x00%s\x00%s\x00%d", s, c.name, group, node, cmp.Or(since, e.at)) // never fails
-	return &episode{updated: now, Event: Event{
+	return &episode{Event: Event{
 		Subject: s, ID: fmt.Sprintf("%016x", h.Sum64()), Cluster: c.name, Group: group, Node: node,
 		Since: time.UnixMilli(since).UTC(), Confidence: 1, NodeCount: 1,
 	}}
@@ -58,9 +59,17 @@ func (e *Engine) begin(s Subject, c *cluster, group, node string, since int64, n
 
 func (e *Engine) tell(ep *episode, kind EventKind, cause string, now time.Time) {
 	ev := ep.Event
-	ev.Kind, ev.At = kind, now
-	ev.Cause = cmp.Or(cause, ev.Cause)
+	ev.Kind, ev.At, ev.Cause = kind, now, cmp.Or(cause, ev.Cause)
+	ep.told, ep.differs = true, 0
 	e.events = append(e.events, ev)
+}
+
+// settles reports whether another severity has been so for long enough.
+func (ep *episode) settles(differs bool) bool {
+	if ep.differs++; !differs {
+		ep.differs = 0
+	}
+	return ep.differs >= settleTicks
 }
 
 // many is how many slow nodes are more than single ones.
@@ -68,43 +77,58 @@ func (g *group) many() int {
 	return max(manyNodes, int(manyShare*float64(g.counts[nodesignal.StateActive])))
 }
 
-// track moves the episode of one member along. Rising nodes of its group are slow or
-// about to be.
+// track moves the episode of a member along. Rising nodes of its group are slow, or about
+// to be.
 func (e *Engine) track(g *group, i, rising int, now time.Time) {
 	n, m := g.nodes[i], &g.members[i]
 	if m.flags&flagSlow == 0 {
-		e.endSlow(n, e.calmCause(m), now)
+		cause := CauseRecovered
+		switch {
+		case m.flags&flagContested != 0:
+			cause = CauseContested
+		case m.state == nodesignal.StateMissing:
+			cause = CauseMissing
+		case m.state != nodesignal.StateActive || m.flags&flagFewPeers != 0:
+			cause = CauseIdle
+		}
+		e.endSlow(n, cause, now)
 		return
 	}
 	if n.slow == nil {
-		n.slow = e.begin(SubjectNode, g.cluster, g.name, n.name, e.since(g, i), now)
+		n.slow = e.begin(SubjectNode, g.cluster, g.name, n.name, e.since(g, i))
 		n.slow.Peers = g.peers
 		m.flags |= flagEpisode
 	}
-	ep := n.slow
-	ep.last = e.at
+	ep, gap := n.slow, float64(m.gap)
+	ep.last, ep.Signal, ep.Gap, ep.Confidence = e.at, m.signal, gap, 1-math.Exp(-float64(m.suspicion))
+	ep.worst = max(ep.worst, ep.Confidence)
 	if n.culprit != (nodesignal.Subject{}) {
 		ep.Culprit = n.culprit
 	}
-	e.compared(ep, g, i)
-	severity, worse := ep.severity(float64(m.gap), g.behind(i))
+	// To be better takes a fifth less than to be worse: a loss of about 10 % is no news
+	// each minute. One that is about to be well does not become better first.
+	severity := SeverityOf(gap)
+	if severity < ep.Severity {
+		severity = min(SeverityOf(gap/0.8), ep.Severity)
+		if !g.behind(i) {
+			severity = ep.Severity
+		}
+	}
 	switch {
 	case ep.in != nil:
 	case ep.told:
-		// Above the bound it waits for the next tick.
-		if ep.settles(severity != ep.Severity) && e.changes < e.cfg.MaxOnsets {
+		if ep.settles(severity != ep.Severity) && e.changes < e.cfg.MaxOnsets { // else at the next tick
 			e.changes++
-			ep.Severity, ep.differs = severity, 0
+			ep.Severity = severity
+			e.compared(ep, g, i)
 			e.tell(ep, EventSeverity, "", now)
 		}
-	case m.suspicion < 1:
-		// It was slow with others, or is about to be well: what is left of that is no
-		// reason to name it alone.
+	case m.suspicion < 1: // it was slow with others, or is about to be well
 	case g.incident != nil:
-		// One that lies clearly beyond the others gets its own onset.
 		e.countOnce(ep, &e.counters.Folded)
 		g.incident.joined = g.incident.joined || m.flags&flagListed == 0
-		if ep.settles(worse > g.incident.Severity && float64(m.gap) > 1.5*g.incident.Gap) && !e.flaps(n.onsets) {
+		// One that lies clearly beyond the others gets its own onset.
+		if ep.settles(SeverityOf(0.8*gap) > g.incident.Severity && gap > 1.5*g.incident.Gap) && !e.flaps(n.onsets) {
 			e.onsets = append(e.onsets, n)
 		}
 	case rising > g.many() && ep.waited < waitTicks:
@@ -116,35 +140,12 @@ func (e *Engine) track(g *group, i, rising int, now time.Time) {
 	}
 }
 
-// severity is that of a gap. To be better takes a fifth less than to be worse: a loss of
-// about 10 % is not news each minute. One that is about to be well becomes no better
-// first.
-func (ep *episode) severity(gap float64, behind bool) (now, worse Severity) {
-	if now = SeverityOf(gap); now < ep.Severity {
-		if now = SeverityOf(gap / 0.8); !behind {
-			now = ep.Severity
-		}
-	}
-	return now, SeverityOf(0.8 * gap)
-}
-
-// settles reports whether something has been so for long enough.
-func (ep *episode) settles(differs bool) bool {
-	if !differs {
-		ep.differs = 0
-		return false
-	}
-	ep.differs++
-	return ep.differs >= settleTicks
-}
-
 // behind reports whether a member was slow at its last value.
 func (g *group) behind(i int) bool {
-	m := &g.members[i]
 	if v := &g.nodes[i].plain; v.Straggler {
 		return v.Suspect()
 	}
-	t := &g.tracks[m.signal][i]
+	t := &g.tracks[g.members[i].signal][i]
 	return t.beyond(t.r) > float64(t.loss)/2
 }
 
@@ -160,36 +161,26 @@ func (e *Engine) flaps(told []int64) bool {
 	return len(told) >= flapEpisodes && e.at-told[len(told)-flapEpisodes] < flapWindow.Milliseconds()
 }
 
-// calmCause is why a member stopped being slow.
-func (e *Engine) calmCause(m *member) string {
-	switch {
-	case m.flags&flagContested != 0:
-		return CauseContested
-	case m.state == nodesignal.StateMissing:
-		return CauseMissing
-	case m.state != nodesignal.StateActive || m.flags&flagFewPeers != 0:
-		return CauseIdle
-	}
-	return CauseRecovered
+// lately adds this tick to the newest episodes.
+func (e *Engine) lately(told []int64) []int64 {
+	return append(told[max(0, len(told)+1-flapEpisodes):], e.at)
 }
 
 // compared says how a member compares with its peers now.
 func (e *Engine) compared(ep *episode, g *group, i int) {
 	m := &g.members[i]
-	ep.Signal, ep.Gap, ep.Active = m.signal, float64(m.gap), g.counts[nodesignal.StateActive]
-	ep.Confidence = 1 - math.Exp(-float64(m.suspicion))
-	ep.worst = max(ep.worst, ep.Confidence)
-	ep.Rank = 1
+	ep.Active, ep.Rank = g.counts[nodesignal.StateActive], 1
 	for j := range g.members {
 		if g.members[j].suspicion > m.suspicion {
 			ep.Rank++
 		}
 	}
-	ep.Compared = true
-	if ep.Value = g.tracks[m.signal][i].x; e.cfg.Decision == DecisionThreshold {
-		ep.Median = g.rule.Median
-	} else if m.level != noLevel {
-		ep.Median = valueOf(g.levels[m.level].of(m.signal).centre, &e.cfg.Signals[m.signal])
+	if ep.Compared = m.state == nodesignal.StateActive && m.known.has(ep.Signal) && m.level != noLevel; ep.Compared {
+		ep.Value = g.tracks[ep.Signal][i].x
+		ep.Median = valueOf(g.levels[m.level].of(ep.Signal).centre, &e.cfg.Signals[ep.Signal])
+	}
+	if e.cfg.Decision == DecisionThreshold {
+		ep.Compared, ep.Value, ep.Median = true, g.tracks[nodesignal.Score][i].x, g.rule.Median
 	}
 }
 
@@ -209,13 +200,8 @@ func (e *Engine) endSlow(n *node, cause string, now time.Time) {
 		}
 	}
 	if ep.told {
-		ep.Confidence, ep.Rank = ep.worst, 0
-		if m := &n.group.members[n.slot]; m.state != nodesignal.StateActive || !m.known.has(ep.Signal) {
-			ep.Compared = false
-		} else if e.cfg.Decision != DecisionThreshold {
-			e.compared(ep, n.group, n.slot)
-			ep.Confidence, ep.Rank = ep.worst, 0
-		}
+		e.compared(ep, n.group, n.slot)
+		ep.Confidence, ep.Gap, ep.Rank = ep.worst, float64(n.group.members[n.slot].gap), 0
 		e.tell(ep, EventEnd, cause, now)
 	}
 	e.leaveFold(ep, cause, now)
@@ -226,35 +212,33 @@ func (e *Engine) endSlow(n *node, cause string, now time.Time) {
 // tellOnsets tells of the cluster's new episodes: the worst ones each by itself, the
 // rest by one event.
 func (e *Engine) tellOnsets(c *cluster, now time.Time) {
-	slices.SortStableFunc(e.onsets, func(a, b *node) int {
-		return cmp.Compare(b.group.members[b.slot].suspicion, a.group.members[a.slot].suspicion)
-	})
+	slices.SortStableFunc(e.onsets, func(a, b *node) int { return cmp.Compare(b.slow.Confidence, a.slow.Confidence) })
 	single := min(len(e.onsets), e.cfg.MaxOnsets)
 	for _, n := range e.onsets[:single] {
-		n.slow.told, n.slow.Severity, n.slow.differs = true, SeverityOf(n.slow.Gap), 0
-		n.onsets = append(n.onsets[max(0, len(n.onsets)+1-flapEpisodes):], e.at)
+		n.slow.Severity, n.onsets = SeverityOf(n.slow.Gap), e.lately(n.onsets)
+		e.compared(n.slow, n.group, n.slot)
 		e.tell(n.slow, EventOnset, "", now)
 	}
 	if rest := e.onsets[single:]; len(rest) > 0 {
-		e.counters.Folded += int64(len(rest))
-		f := e.fold(SubjectCluster, c, "", rest, now)
+		f := e.fold(SubjectCluster, c, "", rest)
 		for _, n := range rest {
 			n.slow.in = f
 			f.Severity = max(f.Severity, SeverityOf(n.slow.Gap))
 		}
+		e.counters.Folded += int64(len(rest))
 		e.tell(f, EventOnset, "", now)
 	}
 	e.onsets = e.onsets[:0]
 }
 
 // fold is one episode for many nodes that began together.
-func (e *Engine) fold(s Subject, c *cluster, group string, nodes []*node, now time.Time) *episode {
+func (e *Engine) fold(s Subject, c *cluster, group string, nodes []*node) *episode {
 	names := make([]string, 0, len(nodes))
 	for _, n := range nodes {
 		names = append(names, n.name)
 	}
 	slices.Sort(names)
-	f := e.begin(s, c, group, names[0], e.at, now)
+	f := e.begin(s, c, group, names[0], e.at)
 	f.Node, f.Nodes, f.NodeCount, f.live = "", slices.Clone(names[:min(len(names), maxListed)]), len(names), len(names)
 	return f
 }
@@ -269,13 +253,14 @@ func (e *Engine) leaveFold(ep *episode, cause string, now time.Time) {
 	}
 }
 
-// silences tells of the nodes of a cluster that nothing is heard of, of many at once by
-// one event: a group's when all are of one, else the cluster's.
+// silences tells of the nodes of a cluster that nothing is heard of. It waits for others:
+// pushes of one outage end within one interval. Many at once are one event: their group's
+// when all are of one, else the cluster's.
 func (e *Engine) silences(c *cluster, now time.Time) {
 	if len(c.silent) == 0 {
 		return
 	}
-	if c.silentTicks++; c.silentTicks <= waitTicks/3 { // pushes of one outage end within one interval
+	if c.silentTicks++; c.silentTicks <= waitTicks/3 {
 		return
 	}
 	silent := slices.DeleteFunc(c.silent, func(n *node) bool {
@@ -288,23 +273,21 @@ func (e *Engine) silences(c *cluster, now time.Time) {
 		if slices.ContainsFunc(silent, func(n *node) bool { return n.group.name != group }) {
 			group = ""
 		}
-		f = e.fold(SubjectMissing, c, group, silent, now)
+		f = e.fold(SubjectMissing, c, group, silent)
 		f.Severity = SeverityCritical
 	}
 	for _, n := range silent {
-		g, since := n.group, n.group.members[n.slot].seen/int64(time.Millisecond)
-		ep := e.begin(SubjectMissing, c, g.name, n.name, since, now)
+		g := n.group
+		ep := e.begin(SubjectMissing, c, g.name, n.name, g.members[n.slot].seen/int64(time.Millisecond))
 		ep.Peers, ep.Severity, ep.Active, ep.in, n.silence = g.peers, SeverityMajor, g.counts[nodesignal.StateActive], f, ep
 		switch {
+		case f != nil && ep.Since.Before(f.Since):
+			f.Since = ep.Since
 		case f != nil:
-			if ep.Since.Before(f.Since) {
-				f.Since = ep.Since
-			}
 		case e.flaps(n.silences):
 			e.counters.Flapping++
 		default:
-			n.silences = append(n.silences[max(0, len(n.silences)+1-flapEpisodes):], e.at)
-			ep.told = true
+			n.silences = e.lately(n.silences)
 			e.tell(ep, EventOnset, "", now)
 		}
 	}
@@ -325,45 +308,59 @@ func (e *Engine) endSilence(n *node, cause string, now time.Time) {
 	e.leaveFold(ep, cause, now)
 }
 
-// pressed reports whether a member is one of many: slow, and not about to be well.
-func (g *group) pressed(i int) bool {
-	return g.members[i].flags&flagSlow != 0 && g.members[i].suspicion > 0
-}
-
-// watch begins, updates or ends the one episode for many slow nodes of a group.
+// watch begins, updates or ends the incident of a group: one episode for many slow nodes.
 func (e *Engine) watch(g *group, now time.Time) {
 	in := g.incident
 	if in == nil && g.slow == 0 {
 		return
 	}
-	pressing, since := 0, e.at
+	// Who is about to be well is none of many. sizes counts them by severity, with the
+	// gaps as they are and with a fifth more, see track.
+	var sizes, eased [SeverityCritical + 1]int
+	n, behind, since := 0, 0, e.at
 	for i := range g.members {
-		if g.pressed(i) {
-			pressing++
-			since = min(since, e.since(g, i))
+		m := &g.members[i]
+		if m.flags&flagSlow == 0 || m.suspicion == 0 {
+			continue
+		}
+		n++
+		since = min(since, e.since(g, i))
+		sizes[SeverityOf(float64(m.gap))]++
+		eased[SeverityOf(float64(m.gap)/0.8)]++
+		if g.behind(i) {
+			behind++
 		}
 	}
-	switch tooMany := pressing > g.many(); {
-	case in == nil && !tooMany:
-	case in == nil:
-		in = e.begin(SubjectGroup, g.cluster, g.name, "", e.at, now)
+	gravity := func(sizes *[SeverityCritical + 1]int) Severity { // of more than single nodes
+		switch sum := sizes[SeverityCritical] + sizes[SeverityMajor]; {
+		case sizes[SeverityCritical] > g.many():
+			return SeverityCritical
+		case sum > g.many():
+			return SeverityMajor
+		}
+		return SeverityMinor
+	}
+	switch {
+	case in == nil && n > g.many():
+		in = e.begin(SubjectGroup, g.cluster, g.name, "", e.at)
 		in.Since, in.Peers, in.Cause, g.incident = time.UnixMilli(since).UTC(), g.peers, CauseStragglers, in
-		in.Severity, _ = e.gravity(g, 1)
+		in.Severity = gravity(&sizes)
 		e.tellIncident(g, EventOnset, now)
+	case in == nil:
 	case g.counts[nodesignal.StateActive] == 0:
 		e.endIncident(g, CauseIdle, now)
-	case !tooMany:
+	case n <= g.many():
 		if in.waited++; in.waited >= calmTicks {
 			e.endIncident(g, CauseRecovered, now)
 		}
 	default:
 		in.waited = 0
-		severity, ok := e.gravity(g, 1)
+		severity := gravity(&sizes)
 		if severity < in.Severity {
-			severity, ok = e.gravity(g, 1/0.8)
+			severity = min(gravity(&eased), in.Severity)
 		}
-		if in.settles(ok && severity != in.Severity) {
-			in.Severity, in.differs = severity, 0
+		if in.settles(severity != in.Severity && behind > g.many()) {
+			in.Severity = severity
 			e.tellIncident(g, EventSeverity, now)
 		} else if in.joined && now.Sub(in.updated) >= updateAfter {
 			e.tellIncident(g, EventUpdate, now)
@@ -371,60 +368,33 @@ func (e *Engine) watch(g *group, now time.Time) {
 	}
 }
 
-// gravity is the greatest severity that more than single nodes have, of their gaps times
-// ease; false while too few of them still fall behind.
-func (e *Engine) gravity(g *group, ease float64) (Severity, bool) {
-	var n [SeverityCritical + 1]int
-	behind := 0
-	for i := range g.members {
-		if g.pressed(i) {
-			n[SeverityOf(ease*float64(g.members[i].gap))]++
-			if g.behind(i) {
-				behind++
-			}
-		}
-	}
-	sum := 0
-	for s := SeverityCritical; s > SeverityMinor; s-- {
-		if sum += n[s]; sum > g.many() {
-			return s, behind > g.many()
-		}
-	}
-	return SeverityMinor, behind > g.many()
-}
-
 // tellIncident tells of an incident and who is in it. The numbers are those of the
 // signal that most of them are slow in.
 func (e *Engine) tellIncident(g *group, kind EventKind, now time.Time) {
 	in := g.incident
 	var count [nodesignal.Count]int
-	in.Signal, in.updated, in.joined = nodesignal.Score, now, false
-	in.Nodes, in.NodeCount, in.Active = nil, 0, g.counts[nodesignal.StateActive]
-	for i := range g.members {
-		if m := &g.members[i]; g.pressed(i) {
-			if count[m.signal]++; count[m.signal] > count[in.Signal] {
-				in.Signal = m.signal
-			}
-		}
-	}
-	gaps, values, level := 0.0, 0.0, uint8(0)
+	var gaps, values [nodesignal.Count]float64
+	var level [nodesignal.Count]uint8
+	in.Nodes, in.NodeCount, in.Active, in.Signal = nil, 0, g.counts[nodesignal.StateActive], nodesignal.Score
 	for i := range g.members {
 		m := &g.members[i]
-		if !g.pressed(i) {
+		if m.flags&flagSlow == 0 || m.suspicion == 0 {
 			continue
 		}
 		m.flags |= flagListed
 		if in.NodeCount++; in.NodeCount <= maxListed {
 			in.Nodes = append(in.Nodes, g.nodes[i].name)
 		}
-		if m.signal == in.Signal {
-			gaps, values, level = gaps+float64(m.gap), values+g.tracks[m.signal][i].x, m.level
+		s := m.signal
+		gaps[s], values[s], level[s] = gaps[s]+float64(m.gap), values[s]+g.tracks[s][i].x, m.level
+		if count[s]++; count[s] > count[in.Signal] {
+			in.Signal = s
 		}
 	}
-	in.Gap, in.Value = gaps/float64(count[in.Signal]), values/float64(count[in.Signal])
-	if level < noLevel {
-		in.Median = valueOf(g.levels[level].of(in.Signal).centre, &e.cfg.Signals[in.Signal])
-	}
+	s := in.Signal
+	in.Gap, in.Value = gaps[s]/float64(count[s]), values[s]/float64(count[s])
+	in.Median = valueOf(g.levels[level[s]].of(s).centre, &e.cfg.Signals[s])
+	in.updated, in.joined = now, false
 	e.tell(in, kind, "", now)
 }
 

@@ -29,18 +29,15 @@ const (
 	SubjectNode    Subject = iota // a slow node
 	SubjectGroup                  // many slow nodes of a group
 	SubjectMissing                // a silent node, or many at once
-	// SubjectCluster counts the nodes of a cluster that became slow at the same
-	// tick, when they are too many for an event each. It ends when they have.
-	SubjectCluster
+	SubjectCluster                // nodes that became slow at one tick, too many for an event each
 )
 
 func (s Subject) String() string { return [...]string{"node", "group", "missing", "cluster"}[s] }
 
-// Severity of an episode.
+// Severity of an episode, by its gap.
 type Severity uint8
 
-// Severities by gap: 10 % is the least that Greyhound (ATC '25) acts on, 25 %
-// where NVIDIA's resiliency extension flags a rank (score below 0.75).
+// Severities.
 const (
 	SeverityMinor Severity = iota
 	SeverityMajor
@@ -49,17 +46,14 @@ const (
 
 func (s Severity) String() string { return [...]string{"minor", "major", "critical"}[s] }
 
-const (
-	majorGap    = 0.10
-	criticalGap = 0.25
-)
-
-// SeverityOf returns the severity of a gap, a fraction of the peers' level.
+// SeverityOf returns the severity of a gap, a fraction of the peers' level: 10 % is the
+// least that Greyhound (ATC '25) acts on, 25 % where NVIDIA's resiliency extension flags a
+// rank (score below 0.75).
 func SeverityOf(gap float64) Severity {
 	switch {
-	case gap >= criticalGap:
+	case gap >= 0.25:
 		return SeverityCritical
-	case gap >= majorGap:
+	case gap >= 0.10:
 		return SeverityMajor
 	}
 	return SeverityMinor
@@ -85,29 +79,23 @@ type Event struct {
 	ID string
 	// Group is empty for SubjectCluster, Node where many are meant.
 	Cluster, Group, Node string
-	// Peers are the values of the peer-group attributes.
-	Peers []string
-	// Signal is the signal that the node was judged by.
-	Signal   nodesignal.Signal
-	Severity Severity
+	Peers                []string // values of the peer-group attributes
+	Signal               nodesignal.Signal
+	Severity             Severity
 	// At is the tick of the event, Since when what it tells of began.
 	At, Since time.Time
-	// Confidence is 1-exp(-deviation/limit), in [0,1]; at the end, the greatest of the
-	// episode.
+	// Confidence is 1-exp(-deviation/limit), in [0,1]; at the end, the episode's greatest.
 	Confidence float64
-	// Gap is a fraction of the peers' level, positive for a loss; Value and
-	// Median are in the unit of the signal.
+	// Gap is a fraction of the peers' level, positive for a loss. Value and Median are in
+	// the unit of the signal, and of a node only known when Compared.
 	Gap, Value, Median float64
-	// Compared says that Value and Median are known, of a node: at the end of an
-	// episode there may be nobody left to compare it with.
-	Compared bool
-	// Culprit is the rank or GPU of the node that stands out from the node's
-	// others, empty for none; at the end, the last there was.
+	Compared           bool
+	// Culprit is the rank or GPU of the node that stands out from the node's others, empty
+	// for none; at the end, the last there was.
 	Culprit nodesignal.Subject
 	// Rank in the group, 1 is the worst, among the Active nodes of the group.
 	Rank, Active int
-	// Nodes are those meant by an event of many, by name, at most 100; NodeCount is how
-	// many there are.
+	// Nodes are those meant by an event of many, by name, at most 100 of NodeCount.
 	Nodes     []string
 	NodeCount int
 	// Cause is why it ended, or why a group has an incident.

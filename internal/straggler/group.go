@@ -16,13 +16,12 @@ import (
 )
 
 type cluster struct {
-	name        string
-	since, seen int64 // when a node was first and last heard of, unix nanoseconds
-	nodes       map[string]*node
-	groups      map[string]*group
-	order       []*group // by name: a tick must be deterministic
-	wide        rule.Threshold
-	wideCounts  [nodesignal.NumStates]int
+	name       string
+	nodes      map[string]*node
+	groups     map[string]*group
+	order      []*group // by name: a tick must be deterministic
+	wide       rule.Threshold
+	wideCounts [nodesignal.NumStates]int
 	// silent are nodes gone missing that no event has told of yet, for silentTicks.
 	silent      []*node
 	silentTicks int

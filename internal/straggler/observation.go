@@ -15,16 +15,11 @@ const maxNameLength = 253
 
 // Why an observation is not taken.
 var (
-	ErrNoCluster       = errors.New("no cluster name")
-	ErrNoNode          = errors.New("no node name")
-	ErrNameTooLong     = errors.New("name is longer than 253 bytes")
-	ErrScoreRange      = errors.New("score is not a number in [0,1]")
-	ErrSignalRange     = errors.New("signal is not a finite number >= 0")
-	ErrTooManyClusters = errors.New("more clusters than `max_clusters`")
-	ErrTooManyGroups   = errors.New("more peer groups than `max_groups`")
-	ErrTooManyNodes    = errors.New("more nodes than `max_nodes`")
-	ErrClusterGroups   = errors.New("cluster holds its share of `max_groups`")
-	ErrClusterNodes    = errors.New("cluster holds its share of `max_nodes`")
+	ErrNoCluster   = errors.New("no cluster name")
+	ErrNoNode      = errors.New("no node name")
+	ErrNameTooLong = errors.New("name is longer than 253 bytes")
+	ErrScoreRange  = errors.New("score is not a number in [0,1]")
+	ErrSignalRange = errors.New("signal is not a finite number >= 0")
 )
 
 // Observation is what one push said about one node.

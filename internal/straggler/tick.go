@@ -39,7 +39,7 @@ func (e *Engine) Tick(now time.Time) *Report {
 	if !e.ticked.IsZero() {
 		e.elapsed = max(now.Sub(e.ticked), 0)
 		if e.elapsed > e.cfg.TTL {
-			e.hearing = now.UnixNano()
+			e.places.Deaf(now)
 		}
 	}
 	// What nobody listened to was not heard: a pause of the gateway counts as one TTL.
