@@ -38,7 +38,7 @@ type node struct {
 	as      *NodeName // in its group, for reports
 	group   *group
 	slot    int
-	peers   peergroup.Memory          // of group.peers
+	peers   peergroup.Memory    // of group.peers
 	told    bool                // the node has told its state itself
 	asked   bool                // the node was asked for its state
 	gone    bool                // forgotten

@@ -69,12 +69,18 @@ func (v *Verdicts) List() []Verdict {
 	return v.list
 }
 
-func (v *Verdicts) find(node string) (int, bool) {
+// of returns those of one node, or all where none is named.
+func (v *Verdicts) of(node string) ([]Verdict, []string) {
 	if v == nil {
-		return 0, false
+		return nil, nil
 	}
-	i, ok := v.at[node]
-	return i, ok
+	if node == "" {
+		return v.list, v.members
+	}
+	if i, ok := v.at[node]; ok {
+		return v.list[i : i+1], v.members[i : i+1]
+	}
+	return nil, nil
 }
 
 // encode writes v as one member of a gpu-straggler-verdict list:
