@@ -18,33 +18,34 @@ func (c *Cluster) Respond(dst []wire.Header, names *wire.Names, node string, gro
 	if w := c.Wide; w != nil {
 		dst = append(dst, wire.Header{Name: names.Threshold, Value: w.Number}, wire.Header{Name: names.QuorumMet, Value: boolText(w.QuorumMet)})
 	}
-	var room [wire.MaxGroups]answered
-	all := c.find(room[:0], groups)
-	if len(all) == 0 {
-		return dst
-	}
-	size := 0
-	for i := range all {
-		size += len(all[i].Member) + len(allFlag) + len(separator)
-	}
-	verdicts := list{most: wire.MaxHeaderBytes - size}
-	if node != "" {
-		verdicts.own(all, node)
-	} else {
-		verdicts.greatest(all)
-	}
-	var params strings.Builder
-	params.Grow(size)
-	for i := range all {
-		if i > 0 {
-			params.WriteString(separator)
+	all, room := c.find(node, groups)
+	var params, verdicts strings.Builder
+	for {
+		var worst *answered
+		for i := range all {
+			if a := &all[i]; len(a.list) > 0 && (worst == nil || a.list[0].Loss > worst.list[0].Loss) {
+				worst = a
+			}
 		}
-		params.WriteString(all[i].Member)
+		if worst == nil {
+			break
+		}
+		if room -= len(worst.members[0]) + len(separator); room < 0 {
+			worst.cut, worst.list = true, nil
+			continue
+		}
+		join(&verdicts, worst.members[0])
+		worst.list, worst.members = worst.list[1:], worst.members[1:]
+	}
+	for i := range all {
+		join(&params, all[i].Member)
 		if !all[i].cut && all[i].AllOf(node) {
 			params.WriteString(allFlag)
 		}
 	}
-	dst = append(dst, wire.Header{Name: names.Params, Value: params.String()})
+	if params.Len() > 0 {
+		dst = append(dst, wire.Header{Name: names.Params, Value: params.String()})
+	}
 	if verdicts.Len() > 0 {
 		dst = append(dst, wire.Header{Name: names.Verdict, Value: verdicts.String()})
 	}
@@ -56,77 +57,36 @@ const (
 	allFlag   = ";all"
 )
 
-// answered is a group that an answer speaks of: so many of its verdicts are in it. With
-// cut not all that ought to be are.
+func join(to *strings.Builder, member string) {
+	if to.Len() > 0 {
+		to.WriteString(separator)
+	}
+	to.WriteString(member)
+}
+
+// answered is a group that an answer speaks of, with the verdicts that are not in it yet.
+// It is cut where not all of them fit.
 type answered struct {
 	*Entry
-	told int
-	cut  bool
+	list    []Verdict
+	members []string
+	cut     bool
 }
 
-// find returns what is known of these groups, as far as it fits into a header.
-func (c *Cluster) find(all []answered, groups []string) []answered {
-	size := 0
-	for _, g := range groups[:min(len(groups), wire.MaxGroups)] {
-		e := c.Groups[g]
-		if e == nil {
-			continue
-		}
-		if size += len(e.Member) + len(allFlag) + len(separator); size > wire.MaxHeaderBytes {
-			break
-		}
-		all = append(all, answered{Entry: e})
-	}
-	return all
-}
-
-// list joins members up to a size. Thresholds and verdicts are that of a header
-// together: proxies count them together too.
-type list struct {
-	strings.Builder
-	most int
-}
-
-func (l *list) add(member string) bool {
-	if l.Len()+len(separator)+len(member) > l.most {
-		return false
-	}
-	if l.Len() > 0 {
-		l.WriteString(separator)
-	}
-	l.WriteString(member)
-	return true
-}
-
-// own adds the verdicts of one node.
-func (l *list) own(all []answered, node string) {
-	for i := range all {
-		v := all[i].Verdicts
-		if at, ok := v.find(node); ok {
-			all[i].cut = !l.add(v.members[at])
-		}
-	}
-}
-
-// greatest adds the verdicts of all groups, the greatest loss first.
-func (l *list) greatest(all []answered) {
-	for full := false; ; {
-		var worst *answered
-		for i := range all {
-			a := &all[i]
-			if v := a.Verdicts; v != nil && a.told < len(v.list) && (worst == nil || v.list[a.told].Loss > worst.Verdicts.list[worst.told].Loss) {
-				worst = a
+// find returns what is known of these groups, as far as it fits, and the room that is
+// left. Thresholds and verdicts are of a header's size together: proxies count so too.
+func (c *Cluster) find(node string, groups []string) (all []answered, room int) {
+	room = wire.MaxHeaderBytes
+	for _, g := range groups {
+		if e := c.Groups[g]; e != nil && len(all) < wire.MaxGroups {
+			if room -= len(e.Member) + len(allFlag) + len(separator); room < 0 {
+				break
 			}
-		}
-		if worst == nil {
-			return
-		}
-		if full = full || !l.add(worst.Verdicts.members[worst.told]); full {
-			worst.told, worst.cut = len(worst.Verdicts.list), true
-		} else {
-			worst.told++
+			list, members := e.Verdicts.of(node)
+			all = append(all, answered{Entry: e, list: list, members: members})
 		}
 	}
+	return all, room
 }
 
 func boolText(b bool) string {

@@ -48,8 +48,8 @@ type Value struct {
 // Of is what v says of a node: its verdict where it is a straggler. It is not told where v
 // says nothing of it, as a gateway without verdicts does.
 func (v *Value) Of(node string) (verdict Verdict, straggler, told bool) {
-	if i, ok := v.Verdicts.find(node); ok {
-		return v.Verdicts.list[i], true, true
+	if own, _ := v.Verdicts.of(node); len(own) > 0 && node != "" {
+		return own[0], true, true
 	}
 	return Verdict{}, false, v.AllOf(node)
 }

@@ -20,7 +20,7 @@ import (
 // Verdict says that a node is a straggler.
 type Verdict struct {
 	Node string
-	// Since is in seconds, and zero where nobody saw it begin.
+	// Since travels in seconds. It is zero where nobody saw it begin.
 	Since time.Time
 	// Loss is how far the node is behind its peers by Signal, a fraction. Signal is
 	// nodesignal.Count where it is not known.
@@ -69,12 +69,18 @@ func (v *Verdicts) List() []Verdict {
 	return v.list
 }
 
-func (v *Verdicts) find(node string) (int, bool) {
+// of returns those of one node, or all where none is named.
+func (v *Verdicts) of(node string) ([]Verdict, []string) {
 	if v == nil {
-		return 0, false
+		return nil, nil
 	}
-	i, ok := v.at[node]
-	return i, ok
+	if node == "" {
+		return v.list, v.members
+	}
+	if i, ok := v.at[node]; ok {
+		return v.list[i : i+1], v.members[i : i+1]
+	}
+	return nil, nil
 }
 
 // encode writes v as one member of a gpu-straggler-verdict list:
@@ -84,8 +90,8 @@ func (v *Verdict) encode(group string, version int64) string {
 	b := appendName(make([]byte, 0, 128), v.Node)
 	b = appendName(append(b, ";g="...), group)
 	b = appendInteger(b, "v", version)
-	if !v.Since.IsZero() {
-		b = appendInteger(b, "since", v.Since.Unix())
+	if s := v.Since.Unix(); s > 0 && s <= maxSince {
+		b = appendInteger(b, "since", s)
 	}
 	b = append(b, `;loss="`...)
 	b = strconv.AppendFloat(b, v.Loss, 'g', lossDigits, 64)

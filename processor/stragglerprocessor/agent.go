@@ -218,7 +218,7 @@ func (a *agent) node(ctx context.Context, id nodeKey, peers []string, now time.T
 		a.rejects.add(ctx, straggler.ErrNameTooLong)
 		return nil, false
 	case len(a.nodes) >= a.cfg.Agent.MaxNodes:
-		a.rejects.add(ctx, straggler.ErrTooManyNodes)
+		a.rejects.add(ctx, fairshare.ErrTooManyNodes)
 		return nil, false
 	case a.names(id, peers)+emptyBytes > a.memory.room(id.cluster):
 		a.lacking(ctx, id.cluster, 1, now)

@@ -251,8 +251,8 @@ func snapshot(r *straggler.Report, cfg *Config) *threshold.Snapshot {
 
 type groupKey struct{ cluster, group string }
 
-// word is what a tick says of a group's nodes. It is judged where the gateway compared
-// any of them, or is silent by intent: else its nodes have to judge themselves.
+// word is what a tick says of a group's nodes. It is judged where the gateway compares
+// them, is about to, or is silent by intent: else they have to judge themselves.
 type word struct {
 	judged     bool
 	stragglers []threshold.Verdict
@@ -267,11 +267,17 @@ func wordOf(r *straggler.Report) map[groupKey]word {
 			switch n.Unjudged {
 			case unjudged.Judged, unjudged.Levels, unjudged.Lockstep:
 				w.judged = true
+			case unjudged.Calibrating:
+				w.judged = w.judged || n.State == nodesignal.StateActive // it warms up
 			}
-			if n.Straggler {
-				w.judged = true
-				w.stragglers = append(w.stragglers, threshold.Verdict{Node: n.Node, Since: n.Since, Loss: max(n.Gap, 0), Signal: n.Signal})
+			if !n.Straggler {
+				continue
 			}
+			v := threshold.Verdict{Node: n.Node, Loss: max(n.Gap, 0), Signal: n.Signal}
+			if n.Since.Unix() > 0 { // else it was slow before it was watched
+				v.Since = n.Since
+			}
+			w.judged, w.stragglers = true, append(w.stragglers, v)
 		}
 		said[key] = w
 	}

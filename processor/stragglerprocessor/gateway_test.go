@@ -165,21 +165,23 @@ func TestAGroupThatNobodyIsComparedInSaysSo(t *testing.T) {
 		why       unjudged.Reason
 		straggler bool
 		want      bool
+		state     straggler.State
 	}{
-		{unjudged.Judged, false, true},
-		{unjudged.Levels, false, true},
-		{unjudged.Lockstep, false, true},
-		{unjudged.FewPeers, false, false},
-		{unjudged.Calibrating, false, false},
-		{unjudged.NoSignal, false, false},
-		{unjudged.Idle, false, false},
-		{unjudged.Calibrating, true, true},
+		{unjudged.Judged, false, true, straggler.StateActive},
+		{unjudged.Levels, false, true, straggler.StateActive},
+		{unjudged.Lockstep, false, true, straggler.StateActive},
+		{unjudged.FewPeers, false, false, straggler.StateActive},
+		{unjudged.Calibrating, false, false, straggler.StateCalibrating},
+		{unjudged.Calibrating, false, true, straggler.StateActive},
+		{unjudged.NoSignal, false, false, straggler.StateActive},
+		{unjudged.Idle, false, false, straggler.StateIdle},
+		{unjudged.Calibrating, true, true, straggler.StateActive},
 	} {
 		name := fmt.Sprintf("g%d %v %t", i, tt.want, tt.straggler)
 		rep.Groups = append(rep.Groups, straggler.GroupReport{Cluster: "c", Group: name})
 		for n, why := range []unjudged.Reason{unjudged.Idle, tt.why} {
 			rep.Nodes = append(rep.Nodes, straggler.NodeReport{
-				NodeName: &straggler.NodeName{Cluster: "c", Group: name, Node: fmt.Sprintf("n%d", n)}, Unjudged: why, Straggler: tt.straggler && n == 1,
+				NodeName: &straggler.NodeName{Cluster: "c", Group: name, Node: fmt.Sprintf("n%d", n)}, State: tt.state, Unjudged: why, Straggler: tt.straggler && n == 1,
 			})
 		}
 	}

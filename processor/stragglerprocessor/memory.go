@@ -55,8 +55,8 @@ func (c *Config) facts() reason.Config {
 
 // noRoom are the errors that say that a bound is reached.
 var noRoom = map[error]bool{
-	straggler.ErrTooManyClusters: true, straggler.ErrTooManyGroups: true, straggler.ErrTooManyNodes: true,
-	straggler.ErrClusterGroups: true, straggler.ErrClusterNodes: true,
+	fairshare.ErrTooManyClusters: true, straggler.ErrTooManyGroups: true, straggler.ErrTooManyNodes: true,
+	fairshare.ErrClusterGroups: true, straggler.ErrClusterNodes: true,
 	reason.ErrTooManyNodes: true, reason.ErrClusterNodes: true, reason.ErrTooManyBytes: true,
 }
 
