@@ -26,16 +26,7 @@ func groupSignal(set func(*fleetstate.GroupUpdate, nodesignal.Signal, float64)) 
 		if err != nil {
 			return
 		}
-		v := p.Value
-		if attribute(p, gpusemconv.AttrCohort) != "" {
-			// The group is split, and which part a node belongs to, the views do not
-			// know. The end of a part tells nothing of the whole.
-			if math.IsNaN(v) {
-				return
-			}
-			v = math.NaN()
-		}
-		set(u, s, v)
+		set(u, s, p.Value)
 	}
 }
 

@@ -24,7 +24,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
-	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
+	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

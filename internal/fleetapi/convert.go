@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
-	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
+	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 )
 
 // converter makes API types of views at one point in time. The results point
@@ -61,16 +61,14 @@ func (c *converter) node(v fleetstate.View, gpus bool) Node {
 
 // unjudged says why there is no verdict on a node, and until when.
 func (c *converter) unjudged(out *Node, n *fleetstate.Node) {
-	why := n.Values.Get(reading.NodeUnjudged)
-	switch {
-	case out.State == gpusemconv.StateMissing:
-		out.Unjudged = unjudged.Missing.String()
-		return
-	case why == nil:
-		return
+	why := unjudged.Judged
+	if out.State == gpusemconv.StateMissing {
+		why = unjudged.Missing
+	} else if x := n.Values.Get(reading.NodeUnjudged); x != nil {
+		why = unjudged.Reason(*x)
 	}
-	out.Unjudged = unjudged.Reason(*why).String()
-	if until := n.Values.Get(reading.NodeUnjudgedUntil); until != nil && out.Unjudged != "" {
+	out.Unjudged, out.Silence = why.String(), why.Sentence()
+	if until := n.Values.Get(reading.NodeUnjudgedUntil); until != nil && why != unjudged.Judged && why != unjudged.Missing {
 		if at := time.Unix(int64(*until), 0).UTC(); at.After(c.now) {
 			out.UnjudgedUntil = &at
 		}
@@ -183,11 +181,17 @@ func (c *converter) groupView(g *fleetstate.Group) Group {
 	if out.Nodes == nil {
 		out.Nodes = map[string]int64{}
 	}
-	for reason, n := range g.Unjudged {
-		if n > 0 {
-			out.Unjudged[reason] = n
+	var counts [unjudged.Count]int
+	for _, n := range g.Nodes {
+		counts[unjudged.Judged] += int(n)
+	}
+	for why := range unjudged.Count {
+		if n := g.Unjudged[why.String()]; n > 0 {
+			out.Unjudged[why.String()] = n
+			counts[why], counts[unjudged.Judged] = int(n), counts[unjudged.Judged]-int(n)
 		}
 	}
+	out.Silence = unjudged.Most(&counts).Sentence()
 	if x := g.Get(reading.GroupDetectable); x != nil && *x > 0 {
 		out.Detectable = x
 	}

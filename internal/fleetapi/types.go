@@ -35,6 +35,7 @@ type Node struct {
 	Straggler        bool       `json:"straggler" doc:"The gateway's verdict; false of a missing node, which has none"`
 	Suspicion        *float64   `json:"suspicion,omitempty" doc:"Evidence against the node as a share of what names a straggler; 1 and more is a straggler"`
 	Unjudged         string     `json:"unjudged,omitempty" enum:"idle,missing,calibrating,contested,no_signal,too_few_peers,other_levels,lockstep" doc:"Why the gateway has no verdict on the node; absent where it has one"`
+	Silence          string     `json:"silence,omitempty" doc:"The same in a sentence"`
 	UnjudgedUntil    *time.Time `json:"unjudged_until,omitempty" doc:"When that ends, where it is known"`
 	Rank             *float64   `json:"rank,omitempty" doc:"Place among the most suspect nodes of the cluster, from 1"`
 	AgentStraggler   *bool      `json:"agent_straggler,omitempty" doc:"The node's own verdict"`
@@ -61,7 +62,7 @@ type Signal struct {
 	Median *float64 `json:"median,omitempty" doc:"Median of the peer group; absent while that is split"`
 	Scale  *float64 `json:"scale,omitempty" doc:"Spread of the peer group, as a fraction of the signal's level"`
 	// Threshold is the group's; that of a score is Node.Threshold too.
-	Threshold *float64 `json:"threshold,omitempty" doc:"Where evidence against a node begins to gather, in the signal's own unit; absent while the group is split"`
+	Threshold *float64 `json:"threshold,omitempty" doc:"Value below which a node is a straggler within a minute, in the signal's own unit"`
 }
 
 // Culprit is the part of a node that holds it down.
@@ -169,6 +170,7 @@ type Group struct {
 	Sighting
 	Nodes       map[string]int64 `json:"nodes" doc:"Nodes by state"`
 	Unjudged    map[string]int64 `json:"unjudged" doc:"Nodes without a verdict, by the reason"`
+	Silence     string           `json:"silence,omitempty" doc:"Why no node of the group is judged, in a sentence: the reason of most; absent while some are"`
 	Detectable  *float64         `json:"detectable_percent,omitempty" doc:"Smallest loss of a node that is found within an hour now, in percent; absent while nobody is compared"`
 	Stragglers  int              `json:"stragglers"`
 	Threshold   *float64         `json:"threshold,omitempty" doc:"Score below which a node is a straggler"`
@@ -186,7 +188,7 @@ type GroupSignal struct {
 	Signal    string   `json:"signal"`
 	Median    float64  `json:"median"`
 	Scale     *float64 `json:"scale,omitempty" doc:"Spread, as a fraction of the signal's level"`
-	Threshold *float64 `json:"threshold,omitempty" doc:"Where evidence against a node begins to gather, in the signal's own unit"`
+	Threshold *float64 `json:"threshold,omitempty" doc:"Value below which a node is a straggler within a minute, in the signal's own unit"`
 }
 
 // Episode is a time in which a node or group stood out.

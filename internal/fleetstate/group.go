@@ -25,8 +25,8 @@ type Group struct {
 	// Nodes counts nodes by state, Unjudged those without a verdict by the reason.
 	Nodes, Unjudged map[string]int64
 	// Medians holds the peers' median of each signal, in its unit, and Scales
-	// their spread as a fraction of the signal's level. Thresholds are where
-	// evidence against a node begins to gather, in the signal's unit.
+	// their spread as a fraction of the signal's level. Below Thresholds, in the
+	// signal's unit, a node is a straggler within a minute.
 	Medians, Scales, Thresholds nodesignal.Values
 	Numbers[ofGroup]
 }

@@ -72,14 +72,12 @@ const (
 	AttrUnjudged = "gpu.node.unjudged"
 	// AttrPeerGroup is the key of the nodes a node is compared with.
 	AttrPeerGroup = "gpu.peer_group"
-	// AttrCohort is the part of a group that is split, 1 for the lowest.
-	AttrCohort = "gpu.peer_group.cohort"
 )
 
 // Descriptive are the attributes of points that select nothing of the catalogue and whose
 // names have a dot, which Prometheus does not keep.
 var Descriptive = [...]string{
-	AttrHWModel, AttrHWVendor, AttrGPUIndex, AttrXIDCode, AttrXIDClass, AttrNetworkIODirection, AttrPeerGroup, AttrCohort, AttrJobRank, AttrJobLocalRank,
+	AttrHWModel, AttrHWVendor, AttrGPUIndex, AttrXIDCode, AttrXIDClass, AttrNetworkIODirection, AttrPeerGroup, AttrJobRank, AttrJobLocalRank,
 	"gpu.cuda.version", "gpu.link.id", "gpu.pci.bus_id", "hw.driver_version", "hw.firmware_version", "hw.serial_number",
 	"k8s.container.name", "k8s.namespace.name", "k8s.pod.name", "k8s.pod.uid",
 }
@@ -230,9 +228,8 @@ const (
 	// [0,2], from 1 on a straggler if that lasts, with AttrPeerGroup.
 	MetricNodeSuspicion = "gpu.node.suspicion"
 	// MetricNodeUnjudged is why there is no verdict on the node, gauge int with
-	// AttrPeerGroup: 0 is judged, 1 idle, 2 missing, 3 calibrating, 4 contested,
-	// 5 no_signal, 6 too_few_peers, 7 other_levels, 8 lockstep. MetricNodeUnjudgedUntil is when that
-	// ends, gauge int, Unix seconds, where it is known.
+	// AttrPeerGroup: the number of an unjudged.Reason. MetricNodeUnjudgedUntil is when
+	// that ends, gauge int, Unix seconds, where it is known.
 	MetricNodeUnjudged      = "gpu.node.unjudged"
 	MetricNodeUnjudgedUntil = "gpu.node.unjudged.until"
 
@@ -267,11 +264,11 @@ const (
 	// its cluster, 1 for the worst, with AttrHostName and AttrPeerGroup.
 	MetricStragglerRank = "gpu.straggler.rank"
 	// MetricStragglerSignalMedian and MetricStragglerSignalScale are what nodes
-	// are compared with, by AttrSignal and, for a group that is split, AttrCohort.
+	// are compared with, by AttrSignal.
 	MetricStragglerSignalMedian = "gpu.straggler.signal.median"
 	MetricStragglerSignalScale  = "gpu.straggler.signal.scale"
-	// MetricStragglerSignalThreshold is where evidence against a node begins to
-	// gather, in the signal's unit.
+	// MetricStragglerSignalThreshold is below what a node is a straggler within a
+	// minute, in the signal's unit.
 	MetricStragglerSignalThreshold = "gpu.straggler.signal.threshold"
 	// MetricStragglerSignalFall is how far that median is below its usual level.
 	MetricStragglerSignalFall = "gpu.straggler.signal.fall"

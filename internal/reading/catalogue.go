@@ -6,7 +6,7 @@ import (
 	"math"
 
 	semconv "github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
+	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 )
 
 // The ranges hold what can be true of any machine, with room for those to come.
@@ -104,7 +104,7 @@ var catalogue = []Metric{
 	},
 	{Name: semconv.MetricNodeStraggler, About: "1 while the gateway takes the node for a straggler.", Gateway: true, Integer: true, Range: flag, Entries: of(Node, each(NodeStraggler)), Fold: last, For: View},
 	{Name: semconv.MetricNodeSuspicion, Unit: "1", About: "How close the node is to a verdict: from 1 on it is a straggler if that lasts.", Gateway: true, Range: Range{0, 2}, Entries: of(Node, each(NodeSuspicion)), Fold: last, For: View},
-	{Name: semconv.MetricNodeUnjudged, About: "Why there is no verdict on the node: 0 judged, 1 idle, 2 missing, 3 calibrating, 4 contested, 5 no signal that decides, 6 too few peers, 7 other levels than its peers', 8 lockstep.", Gateway: true, Integer: true, Range: Range{0, float64(unjudged.Count - 1)}, Entries: of(Node, each(NodeUnjudged)), Fold: last, For: View},
+	{Name: semconv.MetricNodeUnjudged, About: "Why there is no verdict on the node, 0 where there is one. " + unjudged.Legend(), Gateway: true, Integer: true, Range: Range{0, float64(unjudged.Count - 1)}, Entries: of(Node, each(NodeUnjudged)), Fold: last, For: View},
 	{Name: semconv.MetricNodeUnjudgedUntil, Unit: "s", About: "Until when there is none, where that is known.", Gateway: true, Integer: true, Range: unix, Entries: of(Node, each(NodeUnjudgedUntil)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerCoverageLow, About: "1 while too many of the known nodes are missing.", Integer: true, Range: flag, Entries: of(Group, each(GroupCoverageLow)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerDetectable, Unit: "%", About: "Smallest loss of a node that is found within an hour now.", Range: ratios, Entries: of(Group, each(GroupDetectable)), Fold: last, For: View},
@@ -118,7 +118,7 @@ var catalogue = []Metric{
 	{Name: semconv.MetricStragglerSignalFall, Unit: "1", About: "How far the median is below the group's usual level, as a fraction of it; negative above.", Range: ratios, Keys: key(semconv.AttrSignal), Entries: of(Group, each(SignalFall)), Fold: last, Unread: "for charts of a group that slows down as a whole"},
 	{Name: semconv.MetricStragglerSignalMedian, Unit: "1", About: "Median of the active nodes' signal, in its own unit.", Range: ratios, Keys: key(semconv.AttrSignal), Entries: of(Group, each(SignalMedian)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerSignalScale, Unit: "1", About: "Spread of the active nodes' signal as a fraction of its level, smoothed.", Range: ratios, Keys: key(semconv.AttrSignal), Entries: of(Group, each(SignalScale)), Fold: last, For: View},
-	{Name: semconv.MetricStragglerSignalThreshold, Unit: "1", About: "Where evidence against a node begins to gather, in the signal's own unit.", Range: ratios, Keys: key(semconv.AttrSignal), Entries: of(Group, each(SignalThreshold)), Fold: last, For: View},
+	{Name: semconv.MetricStragglerSignalThreshold, Unit: "1", About: "Value below which a node is a straggler within a minute, in the signal's own unit; its lasting difference shifts it.", Range: ratios, Keys: key(semconv.AttrSignal), Entries: of(Group, each(SignalThreshold)), Fold: last, For: View},
 	{Name: semconv.MetricStragglers, Unit: "{node}", About: "Stragglers.", Integer: true, Range: counts, Entries: of(Group, each(GroupStragglers)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerThreshold, Unit: "1", About: "Score below which a node is a straggler: median - max(k*1.4826*MAD, min_gap), smoothed.", Range: ratios, Entries: of(Group, each(GroupThreshold)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerUnjudged, Unit: "{node}", About: "Nodes without a verdict, by the reason.", Integer: true, Range: counts, Keys: key(semconv.AttrUnjudged), Entries: of(Group, each(GroupUnjudged)), Fold: last, For: View},

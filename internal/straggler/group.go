@@ -11,7 +11,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/peergroup"
-	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
+	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 	"github.com/gpu-collector/gpu-collector/internal/threshold/rule"
 )
 

@@ -43,7 +43,7 @@ type Config struct {
 	GroupBy []string `mapstructure:"group_by"`
 	// DefaultCluster is the cluster of nodes that name none.
 	DefaultCluster string `mapstructure:"default_cluster"`
-	// Decision is what makes a straggler: cusum or threshold.
+	// Decision is what makes a straggler: deviation or threshold.
 	Decision string `mapstructure:"decision"`
 	// EnterTicks and LeaveTicks are the persistence of a verdict by the
 	// threshold, at the node and at the gateway.

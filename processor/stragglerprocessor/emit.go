@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"runtime"
 	"slices"
-	"strconv"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -16,7 +15,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodereport"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
-	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
+	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
@@ -42,7 +41,7 @@ func (r *reporter) metrics(rep *straggler.Report) []pmetric.Metrics {
 	md := pmetric.NewMetrics()
 	batches := []pmetric.Metrics{md}
 	ts := pcommon.NewTimestampFromTime(rep.At)
-	ranks := rep.Ranks
+	nodes := rep.Nodes
 	for from := 0; from < len(rep.Groups); {
 		to := from + 1
 		for to < len(rep.Groups) && rep.Groups[to].Cluster == rep.Groups[from].Cluster {
@@ -51,11 +50,11 @@ func (r *reporter) metrics(rep *straggler.Report) []pmetric.Metrics {
 		cluster := rep.Groups[from].Cluster
 		g := appendCluster(md, ts, rep.Groups[from:to])
 		n := 0
-		for n < len(ranks) && ranks[n].Cluster == cluster {
+		for n < len(nodes) && nodes[n].Cluster == cluster {
 			n++
 		}
-		r.rank(g, cluster, ranks[:n])
-		ranks = ranks[n:]
+		r.rank(g, cluster, nodes[:n])
+		nodes = nodes[n:]
 		g.DropEmpty()
 		from = to
 	}
@@ -81,20 +80,43 @@ func (r *reporter) metrics(rep *straggler.Report) []pmetric.Metrics {
 	return batches
 }
 
+// maxRanked nodes of a cluster have a rank.
+const maxRanked = 10
+
+// suspects are the most suspicious active nodes, the worst first. Of two alike the first
+// by group and name comes first.
+func suspects(nodes []straggler.NodeReport) []*straggler.NodeReport {
+	most := make([]*straggler.NodeReport, 0, maxRanked+1)
+	for i := range nodes {
+		n := &nodes[i]
+		if n.State != nodesignal.StateActive {
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(most, n, func(m, n *straggler.NodeReport) int {
+			return cmp.Or(cmp.Compare(n.Suspicion, m.Suspicion), cmp.Compare(n.Gap, m.Gap), -1)
+		})
+		if at < maxRanked {
+			most = slices.Insert(most, at, n)
+			most = most[:min(len(most), maxRanked)]
+		}
+	}
+	return most
+}
+
 // rank lists the most suspicious nodes of a cluster. A node that leaves the list
 // gets a point without a value: two nodes in one place would be no list. Such points
 // come last, since the prometheus exporter skips what is behind them.
-func (r *reporter) rank(g nodereport.Gauges, cluster string, ranks []straggler.Rank) {
+func (r *reporter) rank(g nodereport.Gauges, cluster string, nodes []straggler.NodeReport) {
 	points := g.Metric(gpusemconv.MetricStragglerRank)
 	label := func(p pmetric.NumberDataPoint, at place) {
 		p.Attributes().PutStr(gpusemconv.AttrHostName, at.node)
 		p.Attributes().PutStr(gpusemconv.AttrPeerGroup, at.group)
 	}
-	now := make([]place, 0, len(ranks))
-	for i := range ranks {
+	now := make([]place, 0, maxRanked)
+	for i, n := range suspects(nodes) {
 		p := g.Point(points)
-		p.SetIntValue(int64(ranks[i].Rank))
-		now = append(now, place{ranks[i].Node, ranks[i].Group})
+		p.SetIntValue(int64(i) + 1)
+		now = append(now, place{n.Node, n.Group})
 		label(p, now[i])
 	}
 	for _, was := range r.ranked[cluster] {
@@ -172,26 +194,17 @@ func appendSignals(g nodereport.Gauges, groups []straggler.GroupReport) {
 	scales := g.Metric(gpusemconv.MetricStragglerSignalScale)
 	thresholds := g.Metric(gpusemconv.MetricStragglerSignalThreshold)
 	falls := g.Metric(gpusemconv.MetricStragglerSignalFall)
-	add := func(gr *straggler.GroupReport, signals *[nodesignal.Count]straggler.SignalReport, cohort string) {
-		for s := range nodesignal.Count {
-			r := &signals[s]
-			if !r.Known {
-				continue
-			}
-			for _, p := range [...]pmetric.NumberDataPoint{g.Double(medians, r.Params.Centre), g.Double(scales, r.Params.Scale), g.Double(thresholds, r.Threshold), g.Double(falls, r.Fall)} {
-				p.Attributes().PutStr(gpusemconv.AttrPeerGroup, gr.Group)
-				p.Attributes().PutStr(gpusemconv.AttrSignal, s.String())
-				putText(p.Attributes(), gpusemconv.AttrCohort, cohort)
-			}
-		}
-	}
 	for i := range groups {
 		gr := &groups[i]
-		if len(gr.Cohorts) == 0 {
-			add(gr, &gr.Signals, "")
-		}
-		for j := range gr.Cohorts {
-			add(gr, &gr.Cohorts[j].Signals, strconv.Itoa(j+1))
+		for s := range nodesignal.Count {
+			r := &gr.Signals[s]
+			if r.N == 0 {
+				continue
+			}
+			for _, p := range [...]pmetric.NumberDataPoint{g.Double(medians, r.Median), g.Double(scales, r.Scale), g.Double(thresholds, r.Threshold), g.Double(falls, r.Fall)} {
+				p.Attributes().PutStr(gpusemconv.AttrPeerGroup, gr.Group)
+				p.Attributes().PutStr(gpusemconv.AttrSignal, s.String())
+			}
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/robust"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
-	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
+	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
@@ -284,7 +284,7 @@ func wordOf(r *straggler.Report) map[groupKey]word {
 	return said
 }
 
-// warn tells when a threshold stands still. With decision cusum nobody is
+// warn tells when a threshold stands still. With decision deviation nobody is
 // judged by it, and an incident says the same.
 func (g *gateway) warn(r *straggler.Report) {
 	if g.decision != straggler.DecisionThreshold {

@@ -34,7 +34,7 @@ func TestNames(t *testing.T) {
 	for name := range metadata.Metrics {
 		assert.Equal(t, name, translate().fromMetric(translate().metric(name)))
 	}
-	written := []string{gpusemconv.AttrUnjudged, gpusemconv.AttrCohort, gpusemconv.AttrJobRank, gpusemconv.AttrJobLocalRank, "system.memory.state"}
+	written := []string{gpusemconv.AttrUnjudged, gpusemconv.AttrJobRank, gpusemconv.AttrJobLocalRank, "system.memory.state"}
 	for key, a := range metadata.Attributes {
 		written = append(written, cmp.Or(a.Name, key))
 	}
