@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
@@ -55,8 +56,8 @@ func (c *Config) facts() reason.Config {
 
 // noRoom are the errors that say that a bound is reached.
 var noRoom = map[error]bool{
-	fairshare.ErrTooManyClusters: true, straggler.ErrTooManyGroups: true, straggler.ErrTooManyNodes: true,
-	fairshare.ErrClusterGroups: true, straggler.ErrClusterNodes: true,
+	fairshare.ErrTooManyClusters: true, fairshare.ErrTooManyGroups: true, fairshare.ErrTooManyNodes: true,
+	fairshare.ErrClusterGroups: true, fairshare.ErrClusterNodes: true,
 	reason.ErrTooManyNodes: true, reason.ErrClusterNodes: true, reason.ErrTooManyBytes: true,
 }
 
