@@ -3,17 +3,19 @@
 package scenarios
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
-	"github.com/gpu-collector/gpu-collector/test/scenarios/families"
 )
 
-// FamilyRun is what one decider said in one run of a family.
-type FamilyRun struct {
+// Verdicts are what one decider said in one run of a family.
+type Verdicts struct {
 	// Days of healthy nodes after the first hour, and the share of them that was
 	// flagged. A node is not counted in its fault and for a grace after it.
 	Days, FlaggedDays float64
@@ -22,8 +24,10 @@ type FamilyRun struct {
 	// Incidents are group incidents that began.
 	Incidents int
 	Found     []Found // one per fault
-	// Lockstep is the number of node-days of which the reason for no verdict was that.
-	Lockstep float64
+	// Seen are the node-days that the engine knew of, Silent those of them without a
+	// verdict, by reason.
+	Seen   float64
+	Silent map[string]float64
 }
 
 // Found is what became of a fault.
@@ -34,7 +38,7 @@ type Found struct {
 	Never bool
 	// Oracle is the oracle's delay.
 	Oracle time.Duration
-	// Plain is true of a step of 10 % and more under noise of 2 % and less.
+	// Plain is true of a step of 8 % and more under noise of 2 % and less.
 	Plain bool
 }
 
@@ -48,24 +52,23 @@ func (f *Found) ratio() float64 {
 
 // judge counts the verdicts of one run against its truth.
 type judge struct {
-	run    *families.Run
-	result FamilyRun
+	run    *Run
+	result Verdicts
 	// begin and end are the ticks in which a node is not counted.
 	begin, end   []int
 	first        int
 	flagged, was []bool
 	lives        []uint32
-	racks        []bool // flagged at the tick before
 	ongoing      int
 }
 
-func newJudge(run *families.Run) *judge {
+func newJudge(run *Run) *judge {
 	n, m := run.Model.Nodes, &run.Model
 	j := &judge{
-		run: run, begin: make([]int, n), end: make([]int, n), first: int(families.First / m.Interval),
-		flagged: make([]bool, n), was: make([]bool, n), lives: make([]uint32, n), racks: make([]bool, m.Racks),
+		run: run, begin: make([]int, n), end: make([]int, n), first: int(First / m.Interval),
+		flagged: make([]bool, n), was: make([]bool, n), lives: make([]uint32, n),
+		result: Verdicts{Silent: map[string]float64{}},
 	}
-	grace := int(run.Family.Grace / m.Interval)
 	if m.Recording != nil {
 		for _, node := range m.Recording.Slow {
 			j.end[node] = math.MaxInt
@@ -73,19 +76,18 @@ func newJudge(run *families.Run) *judge {
 	}
 	for i := range run.Faults {
 		f := &run.Faults[i]
-		j.begin[f.Node], j.end[f.Node] = f.Begin, f.End+grace
+		j.begin[f.Node], j.end[f.Node] = f.Begin, f.End+int(run.Family.Grace/m.Interval)
 		j.result.Found = append(j.result.Found, Found{
 			Never: true, Oracle: f.Oracle,
-			Plain: f.Kind == families.Step && f.Loss >= 0.1 && f.Noise <= 0.02,
+			Plain: f.Kind == Step && f.Loss >= 0.08 && f.Noise <= 0.02,
 		})
 	}
 	return j
 }
 
-// tick takes the verdicts in j.flagged, and the numbers of groups with an incident and
-// of nodes that are said to be in lockstep.
-func (j *judge) tick(incidents, lockstep int) {
-	tick, r := j.run.Tick, &j.result
+// tick takes the verdicts in j.flagged, and what the engine told besides them.
+func (j *judge) tick(told *told) {
+	tick, r, day := j.run.Tick, &j.result, j.run.Model.Interval.Hours()/24
 	for k := range j.run.Faults {
 		f, found := &j.run.Faults[k], &r.Found[k]
 		if found.Never && tick >= f.Begin && tick < f.End && j.flagged[f.Node] {
@@ -93,55 +95,42 @@ func (j *judge) tick(incidents, lockstep int) {
 		}
 	}
 	if tick >= j.first {
-		j.healthy(tick)
-		r.Incidents += max(incidents-j.ongoing, 0)
-		r.Lockstep += float64(lockstep) * j.run.Model.Interval.Hours() / 24
+		for i, flagged := range j.flagged {
+			if tick >= j.begin[i] && tick < j.end[i] || j.run.Absent[i] {
+				continue
+			}
+			r.Days += day
+			if flagged {
+				r.FlaggedDays += day
+				if !j.was[i] || j.lives[i] != j.run.Life[i] {
+					r.Onsets++
+				}
+			}
+		}
+		r.Incidents += max(told.incidents-j.ongoing, 0)
+		r.Seen += float64(told.nodes) * day
+		for reason, nodes := range told.silent {
+			if nodes > 0 {
+				r.Silent[unjudged.Reason(reason).String()] += float64(nodes) * day
+			}
+		}
 	}
-	j.ongoing = incidents
+	j.ongoing = told.incidents
 	copy(j.lives, j.run.Life)
 	j.was, j.flagged = j.flagged, j.was
 }
 
-// healthy counts the nodes that have no fault.
-func (j *judge) healthy(tick int) {
-	r, day := &j.result, j.run.Model.Interval.Hours()/24
-	rack, began := false, false // a verdict on the node's rack
-	for i, flagged := range j.flagged {
-		counted := (tick < j.begin[i] || tick >= j.end[i]) && !j.run.Absent[i]
-		onset := counted && flagged && (!j.was[i] || j.lives[i] != j.run.Life[i])
-		if counted {
-			r.Days += day
-			if flagged {
-				r.FlaggedDays += day
-			}
-		}
-		if !j.run.Family.ByRack {
-			if onset {
-				r.Onsets++
-			}
-			continue
-		}
-		rack, began = rack || counted && flagged, began || onset
-		if at := i / families.RackNodes; i%families.RackNodes == families.RackNodes-1 {
-			if began && !j.racks[at] {
-				r.Onsets++
-			}
-			j.racks[at], rack, began = rack, false, false
-		}
-	}
-}
-
-// FamilyResult is what one decider said in all runs of a family.
-type FamilyResult struct{ Runs []FamilyRun }
+// Result is what one decider said in all runs of a family.
+type Result struct{ Runs []Verdicts }
 
 // Onsets are the false onsets per node-day.
-func (r *FamilyResult) Onsets() (rate, upper float64) {
+func (r *Result) Onsets() (rate, upper float64) {
 	onsets, days := r.count(), r.days()
 	return float64(onsets) / days, max(RateUpper(onsets, days), r.bootstrap())
 }
 
 // days are the node-days of healthy nodes.
-func (r *FamilyResult) days() (days float64) {
+func (r *Result) days() (days float64) {
 	for i := range r.Runs {
 		days += r.Runs[i].Days
 	}
@@ -149,7 +138,7 @@ func (r *FamilyResult) days() (days float64) {
 }
 
 // count is the number of false onsets.
-func (r *FamilyResult) count() (onsets int) {
+func (r *Result) count() (onsets int) {
 	for i := range r.Runs {
 		onsets += r.Runs[i].Onsets
 	}
@@ -157,7 +146,7 @@ func (r *FamilyResult) count() (onsets int) {
 }
 
 // faults is the number of faults that there were.
-func (r *FamilyResult) faults() (n int) {
+func (r *Result) faults() (n int) {
 	for i := range r.Runs {
 		n += len(r.Runs[i].Found)
 	}
@@ -166,7 +155,7 @@ func (r *FamilyResult) faults() (n int) {
 
 // bootstrap is the upper bound of the false onsets per node-day when the runs are
 // drawn anew (Efron 1979): onsets come in runs, and Poisson's bound does not know.
-func (r *FamilyResult) bootstrap() float64 {
+func (r *Result) bootstrap() float64 {
 	const samples = 2000
 	rng := rand.New(rand.NewPCG(1, uint64(len(r.Runs))))
 	rates := make([]float64, samples)
@@ -185,7 +174,7 @@ func (r *FamilyResult) bootstrap() float64 {
 
 // Recall is the share of the faults that were found, and its lower bound: Clopper and
 // Pearson's, of faults that are independent.
-func (r *FamilyResult) Recall() (share, lower float64) {
+func (r *Result) Recall() (share, lower float64) {
 	found, n := 0, 0
 	for i := range r.Runs {
 		for _, f := range r.Runs[i].Found {
@@ -199,7 +188,7 @@ func (r *FamilyResult) Recall() (share, lower float64) {
 }
 
 // Delay is a quantile over the faults that were found, or over the plain ones of them.
-func (r *FamilyResult) Delay(q float64, plain bool) (delay time.Duration, n int) {
+func (r *Result) Delay(q float64, plain bool) (delay time.Duration, n int) {
 	var delays []time.Duration
 	for i := range r.Runs {
 		for _, f := range r.Runs[i].Found {
@@ -212,7 +201,7 @@ func (r *FamilyResult) Delay(q float64, plain bool) (delay time.Duration, n int)
 }
 
 // Ratio is the median of delay to the oracle's; never found is infinite.
-func (r *FamilyResult) Ratio() float64 {
+func (r *Result) Ratio() float64 {
 	var ratios []float64
 	for i := range r.Runs {
 		for _, f := range r.Runs[i].Found {
@@ -227,7 +216,7 @@ func (r *FamilyResult) Ratio() float64 {
 }
 
 // Flagged is the flagged share of healthy time.
-func (r *FamilyResult) Flagged() float64 {
+func (r *Result) Flagged() float64 {
 	flagged := 0.0
 	for i := range r.Runs {
 		flagged += r.Runs[i].FlaggedDays
@@ -235,20 +224,111 @@ func (r *FamilyResult) Flagged() float64 {
 	return flagged / r.days()
 }
 
-// Lockstep is the share of healthy time of which the reason for no verdict was lockstep.
-func (r *FamilyResult) Lockstep() float64 {
-	told := 0.0
+// Silent is the share of the time without a verdict, and the reason that was told most.
+func (r *Result) Silent() (share float64, most string) {
+	days := map[string]float64{}
 	for i := range r.Runs {
-		told += r.Runs[i].Lockstep
+		for reason, d := range r.Runs[i].Silent {
+			days[reason] += d
+		}
 	}
-	return told / r.days()
+	for _, reason := range slices.Sorted(maps.Keys(days)) {
+		if days[reason] > days[most] {
+			most = reason
+		}
+	}
+	return r.silentFor(""), most
+}
+
+// silentFor is the share of the time without a verdict for a reason whose name has a word.
+func (r *Result) silentFor(word string) float64 {
+	silent, seen := 0.0, 0.0
+	for i := range r.Runs {
+		seen += r.Runs[i].Seen
+		for reason, d := range r.Runs[i].Silent {
+			if strings.Contains(reason, word) {
+				silent += d
+			}
+		}
+	}
+	return silent / seen
 }
 
 // Incidents are the group incidents of a run, on average.
-func (r *FamilyResult) Incidents() float64 {
+func (r *Result) Incidents() float64 {
 	n := 0
 	for i := range r.Runs {
 		n += r.Runs[i].Incidents
 	}
 	return float64(n) / float64(len(r.Runs))
+}
+
+// confidence of the bounds, one-sided.
+const confidence = 0.95
+
+// RateUpper is the upper bound of a rate after count events in an exposure: the
+// exact Poisson bound (Garwood 1936). With no event it is the rule of three,
+// 3.0/exposure.
+func RateUpper(count int, exposure float64) float64 {
+	if exposure <= 0 {
+		return math.Inf(1)
+	}
+	mean := bisect(float64(count), 2*float64(count)+20, func(mean float64) bool {
+		return poissonAtMost(count, mean) > 1-confidence
+	})
+	return mean / exposure
+}
+
+// ShareLower is the lower bound of a share after hits of n trials: the exact
+// binomial bound (Clopper and Pearson 1934).
+func ShareLower(hits, n int) float64 {
+	if hits == 0 {
+		return 0
+	}
+	return bisect(0, 1, func(p float64) bool { return binomialAtLeast(hits, n, p) <= 1-confidence })
+}
+
+// bisect returns where below, which is true at low and false at high, turns.
+func bisect(low, high float64, below func(float64) bool) float64 {
+	for range 60 {
+		middle := low + (high-low)/2
+		if below(middle) {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return high
+}
+
+// poissonAtMost is P(X <= k). The terms fall from k downwards wherever the
+// bound is sought, so the sum ends where they no longer count.
+func poissonAtMost(k int, mean float64) float64 {
+	sum, logMean := 0.0, math.Log(mean)
+	for i := k; i >= 0; i-- {
+		term := math.Exp(float64(i)*logMean - mean - logFactorial(i))
+		sum += term
+		if term < sum*1e-12 {
+			break
+		}
+	}
+	return sum
+}
+
+// binomialAtLeast is P(X >= k) of n.
+func binomialAtLeast(k, n int, p float64) float64 {
+	if p <= 0 || p >= 1 {
+		return p
+	}
+	sum := 0.0
+	for i := k; i <= n; i++ {
+		sum += math.Exp(logFactorial(n) - logFactorial(i) - logFactorial(n-i) +
+			float64(i)*math.Log(p) + float64(n-i)*math.Log1p(-p))
+	}
+	return sum
+}
+
+func logFactorial(n int) float64 {
+	l, _ := math.Lgamma(float64(n) + 1)
+	return l
 }

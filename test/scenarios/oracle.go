@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package families
+package scenarios
 
 import (
 	"math"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // Unknown is the oracle's delay of a fault that even the oracle does not find.
@@ -40,7 +38,7 @@ func (r *Run) oracle(f *Fault, d *draw) time.Duration {
 	case m.Student:
 		law = &studentLaw{phi: m.Phi, sd: m.Sigma * r.loud[f.Node] * math.Sqrt(1-m.Phi*m.Phi)}
 	default:
-		law = newGaussLaw(m.noiseOf(f.Signal), r.loud[f.Node])
+		law = newGaussLaw(m, r.loud[f.Node])
 	}
 	sum, limit := 0.0, alarmLimit(m.Interval)
 	for tick := f.Begin; tick < f.Begin+oracleTicks; tick++ {
@@ -53,16 +51,6 @@ func (r *Run) oracle(f *Fault, d *draw) time.Duration {
 		}
 	}
 	return Unknown
-}
-
-// noiseOf is the model with the noise of one signal.
-func (m *Model) noiseOf(s nodesignal.Signal) *Model {
-	for _, o := range m.Others {
-		if o.Signal == s {
-			return &Model{Sigma: o.Sigma, Phi: o.Phi}
-		}
-	}
-	return m
 }
 
 // alarmLimit is the logarithm of the ticks between two false alarms.
