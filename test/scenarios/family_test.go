@@ -225,7 +225,7 @@ func TestCleanForm(t *testing.T) {
 				}
 				for i, v := range slow.Values {
 					loss := 0.0
-					if at := slow.fault[i]; at != nil {
+					if at := slow.nodes[i].fault; at != nil {
 						loss = at.At(slow.Tick)
 					}
 					if math.IsNaN(v) {

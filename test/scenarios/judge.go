@@ -42,14 +42,6 @@ type Found struct {
 	Plain bool
 }
 
-// ratio is the delay in those of the oracle.
-func (f *Found) ratio() float64 {
-	if f.Never {
-		return math.Inf(1)
-	}
-	return float64(f.Delay) / float64(f.Oracle)
-}
-
 // judge counts the verdicts of one run against its truth.
 type judge struct {
 	run    *Run
@@ -123,34 +115,35 @@ func (j *judge) tick(told *told) {
 // Result is what one decider said in all runs of a family.
 type Result struct{ Runs []Verdicts }
 
+// sum is that of all runs.
+func (r *Result) sum(of func(*Verdicts) float64) (sum float64) {
+	for i := range r.Runs {
+		sum += of(&r.Runs[i])
+	}
+	return sum
+}
+
+func (r *Result) days() float64 { return r.sum(func(v *Verdicts) float64 { return v.Days }) }
+func (r *Result) count() float64 {
+	return r.sum(func(v *Verdicts) float64 { return float64(v.Onsets) })
+}
+func (r *Result) faults() float64 {
+	return r.sum(func(v *Verdicts) float64 { return float64(len(v.Found)) })
+}
+
 // Onsets are the false onsets per node-day.
 func (r *Result) Onsets() (rate, upper float64) {
-	onsets, days := r.count(), r.days()
-	return float64(onsets) / days, max(RateUpper(onsets, days), r.bootstrap())
+	return r.count() / r.days(), max(RateUpper(int(r.count()), r.days()), r.bootstrap())
 }
 
-// days are the node-days of healthy nodes.
-func (r *Result) days() (days float64) {
-	for i := range r.Runs {
-		days += r.Runs[i].Days
-	}
-	return days
+// Flagged is the flagged share of healthy time.
+func (r *Result) Flagged() float64 {
+	return r.sum(func(v *Verdicts) float64 { return v.FlaggedDays }) / r.days()
 }
 
-// count is the number of false onsets.
-func (r *Result) count() (onsets int) {
-	for i := range r.Runs {
-		onsets += r.Runs[i].Onsets
-	}
-	return onsets
-}
-
-// faults is the number of faults that there were.
-func (r *Result) faults() (n int) {
-	for i := range r.Runs {
-		n += len(r.Runs[i].Found)
-	}
-	return n
+// Incidents are the group incidents of a run, on average.
+func (r *Result) Incidents() float64 {
+	return r.sum(func(v *Verdicts) float64 { return float64(v.Incidents) }) / float64(len(r.Runs))
 }
 
 // bootstrap is the upper bound of the false onsets per node-day when the runs are
@@ -172,19 +165,10 @@ func (r *Result) bootstrap() float64 {
 	return rates[int(confidence*samples)]
 }
 
-// Recall is the share of the faults that were found, and its lower bound: Clopper and
-// Pearson's, of faults that are independent.
-func (r *Result) Recall() (share, lower float64) {
-	found, n := 0, 0
-	for i := range r.Runs {
-		for _, f := range r.Runs[i].Found {
-			n++
-			if !f.Never {
-				found++
-			}
-		}
-	}
-	return float64(found) / float64(max(n, 1)), ShareLower(found, n)
+// Recall is the share of the faults that were found.
+func (r *Result) Recall() float64 {
+	_, found := r.Delay(0.5, false)
+	return float64(found) / max(r.faults(), 1)
 }
 
 // Delay is a quantile over the faults that were found, or over the plain ones of them.
@@ -205,7 +189,11 @@ func (r *Result) Ratio() float64 {
 	var ratios []float64
 	for i := range r.Runs {
 		for _, f := range r.Runs[i].Found {
-			ratios = append(ratios, f.ratio())
+			ratio := math.Inf(1)
+			if !f.Never {
+				ratio = float64(f.Delay) / float64(f.Oracle)
+			}
+			ratios = append(ratios, ratio)
 		}
 	}
 	slices.Sort(ratios)
@@ -213,15 +201,6 @@ func (r *Result) Ratio() float64 {
 		return math.NaN()
 	}
 	return ratios[(len(ratios)-1)/2]
-}
-
-// Flagged is the flagged share of healthy time.
-func (r *Result) Flagged() float64 {
-	flagged := 0.0
-	for i := range r.Runs {
-		flagged += r.Runs[i].FlaggedDays
-	}
-	return flagged / r.days()
 }
 
 // Silent is the share of the time without a verdict, and the reason that was told most.
@@ -242,25 +221,14 @@ func (r *Result) Silent() (share float64, most string) {
 
 // silentFor is the share of the time without a verdict for a reason whose name has a word.
 func (r *Result) silentFor(word string) float64 {
-	silent, seen := 0.0, 0.0
-	for i := range r.Runs {
-		seen += r.Runs[i].Seen
-		for reason, d := range r.Runs[i].Silent {
+	return r.sum(func(v *Verdicts) (days float64) {
+		for reason, d := range v.Silent {
 			if strings.Contains(reason, word) {
-				silent += d
+				days += d
 			}
 		}
-	}
-	return silent / seen
-}
-
-// Incidents are the group incidents of a run, on average.
-func (r *Result) Incidents() float64 {
-	n := 0
-	for i := range r.Runs {
-		n += r.Runs[i].Incidents
-	}
-	return float64(n) / float64(len(r.Runs))
+		return days
+	}) / r.sum(func(v *Verdicts) float64 { return v.Seen })
 }
 
 // confidence of the bounds, one-sided.
@@ -273,32 +241,15 @@ func RateUpper(count int, exposure float64) float64 {
 	if exposure <= 0 {
 		return math.Inf(1)
 	}
-	mean := bisect(float64(count), 2*float64(count)+20, func(mean float64) bool {
-		return poissonAtMost(count, mean) > 1-confidence
-	})
-	return mean / exposure
-}
-
-// ShareLower is the lower bound of a share after hits of n trials: the exact
-// binomial bound (Clopper and Pearson 1934).
-func ShareLower(hits, n int) float64 {
-	if hits == 0 {
-		return 0
-	}
-	return bisect(0, 1, func(p float64) bool { return binomialAtLeast(hits, n, p) <= 1-confidence })
-}
-
-// bisect returns where below, which is true at low and false at high, turns.
-func bisect(low, high float64, below func(float64) bool) float64 {
+	low, high := float64(count), 2*float64(count)+20
 	for range 60 {
-		middle := low + (high-low)/2
-		if below(middle) {
+		if middle := (low + high) / 2; poissonAtMost(count, middle) > 1-confidence {
 			low = middle
 		} else {
 			high = middle
 		}
 	}
-	return high
+	return high / exposure
 }
 
 // poissonAtMost is P(X <= k). The terms fall from k downwards wherever the
@@ -306,29 +257,12 @@ func bisect(low, high float64, below func(float64) bool) float64 {
 func poissonAtMost(k int, mean float64) float64 {
 	sum, logMean := 0.0, math.Log(mean)
 	for i := k; i >= 0; i-- {
-		term := math.Exp(float64(i)*logMean - mean - logFactorial(i))
+		logFactorial, _ := math.Lgamma(float64(i) + 1)
+		term := math.Exp(float64(i)*logMean - mean - logFactorial)
 		sum += term
 		if term < sum*1e-12 {
 			break
 		}
 	}
 	return sum
-}
-
-// binomialAtLeast is P(X >= k) of n.
-func binomialAtLeast(k, n int, p float64) float64 {
-	if p <= 0 || p >= 1 {
-		return p
-	}
-	sum := 0.0
-	for i := k; i <= n; i++ {
-		sum += math.Exp(logFactorial(n) - logFactorial(i) - logFactorial(n-i) +
-			float64(i)*math.Log(p) + float64(n-i)*math.Log1p(-p))
-	}
-	return sum
-}
-
-func logFactorial(n int) float64 {
-	l, _ := math.Lgamma(float64(n) + 1)
-	return l
 }

@@ -97,9 +97,7 @@ func TestResult(t *testing.T) {
 	// Both draws may be of the run with the onsets: 4 in 30 days; Poisson's is more.
 	assert.InDelta(t, 4.0/30, r.bootstrap(), 1e-12)
 	assert.InDelta(t, RateUpper(4, 40), upper, 1e-12)
-	recall, lower := r.Recall()
-	assert.InDelta(t, 0.8, recall, 1e-12)
-	assert.InDelta(t, 0.3426, lower, 1e-4)
+	assert.InDelta(t, 0.8, r.Recall(), 1e-12)
 	assert.InDelta(t, 3, r.Ratio(), 1e-12)
 	assert.InDelta(t, 0.05, r.Flagged(), 1e-12)
 	assert.InDelta(t, 1.5, r.Incidents(), 1e-12)
@@ -131,10 +129,4 @@ func TestBounds(t *testing.T) {
 	assert.InDelta(t, 16.962, RateUpper(10, 1), 1e-3)
 	assert.InDelta(t, 100_000+1.645*math.Sqrt(100_000), RateUpper(100_000, 1), 5, "nearly normal")
 	assert.True(t, math.IsInf(RateUpper(1, 0), 1))
-
-	assert.InDelta(t, math.Pow(0.05, 1.0/240), ShareLower(240, 240), 1e-9)
-	assert.InDelta(t, 1-math.Pow(0.95, 1.0/20), ShareLower(1, 20), 1e-9)
-	assert.InDelta(t, 0.4931, ShareLower(8, 10), 1e-4)
-	assert.Zero(t, ShareLower(0, 10))
-	assert.Zero(t, ShareLower(0, 0))
 }

@@ -36,9 +36,9 @@ func (r *Run) oracle(f *Fault, d *draw) time.Duration {
 	case m.Steps != nil:
 		law = newStepsLaw(m, -math.Log1p(-f.Loss), d)
 	case m.Student:
-		law = &studentLaw{phi: m.Phi, sd: m.Sigma * r.loud[f.Node] * math.Sqrt(1-m.Phi*m.Phi)}
+		law = &studentLaw{phi: m.Phi, sd: m.Sigma * r.nodes[f.Node].loud * math.Sqrt(1-m.Phi*m.Phi)}
 	default:
-		law = newGaussLaw(m, r.loud[f.Node])
+		law = newGaussLaw(m, r.nodes[f.Node].loud)
 	}
 	sum, limit := 0.0, alarmLimit(m.Interval)
 	for tick := f.Begin; tick < f.Begin+oracleTicks; tick++ {

@@ -85,7 +85,7 @@ func newDriver(cfg straggler.Config, m *Model) *driver {
 		top = max(top, j.Level)
 	}
 	if m.Recording != nil {
-		top, cfg.Quorum = m.Recording.fastest(), min(cfg.Quorum, m.Recording.leastPeers())
+		cfg.Quorum = stageWorkers
 	}
 	d := &driver{
 		engine: straggler.New(cfg), interval: m.Interval, scale: 0.9 / top,

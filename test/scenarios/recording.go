@@ -6,6 +6,7 @@ import (
 	"encoding/csv"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,34 +16,14 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 
-// Recording are rates of a real run, by tick and node. It is played over and over, from
-// a tick that is drawn.
+// Recording are rates of a real job, by tick and node, in shares of the greatest. It is
+// played over and over, from a tick that is drawn.
 type Recording struct {
 	Rates [][]float64
 	// Peers are the values of each node's peer-group attributes.
 	Peers [][]string
 	// Slow nodes are slow in the recording itself: they do not count.
 	Slow []int
-}
-
-// leastPeers is how many nodes the smallest peer group has.
-func (r *Recording) leastPeers() int {
-	peers, least := map[string]int{}, len(r.Peers)
-	for _, p := range r.Peers {
-		peers[fmt.Sprint(p)]++
-	}
-	for _, n := range peers {
-		least = min(least, n)
-	}
-	return least
-}
-
-// fastest is the greatest rate.
-func (r *Recording) fastest() (rate float64) {
-	for _, rates := range r.Rates {
-		rate = max(rate, slices.Max(rates))
-	}
-	return rate
 }
 
 // The recordings, from the root of the repository.
@@ -55,6 +36,9 @@ const (
 // slowWorker was slowed on purpose, dp0-pp0 (configs/demo/README.md); the last stage does
 // 5 % more work by design and is healthy.
 const slowWorker = 0
+
+// stageWorkers is how many workers a stage has: fewer than the default quorum.
+const stageWorkers = 4
 
 // Recorded are the families of real runs, from files below the root of the repository.
 //
@@ -125,21 +109,19 @@ func readJob(path, seconds string) (*Recording, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, last := &Recording{}, -1.0
+	r, last, fastest := &Recording{}, -1.0, math.Inf(1)
+	for _, row := range rows {
+		fastest = min(fastest, row[0])
+	}
 	for _, row := range rows {
 		if row[2] != last {
 			last = row[2]
 			r.Rates = append(r.Rates, nil)
 		}
 		step := len(r.Rates) - 1
-		r.Rates[step] = append(r.Rates[step], 1/row[0])
+		r.Rates[step] = append(r.Rates[step], fastest/row[0])
 		if step == 0 {
 			r.Peers = append(r.Peers, []string{"AR", fmt.Sprintf("stage-%g", row[1])})
-		}
-	}
-	for i := range r.Rates {
-		if len(r.Rates[i]) != len(r.Peers) {
-			return nil, fmt.Errorf("%s: step %d has %d workers, not %d", path, i, len(r.Rates[i]), len(r.Peers))
 		}
 	}
 	return r, nil

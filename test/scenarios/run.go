@@ -22,7 +22,7 @@ type Fault struct {
 	// Loss is the fraction lost while the fault is on, the most of a drift.
 	Loss float64
 	// Noise is the standard deviation of the node's noise in a tick, bursts aside;
-	// NaN where steps make it.
+	// NaN where no law of this does.
 	Noise float64
 	// Oracle is the delay of an oracle that knows law, bias and loss.
 	Oracle time.Duration
@@ -47,16 +47,18 @@ func (f *Fault) lasting(tick int) float64 {
 	case Drift:
 		return min(f.perTick*(since+1), f.Loss)
 	case Flicker:
-		from := since + f.phase
-		return f.Loss * (f.onUntil(from+1) - f.onUntil(from))
+		return f.Loss * share(since+f.phase, f.period, f.on)
 	}
 	return f.Loss
 }
 
-// onUntil is how many ticks of x the flicker was on.
-func (f *Fault) onUntil(x float64) float64 {
-	whole, rest := math.Modf(x / f.period)
-	return whole*f.on + min(rest*f.period, f.on)
+// share of the tick from x on that lies in the first part of a period.
+func share(x, period, part float64) float64 {
+	until := func(x float64) float64 {
+		whole := math.Floor(x / period)
+		return whole*part + min(x-whole*period, part)
+	}
+	return until(x+1) - until(x)
 }
 
 // faults are those of a run, by node.
@@ -111,25 +113,26 @@ type Run struct {
 	Life   []uint32
 	Absent []bool
 
-	clean  bool
-	draw   *draw
-	fault  []*Fault // of each node, nil if it is healthy
-	bias   []float64
-	loud   []float64
-	ar     []float64
-	rack   []float64
-	job    []int
-	amp    []float64 // of the day's swing
-	phase  []float64 // in days
-	late   []float64 // of the dips, in ticks
-	slow   []float64 // share lost after the begin of a job or a life
-	from   []int     // first tick of that
-	until  []int     // first tick after it
-	ramp   []bool    // it becomes less from tick to tick
-	absent []int     // tick of the next life
-	steps  []stepper
-	first  int // tick of the recording that comes first
+	clean bool
+	draw  *draw
+	nodes []node
+	rack  []float64
+	first int // tick of the recording that comes first
 	restarts
+}
+
+// node is the state of one.
+type node struct {
+	fault          *Fault // nil if it is healthy
+	job            int
+	bias, loud, ar float64
+	amp, phase     float64 // of the day's swing; in days
+	late           float64 // of the dips, in ticks
+	slow           float64 // share lost after the begin of a job or a life,
+	from, until    int     // from this tick to before that,
+	ramp           bool    // less from tick to tick
+	back           int     // tick of the next life
+	steps          stepper
 }
 
 // restarts are the times of the whole fleet's restarts, in ticks.
@@ -154,19 +157,15 @@ func (f *Family) run(seed uint64, run int, clean bool) *Run {
 	f.draw(d, &m)
 	n := m.Nodes
 	r := &Run{
-		Family: f, Model: m, Tick: -1, clean: clean, draw: d,
+		Family: f, Model: m, Tick: -1, clean: clean, draw: d, nodes: make([]node, n), rack: make([]float64, m.Racks),
 		Values: make([]float64, n), Clean: make([]float64, n), Life: make([]uint32, n), Absent: make([]bool, n),
-		fault: make([]*Fault, n), bias: make([]float64, n), loud: make([]float64, n), ar: make([]float64, n),
-		job: make([]int, n), amp: make([]float64, n), phase: make([]float64, n), late: make([]float64, n),
-		slow: make([]float64, n), from: make([]int, n), until: make([]int, n), ramp: make([]bool, n), absent: make([]int, n),
-		rack: make([]float64, m.Racks),
 	}
 	if m.Recording != nil {
 		r.first = d.IntN(len(m.Recording.Rates))
 	}
 	r.Faults = r.faults()
 	for k := range r.Faults {
-		r.fault[r.Faults[k].Node] = &r.Faults[k]
+		r.nodes[r.Faults[k].Node].fault = &r.Faults[k]
 	}
 	for i := range r.rack {
 		r.rack[i] = d.NormFloat64()
@@ -174,37 +173,34 @@ func (f *Family) run(seed uint64, run int, clean bool) *Run {
 	if m.Restarts != nil {
 		r.schedule()
 	}
-	if m.Steps != nil {
-		r.steps = make([]stepper, n)
-	}
 	job, left := 0, m.Jobs[0].Nodes
-	for i := range n {
+	for i := range r.nodes {
+		x := &r.nodes[i]
 		if left == 0 {
 			job++
 			left = m.Jobs[job].Nodes
 		}
 		left--
-		r.job[i] = job
-		r.loud[i] = 1
+		x.job, x.loud = job, 1
 		if m.LoudEvery > 0 && i%m.LoudEvery == 0 {
-			r.loud[i] = m.Loud
+			x.loud = m.Loud
 		}
 		if m.Diurnal != nil {
-			r.amp[i] = m.Diurnal.Amplitude * (1 + m.Diurnal.Unequal*d.uniform(-1, 1))
-			r.phase[i] = d.NormFloat64() * m.Diurnal.Phase.Hours() / 24
+			x.amp = m.Diurnal.Amplitude * (1 + m.Diurnal.Unequal*d.uniform(-1, 1))
+			x.phase = d.NormFloat64() * m.Diurnal.Phase.Hours() / 24
 		}
 		if m.Dips != nil {
-			r.late[i] = d.uniform(0, float64(m.Dips.Clocks)/float64(m.Interval))
+			x.late = d.uniform(0, float64(m.Dips.Clocks)/float64(m.Interval))
 		}
 		if m.Steps != nil {
-			r.steps[i].begin(m.Steps, d)
+			x.steps.begin(m.Steps, d)
 		}
-		r.settle(i)
+		r.settle(x)
 	}
 	for k := range r.Faults {
 		f := &r.Faults[k]
-		f.Noise = r.sigma() * r.loud[f.Node]
-		if m.Steps != nil {
+		f.Noise = r.sigma() * r.nodes[f.Node].loud
+		if m.Steps != nil || m.Recording != nil {
 			f.Noise = math.NaN()
 		}
 	}
@@ -212,10 +208,10 @@ func (f *Family) run(seed uint64, run int, clean bool) *Run {
 }
 
 // settle gives a node what it has for good.
-func (r *Run) settle(i int) {
-	r.ar[i] = r.draw.NormFloat64()
+func (r *Run) settle(x *node) {
+	x.ar = r.draw.NormFloat64()
 	if r.Model.Bias > 0 {
-		r.bias[i] = r.Model.Bias * r.draw.NormFloat64()
+		x.bias = r.Model.Bias * r.draw.NormFloat64()
 	}
 }
 
@@ -273,9 +269,9 @@ func (r *Run) Next() bool {
 	m, d := &r.Model, r.draw
 	restart, silent := r.restarting(r.Tick)
 	if restart >= 0 && r.Tick == r.silent[restart] {
-		for i := range r.slow {
-			r.slow[i], r.from[i], r.until[i] = d.uniform(0, m.Restarts.Slow), r.up[restart], r.done[restart]
-			r.ramp[i] = true
+		for i := range r.nodes {
+			x := &r.nodes[i]
+			x.slow, x.from, x.until, x.ramp = d.uniform(0, m.Restarts.Slow), r.up[restart], r.done[restart], true
 		}
 	}
 	rackFresh := math.Sqrt(1 - m.RackPhi*m.RackPhi)
@@ -289,22 +285,20 @@ func (r *Run) Next() bool {
 		turning = 1 - math.Exp(-float64(m.Interval)/float64(m.Turn))
 	}
 	for i := range r.Values {
+		x := &r.nodes[i]
 		if turning > 0 && d.Float64() < turning {
-			r.job[i] = 1 - r.job[i]
+			x.job = 1 - x.job
 		}
 		if replaced > 0 {
 			r.churn(i, replaced)
 		}
-		r.Clean[i] = m.Jobs[r.job[i]].Level * (1 + r.bias[i]) * r.common(i)
+		r.Clean[i] = m.Jobs[x.job].Level * (1 + x.bias) * r.common(x)
 		v := r.Clean[i] * r.noise(i, fresh, scale)
-		if m.Missing > 0 && d.Float64() < m.Missing {
+		if m.Missing > 0 && d.Float64() < m.Missing || silent || r.Absent[i] {
 			v = math.NaN()
 		}
-		if silent || r.Absent[i] {
-			v = math.NaN()
-		}
-		if f := r.fault[i]; f != nil && !r.clean {
-			v *= 1 - f.At(r.Tick)
+		if x.fault != nil && !r.clean {
+			v *= 1 - x.fault.At(r.Tick)
 		}
 		r.Values[i] = v
 	}
@@ -317,8 +311,9 @@ func (r *Run) noise(i int, fresh, scale float64) float64 {
 	if m.Recording != nil {
 		return m.Recording.Rates[(r.Tick+r.first)%len(m.Recording.Rates)][i]
 	}
-	if r.steps != nil {
-		return r.steps[i].next(m.Steps, m.Interval, d)
+	x := &r.nodes[i]
+	if m.Steps != nil {
+		return x.steps.next(m.Steps, m.Interval, d)
 	}
 	innovation := 0.0
 	if m.Student {
@@ -326,8 +321,8 @@ func (r *Run) noise(i int, fresh, scale float64) float64 {
 	} else {
 		innovation = d.NormFloat64()
 	}
-	r.ar[i] = m.Phi*r.ar[i] + fresh*innovation
-	noise := m.Sigma * r.loud[i] * scale * r.ar[i]
+	x.ar = m.Phi*x.ar + fresh*innovation
+	noise := m.Sigma * x.loud * scale * x.ar
 	if m.White > 0 {
 		noise += m.White * d.NormFloat64()
 	}
@@ -338,51 +333,43 @@ func (r *Run) noise(i int, fresh, scale float64) float64 {
 }
 
 // common is what happens to a node in this tick besides noise and faults.
-func (r *Run) common(i int) float64 {
+func (r *Run) common(x *node) float64 {
 	m, tick := &r.Model, float64(r.Tick)
 	common := 1.0
 	if m.Diurnal != nil {
 		days := tick * m.Interval.Hours() / 24
-		common += r.amp[i] * math.Sin(2*math.Pi*(days-r.phase[i]))
+		common += x.amp * math.Sin(2*math.Pi*(days-x.phase))
 	}
 	if m.Dips != nil {
 		every, length := float64(m.Dips.Every)/float64(m.Interval), float64(m.Dips.For)/float64(m.Interval)
-		// A run begins half of a period before a dip.
-		from := tick + every/2 - r.late[i]
-		common *= 1 - m.Dips.Depth*(dipped(from+1, every, length)-dipped(from, every, length))
+		// A run begins half of a period before the end of a dip.
+		common *= 1 - m.Dips.Depth*share(tick-every/2+length-x.late, every, length)
 	}
-	if r.Tick >= r.from[i] && r.Tick < r.until[i] {
-		slow := r.slow[i]
-		if r.ramp[i] {
-			slow *= 1 - (tick-float64(r.from[i]))/float64(r.until[i]-r.from[i])
+	if r.Tick >= x.from && r.Tick < x.until {
+		slow := x.slow
+		if x.ramp {
+			slow *= 1 - (tick-float64(x.from))/float64(x.until-x.from)
 		}
 		common *= 1 - slow
 	}
 	return common
 }
 
-// dipped is how many ticks of x lay in dips, which end the periods.
-func dipped(x, every, length float64) float64 {
-	whole := math.Floor(x / every)
-	return whole*length + max(x-whole*every-(every-length), 0)
-}
-
 // churn replaces a node now and then, unless it is to have a fault.
 func (r *Run) churn(i int, replaced float64) {
-	d := r.draw
+	d, x := r.draw, &r.nodes[i]
 	if r.Absent[i] {
-		if r.Tick < r.absent[i] {
+		if r.Tick < x.back {
 			return
 		}
 		r.Absent[i] = false
 		r.Life[i]++
-		r.settle(i)
-		r.slow[i], r.from[i], r.ramp[i] = d.uniform(0, 0.3), r.Tick, false
-		r.until[i] = r.Tick + r.ticks(3*time.Minute)
+		r.settle(x)
+		x.slow, x.from, x.until, x.ramp = d.uniform(0, 0.3), r.Tick, r.Tick+r.ticks(3*time.Minute), false
 	}
-	if d.Float64() < replaced && r.fault[i] == nil {
+	if d.Float64() < replaced && x.fault == nil {
 		r.Absent[i] = true
-		r.absent[i] = r.Tick + max(1, r.ticks(d.time(time.Minute, 6*time.Minute)))
+		x.back = r.Tick + max(1, r.ticks(d.time(time.Minute, 6*time.Minute)))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -64,42 +65,22 @@ var limitsOf = func() map[string]limits {
 
 var plainFamilies = []string{"base", "bias", "churn", "jobs", "models", "stop", "memory", "racks", "big", "restart"}
 
-// names are those of the results, in the order of the deciders.
-func (o *Outcome) names(deciders []Decider) []string {
-	var names []string
-	for _, d := range deciders {
-		if o.Results[d.Name] != nil {
-			names = append(names, d.Name)
-		}
-	}
-	return names
-}
-
 // Text is the whole table: a line per family and decider.
 func Text(outcomes []Outcome, deciders []Decider) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "family\tdecider\tfalse onsets/node-day\t95 % upper\tclean\tflagged %\tsilent %\trecall\t95 % lower\tdelay p50\tp90\tx oracle\tincidents/run")
+	_, _ = fmt.Fprintln(w, "family\tdecider\tfalse onsets/node-day\t95 % upper\tclean\tflagged %\tsilent %\trecall\tdelay p50\tp90\tx oracle\tincidents/run")
 	for i := range outcomes {
 		o := &outcomes[i]
-		for _, name := range o.names(deciders) {
-			r := o.Results[name]
-			rate, upper := r.Onsets()
-			recall, lower := r.Recall()
-			p90, found := r.Delay(0.9, false)
-			slowest := "–"
-			if found > 0 {
-				slowest = fmt.Sprintf("%.0f s", p90.Seconds())
+		for _, d := range deciders {
+			r, clean := o.Results[d.Name], ""
+			if d.Name == Detector {
+				clean = o.Clean.rate()
 			}
-			clean := ""
-			if name == Detector {
-				cleanRate, _ := o.Clean.Onsets()
-				clean = digits(cleanRate)
-			}
+			_, upper := r.Onsets()
 			silent, reason := r.Silent()
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s %s\t%.3f\t%.3f\t%s\t%s\t%s\t%.1f\n", o.Family.Name, name,
-				digits(rate), digits(upper), clean, digits(100*r.Flagged()), digits(100*silent), reason, recall, lower,
-				r.delay(), slowest, o.ratio(r), r.Incidents())
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s %s\t%s\t%s\t%s\t%s\t%.1f\n", o.Family.Name, d.Name, r.rate(), digits(upper), clean,
+				digits(100*r.Flagged()), digits(100*silent), reason, r.recall(), r.delay(0.5), r.delay(0.9), o.ratio(r), r.Incidents())
 		}
 	}
 	_ = w.Flush() // a builder takes everything
@@ -110,63 +91,62 @@ func Text(outcomes []Outcome, deciders []Decider) string {
 // engine made of the same families; nil is none.
 func Markdown(outcomes []Outcome, before map[string]*Result) string {
 	var b strings.Builder
-	b.WriteString("| family | false onsets (<) | `threshold` | `ingero-like` |")
-	rule := "\n|---|---|---|---|---|---|---|"
-	if before != nil {
-		b.WriteString(" before: false onsets, recall, delay |")
-		rule += "---|"
+	line := func(was string, cells ...string) {
+		if before != nil {
+			cells = slices.Insert(cells, 4, was)
+		}
+		b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
 	}
-	b.WriteString(" recall | delay p50 | × oracle |" + rule + "\n")
+	line("before: false onsets, recall, delay", "family", "false onsets (<)", "`threshold`", "`ingero-like`", "recall", "delay p50", "× oracle")
+	line("---", "---", "---", "---", "---", "---", "---", "---")
 	for i := range outcomes {
-		o := &outcomes[i]
+		o, was := &outcomes[i], none
 		r := o.Results[Detector]
 		if r == nil {
 			continue
 		}
-		rate, upper := r.Onsets()
-		_, _ = fmt.Fprintf(&b, "| %s | %s (%s) |", o.Family.Name, digits(rate), digits(upper))
-		for _, name := range []string{"threshold", "ingero-like"} {
-			cell := " –"
-			if plain := o.Results[name]; plain != nil {
-				rate, _ := plain.Onsets()
-				cell = " " + digits(rate)
-			}
-			b.WriteString(cell + " |")
+		if old := before[o.Family.Name]; old != nil {
+			was = strings.Join([]string{old.rate(), old.recall(), old.delay(0.5)}, ", ")
 		}
-		if before != nil {
-			cell := " –"
-			if was := before[o.Family.Name]; was != nil {
-				rate, _ := was.Onsets()
-				cell = fmt.Sprintf(" %s, %s, %s", digits(rate), was.recall(), was.delay())
-			}
-			b.WriteString(cell + " |")
-		}
-		_, _ = fmt.Fprintf(&b, " %s | %s | %s |\n", r.recall(), r.delay(), o.ratio(r))
+		_, upper := r.Onsets()
+		line(was, o.Family.Name, r.rate()+" ("+digits(upper)+")", o.Results["threshold"].rate(), o.Results["ingero-like"].rate(),
+			r.recall(), r.delay(0.5), o.ratio(r))
 	}
 	return b.String()
 }
 
-// recall is for a table.
-func (r *Result) recall() string {
-	if r.faults() == 0 {
-		return "–"
+// none is a cell of a table with nothing to tell.
+const none = "–"
+
+// rate is the false onsets, for a table.
+func (r *Result) rate() string {
+	if r == nil {
+		return none
 	}
-	recall, _ := r.Recall()
-	return strconv.FormatFloat(math.Floor(100*recall+1e-9)/100, 'g', -1, 64)
+	rate, _ := r.Onsets()
+	return digits(rate)
 }
 
-// delay is the median, for a table.
-func (r *Result) delay() string {
-	if p50, found := r.Delay(0.5, false); found > 0 {
-		return fmt.Sprintf("%.0f s", p50.Seconds())
+// recall is for a table. It is 1 where nothing was missed.
+func (r *Result) recall() string {
+	if r.faults() == 0 {
+		return none
 	}
-	return "–"
+	return strconv.FormatFloat(math.Floor(100*r.Recall()+1e-9)/100, 'g', -1, 64)
+}
+
+// delay is a quantile, for a table.
+func (r *Result) delay(q float64) string {
+	if delay, found := r.Delay(q, false); found > 0 {
+		return fmt.Sprintf("%.0f s", delay.Seconds())
+	}
+	return none
 }
 
 func (o *Outcome) ratio(r *Result) string {
 	switch ratio := r.Ratio(); {
 	case o.Family.Unrated || math.IsNaN(ratio):
-		return "–"
+		return none
 	case math.IsInf(ratio, 1):
 		return "∞"
 	default:
@@ -189,12 +169,12 @@ func Figures(w io.Writer, outcomes []Outcome, deciders []Decider, as string) {
 	var clean, plain Result
 	for i := range outcomes {
 		o := &outcomes[i]
-		for _, name := range o.names(deciders) {
-			p := printer{w: w, prefix: "eval_" + o.Family.Name + "_" + name + "_"}
-			if name == Detector {
+		for _, d := range deciders {
+			p := printer{w: w, prefix: "eval_" + o.Family.Name + "_" + d.Name + "_"}
+			if d.Name == Detector {
 				p.prefix, p.limited = "eval_"+o.Family.Name+"_"+as+"_", as == Detector
 			}
-			p.family(o, name)
+			p.family(o, d.Name)
 		}
 		r := o.Results[Detector]
 		if r == nil || o.Family.Recorded {
@@ -242,7 +222,7 @@ func (p *printer) family(o *Outcome, decider string) {
 		p.print("clean_false_onsets", cleanRate, "1/node-day", 0, true)
 		if l.Quiet {
 			// At most half an onset: none.
-			p.print("clean_onsets", float64(o.Clean.count()), "onsets", 0.5, true)
+			p.print("clean_onsets", o.Clean.count(), "onsets", 0.5, true)
 		}
 		if l.Reason != "" {
 			p.print("silent_for_"+l.Reason, o.Clean.silentFor(l.Reason), "share", l.Silent, false)
@@ -251,9 +231,7 @@ func (p *printer) family(o *Outcome, decider string) {
 	if r.faults() == 0 {
 		return
 	}
-	recall, lower := r.Recall()
-	p.print("recall", recall, "share", l.Recall, false)
-	p.print("recall_lower", lower, "share", 0, false)
+	p.print("recall", r.Recall(), "share", l.Recall, false)
 	if p50, found := r.Delay(0.5, false); found > 0 {
 		p90, _ := r.Delay(0.9, false)
 		p.print("delay_p50", p50.Seconds(), "s", l.Delay.Seconds(), true)
