@@ -18,11 +18,9 @@ type Family struct {
 	Runs int
 	// Grace is how long a node is not counted after its fault.
 	Grace time.Duration
-	// Unrated families have no ratio to the oracle: it knows the biases, and a fault
-	// from the first tick looks like one.
+	// Unrated families have no ratio to the oracle. It knows the biases, and a fault from
+	// the first tick looks like one; it does not know the law of a real run.
 	Unrated bool
-	// Recorded families play a real run.
-	Recorded bool
 	// draw changes a model of the family base.
 	draw func(d *draw, m *Model)
 }

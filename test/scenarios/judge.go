@@ -100,7 +100,7 @@ func (j *judge) tick(told *told) {
 			}
 		}
 		r.Incidents += max(told.incidents-j.ongoing, 0)
-		r.Seen += float64(told.nodes) * day
+		r.Seen += float64(told.known) * day
 		for reason, nodes := range told.silent {
 			if nodes > 0 {
 				r.Silent[unjudged.Reason(reason).String()] += float64(nodes) * day

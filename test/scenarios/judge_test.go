@@ -22,7 +22,7 @@ func trace(nodes int, faults ...Fault) *Run {
 // verdicts plays a line for each node, an x for each tick with a verdict, and returns
 // what came of it. before is called before each tick.
 func verdicts(run *Run, before func(tick int, told *told), lines ...string) *Verdicts {
-	j, told := newJudge(run), &told{nodes: len(lines)}
+	j, told := newJudge(run), &told{known: len(lines)}
 	for tick := range lines[0] {
 		run.Tick = tick
 		before(tick, told)

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,18 +61,18 @@ type driver struct {
 	engine   *straggler.Engine
 	interval time.Duration
 	obs      []straggler.Observation
-	lives    []uint32 // names that each node had before
-	scale    float64  // turns a value into a score
+	lives    []uint32       // names that each node had before
+	nodes    map[string]int // by the name that it has
+	scale    float64        // turns a value into a score
 	report   *straggler.Report
 	told
 }
 
 // told is what an engine told at its last tick besides its verdicts.
 type told struct {
-	nodes     int
-	silent    [math.MaxUint8 + 1]int // nodes without a verdict, by reason
+	known     int                    // nodes
+	silent    [math.MaxUint8 + 1]int // those without a verdict, by reason
 	incidents int                    // open
-	onsets    int                    // of nodes and groups, so far
 }
 
 func newDriver(cfg straggler.Config, m *Model) *driver {
@@ -89,47 +87,37 @@ func newDriver(cfg straggler.Config, m *Model) *driver {
 	}
 	d := &driver{
 		engine: straggler.New(cfg), interval: m.Interval, scale: 0.9 / top,
-		obs: make([]straggler.Observation, m.Nodes), lives: make([]uint32, m.Nodes),
+		obs: make([]straggler.Observation, m.Nodes), lives: make([]uint32, m.Nodes), nodes: map[string]int{},
 	}
 	for i := range d.obs {
 		if m.Recording != nil {
 			peers = m.Recording.Peers[i]
 		}
 		d.obs[i] = straggler.Observation{
-			Cluster: cluster, Node: nodeName(i, 0), Peers: peers,
-			State: straggler.StateActive, HasState: true, HasScore: true,
+			Cluster: cluster, Peers: peers, State: straggler.StateActive, HasState: true, HasScore: true,
 		}
+		d.rename(i, 0)
 	}
 	return d
 }
 
-func nodeName(i int, life uint32) string { return fmt.Sprintf("node-%05d-%d", i, life) }
-
-// rename gives a node another name where it has begun another life.
-func (d *driver) rename(lives []uint32) {
-	for i, life := range lives {
-		if d.lives[i] != life {
-			d.lives[i], d.obs[i].Node = life, nodeName(i, life)
-		}
-	}
+// rename gives a node the name of a life.
+func (d *driver) rename(i int, life uint32) {
+	o := &d.obs[i]
+	delete(d.nodes, o.Node)
+	d.lives[i], o.Node = life, fmt.Sprintf("node-%05d-%d", i, life)
+	d.nodes[o.Node] = i
 }
 
-// nodeIndex is nodeName's inverse. It reports false for a name that its node had before.
-func (d *driver) nodeIndex(name string) (int, bool) {
-	node, life, _ := strings.Cut(name[len("node-"):], "-")
-	i, err := strconv.Atoi(node)
-	if err != nil {
-		panic(err) // the name is ours
-	}
-	return i, life == strconv.FormatUint(uint64(d.lives[i]), 10)
-}
-
-// push tells the values of tick. NaN is no push.
-func (d *driver) push(tick int, values []float64) error {
+// push tells the values of tick, of nodes in these lives. NaN is no push.
+func (d *driver) push(tick int, values []float64, lives []uint32) error {
 	at := epoch.Add(time.Duration(tick) * d.interval)
 	step := d.interval / time.Duration(len(values)+1)
 	for i, v := range values {
 		at = at.Add(step)
+		if d.lives[i] != lives[i] {
+			d.rename(i, lives[i])
+		}
 		if math.IsNaN(v) {
 			continue
 		}
@@ -153,28 +141,25 @@ func (d *driver) pushOne(i int, v float64, at time.Time) error {
 func (d *driver) tick(tick int, flagged []bool) {
 	d.report = d.engine.Tick(epoch.Add(time.Duration(tick+1) * d.interval))
 	clear(flagged)
-	d.nodes, d.silent = len(d.report.Nodes), [len(d.silent)]int{}
+	d.known, d.silent = len(d.report.Nodes), [len(d.silent)]int{}
 	for i := range d.report.Nodes {
 		n := &d.report.Nodes[i]
 		if n.Unjudged != 0 {
 			d.silent[n.Unjudged]++
 		}
+		// A name that its node had before is nobody's.
 		if n.Straggler {
-			if at, alive := d.nodeIndex(n.Node); alive {
+			if at, alive := d.nodes[n.Node]; alive {
 				flagged[at] = true
 			}
 		}
 	}
 	for i := range d.report.Events {
-		e := &d.report.Events[i]
-		group := e.Subject == straggler.SubjectGroup
-		switch {
-		case e.Kind == straggler.EventOnset && (group || e.Subject == straggler.SubjectNode):
-			d.onsets++
-			if group {
-				d.incidents++
-			}
-		case e.Kind == straggler.EventEnd && group:
+		switch e := &d.report.Events[i]; {
+		case e.Subject != straggler.SubjectGroup:
+		case e.Kind == straggler.EventOnset:
+			d.incidents++
+		case e.Kind == straggler.EventEnd:
 			d.incidents--
 		}
 	}
@@ -264,8 +249,7 @@ func play(f *Family, deciders []Decider, seed uint64, run int, clean bool) ([]Ve
 	}
 	for r.Next() {
 		for i, d := range drivers {
-			d.rename(r.Life)
-			if err := d.push(r.Tick, r.Values); err != nil {
+			if err := d.push(r.Tick, r.Values, r.Life); err != nil {
 				return nil, fmt.Errorf("%s: %w", f.Name, err)
 			}
 			d.tick(r.Tick, judges[i].flagged)

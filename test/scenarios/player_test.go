@@ -137,12 +137,12 @@ func TestDigits(t *testing.T) {
 // of a new name is another one.
 func TestDriver(t *testing.T) {
 	d := newDriver(straggler.DefaultConfig(), &Model{Interval: time.Minute, Nodes: 5, Jobs: []Job{{5, 1}}})
-	values, flagged, told := []float64{1, 1, 1, 1, 1}, make([]bool, 5), []int(nil)
+	values, lives, flagged, told := []float64{1, 1, 1, 1, 1}, make([]uint32, 5), make([]bool, 5), []int(nil)
 	for tick := range 40 {
 		if tick == 10 {
 			values[4] = math.NaN()
 		}
-		require.NoError(t, d.push(tick, values))
+		require.NoError(t, d.push(tick, values, lives))
 		d.tick(tick, flagged)
 		for _, e := range d.report.Events {
 			assert.Equal(t, straggler.SubjectMissing, e.Subject)
@@ -151,16 +151,13 @@ func TestDriver(t *testing.T) {
 	}
 	require.Len(t, told, 1)
 	assert.GreaterOrEqual(t, told[0], 14)
-	d.rename([]uint32{0, 0, 0, 0, 1})
-	values[4] = 1
-	require.NoError(t, d.push(40, values))
+	before := d.obs[4].Node
+	values[4], lives[4] = 1, 1
+	require.NoError(t, d.push(40, values, lives))
 	d.tick(40, flagged)
 	assert.Len(t, d.report.Nodes, 6)
-	at, alive := d.nodeIndex(nodeName(4, 1))
-	assert.Equal(t, 4, at)
-	assert.True(t, alive)
-	_, alive = d.nodeIndex(nodeName(4, 0))
-	assert.False(t, alive)
+	assert.NotContains(t, d.nodes, before)
+	assert.Equal(t, 4, d.nodes[d.obs[4].Node])
 }
 
 // TestLimits: each family has its own, and no other has.

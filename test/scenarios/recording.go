@@ -83,7 +83,7 @@ func recorded(name string, runs int, loss float64, change func(*draw, *Model)) F
 			m.Fault.Nodes = 0
 		}
 	})
-	f.Recorded, f.Unrated = true, true
+	f.Unrated = true
 	return f
 }
 

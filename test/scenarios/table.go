@@ -112,6 +112,10 @@ func Markdown(outcomes []Outcome, before map[string]*Result) string {
 		line(was, o.Family.Name, r.rate()+" ("+digits(upper)+")", o.Results["threshold"].rate(), o.Results["ingero-like"].rate(),
 			r.recall(), r.delay(0.5), o.ratio(r))
 	}
+	if all := clean(outcomes); all != nil {
+		_, upper := all.Onsets()
+		line(none, "all, no faults", all.rate()+" ("+digits(upper)+")", none, none, none, none, none)
+	}
 	return b.String()
 }
 
@@ -166,7 +170,7 @@ func digits(v float64) string {
 // Figures prints what came of each family. The detector's have their limits, unless it
 // stands for another engine: as is then the name of that.
 func Figures(w io.Writer, outcomes []Outcome, deciders []Decider, as string) {
-	var clean, plain Result
+	var plain Result
 	for i := range outcomes {
 		o := &outcomes[i]
 		for _, d := range deciders {
@@ -176,17 +180,12 @@ func Figures(w io.Writer, outcomes []Outcome, deciders []Decider, as string) {
 			}
 			p.family(o, d.Name)
 		}
-		r := o.Results[Detector]
-		if r == nil || o.Family.Recorded {
-			continue
-		}
-		clean.Runs = append(clean.Runs, o.Clean.Runs...)
-		if limitsOf[o.Family.Name].Plain > 0 {
+		if r := o.Results[Detector]; r != nil && limitsOf[o.Family.Name].Plain > 0 {
 			plain.Runs = append(plain.Runs, r.Runs...)
 		}
 	}
 	p := printer{w, "eval_all_" + as + "_", as == Detector}
-	if len(clean.Runs) > 0 {
+	if clean := clean(outcomes); clean != nil {
 		rate, upper := clean.Onsets()
 		p.print("clean_false_onsets", rate, "1/node-day", 0, true)
 		p.print("clean_false_onsets_upper", upper, "1/node-day", cleanOnsets, true)
@@ -194,6 +193,20 @@ func Figures(w io.Writer, outcomes []Outcome, deciders []Decider, as string) {
 	if p50, n := plain.Delay(0.5, true); n > 0 {
 		p.print("delay8_p50", p50.Seconds(), "s", time.Minute.Seconds(), true)
 	}
+}
+
+// clean are the clean forms of all drawn families together; nil is none.
+func clean(outcomes []Outcome) *Result {
+	var all Result
+	for i := range outcomes {
+		if o := &outcomes[i]; o.Clean != nil && !limitsOf[o.Family.Name].Quiet {
+			all.Runs = append(all.Runs, o.Clean.Runs...)
+		}
+	}
+	if all.Runs == nil {
+		return nil
+	}
+	return &all
 }
 
 // printer prints figures, with their limits if it is limited. A limit of 0 is none.
