@@ -127,6 +127,7 @@ func (r *Result) days() float64 { return r.sum(func(v *Verdicts) float64 { retur
 func (r *Result) count() float64 {
 	return r.sum(func(v *Verdicts) float64 { return float64(v.Onsets) })
 }
+
 func (r *Result) faults() float64 {
 	return r.sum(func(v *Verdicts) float64 { return float64(len(v.Found)) })
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/gpu-collector/gpu-collector/internal/straggler/unjudged"
 )
 
 // trace is a run whose verdicts a test makes: ticks of 15 min, so that the first hour
@@ -81,7 +83,7 @@ func TestJudgeCounts(t *testing.T) {
 	assert.Equal(t, 3, r.Incidents)
 	share, reason := (&Result{Runs: []Verdicts{*r}}).Silent()
 	assert.InDelta(t, 0.25, share, 1e-9)
-	assert.Equal(t, "idle", reason)
+	assert.Equal(t, unjudged.Reason(1).String(), reason)
 }
 
 func TestResult(t *testing.T) {
