@@ -258,13 +258,11 @@ bench-nvml: build ## What a scrape of NVML costs, and the lean agent of a node w
 
 SEED ?= 2026
 .PHONY: eval
-eval: ## What detection and its reasons get right in simulated fleets and a real run; SEED=2026, and BASE=commit for that engine on the same families
-ifeq ($(BASE),)
-	go run ./test/bench/eval -seed $(SEED) -doc docs/detection.md
+eval: ## What detection and its reasons get right in simulated fleets and real runs; SEED=2026, and BASE=commit for that engine beside this one
+	@mkdir -p .cache && rm -f .cache/eval-before.json
+	$(if $(BASE),scripts/enginebefore.sh '$(BASE)' -seed $(SEED) -save .cache/eval-before.json)
+	go run ./test/bench/eval -seed $(SEED) -before .cache/eval-before.json -doc docs/detection.md
 	go test -count=1 -v ./test/bench/eval -run TestReasons -all
-else
-	scripts/enginebefore.sh '$(BASE)' -seed $(SEED)
-endif
 
 .PHONY: hostile
 hostile: bin/gpu-collector bin/gpu-collector-agent ## What broken and malicious senders can do to a gateway, a shard and their other tenants (6 minutes)

@@ -5,269 +5,144 @@ package scenarios
 import (
 	"fmt"
 	"math"
-	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 )
 
-// hostile plays a fleet that pushes what it should not.
+// hostile is a fleet that is well, and of which some push what they should not.
 type hostile struct {
 	*driver
-	w       *world
-	flagged []bool
-	was     []bool
-	// Verdicts that began, node events of slowness, group incidents, nodes told missing.
-	onsets, missing int
-	counters        straggler.Counters
-	groups          int // most at one tick
+	*Run
+	t *testing.T
 }
 
-func newHostile(m Model, nodes int) *hostile {
-	h := &hostile{w: newWorld(m, Fault{}, nodes, 0, 0, random(1, "hostile", nodes))}
-	h.driver = newDriver(straggler.DefaultConfig(), nodes, h.w)
-	h.flagged, h.was = make([]bool, nodes), make([]bool, nodes)
-	return h
+// says pushes a value of a node.
+func (h *hostile) says(i int, v float64) {
+	require.NoError(h.t, h.pushOne(i, v, epoch.Add(time.Duration(h.Tick)*usual+usual/2)))
 }
 
-// end ends a tick and counts what the engine says of it.
-func (h *hostile) end(tick int) {
-	h.tick(tick, h.flagged)
-	for i, f := range h.flagged {
-		if f && !h.was[i] {
-			h.onsets++
+// odds is true with a probability.
+func (h *hostile) odds(p float64) bool { return h.draw.Float64() < p }
+
+// late pushes what was true some ticks ago: a node's clock is off by up to so many.
+func late(ticks int) func(*hostile, int, float64) {
+	past := map[int][]float64{}
+	return func(h *hostile, i int, v float64) {
+		past[i] = append(past[i], v)
+		if from := h.Tick - i%(ticks+1); from >= 0 {
+			h.says(i, past[i][from])
 		}
 	}
-	copy(h.was, h.flagged)
-	for _, e := range h.report.Events {
-		if e.Kind == straggler.EventOnset && e.Subject == straggler.SubjectMissing {
-			h.missing++
-		}
-	}
-	c := h.report.Counters
-	h.counters.Contested += c.Contested
-	h.counters.Stuck += c.Stuck
-	h.counters.GroupChanges += c.GroupChanges
-	h.groups = max(h.groups, len(h.report.Groups)-1)
 }
 
-// quiet asserts that nobody was accused, and that the engine knows no more
-// nodes than there are.
-func (h *hostile) quiet(t *testing.T) {
-	t.Helper()
-	assert.Zero(t, h.onsets, "verdicts")
-	assert.Zero(t, h.nodeRecords, "events of nodes")
-	assert.Zero(t, h.groupRecords, "events of groups")
-	assert.LessOrEqual(t, h.engine.Nodes(), len(h.obs))
-}
-
-func at(tick int) time.Time {
-	return epoch.Add(time.Duration(tick)*Interval + Interval/2)
-}
-
-const hours = 2
-
-// TestClocksApart: the pushes of each node are late by a time of their own, up to a
-// minute, or up to 20 s where the job pauses now and then. So the work of one moment
-// lands in several ticks.
-func TestClocksApart(t *testing.T) {
-	paused := correlated(0.01)
-	paused.Dip = Dip{Every: 30 * time.Minute, For: time.Minute, Depth: 0.4}
+// TestBadInput: nobody is accused of what a node or its name says wrongly, and what never
+// was a number is not kept.
+func TestBadInput(t *testing.T) {
+	const nodes, hour = 64, 360
+	silent, calm := map[int]int{}, func(*Model) {}
 	for name, tt := range map[string]struct {
-		m    Model
-		late int
-	}{"a minute": {correlated(0.01), 6}, "20 s and pauses": {paused, 2}} {
-		t.Run(name, func(t *testing.T) {
-			const nodes = 64
-			h := newHostile(tt.m, nodes)
-			past := make([][]float64, tt.late+1)
-			for tick := range hours * perHour {
-				past[tick%len(past)] = append([]float64(nil), h.w.next()...)
-				for i := range nodes {
-					if from := tick - i%len(past); from >= 0 {
-						require.NoError(t, h.pushOne(i, past[from%len(past)][i], at(tick)))
-					}
-				}
-				h.end(tick)
+		change func(*Model)
+		push   func(h *hostile, i int, v float64)
+		kept   int
+	}{
+		"clocks a minute apart": {calm, late(6), nodes},
+		"clocks 20 s apart, and pauses": {func(m *Model) {
+			m.Dips = &Dips{Depth: 0.4, For: time.Minute, Every: 30 * time.Minute}
+		}, late(2), nodes},
+		// For up to two minutes, and back it says that it calibrates.
+		"every fourth comes and goes": {calm, func(h *hostile, i int, v float64) {
+			if silent[i]--; silent[i] <= -12 && i%4 == 0 && h.odds(0.2) {
+				silent[i] = 1 + h.draw.IntN(12)
 			}
-			h.quiet(t)
-		})
-	}
-}
-
-// TestPushesWander: each push is late by another time, so that a tick has none
-// or several of a node.
-func TestPushesWander(t *testing.T) {
-	const nodes, late = 64, 6
-	h := newHostile(correlated(0.01), nodes)
-	type push struct {
-		node  int
-		value float64
-	}
-	var queue [late + 1][]push
-	for tick := range hours * perHour {
-		for i, v := range h.w.next() {
-			to := (tick + h.w.rng.IntN(late+1)) % len(queue)
-			queue[to] = append(queue[to], push{i, v})
-		}
-		for _, p := range queue[tick%len(queue)] {
-			require.NoError(t, h.pushOne(p.node, p.value, at(tick)))
-		}
-		queue[tick%len(queue)] = queue[tick%len(queue)][:0]
-		h.end(tick)
-	}
-	h.quiet(t)
-}
-
-// TestFlappingNodes: every fourth node comes and goes, for up to two minutes
-// at a time, and says that it calibrates when it is back.
-func TestFlappingNodes(t *testing.T) {
-	const nodes = 64
-	h := newHostile(correlated(0.01), nodes)
-	silent := make([]int, nodes) // ticks to go
-	for tick := range hours * perHour {
-		for i, v := range h.w.next() {
-			if i%4 == 0 {
-				if silent[i]--; silent[i] <= -12 && h.w.rng.Float64() < 0.2 {
-					silent[i] = 1 + h.w.rng.IntN(12)
-				}
-				if silent[i] > 0 {
-					continue
-				}
+			h.obs[i].State = straggler.StateActive
+			if silent[i] == 0 {
+				h.obs[i].State = straggler.StateCalibrating
 			}
-			h.obs[i].State = nodesignal.StateActive
-			if i%4 == 0 && silent[i] == 0 {
-				h.obs[i].State = nodesignal.StateCalibrating
+			if silent[i] <= 0 {
+				h.says(i, v)
 			}
-			require.NoError(t, h.pushOne(i, v, at(tick)))
-		}
-		h.end(tick)
-	}
-	h.quiet(t)
-	// A silent node is told of, once an episode at most.
-	assert.Positive(t, h.missing)
-	assert.LessOrEqual(t, h.missing, nodes/4*hours*4, "who comes and goes for ever is held open")
-}
-
-// TestClaimedNames: another sender pushes half the value under the names of
-// four nodes, before or after the true one.
-func TestClaimedNames(t *testing.T) {
-	const nodes = 64
-	h := newHostile(correlated(0.01), nodes)
-	for tick := range hours * perHour {
-		for i, v := range h.w.next() {
-			claimed := i%16 == 5 && tick > perHour
-			first := claimed && h.w.rng.Float64() < 0.5
+		}, nodes},
+		// Another sender pushes half of it, before or after the true one.
+		"four names are claimed": {calm, func(h *hostile, i int, v float64) {
+			claimed := i%16 == 5 && h.Tick > hour
+			first := claimed && h.odds(0.5)
 			if first {
-				require.NoError(t, h.pushOne(i, v/2, at(tick)))
+				h.says(i, v/2)
 			}
-			require.NoError(t, h.pushOne(i, v, at(tick)))
+			h.says(i, v)
 			if claimed && !first {
-				require.NoError(t, h.pushOne(i, v/2, at(tick)))
+				h.says(i, v/2)
 			}
-		}
-		h.end(tick)
-	}
-	h.quiet(t)
-	assert.GreaterOrEqual(t, h.counters.Contested, int64(4))
-	contested := 0
-	for _, n := range h.report.Nodes {
-		if n.Contested {
-			contested++
-		}
-	}
-	assert.Equal(t, 4, contested)
-}
-
-// TestNoNumbers: three nodes push NaN, infinity and less than nothing, now and
-// then or always. Nothing of it is taken.
-func TestNoNumbers(t *testing.T) {
-	const nodes = 64
-	h := newHostile(correlated(0.01), nodes)
-	refused := 0
-	for tick := range hours * perHour {
-		for i, v := range h.w.next() {
-			if i < 3 && (i == 0 || tick%(i+1) == 0) {
-				v = []float64{math.NaN(), math.Inf(1), -1}[i]
-				refused++
-				require.Error(t, h.pushOne(i, v, at(tick)))
-				continue
-			}
-			require.NoError(t, h.pushOne(i, v, at(tick)))
-		}
-		h.end(tick)
-	}
-	h.quiet(t)
-	assert.Positive(t, refused)
-	assert.Equal(t, nodes-1, h.engine.Nodes(), "a node that never said a number is not kept")
-}
-
-// TestStuckValues: three nodes push the very same number for ever, while their
-// peers become 15 % faster within an hour.
-func TestStuckValues(t *testing.T) {
-	const nodes = 64
-	h := newHostile(correlated(0.01), nodes)
-	for tick := range hours * perHour {
-		faster := 1 + 0.15*min(max(float64(tick-perHour)/float64(perHour), 0), 1)
-		for i, v := range h.w.next() {
-			v *= faster
-			if i < 3 {
-				v = 0.9
-			}
-			require.NoError(t, h.pushOne(i, v, at(tick)))
-		}
-		h.end(tick)
-	}
-	h.quiet(t)
-	assert.GreaterOrEqual(t, h.counters.Stuck, int64(3))
-}
-
-// TestFewNodes: of two nobody can tell which is slow, of three the one that is.
-func TestFewNodes(t *testing.T) {
-	for nodes := 1; nodes <= 3; nodes++ {
-		t.Run(strconv.Itoa(nodes), func(t *testing.T) {
-			h := newHostile(correlated(0.01), nodes)
-			for tick := range hours * perHour {
-				values := h.w.next()
-				if tick > perHour {
-					values[0] /= 2
-				}
-				require.NoError(t, h.push(tick, values))
-				h.end(tick)
-			}
-			found := map[int]int{3: 1}[nodes]
-			assert.Equal(t, found, h.onsets)
-			assert.Equal(t, found, h.nodeRecords)
-		})
-	}
-}
-
-// TestGroupsChange: every push of every fourth node names another job, among
-// few or endlessly many.
-func TestGroupsChange(t *testing.T) {
-	for _, jobs := range []int{2, 1_000_000} {
-		t.Run(strconv.Itoa(jobs), func(t *testing.T) {
-			const nodes = 64
-			h := newHostile(correlated(0.01), nodes)
-			for tick := range hours * perHour {
-				for i, v := range h.w.next() {
-					h.obs[i].Peers = []string{"job"}
-					if i%4 == 0 {
-						h.obs[i].Peers = []string{fmt.Sprintf("job-%d", (tick*(nodes+1)+i/4)%jobs)}
-						v *= 0.5 + 0.5*h.w.rng.Float64()
+			if h.Tick > 2*hour-10 {
+				contested := 0
+				for k := range h.report.Nodes {
+					if strings.Contains(h.report.Nodes[k].Unjudged.String(), "contested") {
+						contested++
 					}
-					require.NoError(t, h.pushOne(i, v, at(tick)))
 				}
-				h.end(tick)
+				require.Equal(h.t, 4, contested)
 			}
-			h.quiet(t)
-			assert.LessOrEqual(t, h.groups, nodes)
-			assert.Equal(t, int64(nodes/4*(hours*perHour-1)), h.counters.GroupChanges)
+		}, nodes},
+		"no numbers": {calm, func(h *hostile, i int, v float64) {
+			if i < 3 && h.Tick%(i+1) == 0 {
+				require.Error(h.t, h.pushOne(i, []float64{math.NaN(), math.Inf(1), -1}[i], epoch))
+			} else {
+				h.says(i, v)
+			}
+		}, nodes - 1},
+		// Their peers become 15 % faster in an hour.
+		"three values are stuck": {calm, func(h *hostile, i int, v float64) {
+			if v *= 1 + 0.15*min(max(float64(h.Tick)/hour-1, 0), 1); i < 3 {
+				v = 1
+			}
+			h.says(i, v)
+		}, nodes},
+		// Most nodes are at 1, some at 0.95.
+		"steps of 5 %": {calm, func(h *hostile, i int, v float64) {
+			h.says(i, math.Round(v*0.985/0.05)*0.05)
+		}, nodes},
+		"every fourth names one of two jobs": {calm, jobs(2), nodes},
+		"every fourth names a new job":       {calm, jobs(1_000_000), nodes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := named(func(m *Model) {
+				m.Nodes, m.Jobs, m.Length = nodes, []Job{{nodes, 1}}, 2*time.Hour
+				m.Sigma, m.Phi = 0.01, 0.8
+				tt.change(m)
+			}).run(1, 0, true)
+			h := &hostile{newDriver(straggler.DefaultConfig(), &run.Model), run, t}
+			flagged := make([]bool, nodes)
+			for h.Next() {
+				for i, v := range h.Values {
+					tt.push(h, i, v)
+				}
+				h.tick(h.Tick, flagged)
+				require.NotContains(t, flagged, true, "tick %d", h.Tick)
+				for _, e := range h.report.Events {
+					require.Equal(t, straggler.SubjectMissing, e.Subject, "tick %d", h.Tick)
+				}
+				require.LessOrEqual(t, len(h.report.Nodes), nodes)
+				require.LessOrEqual(t, len(h.report.Groups), nodes+1)
+			}
+			assert.Len(t, h.report.Nodes, tt.kept)
 		})
+	}
+}
+
+// jobs lets every push of every fourth node name another of some jobs.
+func jobs(n int) func(*hostile, int, float64) {
+	return func(h *hostile, i int, v float64) {
+		h.obs[i].Peers = []string{"job"}
+		if i%4 == 0 {
+			h.obs[i].Peers = []string{fmt.Sprintf("job-%d", (h.Tick*65+i/4)%n)}
+			v *= 0.5 + 0.5*h.draw.Float64()
+		}
+		h.says(i, v)
 	}
 }

@@ -3,17 +3,18 @@
 package scenarios
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
-	"github.com/gpu-collector/gpu-collector/test/scenarios/families"
 )
 
-// FamilyRun is what one decider said in one run of a family.
-type FamilyRun struct {
+// Verdicts are what one decider said in one run of a family.
+type Verdicts struct {
 	// Days of healthy nodes after the first hour, and the share of them that was
 	// flagged. A node is not counted in its fault and for a grace after it.
 	Days, FlaggedDays float64
@@ -22,8 +23,10 @@ type FamilyRun struct {
 	// Incidents are group incidents that began.
 	Incidents int
 	Found     []Found // one per fault
-	// Lockstep is the number of node-days of which the reason for no verdict was that.
-	Lockstep float64
+	// Seen are the node-days that the engine knew of, Silent those of them without a
+	// verdict, by reason.
+	Seen   float64
+	Silent map[string]float64
 }
 
 // Found is what became of a fault.
@@ -34,38 +37,29 @@ type Found struct {
 	Never bool
 	// Oracle is the oracle's delay.
 	Oracle time.Duration
-	// Plain is true of a step of 10 % and more under noise of 2 % and less.
+	// Plain is true of a step of 8 % and more under noise of 2 % and less.
 	Plain bool
-}
-
-// ratio is the delay in those of the oracle.
-func (f *Found) ratio() float64 {
-	if f.Never {
-		return math.Inf(1)
-	}
-	return float64(f.Delay) / float64(f.Oracle)
 }
 
 // judge counts the verdicts of one run against its truth.
 type judge struct {
-	run    *families.Run
-	result FamilyRun
+	run    *Run
+	result Verdicts
 	// begin and end are the ticks in which a node is not counted.
 	begin, end   []int
 	first        int
 	flagged, was []bool
 	lives        []uint32
-	racks        []bool // flagged at the tick before
 	ongoing      int
 }
 
-func newJudge(run *families.Run) *judge {
+func newJudge(run *Run) *judge {
 	n, m := run.Model.Nodes, &run.Model
 	j := &judge{
-		run: run, begin: make([]int, n), end: make([]int, n), first: int(families.First / m.Interval),
-		flagged: make([]bool, n), was: make([]bool, n), lives: make([]uint32, n), racks: make([]bool, m.Racks),
+		run: run, begin: make([]int, n), end: make([]int, n), first: int(First / m.Interval),
+		flagged: make([]bool, n), was: make([]bool, n), lives: make([]uint32, n),
+		result: Verdicts{Silent: map[string]float64{}},
 	}
-	grace := int(run.Family.Grace / m.Interval)
 	if m.Recording != nil {
 		for _, node := range m.Recording.Slow {
 			j.end[node] = math.MaxInt
@@ -73,19 +67,18 @@ func newJudge(run *families.Run) *judge {
 	}
 	for i := range run.Faults {
 		f := &run.Faults[i]
-		j.begin[f.Node], j.end[f.Node] = f.Begin, f.End+grace
+		j.begin[f.Node], j.end[f.Node] = f.Begin, f.End+int(run.Family.Grace/m.Interval)
 		j.result.Found = append(j.result.Found, Found{
 			Never: true, Oracle: f.Oracle,
-			Plain: f.Kind == families.Step && f.Loss >= 0.1 && f.Noise <= 0.02,
+			Plain: f.Kind == Step && f.Loss >= 0.08 && f.Noise <= 0.02,
 		})
 	}
 	return j
 }
 
-// tick takes the verdicts in j.flagged, and the numbers of groups with an incident and
-// of nodes that are said to be in lockstep.
-func (j *judge) tick(incidents, lockstep int) {
-	tick, r := j.run.Tick, &j.result
+// tick takes the verdicts in j.flagged, and what the engine told besides them.
+func (j *judge) tick(told *told) {
+	tick, r, day := j.run.Tick, &j.result, j.run.Model.Interval.Hours()/24
 	for k := range j.run.Faults {
 		f, found := &j.run.Faults[k], &r.Found[k]
 		if found.Never && tick >= f.Begin && tick < f.End && j.flagged[f.Node] {
@@ -93,80 +86,67 @@ func (j *judge) tick(incidents, lockstep int) {
 		}
 	}
 	if tick >= j.first {
-		j.healthy(tick)
-		r.Incidents += max(incidents-j.ongoing, 0)
-		r.Lockstep += float64(lockstep) * j.run.Model.Interval.Hours() / 24
+		for i, flagged := range j.flagged {
+			if tick >= j.begin[i] && tick < j.end[i] || j.run.Absent[i] {
+				continue
+			}
+			r.Days += day
+			if flagged {
+				r.FlaggedDays += day
+				if !j.was[i] || j.lives[i] != j.run.Life[i] {
+					r.Onsets++
+				}
+			}
+		}
+		r.Incidents += max(told.incidents-j.ongoing, 0)
+		r.Seen += float64(told.known) * day
+		for reason, nodes := range told.silent {
+			r.Silent[reason] += float64(nodes) * day
+		}
 	}
-	j.ongoing = incidents
+	j.ongoing = told.incidents
 	copy(j.lives, j.run.Life)
 	j.was, j.flagged = j.flagged, j.was
 }
 
-// healthy counts the nodes that have no fault.
-func (j *judge) healthy(tick int) {
-	r, day := &j.result, j.run.Model.Interval.Hours()/24
-	rack, began := false, false // a verdict on the node's rack
-	for i, flagged := range j.flagged {
-		counted := (tick < j.begin[i] || tick >= j.end[i]) && !j.run.Absent[i]
-		onset := counted && flagged && (!j.was[i] || j.lives[i] != j.run.Life[i])
-		if counted {
-			r.Days += day
-			if flagged {
-				r.FlaggedDays += day
-			}
-		}
-		if !j.run.Family.ByRack {
-			if onset {
-				r.Onsets++
-			}
-			continue
-		}
-		rack, began = rack || counted && flagged, began || onset
-		if at := i / families.RackNodes; i%families.RackNodes == families.RackNodes-1 {
-			if began && !j.racks[at] {
-				r.Onsets++
-			}
-			j.racks[at], rack, began = rack, false, false
-		}
+// Result is what one decider said in all runs of a family.
+type Result struct{ Runs []Verdicts }
+
+// sum is that of all runs.
+func (r *Result) sum(of func(*Verdicts) float64) (sum float64) {
+	for i := range r.Runs {
+		sum += of(&r.Runs[i])
 	}
+	return sum
 }
 
-// FamilyResult is what one decider said in all runs of a family.
-type FamilyResult struct{ Runs []FamilyRun }
+func (r *Result) days() float64 { return r.sum(func(v *Verdicts) float64 { return v.Days }) }
+func (r *Result) count() float64 {
+	return r.sum(func(v *Verdicts) float64 { return float64(v.Onsets) })
+}
+
+func (r *Result) faults() float64 {
+	return r.sum(func(v *Verdicts) float64 { return float64(len(v.Found)) })
+}
 
 // Onsets are the false onsets per node-day.
-func (r *FamilyResult) Onsets() (rate, upper float64) {
-	onsets, days := r.count(), r.days()
-	return float64(onsets) / days, max(RateUpper(onsets, days), r.bootstrap())
+func (r *Result) Onsets() (rate, upper float64) {
+	return r.count() / r.days(), max(RateUpper(int(r.count()), r.days()), r.bootstrap())
 }
 
-// days are the node-days of healthy nodes.
-func (r *FamilyResult) days() (days float64) {
-	for i := range r.Runs {
-		days += r.Runs[i].Days
-	}
-	return days
+// Flagged is the flagged share of healthy time.
+func (r *Result) Flagged() float64 {
+	return r.sum(func(v *Verdicts) float64 { return v.FlaggedDays }) / r.days()
 }
 
-// count is the number of false onsets.
-func (r *FamilyResult) count() (onsets int) {
-	for i := range r.Runs {
-		onsets += r.Runs[i].Onsets
-	}
-	return onsets
-}
-
-// faults is the number of faults that there were.
-func (r *FamilyResult) faults() (n int) {
-	for i := range r.Runs {
-		n += len(r.Runs[i].Found)
-	}
-	return n
+// Incidents are the group incidents of a run, on average.
+func (r *Result) Incidents() float64 {
+	return r.sum(func(v *Verdicts) float64 { return float64(v.Incidents) }) / float64(len(r.Runs))
 }
 
 // bootstrap is the upper bound of the false onsets per node-day when the runs are
 // drawn anew (Efron 1979): onsets come in runs, and Poisson's bound does not know.
-func (r *FamilyResult) bootstrap() float64 {
+func (r *Result) bootstrap() float64 {
 	const samples = 2000
 	rng := rand.New(rand.NewPCG(1, uint64(len(r.Runs))))
 	rates := make([]float64, samples)
@@ -183,23 +163,14 @@ func (r *FamilyResult) bootstrap() float64 {
 	return rates[int(confidence*samples)]
 }
 
-// Recall is the share of the faults that were found, and its lower bound: Clopper and
-// Pearson's, of faults that are independent.
-func (r *FamilyResult) Recall() (share, lower float64) {
-	found, n := 0, 0
-	for i := range r.Runs {
-		for _, f := range r.Runs[i].Found {
-			n++
-			if !f.Never {
-				found++
-			}
-		}
-	}
-	return float64(found) / float64(max(n, 1)), ShareLower(found, n)
+// Recall is the share of the faults that were found.
+func (r *Result) Recall() float64 {
+	_, found := r.Delay(0.5, false)
+	return float64(found) / max(r.faults(), 1)
 }
 
 // Delay is a quantile over the faults that were found, or over the plain ones of them.
-func (r *FamilyResult) Delay(q float64, plain bool) (delay time.Duration, n int) {
+func (r *Result) Delay(q float64, plain bool) (delay time.Duration, n int) {
 	var delays []time.Duration
 	for i := range r.Runs {
 		for _, f := range r.Runs[i].Found {
@@ -212,11 +183,15 @@ func (r *FamilyResult) Delay(q float64, plain bool) (delay time.Duration, n int)
 }
 
 // Ratio is the median of delay to the oracle's; never found is infinite.
-func (r *FamilyResult) Ratio() float64 {
+func (r *Result) Ratio() float64 {
 	var ratios []float64
 	for i := range r.Runs {
 		for _, f := range r.Runs[i].Found {
-			ratios = append(ratios, f.ratio())
+			ratio := math.Inf(1)
+			if !f.Never {
+				ratio = float64(f.Delay) / float64(f.Oracle)
+			}
+			ratios = append(ratios, ratio)
 		}
 	}
 	slices.Sort(ratios)
@@ -226,29 +201,66 @@ func (r *FamilyResult) Ratio() float64 {
 	return ratios[(len(ratios)-1)/2]
 }
 
-// Flagged is the flagged share of healthy time.
-func (r *FamilyResult) Flagged() float64 {
-	flagged := 0.0
+// Silent is the share of the time without a verdict, and the reason that was told most.
+func (r *Result) Silent() (share float64, most string) {
+	days := map[string]float64{}
 	for i := range r.Runs {
-		flagged += r.Runs[i].FlaggedDays
+		for reason, d := range r.Runs[i].Silent {
+			days[reason] += d
+		}
 	}
-	return flagged / r.days()
+	for _, reason := range slices.Sorted(maps.Keys(days)) {
+		if days[reason] > days[most] {
+			most = reason
+		}
+	}
+	return r.silentFor(""), most
 }
 
-// Lockstep is the share of healthy time of which the reason for no verdict was lockstep.
-func (r *FamilyResult) Lockstep() float64 {
-	told := 0.0
-	for i := range r.Runs {
-		told += r.Runs[i].Lockstep
-	}
-	return told / r.days()
+// silentFor is the share of the time without a verdict for a reason whose name has a word.
+func (r *Result) silentFor(word string) float64 {
+	return r.sum(func(v *Verdicts) (days float64) {
+		for reason, d := range v.Silent {
+			if strings.Contains(reason, word) {
+				days += d
+			}
+		}
+		return days
+	}) / r.sum(func(v *Verdicts) float64 { return v.Seen })
 }
 
-// Incidents are the group incidents of a run, on average.
-func (r *FamilyResult) Incidents() float64 {
-	n := 0
-	for i := range r.Runs {
-		n += r.Runs[i].Incidents
+// confidence of the bounds, one-sided.
+const confidence = 0.95
+
+// RateUpper is the upper bound of a rate after count events in an exposure: the
+// exact Poisson bound (Garwood 1936). With no event it is the rule of three,
+// 3.0/exposure.
+func RateUpper(count int, exposure float64) float64 {
+	if exposure <= 0 {
+		return math.Inf(1)
 	}
-	return float64(n) / float64(len(r.Runs))
+	low, high := float64(count), 2*float64(count)+20
+	for range 60 {
+		if middle := (low + high) / 2; poissonAtMost(count, middle) > 1-confidence {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return high / exposure
+}
+
+// poissonAtMost is P(X <= k). The terms fall from k downwards wherever the
+// bound is sought, so the sum ends where they no longer count.
+func poissonAtMost(k int, mean float64) float64 {
+	sum, logMean := 0.0, math.Log(mean)
+	for i := k; i >= 0; i-- {
+		logFactorial, _ := math.Lgamma(float64(i) + 1)
+		term := math.Exp(float64(i)*logMean - mean - logFactorial)
+		sum += term
+		if term < sum*1e-12 {
+			break
+		}
+	}
+	return sum
 }

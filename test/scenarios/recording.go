@@ -6,158 +6,151 @@ import (
 	"encoding/csv"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/test/scenarios/families"
+	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 
-// Recording of a real run: compute seconds per step of each worker. One step
-// is one tick; the recording is played over and over.
+// Recording are rates of a real job, by tick and node, in shares of the greatest. It is
+// played over and over, from a tick that is drawn.
 type Recording struct {
-	// Quorum of the peer groups: a stage has fewer workers than the default.
-	Quorum int
-
-	stages  [][]string  // peers of each worker
-	seconds [][]float64 // by step and worker
-	faulty  []bool
-	fastest float64
+	Rates [][]float64
+	// Peers are the values of each node's peer-group attributes.
+	Peers [][]string
+	// Slow nodes are slow in the recording itself: they do not count.
+	Slow []int
 }
 
-// slowed is the worker that was slowed on purpose, dp0-pp0
-// (configs/demo/README.md); the last stage does 5 % more work by design and is
-// healthy.
-const slowed = 0
-
-// The recordings of a run, from the root of the repository, and their columns of seconds:
-// what each worker computed, and what each step took by the worker's own clock.
+// The recordings, from the root of the repository.
 const (
-	ComputeTimes  = "configs/demo/step-times-AR.csv"
-	ComputeColumn = "compute_s"
-	WallTimes     = "test/scenarios/testdata/wall-times-AR.csv"
-	WallColumn    = "wall_s"
+	computeTimes = "configs/demo/step-times-AR.csv"
+	wallTimes    = "test/scenarios/testdata/wall-times-AR.csv"
+	gpuSteps     = "test/scenarios/testdata/h100-steps.csv"
 )
 
-// ReadRecording reads one of the recordings.
-func ReadRecording(path, column string) (*Recording, error) {
+// slowWorker was slowed on purpose, dp0-pp0 (configs/demo/README.md); the last stage does
+// 5 % more work by design and is healthy.
+const slowWorker = 0
+
+// stageWorkers is how many workers a stage has: fewer than the default quorum.
+const stageWorkers = 4
+
+// Recorded are the families of real runs, from files below the root of the repository.
+//
+// The first is a job of 16 workers. By what each computed, every healthy worker is slowed
+// in turn besides the one that was. By what its steps took all workers are alike: they
+// wait for that one. The second is one GPU, whose steps are dealt to nodes.
+func Recorded(root string) ([]Family, error) {
+	compute, err1 := readJob(filepath.Join(root, computeTimes), "compute_s")
+	wall, err2 := readJob(filepath.Join(root, wallTimes), "wall_s")
+	rows, err3 := readColumns(filepath.Join(root, gpuSteps), "wall_ms")
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, err
+	}
+	compute.Slow = []int{slowWorker}
+	trace := make([]float64, len(rows))
+	for i, row := range rows {
+		trace[i] = row[0] / 1000
+	}
+	workers := len(compute.Peers) - 1
+	return []Family{
+		ofJob("ar-10", compute, workers, 0.10),
+		ofJob("ar-20", compute, workers, 0.20),
+		ofJob("ar-wall", wall, 1, 0),
+		ofGPU("h100", trace, 3, 0),
+		ofGPU("h100-5", trace, 12, 0.05),
+		ofGPU("h100-10", trace, 12, 0.10),
+		ofGPU("h100-20", trace, 12, 0.20),
+	}, nil
+}
+
+// recorded is a family of six hours, in which a node loses a share for one. It lasts a week
+// where nothing is lost.
+func recorded(name string, runs int, loss float64, change func(*draw, *Model)) Family {
+	f := newFamily(name, runs, func(d *draw, m *Model) {
+		m.Length, m.Sigma, m.Phi = 6*time.Hour, 0, 0
+		m.Fault = FaultLaw{Begin: 2 * time.Hour, To: 5 * time.Hour, For: time.Hour, Loss: loss}
+		if loss == 0 {
+			m.Length = 7 * 24 * time.Hour
+		}
+		change(d, m)
+		if m.Fault.Nodes = 1; loss == 0 {
+			m.Fault.Nodes = 0
+		}
+	})
+	f.Unrated = true
+	return f
+}
+
+func ofJob(name string, r *Recording, runs int, loss float64) Family {
+	return recorded(name, runs, loss, func(d *draw, m *Model) {
+		d.nodes(m, len(r.Peers))
+		m.Recording = r
+		m.Fault.First = slowWorker + 1 + d.run%runs
+	})
+}
+
+func ofGPU(name string, trace []float64, runs int, loss float64) Family {
+	law := &Steps{Time: time.Duration(figure.Median(trace) * float64(time.Second)), Trace: trace}
+	return recorded(name, runs, loss, func(d *draw, m *Model) {
+		d.nodes(m, []int{8, 16, 64}[d.run%3])
+		m.Steps = law
+	})
+}
+
+// readJob reads the seconds of each step of a job, one step a tick.
+func readJob(path, seconds string) (*Recording, error) {
+	rows, err := readColumns(path, seconds, "pp_rank", "step")
+	if err != nil {
+		return nil, err
+	}
+	r, last, fastest := &Recording{}, -1.0, math.Inf(1)
+	for _, row := range rows {
+		fastest = min(fastest, row[0])
+	}
+	for _, row := range rows {
+		if row[2] != last {
+			last = row[2]
+			r.Rates = append(r.Rates, nil)
+		}
+		step := len(r.Rates) - 1
+		r.Rates[step] = append(r.Rates[step], fastest/row[0])
+		if step == 0 {
+			r.Peers = append(r.Peers, []string{"AR", fmt.Sprintf("stage-%g", row[1])})
+		}
+	}
+	return r, nil
+}
+
+// readColumns reads the numbers of some columns of a file; the first of them are times.
+func readColumns(path string, names ...string) ([][]float64, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	r := csv.NewReader(f)
-	names, err := r.Read()
+	lines, err := csv.NewReader(f).ReadAll()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	at := slices.Index(names, column)
-	if at < 0 {
-		return nil, fmt.Errorf("%s: has the columns %s, not %s", path, strings.Join(names, ", "), column)
-	}
-	rec := &Recording{Quorum: 4, fastest: math.Inf(1)}
-	last := ""
-	for {
-		row, err := r.Read()
-		if errors.Is(err, io.EOF) {
-			break
+	rows := make([][]float64, len(lines)-1)
+	for _, name := range names {
+		at := slices.Index(lines[0], name)
+		if at < 0 {
+			return nil, fmt.Errorf("%s: has no column %s", path, name)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		if row[1] != last {
-			last = row[1]
-			rec.seconds = append(rec.seconds, nil)
-		}
-		s, err := strconv.ParseFloat(row[at], 64)
-		if err != nil || s <= 0 {
-			return nil, fmt.Errorf("%s: %s %q is not a time", path, column, row[at])
-		}
-		step := len(rec.seconds) - 1
-		if step == 0 {
-			rec.stages = append(rec.stages, []string{"AR", "stage-" + row[3]})
-		}
-		rec.seconds[step] = append(rec.seconds[step], s)
-		rec.fastest = min(rec.fastest, s)
-	}
-	for i, step := range rec.seconds {
-		if len(step) != len(rec.stages) {
-			return nil, fmt.Errorf("%s: step %d has %d workers, not %d", path, i, len(step), len(rec.stages))
+		for i, line := range lines[1:] {
+			x, err := strconv.ParseFloat(line[at], 64)
+			if err != nil || name == names[0] && x <= 0 {
+				return nil, fmt.Errorf("%s: %s %q is no number, or no time", path, name, line[at])
+			}
+			rows[i] = append(rows[i], x)
 		}
 	}
-	rec.faulty = make([]bool, len(rec.stages))
-	rec.faulty[slowed] = true
-	return rec, nil
+	return rows, nil
 }
-
-// Scenario of the recording: a day and a half of it. The fault is there from
-// the first step on.
-func (r *Recording) Scenario() Scenario {
-	return Scenario{
-		ID: "R", Name: "real run, one of 16 workers slowed", Recording: r, Nodes: len(r.stages),
-		Length: 36 * time.Hour, Runs: 1, Promise: promiseSlow,
-	}
-}
-
-// rates are the recording as a family has it.
-func (r *Recording) rates(slow ...int) *families.Recording {
-	out := &families.Recording{Peers: r.stages, Slow: slow}
-	for _, seconds := range r.seconds {
-		rates := make([]float64, len(seconds))
-		for i, s := range seconds {
-			rates[i] = 1 / s
-		}
-		out.Rates = append(out.Rates, rates)
-	}
-	return out
-}
-
-// RecordedFamilies are those of a real run. By what it computed, each healthy worker in
-// turn is slowed besides the one that was. By what its steps took all workers are alike:
-// they wait for that one.
-func RecordedFamilies(compute, wall *Recording) []families.Family {
-	var healthy []int
-	for i := range compute.stages {
-		if i != slowed {
-			healthy = append(healthy, i)
-		}
-	}
-	rates := compute.rates(slowed)
-	return []families.Family{
-		families.Recorded("recorded", rates, healthy, 0.1, 0),
-		families.Recorded("recorded30", rates, healthy, 0.1, 0.3),
-		families.Recorded("lockstep", wall.rates(), nil, 0, 0),
-	}
-}
-
-func (r *Recording) play() *replay {
-	return &replay{Recording: r, values: make([]float64, len(r.stages))}
-}
-
-type replay struct {
-	*Recording
-	step   int
-	values []float64
-}
-
-func (r *replay) next() []float64 {
-	for i, s := range r.seconds[r.step%len(r.seconds)] {
-		r.values[i] = 1 / s
-	}
-	r.step++
-	return r.values
-}
-
-func (r *replay) more(int, *nodesignal.Values) {}
-
-func (r *replay) truth() []bool { return r.faulty }
-
-func (r *replay) peers(node int) []string { return r.stages[node] }
-
-// scoreScale makes the fastest step's score 1.
-func (r *replay) scoreScale() float64 { return r.fastest }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -14,79 +15,147 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 
-// recallWithin is the time in which a fault has to be found to count for the table.
-const recallWithin = time.Hour
-
-// deciderNames are those of the results, in the order of Deciders.
-func (o *Outcome) deciderNames() []string {
-	var names []string
-	for _, d := range Deciders() {
-		if o.Results[d.Name] != nil {
-			names = append(names, d.Name)
-		}
-	}
-	return names
+// limits are what the detector has to keep in a family. A limit of 0 is none.
+type limits struct {
+	// Onsets is the most that the upper bound of the false onsets per node-day may be.
+	Onsets, Recall float64
+	// Plain is the median delay of plain faults, Delay of all.
+	Plain, Delay time.Duration
+	// Quiet is no onset at all in the clean form.
+	Quiet bool
+	// Silent is the least share of the time without a verdict, for Reason.
+	Silent float64
+	Reason string
 }
 
-// within is the time that the table's recall of a scenario is about.
-func (o *Outcome) within() time.Duration { return max(o.Scenario.Promise.Within, recallWithin) }
+// cleanOnsets is the limit of the clean forms of all drawn families together.
+const cleanOnsets = 0.003
 
-// Text is the whole table: a line per scenario and decider.
-func Text(outcomes []Outcome) string {
+// limitsOf are by family. Plain faults are common where all draws are of a step of 8 % and
+// more, and noise is mostly below 2 %.
+var limitsOf = func() map[string]limits {
+	all := map[string]limits{}
+	for _, f := range All() {
+		all[f.Name] = limits{Onsets: 0.02, Recall: 1}
+	}
+	set := func(change func(*limits), names ...string) {
+		for _, name := range names {
+			l := all[name]
+			change(&l)
+			all[name] = l
+		}
+	}
+	for name, onsets := range map[string]float64{"restart": 0.08, "mix": 0.08, "small": 0.04} {
+		set(func(l *limits) { l.Onsets = onsets }, name)
+	}
+	for name, recall := range map[string]float64{
+		"bias": 0.95, "churn": 0.95, "mix": 0.9, "models": 0.88, "fromstart": 0.6, "flicker": 0.5, "ar-10": 0.9, "ar-20": 0.9,
+	} {
+		set(func(l *limits) { l.Recall = recall }, name)
+	}
+	set(func(l *limits) { l.Plain = time.Minute }, plainFamilies...)
+	set(func(l *limits) { l.Delay = 150 * time.Second }, "many")
+	// Who takes turns at work of two levels cannot be told from who is slow.
+	set(func(l *limits) { l.Recall, l.Silent, l.Reason = 0, 0.9, "levels" }, "turns")
+	set(func(l *limits) { l.Silent, l.Reason = 0.9, "lockstep" }, "ar-wall")
+	set(func(l *limits) { l.Recall = 1 }, "h100-5", "h100-10", "h100-20")
+	set(func(l *limits) { l.Quiet = true }, "ar-10", "ar-20", "ar-wall", "h100", "h100-5", "h100-10", "h100-20")
+	return all
+}()
+
+var plainFamilies = []string{"base", "bias", "churn", "jobs", "models", "stop", "memory", "racks", "big", "restart"}
+
+// Text is the whole table: a line per family and decider.
+func Text(outcomes []Outcome, deciders []Decider) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "scenario\tdecider\tnode-days\tfalse onsets/node-day\t95 % upper\tflagged %\tin warm-up\tfaults\trecall\t95 % lower\tin 10 min\tdelay p50\tp90\tclear p50\tincidents/run")
+	_, _ = fmt.Fprintln(w, "family\tdecider\tfalse onsets/node-day\t95 % upper\tclean\tflagged %\tsilent %\trecall\tdelay p50\tp90\tx oracle\tincidents/run")
 	for i := range outcomes {
 		o := &outcomes[i]
-		for _, name := range o.deciderNames() {
-			r := o.Results[name]
-			rate, upper := r.OnsetRate()
-			recall, lower := r.Recall(o.within())
-			fast, _ := r.Recall(10 * time.Minute)
-			_, _ = fmt.Fprintf(w, "%s %s\t%s\t%.0f\t%s\t%s\t%s\t%d\t%d\t%.3f\t%.3f\t%.3f\t%s\t%s\t%s\t%d to %d\n",
-				o.Scenario.ID, o.Scenario.Name, name, r.NodeDays(), digits(rate), digits(upper), digits(100*r.FlaggedShare()), r.WarmupOnsets,
-				r.Faults, recall, lower, fast, delay(r, 0.5), delay(r, 0.9), r.ClearTime(0.5), r.MinEvents, r.MaxEvents)
+		for _, d := range deciders {
+			r, clean := o.Results[d.Name], ""
+			if d.Name == Detector {
+				clean = o.Clean.rate()
+			}
+			_, upper := r.Onsets()
+			silent, reason := r.Silent()
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s %s\t%s\t%s\t%s\t%s\t%.1f\n", o.Family.Name, d.Name, r.rate(), digits(upper), clean,
+				digits(100*r.Flagged()), digits(100*silent), reason, r.recall(), r.delay(0.5), r.delay(0.9), o.ratio(r), r.Incidents())
 		}
 	}
 	_ = w.Flush() // a builder takes everything
 	return b.String()
 }
 
-// Markdown is the short table of a document: a line per scenario.
-func Markdown(outcomes []Outcome) string {
+// Markdown is the table of a document: a line per family. before is what another commit's
+// engine made of the same families; nil is none.
+func Markdown(outcomes []Outcome, before map[string]*Result) string {
 	var b strings.Builder
-	b.WriteString("| Scenario | `threshold` false onsets, flagged | `ingero-like` false onsets, flagged | `cusum` false onsets, flagged | in the first hour | recall | delay p50, p90 | Sample |\n|---|---|---|---|---|---|---|---|\n")
-	for i := range outcomes {
-		o := &outcomes[i]
-		_, _ = fmt.Fprintf(&b, "| %s %s |", o.Scenario.ID, o.Scenario.Name)
-		for _, name := range o.deciderNames() {
-			r := o.Results[name]
-			rate, upper := r.OnsetRate()
-			recall, lower := r.Recall(o.within())
-			if name != Product {
-				_, _ = fmt.Fprintf(&b, " %s, %s %%", digits(rate), digits(100*r.FlaggedShare()))
-				if recall == 0 {
-					b.WriteString(", **recall 0**")
-				}
-				b.WriteString(" |")
-				continue
-			}
-			_, _ = fmt.Fprintf(&b, " **%s** (< %s), %s %% | %d | %s (> %s)", digits(rate), digits(upper), digits(100*r.FlaggedShare()), r.WarmupOnsets, digits(recall), digits(lower))
-			if p := o.Scenario.Promise; p.Events > 0 {
-				_, _ = fmt.Fprintf(&b, ", %d to %d events of the group a run", r.MinEvents, r.MaxEvents)
-			}
-			_, _ = fmt.Fprintf(&b, " | %s, %s | %.0f node-days, %d faults |", delay(r, 0.5), delay(r, 0.9), r.NodeDays(), r.Faults)
+	line := func(was string, cells ...string) {
+		if before != nil {
+			cells = slices.Insert(cells, 4, was)
 		}
-		b.WriteString("\n")
+		b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
+	}
+	line("before: false onsets, recall, delay", "family", "false onsets (<)", "`threshold`", "`ingero-like`", "recall", "delay p50", "× oracle")
+	line("---", "---", "---", "---", "---", "---", "---", "---")
+	for i := range outcomes {
+		o, was := &outcomes[i], none
+		r := o.Results[Detector]
+		if r == nil {
+			continue
+		}
+		if old := before[o.Family.Name]; old != nil {
+			was = strings.Join([]string{old.rate(), old.recall(), old.delay(0.5)}, ", ")
+		}
+		_, upper := r.Onsets()
+		line(was, o.Family.Name, r.rate()+" ("+digits(upper)+")", o.Results["threshold"].rate(), o.Results["ingero-like"].rate(),
+			r.recall(), r.delay(0.5), o.ratio(r))
+	}
+	if all := clean(outcomes); all != nil {
+		_, upper := all.Onsets()
+		line(none, "all, no faults", all.rate()+" ("+digits(upper)+")", none, none, none, none, none)
 	}
 	return b.String()
 }
 
-func delay(r *Result, q float64) string {
-	if len(r.Delays) == 0 {
-		return "never"
+// none is a cell of a table with nothing to tell.
+const none = "–"
+
+// rate is the false onsets, for a table.
+func (r *Result) rate() string {
+	if r == nil {
+		return none
 	}
-	return strconv.Itoa(int(r.Delay(q).Seconds())) + " s"
+	rate, _ := r.Onsets()
+	return digits(rate)
+}
+
+// recall is for a table. It is 1 where nothing was missed.
+func (r *Result) recall() string {
+	if r.faults() == 0 {
+		return none
+	}
+	return strconv.FormatFloat(math.Floor(100*r.Recall()+1e-9)/100, 'g', -1, 64)
+}
+
+// delay is a quantile, for a table.
+func (r *Result) delay(q float64) string {
+	if delay, found := r.Delay(q, false); found > 0 {
+		return fmt.Sprintf("%.0f s", delay.Seconds())
+	}
+	return none
+}
+
+func (o *Outcome) ratio(r *Result) string {
+	switch ratio := r.Ratio(); {
+	case o.Family.Unrated || math.IsNaN(ratio):
+		return none
+	case math.IsInf(ratio, 1):
+		return "∞"
+	default:
+		return strconv.FormatFloat(ratio, 'f', 1, 64)
+	}
 }
 
 // digits rounds to three significant digits.
@@ -98,87 +167,95 @@ func digits(v float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', min(max(places, 0), 4), 64), ".")
 }
 
-// Figures prints what each scenario promises and what came of it.
-func Figures(w io.Writer, outcomes []Outcome) {
-	var loss10, loss5 Result
-	worst10, within5 := math.Inf(1), math.Inf(1)
+// Figures prints what came of each family. The detector's have their limits, unless it
+// stands for another engine: as is then the name of that.
+func Figures(w io.Writer, outcomes []Outcome, deciders []Decider, as string) {
+	var plain Result
 	for i := range outcomes {
 		o := &outcomes[i]
-		for _, name := range o.deciderNames() {
-			prefix := "eval_" + strings.ReplaceAll(name, "-", "_") + "_s" + o.Scenario.ID + "_"
-			o.figures(w, prefix, name)
+		for _, d := range deciders {
+			p := printer{w: w, prefix: "eval_" + o.Family.Name + "_" + d.Name + "_"}
+			if d.Name == Detector {
+				p.prefix, p.limited = "eval_"+o.Family.Name+"_"+as+"_", as == Detector
+			}
+			p.family(o, d.Name)
 		}
-		r, p := o.Results[Product], o.Scenario.Promise
-		if r == nil {
-			continue
-		}
-		switch p {
-		case promise10, promiseMass:
-			recall, _ := r.Recall(p.Within)
-			worst10 = min(worst10, recall)
-			loss10.add(r)
-		case promise5:
-			recall, _ := r.Recall(p.Within)
-			within5 = min(within5, recall)
-			loss5.add(r)
+		if r := o.Results[Detector]; r != nil && limitsOf[o.Family.Name].Plain > 0 {
+			plain.Runs = append(plain.Runs, r.Runs...)
 		}
 	}
-	if loss10.Faults > 0 {
-		recall, lower := loss10.Recall(promise10.Within)
-		figure.Fprint(w, "eval_cusum_recall10", recall, "share", promise10.Recall, false)
-		figure.FprintOnly(w, "eval_cusum_recall10_lower", lower, "share")
-		figure.Fprint(w, "eval_cusum_recall10_worst", worst10, "share", promise10.Recall, false)
-		figure.Fprint(w, "eval_cusum_delay10_p50", loss10.Delay(0.5).Seconds(), "s", promise10.Delay50.Seconds(), true)
-		figure.FprintOnly(w, "eval_cusum_delay10_p90", loss10.Delay(0.9).Seconds(), "s")
+	p := printer{w, "eval_all_" + as + "_", as == Detector}
+	if clean := clean(outcomes); clean != nil {
+		rate, upper := clean.Onsets()
+		p.print("clean_false_onsets", rate, "1/node-day", 0, true)
+		p.print("clean_false_onsets_upper", upper, "1/node-day", cleanOnsets, true)
 	}
-	if loss5.Faults > 0 {
-		recall, lower := loss5.Recall(promise5.Within)
-		figure.Fprint(w, "eval_cusum_recall5_10min", recall, "share", promise5.Recall, false)
-		figure.FprintOnly(w, "eval_cusum_recall5_10min_lower", lower, "share")
-		figure.Fprint(w, "eval_cusum_recall5_10min_worst", within5, "share", promise5.Recall, false)
-		figure.FprintOnly(w, "eval_cusum_delay5_p50", loss5.Delay(0.5).Seconds(), "s")
+	if p50, n := plain.Delay(0.5, true); n > 0 {
+		p.print("delay8_p50", p50.Seconds(), "s", time.Minute.Seconds(), true)
 	}
 }
 
-func (o *Outcome) figures(w io.Writer, prefix, name string) {
-	r, p := o.Results[name], o.Scenario.Promise
-	rate, upper := r.OnsetRate()
-	if name != Product {
-		figure.FprintOnly(w, prefix+"false_onsets", rate, "1/node-day")
-		figure.FprintOnly(w, prefix+"flagged", 100*r.FlaggedShare(), "%")
-		recall, _ := r.Recall(o.within())
-		figure.FprintOnly(w, prefix+"recall", recall, "share")
+// clean are the clean forms of all drawn families together; nil is none.
+func clean(outcomes []Outcome) *Result {
+	var all Result
+	for i := range outcomes {
+		if o := &outcomes[i]; o.Clean != nil && !limitsOf[o.Family.Name].Quiet {
+			all.Runs = append(all.Runs, o.Clean.Runs...)
+		}
+	}
+	if all.Runs == nil {
+		return nil
+	}
+	return &all
+}
+
+// printer prints figures, with their limits if it is limited. A limit of 0 is none.
+type printer struct {
+	w       io.Writer
+	prefix  string
+	limited bool
+}
+
+func (p *printer) print(name string, value float64, unit string, limit float64, atMost bool) {
+	name = strings.ReplaceAll(p.prefix+name, "-", "_")
+	if p.limited && limit > 0 {
+		figure.Fprint(p.w, name, value, unit, limit, atMost)
+	} else {
+		figure.FprintOnly(p.w, name, value, unit)
+	}
+}
+
+func (p *printer) family(o *Outcome, decider string) {
+	r, l := o.Results[decider], limitsOf[o.Family.Name]
+	rate, upper := r.Onsets()
+	p.print("false_onsets", rate, "1/node-day", 0, true)
+	p.print("false_onsets_upper", upper, "1/node-day", l.Onsets, true)
+	if decider == Detector {
+		cleanRate, _ := o.Clean.Onsets()
+		p.print("clean_false_onsets", cleanRate, "1/node-day", 0, true)
+		if l.Quiet {
+			// At most half an onset: none.
+			p.print("clean_onsets", o.Clean.count(), "onsets", 0.5, true)
+		}
+		if l.Reason != "" {
+			p.print("silent_for_"+l.Reason, o.Clean.silentFor(l.Reason), "share", l.Silent, false)
+		}
+	}
+	if r.faults() == 0 {
 		return
 	}
-	recall, lower := r.Recall(o.within())
-	if p.Gap {
-		figure.FprintOnly(w, prefix+"false_onsets", rate, "1/node-day")
-	} else {
-		figure.Fprint(w, prefix+"false_onsets", rate, "1/node-day", p.FalseOnsets, true)
+	p.print("recall", r.Recall(), "share", l.Recall, false)
+	if p50, found := r.Delay(0.5, false); found > 0 {
+		p90, _ := r.Delay(0.9, false)
+		p.print("delay_p50", p50.Seconds(), "s", l.Delay.Seconds(), true)
+		p.print("delay_p90", p90.Seconds(), "s", 0, true)
 	}
-	figure.FprintOnly(w, prefix+"false_onsets_upper", upper, "1/node-day")
-	figure.FprintOnly(w, prefix+"node_days", math.Round(r.NodeDays()), "node-days")
-	figure.FprintOnly(w, prefix+"flagged", 100*r.FlaggedShare(), "%")
-	figure.FprintOnly(w, prefix+"faults", float64(r.Faults), "faults")
-	if p.Recall > 0 {
-		recall, lower = r.Recall(p.Within)
-		figure.Fprint(w, prefix+"recall", recall, "share", p.Recall, false)
-	} else {
-		figure.FprintOnly(w, prefix+"recall", recall, "share")
+	if p50, n := r.Delay(0.5, true); n > 0 {
+		p.print("delay8_p50", p50.Seconds(), "s", l.Plain.Seconds(), true)
 	}
-	figure.FprintOnly(w, prefix+"recall_lower", lower, "share")
-	if len(r.Delays) > 0 {
-		if p.Delay50 > 0 {
-			figure.Fprint(w, prefix+"delay_p50", r.Delay(0.5).Seconds(), "s", p.Delay50.Seconds(), true)
-		} else {
-			figure.FprintOnly(w, prefix+"delay_p50", r.Delay(0.5).Seconds(), "s")
-		}
-		figure.FprintOnly(w, prefix+"delay_p90", r.Delay(0.9).Seconds(), "s")
+	if !o.Family.Unrated {
+		p.print("oracle_ratio", r.Ratio(), "x", 0, true)
 	}
-	if p.Events > 0 {
-		figure.Fprint(w, prefix+"incidents_least", float64(r.MinEvents), "per_fault", float64(p.Events), false)
-	}
-	if !p.Gap {
-		figure.Fprint(w, prefix+"incidents_most", float64(r.MaxEvents), "per_run", float64(p.Events), true)
-	}
+	p.print("flagged", 100*r.Flagged(), "%", 0, true)
+	p.print("incidents", r.Incidents(), "per_run", 0, true)
 }

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command eval plays the scenarios of test/scenarios, a recorded run and the families
-// to the straggler engine, once with each decider, and prints tables and figures. Then one
-// node of each family misbehaves. It runs in the root of the repository. With -doc it
-// writes the table of the scenarios into a document too. With -as it plays the families to
-// the engine alone, under that name: scripts/enginebefore.sh builds this command with the
-// engine of another commit.
+// Command eval plays the families of test/scenarios to the product's engine and to plain
+// rules, and prints a table and figures. It runs in the root of the repository. With -doc
+// it writes a table into a document too. With -as it plays the engine alone, under that
+// name: scripts/enginebefore.sh builds this command with the engine of another commit.
+// That one's results, kept with -save, are a column of the table with -before.
 package main // import "github.com/gpu-collector/gpu-collector/test/bench/eval"
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime"
 	"slices"
@@ -21,130 +22,112 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 	"github.com/gpu-collector/gpu-collector/test/scenarios"
-	"github.com/gpu-collector/gpu-collector/test/scenarios/families"
 )
+
+type options struct {
+	seed                  uint64
+	only, deciders        string
+	runs                  int
+	as, doc, save, before string
+	began, told           time.Time
+}
 
 func main() {
 	o := options{began: time.Now()}
-	flag.Uint64Var(&o.seed, "seed", 1, "seed of all scenarios and families")
-	only := flag.String("only", "", "comma-separated scenario ids and names of families, badinput; all if empty")
-	flag.StringVar(&o.doc, "doc", "", "document that gets the scenarios' table between its markers")
-	flag.IntVar(&o.runs, "runs", 0, "runs per scenario and family; each one's own number if 0")
-	flag.StringVar(&o.as, "as", "", "name for the engine's figures; leaves out the scenarios and the other deciders")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of all families")
+	flag.StringVar(&o.only, "only", "", "comma-separated names of families; all if empty")
+	flag.StringVar(&o.deciders, "deciders", "", "comma-separated names of deciders; all if empty")
+	flag.IntVar(&o.runs, "runs", 0, "runs of each family; each one's own number if 0")
+	flag.StringVar(&o.as, "as", scenarios.Detector, "name for the engine's figures; another one leaves out the other deciders")
+	flag.StringVar(&o.doc, "doc", "", "document that gets the table between its markers")
+	flag.StringVar(&o.save, "save", "", "file that gets the engine's results")
+	flag.StringVar(&o.before, "before", "", "file with another engine's results; no matter if there is none")
 	flag.Parse()
-	if *only != "" {
-		o.only = strings.Split(*only, ",")
-	}
 	figure.Main(func(ctx context.Context) error { return run(ctx, &o) })
 }
 
-type options struct {
-	seed  uint64
-	only  []string
-	doc   string
-	runs  int
-	as    string
-	began time.Time
-	told  time.Time
-}
-
-func (o *options) wants(name string) bool { return len(o.only) == 0 || slices.Contains(o.only, name) }
-
-// progress tells how far it is, every few seconds.
-func (o *options) progress(done, runs int, of string) {
-	if now := time.Now(); now.Sub(o.told) > 5*time.Second || done == runs {
-		o.told = now
-		fmt.Fprintf(os.Stderr, "%d of %d runs after %s, %s\n", done, runs, now.Sub(o.began).Round(time.Second), of)
+// wanted are those of a list whose names a flag has.
+func wanted[T any](list []T, flag string, name func(*T) string) ([]T, error) {
+	if flag == "" {
+		return list, nil
 	}
+	names := strings.Split(flag, ",")
+	list = slices.DeleteFunc(list, func(x T) bool { return !slices.Contains(names, name(&x)) })
+	if len(list) != len(names) {
+		return nil, fmt.Errorf("%q are not names of what there is", flag)
+	}
+	return list, nil
 }
 
 func run(ctx context.Context, o *options) error {
-	compute, err := scenarios.ReadRecording(scenarios.ComputeTimes, scenarios.ComputeColumn)
+	recorded, err := scenarios.Recorded(".")
 	if err != nil {
 		return err
 	}
-	wall, err := scenarios.ReadRecording(scenarios.WallTimes, scenarios.WallColumn)
+	list, err := wanted(slices.Concat(scenarios.All(), recorded), o.only, func(f *scenarios.Family) string { return f.Name })
 	if err != nil {
 		return err
 	}
-	drawn, recorded := slices.Concat(families.All(), families.Cases()), scenarios.RecordedFamilies(compute, wall)
-	fleets := slices.DeleteFunc(slices.Concat(drawn, recorded), func(f families.Family) bool { return !o.wants(f.Name) })
-	list := o.scenarios(compute)
-	if len(list)+len(fleets) == 0 && !o.wants("badinput") {
-		return fmt.Errorf("no scenario and no family is named %s", strings.Join(o.only, " or "))
-	}
-	if len(list) > 0 {
-		if err := o.play(ctx, list); err != nil {
-			return err
-		}
-	}
-	if len(fleets) > 0 {
-		if err := o.playFamilies(ctx, fleets); err != nil {
-			return err
-		}
-	}
-	return o.probe(ctx, drawn)
-}
-
-// families are the options of an evaluation of families.
-func (o *options) families(what string, deciders []scenarios.Decider) scenarios.FamilyOptions {
-	return scenarios.FamilyOptions{
-		Seed: o.seed, Workers: runtime.GOMAXPROCS(0), Deciders: deciders,
-		Progress: func(done, runs int, name string) { o.progress(done, runs, what+" "+name) },
-	}
-}
-
-// scenarios are those that are wanted.
-func (o *options) scenarios(recording *scenarios.Recording) []scenarios.Scenario {
-	if o.as != "" {
-		return nil
-	}
-	list := slices.DeleteFunc(append(scenarios.All(), recording.Scenario()), func(s scenarios.Scenario) bool { return !o.wants(s.ID) })
-	for i := range list {
-		if o.runs > 0 && list[i].Recording == nil {
-			list[i].Runs = o.runs
-		}
-	}
-	return list
-}
-
-func (o *options) play(ctx context.Context, list []scenarios.Scenario) error {
-	outcomes, err := scenarios.Evaluate(ctx, list, scenarios.Options{
-		Seed: o.seed, Workers: runtime.GOMAXPROCS(0), Deciders: scenarios.Deciders(),
-		Progress: func(done, runs int, s *scenarios.Scenario) { o.progress(done, runs, "scenario "+s.ID) },
-	})
-	if err != nil {
-		return err
-	}
-	fmt.Println(scenarios.Text(outcomes))
-	scenarios.Figures(os.Stdout, outcomes)
-	if o.doc == "" {
-		return nil
-	}
-	return write(o.doc, scenarios.Markdown(outcomes))
-}
-
-func (o *options) playFamilies(ctx context.Context, list []families.Family) error {
 	for i := range list {
 		if o.runs > 0 {
 			list[i].Runs = o.runs
 		}
 	}
-	deciders, plain := scenarios.Deciders(), func(d scenarios.Decider) bool { return !d.Engine }
-	if o.as != "" {
-		deciders = slices.DeleteFunc(deciders, plain)
-		for i := range deciders {
-			deciders[i].Name = o.as
-		}
+	if o.as != scenarios.Detector {
+		o.deciders = scenarios.Detector
 	}
-	outcomes, err := scenarios.EvaluateFamilies(ctx, list, o.families("family", deciders))
+	deciders, err := wanted(scenarios.Deciders(), o.deciders, func(d *scenarios.Decider) string { return d.Name })
 	if err != nil {
 		return err
 	}
-	fmt.Println(scenarios.FamilyText(outcomes, deciders))
-	// The table has the plain rules; nothing is promised of them.
-	scenarios.FamilyFigures(os.Stdout, outcomes, slices.DeleteFunc(deciders, plain))
-	return nil
+	outcomes, err := scenarios.Evaluate(ctx, list, scenarios.Options{
+		Seed: o.seed, Workers: runtime.GOMAXPROCS(0), Deciders: deciders, Progress: o.progress,
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Println(scenarios.Text(outcomes, deciders))
+	scenarios.Figures(os.Stdout, outcomes, deciders, o.as)
+	return o.files(outcomes)
+}
+
+// progress tells how far it is, every few seconds.
+func (o *options) progress(done, runs int, family string) {
+	if now := time.Now(); now.Sub(o.told) > 5*time.Second || done == runs {
+		o.told = now
+		fmt.Fprintf(os.Stderr, "%d of %d runs after %s, %s\n", done, runs, now.Sub(o.began).Round(time.Second), family)
+	}
+}
+
+// files writes what is kept of the outcomes.
+func (o *options) files(outcomes []scenarios.Outcome) error {
+	if o.save != "" {
+		results := map[string]*scenarios.Result{}
+		for i := range outcomes {
+			results[outcomes[i].Family.Name] = outcomes[i].Results[scenarios.Detector]
+		}
+		data, err := json.Marshal(results)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(o.save, data, 0o644); err != nil {
+			return err
+		}
+	}
+	if o.doc == "" {
+		return nil
+	}
+	var before map[string]*scenarios.Result
+	if o.before != "" {
+		data, err := os.ReadFile(o.before)
+		if err == nil {
+			err = json.Unmarshal(data, &before)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%s: %w", o.before, err)
+		}
+	}
+	return write(o.doc, scenarios.Markdown(outcomes, before))
 }
 
 // The lines between which a document has the table.

@@ -71,7 +71,7 @@ var causes = []cause{
 	{fleetsim.PCIeSlow, 0.2, 0.8, []reason.Reason{"pcie_link_degraded"}},
 	{fleetsim.CPU, 0.2, 0.8, []reason.Reason{"cpu_contention"}},
 	{fleetsim.Neighbour, 0.1, 0.6, []reason.Reason{"noisy_neighbour"}},
-	xid(79, "gpu_lost"), xid(48, "gpu_memory_fault"), xid(94, "gpu_memory_fault"), xid(95, "gpu_memory_fault"), xid(74, "nvlink_errors"), xid(145, "nvlink_errors"),
+	xid(79, "gpu_lost"), xid(48, "gpu_memory_fault"), xid(94, "gpu_memory_fault"), xid(95, "gpu_xid"), xid(74, "nvlink_errors"), xid(145, "nvlink_errors"),
 	xid(46, "gpu_xid"), xid(62, "gpu_xid"), xid(109, "gpu_xid"), xid(119, "gpu_xid"), xid(120, "gpu_xid"), xid(140, "gpu_xid"),
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package families
+package scenarios
 
 import (
 	"math"
@@ -258,7 +258,7 @@ func TestChurn(t *testing.T) {
 			if !r.Absent[i] && r.Life[i] > 0 && r.Tick-since[i] < 18 {
 				assert.LessOrEqual(t, v, 1.0)
 				assert.GreaterOrEqual(t, v, 0.7)
-			} else if !r.Absent[i] && r.fault[i] == nil {
+			} else if !r.Absent[i] && r.nodes[i].fault == nil {
 				assert.InDelta(t, 1, v, 1e-12)
 			}
 		}

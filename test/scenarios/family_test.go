@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package families
+package scenarios
 
 import (
 	"maps"
@@ -26,10 +26,6 @@ func numbers(r *Run) map[string]float64 {
 		"loud every": float64(m.LoudEvery), "loud": m.Loud, "student": 0,
 		"hit": float64(len(r.Faults)), "share": float64(len(r.Faults)) / float64(m.Nodes),
 		"for": f.For.Hours(), "kind": float64(f.Kind),
-		"top": m.Top, "quantum": m.Quantum, "others": float64(len(m.Others)), "signal": float64(f.Signal),
-	}
-	if m.Shard != nil {
-		n["band"], n["resync"] = m.Shard.Band, m.Shard.Resync.Minutes()
 	}
 	if m.Student {
 		n["student"] = 1
@@ -73,7 +69,6 @@ var base = map[string]span{
 	"white": {}, "bias": {}, "restless": {}, "jobs": {1, 1}, "missing": {}, "churn": {}, "turn": {},
 	"racks": {}, "rack sigma": {}, "rack phi": {}, "loud every": {}, "loud": {}, "student": {},
 	"hit": {1, 13}, "share": {0.01, 0.1}, "for": {3, 3}, "kind": {0, 0}, "loss": {0.08, 0.2}, "begin": {5, 6},
-	"top": {}, "quantum": {}, "others": {}, "signal": {},
 }
 
 // rows are the table of the families, by what differs.
@@ -127,33 +122,14 @@ var rows = map[string]map[string]span{
 		"loud every": {0, 9}, "loud": {0, 3}, "kind": {0, 2}, "rate": {0.03, 0.2}, "duty": {0.2, 0.5}, "period": {2, 30},
 		"hit": {1, 48}, "share": {0.01, 0.3}, "loss": {0.08, 0.5},
 	},
-
-	"signals":   {"others": {3, 3}, "signal": {0, 1}, "loss": {0.1, 0.3}},
-	"quantised": {"quantum": {0.01, 0.05}, "loss": {0.1, 0.3}},
-	"clamped":   {"top": {0.97, 1.02}, "loss": {0.1, 0.3}},
-	"shards":    {"band": {0.002, 0.05}, "resync": {2, 2}, "loss": {0.1, 0.3}},
-	// Of noise that lasts less than a second little is left in a tick.
-	"seconds": {"tick": {1, 1}, "nodes": {64, 64}, "hit": {1, 6}, "sigma": {0.004, 0.06}, "phi": {0, 0.9513}, "loss": {0.1, 0.3}},
-	"workers": {
-		"hours": {6, 6}, "nodes": {64, 64}, "hit": {1, 1}, "share": {1.0 / 64, 1.0 / 64}, "begin": {2, 5}, "for": {1, 1}, "loss": {0.1, 0.1},
-		"sigma": {0.12, 0.14}, "phi": {0, 0.6}, "bias": {0, 0.02},
-	},
-	"samples": {
-		"tick": {1, 1}, "hours": {3, 3}, "nodes": {16, 16}, "hit": {1, 1}, "share": {1.0 / 16, 1.0 / 16}, "begin": {1.25, 2}, "for": {0.5, 0.5},
-		"loss": {0.1, 0.1}, "sigma": {0.0095, 0.077}, "phi": {0, 0.036}, "bias": {0, 0.03},
-		"depth": {0.2, 0.8}, "dip": {0.05, 0.5}, "dip each": {0.01, 1.0 / 15}, "clocks": {0, 0.1},
-	},
 }
-
-// drawn are all families but the recorded.
-func drawn() []Family { return slices.Concat(All(), Cases()) }
 
 // loose are the numbers whose ends are rare: products, and shares of whole nodes.
 var loose = []string{"hit", "share", "nodes", "apart"}
 
 // TestRanges: what a family draws lies in its row, and fills it.
 func TestRanges(t *testing.T) {
-	for _, f := range drawn() {
+	for _, f := range All() {
 		t.Run(f.Name, func(t *testing.T) {
 			row, ok := rows[f.Name]
 			require.True(t, ok, "the family has a row")
@@ -196,12 +172,12 @@ func TestRanges(t *testing.T) {
 		})
 	}
 	assert.Len(t, All(), 25)
-	assert.Len(t, rows, len(drawn()))
+	assert.Len(t, rows, len(All()))
 }
 
 // TestSameSeedSameRun, and each seed, family and run has its own.
 func TestSameSeedSameRun(t *testing.T) {
-	list := drawn()
+	list := All()
 	first := func(seed uint64, f *Family, run int) (values []float64) {
 		r := f.run(seed, run, false)
 		for range 50 {
@@ -232,10 +208,7 @@ func fingerprint(values []float64) []uint64 {
 
 // TestCleanForm: without its faults a run is the same but for the losses.
 func TestCleanForm(t *testing.T) {
-	for _, f := range drawn() {
-		if f.Name == "quantised" || f.Name == "clamped" || f.Name == "signals" {
-			continue // their losses do not show whole: see TestToldAs and TestOthers
-		}
+	for _, f := range All() {
 		t.Run(f.Name, func(t *testing.T) {
 			slow, clean := f.run(3, 0, false), f.Play(3, 0, true)
 			assert.Empty(t, clean.Faults)
@@ -252,7 +225,7 @@ func TestCleanForm(t *testing.T) {
 				}
 				for i, v := range slow.Values {
 					loss := 0.0
-					if at := slow.fault[i]; at != nil {
+					if at := slow.nodes[i].fault; at != nil {
 						loss = at.At(slow.Tick)
 					}
 					if math.IsNaN(v) {

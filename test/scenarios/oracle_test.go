@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package families
+package scenarios
 
 import (
 	"math"
@@ -78,10 +78,9 @@ func TestOracleWaits(t *testing.T) {
 // TestStudentDivergence: near nothing it is half of Fisher's information, (3+1)/(3+3)
 // in units of t; a histogram of draws has the same.
 func TestStudentDivergence(t *testing.T) {
-	kl := studentDivergence()
 	for _, shift := range []float64{1e-7, 1e-3, 0.01} {
 		x := shift * studentScale
-		assert.InEpsilon(t, x*x/3, kl(shift), 0.01)
+		assert.InEpsilon(t, x*x/3, divergeStudent(shift), 0.01)
 	}
 	d := newDraw(1, "test", 0)
 	draws := make([]float64, 600_000)
@@ -89,7 +88,7 @@ func TestStudentDivergence(t *testing.T) {
 		draws[i] = d.student()
 	}
 	for _, shift := range []float64{0.5, 1, 2, 5} {
-		assert.InEpsilon(t, divergence(draws, shift), kl(shift), 0.05, "%g", shift)
+		assert.InEpsilon(t, divergence(draws, shift), divergeStudent(shift), 0.05, "%g", shift)
 	}
 }
 

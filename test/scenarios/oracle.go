@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package families
+package scenarios
 
 import (
 	"math"
 	"slices"
-	"sync"
 	"time"
-
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // Unknown is the oracle's delay of a fault that even the oracle does not find.
@@ -38,9 +35,9 @@ func (r *Run) oracle(f *Fault, d *draw) time.Duration {
 	case m.Steps != nil:
 		law = newStepsLaw(m, -math.Log1p(-f.Loss), d)
 	case m.Student:
-		law = &studentLaw{phi: m.Phi, sd: m.Sigma * r.loud[f.Node] * math.Sqrt(1-m.Phi*m.Phi)}
+		law = &studentLaw{phi: m.Phi, sd: m.Sigma * r.nodes[f.Node].loud * math.Sqrt(1-m.Phi*m.Phi)}
 	default:
-		law = newGaussLaw(m.noiseOf(f.Signal), r.loud[f.Node])
+		law = newGaussLaw(m, r.nodes[f.Node].loud)
 	}
 	sum, limit := 0.0, alarmLimit(m.Interval)
 	for tick := f.Begin; tick < f.Begin+oracleTicks; tick++ {
@@ -53,16 +50,6 @@ func (r *Run) oracle(f *Fault, d *draw) time.Duration {
 		}
 	}
 	return Unknown
-}
-
-// noiseOf is the model with the noise of one signal.
-func (m *Model) noiseOf(s nodesignal.Signal) *Model {
-	for _, o := range m.Others {
-		if o.Signal == s {
-			return &Model{Sigma: o.Sigma, Phi: o.Phi}
-		}
-	}
-	return m
 }
 
 // alarmLimit is the logarithm of the ticks between two false alarms.
@@ -113,43 +100,28 @@ func (l *gaussLaw) of(shift float64) float64 {
 }
 
 // studentLaw is AR(1) with Student's innovations.
-type studentLaw struct{ phi, sd, last float64 }
+type studentLaw struct {
+	phi, sd, last      float64
+	shift, information float64 // the last that was computed
+}
 
 func (l *studentLaw) of(shift float64) float64 {
 	e := math.Abs(shift-l.phi*l.last) / l.sd
-	l.last = shift
-	return studentDivergence()(e)
+	if l.last = shift; e != l.shift {
+		l.shift, l.information = e, divergeStudent(e)
+	}
+	return l.information
 }
 
-// studentDivergence is the Kullback-Leibler divergence between Student's t with three
-// degrees of freedom and the same law shifted, by the shift in standard deviations.
-var studentDivergence = sync.OnceValue(func() func(float64) float64 {
-	const (
-		least, most = 1e-5, 100.0
-		points      = 400
-	)
-	logStep := math.Log(most/least) / (points - 1)
-	var table [points]float64
-	for k := range table {
-		table[k] = divergeStudent(least * math.Exp(float64(k)*logStep))
-	}
-	return func(shift float64) float64 {
-		if shift < least {
-			return table[0] * shift * shift / (least * least)
-		}
-		at := min(math.Log(shift/least)/logStep, points-1)
-		k := min(int(at), points-2)
-		return table[k] * math.Pow(table[k+1]/table[k], at-float64(k))
-	}
-})
-
-// divergeStudent integrates f(t) * log(f(t) / f(t+shift)). The odd part of the
-// logarithm vanishes, and is left out: of a small shift it would be all that is seen.
+// divergeStudent is the Kullback-Leibler divergence between Student's t with three
+// degrees of freedom and the same law shifted, by the shift in standard deviations. It
+// integrates f(t) * log(f(t) / f(t+shift)). The odd part of the logarithm vanishes, and is
+// left out: of a small shift it would be all that is seen.
 func divergeStudent(shift float64) float64 {
 	shift *= studentScale
 	sum := 0.0
 	// t = sqrt(3) tan(x) makes the density 2/pi cos(x)^2.
-	const points = 4000
+	const points = 1000
 	for k := range points {
 		x := math.Pi / 2 * (float64(k) + 0.5) / points
 		t, c := math.Sqrt(3)*math.Tan(x), math.Cos(x)

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
+)
+
+// Detector is the name of the product with its defaults, which the limits are about. The
+// families play it their clean forms too.
+const Detector = "detector"
+
+// Decider is one way of naming stragglers: the product's engine with settings.
+type Decider struct {
+	Name   string
+	Config func() straggler.Config
+}
+
+// Deciders are compared in every family, in the order of the table.
+func Deciders() []Decider {
+	rule := func() straggler.Config {
+		c := straggler.DefaultConfig()
+		c.Decision = straggler.DecisionThreshold
+		return c
+	}
+	return []Decider{
+		{Detector, straggler.DefaultConfig},
+		{"threshold", rule},
+		// Ingero's agent compares with the same threshold, without a least gap. It
+		// enters on one tick and leaves at threshold + 0.02.
+		{"ingero-like", func() straggler.Config {
+			c := rule()
+			c.K, c.Alpha, c.MinGap = 2, 0.2, 0
+			c.EnterTicks, c.LeaveTicks, c.ExitBand = 1, 1, 0.02
+			return c
+		}},
+	}
+}
+
+// cluster of all the simulated nodes.
+const cluster = "eval"
+
+// usual is the interval that the engine's defaults are for.
+const usual = 10 * time.Second
+
+// epoch is when every simulation begins.
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// driver feeds an engine as the gateway does: one observation per push, a tick
+// per interval.
+type driver struct {
+	engine   *straggler.Engine
+	interval time.Duration
+	obs      []straggler.Observation
+	lives    []uint32       // names that each node had before
+	nodes    map[string]int // by the name that it has
+	scale    float64        // turns a value into a score
+	report   *straggler.Report
+	told
+}
+
+// told is what an engine told at its last tick besides its verdicts.
+type told struct {
+	known     int            // nodes
+	silent    map[string]int // those without a verdict, by reason
+	incidents int            // open
+}
+
+func newDriver(cfg straggler.Config, m *Model) *driver {
+	// A node is missing after as many intervals as in the product.
+	cfg.TTL = cfg.TTL / usual * m.Interval
+	top, peers := 0.0, []string(nil)
+	for _, j := range m.Jobs {
+		top = max(top, j.Level)
+	}
+	if m.Recording != nil {
+		cfg.Quorum = stageWorkers
+	}
+	d := &driver{
+		engine: straggler.New(cfg), interval: m.Interval, scale: 0.9 / top,
+		obs: make([]straggler.Observation, m.Nodes), lives: make([]uint32, m.Nodes), nodes: map[string]int{},
+	}
+	for i := range d.obs {
+		if m.Recording != nil {
+			peers = m.Recording.Peers[i]
+		}
+		d.obs[i] = straggler.Observation{
+			Cluster: cluster, Peers: peers, State: straggler.StateActive, HasState: true, HasScore: true,
+		}
+		d.rename(i, 0)
+	}
+	return d
+}
+
+// rename gives a node the name of a life.
+func (d *driver) rename(i int, life uint32) {
+	o := &d.obs[i]
+	delete(d.nodes, o.Node)
+	d.lives[i], o.Node = life, fmt.Sprintf("node-%05d-%d", i, life)
+	d.nodes[o.Node] = i
+}
+
+// push tells the values of tick, of nodes in these lives. NaN is no push.
+func (d *driver) push(tick int, values []float64, lives []uint32) error {
+	at := epoch.Add(time.Duration(tick) * d.interval)
+	step := d.interval / time.Duration(len(values)+1)
+	for i, v := range values {
+		at = at.Add(step)
+		if d.lives[i] != lives[i] {
+			d.rename(i, lives[i])
+		}
+		if math.IsNaN(v) {
+			continue
+		}
+		if err := d.pushOne(i, v, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pushOne tells a value as throughput, which the product compares, and as score, which
+// the plain rules do.
+func (d *driver) pushOne(i int, v float64, at time.Time) error {
+	o := &d.obs[i]
+	o.Score = min(v*d.scale, 1)
+	o.Values.Set(nodesignal.Throughput, v)
+	return d.engine.Observe(o, at)
+}
+
+// tick ends tick's interval and writes the verdicts to flagged.
+func (d *driver) tick(tick int, flagged []bool) {
+	d.report = d.engine.Tick(epoch.Add(time.Duration(tick+1) * d.interval))
+	clear(flagged)
+	d.known, d.silent = len(d.report.Nodes), make(map[string]int)
+	for i := range d.report.Nodes {
+		n := &d.report.Nodes[i]
+		if n.Unjudged != 0 {
+			d.silent[n.Unjudged.String()]++
+		}
+		// A name that its node had before is nobody's.
+		if n.Straggler {
+			if at, alive := d.nodes[n.Node]; alive {
+				flagged[at] = true
+			}
+		}
+	}
+	for i := range d.report.Events {
+		switch e := &d.report.Events[i]; {
+		case e.Subject != straggler.SubjectGroup:
+		case e.Kind == straggler.EventOnset:
+			d.incidents++
+		case e.Kind == straggler.EventEnd:
+			d.incidents--
+		}
+	}
+}
+
+// Outcome of a family: a result per decider, by name, and that of the product in the
+// clean form of the same runs.
+type Outcome struct {
+	Family  Family
+	Results map[string]*Result
+	Clean   *Result
+}
+
+// Options of an evaluation.
+type Options struct {
+	Seed     uint64
+	Workers  int
+	Deciders []Decider
+	// Progress is told of each run that is done, and of how many there are; may be nil.
+	Progress func(done, runs int, family string)
+}
+
+// Evaluate plays the families. The result is the same whatever the number of workers.
+func Evaluate(ctx context.Context, list []Family, o Options) ([]Outcome, error) {
+	type job struct {
+		out      *Outcome
+		deciders []Decider
+		run      int
+		clean    bool
+	}
+	outcomes := make([]Outcome, len(list))
+	var jobs []job
+	for i, f := range list {
+		out := &outcomes[i]
+		*out = Outcome{Family: f, Results: map[string]*Result{}}
+		for _, d := range o.Deciders {
+			out.Results[d.Name] = &Result{Runs: make([]Verdicts, f.Runs)}
+			if d.Name == Detector {
+				out.Clean = &Result{Runs: make([]Verdicts, f.Runs)}
+				for run := range f.Runs {
+					jobs = append(jobs, job{out, []Decider{d}, run, true})
+				}
+			}
+		}
+		for run := range f.Runs {
+			jobs = append(jobs, job{out, o.Deciders, run, false})
+		}
+	}
+	var (
+		next atomic.Int64
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		done int
+		errs []error
+	)
+	for range max(o.Workers, 1) {
+		wg.Go(func() {
+			for k := next.Add(1) - 1; int(k) < len(jobs) && ctx.Err() == nil; k = next.Add(1) - 1 {
+				j := &jobs[k]
+				runs, err := play(&j.out.Family, j.deciders, o.Seed, j.run, j.clean)
+				for i := range runs {
+					to := j.out.Results[j.deciders[i].Name]
+					if j.clean {
+						to = j.out.Clean
+					}
+					to.Runs[j.run] = runs[i]
+				}
+				mu.Lock()
+				errs = append(errs, err)
+				if done++; o.Progress != nil {
+					o.Progress(done, len(jobs), j.out.Family.Name)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return outcomes, errors.Join(append(errs, ctx.Err())...)
+}
+
+// play gives all deciders the same samples of one run.
+func play(f *Family, deciders []Decider, seed uint64, run int, clean bool) ([]Verdicts, error) {
+	r := f.Play(seed, run, clean)
+	drivers, judges := make([]*driver, len(deciders)), make([]*judge, len(deciders))
+	for i, d := range deciders {
+		drivers[i], judges[i] = newDriver(d.Config(), &r.Model), newJudge(r)
+	}
+	for r.Next() {
+		for i, d := range drivers {
+			if err := d.push(r.Tick, r.Values, r.Life); err != nil {
+				return nil, fmt.Errorf("%s: %w", f.Name, err)
+			}
+			d.tick(r.Tick, judges[i].flagged)
+			judges[i].tick(&d.told)
+		}
+	}
+	results := make([]Verdicts, len(deciders))
+	for i, j := range judges {
+		results[i] = j.result
+	}
+	return results, nil
+}
