@@ -60,7 +60,7 @@ func TestBadInput(t *testing.T) {
 			if silent[i]--; silent[i] <= -12 && i%4 == 0 && h.odds(0.2) {
 				silent[i] = 1 + h.draw.IntN(12)
 			}
-			h.obs[i].State = straggler.StateActive
+			h.obs[i].State = 0
 			if silent[i] == 0 {
 				h.obs[i].State = straggler.StateCalibrating
 			}

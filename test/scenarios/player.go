@@ -94,7 +94,7 @@ func newDriver(cfg straggler.Config, m *Model) *driver {
 			peers = m.Recording.Peers[i]
 		}
 		d.obs[i] = straggler.Observation{
-			Cluster: cluster, Peers: peers, State: straggler.StateActive, HasState: true, HasScore: true,
+			Cluster: cluster, Peers: peers, HasState: true, HasScore: true,
 		}
 		d.rename(i, 0)
 	}
