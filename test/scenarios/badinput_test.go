@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 )
 
@@ -62,7 +63,7 @@ func TestBadInput(t *testing.T) {
 			}
 			h.obs[i].State = 0
 			if silent[i] == 0 {
-				h.obs[i].State = straggler.StateCalibrating
+				h.obs[i].State = nodesignal.StateCalibrating
 			}
 			if silent[i] <= 0 {
 				h.says(i, v)
