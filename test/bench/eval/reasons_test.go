@@ -133,7 +133,7 @@ func measureReasons(t *testing.T, causes []cause, nodes int) {
 	hear := func(o onset) {
 		i := slices.IndexFunc(all, func(in *injection) bool {
 			strange := slices.ContainsFunc(o.nodes, func(n string) bool { return !slices.Contains(in.nodes, n) })
-			return o.at > in.From && o.at <= in.Until+grace && len(o.nodes) > 0 && !strange
+			return o.at >= in.From && o.at <= in.Until+grace && len(o.nodes) > 0 && !strange
 		})
 		if i < 0 {
 			unasked++
