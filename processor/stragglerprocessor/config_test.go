@@ -82,10 +82,10 @@ func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 	cfg.Gateway.K = -1
 	cfg.Gateway.Quorum = 2
 	cfg.Decision = "vote"
-	cfg.Gateway.Split.MinSide = 1
-	cfg.Gateway.Episodes.MaxOnsets = 0
+	cfg.Gateway.MinPeers = 2
+	cfg.Gateway.MaxOnsets = 0
 	for _, want := range []string{
-		"`decision` is \"vote\", must be cusum or threshold", "`gateway::split::min_side`", "`gateway::episodes::max_onsets`",
+		"`decision` is \"vote\", must be deviation or threshold", "`gateway::min_peers`", "`gateway::max_onsets`",
 		"`gateway::k`", "`gateway::quorum`", "`push_interval`",
 	} {
 		require.ErrorContains(t, cfg.Validate(), want)
@@ -117,7 +117,7 @@ func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 	}
 }
 
-// With decision cusum there must be something to compare nodes by.
+// With decision deviation there must be something to compare nodes by.
 func TestSomeSignalMustDecide(t *testing.T) {
 	cfg := createDefaultConfig().(*Config)
 	cfg.Mode = modeGateway

@@ -86,19 +86,19 @@ func TestATickOfManyNodesComesInBatches(t *testing.T) {
 func TestWhoLeavesTheRankListIsTakenOff(t *testing.T) {
 	ids := newIdentifier(createDefaultConfig().(*Config))
 	r := reporter{ids: &ids}
-	rank := func(cluster string, nodes ...string) (all []straggler.Rank) {
+	active := func(cluster string, nodes ...string) (all []straggler.NodeReport) {
 		for i, n := range nodes {
-			all = append(all, straggler.Rank{Rank: i + 1, NodeReport: straggler.NodeReport{NodeName: &straggler.NodeName{Cluster: cluster, Group: "g", Node: n}}})
+			all = append(all, straggler.NodeReport{NodeName: &straggler.NodeName{Cluster: cluster, Group: "g", Node: n}, Gap: -float64(i)})
 		}
 		return all
 	}
 	rep := report("a", "b")
-	rep.Ranks = append(rank("a", "x", "y"), rank("b", "x")...)
+	rep.Nodes = append(active("a", "x", "y"), active("b", "x")...)
 	assert.Equal(t, map[string][]string{"a": {"x", "y"}, "b": {"x"}}, ranks(t, oneBatch(t, r.metrics(rep))))
-	rep.Ranks = append(rank("a", "y", "z"), rank("b", "x")...)
+	rep.Nodes = append(active("a", "y", "z"), active("b", "x")...)
 	assert.Equal(t, map[string][]string{"a": {"y", "z", "-x"}, "b": {"x"}}, ranks(t, oneBatch(t, r.metrics(rep))))
 	assert.Equal(t, map[string][]string{"a": {"y", "z"}, "b": {"x"}}, ranks(t, oneBatch(t, r.metrics(rep))))
-	rep.Ranks = rank("b", "x")
+	rep.Nodes = active("b", "x")
 	assert.Equal(t, map[string][]string{"a": {"-y", "-z"}, "b": {"x"}}, ranks(t, oneBatch(t, r.metrics(rep))))
 	r.metrics(report("b"))
 	assert.NotContains(t, r.ranked, "a", "of a cluster that is gone nothing is kept")
@@ -143,26 +143,38 @@ func TestWhyThereIsNoVerdict(t *testing.T) {
 	assert.Equal(t, map[string]float64{"n gpu.node.unjudged g": 0}, node(unjudged.Judged, unjudged.FewPeers, 0))
 }
 
-func TestWhatEachPartOfAGroupIsComparedWith(t *testing.T) {
+// TestTheMostSuspiciousComeFirst: by suspicion, then by loss, then as they are in the
+// report, and ten of them at most.
+func TestTheMostSuspiciousComeFirst(t *testing.T) {
+	var nodes []straggler.NodeReport
+	add := func(name string, suspicion, gap float64, state nodesignal.State) {
+		nodes = append(nodes, straggler.NodeReport{NodeName: &straggler.NodeName{Node: name}, Suspicion: suspicion, Gap: gap, State: state})
+	}
+	add("calm", 0, 0.01, nodesignal.StateActive)
+	add("alike", 0, 0, nodesignal.StateActive)
+	add("gone", 2, 0.9, nodesignal.StateMissing)
+	add("slow", 2, 0.1, nodesignal.StateActive)
+	add("slower", 2, 0.2, nodesignal.StateActive)
+	for i := range 9 {
+		add(strconv.Itoa(i), 0, 0, nodesignal.StateActive)
+	}
+	var names []string
+	for _, n := range suspects(nodes) {
+		names = append(names, n.Node)
+	}
+	assert.Equal(t, []string{"slower", "slow", "calm", "alike", "0", "1", "2", "3", "4", "5"}, names)
+}
+
+func TestWhatAGroupIsComparedWith(t *testing.T) {
 	ids := newIdentifier(createDefaultConfig().(*Config))
 	r := reporter{ids: &ids}
 	rep := report("a")
 	g := &rep.Groups[1]
-	g.Incident, g.SplitBy = true, nodesignal.Compute
-	signal := func(centre float64) (s [nodesignal.Count]straggler.SignalReport) {
-		s[nodesignal.Throughput] = straggler.SignalReport{Known: true, Fall: 0.1, Threshold: 0.97 * centre, Params: straggler.Params{Centre: centre, Relative: true, MinGap: 0.05, Scale: 0.02, Limits: [...]float64{11, 9, 12}}}
-		return s
-	}
-	g.Cohorts = []straggler.CohortReport{{Signals: signal(5)}, {From: 8, HasFrom: true, Signals: signal(10)}}
+	g.Incident = true
+	g.Signals[nodesignal.Throughput] = straggler.SignalReport{N: 8, Median: 10, Scale: 0.02, Threshold: 9.7, Fall: 0.1}
 	got := values(oneBatch(t, r.metrics(rep)))
-	assert.InDelta(t, 1, got[" gpu.straggler.incident g"], 0)
-	assert.InDelta(t, 5, got[" gpu.straggler.signal.median g throughput 1"], 0)
-	assert.InDelta(t, 10, got[" gpu.straggler.signal.median g throughput 2"], 0)
-	assert.InDelta(t, 0.02, got[" gpu.straggler.signal.scale g throughput 2"], 0)
-	assert.InDelta(t, 0.1, got[" gpu.straggler.signal.fall g throughput 2"], 0)
-	assert.InDelta(t, 10*(1-0.02*1.5), got[" gpu.straggler.signal.threshold g throughput 2"], 1e-9)
-
-	unknown := &g.Cohorts[0].Signals[nodesignal.Compute]
-	unknown.Params = g.Cohorts[0].Signals[nodesignal.Throughput].Params
-	assert.NotContains(t, values(oneBatch(t, r.metrics(rep))), " gpu.straggler.signal.median g compute 1", "of too few nodes")
+	for name, want := range map[string]float64{"incident g": 1, "signal.median g throughput": 10, "signal.scale g throughput": 0.02, "signal.fall g throughput": 0.1, "signal.threshold g throughput": 9.7} {
+		assert.InDelta(t, want, got[" gpu.straggler."+name], 0, name)
+	}
+	assert.NotContains(t, got, " gpu.straggler.signal.median g compute", "of too few nodes")
 }

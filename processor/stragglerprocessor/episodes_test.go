@@ -202,7 +202,7 @@ func TestOtherEpisodes(t *testing.T) {
 	worse.Kind, worse.Severity = straggler.EventSeverity, straggler.SeverityCritical
 	more.Kind = straggler.EventUpdate
 	over := many
-	over.Kind, over.Cause = straggler.EventEnd, straggler.CauseRelearned
+	over.Kind, over.Cause = straggler.EventEnd, straggler.CauseIdle
 	missing := onset()
 	missing.Subject = straggler.SubjectMissing
 	back := missing
@@ -241,7 +241,7 @@ func TestOtherEpisodes(t *testing.T) {
 		{more, plog.SeverityNumberWarn, "incident has more nodes now: 2 nodes of the 8 active ones", map[string]any{
 			"gpu.straggler.phase": "update", "gpu.straggler.nodes": []any{"n1", "n2"},
 		}, nil},
-		{over, plog.SeverityNumberInfo, "the incident of group J/stage-0 of cluster prod is over: relearned after 1m0s", nil, []string{"gpu.straggler.gap", "gpu.straggler.value", "gpu.straggler.peers.median"}},
+		{over, plog.SeverityNumberInfo, "the incident of group J/stage-0 of cluster prod is over: idle after 1m0s", nil, []string{"gpu.straggler.gap", "gpu.straggler.value", "gpu.straggler.peers.median"}},
 		{missing, plog.SeverityNumberWarn, "MISSING: nothing is heard of n2 of group J/stage-0 of cluster prod since 2026-03-01T12:00:00Z", nil, []string{
 			"gpu.signal", "gpu.straggler.gap", "gpu.straggler.node_count", "gpu.straggler.nodes", "gpu.straggler.reason",
 		}},

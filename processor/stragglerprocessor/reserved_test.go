@@ -33,9 +33,8 @@ func written(t testing.TB) []pmetric.Metric {
 	rep := report("a")
 	g := &rep.Groups[1]
 	g.Valid, g.Quorum, g.Group = true, true, "g"
-	g.Signals[nodesignal.Throughput] = straggler.SignalReport{Known: true, Params: straggler.Params{Centre: 1, Relative: true, MinGap: 0.05, Scale: 0.1, Limits: [...]float64{11, 9, 12}}}
+	g.Signals[nodesignal.Throughput] = straggler.SignalReport{N: 5, Median: 1}
 	rep.Nodes = []straggler.NodeReport{{NodeName: &straggler.NodeName{Cluster: "a", Group: "g", Node: "n"}, State: nodesignal.StateActive, Unjudged: unjudged.Calibrating, Until: 1}}
-	rep.Ranks = []straggler.Rank{{Rank: 1, NodeReport: rep.Nodes[0]}}
 	var all []pmetric.Metric
 	seen := map[string]bool{}
 	for _, md := range r.metrics(rep) {
