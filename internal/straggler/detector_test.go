@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package straggler
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+)
+
+// TestALossIsTold: the greater the loss and the calmer the peers, the sooner. A small one
+// is found by a longer window. Three calm minutes end it.
+func TestALossIsTold(t *testing.T) {
+	for _, tc := range []struct {
+		noise, loss float64
+		from, to    int // ticks from the loss to the onset
+	}{
+		{0.005, 0.50, 3, 4},
+		{0.005, 0.20, 3, 4},
+		{0.01, 0.50, 3, 4},
+		{0.01, 0.20, 3, 5},
+		{0.01, 0.10, 3, 12},
+		{0.02, 0.10, 4, 40},
+		{0.005, 0.03, 15, 120},
+		{0.01, 0.03, 30, 200},
+	} {
+		t.Run(fmt.Sprintf("%v %% under %v %%", 100*tc.loss, 100*tc.noise), func(t *testing.T) {
+			p := newPlay(t, []string{"j"}, 32, nil)
+			p.noise = tc.noise
+			require.Empty(t, p.ticks(540))
+			began := p.now
+			lose(tc.loss, 5)(p)
+			var told []Event
+			after := 0
+			for ; len(told) == 0 && after < 360; after++ {
+				told = p.ticks(1)
+			}
+			require.Equal(t, []string{"node onset j-05"}, brief(told))
+			assert.True(t, after >= tc.from && after <= tc.to, "told after %d ticks", after)
+			ev := told[0]
+			assert.Equal(t, nodesignal.Throughput, ev.Signal)
+			if tc.loss >= 0.1 {
+				assert.InDelta(t, 0, ev.Since.Sub(began).Seconds(), 20)
+			} else {
+				assert.InDelta(t, 0, ev.Since.Sub(began).Minutes(), 3)
+			}
+			assert.InDelta(t, tc.loss, ev.Gap, 0.02)
+			assert.InDelta(t, 10, ev.Median, 0.1)
+			assert.InDelta(t, 10*(1-tc.loss), ev.Value, 10*3*tc.noise)
+			assert.True(t, ev.Confidence > 0.6 && ev.Confidence < 0.9, "%v", ev.Confidence)
+			assert.Equal(t, 1, ev.Rank)
+			assert.Equal(t, 32, ev.Active)
+			p.ticks(60)
+			assert.InDelta(t, tc.loss, p.node("j-05").Gap, 0.012)
+			assert.Equal(t, ev.Since, p.node("j-05").Since)
+
+			p.loss = nil
+			for after = 0; len(told) != 1 || told[0].Kind != EventEnd; after++ {
+				require.Less(t, after, 200)
+				told = p.ticks(1)
+			}
+			assert.Equal(t, []string{"node end j-05 recovered"}, brief(told))
+			assert.GreaterOrEqual(t, after, 18, "three minutes")
+			assert.LessOrEqual(t, after, 60, "ten, with what the mean of two minutes takes")
+		})
+	}
+}
+
+// TestNature: nodes that always differ by up to 9 % are no stragglers. What one of them
+// loses on top is found, and told without its nature. A node that was away is still that
+// node; what one does after it was idle may be something else.
+func TestNature(t *testing.T) {
+	natures := func(t *testing.T) (*play, map[int]float64) {
+		p := newPlay(t, []string{"j"}, 32, nil)
+		p.noise = 0.005
+		loss := map[int]float64{}
+		for i := range 32 {
+			loss[i] = 0.003 * float64(i)
+		}
+		loseEach(loss)(p)
+		require.Empty(t, p.ticks(4*360))
+		return p, loss
+	}
+	for name, tc := range map[string]struct {
+		then  func(p *play, loss map[int]float64)
+		ticks int
+		told  []string
+	}{
+		"10 % more": {func(_ *play, loss map[int]float64) { loss[31] = 0.19 }, 30, []string{"node onset j-31"}},
+		"away for five minutes": {func(p *play, _ map[int]float64) {
+			silent(31)(p)
+			require.Equal(p.t, []string{"missing onset j-31"}, brief(p.ticks(30)))
+			silent()(p)
+			require.Equal(p.t, []string{"missing end j-31 recovered"}, brief(p.ticks(1)))
+		}, 180, nil},
+		"idle for a minute": {func(p *play, _ map[int]float64) {
+			idle(31)(p)
+			require.Empty(p.t, p.ticks(6))
+			idle()(p)
+		}, 60, []string{"node onset j-31"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, loss := natures(t)
+			tc.then(p, loss)
+			told := p.ticks(tc.ticks)
+			require.Equal(t, tc.told, brief(told))
+			if loss[31] > 0.1 { // of what is left
+				assert.InDelta(t, 0.10, told[0].Gap, 0.02)
+			}
+		})
+	}
+}
+
+// TestSignals: whatever a signal's direction and unit are, a loss of its own `min_gap` is
+// found, and what is far below is not.
+func TestSignals(t *testing.T) {
+	high := func(s nodesignal.Signal) func(*Config) {
+		return func(c *Config) {
+			c.Signals[s].Decides, c.Signals[s].Direction = true, nodesignal.High
+		}
+	}
+	for name, tc := range map[string]struct {
+		signal    nodesignal.Signal
+		config    func(*Config)
+		usual, is float64
+		gap       float64 // told, 0 for nothing
+	}{
+		"a clock that falls by 6 points":        {nodesignal.Compute, nil, 0.98, 0.92, 0.06},
+		"a clock that falls by 1 point":         {nodesignal.Compute, nil, 0.98, 0.97, 0},
+		"a higher clock":                        {nodesignal.Compute, nil, 0.70, 0.98, 0},
+		"links at half":                         {nodesignal.Interconnect, nil, 0.9, 0.45, 0.45},
+		"links 2 points less":                   {nodesignal.Interconnect, nil, 0.9, 0.88, 0},
+		"a CPU that others use":                 {nodesignal.CPU, nil, 0.98, 0.73, 0.25},
+		"a CPU that others use a little":        {nodesignal.CPU, nil, 0.98, 0.93, 0},
+		"a score":                               {nodesignal.Score, nil, 0.95, 0.80, 0.15},
+		"power decides nothing":                 {nodesignal.Power, nil, 3000, 1500, 0},
+		"memory decides nothing":                {nodesignal.Memory, nil, 0.9, 0.1, 0},
+		"power that is told to decide":          {nodesignal.Power, high(nodesignal.Power), 3000, 4500, 0.333},
+		"less power where more is bad":          {nodesignal.Power, high(nodesignal.Power), 3000, 2000, 0},
+		"a step time: a rate where more is bad": {nodesignal.Throughput, high(nodesignal.Throughput), 2, 2.5, 0.2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlay(t, []string{"j"}, 16, tc.config)
+			p.also = func(o *Observation, i int) {
+				x := tc.usual
+				if i == 3 && p.k >= 90 {
+					x = tc.is
+				}
+				x *= 1 + 0.002*p.draw.NormFloat64()
+				o.Values = nodesignal.Values{}
+				if tc.signal == nodesignal.Score {
+					o.Score, o.HasScore = x, true
+				} else {
+					o.Values.Set(tc.signal, x)
+				}
+			}
+			told := p.ticks(150)
+			if tc.gap == 0 {
+				require.Empty(t, told)
+				return
+			}
+			require.Equal(t, []string{"node onset j-03"}, brief(told))
+			assert.Equal(t, tc.signal, told[0].Signal)
+			assert.InDelta(t, tc.gap, told[0].Gap, 0.02)
+			assert.InDelta(t, tc.usual, told[0].Median, 0.01*tc.usual)
+			assert.InDelta(t, tc.is, told[0].Value, 0.02*tc.is)
+		})
+	}
+}
+
+// TestTheWorstSignalIsNamed, in terms of what is worth an alert.
+func TestTheWorstSignalIsNamed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		rate, clock, cpu float64 // losses
+		want             nodesignal.Signal
+	}{
+		"the clock, not what follows of it": {0.10, 0.40, 0, nodesignal.Compute},
+		"the rate":                          {0.30, 0.10, 0, nodesignal.Throughput},
+		"20 points of the CPU are less":     {0.20, 0, 0.25, nodesignal.Throughput},
+		"but half of it is more":            {0.10, 0, 0.5, nodesignal.CPU},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlay(t, []string{"j"}, 16, nil)
+			p.also = func(o *Observation, i int) {
+				o.Values.Set(nodesignal.Compute, 0.95)
+				o.Values.Set(nodesignal.CPU, 0.98)
+				if i == 3 && p.k >= 60 {
+					o.Values.Set(nodesignal.Compute, 0.95-tc.clock)
+					o.Values.Set(nodesignal.CPU, 0.98-tc.cpu)
+				}
+			}
+			require.Empty(t, p.ticks(60))
+			lose(tc.rate, 3)(p)
+			require.Equal(t, "node onset j-03", brief(p.ticks(40))[0])
+			n := p.node("j-03")
+			assert.Equal(t, tc.want, n.Signal)
+			assert.InDelta(t, []float64{tc.rate, tc.clock, 0, tc.cpu}[tc.want], n.Gap, 0.02)
+		})
+	}
+}
+
+// TestTheDetectableLossIsFound within the hour, and half of it is not.
+func TestTheDetectableLossIsFound(t *testing.T) {
+	was := 0.0
+	for _, noise := range []float64{0.005, 0.02, 0.06} {
+		p := newPlay(t, []string{"j"}, 24, nil)
+		p.noise = noise
+		require.Empty(t, p.ticks(3*360))
+		loss := p.group().Detectable
+		assert.GreaterOrEqual(t, loss, was, "more noise makes it greater")
+		was = loss
+		lose(loss/2, 3)(p)
+		require.Empty(t, p.ticks(360), "%v under %v", loss/2, noise)
+		lose(0)(p)
+		require.Empty(t, p.ticks(3*360))
+		lose(1.15*p.group().Detectable, 3)(p)
+		require.Equal(t, []string{"node onset j-03"}, brief(p.ticks(360)), "%v under %v", loss, noise)
+	}
+}
+
+// TestNewcomers: the caches of one that comes to a settled group are cold for five
+// minutes. Where all come together each is compared after a minute.
+func TestNewcomers(t *testing.T) {
+	late := func(p *play) { p.idle = func(_ string, i int) bool { return i == 3 && p.k < 120 } }
+	tell(t, map[string]story{
+		"cold for four minutes": {steps: []step{
+			{do: both(late, lose(0.4, 3)), ticks: 144},
+			{do: lose(0), ticks: 100},
+		}},
+		"slow for longer": {steps: []step{
+			{do: both(late, lose(0.4, 3)), ticks: 149},
+			{ticks: 5, told: []string{"node onset j-03"}},
+		}},
+		"slow from the first, with all": {steps: []step{
+			{do: lose(0.4, 3), ticks: 6},
+			{ticks: 4, told: []string{"node onset j-03"}},
+		}},
+	})
+}
+
+// TestPhasesOfAll are no faults: a restart with a ramp, pauses, checkpoints, a load that
+// goes, and noise that grows tenfold for some minutes.
+func TestPhasesOfAll(t *testing.T) {
+	for name, all := range map[string]func(k int) float64{ // share of the usual work
+		"a restart with a ramp": func(k int) float64 { return clamp(float64(k-420)/30, 0.02, 1) },
+		"checkpoints":           func(k int) float64 { return map[bool]float64{true: 0.5, false: 1}[k%90 < 4] },
+		"each to its own time":  func(k int) float64 { return map[bool]float64{true: 0.1, false: 1}[k%120 < 2] },
+		"a load that goes":      func(k int) float64 { return clamp(1.5-float64(k)/1000, 0.2, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlay(t, []string{"j"}, 24, nil)
+			p.noise = 0.01
+			p.loss = func(_ string, i int) float64 {
+				at := p.k
+				if name == "each to its own time" {
+					at += 5 * i
+				}
+				if p.k < 300 {
+					at = 10_000 / 360 * 360
+				}
+				return 1 - all(at)
+			}
+			assert.Empty(t, p.ticks(1100))
+		})
+	}
+}
