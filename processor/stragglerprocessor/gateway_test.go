@@ -177,7 +177,7 @@ func TestAGroupThatNobodyIsComparedInSaysSo(t *testing.T) {
 		why       unjudged.Reason
 		straggler bool
 		want      bool
-		state     straggler.State
+		state     nodesignal.State
 	}{
 		{unjudged.Judged, false, true, straggler.StateActive},
 		{unjudged.Levels, false, true, straggler.StateActive},
