@@ -179,15 +179,15 @@ func TestAGroupThatNobodyIsComparedInSaysSo(t *testing.T) {
 		want      bool
 		state     nodesignal.State
 	}{
-		{unjudged.Judged, false, true, straggler.StateActive},
-		{unjudged.Levels, false, true, straggler.StateActive},
-		{unjudged.Lockstep, false, true, straggler.StateActive},
-		{unjudged.FewPeers, false, false, straggler.StateActive},
-		{unjudged.Calibrating, false, false, straggler.StateCalibrating},
-		{unjudged.Calibrating, false, true, straggler.StateActive},
-		{unjudged.NoSignal, false, false, straggler.StateActive},
-		{unjudged.Idle, false, false, straggler.StateIdle},
-		{unjudged.Calibrating, true, true, straggler.StateActive},
+		{unjudged.Judged, false, true, nodesignal.StateActive},
+		{unjudged.Levels, false, true, nodesignal.StateActive},
+		{unjudged.Lockstep, false, true, nodesignal.StateActive},
+		{unjudged.FewPeers, false, false, nodesignal.StateActive},
+		{unjudged.Calibrating, false, false, nodesignal.StateCalibrating},
+		{unjudged.Calibrating, false, true, nodesignal.StateActive},
+		{unjudged.NoSignal, false, false, nodesignal.StateActive},
+		{unjudged.Idle, false, false, nodesignal.StateIdle},
+		{unjudged.Calibrating, true, true, nodesignal.StateActive},
 	} {
 		name := fmt.Sprintf("g%d %v %t", i, tt.want, tt.straggler)
 		rep.Groups = append(rep.Groups, straggler.GroupReport{Cluster: "c", Group: name})

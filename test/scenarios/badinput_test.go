@@ -104,9 +104,9 @@ func TestBadInput(t *testing.T) {
 			}
 			h.says(i, v)
 		}, nodes},
-		// Most nodes are at 1, some at 0.95.
-		"steps of 5 %": {calm, func(h *hostile, i int, v float64) {
-			h.says(i, math.Round(v*0.985/0.05)*0.05)
+		// Most nodes are at 1, some at 0.98.
+		"steps of 2 %": {calm, func(h *hostile, i int, v float64) {
+			h.says(i, math.Round(v*0.995/0.02)*0.02)
 		}, nodes},
 		"every fourth names one of two jobs": {calm, jobs(2), nodes},
 		"every fourth names a new job":       {calm, jobs(1_000_000), nodes},
