@@ -23,10 +23,8 @@ type Decision uint8
 
 // Decisions.
 const (
-	// DecisionDeviation smooths each node's deviation from its peers' median.
-	DecisionDeviation Decision = iota
-	// DecisionThreshold compares the node's score with the published threshold.
-	DecisionThreshold
+	DecisionDeviation Decision = iota // its smoothed deviation from its peers' median
+	DecisionThreshold                 // its score, compared with the published threshold
 )
 
 var decisions = []string{"deviation", "threshold"}
@@ -120,29 +118,15 @@ func (c *Config) Validate(section string) error {
 	if c.Decision != DecisionThreshold && c.deciding() == 0 {
 		errs = append(errs, errors.New("`signals` decide nothing, at least one must have `decides: true`"))
 	}
-	const accuses = "at least 3: the median of two nodes accuses neither"
-	check(c.K > 0 && c.K <= 10, section+"k", c.K, "in (0,10]")
-	check(c.MinGap >= 0 && c.MinGap < 1, section+"min_gap", c.MinGap, "in [0,1)")
-	check(c.Alpha > 0 && c.Alpha <= 1, section+"alpha", c.Alpha, "in (0,1]")
-	check(c.Quorum >= 3, section+"quorum", c.Quorum, accuses)
-	check(c.PanicFraction > 0 && c.PanicFraction <= 1, section+"panic_fraction", c.PanicFraction, "in (0,1]")
+	c.Config.Validate(func(ok bool, key string, is any, must string) { check(ok, section+key, is, must) })
 	check(c.ExitBand >= 0 && c.ExitBand < 1, section+"exit_band", c.ExitBand, "in [0,1)")
-	check(c.MinPeers >= 3, section+"min_peers", c.MinPeers, accuses)
+	check(c.MinPeers >= 3, section+"min_peers", c.MinPeers, rule.AtLeastThree)
 	check(c.CoverageFraction >= 0 && c.CoverageFraction <= 1, section+"coverage_fraction", c.CoverageFraction, "in [0,1]")
 	check(c.Retention >= c.TTL, section+"retention", c.Retention, "at least the "+c.TTL.String()+" that a node may be silent")
-	for _, of := range []struct {
-		key string
-		n   int
-	}{
-		{"enter_ticks", c.EnterTicks},
-		{"leave_ticks", c.LeaveTicks},
-		{section + "panic_exit_ticks", c.PanicExitTicks},
-		{section + "max_onsets", c.MaxOnsets},
-		{section + "max_clusters", c.MaxClusters},
-		{section + "max_groups", c.MaxGroups},
-		{section + "max_nodes", c.MaxNodes},
-	} {
-		check(of.n >= 1, of.key, of.n, "at least 1")
+	for key, n := range map[string]int{"max_onsets": c.MaxOnsets, "max_clusters": c.MaxClusters, "max_groups": c.MaxGroups, "max_nodes": c.MaxNodes} {
+		check(n >= 1, section+key, n, "at least 1")
 	}
+	check(c.EnterTicks >= 1, "enter_ticks", c.EnterTicks, "at least 1")
+	check(c.LeaveTicks >= 1, "leave_ticks", c.LeaveTicks, "at least 1")
 	return errors.Join(errs...)
 }

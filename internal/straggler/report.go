@@ -27,32 +27,16 @@ type Report struct {
 // GroupReport is one peer group, or a whole cluster when Group is empty.
 type GroupReport struct {
 	Cluster, Group string
-	// Valid is false until a quorum was met once; then Threshold is the newest
-	// that had a quorum and no panic.
-	Valid     bool
-	Quorum    bool
-	Threshold float64
-	Median    float64
-	// MAD is the plain median absolute deviation, without the factor MADToSigma.
-	MAD float64
-	// Ref is the median throughput of the busy nodes, 0 below the quorum.
-	Ref         float64
+	rule.Threshold
 	Counts      [nodesignal.NumStates]int // indexed by State
-	CoverageLow bool
-	Panic       bool
-	// PanicBegan is true on the first tick of a panic.
-	PanicBegan bool
-	Stragglers int
-
+	CoverageLow bool                      // too many of the known nodes are missing
+	Stragglers  int
+	Incident    bool // many of its nodes are slow
 	// Signals is how the nodes are compared by each signal, of several levels by that of
 	// most nodes; all unknown for a whole cluster.
 	Signals [nodesignal.Count]SignalReport
-	// Incident is true while many of its nodes are slow.
-	Incident bool
-	// Unjudged counts the nodes by why there is no verdict on them. Silence is the
-	// reason of most of them while there is none on any.
+	// Unjudged counts the nodes by why there is no verdict on them.
 	Unjudged [unjudged.Count]int
-	Silence  unjudged.Reason
 	// Detectable is the smallest loss that is found within an hour now, a fraction of
 	// the peers' level; 0 while nobody is compared.
 	Detectable float64
@@ -60,8 +44,7 @@ type GroupReport struct {
 
 // SignalReport is how nodes are compared by one signal.
 type SignalReport struct {
-	// N nodes were compared; none where too few of them report it.
-	N int
+	N int // nodes compared, none where too few tell it
 	// Median is in the signal's unit, Scale the spread of a tick as a fraction.
 	Median, Scale float64
 	// Threshold is the value below which a node is flagged within a minute, in the
@@ -75,8 +58,7 @@ type SignalReport struct {
 // NodeName says which node a report is about.
 type NodeName struct {
 	Cluster, Group, Node string
-	// Peers are the values of the peer-group attributes.
-	Peers []string
+	Peers                []string // values of the peer-group attributes
 }
 
 // NodeReport is the verdict on one node. The name is apart, since it stays from
@@ -85,31 +67,26 @@ type NodeReport struct {
 	*NodeName
 	State     nodesignal.State
 	Straggler bool
-	// Contested is true while several nodes seem to use the name.
-	Contested bool
 	// Unjudged is why there is no verdict on it, UnjudgedBefore at the tick before. Until
 	// is when it ends, in unix milliseconds, if that is known.
 	Unjudged, UnjudgedBefore unjudged.Reason
 	Until                    int64
 	// Signal is the one that speaks most against it, and Gap its loss in it, a fraction
 	// of the peers' level. Suspicion is its smoothed deviation by the limit, in [0,2].
-	Signal    nodesignal.Signal
-	Suspicion float64
-	Gap       float64
+	Signal         nodesignal.Signal
+	Suspicion, Gap float64
 	// Since is when it became slow, the Unix epoch where it was from the first.
 	Since time.Time
 }
 
 // Counters count what was not taken at its word.
 type Counters struct {
-	// GroupChanges are moves of a node to another peer group.
-	GroupChanges int64
-	// ReclaimedClusters fell silent and were forgotten to make room for others.
-	ReclaimedClusters int64
-	// Contested counts names that became contested. Stuck counts nodes that were not
-	// accused since their throughput never changes. Flapping counts episodes that were
-	// held open, Folded the onsets in a group's or cluster's event.
-	Contested, Stuck, Flapping, Folded int64
+	GroupChanges      int64 // moves of a node to another peer group
+	ReclaimedClusters int64 // silent ones that were forgotten to make room for others
+	Contested         int64 // names
+	Stuck             int64 // nodes not accused since their throughput never changes
+	Flapping          int64 // episodes that were held open
+	Folded            int64 // onsets in a group's or cluster's event
 }
 
 // fill writes the next row of the report's nodes. The names in it are written
@@ -127,7 +104,7 @@ func (e *Engine) fill(g *group, i int) {
 	row.UnjudgedBefore = m.why
 	m.why, row.Until = e.unjudged(g, i)
 	g.unjudged[m.why]++
-	row.Unjudged, row.State, row.Contested = m.why, m.state, m.flags&flagContested != 0
+	row.Unjudged, row.State = m.why, m.state
 	row.Signal, row.Suspicion, row.Gap = m.signal, float64(m.suspicion), float64(m.gap)
 	if row.Straggler, row.Since = m.flags&flagSlow != 0, (time.Time{}); row.Straggler {
 		row.Since = time.UnixMilli(e.since(g, i)).UTC()
@@ -193,16 +170,15 @@ func (e *Engine) addGroup() *GroupReport {
 	return &(*groups)[len(*groups)-1]
 }
 
-func (e *Engine) groupReport(to *GroupReport, cluster, name string, r *rule.Threshold, counts [nodesignal.NumStates]int, stragglers int) {
+func (e *Engine) groupReport(to *GroupReport, cluster, name string, t *rule.Threshold, counts [nodesignal.NumStates]int, stragglers int) {
 	known := 0
 	for _, n := range counts {
 		known += n
 	}
-	reporting := known - counts[nodesignal.StateMissing]
+	reporting := float64(known - counts[nodesignal.StateMissing])
 	*to = GroupReport{
-		Cluster: cluster, Group: name, Valid: r.Valid, Quorum: r.Quorum, Threshold: r.Value,
-		Median: r.Median, MAD: r.MAD, Ref: r.Ref, Counts: counts, Stragglers: stragglers,
-		CoverageLow: float64(reporting) < e.cfg.CoverageFraction*float64(known), Panic: r.Panic, PanicBegan: r.Began,
+		Cluster: cluster, Group: name, Threshold: *t, Counts: counts, Stragglers: stragglers,
+		CoverageLow: reporting < e.cfg.CoverageFraction*float64(known),
 	}
 }
 
@@ -210,11 +186,6 @@ func (e *Engine) groupReport(to *GroupReport, cluster, name string, r *rule.Thre
 // every level finds by its best signal.
 func (e *Engine) reportSignals(g *group, r *GroupReport) {
 	r.Incident, r.Unjudged = g.incident != nil, g.unjudged
-	for why, n := range g.unjudged {
-		if g.unjudged[unjudged.Judged] == 0 && n > g.unjudged[r.Silence] {
-			r.Silence = unjudged.Reason(why)
-		}
-	}
 	if g.split.silent() {
 		return
 	}

@@ -225,7 +225,7 @@ func snapshot(r *straggler.Report, cfg *Config) *threshold.Snapshot {
 			Nodes: gr.Counts[nodesignal.StateActive], Ref: gr.Ref, TTL: cfg.ttl(),
 		}
 		if gr.Valid {
-			v.Threshold = gr.Threshold
+			v.Threshold = gr.Threshold.Value
 		}
 		if w, ok := said[groupKey{gr.Cluster, gr.Group}]; ok {
 			v.All, v.Verdicts = w.judged, threshold.NewVerdicts(v.Group, v.Version, w.stragglers)
@@ -292,7 +292,7 @@ func (g *gateway) warn(r *straggler.Report) {
 	}
 	for i := range r.Groups {
 		gr := &r.Groups[i]
-		if gr.PanicBegan && gr.Group != "" {
+		if gr.Began && gr.Group != "" {
 			g.logger.Warn("panic mode: too many nodes fell below the threshold at once, so that the threshold is held and nobody is accused",
 				zap.String("cluster", gr.Cluster), zap.String("group", gr.Group),
 				zap.Int("active", gr.Counts[nodesignal.StateActive]), zap.Float64("median", round(gr.Median)))

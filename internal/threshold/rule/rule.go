@@ -31,6 +31,19 @@ type Config struct {
 	_ struct{}
 }
 
+// AtLeastThree is what a number of peers must be.
+const AtLeastThree = "at least 3: the median of two nodes accuses neither"
+
+// Validate checks each key.
+func (c *Config) Validate(check func(ok bool, key string, is any, must string)) {
+	check(c.K > 0 && c.K <= 10, "k", c.K, "in (0,10]")
+	check(c.MinGap >= 0 && c.MinGap < 1, "min_gap", c.MinGap, "in [0,1)")
+	check(c.Alpha > 0 && c.Alpha <= 1, "alpha", c.Alpha, "in (0,1]")
+	check(c.Quorum >= 3, "quorum", c.Quorum, AtLeastThree)
+	check(c.PanicFraction > 0 && c.PanicFraction <= 1, "panic_fraction", c.PanicFraction, "in (0,1]")
+	check(c.PanicExitTicks >= 1, "panic_exit_ticks", c.PanicExitTicks, "at least 1")
+}
+
 // Threshold is that of one set of peers over time:
 //
 //	median - max(k*1.4826*MAD, min_gap), smoothed by a moving average
