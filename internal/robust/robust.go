@@ -4,7 +4,10 @@
 // median absolute deviations (MAD). Pure, without allocations.
 package robust // import "github.com/gpu-collector/gpu-collector/internal/robust"
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // MADToSigma turns a median absolute deviation into a standard deviation for normal
 // data: 1/Φ⁻¹(3/4) (Rousseeuw and Croux 1993).
@@ -47,6 +50,64 @@ func (b *Sample) MAD(values []float64, middle float64) float64 {
 	}
 	*b = s
 	return median(s)
+}
+
+// Spread is the robust standard deviation of sorted values: 1.4826 times their MAD, with
+// the factor for small samples.
+func (b *Sample) Spread(sorted []float64) float64 {
+	return MADToSigma * SmallSample(len(sorted)) * b.MAD(sorted, sorted[len(sorted)/2])
+}
+
+// Halves cuts sorted values in two where the variance between the sides is greatest
+// (Fisher 1958), and returns the first index of the upper side, 0 where all are equal.
+func Halves(sorted []float64) (cut int) {
+	n, sum, left, best := len(sorted), 0.0, 0.0, 0.0
+	for _, x := range sorted {
+		sum += x
+	}
+	for i := 1; i < n; i++ {
+		left += sorted[i-1]
+		apart := (sum-left)/float64(n-i) - left/float64(i)
+		if between := float64(i) * float64(n-i) * apart * apart; between > best {
+			best, cut = between, i
+		}
+	}
+	return cut
+}
+
+// Gaps returns where sorted values have gaps, by the first index of the upper side: gaps
+// of more than least, and than spreads times that of either side, with side values on
+// both. It drops the least clear gap until all are clear.
+func (b *Sample) Gaps(sorted []float64, least, spreads float64, side int) (cuts []int) {
+	for i := side; i+side <= len(sorted); i++ {
+		if sorted[i]-sorted[i-1] > least {
+			cuts = append(cuts, i)
+		}
+	}
+	for len(cuts) > 0 {
+		worst, at := 1.0, -1
+		for j, c := range cuts {
+			low, high, clear := 0, len(sorted), 0.0
+			if j > 0 {
+				low = cuts[j-1]
+			}
+			if j+1 < len(cuts) {
+				high = cuts[j+1]
+			}
+			if c-low >= side && high-c >= side {
+				wider := max(b.Spread(sorted[low:c]), b.Spread(sorted[c:high]))
+				clear = (sorted[c] - sorted[c-1]) / (spreads*wider + 1e-9)
+			}
+			if clear < worst {
+				worst, at = clear, j
+			}
+		}
+		if at < 0 {
+			break
+		}
+		cuts = slices.Delete(cuts, at, at+1)
+	}
+	return cuts
 }
 
 // SmallSample undoes that the MAD of few is biased low: the factors of Croux and

@@ -84,18 +84,11 @@ func DefaultConfig() Config {
 	}
 }
 
-// signalSet is a set of signals, a bit each.
-type signalSet uint8
-
-func (s signalSet) has(x nodesignal.Signal) bool { return s>>x&1 != 0 }
-
-func bit(x nodesignal.Signal) signalSet { return 1 << x }
-
 // deciding are the signals that nodes are compared by.
-func (c *Config) deciding() (set signalSet) {
+func (c *Config) deciding() (set nodesignal.Set) {
 	for s := range nodesignal.Count {
 		if c.Signals[s].Decides {
-			set |= bit(s)
+			set |= nodesignal.SetOf(s)
 		}
 	}
 	return set

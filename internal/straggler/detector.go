@@ -111,9 +111,9 @@ func (e *Engine) hear(g *group, s nodesignal.Signal) {
 	for i := range g.members {
 		m, t := &g.members[i], &g.tracks[s][i]
 		switch {
-		case m.state != nodesignal.StateActive || !m.known.has(s):
+		case m.state != nodesignal.StateActive || !m.known.Has(s):
 			continue
-		case !m.fresh.has(s):
+		case !m.fresh.Has(s):
 			e.outdated(g, i, s)
 			continue
 		case t.met:
@@ -287,7 +287,7 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 // suspect keeps the signal that speaks most against a member: a verdict before none,
 // then the greatest loss in terms of what is worth an alert.
 func (m *member) suspect(s nodesignal.Signal, suspicion float64, t *track, spec *nodesignal.Spec) {
-	gap := lossOf(float64(t.loss), spec)
+	gap := spec.Loss(float64(t.loss))
 	weight := float32(gap / spec.MinGap)
 	if t.flagged {
 		m.flags |= flagSlow
@@ -318,30 +318,6 @@ func (l *normal) detectable() float64 {
 		best = min(best, l.limit[w]/reach)
 	}
 	return best
-}
-
-// levelOf is the level of a value. No rate is below a billionth of a unit.
-func levelOf(x float64, spec *nodesignal.Spec) float64 {
-	if spec.Relative {
-		x = math.Log(max(x, 1e-9))
-	}
-	return float64(spec.Direction) * x
-}
-
-// valueOf is the value of a level.
-func valueOf(y float64, spec *nodesignal.Spec) float64 {
-	if y *= float64(spec.Direction); spec.Relative {
-		return math.Exp(y)
-	}
-	return y
-}
-
-// lossOf makes a fraction of a deviation.
-func lossOf(x float64, spec *nodesignal.Spec) float64 {
-	if spec.Relative {
-		return -math.Expm1(-x)
-	}
-	return x
 }
 
 func clamp[T float32 | float64](x, low, high T) T { return min(max(x, low), high) }

@@ -17,7 +17,7 @@ import (
 // for concurrent use.
 type Engine struct {
 	cfg      Config
-	deciding signalSet
+	deciding nodesignal.Set
 	clusters map[string]*cluster
 	nodes    int
 	places   fairshare.Places
@@ -61,7 +61,7 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 		switch {
 		case o.Values.Known[s]:
 			e.take(g, n.slot, s, o.Values.V[s])
-		case o.Gone[s] && m.known.has(s):
+		case o.Gone[s] && m.known.Has(s):
 			m.void(s)
 			g.tracks[s][n.slot] = track{}
 		}
@@ -79,8 +79,8 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 }
 
 func (m *member) void(s nodesignal.Signal) {
-	m.known &^= bit(s)
-	m.fresh &^= bit(s)
+	m.known &^= nodesignal.SetOf(s)
+	m.fresh &^= nodesignal.SetOf(s)
 }
 
 // blame keeps whom of the node a push names.
@@ -100,7 +100,7 @@ func (e *Engine) take(g *group, slot int, s nodesignal.Signal, x float64) {
 		g.tracks[s] = make([]track, len(g.nodes))
 	}
 	m, t, spec := &g.members[slot], &g.tracks[s][slot], &e.cfg.Signals[s]
-	again, gap := m.fresh.has(s), spec.MinGap
+	again, gap := m.fresh.Has(s), spec.MinGap
 	if spec.Relative {
 		gap *= max(x, t.x)
 	}
@@ -112,9 +112,9 @@ func (e *Engine) take(g *group, slot int, s nodesignal.Signal, x float64) {
 	} else if !again {
 		t.same = max(t.same, t.same+1)
 	}
-	t.x, t.y = x, levelOf(x, spec)
-	m.known |= bit(s)
-	m.fresh |= bit(s)
+	t.x, t.y = x, spec.Level(x)
+	m.known |= nodesignal.SetOf(s)
+	m.fresh |= nodesignal.SetOf(s)
 }
 
 // node finds or adds the node of an observation and moves it when its peer

@@ -175,9 +175,9 @@ func (e *Engine) compared(ep *episode, g *group, i int) {
 			ep.Rank++
 		}
 	}
-	if ep.Compared = m.state == nodesignal.StateActive && m.known.has(ep.Signal) && m.level != noLevel; ep.Compared {
+	if ep.Compared = m.state == nodesignal.StateActive && m.known.Has(ep.Signal) && m.level != noLevel; ep.Compared {
 		ep.Value = g.tracks[ep.Signal][i].x
-		ep.Median = valueOf(g.levels[m.level].of(ep.Signal).centre, &e.cfg.Signals[ep.Signal])
+		ep.Median = e.cfg.Signals[ep.Signal].Value(g.levels[m.level].of(ep.Signal).centre)
 	}
 	if e.cfg.Decision == DecisionThreshold {
 		ep.Compared, ep.Value, ep.Median = true, g.tracks[nodesignal.Score][i].x, g.rule.Median
@@ -393,7 +393,7 @@ func (e *Engine) tellIncident(g *group, kind EventKind, now time.Time) {
 	}
 	s := in.Signal
 	in.Gap, in.Value = gaps[s]/float64(count[s]), values[s]/float64(count[s])
-	in.Median = valueOf(g.levels[level[s]].of(s).centre, &e.cfg.Signals[s])
+	in.Median = e.cfg.Signals[s].Value(g.levels[level[s]].of(s).centre)
 	in.updated, in.joined = now, false
 	e.tell(in, kind, "", now)
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/peergroup"
-	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 	"github.com/gpu-collector/gpu-collector/internal/threshold/rule"
+	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 )
 
 type cluster struct {
@@ -78,8 +78,8 @@ type group struct {
 
 // member is what a tick needs of a node besides its signals.
 type member struct {
-	seen            int64     // unix nanoseconds
-	known, fresh    signalSet // told, and told since the last tick
+	seen            int64          // unix nanoseconds
+	known, fresh    nodesignal.Set // told, and told since the last tick
 	reported, state nodesignal.State
 	flags           memberFlags
 	level           uint8

@@ -66,7 +66,7 @@ func (e *Engine) place(g *group) {
 	if p.on {
 		by := nodesignal.Score // of nodes that tell nothing else
 		for s := range nodesignal.Score {
-			if by == nodesignal.Score && e.deciding.has(s) && e.cfg.Signals[s].Relative && g.tracks[s] != nil {
+			if by == nodesignal.Score && e.deciding.Has(s) && e.cfg.Signals[s].Relative && g.tracks[s] != nil {
 				by = s
 			}
 		}
@@ -88,7 +88,7 @@ func (e *Engine) place(g *group) {
 		case m.level != noLevel || m.state != nodesignal.StateActive:
 		case len(g.levels) == 1:
 			m.level = 0
-		case m.known.has(p.signal) && g.warm(&tracks[i]):
+		case m.known.Has(p.signal) && g.warm(&tracks[i]):
 			m.level = g.place(tracks[i].mean)
 		}
 	}
@@ -126,7 +126,7 @@ func (e *Engine) look(g *group, tracks []track) {
 		}
 	}
 	if g.split.looked < settled || fell <= rose+2 && 5*fell <= len(calm) { // who has just fallen is no job
-		for _, cut := range e.gaps(calm) {
+		for _, cut := range e.sample.Gaps(calm, levelGap, levelSpreads, sideNodes) {
 			edge := (calm[cut] + calm[cut-1]) / 2
 			near := slices.ContainsFunc(were, func(x float64) bool { return math.Abs(x-edge) < 0.75*levelGap })
 			if !near && len(edges) < 7 {
@@ -137,39 +137,6 @@ func (e *Engine) look(g *group, tracks []track) {
 	if slices.Sort(edges); !slices.Equal(edges, were) {
 		e.cut(g, edges)
 	}
-}
-
-// gaps returns where sorted means have gaps, by the first index of the upper side. It
-// drops the least clear gap until all are clear.
-func (e *Engine) gaps(v []float64) (cuts []int) {
-	for i := sideNodes; i+sideNodes <= len(v); i++ {
-		if v[i]-v[i-1] > levelGap {
-			cuts = append(cuts, i)
-		}
-	}
-	for len(cuts) > 0 {
-		worst, at := 1.0, -1
-		for j, c := range cuts {
-			low, high, clear := 0, len(v), 0.0
-			if j > 0 {
-				low = cuts[j-1]
-			}
-			if j+1 < len(cuts) {
-				high = cuts[j+1]
-			}
-			if c-low >= sideNodes && high-c >= sideNodes {
-				clear = (v[c] - v[c-1]) / (levelSpreads*max(e.width(v[low:c]), e.width(v[c:high])) + 1e-9)
-			}
-			if clear < worst {
-				worst, at = clear, j
-			}
-		}
-		if at < 0 {
-			break
-		}
-		cuts = slices.Delete(cuts, at, at+1)
-	}
-	return cuts
 }
 
 // apart reports whether the sides of an edge are, but for a tenth of each.
@@ -231,7 +198,7 @@ func (e *Engine) swaps(g *group, tracks []track) {
 	least := max(riseBy, 6*g.levels[0].of(p.signal).s)
 	for i := range g.members {
 		m, t := &g.members[i], &tracks[i]
-		if m.state != nodesignal.StateActive || !m.fresh.has(p.signal) {
+		if m.state != nodesignal.StateActive || !m.fresh.Has(p.signal) {
 			continue
 		}
 		switch up := t.y - float64(t.mean) - max(common, 0); {

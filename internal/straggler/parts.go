@@ -54,26 +54,18 @@ func (e *Engine) follow(p *part, tracks []track, centre, gap float64) {
 // reports whether these are two, of which the upper stayed. A side that became faster is
 // no fault of the rest.
 func (e *Engine) sides(p *part, tracks []track, centre, gap float64) bool {
-	v, sum := e.values[:0], 0.0
+	v := e.values[:0]
 	for _, i := range e.slots {
 		v = append(v, float64(tracks[i].fast))
-		sum += v[len(v)-1]
 	}
 	e.values = v
 	slices.Sort(v) // who lost least comes first
-	n, left, best, cut := len(v), 0.0, 0.0, 0
-	for i := 1; i < n; i++ {
-		left += v[i-1]
-		apart := (sum-left)/float64(n-i) - left/float64(i)
-		if between := float64(i) * float64(n-i) * apart * apart; between > best {
-			best, cut = between, i
-		}
-	}
+	cut, n := robust.Halves(v), len(v)
 	if share := float64(n-cut) / float64(n); cut < 2 || share < leastSide || share > mostSide {
 		return false
 	}
 	upper, lower := v[:cut], v[cut:]
-	if lower[0]-upper[cut-1] <= max(leastLoss[1]*gap, 2*max(e.width(upper), e.width(lower))) {
+	if lower[0]-upper[cut-1] <= max(leastLoss[1]*gap, 2*max(e.sample.Spread(upper), e.sample.Spread(lower))) {
 		return false
 	}
 	p.cut = centre - (upper[cut-1]+lower[0])/2
@@ -81,18 +73,13 @@ func (e *Engine) sides(p *part, tracks []track, centre, gap float64) bool {
 	return !p.known || math.Abs(up-p.usual) < math.Abs(low-p.usual)/2
 }
 
-// width is the spread of sorted values.
-func (e *Engine) width(v []float64) float64 {
-	return robust.MADToSigma * robust.SmallSample(len(v)) * e.sample.MAD(v, v[len(v)/2])
-}
-
 // gather finds the members of a level that told a signal since the last tick.
 func (e *Engine) gather(g *group, s nodesignal.Signal, level uint8) {
-	raw := e.deciding &^ bit(nodesignal.Score)
+	raw := e.deciding &^ nodesignal.SetOf(nodesignal.Score)
 	e.slots = e.slots[:0]
 	for i := range g.members {
 		m := &g.members[i]
-		if m.level != level || m.state != nodesignal.StateActive || !m.fresh.has(s) || m.flags&flagContested != 0 || !g.warm(&g.tracks[s][i]) {
+		if m.level != level || m.state != nodesignal.StateActive || !m.fresh.Has(s) || m.flags&flagContested != 0 || !g.warm(&g.tracks[s][i]) {
 			continue
 		}
 		if s == nodesignal.Score && m.known&raw != 0 {

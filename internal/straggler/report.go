@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 	"github.com/gpu-collector/gpu-collector/internal/threshold/rule"
+	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 )
 
 // Report is what one tick found. It and all it holds belong to the engine and
@@ -120,7 +120,7 @@ func (e *Engine) unjudged(g *group, i int) (why unjudged.Reason, until int64) {
 		return unjudged.Missing, 0
 	case m.state == nodesignal.StateIdle:
 		return unjudged.Idle, 0
-	case m.state == nodesignal.StateCalibrating && m.reported == nodesignal.StateActive, plain && !m.known.has(nodesignal.Score):
+	case m.state == nodesignal.StateCalibrating && m.reported == nodesignal.StateActive, plain && !m.known.Has(nodesignal.Score):
 		return unjudged.NoSignal, 0
 	case m.state == nodesignal.StateCalibrating:
 		return unjudged.Calibrating, 0
@@ -138,7 +138,7 @@ func (e *Engine) unjudged(g *group, i int) (why unjudged.Reason, until int64) {
 		return unjudged.FewPeers, 0
 	}
 	for s, tracks := range g.tracks {
-		if tracks == nil || !m.fresh.has(nodesignal.Signal(s)) || g.warm(&tracks[i]) {
+		if tracks == nil || !m.fresh.Has(nodesignal.Signal(s)) || g.warm(&tracks[i]) {
 			continue
 		}
 		left := float64(warmTicks-min(int(tracks[i].ticks), warmTicks)) * e.dt
@@ -197,12 +197,12 @@ func (e *Engine) reportSignals(g *group, r *GroupReport) {
 			}
 			spec := &e.cfg.Signals[s]
 			if !l.lockstep(spec.MinGap) {
-				best = min(best, lossOf(l.detectable(), spec))
+				best = min(best, spec.Loss(l.detectable()))
 			}
 			if to := &r.Signals[s]; l.n > to.N {
 				*to = SignalReport{
-					N: l.n, Median: valueOf(l.centre, spec), Scale: lossOf(l.s, spec),
-					Threshold: valueOf(l.centre-l.limit[0], spec), Fall: lossOf(l.part.usual-l.centre, spec),
+					N: l.n, Median: spec.Value(l.centre), Scale: spec.Loss(l.s),
+					Threshold: spec.Value(l.centre - l.limit[0]), Fall: spec.Loss(l.part.usual - l.centre),
 				}
 			}
 		}

@@ -123,13 +123,13 @@ func (e *Engine) tickGroup(g *group, now time.Time) {
 		e.judgePlain(g, now)
 	} else {
 		for s := range nodesignal.Count {
-			if e.deciding.has(s) && g.tracks[s] != nil {
+			if e.deciding.Has(s) && g.tracks[s] != nil {
 				e.hear(g, s)
 			}
 		}
 		e.place(g)
 		for s := range nodesignal.Count {
-			if e.deciding.has(s) && g.tracks[s] != nil {
+			if e.deciding.Has(s) && g.tracks[s] != nil {
 				for k := range g.levels {
 					e.compare(g, s, uint8(k))
 				}
@@ -153,7 +153,7 @@ func (e *Engine) states(g *group) {
 		switch {
 		case m.flags&flagMissing != 0:
 			m.state = nodesignal.StateMissing
-		case m.reported == nodesignal.StateActive && m.known&(e.deciding|bit(nodesignal.Score)) == 0:
+		case m.reported == nodesignal.StateActive && m.known&(e.deciding|nodesignal.SetOf(nodesignal.Score)) == 0:
 			m.state = nodesignal.StateCalibrating // there is nothing to compare it by
 		default:
 			m.state = m.reported
@@ -164,13 +164,13 @@ func (e *Engine) states(g *group) {
 		m.suspicion, m.gap, m.weight, m.signal = 0, 0, 0, nodesignal.Score
 		active := m.state == nodesignal.StateActive
 		// A calibrating node waits for the reference that it helps to form.
-		if (active || m.state == nodesignal.StateCalibrating) && m.known.has(nodesignal.Throughput) && throughputs[i].x > 0 {
+		if (active || m.state == nodesignal.StateCalibrating) && m.known.Has(nodesignal.Throughput) && throughputs[i].x > 0 {
 			e.throughputs = append(e.throughputs, throughputs[i].x)
 		}
 		if !active {
 			g.pause(i, m.state == nodesignal.StateMissing)
 			m.fresh = 0
-		} else if m.known.has(nodesignal.Score) {
+		} else if m.known.Has(nodesignal.Score) {
 			e.scores = append(e.scores, g.tracks[nodesignal.Score][i].x)
 		}
 	}
@@ -223,7 +223,7 @@ func (e *Engine) outdated(g *group, i int, s nodesignal.Signal) {
 func (e *Engine) judgePlain(g *group, now time.Time) {
 	for i := range g.members {
 		m, v := &g.members[i], &g.nodes[i].plain
-		if m.state != nodesignal.StateActive || !m.known.has(nodesignal.Score) || m.flags&flagContested != 0 {
+		if m.state != nodesignal.StateActive || !m.known.Has(nodesignal.Score) || m.flags&flagContested != 0 {
 			v.Reset()
 			continue
 		}
@@ -232,7 +232,7 @@ func (e *Engine) judgePlain(g *group, now time.Time) {
 			limit += e.cfg.ExitBand
 		}
 		// Without something to compare with, or something new to compare, the verdict stands.
-		if g.rule.Quorum && !g.rule.Panic && m.fresh.has(nodesignal.Score) {
+		if g.rule.Quorum && !g.rule.Panic && m.fresh.Has(nodesignal.Score) {
 			v.Step(score, limit, now, e.cfg.EnterTicks, e.cfg.LeaveTicks)
 		}
 		if v.Straggler {

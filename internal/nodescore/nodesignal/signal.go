@@ -7,6 +7,7 @@ package nodesignal // import "github.com/gpu-collector/gpu-collector/internal/no
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -69,6 +70,40 @@ type Spec struct {
 	// MinGap is the smallest loss worth an alert, a fraction.
 	MinGap float64
 }
+
+// Level is what nodes are compared by: the logarithm of a relative signal's value, a
+// fraction as it is, negative where more is worse. No rate is below a billionth of a unit.
+func (s *Spec) Level(x float64) float64 {
+	if s.Relative {
+		x = math.Log(max(x, 1e-9))
+	}
+	return float64(s.Direction) * x
+}
+
+// Value is the value of a level.
+func (s *Spec) Value(level float64) float64 {
+	if level *= float64(s.Direction); s.Relative {
+		return math.Exp(level)
+	}
+	return level
+}
+
+// Loss makes a fraction of a difference of levels.
+func (s *Spec) Loss(difference float64) float64 {
+	if s.Relative {
+		return -math.Expm1(-difference)
+	}
+	return difference
+}
+
+// Set is a set of signals, a bit each.
+type Set uint8
+
+// SetOf returns the set of one signal.
+func SetOf(s Signal) Set { return 1 << s }
+
+// Has reports whether a signal is in the set.
+func (s Set) Has(x Signal) bool { return s>>x&1 != 0 }
 
 // Defaults returns how each signal is compared.
 //
