@@ -283,14 +283,6 @@ func TestNodeAndGroup(t *testing.T) {
 	}
 	e.push(t, onList("other", nil))
 	assert.Nil(t, e.view(t, "c", "n1").Values.Get(reading.NodeRank), "on the list no more")
-
-	// The group is split: its nodes are compared within parts.
-	e.push(t, newReport("c", "").
-		point(gpusemconv.MetricStragglerSignalMedian, nil, append([]any{gpusemconv.AttrSignal, "throughput", gpusemconv.AttrCohort, "2"}, group...)...).
-		point(gpusemconv.MetricStragglerSignalScale, 0.01, append([]any{gpusemconv.AttrSignal, "throughput", gpusemconv.AttrCohort, "1"}, group...)...))
-	g, _ = e.state.Group(fleetstate.GroupKey{Cluster: "c", Group: "job/stage-0"})
-	assert.True(t, g.Medians.Known[nodesignal.Throughput], "a part that ends ends nothing else")
-	assert.False(t, g.Scales.Known[nodesignal.Throughput])
 }
 
 // TestSignsOfLife tells what a node says from what is said about it.
