@@ -113,24 +113,26 @@ func TestWhyThereIsNoVerdict(t *testing.T) {
 	}
 	n := why(float64(unjudged.Calibrating), until)
 	assert.Equal(t, "calibrating", n.Unjudged)
+	assert.Equal(t, unjudged.Calibrating.Sentence(), n.Silence)
 	require.NotNil(t, n.UnjudgedUntil)
 	assert.True(t, n.UnjudgedUntil.Equal(until))
 	n = why(float64(unjudged.FewPeers), t0.Add(-time.Minute))
 	assert.Equal(t, "too_few_peers", n.Unjudged)
 	assert.Nil(t, n.UnjudgedUntil, "that was before")
-	assert.Empty(t, why(0, until).Unjudged)
+	n = why(0, until)
+	assert.Empty(t, n.Unjudged+n.Silence)
 
 	a.o.Store.UpdateGroup(fleetstate.GroupKey{Cluster: "c1", Group: "g"}, t0, func(u *fleetstate.GroupUpdate) {
 		u.SetUnjudged("idle", 2)
 		u.SetUnjudged("contested", 0)
 		u.Set(reading.GroupDetectable, 2.5)
 	})
-	for _, g := range get200[GroupPage](t, a, "/api/v1/groups?cluster=c1").Groups {
-		if g.Group == "g" {
-			assert.Equal(t, map[string]int64{"idle": 2}, g.Unjudged)
-			assert.InDelta(t, 2.5, *g.Detectable, 0)
-		}
-	}
+	g := get200[GroupPage](t, a, "/api/v1/groups?cluster=c1").Groups[0]
+	assert.Equal(t, map[string]int64{"idle": 2}, g.Unjudged)
+	assert.Equal(t, unjudged.Idle.Sentence(), g.Silence, "of both nodes")
+	assert.InDelta(t, 2.5, *g.Detectable, 0)
+	a.o.Store.UpdateGroup(fleetstate.GroupKey{Cluster: "c1", Group: "g"}, t0, func(u *fleetstate.GroupUpdate) { u.SetUnjudged("idle", 1) })
+	assert.Empty(t, get200[GroupPage](t, a, "/api/v1/groups?cluster=c1").Groups[0].Silence, "one of them is judged")
 }
 
 func ask(a *API, target string) *httptest.ResponseRecorder {

@@ -30,6 +30,9 @@ func (m Model) detailLines() []string {
 		fmt.Sprintf("state %s   health %s   last seen %s ago", printable(or(n.State, "unknown")), m.paint(healthStyle(string(n.Health)), string(n.Health)), age(m.nodeAge(n))),
 		fmt.Sprintf("suspicion %s   score %s   threshold %s   judges itself by: %s", number(n.Suspicion, 2), number(n.Score, 3), number(n.Threshold, 3), printable(or(n.DetectionMode, "-"))),
 	}
+	if n.Silence != nil {
+		lines = append(lines, "not compared: "+printable(*n.Silence))
+	}
 	if n.Culprit != nil {
 		lines = append(lines, "holds it down: "+culprit(n.Culprit))
 	}

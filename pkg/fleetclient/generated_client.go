@@ -412,8 +412,11 @@ type Group struct {
 	QuorumMet bool `json:"quorum_met"`
 
 	// Signals Medians of what nodes are compared by
-	Signals    []GroupSignal `json:"signals"`
-	Stragglers int64         `json:"stragglers"`
+	Signals []GroupSignal `json:"signals"`
+
+	// Silence Why no node of the group is judged, in a sentence: the reason of most; absent while some are
+	Silence    *string `json:"silence,omitempty"`
+	Stragglers int64   `json:"stragglers"`
 
 	// Threshold Score below which a node is a straggler
 	Threshold *float64 `json:"threshold,omitempty"`
@@ -447,7 +450,7 @@ type GroupSignal struct {
 	Scale  *float64 `json:"scale,omitempty"`
 	Signal string   `json:"signal"`
 
-	// Threshold Where evidence against a node begins to gather, in the signal's own unit
+	// Threshold Value below which a node is a straggler within a minute, in the signal's own unit
 	Threshold *float64 `json:"threshold,omitempty"`
 }
 
@@ -562,6 +565,9 @@ type Node struct {
 
 	// Signals The signals that the node is compared by
 	Signals []Signal `json:"signals"`
+
+	// Silence The same in a sentence
+	Silence *string `json:"silence,omitempty"`
 
 	// State active, idle, calibrating, or missing when the node is silent; absent while unknown
 	State *string `json:"state,omitempty"`
@@ -779,7 +785,7 @@ type Signal struct {
 	Scale  *float64 `json:"scale,omitempty"`
 	Signal string   `json:"signal"`
 
-	// Threshold Where evidence against a node begins to gather, in the signal's own unit; absent while the group is split
+	// Threshold Value below which a node is a straggler within a minute, in the signal's own unit
 	Threshold *float64 `json:"threshold,omitempty"`
 
 	// Value In the signal's own unit, or a fraction
@@ -839,6 +845,9 @@ type Straggler struct {
 
 	// Signals The signals that the node is compared by
 	Signals []Signal `json:"signals"`
+
+	// Silence The same in a sentence
+	Silence *string `json:"silence,omitempty"`
 
 	// State active, idle, calibrating, or missing when the node is silent; absent while unknown
 	State *string `json:"state,omitempty"`

@@ -120,6 +120,7 @@ export class Painter {
       if (view?.incident) notes.push('group incident');
       if (view?.panic_mode) notes.push('panic');
       if (view && !view.quorum_met) notes.push('no quorum');
+      if (view?.silence) notes.push(view.silence);
       const text = notes.join(' · ');
       ctx.fillText(width(ctx, text) <= g.w ? text : fit(ctx, g.group || 'no group', g.w), g.x, g.y - top + 11);
     }

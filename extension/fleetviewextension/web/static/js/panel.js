@@ -8,6 +8,7 @@ import { gpuTable, healthReasons } from './gpus.js';
 const facts = [
   ['Score', (n) => (n.score === undefined ? undefined : `${fixed(n.score)}${n.threshold === undefined ? '' : `, threshold ${fixed(n.threshold)}`}`)],
   ['Suspicion', (n) => (n.suspicion === undefined ? undefined : fixed(n.suspicion))],
+  ['Not compared', (n) => n.silence],
   ['Rank', (n) => n.rank && num(n.rank)],
   ['Held down by', (n) => culprit(n.culprit)],
   ['Judged by', (n) => n.detection_mode && { fleet: 'the fleet’s threshold', cached: 'the last threshold it got', local: 'its own past', none: 'nothing yet' }[n.detection_mode]],
