@@ -303,3 +303,16 @@ func onsets(events []Event, s Subject) (of []Event) {
 	}
 	return of
 }
+
+// reasons counts the nodes of a group by why there is no verdict on them.
+func reasons(g GroupReport) map[string]int {
+	count, why := map[string]int{}, g.Silence
+	why = 0
+	for _, n := range g.Unjudged {
+		if n > 0 {
+			count[why.String()] = n
+		}
+		why++
+	}
+	return count
+}
