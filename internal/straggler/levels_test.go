@@ -126,7 +126,6 @@ func TestWorkThatChangesHands(t *testing.T) {
 	require.Empty(t, p.ticks(360))
 	g := p.group()
 	assert.Equal(t, map[string]int{"other_levels": 24}, reasons(g))
-	assert.Equal(t, "other_levels", g.Silence.String())
 	assert.Zero(t, g.Detectable)
 	assert.Zero(t, g.Signals[nodesignal.Throughput].N)
 	assert.Empty(t, stragglers(p.last))

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -306,13 +307,11 @@ func onsets(events []Event, s Subject) (of []Event) {
 
 // reasons counts the nodes of a group by why there is no verdict on them.
 func reasons(g GroupReport) map[string]int {
-	count, why := map[string]int{}, g.Silence
-	why = 0
-	for _, n := range g.Unjudged {
+	count := map[string]int{}
+	for why, n := range g.Unjudged {
 		if n > 0 {
-			count[why.String()] = n
+			count[unjudged.Reason(why).String()] = n
 		}
-		why++
 	}
 	return count
 }

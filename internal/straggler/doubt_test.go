@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package straggler
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/unjudged"
+)
+
+// TestEverySilenceHasAReason: each node without a verdict says why, the group counts
+// them, and while nobody has one it names the reason of most.
+func TestEverySilenceHasAReason(t *testing.T) {
+	calibrating := func(p *play) {
+		p.also = func(o *Observation, i int) {
+			if i == 2 {
+				o.State = nodesignal.StateCalibrating
+			}
+		}
+	}
+	// swing makes all nodes do more and less together, and each a little of its own.
+	swing := func(all, own float64) func(*play) {
+		return func(p *play) {
+			at, x := -1, 0.0
+			p.also = func(o *Observation, _ int) {
+				if at != p.k {
+					at, x = p.k, all*p.draw.NormFloat64()
+				}
+				o.Values = throughput(10 * math.Exp(x+own*p.draw.NormFloat64()))
+			}
+		}
+	}
+	only := func(s nodesignal.Signal, x float64) func(*play) {
+		return func(p *play) {
+			p.also = func(o *Observation, _ int) {
+				o.Values = nodesignal.Values{}
+				o.Values.Set(s, x)
+			}
+		}
+	}
+	for name, tc := range map[string]struct {
+		nodes, ticks int
+		do           func(*play)
+		config       func(*Config)
+		want         map[string]int
+		silence      string
+		until        float64 // seconds from now for node 1, if known
+	}{
+		"compared":               {8, 6, nil, nil, map[string]int{"": 8}, "", 0},
+		"just come":              {8, 2, nil, nil, map[string]int{"calibrating": 8}, "calibrating", 40},
+		"a newcomer":             {8, 130, idleUntil(120, 1), nil, map[string]int{"": 7, "calibrating": 1}, "", 210},
+		"it says so":             {8, 10, calibrating, nil, map[string]int{"": 7, "calibrating": 1}, "", 0},
+		"idle":                   {8, 10, idle(upTo(3)...), nil, map[string]int{"": 5, "idle": 3}, "", 0},
+		"all idle":               {8, 10, idle(upTo(8)...), nil, map[string]int{"idle": 8}, "idle", 0},
+		"missing":                {8, 10, silentFrom(4, 1), nil, map[string]int{"": 7, "missing": 1}, "", 0},
+		"two of one name":        {8, 10, twins(2), nil, map[string]int{"": 7, "contested": 1}, "", 0},
+		"nothing that decides":   {8, 10, only(nodesignal.Power, 300), nil, map[string]int{"no_signal": 8}, "no_signal", 0},
+		"in lockstep":            {16, 300, swing(0.02, 0.0002), nil, map[string]int{"lockstep": 16}, "lockstep", 0},
+		"lockstep not yet known": {16, 50, swing(0.02, 0.0002), nil, map[string]int{"": 16}, "", 0},
+		"a noise of their own":   {16, 300, swing(0.2, 0.015), nil, map[string]int{"": 16}, "", 0},
+		"standing still":         {16, 300, swing(0, 0), nil, map[string]int{"": 16}, "", 0},
+		"little noise":           {16, 300, swing(0.0002, 0.0005), nil, map[string]int{"": 16}, "", 0},
+		"no score":               {8, 10, nil, plain, map[string]int{"no_signal": 8}, "no_signal", 0},
+		"no quorum": {4, 10, func(p *play) { p.also = func(o *Observation, _ int) { o.Score, o.HasScore = 0.9, true } }, plain,
+			map[string]int{"too_few_peers": 4}, "too_few_peers", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlay(t, []string{"j"}, tc.nodes, tc.config)
+			if tc.do != nil {
+				tc.do(p)
+			}
+			p.ticks(tc.ticks)
+			g := p.group()
+			assert.Equal(t, tc.want, reasons(g))
+			assert.Equal(t, tc.silence, unjudged.Most(&g.Unjudged).String())
+			count := map[string]int{}
+			for _, n := range p.last.Nodes {
+				count[n.Unjudged.String()]++
+			}
+			assert.Equal(t, tc.want, count)
+			assert.Equal(t, tc.config == nil && tc.want[""] > 0, g.Detectable > 0)
+			if n := p.node("j-01"); tc.until > 0 {
+				assert.InDelta(t, 1000*tc.until, n.Until-p.last.At.UnixMilli(), 1)
+			} else {
+				assert.Zero(t, n.Until)
+			}
+		})
+	}
+
+	p := newPlay(t, []string{"j"}, 8, nil)
+	p.ticks(6)
+	assert.Equal(t, "calibrating", p.node("j-00").UnjudgedBefore.String())
+}
+
+func idleUntil(k, node int) func(*play) {
+	return func(p *play) { p.idle = func(_ string, i int) bool { return i == node && p.k < k } }
+}
+
+func silentFrom(k, node int) func(*play) {
+	return func(p *play) { p.silent = func(_ string, i int) bool { return i == node && p.k >= k } }
+}
+
+// TestStuckValues: the peers become faster, and one whose throughput is the very same for
+// 30 ticks stays where it was: nobody measures it. One that falls and then never changes
+// is slow.
+func TestStuckValues(t *testing.T) {
+	same := func(x float64) func(*play) {
+		return func(p *play) {
+			p.also = func(o *Observation, i int) {
+				if i == 0 {
+					o.Values = throughput(x)
+				}
+			}
+		}
+	}
+	counted := func(n int64) func(*testing.T, *play, []Event) {
+		return func(t *testing.T, p *play, _ []Event) { assert.Equal(t, n, p.counters.Stuck) }
+	}
+	faster := lose(-0.4, 1, 2, 3, 4, 5, 6, 7)
+	tell(t, map[string]story{
+		"stuck": {nodes: 8, steps: []step{
+			{ticks: 400},
+			{do: same(10), ticks: 31},
+			{do: faster, ticks: 100, check: counted(1)},
+		}},
+		"not for long": {nodes: 8, steps: []step{
+			{ticks: 400},
+			{do: same(10), ticks: 20},
+			{do: faster, ticks: 30, told: []string{"node onset j-00"}, check: counted(0)},
+		}},
+		"constant, and nothing speaks against it": {nodes: 8, steps: []step{
+			{ticks: 400},
+			{do: same(10.05), ticks: 100, check: counted(0)},
+		}},
+		"a constant loss": {nodes: 8, steps: []step{
+			{ticks: 400},
+			{do: same(8), ticks: 100, told: []string{"node onset j-00"}, check: counted(0)},
+		}},
+	})
+}
+
+// TestContestedNames: nobody knows whose values they are. Three ticks in a row are a
+// claim, three minutes without end it.
+func TestContestedNames(t *testing.T) {
+	contested := func(is bool) func(*testing.T, *play, []Event) {
+		return func(t *testing.T, p *play, _ []Event) {
+			assert.Equal(t, is, p.node("j-03").Unjudged == unjudged.Contested)
+			assert.False(t, is && p.node("j-03").Straggler)
+			if is {
+				assert.EqualValues(t, 1, p.counters.Contested, "counted once")
+			}
+		}
+	}
+	tell(t, map[string]story{
+		"a slow node and another": {nodes: 8, steps: []step{
+			{ticks: 40},
+			{do: lose(0.3, 3), ticks: 20, told: []string{"node onset j-03"}},
+			{do: twins(10), ticks: 2, check: contested(false)},
+			{do: twins(0), ticks: 1},
+			{do: twins(10), ticks: 2, check: contested(false)},
+			{ticks: 1, told: []string{"node end j-03 contested"}, check: contested(true)},
+			{ticks: 60, check: contested(true)},
+			{do: twins(0), ticks: 10, check: contested(true)},
+			{do: twins(10), ticks: 1},
+			{do: twins(0), ticks: 17, check: contested(true)},
+			{ticks: 1, check: contested(false)},
+			{ticks: 40, told: []string{"node onset j-03"}}, // it is slow
+		}},
+		"a node's two reports, one a little newer": {nodes: 8, steps: []step{
+			{do: twins(9.7), ticks: 30, check: contested(false)},
+		}},
+		"one of four is no peer": {nodes: 4, config: func(c *Config) { c.MinPeers = 4 }, steps: []step{
+			{ticks: 20, check: func(t *testing.T, p *play, _ []Event) { assert.Equal(t, 4, p.group().Signals[nodesignal.Throughput].N) }},
+			{do: twins(2), ticks: 4, check: func(t *testing.T, p *play, _ []Event) { assert.Zero(t, p.group().Signals[nodesignal.Throughput].N) }},
+		}},
+	})
+}
+
+// TestFewPeers: of three one is found, of two nobody can tell.
+func TestFewPeers(t *testing.T) {
+	tell(t, map[string]story{"": {nodes: 5, steps: []step{
+		{ticks: 400},
+		{do: lose(0.4, 0), ticks: 20, told: []string{"node onset j-00"}},
+		{do: idle(3, 4), ticks: 10},
+		{do: idle(2, 3, 4), ticks: 1, told: []string{"node end j-00 idle"}},
+		{ticks: 60},
+		{do: idle(), ticks: 60, told: []string{"node onset j-00"}},
+		{do: lose(0), ticks: 60, told: []string{"node end j-00 recovered"}},
+	}}})
+}
+
+// TestValuesThatAreNotTold: one that its node tells no more is void after the TTL, or at
+// once where it says so. One that comes now and then stays.
+func TestValuesThatAreNotTold(t *testing.T) {
+	// rarely tells the throughput of node 0 each so many ticks, 0 is never.
+	rarely := func(each int, gone bool) func(*play) {
+		return func(p *play) {
+			p.also = func(o *Observation, i int) {
+				o.Values.Set(nodesignal.Compute, 0.9)
+				if i == 0 && (each == 0 || p.k%each > 0) {
+					o.Values.Known[nodesignal.Throughput], o.Gone[nodesignal.Throughput] = false, gone
+				}
+			}
+		}
+	}
+	slow := func(is bool) func(*testing.T, *play, []Event) {
+		return func(t *testing.T, p *play, _ []Event) { assert.Equal(t, is, p.node("j-00").Straggler) }
+	}
+	beat := func(p *play) {
+		p.also = func(o *Observation, _ int) {
+			*o = Observation{Cluster: "c", Node: o.Node, Peers: o.Peers, Heartbeat: true}
+		}
+	}
+	tell(t, map[string]story{
+		"told no more": {nodes: 8, steps: []step{
+			{do: rarely(1, false), ticks: 40},
+			{do: lose(0.5, 0), ticks: 10, told: []string{"node onset j-00"}},
+			{do: rarely(0, false), ticks: 5, check: slow(true)},
+			{ticks: 1, told: []string{"node end j-00 recovered"}, check: slow(false)},
+		}},
+		"gone": {nodes: 8, steps: []step{
+			{do: rarely(1, false), ticks: 40},
+			{do: lose(0.5, 0), ticks: 10, told: []string{"node onset j-00"}},
+			{do: rarely(0, true), ticks: 1, told: []string{"node end j-00 recovered"}, check: slow(false)},
+		}},
+		"now and then": {nodes: 8, steps: []step{
+			{do: rarely(1, false), ticks: 40},
+			{do: lose(0.5, 0), ticks: 10, told: []string{"node onset j-00"}},
+			{do: rarely(4, false), ticks: 60, check: slow(true)},
+			{do: idle(upTo(8)...), ticks: 1, told: []string{"node end j-00 idle"}, check: func(t *testing.T, p *play, told []Event) {
+				assert.Equal(t, nodesignal.Throughput, told[0].Signal)
+				assert.False(t, told[0].Compared, "nobody is left to compare it with")
+				assert.Zero(t, p.node("j-00").Since)
+			}},
+		}},
+		"heartbeats confirm it": {nodes: 8, steps: []step{
+			{ticks: 40},
+			{do: lose(0.5, 0), ticks: 1},
+			{do: beat, ticks: 20, told: []string{"node onset j-00"}},
+		}},
+	})
+}
+
+// TestTheScoreOfANodeWithSignalsIsNotCompared: it is a mean of them.
+func TestTheScoreOfANodeWithSignalsIsNotCompared(t *testing.T) {
+	scores := func(signals bool) func(*play) {
+		return func(p *play) {
+			p.also = func(o *Observation, i int) {
+				o.Values.Known[nodesignal.Throughput] = signals
+				o.Score, o.HasScore = map[bool]float64{true: 0.3, false: 0.9}[i == 2], true
+			}
+		}
+	}
+	compared := func(n int) func(*testing.T, *play, []Event) {
+		return func(t *testing.T, p *play, _ []Event) { assert.Equal(t, n, p.group().Signals[nodesignal.Score].N) }
+	}
+	tell(t, map[string]story{"": {nodes: 8, steps: []step{
+		{do: scores(true), ticks: 60, check: compared(0)},
+		{do: scores(false), ticks: 6, check: compared(8)}, // the signals are void
+		{ticks: 20, told: []string{"node onset j-02"}},
+	}}})
+}
+
+// TestTheCulpritStaysInTheEvent, to its end.
+func TestTheCulpritStaysInTheEvent(t *testing.T) {
+	rank := nodesignal.Subject{GPU: "GPU-3", Rank: nodesignal.OrdinalOf(11)}
+	other := nodesignal.Subject{GPU: "GPU-5"}
+	blame := func(change func(*Observation)) func(*play) {
+		return func(p *play) {
+			p.also = func(o *Observation, i int) {
+				if i == 5 {
+					change(o)
+				}
+			}
+		}
+	}
+	culprit := func(want nodesignal.Subject) func(*testing.T, *play, []Event) {
+		return func(t *testing.T, _ *play, told []Event) { assert.Equal(t, want, told[0].Culprit) }
+	}
+	tell(t, map[string]story{
+		"one that goes": {nodes: 8, steps: []step{
+			{ticks: 40},
+			{do: both(lose(0.15, 5), blame(func(o *Observation) { o.HasCulprit, o.Culprit = true, rank })), ticks: 20, told: []string{"node onset j-05"}, check: culprit(rank)},
+			{do: both(lose(0.4, 5), blame(func(o *Observation) { o.NoCulprit = rank })), ticks: 30, told: []string{"node severity j-05 critical"}, check: culprit(rank)},
+			{do: lose(0), ticks: 80, told: []string{"node end j-05 recovered"}, check: culprit(rank)},
+			{do: lose(0.3, 5), ticks: 20, told: []string{"node onset j-05"}, check: culprit(nodesignal.Subject{})},
+		}},
+		"another one": {nodes: 8, steps: []step{
+			{ticks: 40},
+			{do: both(lose(0.15, 5), blame(func(o *Observation) { o.HasCulprit, o.Culprit = true, rank })), ticks: 20, told: []string{"node onset j-05"}, check: culprit(rank)},
+			{do: both(lose(0.4, 5), blame(func(o *Observation) { o.HasCulprit, o.Culprit, o.NoCulprit = true, other, rank })), ticks: 30, told: []string{"node severity j-05 critical"}, check: culprit(other)},
+		}},
+	})
+}

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package straggler
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+)
+
+// TestSeverity: another one is told when six ticks in a row agree on it, and a lesser one
+// below four fifths of its bound. On the way to the end it is no news.
+func TestSeverity(t *testing.T) {
+	after := func(least, most int) func(*testing.T, *play, []Event) {
+		return func(t *testing.T, p *play, told []Event) {
+			ago := int(p.last.At.Sub(told[0].At) / tick)
+			assert.True(t, 60-ago >= least && 60-ago <= most, "told after %d ticks", 60-ago)
+		}
+	}
+	tell(t, map[string]story{
+		"up and down": {nodes: 8, steps: []step{
+			{ticks: 400},
+			{do: lose(0.07, 2), ticks: 60, told: []string{"node onset j-02"}},
+			{do: lose(0.15, 2), ticks: 60, told: []string{"node severity j-02 major"}, check: after(6, 18)},
+			{do: lose(0.4, 2), ticks: 60, told: []string{"node severity j-02 critical"}, check: after(6, 18)},
+			{do: lose(0.22, 2), ticks: 60}, // more than four fifths of 25 %
+			{do: lose(0.15, 2), ticks: 60, told: []string{"node severity j-02 major"}},
+			{do: lose(0), ticks: 80, told: []string{"node end j-02 recovered"}},
+		}},
+		"from critical to well": {nodes: 8, steps: []step{
+			{ticks: 400},
+			{do: lose(0.4, 2), ticks: 60, told: []string{"node onset j-02"}},
+			{do: lose(0), ticks: 100, told: []string{"node end j-02 recovered"}, check: func(t *testing.T, _ *play, told []Event) {
+				assert.Equal(t, SeverityCritical, told[0].Severity)
+				assert.Greater(t, told[0].Confidence, 0.7, "the greatest there was")
+				assert.InDelta(t, 10, told[0].Value, 0.2)
+				assert.True(t, told[0].Compared)
+			}},
+		}},
+		"two glitches do not add up": {nodes: 8, steps: []step{
+			{ticks: 400},
+			{do: lose(0.15, 2), ticks: 60, told: []string{"node onset j-02"}},
+			{do: lose(0.4, 2), ticks: 4},
+			{do: lose(0.15, 2), ticks: 20},
+			{do: lose(0.4, 2), ticks: 4},
+			{do: lose(0.15, 2), ticks: 60},
+		}},
+	})
+	for gap, want := range map[float64]Severity{0.05: SeverityMinor, 0.0999: SeverityMinor, 0.1: SeverityMajor, 0.2499: SeverityMajor, 0.25: SeverityCritical} {
+		assert.Equal(t, want, SeverityOf(gap), gap)
+	}
+}
+
+// TestFlapping: the third episode within an hour stays open until the node has been well
+// for one. A node that moves or is forgotten is held for nobody.
+func TestFlapping(t *testing.T) {
+	began, over := []string{"node onset j-05"}, []string{"node onset j-05", "node end j-05 recovered"}
+	up, down := lose(0.3, 5), lose(0)
+	flap := func(n int) (steps []step) {
+		steps = []step{{ticks: 400}}
+		for i := range n {
+			steps = append(steps, step{do: up, ticks: 8, told: began}, step{do: down, ticks: 60, told: over[1:]})
+			if i == 2 {
+				steps[len(steps)-1].told = nil
+			}
+			if i > 2 {
+				steps[len(steps)-2].told, steps[len(steps)-1].told = nil, nil
+			}
+		}
+		return steps
+	}
+	counted := func(n int64) func(*testing.T, *play, []Event) {
+		return func(t *testing.T, p *play, _ []Event) { assert.Equal(t, n, p.counters.Flapping) }
+	}
+	hour := func(c *Config) { c.Retention = 30 * time.Minute }
+	tell(t, map[string]story{
+		"twice is not": {nodes: 8, steps: append(flap(2), step{check: counted(0)})},
+		"six times, and well for an hour": {nodes: 8, steps: append(flap(6),
+			step{ticks: 360, told: over[1:], check: counted(1)},
+			step{do: up, ticks: 8, told: began},
+			step{do: down, ticks: 60, told: over[1:], check: counted(1)})},
+		"it moves": {nodes: 8, steps: append(flap(3),
+			step{do: moves(5, "other"), ticks: 1, told: []string{"node end j-05 moved"}, check: counted(1)})},
+		"it is forgotten": {nodes: 8, config: hour, steps: append(flap(3),
+			step{do: silent(5), ticks: 200, told: []string{"missing onset j-05", "node end j-05 forgotten", "missing end j-05 forgotten"}})},
+	})
+}
+
+// TestEndsOfEpisodes: each says why, under the id and in the group of its beginning.
+func TestEndsOfEpisodes(t *testing.T) {
+	slow := []step{{ticks: 400}, {do: lose(0.3, 5), ticks: 30, told: []string{"node onset j-05"}}}
+	with := func(steps ...step) story { return story{nodes: 8, steps: append(slow[:2:2], steps...)} }
+	tell(t, map[string]story{
+		"recovered": with(step{do: lose(0), ticks: 80, told: []string{"node end j-05 recovered"}}),
+		"idle":      with(step{do: idle(5), ticks: 1, told: []string{"node end j-05 idle"}}),
+		"moved": with(step{do: moves(5, "other"), ticks: 1, told: []string{"node end j-05 moved"}, check: func(t *testing.T, p *play, told []Event) {
+			assert.Equal(t, "j", told[0].Group)
+			assert.EqualValues(t, 1, p.counters.GroupChanges)
+		}}),
+		"missing and then forgotten": with(
+			step{do: silent(5), ticks: 10, told: []string{"node end j-05 missing", "missing onset j-05"}, check: func(t *testing.T, p *play, told []Event) {
+				assert.Equal(t, p.now.Add(-11*tick), told[1].Since, "when it was heard of last")
+				assert.Equal(t, SeverityMajor, told[1].Severity)
+			}},
+			step{ticks: 360, told: []string{"missing end j-05 forgotten"}, check: func(t *testing.T, p *play, _ []Event) {
+				assert.Equal(t, 7, p.e.Nodes())
+			}}),
+	})
+}
+
+// TestOnsetsAreLimited per cluster and tick: three slow nodes in each of five groups are
+// ten events, and one more counts the rest. It ends with the last of them.
+func TestOnsetsAreLimited(t *testing.T) {
+	p := newPlay(t, []string{"a", "b", "d", "e", "f"}, 20, nil)
+	p.ticks(400)
+	p.loss = func(group string, i int) float64 {
+		if i >= 3 {
+			return 0
+		}
+		return map[string]float64{"a": 0.30, "b": 0.29, "d": 0.28, "e": 0.4, "f": 0.3}[group]
+	}
+	told := p.ticks(20)
+	require.Len(t, onsets(told, SubjectNode), 10)
+	rest := onsets(told, SubjectCluster)
+	require.Len(t, rest, 1)
+	require.Len(t, told, 11)
+	assert.Equal(t, 5, rest[0].NodeCount)
+	require.Len(t, rest[0].Nodes, 5)
+	assert.IsIncreasing(t, rest[0].Nodes)
+	assert.Empty(t, rest[0].Group)
+	assert.Equal(t, SeverityCritical, rest[0].Severity)
+	assert.EqualValues(t, 5, p.counters.Folded)
+	for _, ev := range onsets(told, SubjectNode) {
+		assert.NotContains(t, rest[0].Nodes, ev.Node)
+	}
+
+	loss, bad := p.loss, rest[0].Nodes[2]
+	p.loss = func(group string, i int) float64 {
+		if nodeName(group, i) == bad {
+			return loss(group, i)
+		}
+		return 0
+	}
+	told = p.ticks(80)
+	assert.Len(t, told, 10, "the ends of the ten")
+	p.loss = nil
+	assert.Equal(t, []string{"cluster end 5 recovered"}, brief(p.ticks(80)))
+}
+
+// TestSeveritiesAreLimited per cluster and tick as well: above the bound they wait.
+func TestSeveritiesAreLimited(t *testing.T) {
+	p := newPlay(t, []string{"a", "b"}, 20, func(c *Config) { c.MaxOnsets = 2 })
+	p.ticks(400)
+	lose(0.15, 0)(p)
+	require.Len(t, p.ticks(20), 2)
+	lose(0.15, 0, 1)(p)
+	require.Len(t, p.ticks(20), 2)
+	lose(0.4, 0, 1)(p)
+	perTick := map[time.Time]int{}
+	for _, ev := range p.ticks(40) {
+		require.Equal(t, EventSeverity, ev.Kind)
+		perTick[ev.At]++
+	}
+	assert.Len(t, perTick, 2)
+	for _, n := range perTick {
+		assert.Equal(t, 2, n)
+	}
+}
+
+// TestTheRankInItsGroup counts those that are worse.
+func TestTheRankInItsGroup(t *testing.T) {
+	tell(t, map[string]story{"": {steps: []step{
+		{ticks: 400},
+		{do: lose(0.4, 3), ticks: 20, told: []string{"node onset j-03"}},
+		{do: loseEach(map[int]float64{3: 0.4, 9: 0.08}), ticks: 30, told: []string{"node onset j-09"}, check: func(t *testing.T, _ *play, told []Event) {
+			assert.Equal(t, 2, told[0].Rank)
+			assert.Equal(t, 20, told[0].Active)
+			assert.Equal(t, []string{"j"}, told[0].Peers)
+		}},
+	}}})
+}
+
+// TestIncidents: more stragglers than two and than 15 % of the group are one incident.
+func TestIncidents(t *testing.T) {
+	incident := func(is bool) func(*testing.T, *play, []Event) {
+		return func(t *testing.T, p *play, _ []Event) { assert.Equal(t, is, p.group().Incident) }
+	}
+	each := func(losses ...float64) func(*play) {
+		loss := map[int]float64{}
+		for i, x := range losses {
+			loss[i] = x
+		}
+		return loseEach(loss)
+	}
+	five := upTo(5)
+	tell(t, map[string]story{
+		"three of twenty are 15 %, not more": {steps: []step{
+			{ticks: 400},
+			{do: lose(0.2, 0, 1, 2), ticks: 60, told: []string{"node onset j-00", "node onset j-01", "node onset j-02"}, check: incident(false)},
+		}},
+		"one, then five at once": {steps: []step{
+			{ticks: 400},
+			{do: lose(0.2, 0), ticks: 30, told: []string{"node onset j-00"}},
+			{do: lose(0.2, upTo(6)...), ticks: 60, told: []string{"group onset 6 stragglers"}, check: func(t *testing.T, p *play, told []Event) {
+				in := told[0]
+				assert.Equal(t, []string{"j-00", "j-01", "j-02", "j-03", "j-04", "j-05"}, in.Nodes)
+				assert.Equal(t, nodesignal.Throughput, in.Signal)
+				assert.Equal(t, SeverityMajor, in.Severity)
+				assert.InDelta(t, 0.2, in.Gap, 0.02)
+				assert.InDelta(t, 8.04, in.Value, 0.1)
+				assert.InDelta(t, 10.05, in.Median, 0.1)
+				assert.Equal(t, 20, in.Active)
+				assert.LessOrEqual(t, in.Since.Sub(p.now.Add(-90*tick)).Abs(), 2*tick, "when the first of them began")
+				assert.EqualValues(t, 5, p.counters.Folded)
+				assert.Equal(t, 6, p.group().Stragglers)
+				assert.True(t, p.group().Incident)
+			}},
+			{do: lose(0.2, 3), ticks: 100, told: []string{"node end j-00 recovered", "group end 6 recovered", "node onset j-03"}, check: incident(false)},
+			{do: lose(0), ticks: 60, told: []string{"node end j-03 recovered"}},
+		}},
+		"worse, and better": {steps: []step{
+			{ticks: 400},
+			{do: lose(0.15, five...), ticks: 60, told: []string{"group onset 5 stragglers"}},
+			{do: lose(0.4, five...), ticks: 60, told: []string{"group severity 5 stragglers critical"}},
+			{do: lose(0.22, five...), ticks: 60},
+			{do: lose(0.15, five...), ticks: 60, told: []string{"group severity 5 stragglers major"}},
+			{do: lose(0), ticks: 100, told: []string{"group end 5 recovered"}, check: func(t *testing.T, _ *play, told []Event) {
+				assert.Equal(t, SeverityMajor, told[0].Severity)
+			}},
+		}},
+		"others later, told each ten minutes": {steps: []step{
+			{ticks: 400},
+			{do: each(0.2, 0.2, 0.2, 0.2), ticks: 60, told: []string{"group onset 4 stragglers"}},
+			{do: each(0.2, 0.2, 0.2, 0.2, 0.2), ticks: 20, told: []string{"group update 5 stragglers"}},
+			{do: each(0.2, 0.2, 0.2, 0.2, 0.2, 0.2), ticks: 20},
+			{do: each(0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2), ticks: 60, told: []string{"group update 7 stragglers"}},
+			{ticks: 300},
+			{do: each(0.2, 0.2, 0.2, 0.2, 0.2, 0.2), ticks: 60},
+			{do: each(0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2), ticks: 200}, // its name has been told
+		}},
+		"others that are far worse": {nodes: 16, steps: []step{
+			{ticks: 400},
+			{do: each(0.12, 0.12, 0.12), ticks: 60, told: []string{"group onset 3 stragglers"}},
+			{do: loseEach(map[int]float64{0: 0.12, 1: 0.12, 2: 0.12, 7: 0.5}), ticks: 40, told: []string{"group update 4 stragglers", "node onset j-07"}, check: func(t *testing.T, _ *play, told []Event) {
+				assert.Equal(t, SeverityCritical, told[1].Severity)
+			}},
+		}},
+		"one of it that gets far worse": {nodes: 16, steps: []step{
+			{ticks: 400},
+			{do: each(0.12, 0.12, 0.12, 0.12), ticks: 60, told: []string{"group onset 4 stragglers"}},
+			{do: each(0.12, 0.29, 0.12, 0.12), ticks: 60}, // critical, but not clearly
+			{do: each(0.12, 0.4, 0.12, 0.12), ticks: 60, told: []string{"node onset j-01"}},
+			{do: each(0.12, 0.12, 0.12, 0.12), ticks: 100, told: []string{"node severity j-01 major"}},
+		}},
+		"one that is hardly worse": {nodes: 16, steps: []step{
+			{ticks: 400},
+			{do: each(0.23, 0.23, 0.23, 0.23), ticks: 60, told: []string{"group onset 4 stragglers"}},
+			{do: each(0.23, 0.335, 0.23, 0.23), ticks: 60},
+		}},
+		"it lasts": {nodes: 16, steps: []step{
+			{ticks: 400},
+			{do: each(0.12, 0.12, 0.12, 0.12), ticks: 60, told: []string{"group onset 4 stragglers"}},
+			{ticks: 7 * 360, check: incident(true)},
+		}},
+		"the job ends": {nodes: 8, steps: []step{
+			{ticks: 400},
+			{do: lose(0.2, 0, 1, 2), ticks: 60, told: []string{"group onset 3 stragglers"}},
+			{do: idle(upTo(8)...), ticks: 1, told: []string{"group end 3 idle"}},
+		}},
+		"its nodes go to another": {nodes: 8, steps: []step{
+			{ticks: 400},
+			{do: lose(0.2, 0, 1, 2), ticks: 60, told: []string{"group onset 3 stragglers"}},
+			{do: func(p *play) {
+				p.also = func(o *Observation, _ int) { o.Peers = []string{"k"} }
+			}, ticks: 1, told: []string{"group end 3 idle"}},
+		}},
+		"some lose much, and some less and later": {steps: []step{ // nodes about to fall are waited for
+			{ticks: 400},
+			{do: each(0.2, 0.2, 0.2, 0.09, 0.09, 0.09), ticks: 60, told: []string{"group onset 6 stragglers"}},
+		}},
+	})
+}
+
+// TestMissingNodes: silence of 50 s is told after two ticks for others that may follow.
+// Many at once are one event, of their group or of the cluster.
+func TestMissingNodes(t *testing.T) {
+	many := func(p *play) { p.silent = func(g string, i int) bool { return g == "a" && i < 5 } }
+	one := func(p *play) { p.silent = func(g string, i int) bool { return g == "a" && i < 1 } }
+	tell(t, map[string]story{
+		"one": {nodes: 8, steps: []step{
+			{ticks: 10},
+			{do: silent(0), ticks: 6, check: func(t *testing.T, p *play, _ []Event) {
+				assert.Equal(t, nodesignal.StateMissing, p.node("j-00").State)
+			}},
+			{ticks: 1, told: []string{"missing onset j-00"}, check: func(t *testing.T, p *play, told []Event) {
+				assert.Equal(t, p.now.Add(-8*tick), told[0].Since)
+				assert.Equal(t, "j", told[0].Group)
+				assert.Equal(t, SeverityMajor, told[0].Severity)
+			}},
+			{ticks: 30},
+			{do: silent(), ticks: 1, told: []string{"missing end j-00 recovered"}},
+		}},
+		"one for a minute": {nodes: 8, steps: []step{
+			{ticks: 10},
+			{do: silent(0), ticks: 6},
+			{do: silent(), ticks: 20},
+		}},
+		"two": {nodes: 12, steps: []step{
+			{ticks: 10},
+			{do: silent(0, 1), ticks: 20, told: []string{"missing onset j-00", "missing onset j-01"}},
+		}},
+		"two, and two more within an interval": {nodes: 12, steps: []step{
+			{ticks: 10},
+			{do: silent(0, 1), ticks: 1},
+			{do: silent(0, 1, 2, 3), ticks: 20, told: []string{"missing onset 4"}},
+		}},
+		"many of a group, then of the cluster": {groups: []string{"a", "b"}, nodes: 12, steps: []step{
+			{ticks: 10},
+			{do: many, ticks: 20, told: []string{"missing onset 5"}, check: func(t *testing.T, p *play, told []Event) {
+				assert.Equal(t, "a", told[0].Group)
+				assert.Equal(t, SeverityCritical, told[0].Severity)
+				assert.Equal(t, p.now.Add(-21*tick), told[0].Since)
+				assert.Equal(t, []string{"a-00", "a-01", "a-02", "a-03", "a-04"}, told[0].Nodes)
+			}},
+			{do: one, ticks: 20},
+			{do: silent(), ticks: 1, told: []string{"missing end 5 recovered"}},
+			{do: silent(0, 1), ticks: 20, told: []string{"missing onset 4"}, check: func(t *testing.T, _ *play, told []Event) {
+				assert.Empty(t, told[0].Group)
+			}},
+		}},
+		"more than are listed": {nodes: 120, steps: []step{
+			{ticks: 10},
+			{do: silent(upTo(110)...), ticks: 10, told: []string{"missing onset 110"}, check: func(t *testing.T, _ *play, told []Event) {
+				assert.Len(t, told[0].Nodes, 100)
+			}},
+		}},
+		"forgotten": {nodes: 8, steps: []step{
+			{ticks: 10},
+			{do: silent(0, 1, 2, 3), ticks: 20, told: []string{"missing onset 4"}},
+			{ticks: 360, told: []string{"missing end 4 forgotten"}, check: func(t *testing.T, p *play, _ []Event) { assert.Equal(t, 4, p.e.Nodes()) }},
+		}},
+		"forgotten before it is told": {nodes: 8, config: func(c *Config) { c.Retention = time.Minute }, steps: []step{
+			{ticks: 10},
+			{do: silent(7), ticks: 20, check: func(t *testing.T, p *play, _ []Event) { assert.Equal(t, 7, p.e.Nodes()) }},
+		}},
+		"heard of elsewhere": {nodes: 8, steps: []step{
+			{ticks: 10},
+			{do: silent(5), ticks: 10, told: []string{"missing onset j-05"}},
+			{do: moves(5, "other"), ticks: 1, told: []string{"missing end j-05 moved"}},
+		}},
+	})
+
+	p := newPlay(t, []string{"j"}, 8, nil)
+	p.ticks(10)
+	told := 0
+	for range 5 {
+		silent(0)(p)
+		told += len(p.ticks(10))
+		silent()(p)
+		told += len(p.ticks(10))
+	}
+	assert.Equal(t, 6, told, "one that flaps is told three times within an hour")
+	assert.EqualValues(t, 2, p.counters.Flapping)
+}
+
+// TestADeafGateway, one that no tick came to for long, misses nobody and forgets nothing,
+// though a signal that does not change is said once and heartbeats confirm it.
+func TestADeafGateway(t *testing.T) {
+	for _, late := range []time.Duration{4 * tick, 10 * tick} {
+		p := newPlay(t, []string{"j"}, 8, nil)
+		p.ticks(10)
+		p.also = func(o *Observation, _ int) {
+			*o = Observation{Cluster: "c", Node: o.Node, Peers: o.Peers, Heartbeat: true}
+		}
+		p.ticks(3)
+		p.now = p.now.Add(late)
+		require.Empty(t, p.tickOnce())
+		require.Empty(t, p.ticks(10))
+		assert.Equal(t, 8, p.group().Counts[nodesignal.StateActive])
+		assert.Equal(t, map[string]int{"": 8}, reasons(p.group()))
+	}
+}
+
+// TestEpisodesOfTwoLives: of a node that was slow from the first, each engine's episode
+// has its own id.
+func TestEpisodesOfTwoLives(t *testing.T) {
+	ids := map[string]bool{}
+	at := start
+	for range 2 {
+		p := newPlay(t, []string{"j"}, 8, nil)
+		p.now = at
+		lose(0.4, 3)(p)
+		told := p.ticks(100)
+		require.Len(t, told, 1)
+		ids[told[0].ID] = true
+		at = p.now
+	}
+	assert.Len(t, ids, 2)
+}
