@@ -18,7 +18,7 @@ after(async () => {
   await server?.stop();
 });
 
-// The straggler is found within half a minute of the demo's start.
+// The straggler is found within a minute of the demo's start.
 async function untilStraggler(page) {
   await page.locator('#episodes .row b', { hasText: 'dp0-pp0' }).waitFor({ timeout: 150_000 });
   await page.locator('#rank .named button', { hasText: 'dp0-pp0' }).waitFor();

@@ -16,12 +16,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 )
 
-// brisk ends an episode within seconds of the recovery, and not minutes.
-const brisk = `
-processors:
-  straggler: {gateway: {cusum: {leave_after: 2s}}}
-`
-
 // episodes are the episode records of cluster one, in the order they came.
 func (s *logStore) episodes() []plog.LogRecord {
 	s.mu.Lock()
@@ -71,7 +65,17 @@ type fleet struct {
 	mu      sync.Mutex
 	loss    map[int]float64
 	hot     int
+	moved   int // the node that went to another job, 0 for none
 	round   int
+}
+
+// move takes a node to another job, where it is as fast as any. That ends an episode at
+// once: a recovery takes five minutes.
+func (f *fleet) move(node int) {
+	f.set(-1, nil)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.moved = node
 }
 
 func (f *fleet) set(hot int, loss map[int]float64) {
@@ -91,6 +95,9 @@ func (f *fleet) push() pmetric.Metrics {
 	for n := range 8 {
 		name := fmt.Sprintf("n%d", n)
 		job := map[string]string{"k8s.cluster.name": f.cluster, "gpu.job.id": "job", "gpu.job.role": "worker"}
+		if n > 0 && n == f.moved {
+			job["gpu.job.id"] = "other"
+		}
 		seconds := (1 + 0.01*float64((f.round+n)%3)) / (1 - f.loss[n])
 		gauge(node(md, name, job), "gpu.app.step.duration", "s", seconds)
 		metrics := node(md, name, map[string]string{"k8s.cluster.name": f.cluster})
@@ -148,7 +155,7 @@ func (f *fleet) goesOn(t *testing.T, pushes int) {
 func startEpisodes(t *testing.T) (*logStore, *collector, gatewayPorts) {
 	t.Helper()
 	store, gp := startLogStore(t), newGatewayPorts(t)
-	gateway := start(t, options{configs: []string{"configs/gateway.yaml", gp.overlay(t), brisk, fmt.Sprintf(`
+	gateway := start(t, options{configs: []string{"configs/gateway.yaml", gp.overlay(t), fmt.Sprintf(`
 exporters:
   otlp_grpc/events: {endpoint: %q, compression: none, tls: {insecure: true}}
 service: {pipelines: {logs: {exporters: [otlp_grpc/events]}}}
@@ -187,11 +194,11 @@ func TestAnEpisodeIsToldFromItsBeginningToItsEnd(t *testing.T) {
 	f.run(t, ap.grpc)
 	awaitWarm(t, gp, "one")
 	// Longer than it takes to accuse anybody.
-	f.goesOn(t, 40)
+	f.goesOn(t, 300)
 	require.Empty(t, store.phases(), "nobody is slow")
 
 	began := time.Now()
-	f.set(5, map[int]float64{5: 0.16})
+	f.set(5, map[int]float64{5: 0.2})
 	eventually(t, "the onset", func() bool { return len(store.phases()) > 0 })
 	t.Logf("told after %s", time.Since(began).Round(time.Millisecond))
 	onset := store.episodes()[0]
@@ -206,8 +213,8 @@ func TestAnEpisodeIsToldFromItsBeginningToItsEnd(t *testing.T) {
 	since, err := time.Parse(time.RFC3339, fmt.Sprint(attribute(onset, "gpu.straggler.since")))
 	require.NoError(t, err)
 	assert.WithinRange(t, since, began.Add(-time.Second), onset.Timestamp().AsTime())
-	assert.InDelta(t, 0.16, attribute(onset, "gpu.straggler.gap"), 0.04)
-	assert.InDelta(t, 0.16*64, attribute(onset, "gpu.straggler.gpu_hours_lost_per_hour"), 0.04*64)
+	assert.InDelta(t, 0.2, attribute(onset, "gpu.straggler.gap"), 0.05)
+	assert.InDelta(t, 0.2*64, attribute(onset, "gpu.straggler.gpu_hours_lost_per_hour"), 0.05*64)
 	assert.Greater(t, attribute(onset, "gpu.straggler.confidence"), 0.6)
 	evidence, _ := attribute(onset, "gpu.straggler.evidence").([]any)
 	require.NotEmpty(t, evidence)
@@ -225,20 +232,20 @@ func TestAnEpisodeIsToldFromItsBeginningToItsEnd(t *testing.T) {
 			g.is(1, "gpu_straggler_rank", labels{"host_name": "n5", "gpu_peer_group": "job/worker", "k8s_cluster_name": "one"})
 	})
 	if testing.Short() {
-		return // the mean of a large loss takes a minute to recover: make proof waits for it
+		return // the mean of a loss takes a while to follow: make proof waits for it
 	}
 
-	f.set(5, map[int]float64{5: 0.45})
+	f.set(5, map[int]float64{5: 0.6})
 	eventually(t, "the change of severity", func() bool { return len(store.phases()) > 1 })
 	worse := store.episodes()[1]
 	assert.Equal(t, plog.SeverityNumberError, worse.SeverityNumber())
 	assert.Equal(t, "critical", attribute(worse, "gpu.straggler.severity"))
 
-	f.set(-1, nil)
+	f.move(5)
 	eventually(t, "the end", func() bool { return len(store.phases()) > 2 })
 	end := store.episodes()[2]
 	assert.Equal(t, plog.SeverityNumberInfo, end.SeverityNumber())
-	assert.Equal(t, "recovered", attribute(end, "gpu.straggler.cause"))
+	assert.Equal(t, "moved", attribute(end, "gpu.straggler.cause"))
 	assert.InDelta(t, end.Timestamp().AsTime().Sub(since).Seconds(), attribute(end, "gpu.straggler.duration"), 1)
 	eventually(t, "the agent agrees", func() bool {
 		return scrape(t, ap.prom).is(0, "gpu_agent_straggler", labels{"host_name": "n5"})

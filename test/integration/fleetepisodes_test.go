@@ -19,7 +19,7 @@ import (
 func TestFleetViewSaysWhyANodeIsSlow(t *testing.T) {
 	t.Parallel()
 	gp := newGatewayPorts(t)
-	gateway := start(t, options{configs: []string{"configs/gateway.yaml", gp.overlay(t), brisk}})
+	gateway := start(t, options{configs: []string{"configs/gateway.yaml", gp.overlay(t)}})
 	ap := startAgent(t, gp, "view")
 	f := &fleet{cluster: "view", hot: 5}
 	f.run(t, ap.grpc)
@@ -105,13 +105,13 @@ func TestFleetViewSaysWhyANodeIsSlow(t *testing.T) {
 	getJSON(t, url+"/nodes/n5", &node)
 	assertSlowNode(t, &node)
 
-	f.set(-1, nil)
+	f.move(5)
 	eventually(t, "its end", func() bool {
 		getJSON(t, url+"/episodes", &episodes)
 		return len(episodes.Episodes) > 0 && !episodes.Episodes[0].Open
 	})
 	over := episodes.Episodes[0]
-	assert.Equal(t, []string{again.ID, "recovered", "hw_thermal"}, []string{over.ID, over.Cause, over.Reason})
+	assert.Equal(t, []string{again.ID, "moved", "hw_thermal"}, []string{over.ID, over.Cause, over.Reason})
 	assert.NotEmpty(t, over.Evidence)
 	for _, former := range episodes.Episodes[1:] {
 		assert.Equal(t, []string{ep.ID, "restart", "n5"}, []string{former.ID, former.Cause, former.Node})
