@@ -34,8 +34,8 @@ const (
 type episode struct {
 	Event
 	told    bool     // its onset is out; only then it gets an end
-	in      *episode // the one of many that tells of it
-	live    int      // nodes in it
+	in      *episode // the silence of many that tells of it
+	live    int      // nodes still in it
 	worst   float64  // confidence
 	differs int      // ticks in a row with another severity
 	waited  int      // ticks
@@ -115,7 +115,6 @@ func (e *Engine) track(g *group, i, rising int, now time.Time) {
 		}
 	}
 	switch {
-	case ep.in != nil:
 	case ep.told:
 		if ep.settles(severity != ep.Severity) && e.changes < e.cfg.MaxOnsets { // else at the next tick
 			e.changes++
@@ -204,53 +203,20 @@ func (e *Engine) endSlow(n *node, cause string, now time.Time) {
 		ep.Confidence, ep.Gap, ep.Rank = ep.worst, float64(n.group.members[n.slot].gap), 0
 		e.tell(ep, EventEnd, cause, now)
 	}
-	e.leaveFold(ep, cause, now)
 	n.slow = nil
 	n.group.members[n.slot].flags &^= flagEpisode
 }
 
-// tellOnsets tells of the cluster's new episodes: the worst ones each by itself, the
-// rest by one event.
-func (e *Engine) tellOnsets(c *cluster, now time.Time) {
+// tellOnsets tells of the cluster's new episodes, the worst ones first. The rest waits for
+// the next tick.
+func (e *Engine) tellOnsets(now time.Time) {
 	slices.SortStableFunc(e.onsets, func(a, b *node) int { return cmp.Compare(b.slow.Confidence, a.slow.Confidence) })
-	single := min(len(e.onsets), e.cfg.MaxOnsets)
-	for _, n := range e.onsets[:single] {
+	for _, n := range e.onsets[:min(len(e.onsets), e.cfg.MaxOnsets)] {
 		n.slow.Severity, n.onsets = SeverityOf(n.slow.Gap), e.lately(n.onsets)
 		e.compared(n.slow, n.group, n.slot)
 		e.tell(n.slow, EventOnset, "", now)
 	}
-	if rest := e.onsets[single:]; len(rest) > 0 {
-		f := e.fold(SubjectCluster, c, "", rest)
-		for _, n := range rest {
-			n.slow.in = f
-			f.Severity = max(f.Severity, SeverityOf(n.slow.Gap))
-		}
-		e.counters.Folded += int64(len(rest))
-		e.tell(f, EventOnset, "", now)
-	}
 	e.onsets = e.onsets[:0]
-}
-
-// fold is one episode for many nodes that began together.
-func (e *Engine) fold(s Subject, c *cluster, group string, nodes []*node) *episode {
-	names := make([]string, 0, len(nodes))
-	for _, n := range nodes {
-		names = append(names, n.name)
-	}
-	slices.Sort(names)
-	f := e.begin(s, c, group, names[0], e.at)
-	f.Node, f.Nodes, f.NodeCount, f.live = "", slices.Clone(names[:min(len(names), maxListed)]), len(names), len(names)
-	return f
-}
-
-// leaveFold takes an episode out of the one that tells of it, whose end that may be.
-func (e *Engine) leaveFold(ep *episode, cause string, now time.Time) {
-	if ep.in == nil {
-		return
-	}
-	if ep.in.live--; ep.in.live == 0 {
-		e.tell(ep.in, EventEnd, cause, now)
-	}
 }
 
 // silences tells of the nodes of a cluster that nothing is heard of. It waits for others:
@@ -267,23 +233,26 @@ func (e *Engine) silences(c *cluster, now time.Time) {
 		return n.gone || n.silence != nil || n.group.members[n.slot].state != nodesignal.StateMissing
 	})
 	c.silent, c.silentTicks = nil, 0
-	var f *episode
+	var f *episode // for many
 	if len(silent) > manyNodes {
-		group := silent[0].group.name
-		if slices.ContainsFunc(silent, func(n *node) bool { return n.group.name != group }) {
-			group = ""
+		first := silent[0].group.name
+		if slices.ContainsFunc(silent, func(n *node) bool { return n.group.name != first }) {
+			first = ""
 		}
-		f = e.fold(SubjectMissing, c, group, silent)
-		f.Severity = SeverityCritical
+		slices.SortFunc(silent, func(a, b *node) int { return cmp.Compare(a.name, b.name) })
+		f = e.begin(SubjectMissing, c, first, silent[0].name, e.at)
+		f.Severity, f.Node, f.NodeCount, f.live = SeverityCritical, "", len(silent), len(silent)
 	}
 	for _, n := range silent {
 		g := n.group
 		ep := e.begin(SubjectMissing, c, g.name, n.name, g.members[n.slot].seen/int64(time.Millisecond))
 		ep.Peers, ep.Severity, ep.Active, ep.in, n.silence = g.peers, SeverityMajor, g.counts[nodesignal.StateActive], f, ep
 		switch {
-		case f != nil && ep.Since.Before(f.Since):
-			f.Since = ep.Since
 		case f != nil:
+			if ep.Since.Before(f.Since) {
+				f.Since = ep.Since
+			}
+			f.list(n.name)
 		case e.flaps(n.silences):
 			e.counters.Flapping++
 		default:
@@ -296,6 +265,13 @@ func (e *Engine) silences(c *cluster, now time.Time) {
 	}
 }
 
+// list adds a node to those of an episode of many.
+func (ep *episode) list(name string) {
+	if len(ep.Nodes) < maxListed {
+		ep.Nodes = append(ep.Nodes, name)
+	}
+}
+
 // endSilence ends a node's episode of silence.
 func (e *Engine) endSilence(n *node, cause string, now time.Time) {
 	ep := n.silence
@@ -305,7 +281,11 @@ func (e *Engine) endSilence(n *node, cause string, now time.Time) {
 	if n.silence = nil; ep.told {
 		e.tell(ep, EventEnd, cause, now)
 	}
-	e.leaveFold(ep, cause, now)
+	if f := ep.in; f != nil {
+		if f.live--; f.live == 0 {
+			e.tell(f, EventEnd, cause, now)
+		}
+	}
 }
 
 // watch begins, updates or ends the incident of a group: one episode for many slow nodes.
@@ -382,9 +362,8 @@ func (e *Engine) tellIncident(g *group, kind EventKind, now time.Time) {
 			continue
 		}
 		m.flags |= flagListed
-		if in.NodeCount++; in.NodeCount <= maxListed {
-			in.Nodes = append(in.Nodes, g.nodes[i].name)
-		}
+		in.NodeCount++
+		in.list(g.nodes[i].name)
 		s := m.signal
 		gaps[s], values[s], level[s] = gaps[s]+float64(m.gap), values[s]+g.tracks[s][i].x, m.level
 		if count[s]++; count[s] > count[in.Signal] {

@@ -29,10 +29,9 @@ const (
 	SubjectNode    Subject = iota // a slow node
 	SubjectGroup                  // many slow nodes of a group
 	SubjectMissing                // a silent node, or many at once
-	SubjectCluster                // nodes that became slow at one tick, too many for an event each
 )
 
-func (s Subject) String() string { return [...]string{"node", "group", "missing", "cluster"}[s] }
+func (s Subject) String() string { return [...]string{"node", "group", "missing"}[s] }
 
 // Severity of an episode, by its gap.
 type Severity uint8
@@ -77,7 +76,7 @@ type Event struct {
 	Subject Subject
 	// ID is the same for all events of an episode and for no others.
 	ID string
-	// Group is empty for SubjectCluster, Node where many are meant.
+	// Group is empty where nodes of several fell silent, Node where many are meant.
 	Cluster, Group, Node string
 	Peers                []string // values of the peer-group attributes
 	Signal               nodesignal.Signal

@@ -90,7 +90,7 @@ func (e *Engine) tickCluster(c *cluster, now time.Time) {
 	}
 	c.wide.Update(&e.cfg.Config, &e.sample, e.wideScores, e.wideThroughputs)
 	e.groupReport(&e.report.Groups[at], c.name, "", &c.wide, c.wideCounts, stragglers)
-	e.tellOnsets(c, now)
+	e.tellOnsets(now)
 	e.silences(c, now)
 }
 
