@@ -43,11 +43,7 @@ func TestALossIsTold(t *testing.T) {
 			assert.True(t, after >= tc.from && after <= tc.to, "told after %d ticks", after)
 			ev := told[0]
 			assert.Equal(t, nodesignal.Throughput, ev.Signal)
-			if tc.loss >= 0.1 {
-				assert.InDelta(t, 0, ev.Since.Sub(began).Seconds(), 20)
-			} else {
-				assert.InDelta(t, 0, ev.Since.Sub(began).Minutes(), 3)
-			}
+			assert.InDelta(t, 0, ev.Since.Sub(began).Seconds(), map[bool]float64{true: 20, false: 180}[tc.loss >= 0.1])
 			assert.InDelta(t, tc.loss, ev.Gap, 0.02)
 			assert.InDelta(t, 10, ev.Median, 0.1)
 			assert.InDelta(t, 10*(1-tc.loss), ev.Value, 10*3*tc.noise)
@@ -119,9 +115,7 @@ func TestNature(t *testing.T) {
 // found, and what is far below is not.
 func TestSignals(t *testing.T) {
 	high := func(s nodesignal.Signal) func(*Config) {
-		return func(c *Config) {
-			c.Signals[s].Decides, c.Signals[s].Direction = true, nodesignal.High
-		}
+		return func(c *Config) { c.Signals[s].Decides, c.Signals[s].Direction = true, nodesignal.High }
 	}
 	for name, tc := range map[string]struct {
 		signal    nodesignal.Signal
