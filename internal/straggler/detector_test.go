@@ -43,11 +43,7 @@ func TestALossIsTold(t *testing.T) {
 			assert.True(t, after >= tc.from && after <= tc.to, "told after %d ticks", after)
 			ev := told[0]
 			assert.Equal(t, nodesignal.Throughput, ev.Signal)
-			if tc.loss >= 0.1 {
-				assert.InDelta(t, 0, ev.Since.Sub(began).Seconds(), 20)
-			} else {
-				assert.InDelta(t, 0, ev.Since.Sub(began).Minutes(), 3)
-			}
+			assert.InDelta(t, 0, ev.Since.Sub(began).Seconds(), map[bool]float64{true: 20, false: 180}[tc.loss >= 0.1])
 			assert.InDelta(t, tc.loss, ev.Gap, 0.02)
 			assert.InDelta(t, 10, ev.Median, 0.1)
 			assert.InDelta(t, 10*(1-tc.loss), ev.Value, 10*3*tc.noise)
@@ -119,9 +115,7 @@ func TestNature(t *testing.T) {
 // found, and what is far below is not.
 func TestSignals(t *testing.T) {
 	high := func(s nodesignal.Signal) func(*Config) {
-		return func(c *Config) {
-			c.Signals[s].Decides, c.Signals[s].Direction = true, nodesignal.High
-		}
+		return func(c *Config) { c.Signals[s].Decides, c.Signals[s].Direction = true, nodesignal.High }
 	}
 	for name, tc := range map[string]struct {
 		signal    nodesignal.Signal
@@ -242,29 +236,21 @@ func TestNewcomers(t *testing.T) {
 	})
 }
 
-// TestPhasesOfAll are no faults: a restart with a ramp, pauses, checkpoints, a load that
-// goes, and noise that grows tenfold for some minutes.
+// TestPhasesOfAll are no faults: a restart with a ramp, checkpoints, pauses of each at
+// its own time, and a load that goes.
 func TestPhasesOfAll(t *testing.T) {
-	for name, all := range map[string]func(k int) float64{ // share of the usual work
-		"a restart with a ramp": func(k int) float64 { return clamp(float64(k-420)/30, 0.02, 1) },
-		"checkpoints":           func(k int) float64 { return map[bool]float64{true: 0.5, false: 1}[k%90 < 4] },
-		"each to its own time":  func(k int) float64 { return map[bool]float64{true: 0.1, false: 1}[k%120 < 2] },
-		"a load that goes":      func(k int) float64 { return clamp(1.5-float64(k)/1000, 0.2, 1) },
+	for name, share := range map[string]func(k, i int) float64{ // of the usual work
+		"a restart with a ramp": func(k, _ int) float64 { return min(max(float64(k-420)/30, 0.02), 1) },
+		"checkpoints":           func(k, _ int) float64 { return map[bool]float64{true: 0.5, false: 1}[k%90 < 4] },
+		"each at its own time":  func(k, i int) float64 { return map[bool]float64{true: 0.1, false: 1}[(k+5*i)%120 < 2] },
+		"a load that goes":      func(k, _ int) float64 { return min(max(1.5-float64(k)/1000, 0.2), 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlay(t, []string{"j"}, 24, nil)
 			p.noise = 0.01
-			p.loss = func(_ string, i int) float64 {
-				at := p.k
-				if name == "each to its own time" {
-					at += 5 * i
-				}
-				if p.k < 300 {
-					at = 10_000 / 360 * 360
-				}
-				return 1 - all(at)
-			}
-			assert.Empty(t, p.ticks(1100))
+			require.Empty(t, p.ticks(300))
+			p.loss = func(_ string, i int) float64 { return 1 - share(p.k, i) }
+			assert.Empty(t, p.ticks(800))
 		})
 	}
 }

@@ -42,9 +42,7 @@ func TestJobsWithoutLabels(t *testing.T) {
 				assert.InDelta(t, 0.2, told[0].Gap, 0.02)
 				assert.InDelta(t, 10, told[0].Median, 0.1)
 			}},
-			{do: two(map[int]float64{3: 0.2, 15: 0.2}), ticks: 60, told: []string{"node onset -15"}, check: func(t *testing.T, _ *play, told []Event) {
-				assert.InDelta(t, 6, told[0].Median, 0.1)
-			}},
+			{do: two(map[int]float64{3: 0.2, 15: 0.2}), ticks: 60, told: []string{"node onset -15"}, check: func(t *testing.T, _ *play, told []Event) { assert.InDelta(t, 6, told[0].Median, 0.1) }},
 			{do: two(map[int]float64{3: 0.4, 15: 0.2}), ticks: 360, told: []string{"node severity -03 critical"}}, // no one of the slower job's
 			{do: two(nil), ticks: 100, told: []string{"node end -15 recovered", "node end -03 recovered"}},
 		}},

@@ -124,8 +124,7 @@ func TestEpisodesAreWellFormed(t *testing.T) {
 			for _, g := range r.Groups {
 				require.True(t, g.Detectable >= 0 && g.Detectable < 1, "%+v", g)
 			}
-			total.GroupChanges += r.Counters.GroupChanges
-			total.Contested += r.Counters.Contested
+			total.add(&r.Counters)
 		}
 		var last time.Time
 		chaos(seed, 400, func(all []Observation, at time.Time) {

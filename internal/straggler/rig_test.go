@@ -3,6 +3,7 @@
 package straggler
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -27,6 +28,8 @@ type fleet struct {
 	now time.Time
 }
 
+func plain(c *Config) { c.Decision = DecisionThreshold }
+
 func newFleet(t require.TestingT, change func(*Config)) *fleet {
 	cfg := DefaultConfig()
 	if change != nil {
@@ -36,19 +39,17 @@ func newFleet(t require.TestingT, change func(*Config)) *fleet {
 	return &fleet{t: t, e: New(cfg), now: start}
 }
 
-func plain(c *Config) { c.Decision = DecisionThreshold }
-
 func (f *fleet) observe(o Observation) { require.NoError(f.t, f.e.Observe(&o, f.now)) }
 
 // push tells a node's score.
-func (f *fleet) push(cluster, node string, peers []string, state nodesignal.State, score float64) {
-	f.observe(Observation{Cluster: cluster, Node: node, Peers: peers, State: state, HasState: true, Score: score, HasScore: true})
+func (f *fleet) push(node string, peers []string, state nodesignal.State, score float64) {
+	f.observe(Observation{Cluster: "c", Node: node, Peers: peers, State: state, HasState: true, Score: score, HasScore: true})
 }
 
-// round pushes scores[i] for node i of cluster c and ticks.
+// round pushes scores[i] for node i and ticks.
 func (f *fleet) round(scores ...float64) *Report {
 	for i, s := range scores {
-		f.push("c", nodeName("n", i), nil, nodesignal.StateActive, s)
+		f.push(nodeName("n", i), nil, nodesignal.StateActive, s)
 	}
 	return f.tick()
 }
@@ -151,13 +152,16 @@ func (p *play) ticks(n int) (told []Event) {
 func (p *play) tickOnce() []Event {
 	p.last = p.tick()
 	p.k++
-	c := p.last.Counters
-	p.counters.GroupChanges += c.GroupChanges
-	p.counters.Contested += c.Contested
-	p.counters.Stuck += c.Stuck
-	p.counters.Flapping += c.Flapping
-	p.counters.Folded += c.Folded
+	p.counters.add(&p.last.Counters)
 	return slices.Clone(p.last.Events)
+}
+
+func (c *Counters) add(o *Counters) {
+	c.GroupChanges += o.GroupChanges
+	c.Contested += o.Contested
+	c.Stuck += o.Stuck
+	c.Flapping += o.Flapping
+	c.Folded += o.Folded
 }
 
 func (p *play) node(name string) NodeReport {
@@ -171,10 +175,7 @@ func (p *play) node(name string) NodeReport {
 }
 
 func (p *play) group() GroupReport {
-	if p.groups[0] == "" {
-		return groupOf(p.t, p.last, "default")
-	}
-	return groupOf(p.t, p.last, p.groups[0])
+	return groupOf(p.t, p.last, cmp.Or(p.groups[0], "default"))
 }
 
 // What nodes do from a step of a story on. Each sets what it is about for all nodes.
@@ -182,12 +183,7 @@ func (p *play) group() GroupReport {
 // lose makes some nodes lose a share of their work; the others do as usual.
 func lose(loss float64, nodes ...int) func(*play) {
 	return func(p *play) {
-		p.loss = func(_ string, i int) float64 {
-			if slices.Contains(nodes, i) {
-				return loss
-			}
-			return 0
-		}
+		p.loss = func(_ string, i int) float64 { return map[bool]float64{true: loss}[slices.Contains(nodes, i)] }
 	}
 }
 
@@ -294,15 +290,6 @@ func brief(events []Event) (all []string) {
 		all = append(all, s)
 	}
 	return all
-}
-
-func onsets(events []Event, s Subject) (of []Event) {
-	for _, e := range events {
-		if e.Kind == EventOnset && e.Subject == s {
-			of = append(of, e)
-		}
-	}
-	return of
 }
 
 // reasons counts the nodes of a group by why there is no verdict on them.
