@@ -11,8 +11,8 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/peergroup"
-	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 	"github.com/gpu-collector/gpu-collector/internal/threshold/rule"
+	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 )
 
 type cluster struct {

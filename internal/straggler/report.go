@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 	"github.com/gpu-collector/gpu-collector/internal/threshold/rule"
+	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 )
 
 // Report is what one tick found. It and all it holds belong to the engine and
