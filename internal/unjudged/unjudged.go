@@ -4,7 +4,10 @@
 // engine and for all that tell of it, in the same words.
 package unjudged // import "github.com/gpu-collector/gpu-collector/internal/unjudged"
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Reason is why there is no verdict on a node. Its number is that of the metric
 // gpu.node.unjudged.
@@ -60,11 +63,11 @@ func (r Reason) Sentence() string {
 
 // Legend lists the sentences by their numbers.
 func Legend() string {
-	text := ""
+	var list []string
 	for r := Judged + 1; r < Count; r++ {
-		text += fmt.Sprintf(" %d: %s", r, r.Sentence())
+		list = append(list, fmt.Sprintf("%d: %s", r, r.Sentence()))
 	}
-	return text[1:]
+	return strings.Join(list, " ")
 }
 
 // Most returns why nobody of a group is judged: the reason of most of its nodes, Judged

@@ -257,9 +257,10 @@ func TestIngeroAgents(t *testing.T) {
 		silent(t, resp)
 	})
 	t.Run("straggler", func(t *testing.T) {
-		slow := ingeroNode{"n1", "active", 0.5, 0.5}
 		eventually(t, "n1 is a straggler", func() bool {
-			g.node("c", slow)
+			for n := range 5 {
+				g.node("c", ingeroNode{fmt.Sprintf("n%d", n+1), "active", []float64{0.5, 1, 1, 1, 1}[n], 1})
+			}
 			return scrape(t, g.prom).is(1, "gpu_node_straggler", labels{"host_name": "n1", "k8s_cluster_name": "c"})
 		})
 		assert.True(t, scrape(t, g.prom).is(1, "gpu_straggler_stragglers", labels{"k8s_cluster_name": "c", "gpu_peer_group": ""}))
