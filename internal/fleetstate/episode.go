@@ -51,7 +51,6 @@ const (
 	SubjectNode    = "node"
 	SubjectGroup   = "group"
 	SubjectMissing = "missing"
-	SubjectCluster = "cluster"
 )
 
 // EpisodeKey names an episode. Everybody can read the IDs, so the cluster is part of

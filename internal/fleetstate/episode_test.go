@@ -166,7 +166,7 @@ func TestEpisodeDoubt(t *testing.T) {
 	node := &Episode{ID: "e", Subject: SubjectNode, Cluster: "c", Node: "n1", Since: t0, Updated: t0}
 	missing := &Episode{ID: "e", Subject: SubjectMissing, Cluster: "c", Node: "n1", Since: t0, Updated: t0}
 	group := &Episode{ID: "e", Subject: SubjectGroup, Cluster: "c", Group: "g", Nodes: []string{"n1", "n2"}, Since: t0, Updated: t0}
-	many := &Episode{ID: "e", Subject: SubjectCluster, Cluster: "c", Nodes: []string{"n1", "n2"}, Since: t0, Updated: t0}
+	many := &Episode{ID: "e", Subject: SubjectMissing, Cluster: "c", Nodes: []string{"n1", "n2"}, Since: t0, Updated: t0}
 	verdict := func(name string, straggler float64) func(*Store, time.Time) {
 		return func(s *Store, now time.Time) {
 			u, _ := s.Begin(Key{"c", name}, now)

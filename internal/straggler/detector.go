@@ -140,7 +140,9 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 	if l.n = len(e.slots); l.n < e.cfg.MinPeers {
 		l.n = 0
 		for _, i := range e.slots {
+			warm := tracks[i].ticks
 			tracks[i].rest()
+			tracks[i].ticks = warm
 			g.members[i].flags |= flagFewPeers
 		}
 		return
@@ -174,7 +176,7 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 			if w == nature && t.flagged {
 				continue // a loss is not the node's nature
 			}
-			bound := max(clip*spread, 2*leastLoss[w]*gap)
+			bound := max(clip*spread, 2*leastLoss[w]*gap, 1.5*l.limit[w])
 			t.e[w] += float32(e.weight[w] * (clamp(r, -bound, bound) - float64(t.e[w])))
 		}
 		t.fast += float32(e.weight[1] * (clamp(r, -3, 3) - float64(t.fast)))

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
@@ -34,7 +35,7 @@ func TestALossIsTold(t *testing.T) {
 			require.Empty(t, p.ticks(540))
 			began := p.now
 			lose(tc.loss, 5)(p)
-			var told []Event
+			var told []episode.Event
 			after := 0
 			for ; len(told) == 0 && after < 360; after++ {
 				told = p.ticks(1)
@@ -55,7 +56,7 @@ func TestALossIsTold(t *testing.T) {
 			assert.Equal(t, ev.Since, p.node("j-05").Since)
 
 			p.loss = nil
-			for after = 0; len(told) != 1 || told[0].Kind != EventEnd; after++ {
+			for after = 0; len(told) != 1 || told[0].Kind != episode.EventEnd; after++ {
 				require.Less(t, after, 200)
 				told = p.ticks(1)
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 )
@@ -108,8 +109,8 @@ func TestStuckValues(t *testing.T) {
 			}
 		}
 	}
-	counted := func(n int64) func(*testing.T, *play, []Event) {
-		return func(t *testing.T, p *play, _ []Event) { assert.Equal(t, n, p.counters.Stuck) }
+	counted := func(n int64) func(*testing.T, *play, []episode.Event) {
+		return func(t *testing.T, p *play, _ []episode.Event) { assert.Equal(t, n, p.counters.Stuck) }
 	}
 	faster := lose(-0.4, 1, 2, 3, 4, 5, 6, 7)
 	tell(t, map[string]story{
@@ -137,8 +138,8 @@ func TestStuckValues(t *testing.T) {
 // TestContestedNames: nobody knows whose values they are. Three ticks in a row are a
 // claim, three minutes without end it.
 func TestContestedNames(t *testing.T) {
-	contested := func(is bool) func(*testing.T, *play, []Event) {
-		return func(t *testing.T, p *play, _ []Event) {
+	contested := func(is bool) func(*testing.T, *play, []episode.Event) {
+		return func(t *testing.T, p *play, _ []episode.Event) {
 			assert.Equal(t, is, p.node("j-03").Unjudged == unjudged.Contested)
 			assert.False(t, is && p.node("j-03").Straggler)
 			if is {
@@ -165,8 +166,12 @@ func TestContestedNames(t *testing.T) {
 			{do: twins(9.7), ticks: 30, check: contested(false)},
 		}},
 		"one of four is no peer": {nodes: 4, config: func(c *Config) { c.MinPeers = 4 }, steps: []step{
-			{ticks: 20, check: func(t *testing.T, p *play, _ []Event) { assert.Equal(t, 4, p.group().Signals[nodesignal.Throughput].N) }},
-			{do: twins(2), ticks: 4, check: func(t *testing.T, p *play, _ []Event) { assert.Zero(t, p.group().Signals[nodesignal.Throughput].N) }},
+			{ticks: 20, check: func(t *testing.T, p *play, _ []episode.Event) {
+				assert.Equal(t, 4, p.group().Signals[nodesignal.Throughput].N)
+			}},
+			{do: twins(2), ticks: 4, check: func(t *testing.T, p *play, _ []episode.Event) {
+				assert.Zero(t, p.group().Signals[nodesignal.Throughput].N)
+			}},
 		}},
 	})
 }
@@ -185,8 +190,8 @@ func TestValuesThatAreNotTold(t *testing.T) {
 			}
 		}
 	}
-	slow := func(is bool) func(*testing.T, *play, []Event) {
-		return func(t *testing.T, p *play, _ []Event) { assert.Equal(t, is, p.node("j-00").Straggler) }
+	slow := func(is bool) func(*testing.T, *play, []episode.Event) {
+		return func(t *testing.T, p *play, _ []episode.Event) { assert.Equal(t, is, p.node("j-00").Straggler) }
 	}
 	beat := func(p *play) {
 		p.also = func(o *Observation, _ int) {
@@ -209,7 +214,7 @@ func TestValuesThatAreNotTold(t *testing.T) {
 			{do: rarely(1, false), ticks: 40},
 			{do: lose(0.5, 0), ticks: 10, told: []string{"node onset j-00"}},
 			{do: rarely(4, false), ticks: 60, check: slow(true)},
-			{do: idle(upTo(8)...), ticks: 1, told: []string{"node end j-00 idle"}, check: func(t *testing.T, p *play, told []Event) {
+			{do: idle(upTo(8)...), ticks: 1, told: []string{"node end j-00 idle"}, check: func(t *testing.T, p *play, told []episode.Event) {
 				assert.Equal(t, nodesignal.Throughput, told[0].Signal)
 				assert.False(t, told[0].Compared, "nobody is left to compare it with")
 				assert.Zero(t, p.node("j-00").Since)
@@ -233,8 +238,10 @@ func TestTheScoreOfANodeWithSignalsIsNotCompared(t *testing.T) {
 			}
 		}
 	}
-	compared := func(n int) func(*testing.T, *play, []Event) {
-		return func(t *testing.T, p *play, _ []Event) { assert.Equal(t, n, p.group().Signals[nodesignal.Score].N) }
+	compared := func(n int) func(*testing.T, *play, []episode.Event) {
+		return func(t *testing.T, p *play, _ []episode.Event) {
+			assert.Equal(t, n, p.group().Signals[nodesignal.Score].N)
+		}
 	}
 	tell(t, map[string]story{"": {nodes: 8, steps: []step{
 		{do: scores(true), ticks: 60, check: compared(0)},
@@ -255,8 +262,8 @@ func TestTheCulpritStaysInTheEvent(t *testing.T) {
 			}
 		}
 	}
-	culprit := func(want nodesignal.Subject) func(*testing.T, *play, []Event) {
-		return func(t *testing.T, _ *play, told []Event) { assert.Equal(t, want, told[0].Culprit) }
+	culprit := func(want nodesignal.Subject) func(*testing.T, *play, []episode.Event) {
+		return func(t *testing.T, _ *play, told []episode.Event) { assert.Equal(t, want, told[0].Culprit) }
 	}
 	tell(t, map[string]story{
 		"one that goes": {nodes: 8, steps: []step{

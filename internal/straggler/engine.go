@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/peergroup"
@@ -25,9 +26,9 @@ type Engine struct {
 	ticked   time.Time
 	report   Report
 	counters Counters
-	row      int     // the next of report.Nodes
-	relabel  bool    // the names in the rows are not those of the tick before
-	events   []Event // since the last tick's report
+	row      int             // the next of report.Nodes
+	relabel  bool            // the names in the rows are not those of the tick before
+	events   []episode.Event // since the last tick's report
 	scratch
 }
 
@@ -130,7 +131,7 @@ func (e *Engine) node(o *Observation, now time.Time) (*node, error) {
 		}
 		// Its comparison with the peers before says nothing here.
 		e.counters.GroupChanges++
-		e.leave(n, CauseMoved, now)
+		e.leave(n, episode.CauseMoved, now)
 		n.told = false
 		e.join(n.group.cluster, n, peers)
 		return n, nil
@@ -181,14 +182,14 @@ func (e *Engine) leave(n *node, cause string, now time.Time) {
 	g.nodes[n.slot] = nil
 	g.dirty, e.relabel = true, true
 	if g.live--; g.live == 0 {
-		e.endIncident(g, CauseIdle, e.ticked)
+		e.endIncident(g, episode.CauseIdle, e.ticked)
 		delete(g.cluster.groups, g.name)
 	}
 }
 
 // forget takes a node out of everything.
 func (e *Engine) forget(n *node, now time.Time) {
-	e.leave(n, CauseForgotten, now)
+	e.leave(n, episode.CauseForgotten, now)
 	c := n.group.cluster
 	e.places.Leave(c.name, n.group.name)
 	n.gone = true

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
@@ -24,7 +25,7 @@ import (
 // needed for a verdict and some above it for its end. Others' groups do not count.
 func TestThresholdDecides(t *testing.T) {
 	f := newFleet(t, plain)
-	var told []Event
+	var told []episode.Event
 	for k, slow := range []bool{false, true, false, true, true, true, false, false, false} {
 		for i := range 6 {
 			f.push(nodeName("b", i), []string{"slower", "stage"}, nodesignal.StateActive, 0.5)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
@@ -29,35 +30,35 @@ const (
 	maxListed = 100
 )
 
-// episode is a time in which a node is slow or silent, or many are. Its Event is what was
+// spell is a time in which a node is slow or silent, or many are. Its Event is what was
 // last known of it.
-type episode struct {
-	Event
-	told    bool     // its onset is out; only then it gets an end
-	in      *episode // the silence of many that tells of it
-	live    int      // nodes still in it
-	worst   float64  // confidence
-	differs int      // ticks in a row with another severity
-	waited  int      // ticks
-	last    int64    // when the node was last slow, unix milliseconds
-	held    bool     // flapping
-	counted bool     // in a counter
-	joined  bool     // a node is in it that no event has named
+type spell struct {
+	episode.Event
+	told    bool    // its onset is out; only then it gets an end
+	in      *spell  // the silence of many that tells of it
+	live    int     // nodes still in it
+	worst   float64 // confidence
+	differs int     // ticks in a row with another severity
+	waited  int     // ticks
+	last    int64   // when the node was last slow, unix milliseconds
+	held    bool    // flapping
+	counted bool    // in a counter
+	joined  bool    // a node is in it that no event has named
 	updated time.Time
 }
 
 // begin begins an episode. Its id is the same at every gateway that sees the same; of one
 // without a beginning only the tick tells it from another.
-func (e *Engine) begin(s Subject, c *cluster, group, node string, since int64) *episode {
+func (e *Engine) begin(s episode.Subject, c *cluster, group, node string, since int64) *spell {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%d\x00%s\x00%s\x00%s\x00%d", s, c.name, group, node, cmp.Or(since, e.at)) // never fails
-	return &episode{Event: Event{
+	return &spell{Event: episode.Event{
 		Subject: s, ID: fmt.Sprintf("%016x", h.Sum64()), Cluster: c.name, Group: group, Node: node,
 		Since: time.UnixMilli(since).UTC(), Confidence: 1, NodeCount: 1,
 	}}
 }
 
-func (e *Engine) tell(ep *episode, kind EventKind, cause string, now time.Time) {
+func (e *Engine) tell(ep *spell, kind episode.EventKind, cause string, now time.Time) {
 	ev := ep.Event
 	ev.Kind, ev.At, ev.Cause = kind, now, cmp.Or(cause, ev.Cause)
 	ep.told, ep.differs = true, 0
@@ -65,7 +66,7 @@ func (e *Engine) tell(ep *episode, kind EventKind, cause string, now time.Time) 
 }
 
 // settles reports whether another severity has been so for long enough.
-func (ep *episode) settles(differs bool) bool {
+func (ep *spell) settles(differs bool) bool {
 	if ep.differs++; !differs {
 		ep.differs = 0
 	}
@@ -82,20 +83,20 @@ func (g *group) many() int {
 func (e *Engine) track(g *group, i, rising int, now time.Time) {
 	n, m := g.nodes[i], &g.members[i]
 	if m.flags&flagSlow == 0 {
-		cause := CauseRecovered
+		cause := episode.CauseRecovered
 		switch {
 		case m.flags&flagContested != 0:
-			cause = CauseContested
+			cause = episode.CauseContested
 		case m.state == nodesignal.StateMissing:
-			cause = CauseMissing
+			cause = episode.CauseMissing
 		case m.state != nodesignal.StateActive || m.flags&flagFewPeers != 0:
-			cause = CauseIdle
+			cause = episode.CauseIdle
 		}
 		e.endSlow(n, cause, now)
 		return
 	}
 	if n.slow == nil {
-		n.slow = e.begin(SubjectNode, g.cluster, g.name, n.name, e.since(g, i))
+		n.slow = e.begin(episode.SubjectNode, g.cluster, g.name, n.name, e.since(g, i))
 		n.slow.Peers = g.peers
 		m.flags |= flagEpisode
 	}
@@ -107,9 +108,9 @@ func (e *Engine) track(g *group, i, rising int, now time.Time) {
 	}
 	// To be better takes a fifth less than to be worse: a loss of about 10 % is no news
 	// each minute. One that is about to be well does not become better first.
-	severity := SeverityOf(gap)
+	severity := episode.SeverityOf(gap)
 	if severity < ep.Severity {
-		severity = min(SeverityOf(gap/0.8), ep.Severity)
+		severity = min(episode.SeverityOf(gap/0.8), ep.Severity)
 		if !g.behind(i) {
 			severity = ep.Severity
 		}
@@ -120,14 +121,14 @@ func (e *Engine) track(g *group, i, rising int, now time.Time) {
 			e.changes++
 			ep.Severity = severity
 			e.compared(ep, g, i)
-			e.tell(ep, EventSeverity, "", now)
+			e.tell(ep, episode.EventSeverity, "", now)
 		}
 	case m.suspicion < 1: // it was slow with others, or is about to be well
 	case g.incident != nil:
 		e.countOnce(ep, &e.counters.Folded)
 		g.incident.joined = g.incident.joined || m.flags&flagListed == 0
 		// One that lies clearly beyond the others gets its own onset.
-		if ep.settles(SeverityOf(0.8*gap) > g.incident.Severity && gap > 1.5*g.incident.Gap) && !e.flaps(n.onsets) {
+		if ep.settles(episode.SeverityOf(0.8*gap) > g.incident.Severity && gap > 1.5*g.incident.Gap) && !e.flaps(n.onsets) {
 			e.onsets = append(e.onsets, n)
 		}
 	case rising > g.many() && ep.waited < waitTicks:
@@ -148,7 +149,7 @@ func (g *group) behind(i int) bool {
 	return t.beyond(t.r) > float64(t.loss)/2
 }
 
-func (e *Engine) countOnce(ep *episode, counter *int64) {
+func (e *Engine) countOnce(ep *spell, counter *int64) {
 	if !ep.counted {
 		ep.counted = true
 		*counter++
@@ -166,7 +167,7 @@ func (e *Engine) lately(told []int64) []int64 {
 }
 
 // compared says how a member compares with its peers now.
-func (e *Engine) compared(ep *episode, g *group, i int) {
+func (e *Engine) compared(ep *spell, g *group, i int) {
 	m := &g.members[i]
 	ep.Active, ep.Rank = g.counts[nodesignal.StateActive], 1
 	for j := range g.members {
@@ -189,7 +190,7 @@ func (e *Engine) endSlow(n *node, cause string, now time.Time) {
 	if ep == nil {
 		return
 	}
-	if cause != CauseMoved && cause != CauseForgotten {
+	if cause != episode.CauseMoved && cause != episode.CauseForgotten {
 		if ep.told && !ep.held && e.flaps(n.onsets) {
 			ep.held = true
 			e.counters.Flapping++
@@ -201,7 +202,7 @@ func (e *Engine) endSlow(n *node, cause string, now time.Time) {
 	if ep.told {
 		e.compared(ep, n.group, n.slot)
 		ep.Confidence, ep.Gap, ep.Rank = ep.worst, float64(n.group.members[n.slot].gap), 0
-		e.tell(ep, EventEnd, cause, now)
+		e.tell(ep, episode.EventEnd, cause, now)
 	}
 	n.slow = nil
 	n.group.members[n.slot].flags &^= flagEpisode
@@ -212,9 +213,9 @@ func (e *Engine) endSlow(n *node, cause string, now time.Time) {
 func (e *Engine) tellOnsets(now time.Time) {
 	slices.SortStableFunc(e.onsets, func(a, b *node) int { return cmp.Compare(b.slow.Confidence, a.slow.Confidence) })
 	for _, n := range e.onsets[:min(len(e.onsets), e.cfg.MaxOnsets)] {
-		n.slow.Severity, n.onsets = SeverityOf(n.slow.Gap), e.lately(n.onsets)
+		n.slow.Severity, n.onsets = episode.SeverityOf(n.slow.Gap), e.lately(n.onsets)
 		e.compared(n.slow, n.group, n.slot)
-		e.tell(n.slow, EventOnset, "", now)
+		e.tell(n.slow, episode.EventOnset, "", now)
 	}
 	e.onsets = e.onsets[:0]
 }
@@ -233,20 +234,20 @@ func (e *Engine) silences(c *cluster, now time.Time) {
 		return n.gone || n.silence != nil || n.group.members[n.slot].state != nodesignal.StateMissing
 	})
 	c.silent, c.silentTicks = nil, 0
-	var f *episode // for many
+	var f *spell // for many
 	if len(silent) > manyNodes {
 		first := silent[0].group.name
 		if slices.ContainsFunc(silent, func(n *node) bool { return n.group.name != first }) {
 			first = ""
 		}
 		slices.SortFunc(silent, func(a, b *node) int { return cmp.Compare(a.name, b.name) })
-		f = e.begin(SubjectMissing, c, first, silent[0].name, e.at)
-		f.Severity, f.Node, f.NodeCount, f.live = SeverityCritical, "", len(silent), len(silent)
+		f = e.begin(episode.SubjectMissing, c, first, silent[0].name, e.at)
+		f.Severity, f.Node, f.NodeCount, f.live = episode.SeverityCritical, "", len(silent), len(silent)
 	}
 	for _, n := range silent {
 		g := n.group
-		ep := e.begin(SubjectMissing, c, g.name, n.name, g.members[n.slot].seen/int64(time.Millisecond))
-		ep.Peers, ep.Severity, ep.Active, ep.in, n.silence = g.peers, SeverityMajor, g.counts[nodesignal.StateActive], f, ep
+		ep := e.begin(episode.SubjectMissing, c, g.name, n.name, g.members[n.slot].seen/int64(time.Millisecond))
+		ep.Peers, ep.Severity, ep.Active, ep.in, n.silence = g.peers, episode.SeverityMajor, g.counts[nodesignal.StateActive], f, ep
 		switch {
 		case f != nil:
 			if ep.Since.Before(f.Since) {
@@ -257,16 +258,16 @@ func (e *Engine) silences(c *cluster, now time.Time) {
 			e.counters.Flapping++
 		default:
 			n.silences = e.lately(n.silences)
-			e.tell(ep, EventOnset, "", now)
+			e.tell(ep, episode.EventOnset, "", now)
 		}
 	}
 	if f != nil {
-		e.tell(f, EventOnset, "", now)
+		e.tell(f, episode.EventOnset, "", now)
 	}
 }
 
 // list adds a node to those of an episode of many.
-func (ep *episode) list(name string) {
+func (ep *spell) list(name string) {
 	if len(ep.Nodes) < maxListed {
 		ep.Nodes = append(ep.Nodes, name)
 	}
@@ -279,11 +280,11 @@ func (e *Engine) endSilence(n *node, cause string, now time.Time) {
 		return
 	}
 	if n.silence = nil; ep.told {
-		e.tell(ep, EventEnd, cause, now)
+		e.tell(ep, episode.EventEnd, cause, now)
 	}
 	if f := ep.in; f != nil {
 		if f.live--; f.live == 0 {
-			e.tell(f, EventEnd, cause, now)
+			e.tell(f, episode.EventEnd, cause, now)
 		}
 	}
 }
@@ -296,7 +297,7 @@ func (e *Engine) watch(g *group, now time.Time) {
 	}
 	// Who is about to be well is none of many. sizes counts them by severity, with the
 	// gaps as they are and with a fifth more, see track.
-	var sizes, eased [SeverityCritical + 1]int
+	var sizes, eased [episode.SeverityCritical + 1]int
 	n, behind, since := 0, 0, e.at
 	for i := range g.members {
 		m := &g.members[i]
@@ -305,33 +306,33 @@ func (e *Engine) watch(g *group, now time.Time) {
 		}
 		n++
 		since = min(since, e.since(g, i))
-		sizes[SeverityOf(float64(m.gap))]++
-		eased[SeverityOf(float64(m.gap)/0.8)]++
+		sizes[episode.SeverityOf(float64(m.gap))]++
+		eased[episode.SeverityOf(float64(m.gap)/0.8)]++
 		if g.behind(i) {
 			behind++
 		}
 	}
-	gravity := func(sizes *[SeverityCritical + 1]int) Severity { // of more than single nodes
-		switch sum := sizes[SeverityCritical] + sizes[SeverityMajor]; {
-		case sizes[SeverityCritical] > g.many():
-			return SeverityCritical
+	gravity := func(sizes *[episode.SeverityCritical + 1]int) episode.Severity { // of more than single nodes
+		switch sum := sizes[episode.SeverityCritical] + sizes[episode.SeverityMajor]; {
+		case sizes[episode.SeverityCritical] > g.many():
+			return episode.SeverityCritical
 		case sum > g.many():
-			return SeverityMajor
+			return episode.SeverityMajor
 		}
-		return SeverityMinor
+		return episode.SeverityMinor
 	}
 	switch {
 	case in == nil && n > g.many():
-		in = e.begin(SubjectGroup, g.cluster, g.name, "", e.at)
-		in.Since, in.Peers, in.Cause, g.incident = time.UnixMilli(since).UTC(), g.peers, CauseStragglers, in
+		in = e.begin(episode.SubjectGroup, g.cluster, g.name, "", e.at)
+		in.Since, in.Peers, in.Cause, g.incident = time.UnixMilli(since).UTC(), g.peers, episode.CauseStragglers, in
 		in.Severity = gravity(&sizes)
-		e.tellIncident(g, EventOnset, now)
+		e.tellIncident(g, episode.EventOnset, now)
 	case in == nil:
 	case g.counts[nodesignal.StateActive] == 0:
-		e.endIncident(g, CauseIdle, now)
+		e.endIncident(g, episode.CauseIdle, now)
 	case n <= g.many():
 		if in.waited++; in.waited >= calmTicks {
-			e.endIncident(g, CauseRecovered, now)
+			e.endIncident(g, episode.CauseRecovered, now)
 		}
 	default:
 		in.waited = 0
@@ -341,16 +342,16 @@ func (e *Engine) watch(g *group, now time.Time) {
 		}
 		if in.settles(severity != in.Severity && behind > g.many()) {
 			in.Severity = severity
-			e.tellIncident(g, EventSeverity, now)
+			e.tellIncident(g, episode.EventSeverity, now)
 		} else if in.joined && now.Sub(in.updated) >= updateAfter {
-			e.tellIncident(g, EventUpdate, now)
+			e.tellIncident(g, episode.EventUpdate, now)
 		}
 	}
 }
 
 // tellIncident tells of an incident and who is in it. The numbers are those of the
 // signal that most of them are slow in.
-func (e *Engine) tellIncident(g *group, kind EventKind, now time.Time) {
+func (e *Engine) tellIncident(g *group, kind episode.EventKind, now time.Time) {
 	in := g.incident
 	var count [nodesignal.Count]int
 	var gaps, values [nodesignal.Count]float64
@@ -381,7 +382,7 @@ func (e *Engine) endIncident(g *group, cause string, now time.Time) {
 	if g.incident == nil {
 		return
 	}
-	e.tell(g.incident, EventEnd, cause, now)
+	e.tell(g.incident, episode.EventEnd, cause, now)
 	g.incident = nil
 	for i := range g.members {
 		g.members[i].flags &^= flagListed

@@ -3,20 +3,23 @@
 package straggler
 
 import (
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // TestSeverity: another one is told when six ticks in a row agree on it, and a lesser one
 // below four fifths of its bound. On the way to the end it is no news.
 func TestSeverity(t *testing.T) {
-	after := func(least, most int) func(*testing.T, *play, []Event) {
-		return func(t *testing.T, p *play, told []Event) {
+	after := func(least, most int) func(*testing.T, *play, []episode.Event) {
+		return func(t *testing.T, p *play, told []episode.Event) {
 			ago := int(p.last.At.Sub(told[0].At) / tick)
 			assert.True(t, 60-ago >= least && 60-ago <= most, "told after %d ticks", 60-ago)
 		}
@@ -34,8 +37,8 @@ func TestSeverity(t *testing.T) {
 		"from critical to well": {nodes: 8, steps: []step{
 			{ticks: 400},
 			{do: lose(0.4, 2), ticks: 60, told: []string{"node onset j-02"}},
-			{do: lose(0), ticks: 100, told: []string{"node end j-02 recovered"}, check: func(t *testing.T, _ *play, told []Event) {
-				assert.Equal(t, SeverityCritical, told[0].Severity)
+			{do: lose(0), ticks: 100, told: []string{"node end j-02 recovered"}, check: func(t *testing.T, _ *play, told []episode.Event) {
+				assert.Equal(t, episode.SeverityCritical, told[0].Severity)
 				assert.Greater(t, told[0].Confidence, 0.7, "the greatest there was")
 				assert.InDelta(t, 10, told[0].Value, 0.2)
 				assert.True(t, told[0].Compared)
@@ -50,8 +53,8 @@ func TestSeverity(t *testing.T) {
 			{do: lose(0.15, 2), ticks: 60},
 		}},
 	})
-	for gap, want := range map[float64]Severity{0.05: SeverityMinor, 0.0999: SeverityMinor, 0.1: SeverityMajor, 0.2499: SeverityMajor, 0.25: SeverityCritical} {
-		assert.Equal(t, want, SeverityOf(gap), gap)
+	for gap, want := range map[float64]episode.Severity{0.05: episode.SeverityMinor, 0.0999: episode.SeverityMinor, 0.1: episode.SeverityMajor, 0.2499: episode.SeverityMajor, 0.25: episode.SeverityCritical} {
+		assert.Equal(t, want, episode.SeverityOf(gap), gap)
 	}
 }
 
@@ -73,8 +76,8 @@ func TestFlapping(t *testing.T) {
 		}
 		return steps
 	}
-	counted := func(n int64) func(*testing.T, *play, []Event) {
-		return func(t *testing.T, p *play, _ []Event) { assert.Equal(t, n, p.counters.Flapping) }
+	counted := func(n int64) func(*testing.T, *play, []episode.Event) {
+		return func(t *testing.T, p *play, _ []episode.Event) { assert.Equal(t, n, p.counters.Flapping) }
 	}
 	tell(t, map[string]story{
 		"twice is not": {nodes: 8, steps: append(flap(2), step{check: counted(0)})},
@@ -100,54 +103,38 @@ func TestEndsOfEpisodes(t *testing.T) {
 			step{ticks: 60},
 			step{do: idle(), ticks: 60, told: []string{"node onset j-05"}}),
 		"another that is not as slow": with(
-			step{do: loseEach(map[int]float64{5: 0.4, 3: 0.08}), ticks: 30, told: []string{"node onset j-03", "node severity j-05 critical"}, check: func(t *testing.T, _ *play, told []Event) {
+			step{do: loseEach(map[int]float64{5: 0.4, 3: 0.08}), ticks: 30, told: []string{"node onset j-03", "node severity j-05 critical"}, check: func(t *testing.T, _ *play, told []episode.Event) {
 				assert.Equal(t, []int{2, 8}, []int{told[0].Rank, told[0].Active}, "the second worst")
 				assert.Equal(t, []string{"j"}, told[0].Peers)
 			}}),
 		"recovered": with(step{do: lose(0), ticks: 80, told: []string{"node end j-05 recovered"}}),
 		"idle":      with(step{do: idle(5), ticks: 1, told: []string{"node end j-05 idle"}}),
-		"moved": with(step{do: moves(5, "other"), ticks: 1, told: []string{"node end j-05 moved"}, check: func(t *testing.T, p *play, told []Event) {
+		"moved": with(step{do: moves(5, "other"), ticks: 1, told: []string{"node end j-05 moved"}, check: func(t *testing.T, p *play, told []episode.Event) {
 			assert.Equal(t, "j", told[0].Group)
 			assert.EqualValues(t, 1, p.counters.GroupChanges)
 		}}),
 		"missing and then forgotten": with(
-			step{do: silent(5), ticks: 10, told: []string{"node end j-05 missing", "missing onset j-05"}, check: func(t *testing.T, p *play, told []Event) {
+			step{do: silent(5), ticks: 10, told: []string{"node end j-05 missing", "missing onset j-05"}, check: func(t *testing.T, p *play, told []episode.Event) {
 				assert.Equal(t, p.now.Add(-11*tick), told[1].Since, "when it was heard of last")
-				assert.Equal(t, SeverityMajor, told[1].Severity)
+				assert.Equal(t, episode.SeverityMajor, told[1].Severity)
 			}},
-			step{ticks: 360, told: []string{"missing end j-05 forgotten"}, check: func(t *testing.T, p *play, _ []Event) { assert.Equal(t, 7, p.e.Nodes()) }}),
+			step{ticks: 360, told: []string{"missing end j-05 forgotten"}, check: func(t *testing.T, p *play, _ []episode.Event) { assert.Equal(t, 7, p.e.Nodes()) }}),
 	})
 }
 
-// TestOnsetsAreLimited per cluster and tick: three slow nodes in each of five groups are
-// ten events, and one more counts the rest. It ends with the last of them.
+// TestOnsetsAreLimited per cluster and tick: of three slow nodes in each of five groups
+// ten are told of at once, and the rest at the next tick.
 func TestOnsetsAreLimited(t *testing.T) {
 	p := newPlay(t, []string{"a", "b", "d", "e", "f"}, 20, nil)
 	p.ticks(400)
-	p.loss = func(group string, i int) float64 {
-		if i >= 3 {
-			return 0
-		}
-		return map[string]float64{"a": 0.30, "b": 0.29, "d": 0.28, "e": 0.4, "f": 0.3}[group]
+	lose(0.3, 0, 1, 2)(p)
+	perTick := map[time.Time]int{}
+	for _, ev := range p.ticks(20) {
+		require.Equal(t, episode.EventOnset, ev.Kind)
+		require.Equal(t, episode.SubjectNode, ev.Subject)
+		perTick[ev.At]++
 	}
-	told := p.ticks(20)
-	require.Len(t, told, 11)
-	rest := told[0] // it has no group
-	require.Equal(t, []string{"cluster onset 5"}, brief(told[:1]))
-	require.Len(t, rest.Nodes, 5)
-	assert.IsIncreasing(t, rest.Nodes)
-	assert.Equal(t, SeverityCritical, rest.Severity)
-	assert.EqualValues(t, 5, p.counters.Folded)
-	for _, ev := range told[1:] {
-		assert.Equal(t, SubjectNode, ev.Subject)
-		assert.NotContains(t, rest.Nodes, ev.Node)
-	}
-
-	loss, bad := p.loss, rest.Nodes[2]
-	p.loss = func(group string, i int) float64 { return map[string]float64{bad: loss(group, i)}[nodeName(group, i)] }
-	assert.Len(t, p.ticks(80), 10, "the ends of the ten")
-	p.loss = nil
-	assert.Equal(t, []string{"cluster end 5 recovered"}, brief(p.ticks(80)))
+	assert.ElementsMatch(t, []int{10, 5}, slices.Collect(maps.Values(perTick)))
 }
 
 // TestSeveritiesAreLimited per cluster and tick as well: above the bound they wait.
@@ -161,7 +148,7 @@ func TestSeveritiesAreLimited(t *testing.T) {
 	lose(0.4, 0, 1)(p)
 	perTick := map[time.Time]int{}
 	for _, ev := range p.ticks(40) {
-		require.Equal(t, EventSeverity, ev.Kind)
+		require.Equal(t, episode.EventSeverity, ev.Kind)
 		perTick[ev.At]++
 	}
 	assert.Len(t, perTick, 2)
@@ -172,8 +159,8 @@ func TestSeveritiesAreLimited(t *testing.T) {
 
 // TestIncidents: more stragglers than two and than 15 % of the group are one incident.
 func TestIncidents(t *testing.T) {
-	incident := func(is bool) func(*testing.T, *play, []Event) {
-		return func(t *testing.T, p *play, _ []Event) { assert.Equal(t, is, p.group().Incident) }
+	incident := func(is bool) func(*testing.T, *play, []episode.Event) {
+		return func(t *testing.T, p *play, _ []episode.Event) { assert.Equal(t, is, p.group().Incident) }
 	}
 	each := func(losses ...float64) func(*play) {
 		loss := map[int]float64{}
@@ -191,11 +178,11 @@ func TestIncidents(t *testing.T) {
 		"one, then five at once": {steps: []step{
 			{ticks: 400},
 			{do: lose(0.2, 0), ticks: 30, told: []string{"node onset j-00"}},
-			{do: lose(0.2, upTo(6)...), ticks: 60, told: []string{"group onset 6 stragglers"}, check: func(t *testing.T, p *play, told []Event) {
+			{do: lose(0.2, upTo(6)...), ticks: 60, told: []string{"group onset 6 stragglers"}, check: func(t *testing.T, p *play, told []episode.Event) {
 				in := told[0]
 				assert.Equal(t, []string{"j-00", "j-01", "j-02", "j-03", "j-04", "j-05"}, in.Nodes)
 				assert.Equal(t, nodesignal.Throughput, in.Signal)
-				assert.Equal(t, SeverityMajor, in.Severity)
+				assert.Equal(t, episode.SeverityMajor, in.Severity)
 				assert.InDelta(t, 0.2, in.Gap, 0.02)
 				assert.InDelta(t, 8.04, in.Value, 0.1)
 				assert.InDelta(t, 10.05, in.Median, 0.1)
@@ -214,7 +201,9 @@ func TestIncidents(t *testing.T) {
 			{do: lose(0.4, five...), ticks: 60, told: []string{"group severity 5 stragglers critical"}},
 			{do: lose(0.22, five...), ticks: 60},
 			{do: lose(0.15, five...), ticks: 60, told: []string{"group severity 5 stragglers major"}},
-			{do: lose(0), ticks: 100, told: []string{"group end 5 recovered"}, check: func(t *testing.T, _ *play, told []Event) { assert.Equal(t, SeverityMajor, told[0].Severity) }},
+			{do: lose(0), ticks: 100, told: []string{"group end 5 recovered"}, check: func(t *testing.T, _ *play, told []episode.Event) {
+				assert.Equal(t, episode.SeverityMajor, told[0].Severity)
+			}},
 		}},
 		"others later, told each ten minutes": {steps: []step{
 			{ticks: 400},
@@ -229,7 +218,9 @@ func TestIncidents(t *testing.T) {
 		"others that are far worse": {nodes: 16, steps: []step{
 			{ticks: 400},
 			{do: each(0.12, 0.12, 0.12), ticks: 60, told: []string{"group onset 3 stragglers"}},
-			{do: loseEach(map[int]float64{0: 0.12, 1: 0.12, 2: 0.12, 7: 0.5}), ticks: 40, told: []string{"group update 4 stragglers", "node onset j-07"}, check: func(t *testing.T, _ *play, told []Event) { assert.Equal(t, SeverityCritical, told[1].Severity) }},
+			{do: loseEach(map[int]float64{0: 0.12, 1: 0.12, 2: 0.12, 7: 0.5}), ticks: 40, told: []string{"group update 4 stragglers", "node onset j-07"}, check: func(t *testing.T, _ *play, told []episode.Event) {
+				assert.Equal(t, episode.SeverityCritical, told[1].Severity)
+			}},
 		}},
 		"one of it that gets far worse": {nodes: 16, steps: []step{
 			{ticks: 400},
@@ -273,11 +264,13 @@ func TestMissingNodes(t *testing.T) {
 	tell(t, map[string]story{
 		"one": {nodes: 8, steps: []step{
 			{ticks: 10},
-			{do: silent(0), ticks: 6, check: func(t *testing.T, p *play, _ []Event) { assert.Equal(t, nodesignal.StateMissing, p.node("j-00").State) }},
-			{ticks: 1, told: []string{"missing onset j-00"}, check: func(t *testing.T, p *play, told []Event) {
+			{do: silent(0), ticks: 6, check: func(t *testing.T, p *play, _ []episode.Event) {
+				assert.Equal(t, nodesignal.StateMissing, p.node("j-00").State)
+			}},
+			{ticks: 1, told: []string{"missing onset j-00"}, check: func(t *testing.T, p *play, told []episode.Event) {
 				assert.Equal(t, p.now.Add(-8*tick), told[0].Since)
 				assert.Equal(t, "j", told[0].Group)
-				assert.Equal(t, SeverityMajor, told[0].Severity)
+				assert.Equal(t, episode.SeverityMajor, told[0].Severity)
 			}},
 			{ticks: 30},
 			{do: silent(), ticks: 1, told: []string{"missing end j-00 recovered"}},
@@ -298,28 +291,28 @@ func TestMissingNodes(t *testing.T) {
 		}},
 		"many of a group, then of the cluster": {groups: []string{"a", "b"}, nodes: 12, steps: []step{
 			{ticks: 10},
-			{do: many, ticks: 20, told: []string{"missing onset 5"}, check: func(t *testing.T, p *play, told []Event) {
+			{do: many, ticks: 20, told: []string{"missing onset 5"}, check: func(t *testing.T, p *play, told []episode.Event) {
 				assert.Equal(t, "a", told[0].Group)
-				assert.Equal(t, SeverityCritical, told[0].Severity)
+				assert.Equal(t, episode.SeverityCritical, told[0].Severity)
 				assert.Equal(t, p.now.Add(-21*tick), told[0].Since)
 				assert.Equal(t, []string{"a-00", "a-01", "a-02", "a-03", "a-04"}, told[0].Nodes)
 			}},
 			{do: one, ticks: 20},
 			{do: silent(), ticks: 1, told: []string{"missing end 5 recovered"}},
-			{do: silent(0, 1), ticks: 20, told: []string{"missing onset 4"}, check: func(t *testing.T, _ *play, told []Event) { assert.Empty(t, told[0].Group) }},
+			{do: silent(0, 1), ticks: 20, told: []string{"missing onset 4"}, check: func(t *testing.T, _ *play, told []episode.Event) { assert.Empty(t, told[0].Group) }},
 		}},
 		"more than are listed": {nodes: 120, steps: []step{
 			{ticks: 10},
-			{do: silent(upTo(110)...), ticks: 10, told: []string{"missing onset 110"}, check: func(t *testing.T, _ *play, told []Event) { assert.Len(t, told[0].Nodes, 100) }},
+			{do: silent(upTo(110)...), ticks: 10, told: []string{"missing onset 110"}, check: func(t *testing.T, _ *play, told []episode.Event) { assert.Len(t, told[0].Nodes, 100) }},
 		}},
 		"forgotten": {nodes: 8, steps: []step{
 			{ticks: 10},
 			{do: silent(0, 1, 2, 3), ticks: 20, told: []string{"missing onset 4"}},
-			{ticks: 360, told: []string{"missing end 4 forgotten"}, check: func(t *testing.T, p *play, _ []Event) { assert.Equal(t, 4, p.e.Nodes()) }},
+			{ticks: 360, told: []string{"missing end 4 forgotten"}, check: func(t *testing.T, p *play, _ []episode.Event) { assert.Equal(t, 4, p.e.Nodes()) }},
 		}},
 		"forgotten before it is told": {nodes: 8, config: func(c *Config) { c.Retention = time.Minute }, steps: []step{
 			{ticks: 10},
-			{do: silent(7), ticks: 20, check: func(t *testing.T, p *play, _ []Event) { assert.Equal(t, 7, p.e.Nodes()) }},
+			{do: silent(7), ticks: 20, check: func(t *testing.T, p *play, _ []episode.Event) { assert.Equal(t, 7, p.e.Nodes()) }},
 		}},
 		"heard of elsewhere": {nodes: 8, steps: []step{
 			{ticks: 10},

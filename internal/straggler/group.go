@@ -47,7 +47,7 @@ type node struct {
 	gone          bool             // forgotten
 	culprit       nodesignal.Subject
 	plain         rule.Verdict // under DecisionThreshold
-	slow, silence *episode
+	slow, silence *spell
 	// onsets and silences are when the newest episodes were told, in unix milliseconds.
 	onsets, silences []int64
 }
@@ -73,7 +73,7 @@ type group struct {
 	counts   [nodesignal.NumStates]int
 	slow     int // stragglers
 	unjudged [unjudged.Count]int
-	incident *episode // while many are slow
+	incident *spell // while many are slow
 }
 
 // member is what a tick needs of a node besides its signals.
@@ -132,7 +132,7 @@ func (g *group) settle() {
 		return
 	}
 	g.dirty = false
-	order := make([]int, 0, g.live)
+	var order []int
 	for i, n := range g.nodes {
 		if n != nil {
 			order = append(order, i)

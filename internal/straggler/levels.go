@@ -52,32 +52,28 @@ func (p *split) silent() bool { return p.on && p.rises >= p.most }
 
 // place returns the level of a mean.
 func (g *group) place(mean float32) uint8 {
-	for k := range g.levels {
-		if float64(mean) <= g.levels[k].high {
-			return uint8(k)
-		}
-	}
-	return uint8(len(g.levels) - 1)
+	return uint8(slices.IndexFunc(g.levels, func(l level) bool { return float64(mean) <= l.high }))
 }
 
 // place finds levels where labels are missing, and gives members theirs.
 func (e *Engine) place(g *group) {
 	p := &g.split
-	if p.on {
-		by := nodesignal.Score // of nodes that tell nothing else
-		for s := range nodesignal.Score {
-			if by == nodesignal.Score && e.deciding.Has(s) && e.cfg.Signals[s].Relative && g.tracks[s] != nil {
-				by = s
-			}
-		}
-		if by != p.signal {
-			p.signal = by
-			e.cut(g, nil)
-		}
+	by := nodesignal.Throughput // else the score, of nodes that tell nothing but that
+	if g.tracks[by] == nil || !e.deciding.Has(by) {
+		by = nodesignal.Score
 	}
-	tracks := g.tracks[p.signal]
+	if by != p.signal {
+		p.signal = by
+		e.cut(g, nil)
+	}
+	tracks := g.tracks[by]
 	if p.on && tracks != nil {
-		if g.age >= lookEach && (p.looked == 0 || g.age-p.looked >= lookLevels) {
+		due := false
+		for i := range g.members { // a newcomer is placed among levels that were looked for with it
+			m := &g.members[i]
+			due = due || m.level == noLevel && m.state == nodesignal.StateActive && m.known.Has(p.signal) && g.warm(&tracks[i])
+		}
+		if g.age >= lookEach && (p.looked == 0 || g.age-p.looked >= lookLevels || due && g.age > settled) {
 			p.looked = g.age
 			e.look(g, tracks)
 		}
@@ -86,9 +82,9 @@ func (e *Engine) place(g *group) {
 	for i := range g.members {
 		switch m := &g.members[i]; {
 		case m.level != noLevel || m.state != nodesignal.StateActive:
-		case len(g.levels) == 1:
+		case len(g.levels) == 1 && (!p.on || !m.known.Has(p.signal)):
 			m.level = 0
-		case m.known.Has(p.signal) && g.warm(&tracks[i]):
+		case m.known.Has(by) && g.warm(&tracks[i]):
 			m.level = g.place(tracks[i].mean)
 		}
 	}
@@ -165,7 +161,8 @@ func (e *Engine) cut(g *group, edges []float64) {
 			continue
 		}
 		was := were[m.level]
-		if g.tracks[g.split.signal] != nil {
+		m.level = 0
+		if len(edges) > 0 {
 			m.level = g.place(g.tracks[g.split.signal][i].mean)
 		}
 		if l := g.levels[m.level]; l.low == was.low && l.high == was.high {

@@ -35,7 +35,7 @@ func (e *Engine) follow(p *part, tracks []track, centre, gap float64) {
 	}
 	step := p.looked
 	p.looked = 0
-	two := e.sides(p, tracks, centre, gap)
+	two := e.sides(p, tracks, gap)
 	if two {
 		p.parted += step
 	} else {
@@ -51,9 +51,9 @@ func (e *Engine) follow(p *part, tracks []track, centre, gap float64) {
 }
 
 // sides cuts the nodes' 2 min means where the variance between the sides is greatest. It
-// reports whether these are two, of which the upper stayed. A side that became faster is
-// no fault of the rest.
-func (e *Engine) sides(p *part, tracks []track, centre, gap float64) bool {
+// reports whether these are two, of which the upper stayed: a side of less than half that
+// became faster is no fault of the rest.
+func (e *Engine) sides(p *part, tracks []track, gap float64) bool {
 	v := e.values[:0]
 	for _, i := range e.slots {
 		v = append(v, float64(tracks[i].fast))
@@ -68,9 +68,22 @@ func (e *Engine) sides(p *part, tracks []track, centre, gap float64) bool {
 	if lower[0]-upper[cut-1] <= max(leastLoss[1]*gap, 2*max(e.sample.Spread(upper), e.sample.Spread(lower))) {
 		return false
 	}
-	p.cut = centre - (upper[cut-1]+lower[0])/2
-	up, low := centre-upper[cut/2], centre-lower[len(lower)/2]
+	// Where the sides are now: the means began before the yardstick changed.
+	edge := (upper[cut-1] + lower[0]) / 2
+	up, low := e.middle(tracks, edge, true), e.middle(tracks, edge, false)
+	p.cut = (up + low) / 2
 	return !p.known || math.Abs(up-p.usual) < math.Abs(low-p.usual)/2
+}
+
+// middle is the median level of one side.
+func (e *Engine) middle(tracks []track, edge float64, upper bool) float64 {
+	v := e.values[:0]
+	for _, i := range e.slots {
+		if float64(tracks[i].fast) < edge == upper {
+			v = append(v, tracks[i].y)
+		}
+	}
+	return e.sample.Level(v)
 }
 
 // gather finds the members of a level that told a signal since the last tick.

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
@@ -95,11 +96,11 @@ func TestEpisodesAreWellFormed(t *testing.T) {
 		cfg := DefaultConfig()
 		cfg.Decision = Decision(seed % 2)
 		e := New(cfg)
-		open, byNode, total := map[string]Event{}, map[string]string{}, Counters{}
+		open, byNode, total := map[string]episode.Event{}, map[string]string{}, Counters{}
 		check := func(r *Report) {
 			for _, ev := range r.Events {
 				node := fmt.Sprint(ev.Subject, ev.Cluster, ev.Group, ev.Node)
-				if ev.Kind == EventOnset {
+				if ev.Kind == episode.EventOnset {
 					require.NotContains(t, open, ev.ID)
 					if ev.Node != "" {
 						require.Empty(t, byNode[node], "%+v", ev)
@@ -108,7 +109,7 @@ func TestEpisodesAreWellFormed(t *testing.T) {
 					open[ev.ID] = ev
 				}
 				require.Contains(t, open, ev.ID, "%+v", ev)
-				if ev.Kind == EventEnd {
+				if ev.Kind == episode.EventEnd {
 					require.NotEmpty(t, ev.Cause)
 					delete(open, ev.ID)
 					delete(byNode, node)

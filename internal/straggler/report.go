@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/threshold/rule"
 	"github.com/gpu-collector/gpu-collector/internal/unjudged"
@@ -19,7 +20,7 @@ type Report struct {
 	// Nodes lists every node kept, by cluster, group and name.
 	Nodes []NodeReport
 	// Events are the news of the episodes, by cluster and group.
-	Events []Event
+	Events []episode.Event
 	// Counters are since the report before.
 	Counters Counters
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 )
@@ -130,7 +131,7 @@ func (p *play) observation(group string, i int) Observation {
 }
 
 // ticks plays some and returns what was told.
-func (p *play) ticks(n int) (told []Event) {
+func (p *play) ticks(n int) (told []episode.Event) {
 	for range n {
 		for _, g := range p.groups {
 			for i := range p.nodes {
@@ -149,7 +150,7 @@ func (p *play) ticks(n int) (told []Event) {
 	return told
 }
 
-func (p *play) tickOnce() []Event {
+func (p *play) tickOnce() []episode.Event {
 	p.last = p.tick()
 	p.k++
 	p.counters.add(&p.last.Counters)
@@ -228,7 +229,7 @@ type step struct {
 	do    func(*play) // nil is as before
 	ticks int
 	told  []string
-	check func(t *testing.T, p *play, told []Event)
+	check func(t *testing.T, p *play, told []episode.Event)
 }
 
 // story is what happens to a group "j" of twenty nodes, if nothing else is said.
@@ -262,7 +263,7 @@ func tell(t *testing.T, stories map[string]story) {
 					if was, open := ids[key]; open {
 						assert.Equal(t, was, ev.ID, "one id per episode")
 					}
-					if ids[key] = ev.ID; ev.Kind == EventEnd {
+					if ids[key] = ev.ID; ev.Kind == episode.EventEnd {
 						delete(ids, key)
 					}
 				}
@@ -275,7 +276,7 @@ func tell(t *testing.T, stories map[string]story) {
 }
 
 // brief is what of an event the tests compare.
-func brief(events []Event) (all []string) {
+func brief(events []episode.Event) (all []string) {
 	for _, e := range events {
 		s := fmt.Sprint(e.Subject, " ", e.Kind, " ", e.Node)
 		if e.Node == "" {
@@ -284,7 +285,7 @@ func brief(events []Event) (all []string) {
 		if e.Cause != "" {
 			s += " " + e.Cause
 		}
-		if e.Kind == EventSeverity {
+		if e.Kind == episode.EventSeverity {
 			s += " " + e.Severity.String()
 		}
 		all = append(all, s)

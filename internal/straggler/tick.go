@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/robust"
 	"github.com/gpu-collector/gpu-collector/internal/unjudged"
@@ -59,7 +60,7 @@ func (e *Engine) Tick(now time.Time) *Report {
 	clear(r.Nodes[e.row:])
 	r.Nodes = r.Nodes[:e.row]
 	e.relabel, e.ticked = false, now
-	slices.SortStableFunc(e.events, func(a, b Event) int {
+	slices.SortStableFunc(e.events, func(a, b episode.Event) int {
 		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Node, b.Node), a.At.Compare(b.At))
 	})
 	clear(r.Events)
@@ -107,7 +108,7 @@ func (e *Engine) expire(g *group, now time.Time) {
 			e.forget(n, now)
 		case silent <= e.cfg.TTL:
 			m.flags &^= flagMissing
-			e.endSilence(n, CauseRecovered, now)
+			e.endSilence(n, episode.CauseRecovered, now)
 		case m.flags&flagMissing == 0 && e.elapsed <= e.cfg.TTL:
 			m.flags |= flagMissing
 			g.cluster.silent = append(g.cluster.silent, n)

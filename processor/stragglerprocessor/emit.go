@@ -155,7 +155,7 @@ func appendCluster(md pmetric.Metrics, ts pcommon.Timestamp, groups []straggler.
 			}
 		}
 		if gr.Valid {
-			label(g.Double(threshold, gr.Threshold.Value))
+			label(g.Double(threshold, gr.Value))
 		}
 		if gr.Quorum {
 			label(g.Double(median, gr.Median))

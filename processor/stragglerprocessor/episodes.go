@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
@@ -20,9 +21,9 @@ import (
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
-// episode is one event with what the nodes' facts add to it.
-type episode struct {
-	*straggler.Event
+// explained is one event with what the nodes' facts add to it.
+type explained struct {
+	*episode.Event
 	// finding is why the node is slow, at the end why it was; nil where that is
 	// not asked.
 	finding *reason.Finding
@@ -47,17 +48,17 @@ func newExplainer(cfg *Config, facts *factReader) *explainer {
 }
 
 // episodes completes the events of a report.
-func (x *explainer) episodes(r *straggler.Report) []episode {
+func (x *explainer) episodes(r *straggler.Report) []explained {
 	if len(r.Events) == 0 {
 		return nil
 	}
-	all := make([]episode, len(r.Events))
+	all := make([]explained, len(r.Events))
 	for i := range r.Events {
-		all[i] = episode{Event: &r.Events[i]}
+		all[i] = explained{Event: &r.Events[i]}
 		switch ep := &all[i]; {
 		case ep.slow():
 			x.explain(ep, r)
-		case ep.Kind == straggler.EventEnd:
+		case ep.Kind == episode.EventEnd:
 			if f, known := x.told[ep.ID]; known {
 				ep.finding = &f
 				delete(x.told, ep.ID)
@@ -68,14 +69,14 @@ func (x *explainer) episodes(r *straggler.Report) []episode {
 }
 
 // explain says why those whom ep is about are slow, and what it costs.
-func (x *explainer) explain(ep *episode, r *straggler.Report) {
+func (x *explainer) explain(ep *explained, r *straggler.Report) {
 	members := groupMembers(r.Nodes, ep.Cluster, ep.Group)
 	since := ep.Since
 	if !ep.sinceKnown() {
 		since = time.Time{}
 	}
 	var f reason.Finding
-	if ep.Subject == straggler.SubjectNode {
+	if ep.Subject == episode.SubjectNode {
 		f = x.facts.store.Explain(ep.Cluster, ep.Node, workers(members, false), since, ep.At)
 	} else {
 		f = x.facts.store.ExplainGroup(ep.Cluster, ep.Nodes, workers(members, true), since, ep.At)
@@ -89,8 +90,8 @@ func (x *explainer) explain(ep *episode, r *straggler.Report) {
 
 // slow reports whether the episode is about slowness that goes on. Its group and
 // signal are known.
-func (ep *episode) slow() bool {
-	return ep.Kind != straggler.EventEnd && (ep.Subject == straggler.SubjectNode || ep.Subject == straggler.SubjectGroup)
+func (ep *explained) slow() bool {
+	return ep.Kind != episode.EventEnd && (ep.Subject == episode.SubjectNode || ep.Subject == episode.SubjectGroup)
 }
 
 // groupMembers returns the part of nodes, which are in order, that is one group.
@@ -121,7 +122,7 @@ func workers(nodes []straggler.NodeReport, healthy bool) iter.Seq[string] {
 // cost is gap times GPUs: in a synchronous job, which steps together, all wait
 // for the slowest (Greyhound, ATC '25). It is known when the nodes belong to a
 // job and all active ones have told their number of GPUs.
-func cost(ev *straggler.Event, members []straggler.NodeReport, facts *factReader, groupBy []string) (float64, bool) {
+func cost(ev *episode.Event, members []straggler.NodeReport, facts *factReader, groupBy []string) (float64, bool) {
 	job := slices.Index(groupBy, gpusemconv.AttrJobID)
 	if ev.Gap <= 0 || job < 0 || job >= len(ev.Peers) || ev.Peers[job] == "" {
 		return 0, false
@@ -141,10 +142,10 @@ func cost(ev *straggler.Event, members []straggler.NodeReport, facts *factReader
 }
 
 // sinceKnown is false when the node was slow from the first comparison on.
-func (ep *episode) sinceKnown() bool { return ep.Since.Unix() > 0 }
+func (ep *explained) sinceKnown() bool { return ep.Since.Unix() > 0 }
 
 // duration of an episode that has ended, zero when its beginning is not known.
-func (ep *episode) duration() time.Duration {
+func (ep *explained) duration() time.Duration {
 	if !ep.sinceKnown() {
 		return 0
 	}
@@ -153,7 +154,7 @@ func (ep *episode) duration() time.Duration {
 
 // record turns an episode's event into the log record that docs/events.md
 // describes.
-func (ep *episode) record(ids *identifier, version string, now time.Time) plog.Logs {
+func (ep *explained) record(ids *identifier, version string, now time.Time) plog.Logs {
 	ld := plog.NewLogs()
 	rl := ld.ResourceLogs().AppendEmpty()
 	ids.stamp(rl.Resource().Attributes(), ep.Cluster, ep.Node, ep.Peers)
@@ -171,25 +172,25 @@ func (ep *episode) record(ids *identifier, version string, now time.Time) plog.L
 	return ld
 }
 
-func (ep *episode) severityNumber() plog.SeverityNumber {
+func (ep *explained) severityNumber() plog.SeverityNumber {
 	switch {
-	case ep.Kind == straggler.EventEnd:
+	case ep.Kind == episode.EventEnd:
 		return plog.SeverityNumberInfo
-	case ep.Severity == straggler.SeverityCritical:
+	case ep.Severity == episode.SeverityCritical:
 		return plog.SeverityNumberError
 	default:
 		return plog.SeverityNumberWarn
 	}
 }
 
-func (ep *episode) fill(a pcommon.Map) {
+func (ep *explained) fill(a pcommon.Map) {
 	a.PutStr(gpusemconv.AttrEpisodeID, ep.ID)
 	a.PutStr(gpusemconv.AttrEpisodePhase, ep.Kind.String())
 	a.PutStr(gpusemconv.AttrEpisodeSubject, ep.Subject.String())
 	a.PutStr(gpusemconv.AttrEpisodeSeverity, ep.Severity.String())
 	if ep.sinceKnown() {
 		a.PutStr(gpusemconv.AttrEpisodeSince, ep.Since.UTC().Format(iso8601))
-		if ep.Kind == straggler.EventEnd {
+		if ep.Kind == episode.EventEnd {
 			a.PutDouble(gpusemconv.AttrEpisodeDuration, ep.duration().Seconds())
 		}
 	}
@@ -203,7 +204,7 @@ func (ep *episode) fill(a pcommon.Map) {
 		}
 	}
 	switch ep.Subject {
-	case straggler.SubjectNode:
+	case episode.SubjectNode:
 		a.PutDouble(gpusemconv.AttrEpisodeConfidence, ep.Confidence)
 		if ep.Compared {
 			a.PutDouble(gpusemconv.AttrEpisodeValue, ep.Value)
@@ -215,8 +216,8 @@ func (ep *episode) fill(a pcommon.Map) {
 		ep.fillComparison(a)
 		rankattr.Put(a, ep.Culprit)
 		putText(a, gpusemconv.AttrJobRankGPU, ep.Culprit.GPU)
-	case straggler.SubjectGroup:
-		if ep.Kind != straggler.EventEnd {
+	case episode.SubjectGroup:
+		if ep.Kind != episode.EventEnd {
 			a.PutDouble(gpusemconv.AttrEpisodeValue, ep.Value)
 			a.PutDouble(gpusemconv.AttrEpisodePeersMedian, ep.Median)
 			ep.fillComparison(a)
@@ -243,7 +244,7 @@ func (ep *episode) fill(a pcommon.Map) {
 	}
 }
 
-func (ep *episode) fillComparison(a pcommon.Map) {
+func (ep *explained) fillComparison(a pcommon.Map) {
 	a.PutStr(gpusemconv.AttrSignal, ep.Signal.String())
 	a.PutDouble(gpusemconv.AttrEpisodeGap, ep.Gap)
 	a.PutInt(gpusemconv.AttrEpisodePeersActive, int64(ep.Active))

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.uber.org/zap"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
@@ -58,11 +59,11 @@ func hardware(n int, hot string) pmetric.Metrics {
 	return md
 }
 
-func onset() straggler.Event {
-	return straggler.Event{
-		Kind: straggler.EventOnset, Subject: straggler.SubjectNode, ID: "e1",
+func onset() episode.Event {
+	return episode.Event{
+		Kind: episode.EventOnset, Subject: episode.SubjectNode, ID: "e1",
 		Cluster: "prod", Group: "J/stage-0", Node: "n2", Peers: []string{"J", "stage-0"},
-		Signal: nodesignal.Throughput, Severity: straggler.SeverityMajor,
+		Signal: nodesignal.Throughput, Severity: episode.SeverityMajor,
 		At: noon.Add(time.Minute), Since: noon, Confidence: 0.75,
 		Gap: 0.125, Value: 8.75, Median: 10, Compared: true, Rank: 1, Active: 8, NodeCount: 1,
 	}
@@ -73,10 +74,10 @@ func explainerOf(o *observer) *explainer {
 }
 
 // complete returns the record of an event of hotFleet, and its sentence.
-func complete(t *testing.T, ev straggler.Event) plog.ResourceLogs {
+func complete(t *testing.T, ev episode.Event) plog.ResourceLogs {
 	t.Helper()
 	o, report := hotFleet(t)
-	report.Events = []straggler.Event{ev}
+	report.Events = []episode.Event{ev}
 	found := explainerOf(o).episodes(report)
 	require.Len(t, found, 1)
 	return found[0].record(&o.ids, "v", ev.At.Add(time.Second)).ResourceLogs().At(0)
@@ -160,7 +161,7 @@ func TestTheSmallestCulpritComesFirst(t *testing.T) {
 
 func TestWhatIsNotKnownIsLeftOut(t *testing.T) {
 	ev := onset()
-	ev.Node, ev.Since, ev.Rank, ev.Severity = "n3", time.UnixMilli(0), 0, straggler.SeverityCritical
+	ev.Node, ev.Since, ev.Rank, ev.Severity = "n3", time.UnixMilli(0), 0, episode.SeverityCritical
 	lr := theRecord(complete(t, ev))
 	a := lr.Attributes().AsRaw()
 	assert.Equal(t, plog.SeverityNumberError, lr.SeverityNumber())
@@ -186,34 +187,31 @@ func TestWhatIsNotKnownIsLeftOut(t *testing.T) {
 
 	o, report := hotFleet(t)
 	o.facts = newFactReader(createDefaultConfig().(*Config))
-	report.Events = []straggler.Event{onset()}
+	report.Events = []episode.Event{onset()}
 	assert.False(t, explainerOf(o).episodes(report)[0].hasCost, "how many GPUs they have is not known")
 }
 
 func TestOtherEpisodes(t *testing.T) {
 	severity := onset()
-	severity.Kind, severity.Severity, severity.Gap = straggler.EventSeverity, straggler.SeverityCritical, 0.3
+	severity.Kind, severity.Severity, severity.Gap = episode.EventSeverity, episode.SeverityCritical, 0.3
 	end := onset()
-	end.Kind, end.Cause, end.At = straggler.EventEnd, straggler.CauseRecovered, noon.Add(90*time.Second)
+	end.Kind, end.Cause, end.At = episode.EventEnd, episode.CauseRecovered, noon.Add(90*time.Second)
 	many := onset()
-	many.Subject, many.Node, many.Cause, many.NodeCount, many.Nodes = straggler.SubjectGroup, "", straggler.CauseStragglers, 2, []string{"n1", "n2"}
+	many.Subject, many.Node, many.Cause, many.NodeCount, many.Nodes = episode.SubjectGroup, "", episode.CauseStragglers, 2, []string{"n1", "n2"}
 	worse, more, unexplained := many, many, many
 	unexplained.Nodes = []string{"n3", "n4"}
-	worse.Kind, worse.Severity = straggler.EventSeverity, straggler.SeverityCritical
-	more.Kind = straggler.EventUpdate
+	worse.Kind, worse.Severity = episode.EventSeverity, episode.SeverityCritical
+	more.Kind = episode.EventUpdate
 	over := many
-	over.Kind, over.Cause = straggler.EventEnd, straggler.CauseIdle
+	over.Kind, over.Cause = episode.EventEnd, episode.CauseIdle
 	missing := onset()
-	missing.Subject = straggler.SubjectMissing
+	missing.Subject = episode.SubjectMissing
 	back := missing
-	back.Kind, back.Cause = straggler.EventEnd, straggler.CauseRecovered
+	back.Kind, back.Cause = episode.EventEnd, episode.CauseRecovered
 	silent := missing
 	silent.Node, silent.NodeCount = "", 3
-	cluster := straggler.Event{Subject: straggler.SubjectCluster, Cluster: "prod", NodeCount: 40, At: noon, Since: noon}
-	calm := cluster
-	calm.Kind, calm.At = straggler.EventEnd, noon.Add(time.Hour)
 	for _, tc := range []struct {
-		ev       straggler.Event
+		ev       episode.Event
 		severity plog.SeverityNumber
 		body     string
 		has      map[string]any
@@ -247,8 +245,6 @@ func TestOtherEpisodes(t *testing.T) {
 		}},
 		{back, plog.SeverityNumberInfo, "the silence of n2 is over: recovered after 1m0s", nil, nil},
 		{silent, plog.SeverityNumberWarn, "MISSING: nothing is heard of 3 nodes of group", map[string]any{"gpu.straggler.node_count": int64(3)}, nil},
-		{cluster, plog.SeverityNumberWarn, "STRAGGLERS: 40 nodes more of cluster prod", nil, []string{"gpu.peer_group", "gpu.signal"}},
-		{calm, plog.SeverityNumberInfo, "none of the 40 further stragglers of cluster prod is one any more after 1h0m0s", nil, nil},
 	} {
 		t.Run(tc.body, func(t *testing.T) {
 			lr := theRecord(complete(t, tc.ev))
@@ -274,19 +270,19 @@ func TestAnEndSaysWhy(t *testing.T) {
 	o, report := hotFleet(t)
 	x := explainerOf(o)
 	x.most = 2
-	record := func(ev straggler.Event) plog.LogRecord {
-		report.Events = []straggler.Event{ev}
+	record := func(ev episode.Event) plog.LogRecord {
+		report.Events = []episode.Event{ev}
 		return theRecord(x.episodes(report)[0].record(&o.ids, "v", ev.At).ResourceLogs().At(0))
 	}
 	cool, end := onset(), onset()
 	cool.Node, cool.ID = "n3", "e2"
-	end.Kind, end.Cause, end.At = straggler.EventEnd, straggler.CauseRecovered, noon.Add(90*time.Second)
+	end.Kind, end.Cause, end.At = episode.EventEnd, episode.CauseRecovered, noon.Add(90*time.Second)
 	group := onset()
-	group.Subject, group.Node, group.ID, group.Nodes = straggler.SubjectGroup, "", "e3", []string{"n2"}
+	group.Subject, group.Node, group.ID, group.Nodes = episode.SubjectGroup, "", "e3", []string{"n2"}
 
 	record(cool)
 	worse := cool
-	worse.Kind, worse.Node = straggler.EventSeverity, "n2"
+	worse.Kind, worse.Node = episode.EventSeverity, "n2"
 	record(worse) // it is known now
 	record(onset())
 	record(group)
@@ -309,19 +305,19 @@ func TestAnEndSaysWhy(t *testing.T) {
 	x.facts = o.facts
 	record(group)
 	over := group
-	over.Kind, over.Cause = straggler.EventEnd, straggler.CauseRecovered
+	over.Kind, over.Cause = episode.EventEnd, episode.CauseRecovered
 	assert.Contains(t, record(over).Body().Str(), "is over: recovered after 1m0s; reason hw_thermal")
 }
 
 // TestEpisodesAreDocumented compares docs/events.md with what a record can have.
 func TestEpisodesAreDocumented(t *testing.T) {
 	group := onset()
-	group.Subject, group.Node, group.Cause, group.Nodes, group.NodeCount = straggler.SubjectGroup, "", straggler.CauseStragglers, []string{"n2"}, 1
+	group.Subject, group.Node, group.Cause, group.Nodes, group.NodeCount = episode.SubjectGroup, "", episode.CauseStragglers, []string{"n2"}, 1
 	end := onset()
-	end.Kind, end.Cause = straggler.EventEnd, straggler.CauseRecovered
+	end.Kind, end.Cause = episode.EventEnd, episode.CauseRecovered
 	end.Culprit = nodesignal.Subject{GPU: "GPU-2-0", Rank: nodesignal.OrdinalOf(0), LocalRank: nodesignal.OrdinalOf(0)}
 	all := map[string]any{}
-	for _, ev := range []straggler.Event{onset(), group, end} {
+	for _, ev := range []episode.Event{onset(), group, end} {
 		maps.Copy(all, theRecord(complete(t, ev)).Attributes().AsRaw())
 	}
 	want, err := eventdoc.Attributes("../../docs/events.md", gpusemconv.EventStraggler)
@@ -336,7 +332,7 @@ func TestANameCannotForgeASentence(t *testing.T) {
 	assert.Contains(t, lr.Body().Str(), `STRAGGLER "evil\nSTRAGGLER forged": `)
 	ev = onset()
 	ev.Cluster = "evil\ncluster"
-	ev.Subject = straggler.SubjectMissing
+	ev.Subject = episode.SubjectMissing
 	assert.NotContains(t, theRecord(complete(t, ev)).Body().Str(), "\n")
 }
 
@@ -352,7 +348,7 @@ func TestAnOldReasonSaysSinceWhen(t *testing.T) {
 	o, report := hotFleet(t)
 	o.observe(t.Context(), straggler.New(createDefaultConfig().(*Config).engine()), hardware(8, "n3"), noon.Add(5*time.Minute))
 	ev.Node = "n3"
-	report.Events = []straggler.Event{ev}
+	report.Events = []episode.Event{ev}
 	lr = theRecord(explainerOf(o).episodes(report)[0].record(&o.ids, "v", ev.At).ResourceLogs().At(0))
 	assert.Contains(t, lr.Body().Str(), "peers 0, and was there before, since 2026-03-01T12:05:00Z);")
 	evidence = lr.Attributes().AsRaw()["gpu.straggler.evidence"].([]any)

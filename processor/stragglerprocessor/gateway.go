@@ -180,7 +180,7 @@ func (g *gateway) tick(ctx context.Context, now time.Time) []pmetric.Metrics {
 }
 
 // announce tells of one event: in the log, and in the logs pipelines.
-func (g *gateway) announce(ctx context.Context, ep *episode, now time.Time) {
+func (g *gateway) announce(ctx context.Context, ep *explained, now time.Time) {
 	ep.tell(g.logger)
 	g.telemetry.ProcessorStragglerEpisodes.Add(ctx, 1, metric.WithAttributeSet(attribute.NewSet(
 		attribute.String("phase", ep.Kind.String()), attribute.String("subject", ep.Subject.String()))))
@@ -225,7 +225,7 @@ func snapshot(r *straggler.Report, cfg *Config) *threshold.Snapshot {
 			Nodes: gr.Counts[nodesignal.StateActive], Ref: gr.Ref, TTL: cfg.ttl(),
 		}
 		if gr.Valid {
-			v.Threshold = gr.Threshold.Value
+			v.Threshold = gr.Value
 		}
 		if w, ok := said[groupKey{gr.Cluster, gr.Group}]; ok {
 			v.All, v.Verdicts = w.judged, threshold.NewVerdicts(v.Group, v.Version, w.stragglers)

@@ -23,6 +23,7 @@ import (
 	zapobserver "go.uber.org/zap/zaptest/observer"
 	"pgregory.net/rapid"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
@@ -68,7 +69,7 @@ type jobPlay struct {
 	o      *observer
 	engine *straggler.Engine
 	now    time.Time
-	events []straggler.Event
+	events []episode.Event
 }
 
 func (p *jobPlay) start(t require.TestingT, seed uint64) {
@@ -200,9 +201,9 @@ func (p *jobPlay) tick(tick int) {
 }
 
 // onsets returns the beginnings among what the gateway told.
-func (p *jobPlay) onsets() (all []straggler.Event) {
+func (p *jobPlay) onsets() (all []episode.Event) {
 	for _, ev := range p.events {
-		if ev.Kind == straggler.EventOnset {
+		if ev.Kind == episode.EventOnset {
 			all = append(all, ev)
 		}
 	}

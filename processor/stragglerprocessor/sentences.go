@@ -10,15 +10,15 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
-	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 // tell writes an episode's event to the collector's own log. The line has to
 // make sense by itself: for many it is the only thing they read.
-func (ep *episode) tell(logger *zap.Logger) {
+func (ep *explained) tell(logger *zap.Logger) {
 	fields := []zap.Field{zap.String("cluster", ep.Cluster)}
 	for _, f := range [...]struct{ key, text string }{{"group", ep.Group}, {"node", ep.Node}} {
 		if f.text != "" {
@@ -31,7 +31,7 @@ func (ep *episode) tell(logger *zap.Logger) {
 	}
 	fields = appendSubject(fields, of)
 	fields = append(fields, zap.String("episode", ep.ID))
-	if ep.Kind == straggler.EventEnd {
+	if ep.Kind == episode.EventEnd {
 		logger.Info(ep.sentence(), fields...)
 	} else {
 		logger.Warn(ep.sentence(), fields...)
@@ -53,7 +53,7 @@ func appendSubject(fields []zap.Field, of nodesignal.Subject) []zap.Field {
 }
 
 // who names the smallest part of the node that is known to be at fault.
-func (ep *episode) who() string {
+func (ep *explained) who() string {
 	of := ep.Culprit
 	if of == (nodesignal.Subject{}) {
 		return oneLine(ep.Node)
@@ -65,28 +65,28 @@ func (ep *episode) who() string {
 }
 
 // sentence says the event to people.
-func (ep *episode) sentence() string {
+func (ep *explained) sentence() string {
 	switch ep.Subject {
-	case straggler.SubjectNode:
+	case episode.SubjectNode:
 		return ep.nodeSentence()
-	case straggler.SubjectGroup:
+	case episode.SubjectGroup:
 		return ep.groupSentence()
-	case straggler.SubjectMissing:
+	case episode.SubjectMissing:
 		return ep.missingSentence()
 	default:
-		if ep.Kind == straggler.EventEnd {
+		if ep.Kind == episode.EventEnd {
 			return fmt.Sprintf("none of the %d further stragglers of cluster %s is one any more%s", ep.NodeCount, oneLine(ep.Cluster), ep.after())
 		}
 		return fmt.Sprintf("STRAGGLERS: %s more of cluster %s fell behind their peers at once than are told one by one", nodes(ep.NodeCount), oneLine(ep.Cluster))
 	}
 }
 
-func (ep *episode) nodeSentence() string {
+func (ep *explained) nodeSentence() string {
 	var b strings.Builder
 	switch node := ep.who(); ep.Kind {
-	case straggler.EventEnd:
+	case episode.EventEnd:
 		return fmt.Sprintf("%s is no straggler any more: %s%s%s", node, ep.Cause, ep.after(), ep.because())
-	case straggler.EventSeverity:
+	case episode.EventSeverity:
 		fmt.Fprintf(&b, "straggler %s is %s now: ", node, ep.Severity)
 	default:
 		fmt.Fprintf(&b, "STRAGGLER %s: ", node)
@@ -105,7 +105,7 @@ func (ep *episode) nodeSentence() string {
 }
 
 // why says the reason, the cost, and what to do.
-func (ep *episode) why() string {
+func (ep *explained) why() string {
 	if ep.finding == nil {
 		return ep.costs()
 	}
@@ -113,7 +113,7 @@ func (ep *episode) why() string {
 }
 
 // because says the reason and the evidence that decided.
-func (ep *episode) because() string {
+func (ep *explained) because() string {
 	f := ep.finding
 	if f == nil {
 		return ""
@@ -148,17 +148,17 @@ func (ep *episode) because() string {
 	return text + ")"
 }
 
-func (ep *episode) groupSentence() string {
+func (ep *explained) groupSentence() string {
 	what := fmt.Sprintf("group %s of cluster %s", ep.Group, oneLine(ep.Cluster))
 	switch ep.Kind {
-	case straggler.EventEnd:
+	case episode.EventEnd:
 		return fmt.Sprintf("the incident of %s is over: %s%s%s", what, ep.Cause, ep.after(), ep.because())
 	default:
 		text := "INCIDENT"
 		switch ep.Kind {
-		case straggler.EventSeverity:
+		case episode.EventSeverity:
 			text = "incident is " + ep.Severity.String() + " now"
-		case straggler.EventUpdate:
+		case episode.EventUpdate:
 			text = "incident has more nodes now"
 		}
 		return fmt.Sprintf("%s: %s of the %d active ones of %s have fallen behind%s, by %s of %s%s",
@@ -166,12 +166,12 @@ func (ep *episode) groupSentence() string {
 	}
 }
 
-func (ep *episode) missingSentence() string {
+func (ep *explained) missingSentence() string {
 	who := oneLine(ep.Node)
 	if ep.Node == "" {
 		who = nodes(ep.NodeCount)
 	}
-	if ep.Kind == straggler.EventEnd {
+	if ep.Kind == episode.EventEnd {
 		return fmt.Sprintf("the silence of %s is over: %s%s", who, ep.Cause, ep.after())
 	}
 	if ep.Group != "" {
@@ -180,21 +180,21 @@ func (ep *episode) missingSentence() string {
 	return fmt.Sprintf("MISSING: nothing is heard of %s of cluster %s%s", who, oneLine(ep.Cluster), ep.since())
 }
 
-func (ep *episode) since() string {
+func (ep *explained) since() string {
 	if !ep.sinceKnown() {
 		return " since before it was watched"
 	}
 	return " since " + ep.Since.UTC().Format(time.RFC3339)
 }
 
-func (ep *episode) after() string {
+func (ep *explained) after() string {
 	if d := ep.duration(); d > 0 {
 		return " after " + d.Round(time.Second).String()
 	}
 	return ""
 }
 
-func (ep *episode) costs() string {
+func (ep *explained) costs() string {
 	if !ep.hasCost {
 		return ""
 	}

@@ -156,10 +156,10 @@ func (d *driver) tick(tick int, flagged []bool) {
 	}
 	for i := range d.report.Events {
 		switch e := &d.report.Events[i]; {
-		case e.Subject != straggler.SubjectGroup:
-		case e.Kind == straggler.EventOnset:
+		case e.Subject.String() != "group":
+		case e.Kind.String() == "onset":
 			d.incidents++
-		case e.Kind == straggler.EventEnd:
+		case e.Kind.String() == "end":
 			d.incidents--
 		}
 	}

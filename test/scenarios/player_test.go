@@ -145,7 +145,7 @@ func TestDriver(t *testing.T) {
 		require.NoError(t, d.push(tick, values, lives))
 		d.tick(tick, flagged)
 		for _, e := range d.report.Events {
-			assert.Equal(t, straggler.SubjectMissing, e.Subject)
+			assert.Equal(t, "missing", e.Subject.String())
 			told = append(told, tick)
 		}
 	}

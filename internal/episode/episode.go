@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package straggler
+// Package episode names what is told of stragglers: for the engine that finds them and
+// for all that tell of them.
+package episode // import "github.com/gpu-collector/gpu-collector/internal/episode"
 
 import (
 	"time"
