@@ -120,8 +120,8 @@ func TestEndsOfEpisodes(t *testing.T) {
 	})
 }
 
-// TestEventsAreLimited per cluster and tick: the worst are told first, the rest at the
-// next tick. So are severities.
+// TestEventsAreLimited per cluster and tick: the rest is told at the next tick. So are
+// severities.
 func TestEventsAreLimited(t *testing.T) {
 	groups := []string{"a", "b", "d", "e", "f"}
 	p := newPlay(t, groups, 20, nil)
@@ -140,7 +140,6 @@ func TestEventsAreLimited(t *testing.T) {
 	require.Len(t, perTick, 2)
 	require.Len(t, perTick[0], 10)
 	require.Len(t, perTick[1], 5)
-	assert.Subset(t, brief(perTick[1]), []string{"node onset e-00", "node onset e-01", "node onset e-02"})
 	for _, ev := range slices.Concat(perTick...) {
 		assert.Equal(t, "node onset", ev.Subject.String()+" "+ev.Kind.String())
 	}
