@@ -176,7 +176,7 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 			if w == nature && t.flagged {
 				continue // a loss is not the node's nature
 			}
-			bound := max(clip*spread, 2*leastLoss[w]*gap, 1.5*l.limit[w])
+			bound := max(clip*spread, 2*leastLoss[w]*gap)
 			t.e[w] += float32(e.weight[w] * (clamp(r, -bound, bound) - float64(t.e[w])))
 		}
 		t.fast += float32(e.weight[1] * (clamp(r, -3, 3) - float64(t.fast)))

@@ -3,7 +3,6 @@
 package straggler
 
 import (
-	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -122,39 +121,38 @@ func TestEndsOfEpisodes(t *testing.T) {
 	})
 }
 
-// TestOnsetsAreLimited per cluster and tick: of three slow nodes in each of five groups
-// ten are told of at once, and the rest at the next tick.
-func TestOnsetsAreLimited(t *testing.T) {
-	p := newPlay(t, []string{"a", "b", "d", "e", "f"}, 20, nil)
-	p.ticks(400)
-	lose(0.3, 0, 1, 2)(p)
-	perTick := map[time.Time]int{}
-	for _, ev := range p.ticks(20) {
-		require.Equal(t, episode.EventOnset, ev.Kind)
-		require.Equal(t, episode.SubjectNode, ev.Subject)
-		perTick[ev.At]++
+// TestEventsAreLimited per cluster and tick: the rest is told at the next tick. So are
+// severities.
+func TestEventsAreLimited(t *testing.T) {
+	groups := []string{"a", "b", "d", "e", "f"}
+	p := newPlay(t, groups, 20, nil)
+	// told plays some ticks and returns what each tells that does.
+	told := func(loss map[string]float64, n int) (perTick [][]episode.Event) {
+		p.loss = func(group string, i int) float64 { return map[bool]float64{true: loss[group]}[i < 3] }
+		for range n {
+			if events := p.ticks(1); len(events) > 0 {
+				perTick = append(perTick, events)
+			}
+		}
+		return perTick
 	}
-	assert.ElementsMatch(t, []int{10, 5}, slices.Collect(maps.Values(perTick)))
-}
+	require.Empty(t, told(nil, 400))
+	perTick := told(map[string]float64{"a": 0.14, "b": 0.14, "d": 0.14, "e": 0.13, "f": 0.14}, 60)
+	require.Len(t, perTick, 2)
+	require.Len(t, perTick[0], 10)
+	require.Len(t, perTick[1], 5)
+	for _, ev := range slices.Concat(perTick...) {
+		assert.Equal(t, "node onset", ev.Subject.String()+" "+ev.Kind.String())
+	}
+	assert.Zero(t, p.counters.Folded)
 
-// TestSeveritiesAreLimited per cluster and tick as well: above the bound they wait.
-func TestSeveritiesAreLimited(t *testing.T) {
-	p := newPlay(t, []string{"a", "b"}, 20, func(c *Config) { c.MaxOnsets = 2 })
-	p.ticks(400)
-	lose(0.15, 0)(p)
-	require.Len(t, p.ticks(20), 2)
-	lose(0.15, 0, 1)(p)
-	require.Len(t, p.ticks(20), 2)
-	lose(0.4, 0, 1)(p)
-	perTick := map[time.Time]int{}
-	for _, ev := range p.ticks(40) {
-		require.Equal(t, episode.EventSeverity, ev.Kind)
-		perTick[ev.At]++
+	perTick = told(map[string]float64{"a": 0.4, "b": 0.4, "d": 0.4, "e": 0.4, "f": 0.4}, 60)
+	for k, events := range perTick {
+		assert.LessOrEqual(t, len(events), 10, "%d", k)
 	}
-	assert.Len(t, perTick, 2)
-	for _, n := range perTick {
-		assert.Equal(t, 2, n)
-	}
+	assert.Len(t, slices.Concat(perTick...), 15)
+	require.Empty(t, told(map[string]float64{"a": 0.4, "b": 0.4, "d": 0.4, "e": 0.4, "f": 0.4}, 60))
+	assert.Len(t, slices.Concat(told(nil, 100)...), 15, "an end for each")
 }
 
 // TestIncidents: more stragglers than two and than 15 % of the group are one incident.
