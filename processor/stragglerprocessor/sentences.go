@@ -71,13 +71,8 @@ func (ep *explained) sentence() string {
 		return ep.nodeSentence()
 	case episode.SubjectGroup:
 		return ep.groupSentence()
-	case episode.SubjectMissing:
-		return ep.missingSentence()
 	default:
-		if ep.Kind == episode.EventEnd {
-			return fmt.Sprintf("none of the %d further stragglers of cluster %s is one any more%s", ep.NodeCount, oneLine(ep.Cluster), ep.after())
-		}
-		return fmt.Sprintf("STRAGGLERS: %s more of cluster %s fell behind their peers at once than are told one by one", nodes(ep.NodeCount), oneLine(ep.Cluster))
+		return ep.missingSentence()
 	}
 }
 

@@ -102,7 +102,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.ProcessorStragglerFolded, err = builder.meter.Int64Counter(
 		"otelcol_processor_straggler_folded",
-		metric.WithDescription("Number of nodes that became stragglers but are told of by an episode of their group or cluster. [Development]"),
+		metric.WithDescription("Number of nodes that became stragglers but are told of by an episode of their group. [Development]"),
 		metric.WithUnit("{node}"),
 	)
 	errs = errors.Join(errs, err)

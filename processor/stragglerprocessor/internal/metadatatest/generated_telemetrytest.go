@@ -104,7 +104,7 @@ func AssertEqualProcessorStragglerFlapping(t *testing.T, tt *componenttest.Telem
 func AssertEqualProcessorStragglerFolded(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_processor_straggler_folded",
-		Description: "Number of nodes that became stragglers but are told of by an episode of their group or cluster. [Development]",
+		Description: "Number of nodes that became stragglers but are told of by an episode of their group. [Development]",
 		Unit:        "{node}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
