@@ -59,8 +59,7 @@ type Config struct {
 	// MinPeers with a signal are needed to judge any of them by it: of two nodes nobody
 	// can tell which is slow.
 	MinPeers int `mapstructure:"min_peers"`
-	// MaxOnsets node events per cluster and tick tell of one node each, the rest becomes
-	// one event with a count.
+	// MaxOnsets nodes per cluster are told of at a tick; the rest waits for the next.
 	MaxOnsets int `mapstructure:"max_onsets"`
 	// CoverageFraction of the known nodes must report, else coverage is low.
 	CoverageFraction float64 `mapstructure:"coverage_fraction"`

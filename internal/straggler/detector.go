@@ -99,6 +99,7 @@ type normal struct {
 	s         float64          // EMA of a tick's spread
 	moves     float64          // EMA of what the centre moves by in a tick
 	age       float64          // seconds
+	lacks     float64          // seconds with too few nodes
 	ticks     int              //
 	d, filled [windows]float64 // mean spread of equally smoothed deviations, and the seconds in it
 	u         [windows]float64 // level that one of a thousand exceeds
@@ -139,14 +140,18 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 	e.gather(g, s, level)
 	if l.n = len(e.slots); l.n < e.cfg.MinPeers {
 		l.n = 0
+		l.lacks += e.dt
 		for _, i := range e.slots {
-			warm := tracks[i].ticks
-			tracks[i].rest()
-			tracks[i].ticks = warm
-			g.members[i].flags |= flagFewPeers
+			if t := &tracks[i]; l.lacks > e.cfg.TTL.Seconds() {
+				t.flagged = false
+				g.members[i].flags |= flagFewPeers
+			} else {
+				e.stands(g, int(i), s) // one late push is no news
+			}
 		}
 		return
 	}
+	l.lacks = 0
 	ref := e.reference(tracks, l)
 
 	// The peers' middle, and their spread at this tick.
@@ -177,6 +182,9 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 				continue // a loss is not the node's nature
 			}
 			bound := max(clip*spread, 2*leastLoss[w]*gap)
+			if l.age < window[nature] { // a young limit may be high: what exceeds it must fit
+				bound = max(bound, 1.5*l.limit[w])
+			}
 			t.e[w] += float32(e.weight[w] * (clamp(r, -bound, bound) - float64(t.e[w])))
 		}
 		t.fast += float32(e.weight[1] * (clamp(r, -3, 3) - float64(t.fast)))
@@ -199,7 +207,7 @@ func (e *Engine) limit(l *normal, tracks []track, ref []int32, w int, small, gap
 		x := t.deviation(w)
 		e.values = append(e.values, x)
 		hot := 0.0
-		if math.Abs(x) > l.u[w] {
+		if math.Abs(x) > l.u[w] && t.over[w] == 0 {
 			hot = 1
 		}
 		if t.hot[w] < 0.01 { // who is above it for a minute of two hours counts no more

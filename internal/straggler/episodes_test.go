@@ -98,7 +98,7 @@ func TestEndsOfEpisodes(t *testing.T) {
 	tell(t, map[string]story{
 		"of two nobody can tell": with(
 			step{do: idle(0, 1, 2, 3, 4), ticks: 10}, // of three one can
-			step{do: idle(0, 1, 2, 3, 4, 6), ticks: 1, told: []string{"node end j-05 idle"}},
+			step{do: idle(0, 1, 2, 3, 4, 6), ticks: 7, told: []string{"node end j-05 idle"}},
 			step{ticks: 60},
 			step{do: idle(), ticks: 60, told: []string{"node onset j-05"}}),
 		"another that is not as slow": with(

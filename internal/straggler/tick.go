@@ -214,7 +214,12 @@ func (e *Engine) outdated(g *group, i int, s nodesignal.Signal) {
 		*t = track{}
 		return
 	}
-	if t.flagged {
+	e.stands(g, i, s)
+}
+
+// stands keeps the verdict on a node of which there is nothing new.
+func (e *Engine) stands(g *group, i int, s nodesignal.Signal) {
+	if t, m := &g.tracks[s][i], &g.members[i]; t.flagged {
 		m.flags |= flagJudged
 		m.suspect(s, 1, t, &e.cfg.Signals[s])
 	}
