@@ -286,8 +286,9 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 		}
 		if t.calm >= leaveAfter {
 			t.flagged, t.over, t.run = false, [windows]uint8{}, 0
-			for w := range windows {
-				t.e[w] = min(t.e[w], t.fast)
+			t.e[nature] = min(t.e[nature], t.fast)
+			for w := range nature { // what is left of the loss is none
+				t.e[w] = min(t.e[w], t.e[nature])
 			}
 		}
 	}
