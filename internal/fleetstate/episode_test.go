@@ -166,6 +166,7 @@ func TestEpisodeDoubt(t *testing.T) {
 	node := &Episode{ID: "e", Subject: SubjectNode, Cluster: "c", Node: "n1", Since: t0, Updated: t0}
 	missing := &Episode{ID: "e", Subject: SubjectMissing, Cluster: "c", Node: "n1", Since: t0, Updated: t0}
 	group := &Episode{ID: "e", Subject: SubjectGroup, Cluster: "c", Group: "g", Nodes: []string{"n1", "n2"}, Since: t0, Updated: t0}
+	many := &Episode{ID: "e", Subject: SubjectMissing, Cluster: "c", Nodes: []string{"n1", "n2"}, Since: t0, Updated: t0}
 	verdict := func(name string, straggler float64) func(*Store, time.Time) {
 		return func(s *Store, now time.Time) {
 			u, _ := s.Begin(Key{"c", name}, now)
@@ -209,6 +210,8 @@ func TestEpisodeDoubt(t *testing.T) {
 		"still missing":           {missing, []func(*Store, time.Time){silent}, 9, "e"},
 		"seen for ten minutes":    {missing, []func(*Store, time.Time){back}, 9, "e"},
 		"incident is over":        {group, []func(*Store, time.Time){incident(0)}, 2, "e unconfirmed at 0s"},
+		"all of many are back":    {many, []func(*Store, time.Time){verdict("n1", 0), verdict("n2", 0)}, 2, "e unconfirmed at 1m0s"},
+		"one of many is back":     {many, []func(*Store, time.Time){verdict("n1", 0)}, 9, "e"},
 		"incident goes on":        {group, []func(*Store, time.Time){incident(1)}, 9, "e"},
 	} {
 		t.Run(name, func(t *testing.T) {
