@@ -26,9 +26,9 @@ type Engine struct {
 	ticked   time.Time
 	report   Report
 	counters Counters
-	row      int             // the next of report.Nodes
-	relabel  bool            // the names in the rows are not those of the tick before
-	events   []episode.Event // since the last tick's report
+	row      int  // the next of report.Nodes
+	relabel  bool // the names in the rows are not those of the tick before
+	book     episode.Book
 	scratch
 }
 
@@ -36,6 +36,7 @@ type Engine struct {
 func New(cfg Config) *Engine {
 	return &Engine{
 		cfg: cfg, deciding: cfg.deciding(), clusters: make(map[string]*cluster), relabel: true,
+		book:   episode.Book{MaxOnsets: cfg.MaxOnsets, Incidents: cfg.Decision != DecisionThreshold},
 		places: fairshare.Places{MaxClusters: cfg.MaxClusters, MaxGroups: cfg.MaxGroups, MaxNodes: cfg.MaxNodes, TTL: cfg.TTL},
 	}
 }
@@ -166,7 +167,7 @@ func (e *Engine) join(c *cluster, n *node, peers []string) {
 	key := peergroup.Key(peers)
 	g := c.groups[key]
 	if g == nil {
-		g = newGroup(c, key, peers)
+		g = e.newGroup(c, key, peers)
 		c.groups[key] = g
 	}
 	g.add(n)
@@ -176,13 +177,14 @@ func (e *Engine) join(c *cluster, n *node, peers []string) {
 
 // leave takes a node out of its group, whose end that may be.
 func (e *Engine) leave(n *node, cause string, now time.Time) {
-	e.endSlow(n, cause, now)
-	e.endSilence(n, cause, now)
 	g := n.group
+	e.book.Begin(now)
+	e.book.Calm(&n.episodes, n.slot, float64(g.members[n.slot].gap), cause)
+	e.book.Heard(&n.episodes, cause)
 	g.nodes[n.slot] = nil
 	g.dirty, e.relabel = true, true
 	if g.live--; g.live == 0 {
-		e.endIncident(g, episode.CauseIdle, e.ticked)
+		e.book.EndIncident(&g.told, episode.CauseIdle)
 		delete(g.cluster.groups, g.name)
 	}
 }

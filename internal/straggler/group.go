@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/peergroup"
 	"github.com/gpu-collector/gpu-collector/internal/threshold/rule"
@@ -38,18 +39,16 @@ func byName[T any](m map[string]T) []T {
 
 // node is what is kept of a node outside the arrays that a tick walks.
 type node struct {
-	name          string
-	as            *NodeName // in its group, for reports
-	group         *group
-	slot          int
-	peers         peergroup.Memory // of group.peers
-	told, asked   bool             // it has told its state itself; it was asked for it
-	gone          bool             // forgotten
-	culprit       nodesignal.Subject
-	plain         rule.Verdict // under DecisionThreshold
-	slow, silence *spell
-	// onsets and silences are when the newest episodes were told, in unix milliseconds.
-	onsets, silences []int64
+	name        string
+	as          *NodeName // in its group, for reports
+	group       *group
+	slot        int
+	peers       peergroup.Memory // of group.peers
+	told, asked bool             // it has told its state itself; it was asked for it
+	gone        bool             // forgotten
+	culprit     nodesignal.Subject
+	plain       rule.Verdict // under DecisionThreshold
+	episodes    episode.Node
 }
 
 // group keeps its nodes in arrays: a tick reads them from one end to the other, which is
@@ -73,7 +72,7 @@ type group struct {
 	counts   [nodesignal.NumStates]int
 	slow     int // stragglers
 	unjudged [unjudged.Count]int
-	incident *spell // while many are slow
+	told     episode.Group
 }
 
 // member is what a tick needs of a node besides its signals.
@@ -99,17 +98,44 @@ const (
 	flagMissing
 	flagFewPeers
 	flagEpisode  // the node has an episode to be looked after
-	flagListed   // the group's incident has told of it
 	flagJudged   // some signal of it was compared
 	flagLockstep // so was one by which all wait for the slowest
 )
 
-func newGroup(c *cluster, key string, peers []string) *group {
+// peers compares the nodes of a group, for the events of their episodes.
+type peers struct {
+	e *Engine
+	g *group
+}
+
+func (p peers) Compare(slot int, s nodesignal.Signal) (value, median float64, known bool) {
+	m := &p.g.members[slot]
+	switch {
+	case p.e.cfg.Decision == DecisionThreshold:
+		return p.g.tracks[nodesignal.Score][slot].x, p.g.rule.Median, true
+	case m.state != nodesignal.StateActive || !m.known.Has(s) || m.level == noLevel:
+		return 0, 0, false
+	}
+	return p.g.tracks[s][slot].x, p.e.cfg.Signals[s].Value(p.g.levels[m.level].of(s).centre), true
+}
+
+func (p peers) Rank(slot int) int {
+	rank := 1
+	for i := range p.g.members {
+		if p.g.members[i].suspicion > p.g.members[slot].suspicion {
+			rank++
+		}
+	}
+	return rank
+}
+
+func (e *Engine) newGroup(c *cluster, key string, labels []string) *group {
 	g := &group{name: key, cluster: c, levels: []level{{low: math.Inf(-1), high: math.Inf(1)}}}
-	for _, p := range peers {
+	for _, p := range labels {
 		g.peers = append(g.peers, strings.Clone(p))
 	}
-	g.split.on = len(peers) == 0 || slices.Contains(peers, "")
+	g.split.on = len(labels) == 0 || slices.Contains(labels, "")
+	g.told = episode.Group{Cluster: c.name, Name: key, Peers: g.peers, Comparer: peers{e, g}}
 	return g
 }
 

@@ -186,7 +186,7 @@ func (e *Engine) groupReport(to *GroupReport, cluster, name string, t *rule.Thre
 // reportSignals adds how the group's nodes are compared to its report. Detectable is what
 // every level finds by its best signal.
 func (e *Engine) reportSignals(g *group, r *GroupReport) {
-	r.Incident, r.Unjudged = g.incident != nil, g.unjudged
+	r.Incident, r.Unjudged = g.told.Incident(), g.unjudged
 	if g.split.silent() {
 		return
 	}

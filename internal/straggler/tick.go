@@ -3,9 +3,7 @@
 package straggler
 
 import (
-	"cmp"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/episode"
@@ -21,7 +19,6 @@ type scratch struct {
 	elapsed time.Duration    // since the tick before
 	dt      float64          // the same in seconds, at most the TTL
 	weight  [windows]float64 // of this tick in each EMA
-	changes int              // of severity told in this cluster
 
 	order                       []*cluster // by name
 	sample                      robust.Sample
@@ -29,7 +26,7 @@ type scratch struct {
 	slots, calm, upper          []int32   // members
 	scores, throughputs         []float64 // of this group
 	wideScores, wideThroughputs []float64
-	onsets                      []*node
+	slow                        []episode.Finding
 }
 
 // Tick computes thresholds and verdicts from the observations so far.
@@ -48,6 +45,7 @@ func (e *Engine) Tick(now time.Time) *Report {
 	for w := range windows {
 		e.weight[w] = -math.Expm1(-e.dt / window[w])
 	}
+	e.book.Begin(now)
 	if e.relabel {
 		e.order = byName(e.clusters)
 	}
@@ -60,18 +58,15 @@ func (e *Engine) Tick(now time.Time) *Report {
 	clear(r.Nodes[e.row:])
 	r.Nodes = r.Nodes[:e.row]
 	e.relabel, e.ticked = false, now
-	slices.SortStableFunc(e.events, func(a, b episode.Event) int {
-		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Node, b.Node), a.At.Compare(b.At))
-	})
-	clear(r.Events)
-	r.Events, e.events = e.events, r.Events[:0]
+	r.Events = e.book.Take(r.Events)
+	e.counters.Flapping, e.counters.Folded, e.book.Flapping, e.book.Folded = e.book.Flapping, e.book.Folded, 0, 0
 	r.Counters, e.counters = e.counters, Counters{}
 	return r
 }
 
 func (e *Engine) tickCluster(c *cluster, now time.Time) {
 	c.wideCounts = [nodesignal.NumStates]int{}
-	e.wideScores, e.wideThroughputs, e.changes = e.wideScores[:0], e.wideThroughputs[:0], 0
+	e.wideScores, e.wideThroughputs = e.wideScores[:0], e.wideThroughputs[:0]
 	at, stragglers := len(e.report.Groups), 0
 	e.addGroup()
 	for _, g := range c.order {
@@ -91,9 +86,29 @@ func (e *Engine) tickCluster(c *cluster, now time.Time) {
 	}
 	c.wide.Update(&e.cfg.Config, &e.sample, e.wideScores, e.wideThroughputs)
 	e.groupReport(&e.report.Groups[at], c.name, "", &c.wide, c.wideCounts, stragglers)
-	e.tellOnsets(now)
-	e.silences(c, now)
+	e.book.Cluster()
+	if c.silentTicks++; len(c.silent) == 0 {
+		c.silentTicks = 0
+	}
+	if c.silentTicks <= silentTicks {
+		return
+	}
+	var silent []episode.Silence
+	for _, n := range c.silent {
+		if n.gone || n.episodes.Silent() {
+			continue
+		}
+		if m := &n.group.members[n.slot]; m.state == nodesignal.StateMissing {
+			silent = append(silent, episode.Silence{Node: &n.episodes, Group: &n.group.told, Name: n.name, Since: time.Unix(0, m.seen).Truncate(time.Millisecond).UTC()})
+		}
+	}
+	e.book.Silent(silent)
+	c.silent, c.silentTicks = nil, 0
 }
+
+// silentTicks is how long a silent node waits for others: the pushes of one outage end
+// within one interval.
+const silentTicks = 2
 
 // expire marks silent nodes missing and forgets those past the retention. When
 // no tick came for that long, it was the gateway that did not listen.
@@ -108,7 +123,7 @@ func (e *Engine) expire(g *group, now time.Time) {
 			e.forget(n, now)
 		case silent <= e.cfg.TTL:
 			m.flags &^= flagMissing
-			e.endSilence(n, episode.CauseRecovered, now)
+			e.book.Heard(&n.episodes, episode.CauseRecovered)
 		case m.flags&flagMissing == 0 && e.elapsed <= e.cfg.TTL:
 			m.flags |= flagMissing
 			g.cluster.silent = append(g.cluster.silent, n)
@@ -137,7 +152,7 @@ func (e *Engine) tickGroup(g *group, now time.Time) {
 			}
 		}
 	}
-	e.conclude(g, now)
+	e.conclude(g)
 	r := e.addGroup()
 	e.groupReport(r, g.cluster.name, g.name, &g.rule, g.counts, g.slow)
 	e.reportSignals(g, r)
@@ -249,26 +264,50 @@ func (e *Engine) judgePlain(g *group, now time.Time) {
 }
 
 // conclude turns the verdicts of a group into rows and episodes.
-func (e *Engine) conclude(g *group, now time.Time) {
-	g.slow, g.unjudged = 0, [unjudged.Count]int{}
+func (e *Engine) conclude(g *group) {
+	g.slow, g.unjudged, e.slow = 0, [unjudged.Count]int{}, e.slow[:0]
 	rising := 0
 	for i := range g.members {
-		m := &g.members[i]
+		m, n := &g.members[i], g.nodes[i]
+		e.fill(g, i)
+		m.fresh = 0
 		if m.suspicion >= 0.5 {
 			rising++
 		}
-		if m.flags&flagSlow != 0 {
+		switch {
+		case m.flags&flagSlow != 0:
 			g.slow++
-		}
-		e.fill(g, i)
-		m.fresh = 0
-	}
-	if e.cfg.Decision != DecisionThreshold {
-		e.watch(g, now)
-	}
-	for i := range g.members {
-		if g.members[i].flags&(flagSlow|flagEpisode) != 0 {
-			e.track(g, i, rising, now)
+			m.flags |= flagEpisode
+			e.slow = append(e.slow, episode.Finding{
+				Node: &n.episodes, Name: n.name, Slot: i, Since: time.UnixMilli(e.since(g, i)).UTC(), Signal: m.signal,
+				Gap: float64(m.gap), Suspicion: float64(m.suspicion), Behind: e.behind(g, i), Culprit: n.culprit,
+			})
+		case m.flags&flagEpisode != 0 && e.book.Calm(&n.episodes, i, float64(m.gap), m.calmCause()):
+			m.flags &^= flagEpisode
 		}
 	}
+	g.told.Active = g.counts[nodesignal.StateActive]
+	e.book.Slow(&g.told, e.slow, rising)
+}
+
+// behind reports whether a slow member was slow at its last value.
+func (e *Engine) behind(g *group, i int) bool {
+	if e.cfg.Decision == DecisionThreshold {
+		return g.nodes[i].plain.Suspect()
+	}
+	t := &g.tracks[g.members[i].signal][i]
+	return t.beyond(t.r) > float64(t.loss)/2
+}
+
+// calmCause is why a member is slow no more.
+func (m *member) calmCause() string {
+	switch {
+	case m.flags&flagContested != 0:
+		return episode.CauseContested
+	case m.state == nodesignal.StateMissing:
+		return episode.CauseMissing
+	case m.state != nodesignal.StateActive || m.flags&flagFewPeers != 0:
+		return episode.CauseIdle
+	}
+	return episode.CauseRecovered
 }
