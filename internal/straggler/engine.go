@@ -41,10 +41,13 @@ func New(cfg Config) *Engine {
 	}
 }
 
+// Observation is what one push said about one node.
+type Observation = nodesignal.Observation
+
 // Observe takes what one push said about one node, or returns one of the
 // package's errors and changes nothing.
 func (e *Engine) Observe(o *Observation, now time.Time) error {
-	if err := o.validate(); err != nil {
+	if err := o.Validate(); err != nil {
 		return err
 	}
 	n, err := e.node(o, now)

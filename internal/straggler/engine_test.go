@@ -163,14 +163,14 @@ func TestBadObservations(t *testing.T) {
 		change func(*Observation)
 		want   error
 	}{
-		"empty cluster":       {func(o *Observation) { o.Cluster = "" }, ErrNoCluster},
-		"empty node":          {func(o *Observation) { o.Node = "" }, ErrNoNode},
-		"10 MB node":          {func(o *Observation) { o.Node = long }, ErrNameTooLong},
-		"10 MB culprit":       {func(o *Observation) { o.Culprit.GPU = long }, ErrNameTooLong},
-		"NaN":                 {func(o *Observation) { o.Score = math.NaN() }, ErrScoreRange},
-		"above 1":             {func(o *Observation) { o.Score = 1.0000001 }, ErrScoreRange},
-		"NaN throughput":      {func(o *Observation) { o.Values = throughput(math.NaN()) }, ErrSignalRange},
-		"infinite throughput": {func(o *Observation) { o.Values = throughput(math.Inf(1)) }, ErrSignalRange},
+		"empty cluster":       {func(o *Observation) { o.Cluster = "" }, nodesignal.ErrNoCluster},
+		"empty node":          {func(o *Observation) { o.Node = "" }, nodesignal.ErrNoNode},
+		"10 MB node":          {func(o *Observation) { o.Node = long }, nodesignal.ErrNameTooLong},
+		"10 MB culprit":       {func(o *Observation) { o.Culprit.GPU = long }, nodesignal.ErrNameTooLong},
+		"NaN":                 {func(o *Observation) { o.Score = math.NaN() }, nodesignal.ErrScoreRange},
+		"above 1":             {func(o *Observation) { o.Score = 1.0000001 }, nodesignal.ErrScoreRange},
+		"NaN throughput":      {func(o *Observation) { o.Values = throughput(math.NaN()) }, nodesignal.ErrSignalRange},
+		"infinite throughput": {func(o *Observation) { o.Values = throughput(math.Inf(1)) }, nodesignal.ErrSignalRange},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := New(DefaultConfig())

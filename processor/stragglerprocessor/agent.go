@@ -28,7 +28,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/peergroup"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
-	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
@@ -156,7 +155,7 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 		id, peers := a.ids.read(caller, attrs)
 		if id.node == "" {
 			if a.nodeName == "" {
-				a.rejects.add(ctx, straggler.ErrNoNode)
+				a.rejects.add(ctx, nodesignal.ErrNoNode)
 				continue
 			}
 			id.node = a.nodeName
@@ -213,10 +212,10 @@ func (a *agent) node(ctx context.Context, id nodeKey, peers []string, now time.T
 	}
 	switch {
 	case id.cluster == "":
-		a.rejects.add(ctx, straggler.ErrNoCluster)
+		a.rejects.add(ctx, nodesignal.ErrNoCluster)
 		return nil, false
 	case len(id.cluster) > wire.MaxNameLength || len(id.node) > wire.MaxNameLength:
-		a.rejects.add(ctx, straggler.ErrNameTooLong)
+		a.rejects.add(ctx, nodesignal.ErrNameTooLong)
 		return nil, false
 	case len(a.nodes) >= a.cfg.Agent.MaxNodes:
 		a.rejects.add(ctx, fairshare.ErrTooManyNodes)

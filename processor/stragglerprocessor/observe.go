@@ -250,11 +250,11 @@ type rejects struct {
 
 // reasons are the values of the reason attribute.
 var reasons = map[error]string{
-	straggler.ErrNoCluster:       "no_cluster",
-	straggler.ErrNoNode:          "no_node",
-	straggler.ErrNameTooLong:     "name_too_long",
-	straggler.ErrScoreRange:      "value_range",
-	straggler.ErrSignalRange:     "value_range",
+	nodesignal.ErrNoCluster:      "no_cluster",
+	nodesignal.ErrNoNode:         "no_node",
+	nodesignal.ErrNameTooLong:    "name_too_long",
+	nodesignal.ErrScoreRange:     "value_range",
+	nodesignal.ErrSignalRange:    "value_range",
 	fairshare.ErrTooManyClusters: "max_clusters",
 	fairshare.ErrTooManyGroups:   "max_groups",
 	fairshare.ErrTooManyNodes:    "max_nodes",

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package straggler
+package nodesignal
 
 import (
 	"errors"
 	"math"
 	"slices"
-
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // maxNameLength is a DNS name's (RFC 1035).
@@ -31,7 +29,7 @@ type Observation struct {
 	Peers []string
 	// State that the node reports; only read when HasState. A node that has
 	// never told its state is active from its first score on.
-	State    nodesignal.State
+	State    State
 	HasState bool
 	// Score in [0,1]; only read when HasScore.
 	Score    float64
@@ -42,18 +40,19 @@ type Observation struct {
 	// processor that forwards only changes had none to forward.
 	Heartbeat bool
 	// Values are the raw signals that this push told, >= 0, each in the unit of
-	// its signal. nodesignal.Score is not read: that is Score.
-	Values nodesignal.Values
+	// its signal. The one of the signal Score is not read: that is Score.
+	Values Values
 	// Gone are the signals that the node measures no more; their values are void.
-	Gone [nodesignal.Count]bool
+	Gone [Count]bool
 	// Culprit is the rank or GPU that holds the node's throughput down, empty for
 	// none; only read when HasCulprit. NoCulprit stopped holding it down.
-	Culprit    nodesignal.Subject
+	Culprit    Subject
 	HasCulprit bool
-	NoCulprit  nodesignal.Subject
+	NoCulprit  Subject
 }
 
-func (o *Observation) validate() error {
+// Validate returns why the observation cannot be taken, nil when it can.
+func (o *Observation) Validate() error {
 	switch {
 	case o.Cluster == "":
 		return ErrNoCluster
@@ -64,7 +63,7 @@ func (o *Observation) validate() error {
 	case o.HasScore && !(o.Score >= 0 && o.Score <= 1):
 		return ErrScoreRange
 	}
-	for s := range nodesignal.Score {
+	for s := range Score {
 		if o.Values.Known[s] && !(o.Values.V[s] >= 0 && !math.IsInf(o.Values.V[s], 1)) {
 			return ErrSignalRange
 		}
