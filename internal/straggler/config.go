@@ -83,16 +83,6 @@ func DefaultConfig() Config {
 	}
 }
 
-// deciding are the signals that nodes are compared by.
-func (c *Config) deciding() (set nodesignal.Set) {
-	for s := range nodesignal.Count {
-		if c.Signals[s].Decides {
-			set |= nodesignal.SetOf(s)
-		}
-	}
-	return set
-}
-
 // Validate returns all mistakes of c, one error per field. section is put before the
 // keys that are the gateway's alone: not before those of the signals.
 func (c *Config) Validate(section string) error {
@@ -107,7 +97,7 @@ func (c *Config) Validate(section string) error {
 		check(spec.MinGap > 0 && spec.MinGap < 1, key+"min_gap", spec.MinGap, "in (0,1)")
 		check(spec.Direction == nodesignal.Low || spec.Direction == nodesignal.High, key+"direction", spec.Direction, "low or high")
 	}
-	if c.Decision != DecisionThreshold && c.deciding() == 0 {
+	if c.Decision != DecisionThreshold && nodesignal.Deciding(&c.Signals) == 0 {
 		errs = append(errs, errors.New("`signals` decide nothing, at least one must have `decides: true`"))
 	}
 	c.Config.Validate(func(ok bool, key string, is any, must string) { check(ok, section+key, is, must) })

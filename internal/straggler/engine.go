@@ -35,7 +35,7 @@ type Engine struct {
 // New returns an engine; cfg must be valid.
 func New(cfg Config) *Engine {
 	return &Engine{
-		cfg: cfg, deciding: cfg.deciding(), clusters: make(map[string]*cluster), relabel: true,
+		cfg: cfg, deciding: nodesignal.Deciding(&cfg.Signals), clusters: make(map[string]*cluster), relabel: true,
 		book:   episode.Book{MaxOnsets: cfg.MaxOnsets, Incidents: cfg.Decision != DecisionThreshold},
 		places: fairshare.Places{MaxClusters: cfg.MaxClusters, MaxGroups: cfg.MaxGroups, MaxNodes: cfg.MaxNodes, TTL: cfg.TTL},
 	}
@@ -107,17 +107,17 @@ func (e *Engine) take(g *group, slot int, s nodesignal.Signal, x float64) {
 	m, t, spec := &g.members[slot], &g.tracks[s][slot], &e.cfg.Signals[s]
 	again, gap := m.fresh.Has(s), spec.MinGap
 	if spec.Relative {
-		gap *= max(x, t.x)
+		gap *= max(x, t.X)
 	}
-	if again && math.Abs(x-t.x) > gap {
+	if again && math.Abs(x-t.X) > gap {
 		m.flags |= flagDiffers
 	}
-	if t.x != x {
-		t.same = 0
+	if t.X != x {
+		t.Same = 0
 	} else if !again {
-		t.same = max(t.same, t.same+1)
+		t.Same = max(t.Same, t.Same+1)
 	}
-	t.x, t.y = x, spec.Level(x)
+	t.X, t.Y = x, spec.Level(x)
 	m.known |= nodesignal.SetOf(s)
 	m.fresh |= nodesignal.SetOf(s)
 }

@@ -112,11 +112,11 @@ func (p peers) Compare(slot int, s nodesignal.Signal) (value, median float64, kn
 	m := &p.g.members[slot]
 	switch {
 	case p.e.cfg.Decision == DecisionThreshold:
-		return p.g.tracks[nodesignal.Score][slot].x, p.g.rule.Median, true
+		return p.g.tracks[nodesignal.Score][slot].X, p.g.rule.Median, true
 	case m.state != nodesignal.StateActive || !m.known.Has(s) || m.level == noLevel:
 		return 0, 0, false
 	}
-	return p.g.tracks[s][slot].x, p.e.cfg.Signals[s].Value(p.g.levels[m.level].of(s).centre), true
+	return p.g.tracks[s][slot].X, p.e.cfg.Signals[s].Value(p.g.levels[m.level].of(s).Centre), true
 }
 
 func (p peers) Rank(slot int) int {
@@ -130,11 +130,11 @@ func (p peers) Rank(slot int) int {
 }
 
 func (e *Engine) newGroup(c *cluster, key string, labels []string) *group {
-	g := &group{name: key, cluster: c, levels: []level{{low: math.Inf(-1), high: math.Inf(1)}}}
+	g := &group{name: key, cluster: c, levels: []level{{math.Inf(-1), math.Inf(1), make(map[nodesignal.Signal]*normal)}}}
 	for _, p := range labels {
 		g.peers = append(g.peers, strings.Clone(p))
 	}
-	g.split.on = len(labels) == 0 || slices.Contains(labels, "")
+	g.split.On = len(labels) == 0 || slices.Contains(labels, "")
 	g.told = episode.Group{Cluster: c.name, Name: key, Peers: g.peers, Comparer: peers{e, g}}
 	return g
 }
@@ -190,12 +190,12 @@ func pick[T any](from []T, order []int) []T {
 func (g *group) pause(i int, away bool) {
 	for _, tracks := range g.tracks {
 		switch {
-		case tracks == nil || !tracks[i].met:
+		case tracks == nil || !tracks[i].Met:
 		case away:
 			tracks[i].rest()
 		default:
 			t := &tracks[i]
-			*t = track{x: t.x, y: t.y, age: t.age, same: t.same}
+			*t = track{X: t.X, Y: t.Y, Age: t.Age, Same: t.Same}
 		}
 	}
 	if !away {

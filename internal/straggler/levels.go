@@ -12,26 +12,28 @@ import (
 // level is the part of a group whose nodes do the same work: those whose mean of the
 // split's signal lies between its bounds. A group with labels has one.
 type level struct {
-	low, high float64
-	signals   [nodesignal.Count]*normal
+	Low, High float64
+	Signals   map[nodesignal.Signal]*normal
 }
 
 // of returns what is usual in a signal.
 func (l *level) of(s nodesignal.Signal) *normal {
-	if l.signals[s] == nil {
-		l.signals[s] = &normal{}
+	n := l.Signals[s]
+	if n == nil {
+		n = &normal{}
+		l.Signals[s] = n
 	}
-	return l.signals[s]
+	return n
 }
 
 // split tells apart nodes without labels that do several kinds of work: between their
 // means are gaps.
 type split struct {
-	on     bool // some label is missing
-	signal nodesignal.Signal
-	looked float64 // age of the group at the last look
-	rises  float64 // nodes that took a higher level alone, faded over six hours
-	most   float64 // rises with which levels tell nothing
+	On     bool // some label is missing
+	Signal nodesignal.Signal
+	Looked float64 // age of the group at the last look
+	Rises  float64 // nodes that took a higher level alone, faded over six hours
+	Most   float64 // rises with which levels tell nothing
 }
 
 const (
@@ -48,11 +50,11 @@ const (
 )
 
 // silent reports whether work changes hands, so that a lower level tells nothing.
-func (p *split) silent() bool { return p.on && p.rises >= p.most }
+func (p *split) silent() bool { return p.On && p.Rises >= p.Most }
 
 // place returns the level of a mean.
 func (g *group) place(mean float32) uint8 {
-	return uint8(slices.IndexFunc(g.levels, func(l level) bool { return float64(mean) <= l.high }))
+	return uint8(slices.IndexFunc(g.levels, func(l level) bool { return float64(mean) <= l.High }))
 }
 
 // place finds levels where labels are missing, and gives members theirs.
@@ -62,19 +64,19 @@ func (e *Engine) place(g *group) {
 	if g.tracks[by] == nil || !e.deciding.Has(by) {
 		by = nodesignal.Score
 	}
-	if by != p.signal {
-		p.signal = by
+	if by != p.Signal {
+		p.Signal = by
 		e.cut(g, nil)
 	}
 	tracks := g.tracks[by]
-	if p.on && tracks != nil {
+	if p.On && tracks != nil {
 		due := false
 		for i := range g.members { // a newcomer is placed among levels that were looked for with it
 			m := &g.members[i]
-			due = due || m.level == noLevel && m.state == nodesignal.StateActive && m.known.Has(p.signal) && g.warm(&tracks[i])
+			due = due || m.level == noLevel && m.state == nodesignal.StateActive && m.known.Has(p.Signal) && g.warm(&tracks[i])
 		}
-		if g.age >= lookEach && (p.looked == 0 || g.age-p.looked >= lookLevels || due && g.age > settled) {
-			p.looked = g.age
+		if g.age >= lookEach && (p.Looked == 0 || g.age-p.Looked >= lookLevels || due && g.age > settled) {
+			p.Looked = g.age
 			e.look(g, tracks)
 		}
 		e.swaps(g, tracks)
@@ -82,10 +84,10 @@ func (e *Engine) place(g *group) {
 	for i := range g.members {
 		switch m := &g.members[i]; {
 		case m.level != noLevel || m.state != nodesignal.StateActive:
-		case len(g.levels) == 1 && (!p.on || !m.known.Has(p.signal)):
+		case len(g.levels) == 1 && (!p.On || !m.known.Has(p.Signal)):
 			m.level = 0
 		case m.known.Has(by) && g.warm(&tracks[i]):
-			m.level = g.place(tracks[i].mean)
+			m.level = g.place(tracks[i].Mean)
 		}
 	}
 }
@@ -96,16 +98,16 @@ func (e *Engine) look(g *group, tracks []track) {
 	fell, rose := 0, 0
 	for i := range g.members {
 		t := &tracks[i]
-		if g.members[i].state != nodesignal.StateActive || t.ticks < warmTicks {
+		if g.members[i].state != nodesignal.StateActive || t.Ticks < warmTicks {
 			continue
 		}
-		all = append(all, float64(t.mean))
-		if !t.flagged {
-			calm = append(calm, float64(t.mean))
+		all = append(all, float64(t.Mean))
+		if !t.Flagged {
+			calm = append(calm, float64(t.Mean))
 		}
-		if t.fast > riseBy/2 {
+		if t.Fast > riseBy/2 {
 			fell++
-		} else if t.fast < -riseBy/2 {
+		} else if t.Fast < -riseBy/2 {
 			rose++
 		}
 	}
@@ -116,12 +118,12 @@ func (e *Engine) look(g *group, tracks []track) {
 	slices.Sort(all)
 	var edges, were []float64
 	for _, l := range g.levels[1:] {
-		were = append(were, l.low)
-		if apart(all, l.low) {
-			edges = append(edges, l.low)
+		were = append(were, l.Low)
+		if apart(all, l.Low) {
+			edges = append(edges, l.Low)
 		}
 	}
-	if g.split.looked < settled || fell <= rose+2 && 5*fell <= len(calm) { // who has just fallen is no job
+	if g.split.Looked < settled || fell <= rose+2 && 5*fell <= len(calm) { // who has just fallen is no job
 		for _, cut := range e.sample.Gaps(calm, levelGap, levelSpreads, sideNodes) {
 			edge := (calm[cut] + calm[cut-1]) / 2
 			near := slices.ContainsFunc(were, func(x float64) bool { return math.Abs(x-edge) < 0.75*levelGap })
@@ -149,8 +151,8 @@ func (e *Engine) cut(g *group, edges []float64) {
 	g.levels = make([]level, len(edges)+1)
 	bounds := slices.Concat([]float64{math.Inf(-1)}, edges, []float64{math.Inf(1)})
 	for k := range g.levels {
-		l := level{low: bounds[k], high: bounds[k+1]}
-		if at := slices.IndexFunc(were, func(w level) bool { return w.low == l.low && w.high == l.high }); at >= 0 {
+		l := level{bounds[k], bounds[k+1], make(map[nodesignal.Signal]*normal)}
+		if at := slices.IndexFunc(were, func(w level) bool { return w.Low == l.Low && w.High == l.High }); at >= 0 {
 			l = were[at]
 		}
 		g.levels[k] = l
@@ -163,15 +165,15 @@ func (e *Engine) cut(g *group, edges []float64) {
 		was := were[m.level]
 		m.level = 0
 		if len(edges) > 0 {
-			m.level = g.place(g.tracks[g.split.signal][i].mean)
+			m.level = g.place(g.tracks[g.split.Signal][i].Mean)
 		}
-		if l := g.levels[m.level]; l.low == was.low && l.high == was.high {
+		if l := g.levels[m.level]; l.Low == was.Low && l.High == was.High {
 			continue
 		}
 		for _, tracks := range g.tracks {
 			if tracks != nil {
 				t := &tracks[i]
-				*t = track{x: t.x, y: t.y, mean: t.mean, age: min(t.age, 600), ticks: t.ticks, same: t.same, met: t.met}
+				*t = track{X: t.X, Y: t.Y, Mean: t.Mean, Age: min(t.Age, 600), Ticks: t.Ticks, Same: t.Same, Met: t.Met}
 			}
 		}
 	}
@@ -180,31 +182,31 @@ func (e *Engine) cut(g *group, edges []float64) {
 // swaps counts the nodes that took a higher level while the others stayed.
 func (e *Engine) swaps(g *group, tracks []track) {
 	p := &g.split
-	p.rises *= math.Exp(-e.dt / riseWindow)
-	p.most = max(2.5, float64(len(g.members))/20)
+	p.Rises *= math.Exp(-e.dt / riseWindow)
+	p.Most = max(2.5, float64(len(g.members))/20)
 	e.values = e.values[:0]
 	for i := range tracks {
-		if t := &tracks[i]; t.ticks > 0 {
-			e.values = append(e.values, t.y-float64(t.mean))
+		if t := &tracks[i]; t.Ticks > 0 {
+			e.values = append(e.values, t.Y-float64(t.Mean))
 		}
 	}
 	if len(e.values) == 0 {
 		return
 	}
 	common := e.sample.Level(e.values)
-	least := max(riseBy, 6*g.levels[0].of(p.signal).s)
+	least := max(riseBy, 6*g.levels[0].of(p.Signal).S)
 	for i := range g.members {
 		m, t := &g.members[i], &tracks[i]
-		if m.state != nodesignal.StateActive || !m.fresh.Has(p.signal) {
+		if m.state != nodesignal.StateActive || !m.fresh.Has(p.Signal) {
 			continue
 		}
-		switch up := t.y - float64(t.mean) - max(common, 0); {
-		case t.age > settled && up > least && common < 0.3*riseBy:
-			if t.ahead = min(t.ahead+1, holdTicks+1); t.ahead == holdTicks {
-				p.rises++
+		switch up := t.Y - float64(t.Mean) - max(common, 0); {
+		case t.Age > settled && up > least && common < 0.3*riseBy:
+			if t.Ahead = min(t.Ahead+1, holdTicks+1); t.Ahead == holdTicks {
+				p.Rises++
 			}
 		case up < riseBy/2:
-			t.ahead = 0
+			t.Ahead = 0
 		}
 	}
 }

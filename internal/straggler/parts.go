@@ -13,12 +13,12 @@ import (
 // part follows whether a large part of the nodes fell at once while the rest stayed.
 // Then the rest is the yardstick.
 type part struct {
-	usual  float64 // 1 h mean of the centre; it stands still while there are two sides
-	known  bool    // there is a usual level
-	looked float64 // seconds since the last look
-	parted float64 // seconds that there have been two sides
-	on     bool
-	cut    float64 // level between the sides
+	Usual  float64 // 1 h mean of the centre; it stands still while there are two sides
+	Known  bool    // there is a usual level
+	Looked float64 // seconds since the last look
+	Parted float64 // seconds that there have been two sides
+	On     bool
+	Cut    float64 // level between the sides
 }
 
 const (
@@ -30,24 +30,24 @@ const (
 )
 
 func (e *Engine) follow(p *part, tracks []track, centre, gap float64) {
-	if p.looked += e.dt; p.looked < lookEach {
+	if p.Looked += e.dt; p.Looked < lookEach {
 		return
 	}
-	step := p.looked
-	p.looked = 0
+	step := p.Looked
+	p.Looked = 0
 	two := e.sides(p, tracks, gap)
 	if two {
-		p.parted += step
+		p.Parted += step
 	} else {
-		p.parted = 0
+		p.Parted = 0
 	}
-	if p.on = p.parted >= lookEach; p.on || two {
+	if p.On = p.Parted >= lookEach; p.On || two {
 		return
 	}
-	if !p.known {
-		p.usual, p.known = centre, true
+	if !p.Known {
+		p.Usual, p.Known = centre, true
 	}
-	p.usual += min(1, step/window[nature]) * (centre - p.usual)
+	p.Usual += min(1, step/window[nature]) * (centre - p.Usual)
 }
 
 // sides cuts the nodes' 2 min means where the variance between the sides is greatest. It
@@ -56,7 +56,7 @@ func (e *Engine) follow(p *part, tracks []track, centre, gap float64) {
 func (e *Engine) sides(p *part, tracks []track, gap float64) bool {
 	v := e.values[:0]
 	for _, i := range e.slots {
-		v = append(v, float64(tracks[i].fast))
+		v = append(v, float64(tracks[i].Fast))
 	}
 	e.values = v
 	slices.Sort(v) // who lost least comes first
@@ -71,16 +71,16 @@ func (e *Engine) sides(p *part, tracks []track, gap float64) bool {
 	// Where the sides are now: the means began before the yardstick changed.
 	edge := (upper[cut-1] + lower[0]) / 2
 	up, low := e.middle(tracks, edge, true), e.middle(tracks, edge, false)
-	p.cut = (up + low) / 2
-	return !p.known || math.Abs(up-p.usual) < math.Abs(low-p.usual)/2
+	p.Cut = (up + low) / 2
+	return !p.Known || math.Abs(up-p.Usual) < math.Abs(low-p.Usual)/2
 }
 
 // middle is the median level of one side.
 func (e *Engine) middle(tracks []track, edge float64, upper bool) float64 {
 	v := e.values[:0]
 	for _, i := range e.slots {
-		if float64(tracks[i].fast) < edge == upper {
-			v = append(v, tracks[i].y)
+		if float64(tracks[i].Fast) < edge == upper {
+			v = append(v, tracks[i].Y)
 		}
 	}
 	return e.sample.Level(v)
@@ -107,10 +107,10 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, level uint8) {
 func (e *Engine) reference(tracks []track, l *normal) []int32 {
 	calm, upper := e.calm[:0], e.upper[:0]
 	for _, i := range e.slots {
-		if t := &tracks[i]; !t.flagged {
+		if t := &tracks[i]; !t.Flagged {
 			calm = append(calm, i)
 		}
-		if l.part.on && tracks[i].y > l.part.cut {
+		if l.Part.On && tracks[i].Y > l.Part.Cut {
 			upper = append(upper, i)
 		}
 	}

@@ -142,9 +142,9 @@ func (e *Engine) unjudged(g *group, i int) (why unjudged.Reason, until int64) {
 		if tracks == nil || !m.fresh.Has(nodesignal.Signal(s)) || g.warm(&tracks[i]) {
 			continue
 		}
-		left := float64(warmTicks-min(int(tracks[i].ticks), warmTicks)) * e.dt
+		left := float64(warmTicks-min(int(tracks[i].Ticks), warmTicks)) * e.dt
 		if g.age > settled {
-			left = max(left, lateAge-float64(tracks[i].age))
+			left = max(left, lateAge-float64(tracks[i].Age))
 		}
 		return unjudged.Calibrating, e.at + int64(left*1000)
 	}
@@ -160,7 +160,7 @@ func (e *Engine) since(g *group, i int) int64 {
 		return g.nodes[i].plain.Since.UnixMilli()
 	}
 	t := &g.tracks[g.members[i].signal][i]
-	return int64(t.quiet[t.by]) * 1000
+	return int64(t.Quiet[t.By]) * 1000
 }
 
 // addGroup appends a group to the report. It is written where it stays: a copy
@@ -192,18 +192,18 @@ func (e *Engine) reportSignals(g *group, r *GroupReport) {
 	}
 	for k := range g.levels {
 		best := 1.0
-		for s, l := range g.levels[k].signals {
-			if l == nil || l.n == 0 {
+		for s, l := range g.levels[k].Signals {
+			if l.N == 0 {
 				continue
 			}
 			spec := &e.cfg.Signals[s]
 			if !l.lockstep(spec.MinGap) {
 				best = min(best, spec.Loss(l.detectable()))
 			}
-			if to := &r.Signals[s]; l.n > to.N {
+			if to := &r.Signals[s]; l.N > to.N {
 				*to = SignalReport{
-					N: l.n, Median: spec.Value(l.centre), Scale: spec.Loss(l.s),
-					Threshold: spec.Value(l.centre - l.limit[0]), Fall: spec.Loss(l.part.usual - l.centre),
+					N: l.N, Median: spec.Value(l.Centre), Scale: spec.Loss(l.S),
+					Threshold: spec.Value(l.Centre - l.Limit[0]), Fall: spec.Loss(l.Part.Usual - l.Centre),
 				}
 			}
 		}

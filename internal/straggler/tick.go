@@ -180,14 +180,14 @@ func (e *Engine) states(g *group) {
 		m.suspicion, m.gap, m.weight, m.signal = 0, 0, 0, nodesignal.Score
 		active := m.state == nodesignal.StateActive
 		// A calibrating node waits for the reference that it helps to form.
-		if (active || m.state == nodesignal.StateCalibrating) && m.known.Has(nodesignal.Throughput) && throughputs[i].x > 0 {
-			e.throughputs = append(e.throughputs, throughputs[i].x)
+		if (active || m.state == nodesignal.StateCalibrating) && m.known.Has(nodesignal.Throughput) && throughputs[i].X > 0 {
+			e.throughputs = append(e.throughputs, throughputs[i].X)
 		}
 		if !active {
 			g.pause(i, m.state == nodesignal.StateMissing)
 			m.fresh = 0
 		} else if m.known.Has(nodesignal.Score) {
-			e.scores = append(e.scores, g.tracks[nodesignal.Score][i].x)
+			e.scores = append(e.scores, g.tracks[nodesignal.Score][i].X)
 		}
 	}
 	e.wideScores = append(e.wideScores, e.scores...)
@@ -224,7 +224,7 @@ func (e *Engine) contest(g *group, i int) {
 // was the gateway that did not listen.
 func (e *Engine) outdated(g *group, i int, s nodesignal.Signal) {
 	t, m := &g.tracks[s][i], &g.members[i]
-	if t.stale += float32(e.dt); e.elapsed <= e.cfg.TTL && float64(t.stale) > e.cfg.TTL.Seconds() {
+	if t.Stale += float32(e.dt); e.elapsed <= e.cfg.TTL && float64(t.Stale) > e.cfg.TTL.Seconds() {
 		m.void(s)
 		*t = track{}
 		return
@@ -234,7 +234,7 @@ func (e *Engine) outdated(g *group, i int, s nodesignal.Signal) {
 
 // stands keeps the verdict on a node of which there is nothing new.
 func (e *Engine) stands(g *group, i int, s nodesignal.Signal) {
-	if t, m := &g.tracks[s][i], &g.members[i]; t.flagged {
+	if t, m := &g.tracks[s][i], &g.members[i]; t.Flagged {
 		m.flags |= flagJudged
 		m.suspect(s, 1, t, &e.cfg.Signals[s])
 	}
@@ -248,14 +248,8 @@ func (e *Engine) judgePlain(g *group, now time.Time) {
 			v.Reset()
 			continue
 		}
-		score, limit := g.tracks[nodesignal.Score][i].x, g.rule.Value
-		if v.Straggler {
-			limit += e.cfg.ExitBand
-		}
-		// Without something to compare with, or something new to compare, the verdict stands.
-		if g.rule.Quorum && !g.rule.Panic && m.fresh.Has(nodesignal.Score) {
-			v.Step(score, limit, now, e.cfg.EnterTicks, e.cfg.LeaveTicks)
-		}
+		score := g.tracks[nodesignal.Score][i].X
+		v.Judge(&g.rule, score, m.fresh.Has(nodesignal.Score), e.cfg.ExitBand, now, e.cfg.EnterTicks, e.cfg.LeaveTicks)
 		if v.Straggler {
 			m.flags |= flagSlow
 			m.suspicion, m.gap = 1, float32(g.rule.Median-score)
@@ -296,7 +290,7 @@ func (e *Engine) behind(g *group, i int) bool {
 		return g.nodes[i].plain.Suspect()
 	}
 	t := &g.tracks[g.members[i].signal][i]
-	return t.beyond(t.r) > float64(t.loss)/2
+	return t.beyond(t.R) > float64(t.Loss)/2
 }
 
 // calmCause is why a member is slow no more.

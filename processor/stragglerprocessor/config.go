@@ -34,6 +34,9 @@ type Config struct {
 	// ThresholdExtension is the straggler_threshold extension that carries the
 	// thresholds: published to in mode gateway, read from in mode agent.
 	ThresholdExtension *component.ID `mapstructure:"threshold_extension"`
+	// StorageID names the storage extension that keeps what a gateway learnt of its nodes
+	// over a restart.
+	StorageID *component.ID `mapstructure:"storage"`
 	// PushInterval is the pace of pushes: the agent evaluates a node at most
 	// once in it, the gateway computes thresholds once in it.
 	PushInterval time.Duration `mapstructure:"push_interval"`

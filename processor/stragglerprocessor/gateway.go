@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/extension/xextension/storage"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/processor"
 	"go.opentelemetry.io/otel/attribute"
@@ -34,12 +35,14 @@ type gateway struct {
 	observer  *observer
 	explainer *explainer // used by the ticks alone, with mu held
 	reporter  reporter   // used by the ticks alone
+	id        component.ID
 	version   string
 	decision  straggler.Decision
 	publisher threshold.Publisher // nil without a threshold extension
 
 	mu     sync.Mutex
 	engine *straggler.Engine
+	kept   storage.Client // nil: nothing is kept
 
 	clock reading.Clock
 
@@ -63,6 +66,7 @@ func newGateway(set processor.Settings, cfg *Config) (*gateway, error) {
 		reporter: reporter{ids: &o.ids},
 		engine:   straggler.New(engine),
 		decision: engine.Decision,
+		id:       set.ID,
 		version:  set.BuildInfo.Version,
 	}, nil
 }
@@ -92,6 +96,9 @@ func (g *gateway) start(host component.Host) error {
 			g.logger.Info("no logs pipeline names this processor: episodes are told in this log only")
 		}
 	})
+	if err := g.restore(host, g.clock.Now()); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	g.stop = cancel
 	g.observer.reader.Join()
@@ -110,7 +117,11 @@ func (g *gateway) halt() {
 func (g *gateway) close() error {
 	g.observer.reader.Leave()
 	g.telemetry.Shutdown()
-	return nil
+	if g.kept == nil {
+		return nil
+	}
+	g.keep()
+	return g.kept.Close(context.Background())
 }
 
 func (g *gateway) observe(ctx context.Context, md pmetric.Metrics, now time.Time) {
@@ -123,12 +134,18 @@ func (g *gateway) observe(ctx context.Context, md pmetric.Metrics, now time.Time
 func (g *gateway) run(ctx context.Context) {
 	ticker := time.NewTicker(g.cfg.PushInterval)
 	defer ticker.Stop()
+	kept := g.clock.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			g.offer(ctx, g.tick(ctx, g.clock.Now()))
+			now := g.clock.Now()
+			g.offer(ctx, g.tick(ctx, now))
+			if now.Sub(kept) >= keepEach {
+				kept = now
+				g.keep()
+			}
 		}
 	}
 }

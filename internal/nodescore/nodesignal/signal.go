@@ -105,6 +105,16 @@ func SetOf(s Signal) Set { return 1 << s }
 // Has reports whether a signal is in the set.
 func (s Set) Has(x Signal) bool { return s>>x&1 != 0 }
 
+// Deciding returns the signals that nodes are compared by.
+func Deciding(specs *[Count]Spec) (set Set) {
+	for s := range Count {
+		if specs[s].Decides {
+			set |= SetOf(s)
+		}
+	}
+	return set
+}
+
 // Defaults returns how each signal is compared.
 //
 // A loss of 5 % is the smallest that is told from noise of 2 % within minutes. A

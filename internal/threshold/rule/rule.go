@@ -143,6 +143,18 @@ func (v *Verdict) Step(score, threshold float64, at time.Time, enter, leave int)
 	return false
 }
 
+// Judge steps by a score that is fresh. Without a threshold to compare with, or something
+// new to compare, the verdict stands.
+func (v *Verdict) Judge(t *Threshold, score float64, fresh bool, exitBand float64, at time.Time, enter, leave int) {
+	limit := t.Value
+	if v.Straggler {
+		limit += exitBand
+	}
+	if fresh && t.Quorum && !t.Panic {
+		v.Step(score, limit, at, enter, leave)
+	}
+}
+
 // Reset ends any run and verdict and reports whether Straggler changed.
 func (v *Verdict) Reset() bool {
 	was := v.Straggler

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package straggler
+
+import (
+	"encoding/gob"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+)
+
+// saved is what is kept of a group over a restart. An episode that goes on has the same ID
+// again, since it began at the same time.
+type saved struct {
+	Cluster string
+	Peers   []string
+	Age     float64
+	Levels  []level
+	Split   split
+	Nodes   []savedNode
+	Tracks  map[nodesignal.Signal][]track // by node
+}
+
+type savedNode struct {
+	Name  string
+	State nodesignal.State
+	Known nodesignal.Set
+	Level uint8
+}
+
+// Save writes what the engine has learnt of its groups and nodes.
+func (e *Engine) Save(w io.Writer) error {
+	out := gob.NewEncoder(w)
+	err := out.Encode(e.ticked)
+	for _, c := range e.clusters {
+		for _, g := range c.groups {
+			g.settle()
+			to := saved{Cluster: c.name, Peers: g.peers, Age: g.age, Levels: g.levels, Split: g.split, Tracks: make(map[nodesignal.Signal][]track)}
+			for i, n := range g.nodes {
+				to.Nodes = append(to.Nodes, savedNode{n.name, g.members[i].reported, g.members[i].known, g.members[i].level})
+			}
+			for s, tracks := range g.tracks {
+				if tracks != nil {
+					to.Tracks[nodesignal.Signal(s)] = tracks
+				}
+			}
+			if err == nil {
+				err = out.Encode(to)
+			}
+		}
+	}
+	return err
+}
+
+// Restore reads into a new engine what another one saved, unless that is older than the
+// retention. Nodes that say nothing until the TTL are missing.
+func (e *Engine) Restore(r io.Reader, now time.Time) error {
+	var at time.Time
+	in := gob.NewDecoder(r)
+	if err := in.Decode(&at); err != nil {
+		return fmt.Errorf("when it was saved cannot be read: %w", err)
+	}
+	for now.Sub(at) <= e.cfg.Retention {
+		var from saved
+		if err := in.Decode(&from); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("a group cannot be read: %w", err)
+		}
+		if len(from.Levels) == 0 {
+			return fmt.Errorf("group %q of cluster %q has no levels", from.Peers, from.Cluster)
+		}
+		for i, kept := range from.Nodes {
+			n, err := e.node(&Observation{Cluster: from.Cluster, Node: kept.Name, Peers: from.Peers}, now)
+			if err != nil {
+				break // the bounds are lower than they were
+			}
+			g := n.group
+			g.age, g.levels, g.split = from.Age, from.Levels, from.Split
+			m := &g.members[n.slot]
+			m.seen, m.reported, m.known, m.level = now.UnixNano(), kept.State, kept.Known, kept.Level
+			if int(m.level) >= len(g.levels) {
+				m.level = noLevel
+			}
+			for s, tracks := range from.Tracks {
+				if g.tracks[s] == nil {
+					g.tracks[s] = make([]track, len(g.nodes))
+				}
+				if i < len(tracks) {
+					g.tracks[s][n.slot] = tracks[i]
+				}
+			}
+		}
+	}
+	return nil
+}

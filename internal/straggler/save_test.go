@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package straggler
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/episode"
+	"github.com/gpu-collector/gpu-collector/internal/unjudged"
+)
+
+// TestRestart: an engine that takes up what another one learnt goes on as that would have:
+// the slow node stays slow since the same time, nature and limits hold, and the episode
+// has the same name.
+func TestRestart(t *testing.T) {
+	p := newPlay(t, []string{"a", ""}, 12, nil)
+	p.loss = func(_ string, i int) float64 { return map[int]float64{2: -0.05}[i] } // node 2 differs for good
+	p.ticks(400)
+	p.loss = func(_ string, i int) float64 { return map[int]float64{2: -0.05, 5: 0.2}[i] }
+	told := p.ticks(30)
+	require.Equal(t, []string{"node onset a-05", "node onset -05"}, brief(told))
+	before := p.node("a-05")
+
+	var kept bytes.Buffer
+	require.NoError(t, p.e.Save(&kept))
+	saved := kept.Bytes()
+	again := New(p.e.cfg)
+	require.NoError(t, again.Restore(&kept, p.now))
+	p.e = again
+	onsets := p.ticks(1)
+	require.Equal(t, []string{"node onset a-05", "node onset -05"}, brief(onsets))
+	for i := range told {
+		assert.Equal(t, told[i].ID, onsets[i].ID)
+		assert.Equal(t, episode.EventOnset, onsets[i].Kind)
+	}
+	after := p.node("a-05")
+	assert.Equal(t, []any{before.Straggler, before.Since, before.Signal}, []any{after.Straggler, after.Since, after.Signal})
+	assert.InDelta(t, before.Gap, after.Gap, 0.01)
+	for i := range p.last.Nodes {
+		assert.Equal(t, unjudged.Judged, p.last.Nodes[i].Unjudged, "nobody warms up again")
+	}
+	assert.Empty(t, p.ticks(60), "nature stays")
+	p.loss = func(_ string, i int) float64 { return map[int]float64{2: -0.05}[i] }
+	assert.Equal(t, []string{"node end a-05 recovered", "node end -05 recovered"}, brief(p.ticks(60)))
+
+	late := New(p.e.cfg)
+	require.NoError(t, late.Restore(bytes.NewReader(saved), p.now.Add(2*p.e.cfg.Retention)))
+	assert.Zero(t, late.Nodes(), "too old")
+	for _, broken := range [][]byte{nil, []byte("no engine"), saved[:len(saved)/3]} {
+		assert.Error(t, New(p.e.cfg).Restore(bytes.NewReader(broken), p.now))
+	}
+	few := p.e.cfg
+	few.MaxNodes = 4
+	small := New(few)
+	require.NoError(t, small.Restore(bytes.NewReader(saved), p.now.Add(-time.Hour)))
+	assert.Equal(t, 2, small.Nodes(), "a lone cluster has half")
+}
