@@ -5,7 +5,7 @@
 // pdata nor a clock, and the same observations and ticks give the same verdicts.
 //
 // Read detector.go first: one tick of one signal from top to bottom. parts.go finds a
-// large part that fell, levels.go nodes that do other work. episodes.go makes events.
+// large part that fell, levels.go nodes that do other work.
 package straggler // import "github.com/gpu-collector/gpu-collector/internal/straggler"
 
 import (
@@ -52,12 +52,10 @@ type Config struct {
 	// TTL without a word from a node makes it missing.
 	TTL time.Duration `mapstructure:"-"`
 
-	// Of the published threshold.
 	rule.Config `mapstructure:",squash"`
 	ExitBand    float64 `mapstructure:"exit_band"`
 
-	// MinPeers with a signal are needed to judge any of them by it: of two nodes nobody
-	// can tell which is slow.
+	// MinPeers with a signal are needed to judge any by it: of two nobody can tell.
 	MinPeers int `mapstructure:"min_peers"`
 	// MaxOnsets nodes per cluster are told of at a tick; the rest waits for the next.
 	MaxOnsets int `mapstructure:"max_onsets"`
@@ -65,8 +63,7 @@ type Config struct {
 	CoverageFraction float64 `mapstructure:"coverage_fraction"`
 	// Retention without a word from a node forgets it.
 	Retention time.Duration `mapstructure:"retention"`
-	// Bounds of the state. Of groups and nodes a cluster holds no more than half of what
-	// the others do not.
+	// Bounds. A cluster holds no more than half of the groups and nodes that others do not.
 	MaxClusters int `mapstructure:"max_clusters"`
 	MaxGroups   int `mapstructure:"max_groups"`
 	MaxNodes    int `mapstructure:"max_nodes"`

@@ -20,11 +20,8 @@ const (
 	// clip bounds what one tick adds, in spreads: one glitch is no loss. surge bounds what
 	// one tick adds to the spread: a fault of many is no noise.
 	clip, surge = 3.5, 4
-	// spreadWindow is the EMA of a tick's spread.
-	spreadWindow = 30 * 60
-	// One of a thousand deviations is above the level u. For normal noise that is
-	// 3.3 MADs. Heavier tails raise the limit, from leastTail to mostTail times u.
-	tailShare, normalTail, leastTail, mostTail = 0.001, 3.3, 1.5, 2.5
+	// One of a thousand deviations is above the level u, for normal noise 3.3 MADs.
+	tailShare, normalTail = 0.001, 3.3
 	// holdTicks above the limit make an onset: two glitches in a row are none.
 	holdTicks = 3
 	// leaveAfter of calm ends a verdict.
@@ -35,8 +32,7 @@ const (
 )
 
 var (
-	// window is the time constant of each EMA: the first finds large losses in three
-	// ticks, each longer one finds smaller losses.
+	// window is the time constant of each EMA: each longer one finds smaller losses.
 	window = [windows]float64{20, 2 * 60, 10 * 60, 60 * 60}
 	// leastLoss is the smallest loss that counts in each window.
 	leastLoss = [windows]float64{1.2, 0.6, 0.3, 0.3}
@@ -165,7 +161,7 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 	tick := small * e.sample.MAD(e.values, l.Centre)
 	l.Ticks++
 	l.Age += e.dt
-	weight := max(e.dt/spreadWindow, 1/float64(l.Ticks))
+	weight := max(e.dt/1800, 1/float64(l.Ticks)) // half an hour
 	l.S += weight * (min(tick, surge*max(l.S, floor*gap)) - l.S)
 	if l.Ticks > 1 {
 		l.Moves += weight * (min(math.Abs(l.Centre-before), gap) - l.Moves)
@@ -227,7 +223,7 @@ func (e *Engine) limit(l *normal, tracks []track, ref []int32, w int, small, gap
 		l.U[w] *= math.Exp(min(1, e.dt/clamp(l.Age, 3600, 6*3600)) * excess)
 	}
 	l.U[w] = max(l.U[w], 2*l.D[w])
-	tail := clamp(1.6+(l.U[w]/l.D[w]-normalTail)/4, leastTail, mostTail)
+	tail := clamp(1.6+(l.U[w]/l.D[w]-normalTail)/4, 1.5, 2.5) // heavier tails go further beyond u
 	l.Limit[w] = max(leastLoss[w]*gap, mads[w]*max(l.D[w], d), tail*l.U[w])
 }
 
@@ -295,8 +291,7 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 	m.suspect(s, min(suspicion, 2), t, spec)
 }
 
-// suspect keeps the signal that speaks most against a member: a verdict before none,
-// then the greatest loss in terms of what is worth an alert.
+// suspect keeps the signal that speaks most against a member: a verdict, then min_gaps.
 func (m *member) suspect(s nodesignal.Signal, suspicion float64, t *track, spec *nodesignal.Spec) {
 	gap := spec.Loss(float64(t.Loss))
 	weight := float32(gap / spec.MinGap)
@@ -312,9 +307,8 @@ func (m *member) suspect(s nodesignal.Signal, suspicion float64, t *track, spec 
 	m.suspicion = max(m.suspicion, float32(suspicion))
 }
 
-// lockstep reports whether all nodes wait for the slowest: they differ by less than
-// clocks do, 0.1 %, and by less than a fifth of what they move together. Then nobody
-// stands out, whoever is slow.
+// lockstep reports whether all wait for the slowest, whoever it is: nodes differ by less
+// than clocks do, 0.1 %, and by less than a fifth of what they move together.
 func (l *normal) lockstep(gap float64) bool {
 	return l.Age >= window[2] && l.S < gap/50 && l.S < l.Moves/5
 }

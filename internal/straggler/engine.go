@@ -14,8 +14,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/peergroup"
 )
 
-// Engine compares the nodes of many clusters with their peers. It is not safe
-// for concurrent use.
+// Engine compares the nodes of clusters with their peers, for one goroutine at a time.
 type Engine struct {
 	cfg      Config
 	deciding nodesignal.Set
@@ -44,8 +43,7 @@ func New(cfg Config) *Engine {
 // Observation is what one push said about one node.
 type Observation = nodesignal.Observation
 
-// Observe takes what one push said about one node, or returns one of the
-// package's errors and changes nothing.
+// Observe takes what one push said about one node, or changes nothing and says why.
 func (e *Engine) Observe(o *Observation, now time.Time) error {
 	if err := o.Validate(); err != nil {
 		return err
@@ -122,8 +120,7 @@ func (e *Engine) take(g *group, slot int, s nodesignal.Signal, x float64) {
 	m.fresh |= nodesignal.SetOf(s)
 }
 
-// node finds or adds the node of an observation and moves it when its peer
-// group has changed.
+// node finds or adds the node of an observation, or moves it to its new peer group.
 func (e *Engine) node(o *Observation, now time.Time) (*node, error) {
 	if n := e.kept(o.Cluster, o.Node); n != nil {
 		peers, changed := n.peers.Merge(n.group.peers, o.Peers, now, e.cfg.TTL)
@@ -208,8 +205,7 @@ func (e *Engine) forget(n *node, now time.Time) {
 func (e *Engine) Has(cluster, node string) bool { return e.kept(cluster, node) != nil }
 
 // Wants reports whether a node, whose heartbeats say that it has nothing new, never said
-// anything that it could be compared by: whoever forwards only its changes takes for
-// known here what is not. Call Asked once it was asked: it may have nothing to say.
+// what it could be compared by. Call Asked once it was asked: it may have nothing to say.
 func (e *Engine) Wants(cluster, node string) bool {
 	n := e.kept(cluster, node)
 	return n != nil && !n.asked && !n.told && n.group.members[n.slot].known == 0

@@ -185,8 +185,7 @@ func pick[T any](from []T, order []int) []T {
 	return to
 }
 
-// pause is for a member that does not work. It keeps its nature only while it is away:
-// what it does next may be something else.
+// pause is for a member that does not work. Only one that is away keeps its nature.
 func (g *group) pause(i int, away bool) {
 	for _, tracks := range g.tracks {
 		switch {

@@ -18,16 +18,13 @@ type level struct {
 
 // of returns what is usual in a signal.
 func (l *level) of(s nodesignal.Signal) *normal {
-	n := l.Signals[s]
-	if n == nil {
-		n = &normal{}
-		l.Signals[s] = n
+	if l.Signals[s] == nil {
+		l.Signals[s] = &normal{}
 	}
-	return n
+	return l.Signals[s]
 }
 
-// split tells apart nodes without labels that do several kinds of work: between their
-// means are gaps.
+// split tells apart nodes without labels that do other work: between their means are gaps.
 type split struct {
 	On     bool // some label is missing
 	Signal nodesignal.Signal
@@ -38,15 +35,12 @@ type split struct {
 
 const (
 	noLevel = math.MaxUint8
-	// lookLevels is how often, in seconds, levels are looked for.
-	lookLevels = 5 * 60
 	// levelGap is the least gap between two levels; it is also levelSpreads times the
-	// wider side's spread. They stay apart until keepGap. Each side has sideNodes: three
+	// wider side's spread. A fourth of it keeps them apart. Each side has sideNodes: three
 	// that were alike and apart from the others since they came are a job.
-	levelGap, levelSpreads, keepGap, sideNodes = 0.08, 4, 0.02, 3
-	// A node that rises by riseBy alone took other work. Three in riseWindow are no
-	// chance, nor are 5 % of many.
-	riseBy, riseWindow = 0.1, 6 * 3600
+	levelGap, levelSpreads, sideNodes = 0.08, 4, 3
+	// A node that rises by riseBy alone took other work.
+	riseBy = 0.1
 )
 
 // silent reports whether work changes hands, so that a lower level tells nothing.
@@ -75,7 +69,7 @@ func (e *Engine) place(g *group) {
 			m := &g.members[i]
 			due = due || m.level == noLevel && m.state == nodesignal.StateActive && m.known.Has(p.Signal) && g.warm(&tracks[i])
 		}
-		if g.age >= lookEach && (p.Looked == 0 || g.age-p.Looked >= lookLevels || due && g.age > settled) {
+		if g.age >= lookEach && (p.Looked == 0 || g.age-p.Looked >= 5*lookEach || due && g.age > settled) {
 			p.Looked = g.age
 			e.look(g, tracks)
 		}
@@ -141,7 +135,7 @@ func (e *Engine) look(g *group, tracks []track) {
 func apart(v []float64, edge float64) bool {
 	low, _ := slices.BinarySearch(v, edge)
 	high := len(v) - low
-	return low >= 2 && high >= 2 && v[low+high/10]-v[low-1-low/10] > keepGap
+	return low >= 2 && high >= 2 && v[low+high/10]-v[low-1-low/10] > levelGap/4
 }
 
 // cut makes levels of edges. A level whose bounds stay keeps what it knows; another
@@ -182,8 +176,8 @@ func (e *Engine) cut(g *group, edges []float64) {
 // swaps counts the nodes that took a higher level while the others stayed.
 func (e *Engine) swaps(g *group, tracks []track) {
 	p := &g.split
-	p.Rises *= math.Exp(-e.dt / riseWindow)
-	p.Most = max(2.5, float64(len(g.members))/20)
+	p.Rises *= math.Exp(-e.dt / (6 * 3600))
+	p.Most = max(2.5, float64(len(g.members))/20) // three are no chance, nor are 5 % of many
 	e.values = e.values[:0]
 	for i := range tracks {
 		if t := &tracks[i]; t.Ticks > 0 {

@@ -10,8 +10,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/robust"
 )
 
-// part follows whether a large part of the nodes fell at once while the rest stayed.
-// Then the rest is the yardstick.
+// part follows whether a large part fell while the rest stayed: that is the yardstick then.
 type part struct {
 	Usual  float64 // 1 h mean of the centre; it stands still while there are two sides
 	Known  bool    // there is a usual level
@@ -24,8 +23,7 @@ type part struct {
 const (
 	// lookEach is how often, in seconds, the sides are looked for.
 	lookEach = 60
-	// The side that fell is leastSide of the nodes at least, since fewer do not move the
-	// median, and mostSide at most.
+	// The side that fell is as large: fewer nodes do not move the median.
 	leastSide, mostSide = 0.3, 0.75
 )
 

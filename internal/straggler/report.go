@@ -12,8 +12,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 )
 
-// Report is what one tick found. It and all it holds belong to the engine and
-// are valid until the next Tick; only read it.
+// Report is what one tick found. It is the engine's, to be read until the next Tick.
 type Report struct {
 	At     time.Time
 	Groups []GroupReport
@@ -48,11 +47,9 @@ type SignalReport struct {
 	N int // nodes compared, none where too few tell it
 	// Median is in the signal's unit, Scale the spread of a tick as a fraction.
 	Median, Scale float64
-	// Threshold is the value below which a node is flagged within a minute, in the
-	// signal's unit. A node's own nature shifts it.
+	// Threshold is the value below which a node is flagged within a minute, but for its nature.
 	Threshold float64
-	// Fall is how far the median is below its usual level, a fraction; negative above.
-	// That all fall is no event: it is another phase of the work.
+	// Fall is how far the median is below its usual level, a fraction: a phase of the work.
 	Fall float64
 }
 
@@ -90,8 +87,7 @@ type Counters struct {
 	Folded            int64 // onsets in a group's or cluster's event
 }
 
-// fill writes the next row of the report's nodes. The names in it are written
-// only when they are not those of the tick before: each is somewhere else in memory.
+// fill writes the next row of the report's nodes, its name where it is another.
 func (e *Engine) fill(g *group, i int) {
 	r, m := &e.report, &g.members[i]
 	if e.row == len(r.Nodes) {
@@ -112,8 +108,7 @@ func (e *Engine) fill(g *group, i int) {
 	}
 }
 
-// unjudged says why there is no verdict on a member at this tick, and until when, in
-// unix milliseconds, if that is known.
+// unjudged says why there is no verdict on a member, and until when, see NodeReport.
 func (e *Engine) unjudged(g *group, i int) (why unjudged.Reason, until int64) {
 	m, plain := &g.members[i], e.cfg.Decision == DecisionThreshold
 	switch {
@@ -163,8 +158,7 @@ func (e *Engine) since(g *group, i int) int64 {
 	return int64(t.Quiet[t.By]) * 1000
 }
 
-// addGroup appends a group to the report. It is written where it stays: a copy
-// of what all signals say is a kilobyte.
+// addGroup appends a group to the report, to be written where it stays.
 func (e *Engine) addGroup() *GroupReport {
 	groups := &e.report.Groups
 	*groups = slices.Grow(*groups, 1)[:len(*groups)+1]
@@ -176,10 +170,9 @@ func (e *Engine) groupReport(to *GroupReport, cluster, name string, t *rule.Thre
 	for _, n := range counts {
 		known += n
 	}
-	reporting := float64(known - counts[nodesignal.StateMissing])
 	*to = GroupReport{
 		Cluster: cluster, Group: name, Threshold: *t, Counts: counts, Stragglers: stragglers,
-		CoverageLow: reporting < e.cfg.CoverageFraction*float64(known),
+		CoverageLow: float64(known-counts[nodesignal.StateMissing]) < e.cfg.CoverageFraction*float64(known),
 	}
 }
 

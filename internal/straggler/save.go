@@ -11,8 +11,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
-// saved is what is kept of a group over a restart. An episode that goes on has the same ID
-// again, since it began at the same time.
+// saved is what is kept of a group over a restart. Its episodes have the same IDs again.
 type saved struct {
 	Cluster string
 	Peers   []string

@@ -12,8 +12,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 )
 
-// scratch is what a tick needs while it runs; it is kept so that a tick of
-// groups that are known allocates nothing.
+// scratch is what a tick needs while it runs, kept so that it allocates nothing.
 type scratch struct {
 	at      int64            // the tick, unix milliseconds
 	elapsed time.Duration    // since the tick before
@@ -90,33 +89,25 @@ func (e *Engine) tickCluster(c *cluster, now time.Time) {
 	if c.silentTicks++; len(c.silent) == 0 {
 		c.silentTicks = 0
 	}
-	if c.silentTicks <= silentTicks {
+	if c.silentTicks <= 2 { // the pushes of one outage end within one interval
 		return
 	}
 	var silent []episode.Silence
 	for _, n := range c.silent {
-		if n.gone || n.episodes.Silent() {
-			continue
-		}
-		if m := &n.group.members[n.slot]; m.state == nodesignal.StateMissing {
-			silent = append(silent, episode.Silence{Node: &n.episodes, Group: &n.group.told, Name: n.name, Since: time.Unix(0, m.seen).Truncate(time.Millisecond).UTC()})
+		if !n.gone && !n.episodes.Silent() && n.group.members[n.slot].state == nodesignal.StateMissing {
+			since := time.UnixMilli(n.group.members[n.slot].seen / 1e6).UTC()
+			silent = append(silent, episode.Silence{Node: &n.episodes, Group: &n.group.told, Name: n.name, Since: since})
 		}
 	}
 	e.book.Silent(silent)
 	c.silent, c.silentTicks = nil, 0
 }
 
-// silentTicks is how long a silent node waits for others: the pushes of one outage end
-// within one interval.
-const silentTicks = 2
-
-// expire marks silent nodes missing and forgets those past the retention. When
-// no tick came for that long, it was the gateway that did not listen.
+// expire marks silent nodes missing and forgets those past the retention.
 func (e *Engine) expire(g *group, now time.Time) {
-	at := now.UnixNano()
 	for i := range g.members {
 		m, n := &g.members[i], g.nodes[i]
-		silent := time.Duration(at - m.seen)
+		silent := time.Duration(now.UnixNano() - m.seen)
 		switch {
 		case n == nil || silent <= e.cfg.TTL && m.flags&flagMissing == 0:
 		case silent > e.cfg.Retention:
@@ -124,7 +115,7 @@ func (e *Engine) expire(g *group, now time.Time) {
 		case silent <= e.cfg.TTL:
 			m.flags &^= flagMissing
 			e.book.Heard(&n.episodes, episode.CauseRecovered)
-		case m.flags&flagMissing == 0 && e.elapsed <= e.cfg.TTL:
+		case m.flags&flagMissing == 0 && e.elapsed <= e.cfg.TTL: // else nobody listened
 			m.flags |= flagMissing
 			g.cluster.silent = append(g.cluster.silent, n)
 		}
@@ -158,8 +149,7 @@ func (e *Engine) tickGroup(g *group, now time.Time) {
 	e.reportSignals(g, r)
 }
 
-// states settles what each member is at this tick, and gathers the scores of
-// the active ones and the throughputs of the busy ones.
+// states settles what each member is, and gathers active ones' scores and throughputs.
 func (e *Engine) states(g *group) {
 	g.counts = [nodesignal.NumStates]int{}
 	e.scores, e.throughputs = e.scores[:0], e.throughputs[:0]
@@ -194,10 +184,9 @@ func (e *Engine) states(g *group) {
 	e.wideThroughputs = append(e.wideThroughputs, e.throughputs...)
 }
 
-// Three ticks in a row with contradicting values under one name suspend the verdict on
-// it, until three minutes without. stuckTicks with the very same throughput mean that
-// nobody measures it.
-const contestedTicks, contestedCalm, stuckTicks = 3, 18, 30
+// contestedTicks in a row with contradicting values under one name suspend the verdict, until
+// six times as many without. stuckTicks of the same throughput mean that nobody measures it.
+const contestedTicks, stuckTicks = 3, 30
 
 // contest follows the values of one name that contradict each other.
 func (e *Engine) contest(g *group, i int) {
@@ -209,7 +198,7 @@ func (e *Engine) contest(g *group, i int) {
 		return
 	}
 	m.contest++
-	if contested && m.contest >= contestedCalm || !contested && m.contest >= contestedTicks {
+	if contested && m.contest >= 6*contestedTicks || !contested && m.contest >= contestedTicks {
 		m.flags ^= flagContested
 		m.contest = 0
 		if !contested {
@@ -219,9 +208,8 @@ func (e *Engine) contest(g *group, i int) {
 	}
 }
 
-// outdated forgets a value that its node has not told for the TTL: it tells others, but
-// this one no more. Until then its verdict stands. When no tick came for that long, it
-// was the gateway that did not listen.
+// outdated forgets a value that its node, which tells others, has not told for the TTL,
+// unless nobody listened. Until then its verdict stands.
 func (e *Engine) outdated(g *group, i int, s nodesignal.Signal) {
 	t, m := &g.tracks[s][i], &g.members[i]
 	if t.Stale += float32(e.dt); e.elapsed <= e.cfg.TTL && float64(t.Stale) > e.cfg.TTL.Seconds() {
