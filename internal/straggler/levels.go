@@ -105,7 +105,7 @@ func (e *Engine) look(g *group, tracks []track) {
 			rose++
 		}
 	}
-	if len(calm) < 2*sideNodes {
+	if len(all) <= 3*sideNodes || len(calm) < 2*sideNodes { // of few, three that are alike are no job
 		return
 	}
 	slices.Sort(calm)
