@@ -42,9 +42,8 @@ func ParseDecision(name string) (Decision, error) {
 // Config of an Engine. The keys are those of the processor's section gateway; the
 // fields without have keys outside it.
 type Config struct {
-	Decision Decision `mapstructure:"-"`
-	// Signals says how each signal is compared.
-	Signals [nodesignal.Count]nodesignal.Spec `mapstructure:"-"`
+	Decision Decision                          `mapstructure:"-"`
+	Signals  [nodesignal.Count]nodesignal.Spec `mapstructure:"-"`
 	// EnterTicks consecutive observations below the threshold make a node a straggler
 	// under DecisionThreshold, LeaveTicks at or above it plus ExitBand end that.
 	EnterTicks int `mapstructure:"-"`

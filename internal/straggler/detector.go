@@ -178,8 +178,8 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 				continue // a loss is not the node's nature
 			}
 			bound := max(clip*spread, 2*leastLoss[w]*gap)
-			if l.Age < window[nature] { // a young limit may be high: what exceeds it must fit
-				bound = max(bound, 1.5*l.Limit[w])
+			if w == nature { // which one tick of all does not change
+				bound = min(bound, max(clip*surge*max(l.S, floor*gap), 2*leastLoss[w]*gap))
 			}
 			t.E[w] += float32(e.weight[w] * (clamp(r, -bound, bound) - float64(t.E[w])))
 		}
@@ -224,7 +224,8 @@ func (e *Engine) limit(l *normal, tracks []track, ref []int32, w int, small, gap
 	}
 	l.U[w] = max(l.U[w], 2*l.D[w])
 	tail := clamp(1.6+(l.U[w]/l.D[w]-normalTail)/4, 1.5, 2.5) // heavier tails go further beyond u
-	l.Limit[w] = max(leastLoss[w]*gap, mads[w]*max(l.D[w], d), tail*l.U[w])
+	most := 0.85 * max(2*leastLoss[w]*gap, clip*l.S)          // of what e can hold: else the window is blind
+	l.Limit[w] = max(leastLoss[w]*gap, mads[w]*max(l.D[w], d), min(tail*l.U[w], most))
 }
 
 // judge begins and ends the verdict on one node by one signal.
@@ -244,7 +245,7 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 		if lived {
 			suspicion = max(suspicion, x/l.Limit[w])
 		}
-		if x < l.Limit[w]/3 {
+		if x < l.Limit[w]/3 && !t.Flagged {
 			t.Quiet[w] = uint32(e.at / 1000)
 		}
 	}

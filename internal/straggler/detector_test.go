@@ -4,7 +4,9 @@ package straggler
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -252,6 +254,56 @@ func TestPhasesOfAll(t *testing.T) {
 			require.Empty(t, p.ticks(300))
 			p.loss = func(_ string, i int) float64 { return 1 - share(p.k, i) }
 			assert.Empty(t, p.ticks(800))
+		})
+	}
+}
+
+// TestLargeLossesAreFoundSoon in young groups and old ones, whatever the limits learnt, and
+// by half of the nodes at once. Since stays what it was while the verdict lasts.
+func TestLargeLossesAreFoundSoon(t *testing.T) {
+	for name, tt := range map[string]struct {
+		noise, loss  float64
+		young, slow  int
+		within, slot int
+	}{
+		"a young group":     {0.02, 0.4, 10, 1, 12, 3},
+		"five minutes old":  {0.01, 0.15, 30, 1, 12, 3},
+		"an hour old":       {0.02, 0.15, 360, 1, 12, 3},
+		"half of all stop":  {0.01, 1, 360, 10, 24, 0},
+		"half lose a third": {0.01, 0.33, 360, 10, 24, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, rng := newFleet(t, nil), rand.New(rand.NewPCG(3, 1))
+			var found, since time.Time
+			begun := tt.young
+			for k := range tt.young + 60 {
+				for i := range 20 {
+					x := 10 * (1 + tt.noise*rng.NormFloat64())
+					if i >= tt.slot && i < tt.slot+tt.slow && k >= begun {
+						x *= 1 - tt.loss
+					}
+					o := Observation{Cluster: "c", Node: nodeName("n", i), HasState: true, Peers: []string{"a"}}
+					o.Values.Set(nodesignal.Throughput, max(x, 0))
+					require.NoError(t, f.e.Observe(&o, f.now))
+				}
+				at := f.now
+				slow := 0
+				for _, n := range f.tick().Nodes {
+					if !n.Straggler {
+						continue
+					}
+					slow++
+					require.GreaterOrEqual(t, k, begun, n.Node)
+					if n.Node == nodeName("n", tt.slot) && found.IsZero() {
+						found, since = at, n.Since
+						assert.LessOrEqual(t, k-begun, tt.within)
+					} else if n.Node == nodeName("n", tt.slot) {
+						require.Equal(t, since, n.Since)
+					}
+				}
+				require.LessOrEqual(t, slow, tt.slow)
+			}
+			assert.False(t, found.IsZero())
 		})
 	}
 }

@@ -17,13 +17,12 @@ import (
 )
 
 type cluster struct {
-	name       string
-	nodes      map[string]*node
-	groups     map[string]*group
-	order      []*group // by name: a tick must be deterministic
-	wide       rule.Threshold
-	wideCounts [nodesignal.NumStates]int
-	// silent are nodes gone missing that no event has told of yet, for silentTicks.
+	name        string
+	nodes       map[string]*node
+	groups      map[string]*group
+	order       []*group // by name: a tick must be deterministic
+	wide        rule.Threshold
+	wideCounts  [nodesignal.NumStates]int
 	silent      []*node
 	silentTicks int
 }

@@ -21,8 +21,7 @@ type part struct {
 }
 
 const (
-	// lookEach is how often, in seconds, the sides are looked for.
-	lookEach = 60
+	lookEach = 60 // seconds
 	// The side that fell is as large: fewer nodes do not move the median.
 	leastSide, mostSide = 0.3, 0.75
 )

@@ -128,7 +128,7 @@ func (e *Engine) unjudged(g *group, i int) (why unjudged.Reason, until int64) {
 		return unjudged.Judged, 0
 	case m.flags&flagLockstep != 0:
 		return unjudged.Lockstep, 0
-	case g.split.silent():
+	case g.split.silent(), m.level == noLevel && len(g.levels) > 1 && g.age > settled && !m.known.Has(g.split.Signal):
 		return unjudged.Levels, 0
 	case m.flags&flagFewPeers != 0:
 		return unjudged.FewPeers, 0
@@ -154,8 +154,13 @@ func (e *Engine) since(g *group, i int) int64 {
 	if e.cfg.Decision == DecisionThreshold {
 		return g.nodes[i].plain.Since.UnixMilli()
 	}
-	t := &g.tracks[g.members[i].signal][i]
-	return int64(t.Quiet[t.By]) * 1000
+	since := e.at
+	for _, tracks := range g.tracks {
+		if tracks != nil && tracks[i].Flagged {
+			since = min(since, int64(tracks[i].Quiet[tracks[i].By])*1000)
+		}
+	}
+	return since
 }
 
 // addGroup appends a group to the report, to be written where it stays.
@@ -176,8 +181,7 @@ func (e *Engine) groupReport(to *GroupReport, cluster, name string, t *rule.Thre
 	}
 }
 
-// reportSignals adds how the group's nodes are compared to its report. Detectable is what
-// every level finds by its best signal.
+// reportSignals adds how nodes are compared. Every level finds what is detectable.
 func (e *Engine) reportSignals(g *group, r *GroupReport) {
 	r.Incident, r.Unjudged = g.told.Incident(), g.unjudged
 	if g.split.silent() {

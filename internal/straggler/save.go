@@ -80,16 +80,11 @@ func (e *Engine) Restore(r io.Reader, now time.Time) error {
 			g.age, g.levels, g.split = from.Age, from.Levels, from.Split
 			m := &g.members[n.slot]
 			m.seen, m.reported, m.known, m.level = now.UnixNano(), kept.State, kept.Known, kept.Level
-			if int(m.level) >= len(g.levels) {
-				m.level = noLevel
-			}
 			for s, tracks := range from.Tracks {
 				if g.tracks[s] == nil {
 					g.tracks[s] = make([]track, len(g.nodes))
 				}
-				if i < len(tracks) {
-					g.tracks[s][n.slot] = tracks[i]
-				}
+				g.tracks[s][n.slot] = tracks[i]
 			}
 		}
 	}

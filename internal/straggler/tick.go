@@ -222,9 +222,12 @@ func (e *Engine) outdated(g *group, i int, s nodesignal.Signal) {
 
 // stands keeps the verdict on a node of which there is nothing new.
 func (e *Engine) stands(g *group, i int, s nodesignal.Signal) {
-	if t, m := &g.tracks[s][i], &g.members[i]; t.Flagged {
-		m.flags |= flagJudged
+	t, m := &g.tracks[s][i], &g.members[i]
+	if t.Flagged {
 		m.suspect(s, 1, t, &e.cfg.Signals[s])
+	}
+	if t.Flagged || m.why == unjudged.Judged {
+		m.flags |= flagJudged
 	}
 }
 

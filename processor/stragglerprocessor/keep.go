@@ -5,6 +5,10 @@ package stragglerprocessor
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -43,7 +47,11 @@ func (g *gateway) restore(host component.Host, now time.Time) error {
 	g.kept = client
 	data, err := client.Get(ctx, engineKey)
 	if err == nil && len(data) > 0 {
-		err = g.engine.Restore(bytes.NewReader(data), now)
+		if body := data[min(len(data), 4):]; !bytes.Equal(sum(body), data[:len(data)-len(body)]) {
+			err = errors.New("it is damaged")
+		} else {
+			err = g.engine.Restore(bytes.NewReader(body), now)
+		}
 	}
 	if err != nil {
 		g.logger.Warn("what was learnt of the nodes before the restart is not used", zap.Error(err))
@@ -66,9 +74,14 @@ func (g *gateway) keep() {
 	ctx, cancel := context.WithTimeout(context.Background(), keepTimeout)
 	defer cancel()
 	if err == nil {
-		err = g.kept.Set(ctx, engineKey, data.Bytes())
+		err = g.kept.Set(ctx, engineKey, slices.Concat(sum(data.Bytes()), data.Bytes()))
 	}
 	if err != nil {
 		g.logger.Warn("what is learnt of the nodes cannot be kept for a restart", zap.Error(err))
 	}
+}
+
+// sum is the checksum in front of what is kept: gob takes a damaged number for a size.
+func sum(data []byte) []byte {
+	return binary.BigEndian.AppendUint32(nil, crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)))
 }
