@@ -163,7 +163,6 @@ func (e *Engine) since(g *group, i int) int64 {
 	return since
 }
 
-// addGroup appends a group to the report, to be written where it stays.
 func (e *Engine) addGroup() *GroupReport {
 	groups := &e.report.Groups
 	*groups = slices.Grow(*groups, 1)[:len(*groups)+1]

@@ -4,6 +4,7 @@ package straggler
 
 import (
 	"encoding/gob"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -63,7 +64,7 @@ func (e *Engine) Restore(r io.Reader, now time.Time) error {
 	}
 	for now.Sub(at) <= e.cfg.Retention {
 		var from saved
-		if err := in.Decode(&from); err == io.EOF {
+		if err := in.Decode(&from); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return fmt.Errorf("a group cannot be read: %w", err)

@@ -52,7 +52,7 @@ func TestRestart(t *testing.T) {
 	require.NoError(t, late.Restore(bytes.NewReader(saved), p.now.Add(2*p.e.cfg.Retention)))
 	assert.Zero(t, late.Nodes(), "too old")
 	for _, broken := range [][]byte{nil, []byte("no engine"), saved[:len(saved)/3]} {
-		assert.Error(t, New(p.e.cfg).Restore(bytes.NewReader(broken), p.now))
+		require.Error(t, New(p.e.cfg).Restore(bytes.NewReader(broken), p.now))
 	}
 	few := p.e.cfg
 	few.MaxNodes = 4

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
-	"go.opentelemetry.io/collector/extension"
 	"go.opentelemetry.io/collector/extension/extensiontest"
 )
 
@@ -30,7 +29,7 @@ func TestGatewayKeepsWhatItLearnt(t *testing.T) {
 			require.NoError(t, store.Start(t.Context(), componenttest.NewNopHost()))
 			r := newGatewayRig(t, func(c *Config) { c.StorageID = &id }, nil)
 			h := hostWith(r.ext)
-			h.ext[id] = store.(extension.Extension)
+			h.ext[id] = store
 			require.NoError(t, r.g.Start(t.Context(), h))
 			run(r)
 			require.NoError(t, r.g.Shutdown(t.Context()))
