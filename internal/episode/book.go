@@ -84,8 +84,8 @@ type Finding struct {
 	Culprit        nodesignal.Subject
 }
 
-// spell is a time in which a node is slow or silent, or many are. Its Event is what was
-// last known of it.
+// spell is a time in which a node is slow or silent, or many nodes are. Its Event is what
+// was last known of it.
 type spell struct {
 	Event
 	of      *Node
@@ -197,7 +197,7 @@ func (b *Book) follow(g *Group, f *Finding, rising int) {
 			b.compare(sp)
 			b.tell(sp, EventSeverity, "")
 		}
-	case f.Suspicion < 1: // it was slow with others, or is about to be well
+	case f.Suspicion < 1 || !f.Behind: // it is about to be well
 	case in != nil:
 		sp.count(&b.Folded)
 		in.joined = in.joined || n.listed != in
@@ -349,8 +349,8 @@ func (b *Book) watch(g *Group, slow []Finding) {
 	if in == nil && len(slow) == 0 {
 		return
 	}
-	// Who is about to be well is none of many. sizes counts the others by severity, with
-	// their gaps as they are and a fifth greater, see follow.
+	// sizes counts slow nodes by severity. eased does so with gaps a fifth greater, see follow.
+	// A node that is about to be well counts in neither.
 	var sizes, eased [SeverityCritical + 1]int
 	n, behind, since := 0, 0, b.now
 	for i := range slow {

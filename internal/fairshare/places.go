@@ -89,9 +89,9 @@ func (p *Places) Leave(cluster, group string) {
 	}
 }
 
-// Silent names the cluster to be forgotten to make room: one that was silent for the
-// TTL, but never own. Among several the one with the shortest life goes: a made-up name
-// was heard of once, and must not cost an established cluster its place in an outage.
+// Silent names the cluster to be forgotten to make room. The cluster was silent for the
+// TTL, and is never own. Of several the one with the shortest life goes: a made-up name was
+// heard of once. It must not cost an established cluster its place in an outage.
 func (p *Places) Silent(own string, now time.Time) (name string, ok bool) {
 	var life time.Duration
 	for cluster, c := range p.clusters {

@@ -307,3 +307,16 @@ func TestLargeLossesAreFoundSoon(t *testing.T) {
 		})
 	}
 }
+
+// TestALossThatEnds is over: what the longer windows still hold of it is no new one.
+func TestALossThatEnds(t *testing.T) {
+	p := newPlay(t, []string{"j"}, 8, nil)
+	p.noise = 0.005
+	p.ticks(400)
+	for _, loss := range []float64{0.2, 0.4, 0.9} {
+		lose(loss, 5)(p)
+		require.Equal(t, []string{"node onset j-05"}, brief(p.ticks(72))[:1])
+		lose(0)(p)
+		require.Equal(t, []string{"node end j-05 recovered"}, brief(p.ticks(360)))
+	}
+}

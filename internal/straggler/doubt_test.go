@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
@@ -93,6 +94,17 @@ func TestEverySilenceHasAReason(t *testing.T) {
 				assert.Zero(t, n.Until)
 			}
 		})
+	}
+}
+
+// TestALatePush in a group of three is no news of the other two.
+func TestALatePush(t *testing.T) {
+	p := newPlay(t, []string{"j"}, 3, nil)
+	p.ticks(30)
+	for i := range 30 {
+		p.silent = func(_ string, n int) bool { return i%3 == 0 && n == i/3%3 }
+		require.Empty(t, p.ticks(1))
+		assert.Equal(t, 3, p.group().Unjudged[unjudged.Judged], "tick %d", i)
 	}
 }
 

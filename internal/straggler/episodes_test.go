@@ -95,6 +95,13 @@ func TestFlapping(t *testing.T) {
 func TestEndsOfEpisodes(t *testing.T) {
 	slow := []step{{ticks: 400}, {do: lose(0.2, 5), ticks: 30, told: []string{"node onset j-05"}}}
 	with := func(steps ...step) story { return story{nodes: 8, steps: append(slow[:2:2], steps...)} }
+	var since time.Time
+	stays := func(t *testing.T, p *play, _ []episode.Event) {
+		if n := p.node("j-05"); assert.True(t, n.Straggler) && !since.IsZero() {
+			assert.Equal(t, since, n.Since)
+		}
+		since = p.node("j-05").Since
+	}
 	tell(t, map[string]story{
 		"of two nobody can tell": with(
 			step{do: idle(0, 1, 2, 3, 4), ticks: 10}, // of three one can
@@ -106,6 +113,10 @@ func TestEndsOfEpisodes(t *testing.T) {
 				assert.Equal(t, []int{2, 8}, []int{told[0].Rank, told[0].Active}, "the second worst")
 				assert.Equal(t, []string{"j"}, told[0].Peers)
 			}}),
+		"relieved for a while": with(
+			step{ticks: 1, check: stays},
+			step{do: lose(0), ticks: 16, check: stays},
+			step{do: lose(0.2, 5), ticks: 30, check: stays}),
 		"recovered": with(step{do: lose(0), ticks: 80, told: []string{"node end j-05 recovered"}}),
 		"idle":      with(step{do: idle(5), ticks: 1, told: []string{"node end j-05 idle"}}),
 		"moved": with(step{do: moves(5, "other"), ticks: 1, told: []string{"node end j-05 moved"}, check: func(t *testing.T, p *play, told []episode.Event) {
@@ -153,6 +164,23 @@ func TestEventsAreLimited(t *testing.T) {
 	assert.Len(t, slices.Concat(perTick...), 15)
 	require.Empty(t, told(map[string]float64{"a": 0.4, "b": 0.4, "d": 0.4, "e": 0.4, "f": 0.4}, 60))
 	assert.Len(t, slices.Concat(told(nil, 100)...), 15, "an end for each")
+}
+
+// TestWhoIsAboutToBeWell when an incident ends is not named alone.
+func TestWhoIsAboutToBeWell(t *testing.T) {
+	for last := 40; last < 80; last += 2 {
+		p := newPlay(t, []string{"j"}, 20, nil)
+		p.ticks(400)
+		lose(0.3, 0, 1, 2, 3)(p)
+		require.Equal(t, []string{"group onset 4 stragglers"}, brief(p.ticks(12)))
+		lose(0.3, 2, 3)(p)
+		p.ticks(last)
+		lose(0)(p)
+		p.ticks(3)
+		for _, ev := range p.ticks(100) {
+			require.Equal(t, episode.EventEnd, ev.Kind, "after %d ticks", last)
+		}
+	}
 }
 
 // TestIncidents: more stragglers than two and than 15 % of the group are one incident.

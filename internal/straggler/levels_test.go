@@ -59,6 +59,9 @@ func TestJobsWithoutLabels(t *testing.T) {
 			{do: few(nil), ticks: 400},
 			{do: few(map[int]float64{1: 0.3}), ticks: 60, told: []string{"node onset -01"}},
 		}},
+		"three of nine are no job": {groups: []string{""}, nodes: 9, steps: []step{
+			{do: jobs([2]float64{3, 0.7}, [2]float64{6, 1})(nil), ticks: 400, told: []string{"group onset 3 stragglers"}},
+		}},
 		"two are no job": {groups: []string{""}, steps: []step{
 			{do: lose(0.3, 0, 1), ticks: 200, told: []string{"node onset -00", "node onset -01"}},
 		}},
@@ -100,12 +103,19 @@ func TestAJobThatJoins(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlay(t, []string{""}, tc.nodes, nil)
-			p.idle = func(_ string, i int) bool { return i >= tc.from && p.k < 120+tc.each*(i-tc.from) }
 			of := jobs([2]float64{float64(tc.from), 1}, [2]float64{64, tc.at})
+			begin := 120
+			p.idle = func(_ string, i int) bool { return i >= tc.from && p.k < begin+tc.each*(i-tc.from) }
 			of(nil)(p)
 			require.Empty(t, p.ticks(400))
 			of(map[int]float64{tc.from + 1: 0.2})(p)
 			assert.Equal(t, []string{"node onset " + nodeName("", tc.from+1)}, brief(p.ticks(60)))
+			for begin = 121; begin < 150; begin += 2 { // before and after a look for levels
+				p := newPlay(t, []string{""}, tc.nodes, nil)
+				p.idle = func(_ string, i int) bool { return i >= tc.from && p.k < begin+tc.each*(i-tc.from) }
+				of(nil)(p)
+				require.Empty(t, p.ticks(220), "from tick %d", begin)
+			}
 		})
 	}
 }

@@ -62,15 +62,15 @@ func (e *Engine) Restore(r io.Reader, now time.Time) error {
 	if err := in.Decode(&at); err != nil {
 		return fmt.Errorf("when it was saved cannot be read: %w", err)
 	}
-	for now.Sub(at) <= e.cfg.Retention {
+	if now.Sub(at) > e.cfg.Retention {
+		return nil
+	}
+	for {
 		var from saved
 		if err := in.Decode(&from); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return fmt.Errorf("a group cannot be read: %w", err)
-		}
-		if len(from.Levels) == 0 {
-			return fmt.Errorf("group %q of cluster %q has no levels", from.Peers, from.Cluster)
 		}
 		for i, kept := range from.Nodes {
 			n, err := e.node(&Observation{Cluster: from.Cluster, Node: kept.Name, Peers: from.Peers}, now)
@@ -89,5 +89,4 @@ func (e *Engine) Restore(r io.Reader, now time.Time) error {
 			}
 		}
 	}
-	return nil
 }
