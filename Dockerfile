@@ -62,7 +62,7 @@ ENV NVIDIA_VISIBLE_DEVICES=all \
 COPY --from=build-agent /out/gpu-collector-agent /gpu-collector-agent
 COPY configs/agent.yaml /etc/gpu-collector/config.yaml
 COPY LICENSE /licenses/LICENSE
-# For what has to outlive the container: file_storage, release_file.
+# For what has to outlive the container: the state file, release_file.
 COPY --from=build-agent --chown=65532:65532 /out/state /var/lib/gpu-collector
 USER 65532:65532
 # OTLP over gRPC and HTTP, health

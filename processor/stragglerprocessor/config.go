@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -34,9 +35,9 @@ type Config struct {
 	// ThresholdExtension is the straggler_threshold extension that carries the
 	// thresholds: published to in mode gateway, read from in mode agent.
 	ThresholdExtension *component.ID `mapstructure:"threshold_extension"`
-	// StorageID names the storage extension that keeps what a gateway learnt of its nodes
-	// over a restart.
-	StorageID *component.ID `mapstructure:"storage"`
+	// StateDirectory is where a small file keeps what a gateway learnt of its nodes over a
+	// restart. Empty means that a restart forgets it.
+	StateDirectory string `mapstructure:"state_directory"`
 	// PushInterval is the pace of pushes: the agent evaluates a node at most
 	// once in it, the gateway computes thresholds once in it.
 	PushInterval time.Duration `mapstructure:"push_interval"`
@@ -137,6 +138,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Agent.NodeName != "" && !wire.ValidName(c.Agent.NodeName) {
 		errs = append(errs, fmt.Errorf("`agent::node_name` is %q, must be 1 to %d printable ASCII characters", c.Agent.NodeName, wire.MaxNameLength))
+	}
+	if c.StateDirectory != "" && !filepath.IsAbs(c.StateDirectory) {
+		errs = append(errs, fmt.Errorf("`state_directory` is %q, must be an absolute path or empty", c.StateDirectory))
 	}
 	if c.MaxBytes != 0 && c.MaxBytes < minBytes {
 		errs = append(errs, fmt.Errorf("`max_bytes` is %d, must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, memoryPercent))

@@ -6,10 +6,10 @@ import (
 	"context"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/extension/xextension/storage"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/processor"
 	"go.opentelemetry.io/otel/attribute"
@@ -20,6 +20,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/robust"
+	"github.com/gpu-collector/gpu-collector/internal/statefile"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/unjudged"
@@ -42,7 +43,8 @@ type gateway struct {
 
 	mu     sync.Mutex
 	engine *straggler.Engine
-	kept   storage.Client // nil: nothing is kept
+	ticks  atomic.Uint64
+	keeper *statefile.Keeper
 
 	clock reading.Clock
 
@@ -96,9 +98,7 @@ func (g *gateway) start(host component.Host) error {
 			g.logger.Info("no logs pipeline names this processor: episodes are told in this log only")
 		}
 	})
-	if err := g.restore(host, g.clock.Now()); err != nil {
-		return err
-	}
+	g.keeper = statefile.Start(g.cfg.StateDirectory, g.id.String(), stateForm, learnt{g}, g.clock.Now(), g.logger)
 	ctx, cancel := context.WithCancel(context.Background())
 	g.stop = cancel
 	g.observer.reader.Join()
@@ -117,11 +117,8 @@ func (g *gateway) halt() {
 func (g *gateway) close() error {
 	g.observer.reader.Leave()
 	g.telemetry.Shutdown()
-	if g.kept == nil {
-		return nil
-	}
-	g.keep()
-	return g.kept.Close(context.Background())
+	g.keeper.Shutdown()
+	return nil
 }
 
 func (g *gateway) observe(ctx context.Context, md pmetric.Metrics, now time.Time) {
@@ -144,7 +141,7 @@ func (g *gateway) run(ctx context.Context) {
 			g.offer(ctx, g.tick(ctx, now))
 			if now.Sub(kept) >= keepEach {
 				kept = now
-				g.keep()
+				g.keeper.Changed()
 			}
 		}
 	}
@@ -175,6 +172,7 @@ func (g *gateway) tick(ctx context.Context, now time.Time) []pmetric.Metrics {
 	began := time.Now()
 	g.mu.Lock()
 	report := g.engine.Tick(now)
+	g.ticks.Add(1)
 	g.observer.facts.store.Sweep(now)
 	nodes := g.engine.Nodes()
 	found := g.explainer.episodes(report)

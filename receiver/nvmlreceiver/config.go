@@ -56,9 +56,9 @@ type Config struct {
 	// AcknowledgeFile is a path: a file that appears there says which GPUs an
 	// operator has dealt with. Empty means never.
 	AcknowledgeFile string `mapstructure:"acknowledge_file"`
-	// StorageID names the storage extension that keeps the list of the GPUs and
-	// their health over a restart. Without one a restart forgets both.
-	StorageID *component.ID `mapstructure:"storage"`
+	// StateDirectory is where a small file keeps the list of the GPUs and their
+	// health over a restart. Empty means that a restart forgets both.
+	StateDirectory string `mapstructure:"state_directory"`
 	// ProcPath and SysPath are where the host's /proc and /sys are.
 	ProcPath string `mapstructure:"proc_path"`
 	SysPath  string `mapstructure:"sys_path"`
@@ -167,7 +167,7 @@ func (c *Config) Validate() error {
 		check(!filepath.IsAbs(path.value), "`%s` is %q: it has to be an absolute path", path.key, path.value)
 	}
 	for _, path := range []struct{ key, value string }{
-		{"release_file", c.ReleaseFile}, {"acknowledge_file", c.AcknowledgeFile},
+		{"release_file", c.ReleaseFile}, {"acknowledge_file", c.AcknowledgeFile}, {"state_directory", c.StateDirectory},
 	} {
 		check(path.value != "" && !filepath.IsAbs(path.value), "`%s` is %q: it has to be an absolute path or empty", path.key, path.value)
 	}

@@ -36,7 +36,7 @@ func TestConfigIsRead(t *testing.T) {
 	require.NoError(t, xconfmap.Validate(cfg))
 	assert.Equal(t, 2*time.Second, cfg.Deadline)
 	assert.False(t, cfg.Metrics.HwEnergy.Enabled)
-	assert.Equal(t, "file_storage/gpus", cfg.StorageID.String())
+	assert.Equal(t, "/var/lib/gpus", cfg.StateDirectory)
 	assert.Equal(t, 500*time.Millisecond, cfg.PodResources.Timeout)
 
 	rubric, err := cfg.Health.rubric()

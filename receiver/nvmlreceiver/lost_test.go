@@ -53,7 +53,7 @@ type machine struct {
 	sys     string // empty: the bus cannot be read
 	shown   string // slots that sys is of
 	ack     string
-	storage *memory // nil: none
+	kept    string // the directory of the state file; empty: none
 
 	testSettings
 	agent *gpuScraper
@@ -72,7 +72,7 @@ func newMachine(tb testing.TB, slots int, withBus, withStorage bool) *machine {
 		m.sys = filepath.Join(dir, "sys")
 	}
 	if withStorage {
-		m.storage = &memory{}
+		m.kept = filepath.Join(dir, "kept")
 	}
 	for range slots {
 		m.slots = append(m.slots, m.newBoard())
@@ -136,10 +136,7 @@ func (m *machine) start() {
 	if m.sys != "" {
 		cfg.SysPath = m.sys
 	}
-	host := hostWith{}
-	if m.storage != nil {
-		cfg.StorageID, host[storageID] = &storageID, m.storage
-	}
+	cfg.StateDirectory = m.kept
 	m.testSettings = settings(m.TB)
 	telemetry, err := metadata.NewTelemetryBuilder(m.TelemetrySettings)
 	require.NoError(m, err)
@@ -149,7 +146,7 @@ func (m *machine) start() {
 	poller.OnXid = nil // a wait for events holds a shutdown up
 	m.agent.session.open = func() *nvml.Poller { return nvml.NewPoller(poller) }
 	m.agent.now = func() time.Time { return m.now }
-	require.NoError(m, m.agent.start(context.Background(), host))
+	require.NoError(m, m.agent.start(context.Background(), nil))
 }
 
 func (m *machine) stop() { m.Helper(); require.NoError(m, m.agent.shutdown(context.Background())) }
@@ -219,14 +216,14 @@ func TestALostGPUStaysLost(t *testing.T) {
 		want           [3]int
 		down           []string
 	}{
-		"restart with storage":                    {storage: true, lose: lose, then: (*machine).restart, want: lost, down: named},
-		"restart with storage, gone from the bus": {storage: true, lose: gone, then: (*machine).restart, want: lost, down: named},
-		"restart with the bus only, not listed":   {lose: unlist, then: (*machine).restart, want: lost},
-		"restart with neither, not listed":        {noBus: true, lose: unlist, then: (*machine).restart, want: [3]int{7, 7, 0}},
-		"reload, then not listed":                 {noBus: true, lose: lose, then: func(m *machine) { unlist(m); m.reload() }, want: lost, down: named},
-		"lost while the agent was away":           {storage: true, lose: nothing, then: func(m *machine) { m.stop(); gone(m); m.start() }, want: lost, down: named},
-		"reboot with storage, gone from the bus":  {storage: true, lose: lose, then: func(m *machine) { m.reboot(func() { gone(m) }) }, want: lost, down: named},
-		"another board in its place":              {storage: true, lose: gone, then: func(m *machine) { m.stop(); m.slots[3] = m.newBoard(); m.start() }, want: whole},
+		"restart with state":                    {storage: true, lose: lose, then: (*machine).restart, want: lost, down: named},
+		"restart with state, gone from the bus": {storage: true, lose: gone, then: (*machine).restart, want: lost, down: named},
+		"restart with the bus only, not listed": {lose: unlist, then: (*machine).restart, want: lost},
+		"restart with neither, not listed":      {noBus: true, lose: unlist, then: (*machine).restart, want: [3]int{7, 7, 0}},
+		"reload, then not listed":               {noBus: true, lose: lose, then: func(m *machine) { unlist(m); m.reload() }, want: lost, down: named},
+		"lost while the agent was away":         {storage: true, lose: nothing, then: func(m *machine) { m.stop(); gone(m); m.start() }, want: lost, down: named},
+		"reboot with state, gone from the bus":  {storage: true, lose: lose, then: func(m *machine) { m.reboot(func() { gone(m) }) }, want: lost, down: named},
+		"another board in its place":            {storage: true, lose: gone, then: func(m *machine) { m.stop(); m.slots[3] = m.newBoard(); m.start() }, want: whole},
 		"its slot is taken by a board that was there": {
 			storage: true, lose: gone,
 			then: func(m *machine) {
@@ -372,7 +369,7 @@ func TestTheEndOfTheWaitIsTold(t *testing.T) {
 }
 
 func TestTheLogSaysThatNobodyCanKnow(t *testing.T) {
-	const message = "nobody can know whether a GPU was lost before this start; set `storage`, `expected_gpus`, or `sys_path` where the host's /sys is"
+	const message = "nobody can know whether a GPU was lost before this start; set `state_directory`, `expected_gpus`, or `sys_path` where the host's /sys is"
 	for _, tt := range []struct {
 		bus, storage, foreign bool
 		want                  int
@@ -398,7 +395,7 @@ func TestTheLogSaysThatNobodyCanKnow(t *testing.T) {
 }
 
 // TestLostGPUsProperty: whatever happens to boards, driver and agent, the counts
-// are right after each poll. With a storage they are the truth; without one
+// are right after each poll. With a state file they are the truth; without one
 // they are what was seen since the start, what NVML lists and what the bus shows.
 func TestLostGPUsProperty(t *testing.T) {
 	property.Checks(t, 15)

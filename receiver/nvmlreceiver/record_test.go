@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
@@ -96,23 +95,21 @@ func TestReasonsThatAreOverAreBounded(t *testing.T) {
 	assert.False(t, st.reasons[maxReasons-2].holds)
 }
 
-// TestARestartEndsWhatIsOver: with a storage the receiver knows what the last
+// TestARestartEndsWhatIsOver: with a state file the receiver knows what the last
 // points of the process before claimed.
 func TestARestartEndsWhatIsOver(t *testing.T) {
-	id := component.MustNewID("file_storage")
-	m := &memory{}
-	host := hostWith{id: m}
+	directory := t.TempDir()
 	life := func(do func(*gpuScraper)) {
 		cfg := createDefaultConfig().(*Config)
-		cfg.StorageID = &id
+		cfg.StateDirectory = directory
 		set := settings(t)
 		telemetry, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
 		require.NoError(t, err)
 		s, err := newScraper(cfg, set.Settings, telemetry, nil)
 		require.NoError(t, err)
-		require.NoError(t, s.start(t.Context(), host))
+		require.NoError(t, s.start(t.Context(), nil))
 		do(s)
-		require.NoError(t, s.keeper.shutdown(t.Context()))
+		s.keeper.Shutdown()
 	}
 	record := func(s *gpuScraper, sample gpuhealth.Sample) pmetric.Metrics {
 		s.recorder.begin(1)
@@ -132,7 +129,7 @@ func TestARestartEndsWhatIsOver(t *testing.T) {
 		s.monitor.ObserveXid(gpuhealth.XidEvent{UUID: gpuA, Code: 48, Time: testTime})
 		s.monitor.ObserveXid(gpuhealth.XidEvent{UUID: sliceA, Parent: gpuA, Code: 62, Time: testTime})
 		s.monitor.Observe(&slice, testTime)
-		s.keeper.changed()
+		s.keeper.Changed()
 	})
 	life(func(s *gpuScraper) {
 		s.recorder.begin(1) // the driver comes late

@@ -20,6 +20,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/podresources"
+	"github.com/gpu-collector/gpu-collector/internal/statefile"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
@@ -58,8 +59,8 @@ type gpuScraper struct {
 	generation uint64
 	loads      driverLoads
 	acks       acknowledger
-	keeper     keeper
-	storage    *component.ID
+	keeper     *statefile.Keeper
+	directory  string // of the state file
 }
 
 func newScraper(cfg *Config, set receiver.Settings, telemetry *metadata.TelemetryBuilder, library newLibrary) (*gpuScraper, error) {
@@ -85,7 +86,7 @@ func newScraper(cfg *Config, set receiver.Settings, telemetry *metadata.Telemetr
 	// The machine's id, since a disk may be cloned and a container may have another name each time.
 	machine, _ := s.resource.Attributes().Get(gpusemconv.AttrHostID)
 	s.roster = roster.New(machine.Str())
-	s.keeper, s.storage = newKeeper(s.monitor, s.roster, set.Logger), cfg.StorageID
+	s.directory = cfg.StateDirectory
 	s.recorder = recorder{mb: s.builder, full: cfg.Detail == DetailFull}
 	s.logs = logs{resource: s.resource, version: set.BuildInfo.Version, now: s.now}
 	s.pods = pods{log: set.Logger, failure: func() { telemetry.ReceiverNvmlPodResourcesFailures.Add(context.Background(), 1) }}
@@ -118,10 +119,8 @@ func (s *gpuScraper) pollerConfig(cfg *Config, library newLibrary) nvml.Config {
 
 // start does not touch NVML: nvmlInit may take long, and a receiver without a
 // driver is no failure.
-func (s *gpuScraper) start(ctx context.Context, host component.Host) error {
-	if err := s.keeper.start(ctx, host, s.storage, s.set.ID, s.now()); err != nil {
-		return err
-	}
+func (s *gpuScraper) start(context.Context, component.Host) error {
+	s.keeper = statefile.Start(s.directory, s.set.ID.String(), stateForm, books{s.monitor, s.roster}, s.now(), s.set.Logger)
 	if bus, why := s.inventory.readable(); !bus {
 		s.nobodyKnows(why)
 	}
@@ -132,14 +131,14 @@ func (s *gpuScraper) start(ctx context.Context, host component.Host) error {
 	return nil
 }
 
-// nobodyKnows warns once that neither a storage nor the configuration tells what the bus
+// nobodyKnows warns once that neither a state file nor the configuration tells what the bus
 // does not.
 func (s *gpuScraper) nobodyKnows(bus string) {
-	if s.warned || s.expected != 0 || s.keeper.client != nil {
+	if s.warned || s.expected != 0 || s.keeper != nil {
 		return
 	}
 	s.warned = true
-	s.set.Logger.Warn("nobody can know whether a GPU was lost before this start; set `storage`, `expected_gpus`, or `sys_path` where the host's /sys is",
+	s.set.Logger.Warn("nobody can know whether a GPU was lost before this start; set `state_directory`, `expected_gpus`, or `sys_path` where the host's /sys is",
 		zap.String("pci_bus", bus))
 }
 
@@ -153,9 +152,7 @@ func (s *gpuScraper) shutdown(ctx context.Context) error {
 		defer cancel()
 		s.logs.sink.Shutdown(limited)
 	}
-	if err := s.keeper.shutdown(ctx); err != nil {
-		s.set.Logger.Warn("the storage was not closed", zap.Error(err))
-	}
+	s.keeper.Shutdown()
 	s.telemetry.Shutdown()
 	if err != nil {
 		// Nothing that anyone could do, and no reason to fail the shutdown.
@@ -206,7 +203,7 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 		s.recorder.sample(sample)
 		s.recorder.verdict(&verdict)
 	}
-	s.keeper.changed()
+	s.keeper.Changed()
 	if n := s.monitor.Dropped(); n > s.left {
 		s.telemetry.ReceiverNvmlDroppedEvents.Add(ctx, int64(n-s.left))
 		s.left = n
@@ -297,7 +294,7 @@ func (s *gpuScraper) onXid(ev gpuhealth.XidEvent) {
 	xid := s.monitor.ObserveXid(ev)
 	s.logs.xid(&ev, &xid)
 	s.xids.add(&ev, s.rubric.Knows(ev.Code))
-	s.keeper.changed()
+	s.keeper.Changed()
 }
 
 func (s *gpuScraper) countDropped() {

@@ -79,7 +79,7 @@ type addresses struct{ gateway, shard, view, job string }
 func tiers(t *testing.T, s *secrets, values string) addresses {
 	t.Helper()
 	text, err := template(t, "--set", "tls.enabled=true,tls.certManager.enabled=true,tls.certManager.issuerRef.name=ca,tls.reloadInterval=1s,pushInterval=1s",
-		"--set", "shard.enabled=true,agent.podResources.enabled=false", "--set", values,
+		"--set", "shard.enabled=true,agent.podResources.enabled=false,agent.state.enabled=false", "--set", values,
 		"--set", "agent.config.receivers.nvml.deadline=1s,gateway.fleetView.history.storage=none,agent.libraryPath="+fakenvml.Library(t))
 	require.NoError(t, err, text)
 	at := addresses{gateway: loopback.FreeAddr(t), shard: loopback.FreeAddr(t), view: loopback.FreeAddr(t), job: loopback.FreeAddr(t)}

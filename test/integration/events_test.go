@@ -76,7 +76,7 @@ type eventNode struct {
 	state       *fakenvml.State
 	file        string
 	acknowledge string
-	storage     string
+	kept        string
 	prom        string
 }
 
@@ -86,22 +86,19 @@ func startEventNode(t *testing.T, gateway, compression string) *eventNode {
 	t.Helper()
 	dir, p := t.TempDir(), newAgentPorts(t)
 	n := &eventNode{state: fakenvml.NewState(2), file: filepath.Join(dir, "state"), prom: p.prom}
-	n.acknowledge, n.storage = filepath.Join(dir, "acknowledge"), filepath.Join(dir, "storage")
+	n.acknowledge, n.kept = filepath.Join(dir, "acknowledge"), filepath.Join(dir, "kept")
 	require.NoError(t, n.state.Write(n.file))
 	n.collector = start(t, options{
 		configs: []string{"configs/agent.yaml", "configs/overlays/prometheus.yaml", p.overlay(t), fmt.Sprintf(`
 receivers:
-  nvml: {%s, library_path: %q, storage: file_storage, acknowledge_file: %q}
+  nvml: {%s, library_path: %q, state_directory: %q, acknowledge_file: %q}
 exporters:
   otlp_grpc/events: {compression: %s}
-extensions:
-  file_storage: {directory: %q, create_directory: true}
 service:
-  extensions: [admission, straggler_threshold, healthcheckv2, file_storage]
   pipelines:
     metrics: {receivers: [nvml, otlp]}
     logs: {receivers: [nvml]}
-`, nvmlPace, fakenvml.Library(t), n.acknowledge, compression, n.storage)},
+`, nvmlPace, fakenvml.Library(t), n.kept, n.acknowledge, compression)},
 		env: []string{
 			fakenvml.StateEnv + "=" + n.file, "GPU_COLLECTOR_CLUSTER=lab",
 			"GPU_COLLECTOR_GATEWAY=" + gateway, "GPU_COLLECTOR_INSECURE=true",
@@ -111,11 +108,11 @@ service:
 	return n
 }
 
-// awaitKept waits until the storage has the text.
+// awaitKept waits until the state file has the text.
 func (n *eventNode) awaitKept(text string) {
 	n.t.Helper()
-	eventually(n.t, "the storage has "+text, func() bool {
-		files, err := filepath.Glob(n.storage + "/*nvml*")
+	eventually(n.t, "the state file has "+text, func() bool {
+		files, err := filepath.Glob(n.kept + "/*nvml*")
 		require.NoError(n.t, err)
 		return slices.ContainsFunc(files, func(file string) bool {
 			data, err := os.ReadFile(file)
@@ -224,4 +221,15 @@ func TestHealthSurvivesAKill(t *testing.T) {
 		return a["hw.gpu.health.from"] == "unhealthy" && a["hw.gpu.health.to"] == "healthy" &&
 			assert.ObjectsAreEqual([]any{"acknowledged"}, a["hw.gpu.health.reasons"])
 	})
+
+	// A power cut left a page of zeros.
+	n.kill()
+	kept := filepath.Join(n.kept, "nvml.state")
+	data, err := os.ReadFile(kept)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(kept, append(data[:len(data)/2], make([]byte, 4096)...), 0o600))
+	n.restart()
+	n.awaitHealth(uuid, "healthy")
+	n.waitLog(1, "the file is set aside", "nvml.state.set_aside")
+	n.awaitKept(uuid)
 }

@@ -212,12 +212,12 @@ func requireQuiet(t *testing.T, n *gpuNode) {
 }
 
 // TestALostGPUStaysLost: an agent saw a GPU lost. The next agent says so too, from
-// its storage, and without a storage from the PCI bus.
+// its state file, and without one from the PCI bus.
 func TestALostGPUStaysLost(t *testing.T) {
 	t.Parallel()
 	library := fakenvml.Library(t)
 	for name, own := range map[string]string{
-		"storage":      "receivers: {nvml: {storage: file_storage, sys_path: /nonexistent}}\nextensions: {file_storage: {directory: %[1]q}}\nservice: {extensions: [file_storage]}\n",
+		"state file":   "receivers: {nvml: {state_directory: %[1]q, sys_path: /nonexistent}}\n",
 		"PCI bus only": "receivers: {nvml: {sys_path: %[2]q}}\n",
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -223,10 +223,7 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
   "pod_resources" (dict "socket" (printf "%s/kubelet.sock" $values.podResources.hostPath))
   "metrics" (dict "hw.gpu.allocation" (dict "enabled" true))) -}}
 {{- end -}}
-{{- if $values.state.enabled -}}
-{{- $_ := set $config.receivers.nvml "storage" "file_storage" -}}
-{{- include "gpu-collector.config.extension" (dict "config" $config "id" "file_storage" "settings" (dict "directory" "/var/lib/gpu-collector" "timeout" "1s" "fsync" true "recreate" true)) -}}
-{{- end -}}
+{{- $_ := set $config.receivers.nvml "state_directory" (ternary "/var/lib/gpu-collector" "" $values.state.enabled) -}}
 {{- if $values.control.enabled -}}
 {{- $_ := mustMergeOverwrite $config.receivers.nvml (dict
   "release_file" "/run/gpu-collector/release" "acknowledge_file" "/run/gpu-collector/acknowledge") -}}
@@ -262,6 +259,9 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- if ne $role "root" -}}
 {{- include "gpu-collector.config.server" $arguments -}}
 {{- $_ := set $config.processors.straggler "push_interval" .Values.pushInterval -}}
+{{- if not (include "gpu-collector.gateway.hasDirectory" .) -}}
+{{- $_ := set $config.processors.straggler "state_directory" "" -}}
+{{- end -}}
 {{- end -}}
 {{- if eq $role "shard" -}}
 {{- include "gpu-collector.config.kafka" (dict "root" . "section" $config.exporters.kafka) -}}

@@ -12,6 +12,12 @@ fleetView: {{ and (ne .Values.kafka.role "shard") .Values.gateway.fleetView.enab
 prometheus: {{ and (ne .Values.kafka.role "shard") .Values.gateway.prometheus.enabled }}
 {{- end -}}
 
+{{/* hasDirectory: the history's file and the state file have a volume. */}}
+{{- define "gpu-collector.gateway.hasDirectory" -}}
+{{- $serves := include "gpu-collector.gateway.serves" . | fromYaml -}}
+{{- if and $serves.fleetView (eq .Values.gateway.fleetView.history.storage "sqlite") -}}true{{- end -}}
+{{- end -}}
+
 {{- define "gpu-collector.fleetView.tls" -}}
 {{- if and .Values.tls.enabled .Values.tls.fleetView (not .Values.gateway.fleetView.oidc.enabled) -}}true{{- end -}}
 {{- end -}}

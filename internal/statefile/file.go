@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package statefile keeps what a component knows over a restart, in one small file with
+// its form and a checksum. A file that is damaged is set aside, and stops nobody.
+package statefile // import "github.com/gpu-collector/gpu-collector/internal/statefile"
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+)
+
+const (
+	// maxSize in bytes is far more than a gateway of 100,000 nodes writes. A larger file is
+	// not ours.
+	maxSize = 1 << 30
+	// setAside is added to the name of a file that is not used, for a person to look at. The
+	// next one takes its place, so that they never fill a disk.
+	setAside = ".set_aside"
+)
+
+// ErrDamaged is a file that its writer cannot have left so.
+var ErrDamaged = errors.New("the file is damaged")
+
+// file is a path and what is in it.
+type file struct {
+	path string
+	// form names content and version, without spaces. A file of another form is not read.
+	form string
+}
+
+// newFile names the file of the component with this id.
+func newFile(directory, id, form string) file {
+	return file{path: filepath.Join(directory, url.PathEscape(id)+".state"), form: form}
+}
+
+// read returns what was written last, nil where there is no file.
+func (f file) read() ([]byte, error) {
+	info, err := os.Stat(f.path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		// Not opened: a named pipe has no end.
+		return nil, fmt.Errorf("%w: it is %v, not a regular file", ErrDamaged, info.Mode())
+	case info.Size() > maxSize:
+		return nil, fmt.Errorf("%w: it has %d bytes, at most %d are read", ErrDamaged, info.Size(), maxSize)
+	}
+	in, err := os.Open(f.path)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close() //nolint:errcheck // G307: it was only read
+	all, err := io.ReadAll(io.LimitReader(in, maxSize))
+	if err != nil {
+		return nil, err
+	}
+	head, data, _ := bytes.Cut(all, []byte("\n"))
+	var form string
+	var sum uint32
+	if n, err := fmt.Sscanf(string(head[:min(len(head), 128)]), "gpu-collector %s %x", &form, &sum); err != nil || n != 2 {
+		return nil, fmt.Errorf("%w: its first line is not one of ours", ErrDamaged)
+	}
+	if form != f.form {
+		return nil, fmt.Errorf("the file is of the form %q, this is %q", form, f.form)
+	}
+	if got := checksum(data); got != sum {
+		return nil, fmt.Errorf("%w: its checksum is %08x, of its content it would be %08x", ErrDamaged, sum, got)
+	}
+	return data, nil
+}
+
+// write replaces the file: a reader, and a machine that loses its power, have the old one
+// or the new one whole.
+func (f file) write(data []byte) error {
+	directory := filepath.Dir(f.path)
+	if err := os.MkdirAll(directory, 0o700); err != nil {
+		return err
+	}
+	beside := f.path + ".new"
+	if err := remove(beside); err != nil { // of a process that was killed
+		return err
+	}
+	head := fmt.Appendf(nil, "gpu-collector %s %08x\n", f.form, checksum(data))
+	if err := writeThrough(beside, head, data); err != nil {
+		return err
+	}
+	if err := os.Rename(beside, f.path); err != nil {
+		return err
+	}
+	return syncDirectory(directory)
+}
+
+// setAside moves a file away that is of no use, and returns where it is.
+func (f file) setAside() (string, error) {
+	to := f.path + setAside
+	if err := remove(to); err != nil {
+		return "", err
+	}
+	return to, os.Rename(f.path, to)
+}
+
+func remove(path string) error {
+	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func writeThrough(path string, parts ...[]byte) (err error) {
+	out, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	for _, part := range parts {
+		if _, err = out.Write(part); err != nil {
+			return err
+		}
+	}
+	return out.Sync()
+}
+
+// syncDirectory makes the rename last.
+func syncDirectory(path string) error {
+	directory, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(directory.Sync(), directory.Close())
+}
+
+func checksum(data []byte) uint32 {
+	return crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli))
+}

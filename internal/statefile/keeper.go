@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package statefile
+
+import (
+	"time"
+
+	"go.uber.org/zap"
+)
+
+const (
+	// diskTimeout is how long a start and a shutdown wait for a disk that hangs.
+	diskTimeout = 5 * time.Second
+	// A change is written at once. The pause after a write doubles while changes go on, up
+	// to once a minute: a storm of changes is not a storm of writes.
+	firstPause, lastPause = 2 * time.Second, time.Minute
+)
+
+// State is what a component knows and should not forget. The keeper calls all but Restore
+// from a goroutine of its own.
+type State interface {
+	// Revision grows with each change.
+	Revision() uint64
+	// Snapshot is what Restore needs, and the Revision that it has.
+	Snapshot() (data []byte, revision uint64, err error)
+	// Restore takes up what an earlier process' Snapshot returned. What it cannot take up
+	// is as in a new process.
+	Restore(data []byte, now time.Time) error
+}
+
+// Keeper writes a state to its file from a goroutine of its own: a disk may hang. A nil
+// Keeper keeps nothing.
+type Keeper struct {
+	state State
+	file  file
+	log   *zap.Logger
+	saved uint64
+
+	wake chan struct{}
+	stop chan struct{}
+	done chan struct{}
+
+	failing bool
+}
+
+// Start restores what the component with this id kept in the directory, and keeps it from
+// now on. The form names content and version, without spaces. Whatever is wrong with the
+// directory or file is told to the log, and no error. An empty directory keeps nothing.
+func Start(directory, id, form string, state State, now time.Time, log *zap.Logger) *Keeper {
+	if directory == "" {
+		return nil
+	}
+	k := &Keeper{
+		state: state, file: newFile(directory, id, form),
+		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	k.log = log.With(zap.String("file", k.file.path))
+	read := make(chan func(), 1)
+	go func() {
+		data, err := k.file.read()
+		read <- func() { k.restore(data, err, now) }
+	}()
+	late := time.NewTimer(diskTimeout)
+	defer late.Stop()
+	select {
+	case restore := <-read:
+		restore()
+	case <-late.C:
+		log.Warn("the state of before the restart is not used: the disk does not answer")
+		return nil
+	}
+	k.saved = state.Revision()
+	go k.run()
+	return k
+}
+
+func (k *Keeper) restore(data []byte, err error, now time.Time) {
+	if err == nil && data != nil {
+		err = k.state.Restore(data, now)
+	}
+	if err == nil {
+		return
+	}
+	aside, failure := k.file.setAside()
+	if failure != nil {
+		k.log.Warn("the state of before the restart is not used", zap.Error(err), zap.NamedError("not_set_aside", failure))
+		return
+	}
+	k.log.Warn("the state of before the restart is not used: the file is set aside", zap.Error(err), zap.String("set_aside", aside))
+}
+
+// Changed tells that there may be something new to write. It never waits.
+func (k *Keeper) Changed() {
+	if k == nil {
+		return
+	}
+	select {
+	case k.wake <- struct{}{}:
+	default: // it is about to be written
+	}
+}
+
+func (k *Keeper) run() {
+	defer close(k.done)
+	defer k.write()
+	pause, quiet := firstPause, time.Now()
+	for {
+		select {
+		case <-k.wake:
+		case <-k.stop:
+			return
+		}
+		if !k.write() {
+			continue
+		}
+		if time.Since(quiet) > lastPause {
+			pause = firstPause
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-k.stop:
+			timer.Stop()
+			return
+		}
+		pause, quiet = min(2*pause, lastPause), time.Now()
+	}
+}
+
+// write reports whether there was something to write.
+func (k *Keeper) write() bool {
+	if k.state.Revision() == k.saved {
+		return false
+	}
+	data, revision, err := k.state.Snapshot()
+	if err == nil {
+		err = k.file.write(data)
+	}
+	if err == nil {
+		k.saved = revision
+	} else if !k.failing {
+		k.log.Warn("the state cannot be kept for a restart", zap.Error(err))
+	}
+	if err == nil && k.failing {
+		k.log.Info("the state is kept for a restart again")
+	}
+	k.failing = err != nil
+	return true
+}
+
+// Shutdown writes what is left, and does not wait long for it.
+func (k *Keeper) Shutdown() {
+	if k == nil {
+		return
+	}
+	close(k.stop)
+	late := time.NewTimer(diskTimeout)
+	defer late.Stop()
+	select {
+	case <-k.done:
+	case <-late.C:
+		k.log.Warn("the state was not kept for the restart: the disk does not answer")
+	}
+}

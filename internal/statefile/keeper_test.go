@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package statefile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+	"pgregory.net/rapid"
+)
+
+// text is a state.
+type text struct {
+	mu       sync.Mutex
+	is       string
+	revision uint64
+	refuse   error
+}
+
+func (s *text) set(is string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.is = is
+	s.revision++
+}
+
+func (s *text) Revision() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.revision
+}
+
+func (s *text) Snapshot() ([]byte, uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return []byte(s.is), s.revision, nil
+}
+
+func (s *text) Restore(data []byte, _ time.Time) error {
+	s.is = string(data)
+	return s.refuse
+}
+
+const form = "test-1"
+
+// life starts a keeper of a new state, and shuts it down after run.
+func life(t require.TestingT, directory string, run func(*text, *Keeper)) *observer.ObservedLogs {
+	core, logs := observer.New(zapcore.InfoLevel)
+	s := &text{}
+	k := Start(directory, "test/of it", form, s, time.Now(), zap.New(core))
+	require.NotNil(t, k)
+	run(s, k)
+	k.Shutdown()
+	return logs
+}
+
+func kept(t *testing.T, directory string) string {
+	t.Helper()
+	data, err := newFile(directory, "test/of it", form).read()
+	require.NoError(t, err)
+	return string(data)
+}
+
+func TestKeeper(t *testing.T) {
+	directory := filepath.Join(t.TempDir(), "to", "make")
+	synctest.Test(t, func(t *testing.T) {
+		logs := life(t, directory, func(s *text, k *Keeper) {
+			k.Changed()
+			synctest.Wait()
+			assert.NoDirExists(t, directory, "nothing has changed")
+			s.set("one")
+			k.Changed()
+			synctest.Wait()
+			assert.Equal(t, "one", kept(t, directory), "a change is written at once")
+			writes := 0
+			for last, end := "one", time.Now().Add(10*time.Minute); time.Now().Before(end); {
+				s.set(time.Now().String())
+				k.Changed()
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if now := kept(t, directory); now != last {
+					writes, last = writes+1, now
+				}
+			}
+			assert.InDelta(t, 10+4, writes, 1, "a storm is written once a minute")
+			time.Sleep(3 * time.Minute)
+			s.set("two")
+			k.Changed()
+			synctest.Wait()
+			assert.Equal(t, "two", kept(t, directory), "after a quiet time at once again")
+			s.set("three")
+		})
+		assert.Equal(t, "three", kept(t, directory), "a shutdown waits for no pause")
+		assert.Zero(t, logs.Len())
+		logs = life(t, directory, func(s *text, _ *Keeper) { assert.Equal(t, "three", s.is) })
+		assert.Zero(t, logs.Len())
+	})
+}
+
+// TestKeeperOfWhatIsNoFile: whatever stands where the file should be is set aside or left,
+// told once, and the keeper begins anew.
+func TestKeeperOfWhatIsNoFile(t *testing.T) {
+	for name, tt := range map[string]struct {
+		make   func(path string) error
+		refuse error
+		why    string
+	}{
+		"nothing in it": {make: func(path string) error { return os.WriteFile(path, nil, 0o600) }, why: "first line"},
+		"another form":  {make: func(path string) error { return file{path, "test-2"}.write([]byte("x")) }, why: `form "test-2"`},
+		"a named pipe":  {make: func(path string) error { return syscall.Mkfifo(path, 0o600) }, why: "not a regular file"},
+		"a directory":   {make: func(path string) error { return os.MkdirAll(filepath.Join(path, "x"), 0o700) }, why: "not a regular file"},
+		"a file without end": {make: func(path string) error {
+			return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, maxSize+1))
+		}, why: "bytes"},
+		"not to be restored": {make: func(path string) error { return file{path, form}.write([]byte("x")) }, refuse: errors.New("of another node"), why: "of another node"},
+		"a file set aside before": {make: func(path string) error {
+			return errors.Join(os.WriteFile(path, nil, 0o600), os.WriteFile(path+setAside, nil, 0o600))
+		}, why: "first line"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			directory := t.TempDir()
+			path := newFile(directory, "test/of it", form).path
+			require.NoError(t, tt.make(path))
+			core, logs := observer.New(zapcore.InfoLevel)
+			s := &text{refuse: tt.refuse}
+			k := Start(directory, "test/of it", form, s, time.Now(), zap.New(core))
+			s.set("new")
+			k.Shutdown()
+			assert.Equal(t, "new", kept(t, directory))
+			assert.FileExists(t, path)
+			_, err := os.Lstat(path + setAside)
+			require.NoError(t, err)
+			require.Equal(t, 1, logs.Len())
+			assert.Contains(t, logs.All()[0].ContextMap()["error"], tt.why)
+		})
+	}
+}
+
+func TestKeeperThatCannotWrite(t *testing.T) {
+	directory := filepath.Join(t.TempDir(), "taken")
+	require.NoError(t, os.WriteFile(directory, nil, 0o600)) // where a directory should be
+	synctest.Test(t, func(t *testing.T) {
+		logs := life(t, directory, func(s *text, k *Keeper) {
+			for range 5 {
+				s.set("x")
+				k.Changed()
+				time.Sleep(2 * lastPause)
+			}
+			require.NoError(t, os.Remove(directory))
+			k.Changed()
+			synctest.Wait()
+			assert.Equal(t, "x", kept(t, directory), "what could not be written is still to be")
+		})
+		for _, what := range []string{"is not used", "cannot be kept", "kept for a restart again"} {
+			assert.Equal(t, 1, logs.FilterMessageSnippet(what).Len(), what)
+		}
+	})
+}
+
+// slow is a state, or a disk below it, that does not answer.
+type slow struct {
+	text
+	hang chan struct{}
+}
+
+func (s *slow) Snapshot() ([]byte, uint64, error) {
+	<-s.hang
+	return s.text.Snapshot()
+}
+
+func TestKeeperDoesNotWaitForADiskThatHangs(t *testing.T) {
+	directory := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zapcore.InfoLevel)
+		s := &slow{hang: make(chan struct{})}
+		k := Start(directory, "test", form, s, time.Now(), zap.New(core))
+		began := time.Now()
+		for range 100 {
+			s.set("x")
+			k.Changed()
+		}
+		k.Shutdown()
+		assert.Equal(t, diskTimeout, time.Since(began))
+		assert.Equal(t, 1, logs.FilterMessageSnippet("does not answer").Len())
+		close(s.hang)
+		<-k.done
+	})
+}
+
+func TestKeeperOfNoDirectory(t *testing.T) {
+	k := Start("", "test", form, &text{}, time.Now(), zap.NewNop())
+	k.Changed()
+	k.Shutdown()
+}
+
+// TestDamageProperty: a power cut or a disk may leave a page of zeros or noise, or a part of
+// the file. It is read as it was written, or found damaged.
+func TestDamageProperty(t *testing.T) {
+	directory := t.TempDir()
+	rapid.Check(t, func(rt *rapid.T) {
+		f := newFile(directory, "x", form)
+		content := rapid.SliceOfN(rapid.Byte(), 0, 5000).Draw(rt, "content")
+		require.NoError(rt, f.write(content))
+		data, err := f.read()
+		require.NoError(rt, err)
+		require.Equal(rt, string(content), string(data))
+		whole, err := os.ReadFile(f.path)
+		require.NoError(rt, err)
+		at := rapid.IntRange(0, len(whole)-1).Draw(rt, "at")
+		broken := append([]byte(nil), whole[:at]...)
+		switch rapid.IntRange(0, 2).Draw(rt, "kind") {
+		case 0: // cut
+		case 1: // zeros
+			broken = append(broken, make([]byte, len(whole)-at)...)
+		case 2:
+			broken = append(broken, rapid.SliceOfN(rapid.Byte(), 0, 5000).Draw(rt, "noise")...)
+		}
+		require.NoError(rt, os.WriteFile(f.path, broken, 0o600))
+		data, err = f.read()
+		if err == nil {
+			require.Equal(rt, string(content), string(data))
+		}
+	})
+}
