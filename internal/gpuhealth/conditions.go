@@ -100,6 +100,13 @@ func fabricHealth(bad FabricSummary, conditions ...FabricCondition) func(*view) 
 	}
 }
 
+// fewerLinks is whether fewer than so many NVLinks are up. A GPU in MIG mode may
+// have none up: slices have no use for them.
+func fewerLinks(s *Sample, than uint32) bool {
+	up := s.NVLink.Up.V
+	return up < than && (up > 0 || !s.Modes[ModeMIG].V)
+}
+
 // linksFewer compares with siblings what had no more before: nvlink_down tells
 // the rest. No link at all is a fault where a switch joins all GPUs of the node.
 // Cards with bridges are joined in twos or fours: there it is one where all the
@@ -111,7 +118,7 @@ func linksFewer(v *view) finding {
 	}
 	switched := v.s.Fabric.State.OK && v.s.Fabric.State.V != FabricNotSupported || strings.Contains(v.s.Model, "SXM")
 	joined := up.V > 0 || switched || o.linked == o.siblings && o.linked%2 == 1
-	return found(joined && !v.t.linksAccepted && up.V < o.links && up.V >= v.t.linksUp)
+	return found(joined && !v.t.linksAccepted && fewerLinks(v.s, o.links) && up.V >= v.t.linksUp)
 }
 
 // A job that is started again and again within a half hour faults once.

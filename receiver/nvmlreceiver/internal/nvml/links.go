@@ -94,7 +94,7 @@ const (
 // 1 true, 2 false, and four for the configuration, where 1 is correct and more
 // is wrong (nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*). All bits are garbage. The
 // status is one of a GPU that has joined only.
-func fabric(r *gpuhealth.Readings, state uint8, status uint32, mask uint32) {
+func fabric(r *gpuhealth.Readings, state uint8, status, mask uint32) {
 	r.Fabric = gpuhealth.Fabric{}
 	f := &r.Fabric
 	if s := gpuhealth.FabricState(state); s != gpuhealth.FabricNotSupported {
