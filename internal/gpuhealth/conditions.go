@@ -15,6 +15,17 @@ type view struct {
 	// active tells a condition whether its rule is, and threshold is the rule's.
 	active    bool
 	threshold float64
+	others    others
+}
+
+// others is what the other GPUs of the node say.
+type others struct {
+	// gpus is how many there are, faults the most occasions of one of them.
+	gpus, faults int
+	// siblings are those of the same model: how many, how many of them ever had
+	// an NVLink that was up, and the most that were up at one of them.
+	siblings, linked int
+	links            uint32
 }
 
 // answers is met while the GPU does not answer for this reason, and not met
@@ -58,13 +69,74 @@ func retiredPages(v *view) finding {
 	return found(sbe.V+dbe.V >= maxRetiredPages || dbe.V > maxRetiredDBE && v.t.week.grew(dbe.V) > maxDBEPerWeek)
 }
 
-func fabricUnhealthy(v *view) finding {
-	state, summary := v.s.Fabric.State, v.s.Fabric.Summary
-	if !state.OK && !summary.OK {
+// fabricNotJoined is met by a GPU that has yet to join its fabric for too long,
+// that had joined it and has to again, or that joined it with an error.
+func fabricNotJoined(v *view) finding {
+	f := &v.s.Fabric
+	wrong := f.Conditions[FabricIncorrectConfiguration]
+	if wrong.V || f.Failed.V {
+		return yes
+	}
+	switch {
+	case !f.State.OK || f.State.V == FabricNotSupported:
+		return foundIf(wrong)
+	case f.State.V == FabricCompleted:
+		return no
+	default:
+		return found(v.t.fabricCompleted || v.now.Sub(v.t.fabricSince).Minutes() > v.threshold)
+	}
+}
+
+// fabricHealth is met while the driver's summary is this one or one of the
+// conditions holds.
+func fabricHealth(bad FabricSummary, conditions ...FabricCondition) func(*view) finding {
+	return func(v *view) finding {
+		f := &v.s.Fabric
+		told, met := f.Summary.OK, f.Summary == Some(bad)
+		for _, c := range conditions {
+			told, met = told || f.Conditions[c].OK, met || f.Conditions[c].V
+		}
+		return foundIf(Opt[bool]{met, told})
+	}
+}
+
+// fewerLinks is whether fewer than so many NVLinks are up. A GPU in MIG mode may
+// have none up: slices have no use for them.
+func fewerLinks(s *Sample, than uint32) bool {
+	up := s.NVLink.Up.V
+	return up < than && (up > 0 || !s.Modes[ModeMIG].V)
+}
+
+// linksFewer compares with siblings what had no more before: nvlink_down tells
+// the rest. No link at all is a fault where a switch joins all GPUs of the node.
+// Cards with bridges are joined in twos or fours: there it is one where all the
+// siblings have links and are odd in number.
+func linksFewer(v *view) finding {
+	up, o := v.s.NVLink.Up, &v.others
+	if !up.OK {
 		return absent
 	}
-	return found(summary.OK && summary.V == FabricSummaryUnhealthy ||
-		state.OK && state.V != FabricCompleted && v.t.fabricCompleted)
+	switched := v.s.Fabric.State.OK && v.s.Fabric.State.V != FabricNotSupported || strings.Contains(v.s.Model, "SXM")
+	joined := up.V > 0 || switched || o.linked == o.siblings && o.linked%2 == 1
+	return found(joined && !v.t.linksAccepted && fewerLinks(v.s, o.links) && up.V >= v.t.linksUp)
+}
+
+// A job that is started again and again within a half hour faults once.
+func halfHourOf(t time.Time) int64 { return t.Unix() / (30 * 60) }
+
+const halfHoursPerDay = 48
+
+// occasions is how often of late an application's Xid came after a half hour
+// of the clock without one.
+func (t *track) occasions(now time.Time) int {
+	return spells(t.faults.last(halfHourOf(now), halfHoursPerDay))
+}
+
+// repeatedFaults tells the GPU from the application, which faults on other GPUs
+// too. Without another GPU nobody can tell.
+func repeatedFaults(v *view) finding {
+	n := v.t.occasions(v.now)
+	return found(v.others.gpus > 0 && float64(n) >= v.threshold && n >= 2*v.others.faults)
 }
 
 // pcieGeneration does not tell of a GPU at rest.

@@ -185,13 +185,16 @@ func xidTable() string {
 		if r.xid.Cap == gpuhealth.NoCap {
 			limit, ends = "none", ""
 		}
+		if r.xid.Ends != 0 {
+			ends = fmt.Sprintf("it ends the finding of %d", r.xid.Ends)
+		}
 		codes := "all others"
 		if len(r.codes) > 0 {
 			codes = ranges(r.codes)
 		}
 		fmt.Fprintf(&b, "| %s | `%s` | %s | %s | `%s` | %s |\n", limit, r.xid.Class, codes, r.xid.Immediate, r.xid.Action, ends)
 	}
-	return b.String()
+	return b.String() + "\nNVIDIA's catalogue was read code by code on " + gpuhealth.CatalogueRead + ".\n"
 }
 
 func ranges(codes []uint64) string {

@@ -2,7 +2,10 @@
 
 package gpuhealth
 
-import "time"
+import (
+	"math/bits"
+	"time"
+)
 
 // count is a counter whose growth the rubric looks at.
 type count int
@@ -140,6 +143,31 @@ func (h *history) rising(now time.Time, c count, least float64) Opt[bool] {
 	}
 	return Some(rates[2] >= least && rates[1] > rates[2] && rates[0] > rates[1])
 }
+
+// slots remembers in which of the last 64 slots of time something was: bit 0 is
+// of slot At.
+type slots struct {
+	At   int64  `json:",omitempty"`
+	Bits uint64 `json:",omitempty"`
+}
+
+// add reports whether the slot is news.
+func (s *slots) add(slot int64) bool {
+	before := *s
+	if slot > s.At {
+		s.At, s.Bits = slot, s.last(slot, 64)
+	}
+	s.Bits |= 1 << (s.At - slot)
+	return *s != before
+}
+
+// last are the bits of the n slots that end with this one, which has bit 0.
+func (s *slots) last(slot int64, n int) uint64 {
+	return s.Bits << max(slot-s.At, 0) & (1<<n - 1)
+}
+
+// spells counts runs of slots: what is in neighbouring slots is one.
+func spells(slots uint64) int { return bits.OnesCount64(slots &^ (slots << 1)) }
 
 const secondsPerDay = 24 * 3600
 

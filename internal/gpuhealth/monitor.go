@@ -51,14 +51,21 @@ func (m *Monitor) ObserveXid(ev XidEvent) Xid {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	x := m.rubric.Xid(ev.Code)
-	if x.Off || x.Cap >= NoCap || x.endsWithGeneration() && ev.Time.Before(m.start) {
-		return x
-	}
-	e := event{xid: x, reason: x.Reason(), first: ev.Time, last: ev.Time}
 	uuid := ev.UUID
 	if ev.Parent != "" {
 		uuid = ev.Parent
 	}
+	if t := m.tracks[uuid]; t != nil && x.Ends != 0 {
+		m.revision++
+		t.events = dropEvents(t.events, func(e *event) bool { return e.xid.Code == x.Ends && !e.last.After(ev.Time) })
+	}
+	if x.Class == XidApplication && !x.Off && m.track(uuid, ev.Time).faults.add(halfHourOf(ev.Time)) {
+		m.revision++
+	}
+	if x.Off || x.Cap >= NoCap || x.endsWithGeneration() && ev.Time.Before(m.start) {
+		return x
+	}
+	e := event{xid: x, reason: x.Reason(), first: ev.Time, last: ev.Time}
 	if x.Class != XidNode {
 		if ev.Parent != "" && ev.Parent != ev.UUID {
 			e.slice = ev.UUID
@@ -87,7 +94,7 @@ func (m *Monitor) Acknowledge(uuid string) bool {
 	clear(t.rules)
 	clear(t.events)
 	t.events = t.events[:0]
-	t.linksUp = 0
+	t.linksUp, t.linksAccepted, t.faults = 0, true, slots{}
 	return true
 }
 
@@ -132,7 +139,7 @@ func (m *Monitor) Observe(s *Sample, now time.Time) Verdict {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t := m.track(s.UUID, now)
-	t.seen = now
+	t.seen, t.whole, t.model = now, s.Parent == "", s.Model
 	if usable(s) {
 		t.missed, t.answered, t.read = 0, min(t.answered+1, cleanPolls), true
 		if s.Parent == "" {
@@ -177,6 +184,9 @@ func (m *Monitor) Observe(s *Sample, now time.Time) Verdict {
 // reading the rules that need one stay as they are.
 func (m *Monitor) applyRules(t *track, s *Sample, now time.Time) {
 	m.view.s, m.view.t, m.view.now = s, t, now
+	if s.Parent == "" {
+		m.view.others = m.others(t, now)
+	}
 	for i := range m.rubric.rules {
 		r, st := &m.rubric.rules[i], &t.rules[i]
 		if r.Off || !r.always && (s.Parent != "" || t.missed > 0) || r.slow && s.Cached {
@@ -189,6 +199,26 @@ func (m *Monitor) applyRules(t *track, s *Sample, now time.Time) {
 		}
 	}
 	m.view.s, m.view.t = nil, nil
+}
+
+// others is what the other GPUs of the node say beside this one. The model of
+// those that were not seen since a restart is not known.
+func (m *Monitor) others(t *track, now time.Time) (o others) {
+	for _, other := range m.tracks {
+		if other == t || !other.whole {
+			continue
+		}
+		o.gpus++
+		o.faults = max(o.faults, other.occasions(now))
+		if other.model == t.model {
+			o.siblings++
+			o.links = max(o.links, other.linksUp)
+			if other.linksUp > 0 {
+				o.linked++
+			}
+		}
+	}
+	return o
 }
 
 // judge turns the rules and events that are active into a verdict.

@@ -164,23 +164,6 @@ func nvlinkErrorsRising(t *testing.T) *patient {
 	return p
 }
 
-func fabricInProgress(t *testing.T) *patient {
-	t.Helper()
-	p := newPatient(t)
-	p.s.Fabric.State = Some(FabricInProgress)
-	p.poll(1)
-	assert.Equal(t, Some(30), p.verdict.Score, "it had been complete")
-	assert.Nil(t, p.reason("fabric_in_progress"))
-	p.m.Opened(DriverLoad{}, true, p.now)
-	p.poll(2)
-	assert.Equal(t, Some(85), p.verdict.Score, "a new load of the driver begins anew")
-	assert.NotNil(t, p.reason("fabric_in_progress"))
-	p.s.Fabric.State = Some(FabricCompleted)
-	p.poll(2)
-	assert.Equal(t, Some(100), p.verdict.Score)
-	return p
-}
-
 func TestRetiredPagesOfAWeek(t *testing.T) {
 	p := newPatient(t)
 	dbe := func(n uint64) { p.s.RetiredPages[RetiredDBE] = Some(n) }
@@ -393,7 +376,7 @@ func TestACapOf100IsAReasonOnly(t *testing.T) {
 func TestThresholdsAndTimesAreOverridden(t *testing.T) {
 	r := DefaultRubric()
 	require.NoError(t, r.OverrideRule("pcie_replays", Override{Threshold: Some(100.0), ClearAfter: Some(2 * time.Minute)}))
-	require.NoError(t, r.OverrideXid(92, Override{ClearAfter: Some(time.Minute)}))
+	require.NoError(t, r.OverrideXid(144, Override{ClearAfter: Some(time.Minute)}))
 	p := newPatient(t)
 	p.m = NewMonitor(r)
 	p.s.PCIe.Replays = Some[uint64](0)
@@ -413,11 +396,11 @@ func TestThresholdsAndTimesAreOverridden(t *testing.T) {
 	}
 	assert.InDelta(t, (3 * time.Minute).Seconds(), p.now.Sub(began).Seconds(), 30, "a minute until the rate is down, and two")
 
-	p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 92, Time: p.now})
+	p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 144, Time: p.now})
 	p.poll(1)
-	assert.True(t, active("xid_92"))
+	assert.True(t, active("xid_144"))
 	began = p.now
-	for active("xid_92") && p.now.Sub(began) < 2*time.Hour {
+	for active("xid_144") && p.now.Sub(began) < 2*time.Hour {
 		p.poll(1)
 	}
 	assert.LessOrEqual(t, p.now.Sub(began), 90*time.Second)
@@ -428,7 +411,7 @@ func TestOverrideMistakes(t *testing.T) {
 	err := r.OverrideRule("pcie", Override{Cap: Some(101), Action: "kick"})
 	require.ErrorContains(t, err, `no rule is called "pcie"; the rules are gpu_lost, gpu_missing, remap_failed`)
 	require.ErrorContains(t, err, "a cap of 101 is not a score")
-	require.ErrorContains(t, err, `"kick" is no action; the actions are ["none" "restart_app" "reset_gpu" "reboot" "service"]`)
+	require.ErrorContains(t, err, `"kick" is no action; the actions are ["none" "restart_app" "check_fabric_manager" "reset_gpu" "reboot" "run_diagnostics" "service"]`)
 	require.ErrorContains(t, r.OverrideXid(1, Override{Cap: Some(-1)}), "a cap of -1")
 	require.ErrorContains(t, r.OverrideXid(13, Override{Action: ActionResetGPU}), `the action "reset_gpu" would be in no reason, as Xid 13 has no cap`)
 	require.ErrorContains(t, r.OverrideXid(94, Override{Action: ActionResetGPU, Cap: Some(NoCap)}), "has to have a cap below 100 too")
@@ -439,7 +422,7 @@ func TestOverrideMistakes(t *testing.T) {
 	require.ErrorContains(t, r.OverrideRule("remap_failed", Override{ClearAfter: Some(time.Hour)}), "does not clear with time")
 	require.ErrorContains(t, r.OverrideRule("pcie_replays", Override{Threshold: Some(math.NaN())}), "a threshold of NaN is none")
 	require.ErrorContains(t, r.OverrideRule("pcie_replays", Override{ClearAfter: Some(-time.Second)}), "-1s is no time to be away")
-	require.ErrorContains(t, r.OverrideXid(92, Override{Threshold: Some(3.0)}), "an Xid has no threshold")
+	require.ErrorContains(t, r.OverrideXid(144, Override{Threshold: Some(3.0)}), "an Xid has no threshold")
 	require.ErrorContains(t, r.OverrideXid(48, Override{ClearAfter: Some(time.Hour)}), "Xid 48 says does not clear with time")
 	require.NoError(t, r.OverrideRule("nvml_hang", Override{Off: true}))
 }

@@ -209,12 +209,15 @@ const (
 	FabricRouteUnhealthy
 	FabricAccessTimeout
 	FabricIncorrectConfiguration
+	FabricNoPartition
 	NumFabricConditions
 )
 
 // Fabric is the GPU's place in the NVLink fabric, on Hopper and newer.
 type Fabric struct {
 	State Opt[FabricState]
+	// Failed: the GPU joined with an error. A GPU that has not joined does not say.
+	Failed Opt[bool]
 	// Summary is there with the third version of the call only (driver 570 or so).
 	Summary Opt[FabricSummary]
 	// Conditions are absent where the driver does not support the one.

@@ -172,7 +172,7 @@ type Override struct {
 }
 
 // Actions are all actions, in rising order of effort.
-var Actions = []Action{ActionNone, ActionRestartApp, ActionResetGPU, ActionReboot, ActionService}
+var Actions = []Action{ActionNone, ActionRestartApp, ActionCheckFabricManager, ActionResetGPU, ActionReboot, ActionRunDiagnostics, ActionService}
 
 // OverrideRule changes a rule. The error says which rules there are, which
 // caps, or which actions.

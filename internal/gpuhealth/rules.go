@@ -15,7 +15,7 @@ const (
 	maxRetiredDBE   = 15
 	maxDBEPerWeek   = 1
 	// gpud: 0.6 slowdown events per minute over 10 minutes; fewer are noise.
-	hotMinutes = 6
+	hotMinutes, lastMinutes = 6, 10
 	// DCGM: NVLink CRC errors per second, replays per minute, PCIe replays per
 	// minute; its limit of 10 single bit errors is weak evidence.
 	nvlinkCRCPerSecond = 100
@@ -25,6 +25,11 @@ const (
 	// More than a tenth of ten minutes slowed down by software.
 	softThermalWindow  = 10 * time.Minute
 	softThermalSeconds = 60
+	// A GPU joins its fabric within seconds of the fabric manager's start, which
+	// may come minutes after the driver's: a container waits for its image.
+	fabricMinutes = 5
+	// Two may be chance, and more take a bad GPU a day of jobs.
+	faultOccasions = 3
 
 	cleanFor = 10 * time.Minute
 )
@@ -108,13 +113,21 @@ var defaultRules = []Rule{
 	{
 		Name: "nvlink_down", When: "fewer NVLinks are up than there were before", Cap: 30, Action: ActionReboot, Clears: whileTrue,
 		Source: "DCGM health watch FAIL; NVSentinel reboots", condition: func(v *view) finding {
-			up := v.s.NVLink.Up
-			return foundIf(Opt[bool]{up.V < v.t.linksUp, up.OK})
+			return foundIf(Opt[bool]{fewerLinks(v.s, v.t.linksUp), v.s.NVLink.Up.OK})
 		},
 	},
 	{
-		Name: "fabric_unhealthy", When: "the fabric is unhealthy, or no longer complete though it was", Cap: 30, Action: ActionResetGPU, Clears: whileTrue,
-		Source: "NVIDIA Health Validation CRITICAL", condition: fabricUnhealthy,
+		Name: "nvlink_fewer", When: "fewer NVLinks are up than at another GPU of the same model on the node, twice, and no fewer than before", Cap: 50, Action: ActionService, Clears: whileTrue,
+		Source: "DCGM health watch FAIL at any link down; a card without a bridge has none", polls: 2, condition: linksFewer,
+	},
+	{
+		Name: "fabric_not_joined", When: "the GPU has not joined its fabric for more than 5 minutes, or no longer, or with an error or in an incorrect configuration",
+		Cap: 30, Action: ActionCheckFabricManager, Clears: whileTrue, Threshold: fabricMinutes,
+		Source: "NVML_GPU_FABRIC_STATE_*; CUDA fails with error 802 until then (NVSentinel #883)", condition: fabricNotJoined,
+	},
+	{
+		Name: "fabric_unhealthy", When: "the fabric or a route of it is unhealthy", Cap: 30, Action: ActionResetGPU, Clears: whileTrue,
+		Source: "NVIDIA Health Validation CRITICAL", condition: fabricHealth(FabricSummaryUnhealthy, FabricRouteUnhealthy),
 	},
 	{
 		Name: "nvlink_errors_rising", When: "NVLink replays and recoveries rise over 3 minutes, at least 1 in each", Cap: 30, Action: ActionResetGPU, Clears: tenClean,
@@ -141,7 +154,7 @@ var defaultRules = []Rule{
 	{
 		Name: "hw_throttle_lasting", When: "slowed down by hardware for heat or power in 6 of the last 10 minutes, until 10 minutes without", Cap: 55, Action: ActionService, Clears: whileTrue,
 		Source: "gpud: 0.6 events per minute", Threshold: hotMinutes, condition: func(v *view) finding {
-			minutes := bits.OnesCount16(v.t.throttle.minutes)
+			minutes := bits.OnesCount64(v.t.throttle.minutes.last(minuteOf(v.now), lastMinutes))
 			return foundIf(Opt[bool]{float64(minutes) >= v.threshold || v.active && minutes > 0, v.t.throttle.known})
 		},
 	},
@@ -167,11 +180,14 @@ var defaultRules = []Rule{
 		condition: perMinute(countLinkCRC, func(n, perSecond float64) bool { return n/60 >= perSecond }),
 	},
 	{
-		Name: "fabric_limited", When: "the fabric runs at limited capacity or bandwidth", Cap: 60, Action: ActionNone, Clears: tenClean,
-		Source: "NVML_GPU_FABRIC_HEALTH_SUMMARY_LIMITED_CAPACITY", condition: func(v *view) finding {
-			s, b := v.s.Fabric.Summary, v.s.Fabric.Conditions[FabricDegradedBandwidth]
-			return foundIf(Opt[bool]{s.OK && s.V == FabricSummaryLimitedCapacity || b.OK && b.V, s.OK || b.OK})
-		},
+		Name: "fabric_limited", When: "the fabric runs at limited capacity or bandwidth, recovers a route or from an access timeout, or the GPU has no partition of it",
+		Cap: 60, Action: ActionNone, Clears: tenClean, Source: "NVML_GPU_FABRIC_HEALTH_*",
+		condition: fabricHealth(FabricSummaryLimitedCapacity, FabricDegradedBandwidth, FabricRouteRecovery, FabricAccessTimeout, FabricNoPartition),
+	},
+	{
+		Name: "application_xids", When: "Xids of applications on 3 occasions of the last 24 hours, each after half an hour without, and at most half as many on every other GPU of the node",
+		Cap: 70, Action: ActionRunDiagnostics, Clears: whileTrue, Threshold: faultOccasions,
+		Source: "NVIDIA's workflow for Xid 31: the same GPU RUN_DCGMEUD, different GPUs CHECK_APP", condition: repeatedFaults,
 	},
 	{
 		Name: "pcie_width", When: "the PCIe link is narrower than it can be", Cap: 60, Action: ActionService, Clears: whileTrue,
@@ -226,13 +242,6 @@ var defaultRules = []Rule{
 		Source: "NVSentinel ignores it: informational", slow: true, condition: func(v *view) finding {
 			ecc := v.s.Modes[ModeECC]
 			return foundIf(Opt[bool]{!ecc.V && datacentre(v.s.Model), ecc.OK})
-		},
-	},
-	{
-		Name: "fabric_in_progress", When: "the GPU is joining its fabric", Cap: 85, Action: ActionNone, Clears: whileTrue,
-		Source: "NVML_GPU_FABRIC_STATE_IN_PROGRESS", condition: func(v *view) finding {
-			s := v.s.Fabric.State
-			return foundIf(Opt[bool]{s.V == FabricInProgress && !v.t.fabricCompleted, s.OK})
 		},
 	},
 }

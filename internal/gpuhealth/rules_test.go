@@ -55,6 +55,9 @@ type patient struct {
 	s       Sample
 	now     time.Time
 	verdict Verdict
+	// others are the other GPUs of the node, and verdicts the last on them.
+	others   []Sample
+	verdicts []Verdict
 	// entered and left are the reasons that came and went.
 	entered, left map[string]bool
 }
@@ -70,6 +73,10 @@ func newPatientOf(t *testing.T, r *Rubric) *patient {
 
 func (p *patient) poll(n int) {
 	for range n {
+		p.verdicts = p.verdicts[:0]
+		for _, s := range p.others {
+			p.verdicts = append(p.verdicts, p.m.Observe(&s, p.now))
+		}
 		s := p.s
 		require.Empty(p, s.Validate(), "a sample of a test has to be valid")
 		p.verdict = p.m.Observe(&s, p.now)
@@ -278,7 +285,9 @@ var ruleCases = map[string]struct {
 // ownCases are of rules that need more than one change.
 var ownCases = map[string]func(*testing.T) *patient{
 	"nvlink_errors_rising": nvlinkErrorsRising,
-	"fabric_in_progress":   fabricInProgress,
+	"fabric_not_joined":    fabricNotJoinedInTime,
+	"nvlink_fewer":         fewerLinksFromTheStart,
+	"application_xids":     faultsOfOneGPU,
 }
 
 func because(r Reason) func(*Sample) { return func(s *Sample) { s.Reason = r } }

@@ -49,11 +49,13 @@ type gpuSnapshot struct {
 	Rules           []ruleSnapshot  `json:",omitempty"`
 	Events          []eventSnapshot `json:",omitempty"`
 	LinksUp         uint32          `json:",omitempty"`
+	LinksAccepted   bool            `json:",omitempty"`
 	FabricCompleted bool            `json:",omitempty"`
+	FabricSince     time.Time       `json:",omitzero"`
 	Day             int64           `json:",omitempty"`
 	RetiredDBE      [8]Opt[uint64]  `json:",omitzero"`
-	Minute          int64           `json:",omitempty"`
-	HotMinutes      uint16          `json:",omitempty"`
+	HotMinutes      slots           `json:",omitzero"`
+	Faults          slots           `json:",omitzero"`
 	Signs           resetSigns      `json:",omitzero"`
 }
 
@@ -111,9 +113,10 @@ func (m *Monitor) copy() (*snapshot, uint64) {
 func (t *track) snapshot(uuid string, rules []Rule) gpuSnapshot {
 	g := gpuSnapshot{
 		UUID: uuid, State: t.verdict.State, Since: t.verdict.Since,
-		LinksUp: t.linksUp, FabricCompleted: t.fabricCompleted,
+		LinksUp: t.linksUp, LinksAccepted: t.linksAccepted,
+		FabricCompleted: t.fabricCompleted, FabricSince: t.fabricSince,
 		Day: t.week.day, RetiredDBE: t.week.count,
-		Minute: t.throttle.minute, HotMinutes: t.throttle.minutes,
+		HotMinutes: t.throttle.minutes, Faults: t.faults,
 		Signs: t.signs,
 	}
 	for i := range rules {
@@ -222,15 +225,19 @@ func (g *gpuSnapshot) validate() error {
 func (g *gpuSnapshot) track(r *Rubric, now time.Time) *track {
 	t := &track{
 		seen: now, rules: make([]ruleState, len(r.rules)),
-		linksUp: g.LinksUp, fabricCompleted: g.FabricCompleted, signs: g.Signs,
+		linksUp: g.LinksUp, linksAccepted: g.LinksAccepted, signs: g.Signs,
+		fabricCompleted: g.FabricCompleted, fabricSince: earlier(g.FabricSince, now),
 		verdict: Verdict{UUID: strings.Clone(g.UUID), State: g.State, Since: earlier(g.Since, now)},
 	}
 	// A clock that was ahead would keep days and minutes from ever passing.
 	if g.Day >= 0 && g.Day <= now.Unix()/secondsPerDay {
 		t.week = week{day: g.Day, count: g.RetiredDBE}
 	}
-	if g.Minute >= 0 && g.Minute <= now.Unix()/60 {
-		t.throttle.minute, t.throttle.minutes = g.Minute, g.HotMinutes&lastTenMinutes
+	if at := g.HotMinutes.At; at >= 0 && at <= minuteOf(now) {
+		t.throttle.minutes = g.HotMinutes
+	}
+	if at := g.Faults.At; at >= 0 && at <= halfHourOf(now) {
+		t.faults = g.Faults
 	}
 	for _, saved := range g.Rules {
 		i := slices.IndexFunc(r.rules, func(rule Rule) bool { return rule.Name == saved.Name })

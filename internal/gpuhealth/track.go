@@ -37,8 +37,16 @@ type track struct {
 	throttle        throttle
 	lastPoll        time.Time
 	linksUp         uint32
+	linksAccepted   bool // by an operator, however many the siblings have
 	fabricCompleted bool
-	signs           resetSigns
+	// fabricSince is when the GPU was first seen not to have joined its fabric.
+	fabricSince time.Time
+	// faults are the half hours with an application's Xid.
+	faults slots
+	// whole: it is a GPU and no slice, of this model.
+	whole bool
+	model string
+	signs resetSigns
 	// reopened is when NVML was opened anew on the same load of the driver,
 	// until the next usable sample.
 	reopened time.Time
@@ -90,24 +98,17 @@ func (st *ruleState) over(c Clears, f finding, now time.Time) bool {
 type throttle struct {
 	known   bool
 	thermal finding
-	// minutes is a bit for each of the last ten, this one first.
-	minutes uint16
-	minute  int64
+	minutes slots
 	last    [NumThrottleTimes]Opt[float64]
 }
 
-const lastTenMinutes = 1<<10 - 1
+func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
 
 func (th *throttle) update(r *Readings, now time.Time) {
-	minute := now.Unix() / 60
-	if d := minute - th.minute; d > 0 {
-		th.minutes = th.minutes << min(d, 16) & lastTenMinutes
-		th.minute = minute
-	}
 	thermal := th.held(r, ThrottleHWThermal, ThrottleTimeHWThermal)
 	brake := th.held(r, ThrottlePowerBrake, ThrottleTimePowerBrake)
 	if thermal == yes || brake == yes {
-		th.minutes |= 1
+		th.minutes.add(minuteOf(now))
 	}
 	th.thermal, th.known = thermal, thermal != absent || brake != absent
 }
@@ -157,17 +158,23 @@ func (t *track) learn(s *Sample, now time.Time) (news bool) {
 	t.throttle.update(&s.Readings, now)
 	t.lastPoll = now
 
-	days, links, completed := t.week, t.linksUp, t.fabricCompleted
+	days, links, completed, since := t.week, t.linksUp, t.fabricCompleted, t.fabricSince
 	if dbe := s.RetiredPages[RetiredDBE]; dbe.OK {
 		t.week.add(now, dbe.V)
 	}
 	if up := s.NVLink.Up; up.OK {
 		t.linksUp = max(t.linksUp, up.V)
 	}
-	if s.Fabric.State.OK && s.Fabric.State.V == FabricCompleted {
-		t.fabricCompleted = true
+	switch f := s.Fabric.State; {
+	case !f.OK:
+	case f.V == FabricCompleted:
+		t.fabricCompleted, t.fabricSince = true, time.Time{}
+	case f.V == FabricNotSupported:
+		t.fabricSince = time.Time{}
+	case t.fabricSince.IsZero() || now.Before(t.fabricSince):
+		t.fabricSince = now
 	}
-	return days != t.week || links != t.linksUp || completed != t.fabricCompleted
+	return days != t.week || links != t.linksUp || completed != t.fabricCompleted || since != t.fabricSince
 }
 
 func sum(a, b Opt[uint64]) Opt[uint64] { return Opt[uint64]{a.V + b.V, a.OK || b.OK} }
@@ -194,5 +201,5 @@ func (t *track) newGeneration(rules []Rule, start time.Time) {
 		t.history.restart()
 	}
 	t.throttle.last = [NumThrottleTimes]Opt[float64]{}
-	t.fabricCompleted = false
+	t.fabricCompleted, t.fabricSince = false, time.Time{}
 }

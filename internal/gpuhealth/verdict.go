@@ -45,11 +45,13 @@ type Action string
 
 // The actions, in rising order of effort.
 const (
-	ActionNone       Action = "none"
-	ActionRestartApp Action = "restart_app"
-	ActionResetGPU   Action = "reset_gpu"
-	ActionReboot     Action = "reboot"
-	ActionService    Action = "service"
+	ActionNone               Action = "none"
+	ActionRestartApp         Action = "restart_app"
+	ActionCheckFabricManager Action = "check_fabric_manager"
+	ActionResetGPU           Action = "reset_gpu"
+	ActionReboot             Action = "reboot"
+	ActionRunDiagnostics     Action = "run_diagnostics"
+	ActionService            Action = "service"
 )
 
 // ActiveReason is one rule that holds a GPU's score down at present.

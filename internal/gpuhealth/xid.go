@@ -36,7 +36,9 @@ type Xid struct {
 	// Cap is the highest score while the event counts; NoCap has no effect.
 	Cap    int
 	Clears Clears
-	Off    bool
+	// Ends is the code whose finding this event ends, 0 for none.
+	Ends uint64
+	Off  bool
 }
 
 // Reason is the name under which the Xid is reported as a reason.
@@ -88,9 +90,13 @@ const (
 // span is a run of codes, both ends in it.
 type span struct{ first, last uint64 }
 
-// catalogue is NVIDIA's Xid catalogue
+// CatalogueRead is when the catalogue was last read code by code.
+const CatalogueRead = "2026-11-27"
+
+// catalogue is NVIDIA's Xid catalogue, 1 to 172
 // (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html), by class and
-// effect; class and immediate action are NVIDIA's, caps are our judgement.
+// effect; class and immediate action are NVIDIA's, caps are our judgement. Codes
+// that NVIDIA calls unused are left out: nobody knows what they would mean.
 var catalogue = []struct {
 	codes []span
 	xid   Xid
@@ -99,14 +105,25 @@ var catalogue = []struct {
 		[]span{{8, 8}, {11, 11}, {13, 13}, {25, 25}, {31, 32}, {39, 41}, {60, 60}, {68, 72}, {75, 77}, {80, 80}, {82, 86}, {88, 89}, {96, 105}, {126, 135}, {139, 139}},
 		Xid{Class: XidApplication, Immediate: "RESTART_APP", Action: ActionRestartApp, Cap: NoCap, Clears: quiet},
 	},
+	// NVIDIA says of both that they are an application's fault, as of 31.
 	{
-		[]span{{37, 38}, {43, 44}, {63, 63}, {66, 67}, {93, 93}, {106, 107}, {121, 121}, {137, 137}, {141, 141}, {152, 153}, {157, 157}, {160, 161}},
+		[]span{{43, 43}, {137, 137}},
+		Xid{Class: XidApplication, Immediate: "IGNORE", Action: ActionNone, Cap: NoCap, Clears: quiet},
+	},
+	// Of 92, a high rate of corrected errors, ecc_corrected_rate tells.
+	{
+		[]span{{14, 14}, {37, 38}, {44, 44}, {63, 63}, {66, 67}, {92, 93}, {106, 108}, {121, 121}, {141, 141}, {152, 153}, {157, 157}, {160, 161}},
 		Xid{Class: XidInformational, Immediate: "IGNORE", Action: ActionNone, Cap: NoCap, Clears: quiet},
 	},
-	// A high rate of corrected errors: no fault yet, but no longer healthy.
+	// A vGPU that does not fit its guest.
 	{
-		[]span{{92, 92}},
-		Xid{Class: XidInformational, Immediate: "IGNORE", Action: ActionNone, Cap: 70, Clears: quiet},
+		[]span{{78, 78}},
+		Xid{Class: XidInformational, Immediate: "UPDATE_SWFW", Action: ActionNone, Cap: NoCap, Clears: quiet},
+	},
+	// Power smoothing is engaged again; 163 says that it no longer is.
+	{
+		[]span{{162, 162}},
+		Xid{Class: XidInformational, Action: ActionNone, Cap: NoCap, Clears: quiet, Ends: 163},
 	},
 	// These explain another Xid or point to the driver's recovery action.
 	{
@@ -155,7 +172,16 @@ var catalogue = []struct {
 		Xid{Class: XidHardware, Immediate: "CHECK_MECHANICALS", Action: ActionService, Cap: 20, Clears: Clears{By: ClearsGeneration}},
 	},
 	{
-		[]span{{142, 142}, {162, 170}},
+		[]span{{142, 142}},
+		Xid{Class: XidHardware, Immediate: "CONTACT_SUPPORT", Action: ActionNone, Cap: 50, Clears: quiet},
+	},
+	// A reset where unified memory is in use, as with CUDA.
+	{
+		[]span{{159, 159}},
+		Xid{Class: XidHardware, Immediate: "CHECK_UVM", Action: ActionResetGPU, Cap: 50, Clears: quiet},
+	},
+	{
+		[]span{{163, 170}},
 		Xid{Class: XidHardware, Action: ActionNone, Cap: 50, Clears: quiet},
 	},
 }

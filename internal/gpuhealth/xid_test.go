@@ -76,6 +76,32 @@ func TestXid94LastsAsLongAsTheRemapping(t *testing.T) {
 	assert.Nil(t, p.reason("xid_94"), "the hour is not over, but the remapping is done")
 }
 
+// TestXid162EndsThatOf163: power smoothing is engaged again.
+func TestXid162EndsThatOf163(t *testing.T) {
+	p := newBootedPatient(t)
+	p.xid(162)
+	p.poll(1)
+	require.Equal(t, Some(100), p.verdict.Score, "alone it is information")
+	p.xid(163)
+	p.xid(164)
+	p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 162, Time: p.now.Add(-time.Second)})
+	p.poll(1)
+	require.NotNil(t, p.reason("xid_163"), "an older event ends nothing")
+	p.xid(162)
+	p.restart(bootA)
+	p.poll(1)
+	assert.Nil(t, p.reason("xid_163"))
+	assert.NotNil(t, p.reason("xid_164"), "another finding is not ended")
+}
+
+func TestInformationHasNoCap(t *testing.T) {
+	for _, x := range DefaultRubric().Xids() {
+		if x.Class == XidInformational || x.Immediate == "IGNORE" {
+			assert.Equal(t, NoCap, x.Cap, "Xid %d", x.Code)
+		}
+	}
+}
+
 func TestXid79EndsWhenTheGPUAnswersAgain(t *testing.T) {
 	p := newPatient(t)
 	p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 79, Time: p.now})

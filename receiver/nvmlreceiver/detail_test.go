@@ -32,8 +32,8 @@ var pointsOfModels = map[string]struct {
 	standard, full int
 	slice          int
 }{
-	"H100":           {fakenvml.NewH100, 50, 116, 0},
-	"B200":           {fakenvml.NewB200, 49, 113, 0},
+	"H100":           {fakenvml.NewH100, 50, 117, 0},
+	"B200":           {fakenvml.NewB200, 49, 114, 0},
 	"A100 in slices": {fakenvml.NewA100MIG, 39, 75, 13},
 	"T4":             {fakenvml.NewT4, 35, 72, 0},
 }

@@ -496,6 +496,7 @@ var fabricConditions = [gpuhealth.NumFabricConditions]metadata.AttributeFabricCo
 	gpuhealth.FabricRouteUnhealthy:         metadata.AttributeFabricConditionRouteUnhealthy,
 	gpuhealth.FabricAccessTimeout:          metadata.AttributeFabricConditionAccessTimeout,
 	gpuhealth.FabricIncorrectConfiguration: metadata.AttributeFabricConditionIncorrectConfiguration,
+	gpuhealth.FabricNoPartition:            metadata.AttributeFabricConditionNoPartition,
 }
 
 // fabric always says whether the GPU has joined and whether all is well. Other

@@ -6,6 +6,7 @@ package nvmlreceiver
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -236,6 +237,34 @@ func TestXidOfALostGPU(t *testing.T) {
 	assert.Equal(t, fakenvml.UUID(1), records[0].Attributes().AsRaw()["hw.id"])
 	assert.Equal(t, []string{"healthy>unhealthy", "unhealthy>healthy"}, n.healthChanges(fakenvml.UUID(1)))
 	assert.Empty(t, n.healthChanges(fakenvml.UUID(0)))
+}
+
+// TestWhatTheFieldFound: a board that came up with links down, an error of the
+// fabric, and power smoothing that goes and comes.
+func TestWhatTheFieldFound(t *testing.T) {
+	state := fakenvml.NewH100(8).SetGPU(1, "fabric.status", 999).SetGPU(2, "fabric.summary", 0)
+	for link := range 6 {
+		state.SetGPU(0, fmt.Sprintf("nvlink.%d.up", link), 0)
+	}
+	n, rewrite := startFake(t, state)
+	n.first()
+	n.scrape()
+	md := n.scrape()
+	assert.Equal(t, map[string]float64{fakenvml.UUID(0): 1}, values(md, "hw.gpu.health.reason", map[string]string{"reason": "nvlink_fewer", "action": "service"}))
+	assert.Equal(t, map[string]float64{fakenvml.UUID(1): 1}, values(md, "hw.gpu.health.reason", map[string]string{"action": "check_fabric_manager"}))
+	scores := values(md, "hw.gpu.health.score", nil)
+	assert.Equal(t, []float64{50, 30, 100, 100}, []float64{scores[fakenvml.UUID(0)], scores[fakenvml.UUID(1)], scores[fakenvml.UUID(2)], scores[fakenvml.UUID(7)]})
+
+	score := func(want float64) {
+		assert.Eventually(t, func() bool { return values(n.scrape(), "hw.gpu.health.score", nil)[fakenvml.UUID(3)] == want }, time.Minute, time.Millisecond)
+	}
+	state.XID(3, 163)
+	rewrite()
+	score(50)
+	state.XID(3, 162)
+	rewrite()
+	score(100)
+	n.shutdown()
 }
 
 // host is a /proc and a /sys with a driver.

@@ -108,7 +108,7 @@ func (s *State) fabric(gpu int) {
 	for key, value := range map[string]any{
 		"remapped.corrected": 0, "remapped.uncorrected": 0, "remapped.pending": 0, "remapped.failed": 0, "sram.threshold_exceeded": 0,
 		"pcie.generation": 5, "pcie.generation.max": 5,
-		"nvlink.links": 18, "nvlink.state.field": 1, "fabric.state": 3, "fabric.summary": 1, "fabric.mask": 0xAA | 1<<8,
+		"nvlink.links": 18, "nvlink.state.field": 1, "fabric.state": 3, "fabric.summary": 1, "fabric.mask": 0xAA | 1<<8 | 1<<12,
 		"mig.mode": 0, "mode.gsp": 1, "gpm.supported": 1,
 		"repair.channel": 0, "repair.tpc": 0,
 		"field.193": below(8), "field.195": 0, "field.196": 0, "field.230": 0,

@@ -194,6 +194,7 @@ func TestHealthSurvivesAKill(t *testing.T) {
 	n.awaitHealth(uuid, "unhealthy")
 	// The library tells a new process of the events of its own time only.
 	n.awaitKept(`"Code":48`)
+	n.awaitKept(`"State":"unhealthy"`)
 	n.kill()
 	n.state = fakenvml.NewState(2)
 	n.write()

@@ -687,6 +687,7 @@ API ret_t nvmlDeviceGetGpuFabricInfoV(void *device, fabric_v3_t *f) {
     if (v3 && newest < 3) return leave(VERSION_MISMATCH);
     if ((ret = gpu_u32(gpu, "fabric.state", &state)) != OK) return leave(ret);
     f->state = (unsigned char)state;
+    f->status = gpu_u32(gpu, "fabric.status", &state) == OK ? (ret_t)state : OK;
     if (gpu_u32(gpu, "fabric.mask", &f->mask) != OK) f->mask = 0;
     if (v3) f->summary = (unsigned char)(gpu_u32(gpu, "fabric.summary", &state) == OK ? state : 0);
     return leave(OK);
@@ -699,6 +700,7 @@ API ret_t nvmlDeviceGetGpuFabricInfo(void *device, fabric_t *f) {
     unsigned state;
     if ((ret = gpu_u32(gpu, "fabric.state", &state)) != OK) return leave(ret);
     f->state = (unsigned char)state;
+    f->status = gpu_u32(gpu, "fabric.status", &state) == OK ? (ret_t)state : OK;
     return leave(OK);
 }
 

@@ -191,6 +191,7 @@ const (
 	AttributeFabricConditionRouteUnhealthy
 	AttributeFabricConditionAccessTimeout
 	AttributeFabricConditionIncorrectConfiguration
+	AttributeFabricConditionNoPartition
 	AttributeFabricConditionUnhealthy
 	AttributeFabricConditionLimitedCapacity
 )
@@ -208,6 +209,8 @@ func (av AttributeFabricCondition) String() string {
 		return "access_timeout"
 	case AttributeFabricConditionIncorrectConfiguration:
 		return "incorrect_configuration"
+	case AttributeFabricConditionNoPartition:
+		return "no_partition"
 	case AttributeFabricConditionUnhealthy:
 		return "unhealthy"
 	case AttributeFabricConditionLimitedCapacity:
@@ -223,6 +226,7 @@ var MapAttributeFabricCondition = map[string]AttributeFabricCondition{
 	"route_unhealthy":         AttributeFabricConditionRouteUnhealthy,
 	"access_timeout":          AttributeFabricConditionAccessTimeout,
 	"incorrect_configuration": AttributeFabricConditionIncorrectConfiguration,
+	"no_partition":            AttributeFabricConditionNoPartition,
 	"unhealthy":               AttributeFabricConditionUnhealthy,
 	"limited_capacity":        AttributeFabricConditionLimitedCapacity,
 }
@@ -354,8 +358,10 @@ const (
 	_ AttributeHealthAction = iota
 	AttributeHealthActionNone
 	AttributeHealthActionRestartApp
+	AttributeHealthActionCheckFabricManager
 	AttributeHealthActionResetGpu
 	AttributeHealthActionReboot
+	AttributeHealthActionRunDiagnostics
 	AttributeHealthActionService
 )
 
@@ -366,10 +372,14 @@ func (av AttributeHealthAction) String() string {
 		return "none"
 	case AttributeHealthActionRestartApp:
 		return "restart_app"
+	case AttributeHealthActionCheckFabricManager:
+		return "check_fabric_manager"
 	case AttributeHealthActionResetGpu:
 		return "reset_gpu"
 	case AttributeHealthActionReboot:
 		return "reboot"
+	case AttributeHealthActionRunDiagnostics:
+		return "run_diagnostics"
 	case AttributeHealthActionService:
 		return "service"
 	}
@@ -378,11 +388,13 @@ func (av AttributeHealthAction) String() string {
 
 // MapAttributeHealthAction is a helper map of string to AttributeHealthAction attribute value.
 var MapAttributeHealthAction = map[string]AttributeHealthAction{
-	"none":        AttributeHealthActionNone,
-	"restart_app": AttributeHealthActionRestartApp,
-	"reset_gpu":   AttributeHealthActionResetGpu,
-	"reboot":      AttributeHealthActionReboot,
-	"service":     AttributeHealthActionService,
+	"none":                 AttributeHealthActionNone,
+	"restart_app":          AttributeHealthActionRestartApp,
+	"check_fabric_manager": AttributeHealthActionCheckFabricManager,
+	"reset_gpu":            AttributeHealthActionResetGpu,
+	"reboot":               AttributeHealthActionReboot,
+	"run_diagnostics":      AttributeHealthActionRunDiagnostics,
+	"service":              AttributeHealthActionService,
 }
 
 // AttributeHealthState specifies the value health.state attribute.

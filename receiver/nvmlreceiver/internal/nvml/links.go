@@ -60,7 +60,7 @@ func readFabric(d *device, r *gpuhealth.Readings, t *tally) {
 	}
 	v3, code := guarded(d.library, fnFabricV, func() (gonvml.GpuFabricInfo_v3, gonvml.Return) { return d.raw.GetGpuFabricInfoV().V3() }, outdated...)
 	if t.ok(code) {
-		fabric(r, v3.State, v3.HealthMask)
+		fabric(r, v3.State, v3.Status, v3.HealthMask)
 		if s := gpuhealth.FabricSummary(v3.HealthSummary); s != gpuhealth.FabricSummaryNotSupported {
 			r.Fabric.Summary = gpuhealth.Some(s)
 		}
@@ -71,7 +71,7 @@ func readFabric(d *device, r *gpuhealth.Readings, t *tally) {
 	}
 	v2, code := guarded(d.library, fnFabricV, func() (gonvml.GpuFabricInfo_v2, gonvml.Return) { return d.raw.GetGpuFabricInfoV().V2() }, outdated...)
 	if t.ok(code) {
-		fabric(r, v2.State, v2.HealthMask)
+		fabric(r, v2.State, v2.Status, v2.HealthMask)
 		return
 	}
 	if !code.tryOlder() {
@@ -79,7 +79,7 @@ func readFabric(d *device, r *gpuhealth.Readings, t *tally) {
 	}
 	v1, code := guarded(d.library, fnFabric, d.raw.GetGpuFabricInfo)
 	if t.ok(code) {
-		fabric(r, v1.State, 0)
+		fabric(r, v1.State, v1.Status, 0)
 		return
 	}
 	d.noFabric = code.unsupported()
@@ -92,22 +92,30 @@ const (
 
 // fabric reads the health mask: two bits for each condition, 0 not supported,
 // 1 true, 2 false, and four for the configuration, where 1 is correct and more
-// is wrong (nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*). All bits are garbage.
-func fabric(r *gpuhealth.Readings, state uint8, mask uint32) {
+// is wrong (nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*). All bits are garbage. The
+// status is one of a GPU that has joined only.
+func fabric(r *gpuhealth.Readings, state uint8, status, mask uint32) {
 	r.Fabric = gpuhealth.Fabric{}
 	f := &r.Fabric
 	if s := gpuhealth.FabricState(state); s != gpuhealth.FabricNotSupported {
 		f.State = gpuhealth.Some(s)
+		if s == gpuhealth.FabricCompleted {
+			f.Failed = gpuhealth.Some(gonvml.Return(status) != gonvml.SUCCESS)
+		}
 	}
-	for c := range gpuhealth.FabricIncorrectConfiguration {
-		switch bits := mask >> (2 * c) & allBits2; bits {
+	condition := func(c gpuhealth.FabricCondition, shift int, is uint32) {
+		switch bits := mask >> shift & allBits2; bits {
 		case 0:
 		case allBits2:
 			r.Garbage = append(r.Garbage, gpuhealth.FieldFabric)
 		default:
-			f.Conditions[c] = gpuhealth.Some(bits == 1)
+			f.Conditions[c] = gpuhealth.Some(bits == is)
 		}
 	}
+	for c := range gpuhealth.FabricIncorrectConfiguration {
+		condition(c, 2*int(c), 1)
+	}
+	condition(gpuhealth.FabricNoPartition, 12, 2)
 	switch bits := mask >> 8 & allBits4; bits {
 	case 0:
 	case allBits4:

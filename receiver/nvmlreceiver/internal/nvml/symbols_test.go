@@ -272,8 +272,18 @@ func TestFabricOfOlderDrivers(t *testing.T) {
 	a := openFake(t, state, func(c *Config) { c.SlowInterval = time.Nanosecond })
 	v3 := a.poll()[fakenvml.UUID(0)].Fabric
 	require.True(t, v3.Summary.OK)
+	require.Equal(t, gpuhealth.Some(false), v3.Failed)
 
-	state.SetGPU(0, "fabric.version", 2)
+	state.SetGPU(0, "fabric.status", 999).SetGPU(0, "fabric.mask", 0xAA|1<<8|2<<12)
+	a.rewrite()
+	bad := a.poll()[fakenvml.UUID(0)].Fabric
+	assert.Equal(t, gpuhealth.Some(true), bad.Failed)
+	assert.Equal(t, gpuhealth.Some(true), bad.Conditions[gpuhealth.FabricNoPartition])
+	state.SetGPU(0, "fabric.state", 2)
+	a.rewrite()
+	assert.False(t, a.poll()[fakenvml.UUID(0)].Fabric.Failed.OK, "it has yet to join")
+
+	state.SetGPU(0, "fabric.state", 3).SetGPU(0, "fabric.status", 0).SetGPU(0, "fabric.mask", 0xAA|1<<8|1<<12).SetGPU(0, "fabric.version", 2)
 	a.rewrite()
 	want := v3
 	want.Summary = gpuhealth.Opt[gpuhealth.FabricSummary]{}
@@ -281,7 +291,7 @@ func TestFabricOfOlderDrivers(t *testing.T) {
 
 	state.SetGPU(0, "call.nvmlDeviceGetGpuFabricInfoV.return", int(NotSupported))
 	a.rewrite()
-	assert.Equal(t, gpuhealth.Fabric{State: v3.State}, a.poll()[fakenvml.UUID(0)].Fabric)
+	assert.Equal(t, gpuhealth.Fabric{State: v3.State, Failed: v3.Failed}, a.poll()[fakenvml.UUID(0)].Fabric)
 }
 
 // TestLibraryThatIsInstalledLater starts without a library, gets one, and has
