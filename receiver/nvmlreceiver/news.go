@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -22,10 +23,11 @@ type news struct {
 	trouble  string
 	silent   map[string]string // why a GPU does not answer, by UUID, of the last report only
 	unnamed  map[int]string    // the same of GPUs without a name, by index
+	why      map[string]string // NVML's error, by UUID
 	rejected map[rejection]struct{}
 	onBus    []string
 	before   census          // of the last report
-	awaited  map[string]bool // UUIDs, indices and addresses of GPUs that had not answered yet
+	awaited  map[string]bool // who had not answered yet
 }
 
 // rejection is a reading of a GPU that could not be true.
@@ -69,6 +71,7 @@ func (n *news) nameless(addresses []string) {
 func (n *news) report(r *nvml.Report, after time.Duration) {
 	n.node(r)
 	why := make(map[string]string, len(r.Silent))
+	n.why = why
 	for i := range r.Silent {
 		why[r.Silent[i].UUID] = r.Silent[i].Why
 	}
@@ -105,7 +108,7 @@ func (n *news) missing(c census, r *nvml.Report, known *roster.Roster, after tim
 	n.before = c
 	var names []string
 	for _, id := range known.Pending() {
-		names = append(names, id.UUID)
+		names = append(names, nameOf(id.UUID, id.Index, id.PCIBusID, n.why[id.UUID]))
 	}
 	addresses := known.Nameless()
 	unnamed := map[int]string{}
@@ -114,7 +117,7 @@ func (n *news) missing(c census, r *nvml.Report, known *roster.Roster, after tim
 		switch {
 		case s.UUID != "":
 		case c.pending > 0 && !s.Told:
-			names = append(names, fmt.Sprintf("index %d", s.Index))
+			names = append(names, nameOf("", s.Index, s.PCIBusID, s.Why))
 		default:
 			at := s.PCIBusID
 			if at == "" && len(r.Silent) == 1 && len(addresses) == 1 {
@@ -133,12 +136,21 @@ func (n *news) missing(c census, r *nvml.Report, known *roster.Roster, after tim
 	case c.pending > 0:
 		n.pending(c.pending, append(names, addresses...), before.pending == 0)
 	case c.lost == 0:
-	case before.pending > 0:
-		n.log.Warn("GPUs that have not answered count as lost", zap.Int("gpus", c.lost), zap.Duration("after", after))
+	case before.pending > 0 && c.lost > before.lost:
+		n.log.Warn("GPUs that have not answered count as lost", zap.Int("gpus", c.lost-before.lost), zap.Duration("after", after))
 		fallthrough
 	default:
 		n.nameless(addresses)
 	}
+}
+
+// nameOf is what is known of a GPU, and NVML's error.
+func nameOf(uuid string, index int, address, why string) string {
+	name := strings.Join(strings.Fields(fmt.Sprintf("%s index %d %s", uuid, index, address)), " ")
+	if why != "" {
+		name += ": " + why
+	}
+	return name
 }
 
 // pending tells who has not answered yet, where it is news.
