@@ -96,9 +96,9 @@ func (p *pods) gpus(samples []gpuhealth.Sample, held []podresources.Allocation, 
 	if len(untold) > 0 {
 		files := p.minors.read()
 		for _, s := range untold {
-			if minor, ok := files[roster.Address(s.PCIBusID)]; ok && by[minor] == "" {
+			if minor, ok := files[roster.Address(s.PCIBusID)]; ok {
 				by[minor] = s.UUID
-			} else if !ok && alone {
+			} else if alone {
 				by[onlyGPU] = s.UUID
 			}
 		}

@@ -9,13 +9,16 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 )
 
@@ -114,7 +117,9 @@ func TestTheWaitForAFirstAnswerEnds(t *testing.T) {
 	m.poll()
 	m.stop()
 	m.slots[0].answers, m.deadline, m.interval = true, 300*time.Millisecond, time.Second
-	m.driver = func(s *fakenvml.State) { s.SetGPU(0, "hang", "*").SetGPU(1, "hang", "*") }
+	one := func(s *fakenvml.State) { s.SetGPU(0, "hang", "*") }
+	both := func(s *fakenvml.State) { one(s); s.SetGPU(1, "hang", "*") }
+	m.driver = both
 	m.start()
 	md := m.poll()
 	assert.Equal(t, "hang", up(md)[m.slots[0].uuid], "it was lost before the restart")
@@ -122,6 +127,13 @@ func TestTheWaitForAFirstAnswerEnds(t *testing.T) {
 	assert.NotContains(t, up(md), m.slots[1].uuid)
 
 	m.restart() // what is pending is not kept as lost
+	m.poll()
+	m.driver = one
+	require.Eventually(t, func() bool { return up(m.poll())[m.slots[1].uuid] == "ok" }, time.Minute, time.Millisecond)
+	assert.Empty(t, m.lines("GPUs that have not answered count as lost"), "the one that is lost was before")
+
+	m.driver = both
+	m.restart()
 	md = m.poll()
 	assert.Equal(t, 1, counts(md)[2])
 	m.now = m.now.Add(firstContact - 2*time.Second)
@@ -158,7 +170,7 @@ func TestTheContactAfterAReleaseIsAFirstOne(t *testing.T) {
 // Each GPU that NVML gives no name of is told with NVML's error, once, and its end.
 func TestAGPUWithoutAHandleIsNamed(t *testing.T) {
 	const message = "GPU is not reported, as NVML does not tell its UUID"
-	m := newMachine(t, 3, true, false)
+	m := newMachine(t, 3, true, true)
 	m.interval = time.Second
 	failing := func(gpu int, call string, code int) func(*fakenvml.State) {
 		return func(s *fakenvml.State) { s.SetGPU(gpu, "call."+call+".return", code) }
@@ -185,6 +197,10 @@ func TestAGPUWithoutAHandleIsNamed(t *testing.T) {
 	}}, m.lines("GPU does not answer"))
 	m.answered()
 	assert.Len(t, m.lines("GPU answers again"), 1)
+
+	m.driver = failing(1, "nvmlDeviceGetHandleByIndex_v2", 999)
+	m.restart()
+	assert.Equal(t, "error", up(m.poll())[m.slots[1].uuid], "also where it is the first word of it")
 	m.stop()
 }
 
@@ -197,18 +213,20 @@ func TestDevicesByMinorNumber(t *testing.T) {
 	library := fakenvml.Library(t)
 	swapped := []string{"1", "0"}
 	for name, tt := range map[string]struct {
-		gpus         int
+		gpus, more   int // that answer, and that should
 		nvml, procfs []string
 		want         []string
 		told         int
 	}{
-		"NVML":                    {gpus: 2, nvml: swapped, procfs: []string{"0", "1"}, want: []string{fakenvml.UUID(1)}},
-		"procfs":                  {gpus: 2, procfs: swapped, want: []string{fakenvml.UUID(1)}},
-		"nobody":                  {gpus: 2, told: 1},
-		"garbage":                 {gpus: 2, procfs: []string{"", "x"}, told: 1},
-		"another's":               {gpus: 2, nvml: []string{"4", "5"}, told: 1},
-		"one, which nobody tells": {gpus: 1, want: []string{fakenvml.UUID(0)}},
-		"one, which is another":   {gpus: 1, nvml: []string{"3"}, told: 1},
+		"NVML":                         {gpus: 2, nvml: swapped, procfs: []string{"0", "1"}, want: []string{fakenvml.UUID(1)}},
+		"procfs":                       {gpus: 2, procfs: swapped, want: []string{fakenvml.UUID(1)}},
+		"nobody":                       {gpus: 2, told: 1},
+		"garbage":                      {gpus: 2, procfs: []string{"", "x"}, told: 1},
+		"another's":                    {gpus: 2, nvml: []string{"4", "5"}, told: 1},
+		"of one that is not there yet": {gpus: 2, more: 1, nvml: []string{"4", "5"}},
+		"one of several":               {gpus: 1, more: 1},
+		"one, which nobody tells":      {gpus: 1, want: []string{fakenvml.UUID(0)}},
+		"one, which is another":        {gpus: 1, nvml: []string{"3"}, told: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			proc := t.TempDir()
@@ -224,6 +242,7 @@ func TestDevicesByMinorNumber(t *testing.T) {
 			state.Install(t)
 			n := startNode(t, func(cfg *Config) {
 				cfg.LibraryPath, cfg.PodResources.Socket, cfg.PodResources.CacheDuration, cfg.PodResources.Timeout = library, socket, 0, time.Minute
+				cfg.ExpectedGPUs = tt.gpus + tt.more
 				cfg.ProcPath, cfg.Metrics.HwGpuAllocation.Enabled = proc, true
 			})
 			var got []string
@@ -236,4 +255,45 @@ func TestDevicesByMinorNumber(t *testing.T) {
 			assert.Equal(t, tt.told, n.logs.FilterMessage(lines).Len())
 		})
 	}
+}
+
+// What an operator says of a GPU that has not answered yet is done once it has, and one
+// that a virtual machine has by now is not waited for.
+func TestWordOfAPendingGPU(t *testing.T) {
+	m := newMachine(t, 3, true, true)
+	m.poll()
+	acked, given := m.slots[1].uuid, m.slots[2].uuid
+	m.agent.onXid(gpuhealth.XidEvent{UUID: acked, Code: 48, Time: m.now})
+	m.stop()
+	m.interval, m.deadline = time.Second, 300*time.Millisecond
+	m.driver = func(s *fakenvml.State) { s.SetGPU(1, "hang", "*") }
+	m.slots[2].answers, m.slots[2].listed, m.slots[2].vfio = false, false, true
+	m.start()
+	m.acknowledge(acked)
+	assert.Equal(t, 2, counts(m.poll())[0])
+	assert.Equal(t, given, m.lines("a GPU is no longer waited for")[0]["gpu"])
+	m.answered()
+	m.poll()
+	m.poll()
+	assert.Len(t, m.lines("an operator has acknowledged the state of a GPU"), 1)
+	m.stop()
+
+	loads := driverLoads{}
+	loads.note(&nvml.Report{Down: gpuhealth.ReasonDriverNotLoaded})
+	_, gone := loads.opened(&nvml.Report{})
+	assert.True(t, gone, "also where no GPU is reported")
+}
+
+// A file of procfs that has no end costs one scrape its timeout.
+func TestMinorNumbersOfAGPUThatHangs(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "driver", "nvidia", "gpus", "0000:1b:00.0")
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	file := filepath.Join(dir, "information")
+	require.NoError(t, syscall.Mkfifo(file, 0o600))
+	m := minorFiles{proc: filepath.Join(dir, "..", "..", "..", "..")}
+	for range 100 {
+		require.Empty(t, m.read())
+	}
+	require.NoError(t, os.WriteFile(file, []byte("Device Minor: 3\n"), 0o600))
+	require.Eventually(t, func() bool { return m.read()["0000:1b:00.0"] == 3 }, time.Minute, time.Millisecond)
 }
