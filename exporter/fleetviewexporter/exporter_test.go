@@ -218,7 +218,8 @@ func TestNodeAndGroup(t *testing.T) {
 		point(gpusemconv.MetricAgentThreshold, 0.9).
 		point(gpusemconv.MetricAgentStraggler, 1).
 		point(gpusemconv.MetricGPUDevices, 8, gpusemconv.AttrState, "expected").
-		point(gpusemconv.MetricGPUDevices, 1, gpusemconv.AttrState, "lost"))
+		point(gpusemconv.MetricGPUDevices, 1, gpusemconv.AttrState, "lost").
+		point(gpusemconv.MetricGPUDevices, 2, gpusemconv.AttrState, "pending"))
 	e.push(t, newReport("c", "n1").point(gpusemconv.MetricNodeStraggler, 1, group...).point(gpusemconv.MetricNodeSuspicion, 1.4, group...))
 	e.push(t, newReport("c", "").
 		point(gpusemconv.MetricStragglerMedian, 0.99, group...).
@@ -236,7 +237,7 @@ func TestNodeAndGroup(t *testing.T) {
 	assert.Equal(t, []string{"job/stage-0", "job", "stage-0", "active", "fleet"}, []string{v.Group, v.JobID, v.JobRole, v.State, v.Mode})
 	for f, want := range map[reading.Field]float64{
 		reading.NodeHealthScore: 0.7, reading.AgentThreshold: 0.9, reading.AgentStraggler: 1, reading.NodeStraggler: 1,
-		reading.NodeSuspicion: 1.4, reading.NodeRank: 1, reading.GPUsExpected: 8, reading.GPUsLost: 1,
+		reading.NodeSuspicion: 1.4, reading.NodeRank: 1, reading.GPUsExpected: 8, reading.GPUsLost: 1, reading.GPUsPending: 2,
 	} {
 		require.NotNil(t, v.Values.Get(f), f)
 		assert.InDelta(t, want, *v.Values.Get(f), 0, f)

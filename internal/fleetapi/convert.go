@@ -50,6 +50,7 @@ func (c *converter) node(v fleetstate.View, gpus bool) Node {
 		GPUCount: GPUCount{
 			Known: len(n.GPUs), Expected: n.Values.Get(reading.GPUsExpected),
 			Found: n.Values.Get(reading.GPUsFound), Lost: n.Values.Get(reading.GPUsLost),
+			Pending: n.Values.Get(reading.GPUsPending),
 		},
 	}
 	c.unjudged(&out, n)

@@ -78,6 +78,7 @@ type GPUCount struct {
 	Expected *float64 `json:"expected,omitempty"`
 	Found    *float64 `json:"found,omitempty"`
 	Lost     *float64 `json:"lost,omitempty"`
+	Pending  *float64 `json:"pending,omitempty" doc:"Have not answered since the agent's start"`
 }
 
 // GPU is the latest view of a GPU or MIG slice.

@@ -14,7 +14,7 @@ var (
 	NodeNumbers = [...]reading.Field{
 		reading.NodeHealthScore, reading.AgentThreshold, reading.AgentStraggler, reading.AgentReachable,
 		reading.NodeStraggler, reading.NodeSuspicion, reading.NodeRank, reading.NodeUnjudged, reading.NodeUnjudgedUntil,
-		reading.CPUPressure, reading.GPUsExpected, reading.GPUsFound, reading.GPUsLost,
+		reading.CPUPressure, reading.GPUsExpected, reading.GPUsFound, reading.GPUsLost, reading.GPUsPending,
 	}
 	GPUNumbers = [...]reading.Field{
 		reading.Up, reading.Health, reading.Temperature, reading.TemperatureLimit, reading.TemperatureMargin, reading.MemoryTemperature,

@@ -50,6 +50,9 @@ type Identity struct {
 	VBIOS         string
 	DriverVersion string
 	CUDAVersion   string
+	// Minor is the number of the GPU's device file, in an order of the kernel's own. It
+	// is not kept: another load of the driver may give another.
+	Minor Opt[uint32] `json:"-"`
 	MIG
 }
 

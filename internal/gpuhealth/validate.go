@@ -57,6 +57,7 @@ const (
 	FieldSRAM              Field = "sram_threshold"
 	FieldRepair            Field = "repair"
 	FieldMode              Field = "mode"
+	FieldMinor             Field = "minor"
 )
 
 // limits are, by field, what the catalogue has for the metric that the field becomes.
@@ -88,6 +89,7 @@ const (
 	// NVML's P states end at 15; 32 is NVML_PSTATE_UNKNOWN.
 	maxPerformanceState = 15
 	maxInstance         = 1 << 10
+	maxMinor            = 1<<20 - 1 // Linux has 20 bits for it
 	// Each uncorrected error ends what runs on the GPU, so that a board
 	// cannot have had two billion.
 	maxUncorrected = 1 << 31

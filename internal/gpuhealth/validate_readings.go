@@ -49,6 +49,7 @@ func (v *validator) slice(s *Sample) {
 		s.Parent = ""
 		v.rejected = append(v.rejected, FieldParent)
 	}
+	atMost(v, FieldMinor, &s.Minor, maxMinor)
 	atMost(v, FieldInstance, &s.Places, MaxSlices)
 	atMost(v, FieldInstance, &s.GPUInstance, maxInstance)
 	atMost(v, FieldInstance, &s.ComputeInstance, maxInstance)

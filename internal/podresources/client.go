@@ -168,8 +168,8 @@ func isGPU(resource string, prefixes []string) bool {
 type Device struct {
 	// UUID is the GPU's or the MIG slice's UUID, empty where the id has none.
 	UUID string
-	// Index is the minor number of the GPU, of an id without a UUID, else -1.
-	Index int
+	// Minor is the minor number of the GPU, of an id without a UUID, else -1.
+	Minor int
 	// GPUInstance is the id of the MIG GPU instance on that GPU, else -1.
 	GPUInstance int
 	// Shared tells that the id is one of several for the same device.
@@ -192,7 +192,7 @@ func ParseDevice(id string) (Device, bool) {
 		id = name
 	}
 	id, _, shared := strings.Cut(id, "::")
-	d := Device{Index: -1, GPUInstance: -1, Shared: shared}
+	d := Device{Minor: -1, GPUInstance: -1, Shared: shared}
 	if i := strings.LastIndex(id, "GPU-"); i >= 0 && !strings.HasPrefix(id, "MIG-") {
 		// A claim's UID goes before the device's name in CDI names of DRA.
 		id = id[i:]
@@ -223,7 +223,7 @@ func (d Device) gke(id string) (Device, bool) {
 		return Device{}, false
 	}
 	var ok bool
-	if d.Index, ok = number(parts[0]); !ok {
+	if d.Minor, ok = number(parts[0]); !ok {
 		return Device{}, false
 	}
 	for _, part := range parts[1:] {
@@ -250,12 +250,12 @@ func (d Device) dra(id string) (Device, bool) {
 	if i < 0 || i > 0 && id[i-1] != '-' {
 		return Device{}, false
 	}
-	index, rest, mig := strings.Cut(id[i+len("gpu-"):], "-")
+	minor, rest, mig := strings.Cut(id[i+len("gpu-"):], "-")
 	if mig && !strings.HasPrefix(rest, "mig-") {
 		return Device{}, false
 	}
 	var ok bool
-	d.Index, ok = number(index)
+	d.Minor, ok = number(minor)
 	d.Shared = d.Shared || mig
 	if !ok {
 		return Device{}, false

@@ -161,7 +161,7 @@ func TestAllocations(t *testing.T) {
 	got, fresh, err := c.Allocations(t.Context())
 	require.NoError(t, err)
 	assert.True(t, fresh)
-	gpu := func(id string) Device { return Device{UUID: id, Index: -1, GPUInstance: -1} }
+	gpu := func(id string) Device { return Device{UUID: id, Minor: -1, GPUInstance: -1} }
 	shared := gpu("GPU-d")
 	shared.Shared = true
 	assert.Equal(t, []Allocation{
@@ -169,9 +169,9 @@ func TestAllocations(t *testing.T) {
 		{gpu("GPU-b"), Container{Pod: "train-0", Namespace: "ml", Name: "worker"}},
 		{gpu("MIG-a"), Container{Pod: "serve-0", Namespace: "ml", Name: "model"}},
 		{shared, Container{Pod: "serve-0", Namespace: "ml", Name: "model-2"}},
-		{Device{Index: 5, GPUInstance: -1}, Container{Pod: "claim-0", Namespace: "ml", Name: "c"}},
-		{Device{Index: 6, GPUInstance: -1}, Container{Pod: "claim-0", Namespace: "ml", Name: "c"}},
-		{Device{Index: 3, GPUInstance: -1}, Container{Pod: "claim-0", Namespace: "ml", Name: "c"}},
+		{Device{Minor: 5, GPUInstance: -1}, Container{Pod: "claim-0", Namespace: "ml", Name: "c"}},
+		{Device{Minor: 6, GPUInstance: -1}, Container{Pod: "claim-0", Namespace: "ml", Name: "c"}},
+		{Device{Minor: 3, GPUInstance: -1}, Container{Pod: "claim-0", Namespace: "ml", Name: "c"}},
 	}, got)
 
 	k.list = answer()
@@ -269,7 +269,7 @@ func FuzzAllocations(f *testing.F) {
 			return // gRPC refuses it
 		}
 		for _, a := range allocations(response, []string{"nvidia.com/", "gpu.nvidia.com"}) {
-			require.NotEqual(t, a.Device.UUID == "", a.Device.Index < 0, "%+v", a.Device)
+			require.NotEqual(t, a.Device.UUID == "", a.Device.Minor < 0, "%+v", a.Device)
 		}
 	})
 }
@@ -278,22 +278,22 @@ const uuid = "GPU-7d1a0b6e-2b0e-4f0d-9d39-0123456789ab"
 
 func TestParseDevice(t *testing.T) {
 	for id, want := range map[string]Device{
-		uuid:                     {UUID: uuid, Index: -1, GPUInstance: -1},
-		uuid + "::3":             {UUID: uuid, Index: -1, GPUInstance: -1, Shared: true},
-		"MIG-abc":                {UUID: "MIG-abc", Index: -1, GPUInstance: -1},
-		"MIG-" + uuid + "/1/0":   {UUID: "MIG-" + uuid + "/1/0", Index: -1, GPUInstance: -1},
-		"MIG-abc::0":             {UUID: "MIG-abc", Index: -1, GPUInstance: -1, Shared: true},
-		"nvidia0":                {Index: 0, GPUInstance: -1},
-		"nvidia11":               {Index: 11, GPUInstance: -1},
-		"nvidia0/gi1":            {Index: 0, GPUInstance: 1},
-		"nvidia0/vgpu1":          {Index: 0, GPUInstance: -1, Shared: true},
-		"nvidia0/gi2/vgpu1":      {Index: 0, GPUInstance: 2, Shared: true},
-		"nvidia.com/gpu=" + uuid: {UUID: uuid, Index: -1, GPUInstance: -1},
-		"nvidia.com/gpu=gpu-3":   {Index: 3, GPUInstance: -1},
-		"gpu-1":                  {Index: 1, GPUInstance: -1},
-		"gpu-1-mig-9-4-4":        {Index: 1, GPUInstance: -1, Shared: true},
-		"k8s.gpu.nvidia.com/device=0c1c2d7e-3f0a-4d53-a0e2-aa0000000000-gpu-0":  {Index: 0, GPUInstance: -1},
-		"k8s.gpu.nvidia.com/claim=0c1c2d7e-3f0a-4d53-a0e2-aa0000000000-" + uuid: {UUID: uuid, Index: -1, GPUInstance: -1},
+		uuid:                     {UUID: uuid, Minor: -1, GPUInstance: -1},
+		uuid + "::3":             {UUID: uuid, Minor: -1, GPUInstance: -1, Shared: true},
+		"MIG-abc":                {UUID: "MIG-abc", Minor: -1, GPUInstance: -1},
+		"MIG-" + uuid + "/1/0":   {UUID: "MIG-" + uuid + "/1/0", Minor: -1, GPUInstance: -1},
+		"MIG-abc::0":             {UUID: "MIG-abc", Minor: -1, GPUInstance: -1, Shared: true},
+		"nvidia0":                {Minor: 0, GPUInstance: -1},
+		"nvidia11":               {Minor: 11, GPUInstance: -1},
+		"nvidia0/gi1":            {Minor: 0, GPUInstance: 1},
+		"nvidia0/vgpu1":          {Minor: 0, GPUInstance: -1, Shared: true},
+		"nvidia0/gi2/vgpu1":      {Minor: 0, GPUInstance: 2, Shared: true},
+		"nvidia.com/gpu=" + uuid: {UUID: uuid, Minor: -1, GPUInstance: -1},
+		"nvidia.com/gpu=gpu-3":   {Minor: 3, GPUInstance: -1},
+		"gpu-1":                  {Minor: 1, GPUInstance: -1},
+		"gpu-1-mig-9-4-4":        {Minor: 1, GPUInstance: -1, Shared: true},
+		"k8s.gpu.nvidia.com/device=0c1c2d7e-3f0a-4d53-a0e2-aa0000000000-gpu-0":  {Minor: 0, GPUInstance: -1},
+		"k8s.gpu.nvidia.com/claim=0c1c2d7e-3f0a-4d53-a0e2-aa0000000000-" + uuid: {UUID: uuid, Minor: -1, GPUInstance: -1},
 	} {
 		got, ok := ParseDevice(id)
 		assert.True(t, ok, id)

@@ -139,7 +139,7 @@ var catalogue = []Metric{
 	{Name: semconv.MetricGPUAllocation, Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: "dashboards join it: which pod has the GPU"},
 	{Name: semconv.MetricGPUClock, Unit: "Hz", Integer: true, About: "Clock frequency.", Range: hertz, Low: true, Keys: []Key{{Name: semconv.AttrClock, Absent: "sm"}}, Entries: gpu(is("sm", SMClock)), Fold: worst, For: all},
 	{Name: semconv.MetricGPUClockLimit, Unit: "Hz", Range: hertz, Low: true, Keys: []Key{{Name: semconv.AttrClock, Absent: "sm"}}, Entries: gpu(is("sm", SMClockLimit)), Fold: worst, For: all},
-	{Name: semconv.MetricGPUDevices, Unit: "{gpu}", Integer: true, Range: few, Keys: key(semconv.AttrState), Entries: of(Node, is("expected", GPUsExpected), is("found", GPUsFound), is("lost", GPUsLost)), Fold: last, For: onBoth},
+	{Name: semconv.MetricGPUDevices, Unit: "{gpu}", Integer: true, Range: few, Keys: key(semconv.AttrState), Entries: of(Node, is("expected", GPUsExpected), is("found", GPUsFound), is("lost", GPUsLost), is("pending", GPUsPending)), Fold: last, For: onBoth},
 	{Name: "hw.gpu.ecc.sram.threshold_exceeded", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: byRubric},
 	{Name: "hw.gpu.fabric.health", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: byRubric},
 	{Name: "hw.gpu.fabric.state", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: byRubric},

@@ -17,6 +17,7 @@ const (
 	GPUsExpected
 	GPUsFound
 	GPUsLost
+	GPUsPending
 
 	// Of a GPU. internal/reason keeps the next three runs by their place: flags,
 	// gauges and counters.

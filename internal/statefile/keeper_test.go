@@ -198,7 +198,7 @@ func TestKeeperDoesNotWaitForADiskThatHangs(t *testing.T) {
 	})
 }
 
-func TestKeeperOfNoDirectory(t *testing.T) {
+func TestKeeperOfNoDirectory(*testing.T) {
 	k := Start("", "test", form, &text{}, time.Now(), zap.NewNop())
 	k.Changed()
 	k.Shutdown()

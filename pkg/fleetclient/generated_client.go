@@ -360,6 +360,9 @@ type GPUCount struct {
 	// Known In this view, MIG slices included
 	Known int64    `json:"known"`
 	Lost  *float64 `json:"lost,omitempty"`
+
+	// Pending Have not answered since the agent's start
+	Pending *float64 `json:"pending,omitempty"`
 }
 
 // GPUPage defines model for GPUPage.

@@ -144,7 +144,11 @@ func TestImpossibleUUIDs(t *testing.T) {
 	assert.Equal(t, map[string]int64{"uuid": 3}, n.rejected())
 	assert.InDelta(t, 357.25, values(md, "hw.power", nil)[fakenvml.UUID(5)], 0, "the first of two keeps the name")
 	n.scrape()
-	assert.Equal(t, 1, n.logs.FilterMessage("some GPUs are not reported: their UUID is unknown, empty or another GPU's").Len())
+	why := map[any]any{}
+	for _, line := range n.logs.FilterMessage("GPU is not reported, as NVML does not tell its UUID").All() {
+		why[line.ContextMap()["index"]] = line.ContextMap()["error"]
+	}
+	assert.Equal(t, map[any]any{int64(1): "its UUID is malformed", int64(3): "its UUID is empty", int64(6): "its UUID is another GPU's"}, why)
 	assert.Equal(t, 1, n.logs.FilterMessage("a reading that cannot be true is left out").FilterField(zap.String("field", "uuid")).Len())
 
 	for _, i := range []int{1, 3, 6} {

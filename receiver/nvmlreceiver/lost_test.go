@@ -54,10 +54,14 @@ type machine struct {
 	shown   string // slots that sys is of
 	ack     string
 	kept    string // the directory of the state file; empty: none
+	release string
+	driver  func(*fakenvml.State) // what else is true of it
 
 	testSettings
-	agent *gpuScraper
-	now   time.Time
+	agent    *gpuScraper
+	now      time.Time
+	interval time.Duration
+	deadline time.Duration
 }
 
 func newMachine(tb testing.TB, slots int, withBus, withStorage bool) *machine {
@@ -66,6 +70,7 @@ func newMachine(tb testing.TB, slots int, withBus, withStorage bool) *machine {
 	m := &machine{
 		TB: tb, library: fakenvml.Library(tb), now: testTime,
 		proc: filepath.Join(dir, "proc"), state: filepath.Join(dir, "state"), ack: filepath.Join(dir, "ack"),
+		release: filepath.Join(dir, "release"), interval: inventoryInterval, deadline: defaultDeadline,
 	}
 	tb.Setenv(fakenvml.StateEnv, m.state)
 	if withBus {
@@ -108,6 +113,9 @@ func (m *machine) write() {
 			state.SetGPU(index, "present", 0)
 		}
 	}
+	if m.driver != nil {
+		m.driver(state)
+	}
 	require.NoError(m, state.Write(m.state))
 	shown := fmt.Sprint(m.slots)
 	if m.sys == "" || shown == m.shown {
@@ -132,6 +140,7 @@ func (m *machine) start() {
 	m.write()
 	cfg := createDefaultConfig().(*Config)
 	cfg.LibraryPath, cfg.RetryInterval, cfg.AcknowledgeFile = m.library, time.Nanosecond, m.ack
+	cfg.ReleaseFile, cfg.Deadline = m.release, m.deadline
 	cfg.ProcPath, cfg.SysPath = m.proc, "/nonexistent"
 	if m.sys != "" {
 		cfg.SysPath = m.sys
@@ -168,10 +177,26 @@ func (m *machine) reboot(meanwhile func()) {
 func (m *machine) poll() pmetric.Metrics {
 	m.Helper()
 	m.write()
-	m.now = m.now.Add(inventoryInterval)
+	m.now = m.now.Add(m.interval)
 	md, err := m.agent.scrape(context.Background())
 	require.NoError(m, err)
+	c := counts(md)
+	require.Equal(m, c[0], c[1]+c[2]+pending(md))
 	return md
+}
+
+// settle lets the time pass in which first answers are waited for.
+func (m *machine) settle() {
+	m.Helper()
+	m.poll()
+	m.now = m.now.Add(firstContact)
+}
+
+func pending(md pmetric.Metrics) (n int) {
+	for _, p := range find(md, gpusemconv.MetricGPUDevices, map[string]string{"state": "pending"}) {
+		n = int(p.IntValue())
+	}
+	return n
 }
 
 func (m *machine) acknowledge(text string) {
@@ -248,7 +273,7 @@ func TestALostGPUStaysLost(t *testing.T) {
 		},
 		"acknowledged by its address": {
 			lose: unlist,
-			then: func(m *machine) { m.restart(); m.acknowledge("0000:" + address(3)) }, want: [3]int{7, 7, 0},
+			then: func(m *machine) { m.restart(); m.settle(); m.acknowledge("0000:" + address(3)) }, want: [3]int{7, 7, 0},
 		},
 		"another one is acknowledged": {
 			lose: lose,
@@ -264,6 +289,7 @@ func TestALostGPUStaysLost(t *testing.T) {
 			tt.lose(m)
 			m.poll()
 			tt.then(m)
+			m.settle()
 			md := m.poll()
 			assert.Equal(t, tt.want, counts(md))
 			assert.Equal(t, tt.down, down(md))
@@ -293,6 +319,7 @@ func TestTheFormerSeriesEndsOverRestarts(t *testing.T) {
 			gone := m.slots[1].uuid
 			poll := func() {
 				md := m.poll()
+				m.now = m.now.Add(firstContact)
 				for _, reason := range reasons {
 					attributes := map[string]string{"hw.id": gone, "reason": reason}
 					if len(find(md, gpusemconv.MetricGPUUp, attributes)) > 0 {
@@ -309,6 +336,7 @@ func TestTheFormerSeriesEndsOverRestarts(t *testing.T) {
 				m.stop()
 				step(&m.slots[1])
 				m.start()
+				poll()
 				poll()
 				assert.Equal(t, map[string]bool{tt.live[i]: true}, live)
 				m.restart()
@@ -474,8 +502,8 @@ func TestLostGPUsProperty(t *testing.T) {
 				b.answers, b.listed, b.onBus = true, true, true
 				m.reload()
 			},
-			"restart": func(*rapid.T) { m.restart(); forget() },
-			"reboot":  func(*rapid.T) { m.reboot(func() {}); forget() },
+			"restart": func(*rapid.T) { m.restart(); forget(); m.settle() },
+			"reboot":  func(*rapid.T) { m.reboot(func() {}); forget(); m.settle() },
 			"swap": func(*rapid.T) {
 				i := slot()
 				old := m.slots[i].uuid
@@ -483,6 +511,7 @@ func TestLostGPUsProperty(t *testing.T) {
 				m.slots[i] = m.newBoard()
 				m.start()
 				forget()
+				m.settle()
 				delete(known, old)
 				delete(acked, old)
 			},

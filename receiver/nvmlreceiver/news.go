@@ -4,23 +4,30 @@ package nvmlreceiver
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
 )
 
 // news logs what changed since the last report, and nothing that did not: a
 // node without a driver, or with a broken GPU, would fill the log otherwise.
 type news struct {
-	log          *zap.Logger
-	trouble      string
-	unidentified int
-	reasons      map[string]gpuhealth.Reason // by UUID, of the last report only
-	rejected     map[rejection]struct{}
-	onBus        []string
+	log      *zap.Logger
+	trouble  string
+	silent   map[string]string // why a GPU does not answer, by UUID, of the last report only
+	unnamed  map[int]string    // the same of GPUs without a name, by index
+	why      map[string]string // NVML's error, by UUID
+	rejected map[rejection]struct{}
+	onBus    []string
+	before   census          // of the last report
+	awaited  map[string]bool // who had not answered yet
 }
 
 // rejection is a reading of a GPU that could not be true.
@@ -59,29 +66,105 @@ func (n *news) nameless(addresses []string) {
 	}
 }
 
-func (n *news) report(r *nvml.Report) {
+// report tells of GPUs that do not answer any more, or do again, or do for the first
+// time: after so long.
+func (n *news) report(r *nvml.Report, after time.Duration) {
 	n.node(r)
-	if r.Unidentified != n.unidentified {
-		n.unidentified = r.Unidentified
-		if r.Unidentified > 0 {
-			n.log.Warn("some GPUs are not reported: their UUID is unknown, empty or another GPU's",
-				zap.Int("gpus", r.Unidentified), zap.Int("invalid_uuids", r.InvalidUUIDs))
-		}
+	why := make(map[string]string, len(r.Silent))
+	n.why = why
+	for i := range r.Silent {
+		why[r.Silent[i].UUID] = r.Silent[i].Why
 	}
-	reasons := make(map[string]gpuhealth.Reason, len(r.Samples))
+	silent := make(map[string]string, len(r.Samples))
 	for i := range r.Samples {
 		s := &r.Samples[i]
-		reasons[s.UUID] = s.Reason
-		before, seen := n.reasons[s.UUID]
+		if s.Parent != "" {
+			continue
+		}
+		state := ""
+		if !s.Up() {
+			state = string(s.Reason) + " " + why[s.UUID]
+		}
+		silent[s.UUID] = state
+		before, seen := n.silent[s.UUID]
+		at := []zap.Field{zap.String("gpu", s.UUID), zap.Int("index", s.Index), zap.String("pci_bus_id", s.PCIBusID)}
 		switch {
-		case seen && before == s.Reason:
+		case seen && before == state:
 		case !s.Up():
-			n.log.Warn("GPU does not answer", zap.String("gpu", s.UUID), zap.Int("index", s.Index), zap.String("reason", string(s.Reason)))
+			n.log.Warn("GPU does not answer", append(at, zap.String("reason", string(s.Reason)), zap.String("error", why[s.UUID]))...)
 		case seen:
-			n.log.Info("GPU answers again", zap.String("gpu", s.UUID), zap.Int("index", s.Index))
+			n.log.Info("GPU answers again", at...)
+		case n.before.pending+n.before.lost > 0:
+			n.log.Info("GPU answers for the first time", append(at, zap.Duration("after", after))...)
 		}
 	}
-	n.reasons = reasons
+	n.silent = silent
+}
+
+// missing tells of the GPUs that have not answered since the start, as far as anyone
+// knows which, and of those that count as lost though they have no name.
+func (n *news) missing(c census, r *nvml.Report, known *roster.Roster, after time.Duration) {
+	before := n.before
+	n.before = c
+	var names []string
+	for _, id := range known.Pending() {
+		names = append(names, nameOf(id.UUID, id.Index, id.PCIBusID, n.why[id.UUID]))
+	}
+	addresses := known.Nameless()
+	unnamed := map[int]string{}
+	for i := range r.Silent {
+		s := &r.Silent[i]
+		switch {
+		case s.UUID != "":
+		case c.pending > 0 && !s.Told:
+			names = append(names, nameOf("", s.Index, s.PCIBusID, s.Why))
+		default:
+			at := s.PCIBusID
+			if at == "" && len(r.Silent) == 1 && len(addresses) == 1 {
+				at = addresses[0] // there is no other
+			}
+			if unnamed[s.Index] = string(s.Reason) + " " + s.Why; unnamed[s.Index] != n.unnamed[s.Index] {
+				n.log.Warn("GPU is not reported, as NVML does not tell its UUID", zap.Int("index", s.Index), zap.String("pci_bus_id", at),
+					zap.String("reason", string(s.Reason)), zap.String("error", s.Why))
+			}
+		}
+	}
+	if r.Down == "" {
+		n.unnamed = unnamed
+	}
+	switch {
+	case c.pending > 0:
+		n.pending(c.pending, append(names, addresses...), before.pending == 0)
+	case c.lost == 0:
+	case before.pending > 0 && c.lost > before.lost:
+		n.log.Warn("GPUs that have not answered count as lost", zap.Int("gpus", c.lost-before.lost), zap.Duration("after", after))
+		fallthrough
+	default:
+		n.nameless(addresses)
+	}
+}
+
+// nameOf is what is known of a GPU, and NVML's error.
+func nameOf(uuid string, index int, address, why string) string {
+	name := strings.Join(strings.Fields(fmt.Sprintf("%s index %d %s", uuid, index, address)), " ")
+	if why != "" {
+		name += ": " + why
+	}
+	return name
+}
+
+// pending tells who has not answered yet, where it is news.
+func (n *news) pending(gpus int, names []string, news bool) {
+	if n.awaited == nil {
+		n.awaited = map[string]bool{}
+	}
+	for _, name := range names {
+		news = news || !n.awaited[name]
+		n.awaited[name] = true
+	}
+	if news {
+		n.log.Info("GPUs have not answered yet", zap.Int("gpus", gpus), zap.Strings("known", names))
+	}
 }
 
 func (n *news) node(r *nvml.Report) {

@@ -57,20 +57,22 @@ func (v *inventory) look(known *roster.Roster, now time.Time) {
 	}
 	v.next = now.Add(inventoryInterval)
 	if ok, _ := v.readable(); ok {
-		shown, handedOver := v.gpus()
+		shown, handedOver, others := v.gpus()
 		v.shown = len(shown)
-		known.SeeBus(shown, handedOver)
+		known.SeeBus(shown, handedOver, others)
 	}
 }
 
-// gpus are the addresses of NVIDIA's display controllers, those that are handed
-// through to a virtual machine apart. It reads no more of a device than what
-// the kernel remembers: a GPU that is broken may not answer for the rest, which
-// procfs' sysfs package reads.
-func (v *inventory) gpus() (shown, handedOver []string) {
+// gpus are the addresses of NVIDIA's display controllers. NVML can only ever see those
+// of the driver `nvidia`, so a device that another driver has is apart: one that is
+// handed through to a virtual machine, or a display's board of nouveau. A device without
+// a driver is a GPU: `nvidia` is to come, or has failed at it. It reads no more of a
+// device than what the kernel remembers: a GPU that is broken may not answer for the
+// rest, which procfs' sysfs package reads.
+func (v *inventory) gpus() (shown, handedOver, others []string) {
 	entries, err := os.ReadDir(v.devices())
 	if err != nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	for _, entry := range entries {
 		device := filepath.Join(v.devices(), entry.Name())
@@ -79,13 +81,20 @@ func (v *inventory) gpus() (shown, handedOver []string) {
 		if sysText(device, "vendor") != "0x10de" || !strings.HasPrefix(class, "0x0300") && !strings.HasPrefix(class, "0x0302") {
 			continue
 		}
-		if driver, err := os.Readlink(filepath.Join(device, "driver")); err == nil && strings.HasPrefix(filepath.Base(driver), "vfio") {
-			handedOver = append(handedOver, entry.Name())
-		} else {
+		if _, err := os.Lstat(filepath.Join(device, "physfn")); err == nil {
+			continue // a virtual function of a GPU, which NVML does not list
+		}
+		link, err := os.Readlink(filepath.Join(device, "driver"))
+		switch driver := filepath.Base(link); {
+		case err != nil, driver == "nvidia":
 			shown = append(shown, entry.Name())
+		case strings.Contains(driver, "vfio"), driver == "pci-stub", driver == "pciback":
+			handedOver = append(handedOver, entry.Name())
+		default:
+			others = append(others, entry.Name())
 		}
 	}
-	return shown, handedOver
+	return shown, handedOver, others
 }
 
 func sysText(device, name string) string {
@@ -96,16 +105,6 @@ func sysText(device, name string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// census counts the whole GPUs that answer.
-func census(samples []gpuhealth.Sample) (found int) {
-	for i := range samples {
-		if samples[i].Parent == "" && samples[i].Up() {
-			found++
-		}
-	}
-	return found
-}
-
 // driverLoads finds out which load of the driver NVML is opened on.
 type driverLoads struct {
 	proc, sys string
@@ -114,9 +113,10 @@ type driverLoads struct {
 
 // note looks for a driver that is gone.
 func (d *driverLoads) note(r *nvml.Report) {
-	d.gone = d.gone || slices.ContainsFunc(r.Samples, func(s gpuhealth.Sample) bool {
-		return s.Reason == gpuhealth.ReasonDriverNotLoaded || s.Reason == gpuhealth.ReasonDriverMismatch
-	})
+	gone := func(r gpuhealth.Reason) bool {
+		return r == gpuhealth.ReasonDriverNotLoaded || r == gpuhealth.ReasonDriverMismatch
+	}
+	d.gone = d.gone || gone(r.Down) || slices.ContainsFunc(r.Samples, func(s gpuhealth.Sample) bool { return gone(s.Reason) })
 }
 
 // opened is the load that NVML was just opened on, and whether the driver was

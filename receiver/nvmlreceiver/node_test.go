@@ -3,6 +3,7 @@
 package nvmlreceiver
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -71,13 +72,27 @@ func TestInventory(t *testing.T) {
 	pciDevice(t, sys, "0000:4b:00.1", "0x10de", "0x040300", "")         // the sound of a GPU
 	pciDevice(t, sys, "0000:5b:00.0", "0x15b3", "0x020700", "")         // a NIC
 	pciDevice(t, sys, "0000:6b:00.0", "0x1a03", "0x030000", "")         // the BMC's graphics
+	pciDevice(t, sys, "0000:7b:00.0", "0x10de", "0x030000", "nouveau")  // a display's board
+	pciDevice(t, sys, "0000:3c:00.0", "0x10de", "0x030200", "nvgrace-gpu-vfio-pci")
+	pciDevice(t, sys, "0000:1a:00.0", "0x10de", "0x060400", "pcieport") // a bridge
+	for i, driver := range []string{"", "nvidia", "vfio-pci", "nvidia-vgpu-vfio"} {
+		vf := pciDevice(t, sys, fmt.Sprintf("0000:1b:00.%d", i+4), "0x10de", "0x030200", driver)
+		require.NoError(t, os.Symlink("../0000:1b:00.0", filepath.Join(vf, "physfn")))
+	}
 	assert.Zero(t, expected(), "the bus is looked at once a minute")
 	now = now.Add(inventoryInterval)
 	assert.Equal(t, 2, expected())
-	shown, handedOver := v.gpus()
+	shown, handedOver, others := v.gpus()
 	assert.Equal(t, []string{"0000:1b:00.0", "0000:2b:00.0"}, shown)
-	assert.Equal(t, []string{"0000:3b:00.0"}, handedOver)
+	assert.Equal(t, []string{"0000:3b:00.0", "0000:3c:00.0"}, handedOver)
+	assert.Equal(t, []string{"0000:7b:00.0"}, others)
 
+	require.NoError(t, os.Symlink("nouveau", filepath.Join(gone, "driver")))
+	now = now.Add(inventoryInterval)
+	assert.Equal(t, 1, expected(), "a board that another driver took is not missing")
+	require.NoError(t, os.Remove(filepath.Join(gone, "driver")))
+	now = now.Add(inventoryInterval)
+	assert.Equal(t, 2, expected())
 	require.NoError(t, os.RemoveAll(gone))
 	now = now.Add(inventoryInterval)
 	assert.Equal(t, 2, expected(), "a GPU that left the bus is missing, not unexpected")
@@ -121,23 +136,24 @@ func TestXidsAreBounded(t *testing.T) {
 	assert.EqualValues(t, 1, all[xidSeries{"GPU-2", "", otherXid}], "no negative code but this one")
 }
 
-// TestExpectedGPUsWithoutADriver: a node that lost its driver still says that
-// its GPUs are missing.
+// TestExpectedGPUsWithoutADriver: a node whose driver never comes says that its GPUs are
+// missing.
 func TestExpectedGPUsWithoutADriver(t *testing.T) {
 	n := startNode(t, func(cfg *Config) {
 		cfg.LibraryPath = "/nonexistent/libnvidia-ml.so.1"
 		cfg.ExpectedGPUs = 8
 	})
 	md := n.first()
+	n.receiver.scraper.now = func() time.Time { return time.Now().Add(firstContact) }
+	late := n.scrape()
 	n.shutdown()
-	for state, want := range map[string]int64{"expected": 8, "found": 0, "lost": 8} {
-		found := find(md, "hw.gpu.devices", map[string]string{"state": state})
-		if assert.Len(t, found, 1, state) {
-			assert.Equal(t, want, found[0].IntValue(), state)
+	for state, want := range map[string][]int64{"expected": {8, 8}, "found": {0, 0}, "lost": {0, 8}, "pending": {8, 0}} {
+		for i, md := range []pmetric.Metrics{md, late} {
+			assert.Equal(t, want[i], point(t, md, "hw.gpu.devices", map[string]string{"state": state}).IntValue(), state)
 		}
 	}
 	assert.InDelta(t, 0.125, find(md, "gpu.node.cpu.pressure", nil)[0].DoubleValue(), 0)
-	assert.Equal(t, 4, md.DataPointCount())
+	assert.Equal(t, 5, md.DataPointCount())
 }
 
 func TestXidLogRecord(t *testing.T) {
@@ -256,9 +272,10 @@ func TestStartTimesAreBounded(t *testing.T) {
 func TestRecordAllocations(t *testing.T) {
 	const gpuB = "GPU-00000000-0000-4000-8000-00000000000b"
 	samples := []gpuhealth.Sample{
-		{Identity: gpuhealth.Identity{UUID: gpuA, Index: 0}},
-		{Identity: gpuhealth.Identity{UUID: gpuB, Index: 1}},
-		{Identity: gpuhealth.Identity{UUID: sliceA, Index: 1, MIG: gpuhealth.MIG{Parent: gpuB, GPUInstance: some[uint32](7), ComputeInstance: some[uint32](0)}}},
+		{Identity: gpuhealth.Identity{UUID: gpuA, Index: 1, Minor: some[uint32](0)}},
+		{Identity: gpuhealth.Identity{UUID: gpuB, Index: 0, Minor: some[uint32](1)}, Reason: gpuhealth.ReasonOK},
+		{Identity: gpuhealth.Identity{UUID: "GPU-lost", Index: 2, Minor: some[uint32](1)}, Reason: gpuhealth.ReasonLost}, // of another load of the driver
+		{Identity: gpuhealth.Identity{UUID: sliceA, Index: 0, MIG: gpuhealth.MIG{Parent: gpuB, GPUInstance: some[uint32](7), ComputeInstance: some[uint32](0)}}},
 	}
 	type point struct {
 		id, parent, pod string
@@ -290,7 +307,8 @@ func TestRecordAllocations(t *testing.T) {
 			cfg := metadata.NewDefaultMetricsBuilderConfig()
 			cfg.Metrics.HwGpuAllocation.Enabled = true
 			mb := metadata.NewMetricsBuilder(cfg, settings(t).Settings)
-			recordAllocations(mb, 1, samples, allocations)
+			p := pods{log: zap.NewNop()}
+			recordAllocations(mb, 1, samples, allocations, p.gpus(samples, allocations, 3))
 			var got []point
 			for _, p := range points(mb.Emit()) {
 				a := p.Attributes().AsRaw()

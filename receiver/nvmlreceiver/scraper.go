@@ -30,6 +30,10 @@ import (
 // of the five seconds that a shutdown may take to the pipeline.
 const closeTimeout = 2 * time.Second
 
+// firstContact is how long a GPU may take to answer for the first time before it counts
+// as lost. A driver's initialisation takes up to a minute.
+const firstContact = 2 * time.Minute
+
 // gpuScraper turns the poller's reports into metrics and log records. The
 // controller calls its methods one at a time.
 type gpuScraper struct {
@@ -51,8 +55,9 @@ type gpuScraper struct {
 	xids      xids
 	roster    *roster.Roster
 	inventory inventory
-	expected  int  // GPUs, as configured
-	warned    bool // that nobody knows how many there were
+	until     time.Time // first answers are waited for; zero while NVML is not asked
+	expected  int       // GPUs, as configured
+	warned    bool      // that nobody knows how many there were
 	pressure  cpuPressure
 	pods      pods
 
@@ -89,7 +94,7 @@ func newScraper(cfg *Config, set receiver.Settings, telemetry *metadata.Telemetr
 	s.directory = cfg.StateDirectory
 	s.recorder = recorder{mb: s.builder, full: cfg.Detail == DetailFull}
 	s.logs = logs{resource: s.resource, version: set.BuildInfo.Version, now: s.now}
-	s.pods = pods{log: set.Logger, failure: func() { telemetry.ReceiverNvmlPodResourcesFailures.Add(context.Background(), 1) }}
+	s.pods = pods{log: set.Logger, minors: minorFiles{proc: cfg.ProcPath}, failure: func() { telemetry.ReceiverNvmlPodResourcesFailures.Add(context.Background(), 1) }}
 	if cfg.Metrics.HwGpuAllocation.Enabled {
 		s.pods.client = podresources.New(podresources.Config{
 			Socket:    cfg.PodResources.Socket,
@@ -166,11 +171,17 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	// one GPU holds the report up until the deadline.
 	now := s.now()
 	ts := pcommon.NewTimestampFromTime(now)
+	if s.until.IsZero() {
+		s.until = now.Add(firstContact)
+	}
+	s.roster.Await(now.Before(s.until))
 	allocations := s.pods.ask(ctx)
 	report := s.session.poll(ctx)
 	held := allocations()
 
 	if errors.Is(report.Err, nvml.ErrClosed) || errors.Is(report.Err, errReleased) {
+		s.until = time.Time{} // the next contact is a first one again
+		s.roster.Await(false)
 		return pmetric.NewMetrics(), nil
 	}
 	if n := report.Generation - s.generation; n > 0 {
@@ -180,7 +191,8 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 		s.monitor.Opened(load, gone, now)
 	}
 	s.loads.note(&report)
-	s.news.report(&report)
+	after := firstContact - s.until.Sub(now)
+	s.news.report(&report, after)
 
 	s.recorder.begin(ts)
 	s.countRejected(ctx, gpuhealth.FieldUUID, report.InvalidUUIDs)
@@ -190,7 +202,10 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 		// As in a container or a virtual machine without the host's bus.
 		s.nobodyKnows(fmt.Sprintf("it shows %d GPUs, and NVML lists %d", shown, report.Listed))
 	}
-	acknowledged := s.acknowledge(samples)
+	acknowledged := map[string]bool{}
+	if s.count(samples, &report, now).pending == 0 { // an operator may mean a GPU that is pending
+		acknowledged = s.acknowledge(samples)
+	}
 	samples = s.end(samples, now)
 	for i := range samples {
 		sample := &samples[i]
@@ -215,8 +230,10 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 		}
 		s.builder.RecordHwGpuXidEventsDataPoint(ts, count, x.uuid, int64(x.code), string(s.rubric.Xid(x.code).Class), parent...)
 	}
-	recordAllocations(s.builder, ts, samples, held)
-	s.recordNode(ts, samples, report.Listed)
+	count := s.count(samples, &report, now)
+	recordAllocations(s.builder, ts, samples, held, s.pods.gpus(samples, held, max(count.expected, report.Listed)))
+	s.recordNode(ts, count, len(samples))
+	s.news.missing(count, &report, s.roster, after)
 
 	metrics := s.builder.Emit(metadata.WithResource(s.resource))
 	s.starts.apply(metrics)
@@ -267,19 +284,45 @@ func (s *gpuScraper) end(samples []gpuhealth.Sample, now time.Time) []gpuhealth.
 	return samples
 }
 
+// census counts the whole GPUs of the node: expected are found, lost or pending.
+type census struct{ expected, found, lost, pending int }
+
+// count takes for lost what answered before, what was lost before and what the driver
+// has spoken of. Until the bound of the first contact the rest is pending.
+func (s *gpuScraper) count(samples []gpuhealth.Sample, r *nvml.Report, now time.Time) census {
+	c := census{expected: s.roster.Expected(s.expected, r.Listed)}
+	for i := range samples {
+		switch {
+		case samples[i].Parent != "":
+		case samples[i].Up():
+			c.found++
+		default:
+			c.lost++
+		}
+	}
+	for i := range r.Silent {
+		if r.Silent[i].UUID == "" && r.Silent[i].Told {
+			c.lost++
+		}
+	}
+	missing := c.expected - c.found
+	if now.Before(s.until) {
+		c.pending = max(0, missing-c.lost)
+	}
+	c.lost = missing - c.pending
+	return c
+}
+
 // recordNode adds what concerns no single GPU. A node that has no GPU and
 // expects none has nothing to say.
-func (s *gpuScraper) recordNode(ts pcommon.Timestamp, samples []gpuhealth.Sample, listed int) {
-	expected, found := s.roster.Expected(s.expected, listed), census(samples)
-	if len(samples) == 0 && expected == 0 {
+func (s *gpuScraper) recordNode(ts pcommon.Timestamp, c census, samples int) {
+	if samples == 0 && c.expected == 0 {
 		return
 	}
-	if found < expected {
-		s.news.nameless(s.roster.Nameless())
-	}
-	s.builder.RecordHwGpuDevicesDataPoint(ts, int64(expected), metadata.AttributeCountStateExpected)
-	s.builder.RecordHwGpuDevicesDataPoint(ts, int64(found), metadata.AttributeCountStateFound)
-	s.builder.RecordHwGpuDevicesDataPoint(ts, int64(expected-found), metadata.AttributeCountStateLost)
+	s.builder.RecordHwGpuDevicesDataPoint(ts, int64(c.expected), metadata.AttributeCountStateExpected)
+	s.builder.RecordHwGpuDevicesDataPoint(ts, int64(c.found), metadata.AttributeCountStateFound)
+	s.builder.RecordHwGpuDevicesDataPoint(ts, int64(c.lost), metadata.AttributeCountStateLost)
+	s.builder.RecordHwGpuDevicesDataPoint(ts, int64(c.pending), metadata.AttributeCountStatePending)
 	if v := s.pressure.read(); v.OK {
 		s.builder.RecordGpuNodeCPUPressureDataPoint(ts, v.V)
 	}

@@ -89,16 +89,29 @@ func TestLogsAlone(t *testing.T) {
 	assert.Positive(t, reasons.Slice().Len())
 }
 
+// kubelet has given one pod the device.
 type kubelet struct {
 	podresourcesapi.UnimplementedPodResourcesListerServer
+	device string
 }
 
-func (kubelet) List(context.Context, *podresourcesapi.ListPodResourcesRequest) (*podresourcesapi.ListPodResourcesResponse, error) {
+func (k kubelet) List(context.Context, *podresourcesapi.ListPodResourcesRequest) (*podresourcesapi.ListPodResourcesResponse, error) {
 	return &podresourcesapi.ListPodResourcesResponse{PodResources: []*podresourcesapi.PodResources{{
 		Name: "train-0", Namespace: "ml", Containers: []*podresourcesapi.ContainerResources{{
-			Name: "worker", Devices: []*podresourcesapi.ContainerDevices{{ResourceName: "nvidia.com/gpu", DeviceIds: []string{fakenvml.UUID(1)}}},
+			Name: "worker", Devices: []*podresourcesapi.ContainerDevices{{ResourceName: "nvidia.com/gpu", DeviceIds: []string{k.device}}},
 		}},
 	}}}, nil
+}
+
+func serveKubelet(t *testing.T, socket, device string) {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
+	require.NoError(t, err)
+	server := grpc.NewServer()
+	podresourcesapi.RegisterPodResourcesListerServer(server, kubelet{device: device})
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() { server.Stop(); require.NoError(t, <-served) })
 }
 
 func TestAllocation(t *testing.T) {
@@ -122,13 +135,7 @@ func TestAllocation(t *testing.T) {
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, sumOf(t, failures))
 
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
-	require.NoError(t, err)
-	server := grpc.NewServer()
-	podresourcesapi.RegisterPodResourcesListerServer(server, kubelet{})
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	t.Cleanup(func() { server.Stop(); require.NoError(t, <-served) })
+	serveKubelet(t, socket, fakenvml.UUID(1))
 	n = startNode(t, change)
 	md = n.first()
 	n.shutdown()

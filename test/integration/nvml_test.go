@@ -212,7 +212,7 @@ func requireQuiet(t *testing.T, n *gpuNode) {
 }
 
 // TestALostGPUStaysLost: an agent saw a GPU lost. The next agent says so too, from
-// its state file, and without one from the PCI bus.
+// its state file. Without one it waits for the GPU that the PCI bus shows.
 func TestALostGPUStaysLost(t *testing.T) {
 	t.Parallel()
 	library := fakenvml.Library(t)
@@ -237,29 +237,32 @@ receivers: {nvml: {%s, library_path: %q}}
 exporters: {prometheus: {endpoint: %q}}
 service: {telemetry: {metrics: {level: none}}, pipelines: {metrics: {receivers: [nvml], exporters: [prometheus]}}}
 `, nvmlPace, library, prom), fmt.Sprintf(own, t.TempDir(), sys)}, env: []string{fakenvml.StateEnv + "=" + stateFile}})
-			await := func(what string, found, lost float64) {
+			await := func(what string, found, lost, pending float64) {
 				t.Helper()
 				eventually(t, what, func() bool {
 					s := scrape(t, prom)
-					return s.is(found, "hw_gpu_devices", labels{"state": "found"}) && s.is(lost, "hw_gpu_devices", labels{"state": "lost"}) &&
+					return s.is(pending, "hw_gpu_devices", labels{"state": "pending"}) &&
+						s.is(found, "hw_gpu_devices", labels{"state": "found"}) && s.is(lost, "hw_gpu_devices", labels{"state": "lost"}) &&
 						s.is(gpus, "hw_gpu_devices", labels{"state": "expected"})
 				})
 			}
-			await("all answer", gpus, 0)
+			await("all answer", gpus, 0, 0)
 			state.SetGPU(gpus-1, "present", 0)
 			require.NoError(t, state.Write(stateFile))
-			await("one is lost", gpus-1, 1)
+			await("one is lost", gpus-1, 1, 0)
 			c.stop()
 			state.Set("count", gpus-1) // the driver no longer lists it
 			require.NoError(t, state.Write(stateFile))
 			c.restart()
-			await("it is still lost", gpus-1, 1)
-			if name == "storage" {
+			if name != "storage" {
+				await("it has not answered this agent", gpus-1, 0, 1)
+			} else {
+				await("it is still lost", gpus-1, 1, 0)
 				assert.True(t, scrape(t, prom).is(0, "hw_gpu_up_ratio", labels{"hw_id": fakenvml.UUID(gpus - 1), "reason": "lost"}))
 			}
 			state.Set("count", gpus).SetGPU(gpus-1, "present", 1)
 			require.NoError(t, state.Write(stateFile))
-			await("it answers again", gpus, 0)
+			await("it answers again", gpus, 0, 0)
 		})
 	}
 }

@@ -359,6 +359,7 @@ API ret_t nvmlDeviceGetHandleByIndex(unsigned index, void **device) { return by_
 API ret_t nvmlDeviceGetUUID(void *device, char *to, unsigned n) { ENTER(device); return leave(gpu_text(gpu, "uuid", to, n)); }
 API ret_t nvmlDeviceGetName(void *device, char *to, unsigned n) { ENTER(device); return leave(gpu_text(gpu, "name", to, n)); }
 API ret_t nvmlDeviceGetSerial(void *device, char *to, unsigned n) { ENTER(device); return leave(gpu_text(gpu, "serial", to, n)); }
+API ret_t nvmlDeviceGetMinorNumber(void *device, unsigned *to) { ENTER(device); return leave(gpu_u32(gpu, "minor", to)); }
 API ret_t nvmlDeviceGetVbiosVersion(void *device, char *to, unsigned n) { ENTER(device); return leave(gpu_text(gpu, "vbios", to, n)); }
 
 #define PCI(function) API ret_t function(void *device, pci_t *pci) { \

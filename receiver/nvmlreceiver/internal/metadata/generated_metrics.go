@@ -133,6 +133,7 @@ const (
 	AttributeCountStateExpected
 	AttributeCountStateFound
 	AttributeCountStateLost
+	AttributeCountStatePending
 )
 
 // String returns the string representation of the AttributeCountState.
@@ -144,6 +145,8 @@ func (av AttributeCountState) String() string {
 		return "found"
 	case AttributeCountStateLost:
 		return "lost"
+	case AttributeCountStatePending:
+		return "pending"
 	}
 	return ""
 }
@@ -153,6 +156,7 @@ var MapAttributeCountState = map[string]AttributeCountState{
 	"expected": AttributeCountStateExpected,
 	"found":    AttributeCountStateFound,
 	"lost":     AttributeCountStateLost,
+	"pending":  AttributeCountStatePending,
 }
 
 // AttributeErrorType specifies the value error.type attribute.
@@ -1799,7 +1803,7 @@ type metricHwGpuDevices struct {
 // init fills hw.gpu.devices metric with initial data.
 func (m *metricHwGpuDevices) init() {
 	m.data.SetName("hw.gpu.devices")
-	m.data.SetDescription("GPUs of the node - those that there should be (remembered, configured, or on the PCI bus), those that answered, and those that do not.")
+	m.data.SetDescription("GPUs of the node - those that there should be (remembered, configured, or on the PCI bus), those that answered, those that do not, and those that have not answered yet since the receiver's start.")
 	m.data.SetUnit("{gpu}")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)

@@ -412,7 +412,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["hw.gpu.devices"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "GPUs of the node - those that there should be (remembered, configured, or on the PCI bus), those that answered, and those that do not.", mi.Description())
+					assert.Equal(t, "GPUs of the node - those that there should be (remembered, configured, or on the PCI bus), those that answered, those that do not, and those that have not answered yet since the receiver's start.", mi.Description())
 					assert.Equal(t, "{gpu}", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())

@@ -354,7 +354,7 @@ func TestSixteenGPUsOneFails(t *testing.T) {
 		r := a.Poll(t.Context())
 		require.NoError(t, r.Err)
 		assert.Len(t, r.Samples, 13, "16 less a GPU that fails, a GPU without a name and a GPU with another's name")
-		assert.Equal(t, 3, r.Unidentified)
+		assert.Equal(t, 3, unidentified(&r))
 		assert.Equal(t, 2, r.InvalidUUIDs, "the failing GPU said nothing")
 		require.NoError(t, a.Close(time.Minute))
 	}

@@ -34,6 +34,7 @@ const (
 	NoData               Code = 21
 	VersionMismatch      Code = 25
 	Deprecated           Code = 26
+	NotReady             Code = 27
 	Unknown              Code = 999
 	// Panicked is ours: the call did not survive its answer.
 	Panicked Code = -1
@@ -67,7 +68,7 @@ var codeNames = map[Code]string{
 	24:                   "freq_not_supported",
 	VersionMismatch:      "argument_version_mismatch",
 	Deprecated:           "deprecated",
-	27:                   "not_ready",
+	NotReady:             "not_ready",
 	28:                   "gpu_not_found",
 	29:                   "invalid_state",
 	30:                   "reset_type_not_supported",
@@ -82,6 +83,9 @@ func (c Code) String() string {
 	}
 	return "code_" + strconv.Itoa(int(c))
 }
+
+// error is the name with NVML's number, which people look for.
+func (c Code) error() string { return c.String() + " (" + strconv.Itoa(int(c)) + ")" }
 
 // unsupported reports whether the code says that this GPU or driver does not
 // know the call: an answer, and no failure.

@@ -104,16 +104,19 @@ type device struct {
 }
 
 func (d *device) Identity() (gpuhealth.Identity, Code) {
-	uuid, code := guarded(d.library, fnUUID, d.raw.GetUUID)
-	if code != Success {
-		return gpuhealth.Identity{}, code
+	uuid, failed := guarded(d.library, fnUUID, d.raw.GetUUID)
+	id := gpuhealth.Identity{UUID: uuid, Index: d.index}
+	if v, code := guarded(d.library, fnPCIInfo, d.raw.GetPciInfo); code == Success {
+		id.PCIBusID = cString(v.BusId[:])
 	}
-	if uuid == "" {
-		// Nothing can be said of a GPU without a name.
-		return gpuhealth.Identity{}, NoData
+	if failed == Success && uuid == "" {
+		failed = NoData // nothing can be said of a GPU without a name
+	}
+	if failed != Success {
+		id.UUID = ""
+		return id, failed
 	}
 	d.uuid = uuid
-	id := gpuhealth.Identity{UUID: uuid, Index: d.index}
 	if v, code := guarded(d.library, fnName, d.raw.GetName); code == Success {
 		id.Model = v
 	}
@@ -123,8 +126,8 @@ func (d *device) Identity() (gpuhealth.Identity, Code) {
 	if v, code := guarded(d.library, fnVBIOS, d.raw.GetVbiosVersion); code == Success {
 		id.VBIOS = v
 	}
-	if v, code := guarded(d.library, fnPCIInfo, d.raw.GetPciInfo); code == Success {
-		id.PCIBusID = cString(v.BusId[:])
+	if n, code := guarded(d.library, fnMinor, d.raw.GetMinorNumber); code == Success {
+		id.Minor = count32(n)
 	}
 	return id, Success
 }

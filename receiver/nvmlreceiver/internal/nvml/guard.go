@@ -52,6 +52,7 @@ var (
 	fnName              = enter("GetName", "nvmlDeviceGetName")
 	fnSerial            = enter("GetSerial", "nvmlDeviceGetSerial")
 	fnPCIInfo           = enter("GetPciInfo", "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo")
+	fnMinor             = enter("GetMinorNumber", "nvmlDeviceGetMinorNumber")
 	fnVBIOS             = enter("GetVbiosVersion", "nvmlDeviceGetVbiosVersion")
 	fnMemoryV2          = enter("GetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo_v2")
 	fnMemory            = enter("GetMemoryInfo", "nvmlDeviceGetMemoryInfo")

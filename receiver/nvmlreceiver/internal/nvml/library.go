@@ -87,7 +87,7 @@ type Events interface {
 // hang for ever.
 type Device interface {
 	// Identity reads what does not change. Only the UUID is sure to be there
-	// when the code is Success.
+	// when the code is Success, and only the PCI address may be there otherwise.
 	Identity() (gpuhealth.Identity, Code)
 	// Read fills in what the GPU reports now. A code other than Success says
 	// that the GPU as a whole does not answer, and the answer is void. It

@@ -62,13 +62,28 @@ type Report struct {
 	Generation uint64
 	// Listed is how many GPUs NVML enumerates.
 	Listed int
-	// Unidentified counts the GPUs that NVML enumerates but that have no
-	// sample, as they never said who they are or say that they are another.
-	Unidentified int
+	// Silent are the GPUs that NVML enumerates and that have no reading. Those of an
+	// empty UUID never said who they are, or say that they are another.
+	Silent []Silence
 	// InvalidUUIDs counts the GPUs that gave an empty UUID or another GPU's.
 	InvalidUUIDs int
 	// Err says why nothing, or nothing new, is known of the node as a whole.
 	Err error
+	// Down is why the driver as a whole does not answer, empty where it does.
+	Down gpuhealth.Reason
+}
+
+// Silence is a GPU that NVML enumerates and that has no reading.
+type Silence struct {
+	Index int
+	// UUID is the GPU's, or of the GPU that was last at the index. PCIBusID is empty
+	// where NVML does not tell it.
+	UUID, PCIBusID string
+	Reason         gpuhealth.Reason
+	// Why is NVML's error, or what is wrong with the UUID; empty for a call in flight.
+	Why string
+	// Told is false where the driver has not spoken of this GPU.
+	Told bool
 }
 
 // Poller reads all GPUs of the node. Each GPU has its own worker, and the driver has
@@ -87,6 +102,7 @@ type Poller struct {
 	watch      *watch // for events of this generation, or nil
 	generation uint64
 	driver     driverState // of the last attempt to initialise
+	gone       bool        // in the last round all GPUs failed as without a driver
 	next       time.Time   // no attempt to initialise before
 }
 
@@ -284,7 +300,8 @@ func (p *Poller) round(ctx context.Context) (suspect bool) {
 		p.driver.err, p.driver.code = nil, state.code
 		suspect = state.code.driverSuspect()
 	}
-	return suspect || broken > 0 && broken == len(p.slots)
+	p.gone = broken > 0 && broken == len(p.slots)
+	return suspect || p.gone
 }
 
 // idle reports whether no call is in flight, so that NVML may be shut down.

@@ -48,7 +48,7 @@ func (s *slot) read(ctx context.Context, lib Library, w *watch, request Request)
 		}
 		id, code := device.Identity()
 		if code != Success {
-			return slotResult{code: code, noUUID: code == NoData}
+			return slotResult{id: id, code: code, noUUID: code == NoData}
 		}
 		s.device, s.id = device, id
 		if w != nil {
@@ -75,7 +75,7 @@ func (s *slot) note(result slotResult, inTime bool) {
 	if !inTime {
 		result = slotResult{hung: true}
 	}
-	if result.id.UUID == "" {
+	if result.id.UUID == "" && (s.last.id.UUID != "" || result.id.PCIBusID == "") {
 		result.id = s.last.id
 	}
 	s.last = result
@@ -86,6 +86,33 @@ func (r *slotResult) reason() gpuhealth.Reason {
 		return gpuhealth.ReasonHang
 	}
 	return r.code.reason()
+}
+
+// told reports whether the driver has spoken of this GPU, if only with an error. It has
+// not where it is silent, not ready or gone.
+func (r *slotResult) told(driverGone bool) bool {
+	if r.hung || driverGone || r.code == Timeout || r.code == NotReady {
+		return false
+	}
+	switch r.code.reason() {
+	case gpuhealth.ReasonLost, gpuhealth.ReasonResetRequired, gpuhealth.ReasonError:
+		return true
+	default:
+		return false
+	}
+}
+
+// silence is what is known of the GPU at the slot, which has no reading.
+func (s *slot) silence(driverGone bool) Silence {
+	silent := Silence{Index: s.index, PCIBusID: s.last.id.PCIBusID, Reason: s.last.reason(), Told: s.last.told(driverGone)}
+	switch {
+	case s.last.hung:
+	case s.last.noUUID:
+		silent.Why = "its UUID is empty"
+	default:
+		silent.Why = s.last.code.error()
+	}
+	return silent
 }
 
 // down reports all known GPUs when the driver as a whole does not answer.
@@ -100,6 +127,7 @@ func (p *Poller) down() Report {
 	default:
 		reason = gpuhealth.ReasonDriverNotLoaded
 	}
+	r.Down = reason
 	r.Samples = p.cfg.Roster.Down(reason)
 	sortSamples(r.Samples)
 	return r
@@ -126,13 +154,19 @@ func (p *Poller) report() Report {
 		switch {
 		case valid && !roster.Claim(id):
 			r.InvalidUUIDs++
-			r.Unidentified++
+			r.Silent = append(r.Silent, Silence{Index: s.index, PCIBusID: id.PCIBusID, Reason: reason, Why: "its UUID is another GPU's", Told: true})
 		case reason == gpuhealth.ReasonOK:
 			r.answers(id, &s.last.answer, roster)
 		case valid:
-			r.Samples = append(r.Samples, roster.Silent(id.UUID, reason)...)
+			silent := s.silence(p.gone)
+			silent.UUID = id.UUID
+			r.Silent = append(r.Silent, silent)
+			r.Samples = append(r.Samples, roster.Silent(id.UUID, reason, silent.Told)...)
 		default: // counted as garbage by whoever validates it
 			r.Samples = append(r.Samples, gpuhealth.Sample{Identity: id, Reason: reason})
+		}
+		if !valid {
+			r.Silent = append(r.Silent, Silence{Index: s.index, PCIBusID: id.PCIBusID, Reason: reason, Why: "its UUID is malformed", Told: true})
 		}
 	}
 	// A slot that failed before it told its UUID counts as the GPU that had its
@@ -141,11 +175,11 @@ func (p *Poller) report() Report {
 		if s.last.id.UUID != "" {
 			continue
 		}
-		if uuid := roster.ClaimAt(s.index); uuid != "" {
-			r.Samples = append(r.Samples, roster.Silent(uuid, s.last.reason())...)
-		} else {
-			r.Unidentified++
+		silent := s.silence(p.gone)
+		if silent.UUID = roster.ClaimAt(s.index); silent.UUID != "" {
+			r.Samples = append(r.Samples, roster.Silent(silent.UUID, silent.Reason, silent.Told)...)
 		}
+		r.Silent = append(r.Silent, silent)
 	}
 	r.Samples = append(r.Samples, roster.End()...)
 	sortSamples(r.Samples)

@@ -51,7 +51,7 @@ func pollOnce(path string) error {
 	report := func() error {
 		p.Poll(context.Background()) // GPM's activity takes two samples
 		r := p.Poll(context.Background())
-		out := childReport{Samples: r.Samples, Unidentified: r.Unidentified}
+		out := childReport{Samples: r.Samples, Unidentified: unidentified(&r)}
 		if r.Err != nil {
 			out.Err = r.Err.Error()
 		}

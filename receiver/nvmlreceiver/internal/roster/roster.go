@@ -53,6 +53,7 @@ type Roster struct {
 	ignored  map[string]struct{} // PCI addresses that were acknowledged, of GPUs without a name
 	bus      []string            // PCI addresses that show a GPU
 	most     int                 // of them, since the start
+	waiting  bool                // for GPUs that the driver has not spoken of
 	round    uint64
 	revision uint64
 	ended    []Ended
@@ -64,7 +65,8 @@ type gpu struct {
 	reason gpuhealth.Reason
 	// lost: the driver lost the GPU, which has not answered since.
 	// acknowledged: nobody waits for it.
-	lost, acknowledged bool
+	// told: the driver has spoken of it since the wait began.
+	lost, acknowledged, told bool
 	// Rounds in which it was first seen, last claimed by a slot and last
 	// answered; 0 is before the start.
 	first, claimed, answered uint64
@@ -80,6 +82,35 @@ func (r *Roster) Begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.round++
+}
+
+// Await says whether GPUs are waited for that the driver has not spoken of since the wait
+// began. They are pending: neither found nor lost, unless they were lost before.
+func (r *Roster) Await(yes bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if yes && !r.waiting {
+		for _, g := range r.gpus {
+			g.told = false
+		}
+	}
+	r.waiting = yes
+}
+
+func (r *Roster) pending(g *gpu) bool {
+	return r.waiting && !g.told && !g.acknowledged && g.reason == gpuhealth.ReasonOK
+}
+
+// Pending are the GPUs that are remembered and pending, in the order of their UUIDs.
+func (r *Roster) Pending() (ids []gpuhealth.Identity) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, uuid := range slices.Sorted(maps.Keys(r.gpus)) {
+		if g := r.gpus[uuid]; r.pending(g) {
+			ids = append(ids, g.id)
+		}
+	}
+	return ids
 }
 
 // Claim notes that a slot speaks for the GPU in this round, and returns false
@@ -137,21 +168,24 @@ func (r *Roster) Answers(uuid string, parts []gpuhealth.Identity) {
 		delete(r.ignored, at)
 		r.revision++
 	}
-	g.slices, g.reason, g.lost, g.acknowledged, g.answered = parts, gpuhealth.ReasonOK, false, false, r.round
+	g.slices, g.reason, g.lost, g.acknowledged, g.answered, g.told = parts, gpuhealth.ReasonOK, false, false, r.round, true
 }
 
-// Silent is what a GPU that does not answer is reported as, with its slices.
-func (r *Roster) Silent(uuid string, reason gpuhealth.Reason) []gpuhealth.Sample {
+// Silent is what a GPU that does not answer is reported as, with its slices; told: the
+// driver has spoken of it. A pending GPU is not reported.
+func (r *Roster) Silent(uuid string, reason gpuhealth.Reason, told bool) []gpuhealth.Sample {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if g := r.gpus[uuid]; g != nil {
-		return r.silent(g, reason)
+	g := r.gpus[uuid]
+	if g == nil {
+		return nil
 	}
-	return nil
+	g.told = g.told || told
+	return r.silent(g, reason)
 }
 
 func (r *Roster) silent(g *gpu, reason gpuhealth.Reason) []gpuhealth.Sample {
-	if g.acknowledged {
+	if g.acknowledged || r.pending(g) {
 		return nil
 	}
 	switch {
@@ -214,19 +248,19 @@ func (r *Roster) Down(reason gpuhealth.Reason) (samples []gpuhealth.Sample) {
 	return samples
 }
 
-// SeeBus takes the PCI addresses that show a GPU, and of GPUs that are handed
-// through to a virtual machine.
-func (r *Roster) SeeBus(shown, handedOver []string) {
+// SeeBus takes the PCI addresses that show a GPU, of GPUs that are handed through to
+// a virtual machine, and of boards that another driver has.
+func (r *Roster) SeeBus(shown, handedOver, others []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	given := func(address string) bool { return slices.Contains(handedOver, address) }
 	r.most = max(r.most, len(shown))
-	if slices.ContainsFunc(r.bus, given) {
+	if slices.ContainsFunc(r.bus, func(address string) bool { return given(address) || slices.Contains(others, address) }) {
 		r.most = len(shown)
 	}
 	r.bus = shown
 	for uuid, g := range r.gpus {
-		if g.reason != gpuhealth.ReasonOK && given(Address(g.id.PCIBusID)) {
+		if (g.reason != gpuhealth.ReasonOK || r.pending(g)) && given(Address(g.id.PCIBusID)) {
 			r.end(g, HandedOver, "")
 			delete(r.gpus, uuid)
 		}

@@ -37,8 +37,8 @@ func TestRosterIsBounded(t *testing.T) {
 		round(r, gpuhealth.Identity{UUID: fmt.Sprintf("GPU-%d", i)})
 	}
 	assert.Equal(t, MaxGPUs, r.Expected(0, 0))
-	assert.Empty(t, r.Silent("GPU-9", gpuhealth.ReasonLost), "those unseen for longest are forgotten")
-	assert.NotEmpty(t, r.Silent("GPU-10", gpuhealth.ReasonLost))
+	assert.Empty(t, r.Silent("GPU-9", gpuhealth.ReasonLost, true), "those unseen for longest are forgotten")
+	assert.NotEmpty(t, r.Silent("GPU-10", gpuhealth.ReasonLost, true))
 }
 
 func TestAGPUIsClaimedOnceInARound(t *testing.T) {
@@ -99,7 +99,7 @@ func TestRevisionGrowsWithChanges(t *testing.T) {
 	for range 5 {
 		assert.False(t, grew(func() { round(r, gpuAt(1), gpuAt(2)) }))
 	}
-	lose := func() { r.Begin(); r.Claim(gpuAt(1)); r.Silent("GPU-1", gpuhealth.ReasonLost); r.End() }
+	lose := func() { r.Begin(); r.Claim(gpuAt(1)); r.Silent("GPU-1", gpuhealth.ReasonLost, true); r.End() }
 	assert.True(t, grew(lose))
 	assert.False(t, grew(lose))
 	assert.True(t, grew(func() { r.Acknowledge("GPU-1") }))
@@ -115,7 +115,7 @@ func TestOnlyWhatIsMissingIsAcknowledged(t *testing.T) {
 	} {
 		r := New("")
 		round(r, gpuAt(1))
-		r.Silent("GPU-1", reason)
+		r.Silent("GPU-1", reason, false)
 		assert.Equal(t, want, len(r.Acknowledge(All)) == 1, reason)
 		assert.Equal(t, want, len(r.Ended()) == 1, reason)
 		assert.Empty(t, r.Ended(), "it is told once")
@@ -135,14 +135,14 @@ func TestAddress(t *testing.T) {
 func TestSnapshotHasEverything(t *testing.T) {
 	r := New("m1")
 	round(r, gpuAt(1), gpuAt(2), gpuAt(3))
-	r.SeeBus([]string{"0000:01:00.0", "0000:09:00.0"}, nil)
+	r.SeeBus([]string{"0000:01:00.0", "0000:09:00.0"}, nil, nil)
 	r.Begin()
 	r.Claim(gpuAt(3))
 	r.Answers("GPU-3", nil)
 	r.Claim(gpuAt(2))
-	r.Silent("GPU-2", gpuhealth.ReasonLost)
+	r.Silent("GPU-2", gpuhealth.ReasonLost, true)
 	r.Claim(gpuAt(1))
-	r.Silent("GPU-1", gpuhealth.ReasonLost)
+	r.Silent("GPU-1", gpuhealth.ReasonLost, true)
 	assert.Equal(t, []string{"GPU-2"}, r.Acknowledge("GPU-2"))
 	assert.Equal(t, []string{"0000:09:00.0"}, r.Acknowledge("0000:09:00.0"))
 	data, _, err := r.Snapshot()
@@ -153,7 +153,7 @@ func TestSnapshotHasEverything(t *testing.T) {
 	copied, _, err := again.Snapshot()
 	require.NoError(t, err)
 	assert.JSONEq(t, string(data), string(copied))
-	again.SeeBus([]string{"0000:09:00.0"}, nil)
+	again.SeeBus([]string{"0000:09:00.0"}, nil, nil)
 	assert.Empty(t, again.Nameless())
 	again.Begin()
 	again.Claim(gpuAt(3))

@@ -17,7 +17,7 @@ const facts = [
   ['Power', (n) => (n.power_watts === undefined ? undefined : watts(n.power_watts))],
   ['CPU pressure', (n) => (n.cpu_pressure === undefined ? undefined : percent(n.cpu_pressure, 1))],
   ['Job', (n) => n.job_id && `${n.job_id}${n.job_role ? `, ${n.job_role}` : ''}`],
-  ['GPUs', (n) => (n.gpu_count.known || n.gpu_count.expected ? `${n.gpu_count.known}${n.gpu_count.expected === undefined ? '' : ` of ${num(n.gpu_count.expected)}`}${n.gpu_count.lost ? `, ${num(n.gpu_count.lost)} lost` : ''}` : undefined)],
+  ['GPUs', (n) => (n.gpu_count.known || n.gpu_count.expected ? `${n.gpu_count.known}${n.gpu_count.expected === undefined ? '' : ` of ${num(n.gpu_count.expected)}`}${n.gpu_count.lost ? `, ${num(n.gpu_count.lost)} lost` : ''}${n.gpu_count.pending ? `, ${num(n.gpu_count.pending)} have not answered yet` : ''}` : undefined)],
 ];
 
 const empty = { t: [], columns: {} };
