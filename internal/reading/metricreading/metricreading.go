@@ -170,8 +170,9 @@ func (r *Resource) Read(dp pmetric.NumberDataPoint, p *Point) reading.Refusal {
 		p.Value = math.NaN()
 		return reading.Accepted
 	}
-	p.Value = value(dp) * r.scale
-	if why := m.Judge(p.Value); why != reading.Accepted {
+	sent := value(dp)
+	p.Value = sent * r.scale
+	if why := m.Judge(sent, r.scale); why != reading.Accepted {
 		return r.refusePoint(why, p)
 	}
 	return reading.Accepted
