@@ -3,6 +3,7 @@
 package stragglerprocessor
 
 import (
+	"context"
 	"math"
 	"testing"
 	"time"
@@ -46,7 +47,7 @@ func TestRefusedPoints(t *testing.T) {
 	for _, key := range []string{refusedDrop, refusedPass} {
 		t.Run(key, func(t *testing.T) {
 			tel := componenttest.NewTelemetry()
-			t.Cleanup(func() { require.NoError(t, tel.Shutdown(t.Context())) })
+			t.Cleanup(func() { require.NoError(t, tel.Shutdown(context.Background())) })
 			tb, err := metadata.NewTelemetryBuilder(tel.NewTelemetrySettings())
 			require.NoError(t, err)
 			core, logs := zaptest.New(zap.WarnLevel)
