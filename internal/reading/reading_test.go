@@ -271,8 +271,14 @@ func TestConvert(t *testing.T) {
 		from, to string
 		want     float64
 	}{
-		{"MiB", "By", 1 << 20}, {"MiB", "GiBy", 1. / 1024}, {"mW", "kW", 1e-6}, {"%", "1", 0.01}, {"V", "V", 1},
-		{"V", "W", 0}, {"W", "By", 0}, {"Cel", "K", 0},
+		{"MiB", "By", 1 << 20},
+		{"MiB", "GiBy", 1. / 1024},
+		{"mW", "kW", 1e-6},
+		{"%", "1", 0.01},
+		{"V", "V", 1},
+		{"V", "W", 0},
+		{"W", "By", 0},
+		{"Cel", "K", 0},
 	} {
 		got, ok := Convert(tt.from, tt.to)
 		assert.Equal(t, tt.want != 0, ok, "%s to %s", tt.from, tt.to)

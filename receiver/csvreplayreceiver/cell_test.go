@@ -90,9 +90,11 @@ func TestNvidiaSMI(t *testing.T) {
 			}
 			// Any shell's copy of it is the same.
 			crlf := strings.ReplaceAll(string(in), "\n", "\r\n")
-			for name, text := range map[string]string{"UTF-8": "\xef\xbb\xbf" + crlf, "LE": utf16(t, unicode.LittleEndian, unicode.UseBOM, crlf),
+			for name, text := range map[string]string{
+				"UTF-8": "\xef\xbb\xbf" + crlf, "LE": utf16(t, unicode.LittleEndian, unicode.UseBOM, crlf),
 				"BE": utf16(t, unicode.BigEndian, unicode.UseBOM, crlf), "no mark": utf16(t, unicode.LittleEndian, unicode.IgnoreBOM, crlf),
-				"BE, no mark": utf16(t, unicode.BigEndian, unicode.IgnoreBOM, crlf)} {
+				"BE, no mark": utf16(t, unicode.BigEndian, unicode.IgnoreBOM, crlf),
+			} {
 				again, _ := replayed(t, nvidiaSMI(t), []byte(text))
 				assert.Equal(t, points, again, name)
 			}
