@@ -54,10 +54,24 @@ func (m *Metric) Takes(i Instrument) bool {
 	return i == IsGauge || i == IsUpDownCounter
 }
 
-// Judge takes a number in the metric's unit.
-func (m *Metric) Judge(v float64) Refusal {
+// Blank reports whether a number, as it was sent, is one of those that stand for none.
+// DCGM has 16 each from 0x7ffffff0, 0x7ffffffffffffff0 and 2^47 on (dcgm_structs.h), NVML
+// all bits (NVML_VALUE_NOT_AVAILABLE). A float64 holds no neighbours of 2^63 and 2^64.
+func Blank(sent float64) bool {
 	switch {
-	case m.Range.Holds(v):
+	case sent < 1<<31-16:
+		return false
+	case sent < 1<<31, sent >= 1<<47 && sent < 1<<47+16:
+		return sent == math.Trunc(sent)
+	default:
+		return sent == 1<<32-1 || sent == 1<<63 || sent == 1<<64
+	}
+}
+
+// Judge takes a number as it was sent, and its factor to the metric's unit.
+func (m *Metric) Judge(sent, factor float64) Refusal {
+	switch v := sent * factor; {
+	case m.Range.Holds(v) && !(m.hardware && Blank(sent)):
 		return Accepted
 	case math.IsNaN(v) || math.IsInf(v, 0):
 		return NotFinite
@@ -132,6 +146,9 @@ func (r Refused) String() string {
 			return fmt.Sprintf("metric %s has no hw.id: must be the UUID of the GPU, or the name of the network adapter", m.Name)
 		}
 	case ValueRange, NotFinite:
+		if m.Range.Holds(r.Value) {
+			return fmt.Sprintf("metric %s is %s, which NVML and DCGM write where they have no value: such a point must be left out", m.Name, strconv.FormatFloat(r.Value, 'f', -1, 64))
+		}
 		unit := " " + m.unit()
 		if m.unit() == "1" {
 			unit = ""

@@ -148,6 +148,8 @@ type Metric struct {
 
 	index int
 	main  Subject
+	// hardware metrics are of those that the vendors' blanks come from.
+	hardware bool
 	// hwType is that of the main subject.
 	hwType string
 	// mixed is set where the entries are about several subjects.
@@ -291,6 +293,7 @@ func index() (map[string]*Metric, [NumFields]place) {
 		m := &catalogue[i]
 		m.index = i
 		names[m.Name] = m
+		m.hardware = strings.HasPrefix(m.Name, "hw.")
 		if len(m.Entries) > 0 {
 			m.main = m.Entries[0].Subject
 			m.hwType = hardware[m.main]

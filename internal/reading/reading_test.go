@@ -233,17 +233,57 @@ func TestJudge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &catalogue[rapid.IntRange(0, len(catalogue)-1).Draw(t, "metric")]
 		v := rapid.Float64().Draw(t, "v")
-		why := m.Judge(v)
-		assert.Equal(t, v >= m.Range.Min && v <= m.Range.Max, why == Accepted)
+		why := m.Judge(v, 1)
+		assert.Equal(t, v >= m.Range.Min && v <= m.Range.Max && !(m.hardware && Blank(v)), why == Accepted)
 		assert.False(t, math.IsInf(2*m.Range.Max*1e6, 0), "a million of them have a sum")
 		if why != Accepted {
 			assert.Contains(t, Refused{Metric: m, Why: why, Value: v}.String(), m.Name)
 		}
 	})
-	assert.Equal(t, ValueRange, ByName("hw.power").Judge(1.7e308))
-	assert.Equal(t, NotFinite, ByName("hw.power").Judge(math.Inf(1)))
-	assert.Equal(t, NotFinite, ByName("hw.power").Judge(math.NaN()))
-	assert.Equal(t, ValueRange, ByName("gpu.app.step.duration").Judge(0))
+	assert.Equal(t, ValueRange, ByName("hw.power").Judge(1.7e308, 1))
+	assert.Equal(t, NotFinite, ByName("hw.power").Judge(math.Inf(1), 1))
+	assert.Equal(t, NotFinite, ByName("hw.power").Judge(math.NaN(), 1))
+	assert.Equal(t, ValueRange, ByName("gpu.app.step.duration").Judge(0, 1))
+}
+
+// What stands for no value is none of a counter either, in whichever unit it came.
+func TestBlanksAreNoValues(t *testing.T) {
+	for _, name := range []string{"hw.errors", "hw.gpu.pcie.replays", "hw.energy", "hw.gpu.io", "hw.power", "hw.gpu.memory.usage"} {
+		m := ByName(name)
+		for _, sent := range []float64{
+			2147483632, 2147483635, 2147483647, 4294967295, 140737488355328, 140737488355331,
+			9223372036854775792, 9223372036854775795, 18446744073709551615, 1.7976931348623157e308,
+		} {
+			assert.Equal(t, ValueRange, m.Judge(sent, 1), "%s %v", name, sent)
+			assert.Equal(t, ValueRange, m.Judge(sent, 1e-3), "%s %v", name, sent)
+		}
+	}
+	for _, sent := range []float64{2147483631, 2147483648, 2147483632.5, 4294967294, 4294967296, 140737488355327, 140737488355344} {
+		assert.Equal(t, Accepted, ByName("hw.gpu.io").Judge(sent, 1), sent)
+	}
+	assert.Equal(t, Accepted, ByName("gpu.node.heartbeat").Judge(2147483632, 1), "a day in 2038")
+	assert.Equal(t, "metric hw.errors is 4294967295, which NVML and DCGM write where they have no value: such a point must be left out",
+		Refused{Metric: ByName("hw.errors"), Why: ValueRange, Value: 4294967295}.String())
+}
+
+func TestConvert(t *testing.T) {
+	for _, tt := range []struct {
+		from, to string
+		want     float64
+	}{
+		{"MiB", "By", 1 << 20},
+		{"MiB", "GiBy", 1. / 1024},
+		{"mW", "kW", 1e-6},
+		{"%", "1", 0.01},
+		{"V", "V", 1},
+		{"V", "W", 0},
+		{"W", "By", 0},
+		{"Cel", "K", 0},
+	} {
+		got, ok := Convert(tt.from, tt.to)
+		assert.Equal(t, tt.want != 0, ok, "%s to %s", tt.from, tt.to)
+		assert.InDelta(t, tt.want, got, 1e-12, "%s to %s", tt.from, tt.to)
+	}
 }
 
 func TestWhom(t *testing.T) {

@@ -43,12 +43,39 @@ func (m *Metric) Factor(from string) (float64, bool) {
 		return 1, true
 	}
 	list, suffix := m.others()
-	for _, u := range list {
-		if got == u.name+suffix {
-			return u.factor, true
+	if name, ok := strings.CutSuffix(got, suffix); ok {
+		f := multiple(name, "", list)
+		return f, f != 0
+	}
+	return 0, false
+}
+
+// Convert returns what takes a number of any metric from a unit to another one, false
+// where that is not certain.
+func Convert(from, to string) (float64, bool) {
+	from, to = plain(from), plain(to)
+	if from == to {
+		return 1, true
+	}
+	for base, list := range units {
+		if f, g := multiple(from, base, list), multiple(to, base, list); f*g != 0 {
+			return f / g, true
 		}
 	}
 	return 0, false
+}
+
+// multiple is a unit in terms of a base, 0 where it is none of its.
+func multiple(name, base string, list []scale) float64 {
+	if name == base {
+		return 1
+	}
+	for _, u := range list {
+		if u.name == name {
+			return u.factor
+		}
+	}
+	return 0
 }
 
 // plain leaves out what UCUM calls annotations: they have no meaning there.

@@ -26,6 +26,12 @@ const (
 	modeGateway = "gateway"
 )
 
+// What becomes of points that the catalogue refuses.
+const (
+	refusedDrop = "drop"
+	refusedPass = "pass"
+)
+
 const compatibilityIngero = "ingero"
 
 // Config of the processor.
@@ -55,6 +61,10 @@ type Config struct {
 	LeaveTicks int `mapstructure:"leave_ticks"`
 	// Compatibility lists foreign metrics that are read too: ingero.
 	Compatibility []string `mapstructure:"compatibility"`
+
+	// RefusedPoints says what a gateway does with a point of a known metric whose value cannot
+	// be true: drop it, the default, or pass it on.
+	RefusedPoints string `mapstructure:"refused_points"`
 
 	// MaxBytes bounds the memory of nodes: of the comparison, or of an agent's scores. 0 is
 	// a part of the process' memory, see memorybudget.
@@ -89,6 +99,7 @@ func createDefaultConfig() component.Config {
 		TTLMultiplier:  5,
 		GroupBy:        []string{gpusemconv.AttrJobID, gpusemconv.AttrJobRole, gpusemconv.AttrGPUModel},
 		DefaultCluster: "default",
+		RefusedPoints:  refusedDrop,
 		Decision:       s.Decision.String(),
 		EnterTicks:     s.EnterTicks,
 		LeaveTicks:     s.LeaveTicks,
@@ -153,6 +164,9 @@ func (c *Config) Validate() error {
 	}
 	if !wire.ValidName(c.DefaultCluster) {
 		errs = append(errs, fmt.Errorf("`default_cluster` is %q, must be 1 to %d printable ASCII characters", c.DefaultCluster, wire.MaxNameLength))
+	}
+	if c.RefusedPoints != refusedDrop && c.RefusedPoints != refusedPass {
+		errs = append(errs, fmt.Errorf("`refused_points` is %q, must be %q or %q", c.RefusedPoints, refusedDrop, refusedPass))
 	}
 	for i, name := range c.GroupBy {
 		if name == "" {

@@ -45,8 +45,9 @@ func (f *factReader) begin(id nodeKey, caller wire.Caller, now time.Time) {
 	f.foreign = caller.Authenticated && id.cluster != caller.Cluster
 }
 
-// end tells what of the resource was rejected, and keeps nothing of it.
-func (f *factReader) end(ctx context.Context, rejected func(error, int64)) {
+// end tells what of the resource was rejected, and keeps nothing of it. Refused says that
+// it has points that no reader takes.
+func (f *factReader) end(ctx context.Context, rejected func(error, int64)) (refused bool) {
 	var p metricreading.Point
 	for _, m := range f.vague {
 		f.read(&p, reading.ByName(m.Name()), m)
@@ -62,8 +63,10 @@ func (f *factReader) end(ctx context.Context, rejected func(error, int64)) {
 		}
 		clear(f.rejected)
 	}
+	refused = f.from.Refused != [reading.NumRefusals]int64{}
 	f.from.End(ctx)
 	f.id, f.node, f.failed = nodeKey{}, nil, nil
+	return refused
 }
 
 // take reads a metric that explains something.
@@ -77,6 +80,7 @@ func (f *factReader) take(p *metricreading.Point, known *reading.Metric, m pmetr
 
 func (f *factReader) read(p *metricreading.Point, known *reading.Metric, m pmetric.Metric) {
 	if f.failed != nil {
+		f.from.Check(known, m)
 		return
 	}
 	points, ok := f.from.Open(known, m)
@@ -91,6 +95,7 @@ func (f *factReader) read(p *metricreading.Point, known *reading.Metric, m pmetr
 		}
 		if f.failed != nil {
 			f.rejected[f.failed]++
+			f.from.Check(known, m)
 			return
 		}
 	}

@@ -57,6 +57,7 @@ func newObserver(cfg *Config, r *rejects, log *zap.Logger) *observer {
 		ids: newIdentifier(cfg), compares: reading.Verdict, rejects: r, log: log,
 		reader: metricreading.New(log, r.counter), facts: newFactReader(cfg),
 	}
+	o.reader.Drops = cfg.RefusedPoints == refusedDrop
 	if cfg.ingero() {
 		o.compares |= reading.Ingero
 	}
@@ -74,7 +75,10 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 		o.facts.begin(id, caller, now)
 		var found found
 		ok := o.read(rm, &found)
-		o.facts.end(ctx, func(err error, n int64) { o.rejected(ctx, id.cluster, err, n, now) })
+		refused := o.facts.end(ctx, func(err error, n int64) { o.rejected(ctx, id.cluster, err, n, now) })
+		if refused && o.reader.Drops {
+			drop(rm, found.Heartbeat)
+		}
 		if !ok {
 			continue
 		}
@@ -127,6 +131,8 @@ func (o *observer) read(rm pmetric.ResourceMetrics, f *found) (any bool) {
 				any = o.verdict(f, &p, known, m) || any
 			case known.For&reading.Reasons != 0:
 				o.facts.take(&p, known, m)
+			default:
+				o.facts.from.Check(known, m)
 			}
 		}
 	}
@@ -134,6 +140,22 @@ func (o *observer) read(rm pmetric.ResourceMetrics, f *found) (any bool) {
 		o.completeIngero(f)
 	}
 	return any
+}
+
+// drop takes the points out of a resource whose values the catalogue refuses, and metrics
+// that have none left. Of a report that has changes only, as its heartbeat says, a point
+// that is not there would say that the last value still holds: those series end.
+func drop(rm pmetric.ResourceMetrics, changes bool) {
+	for _, sm := range rm.ScopeMetrics().All() {
+		sm.Metrics().RemoveIf(func(m pmetric.Metric) bool {
+			known := reading.ByName(m.Name())
+			if known == nil || metricreading.Count(m) == 0 {
+				return false
+			}
+			metricreading.Drop(known, m, changes)
+			return metricreading.Count(m) == 0
+		})
+	}
 }
 
 // verdict reads a metric that nodes are compared by.

@@ -77,8 +77,11 @@ type TimeConfig struct {
 
 // MetricConfig makes a point of a column.
 type MetricConfig struct {
-	// Column is the name of the value's column.
+	// Column is the name of the value's column, without the unit that a header may have behind
+	// it; "a|b" takes the first that has a value. A metric whose columns a file lacks is left out.
 	Column string `mapstructure:"column"`
+	// Value is the point's value in place of the cell's, for facts such as a model's name.
+	Value *float64 `mapstructure:"value"`
 	// When holds by column what a row must have there to make the point.
 	When map[string]string `mapstructure:"when"`
 	// Name is the metric's.
@@ -88,7 +91,8 @@ type MetricConfig struct {
 	Unit        string `mapstructure:"unit"`
 	// Type is gauge, sum (monotonic, cumulative) or updowncounter; that of a metric that the product reads is known.
 	Type string `mapstructure:"type"`
-	// Scale is a factor on the column's value; 0, as unset, means 1.
+	// Scale is a factor on the column's value; 0, as unset, means 1. A unit in the header or
+	// in a cell needs none.
 	Scale float64 `mapstructure:"scale"`
 	// Attributes holds templates over the columns by attribute key.
 	Attributes map[string]string `mapstructure:"attributes"`

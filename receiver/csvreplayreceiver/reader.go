@@ -35,9 +35,13 @@ const (
 	notFinite    reason = "not_finite"
 	outOfOrder   reason = "out_of_order"
 	outOfRange   reason = "value_range"
+	otherUnit    reason = "wrong_unit"
 	stepTooLarge reason = "step_too_large"
 	subject      reason = "subject"
 )
+
+// skipper is told of what is left out: of a cell by its column, of a row without one.
+type skipper func(line int64, column string, why reason, detail string)
 
 // reader reads a recording step by step. It has no clock: the caller decides
 // when a step is due.
@@ -46,8 +50,8 @@ type reader struct {
 	columns int
 	window  time.Duration
 	maxStep int
-	// skip is told of each row that is left out.
-	skip func(line int64, why reason, detail string)
+	// skip is told of each row that is left out, and of each cell of one that is not.
+	skip skipper
 
 	lines *bufio.Scanner
 	line  int64
@@ -74,8 +78,8 @@ func (s *step) add(r row) {
 	}
 }
 
-func newReader(in io.Reader, cfg *Config, skip func(int64, reason, string)) (*reader, error) {
-	r := &reader{window: cfg.StepWindow, maxStep: maxStepBytes, skip: skip, lines: bufio.NewScanner(in)}
+func newReader(in io.Reader, cfg *Config, skip skipper) (*reader, error) {
+	r := &reader{window: cfg.StepWindow, maxStep: maxStepBytes, skip: skip, lines: bufio.NewScanner(decoded(in))}
 	r.lines.Buffer(nil, maxLineBytes)
 	r.csv = csv.NewReader(&r.text)
 	text, err := r.next()
@@ -85,7 +89,7 @@ func newReader(in io.Reader, cfg *Config, skip func(int64, reason, string)) (*re
 	if err != nil {
 		return nil, err
 	}
-	header, err := r.split(strings.TrimPrefix(text, "\uFEFF")) // a byte order mark
+	header, err := r.split(text)
 	if err != nil {
 		return nil, errors.New("the header line has a quote that is not closed or stands inside a field")
 	}
@@ -142,9 +146,9 @@ func (r *reader) step(ctx context.Context) (*step, error) {
 			r.held = &next
 			return s, nil
 		case next.at < s.at-r.window:
-			r.skip(r.line, outOfOrder, fmt.Sprintf("its time is %v before that of its predecessors; a recording must be sorted by time", s.at-next.at))
+			r.skip(r.line, "", outOfOrder, fmt.Sprintf("its time is %v before that of its predecessors; a recording must be sorted by time", s.at-next.at))
 		case s.bytes >= r.maxStep:
-			r.skip(r.line, stepTooLarge, fmt.Sprintf("the rows of the step have more than %d bytes", r.maxStep))
+			r.skip(r.line, "", stepTooLarge, fmt.Sprintf("the rows of the step have more than %d bytes", r.maxStep))
 		default:
 			s.add(next)
 		}
@@ -165,16 +169,18 @@ func (r *reader) row(ctx context.Context) (row, error) {
 		fields, err := r.split(text)
 		switch {
 		case errors.Is(err, csv.ErrFieldCount):
-			r.skip(r.line, fieldCount, fmt.Sprintf("it has %d fields, the header %d", len(fields), r.columns))
+			r.skip(r.line, "", fieldCount, fmt.Sprintf("it has %d fields, the header %d", len(fields), r.columns))
 			continue
 		case err != nil:
-			r.skip(r.line, badQuote, "a quote is not closed on the line or stands inside a field")
+			r.skip(r.line, "", badQuote, "a quote is not closed on the line or stands inside a field")
 			continue
 		}
-		decoded, why, detail := r.table.decode(fields)
+		decoded, why, detail := r.table.decode(fields, func(column string, why reason, detail string) {
+			r.skip(r.line, column, why, detail)
+		})
 		if why == "" {
 			return decoded, nil
 		}
-		r.skip(r.line, why, detail)
+		r.skip(r.line, "", why, detail)
 	}
 }

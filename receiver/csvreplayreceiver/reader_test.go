@@ -139,7 +139,7 @@ func TestSteps(t *testing.T) {
 			cfg := onePoint()
 			cfg.StepWindow = tt.window
 			var skips []skippedLine
-			r, err := newReader(strings.NewReader(tt.in), cfg, func(line int64, why reason, _ string) {
+			r, err := newReader(strings.NewReader(tt.in), cfg, func(line int64, _ string, why reason, _ string) {
 				skips = append(skips, skippedLine{line, why})
 			})
 			require.NoError(t, err)
@@ -186,7 +186,7 @@ func TestAnErrorComesAfterTheRowsBeforeIt(t *testing.T) {
 		"disk on fire":                          iotest.ErrReader(broken),
 		"line 3: bufio.Scanner: token too long": io.LimitReader(zeros{}, 1<<40),
 	} {
-		r, err := newReader(io.MultiReader(strings.NewReader("t,host,v\n1,a,1\n"), rest), onePoint(), func(int64, reason, string) {})
+		r, err := newReader(io.MultiReader(strings.NewReader("t,host,v\n1,a,1\n"), rest), onePoint(), func(int64, string, reason, string) {})
 		require.NoError(t, err)
 		s, err := r.step(t.Context())
 		require.NoError(t, err)
@@ -214,7 +214,7 @@ func TestAForeignUnitIsJudged(t *testing.T) {
 		Metrics: []MetricConfig{{Column: "kw", Name: "hw.power", Unit: "kW", Attributes: map[string]string{"hw.id": "g", "hw.type": "gpu"}}},
 	}}
 	skips := map[reason]int{}
-	r, err := newReader(strings.NewReader("t,host,kw\n1,a,0.7\n1,b,700000\n"), cfg, func(_ int64, why reason, _ string) { skips[why]++ })
+	r, err := newReader(strings.NewReader("t,host,kw\n1,a,0.7\n1,b,700000\n"), cfg, func(_ int64, _ string, why reason, _ string) { skips[why]++ })
 	require.NoError(t, err)
 	s, err := r.step(t.Context())
 	require.NoError(t, err)
@@ -233,7 +233,7 @@ func TestAPointNeedsItsSubject(t *testing.T) {
 	}}
 	details := map[int64]string{}
 	in := "t,host,v,gpu,type\n1,a,700,g,gpu\n1,b,700,,gpu\n1,c,700,g,\n1,d,700,fan0,fan\n"
-	r, err := newReader(strings.NewReader(in), cfg, func(line int64, why reason, detail string) {
+	r, err := newReader(strings.NewReader(in), cfg, func(line int64, _ string, why reason, detail string) {
 		assert.Equal(t, subject, why)
 		details[line] = detail
 	})
@@ -267,7 +267,7 @@ func TestMapping(t *testing.T) {
 		"01.02.2025 10:00,r2,s1,lead,g0,,,8,,41\n" +
 		"01.02.2025 10:01,r1,s1,,g1,,,,201,\n"
 	skips := map[reason]int{}
-	r, err := newReader(strings.NewReader(in), cfg, func(_ int64, why reason, _ string) { skips[why]++ })
+	r, err := newReader(strings.NewReader(in), cfg, func(_ int64, _ string, why reason, _ string) { skips[why]++ })
 	require.NoError(t, err)
 	s, err := r.step(t.Context())
 	require.NoError(t, err)
@@ -281,12 +281,13 @@ func TestMapping(t *testing.T) {
 		"r1-s1 a.timemap[phase:backward]=2",
 		"r1-s1 c.stepsmap[gpu:g0]=100",
 		"r1-s1 c.stepsmap[gpu:g1]=200",
+		"r1s-1 a.timemap[phase:backward]=7", // beside a sum that cannot be
 		"r2-s1 a.timemap[phase:backward]=8",
 		"r2-s1 hw.temperaturemap[hw.id:g0]=41",
 	}, pointsOf(md))
 	assert.Equal(t, map[string]any{"host.name": "r1-s1", "k8s.cluster.name": "east"}, md.ResourceMetrics().At(0).Resource().Attributes().AsRaw(),
 		"an attribute that comes out empty is left out")
-	known := md.ResourceMetrics().At(1).ScopeMetrics().At(0).Metrics().At(1)
+	known := md.ResourceMetrics().At(2).ScopeMetrics().At(0).Metrics().At(1)
 	assert.Equal(t, "Cel", known.Unit(), "of a metric that the product reads")
 
 	s, err = r.step(t.Context())
@@ -352,7 +353,7 @@ func FuzzReader(f *testing.F) {
 	f.Add([]byte("\xef\xbb\xbft,host,v\r\n2025,\"a\"\"b\",1e3\r\n1,a,NaN\n\"\n"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var skipped int64
-		r, err := newReader(bytes.NewReader(in), onePoint(), func(int64, reason, string) { skipped++ })
+		r, err := newReader(bytes.NewReader(in), onePoint(), func(int64, string, reason, string) { skipped++ })
 		if err != nil {
 			return
 		}

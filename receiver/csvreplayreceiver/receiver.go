@@ -40,6 +40,8 @@ type csvReplay struct {
 	obs       *receiverhelper.ObsReport
 	host      component.Host
 
+	told map[string]bool // columns and reasons of cells
+
 	file   *os.File
 	reader *reader
 	pacer  pacer
@@ -47,7 +49,7 @@ type csvReplay struct {
 	// The closing line tells these.
 	rows, refused, steps int64
 	passes               int
-	skipped              map[reason]int64
+	skipped, cells       map[reason]int64
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -80,6 +82,8 @@ func newReceiver(set receiver.Settings, cfg *Config, next consumer.Metrics) (*cs
 		obs:       obs,
 		pacer:     pacer{speed: cfg.Speed},
 		skipped:   map[reason]int64{},
+		cells:     map[reason]int64{},
+		told:      map[string]bool{},
 	}, nil
 }
 
@@ -139,7 +143,7 @@ func (r *csvReplay) run(ctx context.Context) {
 			r.logger.Warn("closing the recording failed", zap.Error(err))
 		}
 	}()
-	r.logger.Info("replay begins")
+	r.logger.Info("replay begins", zap.Strings("columns", r.reader.table.used), zap.Strings("not_in_the_file", r.reader.table.lacking))
 	began := time.Now()
 	for {
 		before := r.steps
@@ -215,10 +219,22 @@ func (r *csvReplay) send(ctx context.Context, s *step, began time.Time) {
 	}
 }
 
-// skip counts a row that is left out and names its line.
-func (r *csvReplay) skip(line int64, why reason, detail string) {
-	r.count(why, 1)
-	r.logger.Warn("row skipped", zap.Int64("line", line), zap.String("reason", string(why)), zap.String("detail", detail))
+// skip counts a row or a cell that is left out and names its line; of a column's cells the
+// first of each reason.
+func (r *csvReplay) skip(line int64, column string, why reason, detail string) {
+	what := "row skipped"
+	if column == "" {
+		r.count(why, 1)
+	} else {
+		r.cells[why]++
+		r.telemetry.ReceiverCsvReplaySkippedCells.Add(context.Background(), 1, metric.WithAttributes(attribute.String("reason", string(why))))
+		if r.told[column+string(why)] {
+			return
+		}
+		r.told[column+string(why)] = true
+		what = "cell skipped; others of its column are counted only"
+	}
+	r.logger.Warn(what, zap.Int64("line", line), zap.String("reason", string(why)), zap.String("detail", detail))
 }
 
 func (r *csvReplay) count(why reason, rows int64) {
@@ -232,7 +248,7 @@ func (r *csvReplay) count(why reason, rows int64) {
 func (r *csvReplay) finish(ctx context.Context, err error, took time.Duration) {
 	fields := []zap.Field{
 		zap.Int64("rows", r.rows), zap.Int64("refused", r.refused), zap.Int64("steps", r.steps),
-		zap.Int("pass", r.passes), zap.Duration("took", took), zap.Any("skipped_by_reason", r.skipped),
+		zap.Int("pass", r.passes), zap.Duration("took", took), zap.Any("skipped_by_reason", r.skipped), zap.Any("cells_skipped_by_reason", r.cells),
 	}
 	switch {
 	case ctx.Err() != nil:

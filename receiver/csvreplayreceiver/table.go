@@ -27,10 +27,14 @@ const maxTime = time.Duration(1) << 62
 // table is a configuration bound to the columns of a file.
 type table struct {
 	time     TimeConfig
-	columns  map[string]int
+	at       []int // of the time
+	header   []string
+	columns  map[string]int // by name, with the unit in brackets and without
 	resource []attr
 	host     template
 	measures []measure
+	// used are the columns that have values, lacking those that the file lacks.
+	used, lacking []string
 }
 
 // measure is a column that makes points of a metric.
@@ -39,7 +43,15 @@ type measure struct {
 	kind       reading.Kind
 	known      *reading.Metric // nil for a metric that nobody here reads
 	factor     float64         // to the unit of known
+	sources    []source
+	when       []condition
 	attributes []attr
+}
+
+// condition is what a row must have in a column.
+type condition struct {
+	at   []int
+	want string
 }
 
 // row is a row that has been read. A value is NaN where the row has none.
@@ -50,46 +62,114 @@ type row struct {
 }
 
 func newTable(cfg *TableConfig, header []string) (*table, error) {
-	t := &table{time: cfg.Time, columns: map[string]int{}}
+	t := &table{time: cfg.Time, header: header, columns: map[string]int{}}
 	for i, name := range header {
 		if _, twice := t.columns[name]; twice && name != "" {
 			return nil, fmt.Errorf("column %q occurs more than once", name)
 		}
 		t.columns[name] = i
 	}
+	for i, name := range header {
+		if short, unit := bare(name); unit != "" {
+			if j, twice := t.columns[short]; !twice {
+				t.columns[short] = i
+			} else if j < 0 || header[j] != short {
+				t.columns[short] = -1 // whose name it is, is not certain
+			}
+		}
+	}
 	var errs []error
-	need := func(name string) {
-		if _, ok := t.columns[name]; !ok {
+	need := func(name string, ok bool) {
+		if !ok {
 			errs = append(errs, fmt.Errorf("no column %q; the file has: %s", name, strings.Join(header, ", ")))
 		}
 	}
-	bind := func(config map[string]string) []attr {
-		attrs, err := parseAttributes(config)
-		errs = append(errs, err)
-		for _, a := range attrs {
-			for _, p := range a.value {
-				if p.column != "" {
-					need(p.column)
-				}
-			}
-		}
-		return attrs
-	}
-	need(t.time.Column)
-	t.resource = bind(cfg.Resource)
+	var ok bool
+	t.at, ok = t.find(t.time.Column)
+	need(t.time.Column, ok)
+	resource, missing := t.bind(cfg.Resource)
+	need(missing, missing == "")
+	t.resource = resource
 	for _, a := range t.resource {
 		if a.key == semconv.AttrHostName {
 			t.host = a.value
 		}
 	}
 	for _, m := range cfg.Metrics {
-		need(m.Column)
-		for column := range m.When {
-			need(column)
+		missing, err := t.measure(m)
+		if missing != "" && !slices.Contains(t.lacking, missing) {
+			t.lacking = append(t.lacking, missing)
 		}
-		t.measures = append(t.measures, newMeasure(m, bind(m.Attributes)))
+		errs = append(errs, err)
+	}
+	if len(t.measures) == 0 {
+		for _, name := range t.lacking {
+			need(name, false)
+		}
 	}
 	return t, errors.Join(errs...)
+}
+
+// find returns the columns of a name, the alternatives of "a|b" in their order. One that
+// is empty may be absent.
+func (t *table) find(name string) (at []int, ok bool) {
+	if i, exact := t.columns[name]; exact && i >= 0 && name != "" {
+		return []int{i}, true
+	}
+	for one := range strings.SplitSeq(name, "|") {
+		one = strings.TrimSpace(one)
+		if i, known := t.columns[one]; known && i >= 0 && one != "" {
+			at = append(at, i)
+		}
+		ok = ok || one == ""
+	}
+	return at, ok || len(at) > 0
+}
+
+// bind finds the columns of templates, and names one that is missing.
+func (t *table) bind(config map[string]string) (attrs []attr, missing string) {
+	attrs, _ = parseAttributes(config) // Validate has said what is wrong with it
+	for _, a := range attrs {
+		for i := range a.value {
+			var ok bool
+			if a.value[i].at, ok = t.find(a.value[i].column); !ok {
+				missing = a.value[i].column
+			}
+		}
+	}
+	return attrs, missing
+}
+
+// measure adds a metric, unless the file lacks one of its columns.
+func (t *table) measure(cfg MetricConfig) (missing string, err error) {
+	attrs, missing := t.bind(cfg.Attributes)
+	m := newMeasure(cfg, attrs)
+	for column, want := range cfg.When {
+		at, ok := t.find(column)
+		if !ok {
+			missing = column
+		}
+		m.when = append(m.when, condition{at, want})
+	}
+	at, _ := t.find(cfg.Column)
+	if len(at) == 0 {
+		missing = cfg.Column
+	}
+	if missing != "" {
+		return missing, nil
+	}
+	for _, i := range at {
+		from, err := m.bind(i, t.header[i])
+		if err != nil {
+			return "", err
+		}
+		m.sources = append(m.sources, from)
+		if !slices.Contains(t.used, from.column) {
+			t.used = append(t.used, from.column)
+		}
+	}
+	t.measures = append(t.measures, m)
+	return "", nil
 }
 
 // newMeasure fills in what the configuration leaves out and the catalogue has.
@@ -116,69 +196,103 @@ func newMeasure(m MetricConfig, attrs []attr) measure {
 	return to
 }
 
-func (t *table) cell(fields []string, column string) string {
-	return strings.TrimSpace(fields[t.columns[column]])
+// cell is the first text of some columns.
+func cell(fields []string, at []int) string {
+	for _, i := range at {
+		if text := clean(fields[i]); text != "" {
+			return text
+		}
+	}
+	return ""
 }
 
-func (t *table) render(value template, fields []string) string {
+func render(value template, fields []string) string {
 	var text strings.Builder
 	for _, p := range value {
 		text.WriteString(p.text)
-		if p.column != "" {
-			text.WriteString(t.cell(fields, p.column))
-		}
+		text.WriteString(cell(fields, p.at))
 	}
 	return text.String()
 }
 
 // pairs are the keys and values of attributes, without the empty values.
-func (t *table) pairs(attrs []attr, fields []string) []string {
-	pairs := make([]string, 0, 2*len(attrs))
+func pairs(attrs []attr, fields []string) []string {
+	list := make([]string, 0, 2*len(attrs))
 	for _, a := range attrs {
-		if text := t.render(a.value, fields); text != "" {
-			pairs = append(pairs, a.key, text)
+		if text := render(a.value, fields); text != "" {
+			list = append(list, a.key, text)
 		}
 	}
-	return pairs
+	return list
 }
 
-// decode reads a row, or says why it cannot.
-func (t *table) decode(fields []string) (row, reason, string) {
+// decode reads a row, or says why it cannot. Bad is told of the cells that it loses while
+// others of the row count.
+func (t *table) decode(fields []string, bad func(column string, why reason, detail string)) (row, reason, string) {
 	r := row{fields: fields, values: make([]float64, len(t.measures))}
-	text := t.cell(fields, t.time.Column)
+	text := cell(fields, t.at)
 	var ok bool
 	if r.at, ok = t.time.parse(text); !ok {
 		return r, badTime, fmt.Sprintf("column %q is %s", t.time.Column, quote(text))
 	}
-	if t.render(t.host, fields) == "" {
+	if render(t.host, fields) == "" {
 		return r, noNode, "host.name comes out empty"
 	}
+	type lost struct {
+		column string
+		why    reason
+		detail string
+	}
+	var cells []lost
 	found := false
 	for i := range t.measures {
 		m := &t.measures[i]
 		r.values[i] = math.NaN()
-		text := t.cell(fields, m.Column)
-		if text == "" || !t.selects(m, fields) {
+		if !m.selects(fields) {
 			continue
 		}
-		if refused, ok := t.whom(m, fields); !ok {
-			return r, subject, refused.String()
+		v, from, why, detail := t.value(m, fields)
+		switch {
+		case why != "":
+			cells = append(cells, lost{from.column, why, detail})
+		case from != nil:
+			r.values[i], found = v, true
 		}
-		var why reason
-		if r.values[i], why = m.parse(text); why != "" {
-			return r, why, fmt.Sprintf("column %q is %s", m.Column, quote(text))
-		}
-		found = true
 	}
-	if !found {
+	switch {
+	case !found && len(cells) == 0:
 		return r, empty, "it has no value for any metric"
+	case !found:
+		return r, cells[0].why, cells[0].detail
+	}
+	for _, c := range cells {
+		bad(c.column, c.why, c.detail)
 	}
 	return r, "", ""
 }
 
-func (t *table) selects(m *measure, fields []string) bool {
-	for column, want := range m.When {
-		if t.cell(fields, column) != want {
+// value reads the first cell of a measure that has one; from is nil where none has.
+func (t *table) value(m *measure, fields []string) (v float64, from *source, why reason, detail string) {
+	for i := range m.sources {
+		from = &m.sources[i]
+		text := clean(fields[from.at])
+		if text == "" {
+			continue
+		}
+		if v, why, detail = m.parse(text, from); math.IsNaN(v) {
+			continue
+		}
+		if refused, ok := m.whom(fields); !ok {
+			return 0, from, subject, refused.String()
+		}
+		return v, from, why, detail
+	}
+	return 0, nil, "", ""
+}
+
+func (m *measure) selects(fields []string) bool {
+	for _, c := range m.when {
+		if cell(fields, c.at) != c.want {
 			return false
 		}
 	}
@@ -186,7 +300,7 @@ func (t *table) selects(m *measure, fields []string) bool {
 }
 
 // whom reports whether the point of a row says whose it is, as its readers demand.
-func (t *table) whom(m *measure, fields []string) (refused reading.Refused, ok bool) {
+func (m *measure) whom(fields []string) (refused reading.Refused, ok bool) {
 	if m.known == nil {
 		return refused, true
 	}
@@ -195,13 +309,13 @@ func (t *table) whom(m *measure, fields []string) (refused reading.Refused, ok b
 	for _, a := range m.attributes {
 		switch a.key {
 		case semconv.AttrHWID:
-			id = t.render(a.value, fields)
+			id = render(a.value, fields)
 		case semconv.AttrHWType:
-			hwType = t.render(a.value, fields)
+			hwType = render(a.value, fields)
 		default:
 			for i, key := range m.known.Keys {
 				if a.key == key.Name || a.key == key.Alias {
-					texts[i] = t.render(a.value, fields)
+					texts[i] = render(a.value, fields)
 				}
 			}
 		}
@@ -209,20 +323,6 @@ func (t *table) whom(m *measure, fields []string) (refused reading.Refused, ok b
 	_, of := m.known.Select(hwType, &texts)
 	why := m.known.Whom(of, id, hwType, &texts)
 	return reading.Refused{Metric: m.known, Why: why, ID: id, HWType: hwType}, why == reading.Accepted
-}
-
-func (m *measure) parse(text string) (float64, reason) {
-	v, err := strconv.ParseFloat(text, 64)
-	v *= m.Scale
-	switch {
-	case math.IsNaN(v) || math.IsInf(v, 0):
-		return 0, notFinite
-	case err != nil:
-		return 0, badNumber
-	case v < 0 && m.kind == reading.Counter, m.known != nil && m.known.Judge(v*m.factor) != reading.Accepted:
-		return 0, outOfRange
-	}
-	return v, ""
 }
 
 // parse reads a time. A float64 holds Unix time to less than a microsecond.
@@ -254,7 +354,7 @@ func (t *table) report(rows []row, cluster, version string, now, began time.Time
 	series := map[string]pmetric.NumberDataPoint{}
 	for i := range rows {
 		r := &rows[i]
-		resource := t.pairs(t.resource, r.fields)
+		resource := pairs(t.resource, r.fields)
 		node := fmt.Sprintf("%q", resource)
 		if _, ok := nodes[node]; !ok {
 			rm := md.ResourceMetrics().AppendEmpty()
@@ -277,7 +377,7 @@ func (t *table) report(rows []row, cluster, version string, now, began time.Time
 			if _, ok := metrics[metric]; !ok {
 				metrics[metric] = m.points(nodes[node].AppendEmpty())
 			}
-			attrs := t.pairs(m.attributes, r.fields)
+			attrs := pairs(m.attributes, r.fields)
 			id := fmt.Sprintf("%s%q", metric, attrs)
 			p, ok := series[id]
 			if !ok {
@@ -328,8 +428,11 @@ func quote(text string) string { return fmt.Sprintf("%.64q", text) }
 // template is text with columns in braces: "dp{dp_rank}-pp{pp_rank}".
 type template []templatePart
 
-// templatePart is text and the column behind it, if any.
-type templatePart struct{ text, column string }
+// templatePart is text and the column behind it, if any, which a table finds.
+type templatePart struct {
+	text, column string
+	at           []int
+}
 
 func parseTemplate(text string) (template, error) {
 	var t template

@@ -65,6 +65,14 @@ func TestShippedConfigsAreValid(t *testing.T) {
 			})
 		}
 	}
+	t.Run("replay", func(t *testing.T) {
+		t.Parallel()
+		for _, base := range []string{"configs/demo.yaml", "configs/all-in-one.yaml"} {
+			text, err := validate(t, collectorBinary, base, "configs/replay/nvidia-smi.yaml")
+			require.NoError(t, err, text)
+			assert.Empty(t, text)
+		}
+	})
 	t.Run("lean agent", func(t *testing.T) {
 		t.Parallel()
 		binary, err := agentBinary()

@@ -32,6 +32,9 @@ type Reader struct {
 	reasons    [reading.NumRefusals]metric.MeasurementOption
 	complaints *reading.Complaints
 	room       *room // nil before Join
+
+	// Drops says in the log that points go no further whose values were refused.
+	Drops bool
 }
 
 type room = sharedinstance.Handle[*reading.Complaints]
@@ -170,8 +173,9 @@ func (r *Resource) Read(dp pmetric.NumberDataPoint, p *Point) reading.Refusal {
 		p.Value = math.NaN()
 		return reading.Accepted
 	}
-	p.Value = value(dp) * r.scale
-	if why := m.Judge(p.Value); why != reading.Accepted {
+	sent := value(dp)
+	p.Value = sent * r.scale
+	if why := m.Judge(sent, r.scale); why != reading.Accepted {
 		return r.refusePoint(why, p)
 	}
 	return reading.Accepted
@@ -250,8 +254,60 @@ next:
 func (r *Resource) refuse(points int, what reading.Refused) {
 	r.Refused[what.Why] += int64(points)
 	if cluster, node := r.names(); r.reader.complaints.First(cluster, node, what.Metric, what.Why, time.Now()) {
-		r.reader.log.Warn("reading refused: "+what.String(), zap.String("cluster", cluster), zap.String("node", node))
+		fields := []zap.Field{zap.String("cluster", cluster), zap.String("node", node)}
+		if r.reader.Drops && (what.Why == reading.ValueRange || what.Why == reading.NotFinite) {
+			fields = append(fields, zap.Bool("dropped", true))
+		}
+		r.reader.log.Warn("reading refused: "+what.String(), fields...)
 	}
+}
+
+// Check judges the values of a metric that is not read. It counts and tells as Read does.
+func (r *Resource) Check(known *reading.Metric, m pmetric.Metric) {
+	points, factor := judged(known, m)
+	for i := range points.Len() {
+		if sent, why := judge(known, points.At(i), factor); why != reading.Accepted {
+			r.refuse(1, reading.Refused{Metric: known, Why: why, Value: sent * factor})
+		}
+	}
+}
+
+// Drop takes the points out of a metric of the catalogue whose values are refused, whoever
+// they are of. Where ends is set they end their series instead.
+func Drop(known *reading.Metric, m pmetric.Metric, ends bool) {
+	points, factor := judged(known, m)
+	points.RemoveIf(func(dp pmetric.NumberDataPoint) bool {
+		if _, why := judge(known, dp, factor); why == reading.Accepted {
+			return false
+		}
+		if ends {
+			dp.SetIntValue(0)
+			dp.SetFlags(dp.Flags().WithNoRecordedValue(true))
+		}
+		return !ends
+	})
+}
+
+// judged returns the points whose values can be judged, and their factor to the
+// catalogue's unit: none of a unit that is not certain, and no deltas.
+func judged(known *reading.Metric, m pmetric.Metric) (pmetric.NumberDataPointSlice, float64) {
+	unit := m.Unit()
+	if unit == "" || unit == known.Unit {
+		return Points(m), 1
+	}
+	factor, ok := known.Factor(unit)
+	if !ok {
+		return none, 1
+	}
+	return Points(m), factor
+}
+
+func judge(known *reading.Metric, dp pmetric.NumberDataPoint, factor float64) (float64, reading.Refusal) {
+	if dp.Flags().NoRecordedValue() {
+		return 0, reading.Accepted
+	}
+	sent := value(dp)
+	return sent, known.Judge(sent, factor)
 }
 
 // names names the resource in the log.

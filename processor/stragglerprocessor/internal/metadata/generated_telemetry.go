@@ -126,7 +126,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.ProcessorStragglerRejected, err = builder.meter.Int64Counter(
 		"otelcol_processor_straggler_rejected",
-		metric.WithDescription("Number of scores and readings that were ignored. The data itself passes. [Development]"),
+		metric.WithDescription("Number of scores and readings that were ignored. A gateway drops points that it counts as value_range or not_finite, unless `refused_points` is pass; others pass. [Development]"),
 		metric.WithUnit("{value}"),
 	)
 	errs = errors.Join(errs, err)

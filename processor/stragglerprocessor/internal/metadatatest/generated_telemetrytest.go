@@ -166,7 +166,7 @@ func AssertEqualProcessorStragglerReclaimedClusters(t *testing.T, tt *componentt
 func AssertEqualProcessorStragglerRejected(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_processor_straggler_rejected",
-		Description: "Number of scores and readings that were ignored. The data itself passes. [Development]",
+		Description: "Number of scores and readings that were ignored. A gateway drops points that it counts as value_range or not_finite, unless `refused_points` is pass; others pass. [Development]",
 		Unit:        "{value}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,

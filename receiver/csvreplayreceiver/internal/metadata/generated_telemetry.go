@@ -23,13 +23,14 @@ func Tracer(settings component.TelemetrySettings) trace.Tracer {
 // TelemetryBuilder provides an interface for components to report telemetry
 // as defined in metadata and user config.
 type TelemetryBuilder struct {
-	meter                        metric.Meter
-	mu                           sync.Mutex
-	registrations                []metric.Registration
-	ReceiverCsvReplayRefusedRows metric.Int64Counter
-	ReceiverCsvReplayRows        metric.Int64Counter
-	ReceiverCsvReplaySkippedRows metric.Int64Counter
-	ReceiverCsvReplaySteps       metric.Int64Counter
+	meter                         metric.Meter
+	mu                            sync.Mutex
+	registrations                 []metric.Registration
+	ReceiverCsvReplayRefusedRows  metric.Int64Counter
+	ReceiverCsvReplayRows         metric.Int64Counter
+	ReceiverCsvReplaySkippedCells metric.Int64Counter
+	ReceiverCsvReplaySkippedRows  metric.Int64Counter
+	ReceiverCsvReplaySteps        metric.Int64Counter
 }
 
 // TelemetryBuilderOption applies changes to default builder.
@@ -71,6 +72,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_receiver_csv_replay_rows",
 		metric.WithDescription("Rows of the recording that were handed to the next consumer and accepted. [Development]"),
 		metric.WithUnit("{row}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ReceiverCsvReplaySkippedCells, err = builder.meter.Int64Counter(
+		"otelcol_receiver_csv_replay_skipped_cells",
+		metric.WithDescription("Cells that were left out of rows whose other cells count, by reason. [Development]"),
+		metric.WithUnit("{cell}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ReceiverCsvReplaySkippedRows, err = builder.meter.Int64Counter(
