@@ -14,12 +14,12 @@ func TestCheck(t *testing.T) {
 	} {
 		assert.NoError(t, Check(endpoint), endpoint)
 	}
-	const any = "127.0.0.1:4317 or [::1]:4317"
+	const generic = "127.0.0.1:4317 or [::1]:4317"
 	for endpoint, right := range map[string]string{
 		"::1:4317": "[::1]:4317", ":::4317": "[::]:4317", "fe80::1%eth0:4317": "[fe80::1%eth0]:4317",
-		"": any, "localhost": any, "127.0.0.1": any, "::": any, "[::1]": any, "[::1:4317": any, "[::g]:4317": any, "[gpu:01]:80": any,
-		"127.0.0.1:": any, "127.0.0.1:http": any, "127.0.0.1:99999": any, "127.0.0.1:-1": any, "127.0.0.1:+1": any, "127.0.0.1:4317 ": any,
-		"256.0.0.1:4317": any, "127.0.0:4317": any, " 127.0.0.1:4317": any, "http://127.0.0.1:4317": any, "127.0.0.1:4317/v1": any, "*:4317": any,
+		"": generic, "localhost": generic, "127.0.0.1": generic, "::": generic, "[::1]": generic, "[::1:4317": generic, "[::g]:4317": generic, "[gpu:01]:80": generic,
+		"127.0.0.1:": generic, "127.0.0.1:http": generic, "127.0.0.1:99999": generic, "127.0.0.1:-1": generic, "127.0.0.1:+1": generic, "127.0.0.1:4317 ": generic,
+		"256.0.0.1:4317": generic, "127.0.0:4317": generic, " 127.0.0.1:4317": generic, "http://127.0.0.1:4317": generic, "127.0.0.1:4317/v1": generic, "*:4317": generic,
 	} {
 		assert.EqualError(t, Check(endpoint), `is "`+endpoint+`", must be a host and a port of 0 to 65535, such as `+right)
 	}
