@@ -6,13 +6,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestCheck(t *testing.T) {
 	for _, endpoint := range []string{
 		"127.0.0.1:4317", "0.0.0.0:0", ":4317", "[::]:4317", "[::1]:65535", "[fe80::1%eth0]:4317", "localhost:4317", "gpu-01.example.com:80", "my_host:80",
 	} {
-		assert.NoError(t, Check(endpoint), endpoint)
+		require.NoError(t, Check(endpoint), endpoint)
 	}
 	const generic = "127.0.0.1:4317 or [::1]:4317"
 	for endpoint, right := range map[string]string{
