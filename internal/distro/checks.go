@@ -10,7 +10,6 @@ import (
 	"net"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.opentelemetry.io/collector/component"
@@ -130,32 +129,15 @@ func addresses(path string, v reflect.Value) error {
 
 // telemetryAddresses checks where the collector's own metrics are served.
 func telemetryAddresses(conf *confmap.Conf) error {
-	var own struct {
-		Service struct {
-			Telemetry struct {
-				Metrics struct {
-					Readers []struct {
-						Pull struct {
-							Exporter struct {
-								Prometheus struct {
-									Host string `mapstructure:"host"`
-									Port int    `mapstructure:"port"`
-								} `mapstructure:"prometheus"`
-							} `mapstructure:"exporter"`
-						} `mapstructure:"pull"`
-					} `mapstructure:"readers"`
-				} `mapstructure:"metrics"`
-			} `mapstructure:"telemetry"`
-		} `mapstructure:"service"`
-	}
-	if conf.Unmarshal(&own, confmap.WithIgnoreUnused()) != nil {
-		return nil
-	}
+	readers, _ := conf.Get("service::telemetry::metrics::readers").([]any)
 	var errs []error
-	for i, reader := range own.Service.Telemetry.Metrics.Readers {
-		server := reader.Pull.Exporter.Prometheus
-		errs = append(errs, keyed(fmt.Sprintf("service::telemetry::metrics::readers::%d::pull::exporter::prometheus", i),
-			listenaddress.Check(net.JoinHostPort(server.Host, strconv.Itoa(server.Port)))))
+	for i, reader := range readers {
+		settings, _ := reader.(map[string]any)
+		server, err := confmap.NewFromStringMap(settings).Sub("pull::exporter::prometheus")
+		if err == nil && server.IsSet("port") && server.IsSet("host") {
+			errs = append(errs, keyed(fmt.Sprintf("service::telemetry::metrics::readers::%d::pull::exporter::prometheus", i),
+				listenaddress.Check(net.JoinHostPort(fmt.Sprint(server.Get("host")), fmt.Sprint(server.Get("port"))))))
+		}
 	}
 	return errors.Join(errs...)
 }
