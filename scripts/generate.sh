@@ -28,6 +28,8 @@ generate_components builder-config-agent.yaml cmd/gpu-collector-agent
 
 for metadata in $(git ls-files -co --exclude-standard '*/metadata.yaml' | grep -E '^(receiver|processor|exporter|extension|connector)/'); do
 	(cd "$(dirname "$metadata")" && "$mdatagen" metadata.yaml)
+	# mdatagen knows no address of a distribution that is not the Collector project's own.
+	sed -i 's|^\[gpu-collector\]: *$|[gpu-collector]: https://github.com/gpu-collector/gpu-collector|' "$(dirname "$metadata")/README.md"
 done
 
 # The document comes from the Go types, without a server.

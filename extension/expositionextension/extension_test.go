@@ -194,6 +194,7 @@ func TestFormats(t *testing.T) {
 	}
 	w := scrape(h, "/metrics", "Accept-Encoding", "gzip")
 	require.Equal(t, "gzip", w.Header().Get("Content-Encoding"))
+	assert.ElementsMatch(t, []string{"Accept", "Accept-Encoding"}, w.Header().Values("Vary"))
 	plain, err := gzip.NewReader(w.Body)
 	require.NoError(t, err)
 	w.Body = new(bytes.Buffer)

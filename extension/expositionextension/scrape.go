@@ -47,6 +47,7 @@ func (e *exposition) serve(w http.ResponseWriter, r *http.Request) {
 	format := negotiate(r.Header)
 	x.OpenMetrics = format.FormatType() == expfmt.TypeOpenMetrics
 	w.Header().Set("Content-Type", string(format))
+	w.Header().Add("Vary", "Accept") // so that a cache does not give one format for the other
 	if r.Method == http.MethodHead {
 		return
 	}

@@ -56,14 +56,15 @@ func SaveMemory() {
 func Main(name, description string, factories func() (otelcol.Factories, error), commands []*cobra.Command, providers ...confmap.ProviderFactory) {
 	dns.SetMinResolutionInterval(resolveAgain)
 	limitMemory()
+	factories = withLastUpload(factories)
 	cmd := otelcol.NewCommand(otelcol.CollectorSettings{
 		BuildInfo: component.BuildInfo{Command: name, Description: description, Version: Version},
 		Factories: factories,
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{
 			ResolverSettings: confmap.ResolverSettings{
-				ProviderFactories: providers,
+				ProviderFactories: withEnvironment(providers, os.Stderr),
 				ConverterFactories: []confmap.ConverterFactory{
-					confmap.NewConverterFactory(func(confmap.ConverterSettings) confmap.Converter { return memoryWarning{factories, os.Stderr} }),
+					confmap.NewConverterFactory(func(confmap.ConverterSettings) confmap.Converter { return checks{factories, os.Stderr} }),
 				},
 			},
 		},

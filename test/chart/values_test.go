@@ -47,6 +47,7 @@ type schema struct {
 	Ref        string             `json:"$ref"`
 	Defs       map[string]*schema `json:"$defs"`
 	Properties map[string]*schema
+	Required   []string
 	Additional any `json:"additionalProperties"`
 	Type       any
 }
@@ -70,6 +71,9 @@ func TestSchemaIsComplete(t *testing.T) {
 		for _, key := range slices.Sorted(maps.Keys(values)) {
 			if !assert.Contains(t, s.Properties, key, path) {
 				continue
+			}
+			if yes, ok := values[key].(bool); ok {
+				assert.Contains(t, s.Required, key, "%s: %v is not what null would be", path, yes)
 			}
 			if section, ok := values[key].(map[string]any); ok {
 				walk(path+"."+key, s.Properties[key], section, defined)
@@ -164,4 +168,28 @@ func paths(path []string, values map[string]any, call func([]string)) {
 			call(here)
 		}
 	}
+}
+
+// TestNullIsNamed: a section or list that is null is empty, or the error has its path; with
+// all that the chart has switched on, so that each template reads what it reads.
+func TestNullIsNamed(t *testing.T) {
+	var walk func(path []string, values map[string]any)
+	walk = func(path []string, values map[string]any) {
+		for _, key := range slices.Sorted(maps.Keys(values)) {
+			here := append(slices.Clone(path), strings.ReplaceAll(key, ".", `\.`))
+			section, isSection := values[key].(map[string]any)
+			walk(here, section)
+			if _, isList := values[key].([]any); !isSection && !isList {
+				continue
+			}
+			name := strings.Join(here, ".")
+			text, err := template(t, "--values", directory+"/ci/everything-values.yaml", "--set", name+"=null")
+			assert.NotContains(t, text, "<nil>", name)
+			missing := "at '" + strings.TrimSuffix("/"+strings.Join(path, "/"), "/") + "': missing propert"
+			if err != nil && !strings.Contains(text, missing) {
+				assert.Contains(t, text, name+" is empty, must")
+			}
+		}
+	}
+	walk(nil, defaults(t))
 }

@@ -131,3 +131,24 @@ extensions:
 		"(the least of GOMEMLIMIT and 80 % of its cgroup, or 2 GiB): admission 819, diff 1000, fleet_view 150, straggler 131; "+
 		"set less in `max_bytes`, or give it more\n", text)
 }
+
+// TestValidateNamesAnAddressThatIsNone: in receivers, extensions, exporters and the
+// collector's own telemetry, ours and others'.
+func TestValidateNamesAnAddressThatIsNone(t *testing.T) {
+	t.Parallel()
+	for overlay, says := range map[string]string{
+		`receivers: {otlp: {protocols: {grpc: {endpoint: "::1:4317"}}}}`:                                             "`receivers::otlp::protocols::grpc::endpoint` is \"::1:4317\", must be a host and a port of 0 to 65535, such as [::1]:4317",
+		`receivers: {otlp: {protocols: {http: {endpoint: "localhost"}}}}`:                                            "`receivers::otlp::protocols::http::endpoint` is \"localhost\"",
+		`extensions: {fleet_view: {http: {endpoint: "0.0.0.0:99999"}}}`:                                              "`extensions::fleet_view::http::endpoint` is",
+		`extensions: {straggler_threshold: {api: {endpoint: ":::8085"}}}`:                                            "`extensions::straggler_threshold::api::endpoint` is",
+		`extensions: {healthcheckv2: {http: {endpoint: "::"}}}`:                                                      "`extensions::healthcheckv2::http::endpoint` is",
+		"exporters: {prometheus: {endpoint: \"::1:9\"}}\nservice: {pipelines: {metrics: {exporters: [prometheus]}}}": "`exporters::prometheus::endpoint` is",
+		`service: {telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: "::1", port: 99999}}}}]}}}`: "`service::telemetry::metrics::readers::0::pull::exporter::prometheus` is",
+	} {
+		said, err := validate(t, collectorBinary, "configs/gateway.yaml", overlay+"\n")
+		require.Error(t, err, overlay)
+		assert.Contains(t, said, says)
+	}
+	said, err := validate(t, collectorBinary, "configs/gateway.yaml", `service: {telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: "::1", port: 8888}}}}]}}}`+"\n")
+	assert.NoError(t, err, said)
+}

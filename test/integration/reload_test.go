@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 // reloadCommand is what a unit's ExecReload runs, in another directory than the
@@ -126,4 +127,19 @@ func TestReloadOfWhatIsNotValid(t *testing.T) {
 
 	assert.Equal(t, 1, g.log.Count(readyLine), "it has not even restarted its service")
 	assert.True(t, scrape(t, g.prom).is(6, "gpu_straggler_nodes", labels{"k8s_cluster_name": "lab", "gpu_peer_group": "", "gpu_node_state": "active"}))
+}
+
+// TestOwnTelemetryToItself: the last upload finds nobody any more, which neither ends a
+// reload nor makes a failure of an end that was asked for; start's cleanup sees the latter.
+func TestOwnTelemetryToItself(t *testing.T) {
+	t.Parallel()
+	ports := newGatewayPorts(t)
+	c := start(t, options{configs: []string{"configs/gateway.yaml", ports.overlay(t), fmt.Sprintf(`
+service:
+  telemetry:
+    metrics: {readers: [{periodic: {interval: 3600000, exporter: {otlp: {protocol: http/protobuf, endpoint: "http://%[1]s"}}}}]}
+    logs: {processors: [{batch: {exporter: {otlp: {protocol: http/protobuf, endpoint: "http://%[1]s"}}}}]}
+`, loopback.FreeAddr(t))}})
+	c.reload()
+	c.waitLog(1, "warn", "the last of the collector's own metrics did not go out")
 }

@@ -204,7 +204,7 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- with $values.libraryPath -}}
 {{- $_ := set $config.receivers.nvml "library_path" . -}}
 {{- end -}}
-{{- with dig "limits" "memory" "" $values.resources -}}
+{{- with dig "limits" "memory" "" ($values.resources | default dict) -}}
 {{- $limit := div (include "gpu-collector.bytes" . | int64) 1048576 -}}
 {{- $_ := mustMergeOverwrite $config.processors.memory_limiter (dict
   "limit_mib" (div (mul $limit 90) 100) "spike_limit_mib" (div (mul $limit 10) 100)) -}}
@@ -228,7 +228,7 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- $_ := mustMergeOverwrite $config.receivers.nvml (dict
   "release_file" "/run/gpu-collector/release" "acknowledge_file" "/run/gpu-collector/acknowledge") -}}
 {{- end -}}
-{{- toYaml (mustMergeOverwrite $config (deepCopy $values.config)) -}}
+{{- toYaml (mustMergeOverwrite $config (deepCopy ($values.config | default dict))) -}}
 {{- end -}}
 
 {{/* shard: configs/shard.yaml for a pod of the StatefulSet. */}}
@@ -243,7 +243,7 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- /* A gateway has to see the whole of a cluster, so all shards must choose the same one. */ -}}
 {{- $_ := set $config.extensions "straggler_threshold" (merge (dict "cluster" .Values.clusterName "consistent_hash" "cluster") ($config.extensions.straggler_threshold | default dict)) -}}
 {{- end -}}
-{{- toYaml (mustMergeOverwrite $config (deepCopy .Values.shard.config)) -}}
+{{- toYaml (mustMergeOverwrite $config (deepCopy (.Values.shard.config | default dict))) -}}
 {{- end -}}
 
 {{/* gateway: configs/gateway.yaml, or the end of the Kafka hop that it is. */}}
@@ -308,7 +308,7 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- $_ := set . "allowed_hosts" (append (.allowed_hosts | default list) (printf "%s-gateway.%s" (include "gpu-collector.fullname" $) $.Release.Namespace)) -}}
 {{- end -}}
 {{- end -}}
-{{- toYaml (mustMergeOverwrite $config (deepCopy $values.config)) -}}
+{{- toYaml (mustMergeOverwrite $config (deepCopy ($values.config | default dict))) -}}
 {{- end -}}
 
 {{/* fleetView: API and page on the pod's address, or on loopback behind the OIDC proxy. Takes root and config. */}}
@@ -331,7 +331,7 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- else if eq $view.history.storage "sqlite" -}}
 {{- $_ := set $history "sqlite" (dict "retention" $view.history.retention "max_size_mib" (int $view.history.maxSizeMiB)) -}}
 {{- end -}}
-{{- $names := concat (list .root.Values.ingress.fleetView.host | compact) .root.Values.gatewayAPI.fleetView.hostnames -}}
+{{- $names := concat (list .root.Values.ingress.fleetView.host | compact) (.root.Values.gatewayAPI.fleetView.hostnames | default list) -}}
 {{- $_ := set .config.extensions "fleet_view" (dict "http" $http "history" $history "allowed_hosts" $names) -}}
 {{- if $view.oidc.enabled -}}
 {{- /* The proxy asks by address, and is the one reader. */ -}}
@@ -345,5 +345,5 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- $arguments := dict "root" . "tier" "cluster" "config" $config -}}
 {{- include "gpu-collector.config.common" $arguments -}}
 {{- include "gpu-collector.config.remoteWrite" $arguments -}}
-{{- toYaml (mustMergeOverwrite $config (deepCopy .Values.cluster.config)) -}}
+{{- toYaml (mustMergeOverwrite $config (deepCopy (.Values.cluster.config | default dict))) -}}
 {{- end -}}

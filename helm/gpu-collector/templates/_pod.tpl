@@ -9,7 +9,7 @@ apiToken for a tier that asks the API server.
 {{- define "gpu-collector.pod" -}}
 {{- $values := get .root.Values .tier -}}
 {{- $env := list (dict "name" "GPU_COLLECTOR_LISTEN" "value" (include "gpu-collector.listen" .root)) -}}
-{{- with dig "limits" "memory" "" $values.resources -}}
+{{- with dig "limits" "memory" "" ($values.resources | default dict) -}}
 {{- /* Go's collector of garbage works harder before the kernel kills. */ -}}
 {{- $env = append $env (dict "name" "GOMEMLIMIT" "value" (printf "%dMiB" (div (mul (include "gpu-collector.bytes" . | int64) 80) 104857600))) -}}
 {{- end -}}
@@ -24,11 +24,11 @@ apiToken for a tier that asks the API server.
 {{- end -}}
 {{- $all := list -}}
 {{- range concat $env (.env | default list) }}{{ if not (has .name $names) }}{{ $all = append $all . }}{{ end }}{{ end -}}
-{{- $all = concat $all $values.extraEnv -}}
+{{- $all = concat $all ($values.extraEnv | default list) -}}
 metadata:
   labels:
     {{- include "gpu-collector.selectorLabels" . | nindent 4 }}
-    {{- with merge (dict) $values.podLabels .root.Values.commonLabels }}
+    {{- with merge (dict) ($values.podLabels | default dict) (.root.Values.commonLabels | default dict) }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
   annotations:
@@ -82,7 +82,7 @@ spec:
         {{- toYaml $values.securityContext | nindent 8 }}
       volumeMounts:
         - {name: config, mountPath: /etc/gpu-collector, readOnly: true}
-        {{- with concat $mounts $values.extraVolumeMounts }}
+        {{- with concat $mounts ($values.extraVolumeMounts | default list) }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
     {{- with .containers }}
@@ -91,7 +91,7 @@ spec:
   volumes:
     - name: config
       configMap: {name: {{ include "gpu-collector.fullname" .root }}-{{ .tier }}}
-    {{- with concat $volumes $values.extraVolumes }}
+    {{- with concat $volumes ($values.extraVolumes | default list) }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
   {{- with $values.nodeSelector }}

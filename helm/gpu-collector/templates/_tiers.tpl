@@ -123,5 +123,5 @@ nothing else. Without them it is nobody in particular.
 {{- $agent := .Values.agent -}}
 {{- $user := ternary 0 65532 (or $agent.podResources.enabled $agent.state.enabled $agent.control.enabled) -}}
 {{- $default := dict "runAsUser" $user "runAsGroup" $user "runAsNonRoot" (ne (int $user) 0) "seccompProfile" (dict "type" "RuntimeDefault") -}}
-{{- toYaml (mustMergeOverwrite $default (deepCopy $agent.podSecurityContext)) -}}
+{{- toYaml (mustMergeOverwrite $default (deepCopy ($agent.podSecurityContext | default dict))) -}}
 {{- end -}}

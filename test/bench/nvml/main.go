@@ -25,7 +25,7 @@ func main() {
 	span := flag.Duration("for", 20*time.Second, "how long it is measured; a multiple of its poll interval, 10s")
 	flag.Parse()
 	figure.Main(func(ctx context.Context) error {
-		table := [][]string{{"GPUs", "resident MB", "its own MB", "CPU %"}}
+		table := [][]string{{"GPUs", "resident MB", "its own MB", "of files MB", "CPU %"}}
 		for _, gpus := range []int{1, 8, 16} {
 			harness.Say("the lean agent with %d GPUs for %s", gpus, *warm+*span)
 			row, err := node(ctx, gpus, *warm, *span)
@@ -69,7 +69,7 @@ func node(ctx context.Context, gpus int, warm, span time.Duration) (row []string
 		err = fmt.Errorf("the %s pushed nothing", c.Name)
 	}
 	return []string{
-		strconv.Itoa(gpus), harness.Number(after.Resident / 1e6), harness.Number(after.Own / 1e6),
+		strconv.Itoa(gpus), harness.Number(after.Resident / 1e6), harness.Number(after.Own / 1e6), harness.Number((after.Resident - after.Own) / 1e6),
 		harness.Number(100 * (after.CPU - before.CPU) / span.Seconds()),
 	}, err
 }

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package distro
+
+import (
+	"context"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/otelcol"
+	"go.opentelemetry.io/collector/service/telemetry"
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
+)
+
+// lastUpload has the collector's own telemetry end without an error. It ends last, when this
+// very process, which may be where it goes, takes no pushes any more: an end that was asked
+// for would be a failure, and a reload the end.
+type lastUpload struct{ telemetry.Factory }
+
+func withLastUpload(factories func() (otelcol.Factories, error)) func() (otelcol.Factories, error) {
+	return func() (otelcol.Factories, error) {
+		all, err := factories()
+		all.Telemetry = lastUpload{all.Telemetry}
+		return all, err
+	}
+}
+
+// CreateLogger implements telemetry.Factory.
+func (f lastUpload) CreateLogger(ctx context.Context, set telemetry.LoggerSettings, cfg component.Config) (*zap.Logger, component.ShutdownFunc, error) {
+	logger, shutdown, err := f.Factory.CreateLogger(ctx, set, cfg)
+	return logger, logged(logger, "logs", shutdown.Shutdown), err
+}
+
+// CreateMeterProvider implements telemetry.Factory.
+func (f lastUpload) CreateMeterProvider(ctx context.Context, set telemetry.MeterSettings, cfg component.Config) (telemetry.MeterProvider, error) {
+	provider, err := f.Factory.CreateMeterProvider(ctx, set, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return meterProvider{provider, logged(set.Logger, "metrics", provider.Shutdown)}, nil
+}
+
+// CreateTracerProvider implements telemetry.Factory.
+func (f lastUpload) CreateTracerProvider(ctx context.Context, set telemetry.TracerSettings, cfg component.Config) (telemetry.TracerProvider, error) {
+	provider, err := f.Factory.CreateTracerProvider(ctx, set, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return tracerProvider{provider, logged(set.Logger, "traces", provider.Shutdown)}, nil
+}
+
+type meterProvider struct {
+	telemetry.MeterProvider
+	shutdown component.ShutdownFunc
+}
+
+func (p meterProvider) Shutdown(ctx context.Context) error { return p.shutdown(ctx) }
+
+type tracerProvider struct {
+	telemetry.TracerProvider
+	shutdown component.ShutdownFunc
+}
+
+func (p tracerProvider) Shutdown(ctx context.Context) error { return p.shutdown(ctx) }
+
+// Unwrap leads zpages to the SDK.
+func (p tracerProvider) Unwrap() trace.TracerProvider { return p.TracerProvider }
+
+func logged(logger *zap.Logger, what string, shutdown component.ShutdownFunc) component.ShutdownFunc {
+	return func(ctx context.Context) error {
+		if err := shutdown(ctx); err != nil {
+			logger.Warn("the last of the collector's own "+what+" did not go out", zap.Error(err))
+		}
+		return nil
+	}
+}

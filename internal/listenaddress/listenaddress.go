@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package listenaddress tells whether a server can listen on what a configuration says.
+package listenaddress // import "github.com/gpu-collector/gpu-collector/internal/listenaddress"
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// name is of a host: not only digits and dots, which would be an address with a slip.
+var name = regexp.MustCompile(`^[\w.-]*[A-Za-z_-][\w.-]*$`)
+
+// Check returns what is wrong with an endpoint, for behind the name of its key.
+func Check(endpoint string) error {
+	host, port, err := net.SplitHostPort(endpoint)
+	if err == nil && isPort(port) && (host == "" || isAddress(host) || name.MatchString(host)) {
+		return nil
+	}
+	right := "127.0.0.1:4317 or [::1]:4317"
+	if at := strings.LastIndexByte(endpoint, ':'); at > 0 && isPort(endpoint[at+1:]) && isAddress(endpoint[:at]) {
+		right = Host(endpoint[:at]) + endpoint[at:]
+	}
+	return fmt.Errorf("is %q, must be a host and a port of 0 to 65535, such as %s", endpoint, right)
+}
+
+// Host returns a host as it has to be in front of a port: an IPv6 address in brackets.
+func Host(host string) string {
+	if addr, err := netip.ParseAddr(host); err == nil && addr.Is6() {
+		return "[" + host + "]"
+	}
+	return host
+}
+
+func isPort(text string) bool {
+	_, err := strconv.ParseUint(text, 10, 16)
+	return err == nil
+}
+
+func isAddress(text string) bool {
+	_, err := netip.ParseAddr(text)
+	return err == nil
+}
