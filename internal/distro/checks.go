@@ -7,13 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
-	"reflect"
 	"slices"
 	"strings"
 
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/config/confignet"
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/otelcol"
 
@@ -32,6 +31,8 @@ type usedComponent struct {
 	section string
 	id      component.ID
 	config  component.Config
+	// settings are as written, without the defaults.
+	settings map[string]any
 }
 
 // Convert implements confmap.Converter. Mistakes of others' keys are for the Collector to tell.
@@ -44,7 +45,9 @@ func (c checks) Convert(_ context.Context, conf *confmap.Conf) error {
 	memoryWarning(used, c.to)
 	errs := []error{telemetryAddresses(conf)}
 	for _, u := range used {
-		errs = append(errs, addresses(u.section+"::"+u.id.String(), reflect.ValueOf(u.config)))
+		if u.section == "receivers" || u.section == "extensions" || u.id.Type().String() == "prometheus" {
+			errs = append(errs, addresses(u.section+confmap.KeyDelimiter+u.id.String(), u.settings))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -72,7 +75,7 @@ func usedComponents(conf *confmap.Conf, factories otelcol.Factories) []usedCompo
 		config := factory.CreateDefaultConfig()
 		settings, err := conf.Sub(section + confmap.KeyDelimiter + id.String())
 		if err == nil && settings.Unmarshal(config) == nil {
-			used = append(used, usedComponent{section, id, config})
+			used = append(used, usedComponent{section, id, config, settings.ToStringMap()})
 		}
 	}
 	for _, id := range names.Service.Extensions {
@@ -92,36 +95,20 @@ func usedComponents(conf *confmap.Conf, factories otelcol.Factories) []usedCompo
 	return used
 }
 
-// addresses checks the endpoints that servers listen on, wherever they are in a component's
-// settings.
-func addresses(path string, v reflect.Value) error {
-	switch v.Kind() {
-	case reflect.Pointer, reflect.Interface:
-		if v.IsNil() {
-			return nil
-		}
-		return addresses(path, v.Elem())
-	case reflect.Struct:
-	default:
-		return nil
-	}
-	t := v.Type()
-	if t == reflect.TypeFor[confignet.AddrConfig]() || t == reflect.TypeFor[confignet.TCPAddrConfig]() {
-		transport := v.FieldByName("Transport")
-		if endpoint := v.FieldByName("Endpoint").String(); endpoint != "" && (!transport.IsValid() || strings.HasPrefix(transport.String(), "tcp")) {
-			return keyed(path+"::endpoint", listenaddress.Check(endpoint))
-		}
-		return nil
-	}
+// addresses checks the endpoints in a component's settings, wherever they are: those of
+// receivers and extensions are listened on, but for URLs.
+func addresses(path string, settings map[string]any) error {
 	var errs []error
-	for i := range t.NumField() {
-		key, _, _ := strings.Cut(t.Field(i).Tag.Get("mapstructure"), ",")
-		optional := strings.HasSuffix(t.PkgPath(), "/configoptional") && t.Field(i).Name == "value"
-		switch {
-		case key != "":
-			errs = append(errs, addresses(path+"::"+key, v.Field(i)))
-		case t.Field(i).IsExported() || optional:
-			errs = append(errs, addresses(path, v.Field(i)))
+	for _, key := range slices.Sorted(maps.Keys(settings)) {
+		at := path + confmap.KeyDelimiter + key
+		switch v := settings[key].(type) {
+		case map[string]any:
+			errs = append(errs, addresses(at, v))
+		case string:
+			transport, other := settings["transport"].(string)
+			if key == "endpoint" && !strings.Contains(v, "://") && (!other || strings.HasPrefix(transport, "tcp")) {
+				errs = append(errs, keyed(at, listenaddress.Check(v)))
+			}
 		}
 	}
 	return errors.Join(errs...)

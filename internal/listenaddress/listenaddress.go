@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"regexp"
-	"strconv"
 	"strings"
 )
 
@@ -37,8 +36,8 @@ func Host(host string) string {
 }
 
 func isPort(text string) bool {
-	_, err := strconv.ParseUint(text, 10, 16)
-	return err == nil
+	_, err := net.LookupPort("tcp", text) // of a service's name too
+	return err == nil && text != ""
 }
 
 func isAddress(text string) bool {
