@@ -173,7 +173,8 @@ func (f *Filter) number(dp pmetric.NumberDataPoint, metric uint64, withStart boo
 	default:
 		valid = false
 	}
-	if f.isBeat && beatAhead(dp.ValueType(), p.Value, f.latest) {
+	if beat := beatOf(dp.ValueType(), p.Value); f.isBeat && beat != 0 && !dp.Flags().NoRecordedValue() && f.relayed(beat) {
+		dp.SetTimestamp(f.now)
 		dp.SetIntValue(f.now.AsTime().Unix())
 		p.Kind, p.Value = statetable.KindInt, uint64(dp.IntValue())
 	}
@@ -192,6 +193,7 @@ type stamped interface {
 // its own is not to be believed.
 func timeOf[P stamped](f *Filter, dp P) pcommon.Timestamp {
 	at := dp.Timestamp()
+	f.clock = max(f.clock, at)
 	if at > f.latest {
 		f.Ahead++
 		at = f.now
