@@ -173,10 +173,12 @@ func (f *Filter) number(dp pmetric.NumberDataPoint, metric uint64, withStart boo
 	default:
 		valid = false
 	}
-	if beat := beatOf(dp.ValueType(), p.Value); f.isBeat && beat != 0 && !dp.Flags().NoRecordedValue() && f.relayed(beat) {
-		dp.SetTimestamp(f.now)
-		dp.SetIntValue(f.now.AsTime().Unix())
-		p.Kind, p.Value = statetable.KindInt, uint64(dp.IntValue())
+	if beat := beatOf(dp.ValueType(), p.Value); f.isBeat && beat != 0 && !dp.Flags().NoRecordedValue() {
+		if at := f.relayed(beat); at != beat {
+			dp.SetTimestamp(at)
+			dp.SetIntValue(at.AsTime().Unix())
+			p.Kind, p.Value = statetable.KindInt, uint64(dp.IntValue())
+		}
 	}
 	return judge(f, dp, p, start, valid)
 }

@@ -150,17 +150,20 @@ func isOff(beat, latest pcommon.Timestamp) bool {
 	return beat > latest || beat+2*pcommon.Timestamp(maxOff) < latest
 }
 
-// relayed takes note of a heartbeat from another tier, and reports whether it is to be
-// that of receipt: the tier's clock is off, and the node has reported there since. What a
-// tier repeats of a silent node stays as it is.
-func (j *Judge) relayed(beat pcommon.Timestamp) bool {
-	news := j.Report.Heard(uint64(beat))
-	now := isOff(beat, j.latest) && (beat > j.latest || news)
-	if now {
+// relayed takes note of a heartbeat from another tier, and returns the time that it gets.
+// Where that tier's clock is off, it is that of receipt if the node has reported there
+// since, and else the last one: what a tier repeats of a silent node is no sign of life.
+func (j *Judge) relayed(beat pcommon.Timestamp) pcommon.Timestamp {
+	last, news := j.Report.Heard(uint64(beat))
+	switch {
+	case !isOff(beat, j.latest):
+	case news || last == 0 && beat > j.latest:
 		beat = j.now
+	case last != 0:
+		beat = pcommon.Timestamp(last)
 	}
 	j.beat = max(j.beat, beat)
-	return now
+	return beat
 }
 
 // vanished yields the series to be declared gone, and when. Call it once the

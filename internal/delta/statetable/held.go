@@ -23,13 +23,18 @@ func (r *Report) Lag() uint64 {
 }
 
 // Heard notes a heartbeat that another tier tells of the open node, in Unix nanoseconds of
-// that tier's clock, and reports whether it is later than the last one.
-func (r *Report) Heard(unixNano uint64) (news bool) {
-	if r.node == nil {
-		return false
+// that tier's clock. It returns the node's last heartbeat, 0 where that tier told none, and
+// whether this one is news.
+func (r *Report) Heard(unixNano uint64) (last uint64, news bool) {
+	n := r.node
+	if n == nil {
+		return 0, false
 	}
 	r.visit().told = unixNano
-	return r.node.told != 0 && unixNano > r.node.told
+	if n.told == 0 {
+		return 0, false
+	}
+	return n.beat, unixNano > n.told
 }
 
 // OpenHeld opens a node whose state is to be sent again, see Table.Resync, and that did
