@@ -110,6 +110,31 @@ func TestAHeartbeatIsOfTheTimeOfReceipt(t *testing.T) {
 	})
 }
 
+// A gateway repeats what a shard left out by the node's own clock: by the heartbeat's, the
+// tier after it would take the node's changes for old.
+func TestRepeatedPointsDoNotOvertakeTheNode(t *testing.T) {
+	always := func(s *statetable.Settings) { s.HeartbeatInterval = 0 }
+	shard, gateway, root := &tier{newDoor(false, always), 0}, &tier{newDoor(false, always), 0}, &tier{newDoor(false, always), 0}
+	now := time.Minute
+	push := func(value float64) {
+		now += 10 * time.Second
+		md := mixedAt("", "n", false, testTime.Add(now-3*time.Minute))
+		md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0).SetDoubleValue(value)
+		msg, err := (&pmetric.ProtoMarshaler{}).MarshalMetrics(md)
+		require.NoError(t, err)
+		msg, _ = shard.receive(t, msg, now)
+		msg, _ = gateway.receive(t, msg, now)
+		root.receive(t, msg, now)
+	}
+	push(1)
+	push(1)
+	gateway.table.Resync("", "")
+	push(1)
+	require.NotZero(t, gateway.table.Stats().Repeated)
+	push(2)
+	assert.Zero(t, root.table.Stats().Stale)
+}
+
 func keyOf(t require.TestingT, msg []byte) statetable.NodeKey {
 	md, err := decode(msg)
 	require.NoError(t, err)

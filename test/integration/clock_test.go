@@ -42,9 +42,13 @@ extensions: {fleet_view: {missing_after: 10s}}
 		var nodes fleetapi.NodePage
 		getJSON(t, "http://"+ports.fleet+"/api/v1/nodes", &nodes)
 		for i := range nodes.Nodes {
-			view[string(nodes.Nodes[i].State)]++
+			if nodes.Nodes[i].State == "missing" {
+				view["missing"]++
+			} else {
+				view["active"]++ // a score says no state of the node
+			}
 		}
-		for state := range map[string]bool{"active": true, "missing": true} {
+		for _, state := range []string{"active", "missing"} {
 			if n, ok := scrape(t, ports.prom).value("gpu_straggler_nodes", labels{"gpu_peer_group": "J", "gpu_node_state": state}); ok && n > 0 {
 				group[state] = int(n)
 			}
