@@ -64,9 +64,18 @@ func TestNumbersNameWhatTheirTextNames(t *testing.T) {
 		value any
 		want  string
 	}{
-		{"123", "123"}, {123, "123"}, {123.0, "123"}, {true, "true"}, {1e6, "1000000"}, {1234567890123.0, "1234567890123"},
-		{-5.0, "-5"}, {0.5, "0.5"}, {int64(math.MaxInt64), "9223372036854775807"},
-		{[]any{"123"}, ""}, {map[string]any{"id": "123"}, ""}, {nil, ""},
+		{"123", "123"},
+		{123, "123"},
+		{123.0, "123"},
+		{true, "true"},
+		{1e6, "1000000"},
+		{1234567890123.0, "1234567890123"},
+		{-5.0, "-5"},
+		{0.5, "0.5"},
+		{int64(math.MaxInt64), "9223372036854775807"},
+		{[]any{"123"}, ""},
+		{map[string]any{"id": "123"}, ""},
+		{nil, ""},
 	} {
 		attrs := pcommon.NewMap()
 		require.NoError(t, attrs.FromRaw(map[string]any{"gpu.job.id": tt.value, "host.name": tt.value}))
