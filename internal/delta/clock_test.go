@@ -120,6 +120,7 @@ func TestRepeatedPointsDoNotOvertakeTheNode(t *testing.T) {
 		now += 10 * time.Second
 		md := mixedAt("", "n", false, testTime.Add(now-3*time.Minute))
 		md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0).SetDoubleValue(value)
+		md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().RemoveIf(func(m pmetric.Metric) bool { return m.Name() != "m1" })
 		msg, err := (&pmetric.ProtoMarshaler{}).MarshalMetrics(md)
 		require.NoError(t, err)
 		msg, _ = shard.receive(t, msg, now)
