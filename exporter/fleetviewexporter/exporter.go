@@ -115,7 +115,7 @@ func readSender(attrs pcommon.Map, caller, defaultCluster string) sender {
 		text := metricreading.Text(v)
 		switch name {
 		case gpusemconv.AttrJobID:
-			id.JobID = text
+			id.JobID = identity.Job(text)
 		case gpusemconv.AttrJobRole:
 			id.JobRole = text
 		default:

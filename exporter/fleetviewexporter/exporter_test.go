@@ -208,7 +208,7 @@ func TestCulprit(t *testing.T) {
 func TestNodeAndGroup(t *testing.T) {
 	e := newTestExporter(t)
 	group := []any{gpusemconv.AttrPeerGroup, "job/stage-0"}
-	e.push(t, newReport("c", "n1").attr(gpusemconv.AttrJobID, "job").attr(gpusemconv.AttrJobRole, "stage-0").
+	e.push(t, newReport("c", "n1").attr(gpusemconv.AttrJobID, "1234+1").attr(gpusemconv.AttrJobRole, "stage-0").
 		point(gpusemconv.MetricNodeHealthScore, 0.7).
 		point(gpusemconv.MetricNodeState, 1, gpusemconv.AttrNodeState, "active").
 		point(gpusemconv.MetricNodeState, 0, gpusemconv.AttrNodeState, "idle").
@@ -234,7 +234,7 @@ func TestNodeAndGroup(t *testing.T) {
 		point(gpusemconv.MetricStragglerRank, 2, append([]any{gpusemconv.AttrHostName, "never seen"}, group...)...))
 
 	v := e.view(t, "c", "n1")
-	assert.Equal(t, []string{"job/stage-0", "job", "stage-0", "active", "fleet"}, []string{v.Group, v.JobID, v.JobRole, v.State, v.Mode})
+	assert.Equal(t, []string{"job/stage-0", "1234", "stage-0", "active", "fleet"}, []string{v.Group, v.JobID, v.JobRole, v.State, v.Mode})
 	for f, want := range map[reading.Field]float64{
 		reading.NodeHealthScore: 0.7, reading.AgentThreshold: 0.9, reading.AgentStraggler: 1, reading.NodeStraggler: 1,
 		reading.NodeSuspicion: 1.4, reading.NodeRank: 1, reading.GPUsExpected: 8, reading.GPUsLost: 1, reading.GPUsPending: 2,

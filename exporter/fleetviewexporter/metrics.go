@@ -4,9 +4,9 @@ package fleetviewexporter
 
 import (
 	"math"
+	"strconv"
 	"time"
 
-	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
@@ -147,8 +147,8 @@ func readInfo(u *fleetstate.Update, p *metricreading.Point) {
 	for name, v := range p.Attributes().All() {
 		switch name {
 		case gpusemconv.AttrGPUIndex:
-			if v.Type() == pcommon.ValueTypeInt && v.Int() >= 0 && v.Int() < math.MaxInt32 {
-				in.Index = int(v.Int())
+			if i, err := strconv.ParseUint(metricreading.Text(v), 10, 31); err == nil {
+				in.Index = int(i)
 			}
 		case gpusemconv.AttrHWModel:
 			in.Model = metricreading.Text(v)

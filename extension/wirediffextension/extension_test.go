@@ -219,8 +219,11 @@ func TestOtherRequestsPass(t *testing.T) {
 
 func TestTwoInOneReceiver(t *testing.T) {
 	s := startServer(t, nil, "one", "two")
+	var now atomic.Int64
+	s.engine.Now = func() time.Time { return s.engine.Epoch.Add(time.Duration(now.Load())) }
 	for name, push := range s.pushers() {
 		for i := range 3 {
+			now.Add(int64(time.Second))
 			require.NoError(t, push(t, encode(t, report(name, time.Duration(i)*time.Second, 1, 2, float64(i)))))
 		}
 		wantTook(t, s, 5, 3, name)

@@ -173,9 +173,12 @@ func (f *Filter) number(dp pmetric.NumberDataPoint, metric uint64, withStart boo
 	default:
 		valid = false
 	}
-	if f.isBeat && beatAhead(dp.ValueType(), p.Value, f.latest) {
-		dp.SetIntValue(f.now.AsTime().Unix())
-		p.Kind, p.Value = statetable.KindInt, uint64(dp.IntValue())
+	if beat := beatOf(dp.ValueType(), p.Value); f.isBeat && beat != 0 && !dp.Flags().NoRecordedValue() {
+		if at := f.relayed(beat); at != beat {
+			dp.SetTimestamp(at)
+			dp.SetIntValue(at.AsTime().Unix())
+			p.Kind, p.Value = statetable.KindInt, uint64(dp.IntValue())
+		}
 	}
 	return judge(f, dp, p, start, valid)
 }
@@ -192,6 +195,7 @@ type stamped interface {
 // its own is not to be believed.
 func timeOf[P stamped](f *Filter, dp P) pcommon.Timestamp {
 	at := dp.Timestamp()
+	f.clock = max(f.clock, at)
 	if at > f.latest {
 		f.Ahead++
 		at = f.now

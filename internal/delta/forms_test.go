@@ -151,7 +151,7 @@ func regular(t testing.TB) map[string][]byte {
 		"attribute key twice":        requestOn(node.bytes(1, attr("host.name", str("n2")))),
 		"point attribute order":      append(pointRequest(point0.bytes(7, gpu1)), pointRequest(part(nil).bytes(7, gpu1).bytes(7, gpu0).fixed(3, at))...),
 		"verdict only":               requestOf(part(nil).text(1, "gpu.node.straggler").bytes(5, twoGauge)),
-		"heartbeat of another tier":  requestOf(gaugeOf(point0), part(nil).text(1, "gpu.node.heartbeat").bytes(5, part(nil).bytes(1, part(nil).fixed(6, 1)))),
+		"heartbeat of another tier":  requestOf(gaugeOf(point0), part(nil).text(1, "gpu.node.heartbeat").bytes(5, part(nil).bytes(1, part(nil).fixed(6, at/1e9)))),
 		"sum named as the heartbeat": requestOf(part(nil).text(1, "gpu.node.heartbeat").bytes(7, twoGauge)),
 	}
 	for name, value := range map[string]part{

@@ -18,7 +18,7 @@ func Held(r *statetable.Report, nodes []statetable.NodeKey, maxBytes int) (md pm
 	var id identity
 	var size pmetric.ProtoMarshaler
 	for bytes := 0; len(nodes) > 0 && bytes < maxBytes; nodes = nodes[1:] {
-		attrs, said, ok := r.OpenHeld(nodes[0])
+		attrs, heard, ok := r.OpenHeld(nodes[0])
 		if !ok {
 			continue
 		}
@@ -32,7 +32,7 @@ func Held(r *statetable.Report, nodes []statetable.NodeKey, maxBytes int) (md pm
 		}
 		r.CloseNode()
 		if rm.ScopeMetrics().Len() > 0 && isNode(rm.Resource().Attributes()) {
-			heartbeat(rm, pcommon.Timestamp(said))
+			heartbeat(rm, pcommon.Timestamp(heard))
 			beats++
 		}
 		bytes += size.ResourceMetricsSize(rm)

@@ -33,8 +33,8 @@ const ScopeName = "github.com/gpu-collector/gpu-collector/processor/diffprocesso
 // Judge is what both ways in decide by. Set Report and Now before each report.
 type Judge struct {
 	Report *statetable.Report
-	// Now is when the report came. No timestamp that goes on is more than maxAhead
-	// later, and no heartbeat is at all.
+	// Now is when the report came, which is the heartbeat that it gets. No timestamp that
+	// goes on is more than maxOff later.
 	Now time.Time
 	// Answer is the answer to the report, in which the tier before can be asked for
 	// nodes; nil for none.
@@ -58,7 +58,9 @@ type Judge struct {
 	stamp       pcommon.Timestamp // of the point just judged, 0 for its own, see statetable.Report.Stamp
 
 	// Of the resource at hand:
-	newest  pcommon.Timestamp // latest timestamp of its points
+	newest  pcommon.Timestamp // latest timestamp of its points, without heartbeats
+	clock   pcommon.Timestamp // likewise, as the sender had it
+	beat    pcommon.Timestamp // its heartbeat from another tier, 0 for none
 	points  int64             // that it came with
 	before  int64             // Forwarded, of the resources before it
 	hasBeat bool              // it came with a heartbeat, from another tier
@@ -89,10 +91,11 @@ type Over struct {
 	Points  int64
 }
 
-// maxAhead is how far in the future a point's time may be: far more than clocks in
-// step differ by. A receiver keeps the newest point, so a point from further ahead
-// would hide all later ones, and a silent node would not look silent.
-const maxAhead = time.Minute
+// maxOff is how far in the future a point's time may be, and how far a heartbeat's from
+// ours: far more than clocks in step differ by. A receiver keeps the newest point, so a
+// point from further ahead would hide all later ones, and a silent node would not look
+// silent.
+const maxOff = time.Minute
 
 // Reset lets go of the report.
 func (j *Judge) Reset() {
@@ -106,7 +109,7 @@ func (j *Judge) Reset() {
 const keepNodes = 1 << 10
 
 func (j *Judge) open(node statetable.NodeKey) {
-	j.newest, j.points, j.hasBeat, j.spoke = 0, 0, false, false
+	j.newest, j.clock, j.beat, j.points, j.hasBeat, j.spoke = 0, 0, 0, 0, false, false
 	j.now, j.latest = pcommon.NewTimestampFromTime(j.Now), latest(j.Now)
 	j.before, j.ended = j.Forwarded, false
 	j.over = [statetable.Limits]int64{}
@@ -115,7 +118,7 @@ func (j *Judge) open(node statetable.NodeKey) {
 }
 
 // latest is the latest timestamp that is believed in a report that comes now.
-func latest(now time.Time) pcommon.Timestamp { return pcommon.NewTimestampFromTime(now.Add(maxAhead)) }
+func latest(now time.Time) pcommon.Timestamp { return pcommon.NewTimestampFromTime(now.Add(maxOff)) }
 
 func (j *Judge) close() {
 	j.Received += j.points
@@ -130,13 +133,37 @@ func see[T string | []byte](j *Judge, name T, isGauge bool) {
 	j.hasBeat = j.hasBeat || j.isBeat
 }
 
-// beatAhead reports whether a heartbeat's value is a time that is not believed.
-func beatAhead(kind pmetric.NumberDataPointValueType, value uint64, latest pcommon.Timestamp) bool {
+// beatOf is the time that a heartbeat tells in seconds, 0 for none that can be.
+func beatOf(kind pmetric.NumberDataPointValueType, value uint64) pcommon.Timestamp {
 	seconds := float64(int64(value))
 	if kind == pmetric.NumberDataPointValueTypeDouble {
 		seconds = math.Float64frombits(value)
 	}
-	return seconds > float64(latest)/1e9
+	if !(seconds > 0) { // also NaN
+		return 0
+	}
+	return pcommon.Timestamp(min(seconds*1e9, math.MaxInt64))
+}
+
+// isOff reports whether a heartbeat is not of these minutes.
+func isOff(beat, latest pcommon.Timestamp) bool {
+	return beat > latest || beat+2*pcommon.Timestamp(maxOff) < latest
+}
+
+// relayed takes note of a heartbeat from another tier, and returns the time that it gets.
+// Where that tier's clock is off, it is that of receipt if the node has reported there
+// since, and else the last one: what a tier repeats of a silent node is no sign of life.
+func (j *Judge) relayed(beat pcommon.Timestamp) pcommon.Timestamp {
+	last, news := j.Report.Heard(uint64(beat))
+	switch {
+	case !isOff(beat, j.latest):
+	case news || last == 0 && beat > j.latest:
+		beat = j.now
+	case last != 0:
+		beat = pcommon.Timestamp(last)
+	}
+	j.beat = max(j.beat, beat)
+	return beat
 }
 
 // vanished yields the series to be declared gone, and when. Call it once the
@@ -148,7 +175,15 @@ func (j *Judge) vanished(yield func(s *statetable.Series, at pcommon.Timestamp))
 	if j.points == 0 || !j.spoke {
 		return
 	}
-	j.Report.Said(uint64(j.time()))
+	switch {
+	case !j.hasBeat:
+		j.Report.Said(uint64(j.time()), uint64(j.now))
+		if j.clock != 0 {
+			j.Report.Behind(j.Now.Sub(j.clock.AsTime()))
+		}
+	case j.beat != 0:
+		j.Report.Said(uint64(j.time()), uint64(j.beat))
+	}
 	for s := range j.Report.Vanished {
 		j.Vanished++
 		yield(&s, j.time())
@@ -184,12 +219,17 @@ func (j *Judge) ask(resource []statetable.Attr) {
 	}
 }
 
-// time is that of the resource's report.
+// time is that of the resource's report by the node's own clock, which orders all that is
+// told of the node. With a heartbeat alone it is as far behind that as it was before.
 func (j *Judge) time() pcommon.Timestamp {
-	if j.newest == 0 {
+	switch {
+	case j.newest != 0:
+		return min(j.newest, j.now)
+	case j.beat != 0:
+		return min(j.beat-pcommon.Timestamp(j.Report.Lag()), j.now)
+	default:
 		return j.now
 	}
-	return min(j.newest, j.now)
 }
 
 // unchanged reports whether all of the resource stays here although its points
@@ -203,13 +243,13 @@ func (j *Judge) unchanged() bool {
 }
 
 // heartbeatDue reports whether a heartbeat goes with the resource, and for
-// which time. A resource without points says nothing, not even that the node is
-// there.
+// which time: that of receipt, since a node's clock says nothing of its life. A resource
+// without points says nothing, not even that the node is there.
 func (j *Judge) heartbeatDue(isNode bool) (at pcommon.Timestamp, due bool) {
 	if j.points == 0 || !j.spoke || j.hasBeat || !isNode {
 		return 0, false
 	}
-	at = j.time()
+	at = j.now
 	if !j.Report.HeartbeatDue(uint64(at)) {
 		return 0, false
 	}
@@ -238,7 +278,9 @@ func (j *Judge) pass(points int) bool {
 // that is believed.
 func (j *Judge) point(p statetable.Point, start, at pcommon.Timestamp, flags pmetric.DataPointFlags, valid bool) bool {
 	j.points++
-	j.newest, j.stamp = max(j.newest, at), 0
+	if j.stamp = 0; !j.isBeat {
+		j.newest = max(j.newest, at)
+	}
 	if !valid || flags.NoRecordedValue() {
 		j.ended = j.ended || flags.NoRecordedValue()
 		if j.Report.Forget(p.Key) == statetable.Over {
@@ -255,7 +297,7 @@ func (j *Judge) point(p statetable.Point, start, at pcommon.Timestamp, flags pme
 		p.Origin, p.Start = statetable.Mix(p.Origin, uint64(flags)), 0
 	}
 	verdict := j.Report.Observe(&p)
-	if j.stamp = pcommon.Timestamp(j.Report.Stamp()); j.stamp != 0 {
+	if j.stamp = pcommon.Timestamp(j.Report.Stamp()); j.stamp != 0 && !j.isBeat {
 		j.newest = max(j.newest, j.stamp)
 	}
 	switch verdict {

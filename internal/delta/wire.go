@@ -360,7 +360,7 @@ func (w *Wire) readMetric(start, body, end int) bool {
 		return false
 	case gpusemconv.MetricNodeHeartbeat:
 		for _, p := range w.points[m.points.from:] {
-			if !m.isSum && beatAhead(p.kind, p.value, w.latest) {
+			if beat := beatOf(p.kind, p.value); !m.isSum && beat != 0 && isOff(beat, w.latest) {
 				return false
 			}
 		}

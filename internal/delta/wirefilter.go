@@ -149,6 +149,10 @@ func (w *Wire) number(wp *wirePoint, metric uint64, withStart bool) bool {
 	if withStart {
 		start = pcommon.Timestamp(wp.start)
 	}
+	if beat := beatOf(wp.kind, wp.value); w.isBeat && beat != 0 {
+		w.relayed(beat)
+	}
+	w.clock = max(w.clock, pcommon.Timestamp(wp.time))
 	drop := w.point(p, start, pcommon.Timestamp(wp.time), pmetric.DataPointFlags(wp.flags),
 		wp.kind != pmetric.NumberDataPointValueTypeEmpty)
 	if w.stamp != 0 {

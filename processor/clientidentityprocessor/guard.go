@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/processor/clientidentityprocessor/internal/metadata"
 )
 
@@ -91,17 +92,18 @@ func settle(attrs pcommon.Map, id clientidentity.Identity) (foreign claim, found
 // put leaves one attribute of a name, and returns what else it was. On the wire
 // there may be several. Some readers take the first, others the last.
 func put(attrs pcommon.Map, name, own string) (other claim, found bool) {
-	n := 0
+	n, plain := 0, true
 	for k, v := range attrs.All() {
 		if k != name {
 			continue
 		}
 		n++
-		if !found && (v.Type() != pcommon.ValueTypeStr || v.Str() != own) {
+		plain = v.Type() == pcommon.ValueTypeStr
+		if !found && metricreading.Text(v) != own {
 			other, found = claim{name, short(v.AsString()), own}, true
 		}
 	}
-	if n == 1 && !found {
+	if n == 1 && plain && !found {
 		return other, false
 	}
 	if n > 1 {

@@ -161,6 +161,19 @@ func TestSameNameTwice(t *testing.T) {
 	}
 }
 
+// TestAnOwnNameAsANumber is no foreign claim, and goes on as every reader takes it.
+func TestAnOwnNameAsANumber(t *testing.T) {
+	for _, own := range []any{7, 7.0} {
+		attrs := pcommon.NewMap()
+		require.NoError(t, attrs.FromRaw(map[string]any{"k8s.cluster.name": own}))
+		id, err := (&Config{ClusterAuthAttribute: "username"}).rule().Of(as(t, "7"))
+		require.NoError(t, err)
+		_, foreign := settle(attrs, id)
+		assert.False(t, foreign)
+		assert.Equal(t, map[string]any{"k8s.cluster.name": "7"}, attrs.AsRaw())
+	}
+}
+
 // TestEverySignalIsHeld: what goes for metrics goes for logs and traces, and
 // nobody is taken for somebody.
 func TestEverySignalIsHeld(t *testing.T) {

@@ -64,7 +64,9 @@ func newProcessor(cfg *Config, set processor.Settings, next consumer.Metrics) (*
 		return nil, err
 	}
 	p := &diffProcessor{id: set.ID, cfg: cfg, next: next, telemetry: tb, logger: set.Logger}
-	p.engine = delta.NewEngine(cfg.table(), cfg.Deadbands, p)
+	table := cfg.table()
+	table.OnClock = p.tellClock
+	p.engine = delta.NewEngine(table, cfg.Deadbands, p)
 	if cfg.FlushInterval > 0 {
 		p.buffer = delta.NewBuffer(delta.Limits{
 			Points:       cfg.pendingPoints(),
@@ -272,6 +274,20 @@ func (p *diffProcessor) Outdated(ctx context.Context, nodes []statetable.NodeKey
 	if p.buffer == nil {
 		p.sendHeld(ctx, nodes)
 	}
+}
+
+// tellClock says so once a node, and once more when it is well again.
+func (p *diffProcessor) tellClock(c *statetable.Clock) {
+	off := c.Behind.Abs().Round(time.Second).String() + " behind"
+	if c.Behind < 0 {
+		off = c.Behind.Abs().Round(time.Second).String() + " ahead"
+	}
+	fields := []zap.Field{zap.String("cluster", c.Cluster), zap.String("node", c.Node), zap.String("clock", off)}
+	if c.Right {
+		p.logger.Info("the clock of a node is right again", fields...)
+		return
+	}
+	p.logger.Warn("the clock of a node is off: see whether its NTP runs. The node counts as alive by the time of receipt; its points keep their time", fields...)
 }
 
 func (p *diffProcessor) sendHeld(ctx context.Context, nodes []statetable.NodeKey) {

@@ -393,7 +393,7 @@ func TestTelemetry(t *testing.T) {
 	ctx := t.Context()
 	require.NoError(t, p.ConsumeMetrics(ctx, report("a", 10*time.Second, 1, 2)))
 	require.NoError(t, p.ConsumeMetrics(ctx, report("a", 20*time.Second, 1, 3)))
-	require.NoError(t, p.ConsumeMetrics(ctx, report("a", 0, 1, 9)), "two stale points and no heartbeat")
+	require.NoError(t, p.ConsumeMetrics(ctx, report("a", 0, 1, 9)), "two stale points and a heartbeat: it was received")
 	require.NoError(t, p.ConsumeMetrics(ctx, report("b", 0, 1)), "no room for a second node")
 	require.NoError(t, p.ConsumeMetrics(ctx, report("a", 30*time.Second, 1, 3, 4)), "no room for a third series")
 	next.refuse = func() error { return errors.New("no") }
@@ -403,7 +403,7 @@ func TestTelemetry(t *testing.T) {
 	opt := metricdatatest.IgnoreTimestamp()
 	metadatatest.AssertEqualProcessorDiffReceivedPoints(t, tel, point(12), opt)
 	metadatatest.AssertEqualProcessorDiffForwardedPoints(t, tel, point(2+1+1+1), opt)
-	metadatatest.AssertEqualProcessorDiffHeartbeats(t, tel, point(4), opt)
+	metadatatest.AssertEqualProcessorDiffHeartbeats(t, tel, point(5), opt)
 	metadatatest.AssertEqualProcessorDiffVanishedSeries(t, tel, point(0), opt)
 	metadatatest.AssertEqualProcessorDiffStalePoints(t, tel, point(2), opt)
 	metadatatest.AssertEqualProcessorDiffUntrackedPoints(t, tel, point(2), opt)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/open-telemetry/opentelemetry-collector-contrib/pkg/pdatatest/pmetrictest"
 	"github.com/stretchr/testify/require"
@@ -35,6 +36,8 @@ func TestGoldens(t *testing.T) {
 			p, err := newProcessor(createDefaultConfig().(*Config), processortest.NewNopSettings(metadata.Type), sink)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, p.Shutdown(t.Context())) }()
+			now := time.Unix(1_700_000_010, 0)
+			p.engine.Now, p.engine.Epoch = func() time.Time { return now }, now
 			require.NoError(t, p.ConsumeMetrics(t.Context(), readMetrics(t, input)))
 			sink.Reset()
 			require.NoError(t, p.ConsumeMetrics(t.Context(), readMetrics(t, filepath.Join(dir, "next.yaml"))))

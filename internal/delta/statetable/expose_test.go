@@ -63,7 +63,8 @@ func tell(tb *Table, now time.Duration, resource []Attr, points ...told) NodeKey
 				r.Describe(&p.metric, p.attrs)
 			}
 		}
-		r.Said(uint64(time.Unix(1_800_000_000, 0).Add(now).UnixNano()))
+		at := uint64(time.Unix(1_800_000_000, 0).Add(now).UnixNano())
+		r.Said(at-150e9, at) // the heartbeat is the time of receipt
 	})
 	return key
 }
@@ -488,9 +489,9 @@ func expected(tables []TableAt, expiration time.Duration) map[string][]float64 {
 				continue
 			}
 			node := at.Table.lookup(n.Key)
-			if names := Identify(n.Attrs); names.Node() != "" && node.said != 0 {
+			if names := Identify(n.Attrs); names.Node() != "" && node.beat != 0 {
 				series := seriesOf("gpu_node_heartbeat_seconds", nil, n.Attrs)
-				out[series] = append(out[series], float64(node.said/1e9))
+				out[series] = append(out[series], float64(node.beat/1e9))
 			}
 			for _, s := range at.Table.Series(n.Key) {
 				kind := promtext.KindGauge

@@ -39,8 +39,8 @@ func (s *scrape) take(i int, n *node) {
 	src.refresh()
 	v := shown{node: n, source: i, layout: n.layout, runs: len(s.found)}
 	s.resource(&v, s.Attributes)
-	if n.said != 0 && v.name != "" {
-		v.beat = n.said
+	if n.beat != 0 && v.name != "" {
+		v.beat = n.beat
 		s.found = append(s.found, found{family: s.beat})
 	}
 	if s.info >= 0 {

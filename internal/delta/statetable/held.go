@@ -5,16 +5,41 @@ package statetable // import "github.com/gpu-collector/gpu-collector/internal/de
 // Losses is how often Resync was called.
 func (t *Table) Losses() uint64 { return t.losses.Load() }
 
-// Said notes the Unix time in nanoseconds of the open node's report.
-func (r *Report) Said(unixNano uint64) {
+// Said notes, in Unix nanoseconds, the time of the open node's report by the node's own
+// clock, and when the first tier received it, which is the node's heartbeat.
+func (r *Report) Said(unixNano, received uint64) {
 	if r.node != nil {
-		r.visit().said = unixNano
+		v := r.visit()
+		v.said, v.received = unixNano, received
 	}
+}
+
+// Lag is by how much the time of the open node's last report was before its heartbeat.
+func (r *Report) Lag() uint64 {
+	if n := r.node; n != nil && n.said < n.beat {
+		return n.beat - n.said
+	}
+	return 0
+}
+
+// Heard notes a heartbeat that another tier tells of the open node, in Unix nanoseconds of
+// that tier's clock. It returns the node's last heartbeat, 0 where that tier told none, and
+// whether this one is news.
+func (r *Report) Heard(unixNano uint64) (last uint64, news bool) {
+	n := r.node
+	if n == nil {
+		return 0, false
+	}
+	r.visit().told = unixNano
+	if n.told == 0 {
+		return 0, false
+	}
+	return n.beat, unixNano > n.told
 }
 
 // OpenHeld opens a node whose state is to be sent again, see Table.Resync, and that did
 // not report since; Held yields that state. OpenHeld returns the node's attributes and
-// the time of its last report, in Unix nanoseconds, or that there is no such node.
+// its last heartbeat, in Unix nanoseconds, or that there is no such node.
 // CloseNode follows. None of this counts as a report of the node.
 func (r *Report) OpenHeld(key NodeKey) (attrs []Attr, unixNano uint64, ok bool) {
 	n := r.table.lookup(key)
@@ -22,7 +47,7 @@ func (r *Report) OpenHeld(key NodeKey) (attrs []Attr, unixNano uint64, ok bool) 
 		return nil, 0, false
 	}
 	n.mu.Lock()
-	if n.evicted || n.said == 0 || (n.epoch == r.table.epoch.Load() && !n.lost) {
+	if n.evicted || n.beat == 0 || (n.epoch == r.table.epoch.Load() && !n.lost) {
 		n.mu.Unlock()
 		return nil, 0, false
 	}
@@ -30,7 +55,7 @@ func (r *Report) OpenHeld(key NodeKey) (attrs []Attr, unixNano uint64, ok bool) 
 	n.inflight++
 	r.run = run{}
 	r.visits = append(r.visits, visit{node: n, from: len(r.pending), runFrom: len(r.runs), held: true})
-	return r.table.dict.attributes(nil, &n.names, n.attrs), n.said, true
+	return r.table.dict.attributes(nil, &n.names, n.attrs), n.beat, true
 }
 
 // Held yields the last values of the open node's series, each with the time at which

@@ -29,7 +29,7 @@ func said(tb *Table, second int, accepted bool, points ...Point) []Verdict {
 			named(r, p.Key)
 		}
 	}
-	r.Said(unix(second))
+	r.Said(unix(second), unix(second))
 	r.CloseNode()
 	settle(r, accepted)
 	return out
@@ -152,7 +152,7 @@ func TestWhatAnotherTierReportsIsOfItsLastWord(t *testing.T) {
 	for s := 10; s <= 50; s += 10 {
 		in(tb, time.Duration(s)*time.Second, nodeA, func(r *Report) {
 			r.Relayed()
-			r.Said(unix(s))
+			r.Said(unix(s), unix(s))
 		})
 	}
 	tb.Resync("", "")

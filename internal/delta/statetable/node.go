@@ -36,7 +36,10 @@ type node struct {
 	label, cluster uint64
 
 	heard    time.Duration
-	said     uint64        // the time of the last report in Unix nanoseconds
+	said     uint64 // the time of the last report by the node's clock, in Unix nanoseconds
+	beat     uint64 // and its heartbeat: when the first tier received it
+	told     uint64 // and that as the tier before told it, 0 for none
+	clock    clock
 	usual    time.Duration // between reports, 0 until there were two
 	paced    bool          // there were three
 	paused   time.Duration // the last pause

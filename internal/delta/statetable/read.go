@@ -4,7 +4,6 @@ package statetable // import "github.com/gpu-collector/gpu-collector/internal/de
 
 import (
 	"iter"
-	"strconv"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
@@ -38,15 +37,7 @@ type Node struct {
 // the gpu-node header carries them.
 func Identify(attrs []Attr) (names identity.Names) {
 	for i := range attrs {
-		switch a := &attrs[i]; a.Type {
-		case AttrString:
-			names.Take(a.Key, a.Text)
-		case AttrInt:
-			names.Take(a.Key, strconv.FormatInt(int64(a.Num), 10))
-		case AttrBool:
-			names.Take(a.Key, strconv.FormatBool(a.Num != 0))
-		case AttrDouble:
-		}
+		names.Take(attrs[i].Key, attrs[i].text())
 	}
 	return names
 }

@@ -68,7 +68,7 @@ func (s *pushed) judged(tb *Table) (r *Report, out []string) {
 		if of.relayed {
 			r.Relayed()
 		}
-		r.Said(of.beat)
+		r.Said(of.beat, of.beat)
 		for series := range r.Vanished {
 			out = append(out, fmt.Sprint("gone ", series.Metric.Name, series.Attrs))
 		}
@@ -108,7 +108,7 @@ func state(tb *Table) map[string]string {
 		}
 		out[fmt.Sprint(n.key)] = fmt.Sprint(
 			series, tb.dict.attributes(nil, &n.names, n.attrs), n.described, n.kept, n.accepted, n.label, n.cluster,
-			n.heard, n.said, n.usual, n.paced, n.paused, n.resyncAt, n.opaqueAt, n.epoch, n.since, n.relayedAt, n.relayed,
+			n.heard, n.said, n.beat, n.told, n.clock, n.usual, n.paced, n.paused, n.resyncAt, n.opaqueAt, n.epoch, n.since, n.relayedAt, n.relayed,
 			n.scanned, n.lost, n.lacking, n.starts, n.asks, n.askAt, n.heartbeatAt, n.heartbeatTime, n.inflight, n.evicted, n.owes,
 			n.reserved, n.over, n.beats,
 		)

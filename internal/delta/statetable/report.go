@@ -104,6 +104,7 @@ type Report struct {
 	visits  []visit
 	pending []pending
 	runs    []run
+	clocks  []Clock
 	asked   []uint64 // places in table.unplaced
 	namer   namer
 	text    []byte // encoded names of pending's new series
@@ -124,7 +125,10 @@ type visit struct {
 	epoch           uint64
 	from, to        int
 	runFrom, runTo  int
-	said            uint64 // the time of the report in Unix nanoseconds
+	said, received  uint64 // the report's times, see Said
+	told            uint64 // see Heard
+	behind          time.Duration
+	timed           bool   // behind is known
 	beat            uint32 // the time of its heartbeat, as in entry.time
 	first           bool   // of this node in this report
 	resync, paused  bool   // all of its series are forwarded, and why

@@ -20,6 +20,10 @@ func (r *Report) Commit() {
 	if r.pressed {
 		t.press()
 	}
+	for i := range r.clocks {
+		t.set.OnClock(&r.clocks[i])
+	}
+	r.clocks = nil
 	r.finish()
 }
 
@@ -131,8 +135,14 @@ func (r *Report) hear(n *node, v *visit) {
 			n.heartbeatAt = max(n.heartbeatAt, r.now+r.table.set.HeartbeatInterval)
 		}
 	}
-	if v.said != 0 && !older(coarse(n.said), coarse(v.said)) {
-		n.said = v.said
+	if v.received != 0 && v.received >= n.beat {
+		n.said, n.beat = v.said, v.received
+	}
+	if v.told != 0 {
+		n.told = v.told
+	}
+	if v.timed && n.clock.hear(v.behind, r.now) {
+		r.tellClock(n)
 	}
 	r.mark(n, v)
 	if v.scanned {

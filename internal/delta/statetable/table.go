@@ -75,6 +75,9 @@ type Settings struct {
 	// HeartbeatInterval is the least time between two heartbeats of a node.
 	// Zero means one with each report.
 	HeartbeatInterval time.Duration
+	// OnClock, unless nil, is told of each node whose clock is found to be wrong, or right
+	// again.
+	OnClock func(*Clock)
 	// Rand returns a number in [0,n) for n > 0. It sets each node's resync
 	// phase and is called by many goroutines at once.
 	Rand func(n int64) int64

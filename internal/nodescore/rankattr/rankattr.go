@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
 // Put writes what is known of a subject.
@@ -70,29 +71,19 @@ func text(attrs pcommon.Map, key string) string {
 	if !ok {
 		return ""
 	}
-	switch v.Type() {
-	case pcommon.ValueTypeStr:
-		return v.Str()
-	case pcommon.ValueTypeInt:
-		return v.AsString()
-	default:
-		return ""
-	}
+	return metricreading.Text(v)
 }
 
 // ordinal reads a number, which whoever sets attributes by environment variable
 // can send as text only.
 func ordinal(attrs pcommon.Map, key string) nodesignal.Ordinal {
 	v, ok := attrs.Get(key)
-	if !ok {
+	switch {
+	case !ok:
 		return 0
-	}
-	switch v.Type() {
-	case pcommon.ValueTypeInt:
+	case v.Type() == pcommon.ValueTypeInt:
 		return nodesignal.OrdinalOf(v.Int())
-	case pcommon.ValueTypeStr:
-		return nodesignal.ParseOrdinal(v.Str())
 	default:
-		return 0
+		return nodesignal.ParseOrdinal(metricreading.Text(v))
 	}
 }

@@ -34,6 +34,12 @@ func TestWithin(t *testing.T) {
 			nodesignal.Subject{Rank: ordinal(11), LocalRank: ordinal(0)},
 			"rank 11 (local rank 0)",
 		},
+		"doubles": {
+			nil,
+			attrs{"hw.id": 5.0, "gpu.job.rank": 11.0, "gpu.job.local_rank": 0.0},
+			nodesignal.Subject{GPU: "5", Rank: ordinal(11), LocalRank: ordinal(0)},
+			"rank 11 (5, local rank 0)",
+		},
 		"of the resource": {
 			attrs{"hw.id": "GPU-1", "gpu.job.rank": "11", "gpu.job.local_rank": 3},
 			nil,
@@ -48,7 +54,7 @@ func TestWithin(t *testing.T) {
 		},
 		"an index for a UUID": {nil, attrs{"hw.id": 5}, nodesignal.Subject{GPU: "5"}, "5"},
 		"local rank alone":    {nil, attrs{"gpu.job.local_rank": 2}, nodesignal.Subject{LocalRank: ordinal(2)}, "local rank 2"},
-		"no numbers":          {nil, attrs{"gpu.job.rank": "first", "gpu.job.local_rank": 1.5, "hw.id": true}, nodesignal.Subject{}, ""},
+		"no numbers":          {nil, attrs{"gpu.job.rank": "first", "gpu.job.local_rank": 1.5, "hw.id": []any{"GPU-1"}}, nodesignal.Subject{}, ""},
 		"an instance": {
 			attrs{"service.instance.id": "627cc493", "process.pid": 7},
 			nil,

@@ -7,6 +7,7 @@ package identity // import "github.com/gpu-collector/gpu-collector/internal/read
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 )
@@ -58,6 +59,9 @@ func (n *Names) Reset() {
 
 // Take takes one attribute, of any name.
 func (n *Names) Take(key, value string) {
+	if key == gpusemconv.AttrJobID {
+		value = Job(value)
+	}
 	if i := slices.Index(n.groupBy, key); i >= 0 {
 		n.Peers[i] = value
 	}
@@ -90,6 +94,19 @@ func (n *Names) Complete(key, value string) {
 		n.Peers[i] = value
 	}
 }
+
+// Job is the job that an id is of. Slurm's tools write `1234+1` for a part of the
+// heterogeneous job 1234 (https://slurm.schedmd.com/heterogeneous_jobs.html); its parts
+// wait for each other. The jobs of an array, `1234_7`, do not.
+func Job(id string) string {
+	job, part, found := strings.Cut(id, "+")
+	if !found || job == "" || part == "" || strings.Trim(job, digits) != "" || strings.Trim(part, digits) != "" {
+		return id
+	}
+	return job
+}
+
+const digits = "0123456789"
 
 // IsNode reports whether an attribute of that name, of any value, makes a resource a
 // node: others, such as a cluster with figures of its own, are none.

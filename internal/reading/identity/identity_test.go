@@ -55,6 +55,18 @@ func TestPeers(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(10, func() { names.Reset(); names.Take("gpu.job.id", "j") }))
 }
 
+func TestPartsOfAHeterogeneousJobAreOneJob(t *testing.T) {
+	for id, job := range map[string]string{
+		"1234": "1234", "1234+0": "1234", "1234+17": "1234",
+		"1234_7": "1234_7", "1234+": "1234+", "+1": "+1", "a+1": "a+1", "1+b": "1+b", "1+2+3": "1+2+3", "llama": "llama", "": "",
+	} {
+		names := New([]string{"gpu.job.id", "other"}, false)
+		names.Take("gpu.job.id", id)
+		names.Take("other", id)
+		assert.Equal(t, []string{job, id}, names.Peers)
+	}
+}
+
 func TestClaim(t *testing.T) {
 	has := func(all ...string) func(string) bool {
 		return func(key string) bool { return slices.Contains(all, key) }

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/promtext"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
 	"github.com/gpu-collector/gpu-collector/internal/sharedinstance"
@@ -398,7 +399,7 @@ func value(p pmetric.NumberDataPoint) float64 {
 }
 
 // Text returns a string value as it is, without a copy, and numbers and flags as
-// text. Other values are not worth a name and give "".
+// text: whoever sends a name as a number means the same. Other values give "".
 func Text(v pcommon.Value) string {
 	if s := v.Str(); s != "" { // of other types it is empty
 		return s
@@ -410,6 +411,8 @@ func otherText(v pcommon.Value) string {
 	switch v.Type() {
 	case pcommon.ValueTypeInt, pcommon.ValueTypeBool:
 		return v.AsString()
+	case pcommon.ValueTypeDouble:
+		return string(promtext.AppendDouble(nil, v.Double()))
 	default:
 		return ""
 	}

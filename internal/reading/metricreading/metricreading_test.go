@@ -3,6 +3,7 @@
 package metricreading
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
 )
 
 // A point of any metric of the catalogue can be read, whatever its attributes say:
@@ -56,6 +58,33 @@ func TestEveryMetricCanBeRead(t *testing.T) {
 }
 
 // The log names the cluster that the product takes the resource to be of.
+func TestNumbersNameWhatTheirTextNames(t *testing.T) {
+	names := identity.New([]string{"gpu.job.id"}, false)
+	for _, tt := range []struct {
+		value any
+		want  string
+	}{
+		{"123", "123"},
+		{123, "123"},
+		{123.0, "123"},
+		{true, "true"},
+		{1e6, "1000000"},
+		{1234567890123.0, "1234567890123"},
+		{-5.0, "-5"},
+		{0.5, "0.5"},
+		{int64(math.MaxInt64), "9223372036854775807"},
+		{[]any{"123"}, ""},
+		{map[string]any{"id": "123"}, ""},
+		{nil, ""},
+	} {
+		attrs := pcommon.NewMap()
+		require.NoError(t, attrs.FromRaw(map[string]any{"gpu.job.id": tt.value, "host.name": tt.value}))
+		Identify(&names, attrs)
+		assert.Equal(t, []string{tt.want}, names.Peers)
+		assert.Equal(t, tt.want, names.Node())
+	}
+}
+
 func TestTheLogNamesTheCallersCluster(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
 	reader := New(zap.New(core), nil)
