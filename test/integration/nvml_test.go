@@ -254,7 +254,7 @@ service: {telemetry: {metrics: {level: none}}, pipelines: {metrics: {receivers: 
 			state.Set("count", gpus-1) // the driver no longer lists it
 			require.NoError(t, state.Write(stateFile))
 			c.restart()
-			if name != "storage" {
+			if name == "PCI bus only" {
 				await("it has not answered this agent", gpus-1, 0, 1)
 			} else {
 				await("it is still lost", gpus-1, 1, 0)
