@@ -43,21 +43,21 @@ var heavy = map[string][]string{
 var rooms = map[string][]string{
 	"receiver/nvmlreceiver":             {"gpuhealth", "logsink", "podresources", "statefile"},
 	"receiver/csvreplayreceiver":        {},
-	"processor/diffprocessor":           {"delta", "delta/deadband", "delta/resync", "delta/statetable", "hostextension", "memorybudget", "promtext", "reading/identity", "reading/metricreading"},
+	"processor/diffprocessor":           {"delta", "delta/deadband", "delta/resync", "delta/statetable", "hostextension", "memorybudget", "reading/identity", "reading/metricreading"},
 	"processor/stragglerprocessor":      {"delta/resync", "episode", "gpuhealth", "hostextension", "logsink", "memorybudget", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "peergroup", "reading/identity", "reading/metricreading", "reason", "robust", "statefile", "straggler", "threshold", "threshold/rule"},
 	"processor/clientidentityprocessor": {"clientidentity", "reading/identity"},
 	"exporter/fleetviewexporter":        {"fleethistory", "fleetstate", "hostextension", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading"},
-	"extension/expositionextension":     {"delta", "delta/deadband", "delta/resync", "delta/statetable", "promtext", "reading/identity", "reading/metricreading", "webguard"},
+	"extension/expositionextension":     {"delta", "delta/deadband", "delta/resync", "delta/statetable", "reading/identity", "reading/metricreading", "webguard"},
 	"extension/fleetviewextension":      {"fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate", "memorybudget", "nodescore/nodesignal", "webguard"},
 	"extension/thresholdextension":      {"clientidentity", "delta/resync", "nodescore/nodesignal", "threshold", "webguard"},
-	"extension/wirediffextension":       {"delta", "delta/deadband", "delta/resync", "delta/statetable", "promtext", "reading/identity", "reading/metricreading", "undecoded"},
+	"extension/wirediffextension":       {"delta", "delta/deadband", "delta/resync", "delta/statetable", "reading/identity", "reading/metricreading", "undecoded"},
 	"extension/admissionextension":      {"admission", "clientidentity", "hostextension", "memorybudget", "undecoded"},
 }
 
-// shared are small: names on the wire, the catalogue of readings, time, one instance
+// shared are small: names on the wire, texts of numbers and addresses, the catalogue of readings, time, one instance
 // for several users, and the tenants' rule to share a bound. The straggler engine is
 // not among them.
-var shared = []string{"fairshare", "gpusemconv", "reading", "sharedinstance", "unjudged", "wire"}
+var shared = []string{"fairshare", "gpusemconv", "listenaddress", "promtext", "reading", "sharedinstance", "unjudged", "wire"}
 
 // components are the directories of this module's components.
 func components(t *testing.T) []string {
