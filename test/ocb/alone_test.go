@@ -45,7 +45,7 @@ var rooms = map[string][]string{
 	"receiver/csvreplayreceiver":        {},
 	"processor/diffprocessor":           {"delta", "delta/deadband", "delta/resync", "delta/statetable", "hostextension", "memorybudget", "reading/identity", "reading/metricreading"},
 	"processor/stragglerprocessor":      {"delta/resync", "episode", "gpuhealth", "hostextension", "logsink", "memorybudget", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "peergroup", "reading/identity", "reading/metricreading", "reason", "robust", "statefile", "straggler", "threshold", "threshold/rule"},
-	"processor/clientidentityprocessor": {"clientidentity", "reading/identity"},
+	"processor/clientidentityprocessor": {"clientidentity", "reading/identity", "reading/metricreading"},
 	"exporter/fleetviewexporter":        {"fleethistory", "fleetstate", "hostextension", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading"},
 	"extension/expositionextension":     {"delta", "delta/deadband", "delta/resync", "delta/statetable", "reading/identity", "reading/metricreading", "webguard"},
 	"extension/fleetviewextension":      {"fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate", "memorybudget", "nodescore/nodesignal", "webguard"},
@@ -54,9 +54,9 @@ var rooms = map[string][]string{
 	"extension/admissionextension":      {"admission", "clientidentity", "hostextension", "memorybudget", "undecoded"},
 }
 
-// shared are small: names on the wire, texts of numbers and addresses, the catalogue of readings, time, one instance
-// for several users, and the tenants' rule to share a bound. The straggler engine is
-// not among them.
+// shared are small: names on the wire, texts of numbers and addresses, the catalogue of
+// readings, time, one instance for several users, and the tenants' rule to share a bound.
+// The straggler engine is not among them.
 var shared = []string{"fairshare", "gpusemconv", "listenaddress", "promtext", "reading", "sharedinstance", "unjudged", "wire"}
 
 // components are the directories of this module's components.
