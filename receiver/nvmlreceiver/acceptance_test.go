@@ -16,7 +16,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.uber.org/zap"
 
-	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 )
 
@@ -155,33 +154,6 @@ func TestImpossibleUUIDs(t *testing.T) {
 		state.SetGPU(i, "uuid", fakenvml.UUID(i))
 	}
 	state.Set("driver.epoch", 1)
-	rewrite()
-	assert.Equal(t, upAll(8), up(n.scrape()))
-	n.shutdown()
-}
-
-// TestDriverThatIsUpgraded: the new kernel module refuses the old library
-// until the process that holds it is started again, or the old one is back.
-func TestDriverThatIsUpgraded(t *testing.T) {
-	state := fakenvml.NewH100(8)
-	n, rewrite := startFake(t, state)
-	before := n.first()
-
-	state.Set("call.nvmlInit_v2.return", int(nvml.LibRMVersionMismatch)).Set("driver.epoch", 1)
-	rewrite()
-	for range 3 {
-		md := n.scrape()
-		want := map[string]string{}
-		for i := range 8 {
-			want[fakenvml.UUID(i)] = "driver_mismatch"
-		}
-		assert.Equal(t, want, up(md))
-		assert.Empty(t, values(md, "hw.power", nil))
-		assert.Len(t, values(md, "hw.gpu.info", nil), len(values(before, "hw.gpu.info", nil)))
-	}
-	assert.Equal(t, 1, n.logs.FilterMessage("NVML is in trouble").Len())
-
-	state.Delete("call.nvmlInit_v2.return")
 	rewrite()
 	assert.Equal(t, upAll(8), up(n.scrape()))
 	n.shutdown()
