@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.uber.org/zap"
 
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 )
 
@@ -132,28 +133,30 @@ func TestEveryImpossibleReadingCostsItselfOnly(t *testing.T) {
 }
 
 func TestImpossibleUUIDs(t *testing.T) {
-	state := fakenvml.NewH100(8).SetGPU(1, "uuid", "garbage").SetGPU(3, "uuid", "").SetGPU(6, "uuid", fakenvml.UUID(5))
+	const failing = "call.nvmlDeviceGetHandleByIndex_v2.return"
+	state := fakenvml.NewH100(8).SetGPU(1, "uuid", "garbage").SetGPU(3, "uuid", "").SetGPU(6, "uuid", fakenvml.UUID(5)).
+		SetGPU(7, failing, int(nvml.Unknown))
 	n, rewrite := startFake(t, state)
 	md := n.first()
 	want := upAll(8)
-	for _, i := range []int{1, 3, 6} {
+	for _, i := range []int{1, 3, 6, 7} {
 		delete(want, fakenvml.UUID(i))
 	}
 	assert.Equal(t, want, up(md))
-	assert.Equal(t, map[string]int64{"uuid": 3}, n.rejected())
+	assert.Equal(t, map[string]int64{"uuid": 3}, n.rejected(), "a GPU without a handle has said nothing")
 	assert.InDelta(t, 357.25, values(md, "hw.power", nil)[fakenvml.UUID(5)], 0, "the first of two keeps the name")
 	n.scrape()
 	why := map[any]any{}
 	for _, line := range n.logs.FilterMessage("GPU is not reported, as NVML does not tell its UUID").All() {
 		why[line.ContextMap()["index"]] = line.ContextMap()["error"]
 	}
-	assert.Equal(t, map[any]any{int64(1): "its UUID is malformed", int64(3): "its UUID is empty", int64(6): "its UUID is another GPU's"}, why)
+	assert.Equal(t, map[any]any{int64(1): "its UUID is malformed", int64(3): "its UUID is empty", int64(6): "its UUID is another GPU's", int64(7): "unknown (999)"}, why)
 	assert.Equal(t, 1, n.logs.FilterMessage("a reading that cannot be true is left out").FilterField(zap.String("field", "uuid")).Len())
 
 	for _, i := range []int{1, 3, 6} {
 		state.SetGPU(i, "uuid", fakenvml.UUID(i))
 	}
-	state.Set("driver.epoch", 1)
+	state.Set("driver.epoch", 1).DeleteGPU(7, failing)
 	rewrite()
 	assert.Equal(t, upAll(8), up(n.scrape()))
 	n.shutdown()
