@@ -29,6 +29,9 @@ func TestValidateReadings(t *testing.T) {
 		{"P state unknown to NVML", func(s *Sample) { s.PerformanceState = Some[uint32](32) }, []Field{FieldPerformanceState}},
 		{"P state idle", func(s *Sample) { s.PerformanceState = Some[uint32](15) }, nil},
 		{"retired pages at NVIDIA's limit", func(s *Sample) { s.RetiredPages[RetiredSBE] = Some[uint64](64) }, nil},
+		{"remapped rows of 32 bits of -1", func(s *Sample) {
+			s.RemappedRows.Corrected, s.RemappedRows.Uncorrected = Some[uint64](0xFFFFFFFF), Some[uint64](512)
+		}, []Field{FieldRemappedRows}},
 		{"an unknown recovery action", func(s *Sample) { s.RecoveryAction = Some(NumRecoveryActions) }, []Field{FieldRecoveryAction}},
 		{"a throttle bit of tomorrow", func(s *Sample) { s.Throttle = Some[uint64](0x1000) }, nil},
 		{"no lanes", func(s *Sample) { s.PCIe.Width = Some[uint32](0) }, []Field{FieldPCIeWidth}},

@@ -320,8 +320,13 @@ func TestTheFormerSeriesEndsOverRestarts(t *testing.T) {
 		answers, listed bool
 		want            string
 	}{
-		{false, false, "not_found"}, {true, true, "ok"}, {false, true, "lost"}, {true, true, "ok"},
-		{false, true, "lost"}, {false, false, "lost"}, {true, true, "ok"},
+		{false, false, "not_found"},
+		{true, true, "ok"},
+		{false, true, "lost"},
+		{true, true, "ok"},
+		{false, true, "lost"},
+		{false, false, "lost"},
+		{true, true, "ok"},
 	} {
 		m.stop()
 		b.answers, b.listed, b.onBus = step.answers, step.listed, step.listed
