@@ -111,16 +111,6 @@ func TestPredictedFailureIsOfAGPUThatAnswers(t *testing.T) {
 	assert.Equal(t, HardwareFailed, p.verdict.Hardware)
 }
 
-func TestAcknowledgedLinksAreNotMissed(t *testing.T) {
-	p := newPatient(t)
-	p.s.NVLink.Up, p.s.NVLink.Down = Some[uint32](12), Some[uint32](6)
-	p.poll(1)
-	require.NotNil(t, p.reason("nvlink_down"))
-	p.m.Acknowledge(testUUID)
-	p.poll(1)
-	assert.Nil(t, p.reason("nvlink_down"), "the bridge was taken out")
-}
-
 func TestAReadingThatVanishesEndsItsRuleInTime(t *testing.T) {
 	p := newPatient(t)
 	p.s.RemappedRows.Pending = Some(true)
@@ -313,8 +303,7 @@ func TestOverrides(t *testing.T) {
 	require.NoError(t, r.OverrideXid(94, Override{Off: true}))
 	require.NoError(t, r.OverrideXid(31, Override{Cap: Some(80)}))
 	require.NoError(t, r.OverrideXid(999, Override{Cap: Some(10), Action: ActionService}))
-	p := newPatient(t)
-	p.m = NewMonitor(r)
+	p := newPatientOf(t, r)
 	require.NoError(t, r.OverrideXid(31, Override{Cap: Some(0)}), "a monitor keeps the rubric that it started with")
 	p.s.PCIe.Width = Some[uint32](8)
 	p.poll(1)
@@ -334,9 +323,7 @@ func TestOverrides(t *testing.T) {
 	assert.Equal(t, Some(10), p.verdict.Score)
 	assert.Equal(t, ActionService, p.reason("xid_999").Action)
 
-	p = newPatient(t)
-	p.m = NewMonitor(r)
-	p.poll(1)
+	p = newPatientOf(t, r)
 	p.s.Reason = ReasonLost
 	p.poll(3)
 	assert.Equal(t, StateUnknown, p.verdict.State, "a rule that is off leaves a GPU without a reading")
@@ -345,9 +332,7 @@ func TestOverrides(t *testing.T) {
 func TestALossThatCapsLittleIsNoEvidence(t *testing.T) {
 	r := DefaultRubric()
 	require.NoError(t, r.OverrideRule("gpu_lost", Override{Cap: Some(60)}))
-	p := newPatient(t)
-	p.m = NewMonitor(r)
-	p.poll(1)
+	p := newPatientOf(t, r)
 	p.s.Reason = ReasonLost
 	p.poll(2)
 	assert.Equal(t, Some(60), p.verdict.Score)
@@ -361,8 +346,7 @@ func TestACapOf100IsAReasonOnly(t *testing.T) {
 	for _, name := range []string{"gpu_lost", "pcie_width"} {
 		require.NoError(t, r.OverrideRule(name, Override{Cap: Some(NoCap)}))
 	}
-	p := newPatient(t)
-	p.m = NewMonitor(r)
+	p := newPatientOf(t, r)
 	p.s.PCIe.Width = Some[uint32](8)
 	p.poll(1)
 	assert.Equal(t, Some(100), p.verdict.Score)
@@ -377,8 +361,7 @@ func TestThresholdsAndTimesAreOverridden(t *testing.T) {
 	r := DefaultRubric()
 	require.NoError(t, r.OverrideRule("pcie_replays", Override{Threshold: Some(100.0), ClearAfter: Some(2 * time.Minute)}))
 	require.NoError(t, r.OverrideXid(144, Override{ClearAfter: Some(time.Minute)}))
-	p := newPatient(t)
-	p.m = NewMonitor(r)
+	p := newPatientOf(t, r)
 	p.s.PCIe.Replays = Some[uint64](0)
 	active := func(name string) bool { return p.reason(name) != nil }
 	grow := func(replays uint64) {

@@ -48,8 +48,9 @@ func fabricNotJoinedInTime(t *testing.T) *patient {
 	p := &patient{T: t, m: NewMonitor(DefaultRubric()), s: healthySample(), now: testStart}
 	p.m.Opened(bootA, false, p.now)
 	p.s.Fabric.Summary = Some(FabricSummaryNotSupported)
-	for i := range fabricMinutes * pollsPerMinute { // both are steps to the same end
-		p.each(1, fabricState(FabricNotStarted+FabricState(i/7%2)))
+	for i := range fabricMinutes * pollsPerMinute { // both are steps to the same end, and silence is none
+		state := Opt[FabricState]{V: FabricNotStarted + FabricState(i/7%2), OK: i != 9}
+		p.each(1, func(s *Sample) { s.Fabric.State = state })
 	}
 	require.Equal(t, Some(100), p.verdict.Score, "it has time to join")
 	p.poll(1)
@@ -59,6 +60,7 @@ func fabricNotJoinedInTime(t *testing.T) *patient {
 	require.Equal(t, []ActiveReason{{"fabric_not_joined", ActionCheckFabricManager, 30, p.now.Add(-pollEvery)}}, p.verdict.Reasons)
 	p.each(2, fabricState(FabricCompleted))
 	require.Equal(t, Some(100), p.verdict.Score)
+	p.restart(bootA)
 	p.each(1, fabricState(FabricNotStarted))
 	require.NotNil(t, p.reason("fabric_not_joined"), "it had joined")
 	p.now = p.now.Add(time.Hour)
@@ -71,52 +73,6 @@ func fabricNotJoinedInTime(t *testing.T) *patient {
 	assert.Equal(t, Some(100), p.verdict.Score, "there was no fabric to join")
 	assert.Greater(t, p.m.Revision(), before, "a restart has to know when it began")
 	return p
-}
-
-// TestFabricClock draws what a GPU goes through and compares with the time that
-// it has spent outside of its fabric since it last was in it, or had none.
-func TestFabricClock(t *testing.T) {
-	rng := rand.New(rand.NewPCG(5, 1))
-	for range 300 {
-		p := newBootedPatient(t)
-		p.m.Opened(DriverLoad{BootID: "b"}, false, p.now)
-		since, joined, clean := time.Time{}, false, 0
-		for range 80 {
-			p.now = p.now.Add(time.Duration(rng.IntN(60)) * time.Second)
-			f := Some(FabricNotStarted + FabricState(rng.IntN(2)))
-			switch rng.IntN(40) {
-			case 0:
-				f = Some(FabricCompleted)
-			case 1:
-				f = Some(FabricNotSupported)
-			case 2:
-				f = Opt[FabricState]{}
-			case 3:
-				p.restart(DriverLoad{BootID: "b"})
-				clean = 0
-			}
-			now := p.now
-			p.each(1, func(s *Sample) { s.Fabric.State, s.Fabric.Summary = f, Opt[FabricSummary]{} })
-			switch {
-			case !f.OK:
-				continue
-			case f.V == FabricCompleted:
-				since, joined = time.Time{}, true
-			case f.V == FabricNotSupported:
-				since = time.Time{}
-				continue // an old finding ends with time, as of all that vanishes
-			case since.IsZero():
-				since = now
-			}
-			clean++
-			if f.V != FabricCompleted && (joined || now.Sub(since) > 5*time.Minute) {
-				clean = 0
-				require.NotNil(t, p.reason("fabric_not_joined"), "%v since %v", now, since)
-			} else if clean >= cleanPolls {
-				require.Nil(t, p.reason("fabric_not_joined"), "%v since %v", now, since)
-			}
-		}
-	}
 }
 
 func TestWhatTheDriverSaysOfTheFabric(t *testing.T) {
@@ -139,9 +95,8 @@ func TestWhatTheDriverSaysOfTheFabric(t *testing.T) {
 		}, ""},
 		"nothing is told of it": {func(s *Sample) { s.Fabric = Fabric{} }, ""},
 	} {
-		p := newPatient(t)
+		p, names := newPatient(t), []string{}
 		p.each(pollsPerTenMinutes, tt.ill)
-		names := []string{}
 		for _, r := range p.verdict.Reasons {
 			names = append(names, r.Reason)
 		}
@@ -162,11 +117,12 @@ func fewerLinksFromTheStart(t *testing.T) *patient {
 	require.Equal(t, Some(100), p.verdict.Score, "links may be in training")
 	p.poll(1)
 	require.Equal(t, []ActiveReason{{"nvlink_fewer", ActionService, 50, p.now.Add(-pollEvery)}}, p.verdict.Reasons)
+	p.restart(bootA)
+	p.poll(1)
+	require.Equal(t, Some(50), p.verdict.Score)
+	p.restart(bootA)
 	p.each(3, links(10, 8))
 	require.Equal(t, []ActiveReason{{"nvlink_down", ActionReboot, 30, p.now.Add(-3 * pollEvery)}}, p.verdict.Reasons, "one finding for the same links")
-	p.restart(bootA)
-	p.each(3, links(12, 6))
-	require.Equal(t, Some(50), p.verdict.Score)
 	p.m.Acknowledge(testUUID)
 	p.restart(bootA)
 	p.poll(5)
@@ -174,87 +130,55 @@ func fewerLinksFromTheStart(t *testing.T) *patient {
 	return p
 }
 
-// TestLinksAgainstSiblings draws nodes by what they are made of: boards that a
-// switch joins, where every GPU has all links, or cards with bridges and without.
+// TestLinksAgainstSiblings: boards that a switch joins have all links, cards those of
+// their bridges.
 func TestLinksAgainstSiblings(t *testing.T) {
-	rng := rand.New(rand.NewPCG(21, 1))
-	for n := range 1000 {
-		p := newNode(t, 2+rng.IntN(7))
-		p.m = NewMonitor(DefaultRubric())
-		all, cards := []uint32{4, 12, 18}[rng.IntN(3)], rng.IntN(2) == 0
-		gpus := len(p.others) + 1
-		up, fewer := make([]uint32, gpus), make([]bool, gpus)
-		order, joined := rng.Perm(gpus), gpus
-		if cards {
-			joined = rng.IntN(gpus/2+1) * 2
-		}
-		for _, i := range order[:joined] {
-			up[i] = all
-		}
-		// Some of those that are joined lack links, and one of them does not.
-		for _, i := range order[:max(0, rng.IntN(max(1, joined)))] {
-			fewer[i] = true
-			if up[i] = rng.Uint32N(all); cards {
-				up[i] = max(up[i], 1) // the other card of its bridge is as bare as this one
-			}
-		}
-		for i := range gpus {
-			s := p.gpu(i)
-			s.Modes[ModeMIG] = Some(rng.IntN(4) == 0)
-			fewer[i] = fewer[i] && (up[i] > 0 || !s.Modes[ModeMIG].V) // slices need none
-			switch {
-			case cards:
-				s.Model, s.Fabric = "NVIDIA A100 80GB PCIe", Fabric{}
-			case n%2 == 0:
-				s.Model, s.Fabric = "NVIDIA A100-SXM4-80GB", Fabric{}
-			}
-			links(up[i], all-up[i])(s)
-		}
-		if rng.IntN(2) == 0 { // another model has another number
-			s := healthySample()
-			s.UUID, s.Model = "GPU-other", "NVIDIA B200"
-			links(36, 0)(&s)
-			p.others = append(p.others, s)
-		}
-		p.poll(3)
-		for i := range gpus {
-			require.Equal(t, fewer[i], p.has(i, "nvlink_fewer"), "node %d: cards %v, %v up of %d", n, cards, up, all)
-			require.False(t, p.has(i, "nvlink_down"))
-		}
-		p.s.Modes[ModeMIG] = Some(true)
-		p.each(3, links(0, all))
-		require.False(t, p.has(0, "nvlink_down") || p.has(0, "nvlink_fewer"), "MIG mode took them down")
-	}
-}
-
-// TestNoLinksWithoutAFabric: where the driver tells of none, cards may have bridges.
-func TestNoLinksWithoutAFabric(t *testing.T) {
+	mig := func(s *Sample) { s.Modes[ModeMIG] = Some(true) }
+	card := func(s *Sample) { s.Fabric.State = Some(FabricNotSupported) }
+	sxm := func(s *Sample) { s.Model, s.Fabric = "NVIDIA A100-SXM4-80GB", Fabric{} }
 	for name, tt := range map[string]struct {
+		up     uint32
 		others []uint32
+		change func(*Sample)
 		want   bool
 	}{
-		"of two":                    {[]uint32{18}, true},
-		"a pair and a card":         {[]uint32{18, 18}, false},
-		"a pair of which one lost":  {[]uint32{18, 0, 0}, false},
-		"all others of eight":       {[]uint32{18, 18, 18, 18, 18, 18, 18}, true},
-		"no bridge at all":          {[]uint32{0, 0, 0}, false},
-		"all that are left are few": {[]uint32{12, 12, 11}, true},
+		"fewer than one of them":          {17, []uint32{12, 18}, nil, true},
+		"as many as the most":             {18, []uint32{12, 18}, nil, false},
+		"none, by a switch":               {0, []uint32{18, 18}, nil, true},
+		"none, on a board":                {0, []uint32{18, 18}, sxm, true},
+		"none, in slices":                 {0, []uint32{18, 18}, mig, false},
+		"few, in slices":                  {6, []uint32{18, 18}, mig, true},
+		"nobody has any":                  {0, []uint32{0, 0}, nil, false},
+		"another model":                   {0, []uint32{18}, func(s *Sample) { s.Model = "NVIDIA B200" }, false},
+		"cards: of two":                   {0, []uint32{18}, card, true},
+		"cards: fewer":                    {17, []uint32{18, 18}, card, true},
+		"cards: a pair and a card":        {0, []uint32{18, 18}, card, false},
+		"cards: a pair of which one lost": {0, []uint32{18, 0, 0}, card, false},
+		"cards: all others of eight":      {0, []uint32{18, 18, 18, 18, 18, 18, 18}, card, true},
 	} {
 		p := newNode(t, len(tt.others)+1)
 		p.m = NewMonitor(DefaultRubric())
-		p.s.Fabric = Fabric{}
 		for i, up := range tt.others {
-			p.others[i].Fabric = Fabric{}
-			links(up, 18-up)(&p.others[i])
+			if sibling := p.gpu(i + 1); name != "another model" && tt.change != nil {
+				tt.change(sibling)
+			}
+			links(up, 18-up)(p.gpu(i + 1))
 		}
-		p.each(3, links(0, 18))
+		if tt.change != nil {
+			tt.change(&p.s)
+		}
+		p.each(3, links(tt.up, 18-tt.up))
 		assert.Equal(t, tt.want, p.has(0, "nvlink_fewer"), name)
+		assert.False(t, p.has(0, "nvlink_down"), name)
+		mig(&p.s)
+		p.each(3, links(0, 18))
+		assert.False(t, p.has(0, "nvlink_down") || p.has(0, "nvlink_fewer"), "MIG mode took them down")
 	}
 }
 
 // faults has a GPU of the node tell of application's Xids.
 func (p *patient) faults(gpu, n int, rng *rand.Rand) {
-	for range n {
+	for range n { // of one occasion
 		code := []uint64{13, 31, 43, 69, 137}[rng.IntN(5)]
 		p.m.ObserveXid(XidEvent{UUID: p.gpu(gpu).UUID, Code: code, Time: p.now})
 	}
@@ -287,75 +211,45 @@ func faultsOfOneGPU(t *testing.T) *patient {
 	return p
 }
 
-func TestFaultsThatAreOffAreNotCounted(t *testing.T) {
-	r := DefaultRubric()
-	require.NoError(t, r.OverrideXid(31, Override{Off: true}))
-	p := newNode(t, 2)
-	p.m = NewMonitor(r)
-	for range 10 {
-		p.xid(31)
-		p.poll(1)
-		p.now = p.now.Add(time.Hour)
-	}
-	assert.Equal(t, Some(100), p.verdict.Score)
-}
-
-// TestFaultsOfApplications draws days of a node: jobs that fault again and again
-// on one GPU, on all alike, or in one crash or in one loop of crashes.
+// TestFaultsOfApplications: days of a node, by the minutes in which each GPU faults.
 func TestFaultsOfApplications(t *testing.T) {
-	rng := rand.New(rand.NewPCG(9, 2))
-	for n := range 200 {
-		kind := n % 4
-		gpus := 2 + rng.IntN(7)
-		if kind == 3 {
-			gpus = 1
+	loop := make([]int, 72) // a job that is started over and over
+	for i := range loop {
+		loop[i] = i * 20
+	}
+	again := []int{0, 90, 200, 300}
+	for name, tt := range map[string]struct {
+		code          uint64
+		first, second []int // nil: there is no second one
+		want          bool
+	}{
+		"one GPU":                 {31, again, []int{}, true},
+		"few on the other":        {69, again, again[:2], true},
+		"alike":                   {13, again, again[1:], false},
+		"two are few":             {43, again[:2], []int{}, false},
+		"one loop of crashes":     {31, loop, []int{}, false},
+		"killed, as jobs are":     {45, again, []int{}, false},
+		"off":                     {137, again, []int{}, false},
+		"a slice is no other GPU": {31, again, nil, false},
+	} {
+		r := DefaultRubric()
+		require.NoError(t, r.OverrideXid(137, Override{Off: true}))
+		p := newPatientOf(t, r)
+		p.s.Modes[ModeMIG] = Some(true)
+		p.others = []Sample{sliceOf(testMIG, 0, 0)}
+		if tt.second != nil {
+			p.others = newNode(t, 2).others
 		}
-		p := newNode(t, gpus)
-		if kind == 3 { // a slice is no other GPU
-			s := Sample{Identity: Identity{UUID: testMIG, MIG: MIG{Parent: testUUID}}, Reason: ReasonOK}
-			p.s.Modes[ModeMIG], p.others = Some(true), []Sample{s}
-		}
-		bad, occasions := rng.IntN(gpus), 3+rng.IntN(5)
-		for i := range 8 {
-			if rng.IntN(4) == 0 {
-				p.restart(bootA)
-			}
-			switch {
-			case kind == 0 && i < occasions: // one GPU, and few on others
-				p.faults(bad, 1+rng.IntN(50), rng)
-				if other := rng.IntN(gpus); i == 0 && other != bad {
-					p.faults(other, 1, rng)
+		for minute := range 24 * 60 {
+			p.now = testStart.Add(time.Duration(minute) * time.Minute)
+			for i, faults := range [][]int{tt.first, tt.second} {
+				if slices.Contains(faults, minute) {
+					p.m.ObserveXid(XidEvent{UUID: p.gpu(i).UUID, Code: tt.code, Time: p.now})
 				}
-			case kind == 1: // all alike: the same application runs on them
-				for gpu := range gpus {
-					if rng.IntN(3) > 0 || i < 4 {
-						p.faults(gpu, 1+rng.IntN(5), rng)
-					}
-				}
-			case kind == 2 && i == 0: // one crash, then a job that is started over and over
-				for range 5000 {
-					p.m.ObserveXid(XidEvent{UUID: p.gpu(bad).UUID, Code: 45, Time: p.now})
-				}
-				for range 20 {
-					p.faults(bad, 1, rng)
-					p.now = p.now.Add(time.Duration(rng.IntN(29*60)) * time.Second)
-				}
-			case kind == 2: // killed, as jobs are
-				p.xid(45)
-			case kind == 3:
-				p.faults(0, 1, rng)
-			}
-			p.poll(2)
-			p.now = p.now.Add(time.Hour + time.Duration(rng.IntN(100))*time.Minute)
-			if kind == 0 && i < 2 {
-				require.False(t, p.has(bad, "application_xids"), "two are few")
-			}
-			if kind == 0 && i == occasions-1 {
-				break
 			}
 		}
-		for i := range gpus {
-			require.Equal(t, kind == 0 && i == bad, p.has(i, "application_xids"), "day %d, kind %d, GPU %d of %d", n, kind, i, gpus)
-		}
+		p.poll(2)
+		assert.Equal(t, tt.want, p.has(0, "application_xids"), name)
+		assert.False(t, p.has(1, "application_xids"), name)
 	}
 }

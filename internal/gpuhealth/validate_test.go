@@ -52,8 +52,3 @@ func TestValidUUID(t *testing.T) {
 		assert.Equal(t, want, len(s.Validate()) == 0, "%q", uuid)
 	}
 }
-
-func TestRatio(t *testing.T) {
-	assert.Equal(t, Some(123.456), Ratio[uint32](123_456, 1, 1000))
-	assert.Equal(t, Some(0.5), Ratio[uint64](500, 1, 1000))
-}

@@ -15,6 +15,7 @@ func TestXidEffects(t *testing.T) {
 	for _, x := range append(DefaultRubric().Xids(), DefaultRubric().Xid(173)) {
 		p := newPatient(t)
 		at := p.now
+		require.True(t, x.Cap == NoCap || x.Class != XidInformational && x.Immediate != "IGNORE", "Xid %d is information", x.Code)
 		assert.Equal(t, x, p.m.ObserveXid(XidEvent{UUID: testUUID, Code: x.Code, Time: at}))
 		p.poll(1)
 		assert.Equal(t, Some(x.Cap), p.verdict.Score, "Xid %d", x.Code)
@@ -92,14 +93,6 @@ func TestXid162EndsThatOf163(t *testing.T) {
 	p.poll(1)
 	assert.Nil(t, p.reason("xid_163"))
 	assert.NotNil(t, p.reason("xid_164"), "another finding is not ended")
-}
-
-func TestInformationHasNoCap(t *testing.T) {
-	for _, x := range DefaultRubric().Xids() {
-		if x.Class == XidInformational || x.Immediate == "IGNORE" {
-			assert.Equal(t, NoCap, x.Cap, "Xid %d", x.Code)
-		}
-	}
 }
 
 func TestXid79EndsWhenTheGPUAnswersAgain(t *testing.T) {

@@ -64,15 +64,9 @@ func TestAbsentKubeletIsNotInTheLog(t *testing.T) {
 	}
 	assert.Empty(t, grpcLog.take(), "no socket")
 
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
-	require.NoError(t, err)
-	server := grpc.NewServer()
-	podresourcesapi.RegisterPodResourcesListerServer(server, &kubelet{list: answer()})
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
+	stop := serve(t, socket, &kubelet{list: answer()})
 	require.NoError(t, ask())
-	server.Stop()
-	require.NoError(t, <-done)
+	stop()
 	for range 3 {
 		require.ErrorContains(t, ask(), "cannot reach the kubelet")
 	}
@@ -96,7 +90,7 @@ func socketPath(t *testing.T) string {
 	return filepath.Join(t.TempDir(), "kubelet.sock")
 }
 
-func serve(t *testing.T, socket string, k *kubelet) {
+func serve(t *testing.T, socket string, k *kubelet) (stop func()) {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
 	require.NoError(t, err)
@@ -104,10 +98,12 @@ func serve(t *testing.T, socket string, k *kubelet) {
 	podresourcesapi.RegisterPodResourcesListerServer(server, k)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		server.Stop()
 		require.NoError(t, <-done)
 	})
+	t.Cleanup(stop)
+	return stop
 }
 
 // clock is the time of a client.

@@ -26,6 +26,7 @@ type text struct {
 	is       string
 	revision uint64
 	refuse   error
+	hang     chan struct{} // nil where the state, and the disk below it, answers
 }
 
 func (s *text) set(is string) {
@@ -42,6 +43,9 @@ func (s *text) Revision() uint64 {
 }
 
 func (s *text) Snapshot() ([]byte, uint64, error) {
+	if s.hang != nil {
+		<-s.hang
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return []byte(s.is), s.revision, nil
@@ -54,12 +58,11 @@ func (s *text) Restore(data []byte, _ time.Time) error {
 
 const form = "test-1"
 
-// life starts a keeper of a new state, and shuts it down after run.
-func life(t require.TestingT, directory string, run func(*text, *Keeper)) *observer.ObservedLogs {
+// life starts a keeper of the state, and shuts it down after run.
+func life(t require.TestingT, directory string, s *text, run func(*text, *Keeper)) *observer.ObservedLogs {
 	core, logs := observer.New(zapcore.InfoLevel)
-	s := &text{}
 	k := Start(directory, "test/of it", form, s, time.Now(), zap.New(core))
-	require.NotNil(t, k)
+	require.Equal(t, directory == "", k == nil)
 	run(s, k)
 	k.Shutdown()
 	return logs
@@ -75,7 +78,7 @@ func kept(t *testing.T, directory string) string {
 func TestKeeper(t *testing.T) {
 	directory := filepath.Join(t.TempDir(), "to", "make")
 	synctest.Test(t, func(t *testing.T) {
-		logs := life(t, directory, func(s *text, k *Keeper) {
+		logs := life(t, directory, &text{}, func(s *text, k *Keeper) {
 			k.Changed()
 			synctest.Wait()
 			assert.NoDirExists(t, directory, "nothing has changed")
@@ -103,7 +106,7 @@ func TestKeeper(t *testing.T) {
 		})
 		assert.Equal(t, "three", kept(t, directory), "a shutdown waits for no pause")
 		assert.Zero(t, logs.Len())
-		logs = life(t, directory, func(s *text, _ *Keeper) { assert.Equal(t, "three", s.is) })
+		logs = life(t, directory, &text{}, func(s *text, _ *Keeper) { assert.Equal(t, "three", s.is) })
 		assert.Zero(t, logs.Len())
 	})
 }
@@ -116,10 +119,9 @@ func TestKeeperOfWhatIsNoFile(t *testing.T) {
 		refuse error
 		why    string
 	}{
-		"nothing in it": {make: func(path string) error { return os.WriteFile(path, nil, 0o600) }, why: "first line"},
-		"another form":  {make: func(path string) error { return file{path, "test-2"}.write([]byte("x")) }, why: `form "test-2"`},
-		"a named pipe":  {make: func(path string) error { return syscall.Mkfifo(path, 0o600) }, why: "not a regular file"},
-		"a directory":   {make: func(path string) error { return os.MkdirAll(filepath.Join(path, "x"), 0o700) }, why: "not a regular file"},
+		"another form": {make: func(path string) error { return file{path, "test-2"}.write([]byte("x")) }, why: `form "test-2"`},
+		"a named pipe": {make: func(path string) error { return syscall.Mkfifo(path, 0o600) }, why: "not a regular file"},
+		"a directory":  {make: func(path string) error { return os.MkdirAll(filepath.Join(path, "x"), 0o700) }, why: "not a regular file"},
 		"a file without end": {make: func(path string) error {
 			return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, maxSize+1))
 		}, why: "bytes"},
@@ -132,11 +134,7 @@ func TestKeeperOfWhatIsNoFile(t *testing.T) {
 			directory := t.TempDir()
 			path := newFile(directory, "test/of it", form).path
 			require.NoError(t, tt.make(path))
-			core, logs := observer.New(zapcore.InfoLevel)
-			s := &text{refuse: tt.refuse}
-			k := Start(directory, "test/of it", form, s, time.Now(), zap.New(core))
-			s.set("new")
-			k.Shutdown()
+			logs := life(t, directory, &text{refuse: tt.refuse}, func(s *text, _ *Keeper) { s.set("new") })
 			assert.Equal(t, "new", kept(t, directory))
 			assert.FileExists(t, path)
 			_, err := os.Lstat(path + setAside)
@@ -151,7 +149,7 @@ func TestKeeperThatCannotWrite(t *testing.T) {
 	directory := filepath.Join(t.TempDir(), "taken")
 	require.NoError(t, os.WriteFile(directory, nil, 0o600)) // where a directory should be
 	synctest.Test(t, func(t *testing.T) {
-		logs := life(t, directory, func(s *text, k *Keeper) {
+		logs := life(t, directory, &text{}, func(s *text, k *Keeper) {
 			for range 5 {
 				s.set("x")
 				k.Changed()
@@ -168,40 +166,23 @@ func TestKeeperThatCannotWrite(t *testing.T) {
 	})
 }
 
-// slow is a state, or a disk below it, that does not answer.
-type slow struct {
-	text
-	hang chan struct{}
-}
-
-func (s *slow) Snapshot() ([]byte, uint64, error) {
-	<-s.hang
-	return s.text.Snapshot()
-}
-
 func TestKeeperDoesNotWaitForADiskThatHangs(t *testing.T) {
-	directory := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		core, logs := observer.New(zapcore.InfoLevel)
-		s := &slow{hang: make(chan struct{})}
-		k := Start(directory, "test", form, s, time.Now(), zap.New(core))
-		began := time.Now()
-		for range 100 {
-			s.set("x")
-			k.Changed()
-		}
-		k.Shutdown()
+		began, hung := time.Now(), &text{hang: make(chan struct{})}
+		var keeper *Keeper
+		logs := life(t, t.TempDir(), hung, func(s *text, k *Keeper) {
+			keeper = k
+			for range 100 {
+				s.set("x")
+				k.Changed()
+			}
+		})
 		assert.Equal(t, diskTimeout, time.Since(began))
 		assert.Equal(t, 1, logs.FilterMessageSnippet("does not answer").Len())
-		close(s.hang)
-		<-k.done
+		close(hung.hang)
+		<-keeper.done
 	})
-}
-
-func TestKeeperOfNoDirectory(*testing.T) {
-	k := Start("", "test", form, &text{}, time.Now(), zap.NewNop())
-	k.Changed()
-	k.Shutdown()
+	life(t, "", &text{}, func(_ *text, k *Keeper) { k.Changed() }) // without a directory there is none to wait for
 }
 
 // TestDamageProperty: a power cut or a disk may leave a page of zeros or noise, or a part of

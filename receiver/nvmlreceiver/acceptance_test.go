@@ -133,55 +133,30 @@ func TestEveryImpossibleReadingCostsItselfOnly(t *testing.T) {
 }
 
 func TestImpossibleUUIDs(t *testing.T) {
-	state := fakenvml.NewH100(8).SetGPU(1, "uuid", "garbage").SetGPU(3, "uuid", "").SetGPU(6, "uuid", fakenvml.UUID(5))
+	const failing = "call.nvmlDeviceGetHandleByIndex_v2.return"
+	state := fakenvml.NewH100(8).SetGPU(1, "uuid", "garbage").SetGPU(3, "uuid", "").SetGPU(6, "uuid", fakenvml.UUID(5)).
+		SetGPU(7, failing, int(nvml.Unknown))
 	n, rewrite := startFake(t, state)
 	md := n.first()
 	want := upAll(8)
-	for _, i := range []int{1, 3, 6} {
+	for _, i := range []int{1, 3, 6, 7} {
 		delete(want, fakenvml.UUID(i))
 	}
 	assert.Equal(t, want, up(md))
-	assert.Equal(t, map[string]int64{"uuid": 3}, n.rejected())
+	assert.Equal(t, map[string]int64{"uuid": 3}, n.rejected(), "a GPU without a handle has said nothing")
 	assert.InDelta(t, 357.25, values(md, "hw.power", nil)[fakenvml.UUID(5)], 0, "the first of two keeps the name")
 	n.scrape()
 	why := map[any]any{}
 	for _, line := range n.logs.FilterMessage("GPU is not reported, as NVML does not tell its UUID").All() {
 		why[line.ContextMap()["index"]] = line.ContextMap()["error"]
 	}
-	assert.Equal(t, map[any]any{int64(1): "its UUID is malformed", int64(3): "its UUID is empty", int64(6): "its UUID is another GPU's"}, why)
+	assert.Equal(t, map[any]any{int64(1): "its UUID is malformed", int64(3): "its UUID is empty", int64(6): "its UUID is another GPU's", int64(7): "unknown (999)"}, why)
 	assert.Equal(t, 1, n.logs.FilterMessage("a reading that cannot be true is left out").FilterField(zap.String("field", "uuid")).Len())
 
 	for _, i := range []int{1, 3, 6} {
 		state.SetGPU(i, "uuid", fakenvml.UUID(i))
 	}
-	state.Set("driver.epoch", 1)
-	rewrite()
-	assert.Equal(t, upAll(8), up(n.scrape()))
-	n.shutdown()
-}
-
-// TestDriverThatIsUpgraded: the new kernel module refuses the old library
-// until the process that holds it is started again, or the old one is back.
-func TestDriverThatIsUpgraded(t *testing.T) {
-	state := fakenvml.NewH100(8)
-	n, rewrite := startFake(t, state)
-	before := n.first()
-
-	state.Set("call.nvmlInit_v2.return", int(nvml.LibRMVersionMismatch)).Set("driver.epoch", 1)
-	rewrite()
-	for range 3 {
-		md := n.scrape()
-		want := map[string]string{}
-		for i := range 8 {
-			want[fakenvml.UUID(i)] = "driver_mismatch"
-		}
-		assert.Equal(t, want, up(md))
-		assert.Empty(t, values(md, "hw.power", nil))
-		assert.Len(t, values(md, "hw.gpu.info", nil), len(values(before, "hw.gpu.info", nil)))
-	}
-	assert.Equal(t, 1, n.logs.FilterMessage("NVML is in trouble").Len())
-
-	state.Delete("call.nvmlInit_v2.return")
+	state.Set("driver.epoch", 1).DeleteGPU(7, failing)
 	rewrite()
 	assert.Equal(t, upAll(8), up(n.scrape()))
 	n.shutdown()

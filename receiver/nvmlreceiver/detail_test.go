@@ -82,24 +82,22 @@ func TestPointsOfModels(t *testing.T) {
 
 // series of a metric, as the values of its attributes without those that name the GPU.
 func series(md pmetric.Metrics) map[string][][]string {
-	all := map[string][][]string{}
-	for _, rm := range md.ResourceMetrics().All() {
-		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
-			if m.Name() == "hw.gpu.info" {
-				continue
-			}
-			for _, p := range pointsOf(m) {
-				var values []string
-				for key, v := range p.Attributes().All() {
-					if !slices.Contains([]string{"hw.id", "hw.parent", "hw.type", "hw.sensor_location"}, key) {
-						values = append(values, v.Str())
-					}
+	out := map[string][][]string{}
+	for _, m := range all(md) {
+		if m.Name() == "hw.gpu.info" {
+			continue
+		}
+		for _, p := range pointsOf(m) {
+			var values []string
+			for key, v := range p.Attributes().All() {
+				if !slices.Contains([]string{"hw.id", "hw.parent", "hw.type", "hw.sensor_location"}, key) {
+					values = append(values, v.Str())
 				}
-				all[m.Name()] = append(all[m.Name()], values)
 			}
+			out[m.Name()] = append(out[m.Name()], values)
 		}
 	}
-	return all
+	return out
 }
 
 // leftOut is, by metric, the values that the standard detail does not have on some model.

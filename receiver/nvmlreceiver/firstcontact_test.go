@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
@@ -93,17 +93,13 @@ func TestFirstContactIsNoLoss(t *testing.T) {
 				assert.Contains(t, fmt.Sprint(told[0]["known"]), tt.why)
 				m.answered()
 				assert.Len(t, m.lines("GPUs have not answered yet"), len(told), "it is said once")
-				var first []map[string]any
-				for _, line := range m.lines("GPU answers for the first time") {
-					if line["gpu"] == slow {
-						first = append(first, line)
-					}
-				}
-				require.Len(t, first, 1)
-				assert.Equal(t, "00000000:"+address(1), first[0]["pci_bus_id"])
-				assert.GreaterOrEqual(t, first[0]["after"], 2*time.Second)
 				m.stop()
-				assert.Empty(t, slices.DeleteFunc(m.lines("GPU does not answer"), func(line map[string]any) bool { return line["gpu"] != slow }))
+				of := m.logs.FilterField(zap.String("gpu", slow))
+				first := of.FilterMessage("GPU answers for the first time").All()
+				require.Len(t, first, 1)
+				assert.Equal(t, "00000000:"+address(1), first[0].ContextMap()["pci_bus_id"])
+				assert.GreaterOrEqual(t, first[0].ContextMap()["after"], 2*time.Second)
+				assert.Zero(t, of.FilterMessage("GPU does not answer").Len())
 			})
 		}
 	}

@@ -247,7 +247,6 @@ func TestALostGPUStaysLost(t *testing.T) {
 		"restart with neither, not listed":      {noBus: true, lose: unlist, then: (*machine).restart, want: [3]int{7, 7, 0}},
 		"reload, then not listed":               {noBus: true, lose: lose, then: func(m *machine) { unlist(m); m.reload() }, want: lost, down: named},
 		"lost while the agent was away":         {storage: true, lose: nothing, then: func(m *machine) { m.stop(); gone(m); m.start() }, want: lost, down: named},
-		"reboot with state, gone from the bus":  {storage: true, lose: lose, then: func(m *machine) { m.reboot(func() { gone(m) }) }, want: lost, down: named},
 		"another board in its place":            {storage: true, lose: gone, then: func(m *machine) { m.stop(); m.slots[3] = m.newBoard(); m.start() }, want: whole},
 		"its slot is taken by a board that was there": {
 			storage: true, lose: gone,
@@ -301,51 +300,45 @@ func TestALostGPUStaysLost(t *testing.T) {
 
 // A series of hw.gpu.up ends as soon as another begins, over restarts of the agent too.
 func TestTheFormerSeriesEndsOverRestarts(t *testing.T) {
-	reasons := []string{"ok", "lost", "not_found", "hang", "reset_required", "driver_not_loaded", "driver_mismatch", "error"}
-	unlist := func(b *board) { b.listed, b.onBus = false, false }
-	lose := func(b *board) { b.answers = false }
-	back := func(b *board) { b.answers, b.listed, b.onBus = true, true, true }
-	for name, tt := range map[string]struct {
-		steps []func(*board) // with a restart before each
-		live  []string
-	}{
-		"not found, and back":             {[]func(*board){unlist, back}, []string{"not_found", "ok"}},
-		"lost, and back":                  {[]func(*board){lose, back}, []string{"lost", "ok"}},
-		"lost, then not listed, and back": {[]func(*board){lose, unlist, back}, []string{"lost", "lost", "ok"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := newMachine(t, 2, false, true)
-			live := map[string]bool{}
-			gone := m.slots[1].uuid
-			poll := func() {
-				md := m.poll()
-				m.now = m.now.Add(firstContact)
-				for _, reason := range reasons {
-					attributes := map[string]string{"hw.id": gone, "reason": reason}
-					if len(find(md, gpusemconv.MetricGPUUp, attributes)) > 0 {
-						live[reason] = true
-					}
-					if len(ended(md, gpusemconv.MetricGPUUp, attributes)) > 0 {
-						delete(live, reason)
-					}
-				}
+	m := newMachine(t, 2, false, true)
+	live := map[string]bool{}
+	b := &m.slots[1]
+	poll := func() {
+		md := m.poll()
+		m.now = m.now.Add(firstContact)
+		for _, p := range findAll(md, gpusemconv.MetricGPUUp, map[string]string{"hw.id": b.uuid}) {
+			if reason, _ := p.Attributes().Get("reason"); p.Flags().NoRecordedValue() {
+				delete(live, reason.Str())
+			} else {
+				live[reason.Str()] = true
 			}
-			poll()
-			require.Equal(t, map[string]bool{"ok": true}, live)
-			for i, step := range tt.steps {
-				m.stop()
-				step(&m.slots[1])
-				m.start()
-				poll()
-				poll()
-				assert.Equal(t, map[string]bool{tt.live[i]: true}, live)
-				m.restart()
-				poll()
-				assert.Equal(t, map[string]bool{tt.live[i]: true}, live)
-			}
-			m.stop()
-		})
+		}
 	}
+	poll()
+	require.Equal(t, map[string]bool{"ok": true}, live)
+	for _, step := range []struct {
+		answers, listed bool
+		want            string
+	}{
+		{false, false, "not_found"},
+		{true, true, "ok"},
+		{false, true, "lost"},
+		{true, true, "ok"},
+		{false, true, "lost"},
+		{false, false, "lost"},
+		{true, true, "ok"},
+	} {
+		m.stop()
+		b.answers, b.listed, b.onBus = step.answers, step.listed, step.listed
+		m.start()
+		poll()
+		poll()
+		assert.Equal(t, map[string]bool{step.want: true}, live)
+		m.restart()
+		poll()
+		assert.Equal(t, map[string]bool{step.want: true}, live)
+	}
+	m.stop()
 }
 
 // A reboot heals what a load of the driver heals, and a lost GPU is none of that.

@@ -47,9 +47,6 @@ func (n *news) reject(s *gpuhealth.Sample, fields []gpuhealth.Field) {
 		if _, known := n.rejected[r]; known || len(n.rejected) >= maxRejections {
 			continue
 		}
-		if n.rejected == nil {
-			n.rejected = map[rejection]struct{}{}
-		}
 		n.rejected[r] = struct{}{}
 		n.log.Warn("a reading that cannot be true is left out", zap.String("gpu", s.UUID), zap.Int("index", s.Index), zap.String("field", string(field)))
 	}
@@ -70,10 +67,9 @@ func (n *news) nameless(addresses []string) {
 // time: after so long.
 func (n *news) report(r *nvml.Report, after time.Duration) {
 	n.node(r)
-	why := make(map[string]string, len(r.Silent))
-	n.why = why
+	n.why = make(map[string]string, len(r.Silent))
 	for i := range r.Silent {
-		why[r.Silent[i].UUID] = r.Silent[i].Why
+		n.why[r.Silent[i].UUID] = r.Silent[i].Why
 	}
 	silent := make(map[string]string, len(r.Samples))
 	for i := range r.Samples {
@@ -83,7 +79,7 @@ func (n *news) report(r *nvml.Report, after time.Duration) {
 		}
 		state := ""
 		if !s.Up() {
-			state = string(s.Reason) + " " + why[s.UUID]
+			state = string(s.Reason) + " " + n.why[s.UUID]
 		}
 		silent[s.UUID] = state
 		before, seen := n.silent[s.UUID]
@@ -91,7 +87,7 @@ func (n *news) report(r *nvml.Report, after time.Duration) {
 		switch {
 		case seen && before == state:
 		case !s.Up():
-			n.log.Warn("GPU does not answer", append(at, zap.String("reason", string(s.Reason)), zap.String("error", why[s.UUID]))...)
+			n.log.Warn("GPU does not answer", append(at, zap.String("reason", string(s.Reason)), zap.String("error", n.why[s.UUID]))...)
 		case seen:
 			n.log.Info("GPU answers again", at...)
 		case n.before.pending+n.before.lost > 0:
@@ -155,9 +151,6 @@ func nameOf(uuid string, index int, address, why string) string {
 
 // pending tells who has not answered yet, where it is news.
 func (n *news) pending(gpus int, names []string, news bool) {
-	if n.awaited == nil {
-		n.awaited = map[string]bool{}
-	}
 	for _, name := range names {
 		news = news || !n.awaited[name]
 		n.awaited[name] = true

@@ -16,15 +16,11 @@ var testTime = time.Unix(1_700_000_000, 0)
 
 // points are all points of the report.
 func points(md pmetric.Metrics) []pmetric.NumberDataPoint {
-	var all []pmetric.NumberDataPoint
-	for _, rm := range md.ResourceMetrics().All() {
-		for _, sm := range rm.ScopeMetrics().All() {
-			for _, m := range sm.Metrics().All() {
-				all = append(all, pointsOf(m)...)
-			}
-		}
+	var points []pmetric.NumberDataPoint
+	for _, m := range all(md) {
+		points = append(points, pointsOf(m)...)
 	}
-	return all
+	return points
 }
 
 func pointsOf(m pmetric.Metric) []pmetric.NumberDataPoint {
@@ -58,22 +54,18 @@ func ended(md pmetric.Metrics, metric string, attributes map[string]string) []st
 
 func findAll(md pmetric.Metrics, metric string, attributes map[string]string) []pmetric.NumberDataPoint {
 	var found []pmetric.NumberDataPoint
-	for _, rm := range md.ResourceMetrics().All() {
-		for _, sm := range rm.ScopeMetrics().All() {
-			for _, m := range sm.Metrics().All() {
-				if m.Name() != metric {
-					continue
-				}
-			next:
-				for _, dp := range pointsOf(m) {
-					for k, want := range attributes {
-						if got, ok := dp.Attributes().Get(k); !ok || got.Str() != want {
-							continue next
-						}
-					}
-					found = append(found, dp)
+	for _, m := range all(md) {
+		if m.Name() != metric {
+			continue
+		}
+	next:
+		for _, dp := range pointsOf(m) {
+			for k, want := range attributes {
+				if got, ok := dp.Attributes().Get(k); !ok || got.Str() != want {
+					continue next
 				}
 			}
+			found = append(found, dp)
 		}
 	}
 	return found

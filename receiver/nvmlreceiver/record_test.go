@@ -272,14 +272,9 @@ func TestSliceNamesItsParent(t *testing.T) {
 	cfg.Metrics.HwGpuMemoryReserved.Enabled = true
 	md := recorded(t, cfg, true, slice)
 	assert.Greater(t, md.DataPointCount(), 100)
-	for _, rm := range md.ResourceMetrics().All() {
-		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
-			for _, p := range pointsOf(m) {
-				parent, ok := p.Attributes().Get("hw.parent")
-				if assert.True(t, ok, m.Name()) {
-					assert.Equal(t, gpuA, parent.Str(), m.Name())
-				}
-			}
+	for _, m := range all(md) {
+		for _, p := range pointsOf(m) {
+			assert.Equal(t, gpuA, p.Attributes().AsRaw()["hw.parent"], m.Name())
 		}
 	}
 

@@ -78,7 +78,7 @@ func newScraper(cfg *Config, set receiver.Settings, telemetry *metadata.Telemetr
 		telemetry: telemetry,
 		builder:   metadata.NewMetricsBuilder(cfg.MetricsBuilderConfig, set),
 		resource:  nodeResource(cfg),
-		news:      news{log: set.Logger},
+		news:      news{log: set.Logger, rejected: map[rejection]struct{}{}, awaited: map[string]bool{}},
 		now:       time.Now,
 		rubric:    rubric,
 		monitor:   gpuhealth.NewMonitor(rubric),

@@ -347,19 +347,6 @@ func TestNextPollerAfterClose(t *testing.T) {
 	assert.Len(t, r.Samples, 2)
 }
 
-func TestSixteenGPUsOneFails(t *testing.T) {
-	for _, code := range []Code{Unknown, GPUIsLost} {
-		a := openFake(t, fakenvml.NewH100(16).SetGPU(11, "call.nvmlDeviceGetHandleByIndex_v2.return", int(code)).
-			SetGPU(3, "uuid", "").SetGPU(7, "uuid", fakenvml.UUID(6)), nil)
-		r := a.Poll(t.Context())
-		require.NoError(t, r.Err)
-		assert.Len(t, r.Samples, 13, "16 less a GPU that fails, a GPU without a name and a GPU with another's name")
-		assert.Equal(t, 3, unidentified(&r))
-		assert.Equal(t, 2, r.InvalidUUIDs, "the failing GPU said nothing")
-		require.NoError(t, a.Close(time.Minute))
-	}
-}
-
 func BenchmarkPoll(b *testing.B) {
 	a := openFake(b, fakenvml.NewH100(8), nil)
 	a.Poll(b.Context())

@@ -5,6 +5,7 @@
 package nvml
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,7 +22,11 @@ import (
 // TestHealthyModelsFailNoCall: where a list ends, and what a model lacks, is no
 // failure, in the first poll, in slow ones and in others.
 func TestHealthyModelsFailNoCall(t *testing.T) {
-	for model, profile := range fakenvml.Profiles {
+	profiles := maps.Clone(fakenvml.Profiles)
+	profiles["another word for an empty place"] = func(gpus int) *fakenvml.State {
+		return fakenvml.NewA100MIG(gpus).SetGPU(0, "call.nvmlDeviceGetMigDeviceHandleByIndex.return", int(InvalidArgument))
+	}
+	for model, profile := range profiles {
 		t.Run(model, func(t *testing.T) {
 			for _, interval := range []time.Duration{time.Nanosecond, time.Hour} {
 				var failed []string
@@ -45,7 +50,7 @@ func TestHealthyModelsFailNoCall(t *testing.T) {
 func TestLinksFabricAndProcessesAtEachPoll(t *testing.T) {
 	for name, field := range map[string]int{"by field": 1, "by call": 0} {
 		t.Run(name, func(t *testing.T) {
-			state := fakenvml.NewH100(1).SetGPU(0, "nvlink.state.field", field)
+			state := fakenvml.NewH100(1).SetGPU(0, "nvlink.state.field", field).SetGPU(0, "nvlink.6.up", 1+field) // 2: asleep, it is up
 			a := openFake(t, state, func(c *Config) { c.SlowInterval, c.PerLink = time.Hour, true })
 			s := a.poll()[fakenvml.UUID(0)]
 			n := gpuhealth.Some[uint32]
@@ -74,36 +79,6 @@ func TestLinksFabricAndProcessesAtEachPoll(t *testing.T) {
 			assert.Equal(t, map[string][]gpuhealth.Field{s.UUID: {gpuhealth.FieldNVLinks}}, a.rejected)
 		})
 	}
-}
-
-func TestALinkWithoutAStateIsNotCounted(t *testing.T) {
-	calls := filepath.Join(t.TempDir(), "calls")
-	t.Setenv("FAKENVML_CALLS", calls)
-	a := openFake(t, fakenvml.NewH100(1).SetGPU(0, "nvlink.5.up", "none"), func(c *Config) { c.SlowInterval = time.Nanosecond })
-	for range 3 {
-		assert.Equal(t, gpuhealth.Some[uint32](17), a.poll()[fakenvml.UUID(0)].NVLink.Up)
-	}
-	text, err := os.ReadFile(calls)
-	require.NoError(t, err)
-	assert.Equal(t, 18+1+3, strings.Count(string(text), "nvmlDeviceGetNvLinkState"), "the links are counted once")
-}
-
-// TestAnEmptyPlaceIsNoFailure whichever way the driver says that it is empty.
-func TestAnEmptyPlaceIsNoFailure(t *testing.T) {
-	var failed []string
-	failure := func(function string, code Code) { failed = append(failed, function+" "+code.String()) }
-	state := fakenvml.NewA100MIG(1).SetGPU(0, "call.nvmlDeviceGetMigDeviceHandleByIndex.return", int(InvalidArgument))
-	a := openFake(t, state, func(c *Config) { c.Library = NewLibrary(fakenvml.Library(t), failure) })
-	assert.Len(t, a.poll(), 1)
-	require.NoError(t, a.Close(time.Minute))
-	assert.Empty(t, failed)
-}
-
-func TestALinkAsleepIsUp(t *testing.T) {
-	a := openFake(t, fakenvml.NewH100(1).SetGPU(0, "nvlink.5.up", 2), nil)
-	s := a.poll()[fakenvml.UUID(0)]
-	assert.Equal(t, gpuhealth.Some[uint32](18), s.NVLink.Up)
-	assert.Empty(t, a.rejected)
 }
 
 // TestLinksAreCountedOnce by the calls that slow polls cost: the links of a
@@ -136,12 +111,14 @@ func TestLinksAreCountedOnce(t *testing.T) {
 		assert.Equal(t, gpuhealth.Some[uint32](18), up)
 	}
 
-	// A new handle may have others.
-	state.Set("driver.epoch", 1).SetGPU(0, "nvlink.links", 12)
+	// A new handle may have others, and one that has no state is not counted.
+	state.Set("driver.epoch", 1).SetGPU(0, "nvlink.links", 12).SetGPU(0, "nvlink.5.up", "none")
 	a.rewrite()
-	n, up = asked()
-	assert.Equal(t, 12+1, n)
-	assert.Equal(t, gpuhealth.Some[uint32](12), up)
+	for _, want := range []int{12 + 1 + 1, 1, 1} {
+		n, up = asked()
+		assert.Equal(t, want, n)
+		assert.Equal(t, gpuhealth.Some[uint32](11), up)
+	}
 }
 
 // TestFabricIsNotAskedForInVain: a GPU without one is asked with the slow

@@ -82,23 +82,6 @@ func TestWaitsThatFailAreSpaced(t *testing.T) {
 	})
 }
 
-func TestOthersAnswerWhileOneHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := script(8)
-		p := poller(s)
-		p.Poll(t.Context())
-		release := make(chan struct{})
-		s.set(func() { s.gpus[0].hang = release })
-		began := time.Now()
-		p.Poll(t.Context())
-		for _, g := range s.gpus[1:] {
-			assert.Zero(t, g.answered.Sub(began))
-		}
-		close(release)
-		require.NoError(t, p.Close(time.Second))
-	})
-}
-
 func TestSlowReadingsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script(6)
