@@ -5,7 +5,7 @@
 package statefile // import "github.com/gpu-collector/gpu-collector/internal/statefile"
 
 import (
-	"bytes"
+	"bufio"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -16,9 +16,8 @@ import (
 )
 
 const (
-	// maxSize in bytes is far more than a gateway of 100,000 nodes writes. A larger file is
-	// not ours.
-	maxSize = 1 << 30
+	// maxHead is more than the first line has.
+	maxHead = 128
 	// setAside is added to the name of a file that is not used, for a person to look at. The
 	// next one takes its place, so that they never fill a disk.
 	setAside = ".set_aside"
@@ -50,26 +49,31 @@ func (f file) read() ([]byte, error) {
 	case !info.Mode().IsRegular():
 		// Not opened: a named pipe has no end.
 		return nil, fmt.Errorf("%w: it is %v, not a regular file", ErrDamaged, info.Mode())
-	case info.Size() > maxSize:
-		return nil, fmt.Errorf("%w: it has %d bytes, at most %d are read", ErrDamaged, info.Size(), maxSize)
 	}
 	in, err := os.Open(f.path)
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close() //nolint:errcheck // G307: it was only read
-	all, err := io.ReadAll(io.LimitReader(in, maxSize))
-	if err != nil {
-		return nil, err
-	}
-	head, data, _ := bytes.Cut(all, []byte("\n"))
+	// No more is read than the first line promises: a disk may leave a file far longer than
+	// the memory.
+	reader := bufio.NewReaderSize(in, maxHead)
+	head, err := reader.ReadSlice('\n')
 	var form string
 	var sum uint32
-	if n, err := fmt.Sscanf(string(head[:min(len(head), 128)]), "gpu-collector %s %x", &form, &sum); err != nil || n != 2 {
+	var size int64
+	if _, no := fmt.Sscanf(string(head), "gpu-collector %s %x %d", &form, &sum, &size); err != nil || no != nil {
 		return nil, fmt.Errorf("%w: its first line is not one of ours", ErrDamaged)
 	}
 	if form != f.form {
 		return nil, fmt.Errorf("the file is of the form %q, this is %q", form, f.form)
+	}
+	if has := info.Size() - int64(len(head)); has != size {
+		return nil, fmt.Errorf("%w: it has %d bytes after its first line, which says %d", ErrDamaged, has, size)
+	}
+	data := make([]byte, size)
+	if _, err := io.ReadFull(reader, data); err != nil {
+		return nil, err
 	}
 	if got := checksum(data); got != sum {
 		return nil, fmt.Errorf("%w: its checksum is %08x, of its content it would be %08x", ErrDamaged, sum, got)
@@ -88,7 +92,7 @@ func (f file) write(data []byte) error {
 	if err := remove(beside); err != nil { // of a process that was killed
 		return err
 	}
-	head := fmt.Appendf(nil, "gpu-collector %s %08x\n", f.form, checksum(data))
+	head := fmt.Appendf(nil, "gpu-collector %s %08x %d\n", f.form, checksum(data), len(data))
 	if err := writeThrough(beside, head, data); err != nil {
 		return err
 	}

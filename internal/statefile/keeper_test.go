@@ -122,9 +122,9 @@ func TestKeeperOfWhatIsNoFile(t *testing.T) {
 		"another form": {make: func(path string) error { return file{path, "test-2"}.write([]byte("x")) }, why: `form "test-2"`},
 		"a named pipe": {make: func(path string) error { return syscall.Mkfifo(path, 0o600) }, why: "not a regular file"},
 		"a directory":  {make: func(path string) error { return os.MkdirAll(filepath.Join(path, "x"), 0o700) }, why: "not a regular file"},
-		"a file without end": {make: func(path string) error {
-			return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, maxSize+1))
-		}, why: "bytes"},
+		"a file far longer than the memory": {make: func(path string) error {
+			return errors.Join(file{path, form}.write([]byte("x")), os.Truncate(path, 1<<38))
+		}, why: "which says 1"},
 		"not to be restored": {make: func(path string) error { return file{path, form}.write([]byte("x")) }, refuse: errors.New("of another node"), why: "of another node"},
 		"a file set aside before": {make: func(path string) error {
 			return errors.Join(os.WriteFile(path, nil, 0o600), os.WriteFile(path+setAside, nil, 0o600))

@@ -4,7 +4,6 @@ package nvmlreceiver
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 )
@@ -20,7 +19,7 @@ type book interface {
 	Restore(data []byte, now time.Time) error
 }
 
-// books are the sections of the state file: where one cannot be read the other is.
+// books are the sections of the state file.
 type books struct{ health, gpus book }
 
 type sections struct {
@@ -48,5 +47,8 @@ func (b books) Restore(data []byte, now time.Time) error {
 	if err := json.Unmarshal(data, &s); err != nil {
 		return fmt.Errorf("its sections cannot be read: %w", err)
 	}
-	return errors.Join(b.health.Restore(s.Health, now), b.gpus.Restore(s.GPUs, now))
+	if err := b.gpus.Restore(s.GPUs, now); err != nil { // they may be another node's
+		return err
+	}
+	return b.health.Restore(s.Health, now)
 }

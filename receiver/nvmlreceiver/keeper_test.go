@@ -19,7 +19,7 @@ func newBooks(node string) books {
 	return books{gpuhealth.NewMonitor(gpuhealth.DefaultRubric()), roster.New(node)}
 }
 
-// TestBooksRestore: each book is taken up, also beside one that cannot be.
+// TestBooksRestore: health is taken up only with the GPUs that it is of.
 func TestBooksRestore(t *testing.T) {
 	const uuid = "GPU-1"
 	before := newBooks("node")
@@ -46,8 +46,8 @@ func TestBooksRestore(t *testing.T) {
 		"no health":            {gpus: good.GPUs, noXid: true},
 		"corrupt health":       {health: json.RawMessage(`{"Version":9}`), gpus: good.GPUs, noXid: true},
 		"oversized health":     {health: json.RawMessage(`"` + strings.Repeat("x", gpuhealth.MaxSnapshot) + `"`), gpus: good.GPUs, noXid: true},
-		"corrupt GPUs":         {health: good.Health, gpus: json.RawMessage(`[]`), noGPUs: true},
-		"GPUs of another node": {health: good.Health, gpus: foreign.GPUs, noGPUs: true},
+		"corrupt GPUs":         {health: good.Health, gpus: json.RawMessage(`[]`), noXid: true, noGPUs: true},
+		"GPUs of another node": {health: good.Health, gpus: foreign.GPUs, noXid: true, noGPUs: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data, err := json.Marshal(sections{tt.health, tt.gpus})
