@@ -294,8 +294,8 @@ require (
 	go.opentelemetry.io/collector/exporter/exportertest v0.155.0
 	go.opentelemetry.io/collector/exporter/xexporter v0.155.0 // indirect
 	go.opentelemetry.io/collector/extension/extensionauth v1.61.0
-	go.opentelemetry.io/collector/extension/extensioncapabilities v0.155.0 // indirect
-	go.opentelemetry.io/collector/extension/xextension v0.155.0
+	go.opentelemetry.io/collector/extension/extensioncapabilities v0.155.0
+	go.opentelemetry.io/collector/extension/xextension v0.155.0 // indirect
 	go.opentelemetry.io/collector/featuregate v1.61.0 // indirect
 	go.opentelemetry.io/collector/internal/componentalias v0.155.0 // indirect
 	go.opentelemetry.io/collector/internal/fanoutconsumer v0.155.0 // indirect

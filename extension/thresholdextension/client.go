@@ -104,6 +104,11 @@ func (e *thresholdExtension) GetGRPCClientOptions(context.Context) ([]grpc.DialO
 			if method != metricsMethod {
 				return invoke(ctx, method, req, reply, cc, opts...)
 			}
+			select {
+			case <-e.ready:
+			case <-ctx.Done():
+				return status.FromContextError(ctx.Err()).Err()
+			}
 			claim := e.ask()
 			var pairs []string
 			for _, h := range e.claimHeaders(claim) {

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/extension"
+	"go.opentelemetry.io/collector/extension/extensioncapabilities"
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
 	"go.uber.org/zap"
 
@@ -34,6 +35,8 @@ var (
 	_ threshold.Publisher            = (*thresholdExtension)(nil)
 	_ threshold.Source               = (*thresholdExtension)(nil)
 	_ resync.Source                  = (*thresholdExtension)(nil)
+
+	_ extensioncapabilities.PipelineWatcher = (*thresholdExtension)(nil)
 )
 
 // epochLength makes 80 random bits: two lives never share an epoch.
@@ -57,6 +60,8 @@ type thresholdExtension struct {
 	rotation  atomic.Uint32
 	reachable atomic.Bool
 	warned    atomic.Int64 // Unix seconds of the last warning
+	ready     chan struct{}
+	once      sync.Once // closes ready
 
 	// A middle tier is both: it asks above for what was asked of it, and asks
 	// below for what it was asked for.
@@ -79,12 +84,22 @@ func newExtension(set extension.Settings, cfg *Config) (*thresholdExtension, err
 	}
 	e := &thresholdExtension{
 		cfg: cfg, names: cfg.names(), ingero: cfg.ingero(),
-		set: set.TelemetrySettings, telemetry: tb, now: time.Now,
+		set: set.TelemetrySettings, telemetry: tb, now: time.Now, ready: make(chan struct{}),
 	}
 	e.renewEpoch()
 	e.SetClaim(wire.Claim{Cluster: cfg.Cluster})
 	return e, nil
 }
+
+// Ready implements extensioncapabilities.PipelineWatcher: from now on pushes go out. One
+// that goes to this very process would be refused before.
+func (e *thresholdExtension) Ready() error {
+	e.once.Do(func() { close(e.ready) })
+	return nil
+}
+
+// NotReady implements extensioncapabilities.PipelineWatcher.
+func (*thresholdExtension) NotReady() error { return nil }
 
 // Start serves the API when it has a port of its own.
 func (e *thresholdExtension) Start(ctx context.Context, host component.Host) error {

@@ -31,6 +31,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	grpcmetadata "google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -56,6 +57,7 @@ func newTestExtension(t *testing.T, change func(*Config)) (*thresholdExtension, 
 	e, err := newExtension(set, cfg)
 	require.NoError(t, err)
 	require.NoError(t, e.Start(t.Context(), componenttest.NewNopHost()))
+	require.NoError(t, e.Ready())
 	t.Cleanup(func() { require.NoError(t, e.Shutdown(context.WithoutCancel(t.Context()))) })
 	return e, tel
 }
@@ -127,6 +129,28 @@ func serveGRPC(t *testing.T, e *thresholdExtension, g pmetricotlp.GRPCServer) st
 	go func() { defer close(done); _ = srv.Serve(ln) }()
 	t.Cleanup(func() { srv.Stop(); <-done })
 	return ln.Addr().String()
+}
+
+// TestNoPushBeforeThePipelinesAreReady: whoever pushes to its own process dials when it listens.
+func TestNoPushBeforeThePipelinesAreReady(t *testing.T) {
+	e, err := newExtension(extension.Settings{TelemetrySettings: componenttest.NewNopTelemetrySettings()}, createDefaultConfig().(*Config))
+	require.NoError(t, err)
+	opts, err := e.GetGRPCClientOptions(t.Context())
+	require.NoError(t, err)
+	cc, err := grpc.NewClient("127.0.0.1:1", append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, cc.Close()) }()
+	push := func() codes.Code {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		_, err := pmetricotlp.NewGRPCClient(cc).Export(ctx, pmetricotlp.NewExportRequest(), grpc.WaitForReady(false))
+		return status.Code(err)
+	}
+	assert.Equal(t, codes.DeadlineExceeded, push())
+	assert.Equal(t, connectivity.Idle, cc.GetState(), "nobody has dialled")
+	require.NoError(t, e.Ready())
+	push()
+	assert.NotEqual(t, connectivity.Idle, cc.GetState())
 }
 
 // pusher returns a push through the extension's client side.

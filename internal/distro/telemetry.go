@@ -4,6 +4,8 @@ package distro
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/otelcol"
@@ -66,9 +68,23 @@ func (p tracerProvider) Shutdown(ctx context.Context) error { return p.shutdown(
 // Unwrap leads zpages to the SDK.
 func (p tracerProvider) Unwrap() trace.TracerProvider { return p.TracerProvider }
 
+// lastUploadTimeout is how long an end waits for the upload: gRPC tries for ten seconds and
+// more, whatever its context says, and Kubernetes kills after thirty.
+const lastUploadTimeout = 2 * time.Second
+
 func logged(logger *zap.Logger, what string, shutdown component.ShutdownFunc) component.ShutdownFunc {
 	return func(ctx context.Context) error {
-		if err := shutdown(ctx); err != nil {
+		ended := make(chan error, 1)
+		go func() { ended <- shutdown(ctx) }()
+		late := time.NewTimer(lastUploadTimeout)
+		defer late.Stop()
+		var err error
+		select {
+		case err = <-ended:
+		case <-late.C:
+			err = fmt.Errorf("nobody took it within %v", lastUploadTimeout)
+		}
+		if err != nil {
 			logger.Warn("the last of the collector's own "+what+" did not go out", zap.Error(err))
 		}
 		return nil

@@ -29,8 +29,8 @@ var (
 	degrees = Range{-250, 250}
 	// hertz: no clock reaches 100 GHz.
 	hertz = Range{0, 1e11}
-	// bytes: 8 PiB of memory is a thousand times today's largest board.
-	bytes = Range{0, 1 << 53}
+	// bytes: 1 PiB of memory is a thousand times the largest board. DCGM's blank in MiB is more.
+	bytes = Range{0, 1 << 50}
 	// link: 1 PB/s is a thousand times the fastest network adapter.
 	link = Range{0, 1e15}
 	// lanes: PCIe has at most 32; generations are at 7.

@@ -149,10 +149,13 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 			a.models = appendProducts(a.models, rm, &a.from)
 		}
 		a.from.End(ctx)
+		id, peers := a.ids.read(caller, attrs)
+		if id.node != "" {
+			a.name(attrs, id)
+		}
 		if a.reading.Empty() && len(a.models) == 0 {
 			continue
 		}
-		id, peers := a.ids.read(caller, attrs)
 		if id.node == "" {
 			if a.nodeName == "" {
 				a.rejects.add(ctx, nodesignal.ErrNoNode)
@@ -160,6 +163,7 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 			}
 			id.node = a.nodeName
 			attrs.PutStr(gpusemconv.AttrHostName, a.nodeName)
+			a.name(attrs, id)
 		}
 		n, fresh := a.node(ctx, id, peers, now)
 		if n == nil {
@@ -191,6 +195,14 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 	for _, p := range due {
 		a.evaluate(md, p, now)
 		a.memory.keep(p.node, p.node.size())
+	}
+}
+
+// name writes the cluster of a node whose resource has none, as a job's: one node is not
+// two, of which one is silent when the job ends.
+func (*agent) name(attrs pcommon.Map, id nodeKey) {
+	if _, named := attrs.Get(gpusemconv.AttrClusterName); !named && id.cluster != "" {
+		attrs.PutStr(gpusemconv.AttrClusterName, id.cluster)
 	}
 }
 
