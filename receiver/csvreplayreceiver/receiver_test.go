@@ -216,29 +216,33 @@ func TestShutdownCutsACall(t *testing.T) {
 	assert.Zero(t, r.logs.FilterMessageSnippet("refused a step").Len(), "a shutdown is no refusal to report")
 }
 
-func TestMalformedRowsAreCountedAndNamedUpToACap(t *testing.T) {
-	var text strings.Builder
-	text.WriteString("t,host,v\n0,a,1\n0,b\n")
-	for range 50 {
-		text.WriteString("0,b,x\n")
-	}
-	text.WriteString("1,a,2\n0,a,3\n")
-	r := run{cfg: tableConfig(t, text.String()), lasts: time.Minute}
+func TestMalformedRowsAndCellsAreCountedAndNamedUpToACap(t *testing.T) {
+	in := "t,host,v,n\n0,a,1,x\n0,b\n" + strings.Repeat("0,b,x,\n", 50) + "1,a,2,y\n0,a,3,1\n2,a,3,-1\n"
+	r := run{cfg: tableConfig(t, in), lasts: time.Minute}
 	r.do(t)
-	assert.Len(t, r.samples, 2)
+	assert.Len(t, r.samples, 3)
 	named := r.logs.FilterMessage("row skipped").All()
 	require.Len(t, named, 10)
 	assert.Equal(t, map[string]any{
-		"path": r.cfg.Path, "line": int64(3), "reason": "field_count", "detail": "it has 2 fields, the header 3",
+		"path": r.cfg.Path, "line": int64(3), "reason": "field_count", "detail": "it has 2 fields, the header 4",
 	}, named[0].ContextMap())
 	assert.Equal(t, `column "v" is "x"`, named[1].ContextMap()["detail"])
+	var cells []any
+	for _, e := range r.logs.FilterMessageSnippet("cell skipped").All() {
+		cells = append(cells, e.ContextMap()["line"], e.ContextMap()["detail"])
+	}
+	assert.Equal(t, []any{int64(2), `column "n" is "x"`, int64(56), `column "n" is "-1"`}, cells, "once per column and reason")
+	begins := r.logs.FilterMessage("replay begins").All()
+	require.Len(t, begins, 1)
+	assert.Equal(t, []any{"v", "n"}, begins[0].ContextMap()["columns"])
 
 	skipped := func(name string, n int64) metricdata.DataPoint[int64] {
 		return metricdata.DataPoint[int64]{Value: n, Attributes: attribute.NewSet(attribute.String("reason", name))}
 	}
 	metadatatest.AssertEqualReceiverCsvReplaySkippedRows(t, r.metrics,
-		[]metricdata.DataPoint[int64]{skipped("field_count", 1), skipped("bad_number", 50), skipped("out_of_order", 1)},
-		metricdatatest.IgnoreTimestamp())
+		[]metricdata.DataPoint[int64]{skipped("field_count", 1), skipped("bad_number", 50), skipped("out_of_order", 1)}, metricdatatest.IgnoreTimestamp())
+	metadatatest.AssertEqualReceiverCsvReplaySkippedCells(t, r.metrics,
+		[]metricdata.DataPoint[int64]{skipped("bad_number", 2), skipped("value_range", 1)}, metricdatatest.IgnoreTimestamp())
 	end := r.logs.FilterMessage("replay finished").All()
 	require.Len(t, end, 1)
 	assert.Equal(t, map[reason]int64{"field_count": 1, "bad_number": 50, "out_of_order": 1}, end[0].ContextMap()["skipped_by_reason"])
