@@ -114,6 +114,7 @@ func TestCells(t *testing.T) {
 		{"w [GHz]", "1.98", MetricConfig{Name: "hw.gpu.clock.frequency"}, "1.98e+09"},
 		{"w [MiB]", "1024 MiB;1 GiB", other, "1024"},
 		{"w", "7 MiB", other, "wrong_unit"},
+		{"w [furlongs]", "7 furlongs", MetricConfig{Name: "other", Scale: 2}, "14"},
 		{"w", "x", power, "bad_number"},
 		{"w", "NaN", power, "not_finite"},
 		{"w", "Active", MetricConfig{Name: "hw.gpu.throttle.active"}, "1"},
