@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/confmap/confmaptest"
 	"golang.org/x/text/encoding"
 	"golang.org/x/text/encoding/unicode"
 )
@@ -20,12 +19,7 @@ import (
 // nvidiaSMI is the shipped mapping of nvidia-smi's columns.
 func nvidiaSMI(t *testing.T) *Config {
 	t.Helper()
-	overlay, err := confmaptest.LoadConf("../../configs/replay/nvidia-smi.yaml")
-	require.NoError(t, err)
-	sub, err := overlay.Sub("receivers::csv_replay/nvidia-smi")
-	require.NoError(t, err)
-	cfg := createDefaultConfig().(*Config)
-	require.NoError(t, sub.Unmarshal(cfg))
+	cfg := loadConfigOf(t, "../../configs/replay/nvidia-smi.yaml", "receivers::csv_replay/nvidia-smi")
 	cfg.Table.Resource["host.name"] = "n1"
 	require.NoError(t, cfg.Validate())
 	return cfg

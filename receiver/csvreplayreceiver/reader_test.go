@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
 // onePoint is the smallest mapping: t,host,v.
@@ -38,18 +40,8 @@ func pointsOf(md pmetric.Metrics) (all []string) {
 	for _, rm := range md.ResourceMetrics().All() {
 		host, _ := rm.Resource().Attributes().Get("host.name")
 		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
-			var dps pmetric.NumberDataPointSlice
-			if m.Type() == pmetric.MetricTypeSum {
-				dps = m.Sum().DataPoints()
-			} else {
-				dps = m.Gauge().DataPoints()
-			}
-			for _, dp := range dps.All() {
-				value := dp.DoubleValue()
-				if dp.ValueType() == pmetric.NumberDataPointValueTypeInt {
-					value = float64(dp.IntValue())
-				}
-				all = append(all, fmt.Sprintf("%s %s%v=%v", host.Str(), m.Name(), dp.Attributes().AsRaw(), value))
+			for _, dp := range metricreading.Points(m).All() {
+				all = append(all, fmt.Sprintf("%s %s%v=%v", host.Str(), m.Name(), dp.Attributes().AsRaw(), metricreading.Number(dp)))
 			}
 		}
 	}
@@ -202,10 +194,8 @@ func (zeros) Read(p []byte) (int, error) {
 
 // A row that does not say whose its point is, is skipped: no reader would take it.
 func TestAPointNeedsItsSubject(t *testing.T) {
-	cfg := &Config{Table: TableConfig{
-		Time: TimeConfig{Column: "t", Unit: "s"}, Resource: map[string]string{"host.name": "{host}"},
-		Metrics: []MetricConfig{{Column: "v", Name: "hw.power", Attributes: map[string]string{"hw.id": "{gpu}", "hw.type": "{type}"}}},
-	}}
+	cfg := onePoint()
+	cfg.Table.Metrics[0] = MetricConfig{Column: "v", Name: "hw.power", Attributes: map[string]string{"hw.id": "{gpu}", "hw.type": "{type}"}}
 	details := map[int64]string{}
 	in := "t,host,v,gpu,type\n1,a,700,g,gpu\n1,b,700,,gpu\n1,c,700,g,\n1,d,700,fan0,fan\n"
 	r, err := newReader(strings.NewReader(in), cfg, func(line int64, what loss) {

@@ -32,6 +32,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/receiver/csvreplayreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/csvreplayreceiver/internal/metadatatest"
 )
@@ -57,13 +58,7 @@ func points(md pmetric.Metrics) map[string]pmetric.NumberDataPoint {
 		host, _ := rm.Resource().Attributes().Get("host.name")
 		for _, sm := range rm.ScopeMetrics().All() {
 			for _, m := range sm.Metrics().All() {
-				var dps pmetric.NumberDataPointSlice
-				if m.Type() == pmetric.MetricTypeGauge {
-					dps = m.Gauge().DataPoints()
-				} else {
-					dps = m.Sum().DataPoints()
-				}
-				for _, dp := range dps.All() {
+				for _, dp := range metricreading.Points(m).All() {
 					all[host.Str()+" "+m.Name()] = dp
 				}
 			}
@@ -223,9 +218,7 @@ func TestMalformedRowsAndCellsAreCountedAndNamedUpToACap(t *testing.T) {
 	assert.Len(t, r.samples, 3)
 	named := r.logs.FilterMessage("row skipped").All()
 	require.Len(t, named, 10)
-	assert.Equal(t, map[string]any{
-		"path": r.cfg.Path, "line": int64(3), "reason": "field_count", "detail": "it has 2 fields, the header 4",
-	}, named[0].ContextMap())
+	assert.Equal(t, map[string]any{"path": r.cfg.Path, "line": int64(3), "reason": "field_count", "detail": "it has 2 fields, the header 4"}, named[0].ContextMap())
 	assert.Equal(t, `column "v" is "x"`, named[1].ContextMap()["detail"])
 	var cells []any
 	for _, e := range r.logs.FilterMessageSnippet("cell skipped").All() {

@@ -88,9 +88,9 @@ func newTable(cfg *TableConfig, header []string) (*table, error) {
 	var ok bool
 	t.at, ok = t.find(t.time.Column)
 	need(t.time.Column, ok)
-	resource, missing := t.bind(cfg.Resource)
+	var missing string
+	t.resource, missing = t.bind(cfg.Resource)
 	need(missing, missing == "")
-	t.resource = resource
 	for _, a := range t.resource {
 		if a.key == semconv.AttrHostName {
 			t.host = a.value

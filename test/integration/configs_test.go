@@ -27,6 +27,14 @@ func validate(t *testing.T, binary string, configs ...string) (output string, er
 	return string(text), err
 }
 
+// valid shows that validate has nothing to say.
+func valid(t *testing.T, binary string, configs ...string) {
+	t.Helper()
+	text, err := validate(t, binary, configs...)
+	require.NoError(t, err, text)
+	assert.Empty(t, text)
+}
+
 func TestShippedConfigsAreValid(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(root + "/configs/*.yaml")
@@ -36,9 +44,7 @@ func TestShippedConfigsAreValid(t *testing.T) {
 		name := filepath.Base(file)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			text, err := validate(t, collectorBinary, "configs/"+name)
-			require.NoError(t, err, text)
-			assert.Empty(t, text)
+			valid(t, collectorBinary, "configs/"+name)
 			shipped, err := os.ReadFile(file)
 			require.NoError(t, err)
 			if strings.Contains(string(shipped), "straggler_threshold/agent:\n") {
@@ -67,9 +73,7 @@ func TestShippedConfigsAreValid(t *testing.T) {
 		for _, base := range below[name] {
 			t.Run(name+" over "+base, func(t *testing.T) {
 				t.Parallel()
-				text, err := validate(t, collectorBinary, base, strings.TrimPrefix(file, root+"/"))
-				require.NoError(t, err, text)
-				assert.Empty(t, text)
+				valid(t, collectorBinary, base, strings.TrimPrefix(file, root+"/"))
 			})
 		}
 	}
@@ -77,14 +81,8 @@ func TestShippedConfigsAreValid(t *testing.T) {
 		t.Parallel()
 		binary, err := agentBinary()
 		require.NoError(t, err)
-		for _, configs := range [][]string{
-			{"configs/agent.yaml"},
-			{"configs/agent.yaml", "configs/overlays/mtls-agent.yaml", "configs/overlays/tenant-agent.yaml"},
-		} {
-			text, err := validate(t, binary, configs...)
-			require.NoError(t, err, text)
-			assert.Empty(t, text)
-		}
+		valid(t, binary, "configs/agent.yaml")
+		valid(t, binary, "configs/agent.yaml", "configs/overlays/mtls-agent.yaml", "configs/overlays/tenant-agent.yaml")
 	})
 }
 

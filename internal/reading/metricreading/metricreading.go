@@ -292,15 +292,10 @@ func Drop(known *reading.Metric, m pmetric.Metric, ends bool) {
 // judged returns the points whose values can be judged, and their factor to the
 // catalogue's unit: none of a unit that is not certain, and no deltas.
 func judged(known *reading.Metric, m pmetric.Metric) (pmetric.NumberDataPointSlice, float64) {
-	unit := m.Unit()
-	if unit == "" || unit == known.Unit {
-		return Points(m), 1
+	if factor, ok := known.Factor(m.Unit()); ok {
+		return Points(m), factor
 	}
-	factor, ok := known.Factor(unit)
-	if !ok {
-		return none, 1
-	}
-	return Points(m), factor
+	return none, 1
 }
 
 func judge(known *reading.Metric, dp pmetric.NumberDataPoint, factor float64) (float64, reading.Refusal) {
