@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -57,21 +58,9 @@ func TestSteps(t *testing.T) {
 		want    []string
 		skips   []skippedLine
 	}{
-		{
-			name: "rows of one time leave together",
-			in:   "t,host,v\n1,a,10\n1,b,20\n2.5,a,11\n",
-			want: []string{"1s: a=10 b=20", "2.5s: a=11"},
-		},
-		{
-			name: "no end of line at the end, CRLF, byte order mark, blank lines",
-			in:   "\xef\xbb\xbft,host,v\r\n\r\n1,a,10\r\n\r\n2,a,11",
-			want: []string{"1s: a=10", "2s: a=11"},
-		},
-		{
-			name: "quoted fields",
-			in:   "\"t\",host,v\n1,\"a,\"\"x\"\"\",\"10\"\n",
-			want: []string{`1s: a,"x"=10`},
-		},
+		{name: "rows of one time leave together", in: "t,host,v\n1,a,10\n1,b,20\n2.5,a,11\n", want: []string{"1s: a=10 b=20", "2.5s: a=11"}},
+		{name: "no end of line at the end, CRLF, byte order mark, blank lines", in: "\xef\xbb\xbft,host,v\r\n\r\n1,a,10\r\n\r\n2,a,11", want: []string{"1s: a=10", "2s: a=11"}},
+		{name: "quoted fields", in: "\"t\",host,v\n1,\"a,\"\"x\"\"\",\"10\"\n", want: []string{`1s: a,"x"=10`}},
 		{
 			name: "malformed rows cost only themselves",
 			in:   "t,host,v\n1,a,10\n1,b\n1,c,1,2\n1,d,x\n1,e,NaN\n1,f,-Inf\n1,g,1e999\n1,\"h,1\n1,i\"j,1\n1,k,0x10\n1,l,\n1,,5\nsoon,m,1\n1,n,20\n",
@@ -81,41 +70,12 @@ func TestSteps(t *testing.T) {
 				{9, badQuote}, {10, badQuote}, {11, badNumber}, {12, empty}, {13, noNode}, {14, badTime},
 			},
 		},
-		{
-			name:  "a row from the past is left out and does not end the step",
-			in:    "t,host,v\n5,a,1\n4,b,2\n5,c,3\n6,a,4\n",
-			want:  []string{"5s: a=1 c=3", "6s: a=4"},
-			skips: []skippedLine{{3, outOfOrder}},
-		},
-		{
-			name:  "a malformed row of a new time opens no step",
-			in:    "t,host,v\n1,a,1\n2,a,x\n1,b,2\n3,a,3\n",
-			want:  []string{"1s: a=1 b=2", "3s: a=3"},
-			skips: []skippedLine{{3, badNumber}},
-		},
-		{
-			name: "the last row of a series in a step counts",
-			in:   "t,host,v\n1,a,1\n1,b,2\n1,a,3\n",
-			want: []string{"1s: a=3 b=2"},
-		},
-		{
-			name:   "step window",
-			in:     "t,host,v\n10,a,1\n10.4,b,2\n9.6,c,3\n9.4,d,4\n10.6,a,5\n",
-			window: 500 * time.Millisecond,
-			want:   []string{"10s: a=1 b=2 c=3", "10.6s: a=5"},
-			skips:  []skippedLine{{5, outOfOrder}},
-		},
-		{
-			name:    "bound on a step",
-			in:      "t,host,v\n1,a,1\n1,b,2\n1,c,3\n2,a,4\n",
-			maxStep: 6,
-			want:    []string{"1s: a=1 b=2", "2s: a=4"},
-			skips:   []skippedLine{{4, stepTooLarge}},
-		},
-		{
-			name: "header only",
-			in:   "t,host,v\n",
-		},
+		{name: "a row from the past is left out and does not end the step", in: "t,host,v\n5,a,1\n4,b,2\n5,c,3\n6,a,4\n", want: []string{"5s: a=1 c=3", "6s: a=4"}, skips: []skippedLine{{3, outOfOrder}}},
+		{name: "a malformed row of a new time opens no step", in: "t,host,v\n1,a,1\n2,a,x\n1,b,2\n3,a,3\n", want: []string{"1s: a=1 b=2", "3s: a=3"}, skips: []skippedLine{{3, badNumber}}},
+		{name: "the last row of a series in a step counts", in: "t,host,v\n1,a,1\n1,b,2\n1,a,3\n", want: []string{"1s: a=3 b=2"}},
+		{name: "step window", in: "t,host,v\n10,a,1\n10.4,b,2\n9.6,c,3\n9.4,d,4\n10.6,a,5\n", window: 500 * time.Millisecond, want: []string{"10s: a=1 b=2 c=3", "10.6s: a=5"}, skips: []skippedLine{{5, outOfOrder}}},
+		{name: "bound on a step", in: "t,host,v\n1,a,1\n1,b,2\n1,c,3\n2,a,4\n", maxStep: 6, want: []string{"1s: a=1 b=2", "2s: a=4"}, skips: []skippedLine{{4, stepTooLarge}}},
+		{name: "header only", in: "t,host,v\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := onePoint()
@@ -341,14 +301,9 @@ func FuzzReader(f *testing.F) {
 			if points := int64(md.DataPointCount()); points != int64(len(s.rows))-duplicates {
 				t.Fatalf("%d points of %d rows, %d twice", points, len(s.rows), duplicates)
 			}
-			for _, rm := range md.ResourceMetrics().All() {
-				if host, ok := rm.Resource().Attributes().Get("host.name"); !ok || host.Str() == "" || !utf8.ValidString(host.Str()) {
-					t.Fatalf("host %q", host.AsString())
-				}
-				for _, p := range rm.ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().All() {
-					if v := p.DoubleValue(); math.IsNaN(v) || math.IsInf(v, 0) {
-						t.Fatal(v)
-					}
+			for _, p := range pointsOf(md) {
+				if v, err := strconv.ParseFloat(p[strings.LastIndexByte(p, '=')+1:], 64); err != nil || math.IsNaN(v) || math.IsInf(v, 0) || p[0] == ' ' || !utf8.ValidString(p) {
+					t.Fatalf("point %q", p)
 				}
 			}
 		}

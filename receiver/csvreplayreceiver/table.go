@@ -91,11 +91,8 @@ func newTable(cfg *TableConfig, header []string) (*table, error) {
 	var missing string
 	t.resource, missing = t.bind(cfg.Resource)
 	need(missing, missing == "")
-	for _, a := range t.resource {
-		if a.key == semconv.AttrHostName {
-			t.host = a.value
-		}
-	}
+	// Validate has seen that it is there.
+	t.host = t.resource[slices.IndexFunc(t.resource, func(a attr) bool { return a.key == semconv.AttrHostName })].value
 	for _, m := range cfg.Metrics {
 		missing, err := t.measure(m)
 		if missing != "" && !slices.Contains(t.lacking, missing) {
