@@ -19,7 +19,7 @@ func TestRefusedPoints(t *testing.T) {
 		key       string
 		heartbeat bool
 		gone, end int
-	}{{refusedDrop, false, 7, 0}, {refusedDrop, true, 0, 7}, {refusedPass, true, 0, 0}} {
+	}{{refusedDrop, false, 7, 1}, {refusedDrop, true, 0, 8}, {refusedPass, true, 0, 1}} {
 		r := newGatewayRig(t, func(c *Config) { c.RefusedPoints = tt.key }, nil)
 		md := pmetric.NewMetrics()
 		rm := resource(md, map[string]any{"host.name": "n1"})
@@ -31,6 +31,7 @@ func TestRefusedPoints(t *testing.T) {
 		gauge(rm, "hw.power", 3.69e12, "hw.id", "no type")
 		gauge(rm, "hw.errors", 2147483632, "hw.id", "not a sum", "hw.type", "gpu", "error.type", "corrected")
 		gauge(rm, "gpu.node.health_score", math.Inf(1))
+		gauge(rm, "hw.gpu.mode", 9, "hw.id", "ended").SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
 		gauge(rm, "my.metric", 4294967295, "hw.id", "foreign")
 		gauge(rm, "hw.gpu.power.limit", 1e9, "hw.id", "in volts")
 		metrics := rm.ScopeMetrics().At(0).Metrics()
@@ -51,15 +52,17 @@ func TestRefusedPoints(t *testing.T) {
 		out := r.sink.AllMetrics()[0]
 		assert.Equal(t, before-tt.gone, out.DataPointCount())
 		ended := 0
-		for _, v := range values(out) {
+		left := values(out)
+		for series, v := range left {
 			if math.IsNaN(v) {
 				ended++
+				delete(left, series)
 			}
 		}
 		assert.Equal(t, tt.end, ended)
 		if tt.gone > 0 {
-			assert.Equal(t, map[string]float64{"n1 hw.temperature g2 gpu": 41, "n1 my.metric foreign": 4294967295, "n1 hw.gpu.power.limit in volts": 1e9}, values(out))
-			assert.Equal(t, 4, out.MetricCount(), "metrics that have nothing left are gone")
+			assert.Equal(t, map[string]float64{"n1 hw.temperature g2 gpu": 41, "n1 my.metric foreign": 4294967295, "n1 hw.gpu.power.limit in volts": 1e9}, left)
+			assert.Equal(t, 5, out.MetricCount(), "metrics that have nothing left are gone")
 		}
 	}
 }
