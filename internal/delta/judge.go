@@ -246,15 +246,11 @@ func (j *Judge) unchanged() bool {
 // which time: that of receipt, since a node's clock says nothing of its life. A resource
 // without points says nothing, not even that the node is there.
 func (j *Judge) heartbeatDue(isNode bool) (at pcommon.Timestamp, due bool) {
-	if j.points == 0 || !j.spoke || j.hasBeat || !isNode {
-		return 0, false
-	}
-	at = j.now
-	if !j.Report.HeartbeatDue(uint64(at)) {
+	if j.points == 0 || !j.spoke || j.hasBeat || !isNode || !j.Report.HeartbeatDue(uint64(j.now)) {
 		return 0, false
 	}
 	j.Heartbeats++
-	return at, true
+	return j.now, true
 }
 
 // pass counts points that are forwarded as they are, and reports whether none is: a

@@ -76,6 +76,7 @@ type door struct {
 	wire  *Wire
 	// scans is how many reports were not decoded.
 	scans int
+	off   time.Duration // of its clock
 }
 
 func newDoor(wholeNodes bool, edit ...func(*statetable.Settings)) *door {
@@ -98,7 +99,7 @@ func newDoor(wholeNodes bool, edit ...func(*statetable.Settings)) *door {
 // report as the next hop's answer says.
 func (d *door) push(t testT, msg []byte, viaWire bool, now time.Duration, accepted bool) []byte {
 	t.Helper()
-	at := time.Unix(0, int64(testEpoch+now))
+	at := time.Unix(0, int64(testEpoch+now+d.off))
 	end := (*statetable.Report).Abort
 	if accepted {
 		end = (*statetable.Report).Commit

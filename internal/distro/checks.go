@@ -55,12 +55,8 @@ func (c checks) Convert(_ context.Context, conf *confmap.Conf) error {
 func usedComponents(conf *confmap.Conf, factories otelcol.Factories) []usedComponent {
 	var names struct {
 		Service struct {
-			Extensions []component.ID `mapstructure:"extensions"`
-			Pipelines  map[string]struct {
-				Receivers  []component.ID `mapstructure:"receivers"`
-				Processors []component.ID `mapstructure:"processors"`
-				Exporters  []component.ID `mapstructure:"exporters"`
-			} `mapstructure:"pipelines"`
+			Extensions []component.ID                       `mapstructure:"extensions"`
+			Pipelines  map[string]map[string][]component.ID `mapstructure:"pipelines"`
 		} `mapstructure:"service"`
 	}
 	if conf.Unmarshal(&names, confmap.WithIgnoreUnused()) != nil {
@@ -82,13 +78,13 @@ func usedComponents(conf *confmap.Conf, factories otelcol.Factories) []usedCompo
 		add("extensions", id, factories.Extensions[id.Type()])
 	}
 	for _, p := range names.Service.Pipelines {
-		for _, id := range p.Receivers {
+		for _, id := range p["receivers"] {
 			add("receivers", id, factories.Receivers[id.Type()])
 		}
-		for _, id := range p.Processors {
+		for _, id := range p["processors"] {
 			add("processors", id, factories.Processors[id.Type()])
 		}
-		for _, id := range p.Exporters {
+		for _, id := range p["exporters"] {
 			add("exporters", id, factories.Exporters[id.Type()])
 		}
 	}

@@ -24,17 +24,16 @@ type environment struct {
 
 // withEnvironment puts it in the place of the Collector's own.
 func withEnvironment(providers []confmap.ProviderFactory, to io.Writer) []confmap.ProviderFactory {
-	all := make([]confmap.ProviderFactory, 0, len(providers))
-	for _, factory := range providers {
-		all = append(all, confmap.NewProviderFactory(func(set confmap.ProviderSettings) confmap.Provider {
+	for i, factory := range providers {
+		providers[i] = confmap.NewProviderFactory(func(set confmap.ProviderSettings) confmap.Provider {
 			provider := factory.Create(set)
 			if provider.Scheme() == "env" {
 				return environment{provider, to, map[string]bool{}}
 			}
 			return provider
-		}))
+		})
 	}
-	return all
+	return providers
 }
 
 // Retrieve implements confmap.Provider. It names a variable whose value would not stay as it

@@ -36,34 +36,32 @@ func (f lastUpload) CreateLogger(ctx context.Context, set telemetry.LoggerSettin
 // CreateMeterProvider implements telemetry.Factory.
 func (f lastUpload) CreateMeterProvider(ctx context.Context, set telemetry.MeterSettings, cfg component.Config) (telemetry.MeterProvider, error) {
 	provider, err := f.Factory.CreateMeterProvider(ctx, set, cfg)
-	if err != nil {
-		return nil, err
-	}
-	return meterProvider{provider, logged(set.Logger, "metrics", provider.Shutdown)}, nil
+	return meterProvider{provider, set.Logger}, err
 }
 
 // CreateTracerProvider implements telemetry.Factory.
 func (f lastUpload) CreateTracerProvider(ctx context.Context, set telemetry.TracerSettings, cfg component.Config) (telemetry.TracerProvider, error) {
 	provider, err := f.Factory.CreateTracerProvider(ctx, set, cfg)
-	if err != nil {
-		return nil, err
-	}
-	return tracerProvider{provider, logged(set.Logger, "traces", provider.Shutdown)}, nil
+	return tracerProvider{provider, set.Logger}, err
 }
 
 type meterProvider struct {
 	telemetry.MeterProvider
-	shutdown component.ShutdownFunc
+	logger *zap.Logger
 }
 
-func (p meterProvider) Shutdown(ctx context.Context) error { return p.shutdown(ctx) }
+func (p meterProvider) Shutdown(ctx context.Context) error {
+	return logged(p.logger, "metrics", p.MeterProvider.Shutdown)(ctx)
+}
 
 type tracerProvider struct {
 	telemetry.TracerProvider
-	shutdown component.ShutdownFunc
+	logger *zap.Logger
 }
 
-func (p tracerProvider) Shutdown(ctx context.Context) error { return p.shutdown(ctx) }
+func (p tracerProvider) Shutdown(ctx context.Context) error {
+	return logged(p.logger, "traces", p.TracerProvider.Shutdown)(ctx)
+}
 
 // Unwrap leads zpages to the SDK.
 func (p tracerProvider) Unwrap() trace.TracerProvider { return p.TracerProvider }

@@ -17,11 +17,12 @@ var name = regexp.MustCompile(`^[\w.-]*[A-Za-z_-][\w.-]*$`)
 // Check returns what is wrong with an endpoint, for behind the name of its key.
 func Check(endpoint string) error {
 	host, port, err := net.SplitHostPort(endpoint)
-	if err == nil && isPort(port) && (host == "" || isAddress(host) || name.MatchString(host)) {
+	_, noAddress := netip.ParseAddr(host)
+	if err == nil && isPort(port) && (host == "" || noAddress == nil || name.MatchString(host)) {
 		return nil
 	}
 	right := "127.0.0.1:4317 or [::1]:4317"
-	if at := strings.LastIndexByte(endpoint, ':'); at > 0 && isPort(endpoint[at+1:]) && isAddress(endpoint[:at]) {
+	if at := strings.LastIndexByte(endpoint, ':'); at > 0 && isPort(endpoint[at+1:]) && Host(endpoint[:at]) != endpoint[:at] {
 		right = Host(endpoint[:at]) + endpoint[at:]
 	}
 	return fmt.Errorf("is %q, must be a host and a port of 0 to 65535, such as %s", endpoint, right)
@@ -38,9 +39,4 @@ func Host(host string) string {
 func isPort(text string) bool {
 	_, err := net.LookupPort("tcp", text) // of a service's name too
 	return err == nil && text != ""
-}
-
-func isAddress(text string) bool {
-	_, err := netip.ParseAddr(text)
-	return err == nil
 }

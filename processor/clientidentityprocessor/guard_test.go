@@ -138,39 +138,27 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestSameNameTwice: some readers take the first attribute of a name, others
-// the last.
+// TestSameNameTwice: some readers take the first attribute of a name, others the last. An
+// own name as a number is no foreign claim, and goes on as every reader takes it.
 func TestSameNameTwice(t *testing.T) {
-	for name, body := range map[string]string{
-		"own first": `{"resourceMetrics":[{"resource":{"attributes":[{"key":"k8s.cluster.name","value":{"stringValue":"lab"}},{"key":"k8s.cluster.name","value":{"stringValue":"victim"}}]}}]}`,
-		"own last":  `{"resourceMetrics":[{"resource":{"attributes":[{"key":"k8s.cluster.name","value":{"stringValue":"victim"}},{"key":"k8s.cluster.name","value":{"stringValue":"lab"}}]}}]}`,
-		"a number":  `{"resourceMetrics":[{"resource":{"attributes":[{"key":"k8s.cluster.name","value":{"intValue":"7"}}]}}]}`,
+	for name, tt := range map[string]struct{ user, values string }{
+		"own first":    {"lab", `{"key":"k8s.cluster.name","value":{"stringValue":"lab"}},{"key":"k8s.cluster.name","value":{"stringValue":"victim"}}`},
+		"own last":     {"lab", `{"key":"k8s.cluster.name","value":{"stringValue":"victim"}},{"key":"k8s.cluster.name","value":{"stringValue":"lab"}}`},
+		"a number":     {"lab", `{"key":"k8s.cluster.name","value":{"intValue":"7"}}`},
+		"an own one":   {"7", `{"key":"k8s.cluster.name","value":{"intValue":"7"}}`},
+		"an own float": {"7", `{"key":"k8s.cluster.name","value":{"doubleValue":7}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			md, err := (&pmetric.JSONUnmarshaler{}).UnmarshalMetrics([]byte(body))
+			md, err := (&pmetric.JSONUnmarshaler{}).UnmarshalMetrics([]byte(`{"resourceMetrics":[{"resource":{"attributes":[` + tt.values + `]}}]}`))
 			require.NoError(t, err)
 			attrs := md.ResourceMetrics().At(0).Resource().Attributes()
-			g := &guard{rule: (&Config{ClusterAuthAttribute: "username"}).rule()}
-			id, err := g.rule.Of(as(t, "lab"))
+			id, err := (&Config{ClusterAuthAttribute: "username"}).rule().Of(as(t, tt.user))
 			require.NoError(t, err)
 			_, foreign := settle(attrs, id)
-			assert.True(t, foreign)
-			assert.Equal(t, map[string]any{"k8s.cluster.name": "lab"}, attrs.AsRaw())
+			assert.Equal(t, tt.user == "lab", foreign)
+			assert.Equal(t, map[string]any{"k8s.cluster.name": tt.user}, attrs.AsRaw())
 			assert.Equal(t, 1, attrs.Len())
 		})
-	}
-}
-
-// TestAnOwnNameAsANumber is no foreign claim, and goes on as every reader takes it.
-func TestAnOwnNameAsANumber(t *testing.T) {
-	for _, own := range []any{7, 7.0} {
-		attrs := pcommon.NewMap()
-		require.NoError(t, attrs.FromRaw(map[string]any{"k8s.cluster.name": own}))
-		id, err := (&Config{ClusterAuthAttribute: "username"}).rule().Of(as(t, "7"))
-		require.NoError(t, err)
-		_, foreign := settle(attrs, id)
-		assert.False(t, foreign)
-		assert.Equal(t, map[string]any{"k8s.cluster.name": "7"}, attrs.AsRaw())
 	}
 }
 

@@ -278,10 +278,7 @@ func (p *diffProcessor) Outdated(ctx context.Context, nodes []statetable.NodeKey
 
 // tellClock says so once a node, and once more when it is well again.
 func (p *diffProcessor) tellClock(c *statetable.Clock) {
-	off := c.Behind.Abs().Round(time.Second).String() + " behind"
-	if c.Behind < 0 {
-		off = c.Behind.Abs().Round(time.Second).String() + " ahead"
-	}
+	off := c.Behind.Abs().Round(time.Second).String() + map[bool]string{false: " behind", true: " ahead"}[c.Behind < 0]
 	fields := []zap.Field{zap.String("cluster", c.Cluster), zap.String("node", c.Node), zap.String("clock", off)}
 	if c.Right {
 		p.logger.Info("the clock of a node is right again", fields...)

@@ -27,10 +27,7 @@ const (
 )
 
 // What becomes of points that the catalogue refuses.
-const (
-	refusedDrop = "drop"
-	refusedPass = "pass"
-)
+const refusedDrop, refusedPass = "drop", "pass"
 
 const compatibilityIngero = "ingero"
 

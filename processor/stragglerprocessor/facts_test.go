@@ -385,11 +385,13 @@ func TestFactsOfGarbage(t *testing.T) {
 func TestFactsOfAForeignCluster(t *testing.T) {
 	r := newFactRig(t, nil)
 	md := pmetric.NewMetrics()
-	(&sample{name: "hw.gpu.up", pairs: []string{"reason", "lost"}}).write(newReport(md, 0), testGPU(0, 3))
+	rm := newReport(md, 0)
+	(&sample{name: "hw.gpu.up", pairs: []string{"reason", "lost"}}).write(rm, testGPU(0, 3))
+	(&sample{name: "hw.gpu.memory.utilization", value: 1e9}).write(rm, testGPU(0, 3))
 	ctx := wire.ContextWithCaller(t.Context(), wire.Caller{Cluster: "other", Authenticated: true})
 	r.g.observer.observe(ctx, r.g.engine, md, r.now)
 	assert.Equal(t, reason.Unexplained, r.explain().Reason)
-	assert.Equal(t, map[string]int64{"foreign_cluster": 1}, rejected(t, r.tel))
+	assert.Equal(t, map[string]int64{"foreign_cluster": 1, "value_range": 1}, rejected(t, r.tel), "what cannot be true is so of anybody")
 }
 
 // The facts of a node live as long as anything is heard of it.

@@ -149,11 +149,10 @@ func drop(rm pmetric.ResourceMetrics, changes bool) {
 	for _, sm := range rm.ScopeMetrics().All() {
 		sm.Metrics().RemoveIf(func(m pmetric.Metric) bool {
 			known := reading.ByName(m.Name())
-			if known == nil || metricreading.Count(m) == 0 {
-				return false
+			if known != nil {
+				metricreading.Drop(known, m, changes)
 			}
-			metricreading.Drop(known, m, changes)
-			return metricreading.Count(m) == 0
+			return known != nil && metricreading.Count(m) == 0
 		})
 	}
 }

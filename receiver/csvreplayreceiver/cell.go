@@ -110,39 +110,40 @@ func (m *measure) convert(unit string) (float64, bool) {
 
 func alike(x, y float64) bool { return math.Abs(x-y) <= 1e-6*math.Abs(y) }
 
-// parse reads a cell: a number, with its unit or without, or a flag's word. It is NaN,
-// without a reason, for a vendor's blank.
-func (m *measure) parse(text string, from *source) (v float64, why reason, detail string) {
+// parse reads a cell: a number, with its unit or without, or a flag's word. It is NaN where
+// there is a reason, and without one for a vendor's blank.
+func (m *measure) parse(text string, from *source) (float64, reason, string) {
 	if m.Value != nil {
 		return *m.Value, "", ""
 	}
-	v, scale, err := 0., from.scale, error(nil)
-	if word, ok := words[strings.ToLower(text)]; ok {
-		v = word
-	} else if v, err = strconv.ParseFloat(text, 64); err != nil && v == 0 {
+	sent, word := words[strings.ToLower(text)]
+	scale, err := from.scale, error(nil)
+	if !word {
+		sent, err = strconv.ParseFloat(text, 64)
+	}
+	if err != nil && sent == 0 {
 		number := strings.TrimRight(text, "°%/abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 		unit := ucum(text[len(number):])
-		if v, err = strconv.ParseFloat(strings.TrimSpace(number), 64); err == nil && unit != from.unit {
+		if sent, err = strconv.ParseFloat(strings.TrimSpace(number), 64); err == nil && unit != from.unit {
 			factor, ok := m.convert(unit)
 			if !ok || from.unit == "" && m.Scale != 1 && !alike(factor, m.Scale) {
-				return 0, otherUnit, fmt.Sprintf("column %q is %s: it must be in %s, or in a unit that can be converted to that", from.column, quote(text), cmp.Or(m.Unit, "the metric's `unit`"))
+				return math.NaN(), otherUnit, fmt.Sprintf("column %q is %s: it must be in %s, or in a unit that can be converted to that", from.column, quote(text), cmp.Or(m.Unit, "the metric's `unit`"))
 			}
 			scale = factor
 		}
 	}
-	if reading.Blank(v) {
+	var why reason
+	switch v := sent * scale; {
+	case reading.Blank(sent):
 		return math.NaN(), "", ""
-	}
-	detail = fmt.Sprintf("column %q is %s", from.column, quote(text))
-	sent := v
-	v *= scale
-	switch {
 	case math.IsNaN(v) || math.IsInf(v, 0):
-		return 0, notFinite, detail
+		why = notFinite
 	case err != nil:
-		return 0, badNumber, detail
+		why = badNumber
 	case v < 0 && m.kind == reading.Counter, m.known != nil && m.known.Judge(sent, scale*m.factor) != reading.Accepted:
-		return 0, outOfRange, detail
+		why = outOfRange
+	default:
+		return v, "", ""
 	}
-	return v, "", ""
+	return math.NaN(), why, fmt.Sprintf("column %q is %s", from.column, quote(text))
 }

@@ -4,7 +4,6 @@ package csvreplayreceiver
 
 import (
 	"math"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -19,9 +18,14 @@ import (
 
 func loadConfig(t *testing.T, name string) *Config {
 	t.Helper()
-	cm, err := confmaptest.LoadConf(filepath.Join("testdata", "config.yaml"))
+	return loadConfigOf(t, "testdata/config.yaml", component.NewIDWithName(metadata.Type, name).String())
+}
+
+func loadConfigOf(t *testing.T, file, key string) *Config {
+	t.Helper()
+	cm, err := confmaptest.LoadConf(file)
 	require.NoError(t, err)
-	sub, err := cm.Sub(component.NewIDWithName(metadata.Type, name).String())
+	sub, err := cm.Sub(key)
 	require.NoError(t, err)
 	cfg := createDefaultConfig()
 	require.NoError(t, sub.Unmarshal(cfg))

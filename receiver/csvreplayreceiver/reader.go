@@ -40,8 +40,12 @@ const (
 	subject      reason = "subject"
 )
 
-// skipper is told of what is left out: of a cell by its column, of a row without one.
-type skipper func(line int64, column string, why reason, detail string)
+// loss is what is left out: a cell of a column, or a row, without one.
+type loss struct {
+	column string
+	why    reason
+	detail string
+}
 
 // reader reads a recording step by step. It has no clock: the caller decides
 // when a step is due.
@@ -51,7 +55,7 @@ type reader struct {
 	window  time.Duration
 	maxStep int
 	// skip is told of each row that is left out, and of each cell of one that is not.
-	skip skipper
+	skip func(line int64, what loss)
 
 	lines *bufio.Scanner
 	line  int64
@@ -78,7 +82,7 @@ func (s *step) add(r row) {
 	}
 }
 
-func newReader(in io.Reader, cfg *Config, skip skipper) (*reader, error) {
+func newReader(in io.Reader, cfg *Config, skip func(line int64, what loss)) (*reader, error) {
 	r := &reader{window: cfg.StepWindow, maxStep: maxStepBytes, skip: skip, lines: bufio.NewScanner(decoded(in))}
 	r.lines.Buffer(nil, maxLineBytes)
 	r.csv = csv.NewReader(&r.text)
@@ -146,9 +150,9 @@ func (r *reader) step(ctx context.Context) (*step, error) {
 			r.held = &next
 			return s, nil
 		case next.at < s.at-r.window:
-			r.skip(r.line, "", outOfOrder, fmt.Sprintf("its time is %v before that of its predecessors; a recording must be sorted by time", s.at-next.at))
+			r.skip(r.line, loss{"", outOfOrder, fmt.Sprintf("its time is %v before that of its predecessors; a recording must be sorted by time", s.at-next.at)})
 		case s.bytes >= r.maxStep:
-			r.skip(r.line, "", stepTooLarge, fmt.Sprintf("the rows of the step have more than %d bytes", r.maxStep))
+			r.skip(r.line, loss{"", stepTooLarge, fmt.Sprintf("the rows of the step have more than %d bytes", r.maxStep)})
 		default:
 			s.add(next)
 		}
@@ -169,18 +173,18 @@ func (r *reader) row(ctx context.Context) (row, error) {
 		fields, err := r.split(text)
 		switch {
 		case errors.Is(err, csv.ErrFieldCount):
-			r.skip(r.line, "", fieldCount, fmt.Sprintf("it has %d fields, the header %d", len(fields), r.columns))
+			r.skip(r.line, loss{"", fieldCount, fmt.Sprintf("it has %d fields, the header %d", len(fields), r.columns)})
 			continue
 		case err != nil:
-			r.skip(r.line, "", badQuote, "a quote is not closed on the line or stands inside a field")
+			r.skip(r.line, loss{"", badQuote, "a quote is not closed on the line or stands inside a field"})
 			continue
 		}
-		decoded, why, detail := r.table.decode(fields, func(column string, why reason, detail string) {
-			r.skip(r.line, column, why, detail)
-		})
-		if why == "" {
+		decoded, lost, ok := r.table.decode(fields)
+		for _, what := range lost {
+			r.skip(r.line, what)
+		}
+		if ok {
 			return decoded, nil
 		}
-		r.skip(r.line, "", why, detail)
 	}
 }

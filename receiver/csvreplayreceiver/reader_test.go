@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -17,6 +18,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
 // onePoint is the smallest mapping: t,host,v.
@@ -38,18 +41,8 @@ func pointsOf(md pmetric.Metrics) (all []string) {
 	for _, rm := range md.ResourceMetrics().All() {
 		host, _ := rm.Resource().Attributes().Get("host.name")
 		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
-			var dps pmetric.NumberDataPointSlice
-			if m.Type() == pmetric.MetricTypeSum {
-				dps = m.Sum().DataPoints()
-			} else {
-				dps = m.Gauge().DataPoints()
-			}
-			for _, dp := range dps.All() {
-				value := dp.DoubleValue()
-				if dp.ValueType() == pmetric.NumberDataPointValueTypeInt {
-					value = float64(dp.IntValue())
-				}
-				all = append(all, fmt.Sprintf("%s %s%v=%v", host.Str(), m.Name(), dp.Attributes().AsRaw(), value))
+			for _, dp := range metricreading.Points(m).All() {
+				all = append(all, fmt.Sprintf("%s %s%v=%v", host.Str(), m.Name(), dp.Attributes().AsRaw(), metricreading.Number(dp)))
 			}
 		}
 	}
@@ -65,82 +58,28 @@ func TestSteps(t *testing.T) {
 		want    []string
 		skips   []skippedLine
 	}{
+		{name: "rows of one time leave together", in: "t,host,v\n1,a,10\n1,b,20\n2.5,a,11\n", want: []string{"1s: a=10 b=20", "2.5s: a=11"}},
+		{name: "no end of line at the end, CRLF, byte order mark, blank lines", in: "\xef\xbb\xbft,host,v\r\n\r\n1,a,10\r\n\r\n2,a,11", want: []string{"1s: a=10", "2s: a=11"}},
+		{name: "quoted fields", in: "\"t\",host,v\n1,\"a,\"\"x\"\"\",\"10\"\n", want: []string{`1s: a,"x"=10`}},
 		{
-			name: "rows of one time leave together",
-			in:   "t,host,v\n1,a,10\n1,b,20\n2.5,a,11\n",
-			want: []string{"1s: a=10 b=20", "2.5s: a=11"},
+			name:  "malformed rows cost only themselves",
+			in:    "t,host,v\n1,a,10\n1,b\n1,c,1,2\n1,d,x\n1,e,NaN\n1,f,-Inf\n1,g,1e999\n1,\"h,1\n1,i\"j,1\n1,k,0x10\n1,l,\n1,,5\nsoon,m,1\n1,n,20\n",
+			want:  []string{"1s: a=10 n=20"},
+			skips: []skippedLine{{3, fieldCount}, {4, fieldCount}, {5, badNumber}, {6, notFinite}, {7, notFinite}, {8, notFinite}, {9, badQuote}, {10, badQuote}, {11, badNumber}, {12, empty}, {13, noNode}, {14, badTime}},
 		},
-		{
-			name: "no end of line at the end, CRLF, byte order mark, blank lines",
-			in:   "\xef\xbb\xbft,host,v\r\n\r\n1,a,10\r\n\r\n2,a,11",
-			want: []string{"1s: a=10", "2s: a=11"},
-		},
-		{
-			name: "quoted fields",
-			in:   "\"t\",host,v\n1,\"a,\"\"x\"\"\",\"10\"\n",
-			want: []string{`1s: a,"x"=10`},
-		},
-		{
-			name: "malformed rows cost only themselves",
-			in:   "t,host,v\n1,a,10\n1,b\n1,c,1,2\n1,d,x\n1,e,NaN\n1,f,-Inf\n1,g,1e999\n1,\"h,1\n1,i\"j,1\n1,k,0x10\n1,l,\n1,,5\nsoon,m,1\n1,n,20\n",
-			want: []string{"1s: a=10 n=20"},
-			skips: []skippedLine{
-				{3, fieldCount},
-				{4, fieldCount},
-				{5, badNumber},
-				{6, notFinite},
-				{7, notFinite},
-				{8, notFinite},
-				{9, badQuote},
-				{10, badQuote},
-				{11, badNumber},
-				{12, empty},
-				{13, noNode},
-				{14, badTime},
-			},
-		},
-		{
-			name:  "a row from the past is left out and does not end the step",
-			in:    "t,host,v\n5,a,1\n4,b,2\n5,c,3\n6,a,4\n",
-			want:  []string{"5s: a=1 c=3", "6s: a=4"},
-			skips: []skippedLine{{3, outOfOrder}},
-		},
-		{
-			name:  "a malformed row of a new time opens no step",
-			in:    "t,host,v\n1,a,1\n2,a,x\n1,b,2\n3,a,3\n",
-			want:  []string{"1s: a=1 b=2", "3s: a=3"},
-			skips: []skippedLine{{3, badNumber}},
-		},
-		{
-			name: "the last row of a series in a step counts",
-			in:   "t,host,v\n1,a,1\n1,b,2\n1,a,3\n",
-			want: []string{"1s: a=3 b=2"},
-		},
-		{
-			name:   "step window",
-			in:     "t,host,v\n10,a,1\n10.4,b,2\n9.6,c,3\n9.4,d,4\n10.6,a,5\n",
-			window: 500 * time.Millisecond,
-			want:   []string{"10s: a=1 b=2 c=3", "10.6s: a=5"},
-			skips:  []skippedLine{{5, outOfOrder}},
-		},
-		{
-			name:    "bound on a step",
-			in:      "t,host,v\n1,a,1\n1,b,2\n1,c,3\n2,a,4\n",
-			maxStep: 6,
-			want:    []string{"1s: a=1 b=2", "2s: a=4"},
-			skips:   []skippedLine{{4, stepTooLarge}},
-		},
-		{
-			name: "header only",
-			in:   "t,host,v\n",
-		},
+		{name: "a row from the past is left out and does not end the step", in: "t,host,v\n5,a,1\n4,b,2\n5,c,3\n6,a,4\n", want: []string{"5s: a=1 c=3", "6s: a=4"}, skips: []skippedLine{{3, outOfOrder}}},
+		{name: "a malformed row of a new time opens no step", in: "t,host,v\n1,a,1\n2,a,x\n1,b,2\n3,a,3\n", want: []string{"1s: a=1 b=2", "3s: a=3"}, skips: []skippedLine{{3, badNumber}}},
+		{name: "the last row of a series in a step counts", in: "t,host,v\n1,a,1\n1,b,2\n1,a,3\n", want: []string{"1s: a=3 b=2"}},
+		{name: "step window", in: "t,host,v\n10,a,1\n10.4,b,2\n9.6,c,3\n9.4,d,4\n10.6,a,5\n", window: 500 * time.Millisecond, want: []string{"10s: a=1 b=2 c=3", "10.6s: a=5"}, skips: []skippedLine{{5, outOfOrder}}},
+		{name: "bound on a step", in: "t,host,v\n1,a,1\n1,b,2\n1,c,3\n2,a,4\n", maxStep: 6, want: []string{"1s: a=1 b=2", "2s: a=4"}, skips: []skippedLine{{4, stepTooLarge}}},
+		{name: "header only", in: "t,host,v\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := onePoint()
 			cfg.StepWindow = tt.window
 			var skips []skippedLine
-			r, err := newReader(strings.NewReader(tt.in), cfg, func(line int64, _ string, why reason, _ string) {
-				skips = append(skips, skippedLine{line, why})
+			r, err := newReader(strings.NewReader(tt.in), cfg, func(line int64, what loss) {
+				skips = append(skips, skippedLine{line, what.why})
 			})
 			require.NoError(t, err)
 			if tt.maxStep > 0 {
@@ -163,18 +102,21 @@ func TestSteps(t *testing.T) {
 }
 
 func TestHeaderErrors(t *testing.T) {
+	cfg := onePoint()
+	cfg.Table.Metrics[0] = MetricConfig{Column: "v", Name: "hw.power", Scale: 2}
 	for name, tt := range map[string]struct{ in, want string }{
-		"empty file":         {"", "it is empty: the first line must name the columns"},
-		"blank lines only":   {"\n\r\n", "it is empty"},
-		"missing column":     {"t,hostname,v\n", `no column "host"; the file has: t, hostname, v`},
-		"doubled column":     {"t,host,v,v\n", `column "v" occurs more than once`},
-		"quote in header":    {"t,\"host,v\n", "the header line has a quote"},
-		"header is too long": {strings.Repeat("x", 100_000) + "\n", "line 1: bufio.Scanner: token too long"},
+		"empty file":           {"", "it is empty: the first line must name the columns"},
+		"blank lines only":     {"\n\r\n", "it is empty"},
+		"missing column":       {"t,hostname,v\n", `no column "host"; the file has: t, hostname, v`},
+		"no metric's column":   {"t,host,x\n", `no column "v"; the file has: t, host, x`},
+		"doubled column":       {"t,host,v,v\n", `column "v" occurs more than once`},
+		"quote in header":      {"t,\"host,v\n", "the header line has a quote"},
+		"header is too long":   {strings.Repeat("x", 100_000) + "\n", "line 1: bufio.Scanner: token too long"},
+		"surely wrong unit":    {"t,host,v [MHz]\n", `column "v [MHz]" is in MHz, which cannot be converted to W of metric hw.power`},
+		"unit against a scale": {"t,host,v [mW]\n", `column "v [mW]" needs a ` + "`scale` of 0.001 by its unit, and has 2: leave `scale` out"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := newReader(strings.NewReader(tt.in), onePoint(), nil)
-			assert.ErrorContains(t, err, tt.want)
-		})
+		_, err := newReader(strings.NewReader(tt.in), cfg, nil)
+		assert.ErrorContains(t, err, tt.want, name)
 	}
 }
 
@@ -186,7 +128,7 @@ func TestAnErrorComesAfterTheRowsBeforeIt(t *testing.T) {
 		"disk on fire":                          iotest.ErrReader(broken),
 		"line 3: bufio.Scanner: token too long": io.LimitReader(zeros{}, 1<<40),
 	} {
-		r, err := newReader(io.MultiReader(strings.NewReader("t,host,v\n1,a,1\n"), rest), onePoint(), func(int64, string, reason, string) {})
+		r, err := newReader(io.MultiReader(strings.NewReader("t,host,v\n1,a,1\n"), rest), onePoint(), func(int64, loss) {})
 		require.NoError(t, err)
 		s, err := r.step(t.Context())
 		require.NoError(t, err)
@@ -207,35 +149,15 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A column in another unit is judged in the catalogue's, and goes on as it is.
-func TestAForeignUnitIsJudged(t *testing.T) {
-	cfg := &Config{Table: TableConfig{
-		Time: TimeConfig{Column: "t", Unit: "s"}, Resource: map[string]string{"host.name": "{host}"},
-		Metrics: []MetricConfig{{Column: "kw", Name: "hw.power", Unit: "kW", Attributes: map[string]string{"hw.id": "g", "hw.type": "gpu"}}},
-	}}
-	skips := map[reason]int{}
-	r, err := newReader(strings.NewReader("t,host,kw\n1,a,0.7\n1,b,700000\n"), cfg, func(_ int64, _ string, why reason, _ string) { skips[why]++ })
-	require.NoError(t, err)
-	s, err := r.step(t.Context())
-	require.NoError(t, err)
-	require.Len(t, s.rows, 1)
-	assert.Equal(t, []float64{0.7}, s.rows[0].values)
-	assert.Equal(t, map[reason]int{outOfRange: 1}, skips)
-	md, _ := r.table.report(s.rows, "", "", time.Now(), time.Now())
-	assert.Equal(t, "kW", md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Unit())
-}
-
 // A row that does not say whose its point is, is skipped: no reader would take it.
 func TestAPointNeedsItsSubject(t *testing.T) {
-	cfg := &Config{Table: TableConfig{
-		Time: TimeConfig{Column: "t", Unit: "s"}, Resource: map[string]string{"host.name": "{host}"},
-		Metrics: []MetricConfig{{Column: "v", Name: "hw.power", Attributes: map[string]string{"hw.id": "{gpu}", "hw.type": "{type}"}}},
-	}}
+	cfg := onePoint()
+	cfg.Table.Metrics[0] = MetricConfig{Column: "v", Name: "hw.power", Attributes: map[string]string{"hw.id": "{gpu}", "hw.type": "{type}"}}
 	details := map[int64]string{}
 	in := "t,host,v,gpu,type\n1,a,700,g,gpu\n1,b,700,,gpu\n1,c,700,g,\n1,d,700,fan0,fan\n"
-	r, err := newReader(strings.NewReader(in), cfg, func(line int64, _ string, why reason, detail string) {
-		assert.Equal(t, subject, why)
-		details[line] = detail
+	r, err := newReader(strings.NewReader(in), cfg, func(line int64, what loss) {
+		assert.Equal(t, subject, what.why)
+		details[line] = what.detail
 	})
 	require.NoError(t, err)
 	s, err := r.step(t.Context())
@@ -267,7 +189,7 @@ func TestMapping(t *testing.T) {
 		"01.02.2025 10:00,r2,s1,lead,g0,,,8,,41\n" +
 		"01.02.2025 10:01,r1,s1,,g1,,,,201,\n"
 	skips := map[reason]int{}
-	r, err := newReader(strings.NewReader(in), cfg, func(_ int64, _ string, why reason, _ string) { skips[why]++ })
+	r, err := newReader(strings.NewReader(in), cfg, func(_ int64, what loss) { skips[what.why]++ })
 	require.NoError(t, err)
 	s, err := r.step(t.Context())
 	require.NoError(t, err)
@@ -353,7 +275,7 @@ func FuzzReader(f *testing.F) {
 	f.Add([]byte("\xef\xbb\xbft,host,v\r\n2025,\"a\"\"b\",1e3\r\n1,a,NaN\n\"\n"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var skipped int64
-		r, err := newReader(bytes.NewReader(in), onePoint(), func(int64, string, reason, string) { skipped++ })
+		r, err := newReader(bytes.NewReader(in), onePoint(), func(int64, loss) { skipped++ })
 		if err != nil {
 			return
 		}
@@ -376,14 +298,9 @@ func FuzzReader(f *testing.F) {
 			if points := int64(md.DataPointCount()); points != int64(len(s.rows))-duplicates {
 				t.Fatalf("%d points of %d rows, %d twice", points, len(s.rows), duplicates)
 			}
-			for _, rm := range md.ResourceMetrics().All() {
-				if host, ok := rm.Resource().Attributes().Get("host.name"); !ok || host.Str() == "" || !utf8.ValidString(host.Str()) {
-					t.Fatalf("host %q", host.AsString())
-				}
-				for _, p := range rm.ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().All() {
-					if v := p.DoubleValue(); math.IsNaN(v) || math.IsInf(v, 0) {
-						t.Fatal(v)
-					}
+			for _, p := range pointsOf(md) {
+				if v, err := strconv.ParseFloat(p[strings.LastIndexByte(p, '=')+1:], 64); err != nil || math.IsNaN(v) || math.IsInf(v, 0) || p[0] == ' ' || !utf8.ValidString(p) {
+					t.Fatalf("point %q", p)
 				}
 			}
 		}

@@ -221,20 +221,21 @@ func (r *csvReplay) send(ctx context.Context, s *step, began time.Time) {
 
 // skip counts a row or a cell that is left out and names its line; of a column's cells the
 // first of each reason.
-func (r *csvReplay) skip(line int64, column string, why reason, detail string) {
-	what := "row skipped"
-	if column == "" {
-		r.count(why, 1)
+func (r *csvReplay) skip(line int64, what loss) {
+	said := "row skipped"
+	if what.column == "" {
+		r.count(what.why, 1)
 	} else {
-		r.cells[why]++
-		r.telemetry.ReceiverCsvReplaySkippedCells.Add(context.Background(), 1, metric.WithAttributes(attribute.String("reason", string(why))))
-		if r.told[column+string(why)] {
+		r.cells[what.why]++
+		r.telemetry.ReceiverCsvReplaySkippedCells.Add(context.Background(), 1, metric.WithAttributes(attribute.String("reason", string(what.why))))
+		key := what.column + string(what.why)
+		if r.told[key] {
 			return
 		}
-		r.told[column+string(why)] = true
-		what = "cell skipped; others of its column are counted only"
+		r.told[key] = true
+		said = "cell skipped; others of its column are counted only"
 	}
-	r.logger.Warn(what, zap.Int64("line", line), zap.String("reason", string(why)), zap.String("detail", detail))
+	r.logger.Warn(said, zap.Int64("line", line), zap.String("reason", string(what.why)), zap.String("detail", what.detail))
 }
 
 func (r *csvReplay) count(why reason, rows int64) {

@@ -32,6 +32,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/receiver/csvreplayreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/csvreplayreceiver/internal/metadatatest"
 )
@@ -57,13 +58,7 @@ func points(md pmetric.Metrics) map[string]pmetric.NumberDataPoint {
 		host, _ := rm.Resource().Attributes().Get("host.name")
 		for _, sm := range rm.ScopeMetrics().All() {
 			for _, m := range sm.Metrics().All() {
-				var dps pmetric.NumberDataPointSlice
-				if m.Type() == pmetric.MetricTypeGauge {
-					dps = m.Gauge().DataPoints()
-				} else {
-					dps = m.Sum().DataPoints()
-				}
-				for _, dp := range dps.All() {
+				for _, dp := range metricreading.Points(m).All() {
 					all[host.Str()+" "+m.Name()] = dp
 				}
 			}
@@ -216,29 +211,31 @@ func TestShutdownCutsACall(t *testing.T) {
 	assert.Zero(t, r.logs.FilterMessageSnippet("refused a step").Len(), "a shutdown is no refusal to report")
 }
 
-func TestMalformedRowsAreCountedAndNamedUpToACap(t *testing.T) {
-	var text strings.Builder
-	text.WriteString("t,host,v\n0,a,1\n0,b\n")
-	for range 50 {
-		text.WriteString("0,b,x\n")
-	}
-	text.WriteString("1,a,2\n0,a,3\n")
-	r := run{cfg: tableConfig(t, text.String()), lasts: time.Minute}
+func TestMalformedRowsAndCellsAreCountedAndNamedUpToACap(t *testing.T) {
+	in := "t,host,v,n\n0,a,1,x\n0,b\n" + strings.Repeat("0,b,x,\n", 50) + "1,a,2,y\n0,a,3,1\n2,a,3,-1\n"
+	r := run{cfg: tableConfig(t, in), lasts: time.Minute}
 	r.do(t)
-	assert.Len(t, r.samples, 2)
+	assert.Len(t, r.samples, 3)
 	named := r.logs.FilterMessage("row skipped").All()
 	require.Len(t, named, 10)
-	assert.Equal(t, map[string]any{
-		"path": r.cfg.Path, "line": int64(3), "reason": "field_count", "detail": "it has 2 fields, the header 3",
-	}, named[0].ContextMap())
+	assert.Equal(t, map[string]any{"path": r.cfg.Path, "line": int64(3), "reason": "field_count", "detail": "it has 2 fields, the header 4"}, named[0].ContextMap())
 	assert.Equal(t, `column "v" is "x"`, named[1].ContextMap()["detail"])
+	var cells []any
+	for _, e := range r.logs.FilterMessageSnippet("cell skipped").All() {
+		cells = append(cells, e.ContextMap()["line"], e.ContextMap()["detail"])
+	}
+	assert.Equal(t, []any{int64(2), `column "n" is "x"`, int64(56), `column "n" is "-1"`}, cells, "once per column and reason")
+	begins := r.logs.FilterMessage("replay begins").All()
+	require.Len(t, begins, 1)
+	assert.Equal(t, []any{"v", "n"}, begins[0].ContextMap()["columns"])
 
 	skipped := func(name string, n int64) metricdata.DataPoint[int64] {
 		return metricdata.DataPoint[int64]{Value: n, Attributes: attribute.NewSet(attribute.String("reason", name))}
 	}
 	metadatatest.AssertEqualReceiverCsvReplaySkippedRows(t, r.metrics,
-		[]metricdata.DataPoint[int64]{skipped("field_count", 1), skipped("bad_number", 50), skipped("out_of_order", 1)},
-		metricdatatest.IgnoreTimestamp())
+		[]metricdata.DataPoint[int64]{skipped("field_count", 1), skipped("bad_number", 50), skipped("out_of_order", 1)}, metricdatatest.IgnoreTimestamp())
+	metadatatest.AssertEqualReceiverCsvReplaySkippedCells(t, r.metrics,
+		[]metricdata.DataPoint[int64]{skipped("bad_number", 2), skipped("value_range", 1)}, metricdatatest.IgnoreTimestamp())
 	end := r.logs.FilterMessage("replay finished").All()
 	require.Len(t, end, 1)
 	assert.Equal(t, map[reason]int64{"field_count": 1, "bad_number": 50, "out_of_order": 1}, end[0].ContextMap()["skipped_by_reason"])
@@ -247,26 +244,17 @@ func TestMalformedRowsAreCountedAndNamedUpToACap(t *testing.T) {
 func TestStartErrors(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
-	for name, tt := range map[string]struct {
-		path string
-		want []string
-	}{
-		"missing file": {filepath.Join(t.TempDir(), "gone.csv"), []string{"gone.csv", "no such file"}},
-		"directory":    {t.TempDir(), []string{"it is a directory"}},
-		"named pipe":   {fifo, []string{"it is no regular file"}},
+	for path, want := range map[string]string{
+		filepath.Join(t.TempDir(), "gone.csv"): "no such file", t.TempDir(): "it is a directory", fifo: "it is no regular file",
 	} {
-		t.Run(name, func(t *testing.T) {
-			cfg := tableConfig(t, "t,host,v\n")
-			cfg.Path = tt.path
-			recv, err := NewFactory().CreateMetrics(t.Context(), receivertest.NewNopSettings(metadata.Type), cfg, nopConsumer(t))
-			require.NoError(t, err)
-			err = recv.Start(t.Context(), componenttest.NewNopHost())
-			require.Error(t, err)
-			for _, want := range tt.want {
-				require.ErrorContains(t, err, want)
-			}
-			assert.NoError(t, recv.Shutdown(t.Context()))
-		})
+		cfg := tableConfig(t, "t,host,v\n")
+		cfg.Path = path
+		recv, err := NewFactory().CreateMetrics(t.Context(), receivertest.NewNopSettings(metadata.Type), cfg, nopConsumer(t))
+		require.NoError(t, err)
+		err = recv.Start(t.Context(), componenttest.NewNopHost())
+		require.ErrorContains(t, err, path)
+		require.ErrorContains(t, err, want)
+		assert.NoError(t, recv.Shutdown(t.Context()))
 	}
 }
 
@@ -302,49 +290,20 @@ func TestGolden(t *testing.T) {
 
 func TestPacer(t *testing.T) {
 	zero := time.Unix(1000, 0)
-	type step struct {
-		at, now time.Duration // recording, and wall since zero
-		due     time.Duration
-	}
+	const s = time.Second
+	type step struct{ at, now, due time.Duration } // recording, wall since zero, and when it is due
 	for _, tt := range []struct {
 		name  string
 		pacer pacer
 		steps []step
 	}{
-		{"real time", pacer{speed: 1}, []step{
-			{at: 5 * time.Second, due: 0},
-			{at: 7 * time.Second, due: 2 * time.Second},
-			{at: 8 * time.Second, now: 2 * time.Second, due: 3 * time.Second},
-		}},
-		{"four times as fast", pacer{speed: 4}, []step{
-			{at: 0, due: 0},
-			{at: 2 * time.Second, due: 500 * time.Millisecond},
-		}},
-		{"a small delay does not add up", pacer{speed: 1}, []step{
-			{at: 0, due: 0},
-			{at: time.Second, due: time.Second},
-			{at: 2 * time.Second, now: 2500 * time.Millisecond, due: 2 * time.Second},
-			{at: 3 * time.Second, now: 2600 * time.Millisecond, due: 3 * time.Second},
-		}},
-		{"a long delay moves the schedule", pacer{speed: 1}, []step{
-			{at: 0, due: 0},
-			{at: time.Second, now: time.Minute, due: time.Minute},
-			{at: 2 * time.Second, now: time.Minute, due: time.Minute + time.Second},
-		}},
-		{"a loop keeps the pace", pacer{speed: 1}, []step{
-			{at: 0, due: 0},
-			{at: 3 * time.Second, due: 3 * time.Second},
-			{at: 0, now: 3 * time.Second, due: 6 * time.Second},
-			{at: 3 * time.Second, now: 6 * time.Second, due: 9 * time.Second},
-		}},
-		{"a loop over one step does not spin", pacer{speed: 2}, []step{
-			{at: 9 * time.Second, due: 0},
-			{at: 9 * time.Second, due: 500 * time.Millisecond},
-		}},
-		{"very slow does not overflow", pacer{speed: 1e-300}, []step{
-			{at: 0, due: 0},
-			{at: time.Second, due: 1 << 62},
-		}},
+		{"real time", pacer{speed: 1}, []step{{5 * s, 0, 0}, {7 * s, 0, 2 * s}, {8 * s, 2 * s, 3 * s}}},
+		{"four times as fast", pacer{speed: 4}, []step{{0, 0, 0}, {2 * s, 0, s / 2}}},
+		{"a small delay does not add up", pacer{speed: 1}, []step{{0, 0, 0}, {s, 0, s}, {2 * s, 5 * s / 2, 2 * s}, {3 * s, 13 * s / 5, 3 * s}}},
+		{"a long delay moves the schedule", pacer{speed: 1}, []step{{0, 0, 0}, {s, 60 * s, 60 * s}, {2 * s, 60 * s, 61 * s}}},
+		{"a loop keeps the pace", pacer{speed: 1}, []step{{0, 0, 0}, {3 * s, 0, 3 * s}, {0, 3 * s, 6 * s}, {3 * s, 6 * s, 9 * s}}},
+		{"a loop over one step does not spin", pacer{speed: 2}, []step{{9 * s, 0, 0}, {9 * s, 0, s / 2}}},
+		{"very slow does not overflow", pacer{speed: 1e-300}, []step{{0, 0, 0}, {s, 0, 1 << 62}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := tt.pacer

@@ -3,6 +3,7 @@
 package csvreplayreceiver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -87,14 +88,11 @@ func newTable(cfg *TableConfig, header []string) (*table, error) {
 	var ok bool
 	t.at, ok = t.find(t.time.Column)
 	need(t.time.Column, ok)
-	resource, missing := t.bind(cfg.Resource)
+	var missing string
+	t.resource, missing = t.bind(cfg.Resource)
 	need(missing, missing == "")
-	t.resource = resource
-	for _, a := range t.resource {
-		if a.key == semconv.AttrHostName {
-			t.host = a.value
-		}
-	}
+	// Validate has seen that it is there.
+	t.host = t.resource[slices.IndexFunc(t.resource, func(a attr) bool { return a.key == semconv.AttrHostName })].value
 	for _, m := range cfg.Metrics {
 		missing, err := t.measure(m)
 		if missing != "" && !slices.Contains(t.lacking, missing) {
@@ -174,25 +172,15 @@ func (t *table) measure(cfg MetricConfig) (missing string, err error) {
 
 // newMeasure fills in what the configuration leaves out and the catalogue has.
 func newMeasure(m MetricConfig, attrs []attr) measure {
-	if m.Scale == 0 {
-		m.Scale = 1
+	m.Scale = cmp.Or(m.Scale, 1)
+	to := measure{MetricConfig: m, kind: metricKinds[m.Type], known: reading.ByName(m.Name), attributes: attrs}
+	if known := to.known; known != nil {
+		to.factor, _ = known.Factor(m.Unit)
+		to.Unit, to.Description = cmp.Or(m.Unit, known.Unit), cmp.Or(m.Description, known.About)
+		if m.Type == "" {
+			to.kind = known.Kind
+		}
 	}
-	to := measure{MetricConfig: m, kind: metricKinds[m.Type], attributes: attrs}
-	known := reading.ByName(m.Name)
-	if known == nil {
-		return to
-	}
-	if m.Description == "" {
-		to.Description = known.About
-	}
-	if m.Type == "" {
-		to.kind = known.Kind
-	}
-	if m.Unit == "" {
-		to.Unit = known.Unit
-	}
-	to.known = known
-	to.factor, _ = known.Factor(m.Unit)
 	return to
 }
 
@@ -226,68 +214,52 @@ func pairs(attrs []attr, fields []string) []string {
 	return list
 }
 
-// decode reads a row, or says why it cannot. Bad is told of the cells that it loses while
-// others of the row count.
-func (t *table) decode(fields []string, bad func(column string, why reason, detail string)) (row, reason, string) {
-	r := row{fields: fields, values: make([]float64, len(t.measures))}
+// decode reads a row. Not ok, it is lost, which says why; ok, what is lost are cells of it.
+func (t *table) decode(fields []string) (r row, lost []loss, ok bool) {
+	r = row{fields: fields, values: make([]float64, len(t.measures))}
 	text := cell(fields, t.at)
-	var ok bool
 	if r.at, ok = t.time.parse(text); !ok {
-		return r, badTime, fmt.Sprintf("column %q is %s", t.time.Column, quote(text))
+		return r, []loss{{"", badTime, fmt.Sprintf("column %q is %s", t.time.Column, quote(text))}}, false
 	}
 	if render(t.host, fields) == "" {
-		return r, noNode, "host.name comes out empty"
+		return r, []loss{{"", noNode, "host.name comes out empty"}}, false
 	}
-	type lost struct {
-		column string
-		why    reason
-		detail string
-	}
-	var cells []lost
-	found := false
+	ok = false
 	for i := range t.measures {
-		m := &t.measures[i]
-		r.values[i] = math.NaN()
-		if !m.selects(fields) {
-			continue
+		v, bad := t.measures[i].read(fields)
+		if bad.why != "" {
+			lost = append(lost, bad)
 		}
-		v, from, why, detail := t.value(m, fields)
-		switch {
-		case why != "":
-			cells = append(cells, lost{from.column, why, detail})
-		case from != nil:
-			r.values[i], found = v, true
-		}
+		r.values[i], ok = v, ok || !math.IsNaN(v)
 	}
 	switch {
-	case !found && len(cells) == 0:
-		return r, empty, "it has no value for any metric"
-	case !found:
-		return r, cells[0].why, cells[0].detail
+	case ok:
+		return r, lost, true
+	case len(lost) == 0:
+		return r, []loss{{"", empty, "it has no value for any metric"}}, false
+	default:
+		return r, []loss{{"", lost[0].why, lost[0].detail}}, false
 	}
-	for _, c := range cells {
-		bad(c.column, c.why, c.detail)
-	}
-	return r, "", ""
 }
 
-// value reads the first cell of a measure that has one; from is nil where none has.
-func (t *table) value(m *measure, fields []string) (v float64, from *source, why reason, detail string) {
+// read reads the first cell of a measure that has a value, NaN where none has.
+func (m *measure) read(fields []string) (float64, loss) {
 	for i := range m.sources {
-		from = &m.sources[i]
+		from := &m.sources[i]
 		text := clean(fields[from.at])
-		if text == "" {
+		if text == "" || !m.selects(fields) {
 			continue
 		}
-		if v, why, detail = m.parse(text, from); math.IsNaN(v) {
+		v, why, detail := m.parse(text, from)
+		if why == "" && math.IsNaN(v) {
 			continue
 		}
 		if refused, ok := m.whom(fields); !ok {
-			return 0, from, subject, refused.String()
+			v, why, detail = math.NaN(), subject, refused.String()
 		}
-		return v, from, why, detail
+		return v, loss{from.column, why, detail}
 	}
-	return 0, nil, "", ""
+	return math.NaN(), loss{}
 }
 
 func (m *measure) selects(fields []string) bool {

@@ -37,27 +37,16 @@ extensions: {fleet_view: {missing_after: 10s}}
 		}
 		require.Equal(t, http.StatusOK, post(t, "http://"+ports.http+"/v1/metrics", "application/x-protobuf", marshal(t, md)).status)
 	}
-	states := func() (view, group map[string]int) {
-		view, group = map[string]int{}, map[string]int{}
+	all := func(state string) bool {
 		var nodes fleetapi.NodePage
 		getJSON(t, "http://"+ports.fleet+"/api/v1/nodes", &nodes)
 		for i := range nodes.Nodes {
-			if nodes.Nodes[i].State == "missing" {
-				view["missing"]++
-			} else {
-				view["active"]++ // a score says no state of the node
+			if (nodes.Nodes[i].State == "missing") != (state == "missing") { // a score says no state of the node
+				return false
 			}
 		}
-		for _, state := range []string{"active", "missing"} {
-			if n, ok := scrape(t, ports.prom).value("gpu_straggler_nodes", labels{"gpu_peer_group": "J", "gpu_node_state": state}); ok && n > 0 {
-				group[state] = int(n)
-			}
-		}
-		return view, group
-	}
-	all := func(state string) bool {
-		view, group := states()
-		return view[state] == len(clocks) && group[state] == len(clocks)
+		return len(nodes.Nodes) == len(clocks) &&
+			scrape(t, ports.prom).is(float64(len(clocks)), "gpu_straggler_nodes", labels{"gpu_peer_group": "J", "gpu_node_state": state})
 	}
 	eventually(t, "each wrong clock is told", func() bool {
 		push()

@@ -3,8 +3,10 @@
 package integration
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -25,6 +27,14 @@ func validate(t *testing.T, binary string, configs ...string) (output string, er
 	return string(text), err
 }
 
+// valid shows that validate has nothing to say.
+func valid(t *testing.T, binary string, configs ...string) {
+	t.Helper()
+	text, err := validate(t, binary, configs...)
+	require.NoError(t, err, text)
+	assert.Empty(t, text)
+}
+
 func TestShippedConfigsAreValid(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(root + "/configs/*.yaml")
@@ -34,12 +44,15 @@ func TestShippedConfigsAreValid(t *testing.T) {
 		name := filepath.Base(file)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			text, err := validate(t, collectorBinary, "configs/"+name)
-			require.NoError(t, err, text)
-			assert.Empty(t, text)
+			valid(t, collectorBinary, "configs/"+name)
+			shipped, err := os.ReadFile(file)
+			require.NoError(t, err)
+			if strings.Contains(string(shipped), "straggler_threshold/agent:\n") {
+				assert.Regexp(t, `straggler_threshold/agent:\n(    .*\n)*    consistent_hash: node\n`, string(shipped), "gRPC's ring_hash dials with the first push: the server of this very process listens by then")
+			}
 		})
 	}
-	overlays, err := filepath.Glob(root + "/configs/overlays/*.yaml")
+	overlays, err := filepath.Glob(root + "/configs/[or]*/*.yaml") // overlays and replay
 	require.NoError(t, err)
 	require.NotEmpty(t, overlays)
 	below := map[string][]string{
@@ -51,6 +64,7 @@ func TestShippedConfigsAreValid(t *testing.T) {
 		"tenant-agent.yaml": {"configs/agent.yaml"},
 		"remote-write.yaml": {"configs/gateway.yaml"},
 		"otlp-push.yaml":    {"configs/gateway.yaml"},
+		"nvidia-smi.yaml":   {"configs/demo.yaml", "configs/all-in-one.yaml"},
 	}
 	require.Len(t, below, len(overlays), "what each overlay goes over")
 	for _, file := range overlays {
@@ -59,32 +73,16 @@ func TestShippedConfigsAreValid(t *testing.T) {
 		for _, base := range below[name] {
 			t.Run(name+" over "+base, func(t *testing.T) {
 				t.Parallel()
-				text, err := validate(t, collectorBinary, base, "configs/overlays/"+name)
-				require.NoError(t, err, text)
-				assert.Empty(t, text)
+				valid(t, collectorBinary, base, strings.TrimPrefix(file, root+"/"))
 			})
 		}
 	}
-	t.Run("replay", func(t *testing.T) {
-		t.Parallel()
-		for _, base := range []string{"configs/demo.yaml", "configs/all-in-one.yaml"} {
-			text, err := validate(t, collectorBinary, base, "configs/replay/nvidia-smi.yaml")
-			require.NoError(t, err, text)
-			assert.Empty(t, text)
-		}
-	})
 	t.Run("lean agent", func(t *testing.T) {
 		t.Parallel()
 		binary, err := agentBinary()
 		require.NoError(t, err)
-		for _, configs := range [][]string{
-			{"configs/agent.yaml"},
-			{"configs/agent.yaml", "configs/overlays/mtls-agent.yaml", "configs/overlays/tenant-agent.yaml"},
-		} {
-			text, err := validate(t, binary, configs...)
-			require.NoError(t, err, text)
-			assert.Empty(t, text)
-		}
+		valid(t, binary, "configs/agent.yaml")
+		valid(t, binary, "configs/agent.yaml", "configs/overlays/mtls-agent.yaml", "configs/overlays/tenant-agent.yaml")
 	})
 }
 

@@ -4,8 +4,6 @@ package integration
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -82,6 +80,7 @@ func TestDemo(t *testing.T) {
 	assert.Zero(t, c.log.Count("no straggler any more"))
 	assert.Zero(t, c.log.Count("panic mode"))
 	assert.Empty(t, c.log.Lines("\terror\t"))
+	assert.Zero(t, c.log.Count("grpc: "), "who pushes to this very process does not dial before it listens")
 	assertDemoMetrics(t, scrape(t, d.prom), slow)
 	assertDemoAPI(t, d.api)
 	assertDemoFleetView(t, d.fleet, slow)
@@ -164,20 +163,4 @@ func assertDemoAPI(t *testing.T, addr string) {
 	assert.InDelta(t, 1/19.3, first.Ref, 0.003)
 	assert.Greater(t, last.Ref/first.Ref, 0.9)
 	assert.Less(t, last.Ref/first.Ref, 0.99)
-}
-
-// TestNoWarningOfGRPC: who pushes to this very process does not dial before it listens. The
-// order of start is drawn anew each time.
-func TestNoWarningOfGRPC(t *testing.T) {
-	t.Parallel()
-	for range 4 {
-		c, d := startDemo(t)
-		eventually(t, "pushes arrive", func() bool { return len(scrape(t, d.prom)["gpu_node_straggler"]) > 0 })
-		assert.Zero(t, c.log.Count("grpc: "))
-	}
-	for _, config := range []string{"configs/demo.yaml", "configs/all-in-one.yaml"} {
-		text, err := os.ReadFile(filepath.Join(root, config))
-		require.NoError(t, err)
-		assert.Regexp(t, `straggler_threshold/agent:\n(    .*\n)*    consistent_hash: node\n`, string(text), "gRPC's ring_hash is what dials with the first push: %s", config)
-	}
 }

@@ -65,11 +65,8 @@ func (r *Report) Behind(by time.Duration) {
 }
 
 func (r *Report) tellClock(n *node) {
-	if r.table.set.OnClock == nil {
-		return
-	}
 	names := Identify(r.table.dict.attributes(nil, &n.names, n.attrs))
-	if names.Node() != "" {
+	if names.Node() != "" && r.table.set.OnClock != nil {
 		r.clocks = append(r.clocks, Clock{Cluster: names.Cluster("", ""), Node: names.Node(), Behind: n.clock.behind, Right: !n.clock.told})
 	}
 }

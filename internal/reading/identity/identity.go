@@ -100,13 +100,11 @@ func (n *Names) Complete(key, value string) {
 // wait for each other. The jobs of an array, `1234_7`, do not.
 func Job(id string) string {
 	job, part, found := strings.Cut(id, "+")
-	if !found || job == "" || part == "" || strings.Trim(job, digits) != "" || strings.Trim(part, digits) != "" {
-		return id
+	if found && job != "" && part != "" && strings.Trim(job+part, "0123456789") == "" {
+		return job
 	}
-	return job
+	return id
 }
-
-const digits = "0123456789"
 
 // IsNode reports whether an attribute of that name, of any value, makes a resource a
 // node: others, such as a cluster with figures of its own, are none.

@@ -265,22 +265,16 @@ func (r *Resource) refuse(points int, what reading.Refused) {
 
 // Check judges the values of a metric that is not read. It counts and tells as Read does.
 func (r *Resource) Check(known *reading.Metric, m pmetric.Metric) {
-	points, factor := judged(known, m)
-	for i := range points.Len() {
-		if sent, why := judge(known, points.At(i), factor); why != reading.Accepted {
-			r.refuse(1, reading.Refused{Metric: known, Why: why, Value: sent * factor})
-		}
-	}
+	judge(known, m, func(_ pmetric.NumberDataPoint, v float64, why reading.Refusal) bool {
+		r.refuse(1, reading.Refused{Metric: known, Why: why, Value: v})
+		return false
+	})
 }
 
 // Drop takes the points out of a metric of the catalogue whose values are refused, whoever
 // they are of. Where ends is set they end their series instead.
 func Drop(known *reading.Metric, m pmetric.Metric, ends bool) {
-	points, factor := judged(known, m)
-	points.RemoveIf(func(dp pmetric.NumberDataPoint) bool {
-		if _, why := judge(known, dp, factor); why == reading.Accepted {
-			return false
-		}
+	judge(known, m, func(dp pmetric.NumberDataPoint, _ float64, _ reading.Refusal) bool {
 		if ends {
 			dp.SetIntValue(0)
 			dp.SetFlags(dp.Flags().WithNoRecordedValue(true))
@@ -289,26 +283,19 @@ func Drop(known *reading.Metric, m pmetric.Metric, ends bool) {
 	})
 }
 
-// judged returns the points whose values can be judged, and their factor to the
-// catalogue's unit: none of a unit that is not certain, and no deltas.
-func judged(known *reading.Metric, m pmetric.Metric) (pmetric.NumberDataPointSlice, float64) {
-	unit := m.Unit()
-	if unit == "" || unit == known.Unit {
-		return Points(m), 1
+// judge removes the points whose values are refused and that remove says. It judges none of
+// a unit that is not certain, and no deltas.
+func judge(known *reading.Metric, m pmetric.Metric, remove func(dp pmetric.NumberDataPoint, v float64, why reading.Refusal) bool) {
+	points := Points(m)
+	factor, ok := known.Factor(m.Unit())
+	if !ok || points.Len() == 0 { // all share one of length 0, which RemoveIf would write
+		return
 	}
-	factor, ok := known.Factor(unit)
-	if !ok {
-		return none, 1
-	}
-	return Points(m), factor
-}
-
-func judge(known *reading.Metric, dp pmetric.NumberDataPoint, factor float64) (float64, reading.Refusal) {
-	if dp.Flags().NoRecordedValue() {
-		return 0, reading.Accepted
-	}
-	sent := value(dp)
-	return sent, known.Judge(sent, factor)
+	points.RemoveIf(func(dp pmetric.NumberDataPoint) bool {
+		sent := value(dp)
+		why := known.Judge(sent, factor)
+		return why != reading.Accepted && !dp.Flags().NoRecordedValue() && remove(dp, sent*factor, why)
+	})
 }
 
 // names names the resource in the log.

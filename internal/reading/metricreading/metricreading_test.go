@@ -57,34 +57,22 @@ func TestEveryMetricCanBeRead(t *testing.T) {
 	})
 }
 
-// The log names the cluster that the product takes the resource to be of.
 func TestNumbersNameWhatTheirTextNames(t *testing.T) {
 	names := identity.New([]string{"gpu.job.id"}, false)
-	for _, tt := range []struct {
-		value any
-		want  string
-	}{
-		{"123", "123"},
-		{123, "123"},
-		{123.0, "123"},
-		{true, "true"},
-		{1e6, "1000000"},
-		{1234567890123.0, "1234567890123"},
-		{-5.0, "-5"},
-		{0.5, "0.5"},
-		{int64(math.MaxInt64), "9223372036854775807"},
-		{[]any{"123"}, ""},
-		{map[string]any{"id": "123"}, ""},
-		{nil, ""},
+	for want, values := range map[string][]any{
+		"123": {"123", 123, 123.0}, "true": {true}, "1000000": {1e6}, "1234567890123": {1234567890123.0}, "-5": {-5.0}, "0.5": {0.5},
+		"9223372036854775807": {int64(math.MaxInt64)}, "": {[]any{"123"}, map[string]any{"id": "123"}, nil},
 	} {
-		attrs := pcommon.NewMap()
-		require.NoError(t, attrs.FromRaw(map[string]any{"gpu.job.id": tt.value, "host.name": tt.value}))
-		Identify(&names, attrs)
-		assert.Equal(t, []string{tt.want}, names.Peers)
-		assert.Equal(t, tt.want, names.Node())
+		for _, value := range values {
+			attrs := pcommon.NewMap()
+			require.NoError(t, attrs.FromRaw(map[string]any{"gpu.job.id": value, "host.name": value}))
+			Identify(&names, attrs)
+			assert.Equal(t, []string{want, want}, append(names.Peers, names.Node()))
+		}
 	}
 }
 
+// The log names the cluster that the product takes the resource to be of.
 func TestTheLogNamesTheCallersCluster(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
 	reader := New(zap.New(core), nil)
