@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 )
@@ -67,9 +68,11 @@ type reader struct {
 
 // step is all rows of one time.
 type step struct {
-	at    time.Duration
-	rows  []row
-	bytes int
+	at     time.Duration
+	rows   []row
+	bytes  int
+	series map[string]bool // of the first rows, so many
+	named  int
 }
 
 func (s *step) add(r row) {
@@ -110,7 +113,8 @@ func (r *reader) next() (string, error) {
 	// A scanner goes on after an error, so the end is kept here.
 	for r.ended == nil && r.lines.Scan() {
 		r.line++
-		if text := strings.ToValidUTF8(r.lines.Text(), "\uFFFD"); strings.TrimRight(text, "\r") != "" {
+		// A shell that appends leaves a byte order mark, a crash zeros.
+		if text := strings.TrimLeft(strings.ToValidUTF8(r.lines.Text(), "\uFFFD"), "\uFEFF\x00"); strings.TrimRight(text, "\r") != "" {
 			return text, nil
 		}
 	}
@@ -132,7 +136,7 @@ func (r *reader) split(line string) ([]string, error) {
 // step returns the next step, or io.EOF after the last. The rows before an
 // error are returned first; the next call meets the error again.
 func (r *reader) step(ctx context.Context) (*step, error) {
-	s := &step{}
+	s := &step{series: map[string]bool{}}
 	if r.held != nil {
 		s.add(*r.held)
 		r.held = nil
@@ -146,7 +150,7 @@ func (r *reader) step(ctx context.Context) (*step, error) {
 			return nil, err
 		case len(s.rows) == 0:
 			s.add(next)
-		case next.at > s.at+r.window:
+		case next.at > s.at+r.window, next.at > s.at && r.repeats(s, &next):
 			r.held = &next
 			return s, nil
 		case next.at < s.at-r.window:
@@ -157,6 +161,18 @@ func (r *reader) step(ctx context.Context) (*step, error) {
 			s.add(next)
 		}
 	}
+}
+
+// repeats reports whether a row has a series of the step again, which is then of the next:
+// the recording is faster than the window.
+func (r *reader) repeats(s *step, next *row) bool {
+	for i := range s.rows[s.named:] {
+		for _, name := range r.table.series(&s.rows[s.named+i]) {
+			s.series[name] = true
+		}
+	}
+	s.named = len(s.rows)
+	return slices.ContainsFunc(r.table.series(next), func(name string) bool { return s.series[name] })
 }
 
 // row reads up to the next row that can be decoded.

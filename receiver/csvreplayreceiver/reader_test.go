@@ -71,6 +71,8 @@ func TestSteps(t *testing.T) {
 		{name: "a malformed row of a new time opens no step", in: "t,host,v\n1,a,1\n2,a,x\n1,b,2\n3,a,3\n", want: []string{"1s: a=1 b=2", "3s: a=3"}, skips: []skippedLine{{3, badNumber}}},
 		{name: "the last row of a series in a step counts", in: "t,host,v\n1,a,1\n1,b,2\n1,a,3\n", want: []string{"1s: a=3 b=2"}},
 		{name: "step window", in: "t,host,v\n10,a,1\n10.4,b,2\n9.6,c,3\n9.4,d,4\n10.6,a,5\n", window: 500 * time.Millisecond, want: []string{"10s: a=1 b=2 c=3", "10.6s: a=5"}, skips: []skippedLine{{5, outOfOrder}}},
+		{name: "faster than the step window", in: "t,host,v\n10,a,1\n10.1,b,2\n10.2,a,3\n10.3,b,4\n10.4,a,5\n", window: 500 * time.Millisecond, want: []string{"10s: a=1 b=2", "10.2s: a=3 b=4", "10.4s: a=5"}},
+		{name: "appended by a shell, and after a crash", in: "t,host,v\n\uFEFF1,a,1\n\x00\x002,a,2\n", want: []string{"1s: a=1", "2s: a=2"}},
 		{name: "bound on a step", in: "t,host,v\n1,a,1\n1,b,2\n1,c,3\n2,a,4\n", maxStep: 6, want: []string{"1s: a=1 b=2", "2s: a=4"}, skips: []skippedLine{{4, stepTooLarge}}},
 		{name: "header only", in: "t,host,v\n"},
 	} {

@@ -316,6 +316,17 @@ func (t *TimeConfig) parse(text string) (time.Duration, bool) {
 	return time.Duration(at.UnixNano()), true
 }
 
+// series are the names of the series that a row has values of.
+func (t *table) series(r *row) (names []string) {
+	resource := pairs(t.resource, r.fields)
+	for i, v := range r.values {
+		if !math.IsNaN(v) {
+			names = append(names, fmt.Sprintf("%d %q %q", i, resource, pairs(t.measures[i].attributes, r.fields)))
+		}
+	}
+	return names
+}
+
 // report makes the report of a step, with all points at now and sums since
 // began. It counts the rows that set no series of their own: the last counts.
 func (t *table) report(rows []row, cluster, version string, now, began time.Time) (md pmetric.Metrics, duplicates int64) {
