@@ -22,10 +22,10 @@ type view struct {
 type others struct {
 	// gpus is how many there are, faults the most occasions of one of them.
 	gpus, faults int
-	// siblings are those of the same model: how many, how many of them ever had
-	// an NVLink that was up, and the most that were up at one of them.
-	siblings, linked int
-	links            uint32
+	// Of those of the same model, the most NVLinks that were up at one of them, and
+	// how many of them had as many as this GPU.
+	links uint32
+	alike int
 }
 
 // answers is met while the GPU does not answer for this reason, and not met
@@ -109,16 +109,16 @@ func fewerLinks(s *Sample, than uint32) bool {
 
 // linksFewer compares with siblings what had no more before: nvlink_down tells
 // the rest. No link at all is a fault where a switch joins all GPUs of the node.
-// Cards with bridges are joined in twos or fours: there it is one where all the
-// siblings have links and are odd in number.
+// Bridges join cards in twos or fours, some with fewer links than others: a card
+// lacks links where the cards that have as many as it has are odd in number.
 func linksFewer(v *view) finding {
 	up, o := v.s.NVLink.Up, &v.others
 	if !up.OK {
 		return absent
 	}
 	switched := v.s.Fabric.State.OK && v.s.Fabric.State.V != FabricNotSupported || strings.Contains(v.s.Model, "SXM")
-	joined := up.V > 0 || switched || o.linked == o.siblings && o.linked%2 == 1
-	return found(joined && !v.t.linksAccepted && fewerLinks(v.s, o.links) && up.V >= v.t.linksUp)
+	lacks := switched || up.V > 0 && o.alike%2 == 0
+	return found(lacks && !v.t.linksAccepted && fewerLinks(v.s, o.links) && up.V >= v.t.linksUp)
 }
 
 // A job that is started again and again within a half hour faults once.

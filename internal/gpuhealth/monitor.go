@@ -3,6 +3,7 @@
 package gpuhealth
 
 import (
+	"cmp"
 	"maps"
 	"strings"
 	"sync"
@@ -139,7 +140,7 @@ func (m *Monitor) Observe(s *Sample, now time.Time) Verdict {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t := m.track(s.UUID, now)
-	t.seen, t.whole, t.model = now, s.Parent == "", s.Model
+	t.seen, t.model = now, cmp.Or(s.Model, t.model)
 	if usable(s) {
 		t.missed, t.answered, t.read = 0, min(t.answered+1, cleanPolls), true
 		if s.Parent == "" {
@@ -201,20 +202,19 @@ func (m *Monitor) applyRules(t *track, s *Sample, now time.Time) {
 	m.view.s, m.view.t = nil, nil
 }
 
-// others is what the other GPUs of the node say beside this one. The model of
-// those that were not seen since a restart is not known.
+// others is what the other GPUs of the node say beside this one, or said before
+// they fell silent or the agent restarted.
 func (m *Monitor) others(t *track, now time.Time) (o others) {
-	for _, other := range m.tracks {
-		if other == t || !other.whole {
+	for uuid, other := range m.tracks {
+		if other == t || strings.HasPrefix(uuid, slicePrefix) {
 			continue
 		}
 		o.gpus++
 		o.faults = max(o.faults, other.occasions(now))
 		if other.model == t.model {
-			o.siblings++
 			o.links = max(o.links, other.linksUp)
-			if other.linksUp > 0 {
-				o.linked++
+			if other.linksUp == t.linksUp {
+				o.alike++
 			}
 		}
 	}

@@ -113,7 +113,7 @@ func fewerLinksFromTheStart(t *testing.T) *patient {
 	p := newNode(t, 8)
 	p.m = NewMonitor(DefaultRubric())
 	p.m.Opened(bootA, false, p.now)
-	p.each(1, links(12, 6))
+	p.each(5, links(12, 6))
 	require.Equal(t, Some(100), p.verdict.Score, "links may be in training")
 	p.poll(1)
 	require.Equal(t, []ActiveReason{{"nvlink_fewer", ActionService, 50, p.now.Add(-pollEvery)}}, p.verdict.Reasons)
@@ -150,11 +150,13 @@ func TestLinksAgainstSiblings(t *testing.T) {
 		"few, in slices":                  {6, []uint32{18, 18}, mig, true},
 		"nobody has any":                  {0, []uint32{0, 0}, nil, false},
 		"another model":                   {0, []uint32{18}, func(s *Sample) { s.Model = "NVIDIA B200" }, false},
-		"cards: of two":                   {0, []uint32{18}, card, true},
+		"cards: of two":                   {0, []uint32{18}, card, false},
 		"cards: fewer":                    {17, []uint32{18, 18}, card, true},
+		"cards: fewer, beside a pair":     {12, []uint32{4, 4, 18}, card, true},
+		"cards: pairs of other bridges":   {4, []uint32{4, 12, 12}, card, false},
 		"cards: a pair and a card":        {0, []uint32{18, 18}, card, false},
 		"cards: a pair of which one lost": {0, []uint32{18, 0, 0}, card, false},
-		"cards: all others of eight":      {0, []uint32{18, 18, 18, 18, 18, 18, 18}, card, true},
+		"cards: no bridge, of eight":      {0, []uint32{18, 18, 18, 18, 18, 18, 18}, card, false},
 	} {
 		p := newNode(t, len(tt.others)+1)
 		p.m = NewMonitor(DefaultRubric())
@@ -167,11 +169,11 @@ func TestLinksAgainstSiblings(t *testing.T) {
 		if tt.change != nil {
 			tt.change(&p.s)
 		}
-		p.each(3, links(tt.up, 18-tt.up))
+		p.each(6, links(tt.up, 18-tt.up))
 		assert.Equal(t, tt.want, p.has(0, "nvlink_fewer"), name)
 		assert.False(t, p.has(0, "nvlink_down"), name)
 		mig(&p.s)
-		p.each(3, links(0, 18))
+		p.each(6, links(0, 18))
 		assert.False(t, p.has(0, "nvlink_down") || p.has(0, "nvlink_fewer"), "MIG mode took them down")
 	}
 }
@@ -252,4 +254,41 @@ func TestFaultsOfApplications(t *testing.T) {
 		assert.Equal(t, tt.want, p.has(0, "application_xids"), name)
 		assert.False(t, p.has(1, "application_xids"), name)
 	}
+}
+
+// TestSiblingsThatAreSilent: what others said before a restart counts from the first
+// poll on, and what the driver says of a GPU that has not answered.
+func TestSiblingsThatAreSilent(t *testing.T) {
+	p, rng := newNode(t, 3), rand.New(rand.NewPCG(9, 1))
+	badApplication := func() {
+		for range faultOccasions { // on all but the GPU that is polled first
+			p.faults(0, 1, rng)
+			p.faults(2, 1, rng)
+			p.now = p.now.Add(time.Hour)
+		}
+	}
+	p.poll(1)
+	badApplication()
+	all, lost := p.others, Sample{Identity: Identity{UUID: "GPU-2"}, Reason: ReasonLost}
+	for name, others := range map[string][]Sample{"answers": all, "lost": {all[0], lost}, "pending": all[:1]} {
+		p.restart(bootA)
+		p.others = others
+		p.poll(1)
+		assert.False(t, p.has(0, "application_xids") || p.has(len(others), "application_xids"), name)
+	}
+
+	p = newNode(t, 2)
+	p.poll(1)
+	p.restart(bootA)
+	p.s.UUID, p.others = "GPU-new", []Sample{{Identity: Identity{UUID: "GPU-1"}, Reason: ReasonLost}}
+	p.m.Forget(testUUID, p.now)
+	p.each(6, links(12, 6))
+	assert.True(t, p.has(0, "nvlink_fewer"), "fewer than it had")
+
+	p = newNode(t, 3)
+	p.m = NewMonitor(DefaultRubric())
+	badApplication()
+	p.others = p.others[:1]
+	p.poll(1)
+	assert.False(t, p.has(0, "application_xids"), "pending from the first start")
 }

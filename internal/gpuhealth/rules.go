@@ -117,8 +117,8 @@ var defaultRules = []Rule{
 		},
 	},
 	{
-		Name: "nvlink_fewer", When: "fewer NVLinks are up than at another GPU of the same model on the node, twice, and no fewer than before", Cap: 50, Action: ActionService, Clears: whileTrue,
-		Source: "DCGM health watch FAIL at any link down; a card without a bridge has none", polls: 2, condition: linksFewer,
+		Name: "nvlink_fewer", When: "fewer NVLinks are up than at another GPU of the same model on the node, for 6 polls, and no fewer than before", Cap: 50, Action: ActionService, Clears: whileTrue,
+		Source: "DCGM health watch FAIL at any link down; a card without a bridge has none; links come up one GPU at a time", polls: 6, condition: linksFewer,
 	},
 	{
 		Name: "fabric_not_joined", When: "the GPU has not joined its fabric for more than 5 minutes, or no longer, or with an error or in an incorrect configuration",

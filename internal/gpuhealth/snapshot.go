@@ -44,6 +44,7 @@ type snapshot struct {
 
 type gpuSnapshot struct {
 	UUID            string
+	Model           string `json:",omitempty"`
 	State           State
 	Since           time.Time
 	Rules           []ruleSnapshot  `json:",omitempty"`
@@ -112,7 +113,7 @@ func (m *Monitor) copy() (*snapshot, uint64) {
 
 func (t *track) snapshot(uuid string, rules []Rule) gpuSnapshot {
 	g := gpuSnapshot{
-		UUID: uuid, State: t.verdict.State, Since: t.verdict.Since,
+		UUID: uuid, Model: t.model, State: t.verdict.State, Since: t.verdict.Since,
 		LinksUp: t.linksUp, LinksAccepted: t.linksAccepted,
 		FabricCompleted: t.fabricCompleted, FabricSince: t.fabricSince,
 		Day: t.week.day, RetiredDBE: t.week.count,
@@ -224,7 +225,7 @@ func (g *gpuSnapshot) validate() error {
 
 func (g *gpuSnapshot) track(r *Rubric, now time.Time) *track {
 	t := &track{
-		seen: now, rules: make([]ruleState, len(r.rules)),
+		seen: now, model: g.Model, rules: make([]ruleState, len(r.rules)),
 		linksUp: g.LinksUp, linksAccepted: g.LinksAccepted, signs: g.Signs,
 		fabricCompleted: g.FabricCompleted, fabricSince: earlier(g.FabricSince, now),
 		verdict: Verdict{UUID: strings.Clone(g.UUID), State: g.State, Since: earlier(g.Since, now)},

@@ -43,10 +43,8 @@ type track struct {
 	fabricSince time.Time
 	// faults are the half hours with an application's Xid.
 	faults slots
-	// whole: it is a GPU and no slice, of this model.
-	whole bool
-	model string
-	signs resetSigns
+	model  string
+	signs  resetSigns
 	// reopened is when NVML was opened anew on the same load of the driver,
 	// until the next usable sample.
 	reopened time.Time
@@ -168,7 +166,7 @@ func (t *track) learn(s *Sample, now time.Time) (news bool) {
 	switch f := s.Fabric.State; {
 	case !f.OK:
 	case f.V == FabricCompleted:
-		t.fabricCompleted, t.fabricSince = true, time.Time{}
+		t.fabricCompleted = true
 	case f.V == FabricNotSupported:
 		t.fabricSince = time.Time{}
 	case t.fabricSince.IsZero() || now.Before(t.fabricSince):

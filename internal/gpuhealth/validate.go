@@ -136,12 +136,14 @@ func (s *Sample) Validate() []Field {
 	return v.rejected
 }
 
+const slicePrefix = "MIG-"
+
 // ValidUUID reports whether the text has the shape of a GPU's or a MIG
 // slice's UUID.
 func ValidUUID(uuid string) bool {
 	rest, ok := strings.CutPrefix(uuid, "GPU-")
 	if !ok {
-		rest, ok = strings.CutPrefix(uuid, "MIG-")
+		rest, ok = strings.CutPrefix(uuid, slicePrefix)
 	}
 	if !ok || rest == "" {
 		return false

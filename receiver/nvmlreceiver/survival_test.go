@@ -241,8 +241,10 @@ func TestWhatTheFieldFound(t *testing.T) {
 	}
 	n, rewrite := startFake(t, state)
 	n.first()
-	n.scrape()
-	md := n.scrape()
+	var md pmetric.Metrics
+	for range 6 { // the first knows of no siblings yet
+		md = n.scrape()
+	}
 	assert.Equal(t, map[string]float64{fakenvml.UUID(0): 1}, values(md, "hw.gpu.health.reason", map[string]string{"reason": "nvlink_fewer", "action": "service"}))
 	assert.Equal(t, map[string]float64{fakenvml.UUID(1): 1}, values(md, "hw.gpu.health.reason", map[string]string{"action": "check_fabric_manager"}))
 	scores := values(md, "hw.gpu.health.score", nil)
