@@ -9,9 +9,6 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/confighttp"
-	"go.opentelemetry.io/collector/config/confignet"
-
-	"github.com/gpu-collector/gpu-collector/internal/listenaddress"
 )
 
 // Config of the exposition extension.
@@ -54,9 +51,6 @@ func (c *Config) Validate() error {
 	}
 	if c.MaxScrapes < 1 {
 		errs = append(errs, fmt.Errorf("`max_scrapes` is %d: must be at least 1", c.MaxScrapes))
-	}
-	if err := listenaddress.Check(c.HTTP.NetAddr.Endpoint); err != nil && c.HTTP.NetAddr.Transport == confignet.TransportTypeTCP {
-		errs = append(errs, fmt.Errorf("`http::endpoint` %w", err))
 	}
 	return errors.Join(errs...)
 }

@@ -10,11 +10,9 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/confighttp"
-	"go.opentelemetry.io/collector/config/confignet"
 
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
-	"github.com/gpu-collector/gpu-collector/internal/listenaddress"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 )
 
@@ -141,9 +139,6 @@ func (c *Config) Validate() error {
 	}
 	if c.Stream.NodesPerEvent <= 0 {
 		errs = append(errs, fmt.Errorf("`stream::nodes_per_event` is %d, must be greater than 0", c.Stream.NodesPerEvent))
-	}
-	if err := listenaddress.Check(c.HTTP.NetAddr.Endpoint); err != nil && c.HTTP.NetAddr.Transport == confignet.TransportTypeTCP {
-		errs = append(errs, fmt.Errorf("`http::endpoint` %w", err))
 	}
 	return errors.Join(errs...)
 }

@@ -12,13 +12,11 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/confighttp"
-	"go.opentelemetry.io/collector/config/confignet"
 	"go.opentelemetry.io/collector/config/configoptional"
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/listenaddress"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
@@ -115,12 +113,6 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf("`headers::%s` is %q, which `headers::%s` is already", key, header, seen[name]))
 		default:
 			seen[name] = key
-		}
-	}
-	if c.API.HasValue() {
-		api := c.API.Get().NetAddr
-		if err := listenaddress.Check(api.Endpoint); err != nil && api.Transport == confignet.TransportTypeTCP {
-			errs = append(errs, fmt.Errorf("`api::endpoint` %w", err))
 		}
 	}
 	return errors.Join(errs...)

@@ -54,10 +54,10 @@ var rooms = map[string][]string{
 	"extension/admissionextension":      {"admission", "clientidentity", "hostextension", "memorybudget", "undecoded"},
 }
 
-// shared are small: names on the wire, texts of numbers and addresses, the catalogue of
+// shared are small: names on the wire, texts of numbers, the catalogue of
 // readings, time, one instance for several users, and the tenants' rule to share a bound.
 // The straggler engine is not among them.
-var shared = []string{"fairshare", "gpusemconv", "listenaddress", "promtext", "reading", "sharedinstance", "unjudged", "wire"}
+var shared = []string{"fairshare", "gpusemconv", "promtext", "reading", "sharedinstance", "unjudged", "wire"}
 
 // components are the directories of this module's components.
 func components(t *testing.T) []string {
