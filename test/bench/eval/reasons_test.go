@@ -198,7 +198,8 @@ func runFleet(t *testing.T, cfg fleetpush.Config, d time.Duration, hear func(ons
 		require.NoError(t, err)
 		to := factory.CreateDefaultConfig().(*stragglerprocessor.Config)
 		require.NoError(t, sub.Unmarshal(to))
-		to.DefaultCluster, to.ThresholdExtension = cfg.Cluster, nil // the gateway judges by itself
+		// The gateway judges by itself, and knows nothing of an earlier run.
+		to.DefaultCluster, to.ThresholdExtension, to.StateDirectory = cfg.Cluster, nil, ""
 		return to
 	}
 	set, config := processortest.NewNopSettings(factory.Type()), shipped("gateway.yaml")
